@@ -1,0 +1,80 @@
+package attachment
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode"
+)
+
+// maxNameLength is IFNAMSIZ less the terminating zero (linux/if.h).
+const maxNameLength = 15
+
+// Key identifies an attachment: one interface of one sandbox on one network,
+// in the sense of the CNI specification ("attachment"). The runtime chooses
+// ContainerID and IfName; the pair is unique on a node, Network says which
+// configuration made it.
+type Key struct {
+	Network     string `json:"network"`
+	ContainerID string `json:"containerID"`
+	IfName      string `json:"ifName"`
+}
+
+// String returns the key for people to read. It is never parsed.
+func (k Key) String() string {
+	return fmt.Sprintf("%s of %s on %s", k.IfName, k.ContainerID, k.Network)
+}
+
+// Validate reports the first part of the key that the CNI specification or the
+// kernel would not take as a name. A valid ContainerID and IfName are also safe
+// as the name of a file.
+func (k Key) Validate() error {
+	if err := ValidateName(k.Network); err != nil {
+		return fmt.Errorf("network %q: %w", k.Network, err)
+	}
+	if err := ValidateName(k.ContainerID); err != nil {
+		return fmt.Errorf("container ID %q: %w", k.ContainerID, err)
+	}
+	if err := ValidateIfName(k.IfName); err != nil {
+		return fmt.Errorf("interface name %q: %w", k.IfName, err)
+	}
+	if k.IfName[0] == '.' {
+		return fmt.Errorf("interface name %q: a name that begins with a dot can't be remembered", k.IfName)
+	}
+	return nil
+}
+
+// specName is the form of network names and container IDs in the CNI
+// specification, 1.1.0, section 1 and section 2 ("CNI_CONTAINERID").
+var specName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`)
+
+// ValidateName reports whether name may be a network's name or a container ID
+// according to the CNI specification, and short enough to be a file's name.
+func ValidateName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("is empty")
+	case len(name) > 255:
+		return fmt.Errorf("is %d characters long, at most 255 are allowed", len(name))
+	case !specName.MatchString(name):
+		return errors.New("must start with a letter or a digit and contain only letters, digits, '_', '.' and '-'")
+	}
+	return nil
+}
+
+// ValidateIfName reports whether the kernel takes name as a device's name
+// (dev_valid_name in net/core/dev.c).
+func ValidateIfName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("is empty")
+	case len(name) > maxNameLength:
+		return fmt.Errorf("has %d characters, the kernel allows %d", len(name), maxNameLength)
+	case name == "." || name == "..":
+		return errors.New("is no device name")
+	case strings.ContainsFunc(name, func(r rune) bool { return r == '/' || r == ':' || unicode.IsSpace(r) || unicode.IsControl(r) }):
+		return errors.New("contains '/', ':', white space or a control character")
+	}
+	return nil
+}

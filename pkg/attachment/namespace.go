@@ -1,0 +1,33 @@
+package attachment
+
+import "fmt"
+
+// Namespace is a network namespace by path and by identity. The path alone
+// proves nothing: /proc/<pid>/ns/net and a path under /run/netns can come to
+// hold a stranger's namespace.
+type Namespace struct {
+	Path string `json:"path"`
+	// BootID is /proc/sys/kernel/random/boot_id of the boot that the namespace
+	// belongs to. No namespace outlives its boot.
+	BootID string `json:"bootID"`
+	// Device and Inode are those of the nsfs file.
+	Device uint64 `json:"device"`
+	Inode  uint64 `json:"inode"`
+	// Cookie is the kernel's SO_NETNS_COOKIE: unlike the inode it is never
+	// given twice in one boot. 0 on kernels before 5.14, which have none.
+	Cookie uint64 `json:"cookie,omitempty"`
+}
+
+// Same returns nil when other is the very namespace that n is, and otherwise
+// an error that says why it is not. Paths are not compared.
+func (n Namespace) Same(other Namespace) error {
+	switch {
+	case n.BootID != other.BootID:
+		return fmt.Errorf("recorded in an earlier boot (boot ID %s, now %s)", n.BootID, other.BootID)
+	case n.Device != other.Device || n.Inode != other.Inode:
+		return fmt.Errorf("another namespace is there now (inode %d:%d, recorded %d:%d)", other.Device, other.Inode, n.Device, n.Inode)
+	case n.Cookie != 0 && other.Cookie != 0 && n.Cookie != other.Cookie:
+		return fmt.Errorf("another namespace is there now, with a reused inode number (cookie %d, recorded %d)", other.Cookie, n.Cookie)
+	}
+	return nil
+}

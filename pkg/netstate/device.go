@@ -1,0 +1,125 @@
+package netstate
+
+import "fmt"
+
+// Device is a device that interfaces are stacked on, as it is remembered.
+type Device struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+	MAC  string `json:"mac,omitempty"`
+	MTU  int    `json:"mtu"`
+	NIC
+	VLAN *VLAN `json:"vlan,omitempty"`
+	Bond *Bond `json:"bond,omitempty"`
+}
+
+// NIC is what is known of a piece of hardware whatever name it has.
+type NIC struct {
+	// PermanentMAC is the address in the hardware (IFLA_PERM_ADDRESS), empty
+	// where the driver tells none.
+	PermanentMAC string `json:"permanentMAC,omitempty"`
+	// BusAddress is the name of the device on its bus (IFLA_PARENT_DEV_NAME),
+	// such as 0000:3b:00.0 on PCI.
+	BusAddress string `json:"busAddress,omitempty"`
+}
+
+// Bond is what a device of KindBond has beyond a Device.
+type Bond struct {
+	// Mode is the bonding mode by its name, such as active-backup or 802.3ad.
+	Mode    string   `json:"mode"`
+	Members []Member `json:"members,omitempty"`
+}
+
+// Member is a NIC that is enslaved to a bond.
+type Member struct {
+	Name string `json:"name"`
+	NIC
+}
+
+// LiveDevice is a device as it is in a namespace now. Index, ParentIndex and
+// MasterIndex are 0 where there is none in that namespace.
+type LiveDevice struct {
+	Device
+	Index       int
+	ParentIndex int
+	MasterIndex int
+	Up          bool
+	// Carrier says that the device can send: it is up and so is what is below.
+	Carrier bool
+}
+
+// Devices are all the devices of one namespace.
+type Devices []LiveDevice
+
+// ByName returns the device of that name.
+func (ds Devices) ByName(name string) (LiveDevice, bool) {
+	return ds.find(func(d *LiveDevice) bool { return d.Name == name })
+}
+
+// ByIndex returns the device of that index.
+func (ds Devices) ByIndex(index int) (LiveDevice, bool) {
+	return ds.find(func(d *LiveDevice) bool { return d.Index == index })
+}
+
+// VLANOn returns the VLAN device with v's ID and protocol on the parent of that
+// index. The kernel allows one.
+func (ds Devices) VLANOn(parentIndex int, v VLAN) (LiveDevice, bool) {
+	return ds.find(func(d *LiveDevice) bool {
+		return d.VLAN != nil && *d.VLAN == v && d.ParentIndex == parentIndex
+	})
+}
+
+func (ds Devices) find(match func(*LiveDevice) bool) (LiveDevice, bool) {
+	for i := range ds {
+		if match(&ds[i]) {
+			return ds[i], true
+		}
+	}
+	return LiveDevice{}, false
+}
+
+// Chain returns the device of that index and all that it is stacked on, the
+// base last, with the members of a bond filled in.
+func (ds Devices) Chain(index int) ([]Device, error) {
+	var chain []Device
+	for seen := 0; index != 0; seen++ {
+		d, ok := ds.ByIndex(index)
+		if !ok {
+			return nil, fmt.Errorf("device with index %d is not there", index)
+		}
+		if seen > len(ds) {
+			return nil, fmt.Errorf("device %s is stacked on itself", d.Name)
+		}
+		chain = append(chain, ds.withMembers(d))
+		if !d.stacked() {
+			break
+		}
+		index = d.ParentIndex
+	}
+	return chain, nil
+}
+
+// stacked says whether the parent index means a device below: a veth's is its
+// peer, a NIC's can be the port of its switch.
+func (d LiveDevice) stacked() bool {
+	switch d.Kind {
+	case KindVLAN, KindMacvlan, "macvtap", "ipvlan", "ipvtap":
+		return true
+	}
+	return false
+}
+
+func (ds Devices) withMembers(d LiveDevice) Device {
+	if d.Bond == nil {
+		return d.Device
+	}
+	bond := *d.Bond
+	bond.Members = nil
+	for i := range ds {
+		if ds[i].MasterIndex == d.Index {
+			bond.Members = append(bond.Members, Member{Name: ds[i].Name, NIC: ds[i].NIC})
+		}
+	}
+	d.Bond = &bond
+	return d.Device
+}
