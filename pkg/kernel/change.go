@@ -1,0 +1,147 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// CreateVLAN makes the VLAN device in n on the parent of that index and sets it
+// up. An mtu or mac of zero is the parent's. It returns ErrExists when n has a
+// device of that name, or another of that ID on the parent.
+func (n *Namespace) CreateVLAN(parentIndex int, name string, v netstate.VLAN, mtu int) error {
+	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	info.Flags, info.Change = unix.IFF_UP, unix.IFF_UP
+	request.AddData(info)
+	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+	request.AddData(nl.NewRtAttr(unix.IFLA_LINK, nl.Uint32Attr(uint32(parentIndex))))
+	if mtu != 0 {
+		request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(mtu))))
+	}
+	attr, err := linkInfoAttr(netstate.Link{Kind: netstate.KindVLAN, VLAN: &v})
+	if err != nil {
+		return err
+	}
+	request.AddData(attr)
+	err = n.conn.run(message{request, fmt.Sprintf("create %s (%s)", name, v)})
+	if errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("%w: %w", ErrExists, err)
+	}
+	return err
+}
+
+// SetUp sets the device up.
+func (n *Namespace) SetUp(name string) error {
+	return n.change(name, "set "+name+" up", func(index int) (*nl.NetlinkRequest, error) {
+		return setLink(index, unix.IFF_UP), nil
+	})
+}
+
+// SetMTU sets the device's MTU in bytes.
+func (n *Namespace) SetMTU(name string, mtu int) error {
+	return n.change(name, fmt.Sprintf("set MTU of %s to %d", name, mtu), func(index int) (*nl.NetlinkRequest, error) {
+		request := setLink(index, 0)
+		request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(mtu))))
+		return request, nil
+	})
+}
+
+// SetMAC sets the device's MAC.
+func (n *Namespace) SetMAC(name, mac string) error {
+	return n.change(name, fmt.Sprintf("set MAC of %s to %s", name, mac), func(index int) (*nl.NetlinkRequest, error) {
+		attr, err := macAttr(mac)
+		if err != nil {
+			return nil, err
+		}
+		request := setLink(index, 0)
+		request.AddData(attr)
+		return request, nil
+	})
+}
+
+// SetMacvlan sets the mode and the queue length of a macvlan. The kernel
+// refuses to change to or from passthru.
+func (n *Namespace) SetMacvlan(link netstate.Link) error {
+	return n.change(link.Name, "set mode of "+link.Name+" to "+link.Macvlan.Mode, func(index int) (*nl.NetlinkRequest, error) {
+		attr, err := linkInfoAttr(link)
+		if err != nil {
+			return nil, err
+		}
+		// A kind's own attributes are changed by RTM_NEWLINK alone.
+		request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, 0)
+		info := nl.NewIfInfomsg(unix.AF_UNSPEC)
+		info.Index = int32(index)
+		request.AddData(info)
+		request.AddData(attr)
+		return request, nil
+	})
+}
+
+// Enslave makes the NIC a member of the bond. A bond takes a NIC only while it is
+// down, and sets it up itself.
+func (n *Namespace) Enslave(nic, bond string) error {
+	master, err := n.link(bond)
+	if err != nil {
+		return err
+	}
+	if err := n.change(nic, "set "+nic+" down", func(index int) (*nl.NetlinkRequest, error) {
+		request := nl.NewNetlinkRequest(unix.RTM_SETLINK, 0)
+		info := nl.NewIfInfomsg(unix.AF_UNSPEC)
+		info.Index, info.Change = int32(index), unix.IFF_UP
+		request.AddData(info)
+		return request, nil
+	}); err != nil {
+		return err
+	}
+	return n.change(nic, "enslave "+nic+" to "+bond, func(index int) (*nl.NetlinkRequest, error) {
+		request := setLink(index, 0)
+		request.AddData(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(master.Attrs().Index))))
+		return request, nil
+	})
+}
+
+// AddAddress gives the interface an address that it had before.
+func (n *Namespace) AddAddress(name string, a netstate.Address) error {
+	link, err := n.link(name)
+	if err != nil {
+		return err
+	}
+	return n.conn.run(addAddress(link.Attrs().Index, a, true))
+}
+
+// AddRoute makes the route through the interface. A route in the same slot that
+// is in keep stays beside it, any other is replaced.
+func (n *Namespace) AddRoute(name string, r netstate.Route, keep []netstate.Route) error {
+	link, err := n.link(name)
+	if err != nil {
+		return err
+	}
+	there, err := n.routes(link.Attrs().Index)
+	if err != nil {
+		return err
+	}
+	replace := slices.ContainsFunc(there, func(t netstate.Route) bool { return t.SameSlot(r) && !slices.Contains(keep, t) })
+	err = n.conn.run(addRoute(link.Attrs().Index, r, replace))
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	return err
+}
+
+func (n *Namespace) change(name, what string, request func(index int) (*nl.NetlinkRequest, error)) error {
+	link, err := n.link(name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	req, err := request(link.Attrs().Index)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return n.conn.run(message{req, what})
+}

@@ -1,0 +1,249 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// conn is a netlink route socket. Requests and their answers go through it one
+// batch at a time.
+type conn struct {
+	fd int
+}
+
+// answerTimeout bounds the wait for an answer. The kernel answers while it
+// takes the request, so that only a kernel in trouble is ever waited for.
+var answerTimeout = unix.Timeval{Sec: 30}
+
+// dial opens the socket inside the namespace, so that whatever is sent through
+// it works there without any further change of namespace.
+func dial(at netns.NsHandle) (*conn, error) {
+	fd := -1
+	n := &Namespace{handle: at}
+	err := n.do(func() (err error) {
+		fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{fd: fd}
+	if err := c.configure(); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *conn) configure() error {
+	return errors.Join(
+		unix.Bind(c.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
+		unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &answerTimeout),
+		// The kernel's own words for an error, where it has some.
+		unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1),
+		// An error's answer without the request in it.
+		unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1),
+		// Dumps of one device's addresses instead of all (since 4.20).
+		unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1),
+	)
+}
+
+func (c *conn) close() { _ = unix.Close(c.fd) }
+
+// cookie returns the namespace's cookie, 0 on a kernel without (before 5.14).
+func (c *conn) cookie() uint64 {
+	cookie, err := unix.GetsockoptUint64(c.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		return 0
+	}
+	return cookie
+}
+
+// message is one netlink request and what it is for, for the error.
+type message struct {
+	request *nl.NetlinkRequest
+	what    string
+}
+
+// run sends the messages in one datagram, which the kernel works through in
+// order whatever comes of each, and returns the errors of all that failed.
+func (c *conn) run(messages ...message) error {
+	return errors.Join(c.runEach(messages...)...)
+}
+
+// runEach is run with the outcome of each message at its place.
+func (c *conn) runEach(messages ...message) []error {
+	if len(messages) == 0 {
+		return nil
+	}
+	var batch []byte
+	outcomes := make([]error, len(messages))
+	pending := make(map[uint32]int, len(messages))
+	for i, m := range messages {
+		m.request.Flags |= unix.NLM_F_ACK
+		batch = append(batch, m.request.Serialize()...)
+		pending[m.request.Seq] = i
+	}
+	err := c.send(batch)
+	if err == nil {
+		err = c.receive(func(m *syscall.NetlinkMessage) (bool, error) {
+			i, ok := pending[m.Header.Seq]
+			if !ok || m.Header.Type != unix.NLMSG_ERROR {
+				return true, nil
+			}
+			delete(pending, m.Header.Seq)
+			outcomes[i] = parseError(m)
+			return len(pending) > 0, nil
+		})
+	}
+	for _, i := range pending {
+		outcomes[i] = err
+	}
+	for i, err := range outcomes {
+		if err != nil {
+			outcomes[i] = fmt.Errorf("%s: %w", messages[i].what, err)
+		}
+	}
+	return outcomes
+}
+
+// maxDumps is how often a dump is begun again that the kernel marked as
+// inconsistent because something changed meanwhile.
+const maxDumps = 20
+
+// dump sends a request for a list and calls each with every answer's payload,
+// which is valid during the call only. reset is called before each attempt: a
+// list that changed under the reader is read again from the start, never taken
+// in part.
+func (c *conn) dump(m message, reset func(), each func(payload []byte) error) error {
+	m.request.Flags |= unix.NLM_F_DUMP
+	for range maxDumps {
+		reset()
+		interrupted, err := c.dumpOnce(m.request, each)
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.what, err)
+		}
+		if !interrupted {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: the list changed during each of %d readings", m.what, maxDumps)
+}
+
+func (c *conn) dumpOnce(request *nl.NetlinkRequest, each func([]byte) error) (interrupted bool, err error) {
+	if err := c.send(request.Serialize()); err != nil {
+		return false, err
+	}
+	var failed error
+	err = c.receive(func(m *syscall.NetlinkMessage) (bool, error) {
+		if m.Header.Seq != request.Seq {
+			return true, nil
+		}
+		interrupted = interrupted || m.Header.Flags&unix.NLM_F_DUMP_INTR != 0
+		switch m.Header.Type {
+		case unix.NLMSG_DONE, unix.NLMSG_ERROR:
+			return false, parseError(m)
+		}
+		// The rest is read even after a failure: an answer left in the
+		// socket would be taken for the next request's.
+		if failed == nil {
+			failed = each(m.Data)
+		}
+		return true, nil
+	})
+	return interrupted, errors.Join(failed, err)
+}
+
+// get sends a request for one object and calls take with the answer's payload,
+// which is valid during the call only.
+func (c *conn) get(m message, take func(payload []byte) error) error {
+	m.request.Flags |= unix.NLM_F_ACK
+	if err := c.send(m.request.Serialize()); err != nil {
+		return fmt.Errorf("%s: %w", m.what, err)
+	}
+	var failed error
+	err := c.receive(func(answer *syscall.NetlinkMessage) (bool, error) {
+		if answer.Header.Seq != m.request.Seq {
+			return true, nil
+		}
+		if answer.Header.Type == unix.NLMSG_ERROR {
+			return false, parseError(answer)
+		}
+		failed = take(answer.Data)
+		return true, nil
+	})
+	if err := errors.Join(failed, err); err != nil {
+		return fmt.Errorf("%s: %w", m.what, err)
+	}
+	return nil
+}
+
+func (c *conn) send(b []byte) error {
+	return unix.Sendto(c.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+}
+
+// receiveBuffers hold one datagram each. The kernel fills up to 32 KiB.
+var receiveBuffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
+
+// receive hands the answers over until handle says that it wants no more.
+func (c *conn) receive(handle func(*syscall.NetlinkMessage) (more bool, err error)) error {
+	buf := receiveBuffers.Get().(*[]byte)
+	defer receiveBuffers.Put(buf)
+	for {
+		size, _, flags, _, err := unix.Recvmsg(c.fd, *buf, nil, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("netlink answer: %w", err)
+		}
+		if flags&unix.MSG_TRUNC != 0 {
+			return errors.New("netlink answer: longer than the buffer")
+		}
+		messages, err := syscall.ParseNetlinkMessage((*buf)[:size])
+		if err != nil {
+			return fmt.Errorf("netlink answer: %w", err)
+		}
+		for i := range messages {
+			if more, err := handle(&messages[i]); !more || err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// parseError returns the error in an NLMSG_ERROR or NLMSG_DONE, nil for an
+// acknowledgement: an errno, with the kernel's explanation if it gave one.
+func parseError(m *syscall.NetlinkMessage) error {
+	if len(m.Data) < 4 {
+		return nil
+	}
+	errno := -int32(nl.NativeEndian().Uint32(m.Data))
+	if errno == 0 {
+		return nil
+	}
+	err := error(syscall.Errno(errno))
+	attrs := unix.SizeofNlMsghdr + 4
+	if m.Header.Type == unix.NLMSG_DONE {
+		attrs = 4
+	}
+	if m.Header.Flags&unix.NLM_F_ACK_TLVS == 0 || len(m.Data) < attrs {
+		return err
+	}
+	parsed, parseErr := nl.ParseRouteAttr(m.Data[attrs:])
+	if parseErr != nil {
+		return err
+	}
+	for _, a := range parsed {
+		if a.Attr.Type == nl.NLMSGERR_ATTR_MSG {
+			return fmt.Errorf("%w: %s", err, nl.BytesToString(a.Value))
+		}
+	}
+	return err
+}

@@ -1,0 +1,2 @@
+// Package kernel reads and changes network interfaces, and is the only package that touches netlink and namespaces.
+package kernel

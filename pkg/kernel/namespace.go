@@ -1,0 +1,158 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// Errors that callers match with errors.Is.
+var (
+	// ErrNoNamespace: the path does not exist or holds no network namespace.
+	ErrNoNamespace = errors.New("no network namespace")
+	// ErrNoDevice: the device is not there.
+	ErrNoDevice = errors.New("no such device")
+	// ErrExists: a device of that name is there already.
+	ErrExists = errors.New("device exists already")
+)
+
+// Namespace is an open network namespace with a netlink socket in it. It is not
+// safe for use by two goroutines at once. The caller closes it.
+type Namespace struct {
+	handle netns.NsHandle
+	conn   *conn
+	id     attachment.Namespace
+}
+
+// Open opens the network namespace at path. It returns ErrNoNamespace when there
+// is none.
+func Open(path string) (*Namespace, error) {
+	n, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	if n.conn, err = dial(n.handle); err != nil {
+		n.Close()
+		return nil, fmt.Errorf("netlink socket in %s: %w", path, err)
+	}
+	n.id.Cookie = n.conn.cookie()
+	return n, nil
+}
+
+// open is Open without the socket, and so without the cookie.
+func open(path string) (*Namespace, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ESRCH) {
+		return nil, fmt.Errorf("%s: %w: it does not exist", path, ErrNoNamespace)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open namespace %s: %w", path, err)
+	}
+	n := &Namespace{handle: netns.NsHandle(fd), id: attachment.Namespace{Path: path}}
+	if err := n.identify(); err != nil {
+		n.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+// OpenHost opens the namespace that the calling thread is in: that of the
+// process, for a thread outside of this package's hands.
+func OpenHost() (*Namespace, error) { return Open("/proc/thread-self/ns/net") }
+
+// identify fills in what makes n the namespace that it is. A path that holds
+// anything but an nsfs file of a network namespace is no namespace: the file that
+// carried a bind mount stays behind when the mount goes.
+func (n *Namespace) identify() error {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(n.handle), &fs); err != nil {
+		return fmt.Errorf("stat %s: %w", n.id.Path, err)
+	}
+	if fs.Type != unix.NSFS_MAGIC {
+		return fmt.Errorf("%s: %w: it is a plain file", n.id.Path, ErrNoNamespace)
+	}
+	if kind, err := unix.IoctlRetInt(int(n.handle), unix.NS_GET_NSTYPE); err != nil || kind != unix.CLONE_NEWNET {
+		return fmt.Errorf("%s: %w: it is a namespace of another type", n.id.Path, ErrNoNamespace)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(n.handle), &st); err != nil {
+		return fmt.Errorf("stat %s: %w", n.id.Path, err)
+	}
+	boot, err := BootID()
+	if err != nil {
+		return err
+	}
+	n.id.Device, n.id.Inode, n.id.BootID = st.Dev, st.Ino, boot
+	return nil
+}
+
+// Identity says which namespace this is.
+func (n *Namespace) Identity() attachment.Namespace { return n.id }
+
+// Path is the path that n was opened by.
+func (n *Namespace) Path() string { return n.id.Path }
+
+// Close releases the namespace and its socket. It can be called twice.
+func (n *Namespace) Close() {
+	if n.conn != nil {
+		n.conn.close()
+		n.conn = nil
+	}
+	if n.handle.IsOpen() {
+		_ = n.handle.Close()
+	}
+}
+
+// do runs f on a thread that is in n. f starts no goroutines.
+func (n *Namespace) do(f func() error) error {
+	runtime.LockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("open own namespace: %w", err)
+	}
+	defer func() { _ = home.Close() }()
+	if err := netns.Set(n.handle); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("enter namespace %s: %w", n.id.Path, err)
+	}
+	ferr := f()
+	if err := netns.Set(home); err != nil {
+		// The thread stays locked: the runtime ends it with its goroutine, and
+		// nothing else ever runs in the wrong namespace.
+		return errors.Join(ferr, fmt.Errorf("leave namespace %s: %w", n.id.Path, err))
+	}
+	runtime.UnlockOSThread()
+	return ferr
+}
+
+// BootID returns the ID that the kernel chose for this boot.
+func BootID() (string, error) { return bootID() }
+
+var bootID = sync.OnceValues(func() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("read boot ID: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+})
+
+// SameNamespace returns nil when recorded.Path holds the recorded namespace, as
+// far as that can be told without entering it, and otherwise an error that says
+// why not; ErrNoNamespace can be matched.
+func SameNamespace(recorded attachment.Namespace) error {
+	n, err := open(recorded.Path)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	return recorded.Same(n.id)
+}

@@ -1,0 +1,57 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// settleInterval is how often Settle looks. Duplicate address detection takes
+// a second and more.
+const settleInterval = 20 * time.Millisecond
+
+// Settle waits until no IPv6 address of the interface is tentative any more, and
+// returns an error if duplicate address detection found one in use (RFC 4862,
+// section 5.4) or the limit is over.
+func (n *Namespace) Settle(ifName string, limit time.Duration) error {
+	link, err := n.link(ifName)
+	if err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(limit); ; time.Sleep(settleInterval) {
+		flags, err := n.ipv6Flags(link.Attrs().Index)
+		switch {
+		case err != nil:
+			return err
+		case flags&unix.IFA_F_DADFAILED != 0:
+			return fmt.Errorf("%s: another host on the network has its IPv6 address", ifName)
+		case flags&unix.IFA_F_TENTATIVE == 0:
+			return nil
+		case time.Now().After(deadline):
+			return fmt.Errorf("%s: its IPv6 addresses are still tentative after %s", ifName, limit)
+		}
+	}
+}
+
+// ipv6Flags returns the flags of all IPv6 addresses of the device in one.
+func (n *Namespace) ipv6Flags(index int) (uint32, error) {
+	var flags uint32
+	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, 0)
+	info := nl.NewIfAddrmsg(unix.AF_INET6)
+	info.Index = uint32(index)
+	request.AddData(info)
+	list := message{request, "list addresses"}
+	err := n.conn.dump(list, func() { flags = 0 }, func(payload []byte) error {
+		if len(payload) < unix.SizeofIfAddrmsg {
+			return errors.New("answer too short")
+		}
+		if info := nl.DeserializeIfAddrmsg(payload); int(info.Index) == index {
+			flags |= uint32(info.Flags)
+		}
+		return nil
+	})
+	return flags, err
+}
