@@ -1,0 +1,61 @@
+package checkpoint
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Errors of Decode, matched with errors.Is.
+var (
+	// ErrTorn: the bytes are no whole record.
+	ErrTorn = errors.New("torn or no checkpoint")
+	// ErrVersion: the record is of a version that this relink can't read.
+	ErrVersion = errors.New("unknown checkpoint version")
+)
+
+// Encode returns the record as it is stored, or an error if Decode would not
+// take it back.
+func Encode(r Record) ([]byte, error) {
+	r.Version = Version
+	if err := r.Validate(); err != nil {
+		return nil, fmt.Errorf("encode checkpoint: %w", err)
+	}
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode checkpoint: %w", err)
+	}
+	return append(b, '\n'), nil
+}
+
+// Decode returns the record in b, all of it or an error: a field that this
+// version does not know is refused, as what it asks for would be lost.
+func Decode(b []byte) (Record, error) {
+	var head struct {
+		Version *int `json:"version"`
+	}
+	if err := json.Unmarshal(b, &head); err != nil {
+		return Record{}, fmt.Errorf("%w: %w", ErrTorn, err)
+	}
+	switch {
+	case head.Version == nil:
+		return Record{}, fmt.Errorf("%w: it has no version", ErrTorn)
+	case *head.Version != Version:
+		return Record{}, fmt.Errorf("%w: %d, this relink reads %d", ErrVersion, *head.Version, Version)
+	}
+	var r Record
+	decoder := json.NewDecoder(bytes.NewReader(b))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&r); err != nil {
+		return Record{}, fmt.Errorf("%w: %w", ErrTorn, err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return Record{}, fmt.Errorf("%w: more follows after its end", ErrTorn)
+	}
+	if err := r.Validate(); err != nil {
+		return Record{}, fmt.Errorf("%w: %w", ErrTorn, err)
+	}
+	return r, nil
+}

@@ -1,0 +1,158 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrBusy says that another process holds the sandbox's lock.
+var ErrBusy = errors.New("the sandbox is in use by another relink process")
+
+const lockName = ".lock"
+
+// Lock takes the lock of a sandbox, which ADD, DEL, GC and restore hold while
+// they change something about it. It waits until ctx is done and returns ErrBusy
+// then. unlock also removes the sandbox's directory if nothing is left in it.
+func (s *Store) Lock(ctx context.Context, containerID string) (unlock func(), err error) {
+	dir := s.sandboxDir(containerID)
+	for {
+		f, err := openLock(dir)
+		if err != nil {
+			return nil, err
+		}
+		if err := flock(ctx, f); err != nil {
+			return nil, fmt.Errorf("lock sandbox %s: %w", containerID, err)
+		}
+		// Who held the lock before may have removed the directory: then this
+		// is a lock that nobody else will look at.
+		if stillThere(f) {
+			return func() { s.unlock(dir, f) }, nil
+		}
+		_ = f.Close()
+	}
+}
+
+// Parents is a hold on the VLAN parents of the host, which attachments share.
+// Who builds on a parent holds it from before it looks for the parent until the
+// checkpoint that names the parent is saved.
+type Parents struct {
+	file *os.File
+}
+
+// ShareParents takes a hold on the parents, together with any number of others.
+func (s *Store) ShareParents() (*Parents, error) {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("lock parents: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(s.dir, ".parents.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock parents: %w", err)
+	}
+	// Nobody waits long: Alone does not wait at all, and is brief.
+	if err := retryFlock(f, unix.LOCK_SH); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("lock parents: %w", err)
+	}
+	return &Parents{file: f}, nil
+}
+
+// Alone says whether nobody else has a hold, and keeps everybody off until
+// Release if so. If not, the own hold is gone.
+func (p *Parents) Alone() bool {
+	return retryFlock(p.file, unix.LOCK_EX|unix.LOCK_NB) == nil
+}
+
+// Release ends the hold.
+func (p *Parents) Release() { _ = p.file.Close() }
+
+func openLock(dir string) (*os.File, error) {
+	for {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("lock sandbox: %w", err)
+		}
+		f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // The directory was removed in between.
+		}
+		if err != nil {
+			return nil, fmt.Errorf("lock sandbox: %w", err)
+		}
+		return f, nil
+	}
+}
+
+// flock locks f, which it closes when it fails.
+func flock(ctx context.Context, f *os.File) error {
+	err := retryFlock(f, unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, unix.EWOULDBLOCK) {
+		_ = f.Close()
+		return err
+	}
+	locked := make(chan error, 1)
+	go func() { locked <- retryFlock(f, unix.LOCK_EX) }()
+	select {
+	case err := <-locked:
+		if err != nil {
+			_ = f.Close()
+		}
+		return err
+	case <-ctx.Done():
+		// The lock comes some time, and goes at once.
+		go func() {
+			<-locked
+			_ = f.Close()
+		}()
+		return ErrBusy
+	}
+}
+
+// retryFlock is flock(2), begun again when a signal interrupts it.
+func retryFlock(f *os.File, how int) error {
+	for {
+		err := unix.Flock(int(f.Fd()), how)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+func stillThere(f *os.File) bool {
+	locked, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(f.Name())
+	return err == nil && os.SameFile(locked, there)
+}
+
+// unlock releases the lock. Without a checkpoint in it, the directory is removed
+// first, with what a kill left of a Save; the lock itself goes last, while it is
+// still held.
+func (s *Store) unlock(dir string, f *os.File) {
+	defer func() { _ = f.Close() }()
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, file := range files {
+		if !isTemporary(file.Name()) {
+			return
+		}
+	}
+	for _, file := range files {
+		if file.Name() != lockName {
+			_ = os.Remove(filepath.Join(dir, file.Name()))
+		}
+	}
+	_ = os.Remove(filepath.Join(dir, lockName))
+	_ = os.Remove(dir) // Fails if somebody else has begun to use it again.
+}

@@ -1,0 +1,53 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Version is the version of the format that Encode writes. docs/state-format.md
+// describes it.
+const Version = 1
+
+// Record is the checkpoint of one attachment.
+type Record struct {
+	Version    int                  `json:"version"`
+	Attachment attachment.Key       `json:"attachment"`
+	Pod        attachment.Pod       `json:"pod,omitzero"`
+	Namespace  attachment.Namespace `json:"namespace"`
+	Interface  netstate.Interface   `json:"interface"`
+	CNI        CNI                  `json:"cni"`
+	// Writer is the program that captured the record, such as relink-macvlan.
+	Writer string `json:"writer"`
+	// CapturedAt is when, in UTC.
+	CapturedAt time.Time `json:"capturedAt"`
+}
+
+// CNI is what the runtime gave and got, as it was on the wire.
+type CNI struct {
+	Config json.RawMessage `json:"config"`
+	Result json.RawMessage `json:"result"`
+}
+
+// Validate reports the first thing that keeps r from being acted upon.
+func (r Record) Validate() error {
+	if err := r.Attachment.Validate(); err != nil {
+		return fmt.Errorf("attachment: %w", err)
+	}
+	n := r.Namespace
+	if n.Path == "" || n.BootID == "" || n.Inode == 0 {
+		return errors.New("namespace: path, boot ID or inode is missing")
+	}
+	if err := r.Interface.Validate(); err != nil {
+		return fmt.Errorf("interface: %w", err)
+	}
+	if r.Interface.Link.Name == "" || r.Interface.Link.MAC == "" || r.Interface.Link.MTU == 0 {
+		return errors.New("interface: name, MAC or MTU is missing")
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+const (
+	// DefaultDir is on a file system that, like the namespaces, does not
+	// outlive a boot.
+	DefaultDir = "/run/relink/checkpoints"
+	// DirEnv names another directory in the environment.
+	DirEnv = "RELINK_CHECKPOINT_DIR"
+
+	suffix = ".json"
+)
+
+// ErrNone says that there is no checkpoint of the attachment.
+var ErrNone = errors.New("no checkpoint")
+
+// Store keeps the checkpoints of a node in a directory: the file of an
+// attachment is <dir>/<container ID>/<ifname>.json. Each is written whole or not
+// at all. Who changes something about a sandbox holds its lock (Lock).
+type Store struct {
+	dir string
+}
+
+// OpenStore returns the store in the directory that is configured, else in the
+// one that the environment names, else in DefaultDir. Nothing is created yet.
+func OpenStore(configured string) *Store {
+	for _, dir := range []string{configured, os.Getenv(DirEnv)} {
+		if dir != "" {
+			return &Store{dir: dir}
+		}
+	}
+	return &Store{dir: DefaultDir}
+}
+
+// Dir is the store's directory.
+func (s *Store) Dir() string { return s.dir }
+
+func (s *Store) sandboxDir(containerID string) string { return filepath.Join(s.dir, containerID) }
+
+func (s *Store) path(containerID, ifName string) string {
+	return filepath.Join(s.sandboxDir(containerID), ifName+suffix)
+}
+
+// Save writes the record in place of the one that is there. When it returns nil,
+// the record is on the disk; when it fails, what was there before still is.
+func (s *Store) Save(r Record) error {
+	b, err := Encode(r)
+	if err != nil {
+		return err
+	}
+	dir := s.sandboxDir(r.Attachment.ContainerID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("save checkpoint: %w", err)
+	}
+	path := s.path(r.Attachment.ContainerID, r.Attachment.IfName)
+	// Beside its target, so that the rename never crosses file systems.
+	err = renameio.WriteFile(path, b, 0o600, renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o600))
+	if err != nil {
+		return fmt.Errorf("save checkpoint %s: %w", path, err)
+	}
+	return syncDir(dir)
+}
+
+// Load returns the attachment's record: ErrNone, ErrTorn and ErrVersion can be
+// matched.
+func (s *Store) Load(containerID, ifName string) (Record, error) {
+	path := s.path(containerID, ifName)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Record{}, fmt.Errorf("%s: %w", path, ErrNone)
+	}
+	if err != nil {
+		return Record{}, err
+	}
+	r, err := Decode(b)
+	if err != nil {
+		return Record{}, fmt.Errorf("%s: %w", path, err)
+	}
+	if r.Attachment.ContainerID != containerID || r.Attachment.IfName != ifName {
+		return Record{}, fmt.Errorf("%s: %w: it is that of %s", path, ErrTorn, r.Attachment)
+	}
+	return r, nil
+}
+
+// Forget removes the attachment's checkpoint, in whatever state it is. None is
+// no error.
+func (s *Store) Forget(containerID, ifName string) error {
+	err := os.Remove(s.path(containerID, ifName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("forget checkpoint: %w", err)
+	}
+	return syncDir(s.sandboxDir(containerID))
+}
+
+// Unreadable is a checkpoint, or a sandbox's directory of them, that can't be
+// read.
+type Unreadable struct {
+	ContainerID string
+	// IfName is empty for a directory.
+	IfName string
+	Err    error
+}
+
+// List returns all records, in the order of container ID and interface name, and
+// what could not be read. A store that does not exist yet is empty.
+func (s *Store) List() ([]Record, []Unreadable, error) {
+	sandboxes, err := os.ReadDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("list checkpoints: %w", err)
+	}
+	var records []Record
+	var unreadable []Unreadable
+	for _, sandbox := range sandboxes {
+		if !sandbox.IsDir() || attachment.ValidateName(sandbox.Name()) != nil {
+			continue
+		}
+		r, u := s.listSandbox(sandbox.Name())
+		records, unreadable = append(records, r...), append(unreadable, u...)
+	}
+	return records, unreadable, nil
+}
+
+func (s *Store) listSandbox(containerID string) (records []Record, unreadable []Unreadable) {
+	files, err := os.ReadDir(s.sandboxDir(containerID))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, []Unreadable{{ContainerID: containerID, Err: err}}
+	}
+	for _, f := range files {
+		ifName, ok := strings.CutSuffix(f.Name(), suffix)
+		if !ok || isTemporary(f.Name()) {
+			continue
+		}
+		r, err := s.Load(containerID, ifName)
+		switch {
+		case errors.Is(err, ErrNone): // Forgotten since the directory was read.
+		case err != nil:
+			unreadable = append(unreadable, Unreadable{ContainerID: containerID, IfName: ifName, Err: err})
+		default:
+			records = append(records, r)
+		}
+	}
+	return records, unreadable
+}
+
+// isTemporary tells the lock, and what a kill left of a Save, from checkpoints.
+func isTemporary(name string) bool { return strings.HasPrefix(name, ".") }
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	defer func() { _ = d.Close() }()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	return nil
+}
