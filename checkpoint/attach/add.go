@@ -1,0 +1,300 @@
+package attach
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// settleLimit bounds the wait for duplicate address detection, as in the
+// reference plugins.
+const settleLimit = 5 * time.Second
+
+// Add attaches the sandbox: it builds the interface, gets its addresses,
+// configures it, saves the checkpoint, and prints the result. Whatever fails
+// takes back what was done before it.
+func (p Plugin) Add(args *skel.CmdArgs) (err error) {
+	c, err := p.begin(args)
+	if err != nil {
+		return err
+	}
+	if err := c.key().Validate(); err != nil {
+		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
+	}
+	unlock, err := c.lock(context.Background())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+
+	add, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer add.close()
+	defer func() {
+		if err != nil {
+			err = cniplugin.Join(err, add.undo.Run())
+		}
+	}()
+	return add.run(context.Background())
+}
+
+// addition is an ADD under way.
+type addition struct {
+	*call
+	host, sandbox *kernel.Namespace
+	shared        *checkpoint.Parents
+	devices       netstate.Devices
+	undo          cniplugin.Undo
+}
+
+// open opens what an ADD works on.
+func (c *call) open() (add *addition, err error) {
+	add = &addition{call: c}
+	defer func() {
+		if err != nil {
+			add.close()
+		}
+	}()
+	if add.sandbox, err = c.openSandbox(); err != nil {
+		return nil, err
+	}
+	if add.host, err = kernel.OpenHost(); err != nil {
+		return nil, err
+	}
+	if add.sandbox.Identity().Same(add.host.Identity()) == nil {
+		return nil, cniplugin.Error(types.ErrInvalidNetNS, "CNI_NETNS: %q is the host's own namespace", c.args.Netns)
+	}
+	there, err := add.sandbox.Exists(c.args.IfName)
+	if err != nil {
+		return nil, err
+	}
+	if there {
+		return nil, cniplugin.EnvError("CNI_IFNAME", c.args.IfName, "the sandbox has an interface of that name already")
+	}
+	if add.shared, err = c.store.ShareParents(); err != nil {
+		return nil, cniplugin.Error(types.ErrIOFailure, "%v", err)
+	}
+	return add, nil
+}
+
+func (a *addition) close() {
+	if a.sandbox != nil {
+		a.sandbox.Close()
+	}
+	if a.host != nil {
+		a.host.Close()
+	}
+	if a.shared != nil {
+		a.shared.Release()
+	}
+}
+
+func (a *addition) run(ctx context.Context) error {
+	if err := a.build(); err != nil {
+		return err
+	}
+	result, err := a.address(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.configure(result); err != nil {
+		return err
+	}
+	live, err := kernel.Capture(a.host, a.sandbox, a.devices, a.args.IfName)
+	if err != nil {
+		return fmt.Errorf("capture: %w", err)
+	}
+	a.complete(result, live)
+	if err := a.save(result, live); err != nil {
+		return cniplugin.Error(types.ErrIOFailure, "%v", err)
+	}
+	return types.PrintResult(result, a.CNIVersion)
+}
+
+// parentAt is the namespace of the master.
+func (a *addition) parentAt() *kernel.Namespace {
+	if a.LinkInContainer {
+		return a.sandbox
+	}
+	return a.host
+}
+
+// build makes the link in the sandbox, and the VLAN parent below it if it is
+// missing.
+func (a *addition) build() error {
+	at := a.parentAt()
+	devices, err := at.Devices()
+	if err != nil {
+		return err
+	}
+	master, err := findMaster(at, devices, a.Master)
+	if err != nil {
+		return err
+	}
+	plan, err := planParent(devices, master, a.VLAN)
+	if err != nil {
+		return err
+	}
+	if err := checkMTU(a.MTU, plan.below); err != nil {
+		return err
+	}
+	parent, devices, err := plan.ensure(at, devices)
+	if err != nil {
+		return err
+	}
+	if plan.create != nil {
+		a.undo.Push("VLAN parent "+parent.Name, func() error { return a.removeUnused(parent) })
+	}
+	a.devices = devices
+	if a.LinkInContainer {
+		if a.devices, err = a.host.Devices(); err != nil {
+			return err
+		}
+	}
+	link := a.Link
+	link.MTU = a.MTU
+	if err := kernel.Create(at, a.sandbox, parent.Index, link); err != nil {
+		return err
+	}
+	a.undo.Push("interface", func() error { return ignoreGone(a.sandbox.Delete(a.args.IfName)) })
+	return nil
+}
+
+// removeUnused takes back a VLAN parent that this ADD made, unless somebody else
+// has come to use it.
+func (a *addition) removeUnused(parent netstate.LiveDevice) error {
+	if !a.shared.Alone() {
+		return nil
+	}
+	records, unreadable, err := a.store.List()
+	if err != nil || len(unreadable) > 0 {
+		return err // Not known to be unused.
+	}
+	for _, r := range records {
+		for _, p := range r.Interface.Parents {
+			if p.Name == parent.Name {
+				return nil
+			}
+		}
+	}
+	if used, err := a.host.HasAddresses(parent.Index); err != nil || used {
+		return err
+	}
+	return ignoreGone(a.host.Delete(parent.Name))
+}
+
+// address gets the addresses from the IPAM plugin.
+func (a *addition) address(ctx context.Context) (*current.Result, error) {
+	result, err := a.ipam.Add(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a.undo.Push("address", func() error { return a.ipam.Del(ctx) })
+	if a.ipam.Type != "" && len(result.IPs) == 0 {
+		return nil, cniplugin.Error(types.ErrInternal, "IPAM plugin %s: its result has no address", a.ipam.Type)
+	}
+	return result, nil
+}
+
+// configure sets the interface up with what the IPAM plugin gave.
+func (a *addition) configure(result *current.Result) error {
+	addresses, err := cniplugin.Addresses(result)
+	if err != nil {
+		return err
+	}
+	routes, err := cniplugin.Routes(result)
+	if err != nil {
+		return err
+	}
+	want := netstate.Interface{Link: a.Link, Addresses: addresses, Routes: routes, Settings: settings(addresses)}
+	want.Link.Up = true
+	if hasIPv6(addresses) {
+		if err := a.sandbox.EnableIPv6("lo"); err != nil {
+			return err
+		}
+	}
+	if err := a.sandbox.Configure(want, kernel.ConfigureOptions{}); err != nil {
+		return err
+	}
+	if cniplugin.HasIPv6Gateway(result) {
+		return a.sandbox.Settle(a.args.IfName, settleLimit)
+	}
+	return nil
+}
+
+// settings are the sysctls of the interface that the reference plugins set:
+// neighbours are told when the MAC changes, IPv6 is on where it is used, and its
+// addresses stay when the interface goes down.
+func settings(addresses []netstate.Address) map[string]string {
+	if len(addresses) == 0 {
+		return nil
+	}
+	s := map[string]string{"ipv4/arp_notify": "1"}
+	if hasIPv6(addresses) {
+		s["ipv6/disable_ipv6"] = "0"
+		s["ipv6/ndisc_notify"] = "1"
+		s["ipv6/keep_addr_on_down"] = "1"
+	}
+	return s
+}
+
+func hasIPv6(addresses []netstate.Address) bool {
+	for _, a := range addresses {
+		if a.Prefix.Addr().Is6() {
+			return true
+		}
+	}
+	return false
+}
+
+// complete fills in what the runtime is told of the interface.
+func (a *addition) complete(result *current.Result, live netstate.Interface) {
+	result.CNIVersion = current.ImplementedSpecVersion
+	result.Interfaces = []*current.Interface{{
+		Name: a.args.IfName, Mac: live.Link.MAC, Mtu: live.Link.MTU, Sandbox: a.args.Netns,
+	}}
+	for _, ip := range result.IPs {
+		ip.Interface = current.Int(0)
+	}
+	result.DNS = a.DNS
+}
+
+func (a *addition) save(result *current.Result, live netstate.Interface) error {
+	raw, err := json.Marshal(result)
+	if err != nil {
+		return err
+	}
+	live.Settings = settings(live.Addresses)
+	record := checkpoint.Record{
+		Attachment: a.key(),
+		Pod:        a.env.Pod,
+		Namespace:  a.sandbox.Identity(),
+		Interface:  live,
+		CNI:        checkpoint.CNI{Config: a.args.StdinData, Result: raw},
+		Writer:     a.plugin.Name,
+		CapturedAt: time.Now().UTC().Truncate(time.Millisecond),
+	}
+	a.undo.Push("checkpoint", func() error { return a.store.Forget(a.args.ContainerID, a.args.IfName) })
+	return a.store.Save(record)
+}
+
+// ignoreGone makes it no error that a device to delete was gone already.
+func ignoreGone(err error) error {
+	if errors.Is(err, kernel.ErrNoDevice) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,147 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Check compares the interface, its parents included, with its checkpoint and
+// with prevResult, and asks the IPAM plugin. Its error names everything that
+// differs.
+func (p Plugin) Check(args *skel.CmdArgs) error {
+	c, err := p.begin(args)
+	if err != nil {
+		return err
+	}
+	result, err := c.prevResult()
+	if err != nil {
+		return err
+	}
+	recorded, err := c.store.Load(args.ContainerID, args.IfName)
+	if errors.Is(err, checkpoint.ErrNone) {
+		return cniplugin.Error(types.ErrUnknownContainer, "%v", err)
+	}
+	if err != nil {
+		return cniplugin.Error(types.ErrDecodingFailure, "%v", err)
+	}
+	sandbox, err := c.openSandbox()
+	if err != nil {
+		return err
+	}
+	defer sandbox.Close()
+	if err := recorded.Namespace.Same(sandbox.Identity()); err != nil {
+		return cniplugin.Error(cniplugin.CodeDiffers, "namespace %s: %v", args.Netns, err)
+	}
+	live, err := capture(sandbox, args.IfName)
+	if err != nil {
+		return cniplugin.Error(cniplugin.CodeDiffers, "%v", err)
+	}
+	differences := differences(args, recorded, result, live)
+	if len(differences) > 0 {
+		err = cniplugin.Error(cniplugin.CodeDiffers, "%s: %s", args.IfName, strings.Join(differences, "; "))
+	}
+	return cniplugin.Join(err, c.ipam.Check(context.Background()))
+}
+
+func capture(sandbox *kernel.Namespace, ifName string) (netstate.Interface, error) {
+	host, err := kernel.OpenHost()
+	if err != nil {
+		return netstate.Interface{}, err
+	}
+	defer host.Close()
+	devices, err := host.Devices()
+	if err != nil {
+		return netstate.Interface{}, err
+	}
+	return kernel.Capture(host, sandbox, devices, ifName)
+}
+
+func (c *call) prevResult() (*current.Result, error) {
+	if c.RawPrevResult == nil {
+		return nil, cniplugin.ConfigError("prevResult", "missing", "CHECK needs the result of the ADD")
+	}
+	if err := version.ParsePrevResult(&c.NetConf); err != nil {
+		return nil, cniplugin.ConfigError("prevResult", err, "must be the result of the ADD")
+	}
+	result, err := current.NewResultFromResult(c.PrevResult)
+	if err != nil {
+		return nil, cniplugin.ConfigError("prevResult", err, "must be the result of the ADD")
+	}
+	return result, nil
+}
+
+func differences(args *skel.CmdArgs, recorded checkpoint.Record, result *current.Result, live netstate.Interface) []string {
+	var found []string
+	for _, d := range netstate.Diff(recorded.Interface, live) {
+		found = append(found, d.String())
+	}
+	for _, d := range resultDifferences(args, result, live) {
+		if !slices.Contains(found, d) {
+			found = append(found, d)
+		}
+	}
+	return found
+}
+
+// resultDifferences compares the live interface with the result of its ADD. A
+// result says less than a checkpoint: what it leaves out may be anything.
+func resultDifferences(args *skel.CmdArgs, result *current.Result, live netstate.Interface) []string {
+	var found []string
+	i := slices.IndexFunc(result.Interfaces, func(i *current.Interface) bool {
+		return i.Name == args.IfName && i.Sandbox != ""
+	})
+	if i < 0 {
+		return []string{fmt.Sprintf("prevResult has no interface %s", args.IfName)}
+	}
+	was := result.Interfaces[i]
+	if was.Sandbox != args.Netns {
+		found = append(found, fmt.Sprintf("prevResult has it in %s, not in %s", was.Sandbox, args.Netns))
+	}
+	want := netstate.Interface{Link: netstate.Link{Kind: live.Link.Kind, MAC: strings.ToLower(was.Mac), MTU: was.Mtu}}
+	for _, d := range netstate.Diff(want, live) {
+		found = append(found, d.String())
+	}
+	return append(found, missingIPs(i, result, live)...)
+}
+
+func missingIPs(index int, result *current.Result, live netstate.Interface) []string {
+	own := &current.Result{Routes: result.Routes}
+	for _, ip := range result.IPs {
+		if ip.Interface == nil || *ip.Interface == index {
+			own.IPs = append(own.IPs, ip)
+		}
+	}
+	addresses, err := cniplugin.Addresses(own)
+	if err != nil {
+		return []string{"prevResult: " + err.Error()}
+	}
+	routes, err := cniplugin.Routes(own)
+	if err != nil {
+		return []string{"prevResult: " + err.Error()}
+	}
+	var found []string
+	for _, a := range addresses {
+		if !slices.ContainsFunc(live.Addresses, func(l netstate.Address) bool { return l.Prefix == a.Prefix }) {
+			found = append(found, fmt.Sprintf("address %s is missing", a))
+		}
+	}
+	for _, r := range routes {
+		if !slices.ContainsFunc(live.Routes, r.MetBy) {
+			found = append(found, fmt.Sprintf("route %s is missing", r))
+		}
+	}
+	return found
+}

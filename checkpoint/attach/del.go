@@ -1,0 +1,73 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/kernel"
+)
+
+// Del detaches the sandbox: it forgets the checkpoint, so that no restore brings
+// the interface back, then deletes the interface, then gives the addresses back.
+// What is gone already (namespace, interface, master, checkpoint) is no error:
+// nothing in the configuration is looked up in the host.
+func (p Plugin) Del(args *skel.CmdArgs) error {
+	var config cniplugin.Config
+	if err := cniplugin.Decode(args.StdinData, &config); err != nil {
+		return err
+	}
+	c := &call{
+		Request: Request{Config: config}, plugin: p, args: args,
+		store: checkpoint.OpenStore(config.CheckpointDir),
+		ipam:  cniplugin.IPAM{Type: config.IPAM.Type, Config: args.StdinData},
+	}
+	if err := c.key().Validate(); err != nil {
+		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
+	}
+	ctx := context.Background()
+	unlock, err := c.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+
+	recorded, err := c.store.Load(args.ContainerID, args.IfName)
+	known := err == nil
+	if err := c.store.Forget(args.ContainerID, args.IfName); err != nil {
+		return cniplugin.Error(types.ErrIOFailure, "%v", err)
+	}
+	if err := c.deleteInterface(known, recorded.Namespace); err != nil {
+		return err
+	}
+	return c.ipam.Del(ctx)
+}
+
+// deleteInterface deletes the interface if the namespace is still there, and
+// still the one that was attached.
+func (c *call) deleteInterface(known bool, recorded attachment.Namespace) error {
+	if c.args.Netns == "" {
+		return nil
+	}
+	sandbox, err := kernel.Open(c.args.Netns)
+	if errors.Is(err, kernel.ErrNoNamespace) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer sandbox.Close()
+	if known && recorded.Same(sandbox.Identity()) != nil {
+		return nil // A stranger's: what was in the recorded one went with it.
+	}
+	if err := ignoreGone(sandbox.Delete(c.args.IfName)); err != nil {
+		return fmt.Errorf("delete interface: %w", err)
+	}
+	return nil
+}

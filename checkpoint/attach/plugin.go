@@ -1,0 +1,112 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Plugin is an interface plugin: what its configuration asks for, and the one
+// way in which that is done.
+type Plugin struct {
+	// Name is the plugin's, such as relink-macvlan.
+	Name string
+	// Parse reads the plugin's configuration. args are those of CNI_ARGS.
+	Parse func(config []byte, args cniplugin.Args) (Request, error)
+}
+
+// Request is what a configuration asks for.
+type Request struct {
+	cniplugin.Config
+	// Link is what to build: kind, and MAC, MTU and index where they are given.
+	Link netstate.Link
+	// VLAN is the VLAN device to put between the master and the link, nil for
+	// none.
+	VLAN *ParentVLAN
+}
+
+// ParentVLAN is a VLAN device of the host, shared by all who ask for it. No DEL
+// removes it.
+type ParentVLAN struct {
+	netstate.VLAN
+	// Name is empty for <master>.<ID>.
+	Name string
+}
+
+// Funcs returns the plugin's entry points for skel.PluginMainFuncs.
+func (p Plugin) Funcs() skel.CNIFuncs {
+	return skel.CNIFuncs{Add: p.Add, Del: p.Del, Check: p.Check, Status: p.Status, GC: p.GC}
+}
+
+// lockWait bounds the wait for another operation on the same sandbox. Runtimes
+// give a plugin minutes.
+const lockWait = 30 * time.Second
+
+// call is one invocation for an attachment.
+type call struct {
+	Request
+	plugin Plugin
+	args   *skel.CmdArgs
+	env    cniplugin.Args
+	store  *checkpoint.Store
+	ipam   cniplugin.IPAM
+}
+
+func (p Plugin) begin(args *skel.CmdArgs) (*call, error) {
+	env, err := cniplugin.ParseArgs(args.Args)
+	if err != nil {
+		return nil, err
+	}
+	request, err := p.Parse(args.StdinData, env)
+	if err != nil {
+		return nil, err
+	}
+	request.Link.Name = args.IfName
+	return &call{
+		Request: request, plugin: p, args: args, env: env,
+		store: checkpoint.OpenStore(request.CheckpointDir),
+		ipam:  cniplugin.IPAM{Type: request.IPAM.Type, Config: args.StdinData},
+	}, nil
+}
+
+func (c *call) key() attachment.Key {
+	return attachment.Key{Network: c.Name, ContainerID: c.args.ContainerID, IfName: c.args.IfName}
+}
+
+// lock keeps every other operation off the sandbox.
+func (c *call) lock(ctx context.Context) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	unlock, err = c.store.Lock(ctx, c.args.ContainerID)
+	if errors.Is(err, checkpoint.ErrBusy) {
+		return nil, cniplugin.Error(types.ErrTryAgainLater, "%v for more than %s", err, lockWait)
+	}
+	if err != nil {
+		return nil, cniplugin.Error(types.ErrIOFailure, "%v", err)
+	}
+	return unlock, nil
+}
+
+// openSandbox opens CNI_NETNS.
+func (c *call) openSandbox() (*kernel.Namespace, error) {
+	sandbox, err := kernel.Open(c.args.Netns)
+	if errors.Is(err, kernel.ErrNoNamespace) {
+		return nil, cniplugin.EnvError("CNI_NETNS", c.args.Netns, "must be the path of a network namespace: "+err.Error())
+	}
+	return sandbox, err
+}
+
+// Version is relink's version, set when it is built.
+var Version = "development"
+
+// About is what a plugin says of itself when it is run by hand.
+func About(name string) string { return "CNI plugin " + name + " " + Version }

@@ -1,0 +1,150 @@
+package cniplugin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Config are the keys that relink's interface plugins share. Keys that are not
+// known are ignored, as other CNI plugins do.
+type Config struct {
+	types.NetConf
+	// Master names the device to build on; of a list, the first that exists.
+	Master Names `json:"master"`
+	// MTU in bytes; 0 is the master's.
+	MTU int `json:"mtu"`
+	// LinkInContainer says that the master is in the sandbox.
+	LinkInContainer bool `json:"linkInContainer"`
+	// CheckpointDir is where checkpoints are kept (see checkpoint.OpenStore).
+	CheckpointDir string `json:"checkpointDir"`
+}
+
+// Names is a name or a list of names in JSON.
+type Names []string
+
+// UnmarshalJSON takes a string or a list of strings.
+func (n *Names) UnmarshalJSON(b []byte) error {
+	var one string
+	if err := json.Unmarshal(b, &one); err == nil {
+		*n = nil
+		if one != "" {
+			*n = Names{one}
+		}
+		return nil
+	}
+	var list []string
+	if err := json.Unmarshal(b, &list); err != nil || list == nil {
+		return ConfigError("master", string(b), "must be a device's name or a list of them")
+	}
+	*n = list
+	if len(list) == 0 {
+		return ConfigError("master", "[]", "must name at least one device, or be left out for the default route's")
+	}
+	return nil
+}
+
+// Decode reads the configuration in b into config, a pointer to a struct. Its
+// error names the key whose value is of a wrong type.
+func Decode(b []byte, config any) error {
+	err := json.Unmarshal(b, config)
+	var coded *types.Error
+	var wrongType *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &coded):
+		return coded
+	case errors.As(err, &wrongType):
+		return ConfigError(wrongType.Field, wrongType.Value, "must be a "+wrongType.Type.String())
+	}
+	return Error(types.ErrDecodingFailure, "network configuration: %v", err)
+}
+
+// Validate reports the first of the shared keys whose value no host could
+// satisfy.
+func (c Config) Validate() error {
+	for _, name := range c.Master {
+		if err := attachment.ValidateIfName(name); err != nil {
+			return ConfigError("master", name, err.Error())
+		}
+	}
+	if c.MTU != 0 && c.MTU < netstate.MinMTU {
+		return ConfigError("mtu", c.MTU, fmt.Sprintf("must be 0 (the master's MTU) or at least %d", netstate.MinMTU))
+	}
+	return nil
+}
+
+// HasAttachmentList says whether the configuration of a GC has the list of valid
+// attachments. types.NetConf can't tell a missing list from an empty one.
+func HasAttachmentList(config []byte) bool {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(config, &keys); err != nil {
+		return false
+	}
+	list, ok := keys["cni.dev/valid-attachments"]
+	return ok && string(list) != "null"
+}
+
+// Args are the parts of CNI_ARGS that relink looks at.
+type Args struct {
+	Pod attachment.Pod
+	MAC string
+}
+
+// ParseArgs reads CNI_ARGS. Other keys in it are for others: an IPAM plugin, a
+// runtime.
+func ParseArgs(s string) (Args, error) {
+	var a Args
+	if s == "" {
+		return a, nil
+	}
+	for pair := range strings.SplitSeq(s, ";") {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return a, EnvError("CNI_ARGS", s, fmt.Sprintf("%q is not of the form KEY=VALUE", pair))
+		}
+		switch key {
+		case "K8S_POD_NAMESPACE":
+			a.Pod.Namespace = value
+		case "K8S_POD_NAME":
+			a.Pod.Name = value
+		case "K8S_POD_UID":
+			a.Pod.UID = value
+		case "MAC":
+			a.MAC = value
+		}
+	}
+	return a, nil
+}
+
+// ParseMAC returns the MAC that the configuration's key gives in its canonical
+// form, empty for none.
+func ParseMAC(key, mac string) (string, error) {
+	if mac == "" {
+		return "", nil
+	}
+	canonical, err := netstate.ParseMAC(mac)
+	if err != nil {
+		return "", ConfigError(key, mac, err.Error())
+	}
+	return canonical, nil
+}
+
+// ParseVLANProtocol returns the protocol that "vlanProtocol" gives in its
+// canonical form, 802.1q for none.
+func ParseVLANProtocol(s string) (string, error) {
+	switch strings.ToLower(s) {
+	case "", netstate.Protocol8021Q:
+		return netstate.Protocol8021Q, nil
+	case netstate.Protocol8021AD:
+		return netstate.Protocol8021AD, nil
+	}
+	return "", ConfigError("vlanProtocol", s, "must be "+netstate.Protocol8021Q+" or "+netstate.Protocol8021AD)
+}

@@ -1,0 +1,35 @@
+package cniplugin
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Undo remembers how to take back what was done. It is for one goroutine.
+type Undo struct {
+	steps []undoStep
+}
+
+type undoStep struct {
+	what string
+	back func() error
+}
+
+// Push remembers that what was done is taken back by back.
+func (u *Undo) Push(what string, back func() error) {
+	u.steps = append(u.steps, undoStep{what, back})
+}
+
+// Run takes everything back, the last thing first, and goes on after a failure.
+// It returns what failed.
+func (u *Undo) Run() error {
+	var errs []error
+	for _, step := range slices.Backward(u.steps) {
+		if err := step.back(); err != nil {
+			errs = append(errs, fmt.Errorf("undo %s: %w", step.what, err))
+		}
+	}
+	u.steps = nil
+	return errors.Join(errs...)
+}

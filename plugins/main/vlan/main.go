@@ -1,0 +1,14 @@
+// Command relink-vlan is a CNI plugin that puts a VLAN device into the sandbox, and remembers how.
+package main
+
+import (
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/relink-cni/relink/checkpoint/attach"
+)
+
+func main() {
+	plugin := attach.Plugin{Name: "relink-vlan", Parse: parse}
+	skel.PluginMainFuncs(plugin.Funcs(), version.All, attach.About(plugin.Name))
+}
