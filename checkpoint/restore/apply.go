@@ -1,0 +1,321 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// attachment restores one attachment and fills in what became of it.
+func (r *run) attachment(record checkpoint.Record, o *Outcome) {
+	sandbox, err := kernel.Open(record.Namespace.Path)
+	if err == nil {
+		defer sandbox.Close()
+		err = record.Namespace.Same(sandbox.Identity())
+	}
+	if err != nil {
+		o.State, o.Reason = Skipped, skipReason(record, err)
+		return
+	}
+	w := &work{run: r, record: record, sandbox: sandbox, outcome: o}
+	if err := w.do(); err != nil {
+		o.fail(err)
+	}
+}
+
+// work is the restore of one attachment.
+type work struct {
+	*run
+	record  checkpoint.Record
+	sandbox *kernel.Namespace
+	outcome *Outcome
+	parent  netstate.LiveDevice
+	parents []netstate.Device
+	// below are the steps that were needed in the host, inSandbox those that
+	// are needed on parents in the sandbox.
+	below, inSandbox []Step
+}
+
+func (w *work) do() error {
+	if err := w.findParent(); err != nil {
+		return err
+	}
+	steps, err := w.plan()
+	if err != nil {
+		return err
+	}
+	w.outcome.Steps = append(w.inSandbox, steps...)
+	if len(w.outcome.Steps) == 0 && len(w.below) == 0 {
+		return nil
+	}
+	w.outcome.Reason = reasons(slices.Concat(w.below, w.outcome.Steps))
+	if w.DryRun {
+		w.outcome.State = stateOf(steps, ToRestore, ToRepair)
+		return nil
+	}
+	if err := w.apply(steps); err != nil {
+		return err
+	}
+	w.outcome.State = stateOf(steps, Restored, Repaired)
+	w.announce()
+	return w.remember()
+}
+
+func stateOf(steps []Step, created, repaired State) State {
+	for _, s := range steps {
+		if s.Action == Create {
+			return created
+		}
+	}
+	return repaired
+}
+
+// parentAt is the namespace of the parents.
+func (w *work) parentAt() *kernel.Namespace {
+	if w.record.Interface.ParentsInSandbox {
+		return w.sandbox
+	}
+	return w.host
+}
+
+// findParent finds what the interface is to be stacked on. What had to be done
+// in the host has been done, or could not be; parents in the sandbox are brought
+// back here.
+func (w *work) findParent() error {
+	if w.record.Interface.ParentsInSandbox {
+		return w.findParentInSandbox()
+	}
+	w.below = w.run.plan.stepsBelow(w.record.Interface.Parents)
+	plan := NewParentPlan(w.devices, w.Mapped)
+	result := plan.chain(w.record.Interface.Parents)
+	if result.broken != nil {
+		return result.broken
+	}
+	if result.parent.Index < 0 && !w.DryRun {
+		return errors.New(reasons(plan.stepsFor(result.parent.Index)))
+	}
+	return w.useParent(plan.devices, result.parent.Index)
+}
+
+func (w *work) findParentInSandbox() error {
+	devices, err := w.sandbox.Devices()
+	if err != nil {
+		return err
+	}
+	plan := NewParentPlan(devices, nil)
+	result := plan.chain(w.record.Interface.Parents)
+	if result.broken != nil {
+		return result.broken
+	}
+	w.inSandbox = plan.Steps()
+	if len(w.inSandbox) == 0 || w.DryRun {
+		return w.useParent(plan.devices, result.parent.Index)
+	}
+	for _, step := range w.inSandbox {
+		if err := applyToDevice(w.sandbox, step); err != nil {
+			return err
+		}
+	}
+	if devices, err = w.sandbox.Devices(); err != nil {
+		return err
+	}
+	index, err := w.sandbox.Index(result.parent.Name)
+	if err != nil {
+		return err
+	}
+	return w.useParent(devices, index)
+}
+
+func (w *work) useParent(devices netstate.Devices, index int) (err error) {
+	w.parent, _ = devices.ByIndex(index)
+	w.outcome.Parent = w.parent.Name
+	w.parents, err = devices.Chain(index)
+	return err
+}
+
+// plan compares the live interface with the record.
+func (w *work) plan() ([]Step, error) {
+	live, err := kernel.Capture(w.host, w.sandbox, w.devices, w.record.Attachment.IfName)
+	var there *netstate.Interface
+	switch {
+	case errors.Is(err, kernel.ErrNoDevice):
+	case errors.Is(err, kernel.ErrUnsupported):
+		return nil, fmt.Errorf("%w: left alone", err)
+	case err != nil:
+		return nil, err
+	default:
+		there = &live
+	}
+	steps, problem := planInterface(w.record.Interface, there, w.parent.Name, w.parents)
+	if problem != nil {
+		return nil, problem
+	}
+	return steps, nil
+}
+
+// apply runs the steps, goes on after a failure, and then looks whether the
+// kernel agrees.
+func (w *work) apply(steps []Step) error {
+	var errs []error
+	for _, step := range steps {
+		if err := w.applyStep(step); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(steps) > 0 {
+		left, err := w.plan()
+		if err == nil && len(left) > 0 {
+			err = errors.New("not as recorded after the restore: " + reasons(left))
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (w *work) applyStep(step Step) error {
+	switch step.Action {
+	case Create:
+		if err := kernel.Create(w.parentAt(), w.sandbox, w.parent.Index, *step.Link); err != nil {
+			return err
+		}
+		return w.sandbox.Configure(*step.create, kernel.ConfigureOptions{Known: true})
+	case AddAddress:
+		return w.sandbox.AddAddress(step.Device, *step.Address)
+	case AddRoute:
+		return w.sandbox.AddRoute(step.Device, *step.Route, w.record.Interface.Routes)
+	case SetMAC:
+		return w.sandbox.SetMAC(step.Device, step.MAC)
+	case SetMacvlan:
+		return w.sandbox.SetMacvlan(*step.Link)
+	}
+	return applyToDevice(w.sandbox, step)
+}
+
+// applyToDevice runs a step on a parent in the namespace.
+func applyToDevice(at *kernel.Namespace, step Step) error {
+	switch step.Action {
+	case Enslave:
+		return at.Enslave(step.Device, step.On)
+	case RaiseMTU, SetMTU:
+		return at.SetMTU(step.Device, step.MTU)
+	case SetUp:
+		return at.SetUp(step.Device)
+	case CreateVLAN:
+		return createVLAN(at, step)
+	}
+	return fmt.Errorf("step %s: not one on a device", step)
+}
+
+// createVLAN makes the VLAN parent. That an ADD or another restore was faster is
+// no failure: what is there is looked at afterwards.
+func createVLAN(at *kernel.Namespace, step Step) error {
+	index, err := at.Index(step.On)
+	if err != nil {
+		return err
+	}
+	err = at.CreateVLAN(index, step.Device, *step.VLAN, step.MTU)
+	if errors.Is(err, kernel.ErrExists) {
+		return nil
+	}
+	return err
+}
+
+// announce tells the neighbours, if the interface can send. If not, announceLate
+// does it when it can.
+func (w *work) announce() {
+	if !w.parent.Carrier {
+		return
+	}
+	if err := w.sandbox.Announce(w.record.Interface); err == nil {
+		w.outcome.Announced = true
+	}
+}
+
+// remember writes the parents into the record when they came back under other
+// names, so that the next restore needs nobody to say so again.
+func (w *work) remember() error {
+	recorded := w.record.Interface.Parents
+	if len(recorded) == len(w.parents) {
+		same := true
+		for i := range recorded {
+			same = same && recorded[i].Name == w.parents[i].Name && recorded[i].NIC == w.parents[i].NIC
+		}
+		if same {
+			return nil
+		}
+	}
+	w.record.Interface.Parents = w.parents
+	return w.Store.Save(w.record)
+}
+
+// announceLate announces what was built on devices that had no carrier yet, as
+// soon as they have, and reports those that don't get one in time.
+func (r *run) announceLate(ctx context.Context, outcomes []*Outcome) {
+	if r.DryRun {
+		return
+	}
+	for deadline := time.Now().Add(r.Wait); ; time.Sleep(pollInterval) {
+		left := r.announcePending(outcomes)
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			for _, o := range left {
+				r.report.problem(fmt.Sprintf("%s has no carrier: addresses on it are not announced", o.Parent))
+			}
+			return
+		}
+	}
+}
+
+// announcePending announces what can be and returns what can't.
+func (r *run) announcePending(outcomes []*Outcome) []*Outcome {
+	var devices netstate.Devices
+	var left []*Outcome
+	for _, o := range outcomes {
+		if o.Announced || (o.State != Restored && o.State != Repaired) || len(o.Interface.Addresses) == 0 || o.Interface.ParentsInSandbox {
+			continue
+		}
+		if devices == nil {
+			var err error
+			if devices, err = r.host.Devices(); err != nil {
+				r.report.problem(err.Error())
+				return nil
+			}
+		}
+		if parent, ok := devices.ByName(o.Parent); !ok || !parent.Carrier {
+			left = append(left, o)
+			continue
+		}
+		if err := r.announceOutcome(o); err != nil {
+			r.report.problem(err.Error())
+		}
+		o.Announced = true
+	}
+	return left
+}
+
+func (r *run) announceOutcome(o *Outcome) error {
+	record, err := r.Store.Load(o.Attachment.ContainerID, o.Attachment.IfName)
+	if errors.Is(err, checkpoint.ErrNone) {
+		return nil // Detached meanwhile.
+	}
+	if err != nil {
+		return err
+	}
+	sandbox, err := kernel.Open(record.Namespace.Path)
+	if err != nil {
+		return err
+	}
+	defer sandbox.Close()
+	if err := record.Namespace.Same(sandbox.Identity()); err != nil {
+		return err
+	}
+	return sandbox.Announce(record.Interface)
+}

@@ -1,0 +1,2 @@
+// Package restore decides what makes the kernel agree with the checkpoints again, and does it.
+package restore

@@ -1,0 +1,81 @@
+package restore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// planInterface decides, purely, what makes the live interface the recorded one:
+// live is nil where it is gone. parent is what it is to be stacked on, parents the
+// whole chain of it as it is now. An interface that can't be changed into the
+// recorded one is left alone, and the Problem says why.
+func planInterface(recorded netstate.Interface, live *netstate.Interface, parent string, parents []netstate.Device) ([]Step, *Problem) {
+	name := recorded.Link.Name
+	if live == nil {
+		link := recorded.Link
+		return []Step{{
+			Action: Create, Device: name, On: parent, Link: &link, create: &recorded,
+			Reason: "it is gone from the sandbox",
+		}}, nil
+	}
+	recorded.Parents = parents
+	differences := netstate.Diff(recorded, *live)
+	slices.SortStableFunc(differences, func(a, b netstate.Difference) int { return order(a.Field) - order(b.Field) })
+	var steps []Step
+	for _, d := range differences {
+		step, problem := repair(recorded.Link, d)
+		if problem != nil {
+			return nil, problem
+		}
+		if !slices.ContainsFunc(steps, func(s Step) bool { return s.Action == SetMacvlan && step.Action == SetMacvlan }) {
+			steps = append(steps, step)
+		}
+	}
+	return steps, nil
+}
+
+// repairOrder is the order in which the differences of an interface are mended:
+// the link before it goes up, addresses before the routes that need them.
+var repairOrder = []netstate.Field{
+	netstate.FieldKind, netstate.FieldVLAN, netstate.FieldParent,
+	netstate.FieldMode, netstate.FieldBCQueue, netstate.FieldMTU, netstate.FieldMAC,
+	netstate.FieldUp, netstate.FieldAddress, netstate.FieldRoute,
+}
+
+func order(f netstate.Field) int { return slices.Index(repairOrder, f) }
+
+func repair(link netstate.Link, d netstate.Difference) (Step, *Problem) {
+	step := Step{Device: link.Name, Reason: d.String()}
+	switch d.Field {
+	case netstate.FieldMode, netstate.FieldBCQueue:
+		if d.Field == netstate.FieldMode && (d.Want == "passthru" || d.Have == "passthru") {
+			return step, &Problem{Reason: fmt.Sprintf("%s: %s, and the kernel does not change passthru: left alone", link.Name, d)}
+		}
+		step.Action, step.Link = SetMacvlan, &link
+	case netstate.FieldMTU:
+		step.Action, step.MTU = SetMTU, link.MTU
+	case netstate.FieldMAC:
+		step.Action, step.MAC = SetMAC, link.MAC
+	case netstate.FieldUp:
+		step.Action = SetUp
+	case netstate.FieldAddress:
+		step.Action, step.Address = AddAddress, d.Address
+	case netstate.FieldRoute:
+		step.Action, step.Route = AddRoute, d.Route
+	default:
+		return step, &Problem{Reason: fmt.Sprintf("%s is there, but its %s: left alone", link.Name, d)}
+	}
+	return step, nil
+}
+
+// reasons joins the steps' reasons for a table or a line.
+func reasons(steps []Step) string {
+	var all []string
+	for _, s := range steps {
+		all = append(all, fmt.Sprintf("%s: %s", s.Device, s.Reason))
+	}
+	return strings.Join(all, "; ")
+}

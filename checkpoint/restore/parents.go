@@ -1,0 +1,297 @@
+package restore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// ParentPlan decides, purely, what brings back the parents that records name. It
+// works on a picture of the namespace's devices in which each planned step has
+// been done already, so that what many records need is planned once.
+type ParentPlan struct {
+	devices netstate.Devices
+	steps   []Step
+	// mapped are the names that the operator gave by --parent old=new.
+	mapped map[string]string
+	seen   map[string]chainResult
+}
+
+// chainResult is what the plan says of one chain of parents.
+type chainResult struct {
+	parent netstate.LiveDevice
+	notes  []string
+	// problems leave the chain usable: a bond that lacks a member.
+	problems []*Problem
+	// broken is why the chain can't be built on, nil if it can.
+	broken *Problem
+}
+
+// NewParentPlan plans on the devices as they are, which it leaves alone. mapped
+// gives devices that came back under another name, by the old one.
+func NewParentPlan(devices netstate.Devices, mapped map[string]string) *ParentPlan {
+	return &ParentPlan{devices: append(netstate.Devices(nil), devices...), mapped: mapped, seen: map[string]chainResult{}}
+}
+
+// Steps are what has been planned so far, in the order in which it is to be done.
+func (p *ParentPlan) Steps() []Step { return p.steps }
+
+// chain plans for the parents, given nearest first, and says on which device the
+// interface is to be built.
+func (p *ParentPlan) chain(parents []netstate.Device) chainResult {
+	key := chainKey(parents)
+	if r, ok := p.seen[key]; ok {
+		return r
+	}
+	r := p.plan(parents)
+	p.seen[key] = r
+	return r
+}
+
+// stepsBelow returns the steps that were planned for what the parents name. It
+// plans nothing, so that many may ask at once.
+func (p *ParentPlan) stepsBelow(parents []netstate.Device) []Step {
+	r, ok := p.seen[chainKey(parents)]
+	if !ok || r.broken != nil {
+		return nil
+	}
+	return p.stepsFor(r.parent.Index)
+}
+
+// chainKey makes chains comparable by what matters for the plan.
+func chainKey(parents []netstate.Device) string {
+	var key strings.Builder
+	for _, d := range parents {
+		fmt.Fprintf(&key, "%s %s %d %+v %+v %+v\n", d.Kind, d.Name, d.MTU, d.NIC, d.VLAN, d.Bond)
+	}
+	return key.String()
+}
+
+func (p *ParentPlan) plan(parents []netstate.Device) (r chainResult) {
+	for i := len(parents) - 1; i >= 0; i-- {
+		recorded := parents[i]
+		var index int
+		if i == len(parents)-1 {
+			index, r.broken = p.base(recorded, &r)
+		} else {
+			index, r.broken = p.vlan(recorded, r.parent, &r)
+		}
+		if r.broken != nil {
+			return r
+		}
+		p.carryMTU(index, recorded)
+		p.setUp(index)
+		r.parent = p.devices[index]
+	}
+	return r
+}
+
+// stepsFor returns the planned steps that concern the device of that index or
+// anything below it.
+func (p *ParentPlan) stepsFor(index int) []Step {
+	chain, err := p.devices.Chain(index)
+	if err != nil {
+		return nil
+	}
+	var steps []Step
+	for _, s := range p.steps {
+		if slices.ContainsFunc(chain, func(d netstate.Device) bool { return d.Name == s.Device || d.Name == s.On && s.Action == Enslave }) {
+			steps = append(steps, s)
+		}
+	}
+	return steps
+}
+
+func (p *ParentPlan) add(s Step) { p.steps = append(p.steps, s) }
+
+func (p *ParentPlan) carryMTU(index int, recorded netstate.Device) {
+	live := &p.devices[index]
+	if live.MTU >= recorded.MTU {
+		return
+	}
+	p.add(Step{Action: RaiseMTU, Device: live.Name, MTU: recorded.MTU,
+		Reason: fmt.Sprintf("its MTU is %d, recorded %d", live.MTU, recorded.MTU)})
+	live.MTU = recorded.MTU
+}
+
+func (p *ParentPlan) setUp(index int) {
+	live := &p.devices[index]
+	if live.Up {
+		return
+	}
+	p.add(Step{Action: SetUp, Device: live.Name, Reason: "it is down"})
+	live.Up = true
+}
+
+// base finds the lowest device of a chain, and gives a bond its members back.
+func (p *ParentPlan) base(recorded netstate.Device, r *chainResult) (int, *Problem) {
+	index, note, problem := p.find(recorded)
+	if problem != nil {
+		return 0, problem
+	}
+	if note != "" {
+		r.notes = append(r.notes, note)
+	}
+	if recorded.Bond != nil && p.devices[index].Kind == netstate.KindBond {
+		r.problems = append(r.problems, p.members(p.devices[index], *recorded.Bond)...)
+	}
+	return index, nil
+}
+
+// find returns the place of the device that recorded is now. Hardware is known by
+// its permanent MAC, then by its address on the bus, whatever its name; anything
+// else is known by name and kind. What the operator said goes before all.
+func (p *ParentPlan) find(recorded netstate.Device) (index int, note string, problem *Problem) {
+	if name, ok := p.mapped[recorded.Name]; ok {
+		if i := p.byName(name); i >= 0 {
+			return i, fmt.Sprintf("%s is %s, as told by --parent", recorded.Name, name), nil
+		}
+		return 0, "", &Problem{Reason: fmt.Sprintf("%s, told by --parent for %s, is not there", name, recorded.Name), Waiting: true}
+	}
+	if recorded.Kind == netstate.KindNIC && recorded.NIC != (netstate.NIC{}) {
+		return p.findNIC(recorded.Name, recorded.NIC)
+	}
+	i := p.byName(recorded.Name)
+	if i < 0 {
+		return 0, "", &Problem{Reason: fmt.Sprintf("%s (%s) is not there", recorded.Name, recorded.Kind), Waiting: true}
+	}
+	if p.devices[i].Kind != recorded.Kind {
+		return 0, "", &Problem{Reason: fmt.Sprintf("%s is a %s now, recorded as a %s: left alone", recorded.Name, p.devices[i].Kind, recorded.Kind)}
+	}
+	return i, "", nil
+}
+
+func (p *ParentPlan) findNIC(name string, nic netstate.NIC) (int, string, *Problem) {
+	if i := p.findUnique(name, func(d netstate.LiveDevice) bool {
+		return nic.PermanentMAC != "" && d.PermanentMAC == nic.PermanentMAC
+	}); i >= 0 {
+		return i, renamed(name, p.devices[i].Name, "permanent MAC "+nic.PermanentMAC), nil
+	}
+	if i := p.findUnique(name, func(d netstate.LiveDevice) bool {
+		return nic.BusAddress != "" && d.BusAddress == nic.BusAddress
+	}); i >= 0 {
+		return i, renamed(name, p.devices[i].Name, "bus address "+nic.BusAddress), nil
+	}
+	if i := p.byName(name); i >= 0 {
+		d := p.devices[i]
+		return 0, "", &Problem{Waiting: true, Reason: fmt.Sprintf(
+			"%s is another NIC now (permanent MAC %s, bus address %s; recorded %s, %s): use it by --parent %s=%s",
+			name, d.PermanentMAC, d.BusAddress, nic.PermanentMAC, nic.BusAddress, name, name)}
+	}
+	return 0, "", &Problem{Waiting: true, Reason: fmt.Sprintf(
+		"%s (permanent MAC %s, bus address %s) is not there", name, nic.PermanentMAC, nic.BusAddress)}
+}
+
+func renamed(was, is, by string) string {
+	if was == is {
+		return ""
+	}
+	return fmt.Sprintf("%s is now %s (same %s)", was, is, by)
+}
+
+// findUnique returns the place of the only NIC that matches; of several the one
+// that has the old name, and none if none has it.
+func (p *ParentPlan) findUnique(name string, match func(netstate.LiveDevice) bool) int {
+	found := -1
+	for i, d := range p.devices {
+		if d.Kind != netstate.KindNIC || !match(d) {
+			continue
+		}
+		if d.Name == name {
+			return i
+		}
+		if found >= 0 {
+			return p.byNameIf(name, match)
+		}
+		found = i
+	}
+	return found
+}
+
+func (p *ParentPlan) byNameIf(name string, match func(netstate.LiveDevice) bool) int {
+	if i := p.byName(name); i >= 0 && match(p.devices[i]) {
+		return i
+	}
+	return -1
+}
+
+func (p *ParentPlan) byName(name string) int {
+	for i := range p.devices {
+		if p.devices[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// members plans to enslave the recorded members that came back free.
+func (p *ParentPlan) members(bond netstate.LiveDevice, recorded netstate.Bond) []*Problem {
+	var problems []*Problem
+	for _, m := range recorded.Members {
+		index, _, problem := p.find(netstate.Device{Kind: netstate.KindNIC, Name: m.Name, NIC: m.NIC})
+		if problem != nil {
+			problem.Reason = fmt.Sprintf("%s lacks its member: %s", bond.Name, problem.Reason)
+			problems = append(problems, problem)
+			continue
+		}
+		nic := &p.devices[index]
+		switch nic.MasterIndex {
+		case bond.Index:
+		case 0:
+			reason := fmt.Sprintf("it was a member of %s when recorded and is free", bond.Name)
+			if nic.Name != m.Name {
+				reason = fmt.Sprintf("it was a member of %s as %s when recorded and is free", bond.Name, m.Name)
+			}
+			p.add(Step{Action: Enslave, Device: nic.Name, On: bond.Name, Reason: reason})
+			nic.MasterIndex, nic.Up = bond.Index, true
+		default:
+			problems = append(problems, &Problem{Reason: fmt.Sprintf(
+				"%s lacks its member: %s belongs to %s now, left alone", bond.Name, nic.Name, p.nameOf(nic.MasterIndex))})
+		}
+	}
+	return problems
+}
+
+func (p *ParentPlan) nameOf(index int) string {
+	if d, ok := p.devices.ByIndex(index); ok {
+		return d.Name
+	}
+	return fmt.Sprintf("the device with index %d", index)
+}
+
+// vlan finds the VLAN device on below, or plans to create it.
+func (p *ParentPlan) vlan(recorded netstate.Device, below netstate.LiveDevice, r *chainResult) (int, *Problem) {
+	if recorded.VLAN == nil {
+		return 0, &Problem{Reason: fmt.Sprintf("%s is recorded as a %s on %s, which can't be built", recorded.Name, recorded.Kind, below.Name)}
+	}
+	if i := p.byName(recorded.Name); i >= 0 {
+		d := p.devices[i]
+		if d.VLAN == nil || *d.VLAN != *recorded.VLAN || d.ParentIndex != below.Index {
+			return 0, &Problem{Reason: fmt.Sprintf("%s is there but is %s, recorded as %s on %s: left alone",
+				d.Name, p.describe(d), recorded.VLAN, below.Name)}
+		}
+		return i, nil
+	}
+	for i, d := range p.devices {
+		if d.VLAN != nil && *d.VLAN == *recorded.VLAN && d.ParentIndex == below.Index {
+			r.notes = append(r.notes, fmt.Sprintf("%s is now %s (same %s on %s)", recorded.Name, d.Name, d.VLAN, below.Name))
+			return i, nil
+		}
+	}
+	p.add(Step{Action: CreateVLAN, Device: recorded.Name, On: below.Name, VLAN: recorded.VLAN, MTU: recorded.MTU, Reason: "it is missing"})
+	created := recorded
+	// No device that is there has a negative index.
+	p.devices = append(p.devices, netstate.LiveDevice{
+		Device: created, Index: -len(p.devices) - 1, ParentIndex: below.Index, Up: true, Carrier: below.Carrier,
+	})
+	return len(p.devices) - 1, nil
+}
+
+func (p *ParentPlan) describe(d netstate.LiveDevice) string {
+	if d.VLAN == nil {
+		return "a " + d.Kind
+	}
+	return fmt.Sprintf("%s on %s", d.VLAN, p.nameOf(d.ParentIndex))
+}

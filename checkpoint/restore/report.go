@@ -1,0 +1,84 @@
+package restore
+
+import (
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// State is how an attachment is, or what became of it.
+type State string
+
+// The states. Of a dry run, ToRestore and ToRepair stand for Restored and
+// Repaired.
+const (
+	AsRecorded State = "as recorded"
+	Restored   State = "restored"
+	Repaired   State = "repaired"
+	ToRestore  State = "to restore"
+	ToRepair   State = "to repair"
+	// Skipped: the namespace is not the recorded one any more; nothing was
+	// touched.
+	Skipped State = "skipped"
+	Failed  State = "failed"
+)
+
+// Outcome is what is reported of one attachment.
+type Outcome struct {
+	Attachment attachment.Key     `json:"attachment"`
+	Pod        attachment.Pod     `json:"pod,omitzero"`
+	Interface  netstate.Interface `json:"interface,omitzero"`
+	// Parent is what the interface is stacked on now.
+	Parent string `json:"parent,omitempty"`
+	State  State  `json:"state"`
+	// Steps are what was done, or of a dry run what would be.
+	Steps []Step `json:"steps,omitempty"`
+	// Reason says why the state is not AsRecorded.
+	Reason string `json:"reason,omitempty"`
+	// Announced says that the neighbours were told the addresses.
+	Announced bool `json:"announced"`
+}
+
+// AsItShould says that the attachment is as recorded now.
+func (o Outcome) AsItShould() bool {
+	return o.State == AsRecorded || o.State == Restored || o.State == Repaired
+}
+
+// StepResult is what became of a step that concerns no sandbox.
+type StepResult struct {
+	Step
+	// Error is empty for a step that worked, or that a dry run did not do.
+	Error string `json:"error,omitempty"`
+}
+
+// Report is the whole of what a restore found and did.
+type Report struct {
+	DryRun bool `json:"dryRun"`
+	// Parents are the steps in the host.
+	Parents []StepResult `json:"parents"`
+	// Notes are what the operator should know: a NIC under another name.
+	Notes       []string  `json:"notes,omitempty"`
+	Attachments []Outcome `json:"attachments"`
+	// Problems are what is not as recorded besides the attachments.
+	Problems []string `json:"problems,omitempty"`
+	// Waited is how long devices were waited for, Took the whole, in
+	// nanoseconds.
+	Waited time.Duration `json:"waitedNanoseconds"`
+	Took   time.Duration `json:"tookNanoseconds"`
+}
+
+// AsRecorded says that everything is as recorded.
+func (r Report) AsRecorded() bool {
+	return len(r.Problems) == 0 && !slices.ContainsFunc(r.Attachments, func(o Outcome) bool { return !o.AsItShould() })
+}
+
+func (r *Report) problem(text string) { r.Problems = appendNew(r.Problems, text) }
+
+func appendNew(list []string, text string) []string {
+	if slices.Contains(list, text) {
+		return list
+	}
+	return append(list, text)
+}

@@ -1,0 +1,291 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Options of a run.
+type Options struct {
+	Store *checkpoint.Store
+	// Sandboxes limits the run to these, by container ID, its prefix or
+	// namespace/pod. Empty for all.
+	Sandboxes []string
+	// Wait bounds the wait for devices that have yet to appear, and again that
+	// for their carrier.
+	Wait time.Duration
+	// Mapped are devices that came back under another name, by the old one.
+	Mapped map[string]string
+	// DryRun plans and changes nothing. It waits for nothing.
+	DryRun bool
+	// Progress is told how many of all sandboxes are done. May be nil.
+	Progress func(done, total int)
+}
+
+// pollInterval is how often the devices are looked at while waiting.
+const pollInterval = 100 * time.Millisecond
+
+// run is one restore under way.
+type run struct {
+	Options
+	host   *kernel.Namespace
+	report Report
+	// plan is for the parents in the host. devices are the host's as they are
+	// after it, or of a dry run as they would be.
+	plan    *ParentPlan
+	devices netstate.Devices
+}
+
+// Run makes the kernel agree with the checkpoints, or in a dry run says what
+// that would take. One attachment's failure does not stop the others; the report
+// has all of them. The error is that nothing could be looked at.
+func Run(ctx context.Context, opts Options) (Report, error) {
+	start := time.Now()
+	records, unreadable, err := opts.Store.Select(opts.Sandboxes)
+	if err != nil {
+		return Report{}, err
+	}
+	host, err := kernel.OpenHost()
+	if err != nil {
+		return Report{}, err
+	}
+	defer host.Close()
+	r := &run{Options: opts, host: host}
+	r.report.DryRun = opts.DryRun
+	for _, u := range unreadable {
+		r.report.Attachments = append(r.report.Attachments, Outcome{
+			Attachment: attachment.Key{ContainerID: u.ContainerID, IfName: u.IfName}, State: Failed, Reason: u.Err.Error(),
+		})
+	}
+	todo := r.reachable(records)
+	if err := r.parents(ctx, todo); err != nil {
+		return Report{}, err
+	}
+	outcomes := r.sandboxes(ctx, todo)
+	r.announceLate(ctx, outcomes)
+	for _, o := range outcomes {
+		r.report.Attachments = append(r.report.Attachments, *o)
+	}
+	slices.SortStableFunc(r.report.Attachments, func(a, b Outcome) int {
+		return strings.Compare(a.Attachment.ContainerID+"/"+a.Attachment.IfName, b.Attachment.ContainerID+"/"+b.Attachment.IfName)
+	})
+	r.report.Took = time.Since(start)
+	return r.report, nil
+}
+
+// reachable returns the records whose namespace is, as far as its path tells,
+// still the recorded one. The others are reported as skipped.
+func (r *run) reachable(records []checkpoint.Record) []checkpoint.Record {
+	var todo []checkpoint.Record
+	for _, record := range records {
+		if err := kernel.SameNamespace(record.Namespace); err != nil {
+			o := outcomeOf(record)
+			o.State, o.Reason = Skipped, skipReason(record, err)
+			r.report.Attachments = append(r.report.Attachments, *o)
+			continue
+		}
+		todo = append(todo, record)
+	}
+	return todo
+}
+
+func skipReason(record checkpoint.Record, err error) string {
+	return fmt.Sprintf("namespace %s: %v", record.Namespace.Path, err)
+}
+
+func outcomeOf(record checkpoint.Record) *Outcome {
+	return &Outcome{
+		Attachment: record.Attachment, Pod: record.Pod, Interface: record.Interface,
+		Parent: record.Interface.Parents[0].Name, State: AsRecorded,
+	}
+}
+
+// parents waits for the bases, and brings back what is between them and the
+// interfaces.
+func (r *run) parents(ctx context.Context, records []checkpoint.Record) error {
+	if err := r.waitForBases(ctx, records); err != nil {
+		return err
+	}
+	for _, step := range r.plan.Steps() {
+		result := StepResult{Step: step}
+		if !r.DryRun {
+			if err := applyToDevice(r.host, step); err != nil {
+				result.Error = err.Error()
+				r.report.problem(err.Error())
+			}
+		}
+		r.report.Parents = append(r.report.Parents, result)
+	}
+	if r.DryRun || len(r.plan.Steps()) == 0 {
+		r.devices = r.plan.devices
+		return nil
+	}
+	devices, err := r.host.Devices()
+	r.devices = devices
+	return err
+}
+
+// waitForBases plans until no device is missing any more that may still appear,
+// or the time for that is over.
+func (r *run) waitForBases(ctx context.Context, records []checkpoint.Record) error {
+	start := time.Now()
+	for {
+		devices, err := r.host.Devices()
+		if err != nil {
+			return err
+		}
+		r.plan = NewParentPlan(devices, r.Mapped)
+		var notes, problems []string
+		waiting := false
+		for _, record := range records {
+			if record.Interface.ParentsInSandbox {
+				continue
+			}
+			result := r.plan.chain(record.Interface.Parents)
+			for _, n := range result.notes {
+				notes = appendNew(notes, n)
+			}
+			for _, p := range result.problems {
+				problems = appendNew(problems, p.Reason)
+				waiting = waiting || p.Waiting
+			}
+			waiting = waiting || result.broken != nil && result.broken.Waiting
+		}
+		if !waiting || r.DryRun || time.Since(start) >= r.Wait {
+			r.report.Notes, r.report.Problems = notes, problems
+			r.report.Waited = time.Since(start)
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// sandboxes restores the attachments, those of one sandbox one after the other,
+// different sandboxes beside each other.
+func (r *run) sandboxes(ctx context.Context, records []checkpoint.Record) []*Outcome {
+	groups := bySandbox(records)
+	outcomes := make([][]*Outcome, len(groups))
+	next := make(chan int)
+	var workers sync.WaitGroup
+	progress := r.progress(len(groups))
+	for range min(runtime.GOMAXPROCS(0), len(groups)) {
+		workers.Go(func() {
+			for i := range next {
+				outcomes[i] = r.sandbox(ctx, groups[i])
+				progress()
+			}
+		})
+	}
+	for i := range groups {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	return slices.Concat(outcomes...)
+}
+
+// progress returns a function that counts one more as done.
+func (r *run) progress(total int) func() {
+	var mu sync.Mutex
+	done := 0
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		done++
+		if r.Progress != nil {
+			r.Progress(done, total)
+		}
+	}
+}
+
+// bySandbox groups the records by container ID. Of one sandbox, those that are
+// stacked on something inside of it come last.
+func bySandbox(records []checkpoint.Record) [][]checkpoint.Record {
+	var groups [][]checkpoint.Record
+	place := map[string]int{}
+	for _, record := range records {
+		id := record.Attachment.ContainerID
+		i, ok := place[id]
+		if !ok {
+			i = len(groups)
+			place[id], groups = i, append(groups, nil)
+		}
+		groups[i] = append(groups[i], record)
+	}
+	depth := func(i netstate.Interface) int {
+		if i.ParentsInSandbox {
+			return len(i.Parents)
+		}
+		return 0
+	}
+	for _, group := range groups {
+		slices.SortStableFunc(group, func(a, b checkpoint.Record) int { return depth(a.Interface) - depth(b.Interface) })
+	}
+	return groups
+}
+
+// sandbox restores the attachments of one sandbox, under its lock.
+func (r *run) sandbox(ctx context.Context, records []checkpoint.Record) []*Outcome {
+	var outcomes []*Outcome
+	if !r.DryRun {
+		unlock, err := r.lock(ctx, records[0].Attachment.ContainerID)
+		if err != nil {
+			for _, record := range records {
+				o := outcomeOf(record)
+				o.fail(err)
+				outcomes = append(outcomes, o)
+			}
+			return outcomes
+		}
+		defer unlock()
+	}
+	for _, record := range records {
+		if o := r.current(record); o != nil {
+			outcomes = append(outcomes, o)
+		}
+	}
+	return outcomes
+}
+
+// current restores the attachment by its record as it is now: an ADD or a DEL may
+// have come since the list was read. It returns nil for one that was detached.
+func (r *run) current(listed checkpoint.Record) *Outcome {
+	record, err := r.Store.Load(listed.Attachment.ContainerID, listed.Attachment.IfName)
+	if errors.Is(err, checkpoint.ErrNone) {
+		return nil
+	}
+	if err != nil {
+		o := outcomeOf(listed)
+		o.fail(err)
+		return o
+	}
+	o := outcomeOf(record)
+	r.attachment(record, o)
+	return o
+}
+
+// lockWait bounds the wait for an ADD or DEL on the same sandbox.
+const lockWait = 30 * time.Second
+
+func (r *run) lock(ctx context.Context, containerID string) (func(), error) {
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	return r.Store.Lock(ctx, containerID)
+}
+
+func (o *Outcome) fail(err error) { o.State, o.Reason = Failed, err.Error() }

@@ -1,0 +1,72 @@
+// Command relink shows what is remembered of a node's attachments, says whether the kernel agrees, and restores it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/attach"
+)
+
+// Exit codes.
+const (
+	exitOK = iota
+	// exitDiffers: something is not as recorded; what is has been said.
+	exitDiffers
+	// exitUsage: the command line or the environment keeps relink from looking.
+	exitUsage
+)
+
+// errDiffers ends a command that found something and has said it.
+var errDiffers = errors.New("not everything is as recorded")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run executes the command line and returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errDiffers):
+		return exitDiffers
+	}
+	fmt.Fprintf(stderr, "relink: %v\n", err)
+	return exitUsage
+}
+
+func newRoot() *cobra.Command {
+	var dir string
+	root := &cobra.Command{
+		Use:           "relink",
+		Short:         "Keep pods on the wire when the NIC below them goes away",
+		Version:       attach.Version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.PersistentFlags().StringVar(&dir, "checkpoint-dir", "",
+		"`directory` of the checkpoints (default $"+checkpoint.DirEnv+", else "+checkpoint.DefaultDir+")")
+	store := func() *checkpoint.Store { return checkpoint.OpenStore(dir) }
+	root.AddCommand(newList(store), newShow(store), newCheck(store), newRestore(store))
+	return root
+}
+
+// openStore is how a verb gets at the checkpoints, once the flags are read.
+type openStore func() *checkpoint.Store

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// format is the value of --output.
+type format string
+
+const (
+	formatTable format = "table"
+	formatJSON  format = "json"
+)
+
+// addOutput adds --output to the command.
+func addOutput(cmd *cobra.Command, f *format) {
+	*f = formatTable
+	cmd.Flags().VarP(f, "output", "o", "output `format`: table or json")
+}
+
+func (f *format) String() string { return string(*f) }
+func (f *format) Type() string   { return "format" }
+
+// Set takes the flag's value.
+func (f *format) Set(s string) error {
+	switch format(s) {
+	case formatTable, formatJSON:
+		*f = format(s)
+		return nil
+	}
+	return fmt.Errorf("must be %s or %s", formatTable, formatJSON)
+}
+
+func writeJSON(w io.Writer, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
+
+// table writes rows in columns. An empty cell is a dash.
+type table struct {
+	w *tabwriter.Writer
+}
+
+func newTable(w io.Writer, header ...string) *table {
+	t := &table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	t.row(header...)
+	return t
+}
+
+func (t *table) row(cells ...string) {
+	for i, cell := range cells {
+		if cell == "" {
+			cells[i] = "-"
+		}
+	}
+	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
+}
+
+func (t *table) flush() error { return t.w.Flush() }
+
+// shortID is how much of a container ID a table shows, as crictl does.
+func shortID(id string) string {
+	const shown = 13
+	if len(id) > shown {
+		return id[:shown]
+	}
+	return id
+}
+
+func addressList(addresses []netstate.Address) string {
+	var all []string
+	for _, a := range addresses {
+		all = append(all, a.String())
+	}
+	return strings.Join(all, ",")
+}
+
+func parentNames(parents []netstate.Device) string {
+	var all []string
+	for _, p := range parents {
+		all = append(all, p.Name)
+	}
+	return strings.Join(all, " < ")
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+func newRestore(store openStore) *cobra.Command {
+	var output format
+	var mapped []string
+	var opts restore.Options
+	cmd := &cobra.Command{
+		Use:   "restore",
+		Short: "Rebuild what the kernel lost: VLAN parents, bond members, pod interfaces",
+		Long: `Rebuild what the kernel lost: enslave bond members that came back, create VLAN
+parents, create or repair interfaces in the surviving sandboxes with their old
+MAC, addresses and routes, tell the neighbours, and verify.
+
+Nothing that is present and right is touched: it can be run again at any time.
+Exit status 0: everything is as recorded; 1: something is not, each said; 2: usage
+or environment.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if opts.Mapped, err = parseMapped(mapped); err != nil {
+				return err
+			}
+			if opts.Wait < 0 {
+				return fmt.Errorf("invalid --wait %s: must not be negative", opts.Wait)
+			}
+			opts.Store = store()
+			opts.Progress = progressOn(cmd.ErrOrStderr())
+			return restoreAll(cmd.Context(), opts, output, cmd.OutOrStdout())
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be done and why, and change nothing")
+	flags.StringArrayVar(&opts.Sandboxes, "sandbox", nil, "only this `sandbox`: container ID, prefix of it, or namespace/pod (repeatable)")
+	flags.DurationVar(&opts.Wait, "wait", 30*time.Second, "wait so long for missing devices, and again for their carrier")
+	flags.StringArrayVar(&mapped, "parent", nil, "`old=new`: the device old of the checkpoints is new now (repeatable)")
+	addOutput(cmd, &output)
+	return cmd
+}
+
+// parseMapped reads the values of --parent.
+func parseMapped(pairs []string) (map[string]string, error) {
+	mapped := make(map[string]string, len(pairs))
+	for _, pair := range pairs {
+		was, is, ok := strings.Cut(pair, "=")
+		if !ok {
+			return nil, fmt.Errorf("invalid --parent %q: must be of the form old=new", pair)
+		}
+		for _, name := range []string{was, is} {
+			if err := attachment.ValidateIfName(name); err != nil {
+				return nil, fmt.Errorf("invalid --parent %q: device %q %w", pair, name, err)
+			}
+		}
+		if other, twice := mapped[was]; twice && other != is {
+			return nil, fmt.Errorf("invalid --parent %q: %s is %s already", pair, was, other)
+		}
+		mapped[was] = is
+	}
+	return mapped, nil
+}
+
+func restoreAll(ctx context.Context, opts restore.Options, output format, stdout io.Writer) error {
+	report, err := restore.Run(ctx, opts)
+	if err != nil {
+		return err
+	}
+	if output == formatJSON {
+		err = writeJSON(stdout, report)
+	} else {
+		err = writeReport(report, stdout)
+	}
+	if err != nil {
+		return err
+	}
+	if !report.AsRecorded() {
+		return errDiffers
+	}
+	return nil
+}
+
+func writeReport(report restore.Report, w io.Writer) error {
+	for _, note := range report.Notes {
+		fmt.Fprintln(w, note)
+	}
+	for _, step := range report.Parents {
+		line := fmt.Sprintf("%s: %s", step, step.Reason)
+		if step.Error != "" {
+			line += ": FAILED: " + step.Error
+		}
+		fmt.Fprintln(w, line)
+	}
+	if err := writeAttachments(report, w); err != nil {
+		return err
+	}
+	for _, p := range report.Problems {
+		fmt.Fprintln(w, p)
+	}
+	fmt.Fprintln(w, summary(report))
+	return nil
+}
+
+func writeAttachments(report restore.Report, w io.Writer) error {
+	if len(report.Attachments) == 0 {
+		return nil
+	}
+	t := newTable(w, "POD", "INTERFACE", "PARENT", "ADDRESS", "MAC", "STATE", "WHY")
+	for _, o := range report.Attachments {
+		pod := o.Pod.String()
+		if o.Pod == (attachment.Pod{}) {
+			pod = shortID(o.Attachment.ContainerID)
+		}
+		t.row(pod, o.Attachment.IfName, o.Parent, addressList(o.Interface.Addresses), o.Interface.Link.MAC, string(o.State), o.Reason)
+		if report.DryRun {
+			for _, s := range o.Steps {
+				t.row(" ", " ", " ", " ", " ", " ", s.String())
+			}
+		}
+	}
+	return t.flush()
+}
+
+// summary counts the attachments by state.
+func summary(report restore.Report) string {
+	counts := map[restore.State]int{}
+	for _, o := range report.Attachments {
+		counts[o.State]++
+	}
+	var parts []string
+	for _, s := range []restore.State{
+		restore.Restored, restore.Repaired, restore.ToRestore, restore.ToRepair,
+		restore.AsRecorded, restore.Skipped, restore.Failed,
+	} {
+		if counts[s] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))
+		}
+	}
+	if len(parts) == 0 {
+		parts = []string{"no attachments"}
+	}
+	line := strings.Join(parts, ", ") + " in " + report.Took.Round(time.Millisecond).String()
+	if report.Waited >= time.Millisecond {
+		line += fmt.Sprintf(", %s of it waiting for devices", report.Waited.Round(time.Millisecond))
+	}
+	return line
+}
+
+// progressOn returns a function that shows progress on a terminal, or nil where
+// there is none.
+func progressOn(w io.Writer) func(done, total int) {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return nil
+	}
+	return func(done, total int) {
+		fmt.Fprintf(w, "\r%d of %d sandboxes", done, total)
+		if done == total {
+			fmt.Fprint(w, "\r\x1b[K")
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+func newShow(store openStore) *cobra.Command {
+	var output format
+	cmd := &cobra.Command{
+		Use:   "show ID",
+		Short: "Show what is remembered of a sandbox",
+		Long:  "Show what is remembered of a sandbox, by its container ID, a prefix of it, or the pod's namespace/name.",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return show(store(), args[0], output, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	addOutput(cmd, &output)
+	return cmd
+}
+
+func show(store *checkpoint.Store, id string, output format, stdout, stderr io.Writer) error {
+	records, unreadable, err := store.Select([]string{id})
+	if err != nil {
+		return err
+	}
+	if output == formatJSON {
+		err = writeJSON(stdout, orEmpty(records))
+	} else {
+		for _, r := range records {
+			err = describe(r, stdout)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return sayUnreadable(stderr, unreadable)
+}
+
+// describe writes a record in the manner of kubectl describe.
+func describe(r checkpoint.Record, w io.Writer) error {
+	t := newTable(w, "Pod:", r.Pod.String())
+	row := func(name, format string, args ...any) { t.row(name, fmt.Sprintf(format, args...)) }
+	row("Sandbox:", "%s", r.Attachment.ContainerID)
+	row("Network:", "%s", r.Attachment.Network)
+	row("Namespace:", "%s (inode %d, cookie %d)", r.Namespace.Path, r.Namespace.Inode, r.Namespace.Cookie)
+	row("Captured:", "%s by %s", r.CapturedAt.Local().Format("2006-01-02 15:04:05 MST"), r.Writer)
+	link := r.Interface.Link
+	row("Interface:", "%s (%s, index %d)", link.Name, linkKind(link), link.Index)
+	row("MAC:", "%s", link.MAC)
+	row("MTU:", "%d", link.MTU)
+	for i, p := range r.Interface.Parents {
+		row(first(i, "Parents:"), "%s", describeParent(p))
+	}
+	for i, a := range r.Interface.Addresses {
+		row(first(i, "Addresses:"), "%s", a)
+	}
+	for i, route := range r.Interface.Routes {
+		row(first(i, "Routes:"), "%s", route)
+	}
+	fmt.Fprintln(t.w)
+	return t.flush()
+}
+
+func first(i int, name string) string {
+	if i == 0 {
+		return name
+	}
+	return " "
+}
+
+func linkKind(l netstate.Link) string {
+	switch {
+	case l.Macvlan != nil:
+		return l.Kind + " " + l.Macvlan.Mode
+	case l.VLAN != nil:
+		return l.VLAN.String()
+	}
+	return l.Kind
+}
+
+func describeParent(d netstate.Device) string {
+	details := []string{d.Kind}
+	switch {
+	case d.VLAN != nil:
+		details[0] = d.VLAN.String()
+	case d.Bond != nil:
+		var members []string
+		for _, m := range d.Bond.Members {
+			members = append(members, m.Name)
+		}
+		details = append(details, d.Bond.Mode, "members "+strings.Join(members, " "))
+	case d.PermanentMAC != "":
+		details = append(details, d.PermanentMAC, d.BusAddress)
+	}
+	return fmt.Sprintf("%s (%s, MTU %d)", d.Name, strings.Join(details, ", "), d.MTU)
+}
