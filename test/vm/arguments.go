@@ -1,0 +1,60 @@
+package vm
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+const (
+	guestHostname = "relink-vm"
+	// Reboots at once on a panic, and turns an oops into one: a kernel that is already broken proves nothing.
+	kernelCommandLine = "console=ttyS0 panic=-1 oops=panic quiet net.ifnames=0 mitigations=off"
+)
+
+// nics are the machine's NICs in the order of their bus addresses, all on one hub. romfile= skips their boot ROMs.
+var nics = []string{
+	"e1000e,netdev=wire0,mac=52:54:00:00:00:01,addr=0x02,romfile=",
+	"e1000e,netdev=wire1,mac=52:54:00:00:00:02,addr=0x03,romfile=",
+	"virtio-net-pci,netdev=wire2,mac=52:54:00:00:00:10,addr=0x04,romfile=",
+}
+
+// arguments returns qemu's command line. It expects the output and the console on descriptors 3 and 4.
+func (m *machine) arguments() []string {
+	args := []string{
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-M", "q35", "-cpu", "max", "-smp", "2", "-m", strconv.Itoa(m.cfg.MemoryMiB),
+		"-accel", accelerator(os.Getenv("RELINK_VM_ACCEL")),
+		"-kernel", m.image.kernel,
+		"-initrd", m.image.initramfs,
+		"-append", kernelCommandLine + " relink.work=" + m.work,
+		"-chardev", "file,id=console,path=/dev/fd/4", "-serial", "chardev:console",
+		"-device", "virtio-serial-pci,max_ports=2",
+		"-chardev", "file,id=output,path=/dev/fd/3", "-device", "virtserialport,chardev=output,nr=1,name=output",
+	}
+	for i, nic := range nics {
+		args = append(args, "-netdev", fmt.Sprintf("hubport,id=wire%d,hubid=0", i), "-device", nic)
+	}
+	// multidevs=remap: inode numbers stay unique although the host's root has several file systems below it.
+	args = append(args, "-virtfs", virtfs("root", "/")+",readonly=on,multidevs=remap")
+	args = append(args, "-virtfs", virtfs("share", m.cfg.Share)+",multidevs=remap")
+	for i, directory := range m.cfg.Writable {
+		args = append(args, "-virtfs", virtfs("writable"+strconv.Itoa(i), directory)+",multidevs=remap")
+	}
+	return args
+}
+
+// virtfs describes a host directory to qemu, where a comma is written twice.
+func virtfs(tag, path string) string {
+	return fmt.Sprintf("local,mount_tag=%s,path=%s,security_model=none", tag, strings.ReplaceAll(path, ",", ",,"))
+}
+
+// accelerator turns the setting RELINK_VM_ACCEL into qemu's -accel. Emulation is the default: it works everywhere, while
+// kvm can hang on a host that is itself a guest.
+func accelerator(setting string) string {
+	if setting == "" || setting == "tcg" {
+		return "tcg,thread=multi"
+	}
+	return setting
+}
