@@ -107,10 +107,7 @@ func flock(ctx context.Context, f *os.File) error {
 		return err
 	case <-ctx.Done():
 		// The lock comes some time, and goes at once.
-		go func() {
-			<-locked
-			_ = f.Close()
-		}()
+		go func() { _ = errors.Join(<-locked, f.Close()) }()
 		return ErrBusy
 	}
 }

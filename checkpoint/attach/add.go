@@ -61,8 +61,8 @@ type addition struct {
 }
 
 // open opens what an ADD works on.
-func (c *call) open() (add *addition, err error) {
-	add = &addition{call: c}
+func (c *call) open() (_ *addition, err error) {
+	add := &addition{call: c}
 	defer func() {
 		if err != nil {
 			add.close()

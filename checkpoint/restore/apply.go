@@ -50,11 +50,11 @@ func (w *work) do() error {
 	if err != nil {
 		return err
 	}
-	w.outcome.Steps = append(w.inSandbox, steps...)
+	w.outcome.Steps = slices.Concat(w.inSandbox, steps)
 	if len(w.outcome.Steps) == 0 && len(w.below) == 0 {
 		return nil
 	}
-	w.outcome.Reason = reasons(slices.Concat(w.below, w.outcome.Steps))
+	w.outcome.ParentReason, w.outcome.Reason = reasons(w.below), reasons(w.outcome.Steps)
 	if w.DryRun {
 		w.outcome.State = stateOf(steps, ToRestore, ToRepair)
 		return nil
@@ -260,14 +260,16 @@ func (r *run) announceLate(ctx context.Context, outcomes []*Outcome) {
 	if r.DryRun {
 		return
 	}
-	for deadline := time.Now().Add(r.Wait); ; time.Sleep(pollInterval) {
+	start := time.Now()
+	defer func() { r.report.Waited += time.Since(start) }()
+	for ; ; time.Sleep(pollInterval) {
 		left := r.announcePending(outcomes)
 		if len(left) == 0 {
 			return
 		}
-		if time.Now().After(deadline) || ctx.Err() != nil {
+		if time.Since(start) >= r.Wait || ctx.Err() != nil {
 			for _, o := range left {
-				r.report.problem(fmt.Sprintf("%s has no carrier: addresses on it are not announced", o.Parent))
+				r.report.problem(o.Parent + " has no carrier: the addresses on it are not announced")
 			}
 			return
 		}

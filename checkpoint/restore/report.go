@@ -35,8 +35,10 @@ type Outcome struct {
 	State  State  `json:"state"`
 	// Steps are what was done, or of a dry run what would be.
 	Steps []Step `json:"steps,omitempty"`
-	// Reason says why the state is not AsRecorded.
-	Reason string `json:"reason,omitempty"`
+	// Reason says why the state is not AsRecorded, as far as the sandbox goes;
+	// ParentReason as far as the host goes.
+	Reason       string `json:"reason,omitempty"`
+	ParentReason string `json:"parentReason,omitempty"`
 	// Announced says that the neighbours were told the addresses.
 	Announced bool `json:"announced"`
 }
@@ -44,6 +46,14 @@ type Outcome struct {
 // AsItShould says that the attachment is as recorded now.
 func (o Outcome) AsItShould() bool {
 	return o.State == AsRecorded || o.State == Restored || o.State == Repaired
+}
+
+// Why returns all reasons.
+func (o Outcome) Why() string {
+	if o.Reason == "" || o.ParentReason == "" {
+		return o.ParentReason + o.Reason
+	}
+	return o.ParentReason + "; " + o.Reason
 }
 
 // StepResult is what became of a step that concerns no sandbox.

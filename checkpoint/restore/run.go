@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,7 +79,9 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 		r.report.Attachments = append(r.report.Attachments, *o)
 	}
 	slices.SortStableFunc(r.report.Attachments, func(a, b Outcome) int {
-		return strings.Compare(a.Attachment.ContainerID+"/"+a.Attachment.IfName, b.Attachment.ContainerID+"/"+b.Attachment.IfName)
+		return cmp.Or(
+			strings.Compare(a.Pod.Namespace, b.Pod.Namespace), strings.Compare(a.Pod.Name, b.Pod.Name),
+			strings.Compare(a.Attachment.ContainerID, b.Attachment.ContainerID), strings.Compare(a.Attachment.IfName, b.Attachment.IfName))
 	})
 	r.report.Took = time.Since(start)
 	return r.report, nil
@@ -288,4 +291,7 @@ func (r *run) lock(ctx context.Context, containerID string) (func(), error) {
 	return r.Store.Lock(ctx, containerID)
 }
 
-func (o *Outcome) fail(err error) { o.State, o.Reason = Failed, err.Error() }
+// fail puts all of the error on one line.
+func (o *Outcome) fail(err error) {
+	o.State, o.Reason = Failed, strings.ReplaceAll(err.Error(), "\n", "; ")
+}

@@ -10,7 +10,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/restore"
 )
 
-func newCheck(store openStore) *cobra.Command {
+func newCheck(open storeOpener) *cobra.Command {
 	var output format
 	opts := restore.Options{DryRun: true}
 	cmd := &cobra.Command{
@@ -18,8 +18,10 @@ func newCheck(store openStore) *cobra.Command {
 		Short: "Say whether the kernel agrees with every checkpoint",
 		Long:  "Say whether the kernel agrees with every checkpoint. Exit status 0 if it does, 1 with a line for each that differs.",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts.Store = store()
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if opts.Store, err = open(); err != nil {
+				return err
+			}
 			return check(cmd.Context(), opts, output, cmd.OutOrStdout())
 		},
 	}
@@ -51,7 +53,7 @@ func checkLines(report restore.Report, w io.Writer) {
 	for _, o := range report.Attachments {
 		if !o.AsItShould() {
 			differ++
-			fmt.Fprintf(w, "%s %s %s: %s\n", o.Pod, shortID(o.Attachment.ContainerID), o.Attachment.IfName, o.Reason)
+			fmt.Fprintf(w, "%s %s %s: %s\n", o.Pod, shortID(o.Attachment.ContainerID), o.Attachment.IfName, o.Why())
 		}
 	}
 	for _, p := range report.Problems {

@@ -9,14 +9,18 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 )
 
-func newList(store openStore) *cobra.Command {
+func newList(open storeOpener) *cobra.Command {
 	var output format
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the attachments that are remembered",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return list(store(), output, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			store, err := open()
+			if err != nil {
+				return err
+			}
+			return list(store, output, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	addOutput(cmd, &output)

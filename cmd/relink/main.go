@@ -63,10 +63,28 @@ func newRoot() *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&dir, "checkpoint-dir", "",
 		"`directory` of the checkpoints (default $"+checkpoint.DirEnv+", else "+checkpoint.DefaultDir+")")
-	store := func() *checkpoint.Store { return checkpoint.OpenStore(dir) }
+	store := func() (*checkpoint.Store, error) { return openStore(dir) }
 	root.AddCommand(newList(store), newShow(store), newCheck(store), newRestore(store))
 	return root
 }
 
-// openStore is how a verb gets at the checkpoints, once the flags are read.
-type openStore func() *checkpoint.Store
+// storeOpener is how a verb gets at the checkpoints, once the flags are read.
+type storeOpener func() (*checkpoint.Store, error)
+
+// openStore opens the store. A directory that somebody named has to be there: to
+// find nothing in a misspelt one would look as if all were well. The default one is
+// made by the first ADD after a boot.
+func openStore(dir string) (*checkpoint.Store, error) {
+	store := checkpoint.OpenStore(dir)
+	if store.Dir() == checkpoint.DefaultDir {
+		return store, nil
+	}
+	info, err := os.Stat(store.Dir())
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s: not a directory", store.Dir())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint directory: %w", err)
+	}
+	return store, nil
+}

@@ -15,7 +15,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-func newRestore(store openStore) *cobra.Command {
+func newRestore(open storeOpener) *cobra.Command {
 	var output format
 	var mapped []string
 	var opts restore.Options
@@ -37,7 +37,9 @@ or environment.`,
 			if opts.Wait < 0 {
 				return fmt.Errorf("invalid --wait %s: must not be negative", opts.Wait)
 			}
-			opts.Store = store()
+			if opts.Store, err = open(); err != nil {
+				return err
+			}
 			opts.Progress = progressOn(cmd.ErrOrStderr())
 			return restoreAll(cmd.Context(), opts, output, cmd.OutOrStdout())
 		},
@@ -122,7 +124,7 @@ func writeAttachments(report restore.Report, w io.Writer) error {
 		if o.Pod == (attachment.Pod{}) {
 			pod = shortID(o.Attachment.ContainerID)
 		}
-		t.row(pod, o.Attachment.IfName, o.Parent, addressList(o.Interface.Addresses), o.Interface.Link.MAC, string(o.State), o.Reason)
+		t.row(pod, o.Attachment.IfName, o.Parent, addressList(o.Interface.Addresses), o.Interface.Link.MAC, string(o.State), tableReason(o))
 		if report.DryRun {
 			for _, s := range o.Steps {
 				t.row(" ", " ", " ", " ", " ", " ", s.String())
@@ -130,6 +132,15 @@ func writeAttachments(report restore.Report, w io.Writer) error {
 		}
 	}
 	return t.flush()
+}
+
+// tableReason is the reason for a table below which the parents' steps have been
+// said already: they concern every row alike.
+func tableReason(o restore.Outcome) string {
+	if o.Reason != "" {
+		return o.Reason
+	}
+	return o.ParentReason
 }
 
 // summary counts the attachments by state.
@@ -152,7 +163,7 @@ func summary(report restore.Report) string {
 	}
 	line := strings.Join(parts, ", ") + " in " + report.Took.Round(time.Millisecond).String()
 	if report.Waited >= time.Millisecond {
-		line += fmt.Sprintf(", %s of it waiting for devices", report.Waited.Round(time.Millisecond))
+		line += fmt.Sprintf(", %s of it waiting for devices and carrier", report.Waited.Round(time.Millisecond))
 	}
 	return line
 }

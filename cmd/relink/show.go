@@ -11,7 +11,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-func newShow(store openStore) *cobra.Command {
+func newShow(open storeOpener) *cobra.Command {
 	var output format
 	cmd := &cobra.Command{
 		Use:   "show ID",
@@ -19,7 +19,11 @@ func newShow(store openStore) *cobra.Command {
 		Long:  "Show what is remembered of a sandbox, by its container ID, a prefix of it, or the pod's namespace/name.",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return show(store(), args[0], output, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			store, err := open()
+			if err != nil {
+				return err
+			}
+			return show(store, args[0], output, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	addOutput(cmd, &output)

@@ -2,6 +2,8 @@ package cniplugin
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	current "github.com/containernetworking/cni/pkg/types/100"
@@ -21,6 +23,9 @@ type IPAM struct {
 func (i IPAM) Add(ctx context.Context) (*current.Result, error) {
 	if i.Type == "" {
 		return &current.Result{}, nil
+	}
+	if _, err := invoke.FindInPath(i.Type, filepath.SplitList(os.Getenv("CNI_PATH"))); err != nil {
+		return nil, ConfigError("ipam.type", i.Type, err.Error())
 	}
 	r, err := invoke.DelegateAdd(ctx, i.Type, i.Config, nil)
 	if err != nil {

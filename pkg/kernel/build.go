@@ -61,8 +61,11 @@ func Create(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) e
 }
 
 func createOnce(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) error {
+	if parentAt == sandbox {
+		return createInPlace(sandbox, parentIndex, link)
+	}
 	temporary := highIndex + rand.IntN(highIndex)
-	create, err := newLink(link, parentIndex, temporary)
+	create, err := newLink(link, parentIndex, temporary, temporaryName(temporary))
 	if err != nil {
 		return err
 	}
@@ -75,6 +78,22 @@ func createOnce(parentAt, sandbox *Namespace, parentIndex int, link netstate.Lin
 		return existsError(sandbox, link)
 	}
 	return outcomes[1]
+}
+
+// createInPlace makes a link whose parent is in the sandbox too.
+func createInPlace(sandbox *Namespace, parentIndex int, link netstate.Link) error {
+	create, err := newLink(link, parentIndex, link.Index, link.Name)
+	if err != nil {
+		return err
+	}
+	err = sandbox.conn.run(create)
+	if errors.Is(err, unix.EEXIST) {
+		if there, e := sandbox.Exists(link.Name); e == nil && there {
+			return existsError(sandbox, link)
+		}
+		return unix.EBUSY // It was the index that exists.
+	}
+	return err
 }
 
 // freeIndex returns the index after the highest in use, as the kernel itself
@@ -103,12 +122,12 @@ func discard(parentAt, sandbox *Namespace, temporary int) {
 
 func temporaryName(index int) string { return fmt.Sprintf("%s%x", temporaryPrefix, index) }
 
-func newLink(link netstate.Link, parentIndex, index int) (message, error) {
+func newLink(link netstate.Link, parentIndex, index int, name string) (message, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	info.Index = int32(index)
 	request.AddData(info)
-	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(temporaryName(index))))
+	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
 	request.AddData(nl.NewRtAttr(unix.IFLA_LINK, nl.Uint32Attr(uint32(parentIndex))))
 	if link.MTU != 0 {
 		request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(link.MTU))))

@@ -15,6 +15,9 @@ import (
 // batch at a time.
 type conn struct {
 	fd int
+	// mu is held from a request to the end of its answers. The kernel itself
+	// takes one change at a time, of all sockets (the RTNL lock).
+	mu sync.Mutex
 }
 
 // answerTimeout bounds the wait for an answer. The kernel answers while it
@@ -90,6 +93,8 @@ func (c *conn) runEach(messages ...message) []error {
 		batch = append(batch, m.request.Serialize()...)
 		pending[m.request.Seq] = i
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	err := c.send(batch)
 	if err == nil {
 		err = c.receive(func(m *syscall.NetlinkMessage) (bool, error) {
@@ -137,6 +142,8 @@ func (c *conn) dump(m message, reset func(), each func(payload []byte) error) er
 }
 
 func (c *conn) dumpOnce(request *nl.NetlinkRequest, each func([]byte) error) (interrupted bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err := c.send(request.Serialize()); err != nil {
 		return false, err
 	}
@@ -164,6 +171,8 @@ func (c *conn) dumpOnce(request *nl.NetlinkRequest, each func([]byte) error) (in
 // which is valid during the call only.
 func (c *conn) get(m message, take func(payload []byte) error) error {
 	m.request.Flags |= unix.NLM_F_ACK
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err := c.send(m.request.Serialize()); err != nil {
 		return fmt.Errorf("%s: %w", m.what, err)
 	}

@@ -24,8 +24,8 @@ var (
 	ErrExists = errors.New("device exists already")
 )
 
-// Namespace is an open network namespace with a netlink socket in it. It is not
-// safe for use by two goroutines at once. The caller closes it.
+// Namespace is an open network namespace with a netlink socket in it. Several
+// goroutines may use it at once. The caller closes it.
 type Namespace struct {
 	handle netns.NsHandle
 	conn   *conn

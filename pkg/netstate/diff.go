@@ -142,8 +142,8 @@ func (d Device) Is(other Device) bool {
 	switch {
 	case d.VLAN != nil:
 		return *d.VLAN == *other.VLAN
-	case d.NIC.known():
-		return d.NIC.Same(other.NIC)
+	case d.known():
+		return d.Same(other.NIC)
 	}
 	return d.Name == other.Name
 }
