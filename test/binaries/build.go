@@ -1,0 +1,49 @@
+package binaries
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+const (
+	module    = "github.com/relink-cni/relink"
+	reference = "github.com/containernetworking/plugins/plugins"
+)
+
+// programs are the packages by the name of the program.
+var programs = map[string]string{
+	"relink":         module + "/cmd/relink",
+	"relink-macvlan": module + "/plugins/main/macvlan",
+	"relink-vlan":    module + "/plugins/main/vlan",
+
+	"cnitool":    "github.com/containernetworking/cni/cnitool",
+	"macvlan":    reference + "/main/macvlan",
+	"vlan":       reference + "/main/vlan",
+	"host-local": reference + "/ipam/host-local",
+	"static":     reference + "/ipam/static",
+}
+
+// Build builds all programs into dir, static and stripped as they are released.
+// The caller is in the module.
+func Build(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for name, pkg := range programs {
+		if err := build(filepath.Join(dir, name), pkg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func build(path, pkg string) error {
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// commands are the words of the stories beyond testscript's own.
+var commands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
+	"pod":     cmdPod,
+	"attach":  cmdAttach,
+	"detach":  cmdDetach,
+	"state":   cmdState,
+	"reach":   cmdReach,
+	"unreach": cmdUnreach,
+	"up":      cmdUp,
+	"wire":    cmdWire,
+	"reload":  cmdReload,
+	"device":  cmdDevice,
+	"await":   cmdAwait,
+}
+
+func check(ts *testscript.TestScript, err error) {
+	if err != nil {
+		ts.Fatalf("%v", err)
+	}
+}
+
+func usage(ts *testscript.TestScript, neg bool, ok bool, text string) {
+	if neg || !ok {
+		ts.Fatalf("usage: %s", text)
+	}
+}
+
+// run runs a program with the story's environment and directory, and some more
+// variables.
+func run(ts *testscript.TestScript, env []string, name string, args ...string) error {
+	path := name
+	for _, dir := range strings.Split(ts.Getenv("PATH"), ":") {
+		if _, err := os.Stat(dir + "/" + name); err == nil {
+			path = dir + "/" + name
+			break
+		}
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Dir = ts.Getenv("WORK")
+	for _, v := range []string{"PATH", "CNI_PATH", "NETCONFPATH", "CAP_ARGS", "RELINK_CHECKPOINT_DIR"} {
+		if value := ts.Getenv(v); value != "" {
+			cmd.Env = append(cmd.Env, v+"="+value)
+		}
+	}
+	cmd.Env = append(cmd.Env, env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// pod NAME... makes pods: network namespaces under /run/netns.
+func cmdPod(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) > 0, "pod NAME...")
+	for _, name := range args {
+		_, err := shell("ip netns add " + name + " && ip -n " + name + " link set lo up")
+		check(ts, err)
+	}
+}
+
+// attach POD NETWORK [IFNAME] attaches a pod as a runtime does, by cnitool.
+func cmdAttach(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) == 2 || len(args) == 3, "attach POD NETWORK [IFNAME]")
+	check(ts, cnitool(ts, "add", args))
+}
+
+// detach POD NETWORK [IFNAME] detaches a pod as a runtime does, by cnitool.
+func cmdDetach(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) == 2 || len(args) == 3, "detach POD NETWORK [IFNAME]")
+	check(ts, cnitool(ts, "del", args))
+}
+
+func cnitool(ts *testscript.TestScript, verb string, args []string) error {
+	pod, network, ifName := args[0], args[1], "eth0"
+	if len(args) == 3 {
+		ifName = args[2]
+	}
+	env := []string{
+		"CNI_IFNAME=" + ifName,
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + pod + ";K8S_POD_UID=uid-of-" + pod,
+	}
+	return run(ts, env, "cnitool", verb, network, "/run/netns/"+pod)
+}
+
+// state POD FILE writes down all that iproute2 tells of the pod's interfaces, less
+// what is incidental, to be compared by cmp.
+func cmdState(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) == 2, "state POD FILE")
+	state, err := podState(args[0])
+	check(ts, err)
+	check(ts, os.WriteFile(ts.MkAbs(args[1]), []byte(state), 0o600))
+}
+
+// reach POD ADDRESS... says that the pod gets an answer from each address, as soon
+// as the link is there.
+func cmdReach(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) > 1, "reach POD ADDRESS...")
+	for _, address := range args[1:] {
+		check(ts, eventually(func() error { return ping(args[0], address) }))
+	}
+}
+
+// unreach POD ADDRESS... says that the pod gets no answer.
+func cmdUnreach(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) > 1, "unreach POD ADDRESS...")
+	for _, address := range args[1:] {
+		if ping(args[0], address) == nil {
+			ts.Fatalf("%s answers %s", address, args[0])
+		}
+	}
+}
+
+func ping(pod, address string) error {
+	_, err := shell(fmt.Sprintf("ip netns exec %s ping -q -c 1 -W 1 %s", pod, address))
+	return err
+}
+
+// up DEVICE... sets host devices up and waits until they have carrier.
+func cmdUp(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) > 0, "up DEVICE...")
+	for _, name := range args {
+		_, err := shell("ip link set " + name + " up")
+		check(ts, err)
+		check(ts, eventually(func() error {
+			_, err := shell("grep -q 1 /sys/class/net/" + name + "/carrier")
+			return err
+		}))
+	}
+}
+
+// wire VID[,VID] ADDRESS... gives the wire's other end addresses on a VLAN, or on a
+// stack of two with the outer one first. A VID of 0 is no VLAN; ad: before one makes
+// it 802.1ad.
+func cmdWire(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) > 0, "wire VID[,VID] ADDRESS...")
+	device := "wire0"
+	for vid := range strings.SplitSeq(args[0], ",") {
+		if vid == "0" {
+			continue
+		}
+		id, isAD := strings.CutPrefix(vid, "ad:")
+		protocol := "802.1q"
+		if isAD {
+			protocol = "802.1ad"
+		}
+		on := device
+		device += "." + id
+		_, err := shell(fmt.Sprintf("ip -n wire link show %s >/dev/null 2>&1 || ip -n wire link add link %s name %s type vlan protocol %s id %s",
+			device, on, device, protocol, id))
+		check(ts, err)
+		_, err = shell("ip -n wire link set " + device + " up")
+		check(ts, err)
+	}
+	for _, address := range args[1:] {
+		nodad := ""
+		if strings.Contains(address, ":") {
+			nodad = "nodad"
+		}
+		_, err := shell(fmt.Sprintf("ip -n wire addr add %s dev %s %s", address, device, nodad))
+		check(ts, err)
+	}
+}
+
+// reload [off|on] takes the NICs' driver out of the kernel and puts it back, or
+// does one half of that.
+func cmdReload(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) == 0 || len(args) == 1 && (args[0] == "off" || args[0] == "on"), "reload [off|on]")
+	half := strings.Join(args, "")
+	if half != "on" {
+		_, err := shell("rmmod e1000e")
+		check(ts, err)
+	}
+	if half != "off" {
+		_, err := shell("modprobe e1000e")
+		check(ts, err)
+		check(ts, awaitDevices("eth0", "eth1"))
+	}
+}
+
+// device NAME... says that the host has the devices; ! device NAME... that it has
+// none of them.
+func cmdDevice(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, false, len(args) > 0, "device NAME...")
+	for _, name := range args {
+		_, err := os.Stat("/sys/class/net/" + name)
+		if (err == nil) == neg {
+			ts.Fatalf("device %s is there: %v", name, err == nil)
+		}
+	}
+}
+
+// await FILE... waits until the files are there.
+func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) > 0, "await FILE...")
+	for _, name := range args {
+		check(ts, eventually(func() error {
+			_, err := os.Stat(ts.MkAbs(name))
+			return err
+		}))
+	}
+}

@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// shell runs a shell command line and returns its output.
+func shell(line string) (string, error) {
+	out, err := exec.Command("sh", "-ec", line).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", line, err, out)
+	}
+	return string(out), nil
+}
+
+// patience is how long a story waits for what takes the kernel or the wire some
+// time.
+const patience = 20 * time.Second
+
+// eventually calls try until it returns nil, and returns its last error when the
+// patience is at its end.
+func eventually(try func() error) error {
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if err = try(); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// cleanNode puts the node into the state in which each story finds it: eth0 and
+// eth1 down with nothing on them, no pods, nothing remembered, nothing on the wire.
+func cleanNode() error {
+	_, err := shell(`
+		for ns in $(ls /run/netns); do [ $ns = wire ] || ip netns del $ns; done
+		rm -rf /run/relink /var/lib/cni
+		modprobe -r e1000e
+		for dev in $(ip -o link | cut -d: -f2 | cut -d@ -f1); do [ $dev = lo ] || ip link del $dev 2>/dev/null || true; done
+		for dev in $(ip -n wire -o link | cut -d: -f2 | cut -d@ -f1); do [ $dev = lo ] || [ $dev = wire0 ] || ip -n wire link del $dev 2>/dev/null || true; done
+		ip -n wire addr flush dev wire0 scope global
+		echo 1 > /sys/bus/pci/rescan
+		modprobe e1000e`)
+	if err != nil {
+		return err
+	}
+	if err := awaitDevices("eth0", "eth1"); err != nil {
+		return err
+	}
+	// A NIC that was off the bus is the last on it afterwards, and so gets the
+	// last name.
+	_, err = shell(`
+		if ! grep -q 00:00:01 /sys/class/net/eth0/address; then
+			ip link set eth0 name swap; ip link set eth1 name eth0; ip link set swap name eth1
+		fi`)
+	return err
+}
+
+func awaitDevices(names ...string) error {
+	return eventually(func() error {
+		for _, name := range names {
+			if _, err := os.Stat(filepath.Join("/sys/class/net", name)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// incidental are the values in ip's output that say nothing about what an
+// interface is: numbers that the kernel counts up, and how far it is with a thing.
+var incidental = []string{
+	"link_index",          // the parent's index: the parent is a new device
+	"link_netnsid",        // the number by which the pod knows the host
+	"valid_life_time",     // counts down
+	"preferred_life_time", // counts down
+	"nodad",               // how the address was added: it was this pod's before
+}
+
+// podState returns what iproute2 tells of a pod's interfaces, addresses, routes
+// and rules, less what is incidental, for a comparison. It waits until no address
+// is tentative.
+func podState(pod string) (string, error) {
+	if err := eventually(func() error {
+		out, err := shell("ip -n " + pod + " -6 addr show tentative")
+		if err == nil && strings.TrimSpace(out) != "" {
+			err = fmt.Errorf("%s: tentative addresses: %s", pod, out)
+		}
+		return err
+	}); err != nil {
+		return "", err
+	}
+	var state strings.Builder
+	for _, what := range []string{"-d link", "addr", "-4 route show table all", "-6 route show table all", "-4 rule", "-6 rule"} {
+		out, err := shell("ip -j -n " + pod + " " + what)
+		if err != nil {
+			return "", err
+		}
+		var objects []map[string]any
+		if err := json.Unmarshal([]byte(out), &objects); err != nil {
+			return "", fmt.Errorf("ip %s: %w", what, err)
+		}
+		fmt.Fprintf(&state, "%s\n", what)
+		for _, line := range describe(objects) {
+			fmt.Fprintf(&state, "  %s\n", line)
+		}
+	}
+	return state.String(), nil
+}
+
+// describe returns a line for each object, in an order of its own.
+func describe(objects []map[string]any) []string {
+	var lines []string
+	for _, o := range objects {
+		strip(o)
+		b, _ := json.Marshal(o)
+		lines = append(lines, string(b))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func strip(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, key := range incidental {
+			delete(v, key)
+		}
+		for _, value := range v {
+			strip(value)
+		}
+	case []any:
+		for _, value := range v {
+			strip(value)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func init() { commands["refused"] = cmdRefused }
+
+// refused CODE PATTERN CONFIG [VARIABLE=VALUE]... says that an ADD is refused with
+// one error of that code whose message matches, and that nothing is left behind.
+// CONFIG is merged into a configuration that would work.
+func cmdRefused(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) >= 3, "refused CODE PATTERN CONFIG [VARIABLE=VALUE]...")
+	code, err := strconv.Atoi(args[0])
+	check(ts, err)
+	before := traces(ts)
+	plugin, config := mergedConfig(args[2])
+	cmd := exec.Command(filepath.Join(ts.Getenv("CNI_PATH"), plugin))
+	cmd.Env = append([]string{
+		"PATH=" + ts.Getenv("PATH"), "CNI_PATH=" + ts.Getenv("CNI_PATH"),
+		"CNI_COMMAND=ADD", "CNI_CONTAINERID=refused", "CNI_NETNS=/run/netns/p", "CNI_IFNAME=eth0",
+	}, args[3:]...)
+	cmd.Stdin = strings.NewReader(config)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err == nil {
+		ts.Fatalf("%s is not refused:\n%s", args[2], stdout.String())
+	}
+	check(ts, oneError(stdout.Bytes(), code, args[1]))
+	if stderr.Len() > 0 {
+		ts.Fatalf("more is said on stderr: %s", stderr.String())
+	}
+	if after := traces(ts); after != before {
+		ts.Fatalf("something is left behind:\n%s\nbefore:\n%s", after, before)
+	}
+}
+
+func oneError(stdout []byte, code int, pattern string) error {
+	var said struct {
+		Code    int
+		Msg     string
+		Details string
+	}
+	if err := json.Unmarshal(stdout, &said); err != nil {
+		return fmt.Errorf("not one error in JSON: %w\n%s", err, stdout)
+	}
+	if matches, err := regexp.MatchString(pattern, said.Msg); err != nil || !matches || said.Code != code {
+		return fmt.Errorf("code %d: %s: wanted code %d: %s", said.Code, said.Msg, code, pattern)
+	}
+	return nil
+}
+
+// mergedConfig returns the plugin and the configuration. What is no JSON is taken
+// as it is.
+func mergedConfig(changes string) (plugin, config string) {
+	merged := map[string]any{
+		"cniVersion": "1.1.0", "name": "t", "type": "relink-macvlan", "master": "eth0",
+		"ipam": map[string]any{"type": "host-local", "subnet": "10.3.0.0/24"},
+	}
+	if err := json.Unmarshal([]byte(changes), &merged); err != nil {
+		return "relink-macvlan", changes
+	}
+	b, _ := json.Marshal(merged)
+	return merged["type"].(string), string(b)
+}
+
+// traces is all that a failed ADD could leave: devices, addresses, checkpoints.
+func traces(ts *testscript.TestScript) string {
+	var all strings.Builder
+	for _, line := range []string{"ip -o link | cut -d: -f2", "ip -n p -o link | cut -d: -f2", "ip -n other -o link | cut -d: -f2",
+		"find /run/relink -name '*.json'", "find /var/lib/cni -name '10.*' -o -name 'fd*'"} {
+		out, _ := shell(line + " 2>/dev/null || true")
+		fmt.Fprintf(&all, "%s:\n%s", line, out)
+	}
+	if _, err := os.Stat("/run/relink/checkpoints/refused"); err == nil {
+		ts.Fatalf("the sandbox's checkpoint directory is left behind")
+	}
+	return all.String()
+}
