@@ -46,21 +46,17 @@ func cleanNode() error {
 		for dev in $(ip -o link | cut -d: -f2 | cut -d@ -f1); do [ $dev = lo ] || ip link del $dev 2>/dev/null || true; done
 		for dev in $(ip -n wire -o link | cut -d: -f2 | cut -d@ -f1); do [ $dev = lo ] || [ $dev = wire0 ] || ip -n wire link del $dev 2>/dev/null || true; done
 		ip -n wire addr flush dev wire0 scope global
+		# Off the bus and found again together, the NICs are in their first order,
+		# and so get their first names.
+		for nic in 0000:00:02.0 0000:00:03.0; do
+			[ ! -e /sys/bus/pci/devices/$nic ] || echo 1 > /sys/bus/pci/devices/$nic/remove
+		done
 		echo 1 > /sys/bus/pci/rescan
 		modprobe e1000e`)
 	if err != nil {
 		return err
 	}
-	if err := awaitDevices("eth0", "eth1"); err != nil {
-		return err
-	}
-	// A NIC that was off the bus is the last on it afterwards, and so gets the
-	// last name.
-	_, err = shell(`
-		if ! grep -q 00:00:01 /sys/class/net/eth0/address; then
-			ip link set eth0 name swap; ip link set eth1 name eth0; ip link set swap name eth1
-		fi`)
-	return err
+	return awaitDevices("eth0", "eth1")
 }
 
 func awaitDevices(names ...string) error {

@@ -1,0 +1,184 @@
+package kernel
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// everything is an interface with all that can be described.
+func everything() netstate.Interface {
+	route := func(r netstate.Route) netstate.Route {
+		if r.Table == 0 {
+			r.Table = 254
+		}
+		r.Protocol, r.Type = 3, 1
+		return r
+	}
+	return netstate.Interface{
+		Link:     bridge("eth0"),
+		Settings: map[string]string{"ipv4/arp_notify": "1", "ipv6/keep_addr_on_down": "1"},
+		Addresses: []netstate.Address{
+			{Prefix: prefix("10.3.0.2/24"), Broadcast: addr("10.3.0.255"), Label: "eth0"},
+			{Prefix: prefix("10.3.0.9/24"), Broadcast: addr("10.3.0.255"), Label: "eth0:web"},
+			{Prefix: prefix("192.0.2.1/32"), Peer: prefix("192.0.2.2/32"), Label: "eth0"},
+			{Prefix: prefix("10.5.0.1/24"), Label: "eth0", Flags: 0x200, Scope: 253},
+			{Prefix: prefix("fd00:3::2/64")},
+			{Prefix: prefix("fe80::77/64"), Scope: 253},
+		},
+		Routes: []netstate.Route{
+			route(netstate.Route{Destination: prefix("0.0.0.0/0"), Gateway: addr("10.3.0.1")}),
+			route(netstate.Route{Destination: prefix("192.168.7.0/24"), Gateway: addr("10.3.0.9"), MTU: 1300, AdvMSS: 1200, Priority: 50}),
+			route(netstate.Route{Destination: prefix("172.16.0.0/12"), Gateway: addr("10.3.0.8"), Table: 100}),
+			route(netstate.Route{Destination: prefix("198.51.100.0/24"), Gateway: addr("203.0.113.1"), OnLink: true, Table: 70000}),
+			route(netstate.Route{Destination: prefix("10.9.9.0/24"), Scope: 253, Source: addr("10.3.0.2")}),
+			route(netstate.Route{Destination: prefix("10.9.8.0/24"), Gateway: addr("10.3.0.7"), TOS: 0x10}),
+			route(netstate.Route{Destination: prefix("::/0"), Gateway: addr("fd00:3::1"), Priority: 1024}),
+			route(netstate.Route{Destination: prefix("fd00:9::/64"), Gateway: addr("fd00:3::9"), MTU: 1300, Table: 100, Priority: 7}),
+		},
+	}
+}
+
+// build makes the interface in the sandbox.
+func (w *world) build(t *testing.T, want netstate.Interface, opts ConfigureOptions) {
+	t.Helper()
+	if err := Create(w.host, w.sandbox, w.index(t, "lan0"), want.Link); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.sandbox.Configure(want, opts); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWhatIsBuiltIsCapturedAsItWasDescribed(t *testing.T) {
+	w := newWorld(t)
+	want := everything()
+	w.build(t, want, ConfigureOptions{Known: true})
+	got := w.capture(t, "eth0")
+	if diffs := netstate.Diff(want, got); len(diffs) > 0 {
+		t.Errorf("differs: %v", diffs)
+	}
+	sorted := cmpopts.SortSlices(func(a, b any) bool { return strings.Compare(text(a), text(b)) < 0 })
+	comparable := cmp.Options{cmp.Comparer(func(a, b netstate.Address) bool { return a == b }), cmp.Comparer(func(a, b netstate.Route) bool { return a == b })}
+	if d := cmp.Diff(want.Addresses, got.Addresses, sorted, comparable); d != "" {
+		t.Errorf("addresses (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(want.Routes, got.Routes, sorted, comparable); d != "" {
+		t.Errorf("routes (-want +got):\n%s", d)
+	}
+	if got := fresh.IP(t, w.path, "-o link show eth0"); !strings.Contains(got, ",UP,") {
+		t.Errorf("not up: %s", got)
+	}
+	for setting, value := range map[string]string{"ipv4/conf/eth0/arp_notify": "1", "ipv6/conf/eth0/keep_addr_on_down": "1"} {
+		if got := fresh.Run(t, w.path, "cat /proc/sys/net/"+setting); got != value {
+			t.Errorf("%s is %s, want %s", setting, got, value)
+		}
+	}
+}
+
+func text(v any) string {
+	switch v := v.(type) {
+	case netstate.Address:
+		return v.String()
+	case netstate.Route:
+		return v.String()
+	}
+	return ""
+}
+
+// A captured interface can be built again, in another sandbox, and is the same.
+func TestWhatIsCapturedCanBeBuilt(t *testing.T) {
+	w := newWorld(t)
+	w.build(t, everything(), ConfigureOptions{Known: true})
+	first := w.capture(t, "eth0")
+	if err := w.sandbox.Delete("eth0"); err != nil {
+		t.Fatal(err)
+	}
+	w.build(t, first, ConfigureOptions{Known: true})
+	if diffs := netstate.Diff(first, w.capture(t, "eth0")); len(diffs) > 0 {
+		t.Errorf("differs: %v", diffs)
+	}
+}
+
+func TestKnownIPv6AddressesAreUsableAtOnce(t *testing.T) {
+	w := newWorld(t)
+	i := netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("fd00:3::2/64")}}}
+	w.build(t, i, ConfigureOptions{Known: true})
+	if out := fresh.IP(t, w.path, "-6 addr show dev eth0 scope global tentative"); out != "" {
+		t.Errorf("tentative: %s", out)
+	}
+}
+
+func TestSettleWaitsForAddresses(t *testing.T) {
+	w := newWorld(t)
+	i := netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("fd00:3::2/64")}}}
+	w.build(t, i, ConfigureOptions{})
+	if err := w.sandbox.Settle("eth0", 0); err == nil || !strings.Contains(err.Error(), "still tentative") {
+		t.Errorf("without time: error %v", err)
+	}
+	if err := w.sandbox.Settle("eth0", 10*time.Second); err != nil {
+		t.Error(err)
+	}
+	if out := fresh.IP(t, w.path, "-6 addr show dev eth0 tentative"); out != "" {
+		t.Errorf("tentative: %s", out)
+	}
+}
+
+func TestSettleSeesAnAddressThatAnotherHostHas(t *testing.T) {
+	w := newWorld(t)
+	fresh.IP(t, "", "addr add fd00:3::2/64 dev lan1 nodad")
+	i := netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("fd00:3::2/64")}}}
+	w.build(t, i, ConfigureOptions{})
+	if err := w.sandbox.Settle("eth0", 10*time.Second); err == nil || !strings.Contains(err.Error(), "another host") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestAllFailuresOfAConfigurationAreReported(t *testing.T) {
+	w := newWorld(t)
+	i := everything()
+	i.Routes[1].Gateway, i.Routes[2].Gateway = addr("198.18.0.1"), addr("198.18.0.2")
+	if err := Create(w.host, w.sandbox, w.index(t, "lan0"), i.Link); err != nil {
+		t.Fatal(err)
+	}
+	err := w.sandbox.Configure(i, ConfigureOptions{Known: true})
+	if err == nil || !strings.Contains(err.Error(), "add route 192.168.7.0/24 via 198.18.0.1") ||
+		!strings.Contains(err.Error(), "add route 172.16.0.0/12 via 198.18.0.2") {
+		t.Errorf("error %v", err)
+	}
+	if out := fresh.IP(t, w.path, "route show 0.0.0.0/0"); !strings.Contains(out, "via 10.3.0.1") {
+		t.Errorf("the other routes are not there: %s", out)
+	}
+}
+
+func TestAddRouteTakesThePlaceOfAWrongOneOnly(t *testing.T) {
+	w := newWorld(t)
+	i := everything()
+	w.build(t, i, ConfigureOptions{Known: true})
+	fresh.IP(t, w.path, "route replace default via 10.3.0.77")
+	if err := w.sandbox.AddRoute("eth0", i.Routes[0], i.Routes); err != nil {
+		t.Fatal(err)
+	}
+	if out := fresh.IP(t, w.path, "route show default"); !strings.Contains(out, "via 10.3.0.1 ") || strings.Contains(out, "10.3.0.77") {
+		t.Errorf("default route: %s", out)
+	}
+	// Of two recorded ones in the same slot, the one that is there stays.
+	second := i.Routes[0]
+	second.Gateway = addr("10.3.0.5")
+	if err := w.sandbox.AddRoute("eth0", second, append(i.Routes, second)); err != nil {
+		t.Fatal(err)
+	}
+	if out := fresh.IP(t, w.path, "route show default"); !strings.Contains(out, "10.3.0.1 ") || !strings.Contains(out, "10.3.0.5 ") {
+		t.Errorf("default routes: %s", out)
+	}
+	// And a third time is no failure.
+	if err := w.sandbox.AddRoute("eth0", second, append(i.Routes, second)); err != nil {
+		t.Error(err)
+	}
+}

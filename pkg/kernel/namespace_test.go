@@ -1,0 +1,131 @@
+package kernel
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+func TestOpenRefusesWhatIsNoNetworkNamespace(t *testing.T) {
+	plain := filepath.Join(t.TempDir(), "plain")
+	if err := os.WriteFile(plain, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, why := range map[string]string{
+		plain:                      "it is a plain file",
+		plain + "-not":             "it does not exist",
+		plain + "/below":           "it does not exist",
+		"/proc/self/ns/mnt":        "it is a namespace of another type",
+		"/proc/4194304000/ns/net":  "it does not exist",
+		"/proc/self/fdinfo/nobody": "it does not exist",
+	} {
+		n, err := Open(path)
+		if err == nil {
+			n.Close()
+		}
+		if !errors.Is(err, ErrNoNamespace) || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: error %v, want ErrNoNamespace: %s", path, err, why)
+		}
+	}
+}
+
+// The kernel gives the inode number of a namespace that is gone to the next one.
+// Only the cookie tells them apart.
+func TestANamespaceInThePlaceOfAnotherIsAStranger(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ns")
+	identity := func() attachment.Namespace {
+		fresh.At(t, path)
+		n := must(Open(path))(t)
+		defer n.Close()
+		return n.Identity()
+	}
+	recorded := identity()
+	if err := SameNamespace(recorded); err != nil {
+		t.Errorf("the same: %v", err)
+	}
+	for range 50 {
+		fresh.Remove(t, path)
+		stranger := identity()
+		if err := recorded.Same(stranger); err == nil {
+			t.Fatalf("%+v is taken for %+v", stranger, recorded)
+		}
+	}
+	fresh.Remove(t, path)
+	if err := SameNamespace(recorded); !errors.Is(err, ErrNoNamespace) {
+		t.Errorf("gone: error %v, want ErrNoNamespace", err)
+	}
+}
+
+func TestOpenHostIsTheOwnNamespace(t *testing.T) {
+	host, own := must(OpenHost())(t), must(Open("/proc/self/ns/net"))(t)
+	defer host.Close()
+	defer own.Close()
+	if err := host.Identity().Same(own.Identity()); err != nil {
+		t.Error(err)
+	}
+}
+
+// While devices come and go, a list has all those that stay: the kernel marks lists
+// that changed meanwhile, and those are read again.
+func TestListsAreWholeWhileTheyChange(t *testing.T) {
+	w := newWorld(t)
+	const pairs = 150
+	var batch strings.Builder
+	for i := range pairs {
+		batch.WriteString("link add stays" + string(rune('a'+i/26)) + string(rune('a'+i%26)) + " type bridge\n")
+	}
+	fresh.Run(t, w.path, "ip -b - <<'X'\n"+batch.String()+"X")
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				fresh.Run(t, w.path, "ip link add comes type bridge; ip link del comes")
+			}
+		}
+	})
+	for range 200 {
+		devices, err := w.sandbox.Devices()
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		staying := 0
+		for _, d := range devices {
+			if strings.HasPrefix(d.Name, "stays") {
+				staying++
+			}
+		}
+		if staying != pairs {
+			t.Errorf("%d of %d devices listed", staying, pairs)
+			break
+		}
+	}
+	close(stop)
+	wg.Wait()
+}
+
+func TestDefaultRouteDevice(t *testing.T) {
+	w := newWorld(t)
+	if got := must(w.host.DefaultRouteDevice())(t); got != 0 {
+		t.Errorf("without a default route: device %d", got)
+	}
+	fresh.IP(t, "", "route add default dev lan1 table 100")
+	fresh.IP(t, "", "-6 route add default dev lan1")
+	if got := must(w.host.DefaultRouteDevice())(t); got != w.index(t, "lan1") {
+		t.Errorf("IPv6: device %d", got)
+	}
+	fresh.IP(t, "", "route add default dev lan0")
+	if got := must(w.host.DefaultRouteDevice())(t); got != w.index(t, "lan0") {
+		t.Errorf("IPv4: device %d", got)
+	}
+}

@@ -1,0 +1,107 @@
+package fresh
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const insideEnv = "RELINK_FRESH"
+
+// The main thread is kept for the main goroutine: a thread that At has moved to
+// another namespace ends with its goroutine, but the main thread can't end.
+func init() { runtime.LockOSThread() }
+
+// Main is for a package's TestMain and does not return. It runs the tests in a new
+// network namespace, which is the host's namespace to them, and in a new mount
+// namespace, so that nothing that they do outlives them.
+func Main(m *testing.M) {
+	if os.Getenv(insideEnv) != "" {
+		os.Exit(m.Run())
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), insideEnv+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
+	}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		os.Exit(0)
+	case errors.As(err, &exit):
+		os.Exit(exit.ExitCode())
+	}
+	fmt.Fprintf(os.Stderr, "new network namespace (the tests need root): %v\n", err)
+	os.Exit(1)
+}
+
+// Sandbox makes a network namespace and returns its path. It goes with the test.
+func Sandbox(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ns")
+	At(t, path)
+	return path
+}
+
+// At makes a network namespace at the path, which must not exist.
+func At(t testing.TB, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	made := make(chan error)
+	go func() {
+		// The thread is in the new namespace and ends with the goroutine.
+		runtime.LockOSThread()
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		if err == nil {
+			err = unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "")
+		}
+		made <- err
+	}()
+	if err := <-made; err != nil {
+		t.Fatalf("make sandbox: %v", err)
+	}
+	t.Cleanup(func() { Remove(t, path) })
+}
+
+// Remove removes the namespace at the path, if it is there.
+func Remove(t testing.TB, path string) {
+	t.Helper()
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		t.Errorf("remove sandbox: %v", err)
+	}
+	_ = os.Remove(path)
+}
+
+// IP runs ip(8) with the words of args in the namespace at the path, or with an
+// empty path in the host's, and returns what it prints.
+func IP(t testing.TB, path, args string) string {
+	t.Helper()
+	return Run(t, path, "ip "+args)
+}
+
+// Run runs a shell command line in the namespace at the path, or with an empty path
+// in the host's, and returns what it prints.
+func Run(t testing.TB, path, line string) string {
+	t.Helper()
+	command := []string{"sh", "-ec", line}
+	if path != "" {
+		command = append([]string{"nsenter", "--net=" + path}, command...)
+	}
+	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+	if err != nil {
+		t.Errorf("%s: %v\n%s", line, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
