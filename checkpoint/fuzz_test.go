@@ -1,0 +1,36 @@
+package checkpoint
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// FuzzDecode shows that no bytes make Decode panic, and that a record which was
+// read once can be stored and read again for what it is.
+func FuzzDecode(f *testing.F) {
+	for name := range golden() {
+		f.Add(readGolden(f, name))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := Decode(b)
+		if err != nil {
+			if errors.Is(err, ErrTorn) == errors.Is(err, ErrVersion) {
+				t.Errorf("%v: is one of ErrTorn and ErrVersion", err)
+			}
+			return
+		}
+		stored, err := Encode(r)
+		if err != nil {
+			t.Fatalf("read, but can't be stored: %v", err)
+		}
+		again, err := Decode(stored)
+		if err != nil {
+			t.Fatalf("stored, but can't be read: %v\n%s", err, stored)
+		}
+		if diff := cmp.Diff(r, again, sameRecord); diff != "" {
+			t.Errorf("another record after it was stored (-before +after):\n%s", diff)
+		}
+	})
+}

@@ -1,0 +1,251 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// lock takes the lock, waiting as long as the test may run.
+func lock(t *testing.T, s *Store, containerID string) (unlock func()) {
+	t.Helper()
+	unlock, err := s.Lock(t.Context(), containerID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return unlock
+}
+
+// over is a context whose time is up.
+func over() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+func expectBusy(t *testing.T, s *Store, containerID string) {
+	t.Helper()
+	unlock, err := s.Lock(over(), containerID)
+	if err == nil {
+		unlock()
+	}
+	want := "lock sandbox " + containerID + ": the sandbox is in use by another relink process"
+	if !errors.Is(err, ErrBusy) || message(err) != want {
+		t.Errorf("Lock() = %v, want %s", err, want)
+	}
+}
+
+func TestLockIsBusyAtTheDeadlineWhileItIsHeld(t *testing.T) {
+	s := newStore(t)
+	unlock := lock(t, s, "c1")
+	ctx, cancel := context.WithTimeout(t.Context(), 1)
+	defer cancel()
+	if _, err := s.Lock(ctx, "c1"); !errors.Is(err, ErrBusy) {
+		t.Errorf("Lock() = %v, want ErrBusy", err)
+	}
+	expectBusy(t, s, "c1")
+	unlock()
+	lock(t, s, "c1")()
+}
+
+func TestLockOfAnotherSandboxIsFree(t *testing.T) {
+	s := newStore(t)
+	defer lock(t, s, "c1")()
+	unlock, err := s.Lock(over(), "c2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+}
+
+func TestLockWaitsForTheHolder(t *testing.T) {
+	s := newStore(t)
+	save(t, s, record("c1", "eth0"))
+	unlock := lock(t, s, "c1")
+	var released atomic.Bool
+	var waiters sync.WaitGroup
+	for range 3 {
+		waiters.Go(func() {
+			unlock, err := s.Lock(t.Context(), "c1")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if !released.Load() {
+				t.Error("two hold the lock")
+			}
+			unlock()
+		})
+	}
+	expectBusy(t, s, "c1")
+	released.Store(true)
+	unlock()
+	waiters.Wait()
+}
+
+func TestUnlockLeavesNothingOfASandboxWithoutCheckpoint(t *testing.T) {
+	s := newStore(t)
+	unlock := lock(t, s, "c1")
+	save(t, s, record("c1", "eth0"), record("c2", "eth0"))
+	write(t, s, "c1/.eth0.json123456", "what a kill left")
+	if err := s.Forget("c1", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+	expectFiles(t, s, "c2/", "c2/eth0.json")
+}
+
+func TestUnlockKeepsWhatIsThere(t *testing.T) {
+	for name, file := range map[string]string{
+		"a checkpoint":               "eth0.json",
+		"a torn one":                 "net1.json",
+		"a file of somebody else's":  "notes.txt",
+		"one of a Save beside it":    ".eth0.json123456",
+		"a directory of other files": "other/file",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t)
+			unlock := lock(t, s, "c1")
+			write(t, s, "c1/eth0.json", "{")
+			write(t, s, "c1/"+file, "{")
+			unlock()
+			for _, want := range []string{"c1/eth0.json", "c1/" + file} {
+				if _, err := os.Stat(filepath.Join(s.Dir(), want)); err != nil {
+					t.Error(err)
+				}
+			}
+			lock(t, s, "c1")()
+		})
+	}
+}
+
+// Who waited for a lock can get it when its file is gone already, and somebody
+// else holds the lock that took its place.
+func TestLockWhoseDirectoryWasRemovedIsNotTheLockAnyMore(t *testing.T) {
+	s := newStore(t)
+	unlock := lock(t, s, "c1")
+	waiting, err := openLock(s.sandboxDir("c1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waiting.Close()
+	if !stillThere(waiting) {
+		t.Error("the lock's file is there, and is said not to be")
+	}
+	unlock()
+	if err := flock(t.Context(), waiting); err != nil {
+		t.Fatal(err)
+	}
+	if stillThere(waiting) {
+		t.Error("the lock's file was removed, and is said to be there")
+	}
+	unlock, err = s.Lock(over(), "c1")
+	if err != nil {
+		t.Fatalf("the new lock: %v", err)
+	}
+	defer unlock()
+	if stillThere(waiting) {
+		t.Error("another file took its place, and is said to be the lock's")
+	}
+	expectBusy(t, s, "c1")
+}
+
+func TestLockThatCannotBeMadeSaysSo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := OpenStore(path).Lock(t.Context(), "c1")
+	if !errors.Is(err, unix.ENOTDIR) || !strings.HasPrefix(message(err), "lock sandbox: ") {
+		t.Errorf("Lock() = %v, want ENOTDIR", err)
+	}
+}
+
+func TestLockKeepsOthersOut(t *testing.T) {
+	s := newStore(t)
+	defer lock(t, s, "c1")()
+	for name, want := range map[string]os.FileMode{"": os.ModeDir | 0o700, "c1": os.ModeDir | 0o700, "c1/.lock": 0o600} {
+		info, err := os.Stat(filepath.Join(s.Dir(), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode() != want {
+			t.Errorf("%q: mode %s, want %s", name, info.Mode(), want)
+		}
+	}
+}
+
+// TestLockExcludesManyAtOnce has many use a sandbox that another interface's
+// checkpoint keeps alive.
+func TestLockExcludesManyAtOnce(t *testing.T) {
+	s := newStore(t)
+	save(t, s, record("c1", "net1"))
+	excludeMany(t, s)
+	expectFiles(t, s, "c1/", "c1/.lock", "c1/net1.json")
+}
+
+// excludeMany has many lock sandbox c1, use it and unlock it, over and over.
+// counter has no other protection than the lock: the race detector sees what it
+// does not protect. At the end, the checkpoint of eth0 is forgotten.
+func excludeMany(t *testing.T, s *Store) {
+	t.Helper()
+	const workers, rounds = 8, 40
+	var inside atomic.Int32
+	counter := 0
+	var all sync.WaitGroup
+	for worker := range workers {
+		all.Go(func() {
+			for round := range rounds {
+				unlock, err := s.Lock(t.Context(), "c1")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%d hold the lock", n)
+				}
+				counter++
+				useSandbox(t, s, counter, worker+round)
+				inside.Add(-1)
+				unlock()
+			}
+		})
+	}
+	all.Wait()
+	if counter != workers*rounds {
+		t.Errorf("%d times in the lock, want %d", counter, workers*rounds)
+	}
+	defer lock(t, s, "c1")()
+	if err := s.Forget("c1", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// useSandbox saves, forgets or leaves the record, and reads back what it did.
+func useSandbox(t *testing.T, s *Store, mtu, what int) {
+	switch what % 3 {
+	case 0:
+		r := record("c1", "eth0")
+		r.Interface.Link.MTU = mtu
+		if err := s.Save(r); err != nil {
+			t.Error(err)
+		}
+		if r, err := s.Load("c1", "eth0"); err != nil || r.Interface.Link.MTU != mtu {
+			t.Errorf("saved MTU %d, read %d, %v", mtu, r.Interface.Link.MTU, err)
+		}
+	case 1:
+		if err := s.Forget("c1", "eth0"); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.Load("c1", "eth0"); !errors.Is(err, ErrNone) {
+			t.Errorf("forgotten: %v, want ErrNone", err)
+		}
+	}
+}

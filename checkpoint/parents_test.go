@@ -1,0 +1,68 @@
+package checkpoint
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func share(t *testing.T, s *Store) *Parents {
+	t.Helper()
+	p, err := s.ShareParents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Release)
+	return p
+}
+
+func TestParentsAreSharedByMany(t *testing.T) {
+	s := newStore(t)
+	first, second := share(t, s), share(t, s)
+	if first.Alone() {
+		t.Error("alone beside another")
+	}
+	if !second.Alone() {
+		t.Error("not alone, though the other's hold went when it asked")
+	}
+}
+
+func TestParentsReleasedAreFree(t *testing.T) {
+	s := newStore(t)
+	first, second := share(t, s), share(t, s)
+	first.Release()
+	if !second.Alone() {
+		t.Error("not alone after the other's release")
+	}
+}
+
+func TestParentsAloneKeepsEverybodyOffUntilRelease(t *testing.T) {
+	s := newStore(t)
+	p := share(t, s)
+	if !p.Alone() {
+		t.Fatal("not alone")
+	}
+	f, err := os.Open(filepath.Join(s.Dir(), ".parents.lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := retryFlock(f, unix.LOCK_SH|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
+		t.Errorf("another's hold: %v, want EWOULDBLOCK", err)
+	}
+	p.Release()
+	if err := retryFlock(f, unix.LOCK_SH|unix.LOCK_NB); err != nil {
+		t.Errorf("another's hold after the release: %v", err)
+	}
+}
+
+func TestParentsLockIsNoSandbox(t *testing.T) {
+	s := newStore(t)
+	share(t, s)
+	if records, unreadable, err := s.List(); records != nil || unreadable != nil || err != nil {
+		t.Errorf("List() = %v, %v, %v", records, unreadable, err)
+	}
+}

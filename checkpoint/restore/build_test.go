@@ -1,0 +1,143 @@
+package restore
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+type (
+	devices = netstate.Devices
+	chain   = []netstate.Device
+)
+
+// hardware is NIC number n: its permanent MAC and its address on the bus.
+func hardware(n int) netstate.NIC {
+	return netstate.NIC{PermanentMAC: fmt.Sprintf("52:54:00:00:00:%02x", n), BusAddress: fmt.Sprintf("0000:00:%02x.0", n)}
+}
+
+// nic is the NIC number n under a name.
+func nic(name string, n int) netstate.Device {
+	return netstate.Device{Kind: netstate.KindNIC, Name: name, MTU: 1500, NIC: hardware(n)}
+}
+
+// plain is a device that is known by its name and kind alone.
+func plain(kind, name string) netstate.Device {
+	return netstate.Device{Kind: kind, Name: name, MTU: 1500}
+}
+
+// bond has as members the NICs of these numbers, recorded as eth<n>.
+func bond(name string, members ...int) netstate.Device {
+	d := plain(netstate.KindBond, name)
+	d.Bond = &netstate.Bond{Mode: "active-backup"}
+	for _, n := range members {
+		d.Bond.Members = append(d.Bond.Members, netstate.Member{Name: fmt.Sprintf("eth%d", n), NIC: hardware(n)})
+	}
+	return d
+}
+
+func vlan(name string, id int) netstate.Device {
+	d := plain(netstate.KindVLAN, name)
+	d.VLAN = &netstate.VLAN{ID: id, Protocol: netstate.Protocol8021Q}
+	return d
+}
+
+func serviceVLAN(name string, id int) netstate.Device {
+	d := vlan(name, id)
+	d.VLAN.Protocol = netstate.Protocol8021AD
+	return d
+}
+
+func mtu(d netstate.Device, bytes int) netstate.Device {
+	d.MTU = bytes
+	return d
+}
+
+// up is a device that is there and up, on the parent of that index or none.
+func up(index int, d netstate.Device, on int) netstate.LiveDevice {
+	return netstate.LiveDevice{Device: d, Index: index, ParentIndex: on, Up: true, Carrier: true}
+}
+
+func down(index int, d netstate.Device, on int) netstate.LiveDevice {
+	return netstate.LiveDevice{Device: d, Index: index, ParentIndex: on}
+}
+
+// enslaved is a NIC that belongs to the bond of that index.
+func enslaved(index int, d netstate.Device, to int) netstate.LiveDevice {
+	return netstate.LiveDevice{Device: d, Index: index, MasterIndex: to, Up: true, Carrier: true}
+}
+
+// said is all that a plan says: the steps with their reasons, and of each chain
+// what became of it.
+type said struct {
+	Steps, Notes []string
+	// On is what each chain is to be built on, "" where it can't be.
+	On []string
+	// Problems are those that leave a chain usable, Broken those that don't. A
+	// question mark follows one that time may mend.
+	Problems, Broken []string
+}
+
+func (p *Problem) says() string {
+	if p.Waiting {
+		return p.Reason + " ?"
+	}
+	return p.Reason
+}
+
+func withReasons(steps []Step) []string {
+	var all []string
+	for _, s := range steps {
+		all = append(all, s.String()+": "+s.Reason)
+	}
+	return all
+}
+
+func ask(p *ParentPlan, chains ...chain) said {
+	var s said
+	for _, c := range chains {
+		r := p.chain(c)
+		s.Notes = append(s.Notes, r.notes...)
+		for _, problem := range r.problems {
+			s.Problems = append(s.Problems, problem.says())
+		}
+		if r.broken != nil {
+			s.Broken = append(s.Broken, r.broken.says())
+			s.On = append(s.On, "")
+			continue
+		}
+		s.On = append(s.On, r.parent.Name)
+	}
+	s.Steps = withReasons(p.Steps())
+	return s
+}
+
+type planTest struct {
+	there  devices
+	chains []chain
+	mapped map[string]string
+	want   said
+}
+
+type planTests map[string]planTest
+
+func (tests planTests) run(t *testing.T) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		test := tests[name]
+		t.Run(name, func(t *testing.T) {
+			got := ask(NewParentPlan(test.there, test.mapped), test.chains...)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("plan (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func one(parents ...netstate.Device) []chain { return []chain{parents} }
+func list(lines ...string) []string          { return lines }

@@ -1,0 +1,174 @@
+package cniplugin
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// coded is what an error says on the wire, zero for none.
+type coded struct {
+	Code uint
+	Msg  string
+}
+
+func code(t *testing.T, err error) coded {
+	t.Helper()
+	if err == nil {
+		return coded{}
+	}
+	var e *types.Error
+	if !errors.As(err, &e) {
+		t.Fatalf("%v (%T) has no code", err, err)
+	}
+	return coded{e.Code, e.Msg}
+}
+
+func TestParseArgs(t *testing.T) {
+	for in, test := range map[string]struct {
+		want Args
+		err  coded
+	}{
+		"": {},
+		"IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;K8S_POD_INFRA_CONTAINER_ID=c1;K8S_POD_UID=u1": {
+			want: Args{Pod: attachment.Pod{Namespace: "default", Name: "web-0", UID: "u1"}},
+		},
+		"MAC=02:00:00:00:00:01":      {want: Args{MAC: "02:00:00:00:00:01"}},
+		"IP=10.0.0.1;GATEWAY=":       {},
+		"K8S_POD_NAME=a=b":           {want: Args{Pod: attachment.Pod{Name: "a=b"}}},
+		"K8S_POD_NAME=a;MAC":         {err: coded{4, `invalid CNI_ARGS: "K8S_POD_NAME=a;MAC": "MAC" is not of the form KEY=VALUE`}},
+		"K8S_POD_NAME=a;":            {err: coded{4, `invalid CNI_ARGS: "K8S_POD_NAME=a;": "" is not of the form KEY=VALUE`}},
+		"k8s_pod_name=a;mac=x":       {},
+		"K8S_POD_NAME=a;MAC=1;MAC=2": {want: Args{Pod: attachment.Pod{Name: "a"}, MAC: "2"}},
+	} {
+		got, err := ParseArgs(in)
+		if diff := cmp.Diff(test.err, code(t, err)); diff != "" {
+			t.Errorf("%q: error (-want +got):\n%s", in, diff)
+		}
+		if err == nil && got != test.want {
+			t.Errorf("ParseArgs(%q) = %+v, want %+v", in, got, test.want)
+		}
+	}
+}
+
+func TestMasterIsANameOrAListOfThem(t *testing.T) {
+	const form = "must be a device's name or a list of them"
+	for in, test := range map[string]struct {
+		want Names
+		err  coded
+	}{
+		`{}`:                            {},
+		`{"master": null}`:              {},
+		`{"master": ""}`:                {},
+		`{"master": "eth1"}`:            {want: Names{"eth1"}},
+		`{"master": ["eth1", "bond4"]}`: {want: Names{"eth1", "bond4"}},
+		`{"master": []}`:                {err: coded{7, `invalid "master": "[]": must name at least one device, or be left out for the default route's`}},
+		`{"master": 7}`:                 {err: coded{7, `invalid "master": "7": ` + form}},
+		`{"master": ["eth1", 7]}`:       {err: coded{7, `invalid "master": "[\"eth1\", 7]": ` + form}},
+		`{"master": {"name": "eth1"}}`:  {err: coded{7, `invalid "master": "{\"name\": \"eth1\"}": ` + form}},
+	} {
+		var c Config
+		err := Decode([]byte(in), &c)
+		if diff := cmp.Diff(test.err, code(t, err)); diff != "" {
+			t.Errorf("%s: error (-want +got):\n%s", in, diff)
+		}
+		if diff := cmp.Diff(test.want, c.Master); err == nil && diff != "" {
+			t.Errorf("%s: (-want +got):\n%s", in, diff)
+		}
+	}
+}
+
+func TestDecodeSaysWhatIsWrongAndWhere(t *testing.T) {
+	for in, want := range map[string]coded{
+		`{"mtu": 1500, "unknown": {"to": "us"}}`: {},
+		`{"mtu": "1500"}`:                        {7, `invalid "mtu": "string": must be a int`},
+		`{"mtu": 1.5}`:                           {7, `invalid "mtu": "number 1.5": must be a int`},
+		`{"linkInContainer": "yes"}`:             {7, `invalid "linkInContainer": "string": must be a bool`},
+		`{"checkpointDir": ["/x"]}`:              {7, `invalid "checkpointDir": "array": must be a string`},
+		``:                                       {6, "network configuration: unexpected end of JSON input"},
+		`{"mtu": 1500`:                           {6, "network configuration: unexpected end of JSON input"},
+		`{"mtu": 1500} x`:                        {6, "network configuration: invalid character 'x' after top-level value"},
+		`mtu: 1500`:                              {6, "network configuration: invalid character 'm' looking for beginning of value"},
+	} {
+		var c Config
+		if diff := cmp.Diff(want, code(t, Decode([]byte(in), &c))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", in, diff)
+		}
+	}
+}
+
+func TestConfigValidate(t *testing.T) {
+	for name, test := range map[string]struct {
+		config Config
+		want   coded
+	}{
+		"nothing set":       {Config{}, coded{}},
+		"all set":           {Config{Master: Names{"eth1", "bond4.3"}, MTU: 68}, coded{}},
+		"master's name":     {Config{Master: Names{"eth1", "a/b"}}, coded{7, `invalid "master": "a/b": contains '/', ':', white space or a control character`}},
+		"master of nothing": {Config{Master: Names{""}}, coded{7, `invalid "master": "": is empty`}},
+		"MTU too small":     {Config{MTU: 67}, coded{7, `invalid "mtu": 67: must be 0 (the master's MTU) or at least 68`}},
+		"MTU negative":      {Config{MTU: -1}, coded{7, `invalid "mtu": -1: must be 0 (the master's MTU) or at least 68`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, code(t, test.config.Validate())); diff != "" {
+				t.Errorf("Validate() (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestHasAttachmentListTellsNoneFromAnEmptyOne(t *testing.T) {
+	for in, want := range map[string]bool{
+		`{"name": "pods"}`:                    false,
+		`{"cni.dev/valid-attachments": null}`: false,
+		`{"cni.dev/valid-attachments": []}`:   true,
+		`{"cni.dev/valid-attachments": [{"containerID": "c1", "ifname": "eth0"}]}`: true,
+		`{"valid-attachments": []}`:            false,
+		`{"x": "cni.dev/valid-attachments"}`:   false,
+		`["cni.dev/valid-attachments"]`:        false,
+		`{"cni.dev/valid-attachments": [], `:   false,
+		`{"cni.dev/valid-attachments" : null}`: false,
+	} {
+		if got := HasAttachmentList([]byte(in)); got != want {
+			t.Errorf("HasAttachmentList(%s) = %v, want %v", in, got, want)
+		}
+	}
+}
+
+func TestParseMACNamesItsKey(t *testing.T) {
+	for in, test := range map[string]struct {
+		want string
+		err  coded
+	}{
+		"":                  {},
+		"02-00-00-00-00-AB": {want: "02:00:00:00:00:ab"},
+		"here":              {err: coded{7, `invalid "mac": "here": "here" is not a MAC address: 6 bytes in the form 02:00:00:00:00:01 are needed`}},
+	} {
+		got, err := ParseMAC("mac", in)
+		if diff := cmp.Diff(test.err, code(t, err)); diff != "" || got != test.want {
+			t.Errorf("ParseMAC(%q) = %q, want %q; error (-want +got):\n%s", in, got, test.want, diff)
+		}
+	}
+}
+
+func TestParseVLANProtocol(t *testing.T) {
+	for in, test := range map[string]struct {
+		want string
+		err  coded
+	}{
+		"":        {want: "802.1q"},
+		"802.1q":  {want: "802.1q"},
+		"802.1Q":  {want: "802.1q"},
+		"802.1AD": {want: "802.1ad"},
+		"qinq":    {err: coded{7, `invalid "vlanProtocol": "qinq": must be 802.1q or 802.1ad`}},
+	} {
+		got, err := ParseVLANProtocol(in)
+		if diff := cmp.Diff(test.err, code(t, err)); diff != "" || got != test.want {
+			t.Errorf("ParseVLANProtocol(%q) = %q, want %q; error (-want +got):\n%s", in, got, test.want, diff)
+		}
+	}
+}

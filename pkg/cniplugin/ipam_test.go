@@ -1,0 +1,45 @@
+package cniplugin
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/google/go-cmp/cmp"
+)
+
+// calls are the calls of an IPAM that give nothing back.
+func calls(i IPAM) map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{"DEL": i.Del, "CHECK": i.Check, "STATUS": i.Status, "GC": i.GC}
+}
+
+func TestNoIPAMGivesNoAddressesAndFailsNothing(t *testing.T) {
+	t.Setenv("CNI_PATH", t.TempDir())
+	r, err := IPAM{}.Add(t.Context())
+	if diff := cmp.Diff(&current.Result{}, r); err != nil || diff != "" {
+		t.Errorf("Add(): %v (-want +got):\n%s", err, diff)
+	}
+	for command, call := range calls(IPAM{}) {
+		if err := call(t.Context()); err != nil {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+}
+
+func TestIPAMThatIsNotThereIsNamed(t *testing.T) {
+	t.Setenv("CNI_PATH", t.TempDir())
+	i := IPAM{Type: "nowhere", Config: []byte(`{"cniVersion": "1.1.0", "name": "pods", "ipam": {"type": "nowhere"}}`)}
+	const missing = `failed to find plugin "nowhere" in path [`
+	_, err := i.Add(t.Context())
+	if got := code(t, err); got.Code != 7 || !strings.HasPrefix(got.Msg, `invalid "ipam.type": "nowhere": `+missing) {
+		t.Errorf("ADD: %+v, want the configuration to be blamed", got)
+	}
+	for command, call := range calls(i) {
+		t.Setenv("CNI_COMMAND", command)
+		got := code(t, call(t.Context()))
+		if got.Code != 999 || !strings.HasPrefix(got.Msg, "IPAM plugin nowhere: "+missing) {
+			t.Errorf("%s: %+v", command, got)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// asked is what a configuration asks for, without the keys that are passed on.
+type asked struct {
+	Master          cniplugin.Names
+	MTU             int
+	LinkInContainer bool
+	CheckpointDir   string
+	VLAN            netstate.VLAN
+}
+
+func TestParse(t *testing.T) {
+	for name, test := range map[string]struct {
+		config string
+		want   asked
+	}{
+		"the documentation's example": {
+			`{"name": "mynet", "cniVersion": "0.3.1", "type": "vlan", "master": "eth0", "mtu": 1500, "vlanId": 5,
+			  "linkInContainer": false, "ipam": {"type": "host-local", "subnet": "10.1.1.0/24"}, "dns": {"nameservers": ["10.1.1.1"]}}`,
+			asked{Master: cniplugin.Names{"eth0"}, MTU: 1500, VLAN: netstate.VLAN{ID: 5, Protocol: "802.1q"}},
+		},
+		"without an MTU, in the sandbox": {
+			`{"master": "eth0", "vlanId": 4094, "linkInContainer": true}`,
+			asked{Master: cniplugin.Names{"eth0"}, LinkInContainer: true, VLAN: netstate.VLAN{ID: 4094, Protocol: "802.1q"}},
+		},
+		"all keys of relink's own": {
+			`{"master": ["bond4", "eth1"], "vlanId": 1, "vlanProtocol": "802.1AD", "checkpointDir": "/x"}`,
+			asked{Master: cniplugin.Names{"bond4", "eth1"}, CheckpointDir: "/x", VLAN: netstate.VLAN{ID: 1, Protocol: "802.1ad"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := parse([]byte(test.config), cniplugin.Args{MAC: "for others"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := asked{r.Master, r.MTU, r.LinkInContainer, r.CheckpointDir, *r.Link.VLAN}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if want := (netstate.Link{Kind: netstate.KindVLAN, VLAN: &test.want.VLAN}); !cmp.Equal(want, r.Link) || r.VLAN != nil {
+				t.Errorf("link %+v on %+v, want %+v on the master itself", r.Link, r.VLAN, want)
+			}
+		})
+	}
+}
+
+func TestParseSaysWhichKeyIsWrong(t *testing.T) {
+	for name, test := range map[string]struct {
+		config string
+		code   uint
+		want   string
+	}{
+		"no JSON":     {`{`, 6, "network configuration: unexpected end of JSON input"},
+		"ID a string": {`{"master": "eth0", "vlanId": "5"}`, 7, `invalid "vlanId": "string": must be a int`},
+		"master":      {`{"master": "a b", "vlanId": 5}`, 7, `invalid "master": "a b": contains '/', ':', white space or a control character`},
+		"no master":   {`{"vlanId": 5}`, 7, `invalid "master": "missing": must name the device to put the VLAN on`},
+		"empty one":   {`{"master": "", "vlanId": 5}`, 7, `invalid "master": "missing": must name the device to put the VLAN on`},
+		"MTU":         {`{"master": "eth0", "vlanId": 5, "mtu": 67}`, 7, `invalid "mtu": 67: must be 0 (the master's MTU) or at least 68`},
+		"no ID":       {`{"master": "eth0"}`, 7, `invalid "vlanId": 0: must be between 1 and 4094`},
+		"ID negative": {`{"master": "eth0", "vlanId": -1}`, 7, `invalid "vlanId": -1: must be between 1 and 4094`},
+		"ID too high": {`{"master": "eth0", "vlanId": 4095}`, 7, `invalid "vlanId": 4095: must be between 1 and 4094`},
+		"protocol":    {`{"master": "eth0", "vlanId": 5, "vlanProtocol": "qinq"}`, 7, `invalid "vlanProtocol": "qinq": must be 802.1q or 802.1ad`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parse([]byte(test.config), cniplugin.Args{})
+			var coded *types.Error
+			if !errors.As(err, &coded) || coded.Code != test.code || coded.Msg != test.want {
+				t.Errorf("parse(%s) = %+v, want code %d, %s", test.config, err, test.code, test.want)
+			}
+		})
+	}
+}
