@@ -72,8 +72,12 @@ func (p *Parents) Alone() bool {
 func (p *Parents) Release() { _ = p.file.Close() }
 
 func openLock(dir string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return nil, fmt.Errorf("lock sandbox: %w", err)
+	}
 	for {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+		// Not MkdirAll: that fails if the directory is removed while it looks.
+		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, fmt.Errorf("lock sandbox: %w", err)
 		}
 		f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
@@ -137,8 +141,8 @@ func stillThere(f *os.File) bool {
 func (s *Store) unlock(dir string, f *os.File) {
 	defer func() { _ = f.Close() }()
 	files, err := os.ReadDir(dir)
-	if err != nil {
-		return
+	if err != nil || !stillThere(f) {
+		return // Somebody removed the directory: what is there now is another's.
 	}
 	for _, file := range files {
 		if !isTemporary(file.Name()) {

@@ -28,7 +28,7 @@ type Record struct {
 	CapturedAt time.Time `json:"capturedAt"`
 }
 
-// CNI is what the runtime gave and got, as it was on the wire.
+// CNI is what the runtime gave and got: the same JSON, not byte for byte.
 type CNI struct {
 	Config json.RawMessage `json:"config"`
 	Result json.RawMessage `json:"result"`

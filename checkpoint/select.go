@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,9 @@ func (s *Store) Select(ids []string) ([]Record, []Unreadable, error) {
 	}
 	chosen := map[string]bool{}
 	for _, id := range ids {
+		if id == "" {
+			return nil, nil, errors.New("an empty sandbox ID: give a container ID, a prefix of it, or namespace/pod")
+		}
 		sandboxes := matching(records, unreadable, id)
 		switch {
 		case len(sandboxes) == 0:
@@ -40,10 +44,12 @@ func matching(records []Record, unreadable []Unreadable, id string) []string {
 			found = append(found, containerID)
 		}
 	}
+	exact := slices.ContainsFunc(records, func(r Record) bool { return r.Attachment.ContainerID == id }) ||
+		slices.ContainsFunc(unreadable, func(u Unreadable) bool { return u.ContainerID == id })
+	if exact {
+		return []string{id}
+	}
 	for _, r := range records {
-		if r.Attachment.ContainerID == id {
-			return []string{id}
-		}
 		if strings.HasPrefix(r.Attachment.ContainerID, id) || (r.Pod.Name != "" && r.Pod.String() == id) {
 			add(r.Attachment.ContainerID)
 		}

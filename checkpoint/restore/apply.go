@@ -159,21 +159,29 @@ func (w *work) plan() ([]Step, error) {
 	return steps, nil
 }
 
-// apply runs the steps, goes on after a failure, and then looks whether the
-// kernel agrees.
+// passes bounds how often apply looks again: what one step mends can take something
+// else with it, as an address that is replaced does with its routes.
+const passes = 3
+
+// apply runs the steps, goes on after a failure, and looks whether the kernel
+// agrees then.
 func (w *work) apply(steps []Step) error {
 	var errs []error
-	for _, step := range steps {
-		if err := w.applyStep(step); err != nil {
-			errs = append(errs, err)
+	for pass := 0; len(steps) > 0; pass++ {
+		if pass == passes {
+			return errors.Join(append(errs, errors.New("not as recorded after the restore: "+reasons(steps)))...)
 		}
-	}
-	if len(steps) > 0 {
+		errs = nil
+		for _, step := range steps {
+			if err := w.applyStep(step); err != nil {
+				errs = append(errs, err)
+			}
+		}
 		left, err := w.plan()
-		if err == nil && len(left) > 0 {
-			err = errors.New("not as recorded after the restore: " + reasons(left))
+		if err != nil {
+			return errors.Join(append(errs, err)...)
 		}
-		errs = append(errs, err)
+		steps = left
 	}
 	return errors.Join(errs...)
 }

@@ -193,7 +193,7 @@ func TestPlanComparesWithTheParentsAsTheyAreNow(t *testing.T) {
 	expectPlan(t, steps, problem, nil, "")
 
 	steps, problem = planInterface(recorded, &live, "eth1", chain{nic("eth1", 1)})
-	expectPlan(t, steps, problem, nil, "eth0 is there, but its parent is eth9 (52:54:00:00:00:09), not eth1 (52:54:00:00:00:01): left alone")
+	expectPlan(t, steps, problem, nil, "eth0 is there, but its parent is eth9 (permanent MAC 52:54:00:00:00:09, bus address 0000:00:09.0), not eth1 (permanent MAC 52:54:00:00:00:01, bus address 0000:00:01.0): left alone")
 }
 
 func TestPlanLeavesTheRecordAlone(t *testing.T) {

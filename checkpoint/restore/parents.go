@@ -134,8 +134,12 @@ func (p *ParentPlan) base(recorded netstate.Device, r *chainResult) (int, *Probl
 	if note != "" {
 		r.notes = append(r.notes, note)
 	}
-	if recorded.Bond != nil && p.devices[index].Kind == netstate.KindBond {
-		r.problems = append(r.problems, p.members(p.devices[index], *recorded.Bond)...)
+	if live := p.devices[index]; recorded.Bond != nil && live.Bond != nil {
+		if live.Bond.Mode != recorded.Bond.Mode {
+			r.problems = append(r.problems, &Problem{Reason: fmt.Sprintf(
+				"%s is in mode %s, recorded in mode %s: left alone", live.Name, live.Bond.Mode, recorded.Bond.Mode)})
+		}
+		r.problems = append(r.problems, p.members(live, *recorded.Bond)...)
 	}
 	return index, nil
 }
@@ -146,9 +150,9 @@ func (p *ParentPlan) base(recorded netstate.Device, r *chainResult) (int, *Probl
 func (p *ParentPlan) find(recorded netstate.Device) (index int, note string, problem *Problem) {
 	if name, ok := p.mapped[recorded.Name]; ok {
 		if i := p.byName(name); i >= 0 {
-			return i, fmt.Sprintf("%s is %s, as told by --parent", recorded.Name, name), nil
+			return i, asTold(recorded.Name, name), nil
 		}
-		return 0, "", &Problem{Reason: fmt.Sprintf("%s, told by --parent for %s, is not there", name, recorded.Name), Waiting: true}
+		return 0, "", notThere(name, recorded.Name)
 	}
 	if recorded.Kind == netstate.KindNIC && recorded.NIC != (netstate.NIC{}) {
 		return p.findNIC(recorded.Name, recorded.NIC)
@@ -158,24 +162,55 @@ func (p *ParentPlan) find(recorded netstate.Device) (index int, note string, pro
 		return 0, "", &Problem{Reason: fmt.Sprintf("%s (%s) is not there", recorded.Name, recorded.Kind), Waiting: true}
 	}
 	if p.devices[i].Kind != recorded.Kind {
-		return 0, "", &Problem{Reason: fmt.Sprintf("%s is a %s now, recorded as a %s: left alone", recorded.Name, p.devices[i].Kind, recorded.Kind)}
+		return 0, "", p.otherKind(i, recorded.Kind)
 	}
 	return i, "", nil
 }
 
+func asTold(recorded, told string) string {
+	return fmt.Sprintf("%s is %s, as told by --parent", recorded, told)
+}
+
+func notThere(told, recorded string) *Problem {
+	return &Problem{Reason: fmt.Sprintf("%s, told by --parent for %s, is not there", told, recorded), Waiting: true}
+}
+
+func (p *ParentPlan) otherKind(index int, recorded string) *Problem {
+	d := p.devices[index]
+	return &Problem{Reason: fmt.Sprintf("%s is a %s now, recorded as a %s: left alone", d.Name, d.Kind, recorded)}
+}
+
 func (p *ParentPlan) findNIC(name string, nic netstate.NIC) (int, string, *Problem) {
-	if i := p.findUnique(name, func(d netstate.LiveDevice) bool {
-		return nic.PermanentMAC != "" && d.PermanentMAC == nic.PermanentMAC
-	}); i >= 0 {
-		return i, renamed(name, p.devices[i].Name, "permanent MAC "+nic.PermanentMAC), nil
+	var unclear *Problem
+	for _, by := range []struct {
+		what  string
+		match func(netstate.LiveDevice) bool
+	}{
+		{"permanent MAC " + nic.PermanentMAC, func(d netstate.LiveDevice) bool {
+			return nic.PermanentMAC != "" && d.PermanentMAC == nic.PermanentMAC
+		}},
+		{"bus address " + nic.BusAddress, func(d netstate.LiveDevice) bool {
+			return nic.BusAddress != "" && d.BusAddress == nic.BusAddress
+		}},
+	} {
+		switch found := p.findNICs(name, by.match); len(found) {
+		case 0:
+		case 1:
+			return found[0], renamed(name, p.devices[found[0]].Name, by.what), nil
+		default:
+			first, second := p.devices[found[0]].Name, p.devices[found[1]].Name
+			unclear = &Problem{Reason: fmt.Sprintf("%s could be %s or %s (same %s): say which by --parent %s=%s",
+				name, first, second, by.what, name, first)}
+		}
 	}
-	if i := p.findUnique(name, func(d netstate.LiveDevice) bool {
-		return nic.BusAddress != "" && d.BusAddress == nic.BusAddress
-	}); i >= 0 {
-		return i, renamed(name, p.devices[i].Name, "bus address "+nic.BusAddress), nil
+	if unclear != nil {
+		return 0, "", unclear
 	}
 	if i := p.byName(name); i >= 0 {
 		d := p.devices[i]
+		if d.Kind != netstate.KindNIC {
+			return 0, "", p.otherKind(i, netstate.KindNIC)
+		}
 		return 0, "", &Problem{Waiting: true, Reason: fmt.Sprintf(
 			"%s is another NIC now (permanent MAC %s, bus address %s; recorded %s, %s): use it by --parent %s=%s",
 			name, d.PermanentMAC, d.BusAddress, nic.PermanentMAC, nic.BusAddress, name, name)}
@@ -191,30 +226,20 @@ func renamed(was, is, by string) string {
 	return fmt.Sprintf("%s is now %s (same %s)", was, is, by)
 }
 
-// findUnique returns the place of the only NIC that matches; of several the one
-// that has the old name, and none if none has it.
-func (p *ParentPlan) findUnique(name string, match func(netstate.LiveDevice) bool) int {
-	found := -1
+// findNICs returns the places of the NICs that match; of several, the one that has
+// the old name alone, if one has.
+func (p *ParentPlan) findNICs(name string, match func(netstate.LiveDevice) bool) []int {
+	var found []int
 	for i, d := range p.devices {
 		if d.Kind != netstate.KindNIC || !match(d) {
 			continue
 		}
 		if d.Name == name {
-			return i
+			return []int{i}
 		}
-		if found >= 0 {
-			return p.byNameIf(name, match)
-		}
-		found = i
+		found = append(found, i)
 	}
 	return found
-}
-
-func (p *ParentPlan) byNameIf(name string, match func(netstate.LiveDevice) bool) int {
-	if i := p.byName(name); i >= 0 && match(p.devices[i]) {
-		return i
-	}
-	return -1
 }
 
 func (p *ParentPlan) byName(name string) int {
@@ -266,7 +291,15 @@ func (p *ParentPlan) vlan(recorded netstate.Device, below netstate.LiveDevice, r
 	if recorded.VLAN == nil {
 		return 0, &Problem{Reason: fmt.Sprintf("%s is recorded as a %s on %s, which can't be built", recorded.Name, recorded.Kind, below.Name)}
 	}
-	if i := p.byName(recorded.Name); i >= 0 {
+	name := recorded.Name
+	if told, ok := p.mapped[name]; ok {
+		if p.byName(told) < 0 {
+			return 0, notThere(told, name)
+		}
+		r.notes = append(r.notes, asTold(name, told))
+		name = told
+	}
+	if i := p.byName(name); i >= 0 {
 		d := p.devices[i]
 		if d.VLAN == nil || *d.VLAN != *recorded.VLAN || d.ParentIndex != below.Index {
 			return 0, &Problem{Reason: fmt.Sprintf("%s is there but is %s, recorded as %s on %s: left alone",

@@ -57,6 +57,9 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
+	if err := checkMapped(opts.Mapped, records); err != nil {
+		return Report{}, err
+	}
 	host, err := kernel.OpenHost()
 	if err != nil {
 		return Report{}, err
@@ -85,6 +88,27 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	})
 	r.report.Took = time.Since(start)
 	return r.report, nil
+}
+
+// checkMapped reports a name in --parent that no checkpoint has.
+func checkMapped(mapped map[string]string, records []checkpoint.Record) error {
+	known := map[string]bool{}
+	for _, r := range records {
+		for _, p := range r.Interface.Parents {
+			known[p.Name] = true
+			if p.Bond != nil {
+				for _, m := range p.Bond.Members {
+					known[m.Name] = true
+				}
+			}
+		}
+	}
+	for was := range mapped {
+		if !known[was] {
+			return fmt.Errorf("--parent %s=%s: no checkpoint has a parent or a bond member %s", was, mapped[was], was)
+		}
+	}
+	return nil
 }
 
 // reachable returns the records whose namespace is, as far as its path tells,

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // maxNameLength is IFNAMSIZ less the terminating zero (linux/if.h).
@@ -73,6 +74,11 @@ func ValidateIfName(name string) error {
 		return fmt.Errorf("has %d characters, the kernel allows %d", len(name), maxNameLength)
 	case name == "." || name == "..":
 		return errors.New("is no device name")
+	case !utf8.ValidString(name):
+		return errors.New("is not UTF-8")
+	// 0xa0 is white space to the kernel (lib/ctype.c), whatever it is a part of.
+	case strings.Contains(name, "%") || strings.Contains(name, "\xa0"):
+		return errors.New("contains a character that the kernel takes for something else: '%' or byte 0xa0")
 	case strings.ContainsFunc(name, func(r rune) bool { return r == '/' || r == ':' || unicode.IsSpace(r) || unicode.IsControl(r) }):
 		return errors.New("contains '/', ':', white space or a control character")
 	}

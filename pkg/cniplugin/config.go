@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -61,10 +63,38 @@ func Decode(b []byte, config any) error {
 		return nil
 	case errors.As(err, &coded):
 		return coded
+	case errors.As(err, &wrongType) && wrongType.Field != "":
+		return ConfigError(keyOf(wrongType.Field), wrongType.Value, "must be "+jsonType(wrongType.Type))
 	case errors.As(err, &wrongType):
-		return ConfigError(wrongType.Field, wrongType.Value, "must be a "+wrongType.Type.String())
+		return Error(types.ErrDecodingFailure, "network configuration: must be an object")
 	}
 	return Error(types.ErrDecodingFailure, "network configuration: %v", err)
+}
+
+// keyOf returns the key as it is written in the configuration: the names of
+// embedded structs, which alone begin with a capital, are no part of it.
+func keyOf(field string) string {
+	parts := strings.Split(field, ".")
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p != "" && p[0] >= 'A' && p[0] <= 'Z' }), ".")
+}
+
+// jsonType says what is expected in words of JSON.
+func jsonType(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Pointer:
+		return jsonType(t.Elem())
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return "a whole number"
+	case reflect.Uint, reflect.Uint32, reflect.Uint64:
+		return "a whole number that is not negative"
+	}
+	return "an object"
 }
 
 // Validate reports the first of the shared keys whose value no host could

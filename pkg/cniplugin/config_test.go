@@ -85,9 +85,9 @@ func TestMasterIsANameOrAListOfThem(t *testing.T) {
 func TestDecodeSaysWhatIsWrongAndWhere(t *testing.T) {
 	for in, want := range map[string]coded{
 		`{"mtu": 1500, "unknown": {"to": "us"}}`: {},
-		`{"mtu": "1500"}`:                        {7, `invalid "mtu": "string": must be a int`},
-		`{"mtu": 1.5}`:                           {7, `invalid "mtu": "number 1.5": must be a int`},
-		`{"linkInContainer": "yes"}`:             {7, `invalid "linkInContainer": "string": must be a bool`},
+		`{"mtu": "1500"}`:                        {7, `invalid "mtu": "string": must be a whole number`},
+		`{"mtu": 1.5}`:                           {7, `invalid "mtu": "number 1.5": must be a whole number`},
+		`{"linkInContainer": "yes"}`:             {7, `invalid "linkInContainer": "string": must be true or false`},
 		`{"checkpointDir": ["/x"]}`:              {7, `invalid "checkpointDir": "array": must be a string`},
 		``:                                       {6, "network configuration: unexpected end of JSON input"},
 		`{"mtu": 1500`:                           {6, "network configuration: unexpected end of JSON input"},

@@ -37,11 +37,10 @@ func Wrap(err error, attempted string) error {
 	if err == nil {
 		return nil
 	}
-	var coded *types.Error
-	if errors.As(err, &coded) {
+	if coded, ok := err.(*types.Error); ok { //nolint:errorlint // An error around it says more than it does.
 		return types.NewError(coded.Code, attempted+": "+coded.Msg, coded.Details)
 	}
-	return types.NewError(types.ErrInternal, attempted+": "+err.Error(), "")
+	return types.NewError(codeOf(err), attempted+": "+err.Error(), "")
 }
 
 // Join returns one error with the code of the first and the messages of all, or
@@ -51,11 +50,15 @@ func Join(errs ...error) error {
 	if joined == nil {
 		return nil
 	}
-	code := types.ErrInternal
-	if coded := (*types.Error)(nil); errors.As(joined, &coded) {
-		code = coded.Code
+	return types.NewError(codeOf(joined), joined.Error(), "")
+}
+
+func codeOf(err error) uint {
+	var coded *types.Error
+	if errors.As(err, &coded) {
+		return coded.Code
 	}
-	return types.NewError(code, joined.Error(), "")
+	return types.ErrInternal
 }
 
 func quoted(value any) any {

@@ -1,7 +1,9 @@
 package cniplugin
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 
@@ -56,6 +58,9 @@ func Routes(r *current.Result) ([]netstate.Route, error) {
 		if err != nil {
 			return nil, fmt.Errorf("route to %s: %w", route.Dst.String(), err)
 		}
+		if err := checkNumbers(route); err != nil {
+			return nil, fmt.Errorf("route to %s: %w", route.Dst.String(), err)
+		}
 		to := netstate.Route{
 			Destination: destination.Masked(), Table: tableMain, Protocol: protocolBoot, Type: typeUnicast,
 			Priority: uint32(route.Priority), MTU: uint32(route.MTU), AdvMSS: uint32(route.AdvMSS),
@@ -72,6 +77,27 @@ func Routes(r *current.Result) ([]netstate.Route, error) {
 		routes = append(routes, to)
 	}
 	return routes, nil
+}
+
+// checkNumbers reports the first number of the route that the kernel has no room
+// for.
+func checkNumbers(route *types.Route) error {
+	check := func(key string, value, most int) error {
+		if value < 0 || value > most {
+			return ConfigError(key, value, fmt.Sprintf("must be between 0 and %d", most))
+		}
+		return nil
+	}
+	errs := []error{
+		check("priority", route.Priority, math.MaxUint32), check("mtu", route.MTU, math.MaxUint32), check("advmss", route.AdvMSS, math.MaxUint32),
+	}
+	if route.Table != nil {
+		errs = append(errs, check("table", *route.Table, math.MaxUint32))
+	}
+	if route.Scope != nil {
+		errs = append(errs, check("scope", *route.Scope, math.MaxUint8))
+	}
+	return errors.Join(errs...)
 }
 
 func gateway(route *types.Route, destination netip.Prefix, ips []*current.IPConfig) (netip.Addr, error) {

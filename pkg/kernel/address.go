@@ -97,6 +97,18 @@ func kernelMade(a netstate.Address, flags uint32, proto uint8) bool {
 // an IPv6 address usable at once: it was this interface's before.
 func addAddress(index int, a netstate.Address, noDAD bool) message {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
+	fillAddress(request, index, a, noDAD)
+	return message{request, "add address " + a.String()}
+}
+
+func deleteAddress(index int, a netstate.Address) message {
+	request := nl.NewNetlinkRequest(unix.RTM_DELADDR, 0)
+	a.Label = "" // It would have to match.
+	fillAddress(request, index, a, false)
+	return message{request, "remove address " + a.String()}
+}
+
+func fillAddress(request *nl.NetlinkRequest, index int, a netstate.Address, noDAD bool) {
 	local, other := a.Prefix.Addr(), a.Prefix.Addr()
 	bits := a.Prefix.Bits()
 	if a.Peer.IsValid() {
@@ -122,7 +134,6 @@ func addAddress(index int, a netstate.Address, noDAD bool) message {
 	if a.Label != "" {
 		request.AddData(nl.NewRtAttr(unix.IFA_LABEL, nl.ZeroTerminated(a.Label)))
 	}
-	return message{request, "add address " + a.String()}
 }
 
 // HasAddresses says whether somebody gave the device an address.

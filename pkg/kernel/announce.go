@@ -37,7 +37,7 @@ func (n *Namespace) Announce(i netstate.Interface) error {
 		if err != nil {
 			return fmt.Errorf("packet socket: %w", err)
 		}
-		defer func() { _ = unix.Close(fd) }()
+		defer closeLater(fd)
 		to := &unix.SockaddrLinklayer{Ifindex: link.Attrs().Index}
 		var errs []error
 		for _, a := range i.Addresses {
@@ -47,6 +47,20 @@ func (n *Namespace) Announce(i netstate.Interface) error {
 		}
 		return errors.Join(errs...)
 	})
+}
+
+// closing bounds the packet sockets that are being closed at one time.
+var closing = make(chan struct{}, 64)
+
+// closeLater closes a packet socket beside what else is done: the kernel makes the
+// closer of one wait for an RCU grace period, 10 ms and more, but many can wait for
+// the same.
+func closeLater(fd int) {
+	closing <- struct{}{}
+	go func() {
+		_ = unix.Close(fd)
+		<-closing
+	}()
 }
 
 func announcement(mac net.HardwareAddr, addr netip.Addr) []byte {

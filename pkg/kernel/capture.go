@@ -100,6 +100,23 @@ func parents(host, sandbox *Namespace, devices netstate.Devices, link netlink.Li
 	return chain, false, err
 }
 
+// assignID returns the number by which n knows other, and gives it one first if it
+// has none yet.
+func (n *Namespace) assignID(other *Namespace) (int, error) {
+	id, err := n.idOf(other)
+	if err != nil || id >= 0 {
+		return id, err
+	}
+	request := nl.NewNetlinkRequest(unix.RTM_NEWNSID, 0)
+	request.AddData(nl.NewRtGenMsg())
+	request.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(other.handle))))
+	request.AddData(nl.NewRtAttr(unix.NETNSA_NSID, nl.Uint32Attr(uint32(0xffffffff)))) // -1: any
+	if err := n.conn.run(message{request, "assign namespace ID"}); err != nil && !errors.Is(err, unix.EEXIST) {
+		return -1, err
+	}
+	return n.idOf(other)
+}
+
 // idOf returns the number by which n knows other (ip-netns(8), "nsid"), -1 if
 // it knows it by none.
 func (n *Namespace) idOf(other *Namespace) (int, error) {

@@ -106,13 +106,24 @@ func (n *Namespace) Enslave(nic, bond string) error {
 	})
 }
 
-// AddAddress gives the interface an address that it had before.
+// AddAddress gives the interface an address that it had before. One that is there
+// but differs (in its broadcast address, label, scope) is removed first, with the
+// routes that depend on it: the kernel changes none of that in place.
 func (n *Namespace) AddAddress(name string, a netstate.Address) error {
 	link, err := n.link(name)
 	if err != nil {
 		return err
 	}
-	return n.conn.run(addAddress(link.Attrs().Index, a, true))
+	index := link.Attrs().Index
+	there, err := n.addresses(index)
+	if err != nil {
+		return err
+	}
+	var batch []message
+	if slices.ContainsFunc(there, func(t netstate.Address) bool { return t.Prefix == a.Prefix && t.Peer == a.Peer && t != a }) {
+		batch = append(batch, deleteAddress(index, a))
+	}
+	return n.conn.run(append(batch, addAddress(index, a, true))...)
 }
 
 // AddRoute makes the route through the interface. A route in the same slot that

@@ -6,10 +6,24 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-func TestCreateGivesNameIndexAndMAC(t *testing.T) {
+// eachWay runs the test with the way that this kernel takes, and with that of older
+// ones.
+func eachWay(t *testing.T, test func(*testing.T)) {
+	t.Run("here", test)
+	usual := createsInTarget
+	t.Cleanup(func() { createsInTarget = usual })
+	createsInTarget = func() bool { return false }
+	t.Run("older", test)
+}
+
+func TestCreateGivesNameIndexAndMAC(t *testing.T) { eachWay(t, createGivesNameIndexAndMAC) }
+
+func createGivesNameIndexAndMAC(t *testing.T) {
 	w := newWorld(t)
 	link := bridge("eth0")
 	link.Index, link.MTU = 77, 1400
@@ -23,6 +37,10 @@ func TestCreateGivesNameIndexAndMAC(t *testing.T) {
 }
 
 func TestCreateWithoutIndexTakesTheNextOne(t *testing.T) {
+	eachWay(t, createWithoutIndexTakesTheNextOne)
+}
+
+func createWithoutIndexTakesTheNextOne(t *testing.T) {
 	w := newWorld(t)
 	if err := Create(w.host, w.sandbox, w.index(t, "lan0"), bridge("eth0")); err != nil {
 		t.Fatal(err)
@@ -33,6 +51,10 @@ func TestCreateWithoutIndexTakesTheNextOne(t *testing.T) {
 }
 
 func TestCreateTakesAnotherIndexIfItIsTaken(t *testing.T) {
+	eachWay(t, createTakesAnotherIndexIfItIsTaken)
+}
+
+func createTakesAnotherIndexIfItIsTaken(t *testing.T) {
 	w := newWorld(t)
 	fresh.IP(t, w.path, "link add other type veth peer name peer")
 	taken := must(w.sandbox.Index("other"))(t)
@@ -47,6 +69,10 @@ func TestCreateTakesAnotherIndexIfItIsTaken(t *testing.T) {
 }
 
 func TestCreateIsNotDisturbedByTheHostsDevices(t *testing.T) {
+	eachWay(t, createIsNotDisturbedByTheHostsDevices)
+}
+
+func createIsNotDisturbedByTheHostsDevices(t *testing.T) {
 	w := newWorld(t)
 	fresh.IP(t, "", "link add eth0 type veth peer name eth0peer")
 	t.Cleanup(func() { fresh.IP(t, "", "link del eth0") })
@@ -63,6 +89,10 @@ func TestCreateIsNotDisturbedByTheHostsDevices(t *testing.T) {
 // A parent and a child of the same index: the kernel leaves the parent's out of its
 // answer.
 func TestCaptureFindsAParentOfTheSameIndex(t *testing.T) {
+	eachWay(t, captureFindsAParentOfTheSameIndex)
+}
+
+func captureFindsAParentOfTheSameIndex(t *testing.T) {
 	w := newWorld(t)
 	link := bridge("eth0")
 	link.Index = w.index(t, "lan0")
@@ -75,6 +105,10 @@ func TestCaptureFindsAParentOfTheSameIndex(t *testing.T) {
 }
 
 func TestCreateLeavesNothingBehindWhenTheNameIsTaken(t *testing.T) {
+	eachWay(t, createLeavesNothingBehindWhenTheNameIsTaken)
+}
+
+func createLeavesNothingBehindWhenTheNameIsTaken(t *testing.T) {
 	w := newWorld(t)
 	fresh.IP(t, w.path, "link add eth0 type veth peer name peer")
 	before := fresh.IP(t, "", "-o link") + fresh.IP(t, w.path, "-o link")
@@ -82,19 +116,20 @@ func TestCreateLeavesNothingBehindWhenTheNameIsTaken(t *testing.T) {
 	if !errors.Is(err, ErrExists) {
 		t.Errorf("error %v, want ErrExists", err)
 	}
-	// The same, found only by the kernel: as in a race with somebody else.
+	// The same for a device that is made in the host and moved.
 	link := bridge("eth0")
 	link.Index = 55
-	err = createOnce(w.host, w.sandbox, w.index(t, "lan0"), link)
-	if !errors.Is(err, ErrExists) {
-		t.Errorf("error %v, want ErrExists", err)
+	if err := createAndMove(w.host, w.sandbox, w.index(t, "lan0"), link); !errors.Is(err, unix.EEXIST) {
+		t.Errorf("error %v, want EEXIST", err)
 	}
 	if after := fresh.IP(t, "", "-o link") + fresh.IP(t, w.path, "-o link"); after != before {
 		t.Errorf("left behind:\n%s\nbefore:\n%s", after, before)
 	}
 }
 
-func TestCreateSaysWhatTheKernelSays(t *testing.T) {
+func TestCreateSaysWhatTheKernelSays(t *testing.T) { eachWay(t, createSaysWhatTheKernelSays) }
+
+func createSaysWhatTheKernelSays(t *testing.T) {
 	w := newWorld(t)
 	err := Create(w.host, w.sandbox, 9999, bridge("eth0"))
 	if err == nil || !strings.Contains(err.Error(), "create macvlan eth0: ") {
@@ -103,7 +138,9 @@ func TestCreateSaysWhatTheKernelSays(t *testing.T) {
 }
 
 // Many at once over one socket in the host: each answer reaches who asked.
-func TestCreateFromManyGoroutines(t *testing.T) {
+func TestCreateFromManyGoroutines(t *testing.T) { eachWay(t, createFromManyGoroutines) }
+
+func createFromManyGoroutines(t *testing.T) {
 	w := newWorld(t)
 	parent := w.index(t, "lan0")
 	const count = 40
@@ -137,5 +174,18 @@ func TestDeleteOfWhatIsNotThere(t *testing.T) {
 	w := newWorld(t)
 	if err := w.sandbox.Delete("eth0"); !errors.Is(err, ErrNoDevice) {
 		t.Errorf("error %v, want ErrNoDevice", err)
+	}
+}
+
+// What a kill left of the way of older kernels is swept away by the next try.
+func TestCreateSweepsWhatAKillLeft(t *testing.T) {
+	w := newWorld(t)
+	fresh.IP(t, w.path, "link add rlnk4abcdef0 type veth peer name rlnk4abcdef1")
+	fresh.IP(t, w.path, "link add other type bridge")
+	if err := createOlder(w.host, w.sandbox, w.index(t, "lan0"), bridge("eth0")); err != nil {
+		t.Fatal(err)
+	}
+	if out := fresh.IP(t, w.path, "-o link"); strings.Contains(out, "rlnk") || !strings.Contains(out, "other") {
+		t.Errorf("left:\n%s", out)
 	}
 }

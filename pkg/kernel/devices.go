@@ -48,9 +48,14 @@ func (n *Namespace) Devices() (netstate.Devices, error) {
 }
 
 // link returns the device of that name, or ErrNoDevice.
-func (n *Namespace) link(name string) (netlink.Link, error) {
+func (n *Namespace) link(name string) (netlink.Link, error) { return n.getLink(0, name) }
+
+// linkByIndex returns the device of that index, or ErrNoDevice.
+func (n *Namespace) linkByIndex(index int) (netlink.Link, error) { return n.getLink(index, "") }
+
+func (n *Namespace) getLink(index int, name string) (netlink.Link, error) {
 	var found netlink.Link
-	err := n.conn.get(message{getLink(0, name), "read device " + name}, func(payload []byte) (err error) {
+	err := n.conn.get(message{getLink(index, name), "read device " + name}, func(payload []byte) (err error) {
 		found, err = netlink.LinkDeserialize(nil, append([]byte(nil), payload...))
 		return err
 	})

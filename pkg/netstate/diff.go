@@ -87,7 +87,7 @@ func diffAddresses(want, have []Address) []Difference {
 		}
 		d := Difference{Field: FieldAddress, Want: a.String(), Address: &a}
 		if i := slices.IndexFunc(have, func(h Address) bool { return h.Prefix == a.Prefix && h.Peer == a.Peer }); i >= 0 {
-			d.Want, d.Have = fmt.Sprintf("%+v", a), fmt.Sprintf("%+v", have[i])
+			d.Want, d.Have = a.detail(), have[i].detail()
 		}
 		diffs = append(diffs, d)
 	}
@@ -102,7 +102,9 @@ func diffRoutes(want, have []Route) []Difference {
 		}
 		d := Difference{Field: FieldRoute, Want: r.String(), Route: &r}
 		if i := slices.IndexFunc(have, r.SameSlot); i >= 0 && !slices.Contains(want, have[i]) {
-			d.Have = have[i].String()
+			if d.Have = have[i].String(); d.Have == d.Want {
+				d.Want, d.Have = r.detail(), have[i].detail()
+			}
 		}
 		diffs = append(diffs, d)
 	}
@@ -150,8 +152,9 @@ func (d Device) Is(other Device) bool {
 
 func (n NIC) known() bool { return n.PermanentMAC != "" || n.BusAddress != "" }
 
-// Same says that two descriptions are of one piece of hardware: by permanent
-// MAC where both tell it, or by the address on the bus.
+// Same says that two descriptions are of the same NIC: the same hardware by its
+// permanent MAC, or what is in the same place on the bus, where a card was
+// exchanged.
 func (n NIC) Same(other NIC) bool {
 	if n.PermanentMAC != "" && n.PermanentMAC == other.PermanentMAC {
 		return true
@@ -181,8 +184,8 @@ func describe(d Device) string {
 	switch {
 	case d.VLAN != nil:
 		return fmt.Sprintf("%s (%s)", d.Name, d.VLAN)
-	case d.PermanentMAC != "":
-		return fmt.Sprintf("%s (%s)", d.Name, d.PermanentMAC)
+	case d.known():
+		return fmt.Sprintf("%s (permanent MAC %s, bus address %s)", d.Name, d.PermanentMAC, d.BusAddress)
 	}
 	return fmt.Sprintf("%s (%s)", d.Name, d.Kind)
 }

@@ -157,11 +157,11 @@ func TestDiffOfANICBelow(t *testing.T) {
 		"moved to another slot": {have: func(i *Interface) { i.Parents[0].BusAddress = "0000:00:04.0" }},
 		"other hardware under the old name": {
 			have: func(i *Interface) { i.Parents[0] = nic("eth1", "52:54:00:00:00:02", "0000:00:04.0") },
-			says: []string{"parent is eth1 (52:54:00:00:00:02), not eth1 (52:54:00:00:00:01)"},
+			says: []string{"parent is eth1 (permanent MAC 52:54:00:00:00:02, bus address 0000:00:04.0), not eth1 (permanent MAC 52:54:00:00:00:01, bus address 0000:00:03.0)"},
 		},
 		"nothing known of the hardware now": {
 			have: func(i *Interface) { i.Parents[0].NIC = NIC{} },
-			says: []string{"parent is eth1 (nic), not eth1 (52:54:00:00:00:01)"},
+			says: []string{"parent is eth1 (nic), not eth1 (permanent MAC 52:54:00:00:00:01, bus address 0000:00:03.0)"},
 		},
 		"nothing known of the hardware then": {want: func(i *Interface) { i.Parents[0].NIC = NIC{} }},
 	} {

@@ -97,6 +97,11 @@ func (a Address) String() string {
 	return a.Prefix.String()
 }
 
+// detail returns all of the address, for two that String does not tell apart.
+func (a Address) detail() string {
+	return fmt.Sprintf("%s (broadcast %s, label %q, scope %d, flags %#x)", a, a.Broadcast, a.Label, a.Scope, a.Flags)
+}
+
 // Route is a route through an interface that the kernel did not make itself.
 // Numbers are the kernel's (rtnetlink(7)).
 type Route struct {
@@ -148,6 +153,11 @@ func (r Route) String() string {
 		b.WriteString(" onlink")
 	}
 	return b.String()
+}
+
+// detail returns all of the route, for two that String does not tell apart.
+func (r Route) detail() string {
+	return fmt.Sprintf("%s (protocol %d, type %d, tos %#x)", r, r.Protocol, r.Type, r.TOS)
 }
 
 // SameSlot says that two routes compete for one place in the routing table:

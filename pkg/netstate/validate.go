@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"slices"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -31,6 +32,9 @@ func (v VLAN) Validate() error {
 	return nil
 }
 
+// settingKey is the form of the keys of Interface.Settings.
+var settingKey = regexp.MustCompile(`^ipv[46]/[a-z0-9_]+$`)
+
 // Validate reports the first thing that keeps i from being built as it is
 // described.
 func (i Interface) Validate() error {
@@ -46,6 +50,11 @@ func (i Interface) Validate() error {
 		}
 		if isBase := n == len(i.Parents)-1; isBase == (p.Kind == KindVLAN) && !i.ParentsInSandbox {
 			return fmt.Errorf("parent %q: a %s at place %d of %d: VLANs are stacked on one base", p.Name, p.Kind, n+1, len(i.Parents))
+		}
+	}
+	for key := range i.Settings {
+		if !settingKey.MatchString(key) {
+			return fmt.Errorf("setting %q is none of an interface", key)
 		}
 	}
 	for _, a := range i.Addresses {

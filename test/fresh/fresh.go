@@ -24,8 +24,15 @@ func init() { runtime.LockOSThread() }
 // network namespace, which is the host's namespace to them, and in a new mount
 // namespace, so that nothing that they do outlives them.
 func Main(m *testing.M) {
+	Enter()
+	os.Exit(m.Run())
+}
+
+// Enter runs the program again in new network and mount namespaces, if it is not
+// there yet, and exits with its status. There, it returns.
+func Enter() {
 	if os.Getenv(insideEnv) != "" {
-		os.Exit(m.Run())
+		return
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), insideEnv+"=1")
@@ -41,7 +48,7 @@ func Main(m *testing.M) {
 	case errors.As(err, &exit):
 		os.Exit(exit.ExitCode())
 	}
-	fmt.Fprintf(os.Stderr, "new network namespace (the tests need root): %v\n", err)
+	fmt.Fprintf(os.Stderr, "new network namespace (needs root): %v\n", err)
 	os.Exit(1)
 }
 
@@ -56,8 +63,16 @@ func Sandbox(t testing.TB) string {
 // At makes a network namespace at the path, which must not exist.
 func At(t testing.TB, path string) {
 	t.Helper()
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
+	if err := Make(path); err != nil {
 		t.Fatal(err)
+	}
+	t.Cleanup(func() { Remove(t, path) })
+}
+
+// Make makes a network namespace at the path, which must not exist.
+func Make(path string) error {
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		return err
 	}
 	made := make(chan error)
 	go func() {
@@ -70,9 +85,9 @@ func At(t testing.TB, path string) {
 		made <- err
 	}()
 	if err := <-made; err != nil {
-		t.Fatalf("make sandbox: %v", err)
+		return fmt.Errorf("make sandbox: %w", err)
 	}
-	t.Cleanup(func() { Remove(t, path) })
+	return nil
 }
 
 // Remove removes the namespace at the path, if it is there.

@@ -127,8 +127,8 @@ func TestParseSaysWhichKeyIsWrong(t *testing.T) {
 		want        string
 	}{
 		"no JSON":           {`{`, "", 6, "network configuration: unexpected end of JSON input"},
-		"queue negative":    {`{"bcqueuelen": -1}`, "", 7, `invalid "bcqueuelen": "number -1": must be a uint32`},
-		"VLAN a string":     {`{"vlan": "3"}`, "", 7, `invalid "vlan": "string": must be a int`},
+		"queue negative":    {`{"bcqueuelen": -1}`, "", 7, `invalid "bcqueuelen": "number -1": must be a whole number that is not negative`},
+		"VLAN a string":     {`{"vlan": "3"}`, "", 7, `invalid "vlan": "string": must be a whole number`},
 		"MAC a number":      {`{"runtimeConfig": {"mac": 2}}`, "", 7, `invalid "runtimeConfig.mac": "number": must be a string`},
 		"master":            {`{"master": "a b"}`, "", 7, `invalid "master": "a b": ` + character},
 		"no master":         {`{"master": []}`, "", 7, `invalid "master": "[]": must name at least one device, or be left out for the default route's`},

@@ -1,0 +1,220 @@
+package attach_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+func TestAddRecordsWhatItReports(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	var result struct {
+		Interfaces []struct {
+			Name, Mac, Sandbox string
+			Mtu                int
+		}
+		IPs []struct{ Address string }
+	}
+	if err := json.Unmarshal([]byte(n.mustCall(t, "ADD", "c1", netns)), &result); err != nil {
+		t.Fatal(err)
+	}
+	r, err := n.store.Load("c1", "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	link, reported := r.Interface.Link, result.Interfaces[0]
+	if reported.Name != "eth0" || reported.Mac != link.MAC || reported.Mtu != link.MTU || reported.Sandbox != netns {
+		t.Errorf("reported %+v, recorded %+v", reported, link)
+	}
+	if len(r.Interface.Addresses) != 1 || result.IPs[0].Address != r.Interface.Addresses[0].String() {
+		t.Errorf("reported %+v, recorded %+v", result.IPs, r.Interface.Addresses)
+	}
+	if r.Pod.Namespace != "default" || r.Pod.Name != "c1" || r.Writer != "relink-macvlan" || r.Interface.Parents[0].Name != "lan0" {
+		t.Errorf("recorded %+v", r)
+	}
+	n.mustCall(t, "DEL", "c1", netns)
+	n.expectNothing(t, netns)
+}
+
+// Every version of the specification gets a result that it knows.
+func TestAddSpeaksEveryVersion(t *testing.T) {
+	n := newNode(t)
+	for version, key := range map[string]string{
+		"0.1.0": "ip4", "0.2.0": "ip4", "0.3.0": "ips", "0.3.1": "ips", "0.4.0": "ips", "1.0.0": "ips", "1.1.0": "ips",
+	} {
+		netns := fresh.Sandbox(t)
+		out, err := n.plugin("ADD", "c1", netns, fmt.Sprintf(`, "cniVersion": %q`, version)).Output()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", version, err, out)
+		}
+		var result map[string]any
+		if err := json.Unmarshal(out, &result); err != nil {
+			t.Fatalf("%s: %v\n%s", version, err, out)
+		}
+		if result["cniVersion"] != version || result[key] == nil {
+			t.Errorf("%s: %s", version, out)
+		}
+		n.mustCall(t, "DEL", "c1", netns)
+		n.expectNothing(t, netns)
+	}
+}
+
+// Of several ADDs of one attachment at once, one succeeds, and the others take
+// nothing away from it.
+func TestOneOfManyAddsOfAnAttachmentWins(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	const count = 8
+	outs := make([]string, count)
+	errs := make([]error, count)
+	var wg sync.WaitGroup
+	for i := range count {
+		wg.Go(func() { outs[i], errs[i] = n.call("ADD", "c1", netns) })
+	}
+	wg.Wait()
+	won := 0
+	for i := range count {
+		switch {
+		case errs[i] == nil:
+			won++
+		case !strings.Contains(outs[i], "the sandbox has an interface of that name already"):
+			t.Errorf("lost for another reason: %s", outs[i])
+		}
+	}
+	if won != 1 || len(n.held(t)) != 1 {
+		t.Errorf("%d won, addresses %v", won, n.held(t))
+	}
+	if _, err := n.store.Load("c1", "eth0"); err != nil {
+		t.Error(err)
+	}
+	n.mustCall(t, "DEL", "c1", netns)
+	n.expectNothing(t, netns)
+}
+
+// An ADD that is killed at any moment leaves nothing that the DEL after it does not
+// take away; and the ADD after that works.
+func TestAddKilledAtAnyMoment(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	finished := 0
+	const kills = 40
+	for range kills {
+		cmd := n.plugin("ADD", "c1", netns, "")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(rand.N(14 * time.Millisecond))
+		_ = cmd.Process.Kill()
+		if cmd.Wait() == nil {
+			finished++
+		}
+		n.mustCall(t, "DEL", "c1", netns)
+		n.expectNothing(t, netns)
+	}
+	t.Logf("%d kills, %d came too late", kills, finished)
+	n.mustCall(t, "ADD", "c1", netns)
+}
+
+// While restores run one after the other, sandboxes are attached, lose their parent
+// and are detached: no restore brings back what a DEL has taken away.
+func TestRestoreNeverBringsBackWhatWasDetached(t *testing.T) {
+	n := newNode(t)
+	stop := make(chan struct{})
+	var restores sync.WaitGroup
+	for range 2 {
+		restores.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_, _ = n.restore()
+				}
+			}
+		})
+	}
+	var pods sync.WaitGroup
+	for i := range 4 {
+		netns := fresh.Sandbox(t)
+		id := fmt.Sprintf("c%d", i)
+		pods.Go(func() {
+			for range 6 {
+				if out, err := n.call("ADD", id, netns); err != nil {
+					t.Errorf("ADD: %v\n%s", err, out)
+				}
+				fresh.IP(t, netns, "link del eth0") // as if the parent were lost
+				if out, err := n.call("DEL", id, netns); err != nil {
+					t.Errorf("DEL: %v\n%s", err, out)
+				}
+				if out := fresh.IP(t, netns, "-o link"); strings.Contains(out, "eth0") {
+					t.Errorf("brought back: %s", out)
+				}
+			}
+		})
+	}
+	pods.Wait()
+	close(stop)
+	restores.Wait()
+	if held := n.held(t); len(held) > 0 {
+		t.Errorf("addresses are left: %v", held)
+	}
+}
+
+// Two restores at once do each thing once, and both end well.
+func TestTwoRestoresAtOnce(t *testing.T) {
+	n := newNode(t)
+	const count = 20
+	var paths []string
+	for i := range count {
+		netns := fresh.Sandbox(t)
+		paths = append(paths, netns)
+		n.mustCall(t, "ADD", fmt.Sprintf("c%d", i), netns)
+	}
+	n.loseParent(t)
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			if out, err := n.restore(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+	wg.Wait()
+	for _, netns := range paths {
+		if out := fresh.IP(t, netns, "-o addr show dev eth0 scope global"); !strings.Contains(out, "10.9.") {
+			t.Errorf("%s: %s", netns, out)
+		}
+	}
+	if out, err := n.restore(); err != nil || !strings.Contains(out, fmt.Sprintf("%d as recorded", count)) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// A restore that is killed at any moment is finished by the next one.
+func TestRestoreKilledAtAnyMoment(t *testing.T) {
+	n := newNode(t)
+	const count = 10
+	for i := range count {
+		n.mustCall(t, "ADD", fmt.Sprintf("c%d", i), fresh.Sandbox(t))
+	}
+	for range 15 {
+		n.loseParent(t)
+		cmd := n.restoreCommand()
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(rand.N(30 * time.Millisecond))
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if out, err := n.restore(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if out, err := n.restore(); err != nil || !strings.Contains(out, fmt.Sprintf("%d as recorded", count)) {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package attach_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/test/binaries"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// bin is where the programs are: the plugins are run as a runtime runs them.
+var bin string
+
+func TestMain(m *testing.M) {
+	dir, err := filepath.Abs("../../bin/test")
+	if err == nil && os.Getenv("RELINK_FRESH") == "" {
+		err = binaries.Build(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	bin = dir
+	fresh.Main(m)
+}
+
+// node is a host with a parent, lan0, and a store of its own.
+type node struct {
+	dir   string
+	store *checkpoint.Store
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	fresh.IP(t, "", "link add lan0 type veth peer name lan1")
+	t.Cleanup(func() { fresh.IP(t, "", "link del lan0") })
+	fresh.IP(t, "", "link set lan0 up")
+	fresh.IP(t, "", "link set lan1 up")
+	dir := t.TempDir()
+	return &node{dir: dir, store: checkpoint.OpenStore(filepath.Join(dir, "checkpoints"))}
+}
+
+// loseParent takes lan0 away, and with it all that is on it, and brings it back.
+func (n *node) loseParent(t *testing.T) {
+	t.Helper()
+	fresh.IP(t, "", "link del lan0")
+	fresh.IP(t, "", "link add lan0 type veth peer name lan1")
+	fresh.IP(t, "", "link set lan1 up")
+}
+
+// plugin prepares a run of relink-macvlan.
+func (n *node) plugin(command, id, netns, more string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(bin, "relink-macvlan"))
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + id,
+		"CNI_NETNS=" + netns, "CNI_IFNAME=eth0", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + id,
+	}
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(
+		`{"cniVersion": "1.1.0", "name": "lan", "type": "relink-macvlan", "master": "lan0", "checkpointDir": %q,
+		  "ipam": {"type": "host-local", "subnet": "10.9.0.0/16", "dataDir": %q, "routes": [{"dst": "0.0.0.0/0"}]}%s}`,
+		n.store.Dir(), filepath.Join(n.dir, "ipam"), more))
+	return cmd
+}
+
+// call runs the plugin and returns what it says.
+func (n *node) call(command, id, netns string) (string, error) {
+	var out bytes.Buffer
+	cmd := n.plugin(command, id, netns, "")
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	return out.String(), err
+}
+
+func (n *node) mustCall(t *testing.T, command, id, netns string) string {
+	t.Helper()
+	out, err := n.call(command, id, netns)
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", command, id, err, out)
+	}
+	return out
+}
+
+// restore runs relink restore.
+func (n *node) restore() (string, error) {
+	out, err := n.restoreCommand().CombinedOutput()
+	return string(out), err
+}
+
+func (n *node) restoreCommand() *exec.Cmd {
+	return exec.Command(filepath.Join(bin, "relink"), "--checkpoint-dir", n.store.Dir(), "restore", "--wait", "5s")
+}
+
+// held are the addresses that the IPAM plugin has given.
+func (n *node) held(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(n.dir, "ipam/lan/10.9.*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// expectNothing says that nothing is left of any attachment.
+func (n *node) expectNothing(t *testing.T, netns string) {
+	t.Helper()
+	if out := fresh.IP(t, netns, "-o link"); strings.Contains(out, "eth0") || strings.Contains(out, "rlnk") {
+		t.Errorf("an interface is left:\n%s", out)
+	}
+	if held := n.held(t); len(held) > 0 {
+		t.Errorf("addresses are left: %v", held)
+	}
+	if records, unreadable, err := n.store.List(); err != nil || len(records)+len(unreadable) > 0 {
+		t.Errorf("checkpoints are left: %v %v %v", records, unreadable, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(n.store.Dir(), "[a-z]*")); len(left) > 0 {
+		t.Errorf("directories are left: %v", left)
+	}
+}

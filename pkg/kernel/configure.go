@@ -1,0 +1,102 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// ConfigureOptions are the options of Configure.
+type ConfigureOptions struct {
+	// Known says that the IPv6 addresses were this interface's before, so
+	// that they are usable at once, without duplicate address detection.
+	Known bool
+}
+
+// Configure gives the freshly created interface its settings and addresses,
+// sets it up, and gives it its routes.
+func (n *Namespace) Configure(want netstate.Interface, opts ConfigureOptions) error {
+	link, err := n.link(want.Link.Name)
+	if err != nil {
+		return err
+	}
+	if err := n.writeSettings(want.Link.Name, want.Settings); err != nil {
+		return err
+	}
+	index := link.Attrs().Index
+	var batch []message
+	for _, a := range want.Addresses {
+		batch = append(batch, addAddress(index, a, opts.Known))
+	}
+	up, err := setUp(index, want.Link)
+	if err != nil {
+		return err
+	}
+	if want.Link.Up {
+		batch = append(batch, up)
+	}
+	for _, r := range want.Routes {
+		batch = append(batch, addRoute(index, r, false))
+	}
+	return n.conn.run(batch...)
+}
+
+// setUp sets the device up. A passthru macvlan took the MAC of its parent when
+// it was made, whatever it was asked for (macvlan_common_newlink), so that it is
+// given its own here.
+func setUp(index int, link netstate.Link) (message, error) {
+	request := setLink(index, unix.IFF_UP)
+	if link.Macvlan != nil && link.Macvlan.Mode == "passthru" && link.MAC != "" {
+		attr, err := macAttr(link.MAC)
+		if err != nil {
+			return message{}, err
+		}
+		request.AddData(attr)
+	}
+	return message{request, "set " + link.Name + " up"}, nil
+}
+
+// writeSettings writes the interface's sysctls in n.
+func (n *Namespace) writeSettings(ifName string, settings map[string]string) error {
+	if len(settings) == 0 {
+		return nil
+	}
+	return n.do(func() error {
+		var errs []error
+		for key, value := range settings {
+			family, name := filepath.Split(key)
+			path := filepath.Join("/proc/sys/net", family, "conf", ifName, name)
+			if err := os.WriteFile(path, []byte(value), 0); err != nil {
+				errs = append(errs, fmt.Errorf("set %s of %s to %s: %w", key, ifName, value, err))
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// Delete deletes the device of that name, or returns ErrNoDevice.
+func (n *Namespace) Delete(ifName string) error {
+	link, err := n.link(ifName)
+	if err != nil {
+		return err
+	}
+	err = n.conn.run(deleteLink(link.Attrs().Index, ifName))
+	if errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("%s: %w", ifName, ErrNoDevice)
+	}
+	return err
+}
+
+// EnableIPv6 turns IPv6 on for the device, if the kernel has IPv6 at all.
+func (n *Namespace) EnableIPv6(ifName string) error {
+	err := n.writeSettings(ifName, map[string]string{"ipv6/disable_ipv6": "0"})
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,269 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+const (
+	// highIndex is where the indices of devices under construction begin: far
+	// from those that the kernel gives out, which count up from 1.
+	highIndex = 1 << 30
+	// temporaryPrefix begins the name of a device under construction.
+	temporaryPrefix = "rlnk"
+)
+
+// Create makes the link inside sandbox: a device of its kind on the parent of
+// that index in parentAt (the host's namespace, or the sandbox's own), with its
+// final name, MAC and MTU, down and without addresses. A link.Index that is not 0
+// is given to the device if it is free in the sandbox. It returns ErrExists when
+// the sandbox has a device of that name; what Create began it takes away again
+// when it fails.
+func Create(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) error {
+	err := createOnce(parentAt, sandbox, parentIndex, link)
+	if !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	there, lookErr := sandbox.Exists(link.Name)
+	switch {
+	case lookErr != nil:
+		return lookErr
+	case there:
+		return fmt.Errorf("%s in %s: %w", link.Name, sandbox.Path(), ErrExists)
+	case link.Index == 0:
+		return err
+	}
+	link.Index = 0 // It was the index that is taken: any other will do.
+	return createOnce(parentAt, sandbox, parentIndex, link)
+}
+
+func createOnce(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) error {
+	switch {
+	case parentAt == sandbox:
+		create, err := newLink(link, parentIndex, link.Index, link.Name)
+		if err != nil {
+			return err
+		}
+		return sandbox.conn.run(create)
+	case createsInTarget():
+		return createDirectly(parentAt, sandbox, parentIndex, link)
+	}
+	return createOlder(parentAt, sandbox, parentIndex, link)
+}
+
+// createsInTarget says whether the kernel makes a device whose parent is in another
+// namespace in the right one at once (since 6.15; "net: rtnetlink: Create link
+// directly in target net namespace"). Before, it makes it in the parent's, where
+// the name may be taken, and moves it, which takes several RCU grace periods: 20 ms
+// and more instead of 0.1. Tests try both ways.
+var createsInTarget = sync.OnceValue(func() bool { return atLeast(6, 15) })
+
+// createDirectly asks the sandbox for a device on a parent elsewhere, in one message.
+func createDirectly(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) error {
+	create, err := newLink(link, parentIndex, link.Index, link.Name)
+	if err != nil {
+		return err
+	}
+	id, err := sandbox.assignID(parentAt)
+	if err != nil {
+		return err
+	}
+	create.request.AddData(nl.NewRtAttr(unix.IFLA_LINK_NETNSID, nl.Uint32Attr(uint32(id))))
+	return sandbox.conn.run(create)
+}
+
+// createOlder asks the parent's namespace for a device in the sandbox. The kernel
+// then looks for the name and the index in the parent's namespace too, and refuses
+// those that are in use there: the name is given afterwards, and a device with an
+// index that the host uses is made there and moved, which takes longer.
+func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) error {
+	if err := sweep(sandbox); err != nil {
+		return err
+	}
+	if link.Index != 0 {
+		_, err := parentAt.linkByIndex(link.Index)
+		if err == nil {
+			return createAndMove(parentAt, sandbox, parentIndex, link)
+		}
+		if !errors.Is(err, ErrNoDevice) {
+			return err
+		}
+	}
+	temporary := temporaryName(highIndex + rand.IntN(highIndex))
+	create, err := newLink(link, parentIndex, link.Index, temporary)
+	if err != nil {
+		return err
+	}
+	inNamespace(create.request, sandbox)
+	if err := parentAt.conn.run(create); err != nil {
+		return err
+	}
+	err = sandbox.change(temporary, "rename "+temporary+" to "+link.Name, func(index int) (*nl.NetlinkRequest, error) {
+		request := setLink(index, 0)
+		request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(link.Name)))
+		return request, nil
+	})
+	if err != nil {
+		_ = sandbox.Delete(temporary)
+	}
+	return err
+}
+
+// sweep deletes what a kill left of createOlder in the sandbox.
+func sweep(sandbox *Namespace) error {
+	devices, err := sandbox.Devices()
+	for _, d := range devices {
+		if !strings.HasPrefix(d.Name, temporaryPrefix) {
+			continue
+		}
+		if e := sandbox.Delete(d.Name); !errors.Is(e, ErrNoDevice) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}
+
+// createAndMove makes the device in the parent's namespace under a name and index
+// that nobody uses, and moves it. Both requests go in one datagram, which the
+// kernel works through without a break: no kill can leave the half of it.
+func createAndMove(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) error {
+	temporary := highIndex + rand.IntN(highIndex)
+	create, err := newLink(link, parentIndex, temporary, temporaryName(temporary))
+	if err != nil {
+		return err
+	}
+	outcomes := parentAt.conn.runEach(create, moveLink(sandbox, temporary, link))
+	if err := errors.Join(outcomes...); err == nil || outcomes[0] != nil {
+		return outcomes[0]
+	}
+	discard(parentAt, sandbox, temporary)
+	return outcomes[1]
+}
+
+// discard deletes a device under construction. The kernel moves it before it
+// renames it: where the name was taken meanwhile, it is in the sandbox already.
+func discard(parentAt, sandbox *Namespace, temporary int) {
+	_ = parentAt.conn.run(deleteLink(temporary, temporaryName(temporary)))
+	_ = sandbox.Delete(temporaryName(temporary))
+}
+
+func temporaryName(index int) string { return fmt.Sprintf("%s%x", temporaryPrefix, index) }
+
+func newLink(link netstate.Link, parentIndex, index int, name string) (message, error) {
+	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	info.Index = int32(index)
+	request.AddData(info)
+	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+	request.AddData(nl.NewRtAttr(unix.IFLA_LINK, nl.Uint32Attr(uint32(parentIndex))))
+	if link.MTU != 0 {
+		request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(link.MTU))))
+	}
+	if link.MAC != "" {
+		attr, err := macAttr(link.MAC)
+		if err != nil {
+			return message{}, err
+		}
+		request.AddData(attr)
+	}
+	linkInfo, err := linkInfoAttr(link)
+	if err != nil {
+		return message{}, err
+	}
+	request.AddData(linkInfo)
+	return message{request, fmt.Sprintf("create %s %s", link.Kind, link.Name)}, nil
+}
+
+func macAttr(mac string) (*nl.RtAttr, error) {
+	hw, err := net.ParseMAC(mac)
+	if err != nil {
+		return nil, err
+	}
+	return nl.NewRtAttr(unix.IFLA_ADDRESS, hw), nil
+}
+
+// linkInfoAttr returns IFLA_LINKINFO: what makes the device one of its kind.
+func linkInfoAttr(link netstate.Link) (*nl.RtAttr, error) {
+	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(link.Kind))
+	data := info.AddRtAttr(nl.IFLA_INFO_DATA, nil)
+	switch {
+	case link.Macvlan != nil:
+		mode, err := macvlanModeNumber(link.Macvlan.Mode)
+		if err != nil {
+			return nil, err
+		}
+		data.AddRtAttr(nl.IFLA_MACVLAN_MODE, nl.Uint32Attr(mode))
+		if link.Macvlan.BCQueueLen != 0 {
+			data.AddRtAttr(nl.IFLA_MACVLAN_BC_QUEUE_LEN, nl.Uint32Attr(link.Macvlan.BCQueueLen))
+		}
+	case link.VLAN != nil:
+		addVLANData(data, *link.VLAN)
+	default:
+		return nil, fmt.Errorf("kind %q: %w", link.Kind, ErrUnsupported)
+	}
+	return info, nil
+}
+
+func addVLANData(data *nl.RtAttr, v netstate.VLAN) {
+	protocol := uint16(ethP8021Q)
+	if v.Protocol == netstate.Protocol8021AD {
+		protocol = ethP8021AD
+	}
+	data.AddRtAttr(nl.IFLA_VLAN_ID, nl.Uint16Attr(uint16(v.ID)))
+	data.AddRtAttr(nl.IFLA_VLAN_PROTOCOL, nl.BEUint16Attr(protocol))
+}
+
+// macvlanModeNumber returns the mode's number in linux/if_link.h.
+func macvlanModeNumber(name string) (uint32, error) {
+	switch name {
+	case "private":
+		return nl.MACVLAN_MODE_PRIVATE, nil
+	case "vepa":
+		return nl.MACVLAN_MODE_VEPA, nil
+	case "bridge":
+		return nl.MACVLAN_MODE_BRIDGE, nil
+	case "passthru":
+		return nl.MACVLAN_MODE_PASSTHRU, nil
+	}
+	return 0, fmt.Errorf("macvlan mode %q: %w", name, ErrUnsupported)
+}
+
+// inNamespace adds the namespace that a device is to be made in, or moved to.
+func inNamespace(request *nl.NetlinkRequest, n *Namespace) {
+	request.AddData(nl.NewRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(n.handle))))
+}
+
+func moveLink(sandbox *Namespace, temporary int, link netstate.Link) message {
+	request := setLink(temporary, 0)
+	inNamespace(request, sandbox)
+	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(link.Name)))
+	request.AddData(nl.NewRtAttr(unix.IFLA_NEW_IFINDEX, nl.Uint32Attr(uint32(link.Index))))
+	return message{request, fmt.Sprintf("move %s to %s", link.Name, sandbox.Path())}
+}
+
+// setLink returns a request that changes a device. flags of 0 change no flag.
+func setLink(index int, up uint32) *nl.NetlinkRequest {
+	request := nl.NewNetlinkRequest(unix.RTM_SETLINK, 0)
+	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	info.Index, info.Flags, info.Change = int32(index), up, up
+	request.AddData(info)
+	return request
+}
+
+func deleteLink(index int, name string) message {
+	request := nl.NewNetlinkRequest(unix.RTM_DELLINK, 0)
+	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	info.Index = int32(index)
+	request.AddData(info)
+	return message{request, "delete " + name}
+}

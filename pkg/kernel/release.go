@@ -1,0 +1,20 @@
+package kernel
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// atLeast says whether the running kernel is of that version or later.
+func atLeast(major, minor int) bool {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return false
+	}
+	var haveMajor, haveMinor int
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &haveMajor, &haveMinor); err != nil {
+		return false
+	}
+	return haveMajor > major || haveMajor == major && haveMinor >= minor
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// contender is a plugin to measure: whole processes, as a runtime starts them.
+type contender struct {
+	name, plugin, ipam string
+	add, del           []time.Duration
+}
+
+// benchAttach measures ADD and DEL of the contenders in turn, so that whatever else
+// the machine does falls on all alike.
+func benchAttach(bin string, pairs int) error {
+	contenders := []*contender{
+		{name: "macvlan + host-local", plugin: "macvlan", ipam: "host-local"},
+		{name: "relink-macvlan + host-local", plugin: "relink-macvlan", ipam: "host-local"},
+	}
+	if err := (&node{}).parent(); err != nil {
+		return err
+	}
+	const path = "/run/relink-bench/attach"
+	if err := fresh.Make(path); err != nil {
+		return err
+	}
+	for i := range pairs {
+		for j := range contenders {
+			c := contenders[(i+j)%len(contenders)]
+			if err := c.round(bin, path); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+		}
+	}
+	fmt.Printf("ADD and DEL as whole processes, %d paired runs, an empty pool; milliseconds, median (90th percentile)\n\n", pairs)
+	fmt.Println("| who | ADD | ratio | DEL | ratio |")
+	fmt.Println("|---|---|---|---|---|")
+	for _, c := range contenders {
+		fmt.Printf("| %s | %s | %.2f | %s | %.2f |\n", c.name, spread(c.add), ratio(c.add, contenders[0].add), spread(c.del), ratio(c.del, contenders[0].del))
+	}
+	fmt.Println()
+	return nil
+}
+
+func (c *contender) round(bin, netns string) error {
+	add, err := c.call(bin, "ADD", netns)
+	if err != nil {
+		return err
+	}
+	del, err := c.call(bin, "DEL", netns)
+	c.add, c.del = append(c.add, add), append(c.del, del)
+	return err
+}
+
+func (c *contender) call(bin, command, netns string) (time.Duration, error) {
+	cmd := exec.Command(filepath.Join(bin, c.plugin))
+	cmd.Env = []string{
+		"CNI_COMMAND=" + command, "CNI_CONTAINERID=bench", "CNI_IFNAME=eth0", "CNI_NETNS=" + netns, "CNI_PATH=" + bin,
+		"RELINK_CHECKPOINT_DIR=/run/relink-bench/attach-checkpoints", "PATH=" + os.Getenv("PATH"),
+	}
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(
+		`{"cniVersion": "1.0.0", "name": "%s", "type": "%s", "master": "lan0", "ipam": {"type": "%s", "subnet": "10.9.0.0/16", "dataDir": "/run/relink-bench/ipam", "routes": [{"dst": "0.0.0.0/0"}]}}`,
+		c.plugin, c.plugin, c.ipam))
+	start := time.Now()
+	out, err := cmd.Output()
+	took := time.Since(start)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w: %s", command, err, out)
+	}
+	return took, nil
+}
+
+func quantile(all []time.Duration, q float64) float64 {
+	sorted := slices.Sorted(slices.Values(all))
+	return float64(sorted[int(q*float64(len(sorted)-1))].Microseconds()) / 1000
+}
+
+func spread(all []time.Duration) string {
+	return fmt.Sprintf("%.2f (%.2f)", quantile(all, 0.5), quantile(all, 0.9))
+}
+
+func ratio(all, of []time.Duration) float64 { return quantile(all, 0.5) / quantile(of, 0.5) }

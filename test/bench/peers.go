@@ -1,0 +1,230 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// maxRSS is the highest resident memory of an ended process, in KiB.
+func maxRSS(p *os.ProcessState) int64 {
+	if usage, ok := p.SysUsage().(*syscall.Rusage); ok {
+		return usage.Maxrss
+	}
+	return 0
+}
+
+// inNamespace calls f in the namespace at the path.
+func inNamespace(path string, f func(at netns.NsHandle) error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = home.Close() }()
+	at, err := netns.GetFromPath(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = at.Close() }()
+	if err := netns.Set(at); err != nil {
+		return err
+	}
+	err = f(at)
+	if back := netns.Set(home); back != nil {
+		panic(back)
+	}
+	return err
+}
+
+// byLibrary is one call of the netlink library after the other, as i40e_net_fix
+// makes them.
+func byLibrary(n *node) error {
+	parent, err := netlink.LinkByName("lan0")
+	if err != nil {
+		return err
+	}
+	for i, s := range n.sandboxes {
+		at, err := netns.GetFromPath(s.path)
+		if err != nil {
+			return err
+		}
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.ParentIndex, attrs.Namespace = fmt.Sprintf("tmp%d", i), parent.Attrs().Index, netlink.NsFd(at)
+		err = netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE})
+		_ = at.Close()
+		if err != nil {
+			return err
+		}
+		if err := inNamespace(s.path, func(netns.NsHandle) error { return configureByLibrary(attrs.Name, s) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func configureByLibrary(temporary string, s sandbox) error {
+	link, err := netlink.LinkByName(temporary)
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetName(link, "eth0"); err != nil {
+		return err
+	}
+	mac, err := net.ParseMAC(s.iface.Link.MAC)
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetHardwareAddr(link, mac); err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return err
+	}
+	address, err := netlink.ParseAddr(s.iface.Addresses[0].Prefix.String())
+	if err != nil {
+		return err
+	}
+	if err := netlink.AddrAdd(link, address); err != nil {
+		return err
+	}
+	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: s.iface.Routes[0].Gateway.AsSlice()})
+}
+
+// byBatches is the floor: for each sandbox one datagram in it that makes the link,
+// sets it up and gives it its address and route, with no checkpoint, no plan and no
+// look at what came of it but the acknowledgements. (Kernels before 6.15 make the
+// link in the host that way and move it.)
+func byBatches(n *node) error {
+	parent, err := netlink.LinkByName("lan0")
+	if err != nil {
+		return err
+	}
+	home, err := netns.Get()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = home.Close() }()
+	for _, s := range n.sandboxes {
+		var socket int
+		err := inNamespace(s.path, func(netns.NsHandle) (err error) {
+			socket, err = routeSocket()
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		var id int
+		if id, err = hostID(socket, home); err == nil {
+			err = send(socket, append([]*nl.NetlinkRequest{create(parent.Attrs().Index, id, s)}, configure(s)...)...)
+		}
+		_ = unix.Close(socket)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.path, err)
+		}
+	}
+	return nil
+}
+
+// hostID asks for the number by which the socket's namespace knows the host's. A
+// sandbox that had an interface on a parent there has one.
+func hostID(socket int, home netns.NsHandle) (int, error) {
+	request := nl.NewNetlinkRequest(unix.RTM_GETNSID, 0)
+	request.AddData(nl.NewRtGenMsg())
+	request.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(home))))
+	if err := unix.Sendto(socket, request.Serialize(), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return 0, err
+	}
+	buf := make([]byte, 4096)
+	size, _, err := unix.Recvfrom(socket, buf, 0)
+	if err != nil {
+		return 0, err
+	}
+	attrs, err := nl.ParseRouteAttr(buf[unix.SizeofNlMsghdr+4 : size])
+	for _, a := range attrs {
+		if a.Attr.Type == unix.NETNSA_NSID {
+			return int(int32(nl.NativeEndian().Uint32(a.Value))), nil
+		}
+	}
+	return 0, err
+}
+
+func routeSocket() (int, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return 0, err
+	}
+	return fd, unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+}
+
+// send sends the requests in one datagram and reads an acknowledgement of each.
+func send(socket int, requests ...*nl.NetlinkRequest) error {
+	var batch []byte
+	for _, r := range requests {
+		r.Flags |= unix.NLM_F_ACK
+		batch = append(batch, r.Serialize()...)
+	}
+	if err := unix.Sendto(socket, batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	buf := make([]byte, 4096)
+	for acked := 0; acked < len(requests); {
+		size, _, err := unix.Recvfrom(socket, buf, 0)
+		if err != nil {
+			return err
+		}
+		messages, err := syscall.ParseNetlinkMessage(buf[:size])
+		if err != nil {
+			return err
+		}
+		for _, m := range messages {
+			if errno := int32(nl.NativeEndian().Uint32(m.Data)); errno != 0 {
+				return syscall.Errno(-errno)
+			}
+			acked++
+		}
+	}
+	return nil
+}
+
+func create(parent, hostID int, s sandbox) *nl.NetlinkRequest {
+	mac, _ := net.ParseMAC(s.iface.Link.MAC)
+	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	info.Index, info.Flags, info.Change = 2, unix.IFF_UP, unix.IFF_UP
+	request.AddData(info)
+	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated("eth0")))
+	request.AddData(nl.NewRtAttr(unix.IFLA_LINK, nl.Uint32Attr(uint32(parent))))
+	request.AddData(nl.NewRtAttr(unix.IFLA_LINK_NETNSID, nl.Uint32Attr(uint32(hostID))))
+	request.AddData(nl.NewRtAttr(unix.IFLA_ADDRESS, mac))
+	linkInfo := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	linkInfo.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("macvlan"))
+	linkInfo.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(nl.IFLA_MACVLAN_MODE, nl.Uint32Attr(nl.MACVLAN_MODE_BRIDGE))
+	request.AddData(linkInfo)
+	return request
+}
+
+func configure(s sandbox) []*nl.NetlinkRequest {
+	prefix := s.iface.Addresses[0].Prefix
+	address := nl.NewNetlinkRequest(unix.RTM_NEWADDR, unix.NLM_F_CREATE)
+	info := nl.NewIfAddrmsg(unix.AF_INET)
+	info.Index, info.Prefixlen = 2, uint8(prefix.Bits())
+	address.AddData(info)
+	address.AddData(nl.NewRtAttr(unix.IFA_LOCAL, prefix.Addr().AsSlice()))
+
+	route := nl.NewNetlinkRequest(unix.RTM_NEWROUTE, unix.NLM_F_CREATE)
+	m := nl.NewRtMsg()
+	m.Family = unix.AF_INET
+	route.AddData(m)
+	route.AddData(nl.NewRtAttr(unix.RTA_GATEWAY, s.iface.Routes[0].Gateway.AsSlice()))
+	route.AddData(nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(2)))
+	return []*nl.NetlinkRequest{address, route}
+}

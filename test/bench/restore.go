@@ -1,0 +1,248 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// repeats is how often each way is measured; the median counts.
+const repeats = 3
+
+// way is a way to restore all sandboxes.
+type way struct {
+	name string
+	run  func(*node) error
+}
+
+var ways = []way{
+	{"(a) ip commands", byCommands},
+	{"(b) library calls", byLibrary},
+	{"(c) bare batches", byBatches},
+	{"(d) relink restore", byRelink},
+}
+
+// node is a host with sandboxes, each with a macvlan on one veth.
+type node struct {
+	bin       string
+	store     *checkpoint.Store
+	sandboxes []sandbox
+	// peak is the highest resident memory of the last process, in KiB.
+	peak int64
+}
+
+type sandbox struct {
+	path  string
+	iface netstate.Interface
+}
+
+func benchRestore(bin string, counts []int) error {
+	fmt.Println("Restore of all sandboxes after the loss of their parent; milliseconds per sandbox, median of", repeats)
+	fmt.Println()
+	fmt.Println("| sandboxes | (a) ip commands | (b) library calls | (c) bare batches | (d) relink restore | d/c | b/d | a/d | peak memory of d |")
+	fmt.Println("|---|---|---|---|---|---|---|---|---|")
+	n := &node{bin: bin, store: checkpoint.OpenStore("/run/relink-bench/checkpoints")}
+	for _, count := range counts {
+		if err := n.grow(count); err != nil {
+			return err
+		}
+		took := map[string]float64{}
+		for _, w := range ways {
+			d, err := n.measure(w)
+			if err != nil {
+				return fmt.Errorf("%s: %w", w.name, err)
+			}
+			took[w.name[:3]] = float64(d.Microseconds()) / 1000 / float64(count)
+		}
+		a, b, c, d := took["(a)"], took["(b)"], took["(c)"], took["(d)"]
+		fmt.Printf("| %d | %.2f | %.3f | %.3f | %.3f | %.2f | %.1f | %.0f | %d MB |\n", count, a, b, c, d, d/c, b/d, a/d, n.peak>>10)
+	}
+	return nil
+}
+
+// grow adds sandboxes until there are count, each with an address, a default route
+// and a checkpoint.
+func (n *node) grow(count int) error {
+	host, err := kernel.OpenHost()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	if err := n.parent(); err != nil {
+		return err
+	}
+	for i := len(n.sandboxes); i < count; i++ {
+		path := fmt.Sprintf("/run/relink-bench/ns-%05d", i)
+		if err := fresh.Make(path); err != nil {
+			return err
+		}
+		n.sandboxes = append(n.sandboxes, sandbox{path: path, iface: describe(i)})
+	}
+	for i := range n.sandboxes {
+		if err := n.attach(host, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func describe(i int) netstate.Interface {
+	addr := netip.AddrFrom4([4]byte{10, 64, byte(i >> 8), byte(i)})
+	mac := net.HardwareAddr{2, 0, 0, 1, byte(i >> 8), byte(i)}
+	return netstate.Interface{
+		Link: netstate.Link{
+			Kind: netstate.KindMacvlan, Name: "eth0", Index: 2, MAC: mac.String(), MTU: 1500, Up: true,
+			Macvlan: &netstate.Macvlan{Mode: "bridge"},
+		},
+		Addresses: []netstate.Address{{Prefix: netip.PrefixFrom(addr, 10), Broadcast: netip.MustParseAddr("10.127.255.255"), Label: "eth0"}},
+		Routes: []netstate.Route{{
+			Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("10.64.255.254"), Table: 254, Protocol: 3, Type: 1,
+		}},
+	}
+}
+
+// attach builds the sandbox's interface and saves its checkpoint.
+func (n *node) attach(host *kernel.Namespace, i int) error {
+	s := &n.sandboxes[i]
+	ns, err := kernel.Open(s.path)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	parent, err := host.Index("lan0")
+	if err != nil {
+		return err
+	}
+	if there, err := ns.Exists("eth0"); err != nil || there {
+		return err
+	}
+	if err := kernel.Create(host, ns, parent, s.iface.Link); err != nil {
+		return err
+	}
+	if err := ns.Configure(s.iface, kernel.ConfigureOptions{Known: true}); err != nil {
+		return err
+	}
+	devices, err := host.Devices()
+	if err != nil {
+		return err
+	}
+	live, err := kernel.Capture(host, ns, devices, "eth0")
+	if err != nil {
+		return err
+	}
+	return n.store.Save(checkpoint.Record{
+		Attachment: attachment.Key{Network: "bench", ContainerID: filepath.Base(s.path), IfName: "eth0"},
+		Pod:        attachment.Pod{Namespace: "bench", Name: filepath.Base(s.path)},
+		Namespace:  ns.Identity(), Interface: live, Writer: "bench",
+		CNI: checkpoint.CNI{Config: []byte("{}"), Result: []byte("{}")},
+	})
+}
+
+// parent makes the veth that all interfaces are on. Without it, all are lost.
+func (n *node) parent() error {
+	_ = exec.Command("ip", "link", "del", "lan0").Run()
+	for _, args := range []string{"link add lan0 type veth peer name lan1", "link set lan0 up", "link set lan1 up"} {
+		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			return fmt.Errorf("ip %s: %w: %s", args, err, out)
+		}
+	}
+	return nil
+}
+
+func (n *node) measure(w way) (time.Duration, error) {
+	var all []time.Duration
+	for range repeats {
+		if err := n.parent(); err != nil {
+			return 0, err
+		}
+		runtime.GC()
+		start := time.Now()
+		if err := w.run(n); err != nil {
+			return 0, err
+		}
+		all = append(all, time.Since(start))
+		if err := n.verify(); err != nil {
+			return 0, err
+		}
+	}
+	slices.Sort(all)
+	return all[len(all)/2], nil
+}
+
+// verify says whether every sandbox has all that it had.
+func (n *node) verify() error {
+	host, err := kernel.OpenHost()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	devices, err := host.Devices()
+	if err != nil {
+		return err
+	}
+	for _, s := range n.sandboxes {
+		ns, err := kernel.Open(s.path)
+		if err != nil {
+			return err
+		}
+		live, err := kernel.Capture(host, ns, devices, "eth0")
+		ns.Close()
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.path, err)
+		}
+		want := s.iface
+		want.Addresses = nil // (a) sets no broadcast address
+		if diffs := netstate.Diff(want, live); len(diffs) > 0 || len(live.Addresses) != 1 {
+			return fmt.Errorf("%s: %v", s.path, diffs)
+		}
+	}
+	return nil
+}
+
+// byCommands is the published manual fix: ip(8) for everything, entering each
+// namespace by nsenter(1).
+func byCommands(n *node) error {
+	for i, s := range n.sandboxes {
+		temporary := fmt.Sprintf("tmp%d", i)
+		in := "--net=" + s.path
+		for _, args := range [][]string{
+			{"ip", "link", "add", "link", "lan0", "name", temporary, "type", "macvlan", "mode", "bridge"},
+			{"ip", "link", "set", temporary, "netns", s.path},
+			{"nsenter", in, "ip", "link", "set", temporary, "name", "eth0"},
+			{"nsenter", in, "ip", "link", "set", "eth0", "address", s.iface.Link.MAC},
+			{"nsenter", in, "ip", "link", "set", "eth0", "up"},
+			{"nsenter", in, "ip", "addr", "add", s.iface.Addresses[0].String(), "dev", "eth0"},
+			{"nsenter", in, "ip", "route", "add", "default", "via", s.iface.Routes[0].Gateway.String()},
+		} {
+			if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+				return fmt.Errorf("%v: %w: %s", args, err, out)
+			}
+		}
+	}
+	return nil
+}
+
+// byRelink is relink restore as a whole process, with everything on.
+func byRelink(n *node) error {
+	cmd := exec.Command(filepath.Join(n.bin, "relink"), "--checkpoint-dir", n.store.Dir(), "restore")
+	cmd.Env = append(os.Environ(), "GOMAXPROCS="+fmt.Sprint(runtime.NumCPU()))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	n.peak = max(n.peak, maxRSS(cmd.ProcessState))
+	return nil
+}
