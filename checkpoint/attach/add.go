@@ -57,7 +57,9 @@ type addition struct {
 	host, sandbox *kernel.Namespace
 	shared        *checkpoint.Parents
 	devices       netstate.Devices
-	undo          cniplugin.Undo
+	// index is the interface's.
+	index int
+	undo  cniplugin.Undo
 }
 
 // open opens what an ADD works on.
@@ -166,7 +168,7 @@ func (a *addition) build() error {
 	}
 	link := a.Link
 	link.MTU = a.MTU
-	if err := kernel.Create(at, a.sandbox, parent.Index, link); err != nil {
+	if a.index, err = kernel.Create(at, a.sandbox, parent.Index, link); err != nil {
 		return err
 	}
 	a.undo.Push("interface", func() error { return ignoreGone(a.sandbox.Delete(a.args.IfName)) })
@@ -226,7 +228,7 @@ func (a *addition) configure(result *current.Result) error {
 			return err
 		}
 	}
-	if err := a.sandbox.Configure(want, kernel.ConfigureOptions{}); err != nil {
+	if err := a.sandbox.Configure(a.index, want, kernel.ConfigureOptions{}); err != nil {
 		return err
 	}
 	if cniplugin.HasIPv6Gateway(result) {

@@ -189,10 +189,11 @@ func (w *work) apply(steps []Step) error {
 func (w *work) applyStep(step Step) error {
 	switch step.Action {
 	case Create:
-		if err := kernel.Create(w.parentAt(), w.sandbox, w.parent.Index, *step.Link); err != nil {
+		index, err := kernel.Create(w.parentAt(), w.sandbox, w.parent.Index, *step.Link)
+		if err != nil {
 			return err
 		}
-		return w.sandbox.Configure(*step.create, kernel.ConfigureOptions{Known: true})
+		return w.sandbox.Configure(index, *step.create, kernel.ConfigureOptions{Known: true})
 	case AddAddress:
 		return w.sandbox.AddAddress(step.Device, *step.Address)
 	case AddRoute:
@@ -234,13 +235,14 @@ func createVLAN(at *kernel.Namespace, step Step) error {
 	return err
 }
 
-// announce tells the neighbours, if the interface can send. If not, announceLate
-// does it when it can.
+// announce tells the neighbours, if the parent can send. If not, announceLate does
+// it when it can. An interface on top of another one in the sandbox is behind that
+// one's MAC or tag, which is announced itself.
 func (w *work) announce() {
-	if !w.parent.Carrier {
+	if !w.parent.Carrier || w.record.Interface.ParentsInSandbox {
 		return
 	}
-	if err := w.sandbox.Announce(w.record.Interface); err == nil {
+	if err := w.announcer.Announce(w.parent.Index, w.record.Interface); err == nil {
 		w.outcome.Announced = true
 	}
 }
@@ -299,33 +301,15 @@ func (r *run) announcePending(outcomes []*Outcome) []*Outcome {
 				return nil
 			}
 		}
-		if parent, ok := devices.ByName(o.Parent); !ok || !parent.Carrier {
+		parent, ok := devices.ByName(o.Parent)
+		if !ok || !parent.Carrier {
 			left = append(left, o)
 			continue
 		}
-		if err := r.announceOutcome(o); err != nil {
+		if err := r.announcer.Announce(parent.Index, o.Interface); err != nil {
 			r.report.problem(err.Error())
 		}
 		o.Announced = true
 	}
 	return left
-}
-
-func (r *run) announceOutcome(o *Outcome) error {
-	record, err := r.Store.Load(o.Attachment.ContainerID, o.Attachment.IfName)
-	if errors.Is(err, checkpoint.ErrNone) {
-		return nil // Detached meanwhile.
-	}
-	if err != nil {
-		return err
-	}
-	sandbox, err := kernel.Open(record.Namespace.Path)
-	if err != nil {
-		return err
-	}
-	defer sandbox.Close()
-	if err := record.Namespace.Same(sandbox.Identity()); err != nil {
-		return err
-	}
-	return sandbox.Announce(record.Interface)
 }

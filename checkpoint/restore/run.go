@@ -40,8 +40,9 @@ const pollInterval = 100 * time.Millisecond
 // run is one restore under way.
 type run struct {
 	Options
-	host   *kernel.Namespace
-	report Report
+	host      *kernel.Namespace
+	announcer *kernel.Announcer
+	report    Report
 	// plan is for the parents in the host. devices are the host's as they are
 	// after it, or of a dry run as they would be.
 	plan    *ParentPlan
@@ -65,7 +66,12 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 		return Report{}, err
 	}
 	defer host.Close()
-	r := &run{Options: opts, host: host}
+	announcer, err := host.NewAnnouncer()
+	if err != nil {
+		return Report{}, err
+	}
+	defer announcer.Close()
+	r := &run{Options: opts, host: host, announcer: announcer}
 	r.report.DryRun = opts.DryRun
 	for _, u := range unreadable {
 		r.report.Attachments = append(r.report.Attachments, Outcome{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -18,49 +19,61 @@ var (
 	allNodes          = netip.MustParseAddr("ff02::1")
 )
 
-// Announce tells the neighbours of the interface which MAC its addresses are at:
-// a gratuitous ARP request for each IPv4 address (RFC 5227, section 3) and an
-// unsolicited neighbour advertisement for each IPv6 address (RFC 4861, section
-// 7.2.6), once each. The interface is up and can send.
-func (n *Namespace) Announce(i netstate.Interface) error {
+// Announcer tells the neighbours of interfaces which MAC their addresses are at. It
+// sends on the interfaces' parent: a broadcast on a macvlan would be delivered to
+// all its siblings first, which have not lost anything, and one socket in the host
+// serves all sandboxes (to close one takes an RCU grace period, 10 ms and more).
+// Several goroutines may use it at once. The caller closes it.
+type Announcer struct {
+	fd int
+}
+
+// NewAnnouncer returns an Announcer for interfaces whose parents are in n.
+func (n *Namespace) NewAnnouncer() (*Announcer, error) {
+	a := &Announcer{}
+	err := n.do(func() (err error) {
+		// Protocol 0: this socket sends and is never handed a packet.
+		a.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("packet socket in %s: %w", n.Path(), err)
+	}
+	return a, nil
+}
+
+// Close releases the socket.
+func (a *Announcer) Close() { _ = unix.Close(a.fd) }
+
+// Announce sends, once each, a gratuitous ARP request for every IPv4 address of the
+// interface (RFC 5227, section 3) and an unsolicited neighbour advertisement for
+// every IPv6 address (RFC 4861, section 7.2.6), on the parent of that index, which
+// can send.
+func (a *Announcer) Announce(parentIndex int, i netstate.Interface) error {
 	mac, err := net.ParseMAC(i.Link.MAC)
 	if err != nil {
 		return err
 	}
-	link, err := n.link(i.Link.Name)
-	if err != nil {
-		return err
+	to := &unix.SockaddrLinklayer{Ifindex: parentIndex}
+	var errs []error
+	for _, address := range i.Addresses {
+		frame := tagged(announcement(mac, address.Prefix.Addr()), i.Link.VLAN)
+		if err := unix.Sendto(a.fd, frame, 0, to); err != nil {
+			errs = append(errs, fmt.Errorf("announce %s of %s: %w", address.Prefix.Addr(), i.Link.Name, err))
+		}
 	}
-	return n.do(func() error {
-		// Protocol 0: this socket sends and is never handed a packet.
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return fmt.Errorf("packet socket: %w", err)
-		}
-		defer closeLater(fd)
-		to := &unix.SockaddrLinklayer{Ifindex: link.Attrs().Index}
-		var errs []error
-		for _, a := range i.Addresses {
-			if err := unix.Sendto(fd, announcement(mac, a.Prefix.Addr()), 0, to); err != nil {
-				errs = append(errs, fmt.Errorf("announce %s on %s: %w", a.Prefix.Addr(), i.Link.Name, err))
-			}
-		}
-		return errors.Join(errs...)
-	})
+	return errors.Join(errs...)
 }
 
-// closing bounds the packet sockets that are being closed at one time.
-var closing = make(chan struct{}, 64)
-
-// closeLater closes a packet socket beside what else is done: the kernel makes the
-// closer of one wait for an RCU grace period, 10 ms and more, but many can wait for
-// the same.
-func closeLater(fd int) {
-	closing <- struct{}{}
-	go func() {
-		_ = unix.Close(fd)
-		<-closing
-	}()
+// tagged returns the frame with the tag that the interface itself would give it.
+func tagged(frame []byte, v *netstate.VLAN) []byte {
+	if v == nil {
+		return frame
+	}
+	const addresses = 12
+	tag := binary.BigEndian.AppendUint16(nil, etherType(v.Protocol))
+	tag = binary.BigEndian.AppendUint16(tag, uint16(v.ID))
+	return slices.Insert(frame, addresses, tag...)
 }
 
 func announcement(mac net.HardwareAddr, addr netip.Addr) []byte {

@@ -18,9 +18,10 @@ func TestAnnounceTellsTheNeighbours(t *testing.T) {
 	i := netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{
 		{Prefix: prefix("10.3.0.2/24")}, {Prefix: prefix("fd00:3::2/64")},
 	}}
-	w.build(t, i, ConfigureOptions{Known: true})
+	announcer := must(w.host.NewAnnouncer())(t)
+	defer announcer.Close()
 	sniffer := newSniffer(t, w.index(t, "lan1"))
-	if err := w.sandbox.Announce(i); err != nil {
+	if err := announcer.Announce(w.index(t, "lan0"), i); err != nil {
 		t.Fatal(err)
 	}
 	arp := unhex(t, "ffffffffffff 020000000001 0806 0001 0800 06 04 0001 020000000001 0a030002 000000000000 0a030002")

@@ -120,6 +120,9 @@ func (n *Namespace) assignID(other *Namespace) (int, error) {
 // idOf returns the number by which n knows other (ip-netns(8), "nsid"), -1 if
 // it knows it by none.
 func (n *Namespace) idOf(other *Namespace) (int, error) {
+	if id, ok := n.known.Load(other); ok {
+		return id.(int), nil
+	}
 	request := nl.NewNetlinkRequest(unix.RTM_GETNSID, 0)
 	request.AddData(nl.NewRtGenMsg())
 	request.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(other.handle))))
@@ -133,5 +136,8 @@ func (n *Namespace) idOf(other *Namespace) (int, error) {
 		}
 		return err
 	})
+	if err == nil && id >= 0 {
+		n.known.Store(other, id)
+	}
 	return id, err
 }

@@ -18,17 +18,12 @@ type ConfigureOptions struct {
 	Known bool
 }
 
-// Configure gives the freshly created interface its settings and addresses,
-// sets it up, and gives it its routes.
-func (n *Namespace) Configure(want netstate.Interface, opts ConfigureOptions) error {
-	link, err := n.link(want.Link.Name)
-	if err != nil {
-		return err
-	}
+// Configure gives the freshly created interface of that index its settings and
+// addresses, sets it up, and gives it its routes.
+func (n *Namespace) Configure(index int, want netstate.Interface, opts ConfigureOptions) error {
 	if err := n.writeSettings(want.Link.Name, want.Settings); err != nil {
 		return err
 	}
-	index := link.Attrs().Index
 	var batch []message
 	for _, a := range want.Addresses {
 		batch = append(batch, addAddress(index, a, opts.Known))

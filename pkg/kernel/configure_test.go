@@ -48,10 +48,8 @@ func everything() netstate.Interface {
 // build makes the interface in the sandbox.
 func (w *world) build(t *testing.T, want netstate.Interface, opts ConfigureOptions) {
 	t.Helper()
-	if err := Create(w.host, w.sandbox, w.index(t, "lan0"), want.Link); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.sandbox.Configure(want, opts); err != nil {
+	index := must(Create(w.host, w.sandbox, w.index(t, "lan0"), want.Link))(t)
+	if err := w.sandbox.Configure(index, want, opts); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -144,10 +142,8 @@ func TestAllFailuresOfAConfigurationAreReported(t *testing.T) {
 	w := newWorld(t)
 	i := everything()
 	i.Routes[1].Gateway, i.Routes[2].Gateway = addr("198.18.0.1"), addr("198.18.0.2")
-	if err := Create(w.host, w.sandbox, w.index(t, "lan0"), i.Link); err != nil {
-		t.Fatal(err)
-	}
-	err := w.sandbox.Configure(i, ConfigureOptions{Known: true})
+	index := must(Create(w.host, w.sandbox, w.index(t, "lan0"), i.Link))(t)
+	err := w.sandbox.Configure(index, i, ConfigureOptions{Known: true})
 	if err == nil || !strings.Contains(err.Error(), "add route 192.168.7.0/24 via 198.18.0.1") ||
 		!strings.Contains(err.Error(), "add route 172.16.0.0/12 via 198.18.0.2") {
 		t.Errorf("error %v", err)

@@ -28,22 +28,27 @@ const (
 // is given to the device if it is free in the sandbox. It returns ErrExists when
 // the sandbox has a device of that name; what Create began it takes away again
 // when it fails.
-func Create(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) error {
-	err := createOnce(parentAt, sandbox, parentIndex, link)
-	if !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EBUSY) {
-		return err
+//
+// It returns the device's index.
+func Create(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) (index int, err error) {
+	err = createOnce(parentAt, sandbox, parentIndex, link)
+	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY) {
+		there, lookErr := sandbox.Exists(link.Name)
+		switch {
+		case lookErr != nil:
+			return 0, lookErr
+		case there:
+			return 0, fmt.Errorf("%s in %s: %w", link.Name, sandbox.Path(), ErrExists)
+		case link.Index == 0:
+			return 0, err
+		}
+		link.Index = 0 // It was the index that is taken: any other will do.
+		err = createOnce(parentAt, sandbox, parentIndex, link)
 	}
-	there, lookErr := sandbox.Exists(link.Name)
-	switch {
-	case lookErr != nil:
-		return lookErr
-	case there:
-		return fmt.Errorf("%s in %s: %w", link.Name, sandbox.Path(), ErrExists)
-	case link.Index == 0:
-		return err
+	if err != nil || link.Index != 0 {
+		return link.Index, err
 	}
-	link.Index = 0 // It was the index that is taken: any other will do.
-	return createOnce(parentAt, sandbox, parentIndex, link)
+	return sandbox.Index(link.Name)
 }
 
 func createOnce(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) error {
@@ -215,12 +220,8 @@ func linkInfoAttr(link netstate.Link) (*nl.RtAttr, error) {
 }
 
 func addVLANData(data *nl.RtAttr, v netstate.VLAN) {
-	protocol := uint16(ethP8021Q)
-	if v.Protocol == netstate.Protocol8021AD {
-		protocol = ethP8021AD
-	}
 	data.AddRtAttr(nl.IFLA_VLAN_ID, nl.Uint16Attr(uint16(v.ID)))
-	data.AddRtAttr(nl.IFLA_VLAN_PROTOCOL, nl.BEUint16Attr(protocol))
+	data.AddRtAttr(nl.IFLA_VLAN_PROTOCOL, nl.BEUint16Attr(etherType(v.Protocol)))
 }
 
 // macvlanModeNumber returns the mode's number in linux/if_link.h.

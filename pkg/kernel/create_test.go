@@ -27,7 +27,7 @@ func createGivesNameIndexAndMAC(t *testing.T) {
 	w := newWorld(t)
 	link := bridge("eth0")
 	link.Index, link.MTU = 77, 1400
-	if err := Create(w.host, w.sandbox, w.index(t, "lan0"), link); err != nil {
+	if _, err := Create(w.host, w.sandbox, w.index(t, "lan0"), link); err != nil {
 		t.Fatal(err)
 	}
 	got := w.capture(t, "eth0").Link
@@ -42,7 +42,7 @@ func TestCreateWithoutIndexTakesTheNextOne(t *testing.T) {
 
 func createWithoutIndexTakesTheNextOne(t *testing.T) {
 	w := newWorld(t)
-	if err := Create(w.host, w.sandbox, w.index(t, "lan0"), bridge("eth0")); err != nil {
+	if _, err := Create(w.host, w.sandbox, w.index(t, "lan0"), bridge("eth0")); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.capture(t, "eth0").Link.Index; got != 2 {
@@ -60,7 +60,7 @@ func createTakesAnotherIndexIfItIsTaken(t *testing.T) {
 	taken := must(w.sandbox.Index("other"))(t)
 	link := bridge("eth0")
 	link.Index = taken
-	if err := Create(w.host, w.sandbox, w.index(t, "lan0"), link); err != nil {
+	if _, err := Create(w.host, w.sandbox, w.index(t, "lan0"), link); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.capture(t, "eth0").Link.Index; got == taken || got > 100 {
@@ -78,7 +78,7 @@ func createIsNotDisturbedByTheHostsDevices(t *testing.T) {
 	t.Cleanup(func() { fresh.IP(t, "", "link del eth0") })
 	link := bridge("eth0")
 	link.Index = w.index(t, "eth0")
-	if err := Create(w.host, w.sandbox, w.index(t, "lan0"), link); err != nil {
+	if _, err := Create(w.host, w.sandbox, w.index(t, "lan0"), link); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.capture(t, "eth0").Link.Index; got != link.Index {
@@ -96,7 +96,7 @@ func captureFindsAParentOfTheSameIndex(t *testing.T) {
 	w := newWorld(t)
 	link := bridge("eth0")
 	link.Index = w.index(t, "lan0")
-	if err := Create(w.host, w.sandbox, link.Index, link); err != nil {
+	if _, err := Create(w.host, w.sandbox, link.Index, link); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.capture(t, "eth0").Parents; len(got) != 1 || got[0].Name != "lan0" {
@@ -112,7 +112,7 @@ func createLeavesNothingBehindWhenTheNameIsTaken(t *testing.T) {
 	w := newWorld(t)
 	fresh.IP(t, w.path, "link add eth0 type veth peer name peer")
 	before := fresh.IP(t, "", "-o link") + fresh.IP(t, w.path, "-o link")
-	err := Create(w.host, w.sandbox, w.index(t, "lan0"), bridge("eth0"))
+	_, err := Create(w.host, w.sandbox, w.index(t, "lan0"), bridge("eth0"))
 	if !errors.Is(err, ErrExists) {
 		t.Errorf("error %v, want ErrExists", err)
 	}
@@ -131,7 +131,7 @@ func TestCreateSaysWhatTheKernelSays(t *testing.T) { eachWay(t, createSaysWhatTh
 
 func createSaysWhatTheKernelSays(t *testing.T) {
 	w := newWorld(t)
-	err := Create(w.host, w.sandbox, 9999, bridge("eth0"))
+	_, err := Create(w.host, w.sandbox, 9999, bridge("eth0"))
 	if err == nil || !strings.Contains(err.Error(), "create macvlan eth0: ") {
 		t.Errorf("error %v", err)
 	}
@@ -159,7 +159,7 @@ func createFromManyGoroutines(t *testing.T) {
 			defer sandbox.Close()
 			link := bridge("eth0")
 			link.Index, link.MAC = parent, ""
-			if err := Create(w.host, sandbox, parent, link); err != nil {
+			if _, err := Create(w.host, sandbox, parent, link); err != nil {
 				t.Error(err)
 			}
 		})

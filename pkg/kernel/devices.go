@@ -142,6 +142,14 @@ const (
 	ethP8021AD = unix.ETH_P_8021AD
 )
 
+// etherType is the inverse of vlanProtocol.
+func etherType(protocol string) uint16 {
+	if protocol == netstate.Protocol8021AD {
+		return ethP8021AD
+	}
+	return ethP8021Q
+}
+
 func vlanProtocol(p netlink.VlanProtocol) string {
 	switch p {
 	case ethP8021Q, 0:

@@ -30,6 +30,9 @@ type Namespace struct {
 	handle netns.NsHandle
 	conn   *conn
 	id     attachment.Namespace
+	// known are the numbers by which this namespace knows others: once given,
+	// they stay.
+	known sync.Map // of int by *Namespace
 }
 
 // Open opens the network namespace at path. It returns ErrNoNamespace when there

@@ -129,10 +129,11 @@ func (n *node) attach(host *kernel.Namespace, i int) error {
 	if there, err := ns.Exists("eth0"); err != nil || there {
 		return err
 	}
-	if err := kernel.Create(host, ns, parent, s.iface.Link); err != nil {
+	index, err := kernel.Create(host, ns, parent, s.iface.Link)
+	if err != nil {
 		return err
 	}
-	if err := ns.Configure(s.iface, kernel.ConfigureOptions{Known: true}); err != nil {
+	if err := ns.Configure(index, s.iface, kernel.ConfigureOptions{Known: true}); err != nil {
 		return err
 	}
 	devices, err := host.Devices()
