@@ -19,6 +19,7 @@ import (
 var sameRecord = cmp.Options{
 	cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}),
 	cmpopts.EquateEmpty(),
+	cmpopts.IgnoreUnexported(Record{}), // the file that it was read from
 	cmp.Transformer("JSON", func(raw json.RawMessage) any {
 		var value any
 		decoder := json.NewDecoder(bytes.NewReader(raw))

@@ -33,23 +33,11 @@ func Encode(r Record) ([]byte, error) {
 // Decode returns the record in b, all of it or an error: a field that this
 // version does not know is refused, as what it asks for would be lost.
 func Decode(b []byte) (Record, error) {
-	var head struct {
-		Version *int `json:"version"`
-	}
-	if err := json.Unmarshal(b, &head); err != nil {
-		return Record{}, fmt.Errorf("%w: %w", ErrTorn, err)
-	}
-	switch {
-	case head.Version == nil:
-		return Record{}, fmt.Errorf("%w: it has no version", ErrTorn)
-	case *head.Version != Version:
-		return Record{}, fmt.Errorf("%w: %d, this relink reads %d", ErrVersion, *head.Version, Version)
-	}
 	var r Record
 	decoder := json.NewDecoder(bytes.NewReader(b))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&r); err != nil {
-		return Record{}, fmt.Errorf("%w: %w", ErrTorn, err)
+	if err := decoder.Decode(&r); err != nil || r.Version != Version {
+		return Record{}, explain(b, err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return Record{}, fmt.Errorf("%w: more follows after its end", ErrTorn)
@@ -58,4 +46,22 @@ func Decode(b []byte) (Record, error) {
 		return Record{}, fmt.Errorf("%w: %w", ErrTorn, err)
 	}
 	return r, nil
+}
+
+// explain says why b is no record of this version; err is that of decoding it as
+// one.
+func explain(b []byte, err error) error {
+	var head struct {
+		Version *int `json:"version"`
+	}
+	headErr := json.Unmarshal(b, &head)
+	switch {
+	case headErr != nil:
+		return fmt.Errorf("%w: %w", ErrTorn, headErr)
+	case head.Version == nil:
+		return fmt.Errorf("%w: it has no version", ErrTorn)
+	case *head.Version != Version:
+		return fmt.Errorf("%w: %d, this relink reads %d", ErrVersion, *head.Version, Version)
+	}
+	return fmt.Errorf("%w: %w", ErrTorn, err)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -26,6 +27,9 @@ type Record struct {
 	Writer string `json:"writer"`
 	// CapturedAt is when, in UTC.
 	CapturedAt time.Time `json:"capturedAt"`
+
+	// file is the one that the record was read from.
+	file fs.FileInfo
 }
 
 // CNI is what the runtime gave and got: the same JSON, not byte for byte.

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -77,7 +78,7 @@ func (s *Store) Save(r Record) error {
 // matched.
 func (s *Store) Load(containerID, ifName string) (Record, error) {
 	path := s.path(containerID, ifName)
-	b, err := os.ReadFile(path)
+	b, file, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Record{}, fmt.Errorf("%s: %w", path, ErrNone)
 	}
@@ -91,7 +92,33 @@ func (s *Store) Load(containerID, ifName string) (Record, error) {
 	if r.Attachment.ContainerID != containerID || r.Attachment.IfName != ifName {
 		return Record{}, fmt.Errorf("%s: %w: it is that of %s", path, ErrTorn, r.Attachment)
 	}
+	r.file = file
 	return r, nil
+}
+
+// Reload returns the record as it is now, which is r itself where nothing has been
+// written since r was read.
+func (s *Store) Reload(r Record) (Record, error) {
+	now, err := os.Stat(s.path(r.Attachment.ContainerID, r.Attachment.IfName))
+	// A file is only ever replaced by another one.
+	if err == nil && r.file != nil && os.SameFile(now, r.file) && now.ModTime().Equal(r.file.ModTime()) {
+		return r, nil
+	}
+	return s.Load(r.Attachment.ContainerID, r.Attachment.IfName)
+}
+
+func readFile(path string) ([]byte, fs.FileInfo, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := io.ReadAll(f)
+	return b, info, err
 }
 
 // Forget removes the attachment's checkpoint, in whatever state it is. None is

@@ -92,15 +92,17 @@ func (w *work) findParent() error {
 		return w.findParentInSandbox()
 	}
 	w.below = w.run.plan.stepsBelow(w.record.Interface.Parents)
-	plan := NewParentPlan(w.devices, w.Mapped)
-	result := plan.chain(w.record.Interface.Parents)
-	if result.broken != nil {
+	result, lacking, chain, err := w.after.chain(w.record.Interface.Parents)
+	switch {
+	case err != nil:
+		return err
+	case result.broken != nil:
 		return result.broken
+	case result.parent.Index < 0 && !w.DryRun:
+		return errors.New(reasons(lacking))
 	}
-	if result.parent.Index < 0 && !w.DryRun {
-		return errors.New(reasons(plan.stepsFor(result.parent.Index)))
-	}
-	return w.useParent(plan.devices, result.parent.Index)
+	w.parent, w.parents, w.outcome.Parent = result.parent, chain, result.parent.Name
+	return nil
 }
 
 func (w *work) findParentInSandbox() error {
@@ -189,11 +191,7 @@ func (w *work) apply(steps []Step) error {
 func (w *work) applyStep(step Step) error {
 	switch step.Action {
 	case Create:
-		index, err := kernel.Create(w.parentAt(), w.sandbox, w.parent.Index, *step.Link)
-		if err != nil {
-			return err
-		}
-		return w.sandbox.Configure(index, *step.create, kernel.ConfigureOptions{Known: true})
+		return kernel.Build(w.parentAt(), w.sandbox, w.parent.Index, *step.create, kernel.ConfigureOptions{Known: true})
 	case AddAddress:
 		return w.sandbox.AddAddress(step.Device, *step.Address)
 	case AddRoute:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -27,6 +28,24 @@ type chainResult struct {
 	problems []*Problem
 	// broken is why the chain can't be built on, nil if it can.
 	broken *Problem
+}
+
+// sharedPlan is a ParentPlan that many use at once.
+type sharedPlan struct {
+	mu   sync.Mutex
+	plan *ParentPlan
+}
+
+// chain is the plan's, with the steps that it needs for them and the chain as it
+// is then.
+func (s *sharedPlan) chain(parents []netstate.Device) (r chainResult, steps []Step, live []netstate.Device, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r = s.plan.chain(parents); r.broken != nil {
+		return r, nil, nil, nil
+	}
+	live, err = s.plan.devices.Chain(r.parent.Index)
+	return r, s.plan.stepsFor(r.parent.Index), live, err
 }
 
 // NewParentPlan plans on the devices as they are, which it leaves alone. mapped

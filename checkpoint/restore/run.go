@@ -44,9 +44,11 @@ type run struct {
 	announcer *kernel.Announcer
 	report    Report
 	// plan is for the parents in the host. devices are the host's as they are
-	// after it, or of a dry run as they would be.
+	// after it, or of a dry run as they would be; after plans on those, for what
+	// is still lacking.
 	plan    *ParentPlan
 	devices netstate.Devices
+	after   sharedPlan
 }
 
 // Run makes the kernel agree with the checkpoints, or in a dry run says what
@@ -160,13 +162,16 @@ func (r *run) parents(ctx context.Context, records []checkpoint.Record) error {
 		}
 		r.report.Parents = append(r.report.Parents, result)
 	}
-	if r.DryRun || len(r.plan.Steps()) == 0 {
-		r.devices = r.plan.devices
-		return nil
+	r.devices = r.plan.devices
+	if !r.DryRun && len(r.plan.Steps()) > 0 {
+		devices, err := r.host.Devices()
+		if err != nil {
+			return err
+		}
+		r.devices = devices
 	}
-	devices, err := r.host.Devices()
-	r.devices = devices
-	return err
+	r.after.plan = NewParentPlan(r.devices, r.Mapped)
+	return nil
 }
 
 // waitForBases plans until no device is missing any more that may still appear,
@@ -298,7 +303,7 @@ func (r *run) sandbox(ctx context.Context, records []checkpoint.Record) []*Outco
 // current restores the attachment by its record as it is now: an ADD or a DEL may
 // have come since the list was read. It returns nil for one that was detached.
 func (r *run) current(listed checkpoint.Record) *Outcome {
-	record, err := r.Store.Load(listed.Attachment.ContainerID, listed.Attachment.IfName)
+	record, err := r.Store.Reload(listed)
 	if errors.Is(err, checkpoint.ErrNone) {
 		return nil
 	}

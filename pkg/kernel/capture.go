@@ -22,6 +22,13 @@ var ErrUnsupported = errors.New("not supported")
 // read again.
 func Capture(host, sandbox *Namespace, devices netstate.Devices, ifName string) (netstate.Interface, error) {
 	var captured netstate.Interface
+	there, err := sandbox.Exists(ifName)
+	if err != nil {
+		return captured, err
+	}
+	if !there {
+		return captured, fmt.Errorf("%s: %w", ifName, ErrNoDevice)
+	}
 	link, err := sandbox.link(ifName)
 	if err != nil {
 		return captured, err

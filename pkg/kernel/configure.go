@@ -18,6 +18,55 @@ type ConfigureOptions struct {
 	Known bool
 }
 
+// Build makes the interface as it is described: Create and Configure in one, and in
+// a single datagram where the kernel takes it. parentAt, parentIndex and the errors
+// are those of Create.
+func Build(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface, opts ConfigureOptions) error {
+	if parentAt != sandbox && createsInTarget() && want.Link.Index != 0 && want.Link.Up && len(want.Settings) == 0 {
+		created, err := buildAtOnce(parentAt, sandbox, parentIndex, want, opts)
+		if created || !(errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY)) {
+			return err
+		}
+		// The name or the index is taken, which is Create's to tell apart.
+	}
+	index, err := Create(parentAt, sandbox, parentIndex, want.Link)
+	if err != nil {
+		return err
+	}
+	return sandbox.Configure(index, want, opts)
+}
+
+// buildAtOnce sends all that makes the interface in one datagram. It says whether
+// there is an interface now, whatever else failed.
+func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface, opts ConfigureOptions) (created bool, err error) {
+	create, err := newLink(want.Link, parentIndex, want.Link.Index, want.Link.Name, unix.IFF_UP)
+	if err != nil {
+		return false, err
+	}
+	if err := linkElsewhere(create, parentAt, sandbox); err != nil {
+		return false, err
+	}
+	batch := []message{create}
+	if passthru(want.Link) {
+		up, err := setUp(want.Link.Index, want.Link)
+		if err != nil {
+			return false, err
+		}
+		batch = append(batch, up)
+	}
+	for _, a := range want.Addresses {
+		batch = append(batch, addAddress(want.Link.Index, a, opts.Known))
+	}
+	for _, r := range want.Routes {
+		batch = append(batch, addRoute(want.Link.Index, r, false))
+	}
+	outcomes := sandbox.conn.runEach(batch...)
+	if outcomes[0] != nil {
+		return false, outcomes[0]
+	}
+	return true, errors.Join(outcomes...)
+}
+
 // Configure gives the freshly created interface of that index its settings and
 // addresses, sets it up, and gives it its routes.
 func (n *Namespace) Configure(index int, want netstate.Interface, opts ConfigureOptions) error {
@@ -41,12 +90,16 @@ func (n *Namespace) Configure(index int, want netstate.Interface, opts Configure
 	return n.conn.run(batch...)
 }
 
+func passthru(link netstate.Link) bool {
+	return link.Macvlan != nil && link.Macvlan.Mode == "passthru"
+}
+
 // setUp sets the device up. A passthru macvlan took the MAC of its parent when
 // it was made, whatever it was asked for (macvlan_common_newlink), so that it is
 // given its own here.
 func setUp(index int, link netstate.Link) (message, error) {
 	request := setLink(index, unix.IFF_UP)
-	if link.Macvlan != nil && link.Macvlan.Mode == "passthru" && link.MAC != "" {
+	if passthru(link) && link.MAC != "" {
 		attr, err := macAttr(link.MAC)
 		if err != nil {
 			return message{}, err

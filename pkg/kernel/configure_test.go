@@ -48,8 +48,7 @@ func everything() netstate.Interface {
 // build makes the interface in the sandbox.
 func (w *world) build(t *testing.T, want netstate.Interface, opts ConfigureOptions) {
 	t.Helper()
-	index := must(Create(w.host, w.sandbox, w.index(t, "lan0"), want.Link))(t)
-	if err := w.sandbox.Configure(index, want, opts); err != nil {
+	if err := Build(w.host, w.sandbox, w.index(t, "lan0"), want, opts); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -90,8 +89,11 @@ func text(v any) string {
 	return ""
 }
 
-// A captured interface can be built again, in another sandbox, and is the same.
-func TestWhatIsCapturedCanBeBuilt(t *testing.T) {
+// A captured interface can be built again and is the same, in one datagram where the
+// kernel takes it.
+func TestWhatIsCapturedCanBeBuilt(t *testing.T) { eachWay(t, whatIsCapturedCanBeBuilt) }
+
+func whatIsCapturedCanBeBuilt(t *testing.T) {
 	w := newWorld(t)
 	w.build(t, everything(), ConfigureOptions{Known: true})
 	first := w.capture(t, "eth0")

@@ -54,7 +54,7 @@ func Create(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) (
 func createOnce(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) error {
 	switch {
 	case parentAt == sandbox:
-		create, err := newLink(link, parentIndex, link.Index, link.Name)
+		create, err := newLink(link, parentIndex, link.Index, link.Name, 0)
 		if err != nil {
 			return err
 		}
@@ -74,16 +74,24 @@ var createsInTarget = sync.OnceValue(func() bool { return atLeast(6, 15) })
 
 // createDirectly asks the sandbox for a device on a parent elsewhere, in one message.
 func createDirectly(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) error {
-	create, err := newLink(link, parentIndex, link.Index, link.Name)
+	create, err := newLink(link, parentIndex, link.Index, link.Name, 0)
 	if err != nil {
 		return err
 	}
+	if err := linkElsewhere(create, parentAt, sandbox); err != nil {
+		return err
+	}
+	return sandbox.conn.run(create)
+}
+
+// linkElsewhere says in a request to the sandbox that the parent is in parentAt.
+func linkElsewhere(create message, parentAt, sandbox *Namespace) error {
 	id, err := sandbox.assignID(parentAt)
 	if err != nil {
 		return err
 	}
 	create.request.AddData(nl.NewRtAttr(unix.IFLA_LINK_NETNSID, nl.Uint32Attr(uint32(id))))
-	return sandbox.conn.run(create)
+	return nil
 }
 
 // createOlder asks the parent's namespace for a device in the sandbox. The kernel
@@ -104,7 +112,7 @@ func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Li
 		}
 	}
 	temporary := temporaryName(highIndex + rand.IntN(highIndex))
-	create, err := newLink(link, parentIndex, link.Index, temporary)
+	create, err := newLink(link, parentIndex, link.Index, temporary, 0)
 	if err != nil {
 		return err
 	}
@@ -142,7 +150,7 @@ func sweep(sandbox *Namespace) error {
 // kernel works through without a break: no kill can leave the half of it.
 func createAndMove(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) error {
 	temporary := highIndex + rand.IntN(highIndex)
-	create, err := newLink(link, parentIndex, temporary, temporaryName(temporary))
+	create, err := newLink(link, parentIndex, temporary, temporaryName(temporary), 0)
 	if err != nil {
 		return err
 	}
@@ -163,10 +171,11 @@ func discard(parentAt, sandbox *Namespace, temporary int) {
 
 func temporaryName(index int) string { return fmt.Sprintf("%s%x", temporaryPrefix, index) }
 
-func newLink(link netstate.Link, parentIndex, index int, name string) (message, error) {
+// newLink returns the request that makes the device, with the flags set.
+func newLink(link netstate.Link, parentIndex, index int, name string, flags uint32) (message, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	info.Index = int32(index)
+	info.Index, info.Flags, info.Change = int32(index), flags, flags
 	request.AddData(info)
 	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
 	request.AddData(nl.NewRtAttr(unix.IFLA_LINK, nl.Uint32Attr(uint32(parentIndex))))

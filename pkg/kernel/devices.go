@@ -65,10 +65,15 @@ func (n *Namespace) getLink(index int, name string) (netlink.Link, error) {
 	return found, err
 }
 
-// Exists says whether the namespace has a device of that name.
+// Exists says whether the namespace has a device of that name. It asks by ioctl,
+// which unlike netlink does not wait for whoever changes something (the RTNL lock).
 func (n *Namespace) Exists(name string) (bool, error) {
-	_, err := n.link(name)
-	if errors.Is(err, ErrNoDevice) {
+	request, err := unix.NewIfreq(name)
+	if err != nil {
+		return false, fmt.Errorf("device %q: %w", name, err)
+	}
+	err = unix.IoctlIfreq(n.conn.fd, unix.SIOCGIFINDEX, request)
+	if errors.Is(err, unix.ENODEV) {
 		return false, nil
 	}
 	return err == nil, err

@@ -152,6 +152,15 @@ var bootID = sync.OnceValues(func() (string, error) {
 // far as that can be told without entering it, and otherwise an error that says
 // why not; ErrNoNamespace can be matched.
 func SameNamespace(recorded attachment.Namespace) error {
+	boot, err := BootID()
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if unix.Stat(recorded.Path, &st) == nil && recorded.Same(attachment.Namespace{BootID: boot, Device: st.Dev, Inode: st.Ino}) == nil {
+		return nil
+	}
+	// It is not: the rest is to say why.
 	n, err := open(recorded.Path)
 	if err != nil {
 		return err
