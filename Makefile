@@ -4,7 +4,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 CACHE := $(or $(RELINK_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/relink)
 
 # The release's programs, each by its package.
-PROGRAMS := relink=./cmd/relink relink-macvlan=./plugins/main/macvlan relink-vlan=./plugins/main/vlan
+PROGRAMS := relink=./cmd/relink relink-macvlan=./plugins/main/macvlan relink-vlan=./plugins/main/vlan \
+	relink-checkpoint=./plugins/meta/checkpoint
 LDFLAGS := -s -w -X github.com/relink-cni/relink/checkpoint/attach.Version=$(VERSION)
 
 .PHONY: build demo test lint bench install setup
@@ -17,7 +18,7 @@ build:  ## static, trimmed programs in bin/
 
 install: build  ## into PREFIX/sbin and CNI_BIN
 	install -D -m 0755 bin/relink $(DESTDIR)$(or $(PREFIX),/usr/local)/sbin/relink
-	install -D -m 0755 -t $(DESTDIR)$(or $(CNI_BIN),/opt/cni/bin) bin/relink-macvlan bin/relink-vlan
+	install -D -m 0755 -t $(DESTDIR)$(or $(CNI_BIN),/opt/cni/bin) bin/relink-macvlan bin/relink-vlan bin/relink-checkpoint
 
 setup:
 	@hack/setup

@@ -157,3 +157,32 @@ func (s *Store) unlock(dir string, f *os.File) {
 	_ = os.Remove(filepath.Join(dir, lockName))
 	_ = os.Remove(dir) // Fails if somebody else has begun to use it again.
 }
+
+// Quiet says whether no sandbox's lock is held, which is to say that no operation
+// on a sandbox of this store is under way. One may begin at any moment, unless it is
+// an ADD and the caller is Alone with the parents.
+func (s *Store) Quiet() (bool, error) {
+	locks, err := filepath.Glob(filepath.Join(s.dir, "*", lockName))
+	if err != nil {
+		return false, fmt.Errorf("look at locks: %w", err)
+	}
+	for _, path := range locks {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // Its sandbox is forgotten.
+		}
+		if err != nil {
+			return false, fmt.Errorf("look at locks: %w", err)
+		}
+		// Shared, so that two who look don't take each other for somebody at work.
+		err = retryFlock(f, unix.LOCK_SH|unix.LOCK_NB)
+		_ = f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("look at locks: %w", err)
+		}
+	}
+	return true, nil
+}

@@ -30,30 +30,49 @@ func (p Plugin) Check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	recorded, err := c.store.Load(args.ContainerID, args.IfName)
-	if errors.Is(err, checkpoint.ErrNone) {
-		return cniplugin.Error(types.ErrUnknownContainer, "%v", err)
-	}
+	recorded, err := c.recorded()
 	if err != nil {
-		return cniplugin.Error(types.ErrDecodingFailure, "%v", err)
+		return err
 	}
 	sandbox, err := c.openSandbox()
 	if err != nil {
 		return err
 	}
 	defer sandbox.Close()
-	if err := recorded.Namespace.Same(sandbox.Identity()); err != nil {
-		return cniplugin.Error(cniplugin.CodeDiffers, "namespace %s: %v", args.Netns, err)
-	}
-	live, err := capture(sandbox, args.IfName)
+	live, err := c.captureRecorded(sandbox, recorded)
 	if err != nil {
-		return cniplugin.Error(cniplugin.CodeDiffers, "%v", err)
+		return err
 	}
 	differences := differences(args, recorded, result, live)
 	if len(differences) > 0 {
 		err = cniplugin.Error(cniplugin.CodeDiffers, "%s: %s", args.IfName, strings.Join(differences, "; "))
 	}
 	return cniplugin.Join(err, c.ipam.Check(context.Background()))
+}
+
+// recorded returns the attachment's checkpoint.
+func (c *call) recorded() (checkpoint.Record, error) {
+	r, err := c.store.Load(c.args.ContainerID, c.args.IfName)
+	if errors.Is(err, checkpoint.ErrNone) {
+		return r, cniplugin.Error(types.ErrUnknownContainer, "%v", err)
+	}
+	if err != nil {
+		return r, cniplugin.Error(types.ErrDecodingFailure, "%v", err)
+	}
+	return r, nil
+}
+
+// captureRecorded captures the interface, unless the sandbox is another than the
+// recorded one.
+func (c *call) captureRecorded(sandbox *kernel.Namespace, recorded checkpoint.Record) (netstate.Interface, error) {
+	if err := recorded.Namespace.Same(sandbox.Identity()); err != nil {
+		return netstate.Interface{}, cniplugin.Error(cniplugin.CodeDiffers, "namespace %s: %v", c.args.Netns, err)
+	}
+	live, err := capture(sandbox, c.args.IfName)
+	if err != nil {
+		return live, cniplugin.Error(cniplugin.CodeDiffers, "%v", err)
+	}
+	return live, nil
 }
 
 func capture(sandbox *kernel.Namespace, ifName string) (netstate.Interface, error) {

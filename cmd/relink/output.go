@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -24,6 +25,11 @@ const (
 func addOutput(cmd *cobra.Command, f *format) {
 	*f = formatTable
 	cmd.Flags().VarP(f, "output", "o", "output `format`: table or json")
+}
+
+// addCacheDir adds --cni-cache to the command.
+func addCacheDir(cmd *cobra.Command, dir *string) {
+	cmd.Flags().StringVar(dir, "cni-cache", cnicache.DefaultDir, "`directory` of the caches of libcni and Multus, which name the pods")
 }
 
 func (f *format) String() string { return string(*f) }

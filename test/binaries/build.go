@@ -14,9 +14,10 @@ const (
 
 // programs are the packages by the name of the program.
 var programs = map[string]string{
-	"relink":         module + "/cmd/relink",
-	"relink-macvlan": module + "/plugins/main/macvlan",
-	"relink-vlan":    module + "/plugins/main/vlan",
+	"relink":            module + "/cmd/relink",
+	"relink-macvlan":    module + "/plugins/main/macvlan",
+	"relink-vlan":       module + "/plugins/main/vlan",
+	"relink-checkpoint": module + "/plugins/meta/checkpoint",
 
 	"cnitool":    "github.com/containernetworking/cni/cnitool",
 	"macvlan":    reference + "/main/macvlan",

@@ -1,0 +1,224 @@
+package adopt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/kernel"
+)
+
+// act carries the actions out. What was decided is decided again under the sandbox's
+// lock, from what is there then: an ADD or a DEL may have come in between.
+func (r *run) act(ctx context.Context, actions []Action) {
+	var unnamed []int
+	for i, a := range actions {
+		switch {
+		case a.Do == Keep || a.Do == Refuse:
+			r.outcomes[i] = outcomeOf(a, done[a.Do])
+		case a.Attachment.ContainerID == checkpoint.UnnamedID(a.Namespace):
+			unnamed = append(unnamed, i)
+		default:
+			r.outcomes[i] = r.named(ctx, a)
+		}
+	}
+	// ADDs wait meanwhile, so that it is never long.
+	const atOnce = 200
+	for batch := range slices.Chunk(unnamed, atOnce) {
+		r.unnamed(ctx, actions, batch)
+	}
+}
+
+// named writes the checkpoint of an attachment whose container ID is known, under
+// that sandbox's lock.
+func (r *run) named(ctx context.Context, a Action) Outcome {
+	o := outcomeOf(a, done[a.Do])
+	unlock, err := r.lock(ctx, a.Attachment.ContainerID)
+	if err != nil {
+		o.fail(err)
+		return o
+	}
+	defer unlock()
+	shared, err := r.Store.ShareParents()
+	if err != nil {
+		o.fail(err)
+		return o
+	}
+	defer shared.Release()
+	return r.again(a, r.node.Records)
+}
+
+// unnamed writes the checkpoints of interfaces of which nobody knows whose they are.
+// The lock of the sandbox that they may belong to can't be taken, so that it is made
+// sure otherwise that no ADD and no DEL of relink's is under way on them: no ADD
+// anywhere until this is done; and when the checkpoints were read, and after that no
+// lock was held, a DEL that has come since is of an attachment whose checkpoint was
+// read.
+func (r *run) unnamed(ctx context.Context, actions []Action, batch []int) {
+	records, release, err := r.still(ctx)
+	if err != nil {
+		for _, i := range batch {
+			r.outcomes[i] = outcomeOf(actions[i], Failed)
+			r.outcomes[i].fail(err)
+		}
+		return
+	}
+	defer release()
+	for _, i := range batch {
+		r.outcomes[i] = r.underLock(ctx, actions[i], records)
+	}
+}
+
+func (r *run) underLock(ctx context.Context, a Action, records []checkpoint.Record) Outcome {
+	unlock, err := r.lock(ctx, a.Attachment.ContainerID)
+	if err != nil {
+		o := outcomeOf(a, Failed)
+		o.fail(err)
+		return o
+	}
+	defer unlock()
+	return r.again(a, records)
+}
+
+// still waits for a moment without any ADD or DEL, and keeps ADDs off until release.
+// records are all that there are then.
+func (r *run) still(ctx context.Context) (records []checkpoint.Record, release func(), err error) {
+	const interval = 20 * time.Millisecond
+	for deadline := time.Now().Add(lockWait); time.Now().Before(deadline); time.Sleep(interval) {
+		if err := ctx.Err(); err != nil {
+			return nil, nil, err
+		}
+		shared, err := r.Store.ShareParents()
+		if err != nil {
+			return nil, nil, err
+		}
+		if !shared.Alone() {
+			shared.Release()
+			continue
+		}
+		records, _, err := r.Store.List()
+		quiet := false
+		if err == nil {
+			quiet, err = r.Store.Quiet()
+		}
+		if err == nil && quiet {
+			return records, shared.Release, nil
+		}
+		// An ADD that has its sandbox's lock already waits for this.
+		shared.Release()
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return nil, nil, errBusy
+}
+
+func (r *run) lock(ctx context.Context, containerID string) (func(), error) {
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	unlock, err := r.Store.Lock(ctx, containerID)
+	return unlock, wrapBusy(err)
+}
+
+// again decides anew and does what is decided now.
+func (r *run) again(was Action, records []checkpoint.Record) Outcome {
+	if was.Do == Forget {
+		return r.forget(was)
+	}
+	o := outcomeOf(was, Failed)
+	f, err := r.fresh(was)
+	if err != nil {
+		o.fail(err)
+		return o
+	}
+	now, err := r.current(was, f, records)
+	if err != nil {
+		o.fail(err)
+		return o
+	}
+	switch {
+	case now.Do == Capture && r.Store.Detaching(now.Namespace, now.Attachment.IfName):
+		now.Do, now.Reason = Keep, "it is being detached"
+	case now.Attachment != was.Attachment:
+		// That of another sandbox ID, whose lock is not held: an ADD's.
+		now.Do, now.Reason = Keep, "it was given a checkpoint meanwhile"
+	}
+	o = outcomeOf(now, done[now.Do])
+	if now.Do == Capture || now.Do == Refresh {
+		if err := r.Store.Save(recordOf(now)); err != nil {
+			o.fail(err)
+		}
+	}
+	return o
+}
+
+// fresh looks at the interface as it is now.
+func (r *run) fresh(was Action) (*Found, error) {
+	namespace, err := kernel.Open(was.Namespace.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer namespace.Close()
+	if err := was.Namespace.Same(namespace.Identity()); err != nil {
+		return nil, fmt.Errorf("namespace %s: %w", was.Namespace.Path, err)
+	}
+	own, err := namespace.Devices()
+	if err != nil {
+		return nil, err
+	}
+	name := was.Interface.Link.Name
+	f, err := r.look.at(namespace, own, name)
+	if err == nil && f == nil {
+		err = fmt.Errorf("%s is gone from the sandbox meanwhile", name)
+	}
+	return f, err
+}
+
+// current decides by the interface as it is now and by its checkpoint as it is now.
+func (r *run) current(was Action, f *Found, records []checkpoint.Record) (Action, error) {
+	key := was.Attachment
+	f.Attachment, f.Pod, f.CNI = key, was.Pod, was.cni
+	var others []checkpoint.Record
+	for i := range records {
+		if own := records[i].Attachment; (own.ContainerID != key.ContainerID || own.IfName != key.IfName) && isOf(records[i], *f) {
+			others = append(others, records[i])
+		}
+	}
+	record, err := r.Store.Load(key.ContainerID, key.IfName)
+	var unreadable []checkpoint.Unreadable
+	switch {
+	case errors.Is(err, checkpoint.ErrNone) && was.Do == Refresh:
+		return Action{}, errors.New("it was detached meanwhile")
+	case errors.Is(err, checkpoint.ErrNone):
+	case errors.Is(err, checkpoint.ErrTorn), errors.Is(err, checkpoint.ErrVersion):
+		unreadable = []checkpoint.Unreadable{{ContainerID: key.ContainerID, IfName: key.IfName, Err: err}}
+	case err != nil:
+		return Action{}, err
+	default:
+		others = append([]checkpoint.Record{record}, others...)
+	}
+	return decide(*f, others, unreadable, r.Refresh), nil
+}
+
+// forget removes the checkpoint if it still is of a namespace that is gone.
+func (r *run) forget(was Action) Outcome {
+	o := outcomeOf(was, Forgotten)
+	key := was.Attachment
+	record, err := r.Store.Load(key.ContainerID, key.IfName)
+	switch {
+	case errors.Is(err, checkpoint.ErrNone):
+		return o
+	case err != nil:
+		o.fail(err)
+	case record.Writer != Writer || !isGone(record, r.node.Alive):
+		o.State, o.Reason = Kept, "it is another one by now"
+	default:
+		if err := r.Store.Forget(key.ContainerID, key.IfName); err != nil {
+			o.fail(err)
+		}
+	}
+	return o
+}

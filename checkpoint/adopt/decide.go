@@ -1,0 +1,215 @@
+package adopt
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Writer is what the records say that this package writes.
+const Writer = "relink capture"
+
+// Found is an interface of a running sandbox that a checkpoint can hold.
+type Found struct {
+	Owner
+	Namespace attachment.Namespace
+	Live      netstate.Interface
+	// ParentDown is the name of a parent that is down, empty if all are up.
+	ParentDown string
+}
+
+// Node is what there is on the node, running and remembered.
+type Node struct {
+	Found []Found
+	// Alive are the namespaces that were looked into.
+	Alive      []attachment.Namespace
+	Records    []checkpoint.Record
+	Unreadable []checkpoint.Unreadable
+	// Gone are the records whose namespace is nowhere on the node any more.
+	Gone []checkpoint.Record
+}
+
+// Verb is what to do about an interface.
+type Verb string
+
+// The verbs.
+const (
+	Capture Verb = "capture" // Write its first checkpoint.
+	Refresh Verb = "refresh" // Write a checkpoint in place of the one that is there.
+	Keep    Verb = "keep"    // Leave the checkpoint as it is: that is what was asked for.
+	Refuse  Verb = "refuse"  // Leave the checkpoint as it is, though something else was asked for.
+	Forget  Verb = "forget"  // Remove a checkpoint whose sandbox is gone.
+)
+
+// Action is what to do about one interface, and why.
+type Action struct {
+	Do         Verb
+	Attachment attachment.Key
+	Pod        attachment.Pod
+	Namespace  attachment.Namespace
+	// Interface is as it is now; of one that is gone, as it was recorded.
+	Interface netstate.Interface
+	Reason    string
+	cni       checkpoint.CNI
+}
+
+// Decide returns what to do about each interface that was found, in that order, and
+// about the checkpoints of others where there is something to say. A checkpoint that
+// is there is left alone unless refresh is set, and even then it is not given up for
+// a state that is worse.
+func Decide(node Node, refresh bool) []Action {
+	var actions []Action
+	for _, f := range node.Found {
+		actions = append(actions, decide(f, node.Records, node.Unreadable, refresh))
+	}
+	if refresh {
+		actions = append(actions, missing(node)...)
+	}
+	for _, r := range node.Gone {
+		if r.Writer == Writer {
+			actions = append(actions, actionOn(r, Forget, "its sandbox is gone, and no DEL forgets what relink did not attach"))
+		}
+	}
+	return actions
+}
+
+// missing refuses to refresh the checkpoints of interfaces that are gone from a
+// living sandbox.
+func missing(node Node) []Action {
+	var actions []Action
+	for _, r := range node.Records {
+		alive := slices.ContainsFunc(node.Alive, func(n attachment.Namespace) bool { return r.Namespace.Same(n) == nil })
+		found := slices.ContainsFunc(node.Found, func(f Found) bool { return isOf(r, f) })
+		if alive && !found {
+			actions = append(actions, actionOn(r, Refuse, r.Interface.Link.Name+" is gone from the sandbox: relink restore brings it back"))
+		}
+	}
+	return actions
+}
+
+func actionOn(r checkpoint.Record, do Verb, reason string) Action {
+	return Action{Do: do, Attachment: r.Attachment, Pod: r.Pod, Namespace: r.Namespace, Interface: r.Interface, Reason: reason}
+}
+
+// isOf says that the record is of the interface that was found, whatever container
+// ID it has.
+func isOf(r checkpoint.Record, f Found) bool {
+	name := f.Live.Link.Name
+	return r.Namespace.Same(f.Namespace) == nil && (r.Interface.Link.Name == name || r.Attachment.IfName == name)
+}
+
+// decide is Decide for one interface.
+func decide(f Found, records []checkpoint.Record, unreadable []checkpoint.Unreadable, refresh bool) Action {
+	a := Action{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Interface: f.Live, cni: f.CNI}
+	if i := slices.IndexFunc(records, func(r checkpoint.Record) bool { return isOf(r, f) }); i >= 0 {
+		return decideKnown(a, f, records[i], refresh)
+	}
+	i := slices.IndexFunc(records, func(r checkpoint.Record) bool {
+		return r.Attachment.ContainerID == f.Attachment.ContainerID && r.Attachment.IfName == f.Attachment.IfName
+	})
+	if i >= 0 {
+		a.Do, a.Reason = Refuse, fmt.Sprintf("its name is that of a checkpoint of another namespace, %s", records[i].Namespace.Path)
+		return a
+	}
+	if u, torn := unreadableOf(f, unreadable); torn && (!refresh || u.IfName == "") {
+		a.Do, a.Reason = Refuse, fmt.Sprintf("its checkpoint can't be read: %v", u.Err)
+		return a
+	}
+	return decideNew(a, f)
+}
+
+// unreadableOf returns the checkpoint of the interface, or the directory that it
+// would be in, if that can't be read.
+func unreadableOf(f Found, unreadable []checkpoint.Unreadable) (checkpoint.Unreadable, bool) {
+	for _, u := range unreadable {
+		if u.ContainerID == f.Attachment.ContainerID && (u.IfName == f.Attachment.IfName || u.IfName == "") {
+			return u, true
+		}
+	}
+	return checkpoint.Unreadable{}, false
+}
+
+// decideNew has nothing to lose: what is there is remembered as it is, and it is
+// said if that does not look well. But a link that is down can be one that a plugin
+// is just building, under a name that it will not keep.
+func decideNew(a Action, f Found) Action {
+	if !f.Live.Link.Up {
+		a.Do, a.Reason = Refuse, "it has no checkpoint, and is down: set it up first, if no plugin is at work on it"
+		return a
+	}
+	reasons := []string{"it has no checkpoint"}
+	if f.Note != "" {
+		reasons = append(reasons, f.Note)
+	}
+	if why := broken(f); why != "" {
+		reasons = append(reasons, why)
+	}
+	a.Do, a.Reason = Capture, strings.Join(reasons, "; ")
+	return a
+}
+
+// decideKnown keeps the name and the pod of the record, which a DEL goes by, and
+// what the runtime gave and got.
+func decideKnown(a Action, f Found, r checkpoint.Record, refresh bool) Action {
+	a.Attachment, a.cni = r.Attachment, r.CNI
+	if r.Pod.Name != "" {
+		a.Pod = r.Pod
+	}
+	if !refresh {
+		a.Do, a.Reason = Keep, "it has a checkpoint"
+		return a
+	}
+	if len(a.Interface.Settings) == 0 {
+		a.Interface.Settings = r.Interface.Settings
+	}
+	diffs := netstate.Diff(r.Interface, f.Live)
+	if why := worse(f, diffs); why != "" {
+		a.Do, a.Reason = Refuse, why+": relink restore repairs it"
+		return a
+	}
+	a.Do, a.Reason = Refresh, "as it was recorded"
+	if len(diffs) > 0 {
+		a.Reason = list(diffs)
+	}
+	return a
+}
+
+// broken says what keeps an interface from working, empty if nothing is seen.
+func broken(f Found) string {
+	switch {
+	case !f.Live.Link.Up:
+		return f.Live.Link.Name + " is down"
+	case f.ParentDown != "":
+		return "its parent " + f.ParentDown + " is down"
+	}
+	return ""
+}
+
+// worse says why the state is no better one to remember: a link that went down has
+// lost its routes, and one whose parent went away is another one by now. Diffs are
+// those from the record. An address or a route that was taken away on purpose can't
+// be told from one that was lost.
+func worse(f Found, diffs []netstate.Difference) string {
+	if why := broken(f); why != "" {
+		return why
+	}
+	var lost []netstate.Difference
+	for _, d := range diffs {
+		if d.Have == "" || d.Field == netstate.FieldKind || d.Field == netstate.FieldParent {
+			lost = append(lost, d)
+		}
+	}
+	return list(lost)
+}
+
+func list(diffs []netstate.Difference) string {
+	var all []string
+	for _, d := range diffs {
+		all = append(all, d.String())
+	}
+	return strings.Join(all, "; ")
+}

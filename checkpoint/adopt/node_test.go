@@ -1,0 +1,310 @@
+package adopt_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/test/binaries"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// bin is where the programs are: they are run as an operator runs them.
+var bin string
+
+func TestMain(m *testing.M) {
+	dir, err := filepath.Abs("../../bin/test")
+	if err == nil && os.Getenv("RELINK_FRESH") == "" {
+		err = binaries.Build(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	bin = dir
+	fresh.Main(m)
+}
+
+// node is a host with a parent, lan0, and with stores and caches of its own.
+type node struct {
+	cache string
+	store *checkpoint.Store
+	conf  string
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	fresh.IP(t, "", "link add lan0 type veth peer name lan1")
+	t.Cleanup(func() { fresh.IP(t, "", "link del lan0") })
+	fresh.IP(t, "", "link set lan0 up")
+	fresh.IP(t, "", "link set lan1 up")
+	dir := t.TempDir()
+	n := &node{cache: filepath.Join(dir, "cache"), store: checkpoint.OpenStore(filepath.Join(dir, "checkpoints")), conf: filepath.Join(dir, "net.d")}
+	for _, d := range []string{n.cache, n.store.Dir(), n.conf} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// cnitool's cache is where libcni has it.
+	if err := os.MkdirAll("/var/lib/cni", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	fresh.Run(t, "", "mount --bind "+n.cache+" /var/lib/cni")
+	t.Cleanup(func() { fresh.Run(t, "", "umount /var/lib/cni") })
+	const conf = `{"cniVersion": "1.1.0", "name": %[1]q, "plugins": [{"type": "macvlan", "master": "lan0", "ipam":
+		{"type": "host-local", "subnet": "10.9.0.0/16", "dataDir": %[2]q, "routes": [{"dst": "0.0.0.0/0"}]}}%[3]s]}`
+	for name, more := range map[string]string{"stock": "", "chained": fmt.Sprintf(`, {"type": "relink-checkpoint", "checkpointDir": %q}`, n.store.Dir())} {
+		if err := os.WriteFile(filepath.Join(n.conf, name+".conflist"), fmt.Appendf(nil, conf, name, filepath.Join(dir, "ipam"), more), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n
+}
+
+// cnitool attaches or detaches the pod of that name.
+func (n *node) cnitool(t *testing.T, verb, network, pod, netns string) {
+	t.Helper()
+	if out, err := n.tryCnitool(verb, network, pod, netns); err != nil {
+		t.Fatalf("cnitool %s: %v\n%s", verb, err, out)
+	}
+}
+
+func (n *node) tryCnitool(verb, network, pod, netns string) (string, error) {
+	cmd := exec.Command(filepath.Join(bin, "cnitool"), verb, network, netns)
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + bin, "NETCONFPATH=" + n.conf, "CNI_IFNAME=eth0",
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + pod,
+	}
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// relink runs relink and returns what it says.
+func (n *node) relink(args ...string) (string, error) {
+	out, err := exec.Command(filepath.Join(bin, "relink"), append([]string{"--checkpoint-dir", n.store.Dir()}, args...)...).CombinedOutput()
+	return string(out), err
+}
+
+// says runs relink and expects its exit status, and each of the parts in what it
+// says.
+func (n *node) says(t *testing.T, status int, args string, parts ...string) string {
+	t.Helper()
+	out, err := n.relink(strings.Fields(args)...)
+	got := 0
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if got != status {
+		t.Errorf("relink %s: status %d, wanted %d\n%s", args, got, status, out)
+	}
+	for _, part := range parts {
+		if !strings.Contains(out, part) {
+			t.Errorf("relink %s does not say %q:\n%s", args, part, out)
+		}
+	}
+	return out
+}
+
+func (n *node) loseParent(t *testing.T) {
+	t.Helper()
+	fresh.IP(t, "", "link del lan0")
+	fresh.IP(t, "", "link add lan0 type veth peer name lan1")
+	fresh.IP(t, "", "link set lan1 up")
+}
+
+func (n *node) records(t *testing.T) []checkpoint.Record {
+	t.Helper()
+	records, unreadable, err := n.store.List()
+	if err != nil || len(unreadable) > 0 {
+		t.Fatal(unreadable, err)
+	}
+	return records
+}
+
+func state(t *testing.T, netns string) string {
+	t.Helper()
+	return fresh.Run(t, netns, "ip -o link show eth0 | sed 's/@if[0-9]*//; s/ link-netnsid .*//'; ip -o addr show eth0 scope global; ip route")
+}
+
+func TestCaptureOfStockPodsIsRestored(t *testing.T) {
+	n, web, db := newNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
+	n.cnitool(t, "add", "stock", "web", web)
+	n.cnitool(t, "add", "stock", "db", db)
+	n.says(t, 1, "check", "default/web "+web+" eth0: it has no checkpoint", "default/db "+db+" eth0", "\n0 attachments as recorded, 0 not\n")
+	n.says(t, 0, "capture --dry-run", "default/web", "to capture", "2 to capture\n")
+	if left := n.records(t); len(left) > 0 {
+		t.Errorf("a dry run wrote %v", left)
+	}
+	n.says(t, 0, "capture --sandbox default/web", "stock", "lan0", "10.9.0.2/16", "1 captured\n")
+	n.says(t, 0, "capture", "1 captured, 1 kept\n")
+	for _, r := range n.records(t) {
+		if !strings.HasPrefix(r.Attachment.ContainerID, "cnitool-") || r.Attachment.Network != "stock" || r.Writer != "relink capture" || len(r.CNI.Result) == 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	n.says(t, 0, "check", "2 attachments as recorded, 0 not\n")
+	before := state(t, web)
+	n.loseParent(t)
+	n.says(t, 1, "capture --refresh", "eth0 is gone from the sandbox: relink restore brings it back", "2 refused\n")
+	n.says(t, 0, "restore", "2 restored")
+	if after := state(t, web); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+	n.says(t, 0, "capture --refresh", "as it was recorded", "2 refreshed\n")
+
+	// A stock DEL forgets nothing: once the sandbox is gone, capture does.
+	n.cnitool(t, "del", "stock", "web", web)
+	fresh.Remove(t, web)
+	n.says(t, 0, "capture --dry-run", "1 to forget, 1 kept\n")
+	n.says(t, 0, "capture", "1 forgotten, 1 kept\n")
+	n.says(t, 0, "check", "1 attachments as recorded, 0 not\n")
+}
+
+func TestRefreshRefusesWhatIsWorse(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	n.cnitool(t, "add", "chained", "web", netns)
+	good := n.records(t)[0].Interface
+	for change, back := range map[string]string{
+		"ip link set eth0 down": "ip link set eth0 up; ip route add default via 10.9.0.1",
+		"ip route del default":  "ip route add default via 10.9.0.1",
+	} {
+		fresh.Run(t, netns, change)
+		n.says(t, 1, "capture --refresh", "relink restore repairs it", "1 refused\n")
+		fresh.Run(t, netns, back)
+	}
+	fresh.IP(t, "", "link set lan0 down")
+	n.says(t, 1, "capture --refresh", "its parent lan0 is down", "1 refused\n")
+	fresh.IP(t, "", "link set lan0 up")
+	if now := n.records(t)[0]; now.Writer != "relink-checkpoint" || len(now.Interface.Routes) != len(good.Routes) {
+		t.Errorf("the good record is lost: %+v", now)
+	}
+	fresh.IP(t, netns, "link set eth0 mtu 1400")
+	n.says(t, 0, "capture --refresh", "MTU is 1400, not 1500", "1 refreshed\n")
+	if now := n.records(t)[0]; now.Interface.Link.MTU != 1400 || now.Pod.Name != "web" {
+		t.Errorf("%+v", now)
+	}
+	n.cnitool(t, "del", "chained", "web", netns)
+	if left := n.records(t); len(left) > 0 {
+		t.Errorf("left: %+v", left)
+	}
+}
+
+// Without a cache, an interface on the host's device is remembered under a name made
+// from its namespace; what a process has made for itself in there is not.
+func TestCaptureWithoutNames(t *testing.T) {
+	n, netns, nested := newNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
+	fresh.IP(t, "", "link add link lan0 name tmp0 netns "+netns+" type macvlan mode bridge")
+	fresh.Run(t, netns, "ip link set tmp0 name eth0; ip link set eth0 up; ip addr add 10.9.0.7/16 dev eth0")
+	fresh.Run(t, netns, "ip link add own0 type veth peer name own1; ip link add link own0 name own0.3 type vlan id 3 || true")
+	fresh.Run(t, nested, "ip link add own0 type veth peer name own1; ip link add link own0 name eth0 type macvlan")
+	// A stranger to this host: its parent is in a namespace of another.
+	deeper := fresh.Sandbox(t)
+	fresh.Run(t, nested, "ip link add link own1 name tmp1 netns "+deeper+" type macvlan")
+	n.says(t, 1, "check", "- "+netns+" eth0: it has no checkpoint", "0 attachments as recorded, 0 not\n")
+	n.says(t, 0, "capture", netns, "unknown", "no CNI cache knows the sandbox", "1 captured\n")
+	r := n.records(t)[0]
+	if r.Attachment.ContainerID != checkpoint.UnnamedID(r.Namespace) || r.Attachment.Network != "unknown" || r.Pod.Name != "" || r.Namespace.Path != netns {
+		t.Errorf("%+v", r)
+	}
+	n.says(t, 0, "check", "1 attachments as recorded, 0 not\n")
+	before := state(t, netns)
+	n.loseParent(t)
+	n.says(t, 0, "restore", "1 restored")
+	if after := state(t, netns); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+	n.says(t, 0, "capture --refresh --sandbox "+r.Attachment.ContainerID, "1 refreshed\n")
+}
+
+func TestCaptureUsage(t *testing.T) {
+	n := newNode(t)
+	n.says(t, 2, "capture --sandbox nobody", "nobody")
+	n.says(t, 2, "capture --cni-cache /missing", "invalid --cni-cache")
+	n.says(t, 2, "capture --checkpoint-dir /missing", "checkpoint directory")
+	n.says(t, 0, "capture", "no interfaces to remember\n")
+	if out := n.says(t, 0, "capture -o json"); !strings.Contains(out, `"interfaces": []`) {
+		t.Error(out)
+	}
+	if err := os.Mkdir(filepath.Join(n.cache, "results"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(n.cache, "results/torn"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.says(t, 0, "capture", "results/torn", "no interfaces to remember\n")
+}
+
+// While captures run one after the other, pods come and go by a list with
+// relink-checkpoint and by relink-macvlan without any cache: no checkpoint outlives
+// its DEL, and none is brought back.
+func TestCaptureBesideAddAndDel(t *testing.T) {
+	n := newNode(t)
+	stop := make(chan struct{})
+	var captures sync.WaitGroup
+	for _, args := range []string{"capture", "capture --refresh", "restore --wait 0s"} {
+		captures.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_, _ = n.relink(strings.Fields(args)...)
+				}
+			}
+		})
+	}
+	const rounds = 8
+	var pods sync.WaitGroup
+	for i := range 2 {
+		netns := fresh.Sandbox(t)
+		pods.Go(func() {
+			for range rounds {
+				for _, verb := range []string{"add", "del"} {
+					if out, err := n.tryCnitool(verb, "chained", fmt.Sprintf("chained%d", i), netns); err != nil {
+						t.Errorf("%s: %v\n%s", verb, err, out)
+					}
+				}
+			}
+		})
+	}
+	for i := range 2 {
+		netns := fresh.Sandbox(t)
+		pods.Go(func() {
+			for range rounds {
+				for _, command := range []string{"ADD", "DEL"} {
+					if out, err := n.byHand(command, fmt.Sprintf("hand%d", i), netns); err != nil {
+						t.Errorf("%s: %v\n%s", command, err, out)
+					}
+				}
+				if out := fresh.IP(t, netns, "-o link"); strings.Contains(out, "eth0") {
+					t.Errorf("brought back: %s", out)
+				}
+			}
+		})
+	}
+	pods.Wait()
+	close(stop)
+	captures.Wait()
+	for _, r := range n.records(t) {
+		t.Errorf("left: %s of %s", r.Attachment, r.Writer)
+	}
+}
+
+// byHand runs relink-macvlan with no runtime.
+func (n *node) byHand(command, id, netns string) (string, error) {
+	cmd := exec.Command(filepath.Join(bin, "relink-macvlan"))
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + id, "CNI_NETNS=" + netns, "CNI_IFNAME=eth0",
+	}
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion": "1.1.0", "name": "own", "type": "relink-macvlan", "master": "lan0", "checkpointDir": %q}`, n.store.Dir()))
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}

@@ -1,0 +1,87 @@
+package adopt
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cnicache"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Owner is whose an interface is, as far as the CNI caches tell.
+type Owner struct {
+	Attachment attachment.Key
+	Pod        attachment.Pod
+	CNI        checkpoint.CNI
+	// Named says that a cache has the very interface.
+	Named bool
+	// Note says where a part of Attachment is made up, and why.
+	Note string
+}
+
+// located is an entry of a cache with the namespace that is at its path now.
+type located struct {
+	cnicache.Entry
+	device, inode uint64
+}
+
+// ownerOf returns whose the link in the namespace is. Of several entries, those
+// whose MAC is the live one go first, then Multus's delegates: Multus is in the
+// runtime's cache with its first delegate's interface. Entries that disagree about
+// the container ID tell nothing: one of them is left over, and nobody knows which.
+func ownerOf(namespace attachment.Namespace, link netstate.Link, cache []located) Owner {
+	ofSandbox := only(cache, func(e located) bool { return e.device == namespace.Device && e.inode == namespace.Inode })
+	exact := only(ofSandbox, func(e located) bool { return e.Attachment.IfName == link.Name })
+	exact = preferred(exact, func(e located) bool { return e.MAC == link.MAC })
+	exact = preferred(exact, func(e located) bool { return e.Delegate })
+	known, note := exact, "no CNI cache knows the sandbox"
+	if len(exact) == 0 && len(ofSandbox) > 0 {
+		known, note = ofSandbox, "no CNI cache knows the interface's network"
+	}
+	unnamed := Owner{Attachment: attachment.Key{
+		Network: checkpoint.NetworkUnknown, ContainerID: checkpoint.UnnamedID(namespace), IfName: link.Name,
+	}}
+	switch ids := containerIDs(known); {
+	case len(ids) > 1:
+		note = fmt.Sprintf("the CNI cache has %d container IDs for it", len(ids))
+	case len(ids) == 1 && len(exact) > 0:
+		e := exact[0]
+		return Owner{Attachment: e.Attachment, Pod: e.Pod, CNI: checkpoint.CNI{Config: e.Config, Result: e.Result}, Named: true}
+	case len(ids) == 1:
+		unnamed.Attachment.ContainerID, unnamed.Pod = ids[0], known[0].Pod
+		unnamed.Note = note + `: it is remembered as "` + checkpoint.NetworkUnknown + `"`
+		return unnamed
+	}
+	unnamed.Note = note + ": its container ID is made from the namespace"
+	return unnamed
+}
+
+func only(entries []located, is func(located) bool) []located {
+	var some []located
+	for _, e := range entries {
+		if is(e) {
+			some = append(some, e)
+		}
+	}
+	return some
+}
+
+// preferred is only, or all of the entries where that leaves none.
+func preferred(entries []located, is func(located) bool) []located {
+	if some := only(entries, is); len(some) > 0 {
+		return some
+	}
+	return entries
+}
+
+func containerIDs(entries []located) []string {
+	var ids []string
+	for _, e := range entries {
+		if !slices.Contains(ids, e.Attachment.ContainerID) {
+			ids = append(ids, e.Attachment.ContainerID)
+		}
+	}
+	return ids
+}

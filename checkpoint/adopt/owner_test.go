@@ -1,0 +1,95 @@
+package adopt
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cnicache"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+func TestOwnerOf(t *testing.T) {
+	web := attachment.Pod{Namespace: "shop", Name: "web"}
+	entry := func(network, id, ifName, mac string, delegate bool, inode uint64) located {
+		return located{Entry: cnicache.Entry{
+			Attachment: attachment.Key{Network: network, ContainerID: id, IfName: ifName}, Pod: web, MAC: mac, Delegate: delegate,
+		}, device: 4, inode: inode}
+	}
+	own := func(network, id string) attachment.Key {
+		return attachment.Key{Network: network, ContainerID: id, IfName: "eth0"}
+	}
+	const mac, otherMAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
+	unnamed := own("unknown", "ns-1-10")
+	for name, test := range map[string]struct {
+		cache []located
+		want  Owner
+	}{
+		"no cache": {
+			nil, Owner{Attachment: unnamed, Note: "no CNI cache knows the sandbox: its container ID is made from the namespace"},
+		},
+		"another sandbox's": {
+			[]located{entry("lan", "c2", "eth0", mac, false, 2)},
+			Owner{Attachment: unnamed, Note: "no CNI cache knows the sandbox: its container ID is made from the namespace"},
+		},
+		"its own": {
+			[]located{entry("lan", "c1", "eth0", mac, false, 1), entry("storage", "c1", "net1", "", false, 1)},
+			Owner{Attachment: own("lan", "c1"), Pod: web, Named: true},
+		},
+		"a MAC that was changed later": {
+			[]located{entry("lan", "c1", "eth0", otherMAC, false, 1)}, Owner{Attachment: own("lan", "c1"), Pod: web, Named: true},
+		},
+		"Multus and its delegate": {
+			[]located{entry("multus", "c1", "eth0", mac, false, 1), entry("lan", "c1", "eth0", mac, true, 1)},
+			Owner{Attachment: own("lan", "c1"), Pod: web, Named: true},
+		},
+		"one left over at a path used again": {
+			[]located{entry("lan", "old", "eth0", otherMAC, false, 1), entry("lan", "c1", "eth0", mac, false, 1)},
+			Owner{Attachment: own("lan", "c1"), Pod: web, Named: true},
+		},
+		"two that nothing tells apart": {
+			[]located{entry("lan", "old", "eth0", "", false, 1), entry("lan", "c1", "eth0", "", false, 1)},
+			Owner{Attachment: unnamed, Note: "the CNI cache has 2 container IDs for it: its container ID is made from the namespace"},
+		},
+		"the sandbox, by another interface": {
+			[]located{entry("lan", "c1", "net1", "", false, 1)},
+			Owner{Attachment: own("unknown", "c1"), Pod: web, Note: `no CNI cache knows the interface's network: it is remembered as "unknown"`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ownerOf(ns(1), netstate.Link{Name: "eth0", MAC: mac}, test.cache)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestIsAttachment(t *testing.T) {
+	onHost, inside, none := found("c", 1, nil), found("c", 1, nil), found("c", 1, nil)
+	inside.Live.ParentsInSandbox = true
+	none.Live.Parents = nil
+	if !isAttachment(onHost) || isAttachment(inside) || isAttachment(none) {
+		t.Error("only what is stacked on the host's is one that nobody names")
+	}
+	inside.Named, none.Named = true, true
+	if !isAttachment(inside) || !isAttachment(none) {
+		t.Error("what a cache names is one")
+	}
+}
+
+func TestIsGone(t *testing.T) {
+	r := checkpoint.Record{Namespace: attachment.Namespace{Path: "/missing", BootID: "b", Device: 4, Inode: 1, Cookie: 10}}
+	if !isGone(r, nil) {
+		t.Error("its path is gone, and it is nowhere else")
+	}
+	if isGone(r, []attachment.Namespace{ns(1)}) {
+		t.Error("it lives under another path")
+	}
+	r.Namespace.Path = "/proc/self/ns/net"
+	if !isGone(r, nil) {
+		t.Error("another one is at its path")
+	}
+}

@@ -1,0 +1,233 @@
+package adopt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/sandbox"
+)
+
+// Options of a run.
+type Options struct {
+	Store *checkpoint.Store
+	// CacheDir is where the CNI caches are (cnicache.DefaultDir).
+	CacheDir string
+	// Sandboxes limits the run to these, by container ID, its prefix or
+	// namespace/pod. Empty for all.
+	Sandboxes []string
+	// Refresh renews the checkpoints that are there.
+	Refresh bool
+	// DryRun decides and writes nothing.
+	DryRun bool
+}
+
+// State is what became of an interface's checkpoint. Of a dry run, those that begin
+// with To stand for the others.
+type State string
+
+// The states.
+const (
+	Captured  State = "captured"
+	Refreshed State = "refreshed"
+	Forgotten State = "forgotten"
+	Kept      State = "kept"
+	Refused   State = "refused"
+	Failed    State = "failed"
+	ToCapture State = "to capture"
+	ToRefresh State = "to refresh"
+	ToForget  State = "to forget"
+)
+
+// Outcome is what is reported of one interface.
+type Outcome struct {
+	Attachment attachment.Key       `json:"attachment"`
+	Pod        attachment.Pod       `json:"pod,omitzero"`
+	Namespace  attachment.Namespace `json:"namespace"`
+	Interface  netstate.Interface   `json:"interface,omitzero"`
+	State      State                `json:"state"`
+	Reason     string               `json:"reason"`
+}
+
+// Report is the whole of what a run found and did.
+type Report struct {
+	DryRun     bool      `json:"dryRun"`
+	Interfaces []Outcome `json:"interfaces"`
+	// Problems are sandboxes and interfaces that could not be looked at.
+	Problems []string `json:"problems,omitempty"`
+	// Notes are what the caches have that can't be read.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Well says that all was done that was asked for.
+func (r Report) Well() bool {
+	for _, o := range r.Interfaces {
+		if o.State == Refused || o.State == Failed {
+			return false
+		}
+	}
+	return len(r.Problems) == 0
+}
+
+// Run captures the interfaces of the running sandboxes. One failure does not stop
+// the others; the report has all of them. The error is that nothing could be looked
+// at.
+func Run(ctx context.Context, opts Options) (Report, error) {
+	r := &run{Options: opts, report: Report{DryRun: opts.DryRun, Interfaces: []Outcome{}}}
+	node, err := r.lookAround()
+	if err != nil {
+		return Report{}, err
+	}
+	defer r.look.close()
+	actions, err := choose(Decide(node, opts.Refresh), opts.Sandboxes)
+	if err != nil {
+		return Report{}, err
+	}
+	r.node = node
+	r.outcomes = make([]Outcome, len(actions))
+	if opts.DryRun {
+		for i, a := range actions {
+			r.outcomes[i] = outcomeOf(a, planned[a.Do])
+		}
+	} else {
+		r.act(ctx, actions)
+	}
+	r.report.Interfaces = append(r.report.Interfaces, r.outcomes...)
+	return r.report, nil
+}
+
+// planned and done are the states by what was decided.
+var (
+	planned = map[Verb]State{Capture: ToCapture, Refresh: ToRefresh, Forget: ToForget, Keep: Kept, Refuse: Refused}
+	done    = map[Verb]State{Capture: Captured, Refresh: Refreshed, Forget: Forgotten, Keep: Kept, Refuse: Refused}
+)
+
+func outcomeOf(a Action, state State) Outcome {
+	return Outcome{
+		Attachment: a.Attachment, Pod: a.Pod, Namespace: a.Namespace, Interface: a.Interface, State: state, Reason: a.Reason,
+	}
+}
+
+// run is one run under way.
+type run struct {
+	Options
+	look     *look
+	report   Report
+	node     Node
+	outcomes []Outcome
+}
+
+// lookAround looks at all that is remembered and all that runs.
+func (r *run) lookAround() (Node, error) {
+	records, unreadable, err := r.Store.List()
+	if err != nil {
+		return Node{}, err
+	}
+	everything := func(attachment.Namespace, string) bool { return true }
+	var torn []error
+	if r.look, torn, err = newLook(r.CacheDir, everything); err != nil {
+		return Node{}, err
+	}
+	node := Node{Records: records, Unreadable: unreadable}
+	var problems []error
+	if node.Found, node.Alive, problems, err = r.look.all(); err != nil {
+		r.look.close()
+		return Node{}, err
+	}
+	r.report.Problems, r.report.Notes = lines(problems), lines(torn)
+	for _, record := range records {
+		if isGone(record, node.Alive) {
+			node.Gone = append(node.Gone, record)
+		}
+	}
+	return node, nil
+}
+
+// isGone says that the record's namespace is neither among those that are alive nor
+// at its path. Where that can't be told, it is not gone.
+func isGone(r checkpoint.Record, alive []attachment.Namespace) bool {
+	was := r.Namespace
+	reused := false
+	for _, n := range alive {
+		if was.Same(n) == nil {
+			return false
+		}
+		reused = reused || n.Device == was.Device && n.Inode == was.Inode
+	}
+	err := kernel.SameNamespace(was)
+	if err == nil || errors.Is(err, kernel.ErrNoNamespace) {
+		return err != nil || reused
+	}
+	device, inode, ok := sandbox.Identify(was.Path)
+	return ok && (device != was.Device || inode != was.Inode)
+}
+
+func lines(errs []error) []string {
+	var all []string
+	for _, err := range errs {
+		all = append(all, oneLine(err))
+	}
+	return all
+}
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// Missing returns the interfaces of running sandboxes that have no checkpoint, all
+// or those of the sandboxes that are named, and what could not be looked at. It
+// changes nothing.
+func Missing(opts Options) ([]Found, []string, error) {
+	records, unreadable, err := opts.Store.List()
+	if err != nil {
+		return nil, nil, err
+	}
+	l, _, err := newLook(opts.CacheDir, withoutRecord(records))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer l.close()
+	found, _, problems, err := l.all()
+	if err != nil {
+		return nil, nil, err
+	}
+	var none []Found
+	for _, f := range found {
+		if _, torn := unreadableOf(f, unreadable); torn {
+			continue // That is said of the checkpoint itself.
+		}
+		if _, err := choose([]Action{{Attachment: f.Attachment, Pod: f.Pod}}, opts.Sandboxes); err == nil {
+			none = append(none, f)
+		}
+	}
+	return none, lines(problems), nil
+}
+
+// errBusy says that nothing could be written between the others' operations.
+var errBusy = errors.New("pods are attached and detached all the time, and it can't be told which of them this is of: try again")
+
+// lockWait bounds the wait for other operations.
+const lockWait = 30 * time.Second
+
+func (o *Outcome) fail(err error) { o.State, o.Reason = Failed, oneLine(err) }
+
+func stamp() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+
+// recordOf returns the record that the action writes.
+func recordOf(a Action) checkpoint.Record {
+	return checkpoint.Record{
+		Attachment: a.Attachment, Pod: a.Pod, Namespace: a.Namespace, Interface: a.Interface, CNI: a.cni,
+		Writer: Writer, CapturedAt: stamp(),
+	}
+}
+
+func wrapBusy(err error) error {
+	if errors.Is(err, checkpoint.ErrBusy) {
+		return fmt.Errorf("%w for more than %s", err, lockWait)
+	}
+	return err
+}

@@ -1,0 +1,318 @@
+package attach
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Chained is the plugin that remembers what those before it in a list have built. It
+// changes nothing in the sandbox.
+type Chained struct {
+	// Name is the plugin's: relink-checkpoint.
+	Name string
+	// Stderr is told what can't be remembered; nil for the process's.
+	Stderr io.Writer
+}
+
+// Versions are those that Chained speaks: what comes before has no prevResult to
+// chain by.
+var Versions = version.PluginSupports("0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
+
+// Funcs returns the plugin's entry points for skel.PluginMainFuncs.
+func (p Chained) Funcs() skel.CNIFuncs {
+	return skel.CNIFuncs{Add: p.Add, Del: p.Del, Check: p.Check, Status: p.Status, GC: p.GC}
+}
+
+// begin reads what the runtime gives. The delegate of the interface plugin, if the
+// configuration names one, is none of this plugin's.
+func (p Chained) begin(args *skel.CmdArgs) (*call, error) {
+	var config cniplugin.Config
+	if err := cniplugin.Decode(args.StdinData, &config); err != nil {
+		return nil, err
+	}
+	env, err := cniplugin.ParseArgs(args.Args)
+	if err != nil {
+		return nil, err
+	}
+	return &call{
+		Request: Request{Config: config}, plugin: Plugin{Name: p.Name}, args: args, env: env,
+		store: checkpoint.OpenStore(config.CheckpointDir),
+	}, nil
+}
+
+// Add remembers the interface as it is now and prints prevResult. One that can't be
+// remembered keeps no pod from starting: it is said on stderr, and nothing is
+// written.
+func (p Chained) Add(args *skel.CmdArgs) (err error) {
+	c, err := p.begin(args)
+	if err != nil {
+		return err
+	}
+	if c.RawPrevResult == nil {
+		return cniplugin.ConfigError("prevResult", "missing", p.Name+" must come after an interface plugin in a list")
+	}
+	if err := version.ParsePrevResult(&c.NetConf); err != nil {
+		return cniplugin.ConfigError("prevResult", err, "must be the result of the plugin before")
+	}
+	if err := c.key().Validate(); err != nil {
+		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
+	}
+	unlock, err := c.lock(context.Background())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	var undo cniplugin.Undo
+	defer func() {
+		if err != nil {
+			err = cniplugin.Join(err, undo.Run())
+		}
+	}()
+	if err := p.remember(c, &undo); err != nil {
+		return err
+	}
+	return c.passOn(os.Stdout)
+}
+
+// passOn prints prevResult as it came, with whatever relink knows nothing of, or, if
+// it is of another version than the configuration, as that version has it.
+func (c *call) passOn(w io.Writer) error {
+	raw, err := c.rawResult()
+	if err != nil {
+		return err
+	}
+	var came struct {
+		CNIVersion string `json:"cniVersion"`
+	}
+	if err := json.Unmarshal(raw, &came); err != nil {
+		return fmt.Errorf("prevResult: %w", err)
+	}
+	if came.CNIVersion == c.CNIVersion {
+		_, err := fmt.Fprintf(w, "%s\n", raw)
+		return err
+	}
+	result, err := c.PrevResult.GetAsVersion(c.CNIVersion)
+	if err != nil {
+		return err
+	}
+	return result.PrintTo(w)
+}
+
+func (c *call) rawResult() (json.RawMessage, error) {
+	var config struct {
+		PrevResult json.RawMessage `json:"prevResult"`
+	}
+	if err := json.Unmarshal(c.args.StdinData, &config); err != nil {
+		return nil, fmt.Errorf("prevResult: %w", err)
+	}
+	return config.PrevResult, nil
+}
+
+// remember saves the checkpoint, or says why there can be none.
+func (p Chained) remember(c *call, undo *cniplugin.Undo) error {
+	sandbox, err := c.openSandbox()
+	if err != nil {
+		return err
+	}
+	defer sandbox.Close()
+	// Held until the checkpoint that names the parents is saved.
+	shared, err := c.store.ShareParents()
+	if err != nil {
+		return cniplugin.Error(types.ErrIOFailure, "%v", err)
+	}
+	defer shared.Release()
+	live, err := capture(sandbox, c.args.IfName)
+	if err == nil {
+		err = describable(live)
+	}
+	if errors.Is(err, kernel.ErrUnsupported) || errors.Is(err, kernel.ErrNoDevice) {
+		p.say("%s of %s can't be remembered, and will not be restored: %v", c.args.IfName, c.args.ContainerID, err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("capture: %w", err)
+	}
+	record, err := c.chainedRecord(sandbox, live)
+	if err != nil {
+		return err
+	}
+	undo.Push("checkpoint", func() error { return c.store.Forget(c.args.ContainerID, c.args.IfName) })
+	if err := c.store.Save(record); err != nil {
+		return cniplugin.Error(types.ErrIOFailure, "%v", err)
+	}
+	c.store.EndDetach(sandbox.Identity(), c.args.IfName)
+	return c.forgetUnnamed(sandbox)
+}
+
+// describable makes an interface that no checkpoint can hold one that is not
+// supported.
+func describable(live netstate.Interface) error {
+	if err := live.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", kernel.ErrUnsupported, err)
+	}
+	return nil
+}
+
+func (c *call) chainedRecord(sandbox *kernel.Namespace, live netstate.Interface) (checkpoint.Record, error) {
+	result, err := c.rawResult()
+	if err != nil {
+		return checkpoint.Record{}, err
+	}
+	return checkpoint.Record{
+		Attachment: c.key(),
+		Pod:        c.env.Pod,
+		Namespace:  sandbox.Identity(),
+		Interface:  live,
+		CNI:        checkpoint.CNI{Config: c.args.StdinData, Result: result},
+		Writer:     c.plugin.Name,
+		CapturedAt: time.Now().UTC().Truncate(time.Millisecond),
+	}, nil
+}
+
+// forgetUnnamed removes the checkpoint that `relink capture` wrote of the same
+// interface when it did not know whose it is, as it can have done between the
+// interface plugin's ADD and this one.
+func (c *call) forgetUnnamed(sandbox *kernel.Namespace) error {
+	id := checkpoint.UnnamedID(sandbox.Identity())
+	if _, err := c.store.Load(id, c.args.IfName); errors.Is(err, checkpoint.ErrNone) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
+	defer cancel()
+	unlock, err := c.store.Lock(ctx, id)
+	if err == nil {
+		defer unlock()
+		err = c.store.Forget(id, c.args.IfName)
+	}
+	if err != nil {
+		return cniplugin.Error(types.ErrIOFailure, "%v", err)
+	}
+	return nil
+}
+
+// Del forgets the checkpoint. It comes before the interface plugin's DEL, so that no
+// restore brings the interface back. What is gone already is no error.
+func (p Chained) Del(args *skel.CmdArgs) error {
+	var config cniplugin.Config
+	if err := cniplugin.Decode(args.StdinData, &config); err != nil {
+		return err
+	}
+	c := &call{Request: Request{Config: config}, args: args, store: checkpoint.OpenStore(config.CheckpointDir)}
+	if err := c.key().Validate(); err != nil {
+		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
+	}
+	unlock, err := c.lock(context.Background())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := c.beginDetach(); err != nil {
+		return err
+	}
+	if err := c.store.Forget(args.ContainerID, args.IfName); err != nil {
+		return cniplugin.Error(types.ErrIOFailure, "%v", err)
+	}
+	return nil
+}
+
+// beginDetach sees to it that no `relink capture` remembers the interface anew until
+// the interface plugin has deleted it.
+func (c *call) beginDetach() error {
+	if c.args.Netns == "" {
+		return nil
+	}
+	sandbox, err := kernel.Open(c.args.Netns)
+	if err != nil {
+		return nil //nolint:nilerr // It is gone, and the interface with it.
+	}
+	defer sandbox.Close()
+	// Where nothing can be written, nobody can write a checkpoint either.
+	_ = c.store.BeginDetach(sandbox.Identity(), c.args.IfName)
+	return c.forgetUnnamed(sandbox)
+}
+
+// Check compares the interface with its checkpoint. prevResult is the interface
+// plugin's to compare: what plugins in between have changed since, such as routes
+// that went to another table, is in the checkpoint and not in there.
+func (p Chained) Check(args *skel.CmdArgs) error {
+	c, err := p.begin(args)
+	if err != nil {
+		return err
+	}
+	sandbox, err := c.openSandbox()
+	if err != nil {
+		return err
+	}
+	defer sandbox.Close()
+	recorded, err := c.recorded()
+	if coded := new(types.Error); errors.As(err, &coded) && coded.Code == types.ErrUnknownContainer {
+		// None, as it should be, of what can't be remembered.
+		if _, why := capture(sandbox, args.IfName); errors.Is(why, kernel.ErrUnsupported) || errors.Is(why, kernel.ErrNoDevice) {
+			return nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	live, err := c.captureRecorded(sandbox, recorded)
+	if err != nil {
+		return err
+	}
+	var found []string
+	for _, d := range netstate.Diff(recorded.Interface, live) {
+		found = append(found, d.String())
+	}
+	if len(found) > 0 {
+		return cniplugin.Error(cniplugin.CodeDiffers, "%s: %s", args.IfName, strings.Join(found, "; "))
+	}
+	return nil
+}
+
+// Status reports whether an ADD could save a checkpoint now.
+func (p Chained) Status(args *skel.CmdArgs) error {
+	c, err := p.begin(args)
+	if err != nil {
+		return err
+	}
+	if err := c.store.Usable(); err != nil {
+		return cniplugin.Error(types.ErrPluginNotAvailable, "%v", err)
+	}
+	return nil
+}
+
+// GC forgets the checkpoints of this network's attachments that the runtime does not
+// call valid any more, as Plugin.GC does.
+func (p Chained) GC(args *skel.CmdArgs) error {
+	var config cniplugin.Config
+	if err := cniplugin.Decode(args.StdinData, &config); err != nil {
+		return err
+	}
+	if !cniplugin.HasAttachmentList(args.StdinData) {
+		p.say("GC without cni.dev/valid-attachments: every checkpoint is kept")
+		return nil
+	}
+	return forgetInvalid(context.Background(), checkpoint.OpenStore(config.CheckpointDir), config)
+}
+
+func (p Chained) say(format string, args ...any) {
+	w := p.Stderr
+	if w == nil {
+		w = os.Stderr
+	}
+	fmt.Fprintf(w, p.Name+": "+format+"\n", args...)
+}

@@ -1,0 +1,55 @@
+package checkpoint
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// detachLimit is how long the plugins of a list are given for a DEL, which a
+// runtime ends after minutes at most.
+const detachLimit = 2 * time.Minute
+
+// BeginDetach notes that the interface is about to be deleted by another program
+// than the one that forgets its checkpoint, so that nobody takes it for one that
+// was never remembered. The caller holds the sandbox's lock. Notes that are out of
+// date go.
+func (s *Store) BeginDetach(n attachment.Namespace, ifName string) error {
+	if err := os.MkdirAll(s.detaching(), 0o700); err != nil {
+		return fmt.Errorf("note detaching: %w", err)
+	}
+	notes, err := os.ReadDir(s.detaching())
+	if err != nil {
+		return fmt.Errorf("note detaching: %w", err)
+	}
+	for _, note := range notes {
+		if info, err := note.Info(); err == nil && time.Since(info.ModTime()) > detachLimit {
+			_ = os.Remove(filepath.Join(s.detaching(), note.Name()))
+		}
+	}
+	if err := os.WriteFile(s.detachNote(n, ifName), nil, 0o600); err != nil {
+		return fmt.Errorf("note detaching: %w", err)
+	}
+	return nil
+}
+
+// EndDetach takes the note back: the interface was attached again.
+func (s *Store) EndDetach(n attachment.Namespace, ifName string) {
+	_ = os.Remove(s.detachNote(n, ifName))
+}
+
+// Detaching says whether the interface is noted as about to be deleted.
+func (s *Store) Detaching(n attachment.Namespace, ifName string) bool {
+	info, err := os.Stat(s.detachNote(n, ifName))
+	return err == nil && time.Since(info.ModTime()) <= detachLimit
+}
+
+// The dot keeps it from being a sandbox's directory.
+func (s *Store) detaching() string { return filepath.Join(s.dir, ".detaching") }
+
+func (s *Store) detachNote(n attachment.Namespace, ifName string) string {
+	return filepath.Join(s.detaching(), UnnamedID(n)+"."+ifName)
+}

@@ -1,0 +1,60 @@
+package checkpoint
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+func TestQuietUnlessALockIsHeld(t *testing.T) {
+	s := OpenStore(filepath.Join(t.TempDir(), "missing"))
+	expect := func(when string, want bool) {
+		t.Helper()
+		if quiet, err := s.Quiet(); err != nil || quiet != want {
+			t.Errorf("%s: %v %v", when, quiet, err)
+		}
+	}
+	expect("without a directory", true)
+	save(t, s, record("c1", "eth0"))
+	unlock, err := s.Lock(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect("while the sandbox is locked", false)
+	unlock()
+	expect("after that", true)
+	if _, err := os.Stat(filepath.Join(s.Dir(), "c1", lockName)); err != nil {
+		t.Errorf("the lock itself is not looked at: %v", err)
+	}
+}
+
+func TestUsable(t *testing.T) {
+	dir := t.TempDir()
+	s := OpenStore(filepath.Join(dir, "new"))
+	if err := s.Usable(); err != nil {
+		t.Error(err)
+	}
+	if files, err := os.ReadDir(s.Dir()); err != nil || len(files) > 0 {
+		t.Errorf("left: %v %v", files, err)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := OpenStore(file).Usable(); err == nil || !strings.Contains(err.Error(), "not a directory") {
+		t.Errorf("a file: %v", err)
+	}
+	if err := OpenStore("/proc/relink").Usable(); err == nil {
+		t.Error("a place where nothing can be made is usable")
+	}
+}
+
+func TestUnnamedIDIsAContainerID(t *testing.T) {
+	id := UnnamedID(attachment.Namespace{Inode: 4026532287, Cookie: 71})
+	if id != "ns-4026532287-71" || attachment.ValidateName(id) != nil {
+		t.Error(id)
+	}
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relink-cni/relink/checkpoint/adopt"
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+func newCapture(open storeOpener) *cobra.Command {
+	var output format
+	var opts adopt.Options
+	cmd := &cobra.Command{
+		Use:   "capture",
+		Short: "Write checkpoints of running sandboxes that have none",
+		Long: `Write checkpoints of the interfaces of running sandboxes that have none, as they
+are now, whoever attached them: every interface that is stacked on a device of the
+host, in every network namespace that is mounted or that a process is in. Networks,
+container IDs and pods are named by the caches of libcni and Multus.
+
+A checkpoint that is there is left alone. --refresh renews it, unless what is there
+now is worse: gone, down, on another parent, or without a recorded address or route.
+Exit status 0: all is remembered; 1: something is not, each said; 2: usage or
+environment.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := cacheIsThere(cmd, opts.CacheDir); err != nil {
+				return err
+			}
+			if opts.Store, err = open(); err != nil {
+				return err
+			}
+			return capture(cmd.Context(), opts, output, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&opts.Refresh, "refresh", false, "renew the checkpoints that are there, too")
+	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be written and why, and write nothing")
+	flags.StringArrayVar(&opts.Sandboxes, "sandbox", nil, "only this `sandbox`: container ID, prefix of it, or namespace/pod (repeatable)")
+	addCacheDir(cmd, &opts.CacheDir)
+	addOutput(cmd, &output)
+	return cmd
+}
+
+// cacheIsThere reports a directory that somebody named and that is missing: every
+// sandbox would go without its name. The default one is made by the first ADD.
+func cacheIsThere(cmd *cobra.Command, dir string) error {
+	if !cmd.Flags().Changed("cni-cache") {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = &fs.PathError{Op: "open", Path: dir, Err: errors.New("not a directory")}
+	}
+	if err != nil {
+		return fmt.Errorf("invalid --cni-cache: %w", err)
+	}
+	return nil
+}
+
+func capture(ctx context.Context, opts adopt.Options, output format, stdout, stderr io.Writer) error {
+	report, err := adopt.Run(ctx, opts)
+	if err != nil {
+		return err
+	}
+	for _, note := range report.Notes {
+		fmt.Fprintf(stderr, "relink: %s\n", note)
+	}
+	if output == formatJSON {
+		err = writeJSON(stdout, report)
+	} else {
+		err = writeCaptured(report, stdout)
+	}
+	if err != nil {
+		return err
+	}
+	if !report.Well() {
+		return errDiffers
+	}
+	return nil
+}
+
+func writeCaptured(report adopt.Report, w io.Writer) error {
+	if len(report.Interfaces) > 0 {
+		t := newTable(w, "POD", "SANDBOX", "INTERFACE", "NETWORK", "PARENTS", "ADDRESSES", "STATE", "WHY")
+		for _, o := range report.Interfaces {
+			pod := o.Pod.String()
+			if o.Pod == (attachment.Pod{}) {
+				pod = o.Namespace.Path
+			}
+			t.row(pod, shortID(o.Attachment.ContainerID), o.Attachment.IfName, o.Attachment.Network,
+				parentNames(o.Interface.Parents), addressList(o.Interface.Addresses), string(o.State), o.Reason)
+		}
+		if err := t.flush(); err != nil {
+			return err
+		}
+	}
+	for _, p := range report.Problems {
+		fmt.Fprintln(w, p)
+	}
+	fmt.Fprintln(w, capturedSummary(report))
+	return nil
+}
+
+// capturedSummary counts the interfaces by state.
+func capturedSummary(report adopt.Report) string {
+	counts := map[adopt.State]int{}
+	for _, o := range report.Interfaces {
+		counts[o.State]++
+	}
+	var parts []string
+	for _, s := range []adopt.State{
+		adopt.Captured, adopt.Refreshed, adopt.Forgotten, adopt.ToCapture, adopt.ToRefresh, adopt.ToForget,
+		adopt.Kept, adopt.Refused, adopt.Failed,
+	} {
+		if counts[s] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))
+		}
+	}
+	if len(parts) == 0 {
+		return "no interfaces to remember"
+	}
+	return strings.Join(parts, ", ")
+}

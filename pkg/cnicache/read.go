@@ -1,0 +1,174 @@
+package cnicache
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// DefaultDir is libcni's and Multus's.
+const DefaultDir = "/var/lib/cni"
+
+// Entry is an attachment as a cache has it. What a cache says can be out of date:
+// an entry is left where a runtime was killed.
+type Entry struct {
+	Attachment attachment.Key
+	Pod        attachment.Pod
+	// Netns is the path of the sandbox's namespace when it was attached. It can be
+	// a stranger's by now.
+	Netns string
+	// MAC is the interface's at the end of its ADD, empty where that is not said.
+	MAC string
+	// Config and Result are the configuration and what the ADD returned, nil where
+	// that is not kept.
+	Config, Result json.RawMessage
+	// Delegate says that it is of one of Multus's delegates. Multus itself is in
+	// the runtime's cache, under its own network's name, with the interface of its
+	// first delegate.
+	Delegate bool
+}
+
+// Read returns the entries of the caches below dir: results (the runtime's),
+// multus/results and multus/<container ID> (Multus's). Who an entry is of is in its
+// fields; no file's name is taken apart. unreadable are the files that are no
+// cache's, or torn. No cache is no error.
+func Read(dir string) (entries []Entry, unreadable []error, err error) {
+	entries, unreadable, err = readResults(filepath.Join(dir, "results"), false)
+	if err != nil {
+		return nil, nil, err
+	}
+	ofDelegates, torn, err := readResults(filepath.Join(dir, "multus", "results"), true)
+	if err != nil {
+		return nil, nil, err
+	}
+	unreadable = append(unreadable, torn...)
+	delegates, torn, err := readDelegates(filepath.Join(dir, "multus"))
+	if err != nil {
+		return nil, nil, err
+	}
+	unreadable = append(unreadable, torn...)
+	return slices.Concat(ofDelegates, entries, newOf(delegates, entries, ofDelegates)), unreadable, nil
+}
+
+// eachFile calls read with each file in dir. What goes while it is read is left out.
+func eachFile(dir string, read func(name string, b []byte) error) (unreadable []error, err error) {
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read CNI cache: %w", err)
+	}
+	for _, f := range files {
+		if !f.Type().IsRegular() {
+			continue
+		}
+		path := filepath.Join(dir, f.Name())
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = read(f.Name(), b)
+		}
+		if err != nil {
+			unreadable = append(unreadable, fmt.Errorf("CNI cache %s: %w", path, err))
+		}
+	}
+	return unreadable, nil
+}
+
+// cachedResult is cachedInfo of libcni/api.go.
+type cachedResult struct {
+	Kind        string          `json:"kind"`
+	ContainerID string          `json:"containerId"`
+	Config      []byte          `json:"config"`
+	IfName      string          `json:"ifName"`
+	NetworkName string          `json:"networkName"`
+	Netns       string          `json:"netns"`
+	CNIArgs     [][2]string     `json:"cniArgs"`
+	Result      json.RawMessage `json:"result"`
+}
+
+// cacheKind is libcni's CNICacheV1.
+const cacheKind = "cniCacheV1"
+
+func readResults(dir string, delegate bool) ([]Entry, []error, error) {
+	var entries []Entry
+	unreadable, err := eachFile(dir, func(_ string, b []byte) error {
+		e, err := parseResult(b)
+		if err == nil {
+			e.Delegate = delegate
+			entries = append(entries, e)
+		}
+		return err
+	})
+	return entries, unreadable, err
+}
+
+func parseResult(b []byte) (Entry, error) {
+	var cached cachedResult
+	if err := json.Unmarshal(b, &cached); err != nil {
+		return Entry{}, err
+	}
+	if cached.Kind != cacheKind {
+		return Entry{}, fmt.Errorf("its kind is %q, not %s", cached.Kind, cacheKind)
+	}
+	e := Entry{
+		Attachment: attachment.Key{Network: cached.NetworkName, ContainerID: cached.ContainerID, IfName: cached.IfName},
+		Pod:        podOf(cached.CNIArgs),
+		Netns:      cached.Netns,
+		Result:     cached.Result,
+	}
+	if json.Valid(cached.Config) {
+		e.Config = cached.Config
+	}
+	if err := e.Attachment.Validate(); err != nil {
+		return Entry{}, err
+	}
+	e.completeFrom(cached.Result)
+	return e, nil
+}
+
+func podOf(args [][2]string) attachment.Pod {
+	var pod attachment.Pod
+	for _, arg := range args {
+		switch arg[0] {
+		case "K8S_POD_NAMESPACE":
+			pod.Namespace = arg[1]
+		case "K8S_POD_NAME":
+			pod.Name = arg[1]
+		case "K8S_POD_UID":
+			pod.UID = arg[1]
+		}
+	}
+	return pod
+}
+
+// completeFrom takes the MAC from the result, and the namespace where libcni, before
+// 1.3, did not keep it itself. A result of before CNI 0.3.0 has neither.
+func (e *Entry) completeFrom(result json.RawMessage) {
+	var r struct {
+		Interfaces []struct{ Name, Mac, Sandbox string }
+	}
+	if json.Unmarshal(result, &r) != nil {
+		return
+	}
+	for _, i := range r.Interfaces {
+		if i.Name != e.Attachment.IfName || i.Sandbox == "" {
+			continue
+		}
+		e.MAC = strings.ToLower(i.Mac)
+		if e.Netns == "" {
+			e.Netns = i.Sandbox
+		}
+		return
+	}
+}

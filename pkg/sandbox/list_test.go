@@ -1,0 +1,166 @@
+package sandbox
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+func TestMain(m *testing.M) { fresh.Main(m) }
+
+func TestParseMounts(t *testing.T) {
+	const mountinfo = `22 1 0:21 / /proc rw,nosuid shared:12 - proc proc rw
+500 30 0:4 net:[4026532287] /run/netns/web rw shared:7 - nsfs nsfs rw
+501 30 0:4 net:[4026532288] /run/netns/with\040space rw shared:7 master:3 - nsfs nsfs rw
+502 30 0:4 net:[4026532289] /run/netns/plain rw - nsfs nsfs rw
+503 30 0:4 mnt:[4026532290] /run/snapd/ns/x.mnt rw - nsfs nsfs rw
+504 30 0:4 net:[what] /run/netns/odd rw - nsfs nsfs rw
+505 30 8:1 net:[4026532291] /a/file/of/that/name rw - ext4 /dev/sda1 rw
+506 30 0:4 net:[4026532292] /back\134slash\ rw - nsfs nsfs rw
+short
+`
+	got, err := parseMounts(strings.NewReader(mountinfo))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []mount{
+		{"/run/netns/web", 4026532287}, {"/run/netns/with space", 4026532288}, {"/run/netns/plain", 4026532289},
+		{`/back\slash\`, 4026532292},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(mount{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestMerge(t *testing.T) {
+	host, a, b, c := identity{4, 1}, identity{4, 2}, identity{4, 3}, identity{5, 2}
+	for name, test := range map[string]struct {
+		seen []seen
+		want []Sandbox
+	}{
+		"nothing": {nil, nil},
+		"the host is none": {
+			[]seen{{host, "/proc/1/ns/net", 1}, {host, "/run/netns/host", 0}}, nil,
+		},
+		"a mount before a process, the oldest process first": {
+			[]seen{{a, "/proc/900/ns/net", 900}, {a, "/proc/31/ns/net", 31}, {a, "/run/netns/a", 0}},
+			[]Sandbox{{4, 2, []string{"/run/netns/a", "/proc/31/ns/net", "/proc/900/ns/net"}}},
+		},
+		"/run/netns before other mounts": {
+			[]seen{{a, "/a", 0}, {a, "/var/run/netns/a", 0}, {a, "/run/netns/z", 0}},
+			[]Sandbox{{4, 2, []string{"/run/netns/z", "/var/run/netns/a", "/a"}}},
+		},
+		"a path that is mounted twice is one": {
+			[]seen{{a, "/run/netns/a", 0}, {a, "/run/netns/a", 0}},
+			[]Sandbox{{4, 2, []string{"/run/netns/a"}}},
+		},
+		"told apart by device and inode, in the order of their paths": {
+			[]seen{{b, "/proc/7/ns/net", 7}, {c, "/run/netns/c", 0}, {a, "/run/netns/a", 0}},
+			[]Sandbox{{4, 2, []string{"/run/netns/a"}}, {5, 2, []string{"/run/netns/c"}}, {4, 3, []string{"/proc/7/ns/net"}}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, merge(test.seen, map[identity]bool{host: true})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func list(t *testing.T) []Sandbox {
+	t.Helper()
+	all, err := List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// at returns the sandbox that has the path, or nil.
+func at(all []Sandbox, path string) *Sandbox {
+	if i := slices.IndexFunc(all, func(s Sandbox) bool { return slices.Contains(s.Paths, path) }); i >= 0 {
+		return &all[i]
+	}
+	return nil
+}
+
+func TestListFindsWhatIsMountedAndWhatAProcessIsIn(t *testing.T) {
+	mounted := fresh.Sandbox(t)
+	held := exec.Command("nsenter", "--net="+mounted, "sleep", "60")
+	lone := exec.Command("unshare", "--net", "sleep", "60")
+	for _, cmd := range []*exec.Cmd{held, lone} {
+		stdout, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			_ = stdout.Close()
+		})
+	}
+	proc := func(cmd *exec.Cmd) string { return filepath.Join("/proc", fmtPID(cmd), "ns/net") }
+	waitFor(t, func() bool {
+		all := list(t)
+		return at(all, proc(held)) != nil && at(all, proc(lone)) != nil
+	})
+	all := list(t)
+	if s := at(all, mounted); s == nil || s.Paths[0] != mounted || !slices.Contains(s.Paths, proc(held)) {
+		t.Errorf("mounted: %+v", s)
+	}
+	if s := at(all, proc(lone)); s == nil || len(s.Paths) != 1 {
+		t.Errorf("of a process: %+v", s)
+	}
+	for _, host := range []string{"/proc/1/ns/net", "/proc/" + fmtSelf() + "/ns/net"} {
+		if s := at(all, host); s != nil {
+			t.Errorf("the host is a sandbox: %+v", s)
+		}
+	}
+}
+
+func TestListWithoutWhatIsNoNamespace(t *testing.T) {
+	over := fresh.Sandbox(t)
+	fresh.Run(t, "", "mount -t tmpfs none "+filepath.Dir(over))
+	t.Cleanup(func() { fresh.Run(t, "", "umount "+filepath.Dir(over)) })
+	if err := os.WriteFile(over, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s := at(list(t), over); s != nil {
+		t.Errorf("a plain file over it: %+v", s)
+	}
+}
+
+// Processes come and go while /proc is read.
+func TestListWhileProcessesComeAndGo(t *testing.T) {
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = exec.Command("unshare", "--net", "true").Run()
+			}
+		}
+	}()
+	for range 50 {
+		for _, s := range list(t) {
+			if len(s.Paths) == 0 || s.Inode == 0 {
+				t.Errorf("%+v", s)
+			}
+		}
+	}
+	close(stop)
+	<-stopped
+}

@@ -1,0 +1,23 @@
+package sandbox
+
+import (
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+)
+
+func fmtPID(cmd *exec.Cmd) string { return strconv.Itoa(cmd.Process.Pid) }
+func fmtSelf() string             { return strconv.Itoa(os.Getpid()) }
+
+// waitFor waits until what a started program does has come to be.
+func waitFor(t *testing.T, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if done() {
+			return
+		}
+	}
+	t.Fatal("waited 10 s in vain")
+}

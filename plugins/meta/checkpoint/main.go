@@ -1,0 +1,13 @@
+// Command relink-checkpoint is a CNI plugin that comes last in a list and remembers what the plugins before it have built.
+package main
+
+import (
+	"github.com/containernetworking/cni/pkg/skel"
+
+	"github.com/relink-cni/relink/checkpoint/attach"
+)
+
+func main() {
+	plugin := attach.Chained{Name: "relink-checkpoint"}
+	skel.PluginMainFuncs(plugin.Funcs(), attach.Versions, attach.About(plugin.Name))
+}
