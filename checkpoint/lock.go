@@ -22,7 +22,7 @@ const lockName = ".lock"
 func (s *Store) Lock(ctx context.Context, containerID string) (unlock func(), err error) {
 	dir := s.sandboxDir(containerID)
 	for {
-		f, err := openLock(dir)
+		f, err := openLock(ctx, dir)
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +71,7 @@ func (p *Parents) Alone() bool {
 // Release ends the hold.
 func (p *Parents) Release() { _ = p.file.Close() }
 
-func openLock(dir string) (*os.File, error) {
+func openLock(ctx context.Context, dir string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return nil, fmt.Errorf("lock sandbox: %w", err)
 	}
@@ -82,7 +82,11 @@ func openLock(dir string) (*os.File, error) {
 		}
 		f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // The directory was removed in between.
+			// The directory was removed in between, or is a link to nowhere.
+			if ctx.Err() != nil {
+				return nil, fmt.Errorf("lock sandbox: %w", err)
+			}
+			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("lock sandbox: %w", err)

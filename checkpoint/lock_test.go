@@ -131,7 +131,7 @@ func TestUnlockKeepsWhatIsThere(t *testing.T) {
 func TestLockWhoseDirectoryWasRemovedIsNotTheLockAnyMore(t *testing.T) {
 	s := newStore(t)
 	unlock := lock(t, s, "c1")
-	waiting, err := openLock(s.sandboxDir("c1"))
+	waiting, err := openLock(t.Context(), s.sandboxDir("c1"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func waitsForLock(t *testing.T) bool {
 // new one.
 func TestLockWaitsForTheLockThatTookTheOldOnesPlace(t *testing.T) {
 	s := newStore(t)
-	first, err := openLock(s.sandboxDir("c1"))
+	first, err := openLock(t.Context(), s.sandboxDir("c1"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -138,7 +138,7 @@ func TestCaptureOfStockPodsIsRestored(t *testing.T) {
 	n, web, db := newNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
 	n.cnitool(t, "add", "stock", "web", web)
 	n.cnitool(t, "add", "stock", "db", db)
-	n.says(t, 1, "check", "default/web "+web+" eth0: it has no checkpoint", "default/db "+db+" eth0", "\n0 attachments as recorded, 0 not\n")
+	n.says(t, 1, "check", "default/web "+web+" eth0: it has no checkpoint", "default/db "+db+" eth0", "\n0 attachments as recorded, 0 not, 2 other problems")
 	n.says(t, 0, "capture --dry-run", "default/web", "to capture", "2 to capture\n")
 	if left := n.records(t); len(left) > 0 {
 		t.Errorf("a dry run wrote %v", left)
@@ -208,7 +208,7 @@ func TestCaptureWithoutNames(t *testing.T) {
 	// A stranger to this host: its parent is in a namespace of another.
 	deeper := fresh.Sandbox(t)
 	fresh.Run(t, nested, "ip link add link own1 name tmp1 netns "+deeper+" type macvlan")
-	n.says(t, 1, "check", "- "+netns+" eth0: it has no checkpoint", "0 attachments as recorded, 0 not\n")
+	n.says(t, 1, "check", "- "+netns+" eth0: it has no checkpoint", "0 attachments as recorded, 0 not, 1 other problems")
 	n.says(t, 0, "capture", netns, "unknown", "no CNI cache knows the sandbox", "1 captured\n")
 	r := n.records(t)[0]
 	if r.Attachment.ContainerID != checkpoint.UnnamedID(r.Namespace) || r.Attachment.Network != "unknown" || r.Pod.Name != "" || r.Namespace.Path != netns {

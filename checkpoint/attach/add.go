@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -57,6 +58,8 @@ type addition struct {
 	host, sandbox *kernel.Namespace
 	shared        *checkpoint.Parents
 	devices       netstate.Devices
+	// earlier is the checkpoint that the attachment had before, nil for none.
+	earlier *checkpoint.Record
 	// index is the interface's.
 	index int
 	undo  cniplugin.Undo
@@ -85,6 +88,9 @@ func (c *call) open() (_ *addition, err error) {
 	}
 	if there {
 		return nil, cniplugin.EnvError("CNI_IFNAME", c.args.IfName, "the sandbox has an interface of that name already")
+	}
+	if earlier, err := c.store.Load(c.args.ContainerID, c.args.IfName); err == nil {
+		add.earlier = &earlier
 	}
 	if add.shared, err = c.store.ShareParents(); err != nil {
 		return nil, cniplugin.Error(types.ErrIOFailure, "%v", err)
@@ -153,12 +159,15 @@ func (a *addition) build() error {
 	if err := checkMTU(a.MTU, plan.below); err != nil {
 		return err
 	}
-	parent, devices, err := plan.ensure(at, devices)
+	parent, devices, made, err := plan.ensure(at, devices)
+	if made {
+		a.undo.Push("VLAN parent "+plan.create.Name, func() error { return a.removeUnused(plan.create.Name) })
+	}
 	if err != nil {
 		return err
 	}
-	if plan.create != nil {
-		a.undo.Push("VLAN parent "+parent.Name, func() error { return a.removeUnused(parent) })
+	if _, err := devices.Chain(parent.Index); err != nil {
+		return cniplugin.ConfigError("master", parent.Name, "can't be remembered: "+err.Error())
 	}
 	a.devices = devices
 	if a.LinkInContainer {
@@ -177,7 +186,7 @@ func (a *addition) build() error {
 
 // removeUnused takes back a VLAN parent that this ADD made, unless somebody else
 // has come to use it.
-func (a *addition) removeUnused(parent netstate.LiveDevice) error {
+func (a *addition) removeUnused(parent string) error {
 	if !a.shared.Alone() {
 		return nil
 	}
@@ -187,24 +196,39 @@ func (a *addition) removeUnused(parent netstate.LiveDevice) error {
 	}
 	for _, r := range records {
 		for _, p := range r.Interface.Parents {
-			if p.Name == parent.Name {
+			if p.Name == parent {
 				return nil
 			}
 		}
 	}
-	if used, err := a.host.HasAddresses(parent.Index); err != nil || used {
+	devices, err := a.host.Devices()
+	if err != nil {
 		return err
 	}
-	return ignoreGone(a.host.Delete(parent.Name))
+	device, ok := devices.ByName(parent)
+	if !ok || device.MasterIndex != 0 || slices.ContainsFunc(devices, func(d netstate.LiveDevice) bool { return d.ParentIndex == device.Index }) {
+		return nil
+	}
+	if used, err := a.host.HasAddresses(device.Index); err != nil || used {
+		return err
+	}
+	return ignoreGone(a.host.Delete(parent))
 }
 
 // address gets the addresses from the IPAM plugin.
 func (a *addition) address(ctx context.Context) (*current.Result, error) {
+	if err := a.ipam.Find(); err != nil {
+		return nil, err
+	}
+	// A delegate that fails may have recorded an address all the same. But an
+	// earlier ADD of this attachment may hold one still, which is its DEL's to free.
+	if a.earlier == nil {
+		a.undo.Push("address", func() error { return a.ipam.Del(ctx) })
+	}
 	result, err := a.ipam.Add(ctx)
 	if err != nil {
 		return nil, err
 	}
-	a.undo.Push("address", func() error { return a.ipam.Del(ctx) })
 	if a.ipam.Type != "" && len(result.IPs) == 0 {
 		return nil, cniplugin.Error(types.ErrInternal, "IPAM plugin %s: its result has no address", a.ipam.Type)
 	}
@@ -289,8 +313,16 @@ func (a *addition) save(result *current.Result, live netstate.Interface) error {
 		Writer:     a.plugin.Name,
 		CapturedAt: time.Now().UTC().Truncate(time.Millisecond),
 	}
-	a.undo.Push("checkpoint", func() error { return a.store.Forget(a.args.ContainerID, a.args.IfName) })
+	a.undo.Push("checkpoint", a.unsave)
 	return a.store.Save(record)
+}
+
+// unsave puts back the checkpoint that was there before.
+func (a *addition) unsave() error {
+	if a.earlier != nil {
+		return a.store.Save(*a.earlier)
+	}
+	return a.store.Forget(a.args.ContainerID, a.args.IfName)
 }
 
 // ignoreGone makes it no error that a device to delete was gone already.

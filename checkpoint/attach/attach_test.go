@@ -218,3 +218,37 @@ func TestRestoreKilledAtAnyMoment(t *testing.T) {
 		}
 	}
 }
+
+// A DEL of what relink does not remember takes away what a killed ADD may have left,
+// and nothing else.
+func TestDelOfWhatIsNotRememberedIsCareful(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+
+	// Another plugin's interface, as after an ADD that failed because of it.
+	fresh.IP(t, netns, "link add eth0 type veth peer name eth1")
+	n.mustCall(t, "DEL", "c1", netns)
+	if out := fresh.IP(t, netns, "-o link"); !strings.Contains(out, "eth0") {
+		t.Errorf("another plugin's interface is gone: %s", out)
+	}
+	fresh.IP(t, netns, "link del eth0")
+
+	// A later sandbox's, whose namespace is at the same path.
+	n.mustCall(t, "ADD", "new", netns)
+	n.mustCall(t, "DEL", "old", netns)
+	if out := fresh.IP(t, netns, "-o link"); !strings.Contains(out, "eth0") {
+		t.Errorf("another sandbox's interface is gone: %s", out)
+	}
+	n.mustCall(t, "DEL", "new", netns)
+
+	// The host's.
+	fresh.IP(t, "", "link add link lan0 name eth0 type macvlan mode bridge")
+	t.Cleanup(func() { fresh.IP(t, "", "link del eth0") })
+	_, _ = n.call("DEL", "c1", "/proc/self/ns/net")
+	fresh.IP(t, "", "link show eth0")
+
+	// What a kill left.
+	fresh.IP(t, "", "link add link lan0 name tmp0 netns "+netns+" type macvlan mode bridge")
+	fresh.IP(t, netns, "link set tmp0 name eth0")
+	n.mustCall(t, "DEL", "c1", netns)
+	n.expectNothing(t, netns)
+}

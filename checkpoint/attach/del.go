@@ -39,19 +39,24 @@ func (p Plugin) Del(args *skel.CmdArgs) error {
 	defer unlock()
 
 	recorded, err := c.store.Load(args.ContainerID, args.IfName)
-	known := err == nil
+	var of *attachment.Namespace
+	if err == nil {
+		of = &recorded.Namespace
+	}
 	if err := c.store.Forget(args.ContainerID, args.IfName); err != nil {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
-	if err := c.deleteInterface(known, recorded.Namespace); err != nil {
+	if err := c.deleteInterface(of); err != nil {
 		return err
 	}
 	return c.ipam.Del(ctx)
 }
 
-// deleteInterface deletes the interface if the namespace is still there, and
-// still the one that was attached.
-func (c *call) deleteInterface(known bool, recorded attachment.Namespace) error {
+// deleteInterface deletes the interface if the namespace is still there, and still
+// the recorded one. Without a record (recorded is nil: a repeated DEL, the runtime's
+// DEL after a failed ADD) it deletes an interface of the plugin's own kind, which is
+// what a killed ADD may have left, if no other attachment has it.
+func (c *call) deleteInterface(recorded *attachment.Namespace) error {
 	if c.args.Netns == "" {
 		return nil
 	}
@@ -63,11 +68,44 @@ func (c *call) deleteInterface(known bool, recorded attachment.Namespace) error 
 		return err
 	}
 	defer sandbox.Close()
-	if known && recorded.Same(sandbox.Identity()) != nil {
-		return nil // A stranger's: what was in the recorded one went with it.
+	own, err := c.ownInterface(sandbox, recorded)
+	if err != nil || !own {
+		return err
 	}
 	if err := ignoreGone(sandbox.Delete(c.args.IfName)); err != nil {
 		return fmt.Errorf("delete interface: %w", err)
 	}
 	return nil
+}
+
+func (c *call) ownInterface(sandbox *kernel.Namespace, recorded *attachment.Namespace) (bool, error) {
+	if recorded != nil {
+		// A stranger's: what was in the recorded one went with it.
+		return recorded.Same(sandbox.Identity()) == nil, nil
+	}
+	host, err := kernel.OpenHost()
+	if err != nil {
+		return false, err
+	}
+	defer host.Close()
+	if host.Identity().Same(sandbox.Identity()) == nil {
+		return false, nil
+	}
+	kind, err := sandbox.Kind(c.args.IfName)
+	if err != nil {
+		return false, ignoreGone(err)
+	}
+	if kind != c.plugin.Kind {
+		return false, nil
+	}
+	records, _, err := c.store.List()
+	if err != nil {
+		return false, cniplugin.Error(types.ErrIOFailure, "%v", err)
+	}
+	for _, r := range records {
+		if r.Attachment.IfName == c.args.IfName && r.Namespace.Same(sandbox.Identity()) == nil {
+			return false, nil
+		}
+	}
+	return true, nil
 }

@@ -64,5 +64,10 @@ func forget(ctx context.Context, store *checkpoint.Store, r checkpoint.Record) e
 		return err
 	}
 	defer unlock()
+	// The attachment may have been made anew since the list was read.
+	now, err := store.Reload(r)
+	if err == nil && now.Namespace != r.Namespace {
+		return nil
+	}
 	return store.Forget(r.Attachment.ContainerID, r.Attachment.IfName)
 }

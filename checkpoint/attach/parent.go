@@ -28,7 +28,7 @@ func findMaster(at *kernel.Namespace, devices netstate.Devices, names cniplugin.
 			`no "master" is configured and there is no default route to take it from: name a device`)
 	}
 	for _, name := range names {
-		if device, ok := devices.ByName(name); ok {
+		if device, ok := devices.ByAnyName(name); ok {
 			return device, nil
 		}
 	}
@@ -93,25 +93,26 @@ func checkMTU(mtu int, parent netstate.LiveDevice) error {
 	return nil
 }
 
-// ensure returns the device to build on, which it creates where the plan says
-// so. Another ADD may do the same at the same time: then its device is verified
-// and used.
-func (p parentPlan) ensure(host *kernel.Namespace, devices netstate.Devices) (netstate.LiveDevice, netstate.Devices, error) {
+// ensure returns the device to build on, which it creates where the plan says so;
+// made says whether it did, also beside an error. Another ADD may do the same at the
+// same time: then its device is verified and used.
+func (p parentPlan) ensure(host *kernel.Namespace, devices netstate.Devices) (parent netstate.LiveDevice, now netstate.Devices, made bool, err error) {
 	if p.create == nil {
-		return p.below, devices, nil
+		return p.below, devices, false, nil
 	}
-	err := host.CreateVLAN(p.below.Index, p.create.Name, p.create.VLAN, 0)
+	err = host.CreateVLAN(p.below.Index, p.create.Name, p.create.VLAN, 0)
 	if err != nil && !errors.Is(err, kernel.ErrExists) {
-		return netstate.LiveDevice{}, nil, fmt.Errorf("VLAN parent: %w%s", err, p.hint())
+		return parent, nil, false, fmt.Errorf("VLAN parent: %w%s", err, p.hint())
 	}
+	made = err == nil
 	if devices, err = host.Devices(); err != nil {
-		return netstate.LiveDevice{}, nil, err
+		return parent, nil, made, err
 	}
 	again, err := planParent(devices, p.below, p.create)
 	if err == nil && again.create != nil {
 		err = fmt.Errorf("VLAN parent %s: it was removed while it was being used", p.create.Name)
 	}
-	return again.below, devices, err
+	return again.below, devices, made, err
 }
 
 // hint says what the kernel does not: a VLAN can't go up on a device that is down.

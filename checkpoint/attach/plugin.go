@@ -20,6 +20,8 @@ import (
 type Plugin struct {
 	// Name is the plugin's, such as relink-macvlan.
 	Name string
+	// Kind is that of the links that it makes (netstate.KindMacvlan, ...).
+	Kind string
 	// Parse reads the plugin's configuration. args are those of CNI_ARGS.
 	Parse func(config []byte, args cniplugin.Args) (Request, error)
 }
@@ -27,7 +29,7 @@ type Plugin struct {
 // Request is what a configuration asks for.
 type Request struct {
 	cniplugin.Config
-	// Link is what to build: kind, and MAC, MTU and index where they are given.
+	// Link is what to build: its kind, and its MAC where one is given.
 	Link netstate.Link
 	// VLAN is the VLAN device to put between the master and the link, nil for
 	// none.

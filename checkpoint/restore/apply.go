@@ -15,12 +15,13 @@ import (
 // attachment restores one attachment and fills in what became of it.
 func (r *run) attachment(record checkpoint.Record, o *Outcome) {
 	sandbox, err := kernel.Open(record.Namespace.Path)
-	if err == nil {
-		defer sandbox.Close()
-		err = record.Namespace.Same(sandbox.Identity())
-	}
 	if err != nil {
-		o.State, o.Reason = Skipped, skipReason(record, err)
+		o.skipOrFail(record, err)
+		return
+	}
+	defer sandbox.Close()
+	if err := record.Namespace.Same(sandbox.Identity()); err != nil {
+		o.skip(record, err)
 		return
 	}
 	w := &work{run: r, record: record, sandbox: sandbox, outcome: o}
@@ -37,6 +38,8 @@ type work struct {
 	outcome *Outcome
 	parent  netstate.LiveDevice
 	parents []netstate.Device
+	// now are the recorded parents as they came back.
+	now []netstate.Device
 	// below are the steps that were needed in the host, inSandbox those that
 	// are needed on parents in the sandbox.
 	below, inSandbox []Step
@@ -52,7 +55,10 @@ func (w *work) do() error {
 	}
 	w.outcome.Steps = slices.Concat(w.inSandbox, steps)
 	if len(w.outcome.Steps) == 0 && len(w.below) == 0 {
-		return nil
+		if w.DryRun {
+			return nil
+		}
+		return w.remember(w.now)
 	}
 	w.outcome.ParentReason, w.outcome.Reason = reasons(w.below), reasons(w.outcome.Steps)
 	if w.DryRun {
@@ -64,7 +70,7 @@ func (w *work) do() error {
 	}
 	w.outcome.State = stateOf(steps, Restored, Repaired)
 	w.announce()
-	return w.remember()
+	return w.remember(w.now)
 }
 
 func stateOf(steps []Step, created, repaired State) State {
@@ -101,7 +107,7 @@ func (w *work) findParent() error {
 	case result.parent.Index < 0 && !w.DryRun:
 		return errors.New(reasons(lacking))
 	}
-	w.parent, w.parents, w.outcome.Parent = result.parent, chain, result.parent.Name
+	w.parent, w.parents, w.now, w.outcome.Parent = result.parent, chain, result.now, result.parent.Name
 	return nil
 }
 
@@ -113,8 +119,12 @@ func (w *work) findParentInSandbox() error {
 	plan := NewParentPlan(devices, nil)
 	result := plan.chain(w.record.Interface.Parents)
 	if result.broken != nil {
+		if w.DryRun {
+			return fmt.Errorf("%w yet: what is stacked on it is planned when it is", result.broken)
+		}
 		return result.broken
 	}
+	w.now = result.now
 	w.inSandbox = plan.Steps()
 	if len(w.inSandbox) == 0 || w.DryRun {
 		return w.useParent(plan.devices, result.parent.Index)
@@ -245,20 +255,13 @@ func (w *work) announce() {
 	}
 }
 
-// remember writes the parents into the record when they came back under other
-// names, so that the next restore needs nobody to say so again.
-func (w *work) remember() error {
-	recorded := w.record.Interface.Parents
-	if len(recorded) == len(w.parents) {
-		same := true
-		for i := range recorded {
-			same = same && recorded[i].Name == w.parents[i].Name && recorded[i].NIC == w.parents[i].NIC
-		}
-		if same {
-			return nil
-		}
+// remember writes the names and the hardware that the parents came back with into
+// the record, so that the next restore needs nobody to say so again.
+func (w *work) remember(now []netstate.Device) error {
+	if chainKey(now) == chainKey(w.record.Interface.Parents) {
+		return nil
 	}
-	w.record.Interface.Parents = w.parents
+	w.record.Interface.Parents = now
 	return w.Store.Save(w.record)
 }
 

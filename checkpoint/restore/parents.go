@@ -23,6 +23,11 @@ type ParentPlan struct {
 // chainResult is what the plan says of one chain of parents.
 type chainResult struct {
 	parent netstate.LiveDevice
+	// now is the recorded chain with the names and hardware that were found for
+	// it.
+	now []netstate.Device
+	// unsure says that waiting may find something better.
+	unsure bool
 	notes  []string
 	// problems leave the chain usable: a bond that lacks a member.
 	problems []*Problem
@@ -89,6 +94,7 @@ func chainKey(parents []netstate.Device) string {
 }
 
 func (p *ParentPlan) plan(parents []netstate.Device) (r chainResult) {
+	r.now = slices.Clone(parents)
 	for i := len(parents) - 1; i >= 0; i-- {
 		recorded := parents[i]
 		var index int
@@ -100,6 +106,7 @@ func (p *ParentPlan) plan(parents []netstate.Device) (r chainResult) {
 		if r.broken != nil {
 			return r
 		}
+		r.now[i].Name, r.now[i].NIC = p.devices[index].Name, p.devices[index].NIC
 		p.carryMTU(index, recorded)
 		p.setUp(index)
 		r.parent = p.devices[index]
@@ -150,17 +157,30 @@ func (p *ParentPlan) base(recorded netstate.Device, r *chainResult) (int, *Probl
 	if problem != nil {
 		return 0, problem
 	}
-	if note != "" {
-		r.notes = append(r.notes, note)
-	}
+	r.note(note)
+	r.unsure = r.unsure || exchanged(recorded.NIC, p.devices[index].NIC) && p.mapped[recorded.Name] == ""
 	if live := p.devices[index]; recorded.Bond != nil && live.Bond != nil {
 		if live.Bond.Mode != recorded.Bond.Mode {
 			r.problems = append(r.problems, &Problem{Reason: fmt.Sprintf(
 				"%s is in mode %s, recorded in mode %s: left alone", live.Name, live.Bond.Mode, recorded.Bond.Mode)})
 		}
-		r.problems = append(r.problems, p.members(live, *recorded.Bond)...)
+		bond := *recorded.Bond
+		bond.Members = p.members(live, bond, r)
+		r.now[len(r.now)-1].Bond = &bond
 	}
 	return index, nil
+}
+
+// note keeps what the operator should know.
+func (r *chainResult) note(text string) {
+	if text != "" {
+		r.notes = append(r.notes, text)
+	}
+}
+
+// exchanged says that another card is in the place of the recorded one.
+func exchanged(recorded, live netstate.NIC) bool {
+	return recorded.PermanentMAC != "" && live.PermanentMAC != "" && recorded.PermanentMAC != live.PermanentMAC
 }
 
 // find returns the place of the device that recorded is now. Hardware is known by
@@ -215,7 +235,12 @@ func (p *ParentPlan) findNIC(name string, nic netstate.NIC) (int, string, *Probl
 		switch found := p.findNICs(name, by.match); len(found) {
 		case 0:
 		case 1:
-			return found[0], renamed(name, p.devices[found[0]].Name, by.what), nil
+			live := p.devices[found[0]]
+			if exchanged(nic, live.NIC) {
+				return found[0], fmt.Sprintf("%s is another card in the place of %s (%s; permanent MAC %s, recorded %s)",
+					live.Name, name, by.what, live.PermanentMAC, nic.PermanentMAC), nil
+			}
+			return found[0], renamed(name, live.Name, by.what), nil
 		default:
 			first, second := p.devices[found[0]].Name, p.devices[found[1]].Name
 			unclear = &Problem{Reason: fmt.Sprintf("%s could be %s or %s (same %s): say which by --parent %s=%s",
@@ -270,14 +295,18 @@ func (p *ParentPlan) byName(name string) int {
 	return -1
 }
 
-// members plans to enslave the recorded members that came back free.
-func (p *ParentPlan) members(bond netstate.LiveDevice, recorded netstate.Bond) []*Problem {
-	var problems []*Problem
-	for _, m := range recorded.Members {
-		index, _, problem := p.find(netstate.Device{Kind: netstate.KindNIC, Name: m.Name, NIC: m.NIC})
+// members plans to enslave the recorded members that came back free, and returns
+// them by the names and hardware that they have now.
+func (p *ParentPlan) members(bond netstate.LiveDevice, recorded netstate.Bond, r *chainResult) []netstate.Member {
+	now := slices.Clone(recorded.Members)
+	for i, m := range recorded.Members {
+		if there := p.byName(m.Name); there >= 0 && p.mapped[m.Name] == "" && p.devices[there].MasterIndex == bond.Index && !exchanged(m.NIC, p.devices[there].NIC) {
+			continue // Whatever it is: not every member is a NIC.
+		}
+		index, note, problem := p.find(netstate.Device{Kind: netstate.KindNIC, Name: m.Name, NIC: m.NIC})
 		if problem != nil {
 			problem.Reason = fmt.Sprintf("%s lacks its member: %s", bond.Name, problem.Reason)
-			problems = append(problems, problem)
+			r.problems = append(r.problems, problem)
 			continue
 		}
 		nic := &p.devices[index]
@@ -291,11 +320,16 @@ func (p *ParentPlan) members(bond netstate.LiveDevice, recorded netstate.Bond) [
 			p.add(Step{Action: Enslave, Device: nic.Name, On: bond.Name, Reason: reason})
 			nic.MasterIndex, nic.Up = bond.Index, true
 		default:
-			problems = append(problems, &Problem{Reason: fmt.Sprintf(
+			r.problems = append(r.problems, &Problem{Reason: fmt.Sprintf(
 				"%s lacks its member: %s belongs to %s now, left alone", bond.Name, nic.Name, p.nameOf(nic.MasterIndex))})
+			continue
 		}
+		if exchanged(m.NIC, nic.NIC) {
+			r.note(note)
+		}
+		now[i] = netstate.Member{Name: nic.Name, NIC: nic.NIC}
 	}
-	return problems
+	return now
 }
 
 func (p *ParentPlan) nameOf(index int) string {

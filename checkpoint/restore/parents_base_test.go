@@ -140,7 +140,7 @@ func TestPlanOfABond(t *testing.T) {
 		"a member was exchanged for another": {
 			there: devices{up(9, nic("eth9", 9), 0), up(4, bond("bond4"), 0)}, chains: one(bond("bond4", 1)),
 			mapped: map[string]string{"eth1": "eth9"},
-			want: said{On: list("bond4"), Steps: list(
+			want: said{On: list("bond4"), Notes: list("eth1 is eth9, as told by --parent"), Steps: list(
 				"enslave eth9 to bond4: it was a member of bond4 as eth1 when recorded and is free")},
 		},
 		"a member is missing, the other free": {

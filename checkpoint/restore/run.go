@@ -30,6 +30,8 @@ type Options struct {
 	Mapped map[string]string
 	// DryRun plans and changes nothing. It waits for nothing.
 	DryRun bool
+	// Waiting is told, again and again, what is waited for. May be nil.
+	Waiting func(reasons []string)
 	// Progress is told how many of all sandboxes are done. May be nil.
 	Progress func(done, total int)
 }
@@ -74,7 +76,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	}
 	defer announcer.Close()
 	r := &run{Options: opts, host: host, announcer: announcer}
-	r.report.DryRun = opts.DryRun
+	r.report = Report{DryRun: opts.DryRun, Parents: []StepResult{}, Attachments: []Outcome{}}
 	for _, u := range unreadable {
 		r.report.Attachments = append(r.report.Attachments, Outcome{
 			Attachment: attachment.Key{ContainerID: u.ContainerID, IfName: u.IfName}, State: Failed, Reason: u.Err.Error(),
@@ -111,8 +113,9 @@ func checkMapped(mapped map[string]string, records []checkpoint.Record) error {
 			}
 		}
 	}
-	for was := range mapped {
-		if !known[was] {
+	for was, is := range mapped {
+		// Said again after it was remembered, it is no mistake.
+		if !known[was] && !known[is] {
 			return fmt.Errorf("--parent %s=%s: no checkpoint has a parent or a bond member %s", was, mapped[was], was)
 		}
 	}
@@ -126,7 +129,7 @@ func (r *run) reachable(records []checkpoint.Record) []checkpoint.Record {
 	for _, record := range records {
 		if err := kernel.SameNamespace(record.Namespace); err != nil {
 			o := outcomeOf(record)
-			o.State, o.Reason = Skipped, skipReason(record, err)
+			o.skipOrFail(record, err)
 			r.report.Attachments = append(r.report.Attachments, *o)
 			continue
 		}
@@ -135,8 +138,19 @@ func (r *run) reachable(records []checkpoint.Record) []checkpoint.Record {
 	return todo
 }
 
-func skipReason(record checkpoint.Record, err error) string {
-	return fmt.Sprintf("namespace %s: %v", record.Namespace.Path, err)
+// skip says why the namespace is not the recorded one.
+func (o *Outcome) skip(record checkpoint.Record, err error) {
+	o.State, o.Reason = Skipped, fmt.Sprintf("namespace %s: %v", record.Namespace.Path, err)
+}
+
+// skipOrFail takes the error of opening the namespace: one that is gone or another's
+// is skipped, one that could not be looked at has failed.
+func (o *Outcome) skipOrFail(record checkpoint.Record, err error) {
+	if errors.Is(err, kernel.ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace) {
+		o.skip(record, err)
+		return
+	}
+	o.fail(err)
 }
 
 func outcomeOf(record checkpoint.Record) *Outcome {
@@ -171,6 +185,14 @@ func (r *run) parents(ctx context.Context, records []checkpoint.Record) error {
 		r.devices = devices
 	}
 	r.after.plan = NewParentPlan(r.devices, r.Mapped)
+	for _, record := range records {
+		if !record.Interface.ParentsInSandbox {
+			r.after.plan.chain(record.Interface.Parents)
+		}
+	}
+	for _, step := range r.after.plan.Steps() {
+		r.report.problem(fmt.Sprintf("not done: %s: %s", step, step.Reason))
+	}
 	return nil
 }
 
@@ -184,33 +206,57 @@ func (r *run) waitForBases(ctx context.Context, records []checkpoint.Record) err
 			return err
 		}
 		r.plan = NewParentPlan(devices, r.Mapped)
-		var notes, problems []string
-		waiting := false
-		for _, record := range records {
-			if record.Interface.ParentsInSandbox {
-				continue
-			}
-			result := r.plan.chain(record.Interface.Parents)
-			for _, n := range result.notes {
-				notes = appendNew(notes, n)
-			}
-			for _, p := range result.problems {
-				problems = appendNew(problems, p.Reason)
-				waiting = waiting || p.Waiting
-			}
-			waiting = waiting || result.broken != nil && result.broken.Waiting
-		}
-		if !waiting || r.DryRun || time.Since(start) >= r.Wait {
-			r.report.Notes, r.report.Problems = notes, problems
-			r.report.Waited = time.Since(start)
+		p := r.prospect(records)
+		waited := time.Since(start)
+		if r.DryRun || ctx.Err() != nil || waited >= r.Wait || len(p.missing) == 0 && (len(p.wanting) == 0 || waited >= memberWait) {
+			r.report.Notes, r.report.Problems, r.report.Waited = p.notes, p.problems, waited
 			return nil
+		}
+		if r.Waiting != nil {
+			r.Waiting(slices.Concat(p.missing, p.wanting))
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
 		case <-time.After(pollInterval):
 		}
 	}
+}
+
+// memberWait bounds the wait for what an attachment can do without: a member of a
+// bond that has another, a NIC in the place of which there is another card.
+const memberWait = 5 * time.Second
+
+// prospect is what can be said of the parents of all records before anything is done.
+type prospect struct {
+	notes, problems []string
+	// missing are what attachments can't do without, wanting what they can; both
+	// may still appear.
+	missing, wanting []string
+}
+
+func (r *run) prospect(records []checkpoint.Record) (p prospect) {
+	for _, record := range records {
+		if record.Interface.ParentsInSandbox {
+			continue
+		}
+		result := r.plan.chain(record.Interface.Parents)
+		for _, n := range result.notes {
+			p.notes = appendNew(p.notes, n)
+		}
+		if result.unsure {
+			p.wanting = appendNew(p.wanting, result.notes[0])
+		}
+		for _, problem := range result.problems {
+			p.problems = appendNew(p.problems, problem.Reason)
+			if problem.Waiting {
+				p.wanting = appendNew(p.wanting, problem.Reason)
+			}
+		}
+		if result.broken != nil && result.broken.Waiting {
+			p.missing = appendNew(p.missing, result.broken.Reason)
+		}
+	}
+	return p
 }
 
 // sandboxes restores the attachments, those of one sandbox one after the other,
@@ -280,6 +326,14 @@ func bySandbox(records []checkpoint.Record) [][]checkpoint.Record {
 // sandbox restores the attachments of one sandbox, under its lock.
 func (r *run) sandbox(ctx context.Context, records []checkpoint.Record) []*Outcome {
 	var outcomes []*Outcome
+	if ctx.Err() != nil {
+		for _, record := range records {
+			o := outcomeOf(record)
+			o.fail(errors.New("interrupted before it was looked at"))
+			outcomes = append(outcomes, o)
+		}
+		return outcomes
+	}
 	if !r.DryRun {
 		unlock, err := r.lock(ctx, records[0].Attachment.ContainerID)
 		if err != nil {

@@ -69,7 +69,7 @@ func check(ctx context.Context, opts restore.Options, cacheDir string, output fo
 			return err
 		}
 	} else {
-		checkLines(report, without, stdout)
+		checkLines(report, without, opts.Store.Dir(), stdout)
 	}
 	if !report.AsRecorded() || len(without) > 0 {
 		return errDiffers
@@ -85,7 +85,7 @@ func unrememberedOf(found []adopt.Found) []unremembered {
 	return all
 }
 
-func checkLines(report restore.Report, without []adopt.Found, w io.Writer) {
+func checkLines(report restore.Report, without []adopt.Found, dir string, w io.Writer) {
 	differ := 0
 	for _, o := range report.Attachments {
 		if !o.AsItShould() {
@@ -99,5 +99,12 @@ func checkLines(report restore.Report, without []adopt.Found, w io.Writer) {
 	for _, f := range without {
 		fmt.Fprintf(w, "%s %s %s: it has no checkpoint: relink capture writes one\n", f.Pod, f.Namespace.Path, f.Live.Link.Name)
 	}
-	fmt.Fprintf(w, "%d attachments as recorded, %d not\n", len(report.Attachments)-differ, differ)
+	line := fmt.Sprintf("%d attachments as recorded, %d not", len(report.Attachments)-differ, differ)
+	if n := len(report.Problems) + len(without); n > 0 {
+		line += fmt.Sprintf(", %d other problems", n)
+	}
+	if len(report.Attachments) == 0 {
+		line += " (in " + dir + ")"
+	}
+	fmt.Fprintln(w, line)
 }

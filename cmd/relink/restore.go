@@ -40,7 +40,7 @@ or environment.`,
 			if opts.Store, err = open(); err != nil {
 				return err
 			}
-			opts.Progress = progressOn(cmd.ErrOrStderr())
+			opts.Progress, opts.Waiting = progressOn(cmd.ErrOrStderr()), waitingOn(cmd.ErrOrStderr())
 			return restoreAll(cmd.Context(), opts, output, cmd.OutOrStdout())
 		},
 	}
@@ -82,7 +82,7 @@ func restoreAll(ctx context.Context, opts restore.Options, output format, stdout
 	if output == formatJSON {
 		err = writeJSON(stdout, report)
 	} else {
-		err = writeReport(report, stdout)
+		err = writeReport(report, opts.Store.Dir(), stdout)
 	}
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func restoreAll(ctx context.Context, opts restore.Options, output format, stdout
 	return nil
 }
 
-func writeReport(report restore.Report, w io.Writer) error {
+func writeReport(report restore.Report, dir string, w io.Writer) error {
 	for _, note := range report.Notes {
 		fmt.Fprintln(w, note)
 	}
@@ -110,7 +110,7 @@ func writeReport(report restore.Report, w io.Writer) error {
 	for _, p := range report.Problems {
 		fmt.Fprintln(w, p)
 	}
-	fmt.Fprintln(w, summary(report))
+	fmt.Fprintln(w, summary(report, dir))
 	return nil
 }
 
@@ -143,8 +143,8 @@ func tableReason(o restore.Outcome) string {
 	return o.ParentReason
 }
 
-// summary counts the attachments by state.
-func summary(report restore.Report) string {
+// summary counts the attachments by state; dir is where they are remembered.
+func summary(report restore.Report, dir string) string {
 	counts := map[restore.State]int{}
 	for _, o := range report.Attachments {
 		counts[o.State]++
@@ -159,13 +159,29 @@ func summary(report restore.Report) string {
 		}
 	}
 	if len(parts) == 0 {
-		parts = []string{"no attachments"}
+		parts = []string{"no attachments are remembered in " + dir}
+	}
+	if n := len(report.Problems); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d other problems", n))
 	}
 	line := strings.Join(parts, ", ") + " in " + report.Took.Round(time.Millisecond).String()
 	if report.Waited >= time.Millisecond {
 		line += fmt.Sprintf(", %s of it waiting for devices and carrier", report.Waited.Round(time.Millisecond))
 	}
 	return line
+}
+
+// waitingOn returns a function that says once of each thing that it is waited for.
+func waitingOn(w io.Writer) func(reasons []string) {
+	said := map[string]bool{}
+	return func(reasons []string) {
+		for _, r := range reasons {
+			if !said[r] {
+				said[r] = true
+				fmt.Fprintf(w, "waiting: %s\n", r)
+			}
+		}
+	}
 }
 
 // progressOn returns a function that shows progress on a terminal, or nil where

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -39,7 +40,7 @@ func show(store *checkpoint.Store, id string, output format, stdout, stderr io.W
 		err = writeJSON(stdout, orEmpty(records))
 	} else {
 		for _, r := range records {
-			err = describe(r, stdout)
+			err = errors.Join(err, describe(r, stdout))
 		}
 	}
 	if err != nil {

@@ -1,6 +1,23 @@
 package attachment
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrOtherNamespace says that what is there is not the recorded namespace.
+var ErrOtherNamespace = errors.New("not the recorded namespace")
+
+// otherError is ErrOtherNamespace with the reason as its text.
+type otherError string
+
+func otherNamespace(format string, args ...any) error {
+	return otherError(fmt.Sprintf(format, args...))
+}
+
+func (e otherError) Error() string { return string(e) }
+
+func (e otherError) Is(target error) bool { return target == ErrOtherNamespace }
 
 // Namespace is a network namespace by path and by identity. The path alone
 // proves nothing: /proc/<pid>/ns/net and a path under /run/netns can come to
@@ -19,15 +36,15 @@ type Namespace struct {
 }
 
 // Same returns nil when other is the very namespace that n is, and otherwise
-// an error that says why it is not. Paths are not compared.
+// ErrOtherNamespace with why it is not. Paths are not compared.
 func (n Namespace) Same(other Namespace) error {
 	switch {
 	case n.BootID != other.BootID:
-		return fmt.Errorf("recorded in an earlier boot (boot ID %s, now %s)", n.BootID, other.BootID)
+		return otherNamespace("recorded in an earlier boot (boot ID %s, now %s)", n.BootID, other.BootID)
 	case n.Device != other.Device || n.Inode != other.Inode:
-		return fmt.Errorf("another namespace is there now (inode %d:%d, recorded %d:%d)", other.Device, other.Inode, n.Device, n.Inode)
+		return otherNamespace("another namespace is there now (inode %d:%d, recorded %d:%d)", other.Device, other.Inode, n.Device, n.Inode)
 	case n.Cookie != 0 && other.Cookie != 0 && n.Cookie != other.Cookie:
-		return fmt.Errorf("another namespace is there now, with a reused inode number (cookie %d, recorded %d)", other.Cookie, n.Cookie)
+		return otherNamespace("another namespace is there now, with a reused inode number (cookie %d, recorded %d)", other.Cookie, n.Cookie)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -101,9 +102,12 @@ func jsonType(t reflect.Type) string {
 // satisfy.
 func (c Config) Validate() error {
 	for _, name := range c.Master {
-		if err := attachment.ValidateIfName(name); err != nil {
-			return ConfigError("master", name, err.Error())
+		if name == "" {
+			return ConfigError("master", "", "must be a device's name")
 		}
+	}
+	if c.CheckpointDir != "" && !filepath.IsAbs(c.CheckpointDir) {
+		return ConfigError("checkpointDir", c.CheckpointDir, "must be an absolute path")
 	}
 	if c.MTU != 0 && c.MTU < netstate.MinMTU {
 		return ConfigError("mtu", c.MTU, fmt.Sprintf("must be 0 (the master's MTU) or at least %d", netstate.MinMTU))

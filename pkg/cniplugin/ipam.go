@@ -19,13 +19,10 @@ type IPAM struct {
 	Config []byte
 }
 
-// Add asks for addresses.
+// Add asks for addresses. The caller has seen by Find that there is somebody to ask.
 func (i IPAM) Add(ctx context.Context) (*current.Result, error) {
 	if i.Type == "" {
 		return &current.Result{}, nil
-	}
-	if _, err := invoke.FindInPath(i.Type, filepath.SplitList(os.Getenv("CNI_PATH"))); err != nil {
-		return nil, ConfigError("ipam.type", i.Type, err.Error())
 	}
 	r, err := invoke.DelegateAdd(ctx, i.Type, i.Config, nil)
 	if err != nil {
@@ -33,6 +30,17 @@ func (i IPAM) Add(ctx context.Context) (*current.Result, error) {
 	}
 	result, err := current.NewResultFromResult(r)
 	return result, i.wrap(err)
+}
+
+// Find says whether the delegate is there.
+func (i IPAM) Find() error {
+	if i.Type == "" {
+		return nil
+	}
+	if _, err := invoke.FindInPath(i.Type, filepath.SplitList(os.Getenv("CNI_PATH"))); err != nil {
+		return ConfigError("ipam.type", i.Type, err.Error())
+	}
+	return nil
 }
 
 // Del gives the addresses back.

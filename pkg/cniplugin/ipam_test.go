@@ -31,9 +31,8 @@ func TestIPAMThatIsNotThereIsNamed(t *testing.T) {
 	t.Setenv("CNI_PATH", t.TempDir())
 	i := IPAM{Type: "nowhere", Config: []byte(`{"cniVersion": "1.1.0", "name": "pods", "ipam": {"type": "nowhere"}}`)}
 	const missing = `failed to find plugin "nowhere" in path [`
-	_, err := i.Add(t.Context())
-	if got := code(t, err); got.Code != 7 || !strings.HasPrefix(got.Msg, `invalid "ipam.type": "nowhere": `+missing) {
-		t.Errorf("ADD: %+v, want the configuration to be blamed", got)
+	if got := code(t, i.Find()); got.Code != 7 || !strings.HasPrefix(got.Msg, `invalid "ipam.type": "nowhere": `+missing) {
+		t.Errorf("Find: %+v, want the configuration to be blamed", got)
 	}
 	for command, call := range calls(i) {
 		t.Setenv("CNI_COMMAND", command)

@@ -40,10 +40,13 @@ func Capture(host, sandbox *Namespace, devices netstate.Devices, ifName string) 
 		return captured, fmt.Errorf("parents of %s: %w", ifName, err)
 	}
 	index := link.Attrs().Index
-	if captured.Addresses, err = sandbox.addresses(index); err != nil {
-		return captured, fmt.Errorf("%s: %w", ifName, err)
+	if captured.Addresses, err = sandbox.addresses(index); err == nil {
+		captured.Routes, err = sandbox.routes(index)
 	}
-	if captured.Routes, err = sandbox.routes(index); err != nil {
+	if errors.Is(err, unix.ENODEV) {
+		return captured, fmt.Errorf("%s: %w: it went while it was read", ifName, ErrNoDevice)
+	}
+	if err != nil {
 		return captured, fmt.Errorf("%s: %w", ifName, err)
 	}
 	return captured, nil

@@ -12,7 +12,7 @@ import (
 )
 
 // CreateVLAN makes the VLAN device in n on the parent of that index and sets it
-// up. An mtu or mac of zero is the parent's. It returns ErrExists when n has a
+// up. An mtu of zero is the parent's. It returns ErrExists when n has a
 // device of that name, or another of that ID on the parent.
 func (n *Namespace) CreateVLAN(parentIndex int, name string, v netstate.VLAN, mtu int) error {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
@@ -83,27 +83,42 @@ func (n *Namespace) SetMacvlan(link netstate.Link) error {
 	})
 }
 
-// Enslave makes the NIC a member of the bond. A bond takes a NIC only while it is
-// down, and sets it up itself.
+// ErrInUse says that a device is used otherwise: it is a member of something else, or
+// has addresses of its own.
+var ErrInUse = errors.New("in use otherwise")
+
+// Enslave makes the NIC a member of the bond, which takes it only while it is down
+// and sets it up itself. One that is the bond's already, as somebody else may be at
+// the same, is only set up. One that is used otherwise is left alone: ErrInUse.
 func (n *Namespace) Enslave(nic, bond string) error {
+	what := "enslave " + nic + " to " + bond
 	master, err := n.link(bond)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", what, err)
 	}
-	if err := n.change(nic, "set "+nic+" down", func(index int) (*nl.NetlinkRequest, error) {
-		request := nl.NewNetlinkRequest(unix.RTM_SETLINK, 0)
-		info := nl.NewIfInfomsg(unix.AF_UNSPEC)
-		info.Index, info.Change = int32(index), unix.IFF_UP
-		request.AddData(info)
-		return request, nil
-	}); err != nil {
-		return err
+	member, err := n.link(nic)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
 	}
-	return n.change(nic, "enslave "+nic+" to "+bond, func(index int) (*nl.NetlinkRequest, error) {
-		request := setLink(index, 0)
-		request.AddData(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(master.Attrs().Index))))
-		return request, nil
-	})
+	index := member.Attrs().Index
+	up := message{setLink(index, unix.IFF_UP), "set " + nic + " up"}
+	switch member.Attrs().MasterIndex {
+	case master.Attrs().Index:
+		return n.conn.run(up)
+	case 0:
+	default:
+		return fmt.Errorf("%s: it has another master: %w", what, ErrInUse)
+	}
+	if used, err := n.HasAddresses(index); err != nil || used {
+		return errors.Join(err, fmt.Errorf("%s: it has addresses of its own: %w", what, ErrInUse))
+	}
+	down := nl.NewNetlinkRequest(unix.RTM_SETLINK, 0)
+	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	info.Index, info.Change = int32(index), unix.IFF_UP
+	down.AddData(info)
+	enslave := setLink(index, 0)
+	enslave.AddData(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(master.Attrs().Index))))
+	return n.conn.run(message{down, "set " + nic + " down"}, message{enslave, what}, up)
 }
 
 // AddAddress gives the interface an address that it had before. One that is there

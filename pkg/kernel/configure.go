@@ -24,7 +24,7 @@ type ConfigureOptions struct {
 func Build(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface, opts ConfigureOptions) error {
 	if parentAt != sandbox && createsInTarget() && want.Link.Index != 0 && want.Link.Up && len(want.Settings) == 0 {
 		created, err := buildAtOnce(parentAt, sandbox, parentIndex, want, opts)
-		if created || !(errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY)) {
+		if created || (!errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EBUSY)) {
 			return err
 		}
 		// The name or the index is taken, which is Create's to tell apart.

@@ -205,7 +205,7 @@ func (c *conn) receive(handle func(*syscall.NetlinkMessage) (more bool, err erro
 	buf := receiveBuffers.Get().(*[]byte)
 	defer receiveBuffers.Put(buf)
 	for {
-		size, _, flags, _, err := unix.Recvmsg(c.fd, *buf, nil, 0)
+		size, _, flags, from, err := unix.Recvmsg(c.fd, *buf, nil, 0)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -214,6 +214,11 @@ func (c *conn) receive(handle func(*syscall.NetlinkMessage) (more bool, err erro
 		}
 		if flags&unix.MSG_TRUNC != 0 {
 			return errors.New("netlink answer: longer than the buffer")
+		}
+		// Whoever may send netlink messages in a sandbox, which is not ours, can
+		// send them to this socket too. The kernel's port is 0.
+		if sender, ok := from.(*unix.SockaddrNetlink); !ok || sender.Pid != 0 {
+			continue
 		}
 		messages, err := syscall.ParseNetlinkMessage((*buf)[:size])
 		if err != nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"strings"
+	"regexp"
 	"sync"
 
 	"github.com/vishvananda/netlink/nl"
@@ -135,7 +135,7 @@ func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Li
 func sweep(sandbox *Namespace) error {
 	devices, err := sandbox.Devices()
 	for _, d := range devices {
-		if !strings.HasPrefix(d.Name, temporaryPrefix) {
+		if !temporaryForm.MatchString(d.Name) {
 			continue
 		}
 		if e := sandbox.Delete(d.Name); !errors.Is(e, ErrNoDevice) {
@@ -168,6 +168,9 @@ func discard(parentAt, sandbox *Namespace, temporary int) {
 	_ = parentAt.conn.run(deleteLink(temporary, temporaryName(temporary)))
 	_ = sandbox.Delete(temporaryName(temporary))
 }
+
+// temporaryForm is that of temporaryName for the indices under construction.
+var temporaryForm = regexp.MustCompile("^" + temporaryPrefix + "[4-7][0-9a-f]{7}$")
 
 func temporaryName(index int) string { return fmt.Sprintf("%s%x", temporaryPrefix, index) }
 

@@ -87,6 +87,7 @@ func liveDevice(link netlink.Link) netstate.LiveDevice {
 		},
 		Index:       attrs.Index,
 		MasterIndex: attrs.MasterIndex,
+		AltNames:    attrs.AltNames,
 		Up:          attrs.RawFlags&unix.IFF_UP != 0,
 		Carrier:     attrs.RawFlags&(unix.IFF_UP|unix.IFF_LOWER_UP) == unix.IFF_UP|unix.IFF_LOWER_UP,
 	}
@@ -140,8 +141,7 @@ func parentIndex(link netlink.Link) int {
 	return 0
 }
 
-// ethP8021AD is ETH_P_8021AD; netlink's own constant of it is not exported for
-// the wire.
+// The protocols as Ethernet has them.
 const (
 	ethP8021Q  = unix.ETH_P_8021Q
 	ethP8021AD = unix.ETH_P_8021AD
@@ -163,6 +163,15 @@ func vlanProtocol(p netlink.VlanProtocol) string {
 		return netstate.Protocol8021AD
 	}
 	return p.String()
+}
+
+// Kind returns the kind of the device of that name, or ErrNoDevice.
+func (n *Namespace) Kind(name string) (string, error) {
+	link, err := n.link(name)
+	if err != nil {
+		return "", err
+	}
+	return kindOf(link), nil
 }
 
 // Index returns the index of the device of that name, or ErrNoDevice.

@@ -1,6 +1,9 @@
 package netstate
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Device is a device that interfaces are stacked on, as it is remembered.
 type Device struct {
@@ -44,6 +47,8 @@ type LiveDevice struct {
 	ParentIndex int
 	MasterIndex int
 	Up          bool
+	// AltNames are other names of the device (ip-link(8), "altname").
+	AltNames []string
 	// Carrier says that the device can send: it is up and so is what is below.
 	Carrier bool
 }
@@ -54,6 +59,11 @@ type Devices []LiveDevice
 // ByName returns the device of that name.
 func (ds Devices) ByName(name string) (LiveDevice, bool) {
 	return ds.find(func(d *LiveDevice) bool { return d.Name == name })
+}
+
+// ByAnyName returns the device of that name or alternative name.
+func (ds Devices) ByAnyName(name string) (LiveDevice, bool) {
+	return ds.find(func(d *LiveDevice) bool { return d.Name == name || slices.Contains(d.AltNames, name) })
 }
 
 // ByIndex returns the device of that index.

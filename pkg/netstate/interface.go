@@ -171,7 +171,7 @@ func (r Route) SameSlot(other Route) bool {
 func (r Route) MetBy(other Route) bool {
 	return r.Destination == other.Destination && r.Gateway == other.Gateway && r.Table == other.Table &&
 		(r.Priority == 0 || r.Priority == other.Priority) &&
-		(r.Scope == 0 || r.Scope == other.Scope) &&
+		(r.Scope == 0 || r.Scope == other.Scope || r.Destination.Addr().Is6()) && // IPv6 routes have none.
 		(r.MTU == 0 || r.MTU == other.MTU) &&
 		(r.AdvMSS == 0 || r.AdvMSS == other.AdvMSS)
 }

@@ -60,7 +60,7 @@ func TestRouteSameSlot(t *testing.T) {
 
 func TestRouteMetByOneThatSaysMore(t *testing.T) {
 	kernels := Route{
-		Destination: netip.MustParsePrefix("fd00:9::/64"), Gateway: netip.MustParseAddr("fd00:3::1"),
+		Destination: netip.MustParsePrefix("10.9.0.0/24"), Gateway: netip.MustParseAddr("10.3.0.1"),
 		Table: 254, Priority: 1024, Scope: 253, Protocol: 3, Type: 1, MTU: 1400, AdvMSS: 1360,
 	}
 	for name, test := range map[string]struct {
@@ -74,8 +74,8 @@ func TestRouteMetByOneThatSaysMore(t *testing.T) {
 		"wants another scope":                 {func(r *Route) { r.Scope = 200 }, false},
 		"wants another MTU":                   {func(r *Route) { r.MTU = 1500 }, false},
 		"wants another advertised MSS":        {func(r *Route) { r.AdvMSS = 536 }, false},
-		"wants another destination":           {func(r *Route) { r.Destination = netip.MustParsePrefix("fd00:9::/65") }, false},
-		"wants another gateway":               {func(r *Route) { r.Gateway = netip.MustParseAddr("fd00:3::2") }, false},
+		"wants another destination":           {func(r *Route) { r.Destination = netip.MustParsePrefix("10.9.0.0/25") }, false},
+		"wants another gateway":               {func(r *Route) { r.Gateway = netip.MustParseAddr("10.3.0.2") }, false},
 		"wants no gateway":                    {func(r *Route) { r.Gateway = netip.Addr{} }, false},
 		"wants another table":                 {func(r *Route) { r.Table = 100 }, false},
 	} {

@@ -6,9 +6,10 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/relink-cni/relink/checkpoint/attach"
+	"github.com/relink-cni/relink/pkg/netstate"
 )
 
 func main() {
-	plugin := attach.Plugin{Name: "relink-macvlan", Parse: parse}
+	plugin := attach.Plugin{Name: "relink-macvlan", Kind: netstate.KindMacvlan, Parse: parse}
 	skel.PluginMainFuncs(plugin.Funcs(), version.All, attach.About(plugin.Name))
 }
