@@ -70,12 +70,13 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 		return Report{}, err
 	}
 	defer host.Close()
-	announcer, err := host.NewAnnouncer()
-	if err != nil {
-		return Report{}, err
+	r := &run{Options: opts, host: host}
+	if !opts.DryRun {
+		if r.announcer, err = host.NewAnnouncer(); err != nil {
+			return Report{}, err
+		}
+		defer r.announcer.Close()
 	}
-	defer announcer.Close()
-	r := &run{Options: opts, host: host, announcer: announcer}
 	r.report = Report{DryRun: opts.DryRun, Parents: []StepResult{}, Attachments: []Outcome{}}
 	for _, u := range unreadable {
 		r.report.Attachments = append(r.report.Attachments, Outcome{
