@@ -208,13 +208,9 @@ func (c *call) forgetUnnamed(sandbox *kernel.Namespace) error {
 // Del forgets the checkpoint. It comes before the interface plugin's DEL, so that no
 // restore brings the interface back. What is gone already is no error.
 func (p Chained) Del(args *skel.CmdArgs) error {
-	var config cniplugin.Config
-	if err := cniplugin.Decode(args.StdinData, &config); err != nil {
+	c, err := beginDel(args)
+	if err != nil {
 		return err
-	}
-	c := &call{Request: Request{Config: config}, args: args, store: checkpoint.OpenStore(config.CheckpointDir)}
-	if err := c.key().Validate(); err != nil {
-		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
 	}
 	unlock, err := c.lock(context.Background())
 	if err != nil {

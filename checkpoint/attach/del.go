@@ -19,18 +19,11 @@ import (
 // What is gone already (namespace, interface, master, checkpoint) is no error:
 // nothing in the configuration is looked up in the host.
 func (p Plugin) Del(args *skel.CmdArgs) error {
-	var config cniplugin.Config
-	if err := cniplugin.Decode(args.StdinData, &config); err != nil {
+	c, err := beginDel(args)
+	if err != nil {
 		return err
 	}
-	c := &call{
-		Request: Request{Config: config}, plugin: p, args: args,
-		store: checkpoint.OpenStore(config.CheckpointDir),
-		ipam:  cniplugin.IPAM{Type: config.IPAM.Type, Config: args.StdinData},
-	}
-	if err := c.key().Validate(); err != nil {
-		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
-	}
+	c.plugin = p
 	ctx := context.Background()
 	unlock, err := c.lock(ctx)
 	if err != nil {
@@ -50,6 +43,24 @@ func (p Plugin) Del(args *skel.CmdArgs) error {
 		return err
 	}
 	return c.ipam.Del(ctx)
+}
+
+// beginDel reads what a DEL needs of the configuration: no more, so that one that an
+// ADD would refuse now can still be detached.
+func beginDel(args *skel.CmdArgs) (*call, error) {
+	var config cniplugin.Config
+	if err := cniplugin.Decode(args.StdinData, &config); err != nil {
+		return nil, err
+	}
+	c := &call{
+		Request: Request{Config: config}, args: args,
+		store: checkpoint.OpenStore(config.CheckpointDir),
+		ipam:  cniplugin.IPAM{Type: config.IPAM.Type, Config: args.StdinData},
+	}
+	if err := c.key().Validate(); err != nil {
+		return nil, cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
+	}
+	return c, nil
 }
 
 // deleteInterface deletes the interface if the namespace is still there, and still

@@ -106,7 +106,7 @@ func (p *ParentPlan) plan(parents []netstate.Device) (r chainResult) {
 		if r.broken != nil {
 			return r
 		}
-		r.now[i].Name, r.now[i].NIC = p.devices[index].Name, p.devices[index].NIC
+		p.identify(&r.now[i], index)
 		p.carryMTU(index, recorded)
 		p.setUp(index)
 		r.parent = p.devices[index]
@@ -128,6 +128,17 @@ func (p *ParentPlan) stepsFor(index int) []Step {
 		}
 	}
 	return steps
+}
+
+// identify gives the recorded device the name and the hardware that it has now. One
+// of another kind, which only the operator can name for it, takes its place whole.
+func (p *ParentPlan) identify(recorded *netstate.Device, index int) {
+	live := p.devices[index]
+	if live.Kind != recorded.Kind {
+		*recorded = p.devices.Recorded(live)
+		return
+	}
+	recorded.Name, recorded.NIC = live.Name, live.NIC
 }
 
 func (p *ParentPlan) add(s Step) { p.steps = append(p.steps, s) }
@@ -360,11 +371,9 @@ func (p *ParentPlan) vlan(recorded netstate.Device, below netstate.LiveDevice, r
 		}
 		return i, nil
 	}
-	for i, d := range p.devices {
-		if d.VLAN != nil && *d.VLAN == *recorded.VLAN && d.ParentIndex == below.Index {
-			r.notes = append(r.notes, fmt.Sprintf("%s is now %s (same %s on %s)", recorded.Name, d.Name, d.VLAN, below.Name))
-			return i, nil
-		}
+	if d, ok := p.devices.VLANOn(below.Index, *recorded.VLAN); ok {
+		r.note(fmt.Sprintf("%s is now %s (same %s on %s)", recorded.Name, d.Name, d.VLAN, below.Name))
+		return p.byName(d.Name), nil
 	}
 	p.add(Step{Action: CreateVLAN, Device: recorded.Name, On: below.Name, VLAN: recorded.VLAN, MTU: recorded.MTU, Reason: "it is missing"})
 	created := recorded

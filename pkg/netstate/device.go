@@ -100,7 +100,7 @@ func (ds Devices) Chain(index int) ([]Device, error) {
 		if seen > len(ds) {
 			return nil, fmt.Errorf("device %s is stacked on itself", d.Name)
 		}
-		chain = append(chain, ds.withMembers(d))
+		chain = append(chain, ds.Recorded(d))
 		if !d.stacked() {
 			break
 		}
@@ -119,7 +119,8 @@ func (d LiveDevice) stacked() bool {
 	return false
 }
 
-func (ds Devices) withMembers(d LiveDevice) Device {
+// Recorded returns d as it is remembered, with the members of a bond filled in.
+func (ds Devices) Recorded(d LiveDevice) Device {
 	if d.Bond == nil {
 		return d.Device
 	}
