@@ -31,12 +31,13 @@ func Encode(r Record) ([]byte, error) {
 }
 
 // Decode returns the record in b, all of it or an error: a field that this
-// version does not know is refused, as what it asks for would be lost.
+// version does not know is refused, as what it asks for would be lost. A record of an
+// older version is one of this version then.
 func Decode(b []byte) (Record, error) {
 	var r Record
 	decoder := json.NewDecoder(bytes.NewReader(b))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&r); err != nil || r.Version != Version {
+	if err := decoder.Decode(&r); err != nil || r.Version < Oldest || r.Version > Version {
 		return Record{}, explain(b, err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
@@ -45,6 +46,7 @@ func Decode(b []byte) (Record, error) {
 	if err := r.Validate(); err != nil {
 		return Record{}, fmt.Errorf("%w: %w", ErrTorn, err)
 	}
+	r.Version = Version
 	return r, nil
 }
 
@@ -60,8 +62,8 @@ func explain(b []byte, err error) error {
 		return fmt.Errorf("%w: %w", ErrTorn, headErr)
 	case head.Version == nil:
 		return fmt.Errorf("%w: it has no version", ErrTorn)
-	case *head.Version != Version:
-		return fmt.Errorf("%w: %d, this relink reads %d", ErrVersion, *head.Version, Version)
+	case *head.Version < Oldest || *head.Version > Version:
+		return fmt.Errorf("%w: %d, this relink reads %d to %d", ErrVersion, *head.Version, Oldest, Version)
 	}
 	return fmt.Errorf("%w: %w", ErrTorn, err)
 }

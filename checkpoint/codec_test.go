@@ -33,7 +33,7 @@ func TestDecodeOfEveryPrefixIsTorn(t *testing.T) {
 // A file system can leave a file at its full length, with zeros for what never
 // reached the disk.
 func TestDecodeOfAZeroedTailIsTorn(t *testing.T) {
-	whole := readGolden(t, "vlan-on-nic.json")
+	whole := readGolden(t, "v1/vlan-on-nic.json")
 	for n := range len(whole) - 1 {
 		zeroed := append(bytes.Clone(whole[:n]), make([]byte, len(whole)-n)...)
 		if _, err := Decode(zeroed); !errors.Is(err, ErrTorn) {
@@ -46,7 +46,7 @@ func TestDecodeOfAZeroedTailIsTorn(t *testing.T) {
 func edit(t *testing.T, change func(map[string]any)) []byte {
 	t.Helper()
 	var value map[string]any
-	if err := json.Unmarshal(readGolden(t, "macvlan-on-vlan-on-bond.json"), &value); err != nil {
+	if err := json.Unmarshal(readGolden(t, "v1/macvlan-on-vlan-on-bond.json"), &value); err != nil {
 		t.Fatal(err)
 	}
 	change(value)
@@ -70,10 +70,10 @@ func TestDecodeSaysWhatIsWrong(t *testing.T) {
 		is     error
 		says   string
 	}{
-		"a later version": {func(r map[string]any) { r["version"] = 2 }, ErrVersion, "unknown checkpoint version: 2, this relink reads 1"},
-		"a later version with more in it": {func(r map[string]any) { r["version"], r["colour"], r["interface"] = 2, "red", 7 },
-			ErrVersion, "unknown checkpoint version: 2, this relink reads 1"},
-		"version 0":          {func(r map[string]any) { r["version"] = 0 }, ErrVersion, "unknown checkpoint version: 0, this relink reads 1"},
+		"a later version": {func(r map[string]any) { r["version"] = 3 }, ErrVersion, "unknown checkpoint version: 3, this relink reads 1 to 2"},
+		"a later version with more in it": {func(r map[string]any) { r["version"], r["colour"], r["interface"] = 3, "red", 7 },
+			ErrVersion, "unknown checkpoint version: 3, this relink reads 1 to 2"},
+		"version 0":          {func(r map[string]any) { r["version"] = 0 }, ErrVersion, "unknown checkpoint version: 0, this relink reads 1 to 2"},
 		"no version":         {func(r map[string]any) { delete(r, "version") }, ErrTorn, "torn or no checkpoint: it has no version"},
 		"version null":       {func(r map[string]any) { r["version"] = nil }, ErrTorn, "torn or no checkpoint: it has no version"},
 		"version a string":   {func(r map[string]any) { r["version"] = "1" }, ErrTorn, "cannot unmarshal string into Go struct field .version of type int"},
@@ -122,7 +122,7 @@ func TestDecodeOfWhatIsNoRecordAtAll(t *testing.T) {
 }
 
 func TestDecodeRefusesWhatFollowsARecord(t *testing.T) {
-	whole := readGolden(t, "vlan-on-nic.json")
+	whole := readGolden(t, "v1/vlan-on-nic.json")
 	for _, more := range []string{"x", "}", "{}", "\x00", string(whole)} {
 		if _, err := Decode(append(bytes.Clone(whole), more...)); !errors.Is(err, ErrTorn) {
 			t.Errorf("followed by %.5q: %v, want ErrTorn", more, err)
@@ -152,7 +152,7 @@ func TestEncodeRefusesWhatDecodeWould(t *testing.T) {
 		"a namespace without inode": {func(r *Record) { r.Namespace.Inode = 0 }, "encode checkpoint: namespace: path, boot ID or inode is missing"},
 		"no parents":                {func(r *Record) { r.Interface.Parents = nil }, `encode checkpoint: interface: link "eth0": no parents`},
 		"no MAC":                    {func(r *Record) { r.Interface.Link.MAC = "" }, "encode checkpoint: interface: name, MAC or MTU is missing"},
-		"a mode that is not built":  {func(r *Record) { r.Interface.Link.Macvlan.Mode = "source" }, `encode checkpoint: interface: link "eth0": unknown macvlan mode "source"`},
+		"a mode that is not built":  {func(r *Record) { r.Interface.Link.Macvlan.Mode = "hub" }, `encode checkpoint: interface: link "eth0": unknown macvlan mode "hub"`},
 		"an address of nothing":     {func(r *Record) { r.Interface.Addresses = []netstate.Address{{}} }, "encode checkpoint: interface: an address without prefix"},
 		"a result that is no JSON":  {func(r *Record) { r.CNI.Result = json.RawMessage(`{"a"`) }, "encode checkpoint: json: error calling MarshalJSON"},
 		"a time beyond RFC 3339":    {func(r *Record) { r.CapturedAt = time.Unix(math.MaxInt32*200, 0) }, "encode checkpoint: json: error calling MarshalJSON"},

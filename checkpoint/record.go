@@ -12,8 +12,12 @@ import (
 )
 
 // Version is the version of the format that Encode writes. docs/state-format.md
-// describes it.
-const Version = 1
+// describes it. Decode also reads the versions from Oldest on: what they have means the
+// same in all of them.
+const (
+	Version = 2
+	Oldest  = 1
+)
 
 // Record is the checkpoint of one attachment.
 type Record struct {

@@ -145,9 +145,9 @@ func TestLoadOfNone(t *testing.T) {
 func TestLoadNamesTheFileThatIsWrong(t *testing.T) {
 	s := newStore(t)
 	save(t, s, record("c1", "eth0"))
-	moved := string(readGolden(t, "vlan-on-nic.json"))
+	moved := string(readGolden(t, "v1/vlan-on-nic.json"))
 	write(t, s, "c1/torn.json", moved[:100])
-	write(t, s, "c1/later.json", `{"version": 2}`)
+	write(t, s, "c1/later.json", `{"version": 3}`)
 	write(t, s, "c1/net1.json", moved)
 	write(t, s, "c1/net2.json", strings.ReplaceAll(moved, "cnitool-77383ca0a0715733ca6f", "c1"))
 	for ifName, test := range map[string]struct {
@@ -155,7 +155,7 @@ func TestLoadNamesTheFileThatIsWrong(t *testing.T) {
 		says string
 	}{
 		"torn":  {ErrTorn, "/c1/torn.json: torn or no checkpoint: unexpected end of JSON input"},
-		"later": {ErrVersion, "/c1/later.json: unknown checkpoint version: 2, this relink reads 1"},
+		"later": {ErrVersion, "/c1/later.json: unknown checkpoint version: 3, this relink reads 1 to 2"},
 		"net1":  {ErrTorn, "/c1/net1.json: torn or no checkpoint: it is that of net1 of cnitool-77383ca0a0715733ca6f on pods"},
 		"net2":  {ErrTorn, "/c1/net2.json: torn or no checkpoint: it is that of net1 of c1 on pods"},
 	} {
@@ -188,7 +188,7 @@ func TestListGoesOnBehindWhatItCannotRead(t *testing.T) {
 	save(t, s, record("c2", "net1"), record("c2", "eth0"), record("c1", "eth0"))
 	write(t, s, "c0/eth0.json", "")
 	write(t, s, "c2/net0.json", `{"version": 1, "att`)
-	write(t, s, "c2/net9.json", string(readGolden(t, "vlan-on-nic.json")))
+	write(t, s, "c2/net9.json", string(readGolden(t, "v1/vlan-on-nic.json")))
 	write(t, s, "c3/eth0.json", `{"version": 7}`)
 	write(t, s, "c4/eth0.json/directory", "")
 	records, unreadable, err := s.List()

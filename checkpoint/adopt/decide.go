@@ -96,10 +96,12 @@ func actionOn(r checkpoint.Record, do Verb, reason string) Action {
 }
 
 // isOf says that the record is of the interface that was found, whatever container
-// ID it has.
+// ID it has: the one of its name, or of its index, by which one is known that was
+// renamed, as the pod's interface of a KubeVirt VM is.
 func isOf(r checkpoint.Record, f Found) bool {
-	name := f.Live.Link.Name
-	return r.Namespace.Same(f.Namespace) == nil && (r.Interface.Link.Name == name || r.Attachment.IfName == name)
+	was, is := r.Interface.Link, f.Live.Link
+	return r.Namespace.Same(f.Namespace) == nil &&
+		(was.Name == is.Name || r.Attachment.IfName == is.Name || was.Index != 0 && was.Index == is.Index && was.Kind == is.Kind)
 }
 
 // decide is Decide for one interface.
@@ -163,11 +165,8 @@ func decideKnown(a Action, f Found, r checkpoint.Record, refresh bool) Action {
 		a.Do, a.Reason = Keep, "it has a checkpoint"
 		return a
 	}
-	if len(a.Interface.Settings) == 0 {
-		a.Interface.Settings = r.Interface.Settings
-	}
 	diffs := netstate.Diff(r.Interface, f.Live)
-	if why := worse(f, diffs); why != "" {
+	if why := worse(f, r, diffs); why != "" {
 		a.Do, a.Reason = Refuse, why+": relink restore repairs it"
 		return a
 	}
@@ -189,17 +188,27 @@ func broken(f Found) string {
 	return ""
 }
 
+// essential are the fields without which an interface is no longer what it was.
+var essential = []netstate.Field{
+	netstate.FieldKind, netstate.FieldParent, netstate.FieldMaster, netstate.FieldAddress, netstate.FieldRoute,
+}
+
 // worse says why the state is no better one to remember: a link that went down has
 // lost its routes, and one whose parent went away is another one by now. Diffs are
 // those from the record. An address or a route that was taken away on purpose can't
-// be told from one that was lost.
-func worse(f Found, diffs []netstate.Difference) string {
+// be told from one that was lost, but for those of an interface that was made the port
+// of a bridge, where they are of no use.
+func worse(f Found, r checkpoint.Record, diffs []netstate.Difference) string {
 	if why := broken(f); why != "" {
 		return why
 	}
+	becamePort := f.Live.Master != nil && f.Live.Master.Kind == netstate.KindBridge && r.Interface.Master == nil
 	var lost []netstate.Difference
 	for _, d := range diffs {
-		if d.Have == "" || d.Field == netstate.FieldKind || d.Field == netstate.FieldParent {
+		if becamePort && (d.Field == netstate.FieldAddress || d.Field == netstate.FieldRoute) {
+			continue
+		}
+		if slices.Contains(essential, d.Field) && (d.Have == "" || d.Field == netstate.FieldKind || d.Field == netstate.FieldParent) {
 			lost = append(lost, d)
 		}
 	}

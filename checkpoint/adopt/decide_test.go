@@ -165,12 +165,11 @@ func TestRefreshIsNoWorse(t *testing.T) {
 func TestRefreshKeepsWhatTheKernelDoesNotKnow(t *testing.T) {
 	r := recordOn("c1", 1, "relink-macvlan")
 	r.Pod = attachment.Pod{Namespace: "shop", Name: "web"}
-	r.Interface.Settings = map[string]string{"ipv4/arp_notify": "1"}
 	r.CNI.Config = []byte(`{"name": "lan"}`)
 	a := decide(found("other", 1, nil), []checkpoint.Record{r}, nil, true)
 	got := recordOf(a)
 	if got.Attachment != r.Attachment || got.Pod != r.Pod || string(got.CNI.Config) != string(r.CNI.Config) ||
-		got.Interface.Settings["ipv4/arp_notify"] != "1" || got.Writer != Writer {
+		got.Writer != Writer {
 		t.Errorf("%+v", got)
 	}
 }

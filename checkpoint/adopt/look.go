@@ -21,12 +21,12 @@ type look struct {
 	devices netstate.Devices
 	cache   []located
 	// wants says which interfaces to look at.
-	wants func(attachment.Namespace, string) bool
+	wants func(attachment.Namespace, netstate.LiveDevice) bool
 }
 
 // newLook opens the host. The caller closes it. torn are what the caches have that
 // can't be read.
-func newLook(cacheDir string, wants func(attachment.Namespace, string) bool) (l *look, torn []error, err error) {
+func newLook(cacheDir string, wants func(attachment.Namespace, netstate.LiveDevice) bool) (l *look, torn []error, err error) {
 	l = &look{wants: wants}
 	entries, torn, err := cnicache.Read(cacheDir)
 	if err != nil {
@@ -113,7 +113,7 @@ func (l *look) into(s sandbox.Sandbox) inside {
 	}
 	result := inside{namespace: &id}
 	for _, d := range own {
-		if d.Name == "lo" || !l.wants(id, d.Name) {
+		if d.Name == "lo" || !l.wants(id, d) {
 			continue
 		}
 		f, err := l.at(namespace, own, d.Name)
@@ -150,7 +150,7 @@ func open(s sandbox.Sandbox) (*kernel.Namespace, error) {
 // checkpoint can hold and that is an attachment.
 func (l *look) at(namespace *kernel.Namespace, own netstate.Devices, name string) (*Found, error) {
 	host := l.devices
-	live, err := kernel.Capture(l.host, namespace, host, name)
+	live, err := kernel.Capture(l.host, namespace, host, name, kernel.Everything)
 	if err != nil && !isNone(err) {
 		host, live, err = l.retry(namespace, name)
 	}
@@ -187,7 +187,7 @@ func (l *look) retry(namespace *kernel.Namespace, name string) (netstate.Devices
 	if err != nil {
 		return nil, netstate.Interface{}, err
 	}
-	live, err := kernel.Capture(l.host, namespace, host, name)
+	live, err := kernel.Capture(l.host, namespace, host, name, kernel.Everything)
 	if err == nil || isNone(err) {
 		return host, live, err
 	}
@@ -216,15 +216,15 @@ func firstDown(parents []netstate.Device, at netstate.Devices) string {
 
 // withoutRecord returns a function that says which interfaces have none of the
 // records.
-func withoutRecord(records []checkpoint.Record) func(attachment.Namespace, string) bool {
+func withoutRecord(records []checkpoint.Record) func(attachment.Namespace, netstate.LiveDevice) bool {
 	type file struct{ device, inode uint64 }
 	byFile := map[file][]checkpoint.Record{}
 	for _, r := range records {
 		at := file{r.Namespace.Device, r.Namespace.Inode}
 		byFile[at] = append(byFile[at], r)
 	}
-	return func(n attachment.Namespace, name string) bool {
-		f := Found{Namespace: n, Live: netstate.Interface{Link: netstate.Link{Name: name}}}
+	return func(n attachment.Namespace, d netstate.LiveDevice) bool {
+		f := Found{Namespace: n, Live: netstate.Interface{Link: netstate.Link{Name: d.Name, Index: d.Index, Kind: d.Kind}}}
 		return !slices.ContainsFunc(byFile[file{n.Device, n.Inode}], func(r checkpoint.Record) bool { return isOf(r, f) })
 	}
 }

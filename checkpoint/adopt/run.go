@@ -129,7 +129,7 @@ func (r *run) lookAround() (Node, error) {
 	if err != nil {
 		return Node{}, err
 	}
-	everything := func(attachment.Namespace, string) bool { return true }
+	everything := func(attachment.Namespace, netstate.LiveDevice) bool { return true }
 	var torn []error
 	if r.look, torn, err = newLook(r.CacheDir, everything); err != nil {
 		return Node{}, err

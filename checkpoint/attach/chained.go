@@ -136,7 +136,7 @@ func (p Chained) remember(c *call, undo *cniplugin.Undo) error {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
 	defer shared.Release()
-	live, err := capture(sandbox, c.args.IfName)
+	live, err := capture(sandbox, c.args.IfName, kernel.Everything)
 	if err == nil {
 		err = describable(live)
 	}
@@ -258,7 +258,7 @@ func (p Chained) Check(args *skel.CmdArgs) error {
 	recorded, err := c.recorded()
 	if coded := new(types.Error); errors.As(err, &coded) && coded.Code == types.ErrUnknownContainer {
 		// None, as it should be, of what can't be remembered.
-		if _, why := capture(sandbox, args.IfName); errors.Is(why, kernel.ErrUnsupported) || errors.Is(why, kernel.ErrNoDevice) {
+		if _, why := capture(sandbox, args.IfName, kernel.Extent{}); errors.Is(why, kernel.ErrUnsupported) || errors.Is(why, kernel.ErrNoDevice) {
 			return nil
 		}
 	}

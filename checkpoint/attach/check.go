@@ -68,14 +68,14 @@ func (c *call) captureRecorded(sandbox *kernel.Namespace, recorded checkpoint.Re
 	if err := recorded.Namespace.Same(sandbox.Identity()); err != nil {
 		return netstate.Interface{}, cniplugin.Error(cniplugin.CodeDiffers, "namespace %s: %v", c.args.Netns, err)
 	}
-	live, err := capture(sandbox, c.args.IfName)
+	live, err := capture(sandbox, recorded.Interface.Link.Name, kernel.ExtentOf(recorded.Interface))
 	if err != nil {
 		return live, cniplugin.Error(cniplugin.CodeDiffers, "%v", err)
 	}
 	return live, nil
 }
 
-func capture(sandbox *kernel.Namespace, ifName string) (netstate.Interface, error) {
+func capture(sandbox *kernel.Namespace, ifName string, extent kernel.Extent) (netstate.Interface, error) {
 	host, err := kernel.OpenHost()
 	if err != nil {
 		return netstate.Interface{}, err
@@ -85,7 +85,7 @@ func capture(sandbox *kernel.Namespace, ifName string) (netstate.Interface, erro
 	if err != nil {
 		return netstate.Interface{}, err
 	}
-	return kernel.Capture(host, sandbox, devices, ifName)
+	return kernel.Capture(host, sandbox, devices, ifName, extent)
 }
 
 func (c *call) prevResult() (*current.Result, error) {

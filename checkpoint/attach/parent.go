@@ -100,7 +100,7 @@ func (p parentPlan) ensure(host *kernel.Namespace, devices netstate.Devices) (pa
 	if p.create == nil {
 		return p.below, devices, false, nil
 	}
-	err = host.CreateVLAN(p.below.Index, p.create.Name, p.create.VLAN, 0)
+	err = host.CreateVLAN(p.below.Index, netstate.Device{Kind: netstate.KindVLAN, Name: p.create.Name, VLAN: &p.create.VLAN})
 	if err != nil && !errors.Is(err, kernel.ErrExists) {
 		return parent, nil, false, fmt.Errorf("VLAN parent: %w%s", err, p.hint())
 	}

@@ -1,11 +1,9 @@
 package restore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -75,12 +73,14 @@ func (w *work) do() error {
 
 func stateOf(steps []Step, created, repaired State) State {
 	for _, s := range steps {
-		if s.Action == Create {
+		if s.Action == Create || s.Action == MoveNIC {
 			return created
 		}
 	}
 	return repaired
 }
+
+func (w *work) isNIC() bool { return w.record.Interface.Link.Kind == netstate.KindNIC }
 
 // parentAt is the namespace of the parents.
 func (w *work) parentAt() *kernel.Namespace {
@@ -94,6 +94,9 @@ func (w *work) parentAt() *kernel.Namespace {
 // in the host has been done, or could not be; parents in the sandbox are brought
 // back here.
 func (w *work) findParent() error {
+	if w.isNIC() {
+		return w.findNIC()
+	}
 	if w.record.Interface.ParentsInSandbox {
 		return w.findParentInSandbox()
 	}
@@ -111,12 +114,27 @@ func (w *work) findParent() error {
 	return nil
 }
 
+// findNIC finds the NIC in the host that is to be moved, unless it is in the sandbox.
+func (w *work) findNIC() error {
+	w.outcome.Parent = ""
+	there, err := w.sandbox.Exists(w.record.Interface.Link.Name)
+	if err != nil || there {
+		return err
+	}
+	nic, _, problem := w.after.nic(w.record.Interface.Link)
+	if problem != nil {
+		return problem
+	}
+	w.parent, w.outcome.Parent = nic, nic.Name
+	return nil
+}
+
 func (w *work) findParentInSandbox() error {
 	devices, err := w.sandbox.Devices()
 	if err != nil {
 		return err
 	}
-	plan := NewParentPlan(devices, nil)
+	plan := NewParentPlan(devices, ParentOptions{})
 	result := plan.chain(w.record.Interface.Parents)
 	if result.broken != nil {
 		if w.DryRun {
@@ -153,7 +171,7 @@ func (w *work) useParent(devices netstate.Devices, index int) (err error) {
 
 // plan compares the live interface with the record.
 func (w *work) plan() ([]Step, error) {
-	live, err := kernel.Capture(w.host, w.sandbox, w.devices, w.record.Attachment.IfName)
+	live, err := kernel.Capture(w.host, w.sandbox, w.devices, w.record.Interface.Link.Name, kernel.ExtentOf(w.record.Interface))
 	var there *netstate.Interface
 	switch {
 	case errors.Is(err, kernel.ErrNoDevice):
@@ -199,17 +217,30 @@ func (w *work) apply(steps []Step) error {
 }
 
 func (w *work) applyStep(step Step) error {
+	known := kernel.ConfigureOptions{Known: true}
 	switch step.Action {
 	case Create:
-		return kernel.Build(w.parentAt(), w.sandbox, w.parent.Index, *step.create, kernel.ConfigureOptions{Known: true})
-	case AddAddress:
-		return w.sandbox.AddAddress(step.Device, *step.Address)
+		return kernel.Build(w.parentAt(), w.sandbox, w.parent.Index, *step.create, known)
+	case MoveNIC:
+		return kernel.MoveNIC(w.host, w.sandbox, step.On, *step.create, known)
 	case AddRoute:
 		return w.sandbox.AddRoute(step.Device, *step.Route, w.record.Interface.Routes)
 	case SetMAC:
 		return w.sandbox.SetMAC(step.Device, step.MAC)
-	case SetMacvlan:
-		return w.sandbox.SetMacvlan(*step.Link)
+	case SetKind:
+		return w.sandbox.SetKind(*step.Link)
+	case SetAttributes:
+		return w.sandbox.SetAttributes(*step.Link)
+	case SetMaster:
+		return w.sandbox.SetMaster(step.Device, *step.Master)
+	case SetSetting:
+		return w.sandbox.Set(step.Device, step.Setting, step.Value)
+	case AddRule:
+		return w.sandbox.AddRule(*step.Rule)
+	case AddNeighbour:
+		return w.sandbox.AddNeighbour(step.Device, *step.Neighbour)
+	case AddQdisc:
+		return w.sandbox.AddQdisc(step.Device, *step.Qdisc)
 	}
 	return applyToDevice(w.sandbox, step)
 }
@@ -217,6 +248,8 @@ func (w *work) applyStep(step Step) error {
 // applyToDevice runs a step on a parent in the namespace.
 func applyToDevice(at *kernel.Namespace, step Step) error {
 	switch step.Action {
+	case CreateBond:
+		return notNew(at.CreateBond(step.device))
 	case Enslave:
 		return at.Enslave(step.Device, step.On)
 	case RaiseMTU, SetMTU:
@@ -225,92 +258,38 @@ func applyToDevice(at *kernel.Namespace, step Step) error {
 		return at.SetUp(step.Device)
 	case CreateVLAN:
 		return createVLAN(at, step)
+	case AddAddress:
+		return at.AddAddress(step.Device, *step.Address)
+	case AddRoute:
+		return at.AddRoute(step.Device, *step.Route, nil)
 	}
 	return fmt.Errorf("step %s: not one on a device", step)
 }
 
-// createVLAN makes the VLAN parent. That an ADD or another restore was faster is
-// no failure: what is there is looked at afterwards.
+// createVLAN makes the VLAN parent.
 func createVLAN(at *kernel.Namespace, step Step) error {
 	index, err := at.Index(step.On)
 	if err != nil {
 		return err
 	}
-	err = at.CreateVLAN(index, step.Device, *step.VLAN, step.MTU)
+	return notNew(at.CreateVLAN(index, step.device))
+}
+
+// notNew makes it no failure that an ADD, another restore or the host's network manager
+// was faster: what is there is looked at afterwards.
+func notNew(err error) error {
 	if errors.Is(err, kernel.ErrExists) {
 		return nil
 	}
 	return err
 }
 
-// announce tells the neighbours, if the parent can send. If not, announceLate does
-// it when it can. An interface on top of another one in the sandbox is behind that
-// one's MAC or tag, which is announced itself.
-func (w *work) announce() {
-	if !w.parent.Carrier || w.record.Interface.ParentsInSandbox {
-		return
-	}
-	if err := w.announcer.Announce(w.parent.Index, w.record.Interface); err == nil {
-		w.outcome.Announced = true
-	}
-}
-
 // remember writes the names and the hardware that the parents came back with into
 // the record, so that the next restore needs nobody to say so again.
 func (w *work) remember(now []netstate.Device) error {
-	if chainKey(now) == chainKey(w.record.Interface.Parents) {
+	if w.isNIC() || chainKey(now) == chainKey(w.record.Interface.Parents) {
 		return nil
 	}
 	w.record.Interface.Parents = now
 	return w.Store.Save(w.record)
-}
-
-// announceLate announces what was built on devices that had no carrier yet, as
-// soon as they have, and reports those that don't get one in time.
-func (r *run) announceLate(ctx context.Context, outcomes []*Outcome) {
-	if r.DryRun {
-		return
-	}
-	start := time.Now()
-	defer func() { r.report.Waited += time.Since(start) }()
-	for ; ; time.Sleep(pollInterval) {
-		left := r.announcePending(outcomes)
-		if len(left) == 0 {
-			return
-		}
-		if time.Since(start) >= r.Wait || ctx.Err() != nil {
-			for _, o := range left {
-				r.report.problem(o.Parent + " has no carrier: the addresses on it are not announced")
-			}
-			return
-		}
-	}
-}
-
-// announcePending announces what can be and returns what can't.
-func (r *run) announcePending(outcomes []*Outcome) []*Outcome {
-	var devices netstate.Devices
-	var left []*Outcome
-	for _, o := range outcomes {
-		if o.Announced || (o.State != Restored && o.State != Repaired) || len(o.Interface.Addresses) == 0 || o.Interface.ParentsInSandbox {
-			continue
-		}
-		if devices == nil {
-			var err error
-			if devices, err = r.host.Devices(); err != nil {
-				r.report.problem(err.Error())
-				return nil
-			}
-		}
-		parent, ok := devices.ByName(o.Parent)
-		if !ok || !parent.Carrier {
-			left = append(left, o)
-			continue
-		}
-		if err := r.announcer.Announce(parent.Index, o.Interface); err != nil {
-			r.report.problem(err.Error())
-		}
-		o.Announced = true
-	}
-	return left
 }

@@ -121,7 +121,9 @@ type planTest struct {
 	there  devices
 	chains []chain
 	mapped map[string]string
-	want   said
+	// rebuild is --rebuild-bond.
+	rebuild bool
+	want    said
 }
 
 type planTests map[string]planTest
@@ -131,7 +133,7 @@ func (tests planTests) run(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(tests)) {
 		test := tests[name]
 		t.Run(name, func(t *testing.T) {
-			got := ask(NewParentPlan(test.there, test.mapped), test.chains...)
+			got := ask(NewParentPlan(test.there, ParentOptions{Mapped: test.mapped, RebuildBond: test.rebuild}), test.chains...)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("plan (-want +got):\n%s", diff)
 			}

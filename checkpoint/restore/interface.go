@@ -16,6 +16,12 @@ func planInterface(recorded netstate.Interface, live *netstate.Interface, parent
 	name := recorded.Link.Name
 	if live == nil {
 		link := recorded.Link
+		if link.Kind == netstate.KindNIC {
+			return []Step{{
+				Action: MoveNIC, Device: name, On: parent, Link: &link, create: &recorded,
+				Reason: "it is gone from the sandbox, and the host has it",
+			}}, nil
+		}
 		return []Step{{
 			Action: Create, Device: name, On: parent, Link: &link, create: &recorded,
 			Reason: "it is gone from the sandbox",
@@ -26,13 +32,19 @@ func planInterface(recorded netstate.Interface, live *netstate.Interface, parent
 	slices.SortStableFunc(differences, func(a, b netstate.Difference) int { return order(a.Field) - order(b.Field) })
 	var steps []Step
 	for _, d := range differences {
-		step, problem := repair(recorded.Link, d)
+		step, problem := repair(recorded, d)
 		if problem != nil {
 			return nil, problem
 		}
-		if !slices.ContainsFunc(steps, func(s Step) bool { return s.Action == SetMacvlan && step.Action == SetMacvlan }) {
-			steps = append(steps, step)
+		// One step sets all that goes with one message.
+		i := slices.IndexFunc(steps, func(s Step) bool {
+			return s.Action == step.Action && (s.Action == SetKind || s.Action == SetAttributes)
+		})
+		if i >= 0 {
+			steps[i].Reason += ", " + step.Reason
+			continue
 		}
+		steps = append(steps, step)
 	}
 	return steps, nil
 }
@@ -41,30 +53,45 @@ func planInterface(recorded netstate.Interface, live *netstate.Interface, parent
 // the link before it goes up, addresses before the routes that need them.
 var repairOrder = []netstate.Field{
 	netstate.FieldKind, netstate.FieldVLAN, netstate.FieldParent,
-	netstate.FieldMode, netstate.FieldBCQueue, netstate.FieldMTU, netstate.FieldMAC,
-	netstate.FieldUp, netstate.FieldAddress, netstate.FieldRoute,
+	netstate.FieldMode, netstate.FieldOptions, netstate.FieldBCQueue,
+	netstate.FieldMTU, netstate.FieldMAC, netstate.FieldTxQueueLen, netstate.FieldAlias, netstate.FieldGroup, netstate.FieldFlags,
+	netstate.FieldSetting, netstate.FieldMaster, netstate.FieldUp,
+	netstate.FieldAddress, netstate.FieldNeighbour, netstate.FieldRoute, netstate.FieldRule, netstate.FieldQdisc,
 }
 
 func order(f netstate.Field) int { return slices.Index(repairOrder, f) }
 
-func repair(link netstate.Link, d netstate.Difference) (Step, *Problem) {
+func repair(recorded netstate.Interface, d netstate.Difference) (Step, *Problem) {
+	link := recorded.Link
 	step := Step{Device: link.Name, Reason: d.String()}
 	switch d.Field {
-	case netstate.FieldMode, netstate.FieldBCQueue:
+	case netstate.FieldMode, netstate.FieldOptions, netstate.FieldBCQueue:
 		if d.Field == netstate.FieldMode && (d.Want == "passthru" || d.Have == "passthru") {
 			return step, &Problem{Reason: fmt.Sprintf("%s: %s, and the kernel does not change passthru: left alone", link.Name, d)}
 		}
-		step.Action, step.Link = SetMacvlan, &link
+		step.Action, step.Link = SetKind, &link
 	case netstate.FieldMTU:
 		step.Action, step.MTU = SetMTU, link.MTU
 	case netstate.FieldMAC:
 		step.Action, step.MAC = SetMAC, link.MAC
+	case netstate.FieldTxQueueLen, netstate.FieldAlias, netstate.FieldGroup, netstate.FieldFlags:
+		step.Action, step.Link = SetAttributes, &link
+	case netstate.FieldMaster:
+		step.Action, step.Master = SetMaster, recorded.Master
+	case netstate.FieldSetting:
+		step.Action, step.Setting, step.Value = SetSetting, d.Setting, recorded.Settings[d.Setting]
 	case netstate.FieldUp:
 		step.Action = SetUp
 	case netstate.FieldAddress:
 		step.Action, step.Address = AddAddress, d.Address
 	case netstate.FieldRoute:
 		step.Action, step.Route = AddRoute, d.Route
+	case netstate.FieldRule:
+		step.Action, step.Rule = AddRule, d.Rule
+	case netstate.FieldNeighbour:
+		step.Action, step.Neighbour = AddNeighbour, d.Neighbour
+	case netstate.FieldQdisc:
+		step.Action, step.Qdisc = AddQdisc, d.Qdisc
 	default:
 		return step, &Problem{Reason: fmt.Sprintf("%s is there, but its %s: left alone", link.Name, d)}
 	}

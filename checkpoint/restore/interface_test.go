@@ -80,15 +80,15 @@ func TestPlanOfAnInterfaceThatIsThere(t *testing.T) {
 		"another index": {live: func(i *netstate.Interface) { i.Link.Index = 9 }},
 		"mode": {
 			live: func(i *netstate.Interface) { i.Link.Macvlan.Mode = "vepa" },
-			want: list("set mode of eth0 to bridge: mode is vepa, not bridge"),
+			want: list("set the macvlan attributes of eth0: mode is vepa, not bridge"),
 		},
 		"queue length": {
 			live: func(i *netstate.Interface) { i.Link.Macvlan.BCQueueLen = 5 },
-			want: list("set mode of eth0 to bridge: bcqueuelen is 5, not 1000"),
+			want: list("set the macvlan attributes of eth0: bcqueuelen is 5, not 1000"),
 		},
 		"mode and queue length in one step": {
 			live: func(i *netstate.Interface) { i.Link.Macvlan.Mode, i.Link.Macvlan.BCQueueLen = "vepa", 5 },
-			want: list("set mode of eth0 to bridge: mode is vepa, not bridge"),
+			want: list("set the macvlan attributes of eth0: mode is vepa, not bridge, bcqueuelen is 5, not 1000"),
 		},
 		"MTU": {
 			live: func(i *netstate.Interface) { i.Link.MTU = 9000 },
@@ -118,7 +118,7 @@ func TestPlanOfAnInterfaceThatIsThere(t *testing.T) {
 				i.Addresses, i.Routes = nil, nil
 			},
 			want: list(
-				"set mode of eth0 to bridge: bcqueuelen is 1, not 1000",
+				"set the macvlan attributes of eth0: bcqueuelen is 1, not 1000",
 				"set MTU of eth0 to 1500: MTU is 68, not 1500",
 				"set MAC of eth0 to 02:00:00:00:00:01: MAC is 02:00:00:00:00:02, not 02:00:00:00:00:01",
 				"set eth0 up: state is down, not up",
@@ -221,10 +221,12 @@ func TestReasonsAreJoinedForALine(t *testing.T) {
 }
 
 func TestEveryFieldOfADiffHasItsPlaceInTheOrder(t *testing.T) {
-	if place := order(netstate.FieldRoute); place != len(repairOrder)-1 {
-		t.Errorf("routes are mended at place %d of %d, want last", place+1, len(repairOrder))
+	if order(netstate.FieldRoute) < order(netstate.FieldAddress) || order(netstate.FieldAddress) < order(netstate.FieldUp) ||
+		order(netstate.FieldUp) < order(netstate.FieldSetting) {
+		t.Errorf("settings before up, up before addresses, addresses before routes: %v", repairOrder)
 	}
-	for _, f := range strings.Fields("kind vlan parent mode bcqueuelen MAC MTU state address route") {
+	for _, f := range strings.Fields("kind vlan parent mode options bcqueuelen MAC MTU txqueuelen alias group flags master" +
+		" setting state address route rule neighbour qdisc") {
 		if !slices.Contains(repairOrder, netstate.Field(f)) {
 			t.Errorf("%s has no place", f)
 		}

@@ -15,9 +15,16 @@ import (
 type ParentPlan struct {
 	devices netstate.Devices
 	steps   []Step
-	// mapped are the names that the operator gave by --parent old=new.
-	mapped map[string]string
-	seen   map[string]chainResult
+	ParentOptions
+	seen map[string]chainResult
+}
+
+// ParentOptions are what the operator says of the parents.
+type ParentOptions struct {
+	// Mapped are devices that came back under another name, by the old one.
+	Mapped map[string]string
+	// RebuildBond builds a bond that is missing from its record.
+	RebuildBond bool
 }
 
 // chainResult is what the plan says of one chain of parents.
@@ -53,10 +60,16 @@ func (s *sharedPlan) chain(parents []netstate.Device) (r chainResult, steps []St
 	return r, s.plan.stepsFor(r.parent.Index), live, err
 }
 
-// NewParentPlan plans on the devices as they are, which it leaves alone. mapped
-// gives devices that came back under another name, by the old one.
-func NewParentPlan(devices netstate.Devices, mapped map[string]string) *ParentPlan {
-	return &ParentPlan{devices: append(netstate.Devices(nil), devices...), mapped: mapped, seen: map[string]chainResult{}}
+// nic is the plan's.
+func (s *sharedPlan) nic(link netstate.Link) (netstate.LiveDevice, string, *Problem) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.plan.nic(link)
+}
+
+// NewParentPlan plans on the devices as they are, which it leaves alone.
+func NewParentPlan(devices netstate.Devices, opts ParentOptions) *ParentPlan {
+	return &ParentPlan{devices: append(netstate.Devices(nil), devices...), ParentOptions: opts, seen: map[string]chainResult{}}
 }
 
 // Steps are what has been planned so far, in the order in which it is to be done.
@@ -88,7 +101,7 @@ func (p *ParentPlan) stepsBelow(parents []netstate.Device) []Step {
 func chainKey(parents []netstate.Device) string {
 	var key strings.Builder
 	for _, d := range parents {
-		fmt.Fprintf(&key, "%s %s %d %+v %+v %+v\n", d.Kind, d.Name, d.MTU, d.NIC, d.VLAN, d.Bond)
+		fmt.Fprintf(&key, "%s %s %d %+v %+v %+v %+v\n", d.Kind, d.Name, d.MTU, d.NIC, d.VLAN, d.VLANOptions, d.Bond)
 	}
 	return key.String()
 }
@@ -101,7 +114,7 @@ func (p *ParentPlan) plan(parents []netstate.Device) (r chainResult) {
 		if i == len(parents)-1 {
 			index, r.broken = p.base(recorded, &r)
 		} else {
-			index, r.broken = p.vlan(recorded, r.parent, &r)
+			index, r.broken = p.vlan(recorded, parents[i+1], r.parent, &r)
 		}
 		if r.broken != nil {
 			return r
@@ -165,11 +178,14 @@ func (p *ParentPlan) setUp(index int) {
 // base finds the lowest device of a chain, and gives a bond its members back.
 func (p *ParentPlan) base(recorded netstate.Device, r *chainResult) (int, *Problem) {
 	index, note, problem := p.find(recorded)
+	if problem != nil && recorded.Bond != nil && p.byName(recorded.Name) < 0 && p.Mapped[recorded.Name] == "" {
+		index, problem = p.missingBond(recorded, problem)
+	}
 	if problem != nil {
 		return 0, problem
 	}
 	r.note(note)
-	r.unsure = r.unsure || exchanged(recorded.NIC, p.devices[index].NIC) && p.mapped[recorded.Name] == ""
+	r.unsure = r.unsure || exchanged(recorded.NIC, p.devices[index].NIC) && p.Mapped[recorded.Name] == ""
 	if live := p.devices[index]; recorded.Bond != nil && live.Bond != nil {
 		if live.Bond.Mode != recorded.Bond.Mode {
 			r.problems = append(r.problems, &Problem{Reason: fmt.Sprintf(
@@ -194,155 +210,6 @@ func exchanged(recorded, live netstate.NIC) bool {
 	return recorded.PermanentMAC != "" && live.PermanentMAC != "" && recorded.PermanentMAC != live.PermanentMAC
 }
 
-// find returns the place of the device that recorded is now. Hardware is known by
-// its permanent MAC, then by its address on the bus, whatever its name; anything
-// else is known by name and kind. What the operator said goes before all.
-func (p *ParentPlan) find(recorded netstate.Device) (index int, note string, problem *Problem) {
-	if name, ok := p.mapped[recorded.Name]; ok {
-		if i := p.byName(name); i >= 0 {
-			return i, asTold(recorded.Name, name), nil
-		}
-		return 0, "", notThere(name, recorded.Name)
-	}
-	if recorded.Kind == netstate.KindNIC && recorded.NIC != (netstate.NIC{}) {
-		return p.findNIC(recorded.Name, recorded.NIC)
-	}
-	i := p.byName(recorded.Name)
-	if i < 0 {
-		return 0, "", &Problem{Reason: fmt.Sprintf("%s (%s) is not there", recorded.Name, recorded.Kind), Waiting: true}
-	}
-	if p.devices[i].Kind != recorded.Kind {
-		return 0, "", p.otherKind(i, recorded.Kind)
-	}
-	return i, "", nil
-}
-
-func asTold(recorded, told string) string {
-	return fmt.Sprintf("%s is %s, as told by --parent", recorded, told)
-}
-
-func notThere(told, recorded string) *Problem {
-	return &Problem{Reason: fmt.Sprintf("%s, told by --parent for %s, is not there", told, recorded), Waiting: true}
-}
-
-func (p *ParentPlan) otherKind(index int, recorded string) *Problem {
-	d := p.devices[index]
-	return &Problem{Reason: fmt.Sprintf("%s is a %s now, recorded as a %s: left alone", d.Name, d.Kind, recorded)}
-}
-
-func (p *ParentPlan) findNIC(name string, nic netstate.NIC) (int, string, *Problem) {
-	var unclear *Problem
-	for _, by := range []struct {
-		what  string
-		match func(netstate.LiveDevice) bool
-	}{
-		{"permanent MAC " + nic.PermanentMAC, func(d netstate.LiveDevice) bool {
-			return nic.PermanentMAC != "" && d.PermanentMAC == nic.PermanentMAC
-		}},
-		{"bus address " + nic.BusAddress, func(d netstate.LiveDevice) bool {
-			return nic.BusAddress != "" && d.BusAddress == nic.BusAddress
-		}},
-	} {
-		switch found := p.findNICs(name, by.match); len(found) {
-		case 0:
-		case 1:
-			live := p.devices[found[0]]
-			if exchanged(nic, live.NIC) {
-				return found[0], fmt.Sprintf("%s is another card in the place of %s (%s; permanent MAC %s, recorded %s)",
-					live.Name, name, by.what, live.PermanentMAC, nic.PermanentMAC), nil
-			}
-			return found[0], renamed(name, live.Name, by.what), nil
-		default:
-			first, second := p.devices[found[0]].Name, p.devices[found[1]].Name
-			unclear = &Problem{Reason: fmt.Sprintf("%s could be %s or %s (same %s): say which by --parent %s=%s",
-				name, first, second, by.what, name, first)}
-		}
-	}
-	if unclear != nil {
-		return 0, "", unclear
-	}
-	if i := p.byName(name); i >= 0 {
-		d := p.devices[i]
-		if d.Kind != netstate.KindNIC {
-			return 0, "", p.otherKind(i, netstate.KindNIC)
-		}
-		return 0, "", &Problem{Waiting: true, Reason: fmt.Sprintf(
-			"%s is another NIC now (permanent MAC %s, bus address %s; recorded %s, %s): use it by --parent %s=%s",
-			name, d.PermanentMAC, d.BusAddress, nic.PermanentMAC, nic.BusAddress, name, name)}
-	}
-	return 0, "", &Problem{Waiting: true, Reason: fmt.Sprintf(
-		"%s (permanent MAC %s, bus address %s) is not there", name, nic.PermanentMAC, nic.BusAddress)}
-}
-
-func renamed(was, is, by string) string {
-	if was == is {
-		return ""
-	}
-	return fmt.Sprintf("%s is now %s (same %s)", was, is, by)
-}
-
-// findNICs returns the places of the NICs that match; of several, the one that has
-// the old name alone, if one has.
-func (p *ParentPlan) findNICs(name string, match func(netstate.LiveDevice) bool) []int {
-	var found []int
-	for i, d := range p.devices {
-		if d.Kind != netstate.KindNIC || !match(d) {
-			continue
-		}
-		if d.Name == name {
-			return []int{i}
-		}
-		found = append(found, i)
-	}
-	return found
-}
-
-func (p *ParentPlan) byName(name string) int {
-	for i := range p.devices {
-		if p.devices[i].Name == name {
-			return i
-		}
-	}
-	return -1
-}
-
-// members plans to enslave the recorded members that came back free, and returns
-// them by the names and hardware that they have now.
-func (p *ParentPlan) members(bond netstate.LiveDevice, recorded netstate.Bond, r *chainResult) []netstate.Member {
-	now := slices.Clone(recorded.Members)
-	for i, m := range recorded.Members {
-		if there := p.byName(m.Name); there >= 0 && p.mapped[m.Name] == "" && p.devices[there].MasterIndex == bond.Index && !exchanged(m.NIC, p.devices[there].NIC) {
-			continue // Whatever it is: not every member is a NIC.
-		}
-		index, note, problem := p.find(netstate.Device{Kind: netstate.KindNIC, Name: m.Name, NIC: m.NIC})
-		if problem != nil {
-			problem.Reason = fmt.Sprintf("%s lacks its member: %s", bond.Name, problem.Reason)
-			r.problems = append(r.problems, problem)
-			continue
-		}
-		nic := &p.devices[index]
-		switch nic.MasterIndex {
-		case bond.Index:
-		case 0:
-			reason := fmt.Sprintf("it was a member of %s when recorded and is free", bond.Name)
-			if nic.Name != m.Name {
-				reason = fmt.Sprintf("it was a member of %s as %s when recorded and is free", bond.Name, m.Name)
-			}
-			p.add(Step{Action: Enslave, Device: nic.Name, On: bond.Name, Reason: reason})
-			nic.MasterIndex, nic.Up = bond.Index, true
-		default:
-			r.problems = append(r.problems, &Problem{Reason: fmt.Sprintf(
-				"%s lacks its member: %s belongs to %s now, left alone", bond.Name, nic.Name, p.nameOf(nic.MasterIndex))})
-			continue
-		}
-		if exchanged(m.NIC, nic.NIC) {
-			r.note(note)
-		}
-		now[i] = netstate.Member{Name: nic.Name, NIC: nic.NIC}
-	}
-	return now
-}
-
 func (p *ParentPlan) nameOf(index int) string {
 	if d, ok := p.devices.ByIndex(index); ok {
 		return d.Name
@@ -351,12 +218,12 @@ func (p *ParentPlan) nameOf(index int) string {
 }
 
 // vlan finds the VLAN device on below, or plans to create it.
-func (p *ParentPlan) vlan(recorded netstate.Device, below netstate.LiveDevice, r *chainResult) (int, *Problem) {
+func (p *ParentPlan) vlan(recorded, recordedBelow netstate.Device, below netstate.LiveDevice, r *chainResult) (int, *Problem) {
 	if recorded.VLAN == nil {
 		return 0, &Problem{Reason: fmt.Sprintf("%s is recorded as a %s on %s, which can't be built", recorded.Name, recorded.Kind, below.Name)}
 	}
 	name := recorded.Name
-	if told, ok := p.mapped[name]; ok {
+	if told, ok := p.Mapped[name]; ok {
 		if p.byName(told) < 0 {
 			return 0, notThere(told, name)
 		}
@@ -375,13 +242,21 @@ func (p *ParentPlan) vlan(recorded netstate.Device, below netstate.LiveDevice, r
 		r.note(fmt.Sprintf("%s is now %s (same %s on %s)", recorded.Name, d.Name, d.VLAN, below.Name))
 		return p.byName(d.Name), nil
 	}
-	p.add(Step{Action: CreateVLAN, Device: recorded.Name, On: below.Name, VLAN: recorded.VLAN, MTU: recorded.MTU, Reason: "it is missing"})
 	created := recorded
-	// No device that is there has a negative index.
-	p.devices = append(p.devices, netstate.LiveDevice{
-		Device: created, Index: -len(p.devices) - 1, ParentIndex: below.Index, Up: true, Carrier: below.Carrier,
-	})
-	return len(p.devices) - 1, nil
+	if recorded.MAC == recordedBelow.MAC {
+		created.MAC = "" // It has that of what is below, whatever that is now.
+	}
+	p.add(Step{Action: CreateVLAN, Device: recorded.Name, On: below.Name, VLAN: recorded.VLAN, MTU: recorded.MTU,
+		Reason: "it is missing", device: created})
+	return p.made(netstate.LiveDevice{Device: created, ParentIndex: below.Index, Up: true, Carrier: below.Carrier}), nil
+}
+
+// made adds a device to the picture as if it were there, and returns its place. No
+// device that is there has a negative index.
+func (p *ParentPlan) made(d netstate.LiveDevice) int {
+	d.Index = -len(p.devices) - 1
+	p.devices = append(p.devices, d)
+	return len(p.devices) - 1
 }
 
 func (p *ParentPlan) describe(d netstate.LiveDevice) string {

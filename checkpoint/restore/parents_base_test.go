@@ -168,7 +168,7 @@ func TestPlanOfABond(t *testing.T) {
 		},
 		"missing, and its members left alone": {
 			there: devices{free1}, chains: one(bond("bond4", 1)),
-			want: said{On: list(""), Broken: list("bond4 (bond) is not there ?")},
+			want: said{On: list(""), Broken: list("bond4 (bond) is not there: --rebuild-bond builds it from its record, where the host's network manager does not ?")},
 		},
 		"a bridge under its name": {
 			there: devices{free1, up(4, plain("bridge", "bond4"), 0)}, chains: one(bond("bond4", 1)),

@@ -68,10 +68,10 @@ func TestRestoreOfParentsCanBeKilledAnywhereAndRunTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		there := drawHost(t)
 		chains := rapid.SliceOfN(rapid.Custom(drawChain), 1, 6).Draw(t, "chains")
-		first := NewParentPlan(there, nil)
+		first := NewParentPlan(there, ParentOptions{})
 		begun := ask(first, chains...)
 		for n, step := range first.Steps() {
-			again := ask(NewParentPlan(there, nil), chains...)
+			again := ask(NewParentPlan(there, ParentOptions{}), chains...)
 			if diff := cmp.Diff(begun.Steps[n:], again.Steps); diff != "" {
 				t.Fatalf("planned after %d steps (-left +planned):\n%s", n, diff)
 			}
@@ -80,7 +80,7 @@ func TestRestoreOfParentsCanBeKilledAnywhereAndRunTwice(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		done := ask(NewParentPlan(there, nil), chains...)
+		done := ask(NewParentPlan(there, ParentOptions{}), chains...)
 		if len(done.Steps) > 0 {
 			t.Fatalf("left to do after all was done: %q", done.Steps)
 		}
@@ -93,7 +93,7 @@ func TestRestoreOfParentsCanBeKilledAnywhereAndRunTwice(t *testing.T) {
 func TestRestoreOfParentsNeverLowersAnMTUOrFreesAMember(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before := drawHost(t)
-		p := NewParentPlan(before, nil)
+		p := NewParentPlan(before, ParentOptions{})
 		ask(p, rapid.SliceOfN(rapid.Custom(drawChain), 1, 6).Draw(t, "chains")...)
 		after := before
 		for _, step := range p.Steps() {
@@ -119,7 +119,7 @@ func drawRoutes(t *rapid.T) []netstate.Route {
 			rapid.SampledFrom([]string{"", "10.3.0.1", "10.3.0.2"}).Draw(t, "gateway"))
 		r.Priority = rapid.Uint32Range(0, 1).Draw(t, "metric")
 		return r
-	}), 0, 4, rapid.ID[netstate.Route]).Draw(t, "routes")
+	}), 0, 4, netstate.Route.String).Draw(t, "routes")
 }
 
 // drawPod is an interface in any state, down only where it may be.
@@ -171,7 +171,7 @@ func TestRestoreOfAnInterfaceCanBeKilledAnywhereAndRunTwice(t *testing.T) {
 			}
 		}
 		for _, r := range recorded.Routes {
-			if !slices.Contains(live.Routes, r) {
+			if !slices.ContainsFunc(live.Routes, r.Equal) {
 				t.Fatalf("route %s is not there", r)
 			}
 		}

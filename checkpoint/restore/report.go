@@ -41,6 +41,8 @@ type Outcome struct {
 	ParentReason string `json:"parentReason,omitempty"`
 	// Announced says that the neighbours were told the addresses.
 	Announced bool `json:"announced"`
+	// at is the sandbox.
+	at attachment.Namespace
 }
 
 // AsItShould says that the attachment is as recorded now.

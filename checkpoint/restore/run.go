@@ -26,8 +26,10 @@ type Options struct {
 	// Wait bounds the wait for devices that have yet to appear, and again that
 	// for their carrier.
 	Wait time.Duration
-	// Mapped are devices that came back under another name, by the old one.
-	Mapped map[string]string
+	ParentOptions
+	// HostAddresses brings back what VLAN devices and bonds of the host carried
+	// themselves.
+	HostAddresses bool
 	// DryRun plans and changes nothing. It waits for nothing.
 	DryRun bool
 	// Waiting is told, again and again, what is waited for. May be nil.
@@ -51,6 +53,8 @@ type run struct {
 	plan    *ParentPlan
 	devices netstate.Devices
 	after   sharedPlan
+	// inPlace says of NICs that are sandboxes' own whether they are there.
+	inPlace map[attachment.Key]bool
 }
 
 // Run makes the kernel agree with the checkpoints, or in a dry run says what
@@ -70,7 +74,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 		return Report{}, err
 	}
 	defer host.Close()
-	r := &run{Options: opts, host: host}
+	r := &run{Options: opts, host: host, inPlace: map[attachment.Key]bool{}}
 	if !opts.DryRun {
 		if r.announcer, err = host.NewAnnouncer(); err != nil {
 			return Report{}, err
@@ -139,6 +143,11 @@ func (r *run) reachable(records []checkpoint.Record) []checkpoint.Record {
 	return todo
 }
 
+// onHost says that the interface is stacked on devices of the host.
+func onHost(record checkpoint.Record) bool {
+	return !record.Interface.ParentsInSandbox && record.Interface.Link.Kind != netstate.KindNIC
+}
+
 // skip says why the namespace is not the recorded one.
 func (o *Outcome) skip(record checkpoint.Record, err error) {
 	o.State, o.Reason = Skipped, fmt.Sprintf("namespace %s: %v", record.Namespace.Path, err)
@@ -155,10 +164,11 @@ func (o *Outcome) skipOrFail(record checkpoint.Record, err error) {
 }
 
 func outcomeOf(record checkpoint.Record) *Outcome {
-	return &Outcome{
-		Attachment: record.Attachment, Pod: record.Pod, Interface: record.Interface,
-		Parent: record.Interface.Parents[0].Name, State: AsRecorded,
+	o := &Outcome{Attachment: record.Attachment, Pod: record.Pod, Interface: record.Interface, State: AsRecorded}
+	if len(record.Interface.Parents) > 0 {
+		o.Parent = record.Interface.Parents[0].Name
 	}
+	return o
 }
 
 // parents waits for the bases, and brings back what is between them and the
@@ -185,79 +195,16 @@ func (r *run) parents(ctx context.Context, records []checkpoint.Record) error {
 		}
 		r.devices = devices
 	}
-	r.after.plan = NewParentPlan(r.devices, r.Mapped)
+	r.after.plan = NewParentPlan(r.devices, ParentOptions{Mapped: r.Mapped})
 	for _, record := range records {
-		if !record.Interface.ParentsInSandbox {
+		if onHost(record) {
 			r.after.plan.chain(record.Interface.Parents)
 		}
 	}
 	for _, step := range r.after.plan.Steps() {
 		r.report.problem(fmt.Sprintf("not done: %s: %s", step, step.Reason))
 	}
-	return nil
-}
-
-// waitForBases plans until no device is missing any more that may still appear,
-// or the time for that is over.
-func (r *run) waitForBases(ctx context.Context, records []checkpoint.Record) error {
-	start := time.Now()
-	for {
-		devices, err := r.host.Devices()
-		if err != nil {
-			return err
-		}
-		r.plan = NewParentPlan(devices, r.Mapped)
-		p := r.prospect(records)
-		waited := time.Since(start)
-		if r.DryRun || ctx.Err() != nil || waited >= r.Wait || len(p.missing) == 0 && (len(p.wanting) == 0 || waited >= memberWait) {
-			r.report.Notes, r.report.Problems, r.report.Waited = p.notes, p.problems, waited
-			return nil
-		}
-		if r.Waiting != nil {
-			r.Waiting(slices.Concat(p.missing, p.wanting))
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pollInterval):
-		}
-	}
-}
-
-// memberWait bounds the wait for what an attachment can do without: a member of a
-// bond that has another, a NIC in the place of which there is another card.
-const memberWait = 5 * time.Second
-
-// prospect is what can be said of the parents of all records before anything is done.
-type prospect struct {
-	notes, problems []string
-	// missing are what attachments can't do without, wanting what they can; both
-	// may still appear.
-	missing, wanting []string
-}
-
-func (r *run) prospect(records []checkpoint.Record) (p prospect) {
-	for _, record := range records {
-		if record.Interface.ParentsInSandbox {
-			continue
-		}
-		result := r.plan.chain(record.Interface.Parents)
-		for _, n := range result.notes {
-			p.notes = appendNew(p.notes, n)
-		}
-		if result.unsure {
-			p.wanting = appendNew(p.wanting, result.notes[0])
-		}
-		for _, problem := range result.problems {
-			p.problems = appendNew(p.problems, problem.Reason)
-			if problem.Waiting {
-				p.wanting = appendNew(p.wanting, problem.Reason)
-			}
-		}
-		if result.broken != nil && result.broken.Waiting {
-			p.missing = appendNew(p.missing, result.broken.Reason)
-		}
-	}
-	return p
+	return r.own(records)
 }
 
 // sandboxes restores the attachments, those of one sandbox one after the other,
@@ -350,6 +297,29 @@ func (r *run) sandbox(ctx context.Context, records []checkpoint.Record) []*Outco
 	for _, record := range records {
 		if o := r.current(record); o != nil {
 			outcomes = append(outcomes, o)
+		}
+	}
+	return r.onceMore(records, outcomes)
+}
+
+// onceMore restores again what failed and has routes through other interfaces of the
+// sandbox, which are there by now.
+func (r *run) onceMore(records []checkpoint.Record, outcomes []*Outcome) []*Outcome {
+	leans := func(route netstate.Route) bool { return len(route.Devices()) > 0 }
+	for i, o := range outcomes {
+		if o.State != Failed || !slices.ContainsFunc(o.Interface.Routes, leans) {
+			continue
+		}
+		for _, record := range records {
+			if record.Attachment != o.Attachment {
+				continue
+			}
+			if again := r.current(record); again != nil {
+				outcomes[i] = again
+				if again.Steps = slices.Concat(o.Steps, again.Steps); again.AsItShould() {
+					again.State, again.Reason = stateOf(again.Steps, Restored, Repaired), reasons(again.Steps)
+				}
+			}
 		}
 	}
 	return outcomes

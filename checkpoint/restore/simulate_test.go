@@ -71,7 +71,7 @@ func simulateSandbox(there *netstate.Interface, s Step, keep []netstate.Route, p
 		now.Link.MAC = s.MAC
 	case SetUp:
 		now.Link.Up = true
-	case SetMacvlan:
+	case SetKind:
 		macvlan := *s.Link.Macvlan
 		now.Link.Macvlan = &macvlan
 	case AddAddress:
@@ -83,7 +83,7 @@ func simulateSandbox(there *netstate.Interface, s Step, keep []netstate.Route, p
 			return nil, fmt.Errorf("%s: the interface is down", s)
 		}
 		now.Routes = append(slices.DeleteFunc(slices.Clone(now.Routes), func(r netstate.Route) bool {
-			return r.SameSlot(*s.Route) && !slices.Contains(keep, r)
+			return r.SameSlot(*s.Route) && !slices.ContainsFunc(keep, r.Equal)
 		}), *s.Route)
 	default:
 		return nil, fmt.Errorf("%s: not one on an interface", s)

@@ -96,6 +96,11 @@ func checkLines(report restore.Report, without []adopt.Found, dir string, w io.W
 	for _, p := range report.Problems {
 		fmt.Fprintln(w, p)
 	}
+	for _, o := range report.Attachments {
+		for _, what := range o.Interface.NotCaptured {
+			fmt.Fprintf(w, "%s %s %s: not captured, would not be restored: %s\n", o.Pod, shortID(o.Attachment.ContainerID), o.Attachment.IfName, what)
+		}
+	}
 	for _, f := range without {
 		fmt.Fprintf(w, "%s %s %s: it has no checkpoint: relink capture writes one\n", f.Pod, f.Namespace.Path, f.Live.Link.Name)
 	}

@@ -48,6 +48,8 @@ or environment.`,
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be done and why, and change nothing")
 	flags.StringArrayVar(&opts.Sandboxes, "sandbox", nil, "only this `sandbox`: container ID, prefix of it, or namespace/pod (repeatable)")
 	flags.DurationVar(&opts.Wait, "wait", 30*time.Second, "wait so long for missing devices, and again for their carrier")
+	flags.BoolVar(&opts.RebuildBond, "rebuild-bond", false, "build a bond that is missing from its record: mode, options, members")
+	flags.BoolVar(&opts.HostAddresses, "host-addresses", false, "bring back the addresses and routes that VLAN parents and bonds carried themselves")
 	flags.StringArrayVar(&mapped, "parent", nil, "`old=new`: the device old of the checkpoints is new now (repeatable)")
 	addOutput(cmd, &output)
 	return cmd

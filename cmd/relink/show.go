@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -70,8 +72,31 @@ func describe(r checkpoint.Record, w io.Writer) error {
 	for i, route := range r.Interface.Routes {
 		row(first(i, "Routes:"), "%s", route)
 	}
+	describeRest(r.Interface, row)
 	fmt.Fprintln(t.w)
 	return t.flush()
+}
+
+// describeRest writes what few interfaces have.
+func describeRest(i netstate.Interface, row func(name, format string, args ...any)) {
+	if i.Master != nil {
+		row("Master:", "%s (%s)", i.Master.Name, i.Master.Kind)
+	}
+	for n, r := range i.Rules {
+		row(first(n, "Rules:"), "%s", r)
+	}
+	for n, neighbour := range i.Neighbours {
+		row(first(n, "Neighbours:"), "%s", neighbour)
+	}
+	for n, key := range slices.Sorted(maps.Keys(i.Settings)) {
+		row(first(n, "Settings:"), "%s = %s", key, i.Settings[key])
+	}
+	for n, q := range i.Qdiscs {
+		row(first(n, "Qdiscs:"), "%s", q)
+	}
+	for n, what := range i.NotCaptured {
+		row(first(n, "Not captured:"), "%s", what)
+	}
 }
 
 func first(i int, name string) string {
@@ -87,6 +112,10 @@ func linkKind(l netstate.Link) string {
 		return l.Kind + " " + l.Macvlan.Mode
 	case l.VLAN != nil:
 		return l.VLAN.String()
+	case l.IPvlan != nil:
+		return l.Kind + " " + l.IPvlan.Mode
+	case l.NIC != nil:
+		return fmt.Sprintf("NIC, permanent MAC %s, bus address %s", l.NIC.PermanentMAC, l.NIC.BusAddress)
 	}
 	return l.Kind
 }

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// maxNameLength is IFNAMSIZ less the terminating zero (linux/if.h).
-const maxNameLength = 15
+// MaxIfName is IFNAMSIZ less the terminating zero (linux/if.h).
+const MaxIfName = 15
 
 // Key identifies an attachment: one interface of one sandbox on one network,
 // in the sense of the CNI specification ("attachment"). The runtime chooses
@@ -70,8 +70,8 @@ func ValidateIfName(name string) error {
 	switch {
 	case name == "":
 		return errors.New("is empty")
-	case len(name) > maxNameLength:
-		return fmt.Errorf("has %d characters, the kernel allows %d", len(name), maxNameLength)
+	case len(name) > MaxIfName:
+		return fmt.Errorf("has %d characters, the kernel allows %d", len(name), MaxIfName)
 	case name == "." || name == "..":
 		return errors.New("is no device name")
 	case !utf8.ValidString(name):

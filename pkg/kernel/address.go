@@ -1,7 +1,10 @@
 package kernel
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -12,42 +15,57 @@ import (
 const (
 	// keptFlags are the flags that somebody gave an address. The others say how
 	// far the kernel is with it, or how it was added.
-	keptFlags = unix.IFA_F_HOMEADDRESS | unix.IFA_F_MANAGETEMPADDR | unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MCAUTOJOIN
+	keptFlags = unix.IFA_F_HOMEADDRESS | unix.IFA_F_MANAGETEMPADDR | unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MCAUTOJOIN | unix.IFA_F_NODAD
 	// ifaProto is IFA_PROTO (since 5.18): who made the address. Every value but
 	// 0 that the kernel has so far means the kernel (linux/if_addr.h, IFAPROT_*).
 	ifaProto = 11
 )
 
-// addresses returns the addresses of the device that somebody gave it. Those
-// that the kernel makes by itself, link-local ones and those from router
-// advertisements, it will make again.
-func (n *Namespace) addresses(index int) ([]netstate.Address, error) {
-	var addresses []netstate.Address
+// addresses returns the addresses of the device that somebody gave it, and says which
+// of them can't be described. Those that the kernel makes by itself, link-local ones
+// and those from router advertisements, it will make again.
+func (n *Namespace) addresses(index int) (addresses []netstate.Address, notes []string, err error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, 0)
 	info := nl.NewIfAddrmsg(unix.AF_UNSPEC)
 	info.Index = uint32(index)
 	request.AddData(info)
-	list := message{request, "list addresses"}
-	err := n.conn.dump(list, func() { addresses = nil }, func(payload []byte) error {
+	list := message{request: request, what: "list addresses"}
+	err = n.conn.dump(list, func() { addresses, notes = nil, nil }, func(payload []byte) error {
+		if len(payload) < unix.SizeofIfAddrmsg {
+			return errors.New("answer too short")
+		}
 		info := nl.DeserializeIfAddrmsg(payload)
 		if int(info.Index) != index {
 			return nil
 		}
-		address, own, err := parseAddress(info, payload[info.Len():])
-		if err == nil && own {
+		address, by, err := parseAddress(info, payload[info.Len():])
+		switch {
+		case err != nil:
+		case by == somebody:
 			addresses = append(addresses, address)
+		case by == somebodyForATime:
+			notes = append(notes, fmt.Sprintf("address %s: it has a lifetime", address))
 		}
 		return err
 	})
-	return addresses, err
+	return addresses, notes, err
 }
 
-// parseAddress returns the address in an answer, and whether somebody other than
-// the kernel made it.
-func parseAddress(info *nl.IfAddrmsg, payload []byte) (a netstate.Address, own bool, err error) {
+// maker says who made an address.
+type maker int
+
+const (
+	theKernel maker = iota
+	somebody
+	// somebodyForATime gave the address a lifetime, and renews it or lets it go.
+	somebodyForATime
+)
+
+// parseAddress returns the address in an answer, and who made it.
+func parseAddress(info *nl.IfAddrmsg, payload []byte) (a netstate.Address, by maker, err error) {
 	attrs, err := nl.ParseRouteAttr(payload)
 	if err != nil {
-		return a, false, err
+		return a, theKernel, err
 	}
 	var local, other netip.Addr
 	flags, proto := uint32(info.Flags), uint8(0)
@@ -63,6 +81,8 @@ func parseAddress(info *nl.IfAddrmsg, payload []byte) (a netstate.Address, own b
 			a.Label = nl.BytesToString(attr.Value)
 		case unix.IFA_FLAGS:
 			flags = nl.NativeEndian().Uint32(attr.Value)
+		case unix.IFA_RT_PRIORITY:
+			a.Metric = nl.NativeEndian().Uint32(attr.Value)
 		case ifaProto:
 			proto = attr.Value[0]
 		}
@@ -76,60 +96,97 @@ func parseAddress(info *nl.IfAddrmsg, payload []byte) (a netstate.Address, own b
 		a.Prefix, a.Peer = netip.PrefixFrom(local, local.BitLen()), netip.PrefixFrom(other, bits)
 	}
 	a.Scope, a.Flags = info.Scope, flags&keptFlags
-	return a, !kernelMade(a, flags, proto), nil
+	return a, makerOf(a, flags, proto), nil
 }
 
-// kernelMade tells the kernel's own addresses: temporary ones (from router
-// advertisements), and link-local ones, which older kernels don't mark as theirs.
-func kernelMade(a netstate.Address, flags uint32, proto uint8) bool {
-	if proto != 0 || flags&unix.IFA_F_PERMANENT == 0 {
-		return true
-	}
+// makerOf tells the kernel's own addresses: those of IPv6 with a lifetime (from router
+// advertisements; since 5.18 they are marked), and link-local ones, which older kernels
+// don't mark as theirs.
+func makerOf(a netstate.Address, flags uint32, proto uint8) maker {
 	addr := a.Prefix.Addr()
-	if !addr.Is6() || !addr.IsLinkLocalUnicast() || a.Prefix.Bits() != 64 {
-		return false
+	switch {
+	case proto != 0 || flags&unix.IFA_F_TEMPORARY != 0 && addr.Is6():
+		return theKernel
+	case flags&unix.IFA_F_PERMANENT == 0 && addr.Is6() && !atLeast(5, 18):
+		return theKernel
+	case flags&unix.IFA_F_PERMANENT == 0:
+		return somebodyForATime
+	case !addr.Is6() || !addr.IsLinkLocalUnicast() || a.Prefix.Bits() != 64:
+		return somebody
 	}
 	b := addr.As16()
-	return flags&unix.IFA_F_STABLE_PRIVACY != 0 || (b[11] == 0xff && b[12] == 0xfe)
+	if flags&unix.IFA_F_STABLE_PRIVACY != 0 || (b[11] == 0xff && b[12] == 0xfe) {
+		return theKernel
+	}
+	return somebody
 }
 
-// addAddress returns the request that gives the device the address. noDAD makes
-// an IPv6 address usable at once: it was this interface's before.
-func addAddress(index int, a netstate.Address, noDAD bool) message {
+// addAddresses returns the requests that give the device the addresses. Known says that
+// they were this interface's before: those of IPv6 are then usable at once, without
+// duplicate address detection.
+func addAddresses(index int, addresses []netstate.Address, known bool) []message {
+	var batch []message
+	for _, a := range inListOrder(addresses) {
+		if known && a.Prefix.Addr().Is6() && a.Flags&unix.IFA_F_NODAD == 0 {
+			// Without detection first. The flag that says so is not the address's
+			// own, and taken off again.
+			first := a
+			first.Flags |= unix.IFA_F_NODAD
+			batch = append(batch, addAddress(index, first))
+		}
+		batch = append(batch, addAddress(index, a))
+	}
+	return batch
+}
+
+// inListOrder returns the addresses in the order in which they are to be added so that
+// the kernel lists them as they are here: it puts each of IPv6 before the others.
+func inListOrder(addresses []netstate.Address) []netstate.Address {
+	is6 := func(a netstate.Address) bool { return a.Prefix.Addr().Is6() }
+	if !slices.ContainsFunc(addresses, is6) {
+		return addresses
+	}
+	ordered := slices.Clone(addresses)
+	first := slices.IndexFunc(ordered, is6)
+	slices.Reverse(ordered[first:])
+	return ordered
+}
+
+// addAddress returns the request that gives the device the address.
+func addAddress(index int, a netstate.Address) message {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
-	fillAddress(request, index, a, noDAD)
-	return message{request, "add address " + a.String()}
+	fillAddress(request, index, a)
+	return message{request: request, what: "add address " + a.String()}
 }
 
 func deleteAddress(index int, a netstate.Address) message {
 	request := nl.NewNetlinkRequest(unix.RTM_DELADDR, 0)
 	a.Label = "" // It would have to match.
-	fillAddress(request, index, a, false)
-	return message{request, "remove address " + a.String()}
+	fillAddress(request, index, a)
+	return message{request: request, what: "remove address " + a.String()}
 }
 
-func fillAddress(request *nl.NetlinkRequest, index int, a netstate.Address, noDAD bool) {
+func fillAddress(request *nl.NetlinkRequest, index int, a netstate.Address) {
 	local, other := a.Prefix.Addr(), a.Prefix.Addr()
 	bits := a.Prefix.Bits()
 	if a.Peer.IsValid() {
 		other, bits = a.Peer.Addr(), a.Peer.Bits()
 	}
-	flags := a.Flags
 	family := unix.AF_INET
 	if local.Is6() {
 		family = unix.AF_INET6
-		if noDAD {
-			flags |= unix.IFA_F_NODAD
-		}
 	}
 	info := nl.NewIfAddrmsg(family)
-	info.Index, info.Prefixlen, info.Scope, info.Flags = uint32(index), uint8(bits), a.Scope, uint8(flags)
+	info.Index, info.Prefixlen, info.Scope, info.Flags = uint32(index), uint8(bits), a.Scope, uint8(a.Flags)
 	request.AddData(info)
 	request.AddData(nl.NewRtAttr(unix.IFA_LOCAL, local.AsSlice()))
 	request.AddData(nl.NewRtAttr(unix.IFA_ADDRESS, other.AsSlice()))
-	request.AddData(nl.NewRtAttr(unix.IFA_FLAGS, nl.Uint32Attr(flags)))
+	request.AddData(nl.NewRtAttr(unix.IFA_FLAGS, nl.Uint32Attr(a.Flags)))
 	if a.Broadcast.IsValid() {
 		request.AddData(nl.NewRtAttr(unix.IFA_BROADCAST, a.Broadcast.AsSlice()))
+	}
+	if a.Metric != 0 {
+		request.AddData(nl.NewRtAttr(unix.IFA_RT_PRIORITY, nl.Uint32Attr(a.Metric)))
 	}
 	if a.Label != "" {
 		request.AddData(nl.NewRtAttr(unix.IFA_LABEL, nl.ZeroTerminated(a.Label)))
@@ -138,6 +195,6 @@ func fillAddress(request *nl.NetlinkRequest, index int, a netstate.Address, noDA
 
 // HasAddresses says whether somebody gave the device an address.
 func (n *Namespace) HasAddresses(index int) (bool, error) {
-	addresses, err := n.addresses(index)
-	return len(addresses) > 0, err
+	addresses, notes, err := n.addresses(index)
+	return len(addresses)+len(notes) > 0, err
 }

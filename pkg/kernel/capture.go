@@ -3,8 +3,9 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
@@ -15,99 +16,221 @@ import (
 // that can't be described.
 var ErrUnsupported = errors.New("not supported")
 
+// Extent says what Capture reads besides the link, what it is stacked on and enslaved
+// to, its addresses and routes.
+type Extent struct {
+	// Changed are the settings that differ from the namespace's defaults. Otherwise,
+	// Settings are the keys of those to read.
+	Changed  bool
+	Settings []string
+	Rules    bool
+	// Neighbours and Qdiscs are those that somebody made.
+	Neighbours, Qdiscs bool
+	// Own is what the parents in the host carry themselves.
+	Own bool
+}
+
+// Everything is the extent of what is to be remembered.
+var Everything = Extent{Changed: true, Rules: true, Neighbours: true, Qdiscs: true, Own: true}
+
+// ExtentOf returns the extent of a comparison with the interface.
+func ExtentOf(i netstate.Interface) Extent {
+	e := Extent{Rules: len(i.Rules) > 0, Neighbours: len(i.Neighbours) > 0, Qdiscs: len(i.Qdiscs) > 0}
+	for key := range i.Settings {
+		e.Settings = append(e.Settings, key)
+	}
+	return e
+}
+
 // Capture reads the interface ifName of sandbox and what it is stacked on.
 // devices are those of host, read before. It returns ErrNoDevice when the
 // interface is not there, and ErrUnsupported when it is none that can be
 // described. What it returns is whole: a list that changed while it was read is
 // read again.
-func Capture(host, sandbox *Namespace, devices netstate.Devices, ifName string) (netstate.Interface, error) {
-	var captured netstate.Interface
+func Capture(host, sandbox *Namespace, devices netstate.Devices, ifName string, extent Extent) (netstate.Interface, error) {
 	there, err := sandbox.Exists(ifName)
 	if err != nil {
-		return captured, err
+		return netstate.Interface{}, err
 	}
 	if !there {
-		return captured, fmt.Errorf("%s: %w", ifName, ErrNoDevice)
+		return netstate.Interface{}, fmt.Errorf("%s: %w", ifName, ErrNoDevice)
 	}
 	link, err := sandbox.link(ifName)
 	if err != nil {
-		return captured, err
+		return netstate.Interface{}, err
 	}
-	if captured.Link, err = describeLink(link); err != nil {
-		return captured, err
+	c := &capture{host: host, sandbox: sandbox, devices: devices, link: link, extent: extent}
+	if c.captured.Link, err = link.describe(); err != nil {
+		return c.captured, err
 	}
-	if captured.Parents, captured.ParentsInSandbox, err = parents(host, sandbox, devices, link); err != nil {
-		return captured, fmt.Errorf("parents of %s: %w", ifName, err)
+	if err := c.parents(); err != nil {
+		return c.captured, fmt.Errorf("parents of %s: %w", ifName, err)
 	}
-	index := link.Attrs().Index
-	if captured.Addresses, err = sandbox.addresses(index); err == nil {
-		captured.Routes, err = sandbox.routes(index)
-	}
+	err = c.carried()
 	if errors.Is(err, unix.ENODEV) {
-		return captured, fmt.Errorf("%s: %w: it went while it was read", ifName, ErrNoDevice)
+		return c.captured, fmt.Errorf("%s: %w: it went while it was read", ifName, ErrNoDevice)
 	}
 	if err != nil {
-		return captured, fmt.Errorf("%s: %w", ifName, err)
+		return c.captured, fmt.Errorf("%s: %w", ifName, err)
 	}
-	return captured, nil
+	return c.captured, nil
 }
 
-func describeLink(link netlink.Link) (netstate.Link, error) {
-	attrs := link.Attrs()
-	described := netstate.Link{
-		Kind:  kindOf(link),
-		Name:  attrs.Name,
-		Index: attrs.Index,
-		MAC:   attrs.HardwareAddr.String(),
-		MTU:   attrs.MTU,
-		Up:    attrs.RawFlags&unix.IFF_UP != 0,
-	}
-	switch l := link.(type) {
-	case *netlink.Macvlan:
-		described.Macvlan = &netstate.Macvlan{Mode: macvlanModeName(l.Mode), BCQueueLen: l.BCQueueLen}
-	case *netlink.Vlan:
-		described.VLAN = &netstate.VLAN{ID: l.VlanId, Protocol: vlanProtocol(l.VlanProtocol)}
-	default:
-		return described, fmt.Errorf("%s is a %s: %w", attrs.Name, described.Kind, ErrUnsupported)
-	}
-	return described, nil
+// capture is a Capture under way.
+type capture struct {
+	host, sandbox *Namespace
+	devices       netstate.Devices
+	link          *link
+	extent        Extent
+	captured      netstate.Interface
 }
 
-// macvlanModes are the modes by the number that netlink has for each.
-var macvlanModes = map[netlink.MacvlanMode]string{
-	netlink.MACVLAN_MODE_BRIDGE:   "bridge",
-	netlink.MACVLAN_MODE_PRIVATE:  "private",
-	netlink.MACVLAN_MODE_VEPA:     "vepa",
-	netlink.MACVLAN_MODE_PASSTHRU: "passthru",
-	netlink.MACVLAN_MODE_SOURCE:   "source",
+func (c *capture) note(notes ...string) {
+	c.captured.NotCaptured = append(c.captured.NotCaptured, notes...)
 }
 
-func macvlanModeName(mode netlink.MacvlanMode) string {
-	if name, ok := macvlanModes[mode]; ok {
-		return name
+// parents reads the chain below the link. A NIC has none.
+func (c *capture) parents() (err error) {
+	if c.captured.Link.Kind == netstate.KindNIC {
+		return nil
 	}
-	return fmt.Sprintf("mode %d", mode)
-}
-
-// parents returns the chain below the link, and whether it is in the sandbox.
-func parents(host, sandbox *Namespace, devices netstate.Devices, link netlink.Link) ([]netstate.Device, bool, error) {
-	if link.Attrs().NetNsID < 0 {
-		own, err := sandbox.Devices()
+	if c.link.elsewhere < 0 {
+		own, err := c.sandbox.Devices()
 		if err != nil {
-			return nil, false, err
+			return err
 		}
-		chain, err := own.Chain(parentIndex(link))
-		return chain, true, err
+		c.captured.ParentsInSandbox = true
+		c.captured.Parents, err = own.Chain(c.link.parentIndex())
+		return err
 	}
-	hostID, err := sandbox.idOf(host)
+	hostID, err := c.sandbox.idOf(c.host)
 	if err != nil {
-		return nil, false, err
+		return err
 	}
-	if hostID != link.Attrs().NetNsID {
-		return nil, false, fmt.Errorf("they are in another namespace than the host's: %w", ErrUnsupported)
+	if hostID != c.link.elsewhere {
+		return fmt.Errorf("they are in another namespace than the host's: %w", ErrUnsupported)
 	}
-	chain, err := devices.Chain(parentIndex(link))
-	return chain, false, err
+	if c.captured.Parents, err = c.devices.Chain(c.link.parentIndex()); err != nil || !c.extent.Own {
+		return err
+	}
+	return c.own()
+}
+
+// own reads what VLAN devices and bonds in the chain carry themselves.
+func (c *capture) own() error {
+	for i := range c.captured.Parents {
+		p := &c.captured.Parents[i]
+		if p.VLAN == nil && p.Bond == nil {
+			continue
+		}
+		d, _ := c.devices.ByName(p.Name)
+		own, notes, err := c.host.OwnOf(d.Index)
+		if err != nil {
+			return err
+		}
+		for _, note := range notes {
+			c.note(p.Name + " in the host: " + note)
+		}
+		if len(own.Addresses)+len(own.Routes) > 0 {
+			p.Own = &own
+		}
+	}
+	return nil
+}
+
+// OwnOf returns the addresses of the device and the routes through it that somebody
+// made, and what of that can't be described.
+func (n *Namespace) OwnOf(index int) (own netstate.Own, notes []string, err error) {
+	var more []string
+	if own.Addresses, notes, err = n.addresses(index); err == nil {
+		own.Routes, _, more, err = n.routes(index, 0)
+	}
+	return own, append(notes, more...), err
+}
+
+// carried reads what the interface carries and what stands beside it.
+func (c *capture) carried() error {
+	table, err := c.master()
+	if err != nil {
+		return err
+	}
+	addresses, notes, err := c.sandbox.addresses(c.link.index)
+	if err != nil {
+		return err
+	}
+	c.note(notes...)
+	routes, kernels, notes, err := c.sandbox.routes(c.link.index, table)
+	if err != nil {
+		return err
+	}
+	c.note(notes...)
+	c.captured.Addresses, c.captured.Routes = addresses, routes
+	if c.link.flags&(unix.IFF_UP|unix.IFF_LOWER_UP) == unix.IFF_UP|unix.IFF_LOWER_UP {
+		markWithoutRoute(addresses, kernels)
+	}
+	if c.link.hasXDP {
+		c.note("its XDP program")
+	}
+	for _, read := range []func() error{c.settings, c.rules, c.neighbours, c.qdiscs} {
+		if err := read(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// markWithoutRoute marks the addresses of whose prefixes the kernel's routes, which are
+// given, have been taken away.
+func markWithoutRoute(addresses []netstate.Address, kernels []netip.Prefix) {
+	for i := range addresses {
+		if a := &addresses[i]; !slices.Contains(kernels, a.Network()) && a.Flags&unix.IFA_F_NOPREFIXROUTE == 0 {
+			a.WithoutRoute = true
+		}
+	}
+}
+
+func (c *capture) settings() (err error) {
+	name := c.link.name
+	switch {
+	case c.extent.Changed:
+		var notes []string
+		c.captured.Settings, notes, err = c.sandbox.changedSettings(c.link)
+		c.note(notes...)
+	case len(c.extent.Settings) > 0:
+		c.captured.Settings, err = c.sandbox.settings(name, c.extent.Settings)
+	}
+	return err
+}
+
+func (c *capture) rules() error {
+	if !c.extent.Rules {
+		return nil
+	}
+	rules, notes, err := c.sandbox.rules()
+	for _, r := range rules {
+		if r.Concerns(c.captured) {
+			c.captured.Rules = append(c.captured.Rules, r)
+		}
+	}
+	c.note(notes...)
+	return err
+}
+
+func (c *capture) neighbours() (err error) {
+	if c.extent.Neighbours {
+		c.captured.Neighbours, err = c.sandbox.neighbours(c.link.index)
+	}
+	return err
+}
+
+func (c *capture) qdiscs() error {
+	if !c.extent.Qdiscs {
+		return nil
+	}
+	qdiscs, notes, err := c.sandbox.qdiscs(c.link.index)
+	c.captured.Qdiscs = qdiscs
+	c.note(notes...)
+	return err
 }
 
 // assignID returns the number by which n knows other, and gives it one first if it
@@ -121,7 +244,7 @@ func (n *Namespace) assignID(other *Namespace) (int, error) {
 	request.AddData(nl.NewRtGenMsg())
 	request.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(other.handle))))
 	request.AddData(nl.NewRtAttr(unix.NETNSA_NSID, nl.Uint32Attr(uint32(0xffffffff)))) // -1: any
-	if err := n.conn.run(message{request, "assign namespace ID"}); err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := n.conn.run(message{request: request, what: "assign namespace ID"}); err != nil && !errors.Is(err, unix.EEXIST) {
 		return -1, err
 	}
 	return n.idOf(other)
@@ -137,7 +260,7 @@ func (n *Namespace) idOf(other *Namespace) (int, error) {
 	request.AddData(nl.NewRtGenMsg())
 	request.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(other.handle))))
 	id := -1
-	err := n.conn.get(message{request, "read namespace ID"}, func(payload []byte) error {
+	err := n.conn.get(message{request: request, what: "read namespace ID"}, func(payload []byte) error {
 		attrs, err := nl.ParseRouteAttr(payload[nl.NewRtGenMsg().Len():])
 		for _, a := range attrs {
 			if a.Attr.Type == unix.NETNSA_NSID {

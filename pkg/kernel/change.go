@@ -11,25 +11,22 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// CreateVLAN makes the VLAN device in n on the parent of that index and sets it
-// up. An mtu of zero is the parent's. It returns ErrExists when n has a
-// device of that name, or another of that ID on the parent.
-func (n *Namespace) CreateVLAN(parentIndex int, name string, v netstate.VLAN, mtu int) error {
-	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	info.Flags, info.Change = unix.IFF_UP, unix.IFF_UP
-	request.AddData(info)
-	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
-	request.AddData(nl.NewRtAttr(unix.IFLA_LINK, nl.Uint32Attr(uint32(parentIndex))))
-	if mtu != 0 {
-		request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(mtu))))
+// CreateVLAN makes the VLAN device d in n on the parent of that index and sets it
+// up. An MTU of zero and an empty MAC are the parent's. It returns ErrExists when n
+// has a device of that name, or another of that ID on the parent.
+func (n *Namespace) CreateVLAN(parentIndex int, d netstate.Device) error {
+	link := netstate.Link{
+		Kind: netstate.KindVLAN, Name: d.Name, MAC: d.MAC, MTU: d.MTU, VLAN: d.VLAN, VLANOptions: d.VLANOptions,
 	}
-	attr, err := linkInfoAttr(netstate.Link{Kind: netstate.KindVLAN, VLAN: &v})
+	create, err := newLink(link, parentIndex, 0, d.Name, unix.IFF_UP)
 	if err != nil {
 		return err
 	}
-	request.AddData(attr)
-	err = n.conn.run(message{request, fmt.Sprintf("create %s (%s)", name, v)})
+	return exists(n.conn.run(create))
+}
+
+// exists makes the kernel's error ErrExists where it is that.
+func exists(err error) error {
 	if errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("%w: %w", ErrExists, err)
 	}
@@ -65,10 +62,10 @@ func (n *Namespace) SetMAC(name, mac string) error {
 	})
 }
 
-// SetMacvlan sets the mode and the queue length of a macvlan. The kernel
-// refuses to change to or from passthru.
-func (n *Namespace) SetMacvlan(link netstate.Link) error {
-	return n.change(link.Name, "set mode of "+link.Name+" to "+link.Macvlan.Mode, func(index int) (*nl.NetlinkRequest, error) {
+// SetKind sets what only links of its kind have: the mode, flags and the like. The
+// kernel refuses to change a macvlan to or from passthru.
+func (n *Namespace) SetKind(link netstate.Link) error {
+	return n.change(link.Name, "set the attributes of "+link.Name+" as a "+link.Kind, func(index int) (*nl.NetlinkRequest, error) {
 		attr, err := linkInfoAttr(link)
 		if err != nil {
 			return nil, err
@@ -79,6 +76,23 @@ func (n *Namespace) SetMacvlan(link netstate.Link) error {
 		info.Index = int32(index)
 		request.AddData(info)
 		request.AddData(attr)
+		return request, nil
+	})
+}
+
+// SetAttributes sets the alias, the group, the length of the queue and the flags of the
+// device. Flags that it has beyond them stay.
+func (n *Namespace) SetAttributes(link netstate.Link) error {
+	return n.change(link.Name, "set the attributes of "+link.Name, func(index int) (*nl.NetlinkRequest, error) {
+		flags, mask := flagBits(link.LinkFlags)
+		request, err := setAttributes(index, link, flags, mask)
+		if err != nil || link.Kind == netstate.KindNIC {
+			return request, err
+		}
+		request.AddData(nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(link.Group)))
+		if link.TxQueueLen != nil {
+			request.AddData(nl.NewRtAttr(unix.IFLA_TXQLEN, nl.Uint32Attr(uint32(*link.TxQueueLen))))
+		}
 		return request, nil
 	})
 }
@@ -100,10 +114,10 @@ func (n *Namespace) Enslave(nic, bond string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	index := member.Attrs().Index
-	up := message{setLink(index, unix.IFF_UP), "set " + nic + " up"}
-	switch member.Attrs().MasterIndex {
-	case master.Attrs().Index:
+	index := member.index
+	up := message{request: setLink(index, unix.IFF_UP), what: "set " + nic + " up"}
+	switch member.master {
+	case master.index:
 		return n.conn.run(up)
 	case 0:
 	default:
@@ -117,8 +131,8 @@ func (n *Namespace) Enslave(nic, bond string) error {
 	info.Index, info.Change = int32(index), unix.IFF_UP
 	down.AddData(info)
 	enslave := setLink(index, 0)
-	enslave.AddData(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(master.Attrs().Index))))
-	return n.conn.run(message{down, "set " + nic + " down"}, message{enslave, what}, up)
+	enslave.AddData(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(master.index))))
+	return n.conn.run(message{request: down, what: "set " + nic + " down"}, message{request: enslave, what: what}, up)
 }
 
 // AddAddress gives the interface an address that it had before. One that is there
@@ -129,16 +143,16 @@ func (n *Namespace) AddAddress(name string, a netstate.Address) error {
 	if err != nil {
 		return err
 	}
-	index := link.Attrs().Index
-	there, err := n.addresses(index)
+	there, _, err := n.addresses(link.index)
 	if err != nil {
 		return err
 	}
 	var batch []message
-	if slices.ContainsFunc(there, func(t netstate.Address) bool { return t.Prefix == a.Prefix && t.Peer == a.Peer && t != a }) {
-		batch = append(batch, deleteAddress(index, a))
+	if slices.ContainsFunc(there, func(t netstate.Address) bool { return t.Prefix == a.Prefix && t.Peer == a.Peer && !t.Same(a) }) {
+		batch = append(batch, deleteAddress(link.index, a))
 	}
-	return n.conn.run(append(batch, addAddress(index, a, true))...)
+	batch = append(batch, addAddresses(link.index, []netstate.Address{a}, true)...)
+	return n.conn.run(append(batch, removeRoutes(link.index, []netstate.Address{a})...)...)
 }
 
 // AddRoute makes the route through the interface. A route in the same slot that
@@ -148,26 +162,40 @@ func (n *Namespace) AddRoute(name string, r netstate.Route, keep []netstate.Rout
 	if err != nil {
 		return err
 	}
-	there, err := n.routes(link.Attrs().Index)
+	there, _, _, err := n.routes(link.index, 0)
 	if err != nil {
 		return err
 	}
-	replace := slices.ContainsFunc(there, func(t netstate.Route) bool { return t.SameSlot(r) && !slices.Contains(keep, t) })
-	err = n.conn.run(addRoute(link.Attrs().Index, r, replace))
-	if errors.Is(err, unix.EEXIST) {
-		return nil
+	replace := slices.ContainsFunc(there, func(t netstate.Route) bool {
+		return t.SameSlot(r) && !slices.ContainsFunc(keep, t.Equal)
+	})
+	m, err := n.addRoute(link.index, r, replace)
+	if err != nil {
+		return err
 	}
-	return err
+	m.mayExist = true
+	return n.conn.run(m)
 }
 
 func (n *Namespace) change(name, what string, request func(index int) (*nl.NetlinkRequest, error)) error {
+	return n.changeBy(name, func(index int) (message, error) {
+		r, err := request(index)
+		if err != nil {
+			err = fmt.Errorf("%s: %w", what, err)
+		}
+		return message{request: r, what: what}, err
+	})
+}
+
+// changeBy runs one request on the device of that name.
+func (n *Namespace) changeBy(name string, request func(index int) (message, error)) error {
 	link, err := n.link(name)
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("change %s: %w", name, err)
 	}
-	req, err := request(link.Attrs().Index)
+	m, err := request(link.index)
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return err
 	}
-	return n.conn.run(message{req, what})
+	return n.conn.run(m)
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -22,7 +21,7 @@ type ConfigureOptions struct {
 // a single datagram where the kernel takes it. parentAt, parentIndex and the errors
 // are those of Create.
 func Build(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface, opts ConfigureOptions) error {
-	if parentAt != sandbox && createsInTarget() && want.Link.Index != 0 && want.Link.Up && len(want.Settings) == 0 {
+	if parentAt != sandbox && createsInTarget() && isPlain(want) {
 		created, err := buildAtOnce(parentAt, sandbox, parentIndex, want, opts)
 		if created || (!errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EBUSY)) {
 			return err
@@ -36,6 +35,13 @@ func Build(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interfac
 	return sandbox.Configure(index, want, opts)
 }
 
+// isPlain says that the interface can be made up at once: nothing is to be done to it
+// before it goes up.
+func isPlain(want netstate.Interface) bool {
+	return want.Link.Index != 0 && want.Link.Up && len(want.Settings) == 0 && want.Master == nil &&
+		want.Link.LinkFlags == netstate.LinkFlags{} && !passthru(want.Link)
+}
+
 // buildAtOnce sends all that makes the interface in one datagram. It says whether
 // there is an interface now, whatever else failed.
 func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface, opts ConfigureOptions) (created bool, err error) {
@@ -46,48 +52,81 @@ func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.In
 	if err := linkElsewhere(create, parentAt, sandbox); err != nil {
 		return false, err
 	}
+	var failed []error
 	batch := []message{create}
-	if passthru(want.Link) {
-		up, err := setUp(want.Link.Index, want.Link)
-		if err != nil {
-			return false, err
-		}
-		batch = append(batch, up)
-	}
-	for _, a := range want.Addresses {
-		batch = append(batch, addAddress(want.Link.Index, a, opts.Known))
-	}
-	for _, r := range want.Routes {
-		batch = append(batch, addRoute(want.Link.Index, r, false))
-	}
+	before, err := sandbox.beforeUp(want.Link.Index, want)
+	failed, batch = append(failed, err), append(batch, before...)
+	batch = append(batch, addAddresses(want.Link.Index, want.Addresses, opts.Known)...)
+	after, err := sandbox.afterUp(want.Link.Index, want)
+	failed, batch = append(failed, err), append(batch, after...)
 	outcomes := sandbox.conn.runEach(batch...)
 	if outcomes[0] != nil {
 		return false, outcomes[0]
 	}
-	return true, errors.Join(outcomes...)
+	return true, errors.Join(append(failed, outcomes...)...)
 }
 
-// Configure gives the freshly created interface of that index its settings and
-// addresses, sets it up, and gives it its routes.
+// Configure gives the freshly created interface of that index its settings, its
+// master and its addresses, sets it up, and gives it its routes and what else stands
+// beside it. It goes on after what fails, and returns all errors.
 func (n *Namespace) Configure(index int, want netstate.Interface, opts ConfigureOptions) error {
-	if err := n.writeSettings(want.Link.Name, want.Settings); err != nil {
-		return err
-	}
-	var batch []message
-	for _, a := range want.Addresses {
-		batch = append(batch, addAddress(index, a, opts.Known))
-	}
-	up, err := setUp(index, want.Link)
-	if err != nil {
-		return err
+	failed := []error{n.writeSettings(want.Link.Name, want.Settings)}
+	batch, err := n.beforeUp(index, want)
+	failed = append(failed, err)
+	addresses := addAddresses(index, want.Addresses, opts.Known)
+	if !opts.Known {
+		// So that the kernel announces them when the interface goes up, if it is told to.
+		batch, addresses = append(batch, addresses...), nil
 	}
 	if want.Link.Up {
-		batch = append(batch, up)
+		up, err := setUp(index, want.Link)
+		failed, batch = append(failed, err), append(batch, up)
 	}
-	for _, r := range want.Routes {
-		batch = append(batch, addRoute(index, r, false))
+	batch = append(batch, addresses...)
+	after, err := n.afterUp(index, want)
+	failed, batch = append(failed, err), append(batch, after...)
+	return errors.Join(append(failed, n.conn.run(batch...))...)
+}
+
+// beforeUp returns the requests that are right before the interface is up. What can't
+// be asked for is left out, and an error.
+func (n *Namespace) beforeUp(index int, want netstate.Interface) (batch []message, err error) {
+	var errs []error
+	request, err := attributes(index, want.Link)
+	if request != nil {
+		batch = append(batch, message{request: request, what: "set attributes of " + want.Link.Name})
 	}
-	return n.conn.run(batch...)
+	errs = append(errs, err)
+	if want.Master != nil {
+		enslave, err := n.enslave(index, *want.Master)
+		errs, batch = append(errs, err), append(batch, enslave...)
+	}
+	return batch, errors.Join(errs...)
+}
+
+// afterUp returns the requests that need the interface to be up. What can't be asked
+// for is left out, and an error.
+func (n *Namespace) afterUp(index int, want netstate.Interface) (batch []message, err error) {
+	var errs []error
+	for _, neighbour := range want.Neighbours {
+		m, err := addNeighbour(index, neighbour)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		batch = append(batch, m)
+	}
+	batch = append(batch, removeRoutes(index, want.Addresses)...)
+	routes, err := n.addRoutes(index, want.Routes)
+	errs, batch = append(errs, err), append(batch, routes...)
+	for _, r := range want.Rules {
+		batch = append(batch, addRule(r))
+	}
+	for _, q := range want.Qdiscs {
+		qdisc, err := n.addQdisc(index, q)
+		errs, batch = append(errs, err), append(batch, qdisc...)
+	}
+	return batch, errors.Join(errs...)
 }
 
 func passthru(link netstate.Link) bool {
@@ -106,25 +145,7 @@ func setUp(index int, link netstate.Link) (message, error) {
 		}
 		request.AddData(attr)
 	}
-	return message{request, "set " + link.Name + " up"}, nil
-}
-
-// writeSettings writes the interface's sysctls in n.
-func (n *Namespace) writeSettings(ifName string, settings map[string]string) error {
-	if len(settings) == 0 {
-		return nil
-	}
-	return n.do(func() error {
-		var errs []error
-		for key, value := range settings {
-			family, name := filepath.Split(key)
-			path := filepath.Join("/proc/sys/net", family, "conf", ifName, name)
-			if err := os.WriteFile(path, []byte(value), 0); err != nil {
-				errs = append(errs, fmt.Errorf("set %s of %s to %s: %w", key, ifName, value, err))
-			}
-		}
-		return errors.Join(errs...)
-	})
+	return message{request: request, what: "set " + link.Name + " up"}, nil
 }
 
 // Delete deletes the device of that name, or returns ErrNoDevice.
@@ -133,7 +154,7 @@ func (n *Namespace) Delete(ifName string) error {
 	if err != nil {
 		return err
 	}
-	err = n.conn.run(deleteLink(link.Attrs().Index, ifName))
+	err = n.conn.run(deleteLink(link.index, ifName))
 	if errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("%s: %w", ifName, ErrNoDevice)
 	}

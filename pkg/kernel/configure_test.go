@@ -62,7 +62,7 @@ func TestWhatIsBuiltIsCapturedAsItWasDescribed(t *testing.T) {
 		t.Errorf("differs: %v", diffs)
 	}
 	sorted := cmpopts.SortSlices(func(a, b any) bool { return strings.Compare(text(a), text(b)) < 0 })
-	comparable := cmp.Options{cmp.Comparer(func(a, b netstate.Address) bool { return a == b }), cmp.Comparer(func(a, b netstate.Route) bool { return a == b })}
+	comparable := cmp.Options{cmp.Comparer(func(a, b netstate.Address) bool { return a == b }), cmp.Comparer(netstate.Route.Equal)}
 	if d := cmp.Diff(want.Addresses, got.Addresses, sorted, comparable); d != "" {
 		t.Errorf("addresses (-want +got):\n%s", d)
 	}

@@ -72,6 +72,14 @@ func (c *conn) cookie() uint64 {
 type message struct {
 	request *nl.NetlinkRequest
 	what    string
+	// mayExist says that what the request makes may be there already, mayLack that what
+	// it deletes may not.
+	mayExist, mayLack bool
+}
+
+// tolerates says that the error is none for this request.
+func (m message) tolerates(err error) bool {
+	return m.mayExist && errors.Is(err, unix.EEXIST) || m.mayLack && errors.Is(err, unix.ESRCH)
 }
 
 // run sends the messages in one datagram, which the kernel works through in
@@ -103,7 +111,9 @@ func (c *conn) runEach(messages ...message) []error {
 				return true, nil
 			}
 			delete(pending, m.Header.Seq)
-			outcomes[i] = parseError(m)
+			if outcomes[i] = parseError(m); messages[i].tolerates(outcomes[i]) {
+				outcomes[i] = nil
+			}
 			return len(pending) > 0, nil
 		})
 	}

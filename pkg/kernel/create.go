@@ -185,19 +185,32 @@ func newLink(link netstate.Link, parentIndex, index int, name string, flags uint
 	if link.MTU != 0 {
 		request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(link.MTU))))
 	}
-	if link.MAC != "" {
+	if link.MAC != "" && !link.SharesMAC() {
 		attr, err := macAttr(link.MAC)
 		if err != nil {
 			return message{}, err
 		}
 		request.AddData(attr)
 	}
+	number := func(attr, value int) { request.AddData(nl.NewRtAttr(attr, nl.Uint32Attr(uint32(value)))) }
+	if link.TxQueueLen != nil {
+		number(unix.IFLA_TXQLEN, *link.TxQueueLen)
+	}
+	if link.TxQueues != 0 {
+		number(unix.IFLA_NUM_TX_QUEUES, link.TxQueues)
+	}
+	if link.RxQueues != 0 {
+		number(unix.IFLA_NUM_RX_QUEUES, link.RxQueues)
+	}
+	if link.Group != 0 {
+		number(unix.IFLA_GROUP, int(link.Group))
+	}
 	linkInfo, err := linkInfoAttr(link)
 	if err != nil {
 		return message{}, err
 	}
 	request.AddData(linkInfo)
-	return message{request, fmt.Sprintf("create %s %s", link.Kind, link.Name)}, nil
+	return message{request: request, what: fmt.Sprintf("create %s %s", link.Kind, link.Name)}, nil
 }
 
 func macAttr(mac string) (*nl.RtAttr, error) {
@@ -208,60 +221,21 @@ func macAttr(mac string) (*nl.RtAttr, error) {
 	return nl.NewRtAttr(unix.IFLA_ADDRESS, hw), nil
 }
 
-// linkInfoAttr returns IFLA_LINKINFO: what makes the device one of its kind.
-func linkInfoAttr(link netstate.Link) (*nl.RtAttr, error) {
-	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
-	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(link.Kind))
-	data := info.AddRtAttr(nl.IFLA_INFO_DATA, nil)
-	switch {
-	case link.Macvlan != nil:
-		mode, err := macvlanModeNumber(link.Macvlan.Mode)
-		if err != nil {
-			return nil, err
-		}
-		data.AddRtAttr(nl.IFLA_MACVLAN_MODE, nl.Uint32Attr(mode))
-		if link.Macvlan.BCQueueLen != 0 {
-			data.AddRtAttr(nl.IFLA_MACVLAN_BC_QUEUE_LEN, nl.Uint32Attr(link.Macvlan.BCQueueLen))
-		}
-	case link.VLAN != nil:
-		addVLANData(data, *link.VLAN)
-	default:
-		return nil, fmt.Errorf("kind %q: %w", link.Kind, ErrUnsupported)
-	}
-	return info, nil
-}
-
-func addVLANData(data *nl.RtAttr, v netstate.VLAN) {
-	data.AddRtAttr(nl.IFLA_VLAN_ID, nl.Uint16Attr(uint16(v.ID)))
-	data.AddRtAttr(nl.IFLA_VLAN_PROTOCOL, nl.BEUint16Attr(etherType(v.Protocol)))
-}
-
-// macvlanModeNumber returns the mode's number in linux/if_link.h.
-func macvlanModeNumber(name string) (uint32, error) {
-	switch name {
-	case "private":
-		return nl.MACVLAN_MODE_PRIVATE, nil
-	case "vepa":
-		return nl.MACVLAN_MODE_VEPA, nil
-	case "bridge":
-		return nl.MACVLAN_MODE_BRIDGE, nil
-	case "passthru":
-		return nl.MACVLAN_MODE_PASSTHRU, nil
-	}
-	return 0, fmt.Errorf("macvlan mode %q: %w", name, ErrUnsupported)
-}
-
 // inNamespace adds the namespace that a device is to be made in, or moved to.
 func inNamespace(request *nl.NetlinkRequest, n *Namespace) {
 	request.AddData(nl.NewRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(n.handle))))
 }
 
-func moveLink(sandbox *Namespace, temporary int, link netstate.Link) message {
-	request := setLink(temporary, 0)
+// moveLink returns the request that moves the device of that index to the sandbox, with
+// the name and, where there is one, the index of the link.
+func moveLink(sandbox *Namespace, index int, link netstate.Link) message {
+	request := setLink(index, 0)
 	inNamespace(request, sandbox)
 	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(link.Name)))
-	request.AddData(nl.NewRtAttr(unix.IFLA_NEW_IFINDEX, nl.Uint32Attr(uint32(link.Index))))
-	return message{request, fmt.Sprintf("move %s to %s", link.Name, sandbox.Path())}
+	if link.Index != 0 {
+		request.AddData(nl.NewRtAttr(unix.IFLA_NEW_IFINDEX, nl.Uint32Attr(uint32(link.Index))))
+	}
+	return message{request: request, what: fmt.Sprintf("move %s to %s", link.Name, sandbox.Path())}
 }
 
 // setLink returns a request that changes a device. flags of 0 change no flag.
@@ -273,10 +247,69 @@ func setLink(index int, up uint32) *nl.NetlinkRequest {
 	return request
 }
 
+// attributes returns what the kernel takes of a link that is there already and not of
+// one that it makes: the alias, the flags, and of a NIC, which is not made, its MAC,
+// MTU and the like. Nil where there is nothing of that.
+func attributes(index int, link netstate.Link) (*nl.NetlinkRequest, error) {
+	flags, mask := flagBits(link.LinkFlags)
+	if mask == 0 && link.Alias == "" && link.Kind != netstate.KindNIC {
+		return nil, nil
+	}
+	return setAttributes(index, link, flags, mask)
+}
+
+// setAttributes returns the request that sets all the attributes that links of every
+// kind have, but for the name.
+func setAttributes(index int, link netstate.Link, flags, mask uint32) (*nl.NetlinkRequest, error) {
+	request := nl.NewNetlinkRequest(unix.RTM_SETLINK, 0)
+	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	info.Index, info.Flags, info.Change = int32(index), flags, mask
+	request.AddData(info)
+	if link.Kind == netstate.KindNIC {
+		if err := addNICAttributes(request, link); err != nil {
+			return nil, err
+		}
+	}
+	if link.Alias != "" {
+		request.AddData(nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(link.Alias)))
+	}
+	return request, nil
+}
+
+func addNICAttributes(request *nl.NetlinkRequest, link netstate.Link) error {
+	mac, err := macAttr(link.MAC)
+	if err != nil {
+		return err
+	}
+	request.AddData(mac)
+	request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(link.MTU))))
+	request.AddData(nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(link.Group)))
+	if link.TxQueueLen != nil {
+		request.AddData(nl.NewRtAttr(unix.IFLA_TXQLEN, nl.Uint32Attr(uint32(*link.TxQueueLen))))
+	}
+	return nil
+}
+
+// flagBits returns the bits of the flags, and which of them are to be changed.
+func flagBits(f netstate.LinkFlags) (flags, mask uint32) {
+	for _, flag := range []struct {
+		set bool
+		bit uint32
+	}{{f.Promiscuous, unix.IFF_PROMISC}, {f.AllMulticast, unix.IFF_ALLMULTI}, {f.NoARP, unix.IFF_NOARP}} {
+		if flag.set {
+			flags, mask = flags|flag.bit, mask|flag.bit
+		}
+	}
+	if f.NoMulticast {
+		mask |= unix.IFF_MULTICAST
+	}
+	return flags, mask
+}
+
 func deleteLink(index int, name string) message {
 	request := nl.NewNetlinkRequest(unix.RTM_DELLINK, 0)
 	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	info.Index = int32(index)
 	request.AddData(info)
-	return message{request, "delete " + name}
+	return message{request: request, what: "delete " + name}
 }

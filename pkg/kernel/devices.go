@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
@@ -32,14 +31,15 @@ func getLink(index int, name string) *nl.NetlinkRequest {
 // Devices returns all the devices of the namespace as they are now.
 func (n *Namespace) Devices() (netstate.Devices, error) {
 	var devices netstate.Devices
-	list := message{getLink(0, ""), "list devices"}
+	list := message{request: getLink(0, ""), what: "list devices"}
 	err := n.conn.dump(list, func() { devices = devices[:0] }, func(payload []byte) error {
-		link, err := netlink.LinkDeserialize(nil, payload)
+		l, err := parseLink(payload)
 		if err != nil {
 			return err
 		}
-		devices = append(devices, liveDevice(link))
-		return nil
+		d, err := l.live()
+		devices = append(devices, d)
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -48,15 +48,15 @@ func (n *Namespace) Devices() (netstate.Devices, error) {
 }
 
 // link returns the device of that name, or ErrNoDevice.
-func (n *Namespace) link(name string) (netlink.Link, error) { return n.getLink(0, name) }
+func (n *Namespace) link(name string) (*link, error) { return n.getLink(0, name) }
 
 // linkByIndex returns the device of that index, or ErrNoDevice.
-func (n *Namespace) linkByIndex(index int) (netlink.Link, error) { return n.getLink(index, "") }
+func (n *Namespace) linkByIndex(index int) (*link, error) { return n.getLink(index, "") }
 
-func (n *Namespace) getLink(index int, name string) (netlink.Link, error) {
-	var found netlink.Link
-	err := n.conn.get(message{getLink(index, name), "read device " + name}, func(payload []byte) (err error) {
-		found, err = netlink.LinkDeserialize(nil, append([]byte(nil), payload...))
+func (n *Namespace) getLink(index int, name string) (*link, error) {
+	var found *link
+	err := n.conn.get(message{request: getLink(index, name), what: "read device " + name}, func(payload []byte) (err error) {
+		found, err = parseLink(payload)
 		return err
 	})
 	if errors.Is(err, unix.ENODEV) {
@@ -79,66 +79,42 @@ func (n *Namespace) Exists(name string) (bool, error) {
 	return err == nil, err
 }
 
-func liveDevice(link netlink.Link) netstate.LiveDevice {
-	attrs := link.Attrs()
+// live returns the link as a device that others are stacked on.
+func (l *link) live() (netstate.LiveDevice, error) {
 	d := netstate.LiveDevice{
-		Device: netstate.Device{
-			Kind: kindOf(link), Name: attrs.Name, MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU,
-		},
-		Index:       attrs.Index,
-		MasterIndex: attrs.MasterIndex,
-		AltNames:    attrs.AltNames,
-		Up:          attrs.RawFlags&unix.IFF_UP != 0,
-		Carrier:     attrs.RawFlags&(unix.IFF_UP|unix.IFF_LOWER_UP) == unix.IFF_UP|unix.IFF_LOWER_UP,
+		Device:      netstate.Device{Kind: l.kindOf(), Name: l.name, MAC: l.mac.String(), MTU: l.mtu},
+		Index:       l.index,
+		MasterIndex: l.master,
+		AltNames:    l.altNames,
+		Up:          l.up(),
+		Carrier:     l.flags&(unix.IFF_UP|unix.IFF_LOWER_UP) == unix.IFF_UP|unix.IFF_LOWER_UP,
 	}
-	if attrs.NetNsID < 0 {
-		d.ParentIndex = parentIndex(link)
+	if l.elsewhere < 0 {
+		d.ParentIndex = l.parentIndex()
 	}
-	switch l := link.(type) {
-	case *netlink.Vlan:
-		d.VLAN = &netstate.VLAN{ID: l.VlanId, Protocol: vlanProtocol(l.VlanProtocol)}
-	case *netlink.Bond:
-		d.Bond = &netstate.Bond{Mode: l.Mode.String()}
+	var err error
+	switch l.kind {
+	case netstate.KindVLAN:
+		d.VLAN, d.VLANOptions, err = parseVLAN(l.data)
+	case netstate.KindBond:
+		d.Bond, d.PrimaryIndex, err = parseBond(l.data)
+	case "":
+		d.PermanentMAC, d.BusAddress = l.permanentMAC.String(), l.busAddress()
 	}
-	if d.Kind == netstate.KindNIC {
-		d.PermanentMAC, d.BusAddress = attrs.PermHWAddr.String(), busAddress(attrs)
-	}
-	return d
-}
-
-func kindOf(link netlink.Link) string {
-	if _, ok := link.(*netlink.Device); ok {
-		return netstate.KindNIC
-	}
-	return link.Type()
+	return d, err
 }
 
 // busAddress returns the name of the device on its bus. The kernel tells it
 // since 5.14; before, sysfs does.
-func busAddress(attrs *netlink.LinkAttrs) string {
-	if attrs.ParentDev != "" {
-		return attrs.ParentDev
+func (l *link) busAddress() string {
+	if l.bus != "" {
+		return l.bus
 	}
-	target, err := os.Readlink(filepath.Join("/sys/class/net", attrs.Name, "device"))
+	target, err := os.Readlink(filepath.Join("/sys/class/net", l.name, "device"))
 	if err != nil {
 		return ""
 	}
 	return filepath.Base(target)
-}
-
-// parentIndex returns the index of what the link is stacked on, in its own
-// namespace or in another. The kernel leaves it out of its answer where it is
-// the link's own number, in another namespace.
-func parentIndex(link netlink.Link) int {
-	attrs := link.Attrs()
-	if attrs.ParentIndex != 0 {
-		return attrs.ParentIndex
-	}
-	switch link.(type) {
-	case *netlink.Macvlan, *netlink.Macvtap, *netlink.Vlan, *netlink.IPVlan, *netlink.IPVtap:
-		return attrs.Index
-	}
-	return 0
 }
 
 // The protocols as Ethernet has them.
@@ -155,14 +131,14 @@ func etherType(protocol string) uint16 {
 	return ethP8021Q
 }
 
-func vlanProtocol(p netlink.VlanProtocol) string {
-	switch p {
-	case ethP8021Q, 0:
+func vlanProtocol(etherType uint16) string {
+	switch etherType {
+	case ethP8021Q:
 		return netstate.Protocol8021Q
 	case ethP8021AD:
 		return netstate.Protocol8021AD
 	}
-	return p.String()
+	return fmt.Sprintf("protocol %#04x", etherType)
 }
 
 // Kind returns the kind of the device of that name, or ErrNoDevice.
@@ -171,7 +147,7 @@ func (n *Namespace) Kind(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return kindOf(link), nil
+	return link.kindOf(), nil
 }
 
 // Index returns the index of the device of that name, or ErrNoDevice.
@@ -180,5 +156,5 @@ func (n *Namespace) Index(name string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return link.Attrs().Index, nil
+	return link.index, nil
 }

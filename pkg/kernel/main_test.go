@@ -49,7 +49,7 @@ func (w *world) index(t *testing.T, name string) int {
 
 func (w *world) capture(t *testing.T, ifName string) netstate.Interface {
 	t.Helper()
-	return must(Capture(w.host, w.sandbox, must(w.host.Devices())(t), ifName))(t)
+	return must(Capture(w.host, w.sandbox, must(w.host.Devices())(t), ifName, Everything))(t)
 }
 
 // bridge is a macvlan with a MAC and nothing else said.

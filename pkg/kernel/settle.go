@@ -22,7 +22,7 @@ func (n *Namespace) Settle(ifName string, limit time.Duration) error {
 		return err
 	}
 	for deadline := time.Now().Add(limit); ; time.Sleep(settleInterval) {
-		flags, err := n.ipv6Flags(link.Attrs().Index)
+		flags, err := n.ipv6Flags(link.index)
 		switch {
 		case err != nil:
 			return err
@@ -43,7 +43,7 @@ func (n *Namespace) ipv6Flags(index int) (uint32, error) {
 	info := nl.NewIfAddrmsg(unix.AF_INET6)
 	info.Index = uint32(index)
 	request.AddData(info)
-	list := message{request, "list addresses"}
+	list := message{request: request, what: "list addresses"}
 	err := n.conn.dump(list, func() { flags = 0 }, func(payload []byte) error {
 		if len(payload) < unix.SizeofIfAddrmsg {
 			return errors.New("answer too short")

@@ -2,6 +2,7 @@ package netstate
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 )
 
@@ -12,8 +13,18 @@ type Device struct {
 	MAC  string `json:"mac,omitempty"`
 	MTU  int    `json:"mtu"`
 	NIC
-	VLAN *VLAN `json:"vlan,omitempty"`
-	Bond *Bond `json:"bond,omitempty"`
+	VLAN        *VLAN        `json:"vlan,omitempty"`
+	VLANOptions *VLANOptions `json:"vlanOptions,omitempty"`
+	Bond        *Bond        `json:"bond,omitempty"`
+	// Own is what a VLAN device or a bond of the host carries itself, nil if
+	// nothing.
+	Own *Own `json:"own,omitempty"`
+}
+
+// Own are the addresses of a host's device and the routes through it.
+type Own struct {
+	Addresses []Address `json:"addresses,omitempty"`
+	Routes    []Route   `json:"routes,omitempty"`
 }
 
 // NIC is what is known of a piece of hardware whatever name it has.
@@ -31,6 +42,23 @@ type Bond struct {
 	// Mode is the bonding mode by its name, such as active-backup or 802.3ad.
 	Mode    string   `json:"mode"`
 	Members []Member `json:"members,omitempty"`
+	// Options are those that have not the kernel's default, by the names that
+	// ip-link(8) has for them, each with the kernel's number.
+	Options map[string]uint32 `json:"options,omitempty"`
+	// Primary is the name of the member that is preferred.
+	Primary string `json:"primary,omitempty"`
+	// ARPTargets are those of ARP monitoring, IPv4 and IPv6.
+	ARPTargets []netip.Addr `json:"arpTargets,omitempty"`
+	// ActorSystem is the MAC of ad_actor_system.
+	ActorSystem string `json:"actorSystem,omitempty"`
+}
+
+// BondOptions are the names of Bond.Options.
+var BondOptions = []string{
+	"miimon", "updelay", "downdelay", "use_carrier", "arp_interval", "arp_validate", "arp_all_targets", "primary_reselect",
+	"fail_over_mac", "xmit_hash_policy", "resend_igmp", "num_grat_arp", "all_slaves_active", "min_links", "lp_interval",
+	"packets_per_slave", "lacp_rate", "ad_select", "ad_actor_sys_prio", "ad_user_port_key", "tlb_dynamic_lb",
+	"peer_notify_delay", "lacp_active", "missed_max", "coupled_control",
 }
 
 // Member is a NIC that is enslaved to a bond.
@@ -51,6 +79,8 @@ type LiveDevice struct {
 	AltNames []string
 	// Carrier says that the device can send: it is up and so is what is below.
 	Carrier bool
+	// PrimaryIndex is the index of a bond's primary member.
+	PrimaryIndex int
 }
 
 // Devices are all the devices of one namespace.
@@ -113,7 +143,7 @@ func (ds Devices) Chain(index int) ([]Device, error) {
 // peer, a NIC's can be the port of its switch.
 func (d LiveDevice) stacked() bool {
 	switch d.Kind {
-	case KindVLAN, KindMacvlan, "macvtap", "ipvlan", "ipvtap":
+	case KindVLAN, KindMacvlan, KindMacvtap, KindIPvlan, "ipvtap":
 		return true
 	}
 	return false
@@ -125,6 +155,9 @@ func (ds Devices) Recorded(d LiveDevice) Device {
 		return d.Device
 	}
 	bond := *d.Bond
+	if primary, ok := ds.ByIndex(d.PrimaryIndex); ok && d.PrimaryIndex != 0 {
+		bond.Primary = primary.Name
+	}
 	bond.Members = nil
 	for i := range ds {
 		if ds[i].MasterIndex == d.Index {

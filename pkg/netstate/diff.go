@@ -2,8 +2,10 @@ package netstate
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Field says what of an interface differs.
@@ -11,16 +13,26 @@ type Field string
 
 // The fields that Diff compares.
 const (
-	FieldKind    Field = "kind"
-	FieldVLAN    Field = "vlan"
-	FieldParent  Field = "parent"
-	FieldMode    Field = "mode"
-	FieldBCQueue Field = "bcqueuelen"
-	FieldMAC     Field = "MAC"
-	FieldMTU     Field = "MTU"
-	FieldUp      Field = "state"
-	FieldAddress Field = "address"
-	FieldRoute   Field = "route"
+	FieldKind       Field = "kind"
+	FieldVLAN       Field = "vlan"
+	FieldParent     Field = "parent"
+	FieldMode       Field = "mode"
+	FieldOptions    Field = "options"
+	FieldBCQueue    Field = "bcqueuelen"
+	FieldMAC        Field = "MAC"
+	FieldMTU        Field = "MTU"
+	FieldTxQueueLen Field = "txqueuelen"
+	FieldAlias      Field = "alias"
+	FieldGroup      Field = "group"
+	FieldFlags      Field = "flags"
+	FieldMaster     Field = "master"
+	FieldSetting    Field = "setting"
+	FieldUp         Field = "state"
+	FieldAddress    Field = "address"
+	FieldRoute      Field = "route"
+	FieldRule       Field = "rule"
+	FieldNeighbour  Field = "neighbour"
+	FieldQdisc      Field = "qdisc"
 )
 
 // Difference is one thing that is not as it should be.
@@ -28,9 +40,13 @@ type Difference struct {
 	Field Field
 	// Want and Have are for people to read. Have is empty for what is missing.
 	Want, Have string
-	// Address and Route are what is missing, for those fields.
-	Address *Address
-	Route   *Route
+	// What is missing, by the field: an address, a route, ...; the key of a setting.
+	Address   *Address
+	Route     *Route
+	Rule      *Rule
+	Neighbour *Neighbour
+	Qdisc     *Qdisc
+	Setting   string
 }
 
 func (d Difference) String() string {
@@ -38,6 +54,15 @@ func (d Difference) String() string {
 		return fmt.Sprintf("%s %s is missing", d.Field, d.Want)
 	}
 	return fmt.Sprintf("%s is %s, not %s", d.Field, d.Have, d.Want)
+}
+
+// differences are gathered by add and the functions that use it.
+type differences []Difference
+
+func (ds *differences) add(field Field, want, have string) {
+	if want != have {
+		*ds = append(*ds, Difference{Field: field, Want: want, Have: have})
+	}
 }
 
 // Diff returns what keeps have from being want. What have has beyond want
@@ -48,41 +73,162 @@ func Diff(want, have Interface) []Difference {
 	if want.Link.Kind != have.Link.Kind {
 		return []Difference{{Field: FieldKind, Want: want.Link.Kind, Have: have.Link.Kind}}
 	}
-	var diffs []Difference
-	add := func(field Field, want, have string) {
-		if want != have {
-			diffs = append(diffs, Difference{Field: field, Want: want, Have: have})
-		}
-	}
-	if want.Link.VLAN != nil && have.Link.VLAN != nil {
-		add(FieldVLAN, want.Link.VLAN.String(), have.Link.VLAN.String())
-	}
-	if w, h := want.Link.Macvlan, have.Link.Macvlan; w != nil && h != nil {
-		add(FieldMode, w.Mode, h.Mode)
-		if w.BCQueueLen != 0 {
-			add(FieldBCQueue, strconv.Itoa(int(w.BCQueueLen)), strconv.Itoa(int(h.BCQueueLen)))
-		}
-	}
+	var ds differences
+	ds.kind(want.Link, have.Link)
 	if why := parentsDiffer(want, have); why != nil {
-		diffs = append(diffs, *why)
+		ds = append(ds, *why)
 	}
-	if want.Link.MAC != "" {
-		add(FieldMAC, want.Link.MAC, have.Link.MAC)
+	ds.link(want.Link, have.Link)
+	if want.Master != nil {
+		ds.add(FieldMaster, want.Master.String(), have.Master.String())
 	}
-	if want.Link.MTU != 0 {
-		add(FieldMTU, strconv.Itoa(want.Link.MTU), strconv.Itoa(have.Link.MTU))
+	ds.settings(want.Settings, have.Settings)
+	ds = append(ds, diffAddresses(want.Addresses, have.Addresses)...)
+	ds = append(ds, diffRoutes(want.Routes, have.Routes)...)
+	ds.others(want, have)
+	return ds
+}
+
+// kind compares what only links of one kind have.
+func (ds *differences) kind(want, have Link) {
+	if want.VLAN != nil && have.VLAN != nil {
+		ds.add(FieldVLAN, want.VLAN.String(), have.VLAN.String())
 	}
-	if want.Link.Up && !have.Link.Up {
-		add(FieldUp, "up", "down")
+	if want.VLANOptions != nil && have.VLANOptions != nil {
+		ds.add(FieldOptions, want.VLANOptions.String(), have.VLANOptions.asFarAs(*want.VLANOptions).String())
 	}
-	diffs = append(diffs, diffAddresses(want.Addresses, have.Addresses)...)
-	return append(diffs, diffRoutes(want.Routes, have.Routes)...)
+	if want.IPvlan != nil && have.IPvlan != nil {
+		ds.add(FieldMode, want.IPvlan.String(), have.IPvlan.String())
+	}
+	if w, h := want.Macvlan, have.Macvlan; w != nil && h != nil {
+		ds.add(FieldMode, w.Mode, h.Mode)
+		ds.add(FieldOptions, w.options(*h), h.options(*w))
+		if w.BCQueueLen != 0 {
+			ds.add(FieldBCQueue, strconv.Itoa(int(w.BCQueueLen)), strconv.Itoa(int(h.BCQueueLen)))
+		}
+	}
+}
+
+// options returns the options of the macvlan for a comparison with another's, but for
+// those that the other's kernel does not tell.
+func (m Macvlan) options(other Macvlan) string {
+	cutoff := "default"
+	if other.BCCutoff != nil && m.BCCutoff != nil {
+		cutoff = strconv.Itoa(int(*m.BCCutoff))
+	}
+	sources := slices.Sorted(slices.Values(m.Sources))
+	return fmt.Sprintf("nopromisc %t, nodst %t, bc_cutoff %s, sources %v", m.NoPromiscuous, m.NoDestination, cutoff, sources)
+}
+
+func (v IPvlan) String() string { return v.Mode + " " + v.Flag }
+
+// asFarAs returns the options without mappings that want says nothing of.
+func (v VLANOptions) asFarAs(want VLANOptions) VLANOptions {
+	only := func(have, want map[uint32]uint32) map[uint32]uint32 {
+		some := maps.Clone(have)
+		maps.DeleteFunc(some, func(from, _ uint32) bool { return want[from] == 0 })
+		return some
+	}
+	return VLANOptions{Flags: v.Flags, IngressQoS: only(v.IngressQoS, want.IngressQoS), EgressQoS: only(v.EgressQoS, want.EgressQoS)}
+}
+
+func (v VLANOptions) String() string {
+	return fmt.Sprintf("flags %v, ingress QoS %v, egress QoS %v", v.Flags, v.IngressQoS, v.EgressQoS)
+}
+
+// String is that of no master at all too, nil.
+func (m *Master) String() string {
+	if m == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s %s %v", m.Kind, m.Name, m.Port)
+}
+
+// link compares what every link has.
+func (ds *differences) link(want, have Link) {
+	if want.MAC != "" && !want.SharesMAC() {
+		ds.add(FieldMAC, want.MAC, have.MAC)
+	}
+	if want.MTU != 0 {
+		ds.add(FieldMTU, strconv.Itoa(want.MTU), strconv.Itoa(have.MTU))
+	}
+	if want.TxQueueLen != nil && have.TxQueueLen != nil {
+		ds.add(FieldTxQueueLen, strconv.Itoa(*want.TxQueueLen), strconv.Itoa(*have.TxQueueLen))
+	}
+	if want.Alias != "" {
+		ds.add(FieldAlias, want.Alias, have.Alias)
+	}
+	if want.Group != 0 {
+		ds.add(FieldGroup, strconv.Itoa(int(want.Group)), strconv.Itoa(int(have.Group)))
+	}
+	if missing := want.without(have.LinkFlags); missing != (LinkFlags{}) {
+		ds.add(FieldFlags, missing.String(), "")
+	}
+	if want.Up && !have.Up {
+		ds.add(FieldUp, "up", "down")
+	}
+}
+
+// without returns the flags that other has not.
+func (f LinkFlags) without(other LinkFlags) LinkFlags {
+	return LinkFlags{
+		Promiscuous: f.Promiscuous && !other.Promiscuous, AllMulticast: f.AllMulticast && !other.AllMulticast,
+		NoARP: f.NoARP && !other.NoARP, NoMulticast: f.NoMulticast && !other.NoMulticast,
+	}
+}
+
+func (f LinkFlags) String() string {
+	var words []string
+	for _, flag := range []struct {
+		set  bool
+		word string
+	}{{f.Promiscuous, "promisc on"}, {f.AllMulticast, "allmulticast on"}, {f.NoARP, "arp off"}, {f.NoMulticast, "multicast off"}} {
+		if flag.set {
+			words = append(words, flag.word)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// settings compares those that are wanted. Nil in have: they were not looked at.
+func (ds *differences) settings(want, have map[string]string) {
+	if have == nil {
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		if value, ok := have[key]; !ok || value != want[key] {
+			d := Difference{Field: FieldSetting, Want: key + "=" + want[key], Setting: key}
+			if ok {
+				d.Have = key + "=" + value
+			}
+			*ds = append(*ds, d)
+		}
+	}
+}
+
+// others compares what stands beside the interface in tables of the namespace.
+func (ds *differences) others(want, have Interface) {
+	for _, r := range want.Rules {
+		if !slices.ContainsFunc(have.Rules, r.Equal) {
+			*ds = append(*ds, Difference{Field: FieldRule, Want: r.String(), Rule: &r})
+		}
+	}
+	for _, n := range want.Neighbours {
+		if !slices.Contains(have.Neighbours, n) {
+			*ds = append(*ds, Difference{Field: FieldNeighbour, Want: n.String(), Neighbour: &n})
+		}
+	}
+	for _, q := range want.Qdiscs {
+		if !slices.ContainsFunc(have.Qdiscs, q.Equal) {
+			*ds = append(*ds, Difference{Field: FieldQdisc, Want: q.String(), Qdisc: &q})
+		}
+	}
 }
 
 func diffAddresses(want, have []Address) []Difference {
 	var diffs []Difference
 	for _, a := range want {
-		if slices.Contains(have, a) {
+		if slices.ContainsFunc(have, a.Same) {
 			continue
 		}
 		d := Difference{Field: FieldAddress, Want: a.String(), Address: &a}
@@ -97,11 +243,11 @@ func diffAddresses(want, have []Address) []Difference {
 func diffRoutes(want, have []Route) []Difference {
 	var diffs []Difference
 	for _, r := range want {
-		if slices.Contains(have, r) {
+		if slices.ContainsFunc(have, r.Equal) {
 			continue
 		}
 		d := Difference{Field: FieldRoute, Want: r.String(), Route: &r}
-		if i := slices.IndexFunc(have, r.SameSlot); i >= 0 && !slices.Contains(want, have[i]) {
+		if i := slices.IndexFunc(have, r.SameSlot); i >= 0 && !slices.ContainsFunc(want, have[i].Equal) {
 			if d.Have = have[i].String(); d.Have == d.Want {
 				d.Want, d.Have = r.detail(), have[i].detail()
 			}
@@ -109,83 +255,4 @@ func diffRoutes(want, have []Route) []Difference {
 		diffs = append(diffs, d)
 	}
 	return diffs
-}
-
-// parentsDiffer compares what the interface is stacked on, level by level. The
-// name of a NIC may change as long as it is the same hardware.
-func parentsDiffer(want, have Interface) *Difference {
-	differ := func(want, have string) *Difference {
-		return &Difference{Field: FieldParent, Want: want, Have: have}
-	}
-	if len(want.Parents) == 0 || len(have.Parents) == 0 {
-		return nil
-	}
-	if want.ParentsInSandbox != have.ParentsInSandbox {
-		return differ(place(want), place(have))
-	}
-	if len(want.Parents) != len(have.Parents) {
-		return differ(chainNames(want.Parents), chainNames(have.Parents))
-	}
-	for i := range want.Parents {
-		if !want.Parents[i].Is(have.Parents[i]) {
-			return differ(describe(want.Parents[i]), describe(have.Parents[i]))
-		}
-	}
-	return nil
-}
-
-// Is says that other is what d was when it was recorded: for hardware the same
-// hardware, for a VLAN the same ID and protocol, for anything else the same
-// kind and name.
-func (d Device) Is(other Device) bool {
-	if d.Kind != other.Kind {
-		return false
-	}
-	switch {
-	case d.VLAN != nil:
-		return *d.VLAN == *other.VLAN
-	case d.known():
-		return d.Same(other.NIC)
-	}
-	return d.Name == other.Name
-}
-
-func (n NIC) known() bool { return n.PermanentMAC != "" || n.BusAddress != "" }
-
-// Same says that two descriptions are of the same NIC: the same hardware by its
-// permanent MAC, or what is in the same place on the bus, where a card was
-// exchanged.
-func (n NIC) Same(other NIC) bool {
-	if n.PermanentMAC != "" && n.PermanentMAC == other.PermanentMAC {
-		return true
-	}
-	return n.BusAddress != "" && n.BusAddress == other.BusAddress
-}
-
-func place(i Interface) string {
-	if i.ParentsInSandbox {
-		return i.Parents[0].Name + " in the sandbox"
-	}
-	return i.Parents[0].Name + " in the host"
-}
-
-func chainNames(chain []Device) string {
-	names := ""
-	for i, d := range chain {
-		if i > 0 {
-			names += " on "
-		}
-		names += d.Name
-	}
-	return names
-}
-
-func describe(d Device) string {
-	switch {
-	case d.VLAN != nil:
-		return fmt.Sprintf("%s (%s)", d.Name, d.VLAN)
-	case d.known():
-		return fmt.Sprintf("%s (permanent MAC %s, bus address %s)", d.Name, d.PermanentMAC, d.BusAddress)
-	}
-	return fmt.Sprintf("%s (%s)", d.Name, d.Kind)
 }

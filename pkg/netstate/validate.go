@@ -3,9 +3,10 @@ package netstate
 import (
 	"errors"
 	"fmt"
-	"net"
+	"net/netip"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 )
@@ -33,7 +34,7 @@ func (v VLAN) Validate() error {
 }
 
 // settingKey is the form of the keys of Interface.Settings.
-var settingKey = regexp.MustCompile(`^ipv[46]/[a-z0-9_]+$`)
+var settingKey = regexp.MustCompile(`^ipv[46]/(neigh/)?[a-z0-9_]+$`)
 
 // Validate reports the first thing that keeps i from being built as it is
 // described.
@@ -41,7 +42,40 @@ func (i Interface) Validate() error {
 	if err := i.Link.Validate(); err != nil {
 		return fmt.Errorf("link %q: %w", i.Link.Name, err)
 	}
-	if len(i.Parents) == 0 {
+	if err := i.validateParents(); err != nil {
+		return err
+	}
+	if i.Master != nil {
+		if err := i.Master.Validate(); err != nil {
+			return fmt.Errorf("master %q: %w", i.Master.Name, err)
+		}
+	}
+	for key, value := range i.Settings {
+		if !settingKey.MatchString(key) {
+			return fmt.Errorf("setting %q is none of an interface", key)
+		}
+		if strings.ContainsAny(value, "\x00\n") {
+			return fmt.Errorf("setting %s: %q is no value", key, value)
+		}
+	}
+	for _, a := range i.Addresses {
+		if err := a.Validate(); err != nil {
+			return err
+		}
+	}
+	for _, r := range i.Routes {
+		if err := r.Validate(); err != nil {
+			return err
+		}
+	}
+	return i.validateTables()
+}
+
+func (i Interface) validateParents() error {
+	switch isNIC := i.Link.Kind == KindNIC; {
+	case isNIC && len(i.Parents) > 0:
+		return fmt.Errorf("link %q: a NIC with parents", i.Link.Name)
+	case !isNIC && len(i.Parents) == 0:
 		return fmt.Errorf("link %q: no parents", i.Link.Name)
 	}
 	for n, p := range i.Parents {
@@ -52,22 +86,37 @@ func (i Interface) Validate() error {
 			return fmt.Errorf("parent %q: a %s at place %d of %d: VLANs are stacked on one base", p.Name, p.Kind, n+1, len(i.Parents))
 		}
 	}
-	for key := range i.Settings {
-		if !settingKey.MatchString(key) {
-			return fmt.Errorf("setting %q is none of an interface", key)
+	return nil
+}
+
+// validateTables is Validate for what stands in tables of the namespace.
+func (i Interface) validateTables() error {
+	for _, r := range i.Rules {
+		if err := r.Validate(); err != nil {
+			return err
 		}
 	}
-	for _, a := range i.Addresses {
-		if !a.Prefix.IsValid() {
-			return errors.New("an address without prefix")
+	for _, n := range i.Neighbours {
+		if !n.Address.IsValid() {
+			return errors.New("a neighbour without address")
+		}
+		if err := validateMAC(n.MAC); err != nil {
+			return fmt.Errorf("neighbour %s: %w", n.Address, err)
 		}
 	}
-	for _, r := range i.Routes {
-		if !r.Destination.IsValid() {
-			return errors.New("a route without destination")
+	for _, q := range i.Qdiscs {
+		if !slices.Contains(QdiscKinds, q.Kind) {
+			return fmt.Errorf("unknown qdisc %q", q.Kind)
 		}
-		if g := r.Gateway; g.IsValid() && g.Is4() != r.Destination.Addr().Is4() {
-			return fmt.Errorf("route %s: gateway of another family", r)
+		for _, f := range q.Filters {
+			if !slices.Contains(FilterKinds, f.Kind) {
+				return fmt.Errorf("qdisc %s: unknown filter %q", q, f.Kind)
+			}
+			for _, r := range f.Redirects {
+				if err := attachment.ValidateIfName(r.Device); err != nil {
+					return fmt.Errorf("qdisc %s: redirect to %q: %w", q, r.Device, err)
+				}
+			}
 		}
 	}
 	return nil
@@ -81,72 +130,149 @@ func (l Link) Validate() error {
 	if err := validateMAC(l.MAC); err != nil {
 		return err
 	}
-	if l.MTU < 0 || l.Index < 0 {
-		return fmt.Errorf("negative MTU %d or index %d", l.MTU, l.Index)
+	numbers := []int{l.MTU, l.Index, l.TxQueues, l.RxQueues}
+	if l.TxQueueLen != nil {
+		numbers = append(numbers, *l.TxQueueLen)
 	}
-	if (l.Kind == KindMacvlan) != (l.Macvlan != nil) || (l.Kind == KindVLAN) != (l.VLAN != nil) {
+	for i, what := range []string{"MTU", "index", "number of transmit queues", "number of receive queues", "txqueuelen"}[:len(numbers)] {
+		if numbers[i] < 0 {
+			return fmt.Errorf("%s %d is negative", what, numbers[i])
+		}
+	}
+	if len(l.Alias) > maxAlias || strings.Contains(l.Alias, "\x00") {
+		return fmt.Errorf("alias %q: at most %d bytes, none of them 0", l.Alias, maxAlias)
+	}
+	macvlan, vlan, ipvlan := l.Kind == KindMacvlan || l.Kind == KindMacvtap, l.Kind == KindVLAN, l.Kind == KindIPvlan
+	if macvlan != (l.Macvlan != nil) || vlan != (l.VLAN != nil) || ipvlan != (l.IPvlan != nil) ||
+		(l.Kind == KindNIC) != (l.NIC != nil) || !vlan && l.VLANOptions != nil {
 		return fmt.Errorf("kind %q does not go with its attributes", l.Kind)
 	}
 	switch {
-	case l.Macvlan != nil:
-		if !slices.Contains(MacvlanModes, l.Macvlan.Mode) {
-			return fmt.Errorf("unknown macvlan mode %q", l.Macvlan.Mode)
+	case macvlan:
+		return l.Macvlan.Validate()
+	case ipvlan:
+		return l.IPvlan.Validate()
+	case vlan:
+		return errors.Join(l.VLAN.Validate(), l.VLANOptions.Validate())
+	case l.Kind == KindNIC:
+		if !l.NIC.known() {
+			return errors.New("a NIC without permanent MAC and without bus address")
 		}
-	case l.VLAN != nil:
-		return l.VLAN.Validate()
-	default:
-		return fmt.Errorf("unknown kind %q", l.Kind)
-	}
-	return nil
-}
-
-// Validate reports the first thing in d that can't be a device.
-func (d Device) Validate() error {
-	if err := attachment.ValidateIfName(d.Name); err != nil {
-		return err
-	}
-	if d.Kind == "" {
-		return errors.New("no kind")
-	}
-	if (d.Kind == KindVLAN) != (d.VLAN != nil) || (d.Kind == KindBond) != (d.Bond != nil) {
-		return fmt.Errorf("kind %q does not go with its attributes", d.Kind)
-	}
-	if d.VLAN != nil {
-		return d.VLAN.Validate()
-	}
-	if d.Bond != nil {
-		for _, m := range d.Bond.Members {
-			if err := attachment.ValidateIfName(m.Name); err != nil {
-				return fmt.Errorf("member %q: %w", m.Name, err)
-			}
-		}
-	}
-	return nil
-}
-
-// ParseMAC returns s as Link.MAC holds it, or an error when s is not the
-// address of an Ethernet device: 6 bytes, unicast, not zero.
-func ParseMAC(s string) (string, error) {
-	mac, err := net.ParseMAC(s)
-	if err != nil || len(mac) != 6 {
-		return "", fmt.Errorf("%q is not a MAC address: 6 bytes in the form 02:00:00:00:00:01 are needed", s)
-	}
-	if mac[0]&1 != 0 {
-		return "", fmt.Errorf("%q is a multicast address", s)
-	}
-	if slices.Equal(mac, make(net.HardwareAddr, 6)) {
-		return "", fmt.Errorf("%q is the zero address", s)
-	}
-	return mac.String(), nil
-}
-
-func validateMAC(mac string) error {
-	if mac == "" {
 		return nil
 	}
-	canonical, err := ParseMAC(mac)
-	if err == nil && canonical != mac {
-		return fmt.Errorf("MAC address %q is not written as %s", mac, canonical)
+	return fmt.Errorf("unknown kind %q", l.Kind)
+}
+
+// maxAlias is IFALIASZ less the terminating zero (linux/if.h).
+const maxAlias = 255
+
+// Validate reports the first thing in m that no kernel would take.
+func (m Macvlan) Validate() error {
+	if !slices.Contains(MacvlanModes, m.Mode) && m.Mode != "source" {
+		return fmt.Errorf("unknown macvlan mode %q", m.Mode)
 	}
-	return err
+	for _, mac := range m.Sources {
+		if mac == "" {
+			return errors.New("an empty source MAC")
+		}
+		if err := validateMAC(mac); err != nil {
+			return fmt.Errorf("source: %w", err)
+		}
+	}
+	return nil
+}
+
+// Modes and flags of IPvlan.
+var (
+	IPvlanModes = []string{"l2", "l3", "l3s"}
+	IPvlanFlags = []string{"bridge", "private", "vepa"}
+)
+
+// Validate reports the first thing in v that no kernel would take.
+func (v IPvlan) Validate() error {
+	if !slices.Contains(IPvlanModes, v.Mode) {
+		return fmt.Errorf("unknown ipvlan mode %q", v.Mode)
+	}
+	if !slices.Contains(IPvlanFlags, v.Flag) {
+		return fmt.Errorf("unknown ipvlan flag %q", v.Flag)
+	}
+	return nil
+}
+
+// Validate reports the first thing in v that no kernel would take. Nil is no options.
+func (v *VLANOptions) Validate() error {
+	if v == nil {
+		return nil
+	}
+	for _, f := range v.Flags {
+		if !slices.Contains(VLANFlags, f) {
+			return fmt.Errorf("unknown VLAN flag %q", f)
+		}
+	}
+	return nil
+}
+
+// Validate reports the first thing in m that can't be a master.
+func (m Master) Validate() error {
+	if m.Kind != KindBridge && m.Kind != KindVRF {
+		return fmt.Errorf("unknown kind %q", m.Kind)
+	}
+	return attachment.ValidateIfName(m.Name)
+}
+
+// Validate reports the first thing in a that no kernel would take.
+func (a Address) Validate() error {
+	if !a.Prefix.IsValid() {
+		return errors.New("an address without prefix")
+	}
+	if len(a.Label) > attachment.MaxIfName {
+		return fmt.Errorf("address %s: label %q is too long", a, a.Label)
+	}
+	return nil
+}
+
+// Validate reports the first thing in r that no kernel would take.
+func (r Route) Validate() error {
+	if !r.Destination.IsValid() {
+		return errors.New("a route without destination")
+	}
+	for _, g := range append([]netip.Addr{r.Gateway}, r.gateways()...) {
+		if g.IsValid() && g.Is4() && r.Destination.Addr().Is6() {
+			return fmt.Errorf("route %s: gateway of another family", r)
+		}
+	}
+	for _, name := range r.Devices() {
+		if err := attachment.ValidateIfName(name); err != nil {
+			return fmt.Errorf("route %s: device %w", r, err)
+		}
+	}
+	for name := range r.Metrics {
+		if name == "" || !slices.Contains(RouteMetrics, name) {
+			return fmt.Errorf("route %s: unknown metric %q", r, name)
+		}
+	}
+	return nil
+}
+
+// Validate reports the first thing in r that no kernel would take.
+func (r Rule) Validate() error {
+	for _, name := range []string{r.InputDevice, r.OutputDevice} {
+		if name == "" {
+			continue
+		}
+		if err := attachment.ValidateIfName(name); err != nil {
+			return fmt.Errorf("rule %s: device %w", r, err)
+		}
+	}
+	for _, p := range []netip.Prefix{r.From, r.To} {
+		if p.IsValid() && p.Addr().Is6() != r.IPv6 {
+			return fmt.Errorf("rule %s: %s is of another family", r, p)
+		}
+	}
+	for name := range r.Selectors {
+		if !slices.Contains(RuleSelectors, name) {
+			return fmt.Errorf("rule %s: unknown selector %q", r, name)
+		}
+	}
+	return nil
 }

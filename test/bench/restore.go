@@ -139,7 +139,7 @@ func (n *node) attach(host *kernel.Namespace, i int) error {
 	if err != nil {
 		return err
 	}
-	live, err := kernel.Capture(host, ns, devices, "eth0")
+	live, err := kernel.Capture(host, ns, devices, "eth0", kernel.Everything)
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (n *node) verify() error {
 		if err != nil {
 			return err
 		}
-		live, err := kernel.Capture(host, ns, devices, "eth0")
+		live, err := kernel.Capture(host, ns, devices, "eth0", kernel.Everything)
 		ns.Close()
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.path, err)

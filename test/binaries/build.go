@@ -19,11 +19,16 @@ var programs = map[string]string{
 	"relink-vlan":       module + "/plugins/main/vlan",
 	"relink-checkpoint": module + "/plugins/meta/checkpoint",
 
-	"cnitool":    "github.com/containernetworking/cni/cnitool",
-	"macvlan":    reference + "/main/macvlan",
-	"vlan":       reference + "/main/vlan",
-	"host-local": reference + "/ipam/host-local",
-	"static":     reference + "/ipam/static",
+	"cnitool":     "github.com/containernetworking/cni/cnitool",
+	"macvlan":     reference + "/main/macvlan",
+	"ipvlan":      reference + "/main/ipvlan",
+	"vlan":        reference + "/main/vlan",
+	"host-device": reference + "/main/host-device",
+	"tuning":      reference + "/meta/tuning",
+	"sbr":         reference + "/meta/sbr",
+	"bandwidth":   reference + "/meta/bandwidth",
+	"host-local":  reference + "/ipam/host-local",
+	"static":      reference + "/ipam/static",
 }
 
 // Build builds all programs into dir, static and stripped as they are released.

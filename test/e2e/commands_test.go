@@ -15,6 +15,7 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"attach":  cmdAttach,
 	"detach":  cmdDetach,
 	"state":   cmdState,
+	"host":    cmdHost,
 	"reach":   cmdReach,
 	"unreach": cmdUnreach,
 	"up":      cmdUp,
@@ -99,6 +100,15 @@ func cnitool(ts *testscript.TestScript, verb string, args []string) error {
 func cmdState(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2, "state POD FILE")
 	state, err := podState(args[0])
+	check(ts, err)
+	check(ts, os.WriteFile(ts.MkAbs(args[1]), []byte(state), 0o600))
+}
+
+// host DEVICE FILE writes down all that iproute2 tells of a device of the host, less what
+// is incidental, to be compared by cmp.
+func cmdHost(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) == 2, "host DEVICE FILE")
+	state, err := deviceState(args[0])
 	check(ts, err)
 	check(ts, os.WriteFile(ts.MkAbs(args[1]), []byte(state), 0o600))
 }

@@ -3,9 +3,11 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -77,12 +79,11 @@ var incidental = []string{
 	"link_netnsid",        // the number by which the pod knows the host
 	"valid_life_time",     // counts down
 	"preferred_life_time", // counts down
-	"nodad",               // how the address was added: it was this pod's before
 }
 
-// podState returns what iproute2 tells of a pod's interfaces, addresses, routes
-// and rules, less what is incidental, for a comparison. It waits until no address
-// is tentative.
+// podState returns what iproute2 tells of a pod's interfaces, addresses, routes,
+// rules, neighbours and qdiscs, less what is incidental, and all of their settings, for a
+// comparison. It waits until no address is tentative.
 func podState(pod string) (string, error) {
 	if err := eventually(func() error {
 		out, err := shell("ip -n " + pod + " -6 addr show tentative")
@@ -94,21 +95,60 @@ func podState(pod string) (string, error) {
 		return "", err
 	}
 	var state strings.Builder
-	for _, what := range []string{"-d link", "addr", "-4 route show table all", "-6 route show table all", "-4 rule", "-6 rule"} {
-		out, err := shell("ip -j -n " + pod + " " + what)
+	err := describeAll(&state, "-n "+pod, "-d link", "addr", "-4 route show table all", "-6 route show table all", "-4 rule", "-6 rule",
+		"neigh show nud permanent", "neigh show proxy")
+	if err != nil {
+		return "", err
+	}
+	for _, line := range []string{
+		"for dev in $(ls /sys/class/net); do tc -d qdisc show dev $dev; tc -d filter show dev $dev ingress; done | grep -v 'qdisc no' || true",
+		"cd /proc/sys/net; grep -rs . ipv4/conf ipv6/conf ipv4/neigh ipv6/neigh | grep -v /conf/all/ | sort",
+	} {
+		out, err := shell("ip netns exec " + pod + " sh -ec '" + strings.ReplaceAll(line, "'", `'"'"'`) + "'")
 		if err != nil {
 			return "", err
 		}
-		var objects []map[string]any
-		if err := json.Unmarshal([]byte(out), &objects); err != nil {
-			return "", fmt.Errorf("ip %s: %w", what, err)
-		}
-		fmt.Fprintf(&state, "%s\n", what)
-		for _, line := range describe(objects) {
-			fmt.Fprintf(&state, "  %s\n", line)
-		}
+		fmt.Fprintf(&state, "%s\n", counted.ReplaceAllString(out, "$1 -"))
 	}
 	return state.String(), nil
+}
+
+// counted is what tc prints that the kernel counts up: references, and how often an
+// action was used.
+var counted = regexp.MustCompile(`(refcnt|index|ref|bind|installed|used) \d+( sec)?`)
+
+// deviceState returns what iproute2 tells of a device of the host, less what is
+// incidental.
+func deviceState(name string) (string, error) {
+	var state strings.Builder
+	err := describeAll(&state, "", "-d link show dev "+name, "addr show dev "+name,
+		"-4 route show table all dev "+name, "-6 route show table all dev "+name)
+	// The device is another one, and how far its members are with it is their affair.
+	return devicesNumber.ReplaceAllString(state.String(), ""), err
+}
+
+var devicesNumber = regexp.MustCompile(`"(ifindex|active_slave|operstate|ad_info|tentative)":("[^"]*"|\d+|\{[^}]*\}|true),?|"LOWER_UP",|"NO-CARRIER",`)
+
+// describeAll writes a line for each object that ip tells of.
+func describeAll(w io.Writer, options string, whats ...string) error {
+	for _, what := range whats {
+		out, err := shell("ip -j " + options + " " + what)
+		if err != nil {
+			return err
+		}
+		if strings.TrimSpace(out) == "" {
+			out = "[]"
+		}
+		var objects []map[string]any
+		if err := json.Unmarshal([]byte(out), &objects); err != nil {
+			return fmt.Errorf("ip %s: %w", what, err)
+		}
+		fmt.Fprintf(w, "%s\n", what)
+		for _, line := range describe(objects) {
+			fmt.Fprintf(w, "  %s\n", line)
+		}
+	}
+	return nil
 }
 
 // describe returns a line for each object, in an order of its own.

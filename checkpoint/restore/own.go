@@ -1,0 +1,145 @@
+package restore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// own brings back what VLAN devices and bonds of the host carried themselves, if that
+// was asked for, and otherwise says what they lack.
+func (r *run) own(records []checkpoint.Record) error {
+	for _, recorded := range newestOwn(records, r.nameNow) {
+		device, ok := r.devices.ByName(recorded.name)
+		if !ok {
+			continue // Which has been said.
+		}
+		var live netstate.Own
+		if device.Index > 0 { // A dry run has devices that are not there yet.
+			var err error
+			if live, _, err = r.host.OwnOf(device.Index); err != nil {
+				return err
+			}
+		}
+		steps, note := planOwn(recorded.name, recorded.own, live)
+		if note != "" {
+			r.report.Notes = appendNew(r.report.Notes, note)
+		}
+		if len(steps) > 0 && !r.HostAddresses {
+			r.report.Notes = appendNew(r.report.Notes, lacks(recorded.name, steps))
+			continue
+		}
+		r.applyOwn(steps)
+	}
+	return nil
+}
+
+func (r *run) applyOwn(steps []Step) {
+	for _, step := range steps {
+		result := StepResult{Step: step}
+		if !r.DryRun {
+			if err := applyToDevice(r.host, step); err != nil {
+				result.Error = err.Error()
+				r.report.problem(err.Error())
+			}
+		}
+		r.report.Parents = append(r.report.Parents, result)
+	}
+}
+
+func lacks(name string, steps []Step) string {
+	var what []string
+	for _, s := range steps {
+		switch s.Action {
+		case AddAddress:
+			what = append(what, "address "+s.Address.String())
+		case AddRoute:
+			what = append(what, "route "+s.Route.String())
+		}
+	}
+	return fmt.Sprintf("%s in the host lacks what it carried when recorded (%s): --host-addresses brings it back, where the host's network manager does not",
+		name, strings.Join(what, ", "))
+}
+
+// nameNow returns the name that the parent at that place of the record has now.
+func (r *run) nameNow(record checkpoint.Record, place int) (string, bool) {
+	result, _, _, err := r.after.chain(record.Interface.Parents)
+	if err != nil || result.broken != nil {
+		return "", false
+	}
+	return result.now[place].Name, true
+}
+
+// ownRecord is what a device of the host carried, and its name now.
+type ownRecord struct {
+	name string
+	own  netstate.Own
+}
+
+// newestOwn returns what each device carried by the record that was captured last. A
+// record says of a device that carried nothing that it did: an address that was taken
+// away is not brought back.
+func newestOwn(records []checkpoint.Record, nameNow func(checkpoint.Record, int) (string, bool)) []ownRecord {
+	type dated struct {
+		ownRecord
+		record checkpoint.Record
+	}
+	newest := map[string]dated{}
+	for _, record := range records {
+		if !onHost(record) {
+			continue
+		}
+		for place, p := range record.Interface.Parents {
+			if before, ok := newest[p.Name]; ok && !record.CapturedAt.After(before.record.CapturedAt) {
+				continue
+			}
+			d := dated{record: record}
+			if p.Own != nil {
+				d.own = *p.Own
+			}
+			if name, ok := nameNow(record, place); ok {
+				d.name = name
+				newest[p.Name] = d
+			}
+		}
+	}
+	var all []ownRecord
+	for _, d := range newest {
+		if len(d.own.Addresses)+len(d.own.Routes) > 0 {
+			all = append(all, d.ownRecord)
+		}
+	}
+	slices.SortFunc(all, func(a, b ownRecord) int { return strings.Compare(a.name, b.name) })
+	return all
+}
+
+// planOwn decides, purely, what of the recorded addresses and routes a device of the
+// host is to be given. One that has another address by now is the network manager's
+// affair.
+func planOwn(name string, recorded, live netstate.Own) (steps []Step, note string) {
+	for _, a := range live.Addresses {
+		if !slices.ContainsFunc(recorded.Addresses, func(r netstate.Address) bool { return r.Prefix == a.Prefix && r.Peer == a.Peer }) {
+			return nil, fmt.Sprintf("%s in the host has the address %s now, which it had not when recorded: its addresses are left alone", name, a)
+		}
+	}
+	for _, d := range netstate.Diff(netstate.Interface{Addresses: recorded.Addresses, Routes: netstate.InOrder(recorded.Routes)},
+		netstate.Interface{Addresses: live.Addresses, Routes: live.Routes}) {
+		if d.Have != "" {
+			continue // It is there in another form.
+		}
+		step := Step{Device: name, Reason: d.String(), Address: d.Address, Route: d.Route}
+		switch d.Field {
+		case netstate.FieldAddress:
+			step.Action = AddAddress
+		case netstate.FieldRoute:
+			step.Action = AddRoute
+		default:
+			continue
+		}
+		steps = append(steps, step)
+	}
+	return steps, ""
+}

@@ -1,0 +1,193 @@
+package kernel
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Attributes of bonds that the netlink library has not (linux/if_link.h).
+const (
+	iflaBondPeerNotifyDelay = 28
+	iflaBondLACPActive      = 29
+	iflaBondMissedMax       = 30
+	iflaBondNSIPv6Target    = 31
+	iflaBondCoupledControl  = 32
+)
+
+// bondOption is an option of a bond that is a number.
+type bondOption struct {
+	attr uint16
+	name string
+	// bytes is the size of the number.
+	bytes int
+	// usual is the kernel's default (bond_check_params in drivers/net/bonding).
+	usual uint32
+}
+
+// bondOptions are those that netstate.BondOptions names.
+var bondOptions = []bondOption{
+	{nl.IFLA_BOND_MIIMON, "miimon", 4, 0},
+	{nl.IFLA_BOND_UPDELAY, "updelay", 4, 0},
+	{nl.IFLA_BOND_DOWNDELAY, "downdelay", 4, 0},
+	{nl.IFLA_BOND_USE_CARRIER, "use_carrier", 1, 1},
+	{nl.IFLA_BOND_ARP_INTERVAL, "arp_interval", 4, 0},
+	{nl.IFLA_BOND_ARP_VALIDATE, "arp_validate", 4, 0},
+	{nl.IFLA_BOND_ARP_ALL_TARGETS, "arp_all_targets", 4, 0},
+	{nl.IFLA_BOND_PRIMARY_RESELECT, "primary_reselect", 1, 0},
+	{nl.IFLA_BOND_FAIL_OVER_MAC, "fail_over_mac", 1, 0},
+	{nl.IFLA_BOND_XMIT_HASH_POLICY, "xmit_hash_policy", 1, 0},
+	{nl.IFLA_BOND_RESEND_IGMP, "resend_igmp", 4, 1},
+	{nl.IFLA_BOND_NUM_PEER_NOTIF, "num_grat_arp", 1, 1},
+	{nl.IFLA_BOND_ALL_SLAVES_ACTIVE, "all_slaves_active", 1, 0},
+	{nl.IFLA_BOND_MIN_LINKS, "min_links", 4, 0},
+	{nl.IFLA_BOND_LP_INTERVAL, "lp_interval", 4, 1},
+	{nl.IFLA_BOND_PACKETS_PER_SLAVE, "packets_per_slave", 4, 1},
+	{nl.IFLA_BOND_AD_LACP_RATE, "lacp_rate", 1, 0},
+	{nl.IFLA_BOND_AD_SELECT, "ad_select", 1, 0},
+	{nl.IFLA_BOND_AD_ACTOR_SYS_PRIO, "ad_actor_sys_prio", 2, 65535},
+	{nl.IFLA_BOND_AD_USER_PORT_KEY, "ad_user_port_key", 2, 0},
+	{nl.IFLA_BOND_TLB_DYNAMIC_LB, "tlb_dynamic_lb", 1, 1},
+	{iflaBondPeerNotifyDelay, "peer_notify_delay", 4, 0},
+	{iflaBondLACPActive, "lacp_active", 1, 1},
+	{iflaBondMissedMax, "missed_max", 1, 2},
+	{iflaBondCoupledControl, "coupled_control", 1, 1},
+}
+
+// bondModes are the modes by their number (linux/if_bonding.h).
+var bondModes = []string{
+	"balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb",
+}
+
+// parseBond returns the bond without its members, and the index of the primary one.
+func parseBond(data []byte) (bond *netstate.Bond, primary int, err error) {
+	bond = &netstate.Bond{}
+	attrs, err := nl.ParseRouteAttr(data)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, a := range attrs {
+		attr := a.Attr.Type & nlaTypeMask
+		switch attr {
+		case nl.IFLA_BOND_MODE:
+			bond.Mode = nameAt(bondModes, int(a.Value[0]))
+		case nl.IFLA_BOND_PRIMARY:
+			primary = int(nl.NativeEndian().Uint32(a.Value))
+		case nl.IFLA_BOND_ARP_IP_TARGET, iflaBondNSIPv6Target:
+			targets, err := nl.ParseRouteAttr(a.Value)
+			if err != nil {
+				return nil, 0, err
+			}
+			for _, target := range targets {
+				if addr, ok := netip.AddrFromSlice(target.Value); ok && !addr.IsUnspecified() {
+					bond.ARPTargets = append(bond.ARPTargets, addr)
+				}
+			}
+		case nl.IFLA_BOND_AD_ACTOR_SYSTEM:
+			bond.ActorSystem = nonZero(a.Value).String()
+		}
+		i := slices.IndexFunc(bondOptions, func(o bondOption) bool { return o.attr == attr })
+		if i < 0 {
+			continue
+		}
+		if o := bondOptions[i]; numberIn(a.Value, o.bytes) != o.usual {
+			if bond.Options == nil {
+				bond.Options = map[string]uint32{}
+			}
+			bond.Options[o.name] = numberIn(a.Value, o.bytes)
+		}
+	}
+	return bond, primary, nil
+}
+
+// numberIn returns the number of that many bytes.
+func numberIn(b []byte, size int) uint32 {
+	switch size {
+	case 1:
+		return uint32(b[0])
+	case 2:
+		return uint32(nl.NativeEndian().Uint16(b))
+	}
+	return nl.NativeEndian().Uint32(b)
+}
+
+func numberAttr(value uint32, size int) []byte {
+	switch size {
+	case 1:
+		return nl.Uint8Attr(uint8(value))
+	case 2:
+		return nl.Uint16Attr(uint16(value))
+	}
+	return nl.Uint32Attr(value)
+}
+
+// CreateBond makes the bond without members, down. It returns ErrExists when n has a
+// device of that name.
+func (n *Namespace) CreateBond(d netstate.Device) error {
+	mode := slices.Index(bondModes, d.Bond.Mode)
+	if mode < 0 {
+		return fmt.Errorf("bond %s: mode %q: %w", d.Name, d.Bond.Mode, ErrUnsupported)
+	}
+	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+	request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(d.Name)))
+	if d.MTU != 0 {
+		request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(d.MTU))))
+	}
+	if d.MAC != "" {
+		attr, err := macAttr(d.MAC)
+		if err != nil {
+			return err
+		}
+		request.AddData(attr)
+	}
+	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(netstate.KindBond))
+	data := info.AddRtAttr(nl.IFLA_INFO_DATA, nil)
+	data.AddRtAttr(nl.IFLA_BOND_MODE, nl.Uint8Attr(uint8(mode)))
+	for _, o := range bondOptions {
+		if value, ok := d.Bond.Options[o.name]; ok {
+			data.AddRtAttr(int(o.attr), numberAttr(value, o.bytes))
+		}
+	}
+	addARPTargets(data, d.Bond.ARPTargets)
+	if d.Bond.ActorSystem != "" {
+		mac, err := net.ParseMAC(d.Bond.ActorSystem)
+		if err != nil {
+			return err
+		}
+		data.AddRtAttr(nl.IFLA_BOND_AD_ACTOR_SYSTEM, mac)
+	}
+	if primary, err := n.link(d.Bond.Primary); d.Bond.Primary != "" && err == nil {
+		data.AddRtAttr(nl.IFLA_BOND_PRIMARY, nl.Uint32Attr(uint32(primary.index)))
+	}
+	request.AddData(info)
+	return exists(n.conn.run(message{request: request, what: fmt.Sprintf("create %s, a bond of mode %s", d.Name, d.Bond.Mode)}))
+}
+
+// addARPTargets adds the targets of each family, numbered from 0.
+func addARPTargets(data *nl.RtAttr, targets []netip.Addr) {
+	for _, family := range []struct {
+		attr int
+		is6  bool
+	}{{nl.IFLA_BOND_ARP_IP_TARGET, false}, {iflaBondNSIPv6Target, true}} {
+		var list *nl.RtAttr
+		number := 0
+		for _, target := range targets {
+			if target.Is6() != family.is6 {
+				continue
+			}
+			if list == nil {
+				list = data.AddRtAttr(family.attr, nil)
+			}
+			list.AddRtAttr(number, target.AsSlice())
+			number++
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// link is what the kernel tells of a device.
+type link struct {
+	index, parent, master int
+	// elsewhere is the number of the namespace that the parent is in, -1 where it
+	// is in the device's own.
+	elsewhere          int
+	flags              uint32
+	name, alias        string
+	altNames           []string
+	mac, permanentMAC  net.HardwareAddr
+	mtu, txQueueLen    int
+	txQueues, rxQueues int
+	group              uint32
+	bus                string
+	hasXDP             bool
+	// kind is empty for a NIC. data and portData are the attributes of the kind and
+	// of the port of a master of the kind masterKind.
+	kind, masterKind string
+	data, portData   []byte
+}
+
+// parseLink returns the device in an answer. It keeps nothing of the payload.
+func parseLink(payload []byte) (*link, error) {
+	if len(payload) < unix.SizeofIfInfomsg {
+		return nil, errors.New("answer too short")
+	}
+	info := nl.DeserializeIfInfomsg(payload)
+	l := &link{index: int(info.Index), flags: info.Flags, elsewhere: -1}
+	attrs, err := nl.ParseRouteAttr(payload[info.Len():])
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range attrs {
+		if err := l.attribute(a.Attr.Type&nlaTypeMask, a.Value); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// nlaTypeMask takes the flags off the type of an attribute.
+const nlaTypeMask = ^uint16(unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
+
+func (l *link) attribute(attr uint16, value []byte) error {
+	number := func() int { return int(int32(nl.NativeEndian().Uint32(value))) }
+	switch attr {
+	case unix.IFLA_IFNAME:
+		l.name = nl.BytesToString(value)
+	case unix.IFLA_ADDRESS:
+		l.mac = nonZero(value)
+	case unix.IFLA_PERM_ADDRESS:
+		l.permanentMAC = nonZero(value)
+	case unix.IFLA_MTU:
+		l.mtu = number()
+	case unix.IFLA_TXQLEN:
+		l.txQueueLen = number()
+	case unix.IFLA_NUM_TX_QUEUES:
+		l.txQueues = number()
+	case unix.IFLA_NUM_RX_QUEUES:
+		l.rxQueues = number()
+	case unix.IFLA_LINK:
+		l.parent = number()
+	case unix.IFLA_LINK_NETNSID:
+		l.elsewhere = number()
+	case unix.IFLA_MASTER:
+		l.master = number()
+	case unix.IFLA_IFALIAS:
+		l.alias = nl.BytesToString(value)
+	case unix.IFLA_GROUP:
+		l.group = uint32(number())
+	case unix.IFLA_PARENT_DEV_NAME:
+		l.bus = nl.BytesToString(value)
+	case unix.IFLA_PROP_LIST:
+		return l.properties(value)
+	case unix.IFLA_XDP:
+		return l.xdp(value)
+	case unix.IFLA_LINKINFO:
+		return l.linkInfo(value)
+	}
+	return nil
+}
+
+// nonZero returns a copy of the address, nil for none.
+func nonZero(value []byte) net.HardwareAddr {
+	for _, b := range value {
+		if b != 0 {
+			return append(net.HardwareAddr(nil), value...)
+		}
+	}
+	return nil
+}
+
+func (l *link) properties(value []byte) error {
+	attrs, err := nl.ParseRouteAttr(value)
+	for _, a := range attrs {
+		if a.Attr.Type == unix.IFLA_ALT_IFNAME {
+			l.altNames = append(l.altNames, nl.BytesToString(a.Value))
+		}
+	}
+	return err
+}
+
+func (l *link) xdp(value []byte) error {
+	attrs, err := nl.ParseRouteAttr(value)
+	for _, a := range attrs {
+		if a.Attr.Type == nl.IFLA_XDP_ATTACHED && len(a.Value) > 0 && a.Value[0] != 0 {
+			l.hasXDP = true
+		}
+	}
+	return err
+}
+
+func (l *link) linkInfo(value []byte) error {
+	attrs, err := nl.ParseRouteAttr(value)
+	for _, a := range attrs {
+		switch a.Attr.Type & nlaTypeMask {
+		case nl.IFLA_INFO_KIND:
+			l.kind = nl.BytesToString(a.Value)
+		case nl.IFLA_INFO_DATA:
+			l.data = append([]byte(nil), a.Value...)
+		case nl.IFLA_INFO_SLAVE_KIND:
+			l.masterKind = nl.BytesToString(a.Value)
+		case nl.IFLA_INFO_SLAVE_DATA:
+			l.portData = append([]byte(nil), a.Value...)
+		}
+	}
+	return err
+}
+
+// kindOf returns the kind as netstate has it.
+func (l *link) kindOf() string {
+	if l.kind == "" {
+		return netstate.KindNIC
+	}
+	return l.kind
+}
+
+func (l *link) up() bool { return l.flags&unix.IFF_UP != 0 }
+
+// parentIndex returns the index of what the link is stacked on, in its own
+// namespace or in another. The kernel leaves it out of its answer where it is
+// the link's own number, in another namespace.
+func (l *link) parentIndex() int {
+	if l.parent != 0 {
+		return l.parent
+	}
+	switch l.kind {
+	case netstate.KindMacvlan, netstate.KindMacvtap, netstate.KindVLAN, netstate.KindIPvlan, "ipvtap":
+		return l.index
+	}
+	return 0
+}
+
+// describe returns the link as it is remembered.
+func (l *link) describe() (netstate.Link, error) {
+	described := netstate.Link{
+		Kind: l.kindOf(), Name: l.name, Index: l.index, MAC: l.mac.String(), MTU: l.mtu, Up: l.up(),
+		TxQueueLen: &l.txQueueLen, TxQueues: l.txQueues, RxQueues: l.rxQueues, Alias: l.alias, Group: l.group,
+		LinkFlags: netstate.LinkFlags{
+			Promiscuous: l.flags&unix.IFF_PROMISC != 0, AllMulticast: l.flags&unix.IFF_ALLMULTI != 0,
+			NoARP: l.flags&unix.IFF_NOARP != 0, NoMulticast: l.flags&unix.IFF_MULTICAST == 0,
+		},
+	}
+	var err error
+	switch described.Kind {
+	case netstate.KindMacvlan, netstate.KindMacvtap:
+		described.Macvlan, err = parseMacvlan(l.data)
+	case netstate.KindIPvlan:
+		described.IPvlan, err = parseIPvlan(l.data)
+		// Those are the mode's, and not to be changed.
+		described.NoARP, described.NoMulticast = false, false
+	case netstate.KindVLAN:
+		described.VLAN, described.VLANOptions, err = parseVLAN(l.data)
+	case netstate.KindNIC:
+		described.NIC = &netstate.NIC{PermanentMAC: l.permanentMAC.String(), BusAddress: l.busAddress()}
+		described.TxQueues, described.RxQueues = 0, 0
+		if *described.NIC == (netstate.NIC{}) {
+			return described, fmt.Errorf("%s is a NIC without permanent MAC and without bus address: %w", l.name, ErrUnsupported)
+		}
+	default:
+		return described, fmt.Errorf("%s is a %s: %w", l.name, described.Kind, ErrUnsupported)
+	}
+	return described, err
+}

@@ -1,0 +1,237 @@
+package kernel
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Attributes that the netlink library has not (linux/if_link.h).
+const (
+	iflaMacvlanBCCutoff = 9
+	macvlanNoPromisc    = 1
+	macvlanNoDestMAC    = 2
+	// macvlanSetSources is MACVLAN_MACADDR_SET.
+	macvlanSetSources = 3
+)
+
+// macvlanModes are the modes by their number in linux/if_link.h.
+var macvlanModes = map[uint32]string{
+	nl.MACVLAN_MODE_PRIVATE: "private", nl.MACVLAN_MODE_VEPA: "vepa", nl.MACVLAN_MODE_BRIDGE: "bridge",
+	nl.MACVLAN_MODE_PASSTHRU: "passthru", nl.MACVLAN_MODE_SOURCE: "source",
+}
+
+func parseMacvlan(data []byte) (*netstate.Macvlan, error) {
+	m := &netstate.Macvlan{}
+	attrs, err := nl.ParseRouteAttr(data)
+	for _, a := range attrs {
+		switch a.Attr.Type & nlaTypeMask {
+		case nl.IFLA_MACVLAN_MODE:
+			number := nl.NativeEndian().Uint32(a.Value)
+			if m.Mode = macvlanModes[number]; m.Mode == "" {
+				m.Mode = fmt.Sprintf("mode %d", number)
+			}
+		case nl.IFLA_MACVLAN_FLAGS:
+			flags := nl.NativeEndian().Uint16(a.Value)
+			m.NoPromiscuous, m.NoDestination = flags&macvlanNoPromisc != 0, flags&macvlanNoDestMAC != 0
+		case nl.IFLA_MACVLAN_BC_QUEUE_LEN:
+			m.BCQueueLen = nl.NativeEndian().Uint32(a.Value)
+		case iflaMacvlanBCCutoff:
+			cutoff := int32(nl.NativeEndian().Uint32(a.Value))
+			m.BCCutoff = &cutoff
+		case nl.IFLA_MACVLAN_MACADDR_DATA:
+			sources, err := nl.ParseRouteAttr(a.Value)
+			if err != nil {
+				return nil, err
+			}
+			for _, source := range sources {
+				m.Sources = append(m.Sources, net.HardwareAddr(source.Value).String())
+			}
+			slices.Sort(m.Sources)
+		}
+	}
+	return m, err
+}
+
+func addMacvlan(data *nl.RtAttr, m netstate.Macvlan) error {
+	number, ok := numberOf(macvlanModes, m.Mode)
+	if !ok {
+		return fmt.Errorf("macvlan mode %q: %w", m.Mode, ErrUnsupported)
+	}
+	data.AddRtAttr(nl.IFLA_MACVLAN_MODE, nl.Uint32Attr(number))
+	var flags uint16
+	if m.NoPromiscuous {
+		flags |= macvlanNoPromisc
+	}
+	if m.NoDestination {
+		flags |= macvlanNoDestMAC
+	}
+	data.AddRtAttr(nl.IFLA_MACVLAN_FLAGS, nl.Uint16Attr(flags))
+	if m.BCQueueLen != 0 {
+		data.AddRtAttr(nl.IFLA_MACVLAN_BC_QUEUE_LEN, nl.Uint32Attr(m.BCQueueLen))
+	}
+	if m.BCCutoff != nil && atLeast(6, 4) {
+		data.AddRtAttr(iflaMacvlanBCCutoff, nl.Uint32Attr(uint32(*m.BCCutoff)))
+	}
+	if len(m.Sources) == 0 {
+		return nil
+	}
+	data.AddRtAttr(nl.IFLA_MACVLAN_MACADDR_MODE, nl.Uint32Attr(macvlanSetSources))
+	list := data.AddRtAttr(nl.IFLA_MACVLAN_MACADDR_DATA, nil)
+	for _, source := range m.Sources {
+		mac, err := net.ParseMAC(source)
+		if err != nil {
+			return err
+		}
+		list.AddRtAttr(nl.IFLA_MACVLAN_MACADDR, mac)
+	}
+	return nil
+}
+
+// numberOf returns the number that has the name.
+func numberOf[N cmp.Ordered](names map[N]string, name string) (N, bool) {
+	for number, n := range names {
+		if n == name {
+			return number, true
+		}
+	}
+	var none N
+	return none, false
+}
+
+func parseIPvlan(data []byte) (*netstate.IPvlan, error) {
+	v := &netstate.IPvlan{}
+	attrs, err := nl.ParseRouteAttr(data)
+	for _, a := range attrs {
+		number := int(nl.NativeEndian().Uint16(a.Value))
+		switch a.Attr.Type & nlaTypeMask {
+		case nl.IFLA_IPVLAN_MODE:
+			v.Mode = nameAt(netstate.IPvlanModes, number)
+		case nl.IFLA_IPVLAN_FLAG:
+			v.Flag = nameAt(netstate.IPvlanFlags, number)
+		}
+	}
+	return v, err
+}
+
+func nameAt(names []string, number int) string {
+	if number < len(names) {
+		return names[number]
+	}
+	return fmt.Sprintf("%d", number)
+}
+
+func addIPvlan(data *nl.RtAttr, v netstate.IPvlan) error {
+	mode, flag := slices.Index(netstate.IPvlanModes, v.Mode), slices.Index(netstate.IPvlanFlags, v.Flag)
+	if mode < 0 || flag < 0 {
+		return fmt.Errorf("ipvlan %s: %w", v, ErrUnsupported)
+	}
+	data.AddRtAttr(nl.IFLA_IPVLAN_MODE, nl.Uint16Attr(uint16(mode)))
+	data.AddRtAttr(nl.IFLA_IPVLAN_FLAG, nl.Uint16Attr(uint16(flag)))
+	return nil
+}
+
+func parseVLAN(data []byte) (*netstate.VLAN, *netstate.VLANOptions, error) {
+	v := &netstate.VLAN{Protocol: netstate.Protocol8021Q}
+	options := &netstate.VLANOptions{Flags: []string{}}
+	attrs, err := nl.ParseRouteAttr(data)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, a := range attrs {
+		switch a.Attr.Type & nlaTypeMask {
+		case nl.IFLA_VLAN_ID:
+			v.ID = int(nl.NativeEndian().Uint16(a.Value))
+		case nl.IFLA_VLAN_PROTOCOL:
+			v.Protocol = vlanProtocol(uint16(a.Value[0])<<8 | uint16(a.Value[1]))
+		case nl.IFLA_VLAN_FLAGS:
+			options.Flags = vlanFlags(nl.NativeEndian().Uint32(a.Value))
+		case nl.IFLA_VLAN_INGRESS_QOS:
+			options.IngressQoS, err = parseQoS(a.Value)
+		case nl.IFLA_VLAN_EGRESS_QOS:
+			options.EgressQoS, err = parseQoS(a.Value)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return v, options, nil
+}
+
+func vlanFlags(bits uint32) []string {
+	flags := []string{}
+	for bit, name := range netstate.VLANFlags {
+		if bits&(1<<bit) != 0 {
+			flags = append(flags, name)
+		}
+	}
+	return flags
+}
+
+func parseQoS(b []byte) (map[uint32]uint32, error) {
+	attrs, err := nl.ParseRouteAttr(b)
+	qos := make(map[uint32]uint32, len(attrs))
+	for _, a := range attrs {
+		// A mapping to 0 is what there is without one.
+		if to := nl.NativeEndian().Uint32(a.Value[4:]); to != 0 {
+			qos[nl.NativeEndian().Uint32(a.Value)] = to
+		}
+	}
+	if len(qos) == 0 {
+		return nil, err
+	}
+	return qos, err
+}
+
+func addVLAN(data *nl.RtAttr, v netstate.VLAN, options *netstate.VLANOptions) {
+	data.AddRtAttr(nl.IFLA_VLAN_ID, nl.Uint16Attr(uint16(v.ID)))
+	data.AddRtAttr(nl.IFLA_VLAN_PROTOCOL, nl.BEUint16Attr(etherType(v.Protocol)))
+	if options == nil {
+		return
+	}
+	var bits uint32
+	for _, flag := range options.Flags {
+		bits |= 1 << slices.Index(netstate.VLANFlags, flag)
+	}
+	// struct ifla_vlan_flags: the flags and which of them to set.
+	mask := uint32(1)<<len(netstate.VLANFlags) - 1
+	data.AddRtAttr(nl.IFLA_VLAN_FLAGS, append(nl.Uint32Attr(bits), nl.Uint32Attr(mask)...))
+	addQoS(data, nl.IFLA_VLAN_INGRESS_QOS, options.IngressQoS)
+	addQoS(data, nl.IFLA_VLAN_EGRESS_QOS, options.EgressQoS)
+}
+
+func addQoS(data *nl.RtAttr, attr int, qos map[uint32]uint32) {
+	if len(qos) == 0 {
+		return
+	}
+	list := data.AddRtAttr(attr, nil)
+	for _, from := range slices.Sorted(maps.Keys(qos)) {
+		list.AddRtAttr(nl.IFLA_VLAN_QOS_MAPPING, append(nl.Uint32Attr(from), nl.Uint32Attr(qos[from])...))
+	}
+}
+
+// linkInfoAttr returns IFLA_LINKINFO: what makes the device one of its kind.
+func linkInfoAttr(link netstate.Link) (*nl.RtAttr, error) {
+	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(link.Kind))
+	data := info.AddRtAttr(nl.IFLA_INFO_DATA, nil)
+	var err error
+	switch {
+	case link.Macvlan != nil:
+		err = addMacvlan(data, *link.Macvlan)
+	case link.IPvlan != nil:
+		err = addIPvlan(data, *link.IPvlan)
+	case link.VLAN != nil:
+		addVLAN(data, *link.VLAN, link.VLANOptions)
+	default:
+		err = fmt.Errorf("kind %q: %w", link.Kind, ErrUnsupported)
+	}
+	return info, err
+}

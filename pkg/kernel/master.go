@@ -1,0 +1,151 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// portAttribute is an attribute of a bridge's port that somebody can set.
+type portAttribute struct {
+	attr  uint16
+	name  string
+	bytes int
+}
+
+// portAttributes are those that the kernel tells and takes (br_port_policy in
+// net/bridge/br_netlink.c).
+var portAttributes = []portAttribute{
+	{nl.IFLA_BRPORT_PRIORITY, "priority", 2},
+	{nl.IFLA_BRPORT_COST, "cost", 4},
+	{nl.IFLA_BRPORT_MODE, "mode", 1},
+	{nl.IFLA_BRPORT_GUARD, "guard", 1},
+	{nl.IFLA_BRPORT_PROTECT, "protect", 1},
+	{nl.IFLA_BRPORT_FAST_LEAVE, "fast_leave", 1},
+	{nl.IFLA_BRPORT_LEARNING, "learning", 1},
+	{nl.IFLA_BRPORT_UNICAST_FLOOD, "unicast_flood", 1},
+	{nl.IFLA_BRPORT_PROXYARP, "proxyarp", 1},
+	{nl.IFLA_BRPORT_PROXYARP_WIFI, "proxyarp_wifi", 1},
+	{nl.IFLA_BRPORT_MULTICAST_ROUTER, "multicast_router", 1},
+	{nl.IFLA_BRPORT_MCAST_FLOOD, "mcast_flood", 1},
+	{nl.IFLA_BRPORT_MCAST_TO_UCAST, "mcast_to_ucast", 1},
+	{nl.IFLA_BRPORT_VLAN_TUNNEL, "vlan_tunnel", 1},
+	{nl.IFLA_BRPORT_BCAST_FLOOD, "bcast_flood", 1},
+	{nl.IFLA_BRPORT_GROUP_FWD_MASK, "group_fwd_mask", 2},
+	{nl.IFLA_BRPORT_NEIGH_SUPPRESS, "neigh_suppress", 1},
+	{nl.IFLA_BRPORT_ISOLATED, "isolated", 1},
+	{nl.IFLA_BRPORT_LOCKED, "locked", 1},
+	{nl.IFLA_BRPORT_MAB, "mab", 1},
+}
+
+// iflaBrVLANFiltering is IFLA_BR_VLAN_FILTERING.
+const iflaBrVLANFiltering = 7
+
+// master reads what the interface is enslaved to, and returns the table of routes that
+// it has from there, 0 for none.
+func (c *capture) master() (table uint32, err error) {
+	if c.link.master == 0 {
+		return 0, nil
+	}
+	master, err := c.sandbox.linkByIndex(c.link.master)
+	if err != nil {
+		return 0, err
+	}
+	kind := master.kindOf()
+	if kind != netstate.KindBridge && kind != netstate.KindVRF {
+		c.note(fmt.Sprintf("its master %s, a %s", master.name, kind))
+		return 0, nil
+	}
+	c.captured.Master = &netstate.Master{Kind: kind, Name: master.name}
+	if kind == netstate.KindVRF {
+		return vrfTable(master.data)
+	}
+	if filters, err := attributeIs(master.data, iflaBrVLANFiltering, 1); err != nil || filters {
+		c.note("its VLANs on the bridge " + master.name)
+	}
+	c.captured.Master.Port, err = parsePort(c.link.portData)
+	return 0, err
+}
+
+// vrfTable returns the number of the VRF's table.
+func vrfTable(data []byte) (table uint32, err error) {
+	attrs, err := nl.ParseRouteAttr(data)
+	for _, a := range attrs {
+		if a.Attr.Type&nlaTypeMask == nl.IFLA_VRF_TABLE {
+			table = nl.NativeEndian().Uint32(a.Value)
+		}
+	}
+	return table, err
+}
+
+// attributeIs says whether the attribute, of one byte, is among the attributes and has
+// the value.
+func attributeIs(b []byte, attr uint16, value byte) (bool, error) {
+	attrs, err := nl.ParseRouteAttr(b)
+	for _, a := range attrs {
+		if a.Attr.Type&nlaTypeMask == attr && len(a.Value) > 0 {
+			return a.Value[0] == value, nil
+		}
+	}
+	return false, err
+}
+
+func parsePort(b []byte) (map[string]uint32, error) {
+	attrs, err := nl.ParseRouteAttr(b)
+	port := map[string]uint32{}
+	for _, a := range attrs {
+		for _, p := range portAttributes {
+			if p.attr == a.Attr.Type&nlaTypeMask {
+				port[p.name] = numberIn(a.Value, p.bytes)
+			}
+		}
+	}
+	return port, err
+}
+
+// enslave returns the requests that enslave the device to the master, as it was.
+func (n *Namespace) enslave(index int, m netstate.Master) ([]message, error) {
+	master, err := n.link(m.Name)
+	if err != nil {
+		return nil, fmt.Errorf("master of kind %s: %w", m.Kind, err)
+	}
+	if master.kindOf() != m.Kind {
+		return nil, fmt.Errorf("master %s is a %s now, not a %s: %w", m.Name, master.kindOf(), m.Kind, ErrUnsupported)
+	}
+	request := setLink(index, 0)
+	request.AddData(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(master.index))))
+	batch := []message{{request: request, what: "enslave to " + m.Name}}
+	if len(m.Port) == 0 {
+		return batch, nil
+	}
+	request = nl.NewNetlinkRequest(unix.RTM_NEWLINK, 0)
+	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	info.Index = int32(index)
+	request.AddData(info)
+	port := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	port.AddRtAttr(nl.IFLA_INFO_SLAVE_KIND, nl.NonZeroTerminated(m.Kind))
+	data := port.AddRtAttr(nl.IFLA_INFO_SLAVE_DATA, nil)
+	for _, p := range portAttributes {
+		if value, ok := m.Port[p.name]; ok {
+			data.AddRtAttr(int(p.attr), numberAttr(value, p.bytes))
+		}
+	}
+	request.AddData(port)
+	return append(batch, message{request: request, what: "set up the port of " + m.Name}), nil
+}
+
+// SetMaster enslaves the interface to the bridge or VRF, as it was.
+func (n *Namespace) SetMaster(ifName string, m netstate.Master) error {
+	index, err := n.Index(ifName)
+	if err != nil {
+		return err
+	}
+	batch, err := n.enslave(index, m)
+	if err != nil {
+		return err
+	}
+	return n.conn.run(batch...)
+}

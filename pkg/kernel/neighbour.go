@@ -1,0 +1,88 @@
+package kernel
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// neighbours returns the entries of the device that somebody made: permanent ones and
+// proxies.
+func (n *Namespace) neighbours(index int) ([]netstate.Neighbour, error) {
+	var all []netstate.Neighbour
+	for _, flags := range []uint8{0, unix.NTF_PROXY} {
+		var some []netstate.Neighbour
+		request := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, 0)
+		request.AddData(&netlink.Ndmsg{Flags: flags})
+		if flags == 0 {
+			request.AddData(nl.NewRtAttr(netlink.NDA_IFINDEX, nl.Uint32Attr(uint32(index))))
+		}
+		err := n.conn.dump(message{request: request, what: "list neighbours"}, func() { some = nil }, func(payload []byte) error {
+			if len(payload) < unix.SizeofNdMsg {
+				return errors.New("answer too short")
+			}
+			var m netlink.Ndmsg
+			m.Family, m.Index = payload[0], nl.NativeEndian().Uint32(payload[4:])
+			m.State, m.Flags = nl.NativeEndian().Uint16(payload[8:]), payload[10]
+			proxy := m.Flags&unix.NTF_PROXY != 0
+			if int(m.Index) != index || !proxy && m.State&unix.NUD_PERMANENT == 0 {
+				return nil
+			}
+			neighbour, err := parseNeighbour(payload[unix.SizeofNdMsg:])
+			neighbour.Proxy, neighbour.Flags = proxy, m.Flags&^unix.NTF_PROXY
+			some = append(some, neighbour)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+func parseNeighbour(b []byte) (neighbour netstate.Neighbour, err error) {
+	attrs, err := nl.ParseRouteAttr(b)
+	for _, a := range attrs {
+		switch a.Attr.Type {
+		case netlink.NDA_DST:
+			neighbour.Address, _ = netip.AddrFromSlice(a.Value)
+		case netlink.NDA_LLADDR:
+			neighbour.MAC = net.HardwareAddr(a.Value).String()
+		}
+	}
+	return neighbour, err
+}
+
+// addNeighbour returns the request that makes the entry, in place of what is there.
+func addNeighbour(index int, neighbour netstate.Neighbour) (message, error) {
+	request := nl.NewNetlinkRequest(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
+	m := &netlink.Ndmsg{Family: unix.AF_INET, Index: uint32(index), State: unix.NUD_PERMANENT, Flags: neighbour.Flags}
+	if neighbour.Address.Is6() {
+		m.Family = unix.AF_INET6
+	}
+	if neighbour.Proxy {
+		m.Flags |= unix.NTF_PROXY
+	}
+	request.AddData(m)
+	request.AddData(nl.NewRtAttr(netlink.NDA_DST, neighbour.Address.AsSlice()))
+	if neighbour.MAC != "" {
+		mac, err := net.ParseMAC(neighbour.MAC)
+		if err != nil {
+			return message{}, err
+		}
+		request.AddData(nl.NewRtAttr(netlink.NDA_LLADDR, mac))
+	}
+	return message{request: request, what: "add neighbour " + neighbour.String()}, nil
+}
+
+// AddNeighbour makes the entry of the interface, in place of what is there.
+func (n *Namespace) AddNeighbour(ifName string, neighbour netstate.Neighbour) error {
+	return n.changeBy(ifName, func(index int) (message, error) { return addNeighbour(index, neighbour) })
+}

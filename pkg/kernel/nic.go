@@ -1,0 +1,49 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// MoveNIC moves the NIC of that name in the host into the sandbox and makes it the
+// interface that is described, with the ifindex if that is free there. One that is used
+// otherwise is left alone: ErrInUse. It returns ErrExists when the sandbox has a device
+// of that name.
+func MoveNIC(host, sandbox *Namespace, nic string, want netstate.Interface, opts ConfigureOptions) error {
+	what := fmt.Sprintf("move %s to %s", nic, sandbox.Path())
+	there, err := host.link(nic)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if there.master != 0 {
+		return fmt.Errorf("%s: it has a master: %w", what, ErrInUse)
+	}
+	if used, err := host.HasAddresses(there.index); err != nil || used {
+		return errors.Join(err, fmt.Errorf("%s: it has addresses of its own: %w", what, ErrInUse))
+	}
+	err = host.conn.run(moveLink(sandbox, there.index, want.Link))
+	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
+		taken, lookErr := sandbox.Exists(want.Link.Name)
+		switch {
+		case lookErr != nil:
+			return lookErr
+		case taken:
+			return fmt.Errorf("%s: %s: %w", what, want.Link.Name, ErrExists)
+		}
+		link := want.Link
+		link.Index = 0 // It was the index that is taken: any other will do.
+		err = host.conn.run(moveLink(sandbox, there.index, link))
+	}
+	if err != nil {
+		return err
+	}
+	index, err := sandbox.Index(want.Link.Name)
+	if err != nil {
+		return err
+	}
+	return sandbox.Configure(index, want, opts)
+}

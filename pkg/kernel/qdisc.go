@@ -1,0 +1,113 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// qdiscs returns the queueing disciplines that somebody gave the device, with their
+// filters, and says what of it can't be described.
+func (n *Namespace) qdiscs(index int) (qdiscs []netstate.Qdisc, notes []string, err error) {
+	request := nl.NewNetlinkRequest(unix.RTM_GETQDISC, 0)
+	request.AddData(&nl.TcMsg{Ifindex: int32(index)})
+	err = n.conn.dump(message{request: request, what: "list qdiscs"}, func() { qdiscs, notes = nil, nil }, func(payload []byte) error {
+		m, kind, options, err := parseTc(payload)
+		// The kernel's own, which every device gets, have no handle.
+		if err != nil || int(m.Ifindex) != index || m.Handle == 0 {
+			return err
+		}
+		if !slices.Contains(netstate.QdiscKinds, kind) || m.Parent != netlink.HANDLE_ROOT && m.Parent != netlink.HANDLE_INGRESS {
+			notes = append(notes, fmt.Sprintf("qdisc %s %x:", kind, m.Handle>>16))
+			return nil
+		}
+		qdiscs = append(qdiscs, netstate.Qdisc{Kind: kind, Handle: m.Handle, Parent: m.Parent, Options: options})
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range qdiscs {
+		q := &qdiscs[i]
+		for _, hook := range hooks(*q) {
+			filters, unknown, err := n.filters(index, hook)
+			if err != nil {
+				return nil, nil, err
+			}
+			q.Filters, notes = append(q.Filters, filters...), append(notes, unknown...)
+		}
+	}
+	return qdiscs, notes, nil
+}
+
+// hooks are the parents that filters of the qdisc have.
+func hooks(q netstate.Qdisc) []uint32 {
+	switch q.Kind {
+	case "ingress":
+		return []uint32{q.Handle}
+	case "clsact":
+		return []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS}
+	}
+	return nil
+}
+
+// parseTc returns the header, the kind and a copy of the options in an answer.
+func parseTc(payload []byte) (m *nl.TcMsg, kind string, options []byte, err error) {
+	if len(payload) < nl.SizeofTcMsg {
+		return nil, "", nil, errors.New("answer too short")
+	}
+	header := *nl.DeserializeTcMsg(payload)
+	attrs, err := nl.ParseRouteAttr(payload[nl.SizeofTcMsg:])
+	for _, a := range attrs {
+		switch a.Attr.Type & nlaTypeMask {
+		case nl.TCA_KIND:
+			kind = nl.BytesToString(a.Value)
+		case nl.TCA_OPTIONS:
+			options = append([]byte(nil), a.Value...)
+		}
+	}
+	return &header, kind, options, err
+}
+
+// AddQdisc gives the interface the queueing discipline in place of the one that is
+// there, and its filters.
+func (n *Namespace) AddQdisc(ifName string, q netstate.Qdisc) error {
+	index, err := n.Index(ifName)
+	if err != nil {
+		return err
+	}
+	remove := nl.NewNetlinkRequest(unix.RTM_DELQDISC, 0)
+	remove.AddData(&nl.TcMsg{Ifindex: int32(index), Parent: q.Parent})
+	// What there is may be none of somebody's, which can't be removed.
+	_ = n.conn.run(message{request: remove, what: "remove qdisc"})
+	batch, err := n.addQdisc(index, q)
+	if err != nil {
+		return err
+	}
+	return n.conn.run(batch...)
+}
+
+// addQdisc returns the requests that make the qdisc and its filters.
+func (n *Namespace) addQdisc(index int, q netstate.Qdisc) ([]message, error) {
+	request := nl.NewNetlinkRequest(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
+	request.AddData(&nl.TcMsg{Ifindex: int32(index), Handle: q.Handle, Parent: q.Parent})
+	request.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(q.Kind)))
+	if len(q.Options) > 0 {
+		request.AddData(nl.NewRtAttr(nl.TCA_OPTIONS, q.Options))
+	}
+	batch := []message{{request: request, what: "add qdisc " + q.String()}}
+	for _, f := range q.Filters {
+		m, err := n.addFilter(index, f)
+		if err != nil {
+			return nil, err
+		}
+		batch = append(batch, m)
+	}
+	return batch, nil
+}

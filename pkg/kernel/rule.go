@@ -1,0 +1,205 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// sizeofRuleHeader is that of struct fib_rule_hdr (linux/fib_rules.h), which has the
+// layout of struct rtmsg.
+const (
+	sizeofRuleHeader = unix.SizeofRtMsg
+	ruleInvert       = 0x2
+	// ruleProtocol is FRA_PROTOCOL.
+	ruleProtocol = nl.FRA_PROTOCOL
+)
+
+// ruleSelector is an attribute of a rule that is a number, or a range of two.
+type ruleSelector struct {
+	attr  uint16
+	name  string
+	bytes int
+	pair  bool
+	// unset is the value that means nothing.
+	unset uint64
+}
+
+// ruleSelectors are those that netstate.RuleSelectors names.
+var ruleSelectors = []ruleSelector{
+	{attr: nl.FRA_FWMARK, name: "fwmark", bytes: 4},
+	{attr: nl.FRA_FWMASK, name: "fwmask", bytes: 4},
+	{attr: nl.FRA_FLOW, name: "flow", bytes: 4},
+	{attr: nl.FRA_TUN_ID, name: "tun_id", bytes: 8},
+	{attr: nl.FRA_GOTO, name: "goto", bytes: 4},
+	{attr: nl.FRA_SUPPRESS_PREFIXLEN, name: "suppress_prefixlength", bytes: 4, unset: 0xffffffff},
+	{attr: nl.FRA_SUPPRESS_IFGROUP, name: "suppress_ifgroup", bytes: 4, unset: 0xffffffff},
+	{attr: nl.FRA_L3MDEV, name: "l3mdev", bytes: 1},
+	{attr: nl.FRA_IP_PROTO, name: "ipproto", bytes: 1},
+	{attr: nl.FRA_SPORT_RANGE, name: "sport", bytes: 2, pair: true},
+	{attr: nl.FRA_DPORT_RANGE, name: "dport", bytes: 2, pair: true},
+	{attr: nl.FRA_UID_RANGE, name: "uidrange", bytes: 4, pair: true, unset: 0xffffffff},
+}
+
+// rules returns the policy rules of the namespace that somebody made, and says which
+// of them can't be described.
+func (n *Namespace) rules() (rules []netstate.Rule, notes []string, err error) {
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		var some []netstate.Rule
+		var unknown []string
+		request := nl.NewNetlinkRequest(unix.RTM_GETRULE, 0)
+		request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: family}})
+		err := n.conn.dump(message{request: request, what: "list rules"}, func() { some, unknown = nil, nil }, func(payload []byte) error {
+			r, note, err := parseRule(payload)
+			switch {
+			case err != nil:
+				return err
+			case note != "":
+				unknown = append(unknown, note)
+			case r.Protocol != unix.RTPROT_KERNEL:
+				some = append(some, r)
+			}
+			return nil
+		})
+		// A kernel without IPv6, or without policy rules, has none.
+		if err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EAFNOSUPPORT) {
+			return nil, nil, err
+		}
+		rules, notes = append(rules, some...), append(notes, unknown...)
+	}
+	return rules, notes, nil
+}
+
+// parseRule returns the rule in an answer, or a note that it can't be described.
+func parseRule(payload []byte) (r netstate.Rule, note string, err error) {
+	if len(payload) < sizeofRuleHeader {
+		return r, "", errors.New("answer too short")
+	}
+	m := nl.DeserializeRtMsg(payload)
+	attrs, err := nl.ParseRouteAttr(payload[sizeofRuleHeader:])
+	if err != nil {
+		return r, "", err
+	}
+	// The action is where struct rtmsg has the type.
+	r = netstate.Rule{
+		IPv6: m.Family == unix.AF_INET6, TOS: m.Tos, Action: m.Type, Table: uint32(m.Table), Invert: m.Flags&ruleInvert != 0,
+	}
+	for _, a := range attrs {
+		attr := a.Attr.Type & nlaTypeMask
+		switch attr {
+		case nl.FRA_PRIORITY:
+			r.Priority = nl.NativeEndian().Uint32(a.Value)
+		case nl.FRA_SRC:
+			r.From = prefixOf(a.Value, m.Src_len)
+		case nl.FRA_DST:
+			r.To = prefixOf(a.Value, m.Dst_len)
+		case nl.FRA_IIFNAME:
+			r.InputDevice = nl.BytesToString(a.Value)
+		case nl.FRA_OIFNAME:
+			r.OutputDevice = nl.BytesToString(a.Value)
+		case nl.FRA_TABLE:
+			r.Table = nl.NativeEndian().Uint32(a.Value)
+		case ruleProtocol:
+			r.Protocol = a.Value[0]
+		case nl.FRA_PAD:
+		default:
+			i := slices.IndexFunc(ruleSelectors, func(s ruleSelector) bool { return s.attr == attr })
+			if i < 0 {
+				note = fmt.Sprintf("attribute %d", attr)
+				continue
+			}
+			ruleSelectors[i].take(&r, a.Value)
+		}
+	}
+	if note != "" {
+		note = fmt.Sprintf("rule %s: its %s", r, note)
+	}
+	return r, note, nil
+}
+
+func prefixOf(addr []byte, bits uint8) netip.Prefix {
+	a, _ := netip.AddrFromSlice(addr)
+	return netip.PrefixFrom(a, int(bits))
+}
+
+func (s ruleSelector) take(r *netstate.Rule, b []byte) {
+	value := s.number(b)
+	if s.pair {
+		value = value<<32 | s.number(b[s.bytes:])
+	}
+	if value == s.unset {
+		return
+	}
+	if r.Selectors == nil {
+		r.Selectors = map[string]uint64{}
+	}
+	r.Selectors[s.name] = value
+}
+
+func (s ruleSelector) number(b []byte) uint64 {
+	if s.bytes == 8 {
+		return binary.BigEndian.Uint64(b)
+	}
+	return uint64(numberIn(b, s.bytes))
+}
+
+func (s ruleSelector) encode(value uint64) []byte {
+	switch {
+	case s.bytes == 8:
+		return binary.BigEndian.AppendUint64(nil, value)
+	case s.pair:
+		return append(numberAttr(uint32(value>>32), s.bytes), numberAttr(uint32(value), s.bytes)...)
+	}
+	return numberAttr(uint32(value), s.bytes)
+}
+
+// addRule returns the request that makes the rule, if it is missing.
+func addRule(r netstate.Rule) message {
+	request := nl.NewNetlinkRequest(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+	m := &nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_INET, Tos: r.TOS, Type: r.Action}}
+	if r.IPv6 {
+		m.Family = unix.AF_INET6
+	}
+	if r.Invert {
+		m.Flags = ruleInvert
+	}
+	request.AddData(m)
+	add := func(attr int, value []byte) { request.AddData(nl.NewRtAttr(attr, value)) }
+	add(nl.FRA_PRIORITY, nl.Uint32Attr(r.Priority))
+	if r.From.IsValid() {
+		m.Src_len = uint8(r.From.Bits())
+		add(nl.FRA_SRC, r.From.Addr().AsSlice())
+	}
+	if r.To.IsValid() {
+		m.Dst_len = uint8(r.To.Bits())
+		add(nl.FRA_DST, r.To.Addr().AsSlice())
+	}
+	if r.InputDevice != "" {
+		add(nl.FRA_IIFNAME, nl.ZeroTerminated(r.InputDevice))
+	}
+	if r.OutputDevice != "" {
+		add(nl.FRA_OIFNAME, nl.ZeroTerminated(r.OutputDevice))
+	}
+	if r.Table != 0 {
+		add(nl.FRA_TABLE, nl.Uint32Attr(r.Table))
+	}
+	if r.Protocol != 0 {
+		add(ruleProtocol, nl.Uint8Attr(r.Protocol))
+	}
+	for _, s := range ruleSelectors {
+		if value, ok := r.Selectors[s.name]; ok {
+			add(int(s.attr), s.encode(value))
+		}
+	}
+	return message{request: request, what: "add rule " + r.String(), mayExist: true}
+}
+
+// AddRule makes the policy rule, if it is missing.
+func (n *Namespace) AddRule(r netstate.Rule) error { return n.conn.run(addRule(r)) }

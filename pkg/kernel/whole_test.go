@@ -1,0 +1,181 @@
+package kernel
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// incidental is what ip and tc print that is no property of an interface: counters, and
+// what the kernel chooses.
+var incidental = regexp.MustCompile(`bc_queue_len_used \d+|promiscuity \d+|qdisc no\w+|refcnt \d+|0: root|state [A-Z]+|(valid|preferred)_lft \w+|hello_timer.*|` +
+	`(Sent|backlog|rate|index|designated_\w+|port_id|port_no|message_age_timer|forward_delay_timer|root_id|bridge_id) .*|installed .*`)
+
+// everythingOf returns all that iproute2 and /proc/sys tell of the interface.
+func everythingOf(t *testing.T, path, name string) string {
+	t.Helper()
+	var all strings.Builder
+	for _, line := range []string{
+		"ip -d link show dev " + name, "ip -d addr show dev " + name,
+		"ip -d -4 route show table all dev " + name, "ip -d -6 route show table all dev " + name,
+		"ip -d -4 route show table all | grep -A2 nexthop || true",
+		"ip rule", "ip -6 rule", "ip neigh show nud permanent dev " + name, "ip neigh show proxy dev " + name,
+		"tc -d qdisc show dev " + name, "tc -d filter show dev " + name + " ingress",
+		"cd /proc/sys/net; grep -r . ipv4/conf/" + name + " ipv6/conf/" + name + " ipv4/neigh/" + name + " ipv6/neigh/" + name + " 2>/dev/null | sort",
+	} {
+		all.WriteString("# " + line + "\n" + fresh.Run(t, path, line) + "\n")
+	}
+	return strings.Join(strings.Fields(incidental.ReplaceAllString(all.String(), "")), "\n")
+}
+
+// changes are shell lines, run in the sandbox, that give eth0 something that it would
+// not have by itself.
+var changes = map[string]string{
+	"link attributes": `ip link set eth0 txqueuelen 77 alias "the pod's" group 5
+		ip link set eth0 promisc on allmulticast on
+		ip link set eth0 multicast off`,
+	"arp off":         "ip link set eth0 arp off",
+	"broadcast queue": "ip link set eth0 type macvlan bcqueuelen 2222",
+	"IPv4 addresses": `ip addr add 10.3.0.9/24 broadcast 10.3.0.200 label eth0:web dev eth0
+		ip addr add 192.0.2.1 peer 192.0.2.2 dev eth0
+		ip addr add 10.5.0.1/24 noprefixroute scope link dev eth0
+		ip addr add 10.6.0.1/24 metric 77 dev eth0`,
+	"IPv6 addresses": `ip addr add fd00:3::2/64 dev eth0
+		ip addr add fd00:4::2/64 nodad home dev eth0
+		ip addr add fd00:5::1 peer fd00:5::2 dev eth0
+		ip addr add fe80::77/64 scope link dev eth0`,
+	"routes with metrics": `ip route add 192.168.7.0/24 via 10.3.0.9 dev eth0 metric 50 mtu lock 1300 advmss 1200 initcwnd 30 congctl reno
+		ip route add 172.16.0.0/12 via 10.3.0.8 table 100
+		ip route add 10.9.9.0/24 dev eth0 scope link src 10.3.0.2
+		ip route add 10.9.8.0/24 via 10.3.0.7 tos 0x10
+		ip -6 route add fd00:9::/64 via fe80::9 dev eth0 metric 7 mtu 1300 pref high table 100`,
+	"a gateway that needs a route": `ip route add 203.0.113.1 dev eth0
+		ip route add default via 203.0.113.1 dev eth0
+		ip route add 198.51.100.0/24 via 198.18.0.1 dev eth0 onlink
+		ip -6 route add fd00:77::1 dev eth0
+		ip -6 route add default via fd00:77::1 dev eth0`,
+	"several next hops": `ip route add 10.20.0.0/16 nexthop via 10.3.0.7 dev eth0 weight 3 nexthop via 10.3.0.8 dev eth0 onlink
+		ip -6 route add fd00:20::/64 nexthop via fe80::7 dev eth0 weight 2 nexthop via fe80::8 dev eth0`,
+	"an IPv6 gateway of an IPv4 route": "ip route add 10.21.0.0/16 via inet6 fe80::7 dev eth0",
+	"rules": `ip rule add from 10.3.0.2 lookup 100 priority 1000
+		ip rule add iif eth0 fwmark 0x7/0xff lookup 200 priority 1001
+		ip rule add not to 10.3.0.2 oif eth0 ipproto tcp dport 80-90 lookup 100 suppress_prefixlength 0 priority 1002
+		ip rule add from 10.3.0.2 uidrange 5-10 prohibit priority 1003
+		ip -6 rule add iif eth0 lookup 100 priority 1000`,
+	"neighbours": `ip neigh add 10.3.0.50 lladdr 02:00:00:00:00:50 nud permanent dev eth0
+		ip neigh add fe80::50 lladdr 02:00:00:00:00:51 nud permanent router dev eth0
+		ip neigh add proxy 10.3.0.60 dev eth0`,
+	"settings": `cd /proc/sys/net
+		echo 1 > ipv4/conf/eth0/arp_notify; echo 2 > ipv4/conf/eth0/rp_filter; echo 1 > ipv4/conf/eth0/proxy_arp
+		echo 2 > ipv6/conf/eth0/accept_ra; echo 1 > ipv6/conf/eth0/keep_addr_on_down
+		echo 33 > ipv4/neigh/eth0/gc_stale_time; echo 12345 > ipv6/neigh/eth0/base_reachable_time_ms`,
+	"IPv6 off": "echo 1 > /proc/sys/net/ipv6/conf/eth0/disable_ipv6",
+	"shaping": `ip link add ifb7 type ifb && ip link set ifb7 up
+		tc qdisc add dev eth0 root handle 1: tbf rate 1mbit burst 32kbit latency 25ms
+		tc qdisc add dev eth0 handle ffff: ingress
+		tc filter add dev eth0 parent ffff: protocol all prio 1 u32 match u32 0 0 flowid 1:1 action mirred egress redirect dev ifb7`,
+	"a bridge": `ip link add k6t-eth0 type bridge && ip link set k6t-eth0 up
+		ip link set eth0 master k6t-eth0
+		ip link set eth0 type bridge_slave learning off cost 7 isolated on`,
+	"routes moved to another table, as sbr does": `ip addr add fd00:3::2/64 dev eth0
+		ip route add 10.3.0.0/24 dev eth0 src 10.3.0.2 table 100 proto kernel scope link
+		ip route del 10.3.0.0/24 dev eth0 table main
+		ip -6 route add fd00:3::/64 dev eth0 table 100 proto kernel metric 256
+		ip -6 route del fd00:3::/64 dev eth0 table main
+		ip rule add from 10.3.0.2 lookup 100 priority 77`,
+	"down": "ip link set eth0 down",
+	"rules and routes in one table": `ip route add default via 10.3.0.1 dev eth0 table 300
+		ip rule add lookup 300 priority 5`,
+}
+
+// Whatever somebody gives an interface is captured and built again.
+func TestTheWholeStateComesBack(t *testing.T) { eachWay(t, theWholeStateComesBack) }
+
+func theWholeStateComesBack(t *testing.T) {
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
+			comesBack(t, netstate.Interface{
+				Link:      bridge("eth0"),
+				Addresses: []netstate.Address{{Prefix: prefix("10.3.0.2/24"), Broadcast: addr("10.3.0.255"), Label: "eth0"}},
+			}, change)
+		})
+	}
+}
+
+// Links of every kind come back with what only they have.
+func TestEveryKindComesBack(t *testing.T) { eachWay(t, everyKindComesBack) }
+
+func everyKindComesBack(t *testing.T) {
+	kind := func(kind string, m netstate.Macvlan) netstate.Interface {
+		l := bridge("eth0")
+		l.Kind, l.Macvlan = kind, &m
+		return netstate.Interface{Link: l}
+	}
+	for name, i := range map[string]netstate.Interface{
+		"private":     kind(netstate.KindMacvlan, netstate.Macvlan{Mode: "private"}),
+		"vepa":        kind(netstate.KindMacvlan, netstate.Macvlan{Mode: "vepa", BCQueueLen: 1234}),
+		"passthru":    kind(netstate.KindMacvlan, netstate.Macvlan{Mode: "passthru"}),
+		"nopromisc":   kind(netstate.KindMacvlan, netstate.Macvlan{Mode: "passthru", NoPromiscuous: true}),
+		"source":      kind(netstate.KindMacvlan, netstate.Macvlan{Mode: "source", Sources: []string{"02:00:00:00:00:11", "02:00:00:00:00:12"}}),
+		"nodst":       kind(netstate.KindMacvlan, netstate.Macvlan{Mode: "source", NoDestination: true}),
+		"no sources":  kind(netstate.KindMacvlan, netstate.Macvlan{Mode: "source"}),
+		"macvtap":     kind(netstate.KindMacvtap, netstate.Macvlan{Mode: "bridge"}),
+		"macvtap too": kind(netstate.KindMacvtap, netstate.Macvlan{Mode: "vepa"}),
+	} {
+		t.Run(name, func(t *testing.T) { comesBack(t, i, "true") })
+	}
+}
+
+// comesBack makes the interface, changes it, captures it, deletes it, builds it again,
+// and compares.
+func comesBack(t *testing.T, i netstate.Interface, change string) {
+	t.Helper()
+	w := newWorld(t)
+	// Without duplicate address detection, which would be under way.
+	fresh.Run(t, w.path, "for of in all default; do echo 0 > /proc/sys/net/ipv6/conf/$of/accept_dad; done")
+	w.build(t, i, ConfigureOptions{Known: true})
+	fresh.Run(t, w.path, "ip link set eth0 up; "+change)
+	before := everythingOf(t, w.path, "eth0")
+	captured := w.capture(t, "eth0")
+	if len(captured.NotCaptured) > 0 {
+		t.Errorf("not captured: %v", captured.NotCaptured)
+	}
+	if err := captured.Validate(); err != nil {
+		t.Error(err)
+	}
+	if err := w.sandbox.Delete("eth0"); err != nil {
+		t.Fatal(err)
+	}
+	w.build(t, captured, ConfigureOptions{Known: true})
+	if diff := cmp.Diff(before, everythingOf(t, w.path, "eth0")); diff != "" {
+		t.Errorf("before and after (-before +after):\n%s\ncaptured: %+v", diff, captured)
+	}
+	if diffs := netstate.Diff(captured, w.capture(t, "eth0")); len(diffs) > 0 {
+		t.Errorf("differs: %v", diffs)
+	}
+}
+
+// What can't be described is named.
+func TestWhatIsNotCapturedIsNamed(t *testing.T) {
+	for change, want := range map[string]string{
+		"ip addr add 10.3.0.77/24 dev eth0 valid_lft 100 preferred_lft 50":           "address 10.3.0.77/24: it has a lifetime",
+		"echo 1400 > /proc/sys/net/ipv6/conf/eth0/mtu":                               "setting ipv6/mtu=1400: the kernel sets it anew when the carrier comes",
+		"ip route add 10.9.0.0/16 via 10.3.0.1 dev eth0 realms 3":                    "route 10.9.0.0/16 via 10.3.0.1: its realm",
+		"ip nexthop add id 5 via 10.3.0.1 dev eth0; ip route add 10.9.0.0/16 nhid 5": "route 10.9.0.0/16 via 10.3.0.1: its nexthop object",
+	} {
+		t.Run(change, func(t *testing.T) {
+			w := newWorld(t)
+			w.build(t, netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("10.3.0.2/24")}}}, ConfigureOptions{})
+			fresh.Run(t, w.path, "ip link set eth0 up; "+change)
+			got := strings.Join(w.capture(t, "eth0").NotCaptured, "\n")
+			if got != want {
+				t.Errorf("not captured: %q, want %q", got, want)
+			}
+		})
+	}
+}

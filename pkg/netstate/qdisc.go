@@ -1,0 +1,65 @@
+package netstate
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+)
+
+// Qdisc is a queueing discipline at the root of a device or at its ingress, with its
+// filters. What it is told is kept as the kernel has it: the attribute TCA_OPTIONS.
+type Qdisc struct {
+	Kind string `json:"kind"`
+	// Handle and Parent are numbers of tc(8), 0x10000 for "1:".
+	Handle  uint32   `json:"handle"`
+	Parent  uint32   `json:"parent"`
+	Options []byte   `json:"options,omitempty"`
+	Filters []Filter `json:"filters,omitempty"`
+}
+
+func (q Qdisc) String() string { return fmt.Sprintf("%s %x:", q.Kind, q.Handle>>16) }
+
+// Filter is a filter of a Qdisc that hands packets to another device, as the
+// bandwidth plugin makes it.
+type Filter struct {
+	// Kind is one of FilterKinds.
+	Kind string `json:"kind"`
+	// Parent is where the filter hangs, Info its priority and protocol (struct tcmsg).
+	Parent  uint32 `json:"parent"`
+	Info    uint32 `json:"info"`
+	ClassID uint32 `json:"classID,omitempty"`
+	// Selector is what a u32 filter matches, as the kernel has it (struct tc_u32_sel).
+	Selector []byte `json:"selector,omitempty"`
+	// Flags are skip_hw (1) and skip_sw (2).
+	Flags     uint32     `json:"flags,omitempty"`
+	Redirects []Redirect `json:"redirects,omitempty"`
+}
+
+// Redirect is an action mirred of a filter. Numbers are the kernel's
+// (linux/tc_act/tc_mirred.h).
+type Redirect struct {
+	// Device is the name of one in the sandbox.
+	Device string `json:"device"`
+	// Where says whether it is a copy and which way it goes, Control what becomes of
+	// the packet.
+	Where   int32 `json:"where"`
+	Control int32 `json:"control"`
+}
+
+// QdiscKinds are the kinds whose options the kernel takes back as it tells them,
+// FilterKinds those of filters.
+var (
+	QdiscKinds  = []string{"tbf", "ingress", "clsact", "fq_codel", "fq", "pfifo", "bfifo"}
+	FilterKinds = []string{"u32", "matchall"}
+)
+
+// Equal says that both are told the same.
+func (q Qdisc) Equal(other Qdisc) bool {
+	return q.Kind == other.Kind && q.Handle == other.Handle && q.Parent == other.Parent &&
+		bytes.Equal(q.Options, other.Options) && slices.EqualFunc(q.Filters, other.Filters, Filter.equal)
+}
+
+func (f Filter) equal(other Filter) bool {
+	return f.Kind == other.Kind && f.Parent == other.Parent && f.Info == other.Info && f.ClassID == other.ClassID &&
+		f.Flags == other.Flags && bytes.Equal(f.Selector, other.Selector) && slices.Equal(f.Redirects, other.Redirects)
+}

@@ -1,0 +1,174 @@
+package netstate
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Route is a route through an interface that the kernel did not make itself.
+// Numbers are the kernel's (rtnetlink(7)).
+type Route struct {
+	Destination netip.Prefix `json:"destination"`
+	// From limits an IPv6 route to packets of these sources.
+	From netip.Prefix `json:"from,omitzero"`
+	// Gateway can be an IPv6 one of an IPv4 route (RTA_VIA).
+	Gateway netip.Addr `json:"gateway,omitzero"`
+	// NextHops are those of a route that has several, in place of Gateway and
+	// OnLink.
+	NextHops []NextHop  `json:"nextHops,omitempty"`
+	Source   netip.Addr `json:"source,omitzero"`
+	Table    uint32     `json:"table"`
+	// Priority is the metric. The kernel turns 0 into 1024 for IPv6.
+	Priority uint32 `json:"priority,omitempty"`
+	Scope    uint8  `json:"scope,omitempty"`
+	Protocol uint8  `json:"protocol,omitempty"`
+	Type     uint8  `json:"type,omitempty"`
+	TOS      uint8  `json:"tos,omitempty"`
+	// Preference is that of RFC 4191, for IPv6.
+	Preference uint8  `json:"preference,omitempty"`
+	OnLink     bool   `json:"onLink,omitempty"`
+	MTU        uint32 `json:"mtu,omitempty"`
+	AdvMSS     uint32 `json:"advMSS,omitempty"`
+	// Metrics are the others, by the names that ip-route(8) has for them; those that
+	// are locked are bits of "lock".
+	Metrics map[string]uint32 `json:"metrics,omitempty"`
+	// CongestionControl is the algorithm's name.
+	CongestionControl string `json:"congestionControl,omitempty"`
+}
+
+// NextHop is one of several next hops of a route.
+type NextHop struct {
+	// Device is the name of the device in the sandbox, empty for the interface
+	// that the route belongs to.
+	Device  string     `json:"device,omitempty"`
+	Gateway netip.Addr `json:"gateway,omitzero"`
+	Weight  int        `json:"weight"`
+	OnLink  bool       `json:"onLink,omitempty"`
+}
+
+func (h NextHop) String() string {
+	var b strings.Builder
+	b.WriteString("nexthop")
+	if h.Gateway.IsValid() {
+		fmt.Fprintf(&b, " via %s", h.Gateway)
+	}
+	if h.Device != "" {
+		fmt.Fprintf(&b, " dev %s", h.Device)
+	}
+	fmt.Fprintf(&b, " weight %d", h.Weight)
+	if h.OnLink {
+		b.WriteString(" onlink")
+	}
+	return b.String()
+}
+
+// tableMain is RT_TABLE_MAIN.
+const tableMain = 254
+
+// String returns the route in the words of ip-route(8).
+func (r Route) String() string {
+	var b strings.Builder
+	b.WriteString(r.Destination.String())
+	add := func(set bool, word string, value any) {
+		if set {
+			fmt.Fprintf(&b, " %s %v", word, value)
+		}
+	}
+	add(r.From.IsValid(), "from", r.From)
+	add(r.Gateway.IsValid(), "via", r.Gateway)
+	add(r.Table != tableMain, "table", r.Table)
+	add(r.Priority != 0, "metric", r.Priority)
+	add(r.Source.IsValid(), "src", r.Source)
+	add(r.Scope != 0, "scope", r.Scope)
+	add(r.MTU != 0, "mtu", r.MTU)
+	add(r.AdvMSS != 0, "advmss", r.AdvMSS)
+	if r.OnLink {
+		b.WriteString(" onlink")
+	}
+	for _, h := range r.NextHops {
+		b.WriteString(" " + h.String())
+	}
+	return b.String()
+}
+
+// detail returns all of the route, for two that String does not tell apart.
+func (r Route) detail() string {
+	return fmt.Sprintf("%s (protocol %d, type %d, tos %#x, preference %d, metrics %v, congestion control %q)",
+		r, r.Protocol, r.Type, r.TOS, r.Preference, r.Metrics, r.CongestionControl)
+}
+
+// Equal says that both are the same route.
+func (r Route) Equal(other Route) bool {
+	return r.SameSlot(other) && r.Gateway == other.Gateway && r.Source == other.Source && r.Scope == other.Scope &&
+		r.Protocol == other.Protocol && r.Type == other.Type && r.Preference == other.Preference && r.OnLink == other.OnLink &&
+		r.MTU == other.MTU && r.AdvMSS == other.AdvMSS && r.CongestionControl == other.CongestionControl &&
+		slices.Equal(r.NextHops, other.NextHops) && maps.Equal(r.Metrics, other.Metrics)
+}
+
+// SameSlot says that two routes compete for one place in the routing table:
+// the same destination, source, table, metric and type of service.
+func (r Route) SameSlot(other Route) bool {
+	return r.Destination == other.Destination && r.From == other.From && r.Table == other.Table &&
+		r.Priority == other.Priority && r.TOS == other.TOS
+}
+
+// RouteMetrics are the names of Metrics, in the order of their numbers
+// (linux/rtnetlink.h, RTAX_*); those that are fields of their own are left out.
+var RouteMetrics = []string{
+	"", "lock", "", "window", "rtt", "rttvar", "ssthresh", "cwnd", "", "reordering", "hoplimit", "initcwnd", "features",
+	"rto_min", "initrwnd", "quickack", "", "fastopen_no_cookie",
+}
+
+func (r Route) gateways() []netip.Addr {
+	var all []netip.Addr
+	for _, h := range r.NextHops {
+		all = append(all, h.Gateway)
+	}
+	return all
+}
+
+// Devices returns the names of the other devices that the route goes through.
+func (r Route) Devices() []string {
+	var names []string
+	for _, h := range r.NextHops {
+		if h.Device != "" {
+			names = append(names, h.Device)
+		}
+	}
+	return names
+}
+
+// byDependency orders routes so that each comes after those by which the kernel finds
+// its gateway: the ones without a gateway first, in the order that they have.
+func byDependency(a, b Route) int { return a.depth() - b.depth() }
+
+func (r Route) depth() int {
+	switch {
+	case len(r.NextHops) > 0:
+		return 2
+	case r.Gateway.IsValid():
+		return 1
+	}
+	return 0
+}
+
+// InOrder returns the routes in an order in which the kernel takes them.
+func InOrder(routes []Route) []Route {
+	if slices.IsSortedFunc(routes, byDependency) {
+		return routes
+	}
+	return slices.SortedStableFunc(slices.Values(routes), byDependency)
+}
+
+// MetBy says that other is the route that r asks for, where r leaves what it
+// does not care for (metric, scope, MTU, advertised MSS) zero.
+func (r Route) MetBy(other Route) bool {
+	return r.Destination == other.Destination && r.Gateway == other.Gateway && r.Table == other.Table &&
+		(r.Priority == 0 || r.Priority == other.Priority) &&
+		(r.Scope == 0 || r.Scope == other.Scope || r.Destination.Addr().Is6()) && // IPv6 routes have none.
+		(r.MTU == 0 || r.MTU == other.MTU) &&
+		(r.AdvMSS == 0 || r.AdvMSS == other.AdvMSS)
+}

@@ -1,0 +1,100 @@
+package netstate
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Rule is a policy rule (ip-rule(8)). Numbers are the kernel's (linux/fib_rules.h).
+type Rule struct {
+	// IPv6 says which of the two lists the rule is in.
+	IPv6     bool         `json:"ipv6,omitempty"`
+	Priority uint32       `json:"priority"`
+	Invert   bool         `json:"invert,omitempty"`
+	From     netip.Prefix `json:"from,omitzero"`
+	To       netip.Prefix `json:"to,omitzero"`
+	TOS      uint8        `json:"tos,omitempty"`
+	// InputDevice and OutputDevice are names (iif, oif).
+	InputDevice  string `json:"inputDevice,omitempty"`
+	OutputDevice string `json:"outputDevice,omitempty"`
+	Action       uint8  `json:"action"`
+	Table        uint32 `json:"table,omitempty"`
+	Protocol     uint8  `json:"protocol,omitempty"`
+	// Selectors are the others, by the names that ip-rule(8) has for them: fwmark,
+	// fwmask, goto, ipproto, ...; of ranges the first number in the upper half.
+	Selectors map[string]uint64 `json:"selectors,omitempty"`
+}
+
+// RuleSelectors are the names of Selectors.
+var RuleSelectors = []string{
+	"fwmark", "fwmask", "flow", "tun_id", "goto", "suppress_prefixlength", "suppress_ifgroup", "l3mdev", "ipproto",
+	"sport", "dport", "uidrange",
+}
+
+// String returns all of the rule in the words of ip-rule(8): two rules that print the
+// same are the same.
+func (r Rule) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d:", r.Priority)
+	add := func(set bool, word string, value any) {
+		if set {
+			fmt.Fprintf(&b, " %s %v", word, value)
+		}
+	}
+	if r.IPv6 {
+		b.WriteString(" inet6")
+	}
+	if r.Invert {
+		b.WriteString(" not")
+	}
+	add(r.From.IsValid(), "from", r.From)
+	add(r.To.IsValid(), "to", r.To)
+	add(r.TOS != 0, "tos", r.TOS)
+	add(r.InputDevice != "", "iif", r.InputDevice)
+	add(r.OutputDevice != "", "oif", r.OutputDevice)
+	for _, name := range slices.Sorted(maps.Keys(r.Selectors)) {
+		add(true, name, r.Selectors[name])
+	}
+	add(r.Table != 0, "lookup", r.Table)
+	add(r.Action != actionLookup, "action", r.Action)
+	add(r.Protocol != 0, "protocol", r.Protocol)
+	return b.String()
+}
+
+// actionLookup is FR_ACT_TO_TBL.
+const actionLookup = 1
+
+// Equal says that both are the same rule.
+func (r Rule) Equal(other Rule) bool {
+	return r.Priority == other.Priority && r.IPv6 == other.IPv6 && r.Table == other.Table && r.String() == other.String()
+}
+
+// Concerns says that the rule has to do with the interface: it names it, one of its
+// addresses, or a table that has its routes and is no table of everybody's.
+func (r Rule) Concerns(i Interface) bool {
+	if r.InputDevice == i.Link.Name || r.OutputDevice == i.Link.Name {
+		return true
+	}
+	for _, a := range i.Addresses {
+		if own := a.Prefix.Addr(); covers(r.From, own) || covers(r.To, own) {
+			return true
+		}
+	}
+	return r.Table != 0 && (r.Table < tableDefault || r.Table > tableLocal) &&
+		slices.ContainsFunc(i.Routes, func(route Route) bool { return route.Table == r.Table && route.Destination.Addr().Is6() == r.IPv6 })
+}
+
+// tableDefault and tableLocal are RT_TABLE_DEFAULT and RT_TABLE_LOCAL, with
+// RT_TABLE_MAIN between them.
+const (
+	tableDefault = 253
+	tableLocal   = 255
+)
+
+// covers says that the prefix is one that somebody chose for the address.
+func covers(p netip.Prefix, own netip.Addr) bool {
+	return p.IsValid() && p.Bits() > 0 && p.Contains(own)
+}

@@ -1,0 +1,82 @@
+package netstate
+
+import "fmt"
+
+// parentsDiffer compares what the interface is stacked on, level by level. The
+// name of a NIC may change as long as it is the same hardware.
+func parentsDiffer(want, have Interface) *Difference {
+	differ := func(want, have string) *Difference {
+		return &Difference{Field: FieldParent, Want: want, Have: have}
+	}
+	if len(want.Parents) == 0 || len(have.Parents) == 0 {
+		return nil
+	}
+	if want.ParentsInSandbox != have.ParentsInSandbox {
+		return differ(place(want), place(have))
+	}
+	if len(want.Parents) != len(have.Parents) {
+		return differ(chainNames(want.Parents), chainNames(have.Parents))
+	}
+	for i := range want.Parents {
+		if !want.Parents[i].Is(have.Parents[i]) {
+			return differ(describe(want.Parents[i]), describe(have.Parents[i]))
+		}
+	}
+	return nil
+}
+
+// Is says that other is what d was when it was recorded: for hardware the same
+// hardware, for a VLAN the same ID and protocol, for anything else the same
+// kind and name.
+func (d Device) Is(other Device) bool {
+	if d.Kind != other.Kind {
+		return false
+	}
+	switch {
+	case d.VLAN != nil:
+		return *d.VLAN == *other.VLAN
+	case d.known():
+		return d.Same(other.NIC)
+	}
+	return d.Name == other.Name
+}
+
+func (n NIC) known() bool { return n.PermanentMAC != "" || n.BusAddress != "" }
+
+// Same says that two descriptions are of the same NIC: the same hardware by its
+// permanent MAC, or what is in the same place on the bus, where a card was
+// exchanged.
+func (n NIC) Same(other NIC) bool {
+	if n.PermanentMAC != "" && n.PermanentMAC == other.PermanentMAC {
+		return true
+	}
+	return n.BusAddress != "" && n.BusAddress == other.BusAddress
+}
+
+func place(i Interface) string {
+	if i.ParentsInSandbox {
+		return i.Parents[0].Name + " in the sandbox"
+	}
+	return i.Parents[0].Name + " in the host"
+}
+
+func chainNames(chain []Device) string {
+	names := ""
+	for i, d := range chain {
+		if i > 0 {
+			names += " on "
+		}
+		names += d.Name
+	}
+	return names
+}
+
+func describe(d Device) string {
+	switch {
+	case d.VLAN != nil:
+		return fmt.Sprintf("%s (%s)", d.Name, d.VLAN)
+	case d.known():
+		return fmt.Sprintf("%s (permanent MAC %s, bus address %s)", d.Name, d.PermanentMAC, d.BusAddress)
+	}
+	return fmt.Sprintf("%s (%s)", d.Name, d.Kind)
+}
