@@ -77,6 +77,10 @@ func awaitDevices(names ...string) error {
 var incidental = []string{
 	"link_index",          // the parent's index: the parent is a new device
 	"link_netnsid",        // the number by which the pod knows the host
+	"operstate",           // of an interface whose carrier was there from the start, unknown
+	"usedbcqueuelen",      // the largest of all macvlans on the parent
+	"gc_timer",            // counts down, of a bridge
+	"forward_delay_timer", // counts down, of its port
 	"valid_life_time",     // counts down
 	"preferred_life_time", // counts down
 }
@@ -100,6 +104,9 @@ func podState(pod string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	text := linkLocalRoute.ReplaceAllString(state.String(), "")
+	state.Reset()
+	state.WriteString(text)
 	for _, line := range []string{
 		"for dev in $(ls /sys/class/net); do tc -d qdisc show dev $dev; tc -d filter show dev $dev ingress; done | grep -v 'qdisc no' || true",
 		"cd /proc/sys/net; grep -rs . ipv4/conf ipv6/conf ipv4/neigh ipv6/neigh | grep -v /conf/all/ | sort",
@@ -113,6 +120,10 @@ func podState(pod string) (string, error) {
 	return state.String(), nil
 }
 
+// linkLocalRoute is the route of an interface's link-local addresses in the main table. The
+// kernel makes it again when the carrier comes, even if somebody had taken it away.
+var linkLocalRoute = regexp.MustCompile(`(?m)^.*"dst":"fe80::/64","flags":\[\],"metric":256,"pref":"medium","protocol":"kernel"}\n`)
+
 // counted is what tc prints that the kernel counts up: references, and how often an
 // action was used.
 var counted = regexp.MustCompile(`(refcnt|index|ref|bind|installed|used) \d+( sec)?`)
@@ -121,8 +132,8 @@ var counted = regexp.MustCompile(`(refcnt|index|ref|bind|installed|used) \d+( se
 // incidental.
 func deviceState(name string) (string, error) {
 	var state strings.Builder
-	err := describeAll(&state, "", "-d link show dev "+name, "addr show dev "+name,
-		"-4 route show table all dev "+name, "-6 route show table all dev "+name)
+	err := describeAll(&state, "", "-d link show dev "+name, "-4 addr show dev "+name, "-6 addr show scope global dev "+name,
+		"-4 route show table all dev "+name, "-6 route show proto boot dev "+name)
 	// The device is another one, and how far its members are with it is their affair.
 	return devicesNumber.ReplaceAllString(state.String(), ""), err
 }
@@ -163,14 +174,24 @@ func describe(objects []map[string]any) []string {
 	return lines
 }
 
+// byAddress orders addresses. The kernel lists a link-local one of its own where it was
+// made, which is when the carrier comes.
+func byAddress(list []any) {
+	local := func(v any) string { return fmt.Sprint(v.(map[string]any)["local"]) }
+	slices.SortFunc(list, func(a, b any) int { return strings.Compare(local(a), local(b)) })
+}
+
 func strip(v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for _, key := range incidental {
 			delete(v, key)
 		}
-		for _, value := range v {
+		for key, value := range v {
 			strip(value)
+			if list, ok := value.([]any); ok && key == "addr_info" {
+				byAddress(list)
+			}
 		}
 	case []any:
 		for _, value := range v {
