@@ -213,7 +213,7 @@ func (r *run) forget(was Action) Outcome {
 		return o
 	case err != nil:
 		o.fail(err)
-	case record.Writer != Writer || !isGone(record, r.node.Alive):
+	case !forgets(record) || !isGone(record, r.node.Alive):
 		o.State, o.Reason = Kept, "it is another one by now"
 	default:
 		if err := r.Store.Forget(key.ContainerID, key.IfName); err != nil {

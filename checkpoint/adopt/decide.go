@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/netfix"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -70,12 +71,15 @@ func Decide(node Node, refresh bool) []Action {
 		actions = append(actions, missing(node)...)
 	}
 	for _, r := range node.Gone {
-		if r.Writer == Writer {
+		if forgets(r) {
 			actions = append(actions, actionOn(r, Forget, "its sandbox is gone, and no DEL forgets what relink did not attach"))
 		}
 	}
 	return actions
 }
+
+// forgets says that no DEL ever will: the record is of what relink did not attach.
+func forgets(r checkpoint.Record) bool { return r.Writer == Writer || r.Writer == netfix.Writer }
 
 // missing refuses to refresh the checkpoints of interfaces that are gone from a
 // living sandbox.

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/netfix"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -107,12 +108,16 @@ func TestDecide(t *testing.T) {
 			node: Node{
 				Alive:   []attachment.Namespace{ns(1)},
 				Records: []checkpoint.Record{recordOn("c1", 1, ""), recordOn("c2", 2, "relink-macvlan"), recordOn("c3", 3, Writer)},
-				Gone:    []checkpoint.Record{recordOn("c2", 2, "relink-macvlan"), recordOn("c3", 3, Writer)},
+				Gone:    []checkpoint.Record{recordOn("c2", 2, "relink-macvlan"), recordOn("c3", 3, Writer), recordOn("c4", 4, netfix.Writer)},
 			},
-			plain: []decided{{Forget, "c3", "its sandbox is gone, and no DEL forgets what relink did not attach"}},
+			plain: []decided{
+				{Forget, "c3", "its sandbox is gone, and no DEL forgets what relink did not attach"},
+				{Forget, "c4", "its sandbox is gone, and no DEL forgets what relink did not attach"},
+			},
 			renews: []decided{
 				{Refuse, "c1", "eth0 is gone from the sandbox: relink restore brings it back"},
 				{Forget, "c3", "its sandbox is gone, and no DEL forgets what relink did not attach"},
+				{Forget, "c4", "its sandbox is gone, and no DEL forgets what relink did not attach"},
 			},
 		},
 	} {

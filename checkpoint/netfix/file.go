@@ -1,0 +1,151 @@
+package netfix
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"unicode"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// File is a checkpoint of i40e_net_fix.
+type File struct {
+	// Netns is the path of the sandbox's namespace when the file was written. It can
+	// be a stranger's by now.
+	Netns string
+	// PodName is what the tool knew the pod by. It is for people to read.
+	PodName string
+	// Sandbox is the container ID.
+	Sandbox string
+	IfName  string
+	// MAC is in the form of netstate.Link.MAC.
+	MAC       string
+	Addresses []netstate.Address
+	Routes    []netstate.Route
+	// Result is the CNI result as it stands in the file.
+	Result json.RawMessage
+}
+
+// content is the file as it is written. It has no other keys: what one more asks for
+// would be lost.
+type content struct {
+	Netns   string          `json:"netns"`
+	PodName string          `json:"podname"`
+	Sandbox string          `json:"sandbox"`
+	IfName  string          `json:"ifname"`
+	Result  json.RawMessage `json:"result"`
+}
+
+// Parse returns the checkpoint in b, all of it or an error that names the key, its
+// value and what to do. Keys that the tool does not write are refused; what else the
+// result has is kept in Result and not looked at.
+func Parse(b []byte) (File, error) {
+	var c content
+	decoder := json.NewDecoder(bytes.NewReader(b))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&c); err != nil {
+		return File{}, explain("", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return File{}, errors.New("torn or no checkpoint of i40e_net_fix: more follows after its end")
+	}
+	f := File{Netns: c.Netns, PodName: c.PodName, Sandbox: c.Sandbox, IfName: c.IfName, Result: c.Result}
+	if err := f.validate(); err != nil {
+		return File{}, err
+	}
+	if err := f.parseResult(); err != nil {
+		return File{}, err
+	}
+	return f, nil
+}
+
+// validate reports the first key beside the result that can't be used.
+func (f File) validate() error {
+	if !filepath.IsAbs(f.Netns) || strings.ContainsRune(f.Netns, 0) {
+		return invalid("netns", f.Netns, "must be the absolute path of the sandbox's network namespace")
+	}
+	if err := attachment.ValidateName(f.Sandbox); err != nil {
+		return invalid("sandbox", f.Sandbox, fmt.Sprintf("the container ID %v", err))
+	}
+	if err := attachment.ValidateIfName(f.IfName); err != nil {
+		return invalid("ifname", f.IfName, fmt.Sprintf("the interface's name %v", err))
+	}
+	if f.IfName[0] == '.' {
+		return invalid("ifname", f.IfName, "a name that begins with a dot can't be remembered")
+	}
+	// It goes to a terminal.
+	if strings.ContainsFunc(f.PodName, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return invalid("podname", f.PodName, "must be printable: correct it, it is for people to read")
+	}
+	if len(f.Result) == 0 || string(f.Result) == "null" {
+		return invalid("result", "missing", "must be the CNI result of the attachment")
+	}
+	return nil
+}
+
+// podName is the form of a pod's name in Kubernetes, a DNS subdomain (RFC 1123).
+var podName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+
+const maxPodName = 253
+
+// Pod is the pod as far as the file tells: by its name, if that can be one. Its
+// namespace is not told, and a name that joins several is not taken apart.
+func (f File) Pod() attachment.Pod {
+	if len(f.PodName) > maxPodName || !podName.MatchString(f.PodName) {
+		return attachment.Pod{}
+	}
+	return attachment.Pod{Name: f.PodName}
+}
+
+// invalid is an error in the value of a key.
+func invalid(key, value, what string) error {
+	return fmt.Errorf("invalid %q: %q: %s", key, value, what)
+}
+
+// explain says what in the JSON below the key prefix is wrong.
+func explain(prefix string, err error) error {
+	var wrongType *json.UnmarshalTypeError
+	if errors.As(err, &wrongType) && (prefix != "" || wrongType.Field != "") {
+		key := strings.Trim(prefix+"."+wrongType.Field, ".")
+		return invalid(key, wrongType.Value, "must be "+jsonType(wrongType.Type))
+	}
+	if unknown, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return fmt.Errorf("unknown key %s: i40e_net_fix writes netns, podname, sandbox, ifname and result: remove it, if nothing depends on it", unknown)
+	}
+	return fmt.Errorf("torn or no checkpoint of i40e_net_fix: %w", err)
+}
+
+// jsonType says what is expected in words of JSON.
+func jsonType(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Int:
+		return "a whole number"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Pointer:
+		return jsonType(t.Elem())
+	}
+	return "an object"
+}
+
+// nameLength is how much of the container ID the tool takes for the file's name.
+const nameLength = 12
+
+// checkName reports a file that has not the name of the sandbox that it is of, as the
+// copy of another one has: it can be out of date.
+func (f File) checkName(name string) error {
+	if strings.HasPrefix(f.Sandbox, name) && len(name) >= min(nameLength, len(f.Sandbox)) {
+		return nil
+	}
+	return invalid("sandbox", f.Sandbox, "the file's name is not the beginning of it: remove the file if it is a copy, or rename it to "+f.Sandbox[:min(nameLength, len(f.Sandbox))])
+}

@@ -1,0 +1,185 @@
+package netfix
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/sandbox"
+)
+
+// readDir reads the files of the directory. Those whose names begin with a dot are
+// an editor's or a copying program's, and passed over; anything else that is no file
+// of the tool is found with an error.
+func readDir(dir string) ([]Found, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoints of i40e_net_fix: %w", err)
+	}
+	var found []Found
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), ".") {
+			continue
+		}
+		f := Found{Path: filepath.Join(dir, entry.Name())}
+		if !entry.Type().IsRegular() {
+			f.Err = errors.New("no regular file, and so no checkpoint of i40e_net_fix: move it away")
+		} else {
+			f.Err = f.read()
+		}
+		found = append(found, f)
+	}
+	return found, nil
+}
+
+// maxSize is far above what the tool writes.
+const maxSize = 1 << 20
+
+func (f *Found) read() error {
+	file, err := os.Open(f.Path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	b, err := io.ReadAll(io.LimitReader(file, maxSize+1))
+	if err != nil {
+		return err
+	}
+	if len(b) > maxSize {
+		return fmt.Errorf("it is longer than %d bytes: no checkpoint of i40e_net_fix", maxSize)
+	}
+	parsed, err := Parse(b)
+	if err != nil {
+		return err
+	}
+	f.File, f.Written = parsed, info.ModTime()
+	return parsed.checkName(filepath.Base(f.Path))
+}
+
+// look is a look at the host and the sandboxes.
+type look struct {
+	host    *kernel.Namespace
+	devices netstate.Devices
+	booted  time.Time
+}
+
+func newLook() (*look, error) {
+	booted, err := sandbox.Booted()
+	if err != nil {
+		return nil, err
+	}
+	host, err := kernel.OpenHost()
+	if err != nil {
+		return nil, err
+	}
+	devices, err := host.Devices()
+	if err != nil {
+		host.Close()
+		return nil, err
+	}
+	return &look{host: host, devices: devices, booted: booted}, nil
+}
+
+func (l *look) close() { l.host.Close() }
+
+// errHost says that the namespace is no sandbox's.
+var errHost = errors.New("it is the host's own network namespace, not a sandbox's")
+
+// at looks at what is at the file's netns. It can be matched with
+// kernel.ErrNoNamespace and errHost.
+func (l *look) at(file File) (There, error) {
+	// Opening anything else can wait for ever, or do something.
+	if info, err := os.Stat(file.Netns); err == nil && !info.Mode().IsRegular() {
+		return There{}, fmt.Errorf("%s: %w: it is no file of the kernel's", file.Netns, kernel.ErrNoNamespace)
+	}
+	namespace, err := kernel.Open(file.Netns)
+	if errors.Is(err, kernel.ErrNoNamespace) {
+		return There{}, fmt.Errorf("its sandbox is gone: %w", err)
+	}
+	if err != nil {
+		return There{}, err
+	}
+	defer namespace.Close()
+	there := There{Namespace: namespace.Identity(), Booted: l.booted}
+	if l.isHost(there.Namespace) {
+		return There{}, fmt.Errorf("netns %s: %w", file.Netns, errHost)
+	}
+	if there.Live, there.Unsupported, err = l.capture(namespace, file.IfName); err != nil {
+		return There{}, fmt.Errorf("%s: %s: %w", file.Netns, file.IfName, err)
+	}
+	own, err := namespace.Devices()
+	if err != nil {
+		return There{}, fmt.Errorf("%s: %w", file.Netns, err)
+	}
+	there.Outside = outside(own, file.IfName)
+	if pid, ok := sandbox.ProcessOf(file.Netns); ok {
+		if there.Started, err = sandbox.Started(pid, l.booted); err != nil {
+			return There{}, err
+		}
+	}
+	return there, nil
+}
+
+func (l *look) isHost(n attachment.Namespace) bool {
+	if l.host.Identity().Same(n) == nil {
+		return true
+	}
+	device, inode, ok := sandbox.Identify("/proc/1/ns/net")
+	return ok && device == n.Device && inode == n.Inode
+}
+
+// capture returns the interface, nil when it is gone. Devices of the host come and go
+// while they are looked at: what does not fit is read once more.
+func (l *look) capture(namespace *kernel.Namespace, ifName string) (live *netstate.Interface, unsupported, err error) {
+	captured, err := kernel.Capture(l.host, namespace, l.devices, ifName)
+	if err != nil && !errors.Is(err, kernel.ErrNoDevice) && !errors.Is(err, kernel.ErrUnsupported) {
+		if l.devices, err = l.host.Devices(); err != nil {
+			return nil, nil, err
+		}
+		captured, err = kernel.Capture(l.host, namespace, l.devices, ifName)
+	}
+	if err == nil {
+		if why := captured.Validate(); why != nil {
+			return &captured, why, nil
+		}
+	}
+	switch {
+	case errors.Is(err, kernel.ErrNoDevice):
+		return nil, nil, nil
+	case errors.Is(err, kernel.ErrUnsupported):
+		return &captured, err, nil
+	case err != nil:
+		return nil, nil, err
+	}
+	return &captured, nil, nil
+}
+
+// fromOutside are the kinds of devices that a sandbox is given. A process in there
+// makes bridges, tunnels and dummies for itself, and the kernel tunnels of its own.
+var fromOutside = []string{
+	netstate.KindNIC, netstate.KindVLAN, netstate.KindMacvlan, "macvtap", "ipvlan", "ipvtap", "veth",
+}
+
+// outside returns the devices, other than the one of that name, that lead out of the
+// sandbox. One that is stacked on another of the sandbox, or is its peer, does not.
+func outside(own netstate.Devices, except string) []netstate.LiveDevice {
+	var all []netstate.LiveDevice
+	for _, d := range own {
+		if d.Name != "lo" && d.Name != except && d.ParentIndex == 0 && slices.Contains(fromOutside, d.Kind) {
+			all = append(all, d)
+		}
+	}
+	return all
+}

@@ -1,0 +1,103 @@
+package netfix
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Below says what the interfaces are stacked on that are gone: the files don't.
+type Below struct {
+	// Devices are names of devices of the host, of which the first that exists is
+	// taken.
+	Devices []string
+	// VLAN is the 802.1q VLAN of that device, 0 for the device itself.
+	VLAN int
+	// MTU is the interfaces', 0 for that of what they are stacked on.
+	MTU int
+}
+
+// choose returns the chain of parents, the nearest first, and the interfaces' MTU.
+// The VLAN device need not be there: restore creates it.
+func (b Below) choose(devices netstate.Devices) ([]netstate.Device, int, error) {
+	base, err := b.base(devices)
+	if err != nil {
+		return nil, 0, err
+	}
+	parents, err := devices.Chain(base.Index)
+	if err == nil && b.VLAN != 0 {
+		parents, err = b.onVLAN(devices, base, parents)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	for i, p := range parents[:len(parents)-1] {
+		if p.Kind != netstate.KindVLAN {
+			return nil, 0, fmt.Errorf("invalid --parent %q: %s is a %s on %s, and a parent is a VLAN or stacked on nothing",
+				base.Name, p.Name, p.Kind, parents[i+1].Name)
+		}
+	}
+	mtu := b.MTU
+	switch most := parents[0].MTU; {
+	case mtu == 0:
+		mtu = most
+	case mtu < netstate.MinMTU || mtu > most:
+		return nil, 0, fmt.Errorf("invalid --mtu %d: must be between %d and %d, the MTU of %s", mtu, netstate.MinMTU, most, parents[0].Name)
+	}
+	return parents, mtu, nil
+}
+
+// base returns the first of the devices that exists.
+func (b Below) base(devices netstate.Devices) (netstate.LiveDevice, error) {
+	if len(b.Devices) == 0 {
+		return netstate.LiveDevice{}, errors.New("--parent is missing: name the device that the pods are on, or several of which the first that exists is taken, such as bond4,eth0")
+	}
+	for _, name := range b.Devices {
+		if err := attachment.ValidateIfName(name); err != nil {
+			return netstate.LiveDevice{}, fmt.Errorf("invalid --parent: device %q %w", name, err)
+		}
+	}
+	for _, name := range b.Devices {
+		if d, ok := devices.ByAnyName(name); ok {
+			return d, nil
+		}
+	}
+	what := "it does not exist"
+	if len(b.Devices) > 1 {
+		what = "none of them exists"
+	}
+	return netstate.LiveDevice{}, fmt.Errorf("invalid --parent %q: %s: name a device that is there", strings.Join(b.Devices, ","), what)
+}
+
+// onVLAN puts the VLAN on the chain: the device that is there, whatever its name,
+// or the one that is to be created.
+func (b Below) onVLAN(devices netstate.Devices, base netstate.LiveDevice, chain []netstate.Device) ([]netstate.Device, error) {
+	vlan := netstate.VLAN{ID: b.VLAN, Protocol: netstate.Protocol8021Q}
+	if err := vlan.Validate(); err != nil {
+		return nil, fmt.Errorf("invalid --vlan %d: must be between %d and %d, or 0 for none", b.VLAN, netstate.MinVLANID, netstate.MaxVLANID)
+	}
+	if there, ok := devices.VLANOn(base.Index, vlan); ok {
+		return devices.Chain(there.Index)
+	}
+	name := fmt.Sprintf("%s.%d", base.Name, b.VLAN)
+	if err := attachment.ValidateIfName(name); err != nil {
+		return nil, fmt.Errorf("invalid --vlan %d: the device's name %q %w: make it by hand under another", b.VLAN, name, err)
+	}
+	if there, ok := devices.ByName(name); ok {
+		return nil, fmt.Errorf("invalid --vlan %d: %s is there but is %s, not %s on %s: remove or rename it",
+			b.VLAN, name, describe(devices, there), vlan, base.Name)
+	}
+	missing := netstate.Device{Kind: netstate.KindVLAN, Name: name, MAC: base.MAC, MTU: base.MTU, VLAN: &vlan}
+	return append([]netstate.Device{missing}, chain...), nil
+}
+
+func describe(devices netstate.Devices, d netstate.LiveDevice) string {
+	if d.VLAN == nil {
+		return "a " + d.Kind
+	}
+	parent, _ := devices.ByIndex(d.ParentIndex)
+	return fmt.Sprintf("%s on %s", d.VLAN, parent.Name)
+}

@@ -1,0 +1,225 @@
+package netfix
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Options of a run.
+type Options struct {
+	Store *checkpoint.Store
+	// Dir is where the tool's files are.
+	Dir   string
+	Below Below
+	// DryRun decides and writes nothing.
+	DryRun bool
+}
+
+// State is what became of a file. Of a dry run, ToImport stands for Imported.
+type State string
+
+// The states.
+const (
+	Imported State = "imported"
+	ToImport State = "to import"
+	Kept     State = "kept"
+	Refused  State = "refused"
+	Failed   State = "failed"
+)
+
+// Outcome is what is reported of one file.
+type Outcome struct {
+	// Path is the file's.
+	Path string `json:"path"`
+	// PodName is what the file has, which Pod has only if it can be a pod's name.
+	PodName    string               `json:"podName,omitempty"`
+	Attachment attachment.Key       `json:"attachment,omitzero"`
+	Pod        attachment.Pod       `json:"pod,omitzero"`
+	Namespace  attachment.Namespace `json:"namespace,omitzero"`
+	Interface  *netstate.Interface  `json:"interface,omitempty"`
+	// From is empty where nothing is written.
+	From   Source `json:"from,omitempty"`
+	State  State  `json:"state"`
+	Reason string `json:"reason"`
+}
+
+// Report is the whole of what a run found and did.
+type Report struct {
+	DryRun bool      `json:"dryRun"`
+	Files  []Outcome `json:"files"`
+}
+
+// Well says that all is remembered that the files name.
+func (r Report) Well() bool {
+	for _, o := range r.Files {
+		if o.State == Refused || o.State == Failed {
+			return false
+		}
+	}
+	return true
+}
+
+// run is one run under way.
+type run struct {
+	Options
+	look *look
+	node Node
+}
+
+// Run writes checkpoints of the attachments that the directory's files are of. One
+// failure does not stop the others; the report has all of them. The error is that
+// nothing could be looked at, or that there is nothing to build on.
+func Run(ctx context.Context, opts Options) (Report, error) {
+	r := &run{Options: opts}
+	found, err := readDir(opts.Dir)
+	if err != nil {
+		return Report{}, err
+	}
+	if r.look, err = newLook(); err != nil {
+		return Report{}, err
+	}
+	defer r.look.close()
+	if r.node.Parents, r.node.MTU, err = opts.Below.choose(r.look.devices); err != nil {
+		return Report{}, err
+	}
+	if r.node.Records, r.node.Unreadable, err = opts.Store.List(); err != nil {
+		return Report{}, err
+	}
+	for i, f := range found {
+		if f.Err == nil {
+			found[i].There, found[i].Err = r.look.at(f.File)
+		}
+	}
+	report := Report{DryRun: opts.DryRun, Files: []Outcome{}}
+	for i, a := range Decide(found, r.node) {
+		report.Files = append(report.Files, r.outcome(ctx, found[i], a, rivals(found[i], found)))
+	}
+	return report, nil
+}
+
+// outcome does what was decided, unless the run is a dry one.
+func (r *run) outcome(ctx context.Context, f Found, a Action, rivals []string) Outcome {
+	switch {
+	case f.Err != nil:
+		return failed(f, f.Err)
+	case ctx.Err() != nil:
+		return failed(f, errors.New("interrupted before it was written"))
+	case a.Do == Import && r.DryRun:
+		return outcomeOf(f, a, ToImport)
+	case a.Do == Import:
+		return r.write(ctx, f, rivals)
+	}
+	return outcomeOf(f, a, done[a.Do])
+}
+
+var done = map[Verb]State{Import: Imported, Keep: Kept, Refuse: Refused}
+
+func outcomeOf(f Found, a Action, state State) Outcome {
+	o := Outcome{
+		Path: f.Path, PodName: f.File.PodName, Attachment: a.Attachment, Pod: a.Pod, Namespace: a.Namespace,
+		From: a.From, State: state, Reason: a.Reason,
+	}
+	if a.Do != Refuse {
+		o.Interface = &a.Interface
+	}
+	return o
+}
+
+// failed reports a file that could not be looked at, or refuses one whose sandbox is
+// gone or none.
+func failed(f Found, err error) Outcome {
+	o := Outcome{Path: f.Path, PodName: f.File.PodName, State: Failed, Reason: strings.ReplaceAll(err.Error(), "\n", "; ")}
+	if f.File.Sandbox != "" {
+		o.Attachment = attachment.Key{Network: checkpoint.NetworkUnknown, ContainerID: f.File.Sandbox, IfName: f.File.IfName}
+		o.Pod = f.File.Pod()
+	}
+	if errors.Is(err, kernel.ErrNoNamespace) || errors.Is(err, errHost) {
+		o.State = Refused
+	}
+	return o
+}
+
+// lockWait bounds the wait for other operations on the sandbox.
+const lockWait = 30 * time.Second
+
+// write decides again under the sandbox's lock, from what is there then, and saves
+// the checkpoint.
+func (r *run) write(ctx context.Context, f Found, rivals []string) Outcome {
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	unlock, err := r.Store.Lock(ctx, f.File.Sandbox)
+	if err != nil {
+		return failed(f, err)
+	}
+	defer unlock()
+	shared, err := r.Store.ShareParents()
+	if err != nil {
+		return failed(f, err)
+	}
+	defer shared.Release()
+	was := f.There.Namespace
+	if f.There, err = r.look.at(f.File); err != nil {
+		return failed(f, err)
+	}
+	if err := was.Same(f.There.Namespace); err != nil {
+		return failed(f, fmt.Errorf("%s: %w", f.File.Netns, err))
+	}
+	a := decide(f, rivals, r.current(f))
+	if a.Do == Import && r.Store.Detaching(a.Namespace, a.Attachment.IfName) {
+		a.Do, a.From, a.Reason = Refuse, "", "it is being detached"
+	}
+	if a.Do == Import {
+		record := recordOf(f.File, a)
+		if err := r.Store.Save(record); err != nil {
+			return failed(f, err)
+		}
+		r.node.Records = append(r.node.Records, record)
+	}
+	return outcomeOf(f, a, done[a.Do])
+}
+
+// current is what is remembered now, as far as it can have to do with the file: its
+// own checkpoint, and the one that capture writes where it does not know whose the
+// sandbox is. Neither changes until the locks are released.
+func (r *run) current(f Found) Node {
+	node := r.node
+	node.Records, node.Unreadable = nil, nil
+	ids := []string{f.File.Sandbox, checkpoint.UnnamedID(f.There.Namespace)}
+	for _, id := range ids {
+		record, err := r.Store.Load(id, f.File.IfName)
+		switch {
+		case errors.Is(err, checkpoint.ErrNone):
+		case err != nil:
+			node.Unreadable = append(node.Unreadable, checkpoint.Unreadable{ContainerID: f.File.Sandbox, IfName: f.File.IfName, Err: err})
+		default:
+			node.Records = append(node.Records, record)
+		}
+	}
+	for _, record := range r.node.Records {
+		key := record.Attachment
+		if (key.ContainerID != ids[0] && key.ContainerID != ids[1]) || key.IfName != f.File.IfName {
+			node.Records = append(node.Records, record)
+		}
+	}
+	return node
+}
+
+// noConfig is the configuration of a tool that had none.
+const noConfig = `{"name":"` + checkpoint.NetworkUnknown + `","type":"macvlan"}`
+
+func recordOf(file File, a Action) checkpoint.Record {
+	return checkpoint.Record{
+		Attachment: a.Attachment, Pod: a.Pod, Namespace: a.Namespace, Interface: a.Interface,
+		CNI:    checkpoint.CNI{Config: json.RawMessage(noConfig), Result: file.Result},
+		Writer: Writer, CapturedAt: time.Now().UTC().Truncate(time.Millisecond),
+	}
+}

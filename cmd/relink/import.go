@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relink-cni/relink/checkpoint/netfix"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+func newImport(open storeOpener) *cobra.Command {
+	var output format
+	var opts netfix.Options
+	cmd := &cobra.Command{
+		Use:   "import DIR --parent DEVICE[,DEVICE...] [--vlan ID]",
+		Short: "Write checkpoints of the pods that i40e_net_fix remembers",
+		Long: `Write checkpoints of the pods of which i40e_net_fix has a file in DIR, so that
+relink restore brings them back. An interface that is there and has the file's MAC
+and addresses is remembered as it is; one that is gone, from the file, as a macvlan
+on --parent or on its VLAN. A sandbox that may be a stranger's by now is refused.
+
+A checkpoint that is there is left alone: it can be run again at any time.
+Exit status 0: all is remembered; 1: something is not, each said; 2: usage or
+environment.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if opts.Store, err = open(); err != nil {
+				return err
+			}
+			opts.Dir = args[0]
+			return importAll(cmd.Context(), opts, output, cmd.OutOrStdout())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&opts.Below.Devices, "parent", nil, "`device` of the host that interfaces that are gone were on; of several, the first that exists")
+	flags.IntVar(&opts.Below.VLAN, "vlan", 0, "802.1q `VLAN` of that device; 0: the device itself")
+	flags.IntVar(&opts.Below.MTU, "mtu", 0, "their MTU in `bytes`; 0: that of what they are on")
+	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be written and why, and write nothing")
+	addOutput(cmd, &output)
+	return cmd
+}
+
+func importAll(ctx context.Context, opts netfix.Options, output format, stdout io.Writer) error {
+	report, err := netfix.Run(ctx, opts)
+	if err != nil {
+		return err
+	}
+	if output == formatJSON {
+		err = writeJSON(stdout, report)
+	} else {
+		err = writeImported(report, opts.Dir, stdout)
+	}
+	if err != nil {
+		return err
+	}
+	if !report.Well() {
+		return errDiffers
+	}
+	return nil
+}
+
+func writeImported(report netfix.Report, dir string, w io.Writer) error {
+	if len(report.Files) > 0 {
+		t := newTable(w, "FILE", "POD", "INTERFACE", "PARENTS", "MAC", "ADDRESSES", "STATE", "WHY")
+		for _, o := range report.Files {
+			var i netstate.Interface
+			if o.Interface != nil {
+				i = *o.Interface
+			}
+			t.row(filepath.Base(o.Path), o.PodName, o.Attachment.IfName, parentNames(i.Parents), i.Link.MAC,
+				addressList(i.Addresses), string(o.State), o.Reason)
+		}
+		if err := t.flush(); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(w, importedSummary(report, dir))
+	return nil
+}
+
+// importedSummary counts the files by state.
+func importedSummary(report netfix.Report, dir string) string {
+	counts := map[netfix.State]int{}
+	for _, o := range report.Files {
+		counts[o.State]++
+	}
+	var parts []string
+	for _, s := range []netfix.State{netfix.Imported, netfix.ToImport, netfix.Kept, netfix.Refused, netfix.Failed} {
+		if counts[s] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))
+		}
+	}
+	if len(parts) == 0 {
+		return "no checkpoints of i40e_net_fix in " + dir
+	}
+	return strings.Join(parts, ", ")
+}

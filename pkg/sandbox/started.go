@@ -1,0 +1,61 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Booted returns when the kernel started, by the clock of now.
+func Booted() (time.Time, error) {
+	b, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read uptime: %w", err)
+	}
+	up, _, _ := strings.Cut(string(b), " ")
+	seconds, err := strconv.ParseFloat(up, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read uptime: %w", err)
+	}
+	return time.Now().Add(-time.Duration(seconds * float64(time.Second))), nil
+}
+
+// ticks is USER_HZ, the unit of times in /proc/<pid>/stat: 100 on every architecture
+// that Go knows.
+const ticks = 100
+
+// ProcessOf returns the process ID of a path of the form /proc/<pid>/ns/net.
+func ProcessOf(path string) (pid int, ok bool) {
+	rest, inProc := strings.CutPrefix(filepath.Clean(path), "/proc/")
+	id, isNet := strings.CutSuffix(rest, "/ns/net")
+	pid, err := strconv.Atoi(id)
+	return pid, inProc && isNet && err == nil && pid > 0
+}
+
+// Started returns when the process began, of a kernel that started at booted.
+func Started(pid int, booted time.Time) (time.Time, error) {
+	path := fmt.Sprintf("/proc/%d/stat", pid)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("when process %d started: %w", pid, err)
+	}
+	return parseStarted(string(b), booted)
+}
+
+// parseStarted reads field 22 of proc_pid_stat(5). The command in parentheses,
+// field 2, can hold anything.
+func parseStarted(stat string, booted time.Time) (time.Time, error) {
+	const first, starttime = 3, 22
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(fields) <= starttime-first {
+		return time.Time{}, fmt.Errorf("/proc/<pid>/stat has %d fields", len(fields))
+	}
+	n, err := strconv.ParseInt(fields[starttime-first], 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("/proc/<pid>/stat: %w", err)
+	}
+	return booted.Add(time.Duration(n) * (time.Second / ticks)), nil
+}
