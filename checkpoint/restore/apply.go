@@ -210,6 +210,14 @@ func (w *work) applyStep(step Step) error {
 		return w.sandbox.SetMAC(step.Device, step.MAC)
 	case SetMacvlan:
 		return w.sandbox.SetMacvlan(*step.Link)
+	case SetUp:
+		// A restore that was killed can have left it without its settings, which come
+		// before it goes up.
+		var errs []error
+		for key, value := range w.record.Interface.Settings {
+			errs = append(errs, w.sandbox.Set(step.Device, key, value))
+		}
+		return errors.Join(append(errs, w.sandbox.SetUp(step.Device))...)
 	}
 	return applyToDevice(w.sandbox, step)
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -119,12 +120,19 @@ func (n *Namespace) writeSettings(ifName string, settings map[string]string) err
 		for key, value := range settings {
 			family, name := filepath.Split(key)
 			path := filepath.Join("/proc/sys/net", family, "conf", ifName, name)
+			failpoint.Here("before setting")
 			if err := os.WriteFile(path, []byte(value), 0); err != nil {
 				errs = append(errs, fmt.Errorf("set %s of %s to %s: %w", key, ifName, value, err))
 			}
+			failpoint.Here("after setting")
 		}
 		return errors.Join(errs...)
 	})
+}
+
+// Set writes the interface's sysctl of that key.
+func (n *Namespace) Set(ifName, key, value string) error {
+	return n.writeSettings(ifName, map[string]string{key: value})
 }
 
 // Delete deletes the device of that name, or returns ErrNoDevice.
