@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/failpoint"
 )
 
 // detachLimit is how long the plugins of a list are given for a DEL, which a
@@ -30,14 +31,17 @@ func (s *Store) BeginDetach(n attachment.Namespace, ifName string) error {
 			_ = os.Remove(filepath.Join(s.detaching(), note.Name()))
 		}
 	}
+	failpoint.Here("before noting DEL")
 	if err := os.WriteFile(s.detachNote(n, ifName), nil, 0o600); err != nil {
 		return fmt.Errorf("note detaching: %w", err)
 	}
+	failpoint.Here("after noting DEL")
 	return nil
 }
 
 // EndDetach takes the note back: the interface was attached again.
 func (s *Store) EndDetach(n attachment.Namespace, ifName string) {
+	failpoint.Here("before ending note")
 	_ = os.Remove(s.detachNote(n, ifName))
 }
 

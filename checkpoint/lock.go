@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/failpoint"
 )
 
 // ErrBusy says that another process holds the sandbox's lock.
@@ -20,18 +22,29 @@ const lockName = ".lock"
 // they change something about it. It waits until ctx is done and returns ErrBusy
 // then. unlock also removes the sandbox's directory if nothing is left in it.
 func (s *Store) Lock(ctx context.Context, containerID string) (unlock func(), err error) {
+	return s.lock(ctx, containerID, func(f *os.File) error { return flock(ctx, f) })
+}
+
+// TryLock is a Lock that waits for nobody.
+func (s *Store) TryLock(containerID string) (unlock func(), err error) {
+	return s.lock(context.Background(), containerID, tryFlock)
+}
+
+// lock takes the lock by take, which closes the file when it fails.
+func (s *Store) lock(ctx context.Context, containerID string, take func(*os.File) error) (unlock func(), err error) {
 	dir := s.sandboxDir(containerID)
 	for {
 		f, err := openLock(ctx, dir)
 		if err != nil {
 			return nil, err
 		}
-		if err := flock(ctx, f); err != nil {
+		if err := take(f); err != nil {
 			return nil, fmt.Errorf("lock sandbox %s: %w", containerID, err)
 		}
 		// Who held the lock before may have removed the directory: then this
 		// is a lock that nobody else will look at.
 		if stillThere(f) {
+			failpoint.Here("locked")
 			return func() { s.unlock(dir, f) }, nil
 		}
 		_ = f.Close()
@@ -59,6 +72,7 @@ func (s *Store) ShareParents() (*Parents, error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("lock parents: %w", err)
 	}
+	failpoint.Here("parents shared")
 	return &Parents{file: f}, nil
 }
 
@@ -80,6 +94,7 @@ func openLock(ctx context.Context, dir string) (*os.File, error) {
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, fmt.Errorf("lock sandbox: %w", err)
 		}
+		failpoint.Here("directory made")
 		f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 		if errors.Is(err, fs.ErrNotExist) {
 			// The directory was removed in between, or is a link to nowhere.
@@ -91,8 +106,21 @@ func openLock(ctx context.Context, dir string) (*os.File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("lock sandbox: %w", err)
 		}
+		failpoint.Here("lock made")
 		return f, nil
 	}
+}
+
+// tryFlock locks f, which it closes when it fails: ErrBusy if somebody else has it.
+func tryFlock(f *os.File) error {
+	err := retryFlock(f, unix.LOCK_EX|unix.LOCK_NB)
+	if err != nil {
+		_ = f.Close()
+	}
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return ErrBusy
+	}
+	return err
 }
 
 // flock locks f, which it closes when it fails.
@@ -139,27 +167,40 @@ func stillThere(f *os.File) bool {
 	return err == nil && os.SameFile(locked, there)
 }
 
-// unlock releases the lock. Without a checkpoint in it, the directory is removed
-// first, with what a kill left of a Save; the lock itself goes last, while it is
-// still held.
+// unlock releases the lock. What a kill left of a Save is removed first, and without
+// a checkpoint in it the directory, too; the lock itself goes last, while it is still
+// held.
 func (s *Store) unlock(dir string, f *os.File) {
+	defer failpoint.Here("unlocked")
 	defer func() { _ = f.Close() }()
+	failpoint.Here("before unlocking")
 	files, err := os.ReadDir(dir)
 	if err != nil || !stillThere(f) {
 		return // Somebody removed the directory: what is there now is another's.
 	}
+	checkpoints := false
 	for _, file := range files {
-		if !isTemporary(file.Name()) {
-			return
-		}
-	}
-	for _, file := range files {
-		if file.Name() != lockName {
+		switch {
+		case !isTemporary(file.Name()):
+			checkpoints = true
+		case file.Name() != lockName:
 			_ = os.Remove(filepath.Join(dir, file.Name()))
 		}
 	}
+	if checkpoints {
+		return
+	}
+	failpoint.Here("before removing lock")
 	_ = os.Remove(filepath.Join(dir, lockName))
+	failpoint.Here("lock removed")
 	_ = os.Remove(dir) // Fails if somebody else has begun to use it again.
+}
+
+// InUse says whether there is something of the sandbox: a checkpoint, or a lock that is
+// held. Who takes the lock has made it so before.
+func (s *Store) InUse(containerID string) bool {
+	_, err := os.Stat(s.sandboxDir(containerID))
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // Quiet says whether no sandbox's lock is held, which is to say that no operation

@@ -107,7 +107,6 @@ func TestUnlockKeepsWhatIsThere(t *testing.T) {
 		"a checkpoint":               "eth0.json",
 		"a torn one":                 "net1.json",
 		"a file of somebody else's":  "notes.txt",
-		"one of a Save beside it":    ".eth0.json123456",
 		"a directory of other files": "other/file",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,6 +123,33 @@ func TestUnlockKeepsWhatIsThere(t *testing.T) {
 			lock(t, s, "c1")()
 		})
 	}
+}
+
+// A checkpoint can stay for as long as its sandbox lives.
+func TestUnlockRemovesWhatAKillLeftBesideACheckpoint(t *testing.T) {
+	s := newStore(t)
+	unlock := lock(t, s, "c1")
+	save(t, s, record("c1", "eth0"))
+	write(t, s, "c1/.eth0.json123456", "what a kill left")
+	unlock()
+	expectFiles(t, s, "c1/", "c1/.lock", "c1/eth0.json")
+}
+
+func TestTryLockDoesNotWait(t *testing.T) {
+	s := newStore(t)
+	unlock, err := s.TryLock("c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.TryLock("c1"); !errors.Is(err, ErrBusy) {
+		t.Errorf("held, and it says %v", err)
+	}
+	unlock()
+	// No attempt of before holds it.
+	if unlock, err = s.TryLock("c1"); err != nil {
+		t.Fatal(err)
+	}
+	unlock()
 }
 
 // Who waited for a lock can get it when its file is gone already, and somebody

@@ -12,6 +12,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/failpoint"
 )
 
 const (
@@ -66,12 +67,28 @@ func (s *Store) Save(r Record) error {
 		return fmt.Errorf("save checkpoint: %w", err)
 	}
 	path := s.path(r.Attachment.ContainerID, r.Attachment.IfName)
-	// Beside its target, so that the rename never crosses file systems.
-	err = renameio.WriteFile(path, b, 0o600, renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o600))
-	if err != nil {
+	if err := replace(path, b); err != nil {
 		return fmt.Errorf("save checkpoint %s: %w", path, err)
 	}
+	failpoint.Here("saved")
 	return syncDir(dir)
+}
+
+// replace puts b in place of the file, or changes nothing.
+func replace(path string, b []byte) error {
+	failpoint.Here("before saving")
+	// Beside its target, so that the rename never crosses file systems.
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(0o600))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Cleanup() }()
+	failpoint.Here("temporary file made")
+	if _, err := f.Write(b); err != nil {
+		return err
+	}
+	failpoint.Here("temporary file written")
+	return f.CloseAtomicallyReplace()
 }
 
 // Load returns the attachment's record: ErrNone, ErrTorn and ErrVersion can be
@@ -124,7 +141,9 @@ func readFile(path string) ([]byte, fs.FileInfo, error) {
 // Forget removes the attachment's checkpoint, in whatever state it is. None is
 // no error.
 func (s *Store) Forget(containerID, ifName string) error {
+	failpoint.Here("before forgetting")
 	err := os.Remove(s.path(containerID, ifName))
+	failpoint.Here("forgotten")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -15,6 +16,8 @@ import (
 // lock, from what is there then: an ADD or a DEL may have come in between.
 func (r *run) act(ctx context.Context, actions []Action) {
 	var unnamed []int
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
 	for i, a := range actions {
 		switch {
 		case a.Do == Keep || a.Do == Refuse:
@@ -22,7 +25,16 @@ func (r *run) act(ctx context.Context, actions []Action) {
 		case a.Attachment.ContainerID == checkpoint.UnnamedID(a.Namespace):
 			unnamed = append(unnamed, i)
 		default:
-			r.outcomes[i] = r.named(ctx, a)
+			unlock, err := r.Store.TryLock(a.Attachment.ContainerID)
+			if errors.Is(err, checkpoint.ErrBusy) {
+				// The others don't wait for whoever is at work on this one.
+				waiting.Go(func() {
+					unlock, err := r.lock(ctx, a.Attachment.ContainerID)
+					r.outcomes[i] = r.named(a, unlock, err)
+				})
+				continue
+			}
+			r.outcomes[i] = r.named(a, unlock, err)
 		}
 	}
 	// ADDs wait meanwhile, so that it is never long.
@@ -33,10 +45,9 @@ func (r *run) act(ctx context.Context, actions []Action) {
 }
 
 // named writes the checkpoint of an attachment whose container ID is known, under
-// that sandbox's lock.
-func (r *run) named(ctx context.Context, a Action) Outcome {
+// that sandbox's lock, which it ends by unlock; or reports the err of locking.
+func (r *run) named(a Action, unlock func(), err error) Outcome {
 	o := outcomeOf(a, done[a.Do])
-	unlock, err := r.lock(ctx, a.Attachment.ContainerID)
 	if err != nil {
 		o.fail(err)
 		return o

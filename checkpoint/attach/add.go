@@ -14,6 +14,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -129,6 +130,8 @@ func (a *addition) run(ctx context.Context) error {
 	if err := a.save(result, live); err != nil {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
+	failpoint.Here("before printing")
+	defer failpoint.Here("after printing")
 	return types.PrintResult(result, a.CNIVersion)
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -86,6 +87,8 @@ func (p Chained) Add(args *skel.CmdArgs) (err error) {
 	if err := p.remember(c, &undo); err != nil {
 		return err
 	}
+	failpoint.Here("before printing")
+	defer failpoint.Here("after printing")
 	return c.passOn(os.Stdout)
 }
 
@@ -186,10 +189,12 @@ func (c *call) chainedRecord(sandbox *kernel.Namespace, live netstate.Interface)
 
 // forgetUnnamed removes the checkpoint that `relink capture` wrote of the same
 // interface when it did not know whose it is, as it can have done between the
-// interface plugin's ADD and this one.
+// interface plugin's ADD and this one, or after an ADD that was killed.
 func (c *call) forgetUnnamed(sandbox *kernel.Namespace) error {
 	id := checkpoint.UnnamedID(sandbox.Identity())
-	if _, err := c.store.Load(id, c.args.IfName); errors.Is(err, checkpoint.ErrNone) {
+	// A capture that is about to write it has the lock already, and with it the
+	// directory; a later one sees the note of a DEL, or the ADD's hold on the parents.
+	if !c.store.InUse(id) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
@@ -197,6 +202,9 @@ func (c *call) forgetUnnamed(sandbox *kernel.Namespace) error {
 	unlock, err := c.store.Lock(ctx, id)
 	if err == nil {
 		defer unlock()
+		if r, none := c.store.Load(id, c.args.IfName); none == nil && c.plugin.Kind != "" && r.Interface.Link.Kind != c.plugin.Kind {
+			return nil // Another plugin's.
+		}
 		err = c.store.Forget(id, c.args.IfName)
 	}
 	if err != nil {
@@ -237,6 +245,12 @@ func (c *call) beginDetach() error {
 		return nil //nolint:nilerr // It is gone, and the interface with it.
 	}
 	defer sandbox.Close()
+	return cniplugin.Join(c.noteDetach(sandbox), sweep(sandbox))
+}
+
+// noteDetach forgets what a capture may have remembered of an interface that is about
+// to be deleted, and sees to it that none remembers it anew.
+func (c *call) noteDetach(sandbox *kernel.Namespace) error {
 	// Where nothing can be written, nobody can write a checkpoint either.
 	_ = c.store.BeginDetach(sandbox.Identity(), c.args.IfName)
 	return c.forgetUnnamed(sandbox)

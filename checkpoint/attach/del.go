@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -79,6 +80,9 @@ func (c *call) deleteInterface(recorded *attachment.Namespace) error {
 		return err
 	}
 	defer sandbox.Close()
+	if err := sweep(sandbox); err != nil {
+		return err
+	}
 	own, err := c.ownInterface(sandbox, recorded)
 	if err != nil || !own {
 		return err
@@ -89,34 +93,60 @@ func (c *call) deleteInterface(recorded *attachment.Namespace) error {
 	return nil
 }
 
-func (c *call) ownInterface(sandbox *kernel.Namespace, recorded *attachment.Namespace) (bool, error) {
-	if recorded != nil {
-		// A stranger's: what was in the recorded one went with it.
-		return recorded.Same(sandbox.Identity()) == nil, nil
+// sweep deletes what a kill left of an interface under construction. The sandbox's
+// lock keeps everybody off who could be at work on it.
+func sweep(sandbox *kernel.Namespace) error {
+	if host, err := isHost(sandbox); err != nil || host {
+		return err
 	}
+	return kernel.Sweep(sandbox)
+}
+
+func isHost(sandbox *kernel.Namespace) (bool, error) {
 	host, err := kernel.OpenHost()
 	if err != nil {
 		return false, err
 	}
 	defer host.Close()
-	if host.Identity().Same(sandbox.Identity()) == nil {
-		return false, nil
+	return host.Identity().Same(sandbox.Identity()) == nil, nil
+}
+
+func (c *call) ownInterface(sandbox *kernel.Namespace, recorded *attachment.Namespace) (bool, error) {
+	if recorded != nil {
+		// A stranger's: what was in the recorded one went with it.
+		return recorded.Same(sandbox.Identity()) == nil, nil
+	}
+	if host, err := isHost(sandbox); err != nil || host {
+		return false, err
 	}
 	kind, err := sandbox.Kind(c.args.IfName)
-	if err != nil {
-		return false, ignoreGone(err)
+	if ignoreGone(err) != nil {
+		return false, err
 	}
-	if kind != c.plugin.Kind {
+	gone := err != nil
+	if !gone && kind != c.plugin.Kind {
 		return false, nil
 	}
+	if other, err := c.isAnothers(sandbox.Identity()); err != nil || other {
+		return false, err
+	}
+	// A capture can have remembered it, or be about to. If it is gone again, too: a
+	// restore would bring it back.
+	if err := c.noteDetach(sandbox); err != nil {
+		return false, err
+	}
+	return !gone, nil
+}
+
+// isAnothers says whether another attachment has the interface. A checkpoint that a
+// capture wrote without knowing whose it is says nothing of that.
+func (c *call) isAnothers(sandbox attachment.Namespace) (bool, error) {
 	records, _, err := c.store.List()
 	if err != nil {
 		return false, cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
-	for _, r := range records {
-		if r.Attachment.IfName == c.args.IfName && r.Namespace.Same(sandbox.Identity()) == nil {
-			return false, nil
-		}
-	}
-	return true, nil
+	unnamed := checkpoint.UnnamedID(sandbox)
+	return slices.ContainsFunc(records, func(r checkpoint.Record) bool {
+		return r.Attachment.IfName == c.args.IfName && r.Attachment.ContainerID != unnamed && r.Namespace.Same(sandbox) == nil
+	}), nil
 }

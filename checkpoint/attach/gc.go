@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -44,16 +45,22 @@ func forgetInvalid(ctx context.Context, store *checkpoint.Store, config cniplugi
 	for _, u := range unreadable {
 		errs = append(errs, cniplugin.Error(types.ErrDecodingFailure, "kept, as its network is not known: %v", u.Err))
 	}
-	for _, r := range records {
+	failed := make([]error, len(records))
+	var waiting sync.WaitGroup
+	for i, r := range records {
 		a := types.GCAttachment{ContainerID: r.Attachment.ContainerID, IfName: r.Attachment.IfName}
 		if r.Attachment.Network != config.Name || valid[a] {
 			continue
 		}
-		if err := forget(ctx, store, r); err != nil {
-			errs = append(errs, cniplugin.Error(types.ErrIOFailure, "%s: %v", r.Attachment, err))
-		}
+		// Beside each other: none waits for whoever is at work on another sandbox.
+		waiting.Go(func() {
+			if err := forget(ctx, store, r); err != nil {
+				failed[i] = cniplugin.Error(types.ErrIOFailure, "%s: %v", r.Attachment, err)
+			}
+		})
 	}
-	return cniplugin.Join(errs...)
+	waiting.Wait()
+	return cniplugin.Join(append(errs, failed...)...)
 }
 
 func forget(ctx context.Context, store *checkpoint.Store, r checkpoint.Record) error {
@@ -64,9 +71,10 @@ func forget(ctx context.Context, store *checkpoint.Store, r checkpoint.Record) e
 		return err
 	}
 	defer unlock()
-	// The attachment may have been made anew since the list was read.
+	// The attachment may have been made anew since the list was read, in the same
+	// namespace even.
 	now, err := store.Reload(r)
-	if err == nil && now.Namespace != r.Namespace {
+	if err == nil && (now.Namespace != r.Namespace || !now.CapturedAt.Equal(r.CapturedAt)) {
 		return nil
 	}
 	return store.Forget(r.Attachment.ContainerID, r.Attachment.IfName)

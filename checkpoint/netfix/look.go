@@ -143,12 +143,12 @@ func (l *look) isHost(n attachment.Namespace) bool {
 // capture returns the interface, nil when it is gone. Devices of the host come and go
 // while they are looked at: what does not fit is read once more.
 func (l *look) capture(namespace *kernel.Namespace, ifName string) (live *netstate.Interface, unsupported, err error) {
-	captured, err := kernel.Capture(l.host, namespace, l.devices, ifName)
+	captured, err := kernel.Capture(l.host, namespace, l.devices, ifName, kernel.Everything)
 	if err != nil && !errors.Is(err, kernel.ErrNoDevice) && !errors.Is(err, kernel.ErrUnsupported) {
 		if l.devices, err = l.host.Devices(); err != nil {
 			return nil, nil, err
 		}
-		captured, err = kernel.Capture(l.host, namespace, l.devices, ifName)
+		captured, err = kernel.Capture(l.host, namespace, l.devices, ifName, kernel.Everything)
 	}
 	if err == nil {
 		if why := captured.Validate(); why != nil {

@@ -213,13 +213,25 @@ func (r *run) sandboxes(ctx context.Context, records []checkpoint.Record) []*Out
 	groups := bySandbox(records)
 	outcomes := make([][]*Outcome, len(groups))
 	next := make(chan int)
-	var workers sync.WaitGroup
+	var workers, waiting sync.WaitGroup
 	progress := r.progress(len(groups))
+	finish := func(i int, unlock func(), err error) {
+		outcomes[i] = r.sandbox(ctx, groups[i], unlock, err)
+		progress()
+	}
 	for range min(runtime.GOMAXPROCS(0), len(groups)) {
 		workers.Go(func() {
 			for i := range next {
-				outcomes[i] = r.sandbox(ctx, groups[i])
-				progress()
+				unlock, err := r.tryLock(groups[i])
+				if errors.Is(err, checkpoint.ErrBusy) {
+					// The others don't wait for whoever is at work on this one.
+					waiting.Go(func() {
+						unlock, err := r.lock(ctx, groups[i])
+						finish(i, unlock, err)
+					})
+					continue
+				}
+				finish(i, unlock, err)
 			}
 		})
 	}
@@ -228,6 +240,7 @@ func (r *run) sandboxes(ctx context.Context, records []checkpoint.Record) []*Out
 	}
 	close(next)
 	workers.Wait()
+	waiting.Wait()
 	return slices.Concat(outcomes...)
 }
 
@@ -271,28 +284,23 @@ func bySandbox(records []checkpoint.Record) [][]checkpoint.Record {
 	return groups
 }
 
-// sandbox restores the attachments of one sandbox, under its lock.
-func (r *run) sandbox(ctx context.Context, records []checkpoint.Record) []*Outcome {
-	var outcomes []*Outcome
+// sandbox restores the attachments of one sandbox under its lock, which it ends by
+// unlock; or reports the err of locking.
+func (r *run) sandbox(ctx context.Context, records []checkpoint.Record, unlock func(), err error) []*Outcome {
+	if err == nil {
+		defer unlock()
+	}
 	if ctx.Err() != nil {
+		err = errors.New("interrupted before it was looked at")
+	}
+	var outcomes []*Outcome
+	if err != nil {
 		for _, record := range records {
 			o := outcomeOf(record)
-			o.fail(errors.New("interrupted before it was looked at"))
+			o.fail(err)
 			outcomes = append(outcomes, o)
 		}
 		return outcomes
-	}
-	if !r.DryRun {
-		unlock, err := r.lock(ctx, records[0].Attachment.ContainerID)
-		if err != nil {
-			for _, record := range records {
-				o := outcomeOf(record)
-				o.fail(err)
-				outcomes = append(outcomes, o)
-			}
-			return outcomes
-		}
-		defer unlock()
 	}
 	for _, record := range records {
 		if o := r.current(record); o != nil {
@@ -345,10 +353,18 @@ func (r *run) current(listed checkpoint.Record) *Outcome {
 // lockWait bounds the wait for an ADD or DEL on the same sandbox.
 const lockWait = 30 * time.Second
 
-func (r *run) lock(ctx context.Context, containerID string) (func(), error) {
+func (r *run) lock(ctx context.Context, of []checkpoint.Record) (func(), error) {
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
-	return r.Store.Lock(ctx, containerID)
+	return r.Store.Lock(ctx, of[0].Attachment.ContainerID)
+}
+
+// tryLock returns checkpoint.ErrBusy where lock would wait. A dry run locks nothing.
+func (r *run) tryLock(of []checkpoint.Record) (func(), error) {
+	if r.DryRun {
+		return func() {}, nil
+	}
+	return r.Store.TryLock(of[0].Attachment.ContainerID)
 }
 
 // fail puts all of the error on one line.

@@ -7,6 +7,8 @@ import (
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	current "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/relink-cni/relink/pkg/failpoint"
 )
 
 // IPAM is the delegate that a configuration names in "ipam.type". A plugin
@@ -24,7 +26,9 @@ func (i IPAM) Add(ctx context.Context) (*current.Result, error) {
 	if i.Type == "" {
 		return &current.Result{}, nil
 	}
+	failpoint.Here("before IPAM ADD")
 	r, err := invoke.DelegateAdd(ctx, i.Type, i.Config, nil)
+	failpoint.Here("after IPAM ADD")
 	if err != nil {
 		return nil, i.wrap(err)
 	}
@@ -59,6 +63,8 @@ func (i IPAM) call(ctx context.Context, delegate func(context.Context, string, [
 	if i.Type == "" {
 		return nil
 	}
+	failpoint.Here("before IPAM")
+	defer failpoint.Here("after IPAM")
 	return i.wrap(delegate(ctx, i.Type, i.Config, nil))
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -54,6 +55,7 @@ func (a *Announcer) Announce(parentIndex int, i netstate.Interface) error {
 	if err != nil {
 		return err
 	}
+	failpoint.Here("before announcing")
 	to := &unix.SockaddrLinklayer{Ifindex: parentIndex}
 	var errs []error
 	for _, address := range i.Addresses {

@@ -3,12 +3,15 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"syscall"
 
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/failpoint"
 )
 
 // conn is a netlink route socket. Requests and their answers go through it one
@@ -82,6 +85,12 @@ func (m message) tolerates(err error) bool {
 	return m.mayExist && errors.Is(err, unix.EEXIST) || m.mayLack && errors.Is(err, unix.ESRCH)
 }
 
+// step is what is done, without the names, some of which are chosen at random.
+func (m message) step() string {
+	verb, _, _ := strings.Cut(m.what, " ")
+	return verb
+}
+
 // run sends the messages in one datagram, which the kernel works through in
 // order whatever comes of each, and returns the errors of all that failed.
 func (c *conn) run(messages ...message) error {
@@ -103,6 +112,7 @@ func (c *conn) runEach(messages ...message) []error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	failpoint.Here("before", messages[0].step())
 	err := c.send(batch)
 	if err == nil {
 		err = c.receive(func(m *syscall.NetlinkMessage) (bool, error) {
@@ -117,6 +127,7 @@ func (c *conn) runEach(messages ...message) []error {
 			return len(pending) > 0, nil
 		})
 	}
+	failpoint.Here("after", messages[0].step())
 	for _, i := range pending {
 		outcomes[i] = err
 	}

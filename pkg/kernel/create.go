@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -70,7 +71,7 @@ func createOnce(parentAt, sandbox *Namespace, parentIndex int, link netstate.Lin
 // directly in target net namespace"). Before, it makes it in the parent's, where
 // the name may be taken, and moves it, which takes several RCU grace periods: 20 ms
 // and more instead of 0.1. Tests try both ways.
-var createsInTarget = sync.OnceValue(func() bool { return atLeast(6, 15) })
+var createsInTarget = sync.OnceValue(func() bool { return atLeast(6, 15) && !failpoint.OlderKernel() })
 
 // createDirectly asks the sandbox for a device on a parent elsewhere, in one message.
 func createDirectly(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) error {
@@ -99,7 +100,7 @@ func linkElsewhere(create message, parentAt, sandbox *Namespace) error {
 // those that are in use there: the name is given afterwards, and a device with an
 // index that the host uses is made there and moved, which takes longer.
 func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) error {
-	if err := sweep(sandbox); err != nil {
+	if err := Sweep(sandbox); err != nil {
 		return err
 	}
 	if link.Index != 0 {
@@ -131,8 +132,9 @@ func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Li
 	return err
 }
 
-// sweep deletes what a kill left of createOlder in the sandbox.
-func sweep(sandbox *Namespace) error {
+// Sweep deletes what a kill left of Create in the sandbox, on a kernel where Create
+// takes several steps.
+func Sweep(sandbox *Namespace) error {
 	devices, err := sandbox.Devices()
 	for _, d := range devices {
 		if !temporaryForm.MatchString(d.Name) {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/relink-cni/relink/pkg/failpoint"
 )
 
 // settingDirs are where the sysctls of an interface are, by how their keys begin.
@@ -114,9 +116,11 @@ func (n *Namespace) writeSettings(ifName string, settings map[string]string) err
 	return n.do(func() error {
 		var errs []error
 		for _, key := range slices.Sorted(maps.Keys(settings)) {
+			failpoint.Here("before setting")
 			if err := os.WriteFile(settingPath(ifName, key), []byte(settings[key]), 0); err != nil {
 				errs = append(errs, fmt.Errorf("set %s of %s to %s: %w", key, ifName, settings[key], err))
 			}
+			failpoint.Here("after setting")
 		}
 		return errors.Join(errs...)
 	})
