@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 const (
@@ -26,22 +27,22 @@ var programs = map[string]string{
 	"static":     reference + "/ipam/static",
 }
 
-// Build builds all programs into dir, static and stripped as they are released.
-// The caller is in the module.
-func Build(dir string) error {
+// Build builds all programs into dir, static and stripped as they are released, but
+// for the build tags. The caller is in the module.
+func Build(dir string, tags ...string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	for name, pkg := range programs {
-		if err := build(filepath.Join(dir, name), pkg); err != nil {
+		if err := build(filepath.Join(dir, name), pkg, tags); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func build(path, pkg string) error {
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, pkg)
+func build(path, pkg string, tags []string) error {
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-tags="+strings.Join(tags, ","), "-o", path, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)

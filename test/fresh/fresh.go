@@ -30,7 +30,20 @@ func Main(m *testing.M) {
 
 // Enter runs the program again in new network and mount namespaces, if it is not
 // there yet, and exits with its status. There, it returns.
-func Enter() {
+func Enter() { enter(0) }
+
+// EnterAlone is Enter with processes of the program's own besides: it sees no others of
+// this machine, and whatever it starts ends with it.
+func EnterAlone() {
+	enter(unix.CLONE_NEWPID)
+	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		fmt.Fprintf(os.Stderr, "mount /proc: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// enter is Enter with further namespaces.
+func enter(more uintptr) {
 	if os.Getenv(insideEnv) != "" {
 		return
 	}
@@ -38,7 +51,7 @@ func Enter() {
 	cmd.Env = append(os.Environ(), insideEnv+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
+		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | more, Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
 	}
 	err := cmd.Run()
 	var exit *exec.ExitError

@@ -1,0 +1,189 @@
+package crash
+
+import (
+	"fmt"
+	"os/exec"
+	"testing"
+
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// What comes between the kill and the runtime's next DEL, and what follows it.
+var meanwhile = map[string]func(*testing.T, *pod){
+	"nothing": func(*testing.T, *pod) {},
+	"restore": func(t *testing.T, p *pod) { p.restored(t) },
+	"capture": func(t *testing.T, p *pod) {
+		_ = p.command("capture").Run() // It may well refuse a half-built interface.
+		p.restored(t)
+	},
+}
+
+// eachWay runs the test with the way in which this kernel makes interfaces, and with
+// that of older ones.
+func eachWay(t *testing.T, test func(*testing.T, *node)) {
+	for way, env := range map[string][]string{"here": nil, "older": {olderEnv + "=1"}} {
+		t.Run(way, func(t *testing.T) {
+			n := newNode(t)
+			n.env = env
+			test(t, n)
+		})
+	}
+}
+
+// eachPlugin runs the test with each way of attaching. newPod makes a sandbox for each
+// kill: some steps come only once in the life of one.
+func eachPlugin(t *testing.T, n *node, test func(t *testing.T, newPod func(*testing.T) *pod)) {
+	for name, chained := range map[string]bool{"relink-macvlan": false, "relink-checkpoint": true} {
+		t.Run(name, func(t *testing.T) {
+			test(t, func(t *testing.T) *pod { return n.newPod(t, "c1", chained) })
+		})
+	}
+}
+
+// Of an ADD that was killed, whatever came then, the runtime's DEL leaves nothing; and
+// the next ADD works.
+func TestAddKilledAtEveryStep(t *testing.T) {
+	eachWay(t, addKilledAtEveryStep)
+}
+
+func addKilledAtEveryStep(t *testing.T, n *node) {
+	eachPlugin(t, n, func(t *testing.T, newPod func(*testing.T) *pod) {
+		for what, comes := range meanwhile {
+			t.Run(what, func(t *testing.T) {
+				var p *pod
+				operation{
+					prepare: func(t *testing.T) *exec.Cmd {
+						p = newPod(t)
+						cmd, err := p.addLast()
+						must(t, err)
+						return cmd
+					},
+					after: func(t *testing.T) {
+						comes(t, p)
+						must(t, p.del())
+						p.gone(t)
+						must(t, p.add())
+						p.says(t, 0, "check")
+						must(t, p.del())
+						p.gone(t)
+					},
+				}.killAtEveryStep(t)
+			})
+		}
+	})
+}
+
+// A DEL that was killed is finished by the next, and brought back is nothing of which
+// the checkpoint was forgotten.
+func TestDelKilledAtEveryStep(t *testing.T) {
+	eachPlugin(t, newNode(t), func(t *testing.T, newPod func(*testing.T) *pod) {
+		for what, comes := range meanwhile {
+			t.Run(what, func(t *testing.T) {
+				var p *pod
+				operation{
+					prepare: func(t *testing.T) *exec.Cmd {
+						p = newPod(t)
+						must(t, p.add())
+						return p.delFirst()
+					},
+					after: func(t *testing.T) {
+						comes(t, p)
+						must(t, p.del())
+						p.gone(t)
+					},
+				}.killAtEveryStep(t)
+			})
+		}
+	})
+}
+
+// The parent goes after the kill, so that what is there afterwards was brought back.
+func TestRestoreBringsNothingBackThatWasForgotten(t *testing.T) {
+	eachPlugin(t, newNode(t), func(t *testing.T, newPod func(*testing.T) *pod) {
+		var p *pod
+		operation{
+			prepare: func(t *testing.T) *exec.Cmd {
+				p = newPod(t)
+				must(t, p.add())
+				return p.delFirst()
+			},
+			after: func(t *testing.T) {
+				_, err := p.store.Load(p.id, p.ifName)
+				if err == nil && !p.attached(t) {
+					t.Error("its interface is deleted, and its checkpoint is not forgotten")
+				}
+				loseParent(t)
+				p.restored(t)
+				if back := len(links(t, p.netns)) > 1; back != (err == nil) {
+					t.Errorf("brought back: %v, with the checkpoint: %v", back, err)
+				}
+				must(t, p.del())
+				p.gone(t)
+				// DELs come again and again, also when nothing is left.
+				must(t, p.del())
+				p.gone(t)
+				fresh.IP(t, "", "link set lan0 up") // With nothing to restore, nobody did.
+			},
+		}.killAtEveryStep(t)
+	})
+}
+
+// The runtime, too, is killed: then the plugins before were called, and the others not.
+func TestListCutBetweenItsPlugins(t *testing.T) {
+	for what, comes := range meanwhile {
+		t.Run(what, func(t *testing.T) {
+			p := newNode(t).newPod(t, "c1", true)
+			_, err := output(p.plugin("macvlan", "ADD", ""))
+			must(t, err)
+			comes(t, p)
+			must(t, p.del())
+			p.gone(t)
+			must(t, p.add())
+			_, err = output(p.delFirst())
+			must(t, err)
+			comes(t, p)
+			must(t, p.del())
+			p.gone(t)
+		})
+	}
+}
+
+// A GC that was killed is finished by the next; what is valid is left alone by both.
+func TestGCKilledAtEveryStep(t *testing.T) {
+	for name, chained := range map[string]bool{"relink-macvlan": false, "relink-checkpoint": true} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			valid := n.newPod(t, "valid", chained)
+			must(t, valid.add())
+			var others []*pod
+			for i := range 2 {
+				others = append(others, n.newPod(t, fmt.Sprintf("c%d", i), chained))
+			}
+			gc := func() *exec.Cmd {
+				return valid.plugin(name, "GC", `, "cni.dev/valid-attachments": [{"containerID": "valid", "ifname": "eth0"}]`)
+			}
+			operation{
+				prepare: func(t *testing.T) *exec.Cmd {
+					for _, p := range others {
+						must(t, p.add())
+					}
+					return gc()
+				},
+				after: func(t *testing.T) {
+					_, err := output(gc())
+					must(t, err)
+					n.restored(t)
+					records, _, err := n.store.List()
+					if err != nil || len(records) != 1 || records[0].Attachment.ContainerID != "valid" {
+						t.Errorf("%v %v", records, err)
+					}
+					for _, p := range others {
+						must(t, p.del())
+						p.gone(t)
+					}
+					n.says(t, 0, "check")
+				},
+			}.killAtEveryStep(t)
+		})
+	}
+}

@@ -1,0 +1,123 @@
+package crash
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// What the programs heed that are built with the tag "failpoint" (pkg/failpoint).
+const (
+	killEnv  = "RELINK_FAILPOINT"
+	traceEnv = "RELINK_FAILPOINT_TRACE"
+	olderEnv = "RELINK_FAILPOINT_OLDER"
+)
+
+// step is a place to be killed at: the n-th passing of a failpoint.
+type step struct {
+	name string
+	n    int
+}
+
+func (s step) String() string { return fmt.Sprintf("%s#%d", s.name, s.n) }
+
+// operation is something that is killed at every step of its own.
+type operation struct {
+	// prepare puts the world into the state before the operation, which is what
+	// after leaves, and returns the program that is to be killed.
+	prepare func(t *testing.T) *exec.Cmd
+	// after says what must hold when the program was killed, and also when it ran to
+	// its end.
+	after func(t *testing.T)
+}
+
+// killAtEveryStep runs the operation once to see its steps, and then once for each
+// of them. It is a failure if one of them was not killed at.
+func (o operation) killAtEveryStep(t *testing.T) {
+	t.Helper()
+	passed, err := traced(t, o.prepare(t))
+	if err != nil {
+		t.Fatalf("undisturbed: %v", err)
+	}
+	o.after(t)
+	if len(passed) == 0 {
+		t.Fatal("it passes no step")
+	}
+	kills := map[string]int{}
+	for _, at := range passed {
+		t.Run(at.String(), func(t *testing.T) {
+			if killed(t, o.prepare(t), at) {
+				kills[at.name]++
+			}
+			o.after(t)
+		})
+	}
+	logKills(t, kills, len(passed))
+}
+
+// logKills says how often the operation was killed at which step.
+func logKills(t *testing.T, kills map[string]int, want int) {
+	t.Helper()
+	all := 0
+	var lines []string
+	for name, count := range kills {
+		all += count
+		lines = append(lines, fmt.Sprintf("%s %d", name, count))
+	}
+	slices.Sort(lines)
+	total.kills += all
+	t.Logf("%d kills: %s", all, strings.Join(lines, ", "))
+	if all != want {
+		t.Errorf("killed at %d of %d steps", all, want)
+	}
+}
+
+// killed runs the program and says whether it was killed at that step.
+func killed(t *testing.T, cmd *exec.Cmd, at step) bool {
+	t.Helper()
+	cmd.Env = append(cmd.Environ(), killEnv+"="+at.String())
+	passed, err := traced(t, cmd)
+	exit := new(exec.ExitError)
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("not killed: %v", err)
+		return false
+	}
+	// Nothing is passed after the kill.
+	if len(passed) == 0 || passed[len(passed)-1] != at {
+		t.Errorf("killed elsewhere: %v", passed)
+		return false
+	}
+	return true
+}
+
+// traced runs the program and returns the steps that it passes.
+func traced(t *testing.T, cmd *exec.Cmd) ([]step, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "trace")
+	cmd.Env = append(cmd.Environ(), traceEnv+"="+path)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := finish(cmd)
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, &out)
+	}
+	b, readErr := os.ReadFile(path)
+	if readErr != nil {
+		t.Errorf("no trace: %v", errors.Join(readErr, err))
+	}
+	count := map[string]int{}
+	var steps []step
+	for name := range strings.Lines(string(b)) {
+		name = strings.TrimSuffix(name, "\n")
+		count[name]++
+		steps = append(steps, step{name, count[name]})
+	}
+	return steps, err
+}

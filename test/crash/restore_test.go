@@ -1,0 +1,181 @@
+package crash
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// ipv4 and both give addresses, and routes that no other interface of the sandbox has.
+const (
+	ipv4 = `{"type": "host-local", "dataDir": %[1]q, "ranges": [[{"subnet": "10.9.%[2]d.0/24"}]], "routes": [{"dst": "10.10%[2]d.0.0/16"}]}`
+	both = `{"type": "host-local", "dataDir": %[1]q, "ranges": [[{"subnet": "10.9.%[2]d.0/24"}], [{"subnet": "fd00:9:%[2]d::/64"}]],
+		"routes": [{"dst": "10.10%[2]d.0.0/16"}, {"dst": "fd00:10%[2]d::/32"}]}`
+)
+
+// wholeNode is a node with sandboxes of two interfaces each, and their state.
+type wholeNode struct {
+	*node
+	pods   []*pod
+	before map[string][]string
+}
+
+func newWholeNode(t *testing.T, n *node) *wholeNode {
+	w := &wholeNode{node: n, before: map[string][]string{}}
+	for i, ipam := range []string{both, ipv4, ipv4} {
+		netns := fresh.Sandbox(t)
+		// Without duplicate address detection, an ADD takes a second less.
+		fresh.Run(t, netns, "echo 0 | tee /proc/sys/net/ipv6/conf/*/accept_dad")
+		for j, ifName := range []string{"eth0", "net1"} {
+			p := &pod{
+				node: n, id: fmt.Sprintf("c%d", i), ifName: ifName, netns: netns, chained: i == 2,
+				ipam: fmt.Sprintf(ipam, n.leases(), j),
+			}
+			must(t, p.add())
+			w.pods = append(w.pods, p)
+		}
+		w.before[netns] = w.state(t, netns)
+	}
+	return w
+}
+
+// state is the state of the sandbox at that path. What plugins that are not relink's
+// have written to sysctls is not remembered.
+func (w *wholeNode) state(t *testing.T, netns string) []string {
+	t.Helper()
+	for _, p := range w.pods {
+		if p.netns == netns && p.chained {
+			return state(t, netns)
+		}
+	}
+	return append(state(t, netns), settings(t, netns)...)
+}
+
+// asBefore says that all sandboxes are as they were made.
+func (w *wholeNode) asBefore(t *testing.T) {
+	t.Helper()
+	for netns, before := range w.before {
+		if diff := cmp.Diff(before, w.state(t, netns)); diff != "" {
+			t.Errorf("%s is not as before:\n%s", netns, diff)
+		}
+	}
+}
+
+// whole says that everything is as it was before, for whoever asks.
+func (w *wholeNode) whole(t *testing.T) {
+	t.Helper()
+	w.says(t, 0, "restore --wait 5s")
+	w.says(t, 0, "restore --wait 5s", fmt.Sprintf("%d as recorded", len(w.pods)))
+	w.says(t, 0, "check")
+	w.asBefore(t)
+	w.nothingTemporary(t)
+}
+
+// A restore that was killed is finished by the next, and what it left half-built is
+// remembered by no capture.
+func TestRestoreKilledAtEveryStep(t *testing.T) {
+	eachWay(t, func(t *testing.T, n *node) {
+		restoreKilledAtEveryStep(t, n, func(t *testing.T, _ *wholeNode) { loseParent(t) }, "capture --refresh")
+	})
+}
+
+func TestRepairKilledAtEveryStep(t *testing.T) {
+	eachWay(t, func(t *testing.T, n *node) {
+		restoreKilledAtEveryStep(t, n, func(t *testing.T, w *wholeNode) {
+			a, b, c := w.pods[0].netns, w.pods[2].netns, w.pods[4].netns
+			fresh.Run(t, a, "ip link del eth0; ip link set net1 mtu 1400; ip addr flush dev net1 scope global")
+			fresh.Run(t, b, "ip link set eth0 address 02:00:00:00:00:77; ip link set net1 down; ip route del 10.100.0.0/16")
+			fresh.Run(t, c, "ip route del 10.100.0.0/16; ip link set net1 type macvlan mode private; ip addr flush dev net1 scope global")
+		}, "list")
+	})
+}
+
+// restoreKilledAtEveryStep has relink do what meanwhile says between the kill and the
+// next restore.
+func restoreKilledAtEveryStep(t *testing.T, n *node, breakIt func(*testing.T, *wholeNode), meanwhile string) {
+	w := newWholeNode(t, n)
+	operation{
+		prepare: func(t *testing.T) *exec.Cmd {
+			breakIt(t, w)
+			return w.command("restore --wait 5s")
+		},
+		after: func(t *testing.T) {
+			_ = finish(w.command(meanwhile)) // It refuses, as much is missing.
+			w.whole(t)
+		},
+	}.killAtEveryStep(t)
+}
+
+// Where the host has a device with the index that an interface had in its sandbox, an
+// older kernel makes it in the host and moves it.
+func TestRestoreThatMovesKilledAtEveryStep(t *testing.T) {
+	n := newNode(t)
+	n.env = []string{olderEnv + "=1"}
+	restoreKilledAtEveryStep(t, n, func(t *testing.T, _ *wholeNode) {
+		const first = 2 // lo has 1.
+		fresh.Run(t, "", fmt.Sprintf("ip link del lan0; ip link add lan0 index %d type veth peer name lan1; ip link set lan1 up", first))
+	}, "capture --refresh")
+}
+
+// A DEL finishes what a killed restore has begun, too.
+func TestDelAfterARestoreKilledAtEveryStep(t *testing.T) {
+	eachWay(t, delAfterARestoreKilledAtEveryStep)
+}
+
+func delAfterARestoreKilledAtEveryStep(t *testing.T, n *node) {
+	eachPlugin(t, n, func(t *testing.T, newPod func(*testing.T) *pod) {
+		var p *pod
+		operation{
+			prepare: func(t *testing.T) *exec.Cmd {
+				p = newPod(t)
+				must(t, p.add())
+				loseParent(t)
+				return p.command("restore --wait 5s")
+			},
+			after: func(t *testing.T) {
+				must(t, p.del())
+				p.gone(t)
+				fresh.IP(t, "", "link set lan0 up") // Else the restore has yet to do it.
+			},
+		}.killAtEveryStep(t)
+	})
+}
+
+// A restore that remembers the parent's new name is killed: all checkpoints can be read,
+// whichever of the names they have, and the next restore finishes it.
+func TestRestoreOfARenamedParentKilledAtEveryStep(t *testing.T) {
+	w := newWholeNode(t, newNode(t))
+	was, is := "lan0", "lan9"
+	operation{
+		prepare: func(t *testing.T) *exec.Cmd {
+			fresh.Run(t, "", strings.NewReplacer("WAS", was, "IS", is).Replace(
+				"ip link del WAS; ip link add IS type veth peer name lan1; ip link set lan1 up"))
+			cmd := w.command("restore --wait 5s --parent " + was + "=" + is)
+			was, is = is, was
+			return cmd
+		},
+		after: func(t *testing.T) {
+			records, unreadable, err := w.store.List()
+			if err != nil || len(unreadable) > 0 || len(records) != len(w.pods) {
+				t.Errorf("%d records, unreadable: %v %v", len(records), unreadable, err)
+			}
+			// was and is are exchanged: the device is was now.
+			w.says(t, 0, fmt.Sprintf("restore --wait 5s --parent %s=%s", is, was))
+			w.says(t, 0, "restore --wait 5s", fmt.Sprintf("%d as recorded", len(w.pods)))
+			w.says(t, 0, "check")
+			w.asBefore(t)
+			if left := w.temporary(t); len(left) > 0 {
+				t.Errorf("temporary files are left: %v", left)
+			}
+		},
+	}.killAtEveryStep(t)
+	// The clean-up looks for lan0.
+	if was != "lan0" {
+		fresh.IP(t, "", "link set "+was+" down name lan0")
+	}
+}
