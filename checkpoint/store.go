@@ -7,7 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/google/renameio/v2"
 
@@ -172,14 +176,28 @@ func (s *Store) List() ([]Record, []Unreadable, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("list checkpoints: %w", err)
 	}
+	sandboxes = slices.DeleteFunc(sandboxes, func(d fs.DirEntry) bool {
+		return !d.IsDir() || attachment.ValidateName(d.Name()) != nil
+	})
+	type listed struct {
+		records    []Record
+		unreadable []Unreadable
+	}
+	lists := make([]listed, len(sandboxes))
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(sandboxes)) {
+		workers.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(sandboxes); i = int(next.Add(1)) - 1 {
+				lists[i].records, lists[i].unreadable = s.listSandbox(sandboxes[i].Name())
+			}
+		})
+	}
+	workers.Wait()
 	var records []Record
 	var unreadable []Unreadable
-	for _, sandbox := range sandboxes {
-		if !sandbox.IsDir() || attachment.ValidateName(sandbox.Name()) != nil {
-			continue
-		}
-		r, u := s.listSandbox(sandbox.Name())
-		records, unreadable = append(records, r...), append(unreadable, u...)
+	for _, l := range lists {
+		records, unreadable = append(records, l.records...), append(unreadable, l.unreadable...)
 	}
 	return records, unreadable, nil
 }

@@ -25,7 +25,7 @@ func benchAttach(bin string, pairs int) error {
 		{name: "macvlan + host-local", plugin: "macvlan", ipam: "host-local"},
 		{name: "relink-macvlan + host-local", plugin: "relink-macvlan", ipam: "host-local"},
 	}
-	if err := (&node{}).parent(); err != nil {
+	if err := (&node{sandboxes: make([]sandbox, 1)}).parents(); err != nil {
 		return err
 	}
 	const path = "/run/relink-bench/attach"

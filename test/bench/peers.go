@@ -45,10 +45,23 @@ func inNamespace(path string, f func(at netns.NsHandle) error) error {
 	return err
 }
 
+// parentIndices returns the indices of the parents by name.
+func (n *node) parentIndices() (map[string]int, error) {
+	indices := map[string]int{}
+	for i := 0; i < len(n.sandboxes); i += perParent {
+		parent, err := netlink.LinkByName(parentName(i))
+		if err != nil {
+			return nil, err
+		}
+		indices[parentName(i)] = parent.Attrs().Index
+	}
+	return indices, nil
+}
+
 // byLibrary is one call of the netlink library after the other, as i40e_net_fix
 // makes them.
 func byLibrary(n *node) error {
-	parent, err := netlink.LinkByName("lan0")
+	parents, err := n.parentIndices()
 	if err != nil {
 		return err
 	}
@@ -58,7 +71,7 @@ func byLibrary(n *node) error {
 			return err
 		}
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.ParentIndex, attrs.Namespace = fmt.Sprintf("tmp%d", i), parent.Attrs().Index, netlink.NsFd(at)
+		attrs.Name, attrs.ParentIndex, attrs.Namespace = fmt.Sprintf("tmp%d", i), parents[s.parent], netlink.NsFd(at)
 		err = netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE})
 		_ = at.Close()
 		if err != nil {
@@ -104,7 +117,7 @@ func configureByLibrary(temporary string, s sandbox) error {
 // look at what came of it but the acknowledgements. (Kernels before 6.15 make the
 // link in the host that way and move it.)
 func byBatches(n *node) error {
-	parent, err := netlink.LinkByName("lan0")
+	parents, err := n.parentIndices()
 	if err != nil {
 		return err
 	}
@@ -124,7 +137,7 @@ func byBatches(n *node) error {
 		}
 		var id int
 		if id, err = hostID(socket, home); err == nil {
-			err = send(socket, append([]*nl.NetlinkRequest{create(parent.Attrs().Index, id, s)}, configure(s)...)...)
+			err = send(socket, append([]*nl.NetlinkRequest{create(parents[s.parent], id, s)}, configure(s)...)...)
 		}
 		_ = unix.Close(socket)
 		if err != nil {

@@ -34,7 +34,14 @@ var ways = []way{
 	{"(d) relink restore", byRelink, 5},
 }
 
-// node is a host with sandboxes, each with a macvlan on one veth.
+// perParent is how many sandboxes share a parent. A kernel hands every broadcast and
+// multicast of a macvlan to all others on the parent, so that each costs the more the
+// more there are, whoever makes it.
+const perParent = 100
+
+func parentName(i int) string { return fmt.Sprintf("lan%d", i/perParent) }
+
+// node is a host with sandboxes, each with a macvlan on a veth.
 type node struct {
 	bin       string
 	store     *checkpoint.Store
@@ -44,8 +51,8 @@ type node struct {
 }
 
 type sandbox struct {
-	path  string
-	iface netstate.Interface
+	path, parent string
+	iface        netstate.Interface
 }
 
 func benchRestore(bin string, counts []int) error {
@@ -80,15 +87,15 @@ func (n *node) grow(count int) error {
 		return err
 	}
 	defer host.Close()
-	if err := n.parent(); err != nil {
-		return err
-	}
 	for i := len(n.sandboxes); i < count; i++ {
 		path := fmt.Sprintf("/run/relink-bench/ns-%05d", i)
 		if err := fresh.Make(path); err != nil {
 			return err
 		}
-		n.sandboxes = append(n.sandboxes, sandbox{path: path, iface: describe(i)})
+		n.sandboxes = append(n.sandboxes, sandbox{path: path, parent: parentName(i), iface: describe(i)})
+	}
+	if err := n.parents(); err != nil {
+		return err
 	}
 	for i := range n.sandboxes {
 		if err := n.attach(host, i); err != nil {
@@ -121,7 +128,7 @@ func (n *node) attach(host *kernel.Namespace, i int) error {
 		return err
 	}
 	defer ns.Close()
-	parent, err := host.Index("lan0")
+	parent, err := host.Index(s.parent)
 	if err != nil {
 		return err
 	}
@@ -151,13 +158,18 @@ func (n *node) attach(host *kernel.Namespace, i int) error {
 	})
 }
 
-// parent makes the veth that all interfaces are on. Without it, all are lost.
-func (n *node) parent() error {
-	_ = exec.Command("ip", "link", "del", "lan0").Run()
-	for _, args := range []string{"link add lan0 type veth peer name lan1", "link set lan0 up", "link set lan1 up"} {
-		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-			return fmt.Errorf("ip %s: %w: %s", args, err, out)
-		}
+// parents makes the veths that the interfaces are on. Without them, all are lost.
+func (n *node) parents() error {
+	var batch strings.Builder
+	for i := 0; i < len(n.sandboxes); i += perParent {
+		name := parentName(i)
+		_ = exec.Command("ip", "link", "del", name).Run()
+		fmt.Fprintf(&batch, "link add %s type veth peer name peer-%s\nlink set %s up\nlink set peer-%s up\n", name, name, name, name)
+	}
+	cmd := exec.Command("ip", "-batch", "-")
+	cmd.Stdin = strings.NewReader(batch.String())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("make parents: %w: %s", err, out)
 	}
 	return nil
 }
@@ -165,7 +177,7 @@ func (n *node) parent() error {
 func (n *node) measure(w way) (time.Duration, error) {
 	var all []time.Duration
 	for range w.repeats {
-		if err := n.parent(); err != nil {
+		if err := n.parents(); err != nil {
 			return 0, err
 		}
 		runtime.GC()
@@ -219,7 +231,7 @@ func byCommands(n *node) error {
 		temporary := fmt.Sprintf("tmp%d", i)
 		in := "--net=" + s.path
 		for _, args := range [][]string{
-			{"ip", "link", "add", "link", "lan0", "name", temporary, "type", "macvlan", "mode", "bridge"},
+			{"ip", "link", "add", "link", s.parent, "name", temporary, "type", "macvlan", "mode", "bridge"},
 			{"ip", "link", "set", temporary, "netns", s.path},
 			{"nsenter", in, "ip", "link", "set", temporary, "name", "eth0"},
 			{"nsenter", in, "ip", "link", "set", "eth0", "address", s.iface.Link.MAC},

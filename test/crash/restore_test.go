@@ -41,18 +41,15 @@ func newWholeNode(t *testing.T, n *node) *wholeNode {
 		}
 		w.before[netns] = w.state(t, netns)
 	}
+	// So that a refresh later changes nothing: an ADD also remembers settings that it
+	// made sure of, and that are the default.
+	w.says(t, 0, "capture --refresh")
 	return w
 }
 
-// state is the state of the sandbox at that path. What plugins that are not relink's
-// have written to sysctls is not remembered.
+// state is the state of the sandbox at that path.
 func (w *wholeNode) state(t *testing.T, netns string) []string {
 	t.Helper()
-	for _, p := range w.pods {
-		if p.netns == netns && p.chained {
-			return state(t, netns)
-		}
-	}
 	return append(state(t, netns), settings(t, netns)...)
 }
 

@@ -15,8 +15,9 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel"
 )
 
-// soon is how long what waits for nobody may take.
-const soon = 8 * time.Second
+// soon is how long what waits for nobody may take: less than the 30 s that relink waits
+// for a lock.
+const soon = 20 * time.Second
 
 // await waits until it holds, which is to be soon.
 func await(t *testing.T, what string, holds func() bool) {
