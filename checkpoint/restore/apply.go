@@ -38,6 +38,8 @@ type work struct {
 	parents []netstate.Device
 	// now are the recorded parents as they came back.
 	now []netstate.Device
+	// built is what the kernel told of the link when it was made, for the next look.
+	built kernel.Built
 	// below are the steps that were needed in the host, inSandbox those that
 	// are needed on parents in the sandbox.
 	below, inSandbox []Step
@@ -171,7 +173,9 @@ func (w *work) useParent(devices netstate.Devices, index int) (err error) {
 
 // plan compares the live interface with the record.
 func (w *work) plan() ([]Step, error) {
-	live, err := kernel.Capture(w.host, w.sandbox, w.devices, w.record.Interface.Link.Name, kernel.ExtentOf(w.record.Interface))
+	extent := kernel.ExtentOf(w.record.Interface)
+	extent.Built, w.built = w.built, kernel.Built{}
+	live, err := kernel.Capture(w.host, w.sandbox, w.devices, w.record.Interface.Link.Name, extent)
 	var there *netstate.Interface
 	switch {
 	case errors.Is(err, kernel.ErrNoDevice):
@@ -216,11 +220,12 @@ func (w *work) apply(steps []Step) error {
 	return errors.Join(errs...)
 }
 
-func (w *work) applyStep(step Step) error {
+func (w *work) applyStep(step Step) (err error) {
 	known := kernel.ConfigureOptions{Known: true}
 	switch step.Action {
 	case Create:
-		return kernel.Build(w.parentAt(), w.sandbox, w.parent.Index, *step.create, known)
+		w.built, err = kernel.Build(w.parentAt(), w.sandbox, w.parent.Index, *step.create, known)
+		return err
 	case MoveNIC:
 		return kernel.MoveNIC(w.host, w.sandbox, step.On, *step.create, known)
 	case AddRoute:

@@ -3,6 +3,7 @@ package restore
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -101,7 +102,14 @@ func (p *ParentPlan) stepsBelow(parents []netstate.Device) []Step {
 func chainKey(parents []netstate.Device) string {
 	var key strings.Builder
 	for _, d := range parents {
-		fmt.Fprintf(&key, "%s %s %d %+v %+v %+v %+v\n", d.Kind, d.Name, d.MTU, d.NIC, d.VLAN, d.VLANOptions, d.Bond)
+		for _, word := range []string{d.Kind, d.Name, strconv.Itoa(d.MTU), d.PermanentMAC, d.BusAddress} {
+			key.WriteString(word)
+			key.WriteByte(' ')
+		}
+		if d.VLAN != nil || d.Bond != nil {
+			fmt.Fprintf(&key, "%+v %+v %+v", d.VLAN, d.VLANOptions, d.Bond)
+		}
+		key.WriteByte('\n')
 	}
 	return key.String()
 }

@@ -24,9 +24,12 @@ const (
 // addresses returns the addresses of the device that somebody gave it, and says which
 // of them can't be described. Those that the kernel makes by itself, link-local ones
 // and those from router advertisements, it will make again.
-func (n *Namespace) addresses(index int) (addresses []netstate.Address, notes []string, err error) {
+func (n *Namespace) addresses(index int, families []int) (addresses []netstate.Address, notes []string, err error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, 0)
-	info := nl.NewIfAddrmsg(unix.AF_UNSPEC)
+	info := nl.NewIfAddrmsg(unix.AF_UNSPEC) // Both in one answer.
+	if len(families) == 1 {
+		info.Family = uint8(families[0])
+	}
 	info.Index = uint32(index)
 	request.AddData(info)
 	list := message{request: request, what: "list addresses"}
@@ -195,6 +198,6 @@ func fillAddress(request *nl.NetlinkRequest, index int, a netstate.Address) {
 
 // HasAddresses says whether somebody gave the device an address.
 func (n *Namespace) HasAddresses(index int) (bool, error) {
-	addresses, notes, err := n.addresses(index)
+	addresses, notes, err := n.addresses(index, bothFamilies)
 	return len(addresses)+len(notes) > 0, err
 }

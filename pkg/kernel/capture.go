@@ -28,6 +28,10 @@ type Extent struct {
 	Neighbours, Qdiscs bool
 	// Own is what the parents in the host carry themselves.
 	Own bool
+	// NoIPv6 leaves out addresses and routes of IPv6.
+	NoIPv6 bool
+	// Built is what is known of the link from just before.
+	Built Built
 }
 
 // Everything is the extent of what is to be remembered.
@@ -39,8 +43,20 @@ func ExtentOf(i netstate.Interface) Extent {
 	for key := range i.Settings {
 		e.Settings = append(e.Settings, key)
 	}
+	e.NoIPv6 = !slices.ContainsFunc(i.Addresses, func(a netstate.Address) bool { return a.Prefix.Addr().Is6() }) &&
+		!slices.ContainsFunc(i.Routes, func(r netstate.Route) bool { return r.Destination.Addr().Is6() })
 	return e
 }
+
+// families are those of the addresses and routes to read.
+func (e Extent) families() []int {
+	if e.NoIPv6 {
+		return []int{unix.AF_INET}
+	}
+	return bothFamilies
+}
+
+var bothFamilies = []int{unix.AF_INET, unix.AF_INET6}
 
 // Capture reads the interface ifName of sandbox and what it is stacked on.
 // devices are those of host, read before. It returns ErrNoDevice when the
@@ -48,18 +64,21 @@ func ExtentOf(i netstate.Interface) Extent {
 // described. What it returns is whole: a list that changed while it was read is
 // read again.
 func Capture(host, sandbox *Namespace, devices netstate.Devices, ifName string, extent Extent) (netstate.Interface, error) {
-	there, err := sandbox.Exists(ifName)
-	if err != nil {
-		return netstate.Interface{}, err
-	}
-	if !there {
-		return netstate.Interface{}, fmt.Errorf("%s: %w", ifName, ErrNoDevice)
-	}
-	link, err := sandbox.link(ifName)
-	if err != nil {
-		return netstate.Interface{}, err
+	link := extent.Built.link
+	if link == nil {
+		there, err := sandbox.Exists(ifName)
+		if err != nil {
+			return netstate.Interface{}, err
+		}
+		if !there {
+			return netstate.Interface{}, fmt.Errorf("%s: %w", ifName, ErrNoDevice)
+		}
+		if link, err = sandbox.link(ifName); err != nil {
+			return netstate.Interface{}, err
+		}
 	}
 	c := &capture{host: host, sandbox: sandbox, devices: devices, link: link, extent: extent}
+	var err error
 	if c.captured.Link, err = link.describe(); err != nil {
 		return c.captured, err
 	}
@@ -142,8 +161,8 @@ func (c *capture) own() error {
 // made, and what of that can't be described.
 func (n *Namespace) OwnOf(index int) (own netstate.Own, notes []string, err error) {
 	var more []string
-	if own.Addresses, notes, err = n.addresses(index); err == nil {
-		own.Routes, _, more, err = n.routes(index, 0)
+	if own.Addresses, notes, err = n.addresses(index, bothFamilies); err == nil {
+		own.Routes, _, more, err = n.routes(index, bothFamilies, 0)
 	}
 	return own, append(notes, more...), err
 }
@@ -154,12 +173,12 @@ func (c *capture) carried() error {
 	if err != nil {
 		return err
 	}
-	addresses, notes, err := c.sandbox.addresses(c.link.index)
+	addresses, notes, err := c.sandbox.addresses(c.link.index, c.extent.families())
 	if err != nil {
 		return err
 	}
 	c.note(notes...)
-	routes, kernels, notes, err := c.sandbox.routes(c.link.index, table)
+	routes, kernels, notes, err := c.sandbox.routes(c.link.index, c.extent.families(), table)
 	if err != nil {
 		return err
 	}

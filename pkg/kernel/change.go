@@ -143,7 +143,7 @@ func (n *Namespace) AddAddress(name string, a netstate.Address) error {
 	if err != nil {
 		return err
 	}
-	there, _, err := n.addresses(link.index)
+	there, _, err := n.addresses(link.index, bothFamilies)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (n *Namespace) AddRoute(name string, r netstate.Route, keep []netstate.Rout
 	if err != nil {
 		return err
 	}
-	there, _, _, err := n.routes(link.index, 0)
+	there, _, _, err := n.routes(link.index, bothFamilies, 0)
 	if err != nil {
 		return err
 	}

@@ -20,50 +20,55 @@ type ConfigureOptions struct {
 // Build makes the interface as it is described: Create and Configure in one, and in
 // a single datagram where the kernel takes it. parentAt, parentIndex and the errors
 // are those of Create.
-func Build(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface, opts ConfigureOptions) error {
+func Build(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface, opts ConfigureOptions) (Built, error) {
 	if parentAt != sandbox && createsInTarget() && isPlain(want) {
-		created, err := buildAtOnce(parentAt, sandbox, parentIndex, want, opts)
-		if created || (!errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EBUSY)) {
-			return err
+		built, err := buildAtOnce(parentAt, sandbox, parentIndex, want, opts)
+		if built.link != nil || (!errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EBUSY)) {
+			return built, err
 		}
 		// The name or the index is taken, which is Create's to tell apart.
 	}
 	index, err := Create(parentAt, sandbox, parentIndex, want.Link)
 	if err != nil {
-		return err
+		return Built{}, err
 	}
-	return sandbox.Configure(index, want, opts)
+	return Built{}, sandbox.Configure(index, want, opts)
+}
+
+// Built is what the kernel told of the link that Build made, if it told anything: it
+// spares the next Capture of the interface the question.
+type Built struct {
+	link *link
 }
 
 // isPlain says that the interface can be made up at once: nothing is to be done to it
 // before it goes up.
 func isPlain(want netstate.Interface) bool {
 	return want.Link.Index != 0 && want.Link.Up && len(want.Settings) == 0 && want.Master == nil &&
-		want.Link.LinkFlags == netstate.LinkFlags{} && !passthru(want.Link)
+		want.Link.LinkFlags == netstate.LinkFlags{} && want.Link.Alias == "" && !passthru(want.Link)
 }
 
-// buildAtOnce sends all that makes the interface in one datagram. It says whether
-// there is an interface now, whatever else failed.
-func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface, opts ConfigureOptions) (created bool, err error) {
+// buildAtOnce sends all that makes the interface in one datagram. There is an interface
+// if there is a link, whatever else failed.
+func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface, opts ConfigureOptions) (built Built, err error) {
 	create, err := newLink(want.Link, parentIndex, want.Link.Index, want.Link.Name, unix.IFF_UP)
 	if err != nil {
-		return false, err
+		return built, err
 	}
 	if err := linkElsewhere(create, parentAt, sandbox); err != nil {
-		return false, err
+		return built, err
 	}
-	var failed []error
-	batch := []message{create}
-	before, err := sandbox.beforeUp(want.Link.Index, want)
-	failed, batch = append(failed, err), append(batch, before...)
-	batch = append(batch, addAddresses(want.Link.Index, want.Addresses, opts.Known)...)
+	create.take = func(payload []byte) (err error) {
+		built.link, err = parseLink(payload)
+		return err
+	}
+	batch := append([]message{create}, addAddresses(want.Link.Index, want.Addresses, opts.Known)...)
 	after, err := sandbox.afterUp(want.Link.Index, want)
-	failed, batch = append(failed, err), append(batch, after...)
-	outcomes := sandbox.conn.runEach(batch...)
+	outcomes := sandbox.conn.runEach(append(batch, after...)...)
 	if outcomes[0] != nil {
-		return false, outcomes[0]
+		return Built{}, outcomes[0]
 	}
-	return true, errors.Join(append(failed, outcomes...)...)
+	return built, errors.Join(append(outcomes, err)...)
 }
 
 // Configure gives the freshly created interface of that index its settings, its

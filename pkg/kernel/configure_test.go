@@ -48,8 +48,18 @@ func everything() netstate.Interface {
 // build makes the interface in the sandbox.
 func (w *world) build(t *testing.T, want netstate.Interface, opts ConfigureOptions) {
 	t.Helper()
-	if err := Build(w.host, w.sandbox, w.index(t, "lan0"), want, opts); err != nil {
+	built, err := Build(w.host, w.sandbox, w.index(t, "lan0"), want, opts)
+	if err != nil {
 		t.Fatal(err)
+	}
+	// What the kernel told then is what it tells when it is asked.
+	if built.link == nil {
+		return
+	}
+	told := must(Capture(w.host, w.sandbox, must(w.host.Devices())(t), want.Link.Name, Extent{Built: built}))(t)
+	asked := must(Capture(w.host, w.sandbox, must(w.host.Devices())(t), want.Link.Name, Extent{}))(t)
+	if diffs := append(netstate.Diff(told, asked), netstate.Diff(asked, told)...); len(diffs) > 0 {
+		t.Errorf("told and asked differ: %v", diffs)
 	}
 }
 

@@ -78,6 +78,9 @@ type message struct {
 	// mayExist says that what the request makes may be there already, mayLack that what
 	// it deletes may not.
 	mayExist, mayLack bool
+	// take is called with what the kernel tells of the object that it made, which is
+	// valid during the call only; nil to be told nothing.
+	take func(payload []byte) error
 }
 
 // tolerates says that the error is none for this request.
@@ -107,6 +110,9 @@ func (c *conn) runEach(messages ...message) []error {
 	pending := make(map[uint32]int, len(messages))
 	for i, m := range messages {
 		m.request.Flags |= unix.NLM_F_ACK
+		if m.take != nil {
+			m.request.Flags |= unix.NLM_F_ECHO
+		}
 		batch = append(batch, m.request.Serialize()...)
 		pending[m.request.Seq] = i
 	}
@@ -117,7 +123,13 @@ func (c *conn) runEach(messages ...message) []error {
 	if err == nil {
 		err = c.receive(func(m *syscall.NetlinkMessage) (bool, error) {
 			i, ok := pending[m.Header.Seq]
-			if !ok || m.Header.Type != unix.NLMSG_ERROR {
+			switch {
+			case !ok:
+				return true, nil
+			case m.Header.Type == unix.NLMSG_ERROR:
+			case messages[i].take != nil:
+				return true, messages[i].take(m.Data)
+			default:
 				return true, nil
 			}
 			delete(pending, m.Header.Seq)

@@ -158,7 +158,7 @@ func TestForgedAnswersAreNotTaken(t *testing.T) {
 			}
 		}
 	}
-	addresses, _, err := w.sandbox.addresses(1)
+	addresses, _, err := w.sandbox.addresses(1, bothFamilies)
 	if err != nil || len(addresses) == 0 || addresses[len(addresses)-1].Prefix != prefix("10.3.0.2/24") {
 		t.Errorf("addresses %v, %v", addresses, err)
 	}

@@ -17,8 +17,8 @@ import (
 // addresses, and those from router advertisements come again; it makes them in the main
 // and the local table, or in the device's own, which is a VRF's (0 for none). own are
 // the prefixes of those that it made of addresses.
-func (n *Namespace) routes(index int, table uint32) (all []netstate.Route, own []netip.Prefix, notes []string, err error) {
-	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+func (n *Namespace) routes(index int, families []int, table uint32) (all []netstate.Route, own []netip.Prefix, notes []string, err error) {
+	for _, family := range families {
 		var parsed []parsedRoute
 		list := message{request: getRoutes(family, index), what: "list routes"}
 		err := n.conn.dump(list, func() { parsed = nil }, func(payload []byte) error {

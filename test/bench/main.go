@@ -20,6 +20,7 @@ func main() {
 	sizes := flag.String("sandboxes", "100,1000,5000", "numbers of sandboxes to restore")
 	pairs := flag.Int("pairs", 200, "pairs of ADD and DEL")
 	only := flag.String("only", "", "restore or attach: only this table")
+	which := flag.String("ways", "abcd", "which of the ways to restore, while working on one")
 	flag.Parse()
 	bin, err := filepath.Abs("bin/test")
 	if err == nil && os.Getenv("RELINK_FRESH") == "" {
@@ -27,7 +28,7 @@ func main() {
 	}
 	if err == nil {
 		fresh.Enter()
-		err = bench(bin, *sizes, *pairs, *only)
+		err = bench(bin, *sizes, *pairs, *only, *which)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -35,7 +36,7 @@ func main() {
 	}
 }
 
-func bench(bin, sizes string, pairs int, only string) error {
+func bench(bin, sizes string, pairs int, only, which string) error {
 	// What the runs write goes away with the mount namespace.
 	if err := os.MkdirAll("/run/relink-bench", 0o700); err != nil {
 		return err
@@ -60,7 +61,7 @@ func bench(bin, sizes string, pairs int, only string) error {
 		}
 		counts = append(counts, n)
 	}
-	return benchRestore(bin, counts)
+	return benchRestore(bin, counts, which)
 }
 
 func kernelRelease() string {
