@@ -8,7 +8,7 @@ PROGRAMS := relink=./cmd/relink relink-macvlan=./plugins/main/macvlan relink-vla
 	relink-checkpoint=./plugins/meta/checkpoint
 LDFLAGS := -s -w -X github.com/relink-cni/relink/checkpoint/attach.Version=$(VERSION)
 
-.PHONY: build demo test lint bench install setup
+.PHONY: build demo test fuzz lint bench install setup
 
 build:  ## static, trimmed programs in bin/
 	@for p in $(PROGRAMS); do \
@@ -30,8 +30,19 @@ demo: setup  ## the main job, shown in the test machine
 test: setup  ## all tests: unit and namespaces under the race detector, then the test machine
 	@hack/setup vm
 	$(GO) test -race $$($(GO) list ./... | grep -v /test/)
+	@$(MAKE) --no-print-directory fuzz
 	$(GO) -C test/crash test -race -timeout 15m  # In its directory: go shows what it counts.
 	$(GO) test -p 1 -timeout 25m $$($(GO) list ./test/... | grep -v /test/crash)
+
+# What reads hostile input, each for a minute. A record is large: to minimise one takes
+# longer than to find it.
+FUZZED := FuzzDecode=./checkpoint FuzzParse=./checkpoint/netfix FuzzParse=./plugins/main/macvlan FuzzParse=./plugins/main/vlan
+
+fuzz:  ## a part of test
+	@for f in $(FUZZED); do \
+		echo "fuzz $${f%%=*} of $${f#*=}"; \
+		$(GO) test -run '^$$' -fuzz "^$${f%%=*}$$" -fuzztime $(or $(FUZZTIME),60s) -fuzzminimizetime 1x $${f#*=} || exit 1; \
+	done
 
 lint: setup
 	@hack/setup lint

@@ -117,12 +117,11 @@ func (n *Namespace) Close() {
 // do runs f on a thread that is in n. f starts no goroutines.
 func (n *Namespace) do(f func() error) error {
 	runtime.LockOSThread()
-	home, err := netns.Get()
+	home, err := ownNamespace()
 	if err != nil {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("open own namespace: %w", err)
 	}
-	defer func() { _ = home.Close() }()
 	if err := netns.Set(n.handle); err != nil {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("enter namespace %s: %w", n.id.Path, err)
@@ -136,6 +135,10 @@ func (n *Namespace) do(f func() error) error {
 	runtime.UnlockOSThread()
 	return ferr
 }
+
+// ownNamespace is the one that the process was started in, to which every thread comes
+// back. It stays open: to look it up in /proc each time takes longer than to enter it.
+var ownNamespace = sync.OnceValues(netns.Get)
 
 // BootID returns the ID that the kernel chose for this boot.
 func BootID() (string, error) { return bootID() }

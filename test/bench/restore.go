@@ -58,8 +58,8 @@ type sandbox struct {
 func benchRestore(bin string, counts []int, which string) error {
 	fmt.Println("Restore of all sandboxes after the loss of their parent; milliseconds per sandbox, median of 5 runs, (a) of 1")
 	fmt.Println()
-	fmt.Println("| sandboxes | (a) ip commands | (b) library calls | (c) bare batches | (d) relink restore | d/c | b/d | a/d | peak memory of d |")
-	fmt.Println("|---|---|---|---|---|---|---|---|---|")
+	fmt.Println("| sandboxes | (a) ip commands | (b) library calls | (c) bare batches | (d) relink restore | d/c | b/d | a/d | peak memory of d | relink check of all |")
+	fmt.Println("|---|---|---|---|---|---|---|---|---|---|")
 	n := &node{bin: bin, store: checkpoint.OpenStore("/run/relink-bench/checkpoints")}
 	for _, count := range counts {
 		if err := n.grow(count); err != nil {
@@ -76,8 +76,12 @@ func benchRestore(bin string, counts []int, which string) error {
 			}
 			took[w.name[:3]] = float64(d.Microseconds()) / 1000 / float64(count)
 		}
+		check, err := n.check()
+		if err != nil {
+			return err
+		}
 		a, b, c, d := took["(a)"], took["(b)"], took["(c)"], took["(d)"]
-		fmt.Printf("| %d | %.2f | %.3f | %.3f | %.3f | %.2f | %.1f | %.0f | %d MB |\n", count, a, b, c, d, d/c, b/d, a/d, n.peak>>10)
+		fmt.Printf("| %d | %.2f | %.3f | %.3f | %.3f | %.2f | %.1f | %.0f | %d MB | %.2f s |\n", count, a, b, c, d, d/c, b/d, a/d, n.peak>>10, check.Seconds())
 	}
 	return nil
 }
@@ -248,6 +252,20 @@ func byCommands(n *node) error {
 		}
 	}
 	return nil
+}
+
+// check measures relink check as a whole process, while all is as recorded.
+func (n *node) check() (time.Duration, error) {
+	var all []time.Duration
+	for range 5 {
+		start := time.Now()
+		if out, err := exec.Command(filepath.Join(n.bin, "relink"), "--checkpoint-dir", n.store.Dir(), "check").CombinedOutput(); err != nil {
+			return 0, fmt.Errorf("relink check: %w: %s", err, out)
+		}
+		all = append(all, time.Since(start))
+	}
+	slices.Sort(all)
+	return all[len(all)/2], nil
 }
 
 // byRelink is relink restore as a whole process, with everything on.
