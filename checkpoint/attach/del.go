@@ -32,15 +32,14 @@ func (p Plugin) Del(args *skel.CmdArgs) error {
 	}
 	defer unlock()
 
-	recorded, err := c.store.Load(args.ContainerID, args.IfName)
-	var of *attachment.Namespace
-	if err == nil {
-		of = &recorded.Namespace
+	var recorded *checkpoint.Record
+	if r, err := c.store.Load(args.ContainerID, args.IfName); err == nil {
+		recorded = &r
 	}
 	if err := c.store.Forget(args.ContainerID, args.IfName); err != nil {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
-	if err := c.deleteInterface(of); err != nil {
+	if err := c.deleteInterface(recorded); err != nil {
 		return err
 	}
 	return c.ipam.Del(ctx)
@@ -64,11 +63,11 @@ func beginDel(args *skel.CmdArgs) (*call, error) {
 	return c, nil
 }
 
-// deleteInterface deletes the interface if the namespace is still there, and still
-// the recorded one. Without a record (recorded is nil: a repeated DEL, the runtime's
+// deleteInterface deletes the interface, under the name that it was recorded with last,
+// if the namespace is still there, and still the recorded one. Without a record (recorded is nil: a repeated DEL, the runtime's
 // DEL after a failed ADD) it deletes an interface of the plugin's own kind, which is
 // what a killed ADD may have left, if no other attachment has it.
-func (c *call) deleteInterface(recorded *attachment.Namespace) error {
+func (c *call) deleteInterface(recorded *checkpoint.Record) error {
 	if c.args.Netns == "" {
 		return nil
 	}
@@ -87,7 +86,11 @@ func (c *call) deleteInterface(recorded *attachment.Namespace) error {
 	if err != nil || !own {
 		return err
 	}
-	if err := ignoreGone(sandbox.Delete(c.args.IfName)); err != nil {
+	name := c.args.IfName
+	if recorded != nil {
+		name = recorded.Interface.Link.Name
+	}
+	if err := ignoreGone(sandbox.Delete(name)); err != nil {
 		return fmt.Errorf("delete interface: %w", err)
 	}
 	return nil
@@ -111,10 +114,10 @@ func isHost(sandbox *kernel.Namespace) (bool, error) {
 	return host.Identity().Same(sandbox.Identity()) == nil, nil
 }
 
-func (c *call) ownInterface(sandbox *kernel.Namespace, recorded *attachment.Namespace) (bool, error) {
+func (c *call) ownInterface(sandbox *kernel.Namespace, recorded *checkpoint.Record) (bool, error) {
 	if recorded != nil {
 		// A stranger's: what was in the recorded one went with it.
-		return recorded.Same(sandbox.Identity()) == nil, nil
+		return recorded.Namespace.Same(sandbox.Identity()) == nil, nil
 	}
 	if host, err := isHost(sandbox); err != nil || host {
 		return false, err

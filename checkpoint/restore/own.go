@@ -32,22 +32,9 @@ func (r *run) own(records []checkpoint.Record) error {
 			r.report.Notes = appendNew(r.report.Notes, lacks(recorded.name, steps))
 			continue
 		}
-		r.applyOwn(steps)
+		r.inHost(steps)
 	}
 	return nil
-}
-
-func (r *run) applyOwn(steps []Step) {
-	for _, step := range steps {
-		result := StepResult{Step: step}
-		if !r.DryRun {
-			if err := applyToDevice(r.host, step); err != nil {
-				result.Error = err.Error()
-				r.report.problem(err.Error())
-			}
-		}
-		r.report.Parents = append(r.report.Parents, result)
-	}
 }
 
 func lacks(name string, steps []Step) string {
@@ -86,6 +73,12 @@ func newestOwn(records []checkpoint.Record, nameNow func(checkpoint.Record, int)
 	type dated struct {
 		ownRecord
 		record checkpoint.Record
+	}
+	carried := func(r checkpoint.Record) bool {
+		return slices.ContainsFunc(r.Interface.Parents, func(d netstate.Device) bool { return d.Own != nil })
+	}
+	if !slices.ContainsFunc(records, carried) {
+		return nil // As on most nodes.
 	}
 	newest := map[string]dated{}
 	for _, record := range records {

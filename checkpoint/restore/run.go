@@ -177,16 +177,7 @@ func (r *run) parents(ctx context.Context, records []checkpoint.Record) error {
 	if err := r.waitForBases(ctx, records); err != nil {
 		return err
 	}
-	for _, step := range r.plan.Steps() {
-		result := StepResult{Step: step}
-		if !r.DryRun {
-			if err := applyToDevice(r.host, step); err != nil {
-				result.Error = err.Error()
-				r.report.problem(err.Error())
-			}
-		}
-		r.report.Parents = append(r.report.Parents, result)
-	}
+	r.inHost(r.plan.Steps())
 	r.devices = r.plan.devices
 	if !r.DryRun && len(r.plan.Steps()) > 0 {
 		devices, err := r.host.Devices()
@@ -205,6 +196,21 @@ func (r *run) parents(ctx context.Context, records []checkpoint.Record) error {
 		r.report.problem(fmt.Sprintf("not done: %s: %s", step, step.Reason))
 	}
 	return r.own(records)
+}
+
+// inHost carries steps on devices of the host out, unless this is a dry run, and reports
+// them.
+func (r *run) inHost(steps []Step) {
+	for _, step := range steps {
+		result := StepResult{Step: step}
+		if !r.DryRun {
+			if err := applyToDevice(r.host, step); err != nil {
+				result.Error = err.Error()
+				r.report.problem(err.Error())
+			}
+		}
+		r.report.Parents = append(r.report.Parents, result)
+	}
 }
 
 // sandboxes restores the attachments, those of one sandbox one after the other,

@@ -80,7 +80,7 @@ func Diff(want, have Interface) []Difference {
 	}
 	ds.link(want.Link, have.Link)
 	if want.Master != nil {
-		ds.add(FieldMaster, want.Master.String(), have.Master.String())
+		ds.master(*want.Master, have.Master)
 	}
 	ds.settings(want.Settings, have.Settings)
 	ds = append(ds, diffAddresses(want.Addresses, have.Addresses)...)
@@ -136,12 +136,29 @@ func (v VLANOptions) String() string {
 	return fmt.Sprintf("flags %v, ingress QoS %v, egress QoS %v", v.Flags, v.IngressQoS, v.EgressQoS)
 }
 
-// String is that of no master at all too, nil.
-func (m *Master) String() string {
-	if m == nil {
-		return ""
+func (m Master) String() string { return m.Kind + " " + m.Name }
+
+// master compares what the interface is enslaved to, and of a port of the same bridge
+// what it is told.
+func (ds *differences) master(want Master, have *Master) {
+	if have == nil {
+		ds.add(FieldMaster, want.String(), "")
+		return
 	}
-	return fmt.Sprintf("%s %s %v", m.Kind, m.Name, m.Port)
+	if want.String() != have.String() {
+		ds.add(FieldMaster, want.String(), have.String())
+		return
+	}
+	var wanted, there []string
+	for _, name := range slices.Sorted(maps.Keys(want.Port)) {
+		if have.Port[name] != want.Port[name] {
+			wanted = append(wanted, fmt.Sprintf("%s %d", name, want.Port[name]))
+			there = append(there, fmt.Sprintf("%s %d", name, have.Port[name]))
+		}
+	}
+	if len(wanted) > 0 {
+		ds.add(FieldMaster, want.String()+" with "+strings.Join(wanted, ", "), "one with "+strings.Join(there, ", "))
+	}
 }
 
 // link compares what every link has.

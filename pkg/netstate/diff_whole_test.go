@@ -29,14 +29,15 @@ func TestDiffOfWhatFewHave(t *testing.T) {
 		"group":                         {have: func(i *Interface) { i.Link.Group = 0 }, says: []string{"group is 0, not 5"}},
 		"a flag":                        {have: func(i *Interface) { i.Link.AllMulticast = false }, says: []string{"flags allmulticast on is missing"}},
 		"a flag more":                   {have: func(i *Interface) { i.Link.NoARP = true }},
-		"no master":                     {have: func(i *Interface) { i.Master = nil }, says: []string{"master bridge br0 map[learning:0] is missing"}},
+		"no master":                     {have: func(i *Interface) { i.Master = nil }, says: []string{"master bridge br0 is missing"}},
 		"a master that is not wanted":   {want: func(i *Interface) { i.Master = nil }},
 		"another port": {
 			have: func(i *Interface) {
 				i.Master = &Master{Kind: KindBridge, Name: "br0", Port: map[string]uint32{"learning": 1}}
 			},
-			says: []string{"master is bridge br0 map[learning:1], not bridge br0 map[learning:0]"},
+			says: []string{"master is one with learning 1, not bridge br0 with learning 0"},
 		},
+		"another bridge":                   {have: func(i *Interface) { i.Master = &Master{Kind: KindBridge, Name: "br1"} }, says: []string{"master is bridge br1, not bridge br0"}},
 		"a rule":                           {have: func(i *Interface) { i.Rules[0].Table = 101 }, says: []string{"rule 10: from 10.3.0.5/32 lookup 100 is missing"}},
 		"a neighbour":                      {have: func(i *Interface) { i.Neighbours = nil }, says: []string{"neighbour 10.3.0.1 lladdr 02:00:00:00:00:99 is missing"}},
 		"a setting":                        {have: func(i *Interface) { i.Settings = map[string]string{"ipv4/arp_notify": "0"} }, says: []string{"setting is ipv4/arp_notify=0, not ipv4/arp_notify=1"}},

@@ -47,10 +47,20 @@ func Build(dir string, tags ...string) error {
 }
 
 func build(path, pkg string, tags []string) error {
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-tags="+strings.Join(tags, ","), "-o", path, pkg)
+	return run("build", "-trimpath", "-ldflags=-s -w", "-tags="+strings.Join(tags, ","), "-o", path, pkg)
+}
+
+// BuildTests builds the tests of a package of this module, as one program, so that they
+// can be run elsewhere.
+func BuildTests(path, pkg string) error {
+	return run("test", "-c", "-ldflags=-s -w", "-o", path, module+"/"+pkg)
+}
+
+func run(args ...string) error {
+	cmd := exec.Command("go", args...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
 	return nil
 }

@@ -25,6 +25,12 @@ func TestMain(m *testing.M) {
 	if err == nil {
 		err = binaries.Build(dir)
 	}
+	if err == nil {
+		err = binaries.BuildTests(filepath.Join(dir, "kernel.test"), "pkg/kernel")
+	}
+	if err == nil {
+		err = binaries.Build(dir+"-failpoint", "failpoint")
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -69,6 +75,7 @@ func setup(env *testscript.Env) error {
 	env.Setenv("CNI_PATH", bin)
 	env.Setenv("NETCONFPATH", filepath.Join(env.WorkDir, "net.d"))
 	env.Setenv("EXAMPLES", configs)
+	env.Setenv("KILLABLE", bin+"-failpoint")
 	// For the programs that this test binary also is.
 	env.Setenv("RELINK_VM", os.Getenv("RELINK_VM"))
 	return nil

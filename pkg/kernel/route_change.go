@@ -1,0 +1,171 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// removeRoutes returns the requests that take away the routes that the kernel has made of
+// addresses that had none before.
+func removeRoutes(index int, addresses []netstate.Address) []message {
+	var batch []message
+	for _, a := range addresses {
+		if !a.WithoutRoute {
+			continue
+		}
+		network := a.Network()
+		request := nl.NewNetlinkRequest(unix.RTM_DELROUTE, 0)
+		m := &nl.RtMsg{RtMsg: unix.RtMsg{
+			Family: unix.AF_INET, Dst_len: uint8(network.Bits()), Table: unix.RT_TABLE_MAIN,
+			Protocol: unix.RTPROT_KERNEL, Scope: unix.RT_SCOPE_NOWHERE,
+		}}
+		if network.Addr().Is6() {
+			m.Family = unix.AF_INET6
+		}
+		request.AddData(m)
+		request.AddData(nl.NewRtAttr(unix.RTA_DST, network.Addr().AsSlice()))
+		request.AddData(nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(index))))
+		batch = append(batch, message{request: request, what: "remove the kernel's route " + network.String(), mayLack: true})
+	}
+	return batch
+}
+
+// addRoutes returns the requests that make the routes through the device of that
+// index, in an order in which the kernel takes them.
+func (n *Namespace) addRoutes(index int, routes []netstate.Route) ([]message, error) {
+	var batch []message
+	var errs []error
+	for _, r := range netstate.InOrder(routes) {
+		m, err := n.addRoute(index, r, false)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		batch = append(batch, m)
+	}
+	return batch, errors.Join(errs...)
+}
+
+// addRoute returns the request that makes the route. replace takes the place of
+// what is in its slot; otherwise the route stands beside it.
+func (n *Namespace) addRoute(index int, r netstate.Route, replace bool) (message, error) {
+	flags := unix.NLM_F_CREATE
+	if replace {
+		flags |= unix.NLM_F_REPLACE
+	}
+	request := nl.NewNetlinkRequest(unix.RTM_NEWROUTE, flags)
+	m := &nl.RtMsg{RtMsg: unix.RtMsg{
+		Family: unix.AF_INET, Dst_len: uint8(r.Destination.Bits()), Scope: r.Scope, Protocol: r.Protocol, Type: r.Type, Tos: r.TOS,
+	}}
+	if r.Destination.Addr().Is6() {
+		m.Family = unix.AF_INET6
+	}
+	if r.OnLink {
+		m.Flags = unix.RTNH_F_ONLINK
+	}
+	request.AddData(m)
+	add := func(attr int, value []byte) { request.AddData(nl.NewRtAttr(attr, value)) }
+	if r.Destination.Bits() > 0 {
+		add(unix.RTA_DST, r.Destination.Masked().Addr().AsSlice())
+	}
+	if r.From.IsValid() {
+		m.Src_len = uint8(r.From.Bits())
+		add(unix.RTA_SRC, r.From.Masked().Addr().AsSlice())
+	}
+	if r.Source.IsValid() {
+		add(unix.RTA_PREFSRC, r.Source.AsSlice())
+	}
+	add(unix.RTA_TABLE, nl.Uint32Attr(r.Table))
+	if r.Priority != 0 {
+		add(unix.RTA_PRIORITY, nl.Uint32Attr(r.Priority))
+	}
+	if r.Preference != 0 {
+		add(unix.RTA_PREF, nl.Uint8Attr(r.Preference))
+	}
+	if attr := metrics(r); attr != nil {
+		request.AddData(attr)
+	}
+	what := "add route " + r.String()
+	if len(r.NextHops) == 0 {
+		add(unix.RTA_OIF, nl.Uint32Attr(uint32(index)))
+		addGateway(request.AddData, r, r.Gateway)
+		return message{request: request, what: what}, nil
+	}
+	hops, err := n.nextHops(index, r)
+	if err != nil {
+		return message{}, fmt.Errorf("%s: %w", what, err)
+	}
+	add(unix.RTA_MULTIPATH, hops)
+	return message{request: request, what: what}, nil
+}
+
+// addGateway adds the gateway, if there is one, as RTA_VIA where it is of another
+// family than the route.
+func addGateway(add func(nl.NetlinkRequestData), r netstate.Route, gateway netip.Addr) {
+	switch {
+	case !gateway.IsValid():
+	case gateway.Is6() && r.Destination.Addr().Is4():
+		add(nl.NewRtAttr(unix.RTA_VIA, append(nl.Uint16Attr(unix.AF_INET6), gateway.AsSlice()...)))
+	default:
+		add(nl.NewRtAttr(unix.RTA_GATEWAY, gateway.AsSlice()))
+	}
+}
+
+// nextHops returns the value of RTA_MULTIPATH: a list of struct rtnexthop, each with
+// attributes of its own.
+func (n *Namespace) nextHops(own int, r netstate.Route) ([]byte, error) {
+	var list []byte
+	for _, h := range r.NextHops {
+		index := own
+		if h.Device != "" {
+			device, err := n.link(h.Device)
+			if err != nil {
+				return nil, err
+			}
+			index = device.index
+		}
+		var attrs []byte
+		addGateway(func(d nl.NetlinkRequestData) { attrs = append(attrs, d.Serialize()...) }, r, h.Gateway)
+		var flags uint8
+		if h.OnLink {
+			flags = unix.RTNH_F_ONLINK
+		}
+		// struct rtnexthop: length, flags, weight less one, device.
+		list = append(list, nl.Uint16Attr(uint16(unix.SizeofRtNexthop+len(attrs)))...)
+		list = append(list, flags, uint8(h.Weight-1))
+		list = append(append(list, nl.Uint32Attr(uint32(index))...), attrs...)
+	}
+	return list, nil
+}
+
+// metrics returns RTA_METRICS, nil for none.
+func metrics(r netstate.Route) *nl.RtAttr {
+	var attr *nl.RtAttr
+	add := func(number int, value []byte) {
+		if attr == nil {
+			attr = nl.NewRtAttr(unix.RTA_METRICS, nil)
+		}
+		attr.AddRtAttr(number, value)
+	}
+	if r.MTU != 0 {
+		add(rtaxMTU, nl.Uint32Attr(r.MTU))
+	}
+	if r.AdvMSS != 0 {
+		add(rtaxAdvMSS, nl.Uint32Attr(r.AdvMSS))
+	}
+	for number, name := range netstate.RouteMetrics {
+		if value, ok := r.Metrics[name]; ok && name != "" {
+			add(number, nl.Uint32Attr(value))
+		}
+	}
+	if r.CongestionControl != "" {
+		add(rtaxCongestionControl, nl.ZeroTerminated(r.CongestionControl))
+	}
+	return attr
+}
