@@ -58,33 +58,48 @@ func (n *node) parentIndices() (map[string]int, error) {
 	return indices, nil
 }
 
-// byLibrary is one call of the netlink library after the other, as i40e_net_fix
-// makes them.
+// byLibrary is one call of the netlink library after the other, the ones that
+// i40e_net_fix makes for each pod: it looks the parents up, makes the macvlan under a
+// temporary name, sets its proxy_arp, and looks it up again before and after it gives it
+// its name and its MAC, and before it sets it up and gives it address and route. What it
+// does then is left out: a gratuitous ARP over a socket of its own for each pod, which
+// takes an RCU grace period each to close.
 func byLibrary(n *node) error {
-	parents, err := n.parentIndices()
-	if err != nil {
-		return err
-	}
 	for i, s := range n.sandboxes {
+		if _, err := netlink.LinkByName(s.parent); err != nil { // The bond.
+			return err
+		}
+		parent, err := netlink.LinkByName(s.parent) // The VLAN on it.
+		if err != nil {
+			return err
+		}
 		at, err := netns.GetFromPath(s.path)
 		if err != nil {
 			return err
 		}
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.ParentIndex, attrs.Namespace = fmt.Sprintf("tmp%d", i), parents[s.parent], netlink.NsFd(at)
+		attrs.Name, attrs.ParentIndex, attrs.Namespace = fmt.Sprintf("tmp%d", i), parent.Attrs().Index, netlink.NsFd(at)
+		attrs.MTU = s.iface.Link.MTU
 		err = netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE})
 		_ = at.Close()
 		if err != nil {
 			return err
 		}
-		if err := inNamespace(s.path, func(netns.NsHandle) error { return configureByLibrary(attrs.Name, s) }); err != nil {
+		if err := inNamespace(s.path, func(netns.NsHandle) error { return nameByLibrary(attrs.Name, s) }); err != nil {
+			return err
+		}
+		if err := inNamespace(s.path, func(netns.NsHandle) error { return configureByLibrary(s) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func configureByLibrary(temporary string, s sandbox) error {
+// nameByLibrary makes the new macvlan the pod's interface.
+func nameByLibrary(temporary string, s sandbox) error {
+	if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+temporary+"/proxy_arp", []byte("1"), 0); err != nil {
+		return err
+	}
 	link, err := netlink.LinkByName(temporary)
 	if err != nil {
 		return err
@@ -92,11 +107,24 @@ func configureByLibrary(temporary string, s sandbox) error {
 	if err := netlink.LinkSetName(link, "eth0"); err != nil {
 		return err
 	}
+	if link, err = netlink.LinkByName("eth0"); err != nil {
+		return err
+	}
 	mac, err := net.ParseMAC(s.iface.Link.MAC)
 	if err != nil {
 		return err
 	}
 	if err := netlink.LinkSetHardwareAddr(link, mac); err != nil {
+		return err
+	}
+	_, err = netlink.LinkByName("eth0")
+	return err
+}
+
+// configureByLibrary sets it up with its address and route.
+func configureByLibrary(s sandbox) error {
+	link, err := netlink.LinkByName("eth0")
+	if err != nil {
 		return err
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
