@@ -82,14 +82,15 @@ func (n *Namespace) AddQdisc(ifName string, q netstate.Qdisc) error {
 	if err != nil {
 		return err
 	}
-	remove := nl.NewNetlinkRequest(unix.RTM_DELQDISC, 0)
-	remove.AddData(&nl.TcMsg{Ifindex: int32(index), Parent: q.Parent})
-	// What there is may be none of somebody's, which can't be removed.
-	_ = n.conn.run(message{request: remove, what: "remove qdisc"})
+	// What can't be made takes nothing away.
 	batch, err := n.addQdisc(index, q)
 	if err != nil {
 		return err
 	}
+	remove := nl.NewNetlinkRequest(unix.RTM_DELQDISC, 0)
+	remove.AddData(&nl.TcMsg{Ifindex: int32(index), Parent: q.Parent})
+	// What there is may be none of somebody's, which can't be removed.
+	_ = n.conn.run(message{request: remove, what: "remove qdisc"})
 	return n.conn.run(batch...)
 }
 

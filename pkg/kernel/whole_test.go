@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"errors"
 	"regexp"
 	"strings"
 	"testing"
@@ -177,5 +178,20 @@ func TestWhatIsNotCapturedIsNamed(t *testing.T) {
 				t.Errorf("not captured: %q, want %q", got, want)
 			}
 		})
+	}
+}
+
+// A qdisc that can't be made, as its filter's device is gone, takes nothing away.
+func TestAddQdiscKeepsWhatIsThereWhenItFails(t *testing.T) {
+	w := newWorld(t)
+	w.build(t, netstate.Interface{Link: bridge("eth0")}, ConfigureOptions{})
+	fresh.Run(t, w.path, "ip link set eth0 up; tc qdisc add dev eth0 root handle 1: tbf rate 1mbit burst 32kbit latency 25ms")
+	q := w.capture(t, "eth0").Qdiscs[0]
+	q.Filters = []netstate.Filter{{Kind: "u32", Redirects: []netstate.Redirect{{Device: "gone"}}}}
+	if err := w.sandbox.AddQdisc("eth0", q); !errors.Is(err, ErrNoDevice) {
+		t.Errorf("error %v, want ErrNoDevice", err)
+	}
+	if there := w.capture(t, "eth0").Qdiscs; len(there) != 1 || there[0].Kind != "tbf" {
+		t.Errorf("left: %v", there)
 	}
 }
