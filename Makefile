@@ -5,8 +5,8 @@ CACHE := $(or $(RELINK_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/relink)
 
 # The release's programs, each by its package.
 PROGRAMS := relink=./cmd/relink relink-macvlan=./plugins/main/macvlan relink-vlan=./plugins/main/vlan \
-	relink-checkpoint=./plugins/meta/checkpoint
-LDFLAGS := -s -w -X github.com/relink-cni/relink/checkpoint/attach.Version=$(VERSION)
+	relink-ipam=./plugins/ipam/relink relink-checkpoint=./plugins/meta/checkpoint
+LDFLAGS := -s -w -X github.com/relink-cni/relink/pkg/cniplugin.Version=$(VERSION)
 
 .PHONY: build demo test fuzz lint bench install setup
 
@@ -18,7 +18,7 @@ build:  ## static, trimmed programs in bin/
 
 install: build  ## into PREFIX/sbin and CNI_BIN
 	install -D -m 0755 bin/relink $(DESTDIR)$(or $(PREFIX),/usr/local)/sbin/relink
-	install -D -m 0755 -t $(DESTDIR)$(or $(CNI_BIN),/opt/cni/bin) bin/relink-macvlan bin/relink-vlan bin/relink-checkpoint
+	install -D -m 0755 -t $(DESTDIR)$(or $(CNI_BIN),/opt/cni/bin) bin/relink-macvlan bin/relink-vlan bin/relink-ipam bin/relink-checkpoint
 
 setup:
 	@hack/setup

@@ -8,13 +8,12 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/flock"
 )
 
 // ErrBusy says that another process holds the sandbox's lock.
-var ErrBusy = errors.New("the sandbox is in use by another relink process")
+var ErrBusy = flock.ErrBusy
 
 const lockName = ".lock"
 
@@ -22,7 +21,7 @@ const lockName = ".lock"
 // they change something about it. It waits until ctx is done and returns ErrBusy
 // then. unlock also removes the sandbox's directory if nothing is left in it.
 func (s *Store) Lock(ctx context.Context, containerID string) (unlock func(), err error) {
-	return s.lock(ctx, containerID, func(f *os.File) error { return flock(ctx, f) })
+	return s.lock(ctx, containerID, func(f *os.File) error { return flock.Lock(ctx, f, flock.Exclusive) })
 }
 
 // TryLock is a Lock that waits for nobody.
@@ -68,8 +67,7 @@ func (s *Store) ShareParents() (*Parents, error) {
 		return nil, fmt.Errorf("lock parents: %w", err)
 	}
 	// Nobody waits long: Alone does not wait at all, and is brief.
-	if err := retryFlock(f, unix.LOCK_SH); err != nil {
-		_ = f.Close()
+	if err := flock.Lock(context.Background(), f, flock.Shared); err != nil {
 		return nil, fmt.Errorf("lock parents: %w", err)
 	}
 	failpoint.Here("parents shared")
@@ -79,7 +77,7 @@ func (s *Store) ShareParents() (*Parents, error) {
 // Alone says whether nobody else has a hold, and keeps everybody off until
 // Release if so. If not, the own hold is gone.
 func (p *Parents) Alone() bool {
-	return retryFlock(p.file, unix.LOCK_EX|unix.LOCK_NB) == nil
+	return flock.Try(p.file, flock.Exclusive) == nil
 }
 
 // Release ends the hold.
@@ -113,49 +111,11 @@ func openLock(ctx context.Context, dir string) (*os.File, error) {
 
 // tryFlock locks f, which it closes when it fails: ErrBusy if somebody else has it.
 func tryFlock(f *os.File) error {
-	err := retryFlock(f, unix.LOCK_EX|unix.LOCK_NB)
+	err := flock.Try(f, flock.Exclusive)
 	if err != nil {
 		_ = f.Close()
 	}
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return ErrBusy
-	}
 	return err
-}
-
-// flock locks f, which it closes when it fails.
-func flock(ctx context.Context, f *os.File) error {
-	err := retryFlock(f, unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil {
-		return nil
-	}
-	if !errors.Is(err, unix.EWOULDBLOCK) {
-		_ = f.Close()
-		return err
-	}
-	locked := make(chan error, 1)
-	go func() { locked <- retryFlock(f, unix.LOCK_EX) }()
-	select {
-	case err := <-locked:
-		if err != nil {
-			_ = f.Close()
-		}
-		return err
-	case <-ctx.Done():
-		// The lock comes some time, and goes at once.
-		go func() { _ = errors.Join(<-locked, f.Close()) }()
-		return ErrBusy
-	}
-}
-
-// retryFlock is flock(2), begun again when a signal interrupts it.
-func retryFlock(f *os.File, how int) error {
-	for {
-		err := unix.Flock(int(f.Fd()), how)
-		if !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
 }
 
 func stillThere(f *os.File) bool {
@@ -220,9 +180,9 @@ func (s *Store) Quiet() (bool, error) {
 			return false, fmt.Errorf("look at locks: %w", err)
 		}
 		// Shared, so that two who look don't take each other for somebody at work.
-		err = retryFlock(f, unix.LOCK_SH|unix.LOCK_NB)
+		err = flock.Try(f, flock.Shared)
 		_ = f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+		if errors.Is(err, flock.ErrBusy) {
 			return false, nil
 		}
 		if err != nil {

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/flock"
 )
 
 // lock takes the lock, waiting as long as the test may run.
@@ -36,7 +38,7 @@ func expectBusy(t *testing.T, s *Store, containerID string) {
 	if err == nil {
 		unlock()
 	}
-	want := "lock sandbox " + containerID + ": the sandbox is in use by another relink process"
+	want := "lock sandbox " + containerID + ": in use by another process"
 	if !errors.Is(err, ErrBusy) || message(err) != want {
 		t.Errorf("Lock() = %v, want %s", err, want)
 	}
@@ -166,7 +168,7 @@ func TestLockWhoseDirectoryWasRemovedIsNotTheLockAnyMore(t *testing.T) {
 		t.Error("the lock's file is there, and is said not to be")
 	}
 	unlock()
-	if err := flock(t.Context(), waiting); err != nil {
+	if err := flock.Lock(t.Context(), waiting, flock.Exclusive); err != nil {
 		t.Fatal(err)
 	}
 	if stillThere(waiting) {

@@ -8,7 +8,7 @@ import (
 	"runtime"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/relink-cni/relink/pkg/flock"
 )
 
 // waitsForLock says whether a goroutine of this process waits for a lock on a
@@ -31,7 +31,7 @@ func TestLockWaitsForTheLockThatTookTheOldOnesPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := retryFlock(first, unix.LOCK_EX); err != nil {
+	if err := flock.Try(first, flock.Exclusive); err != nil {
 		t.Fatal(err)
 	}
 	got := make(chan func(), 1)

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/relink-cni/relink/pkg/flock"
 )
 
 func share(t *testing.T, s *Store) *Parents {
@@ -50,11 +50,11 @@ func TestParentsAloneKeepsEverybodyOffUntilRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := retryFlock(f, unix.LOCK_SH|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
-		t.Errorf("another's hold: %v, want EWOULDBLOCK", err)
+	if err := flock.Try(f, flock.Shared); !errors.Is(err, flock.ErrBusy) {
+		t.Errorf("another's hold: %v, want ErrBusy", err)
 	}
 	p.Release()
-	if err := retryFlock(f, unix.LOCK_SH|unix.LOCK_NB); err != nil {
+	if err := flock.Try(f, flock.Shared); err != nil {
 		t.Errorf("another's hold after the release: %v", err)
 	}
 }

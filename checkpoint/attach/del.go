@@ -12,6 +12,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/ipam/delegate"
 	"github.com/relink-cni/relink/pkg/kernel"
 )
 
@@ -55,7 +56,7 @@ func beginDel(args *skel.CmdArgs) (*call, error) {
 	c := &call{
 		Request: Request{Config: config}, args: args,
 		store: checkpoint.OpenStore(config.CheckpointDir),
-		ipam:  cniplugin.IPAM{Type: config.IPAM.Type, Config: args.StdinData},
+		ipam:  delegate.IPAM{Type: config.IPAM.Type, Args: args},
 	}
 	if err := c.key().Validate(); err != nil {
 		return nil, cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/ipam/delegate"
 )
 
 // GC forgets the checkpoints of this network's attachments that the runtime does
@@ -23,7 +24,7 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 		return err
 	}
 	ctx := context.Background()
-	ipam := cniplugin.IPAM{Type: config.IPAM.Type, Config: args.StdinData}
+	ipam := delegate.IPAM{Type: config.IPAM.Type, Args: args}
 	if !cniplugin.HasAttachmentList(args.StdinData) {
 		fmt.Fprintln(os.Stderr, p.Name+": GC without cni.dev/valid-attachments: every checkpoint is kept")
 		return ipam.GC(ctx)

@@ -11,6 +11,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/ipam/delegate"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -60,7 +61,7 @@ type call struct {
 	args   *skel.CmdArgs
 	env    cniplugin.Args
 	store  *checkpoint.Store
-	ipam   cniplugin.IPAM
+	ipam   delegate.IPAM
 }
 
 func (p Plugin) begin(args *skel.CmdArgs) (*call, error) {
@@ -76,7 +77,7 @@ func (p Plugin) begin(args *skel.CmdArgs) (*call, error) {
 	return &call{
 		Request: request, plugin: p, args: args, env: env,
 		store: checkpoint.OpenStore(request.CheckpointDir),
-		ipam:  cniplugin.IPAM{Type: request.IPAM.Type, Config: args.StdinData},
+		ipam:  delegate.IPAM{Type: request.IPAM.Type, Args: args},
 	}, nil
 }
 
@@ -106,9 +107,3 @@ func (c *call) openSandbox() (*kernel.Namespace, error) {
 	}
 	return sandbox, err
 }
-
-// Version is relink's version, set when it is built.
-var Version = "development"
-
-// About is what a plugin says of itself when it is run by hand.
-func About(name string) string { return "CNI plugin " + name + " " + Version }

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/attach"
+	"github.com/relink-cni/relink/pkg/cniplugin"
 )
 
 // Exit codes.
@@ -62,7 +62,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "relink",
 		Short:         "Keep pods on the wire when the NIC below them goes away",
-		Version:       attach.Version,
+		Version:       cniplugin.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

@@ -130,6 +130,8 @@ func HasAttachmentList(config []byte) bool {
 type Args struct {
 	Pod attachment.Pod
 	MAC string
+	// IP is the address to ask the IPAM plugin for, as host-local reads it.
+	IP string
 }
 
 // ParseArgs reads CNI_ARGS. Other keys in it are for others: an IPAM plugin, a
@@ -153,6 +155,8 @@ func ParseArgs(s string) (Args, error) {
 			a.Pod.UID = value
 		case "MAC":
 			a.MAC = value
+		case "IP":
+			a.IP = value
 		}
 	}
 	return a, nil

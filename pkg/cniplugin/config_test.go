@@ -38,7 +38,7 @@ func TestParseArgs(t *testing.T) {
 			want: Args{Pod: attachment.Pod{Namespace: "default", Name: "web-0", UID: "u1"}},
 		},
 		"MAC=02:00:00:00:00:01":      {want: Args{MAC: "02:00:00:00:00:01"}},
-		"IP=10.0.0.1;GATEWAY=":       {},
+		"IP=10.0.0.1;GATEWAY=":       {want: Args{IP: "10.0.0.1"}},
 		"K8S_POD_NAME=a=b":           {want: Args{Pod: attachment.Pod{Name: "a=b"}}},
 		"K8S_POD_NAME=a;MAC":         {err: coded{4, `invalid CNI_ARGS: "K8S_POD_NAME=a;MAC": "MAC" is not of the form KEY=VALUE`}},
 		"K8S_POD_NAME=a;":            {err: coded{4, `invalid CNI_ARGS: "K8S_POD_NAME=a;": "" is not of the form KEY=VALUE`}},

@@ -3,15 +3,14 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
-	"strings"
 	"sync"
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/boot"
 )
 
 // Errors that callers match with errors.Is.
@@ -89,11 +88,11 @@ func (n *Namespace) identify() error {
 	if err := unix.Fstat(int(n.handle), &st); err != nil {
 		return fmt.Errorf("stat %s: %w", n.id.Path, err)
 	}
-	boot, err := BootID()
+	bootID, err := boot.ID()
 	if err != nil {
 		return err
 	}
-	n.id.Device, n.id.Inode, n.id.BootID = st.Dev, st.Ino, boot
+	n.id.Device, n.id.Inode, n.id.BootID = st.Dev, st.Ino, bootID
 	return nil
 }
 
@@ -140,27 +139,16 @@ func (n *Namespace) do(f func() error) error {
 // back. It stays open: to look it up in /proc each time takes longer than to enter it.
 var ownNamespace = sync.OnceValues(netns.Get)
 
-// BootID returns the ID that the kernel chose for this boot.
-func BootID() (string, error) { return bootID() }
-
-var bootID = sync.OnceValues(func() (string, error) {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", fmt.Errorf("read boot ID: %w", err)
-	}
-	return strings.TrimSpace(string(b)), nil
-})
-
 // SameNamespace returns nil when recorded.Path holds the recorded namespace, as
 // far as that can be told without entering it, and otherwise an error that says
 // why not; ErrNoNamespace can be matched.
 func SameNamespace(recorded attachment.Namespace) error {
-	boot, err := BootID()
+	bootID, err := boot.ID()
 	if err != nil {
 		return err
 	}
 	var st unix.Stat_t
-	if unix.Stat(recorded.Path, &st) == nil && recorded.Same(attachment.Namespace{BootID: boot, Device: st.Dev, Inode: st.Ino}) == nil {
+	if unix.Stat(recorded.Path, &st) == nil && recorded.Same(attachment.Namespace{BootID: bootID, Device: st.Dev, Inode: st.Ino}) == nil {
 		return nil
 	}
 	// It is not: the rest is to say why.

@@ -18,6 +18,7 @@ var programs = map[string]string{
 	"relink":            module + "/cmd/relink",
 	"relink-macvlan":    module + "/plugins/main/macvlan",
 	"relink-vlan":       module + "/plugins/main/vlan",
+	"relink-ipam":       module + "/plugins/ipam/relink",
 	"relink-checkpoint": module + "/plugins/meta/checkpoint",
 
 	"cnitool":     "github.com/containernetworking/cni/cnitool",

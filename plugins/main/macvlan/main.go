@@ -6,10 +6,11 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/relink-cni/relink/checkpoint/attach"
+	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
 func main() {
 	plugin := attach.Plugin{Name: "relink-macvlan", Kind: netstate.KindMacvlan, Parse: parse}
-	skel.PluginMainFuncs(plugin.Funcs(), version.All, attach.About(plugin.Name))
+	skel.PluginMainFuncs(plugin.Funcs(), version.All, cniplugin.About(plugin.Name))
 }

@@ -5,9 +5,10 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 
 	"github.com/relink-cni/relink/checkpoint/attach"
+	"github.com/relink-cni/relink/pkg/cniplugin"
 )
 
 func main() {
 	plugin := attach.Chained{Name: "relink-checkpoint"}
-	skel.PluginMainFuncs(plugin.Funcs(), attach.Versions, attach.About(plugin.Name))
+	skel.PluginMainFuncs(plugin.Funcs(), attach.Versions, cniplugin.About(plugin.Name))
 }

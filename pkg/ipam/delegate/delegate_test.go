@@ -1,13 +1,26 @@
-package cniplugin
+package delegate
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/google/go-cmp/cmp"
 )
+
+// code returns the error as CNI has it.
+func code(t *testing.T, err error) *types.Error {
+	t.Helper()
+	var coded *types.Error
+	if !errors.As(err, &coded) {
+		t.Fatalf("%v has no code", err)
+	}
+	return coded
+}
 
 // calls are the calls of an IPAM that give nothing back.
 func calls(i IPAM) map[string]func(context.Context) error {
@@ -29,7 +42,8 @@ func TestNoIPAMGivesNoAddressesAndFailsNothing(t *testing.T) {
 
 func TestIPAMThatIsNotThereIsNamed(t *testing.T) {
 	t.Setenv("CNI_PATH", t.TempDir())
-	i := IPAM{Type: "nowhere", Config: []byte(`{"cniVersion": "1.1.0", "name": "pods", "ipam": {"type": "nowhere"}}`)}
+	config := []byte(`{"cniVersion": "1.1.0", "name": "pods", "ipam": {"type": "nowhere"}}`)
+	i := IPAM{Type: "nowhere", Args: &skel.CmdArgs{StdinData: config}}
 	const missing = `failed to find plugin "nowhere" in path [`
 	if got := code(t, i.Find()); got.Code != 7 || !strings.HasPrefix(got.Msg, `invalid "ipam.type": "nowhere": `+missing) {
 		t.Errorf("Find: %+v, want the configuration to be blamed", got)

@@ -1,0 +1,2 @@
+// Package boot tells one boot of the machine from another.
+package boot

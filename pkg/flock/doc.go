@@ -1,0 +1,2 @@
+// Package flock takes flock(2) locks on open files, with a limit to the wait and without polling.
+package flock

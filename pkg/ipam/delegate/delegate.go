@@ -1,0 +1,128 @@
+package delegate
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/skel"
+	current "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/ipam"
+)
+
+// ExecEnv has relink-ipam executed, if it is not empty, like any other plugin. What
+// comes of it is the same.
+const ExecEnv = "RELINK_IPAM_EXEC"
+
+// IPAM is the delegate that a configuration names in "ipam.type". A plugin
+// without one, the empty IPAM, makes interfaces without addresses: all methods do
+// nothing then.
+type IPAM struct {
+	// Type is the delegate's name, found in CNI_PATH unless it is relink's own.
+	Type string
+	// Args are those of the calling plugin, with the whole network configuration.
+	Args *skel.CmdArgs
+}
+
+// inProcess says whether the delegate is called without a process of its own: a pod's
+// start would pay for that.
+func (i IPAM) inProcess() bool { return i.Type == ipam.PluginName && os.Getenv(ExecEnv) == "" }
+
+// Add asks for addresses. The caller has seen by Find that there is somebody to ask.
+func (i IPAM) Add(ctx context.Context) (*current.Result, error) {
+	if i.Type == "" {
+		return &current.Result{}, nil
+	}
+	failpoint.Here("before IPAM ADD")
+	defer failpoint.Here("after IPAM ADD")
+	if i.inProcess() {
+		result, err := i.add(ctx)
+		return result, i.wrap(err)
+	}
+	r, err := invoke.DelegateAdd(ctx, i.Type, i.Args.StdinData, nil)
+	if err != nil {
+		return nil, i.wrap(err)
+	}
+	result, err := current.NewResultFromResult(r)
+	return result, i.wrap(err)
+}
+
+// add calls relink-ipam. Its result goes through the configuration's version, as one
+// that is printed and read again does.
+func (i IPAM) add(ctx context.Context) (*current.Result, error) {
+	result, cniVersion, err := ipam.Add(ctx, i.Args)
+	if err != nil || cniVersion == current.ImplementedSpecVersion {
+		return result, err
+	}
+	if cniVersion == "" {
+		cniVersion = "0.1.0" // As types.PrintResult's readers take it.
+	}
+	of, err := result.GetAsVersion(cniVersion)
+	if err != nil {
+		return nil, err
+	}
+	return current.NewResultFromResult(of)
+}
+
+// Find says whether the delegate is there.
+func (i IPAM) Find() error {
+	if i.Type == "" || i.inProcess() {
+		return nil
+	}
+	if _, err := invoke.FindInPath(i.Type, filepath.SplitList(os.Getenv("CNI_PATH"))); err != nil {
+		return cniplugin.ConfigError("ipam.type", i.Type, err.Error())
+	}
+	return nil
+}
+
+// Detection says how to probe for the addresses before they are used, nil for not at
+// all. Only relink-ipam can be told of a conflict.
+func (i IPAM) Detection() (*ipam.Detection, error) {
+	if i.Type != ipam.PluginName {
+		return nil, nil
+	}
+	return ipam.DetectionOf(i.Args.StdinData)
+}
+
+// Conflict says that the host with that MAC has the address which Add returned. nil
+// means that Add gives another one now.
+func (i IPAM) Conflict(ctx context.Context, address netip.Addr, mac string) error {
+	return i.wrap(ipam.Conflict(ctx, i.Args, address, mac))
+}
+
+// Del gives the addresses back.
+func (i IPAM) Del(ctx context.Context) error { return i.call(ctx, ipam.Del, invoke.DelegateDel) }
+
+// Check asks whether the addresses are still held.
+func (i IPAM) Check(ctx context.Context) error {
+	return i.call(ctx, ipam.Check, invoke.DelegateCheck)
+}
+
+// Status asks whether addresses can be given.
+func (i IPAM) Status(ctx context.Context) error {
+	return i.call(ctx, ipam.Status, invoke.DelegateStatus)
+}
+
+// GC passes the list of valid attachments on.
+func (i IPAM) GC(ctx context.Context) error { return i.call(ctx, ipam.GC, invoke.DelegateGC) }
+
+func (i IPAM) call(
+	ctx context.Context, own func(context.Context, *skel.CmdArgs) error, execute func(context.Context, string, []byte, invoke.Exec) error,
+) error {
+	if i.Type == "" {
+		return nil
+	}
+	failpoint.Here("before IPAM")
+	defer failpoint.Here("after IPAM")
+	if i.inProcess() {
+		return i.wrap(own(ctx, i.Args))
+	}
+	return i.wrap(execute(ctx, i.Type, i.Args.StdinData, nil))
+}
+
+func (i IPAM) wrap(err error) error { return cniplugin.Wrap(err, "IPAM plugin "+i.Type) }

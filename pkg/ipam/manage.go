@@ -1,0 +1,150 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// ErrHolder says that the address is another's than the caller expects.
+var ErrHolder = errors.New("not as expected")
+
+// List returns all leases in the order of their addresses, those that have ended left
+// out. ErrNone: nothing was ever given.
+func (s *Store) List(ctx context.Context) ([]Lease, error) {
+	var all []Lease
+	err := s.view(ctx, func(l *leases) error {
+		return l.each(func(lease Lease) error {
+			if !l.over(lease) {
+				all = append(all, lease)
+			}
+			return nil
+		})
+	})
+	return all, err
+}
+
+// Get returns the lease of the address. ErrNone: it is free.
+func (s *Store) Get(ctx context.Context, a netip.Addr) (Lease, error) {
+	var lease Lease
+	err := s.view(ctx, func(l *leases) (err error) {
+		lease, err = l.current(a)
+		return err
+	})
+	return lease, err
+}
+
+// current returns the lease of the address, ErrNone if it is free.
+func (l *leases) current(a netip.Addr) (Lease, error) {
+	lease, leased, err := l.get(a)
+	if err != nil {
+		return lease, err
+	}
+	if !leased || l.over(lease) {
+		return lease, fmt.Errorf("%s is free in network %s: %w", a, l.store.network, ErrNone)
+	}
+	return lease, nil
+}
+
+// Holder is whom the caller of Release believes to have an address: the attachment's
+// container and interface, the owner, or nobody, for one in quarantine. An empty
+// field is not compared, but one has to be given.
+type Holder struct {
+	ContainerID, IfName string
+	Owner               attachment.Owner
+	Nobody              bool
+}
+
+// is says whether the lease is the holder's.
+func (h Holder) is(l Lease) bool {
+	nobodys := l.State == Quarantined || l.State == Reserved && l.Owner == attachment.Owner{}
+	if h == (Holder{}) || h.Nobody != nobodys {
+		return false
+	}
+	return (h.ContainerID == "" || l.State == Held && l.Attachment.ContainerID == h.ContainerID) &&
+		(h.IfName == "" || l.State == Held && l.Attachment.IfName == h.IfName) &&
+		(h.Owner == attachment.Owner{} || l.Owner == h.Owner)
+}
+
+// Release makes the address nobody's, if it is the expected holder's, and returns the
+// lease that it had. What was held goes into quarantine; a reservation or a quarantine
+// ends. ErrHolder: it is another's; ErrNone: it is free.
+func (s *Store) Release(ctx context.Context, a netip.Addr, expected Holder) (Lease, error) {
+	var lease Lease
+	err := s.change(ctx, func(l *leases) (err error) {
+		if lease, err = l.current(a); err != nil {
+			return err
+		}
+		if !expected.is(lease) {
+			return fmt.Errorf("%s is %w: it is %s", a, ErrHolder, lease.Whose())
+		}
+		if lease.State != Held {
+			return l.remove(lease)
+		}
+		freed := lease
+		freed.ByHand, freed.Policy.Sticky = false, false
+		return l.giveUp(freed, "released by hand")
+	})
+	return lease, err
+}
+
+// Reserve reserves the address for the owner until it is released by hand, or for the
+// time given if that is not 0. It may be the owner's already, or in quarantine.
+// ErrTaken: it is another's. Whether a configuration has the address in a range is not
+// looked at.
+func (s *Store) Reserve(ctx context.Context, a netip.Addr, owner attachment.Owner, retain time.Duration) (Lease, error) {
+	if owner == (attachment.Owner{}) {
+		return Lease{}, errors.New("an address can't be reserved for nobody")
+	}
+	var lease Lease
+	err := s.update(ctx, func(l *leases) error {
+		was, err := l.current(a)
+		if err != nil && !errors.Is(err, ErrNone) {
+			return err
+		}
+		lease, err = l.reserved(was, a, owner, retain)
+		if err != nil {
+			return err
+		}
+		return l.put(lease)
+	})
+	return lease, err
+}
+
+// reserved returns the reservation that follows on what the address was before, the
+// zero Lease for free.
+func (l *leases) reserved(was Lease, a netip.Addr, owner attachment.Owner, retain time.Duration) (Lease, error) {
+	if was.State != "" && was.State != Quarantined && was.Owner != owner {
+		return Lease{}, fmt.Errorf("%s is %w: it is %s", a, ErrTaken, was.Whose())
+	}
+	if was.State == Held {
+		was.ByHand = true
+		return was, nil
+	}
+	lease := Lease{
+		Address: a, Attachment: attachment.Key{Network: l.store.network}, Owner: owner,
+		State: Reserved, Why: "by hand", ByHand: true, ReleasedAt: l.now,
+	}
+	if retain > 0 {
+		lease.Until = l.now.Add(retain)
+	}
+	return lease, nil
+}
+
+// change is update for what has a sense only where something was given before.
+func (s *Store) change(ctx context.Context, change func(*leases) error) error {
+	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
+		return s.none()
+	}
+	return s.update(ctx, change)
+}
+
+func (s *Store) none() error {
+	return fmt.Errorf("network %s: %w (no %s)", s.network, ErrNone, s.path)
+}

@@ -1,0 +1,37 @@
+package ipam
+
+import (
+	"bufio"
+	"os"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+)
+
+// readResolvConf reads what resolv.conf(5) has for a result.
+func readResolvConf(path string) (types.DNS, error) {
+	var dns types.DNS
+	f, err := os.Open(path)
+	if err != nil {
+		return dns, err
+	}
+	defer func() { _ = f.Close() }()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 2 {
+			continue // A comment has its sign before its first word.
+		}
+		switch fields[0] {
+		case "nameserver":
+			dns.Nameservers = append(dns.Nameservers, fields[1])
+		case "domain":
+			dns.Domain = fields[1]
+		case "search":
+			dns.Search = append(dns.Search, fields[1:]...)
+		case "options":
+			dns.Options = append(dns.Options, fields[1:]...)
+		}
+	}
+	return dns, lines.Err()
+}
