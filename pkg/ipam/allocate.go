@@ -83,12 +83,12 @@ func (c choice) choose(held []Lease) (Lease, error) {
 	return c.next()
 }
 
-// keep is for an ADD that is repeated. It gets what it got before.
+// keep is for an ADD that is repeated: it gets what it got before, and changes nothing.
 func (c choice) keep(held Lease) (Lease, error) {
 	if c.wanted != nil && c.wanted.address != held.Address {
 		return Lease{}, c.wanted.refuse(fmt.Sprintf("can't be given: %s holds %s already; DEL it first", c.attachment, held.Address))
 	}
-	return c.give(held, held.Origin)
+	return held, nil
 }
 
 // asked gives the address that is asked for, unless it is somebody else's.
@@ -182,9 +182,6 @@ func (c choice) give(was Lease, origin Origin) (Lease, error) {
 	lease := Lease{
 		Address: was.Address, Attachment: c.attachment, Owner: c.owner, PodUID: c.podUID, State: Held, Origin: origin,
 		Policy: c.policy, ByHand: was.ByHand, BootID: c.store.bootID, AcquiredAt: c.now,
-	}
-	if was.HeldBy(c.attachment) {
-		lease.AcquiredAt = was.AcquiredAt
 	}
 	return lease, c.put(lease)
 }

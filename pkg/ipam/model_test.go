@@ -1,0 +1,444 @@
+package ipam
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// model is what a store does, told by looking at every address: no index, no runs.
+type model struct {
+	now    time.Time
+	bootID string
+	state  modelState
+}
+
+// modelState is what a store has on disk.
+type modelState struct {
+	bootID string
+	last   netip.Addr
+	leases map[netip.Addr]Lease
+}
+
+func (s modelState) clone() modelState {
+	leases := map[netip.Addr]Lease{}
+	for a, l := range s.leases {
+		leases[a] = l
+	}
+	s.leases = leases
+	return s
+}
+
+// pool is small, so that everything meets: five addresses in two ranges, between them
+// the gateway and an excluded one.
+var pool = RangeSet{
+	{Span: span("10.0.0.2", "10.0.0.6"), Gateway: ip("10.0.0.4"), Excluded: []Span{span("10.0.0.5", "10.0.0.5")}, Subnet: netip.MustParsePrefix("10.0.0.0/24")},
+	{Span: span("10.0.1.1", "10.0.1.2"), Gateway: ip("10.0.1.9"), Subnet: netip.MustParsePrefix("10.0.1.0/24")},
+}
+
+// inPool are the addresses that can be given, in order.
+var inPool = []netip.Addr{ip("10.0.0.2"), ip("10.0.0.3"), ip("10.0.0.6"), ip("10.0.1.1"), ip("10.0.1.2")}
+
+func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func span(first, last string) Span { return Span{ip(first), ip(last)} }
+
+// change is Store.update: all or nothing.
+func (m *model) change(f func(*modelState) error) error {
+	s := m.booted()
+	if err := f(&s); err != nil {
+		return err
+	}
+	m.state = s
+	return nil
+}
+
+// booted is the state as the first change in this boot finds it.
+func (m *model) booted() modelState {
+	s := m.state.clone()
+	if s.bootID != m.bootID {
+		for a, l := range s.leases {
+			if l.State == Held && l.BootID != m.bootID {
+				m.giveUp(&s, a)
+			}
+		}
+		s.bootID = m.bootID
+	}
+	return s
+}
+
+func (m *model) giveUp(s *modelState, a netip.Addr) {
+	l := s.leases[a]
+	owned := l.Owner != attachment.Owner{}
+	switch {
+	case l.ByHand && owned:
+		l.State, l.Until = Reserved, time.Time{}
+	case l.Policy.Sticky && owned && l.Policy.Retain == 0:
+		l.State, l.Until = Reserved, time.Time{}
+	case l.Policy.Sticky && owned:
+		l.State, l.Until = Reserved, m.now.Add(max(l.Policy.Retain, l.Policy.Quarantine))
+	case l.Policy.Quarantine > 0:
+		l.State, l.Until = Quarantined, m.now.Add(l.Policy.Quarantine)
+	default:
+		delete(s.leases, a)
+		return
+	}
+	s.leases[a] = l
+}
+
+func (m *model) over(l Lease) bool { return !l.Until.IsZero() && !l.Until.After(m.now) }
+
+func (m *model) add(r request) (given netip.Addr, err error) {
+	err = m.change(func(s *modelState) error {
+		for a, l := range s.leases {
+			if m.over(l) {
+				delete(s.leases, a)
+			}
+		}
+		var turn bool
+		if given, turn, err = m.pick(s, r); err != nil {
+			return err
+		}
+		if turn {
+			s.last = given
+		}
+		if s.leases[given].HeldBy(r.attachment) {
+			return nil
+		}
+		s.leases[given] = Lease{
+			Address: given, Attachment: r.attachment, Owner: r.owner, State: Held, Policy: r.policy,
+			ByHand: s.leases[given].ByHand, BootID: m.bootID,
+		}
+		return nil
+	})
+	return given, err
+}
+
+var errModel = errors.New("refused")
+
+// pick says which address the attachment gets, and whether the next one follows on it.
+func (m *model) pick(s *modelState, r request) (netip.Addr, bool, error) {
+	for _, a := range inPool {
+		if s.leases[a].HeldBy(r.attachment) {
+			if len(r.requested) > 0 && r.requested[0].address != a {
+				return a, false, errModel
+			}
+			return a, false, nil
+		}
+	}
+	if len(r.requested) > 0 {
+		return m.pickRequested(s, r)
+	}
+	succeeds := func(l Lease) bool { return m.succeeds(l, r) }
+	for _, fits := range []func(Lease) bool{
+		func(l Lease) bool { return l.State == Reserved && l.Attachment.IfName == r.attachment.IfName },
+		succeeds,
+		func(l Lease) bool { return l.State == Reserved },
+	} {
+		for _, a := range inPool {
+			if l := s.leases[a]; r.owner != (attachment.Owner{}) && l.Owner == r.owner && fits(l) {
+				return a, false, nil
+			}
+		}
+	}
+	at := slices.Index(inPool, s.last) + 1
+	for i := range inPool {
+		a := inPool[(at+i)%len(inPool)]
+		if _, leased := s.leases[a]; !leased {
+			return a, true, nil
+		}
+	}
+	var first netip.Addr
+	for _, a := range inPool {
+		if l := s.leases[a]; l.State == Quarantined && !l.Conflict && (!first.IsValid() || l.Until.Before(s.leases[first].Until)) {
+			first = a
+		}
+	}
+	if !first.IsValid() {
+		return first, false, errModel
+	}
+	return first, true, nil
+}
+
+func (m *model) pickRequested(s *modelState, r request) (netip.Addr, bool, error) {
+	a := r.requested[0].address
+	l, leased := s.leases[a]
+	switch {
+	case !slices.Contains(inPool, a):
+		return a, false, errModel
+	case !leased, l.State == Quarantined:
+		return a, true, nil
+	case l.State == Reserved && l.Owner == r.owner, m.succeeds(l, r):
+		return a, false, nil
+	}
+	return a, false, errModel
+}
+
+func (m *model) succeeds(l Lease, r request) bool {
+	return l.State == Held && (r.policy.Sticky || l.Policy.Sticky || l.ByHand) && r.owner != (attachment.Owner{}) && l.Owner == r.owner &&
+		l.Attachment.IfName == r.attachment.IfName && l.Attachment.ContainerID != r.attachment.ContainerID
+}
+
+func (m *model) releaseIf(gone func(Lease) bool) error {
+	return m.change(func(s *modelState) error {
+		for a, l := range s.leases {
+			if l.State == Held && gone(l) {
+				m.giveUp(s, a)
+			}
+		}
+		return nil
+	})
+}
+
+func (m *model) reserve(a netip.Addr, o attachment.Owner, retain time.Duration) error {
+	return m.change(func(s *modelState) error {
+		l, leased := s.leases[a]
+		leased = leased && !m.over(l)
+		switch {
+		case leased && l.State != Quarantined && l.Owner != o:
+			return errModel
+		case leased && l.State == Held:
+			l.ByHand = true
+			s.leases[a] = l
+			return nil
+		}
+		l = Lease{Address: a, Attachment: attachment.Key{Network: "pods"}, Owner: o, State: Reserved, ByHand: true}
+		if retain > 0 {
+			l.Until = m.now.Add(retain)
+		}
+		s.leases[a] = l
+		return nil
+	})
+}
+
+func (m *model) conflict(key attachment.Key, a netip.Addr, inTurn bool) error {
+	return m.change(func(s *modelState) error {
+		l := s.leases[a]
+		if !l.HeldBy(key) || !inTurn {
+			return errModel
+		}
+		l.State, l.Conflict, l.Owner, l.Until = Quarantined, true, attachment.Owner{}, m.now.Add(max(l.Policy.Quarantine, DefaultQuarantine))
+		s.leases[a] = l
+		return nil
+	})
+}
+
+// release is by hand.
+func (m *model) release(a netip.Addr) error {
+	return m.change(func(s *modelState) error {
+		l, leased := s.leases[a]
+		if !leased || m.over(l) {
+			return errModel
+		}
+		if l.State != Held {
+			delete(s.leases, a)
+			return nil
+		}
+		l.ByHand, l.Policy.Sticky = false, false
+		s.leases[a] = l
+		m.giveUp(s, a)
+		return nil
+	})
+}
+
+// list is what Store.List returns, as far as the model knows it.
+func (m *model) list() []Lease {
+	var all []Lease
+	for _, a := range inPool {
+		if l, leased := m.state.leases[a]; leased && !m.over(l) {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// machine is a store and its model under the same operations.
+type machine struct {
+	store *Store
+	model *model
+	boots int
+}
+
+func newMachine(t *rapid.T, dir string) *machine {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	m := &machine{model: &model{now: start, bootID: "boot-0", state: modelState{bootID: "boot-0"}}}
+	m.store = &Store{network: "pods", path: dir + "/pods.db", wait: time.Minute, bootID: "boot-0", now: func() time.Time { return m.model.now }}
+	if err := m.store.create(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// agree compares an outcome: an error for an error, the same address.
+func agree(t *rapid.T, what string, got, want netip.Addr, err, wantErr error) {
+	t.Helper()
+	if (err != nil) != (wantErr != nil) {
+		t.Fatalf("%s: %v, the model says %v", what, err, wantErr)
+	}
+	if err == nil && got != want {
+		t.Fatalf("%s: %s, the model says %s", what, got, want)
+	}
+}
+
+func drawKey(t *rapid.T) attachment.Key {
+	return attachment.Key{
+		Network: "pods", ContainerID: fmt.Sprintf("c%d", rapid.IntRange(0, 5).Draw(t, "container")),
+		IfName: rapid.SampledFrom([]string{"eth0", "net1"}).Draw(t, "ifname"),
+	}
+}
+
+func drawOwner(t *rapid.T) attachment.Owner {
+	name := rapid.SampledFrom([]string{"", "web-0", "web-1", "web-2"}).Draw(t, "pod")
+	return attachment.Pod{Namespace: "default", Name: name}.Owner()
+}
+
+func (m *machine) add(t *rapid.T) {
+	r := request{
+		attachment: drawKey(t), owner: drawOwner(t), sets: []RangeSet{pool},
+		policy: Policy{
+			Sticky:     rapid.Bool().Draw(t, "sticky"),
+			Retain:     time.Duration(rapid.SampledFrom([]int{0, 0, 30, 300}).Draw(t, "retain")) * time.Second,
+			Quarantine: time.Duration(rapid.SampledFrom([]int{0, 60}).Draw(t, "quarantine")) * time.Second,
+		},
+	}
+	if rapid.IntRange(0, 3).Draw(t, "asks") == 0 {
+		a := rapid.SampledFrom(append(slices.Clone(inPool), ip("10.0.0.4"), ip("10.0.0.5"), ip("10.0.9.9"))).Draw(t, "address")
+		r.requested = []requested{{a, func(must string) error { return errors.New(must) }}}
+	}
+	var got netip.Addr
+	err := m.store.update(t.Context(), func(l *leases) error {
+		given, err := l.allocate(r)
+		if err == nil {
+			got = given[0].Address
+		}
+		return err
+	})
+	want, wantErr := m.model.add(r)
+	agree(t, "ADD", got, want, err, wantErr)
+}
+
+func (m *machine) del(t *rapid.T) {
+	key := drawKey(t)
+	err := m.store.change(t.Context(), func(l *leases) error { return l.releaseAll(key) })
+	agree(t, "DEL", netip.Addr{}, netip.Addr{}, err, m.model.releaseIf(func(l Lease) bool { return l.HeldBy(key) }))
+}
+
+func (m *machine) gc(t *rapid.T) {
+	valid := map[validAttachment]bool{}
+	for range rapid.IntRange(0, 6).Draw(t, "valid") {
+		key := drawKey(t)
+		valid[validAttachment{key.ContainerID, key.IfName}] = true
+	}
+	err := m.store.change(t.Context(), func(l *leases) error { return l.collect(valid) })
+	agree(t, "GC", netip.Addr{}, netip.Addr{}, err, m.model.releaseIf(func(l Lease) bool {
+		return !valid[validAttachment{l.Attachment.ContainerID, l.Attachment.IfName}]
+	}))
+}
+
+func (m *machine) reserve(t *rapid.T) {
+	a, owner := rapid.SampledFrom(inPool).Draw(t, "address"), drawOwner(t)
+	retain := time.Duration(rapid.SampledFrom([]int{0, 45}).Draw(t, "for")) * time.Second
+	_, err := m.store.Reserve(t.Context(), a, owner, retain)
+	if owner == (attachment.Owner{}) {
+		if err == nil {
+			t.Fatal("reserved for nobody")
+		}
+		return
+	}
+	agree(t, "reserve", netip.Addr{}, netip.Addr{}, err, m.model.reserve(a, owner, retain))
+}
+
+// release expects who has it, or somebody else, which changes nothing.
+func (m *machine) release(t *rapid.T) {
+	a := rapid.SampledFrom(inPool).Draw(t, "address")
+	l := m.model.booted().leases[a]
+	holder := Holder{Nobody: l.State == Quarantined, Owner: l.Owner}
+	if l.State == Held {
+		holder = Holder{ContainerID: l.Attachment.ContainerID}
+	}
+	if holder.Nobody {
+		holder.Owner = attachment.Owner{}
+	}
+	if rapid.Bool().Draw(t, "wrong") {
+		_, err := m.store.Release(t.Context(), a, Holder{ContainerID: "another"})
+		if err == nil {
+			t.Fatal("released though another holds it")
+		}
+		return
+	}
+	_, err := m.store.Release(t.Context(), a, holder)
+	agree(t, "release", netip.Addr{}, netip.Addr{}, err, m.model.release(a))
+}
+
+func (m *machine) conflict(t *rapid.T) {
+	a, inTurn := rapid.SampledFrom(inPool).Draw(t, "address"), false
+	key := m.model.state.leases[a].Attachment
+	if l, err := m.store.Get(t.Context(), a); err == nil {
+		inTurn = l.Origin == InTurn || l.Origin == LongestReleased
+	}
+	err := m.store.update(t.Context(), func(l *leases) error { return l.conflict(key, a, "02:00:00:00:00:01") })
+	agree(t, "conflict", netip.Addr{}, netip.Addr{}, err, m.model.conflict(key, a, inTurn))
+}
+
+// crash ends an ADD or a DEL after what it did and before it is committed.
+func (m *machine) crash(t *rapid.T) {
+	key := drawKey(t)
+	err := m.store.update(t.Context(), func(l *leases) error {
+		if _, err := l.allocate(request{attachment: key, sets: []RangeSet{pool}}); err == nil {
+			err = l.releaseAll(drawKey(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		panic("crash")
+	})
+	if !errors.Is(err, ErrDamaged) {
+		t.Fatalf("a crash: %v", err)
+	}
+}
+
+func (m *machine) later(t *rapid.T) {
+	m.model.now = m.model.now.Add(time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second)
+}
+
+func (m *machine) reboot(*rapid.T) {
+	m.boots++
+	m.model.bootID = fmt.Sprintf("boot-%d", m.boots)
+	m.store.bootID = m.model.bootID
+}
+
+// check compares everything.
+func (m *machine) check(t *rapid.T) {
+	got, err := m.store.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := cmpopts.IgnoreFields(Lease{}, "PodUID", "Origin", "Why", "AcquiredAt", "ReleasedAt", "BootID")
+	if diff := cmp.Diff(m.model.list(), got, known, cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty()); diff != "" {
+		t.Fatalf("(-model +store):\n%s", diff)
+	}
+}
+
+// TestStoreDoesAsItsModel is 100 lives of a store of some 100 operations each, compared
+// after each with a model that knows no index.
+func TestStoreDoesAsItsModel(t *testing.T) {
+	lives := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		lives++
+		m := newMachine(rt, t.TempDir())
+		rt.Repeat(map[string]func(*rapid.T){
+			"ADD": m.add, "ADD too": m.add, "ADD also": m.add, "DEL": m.del, "DEL too": m.del, "GC": m.gc, "reserve": m.reserve, "release": m.release,
+			"conflict": m.conflict, "crash": m.crash, "later": m.later, "reboot": m.reboot, "": m.check,
+		})
+	})
+	t.Logf("%d lives", lives)
+}
