@@ -44,10 +44,10 @@ func (s *Store) Get(ctx context.Context, a netip.Addr) (Lease, error) {
 func (l *leases) current(a netip.Addr) (Lease, error) {
 	lease, leased, err := l.get(a)
 	if err != nil {
-		return lease, err
+		return Lease{}, err
 	}
 	if !leased || l.over(lease) {
-		return lease, fmt.Errorf("%s is free in network %s: %w", a, l.store.network, ErrNone)
+		return Lease{}, fmt.Errorf("%s is free in network %s: %w", a, l.store.network, ErrNone)
 	}
 	return lease, nil
 }
