@@ -44,7 +44,7 @@ func (l *leases) conflict(key attachment.Key, address netip.Addr, mac string) er
 	if !leased || !lease.HeldBy(key) {
 		return fmt.Errorf("%s does not hold %s, which %s has", key, address, mac)
 	}
-	if lease.Origin != InTurn && lease.Origin != LongestReleased {
+	if lease.ByHand || lease.Origin != InTurn && lease.Origin != LongestReleased {
 		return cniplugin.Error(types.ErrTryAgainLater, "%s is in use on the network by %s, and no other address can take its place (%s): end that use", address, mac, lease.Origin)
 	}
 	lease.State, lease.Conflict, lease.Why = Quarantined, true, "in use by "+mac

@@ -223,7 +223,7 @@ func (m *model) reserve(a netip.Addr, o attachment.Owner, retain time.Duration) 
 func (m *model) conflict(key attachment.Key, a netip.Addr, inTurn bool) error {
 	return m.change(func(s *modelState) error {
 		l := s.leases[a]
-		if !l.HeldBy(key) || !inTurn {
+		if !l.HeldBy(key) || !inTurn || l.ByHand {
 			return errModel
 		}
 		l.State, l.Conflict, l.Owner, l.Until = Quarantined, true, attachment.Owner{}, m.now.Add(max(l.Policy.Quarantine, DefaultQuarantine))
