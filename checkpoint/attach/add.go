@@ -235,7 +235,7 @@ func (a *addition) address(ctx context.Context) (*current.Result, error) {
 	if a.ipam.Type != "" && len(result.IPs) == 0 {
 		return nil, cniplugin.Error(types.ErrInternal, "IPAM plugin %s: its result has no address", a.ipam.Type)
 	}
-	return result, nil
+	return a.unused(ctx, result)
 }
 
 // configure sets the interface up with what the IPAM plugin gave.

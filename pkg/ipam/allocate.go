@@ -29,7 +29,7 @@ type request struct {
 // allocate gives the attachment one address of each set, or nothing. What it holds
 // already it keeps.
 func (l *leases) allocate(r request) ([]Lease, error) {
-	if err := l.endDue(); err != nil {
+	if err := l.settle(); err != nil {
 		return nil, err
 	}
 	held, err := l.heldBy(r.attachment)
@@ -179,9 +179,13 @@ func (c choice) inTurn(lease Lease, origin Origin) (Lease, error) {
 
 // give makes the attachment the holder of the address.
 func (c choice) give(was Lease, origin Origin) (Lease, error) {
+	bootID, err := c.store.boot()
+	if err != nil {
+		return Lease{}, err
+	}
 	lease := Lease{
 		Address: was.Address, Attachment: c.attachment, Owner: c.owner, PodUID: c.podUID, State: Held, Origin: origin,
-		Policy: c.policy, ByHand: was.ByHand, BootID: c.store.bootID, AcquiredAt: c.now,
+		Policy: c.policy, ByHand: was.ByHand, BootID: bootID, AcquiredAt: c.now,
 	}
 	return lease, c.put(lease)
 }

@@ -86,22 +86,27 @@ type requested struct {
 	refuse  func(must string) error
 }
 
-// decode reads the configuration as far as each command needs it.
+// decode reads the configuration without a look at its ranges.
 func decode(b []byte) (config, error) {
 	var c config
 	if err := cniplugin.Decode(b, &c); err != nil {
 		return c, err
 	}
-	if err := attachment.ValidateName(c.Name); err != nil {
-		return c, cniplugin.ConfigError("name", c.Name, err.Error())
-	}
 	if c.IPAM == nil {
 		return c, cniplugin.ConfigError("ipam", "missing", "must say which addresses to give")
 	}
-	if c.IPAM.DataDir != "" && !filepath.IsAbs(c.IPAM.DataDir) {
-		return c, cniplugin.ConfigError("ipam.dataDir", c.IPAM.DataDir, "must be an absolute path")
+	return c, checkPlace(c.Name, c.IPAM.DataDir)
+}
+
+// checkPlace reports what says where the leases are, if it can't be so.
+func checkPlace(name, dataDir string) error {
+	if err := attachment.ValidateName(name); err != nil {
+		return cniplugin.ConfigError("name", name, err.Error())
 	}
-	return c, nil
+	if dataDir != "" && !filepath.IsAbs(dataDir) {
+		return cniplugin.ConfigError("ipam.dataDir", dataDir, "must be an absolute path")
+	}
+	return nil
 }
 
 // parse reads the whole configuration and the address that CNI_ARGS ask for.

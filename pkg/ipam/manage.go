@@ -78,6 +78,9 @@ func (h Holder) is(l Lease) bool {
 func (s *Store) Release(ctx context.Context, a netip.Addr, expected Holder) (Lease, error) {
 	var lease Lease
 	err := s.change(ctx, func(l *leases) (err error) {
+		if err := l.settle(); err != nil {
+			return err
+		}
 		if lease, err = l.current(a); err != nil {
 			return err
 		}
@@ -104,6 +107,9 @@ func (s *Store) Reserve(ctx context.Context, a netip.Addr, owner attachment.Owne
 	}
 	var lease Lease
 	err := s.update(ctx, func(l *leases) error {
+		if err := l.settle(); err != nil {
+			return err
+		}
 		was, err := l.current(a)
 		if err != nil && !errors.Is(err, ErrNone) {
 			return err

@@ -52,9 +52,22 @@ func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 func span(first, last string) Span { return Span{ip(first), ip(last)} }
 
+// settled is change after what nobody has any more is free.
+func (m *model) settled(f func(*modelState) error) error {
+	return m.change(func(s *modelState) error {
+		*s = m.booted()
+		for a, l := range s.leases {
+			if m.over(l) {
+				delete(s.leases, a)
+			}
+		}
+		return f(s)
+	})
+}
+
 // change is Store.update: all or nothing.
 func (m *model) change(f func(*modelState) error) error {
-	s := m.booted()
+	s := m.state.clone()
 	if err := f(&s); err != nil {
 		return err
 	}
@@ -62,7 +75,7 @@ func (m *model) change(f func(*modelState) error) error {
 	return nil
 }
 
-// booted is the state as the first change in this boot finds it.
+// booted is the state once nothing of an earlier boot is held any more.
 func (m *model) booted() modelState {
 	s := m.state.clone()
 	if s.bootID != m.bootID {
@@ -98,12 +111,7 @@ func (m *model) giveUp(s *modelState, a netip.Addr) {
 func (m *model) over(l Lease) bool { return !l.Until.IsZero() && !l.Until.After(m.now) }
 
 func (m *model) add(r request) (given netip.Addr, err error) {
-	err = m.change(func(s *modelState) error {
-		for a, l := range s.leases {
-			if m.over(l) {
-				delete(s.leases, a)
-			}
-		}
+	err = m.settled(func(s *modelState) error {
 		var turn bool
 		if given, turn, err = m.pick(s, r); err != nil {
 			return err
@@ -200,9 +208,8 @@ func (m *model) releaseIf(gone func(Lease) bool) error {
 }
 
 func (m *model) reserve(a netip.Addr, o attachment.Owner, retain time.Duration) error {
-	return m.change(func(s *modelState) error {
+	return m.settled(func(s *modelState) error {
 		l, leased := s.leases[a]
-		leased = leased && !m.over(l)
 		switch {
 		case leased && l.State != Quarantined && l.Owner != o:
 			return errModel
@@ -234,9 +241,9 @@ func (m *model) conflict(key attachment.Key, a netip.Addr, inTurn bool) error {
 
 // release is by hand.
 func (m *model) release(a netip.Addr) error {
-	return m.change(func(s *modelState) error {
+	return m.settled(func(s *modelState) error {
 		l, leased := s.leases[a]
-		if !leased || m.over(l) {
+		if !leased {
 			return errModel
 		}
 		if l.State != Held {

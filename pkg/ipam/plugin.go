@@ -135,7 +135,7 @@ func Status(ctx context.Context, args *skel.CmdArgs) error {
 // list of valid attachments, which is not the same as an empty one, it is an error
 // and nothing is given up.
 func GC(ctx context.Context, args *skel.CmdArgs) error {
-	c, err := decode(args.StdinData)
+	store, _, err := beginDel(args)
 	if err != nil {
 		return err
 	}
@@ -149,10 +149,6 @@ func GC(ctx context.Context, args *skel.CmdArgs) error {
 	valid := map[validAttachment]bool{}
 	for _, a := range list.ValidAttachments {
 		valid[validAttachment{a.ContainerID, a.IfName}] = true
-	}
-	store, err := OpenStore(c.IPAM.DataDir, c.Name)
-	if err != nil {
-		return coded(err)
 	}
 	return coded(ifAny(store.change(ctx, func(l *leases) error { return l.collect(valid) })))
 }
@@ -181,8 +177,16 @@ func begin(args *skel.CmdArgs) (*call, error) {
 // beginDel reads what a DEL needs of the configuration: no more, so that one that an
 // ADD would refuse now can still give up.
 func beginDel(args *skel.CmdArgs) (*Store, attachment.Key, error) {
-	c, err := decode(args.StdinData)
-	if err != nil {
+	var c struct {
+		Name string `json:"name"`
+		IPAM struct {
+			DataDir string `json:"dataDir"`
+		} `json:"ipam"`
+	}
+	if err := cniplugin.Decode(args.StdinData, &c); err != nil {
+		return nil, attachment.Key{}, err
+	}
+	if err := checkPlace(c.Name, c.IPAM.DataDir); err != nil {
 		return nil, attachment.Key{}, err
 	}
 	store, err := OpenStore(c.IPAM.DataDir, c.Name)

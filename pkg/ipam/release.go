@@ -1,10 +1,19 @@
 package ipam
 
-import "github.com/relink-cni/relink/pkg/attachment"
+import (
+	"errors"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
 
 // dueAtOnce bounds how many leases that have ended an ADD clears away, so that none
 // pays for all. Each can leave one of its own behind.
 const dueAtOnce = 64
+
+// settle makes free what nobody has any more, before somebody asks for it.
+func (l *leases) settle() error {
+	return errors.Join(l.newBoot(), l.endDue())
+}
 
 // endDue makes free what is reserved or in quarantine no longer.
 func (l *leases) endDue() error {
@@ -21,15 +30,15 @@ func (l *leases) endDue() error {
 }
 
 // newBoot gives up what was held in an earlier boot: no sandbox outlives one. It has
-// nothing to do but for the first change in a boot.
+// nothing to do but for the first time in a boot.
 func (l *leases) newBoot() error {
-	bootID := []byte(l.store.bootID)
-	if string(l.meta.Get([]byte(keyBoot))) == l.store.bootID {
-		return nil
+	bootID, err := l.store.boot()
+	if err != nil || string(l.meta.Get([]byte(keyBoot))) == bootID {
+		return err
 	}
 	var earlier []Lease
-	err := l.each(func(lease Lease) error {
-		if lease.State == Held && lease.BootID != l.store.bootID {
+	err = l.each(func(lease Lease) error {
+		if lease.State == Held && lease.BootID != bootID {
 			earlier = append(earlier, lease)
 		}
 		return nil
@@ -42,7 +51,7 @@ func (l *leases) newBoot() error {
 			return err
 		}
 	}
-	return l.meta.Put([]byte(keyBoot), bootID)
+	return l.meta.Put([]byte(keyBoot), []byte(bootID))
 }
 
 // giveUp ends the holding of an address.

@@ -50,7 +50,7 @@ type Store struct {
 	network, path string
 	// wait bounds the wait for the lock.
 	wait time.Duration
-	// bootID is that of this boot.
+	// bootID is that of this boot, empty until somebody asks.
 	bootID string
 	now    func() time.Time
 }
@@ -62,11 +62,15 @@ func OpenStore(dir, network string) (*Store, error) {
 	if err := attachment.ValidateName(network); err != nil {
 		return nil, fmt.Errorf("network %q: %w", network, err)
 	}
-	bootID, err := boot.ID()
-	if err != nil {
-		return nil, err
+	return &Store{network: network, path: filepath.Join(Dir(dir), network+extension), wait: lockWait, now: time.Now}, nil
+}
+
+// boot returns the ID of this boot.
+func (s *Store) boot() (string, error) {
+	if s.bootID != "" {
+		return s.bootID, nil
 	}
-	return &Store{network: network, path: filepath.Join(Dir(dir), network+extension), wait: lockWait, bootID: bootID, now: time.Now}, nil
+	return boot.ID()
 }
 
 // Dir returns the directory that is meant by dir.
@@ -109,9 +113,6 @@ func (s *Store) update(ctx context.Context, change func(*leases) error) error {
 		err := db.Update(func(tx *bolt.Tx) error {
 			l, err := s.begin(tx)
 			if err != nil {
-				return err
-			}
-			if err := l.newBoot(); err != nil {
 				return err
 			}
 			if err := change(l); err != nil {
@@ -237,7 +238,7 @@ func (s *Store) initialize(dir *os.File) error {
 		return err
 	}
 	failpoint.Here("store half made")
-	err = db.Update(func(tx *bolt.Tx) error { return makeBuckets(tx, s.bootID) })
+	err = db.Update(func(tx *bolt.Tx) error { return makeBuckets(tx) })
 	if err = errors.Join(err, db.Close()); err != nil {
 		return errors.Join(err, os.Remove(temporary))
 	}
@@ -265,14 +266,13 @@ func (s *Store) begin(tx *bolt.Tx) (*leases, error) {
 	return l, nil
 }
 
-func makeBuckets(tx *bolt.Tx, bootID string) error {
+func makeBuckets(tx *bolt.Tx) error {
 	for _, name := range []string{bucketMeta, bucketLeases, bucketAttachments, bucketOwners, bucketRuns, bucketEnds, bucketLast} {
 		if _, err := tx.CreateBucket([]byte(name)); err != nil {
 			return err
 		}
 	}
-	meta := tx.Bucket([]byte(bucketMeta))
-	return errors.Join(meta.Put([]byte(keySchema), []byte(schema)), meta.Put([]byte(keyBoot), []byte(bootID)))
+	return tx.Bucket([]byte(bucketMeta)).Put([]byte(keySchema), []byte(schema))
 }
 
 func decodeLease(b []byte) (Lease, error) {

@@ -14,8 +14,8 @@ import (
 
 // contender is a plugin to measure: whole processes, as a runtime starts them.
 type contender struct {
-	name, plugin, ipam string
-	add, del           []time.Duration
+	name, plugin, ipam, dataDir string
+	add, del                    []time.Duration
 }
 
 // benchAttach measures ADD and DEL of the contenders in turn, so that whatever else
@@ -24,6 +24,7 @@ func benchAttach(bin string, pairs int) error {
 	contenders := []*contender{
 		{name: "macvlan + host-local", plugin: "macvlan", ipam: "host-local"},
 		{name: "relink-macvlan + host-local", plugin: "relink-macvlan", ipam: "host-local"},
+		{name: "relink-macvlan + relink-ipam", plugin: "relink-macvlan", ipam: "relink-ipam"},
 	}
 	if err := (&node{sandboxes: make([]sandbox, 1)}).parents(); err != nil {
 		return err
@@ -32,9 +33,16 @@ func benchAttach(bin string, pairs int) error {
 	if err := fresh.Make(path); err != nil {
 		return err
 	}
+	// On a disk: relink-ipam waits for it.
+	dir, err := os.MkdirTemp("/var/tmp", "relink-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
 	for i := range pairs {
 		for j := range contenders {
 			c := contenders[(i+j)%len(contenders)]
+			c.dataDir = filepath.Join(dir, c.ipam)
 			if err := c.round(bin, path); err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
@@ -67,8 +75,8 @@ func (c *contender) call(bin, command, netns string) (time.Duration, error) {
 		"RELINK_CHECKPOINT_DIR=/run/relink-bench/attach-checkpoints", "PATH=" + os.Getenv("PATH"),
 	}
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(
-		`{"cniVersion": "1.0.0", "name": "%s", "type": "%s", "master": "lan0", "ipam": {"type": "%s", "subnet": "10.9.0.0/16", "dataDir": "/run/relink-bench/ipam", "routes": [{"dst": "0.0.0.0/0"}]}}`,
-		c.plugin, c.plugin, c.ipam))
+		`{"cniVersion": "1.0.0", "name": "%s", "type": "%s", "master": "lan0", "ipam": {"type": "%s", "subnet": "10.9.0.0/16", "dataDir": %q, "routes": [{"dst": "0.0.0.0/0"}]}}`,
+		c.plugin, c.plugin, c.ipam, c.dataDir))
 	start := time.Now()
 	out, err := cmd.Output()
 	took := time.Since(start)

@@ -19,7 +19,8 @@ import (
 func main() {
 	sizes := flag.String("sandboxes", "100,1000,5000", "numbers of sandboxes to restore")
 	pairs := flag.Int("pairs", 200, "pairs of ADD and DEL")
-	only := flag.String("only", "", "restore or attach: only this table")
+	held := flag.String("held", "0,1000,10000,60000", "numbers of addresses that are held already")
+	only := flag.String("only", "", "restore, attach or ipam: only this table")
 	which := flag.String("ways", "abcd", "which of the ways to restore, while working on one")
 	flag.Parse()
 	bin, err := filepath.Abs("bin/test")
@@ -28,7 +29,7 @@ func main() {
 	}
 	if err == nil {
 		fresh.Enter()
-		err = bench(bin, *sizes, *pairs, *only, *which)
+		err = bench(bin, *sizes, *held, *pairs, *only, *which)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -36,7 +37,7 @@ func main() {
 	}
 }
 
-func bench(bin, sizes string, pairs int, only, which string) error {
+func bench(bin, sizes, held string, pairs int, only, which string) error {
 	// What the runs write goes away with the mount namespace.
 	if err := os.MkdirAll("/run/relink-bench", 0o700); err != nil {
 		return err
@@ -45,23 +46,43 @@ func bench(bin, sizes string, pairs int, only, which string) error {
 		return fmt.Errorf("mount: %w", err)
 	}
 	fmt.Printf("Linux %s, %d cores, %s\n\n", kernelRelease(), runtime.NumCPU(), runtime.Version())
-	if only != "restore" {
-		if err := benchAttach(bin, pairs); err != nil {
+	counts, err := numbers("-sandboxes", sizes)
+	if err != nil {
+		return err
+	}
+	leases, err := numbers("-held", held)
+	if err != nil {
+		return err
+	}
+	tables := []struct {
+		name string
+		make func() error
+	}{
+		{"attach", func() error { return benchAttach(bin, pairs) }},
+		{"ipam", func() error { return benchIPAM(bin, leases, pairs) }},
+		{"restore", func() error { return benchRestore(bin, counts, which) }},
+	}
+	for _, table := range tables {
+		if only != "" && only != table.name {
+			continue
+		}
+		if err := table.make(); err != nil {
 			return err
 		}
 	}
-	if only == "attach" {
-		return nil
-	}
-	var counts []int
-	for s := range strings.SplitSeq(sizes, ",") {
+	return nil
+}
+
+func numbers(flag, list string) ([]int, error) {
+	var all []int
+	for s := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(s)
 		if err != nil {
-			return fmt.Errorf("-sandboxes: %w", err)
+			return nil, fmt.Errorf("%s: %w", flag, err)
 		}
-		counts = append(counts, n)
+		all = append(all, n)
 	}
-	return benchRestore(bin, counts, which)
+	return all, nil
 }
 
 func kernelRelease() string {

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// keeper is an IPAM plugin with a number of addresses that are held already: whole
+// processes, as an interface plugin starts them.
+type keeper struct {
+	plugin   string
+	dir      string
+	add, del []time.Duration
+}
+
+// benchIPAM measures ADD and DEL beside host-local's, in turn. The leases are on a
+// disk, not in memory: relink waits for it.
+func benchIPAM(bin string, held []int, pairs int) error {
+	fmt.Printf("ADD and DEL of IPAM plugins as whole processes, %d paired runs (20 from 10,000 on), leases on disk; milliseconds, median (90th percentile)\n\n", pairs)
+	fmt.Println("| addresses held | host-local ADD | relink-ipam ADD | ratio | of relink-ipam at 0 | host-local DEL | relink-ipam DEL | ratio |")
+	fmt.Println("|---|---|---|---|---|---|---|---|")
+	var empty *keeper
+	for _, n := range held {
+		dir, err := os.MkdirTemp("/var/tmp", "relink-bench-")
+		if err != nil {
+			return err
+		}
+		theirs, ours, err := benchHeld(bin, dir, n, pairs)
+		if err := removeAll(dir, err); err != nil {
+			return fmt.Errorf("%d addresses held: %w", n, err)
+		}
+		if empty == nil {
+			empty = ours
+		}
+		fmt.Printf("| %d | %s | %s | %.3f | %.2f | %s | %s | %.3f |\n", n, spread(theirs.add), spread(ours.add), ratio(ours.add, theirs.add),
+			ratio(ours.add, empty.add), spread(theirs.del), spread(ours.del), ratio(ours.del, theirs.del))
+	}
+	fmt.Println()
+	return nil
+}
+
+// removeAll removes dir and returns err, or why that failed.
+func removeAll(dir string, err error) error {
+	if removed := os.RemoveAll(dir); err == nil {
+		return removed
+	}
+	return err
+}
+
+func benchHeld(bin, dir string, n, pairs int) (theirs, ours *keeper, err error) {
+	theirs = &keeper{plugin: "host-local", dir: filepath.Join(dir, "host-local")}
+	ours = &keeper{plugin: "relink-ipam", dir: filepath.Join(dir, "relink")}
+	if err := fill(filepath.Join(theirs.dir, "bench"), n); err != nil {
+		return nil, nil, err
+	}
+	if n > 0 {
+		took, err := takeOver(bin, theirs.dir, ours.dir)
+		if err != nil {
+			return nil, nil, err
+		}
+		fmt.Fprintf(os.Stderr, "relink ipam import of %d addresses: %s\n", n, took.Round(time.Millisecond))
+	}
+	if n >= 10000 {
+		pairs = min(pairs, 20)
+	}
+	for i := range pairs {
+		order := []*keeper{theirs, ours}
+		for j := range order {
+			if err := order[(i+j)%2].round(bin, i); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return theirs, ours, nil
+}
+
+// fill writes a directory as host-local leaves it, with n addresses held.
+func fill(dir string, n int) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	a := netip.MustParseAddr("10.9.0.2")
+	for i := range n {
+		if err := os.WriteFile(filepath.Join(dir, a.String()), fmt.Appendf(nil, "%064x\r\neth0", i), 0o600); err != nil {
+			return err
+		}
+		a = a.Next()
+	}
+	if n == 0 {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(dir, "last_reserved_ip.0"), []byte(a.Prev().String()), 0o600)
+}
+
+// takeOver has relink hold what host-local holds, and says how long that took.
+func takeOver(bin, from, to string) (time.Duration, error) {
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	out, err := exec.Command(filepath.Join(bin, "relink"), "ipam", "import", filepath.Join(from, "bench"), "--network", "bench", "--data-dir", to).CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("import: %w: %s", err, out)
+	}
+	return time.Since(start), nil
+}
+
+// round is an ADD and its DEL.
+func (k *keeper) round(bin string, i int) error {
+	add, err := k.call(bin, "ADD", i)
+	if err != nil {
+		return err
+	}
+	del, err := k.call(bin, "DEL", i)
+	k.add, k.del = append(k.add, add), append(k.del, del)
+	return err
+}
+
+func (k *keeper) call(bin, command string, i int) (time.Duration, error) {
+	cmd := exec.Command(filepath.Join(bin, k.plugin))
+	cmd.Env = []string{
+		"CNI_COMMAND=" + command, fmt.Sprintf("CNI_CONTAINERID=bench%d", i), "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/bench", "CNI_PATH=" + bin,
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=bench",
+	}
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(
+		`{"cniVersion": "1.0.0", "name": "bench", "type": "macvlan", "ipam": {"type": "%s", "subnet": "10.9.0.0/16", "dataDir": %q, "routes": [{"dst": "0.0.0.0/0"}]}}`,
+		k.plugin, k.dir))
+	start := time.Now()
+	out, err := cmd.Output()
+	took := time.Since(start)
+	if err != nil {
+		return 0, fmt.Errorf("%s %s: %w: %s", k.plugin, command, err, out)
+	}
+	return took, nil
+}
