@@ -14,12 +14,6 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-var (
-	ethernetBroadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
-	allNodesMAC       = net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}
-	allNodes          = netip.MustParseAddr("ff02::1")
-)
-
 // Announcer tells the neighbours of interfaces which MAC their addresses are at. It
 // sends on the interfaces' parent: a broadcast on a macvlan would be delivered to
 // all its siblings first, which have not lost anything, and one socket in the host
@@ -85,52 +79,16 @@ func announcement(mac net.HardwareAddr, addr netip.Addr) []byte {
 	return unsolicitedNA(mac, addr)
 }
 
-// gratuitousARP returns an Ethernet frame with an ARP request (RFC 826) in which
-// sender and target are the address itself.
-func gratuitousARP(mac net.HardwareAddr, addr netip.Addr) []byte {
-	f := ethernet(ethernetBroadcast, mac, unix.ETH_P_ARP)
-	f = binary.BigEndian.AppendUint16(f, 1) // Ethernet
-	f = binary.BigEndian.AppendUint16(f, unix.ETH_P_IP)
-	f = append(f, 6, 4, 0, 1) // lengths of the addresses; request
-	f = append(append(f, mac...), addr.AsSlice()...)
-	return append(append(f, make([]byte, 6)...), addr.AsSlice()...)
-}
+// gratuitousARP returns an Ethernet frame with an ARP request in which sender and
+// target are the address itself.
+func gratuitousARP(mac net.HardwareAddr, addr netip.Addr) []byte { return arpRequest(mac, addr, addr) }
 
 // unsolicitedNA returns an Ethernet frame with a neighbour advertisement to all
 // nodes, with the override flag set and the MAC as target link-layer address.
 func unsolicitedNA(mac net.HardwareAddr, addr netip.Addr) []byte {
-	na := []byte{136, 0, 0, 0, 0x20, 0, 0, 0} // type, code, checksum, override flag
+	na := []byte{neighbourAdvertisement, 0, 0, 0, 0x20, 0, 0, 0} // checksum, override flag
 	na = append(na, addr.AsSlice()...)
-	na = append(na, 2, 1) // target link-layer address, 8 bytes
+	na = append(na, targetMACOption, 1) // 8 bytes
 	na = append(na, mac...)
-	binary.BigEndian.PutUint16(na[2:], icmpv6Checksum(addr, allNodes, na))
-
-	f := ethernet(allNodesMAC, mac, unix.ETH_P_IPV6)
-	f = append(f, 0x60, 0, 0, 0)
-	f = binary.BigEndian.AppendUint16(f, uint16(len(na)))
-	f = append(f, unix.IPPROTO_ICMPV6, 255)
-	f = append(append(f, addr.AsSlice()...), allNodes.AsSlice()...)
-	return append(f, na...)
-}
-
-func ethernet(to, from net.HardwareAddr, protocol uint16) []byte {
-	f := append(append(make([]byte, 0, 96), to...), from...)
-	return binary.BigEndian.AppendUint16(f, protocol)
-}
-
-// icmpv6Checksum is the checksum of RFC 4443, section 2.3, of a message of even
-// length whose own checksum is still zero.
-func icmpv6Checksum(from, to netip.Addr, message []byte) uint16 {
-	b := append(append([]byte{}, from.AsSlice()...), to.AsSlice()...)
-	b = binary.BigEndian.AppendUint32(b, uint32(len(message)))
-	b = append(b, 0, 0, 0, unix.IPPROTO_ICMPV6)
-	b = append(b, message...)
-	var sum uint32
-	for i := 0; i < len(b); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(b[i:]))
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
+	return icmpv6(mac, addr, allNodes, na)
 }

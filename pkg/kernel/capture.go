@@ -184,7 +184,7 @@ func (c *capture) carried() error {
 	}
 	c.note(notes...)
 	c.captured.Addresses, c.captured.Routes = addresses, routes
-	if c.link.flags&(unix.IFF_UP|unix.IFF_LOWER_UP) == unix.IFF_UP|unix.IFF_LOWER_UP {
+	if c.link.carrier() {
 		markWithoutRoute(addresses, kernels)
 	}
 	if c.link.hasXDP {

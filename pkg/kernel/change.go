@@ -126,13 +126,9 @@ func (n *Namespace) Enslave(nic, bond string) error {
 	if used, err := n.HasAddresses(index); err != nil || used {
 		return errors.Join(err, fmt.Errorf("%s: it has addresses of its own: %w", what, ErrInUse))
 	}
-	down := nl.NewNetlinkRequest(unix.RTM_SETLINK, 0)
-	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	info.Index, info.Change = int32(index), unix.IFF_UP
-	down.AddData(info)
 	enslave := setLink(index, 0)
 	enslave.AddData(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(master.index))))
-	return n.conn.run(message{request: down, what: "set " + nic + " down"}, message{request: enslave, what: what}, up)
+	return n.conn.run(setDown(index, nic), message{request: enslave, what: what}, up)
 }
 
 // AddAddress gives the interface an address that it had before. One that is there

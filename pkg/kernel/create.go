@@ -249,6 +249,15 @@ func setLink(index int, up uint32) *nl.NetlinkRequest {
 	return request
 }
 
+// setDown returns the request that sets the device down.
+func setDown(index int, name string) message {
+	request := nl.NewNetlinkRequest(unix.RTM_SETLINK, 0)
+	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	info.Index, info.Change = int32(index), unix.IFF_UP
+	request.AddData(info)
+	return message{request: request, what: "set " + name + " down"}
+}
+
 // attributes returns what the kernel takes of a link that is there already and not of
 // one that it makes: the alias, the flags, and of a NIC, which is not made, its MAC,
 // MTU and the like. Nil where there is nothing of that.

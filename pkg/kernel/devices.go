@@ -87,7 +87,7 @@ func (l *link) live() (netstate.LiveDevice, error) {
 		MasterIndex: l.master,
 		AltNames:    l.altNames,
 		Up:          l.up(),
-		Carrier:     l.flags&(unix.IFF_UP|unix.IFF_LOWER_UP) == unix.IFF_UP|unix.IFF_LOWER_UP,
+		Carrier:     l.carrier(),
 	}
 	if l.elsewhere < 0 {
 		d.ParentIndex = l.parentIndex()

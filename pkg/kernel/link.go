@@ -150,6 +150,10 @@ func (l *link) kindOf() string {
 
 func (l *link) up() bool { return l.flags&unix.IFF_UP != 0 }
 
+func (l *link) carrier() bool {
+	return l.flags&(unix.IFF_UP|unix.IFF_LOWER_UP) == unix.IFF_UP|unix.IFF_LOWER_UP
+}
+
 // parentIndex returns the index of what the link is stacked on, in its own
 // namespace or in another. The kernel leaves it out of its answer where it is
 // the link's own number, in another namespace.

@@ -21,6 +21,9 @@ var (
 	ErrNoDevice = errors.New("no such device")
 	// ErrExists: a device of that name is there already.
 	ErrExists = errors.New("device exists already")
+	// ErrNoCarrier: nothing can be sent, as the device or one below it is down or
+	// has no link.
+	ErrNoCarrier = errors.New("no carrier")
 )
 
 // Namespace is an open network namespace with a netlink socket in it. Several

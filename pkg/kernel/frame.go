@@ -1,0 +1,96 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+var (
+	ethernetBroadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	allNodesMAC       = groupMAC(allNodes)
+	allNodes          = netip.MustParseAddr("ff02::1")
+)
+
+const (
+	// Where the parts of a frame begin: the Ethernet header's length, that of the
+	// IPv6 header, and that of a neighbour message up to its options.
+	ethernetLen, ipv6Len, neighbourLen = 14, 40, 24
+	// arpLen is the length of an ARP packet with addresses of Ethernet and IPv4.
+	arpLen = 28
+
+	arpRequestOp, arpReplyOp = 1, 2 // RFC 826
+
+	neighbourSolicitation, neighbourAdvertisement = 135, 136 // RFC 4861, section 4
+	// Options of neighbour messages, all with their length in units of 8 bytes.
+	sourceMACOption, targetMACOption = 1, 2 // RFC 4861, section 4.6.1
+	nonceOption                      = 14   // RFC 3971, section 5.3.2
+
+	// neighbourHopLimit shows that no router forwarded the message (RFC 4861,
+	// section 7.1).
+	neighbourHopLimit = 255
+)
+
+// arpPrefix is how an ARP packet begins that has addresses of Ethernet and IPv4
+// (RFC 826): their types and lengths.
+var arpPrefix = []byte{0, 1, unix.ETH_P_IP >> 8, unix.ETH_P_IP & 0xff, 6, 4}
+
+// arpRequest returns an Ethernet frame with an ARP request (RFC 826) to all.
+func arpRequest(mac net.HardwareAddr, sender, target netip.Addr) []byte {
+	f := ethernet(ethernetBroadcast, mac, unix.ETH_P_ARP)
+	f = append(append(f, arpPrefix...), 0, arpRequestOp)
+	f = append(append(f, mac...), sender.AsSlice()...)
+	return append(append(f, make([]byte, 6)...), target.AsSlice()...)
+}
+
+// icmpv6 returns an Ethernet frame with the message, of even length, to the group. It
+// sets the message's checksum, which is zero.
+func icmpv6(mac net.HardwareAddr, from, group netip.Addr, message []byte) []byte {
+	binary.BigEndian.PutUint16(message[2:], icmpv6Checksum(from, group, message))
+	f := ethernet(groupMAC(group), mac, unix.ETH_P_IPV6)
+	f = append(f, 0x60, 0, 0, 0)
+	f = binary.BigEndian.AppendUint16(f, uint16(len(message)))
+	f = append(f, unix.IPPROTO_ICMPV6, neighbourHopLimit)
+	f = append(append(f, from.AsSlice()...), group.AsSlice()...)
+	return append(f, message...)
+}
+
+func ethernet(to, from net.HardwareAddr, protocol uint16) []byte {
+	f := append(append(make([]byte, 0, 96), to...), from...)
+	return binary.BigEndian.AppendUint16(f, protocol)
+}
+
+// groupMAC returns the Ethernet address of an IPv6 multicast group (RFC 2464, section 7).
+func groupMAC(group netip.Addr) net.HardwareAddr {
+	b := group.As16()
+	return net.HardwareAddr(append([]byte{0x33, 0x33}, b[12:]...))
+}
+
+// solicitedNode returns the multicast group in which the address is asked for
+// (RFC 4291, section 2.7.1).
+func solicitedNode(addr netip.Addr) netip.Addr {
+	b := addr.As16()
+	return netip.AddrFrom16([16]byte(slices.Concat(solicitedNodePrefix, b[13:])))
+}
+
+var solicitedNodePrefix = []byte{0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff}
+
+// icmpv6Checksum is the checksum of RFC 4443, section 2.3, of a message of even
+// length whose own checksum is still zero. Of one that has its checksum, it is zero.
+func icmpv6Checksum(from, to netip.Addr, message []byte) uint16 {
+	b := append(append([]byte{}, from.AsSlice()...), to.AsSlice()...)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(message)))
+	b = append(b, 0, 0, 0, unix.IPPROTO_ICMPV6)
+	b = append(b, message...)
+	var sum uint32
+	for i := 0; i < len(b); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
+}

@@ -1,0 +1,150 @@
+package kernel
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// nonceLen is the shortest that a nonce can be (RFC 3971, section 5.3.2): the option
+// then fills 8 bytes.
+const nonceLen = 6
+
+// arpProbe returns an Ethernet frame that asks for the address and says nothing of the
+// sender's (RFC 5227, section 2.1.1).
+func arpProbe(mac net.HardwareAddr, addr netip.Addr) []byte {
+	return arpRequest(mac, netip.IPv4Unspecified(), addr)
+}
+
+// dadSolicitation returns an Ethernet frame with the neighbour solicitation of duplicate
+// address detection (RFC 4862, section 5.4.2), with the nonce by which its sender knows
+// it again (RFC 7527, section 4.1). The nonce has nonceLen bytes.
+func dadSolicitation(mac net.HardwareAddr, addr netip.Addr, nonce []byte) []byte {
+	ns := []byte{neighbourSolicitation, 0, 0, 0, 0, 0, 0, 0} // code, checksum, reserved
+	ns = append(ns, addr.AsSlice()...)
+	ns = append(append(ns, nonceOption, 1), nonce...)
+	return icmpv6(mac, netip.IPv6Unspecified(), solicitedNode(addr), ns)
+}
+
+// parseProbeAnswer returns the address that the sender of the Ethernet frame has or
+// probes for, if it is one that another host would claim an address with: not that of
+// the MAC itself, and no probe with the nonce, which is an own one that came back. What
+// is malformed claims nothing.
+func parseProbeAnswer(frame []byte, mac net.HardwareAddr, nonce []byte) (claim Conflict, ok bool) {
+	if len(frame) < ethernetLen {
+		return Conflict{}, false
+	}
+	sender := net.HardwareAddr(frame[6:12])
+	if bytes.Equal(sender, mac) {
+		return Conflict{}, false
+	}
+	var claimed netip.Addr
+	switch payload := frame[ethernetLen:]; binary.BigEndian.Uint16(frame[12:]) {
+	case unix.ETH_P_ARP:
+		claimed, sender = parseARP(payload)
+	case unix.ETH_P_IPV6:
+		claimed, sender = parseNeighbourMessage(payload, sender, nonce)
+	}
+	if !claimed.IsValid() || bytes.Equal(sender, mac) {
+		return Conflict{}, false
+	}
+	return Conflict{Address: claimed, MAC: sender.String()}, true
+}
+
+// parseARP returns the address that the sender of an ARP packet has, whether it asks or
+// answers, or that it probes for (RFC 5227, section 2.1.1), and its MAC. The address is
+// invalid if it is no such packet.
+func parseARP(packet []byte) (netip.Addr, net.HardwareAddr) {
+	if len(packet) < arpLen || !bytes.HasPrefix(packet, arpPrefix) {
+		return netip.Addr{}, nil
+	}
+	op := binary.BigEndian.Uint16(packet[6:])
+	mac := net.HardwareAddr(packet[8:14])
+	sender, target := netip.AddrFrom4([4]byte(packet[14:18])), netip.AddrFrom4([4]byte(packet[24:28]))
+	switch {
+	case op != arpRequestOp && op != arpReplyOp:
+		return netip.Addr{}, nil
+	case !sender.IsUnspecified():
+		return sender, mac
+	case op == arpRequestOp && !target.IsUnspecified():
+		return target, mac
+	}
+	return netip.Addr{}, nil
+}
+
+// parseNeighbourMessage returns the target of an IPv6 packet with a neighbour advertisement, or
+// with the solicitation of another host's duplicate address detection (RFC 4862,
+// sections 5.4.3 and 5.4.4), and the MAC that it is at, the sender's if the packet does not
+// say it. The address is invalid if it is no such packet, or not a valid one
+// (RFC 4861, section 7.1).
+func parseNeighbourMessage(packet []byte, sender net.HardwareAddr, nonce []byte) (netip.Addr, net.HardwareAddr) {
+	from, to, message := parseICMPv6(packet)
+	if message == nil {
+		return netip.Addr{}, nil
+	}
+	target := netip.AddrFrom16([16]byte(message[8:24]))
+	options, ok := parseOptions(message[neighbourLen:])
+	if !ok || target.IsMulticast() || target.IsUnspecified() {
+		return netip.Addr{}, nil
+	}
+	switch message[0] {
+	case neighbourAdvertisement:
+		if solicited := message[4]&0x40 != 0; solicited && to.IsMulticast() {
+			return netip.Addr{}, nil
+		}
+		if at, ok := options[targetMACOption]; ok && len(at) == len(sender) {
+			sender = at
+		}
+		return target, sender
+	case neighbourSolicitation:
+		_, hasSource := options[sourceMACOption]
+		own := bytes.Equal(options[nonceOption], nonce)
+		// One with a source is of a host that looks for who has the address.
+		if !from.IsUnspecified() || to != solicitedNode(target) || hasSource || own {
+			return netip.Addr{}, nil
+		}
+		return target, sender
+	}
+	return netip.Addr{}, nil
+}
+
+// parseICMPv6 returns the addresses and the message of an IPv6 packet with a message
+// that is long enough for a neighbour message, comes from this link, has code 0 and the
+// right checksum. The message of others is nil. Extension headers are not looked behind:
+// neighbour messages have none (RFC 6980 forbids fragments).
+func parseICMPv6(packet []byte) (from, to netip.Addr, message []byte) {
+	if len(packet) < ipv6Len || packet[0]>>4 != 6 || packet[6] != unix.IPPROTO_ICMPV6 || packet[7] != neighbourHopLimit {
+		return from, to, nil
+	}
+	length := int(binary.BigEndian.Uint16(packet[4:]))
+	// Options fill units of 8 bytes. Behind the packet, there may be padding.
+	if length < neighbourLen || length%8 != 0 || length > len(packet)-ipv6Len {
+		return from, to, nil
+	}
+	from, to = netip.AddrFrom16([16]byte(packet[8:24])), netip.AddrFrom16([16]byte(packet[24:40]))
+	message = packet[ipv6Len : ipv6Len+length]
+	if message[1] != 0 || icmpv6Checksum(from, to, message) != 0 {
+		return from, to, nil
+	}
+	return from, to, message
+}
+
+// parseOptions returns the first option of each type, without its type and length. It is
+// not ok if one has no length or a wrong one.
+func parseOptions(b []byte) (options map[byte][]byte, ok bool) {
+	options = map[byte][]byte{}
+	for len(b) > 0 {
+		if len(b) < 2 || b[1] == 0 || int(b[1])*8 > len(b) {
+			return nil, false
+		}
+		size := int(b[1]) * 8
+		if _, again := options[b[0]]; !again {
+			options[b[0]] = b[2:size]
+		}
+		b = b[size:]
+	}
+	return options, true
+}
