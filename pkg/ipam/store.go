@@ -238,7 +238,7 @@ func (s *Store) initialize(dir *os.File) error {
 		return err
 	}
 	failpoint.Here("store half made")
-	err = db.Update(func(tx *bolt.Tx) error { return makeBuckets(tx) })
+	err = db.Update(makeBuckets)
 	if err = errors.Join(err, db.Close()); err != nil {
 		return errors.Join(err, os.Remove(temporary))
 	}
