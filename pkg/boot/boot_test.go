@@ -1,0 +1,16 @@
+package boot
+
+import (
+	"regexp"
+	"testing"
+)
+
+func TestIDIsTheKernels(t *testing.T) {
+	first, err := ID()
+	if err != nil || !regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`).MatchString(first) {
+		t.Errorf("ID() = %q, %v", first, err)
+	}
+	if again, err := ID(); again != first || err != nil {
+		t.Errorf("and then %q, %v", again, err)
+	}
+}
