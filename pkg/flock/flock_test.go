@@ -71,7 +71,11 @@ func TestLockWaits(t *testing.T) {
 // A lock that nobody waits for any more goes as soon as it comes.
 func TestLockEndsWithItsContext(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	first, late := open(t, path), open(t, path)
+	first := open(t, path)
+	late, err := os.OpenFile(path, os.O_RDWR, 0) // Lock closes it.
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := Try(first, Exclusive); err != nil {
 		t.Fatal(err)
 	}
