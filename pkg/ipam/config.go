@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -350,7 +351,10 @@ func (c config) requested(env cniplugin.Args) ([]requested, error) {
 		if err != nil {
 			return refuse(err.Error())
 		}
-		all = append(all, requested{a, refuse})
+		// A runtime may ask for the same one in two ways.
+		if !slices.ContainsFunc(all, func(r requested) bool { return r.address == a }) {
+			all = append(all, requested{a, refuse})
+		}
 		return nil
 	}
 	if env.IP != "" {
