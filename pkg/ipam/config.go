@@ -126,7 +126,7 @@ func parse(b []byte, env cniplugin.Args) (network, error) {
 }
 
 // sets returns the range sets in host-local's order: the runtime's, the flat one,
-// those of "ranges".
+// those of "ranges". A flat one without a subnet is none, beside others.
 func (c config) sets() ([]RangeSet, error) {
 	excluded, err := parseExcluded(c.IPAM.Exclude)
 	if err != nil {
@@ -150,15 +150,17 @@ func (c config) sets() ([]RangeSet, error) {
 			return nil, err
 		}
 		sets, keys = append(sets, set), append(keys, "ipam.subnet")
-	} else if flat != (rangeConfig{}) {
-		return nil, cniplugin.ConfigError("ipam.subnet", "missing", "rangeStart, rangeEnd and gateway belong to a subnet")
 	}
 	for i, ranges := range c.IPAM.Ranges {
 		if err := add(fmt.Sprintf("ipam.ranges[%d]", i), ranges); err != nil {
 			return nil, err
 		}
 	}
-	if len(sets) == 0 {
+	switch {
+	case len(sets) > 0:
+	case c.IPAM.rangeConfig != rangeConfig{}:
+		return nil, cniplugin.ConfigError("ipam.subnet", "missing", "rangeStart, rangeEnd and gateway belong to a subnet")
+	default:
 		return nil, cniplugin.ConfigError("ipam.ranges", "missing", "must have a range of addresses to give")
 	}
 	if err := checkOneOfAFamily(c.CNIVersion, sets); err != nil {
