@@ -24,7 +24,7 @@ type config struct {
 	IPAM       *struct {
 		rangeConfig
 		Ranges     [][]rangeConfig `json:"ranges"`
-		Routes     []*types.Route  `json:"routes"`
+		Routes     routes          `json:"routes"`
 		DataDir    string          `json:"dataDir"`
 		ResolvConf string          `json:"resolvConf"`
 		policyConfig
@@ -46,6 +46,26 @@ type rangeConfig struct {
 	RangeStart string `json:"rangeStart"`
 	RangeEnd   string `json:"rangeEnd"`
 	Gateway    string `json:"gateway"`
+}
+
+// routes are passed on as they are.
+type routes []*types.Route
+
+// UnmarshalJSON says which of the routes is none.
+func (r *routes) UnmarshalJSON(b []byte) error {
+	var written []json.RawMessage
+	if err := json.Unmarshal(b, &written); err != nil {
+		return cniplugin.ConfigError("ipam.routes", string(b), "must be a list")
+	}
+	*r = nil
+	for i, w := range written {
+		var route types.Route
+		if err := json.Unmarshal(w, &route); err != nil || route.Dst.IP == nil {
+			return cniplugin.ConfigError(fmt.Sprintf("ipam.routes[%d]", i), string(w), `must be a route such as {"dst": "10.0.0.0/8", "gw": "10.3.0.1"}`)
+		}
+		*r = append(*r, &route)
+	}
+	return nil
 }
 
 // policyConfig are the keys that host-local does not have.
