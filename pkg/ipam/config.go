@@ -278,6 +278,9 @@ func (c rangeConfig) parse(key string, excluded []Span) (Range, error) {
 	if r.Last.Less(r.First) {
 		return Range{}, cniplugin.ConfigError(key+"rangeStart", r.First.String(), "must not come after rangeEnd "+r.Last.String())
 	}
+	if r.Overlaps(mapped) {
+		return Range{}, cniplugin.ConfigError(key+"subnet", c.Subnet, "must not have addresses of IPv4 in it: "+mapped.String())
+	}
 	if c.Gateway == "" {
 		return r, nil
 	}
@@ -290,6 +293,10 @@ func (c rangeConfig) parse(key string, excluded []Span) (Range, error) {
 	}
 	return r, nil
 }
+
+// mapped are the addresses of IPv4 as IPv6 writes them (RFC 4291, section 2.5.5.2). No
+// host has one, and one that is written is the IPv4 address.
+var mapped = spanOf(netip.MustParsePrefix("::ffff:0:0/96"))
 
 func parseSubnet(key, s string) (netip.Prefix, error) {
 	if s == "" {
