@@ -23,17 +23,10 @@ func (l *leases) endDue() error {
 // newBoot gives up what was held in an earlier boot: no sandbox outlives one. It has
 // nothing to do but for the first change in a boot.
 func (l *leases) newBoot() error {
-	bootID := []byte(l.store.bootID)
 	if string(l.meta.Get([]byte(keyBoot))) == l.store.bootID {
 		return nil
 	}
-	var earlier []Lease
-	err := l.each(func(lease Lease) error {
-		if lease.State == Held && lease.BootID != l.store.bootID {
-			earlier = append(earlier, lease)
-		}
-		return nil
-	})
+	earlier, err := l.ofEarlierBoots()
 	if err != nil {
 		return err
 	}
@@ -42,7 +35,22 @@ func (l *leases) newBoot() error {
 			return err
 		}
 	}
-	return l.meta.Put([]byte(keyBoot), bootID)
+	return l.meta.Put([]byte(keyBoot), []byte(l.store.bootID))
+}
+
+// ofEarlierBoots returns what newBoot gives up, or has yet to.
+func (l *leases) ofEarlierBoots() ([]Lease, error) {
+	if string(l.meta.Get([]byte(keyBoot))) == l.store.bootID {
+		return nil, nil
+	}
+	var earlier []Lease
+	err := l.each(func(lease Lease) error {
+		if lease.State == Held && lease.BootID != l.store.bootID {
+			earlier = append(earlier, lease)
+		}
+		return nil
+	})
+	return earlier, err
 }
 
 // giveUp ends the holding of an address.
