@@ -147,7 +147,10 @@ func GC(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	valid := map[validAttachment]bool{}
-	for _, a := range list.ValidAttachments {
+	for i, a := range list.ValidAttachments {
+		if a.ContainerID == "" || a.IfName == "" {
+			return cniplugin.ConfigError(fmt.Sprintf("cni.dev/valid-attachments[%d]", i), fmt.Sprintf("%+v", a), "must have containerID and ifname: every address is kept")
+		}
 		valid[validAttachment{a.ContainerID, a.IfName}] = true
 	}
 	store, err := OpenStore(c.IPAM.DataDir, c.Name)
