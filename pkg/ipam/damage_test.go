@@ -52,8 +52,7 @@ func (n *node) refuses(t *testing.T, what string, file []byte) {
 // filled is a node with leases, and their file.
 func filled(t *testing.T) (*node, []byte) {
 	t.Helper()
-	n := newNode(t, `"subnet": "10.3.0.0/24"`)
-	n.boot = n.store(t).bootID // That of Del and the others.
+	n := newLiveNode(t, `"subnet": "10.3.0.0/24"`)
 	for i := range 20 {
 		n.add(t, fmt.Sprintf("c%d/eth0", i), "", fmt.Sprintf("10.3.0.%d", i+2))
 	}

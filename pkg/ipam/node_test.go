@@ -2,7 +2,6 @@ package ipam
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/boot"
 )
 
 // onWire is what an error says on the wire, zero for none.
@@ -59,6 +59,18 @@ type node struct {
 func newNode(t *testing.T, ipam string) *node {
 	t.Helper()
 	return &node{dir: t.TempDir(), boot: "boot-1", clock: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), ipam: ipam}
+}
+
+// newLiveNode is one with this boot and this time, for what opens the store itself.
+func newLiveNode(t *testing.T, ipam string) *node {
+	t.Helper()
+	n := newNode(t, ipam)
+	id, err := boot.ID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.boot, n.clock = id, time.Now()
+	return n
 }
 
 // later lets time go by.
@@ -188,10 +200,4 @@ func (n *node) gcArgs(list string) *skel.CmdArgs {
 // pod is the owner that args names.
 func pod(name string) attachment.Owner {
 	return attachment.Pod{Namespace: "default", Name: name}.Owner()
-}
-
-// quoted is a list in JSON.
-func quoted(list ...string) string {
-	b, _ := json.Marshal(list)
-	return string(b)
 }
