@@ -65,18 +65,38 @@ func Decode(b []byte, config any) error {
 	case errors.As(err, &coded):
 		return coded
 	case errors.As(err, &wrongType) && wrongType.Field != "":
-		return ConfigError(keyOf(wrongType.Field), wrongType.Value, "must be "+jsonType(wrongType.Type))
+		return ConfigError(keyOf(wrongType.Field, reflect.TypeOf(config)), wrongType.Value, "must be "+jsonType(wrongType.Type))
 	case errors.As(err, &wrongType):
 		return Error(types.ErrDecodingFailure, "network configuration: must be an object")
 	}
 	return Error(types.ErrDecodingFailure, "network configuration: %v", err)
 }
 
-// keyOf returns the key as it is written in the configuration: the names of
-// embedded structs, which alone begin with a capital, are no part of it.
-func keyOf(field string) string {
+// keyOf returns the key as it is written in the configuration of that type: the names
+// of embedded structs are no part of it.
+func keyOf(field string, config reflect.Type) string {
+	embedded := map[string]bool{}
+	embeddedIn(config, embedded, map[reflect.Type]bool{})
 	parts := strings.Split(field, ".")
-	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p != "" && p[0] >= 'A' && p[0] <= 'Z' }), ".")
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return embedded[p] }), ".")
+}
+
+// embeddedIn collects the names of the structs that t embeds, however deep.
+func embeddedIn(t reflect.Type, names map[string]bool, seen map[reflect.Type]bool) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct || seen[t] {
+		return
+	}
+	seen[t] = true
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if f.Anonymous && f.Tag.Get("json") == "" {
+			names[f.Name] = true
+		}
+		embeddedIn(f.Type, names, seen)
+	}
 }
 
 // jsonType says what is expected in words of JSON.

@@ -101,6 +101,35 @@ func TestDecodeSaysWhatIsWrongAndWhere(t *testing.T) {
 	}
 }
 
+// lower embeds a struct whose name looks like a key.
+type lower struct {
+	Config
+	IPAM *struct {
+		shared
+		Lists [][]shared `json:"lists"`
+	} `json:"ipam"`
+}
+
+type shared struct {
+	Subnet string `json:"subnet"`
+}
+
+func TestDecodeNamesNoEmbeddedStruct(t *testing.T) {
+	for in, want := range map[string]coded{
+		`{"ipam": {"subnet": 7}}`:                {7, `invalid "ipam.subnet": "number": must be a string`},
+		`{"ipam": {"lists": [[{"subnet": 7}]]}}`: {7, `invalid "ipam.lists.subnet": "number": must be a string`},
+		`{"ipam": []}`:                           {7, `invalid "ipam": "array": must be an object`},
+		`{"mtu": "x"}`:                           {7, `invalid "mtu": "string": must be a whole number`},
+		`{"name": {}}`:                           {7, `invalid "name": "object": must be a string`},
+		`{"ipam": {"type": []}}`:                 {},
+	} {
+		var c lower
+		if diff := cmp.Diff(want, code(t, Decode([]byte(in), &c))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", in, diff)
+		}
+	}
+}
+
 func TestConfigValidate(t *testing.T) {
 	for name, test := range map[string]struct {
 		config Config

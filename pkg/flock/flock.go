@@ -45,6 +45,9 @@ func Lock(ctx context.Context, f *os.File, how int) error {
 	}
 }
 
+// Unlock gives the lock back before its time.
+func Unlock(f *os.File) error { return retry(f, unix.LOCK_UN) }
+
 func closeIf(err error, f *os.File) error {
 	if err != nil {
 		_ = f.Close()

@@ -219,8 +219,17 @@ func (l *leases) canGive(set RangeSet) (bool, error) {
 			return true, nil
 		}
 	}
-	_, ok, err := l.longestReleased(set)
-	return ok, err
+	if _, ok, err := l.longestReleased(set); ok || err != nil {
+		return ok, err
+	}
+	// A look changes nothing, so that an ADD may find more.
+	earlier, err := l.ofEarlierBoots()
+	return slices.ContainsFunc(earlier, func(lease Lease) bool {
+		r, ok := set.Find(lease.Address)
+		gives, _ := r.Gives(lease.Address)
+		left, kept := lease.givenUp("", l.now)
+		return ok && gives && (!kept || left.State == Quarantined)
+	}), err
 }
 
 // exhausted says what keeps every address of the set.

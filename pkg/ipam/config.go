@@ -1,10 +1,12 @@
 package ipam
 
 import (
+	"errors"
 	"encoding/json"
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +25,7 @@ type config struct {
 	IPAM       *struct {
 		rangeConfig
 		Ranges     [][]rangeConfig `json:"ranges"`
-		Routes     []*types.Route  `json:"routes"`
+		Routes     routes          `json:"routes"`
 		DataDir    string          `json:"dataDir"`
 		ResolvConf string          `json:"resolvConf"`
 		policyConfig
@@ -45,6 +47,26 @@ type rangeConfig struct {
 	RangeStart string `json:"rangeStart"`
 	RangeEnd   string `json:"rangeEnd"`
 	Gateway    string `json:"gateway"`
+}
+
+// routes are passed on as they are.
+type routes []*types.Route
+
+// UnmarshalJSON says which of the routes is none.
+func (r *routes) UnmarshalJSON(b []byte) error {
+	var written []json.RawMessage
+	if err := json.Unmarshal(b, &written); err != nil {
+		return cniplugin.ConfigError("ipam.routes", string(b), "must be a list")
+	}
+	*r = nil
+	for i, w := range written {
+		var route types.Route
+		if err := json.Unmarshal(w, &route); err != nil || route.Dst.IP == nil {
+			return cniplugin.ConfigError(fmt.Sprintf("ipam.routes[%d]", i), string(w), `must be a route such as {"dst": "10.0.0.0/8", "gw": "10.3.0.1"}`)
+		}
+		*r = append(*r, &route)
+	}
+	return nil
 }
 
 // policyConfig are the keys that host-local does not have.
@@ -93,7 +115,8 @@ func decode(b []byte) (config, error) {
 		return c, err
 	}
 	if c.IPAM == nil {
-		return c, cniplugin.ConfigError("ipam", "missing", "must say which addresses to give")
+		err := checkPlace(c.Name, "")
+		return c, errors.Join(err, cniplugin.ConfigError("ipam", "missing", "must say which addresses to give"))
 	}
 	return c, checkPlace(c.Name, c.IPAM.DataDir)
 }
@@ -130,7 +153,7 @@ func parse(b []byte, env cniplugin.Args) (network, error) {
 }
 
 // sets returns the range sets in host-local's order: the runtime's, the flat one,
-// those of "ranges".
+// those of "ranges". A flat one without a subnet is none, beside others.
 func (c config) sets() ([]RangeSet, error) {
 	excluded, err := parseExcluded(c.IPAM.Exclude)
 	if err != nil {
@@ -154,15 +177,17 @@ func (c config) sets() ([]RangeSet, error) {
 			return nil, err
 		}
 		sets, keys = append(sets, set), append(keys, "ipam.subnet")
-	} else if flat != (rangeConfig{}) {
-		return nil, cniplugin.ConfigError("ipam.subnet", "missing", "rangeStart, rangeEnd and gateway belong to a subnet")
 	}
 	for i, ranges := range c.IPAM.Ranges {
 		if err := add(fmt.Sprintf("ipam.ranges[%d]", i), ranges); err != nil {
 			return nil, err
 		}
 	}
-	if len(sets) == 0 {
+	switch {
+	case len(sets) > 0:
+	case c.IPAM.rangeConfig != rangeConfig{}:
+		return nil, cniplugin.ConfigError("ipam.subnet", "missing", "rangeStart, rangeEnd and gateway belong to a subnet")
+	default:
 		return nil, cniplugin.ConfigError("ipam.ranges", "missing", "must have a range of addresses to give")
 	}
 	if err := checkOneOfAFamily(c.CNIVersion, sets); err != nil {
@@ -260,6 +285,9 @@ func (c rangeConfig) parse(key string, excluded []Span) (Range, error) {
 	if r.Last.Less(r.First) {
 		return Range{}, cniplugin.ConfigError(key+"rangeStart", r.First.String(), "must not come after rangeEnd "+r.Last.String())
 	}
+	if r.Overlaps(mapped) {
+		return Range{}, cniplugin.ConfigError(key+"subnet", c.Subnet, "must not have addresses of IPv4 in it: "+mapped.String())
+	}
 	if c.Gateway == "" {
 		return r, nil
 	}
@@ -272,6 +300,10 @@ func (c rangeConfig) parse(key string, excluded []Span) (Range, error) {
 	}
 	return r, nil
 }
+
+// mapped are the addresses of IPv4 as IPv6 writes them (RFC 4291, section 2.5.5.2). No
+// host has one, and one that is written is the IPv4 address.
+var mapped = spanOf(netip.MustParsePrefix("::ffff:0:0/96"))
 
 func parseSubnet(key, s string) (netip.Prefix, error) {
 	if s == "" {
@@ -355,7 +387,10 @@ func (c config) requested(env cniplugin.Args) ([]requested, error) {
 		if err != nil {
 			return refuse(err.Error())
 		}
-		all = append(all, requested{a, refuse})
+		// A runtime may ask for the same one in two ways.
+		if !slices.ContainsFunc(all, func(r requested) bool { return r.address == a }) {
+			all = append(all, requested{a, refuse})
+		}
 		return nil
 	}
 	if env.IP != "" {

@@ -41,16 +41,12 @@ func (s modelState) clone() modelState {
 // pool is small, so that everything meets: five addresses in two ranges, between them
 // the gateway and an excluded one.
 var pool = RangeSet{
-	{Span: span("10.0.0.2", "10.0.0.6"), Gateway: ip("10.0.0.4"), Excluded: []Span{span("10.0.0.5", "10.0.0.5")}, Subnet: netip.MustParsePrefix("10.0.0.0/24")},
-	{Span: span("10.0.1.1", "10.0.1.2"), Gateway: ip("10.0.1.9"), Subnet: netip.MustParsePrefix("10.0.1.0/24")},
+	{Span: span("10.0.0.2", "10.0.0.6"), Gateway: addr("10.0.0.4"), Excluded: []Span{span("10.0.0.5", "10.0.0.5")}, Subnet: netip.MustParsePrefix("10.0.0.0/24")},
+	{Span: span("10.0.1.1", "10.0.1.2"), Gateway: addr("10.0.1.9"), Subnet: netip.MustParsePrefix("10.0.1.0/24")},
 }
 
 // inPool are the addresses that can be given, in order.
-var inPool = []netip.Addr{ip("10.0.0.2"), ip("10.0.0.3"), ip("10.0.0.6"), ip("10.0.1.1"), ip("10.0.1.2")}
-
-func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
-
-func span(first, last string) Span { return Span{ip(first), ip(last)} }
+var inPool = []netip.Addr{addr("10.0.0.2"), addr("10.0.0.3"), addr("10.0.0.6"), addr("10.0.1.1"), addr("10.0.1.2")}
 
 // settled is change after what nobody has any more is free.
 func (m *model) settled(f func(*modelState) error) error {
@@ -318,7 +314,7 @@ func (m *machine) add(t *rapid.T) {
 		},
 	}
 	if rapid.IntRange(0, 3).Draw(t, "asks") == 0 {
-		a := rapid.SampledFrom(append(slices.Clone(inPool), ip("10.0.0.4"), ip("10.0.0.5"), ip("10.0.9.9"))).Draw(t, "address")
+		a := rapid.SampledFrom(append(slices.Clone(inPool), addr("10.0.0.4"), addr("10.0.0.5"), addr("10.0.9.9"))).Draw(t, "address")
 		r.requested = []requested{{a, func(must string) error { return errors.New(must) }}}
 	}
 	var got netip.Addr

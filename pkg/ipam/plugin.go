@@ -48,14 +48,19 @@ func Add(ctx context.Context, args *skel.CmdArgs) (_ *current.Result, cniVersion
 	if err != nil {
 		return nil, "", err
 	}
+	result, err := c.add(ctx)
+	return result, c.cniVersion, err
+}
+
+func (c *call) add(ctx context.Context) (*current.Result, error) {
 	r, err := c.request()
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	result := &current.Result{CNIVersion: current.ImplementedSpecVersion, Routes: c.routes}
 	if c.resolvConf != "" {
 		if result.DNS, err = readResolvConf(c.resolvConf); err != nil {
-			return nil, "", cniplugin.ConfigError("ipam.resolvConf", c.resolvConf, err.Error())
+			return nil, cniplugin.ConfigError("ipam.resolvConf", c.resolvConf, err.Error())
 		}
 	}
 	var given []Lease
@@ -64,12 +69,12 @@ func Add(ctx context.Context, args *skel.CmdArgs) (_ *current.Result, cniVersion
 		return err
 	})
 	if err != nil {
-		return nil, "", coded(err)
+		return nil, coded(err)
 	}
 	for i, lease := range given {
 		result.IPs = append(result.IPs, ipConfig(c.sets[i], lease.Address))
 	}
-	return result, c.cniVersion, nil
+	return result, nil
 }
 
 // Del gives up what the attachment holds. An attachment that holds nothing, a network
@@ -113,8 +118,12 @@ func Status(ctx context.Context, args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	return c.status(ctx)
+}
+
+func (c *call) status(ctx context.Context) error {
 	var full []error
-	err = c.store.view(ctx, func(l *leases) error {
+	err := c.store.view(ctx, func(l *leases) error {
 		for i, set := range c.sets {
 			if ok, err := l.canGive(set); err != nil {
 				return err
@@ -147,7 +156,10 @@ func GC(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	valid := map[validAttachment]bool{}
-	for _, a := range list.ValidAttachments {
+	for i, a := range list.ValidAttachments {
+		if a.ContainerID == "" || a.IfName == "" {
+			return cniplugin.ConfigError(fmt.Sprintf("cni.dev/valid-attachments[%d]", i), fmt.Sprintf("%+v", a), "must have containerID and ifname: every address is kept")
+		}
 		valid[validAttachment{a.ContainerID, a.IfName}] = true
 	}
 	return coded(ifAny(store.change(ctx, func(l *leases) error { return l.collect(valid) })))

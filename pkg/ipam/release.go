@@ -36,13 +36,7 @@ func (l *leases) newBoot() error {
 	if err != nil || string(l.meta.Get([]byte(keyBoot))) == bootID {
 		return err
 	}
-	var earlier []Lease
-	err = l.each(func(lease Lease) error {
-		if lease.State == Held && lease.BootID != bootID {
-			earlier = append(earlier, lease)
-		}
-		return nil
-	})
+	earlier, err := l.ofEarlierBoots()
 	if err != nil {
 		return err
 	}
@@ -52,6 +46,22 @@ func (l *leases) newBoot() error {
 		}
 	}
 	return l.meta.Put([]byte(keyBoot), []byte(bootID))
+}
+
+// ofEarlierBoots returns what newBoot gives up in this boot, or has yet to.
+func (l *leases) ofEarlierBoots() ([]Lease, error) {
+	bootID, err := l.store.boot()
+	if err != nil || string(l.meta.Get([]byte(keyBoot))) == bootID {
+		return nil, err
+	}
+	var earlier []Lease
+	err = l.each(func(lease Lease) error {
+		if lease.State == Held && lease.BootID != bootID {
+			earlier = append(earlier, lease)
+		}
+		return nil
+	})
+	return earlier, err
 }
 
 // giveUp ends the holding of an address.

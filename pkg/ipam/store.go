@@ -148,6 +148,7 @@ func (s *Store) open(ctx context.Context, readOnly bool, use func(*bolt.DB) erro
 	if readOnly {
 		how = flock.Shared
 	}
+	var file *os.File
 	options := &bolt.Options{
 		ReadOnly: readOnly, NoStatistics: true,
 		OpenFile: func(path string, flag int, mode os.FileMode) (*os.File, error) {
@@ -160,7 +161,8 @@ func (s *Store) open(ctx context.Context, readOnly bool, use func(*bolt.DB) erro
 			if err := flock.Lock(ctx, f, how); err != nil {
 				return nil, err
 			}
-			return f, nil
+			file = f
+			return f, notTooShort(f)
 		},
 	}
 	// A damaged file makes bbolt panic, one that was cut short makes it touch memory
@@ -169,6 +171,9 @@ func (s *Store) open(ctx context.Context, readOnly bool, use func(*bolt.DB) erro
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("store %s: %w: %v", s.path, ErrDamaged, r)
+			// The next to look would wait for the lock, and what bbolt has mapped of the
+			// file keeps it beyond the descriptor.
+			_ = errors.Join(flock.Unlock(file), file.Close())
 		}
 	}()
 	db, err := bolt.Open(s.path, 0o600, options)
@@ -184,6 +189,19 @@ func (s *Store) open(ctx context.Context, readOnly bool, use func(*bolt.DB) erro
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	return use(db)
+}
+
+// notTooShort reports a file that is too short for bbolt's two first pages. Of an empty
+// one it would make an empty store.
+func notTooShort(f *os.File) error {
+	info, err := f.Stat()
+	if err == nil && info.Size() < int64(2*os.Getpagesize()) {
+		err = fmt.Errorf("%w: it was cut short to %d bytes", bolterrors.ErrInvalid, info.Size())
+	}
+	if err != nil {
+		_ = f.Close()
+	}
+	return err
 }
 
 // isDamage says whether bbolt calls the file none of its own.
@@ -249,8 +267,12 @@ func (s *Store) initialize(dir *os.File) error {
 	return dir.Sync()
 }
 
-// begin checks the schema and returns the leases in tx.
+// begin checks the file's length and the schema, and returns the leases in tx. What is
+// cut off may be what this look does not need, and what the next change overwrites.
 func (s *Store) begin(tx *bolt.Tx) (*leases, error) {
+	if info, err := os.Stat(s.path); err != nil || info.Size() < tx.Size() {
+		return nil, fmt.Errorf("store %s: %w: it was cut short of its %d bytes", s.path, ErrDamaged, tx.Size())
+	}
 	l := &leases{store: s, now: s.now().UTC().Truncate(time.Millisecond)}
 	for name, b := range map[string]**bolt.Bucket{
 		bucketMeta: &l.meta, bucketLeases: &l.byAddress, bucketAttachments: &l.byAttachment, bucketOwners: &l.byOwner,

@@ -1,0 +1,185 @@
+package ipam
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/relink-cni/relink/pkg/flock"
+)
+
+// commands are those that look into the store, each with its error's code for a file
+// that is damaged.
+func (n *node) commands(t *testing.T) map[string]func() (error, uint) {
+	return map[string]func() (error, uint){
+		"ADD":    func() (error, uint) { _, err := n.tryAdd(t, "new/eth0", "", ""); return err, 6 },
+		"DEL":    func() (error, uint) { return Del(context.Background(), n.args("c1/eth0", "")), 6 },
+		"CHECK":  func() (error, uint) { return Check(context.Background(), n.args("c1/eth0", "")), 6 },
+		"STATUS": func() (error, uint) { return Status(context.Background(), n.args("/", "")), 50 },
+		"GC":     func() (error, uint) { return n.gc("[]"), 6 },
+	}
+}
+
+// refuses fails unless every command calls the file damaged, and leaves it as it is.
+func (n *node) refuses(t *testing.T, what string, file []byte) {
+	t.Helper()
+	if err := os.WriteFile(n.path(), file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, command := range n.commands(t) {
+		err, code := command()
+		if got := wire(t, err); got.Code != code || !strings.Contains(got.Msg, "store "+n.path()+": not usable: ") {
+			t.Errorf("%s: %s: %+v", what, name, got)
+		}
+		if after, err := os.ReadFile(n.path()); err != nil || !bytes.Equal(after, file) {
+			t.Fatalf("%s: %s changed the file: %v", what, name, err)
+		}
+	}
+	if _, err := n.store(t).List(t.Context()); !errors.Is(err, ErrDamaged) {
+		t.Errorf("%s: List: %v", what, err)
+	}
+}
+
+// filled is a node with leases, and their file.
+func filled(t *testing.T) (*node, []byte) {
+	t.Helper()
+	n := newLiveNode(t, `"subnet": "10.3.0.0/24"`)
+	for i := range 20 {
+		n.add(t, fmt.Sprintf("c%d/eth0", i), "", fmt.Sprintf("10.3.0.%d", i+2))
+	}
+	file, err := os.ReadFile(n.path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n, file
+}
+
+// A file that was cut short is an error at every length, and never taken for an empty
+// store: its addresses would be given twice.
+func TestFileThatWasCutShortIsDamaged(t *testing.T) {
+	n, file := filled(t)
+	used := usedOf(t, n.path())
+	for length := 0; length < used; length += 512 {
+		n.refuses(t, fmt.Sprintf("%d of %d bytes", length, len(file)), file[:length])
+	}
+}
+
+// usedOf is the length of the part of the file that bbolt has pages in.
+func usedOf(t *testing.T, path string) int {
+	t.Helper()
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var used int
+	_ = db.View(func(tx *bolt.Tx) error {
+		used = int(tx.Size())
+		return nil
+	})
+	return used
+}
+
+// Whatever bytes are wrong, no command panics or takes long, and each error has a code.
+// What it says is not compared: a byte in a page that nobody reads is no error.
+func TestGarbageIsAnErrorAndNoPanic(t *testing.T) {
+	n, file := filled(t)
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 40 {
+		damaged := bytes.Clone(file)
+		for range 1 + random.IntN(64) {
+			damaged[random.IntN(usedOf(t, n.path()))] = byte(random.Uint32())
+		}
+		if err := os.WriteFile(n.path(), damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, command := range n.commands(t) {
+			err, _ := command()
+			wire(t, err)
+		}
+		if err := os.WriteFile(n.path(), file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What is no store at all is left to who put it there.
+func TestOtherFilesAreNoStores(t *testing.T) {
+	n, file := filled(t)
+	for what, other := range map[string][]byte{
+		"a text":            []byte("10.3.0.2 c1\n"),
+		"a long text":       bytes.Repeat([]byte("10.3.0.2 c1\n"), 5000),
+		"zeros":             make([]byte, len(file)),
+		"its metadata lost": append(make([]byte, 2*os.Getpagesize()), file[2*os.Getpagesize():]...),
+	} {
+		n.refuses(t, what, other)
+	}
+}
+
+func TestStoreOfAnotherSchemaIsNamed(t *testing.T) {
+	n, file := filled(t)
+	for name, test := range map[string]struct {
+		change func(*bolt.Tx) error
+		why    string
+	}{
+		"newer":   {func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("schema"), []byte("2")) }, `it is of schema "2", this relink knows "1": use the relink that wrote it or a newer one`},
+		"none":    {func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Delete([]byte("schema")) }, `it is of schema "", this relink knows "1": use the relink that wrote it or a newer one`},
+		"no runs": {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("runs")) }, `it has no bucket "runs"`},
+		"not a lease": {func(tx *bolt.Tx) error {
+			return tx.Bucket([]byte("attachments")).Put(append(textKey("c1", "eth0"), addressKey(gateway)...), nil)
+		}, "an index names 10.3.0.1, which has no lease"},
+	} {
+		if err := os.WriteFile(n.path(), file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		db, err := bolt.Open(n.path(), 0o600, nil)
+		if err == nil {
+			err = errors.Join(db.Update(test.change), db.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = Del(t.Context(), n.args("c1/eth0", ""))
+		n.expectError(t, name, err, 6, "relink-ipam: store DIR/pods.db: not usable: "+test.why)
+	}
+}
+
+var gateway = netip.MustParseAddr("10.3.0.1")
+
+// Nobody waits for the store without end: ADD, DEL and GC say try again later, and
+// STATUS that no ADD would work.
+func TestWaitForTheStoreIsBounded(t *testing.T) {
+	n := newNode(t, `"subnet": "10.3.0.0/24"`)
+	n.add(t, "c1/eth0", "", "10.3.0.2")
+	f, err := os.Open(n.path())
+	if err == nil {
+		err = flock.Try(f, flock.Exclusive)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c := n.begin(t, n.args("c2/eth0", ""))
+	c.store.wait = time.Millisecond
+	const busy = "store DIR/pods.db: in use by another process for more than 1ms"
+	_, err = c.add(t.Context())
+	n.expectError(t, "ADD", err, 11, "relink-ipam: "+busy)
+	n.expectError(t, "DEL", coded(c.store.change(t.Context(), func(l *leases) error { return l.releaseAll(c.key()) })), 11, "relink-ipam: "+busy)
+	n.expectError(t, "STATUS", c.status(t.Context()), 50, busy)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	n.expectError(t, "GC that is given up", GC(ctx, n.gcArgs("[]")), 11, "relink-ipam: store DIR/pods.db: in use by another process for more than 30s")
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n.add(t, "c2/eth0", "", "10.3.0.3")
+}

@@ -1,0 +1,405 @@
+package ipam
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+const (
+	small  = `"subnet": "10.3.0.0/24", "rangeStart": "10.3.0.2", "rangeEnd": "10.3.0.4"`
+	sticky = `"subnet": "10.3.0.0/24", "sticky": "pod"`
+)
+
+func TestAddThatIsRepeatedGivesTheSame(t *testing.T) {
+	n := newNode(t, `"ranges": [[{"subnet": "10.3.0.0/24"}], [{"subnet": "2001:db8::/64"}]]`)
+	for range 3 {
+		n.add(t, "c1/eth0", "web-0", "10.3.0.2 2001:db8::2")
+		n.later(time.Hour)
+	}
+	n.expect(t, "after three ADDs", "10.3.0.2 held c1/eth0 web-0", "2001:db8::2 held c1/eth0 web-0")
+	_, err := n.tryAdd(t, "c1/eth0", "web-0", "10.3.0.9")
+	n.expectError(t, "another address", err, 4, `invalid CNI_ARGS: "IP=10.3.0.9": can't be given: eth0 of c1 on pods holds 10.3.0.2 already; DEL it first`)
+	if got, err := n.tryAdd(t, "c1/eth0", "web-0", "10.3.0.2"); err != nil || got != "10.3.0.2 2001:db8::2" {
+		t.Errorf("the same address asked for: %s, %v", got, err)
+	}
+}
+
+// A StatefulSet's next pod is started before the last one's sandbox is torn down: the
+// address goes over in one step, and the late DEL frees nothing.
+func TestStickyAddressIsTakenOverBeforeTheOldSandboxGoes(t *testing.T) {
+	n := newNode(t, sticky)
+	n.add(t, "old/eth0", "web-0", "10.3.0.2")
+	n.add(t, "new/eth0", "web-0", "10.3.0.2")
+	n.expect(t, "taken over", "10.3.0.2 held new/eth0 web-0")
+	n.del(t, "old/eth0")
+	n.expect(t, "after the late DEL", "10.3.0.2 held new/eth0 web-0")
+	n.add(t, "other/eth0", "web-1", "10.3.0.3")
+	n.del(t, "new/eth0")
+	n.expect(t, "after its own DEL", "10.3.0.2 reserved new/eth0 web-0", "10.3.0.3 held other/eth0 web-1")
+	if got, err := n.tryAdd(t, "late/eth0", "web-0", "10.3.0.2"); err != nil || got != "10.3.0.2" {
+		t.Errorf("the reserved address asked for by its owner: %s, %v", got, err)
+	}
+}
+
+func TestWithoutStickyEachSandboxHasItsOwnAddress(t *testing.T) {
+	n := newNode(t, `"subnet": "10.3.0.0/24"`)
+	n.add(t, "old/eth0", "web-0", "10.3.0.2")
+	n.add(t, "new/eth0", "web-0", "10.3.0.3")
+	n.del(t, "old/eth0")
+	n.expect(t, "after the DEL of the old", "10.3.0.2 quarantined old/eth0 web-0", "10.3.0.3 held new/eth0 web-0")
+	n.del(t, "new/eth0")
+	n.expect(t, "after both", "10.3.0.2 quarantined old/eth0 web-0", "10.3.0.3 quarantined new/eth0 web-0")
+}
+
+func TestInterfacesOfAPodKeepTheirAddresses(t *testing.T) {
+	for name, order := range map[string][]string{"in order": {"eth0", "net1"}, "the other way round": {"net1", "eth0"}} {
+		n := newNode(t, sticky)
+		n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+		n.add(t, "c1/net1", "web-0", "10.3.0.3")
+		addresses := map[string]string{"eth0": "10.3.0.2", "net1": "10.3.0.3"}
+		// The old one is still there.
+		for _, ifname := range order {
+			n.add(t, "c2/"+ifname, "web-0", addresses[ifname])
+		}
+		for _, ifname := range order {
+			n.del(t, "c1/"+ifname)
+			n.del(t, "c2/"+ifname)
+		}
+		n.expect(t, name, "10.3.0.2 reserved c2/eth0 web-0", "10.3.0.3 reserved c2/net1 web-0")
+		// It is gone.
+		for _, ifname := range order {
+			n.add(t, "c3/"+ifname, "web-0", addresses[ifname])
+		}
+		// One of the two is.
+		n.del(t, "c3/eth0")
+		n.add(t, "c4/net1", "web-0", "10.3.0.3")
+		n.add(t, "c4/eth0", "web-0", "10.3.0.2")
+	}
+}
+
+func TestPodsOfOneNameInTwoNamespacesAreTwo(t *testing.T) {
+	n := newNode(t, sticky)
+	n.add(t, "c1/eth0", "db", "10.3.0.2")
+	other := n.args("c2/eth0", "")
+	other.Args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=db"
+	result, err := n.begin(t, other).add(t.Context())
+	if err != nil || result.IPs[0].Address.IP.String() != "10.3.0.3" {
+		t.Errorf("%v, %v", result, err)
+	}
+	nobody := n.args("c3/eth0", "")
+	nobody.Args = "IgnoreUnknown=1"
+	_, err = n.begin(t, nobody).add(t.Context())
+	n.expectError(t, "no pod", err, 4, `invalid CNI_ARGS: "IgnoreUnknown=1": must have K8S_POD_NAMESPACE and K8S_POD_NAME: with "sticky": "pod" an address is the pod's`)
+}
+
+// After its quarantine nothing in the file tells of an address: files of a node that
+// has started a million pods are as small as that of one which has started ten.
+func TestNothingIsLeftAfterTheQuarantine(t *testing.T) {
+	n := newNode(t, `"subnet": "10.3.0.0/24"`)
+	for i := range 9 {
+		n.add(t, fmt.Sprintf("c%d/eth0", i), "web-0", fmt.Sprintf("10.3.0.%d", i+2))
+		n.del(t, fmt.Sprintf("c%d/eth0", i))
+	}
+	n.later(time.Minute - time.Millisecond)
+	n.add(t, "last/eth0", "", "10.3.0.11")
+	if got := n.residue(t)["leases"]; got != 10 {
+		t.Errorf("%d leases before the end of the quarantine", got)
+	}
+	n.later(time.Millisecond)
+	n.expect(t, "at its end", "10.3.0.11 held last/eth0")
+	n.add(t, "last/eth0", "", "10.3.0.11")
+	want := map[string]int{"leases": 1, "attachments": 1, "owners": 0, "runs": 1, "ends": 0}
+	if diff := cmp.Diff(want, n.residue(t)); diff != "" {
+		t.Errorf("at its end (-want +got):\n%s", diff)
+	}
+	n.del(t, "last/eth0")
+	n.later(time.Minute)
+	n.add(t, "c1/eth0", "", "10.3.0.12")
+	if diff := cmp.Diff(want, n.residue(t)); diff != "" {
+		t.Errorf("for the next (-want +got):\n%s", diff)
+	}
+}
+
+// An ADD clears away a number of what has ended, not all at once.
+func TestNoAddPaysForAllThatHasEnded(t *testing.T) {
+	n := newNode(t, `"subnet": "10.3.0.0/24", "sticky": "pod", "retain": "1h"`)
+	for i := range 2 * dueAtOnce {
+		n.add(t, fmt.Sprintf("c%d/eth0", i), fmt.Sprintf("web-%d", i), fmt.Sprintf("10.3.0.%d", i+2))
+		n.del(t, fmt.Sprintf("c%d/eth0", i))
+	}
+	n.later(2 * time.Hour)
+	n.add(t, "x/eth0", "x", "10.3.0.130")
+	n.expect(t, "what has ended is not listed", "10.3.0.130 held x/eth0 x")
+	if got := n.residue(t)["leases"]; got != dueAtOnce+1 {
+		t.Errorf("%d leases, want %d", got, dueAtOnce+1)
+	}
+}
+
+func TestReservationEndsWhenReleasedOrAfterRetain(t *testing.T) {
+	n := newNode(t, small+`, "sticky": "pod", "retain": "24h"`)
+	for i, pod := range []string{"web-0", "web-1", "web-2"} {
+		n.add(t, fmt.Sprintf("c%d/eth0", i), pod, fmt.Sprintf("10.3.0.%d", i+2))
+	}
+	for i := range 3 {
+		n.del(t, fmt.Sprintf("c%d/eth0", i))
+		n.later(time.Hour)
+	}
+	_, err := n.tryAdd(t, "c9/eth0", "web-9", "")
+	n.expectError(t, "all reserved", err, 11, "relink-ipam: range set 0 (10.3.0.2-10.3.0.4) of network pods: no address is free: 0 held, 3 reserved, 0 in quarantine; relink ipam list says for whom")
+	if _, err := n.store(t).Release(t.Context(), addr("10.3.0.3"), Holder{Owner: pod("web-1")}); err != nil {
+		t.Fatal(err)
+	}
+	n.expect(t, "one released", "10.3.0.2 reserved c0/eth0 web-0", "10.3.0.4 reserved c2/eth0 web-2")
+	n.add(t, "c9/eth0", "web-9", "10.3.0.3")
+	n.later(21*time.Hour - time.Millisecond)
+	n.expect(t, "before the first ends", "10.3.0.2 reserved c0/eth0 web-0", "10.3.0.3 held c9/eth0 web-9", "10.3.0.4 reserved c2/eth0 web-2")
+	n.later(time.Millisecond)
+	n.expect(t, "after", "10.3.0.3 held c9/eth0 web-9", "10.3.0.4 reserved c2/eth0 web-2")
+	n.add(t, "c8/eth0", "web-8", "10.3.0.2")
+}
+
+func TestAddressInQuarantineIsGivenWhenNoOtherIsFree(t *testing.T) {
+	n := newNode(t, small)
+	n.add(t, "c1/eth0", "", "10.3.0.2")
+	n.add(t, "c2/eth0", "", "10.3.0.3")
+	n.del(t, "c2/eth0")
+	n.later(time.Second)
+	n.del(t, "c1/eth0")
+	n.add(t, "c3/eth0", "", "10.3.0.4")
+	// What was released first is most likely forgotten.
+	n.add(t, "c4/eth0", "", "10.3.0.3")
+	n.add(t, "c5/eth0", "", "10.3.0.2")
+	_, err := n.tryAdd(t, "c6/eth0", "", "")
+	n.expectError(t, "all held", err, 11, "relink-ipam: range set 0 (10.3.0.2-10.3.0.4) of network pods: no address is free: 3 held, 0 reserved, 0 in quarantine; relink ipam list says for whom")
+}
+
+// An address that another host uses is not given for a lack of others: it would not
+// work. The next ADD of the attachment gets another one.
+func TestAddressOfAnotherHostIsNotGiven(t *testing.T) {
+	n := newLiveNode(t, small)
+	n.add(t, "c1/eth0", "", "10.3.0.2")
+	n.add(t, "c2/eth0", "", "10.3.0.3")
+	conflict := func(a string) error {
+		return Conflict(t.Context(), n.args("c3/eth0", ""), addr(a), "02:00:00:00:00:01")
+	}
+	n.add(t, "c3/eth0", "", "10.3.0.4")
+	n.expectError(t, "of another", conflict("10.3.0.3"), 5, "relink-ipam: eth0 of c3 on pods does not hold 10.3.0.3, which 02:00:00:00:00:01 has")
+	if err := conflict("10.3.0.4"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := n.tryAdd(t, "c3/eth0", "", "")
+	n.expectError(t, "no other is free", err, 11, "relink-ipam: range set 0 (10.3.0.2-10.3.0.4) of network pods: no address is free: 2 held, 0 reserved, 1 in quarantine; relink ipam list says for whom")
+	n.expectError(t, "STATUS", n.begin(t, n.args("/", "")).status(t.Context()), 50, "range set 0 (10.3.0.2-10.3.0.4) of network pods: no address is free: 2 held, 0 reserved, 1 in quarantine; relink ipam list says for whom")
+	n.del(t, "c1/eth0")
+	n.add(t, "c3/eth0", "", "10.3.0.2")
+	n.later(time.Hour)
+	n.add(t, "c4/eth0", "", "10.3.0.4")
+	if got, err := n.tryAdd(t, "c5/eth0", "", "10.3.0.9"); err == nil {
+		t.Errorf("outside of the range: %s", got)
+	}
+}
+
+// An address that was asked for, or that is the pod's, has no other in its place.
+func TestConflictOfAnAddressThatWasMeantIsAnError(t *testing.T) {
+	n := newLiveNode(t, sticky)
+	if _, err := n.tryAdd(t, "c1/eth0", "web-0", "10.3.0.9"); err != nil {
+		t.Fatal(err)
+	}
+	n.expectError(t, "asked for", Conflict(t.Context(), n.args("c1/eth0", "web-0"), addr("10.3.0.9"), "02:00:00:00:00:01"), 11,
+		"10.3.0.9 is in use on the network by 02:00:00:00:00:01, and no other address can take its place (requested): end that use")
+	n.del(t, "c1/eth0")
+	n.add(t, "c2/eth0", "web-0", "10.3.0.9")
+	n.expectError(t, "reserved", Conflict(t.Context(), n.args("c2/eth0", "web-0"), addr("10.3.0.9"), "02:00:00:00:00:01"), 11,
+		"10.3.0.9 is in use on the network by 02:00:00:00:00:01, and no other address can take its place (reserved for the owner): end that use")
+	n.expect(t, "kept", "10.3.0.9 held c2/eth0 web-0")
+}
+
+// No sandbox outlives a boot: what was held before it is given up by the first change,
+// and STATUS knows that the ADD after it would work.
+func TestLeasesOfAnEarlierBootAreGivenUp(t *testing.T) {
+	for name, test := range map[string]struct {
+		ipam   string
+		status onWire
+		want   []string
+	}{
+		"in quarantine": {small, onWire{}, []string{"10.3.0.2 held new/eth0 web-9", "10.3.0.3 quarantined c1/eth0 web-1", "10.3.0.4 quarantined c2/eth0 web-2"}},
+		"free":          {small + `, "quarantine": "0s"`, onWire{}, []string{"10.3.0.2 held new/eth0 web-9"}},
+		"reserved": {small + `, "sticky": "pod"`,
+			onWire{50, "range set 0 (10.3.0.2-10.3.0.4) of network pods: no address is free: 3 held, 0 reserved, 0 in quarantine; relink ipam list says for whom"},
+			[]string{"10.3.0.2 reserved c0/eth0 web-0", "10.3.0.3 reserved c1/eth0 web-1", "10.3.0.4 reserved c2/eth0 web-2"}},
+	} {
+		n := newNode(t, test.ipam)
+		for i := range 3 {
+			n.add(t, fmt.Sprintf("c%d/eth0", i), fmt.Sprintf("web-%d", i), fmt.Sprintf("10.3.0.%d", i+2))
+		}
+		n.boot = "boot-2"
+		if diff := cmp.Diff(test.status, wire(t, n.begin(t, n.args("/", "")).status(t.Context()))); diff != "" {
+			t.Errorf("%s: STATUS (-want +got):\n%s", name, diff)
+		}
+		_, err := n.tryAdd(t, "new/eth0", "web-9", "")
+		if (err != nil) != (test.status.Code != 0) {
+			t.Errorf("%s: STATUS says %v, ADD %v", name, test.status, err)
+		}
+		n.del(t, "nobody/eth0")
+		n.expect(t, name, test.want...)
+	}
+}
+
+func TestReservationByHandSurvivesItsUse(t *testing.T) {
+	n := newNode(t, `"subnet": "10.3.0.0/24"`)
+	reserve := func(a, name string) error {
+		_, err := n.store(t).Reserve(t.Context(), addr(a), pod(name), 0)
+		return err
+	}
+	if err := reserve("10.3.0.9", "web-0"); err != nil {
+		t.Fatal(err)
+	}
+	n.add(t, "other/eth0", "web-1", "10.3.0.2")
+	for _, sandbox := range []string{"c1/eth0", "c2/eth0"} {
+		n.add(t, sandbox, "web-0", "10.3.0.9")
+		n.del(t, sandbox)
+		n.later(time.Hour)
+	}
+	n.expect(t, "used twice", "10.3.0.2 held other/eth0 web-1", "10.3.0.9 reserved c2/eth0 web-0")
+	n.expectError(t, "reserved for another", coded(reserve("10.3.0.9", "web-1")), 11, "relink-ipam: 10.3.0.9 is not available: it is reserved for pod default/web-0")
+	// What is held becomes reserved when it is given up.
+	if err := reserve("10.3.0.2", "web-1"); err != nil {
+		t.Fatal(err)
+	}
+	n.del(t, "other/eth0")
+	n.expect(t, "both reserved", "10.3.0.2 reserved other/eth0 web-1", "10.3.0.9 reserved c2/eth0 web-0")
+	// While the next sandbox starts, the one before holds it still.
+	n.add(t, "c3/eth0", "web-0", "10.3.0.9")
+	n.add(t, "c4/eth0", "web-0", "10.3.0.9")
+	n.del(t, "c3/eth0")
+	n.expect(t, "taken over", "10.3.0.2 reserved other/eth0 web-1", "10.3.0.9 held c4/eth0 web-0")
+}
+
+// A reservation that has ended says nothing about the address's next holder.
+func TestEndedReservationByHandIsNotInherited(t *testing.T) {
+	n := newNode(t, `"subnet": "10.3.0.0/24", "rangeStart": "10.3.0.2", "rangeEnd": "10.3.0.101", "quarantine": "0s"`)
+	for i := range 100 {
+		if _, err := n.store(t).Reserve(t.Context(), addr(fmt.Sprintf("10.3.0.%d", i+2)), pod(fmt.Sprintf("web-%d", i)), time.Hour+time.Duration(i)*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.later(2 * time.Hour)
+	// Of 100 that have ended the first ADD clears 64 away; these it fills.
+	err := n.store(t).update(context.Background(), func(l *leases) error {
+		c := choice{leases: l, request: request{attachment: attachment.Key{Network: "pods", ContainerID: "c1", IfName: "eth0"}, owner: pod("next")}, set: parsedSet(t, n)}
+		lease, err := c.next()
+		if err == nil && (lease.ByHand || lease.Address != addr("10.3.0.2")) {
+			t.Errorf("given: %+v", lease)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.del(t, "c1/eth0")
+	if _, err := n.store(t).Get(t.Context(), addr("10.3.0.2")); ifAny(err) != nil || err == nil {
+		t.Errorf("after the DEL: %v", err)
+	}
+}
+
+func parsedSet(t *testing.T, n *node) RangeSet {
+	t.Helper()
+	return n.begin(t, n.args("c1/eth0", "")).sets[0]
+}
+
+func TestRequestedAddressOfAnotherIsRefusedByName(t *testing.T) {
+	n := newNode(t, sticky+`, "exclude": ["10.3.0.8"]`)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	n.add(t, "c2/eth0", "web-1", "10.3.0.3")
+	n.del(t, "c2/eth0")
+	for a, want := range map[string]onWire{
+		"10.3.0.2": {11, "relink-ipam: requested address 10.3.0.2 is not available: it is held by eth0 of c1 on pods (pod default/web-0)"},
+		"10.3.0.3": {11, "relink-ipam: requested address 10.3.0.3 is not available: it is reserved for pod default/web-1"},
+		"10.3.0.1": {4, `invalid CNI_ARGS: "IP=10.3.0.1": can't be given: it is the gateway`},
+		"10.3.0.8": {4, `invalid CNI_ARGS: "IP=10.3.0.8": can't be given: it is in exclude 10.3.0.8`},
+		"10.9.0.1": {4, `invalid CNI_ARGS: "IP=10.9.0.1": is in none of the range sets, or a set gives one address and is asked for two`},
+	} {
+		_, err := n.tryAdd(t, "c9/eth0", "web-9", a)
+		n.expectError(t, a, err, want.Code, want.Msg)
+	}
+	if got, err := n.tryAdd(t, "c9/eth0", "web-9", "10.3.0.44"); err != nil || got != "10.3.0.44" {
+		t.Errorf("a free one: %s, %v", got, err)
+	}
+	n.expect(t, "after all", "10.3.0.2 held c1/eth0 web-0", "10.3.0.3 reserved c2/eth0 web-1", "10.3.0.44 held c9/eth0 web-9")
+}
+
+// STATUS names each set of which an ADD would get nothing.
+func TestStatusNamesTheSetThatIsExhausted(t *testing.T) {
+	n := newNode(t, `"ranges": [[{"subnet": "10.3.0.0/24"}], [{"subnet": "10.4.0.0/30"}], [{"subnet": "10.5.0.0/30"}]]`)
+	status := func() error { return n.begin(t, n.args("/", "")).status(t.Context()) }
+	n.expectError(t, "before the first ADD", status(), 0, "")
+	n.add(t, "c1/eth0", "", "10.3.0.2 10.4.0.2 10.5.0.2")
+	full := func(set, what string) string {
+		return "range set " + set + " of network pods: no address is free: " + what + "; relink ipam list says for whom"
+	}
+	const one, two = "1 (10.4.0.1-10.4.0.2)", "2 (10.5.0.1-10.5.0.2)"
+	held := "1 held, 0 reserved, 0 in quarantine"
+	n.expectError(t, "two are full", status(), 50, full(one, held)+"\n"+full(two, held))
+	n.del(t, "c1/eth0")
+	n.expectError(t, "what is in quarantine can be given", status(), 0, "")
+	if _, err := n.store(t).Reserve(t.Context(), addr("10.5.0.2"), pod("web-0"), 0); err != nil {
+		t.Fatal(err)
+	}
+	n.expectError(t, "what is reserved can't", status(), 50, full(two, "0 held, 1 reserved, 0 in quarantine"))
+	n.ipam = `"subnet": "10.3.0.0/24", "exclude": ["10.3.0.0/24"]`
+	n.expectError(t, "all excluded", status(), 50, full("0 (10.3.0.1-10.3.0.254)", "0 held, 0 reserved, 1 in quarantine"))
+}
+
+func TestGCFreesWhatIsNotValidAndNothingWithoutAList(t *testing.T) {
+	n := newLiveNode(t, `"subnet": "10.3.0.0/24"`)
+	if err := n.gc("[]"); err != nil {
+		t.Errorf("before the first ADD: %v", err)
+	}
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	n.add(t, "c1/net1", "web-0", "10.3.0.3")
+	n.ipam = sticky
+	n.add(t, "c2/eth0", "web-1", "10.3.0.4")
+	all := []string{"10.3.0.2 held c1/eth0 web-0", "10.3.0.3 held c1/net1 web-0", "10.3.0.4 held c2/eth0 web-1"}
+	for list, want := range map[string]onWire{
+		``:       {7, `invalid "cni.dev/valid-attachments": "missing": must list the attachments that are valid: every address is kept`},
+		`null`:   {7, `invalid "cni.dev/valid-attachments": "missing": must list the attachments that are valid: every address is kept`},
+		`{}`:     {7, `invalid "cni.dev/valid-attachments": "object": must be a list`},
+		`[null]`: {7, `invalid "cni.dev/valid-attachments[0]": "{ContainerID: IfName:}": must have containerID and ifname: every address is kept`},
+		`[{"containerID": "c2", "ifname": "eth0"}, {"containerID": "c1"}]`: {7, `invalid "cni.dev/valid-attachments[1]": "{ContainerID:c1 IfName:}": must have containerID and ifname: every address is kept`},
+	} {
+		n.expectError(t, "GC with "+list, n.gc(list), want.Code, want.Msg)
+		n.expect(t, "GC with "+list, all...)
+	}
+	if err := n.gc(`[{"containerID": "c1", "ifname": "net1"}, {"containerID": "gone", "ifname": "eth0"}]`); err != nil {
+		t.Error(err)
+	}
+	n.expect(t, "one valid", "10.3.0.2 quarantined c1/eth0 web-0", "10.3.0.3 held c1/net1 web-0", "10.3.0.4 reserved c2/eth0 web-1")
+	if err := n.gc(`[]`); err != nil {
+		t.Error(err)
+	}
+	n.expect(t, "none valid", "10.3.0.2 quarantined c1/eth0 web-0", "10.3.0.3 quarantined c1/net1 web-0", "10.3.0.4 reserved c2/eth0 web-1")
+}
+
+// A failure of one set gives nothing of the others, and says nothing of their turn.
+func TestAddThatFailsChangesNothing(t *testing.T) {
+	n := newNode(t, `"ranges": [[{"subnet": "10.3.0.0/24"}], [{"subnet": "10.4.0.0/30"}]]`)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2 10.4.0.2")
+	before := n.residue(t)
+	for _, sandbox := range []string{"c2/eth0", "c3/eth0"} {
+		_, err := n.tryAdd(t, sandbox, "web-1", "")
+		n.expectError(t, sandbox, err, types.ErrTryAgainLater, "relink-ipam: range set 1 (10.4.0.1-10.4.0.2) of network pods: no address is free: 1 held, 0 reserved, 0 in quarantine; relink ipam list says for whom")
+	}
+	if after := n.residue(t); !maps.Equal(before, after) {
+		t.Errorf("left behind: %v, was %v", after, before)
+	}
+	n.del(t, "c1/eth0")
+	n.add(t, "c4/eth0", "web-1", "10.3.0.3 10.4.0.2")
+}
