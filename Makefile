@@ -36,7 +36,8 @@ test: setup  ## all tests: unit and namespaces under the race detector, then the
 
 # What reads hostile input, each for a minute. A record is large: to minimise one takes
 # longer than to find it.
-FUZZED := FuzzDecode=./checkpoint FuzzParse=./checkpoint/netfix FuzzParse=./plugins/main/macvlan FuzzParse=./plugins/main/vlan
+FUZZED := FuzzDecode=./checkpoint FuzzParse=./checkpoint/netfix FuzzParse=./plugins/main/macvlan FuzzParse=./plugins/main/vlan \
+	FuzzParseHostLocal=./pkg/ipam
 
 fuzz:  ## a part of test
 	@for f in $(FUZZED); do \
