@@ -37,7 +37,7 @@ test: setup  ## all tests: unit and namespaces under the race detector, then the
 # What reads hostile input, each for a minute. A record is large: to minimise one takes
 # longer than to find it.
 FUZZED := FuzzDecode=./checkpoint FuzzParse=./checkpoint/netfix FuzzParse=./plugins/main/macvlan FuzzParse=./plugins/main/vlan \
-	FuzzParseProbeAnswer=./pkg/kernel FuzzParse=./pkg/ipam
+	FuzzParseProbeAnswer=./pkg/kernel FuzzParse=./pkg/ipam FuzzParseHostLocal=./pkg/ipam
 
 fuzz:  ## a part of test
 	@for f in $(FUZZED); do \

@@ -69,7 +69,7 @@ func newRoot() *cobra.Command {
 	root.PersistentFlags().StringVar(&dir, "checkpoint-dir", "",
 		"`directory` of the checkpoints (default $"+checkpoint.DirEnv+", else "+checkpoint.DefaultDir+")")
 	store := func() (*checkpoint.Store, error) { return openStore(dir) }
-	root.AddCommand(newList(store), newShow(store), newCheck(store), newCapture(store), newImport(store), newRestore(store))
+	root.AddCommand(newList(store), newShow(store), newCheck(store), newCapture(store), newImport(store), newRestore(store), newIPAM())
 	return root
 }
 

@@ -236,7 +236,8 @@ func (l *leases) canGive(set RangeSet) (bool, error) {
 func (l *leases) exhausted(number int, set RangeSet) error {
 	counts := map[State]int{}
 	err := l.each(func(lease Lease) error {
-		if _, ok := set.Find(lease.Address); ok {
+		lease, leased := l.asOfNow(lease)
+		if _, ok := set.Find(lease.Address); ok && leased {
 			counts[lease.State]++
 		}
 		return nil

@@ -1,8 +1,8 @@
 package ipam
 
 import (
-	"errors"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"

@@ -52,7 +52,8 @@ type Policy struct {
 type Lease struct {
 	Address netip.Addr `json:"address"`
 	// Attachment holds the address, or did so last. A reservation by hand has the
-	// network alone.
+	// network alone. One that an old host-local gave has no IfName: it is the whole
+	// container's.
 	Attachment attachment.Key `json:"attachment"`
 	// Owner is on whose behalf it is held or for whom it is reserved, nobody when the
 	// runtime named no pod.
@@ -84,14 +85,23 @@ func (l Lease) HeldBy(a attachment.Key) bool {
 	return l.State == Held && l.Attachment.ContainerID == a.ContainerID && l.Attachment.IfName == a.IfName
 }
 
+// nobodys says whether the address is kept from being given without being anybody's.
+func (l Lease) nobodys() bool {
+	return l.State == Quarantined || l.State == Reserved && l.Owner == attachment.Owner{}
+}
+
 // Whose says in words who keeps the address from being given.
 func (l Lease) Whose() string {
 	switch l.State {
 	case Held:
-		if l.Owner == (attachment.Owner{}) {
-			return "held by " + l.Attachment.String()
+		holder := l.Attachment.String()
+		if l.Attachment.IfName == "" {
+			holder = fmt.Sprintf("%s on %s", l.Attachment.ContainerID, l.Attachment.Network)
 		}
-		return fmt.Sprintf("held by %s (%s)", l.Attachment, l.Owner)
+		if l.Owner == (attachment.Owner{}) {
+			return "held by " + holder
+		}
+		return fmt.Sprintf("held by %s (%s)", holder, l.Owner)
 	case Reserved:
 		if l.Owner == (attachment.Owner{}) {
 			return "reserved: " + l.Why

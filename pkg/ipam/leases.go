@@ -104,6 +104,16 @@ func (l *leases) heldBy(a attachment.Key) ([]Lease, error) {
 	return l.found(l.byAttachment, textKey(a.ContainerID, a.IfName))
 }
 
+// claimedBy returns what the attachment holds, or if that is nothing, what its whole
+// container does. That is how host-local does it with what its old versions gave.
+func (l *leases) claimedBy(a attachment.Key) ([]Lease, error) {
+	held, err := l.heldBy(a)
+	if err != nil || len(held) > 0 {
+		return held, err
+	}
+	return l.heldBy(attachment.Key{Network: a.Network, ContainerID: a.ContainerID})
+}
+
 // ownedBy returns what is held for the owner or reserved for it.
 func (l *leases) ownedBy(o attachment.Owner) ([]Lease, error) {
 	return l.found(l.byOwner, ownerKey(o))

@@ -15,13 +15,14 @@ import (
 // ErrHolder says that the address is another's than the caller expects.
 var ErrHolder = errors.New("not as expected")
 
-// List returns all leases in the order of their addresses, those that have ended left
-// out. ErrNone: nothing was ever given.
+// List returns all leases in the order of their addresses, as the next change will find
+// them: those that have ended are left out, and what was held in an earlier boot is
+// held no more. ErrNone: nothing was ever given.
 func (s *Store) List(ctx context.Context) ([]Lease, error) {
 	var all []Lease
 	err := s.view(ctx, func(l *leases) error {
 		return l.each(func(lease Lease) error {
-			if !l.over(lease) {
+			if lease, ok := l.asOfNow(lease); ok {
 				all = append(all, lease)
 			}
 			return nil
@@ -46,10 +47,22 @@ func (l *leases) current(a netip.Addr) (Lease, error) {
 	if err != nil {
 		return Lease{}, err
 	}
-	if !leased || l.over(lease) {
+	if leased {
+		lease, leased = l.asOfNow(lease)
+	}
+	if !leased {
 		return Lease{}, fmt.Errorf("%s is free in network %s: %w", a, l.store.network, ErrNone)
 	}
 	return lease, nil
+}
+
+// asOfNow returns the lease as a change would find it, and whether it would find one. A
+// look changes nothing, and may be the first thing in a boot.
+func (l *leases) asOfNow(lease Lease) (_ Lease, ok bool) {
+	if l.isOfEarlierBoot(lease) {
+		return lease.givenUp(earlierBoot, l.now)
+	}
+	return lease, !l.over(lease)
 }
 
 // Holder is whom the caller of Release believes to have an address: the attachment's
@@ -63,8 +76,7 @@ type Holder struct {
 
 // is says whether the lease is the holder's.
 func (h Holder) is(l Lease) bool {
-	nobodys := l.State == Quarantined || l.State == Reserved && l.Owner == attachment.Owner{}
-	if h == (Holder{}) || h.Nobody != nobodys {
+	if h == (Holder{}) || h.Nobody != l.nobodys() {
 		return false
 	}
 	return (h.ContainerID == "" || l.State == Held && l.Attachment.ContainerID == h.ContainerID) &&

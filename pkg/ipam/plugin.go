@@ -99,7 +99,7 @@ func Check(ctx context.Context, args *skel.CmdArgs) error {
 	}
 	var held []Lease
 	err = c.store.view(ctx, func(l *leases) (err error) {
-		held, err = l.heldBy(c.key())
+		held, err = l.claimedBy(c.key())
 		return err
 	})
 	if ifAny(err) != nil {

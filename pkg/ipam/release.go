@@ -29,6 +29,9 @@ func (l *leases) endDue() error {
 	return nil
 }
 
+// earlierBoot is why what newBoot gives up is given up.
+const earlierBoot = "held in an earlier boot"
+
 // newBoot gives up what was held in an earlier boot: no sandbox outlives one. It has
 // nothing to do but for the first time in a boot.
 func (l *leases) newBoot() error {
@@ -41,7 +44,7 @@ func (l *leases) newBoot() error {
 		return err
 	}
 	for _, lease := range earlier {
-		if err := l.giveUp(lease, "held in an earlier boot"); err != nil {
+		if err := l.giveUp(lease, earlierBoot); err != nil {
 			return err
 		}
 	}
@@ -56,12 +59,18 @@ func (l *leases) ofEarlierBoots() ([]Lease, error) {
 	}
 	var earlier []Lease
 	err = l.each(func(lease Lease) error {
-		if lease.State == Held && lease.BootID != bootID {
+		if l.isOfEarlierBoot(lease) {
 			earlier = append(earlier, lease)
 		}
 		return nil
 	})
 	return earlier, err
+}
+
+// isOfEarlierBoot says whether the lease is held by what can't be there any more.
+func (l *leases) isOfEarlierBoot(lease Lease) bool {
+	bootID, err := l.store.boot()
+	return err == nil && lease.State == Held && lease.BootID != bootID
 }
 
 // giveUp ends the holding of an address.
@@ -76,7 +85,7 @@ func (l *leases) giveUp(lease Lease, why string) error {
 // releaseAll gives up whatever the attachment holds: what another holds, of the same
 // owner too, is not touched.
 func (l *leases) releaseAll(a attachment.Key) error {
-	held, err := l.heldBy(a)
+	held, err := l.claimedBy(a)
 	if err != nil {
 		return err
 	}
@@ -90,9 +99,19 @@ func (l *leases) releaseAll(a attachment.Key) error {
 
 // collect gives up what attachments hold that are not valid any more.
 func (l *leases) collect(valid map[validAttachment]bool) error {
+	containers := map[string]bool{}
+	for a := range valid {
+		containers[a.containerID] = true
+	}
+	isValid := func(a attachment.Key) bool {
+		if a.IfName == "" { // It is the whole container's.
+			return containers[a.ContainerID]
+		}
+		return valid[validAttachment{a.ContainerID, a.IfName}]
+	}
 	var gone []Lease
 	err := l.each(func(lease Lease) error {
-		if lease.State == Held && !valid[validAttachment{lease.Attachment.ContainerID, lease.Attachment.IfName}] {
+		if lease.State == Held && !isValid(lease.Attachment) {
 			gone = append(gone, lease)
 		}
 		return nil

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam"
+)
+
+func newIPAM() *cobra.Command {
+	var dir leaseDir
+	cmd := &cobra.Command{
+		Use:   "ipam",
+		Short: "Show and change the leases of relink-ipam: who holds which address, and why",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return fmt.Errorf("%s needs a verb: list, show, release, reserve or import", cmd.CommandPath())
+		},
+	}
+	cmd.PersistentFlags().StringVar((*string)(&dir), "data-dir", "",
+		"`directory` of the leases, ipam.dataDir of the configuration (default $"+ipam.DirEnv+", else "+ipam.DefaultDir+")")
+	cmd.AddCommand(newIPAMList(&dir), newIPAMShow(&dir), newIPAMRelease(&dir), newIPAMReserve(&dir), newIPAMImport(&dir))
+	return cmd
+}
+
+// leaseDir is the value of --data-dir.
+type leaseDir string
+
+// path returns the directory of the leases. One that somebody named has to be there: to
+// find nothing in a misspelt one would look as if no address were given. The default
+// one is made by the first ADD.
+func (d leaseDir) path() (string, error) {
+	dir := ipam.Dir(string(d))
+	if dir == ipam.DefaultDir {
+		return dir, nil
+	}
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s: not a directory", dir)
+	}
+	if err != nil {
+		return "", fmt.Errorf("data directory: %w", err)
+	}
+	return dir, nil
+}
+
+// networks returns the networks that have a store, only is one of them or empty.
+func (d leaseDir) networks(only string) ([]string, error) {
+	dir, err := d.path()
+	if err != nil {
+		return nil, err
+	}
+	all, err := ipam.Networks(dir)
+	switch {
+	case err != nil:
+		return nil, err
+	case only == "":
+		return all, nil
+	case slices.Contains(all, only):
+		return []string{only}, nil
+	case len(all) == 0:
+		return nil, fmt.Errorf("invalid --network %q: %s has no leases of any network", only, dir)
+	}
+	return nil, fmt.Errorf("invalid --network %q: %s has leases of %s", only, dir, strings.Join(all, ", "))
+}
+
+// open returns the store of the network, of which nothing may have been given yet.
+func (d leaseDir) open(network string) (*ipam.Store, error) {
+	dir, err := d.path()
+	if err != nil {
+		return nil, err
+	}
+	if network == "" {
+		return nil, errors.New("--network is missing: name the network that the address is of")
+	}
+	if err := attachment.ValidateName(network); err != nil {
+		return nil, fmt.Errorf("invalid --network %q: %w", network, err)
+	}
+	return ipam.OpenStore(dir, network)
+}
+
+// eachStore calls f for the store of each of the networks. One that can't be read does
+// not stop the others: it is said, and makes the exit code.
+func (d leaseDir) eachStore(networks []string, stderr io.Writer, f func(*ipam.Store) error) error {
+	var result error
+	for _, network := range networks {
+		store, err := d.open(network)
+		if err != nil {
+			return err
+		}
+		if err := f(store); err != nil {
+			fmt.Fprintf(stderr, "relink: %v\n", err)
+			result = errDiffers
+		}
+	}
+	return result
+}
+
+func addNetwork(cmd *cobra.Command, network *string, usage string) {
+	cmd.Flags().StringVar(network, "network", "", usage)
+}
+
+// podFlags are the values of --pod and --namespace.
+type podFlags struct{ name, namespace string }
+
+const defaultNamespace = "default"
+
+func addPod(cmd *cobra.Command, p *podFlags, usage string) {
+	cmd.Flags().StringVar(&p.name, "pod", "", usage)
+	cmd.Flags().StringVarP(&p.namespace, "namespace", "n", "", "that pod's `namespace` (default \""+defaultNamespace+"\")")
+}
+
+// owner returns the pod as an owner, nobody if none is named.
+func (p podFlags) owner() (attachment.Owner, error) {
+	if p.name == "" {
+		if p.namespace != "" {
+			return attachment.Owner{}, fmt.Errorf("--namespace %s needs --pod: it says where that pod is", p.namespace)
+		}
+		return attachment.Owner{}, nil
+	}
+	if strings.Contains(p.name, "/") {
+		return attachment.Owner{}, fmt.Errorf("invalid --pod %q: must be a pod's name without its namespace, which --namespace is for", p.name)
+	}
+	if err := attachment.ValidateName(p.name); err != nil {
+		return attachment.Owner{}, fmt.Errorf("invalid --pod %q: %w", p.name, err)
+	}
+	if p.namespace == "" {
+		p.namespace = defaultNamespace
+	}
+	if err := attachment.ValidateName(p.namespace); err != nil {
+		return attachment.Owner{}, fmt.Errorf("invalid --namespace %q: %w", p.namespace, err)
+	}
+	return attachment.Pod{Namespace: p.namespace, Name: p.name}.Owner(), nil
+}
+
+// parseAddress reads an address that is an argument.
+func parseAddress(s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Zone() != "" {
+		return a, fmt.Errorf("invalid address %q: must be an IP address such as 10.3.0.5 or fd00:3::5", s)
+	}
+	return a.Unmap(), nil
+}
+
+// differs says an error that is about what is there, not about the command line.
+func differs(stderr io.Writer, err error) error {
+	fmt.Fprintf(stderr, "relink: %v\n", err)
+	return errDiffers
+}
+
+// timeCell is a time in a table, empty for none.
+func timeCell(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Local().Format(time.RFC3339)
+}
+
+// since is when the address came to be as it is.
+func since(l ipam.Lease) time.Time {
+	if l.State == ipam.Held {
+		return l.AcquiredAt
+	}
+	return l.ReleasedAt
+}
+
+// why is why the attachment was given the address, or why nobody is.
+func why(l ipam.Lease) string {
+	if l.State == ipam.Held {
+		return string(l.Origin)
+	}
+	return l.Why
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/pkg/ipam"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"relink": main})
+}
+
+// TestStories runs what an operator does, as it is typed and answered.
+func TestStories(t *testing.T) {
+	hostLocal := filepath.Join(t.TempDir(), "host-local")
+	build := exec.Command("go", "build", "-o", hostLocal, "github.com/containernetworking/plugins/plugins/ipam/host-local")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build host-local: %v\n%s", err, out)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("TZ", "UTC")
+			env.Setenv("RELINK_IPAM_DIR", filepath.Join(env.WorkDir, "leases"))
+			env.Setenv("HOST_LOCAL", hostLocal)
+			return os.Mkdir(filepath.Join(env.WorkDir, "leases"), 0o700)
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"answers": cmdAnswers, "relink-ipam": cmdRelinkIPAM, "host-local": cmdHostLocal, "write": cmdWrite, "cut-short": cmdCutShort,
+		},
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+	})
+}
+
+// instant is how relink prints when something was.
+var instant = regexp.MustCompile(`\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d+)?Z| \d\d:\d\d:\d\d UTC)`)
+
+// boot is an ID of a boot.
+var boot = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
+// answers STATUS FILE ARGUMENT... runs relink, which has to end with the exit status and
+// write what the file has: first all of stdout, then all of stderr. Where the file has
+// INSTANT or BOOT, any will do.
+func cmdAnswers(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: answers STATUS FILE ARGUMENT...")
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command("relink", args[2:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = ts.Getenv("WORK"), &stdout, &stderr
+	// A program with the race detector sleeps for a second before it ends, if not told.
+	cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}
+	for _, v := range []string{"TZ", "RELINK_IPAM_DIR", "PATH", "GOCOVERDIR"} {
+		cmd.Env = append(cmd.Env, v+"="+ts.Getenv(v))
+	}
+	path, err := exec.LookPath("relink")
+	ts.Check(err)
+	cmd.Path = path
+	if err := cmd.Run(); cmd.ProcessState == nil {
+		ts.Check(err)
+	}
+	got := boot.ReplaceAllString(instant.ReplaceAllString(stdout.String()+stderr.String(), "INSTANT"), "BOOT")
+	got = spaces.ReplaceAllString(got, "  ")
+	want := strings.ReplaceAll(ts.ReadFile(args[1]), "$WORK", ts.Getenv("WORK"))
+	want = spaces.ReplaceAllString(want, "  ")
+	if status := fmt.Sprint(cmd.ProcessState.ExitCode()); got != want || status != args[0] {
+		ts.Fatalf("exit status %s, want %s\n%s\nwant\n%s", status, args[0], got, want)
+	}
+}
+
+// spaces are what the columns of a table are apart, more where an instant is wider
+// than the word for it.
+var spaces = regexp.MustCompile(` {2,}`)
+
+const ranges = `[[{"subnet": "10.3.0.0/24"}]]`
+
+// relink-ipam add|del NETWORK CONTAINER IFNAME [NAMESPACE POD] calls the plugin as a
+// runtime does.
+func cmdRelinkIPAM(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 4 && len(args) != 6 {
+		ts.Fatalf("usage: relink-ipam add|del NETWORK CONTAINER IFNAME [NAMESPACE POD]")
+	}
+	call := &skel.CmdArgs{
+		ContainerID: args[2], IfName: args[3],
+		StdinData: fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": %q, "ipam": {"dataDir": %q, "ranges": %s}}`, args[1], ts.Getenv("RELINK_IPAM_DIR"), ranges),
+	}
+	if len(args) == 6 {
+		call.Args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=" + args[4] + ";K8S_POD_NAME=" + args[5] + ";K8S_POD_UID=uid-of-" + args[5]
+	}
+	var err error
+	if args[0] == "add" {
+		_, _, err = ipam.Add(context.Background(), call)
+	} else {
+		err = ipam.Del(context.Background(), call)
+	}
+	if (err != nil) != neg {
+		ts.Fatalf("relink-ipam %s: %v", strings.Join(args, " "), err)
+	}
+}
+
+// host-local ADD|DEL NETWORK CONTAINER IFNAME runs the real plugin on the directory
+// "networks".
+func cmdHostLocal(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 4 {
+		ts.Fatalf("usage: host-local ADD|DEL NETWORK CONTAINER IFNAME")
+	}
+	cmd := exec.Command(ts.Getenv("HOST_LOCAL"))
+	cmd.Env = []string{
+		"CNI_COMMAND=" + args[0], "CNI_CONTAINERID=" + args[2], "CNI_IFNAME=" + args[3], "CNI_NETNS=/none", "CNI_PATH=/none",
+	}
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion": "1.0.0", "name": %q, "ipam": {"type": "host-local", "dataDir": %q, "ranges": %s}}`,
+		args[1], ts.MkAbs("networks"), ranges))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		ts.Fatalf("host-local %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// write FILE TEXT makes a file as host-local does; the text can have \r and \n.
+func cmdWrite(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: write FILE TEXT")
+	}
+	text := strings.NewReplacer(`\r`, "\r", `\n`, "\n").Replace(args[1])
+	ts.Check(os.MkdirAll(filepath.Dir(ts.MkAbs(args[0])), 0o700))
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
+}
+
+// cut-short FILE leaves of a file what a lost write might.
+func cmdCutShort(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: cut-short FILE")
+	}
+	ts.Check(os.Truncate(ts.MkAbs(args[0]), 100))
+}
+
+// TestListWhileAddsRun says that a look waits for an ADD, and an ADD for a look, and
+// neither fails.
+func TestListWhileAddsRun(t *testing.T) {
+	const adds = 40
+	t.Setenv(ipam.DirEnv, t.TempDir())
+	ctx := context.Background()
+	added := make(chan error, 1)
+	go func() {
+		for i := range adds {
+			_, _, err := ipam.Add(ctx, &skel.CmdArgs{
+				ContainerID: fmt.Sprint("c", i), IfName: "eth0",
+				StdinData: []byte(`{"cniVersion": "1.0.0", "name": "lan", "ipam": {"ranges": ` + ranges + `}}`),
+			})
+			if err != nil {
+				added <- err
+				return
+			}
+		}
+		added <- nil
+	}()
+	seen := 0
+	for done := false; !done; {
+		select {
+		case err := <-added:
+			if err != nil {
+				t.Fatal(err)
+			}
+			done = true
+		default:
+		}
+		var stdout, stderr bytes.Buffer
+		if code := run(ctx, []string{"ipam", "list"}, &stdout, &stderr); code != exitOK {
+			t.Fatalf("exit status %d: %s", code, &stderr)
+		}
+		now := strings.Count(stdout.String(), "next in turn")
+		if now < seen {
+			t.Fatalf("%d leases after %d", now, seen)
+		}
+		seen = now
+	}
+	if seen != adds {
+		t.Errorf("%d leases at the end, want %d", seen, adds)
+	}
+}
+
+// TestStoreInUse says that a store that is in use is waited for, and not for ever.
+func TestStoreInUse(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(ipam.DirEnv, dir)
+	ctx := context.Background()
+	reserve := []string{"ipam", "reserve", "10.3.0.9", "--network", "lan", "--pod", "web-0"}
+	if code := run(ctx, reserve, &bytes.Buffer{}, &bytes.Buffer{}); code != exitOK {
+		t.Fatalf("%v: exit status %d", reserve, code)
+	}
+	f, err := os.Open(filepath.Join(dir, "lan.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := flock.Try(f, flock.Exclusive); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args []string
+		code int
+	}{
+		{[]string{"ipam", "list"}, exitDiffers},
+		{[]string{"ipam", "show", "10.3.0.9"}, exitDiffers},
+		{[]string{"ipam", "release", "10.3.0.9", "--network", "lan", "--nobody"}, exitUsage},
+		{reserve, exitUsage},
+	} {
+		var stdout, stderr bytes.Buffer
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		code := run(short, test.args, &stdout, &stderr)
+		cancel()
+		want := "relink: store " + dir + "/lan.db: in use by another process for more than 30s\n"
+		if code != test.code || stderr.String() != want {
+			t.Errorf("%v: exit status %d, %q; want %d, %q", test.args, code, &stderr, test.code, want)
+		}
+	}
+	// Who looks does not keep others from looking.
+	if err := flock.Try(f, flock.Shared); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"ipam", "list"}, {"ipam", "show", "10.3.0.9"}} {
+		var stderr bytes.Buffer
+		if code := run(ctx, args, &bytes.Buffer{}, &stderr); code != exitOK {
+			t.Errorf("%v beside another that looks: exit status %d, %s", args, code, &stderr)
+		}
+	}
+}
