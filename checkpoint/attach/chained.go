@@ -312,11 +312,15 @@ func (p Chained) GC(args *skel.CmdArgs) error {
 	if err := cniplugin.Decode(args.StdinData, &config); err != nil {
 		return err
 	}
-	if !cniplugin.HasAttachmentList(args.StdinData) {
+	valid, listed, err := cniplugin.ValidAttachments(args.StdinData)
+	if err != nil {
+		return err
+	}
+	if !listed {
 		p.say("GC without cni.dev/valid-attachments: every checkpoint is kept")
 		return nil
 	}
-	return forgetInvalid(context.Background(), checkpoint.OpenStore(config.CheckpointDir), config)
+	return forgetInvalid(context.Background(), checkpoint.OpenStore(config.CheckpointDir), config.Name, valid)
 }
 
 func (p Chained) say(format string, args ...any) {

@@ -25,19 +25,19 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 	}
 	ctx := context.Background()
 	ipam := delegate.IPAM{Type: config.IPAM.Type, Args: args}
-	if !cniplugin.HasAttachmentList(args.StdinData) {
+	valid, listed, err := cniplugin.ValidAttachments(args.StdinData)
+	if err != nil {
+		return err
+	}
+	if !listed {
 		fmt.Fprintln(os.Stderr, p.Name+": GC without cni.dev/valid-attachments: every checkpoint is kept")
 		return ipam.GC(ctx)
 	}
 	store := checkpoint.OpenStore(config.CheckpointDir)
-	return cniplugin.Join(forgetInvalid(ctx, store, config), ipam.GC(ctx))
+	return cniplugin.Join(forgetInvalid(ctx, store, config.Name, valid), ipam.GC(ctx))
 }
 
-func forgetInvalid(ctx context.Context, store *checkpoint.Store, config cniplugin.Config) error {
-	valid := make(map[types.GCAttachment]bool, len(config.ValidAttachments))
-	for _, a := range config.ValidAttachments {
-		valid[a] = true
-	}
+func forgetInvalid(ctx context.Context, store *checkpoint.Store, network string, valid map[types.GCAttachment]bool) error {
 	records, unreadable, err := store.List()
 	if err != nil {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
@@ -50,7 +50,7 @@ func forgetInvalid(ctx context.Context, store *checkpoint.Store, config cniplugi
 	var waiting sync.WaitGroup
 	for i, r := range records {
 		a := types.GCAttachment{ContainerID: r.Attachment.ContainerID, IfName: r.Attachment.IfName}
-		if r.Attachment.Network != config.Name || valid[a] {
+		if r.Attachment.Network != network || valid[a] {
 			continue
 		}
 		// Beside each other: none waits for whoever is at work on another sandbox.

@@ -73,13 +73,10 @@ func reserve(ctx context.Context, store *ipam.Store, address netip.Addr, owner a
 		return writeJSON(stdout, lease)
 	}
 	until := "until it is released"
-	if !lease.Until.IsZero() {
-		until = "until " + timeCell(lease.Until)
+	if !lease.ByHandUntil.IsZero() {
+		until = "until " + timeCell(lease.ByHandUntil)
 	}
 	if lease.State == ipam.Held {
-		if retain > 0 {
-			until += "; --for is only for what nobody holds"
-		}
 		fmt.Fprintf(stdout, "%s is %s, and stays reserved for %s then, %s\n", address, lease.Whose(), owner, until)
 		return nil
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam"
 )
 
@@ -127,18 +126,24 @@ func describeLease(l ipam.Lease, w io.Writer) error {
 
 // whenGivenUp says what comes after what is held.
 func whenGivenUp(l ipam.Lease) string {
-	owned := l.Owner != attachment.Owner{}
-	switch {
-	case l.State != ipam.Held:
+	if l.State != ipam.Held {
 		return ""
-	case l.ByHand && owned:
-		return "reserved for the owner until it is released by hand: it was reserved by hand"
-	case l.Policy.Sticky && owned && l.Policy.Retain > 0:
-		return fmt.Sprintf("reserved for the owner for %s", max(l.Policy.Retain, l.Policy.Quarantine))
-	case l.Policy.Sticky && owned:
-		return "reserved for the owner until it is released by hand"
-	case l.Policy.Quarantine > 0:
-		return fmt.Sprintf("in quarantine for %s", l.Policy.Quarantine)
 	}
-	return "free"
+	now := time.Now()
+	after, ok := l.GivenUp("", now)
+	byHand := ""
+	if after.ByHand {
+		byHand = ": it was reserved by hand"
+	}
+	switch {
+	case !ok:
+		return "free"
+	case after.State == ipam.Quarantined:
+		return fmt.Sprintf("in quarantine for %s", l.Policy.Quarantine)
+	case after.Until.IsZero():
+		return "reserved for the owner until it is released by hand" + byHand
+	case after.Until.Equal(l.ByHandUntil):
+		return "reserved for the owner until " + timeCell(after.Until) + byHand
+	}
+	return fmt.Sprintf("reserved for the owner for %s", after.Until.Sub(now))
 }

@@ -135,15 +135,25 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// HasAttachmentList says whether the configuration of a GC has the list of valid
-// attachments. types.NetConf can't tell a missing list from an empty one.
-func HasAttachmentList(config []byte) bool {
-	var keys map[string]json.RawMessage
-	if err := json.Unmarshal(config, &keys); err != nil {
-		return false
+// ValidAttachments returns those that the configuration of a GC lists, and whether there
+// is a list: a missing one is not an empty one. What is no attachment is an error, as
+// who made the list may have meant one by it.
+func ValidAttachments(config []byte) (_ map[types.GCAttachment]bool, listed bool, err error) {
+	const key = "cni.dev/valid-attachments"
+	var c struct {
+		List *[]types.GCAttachment `json:"cni.dev/valid-attachments"`
 	}
-	list, ok := keys["cni.dev/valid-attachments"]
-	return ok && string(list) != "null"
+	if err := Decode(config, &c); err != nil || c.List == nil {
+		return nil, false, err
+	}
+	valid := map[types.GCAttachment]bool{}
+	for i, a := range *c.List {
+		if a.ContainerID == "" || a.IfName == "" {
+			return nil, true, ConfigError(fmt.Sprintf("%s[%d]", key, i), fmt.Sprintf("%+v", a), "must have containerID and ifname: everything is kept")
+		}
+		valid[a] = true
+	}
+	return valid, true, nil
 }
 
 // Args are the parts of CNI_ARGS that relink looks at.

@@ -151,20 +151,33 @@ func TestConfigValidate(t *testing.T) {
 	}
 }
 
-func TestHasAttachmentListTellsNoneFromAnEmptyOne(t *testing.T) {
-	for in, want := range map[string]bool{
-		`{"name": "pods"}`:                    false,
-		`{"cni.dev/valid-attachments": null}`: false,
-		`{"cni.dev/valid-attachments": []}`:   true,
-		`{"cni.dev/valid-attachments": [{"containerID": "c1", "ifname": "eth0"}]}`: true,
-		`{"valid-attachments": []}`:            false,
-		`{"x": "cni.dev/valid-attachments"}`:   false,
-		`["cni.dev/valid-attachments"]`:        false,
-		`{"cni.dev/valid-attachments": [], `:   false,
-		`{"cni.dev/valid-attachments" : null}`: false,
+func TestValidAttachmentsTellsNoListFromAnEmptyOne(t *testing.T) {
+	one := map[types.GCAttachment]bool{{ContainerID: "c1", IfName: "eth0"}: true}
+	const must = ": must have containerID and ifname: everything is kept"
+	for in, want := range map[string]struct {
+		valid  map[types.GCAttachment]bool
+		listed bool
+		err    coded
+	}{
+		`{"name": "pods"}`:                    {},
+		`{"cni.dev/valid-attachments": null}`: {},
+		`{"valid-attachments": []}`:           {},
+		`{"x": "cni.dev/valid-attachments"}`:  {},
+		`{"cni.dev/valid-attachments": []}`:   {map[types.GCAttachment]bool{}, true, coded{}},
+		`{"cni.dev/valid-attachments": [{"containerID": "c1", "ifname": "eth0"}]}`: {one, true, coded{}},
+		`{"cni.dev/valid-attachments": [{"containerID": "c1", "ifname": "eth0"}, null]}`: {nil, true,
+			coded{7, `invalid "cni.dev/valid-attachments[1]": "{ContainerID: IfName:}"` + must}},
+		`{"cni.dev/valid-attachments": [{"containerID": "c1"}]}`: {nil, true,
+			coded{7, `invalid "cni.dev/valid-attachments[0]": "{ContainerID:c1 IfName:}"` + must}},
+		`{"cni.dev/valid-attachments": "c1"}`: {nil, false, coded{7, `invalid "cni.dev/valid-attachments": "string": must be a list`}},
+		`["cni.dev/valid-attachments"]`:       {nil, false, coded{6, "network configuration: must be an object"}},
 	} {
-		if got := HasAttachmentList([]byte(in)); got != want {
-			t.Errorf("HasAttachmentList(%s) = %v, want %v", in, got, want)
+		valid, listed, err := ValidAttachments([]byte(in))
+		if diff := cmp.Diff(want.err, code(t, err)); diff != "" {
+			t.Errorf("%s: error (-want +got):\n%s", in, diff)
+		}
+		if diff := cmp.Diff(want.valid, valid); diff != "" || listed != want.listed {
+			t.Errorf("%s: listed %v (-want +got):\n%s", in, listed, diff)
 		}
 	}
 }

@@ -185,7 +185,7 @@ func (c choice) give(was Lease, origin Origin) (Lease, error) {
 	}
 	lease := Lease{
 		Address: was.Address, Attachment: c.attachment, Owner: c.owner, PodUID: c.podUID, State: Held, Origin: origin,
-		Policy: c.policy, ByHand: was.ByHand, BootID: bootID, AcquiredAt: c.now,
+		Policy: c.policy, ByHand: was.ByHand, ByHandUntil: was.ByHandUntil, BootID: bootID, AcquiredAt: c.now,
 	}
 	return lease, c.put(lease)
 }
@@ -227,7 +227,7 @@ func (l *leases) canGive(set RangeSet) (bool, error) {
 	return slices.ContainsFunc(earlier, func(lease Lease) bool {
 		r, ok := set.Find(lease.Address)
 		gives, _ := r.Gives(lease.Address)
-		left, kept := lease.givenUp("", l.now)
+		left, kept := lease.GivenUp("", l.now)
 		return ok && gives && (!kept || left.State == Quarantined)
 	}), err
 }

@@ -91,9 +91,16 @@ func (s *Store) Import(ctx context.Context, dir string, dryRun bool) (ImportRepo
 	if err != nil {
 		return ImportReport{}, err
 	}
-	im := importer{store: s, dir: dir, dryRun: dryRun}
+	bootID, err := s.boot()
+	if err != nil {
+		return ImportReport{}, err
+	}
+	im := importer{store: s, dir: dir, dryRun: dryRun, bootID: bootID}
 	var done importing
 	change := func(l *leases) (err error) {
+		if err := l.settle(); err != nil {
+			return err
+		}
 		if done, err = im.decide(d, l, l.now); err != nil {
 			return err
 		}
@@ -166,6 +173,7 @@ type importer struct {
 	store  *Store
 	dir    string
 	dryRun bool
+	bootID string
 }
 
 func (im importer) report(i importing, unknown []ImportedFile) ImportReport {
@@ -244,7 +252,7 @@ func (im importer) file(f hostLocalFile, was Lease, now time.Time) (ImportedFile
 	// wrong when it was written.
 	return file, Lease{
 		Address: f.address, Attachment: file.Attachment, State: Held, Origin: Imported,
-		Policy: Policy{Quarantine: DefaultQuarantine}, BootID: im.store.bootID,
+		Policy: Policy{Quarantine: DefaultQuarantine}, BootID: im.bootID,
 		AcquiredAt: f.written.UTC().Truncate(time.Millisecond),
 	}
 }

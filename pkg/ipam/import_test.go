@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/types"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -139,7 +140,7 @@ func TestImportDecides(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	written := now.Add(-time.Hour)
 	a := netip.MustParseAddr("10.3.0.5")
-	im := importer{store: &Store{network: "lan", bootID: "this boot"}, dir: "/networks/lan"}
+	im := importer{store: &Store{network: "lan"}, bootID: "this boot", dir: "/networks/lan"}
 	eth0 := hostLocalFile{address: a, containerID: "c1", ifName: "eth0", written: written}
 	old := hostLocalFile{address: a, containerID: "c1", written: written}
 	torn := hostLocalFile{address: a, torn: "it is empty", written: written}
@@ -282,16 +283,16 @@ func TestImportOfAnOldHostLocal(t *testing.T) {
 	release := func(id, ifName string) func(*leases) error {
 		return func(l *leases) error { return l.releaseAll(onLan(id, ifName)) }
 	}
-	collect := func(valid ...validAttachment) func(*leases) error {
+	collect := func(valid ...types.GCAttachment) func(*leases) error {
 		return func(l *leases) error {
-			set := map[validAttachment]bool{}
+			set := map[types.GCAttachment]bool{}
 			for _, v := range valid {
 				set[v] = true
 			}
 			return l.collect(set)
 		}
 	}
-	eth0, net1 := validAttachment{"c1", "eth0"}, validAttachment{"c1", "net1"}
+	eth0, net1 := types.GCAttachment{ContainerID: "c1", IfName: "eth0"}, types.GCAttachment{ContainerID: "c1", IfName: "net1"}
 	step("DEL of a stranger", release("c", "eth0"), "10.3.0.2", "10.3.0.3", "10.3.0.4")
 	step("GC with c1 valid", collect(eth0, net1), "10.3.0.2", "10.3.0.3")
 	step("DEL of net1", release("c1", "net1"), "10.3.0.2")

@@ -68,6 +68,8 @@ type Lease struct {
 	// ByHand: an operator reserved it, so that it is reserved again whatever the
 	// policy says.
 	ByHand bool `json:"byHand,omitempty"`
+	// ByHandUntil is when that ends; zero for never.
+	ByHandUntil time.Time `json:"byHandUntil,omitzero"`
 	// Conflict: another host has it, so that not even a lack of others gets it given.
 	Conflict bool `json:"conflict,omitempty"`
 	// BootID is that of the boot in which the attachment got it. No attachment
@@ -111,24 +113,36 @@ func (l Lease) Whose() string {
 	return "in quarantine: " + l.Why
 }
 
-// givenUp returns the lease after it was given up: reserved, quarantined, or free,
+// GivenUp returns the lease after it was given up: reserved, quarantined, or free,
 // which is ok == false.
-func (l Lease) givenUp(why string, now time.Time) (_ Lease, ok bool) {
+func (l Lease) GivenUp(why string, now time.Time) (_ Lease, ok bool) {
 	l.ReleasedAt, l.Why, l.BootID, l.Origin = now, why, "", ""
-	owned := l.Owner != (attachment.Owner{})
+	if l.ByHand && !l.ByHandUntil.IsZero() && !now.Before(l.ByHandUntil) {
+		l.ByHand, l.ByHandUntil = false, time.Time{}
+	}
 	switch {
-	case l.ByHand && owned:
-		l.State, l.Until = Reserved, time.Time{}
-		return l, true
-	case l.Policy.Sticky && owned:
-		l.State, l.Until = Reserved, time.Time{}
-		if l.Policy.Retain > 0 {
-			l.Until = now.Add(max(l.Policy.Retain, l.Policy.Quarantine))
-		}
+	case l.Owner != (attachment.Owner{}) && (l.ByHand || l.Policy.Sticky):
+		l.State, l.Until = Reserved, l.reservedUntil(now)
 		return l, true
 	case l.Policy.Quarantine > 0:
 		l.State, l.Until = Quarantined, now.Add(l.Policy.Quarantine)
 		return l, true
 	}
 	return Lease{}, false
+}
+
+// reservedUntil is when a reservation ends that begins now: the later of what the policy
+// and what an operator says.
+func (l Lease) reservedUntil(now time.Time) time.Time {
+	if !l.Policy.Sticky {
+		return l.ByHandUntil
+	}
+	if l.Policy.Retain == 0 || l.ByHand && l.ByHandUntil.IsZero() {
+		return time.Time{}
+	}
+	until := now.Add(max(l.Policy.Retain, l.Policy.Quarantine))
+	if l.ByHandUntil.After(until) {
+		return l.ByHandUntil
+	}
+	return until
 }

@@ -371,8 +371,8 @@ func TestGCFreesWhatIsNotValidAndNothingWithoutAList(t *testing.T) {
 		``:       {7, `invalid "cni.dev/valid-attachments": "missing": must list the attachments that are valid: every address is kept`},
 		`null`:   {7, `invalid "cni.dev/valid-attachments": "missing": must list the attachments that are valid: every address is kept`},
 		`{}`:     {7, `invalid "cni.dev/valid-attachments": "object": must be a list`},
-		`[null]`: {7, `invalid "cni.dev/valid-attachments[0]": "{ContainerID: IfName:}": must have containerID and ifname: every address is kept`},
-		`[{"containerID": "c2", "ifname": "eth0"}, {"containerID": "c1"}]`: {7, `invalid "cni.dev/valid-attachments[1]": "{ContainerID:c1 IfName:}": must have containerID and ifname: every address is kept`},
+		`[null]`: {7, `invalid "cni.dev/valid-attachments[0]": "{ContainerID: IfName:}": must have containerID and ifname: everything is kept`},
+		`[{"containerID": "c2", "ifname": "eth0"}, {"containerID": "c1"}]`: {7, `invalid "cni.dev/valid-attachments[1]": "{ContainerID:c1 IfName:}": must have containerID and ifname: everything is kept`},
 	} {
 		n.expectError(t, "GC with "+list, n.gc(list), want.Code, want.Msg)
 		n.expect(t, "GC with "+list, all...)

@@ -60,7 +60,7 @@ func (l *leases) current(a netip.Addr) (Lease, error) {
 // look changes nothing, and may be the first thing in a boot.
 func (l *leases) asOfNow(lease Lease) (_ Lease, ok bool) {
 	if l.isOfEarlierBoot(lease) {
-		return lease.givenUp(earlierBoot, l.now)
+		return lease.GivenUp(earlierBoot, l.now)
 	}
 	return lease, !l.over(lease)
 }
@@ -103,7 +103,7 @@ func (s *Store) Release(ctx context.Context, a netip.Addr, expected Holder) (Lea
 			return l.remove(lease)
 		}
 		freed := lease
-		freed.ByHand, freed.Policy.Sticky = false, false
+		freed.ByHand, freed.ByHandUntil, freed.Policy.Sticky = false, time.Time{}, false
 		return l.giveUp(freed, "released by hand")
 	})
 	return lease, err
@@ -141,16 +141,20 @@ func (l *leases) reserved(was Lease, a netip.Addr, owner attachment.Owner, retai
 	if was.State != "" && was.State != Quarantined && was.Owner != owner {
 		return Lease{}, fmt.Errorf("%s is %w: it is %s", a, ErrTaken, was.Whose())
 	}
+	var until time.Time
+	if retain > 0 {
+		until = l.now.Add(retain)
+	}
 	if was.State == Held {
-		was.ByHand = true
+		was.ByHand, was.ByHandUntil = true, until
 		return was, nil
 	}
 	lease := Lease{
-		Address: a, Attachment: attachment.Key{Network: l.store.network}, Owner: owner,
-		State: Reserved, Why: "by hand", ByHand: true, ReleasedAt: l.now,
+		Address: a, Attachment: attachment.Key{Network: l.store.network}, Owner: owner, State: Reserved,
+		Why: "by hand", ByHand: true, ByHandUntil: until, Until: until, ReleasedAt: l.now,
 	}
-	if retain > 0 {
-		lease.Until = l.now.Add(retain)
+	if was.State == Reserved {
+		lease.Attachment = was.Attachment // The pod has it back on the same interface.
 	}
 	return lease, nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/types"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
@@ -88,13 +89,19 @@ func (m *model) booted() modelState {
 func (m *model) giveUp(s *modelState, a netip.Addr) {
 	l := s.leases[a]
 	owned := l.Owner != attachment.Owner{}
+	if l.ByHand && !l.ByHandUntil.IsZero() && !l.ByHandUntil.After(m.now) {
+		l.ByHand, l.ByHandUntil = false, time.Time{}
+	}
 	switch {
-	case l.ByHand && owned:
-		l.State, l.Until = Reserved, time.Time{}
+	case l.ByHand && owned && (!l.Policy.Sticky || l.ByHandUntil.IsZero()):
+		l.State, l.Until = Reserved, l.ByHandUntil
 	case l.Policy.Sticky && owned && l.Policy.Retain == 0:
 		l.State, l.Until = Reserved, time.Time{}
 	case l.Policy.Sticky && owned:
 		l.State, l.Until = Reserved, m.now.Add(max(l.Policy.Retain, l.Policy.Quarantine))
+		if l.ByHand && l.ByHandUntil.After(l.Until) {
+			l.Until = l.ByHandUntil
+		}
 	case l.Policy.Quarantine > 0:
 		l.State, l.Until = Quarantined, m.now.Add(l.Policy.Quarantine)
 	default:
@@ -120,7 +127,7 @@ func (m *model) add(r request) (given netip.Addr, err error) {
 		}
 		s.leases[given] = Lease{
 			Address: given, Attachment: r.attachment, Owner: r.owner, State: Held, Policy: r.policy,
-			ByHand: s.leases[given].ByHand, BootID: m.bootID,
+			ByHand: s.leases[given].ByHand, ByHandUntil: s.leases[given].ByHandUntil, BootID: m.bootID,
 		}
 		return nil
 	})
@@ -206,19 +213,22 @@ func (m *model) releaseIf(gone func(Lease) bool) error {
 func (m *model) reserve(a netip.Addr, o attachment.Owner, retain time.Duration) error {
 	return m.settled(func(s *modelState) error {
 		l, leased := s.leases[a]
+		var until time.Time
+		if retain > 0 {
+			until = m.now.Add(retain)
+		}
+		key := attachment.Key{Network: "pods"}
 		switch {
 		case leased && l.State != Quarantined && l.Owner != o:
 			return errModel
 		case leased && l.State == Held:
-			l.ByHand = true
+			l.ByHand, l.ByHandUntil = true, until
 			s.leases[a] = l
 			return nil
+		case leased && l.State == Reserved:
+			key = l.Attachment
 		}
-		l = Lease{Address: a, Attachment: attachment.Key{Network: "pods"}, Owner: o, State: Reserved, ByHand: true}
-		if retain > 0 {
-			l.Until = m.now.Add(retain)
-		}
-		s.leases[a] = l
+		s.leases[a] = Lease{Address: a, Attachment: key, Owner: o, State: Reserved, ByHand: true, ByHandUntil: until, Until: until}
 		return nil
 	})
 }
@@ -246,7 +256,7 @@ func (m *model) release(a netip.Addr) error {
 			delete(s.leases, a)
 			return nil
 		}
-		l.ByHand, l.Policy.Sticky = false, false
+		l.ByHand, l.ByHandUntil, l.Policy.Sticky = false, time.Time{}, false
 		s.leases[a] = l
 		m.giveUp(s, a)
 		return nil
@@ -256,8 +266,9 @@ func (m *model) release(a netip.Addr) error {
 // list is what Store.List returns, as far as the model knows it.
 func (m *model) list() []Lease {
 	var all []Lease
+	leases := m.booted().leases
 	for _, a := range inPool {
-		if l, leased := m.state.leases[a]; leased && !m.over(l) {
+		if l, leased := leases[a]; leased && !m.over(l) {
 			all = append(all, l)
 		}
 	}
@@ -336,14 +347,14 @@ func (m *machine) del(t *rapid.T) {
 }
 
 func (m *machine) gc(t *rapid.T) {
-	valid := map[validAttachment]bool{}
+	valid := map[types.GCAttachment]bool{}
 	for range rapid.IntRange(0, 6).Draw(t, "valid") {
 		key := drawKey(t)
-		valid[validAttachment{key.ContainerID, key.IfName}] = true
+		valid[types.GCAttachment{ContainerID: key.ContainerID, IfName: key.IfName}] = true
 	}
 	err := m.store.change(t.Context(), func(l *leases) error { return l.collect(valid) })
 	agree(t, "GC", netip.Addr{}, netip.Addr{}, err, m.model.releaseIf(func(l Lease) bool {
-		return !valid[validAttachment{l.Attachment.ContainerID, l.Attachment.IfName}]
+		return !valid[types.GCAttachment{ContainerID: l.Attachment.ContainerID, IfName: l.Attachment.IfName}]
 	}))
 }
 
@@ -385,10 +396,14 @@ func (m *machine) release(t *rapid.T) {
 func (m *machine) conflict(t *rapid.T) {
 	a, inTurn := rapid.SampledFrom(inPool).Draw(t, "address"), false
 	key := m.model.state.leases[a].Attachment
-	if l, err := m.store.Get(t.Context(), a); err == nil {
-		inTurn = l.Origin == InTurn || l.Origin == LongestReleased
-	}
-	err := m.store.update(t.Context(), func(l *leases) error { return l.conflict(key, a, "02:00:00:00:00:01") })
+	err := m.store.update(t.Context(), func(l *leases) error {
+		lease, _, err := l.get(a)
+		if err != nil {
+			return err
+		}
+		inTurn = lease.Origin == InTurn || lease.Origin == LongestReleased
+		return l.conflict(key, a, "02:00:00:00:00:01")
+	})
 	agree(t, "conflict", netip.Addr{}, netip.Addr{}, err, m.model.conflict(key, a, inTurn))
 }
 

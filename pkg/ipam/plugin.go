@@ -148,19 +148,12 @@ func GC(ctx context.Context, args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	if !cniplugin.HasAttachmentList(args.StdinData) {
-		return cniplugin.ConfigError("cni.dev/valid-attachments", "missing", "must list the attachments that are valid: every address is kept")
-	}
-	var list types.NetConf
-	if err := cniplugin.Decode(args.StdinData, &list); err != nil {
+	valid, listed, err := cniplugin.ValidAttachments(args.StdinData)
+	if err != nil {
 		return err
 	}
-	valid := map[validAttachment]bool{}
-	for i, a := range list.ValidAttachments {
-		if a.ContainerID == "" || a.IfName == "" {
-			return cniplugin.ConfigError(fmt.Sprintf("cni.dev/valid-attachments[%d]", i), fmt.Sprintf("%+v", a), "must have containerID and ifname: every address is kept")
-		}
-		valid[validAttachment{a.ContainerID, a.IfName}] = true
+	if !listed {
+		return cniplugin.ConfigError("cni.dev/valid-attachments", "missing", "must list the attachments that are valid: every address is kept")
 	}
 	return coded(ifAny(store.change(ctx, func(l *leases) error { return l.collect(valid) })))
 }

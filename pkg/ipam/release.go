@@ -3,6 +3,8 @@ package ipam
 import (
 	"errors"
 
+	"github.com/containernetworking/cni/pkg/types"
+
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
@@ -75,7 +77,7 @@ func (l *leases) isOfEarlierBoot(lease Lease) bool {
 
 // giveUp ends the holding of an address.
 func (l *leases) giveUp(lease Lease, why string) error {
-	left, ok := lease.givenUp(why, l.now)
+	left, ok := lease.GivenUp(why, l.now)
 	if !ok {
 		return l.remove(lease)
 	}
@@ -98,16 +100,16 @@ func (l *leases) releaseAll(a attachment.Key) error {
 }
 
 // collect gives up what attachments hold that are not valid any more.
-func (l *leases) collect(valid map[validAttachment]bool) error {
+func (l *leases) collect(valid map[types.GCAttachment]bool) error {
 	containers := map[string]bool{}
 	for a := range valid {
-		containers[a.containerID] = true
+		containers[a.ContainerID] = true
 	}
 	isValid := func(a attachment.Key) bool {
 		if a.IfName == "" { // It is the whole container's.
 			return containers[a.ContainerID]
 		}
-		return valid[validAttachment{a.ContainerID, a.IfName}]
+		return valid[types.GCAttachment{ContainerID: a.ContainerID, IfName: a.IfName}]
 	}
 	var gone []Lease
 	err := l.each(func(lease Lease) error {
@@ -126,5 +128,3 @@ func (l *leases) collect(valid map[validAttachment]bool) error {
 	}
 	return nil
 }
-
-type validAttachment struct{ containerID, ifName string }
