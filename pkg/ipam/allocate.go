@@ -218,8 +218,22 @@ func (l *leases) canGive(set RangeSet) (bool, error) {
 			return true, nil
 		}
 	}
-	_, ok, err := l.longestReleased(set)
-	return ok, err
+	if _, ok, err := l.longestReleased(set); ok || err != nil {
+		return ok, err
+	}
+	return l.freedByBoot(set)
+}
+
+// freedByBoot says whether newBoot, which only a change runs, will leave an address of
+// the set to be given.
+func (l *leases) freedByBoot(set RangeSet) (bool, error) {
+	earlier, err := l.earlierBoots()
+	return slices.ContainsFunc(earlier, func(lease Lease) bool {
+		r, ok := set.Find(lease.Address)
+		gives, _ := r.Gives(lease.Address)
+		left, kept := lease.givenUp("", l.now)
+		return ok && gives && (!kept || left.State == Quarantined)
+	}), err
 }
 
 // exhausted says what keeps every address of the set.

@@ -20,12 +20,11 @@ func (l *leases) endDue() error {
 	return nil
 }
 
-// newBoot gives up what was held in an earlier boot: no sandbox outlives one. It has
-// nothing to do but for the first change in a boot.
-func (l *leases) newBoot() error {
-	bootID := []byte(l.store.bootID)
-	if string(l.meta.Get([]byte(keyBoot))) == l.store.bootID {
-		return nil
+// earlierBoots returns what was held in an earlier boot and is not given up yet. There
+// is none but before the first change in a boot.
+func (l *leases) earlierBoots() ([]Lease, error) {
+	if l.thisBoot() {
+		return nil, nil
 	}
 	var earlier []Lease
 	err := l.each(func(lease Lease) error {
@@ -34,6 +33,18 @@ func (l *leases) newBoot() error {
 		}
 		return nil
 	})
+	return earlier, err
+}
+
+func (l *leases) thisBoot() bool { return string(l.meta.Get([]byte(keyBoot))) == l.store.bootID }
+
+// newBoot gives up what was held in an earlier boot: no sandbox outlives one. It has
+// nothing to do but for the first change in a boot.
+func (l *leases) newBoot() error {
+	if l.thisBoot() {
+		return nil
+	}
+	earlier, err := l.earlierBoots()
 	if err != nil {
 		return err
 	}
@@ -42,7 +53,7 @@ func (l *leases) newBoot() error {
 			return err
 		}
 	}
-	return l.meta.Put([]byte(keyBoot), bootID)
+	return l.meta.Put([]byte(keyBoot), []byte(l.store.bootID))
 }
 
 // giveUp ends the holding of an address.
