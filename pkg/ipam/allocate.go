@@ -164,7 +164,7 @@ func (c choice) next() (Lease, error) {
 		return Lease{}, err
 	}
 	if ok {
-		return c.inTurn(lease, LongestReleased)
+		return c.inTurn(Lease{Address: lease.Address}, LongestReleased)
 	}
 	return Lease{}, c.exhausted(c.number, c.set)
 }
