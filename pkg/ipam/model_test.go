@@ -436,6 +436,9 @@ func (m *machine) reboot(*rapid.T) {
 
 // check compares everything.
 func (m *machine) check(t *rapid.T) {
+	if err := m.store.Verify(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	got, err := m.store.List(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -224,6 +224,7 @@ func (s *Store) create(ctx context.Context) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("create store: %w", err)
 	}
+	failpoint.Here("store directory made")
 	lock, err := os.Open(dir)
 	if err != nil {
 		return fmt.Errorf("create store: %w", err)
@@ -246,11 +247,16 @@ func (s *Store) create(ctx context.Context) error {
 }
 
 // initialize makes the file under another name first. dir is its directory.
-func (s *Store) initialize(dir *os.File) error {
+func (s *Store) initialize(dir *os.File) (retErr error) {
 	temporary := filepath.Join(dir.Name(), "."+s.network+extension+".new")
-	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := removeIfThere(temporary); err != nil {
 		return err // What a kill left.
 	}
+	defer func() {
+		if retErr != nil {
+			retErr = errors.Join(retErr, removeIfThere(temporary))
+		}
+	}()
 	db, err := bolt.Open(temporary, 0o600, &bolt.Options{NoStatistics: true})
 	if err != nil {
 		return err
@@ -258,13 +264,21 @@ func (s *Store) initialize(dir *os.File) error {
 	failpoint.Here("store half made")
 	err = db.Update(makeBuckets)
 	if err = errors.Join(err, db.Close()); err != nil {
-		return errors.Join(err, os.Remove(temporary))
+		return err
 	}
 	failpoint.Here("before renaming store")
 	if err := os.Rename(temporary, s.path); err != nil {
 		return err
 	}
+	failpoint.Here("store renamed")
 	return dir.Sync()
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // begin checks the file's length and the schema, and returns the leases in tx. What is

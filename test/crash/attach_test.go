@@ -48,53 +48,59 @@ func TestAddKilledAtEveryStep(t *testing.T) {
 
 func addKilledAtEveryStep(t *testing.T, n *node) {
 	eachPlugin(t, n, func(t *testing.T, newPod func(*testing.T) *pod) {
-		for what, comes := range meanwhile {
-			t.Run(what, func(t *testing.T) {
-				var p *pod
-				operation{
-					prepare: func(t *testing.T) *exec.Cmd {
-						p = newPod(t)
-						cmd, err := p.addLast()
-						must(t, err)
-						return cmd
-					},
-					after: func(t *testing.T) {
-						comes(t, p)
-						must(t, p.del())
-						p.gone(t)
-						must(t, p.add())
-						p.says(t, 0, "check")
-						must(t, p.del())
-						p.gone(t)
-					},
-				}.killAtEveryStep(t)
-			})
+		for what := range meanwhile {
+			t.Run(what, func(t *testing.T) { addOfPod(newPod, what).killAtEveryStep(t) })
 		}
 	})
+}
+
+// addOfPod is the last step of ADD, with something between it and the next DEL.
+func addOfPod(newPod func(*testing.T) *pod, what string) operation {
+	var p *pod
+	return operation{
+		prepare: func(t *testing.T) *exec.Cmd {
+			p = newPod(t)
+			cmd, err := p.addLast()
+			must(t, err)
+			return cmd
+		},
+		after: func(t *testing.T) {
+			meanwhile[what](t, p)
+			must(t, p.del())
+			p.gone(t)
+			must(t, p.add())
+			p.says(t, 0, "check")
+			must(t, p.del())
+			p.gone(t)
+		},
+	}
 }
 
 // A DEL that was killed is finished by the next, and brought back is nothing of which
 // the checkpoint was forgotten.
 func TestDelKilledAtEveryStep(t *testing.T) {
 	eachPlugin(t, newNode(t), func(t *testing.T, newPod func(*testing.T) *pod) {
-		for what, comes := range meanwhile {
-			t.Run(what, func(t *testing.T) {
-				var p *pod
-				operation{
-					prepare: func(t *testing.T) *exec.Cmd {
-						p = newPod(t)
-						must(t, p.add())
-						return p.delFirst()
-					},
-					after: func(t *testing.T) {
-						comes(t, p)
-						must(t, p.del())
-						p.gone(t)
-					},
-				}.killAtEveryStep(t)
-			})
+		for what := range meanwhile {
+			t.Run(what, func(t *testing.T) { delOfPod(newPod, what).killAtEveryStep(t) })
 		}
 	})
+}
+
+// delOfPod is the first step of DEL, with something between it and the next.
+func delOfPod(newPod func(*testing.T) *pod, what string) operation {
+	var p *pod
+	return operation{
+		prepare: func(t *testing.T) *exec.Cmd {
+			p = newPod(t)
+			must(t, p.add())
+			return p.delFirst()
+		},
+		after: func(t *testing.T) {
+			meanwhile[what](t, p)
+			must(t, p.del())
+			p.gone(t)
+		},
+	}
 }
 
 // The parent goes after the kill, so that what is there afterwards was brought back.

@@ -77,8 +77,13 @@ func eachFailure(t *testing.T, test func(t *testing.T, d *disk, spoil, mend func
 // refused runs the plugin and expects the specification's code of an I/O failure.
 func refused(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
-	const ioFailure = 5
 	out, err := cmd.Output()
+	wasRefused(t, out, err)
+}
+
+func wasRefused(t *testing.T, out []byte, err error) {
+	t.Helper()
+	const ioFailure = 5
 	var said struct {
 		Code int
 		Msg  string

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/relink-cni/relink/test/binaries"
@@ -29,22 +30,29 @@ func TestMain(m *testing.M) {
 	}
 	fresh.EnterAlone()
 	status := m.Run()
-	fmt.Printf("%d kills, each at another step; %d rounds of everything at once, %d operations\n", total.kills, total.rounds, total.operations)
+	fmt.Printf("%d kills, each at another step, and %d at any time; %d rounds of everything at once, %d operations\n",
+		total.kills.Load(), total.anywhere.Load(), total.rounds, total.operations)
 	os.Exit(status)
 }
 
-// total counts what all tests have tried.
-var total struct{ kills, rounds, operations int }
+// total counts what all tests have tried, tests at once the kills.
+var total struct {
+	kills, anywhere    atomic.Int64
+	rounds, operations int
+}
 
 // What can kill a program at a step is in no program that is released.
 func TestReleasedProgramsHaveNoFailpoints(t *testing.T) {
-	for _, name := range []string{"relink", "relink-macvlan", "relink-vlan", "relink-checkpoint"} {
+	const saving = "temporary file made"
+	for name, step := range map[string]string{
+		"relink": saving, "relink-macvlan": saving, "relink-vlan": saving, "relink-checkpoint": saving, "relink-ipam": "store half made",
+	} {
 		for dir, want := range map[string]bool{released: false, bin: true} {
 			b, err := os.ReadFile(filepath.Join(dir, name))
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, mark := range []string{killEnv, "temporary file made"} {
+			for _, mark := range []string{killEnv, step} {
 				if has := bytes.Contains(b, []byte(mark)); has != want {
 					t.Errorf("%s in %s has %q: %v, want %v", name, dir, mark, has, want)
 				}

@@ -2,6 +2,7 @@ package crash
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,6 +24,11 @@ type node struct {
 	store *checkpoint.Store
 	// env is given to every program.
 	env []string
+	// programs is where the plugin is, delegates where those are that it calls: bin
+	// if it is empty.
+	programs, delegates string
+	// ipam takes the place of the usual delegate.
+	ipam string
 }
 
 func newNode(t *testing.T) *node {
@@ -71,12 +77,12 @@ func (n *node) newPod(t *testing.T, id string, chained bool) *pod {
 
 // plugin prepares the call of a plugin.
 func (p *pod) plugin(name, command, keys string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(bin, name))
+	cmd := exec.Command(filepath.Join(cmp.Or(p.programs, bin), name))
 	cmd.Env = append([]string{
-		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + p.id,
+		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + cmp.Or(p.delegates, bin), "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + p.id,
 		"CNI_NETNS=" + p.netns, "CNI_IFNAME=" + p.ifName, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + p.id,
 	}, p.env...)
-	ipam := p.ipam
+	ipam := cmp.Or(p.ipam, p.node.ipam)
 	if ipam == "" {
 		ipam = fmt.Sprintf(`{"type": "host-local", "dataDir": %q, "ranges": [[{"subnet": "10.9.0.0/16"}]], "routes": [{"dst": "10.0.0.0/8"}]}`, p.leases())
 	}
@@ -201,9 +207,13 @@ func (n *node) restored(t *testing.T) {
 	}
 }
 
-// held are the container IDs that hold an address, each as often as it does.
+// held are the container IDs that hold an address, each as often as it does, of
+// host-local or of relink-ipam.
 func (n *node) held(t *testing.T) []string {
 	t.Helper()
+	if n.ipam != "" {
+		return n.leased(t)
+	}
 	files, err := filepath.Glob(filepath.Join(n.leases(), "lan", "10.9.*"))
 	must(t, err)
 	var ids []string

@@ -1,0 +1,178 @@
+package crash
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// leaseDisk is a small disk with the leases of a pool: as large as its journal lets it.
+type leaseDisk struct {
+	*pool
+	mount string
+}
+
+func newLeaseDisk(t *testing.T) *leaseDisk {
+	t.Helper()
+	d := &leaseDisk{pool: newPool(t, plain+`"ranges": [[{"subnet": "10.7.0.0/16"}]]`)}
+	top := filepath.Dir(d.dir)
+	d.mount = filepath.Join(top, "mount")
+	d.dir = filepath.Join(d.mount, "ipam")
+	must(t, os.Mkdir(d.mount, 0o700))
+	fresh.Run(t, "", fmt.Sprintf("mkfs.ext4 -q -m 0 %[1]s/disk 8M && mount -o loop %[1]s/disk %[2]s", top, d.mount))
+	t.Cleanup(func() { must(t, unix.Unmount(d.mount, 0)) })
+	return d
+}
+
+func (d *leaseDisk) filler() string { return filepath.Join(d.mount, "filler") }
+
+// fill leaves no room.
+func (d *leaseDisk) fill(t *testing.T) {
+	t.Helper()
+	f, err := os.Create(d.filler())
+	must(t, err)
+	defer f.Close()
+	for err == nil {
+		_, err = f.Write(make([]byte, 1024))
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	must(t, f.Sync())
+}
+
+func (d *leaseDisk) empty(t *testing.T) {
+	t.Helper()
+	must(t, os.Remove(d.filler()))
+}
+
+// remount makes the disk read-only, or with 0 writable.
+func (d *leaseDisk) remount(t *testing.T, flag uintptr) {
+	t.Helper()
+	must(t, unix.Mount("", d.mount, "", unix.MS_REMOUNT|flag, ""))
+}
+
+// eachLeaseDisk runs the test with each way in which a disk takes nothing. Where it is
+// full, leases still fit into the pages that the store has. Nothing else is at work: what
+// is about to become another program would keep the disk in use.
+func eachLeaseDisk(t *testing.T, test func(t *testing.T, d *leaseDisk, spoil, mend func(*testing.T))) {
+	t.Run("full", func(t *testing.T) {
+		d := newLeaseDisk(t)
+		test(t, d, d.fill, d.empty)
+	})
+	t.Run("read-only", func(t *testing.T) {
+		d := newLeaseDisk(t)
+		test(t, d, func(t *testing.T) { d.remount(t, unix.MS_RDONLY) }, func(t *testing.T) { d.remount(t, 0) })
+	})
+}
+
+// untilRefused attaches pods until one is refused, and returns the others.
+func (d *leaseDisk) untilRefused(t *testing.T) []claim {
+	t.Helper()
+	var all []claim
+	// More leases than fit into what an empty store takes of a disk.
+	for i := range 500 {
+		c := d.claim(fmt.Sprintf("c%d", i), fmt.Sprintf("pod%d", i))
+		before := d.leases(t)
+		out, err := c.plugin("ADD", "").Output()
+		if err == nil {
+			_, err := printed(out)
+			must(t, err)
+			all = append(all, c)
+			continue
+		}
+		wasRefused(t, out, err)
+		if diff := cmp.Diff(before, d.leases(t)); diff != "" {
+			t.Errorf("what was refused changed something:\n%s", diff)
+		}
+		return all
+	}
+	t.Fatal("nothing is refused")
+	return nil
+}
+
+// An ADD that can't be recorded is none, and whatever is recorded stays.
+func TestIPAMAddOnADiskThatTakesNothing(t *testing.T) {
+	eachLeaseDisk(t, func(t *testing.T, d *leaseDisk, spoil, mend func(*testing.T)) {
+		added(t, d.pool, "a", "b", "c")
+		deleted(t, d.pool, "b")
+		before := d.leases(t)
+		spoil(t)
+		more := d.untilRefused(t)
+		d.sound(t)
+		with := d.leases(t)
+		if len(with) != len(before)+len(more) || !slices.Equal(with[:2], before[:2]) {
+			t.Errorf("%d leases, %d pods were told an address:\n%q", len(with), len(more), with)
+		}
+		// CHECK only reads.
+		_, err := output(d.claim("a", "a").plugin("CHECK", ""))
+		must(t, err)
+		mend(t)
+		d.sound(t)
+		if diff := cmp.Diff(with, d.leases(t)); diff != "" {
+			t.Errorf("other leases:\n%s", diff)
+		}
+		added(t, d.pool, "x")
+		for _, c := range more {
+			must(t, c.del())
+		}
+		deleted(t, d.pool, "x", "a", "c")
+		d.sound(t)
+		t.Logf("%d more were recorded", len(more))
+	})
+}
+
+// The first ADD of all leaves no half of a store behind.
+func TestIPAMFirstAddOnADiskThatTakesNothing(t *testing.T) {
+	eachLeaseDisk(t, func(t *testing.T, d *leaseDisk, spoil, mend func(*testing.T)) {
+		must(t, os.MkdirAll(d.dir, 0o700))
+		spoil(t)
+		c := d.claim("c1", "pod1")
+		refused(t, c.plugin("ADD", ""))
+		if files, err := os.ReadDir(d.dir); err == nil && len(files) > 0 {
+			t.Errorf("left: %v", files)
+		}
+		must(t, c.del())
+		mend(t)
+		added(t, d.pool, "a")
+		d.sound(t)
+		d.nothingElse(t)
+	})
+}
+
+// A DEL either gives up or says that it can't, and the next one does.
+func TestIPAMDelOnADiskThatTakesNothing(t *testing.T) {
+	eachLeaseDisk(t, func(t *testing.T, d *leaseDisk, spoil, mend func(*testing.T)) {
+		pods := []string{"a", "b", "c", "d"}
+		added(t, d.pool, pods...)
+		before := d.leases(t)
+		spoil(t)
+		for _, pod := range pods {
+			if out, err := d.claim(pod, pod).plugin("DEL", "").Output(); err != nil {
+				wasRefused(t, out, err)
+				if diff := cmp.Diff(before, d.leases(t)); diff != "" {
+					t.Errorf("%s, and gives up:\n%s", out, diff)
+				}
+			}
+			before = d.leases(t)
+		}
+		d.sound(t)
+		mend(t)
+		d.sound(t)
+		deleted(t, d.pool, pods...)
+		for _, l := range d.list(t) {
+			if l.State != "quarantined" {
+				t.Errorf("left: %+v", l)
+			}
+		}
+		added(t, d.pool, "x")
+	})
+}

@@ -1,0 +1,326 @@
+package crash
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/pkg/ipam"
+)
+
+// poolSize is how many attachments find addresses in the pools of these tests.
+const poolSize = 5
+
+// deed is something that relink-ipam does, and what a runtime may do next.
+type deed struct {
+	keys string
+	// before puts a new pool into the state before it.
+	before func(t *testing.T, p *pool)
+	act    func(p *pool) *exec.Cmd
+	// next are the ways in which the runtime goes on, whether it was killed or not.
+	next map[string]func(t *testing.T, p *pool)
+	// repeats are those of next after which all is as if it had not been killed.
+	repeats []string
+}
+
+const (
+	plain      = `"quarantine": "1h", `
+	atOnce     = `"quarantine": "0s", `
+	sticky     = `"sticky": "pod", `
+	dual       = `"ranges": [[{"subnet": "10.7.0.0/28", "rangeStart": "10.7.0.10"}], [{"subnet": "fd00:7::/64", "rangeStart": "fd00:7::a", "rangeEnd": "fd00:7::e"}]]`
+	repeatADD  = "ADD again"
+	repeatDEL  = "DEL again"
+	repeatGC   = "GC again"
+	thenDEL    = "DEL"
+	lateDEL    = "ADD again, late DEL of the sandbox before"
+	lateDELToo = "DEL, and late DEL of the sandbox before"
+)
+
+// added has the pods attach, each in a sandbox with its name.
+func added(t *testing.T, p *pool, pods ...string) {
+	t.Helper()
+	for _, pod := range pods {
+		_, err := p.claim(pod, pod).add()
+		must(t, err)
+	}
+}
+
+// deleted has them detach.
+func deleted(t *testing.T, p *pool, pods ...string) {
+	t.Helper()
+	for _, pod := range pods {
+		must(t, p.claim(pod, pod).del())
+	}
+}
+
+// addOf is the ADD of the claim, after which the runtime comes with an ADD again or a
+// DEL.
+func addOf(keys string, before func(*testing.T, *pool), c func(*pool) claim) deed {
+	return deed{
+		keys: keys, before: before,
+		act: func(p *pool) *exec.Cmd { return c(p).plugin("ADD", "") },
+		next: map[string]func(*testing.T, *pool){
+			repeatADD: func(t *testing.T, p *pool) {
+				_, err := c(p).add()
+				must(t, err)
+			},
+			thenDEL: func(t *testing.T, p *pool) { must(t, c(p).del()) },
+		},
+		repeats: []string{repeatADD},
+	}
+}
+
+// web is the pod's sandbox of that number.
+func web(id string) func(*pool) claim {
+	return func(p *pool) claim { return p.claim(id, "web-0") }
+}
+
+// others are two pods that stay and one that came and went.
+func others(t *testing.T, p *pool) {
+	added(t, p, "a", "b", "c")
+	deleted(t, p, "b")
+}
+
+// ipamAdds are the kinds of ADD.
+func ipamAdds() map[string]deed {
+	takeover := addOf(sticky+ranges(poolSize), func(t *testing.T, p *pool) {
+		others(t, p)
+		_, err := web("web1")(p).add()
+		must(t, err)
+	}, web("web2"))
+	takeover.next[lateDEL] = func(t *testing.T, p *pool) {
+		takeover.next[repeatADD](t, p)
+		with := p.leases(t)
+		must(t, web("web1")(p).del())
+		if diff := cmp.Diff(with, p.leases(t)); diff != "" {
+			t.Errorf("the late DEL did something:\n%s", diff)
+		}
+	}
+	takeover.next[lateDELToo] = func(t *testing.T, p *pool) {
+		must(t, web("web2")(p).del())
+		must(t, web("web1")(p).del())
+	}
+	takeover.repeats = append(takeover.repeats, lateDEL)
+	return map[string]deed{
+		"first in the directory": addOf(plain+ranges(poolSize), func(*testing.T, *pool) {}, web("web1")),
+		"store is there":         addOf(plain+ranges(poolSize), others, web("web1")),
+		"no quarantine":          addOf(atOnce+ranges(poolSize), others, web("web1")),
+		"two families":           addOf(plain+dual, others, web("web1")),
+		"taken over":             takeover,
+		"reserved for the owner": addOf(sticky+ranges(poolSize), func(t *testing.T, p *pool) {
+			_, err := web("web1")(p).add()
+			must(t, err)
+			must(t, web("web1")(p).del())
+			others(t, p)
+		}, web("web2")),
+		"repeated": addOf(plain+ranges(poolSize), func(t *testing.T, p *pool) {
+			others(t, p)
+			_, err := web("web1")(p).add()
+			must(t, err)
+		}, web("web1")),
+		"requested": addOf(plain+ranges(poolSize), others, func(p *pool) claim {
+			c := web("web1")(p)
+			c.args = ";IP=10.7.0.14"
+			return c
+		}),
+		"none free but in quarantine": addOf(plain+ranges(poolSize), func(t *testing.T, p *pool) {
+			added(t, p, "a", "b", "c", "d", "e")
+			deleted(t, p, "d", "b")
+		}, web("web1")),
+		"after a boot": addOf(plain+ranges(poolSize), func(t *testing.T, p *pool) {
+			added(t, p, "a", "b", "c", "d", "e")
+			p.inEarlierBoot(t)
+		}, web("web1")),
+		"after a boot, no quarantine": addOf(atOnce+ranges(poolSize), func(t *testing.T, p *pool) {
+			added(t, p, "a", "b", "c", "d", "e")
+			p.inEarlierBoot(t)
+		}, web("web1")),
+		"after a boot, the owner's": addOf(sticky+ranges(poolSize), func(t *testing.T, p *pool) {
+			others(t, p)
+			_, err := web("web1")(p).add()
+			must(t, err)
+			p.inEarlierBoot(t)
+		}, web("web2")),
+	}
+}
+
+// delOf is a DEL of the last of the attachments that before adds.
+func delOf(keys string, before func(*testing.T, *pool), c func(*pool) claim) deed {
+	return deed{
+		keys: keys, before: before,
+		act: func(p *pool) *exec.Cmd { return c(p).plugin("DEL", "") },
+		next: map[string]func(*testing.T, *pool){
+			repeatDEL: func(t *testing.T, p *pool) { must(t, c(p).del()) },
+			// GC is for what the runtime gave up without a DEL that worked.
+			"GC": func(t *testing.T, p *pool) {
+				_, err := output(c(p).plugin("GC", validAttachments("a", "c", "web2")))
+				must(t, err)
+			},
+		},
+		repeats: []string{repeatDEL},
+	}
+}
+
+func ipamDels() map[string]deed {
+	withOthers := func(t *testing.T, p *pool) {
+		others(t, p)
+		_, err := web("web1")(p).add()
+		must(t, err)
+	}
+	return map[string]deed{
+		"quarantine":    delOf(plain+ranges(poolSize), withOthers, web("web1")),
+		"no quarantine": delOf(atOnce+ranges(poolSize), withOthers, web("web1")),
+		"sticky":        delOf(sticky+ranges(poolSize), withOthers, web("web1")),
+		"two families":  delOf(plain+dual, withOthers, web("web1")),
+		"late": delOf(sticky+ranges(poolSize), func(t *testing.T, p *pool) {
+			withOthers(t, p)
+			_, err := web("web2")(p).add()
+			must(t, err)
+		}, web("web1")),
+		"after a boot": delOf(plain+ranges(poolSize), func(t *testing.T, p *pool) {
+			withOthers(t, p)
+			p.inEarlierBoot(t)
+		}, web("web1")),
+	}
+}
+
+// gcOf is a GC that leaves a alone.
+func gcOf(keys string, before func(*testing.T, *pool)) deed {
+	gc := func(p *pool) *exec.Cmd { return p.claim("a", "a").plugin("GC", validAttachments("a")) }
+	return deed{
+		keys: keys, before: before, act: gc,
+		next: map[string]func(*testing.T, *pool){
+			repeatGC: func(t *testing.T, p *pool) {
+				_, err := output(gc(p))
+				must(t, err)
+			},
+			thenDEL: func(t *testing.T, p *pool) { deleted(t, p, "b", "c", "d") },
+		},
+		repeats: []string{repeatGC},
+	}
+}
+
+func ipamGCs() map[string]deed {
+	all := func(t *testing.T, p *pool) { added(t, p, "a", "b", "c", "d") }
+	return map[string]deed{
+		"quarantine":    gcOf(plain+ranges(poolSize), all),
+		"no quarantine": gcOf(atOnce+ranges(poolSize), all),
+		"sticky":        gcOf(sticky+ranges(poolSize), all),
+		"two families":  gcOf(plain+dual, all),
+		"after a boot": gcOf(plain+ranges(poolSize), func(t *testing.T, p *pool) {
+			all(t, p)
+			p.inEarlierBoot(t)
+		}),
+	}
+}
+
+// An operation that was killed was done or was not, the next is none the worse for it,
+// and no address is lost.
+func TestIPAMAddKilledAtEveryStep(t *testing.T) { eachDeed(t, ipamAdds()) }
+func TestIPAMDelKilledAtEveryStep(t *testing.T) { eachDeed(t, ipamDels()) }
+func TestIPAMGCKilledAtEveryStep(t *testing.T)  { eachDeed(t, ipamGCs()) }
+
+func eachDeed(t *testing.T, deeds map[string]deed) {
+	t.Parallel()
+	for name, d := range deeds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for way := range d.next {
+				t.Run(way, func(t *testing.T) { d.killAtEveryStep(t, way) })
+			}
+		})
+	}
+}
+
+// outcome is what the store says after a deed that was done or not, and after what came
+// next.
+type outcome struct{ then, next []string }
+
+// undisturbed is the outcome of a deed that nobody kills, done or left undone.
+func (d deed) undisturbed(t *testing.T, way string, done bool) outcome {
+	t.Helper()
+	p := newPool(t, d.keys)
+	d.before(t, p)
+	if done {
+		_, err := output(d.act(p))
+		must(t, err)
+	}
+	o := outcome{then: p.leases(t)}
+	d.next[way](t, p)
+	o.next = p.leases(t)
+	return o
+}
+
+func (d deed) killAtEveryStep(t *testing.T, way string) {
+	judge := d.judge(t, way)
+	var p *pool
+	operation{
+		prepare: func(t *testing.T) *exec.Cmd {
+			p = newPool(t, d.keys)
+			d.before(t, p)
+			return d.act(p)
+		},
+		after: func(t *testing.T) { judge(t, p) },
+	}.killAtEveryStep(t)
+}
+
+// judge returns what says whether a pool is as it should be after the deed was killed
+// or done, and goes on in that way.
+func (d deed) judge(t *testing.T, way string) func(*testing.T, *pool) {
+	t.Helper()
+	done, undone := d.undisturbed(t, way, true), d.undisturbed(t, way, false)
+	if slices.Contains(d.repeats, way) {
+		if diff := cmp.Diff(done.next, undone.next); diff != "" {
+			t.Fatalf("it matters whether it was done before:\n%s", diff)
+		}
+	}
+	return func(t *testing.T, p *pool) {
+		p.sound(t)
+		want := done
+		if now := p.leases(t); !slices.Equal(now, done.then) {
+			want = undone
+			if diff := cmp.Diff(undone.then, now); diff != "" {
+				t.Errorf("neither done nor undone:\n%s", diff)
+			}
+		}
+		d.next[way](t, p)
+		p.sound(t)
+		if diff := cmp.Diff(want.next, p.leases(t)); diff != "" {
+			t.Errorf("not as if it had not been killed:\n%s", diff)
+		}
+		p.allCanBeGiven(t, poolSize)
+		p.nothingElse(t)
+	}
+}
+
+// nothingElse says that nothing is left beside the store.
+func (p *pool) nothingElse(t *testing.T) {
+	t.Helper()
+	files, err := os.ReadDir(p.dir)
+	must(t, err)
+	for _, f := range files {
+		if f.Name() != filepath.Base(p.path()) {
+			t.Errorf("%s is left", f.Name())
+		}
+	}
+}
+
+// What a boot ended is free to STATUS before the first change of the new boot: a runtime
+// that asks it first would wait for ever.
+func TestIPAMStatusAfterABoot(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, plain+ranges(poolSize))
+	added(t, p, "a", "b", "c", "d", "e")
+	status := func() error {
+		return ipam.Status(t.Context(), p.claim("a", "a").skelArgs(""))
+	}
+	if err := status(); err == nil {
+		t.Error("all addresses are held, and STATUS says nothing")
+	}
+	p.inEarlierBoot(t)
+	must(t, status())
+}

@@ -1,0 +1,315 @@
+package crash
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	bolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// ranges is a set of n addresses in 10.7.0.0/16, less than 200.
+func ranges(n int) string {
+	return fmt.Sprintf(`"ranges": [[{"subnet": "10.7.0.0/16", "rangeStart": "10.7.0.10", "rangeEnd": "10.7.0.%d"}]]`, 9+n)
+}
+
+// pool is a network whose addresses relink-ipam gives.
+type pool struct {
+	// dir is where the leases are, network the configuration's name.
+	dir, network, netns string
+	// keys are those of "ipam" besides its type and dataDir.
+	keys string
+	// programs is where relink-ipam is.
+	programs string
+}
+
+func newPool(t *testing.T, keys string) *pool {
+	t.Helper()
+	return &pool{dir: filepath.Join(onDisk(t), "ipam"), network: "pods", netns: fresh.Sandbox(t), keys: keys, programs: bin}
+}
+
+// onDisk makes a directory that is on a disk: memory writes nothing late.
+func onDisk(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/var/tmp", "relink-crash-")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	var s unix.Statfs_t
+	must(t, unix.Statfs(dir, &s))
+	if s.Type == unix.TMPFS_MAGIC {
+		t.Fatal("/var/tmp is no disk")
+	}
+	return dir
+}
+
+func (p *pool) path() string { return filepath.Join(p.dir, p.network+".db") }
+
+func (p *pool) store(t testing.TB) *ipam.Store {
+	t.Helper()
+	s, err := ipam.OpenStore(p.dir, p.network)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// claim is an attachment that wants an address.
+type claim struct {
+	*pool
+	id, pod string
+	// args are further CNI_ARGS.
+	args string
+	// keys take the place of the pool's.
+	keys string
+}
+
+func (p *pool) claim(id, pod string) claim { return claim{pool: p, id: id, pod: pod} }
+
+func (c claim) cniArgs() string {
+	return "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + c.pod + c.args
+}
+
+func (c claim) config(more string) string {
+	keys := c.keys
+	if keys == "" {
+		keys = c.pool.keys
+	}
+	return fmt.Sprintf(`{"cniVersion": "1.1.0", "name": %q, "type": "relink-macvlan", "ipam": {"type": "relink-ipam", "dataDir": %q, %s}%s}`, c.network, c.dir, keys, more)
+}
+
+// plugin prepares the call of relink-ipam, with more keys in the configuration.
+func (c claim) plugin(command, more string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(c.programs, "relink-ipam"))
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + c.programs, "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + c.id,
+		"CNI_NETNS=" + c.netns, "CNI_IFNAME=eth0", "CNI_ARGS=" + c.cniArgs(),
+	}
+	cmd.Stdin = strings.NewReader(c.config(more))
+	return cmd
+}
+
+// skelArgs is for a call without a process.
+func (c claim) skelArgs(more string) *skel.CmdArgs {
+	return &skel.CmdArgs{ContainerID: c.id, Netns: c.netns, IfName: "eth0", Args: c.cniArgs(), StdinData: []byte(c.config(more))}
+}
+
+// add runs an ADD and returns the addresses that it prints.
+func (c claim) add() ([]netip.Addr, error) {
+	out, err := output(c.plugin("ADD", ""))
+	if err != nil {
+		return nil, err
+	}
+	return printed([]byte(out))
+}
+
+// printed reads what an ADD prints.
+func printed(out []byte) ([]netip.Addr, error) {
+	r, err := current.NewResult(out)
+	if err != nil {
+		return nil, err
+	}
+	return addressesOf(r.(*current.Result))
+}
+
+func addressesOf(r *current.Result) ([]netip.Addr, error) {
+	var all []netip.Addr
+	for _, ip := range r.IPs {
+		a, ok := netip.AddrFromSlice(ip.Address.IP)
+		if !ok {
+			return nil, fmt.Errorf("%v is no address", ip)
+		}
+		all = append(all, a.Unmap())
+	}
+	if len(all) == 0 {
+		return nil, errors.New("no address")
+	}
+	return all, nil
+}
+
+func (c claim) del() error {
+	_, err := output(c.plugin("DEL", ""))
+	return err
+}
+
+// validAttachments is the list that a GC is given.
+func validAttachments(ids ...string) string {
+	list := make([]types.GCAttachment, 0)
+	for _, id := range ids {
+		list = append(list, types.GCAttachment{ContainerID: id, IfName: "eth0"})
+	}
+	b, _ := json.Marshal(list)
+	return `, "cni.dev/valid-attachments": ` + string(b)
+}
+
+// list returns the leases, none if nothing was ever given.
+func (p *pool) list(t testing.TB) []ipam.Lease {
+	t.Helper()
+	all, err := p.store(t).List(t.Context())
+	if err != nil && !errors.Is(err, ipam.ErrNone) {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// leases are all of them, a line each, less what differs between two runs.
+func (p *pool) leases(t testing.TB) []string {
+	t.Helper()
+	lines := []string{}
+	for _, l := range p.list(t) {
+		l.AcquiredAt, l.ReleasedAt = time.Time{}, time.Time{}
+		if !l.Until.IsZero() {
+			l.Until = time.Unix(0, 0).UTC()
+		}
+		b, err := json.Marshal(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, string(b))
+	}
+	return lines
+}
+
+// sound says that the store opens, and that nothing in it contradicts the rest.
+func (p *pool) sound(t testing.TB) {
+	t.Helper()
+	if _, err := os.Stat(p.path()); errors.Is(err, fs.ErrNotExist) {
+		return // Nothing was ever given.
+	}
+	if err := p.store(t).Verify(t.Context()); err != nil {
+		t.Error(err)
+	}
+	db, err := bolt.Open(p.path(), 0o600, &bolt.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	err = db.View(func(tx *bolt.Tx) error {
+		for err := range tx.Check() {
+			t.Error(err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// allCanBeGiven ends whatever keeps an address from being given, and says that all n
+// times as many as one ADD gets can be given then, each once, and no more.
+func (p *pool) allCanBeGiven(t testing.TB, n int) {
+	t.Helper()
+	p.endAll(t)
+	given := map[netip.Addr]bool{}
+	var claims []claim
+	for i := range n {
+		c := p.claim(fmt.Sprintf("last%d", i), fmt.Sprintf("last%d", i))
+		claims = append(claims, c)
+		r, _, err := ipam.Add(t.Context(), c.skelArgs(""))
+		if err != nil {
+			t.Fatalf("after %d of %d: %v\n%s", i, n, err, strings.Join(p.leases(t), "\n"))
+		}
+		all, err := addressesOf(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range all {
+			if given[a] {
+				t.Errorf("%s is given twice", a)
+			}
+			given[a] = true
+		}
+	}
+	if _, _, err := ipam.Add(t.Context(), p.claim("one", "more").skelArgs("")); !triesLater(err) {
+		t.Errorf("one more than %d: %v", n, err)
+	}
+	for _, c := range claims {
+		if err := ipam.Del(t.Context(), c.skelArgs("")); err != nil {
+			t.Error(err)
+		}
+	}
+	p.endReservations(t)
+	p.sound(t)
+}
+
+// triesLater says whether the error is the code of what can work later.
+func triesLater(err error) bool {
+	coded := new(types.Error)
+	return errors.As(err, &coded) && coded.Code == types.ErrTryAgainLater
+}
+
+// endAll has every attachment give up what it holds, and releases what is reserved.
+func (p *pool) endAll(t testing.TB) {
+	t.Helper()
+	for _, l := range p.list(t) {
+		if l.State == ipam.Held {
+			if err := ipam.Del(t.Context(), p.claim(l.Attachment.ContainerID, "").skelArgs("")); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	p.endReservations(t)
+}
+
+func (p *pool) endReservations(t testing.TB) {
+	t.Helper()
+	for _, l := range p.list(t) {
+		switch l.State {
+		case ipam.Held:
+			t.Errorf("still held: %+v", l)
+		case ipam.Reserved:
+			if _, err := p.store(t).Release(t.Context(), l.Address, ipam.Holder{Owner: l.Owner}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// inEarlierBoot makes all that is in the store look as if the machine had been started
+// again since.
+func (p *pool) inEarlierBoot(t *testing.T) {
+	t.Helper()
+	db, err := bolt.Open(p.path(), 0o600, nil)
+	must(t, err)
+	defer db.Close()
+	must(t, db.Update(func(tx *bolt.Tx) error {
+		b := tx.Bucket([]byte("leases"))
+		changed := map[string][]byte{}
+		err := b.ForEach(func(k, v []byte) error {
+			var l ipam.Lease
+			if err := json.Unmarshal(v, &l); err != nil {
+				return err
+			}
+			if l.BootID != "" {
+				l.BootID = "earlier"
+			}
+			v, err := json.Marshal(l)
+			changed[string(k)] = v
+			return err
+		})
+		for k, v := range changed {
+			err = errors.Join(err, b.Put([]byte(k), v))
+		}
+		return errors.Join(err, tx.Bucket([]byte("meta")).Put([]byte("boot"), []byte("earlier")))
+	}))
+}
+
+// owner is the pod of that name.
+func owner(pod string) attachment.Owner {
+	return attachment.Pod{Namespace: "default", Name: pod}.Owner()
+}
