@@ -119,7 +119,7 @@ func (c *conn) runEach(messages ...message) []error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	failpoint.Here("before", messages[0].step())
-	err := c.send(batch)
+	err := c.change(batch)
 	if err == nil {
 		err = c.receive(func(m *syscall.NetlinkMessage) (bool, error) {
 			i, ok := pending[m.Header.Seq]
@@ -224,6 +224,34 @@ func (c *conn) get(m message, take func(payload []byte) error) error {
 		return fmt.Errorf("%s: %w", m.what, err)
 	}
 	return nil
+}
+
+// change is a datagram of changes to be sent, and who is told what came of sending it.
+type change struct {
+	conn  *conn
+	batch []byte
+	sent  chan<- error
+}
+
+// changeQueue leads to the goroutine that sends the changes of all sockets. The kernel takes
+// one at a time anyway, and who waits in it for the RTNL lock spins on a CPU, or sleeps
+// and is woken late. Whoever waits here leaves the CPU to those who prepare the next
+// change or look at what came of the last one.
+var changeQueue = sync.OnceValue(func() chan<- change {
+	queue := make(chan change, 64) // With room, so that who fills it is not woken only to wait again.
+	go func() {
+		for ch := range queue {
+			ch.sent <- ch.conn.send(ch.batch)
+		}
+	}()
+	return queue
+})
+
+// change sends a datagram of changes.
+func (c *conn) change(batch []byte) error {
+	sent := make(chan error, 1)
+	changeQueue() <- change{c, batch, sent}
+	return <-sent
 }
 
 func (c *conn) send(b []byte) error {
