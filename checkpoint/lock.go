@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/flock"
@@ -16,6 +17,10 @@ import (
 var ErrBusy = flock.ErrBusy
 
 const lockName = ".lock"
+
+// atOnce opens a file without package os trying whether reads of it can be waited for,
+// which takes four system calls more and finds that of a regular file they can't.
+const atOnce = syscall.O_NONBLOCK
 
 // Lock takes the lock of a sandbox, which ADD, DEL, GC and restore hold while
 // they change something about it. It waits until ctx is done and returns ErrBusy
@@ -84,19 +89,11 @@ func (p *Parents) Alone() bool {
 func (p *Parents) Release() { _ = p.file.Close() }
 
 func openLock(ctx context.Context, dir string) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-		return nil, fmt.Errorf("lock sandbox: %w", err)
-	}
-	for {
-		// Not MkdirAll: that fails if the directory is removed while it looks.
-		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, fmt.Errorf("lock sandbox: %w", err)
-		}
-		failpoint.Here("directory made")
-		f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
-		if errors.Is(err, fs.ErrNotExist) {
-			// The directory was removed in between, or is a link to nowhere.
-			if ctx.Err() != nil {
+	for tried := false; ; tried = true {
+		f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|atOnce, 0o600)
+		if errors.Is(err, fs.ErrNotExist) && (!tried || ctx.Err() == nil) {
+			// There is no directory, or it was removed in between, or is a link to nowhere.
+			if err := makeSandboxDir(dir); err != nil {
 				return nil, fmt.Errorf("lock sandbox: %w", err)
 			}
 			continue
@@ -107,6 +104,18 @@ func openLock(ctx context.Context, dir string) (*os.File, error) {
 		failpoint.Here("lock made")
 		return f, nil
 	}
+}
+
+func makeSandboxDir(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return err
+	}
+	// Not MkdirAll: that fails if the directory is removed while it looks.
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	failpoint.Here("directory made")
+	return nil
 }
 
 // tryFlock locks f, which it closes when it fails: ErrBusy if somebody else has it.

@@ -1,9 +1,9 @@
 package checkpoint
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -129,7 +129,7 @@ func (s *Store) Reload(r Record) (Record, error) {
 }
 
 func readFile(path string) ([]byte, fs.FileInfo, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|atOnce, 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -138,8 +138,10 @@ func readFile(path string) ([]byte, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := io.ReadAll(f)
-	return b, info, err
+	// Room for one read of all, and one that finds the end.
+	b := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
+	_, err = b.ReadFrom(f)
+	return b.Bytes(), info, err
 }
 
 // Forget removes the attachment's checkpoint, in whatever state it is. None is

@@ -213,6 +213,10 @@ func (r *run) inHost(steps []Step) {
 	}
 }
 
+// workersPerCPU is how many sandboxes are under way at once: most of them wait for their
+// turn to change something in the kernel, which pkg/kernel gives to one at a time.
+const workersPerCPU = 4
+
 // sandboxes restores the attachments, those of one sandbox one after the other,
 // different sandboxes beside each other.
 func (r *run) sandboxes(ctx context.Context, records []checkpoint.Record) []*Outcome {
@@ -225,7 +229,7 @@ func (r *run) sandboxes(ctx context.Context, records []checkpoint.Record) []*Out
 		outcomes[i] = r.sandbox(ctx, groups[i], unlock, err)
 		progress()
 	}
-	for range min(runtime.GOMAXPROCS(0), len(groups)) {
+	for range min(workersPerCPU*runtime.GOMAXPROCS(0), len(groups)) {
 		workers.Go(func() {
 			for i := range next {
 				unlock, err := r.tryLock(groups[i])

@@ -3,6 +3,7 @@ package kernel
 import (
 	"bytes"
 	"encoding/hex"
+	"os"
 	"testing"
 	"time"
 
@@ -42,6 +43,23 @@ func TestAnnounceTellsTheNeighbours(t *testing.T) {
 		copy(masked[checksum:], []byte{0, 0})
 		return bytes.Equal(masked, na)
 	})
+}
+
+// Close leaves the socket to the kernel, which gets rid of it soon.
+func TestClosedAnnouncerIsGone(t *testing.T) {
+	w := newWorld(t)
+	sockets := func() int { return bytes.Count(must(os.ReadFile("/proc/thread-self/net/packet"))(t), []byte("\n")) - 1 }
+	before := sockets()
+	announcer := must(w.host.NewAnnouncer())(t)
+	if sockets() != before+1 {
+		t.Fatalf("%d packet sockets after %d", sockets(), before)
+	}
+	announcer.Close()
+	for deadline := time.Now().Add(5 * time.Second); sockets() > before; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the socket is still there")
+		}
+	}
 }
 
 type sniffer struct {

@@ -107,22 +107,25 @@ func (c *conn) runEach(messages ...message) []error {
 	}
 	var batch []byte
 	outcomes := make([]error, len(messages))
-	pending := make(map[uint32]int, len(messages))
+	places := make(map[uint32]int, len(messages))
+	last := len(messages) - 1
+	// The kernel answers in order, and tells an error unasked: the last answer says of all
+	// that are not heard of that they are done. One each could overflow the socket.
+	messages[last].request.Flags |= unix.NLM_F_ACK
 	for i, m := range messages {
-		m.request.Flags |= unix.NLM_F_ACK
 		if m.take != nil {
 			m.request.Flags |= unix.NLM_F_ECHO
 		}
 		batch = append(batch, m.request.Serialize()...)
-		pending[m.request.Seq] = i
+		places[m.request.Seq] = i
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	failpoint.Here("before", messages[0].step())
-	err := c.send(batch)
+	err := c.change(batch)
 	if err == nil {
 		err = c.receive(func(m *syscall.NetlinkMessage) (bool, error) {
-			i, ok := pending[m.Header.Seq]
+			i, ok := places[m.Header.Seq]
 			switch {
 			case !ok:
 				return true, nil
@@ -132,20 +135,19 @@ func (c *conn) runEach(messages ...message) []error {
 			default:
 				return true, nil
 			}
-			delete(pending, m.Header.Seq)
 			if outcomes[i] = parseError(m); messages[i].tolerates(outcomes[i]) {
 				outcomes[i] = nil
 			}
-			return len(pending) > 0, nil
+			return i < last, nil
 		})
 	}
 	failpoint.Here("after", messages[0].step())
-	for _, i := range pending {
-		outcomes[i] = err
-	}
-	for i, err := range outcomes {
-		if err != nil {
-			outcomes[i] = fmt.Errorf("%s: %w", messages[i].what, err)
+	for i := range outcomes {
+		if outcomes[i] == nil {
+			outcomes[i] = err // Of sending or receiving: what became of it is not known.
+		}
+		if outcomes[i] != nil {
+			outcomes[i] = fmt.Errorf("%s: %w", messages[i].what, outcomes[i])
 		}
 	}
 	return outcomes
@@ -203,27 +205,52 @@ func (c *conn) dumpOnce(request *nl.NetlinkRequest, each func([]byte) error) (in
 // get sends a request for one object and calls take with the answer's payload,
 // which is valid during the call only.
 func (c *conn) get(m message, take func(payload []byte) error) error {
-	m.request.Flags |= unix.NLM_F_ACK
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.send(m.request.Serialize()); err != nil {
 		return fmt.Errorf("%s: %w", m.what, err)
 	}
-	var failed error
 	err := c.receive(func(answer *syscall.NetlinkMessage) (bool, error) {
-		if answer.Header.Seq != m.request.Seq {
+		switch {
+		case answer.Header.Seq != m.request.Seq:
 			return true, nil
-		}
-		if answer.Header.Type == unix.NLMSG_ERROR {
+		case answer.Header.Type == unix.NLMSG_ERROR:
 			return false, parseError(answer)
 		}
-		failed = take(answer.Data)
-		return true, nil
+		return false, take(answer.Data)
 	})
-	if err := errors.Join(failed, err); err != nil {
+	if err != nil {
 		return fmt.Errorf("%s: %w", m.what, err)
 	}
 	return nil
+}
+
+// change is a datagram of changes to be sent, and who is told what came of sending it.
+type change struct {
+	conn  *conn
+	batch []byte
+	sent  chan<- error
+}
+
+// changeQueue leads to the goroutine that sends the changes of all sockets. The kernel takes
+// one at a time anyway, and who waits in it for the RTNL lock spins on a CPU, or sleeps
+// and is woken late. Whoever waits here leaves the CPU to those who prepare the next
+// change or look at what came of the last one.
+var changeQueue = sync.OnceValue(func() chan<- change {
+	queue := make(chan change, 64) // With room, so that who fills it is not woken only to wait again.
+	go func() {
+		for ch := range queue {
+			ch.sent <- ch.conn.send(ch.batch)
+		}
+	}()
+	return queue
+})
+
+// change sends a datagram of changes.
+func (c *conn) change(batch []byte) error {
+	sent := make(chan error, 1)
+	changeQueue() <- change{c, batch, sent}
+	return <-sent
 }
 
 func (c *conn) send(b []byte) error {

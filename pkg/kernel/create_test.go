@@ -2,12 +2,14 @@ package kernel
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -187,5 +189,25 @@ func TestCreateSweepsWhatAKillLeft(t *testing.T) {
 	}
 	if out := fresh.IP(t, w.path, "-o link"); strings.Contains(out, "rlnk") || !strings.Contains(out, "other") {
 		t.Errorf("left:\n%s", out)
+	}
+}
+
+// More requests in one datagram than a socket has room for answers.
+func TestBuildWithAThousandRoutes(t *testing.T) { eachWay(t, buildWithAThousandRoutes) }
+
+func buildWithAThousandRoutes(t *testing.T) {
+	w := newWorld(t)
+	want := netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("10.3.0.2/24")}}}
+	want.Link.Index = 77
+	const count = 1000
+	for i := range count {
+		to := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(100 + i>>8), byte(i), 0}), 24)
+		want.Routes = append(want.Routes, netstate.Route{Destination: to, Gateway: addr("10.3.0.1"), Table: unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST})
+	}
+	if _, err := Build(w.host, w.sandbox, w.index(t, "lan0"), want, ConfigureOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.capture(t, "eth0"); len(got.Routes) != count {
+		t.Errorf("%d routes", len(got.Routes))
 	}
 }
