@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -17,9 +18,16 @@ import (
 var incidental = regexp.MustCompile(`bc_queue_len_used \d+|promiscuity \d+|qdisc no\w+|refcnt \d+|0: root|state [A-Z]+|(valid|preferred)_lft \w+|hello_timer.*|` +
 	`(Sent|backlog|rate|index|designated_\w+|port_id|port_no|message_age_timer|forward_delay_timer|root_id|bridge_id) .*|installed .*`)
 
-// everythingOf returns all that iproute2 and /proc/sys tell of the interface.
+// everythingOf returns all that iproute2 and /proc/sys tell of the interface, once the
+// kernel is done with it: it ends the tentative state of IPv6 addresses from a queue,
+// whenever that comes to it, and makes their routes then.
 func everythingOf(t *testing.T, path, name string) string {
 	t.Helper()
+	for deadline := time.Now().Add(time.Minute); fresh.IP(t, path, "-6 addr show tentative dev "+name) != ""; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s is tentative still", name)
+		}
+	}
 	var all strings.Builder
 	for _, line := range []string{
 		"ip -d link show dev " + name, "ip -d addr show dev " + name,
