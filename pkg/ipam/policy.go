@@ -1,0 +1,99 @@
+package ipam
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/cniplugin"
+)
+
+// policyConfig are the keys that host-local does not have.
+type policyConfig struct {
+	Exclude           []string        `json:"exclude"`
+	Sticky            string          `json:"sticky"`
+	Retain            *string         `json:"retain"`
+	Quarantine        *string         `json:"quarantine"`
+	ConflictDetection json.RawMessage `json:"conflictDetection"`
+}
+
+// DefaultQuarantine outlives what the hosts nearby believe of an address without asking
+// again: 45 s at most by RFC 4861, section 6.3.2, which Linux follows for ARP as well.
+const DefaultQuarantine = time.Minute
+
+// Detection is how an address is probed for on the network before it is used.
+type Detection struct {
+	// Probes is how many are sent for each address.
+	Probes int
+	// Wait is for how long answers are waited for after each.
+	Wait time.Duration
+}
+
+func (c policyConfig) policy() (Policy, error) {
+	p := Policy{Quarantine: DefaultQuarantine}
+	switch c.Sticky {
+	case "", "none":
+	case "pod":
+		p.Sticky = true
+	default:
+		return p, cniplugin.ConfigError("ipam.sticky", c.Sticky, "must be none or pod")
+	}
+	if c.Retain != nil {
+		if !p.Sticky {
+			return p, cniplugin.ConfigError("ipam.retain", *c.Retain, `needs "sticky": "pod": nothing else is retained`)
+		}
+		retain, err := time.ParseDuration(*c.Retain)
+		if err != nil || retain <= 0 {
+			return p, cniplugin.ConfigError("ipam.retain", *c.Retain, "must be a duration such as 24h, or be left out to retain until released")
+		}
+		p.Retain = retain
+	}
+	if c.Quarantine != nil {
+		quarantine, err := time.ParseDuration(*c.Quarantine)
+		if err != nil || quarantine < 0 {
+			return p, cniplugin.ConfigError("ipam.quarantine", *c.Quarantine, "must be a duration such as 60s, or 0s for none")
+		}
+		p.Quarantine = quarantine
+	}
+	return p, nil
+}
+
+// Defaults of conflict detection: three probes, as RFC 5227 has it (PROBE_NUM), but
+// not its seconds between them, in which a pod does not start.
+const (
+	defaultProbes = 3
+	defaultWait   = 200 * time.Millisecond
+	maxProbes     = 20
+	maxWait       = 10 * time.Second
+)
+
+// detection reads true, false or {"probes": 3, "wait": "200ms"}. nil is off.
+func (c policyConfig) detection() (*Detection, error) {
+	const key = "ipam.conflictDetection"
+	d := &Detection{Probes: defaultProbes, Wait: defaultWait}
+	switch string(c.ConflictDetection) {
+	case "", "null", "false":
+		return nil, nil
+	case "true":
+		return d, nil
+	}
+	var written struct {
+		Probes *int    `json:"probes"`
+		Wait   *string `json:"wait"`
+	}
+	if err := json.Unmarshal(c.ConflictDetection, &written); err != nil {
+		return nil, cniplugin.ConfigError(key, string(c.ConflictDetection), `must be true, false or an object such as {"probes": 3, "wait": "200ms"}`)
+	}
+	if written.Probes != nil {
+		if d.Probes = *written.Probes; d.Probes < 1 || d.Probes > maxProbes {
+			return nil, cniplugin.ConfigError(key+".probes", d.Probes, fmt.Sprintf("must be between 1 and %d", maxProbes))
+		}
+	}
+	if written.Wait != nil {
+		var err error
+		if d.Wait, err = time.ParseDuration(*written.Wait); err != nil || d.Wait <= 0 || d.Wait > maxWait {
+			return nil, cniplugin.ConfigError(key+".wait", *written.Wait, fmt.Sprintf("must be a duration such as 200ms, at most %s", maxWait))
+		}
+	}
+	return d, nil
+}
