@@ -27,6 +27,8 @@ func newLAN(t *testing.T) *lan {
 	fresh.IP(t, "", "link set br0 up")
 	fresh.IP(t, "", "link set lan1 master br0")
 	fresh.IP(t, "", "link add wire0 type veth peer name eth0 address "+l.mac+" netns "+l.neighbour)
+	// Or it would outlive its other end's namespace for a moment.
+	t.Cleanup(func() { fresh.IP(t, "", "link del wire0") })
 	fresh.IP(t, "", "link set wire0 master br0 up")
 	fresh.IP(t, l.neighbour, "link set eth0 up")
 	return l

@@ -77,7 +77,7 @@ func checkHolder(h ipam.Holder, address netip.Addr) error {
 }
 
 func release(ctx context.Context, store *ipam.Store, address netip.Addr, expected ipam.Holder, output format, stdout, stderr io.Writer) error {
-	lease, err := store.Release(ctx, address, expected)
+	lease, left, err := store.Release(ctx, address, expected)
 	switch {
 	case errors.Is(err, ipam.ErrHolder), errors.Is(err, ipam.ErrNone):
 		return differs(stderr, err)
@@ -88,8 +88,8 @@ func release(ctx context.Context, store *ipam.Store, address netip.Addr, expecte
 		return writeJSON(stdout, lease)
 	}
 	now := "it is free"
-	if lease.State == ipam.Held && lease.Policy.Quarantine > 0 {
-		now = "in quarantine for " + lease.Policy.Quarantine.String()
+	if left.State == ipam.Quarantined {
+		now = "it is in quarantine until " + timeCell(left.Until)
 	}
 	fmt.Fprintf(stdout, "released %s: it was %s; %s\n", address, lease.Whose(), now)
 	return nil

@@ -131,18 +131,18 @@ func (l Lease) GivenUp(why string, now time.Time) (_ Lease, ok bool) {
 	return Lease{}, false
 }
 
-// reservedUntil is when a reservation ends that begins now: the later of what the policy
-// and what an operator says.
+// reservedUntil is when a reservation ends that begins now: the latest of what the
+// policy and what an operator says, and of the quarantine.
 func (l Lease) reservedUntil(now time.Time) time.Time {
-	if !l.Policy.Sticky {
-		return l.ByHandUntil
-	}
-	if l.Policy.Retain == 0 || l.ByHand && l.ByHandUntil.IsZero() {
+	if l.ByHand && l.ByHandUntil.IsZero() || l.Policy.Sticky && l.Policy.Retain == 0 {
 		return time.Time{}
 	}
-	until := now.Add(max(l.Policy.Retain, l.Policy.Quarantine))
+	until := now.Add(l.Policy.Quarantine)
+	if retained := now.Add(l.Policy.Retain); l.Policy.Sticky && retained.After(until) {
+		until = retained
+	}
 	if l.ByHandUntil.After(until) {
-		return l.ByHandUntil
+		until = l.ByHandUntil
 	}
 	return until
 }

@@ -85,28 +85,40 @@ func (h Holder) is(l Lease) bool {
 }
 
 // Release makes the address nobody's, if it is the expected holder's, and returns the
-// lease that it had. What was held goes into quarantine; a reservation or a quarantine
-// ends. ErrHolder: it is another's; ErrNone: it is free.
-func (s *Store) Release(ctx context.Context, a netip.Addr, expected Holder) (Lease, error) {
-	var lease Lease
-	err := s.change(ctx, func(l *leases) (err error) {
+// lease that it had and the one that is left, the zero Lease for free. What was held, or
+// reserved for shorter than that, goes into quarantine. ErrHolder: it is another's;
+// ErrNone: it is free.
+func (s *Store) Release(ctx context.Context, a netip.Addr, expected Holder) (was, left Lease, err error) {
+	err = s.change(ctx, func(l *leases) (err error) {
 		if err := l.settle(); err != nil {
 			return err
 		}
-		if lease, err = l.current(a); err != nil {
+		if was, err = l.current(a); err != nil {
 			return err
 		}
-		if !expected.is(lease) {
-			return fmt.Errorf("%s is %w: it is %s", a, ErrHolder, lease.Whose())
+		if !expected.is(was) {
+			return fmt.Errorf("%s is %w: it is %s", a, ErrHolder, was.Whose())
 		}
-		if lease.State != Held {
-			return l.remove(lease)
+		var ok bool
+		if left, ok = was.releasedByHand(l.now); !ok {
+			return l.remove(was)
 		}
-		freed := lease
-		freed.ByHand, freed.ByHandUntil, freed.Policy.Sticky = false, time.Time{}, false
-		return l.giveUp(freed, "released by hand")
+		return l.put(left)
 	})
-	return lease, err
+	return was, left, err
+}
+
+// releasedByHand is GivenUp for what no policy keeps for its owner any more.
+func (l Lease) releasedByHand(now time.Time) (_ Lease, ok bool) {
+	l.ByHand, l.ByHandUntil, l.Policy.Sticky = false, time.Time{}, false
+	switch until := l.ReleasedAt.Add(l.Policy.Quarantine); {
+	case l.State == Held:
+		return l.GivenUp("released by hand", now)
+	case l.State == Reserved && until.After(now):
+		l.State, l.Until = Quarantined, until
+		return l, true
+	}
+	return Lease{}, false
 }
 
 // Reserve reserves the address for the owner until it is released by hand, or for the
@@ -155,6 +167,9 @@ func (l *leases) reserved(was Lease, a netip.Addr, owner attachment.Owner, retai
 	}
 	if was.State == Reserved {
 		lease.Attachment = was.Attachment // The pod has it back on the same interface.
+	}
+	if was.State != "" { // The quarantine goes on, should it be released by hand.
+		lease.ReleasedAt, lease.Policy.Quarantine = was.ReleasedAt, was.Policy.Quarantine
 	}
 	return lease, nil
 }

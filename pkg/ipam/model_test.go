@@ -88,22 +88,22 @@ func (m *model) booted() modelState {
 
 func (m *model) giveUp(s *modelState, a netip.Addr) {
 	l := s.leases[a]
-	owned := l.Owner != attachment.Owner{}
-	if l.ByHand && !l.ByHandUntil.IsZero() && !l.ByHandUntil.After(m.now) {
+	l.ReleasedAt = m.now
+	if !l.ByHandUntil.IsZero() && !l.ByHandUntil.After(m.now) {
 		l.ByHand, l.ByHandUntil = false, time.Time{}
 	}
+	owned := l.Owner != attachment.Owner{}
+	ends := []time.Time{m.now.Add(l.Policy.Quarantine), l.ByHandUntil}
+	if l.Policy.Sticky {
+		ends = append(ends, m.now.Add(l.Policy.Retain))
+	}
 	switch {
-	case l.ByHand && owned && (!l.Policy.Sticky || l.ByHandUntil.IsZero()):
-		l.State, l.Until = Reserved, l.ByHandUntil
-	case l.Policy.Sticky && owned && l.Policy.Retain == 0:
+	case owned && (l.ByHand && l.ByHandUntil.IsZero() || l.Policy.Sticky && l.Policy.Retain == 0):
 		l.State, l.Until = Reserved, time.Time{}
-	case l.Policy.Sticky && owned:
-		l.State, l.Until = Reserved, m.now.Add(max(l.Policy.Retain, l.Policy.Quarantine))
-		if l.ByHand && l.ByHandUntil.After(l.Until) {
-			l.Until = l.ByHandUntil
-		}
+	case owned && (l.ByHand || l.Policy.Sticky):
+		l.State, l.Until = Reserved, slices.MaxFunc(ends, time.Time.Compare)
 	case l.Policy.Quarantine > 0:
-		l.State, l.Until = Quarantined, m.now.Add(l.Policy.Quarantine)
+		l.State, l.Until = Quarantined, ends[0]
 	default:
 		delete(s.leases, a)
 		return
@@ -217,7 +217,11 @@ func (m *model) reserve(a netip.Addr, o attachment.Owner, retain time.Duration) 
 		if retain > 0 {
 			until = m.now.Add(retain)
 		}
-		key := attachment.Key{Network: "pods"}
+		key, quarantine := attachment.Key{Network: "pods"}, Policy{}
+		released := m.now
+		if leased {
+			released, quarantine.Quarantine = l.ReleasedAt, l.Policy.Quarantine
+		}
 		switch {
 		case leased && l.State != Quarantined && l.Owner != o:
 			return errModel
@@ -228,7 +232,7 @@ func (m *model) reserve(a netip.Addr, o attachment.Owner, retain time.Duration) 
 		case leased && l.State == Reserved:
 			key = l.Attachment
 		}
-		s.leases[a] = Lease{Address: a, Attachment: key, Owner: o, State: Reserved, ByHand: true, ByHandUntil: until, Until: until}
+		s.leases[a] = Lease{Address: a, Attachment: key, Owner: o, State: Reserved, ByHand: true, ByHandUntil: until, Until: until, ReleasedAt: released, Policy: quarantine}
 		return nil
 	})
 }
@@ -239,6 +243,7 @@ func (m *model) conflict(key attachment.Key, a netip.Addr, inTurn bool) error {
 		if !l.HeldBy(key) || !inTurn || l.ByHand {
 			return errModel
 		}
+		l.ReleasedAt = m.now
 		l.State, l.Conflict, l.Owner, l.Until = Quarantined, true, attachment.Owner{}, m.now.Add(max(l.Policy.Quarantine, DefaultQuarantine))
 		s.leases[a] = l
 		return nil
@@ -252,7 +257,13 @@ func (m *model) release(a netip.Addr) error {
 		if !leased {
 			return errModel
 		}
-		if l.State != Held {
+		quarantine := l.ReleasedAt.Add(l.Policy.Quarantine)
+		switch {
+		case l.State == Reserved && quarantine.After(m.now):
+			l.ByHand, l.ByHandUntil, l.Policy.Sticky, l.State, l.Until = false, time.Time{}, false, Quarantined, quarantine
+			s.leases[a] = l
+			return nil
+		case l.State != Held:
 			delete(s.leases, a)
 			return nil
 		}
@@ -383,13 +394,13 @@ func (m *machine) release(t *rapid.T) {
 		holder.Owner = attachment.Owner{}
 	}
 	if rapid.Bool().Draw(t, "wrong") {
-		_, err := m.store.Release(t.Context(), a, Holder{ContainerID: "another"})
+		_, _, err := m.store.Release(t.Context(), a, Holder{ContainerID: "another"})
 		if err == nil {
 			t.Fatal("released though another holds it")
 		}
 		return
 	}
-	_, err := m.store.Release(t.Context(), a, holder)
+	_, _, err := m.store.Release(t.Context(), a, holder)
 	agree(t, "release", netip.Addr{}, netip.Addr{}, err, m.model.release(a))
 }
 

@@ -273,7 +273,7 @@ func (p *pool) endReservations(t testing.TB) {
 		case ipam.Held:
 			t.Errorf("still held: %+v", l)
 		case ipam.Reserved:
-			if _, err := p.store(t).Release(t.Context(), l.Address, ipam.Holder{Owner: l.Owner}); err != nil {
+			if _, _, err := p.store(t).Release(t.Context(), l.Address, ipam.Holder{Owner: l.Owner}); err != nil {
 				t.Error(err)
 			}
 		}
