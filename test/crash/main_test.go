@@ -32,13 +32,16 @@ func TestMain(m *testing.M) {
 	status := m.Run()
 	fmt.Printf("%d kills, each at another step, and %d at any time; %d rounds of everything at once, %d operations\n",
 		total.kills.Load(), total.anywhere.Load(), total.rounds, total.operations)
+	fmt.Printf("%d interleavings of a StatefulSet's scaling; %s\n", total.interleavings.Load(), total.crowd)
 	os.Exit(status)
 }
 
 // total counts what all tests have tried, tests at once the kills.
 var total struct {
-	kills, anywhere    atomic.Int64
-	rounds, operations int
+	kills, anywhere, interleavings atomic.Int64
+	rounds, operations             int
+	// crowd is how long many ADDs at once waited for each other.
+	crowd string
 }
 
 // What can kill a program at a step is in no program that is released.
