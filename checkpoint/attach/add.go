@@ -59,11 +59,14 @@ type addition struct {
 	host, sandbox *kernel.Namespace
 	shared        *checkpoint.Parents
 	devices       netstate.Devices
-	// earlier is the checkpoint that the attachment had before, nil for none.
-	earlier *checkpoint.Record
-	// index is the interface's.
-	index int
-	undo  cniplugin.Undo
+	// repeated says that there was an ADD of this attachment before, as far as can be
+	// told; earlier is its checkpoint, nil for one that can't be read.
+	repeated bool
+	earlier  *checkpoint.Record
+	// parent is what the interface is on, index the interface's.
+	parent netstate.LiveDevice
+	index  int
+	undo   cniplugin.Undo
 }
 
 // open opens what an ADD works on.
@@ -90,7 +93,9 @@ func (c *call) open() (_ *addition, err error) {
 	if there {
 		return nil, cniplugin.EnvError("CNI_IFNAME", c.args.IfName, "the sandbox has an interface of that name already")
 	}
-	if earlier, err := c.store.Load(c.args.ContainerID, c.args.IfName); err == nil {
+	earlier, err := c.store.Load(c.args.ContainerID, c.args.IfName)
+	add.repeated = !errors.Is(err, checkpoint.ErrNone)
+	if err == nil {
 		add.earlier = &earlier
 	}
 	if add.shared, err = c.store.ShareParents(); err != nil {
@@ -172,7 +177,7 @@ func (a *addition) build() error {
 	if _, err := devices.Chain(parent.Index); err != nil {
 		return cniplugin.ConfigError("master", parent.Name, "can't be remembered: "+err.Error())
 	}
-	a.devices = devices
+	a.parent, a.devices = parent, devices
 	if a.LinkInContainer {
 		if a.devices, err = a.host.Devices(); err != nil {
 			return err
@@ -183,9 +188,11 @@ func (a *addition) build() error {
 	if a.index, err = kernel.Create(at, a.sandbox, parent.Index, link); err != nil {
 		return err
 	}
-	a.undo.Push("interface", func() error { return ignoreGone(a.sandbox.Delete(a.args.IfName)) })
+	a.undo.Push("interface", a.deleteInterface)
 	return nil
 }
+
+func (a *addition) deleteInterface() error { return ignoreGone(a.sandbox.Delete(a.args.IfName)) }
 
 // removeUnused takes back a VLAN parent that this ADD made, unless somebody else
 // has come to use it.
@@ -225,9 +232,24 @@ func (a *addition) address(ctx context.Context) (*current.Result, error) {
 	}
 	// A delegate that fails may have recorded an address all the same. But an
 	// earlier ADD of this attachment may hold one still, which is its DEL's to free.
-	if a.earlier == nil {
-		a.undo.Push("address", func() error { return a.ipam.Del(ctx) })
+	if !a.repeated {
+		a.undo.Push("address", func() error {
+			// As in a DEL: what an interface carries still is nobody else's.
+			if err := a.deleteInterface(); err != nil {
+				return err
+			}
+			return a.ipam.Del(ctx)
+		})
 	}
+	result, err := a.give(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return a.unused(ctx, result)
+}
+
+// give has the IPAM plugin give addresses.
+func (a *addition) give(ctx context.Context) (*current.Result, error) {
 	result, err := a.ipam.Add(ctx)
 	if err != nil {
 		return nil, err
@@ -235,7 +257,7 @@ func (a *addition) address(ctx context.Context) (*current.Result, error) {
 	if a.ipam.Type != "" && len(result.IPs) == 0 {
 		return nil, cniplugin.Error(types.ErrInternal, "IPAM plugin %s: its result has no address", a.ipam.Type)
 	}
-	return a.unused(ctx, result)
+	return result, nil
 }
 
 // configure sets the interface up with what the IPAM plugin gave.
@@ -259,7 +281,9 @@ func (a *addition) configure(result *current.Result) error {
 		return err
 	}
 	if cniplugin.HasIPv6Gateway(result) {
-		return a.sandbox.Settle(a.args.IfName, settleLimit)
+		if err := a.sandbox.Settle(a.args.IfName, settleLimit); err != nil {
+			return cniplugin.Error(types.ErrTryAgainLater, "%v", err)
+		}
 	}
 	return nil
 }

@@ -320,7 +320,8 @@ func (p Chained) GC(args *skel.CmdArgs) error {
 		p.say("GC without cni.dev/valid-attachments: every checkpoint is kept")
 		return nil
 	}
-	return forgetInvalid(context.Background(), checkpoint.OpenStore(config.CheckpointDir), config.Name, valid)
+	_, err = forgetInvalid(context.Background(), checkpoint.OpenStore(config.CheckpointDir), config.Name, valid)
+	return err
 }
 
 func (p Chained) say(format string, args ...any) {

@@ -140,7 +140,7 @@ func TestAddRefusesAnAddressOfTheOwnersThatAnotherHostHas(t *testing.T) {
 		!strings.Contains(out, "10.9.0.2 is in use on the network by 02:00:00:00:0a:0a, and no other address can take its place (reserved for the owner): end that use") {
 		t.Errorf("ADD: %s", out)
 	}
-	expect(t, "leases", l.leases(t), "10.9.0.2 reserved released\nfd00:9::2 reserved released")
+	expect(t, "leases", l.leases(t), "10.9.0.2 reserved in use by 02:00:00:00:0a:0a\nfd00:9::2 reserved released")
 	if out := fresh.IP(t, second, "-o link"); strings.Contains(out, "eth0") {
 		t.Errorf("an interface is left:\n%s", out)
 	}
@@ -168,4 +168,42 @@ func TestAddOfAPoolThatIsInUseSaysByWhom(t *testing.T) {
 	if err == nil || !strings.Contains(out, `"code": 11`) || !strings.Contains(out, "10.9.0.6 by 02:00:00:00:0a:0a") || !strings.Contains(out, "no address is free") {
 		t.Errorf("ADD: %s", out)
 	}
+}
+
+// A macvlan and its parent do not hear each other: the node's own address is looked up.
+func TestAddGivesNoAddressOfTheNodes(t *testing.T) {
+	l, sandbox := newLAN(t), fresh.Sandbox(t)
+	fresh.IP(t, "", "address add 10.9.0.2/29 dev lan0")
+	mac := fresh.Run(t, "", "ip -br link show lan0 | tr -s ' ' | cut -d ' ' -f 3")
+	expect(t, "addresses", l.add(t, "c1", sandbox, ""), "10.9.0.3/29 fd00:9::2/64")
+	expect(t, "leases", l.leases(t), "10.9.0.2 quarantined in use by "+mac+", the node's lan0\n10.9.0.3 held\nfd00:9::2 held")
+}
+
+// The pod's sandbox before has the address still, and answers.
+func TestAddTakesOverWhatTheSandboxBeforeAnswersFor(t *testing.T) {
+	l, old, sandbox := newLAN(t), fresh.Sandbox(t), fresh.Sandbox(t)
+	const sticky = `, "sticky": "pod"`
+	expect(t, "addresses", l.add(t, "c1", old, sticky), "10.9.0.2/29 fd00:9::2/64")
+	// Of IPv6 the kernel's own detection of duplicates would find it.
+	fresh.IP(t, old, "-6 address flush dev eth0 scope global")
+	expect(t, "addresses of the next sandbox", l.add(t, "c2", sandbox, sticky), "10.9.0.2/29 fd00:9::2/64")
+	if out, err := l.run("DEL", "c1", old, sticky); err != nil {
+		t.Fatal(out)
+	}
+	expect(t, "leases after the late DEL", l.leases(t), "10.9.0.2 held\nfd00:9::2 held")
+}
+
+// What an earlier ADD was given is in a checkpoint, which a restore would go by.
+func TestRepeatedAddKeepsItsAddressOrFails(t *testing.T) {
+	l, sandbox := newLAN(t), fresh.Sandbox(t)
+	expect(t, "addresses", l.add(t, "c1", sandbox, ""), "10.9.0.2/29 fd00:9::2/64")
+	fresh.IP(t, sandbox, "link del eth0") // As it goes with its NIC.
+	l.has(t, "10.9.0.2/29")
+	out, err := l.run("ADD", "c1", sandbox, "")
+	if err == nil || !strings.Contains(out, `"code": 11`) || !strings.Contains(out, "10.9.0.2, which this attachment has by its checkpoint, is in use on the network by 02:00:00:00:0a:0a") {
+		t.Errorf("ADD: %s", out)
+	}
+	expect(t, "leases", l.leases(t), "10.9.0.2 held\nfd00:9::2 held")
+	fresh.IP(t, l.neighbour, "address del 10.9.0.2/29 dev eth0")
+	expect(t, "addresses, once the other host gave it up", l.add(t, "c1", sandbox, ""), "10.9.0.2/29 fd00:9::2/64")
 }

@@ -2,70 +2,132 @@ package attach
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/failpoint"
-	"github.com/relink-cni/relink/pkg/ipam"
 	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// conflictLimit bounds how often an ADD asks for other addresses, as each takes its
-// probes' time. The runtime's next ADD goes on where this one stopped: what was in
-// use is in quarantine.
-const conflictLimit = 8
+// What bounds an ADD that finds addresses in use, as each takes its probes' time. The
+// runtime's next ADD goes on where this one stopped: what was in use is in quarantine.
+const (
+	conflictLimit = 8
+	detectLimit   = 30 * time.Second
+)
+
+// detection is the search for addresses that nobody on the network has.
+type detection struct {
+	*addition
+	probing kernel.Probing
+	until   time.Time
+	probed  map[netip.Addr]bool
+	// inUse says by whom each address is used that was given.
+	inUse []string
+}
 
 // unused returns the result once nobody on the network has its addresses, if the
 // configuration wants that known. It is the interface plugin that asks: when the IPAM
 // plugin runs, there is no interface yet that could send, and once the interface has
 // the addresses it is too late.
 func (a *addition) unused(ctx context.Context, result *current.Result) (*current.Result, error) {
-	detection, err := a.ipam.Detection()
-	if err != nil || detection == nil {
+	wanted, err := a.ipam.Detection()
+	if err != nil || wanted == nil {
 		return result, err
 	}
-	probed := map[netip.Addr]bool{}
-	var inUse []string
-	for range conflictLimit {
-		conflicts, err := a.probe(ctx, result, detection, probed)
-		if err != nil || len(conflicts) == 0 {
-			return result, err
+	d := detection{
+		addition: a, probing: kernel.Probing{Count: wanted.Probes, Wait: wanted.Wait},
+		until: time.Now().Add(detectLimit), probed: map[netip.Addr]bool{},
+	}
+	for {
+		conflicts, err := d.conflicts(ctx, result)
+		exchanged, refused := d.tell(ctx, conflicts)
+		switch {
+		case err != nil || refused != nil:
+			return nil, cniplugin.Join(refused, cannotProbe(err))
+		case !exchanged:
+			return result, nil
+		case len(d.inUse) >= conflictLimit || time.Now().After(d.until):
+			return nil, cniplugin.Error(types.ErrTryAgainLater, "%d addresses were tried and are in use on the network: %s", len(d.inUse), strings.Join(d.inUse, ", "))
 		}
-		for _, c := range conflicts {
-			inUse = append(inUse, fmt.Sprintf("%s by %s", c.Address, c.MAC))
-			if err := a.ipam.Conflict(ctx, c.Address, c.MAC); err != nil {
-				return nil, err
-			}
-			failpoint.Here("conflict told")
-		}
-		if result, err = a.ipam.Add(ctx); err != nil {
-			return nil, cniplugin.Wrap(err, "after addresses in use on the network ("+strings.Join(inUse, ", ")+")")
+		if result, err = a.give(ctx); err != nil {
+			return nil, cniplugin.Wrap(err, "after addresses in use on the network ("+strings.Join(d.inUse, ", ")+")")
 		}
 	}
-	return nil, cniplugin.Error(types.ErrTryAgainLater, "%d addresses were tried and are in use on the network: %s", len(inUse), strings.Join(inUse, ", "))
 }
 
-// probe returns those of the addresses that another host has, of those that were not
+// cannotProbe has the runtime try again when the network is away.
+func cannotProbe(err error) error {
+	if errors.Is(err, kernel.ErrNoCarrier) {
+		return cniplugin.Error(types.ErrTryAgainLater, "conflictDetection: %v", err)
+	}
+	return err
+}
+
+// tell tells the IPAM plugin of every conflict, and returns whether it gives others now. An
+// address that an earlier ADD of this attachment was given is in a checkpoint: no other
+// takes its place.
+func (d *detection) tell(ctx context.Context, conflicts []kernel.Conflict) (exchanged bool, err error) {
+	var errs []error
+	for _, c := range conflicts {
+		if d.earlier != nil && slices.ContainsFunc(d.earlier.Interface.Addresses, func(a netstate.Address) bool { return a.Prefix.Addr() == c.Address }) {
+			errs = append(errs, cniplugin.Error(types.ErrTryAgainLater, "%s, which this attachment has by its checkpoint, is in use on the network by %s: end that use", c.Address, c.MAC))
+			continue
+		}
+		other, err := d.ipam.Conflict(ctx, c.Address, c.MAC)
+		if other {
+			d.inUse = append(d.inUse, fmt.Sprintf("%s by %s", c.Address, c.MAC))
+			delete(d.probed, c.Address)
+		}
+		exchanged, errs = exchanged || other, append(errs, err)
+		failpoint.Here("conflict told")
+	}
+	return exchanged, cniplugin.Join(errs...)
+}
+
+// conflicts returns those of the addresses that another host has, of those that were not
 // probed for before.
-func (a *addition) probe(ctx context.Context, result *current.Result, d *ipam.Detection, probed map[netip.Addr]bool) ([]kernel.Conflict, error) {
+func (d *detection) conflicts(ctx context.Context, result *current.Result) ([]kernel.Conflict, error) {
 	addresses, err := cniplugin.Addresses(result)
 	if err != nil {
 		return nil, err
 	}
+	nodes, err := d.nodes()
+	if err != nil {
+		return nil, err
+	}
+	var found []kernel.Conflict
 	var unknown []netip.Addr
 	for _, address := range addresses {
-		if !probed[address.Prefix.Addr()] {
-			unknown = append(unknown, address.Prefix.Addr())
-			probed[address.Prefix.Addr()] = true
+		switch a := address.Prefix.Addr(); {
+		case slices.Contains(nodes, a):
+			found = append(found, kernel.Conflict{Address: a, MAC: d.parent.MAC + ", the node's " + d.parent.Name})
+		case !d.probed[a]:
+			unknown = append(unknown, a)
+			d.probed[a] = true
 		}
 	}
 	if len(unknown) == 0 {
+		return found, nil
+	}
+	probed, err := d.sandbox.Probe(ctx, d.index, unknown, d.probing)
+	return append(found, probed...), err
+}
+
+// nodes returns the addresses of the node itself on the same network: a macvlan and its
+// parent do not hear each other.
+func (d *detection) nodes() ([]netip.Addr, error) {
+	if d.Link.Macvlan == nil {
 		return nil, nil
 	}
-	return a.sandbox.Probe(ctx, a.index, unknown, kernel.Probing{Count: d.Probes, Wait: d.Wait})
+	return d.parentAt().Addresses(d.parent.Index)
 }

@@ -2,6 +2,7 @@ package attach
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -34,13 +35,20 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 		return ipam.GC(ctx)
 	}
 	store := checkpoint.OpenStore(config.CheckpointDir)
-	return cniplugin.Join(forgetInvalid(ctx, store, config.Name, valid), ipam.GC(ctx))
+	kept, err := forgetInvalid(ctx, store, config.Name, valid)
+	if kept {
+		// A restore can bring those back, with their addresses.
+		return err
+	}
+	return cniplugin.Join(err, ipam.GC(ctx))
 }
 
-func forgetInvalid(ctx context.Context, store *checkpoint.Store, network string, valid map[types.GCAttachment]bool) error {
+// forgetInvalid returns also whether it has kept a checkpoint that it should have
+// forgotten.
+func forgetInvalid(ctx context.Context, store *checkpoint.Store, network string, valid map[types.GCAttachment]bool) (kept bool, err error) {
 	records, unreadable, err := store.List()
 	if err != nil {
-		return cniplugin.Error(types.ErrIOFailure, "%v", err)
+		return true, cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
 	var errs []error
 	for _, u := range unreadable {
@@ -61,7 +69,7 @@ func forgetInvalid(ctx context.Context, store *checkpoint.Store, network string,
 		})
 	}
 	waiting.Wait()
-	return cniplugin.Join(append(errs, failed...)...)
+	return errors.Join(failed...) != nil, cniplugin.Join(append(errs, failed...)...)
 }
 
 func forget(ctx context.Context, store *checkpoint.Store, r checkpoint.Record) error {

@@ -111,7 +111,7 @@ func listLeases(ctx context.Context, dir leaseDir, networks []string, filter lea
 				chosen = append(chosen, l)
 			}
 		}
-		return nil
+		return store.Verify(ctx)
 	})
 	w := bufio.NewWriter(stdout)
 	var err error

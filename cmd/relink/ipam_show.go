@@ -103,9 +103,6 @@ func describeLease(l ipam.Lease, w io.Writer) error {
 		sandbox, ifName = "Last sandbox:", "Last interface:"
 	}
 	row(sandbox, l.Attachment.ContainerID)
-	if l.Attachment.ContainerID != "" && l.Attachment.IfName == "" {
-		row(ifName, "unknown: the whole sandbox holds it")
-	}
 	row(ifName, l.Attachment.IfName)
 	row("Why:", why(l))
 	at("Acquired:", l.AcquiredAt)

@@ -16,9 +16,10 @@ type Owner struct {
 	UID string `json:"uid,omitempty"`
 }
 
-// Owner returns the pod as an owner, nobody for a pod without a name.
+// Owner returns the pod as an owner, nobody for a pod without a name or a namespace: those
+// of a name are not one in all namespaces.
 func (p Pod) Owner() Owner {
-	if p.Name == "" {
+	if p.Name == "" || p.Namespace == "" {
 		return Owner{}
 	}
 	return Owner{Kind: OwnerPod, Namespace: p.Namespace, Name: p.Name}

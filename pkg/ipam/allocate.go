@@ -123,6 +123,8 @@ func (c choice) owned() (Lease, Origin, error) {
 	if err != nil {
 		return Lease{}, "", err
 	}
+	// The one that the pod had last, if there are several.
+	slices.SortStableFunc(all, func(a, b Lease) int { return b.ReleasedAt.Compare(a.ReleasedAt) })
 	all = slices.DeleteFunc(all, func(l Lease) bool {
 		r, ok := c.set.Find(l.Address)
 		gives, _ := r.Gives(l.Address)
@@ -147,7 +149,7 @@ func (c choice) owned() (Lease, Origin, error) {
 // succeeds says whether this attachment is the next one of the pod that holds the
 // address: the same interface of another sandbox.
 func (c choice) succeeds(l Lease) bool {
-	return l.State == Held && (c.policy.Sticky || l.Policy.Sticky || l.ByHand) && c.owner != (attachment.Owner{}) && l.Owner == c.owner &&
+	return l.State == Held && (c.policy.Sticky || l.Policy.Sticky || l.byHand(c.now)) && c.owner != (attachment.Owner{}) && l.Owner == c.owner &&
 		l.Attachment.IfName == c.attachment.IfName && l.Attachment.ContainerID != c.attachment.ContainerID
 }
 
@@ -183,9 +185,13 @@ func (c choice) give(was Lease, origin Origin) (Lease, error) {
 	if err != nil {
 		return Lease{}, err
 	}
+	policy := c.policy
+	if was.State == Held && was.Policy.Sticky && !policy.Sticky {
+		policy = was.Policy // The sandbox before has it still, should this ADD fail.
+	}
 	lease := Lease{
 		Address: was.Address, Attachment: c.attachment, Owner: c.owner, PodUID: c.podUID, State: Held, Origin: origin,
-		Policy: c.policy, ByHand: was.ByHand, ByHandUntil: was.ByHandUntil, BootID: bootID, AcquiredAt: c.now,
+		Policy: policy, ByHand: was.ByHand, ByHandUntil: was.ByHandUntil, BootID: bootID, AcquiredAt: c.now,
 	}
 	return lease, c.put(lease)
 }

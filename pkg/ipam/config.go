@@ -90,10 +90,16 @@ func decode(b []byte) (config, error) {
 	return c, checkPlace(c.Name, c.IPAM.DataDir)
 }
 
+// maxName is NAME_MAX less what a store's file has around its network's name at times.
+const maxName = 255 - len(".") - len(extension) - len(".new")
+
 // checkPlace reports what says where the leases are, if it can't be so.
 func checkPlace(name, dataDir string) error {
 	if err := attachment.ValidateName(name); err != nil {
 		return cniplugin.ConfigError("name", name, err.Error())
+	}
+	if len(name) > maxName {
+		return cniplugin.ConfigError("name", name, fmt.Sprintf("has %d characters: a file's name has room for %d", len(name), maxName))
 	}
 	if dataDir != "" && !filepath.IsAbs(dataDir) {
 		return cniplugin.ConfigError("ipam.dataDir", dataDir, "must be an absolute path")
@@ -158,6 +164,11 @@ func (c config) sets() ([]RangeSet, error) {
 		return nil, cniplugin.ConfigError("ipam.subnet", "missing", "rangeStart, rangeEnd and gateway belong to a subnet")
 	default:
 		return nil, cniplugin.ConfigError("ipam.ranges", "missing", "must have a range of addresses to give")
+	}
+	for i, set := range sets {
+		if !slices.ContainsFunc(set, func(r Range) bool { return r.skip(r.First).IsValid() }) {
+			return nil, cniplugin.ConfigError(keys[i], set.String(), "must have an address that is neither excluded nor the gateway")
+		}
 	}
 	if err := checkOneOfAFamily(c.CNIVersion, sets); err != nil {
 		return nil, err

@@ -241,8 +241,8 @@ func TestConflictDetection(t *testing.T) {
 		`true`:                           {Probes: 3, Wait: 200 * time.Millisecond},
 		`{}`:                             {Probes: 3, Wait: 200 * time.Millisecond},
 		`{"probes": null, "wait": null}`: {Probes: 3, Wait: 200 * time.Millisecond},
-		`{"probes": 1, "wait": "10s"}`:   {Probes: 1, Wait: 10 * time.Second},
-		`{"probes": 20}`:                 {Probes: 20, Wait: 200 * time.Millisecond},
+		`{"probes": 1, "wait": "2s"}`:    {Probes: 1, Wait: 2 * time.Second},
+		`{"probes": 10}`:                 {Probes: 10, Wait: 200 * time.Millisecond},
 	} {
 		n, err := parseIPAM(`"subnet": "10.3.0.0/24", "conflictDetection": `+in, "")
 		if diff := cmp.Diff(want, n.detection); err != nil || diff != "" {
@@ -256,7 +256,7 @@ func TestWhatIsWrongWithThePolicyAndWhatToDo(t *testing.T) {
 		retain     = "must be a duration such as 24h, or be left out to retain until released"
 		quarantine = "must be a duration such as 60s, or 0s for none"
 		detection  = `must be true, false or an object such as {"probes": 3, "wait": "200ms"}`
-		wait       = "must be a duration such as 200ms, at most 10s"
+		wait       = "must be a duration such as 200ms, at most 2s"
 	)
 	for in, want := range map[string]string{
 		`"sticky": "vm"`:                      `"ipam.sticky": "vm": must be none or pod`,
@@ -273,11 +273,12 @@ func TestWhatIsWrongWithThePolicyAndWhatToDo(t *testing.T) {
 		`"conflictDetection": "yes"`:          `"ipam.conflictDetection": "\"yes\"": ` + detection,
 		`"conflictDetection": []`:             `"ipam.conflictDetection": "[]": ` + detection,
 		`"conflictDetection": {"wait": 1}`:    `"ipam.conflictDetection": "{\"wait\": 1}": ` + detection,
-		`"conflictDetection": {"probes": 0}`:  `"ipam.conflictDetection.probes": 0: must be between 1 and 20`,
-		`"conflictDetection": {"probes": 21}`: `"ipam.conflictDetection.probes": 21: must be between 1 and 20`,
+		`"conflictDetection": {"probes": 0}`:  `"ipam.conflictDetection.probes": 0: must be between 1 and 10`,
+		`"conflictDetection": {"probes": 11}`: `"ipam.conflictDetection.probes": 11: must be between 1 and 10`,
 		`"conflictDetection": {"wait": "0s"}`: `"ipam.conflictDetection.wait": "0s": ` + wait,
 		`"conflictDetection": {"wait": "1m"}`: `"ipam.conflictDetection.wait": "1m": ` + wait,
 		`"conflictDetection": {"wait": "1"}`:  `"ipam.conflictDetection.wait": "1": ` + wait,
+		`"exclude": ["10.3.0.0/24"]`:          `"ipam.subnet": "10.3.0.1-10.3.0.254": must have an address that is neither excluded nor the gateway`,
 	} {
 		_, err := parseIPAM(`"subnet": "10.3.0.0/24", `+in, "")
 		if diff := cmp.Diff(onWire{7, "invalid " + want}, wire(t, err)); diff != "" {

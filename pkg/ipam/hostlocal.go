@@ -47,8 +47,7 @@ type hostLocalDir struct {
 // hostLocalFile is a file that is named by an address.
 type hostLocalFile struct {
 	address netip.Addr
-	// containerID and ifName are whose it is, if torn is empty. Without an ifName, the
-	// address is the whole container's.
+	// containerID and ifName are whose it is, if torn is empty.
 	containerID, ifName string
 	// torn is why nobody can tell whose it is.
 	torn    string
@@ -60,8 +59,12 @@ type hostLocalFile struct {
 // that no host-local has been in.
 func lockHostLocal(ctx context.Context, dir string, wait time.Duration) (unlock func(), err error) {
 	path := filepath.Join(dir, hostLocalLock)
-	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
 		return func() {}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock host-local's directory: %w", err)
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -222,8 +225,12 @@ func readSmall(path string) ([]byte, time.Time, error) {
 	return b, info.ModTime(), nil
 }
 
+// defaultIfName is what the runtimes of Kubernetes call the interface of a pod's first
+// network, and of most pods the only one.
+const defaultIfName = "eth0"
+
 // parseHostLocal reads whose an address is: the container ID, a line break and the
-// interface's name. Old host-locals wrote the container ID alone; then ifName is empty.
+// interface's name. Old host-locals, of 2018 and before, wrote the container ID alone.
 // The error is why no host-local can have written that.
 func parseHostLocal(b []byte) (containerID, ifName string, err error) {
 	if len(b) == 0 {
@@ -238,10 +245,10 @@ func parseHostLocal(b []byte) (containerID, ifName string, err error) {
 	if containerID == "" {
 		return "", "", errors.New("it has no container ID")
 	}
-	key := attachment.Key{Network: "any", ContainerID: containerID, IfName: ifName}
 	if ifName == "" {
-		key.IfName = "any"
+		ifName = defaultIfName
 	}
+	key := attachment.Key{Network: "any", ContainerID: containerID, IfName: ifName}
 	if err := key.Validate(); err != nil {
 		return "", "", err
 	}

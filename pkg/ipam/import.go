@@ -37,8 +37,7 @@ type ImportedFile struct {
 	File string `json:"file"`
 	// Address is the zero Addr for a file that is ignored.
 	Address netip.Addr `json:"address,omitzero"`
-	// Attachment is whose the address is by the file. Without an IfName it is the
-	// whole container's.
+	// Attachment is whose the address is by the file.
 	Attachment attachment.Key `json:"attachment,omitzero"`
 	State      ImportState    `json:"state"`
 	// Why is for people; empty where the state says all.

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containernetworking/cni/pkg/types"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -76,9 +75,9 @@ func TestParseHostLocal(t *testing.T) {
 		"as host-local writes it":      {"c1\r\neth0", whose{"c1", "eth0", ""}},
 		"white space at the ends":      {" c1 \r\neth0\n", whose{"c1", "eth0", ""}},
 		"a line break of Unix":         {"c1\neth0", whose{"c1", "eth0", ""}},
-		"of an old host-local":         {"c1", whose{"c1", "", ""}},
-		"of an old one, edited":        {"c1\n", whose{"c1", "", ""}},
-		"without an interface":         {"c1\r\n", whose{"c1", "", ""}},
+		"of an old host-local":         {"c1", whose{"c1", "eth0", ""}},
+		"of an old one, edited":        {"c1\n", whose{"c1", "eth0", ""}},
+		"without an interface":         {"c1\r\n", whose{"c1", "eth0", ""}},
 		"the longest container ID":     {strings.Repeat("a", 255) + "\r\neth0", whose{strings.Repeat("a", 255), "eth0", ""}},
 		"empty":                        {"", whose{Torn: "it is empty"}},
 		"white space alone":            {" \n", whose{Torn: "it has no container ID"}},
@@ -142,7 +141,6 @@ func TestImportDecides(t *testing.T) {
 	a := netip.MustParseAddr("10.3.0.5")
 	im := importer{store: &Store{network: "lan"}, bootID: "this boot", dir: "/networks/lan"}
 	eth0 := hostLocalFile{address: a, containerID: "c1", ifName: "eth0", written: written}
-	old := hostLocalFile{address: a, containerID: "c1", written: written}
 	torn := hostLocalFile{address: a, torn: "it is empty", written: written}
 	web := attachment.Pod{Namespace: "shop", Name: "web-0"}.Owner()
 	held := func(id, ifName string) Lease {
@@ -168,12 +166,9 @@ func TestImportDecides(t *testing.T) {
 		put   Lease
 	}{
 		"free":                                    {eth0, Lease{}, ImportDone, "", newly("eth0")},
-		"free, of an old host-local":              {old, Lease{}, ImportDone, "", newly("")},
 		"held as the file says":                   {eth0, held("c1", "eth0"), ImportPresent, "", Lease{}},
-		"held as the old file says":               {old, held("c1", ""), ImportPresent, "", Lease{}},
 		"held by another sandbox":                 {eth0, held("c2", "eth0"), ImportConflict, "held by eth0 of c2 on lan", Lease{}},
 		"held by another interface":               {eth0, held("c1", "net1"), ImportConflict, "held by net1 of c1 on lan", Lease{}},
-		"held by another whole container":         {eth0, held("c2", ""), ImportConflict, "held by c2 on lan", Lease{}},
 		"reserved for a pod":                      {eth0, Lease{State: Reserved, Owner: web}, ImportConflict, "reserved for pod shop/web-0", Lease{}},
 		"reserved for its pod since":              {eth0, Lease{State: Reserved, Owner: web, Attachment: onLan("c1", "eth0")}, ImportPresent, "given up since, and reserved for pod shop/web-0", Lease{}},
 		"released since":                          {eth0, quarantined("c1"), ImportPresent, "given up since, and in quarantine: released", Lease{}},
@@ -256,48 +251,26 @@ func TestImportGoesOnAfterTheLastGiven(t *testing.T) {
 	}
 }
 
-// What an old host-local gave has no interface: the DEL of any of the container's frees
-// it, unless that interface has an address of its own. A GC keeps it while the container
-// has a valid attachment.
+// What an old host-local gave names no interface: it is eth0's, as pods have one.
 func TestImportOfAnOldHostLocal(t *testing.T) {
 	s := importInto(t)
-	dir := hostLocalWith(t, map[string]string{"10.3.0.2": "c1", "10.3.0.3": "c1\r\nnet1", "10.3.0.4": "c2"})
-	imported(t, s, dir)
-	held := func() (all []string) {
+	imported(t, s, hostLocalWith(t, map[string]string{"10.3.0.2": "c1", "10.3.0.3": "c1\r\nnet1"}))
+	for _, step := range []struct {
+		ifName string
+		left   []State
+	}{{"net2", []State{Held, Held}}, {"net1", []State{Held, Quarantined}}, {"eth0", []State{Quarantined, Quarantined}}} {
+		err := s.change(t.Context(), func(l *leases) error { return l.releaseAll(onLan("c1", step.ifName)) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		var left []State
 		for _, l := range listed(t, s) {
-			if l.State == Held {
-				all = append(all, l.Address.String())
-			}
+			left = append(left, l.State)
 		}
-		return all
-	}
-	step := func(what string, change func(l *leases) error, want ...string) {
-		t.Helper()
-		if err := s.update(context.Background(), change); err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-		if got := held(); !slices.Equal(got, want) {
-			t.Errorf("%s: held %v, want %v", what, got, want)
+		if !slices.Equal(left, step.left) {
+			t.Errorf("after the DEL of %s: %v, want %v", step.ifName, left, step.left)
 		}
 	}
-	release := func(id, ifName string) func(*leases) error {
-		return func(l *leases) error { return l.releaseAll(onLan(id, ifName)) }
-	}
-	collect := func(valid ...types.GCAttachment) func(*leases) error {
-		return func(l *leases) error {
-			set := map[types.GCAttachment]bool{}
-			for _, v := range valid {
-				set[v] = true
-			}
-			return l.collect(set)
-		}
-	}
-	eth0, net1 := types.GCAttachment{ContainerID: "c1", IfName: "eth0"}, types.GCAttachment{ContainerID: "c1", IfName: "net1"}
-	step("DEL of a stranger", release("c", "eth0"), "10.3.0.2", "10.3.0.3", "10.3.0.4")
-	step("GC with c1 valid", collect(eth0, net1), "10.3.0.2", "10.3.0.3")
-	step("DEL of net1", release("c1", "net1"), "10.3.0.2")
-	step("GC with c1 valid again", collect(net1), "10.3.0.2")
-	step("DEL of eth0", release("c1", "eth0"))
 }
 
 func TestImportIsAllOrNothing(t *testing.T) {

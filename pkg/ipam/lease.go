@@ -52,8 +52,7 @@ type Policy struct {
 type Lease struct {
 	Address netip.Addr `json:"address"`
 	// Attachment holds the address, or did so last. A reservation by hand has the
-	// network alone. One that an old host-local gave has no IfName: it is the whole
-	// container's.
+	// network alone.
 	Attachment attachment.Key `json:"attachment"`
 	// Owner is on whose behalf it is held or for whom it is reserved, nobody when the
 	// runtime named no pod.
@@ -96,14 +95,10 @@ func (l Lease) nobodys() bool {
 func (l Lease) Whose() string {
 	switch l.State {
 	case Held:
-		holder := l.Attachment.String()
-		if l.Attachment.IfName == "" {
-			holder = fmt.Sprintf("%s on %s", l.Attachment.ContainerID, l.Attachment.Network)
-		}
 		if l.Owner == (attachment.Owner{}) {
-			return "held by " + holder
+			return "held by " + l.Attachment.String()
 		}
-		return fmt.Sprintf("held by %s (%s)", holder, l.Owner)
+		return fmt.Sprintf("held by %s (%s)", l.Attachment, l.Owner)
 	case Reserved:
 		if l.Owner == (attachment.Owner{}) {
 			return "reserved: " + l.Why
@@ -116,19 +111,28 @@ func (l Lease) Whose() string {
 // GivenUp returns the lease after it was given up: reserved, quarantined, or free,
 // which is ok == false.
 func (l Lease) GivenUp(why string, now time.Time) (_ Lease, ok bool) {
+	if l.Conflict {
+		why = l.Why
+		l.Policy.Quarantine = max(l.Policy.Quarantine, DefaultQuarantine)
+	}
 	l.ReleasedAt, l.Why, l.BootID, l.Origin = now, why, "", ""
-	if l.ByHand && !l.ByHandUntil.IsZero() && !now.Before(l.ByHandUntil) {
+	if !l.byHand(now) {
 		l.ByHand, l.ByHandUntil = false, time.Time{}
 	}
 	switch {
 	case l.Owner != (attachment.Owner{}) && (l.ByHand || l.Policy.Sticky):
-		l.State, l.Until = Reserved, l.reservedUntil(now)
+		l.State, l.Until, l.Conflict = Reserved, l.reservedUntil(now), false
 		return l, true
 	case l.Policy.Quarantine > 0:
 		l.State, l.Until = Quarantined, now.Add(l.Policy.Quarantine)
 		return l, true
 	}
 	return Lease{}, false
+}
+
+// byHand says whether an operator's reservation is in force.
+func (l Lease) byHand(now time.Time) bool {
+	return l.ByHand && (l.ByHandUntil.IsZero() || now.Before(l.ByHandUntil))
 }
 
 // reservedUntil is when a reservation ends that begins now: the latest of what the

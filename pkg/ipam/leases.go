@@ -15,11 +15,12 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// The schema of a store; docs/state-format.md describes it.
+// The schema of a store; docs/ipam.md describes it.
 const (
 	schema    = "1"
 	keySchema = "schema"
 	keyBoot   = "boot"
+	keyClock  = "clock"
 
 	bucketMeta        = "meta"
 	bucketLeases      = "leases"      // address: lease in JSON
@@ -102,16 +103,6 @@ func (l *leases) unindex(lease Lease) error {
 // heldBy returns what the attachment holds.
 func (l *leases) heldBy(a attachment.Key) ([]Lease, error) {
 	return l.found(l.byAttachment, textKey(a.ContainerID, a.IfName))
-}
-
-// claimedBy returns what the attachment holds, or if that is nothing, what its whole
-// container does. That is how host-local does it with what its old versions gave.
-func (l *leases) claimedBy(a attachment.Key) ([]Lease, error) {
-	held, err := l.heldBy(a)
-	if err != nil || len(held) > 0 {
-		return held, err
-	}
-	return l.heldBy(attachment.Key{Network: a.Network, ContainerID: a.ContainerID})
 }
 
 // ownedBy returns what is held for the owner or reserved for it.
@@ -204,6 +195,15 @@ func textKey(texts ...string) []byte {
 func ownerKey(o attachment.Owner) []byte { return textKey(o.Kind, o.Namespace, o.Name, o.UID) }
 
 func timeKey(t time.Time) []byte { return binary.BigEndian.AppendUint64(nil, uint64(t.UnixMilli())) }
+
+func timeOf(key []byte) time.Time { return time.UnixMilli(int64(binary.BigEndian.Uint64(key))).UTC() }
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
 
 // heldKey is what a lease is found by in bucketAttachments, nil for not at all.
 func heldKey(l Lease) []byte {

@@ -148,7 +148,7 @@ func (s *Store) Reserve(ctx context.Context, a netip.Addr, owner attachment.Owne
 }
 
 // reserved returns the reservation that follows on what the address was before, the
-// zero Lease for free.
+// zero Lease for free. It ends no earlier than what was before.
 func (l *leases) reserved(was Lease, a netip.Addr, owner attachment.Owner, retain time.Duration) (Lease, error) {
 	if was.State != "" && was.State != Quarantined && was.Owner != owner {
 		return Lease{}, fmt.Errorf("%s is %w: it is %s", a, ErrTaken, was.Whose())
@@ -157,29 +157,40 @@ func (l *leases) reserved(was Lease, a netip.Addr, owner attachment.Owner, retai
 	if retain > 0 {
 		until = l.now.Add(retain)
 	}
-	if was.State == Held {
-		was.ByHand, was.ByHandUntil = true, until
-		return was, nil
+	lease := was
+	switch was.State {
+	case Held:
+		lease.ByHand, lease.ByHandUntil = true, until
+		return lease, nil
+	case Reserved:
+		if !until.IsZero() && (was.Until.IsZero() || was.Until.After(until)) {
+			until = was.Until
+		}
+	case Quarantined:
+		lease.Attachment, lease.PodUID, lease.Policy = attachment.Key{Network: l.store.network}, "", Policy{Quarantine: was.Policy.Quarantine}
+		if !until.IsZero() {
+			until = latest(until, was.Until)
+		}
+	default:
+		lease = Lease{Address: a, Attachment: attachment.Key{Network: l.store.network}, ReleasedAt: l.now}
 	}
-	lease := Lease{
-		Address: a, Attachment: attachment.Key{Network: l.store.network}, Owner: owner, State: Reserved,
-		Why: "by hand", ByHand: true, ByHandUntil: until, Until: until, ReleasedAt: l.now,
-	}
-	if was.State == Reserved {
-		lease.Attachment = was.Attachment // The pod has it back on the same interface.
-	}
-	if was.State != "" { // The quarantine goes on, should it be released by hand.
-		lease.ReleasedAt, lease.Policy.Quarantine = was.ReleasedAt, was.Policy.Quarantine
-	}
+	lease.Owner, lease.State, lease.Why = owner, Reserved, "by hand"
+	lease.ByHand, lease.ByHandUntil, lease.Until = true, until, until
 	return lease, nil
 }
+
+// errUnchanged is of a change that has nothing to do, and so needs no disk.
+var errUnchanged = errors.New("nothing to change")
 
 // change is update for what has a sense only where something was given before.
 func (s *Store) change(ctx context.Context, change func(*leases) error) error {
 	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
 		return s.none()
 	}
-	return s.update(ctx, change)
+	if err := s.update(ctx, change); !errors.Is(err, errUnchanged) {
+		return err
+	}
+	return nil
 }
 
 func (s *Store) none() error {

@@ -89,6 +89,9 @@ func (m *model) booted() modelState {
 func (m *model) giveUp(s *modelState, a netip.Addr) {
 	l := s.leases[a]
 	l.ReleasedAt = m.now
+	if l.Conflict {
+		l.Policy.Quarantine = max(l.Policy.Quarantine, DefaultQuarantine)
+	}
 	if !l.ByHandUntil.IsZero() && !l.ByHandUntil.After(m.now) {
 		l.ByHand, l.ByHandUntil = false, time.Time{}
 	}
@@ -99,9 +102,9 @@ func (m *model) giveUp(s *modelState, a netip.Addr) {
 	}
 	switch {
 	case owned && (l.ByHand && l.ByHandUntil.IsZero() || l.Policy.Sticky && l.Policy.Retain == 0):
-		l.State, l.Until = Reserved, time.Time{}
+		l.State, l.Until, l.Conflict = Reserved, time.Time{}, false
 	case owned && (l.ByHand || l.Policy.Sticky):
-		l.State, l.Until = Reserved, slices.MaxFunc(ends, time.Time.Compare)
+		l.State, l.Until, l.Conflict = Reserved, slices.MaxFunc(ends, time.Time.Compare), false
 	case l.Policy.Quarantine > 0:
 		l.State, l.Until = Quarantined, ends[0]
 	default:
@@ -125,8 +128,18 @@ func (m *model) add(r request) (given netip.Addr, err error) {
 		if s.leases[given].HeldBy(r.attachment) {
 			return nil
 		}
+		policy := r.policy
+		if was := s.leases[given]; was.State == Held && was.Policy.Sticky && !policy.Sticky {
+			policy = was.Policy
+		}
+		origin := InTurn
+		if was := s.leases[given]; was.State == Held {
+			origin = TakenOver
+		} else if len(r.requested) > 0 || was.State == Reserved {
+			origin = Requested
+		}
 		s.leases[given] = Lease{
-			Address: given, Attachment: r.attachment, Owner: r.owner, State: Held, Policy: r.policy,
+			Address: given, Attachment: r.attachment, Owner: r.owner, State: Held, Origin: origin, Policy: policy,
 			ByHand: s.leases[given].ByHand, ByHandUntil: s.leases[given].ByHandUntil, BootID: m.bootID,
 		}
 		return nil
@@ -155,10 +168,15 @@ func (m *model) pick(s *modelState, r request) (netip.Addr, bool, error) {
 		succeeds,
 		func(l Lease) bool { return l.State == Reserved },
 	} {
+		var best netip.Addr
 		for _, a := range inPool {
-			if l := s.leases[a]; r.owner != (attachment.Owner{}) && l.Owner == r.owner && fits(l) {
-				return a, false, nil
+			l := s.leases[a]
+			if r.owner != (attachment.Owner{}) && l.Owner == r.owner && fits(l) && (!best.IsValid() || l.ReleasedAt.After(s.leases[best].ReleasedAt)) {
+				best = a
 			}
+		}
+		if best.IsValid() {
+			return best, false, nil
 		}
 	}
 	at := slices.Index(inPool, s.last) + 1
@@ -195,7 +213,7 @@ func (m *model) pickRequested(s *modelState, r request) (netip.Addr, bool, error
 }
 
 func (m *model) succeeds(l Lease, r request) bool {
-	return l.State == Held && (r.policy.Sticky || l.Policy.Sticky || l.ByHand) && r.owner != (attachment.Owner{}) && l.Owner == r.owner &&
+	return l.State == Held && (r.policy.Sticky || l.Policy.Sticky || l.ByHand && (l.ByHandUntil.IsZero() || l.ByHandUntil.After(m.now))) && r.owner != (attachment.Owner{}) && l.Owner == r.owner &&
 		l.Attachment.IfName == r.attachment.IfName && l.Attachment.ContainerID != r.attachment.ContainerID
 }
 
@@ -217,11 +235,6 @@ func (m *model) reserve(a netip.Addr, o attachment.Owner, retain time.Duration) 
 		if retain > 0 {
 			until = m.now.Add(retain)
 		}
-		key, quarantine := attachment.Key{Network: "pods"}, Policy{}
-		released := m.now
-		if leased {
-			released, quarantine.Quarantine = l.ReleasedAt, l.Policy.Quarantine
-		}
 		switch {
 		case leased && l.State != Quarantined && l.Owner != o:
 			return errModel
@@ -230,24 +243,46 @@ func (m *model) reserve(a netip.Addr, o attachment.Owner, retain time.Duration) 
 			s.leases[a] = l
 			return nil
 		case leased && l.State == Reserved:
-			key = l.Attachment
+			if retain > 0 && (l.Until.IsZero() || l.Until.After(until)) {
+				until = l.Until
+			}
+		case leased:
+			l.Attachment, l.Policy = attachment.Key{Network: "pods"}, Policy{Quarantine: l.Policy.Quarantine}
+			if retain > 0 && l.Until.After(until) {
+				until = l.Until
+			}
+		default:
+			l = Lease{Address: a, Attachment: attachment.Key{Network: "pods"}, ReleasedAt: m.now}
 		}
-		s.leases[a] = Lease{Address: a, Attachment: key, Owner: o, State: Reserved, ByHand: true, ByHandUntil: until, Until: until, ReleasedAt: released, Policy: quarantine}
+		l.Owner, l.State, l.ByHand, l.ByHandUntil, l.Until = o, Reserved, true, until, until
+		s.leases[a] = l
 		return nil
 	})
 }
 
-func (m *model) conflict(key attachment.Key, a netip.Addr, inTurn bool) error {
-	return m.change(func(s *modelState) error {
+func (m *model) conflict(key attachment.Key, a netip.Addr) error {
+	refused := false
+	err := m.change(func(s *modelState) error {
 		l := s.leases[a]
-		if !l.HeldBy(key) || !inTurn || l.ByHand {
+		switch {
+		case !l.HeldBy(key):
 			return errModel
+		case l.Origin == TakenOver:
+			return nil
+		case l.ByHand || l.Origin != InTurn:
+			l.Conflict, refused = true, true
+			s.leases[a] = l
+			return nil
 		}
-		l.ReleasedAt = m.now
-		l.State, l.Conflict, l.Owner, l.Until = Quarantined, true, attachment.Owner{}, m.now.Add(max(l.Policy.Quarantine, DefaultQuarantine))
+		l.Conflict, l.Owner = true, attachment.Owner{}
 		s.leases[a] = l
+		m.giveUp(s, a)
 		return nil
 	})
+	if refused {
+		return errModel
+	}
+	return err
 }
 
 // release is by hand.
@@ -405,17 +440,14 @@ func (m *machine) release(t *rapid.T) {
 }
 
 func (m *machine) conflict(t *rapid.T) {
-	a, inTurn := rapid.SampledFrom(inPool).Draw(t, "address"), false
+	a := rapid.SampledFrom(inPool).Draw(t, "address")
 	key := m.model.state.leases[a].Attachment
-	err := m.store.update(t.Context(), func(l *leases) error {
-		lease, _, err := l.get(a)
-		if err != nil {
-			return err
-		}
-		inTurn = lease.Origin == InTurn || lease.Origin == LongestReleased
-		return l.conflict(key, a, "02:00:00:00:00:01")
+	var refusal error
+	err := m.store.update(t.Context(), func(l *leases) (err error) {
+		_, refusal, err = l.conflict(key, a, "02:00:00:00:00:01")
+		return err
 	})
-	agree(t, "conflict", netip.Addr{}, netip.Addr{}, err, m.model.conflict(key, a, inTurn))
+	agree(t, "conflict", netip.Addr{}, netip.Addr{}, errors.Join(err, refusal), m.model.conflict(key, a))
 }
 
 // crash ends an ADD or a DEL after what it did and before it is committed.
@@ -424,7 +456,7 @@ func (m *machine) crash(t *rapid.T) {
 	err := m.store.update(t.Context(), func(l *leases) error {
 		if _, err := l.allocate(request{attachment: key, sets: []RangeSet{pool}}); err == nil {
 			err = l.releaseAll(drawKey(t))
-			if err != nil {
+			if err != nil && !errors.Is(err, errUnchanged) {
 				t.Fatal(err)
 			}
 		}

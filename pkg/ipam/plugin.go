@@ -99,7 +99,7 @@ func Check(ctx context.Context, args *skel.CmdArgs) error {
 	}
 	var held []Lease
 	err = c.store.view(ctx, func(l *leases) (err error) {
-		held, err = l.claimedBy(c.key())
+		held, err = l.heldBy(c.key())
 		return err
 	})
 	if ifAny(err) != nil {
@@ -247,6 +247,9 @@ func previousAddresses(args *skel.CmdArgs) ([]netip.Addr, error) {
 	}
 	var all []netip.Addr
 	for _, ip := range result.IPs {
+		if ip == nil || slices.Contains(result.Interfaces, nil) {
+			return nil, wrong(errors.New("it has an address or an interface that is null"))
+		}
 		if i := ip.Interface; i != nil && *i >= 0 && *i < len(result.Interfaces) && result.Interfaces[*i].Name != args.IfName {
 			continue
 		}

@@ -63,8 +63,8 @@ func (c policyConfig) policy() (Policy, error) {
 const (
 	defaultProbes = 3
 	defaultWait   = 200 * time.Millisecond
-	maxProbes     = 20
-	maxWait       = 10 * time.Second
+	maxProbes     = 10
+	maxWait       = 2 * time.Second
 )
 
 // detection reads true, false or {"probes": 3, "wait": "200ms"}. nil is off.

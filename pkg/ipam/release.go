@@ -87,9 +87,12 @@ func (l *leases) giveUp(lease Lease, why string) error {
 // releaseAll gives up whatever the attachment holds: what another holds, of the same
 // owner too, is not touched.
 func (l *leases) releaseAll(a attachment.Key) error {
-	held, err := l.claimedBy(a)
+	held, err := l.heldBy(a)
 	if err != nil {
 		return err
+	}
+	if len(held) == 0 {
+		return errUnchanged
 	}
 	for _, lease := range held {
 		if err := l.giveUp(lease, "released"); err != nil {
@@ -101,25 +104,18 @@ func (l *leases) releaseAll(a attachment.Key) error {
 
 // collect gives up what attachments hold that are not valid any more.
 func (l *leases) collect(valid map[types.GCAttachment]bool) error {
-	containers := map[string]bool{}
-	for a := range valid {
-		containers[a.ContainerID] = true
-	}
-	isValid := func(a attachment.Key) bool {
-		if a.IfName == "" { // It is the whole container's.
-			return containers[a.ContainerID]
-		}
-		return valid[types.GCAttachment{ContainerID: a.ContainerID, IfName: a.IfName}]
-	}
 	var gone []Lease
 	err := l.each(func(lease Lease) error {
-		if lease.State == Held && !isValid(lease.Attachment) {
+		if lease.State == Held && !valid[types.GCAttachment{ContainerID: lease.Attachment.ContainerID, IfName: lease.Attachment.IfName}] {
 			gone = append(gone, lease)
 		}
 		return nil
 	})
 	if err != nil {
 		return err
+	}
+	if len(gone) == 0 {
+		return errUnchanged
 	}
 	for _, lease := range gone {
 		if err := l.giveUp(lease, "its attachment is not valid any more"); err != nil {

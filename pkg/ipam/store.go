@@ -119,7 +119,7 @@ func (s *Store) update(ctx context.Context, change func(*leases) error) error {
 				return err
 			}
 			failpoint.Here("before committing")
-			return nil
+			return l.meta.Put([]byte(keyClock), timeKey(l.now))
 		})
 		if err == nil {
 			failpoint.Here("committed")
@@ -191,11 +191,14 @@ func (s *Store) open(ctx context.Context, readOnly bool, use func(*bolt.DB) erro
 	return use(db)
 }
 
+// smallestPage is of the kernels with the smallest pages: a store may come from another.
+const smallestPage = 4096
+
 // notTooShort reports a file that is too short for bbolt's two first pages. Of an empty
 // one it would make an empty store.
 func notTooShort(f *os.File) error {
 	info, err := f.Stat()
-	if err == nil && info.Size() < int64(2*os.Getpagesize()) {
+	if err == nil && info.Size() < 2*smallestPage {
 		err = fmt.Errorf("%w: it was cut short to %d bytes", bolterrors.ErrInvalid, info.Size())
 	}
 	if err != nil {
@@ -295,6 +298,11 @@ func (s *Store) begin(tx *bolt.Tx) (*leases, error) {
 		if *b = tx.Bucket([]byte(name)); *b == nil {
 			return nil, fmt.Errorf("store %s: %w: it has no bucket %q", s.path, ErrDamaged, name)
 		}
+	}
+	// A node without a battery may boot with a clock that is months behind: what ends by
+	// that would have ended long ago by the right one.
+	if last := l.meta.Get([]byte(keyClock)); len(last) == 8 {
+		l.now = latest(l.now, timeOf(last))
 	}
 	if got := string(l.meta.Get([]byte(keySchema))); got != schema {
 		return nil, fmt.Errorf("store %s: %w: it is of schema %q, this relink knows %q: use the relink that wrote it or a newer one", s.path, ErrDamaged, got, schema)

@@ -201,3 +201,14 @@ func (n *Namespace) HasAddresses(index int) (bool, error) {
 	addresses, notes, err := n.addresses(index, bothFamilies)
 	return len(addresses)+len(notes) > 0, err
 }
+
+// Addresses returns what the device of that index carries, but what the kernel made by
+// itself.
+func (n *Namespace) Addresses(index int) ([]netip.Addr, error) {
+	addresses, _, err := n.addresses(index, bothFamilies)
+	var all []netip.Addr
+	for _, a := range addresses {
+		all = append(all, a.Prefix.Addr())
+	}
+	return all, err
+}

@@ -100,10 +100,17 @@ func (c *conn) run(messages ...message) error {
 	return errors.Join(c.runEach(messages...)...)
 }
 
+// maxBatch is how many messages go in one datagram: were more to fail, their errors
+// would overflow the socket.
+const maxBatch = 200
+
 // runEach is run with the outcome of each message at its place.
 func (c *conn) runEach(messages ...message) []error {
 	if len(messages) == 0 {
 		return nil
+	}
+	if len(messages) > maxBatch {
+		return append(c.runEach(messages[:maxBatch]...), c.runEach(messages[maxBatch:]...)...)
 	}
 	var batch []byte
 	outcomes := make([]error, len(messages))
@@ -122,7 +129,11 @@ func (c *conn) runEach(messages ...message) []error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	failpoint.Here("before", messages[0].step())
-	err := c.change(batch)
+	send := c.change
+	if messages[last].request.Type == unix.RTM_DELLINK {
+		send = c.send // It may wait long, for whoever still uses the device, and not for the RTNL lock.
+	}
+	err := send(batch)
 	if err == nil {
 		err = c.receive(func(m *syscall.NetlinkMessage) (bool, error) {
 			i, ok := places[m.Header.Seq]
@@ -260,12 +271,31 @@ func (c *conn) send(b []byte) error {
 // receiveBuffers hold one datagram each. The kernel fills up to 32 KiB.
 var receiveBuffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
-// receive hands the answers over until handle says that it wants no more.
+// receive hands the answers over until handle says that it wants no more. After a failure
+// nothing is left that would be in the way of the next answers: to a socket that has
+// overflowed the kernel sends nothing more until it is empty.
 func (c *conn) receive(handle func(*syscall.NetlinkMessage) (more bool, err error)) error {
 	buf := receiveBuffers.Get().(*[]byte)
 	defer receiveBuffers.Put(buf)
+	err := c.receiveInto(*buf, handle)
+	if err != nil {
+		c.discardAnswers(*buf)
+	}
+	return err
+}
+
+func (c *conn) discardAnswers(buf []byte) {
 	for {
-		size, _, flags, from, err := unix.Recvmsg(c.fd, *buf, nil, 0)
+		_, _, _, _, err := unix.Recvmsg(c.fd, buf, nil, unix.MSG_DONTWAIT)
+		if err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+func (c *conn) receiveInto(buf []byte, handle func(*syscall.NetlinkMessage) (more bool, err error)) error {
+	for {
+		size, _, flags, from, err := unix.Recvmsg(c.fd, buf, nil, 0)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -280,7 +310,7 @@ func (c *conn) receive(handle func(*syscall.NetlinkMessage) (more bool, err erro
 		if sender, ok := from.(*unix.SockaddrNetlink); !ok || sender.Pid != 0 {
 			continue
 		}
-		messages, err := syscall.ParseNetlinkMessage((*buf)[:size])
+		messages, err := syscall.ParseNetlinkMessage(buf[:size])
 		if err != nil {
 			return fmt.Errorf("netlink answer: %w", err)
 		}

@@ -234,8 +234,9 @@ func (pr *prober) run(ctx context.Context, p Probing, connected func() error) er
 		}
 		listening.Wait()
 	}()
+	sent := map[netip.Addr]bool{}
 	for range p.Count {
-		if err := pr.send(time.Now().Add(p.Wait)); err != nil {
+		if err := pr.send(time.Now().Add(p.Wait), sent, connected); err != nil {
 			return err
 		}
 		select {
@@ -252,12 +253,23 @@ func (pr *prober) run(ctx context.Context, p Probing, connected func() error) er
 			return err
 		}
 	}
+	select {
+	case err := <-pr.failed: // It may have come together with the end of the wait.
+		return err
+	default:
+	}
+	for _, a := range pr.addresses {
+		if !sent[a] {
+			return fmt.Errorf("no probe for %s could be sent: %w", a, unix.ENOBUFS)
+		}
+	}
 	return nil
 }
 
 // send sends a probe for each address, those with a conflict included: a host that
-// probes for one at the same time has to hear of it, too.
-func (pr *prober) send(deadline time.Time) error {
+// probes for one at the same time has to hear of it, too. It notes in sent those that got
+// out: a busy parent drops some.
+func (pr *prober) send(deadline time.Time, sent map[netip.Addr]bool, connected func() error) error {
 	for _, socket := range pr.sockets() {
 		// So that no queue that is full for ever holds the probing up.
 		if err := socket.SetWriteDeadline(deadline); err != nil {
@@ -271,9 +283,14 @@ func (pr *prober) send(deadline time.Time) error {
 		} else {
 			socket, frame = pr.neighbours, dadSolicitation(pr.mac, a, pr.nonce)
 		}
-		if _, err := socket.Write(frame); err != nil {
+		_, err := socket.Write(frame)
+		if errors.Is(err, unix.ENOBUFS) && connected() == nil {
+			continue
+		}
+		if err != nil {
 			return fmt.Errorf("send a probe for %s: %w", a, noCarrier(err))
 		}
+		sent[a] = true
 	}
 	return nil
 }

@@ -89,10 +89,11 @@ func (i IPAM) Detection() (*ipam.Detection, error) {
 	return ipam.DetectionOf(i.Args.StdinData)
 }
 
-// Conflict says that the host with that MAC has the address which Add returned. nil
-// means that Add gives another one now.
-func (i IPAM) Conflict(ctx context.Context, address netip.Addr, mac string) error {
-	return i.wrap(ipam.Conflict(ctx, i.Args, address, mac))
+// Conflict says that the host with that MAC has the address which Add returned, and
+// returns whether Add gives another one now (see ipam.Conflict).
+func (i IPAM) Conflict(ctx context.Context, address netip.Addr, mac string) (exchanged bool, err error) {
+	exchanged, err = ipam.Conflict(ctx, i.Args, address, mac)
+	return exchanged, i.wrap(err)
 }
 
 // Del gives the addresses back.
