@@ -32,12 +32,7 @@ func broadcast(p netip.Prefix) netip.Addr {
 	if !p.Addr().Is4() || p.Bits() > 30 {
 		return netip.Addr{}
 	}
-	b := p.Addr().As4()
-	for i := range b {
-		host := max(0, min(8, 8*(i+1)-p.Bits()))
-		b[i] |= byte(1<<host - 1)
-	}
-	return netip.AddrFrom4(b)
+	return netstate.Last(p)
 }
 
 // Numbers of a route as rtnetlink(7) has them.

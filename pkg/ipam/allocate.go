@@ -153,8 +153,8 @@ func (c choice) succeeds(l Lease) bool {
 		l.Attachment.IfName == c.attachment.IfName && l.Attachment.ContainerID != c.attachment.ContainerID
 }
 
-// next gives the next free address in turn, and if there is none the one that was
-// released first.
+// next gives the next free address in turn, and if there is none the one whose
+// quarantine is the first to end.
 func (c choice) next() (Lease, error) {
 	for _, t := range c.set.turns(c.lastGiven(c.number)) {
 		if a := c.free(t); a.IsValid() {

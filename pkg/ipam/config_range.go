@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/netstate"
 )
 
 // rangeConfig is a range as it is written.
@@ -127,15 +128,7 @@ func lastOf(subnet netip.Prefix) netip.Addr {
 }
 
 // spanOf returns all addresses of the prefix.
-func spanOf(p netip.Prefix) Span {
-	b := p.Masked().Addr().AsSlice()
-	for i := range b {
-		host := max(0, min(8, 8*(i+1)-p.Bits()))
-		b[i] |= byte(1<<host - 1)
-	}
-	last, _ := netip.AddrFromSlice(b)
-	return Span{p.Masked().Addr(), last}
-}
+func spanOf(p netip.Prefix) Span { return Span{p.Masked().Addr(), netstate.Last(p)} }
 
 // parseExcluded reads addresses, prefixes and spans ("10.3.0.5-10.3.0.9").
 func parseExcluded(all []string) ([]Span, error) {

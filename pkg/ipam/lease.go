@@ -32,7 +32,7 @@ const (
 	TakenOver Origin = "taken over from the owner's sandbox before"
 	// InTurn says that it was the next free one.
 	InTurn Origin = "next in turn"
-	// LongestReleased says that none was free, and of those in quarantine it was released first.
+	// LongestReleased says that none was free, and its quarantine was the first to end.
 	LongestReleased Origin = "released first, as none was free"
 	// Imported says that host-local had given it.
 	Imported Origin = "imported"

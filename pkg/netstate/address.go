@@ -49,3 +49,15 @@ func (a Address) Same(other Address) bool {
 func (a Address) detail() string {
 	return fmt.Sprintf("%s (broadcast %s, label %q, scope %d, flags %#x, metric %d)", a, a.Broadcast, a.Label, a.Scope, a.Flags, a.Metric)
 }
+
+// Last returns the last address of the prefix: of IPv4, where there is room for one, the
+// broadcast address.
+func Last(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().AsSlice()
+	for i := range b {
+		host := max(0, min(8, 8*(i+1)-p.Bits()))
+		b[i] |= byte(1<<host - 1)
+	}
+	last, _ := netip.AddrFromSlice(b)
+	return last
+}
