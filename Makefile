@@ -31,8 +31,8 @@ test: setup  ## all tests: unit and namespaces under the race detector, then the
 	@hack/setup vm
 	$(GO) test -race $$($(GO) list ./... | grep -v /test/)
 	@$(MAKE) --no-print-directory fuzz
-	$(GO) -C test/crash test -race -timeout 15m  # In its directory: go shows what it counts.
-	$(GO) test -p 1 -timeout 25m $$($(GO) list ./test/... | grep -v /test/crash)
+	$(GO) -C test/crash test -race -timeout 30m  # In its directory: go shows what it counts.
+	$(GO) test -p 1 -timeout 60m $$($(GO) list ./test/... | grep -v /test/crash)
 
 # What reads hostile input, each for a minute, two at a time.
 FUZZED := FuzzDecode=./checkpoint FuzzParse=./checkpoint/netfix FuzzParse=./plugins/main/macvlan FuzzParse=./plugins/main/vlan \
