@@ -34,7 +34,7 @@ test: setup  ## all tests: unit and namespaces under the race detector, then the
 	$(GO) -C test/crash test -race -timeout 30m  # In its directory: go shows what it counts.
 	$(GO) test -p 1 -timeout 60m $$($(GO) list ./test/... | grep -v /test/crash)
 
-# What reads hostile input, each for a minute, two at a time.
+# What reads hostile input, each for a minute at least, two at a time.
 FUZZED := FuzzDecode=./checkpoint FuzzParse=./checkpoint/netfix FuzzParse=./plugins/main/macvlan FuzzParse=./plugins/main/vlan \
 	FuzzParse=./pkg/ipam FuzzParseHostLocal=./pkg/ipam FuzzParseProbeAnswer=./pkg/kernel
 

@@ -66,9 +66,9 @@ func beginDel(args *skel.CmdArgs) (*call, error) {
 
 // deleteInterface deletes the interface, under the name that it was recorded with last,
 // if the namespace is still there, and still the recorded one. Without a record
-// (recorded is nil: a repeated DEL, the runtime's
-// DEL after a failed ADD) it deletes an interface of the plugin's own kind, which is
-// what a killed ADD may have left, if no other attachment has it.
+// (recorded is nil: a repeated DEL, the runtime's DEL after a failed ADD) it deletes an
+// interface of the plugin's own kind, which is what a killed ADD may have left, if no
+// other attachment has it.
 func (c *call) deleteInterface(recorded *checkpoint.Record) error {
 	if c.args.Netns == "" {
 		return nil
