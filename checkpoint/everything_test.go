@@ -51,6 +51,13 @@ func everything() Record {
 	return r
 }
 
+// everythingNow is a record with all that version 3 has.
+func everythingNow() Record {
+	r := everything()
+	r.AnnouncementOwed = true
+	return r
+}
+
 func manyHops() netstate.Route {
 	r := route("10.7.0.0/16", "")
 	r.NextHops = []netstate.NextHop{

@@ -15,7 +15,7 @@ import (
 // describes it. Decode also reads the versions from Oldest on: what they have means the
 // same in all of them.
 const (
-	Version = 2
+	Version = 3
 	Oldest  = 1
 )
 
@@ -31,6 +31,9 @@ type Record struct {
 	Writer string `json:"writer"`
 	// CapturedAt is when, in UTC.
 	CapturedAt time.Time `json:"capturedAt"`
+	// AnnouncementOwed says that a restore built the interface, and that nothing could be
+	// sent then: the neighbours have yet to be told its addresses.
+	AnnouncementOwed bool `json:"announcementOwed,omitempty"`
 
 	// file is the one that the record was read from.
 	file fs.FileInfo

@@ -1,108 +1,78 @@
 package restore
 
 import (
-	"context"
-	"time"
-
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// announce tells the neighbours, if the parent can send. If not, announceLate does
-// it when it can. An interface on top of another one in the sandbox is behind that
-// one's MAC or tag, which is announced itself. A NIC of the sandbox's own has no carrier
-// so soon.
+// owe says that the neighbours are to be told the addresses. An interface on top of
+// another one in the sandbox is behind that one's MAC or tag, which is announced itself.
+func (w *work) owe() {
+	i := w.record.Interface
+	w.outcome.AnnouncementOwed = len(i.Addresses) > 0 && !i.ParentsInSandbox
+}
+
+// announce tells the neighbours what they are owed, if there is carrier to send it. If
+// not, awaitCarrier does it when there is, or the next restore: until then the record says
+// so.
 func (w *work) announce() {
-	w.outcome.at = w.record.Namespace
-	if !w.parent.Carrier || w.record.Interface.ParentsInSandbox || w.isNIC() {
+	o := w.outcome
+	if !o.AnnouncementOwed || o.NoCarrier != "" || w.isNIC() {
 		return
 	}
 	if err := w.announcer.Announce(w.parent.Index, w.record.Interface); err == nil {
-		w.outcome.Announced = true
+		o.Announced, o.AnnouncementOwed = true, false
 	}
 }
 
-// announceLate announces what was built on devices that had no carrier yet, as
-// soon as they have, and reports those that don't get one in time.
-func (r *run) announceLate(ctx context.Context, outcomes []*Outcome) {
-	if r.DryRun {
-		return
+// announceOwed is announce later, of an attachment that has carrier: parentIndex is the
+// device of the host to send on.
+func (r *run) announceOwed(o *Outcome, parentIndex int) error {
+	var err error
+	if o.Interface.Link.Kind == netstate.KindNIC {
+		err = announceOnNIC(o)
+	} else {
+		err = r.announcer.Announce(parentIndex, o.Interface)
 	}
-	start := time.Now()
-	defer func() { r.report.Waited += time.Since(start) }()
-	for ; ; time.Sleep(pollInterval) {
-		left := r.announcePending(outcomes)
-		if len(left) == 0 {
-			return
-		}
-		if time.Since(start) >= r.Wait || ctx.Err() != nil {
-			for _, o := range left {
-				r.report.problem(o.Parent + " has no carrier: the addresses on it are not announced")
-			}
-			return
-		}
+	if err != nil {
+		return err
 	}
+	o.Announced, o.AnnouncementOwed = true, false
+	return r.settle(o)
 }
 
-// announcePending announces what can be and returns what can't.
-func (r *run) announcePending(outcomes []*Outcome) []*Outcome {
-	var devices netstate.Devices
-	var left []*Outcome
-	for _, o := range outcomes {
-		if o.Announced || (o.State != Restored && o.State != Repaired) || len(o.Interface.Addresses) == 0 || o.Interface.ParentsInSandbox {
-			continue
-		}
-		if o.Interface.Link.Kind == netstate.KindNIC {
-			if !r.announceOnNIC(o) {
-				left = append(left, o)
-			}
-			continue
-		}
-		if devices == nil {
-			var err error
-			if devices, err = r.host.Devices(); err != nil {
-				r.report.problem(err.Error())
-				return nil
-			}
-		}
-		parent, ok := devices.ByName(o.Parent)
-		if !ok || !parent.Carrier {
-			left = append(left, o)
-			continue
-		}
-		if err := r.announcer.Announce(parent.Index, o.Interface); err != nil {
-			r.report.problem(err.Error())
-		}
-		o.Announced = true
+// settle writes into the record that nothing is owed any more. Where somebody is at work
+// on the sandbox the record stays as it is: to announce twice does no harm.
+func (r *run) settle(o *Outcome) error {
+	unlock, err := r.Store.TryLock(o.Attachment.ContainerID)
+	if err != nil {
+		return nil
 	}
-	return left
+	defer unlock()
+	record, err := r.Store.Load(o.Attachment.ContainerID, o.Attachment.IfName)
+	if err != nil || !record.AnnouncementOwed {
+		return nil // Detached, or attached anew.
+	}
+	record.AnnouncementOwed = false
+	return r.Store.Save(record)
 }
 
-// announceOnNIC announces the addresses of a NIC in the sandbox, where it can send, and
-// says whether there is nothing left to do about it.
-func (r *run) announceOnNIC(o *Outcome) bool {
+// announceOnNIC announces the addresses of a NIC in the sandbox. Nothing is owed for one
+// that has gone.
+func announceOnNIC(o *Outcome) error {
 	sandbox, err := kernel.Open(o.at.Path)
 	if err != nil || o.at.Same(sandbox.Identity()) != nil {
-		return true // Gone meanwhile.
+		return nil
 	}
 	defer sandbox.Close()
-	devices, err := sandbox.Devices()
+	index, err := sandbox.Index(o.Interface.Link.Name)
 	if err != nil {
-		r.report.problem(err.Error())
-		return true
-	}
-	nic, ok := devices.ByName(o.Interface.Link.Name)
-	if !ok || !nic.Carrier {
-		return !ok
+		return err
 	}
 	announcer, err := sandbox.NewAnnouncer()
-	if err == nil {
-		defer announcer.Close()
-		err = announcer.Announce(nic.Index, o.Interface)
-	}
 	if err != nil {
-		r.report.problem(err.Error())
+		return err
 	}
-	o.Announced = true
-	return true
+	defer announcer.Close()
+	return announcer.Announce(index, o.Interface)
 }

@@ -38,6 +38,8 @@ type work struct {
 	parents []netstate.Device
 	// now are the recorded parents as they came back.
 	now []netstate.Device
+	// carrier says that the interface had carrier when it was looked at last.
+	carrier bool
 	// built is what the kernel told of the link when it was made, for the next look.
 	built kernel.Built
 	// below are the steps that were needed in the host, inSandbox those that
@@ -55,10 +57,7 @@ func (w *work) do() error {
 	}
 	w.outcome.Steps = slices.Concat(w.inSandbox, steps)
 	if len(w.outcome.Steps) == 0 && len(w.below) == 0 {
-		if w.DryRun {
-			return nil
-		}
-		return w.remember(w.now)
+		return w.leave()
 	}
 	w.outcome.ParentReason, w.outcome.Reason = reasons(w.below), reasons(w.outcome.Steps)
 	if w.DryRun {
@@ -69,8 +68,23 @@ func (w *work) do() error {
 		return err
 	}
 	w.outcome.State = stateOf(steps, Restored, Repaired)
+	w.lookForCarrier()
+	w.owe()
 	w.announce()
-	return w.remember(w.now)
+	return w.remember()
+}
+
+// leave is for an attachment that is as recorded.
+func (w *work) leave() error {
+	if w.record.AnnouncementOwed || w.unfinished {
+		w.owe()
+	}
+	w.lookForCarrier()
+	if w.DryRun {
+		return nil
+	}
+	w.announce()
+	return w.remember()
 }
 
 func stateOf(steps []Step, created, repaired State) State {
@@ -177,6 +191,7 @@ func (w *work) plan() ([]Step, error) {
 	extent.Built, w.built = w.built, kernel.Built{}
 	live, err := kernel.Capture(w.host, w.sandbox, w.devices, w.record.Interface.Link.Name, extent)
 	var there *netstate.Interface
+	w.carrier = live.Carrier
 	switch {
 	case errors.Is(err, kernel.ErrNoDevice):
 	case errors.Is(err, kernel.ErrUnsupported):
@@ -290,11 +305,16 @@ func notNew(err error) error {
 }
 
 // remember writes the names and the hardware that the parents came back with into
-// the record, so that the next restore needs nobody to say so again.
-func (w *work) remember(now []netstate.Device) error {
-	if w.isNIC() || chainKey(now) == chainKey(w.record.Interface.Parents) {
+// the record, so that the next restore needs nobody to say so again, and whether an
+// announcement is owed.
+func (w *work) remember() error {
+	same := w.isNIC() || chainKey(w.now) == chainKey(w.record.Interface.Parents)
+	if same && w.record.AnnouncementOwed == w.outcome.AnnouncementOwed {
 		return nil
 	}
-	w.record.Interface.Parents = now
+	if !same {
+		w.record.Interface.Parents = w.now
+	}
+	w.record.AnnouncementOwed = w.outcome.AnnouncementOwed
 	return w.Store.Save(w.record)
 }

@@ -39,10 +39,16 @@ type Outcome struct {
 	// ParentReason as far as the host goes.
 	Reason       string `json:"reason,omitempty"`
 	ParentReason string `json:"parentReason,omitempty"`
-	// Announced says that the neighbours were told the addresses.
-	Announced bool `json:"announced"`
-	// at is the sandbox.
-	at attachment.Namespace
+	// Announced says that the neighbours were told the addresses, AnnouncementOwed that
+	// they have yet to be.
+	Announced        bool `json:"announced"`
+	AnnouncementOwed bool `json:"announcementOwed,omitempty"`
+	// NoCarrier is the device without carrier, for lack of which the attachment is cut
+	// off: its parent, or the interface itself. Empty if there is none.
+	NoCarrier string `json:"noCarrier,omitempty"`
+	// ownLink says that NoCarrier is the interface itself. at is the sandbox.
+	ownLink bool
+	at      attachment.Namespace
 }
 
 // AsItShould says that the attachment is as recorded now.

@@ -55,6 +55,8 @@ type run struct {
 	after   sharedPlan
 	// inPlace says of NICs that are sandboxes' own whether they are there.
 	inPlace map[attachment.Key]bool
+	// unfinished says that an earlier restore may have left things unannounced.
+	unfinished bool
 }
 
 // Run makes the kernel agree with the checkpoints, or in a dry run says what
@@ -82,6 +84,11 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 		defer r.announcer.Close()
 	}
 	r.report = Report{DryRun: opts.DryRun, Parents: []StepResult{}, Attachments: []Outcome{}}
+	end, err := r.begin()
+	if err != nil {
+		return Report{}, err
+	}
+	defer end()
 	for _, u := range unreadable {
 		r.report.Attachments = append(r.report.Attachments, Outcome{
 			Attachment: attachment.Key{ContainerID: u.ContainerID, IfName: u.IfName}, State: Failed, Reason: u.Err.Error(),
@@ -92,7 +99,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 		return Report{}, err
 	}
 	outcomes := r.sandboxes(ctx, todo)
-	r.announceLate(ctx, outcomes)
+	r.awaitCarrier(ctx, outcomes)
 	for _, o := range outcomes {
 		r.report.Attachments = append(r.report.Attachments, *o)
 	}
@@ -103,6 +110,22 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	})
 	r.report.Took = time.Since(start)
 	return r.report, nil
+}
+
+// begin notes that the restore is under way, and looks whether an earlier one came to its
+// end. A store that takes no note keeps no restore from its work.
+func (r *run) begin() (end func(), err error) {
+	if r.DryRun {
+		r.unfinished, err = r.Store.RestoreUnfinished()
+		return func() {}, err
+	}
+	note, err := r.Store.BeginRestore()
+	if err != nil {
+		r.report.Notes = appendNew(r.report.Notes, fmt.Sprintf("%v: if this restore is killed, nothing tells that announcements are owed", err))
+		return func() {}, nil
+	}
+	r.unfinished = note.Earlier()
+	return func() { note.End(len(r.Sandboxes) == 0) }, nil
 }
 
 // checkMapped reports a name in --parent that no checkpoint has.
@@ -379,5 +402,7 @@ func (r *run) tryLock(of []checkpoint.Record) (func(), error) {
 
 // fail puts all of the error on one line.
 func (o *Outcome) fail(err error) {
-	o.State, o.Reason = Failed, strings.ReplaceAll(err.Error(), "\n", "; ")
+	o.State, o.Reason = Failed, oneLine(err)
 }
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -23,7 +23,7 @@ func (r *run) waitForBases(ctx context.Context, records []checkpoint.Record) err
 		p := r.prospect(records)
 		waited := time.Since(start)
 		if r.DryRun || ctx.Err() != nil || waited >= r.Wait || len(p.missing) == 0 && (len(p.wanting) == 0 || waited >= memberWait) {
-			r.report.Notes, r.report.Problems, r.report.Waited = p.notes, p.problems, waited
+			r.report.Notes, r.report.Problems, r.report.Waited = append(r.report.Notes, p.notes...), p.problems, waited
 			return nil
 		}
 		if r.Waiting != nil {

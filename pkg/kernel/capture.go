@@ -82,6 +82,7 @@ func Capture(host, sandbox *Namespace, devices netstate.Devices, ifName string, 
 	if c.captured.Link, err = link.describe(); err != nil {
 		return c.captured, err
 	}
+	c.captured.Carrier = c.link.carrier()
 	if err := c.parents(); err != nil {
 		return c.captured, fmt.Errorf("parents of %s: %w", ifName, err)
 	}

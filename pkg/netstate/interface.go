@@ -23,6 +23,9 @@ type Interface struct {
 	// "ipv4/neigh/gc_stale_time" for net.ipv4.neigh.<name>.gc_stale_time.
 	Settings map[string]string `json:"settings,omitempty"`
 	Qdiscs   []Qdisc           `json:"qdiscs,omitempty"`
+	// Carrier says that the link could send when it was captured, which is nothing to
+	// remember.
+	Carrier bool `json:"-"`
 	// NotCaptured names, for people, what the interface had besides and what is
 	// not described here.
 	NotCaptured []string `json:"notCaptured,omitempty"`

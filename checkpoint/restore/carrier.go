@@ -1,0 +1,147 @@
+package restore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// lookForCarrier fills in what the attachment is cut off by.
+func (w *work) lookForCarrier() {
+	o := w.outcome
+	o.at = w.record.Namespace
+	switch {
+	case !w.record.Interface.Link.Up: // As recorded.
+	case onHost(w.record) && !w.parent.Carrier:
+		o.NoCarrier = w.parent.Name
+	case !w.carrier:
+		o.NoCarrier, o.ownLink = w.record.Interface.Link.Name, true
+	}
+}
+
+// awaitCarrier waits for the carrier of what is cut off, announces what is owed as soon as
+// there is some, and reports what is left when the time is over. A dry run only reports.
+func (r *run) awaitCarrier(ctx context.Context, outcomes []*Outcome) {
+	start := time.Now()
+	left, failed := pending(outcomes), error(nil)
+	for !r.DryRun && len(left) > 0 {
+		if left, failed = r.reconnect(left); len(left) == 0 || time.Since(start) >= r.Wait || ctx.Err() != nil {
+			break
+		}
+		if r.Waiting != nil {
+			r.Waiting(cutOff(left))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pollInterval):
+		}
+	}
+	r.report.Waited += time.Since(start)
+	for _, text := range cutOff(left) {
+		r.report.problem(text)
+	}
+	if failed != nil {
+		r.report.problem(oneLine(failed))
+	}
+}
+
+// pending returns the attachments that are as they should be, but for carrier or for an
+// announcement.
+func pending(outcomes []*Outcome) (left []*Outcome) {
+	for _, o := range outcomes {
+		if o.AsItShould() && (o.NoCarrier != "" || o.AnnouncementOwed) {
+			left = append(left, o)
+		}
+	}
+	return left
+}
+
+// reconnect looks for carrier again, announces what can be, and returns what is still to
+// be done.
+func (r *run) reconnect(outcomes []*Outcome) ([]*Outcome, error) {
+	devices, err := r.host.Devices()
+	if err != nil {
+		return outcomes, err
+	}
+	var failed []error
+	for _, o := range outcomes {
+		if !o.hasCarrier(devices) {
+			continue
+		}
+		o.NoCarrier = ""
+		if o.AnnouncementOwed {
+			parent, _ := devices.ByName(o.Parent)
+			failed = append(failed, r.announceOwed(o, parent.Index))
+		}
+	}
+	return pending(outcomes), errors.Join(failed...)
+}
+
+// hasCarrier says that what had none has some now.
+func (o *Outcome) hasCarrier(host netstate.Devices) bool {
+	switch {
+	case o.NoCarrier == "":
+		return true
+	case o.ownLink:
+		return o.ownLinkHasCarrier()
+	}
+	d, there := host.ByName(o.NoCarrier)
+	return there && d.Carrier
+}
+
+// ownLinkHasCarrier also says yes of an interface that has gone with its sandbox.
+func (o *Outcome) ownLinkHasCarrier() bool {
+	sandbox, err := kernel.Open(o.at.Path)
+	if err != nil {
+		return true
+	}
+	defer sandbox.Close()
+	if o.at.Same(sandbox.Identity()) != nil {
+		return true
+	}
+	devices, err := sandbox.Devices()
+	d, there := devices.ByName(o.NoCarrier)
+	return err == nil && (!there || d.Carrier)
+}
+
+// cutOff says, a line for each cause, how many attachments have no carrier, and to how many
+// of them the neighbours have yet to be told.
+func cutOff(outcomes []*Outcome) (lines []string) {
+	var causes []string
+	count, owed := map[string]int{}, map[string]int{}
+	for _, o := range outcomes {
+		cause := o.cause()
+		causes = appendNew(causes, cause)
+		count[cause]++
+		if o.AnnouncementOwed {
+			owed[cause]++
+		}
+	}
+	for _, cause := range causes {
+		line := fmt.Sprintf("%s: %d attachments cut off", cause, count[cause])
+		if owed[cause] > 0 {
+			line += fmt.Sprintf(", %d of them not announced yet: relink restore announces them when there is carrier", owed[cause])
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// cause says why the attachment is not connected.
+func (o *Outcome) cause() string {
+	switch {
+	case o.NoCarrier == "":
+		return cmp.Or(o.Parent, o.Interface.Link.Name) + " has carrier, but the neighbours do not know yet"
+	case !o.ownLink:
+		return o.NoCarrier + " has no carrier"
+	case o.Pod == (attachment.Pod{}):
+		return fmt.Sprintf("%s of sandbox %s has no carrier", o.NoCarrier, o.Attachment.ContainerID)
+	}
+	return fmt.Sprintf("%s of %s has no carrier", o.NoCarrier, o.Pod)
+}

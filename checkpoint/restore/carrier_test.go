@@ -1,0 +1,239 @@
+package restore
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// lan is a host with the parent lan0, whose carrier goes and comes with its other end,
+// lan1, and a sandbox with a macvlan on it that is remembered.
+type lan struct {
+	store *checkpoint.Store
+	// sandbox and wire are the namespaces of the pod and of lan1.
+	sandbox, wire string
+}
+
+func newLAN(t *testing.T) *lan {
+	t.Helper()
+	l := &lan{store: checkpoint.OpenStore(t.TempDir()), sandbox: fresh.Sandbox(t), wire: fresh.Sandbox(t)}
+	l.makeParent(t)
+	t.Cleanup(func() { fresh.IP(t, "", "link del lan0") })
+	l.connect(t)
+	fresh.Run(t, "", "ip link add pod0 link lan0 type macvlan mode bridge; ip link set pod0 netns "+l.sandbox+" name eth0")
+	fresh.Run(t, l.sandbox, "ip addr add 10.9.0.2/24 dev eth0; ip link set eth0 up")
+	l.remember(t, "eth0")
+	return l
+}
+
+// remember saves the checkpoint of the interface as it is now.
+func (l *lan) remember(t *testing.T, ifName string) {
+	t.Helper()
+	host := must(kernel.OpenHost())(t)
+	defer host.Close()
+	sandbox := must(kernel.Open(l.sandbox))(t)
+	defer sandbox.Close()
+	live := must(kernel.Capture(host, sandbox, must(host.Devices())(t), ifName, kernel.Extent{}))(t)
+	err := l.store.Save(checkpoint.Record{
+		Attachment: attachment.Key{Network: "lan", ContainerID: "c1", IfName: ifName},
+		Pod:        attachment.Pod{Namespace: "shop", Name: "web-0"},
+		Namespace:  sandbox.Identity(), Interface: live, Writer: "test",
+		CNI: checkpoint.CNI{Config: []byte("{}"), Result: []byte("{}")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// makeParent makes lan0, without carrier, and a neighbour behind it who learns from what
+// is announced.
+func (l *lan) makeParent(t *testing.T) {
+	t.Helper()
+	fresh.Run(t, "", "ip link add lan0 up type veth peer name lan1; ip link set lan1 netns "+l.wire)
+	fresh.Run(t, l.wire, "ip addr add 10.9.0.1/24 dev lan1; echo 1 >/proc/sys/net/ipv4/conf/lan1/arp_accept")
+}
+
+// lose takes lan0 away and brings it back, without carrier.
+func (l *lan) lose(t *testing.T) {
+	t.Helper()
+	fresh.IP(t, "", "link del lan0")
+	l.makeParent(t)
+}
+
+func (l *lan) connect(t *testing.T) {
+	t.Helper()
+	fresh.IP(t, l.wire, "link set lan1 up")
+	// The kernel tells the devices on lan0 of its carrier a moment later.
+	fresh.Run(t, l.sandbox, "until ip link show up | grep -q eth0.*LOWER_UP || ! ip link show eth0 >/dev/null 2>&1; do sleep 0.05; done")
+}
+
+func (l *lan) disconnect(t *testing.T) {
+	t.Helper()
+	fresh.IP(t, l.wire, "link set lan1 down")
+}
+
+// run runs a restore and says what it reports of the one attachment.
+func (l *lan) run(t *testing.T, opts Options) (Report, Outcome) {
+	t.Helper()
+	opts.Store = l.store
+	report := must(Run(t.Context(), opts))(t)
+	if len(report.Attachments) != 1 {
+		t.Fatalf("attachments: %+v", report.Attachments)
+	}
+	return report, report.Attachments[0]
+}
+
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// knows says whether the neighbour has been told where the sandbox's address is.
+func (l *lan) knows(t *testing.T) bool {
+	t.Helper()
+	deadline := time.Now().Add(time.Second)
+	for ; time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if strings.Contains(fresh.IP(t, l.wire, "neigh show 10.9.0.2 dev lan1"), "lladdr") {
+			return true
+		}
+	}
+	return false
+}
+
+// What was built without carrier is said by every restore and every check, until there
+// is carrier: then the next restore announces it, once.
+func TestMissingCarrierIsSaidEachTime(t *testing.T) {
+	l := newLAN(t)
+	l.lose(t)
+	report, o := l.run(t, Options{})
+	if o.State != Restored || o.NoCarrier != "lan0" || !o.AnnouncementOwed {
+		t.Errorf("the first restore: %+v", o)
+	}
+	const says = "lan0 has no carrier: 1 attachments cut off, 1 of them not announced yet: relink restore announces them when there is carrier"
+	if !slices.Equal(report.Problems, []string{says}) {
+		t.Errorf("the first restore says %q", report.Problems)
+	}
+	for name, opts := range map[string]Options{"the second restore": {}, "check": {DryRun: true}} {
+		report, o := l.run(t, opts)
+		if o.State != AsRecorded || !slices.Equal(report.Problems, []string{says}) || report.AsRecorded() {
+			t.Errorf("%s: %s, problems %q", name, o.State, report.Problems)
+		}
+	}
+	l.connect(t)
+	if report, _ := l.run(t, Options{DryRun: true}); !slices.Equal(report.Problems, []string{"lan0 has carrier, but the neighbours do not know yet: " +
+		"1 attachments cut off, 1 of them not announced yet: relink restore announces them when there is carrier"}) {
+		t.Errorf("check, with carrier: %q", report.Problems)
+	}
+	if l.knows(t) {
+		t.Error("a check announces")
+	}
+	if report, o := l.run(t, Options{}); !o.Announced || !report.AsRecorded() {
+		t.Errorf("with carrier: %+v, problems %q", o, report.Problems)
+	}
+	if !l.knows(t) {
+		t.Error("the neighbour was not told")
+	}
+	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() {
+		t.Errorf("it is announced again: %+v, problems %q", o, report.Problems)
+	}
+}
+
+// Carrier that comes while the restore waits ends its wait.
+func TestRestoreWaitsForCarrier(t *testing.T) {
+	l := newLAN(t)
+	l.lose(t)
+	var waiting []string
+	report, o := l.run(t, Options{Wait: time.Minute, Waiting: func(reasons []string) {
+		waiting = append(waiting, reasons...)
+		l.connect(t)
+	}})
+	if o.State != Restored || !o.Announced || !report.AsRecorded() {
+		t.Errorf("%+v, problems %q", o, report.Problems)
+	}
+	if len(waiting) == 0 || !strings.HasPrefix(waiting[0], "lan0 has no carrier") {
+		t.Errorf("it waits for %q", waiting)
+	}
+	if !l.knows(t) {
+		t.Error("the neighbour was not told")
+	}
+	if r := must(l.store.Load("c1", "eth0"))(t); r.AnnouncementOwed {
+		t.Error("the checkpoint says that it is owed yet")
+	}
+}
+
+// An attachment that lost nothing but its carrier is not well, and is owed nothing.
+func TestCarrierThatWasLostIsSaid(t *testing.T) {
+	l := newLAN(t)
+	l.disconnect(t)
+	report, o := l.run(t, Options{DryRun: true})
+	if o.State != AsRecorded || !slices.Equal(report.Problems, []string{"lan0 has no carrier: 1 attachments cut off"}) {
+		t.Errorf("%s, problems %q", o.State, report.Problems)
+	}
+	l.connect(t)
+	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() {
+		t.Errorf("with carrier: %+v, problems %q", o, report.Problems)
+	}
+}
+
+// The interface itself can lack the carrier that its parent has.
+func TestCarrierOfTheInterfaceItself(t *testing.T) {
+	l := newLAN(t)
+	// A macvlan of the pod's own, on a veth of the pod's own.
+	fresh.Run(t, l.sandbox, `ip link add up0 up type veth peer name down0; ip link set down0 up
+		ip link add net1 link up0 type macvlan mode bridge; ip addr add 10.8.0.2/24 dev net1; ip link set net1 up`)
+	if err := l.store.Forget("c1", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	l.remember(t, "net1")
+	fresh.IP(t, l.sandbox, "link set down0 down")
+	report, o := l.run(t, Options{DryRun: true})
+	if o.State != AsRecorded || !slices.Equal(report.Problems, []string{"net1 of shop/web-0 has no carrier: 1 attachments cut off"}) {
+		t.Errorf("%s, problems %q", o.State, report.Problems)
+	}
+	report, _ = l.run(t, Options{Wait: time.Minute, Waiting: func([]string) { fresh.IP(t, l.sandbox, "link set down0 up") }})
+	if !report.AsRecorded() {
+		t.Errorf("with carrier: problems %q", report.Problems)
+	}
+}
+
+// A restore that was killed may not have come to announce what it built: the next one of
+// all sandboxes makes that good.
+func TestKilledRestoreIsAnnouncedByTheNext(t *testing.T) {
+	l := newLAN(t)
+	note := must(l.store.BeginRestore())(t)
+	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() {
+		t.Errorf("beside a restore that is under way: %+v", o)
+	}
+	note.End(true)
+	if err := os.WriteFile(filepath.Join(l.store.Dir(), ".restoring", "run-killed"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if report, _ := l.run(t, Options{DryRun: true}); report.AsRecorded() {
+		t.Error("check says that all is well")
+	}
+	if _, o := l.run(t, Options{Sandboxes: []string{"shop/web-0"}}); !o.Announced {
+		t.Errorf("a restore of one sandbox: %+v", o)
+	}
+	if !l.knows(t) {
+		t.Error("the neighbour was not told")
+	}
+	if _, o := l.run(t, Options{}); !o.Announced {
+		t.Errorf("a restore of all: %+v", o)
+	}
+	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() {
+		t.Errorf("once more: %+v", o)
+	}
+}

@@ -1,0 +1,103 @@
+package checkpoint
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/flock"
+)
+
+// Restoring is the note of a restore that is under way.
+type Restoring struct {
+	file    *os.File
+	earlier []string
+}
+
+// BeginRestore notes that a restore is under way. A kill leaves the note, without the lock
+// that its restore held on it: what that restore built may not have been announced.
+func (s *Store) BeginRestore() (*Restoring, error) {
+	earlier, err := s.unfinished()
+	if err != nil {
+		return nil, err
+	}
+	f, err := s.noteRestore()
+	if err != nil {
+		return nil, fmt.Errorf("note restore: %w", err)
+	}
+	failpoint.Here("restore noted")
+	return &Restoring{file: f, earlier: earlier}, nil
+}
+
+// noteRestore makes the note, which is locked before others see it.
+func (s *Store) noteRestore() (*os.File, error) {
+	if err := os.MkdirAll(s.restoring(), 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.CreateTemp(s.restoring(), ".run-*")
+	if err != nil {
+		return nil, err
+	}
+	if err = tryFlock(f); err == nil {
+		if err = os.Rename(f.Name(), noteName(f)); err == nil {
+			return f, nil
+		}
+		_ = f.Close()
+	}
+	_ = os.Remove(f.Name())
+	return nil, err
+}
+
+// Earlier says that an earlier restore did not come to its end.
+func (r *Restoring) Earlier() bool { return len(r.earlier) > 0 }
+
+// End ends the note. With all, what the earlier restores left has been made good for all
+// sandboxes, and their notes go too.
+func (r *Restoring) End(all bool) {
+	failpoint.Here("before ending restore")
+	if all {
+		for _, path := range r.earlier {
+			_ = os.Remove(path)
+		}
+	}
+	_ = os.Remove(noteName(r.file))
+	_ = r.file.Close()
+}
+
+// noteName is the name of the note by which others see it.
+func noteName(f *os.File) string {
+	dir, name := filepath.Split(f.Name())
+	return filepath.Join(dir, strings.TrimPrefix(name, "."))
+}
+
+// RestoreUnfinished says whether a restore did not come to its end, and none since has
+// made good for all sandboxes what it left.
+func (s *Store) RestoreUnfinished() (bool, error) {
+	earlier, err := s.unfinished()
+	return len(earlier) > 0, err
+}
+
+// unfinished returns the notes that nobody holds.
+func (s *Store) unfinished() ([]string, error) {
+	notes, err := filepath.Glob(filepath.Join(s.restoring(), "run-*"))
+	if err != nil {
+		return nil, fmt.Errorf("look for restores: %w", err)
+	}
+	var left []string
+	for _, path := range notes {
+		f, err := os.Open(path)
+		if err != nil {
+			continue // Its restore has come to its end.
+		}
+		if flock.Try(f, flock.Shared) == nil {
+			left = append(left, path)
+		}
+		_ = f.Close()
+	}
+	return left, nil
+}
+
+// The dot keeps it from being a sandbox's directory.
+func (s *Store) restoring() string { return filepath.Join(s.dir, ".restoring") }
