@@ -46,14 +46,15 @@ func (p Chained) begin(args *skel.CmdArgs) (*call, error) {
 	if err := cniplugin.Decode(args.StdinData, &config); err != nil {
 		return nil, err
 	}
+	store, err := openStore(config)
+	if err != nil {
+		return nil, err
+	}
 	env, err := cniplugin.ParseArgs(args.Args)
 	if err != nil {
 		return nil, err
 	}
-	return &call{
-		Request: Request{Config: config}, plugin: Plugin{Name: p.Name}, args: args, env: env,
-		store: checkpoint.OpenStore(config.CheckpointDir),
-	}, nil
+	return &call{Request: Request{Config: config}, plugin: Plugin{Name: p.Name}, args: args, env: env, store: store}, nil
 }
 
 // Add remembers the interface as it is now and prints prevResult. One that can't be
@@ -312,6 +313,10 @@ func (p Chained) GC(args *skel.CmdArgs) error {
 	if err := cniplugin.Decode(args.StdinData, &config); err != nil {
 		return err
 	}
+	store, err := openStore(config)
+	if err != nil {
+		return err
+	}
 	valid, listed, err := cniplugin.ValidAttachments(args.StdinData)
 	if err != nil {
 		return err
@@ -320,7 +325,7 @@ func (p Chained) GC(args *skel.CmdArgs) error {
 		p.say("GC without cni.dev/valid-attachments: every checkpoint is kept")
 		return nil
 	}
-	_, err = forgetInvalid(context.Background(), checkpoint.OpenStore(config.CheckpointDir), config.Name, valid)
+	_, err = forgetInvalid(context.Background(), store, config.Name, valid)
 	return err
 }
 

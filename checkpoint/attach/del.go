@@ -53,10 +53,17 @@ func beginDel(args *skel.CmdArgs) (*call, error) {
 	if err := cniplugin.Decode(args.StdinData, &config); err != nil {
 		return nil, err
 	}
+	store, err := openStore(config)
+	if err != nil {
+		// No ADD has remembered anything there. The rest is to go all the same.
+		store, err = openStore(cniplugin.Config{})
+	}
+	if err != nil {
+		store = checkpoint.OpenStore(checkpoint.DefaultDir)
+	}
 	c := &call{
-		Request: Request{Config: config}, args: args,
-		store: checkpoint.OpenStore(config.CheckpointDir),
-		ipam:  delegate.IPAM{Type: config.IPAM.Type, Args: args},
+		Request: Request{Config: config}, args: args, store: store,
+		ipam: delegate.IPAM{Type: config.IPAM.Type, Args: args},
 	}
 	if err := c.key().Validate(); err != nil {
 		return nil, cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)

@@ -24,6 +24,10 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 	if err := cniplugin.Decode(args.StdinData, &config); err != nil {
 		return err
 	}
+	store, err := openStore(config)
+	if err != nil {
+		return err
+	}
 	ctx := context.Background()
 	ipam := delegate.IPAM{Type: config.IPAM.Type, Args: args}
 	valid, listed, err := cniplugin.ValidAttachments(args.StdinData)
@@ -34,7 +38,6 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 		fmt.Fprintln(os.Stderr, p.Name+": GC without cni.dev/valid-attachments: every checkpoint is kept")
 		return ipam.GC(ctx)
 	}
-	store := checkpoint.OpenStore(config.CheckpointDir)
 	kept, err := forgetInvalid(ctx, store, config.Name, valid)
 	if kept {
 		// A restore can bring those back, with their addresses.

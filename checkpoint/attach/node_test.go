@@ -2,6 +2,7 @@ package attach_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -120,5 +121,36 @@ func (n *node) expectNothing(t *testing.T, netns string) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(n.store.Dir(), "[a-z]*")); len(left) > 0 {
 		t.Errorf("directories are left: %v", left)
+	}
+}
+
+// code runs the plugin with keys beside the configuration's and returns the code of its
+// error, 0 for none, what the error says, and what is on stderr.
+func (n *node) code(t *testing.T, command, id, netns, more string) (code int, msg, stderr string) {
+	t.Helper()
+	return coded(t, n.plugin(command, id, netns, more))
+}
+
+func coded(t *testing.T, cmd *exec.Cmd) (code int, msg, stderr string) {
+	t.Helper()
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if cmd.Run() == nil {
+		return 0, "", errs.String()
+	}
+	var said struct {
+		Code int
+		Msg  string
+	}
+	if err := json.Unmarshal([]byte(out.String()), &said); err != nil || said.Code == 0 {
+		t.Fatalf("no error in JSON: %v\n%s%s", err, out.String(), errs.String())
+	}
+	return said.Code, said.Msg, errs.String()
+}
+
+func expectCode(t *testing.T, what string, code int, msg string, wantCode int, want string) {
+	t.Helper()
+	if code != wantCode || !strings.Contains(msg, want) {
+		t.Errorf("%s: code %d: %s\nwant code %d: %s", what, code, msg, wantCode, want)
 	}
 }

@@ -3,6 +3,7 @@ package attach
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -73,12 +74,29 @@ func (p Plugin) begin(args *skel.CmdArgs) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
+	store, err := openStore(request.Config)
+	if err != nil {
+		return nil, err
+	}
 	request.Link.Name = args.IfName
 	return &call{
-		Request: request, plugin: p, args: args, env: env,
-		store: checkpoint.OpenStore(request.CheckpointDir),
-		ipam:  delegate.IPAM{Type: request.IPAM.Type, Args: args},
+		Request: request, plugin: p, args: args, env: env, store: store,
+		ipam: delegate.IPAM{Type: request.IPAM.Type, Args: args},
 	}, nil
+}
+
+// openStore opens the store that the configuration or the environment names. A path that
+// is not absolute would mean another directory each time: that of who calls the plugin.
+func openStore(config cniplugin.Config) (*checkpoint.Store, error) {
+	const must = "must be an absolute path"
+	store := checkpoint.OpenStore(config.CheckpointDir)
+	switch {
+	case filepath.IsAbs(store.Dir()):
+		return store, nil
+	case config.CheckpointDir != "":
+		return nil, cniplugin.ConfigError("checkpointDir", config.CheckpointDir, must)
+	}
+	return nil, cniplugin.EnvError(checkpoint.DirEnv, store.Dir(), must)
 }
 
 func (c *call) key() attachment.Key {
@@ -99,8 +117,11 @@ func (c *call) lock(ctx context.Context) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// openSandbox opens CNI_NETNS.
+// openSandbox opens CNI_NETNS, by a path that still means the same when it is recorded.
 func (c *call) openSandbox() (*kernel.Namespace, error) {
+	if !filepath.IsAbs(c.args.Netns) {
+		return nil, cniplugin.EnvError("CNI_NETNS", c.args.Netns, "must be an absolute path")
+	}
 	sandbox, err := kernel.Open(c.args.Netns)
 	if errors.Is(err, kernel.ErrNoNamespace) {
 		return nil, cniplugin.EnvError("CNI_NETNS", c.args.Netns, "must be the path of a network namespace: "+err.Error())

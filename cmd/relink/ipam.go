@@ -39,9 +39,9 @@ type leaseDir string
 // find nothing in a misspelt one would look as if no address were given. The default
 // one is made by the first ADD.
 func (d leaseDir) path() (string, error) {
-	dir := ipam.Dir(string(d))
-	if dir == ipam.DefaultDir {
-		return dir, nil
+	dir, err := ipam.Dir(string(d))
+	if err != nil || dir == ipam.DefaultDir {
+		return dir, err
 	}
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -78,11 +79,15 @@ type storeOpener func() (*checkpoint.Store, error)
 
 // openStore opens the store. A directory that somebody named has to be there: to
 // find nothing in a misspelt one would look as if all were well. The default one is
-// made by the first ADD after a boot.
+// made by the first ADD after a boot. A flag's may be relative, as who types it knows to
+// what; the environment's is the plugins' too, which refuse that.
 func openStore(dir string) (*checkpoint.Store, error) {
 	store := checkpoint.OpenStore(dir)
 	if store.Dir() == checkpoint.DefaultDir {
 		return store, nil
+	}
+	if dir == "" && !filepath.IsAbs(store.Dir()) {
+		return nil, cniplugin.EnvError(checkpoint.DirEnv, store.Dir(), "must be an absolute path")
 	}
 	info, err := os.Stat(store.Dir())
 	if err == nil && !info.IsDir() {

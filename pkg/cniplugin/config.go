@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -119,15 +118,12 @@ func jsonType(t reflect.Type) string {
 }
 
 // Validate reports the first of the shared keys whose value no host could
-// satisfy.
+// satisfy. What CheckpointDir must be is for who opens the store to say.
 func (c Config) Validate() error {
 	for _, name := range c.Master {
 		if name == "" {
 			return ConfigError("master", "", "must be a device's name")
 		}
-	}
-	if c.CheckpointDir != "" && !filepath.IsAbs(c.CheckpointDir) {
-		return ConfigError("checkpointDir", c.CheckpointDir, "must be an absolute path")
 	}
 	if c.MTU != 0 && c.MTU < netstate.MinMTU {
 		return ConfigError("mtu", c.MTU, fmt.Sprintf("must be 0 (the master's MTU) or at least %d", netstate.MinMTU))

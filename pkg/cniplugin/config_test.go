@@ -138,7 +138,6 @@ func TestConfigValidate(t *testing.T) {
 		"nothing set":       {Config{}, coded{}},
 		"all set":           {Config{Master: Names{"eth1", "bond4.3"}, MTU: 68}, coded{}},
 		"an altname":        {Config{Master: Names{"eth1", "enp3s0f0np0.of.the.lower.port"}}, coded{}},
-		"store":             {Config{CheckpointDir: "here"}, coded{7, `invalid "checkpointDir": "here": must be an absolute path`}},
 		"master of nothing": {Config{Master: Names{""}}, coded{7, `invalid "master": "": must be a device's name`}},
 		"MTU too small":     {Config{MTU: 67}, coded{7, `invalid "mtu": 67: must be 0 (the master's MTU) or at least 68`}},
 		"MTU negative":      {Config{MTU: -1}, coded{7, `invalid "mtu": -1: must be 0 (the master's MTU) or at least 68`}},

@@ -114,6 +114,9 @@ func parse(b []byte, env cniplugin.Args) (network, error) {
 		return network{}, err
 	}
 	n := network{name: c.Name, dataDir: c.IPAM.DataDir, cniVersion: c.CNIVersion, routes: c.IPAM.Routes, resolvConf: c.IPAM.ResolvConf}
+	if n.resolvConf != "" && !filepath.IsAbs(n.resolvConf) {
+		return network{}, cniplugin.ConfigError("ipam.resolvConf", n.resolvConf, "must be an absolute path")
+	}
 	if n.policy, err = c.IPAM.policy(); err != nil {
 		return network{}, err
 	}

@@ -157,6 +157,7 @@ func TestWrongTypesAreNamedByTheirKeys(t *testing.T) {
 		`{"name": "pods", "ipam": {"routes": {"dst": "0.0.0.0/0"}}}`:         {7, `invalid "ipam.routes": "{\"dst\": \"0.0.0.0/0\"}": must be a list`},
 		`{"name": "pods", "ipam": {"dataDir": ["/x"]}}`:                      {7, `invalid "ipam.dataDir": "array": must be a string`},
 		`{"name": "pods", "ipam": {"dataDir": "here"}}`:                      {7, `invalid "ipam.dataDir": "here": must be an absolute path`},
+		`{"name": "pods", "ipam": {"resolvConf": "resolv.conf"}}`:            {7, `invalid "ipam.resolvConf": "resolv.conf": must be an absolute path`},
 		`{"name": "pods", "ipam": {"resolvConf": 1}}`:                        {7, `invalid "ipam.resolvConf": "number": must be a string`},
 		`{"name": "pods", "ipam": {"exclude": "10.3.0.5"}}`:                  {7, `invalid "ipam.exclude": "string": must be a list`},
 		`{"name": "pods", "ipam": {"exclude": [5]}}`:                         {7, `invalid "ipam.exclude": "number": must be a string`},
@@ -342,5 +343,20 @@ func TestRoutesAreKept(t *testing.T) {
 	want := []string{`{"dst":"0.0.0.0/0"}`, `{"dst":"10.0.0.7/8","gw":"10.3.0.1","mtu":1400,"advmss":1360,"priority":5,"table":7,"scope":253}`}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A relative path would be another directory for each caller.
+func TestEnvironmentNamesAnAbsolutePath(t *testing.T) {
+	t.Setenv(DirEnv, "leases")
+	const want = `invalid RELINK_IPAM_DIR: "leases": must be an absolute path`
+	if _, err := OpenStore("", "pods"); err == nil || err.Error() != want {
+		t.Errorf("OpenStore: %v", err)
+	}
+	if _, err := Networks(""); err == nil || err.Error() != want {
+		t.Errorf("Networks: %v", err)
+	}
+	if s, err := OpenStore("/configured", "pods"); err != nil || s.path != "/configured/pods.db" {
+		t.Errorf("configured: %v", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
+	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/flock"
 )
@@ -62,7 +63,11 @@ func OpenStore(dir, network string) (*Store, error) {
 	if err := attachment.ValidateName(network); err != nil {
 		return nil, fmt.Errorf("network %q: %w", network, err)
 	}
-	return &Store{network: network, path: filepath.Join(Dir(dir), network+extension), wait: lockWait, now: time.Now}, nil
+	dir, err := Dir(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{network: network, path: filepath.Join(dir, network+extension), wait: lockWait, now: time.Now}, nil
 }
 
 // boot returns the ID of this boot.
@@ -73,20 +78,29 @@ func (s *Store) boot() (string, error) {
 	return boot.ID()
 }
 
-// Dir returns the directory that is meant by dir.
-func Dir(dir string) string {
-	if dir == "" {
-		dir = os.Getenv(DirEnv)
+// Dir returns the directory that is meant by dir. One that the environment names has to
+// be an absolute path: else it would be another one for each caller.
+func Dir(dir string) (string, error) {
+	if dir != "" {
+		return dir, nil
 	}
-	if dir == "" {
-		dir = DefaultDir
+	dir = os.Getenv(DirEnv)
+	switch {
+	case dir == "":
+		return DefaultDir, nil
+	case !filepath.IsAbs(dir):
+		return "", cniplugin.EnvError(DirEnv, dir, "must be an absolute path")
 	}
-	return dir
+	return dir, nil
 }
 
 // Networks names the networks that have a store in the directory, in order.
 func Networks(dir string) ([]string, error) {
-	files, err := os.ReadDir(Dir(dir))
+	dir, err := Dir(dir)
+	if err != nil {
+		return nil, err
+	}
+	files, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
