@@ -156,7 +156,7 @@ func (a *addition) build() error {
 	if err != nil {
 		return err
 	}
-	master, err := findMaster(at, devices, a.Master)
+	master, err := a.master(at, devices)
 	if err != nil {
 		return err
 	}

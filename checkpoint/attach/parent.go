@@ -3,41 +3,12 @@ package attach
 import (
 	"errors"
 	"fmt"
-	"strings"
-
-	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
-
-// findMaster returns the first configured master that at has, or the default
-// route's device where none is configured.
-func findMaster(at *kernel.Namespace, devices netstate.Devices, names cniplugin.Names) (netstate.LiveDevice, error) {
-	if len(names) == 0 {
-		index, err := at.DefaultRouteDevice()
-		if err != nil {
-			return netstate.LiveDevice{}, err
-		}
-		if device, ok := devices.ByIndex(index); ok && index != 0 {
-			return device, nil
-		}
-		return netstate.LiveDevice{}, cniplugin.Error(types.ErrInvalidNetworkConfig,
-			`no "master" is configured and there is no default route to take it from: name a device`)
-	}
-	for _, name := range names {
-		if device, ok := devices.ByAnyName(name); ok {
-			return device, nil
-		}
-	}
-	what := "does not exist"
-	if len(names) > 1 {
-		what = "none of them exists"
-	}
-	return netstate.LiveDevice{}, cniplugin.ConfigError("master", strings.Join(names, ", "), what+": name a device that is there")
-}
 
 // parentPlan is the device to build the link on: there already, or a VLAN to
 // create on what is.
@@ -47,30 +18,32 @@ type parentPlan struct {
 }
 
 // planParent decides what the link is built on. An existing VLAN device is used
-// only if it is the very one that is asked for.
+// only if it is the very one that is asked for. Without a name for it, that is the
+// one with the ID and the protocol on the master: a restore that moves attachments
+// to another NIC keeps the name that the VLAN device had on the first.
 func planParent(devices netstate.Devices, master netstate.LiveDevice, vlan *ParentVLAN) (parentPlan, error) {
 	if vlan == nil {
 		return parentPlan{below: master}, nil
 	}
 	wanted := *vlan
-	if wanted.Name == "" {
+	there, ok := devices.VLANOn(master.Index, vlan.VLAN)
+	switch {
+	case ok && (wanted.Name == "" || wanted.Name == there.Name):
+		return parentPlan{below: there}, nil
+	case ok:
+		return parentPlan{}, cniplugin.ConfigError("vlanName", wanted.Name,
+			fmt.Sprintf("%s on %s is there as %s: name that, or leave vlanName out", vlan.VLAN, master.Name, there.Name))
+	case wanted.Name == "":
 		wanted.Name = fmt.Sprintf("%s.%d", master.Name, vlan.ID)
 		if err := attachment.ValidateIfName(wanted.Name); err != nil {
 			return parentPlan{}, cniplugin.ConfigError("vlan", vlan.ID,
 				fmt.Sprintf("the device's name %q %v: give another by vlanName", wanted.Name, err))
 		}
 	}
-	if there, ok := devices.ByName(wanted.Name); ok {
-		if there.VLAN == nil || *there.VLAN != vlan.VLAN || there.ParentIndex != master.Index {
-			return parentPlan{}, cniplugin.ConfigError("vlan", vlan.ID,
-				fmt.Sprintf("%s is there but is %s, not %s on %s: remove it, or give another name by vlanName",
-					wanted.Name, describe(devices, there), vlan.VLAN, master.Name))
-		}
-		return parentPlan{below: there}, nil
-	}
-	if there, ok := devices.VLANOn(master.Index, vlan.VLAN); ok {
+	if other, ok := devices.ByName(wanted.Name); ok {
 		return parentPlan{}, cniplugin.ConfigError("vlan", vlan.ID,
-			fmt.Sprintf("%s on %s is there as %s: set vlanName to use it", vlan.VLAN, master.Name, there.Name))
+			fmt.Sprintf("%s is there but is %s, not %s on %s: remove it, or give another name by vlanName",
+				wanted.Name, describe(devices, other), vlan.VLAN, master.Name))
 	}
 	return parentPlan{below: master, create: &wanted}, nil
 }

@@ -47,5 +47,6 @@ func (c *call) hostMaster() (netstate.LiveDevice, error) {
 	if err != nil {
 		return netstate.LiveDevice{}, err
 	}
-	return findMaster(host, devices, c.Master)
+	master, _, err := findMaster(host, devices, c.Master)
+	return master, err
 }

@@ -61,9 +61,14 @@ func (b Below) base(devices netstate.Devices) (netstate.LiveDevice, error) {
 		}
 	}
 	for _, name := range b.Devices {
-		if d, ok := devices.ByAnyName(name); ok {
-			return d, nil
+		d, ok := devices.ByAnyName(name)
+		if !ok {
+			continue
 		}
+		if over, ok := devices.AggregateOf(d); ok {
+			return d, fmt.Errorf("invalid --parent %q: it is a member of %s and would take that one's frames: name %s", name, over.Name, over.Name)
+		}
+		return d, nil
 	}
 	what := "it does not exist"
 	if len(b.Devices) > 1 {

@@ -15,19 +15,20 @@ var (
 	eth0 = netstate.Device{Kind: netstate.KindNIC, Name: "eth0", MAC: "52:54:00:00:00:01", MTU: 9000, NIC: nic}
 	host = netstate.Devices{
 		{Device: netstate.Device{Kind: netstate.KindNIC, Name: "lo", MTU: 65536}, Index: 1},
-		{Device: eth0, Index: 2, AltNames: []string{"enp0s2"}, MasterIndex: 3},
+		{Device: eth0, Index: 2, AltNames: []string{"enp0s2"}},
 		{Device: netstate.Device{Kind: netstate.KindBond, Name: "bond0", MAC: "52:54:00:00:00:01", MTU: 1500, Bond: &netstate.Bond{Mode: "802.3ad"}}, Index: 3},
 		{Device: netstate.Device{Kind: netstate.KindVLAN, Name: "pods", MTU: 1500, VLAN: vlan(3)}, Index: 4, ParentIndex: 2},
 		{Device: netstate.Device{Kind: netstate.KindVLAN, Name: "eth0.4", MTU: 1500, VLAN: vlan(5)}, Index: 5, ParentIndex: 2},
 		{Device: netstate.Device{Kind: netstate.KindMacvlan, Name: "mac0", MTU: 1500}, Index: 6, ParentIndex: 2},
 		{Device: netstate.Device{Kind: netstate.KindNIC, Name: "averylongname0", MTU: 1500}, Index: 7},
+		{Device: netstate.Device{Kind: netstate.KindNIC, Name: "eth1", MTU: 1500}, Index: 8, MasterIndex: 3},
 	}
 )
 
 func TestChoose(t *testing.T) {
 	bond := netstate.Device{
 		Kind: netstate.KindBond, Name: "bond0", MAC: "52:54:00:00:00:01", MTU: 1500,
-		Bond: &netstate.Bond{Mode: "802.3ad", Members: []netstate.Member{{Name: "eth0", NIC: nic}}},
+		Bond: &netstate.Bond{Mode: "802.3ad", Members: []netstate.Member{{Name: "eth1"}}},
 	}
 	missing := func(name, mac string, mtu, id int) netstate.Device {
 		return netstate.Device{Kind: netstate.KindVLAN, Name: name, MAC: mac, MTU: mtu, VLAN: vlan(id)}
@@ -50,6 +51,7 @@ func TestChoose(t *testing.T) {
 		"none there":               {below: Below{Devices: []string{"bond4", "eth9"}}, err: `invalid --parent "bond4,eth9": none of them exists: name a device that is there`},
 		"one, not there":           {below: Below{Devices: []string{"bond4"}}, err: `invalid --parent "bond4": it does not exist: name a device that is there`},
 		"stacked on another":       {below: Below{Devices: []string{"mac0"}}, err: `invalid --parent "mac0": mac0 is a macvlan on eth0, and a parent is a VLAN or stacked on nothing`},
+		"a member of a bond":       {below: Below{Devices: []string{"bond4", "eth1"}}, err: `invalid --parent "eth1": it is a member of bond0 and would take that one's frames: name bond0`},
 		"no VLAN ID":               {below: Below{Devices: []string{"eth0"}, VLAN: 4095}, err: "invalid --vlan 4095: must be between 1 and 4094, or 0 for none"},
 		"a negative one":           {below: Below{Devices: []string{"eth0"}, VLAN: -1}, err: "invalid --vlan -1: must be between 1 and 4094, or 0 for none"},
 		"another VLAN of the name": {below: Below{Devices: []string{"eth0"}, VLAN: 4}, err: "invalid --vlan 4: eth0.4 is there but is VLAN 5 on eth0, not VLAN 4 on eth0: remove or rename it"},

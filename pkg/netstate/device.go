@@ -109,6 +109,16 @@ func (ds Devices) VLANOn(parentIndex int, v VLAN) (LiveDevice, bool) {
 	})
 }
 
+// AggregateOf returns the bond or team that d is a member of.
+func (ds Devices) AggregateOf(d LiveDevice) (LiveDevice, bool) {
+	if d.MasterIndex == 0 {
+		return LiveDevice{}, false
+	}
+	return ds.find(func(m *LiveDevice) bool {
+		return m.Index == d.MasterIndex && (m.Kind == KindBond || m.Kind == "team")
+	})
+}
+
 func (ds Devices) find(match func(*LiveDevice) bool) (LiveDevice, bool) {
 	for i := range ds {
 		if match(&ds[i]) {

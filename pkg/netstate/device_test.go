@@ -139,6 +139,10 @@ func TestChainWhoseParentIsElsewhereIsNoValidBase(t *testing.T) {
 
 func TestDevicesAreFound(t *testing.T) {
 	devices := host()
+	under := func(kind, name string) Devices {
+		return Devices{live(nic("eth1", "", ""), 2, 0, 3), live(Device{Kind: kind, Name: name}, 3, 0, 0)}
+	}
+	teamed, bridged := under("team", "team0"), under(KindBridge, "br0")
 	found := func(d LiveDevice, ok bool) string {
 		if !ok {
 			return "none"
@@ -154,6 +158,10 @@ func TestDevicesAreFound(t *testing.T) {
 		"the same ID on another":       {found(devices.VLANOn(6, v3)), "bond4.100.3"},
 		"the ID of another protocol":   {found(devices.VLANOn(5, VLAN{ID: 100, Protocol: Protocol8021Q})), "none"},
 		"an ID that the parent has no": {found(devices.VLANOn(4, v7)), "none"},
+		"a member's bond":              {found(devices.AggregateOf(devices[0])), "bond4"},
+		"a member's team":              {found(teamed.AggregateOf(teamed[0])), "team0"},
+		"the bond of what has none":    {found(devices.AggregateOf(devices[2])), "none"},
+		"a bridge is no bond":          {found(bridged.AggregateOf(bridged[0])), "none"},
 	} {
 		if test.got != test.want {
 			t.Errorf("%s: %s, want %s", what, test.got, test.want)

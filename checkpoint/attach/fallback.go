@@ -1,0 +1,179 @@
+package attach
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// fallback is a master of the host that is there, while those before it in the list of
+// the network's configuration are missing.
+type fallback struct {
+	network string
+	devices netstate.Devices
+	master  netstate.LiveDevice
+	missing []string
+}
+
+// claim is a checkpoint that speaks against a fallback: of an attachment that is on
+// what is missing, and comes back with it.
+type claim struct {
+	record checkpoint.Record
+	// lost is the master or the bond that is missing, base the lowest device of its chain.
+	lost, base string
+	// member says that the fallback is recorded as a member of lost.
+	member bool
+}
+
+// claims returns, purely, what the records say against the fallback: an attachment of the
+// same network on a master that is missing, or, of whatever network, one on a bond
+// that is missing and has the fallback as a member.
+func (f fallback) claims(records []checkpoint.Record) []claim {
+	var found []claim
+	for _, r := range records {
+		if c := f.claim(r); c.lost != "" {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// claim returns that of the record, one of nothing if it has none.
+func (f fallback) claim(r checkpoint.Record) (c claim) {
+	if r.Interface.ParentsInSandbox {
+		return c
+	}
+	for i, p := range r.Interface.Parents {
+		if _, there := f.devices.ByName(p.Name); there {
+			continue
+		}
+		c.record, c.base = r, r.Interface.Parents[len(r.Interface.Parents)-1].Name
+		switch base := i == len(r.Interface.Parents)-1; {
+		case f.memberOf(p):
+			c.lost, c.member = p.Name, true
+		case c.lost != "" || r.Attachment.Network != f.network:
+		case slices.Contains(f.missing, p.Name), base && f.askedFor(r):
+			c.lost = p.Name
+		}
+	}
+	return c
+}
+
+// memberOf says whether what the fallback is stacked on is recorded as a member of the
+// bond.
+func (f fallback) memberOf(bond netstate.Device) bool {
+	if bond.Bond == nil {
+		return false
+	}
+	base := f.base()
+	return slices.ContainsFunc(bond.Bond.Members, func(m netstate.Member) bool {
+		// Not by the address on the bus, which two ports can share.
+		return m.Name == base.Name || m.PermanentMAC != "" && m.PermanentMAC == base.PermanentMAC
+	})
+}
+
+// base is the lowest device below the fallback.
+func (f fallback) base() netstate.Device {
+	chain, err := f.devices.Chain(f.master.Index)
+	if err != nil {
+		return f.master.Device // Of which the ADD says that it can't be remembered.
+	}
+	return chain[len(chain)-1]
+}
+
+// askedFor says whether the attachment was made by a configuration that names a master
+// which is missing, maybe by an alternative name: those are not recorded.
+func (f fallback) askedFor(r checkpoint.Record) bool {
+	var config struct {
+		Master cniplugin.Names `json:"master"`
+	}
+	return json.Unmarshal(r.CNI.Config, &config) == nil &&
+		slices.ContainsFunc(config.Master, func(name string) bool { return slices.Contains(f.missing, name) })
+}
+
+// living are the claims whose sandboxes are there still: no others come back.
+func living(claims []claim) []claim {
+	return slices.DeleteFunc(claims, func(c claim) bool {
+		err := kernel.SameNamespace(c.record.Namespace)
+		return errors.Is(err, kernel.ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace)
+	})
+}
+
+// refusal is why the fallback is not taken, and how to have it all the same.
+func (f fallback) refusal(claims []claim) error {
+	lost := strings.Join(distinct(claims, func(c claim) string { return c.lost }), ", ")
+	why := fmt.Sprintf("%s on %s by checkpoint (%s)", attachments(len(claims)), lost, names(claims))
+	member := distinct(claims, func(c claim) string {
+		if c.member {
+			return c.lost
+		}
+		return ""
+	})
+	if len(member) > 0 {
+		why += fmt.Sprintf(", and %s is recorded as a member of %s", f.base().Name, strings.Join(member, ", "))
+	}
+	return cniplugin.Error(types.ErrTryAgainLater, "master %s is missing, and %s is not taken in its place: %s. %s",
+		strings.Join(f.missing, ", "), f.master.Name, why, f.wayOut(lost, claims))
+}
+
+// wayOut says how an ADD works again.
+func (f fallback) wayOut(lost string, claims []claim) string {
+	moves := distinct(claims, func(c claim) string {
+		if _, there := f.devices.ByName(c.base); there {
+			return "" // No more than a VLAN device is missing.
+		}
+		return " --parent " + c.base + "=" + f.base().Name
+	})
+	if len(moves) == 0 {
+		return fmt.Sprintf("relink restore brings %s back; or delete those pods", lost)
+	}
+	return fmt.Sprintf("Bring %s back; or move what is on it for good by relink restore%s; or delete those pods",
+		lost, strings.Join(moves, ""))
+}
+
+// distinct are the values that the claims have, each once and in order.
+func distinct(claims []claim, value func(claim) string) []string {
+	var values []string
+	for _, c := range claims {
+		if v := value(c); v != "" {
+			values = append(values, v)
+		}
+	}
+	slices.Sort(values)
+	return slices.Compact(values)
+}
+
+func attachments(n int) string {
+	if n == 1 {
+		return "1 attachment is"
+	}
+	return fmt.Sprintf("%d attachments are", n)
+}
+
+// namedClaims is how many attachments a refusal names.
+const namedClaims = 3
+
+func names(claims []claim) string {
+	var names []string
+	for _, c := range claims[:min(len(claims), namedClaims)] {
+		whose := c.record.Pod.String()
+		if c.record.Pod.Name == "" {
+			whose = c.record.Attachment.ContainerID
+		}
+		names = append(names, c.record.Attachment.IfName+" of "+whose)
+	}
+	if more := len(claims) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,87 @@
+package attach
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// findMaster returns the first configured master that at has, or the default
+// route's device where none is configured. missing are those of the list before it.
+func findMaster(at *kernel.Namespace, devices netstate.Devices, names cniplugin.Names) (master netstate.LiveDevice, missing []string, err error) {
+	if len(names) == 0 {
+		master, err = defaultMaster(at, devices)
+		return master, nil, err
+	}
+	for i, name := range names {
+		if device, ok := devices.ByAnyName(name); ok {
+			return device, names[:i], nil
+		}
+	}
+	what := "does not exist"
+	if len(names) > 1 {
+		what = "none of them exists"
+	}
+	return master, names, cniplugin.ConfigError("master", strings.Join(names, ", "), what+": name a device that is there")
+}
+
+func defaultMaster(at *kernel.Namespace, devices netstate.Devices) (netstate.LiveDevice, error) {
+	index, err := at.DefaultRouteDevice()
+	if err != nil {
+		return netstate.LiveDevice{}, err
+	}
+	if device, ok := devices.ByIndex(index); ok && index != 0 {
+		return device, nil
+	}
+	return netstate.LiveDevice{}, cniplugin.Error(types.ErrInvalidNetworkConfig,
+		`no "master" is configured and there is no default route to take it from: name a device`)
+}
+
+// master returns the master to build on, unless something speaks against it.
+func (a *addition) master(at *kernel.Namespace, devices netstate.Devices) (netstate.LiveDevice, error) {
+	master, missing, err := findMaster(at, devices, a.Master)
+	if err != nil {
+		return master, err
+	}
+	// What is in a sandbox is no other attachment's master.
+	if len(missing) > 0 && !a.LinkInContainer {
+		if err := a.mayFallBack(fallback{network: a.Name, devices: devices, master: master, missing: missing}); err != nil {
+			return master, err
+		}
+	}
+	return master, noMember(devices, master)
+}
+
+// mayFallBack refuses a master that is not the first of the list as long as a
+// checkpoint shows that the first is away for a moment alone.
+func (a *addition) mayFallBack(f fallback) error {
+	records, unreadable, err := a.store.List()
+	if err != nil {
+		return cniplugin.Error(types.ErrIOFailure, "%v", err)
+	}
+	if claims := living(f.claims(records)); len(claims) > 0 {
+		return f.refusal(claims)
+	}
+	if len(unreadable) > 0 {
+		// They would keep every pod from starting on a node that has no such master.
+		fmt.Fprintf(os.Stderr, "%s: %s is taken in the place of %s, as no checkpoint speaks against it: %d can't be read, such as: %v\n",
+			a.plugin.Name, f.master.Name, strings.Join(f.missing, ", "), len(unreadable), unreadable[0].Err)
+	}
+	return nil
+}
+
+// noMember refuses a master that is a member of a bond now: its VLAN device would get
+// the frames of the bond's, and a macvlan on it can't be.
+func noMember(devices netstate.Devices, master netstate.LiveDevice) error {
+	if over, ok := devices.AggregateOf(master); ok {
+		return cniplugin.ConfigError("master", master.Name,
+			fmt.Sprintf("it is a member of %s and would take that one's frames: name %s, or take %s out of it", over.Name, over.Name, master.Name))
+	}
+	return nil
+}
