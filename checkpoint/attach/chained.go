@@ -294,16 +294,13 @@ func (p Chained) Check(args *skel.CmdArgs) error {
 	return nil
 }
 
-// Status reports whether an ADD could save a checkpoint now.
+// Status fails where no checkpoint can be kept, as Plugin.Status does.
 func (p Chained) Status(args *skel.CmdArgs) error {
 	c, err := p.begin(args)
 	if err != nil {
 		return err
 	}
-	if err := c.store.Usable(); err != nil {
-		return cniplugin.Error(types.ErrPluginNotAvailable, "%v", err)
-	}
-	return nil
+	return storeStatus(c.store)
 }
 
 // GC forgets the checkpoints of this network's attachments that the runtime does not

@@ -2,23 +2,30 @@ package attach
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"syscall"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Status reports whether an ADD could work now: code 50 without a master, 51
-// with one that can't send, and whatever the IPAM plugin says.
+// Status fails where an ADD is sure to fail: code 50 without any master or where no
+// checkpoint can be kept, and whatever the IPAM plugin says. Runtimes take a failure for
+// a node that is not ready, from which pods are evicted: so what can pass by itself is
+// none. That goes for a master that can't send, unless the configuration wants code 51
+// for that, and for an ADD that waits for the first master of the list.
 func (p Plugin) Status(args *skel.CmdArgs) error {
 	c, err := p.begin(args)
 	if err != nil {
 		return err
 	}
-	return cniplugin.Join(c.masterStatus(), c.ipam.Status(context.Background()))
+	return cniplugin.Join(c.masterStatus(), storeStatus(c.store), c.ipam.Status(context.Background()))
 }
 
 func (c *call) masterStatus() error {
@@ -26,9 +33,12 @@ func (c *call) masterStatus() error {
 		return nil // STATUS is about no sandbox.
 	}
 	master, err := c.hostMaster()
+	none := new(types.Error)
 	switch {
-	case err != nil:
+	case errors.As(err, &none):
 		return cniplugin.Error(types.ErrPluginNotAvailable, "%v", err)
+	case err != nil || !c.StatusCarrier:
+		return nil // A kernel that could not be asked has not said no.
 	case !master.Up:
 		return cniplugin.Error(types.ErrLimitedConnectivity, "master %s is down: set it up", master.Name)
 	case !master.Carrier:
@@ -49,4 +59,17 @@ func (c *call) hostMaster() (netstate.LiveDevice, error) {
 	}
 	master, _, err := findMaster(host, devices, c.Master)
 	return master, err
+}
+
+// passing are errors of a store that may be gone when the next ADD comes: somebody else
+// has used up what is shared.
+var passing = []error{syscall.ENOSPC, syscall.EDQUOT, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE}
+
+// storeStatus fails where checkpoints can't be kept.
+func storeStatus(store *checkpoint.Store) error {
+	err := store.Usable()
+	if err == nil || slices.ContainsFunc(passing, func(p error) bool { return errors.Is(err, p) }) {
+		return nil
+	}
+	return cniplugin.Error(types.ErrPluginNotAvailable, "%v", err)
 }

@@ -24,6 +24,8 @@ type Config struct {
 	MTU int `json:"mtu"`
 	// LinkInContainer says that the master is in the sandbox.
 	LinkInContainer bool `json:"linkInContainer"`
+	// StatusCarrier has STATUS fail while the master is down or has no carrier.
+	StatusCarrier bool `json:"statusCarrier"`
 	// CheckpointDir is where checkpoints are kept (see checkpoint.OpenStore).
 	CheckpointDir string `json:"checkpointDir"`
 }

@@ -1,0 +1,80 @@
+package attach_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// Runtimes evict pods from a node whose STATUS fails: what passes by itself is no failure.
+func TestStatusFailsWhereAnAddIsSureTo(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	n.mustCall(t, "ADD", "c1", netns)
+	n.onBond(t, func(*checkpoint.Record) {})
+	status := func(name, more string, wantCode int, want string) {
+		t.Helper()
+		code, msg, _ := n.code(t, "STATUS", "", "", more)
+		expectCode(t, name, code, msg, wantCode, want)
+	}
+	const carrier = `, "statusCarrier": true`
+	status("all is well", carrier, 0, "")
+	status("the first master is away", bondFirst, 0, "")
+	status("no master", `, "master": ["bond4", "lan9"]`, 50, `invalid "master": "bond4, lan9": none of them exists`)
+	status("no default route", `, "master": ""`, 50, "there is no default route to take it from")
+	status("a master in the sandbox", `, "master": "lan9", "linkInContainer": true`, 0, "")
+	status("no directory for checkpoints", `, "checkpointDir": "/proc/relink"`, 50, "checkpoint directory: mkdir /proc/relink")
+	status("an IPAM plugin that has nothing to give", `, "ipam": {"type": "nosuch"}`, 999, "IPAM plugin nosuch: ")
+	fresh.IP(t, "", "link set lan1 down")
+	status("no carrier", "", 0, "")
+	status("no carrier, and that is asked for", carrier, 51, "master lan0 has no carrier")
+	fresh.IP(t, "", "link set lan0 down")
+	status("down", "", 0, "")
+	status("down, and that is asked for", carrier, 51, "master lan0 is down: set it up")
+	status("no true or false", `, "statusCarrier": "yes"`, 7, `invalid "statusCarrier": "string": must be true or false`)
+}
+
+func TestStatusOfAReadOnlyStore(t *testing.T) {
+	s := newStock(t)
+	dir := filepath.Join(s.dir, "read-only")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
+	keys := fmt.Sprintf(`, "checkpointDir": %q`, dir)
+	s.said(t, 50, "read-only file system", "STATUS", "", "", keys)
+	code, msg, _ := s.code(t, "STATUS", "", "", keys)
+	expectCode(t, "relink-macvlan", code, msg, 50, "read-only file system")
+}
+
+// What others have filled, others can empty.
+func TestStatusOfAFullStore(t *testing.T) {
+	s := newStock(t)
+	keys := fmt.Sprintf(`, "checkpointDir": %q`, fullDir(t))
+	if out, _, err := s.checkpoint("STATUS", "", "", keys); err != nil {
+		t.Errorf("relink-checkpoint: %s", out)
+	}
+	code, msg, _ := s.code(t, "STATUS", "", "", keys)
+	expectCode(t, "relink-macvlan", code, msg, 0, "")
+	code, msg, _ = s.code(t, "ADD", "c1", fresh.Sandbox(t), keys)
+	expectCode(t, "ADD", code, msg, 5, "no space left on device")
+}
+
+// fullDir is a directory in which nothing can be made.
+func fullDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "nr_inodes=1"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
+	return dir
+}
