@@ -56,6 +56,8 @@ type Action struct {
 	Interface netstate.Interface
 	Reason    string
 	cni       checkpoint.CNI
+	// owed says that an announcement is owed, which a refresh does not make.
+	owed bool
 }
 
 // Decide returns what to do about each interface that was found, in that order, and
@@ -161,7 +163,7 @@ func decideNew(a Action, f Found) Action {
 // decideKnown keeps the name and the pod of the record, which a DEL goes by, and
 // what the runtime gave and got.
 func decideKnown(a Action, f Found, r checkpoint.Record, refresh bool) Action {
-	a.Attachment, a.cni = r.Attachment, r.CNI
+	a.Attachment, a.cni, a.owed = r.Attachment, r.CNI, r.AnnouncementOwed
 	if r.Pod.Name != "" {
 		a.Pod = r.Pod
 	}

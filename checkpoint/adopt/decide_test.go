@@ -135,6 +135,18 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// A refresh makes no announcement, so that it is owed after it as it was before.
+func TestRefreshKeepsWhatIsOwed(t *testing.T) {
+	for _, owed := range []bool{true, false} {
+		r := recordOn("c1", 1, "relink-macvlan")
+		r.AnnouncementOwed = owed
+		actions := Decide(Node{Found: []Found{found("c1", 1, nil)}, Records: []checkpoint.Record{r}}, true)
+		if got := recordOf(actions[0]); actions[0].Do != Refresh || got.AnnouncementOwed != owed {
+			t.Errorf("owed %v: %s, owed %v", owed, actions[0].Do, got.AnnouncementOwed)
+		}
+	}
+}
+
 func TestRefreshIsNoWorse(t *testing.T) {
 	const repair = ": relink restore repairs it"
 	for name, test := range map[string]struct {

@@ -221,7 +221,7 @@ func stamp() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 func recordOf(a Action) checkpoint.Record {
 	return checkpoint.Record{
 		Attachment: a.Attachment, Pod: a.Pod, Namespace: a.Namespace, Interface: a.Interface, CNI: a.cni,
-		Writer: Writer, CapturedAt: stamp(),
+		Writer: Writer, CapturedAt: stamp(), AnnouncementOwed: a.owed,
 	}
 }
 
