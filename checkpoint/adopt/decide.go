@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -170,15 +171,29 @@ func decideKnown(a Action, f Found, r checkpoint.Record, refresh bool) Action {
 		return a
 	}
 	diffs := netstate.Diff(r.Interface, f.Live)
-	if why := worse(f, r, diffs); why != "" {
+	was, is := r.Interface.Link.Name, f.Live.Link.Name
+	why := worse(f, r, diffs)
+	switch {
+	case why != "" && was != is:
+		a.Do, a.Reason = Refuse, fmt.Sprintf("it was renamed from %s to %s; %s: relink restore repairs it once it is renamed back", was, is, why)
+	case why != "":
 		a.Do, a.Reason = Refuse, why+": relink restore repairs it"
-		return a
-	}
-	a.Do, a.Reason = Refresh, "as it was recorded"
-	if len(diffs) > 0 {
-		a.Reason = list(diffs)
+	default:
+		a.Do, a.Reason = Refresh, changed(was, is, diffs)
 	}
 	return a
+}
+
+// changed says what is remembered otherwise than before.
+func changed(was, is string, diffs []netstate.Difference) string {
+	var all []string
+	if was != is {
+		all = append(all, fmt.Sprintf("it was renamed from %s to %s", was, is))
+	}
+	if len(diffs) > 0 {
+		all = append(all, list(diffs))
+	}
+	return cmp.Or(strings.Join(all, "; "), "as it was recorded")
 }
 
 // broken says what keeps an interface from working, empty if nothing is seen.

@@ -252,3 +252,16 @@ func TestDelOfWhatIsNotRememberedIsCareful(t *testing.T) {
 	n.mustCall(t, "DEL", "c1", netns)
 	n.expectNothing(t, netns)
 }
+
+// What was renamed in the pod goes all the same.
+func TestDelOfARenamedInterface(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	n.mustCall(t, "ADD", "c1", netns)
+	fresh.Run(t, netns, "ip link set eth0 down name web0; ip link add eth0 type veth peer name peer")
+	n.mustCall(t, "DEL", "c1", netns)
+	if out := fresh.IP(t, netns, "-o link"); strings.Contains(out, "web0") || !strings.Contains(out, "eth0") {
+		t.Errorf("left:\n%s", out)
+	}
+	fresh.IP(t, netns, "link del eth0")
+	n.expectNothing(t, netns)
+}

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -40,6 +41,9 @@ type work struct {
 	now []netstate.Device
 	// built is what the kernel told of the link when it was made, for the next look.
 	built kernel.Built
+	// index is the interface's as it is there now, taken who else has the recorded one.
+	index int
+	taken string
 	// below are the steps that were needed in the host, inSandbox those that
 	// are needed on parents in the sandbox.
 	below, inSandbox []Step
@@ -69,6 +73,9 @@ func (w *work) do() error {
 		return err
 	}
 	w.outcome.State = stateOf(steps, Restored, Repaired)
+	if was := w.record.Interface.Link.Index; was != 0 && was != w.index && w.taken == "" {
+		w.outcome.Reason += "; " + otherIndex(was, "another device")
+	}
 	w.announce()
 	return w.remember(w.now)
 }
@@ -125,7 +132,7 @@ func (w *work) findNIC() error {
 	}
 	nic, _, problem := w.after.nic(w.record.Interface.Link)
 	if problem != nil {
-		return problem
+		return cmp.Or(w.lookElsewhere(), error(problem))
 	}
 	w.parent, w.outcome.Parent = nic, nic.Name
 	return nil
@@ -176,19 +183,28 @@ func (w *work) plan() ([]Step, error) {
 	extent := kernel.ExtentOf(w.record.Interface)
 	extent.Built, w.built = w.built, kernel.Built{}
 	live, err := kernel.Capture(w.host, w.sandbox, w.devices, w.record.Interface.Link.Name, extent)
-	var there *netstate.Interface
-	switch {
-	case errors.Is(err, kernel.ErrNoDevice):
-	case errors.Is(err, kernel.ErrUnsupported):
-		return nil, fmt.Errorf("%w: left alone", err)
-	case err != nil:
+	gone, alien := errors.Is(err, kernel.ErrNoDevice), errors.Is(err, kernel.ErrUnsupported)
+	if err != nil && !gone && !alien {
 		return nil, err
-	default:
-		there = &live
+	}
+	if gone || alien || live.Link.Kind != w.record.Interface.Link.Kind {
+		if err := w.lookElsewhere(); err != nil {
+			return nil, err
+		}
+	}
+	if alien {
+		return nil, fmt.Errorf("%w: left alone", err)
+	}
+	var there *netstate.Interface
+	if !gone {
+		there, w.index = &live, live.Link.Index
 	}
 	steps, problem := planInterface(w.record.Interface, there, w.parent.Name, w.parents)
 	if problem != nil {
 		return nil, problem
+	}
+	if gone && w.taken != "" {
+		steps[0].Reason += "; " + otherIndex(w.record.Interface.Link.Index, w.taken)
 	}
 	return steps, nil
 }
@@ -289,12 +305,18 @@ func notNew(err error) error {
 	return err
 }
 
-// remember writes the names and the hardware that the parents came back with into
-// the record, so that the next restore needs nobody to say so again.
+// remember writes the names and the hardware that the parents came back with, and the
+// interface's index, into the record, so that the next restore needs nobody to say so
+// again and knows the interface.
 func (w *work) remember(now []netstate.Device) error {
-	if w.isNIC() || chainKey(now) == chainKey(w.record.Interface.Parents) {
+	link := &w.record.Interface.Link
+	sameParents := w.isNIC() || chainKey(now) == chainKey(w.record.Interface.Parents)
+	if sameParents && link.Index == w.index {
 		return nil
 	}
-	w.record.Interface.Parents = now
+	if !sameParents {
+		w.record.Interface.Parents = now
+	}
+	link.Index = w.index
 	return w.Store.Save(w.record)
 }
