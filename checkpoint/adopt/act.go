@@ -20,7 +20,7 @@ func (r *run) act(ctx context.Context, actions []Action) {
 	defer waiting.Wait()
 	for i, a := range actions {
 		switch {
-		case a.Do == Keep || a.Do == Refuse:
+		case a.Do == Keep || a.Do == Refuse || a.Do == Leave:
 			r.outcomes[i] = outcomeOf(a, done[a.Do])
 		case a.Attachment.ContainerID == checkpoint.UnnamedID(a.Namespace):
 			unnamed = append(unnamed, i)

@@ -22,6 +22,9 @@ type Found struct {
 	Live      netstate.Interface
 	// ParentDown is the name of a parent that is down, empty if all are up.
 	ParentDown string
+	// Origin is who has made it, Why the reason for which that is not Attached.
+	Origin Origin
+	Why    string
 }
 
 // Node is what there is on the node, running and remembered.
@@ -45,6 +48,7 @@ const (
 	Keep    Verb = "keep"    // Leave the checkpoint as it is: that is what was asked for.
 	Refuse  Verb = "refuse"  // Leave the checkpoint as it is, though something else was asked for.
 	Forget  Verb = "forget"  // Remove a checkpoint whose sandbox is gone.
+	Leave   Verb = "leave"   // Write none: it is the pod's own.
 )
 
 // Action is what to do about one interface, and why.
@@ -114,6 +118,14 @@ func decide(f Found, records []checkpoint.Record, unreadable []checkpoint.Unread
 	a := Action{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Interface: f.Live, cni: f.CNI}
 	if i := slices.IndexFunc(records, func(r checkpoint.Record) bool { return isOf(r, f) }); i >= 0 {
 		return decideKnown(a, f, records[i], refresh)
+	}
+	switch f.Origin {
+	case PodsOwn:
+		a.Do, a.Reason = Leave, f.Why
+		return a
+	case Unclear:
+		a.Do, a.Reason = Refuse, f.Why
+		return a
 	}
 	i := slices.IndexFunc(records, func(r checkpoint.Record) bool {
 		return r.Attachment.ContainerID == f.Attachment.ContainerID && r.Attachment.IfName == f.Attachment.IfName

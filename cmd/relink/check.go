@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -102,7 +103,7 @@ func checkLines(report restore.Report, without []adopt.Found, dir string, w io.W
 		}
 	}
 	for _, f := range without {
-		fmt.Fprintf(w, "%s %s %s: it has no checkpoint: relink capture writes one\n", f.Pod, f.Namespace.Path, f.Live.Link.Name)
+		fmt.Fprintf(w, "%s %s %s: it has no checkpoint: %s\n", f.Pod, f.Namespace.Path, f.Live.Link.Name, cmp.Or(f.Why, "relink capture writes one"))
 	}
 	line := fmt.Sprintf("%d attachments as recorded, %d not", len(report.Attachments)-differ, differ)
 	if n := len(report.Problems) + len(without); n > 0 {
