@@ -134,9 +134,9 @@ func (p Chained) remember(c *call, undo *cniplugin.Undo) error {
 	}
 	defer sandbox.Close()
 	// Held until the checkpoint that names the parents is saved.
-	shared, err := c.store.ShareParents()
+	shared, err := c.shareParents(context.Background())
 	if err != nil {
-		return cniplugin.Error(types.ErrIOFailure, "%v", err)
+		return err
 	}
 	defer shared.Release()
 	live, err := capture(sandbox, c.args.IfName, kernel.Everything)
@@ -207,10 +207,7 @@ func (c *call) forgetUnnamed(sandbox *kernel.Namespace) error {
 		}
 		err = c.store.Forget(id, c.args.IfName)
 	}
-	if err != nil {
-		return cniplugin.Error(types.ErrIOFailure, "%v", err)
-	}
-	return nil
+	return lockError(err, lockWait)
 }
 
 // Del forgets the checkpoint. It comes before the interface plugin's DEL, so that no
