@@ -272,6 +272,42 @@ func TestTheOperatorNamesTheAttachment(t *testing.T) {
 	n.says(t, 0, "capture --attached vrrp.51", "1 captured, 1 kept\n")
 }
 
+// Nothing that a pod calls itself or its devices moves the cursor, or looks like a line of
+// relink's own.
+func TestWhatAPodChoosesIsPrintedAsItIs(t *testing.T) {
+	n, netns, other := newNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
+	clean := func(out string) {
+		t.Helper()
+		if strings.ContainsAny(out, "\x1b\a\u009b") || strings.Contains(out, "\nshop/") {
+			t.Errorf("it says %q", out)
+		}
+	}
+	n.cnitool(t, "add", "stock", "web\x1b[2J\nshop/db-0 c1 eth0: fine", netns)
+	clean(n.says(t, 1, "check", `default/web\u001b[2J\nshop/db-0 c1 eth0: fine`))
+	clean(n.says(t, 0, "capture", "1 captured\n"))
+	clean(n.says(t, 0, "list", `default/web\u001b[2J\nshop/db-0`))
+	clean(n.says(t, 0, "show "+n.records(t)[0].Attachment.ContainerID, `default/web\u001b[2J\nshop/db-0`))
+	fresh.Run(t, netns, "ip link set eth0 alias uplink")
+	clean(n.says(t, 0, "capture --refresh"))
+	fresh.Run(t, netns, `ip link set eth0 alias "$(printf 'a\033]0;b\a\302\2332J\nshop/db-0 c1 eth0: fine')"`)
+	clean(n.says(t, 1, "check", `alias is a\u001b]0;b\u0007\u009b2J`))
+	clean(n.says(t, 0, "restore", `alias is a\u001b]0;b\u0007\u009b2J`, "1 repaired"))
+	fresh.Run(t, netns, `ip link set eth0 down name "$(printf 'e\033[2Jth')"; ip link set "$(printf 'e\033[2Jth')" up`)
+	for _, verb := range []string{"check", "restore", "capture", "capture --refresh"} {
+		out, _ := n.relink(strings.Fields(verb)...)
+		clean(out)
+		if verb != "capture" && !strings.Contains(out, `e\u001b[2Jth`) {
+			t.Errorf("%s: %s", verb, out)
+		}
+	}
+	// One that can't be remembered at all, for its name.
+	fresh.IP(t, "", "link add link lan0 name tmp0 netns "+other+" type macvlan mode bridge")
+	fresh.Run(t, other, `ip link set tmp0 name "$(printf 'n\033[2J')"; ip link set "$(printf 'n\033[2J')" up`)
+	clean(n.says(t, 1, "capture", other+`: n\u001b[2J can't be remembered`))
+	out, _ := n.relink("check", "-o", "json")
+	clean(out)
+}
+
 func TestCaptureUsage(t *testing.T) {
 	n := newNode(t)
 	n.says(t, 2, "capture --sandbox nobody", "nobody")

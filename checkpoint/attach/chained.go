@@ -19,6 +19,7 @@ import (
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // Chained is the plugin that remembers what those before it in a list have built. It
@@ -326,5 +327,5 @@ func (p Chained) say(format string, args ...any) {
 	if w == nil {
 		w = os.Stderr
 	}
-	fmt.Fprintf(w, p.Name+": "+format+"\n", args...)
+	fmt.Fprintln(w, printable.Line(p.Name+": "+fmt.Sprintf(format, args...)))
 }

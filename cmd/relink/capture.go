@@ -75,7 +75,7 @@ func capture(ctx context.Context, opts adopt.Options, output format, stdout, std
 		return err
 	}
 	for _, note := range report.Notes {
-		fmt.Fprintf(stderr, "relink: %s\n", note)
+		say(stderr, "relink: %s", note)
 	}
 	if output == formatJSON {
 		err = writeJSON(stdout, report)
@@ -107,9 +107,9 @@ func writeCaptured(report adopt.Report, w io.Writer) error {
 		}
 	}
 	for _, p := range report.Problems {
-		fmt.Fprintln(w, p)
+		say(w, "%s", p)
 	}
-	fmt.Fprintln(w, capturedSummary(report))
+	say(w, "%s", capturedSummary(report))
 	return nil
 }
 

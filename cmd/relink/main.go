@@ -14,6 +14,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // Exit codes.
@@ -44,8 +45,8 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetOut(&printable.Writer{To: stdout})
+	root.SetErr(&printable.Writer{To: stderr})
 	err := root.ExecuteContext(ctx)
 	switch {
 	case err == nil:
@@ -53,7 +54,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.Is(err, errDiffers):
 		return exitDiffers
 	}
-	fmt.Fprintf(stderr, "relink: %v\n", err)
+	sayError(stderr, err)
 	return exitUsage
 }
 

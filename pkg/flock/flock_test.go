@@ -141,7 +141,7 @@ func TestLockSaysWhoHoldsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = errors.Join(holder.Process.Kill(), holder.Wait()) })
-	stopped := Holder{PID: holder.Process.Pid, Command: `sh -c kill -STOP $$; : a \\x1b of the command`, State: "T"}
+	stopped := Holder{PID: holder.Process.Pid, Command: `sh -c kill -STOP $$; : a \x1b of the command`, State: "T"}
 	for deadline := time.Now().Add(10 * time.Second); lookAt(holder.Process.Pid) != stopped; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it is %+v", lookAt(holder.Process.Pid))
@@ -150,7 +150,7 @@ func TestLockSaysWhoHoldsIt(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := Lock(ctx, open(t, path), Shared)
-	want := fmt.Sprintf(`in use by sh -c kill -STOP $$; : a \\x1b of the command (PID %d, which is stopped)`, holder.Process.Pid)
+	want := fmt.Sprintf(`in use by sh -c kill -STOP $$; : a \x1b of the command (PID %d, which is stopped)`, holder.Process.Pid)
 	if !errors.Is(err, ErrBusy) || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -169,7 +169,7 @@ func TestHolder(t *testing.T) {
 	if got := (&busyError{}).Error(); got != ErrBusy.Error() {
 		t.Errorf("of nobody: %s", got)
 	}
-	if got := commandLine([]byte("a\x00\x1b[2J\nb\x00")); got != `a \x1b[2J b` {
+	if got := commandLine([]byte("a\x00\x1b[2J\nb\x00")); got != `a \u001b[2J b` {
 		t.Errorf("command %q", got)
 	}
 }

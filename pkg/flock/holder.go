@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // Holder is a process that has taken a lock.
@@ -105,5 +107,5 @@ func commandLine(b []byte) string {
 	if len(line) > most {
 		line = line[:most] + "..."
 	}
-	return strings.Trim(strconv.Quote(line), `"`)
+	return printable.Line(line)
 }
