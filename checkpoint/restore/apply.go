@@ -73,7 +73,7 @@ func (w *work) do() error {
 		return err
 	}
 	w.outcome.State = stateOf(steps, Restored, Repaired)
-	if was := w.record.Interface.Link.Index; was != 0 && was != w.index && w.taken == "" {
+	if was := w.record.Interface.Link.Index; w.outcome.State == Restored && was != 0 && was != w.index && w.taken == "" {
 		w.outcome.Reason += "; " + otherIndex(was, "another device")
 	}
 	w.announce()

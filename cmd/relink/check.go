@@ -53,6 +53,8 @@ type unremembered struct {
 	Attachment attachment.Key       `json:"attachment"`
 	Pod        attachment.Pod       `json:"pod,omitzero"`
 	Namespace  attachment.Namespace `json:"namespace"`
+	// Why says what keeps relink capture from writing one, if anything does.
+	Why string `json:"why,omitempty"`
 }
 
 func check(ctx context.Context, opts restore.Options, cacheDir string, output format, stdout io.Writer) error {
@@ -81,7 +83,7 @@ func check(ctx context.Context, opts restore.Options, cacheDir string, output fo
 func unrememberedOf(found []adopt.Found) []unremembered {
 	all := []unremembered{}
 	for _, f := range found {
-		all = append(all, unremembered{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace})
+		all = append(all, unremembered{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Why: f.Why})
 	}
 	return all
 }

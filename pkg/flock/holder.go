@@ -60,7 +60,7 @@ func HoldersOf(f *os.File) []Holder {
 		return nil
 	}
 	var holders []Holder
-	for _, pid := range holdersIn(string(locks), unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev)), st.Ino) {
+	for _, pid := range holdersIn(string(locks), unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino) {
 		holders = append(holders, lookAt(pid))
 	}
 	return holders

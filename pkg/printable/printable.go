@@ -4,6 +4,7 @@ package printable
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf16"
@@ -69,7 +70,7 @@ type Writer struct {
 
 // Write takes all of p, or fails.
 func (w *Writer) Write(p []byte) (int, error) {
-	text := append(w.begun, p...)
+	text := slices.Concat(w.begun, p)
 	whole := len(text)
 	for back := 1; back <= min(utf8.UTFMax-1, len(text)); back++ {
 		if tail := text[len(text)-back:]; utf8.RuneStart(tail[0]) {
@@ -82,6 +83,6 @@ func (w *Writer) Write(p []byte) (int, error) {
 	if _, err := io.WriteString(w.To, Lines(string(text[:whole]))); err != nil {
 		return 0, err
 	}
-	w.begun = append([]byte(nil), text[whole:]...)
+	w.begun = text[whole:]
 	return len(p), nil
 }
