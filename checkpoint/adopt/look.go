@@ -117,7 +117,7 @@ func (l *look) into(s sandbox.Sandbox) inside {
 	}
 	result := inside{namespace: &id}
 	for _, d := range own {
-		if d.Name == "lo" || !l.wants(id, d) {
+		if d.Name == "lo" || kernel.Unfinished(d.Name) || !l.wants(id, d) {
 			continue
 		}
 		f, err := l.at(namespace, own, d.Name)

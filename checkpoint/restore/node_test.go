@@ -173,6 +173,17 @@ func TestARenamedInterface(t *testing.T) {
 	}
 }
 
+// What a kill has left of building the interface is not a renamed one.
+func TestWhatAKillLeftIsNotRenamed(t *testing.T) {
+	p := newLiving(t)
+	fresh.IP(t, p.netns, "link set eth0 down name rlnk4abcdef0")
+	o := p.restore(t, true)
+	p.is(t, o, ToRestore, "it is gone from the sandbox")
+	if strings.Contains(o.Why(), "index") {
+		t.Errorf("it says %s", o.Why())
+	}
+}
+
 // What has the index is of another kind, or on another parent: it is not the interface.
 func TestWhatIsNotRenamed(t *testing.T) {
 	for name, make := range map[string]string{

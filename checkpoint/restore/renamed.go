@@ -45,7 +45,7 @@ func (w *work) holder() (*holder, error) {
 	if errors.Is(err, kernel.ErrNoDevice) || err == nil && name == link.Name {
 		return nil, nil
 	}
-	if err != nil {
+	if err != nil || kernel.Unfinished(name) {
 		return nil, err
 	}
 	live, err := kernel.Capture(w.host, w.sandbox, w.devices, name, kernel.Extent{})

@@ -162,7 +162,7 @@ func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Li
 func Sweep(sandbox *Namespace) error {
 	devices, err := sandbox.Devices()
 	for _, d := range devices {
-		if !temporaryForm.MatchString(d.Name) {
+		if !Unfinished(d.Name) {
 			continue
 		}
 		if e := sandbox.Delete(d.Name); !errors.Is(e, ErrNoDevice) {
@@ -214,6 +214,10 @@ func discard(parentAt, sandbox *Namespace, temporary int) {
 
 // temporaryForm is that of temporaryName for the indices under construction.
 var temporaryForm = regexp.MustCompile("^" + temporaryPrefix + "[4-7][0-9a-f]{7}$")
+
+// Unfinished says that a device of that name is one under construction, or what a kill has
+// left of it: the next Create sweeps it away.
+func Unfinished(name string) bool { return temporaryForm.MatchString(name) }
 
 func temporaryName(index int) string { return fmt.Sprintf("%s%x", temporaryPrefix, index) }
 
