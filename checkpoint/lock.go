@@ -24,7 +24,7 @@ const atOnce = syscall.O_NONBLOCK
 
 // Lock takes the lock of a sandbox, which ADD, DEL, GC and restore hold while
 // they change something about it. It waits until ctx is done and returns ErrBusy
-// then. unlock also removes the sandbox's directory if nothing is left in it.
+// then, which says who holds it. unlock also removes the sandbox's directory if nothing is left in it.
 func (s *Store) Lock(ctx context.Context, containerID string) (unlock func(), err error) {
 	return s.lock(ctx, containerID, func(f *os.File) error { return flock.Lock(ctx, f, flock.Exclusive) })
 }
@@ -62,8 +62,9 @@ type Parents struct {
 	file *os.File
 }
 
-// ShareParents takes a hold on the parents, together with any number of others.
-func (s *Store) ShareParents() (*Parents, error) {
+// ShareParents takes a hold on the parents, together with any number of others. It waits
+// until ctx is done while somebody is Alone with them, and returns ErrBusy then.
+func (s *Store) ShareParents(ctx context.Context) (*Parents, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("lock parents: %w", err)
 	}
@@ -71,16 +72,16 @@ func (s *Store) ShareParents() (*Parents, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock parents: %w", err)
 	}
-	// Nobody waits long: Alone does not wait at all, and is brief.
-	if err := flock.Lock(context.Background(), f, flock.Shared); err != nil {
-		return nil, fmt.Errorf("lock parents: %w", err)
+	if err := flock.Lock(ctx, f, flock.Shared); err != nil {
+		return nil, fmt.Errorf("lock parents (%s): %w", f.Name(), err)
 	}
 	failpoint.Here("parents shared")
 	return &Parents{file: f}, nil
 }
 
 // Alone says whether nobody else has a hold, and keeps everybody off until
-// Release if so. If not, the own hold is gone.
+// Release if so. If not, the own hold is gone. Every ADD of the node waits meanwhile:
+// who is alone waits for nobody.
 func (p *Parents) Alone() bool {
 	return flock.Try(p.file, flock.Exclusive) == nil
 }

@@ -38,9 +38,9 @@ func expectBusy(t *testing.T, s *Store, containerID string) {
 	if err == nil {
 		unlock()
 	}
-	want := "lock sandbox " + containerID + ": in use by another process"
-	if !errors.Is(err, ErrBusy) || message(err) != want {
-		t.Errorf("Lock() = %v, want %s", err, want)
+	want := "lock sandbox " + containerID + ": in use by "
+	if !errors.Is(err, ErrBusy) || !strings.HasPrefix(message(err), want) || !strings.Contains(message(err), "(PID ") {
+		t.Errorf("Lock() = %v, want %s and who it is", err, want)
 	}
 }
 

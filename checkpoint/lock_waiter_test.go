@@ -1,25 +1,30 @@
 package checkpoint
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"testing"
 
 	"github.com/relink-cni/relink/pkg/flock"
 )
 
-// waitsForLock says whether a goroutine of this process waits for a lock on a
-// file (proc_locks(5)).
-func waitsForLock(t *testing.T) bool {
+// waitsForLock says whether a goroutine of this process waits for the lock that another one
+// holds: both have the file open.
+func waitsForLock(t *testing.T, path string) bool {
 	t.Helper()
-	locks, err := os.ReadFile("/proc/locks")
+	const own = "/proc/self/fd"
+	files, err := os.ReadDir(own)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return regexp.MustCompile(fmt.Sprintf(`(?m)-> FLOCK +ADVISORY +WRITE +%d `, os.Getpid())).Match(locks)
+	count := 0
+	for _, f := range files {
+		if file, err := os.Readlink(filepath.Join(own, f.Name())); err == nil && file == path {
+			count++
+		}
+	}
+	return count > 1
 }
 
 // TestLockWaitsForTheLockThatTookTheOldOnesPlace lets a waiter have the lock of a
@@ -42,7 +47,7 @@ func TestLockWaitsForTheLockThatTookTheOldOnesPlace(t *testing.T) {
 		}
 		got <- unlock
 	}()
-	untilItWaits(t, got)
+	untilItWaits(t, s, got)
 
 	// What unlock does, and another Lock behind it.
 	for _, path := range []string{filepath.Join(s.sandboxDir("c1"), lockName), s.sandboxDir("c1")} {
@@ -54,7 +59,7 @@ func TestLockWaitsForTheLockThatTookTheOldOnesPlace(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	untilItWaits(t, got)
+	untilItWaits(t, s, got)
 	save(t, s, record("c1", "eth0"))
 	unlock()
 	unlock = <-got
@@ -63,9 +68,9 @@ func TestLockWaitsForTheLockThatTookTheOldOnesPlace(t *testing.T) {
 }
 
 // untilItWaits returns when the waiter waits, and fails when it has the lock.
-func untilItWaits(t *testing.T, got <-chan func()) {
+func untilItWaits(t *testing.T, s *Store, got <-chan func()) {
 	t.Helper()
-	for !waitsForLock(t) {
+	for !waitsForLock(t, filepath.Join(s.sandboxDir("c1"), lockName)) {
 		select {
 		case <-got:
 			t.Fatal("the waiter has a lock that somebody else holds")

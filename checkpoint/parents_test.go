@@ -1,17 +1,21 @@
 package checkpoint
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/relink-cni/relink/pkg/flock"
 )
 
 func share(t *testing.T, s *Store) *Parents {
 	t.Helper()
-	p, err := s.ShareParents()
+	p, err := s.ShareParents(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,6 +60,20 @@ func TestParentsAloneKeepsEverybodyOffUntilRelease(t *testing.T) {
 	p.Release()
 	if err := flock.Try(f, flock.Shared); err != nil {
 		t.Errorf("another's hold after the release: %v", err)
+	}
+}
+
+// The wait for somebody who is alone with the parents has an end, and says who it is.
+func TestShareParentsWaitsNoLongerThanItMay(t *testing.T) {
+	s := newStore(t)
+	if !share(t, s).Alone() {
+		t.Fatal("not alone")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := s.ShareParents(ctx)
+	if who := fmt.Sprintf("(PID %d)", os.Getpid()); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), who) {
+		t.Errorf("%v, want %v by %s", err, ErrBusy, who)
 	}
 }
 

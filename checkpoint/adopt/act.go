@@ -20,7 +20,7 @@ func (r *run) act(ctx context.Context, actions []Action) {
 	defer waiting.Wait()
 	for i, a := range actions {
 		switch {
-		case a.Do == Keep || a.Do == Refuse:
+		case a.Do == Keep || a.Do == Refuse || a.Do == Leave:
 			r.outcomes[i] = outcomeOf(a, done[a.Do])
 		case a.Attachment.ContainerID == checkpoint.UnnamedID(a.Namespace):
 			unnamed = append(unnamed, i)
@@ -30,11 +30,11 @@ func (r *run) act(ctx context.Context, actions []Action) {
 				// The others don't wait for whoever is at work on this one.
 				waiting.Go(func() {
 					unlock, err := r.lock(ctx, a.Attachment.ContainerID)
-					r.outcomes[i] = r.named(a, unlock, err)
+					r.outcomes[i] = r.named(ctx, a, unlock, err)
 				})
 				continue
 			}
-			r.outcomes[i] = r.named(a, unlock, err)
+			r.outcomes[i] = r.named(ctx, a, unlock, err)
 		}
 	}
 	// ADDs wait meanwhile, so that it is never long.
@@ -46,16 +46,18 @@ func (r *run) act(ctx context.Context, actions []Action) {
 
 // named writes the checkpoint of an attachment whose container ID is known, under
 // that sandbox's lock, which it ends by unlock; or reports the err of locking.
-func (r *run) named(a Action, unlock func(), err error) Outcome {
+func (r *run) named(ctx context.Context, a Action, unlock func(), err error) Outcome {
 	o := outcomeOf(a, done[a.Do])
 	if err != nil {
 		o.fail(err)
 		return o
 	}
 	defer unlock()
-	shared, err := r.Store.ShareParents()
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	shared, err := r.Store.ShareParents(ctx)
 	if err != nil {
-		o.fail(err)
+		o.fail(wrapBusy(err))
 		return o
 	}
 	defer shared.Release()
@@ -69,42 +71,53 @@ func (r *run) named(a Action, unlock func(), err error) Outcome {
 // lock was held, a DEL that has come since is of an attachment whose checkpoint was
 // read.
 func (r *run) unnamed(ctx context.Context, actions []Action, batch []int) {
-	records, release, err := r.still(ctx)
-	if err != nil {
-		for _, i := range batch {
-			r.outcomes[i] = outcomeOf(actions[i], Failed)
-			r.outcomes[i].fail(err)
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	for len(batch) > 0 {
+		records, release, err := r.still(ctx)
+		if err != nil {
+			for _, i := range batch {
+				r.outcomes[i] = outcomeOf(actions[i], Failed)
+				r.outcomes[i].fail(err)
+			}
+			return
 		}
-		return
-	}
-	defer release()
-	for _, i := range batch {
-		r.outcomes[i] = r.underLock(ctx, actions[i], records)
+		// One that somebody has come to be at work on waits until the ADDs don't.
+		batch = slices.DeleteFunc(batch, func(i int) bool { return r.underLock(i, actions[i], records) })
+		release()
 	}
 }
 
-func (r *run) underLock(ctx context.Context, a Action, records []checkpoint.Record) Outcome {
-	unlock, err := r.lock(ctx, a.Attachment.ContainerID)
+// underLock writes the checkpoint under the sandbox's lock. It returns false if somebody
+// else has that.
+func (r *run) underLock(i int, a Action, records []checkpoint.Record) bool {
+	unlock, err := r.Store.TryLock(a.Attachment.ContainerID)
+	if errors.Is(err, checkpoint.ErrBusy) {
+		return false
+	}
 	if err != nil {
-		o := outcomeOf(a, Failed)
-		o.fail(err)
-		return o
+		r.outcomes[i] = outcomeOf(a, Failed)
+		r.outcomes[i].fail(err)
+		return true
 	}
 	defer unlock()
-	return r.again(a, records)
+	r.outcomes[i] = r.again(a, records)
+	return true
 }
 
-// still waits for a moment without any ADD or DEL, and keeps ADDs off until release.
-// records are all that there are then.
+// still waits until ctx is done for a moment without any ADD or DEL, and keeps ADDs off
+// until release. records are all that there are then.
 func (r *run) still(ctx context.Context) (records []checkpoint.Record, release func(), err error) {
 	const interval = 20 * time.Millisecond
-	for deadline := time.Now().Add(lockWait); time.Now().Before(deadline); time.Sleep(interval) {
-		if err := ctx.Err(); err != nil {
+	for ; ; time.Sleep(interval) {
+		if err := ctx.Err(); errors.Is(err, context.DeadlineExceeded) {
+			return nil, nil, errBusy
+		} else if err != nil {
 			return nil, nil, err
 		}
-		shared, err := r.Store.ShareParents()
+		shared, err := r.Store.ShareParents(ctx)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, wrapBusy(err)
 		}
 		if !shared.Alone() {
 			shared.Release()
@@ -124,7 +137,6 @@ func (r *run) still(ctx context.Context) (records []checkpoint.Record, release f
 			return nil, nil, err
 		}
 	}
-	return nil, nil, errBusy
 }
 
 func (r *run) lock(ctx context.Context, containerID string) (func(), error) {

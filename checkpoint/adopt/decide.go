@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,6 +22,9 @@ type Found struct {
 	Live      netstate.Interface
 	// ParentDown is the name of a parent that is down, empty if all are up.
 	ParentDown string
+	// Origin is who has made it, Why the reason for which that is not Attached.
+	Origin Origin
+	Why    string
 }
 
 // Node is what there is on the node, running and remembered.
@@ -44,6 +48,7 @@ const (
 	Keep    Verb = "keep"    // Leave the checkpoint as it is: that is what was asked for.
 	Refuse  Verb = "refuse"  // Leave the checkpoint as it is, though something else was asked for.
 	Forget  Verb = "forget"  // Remove a checkpoint whose sandbox is gone.
+	Leave   Verb = "leave"   // Write none: it is the pod's own.
 )
 
 // Action is what to do about one interface, and why.
@@ -116,6 +121,14 @@ func decide(f Found, records []checkpoint.Record, unreadable []checkpoint.Unread
 	if i := slices.IndexFunc(records, func(r checkpoint.Record) bool { return isOf(r, f) }); i >= 0 {
 		return decideKnown(a, f, records[i], refresh)
 	}
+	switch f.Origin {
+	case PodsOwn:
+		a.Do, a.Reason = Leave, f.Why
+		return a
+	case Unclear:
+		a.Do, a.Reason = Refuse, f.Why
+		return a
+	}
 	i := slices.IndexFunc(records, func(r checkpoint.Record) bool {
 		return r.Attachment.ContainerID == f.Attachment.ContainerID && r.Attachment.IfName == f.Attachment.IfName
 	})
@@ -172,15 +185,29 @@ func decideKnown(a Action, f Found, r checkpoint.Record, refresh bool) Action {
 		return a
 	}
 	diffs := netstate.Diff(r.Interface, f.Live)
-	if why := worse(f, r, diffs); why != "" {
+	was, is := r.Interface.Link.Name, f.Live.Link.Name
+	why := worse(f, r, diffs)
+	switch {
+	case why != "" && was != is:
+		a.Do, a.Reason = Refuse, fmt.Sprintf("it was renamed from %s to %s; %s: relink restore repairs it once it is renamed back", was, is, why)
+	case why != "":
 		a.Do, a.Reason = Refuse, why+": relink restore repairs it"
-		return a
-	}
-	a.Do, a.Reason = Refresh, "as it was recorded"
-	if len(diffs) > 0 {
-		a.Reason = list(diffs)
+	default:
+		a.Do, a.Reason = Refresh, changed(was, is, diffs)
 	}
 	return a
+}
+
+// changed says what is remembered otherwise than before.
+func changed(was, is string, diffs []netstate.Difference) string {
+	var all []string
+	if was != is {
+		all = append(all, fmt.Sprintf("it was renamed from %s to %s", was, is))
+	}
+	if len(diffs) > 0 {
+		all = append(all, list(diffs))
+	}
+	return cmp.Or(strings.Join(all, "; "), "as it was recorded")
 }
 
 // broken says what keeps an interface from working, empty if nothing is seen.

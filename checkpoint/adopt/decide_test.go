@@ -179,6 +179,29 @@ func TestRefreshIsNoWorse(t *testing.T) {
 	}
 }
 
+// An interface that was renamed is known by its index.
+func TestRefreshOfARenamedInterface(t *testing.T) {
+	const from = "it was renamed from eth0 to web0"
+	for name, test := range map[string]struct {
+		change func(*netstate.Interface)
+		want   Verb
+		reason string
+	}{
+		"nothing else": {func(*netstate.Interface) {}, Refresh, from},
+		"another MAC":  {func(i *netstate.Interface) { i.Link.MAC = "02:00:00:00:00:02" }, Refresh, from + "; MAC is 02:00:00:00:00:02, not 02:00:00:00:00:01"},
+		"a route lost": {func(i *netstate.Interface) { i.Routes = nil }, Refuse, from + "; route 0.0.0.0/0 via 10.0.0.1 is missing: relink restore repairs it once it is renamed back"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := found("c1", 1, test.change)
+			r := recordOn("c1", 1, "")
+			f.Live.Link.Name, f.Live.Link.Index, r.Interface.Link.Index = "web0", 5, 5
+			if a := decide(f, []checkpoint.Record{r}, nil, true); a.Do != test.want || a.Reason != test.reason {
+				t.Errorf("%s: %s", a.Do, a.Reason)
+			}
+		})
+	}
+}
+
 func TestRefreshKeepsWhatTheKernelDoesNotKnow(t *testing.T) {
 	r := recordOn("c1", 1, "relink-macvlan")
 	r.Pod = attachment.Pod{Namespace: "shop", Name: "web"}

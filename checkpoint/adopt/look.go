@@ -20,15 +20,19 @@ type look struct {
 	host    *kernel.Namespace
 	devices netstate.Devices
 	cache   []located
+	// records are those that there are, attached the names of the interfaces that the
+	// operator calls attached.
+	records  []checkpoint.Record
+	attached []string
 	// wants says which interfaces to look at.
 	wants func(attachment.Namespace, netstate.LiveDevice) bool
 }
 
 // newLook opens the host. The caller closes it. torn are what the caches have that
 // can't be read.
-func newLook(cacheDir string, wants func(attachment.Namespace, netstate.LiveDevice) bool) (l *look, torn []error, err error) {
-	l = &look{wants: wants}
-	entries, torn, err := cnicache.Read(cacheDir)
+func newLook(opts Options, records []checkpoint.Record, wants func(attachment.Namespace, netstate.LiveDevice) bool) (l *look, torn []error, err error) {
+	l = &look{wants: wants, records: records, attached: opts.Attached}
+	entries, torn, err := cnicache.Read(opts.CacheDir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -113,7 +117,7 @@ func (l *look) into(s sandbox.Sandbox) inside {
 	}
 	result := inside{namespace: &id}
 	for _, d := range own {
-		if d.Name == "lo" || !l.wants(id, d) {
+		if d.Name == "lo" || kernel.Unfinished(d.Name) || !l.wants(id, d) {
 			continue
 		}
 		f, err := l.at(namespace, own, d.Name)
@@ -146,8 +150,8 @@ func open(s sandbox.Sandbox) (*kernel.Namespace, error) {
 	return nil, nil
 }
 
-// at looks at one interface. It returns nil when that is gone, or is none that a
-// checkpoint can hold and that is an attachment.
+// at looks at one interface. It returns nil when that is gone, is none that a checkpoint
+// can hold, or is on nothing of the host's and in no cache.
 func (l *look) at(namespace *kernel.Namespace, own netstate.Devices, name string) (*Found, error) {
 	host := l.devices
 	live, err := kernel.Capture(l.host, namespace, host, name, kernel.Everything)
@@ -162,8 +166,13 @@ func (l *look) at(namespace *kernel.Namespace, own netstate.Devices, name string
 	}
 	f := &Found{Namespace: namespace.Identity(), Live: live}
 	f.Owner = ownerOf(f.Namespace, live.Link, l.cache)
-	if !isAttachment(*f) {
-		return nil, nil
+	if !f.Named {
+		if !onHost(live) {
+			return nil, nil
+		}
+		if f.Origin, f.Why, err = l.whose(namespace, own, *f); err != nil {
+			return nil, err
+		}
 	}
 	at := host
 	if live.ParentsInSandbox {
@@ -197,12 +206,12 @@ func (l *look) retry(namespace *kernel.Namespace, name string) (netstate.Devices
 	return host, live, err
 }
 
-// isAttachment tells what a CNI plugin, or something like it, has given the sandbox
-// from what a process in there has made for itself: that is stacked on nothing of
-// the host's, and no cache has it. A NIC of its own is stacked on nothing.
-func isAttachment(f Found) bool {
-	onHost := len(f.Live.Parents) > 0 && !f.Live.ParentsInSandbox && f.Live.Link.Kind != netstate.KindNIC
-	return f.Named || onHost
+// onHost tells what a CNI plugin, or something like it, can have given the sandbox from
+// what a process in there has made for itself: that is stacked on nothing of the host's,
+// but for what it stacks on such an interface (whose). A NIC of its own is stacked on
+// nothing.
+func onHost(i netstate.Interface) bool {
+	return len(i.Parents) > 0 && !i.ParentsInSandbox && i.Link.Kind != netstate.KindNIC
 }
 
 func firstDown(parents []netstate.Device, at netstate.Devices) string {

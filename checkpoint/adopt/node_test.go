@@ -224,6 +224,90 @@ func TestCaptureWithoutNames(t *testing.T) {
 	n.says(t, 0, "capture --refresh --sandbox "+r.Attachment.ContainerID, "1 refreshed\n")
 }
 
+// A macvlan that the pod has stacked on its own, as keepalived does for a virtual router, is
+// reported on the host's device. It is no attachment, whoever attached the pod, and no
+// restore brings it back.
+func TestAMacvlanOfThePodsOwn(t *testing.T) {
+	for _, network := range []string{"stock", "chained"} {
+		t.Run(network, func(t *testing.T) {
+			n, netns := newNode(t), fresh.Sandbox(t)
+			n.cnitool(t, "add", network, "web", netns)
+			n.says(t, 0, "capture")
+			const vmac = "ip link add vrrp.51 link eth0 address 00:00:5e:00:01:33 type macvlan mode private; ip link set vrrp.51 up; ip addr add 10.9.1.1/32 dev vrrp.51"
+			fresh.Run(t, netns, vmac)
+			n.says(t, 0, "check", "1 attachments as recorded, 0 not\n")
+			n.says(t, 0, "capture", "left alone", "it is on the parent of eth0, lan0: it is taken to be the pod's own", "1 kept, 1 left alone\n")
+			n.says(t, 0, "capture --refresh", "1 refreshed, 1 left alone\n")
+			if r := n.records(t); len(r) != 1 || r[0].Attachment.IfName != "eth0" {
+				t.Errorf("remembered: %+v", r)
+			}
+			// Nor when what it is on is gone, but is remembered.
+			fresh.IP(t, netns, "link del eth0")
+			n.says(t, 1, "check", "0 attachments as recorded, 1 not\n")
+			n.says(t, 0, "restore", "1 restored")
+			n.loseParent(t)
+			n.says(t, 0, "restore", "1 restored")
+			if out := fresh.IP(t, netns, "-o link"); strings.Contains(out, "vrrp.51") {
+				t.Errorf("brought back:\n%s", out)
+			}
+		})
+	}
+}
+
+// Where no cache tells, nobody knows which of two was attached, until the operator says.
+func TestTheOperatorNamesTheAttachment(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	fresh.IP(t, "", "link add link lan0 name tmp0 netns "+netns+" type macvlan mode bridge")
+	fresh.Run(t, netns, "ip link set tmp0 name eth0; ip link set eth0 up; ip addr add 10.9.0.7/16 dev eth0; ip link add vrrp.51 link eth0 type macvlan; ip link set vrrp.51 up")
+	n.says(t, 1, "check", netns+" eth0: it has no checkpoint: no CNI cache has it, and it is on one parent, lan0, with vrrp.51", netns+" vrrp.51: it has no checkpoint", "2 other problems")
+	n.says(t, 1, "capture", "Name the one that was attached: relink capture --attached eth0", "2 refused\n")
+	if r := n.records(t); len(r) > 0 {
+		t.Errorf("remembered: %+v", r)
+	}
+	n.says(t, 0, "capture --attached eth0 --dry-run", "1 to capture, 1 left alone\n")
+	n.says(t, 0, "capture --attached eth0", "1 captured, 1 left alone\n")
+	n.says(t, 0, "check", "1 attachments as recorded, 0 not\n")
+	n.says(t, 0, "capture", "1 kept, 1 left alone\n")
+	// The operator's word goes before what it looks like.
+	n.says(t, 0, "capture --attached vrrp.51", "1 captured, 1 kept\n")
+}
+
+// Nothing that a pod calls itself or its devices moves the cursor, or looks like a line of
+// relink's own.
+func TestWhatAPodChoosesIsPrintedAsItIs(t *testing.T) {
+	n, netns, other := newNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
+	clean := func(out string) {
+		t.Helper()
+		if strings.ContainsAny(out, "\x1b\a\u009b") || strings.Contains(out, "\nshop/") {
+			t.Errorf("it says %q", out)
+		}
+	}
+	n.cnitool(t, "add", "stock", "web\x1b[2J\nshop/db-0 c1 eth0: fine", netns)
+	clean(n.says(t, 1, "check", `default/web\u001b[2J\nshop/db-0 c1 eth0: fine`))
+	clean(n.says(t, 0, "capture", "1 captured\n"))
+	clean(n.says(t, 0, "list", `default/web\u001b[2J\nshop/db-0`))
+	clean(n.says(t, 0, "show "+n.records(t)[0].Attachment.ContainerID, `default/web\u001b[2J\nshop/db-0`))
+	fresh.Run(t, netns, "ip link set eth0 alias uplink")
+	clean(n.says(t, 0, "capture --refresh"))
+	fresh.Run(t, netns, `ip link set eth0 alias "$(printf 'a\033]0;b\a\302\2332J\nshop/db-0 c1 eth0: fine')"`)
+	clean(n.says(t, 1, "check", `alias is a\u001b]0;b\u0007\u009b2J`))
+	clean(n.says(t, 0, "restore", `alias is a\u001b]0;b\u0007\u009b2J`, "1 repaired"))
+	fresh.Run(t, netns, `ip link set eth0 down name "$(printf 'e\033[2Jth')"; ip link set "$(printf 'e\033[2Jth')" up`)
+	for _, verb := range []string{"check", "restore", "capture", "capture --refresh"} {
+		out, _ := n.relink(strings.Fields(verb)...)
+		clean(out)
+		if verb != "capture" && !strings.Contains(out, `e\u001b[2Jth`) {
+			t.Errorf("%s: %s", verb, out)
+		}
+	}
+	// One that can't be remembered at all, for its name.
+	fresh.IP(t, "", "link add link lan0 name tmp0 netns "+other+" type macvlan mode bridge")
+	fresh.Run(t, other, `ip link set tmp0 name "$(printf 'n\033[2J')"; ip link set "$(printf 'n\033[2J')" up`)
+	clean(n.says(t, 1, "capture", other+`: n\u001b[2J can't be remembered`))
+	out, _ := n.relink("check", "-o", "json")
+	clean(out)
+}
+
 func TestCaptureUsage(t *testing.T) {
 	n := newNode(t)
 	n.says(t, 2, "capture --sandbox nobody", "nobody")

@@ -67,16 +67,35 @@ func TestOwnerOf(t *testing.T) {
 	}
 }
 
-func TestIsAttachment(t *testing.T) {
-	onHost, inside, none := found("c", 1, nil), found("c", 1, nil), found("c", 1, nil)
-	inside.Live.ParentsInSandbox = true
-	none.Live.Parents = nil
-	if !isAttachment(onHost) || isAttachment(inside) || isAttachment(none) {
+func TestOnHost(t *testing.T) {
+	there, inside, none := eth0(nil), eth0(nil), eth0(nil)
+	inside.ParentsInSandbox = true
+	none.Parents = nil
+	if !onHost(there) || onHost(inside) || onHost(none) {
 		t.Error("only what is stacked on the host's is one that nobody names")
 	}
-	inside.Named, none.Named = true, true
-	if !isAttachment(inside) || !isAttachment(none) {
-		t.Error("what a cache names is one")
+}
+
+func TestOriginOf(t *testing.T) {
+	const alone = "no CNI cache has it, and it is on "
+	for name, test := range map[string]struct {
+		neighbours []neighbour
+		want       Origin
+		why        string
+	}{
+		"alone on its parent": {nil, Attached, ""},
+		"beside an attachment": {
+			[]neighbour{{"net1", false}, {"eth0", true}}, PodsOwn,
+			alone + "the parent of eth0, lan0: it is taken to be the pod's own. If it was attached: relink capture --attached vrrp.51",
+		},
+		"beside others that nobody knows": {
+			[]neighbour{{"eth0", false}, {"net1", false}}, Unclear,
+			alone + "one parent, lan0, with eth0, net1: the pod can have made one on top of the other. Name the one that was attached: relink capture --attached vrrp.51",
+		},
+	} {
+		if got, why := originOf("vrrp.51", "lan0", test.neighbours); got != test.want || why != test.why {
+			t.Errorf("%s: %q, %s", name, got, why)
+		}
 	}
 }
 

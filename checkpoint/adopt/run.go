@@ -22,6 +22,9 @@ type Options struct {
 	// Sandboxes limits the run to these, by container ID, its prefix or
 	// namespace/pod. Empty for all.
 	Sandboxes []string
+	// Attached are the names of interfaces that were attached to the pods, whatever the
+	// caches say.
+	Attached []string
 	// Refresh renews the checkpoints that are there.
 	Refresh bool
 	// DryRun decides and writes nothing.
@@ -40,6 +43,7 @@ const (
 	Kept      State = "kept"
 	Refused   State = "refused"
 	Failed    State = "failed"
+	LeftAlone State = "left alone"
 	ToCapture State = "to capture"
 	ToRefresh State = "to refresh"
 	ToForget  State = "to forget"
@@ -104,8 +108,8 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 
 // planned and done are the states by what was decided.
 var (
-	planned = map[Verb]State{Capture: ToCapture, Refresh: ToRefresh, Forget: ToForget, Keep: Kept, Refuse: Refused}
-	done    = map[Verb]State{Capture: Captured, Refresh: Refreshed, Forget: Forgotten, Keep: Kept, Refuse: Refused}
+	planned = map[Verb]State{Capture: ToCapture, Refresh: ToRefresh, Forget: ToForget, Keep: Kept, Refuse: Refused, Leave: LeftAlone}
+	done    = map[Verb]State{Capture: Captured, Refresh: Refreshed, Forget: Forgotten, Keep: Kept, Refuse: Refused, Leave: LeftAlone}
 )
 
 func outcomeOf(a Action, state State) Outcome {
@@ -131,7 +135,7 @@ func (r *run) lookAround() (Node, error) {
 	}
 	everything := func(attachment.Namespace, netstate.LiveDevice) bool { return true }
 	var torn []error
-	if r.look, torn, err = newLook(r.CacheDir, everything); err != nil {
+	if r.look, torn, err = newLook(r.Options, records, everything); err != nil {
 		return Node{}, err
 	}
 	node := Node{Records: records, Unreadable: unreadable}
@@ -178,15 +182,15 @@ func lines(errs []error) []string {
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// Missing returns the interfaces of running sandboxes that have no checkpoint, all
-// or those of the sandboxes that are named, and what could not be looked at. It
-// changes nothing.
+// Missing returns the interfaces of running sandboxes that have no checkpoint and are not
+// the pods' own, all or those of the sandboxes that are named, and what could not be looked
+// at. It changes nothing.
 func Missing(opts Options) ([]Found, []string, error) {
 	records, unreadable, err := opts.Store.List()
 	if err != nil {
 		return nil, nil, err
 	}
-	l, _, err := newLook(opts.CacheDir, withoutRecord(records))
+	l, _, err := newLook(opts, records, withoutRecord(records))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -199,6 +203,9 @@ func Missing(opts Options) ([]Found, []string, error) {
 	for _, f := range found {
 		if _, torn := unreadableOf(f, unreadable); torn {
 			continue // That is said of the checkpoint itself.
+		}
+		if f.Origin == PodsOwn {
+			continue
 		}
 		if _, err := choose([]Action{{Attachment: f.Attachment, Pod: f.Pod}}, opts.Sandboxes); err == nil {
 			none = append(none, f)

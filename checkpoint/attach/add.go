@@ -34,13 +34,14 @@ func (p Plugin) Add(args *skel.CmdArgs) (err error) {
 	if err := c.key().Validate(); err != nil {
 		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
 	}
-	unlock, err := c.lock(context.Background())
+	ctx := context.Background()
+	unlock, err := c.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 
-	add, err := c.open()
+	add, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -50,7 +51,7 @@ func (p Plugin) Add(args *skel.CmdArgs) (err error) {
 			err = cniplugin.Join(err, add.undo.Run())
 		}
 	}()
-	return add.run(context.Background())
+	return add.run(ctx)
 }
 
 // addition is an ADD under way.
@@ -70,7 +71,7 @@ type addition struct {
 }
 
 // open opens what an ADD works on.
-func (c *call) open() (_ *addition, err error) {
+func (c *call) open(ctx context.Context) (_ *addition, err error) {
 	add := &addition{call: c}
 	defer func() {
 		if err != nil {
@@ -98,8 +99,8 @@ func (c *call) open() (_ *addition, err error) {
 	if err == nil {
 		add.earlier = &earlier
 	}
-	if add.shared, err = c.store.ShareParents(); err != nil {
-		return nil, cniplugin.Error(types.ErrIOFailure, "%v", err)
+	if add.shared, err = c.shareParents(ctx); err != nil {
+		return nil, err
 	}
 	return add, nil
 }

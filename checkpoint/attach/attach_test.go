@@ -2,8 +2,12 @@ package attach_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -251,4 +255,56 @@ func TestDelOfWhatIsNotRememberedIsCareful(t *testing.T) {
 	fresh.IP(t, netns, "link set tmp0 name eth0")
 	n.mustCall(t, "DEL", "c1", netns)
 	n.expectNothing(t, netns)
+}
+
+// What was renamed in the pod goes all the same.
+func TestDelOfARenamedInterface(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	n.mustCall(t, "ADD", "c1", netns)
+	fresh.Run(t, netns, "ip link set eth0 down name web0; ip link add eth0 type veth peer name peer")
+	n.mustCall(t, "DEL", "c1", netns)
+	if out := fresh.IP(t, netns, "-o link"); strings.Contains(out, "web0") || !strings.Contains(out, "eth0") {
+		t.Errorf("left:\n%s", out)
+	}
+	fresh.IP(t, netns, "link del eth0")
+	n.expectNothing(t, netns)
+}
+
+// Somebody who is alone with the parents, or at work on the sandbox, is stopped: an ADD waits
+// for a while, says who it is, and leaves nothing.
+func TestAddDoesNotWaitForEver(t *testing.T) {
+	for name, file := range map[string]string{"the parents": ".parents.lock", "the sandbox": "c1/.lock"} {
+		t.Run(name, func(t *testing.T) {
+			n, netns := newNode(t), fresh.Sandbox(t)
+			lock := filepath.Join(n.store.Dir(), file)
+			if err := os.MkdirAll(filepath.Dir(lock), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			holder := exec.Command("flock", "--no-fork", lock, "sh", "-c", "kill -STOP $$; : relink capture")
+			if err := holder.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = errors.Join(holder.Process.Kill(), holder.Wait()) })
+			stopped := fmt.Sprintf("in use by sh -c kill -STOP $$; : relink capture (PID %d, which is stopped)", holder.Process.Pid)
+			for stat := fmt.Sprintf("/proc/%d/stat", holder.Process.Pid); ; time.Sleep(time.Millisecond) {
+				if b, err := os.ReadFile(stat); err != nil || strings.Contains(string(b), ") T ") {
+					break
+				}
+			}
+			start := time.Now()
+			out, err := n.call("ADD", "c1", netns)
+			if err == nil || !strings.Contains(out, `"code": 11`) || !strings.Contains(out, stopped) {
+				t.Errorf("ADD says %v\n%s", err, out)
+			}
+			if took := time.Since(start); took > 50*time.Second {
+				t.Errorf("it took %s", took)
+			}
+			if err := holder.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			n.mustCall(t, "ADD", "c1", netns)
+			n.mustCall(t, "DEL", "c1", netns)
+			n.expectNothing(t, netns)
+		})
+	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // Chained is the plugin that remembers what those before it in a list have built. It
@@ -135,9 +136,9 @@ func (p Chained) remember(c *call, undo *cniplugin.Undo) error {
 	}
 	defer sandbox.Close()
 	// Held until the checkpoint that names the parents is saved.
-	shared, err := c.store.ShareParents()
+	shared, err := c.shareParents(context.Background())
 	if err != nil {
-		return cniplugin.Error(types.ErrIOFailure, "%v", err)
+		return err
 	}
 	defer shared.Release()
 	live, err := capture(sandbox, c.args.IfName, kernel.Everything)
@@ -208,10 +209,7 @@ func (c *call) forgetUnnamed(sandbox *kernel.Namespace) error {
 		}
 		err = c.store.Forget(id, c.args.IfName)
 	}
-	if err != nil {
-		return cniplugin.Error(types.ErrIOFailure, "%v", err)
-	}
-	return nil
+	return lockError(err, lockWait)
 }
 
 // Del forgets the checkpoint. It comes before the interface plugin's DEL, so that no
@@ -331,5 +329,5 @@ func (p Chained) say(format string, args ...any) {
 	if w == nil {
 		w = os.Stderr
 	}
-	fmt.Fprintf(w, p.Name+": "+format+"\n", args...)
+	fmt.Fprintln(w, printable.Line(p.Name+": "+fmt.Sprintf(format, args...)))
 }

@@ -71,8 +71,7 @@ func beginDel(args *skel.CmdArgs) (*call, error) {
 	return c, nil
 }
 
-// deleteInterface deletes the interface, under the name that it was recorded with last,
-// if the namespace is still there, and still the recorded one. Without a record
+// deleteInterface deletes the interface, whatever it was renamed to, if the namespace is still there, and still the recorded one. Without a record
 // (recorded is nil: a repeated DEL, the runtime's DEL after a failed ADD) it deletes an
 // interface of the plugin's own kind, which is what a killed ADD may have left, if no
 // other attachment has it.
@@ -97,7 +96,9 @@ func (c *call) deleteInterface(recorded *checkpoint.Record) error {
 	}
 	name := c.args.IfName
 	if recorded != nil {
-		name = recorded.Interface.Link.Name
+		if name, err = sandbox.NameNow(recorded.Interface.Link); err != nil {
+			return fmt.Errorf("delete interface: %w", err)
+		}
 	}
 	if err := ignoreGone(sandbox.Delete(name)); err != nil {
 		return fmt.Errorf("delete interface: %w", err)

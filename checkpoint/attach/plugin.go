@@ -51,9 +51,14 @@ func (p Plugin) Funcs() skel.CNIFuncs {
 	return skel.CNIFuncs{Add: p.Add, Del: p.Del, Check: p.Check, Status: p.Status, GC: p.GC}
 }
 
-// lockWait bounds the wait for another operation on the same sandbox. Runtimes
-// give a plugin minutes.
-const lockWait = 30 * time.Second
+// What bounds the waits. Runtimes and Multus give a plugin minutes for all that it does.
+const (
+	// lockWait is for another operation on the same sandbox: an ADD takes that long if
+	// it finds addresses in use.
+	lockWait = 30 * time.Second
+	// parentsWait is for whoever is alone with the parents, which is never long.
+	parentsWait = 10 * time.Second
+)
 
 // call is one invocation for an attachment.
 type call struct {
@@ -108,13 +113,26 @@ func (c *call) lock(ctx context.Context) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
 	unlock, err = c.store.Lock(ctx, c.args.ContainerID)
-	if errors.Is(err, checkpoint.ErrBusy) {
-		return nil, cniplugin.Error(types.ErrTryAgainLater, "%v for more than %s", err, lockWait)
+	return unlock, lockError(err, lockWait)
+}
+
+// shareParents takes a hold on the parents of the node.
+func (c *call) shareParents(ctx context.Context) (*checkpoint.Parents, error) {
+	ctx, cancel := context.WithTimeout(ctx, parentsWait)
+	defer cancel()
+	shared, err := c.store.ShareParents(ctx)
+	return shared, lockError(err, parentsWait)
+}
+
+// lockError has the runtime try again if the lock was held for as long as the wait.
+func lockError(err error, wait time.Duration) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, checkpoint.ErrBusy):
+		return cniplugin.Error(types.ErrTryAgainLater, "%v for more than %s", err, wait)
 	}
-	if err != nil {
-		return nil, cniplugin.Error(types.ErrIOFailure, "%v", err)
-	}
-	return unlock, nil
+	return cniplugin.Error(types.ErrIOFailure, "%v", err)
 }
 
 // openSandbox opens CNI_NETNS, by a path that still means the same when it is recorded.

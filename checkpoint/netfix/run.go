@@ -161,7 +161,7 @@ func (r *run) write(ctx context.Context, f Found, rivals []string) Outcome {
 		return failed(f, err)
 	}
 	defer unlock()
-	shared, err := r.Store.ShareParents()
+	shared, err := r.Store.ShareParents(ctx)
 	if err != nil {
 		return failed(f, err)
 	}

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -42,6 +43,9 @@ type work struct {
 	carrier bool
 	// built is what the kernel told of the link when it was made, for the next look.
 	built kernel.Built
+	// index is the interface's as it is there now, taken who else has the recorded one.
+	index int
+	taken string
 	// below are the steps that were needed in the host, inSandbox those that
 	// are needed on parents in the sandbox.
 	below, inSandbox []Step
@@ -68,6 +72,9 @@ func (w *work) do() error {
 		return err
 	}
 	w.outcome.State = stateOf(steps, Restored, Repaired)
+	if was := w.record.Interface.Link.Index; w.outcome.State == Restored && was != 0 && was != w.index && w.taken == "" {
+		w.outcome.Reason += "; " + otherIndex(was, "another device")
+	}
 	w.lookForCarrier()
 	w.owe()
 	w.announce()
@@ -139,7 +146,7 @@ func (w *work) findNIC() error {
 	}
 	nic, _, problem := w.after.nic(w.record.Interface.Link)
 	if problem != nil {
-		return problem
+		return cmp.Or(w.lookElsewhere(), error(problem))
 	}
 	w.parent, w.outcome.Parent = nic, nic.Name
 	return nil
@@ -190,20 +197,29 @@ func (w *work) plan() ([]Step, error) {
 	extent := kernel.ExtentOf(w.record.Interface)
 	extent.Built, w.built = w.built, kernel.Built{}
 	live, err := kernel.Capture(w.host, w.sandbox, w.devices, w.record.Interface.Link.Name, extent)
-	var there *netstate.Interface
 	w.carrier = live.Carrier
-	switch {
-	case errors.Is(err, kernel.ErrNoDevice):
-	case errors.Is(err, kernel.ErrUnsupported):
-		return nil, fmt.Errorf("%w: left alone", err)
-	case err != nil:
+	gone, alien := errors.Is(err, kernel.ErrNoDevice), errors.Is(err, kernel.ErrUnsupported)
+	if err != nil && !gone && !alien {
 		return nil, err
-	default:
-		there = &live
+	}
+	if gone || alien || live.Link.Kind != w.record.Interface.Link.Kind {
+		if err := w.lookElsewhere(); err != nil {
+			return nil, err
+		}
+	}
+	if alien {
+		return nil, fmt.Errorf("%w: left alone", err)
+	}
+	var there *netstate.Interface
+	if !gone {
+		there, w.index = &live, live.Link.Index
 	}
 	steps, problem := planInterface(w.record.Interface, there, w.parent.Name, w.parents)
 	if problem != nil {
 		return nil, problem
+	}
+	if gone && w.taken != "" {
+		steps[0].Reason += "; " + otherIndex(w.record.Interface.Link.Index, w.taken)
 	}
 	return steps, nil
 }
@@ -304,17 +320,18 @@ func notNew(err error) error {
 	return err
 }
 
-// remember writes the names and the hardware that the parents came back with into
-// the record, so that the next restore needs nobody to say so again, and whether an
-// announcement is owed.
+// remember writes into the record what the next restore needs, so that nobody has to say it
+// again: the names and the hardware that the parents came back with, the interface's index,
+// and whether an announcement is owed.
 func (w *work) remember() error {
-	same := w.isNIC() || chainKey(w.now) == chainKey(w.record.Interface.Parents)
-	if same && w.record.AnnouncementOwed == w.outcome.AnnouncementOwed {
+	link := &w.record.Interface.Link
+	sameParents := w.isNIC() || chainKey(w.now) == chainKey(w.record.Interface.Parents)
+	if sameParents && link.Index == w.index && w.record.AnnouncementOwed == w.outcome.AnnouncementOwed {
 		return nil
 	}
-	if !same {
+	if !sameParents {
 		w.record.Interface.Parents = w.now
 	}
-	w.record.AnnouncementOwed = w.outcome.AnnouncementOwed
+	link.Index, w.record.AnnouncementOwed = w.index, w.outcome.AnnouncementOwed
 	return w.Store.Save(w.record)
 }

@@ -91,16 +91,6 @@ func (l *lan) run(t *testing.T, opts Options) (Report, Outcome) {
 	return report, report.Attachments[0]
 }
 
-func must[T any](v T, err error) func(*testing.T) T {
-	return func(t *testing.T) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
 // knows says whether the neighbour has been told where the sandbox's address is.
 func (l *lan) knows(t *testing.T) bool {
 	t.Helper()

@@ -292,7 +292,8 @@ func (r *run) progress(total int) func() {
 }
 
 // bySandbox groups the records by container ID. Of one sandbox, those that are
-// stacked on something inside of it come last.
+// stacked on something inside of it come last, and before them those that take any index:
+// not one that another had.
 func bySandbox(records []checkpoint.Record) [][]checkpoint.Record {
 	var groups [][]checkpoint.Record
 	place := map[string]int{}
@@ -306,8 +307,11 @@ func bySandbox(records []checkpoint.Record) [][]checkpoint.Record {
 		groups[i] = append(groups[i], record)
 	}
 	depth := func(i netstate.Interface) int {
-		if i.ParentsInSandbox {
-			return len(i.Parents)
+		switch {
+		case i.ParentsInSandbox:
+			return 1 + len(i.Parents)
+		case i.Link.Index == 0:
+			return 1
 		}
 		return 0
 	}

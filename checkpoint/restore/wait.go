@@ -81,7 +81,7 @@ func (r *run) prospect(records []checkpoint.Record) (p prospect) {
 func (r *run) prospectOfNIC(record checkpoint.Record, p *prospect) {
 	there, known := r.inPlace[record.Attachment]
 	if !known {
-		there = isInPlace(record)
+		there = r.isInPlace(record)
 		r.inPlace[record.Attachment] = there
 	}
 	if there {
@@ -96,13 +96,18 @@ func (r *run) prospectOfNIC(record checkpoint.Record, p *prospect) {
 	}
 }
 
-// isInPlace says that the sandbox has the interface, or can't be looked at.
-func isInPlace(record checkpoint.Record) bool {
+// isInPlace says that the sandbox has the interface, whatever its name, or can't be
+// looked at.
+func (r *run) isInPlace(record checkpoint.Record) bool {
 	sandbox, err := kernel.Open(record.Namespace.Path)
 	if err != nil {
 		return true
 	}
 	defer sandbox.Close()
 	there, err := sandbox.Exists(record.Interface.Link.Name)
-	return err != nil || there
+	if err != nil || there {
+		return true
+	}
+	w := work{run: r, record: record, sandbox: sandbox}
+	return w.lookElsewhere() != nil
 }

@@ -24,7 +24,9 @@ func newCapture(open storeOpener) *cobra.Command {
 		Long: `Write checkpoints of the interfaces of running sandboxes that have none, as they
 are now, whoever attached them: every interface that is stacked on a device of the
 host, in every network namespace that is mounted or that a process is in. Networks,
-container IDs and pods are named by the caches of libcni and Multus.
+container IDs and pods are named by the caches of libcni and Multus. A macvlan or ipvlan
+that no cache has and that shares its parent with an attachment of the pod is taken to
+be the pod's own; --attached NAME says that it is not.
 
 A checkpoint that is there is left alone. --refresh renews it, unless what is there
 now is worse: gone, down, on another parent, or without a recorded address or route.
@@ -45,6 +47,7 @@ environment.`,
 	flags.BoolVar(&opts.Refresh, "refresh", false, "renew the checkpoints that are there, too")
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be written and why, and write nothing")
 	flags.StringArrayVar(&opts.Sandboxes, "sandbox", nil, "only this `sandbox`: container ID, prefix of it, or namespace/pod (repeatable)")
+	flags.StringArrayVar(&opts.Attached, "attached", nil, "interfaces of this `name` were attached to their pods, whatever the CNI caches say (repeatable)")
 	addCacheDir(cmd, &opts.CacheDir)
 	addOutput(cmd, &output)
 	return cmd
@@ -72,7 +75,7 @@ func capture(ctx context.Context, opts adopt.Options, output format, stdout, std
 		return err
 	}
 	for _, note := range report.Notes {
-		fmt.Fprintf(stderr, "relink: %s\n", note)
+		say(stderr, "relink: %s", note)
 	}
 	if output == formatJSON {
 		err = writeJSON(stdout, report)
@@ -104,9 +107,9 @@ func writeCaptured(report adopt.Report, w io.Writer) error {
 		}
 	}
 	for _, p := range report.Problems {
-		fmt.Fprintln(w, p)
+		say(w, "%s", p)
 	}
-	fmt.Fprintln(w, capturedSummary(report))
+	say(w, "%s", capturedSummary(report))
 	return nil
 }
 
@@ -119,7 +122,7 @@ func capturedSummary(report adopt.Report) string {
 	var parts []string
 	for _, s := range []adopt.State{
 		adopt.Captured, adopt.Refreshed, adopt.Forgotten, adopt.ToCapture, adopt.ToRefresh, adopt.ToForget,
-		adopt.Kept, adopt.Refused, adopt.Failed,
+		adopt.Kept, adopt.LeftAlone, adopt.Refused, adopt.Failed,
 	} {
 		if counts[s] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -52,6 +53,8 @@ type unremembered struct {
 	Attachment attachment.Key       `json:"attachment"`
 	Pod        attachment.Pod       `json:"pod,omitzero"`
 	Namespace  attachment.Namespace `json:"namespace"`
+	// Why says what keeps relink capture from writing one, if anything does.
+	Why string `json:"why,omitempty"`
 }
 
 func check(ctx context.Context, opts restore.Options, cacheDir string, output format, stdout io.Writer) error {
@@ -80,7 +83,7 @@ func check(ctx context.Context, opts restore.Options, cacheDir string, output fo
 func unrememberedOf(found []adopt.Found) []unremembered {
 	all := []unremembered{}
 	for _, f := range found {
-		all = append(all, unremembered{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace})
+		all = append(all, unremembered{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Why: f.Why})
 	}
 	return all
 }
@@ -90,19 +93,19 @@ func checkLines(report restore.Report, without []adopt.Found, dir string, w io.W
 	for _, o := range report.Attachments {
 		if !o.AsItShould() {
 			differ++
-			fmt.Fprintf(w, "%s %s %s: %s\n", o.Pod, shortID(o.Attachment.ContainerID), o.Attachment.IfName, o.Why())
+			say(w, "%s %s %s: %s", o.Pod, shortID(o.Attachment.ContainerID), o.Attachment.IfName, o.Why())
 		}
 	}
 	for _, p := range report.Problems {
-		fmt.Fprintln(w, p)
+		say(w, "%s", p)
 	}
 	for _, o := range report.Attachments {
 		for _, what := range o.Interface.NotCaptured {
-			fmt.Fprintf(w, "%s %s %s: not captured, would not be restored: %s\n", o.Pod, shortID(o.Attachment.ContainerID), o.Attachment.IfName, what)
+			say(w, "%s %s %s: not captured, would not be restored: %s", o.Pod, shortID(o.Attachment.ContainerID), o.Attachment.IfName, what)
 		}
 	}
 	for _, f := range without {
-		fmt.Fprintf(w, "%s %s %s: it has no checkpoint: relink capture writes one\n", f.Pod, f.Namespace.Path, f.Live.Link.Name)
+		say(w, "%s %s %s: it has no checkpoint: %s", f.Pod, f.Namespace.Path, f.Live.Link.Name, cmp.Or(f.Why, "relink capture writes one"))
 	}
 	line := fmt.Sprintf("%d attachments as recorded, %d not", len(report.Attachments)-differ, differ)
 	if n := len(report.Problems) + len(without); n > 0 {
@@ -111,5 +114,5 @@ func checkLines(report restore.Report, without []adopt.Found, dir string, w io.W
 	if len(report.Attachments) == 0 {
 		line += " (in " + dir + ")"
 	}
-	fmt.Fprintln(w, line)
+	say(w, "%s", line)
 }

@@ -79,7 +79,7 @@ func writeImported(report netfix.Report, dir string, w io.Writer) error {
 			return err
 		}
 	}
-	fmt.Fprintln(w, importedSummary(report, dir))
+	say(w, "%s", importedSummary(report, dir))
 	return nil
 }
 

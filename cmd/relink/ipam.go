@@ -98,7 +98,7 @@ func (d leaseDir) eachStore(networks []string, stderr io.Writer, f func(*ipam.St
 			return err
 		}
 		if err := f(store); err != nil {
-			fmt.Fprintf(stderr, "relink: %v\n", err)
+			sayError(stderr, err)
 			result = errDiffers
 		}
 	}
@@ -153,7 +153,7 @@ func parseAddress(s string) (netip.Addr, error) {
 
 // differs says an error that is about what is there, not about the command line.
 func differs(stderr io.Writer, err error) error {
-	fmt.Fprintf(stderr, "relink: %v\n", err)
+	sayError(stderr, err)
 	return errDiffers
 }
 

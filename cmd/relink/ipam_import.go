@@ -75,9 +75,9 @@ func writeImportedLeases(report ipam.ImportReport, w io.Writer) error {
 		}
 	}
 	for _, last := range report.Last {
-		fmt.Fprintf(w, "range set %d: the next address comes after %s\n", last.Set, last.Address)
+		say(w, "range set %d: the next address comes after %s", last.Set, last.Address)
 	}
-	fmt.Fprintln(w, importedLeasesSummary(report))
+	say(w, "%s", importedLeasesSummary(report))
 	return nil
 }
 

@@ -91,6 +91,6 @@ func release(ctx context.Context, store *ipam.Store, address netip.Addr, expecte
 	if left.State == ipam.Quarantined {
 		now = "it is in quarantine until " + timeCell(left.Until)
 	}
-	fmt.Fprintf(stdout, "released %s: it was %s; %s\n", address, lease.Whose(), now)
+	say(stdout, "released %s: it was %s; %s", address, lease.Whose(), now)
 	return nil
 }

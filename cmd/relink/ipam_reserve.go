@@ -49,7 +49,7 @@ said; 2: usage or environment.`,
 			}
 			if _, err := dir.networks(network); err != nil {
 				// It may be misspelt, but a pod's address can be reserved before any pod is.
-				fmt.Fprintf(cmd.ErrOrStderr(), "relink: this is the first lease of network %s\n", network)
+				say(cmd.ErrOrStderr(), "relink: this is the first lease of network %s", network)
 			}
 			return reserve(cmd.Context(), store, address, owner, retain, output, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -77,9 +77,9 @@ func reserve(ctx context.Context, store *ipam.Store, address netip.Addr, owner a
 		until = "until " + timeCell(lease.ByHandUntil)
 	}
 	if lease.State == ipam.Held {
-		fmt.Fprintf(stdout, "%s is %s, and stays reserved for %s then, %s\n", address, lease.Whose(), owner, until)
+		say(stdout, "%s is %s, and stays reserved for %s then, %s", address, lease.Whose(), owner, until)
 		return nil
 	}
-	fmt.Fprintf(stdout, "reserved %s for %s %s\n", address, owner, until)
+	say(stdout, "reserved %s for %s %s", address, owner, until)
 	return nil
 }

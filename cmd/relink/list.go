@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -56,7 +55,7 @@ func listTable(records []checkpoint.Record, w io.Writer) error {
 // exit code.
 func sayUnreadable(w io.Writer, unreadable []checkpoint.Unreadable) error {
 	for _, u := range unreadable {
-		fmt.Fprintf(w, "relink: %v\n", u.Err)
+		sayError(w, u.Err)
 	}
 	if len(unreadable) > 0 {
 		return errDiffers

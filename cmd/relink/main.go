@@ -15,6 +15,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // Exit codes.
@@ -45,8 +46,8 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetOut(&printable.Writer{To: stdout})
+	root.SetErr(&printable.Writer{To: stderr})
 	err := root.ExecuteContext(ctx)
 	switch {
 	case err == nil:
@@ -54,7 +55,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.Is(err, errDiffers):
 		return exitDiffers
 	}
-	fmt.Fprintf(stderr, "relink: %v\n", err)
+	sayError(stderr, err)
 	return exitUsage
 }
 

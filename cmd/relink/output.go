@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // format is the value of --output.
@@ -45,6 +47,17 @@ func (f *format) Set(s string) error {
 	return fmt.Errorf("must be %s or %s", formatTable, formatJSON)
 }
 
+// say writes one line, whatever is in it: much of what relink says has names in it that
+// a pod has chosen. All that is not JSON or a table goes through here.
+func say(w io.Writer, format string, args ...any) {
+	fmt.Fprintln(w, printable.Line(fmt.Sprintf(format, args...)))
+}
+
+// sayError says all of an error on one line.
+func sayError(w io.Writer, err error) {
+	say(w, "relink: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+}
+
 func writeJSON(w io.Writer, v any) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
@@ -64,9 +77,7 @@ func newTable(w io.Writer, header ...string) *table {
 
 func (t *table) row(cells ...string) {
 	for i, cell := range cells {
-		if cell == "" {
-			cells[i] = "-"
-		}
+		cells[i] = cmp.Or(printable.Line(cell), "-")
 	}
 	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 func newRestore(open storeOpener) *cobra.Command {
@@ -106,22 +107,22 @@ func restoreAll(ctx context.Context, opts restore.Options, output format, stdout
 
 func writeReport(report restore.Report, dir string, w io.Writer) error {
 	for _, note := range report.Notes {
-		fmt.Fprintln(w, note)
+		say(w, "%s", note)
 	}
 	for _, step := range report.Parents {
 		line := fmt.Sprintf("%s: %s", step, step.Reason)
 		if step.Error != "" {
 			line += ": FAILED: " + step.Error
 		}
-		fmt.Fprintln(w, line)
+		say(w, "%s", line)
 	}
 	if err := writeAttachments(report, w); err != nil {
 		return err
 	}
 	for _, p := range report.Problems {
-		fmt.Fprintln(w, p)
+		say(w, "%s", p)
 	}
-	fmt.Fprintln(w, summary(report, dir))
+	say(w, "%s", summary(report, dir))
 	return nil
 }
 
@@ -189,7 +190,7 @@ func waitingOn(w io.Writer) func(reasons []string) {
 		for _, r := range reasons {
 			if !said[r] {
 				said[r] = true
-				fmt.Fprintf(w, "waiting: %s\n", r)
+				say(w, "waiting: %s", r)
 			}
 		}
 	}
@@ -198,6 +199,9 @@ func waitingOn(w io.Writer) func(reasons []string) {
 // progressOn returns a function that shows progress on a terminal, or nil where
 // there is none.
 func progressOn(w io.Writer) func(done, total int) {
+	if p, ok := w.(*printable.Writer); ok {
+		w = p.To // The progress moves the cursor on purpose.
+	}
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return nil

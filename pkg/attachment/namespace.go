@@ -31,7 +31,7 @@ type Namespace struct {
 	Device uint64 `json:"device"`
 	Inode  uint64 `json:"inode"`
 	// Cookie is the kernel's SO_NETNS_COOKIE: unlike the inode it is never
-	// given twice in one boot. 0 on kernels before 5.14, which have none.
+	// given twice in one boot. 0 where the namespace was not entered to read it.
 	Cookie uint64 `json:"cookie,omitempty"`
 }
 

@@ -14,3 +14,17 @@ func TestIDIsTheKernels(t *testing.T) {
 		t.Errorf("and then %q, %v", again, err)
 	}
 }
+
+func TestAFailureIsNotRemembered(t *testing.T) {
+	usual := path
+	t.Cleanup(func() { path = usual })
+	known.Store(nil)
+	path = "/missing"
+	if id, err := ID(); err == nil {
+		t.Errorf("ID() = %q without a file", id)
+	}
+	path = usual
+	if id, err := ID(); err != nil || id == "" {
+		t.Errorf("and then %q, %v", id, err)
+	}
+}

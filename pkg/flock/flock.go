@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,33 +28,46 @@ func Try(f *os.File, how int) error {
 	return err
 }
 
-// Lock locks f and waits until ctx is done, then returns ErrBusy. It closes f when it
-// fails: a lock that comes too late is given back at once.
+// Between two looks at a lock that is held, Lock waits for a part of what it has waited
+// already, but neither less nor more than this.
+const (
+	shortest = 100 * time.Microsecond
+	longest  = 5 * time.Millisecond
+)
+
+// Lock locks f and waits until ctx is done, then returns an error that is ErrBusy and says
+// who holds the lock. It closes f when it fails.
+//
+// It looks again and again: from a flock(2) that waits nobody comes back before the holder
+// lets go, so that each wait that is given up would leave a thread and an open file.
 func Lock(ctx context.Context, f *os.File, how int) error {
 	err := Try(f, how)
-	if !errors.Is(err, ErrBusy) {
-		return closeIf(err, f)
+	for start := time.Now(); errors.Is(err, ErrBusy); err = Try(f, how) {
+		if !sleep(ctx, min(max(time.Since(start)/8, shortest), longest)) {
+			err = &busyError{HoldersOf(f)}
+			break
+		}
 	}
-	locked := make(chan error, 1)
-	go func() { locked <- retry(f, how) }()
-	select {
-	case err := <-locked:
-		return closeIf(err, f)
-	case <-ctx.Done():
-		go func() { _ = errors.Join(<-locked, f.Close()) }()
-		return ErrBusy
-	}
-}
-
-// Unlock gives the lock back before its time.
-func Unlock(f *os.File) error { return retry(f, unix.LOCK_UN) }
-
-func closeIf(err error, f *os.File) error {
 	if err != nil {
 		_ = f.Close()
 	}
 	return err
 }
+
+// sleep says whether it has slept to the end.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Unlock gives the lock back before its time.
+func Unlock(f *os.File) error { return retry(f, unix.LOCK_UN) }
 
 // retry is flock(2), begun again when a signal interrupts it.
 func retry(f *os.File, how int) error {

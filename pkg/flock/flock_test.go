@@ -3,8 +3,13 @@ package flock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 )
@@ -87,6 +92,105 @@ func TestLockEndsWithItsContext(t *testing.T) {
 	_ = first.Close()
 	if err := Lock(t.Context(), open(t, path), Exclusive); err != nil {
 		t.Errorf("after the first is closed: %v", err)
+	}
+}
+
+// A wait that was given up leaves nothing behind, however long the holder holds on.
+func TestAWaitThatIsGivenUpLeavesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	first := open(t, path)
+	if err := Try(first, Exclusive); err != nil {
+		t.Fatal(err)
+	}
+	count := func(dir string) int {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	files := count("/proc/self/fd")
+	var waits sync.WaitGroup
+	for range 50 {
+		late, err := os.OpenFile(path, os.O_RDWR, 0) // Lock closes it.
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			if err := Lock(ctx, late, Exclusive); !errors.Is(err, ErrBusy) {
+				t.Errorf("%v, want %v", err, ErrBusy)
+			}
+		})
+	}
+	waits.Wait()
+	if now := count("/proc/self/fd"); now > files {
+		t.Errorf("%d open files, %d before", now, files)
+	}
+	// Nor does a thread wait in the kernel, which has an arrow in its line.
+	locks, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if waits := regexp.MustCompile(fmt.Sprintf(`-> FLOCK +ADVISORY +WRITE +%d `, os.Getpid())).FindAll(locks, -1); len(waits) > 0 {
+		t.Errorf("%d threads wait still", len(waits))
+	}
+}
+
+// The error says who is in the way, and that it is stopped.
+func TestLockSaysWhoHoldsIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	holder := exec.Command("flock", "--no-fork", path, "sh", "-c", `kill -STOP $$; : a \x1b of the command`)
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(holder.Process.Kill(), holder.Wait()) })
+	stopped := Holder{PID: holder.Process.Pid, Command: `sh -c kill -STOP $$; : a \x1b of the command`, State: "T"}
+	for deadline := time.Now().Add(10 * time.Second); lookAt(holder.Process.Pid) != stopped; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it is %+v", lookAt(holder.Process.Pid))
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := Lock(ctx, open(t, path), Shared)
+	want := fmt.Sprintf(`in use by sh -c kill -STOP $$; : a \x1b of the command (PID %d, which is stopped)`, holder.Process.Pid)
+	if !errors.Is(err, ErrBusy) || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+func TestHolder(t *testing.T) {
+	for want, h := range map[string]Holder{
+		"relink capture (PID 7)":                   {7, "relink capture", "S"},
+		"relink capture (PID 7, which is stopped)": {7, "relink capture", "T"},
+		"a child of PID 7, which has ended":        {PID: 7},
+	} {
+		if got := h.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := (&busyError{}).Error(); got != ErrBusy.Error() {
+		t.Errorf("of nobody: %s", got)
+	}
+	if got := commandLine([]byte("a\x00\x1b[2J\nb\x00")); got != `a \u001b[2J b` {
+		t.Errorf("command %q", got)
+	}
+}
+
+func TestHoldersIn(t *testing.T) {
+	const locks = `1: FLOCK  ADVISORY  WRITE 1234 00:1a:77 0 EOF
+1: -> FLOCK  ADVISORY  WRITE 1235 00:1a:77 0 EOF
+2: FLOCK  ADVISORY  READ  1236 00:1a:77 0 EOF
+3: FLOCK  ADVISORY  READ  1236 00:1a:77 0 EOF
+4: POSIX  ADVISORY  WRITE 1237 00:1a:77 0 EOF
+5: FLOCK  ADVISORY  WRITE 1238 08:01:77 0 EOF
+6: FLOCK  ADVISORY  WRITE 1239 00:1a:78 0 EOF
+7: FLOCK  ADVISORY  WRITE 0 00:1a:77 0 EOF
+`
+	if got := holdersIn(locks, 0, 0x1a, 77); !slices.Equal(got, []int{1234, 1236}) {
+		t.Errorf("%v", got)
 	}
 }
 

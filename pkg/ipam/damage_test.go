@@ -179,14 +179,15 @@ func TestWaitForTheStoreIsBounded(t *testing.T) {
 	defer f.Close()
 	c := n.begin(t, n.args("c2/eth0", ""))
 	c.store.wait = time.Millisecond
-	const busy = "store DIR/pods.db: in use by another process for more than 1ms"
+	held := "store DIR/pods.db: in use by " + flock.HoldersOf(f)[0].String()
+	busy := held + " for more than 1ms"
 	_, err = c.add(t.Context())
 	n.expectError(t, "ADD", err, 11, "relink-ipam: "+busy)
 	n.expectError(t, "DEL", coded(c.store.change(t.Context(), func(l *leases) error { return l.releaseAll(c.key()) })), 11, "relink-ipam: "+busy)
 	n.expectError(t, "STATUS", c.status(t.Context()), 50, busy)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	n.expectError(t, "GC that is given up", GC(ctx, n.gcArgs("[]")), 11, "relink-ipam: store DIR/pods.db: in use by another process for more than 30s")
+	n.expectError(t, "GC that is given up", GC(ctx, n.gcArgs("[]")), 11, "relink-ipam: "+held+" for more than 30s")
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -380,7 +380,7 @@ func TestImportAndHostLocalExcludeEachOther(t *testing.T) {
 	}
 	s.wait = 20 * time.Millisecond
 	_, err = s.Import(context.Background(), dir, false)
-	want := "lock host-local's directory: " + dir + "/lock: in use by another process for more than 20ms: wait for host-local, or end it"
+	want := "lock host-local's directory: " + dir + "/lock: in use by " + flock.HoldersOf(f)[0].String() + " for more than 20ms: wait for host-local, or end it"
 	if !errors.Is(err, ErrBusy) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

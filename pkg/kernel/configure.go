@@ -17,58 +17,38 @@ type ConfigureOptions struct {
 	Known bool
 }
 
-// Build makes the interface as it is described: Create and Configure in one, and in
-// a single datagram where the kernel takes it. parentAt, parentIndex and the errors
-// are those of Create.
+// Build makes the interface as it is described: Create and Configure in one. parentAt,
+// parentIndex and the errors are those of Create.
 func Build(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface, opts ConfigureOptions) (Built, error) {
-	if parentAt != sandbox && createsInTarget() && isPlain(want) {
-		built, err := buildAtOnce(parentAt, sandbox, parentIndex, want, opts)
-		if built.link != nil || (!errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EBUSY)) {
-			return built, err
-		}
-		// The name or the index is taken, which is Create's to tell apart.
-	}
-	index, err := Create(parentAt, sandbox, parentIndex, want.Link)
+	up := isPlain(want) && parentAt != sandbox && createsInTarget()
+	made, err := create(parentAt, sandbox, parentIndex, want.Link, up)
 	if err != nil {
 		return Built{}, err
 	}
-	return Built{}, sandbox.Configure(index, want, opts)
+	built := Built{Index: made.index}
+	if !up {
+		return built, sandbox.Configure(made.index, want, opts)
+	}
+	built.link = made
+	batch := addAddresses(made.index, want.Addresses, opts.Known)
+	after, err := sandbox.afterUp(made.index, want)
+	return built, errors.Join(err, sandbox.conn.run(append(batch, after...)...))
 }
 
-// Built is what the kernel told of the link that Build made, if it told anything: it
-// spares the next Capture of the interface the question.
+// Built is what the kernel told of the link that Build made.
 type Built struct {
+	// Index is the link's, which is not the one that was asked for if that was taken.
+	Index int
+	// link spares the next Capture of the interface the question, if the kernel told all of
+	// it. It is nil otherwise.
 	link *link
 }
 
 // isPlain says that the interface can be made up at once: nothing is to be done to it
 // before it goes up.
 func isPlain(want netstate.Interface) bool {
-	return want.Link.Index != 0 && want.Link.Up && len(want.Settings) == 0 && want.Master == nil &&
+	return want.Link.Up && len(want.Settings) == 0 && want.Master == nil &&
 		want.Link.LinkFlags == netstate.LinkFlags{} && want.Link.Alias == "" && !passthru(want.Link)
-}
-
-// buildAtOnce sends all that makes the interface in one datagram. There is an interface
-// if there is a link, whatever else failed.
-func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface, opts ConfigureOptions) (built Built, err error) {
-	create, err := newLink(want.Link, parentIndex, want.Link.Index, want.Link.Name, unix.IFF_UP)
-	if err != nil {
-		return built, err
-	}
-	if err := linkElsewhere(create, parentAt, sandbox); err != nil {
-		return built, err
-	}
-	create.take = func(payload []byte) (err error) {
-		built.link, err = parseLink(payload)
-		return err
-	}
-	batch := append([]message{create}, addAddresses(want.Link.Index, want.Addresses, opts.Known)...)
-	after, err := sandbox.afterUp(want.Link.Index, want)
-	outcomes := sandbox.conn.runEach(append(batch, after...)...)
-	if outcomes[0] != nil {
-		return Built{}, outcomes[0]
-	}
-	return built, errors.Join(append(outcomes, err)...)
 }
 
 // Configure gives the freshly created interface of that index its settings, its

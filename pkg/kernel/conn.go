@@ -62,13 +62,25 @@ func (c *conn) configure() error {
 
 func (c *conn) close() { _ = unix.Close(c.fd) }
 
-// cookie returns the namespace's cookie, 0 on a kernel without (before 5.14).
-func (c *conn) cookie() uint64 {
+// ErrOldKernel says that the kernel is too old for relink.
+var ErrOldKernel = errors.New("relink needs Linux 5.14 or newer")
+
+// cookie returns the namespace's cookie.
+func (c *conn) cookie() (uint64, error) {
 	cookie, err := unix.GetsockoptUint64(c.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	if err != nil {
-		return 0
+	return cookie, cookieError(err)
+}
+
+// cookieError says of a kernel without cookies that it is too old: which namespace is
+// which could only be guessed, as inode numbers are given again.
+func cookieError(err error) error {
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		return fmt.Errorf("the kernel has no cookies of network namespaces (SO_NETNS_COOKIE): %w", ErrOldKernel)
 	}
-	return cookie
+	if err != nil {
+		return fmt.Errorf("read SO_NETNS_COOKIE: %w", err)
+	}
+	return nil
 }
 
 // message is one netlink request and what it is for, for the error.

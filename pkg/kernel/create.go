@@ -30,40 +30,47 @@ const (
 // the sandbox has a device of that name; what Create began it takes away again
 // when it fails.
 //
-// It returns the device's index.
+// It returns the device's index. Whatever is to be done to the device goes by that
+// one, and is not sent before it is known: the kernel works through a batch to its end,
+// and what comes after a Create that failed would be done to whoever has the index.
 func Create(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) (index int, err error) {
-	err = createOnce(parentAt, sandbox, parentIndex, link)
-	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY) {
-		there, lookErr := sandbox.Exists(link.Name)
-		switch {
-		case lookErr != nil:
-			return 0, lookErr
-		case there:
-			return 0, fmt.Errorf("%s in %s: %w", link.Name, sandbox.Path(), ErrExists)
-		case link.Index == 0:
-			return 0, err
-		}
-		link.Index = 0 // It was the index that is taken: any other will do.
-		err = createOnce(parentAt, sandbox, parentIndex, link)
+	made, err := create(parentAt, sandbox, parentIndex, link, false)
+	if err != nil {
+		return 0, err
 	}
-	if err != nil || link.Index != 0 {
-		return link.Index, err
-	}
-	return sandbox.Index(link.Name)
+	return made.index, nil
 }
 
-func createOnce(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) error {
-	switch {
-	case parentAt == sandbox:
-		create, err := newLink(link, parentIndex, link.Index, link.Name, 0)
-		if err != nil {
-			return err
-		}
-		return sandbox.conn.run(create)
-	case createsInTarget():
-		return createDirectly(parentAt, sandbox, parentIndex, link)
+// create is Create with all that the kernel tells of the device, which it sets up if
+// the kernel creates it in the target.
+func create(parentAt, sandbox *Namespace, parentIndex int, want netstate.Link, up bool) (*link, error) {
+	made, err := createOnce(parentAt, sandbox, parentIndex, want, up)
+	if !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EBUSY) {
+		return made, err
 	}
-	return createOlder(parentAt, sandbox, parentIndex, link)
+	switch there, lookErr := sandbox.Exists(want.Name); {
+	case lookErr != nil:
+		return nil, lookErr
+	case there:
+		return nil, fmt.Errorf("%s in %s: %w", want.Name, sandbox.Path(), ErrExists)
+	case want.Index == 0:
+		return nil, err
+	}
+	want.Index = 0 // It was the index that is taken: any other will do.
+	return createOnce(parentAt, sandbox, parentIndex, want, up)
+}
+
+func createOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.Link, up bool) (*link, error) {
+	if parentAt == sandbox || createsInTarget() {
+		return createDirectly(parentAt, sandbox, parentIndex, want, up)
+	}
+	if err := createOlder(parentAt, sandbox, parentIndex, want); err != nil {
+		return nil, err
+	}
+	if want.Index != 0 {
+		return sandbox.linkByIndex(want.Index)
+	}
+	return sandbox.link(want.Name)
 }
 
 // createsInTarget says whether the kernel makes a device whose parent is in another
@@ -73,16 +80,34 @@ func createOnce(parentAt, sandbox *Namespace, parentIndex int, link netstate.Lin
 // and more instead of 0.1. Tests try both ways.
 var createsInTarget = sync.OnceValue(func() bool { return atLeast(6, 15) && !failpoint.OlderKernel() })
 
-// createDirectly asks the sandbox for a device on a parent elsewhere, in one message.
-func createDirectly(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) error {
-	create, err := newLink(link, parentIndex, link.Index, link.Name, 0)
+// createDirectly asks the sandbox for a device on a parent elsewhere or its own, in one
+// message.
+func createDirectly(parentAt, sandbox *Namespace, parentIndex int, want netstate.Link, up bool) (*link, error) {
+	var flags uint32
+	if up {
+		flags = unix.IFF_UP
+	}
+	create, err := newLink(want, parentIndex, want.Index, want.Name, flags)
 	if err != nil {
+		return nil, err
+	}
+	if parentAt != sandbox {
+		if err := linkElsewhere(create, parentAt, sandbox); err != nil {
+			return nil, err
+		}
+	}
+	var made *link
+	create.take = func(payload []byte) (err error) {
+		made, err = parseLink(payload)
 		return err
 	}
-	if err := linkElsewhere(create, parentAt, sandbox); err != nil {
-		return err
+	if err := sandbox.conn.run(create); err != nil {
+		return nil, err
 	}
-	return sandbox.conn.run(create)
+	if made == nil { // The kernel tells since 6.2.
+		return sandbox.link(want.Name)
+	}
+	return made, nil
 }
 
 // linkElsewhere says in a request to the sandbox that the parent is in parentAt.
@@ -137,7 +162,7 @@ func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Li
 func Sweep(sandbox *Namespace) error {
 	devices, err := sandbox.Devices()
 	for _, d := range devices {
-		if !temporaryForm.MatchString(d.Name) {
+		if !Unfinished(d.Name) {
 			continue
 		}
 		if e := sandbox.Delete(d.Name); !errors.Is(e, ErrNoDevice) {
@@ -151,7 +176,10 @@ func Sweep(sandbox *Namespace) error {
 // that nobody uses, and moves it. Both requests go in one datagram, which the
 // kernel works through without a break: no kill can leave the half of it.
 func createAndMove(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) error {
-	temporary := highIndex + rand.IntN(highIndex)
+	temporary, err := freeIndex(parentAt)
+	if err != nil {
+		return err
+	}
 	create, err := newLink(link, parentIndex, temporary, temporaryName(temporary), 0)
 	if err != nil {
 		return err
@@ -164,6 +192,19 @@ func createAndMove(parentAt, sandbox *Namespace, parentIndex int, link netstate.
 	return outcomes[1]
 }
 
+// freeIndex returns an index for a device under construction, which nobody has: what is
+// done by it would be done to them.
+func freeIndex(n *Namespace) (int, error) {
+	for {
+		index := highIndex + rand.IntN(highIndex)
+		if _, err := n.NameOf(index); errors.Is(err, ErrNoDevice) {
+			return index, nil
+		} else if err != nil {
+			return 0, err
+		}
+	}
+}
+
 // discard deletes a device under construction. The kernel moves it before it
 // renames it: where the name was taken meanwhile, it is in the sandbox already.
 func discard(parentAt, sandbox *Namespace, temporary int) {
@@ -173,6 +214,10 @@ func discard(parentAt, sandbox *Namespace, temporary int) {
 
 // temporaryForm is that of temporaryName for the indices under construction.
 var temporaryForm = regexp.MustCompile("^" + temporaryPrefix + "[4-7][0-9a-f]{7}$")
+
+// Unfinished says that a device of that name is one under construction, or what a kill has
+// left of it: the next Create sweeps it away.
+func Unfinished(name string) bool { return temporaryForm.MatchString(name) }
 
 func temporaryName(index int) string { return fmt.Sprintf("%s%x", temporaryPrefix, index) }
 

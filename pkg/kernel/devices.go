@@ -79,6 +79,37 @@ func (n *Namespace) Exists(name string) (bool, error) {
 	return err == nil, err
 }
 
+// NameOf returns the name of the device of that index, or ErrNoDevice. It asks as Exists
+// does.
+func (n *Namespace) NameOf(index int) (string, error) {
+	request, err := unix.NewIfreq("")
+	if err != nil {
+		return "", err
+	}
+	request.SetUint32(uint32(index))
+	err = unix.IoctlIfreq(n.conn.fd, unix.SIOCGIFNAME, request)
+	if errors.Is(err, unix.ENODEV) {
+		return "", fmt.Errorf("device of index %d: %w", index, ErrNoDevice)
+	}
+	return request.Name(), err
+}
+
+// NameNow returns the name of the device that was recorded as link: what it was renamed
+// to, if a device of its kind and MAC has its index, else its own.
+func (n *Namespace) NameNow(link netstate.Link) (string, error) {
+	if link.Index == 0 {
+		return link.Name, nil
+	}
+	now, err := n.linkByIndex(link.Index)
+	if errors.Is(err, ErrNoDevice) || err == nil && (now.kindOf() != link.Kind || now.mac.String() != link.MAC) {
+		return link.Name, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return now.name, nil
+}
+
 // live returns the link as a device that others are stacked on.
 func (l *link) live() (netstate.LiveDevice, error) {
 	d := netstate.LiveDevice{

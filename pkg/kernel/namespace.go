@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -48,7 +49,10 @@ func Open(path string) (*Namespace, error) {
 		n.Close()
 		return nil, fmt.Errorf("netlink socket in %s: %w", path, err)
 	}
-	n.id.Cookie = n.conn.cookie()
+	if n.id.Cookie, err = n.conn.cookie(); err != nil {
+		n.Close()
+		return nil, fmt.Errorf("namespace %s: %w", path, err)
+	}
 	return n, nil
 }
 
@@ -138,9 +142,25 @@ func (n *Namespace) do(f func() error) error {
 	return ferr
 }
 
-// ownNamespace is the one that the process was started in, to which every thread comes
-// back. It stays open: to look it up in /proc each time takes longer than to enter it.
-var ownNamespace = sync.OnceValues(netns.Get)
+// home is the namespace that the process was started in, nil until it was looked up. It
+// stays open: to look it up in /proc each time takes longer than to enter it.
+var home atomic.Pointer[netns.NsHandle]
+
+// ownNamespace returns home, to which every thread comes back. A failure to open it is not
+// remembered: the next call may be luckier.
+func ownNamespace() (netns.NsHandle, error) {
+	if own := home.Load(); own != nil {
+		return *own, nil
+	}
+	own, err := netns.Get()
+	if err != nil {
+		return own, err
+	}
+	if !home.CompareAndSwap(nil, &own) {
+		_ = own.Close() // Another thread was faster.
+	}
+	return *home.Load(), nil
+}
 
 // SameNamespace returns nil when recorded.Path holds the recorded namespace, as
 // far as that can be told without entering it, and otherwise an error that says

@@ -163,3 +163,40 @@ func TestForgedAnswersAreNotTaken(t *testing.T) {
 		t.Errorf("addresses %v, %v", addresses, err)
 	}
 }
+
+// The own namespace can't be opened for want of a descriptor, and then it can.
+func TestAFailureToOpenTheOwnNamespaceIsNotRemembered(t *testing.T) {
+	w := newWorld(t)
+	usual := home.Swap(nil)
+	t.Cleanup(func() { home.Store(usual) })
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	failed := w.sandbox.do(func() error { return nil })
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(failed, unix.EMFILE) {
+		t.Errorf("without descriptors: %v", failed)
+	}
+	if err := w.sandbox.do(func() error { return nil }); err != nil {
+		t.Errorf("and then: %v", err)
+	}
+}
+
+func TestAKernelWithoutCookiesIsRefused(t *testing.T) {
+	err := cookieError(unix.ENOPROTOOPT)
+	if !errors.Is(err, ErrOldKernel) || !strings.Contains(err.Error(), "SO_NETNS_COOKIE") || !strings.Contains(err.Error(), "5.14") {
+		t.Errorf("%v", err)
+	}
+	if err := cookieError(unix.EBADF); errors.Is(err, ErrOldKernel) || !errors.Is(err, unix.EBADF) {
+		t.Errorf("another failure: %v", err)
+	}
+	if cookie := newWorld(t).sandbox.Identity().Cookie; cookie == 0 {
+		t.Error("no cookie")
+	}
+}

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -46,16 +46,16 @@ func start(t *testing.T, cmd *exec.Cmd) *background {
 	return b
 }
 
-// waits says that the program waits for a lock, and has not ended for another reason.
+// waits says that the program waits for the lock of a sandbox that somebody else holds, and
+// has not ended for another reason: it has the file open.
 func (b *background) waits(t *testing.T) {
 	t.Helper()
+	dir := fmt.Sprintf("/proc/%d/fd", b.cmd.Process.Pid)
 	await(t, b.cmd.Path+" waits for a lock", func() bool {
-		locks, err := os.ReadFile("/proc/locks")
-		must(t, err)
-		// "1: -> FLOCK  ADVISORY  WRITE <pid> ..."
-		return slices.ContainsFunc(strings.Split(string(locks), "\n"), func(line string) bool {
-			f := strings.Fields(line)
-			return len(f) > 5 && f[1] == "->" && f[5] == fmt.Sprint(b.cmd.Process.Pid)
+		files, _ := os.ReadDir(dir)
+		return slices.ContainsFunc(files, func(f os.DirEntry) bool {
+			file, err := os.Readlink(filepath.Join(dir, f.Name()))
+			return err == nil && filepath.Base(file) == ".lock"
 		})
 	})
 }

@@ -1,0 +1,199 @@
+package restore
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+func TestMain(m *testing.M) { fresh.Main(m) }
+
+// living is a sandbox of this kernel with eth0, a macvlan on the host's lan0, and its checkpoint.
+type living struct {
+	store *checkpoint.Store
+	netns string
+}
+
+func newLiving(t *testing.T) *living {
+	t.Helper()
+	parent(t)
+	t.Cleanup(func() { fresh.IP(t, "", "link del lan0") })
+	p := &living{store: checkpoint.OpenStore(t.TempDir()), netns: fresh.Sandbox(t)}
+	p.attach(t, "eth0", 1)
+	return p
+}
+
+func parent(t *testing.T) {
+	t.Helper()
+	fresh.Run(t, "", "ip link add lan0 type veth peer name lan1; ip link set lan0 up; ip link set lan1 up")
+}
+
+// attach makes interface number n and its checkpoint.
+func (p *living) attach(t *testing.T, name string, n int) {
+	t.Helper()
+	host, sandbox := must(kernel.OpenHost())(t), must(kernel.Open(p.netns))(t)
+	defer host.Close()
+	defer sandbox.Close()
+	want := netstate.Interface{
+		Link: netstate.Link{Kind: netstate.KindMacvlan, Name: name, Index: 76 + n, Up: true, MAC: fmt.Sprintf("02:00:00:00:00:%02x", n), Macvlan: &netstate.Macvlan{Mode: "bridge"}},
+		Addresses: []netstate.Address{
+			{Prefix: netip.MustParsePrefix(fmt.Sprintf("10.%d.0.2/24", n))}, {Prefix: netip.MustParsePrefix(fmt.Sprintf("fd00:%d::2/64", n))},
+		},
+		Routes: []netstate.Route{{Destination: netip.MustParsePrefix(fmt.Sprintf("10.10%d.0.0/16", n)), Gateway: netip.MustParseAddr(fmt.Sprintf("10.%d.0.1", n)), Table: 254, Protocol: 3, Type: 1}},
+	}
+	index := must(host.Index("lan0"))(t)
+	if _, err := kernel.Build(host, sandbox, index, want, kernel.ConfigureOptions{Known: true}); err != nil {
+		t.Fatal(err)
+	}
+	p.save(t, name, name)
+}
+
+// save writes the checkpoint of the attachment ifName as the interface is now.
+func (p *living) save(t *testing.T, ifName, name string) {
+	t.Helper()
+	host, sandbox := must(kernel.OpenHost())(t), must(kernel.Open(p.netns))(t)
+	defer host.Close()
+	defer sandbox.Close()
+	live := must(kernel.Capture(host, sandbox, must(host.Devices())(t), name, kernel.Everything))(t)
+	err := p.store.Save(checkpoint.Record{
+		Attachment: attachment.Key{Network: "lan", ContainerID: "c1", IfName: ifName}, Namespace: sandbox.Identity(), Interface: live,
+		CNI: checkpoint.CNI{Config: []byte("{}"), Result: []byte("{}")}, Writer: "test",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// loseParent takes the parent away, and what is on it, and brings the parent back.
+func (p *living) loseParent(t *testing.T) {
+	t.Helper()
+	fresh.IP(t, "", "link del lan0")
+	parent(t)
+}
+
+// restore restores, or looks only, and returns what became of eth0.
+func (p *living) restore(t *testing.T, dry bool) Outcome {
+	t.Helper()
+	report := must(Run(t.Context(), Options{Store: p.store, DryRun: dry}))(t)
+	for _, o := range report.Attachments {
+		if o.Attachment.IfName == "eth0" {
+			return o
+		}
+	}
+	t.Fatalf("nothing of eth0: %+v", report)
+	return Outcome{}
+}
+
+func (p *living) is(t *testing.T, o Outcome, state State, parts ...string) {
+	t.Helper()
+	if o.State != state {
+		t.Errorf("%s (%s), want %s", o.State, o.Why(), state)
+	}
+	for _, part := range parts {
+		if !strings.Contains(o.Why(), part) {
+			t.Errorf("it does not say %q: %s", part, o.Why())
+		}
+	}
+}
+
+// The pod made another device meanwhile, which got the index.
+func TestAnIndexThatIsTaken(t *testing.T) {
+	p := newLiving(t)
+	fresh.Run(t, p.netns, "ip link del eth0; ip link add other index 77 type veth peer name peer")
+	before := fresh.Run(t, p.netns, "ip -d -o link show dev other; ip -o addr show dev other; ip route show dev other")
+	p.is(t, p.restore(t, true), ToRestore, "its index 77 is that of other now")
+	p.is(t, p.restore(t, false), Restored, "its index 77 is that of other now", "SO_BINDTODEVICE")
+	if after := fresh.Run(t, p.netns, "ip -d -o link show dev other; ip -o addr show dev other; ip route show dev other"); after != before {
+		t.Errorf("the other is\n%s\nand was\n%s", after, before)
+	}
+	// The record knows the new index, by which it would be found under another name.
+	p.is(t, p.restore(t, false), AsRecorded)
+	fresh.IP(t, p.netns, "link set eth0 down name web0")
+	p.is(t, p.restore(t, false), Failed, "it is there as web0")
+}
+
+// The index is another attachment's, which is not taken for this one.
+func TestAnIndexThatAnotherAttachmentHas(t *testing.T) {
+	p := newLiving(t)
+	fresh.Run(t, p.netns, "ip link del eth0")
+	p.attach(t, "net1", 2)
+	host, sandbox := must(kernel.OpenHost())(t), must(kernel.Open(p.netns))(t)
+	defer host.Close()
+	defer sandbox.Close()
+	fresh.IP(t, p.netns, "link del net1")
+	link := netstate.Link{Kind: netstate.KindMacvlan, Name: "net1", Index: 77, MAC: "02:00:00:00:00:02", Macvlan: &netstate.Macvlan{Mode: "bridge"}}
+	must(kernel.Create(host, sandbox, must(host.Index("lan0"))(t), link))(t)
+	p.is(t, p.restore(t, false), Restored, "its index 77 is that of net1 now")
+	p.is(t, p.restore(t, false), AsRecorded)
+}
+
+// A renamed interface is not built a second time, and is told what to do about.
+func TestARenamedInterface(t *testing.T) {
+	for name, test := range map[string]struct {
+		change string
+		says   []string
+	}{
+		"renamed alone":            {"ip link set eth0 down name web0 up", []string{"eth0 was renamed: it is there as web0", "relink capture --refresh", "ip link set web0 name eth0"}},
+		"and given another MAC":    {"ip link set eth0 down name web0 address 02:00:00:00:0b:01 up", []string{"as web0", "with the MAC 02:00:00:00:0b:01 instead of 02:00:00:00:00:01"}},
+		"and another in its place": {"ip link set eth0 down name web0 up; ip link add eth0 type veth peer name peer", []string{"as web0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newLiving(t)
+			fresh.Run(t, p.netns, test.change)
+			before := fresh.Run(t, p.netns, "ip -o addr; ip route")
+			p.is(t, p.restore(t, true), Failed, test.says...)
+			p.is(t, p.restore(t, false), Failed, test.says...)
+			if after := fresh.Run(t, p.netns, "ip -o addr; ip route"); after != before {
+				t.Errorf("it is\n%s\nand was\n%s", after, before)
+			}
+			// Once the parent goes, it is gone, and is built.
+			if strings.Contains(test.change, "link add eth0") {
+				return
+			}
+			p.loseParent(t)
+			p.is(t, p.restore(t, false), Restored, "it is gone from the sandbox")
+		})
+	}
+}
+
+// What a kill has left of building the interface is not a renamed one.
+func TestWhatAKillLeftIsNotRenamed(t *testing.T) {
+	p := newLiving(t)
+	fresh.IP(t, p.netns, "link set eth0 down name rlnk4abcdef0")
+	o := p.restore(t, true)
+	p.is(t, o, ToRestore, "it is gone from the sandbox")
+	if strings.Contains(o.Why(), "index") {
+		t.Errorf("it says %s", o.Why())
+	}
+}
+
+// What has the index is of another kind, or on another parent: it is not the interface.
+func TestWhatIsNotRenamed(t *testing.T) {
+	for name, make := range map[string]string{
+		"another kind":   "ip link add web0 index 77 type veth peer name peer",
+		"another parent": "ip link add inner type veth peer name peer; ip link add web0 index 77 link inner type macvlan",
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newLiving(t)
+			fresh.Run(t, p.netns, "ip link del eth0; "+make)
+			p.is(t, p.restore(t, false), Restored, "its index 77 is that of web0 now")
+		})
+	}
+}

@@ -1,0 +1,103 @@
+package restore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// holder is the device of the sandbox that has the recorded index, under another name
+// than the recorded one.
+type holder struct {
+	name string
+	// is says that it is the recorded interface, which was renamed: a name is all that a
+	// renaming changes.
+	is bool
+	// mac is the device's.
+	mac string
+}
+
+// lookElsewhere looks for an interface that is not there under its name. If it is there
+// under another, the error says so.
+func (w *work) lookElsewhere() error {
+	holder, err := w.holder()
+	if err != nil || holder == nil {
+		return err
+	}
+	if holder.is {
+		return holder.renamed(w.record.Interface, w.sandbox.Path())
+	}
+	w.taken = holder.name
+	return nil
+}
+
+// holder returns who has the recorded index, nil if nobody has or the interface itself.
+func (w *work) holder() (*holder, error) {
+	link := w.record.Interface.Link
+	if link.Index == 0 {
+		return nil, nil
+	}
+	name, err := w.sandbox.NameOf(link.Index)
+	if errors.Is(err, kernel.ErrNoDevice) || err == nil && name == link.Name {
+		return nil, nil
+	}
+	if err != nil || kernel.Unfinished(name) {
+		return nil, err
+	}
+	live, err := kernel.Capture(w.host, w.sandbox, w.devices, name, kernel.Extent{})
+	switch {
+	case errors.Is(err, kernel.ErrNoDevice):
+		return nil, nil
+	case errors.Is(err, kernel.ErrUnsupported):
+		return &holder{name: name}, nil
+	case err != nil:
+		return nil, err
+	}
+	h := &holder{name: name, mac: live.Link.MAC}
+	if !isRenamed(w.record.Interface, live, w.parents) {
+		return h, nil
+	}
+	records, _, err := w.Store.Select([]string{w.record.Attachment.ContainerID})
+	h.is = !slices.ContainsFunc(records, func(r checkpoint.Record) bool {
+		return r.Attachment != w.record.Attachment && r.Interface.Link.Name == name
+	})
+	return h, err
+}
+
+// isRenamed says, purely, that the device that has the recorded index is the recorded
+// interface: one of the same kind, on the same parents. Its MAC may be another one, as
+// KubeVirt gives the pod's interface one when it renames it.
+func isRenamed(recorded, live netstate.Interface, parents []netstate.Device) bool {
+	recorded.Parents = parents
+	for _, d := range netstate.Diff(recorded, live) {
+		switch d.Field {
+		case netstate.FieldKind, netstate.FieldVLAN, netstate.FieldParent:
+			return false
+		}
+	}
+	was, is := recorded.Link.NIC, live.Link.NIC
+	return was == nil || is != nil && *was == *is
+}
+
+// renamed says what is there and what to do about it. It is not renamed back: who
+// renames a pod's interface, as KubeVirt does, works with it under that name, and before
+// Linux 6.2 it would have to go down for that, and lose its routes.
+func (h holder) renamed(recorded netstate.Interface, sandbox string) *Problem {
+	was := recorded.Link
+	mac := ""
+	if was.MAC != "" && was.MAC != h.mac {
+		mac = fmt.Sprintf(", with the MAC %s instead of %s", h.mac, was.MAC)
+	}
+	return &Problem{Reason: fmt.Sprintf(
+		"%s was renamed: it is there as %s (the same index %d, kind and parent%s) and is not built again: remember it so (relink capture --refresh), or rename it back (nsenter --net=%s ip link set %s name %s)",
+		was.Name, h.name, was.Index, mac, sandbox, h.name, was.Name)}
+}
+
+// otherIndex says that the interface can't have its index again.
+func otherIndex(index int, holder string) string {
+	return fmt.Sprintf("its index %d is that of %s now, so that it gets another: what is bound to the index (SO_BINDTODEVICE, multicast groups) has to be begun anew", index, holder)
+}

@@ -1,0 +1,111 @@
+package flock
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/printable"
+)
+
+// Holder is a process that has taken a lock.
+type Holder struct {
+	PID int
+	// Command is what it was started as, State its letter in proc_pid_stat(5). Both are
+	// empty for one that has ended: a child has the open file from it.
+	Command, State string
+}
+
+// String names the process for whoever is to end it.
+func (h Holder) String() string {
+	switch {
+	case h.Command == "" && h.State == "":
+		return fmt.Sprintf("a child of PID %d, which has ended", h.PID)
+	case h.State == "T" || h.State == "t":
+		return fmt.Sprintf("%s (PID %d, which is stopped)", h.Command, h.PID)
+	}
+	return fmt.Sprintf("%s (PID %d)", h.Command, h.PID)
+}
+
+// busyError is ErrBusy with who it is.
+type busyError struct{ holders []Holder }
+
+func (e *busyError) Error() string {
+	if len(e.holders) == 0 {
+		return ErrBusy.Error()
+	}
+	var all []string
+	for _, h := range e.holders {
+		all = append(all, h.String())
+	}
+	return "in use by " + strings.Join(all, ", ")
+}
+
+func (e *busyError) Is(target error) bool { return target == ErrBusy }
+
+// HoldersOf returns who holds locks on the file, as far as the kernel tells: those of
+// another PID namespace are not to be seen.
+func HoldersOf(f *os.File) []Holder {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil
+	}
+	locks, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		return nil
+	}
+	var holders []Holder
+	for _, pid := range holdersIn(string(locks), unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino) {
+		holders = append(holders, lookAt(pid))
+	}
+	return holders
+}
+
+// holdersIn returns the PIDs in a text like /proc/locks (proc_locks(5)) that hold a
+// flock(2) on the file. Who waits for one has an arrow in its line.
+func holdersIn(locks string, major, minor uint32, inode uint64) []int {
+	file := fmt.Sprintf("%02x:%02x:%d", major, minor, inode)
+	var pids []int
+	for line := range strings.Lines(locks) {
+		fields := strings.Fields(line)
+		if len(fields) < 6 || fields[1] != "FLOCK" || fields[5] != file {
+			continue
+		}
+		if pid, err := strconv.Atoi(fields[4]); err == nil && pid > 0 && !slices.Contains(pids, pid) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// lookAt returns what /proc tells of the process.
+func lookAt(pid int) Holder {
+	h := Holder{PID: pid}
+	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
+		// The name in parentheses can have any character in it.
+		if rest := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])); len(rest) > 0 {
+			h.State = rest[0]
+		}
+	}
+	if command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil {
+		h.Command = commandLine(command)
+	}
+	return h
+}
+
+// commandLine returns the beginning of a command line for people to read, whatever
+// characters its process has put there.
+func commandLine(b []byte) string {
+	const most = 100
+	words := strings.Fields(string(bytes.ReplaceAll(b, []byte{0}, []byte{' '})))
+	line := strings.Join(words, " ")
+	if len(line) > most {
+		line = line[:most] + "..."
+	}
+	return printable.Line(line)
+}

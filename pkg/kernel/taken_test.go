@@ -1,0 +1,124 @@
+package kernel
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// stranger makes a device of the pod's own, which asItWas says is untouched: nothing that
+// is meant for the interface may reach it.
+func (w *world) stranger(t *testing.T, name string) (index int, asItWas func()) {
+	t.Helper()
+	fresh.IP(t, w.path, "link add "+name+" type veth peer name peer")
+	state := func() string {
+		return fresh.Run(t, w.path, "ip -d -o link show dev "+name+"; ip -o addr show dev "+name+"; ip route show table all dev "+name+
+			"; ip neigh show dev "+name+"; tc qdisc show dev "+name)
+	}
+	before := state()
+	return must(w.sandbox.Index(name))(t), func() {
+		t.Helper()
+		if after := state(); after != before {
+			t.Errorf("the stranger is\n%s\nand was\n%s", after, before)
+		}
+	}
+}
+
+func TestBuildLeavesWhoHasTheIndexAlone(t *testing.T) { eachWay(t, buildLeavesWhoHasTheIndexAlone) }
+
+func buildLeavesWhoHasTheIndexAlone(t *testing.T) {
+	for name, change := range map[string]func(*netstate.Interface){
+		"at once":       func(*netstate.Interface) {},
+		"with settings": func(i *netstate.Interface) { i.Settings = everything().Settings },
+		"with an alias": func(i *netstate.Interface) { i.Link.Alias = "uplink" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			taken, asItWas := w.stranger(t, "other")
+			want := everything()
+			want.Settings, want.Link.Index = nil, taken
+			change(&want)
+			built, err := Build(w.host, w.sandbox, w.index(t, "lan0"), want, ConfigureOptions{Known: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			asItWas()
+			got := w.capture(t, "eth0")
+			if diffs := netstate.Diff(want, got); len(diffs) > 0 {
+				t.Errorf("differs: %v", diffs)
+			}
+			if got.Link.Index == taken || built.Index != got.Link.Index {
+				t.Errorf("index %d, told %d: that of the stranger is %d", got.Link.Index, built.Index, taken)
+			}
+		})
+	}
+}
+
+func TestBuildLeavesWhoHasTheNameAlone(t *testing.T) { eachWay(t, buildLeavesWhoHasTheNameAlone) }
+
+func buildLeavesWhoHasTheNameAlone(t *testing.T) {
+	w := newWorld(t)
+	_, ofTheName := w.stranger(t, "eth0")
+	for name, index := range map[string]int{
+		"a free index": 77, "its index": must(w.sandbox.Index("eth0"))(t), "that of a third one": must(w.sandbox.Index("peer"))(t),
+	} {
+		want := everything()
+		want.Settings, want.Link.Index = nil, index
+		if _, err := Build(w.host, w.sandbox, w.index(t, "lan0"), want, ConfigureOptions{Known: true}); !errors.Is(err, ErrExists) {
+			t.Errorf("%s: %v, want %v", name, err, ErrExists)
+		}
+		ofTheName()
+	}
+	if out := fresh.IP(t, w.path, "-o addr show dev peer"); out != "" {
+		t.Errorf("the third one has %s", out)
+	}
+}
+
+// The parent goes while an interface is built on it.
+func TestBuildOnAParentThatIsGoneTouchesNothing(t *testing.T) {
+	eachWay(t, func(t *testing.T) {
+		w := newWorld(t)
+		taken, asItWas := w.stranger(t, "other")
+		want := everything()
+		want.Settings, want.Link.Index = nil, taken
+		if _, err := Build(w.host, w.sandbox, 9999, want, ConfigureOptions{Known: true}); err == nil {
+			t.Error("built on nothing")
+		}
+		asItWas()
+	})
+}
+
+func TestNameOf(t *testing.T) {
+	w := newWorld(t)
+	index, _ := w.stranger(t, "other")
+	if name, err := w.sandbox.NameOf(index); name != "other" || err != nil {
+		t.Errorf("%q, %v", name, err)
+	}
+	if _, err := w.sandbox.NameOf(9999); !errors.Is(err, ErrNoDevice) {
+		t.Errorf("of none: %v, want %v", err, ErrNoDevice)
+	}
+}
+
+func TestNameNow(t *testing.T) {
+	w := newWorld(t)
+	link := bridge("eth0")
+	link.Index = 77
+	must(Create(w.host, w.sandbox, w.index(t, "lan0"), link))(t)
+	for _, test := range []struct{ change, want string }{
+		{"link set eth0 alias same", "eth0"},
+		{"link set eth0 name web0", "web0"},
+		{"link add eth0 type veth peer name peer", "web0"},
+		// That is not the one any more, as far as can be told.
+		{"link set web0 address 02:00:00:00:00:99", "eth0"},
+		{"link del web0", "eth0"},
+		{"link del eth0", "eth0"},
+		{"link add web0 index 77 type veth peer name peer", "eth0"},
+	} {
+		fresh.IP(t, w.path, test.change)
+		if got, err := w.sandbox.NameNow(link); got != test.want || err != nil {
+			t.Errorf("after %s: %q, %v, want %q", test.change, got, err, test.want)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+// Package printable makes text that strangers had a hand in fit for a terminal: a pod chooses the names and aliases of its devices.
+package printable
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Line returns s with all that moves a cursor, ends a line or is not to be seen spelt out,
+// such as \n and \u001b, so that it is one line that shows what is in it.
+func Line(s string) string { return escape(s, "") }
+
+// Lines returns s, each line of which is one of the program's own, as Line does.
+func Lines(s string) string { return escape(s, "\n\t") }
+
+// escape spells out what is not to be printed, but for the characters of keep.
+func escape(s, keep string) string {
+	bad := func(r rune) bool { return !harmless(r) && !strings.ContainsRune(keep, r) }
+	if strings.IndexFunc(s, bad) < 0 && utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], string(utf8.RuneError)):
+			fmt.Fprintf(&b, `\x%02x`, s[i]) // No UTF-8.
+		case bad(r):
+			b.WriteString(spelt(r))
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// harmless says that the character is seen where it is printed, and does nothing else. The
+// controls are not, nor what turns the direction of writing or has no width.
+func harmless(r rune) bool {
+	return r == ' ' || r == utf8.RuneError || unicode.IsGraphic(r) && !unicode.Is(unicode.Zs, r)
+}
+
+// spelt returns the character as JSON has it in a string, too.
+func spelt(r rune) string {
+	switch r {
+	case '\n':
+		return `\n`
+	case '\t':
+		return `\t`
+	case '\r':
+		return `\r`
+	}
+	if high, low := utf16.EncodeRune(r); high != unicode.ReplacementChar {
+		return fmt.Sprintf(`\u%04x\u%04x`, high, low)
+	}
+	return fmt.Sprintf(`\u%04x`, r)
+}
+
+// Writer passes text on as Lines returns it. JSON stays what it is.
+type Writer struct {
+	// To is where the text goes.
+	To io.Writer
+	// begun is the beginning of a character whose rest is yet to come.
+	begun []byte
+}
+
+// Write takes all of p, or fails.
+func (w *Writer) Write(p []byte) (int, error) {
+	text := slices.Concat(w.begun, p)
+	whole := len(text)
+	for back := 1; back <= min(utf8.UTFMax-1, len(text)); back++ {
+		if tail := text[len(text)-back:]; utf8.RuneStart(tail[0]) {
+			if !utf8.FullRune(tail) {
+				whole -= back
+			}
+			break
+		}
+	}
+	if _, err := io.WriteString(w.To, Lines(string(text[:whole]))); err != nil {
+		return 0, err
+	}
+	w.begun = text[whole:]
+	return len(p), nil
+}
