@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -12,15 +13,16 @@ import (
 
 // ConfigureOptions are the options of Configure.
 type ConfigureOptions struct {
-	// Known says that the IPv6 addresses were this interface's before, so
-	// that they are usable at once, without duplicate address detection.
+	// Known says that the addresses were this interface's before. Those of IPv6 are usable at
+	// once, without duplicate address detection, and it is the caller who announces them: the
+	// kernel would broadcast on the interface, which costs each macvlan on the parent.
 	Known bool
 }
 
 // Build makes the interface as it is described: Create and Configure in one. parentAt,
 // parentIndex and the errors are those of Create.
 func Build(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface, opts ConfigureOptions) (Built, error) {
-	up := isPlain(want) && parentAt != sandbox && createsInTarget()
+	up := isPlain(want, opts) && parentAt != sandbox && createsInTarget()
 	made, err := create(parentAt, sandbox, parentIndex, want.Link, up)
 	if err != nil {
 		return Built{}, err
@@ -30,9 +32,10 @@ func Build(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interfac
 		return built, sandbox.Configure(made.index, want, opts)
 	}
 	built.link = made
+	failed := sandbox.writeSettings(want.Link.Name, want.Settings)
 	batch := addAddresses(made.index, want.Addresses, opts.Known)
 	after, err := sandbox.afterUp(made.index, want)
-	return built, errors.Join(err, sandbox.conn.run(append(batch, after...)...))
+	return built, errors.Join(failed, err, sandbox.conn.run(append(batch, after...)...))
 }
 
 // Built is what the kernel told of the link that Build made.
@@ -46,16 +49,48 @@ type Built struct {
 
 // isPlain says that the interface can be made up at once: nothing is to be done to it
 // before it goes up.
-func isPlain(want netstate.Interface) bool {
-	return want.Link.Up && len(want.Settings) == 0 && want.Master == nil &&
+func isPlain(want netstate.Interface, opts ConfigureOptions) bool {
+	early, _ := settingsInOrder(want.Settings, opts)
+	return want.Link.Up && onlyInTime(early) && want.Master == nil &&
 		want.Link.LinkFlags == netstate.LinkFlags{} && want.Link.Alias == "" && !passthru(want.Link)
+}
+
+// settingsInOrder returns the settings for before the interface goes up, and for after:
+// those that have the kernel announce addresses, where it is not to.
+func settingsInOrder(settings map[string]string, opts ConfigureOptions) (early, late map[string]string) {
+	if !opts.Known {
+		return settings, nil
+	}
+	early, late = maps.Clone(settings), map[string]string{}
+	for _, key := range []string{"ipv4/arp_notify", "ipv6/ndisc_notify"} {
+		if value, ok := early[key]; ok {
+			delete(early, key)
+			late[key] = value
+		}
+	}
+	return early, late
+}
+
+// onlyInTime says that it is soon enough to set these when the interface is up and before it
+// has addresses: what an ADD sets, and most pods have nothing else.
+func onlyInTime(settings map[string]string) bool {
+	for key, value := range settings {
+		switch {
+		case key == "ipv6/keep_addr_on_down":
+		case key == "ipv6/disable_ipv6" && value == "0":
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 // Configure gives the freshly created interface of that index its settings, its
 // master and its addresses, sets it up, and gives it its routes and what else stands
 // beside it. It goes on after what fails, and returns all errors.
 func (n *Namespace) Configure(index int, want netstate.Interface, opts ConfigureOptions) error {
-	failed := []error{n.writeSettings(want.Link.Name, want.Settings)}
+	early, late := settingsInOrder(want.Settings, opts)
+	failed := []error{n.writeSettings(want.Link.Name, early)}
 	batch, err := n.beforeUp(index, want)
 	failed = append(failed, err)
 	addresses := addAddresses(index, want.Addresses, opts.Known)
@@ -70,7 +105,8 @@ func (n *Namespace) Configure(index int, want netstate.Interface, opts Configure
 	batch = append(batch, addresses...)
 	after, err := n.afterUp(index, want)
 	failed, batch = append(failed, err), append(batch, after...)
-	return errors.Join(append(failed, n.conn.run(batch...))...)
+	failed = append(failed, n.conn.run(batch...), n.writeSettings(want.Link.Name, late))
+	return errors.Join(failed...)
 }
 
 // beforeUp returns the requests that are right before the interface is up. What can't

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -189,4 +190,35 @@ func TestAddRouteTakesThePlaceOfAWrongOneOnly(t *testing.T) {
 	if err := w.sandbox.AddRoute("eth0", second, append(i.Routes, second)); err != nil {
 		t.Error(err)
 	}
+}
+
+// The kernel announces nothing of an interface that is built again, whatever it is told to
+// do later: on the parent are macvlans by the hundred, each of which would hear it.
+func TestKnownAddressesAreNotAnnouncedByTheKernel(t *testing.T) {
+	eachWay(t, func(t *testing.T) {
+		w := newWorld(t)
+		announcer := must(w.host.NewAnnouncer())(t)
+		defer announcer.Close()
+		sniffer := newSniffer(t, w.index(t, "lan1"))
+		i := netstate.Interface{
+			Link:      bridge("eth0"),
+			Settings:  map[string]string{"ipv4/arp_notify": "1", "ipv4/rp_filter": "2"},
+			Addresses: []netstate.Address{{Prefix: prefix("10.3.0.2/24"), Label: "eth0"}},
+		}
+		w.build(t, i, ConfigureOptions{Known: true})
+		if diffs := netstate.Diff(i, must(Capture(w.host, w.sandbox, must(w.host.Devices())(t), "eth0", ExtentOf(i)))(t)); len(diffs) > 0 {
+			t.Errorf("differs: %v", diffs)
+		}
+		last := i
+		last.Addresses = []netstate.Address{{Prefix: prefix("10.3.0.99/24")}}
+		if err := announcer.Announce(w.index(t, "lan0"), last); err != nil {
+			t.Fatal(err)
+		}
+		sniffer.await(t, "the announcement after it", func(frame []byte) bool { return bytes.Contains(frame, addr("10.3.0.99").AsSlice()) })
+		for _, frame := range sniffer.seen {
+			if bytes.Contains(frame, []byte{0x08, 0x06}) && bytes.Contains(frame, addr("10.3.0.2").AsSlice()) {
+				t.Errorf("the kernel announced: %x", frame)
+			}
+		}
+	})
 }

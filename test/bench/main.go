@@ -18,6 +18,7 @@ import (
 
 func main() {
 	sizes := flag.String("sandboxes", "100,1000,5000", "numbers of sandboxes to restore")
+	shared := flag.String("shared", "250,1000", "numbers of sandboxes to restore that are all on one parent")
 	pairs := flag.Int("pairs", 200, "pairs of ADD and DEL")
 	held := flag.String("held", "0,1000,10000,60000", "numbers of addresses that are held already")
 	only := flag.String("only", "", "restore, attach or ipam: only this table")
@@ -29,7 +30,7 @@ func main() {
 	}
 	if err == nil {
 		fresh.Enter()
-		err = bench(bin, *sizes, *held, *pairs, *only, *which)
+		err = bench(bin, *sizes, *shared, *held, *pairs, *only, *which)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -37,7 +38,7 @@ func main() {
 	}
 }
 
-func bench(bin, sizes, held string, pairs int, only, which string) error {
+func bench(bin, sizes, shared, held string, pairs int, only, which string) error {
 	// What the runs write goes away with the mount namespace.
 	if err := os.MkdirAll("/run/relink-bench", 0o700); err != nil {
 		return err
@@ -47,6 +48,10 @@ func bench(bin, sizes, held string, pairs int, only, which string) error {
 	}
 	fmt.Printf("Linux %s, %d cores, %s\n\n", kernelRelease(), runtime.NumCPU(), runtime.Version())
 	counts, err := numbers("-sandboxes", sizes)
+	if err != nil {
+		return err
+	}
+	onOneParent, err := numbers("-shared", shared)
 	if err != nil {
 		return err
 	}
@@ -60,7 +65,7 @@ func bench(bin, sizes, held string, pairs int, only, which string) error {
 	}{
 		{"attach", func() error { return benchAttach(bin, pairs) }},
 		{"ipam", func() error { return benchIPAM(bin, leases, pairs) }},
-		{"restore", func() error { return benchRestore(bin, counts, which) }},
+		{"restore", func() error { return benchRestore(bin, counts, onOneParent, which) }},
 	}
 	for _, table := range tables {
 		if only != "" && only != table.name {

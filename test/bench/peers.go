@@ -48,12 +48,12 @@ func inNamespace(path string, f func(at netns.NsHandle) error) error {
 // parentIndices returns the indices of the parents by name.
 func (n *node) parentIndices() (map[string]int, error) {
 	indices := map[string]int{}
-	for i := 0; i < len(n.sandboxes); i += perParent {
-		parent, err := netlink.LinkByName(parentName(i))
+	for i := 0; i < len(n.sandboxes); i += min(n.perParent, len(n.sandboxes)) {
+		parent, err := netlink.LinkByName(n.parentName(i))
 		if err != nil {
 			return nil, err
 		}
-		indices[parentName(i)] = parent.Attrs().Index
+		indices[n.parentName(i)] = parent.Attrs().Index
 	}
 	return indices, nil
 }

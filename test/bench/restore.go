@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -43,33 +46,45 @@ func (w way) times(sandboxes int) int {
 	return w.repeats
 }
 
-// perParent is how many sandboxes share a parent. A kernel hands every broadcast and
-// multicast of a macvlan to all others on the parent, so that each costs the more the
-// more there are, whoever makes it.
-const perParent = 100
-
-func parentName(i int) string { return fmt.Sprintf("lan%d", i/perParent) }
-
 // node is a host with sandboxes, each with a macvlan on a veth.
 type node struct {
-	bin       string
-	store     *checkpoint.Store
+	bin   string
+	store *checkpoint.Store
+	// perParent is how many sandboxes share a veth. A kernel hands every broadcast and
+	// multicast of a macvlan to all others on its parent, so that each costs the more the
+	// more there are, whoever makes it.
+	perParent int
 	sandboxes []sandbox
 	// peak is the highest resident memory of the last process, in KiB.
 	peak int64
 }
+
+func (n *node) parentName(i int) string { return fmt.Sprintf("lan%d", i/n.perParent) }
 
 type sandbox struct {
 	path, parent string
 	iface        netstate.Interface
 }
 
-func benchRestore(bin string, counts []int, which string) error {
+// onOne is to have all sandboxes on one parent.
+const onOne = math.MaxInt
+
+// benchRestore measures counts of sandboxes, a hundred of which share a parent, and then
+// counts that all share one, as the pods of a VLAN do.
+func benchRestore(bin string, counts, shared []int, which string) error {
 	fmt.Println("Restore of all sandboxes after the loss of their parent; milliseconds per sandbox, median of 5 runs (20 of 100 sandboxes), (a) of 1")
 	fmt.Println()
-	fmt.Println("| sandboxes | (a) ip commands | (b) library calls | (c) bare batches | (d) relink restore | d/c | b/d | a/d | peak memory of d | relink check of all |")
-	fmt.Println("|---|---|---|---|---|---|---|---|---|---|")
-	n := &node{bin: bin, store: checkpoint.OpenStore("/run/relink-bench/checkpoints")}
+	fmt.Println("| sandboxes | on a parent | (a) ip commands | (b) library calls | (c) bare batches | (d) relink restore | d/c | b/d | a/d | peak memory of d | relink check of all |")
+	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|")
+	if err := benchNode(bin, 100, counts, which); err != nil {
+		return err
+	}
+	return benchNode(bin, onOne, shared, which)
+}
+
+func benchNode(bin string, perParent int, counts []int, which string) error {
+	n := &node{bin: bin, store: checkpoint.OpenStore("/run/relink-bench/checkpoints"), perParent: perParent}
+	defer n.remove()
 	for _, count := range counts {
 		if err := n.grow(count); err != nil {
 			return err
@@ -90,7 +105,7 @@ func benchRestore(bin string, counts []int, which string) error {
 			return err
 		}
 		a, b, c, d := took["(a)"], took["(b)"], took["(c)"], took["(d)"]
-		fmt.Printf("| %d | %.2f | %.3f | %.3f | %.3f | %.2f | %.1f | %.0f | %d MB | %.2f s |\n", count, a, b, c, d, d/c, b/d, a/d, n.peak>>10, check.Seconds())
+		fmt.Printf("| %d | %d | %.2f | %.3f | %.3f | %.3f | %.2f | %.1f | %.0f | %d MB | %.2f s |\n", count, min(count, perParent), a, b, c, d, d/c, b/d, a/d, n.peak>>10, check.Seconds())
 	}
 	return nil
 }
@@ -108,7 +123,7 @@ func (n *node) grow(count int) error {
 		if err := fresh.Make(path); err != nil {
 			return err
 		}
-		n.sandboxes = append(n.sandboxes, sandbox{path: path, parent: parentName(i), iface: describe(i)})
+		n.sandboxes = append(n.sandboxes, sandbox{path: path, parent: n.parentName(i), iface: describe(i)})
 	}
 	if err := n.parents(); err != nil {
 		return err
@@ -119,6 +134,15 @@ func (n *node) grow(count int) error {
 		}
 	}
 	return nil
+}
+
+// remove takes the sandboxes and their checkpoints away.
+func (n *node) remove() {
+	for _, s := range n.sandboxes {
+		_ = unix.Unmount(s.path, unix.MNT_DETACH)
+		_ = os.Remove(s.path)
+	}
+	_ = os.RemoveAll(n.store.Dir())
 }
 
 func describe(i int) netstate.Interface {
@@ -155,7 +179,9 @@ func (n *node) attach(host *kernel.Namespace, i int) error {
 	if err != nil {
 		return err
 	}
-	if err := ns.Configure(index, s.iface, kernel.ConfigureOptions{Known: true}); err != nil {
+	whole := s.iface
+	whole.Settings = map[string]string{"ipv4/arp_notify": "1"} // As each ADD sets and records.
+	if err := ns.Configure(index, whole, kernel.ConfigureOptions{Known: true}); err != nil {
 		return err
 	}
 	devices, err := host.Devices()
@@ -166,6 +192,7 @@ func (n *node) attach(host *kernel.Namespace, i int) error {
 	if err != nil {
 		return err
 	}
+	live.Settings = whole.Settings
 	return n.store.Save(checkpoint.Record{
 		Attachment: attachment.Key{Network: "bench", ContainerID: filepath.Base(s.path), IfName: "eth0"},
 		Pod:        attachment.Pod{Namespace: "bench", Name: filepath.Base(s.path)},
@@ -177,8 +204,8 @@ func (n *node) attach(host *kernel.Namespace, i int) error {
 // parents makes the veths that the interfaces are on. Without them, all are lost.
 func (n *node) parents() error {
 	var batch strings.Builder
-	for i := 0; i < len(n.sandboxes); i += perParent {
-		name := parentName(i)
+	for i := 0; i < len(n.sandboxes); i += min(n.perParent, len(n.sandboxes)) {
+		name := n.parentName(i)
 		_ = exec.Command("ip", "link", "del", name).Run()
 		fmt.Fprintf(&batch, "link add %s type veth peer name peer-%s\nlink set %s up\nlink set peer-%s up\n", name, name, name, name)
 	}
