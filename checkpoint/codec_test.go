@@ -70,10 +70,10 @@ func TestDecodeSaysWhatIsWrong(t *testing.T) {
 		is     error
 		says   string
 	}{
-		"a later version": {func(r map[string]any) { r["version"] = 3 }, ErrVersion, "unknown checkpoint version: 3, this relink reads 1 to 2"},
-		"a later version with more in it": {func(r map[string]any) { r["version"], r["colour"], r["interface"] = 3, "red", 7 },
-			ErrVersion, "unknown checkpoint version: 3, this relink reads 1 to 2"},
-		"version 0":          {func(r map[string]any) { r["version"] = 0 }, ErrVersion, "unknown checkpoint version: 0, this relink reads 1 to 2"},
+		"a later version": {func(r map[string]any) { r["version"] = 4 }, ErrVersion, "unknown checkpoint version: 4, this relink reads 1 to 3"},
+		"a later version with more in it": {func(r map[string]any) { r["version"], r["colour"], r["interface"] = 4, "red", 7 },
+			ErrVersion, "unknown checkpoint version: 4, this relink reads 1 to 3"},
+		"version 0":          {func(r map[string]any) { r["version"] = 0 }, ErrVersion, "unknown checkpoint version: 0, this relink reads 1 to 3"},
 		"no version":         {func(r map[string]any) { delete(r, "version") }, ErrTorn, "torn or no checkpoint: it has no version"},
 		"version null":       {func(r map[string]any) { r["version"] = nil }, ErrTorn, "torn or no checkpoint: it has no version"},
 		"version a string":   {func(r map[string]any) { r["version"] = "1" }, ErrTorn, "cannot unmarshal string into Go struct field .version of type int"},

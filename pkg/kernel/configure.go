@@ -12,8 +12,10 @@ import (
 
 // ConfigureOptions are the options of Configure.
 type ConfigureOptions struct {
-	// Known says that the IPv6 addresses were this interface's before, so
-	// that they are usable at once, without duplicate address detection.
+	// Known says that all this was this interface's before: its IPv6 addresses are
+	// usable at once, without duplicate address detection, and its routes of one slot
+	// stand in the order that they had. Otherwise each new route stands before its
+	// equals, as with the reference plugins.
 	Known bool
 }
 
@@ -63,7 +65,7 @@ func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.In
 		return err
 	}
 	batch := append([]message{create}, addAddresses(want.Link.Index, want.Addresses, opts.Known)...)
-	after, err := sandbox.afterUp(want.Link.Index, want)
+	after, err := sandbox.afterUp(want.Link.Index, want, opts.Known)
 	outcomes := sandbox.conn.runEach(append(batch, after...)...)
 	if outcomes[0] != nil {
 		return Built{}, outcomes[0]
@@ -88,7 +90,7 @@ func (n *Namespace) Configure(index int, want netstate.Interface, opts Configure
 		failed, batch = append(failed, err), append(batch, up)
 	}
 	batch = append(batch, addresses...)
-	after, err := n.afterUp(index, want)
+	after, err := n.afterUp(index, want, opts.Known)
 	failed, batch = append(failed, err), append(batch, after...)
 	return errors.Join(append(failed, n.conn.run(batch...))...)
 }
@@ -111,7 +113,7 @@ func (n *Namespace) beforeUp(index int, want netstate.Interface) (batch []messag
 
 // afterUp returns the requests that need the interface to be up. What can't be asked
 // for is left out, and an error.
-func (n *Namespace) afterUp(index int, want netstate.Interface) (batch []message, err error) {
+func (n *Namespace) afterUp(index int, want netstate.Interface, known bool) (batch []message, err error) {
 	var errs []error
 	for _, neighbour := range want.Neighbours {
 		m, err := addNeighbour(index, neighbour)
@@ -122,7 +124,7 @@ func (n *Namespace) afterUp(index int, want netstate.Interface) (batch []message
 		batch = append(batch, m)
 	}
 	batch = append(batch, removeRoutes(index, want.Addresses)...)
-	routes, err := n.addRoutes(index, want.Routes)
+	routes, err := n.addRoutes(index, want.Routes, want.RouteOrder, known)
 	errs, batch = append(errs, err), append(batch, routes...)
 	for _, r := range want.Rules {
 		batch = append(batch, addRule(r))
