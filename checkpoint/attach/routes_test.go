@@ -250,3 +250,66 @@ func TestARepairLeavesTheRoutesOfOthers(t *testing.T) {
 		t.Errorf("after:\n%s\nbefore:\n%s", after, before)
 	}
 }
+
+// Pods with very many routes, addresses, neighbours and rules are checked and restored like
+// any other: what is compared is compared in one go. (Compared one with the other, this would
+// take minutes.)
+func TestAPodWithVeryManyOfEverything(t *testing.T) {
+	p := newPod(t, first, second)
+	fresh.Run(t, p.path, `set -e
+		many() { for i in $(seq 0 $1); do echo "$2 10.$((i / 62500 + 100)).$((i / 250 % 250)).$((i % 250 + 1))$3"; done; }
+		many 99999 "route add" "/32 via 10.1.0.1 dev eth0" | ip -batch -
+		many 99999 "route add" "/32 via 10.1.0.1 dev eth0 metric 7 proto bird" | ip -batch -
+		for i in $(seq 1 5000); do printf 'addr add fd00:2::1:%x/128 dev net1 nodad\n' $i; done | ip -batch -
+		many 9999 "addr add" "/32 dev net1" | ip -batch -
+		many 9999 "neigh add" " lladdr 02:00:00:00:00:77 nud permanent dev net1" | ip -batch -
+		many 9999 "rule add iif net1 lookup 7 from" "" | ip -batch -`)
+	p.relink(t, "capture", "--refresh")
+	out := p.relink(t, "check")
+	for _, note := range []string{
+		"eth0: not captured, would not be restored: routes of bird, which makes them itself: 100000",
+		"eth0: not captured, would not be restored: IPv4 routes beyond the 4096 that are kept of an interface: ",
+		"net1: not captured, would not be restored: IPv4 addresses beyond the 4096 that are kept of an interface: ",
+		"net1: not captured, would not be restored: IPv6 addresses beyond the 4096 that are kept of an interface: ",
+		"net1: not captured, would not be restored: neighbours beyond the 4096 that are kept of an interface: ",
+		"net1: not captured, would not be restored: rules beyond the 4096 that are kept of an interface: ",
+	} {
+		if !strings.Contains(out, note) {
+			t.Errorf("check does not say %q:\n%s", note, out)
+		}
+	}
+	p.check(t, first)
+	p.check(t, second)
+	p.lose(t, "wan0", "lan0")
+	p.relink(t, "restore", "--wait", "5s")
+	p.relink(t, "check")
+	if routes := fresh.IP(t, p.path, "route show default"); !strings.HasPrefix(routes, "default via 10.2.0.1 dev net1") || !strings.Contains(routes, "dev eth0") {
+		t.Errorf("default routes: %s", routes)
+	}
+	if count := strings.Count(fresh.IP(t, p.path, "route show dev eth0"), "\n"); count < 4000 {
+		t.Errorf("%d routes came back", count)
+	}
+}
+
+// A checkpoint from before the order was recorded is restored as ever, and nobody misses the
+// order.
+func TestACheckpointWithoutOrderIsRestored(t *testing.T) {
+	p := newPod(t, first, second)
+	for _, name := range []string{"eth0", "net1"} {
+		r, err := p.store.Load("c1", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Interface.RouteOrder = nil
+		if err := p.store.Save(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, lost := range [][]string{{"lan0"}, {"wan0"}, {"wan0", "lan0"}} {
+		p.lose(t, lost...)
+		p.relink(t, "restore", "--wait", "5s")
+		p.relink(t, "check")
+		p.check(t, first)
+		p.check(t, second)
+	}
+}

@@ -120,10 +120,37 @@ func (c *capture) note(notes ...string) {
 // limit returns as much of the list as is kept, and names the rest.
 func limit[T any](c *capture, list []T, what string) []T {
 	if surplus := len(list) - MaxKept; surplus > 0 && c.extent.ToKeep {
-		c.note(fmt.Sprintf("%d %s beyond the %d that are kept of an interface", surplus, what, MaxKept))
+		c.note(fmt.Sprintf("%s beyond the %d that are kept of an interface: %d", what, MaxKept, surplus))
 		return list[:MaxKept]
 	}
 	return list
+}
+
+// limitAddresses is limit for each family. The kernel lists the newest address of IPv6 first: the
+// oldest are kept.
+func (c *capture) limitAddresses(addresses []netstate.Address) []netstate.Address {
+	if len(addresses) <= MaxKept {
+		return addresses
+	}
+	var of [2][]netstate.Address
+	for _, a := range addresses {
+		family := 0
+		if a.Prefix.Addr().Is6() {
+			family = 1
+		}
+		of[family] = append(of[family], a)
+	}
+	slices.Reverse(of[1])
+	of[0], of[1] = limit(c, of[0], familyName(false)+" addresses"), limit(c, of[1], familyName(true)+" addresses")
+	slices.Reverse(of[1])
+	return slices.Concat(of[0], of[1])
+}
+
+func familyName(ipv6 bool) string {
+	if ipv6 {
+		return "IPv6"
+	}
+	return "IPv4"
 }
 
 // parents reads the chain below the link. A NIC has none.
@@ -198,7 +225,7 @@ func (c *capture) carried() error {
 		return err
 	}
 	c.note(notes...)
-	c.captured.Addresses = limit(c, addresses, "addresses")
+	c.captured.Addresses = c.limitAddresses(addresses)
 	routes, err := c.sandbox.routes(routeQuery{
 		index: c.link.index, families: c.extent.families(), table: table, beside: c.extent.Order, addresses: addresses, toKeep: c.extent.ToKeep,
 	})

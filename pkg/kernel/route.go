@@ -19,6 +19,8 @@ type parsedRoute struct {
 	hops []int
 	// lost is what can't be described.
 	lost []string
+	// place is that in the kernel's list.
+	place int
 	// expires says that it has a lifetime.
 	expires bool
 	// skip says that it is none of a table, but of the kernel's cache.

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -11,9 +12,9 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// MaxKept is how many routes of an interface are remembered, and of everything else that
-// a pod can make as much of as it likes. A restore makes them all under a lock that every
-// pod of the node needs.
+// MaxKept is how many routes of an interface are remembered of each family, and of everything
+// else that a pod can make as much of as it likes. A restore makes them all under a lock that
+// every pod of the node needs.
 const MaxKept = 4096
 
 // maxPlaces is how many routes of one slot are remembered in their order.
@@ -49,11 +50,16 @@ type routeReader struct {
 	routeQuery
 	sources map[netip.Addr]bool
 	names   map[int]string
-	// main are the routes of the main table: they are the last to be left out.
-	main, others []parsedRoute
-	surplus      int
-	kernels      []netip.Prefix
-	notes        []string
+	// family is that of what is read now.
+	family int
+	// kept are the routes, by their rank, which says what is left out first.
+	kept    map[int][]parsedRoute
+	count   int
+	surplus int
+	// unnamed counts what there was no room for in notes.
+	unnamed int
+	kernels []netip.Prefix
+	notes   []string
 	// daemons counts the routes of routing daemons.
 	daemons map[string]int
 	slots   slotReader
@@ -64,13 +70,21 @@ type routeReader struct {
 // addresses, and those from router advertisements come again; it makes them in the main
 // and the local table, or in the device's own, which is a VRF's.
 func (n *Namespace) routes(q routeQuery) (routeList, error) {
+	if q.beside && len(q.addresses) == 0 {
+		// A pod can have many devices with nothing on them: all its routes are not read for each.
+		alone := q
+		alone.beside = false
+		if list, err := n.routes(alone); err != nil || len(list.routes) == 0 {
+			return list, err
+		}
+	}
 	var list routeList
 	for _, family := range q.families {
-		r := &routeReader{Namespace: n, routeQuery: q, names: map[int]string{}, sources: map[netip.Addr]bool{}}
+		r := &routeReader{Namespace: n, routeQuery: q, family: family, names: map[int]string{}, sources: map[netip.Addr]bool{}}
 		for _, a := range q.addresses {
 			r.sources[a.Prefix.Addr()] = true
 		}
-		if err := r.read(family); err != nil {
+		if err := r.read(); err != nil {
 			return list, err
 		}
 		if err := r.into(&list); err != nil {
@@ -80,16 +94,16 @@ func (n *Namespace) routes(q routeQuery) (routeList, error) {
 	return list, nil
 }
 
-func (r *routeReader) read(family int) error {
+func (r *routeReader) read() error {
 	through := r.index
 	if r.beside {
 		through = 0
 	}
 	reset := func() {
-		r.main, r.others, r.surplus, r.kernels, r.notes = nil, nil, 0, nil, nil
-		r.daemons, r.slots = map[string]int{}, slotReader{}
+		r.count, r.surplus, r.unnamed, r.kernels, r.notes = 0, 0, 0, nil, nil
+		r.kept, r.daemons, r.slots = map[int][]parsedRoute{}, map[string]int{}, slotReader{}
 	}
-	err := r.conn.dump(message{request: getRoutes(family, through), what: "list routes"}, reset, func(payload []byte) error {
+	err := r.conn.dump(message{request: getRoutes(r.family, through), what: "list routes"}, reset, func(payload []byte) error {
 		route, err := parseRoute(payload)
 		if err == nil && !route.skip {
 			r.take(route)
@@ -115,7 +129,7 @@ func (r *routeReader) take(route parsedRoute) {
 		}
 	case kernels:
 		r.kernels = append(r.kernels, route.Destination)
-	case daemon != "":
+	case daemon != "" && (r.toKeep || len(route.hops) == 0): // Of one leg of IPv6, the protocol is not told.
 		r.daemons[daemon]++
 	case route.expires && r.toKeep:
 		r.note(fmt.Sprintf("route %s: it has a lifetime", route.Route))
@@ -124,33 +138,54 @@ func (r *routeReader) take(route parsedRoute) {
 	}
 }
 
+// maxNotes is how many routes are named one by one.
+const maxNotes = 20
+
 func (r *routeReader) note(note string) {
-	if len(r.notes) < maxPlaces {
+	if len(r.notes) < maxNotes {
 		r.notes = append(r.notes, note)
+		return
 	}
+	r.unnamed++
 }
 
 func (r *routeReader) keep(route parsedRoute) {
-	list := &r.others
-	if route.Table == unix.RT_TABLE_MAIN {
-		list = &r.main
-	}
-	if r.toKeep && len(*list) >= MaxKept {
+	rank := route.rank()
+	if r.toKeep && len(r.kept[rank]) >= MaxKept {
 		r.surplus++
 		return
 	}
-	*list = append(*list, route)
+	route.place = r.count
+	r.kept[rank] = append(r.kept[rank], route)
+	r.count++
+}
+
+// rank is low for what is left out last: routes of the main table, and of those the ones of the
+// widest prefixes. Those are what a pod is given; it is by single addresses that it has many.
+func (r parsedRoute) rank() int {
+	if r.Table == unix.RT_TABLE_MAIN {
+		return r.Destination.Bits()
+	}
+	return 1000 + r.Destination.Bits()
+}
+
+// ofRank returns the routes that are kept, in the kernel's order.
+func (r *routeReader) ofRank() []parsedRoute {
+	var all []parsedRoute
+	for _, rank := range slices.Sorted(maps.Keys(r.kept)) {
+		all = append(all, r.kept[rank]...)
+	}
+	if r.toKeep && len(all) > MaxKept {
+		r.surplus += len(all) - MaxKept
+		all = all[:MaxKept]
+	}
+	slices.SortFunc(all, func(a, b parsedRoute) int { return a.place - b.place })
+	return all
 }
 
 // into adds what was read to the list.
 func (r *routeReader) into(list *routeList) error {
-	kept := slices.Concat(r.main, r.others)
-	if r.toKeep {
-		room := max(0, MaxKept-len(list.routes))
-		r.surplus += max(0, len(kept)-room)
-		kept = kept[:min(room, len(kept))]
-	}
-	for _, parsed := range kept {
+	for _, parsed := range r.ofRank() {
 		routes, err := r.named(parsed)
 		if err != nil {
 			return err
@@ -161,16 +196,25 @@ func (r *routeReader) into(list *routeList) error {
 		}
 	}
 	list.kernels = append(list.kernels, r.kernels...)
-	for _, daemon := range sortedKeys(r.daemons) {
-		r.note(fmt.Sprintf("%d routes of %s, which makes them itself", r.daemons[daemon], daemon))
-	}
-	if r.surplus > 0 {
-		r.note(fmt.Sprintf("%d routes beyond the %d that are kept of an interface", r.surplus, MaxKept))
-	}
 	if r.toKeep {
-		list.notes = append(list.notes, r.notes...)
+		list.notes = append(list.notes, slices.Concat(r.notes, r.counts())...)
 	}
 	return r.ordersInto(list)
+}
+
+// counts names what is left out by its number.
+func (r *routeReader) counts() []string {
+	var notes []string
+	if r.unnamed > 0 {
+		notes = append(notes, fmt.Sprintf("more routes like these: %d", r.unnamed))
+	}
+	for _, daemon := range sortedKeys(r.daemons) {
+		notes = append(notes, fmt.Sprintf("routes of %s, which makes them itself: %d", daemon, r.daemons[daemon]))
+	}
+	if r.surplus > 0 {
+		notes = append(notes, fmt.Sprintf("%s routes beyond the %d that are kept of an interface: %d", familyName(r.family == unix.AF_INET6), MaxKept, r.surplus))
+	}
+	return notes
 }
 
 // named returns the route with the names of the other devices that it goes through: its own

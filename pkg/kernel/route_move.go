@@ -69,7 +69,9 @@ func (n *Namespace) move(moves []routeMove) error {
 		return errors.Join(errors.Join(refused...), n.removeStandIns(moves, standIns, made))
 	}
 	outcomes := n.conn.runEach(exchange...)
-	done := func(i int) bool { return made(i) && (outcomes[2*i+1] == nil || errors.Is(outcomes[2*i+1], unix.EEXIST)) }
+	done := func(i int) bool {
+		return made(i) && (outcomes[2*i+1] == nil || errors.Is(outcomes[2*i+1], unix.EEXIST))
+	}
 	return errors.Join(errors.Join(outcomes...), n.removeStandIns(moves, standIns, done))
 }
 
@@ -131,7 +133,7 @@ func (n *Namespace) addOwnRoutes(name string, routes []netstate.Route, of netsta
 		return err
 	}
 	keep := netstate.RoutesOf(of.Routes)
-	wrong := slices.DeleteFunc(there, keep.Has)
+	wrong := slices.DeleteFunc(removable(there), keep.Has)
 	return n.addInPlace(index, routes, of.RouteOrder, wrong)
 }
 
@@ -143,7 +145,7 @@ func (n *Namespace) addLeaning(name string, routes []netstate.Route) error {
 		return err
 	}
 	wanted := netstate.RoutesOf(routes)
-	wrong := slices.DeleteFunc(there, func(r netstate.Route) bool { return !wanted.HasHop(r) || wanted.Has(r) })
+	wrong := slices.DeleteFunc(removable(there), func(r netstate.Route) bool { return !wanted.HasHop(r) || wanted.Has(r) })
 	return n.addInPlace(index, routes, nil, wrong)
 }
 
@@ -153,6 +155,19 @@ func (n *Namespace) routesOf(name string) (index int, there []netstate.Route, er
 	}
 	list, err := n.routes(routeQuery{index: index, families: bothFamilies})
 	return index, list.routes, err
+}
+
+// removable returns the routes but those of IPv6 without a gateway that have one with a gateway
+// beside them: the kernel would take that one away.
+func removable(routes []netstate.Route) []netstate.Route {
+	hasGateway := func(r netstate.Route) bool { return r.Gateway.IsValid() || len(r.NextHops) > 0 }
+	beside := map[netstate.Slot]bool{}
+	for _, r := range routes {
+		if hasGateway(r) && r.Destination.Addr().Is6() {
+			beside[r.Slot()] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(routes), func(r netstate.Route) bool { return !hasGateway(r) && beside[r.Slot()] })
 }
 
 // addInPlace makes the routes, each in place of a wrong one in its slot, if there is one.

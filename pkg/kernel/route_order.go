@@ -86,7 +86,7 @@ func (r *routeReader) ordersInto(list *routeList) error {
 		list.orders = append(list.orders, order)
 	}
 	if left := r.slots.tooMany; len(left) > 0 && r.toKeep {
-		list.notes = append(list.notes, fmt.Sprintf("the order of the routes of %d destinations that have too many, the first is %s", len(left), left[0]))
+		list.notes = append(list.notes, fmt.Sprintf("the order of routes of one slot where there are more than %d, as of %s: %d", maxPlaces, left[0], len(left)))
 	}
 	return nil
 }

@@ -26,27 +26,3 @@ func Kept(routes []Route) []Route {
 	}
 	return kept
 }
-
-// Without returns the interface without the routes through other devices that are gone.
-func (i Interface) Without(gone func(device string) bool) Interface {
-	known := map[string]bool{}
-	void := func(r Route) bool {
-		for _, name := range r.Devices() {
-			if _, ok := known[name]; !ok {
-				known[name] = gone(name)
-			}
-			if known[name] {
-				return true
-			}
-		}
-		return false
-	}
-	var left []Route
-	for _, r := range i.Routes {
-		if !void(r) {
-			left = append(left, r)
-		}
-	}
-	i.Routes = left
-	return i
-}
