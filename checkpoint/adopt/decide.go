@@ -21,6 +21,8 @@ type Found struct {
 	Live      netstate.Interface
 	// ParentDown is the name of a parent that is down, empty if all are up.
 	ParentDown string
+	// Beside are all devices of the sandbox.
+	Beside netstate.Devices
 }
 
 // Node is what there is on the node, running and remembered.
@@ -112,7 +114,7 @@ func isOf(r checkpoint.Record, f Found) bool {
 func decide(f Found, records []checkpoint.Record, unreadable []checkpoint.Unreadable, refresh bool) Action {
 	a := Action{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Interface: f.Live, cni: f.CNI}
 	if i := slices.IndexFunc(records, func(r checkpoint.Record) bool { return isOf(r, f) }); i >= 0 {
-		return decideKnown(a, f, records[i], refresh)
+		return decideKnown(a, f, withoutDetached(records[i], f, records), refresh)
 	}
 	i := slices.IndexFunc(records, func(r checkpoint.Record) bool {
 		return r.Attachment.ContainerID == f.Attachment.ContainerID && r.Attachment.IfName == f.Attachment.IfName
@@ -179,6 +181,21 @@ func decideKnown(a Action, f Found, r checkpoint.Record, refresh bool) Action {
 		a.Reason = list(diffs)
 	}
 	return a
+}
+
+// withoutDetached returns the record without routes through other interfaces that neither are
+// there nor have a checkpoint: they were detached, and took the routes with them.
+func withoutDetached(r checkpoint.Record, f Found, records []checkpoint.Record) checkpoint.Record {
+	gone := func(name string) bool {
+		_, there := f.Beside.ByName(name)
+		return !there && !slices.ContainsFunc(records, func(other checkpoint.Record) bool {
+			return other.Attachment.ContainerID == r.Attachment.ContainerID && other.Interface.Link.Name == name
+		})
+	}
+	r.Interface.Routes = slices.DeleteFunc(slices.Clone(r.Interface.Routes), func(route netstate.Route) bool {
+		return slices.ContainsFunc(route.Devices(), gone)
+	})
+	return r
 }
 
 // broken says what keeps an interface from working, empty if nothing is seen.

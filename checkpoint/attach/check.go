@@ -39,7 +39,7 @@ func (p Plugin) Check(args *skel.CmdArgs) error {
 		return err
 	}
 	defer sandbox.Close()
-	if recorded.Interface, err = c.store.WithoutDetached(recorded, sandbox.Exists); err != nil {
+	if recorded.Interface, err = c.store.Wanted(recorded, sandbox.Exists); err != nil {
 		return err
 	}
 	live, err := c.captureRecorded(sandbox, recorded)

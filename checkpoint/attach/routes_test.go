@@ -226,6 +226,9 @@ func TestARouteThroughADetachedInterfaceIsNotMissed(t *testing.T) {
 	p.lose(t, "lan0")
 	p.relink(t, "restore")
 	p.check(t, first)
+	if out := p.relink(t, "capture", "--refresh"); !strings.Contains(out, "1 refreshed") {
+		t.Errorf("capture: %s", out)
+	}
 }
 
 // What another interface has in the same slot is not taken for a wrong route of this one.
@@ -312,4 +315,20 @@ func TestACheckpointWithoutOrderIsRestored(t *testing.T) {
 		p.check(t, first)
 		p.check(t, second)
 	}
+}
+
+// Where two checkpoints say otherwise, the newer one knows.
+func TestTheNewerCheckpointKnowsTheOrder(t *testing.T) {
+	p := newPod(t, first, second)
+	older, err := p.store.Load("c1", "net1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh.Run(t, p.path, "ip route del default via 10.2.0.1; ip route append default via 10.2.0.1")
+	p.relink(t, "capture", "--refresh")
+	if err := p.store.Save(older); err != nil {
+		t.Fatal(err)
+	}
+	p.relink(t, "check")
+	p.comesBack(t, first, second)
 }

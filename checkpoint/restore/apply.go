@@ -173,7 +173,7 @@ func (w *work) useParent(devices netstate.Devices, index int) (err error) {
 
 // plan compares the live interface with the record.
 func (w *work) plan() ([]Step, error) {
-	recorded, err := w.Store.WithoutDetached(w.record, w.sandbox.Exists)
+	recorded, err := w.Store.Wanted(w.record, w.sandbox.Exists)
 	if err != nil {
 		return nil, err
 	}

@@ -111,17 +111,22 @@ func (o Order) Validate() error {
 }
 
 // matched returns the ranks in the order of the places that are there, -1 for one that the
-// order does not know. Of two that look the same, the first is the first.
+// order does not know. Of several that look the same, the first is the first; where there are
+// more or fewer of them now, nobody knows which is which.
 func (o Order) matched(there []Place) []int {
-	free := map[string][]int{}
+	recorded, now := map[string][]int{}, map[string]int{}
 	for rank, p := range o.Routes {
-		free[p.String()] = append(free[p.String()], rank)
+		recorded[p.String()] = append(recorded[p.String()], rank)
 	}
-	ranks := make([]int, len(there))
+	for _, p := range there {
+		now[p.String()]++
+	}
+	ranks, seen := make([]int, len(there)), map[string]int{}
 	for i, p := range there {
 		ranks[i] = -1
-		if left := free[p.String()]; len(left) > 0 {
-			ranks[i], free[p.String()] = left[0], left[1:]
+		if key := p.String(); len(recorded[key]) == now[key] {
+			ranks[i] = recorded[key][seen[key]]
+			seen[key]++
 		}
 	}
 	return ranks
