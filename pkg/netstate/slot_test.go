@@ -193,7 +193,7 @@ func manyOf(count int, third byte) Interface {
 
 // Compared one with the other, this would take many minutes.
 func TestVeryMuchIsCompared(t *testing.T) {
-	const count = 100_000
+	const count = 50_000
 	want, have := manyOf(count, 1), manyOf(count, 2)
 	if diffs := Diff(want, want); len(diffs) > 0 {
 		t.Errorf("%d differences, the first is %s", len(diffs), diffs[0])
