@@ -46,6 +46,9 @@ func Decode(b []byte) (Record, error) {
 	if err := r.Validate(); err != nil {
 		return Record{}, fmt.Errorf("%w: %w", ErrTorn, err)
 	}
+	if r.Version < routesApart {
+		r.upgradeRoutes()
+	}
 	r.Version = Version
 	return r, nil
 }

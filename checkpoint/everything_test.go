@@ -88,3 +88,20 @@ func hostDevice() Record {
 	r.Interface.Parents = nil
 	return r
 }
+
+// routesOfOthers has what version 3 has beyond version 2.
+func routesOfOthers() Record {
+	r := podRecord(sandboxID, "eth0", "default", "two-defaults")
+	leans, leg := route("192.0.2.0/24", ""), route("::/0", "")
+	leans.Device, leans.Source = "net1", netip.MustParseAddr("10.3.0.5")
+	leg.NextHops = []netstate.NextHop{{Gateway: netip.MustParseAddr("fe80::1"), Weight: 3}}
+	r.Interface.Routes = []netstate.Route{route("0.0.0.0/0", "10.3.0.1"), leans, leg}
+	r.Interface.RouteOrder = []netstate.Order{
+		{Slot: r.Interface.Routes[0].Slot(), Routes: []netstate.Place{
+			{Device: "net1", Gateway: netip.MustParseAddr("10.4.0.1")}, {Gateway: netip.MustParseAddr("10.3.0.1")},
+			{NextHops: []netstate.NextHop{{Gateway: netip.MustParseAddr("10.3.0.2"), Weight: 1}, {Device: "net1", Weight: 1}}},
+		}},
+		{Slot: leg.Slot(), Routes: []netstate.Place{{Device: "net2", Source: netip.MustParseAddr("fd00:3::5")}, {Gateways: true}}},
+	}
+	return r
+}

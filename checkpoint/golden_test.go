@@ -34,6 +34,7 @@ func golden() map[string]Record {
 		"v2/ipvlan.json":                  onIPvlan(),
 		"v2/host-device.json":             hostDevice(),
 		"v3/everything.json":              everythingNow(),
+		"v3/routes-of-others.json":        routesOfOthers(),
 	}
 }
 

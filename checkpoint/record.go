@@ -12,11 +12,14 @@ import (
 )
 
 // Version is the version of the format that Encode writes. docs/state-format.md
-// describes it. Decode also reads the versions from Oldest on: what they have means the
-// same in all of them.
+// describes it. Decode also reads the versions from Oldest on.
 const (
 	Version = 3
 	Oldest  = 1
+
+	// routesApart is the first version whose routes are the interface's own: no leg of an
+	// IPv6 route that is another interface's, none of a routing daemon.
+	routesApart = 3
 )
 
 // Record is the checkpoint of one attachment.
@@ -43,6 +46,16 @@ type Record struct {
 type CNI struct {
 	Config json.RawMessage `json:"config"`
 	Result json.RawMessage `json:"result"`
+}
+
+// upgradeRoutes makes the routes of an older version those of this one.
+func (r *Record) upgradeRoutes() {
+	r.Interface.Routes = netstate.Kept(r.Interface.Routes)
+	for i := range r.Interface.Parents {
+		if own := r.Interface.Parents[i].Own; own != nil {
+			own.Routes = netstate.Kept(own.Routes)
+		}
+	}
 }
 
 // Validate reports the first thing that keeps r from being acted upon.

@@ -206,7 +206,8 @@ func (r *run) current(was Action, f *Found, records []checkpoint.Record) (Action
 	f.Attachment, f.Pod, f.CNI = key, was.Pod, was.cni
 	var others []checkpoint.Record
 	for i := range records {
-		if own := records[i].Attachment; (own.ContainerID != key.ContainerID || own.IfName != key.IfName) && isOf(records[i], *f) {
+		own := records[i].Attachment
+		if own.ContainerID == key.ContainerID && own.IfName != key.IfName || own.ContainerID != key.ContainerID && isOf(records[i], *f) {
 			others = append(others, records[i])
 		}
 	}

@@ -25,6 +25,8 @@ type Found struct {
 	// Origin is who has made it, Why the reason for which that is not Attached.
 	Origin Origin
 	Why    string
+	// Beside are all devices of the sandbox.
+	Beside netstate.Devices
 }
 
 // Node is what there is on the node, running and remembered.
@@ -119,7 +121,7 @@ func isOf(r checkpoint.Record, f Found) bool {
 func decide(f Found, records []checkpoint.Record, unreadable []checkpoint.Unreadable, refresh bool) Action {
 	a := Action{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Interface: f.Live, cni: f.CNI}
 	if i := slices.IndexFunc(records, func(r checkpoint.Record) bool { return isOf(r, f) }); i >= 0 {
-		return decideKnown(a, f, records[i], refresh)
+		return decideKnown(a, f, withoutDetached(records[i], f, records), refresh)
 	}
 	switch f.Origin {
 	case PodsOwn:
@@ -208,6 +210,21 @@ func changed(was, is string, diffs []netstate.Difference) string {
 		all = append(all, list(diffs))
 	}
 	return cmp.Or(strings.Join(all, "; "), "as it was recorded")
+}
+
+// withoutDetached returns the record without routes through other interfaces that neither are
+// there nor have a checkpoint: they were detached, and took the routes with them.
+func withoutDetached(r checkpoint.Record, f Found, records []checkpoint.Record) checkpoint.Record {
+	gone := func(name string) bool {
+		_, there := f.Beside.ByName(name)
+		return !there && !slices.ContainsFunc(records, func(other checkpoint.Record) bool {
+			return other.Attachment.ContainerID == r.Attachment.ContainerID && other.Interface.Link.Name == name
+		})
+	}
+	r.Interface.Routes = slices.DeleteFunc(slices.Clone(r.Interface.Routes), func(route netstate.Route) bool {
+		return slices.ContainsFunc(route.Devices(), gone)
+	})
+	return r
 }
 
 // broken says what keeps an interface from working, empty if nothing is seen.

@@ -164,7 +164,7 @@ func (l *look) at(namespace *kernel.Namespace, own netstate.Devices, name string
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s: %w", namespace.Path(), name, err)
 	}
-	f := &Found{Namespace: namespace.Identity(), Live: live}
+	f := &Found{Namespace: namespace.Identity(), Live: live, Beside: own}
 	f.Owner = ownerOf(f.Namespace, live.Link, l.cache)
 	if !f.Named {
 		if !onHost(live) {

@@ -128,7 +128,7 @@ func (a *addition) run(ctx context.Context) error {
 	if err := a.configure(result); err != nil {
 		return err
 	}
-	live, err := kernel.Capture(a.host, a.sandbox, a.devices, a.args.IfName, kernel.Extent{Own: true})
+	live, err := kernel.Capture(a.host, a.sandbox, a.devices, a.args.IfName, kernel.Made)
 	if err != nil {
 		return fmt.Errorf("capture: %w", err)
 	}

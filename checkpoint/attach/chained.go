@@ -278,6 +278,9 @@ func (p Chained) Check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	if recorded.Interface, err = c.store.Wanted(recorded, sandbox.Exists); err != nil {
+		return err
+	}
 	live, err := c.captureRecorded(sandbox, recorded)
 	if err != nil {
 		return err

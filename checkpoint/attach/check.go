@@ -39,6 +39,9 @@ func (p Plugin) Check(args *skel.CmdArgs) error {
 		return err
 	}
 	defer sandbox.Close()
+	if recorded.Interface, err = c.store.Wanted(recorded, sandbox.Exists); err != nil {
+		return err
+	}
 	live, err := c.captureRecorded(sandbox, recorded)
 	if err != nil {
 		return err

@@ -194,7 +194,11 @@ func (w *work) useParent(devices netstate.Devices, index int) (err error) {
 
 // plan compares the live interface with the record.
 func (w *work) plan() ([]Step, error) {
-	extent := kernel.ExtentOf(w.record.Interface)
+	recorded, err := w.Store.Wanted(w.record, w.sandbox.Exists)
+	if err != nil {
+		return nil, err
+	}
+	extent := kernel.ExtentOf(recorded)
 	extent.Built, w.built = w.built, kernel.Built{}
 	live, err := kernel.Capture(w.host, w.sandbox, w.devices, w.record.Interface.Link.Name, extent)
 	w.carrier = live.Carrier
@@ -214,7 +218,7 @@ func (w *work) plan() ([]Step, error) {
 	if !gone {
 		there, w.index = &live, live.Link.Index
 	}
-	steps, problem := planInterface(w.record.Interface, there, w.parent.Name, w.parents)
+	steps, problem := planInterface(recorded, there, w.parent.Name, w.parents)
 	if problem != nil {
 		return nil, problem
 	}
@@ -237,8 +241,8 @@ func (w *work) apply(steps []Step) error {
 			return errors.Join(append(errs, errors.New("not as recorded after the restore: "+reasons(steps)))...)
 		}
 		errs = nil
-		for _, step := range steps {
-			if err := w.applyStep(step); err != nil {
+		for _, alike := range together(steps) {
+			if err := w.applySteps(alike); err != nil {
 				errs = append(errs, err)
 			}
 		}
@@ -251,6 +255,46 @@ func (w *work) apply(steps []Step) error {
 	return errors.Join(errs...)
 }
 
+// together groups steps that follow each other and are done in one go: each by itself would
+// read all addresses or routes that there are.
+func together(steps []Step) [][]Step {
+	var groups [][]Step
+	for i, s := range steps {
+		if i > 0 && s.Action == steps[i-1].Action && (s.Action == AddAddress || s.Action == AddRoute) {
+			groups[len(groups)-1] = append(groups[len(groups)-1], s)
+			continue
+		}
+		groups = append(groups, []Step{s})
+	}
+	return groups
+}
+
+// applySteps runs steps that together has grouped.
+func (w *work) applySteps(steps []Step) error {
+	name := steps[0].Device
+	switch steps[0].Action {
+	case AddAddress:
+		var addresses []netstate.Address
+		for _, s := range steps {
+			addresses = append(addresses, *s.Address)
+		}
+		return w.sandbox.AddAddresses(name, addresses)
+	case AddRoute:
+		var routes []netstate.Route
+		for _, s := range steps {
+			routes = append(routes, *s.Route)
+		}
+		return w.sandbox.AddRoutes(name, routes, w.record.Interface)
+	}
+	return w.applyStep(steps[0])
+}
+
+// isRecorded says that there is a checkpoint of the interface of the sandbox.
+func (w *work) isRecorded(name string) bool {
+	_, err := w.Store.Load(w.record.Attachment.ContainerID, name)
+	return err == nil
+}
+
 func (w *work) applyStep(step Step) (err error) {
 	known := kernel.ConfigureOptions{Known: true}
 	switch step.Action {
@@ -259,8 +303,8 @@ func (w *work) applyStep(step Step) (err error) {
 		return err
 	case MoveNIC:
 		return kernel.MoveNIC(w.host, w.sandbox, step.On, *step.create, known)
-	case AddRoute:
-		return w.sandbox.AddRoute(step.Device, *step.Route, w.record.Interface.Routes)
+	case OrderRoutes:
+		return w.sandbox.OrderRoutes(step.Device, *step.Order, w.isRecorded)
 	case SetMAC:
 		return w.sandbox.SetMAC(step.Device, step.MAC)
 	case SetKind:
@@ -297,7 +341,7 @@ func applyToDevice(at *kernel.Namespace, step Step) error {
 	case AddAddress:
 		return at.AddAddress(step.Device, *step.Address)
 	case AddRoute:
-		return at.AddRoute(step.Device, *step.Route, nil)
+		return at.AddRoutes(step.Device, []netstate.Route{*step.Route}, netstate.Interface{})
 	}
 	return fmt.Errorf("step %s: not one on a device", step)
 }

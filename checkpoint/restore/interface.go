@@ -36,12 +36,9 @@ func planInterface(recorded netstate.Interface, live *netstate.Interface, parent
 		if problem != nil {
 			return nil, problem
 		}
-		// One step sets all that goes with one message.
-		i := slices.IndexFunc(steps, func(s Step) bool {
-			return s.Action == step.Action && (s.Action == SetKind || s.Action == SetAttributes)
-		})
-		if i >= 0 {
-			steps[i].Reason += ", " + step.Reason
+		// One step sets all that goes with one message: those differences follow each other.
+		if last := len(steps) - 1; last >= 0 && steps[last].Action == step.Action && (step.Action == SetKind || step.Action == SetAttributes) {
+			steps[last].Reason += ", " + step.Reason
 			continue
 		}
 		steps = append(steps, step)
@@ -56,7 +53,7 @@ var repairOrder = []netstate.Field{
 	netstate.FieldMode, netstate.FieldOptions, netstate.FieldBCQueue,
 	netstate.FieldMTU, netstate.FieldMAC, netstate.FieldTxQueueLen, netstate.FieldAlias, netstate.FieldGroup, netstate.FieldFlags,
 	netstate.FieldSetting, netstate.FieldMaster, netstate.FieldUp,
-	netstate.FieldAddress, netstate.FieldNeighbour, netstate.FieldRoute, netstate.FieldRule, netstate.FieldQdisc,
+	netstate.FieldAddress, netstate.FieldNeighbour, netstate.FieldRoute, netstate.FieldRouteOrder, netstate.FieldRule, netstate.FieldQdisc,
 }
 
 func order(f netstate.Field) int { return slices.Index(repairOrder, f) }
@@ -86,6 +83,8 @@ func repair(recorded netstate.Interface, d netstate.Difference) (Step, *Problem)
 		step.Action, step.Address = AddAddress, d.Address
 	case netstate.FieldRoute:
 		step.Action, step.Route = AddRoute, d.Route
+	case netstate.FieldRouteOrder:
+		step.Action, step.Order = OrderRoutes, d.Order
 	case netstate.FieldRule:
 		step.Action, step.Rule = AddRule, d.Rule
 	case netstate.FieldNeighbour:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"runtime"
 	"slices"
 	"strings"
@@ -347,27 +348,57 @@ func (r *run) sandbox(ctx context.Context, records []checkpoint.Record, unlock f
 	return r.onceMore(records, outcomes)
 }
 
-// onceMore restores again what failed and has routes through other interfaces of the
-// sandbox, which are there by now.
+// onceMore looks again at what has to do with other interfaces of the sandbox, which are there
+// by now: what failed, and what was looked at before another one was changed.
 func (r *run) onceMore(records []checkpoint.Record, outcomes []*Outcome) []*Outcome {
-	leans := func(route netstate.Route) bool { return len(route.Devices()) > 0 }
+	changedAfter := false
+	again := make([]bool, len(outcomes))
+	for i, o := range slices.Backward(outcomes) {
+		again[i] = leans(o.Interface) && (o.State == Failed || changedAfter)
+		changedAfter = changedAfter || len(o.Steps) > 0 && !r.DryRun
+	}
 	for i, o := range outcomes {
-		if o.State != Failed || !slices.ContainsFunc(o.Interface.Routes, leans) {
+		if !again[i] {
 			continue
 		}
 		for _, record := range records {
 			if record.Attachment != o.Attachment {
 				continue
 			}
-			if again := r.current(record); again != nil {
-				outcomes[i] = again
-				if again.Steps = slices.Concat(o.Steps, again.Steps); again.AsItShould() {
-					again.State, again.Reason = stateOf(again.Steps, Restored, Repaired), reasons(again.Steps)
-				}
+			if now := r.current(record); now != nil {
+				outcomes[i] = now.after(o)
 			}
 		}
 	}
 	return outcomes
+}
+
+// leans says that what the interface has depends on other interfaces: routes go through them,
+// stand in one order with theirs, or have an address of theirs as source.
+func leans(i netstate.Interface) bool {
+	if len(i.RouteOrder) > 0 {
+		return true
+	}
+	own := map[netip.Addr]bool{{}: true}
+	for _, a := range i.Addresses {
+		own[a.Prefix.Addr()] = true
+	}
+	return slices.ContainsFunc(i.Routes, func(route netstate.Route) bool { return len(route.Devices()) > 0 || !own[route.Source] })
+}
+
+// after returns the outcome with what was done before it on the same attachment.
+func (o *Outcome) after(first *Outcome) *Outcome {
+	if o.Steps = slices.Concat(first.Steps, o.Steps); len(o.Steps) > 0 && o.AsItShould() {
+		o.State, o.Reason = stateOf(o.Steps, Restored, Repaired), reasons(o.Steps)
+	}
+	if o.ParentReason == "" {
+		o.ParentReason = first.ParentReason
+	}
+	if o.at == (attachment.Namespace{}) {
+		o.at = first.at
+	}
+	o.Announced = o.Announced || first.Announced
+	return o
 }
 
 // current restores the attachment by its record as it is now: an ADD or a DEL may

@@ -26,6 +26,7 @@ const (
 	SetSetting    Action = "set-setting"
 	AddAddress    Action = "add-address"
 	AddRoute      Action = "add-route"
+	OrderRoutes   Action = "order-routes"
 	AddRule       Action = "add-rule"
 	AddNeighbour  Action = "add-neighbour"
 	AddQdisc      Action = "add-qdisc"
@@ -52,6 +53,7 @@ type Step struct {
 	Value     string              `json:"value,omitempty"`
 	Address   *netstate.Address   `json:"address,omitempty"`
 	Route     *netstate.Route     `json:"route,omitempty"`
+	Order     *netstate.Order     `json:"order,omitempty"`
 	Rule      *netstate.Rule      `json:"rule,omitempty"`
 	Neighbour *netstate.Neighbour `json:"neighbour,omitempty"`
 	Qdisc     *netstate.Qdisc     `json:"qdisc,omitempty"`
@@ -97,6 +99,8 @@ func (s Step) changes() string {
 		return fmt.Sprintf("add address %s to %s", s.Address, s.Device)
 	case AddRoute:
 		return fmt.Sprintf("add route %s to %s", s.Route, s.Device)
+	case OrderRoutes:
+		return fmt.Sprintf("put the routes of %s in order: %s", s.Device, s.Order)
 	case AddRule:
 		return fmt.Sprintf("add rule %s", s.Rule)
 	case AddNeighbour:

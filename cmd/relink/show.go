@@ -82,6 +82,9 @@ func describeRest(i netstate.Interface, row func(name, format string, args ...an
 	if i.Master != nil {
 		row("Master:", "%s (%s)", i.Master.Name, i.Master.Kind)
 	}
+	for n, o := range i.RouteOrder {
+		row(first(n, "Route order:"), "%s", o)
+	}
 	for n, r := range i.Rules {
 		row(first(n, "Rules:"), "%s", r)
 	}

@@ -26,6 +26,11 @@ type Extent struct {
 	Rules    bool
 	// Neighbours and Qdiscs are those that somebody made.
 	Neighbours, Qdiscs bool
+	// Order is how routes stand among those of other devices, and the routes of those
+	// that have one of the interface's addresses as their source.
+	Order bool
+	// ToKeep leaves out what is too much to be remembered, or for a time only.
+	ToKeep bool
 	// Own is what the parents in the host carry themselves.
 	Own bool
 	// NoIPv6 leaves out addresses and routes of IPv6.
@@ -35,11 +40,15 @@ type Extent struct {
 }
 
 // Everything is the extent of what is to be remembered.
-var Everything = Extent{Changed: true, Rules: true, Neighbours: true, Qdiscs: true, Own: true}
+var Everything = Extent{Changed: true, Rules: true, Neighbours: true, Qdiscs: true, Order: true, ToKeep: true, Own: true}
+
+// Made is the extent of what is to be remembered of an interface that has just been made.
+var Made = Extent{Order: true, ToKeep: true, Own: true}
 
 // ExtentOf returns the extent of a comparison with the interface.
 func ExtentOf(i netstate.Interface) Extent {
 	e := Extent{Rules: len(i.Rules) > 0, Neighbours: len(i.Neighbours) > 0, Qdiscs: len(i.Qdiscs) > 0}
+	e.Order = len(i.RouteOrder) > 0 || slices.ContainsFunc(i.Routes, func(r netstate.Route) bool { return r.Device != "" })
 	for key := range i.Settings {
 		e.Settings = append(e.Settings, key)
 	}
@@ -109,6 +118,42 @@ func (c *capture) note(notes ...string) {
 	c.captured.NotCaptured = append(c.captured.NotCaptured, notes...)
 }
 
+// limit returns as much of the list as is kept, and names the rest.
+func limit[T any](c *capture, list []T, what string) []T {
+	if surplus := len(list) - MaxKept; surplus > 0 && c.extent.ToKeep {
+		c.note(fmt.Sprintf("%s beyond the %d that are kept of an interface: %d", what, MaxKept, surplus))
+		return list[:MaxKept]
+	}
+	return list
+}
+
+// limitAddresses is limit for each family. The kernel lists the newest address of IPv6 first: the
+// oldest are kept.
+func (c *capture) limitAddresses(addresses []netstate.Address) []netstate.Address {
+	if len(addresses) <= MaxKept {
+		return addresses
+	}
+	var of [2][]netstate.Address
+	for _, a := range addresses {
+		family := 0
+		if a.Prefix.Addr().Is6() {
+			family = 1
+		}
+		of[family] = append(of[family], a)
+	}
+	slices.Reverse(of[1])
+	of[0], of[1] = limit(c, of[0], familyName(false)+" addresses"), limit(c, of[1], familyName(true)+" addresses")
+	slices.Reverse(of[1])
+	return slices.Concat(of[0], of[1])
+}
+
+func familyName(ipv6 bool) string {
+	if ipv6 {
+		return "IPv6"
+	}
+	return "IPv4"
+}
+
 // parents reads the chain below the link. A NIC has none.
 func (c *capture) parents() (err error) {
 	if c.captured.Link.Kind == netstate.KindNIC {
@@ -163,7 +208,9 @@ func (c *capture) own() error {
 func (n *Namespace) OwnOf(index int) (own netstate.Own, notes []string, err error) {
 	var more []string
 	if own.Addresses, notes, err = n.addresses(index, bothFamilies); err == nil {
-		own.Routes, _, more, err = n.routes(index, bothFamilies, 0)
+		var list routeList
+		list, err = n.routes(routeQuery{index: index, families: bothFamilies, toKeep: true})
+		own.Routes, more = list.routes, list.notes
 	}
 	return own, append(notes, more...), err
 }
@@ -179,14 +226,17 @@ func (c *capture) carried() error {
 		return err
 	}
 	c.note(notes...)
-	routes, kernels, notes, err := c.sandbox.routes(c.link.index, c.extent.families(), table)
+	c.captured.Addresses = c.limitAddresses(addresses)
+	routes, err := c.sandbox.routes(routeQuery{
+		index: c.link.index, families: c.extent.families(), table: table, beside: c.extent.Order, addresses: addresses, toKeep: c.extent.ToKeep,
+	})
 	if err != nil {
 		return err
 	}
-	c.note(notes...)
-	c.captured.Addresses, c.captured.Routes = addresses, routes
+	c.note(routes.notes...)
+	c.captured.Routes, c.captured.RouteOrder = routes.routes, routes.orders
 	if c.link.carrier() {
-		markWithoutRoute(addresses, kernels)
+		markWithoutRoute(c.captured.Addresses, routes.kernels)
 	}
 	if c.link.hasXDP {
 		c.note("its XDP program")
@@ -202,8 +252,12 @@ func (c *capture) carried() error {
 // markWithoutRoute marks the addresses of whose prefixes the kernel's routes, which are
 // given, have been taken away.
 func markWithoutRoute(addresses []netstate.Address, kernels []netip.Prefix) {
+	there := make(map[netip.Prefix]bool, len(kernels))
+	for _, k := range kernels {
+		there[k] = true
+	}
 	for i := range addresses {
-		if a := &addresses[i]; !slices.Contains(kernels, a.Network()) && a.Flags&unix.IFA_F_NOPREFIXROUTE == 0 {
+		if a := &addresses[i]; !there[a.Network()] && a.Flags&unix.IFA_F_NOPREFIXROUTE == 0 {
 			a.WithoutRoute = true
 		}
 	}
@@ -227,18 +281,16 @@ func (c *capture) rules() error {
 		return nil
 	}
 	rules, notes, err := c.sandbox.rules()
-	for _, r := range rules {
-		if r.Concerns(c.captured) {
-			c.captured.Rules = append(c.captured.Rules, r)
-		}
-	}
+	c.captured.Rules = limit(c, netstate.Concerning(c.captured, rules), "rules")
 	c.note(notes...)
 	return err
 }
 
 func (c *capture) neighbours() (err error) {
 	if c.extent.Neighbours {
-		c.captured.Neighbours, err = c.sandbox.neighbours(c.link.index)
+		var neighbours []netstate.Neighbour
+		neighbours, err = c.sandbox.neighbours(c.link.index)
+		c.captured.Neighbours = limit(c, neighbours, "neighbours")
 	}
 	return err
 }

@@ -3,7 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"slices"
+	"net/netip"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -131,10 +131,15 @@ func (n *Namespace) Enslave(nic, bond string) error {
 	return n.conn.run(setDown(index, nic), message{request: enslave, what: what}, up)
 }
 
-// AddAddress gives the interface an address that it had before. One that is there
+// AddAddress gives the interface an address that it had before.
+func (n *Namespace) AddAddress(name string, a netstate.Address) error {
+	return n.AddAddresses(name, []netstate.Address{a})
+}
+
+// AddAddresses gives the interface addresses that it had before. One that is there
 // but differs (in its broadcast address, label, scope) is removed first, with the
 // routes that depend on it: the kernel changes none of that in place.
-func (n *Namespace) AddAddress(name string, a netstate.Address) error {
+func (n *Namespace) AddAddresses(name string, addresses []netstate.Address) error {
 	link, err := n.link(name)
 	if err != nil {
 		return err
@@ -143,34 +148,20 @@ func (n *Namespace) AddAddress(name string, a netstate.Address) error {
 	if err != nil {
 		return err
 	}
+	type identity struct{ prefix, peer netip.Prefix }
+	known := make(map[identity]netstate.Address, len(there))
+	for _, t := range there {
+		known[identity{t.Prefix, t.Peer}] = t
+	}
 	var batch []message
-	if slices.ContainsFunc(there, func(t netstate.Address) bool { return t.Prefix == a.Prefix && t.Peer == a.Peer && !t.Same(a) }) {
-		batch = append(batch, deleteAddress(link.index, a))
+	for _, a := range addresses {
+		if t, ok := known[identity{a.Prefix, a.Peer}]; ok && !t.Same(a) {
+			batch = append(batch, deleteAddress(link.index, a))
+		}
+		batch = append(batch, addAddresses(link.index, []netstate.Address{a}, true)...)
+		batch = append(batch, removeRoutes(link.index, []netstate.Address{a})...)
 	}
-	batch = append(batch, addAddresses(link.index, []netstate.Address{a}, true)...)
-	return n.conn.run(append(batch, removeRoutes(link.index, []netstate.Address{a})...)...)
-}
-
-// AddRoute makes the route through the interface. A route in the same slot that
-// is in keep stays beside it, any other is replaced.
-func (n *Namespace) AddRoute(name string, r netstate.Route, keep []netstate.Route) error {
-	link, err := n.link(name)
-	if err != nil {
-		return err
-	}
-	there, _, _, err := n.routes(link.index, bothFamilies, 0)
-	if err != nil {
-		return err
-	}
-	replace := slices.ContainsFunc(there, func(t netstate.Route) bool {
-		return t.SameSlot(r) && !slices.ContainsFunc(keep, t.Equal)
-	})
-	m, err := n.addRoute(link.index, r, replace)
-	if err != nil {
-		return err
-	}
-	m.mayExist = true
-	return n.conn.run(m)
+	return n.conn.run(batch...)
 }
 
 func (n *Namespace) change(name, what string, request func(index int) (*nl.NetlinkRequest, error)) error {

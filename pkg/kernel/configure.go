@@ -13,9 +13,11 @@ import (
 
 // ConfigureOptions are the options of Configure.
 type ConfigureOptions struct {
-	// Known says that the addresses were this interface's before. Those of IPv6 are usable at
-	// once, without duplicate address detection, and it is the caller who announces them: the
-	// kernel would broadcast on the interface, which costs each macvlan on the parent.
+	// Known says that all this was this interface's before. Its IPv6 addresses are usable
+	// at once, without duplicate address detection. Its routes of one slot stand in the
+	// order that they had; otherwise each new route stands before its equals, as with the
+	// reference plugins. It is the caller who announces the addresses: the kernel would
+	// broadcast on the interface, which costs each macvlan on the parent.
 	Known bool
 }
 
@@ -34,7 +36,7 @@ func Build(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interfac
 	built.link = made
 	failed := sandbox.writeSettings(want.Link.Name, want.Settings)
 	batch := addAddresses(made.index, want.Addresses, opts.Known)
-	after, err := sandbox.afterUp(made.index, want)
+	after, err := sandbox.afterUp(made.index, want, opts.Known)
 	return built, errors.Join(failed, err, sandbox.conn.run(append(batch, after...)...))
 }
 
@@ -103,7 +105,7 @@ func (n *Namespace) Configure(index int, want netstate.Interface, opts Configure
 		failed, batch = append(failed, err), append(batch, up)
 	}
 	batch = append(batch, addresses...)
-	after, err := n.afterUp(index, want)
+	after, err := n.afterUp(index, want, opts.Known)
 	failed, batch = append(failed, err), append(batch, after...)
 	failed = append(failed, n.conn.run(batch...), n.writeSettings(want.Link.Name, late))
 	return errors.Join(failed...)
@@ -127,7 +129,7 @@ func (n *Namespace) beforeUp(index int, want netstate.Interface) (batch []messag
 
 // afterUp returns the requests that need the interface to be up. What can't be asked
 // for is left out, and an error.
-func (n *Namespace) afterUp(index int, want netstate.Interface) (batch []message, err error) {
+func (n *Namespace) afterUp(index int, want netstate.Interface, known bool) (batch []message, err error) {
 	var errs []error
 	for _, neighbour := range want.Neighbours {
 		m, err := addNeighbour(index, neighbour)
@@ -138,7 +140,7 @@ func (n *Namespace) afterUp(index int, want netstate.Interface) (batch []message
 		batch = append(batch, m)
 	}
 	batch = append(batch, removeRoutes(index, want.Addresses)...)
-	routes, err := n.addRoutes(index, want.Routes)
+	routes, err := n.addRoutes(index, want.Routes, want.RouteOrder, known)
 	errs, batch = append(errs, err), append(batch, routes...)
 	for _, r := range want.Rules {
 		batch = append(batch, addRule(r))

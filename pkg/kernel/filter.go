@@ -44,6 +44,10 @@ func (n *Namespace) filters(index int, parent uint32) (filters []netstate.Filter
 		}
 		return err
 	})
+	if surplus := len(answers) - MaxKept; surplus > 0 {
+		notes = append(notes, fmt.Sprintf("filters beyond the %d that are kept of a qdisc: %d", MaxKept, surplus))
+		answers = answers[:MaxKept]
+	}
 	for _, a := range answers {
 		f := netstate.Filter{Kind: a.kind, Parent: parent, Info: a.header.Info}
 		known, err := n.parseFilter(&f, a.options)

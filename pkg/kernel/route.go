@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -12,50 +11,6 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// routes returns the routes through the device that somebody made, and says what of
-// them can't be described. Those that the kernel makes by itself follow from the
-// addresses, and those from router advertisements come again; it makes them in the main
-// and the local table, or in the device's own, which is a VRF's (0 for none). own are
-// the prefixes of those that it made of addresses.
-func (n *Namespace) routes(index int, families []int, table uint32) (all []netstate.Route, own []netip.Prefix, notes []string, err error) {
-	for _, family := range families {
-		var parsed []parsedRoute
-		list := message{request: getRoutes(family, index), what: "list routes"}
-		err := n.conn.dump(list, func() { parsed = nil }, func(payload []byte) error {
-			r, err := parseRoute(payload)
-			if err == nil && r.through(index) {
-				parsed = append(parsed, r)
-			}
-			return err
-		})
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		for _, r := range parsed {
-			if r.isKernels(table) {
-				own = append(own, r.Destination)
-				continue
-			}
-			route, err := n.named(r, index)
-			if err != nil {
-				return nil, nil, nil, err
-			}
-			all = append(all, route)
-			for _, lost := range r.lost {
-				notes = append(notes, fmt.Sprintf("route %s: its %s", route, lost))
-			}
-		}
-	}
-	return all, own, notes, nil
-}
-
-func getRoutes(family, index int) *nl.NetlinkRequest {
-	request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, 0)
-	request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}})
-	request.AddData(nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(index))))
-	return request
-}
-
 // parsedRoute is a route with the indices of its devices.
 type parsedRoute struct {
 	netstate.Route
@@ -64,6 +19,10 @@ type parsedRoute struct {
 	hops []int
 	// lost is what can't be described.
 	lost []string
+	// place is that in the kernel's list.
+	place int
+	// expires says that it has a lifetime.
+	expires bool
 	// skip says that it is none of a table, but of the kernel's cache.
 	skip bool
 }
@@ -75,22 +34,7 @@ func (r parsedRoute) isKernels(table uint32) bool {
 }
 
 func (r parsedRoute) through(index int) bool {
-	return !r.skip && (r.oif == index || slices.Contains(r.hops, index))
-}
-
-// named fills in the names of the other devices that the route goes through.
-func (n *Namespace) named(r parsedRoute, own int) (netstate.Route, error) {
-	for i, hop := range r.hops {
-		if hop == own {
-			continue
-		}
-		device, err := n.linkByIndex(hop)
-		if err != nil {
-			return r.Route, fmt.Errorf("next hop of route %s: %w", r.Route, err)
-		}
-		r.NextHops[i].Device = device.name
-	}
-	return r.Route, nil
+	return r.oif == index || slices.Contains(r.hops, index)
 }
 
 // kernelsOwn are the protocols of routes that the kernel makes.
@@ -101,9 +45,12 @@ const rtaNHID = 30
 
 // lostAttributes are those that can't be described, by what they are.
 var lostAttributes = map[uint16]string{
-	unix.RTA_ENCAP: "encapsulation", rtaNHID: "nexthop object", unix.RTA_EXPIRES: "time to live",
+	unix.RTA_ENCAP: "encapsulation", rtaNHID: "nexthop object",
 	unix.RTA_NEWDST: "new destination", unix.RTA_FLOW: "realm", unix.RTA_TTL_PROPAGATE: "TTL propagation",
 }
+
+// expiresAt is where struct rta_cacheinfo has rta_expires (linux/rtnetlink.h).
+const expiresAt = 8
 
 // parseRoute returns the route in an answer.
 func parseRoute(payload []byte) (r parsedRoute, err error) {
@@ -152,6 +99,8 @@ func (r *parsedRoute) attribute(attr uint16, value []byte, m *nl.RtMsg) (err err
 		r.Priority = native.Uint32(value)
 	case unix.RTA_PREF:
 		r.Preference = value[0]
+	case unix.RTA_CACHEINFO:
+		r.expires = len(value) >= expiresAt+4 && native.Uint32(value[expiresAt:]) != 0
 	case unix.RTA_METRICS:
 		err = parseMetrics(value, &r.Route)
 	case unix.RTA_MULTIPATH:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -36,13 +37,23 @@ func removeRoutes(index int, addresses []netstate.Address) []message {
 	return batch
 }
 
-// addRoutes returns the requests that make the routes through the device of that
-// index, in an order in which the kernel takes them.
-func (n *Namespace) addRoutes(index int, routes []netstate.Route) ([]message, error) {
+// addRoutes returns the requests that make the routes of the device of that index, in an
+// order in which the kernel takes them. asRecorded says that they come back: those of one slot
+// then stand in the order that they had.
+func (n *Namespace) addRoutes(index int, routes []netstate.Route, orders []netstate.Order, asRecorded bool) ([]message, error) {
+	routes = netstate.InOrder(routes)
+	back := map[netstate.Slot]bool{}
+	if asRecorded {
+		routes, back = inSlotOrder(routes, orders)
+	}
 	var batch []message
 	var errs []error
-	for _, r := range netstate.InOrder(routes) {
-		m, err := n.addRoute(index, r, false)
+	for _, r := range routes {
+		flags := unix.NLM_F_CREATE
+		if back[r.Slot()] {
+			flags |= unix.NLM_F_APPEND
+		}
+		m, err := n.addRoute(index, r, flags)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -52,14 +63,63 @@ func (n *Namespace) addRoutes(index int, routes []netstate.Route) ([]message, er
 	return batch, errors.Join(errs...)
 }
 
-// addRoute returns the request that makes the route. replace takes the place of
-// what is in its slot; otherwise the route stands beside it.
-func (n *Namespace) addRoute(index int, r netstate.Route, replace bool) (message, error) {
-	flags := unix.NLM_F_CREATE
-	if replace {
-		flags |= unix.NLM_F_REPLACE
+// inSlotOrder returns the routes in the order in which they are to be made, and the slots in
+// which they are to stand behind what is there: another interface's was the first. In the
+// others, the kernel puts every IPv4 route before the last one.
+func inSlotOrder(routes []netstate.Route, orders []netstate.Order) ([]netstate.Route, map[netstate.Slot]bool) {
+	back := map[netstate.Slot]bool{}
+	for _, o := range orders {
+		back[o.Slot] = !o.First()
 	}
+	// Of one slot, the last comes first.
+	places := map[netstate.Slot][]int{}
+	for i, r := range routes {
+		if slot := r.Slot(); r.Destination.Addr().Is4() && !back[slot] {
+			places[slot] = append(places[slot], i)
+		}
+	}
+	ordered := slices.Clone(routes)
+	for _, indices := range places {
+		for i, place := range indices {
+			ordered[place] = routes[indices[len(indices)-1-i]]
+		}
+	}
+	return netstate.InOrder(ordered), back
+}
+
+// addRoute returns the request that makes the route of the device of that index. It stands
+// beside what is in its slot.
+func (n *Namespace) addRoute(index int, r netstate.Route, flags int) (message, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWROUTE, flags)
+	what := "add route " + r.String()
+	if err := n.fillRoute(request, index, r); err != nil {
+		return message{}, fmt.Errorf("%s: %w", what, err)
+	}
+	return message{request: request, what: what}, nil
+}
+
+// deleteRoute returns the request that takes away exactly that route.
+func (n *Namespace) deleteRoute(index int, r netstate.Route) (message, error) {
+	request := nl.NewNetlinkRequest(unix.RTM_DELROUTE, 0)
+	what := "remove route " + r.String()
+	if r.Unsure {
+		r.Protocol = unix.RTPROT_UNSPEC // Any: it is another leg's that was told.
+	}
+	if err := n.fillRoute(request, index, r); err != nil {
+		return message{}, fmt.Errorf("%s: %w", what, err)
+	}
+	return message{request: request, what: what, mayLack: true}, nil
+}
+
+// fillRoute fills in the route of the device of that index.
+func (n *Namespace) fillRoute(request *nl.NetlinkRequest, index int, r netstate.Route) error {
+	if r.Device != "" {
+		device, err := n.link(r.Device)
+		if err != nil {
+			return err
+		}
+		index = device.index
+	}
 	m := &nl.RtMsg{RtMsg: unix.RtMsg{
 		Family: unix.AF_INET, Dst_len: uint8(r.Destination.Bits()), Scope: r.Scope, Protocol: r.Protocol, Type: r.Type, Tos: r.TOS,
 	}}
@@ -91,18 +151,17 @@ func (n *Namespace) addRoute(index int, r netstate.Route, replace bool) (message
 	if attr := metrics(r); attr != nil {
 		request.AddData(attr)
 	}
-	what := "add route " + r.String()
 	if len(r.NextHops) == 0 {
 		add(unix.RTA_OIF, nl.Uint32Attr(uint32(index)))
 		addGateway(request.AddData, r, r.Gateway)
-		return message{request: request, what: what}, nil
+		return nil
 	}
 	hops, err := n.nextHops(index, r)
 	if err != nil {
-		return message{}, fmt.Errorf("%s: %w", what, err)
+		return err
 	}
 	add(unix.RTA_MULTIPATH, hops)
-	return message{request: request, what: what}, nil
+	return nil
 }
 
 // addGateway adds the gateway, if there is one, as RTA_VIA where it is of another

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -176,6 +177,16 @@ func TestWhatIsNotCapturedIsNamed(t *testing.T) {
 		"echo 1400 > /proc/sys/net/ipv6/conf/eth0/mtu":                               "setting ipv6/mtu=1400: the kernel sets it anew when the carrier comes",
 		"ip route add 10.9.0.0/16 via 10.3.0.1 dev eth0 realms 3":                    "route 10.9.0.0/16 via 10.3.0.1: its realm",
 		"ip nexthop add id 5 via 10.3.0.1 dev eth0; ip route add 10.9.0.0/16 nhid 5": "route 10.9.0.0/16 via 10.3.0.1: its nexthop object",
+		"ip -6 route add fd00:9::/64 dev eth0 expires 1000":                          "route fd00:9::/64 metric 1024: it has a lifetime",
+		"ip route add 10.9.0.0/16 via 10.3.0.1 proto bgp; ip route add 10.8.0.0/16 via 10.3.0.1 proto babel; ip route add 10.7.0.0/16 via 10.3.0.1 proto bgp": "routes of babel, which makes them itself: 1\nroutes of bgp, which makes them itself: 2",
+		"ip -6 route add fd00:9::/64 dev eth0 proto keepalived":                                    "routes of keepalived, which makes them itself: 1",
+		many("ip route add 10.9.%d.%d/32 via 10.3.0.1 dev eth0 realms 3", 23):                      realms(maxNotes) + "\nmore routes like these: 3",
+		many("ip route add 10.9.%d.%d/32 via 10.3.0.1 dev eth0", MaxKept+5):                        "IPv4 routes beyond the 4096 that are kept of an interface: 5",
+		many("ip route add 10.9.%d.%d/32 via 10.3.0.1 dev eth0 table 7", MaxKept+5):                "IPv4 routes beyond the 4096 that are kept of an interface: 5",
+		many("ip addr add 10.9.%d.%d/32 dev eth0", MaxKept):                                        "IPv4 addresses beyond the 4096 that are kept of an interface: 1",
+		many("ip rule add from 10.9.%d.%d/32 iif eth0 lookup 7", MaxKept+5):                        "rules beyond the 4096 that are kept of an interface: 5",
+		many("ip neigh add 10.9.%d.%d lladdr 02:00:00:00:00:50 nud permanent dev eth0", MaxKept+5): "neighbours beyond the 4096 that are kept of an interface: 5",
+		many("ip route append 10.9.0.0/16 via 10.4.%d.%d dev eth0 onlink", maxPlaces+1):            "the order of routes of one slot where there are more than 64, as of 10.9.0.0/16: 1",
 	} {
 		t.Run(change, func(t *testing.T) {
 			w := newWorld(t)
@@ -187,6 +198,21 @@ func TestWhatIsNotCapturedIsNamed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// many are commands of ip with as many addresses in them.
+func many(command string, count int) string {
+	return fmt.Sprintf("for i in $(seq 0 %d); do echo %s; done | ip -batch -",
+		count-1, strings.NewReplacer("ip ", "", "%d.%d", "$((i / 250)).$((i % 250 + 1))").Replace(command))
+}
+
+// realms are the notes on so many routes with a realm.
+func realms(count int) string {
+	var notes []string
+	for i := range count {
+		notes = append(notes, fmt.Sprintf("route 10.9.0.%d/32 via 10.3.0.1: its realm", i+1))
+	}
+	return strings.Join(notes, "\n")
 }
 
 // A qdisc that can't be made, as its filter's device is gone, takes nothing away.

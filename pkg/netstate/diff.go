@@ -3,6 +3,7 @@ package netstate
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +31,7 @@ const (
 	FieldUp         Field = "state"
 	FieldAddress    Field = "address"
 	FieldRoute      Field = "route"
+	FieldRouteOrder Field = "route order"
 	FieldRule       Field = "rule"
 	FieldNeighbour  Field = "neighbour"
 	FieldQdisc      Field = "qdisc"
@@ -43,6 +45,7 @@ type Difference struct {
 	// What is missing, by the field: an address, a route, ...; the key of a setting.
 	Address   *Address
 	Route     *Route
+	Order     *Order
 	Rule      *Rule
 	Neighbour *Neighbour
 	Qdisc     *Qdisc
@@ -85,6 +88,7 @@ func Diff(want, have Interface) []Difference {
 	ds.settings(want.Settings, have.Settings)
 	ds = append(ds, diffAddresses(want.Addresses, have.Addresses)...)
 	ds = append(ds, diffRoutes(want.Routes, have.Routes)...)
+	ds = append(ds, diffOrders(want.RouteOrder, have.RouteOrder)...)
 	ds.others(want, have)
 	return ds
 }
@@ -223,15 +227,27 @@ func (ds *differences) settings(want, have map[string]string) {
 	}
 }
 
+// setOf returns the keys of all in the list. A pod can make the lists long: looking through one
+// for each of another would take minutes.
+func setOf[T any, K comparable](list []T, key func(T) K) map[K]bool {
+	set := make(map[K]bool, len(list))
+	for _, v := range list {
+		set[key(v)] = true
+	}
+	return set
+}
+
 // others compares what stands beside the interface in tables of the namespace.
 func (ds *differences) others(want, have Interface) {
+	rules := setOf(have.Rules, Rule.String)
 	for _, r := range want.Rules {
-		if !slices.ContainsFunc(have.Rules, r.Equal) {
+		if !rules[r.String()] {
 			*ds = append(*ds, Difference{Field: FieldRule, Want: r.String(), Rule: &r})
 		}
 	}
+	neighbours := setOf(have.Neighbours, func(n Neighbour) Neighbour { return n })
 	for _, n := range want.Neighbours {
-		if !slices.Contains(have.Neighbours, n) {
+		if !neighbours[n] {
 			*ds = append(*ds, Difference{Field: FieldNeighbour, Want: n.String(), Neighbour: &n})
 		}
 	}
@@ -243,31 +259,20 @@ func (ds *differences) others(want, have Interface) {
 }
 
 func diffAddresses(want, have []Address) []Difference {
+	type identity struct{ prefix, peer netip.Prefix }
+	there := make(map[identity]Address, len(have))
+	for _, a := range have {
+		there[identity{a.Prefix, a.Peer}] = a // The kernel has one of each.
+	}
 	var diffs []Difference
 	for _, a := range want {
-		if slices.ContainsFunc(have, a.Same) {
+		h, ok := there[identity{a.Prefix, a.Peer}]
+		if ok && h.Same(a) {
 			continue
 		}
 		d := Difference{Field: FieldAddress, Want: a.String(), Address: &a}
-		if i := slices.IndexFunc(have, func(h Address) bool { return h.Prefix == a.Prefix && h.Peer == a.Peer }); i >= 0 {
-			d.Want, d.Have = a.detail(), have[i].detail()
-		}
-		diffs = append(diffs, d)
-	}
-	return diffs
-}
-
-func diffRoutes(want, have []Route) []Difference {
-	var diffs []Difference
-	for _, r := range want {
-		if slices.ContainsFunc(have, r.Equal) {
-			continue
-		}
-		d := Difference{Field: FieldRoute, Want: r.String(), Route: &r}
-		if i := slices.IndexFunc(have, r.SameSlot); i >= 0 && !slices.ContainsFunc(want, have[i].Equal) {
-			if d.Have = have[i].String(); d.Have == d.Want {
-				d.Want, d.Have = r.detail(), have[i].detail()
-			}
+		if ok {
+			d.Want, d.Have = a.detail(), h.detail()
 		}
 		diffs = append(diffs, d)
 	}

@@ -15,6 +15,9 @@ type Interface struct {
 	Master    *Master   `json:"master,omitempty"`
 	Addresses []Address `json:"addresses,omitempty"`
 	Routes    []Route   `json:"routes,omitempty"`
+	// RouteOrder are the slots of the routes that have more than one, of the interface or of
+	// another one. The routes that the kernel makes of addresses are in it too.
+	RouteOrder []Order `json:"routeOrder,omitempty"`
 	// Rules are the sandbox's policy rules that have to do with the interface.
 	Rules      []Rule      `json:"rules,omitempty"`
 	Neighbours []Neighbour `json:"neighbours,omitempty"`

@@ -2,7 +2,6 @@ package netstate
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -37,6 +36,12 @@ type Route struct {
 	Metrics map[string]uint32 `json:"metrics,omitempty"`
 	// CongestionControl is the algorithm's name.
 	CongestionControl string `json:"congestionControl,omitempty"`
+	// Device is the name of another device in the sandbox that the route goes through. It
+	// belongs to the interface as one of its addresses is the Source.
+	Device string `json:"device,omitempty"`
+	// Unsure says that the route is a leg of an IPv6 multipath route of which the kernel tells
+	// what only another leg has, but for the next hop.
+	Unsure bool `json:"-"`
 }
 
 // NextHop is one of several next hops of a route.
@@ -79,6 +84,7 @@ func (r Route) String() string {
 	}
 	add(r.From.IsValid(), "from", r.From)
 	add(r.Gateway.IsValid(), "via", r.Gateway)
+	add(r.Device != "", "dev", r.Device)
 	add(r.Table != tableMain, "table", r.Table)
 	add(r.Priority != 0, "metric", r.Priority)
 	add(r.Source.IsValid(), "src", r.Source)
@@ -100,19 +106,10 @@ func (r Route) detail() string {
 		r, r.Protocol, r.Type, r.TOS, r.Preference, r.Metrics, r.CongestionControl)
 }
 
-// Equal says that both are the same route.
-func (r Route) Equal(other Route) bool {
-	return r.SameSlot(other) && r.Gateway == other.Gateway && r.Source == other.Source && r.Scope == other.Scope &&
-		r.Protocol == other.Protocol && r.Type == other.Type && r.Preference == other.Preference && r.OnLink == other.OnLink &&
-		r.MTU == other.MTU && r.AdvMSS == other.AdvMSS && r.CongestionControl == other.CongestionControl &&
-		slices.Equal(r.NextHops, other.NextHops) && maps.Equal(r.Metrics, other.Metrics)
-}
-
 // SameSlot says that two routes compete for one place in the routing table:
 // the same destination, source, table, metric and type of service.
 func (r Route) SameSlot(other Route) bool {
-	return r.Destination == other.Destination && r.From == other.From && r.Table == other.Table &&
-		r.Priority == other.Priority && r.TOS == other.TOS
+	return r.Slot() == other.Slot()
 }
 
 // RouteMetrics are the names of Metrics, in the order of their numbers
@@ -133,6 +130,9 @@ func (r Route) gateways() []netip.Addr {
 // Devices returns the names of the other devices that the route goes through.
 func (r Route) Devices() []string {
 	var names []string
+	if r.Device != "" {
+		names = append(names, r.Device)
+	}
 	for _, h := range r.NextHops {
 		if h.Device != "" {
 			names = append(names, h.Device)
@@ -166,9 +166,10 @@ func InOrder(routes []Route) []Route {
 // MetBy says that other is the route that r asks for, where r leaves what it
 // does not care for (metric, scope, MTU, advertised MSS) zero.
 func (r Route) MetBy(other Route) bool {
-	return r.Destination == other.Destination && r.Gateway == other.Gateway && r.Table == other.Table &&
+	other = other.plain()
+	return r.Destination == other.Destination && r.Gateway == other.Gateway && r.Table == other.Table && other.Device == "" &&
 		(r.Priority == 0 || r.Priority == other.Priority) &&
 		(r.Scope == 0 || r.Scope == other.Scope || r.Destination.Addr().Is6()) && // IPv6 routes have none.
-		(r.MTU == 0 || r.MTU == other.MTU) &&
-		(r.AdvMSS == 0 || r.AdvMSS == other.AdvMSS)
+		(r.MTU == 0 || r.MTU == other.MTU || other.Unsure) &&
+		(r.AdvMSS == 0 || r.AdvMSS == other.AdvMSS || other.Unsure)
 }

@@ -72,19 +72,28 @@ func (r Rule) Equal(other Rule) bool {
 	return r.Priority == other.Priority && r.IPv6 == other.IPv6 && r.Table == other.Table && r.String() == other.String()
 }
 
-// Concerns says that the rule has to do with the interface: it names it, one of its
+// Concerning returns the rules that have to do with the interface: they name it, one of its
 // addresses, or a table that has its routes and is no table of everybody's.
-func (r Rule) Concerns(i Interface) bool {
-	if r.InputDevice == i.Link.Name || r.OutputDevice == i.Link.Name {
-		return true
+func Concerning(i Interface, rules []Rule) []Rule {
+	type table struct {
+		number uint32
+		ipv6   bool
 	}
+	tables := setOf(i.Routes, func(r Route) table { return table{r.Table, r.Destination.Addr().Is6()} })
+	var own []netip.Addr
 	for _, a := range i.Addresses {
-		if own := a.Prefix.Addr(); covers(r.From, own) || covers(r.To, own) {
-			return true
+		own = append(own, a.Prefix.Addr())
+	}
+	slices.SortFunc(own, netip.Addr.Compare)
+	var concerning []Rule
+	for _, r := range rules {
+		named := r.InputDevice == i.Link.Name || r.OutputDevice == i.Link.Name
+		special := r.Table != 0 && (r.Table < tableDefault || r.Table > tableLocal)
+		if named || covers(r.From, own) || covers(r.To, own) || special && tables[table{r.Table, r.IPv6}] {
+			concerning = append(concerning, r)
 		}
 	}
-	return r.Table != 0 && (r.Table < tableDefault || r.Table > tableLocal) &&
-		slices.ContainsFunc(i.Routes, func(route Route) bool { return route.Table == r.Table && route.Destination.Addr().Is6() == r.IPv6 })
+	return concerning
 }
 
 // tableDefault and tableLocal are RT_TABLE_DEFAULT and RT_TABLE_LOCAL, with
@@ -94,7 +103,12 @@ const (
 	tableLocal   = 255
 )
 
-// covers says that the prefix is one that somebody chose for the address.
-func covers(p netip.Prefix, own netip.Addr) bool {
-	return p.IsValid() && p.Bits() > 0 && p.Contains(own)
+// covers says that the prefix is one that somebody chose for one of the addresses, which are
+// sorted: then the first that is not before the prefix is in it.
+func covers(p netip.Prefix, own []netip.Addr) bool {
+	if !p.IsValid() || p.Bits() == 0 {
+		return false
+	}
+	i, _ := slices.BinarySearchFunc(own, p.Masked().Addr(), netip.Addr.Compare)
+	return i < len(own) && p.Contains(own[i])
 }

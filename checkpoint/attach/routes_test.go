@@ -1,0 +1,334 @@
+package attach_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// attachment is one of the sandbox's interfaces: its name, its parent and what the IPAM plugin
+// gives it.
+type attachment struct {
+	name, parent, addresses, routes string
+}
+
+// The two interfaces of a pod, each with a default route of either family.
+var (
+	first = attachment{"eth0", "lan0", `{"address": "10.1.0.2/24", "gateway": "10.1.0.1"}, {"address": "fd00:1::2/64", "gateway": "fd00:1::1"}`,
+		`{"dst": "0.0.0.0/0"}, {"dst": "::/0"}`}
+	second = attachment{"net1", "wan0", `{"address": "10.2.0.2/24", "gateway": "10.2.0.1"}, {"address": "fd00:2::2/64", "gateway": "fd00:2::1"}`,
+		`{"dst": "0.0.0.0/0"}, {"dst": "::/0"}`}
+)
+
+// pod is a sandbox on a node with two parents.
+type pod struct {
+	*node
+	path string
+}
+
+func newPod(t *testing.T, attachments ...attachment) *pod {
+	t.Helper()
+	p := &pod{newNode(t), fresh.Sandbox(t)}
+	fresh.Run(t, p.path, "for of in all default; do echo 0 > /proc/sys/net/ipv6/conf/$of/accept_dad; done; ip link set lo up")
+	p.bring(t, "wan0")
+	t.Cleanup(func() { fresh.IP(t, "", "link del wan0") })
+	for _, a := range attachments {
+		p.call(t, "ADD", a)
+	}
+	return p
+}
+
+// bring makes a parent.
+func (p *pod) bring(t *testing.T, parent string) {
+	t.Helper()
+	fresh.IP(t, "", "link add "+parent+" type veth peer name "+strings.Replace(parent, "0", "1", 1))
+	fresh.IP(t, "", "link set "+parent+" up")
+	fresh.IP(t, "", "link set "+strings.Replace(parent, "0", "1", 1)+" up")
+}
+
+// lose takes parents away and brings them back.
+func (p *pod) lose(t *testing.T, parents ...string) {
+	t.Helper()
+	for _, parent := range parents {
+		fresh.IP(t, "", "link del "+parent)
+	}
+	for _, parent := range parents {
+		p.bring(t, parent)
+	}
+}
+
+// call runs the plugin and returns what it says.
+func (p *pod) call(t *testing.T, command string, a attachment) string {
+	t.Helper()
+	out, err := p.try(command, a, "")
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", command, a.name, err, out)
+	}
+	return out
+}
+
+func (p *pod) try(command string, a attachment, result string) (string, error) {
+	cmd := exec.Command(filepath.Join(bin, "relink-macvlan"))
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=c1", "CNI_NETNS=" + p.path,
+		"CNI_IFNAME=" + a.name, "CNI_ARGS=",
+	}
+	if result != "" {
+		result = `, "prevResult": ` + result
+	}
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion": "1.1.0", "name": %q, "type": "relink-macvlan", "master": %q, "checkpointDir": %q,
+		"ipam": {"type": "static", "addresses": [%s], "routes": [%s]}%s}`, a.parent, a.parent, p.store.Dir(), a.addresses, a.routes, result))
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (p *pod) relink(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(filepath.Join(bin, "relink"), append([]string{"--checkpoint-dir", p.store.Dir()}, args...)...).CombinedOutput()
+	if err != nil {
+		t.Errorf("relink %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// routes are all that somebody made, those of IPv4 and the next hops of each of IPv6 in the
+// kernel's order, which IPv6 has only for routes without gateway.
+func (p *pod) routes(t *testing.T) string {
+	t.Helper()
+	v6 := strings.Split(fresh.IP(t, p.path, "-6 route show table all"), "\n")
+	v6 = slices.DeleteFunc(v6, func(line string) bool {
+		return strings.Contains(line, "table local") || strings.HasPrefix(line, "fe80::/64") || strings.Contains(line, " multicast ") || strings.HasPrefix(line, "multicast ")
+	})
+	for i := range v6 {
+		v6[i] = strings.Join(strings.Fields(strings.NewReplacer("weight 1", "", "pref medium", "").Replace(v6[i])), " ")
+	}
+	hops := func(a, b string) int { return strings.Compare(a, b) }
+	for start := 0; start < len(v6); start++ {
+		end := start
+		for end < len(v6) && strings.HasPrefix(v6[end], "nexthop") {
+			end++
+		}
+		slices.SortFunc(v6[start:end], hops)
+	}
+	v4 := fresh.IP(t, p.path, "-4 route show")
+	return v4 + "\n" + strings.Join(v6, "\n")
+}
+
+// comesBack loses the parents in every way, and expects all routes as they were, and that
+// nobody finds a difference.
+func (p *pod) comesBack(t *testing.T, attachments ...attachment) {
+	t.Helper()
+	before := p.routes(t)
+	for _, lost := range [][]string{{"lan0"}, {"wan0"}, {"wan0", "lan0"}} {
+		p.lose(t, lost...)
+		out := p.relink(t, "restore", "--wait", "5s")
+		if after := p.routes(t); after != before {
+			t.Errorf("after the loss of %v:\n%s\nbefore:\n%s\n%s", lost, after, before, out)
+		}
+		p.relink(t, "check")
+		for _, a := range attachments {
+			p.check(t, a)
+		}
+	}
+}
+
+// check runs CHECK with the result that was recorded.
+func (p *pod) check(t *testing.T, a attachment) {
+	t.Helper()
+	r, err := p.store.Load("c1", a.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := p.try("CHECK", a, string(r.CNI.Result)); err != nil {
+		t.Errorf("CHECK %s: %v\n%s", a.name, err, out)
+	}
+}
+
+// The kernel makes one IPv6 multipath route of both default routes, and takes the first of the
+// IPv4 ones.
+func TestTheDefaultRoutesOfTwoInterfacesComeBackInTheirOrder(t *testing.T) {
+	for name, interfaces := range map[string][]attachment{"ADD one after the other": {first, second}, "the other way round": {second, first}} {
+		t.Run(name, func(t *testing.T) {
+			p := newPod(t, interfaces...)
+			p.comesBack(t, interfaces...)
+			p.relink(t, "capture", "--refresh")
+			p.comesBack(t, interfaces...)
+		})
+	}
+}
+
+// Which of two interfaces in one subnet the kernel takes is decided by the order of its own
+// routes.
+func TestInterfacesOfOneSubnetKeepTheirOrder(t *testing.T) {
+	other := first
+	other.name, other.parent, other.routes = "net1", "wan0", `{"dst": "0.0.0.0/0"}`
+	other.addresses = `{"address": "10.1.0.3/24", "gateway": "10.1.0.1"}, {"address": "fd00:1::3/64", "gateway": "fd00:1::1"}`
+	p := newPod(t, first, other)
+	p.comesBack(t, first, other)
+}
+
+// Whatever the pod makes of slots and next hops.
+func TestRoutesThatBelongTogetherComeBack(t *testing.T) {
+	for name, lines := range map[string]string{
+		"several defaults of one interface": `ip route append default via 10.1.0.7 dev eth0
+			ip route append default via 10.1.0.8 dev eth0
+			ip route append default via 10.2.0.9 dev net1
+			ip route append default via 10.1.0.9 dev eth0 src 10.1.0.2`,
+		"one route, two interfaces": `ip route add 10.20.0.0/16 nexthop via 10.1.0.7 dev eth0 weight 3 nexthop via 10.2.0.8 dev net1
+			ip route append 10.20.0.0/16 via 10.1.0.1
+			ip -6 route add fd00:20::/64 nexthop via fd00:1::7 dev eth0 weight 2 nexthop via fd00:2::8 dev net1 weight 5 nexthop via fd00:2::9 dev net1`,
+		"one route, two next hops of one interface": `ip route add 10.20.0.0/16 nexthop via 10.1.0.7 dev eth0 weight 3 nexthop via 10.1.0.8 dev eth0
+			ip -6 route add fd00:20::/64 mtu 1400 nexthop via fd00:1::7 dev eth0 weight 2 nexthop via fd00:1::8 dev eth0 onlink`,
+		"without gateway": `ip route add 10.30.0.0/16 dev net1
+			ip route append 10.30.0.0/16 dev eth0
+			ip -6 route add fd00:30::/64 dev net1
+			ip -6 route append fd00:30::/64 dev eth0
+			ip -6 route add fd00:31::/64 dev eth0
+			ip -6 route append fd00:31::/64 via fd00:2::9
+			ip -6 route add fd00:32::/64 via fd00:1::9
+			ip -6 route append fd00:32::/64 dev net1`,
+		"a source of the other interface": `ip route add 192.0.2.0/24 dev net1 src 10.1.0.2
+			ip route add 192.0.3.0/24 via 10.2.0.9 src 10.1.0.2
+			ip route add 192.0.4.0/24 dev eth0 src 10.2.0.2
+			ip -6 route add fd00:40::/64 dev net1 src fd00:1::2
+			ip -6 route add fd00:41::/64 dev eth0 src fd00:2::2`,
+		"a device without checkpoint": `ip link add other0 type veth peer other1; ip link set other0 up; ip link set other1 up
+			ip route add 192.0.2.0/24 dev other0 src 10.1.0.2
+			ip route append 192.0.2.0/24 dev eth0
+			ip route add 192.0.3.0/24 nexthop via 10.1.0.7 dev eth0 nexthop dev other0
+			ip route add 192.0.5.0/24 dev eth0
+			ip route append 192.0.5.0/24 dev other0
+			ip -6 route add fd00:40::/64 dev other0 src fd00:1::2`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPod(t, first, second)
+			fresh.Run(t, p.path, "set -e\n"+lines)
+			p.relink(t, "capture", "--refresh")
+			p.comesBack(t, first, second)
+		})
+	}
+}
+
+// A route through two interfaces goes with the one that is detached, and is not missed.
+func TestARouteThroughADetachedInterfaceIsNotMissed(t *testing.T) {
+	p := newPod(t, first, second)
+	fresh.IP(t, p.path, "route add 10.20.0.0/16 nexthop via 10.1.0.7 dev eth0 nexthop via 10.2.0.8 dev net1")
+	p.relink(t, "capture", "--refresh")
+	p.call(t, "DEL", second)
+	p.check(t, first)
+	p.relink(t, "check")
+	p.lose(t, "lan0")
+	p.relink(t, "restore")
+	p.check(t, first)
+	if out := p.relink(t, "capture", "--refresh"); !strings.Contains(out, "1 refreshed") {
+		t.Errorf("capture: %s", out)
+	}
+}
+
+// What another interface has in the same slot is not taken for a wrong route of this one.
+func TestARepairLeavesTheRoutesOfOthers(t *testing.T) {
+	p := newPod(t, first, second)
+	before := p.routes(t)
+	fresh.Run(t, p.path, `set -e
+		ip route del default via 10.1.0.1; ip route append default via 10.1.0.77
+		ip -6 route del default via fd00:1::1; ip -6 route append default via fd00:1::77`)
+	p.relink(t, "restore")
+	if after := p.routes(t); after != before {
+		t.Errorf("after:\n%s\nbefore:\n%s", after, before)
+	}
+	fresh.Run(t, p.path, `set -e
+		ip route del default via 10.2.0.1; ip route append default via 10.2.0.1`)
+	if out, err := exec.Command(filepath.Join(bin, "relink"), "--checkpoint-dir", p.store.Dir(), "check").CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "route order is 0.0.0.0/0: via 10.1.0.1 dev eth0, then via 10.2.0.1 its own, not 0.0.0.0/0: via 10.2.0.1 its own, then via 10.1.0.1 dev eth0") {
+		t.Errorf("check: %v\n%s", err, out)
+	}
+	p.relink(t, "restore")
+	if after := p.routes(t); after != before {
+		t.Errorf("after:\n%s\nbefore:\n%s", after, before)
+	}
+}
+
+// Pods with very many routes, addresses, neighbours and rules are checked and restored like
+// any other: what is compared is compared in one go. (Compared one with the other, this would
+// take minutes.)
+func TestAPodWithVeryManyOfEverything(t *testing.T) {
+	p := newPod(t, first, second)
+	fresh.Run(t, p.path, `set -e
+		many() { for i in $(seq 0 $1); do echo "$2 10.$((i / 62500 + 100)).$((i / 250 % 250)).$((i % 250 + 1))$3"; done; }
+		many 99999 "route add" "/32 via 10.1.0.1 dev eth0" | ip -batch -
+		many 99999 "route add" "/32 via 10.1.0.1 dev eth0 metric 7 proto bird" | ip -batch -
+		for i in $(seq 1 5000); do printf 'addr add fd00:2::1:%x/128 dev net1 nodad\n' $i; done | ip -batch -
+		many 9999 "addr add" "/32 dev net1" | ip -batch -
+		many 9999 "neigh add" " lladdr 02:00:00:00:00:77 nud permanent dev net1" | ip -batch -
+		many 9999 "rule add iif net1 lookup 7 from" "" | ip -batch -`)
+	p.relink(t, "capture", "--refresh")
+	out := p.relink(t, "check")
+	for _, note := range []string{
+		"eth0: not captured, would not be restored: routes of bird, which makes them itself: 100000",
+		"eth0: not captured, would not be restored: IPv4 routes beyond the 4096 that are kept of an interface: ",
+		"net1: not captured, would not be restored: IPv4 addresses beyond the 4096 that are kept of an interface: ",
+		"net1: not captured, would not be restored: IPv6 addresses beyond the 4096 that are kept of an interface: ",
+		"net1: not captured, would not be restored: neighbours beyond the 4096 that are kept of an interface: ",
+		"net1: not captured, would not be restored: rules beyond the 4096 that are kept of an interface: ",
+	} {
+		if !strings.Contains(out, note) {
+			t.Errorf("check does not say %q:\n%s", note, out)
+		}
+	}
+	p.check(t, first)
+	p.check(t, second)
+	p.lose(t, "wan0", "lan0")
+	p.relink(t, "restore", "--wait", "5s")
+	p.relink(t, "check")
+	if routes := fresh.IP(t, p.path, "route show default"); !strings.HasPrefix(routes, "default via 10.2.0.1 dev net1") || !strings.Contains(routes, "dev eth0") {
+		t.Errorf("default routes: %s", routes)
+	}
+	if count := strings.Count(fresh.IP(t, p.path, "route show dev eth0"), "\n"); count < 4000 {
+		t.Errorf("%d routes came back", count)
+	}
+}
+
+// A checkpoint from before the order was recorded is restored as ever, and nobody misses the
+// order.
+func TestACheckpointWithoutOrderIsRestored(t *testing.T) {
+	p := newPod(t, first, second)
+	for _, name := range []string{"eth0", "net1"} {
+		r, err := p.store.Load("c1", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Interface.RouteOrder = nil
+		if err := p.store.Save(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, lost := range [][]string{{"lan0"}, {"wan0"}, {"wan0", "lan0"}} {
+		p.lose(t, lost...)
+		p.relink(t, "restore", "--wait", "5s")
+		p.relink(t, "check")
+		p.check(t, first)
+		p.check(t, second)
+	}
+}
+
+// Where two checkpoints say otherwise, the newer one knows.
+func TestTheNewerCheckpointKnowsTheOrder(t *testing.T) {
+	p := newPod(t, first, second)
+	older, err := p.store.Load("c1", "net1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh.Run(t, p.path, "ip route del default via 10.2.0.1; ip route append default via 10.2.0.1")
+	p.relink(t, "capture", "--refresh")
+	if err := p.store.Save(older); err != nil {
+		t.Fatal(err)
+	}
+	p.relink(t, "check")
+	p.comesBack(t, first, second)
+}

@@ -1,0 +1,283 @@
+package kernel
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// MaxKept is how many routes of an interface are remembered of each family, and of everything
+// else that a pod can make as much of as it likes. A restore makes them all under a lock that
+// every pod of the node needs.
+const MaxKept = 4096
+
+// maxPlaces is how many routes of one slot are remembered in their order.
+const maxPlaces = 64
+
+// routeQuery says which routes are read.
+type routeQuery struct {
+	index    int
+	families []int
+	// table is that of the device's VRF, 0 for none.
+	table uint32
+	// beside reads how the routes stand among those of other devices, and the routes of
+	// those that have one of addresses as their source. Without, the kernel tells of the
+	// routes through the device alone.
+	beside    bool
+	addresses []netstate.Address
+	// toKeep leaves out and names what can't be remembered or is too much.
+	toKeep bool
+}
+
+// routeList is what was read.
+type routeList struct {
+	routes []netstate.Route
+	orders []netstate.Order
+	// kernels are the prefixes of the routes that the kernel made of addresses.
+	kernels []netip.Prefix
+	notes   []string
+}
+
+// routeReader is a reading under way.
+type routeReader struct {
+	*Namespace
+	routeQuery
+	sources map[netip.Addr]bool
+	names   map[int]string
+	// family is that of what is read now.
+	family int
+	// kept are the routes, by their rank, which says what is left out first.
+	kept    map[int][]parsedRoute
+	count   int
+	surplus int
+	// unnamed counts what there was no room for in notes.
+	unnamed int
+	kernels []netip.Prefix
+	notes   []string
+	// daemons counts the routes of routing daemons.
+	daemons map[string]int
+	slots   slotReader
+}
+
+// routes returns the routes through the device that somebody made, and says what of
+// them can't be described. Those that the kernel makes by itself follow from the
+// addresses, and those from router advertisements come again; it makes them in the main
+// and the local table, or in the device's own, which is a VRF's.
+func (n *Namespace) routes(q routeQuery) (routeList, error) {
+	if q.beside && len(q.addresses) == 0 {
+		// A pod can have many devices with nothing on them: all its routes are not read for each.
+		alone := q
+		alone.beside = false
+		if list, err := n.routes(alone); err != nil || len(list.routes) == 0 {
+			return list, err
+		}
+	}
+	var list routeList
+	for _, family := range q.families {
+		r := &routeReader{Namespace: n, routeQuery: q, family: family, names: map[int]string{}, sources: map[netip.Addr]bool{}}
+		for _, a := range q.addresses {
+			r.sources[a.Prefix.Addr()] = true
+		}
+		if err := r.read(); err != nil {
+			return list, err
+		}
+		if err := r.into(&list); err != nil {
+			return list, err
+		}
+	}
+	return list, nil
+}
+
+func (r *routeReader) read() error {
+	through := r.index
+	if r.beside {
+		through = 0
+	}
+	reset := func() {
+		r.count, r.surplus, r.unnamed, r.kernels, r.notes = 0, 0, 0, nil, nil
+		r.kept, r.daemons, r.slots = map[int][]parsedRoute{}, map[string]int{}, slotReader{}
+	}
+	err := r.conn.dump(message{request: getRoutes(r.family, through), what: "list routes"}, reset, func(payload []byte) error {
+		route, err := parseRoute(payload)
+		if err == nil && !route.skip {
+			r.take(route)
+		}
+		return err
+	})
+	r.slots.flush()
+	return err
+}
+
+// take sorts a route in.
+func (r *routeReader) take(route parsedRoute) {
+	own := route.through(r.index)
+	daemon := netstate.DaemonOf(route.Protocol)
+	kernels := route.isKernels(r.table)
+	if r.beside && daemon == "" && route.hasPlace() {
+		r.slots.add(route, own)
+	}
+	switch {
+	case !own:
+		if r.beside && daemon == "" && !kernels && r.sources[route.Source] && route.Table != unix.RT_TABLE_LOCAL {
+			r.keep(route)
+		}
+	case kernels:
+		r.kernels = append(r.kernels, route.Destination)
+	case daemon != "" && (r.toKeep || len(route.hops) == 0): // Of one leg of IPv6, the protocol is not told.
+		r.daemons[daemon]++
+	case route.expires && r.toKeep:
+		r.note(fmt.Sprintf("route %s: it has a lifetime", route.Route))
+	default:
+		r.keep(route)
+	}
+}
+
+// maxNotes is how many routes are named one by one.
+const maxNotes = 20
+
+func (r *routeReader) note(note string) {
+	if len(r.notes) < maxNotes {
+		r.notes = append(r.notes, note)
+		return
+	}
+	r.unnamed++
+}
+
+func (r *routeReader) keep(route parsedRoute) {
+	rank := route.rank()
+	if r.toKeep && len(r.kept[rank]) >= MaxKept {
+		r.surplus++
+		return
+	}
+	route.place = r.count
+	r.kept[rank] = append(r.kept[rank], route)
+	r.count++
+}
+
+// rank is low for what is left out last: routes of the main table, and of those the ones of the
+// widest prefixes. Those are what a pod is given; it is by single addresses that it has many.
+func (r parsedRoute) rank() int {
+	if r.Table == unix.RT_TABLE_MAIN {
+		return r.Destination.Bits()
+	}
+	return 1000 + r.Destination.Bits()
+}
+
+// ofRank returns the routes that are kept, in the kernel's order.
+func (r *routeReader) ofRank() []parsedRoute {
+	var all []parsedRoute
+	for _, rank := range slices.Sorted(maps.Keys(r.kept)) {
+		all = append(all, r.kept[rank]...)
+	}
+	if r.toKeep && len(all) > MaxKept {
+		r.surplus += len(all) - MaxKept
+		all = all[:MaxKept]
+	}
+	slices.SortFunc(all, func(a, b parsedRoute) int { return a.place - b.place })
+	return all
+}
+
+// into adds what was read to the list.
+func (r *routeReader) into(list *routeList) error {
+	for _, parsed := range r.ofRank() {
+		routes, err := r.named(parsed)
+		if err != nil {
+			return err
+		}
+		list.routes = append(list.routes, routes...)
+		for _, lost := range parsed.lost {
+			r.note(fmt.Sprintf("route %s: its %s", parsed.Route, lost))
+		}
+	}
+	list.kernels = append(list.kernels, r.kernels...)
+	if r.toKeep {
+		list.notes = append(list.notes, slices.Concat(r.notes, r.counts())...)
+	}
+	return r.ordersInto(list)
+}
+
+// counts names what is left out by its number.
+func (r *routeReader) counts() []string {
+	var notes []string
+	if r.unnamed > 0 {
+		notes = append(notes, fmt.Sprintf("more routes like these: %d", r.unnamed))
+	}
+	for _, daemon := range sortedKeys(r.daemons) {
+		notes = append(notes, fmt.Sprintf("routes of %s, which makes them itself: %d", daemon, r.daemons[daemon]))
+	}
+	if r.surplus > 0 {
+		notes = append(notes, fmt.Sprintf("%s routes beyond the %d that are kept of an interface: %d", familyName(r.family == unix.AF_INET6), MaxKept, r.surplus))
+	}
+	return notes
+}
+
+// named returns the route with the names of the other devices that it goes through: its own
+// legs of an IPv6 multipath route, each as a route.
+func (r *routeReader) named(parsed parsedRoute) ([]netstate.Route, error) {
+	route := parsed.Route
+	route.NextHops = slices.Clone(route.NextHops)
+	for i, hop := range parsed.hops {
+		name, err := r.nameOf(hop)
+		if err != nil {
+			return nil, fmt.Errorf("next hop of route %s: %w", parsed.Route, err)
+		}
+		route.NextHops[i].Device = name
+	}
+	if parsed.oif != 0 {
+		name, err := r.nameOf(parsed.oif)
+		if err != nil {
+			return nil, fmt.Errorf("route %s: %w", parsed.Route, err)
+		}
+		route.Device = name
+	}
+	if len(parsed.hops) == 0 || route.Destination.Addr().Is4() {
+		return []netstate.Route{route}, nil
+	}
+	return r.legs(parsed, route), nil
+}
+
+// legs returns the legs that the interface has to do with.
+func (r *routeReader) legs(parsed parsedRoute, route netstate.Route) []netstate.Route {
+	var legs []netstate.Route
+	for i, hop := range route.NextHops {
+		if hop.Device != "" && parsed.through(r.index) {
+			continue // It is for that interface's record.
+		}
+		leg := route
+		leg.Device, hop.Device = hop.Device, ""
+		leg.NextHops, leg.Unsure = []netstate.NextHop{hop}, i > 0
+		legs = append(legs, leg)
+	}
+	return legs
+}
+
+// nameOf returns the name of a device, empty for the interface itself.
+func (r *routeReader) nameOf(index int) (string, error) {
+	if index == r.index {
+		return "", nil
+	}
+	if _, ok := r.names[index]; !ok {
+		device, err := r.linkByIndex(index)
+		if err != nil {
+			return "", err
+		}
+		r.names[index] = device.name
+	}
+	return r.names[index], nil
+}
+
+// getRoutes asks for the routes through the device of that index, 0 for all.
+func getRoutes(family, index int) *nl.NetlinkRequest {
+	request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, 0)
+	request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}})
+	if index != 0 {
+		request.AddData(nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(index))))
+	}
+	return request
+}

@@ -1,0 +1,190 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// hasPlace says that the order of the route among the others of its slot is state: not that
+// of routes which come and go by themselves, and of those of link-local addresses, with
+// which the device is always said.
+func (r parsedRoute) hasPlace() bool {
+	return len(r.devices()) > 0 && r.Table != unix.RT_TABLE_LOCAL && !r.expires &&
+		r.Protocol != unix.RTPROT_RA && r.Protocol != unix.RTPROT_REDIRECT &&
+		!r.Destination.Addr().IsLinkLocalUnicast() && !r.Destination.Addr().IsMulticast()
+}
+
+// devices are the indices of the devices that the route goes through.
+func (r parsedRoute) devices() []int {
+	if r.oif != 0 {
+		return []int{r.oif}
+	}
+	return r.hops
+}
+
+// isGateways says that the kernel takes the route as one with the others of its slot that have
+// a gateway.
+func (r parsedRoute) isGateways() bool {
+	return r.Destination.Addr().Is6() && (r.Gateway.IsValid() || len(r.hops) > 0)
+}
+
+// slotReader gathers the slots that have several routes, some of them the device's, from the
+// kernel's list. There, the routes of one slot follow each other.
+type slotReader struct {
+	slot   netstate.Slot
+	routes []parsedRoute
+	count  int
+	own    bool
+	done   [][]parsedRoute
+	// tooMany are the slots with more routes than are kept in their order.
+	tooMany []netstate.Slot
+	places  int
+}
+
+func (s *slotReader) add(r parsedRoute, own bool) {
+	if slot := r.Slot(); slot != s.slot {
+		s.flush()
+		s.slot = slot
+	}
+	s.count++
+	s.own = s.own || own
+	if s.count <= maxPlaces {
+		s.routes = append(s.routes, r)
+	}
+}
+
+func (s *slotReader) flush() {
+	switch {
+	case !s.own || s.count < 2:
+	case s.count > maxPlaces || s.places+s.count > MaxKept:
+		s.tooMany = append(s.tooMany, s.slot)
+	default:
+		s.done = append(s.done, slices.Clone(s.routes))
+		s.places += s.count
+	}
+	s.routes, s.count, s.own = s.routes[:0], 0, false
+}
+
+// ordersInto adds the orders that were read to the list.
+func (r *routeReader) ordersInto(list *routeList) error {
+	for _, routes := range r.slots.done {
+		order := netstate.Order{Slot: routes[0].Slot()}
+		for _, parsed := range routes {
+			place, err := r.place(parsed)
+			if err != nil {
+				return err
+			}
+			order.Routes = append(order.Routes, place)
+		}
+		list.orders = append(list.orders, order)
+	}
+	if left := r.slots.tooMany; len(left) > 0 && r.toKeep {
+		list.notes = append(list.notes, fmt.Sprintf("the order of routes of one slot where there are more than %d, as of %s: %d", maxPlaces, left[0], len(left)))
+	}
+	return nil
+}
+
+func (r *routeReader) place(parsed parsedRoute) (netstate.Place, error) {
+	if parsed.isGateways() {
+		return netstate.Place{Gateways: true}, nil
+	}
+	named, err := r.named(parsed)
+	if err != nil {
+		return netstate.Place{}, err
+	}
+	route := named[0]
+	return netstate.Place{Device: route.Device, Gateway: route.Gateway, Source: route.Source, NextHops: route.NextHops}, nil
+}
+
+// OrderRoutes puts the routes of a slot in the order that was recorded of the interface, as far
+// as they are there. Of other devices it moves only those of which movable says that they may
+// be. Whatever fails, no route is lost.
+func (n *Namespace) OrderRoutes(name string, order netstate.Order, movable func(device string) bool) error {
+	index, err := n.Index(name)
+	if err != nil {
+		return err
+	}
+	r := &routeReader{Namespace: n, routeQuery: routeQuery{index: index}, names: map[int]string{}}
+	there, places, err := r.slot(order.Slot)
+	if err != nil {
+		return err
+	}
+	front, back := order.Moves(places, order.Destination.Addr().Is4())
+	slices.Reverse(front)
+	var moves []routeMove
+	for i, place := range slices.Concat(front, back) {
+		route := there[place]
+		if err := r.mayMove(route, there, movable); err != nil {
+			return fmt.Errorf("put routes in order, %s: %w", order, err)
+		}
+		flags := unix.NLM_F_APPEND
+		if i < len(front) {
+			flags = 0 // Before its equals.
+		}
+		again, err := r.moves(route, flags)
+		if err != nil {
+			return err
+		}
+		moves = append(moves, again...)
+	}
+	return n.move(moves)
+}
+
+// slot returns the routes of the slot that have a place, in the kernel's order.
+func (r *routeReader) slot(slot netstate.Slot) (there []parsedRoute, places []netstate.Place, err error) {
+	family := unix.AF_INET
+	if slot.Destination.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	request := getRoutes(family, 0)
+	request.AddData(nl.NewRtAttr(unix.RTA_TABLE, nl.Uint32Attr(slot.Table)))
+	err = r.conn.dump(message{request: request, what: "list routes"}, func() { there = nil }, func(payload []byte) error {
+		route, err := parseRoute(payload)
+		if err == nil && !route.skip && route.Slot() == slot && route.hasPlace() && netstate.DaemonOf(route.Protocol) == "" {
+			there = append(there, route)
+		}
+		return err
+	})
+	if errors.Is(err, unix.ENOENT) {
+		err = nil // There is no such table.
+	}
+	for _, route := range there {
+		place, placeErr := r.place(route)
+		places, err = append(places, place), errors.Join(err, placeErr)
+	}
+	return there, places, err
+}
+
+// mayMove says why the route can't be taken away and made again.
+func (r *routeReader) mayMove(route parsedRoute, all []parsedRoute, movable func(device string) bool) error {
+	if len(route.lost) > 0 {
+		return fmt.Errorf("route %s has what can't be made again: its %s", route.Route, route.lost[0])
+	}
+	if len(route.hops) > 0 && route.isGateways() && (route.Source.IsValid() || metrics(route.Route) != nil) {
+		return fmt.Errorf("of the legs of route %s, only one tells what they have besides a next hop", route.Route)
+	}
+	for _, device := range route.devices() {
+		name, err := r.nameOf(device)
+		if err != nil {
+			return err
+		}
+		if name != "" && !movable(name) {
+			return fmt.Errorf("route %s of %s is none of a checkpoint", route.Route, name)
+		}
+	}
+	// To take away one without gateway, the kernel takes the first of the device.
+	withGateway := func(other parsedRoute) bool { return other.isGateways() && slices.Contains(other.devices(), route.oif) }
+	if route.Destination.Addr().Is6() && !route.isGateways() && slices.ContainsFunc(all, withGateway) {
+		return fmt.Errorf("route %s can't be told from another one of the device", route.Route)
+	}
+	return nil
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

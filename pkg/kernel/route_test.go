@@ -1,0 +1,157 @@
+package kernel
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// plainPod builds eth0 with an address of each family and no routes.
+func plainPod(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.build(t, netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{
+		{Prefix: prefix("10.3.0.2/24"), Label: "eth0"}, {Prefix: prefix("fd00:3::2/64")},
+	}}, ConfigureOptions{Known: true})
+	return w
+}
+
+func anyDevice(string) bool { return true }
+
+// A route that could not be made again is not taken away, nor is any other that was to be moved
+// with it.
+func TestOrderRoutesLosesNothingWhenARouteIsRefused(t *testing.T) {
+	w := plainPod(t)
+	fresh.Run(t, w.path, `set -e
+		ip route append default via 10.3.0.7
+		ip route append default via 10.3.0.8
+		ip route append default via 10.3.0.9`)
+	order := w.capture(t, "eth0").RouteOrder[0]
+	// The kernel takes the gateway no more, but keeps the route.
+	fresh.Run(t, w.path, `set -e
+		ip route flush exact default
+		ip route add 198.18.0.0/24 dev eth0
+		ip route append default via 198.18.0.1
+		ip route append default via 10.3.0.8
+		ip route append default via 10.3.0.7
+		ip route append default via 10.3.0.9
+		ip route del 198.18.0.0/24`)
+	order.Routes = append(order.Routes, netstate.Place{Gateway: addr("198.18.0.1")})
+	before := fresh.IP(t, w.path, "route show")
+	err := w.sandbox.OrderRoutes("eth0", order, anyDevice)
+	if err == nil || !strings.Contains(err.Error(), "add route 0.0.0.0/0 via 198.18.0.1 metric 1: network is unreachable") {
+		t.Errorf("error %v", err)
+	}
+	if after := fresh.IP(t, w.path, "route show"); after != before {
+		t.Errorf("after:\n%s\nbefore:\n%s", after, before)
+	}
+}
+
+// What nobody has recorded is not moved, and what can't be made again is not either.
+func TestOrderRoutesRefuses(t *testing.T) {
+	for name, test := range map[string]struct{ lines, says string }{
+		"another's": {`ip link add other0 type veth peer other1; ip link set other0 up
+			ip addr add 10.4.0.2/24 dev other0
+			ip route append 10.9.0.0/16 via 10.4.0.7
+			ip route append 10.9.0.0/16 dev other0
+			ip route append 10.9.0.0/16 dev eth0`, "route 10.9.0.0/16 scope 253 of other0 is none of a checkpoint"},
+		"a realm": {`ip route append 10.9.0.0/16 via 10.3.0.7
+			ip route append 10.9.0.0/16 via 10.3.0.8 realms 3
+			ip route append 10.9.0.0/16 via 10.3.0.9`, "route 10.9.0.0/16 via 10.3.0.8 has what can't be made again: its realm"},
+		"beside a gateway": {`ip -6 route append fd00:9::/64 dev eth0
+			ip -6 route append fd00:9::/64 via fd00:3::9`, "route fd00:9::/64 metric 1024 can't be told from another one of the device"},
+		"legs with more": {`ip link add other0 type veth peer other1; ip link set other0 up
+			ip -6 route append fd00:9::/64 mtu 1400 nexthop via fd00:3::8 nexthop via fd00:3::9
+			ip -6 route append fd00:9::/64 dev other0`,
+			"of the legs of route fd00:9::/64 metric 1024 mtu 1400 nexthop via fd00:3::8 weight 1 nexthop via fd00:3::9 weight 1, only one tells"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := plainPod(t)
+			fresh.Run(t, w.path, test.lines)
+			orders := w.capture(t, "eth0").RouteOrder
+			if len(orders) != 1 {
+				t.Fatalf("orders %v", orders)
+			}
+			order, before := orders[0], fresh.IP(t, w.path, "-6 route show")+fresh.IP(t, w.path, "route show")
+			last := len(order.Routes) - 1
+			order.Routes[last], order.Routes[last-1] = order.Routes[last-1], order.Routes[last]
+			if err := w.sandbox.OrderRoutes("eth0", order, func(string) bool { return false }); err == nil || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("error %v", err)
+			}
+			if after := fresh.IP(t, w.path, "-6 route show") + fresh.IP(t, w.path, "route show"); after != before {
+				t.Errorf("after:\n%s\nbefore:\n%s", after, before)
+			}
+		})
+	}
+}
+
+// Of an interface, the kernel tells only its own routes, however many others the pod has, but
+// where it is asked how they stand beside others.
+func TestRoutesOfOthersAreNotRead(t *testing.T) {
+	w := plainPod(t)
+	fresh.Run(t, w.path, "ip link add other0 type veth peer other1; ip link set other0 up; "+
+		many("ip route add 10.9.%d.%d/32 dev other0", 3000)+"; ip route add default via 10.3.0.1")
+	told := 0
+	list := message{request: getRoutes(unix.AF_INET, must(w.sandbox.Index("eth0"))(t)), what: "list routes"}
+	if err := w.sandbox.conn.dump(list, func() { told = 0 }, func([]byte) error { told++; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if told > 10 {
+		t.Errorf("the kernel told %d routes", told)
+	}
+	if extent := ExtentOf(w.capture(t, "eth0")); extent.Order {
+		t.Errorf("the routes of others are read for a comparison: %+v", extent)
+	}
+}
+
+// A route that was changed in what makes it no other route is replaced, of either family.
+func TestAddRoutesReplacesWhatTheKernelTakesForTheSame(t *testing.T) {
+	w := plainPod(t)
+	fresh.Run(t, w.path, `set -e
+		ip route add 10.9.0.0/16 via 10.3.0.1 mtu 1400
+		ip -6 route add fd00:9::/64 via fd00:3::1 mtu 1400
+		ip -6 route add fd00:8::/64 dev eth0 mtu 1400`)
+	recorded := w.capture(t, "eth0")
+	before := fresh.IP(t, w.path, "route show") + fresh.IP(t, w.path, "-6 route show")
+	fresh.Run(t, w.path, `set -e
+		ip route change 10.9.0.0/16 via 10.3.0.1 mtu 1300
+		ip -6 route change fd00:9::/64 via fd00:3::1
+		ip -6 route change fd00:8::/64 dev eth0`)
+	var routes []netstate.Route
+	for _, d := range netstate.Diff(recorded, w.capture(t, "eth0")) {
+		routes = append(routes, *d.Route)
+	}
+	if len(routes) != 3 {
+		t.Errorf("differ: %v", routes)
+	}
+	if err := w.sandbox.AddRoutes("eth0", routes, recorded); err != nil {
+		t.Error(err)
+	}
+	if after := fresh.IP(t, w.path, "route show") + fresh.IP(t, w.path, "-6 route show"); after != before {
+		t.Errorf("after:\n%s\nbefore:\n%s", after, before)
+	}
+}
+
+// The weight of a lone leg is not told, and no difference.
+func TestTheWeightOfALegThatIsLeftAlone(t *testing.T) {
+	w := plainPod(t)
+	fresh.Run(t, w.path, `ip link add other0 type veth peer other1; ip link set other0 up
+		ip -6 route add fd00:9::/64 nexthop via fd00:3::1 weight 5 nexthop via fe80::1 dev other0 weight 2`)
+	recorded := w.capture(t, "eth0")
+	if got := fmt.Sprint(recorded.Routes); got != "[fd00:9::/64 metric 1024 nexthop via fd00:3::1 weight 5]" {
+		t.Errorf("recorded %s", got)
+	}
+	fresh.IP(t, w.path, "link del other0")
+	alone := w.capture(t, "eth0")
+	if got := fmt.Sprint(alone.Routes); got != "[fd00:9::/64 via fd00:3::1 metric 1024]" {
+		t.Errorf("alone: %s", got)
+	}
+	if diffs := append(netstate.Diff(recorded, alone), netstate.Diff(alone, recorded)...); len(diffs) > 0 {
+		t.Errorf("differs: %v", diffs)
+	}
+}

@@ -1,0 +1,155 @@
+package netstate
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// routeKey is all of an IPv4 route, and of an IPv6 one what makes it another route than those
+// beside it: the kernel has one for each next hop.
+type routeKey struct {
+	slot    Slot
+	gateway netip.Addr
+	device  string
+	hops    string
+	more    attributes
+}
+
+// attributes is what a route has beside its slot and its next hops.
+type attributes struct {
+	source                         netip.Addr
+	scope, protocol, kind, prefers uint8
+	onLink                         bool
+	mtu, advMSS                    uint32
+	metrics, congestionControl     string
+}
+
+func (r Route) attributes() attributes {
+	a := attributes{
+		source: r.Source, scope: r.Scope, protocol: r.Protocol, kind: r.Type, prefers: r.Preference, onLink: r.OnLink,
+		mtu: r.MTU, advMSS: r.AdvMSS, congestionControl: r.CongestionControl,
+	}
+	if len(r.Metrics) > 0 {
+		a.metrics = fmt.Sprint(r.Metrics) // In the order of the keys.
+	}
+	return a
+}
+
+// isLeg says that the route is an IPv6 one of a single next hop whose weight is told.
+func (r Route) isLeg() bool { return len(r.NextHops) == 1 && r.Destination.Addr().Is6() }
+
+// plain returns a leg in the form of a route with a gateway.
+func (r Route) plain() Route {
+	if r.isLeg() {
+		hop := r.NextHops[0]
+		r.Gateway, r.OnLink, r.NextHops = hop.Gateway, hop.OnLink, nil
+		if r.Device == "" {
+			r.Device = hop.Device
+		}
+	}
+	return r
+}
+
+func (r Route) key() routeKey {
+	r = r.plain()
+	k := routeKey{slot: r.Slot(), gateway: r.Gateway, device: r.Device, hops: strings.Join(hopWords(r.NextHops), " ")}
+	if r.Destination.Addr().Is4() {
+		k.more = r.attributes()
+	}
+	return k
+}
+
+// weight is the weight of a leg, 0 where the kernel does not tell it.
+func (r Route) weight() int {
+	if r.isLeg() {
+		return r.NextHops[0].Weight
+	}
+	return 0
+}
+
+// agrees says of two routes of one key that they are the same as far as is known.
+func (r Route) agrees(other Route) bool {
+	if w, o := r.weight(), other.weight(); w != o && w != 0 && o != 0 {
+		return false
+	}
+	return r.Unsure || other.Unsure || r.plain().attributes() == other.plain().attributes()
+}
+
+// Equal says that both are the same route.
+func (r Route) Equal(other Route) bool { return r.key() == other.key() && r.agrees(other) }
+
+// Routes are routes that can be looked up.
+type Routes map[routeKey]Route
+
+// RoutesOf returns the routes in a form in which they can be looked up.
+func RoutesOf(list []Route) Routes {
+	routes := make(Routes, len(list))
+	for _, r := range list {
+		routes[r.key()] = r
+	}
+	return routes
+}
+
+// Has says that one of the routes is that one.
+func (rs Routes) Has(r Route) bool {
+	there, ok := rs[r.key()]
+	return ok && there.agrees(r)
+}
+
+// HasHop says that one of the routes goes the same way in the same slot, whatever else it has
+// if it is one of IPv6.
+func (rs Routes) HasHop(r Route) bool {
+	_, ok := rs[r.key()]
+	return ok
+}
+
+// Legs returns the interface's own legs of an IPv6 route through several next hops, each as a
+// route of its own, as which the kernel has them. Any other route is returned as it is.
+func (r Route) Legs() []Route {
+	if r.Destination.Addr().Is4() || len(r.NextHops) == 0 {
+		return []Route{r}
+	}
+	var legs []Route
+	for _, h := range r.NextHops {
+		if h.Device == "" {
+			leg := r
+			leg.NextHops = []NextHop{h}
+			legs = append(legs, leg)
+		}
+	}
+	return legs
+}
+
+func diffRoutes(want, have []Route) []Difference {
+	there := RoutesOf(have)
+	var wanted Routes
+	var slots map[Slot]Route
+	var diffs []Difference
+	for _, r := range want {
+		if there.Has(r) {
+			continue
+		}
+		if slots == nil {
+			wanted, slots = RoutesOf(want), firstOfSlots(have)
+		}
+		d := Difference{Field: FieldRoute, Want: r.String(), Route: &r}
+		if other, ok := slots[r.Slot()]; ok && !wanted.Has(other) {
+			if d.Have = other.String(); d.Have == d.Want {
+				d.Want, d.Have = r.detail(), other.detail()
+			}
+		}
+		diffs = append(diffs, d)
+	}
+	return diffs
+}
+
+func firstOfSlots(routes []Route) map[Slot]Route {
+	first := make(map[Slot]Route, len(routes))
+	for _, r := range routes {
+		if _, ok := first[r.Slot()]; !ok {
+			first[r.Slot()] = r
+		}
+	}
+	return first
+}
