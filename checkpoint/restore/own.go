@@ -32,7 +32,10 @@ func (r *run) own(records []checkpoint.Record) error {
 			r.report.Notes = appendNew(r.report.Notes, lacks(recorded.name, steps))
 			continue
 		}
-		r.inHost(steps)
+		for i := range steps {
+			steps[i].at = device
+		}
+		r.inHost(steps, false)
 	}
 	return nil
 }

@@ -126,12 +126,12 @@ func TestPlanRebuildsABondOnDemand(t *testing.T) {
 
 func TestPlanOfANIC(t *testing.T) {
 	link := netstate.Link{Kind: netstate.KindNIC, Name: "net1", Alias: "eth5", NIC: &netstate.NIC{PermanentMAC: hardware(5).PermanentMAC}}
-	p := NewParentPlan(devices{up(2, nic("eth1", 1), 0), down(3, nic("enp5", 5), 0)}, ParentOptions{})
+	p := NewParentPlan(devices{up(2, nic("eth1", 1), 0), down(3, nic("enp5", 5), 0)}, nil, ParentOptions{})
 	there, note, problem := p.nic(link)
 	if problem != nil || there.Name != "enp5" || note != "eth5 is now enp5 (same permanent MAC 52:54:00:00:00:05)" {
 		t.Errorf("%s, %q, %v", there.Name, note, problem)
 	}
-	gone := NewParentPlan(devices{up(2, nic("eth1", 1), 0)}, ParentOptions{})
+	gone := NewParentPlan(devices{up(2, nic("eth1", 1), 0)}, nil, ParentOptions{})
 	if _, _, problem := gone.nic(link); problem == nil || !problem.Waiting {
 		t.Errorf("problem %v", problem)
 	}

@@ -79,7 +79,7 @@ func Capture(host, sandbox *Namespace, devices netstate.Devices, ifName string, 
 	}
 	c := &capture{host: host, sandbox: sandbox, devices: devices, link: link, extent: extent}
 	var err error
-	if c.captured.Link, err = link.describe(); err != nil {
+	if c.captured.Link, err = sandbox.describe(link); err != nil {
 		return c.captured, err
 	}
 	if err := c.parents(); err != nil {

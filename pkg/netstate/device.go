@@ -35,6 +35,9 @@ type NIC struct {
 	// BusAddress is the name of the device on its bus (IFLA_PARENT_DEV_NAME),
 	// such as 0000:3b:00.0 on PCI.
 	BusAddress string `json:"busAddress,omitempty"`
+	// DevPort is the number of the NIC's port (dev_port in sysfs), "0" and up: several
+	// ports can be at one address. Empty where it is not known.
+	DevPort string `json:"devPort,omitempty"`
 }
 
 // Bond is what a device of KindBond has beyond a Device.
