@@ -141,3 +141,27 @@ func TestPlanOfANIC(t *testing.T) {
 		t.Errorf("%v, %v", steps, problem)
 	}
 }
+
+func TestWhatARebuiltParentLacksIsNamed(t *testing.T) {
+	on := func(name string, inSandbox bool, had ...string) checkpoint.Record {
+		d := vlan(name, 3)
+		d.Own = &netstate.Own{NotRestored: had}
+		return checkpoint.Record{Interface: netstate.Interface{ParentsInSandbox: inSandbox, Parents: chain{d, nic("eth1", 1)}}}
+	}
+	const begin = "eth1.3 in the host is made anew, without what it had when recorded and no restore brings back: "
+	for name, test := range map[string]struct {
+		records []checkpoint.Record
+		want    []string
+	}{
+		"nothing":          {[]checkpoint.Record{on("eth1.3", false)}, nil},
+		"another's":        {[]checkpoint.Record{on("eth1.4", false, "alias \"x\"")}, nil},
+		"one in a sandbox": {[]checkpoint.Record{on("eth1.3", true, "alias \"x\"")}, nil},
+		"of many records, each thing once": {[]checkpoint.Record{
+			on("eth1.3", false, "alias \"x\""), on("eth1.3", false, "alias \"x\"", "qdisc tbf 1:"), on("eth1.3", false),
+		}, list(begin + `alias "x", qdisc tbf 1:`)},
+	} {
+		if diff := cmp.Diff(test.want, notBroughtBack("eth1.3", test.records)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}

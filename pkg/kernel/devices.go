@@ -101,6 +101,7 @@ func (n *Namespace) live(l *link) (netstate.LiveDevice, error) {
 		Device:      netstate.Device{Kind: l.kindOf(), Name: l.name, MAC: l.mac.String(), MTU: l.mtu},
 		Index:       l.index,
 		MasterIndex: l.master,
+		Alias:       l.alias,
 		AltNames:    l.altNames,
 		Up:          l.up(),
 		Carrier:     l.carrier(),

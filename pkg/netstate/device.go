@@ -25,6 +25,9 @@ type Device struct {
 type Own struct {
 	Addresses []Address `json:"addresses,omitempty"`
 	Routes    []Route   `json:"routes,omitempty"`
+	// NotRestored is what else somebody gave the device, in words for people: its
+	// alias, its master, its sysctls, its qdiscs.
+	NotRestored []string `json:"notRestored,omitempty"`
 }
 
 // NIC is what is known of a piece of hardware whatever name it has.
@@ -78,6 +81,7 @@ type LiveDevice struct {
 	ParentIndex int
 	MasterIndex int
 	Up          bool
+	Alias       string
 	// AltNames are other names of the device (ip-link(8), "altname").
 	AltNames []string
 	// Carrier says that the device can send: it is up and so is what is below.
