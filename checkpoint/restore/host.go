@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -71,7 +72,7 @@ func (r *run) changeHost(records []checkpoint.Record) error {
 		if done == len(steps) {
 			return nil
 		}
-		before := append(r.plan.before, steps[:done]...)
+		before := slices.Concat(r.plan.before, steps[:done])
 		r.plan = NewParentPlan(devices, r.recorded, r.ParentOptions)
 		r.plan.before = before
 		r.tell(r.prospect(records))

@@ -33,7 +33,7 @@ func noMAC(d netstate.Device) netstate.Device { d.PermanentMAC = ""; return d }
 func TestPlanTellsThePortsOfACardApart(t *testing.T) {
 	const isEth1 = "eth0 is not there, and eth1 in its place is the recorded NIC eth1 (permanent MAC 52:54:00:00:00:02): " +
 		"if it is to be eth0, say so by --parent eth0=eth1 ?"
-	bond4 := func(members ...netstate.Device) netstate.LiveDevice { return up(4, bond("bond4"), 0) }
+	bond4 := up(4, bond("bond4"), 0)
 	both := bondOf(port("eth0", 1, "0"), port("eth1", 2, "1"))
 	oldBoth := bondOf(port("eth0", 1, ""), port("eth1", 2, ""))
 	enslave := func(name, was string) string {
@@ -44,12 +44,12 @@ func TestPlanTellsThePortsOfACardApart(t *testing.T) {
 	}
 	planTests{
 		"only the second is there": {
-			there: devices{bond4(), down(3, port("eth1", 2, "1"), 0)}, chains: one(both),
+			there: devices{bond4, down(3, port("eth1", 2, "1"), 0)}, chains: one(both),
 			want: said{On: list("bond4"), Steps: list(enslave("eth1", "eth1")),
 				Problems: list("bond4 lacks its member: eth0 (permanent MAC 52:54:00:00:00:01, bus address 0000:3b:00.0) is not there ?")},
 		},
 		"only the second is there, of a record without ports": {
-			there: devices{bond4(), down(3, port("eth1", 2, "1"), 0)}, chains: one(oldBoth),
+			there: devices{bond4, down(3, port("eth1", 2, "1"), 0)}, chains: one(oldBoth),
 			want: said{On: list("bond4"), Steps: list(enslave("eth1", "eth1")), Problems: list("bond4 lacks its member: " + isEth1)},
 		},
 		"only the second is there, which another record names": {
@@ -57,13 +57,13 @@ func TestPlanTellsThePortsOfACardApart(t *testing.T) {
 			want: said{On: list("", "eth1"), Broken: list(isEth1)},
 		},
 		"the card was exchanged": {
-			there: devices{bond4(), down(2, port("eth0", 8, "1"), 0), down(3, port("eth1", 9, "0"), 0)}, chains: one(both),
+			there: devices{bond4, down(2, port("eth0", 8, "1"), 0), down(3, port("eth1", 9, "0"), 0)}, chains: one(both),
 			want: said{On: list("bond4"), Steps: list(enslave("eth1", "eth0"), enslave("eth0", "eth1")), Notes: list(
 				"eth1 is another card in the place of eth0 (bus address 0000:3b:00.0; permanent MAC 52:54:00:00:00:09, recorded 52:54:00:00:00:01)",
 				"eth0 is another card in the place of eth1 (bus address 0000:3b:00.0; permanent MAC 52:54:00:00:00:08, recorded 52:54:00:00:00:02)")},
 		},
 		"the card was exchanged, and the record has no ports": {
-			there: devices{bond4(), down(2, port("eth0", 8, "1"), 0), down(3, port("eth1", 9, "0"), 0)}, chains: one(oldBoth),
+			there: devices{bond4, down(2, port("eth0", 8, "1"), 0), down(3, port("eth1", 9, "0"), 0)}, chains: one(oldBoth),
 			want: said{On: list("bond4"), Problems: list(
 				"bond4 lacks its member: eth0 could be eth0 or eth1 (same bus address 0000:3b:00.0): say which by --parent eth0=eth0",
 				"bond4 lacks its member: eth1 could be eth0 or eth1 (same bus address 0000:3b:00.0): say which by --parent eth1=eth0")},
@@ -85,7 +85,7 @@ func TestPlanTellsThePortsOfACardApart(t *testing.T) {
 				"eth0 is now eth6 (same bus address 0000:3b:00.0)", "eth1 is now eth5 (same bus address 0000:3b:00.0)")},
 		},
 		"the operator makes one NIC of two members": {
-			there: devices{bond4(), enslaved(3, port("eth1", 2, "1"), 4)}, chains: one(bondOf(port("eth1", 2, "1"), port("eth0", 1, "0"))),
+			there: devices{bond4, enslaved(3, port("eth1", 2, "1"), 4)}, chains: one(bondOf(port("eth1", 2, "1"), port("eth0", 1, "0"))),
 			mapped: map[string]string{"eth0": "eth1"},
 			want:   said{On: list("bond4"), Problems: list("bond4 lacks its member: eth0 would be eth1, which is its member eth1 already")},
 		},

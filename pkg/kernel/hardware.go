@@ -38,12 +38,12 @@ func (n *Namespace) fromSysfs(l *link) (nic netstate.NIC, err error) {
 	if err != nil {
 		return nic, err
 	}
-	defer sysfs.Close()
+	defer func() { _ = sysfs.Close() }()
 	dir, err := n.sysfsDir(sysfs, l)
 	if err != nil {
 		return nic, err
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }()
 	if nic.DevPort, err = readAt(dir, "dev_port"); err != nil {
 		return nic, err
 	}
@@ -88,7 +88,7 @@ func (n *Namespace) openSysfs() (*os.File, error) {
 		if err != nil {
 			return fmt.Errorf("open sysfs: %w", err)
 		}
-		defer unix.Close(fs)
+		defer func() { _ = unix.Close(fs) }()
 		if err := unix.FsconfigCreate(fs); err != nil {
 			return fmt.Errorf("open sysfs: %w", err)
 		}
@@ -122,7 +122,7 @@ func readAt(dir *os.File, path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	var line [64]byte
 	size, err := f.Read(line[:])
 	return strings.TrimSpace(string(line[:size])), err
