@@ -157,7 +157,7 @@ func (w *work) findParentInSandbox() error {
 	if err != nil {
 		return err
 	}
-	plan := NewParentPlan(devices, ParentOptions{})
+	plan := NewParentPlan(devices, hardwareOf(w.record.Interface.Parents), ParentOptions{})
 	result := plan.chain(w.record.Interface.Parents)
 	if result.broken != nil {
 		if w.DryRun {
@@ -170,19 +170,16 @@ func (w *work) findParentInSandbox() error {
 	if len(w.inSandbox) == 0 || w.DryRun {
 		return w.useParent(plan.devices, result.parent.Index)
 	}
+	hands := newHands(w.sandbox)
 	for _, step := range w.inSandbox {
-		if err := applyToDevice(w.sandbox, step); err != nil {
+		if err := hands.do(step); err != nil {
 			return err
 		}
 	}
 	if devices, err = w.sandbox.Devices(); err != nil {
 		return err
 	}
-	index, err := w.sandbox.Index(result.parent.Name)
-	if err != nil {
-		return err
-	}
-	return w.useParent(devices, index)
+	return w.useParent(devices, hands.indexOf(result.parent.Index))
 }
 
 func (w *work) useParent(devices netstate.Devices, index int) (err error) {
@@ -271,20 +268,19 @@ func together(steps []Step) [][]Step {
 
 // applySteps runs steps that together has grouped.
 func (w *work) applySteps(steps []Step) error {
-	name := steps[0].Device
 	switch steps[0].Action {
 	case AddAddress:
 		var addresses []netstate.Address
 		for _, s := range steps {
 			addresses = append(addresses, *s.Address)
 		}
-		return w.sandbox.AddAddresses(name, addresses)
+		return w.sandbox.AddAddresses(w.index, addresses)
 	case AddRoute:
 		var routes []netstate.Route
 		for _, s := range steps {
 			routes = append(routes, *s.Route)
 		}
-		return w.sandbox.AddRoutes(name, routes, w.record.Interface)
+		return w.sandbox.AddRoutes(w.index, routes, w.record.Interface)
 	}
 	return w.applyStep(steps[0])
 }
@@ -302,7 +298,7 @@ func (w *work) applyStep(step Step) (err error) {
 		w.built, err = kernel.Build(w.parentAt(), w.sandbox, w.parent.Index, *step.create, known)
 		return err
 	case MoveNIC:
-		return kernel.MoveNIC(w.host, w.sandbox, step.On, *step.create, known)
+		return w.moveNIC(*step.create, known)
 	case OrderRoutes:
 		return w.sandbox.OrderRoutes(step.Device, *step.Order, w.isRecorded)
 	case SetMAC:
@@ -322,46 +318,20 @@ func (w *work) applyStep(step Step) (err error) {
 	case AddQdisc:
 		return w.sandbox.AddQdisc(step.Device, *step.Qdisc)
 	}
-	return applyToDevice(w.sandbox, step)
-}
-
-// applyToDevice runs a step on a parent in the namespace.
-func applyToDevice(at *kernel.Namespace, step Step) error {
-	switch step.Action {
-	case CreateBond:
-		return notNew(at.CreateBond(step.device))
-	case Enslave:
-		return at.Enslave(step.Device, step.On)
-	case RaiseMTU, SetMTU:
-		return at.SetMTU(step.Device, step.MTU)
-	case SetUp:
-		return at.SetUp(step.Device)
-	case CreateVLAN:
-		return createVLAN(at, step)
-	case AddAddress:
-		return at.AddAddress(step.Device, *step.Address)
-	case AddRoute:
-		return at.AddRoutes(step.Device, []netstate.Route{*step.Route}, netstate.Interface{})
-	}
-	return fmt.Errorf("step %s: not one on a device", step)
-}
-
-// createVLAN makes the VLAN parent.
-func createVLAN(at *kernel.Namespace, step Step) error {
-	index, err := at.Index(step.On)
+	step.at, err = w.live(step.Device)
 	if err != nil {
 		return err
 	}
-	return notNew(at.CreateVLAN(index, step.device))
+	return newHands(w.sandbox).do(step)
 }
 
-// notNew makes it no failure that an ADD, another restore or the host's network manager
-// was faster: what is there is looked at afterwards.
-func notNew(err error) error {
-	if errors.Is(err, kernel.ErrExists) {
-		return nil
+// live returns the interface of that name in the sandbox.
+func (w *work) live(name string) (netstate.LiveDevice, error) {
+	index, err := w.sandbox.Index(name)
+	if err != nil {
+		return netstate.LiveDevice{}, err
 	}
-	return err
+	return w.sandbox.Device(index)
 }
 
 // remember writes into the record what the next restore needs, so that nobody has to say it

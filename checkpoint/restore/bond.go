@@ -17,18 +17,42 @@ func (p *ParentPlan) missingBond(recorded netstate.Device, notThere *Problem) (i
 	if !slices.ContainsFunc(recorded.Bond.Members, p.free) {
 		return 0, &Problem{Waiting: true, Reason: fmt.Sprintf("%s can't be built: none of its members is there and free", recorded.Name)}
 	}
-	p.add(Step{Action: CreateBond, Device: recorded.Name, Bond: recorded.Bond, MTU: recorded.MTU,
-		Reason: "it is missing, and --rebuild-bond was given", device: recorded})
 	live := recorded
 	bond := *recorded.Bond
 	bond.Members = nil
 	live.Bond = &bond
-	return p.made(netstate.LiveDevice{Device: live}), nil
+	made := p.made(netstate.LiveDevice{Device: live})
+	p.add(Step{Action: CreateBond, Device: recorded.Name, Bond: recorded.Bond, MTU: recorded.MTU,
+		Reason: "it is missing, and --rebuild-bond was given", device: recorded, at: p.devices[made], on: p.primary(*recorded.Bond)})
+	return made, nil
+}
+
+// primary returns what the primary member of the bond is now, the zero value if it is not
+// there.
+func (p *ParentPlan) primary(recorded netstate.Bond) netstate.LiveDevice {
+	i := memberAt(recorded.Members, recorded.Primary)
+	if i < 0 {
+		return netstate.LiveDevice{}
+	}
+	index, _, problem := p.find(asNIC(recorded.Members[i]))
+	if problem != nil {
+		return netstate.LiveDevice{}
+	}
+	return p.devices[index]
+}
+
+// memberAt returns the place of the member of that name, -1 if there is none.
+func memberAt(members []netstate.Member, name string) int {
+	return slices.IndexFunc(members, func(m netstate.Member) bool { return m.Name == name })
+}
+
+func asNIC(m netstate.Member) netstate.Device {
+	return netstate.Device{Kind: netstate.KindNIC, Name: m.Name, NIC: m.NIC}
 }
 
 // free says that the recorded member is there and belongs to nothing.
 func (p *ParentPlan) free(m netstate.Member) bool {
-	index, _, problem := p.find(netstate.Device{Kind: netstate.KindNIC, Name: m.Name, NIC: m.NIC})
+	index, _, problem := p.find(asNIC(m))
 	return problem == nil && p.devices[index].MasterIndex == 0
 }
 
@@ -36,35 +60,55 @@ func (p *ParentPlan) free(m netstate.Member) bool {
 // them by the names and hardware that they have now.
 func (p *ParentPlan) members(bond netstate.LiveDevice, recorded netstate.Bond, r *chainResult) []netstate.Member {
 	now := slices.Clone(recorded.Members)
+	taken := map[int]string{}
 	for i, m := range recorded.Members {
-		if there := p.byName(m.Name); there >= 0 && p.Mapped[m.Name] == "" && p.devices[there].MasterIndex == bond.Index && !exchanged(m.NIC, p.devices[there].NIC) {
-			continue // Whatever it is: not every member is a NIC.
-		}
-		index, note, problem := p.find(netstate.Device{Kind: netstate.KindNIC, Name: m.Name, NIC: m.NIC})
+		index, problem := p.member(bond, m, taken, r)
 		if problem != nil {
 			problem.Reason = fmt.Sprintf("%s lacks its member: %s", bond.Name, problem.Reason)
 			r.problems = append(r.problems, problem)
 			continue
 		}
-		nic := &p.devices[index]
-		switch nic.MasterIndex {
-		case bond.Index:
-		case 0:
-			reason := fmt.Sprintf("it was a member of %s when recorded and is free", bond.Name)
-			if nic.Name != m.Name {
-				reason = fmt.Sprintf("it was a member of %s as %s when recorded and is free", bond.Name, m.Name)
-			}
-			p.add(Step{Action: Enslave, Device: nic.Name, On: bond.Name, Reason: reason})
-			nic.MasterIndex, nic.Up = bond.Index, true
-		default:
-			r.problems = append(r.problems, &Problem{Reason: fmt.Sprintf(
-				"%s lacks its member: %s belongs to %s now, left alone", bond.Name, nic.Name, p.nameOf(nic.MasterIndex))})
-			continue
-		}
-		if exchanged(m.NIC, nic.NIC) {
-			r.note(note)
-		}
-		now[i] = netstate.Member{Name: nic.Name, NIC: nic.NIC}
+		live := p.devices[index]
+		now[i] = netstate.Member{Name: live.Name, NIC: live.NIC}
+		taken[index] = m.Name
 	}
 	return now
+}
+
+// member returns the place of the device that the recorded member is now, which it plans
+// to enslave if it is free. taken are the places of other members, with their names.
+func (p *ParentPlan) member(bond netstate.LiveDevice, m netstate.Member, taken map[int]string, r *chainResult) (int, *Problem) {
+	if i := p.byName(m.Name); i >= 0 && p.Mapped[m.Name] == "" && taken[i] == "" &&
+		p.devices[i].MasterIndex == bond.Index && !m.Contradicts(p.devices[i].NIC) {
+		return i, nil // Whatever it is: not every member is a NIC.
+	}
+	index, note, problem := p.find(asNIC(m))
+	if problem != nil {
+		return 0, problem
+	}
+	nic := &p.devices[index]
+	if other := taken[index]; other != "" {
+		return 0, &Problem{Reason: fmt.Sprintf("%s would be %s, which is its member %s already", m.Name, nic.Name, other)}
+	}
+	switch nic.MasterIndex {
+	case bond.Index:
+	case 0:
+		p.enslave(nic, bond, m.Name)
+	default:
+		return 0, &Problem{Reason: fmt.Sprintf("%s belongs to %s now, left alone", nic.Name, p.nameOf(nic.MasterIndex))}
+	}
+	if exchanged(m.NIC, nic.NIC) {
+		r.note(note)
+	}
+	return index, nil
+}
+
+// enslave plans to make the NIC, which had that name, a member of the bond.
+func (p *ParentPlan) enslave(nic *netstate.LiveDevice, bond netstate.LiveDevice, name string) {
+	reason := fmt.Sprintf("it was a member of %s when recorded and is free", bond.Name)
+	if nic.Name != name {
+		reason = fmt.Sprintf("it was a member of %s as %s when recorded and is free", bond.Name, name)
+	}
+	p.add(Step{Action: Enslave, Device: nic.Name, On: bond.Name, at: *nic, on: bond, Reason: reason})
+	nic.MasterIndex, nic.Up = bond.Index, true
 }

@@ -133,12 +133,21 @@ func (tests planTests) run(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(tests)) {
 		test := tests[name]
 		t.Run(name, func(t *testing.T) {
-			got := ask(NewParentPlan(test.there, ParentOptions{Mapped: test.mapped, RebuildBond: test.rebuild}), test.chains...)
+			got := ask(NewParentPlan(test.there, named(test.chains...), ParentOptions{Mapped: test.mapped, RebuildBond: test.rebuild}), test.chains...)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("plan (-want +got):\n%s", diff)
 			}
 		})
 	}
+}
+
+// named are the NICs in the chains.
+func named(chains ...chain) []netstate.Member {
+	var all []netstate.Member
+	for _, c := range chains {
+		all = append(all, hardwareOf(c)...)
+	}
+	return all
 }
 
 func one(parents ...netstate.Device) []chain { return []chain{parents} }

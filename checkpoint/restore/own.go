@@ -12,6 +12,11 @@ import (
 // own brings back what VLAN devices and bonds of the host carried themselves, if that
 // was asked for, and otherwise says what they lack.
 func (r *run) own(records []checkpoint.Record) error {
+	for _, step := range r.report.Parents {
+		if (step.Action == CreateVLAN || step.Action == CreateBond) && step.Error == "" {
+			r.report.Notes = append(r.report.Notes, notBroughtBack(step.Device, records)...)
+		}
+	}
 	for _, recorded := range newestOwn(records, r.nameNow) {
 		device, ok := r.devices.ByName(recorded.name)
 		if !ok {
@@ -32,9 +37,36 @@ func (r *run) own(records []checkpoint.Record) error {
 			r.report.Notes = appendNew(r.report.Notes, lacks(recorded.name, steps))
 			continue
 		}
-		r.inHost(steps)
+		for i := range steps {
+			steps[i].at = device
+		}
+		r.inHost(steps, false)
 	}
 	return nil
+}
+
+// notBroughtBack names what somebody had given the device that is made anew, by any of the
+// records: a record of ADD has less of it than one of a whole capture.
+func notBroughtBack(name string, records []checkpoint.Record) []string {
+	var what []string
+	for _, r := range records {
+		if !onHost(r) {
+			continue
+		}
+		for _, p := range r.Interface.Parents {
+			if p.Name != name || p.Own == nil {
+				continue
+			}
+			for _, thing := range p.Own.NotRestored {
+				what = appendNew(what, thing)
+			}
+		}
+	}
+	if len(what) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s in the host is made anew, without what it had when recorded and no restore brings back: %s",
+		name, strings.Join(what, ", "))}
 }
 
 func lacks(name string, steps []Step) string {

@@ -126,12 +126,12 @@ func TestPlanRebuildsABondOnDemand(t *testing.T) {
 
 func TestPlanOfANIC(t *testing.T) {
 	link := netstate.Link{Kind: netstate.KindNIC, Name: "net1", Alias: "eth5", NIC: &netstate.NIC{PermanentMAC: hardware(5).PermanentMAC}}
-	p := NewParentPlan(devices{up(2, nic("eth1", 1), 0), down(3, nic("enp5", 5), 0)}, ParentOptions{})
+	p := NewParentPlan(devices{up(2, nic("eth1", 1), 0), down(3, nic("enp5", 5), 0)}, nil, ParentOptions{})
 	there, note, problem := p.nic(link)
 	if problem != nil || there.Name != "enp5" || note != "eth5 is now enp5 (same permanent MAC 52:54:00:00:00:05)" {
 		t.Errorf("%s, %q, %v", there.Name, note, problem)
 	}
-	gone := NewParentPlan(devices{up(2, nic("eth1", 1), 0)}, ParentOptions{})
+	gone := NewParentPlan(devices{up(2, nic("eth1", 1), 0)}, nil, ParentOptions{})
 	if _, _, problem := gone.nic(link); problem == nil || !problem.Waiting {
 		t.Errorf("problem %v", problem)
 	}
@@ -139,5 +139,29 @@ func TestPlanOfANIC(t *testing.T) {
 	steps, problem := planInterface(recorded, nil, "enp5", nil)
 	if problem != nil || len(steps) != 1 || steps[0].String() != "move enp5 of the host to the sandbox as net1" {
 		t.Errorf("%v, %v", steps, problem)
+	}
+}
+
+func TestWhatARebuiltParentLacksIsNamed(t *testing.T) {
+	on := func(name string, inSandbox bool, had ...string) checkpoint.Record {
+		d := vlan(name, 3)
+		d.Own = &netstate.Own{NotRestored: had}
+		return checkpoint.Record{Interface: netstate.Interface{ParentsInSandbox: inSandbox, Parents: chain{d, nic("eth1", 1)}}}
+	}
+	const begin = "eth1.3 in the host is made anew, without what it had when recorded and no restore brings back: "
+	for name, test := range map[string]struct {
+		records []checkpoint.Record
+		want    []string
+	}{
+		"nothing":          {[]checkpoint.Record{on("eth1.3", false)}, nil},
+		"another's":        {[]checkpoint.Record{on("eth1.4", false, "alias \"x\"")}, nil},
+		"one in a sandbox": {[]checkpoint.Record{on("eth1.3", true, "alias \"x\"")}, nil},
+		"of many records, each thing once": {[]checkpoint.Record{
+			on("eth1.3", false, "alias \"x\""), on("eth1.3", false, "alias \"x\"", "qdisc tbf 1:"), on("eth1.3", false),
+		}, list(begin + `alias "x", qdisc tbf 1:`)},
+	} {
+		if diff := cmp.Diff(test.want, notBroughtBack("eth1.3", test.records)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }

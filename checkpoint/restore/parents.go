@@ -16,6 +16,10 @@ import (
 type ParentPlan struct {
 	devices netstate.Devices
 	steps   []Step
+	// recorded are all the NICs that records name, by the names that they had.
+	recorded []netstate.Member
+	// before are steps of an earlier plan that were carried out.
+	before []Step
 	ParentOptions
 	seen map[string]chainResult
 }
@@ -68,9 +72,10 @@ func (s *sharedPlan) nic(link netstate.Link) (netstate.LiveDevice, string, *Prob
 	return s.plan.nic(link)
 }
 
-// NewParentPlan plans on the devices as they are, which it leaves alone.
-func NewParentPlan(devices netstate.Devices, opts ParentOptions) *ParentPlan {
-	return &ParentPlan{devices: append(netstate.Devices(nil), devices...), ParentOptions: opts, seen: map[string]chainResult{}}
+// NewParentPlan plans on the devices as they are, which it leaves alone. recorded are all
+// the NICs that records name: none of them is taken for another.
+func NewParentPlan(devices netstate.Devices, recorded []netstate.Member, opts ParentOptions) *ParentPlan {
+	return &ParentPlan{devices: slices.Clone(devices), recorded: recorded, ParentOptions: opts, seen: map[string]chainResult{}}
 }
 
 // Steps are what has been planned so far, in the order in which it is to be done.
@@ -102,7 +107,7 @@ func (p *ParentPlan) stepsBelow(parents []netstate.Device) []Step {
 func chainKey(parents []netstate.Device) string {
 	var key strings.Builder
 	for _, d := range parents {
-		for _, word := range []string{d.Kind, d.Name, strconv.Itoa(d.MTU), d.PermanentMAC, d.BusAddress} {
+		for _, word := range []string{d.Kind, d.Name, strconv.Itoa(d.MTU), d.PermanentMAC, d.BusAddress, d.DevPort} {
 			key.WriteString(word)
 			key.WriteByte(' ')
 		}
@@ -143,7 +148,7 @@ func (p *ParentPlan) stepsFor(index int) []Step {
 		return nil
 	}
 	var steps []Step
-	for _, s := range p.steps {
+	for _, s := range slices.Concat(p.before, p.steps) {
 		if slices.ContainsFunc(chain, func(d netstate.Device) bool { return d.Name == s.Device || d.Name == s.On && s.Action == Enslave }) {
 			steps = append(steps, s)
 		}
@@ -169,7 +174,7 @@ func (p *ParentPlan) carryMTU(index int, recorded netstate.Device) {
 	if live.MTU >= recorded.MTU {
 		return
 	}
-	p.add(Step{Action: RaiseMTU, Device: live.Name, MTU: recorded.MTU,
+	p.add(Step{Action: RaiseMTU, Device: live.Name, at: *live, MTU: recorded.MTU,
 		Reason: fmt.Sprintf("its MTU is %d, recorded %d", live.MTU, recorded.MTU)})
 	live.MTU = recorded.MTU
 }
@@ -179,7 +184,7 @@ func (p *ParentPlan) setUp(index int) {
 	if live.Up {
 		return
 	}
-	p.add(Step{Action: SetUp, Device: live.Name, Reason: "it is down"})
+	p.add(Step{Action: SetUp, Device: live.Name, at: *live, Reason: "it is down"})
 	live.Up = true
 }
 
@@ -201,6 +206,9 @@ func (p *ParentPlan) base(recorded netstate.Device, r *chainResult) (int, *Probl
 		}
 		bond := *recorded.Bond
 		bond.Members = p.members(live, bond, r)
+		if i := memberAt(recorded.Bond.Members, bond.Primary); i >= 0 {
+			bond.Primary = bond.Members[i].Name
+		}
 		r.now[len(r.now)-1].Bond = &bond
 	}
 	return index, nil
@@ -254,9 +262,10 @@ func (p *ParentPlan) vlan(recorded, recordedBelow netstate.Device, below netstat
 	if recorded.MAC == recordedBelow.MAC {
 		created.MAC = "" // It has that of what is below, whatever that is now.
 	}
+	made := p.made(netstate.LiveDevice{Device: created, ParentIndex: below.Index, Up: true, Carrier: below.Carrier})
 	p.add(Step{Action: CreateVLAN, Device: recorded.Name, On: below.Name, VLAN: recorded.VLAN, MTU: recorded.MTU,
-		Reason: "it is missing", device: created})
-	return p.made(netstate.LiveDevice{Device: created, ParentIndex: below.Index, Up: true, Carrier: below.Carrier}), nil
+		Reason: "it is missing", device: created, at: p.devices[made], on: below})
+	return made, nil
 }
 
 // made adds a device to the picture as if it were there, and returns its place. No

@@ -156,11 +156,13 @@ func TestPlanRaisesAnMTUAndNeverLowersIt(t *testing.T) {
 }
 
 func TestPlanCreatesAVLANAsRecorded(t *testing.T) {
-	p := NewParentPlan(devices{up(2, mtu(nic("eth1", 1), 9000), 0)}, ParentOptions{})
-	p.chain(chain{mtu(serviceVLAN("s100", 100), 4000), nic("eth1", 1)})
+	p := NewParentPlan(devices{up(2, mtu(nic("eth1", 1), 9000), 0)}, nil, ParentOptions{})
+	recorded := mtu(serviceVLAN("s100", 100), 4000)
+	p.chain(chain{recorded, nic("eth1", 1)})
 	want := []Step{{
 		Action: CreateVLAN, Device: "s100", On: "eth1", MTU: 4000, Reason: "it is missing",
-		VLAN: &netstate.VLAN{ID: 100, Protocol: netstate.Protocol8021AD}, device: mtu(serviceVLAN("s100", 100), 4000),
+		VLAN: &netstate.VLAN{ID: 100, Protocol: netstate.Protocol8021AD}, device: recorded,
+		at: up(-2, recorded, 2), on: up(2, mtu(nic("eth1", 1), 9000), 0),
 	}}
 	if diff := cmp.Diff(want, p.Steps(), cmp.AllowUnexported(Step{})); diff != "" {
 		t.Errorf("Steps() (-want +got):\n%s", diff)
@@ -181,7 +183,7 @@ func TestPlanOfManyRecordsHasEachStepOnce(t *testing.T) {
 		name := fmt.Sprintf("bond4.%d", n%2+1)
 		chains, want.On = append(chains, chain{vlan(name, n%2+1), bond("bond4", 1, 2)}), append(want.On, name)
 	}
-	if diff := cmp.Diff(want, ask(NewParentPlan(there, ParentOptions{}), chains...)); diff != "" {
+	if diff := cmp.Diff(want, ask(NewParentPlan(there, nil, ParentOptions{}), chains...)); diff != "" {
 		t.Errorf("plan (-want +got):\n%s", diff)
 	}
 }
@@ -245,7 +247,7 @@ func TestPlanLeavesTheDevicesItWasGivenAlone(t *testing.T) {
 		return devices{up(2, nic("eth1", 1), 0), down(4, bond("bond4"), 0), down(5, vlan("bond4.3", 3), 4)}
 	}
 	there := fresh()
-	p := NewParentPlan(there, ParentOptions{})
+	p := NewParentPlan(there, nil, ParentOptions{})
 	p.chain(chain{mtu(vlan("bond4.3", 3), 4000), mtu(bond("bond4", 1), 9000)})
 	if len(p.Steps()) != 5 {
 		t.Errorf("%d steps: %q, want 5", len(p.Steps()), withReasons(p.Steps()))
@@ -259,7 +261,7 @@ func TestStepsBelowAreThoseOfTheOwnChain(t *testing.T) {
 	there := devices{up(2, nic("eth1", 1), 0), down(3, nic("eth2", 2), 0), up(4, bond("bond4"), 0)}
 	onBond, onNIC := chain{vlan("bond4.3", 3), bond("bond4", 1)}, chain{vlan("eth2.3", 3), nic("eth2", 2)}
 	broken := chain{vlan("eth9.3", 3), nic("eth9", 9)}
-	p := NewParentPlan(there, ParentOptions{})
+	p := NewParentPlan(there, nil, ParentOptions{})
 	ask(p, onBond, onNIC, broken)
 	for name, test := range map[string]struct {
 		parents chain

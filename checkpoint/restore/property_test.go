@@ -68,10 +68,10 @@ func TestRestoreOfParentsCanBeKilledAnywhereAndRunTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		there := drawHost(t)
 		chains := rapid.SliceOfN(rapid.Custom(drawChain), 1, 6).Draw(t, "chains")
-		first := NewParentPlan(there, ParentOptions{})
+		first := NewParentPlan(there, named(chains...), ParentOptions{})
 		begun := ask(first, chains...)
 		for n, step := range first.Steps() {
-			again := ask(NewParentPlan(there, ParentOptions{}), chains...)
+			again := ask(NewParentPlan(there, named(chains...), ParentOptions{}), chains...)
 			if diff := cmp.Diff(begun.Steps[n:], again.Steps); diff != "" {
 				t.Fatalf("planned after %d steps (-left +planned):\n%s", n, diff)
 			}
@@ -80,7 +80,7 @@ func TestRestoreOfParentsCanBeKilledAnywhereAndRunTwice(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		done := ask(NewParentPlan(there, ParentOptions{}), chains...)
+		done := ask(NewParentPlan(there, named(chains...), ParentOptions{}), chains...)
 		if len(done.Steps) > 0 {
 			t.Fatalf("left to do after all was done: %q", done.Steps)
 		}
@@ -93,8 +93,9 @@ func TestRestoreOfParentsCanBeKilledAnywhereAndRunTwice(t *testing.T) {
 func TestRestoreOfParentsNeverLowersAnMTUOrFreesAMember(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before := drawHost(t)
-		p := NewParentPlan(before, ParentOptions{})
-		ask(p, rapid.SliceOfN(rapid.Custom(drawChain), 1, 6).Draw(t, "chains")...)
+		chains := rapid.SliceOfN(rapid.Custom(drawChain), 1, 6).Draw(t, "chains")
+		p := NewParentPlan(before, named(chains...), ParentOptions{})
+		ask(p, chains...)
 		after := before
 		for _, step := range p.Steps() {
 			var err error

@@ -10,12 +10,12 @@ import (
 // kept of that is one by which the next run, told nothing, finds the NIC.
 func TestAStandInOfAnotherKindIsFoundTheNextTime(t *testing.T) {
 	there := devices{up(2, nic("eth0", 1), 0)}
-	told := NewParentPlan(there, ParentOptions{Mapped: map[string]string{"bond4": "eth0"}})
+	told := NewParentPlan(there, nil, ParentOptions{Mapped: map[string]string{"bond4": "eth0"}})
 	result := told.chain([]netstate.Device{bond("bond4", 1, 2)})
 	if result.broken != nil {
 		t.Fatal(result.broken)
 	}
-	again := NewParentPlan(there, ParentOptions{}).chain(result.now)
+	again := NewParentPlan(there, nil, ParentOptions{}).chain(result.now)
 	if again.broken != nil || again.parent.Name != "eth0" || len(again.problems) > 0 {
 		t.Errorf("the next time: %+v", again)
 	}

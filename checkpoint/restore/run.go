@@ -48,6 +48,8 @@ type run struct {
 	host      *kernel.Namespace
 	announcer *kernel.Announcer
 	report    Report
+	// recorded are all the NICs that the records name.
+	recorded []netstate.Member
 	// plan is for the parents in the host. devices are the host's as they are
 	// after it, or of a dry run as they would be; after plans on those, for what
 	// is still lacking.
@@ -95,6 +97,9 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 			Attachment: attachment.Key{ContainerID: u.ContainerID, IfName: u.IfName}, State: Failed, Reason: u.Err.Error(),
 		})
 	}
+	if r.recorded, err = allNICs(opts, records); err != nil {
+		return Report{}, err
+	}
 	todo := r.reachable(records)
 	if err := r.parents(ctx, todo); err != nil {
 		return Report{}, err
@@ -127,6 +132,16 @@ func (r *run) begin() (end func(), err error) {
 	}
 	r.unfinished = note.Earlier()
 	return func() { note.End(len(r.Sandboxes) == 0) }, nil
+}
+
+// allNICs returns the NICs that any checkpoint names, also one of a sandbox that this run
+// leaves out.
+func allNICs(opts Options, selected []checkpoint.Record) ([]netstate.Member, error) {
+	if len(opts.Sandboxes) == 0 {
+		return recordedNICs(selected), nil
+	}
+	records, _, err := opts.Store.Select(nil)
+	return recordedNICs(records), err
 }
 
 // checkMapped reports a name in --parent that no checkpoint has.
@@ -193,48 +208,6 @@ func outcomeOf(record checkpoint.Record) *Outcome {
 		o.Parent = record.Interface.Parents[0].Name
 	}
 	return o
-}
-
-// parents waits for the bases, and brings back what is between them and the
-// interfaces.
-func (r *run) parents(ctx context.Context, records []checkpoint.Record) error {
-	if err := r.waitForBases(ctx, records); err != nil {
-		return err
-	}
-	r.inHost(r.plan.Steps())
-	r.devices = r.plan.devices
-	if !r.DryRun && len(r.plan.Steps()) > 0 {
-		devices, err := r.host.Devices()
-		if err != nil {
-			return err
-		}
-		r.devices = devices
-	}
-	r.after.plan = NewParentPlan(r.devices, ParentOptions{Mapped: r.Mapped})
-	for _, record := range records {
-		if onHost(record) {
-			r.after.plan.chain(record.Interface.Parents)
-		}
-	}
-	for _, step := range r.after.plan.Steps() {
-		r.report.problem(fmt.Sprintf("not done: %s: %s", step, step.Reason))
-	}
-	return r.own(records)
-}
-
-// inHost carries steps on devices of the host out, unless this is a dry run, and reports
-// them.
-func (r *run) inHost(steps []Step) {
-	for _, step := range steps {
-		result := StepResult{Step: step}
-		if !r.DryRun {
-			if err := applyToDevice(r.host, step); err != nil {
-				result.Error = err.Error()
-				r.report.problem(err.Error())
-			}
-		}
-		r.report.Parents = append(r.report.Parents, result)
-	}
 }
 
 // workersPerCPU is how many sandboxes are under way at once: most of them wait for their

@@ -13,6 +13,15 @@ func simulateHost(there devices, s Step) (devices, error) {
 	there = slices.Clone(there)
 	at := slices.IndexFunc(there, func(d netstate.LiveDevice) bool { return d.Name == s.Device })
 	on, hasOn := there.ByName(s.On)
+	// It is the index that the step goes by.
+	for _, seen := range []netstate.LiveDevice{s.at, s.on} {
+		if now, ok := there.ByIndex(seen.Index); seen.Index > 0 && (!ok || now.Name != seen.Name || now.Name != s.Device && now.Name != s.On) {
+			return nil, fmt.Errorf("%s: was planned for %+v, and %+v has its index", s, seen, now)
+		}
+	}
+	if s.at.Index == 0 || s.On != "" && s.on.Index == 0 {
+		return nil, fmt.Errorf("%s: it is not said for which devices it was planned", s)
+	}
 	if s.Action == CreateVLAN {
 		switch _, taken := there.VLANOn(on.Index, *s.VLAN); {
 		case at >= 0 || taken:

@@ -59,6 +59,10 @@ type Step struct {
 	Qdisc     *netstate.Qdisc     `json:"qdisc,omitempty"`
 	create    *netstate.Interface // What Create and MoveNIC make, settings and all.
 	device    netstate.Device     // What CreateVLAN and CreateBond make.
+	// at and on are what Device and On were when the step was planned, of steps on
+	// devices that others are stacked on. A device that a step before makes has a
+	// negative index.
+	at, on netstate.LiveDevice
 }
 
 // String says what the step does, without the reason.

@@ -2,37 +2,57 @@ package restore
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/udev"
 )
 
-// waitForBases plans until no device is missing any more that may still appear,
-// or the time for that is over.
-func (r *run) waitForBases(ctx context.Context, records []checkpoint.Record) error {
-	start := time.Now()
+// waitForBases plans until no device is missing any more that may still appear, and udev
+// is done with those that are there, or the time for that is over.
+func (r *run) waitForBases(ctx context.Context, records []checkpoint.Record, start time.Time) error {
 	for {
-		devices, err := r.host.Devices()
-		if err != nil {
+		wait, err := r.look(ctx, records, start)
+		if !wait || err != nil {
 			return err
-		}
-		r.plan = NewParentPlan(devices, r.ParentOptions)
-		p := r.prospect(records)
-		waited := time.Since(start)
-		if r.DryRun || ctx.Err() != nil || waited >= r.Wait || len(p.missing) == 0 && (len(p.wanting) == 0 || waited >= memberWait) {
-			r.report.Notes, r.report.Problems, r.report.Waited = append(r.report.Notes, p.notes...), p.problems, waited
-			return nil
-		}
-		if r.Waiting != nil {
-			r.Waiting(slices.Concat(p.missing, p.wanting))
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(pollInterval):
 		}
+	}
+}
+
+// look plans on the devices as they are now, and says whether there is something to wait
+// for.
+func (r *run) look(ctx context.Context, records []checkpoint.Record, start time.Time) (wait bool, err error) {
+	devices, err := r.host.Devices()
+	if err != nil {
+		return false, err
+	}
+	r.plan = NewParentPlan(devices, r.recorded, r.ParentOptions)
+	p := r.prospect(records)
+	waited := time.Since(start)
+	if r.DryRun || ctx.Err() != nil || waited >= r.Wait || p.complete() && (len(p.wanting) == 0 || waited >= memberWait) {
+		r.tell(p)
+		r.report.Waited = waited
+		return false, nil
+	}
+	if r.Waiting != nil {
+		r.Waiting(slices.Concat(p.missing, p.unnamed, p.wanting))
+	}
+	return true, nil
+}
+
+// tell reports what can be said before anything is done.
+func (r *run) tell(p prospect) {
+	r.report.Notes, r.report.Problems = append(r.report.Notes, p.notes...), p.problems
+	for _, reason := range p.unnamed {
+		r.report.Notes = appendNew(r.report.Notes, reason+": it is used all the same")
 	}
 }
 
@@ -46,7 +66,12 @@ type prospect struct {
 	// missing are what attachments can't do without, wanting what they can; both
 	// may still appear.
 	missing, wanting []string
+	// unnamed are those with which udev is not done.
+	unnamed []string
 }
+
+// complete says that nothing is to be waited for that attachments can't do without.
+func (p prospect) complete() bool { return len(p.missing)+len(p.unnamed) == 0 }
 
 func (r *run) prospect(records []checkpoint.Record) (p prospect) {
 	for _, record := range records {
@@ -74,6 +99,9 @@ func (r *run) prospect(records []checkpoint.Record) (p prospect) {
 			p.missing = appendNew(p.missing, result.broken.Reason)
 		}
 	}
+	for _, step := range r.plan.Steps() {
+		p.await(step.at)
+	}
 	return p
 }
 
@@ -87,12 +115,31 @@ func (r *run) prospectOfNIC(record checkpoint.Record, p *prospect) {
 	if there {
 		return
 	}
-	_, note, problem := r.plan.nic(record.Interface.Link)
+	nic, note, problem := r.plan.nic(record.Interface.Link)
 	if note != "" {
 		p.notes = appendNew(p.notes, note)
 	}
 	if problem != nil && problem.Waiting {
 		p.missing = appendNew(p.missing, problem.Reason)
+	}
+	if problem == nil {
+		p.await(nic)
+	}
+}
+
+// await waits for udev, where it is not done with a device that is to be changed. Before
+// Linux 6.2 a device that is up can't be renamed: one that is set up too early would not
+// get the name that the host has for it.
+func (p *prospect) await(d netstate.LiveDevice) {
+	if d.Index <= 0 {
+		return // It is not there yet.
+	}
+	done, err := udev.Done(d.Index)
+	switch {
+	case err != nil:
+		p.notes = appendNew(p.notes, fmt.Sprintf("udev: %v", err))
+	case !done:
+		p.unnamed = appendNew(p.unnamed, d.Name+" is there, but udev is not done with it")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 const (
@@ -15,6 +16,10 @@ const (
 	KillEnv = "RELINK_FAILPOINT"
 	// TraceEnv names a file that gets the name of each step, a line each.
 	TraceEnv = "RELINK_FAILPOINT_TRACE"
+	// PauseEnv names the step to stop at, alike, and PauseFileEnv a file. The file is made
+	// when the step is reached, and the program goes on when somebody has removed it.
+	PauseEnv     = "RELINK_FAILPOINT_PAUSE"
+	PauseFileEnv = "RELINK_FAILPOINT_PAUSE_FILE"
 	// OlderEnv has the kernel taken for an older one, if it is not empty.
 	OlderEnv = "RELINK_FAILPOINT_OLDER"
 )
@@ -26,18 +31,43 @@ var passed = struct {
 }{count: map[string]int{}}
 
 // Here marks a step, named by the words, and kills the process if it is the one that
-// KillEnv names. Several goroutines may pass at once.
+// KillEnv names, or stops there if PauseEnv does. Several goroutines may pass at once.
 func Here(words ...string) {
+	step := count(strings.Join(words, " "))
+	if step == os.Getenv(PauseEnv) {
+		pause(os.Getenv(PauseFileEnv))
+	}
+}
+
+// count returns the step with the number of this passing, and kills the process at the
+// one that KillEnv names.
+func count(step string) string {
 	passed.Lock()
 	defer passed.Unlock()
-	step := strings.Join(words, " ")
 	passed.count[step]++
 	trace(step)
-	if os.Getenv(KillEnv) == fmt.Sprintf("%s#%d", step, passed.count[step]) {
+	numbered := fmt.Sprintf("%s#%d", step, passed.count[step])
+	if os.Getenv(KillEnv) == numbered {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {} // The signal is under way.
 	}
+	return numbered
 }
+
+// pause makes the file and waits until it is gone. Others may pass meanwhile.
+func pause(path string) {
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		panic("failpoint pause: " + err.Error())
+	}
+	for {
+		if _, err := os.Stat(path); err != nil {
+			return
+		}
+		time.Sleep(pauseInterval)
+	}
+}
+
+const pauseInterval = 10 * time.Millisecond
 
 func trace(step string) {
 	path := os.Getenv(TraceEnv)

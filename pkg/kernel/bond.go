@@ -127,9 +127,9 @@ func numberAttr(value uint32, size int) []byte {
 	return nl.Uint32Attr(value)
 }
 
-// CreateBond makes the bond without members, down. It returns ErrExists when n has a
-// device of that name.
-func (n *Namespace) CreateBond(d netstate.Device) error {
+// CreateBond makes the bond without members, down. Its primary member is the device of
+// that index, 0 for none. It returns ErrExists when n has a device of that name.
+func (n *Namespace) CreateBond(d netstate.Device, primary int) error {
 	mode := slices.Index(bondModes, d.Bond.Mode)
 	if mode < 0 {
 		return fmt.Errorf("bond %s: mode %q: %w", d.Name, d.Bond.Mode, ErrUnsupported)
@@ -164,8 +164,8 @@ func (n *Namespace) CreateBond(d netstate.Device) error {
 		}
 		data.AddRtAttr(nl.IFLA_BOND_AD_ACTOR_SYSTEM, mac)
 	}
-	if primary, err := n.link(d.Bond.Primary); d.Bond.Primary != "" && err == nil {
-		data.AddRtAttr(nl.IFLA_BOND_PRIMARY, nl.Uint32Attr(uint32(primary.index)))
+	if primary != 0 {
+		data.AddRtAttr(nl.IFLA_BOND_PRIMARY, nl.Uint32Attr(uint32(primary)))
 	}
 	request.AddData(info)
 	return exists(n.conn.run(message{request: request, what: fmt.Sprintf("create %s, a bond of mode %s", d.Name, d.Bond.Mode)}))

@@ -88,7 +88,7 @@ func Capture(host, sandbox *Namespace, devices netstate.Devices, ifName string, 
 	}
 	c := &capture{host: host, sandbox: sandbox, devices: devices, link: link, extent: extent}
 	var err error
-	if c.captured.Link, err = link.describe(); err != nil {
+	if c.captured.Link, err = sandbox.describe(link); err != nil {
 		return c.captured, err
 	}
 	c.captured.Carrier = c.link.carrier()
@@ -179,40 +179,6 @@ func (c *capture) parents() (err error) {
 		return err
 	}
 	return c.own()
-}
-
-// own reads what VLAN devices and bonds in the chain carry themselves.
-func (c *capture) own() error {
-	for i := range c.captured.Parents {
-		p := &c.captured.Parents[i]
-		if p.VLAN == nil && p.Bond == nil {
-			continue
-		}
-		d, _ := c.devices.ByName(p.Name)
-		own, notes, err := c.host.OwnOf(d.Index)
-		if err != nil {
-			return err
-		}
-		for _, note := range notes {
-			c.note(p.Name + " in the host: " + note)
-		}
-		if len(own.Addresses)+len(own.Routes) > 0 {
-			p.Own = &own
-		}
-	}
-	return nil
-}
-
-// OwnOf returns the addresses of the device and the routes through it that somebody
-// made, and what of that can't be described.
-func (n *Namespace) OwnOf(index int) (own netstate.Own, notes []string, err error) {
-	var more []string
-	if own.Addresses, notes, err = n.addresses(index, bothFamilies); err == nil {
-		var list routeList
-		list, err = n.routes(routeQuery{index: index, families: bothFamilies, toKeep: true})
-		own.Routes, more = list.routes, list.notes
-	}
-	return own, append(notes, more...), err
 }
 
 // carried reads what the interface carries and what stands beside it.

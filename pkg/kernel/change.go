@@ -33,20 +33,16 @@ func exists(err error) error {
 	return err
 }
 
-// SetUp sets the device up.
-func (n *Namespace) SetUp(name string) error {
-	return n.change(name, "set "+name+" up", func(index int) (*nl.NetlinkRequest, error) {
-		return setLink(index, unix.IFF_UP), nil
-	})
+// SetUp sets the device of that index up. The name is for errors.
+func (n *Namespace) SetUp(index int, name string) error {
+	return n.conn.run(message{request: setLink(index, unix.IFF_UP), what: "set " + name + " up"})
 }
 
-// SetMTU sets the device's MTU in bytes.
-func (n *Namespace) SetMTU(name string, mtu int) error {
-	return n.change(name, fmt.Sprintf("set MTU of %s to %d", name, mtu), func(index int) (*nl.NetlinkRequest, error) {
-		request := setLink(index, 0)
-		request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(mtu))))
-		return request, nil
-	})
+// SetMTU sets the MTU of the device of that index, in bytes. The name is for errors.
+func (n *Namespace) SetMTU(index int, name string, mtu int) error {
+	request := setLink(index, 0)
+	request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(mtu))))
+	return n.conn.run(message{request: request, what: fmt.Sprintf("set MTU of %s to %d", name, mtu)})
 }
 
 // SetMAC sets the device's MAC.
@@ -101,50 +97,46 @@ func (n *Namespace) SetAttributes(link netstate.Link) error {
 // has addresses of its own.
 var ErrInUse = errors.New("in use otherwise")
 
-// Enslave makes the NIC a member of the bond, which takes it only while it is down
-// and sets it up itself. One that is the bond's already, as somebody else may be at
-// the same, is only set up. One that is used otherwise is left alone: ErrInUse.
-func (n *Namespace) Enslave(nic, bond string) error {
-	what := "enslave " + nic + " to " + bond
-	master, err := n.link(bond)
+// Enslave makes the NIC a member of the bond, both known by their indices. A bond takes
+// a NIC only while it is down, and sets it up itself. One that is the bond's already, as
+// somebody else may be at the same, is only set up. One that is used otherwise is left
+// alone: ErrInUse. The caller keeps off those of its own kind, so that the NIC is not made
+// a member between the look and the change.
+func (n *Namespace) Enslave(nic, bond int) error {
+	master, err := n.linkByIndex(bond)
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("enslave: %w", err)
 	}
-	member, err := n.link(nic)
+	member, err := n.linkByIndex(nic)
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("enslave to %s: %w", master.name, err)
 	}
-	index := member.index
-	up := message{request: setLink(index, unix.IFF_UP), what: "set " + nic + " up"}
+	what := "enslave " + member.name + " to " + master.name
+	up := message{request: setLink(nic, unix.IFF_UP), what: "set " + member.name + " up"}
 	switch member.master {
-	case master.index:
+	case bond:
 		return n.conn.run(up)
 	case 0:
 	default:
 		return fmt.Errorf("%s: it has another master: %w", what, ErrInUse)
 	}
-	if used, err := n.HasAddresses(index); err != nil || used {
+	if used, err := n.HasAddresses(nic); err != nil || used {
 		return errors.Join(err, fmt.Errorf("%s: it has addresses of its own: %w", what, ErrInUse))
 	}
-	enslave := setLink(index, 0)
-	enslave.AddData(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(master.index))))
-	return n.conn.run(setDown(index, nic), message{request: enslave, what: what}, up)
-}
-
-// AddAddress gives the interface an address that it had before.
-func (n *Namespace) AddAddress(name string, a netstate.Address) error {
-	return n.AddAddresses(name, []netstate.Address{a})
-}
-
-// AddAddresses gives the interface addresses that it had before. One that is there
-// but differs (in its broadcast address, label, scope) is removed first, with the
-// routes that depend on it: the kernel changes none of that in place.
-func (n *Namespace) AddAddresses(name string, addresses []netstate.Address) error {
-	link, err := n.link(name)
-	if err != nil {
-		return err
+	request := setLink(nic, 0)
+	request.AddData(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(bond))))
+	enslave := message{request: request, what: what}
+	if member.up() {
+		return n.conn.run(setDown(nic, member.name), enslave, up)
 	}
-	there, _, err := n.addresses(link.index, bothFamilies)
+	return n.conn.run(enslave, up)
+}
+
+// AddAddresses gives the device of that index addresses that it had before. One that is
+// there but differs (in its broadcast address, label, scope) is removed first, with the
+// routes that depend on it: the kernel changes none of that in place.
+func (n *Namespace) AddAddresses(index int, addresses []netstate.Address) error {
+	there, _, err := n.addresses(index, bothFamilies)
 	if err != nil {
 		return err
 	}
@@ -156,10 +148,10 @@ func (n *Namespace) AddAddresses(name string, addresses []netstate.Address) erro
 	var batch []message
 	for _, a := range addresses {
 		if t, ok := known[identity{a.Prefix, a.Peer}]; ok && !t.Same(a) {
-			batch = append(batch, deleteAddress(link.index, a))
+			batch = append(batch, deleteAddress(index, a))
 		}
-		batch = append(batch, addAddresses(link.index, []netstate.Address{a}, true)...)
-		batch = append(batch, removeRoutes(link.index, []netstate.Address{a})...)
+		batch = append(batch, addAddresses(index, []netstate.Address{a}, true)...)
+		batch = append(batch, removeRoutes(index, []netstate.Address{a})...)
 	}
 	return n.conn.run(batch...)
 }

@@ -171,7 +171,7 @@ func TestAddRouteTakesThePlaceOfAWrongOneOnly(t *testing.T) {
 	i := everything()
 	w.build(t, i, ConfigureOptions{Known: true})
 	fresh.IP(t, w.path, "route replace default via 10.3.0.77")
-	if err := w.sandbox.AddRoutes("eth0", i.Routes[:1], i); err != nil {
+	if err := w.sandbox.AddRoutes(must(w.sandbox.Index("eth0"))(t), i.Routes[:1], i); err != nil {
 		t.Fatal(err)
 	}
 	if out := fresh.IP(t, w.path, "route show default"); !strings.Contains(out, "via 10.3.0.1 ") || strings.Contains(out, "10.3.0.77") {
@@ -181,14 +181,14 @@ func TestAddRouteTakesThePlaceOfAWrongOneOnly(t *testing.T) {
 	second := i.Routes[0]
 	second.Gateway = addr("10.3.0.5")
 	i.Routes = append(i.Routes, second)
-	if err := w.sandbox.AddRoutes("eth0", []netstate.Route{second}, i); err != nil {
+	if err := w.sandbox.AddRoutes(must(w.sandbox.Index("eth0"))(t), []netstate.Route{second}, i); err != nil {
 		t.Fatal(err)
 	}
 	if out := fresh.IP(t, w.path, "route show default"); !strings.Contains(out, "10.3.0.1 ") || !strings.Contains(out, "10.3.0.5 ") {
 		t.Errorf("default routes: %s", out)
 	}
 	// And a third time is no failure.
-	if err := w.sandbox.AddRoutes("eth0", []netstate.Route{second}, i); err != nil {
+	if err := w.sandbox.AddRoutes(must(w.sandbox.Index("eth0"))(t), []netstate.Route{second}, i); err != nil {
 		t.Error(err)
 	}
 }

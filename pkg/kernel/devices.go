@@ -3,8 +3,6 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -30,21 +28,32 @@ func getLink(index int, name string) *nl.NetlinkRequest {
 
 // Devices returns all the devices of the namespace as they are now.
 func (n *Namespace) Devices() (netstate.Devices, error) {
-	var devices netstate.Devices
+	var links []*link
 	list := message{request: getLink(0, ""), what: "list devices"}
-	err := n.conn.dump(list, func() { devices = devices[:0] }, func(payload []byte) error {
+	err := n.conn.dump(list, func() { links = links[:0] }, func(payload []byte) error {
 		l, err := parseLink(payload)
-		if err != nil {
-			return err
-		}
-		d, err := l.live()
-		devices = append(devices, d)
+		links = append(links, l)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
+	devices := make(netstate.Devices, len(links))
+	for i, l := range links {
+		if devices[i], err = n.live(l); err != nil {
+			return nil, err
+		}
+	}
 	return devices, nil
+}
+
+// Device returns the device of that index as it is now, or ErrNoDevice.
+func (n *Namespace) Device(index int) (netstate.LiveDevice, error) {
+	l, err := n.linkByIndex(index)
+	if err != nil {
+		return netstate.LiveDevice{}, err
+	}
+	return n.live(l)
 }
 
 // link returns the device of that name, or ErrNoDevice.
@@ -54,13 +63,20 @@ func (n *Namespace) link(name string) (*link, error) { return n.getLink(0, name)
 func (n *Namespace) linkByIndex(index int) (*link, error) { return n.getLink(index, "") }
 
 func (n *Namespace) getLink(index int, name string) (*link, error) {
+	if index == 0 && name == "" {
+		return nil, fmt.Errorf("no device is named: %w", ErrNoDevice)
+	}
 	var found *link
-	err := n.conn.get(message{request: getLink(index, name), what: "read device " + name}, func(payload []byte) (err error) {
+	asked := name
+	if index != 0 {
+		asked = fmt.Sprintf("the device with index %d", index)
+	}
+	err := n.conn.get(message{request: getLink(index, name), what: "read device " + asked}, func(payload []byte) (err error) {
 		found, err = parseLink(payload)
 		return err
 	})
 	if errors.Is(err, unix.ENODEV) {
-		return nil, fmt.Errorf("%s: %w", name, ErrNoDevice)
+		return nil, fmt.Errorf("%s: %w", asked, ErrNoDevice)
 	}
 	return found, err
 }
@@ -111,11 +127,12 @@ func (n *Namespace) NameNow(link netstate.Link) (string, error) {
 }
 
 // live returns the link as a device that others are stacked on.
-func (l *link) live() (netstate.LiveDevice, error) {
+func (n *Namespace) live(l *link) (netstate.LiveDevice, error) {
 	d := netstate.LiveDevice{
 		Device:      netstate.Device{Kind: l.kindOf(), Name: l.name, MAC: l.mac.String(), MTU: l.mtu},
 		Index:       l.index,
 		MasterIndex: l.master,
+		Alias:       l.alias,
 		AltNames:    l.altNames,
 		Up:          l.up(),
 		Carrier:     l.carrier(),
@@ -130,22 +147,9 @@ func (l *link) live() (netstate.LiveDevice, error) {
 	case netstate.KindBond:
 		d.Bond, d.PrimaryIndex, err = parseBond(l.data)
 	case "":
-		d.PermanentMAC, d.BusAddress = l.permanentMAC.String(), l.busAddress()
+		d.NIC = n.hardware(l)
 	}
 	return d, err
-}
-
-// busAddress returns the name of the device on its bus. The kernel tells it
-// since 5.14; before, sysfs does.
-func (l *link) busAddress() string {
-	if l.bus != "" {
-		return l.bus
-	}
-	target, err := os.Readlink(filepath.Join("/sys/class/net", l.name, "device"))
-	if err != nil {
-		return ""
-	}
-	return filepath.Base(target)
 }
 
 // The protocols as Ethernet has them.

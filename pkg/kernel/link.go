@@ -169,7 +169,7 @@ func (l *link) parentIndex() int {
 }
 
 // describe returns the link as it is remembered.
-func (l *link) describe() (netstate.Link, error) {
+func (n *Namespace) describe(l *link) (netstate.Link, error) {
 	described := netstate.Link{
 		Kind: l.kindOf(), Name: l.name, Index: l.index, MAC: l.mac.String(), MTU: l.mtu, Up: l.up(),
 		TxQueueLen: &l.txQueueLen, TxQueues: l.txQueues, RxQueues: l.rxQueues, Alias: l.alias, Group: l.group,
@@ -189,9 +189,9 @@ func (l *link) describe() (netstate.Link, error) {
 	case netstate.KindVLAN:
 		described.VLAN, described.VLANOptions, err = parseVLAN(l.data)
 	case netstate.KindNIC:
-		described.NIC = &netstate.NIC{PermanentMAC: l.permanentMAC.String(), BusAddress: l.busAddress()}
-		described.TxQueues, described.RxQueues = 0, 0
-		if *described.NIC == (netstate.NIC{}) {
+		nic := n.hardware(l)
+		described.NIC, described.TxQueues, described.RxQueues = &nic, 0, 0
+		if !nic.Known() {
 			return described, fmt.Errorf("%s is a NIC without permanent MAC and without bus address: %w", l.name, ErrUnsupported)
 		}
 	default:

@@ -9,23 +9,23 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// MoveNIC moves the NIC of that name in the host into the sandbox and makes it the
+// MoveNIC moves the NIC of that index in the host into the sandbox and makes it the
 // interface that is described, with the ifindex if that is free there. One that is used
 // otherwise is left alone: ErrInUse. It returns ErrExists when the sandbox has a device
 // of that name.
-func MoveNIC(host, sandbox *Namespace, nic string, want netstate.Interface, opts ConfigureOptions) error {
-	what := fmt.Sprintf("move %s to %s", nic, sandbox.Path())
-	there, err := host.link(nic)
+func MoveNIC(host, sandbox *Namespace, nic int, want netstate.Interface, opts ConfigureOptions) error {
+	there, err := host.linkByIndex(nic)
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("move to %s: %w", sandbox.Path(), err)
 	}
+	what := fmt.Sprintf("move %s to %s", there.name, sandbox.Path())
 	if there.master != 0 {
 		return fmt.Errorf("%s: it has a master: %w", what, ErrInUse)
 	}
-	if used, err := host.HasAddresses(there.index); err != nil || used {
+	if used, err := host.HasAddresses(nic); err != nil || used {
 		return errors.Join(err, fmt.Errorf("%s: it has addresses of its own: %w", what, ErrInUse))
 	}
-	err = host.conn.run(moveLink(sandbox, there.index, want.Link))
+	err = host.conn.run(moveLink(sandbox, nic, want.Link))
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
 		taken, lookErr := sandbox.Exists(want.Link.Name)
 		switch {
@@ -36,7 +36,7 @@ func MoveNIC(host, sandbox *Namespace, nic string, want netstate.Interface, opts
 		}
 		link := want.Link
 		link.Index = 0 // It was the index that is taken: any other will do.
-		err = host.conn.run(moveLink(sandbox, there.index, link))
+		err = host.conn.run(moveLink(sandbox, nic, link))
 	}
 	if err != nil {
 		return err

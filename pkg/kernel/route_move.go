@@ -99,12 +99,12 @@ func (n *Namespace) removeStandIns(moves []routeMove, standIns []netstate.Route,
 	return n.conn.run(batch...)
 }
 
-// AddRoutes makes routes of the interface, in the order that it is to have. What
+// AddRoutes makes routes of the interface of that index, in the order that it is to have. What
 // it has in the slot of one and is none of its routes is replaced by it, but nothing of
 // another interface.
-func (n *Namespace) AddRoutes(name string, routes []netstate.Route, of netstate.Interface) error {
+func (n *Namespace) AddRoutes(index int, routes []netstate.Route, of netstate.Interface) error {
 	own, leaning := byDevice(routes)
-	failed := []error{n.addOwnRoutes(name, own, of)}
+	failed := []error{n.addOwnRoutes(index, own, of)}
 	for _, device := range sortedKeys(leaning) {
 		failed = append(failed, n.addLeaning(device, leaning[device]))
 	}
@@ -127,8 +127,8 @@ func byDevice(routes []netstate.Route) (own []netstate.Route, others map[string]
 	return own, others
 }
 
-func (n *Namespace) addOwnRoutes(name string, routes []netstate.Route, of netstate.Interface) error {
-	index, there, err := n.routesOf(name)
+func (n *Namespace) addOwnRoutes(index int, routes []netstate.Route, of netstate.Interface) error {
+	there, err := n.routesOf(index)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,11 @@ func (n *Namespace) addOwnRoutes(name string, routes []netstate.Route, of netsta
 // addLeaning makes routes of another interface than the one that has their source. Of IPv6
 // they may be there without it: the kernel takes it off with the address.
 func (n *Namespace) addLeaning(name string, routes []netstate.Route) error {
-	index, there, err := n.routesOf(name)
+	index, err := n.Index(name)
+	if err != nil {
+		return err
+	}
+	there, err := n.routesOf(index)
 	if err != nil {
 		return err
 	}
@@ -149,12 +153,9 @@ func (n *Namespace) addLeaning(name string, routes []netstate.Route) error {
 	return n.addInPlace(index, routes, nil, wrong)
 }
 
-func (n *Namespace) routesOf(name string) (index int, there []netstate.Route, err error) {
-	if index, err = n.Index(name); err != nil {
-		return 0, nil, err
-	}
+func (n *Namespace) routesOf(index int) ([]netstate.Route, error) {
 	list, err := n.routes(routeQuery{index: index, families: bothFamilies})
-	return index, list.routes, err
+	return list.routes, err
 }
 
 // removable returns the routes but those of IPv6 without a gateway that have one with a gateway

@@ -129,7 +129,7 @@ func TestAddRoutesReplacesWhatTheKernelTakesForTheSame(t *testing.T) {
 	if len(routes) != 3 {
 		t.Errorf("differ: %v", routes)
 	}
-	if err := w.sandbox.AddRoutes("eth0", routes, recorded); err != nil {
+	if err := w.sandbox.AddRoutes(must(w.sandbox.Index("eth0"))(t), routes, recorded); err != nil {
 		t.Error(err)
 	}
 	if after := fresh.IP(t, w.path, "route show") + fresh.IP(t, w.path, "-6 route show"); after != before {

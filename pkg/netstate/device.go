@@ -25,6 +25,9 @@ type Device struct {
 type Own struct {
 	Addresses []Address `json:"addresses,omitempty"`
 	Routes    []Route   `json:"routes,omitempty"`
+	// NotRestored is what else somebody gave the device, in words for people: its
+	// alias, its master, its sysctls, its qdiscs.
+	NotRestored []string `json:"notRestored,omitempty"`
 }
 
 // NIC is what is known of a piece of hardware whatever name it has.
@@ -35,6 +38,9 @@ type NIC struct {
 	// BusAddress is the name of the device on its bus (IFLA_PARENT_DEV_NAME),
 	// such as 0000:3b:00.0 on PCI.
 	BusAddress string `json:"busAddress,omitempty"`
+	// DevPort is the number of the NIC's port (dev_port in sysfs), "0" and up: several
+	// ports can be at one address. Empty where it is not known.
+	DevPort string `json:"devPort,omitempty"`
 }
 
 // Bond is what a device of KindBond has beyond a Device.
@@ -75,6 +81,7 @@ type LiveDevice struct {
 	ParentIndex int
 	MasterIndex int
 	Up          bool
+	Alias       string
 	// AltNames are other names of the device (ip-link(8), "altname").
 	AltNames []string
 	// Carrier says that the device can send: it is up and so is what is below.

@@ -38,12 +38,12 @@ func TestNICSameByMACOrByBus(t *testing.T) {
 		a, b NIC
 		want bool
 	}{
-		"both the same":               {NIC{"m1", "b1"}, NIC{"m1", "b1"}, true},
-		"MAC alone":                   {NIC{"m1", "b1"}, NIC{"m1", "b2"}, true},
-		"bus, where one tells no MAC": {NIC{"m1", "b1"}, NIC{"", "b1"}, true},
-		"neither":                     {NIC{"m1", "b1"}, NIC{"m2", "b2"}, false},
+		"both the same":               {NIC{PermanentMAC: "m1", BusAddress: "b1"}, NIC{PermanentMAC: "m1", BusAddress: "b1"}, true},
+		"MAC alone":                   {NIC{PermanentMAC: "m1", BusAddress: "b1"}, NIC{PermanentMAC: "m1", BusAddress: "b2"}, true},
+		"bus, where one tells no MAC": {NIC{PermanentMAC: "m1", BusAddress: "b1"}, NIC{PermanentMAC: "", BusAddress: "b1"}, true},
+		"neither":                     {NIC{PermanentMAC: "m1", BusAddress: "b1"}, NIC{PermanentMAC: "m2", BusAddress: "b2"}, false},
 		"nothing told":                {NIC{}, NIC{}, false},
-		"nothing in common told":      {NIC{"m1", ""}, NIC{"", "b1"}, false},
+		"nothing in common told":      {NIC{PermanentMAC: "m1", BusAddress: ""}, NIC{PermanentMAC: "", BusAddress: "b1"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.a.Same(test.b) != test.want || test.b.Same(test.a) != test.want {

@@ -35,13 +35,14 @@ func (d Device) Is(other Device) bool {
 	switch {
 	case d.VLAN != nil:
 		return *d.VLAN == *other.VLAN
-	case d.known():
+	case d.Known():
 		return d.Same(other.NIC)
 	}
 	return d.Name == other.Name
 }
 
-func (n NIC) known() bool { return n.PermanentMAC != "" || n.BusAddress != "" }
+// Known says that there is something to know the NIC by.
+func (n NIC) Known() bool { return n.PermanentMAC != "" || n.BusAddress != "" }
 
 // Same says that two descriptions are of the same NIC: the same hardware by its
 // permanent MAC, or what is in the same place on the bus, where a card was
@@ -50,7 +51,25 @@ func (n NIC) Same(other NIC) bool {
 	if n.PermanentMAC != "" && n.PermanentMAC == other.PermanentMAC {
 		return true
 	}
-	return n.BusAddress != "" && n.BusAddress == other.BusAddress
+	return n.SamePlace(other)
+}
+
+// SamePlace says that both are at the same address on the bus, and the same port there,
+// as far as the ports are known.
+func (n NIC) SamePlace(other NIC) bool {
+	if n.BusAddress == "" || n.BusAddress != other.BusAddress {
+		return false
+	}
+	return n.DevPort == "" || other.DevPort == "" || n.DevPort == other.DevPort
+}
+
+// Contradicts says that the two descriptions can't be of one NIC: the permanent MACs
+// differ or, where they don't tell, the places do. What is not known contradicts nothing.
+func (n NIC) Contradicts(other NIC) bool {
+	if n.PermanentMAC != "" && other.PermanentMAC != "" {
+		return n.PermanentMAC != other.PermanentMAC
+	}
+	return n.BusAddress != "" && other.BusAddress != "" && !n.SamePlace(other)
 }
 
 func place(i Interface) string {
@@ -75,7 +94,7 @@ func describe(d Device) string {
 	switch {
 	case d.VLAN != nil:
 		return fmt.Sprintf("%s (%s)", d.Name, d.VLAN)
-	case d.known():
+	case d.Known():
 		return fmt.Sprintf("%s (permanent MAC %s, bus address %s)", d.Name, d.PermanentMAC, d.BusAddress)
 	}
 	return fmt.Sprintf("%s (%s)", d.Name, d.Kind)

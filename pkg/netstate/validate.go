@@ -160,7 +160,7 @@ func (l Link) Validate() error {
 	case vlan:
 		return errors.Join(l.VLAN.Validate(), l.VLANOptions.Validate())
 	case l.Kind == KindNIC:
-		if !l.NIC.known() {
+		if !l.NIC.Known() {
 			return errors.New("a NIC without permanent MAC and without bus address")
 		}
 		return nil

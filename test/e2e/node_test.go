@@ -43,7 +43,7 @@ func eventually(try func() error) error {
 func cleanNode() error {
 	_, err := shell(`
 		for ns in $(ls /run/netns); do [ $ns = wire ] || ip netns del $ns; done
-		rm -rf /run/relink /var/lib/cni
+		rm -rf /run/relink /var/lib/cni /run/udev
 		modprobe -r e1000e
 		for dev in $(ip -o link | cut -d: -f2 | cut -d@ -f1); do [ $dev = lo ] || ip link del $dev 2>/dev/null || true; done
 		for dev in $(ip -n wire -o link | cut -d: -f2 | cut -d@ -f1); do [ $dev = lo ] || [ $dev = wire0 ] || ip -n wire link del $dev 2>/dev/null || true; done

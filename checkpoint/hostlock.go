@@ -1,0 +1,27 @@
+package checkpoint
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/relink-cni/relink/pkg/flock"
+)
+
+// LockHost takes the lock under which restores change devices of the host, one restore
+// after the other. It waits until ctx is done and returns ErrBusy then. Who holds it waits
+// for nothing meanwhile: no device, no carrier, no sandbox's lock.
+func (s *Store) LockHost(ctx context.Context) (unlock func(), err error) {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("lock the host's devices: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(s.dir, ".host.lock"), os.O_RDWR|os.O_CREATE|atOnce, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the host's devices: %w", err)
+	}
+	if err := flock.Lock(ctx, f, flock.Exclusive); err != nil {
+		return nil, fmt.Errorf("lock the host's devices (%s): %w", f.Name(), err)
+	}
+	return func() { _ = f.Close() }, nil
+}

@@ -1,0 +1,39 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTheHostIsChangedByOneAtATime(t *testing.T) {
+	s := newStore(t)
+	unlock, err := s.LockHost(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := s.LockHost(ctx); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), ".host.lock") {
+		t.Errorf("a second one: %v", err)
+	}
+	// An ADD does not wait for it, and is not in its way.
+	share(t, s)
+	go func() {
+		time.Sleep(10 * time.Millisecond)
+		unlock()
+	}()
+	again, err := s.LockHost(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
+	if quiet, err := s.Quiet(); !quiet || err != nil {
+		t.Errorf("quiet: %v, %v", quiet, err)
+	}
+	if records, unreadable, err := s.Select(nil); len(records)+len(unreadable) > 0 || err != nil {
+		t.Errorf("the lock is taken for a checkpoint: %v, %v, %v", records, unreadable, err)
+	}
+}

@@ -1,0 +1,123 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// parents waits for the bases, and brings back what is between them and the
+// interfaces.
+func (r *run) parents(ctx context.Context, records []checkpoint.Record) error {
+	for start := time.Now(); ; {
+		if err := r.waitForBases(ctx, records, start); err != nil {
+			return err
+		}
+		done, err := r.onHostAlone(ctx, records, start)
+		if done || err != nil {
+			return err
+		}
+	}
+}
+
+// onHostAlone changes the host's devices while no other restore does. It is not done
+// where there is something to wait for again, for which the others are not kept off.
+func (r *run) onHostAlone(ctx context.Context, records []checkpoint.Record, start time.Time) (done bool, err error) {
+	if !r.DryRun {
+		unlock, err := r.lockHost(ctx)
+		if err != nil {
+			return false, err
+		}
+		defer unlock()
+		if wait, err := r.look(ctx, records, start); wait || err != nil {
+			return false, err
+		}
+	}
+	if err := r.changeHost(records); err != nil {
+		return false, err
+	}
+	r.after.plan = NewParentPlan(r.devices, r.recorded, ParentOptions{Mapped: r.Mapped})
+	for _, record := range records {
+		if onHost(record) {
+			r.after.plan.chain(record.Interface.Parents)
+		}
+	}
+	for _, step := range r.after.plan.Steps() {
+		r.report.problem(fmt.Sprintf("not done: %s: %s", step, step.Reason))
+	}
+	return true, r.own(records)
+}
+
+// changeHost carries the plan out. Where something had changed since it was made, it is
+// made anew, a few times.
+func (r *run) changeHost(records []checkpoint.Record) error {
+	for pass := 1; ; pass++ {
+		steps := r.plan.Steps()
+		done := r.inHost(steps, pass < passes)
+		r.devices = r.plan.devices
+		if r.DryRun || len(steps) == 0 {
+			return nil
+		}
+		devices, err := r.host.Devices()
+		if err != nil {
+			return err
+		}
+		r.devices = devices
+		if done == len(steps) {
+			return nil
+		}
+		before := slices.Concat(r.plan.before, steps[:done])
+		r.plan = NewParentPlan(devices, r.recorded, r.ParentOptions)
+		r.plan.before = before
+		r.tell(r.prospect(records))
+	}
+}
+
+// inHost carries steps on devices of the host out, unless this is a dry run, and reports
+// them. It returns how many it has done with: with giveUp, it ends at one that was planned
+// for devices that are others by now.
+func (r *run) inHost(steps []Step, giveUp bool) int {
+	hands := newHands(r.host)
+	for i, step := range steps {
+		result := StepResult{Step: step}
+		if !r.DryRun {
+			err := hands.do(step)
+			if giveUp && errors.Is(err, errChanged) {
+				return i
+			}
+			if err != nil {
+				result.Error = err.Error()
+				r.report.problem(err.Error())
+			}
+		}
+		r.report.Parents = append(r.report.Parents, result)
+	}
+	return len(steps)
+}
+
+// lockHost keeps off other restores that would change the host's devices.
+func (r *run) lockHost(ctx context.Context) (func(), error) {
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	return r.Store.LockHost(ctx)
+}
+
+// moveNIC moves the NIC that was found in the host into the sandbox.
+func (w *work) moveNIC(want netstate.Interface, opts kernel.ConfigureOptions) error {
+	unlock, err := w.lockHost(context.Background())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	index, err := newHands(w.host).look(w.parent)
+	if err != nil {
+		return err
+	}
+	return kernel.MoveNIC(w.host, w.sandbox, index, want, opts)
+}

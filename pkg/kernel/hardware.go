@@ -1,0 +1,129 @@
+package kernel
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// hardware returns what is known of the NIC whatever name it has.
+func (n *Namespace) hardware(l *link) netstate.NIC {
+	nic := netstate.NIC{PermanentMAC: l.permanentMAC.String(), BusAddress: l.bus}
+	if l.flags&unix.IFF_LOOPBACK != 0 {
+		return nic
+	}
+	told, err := n.fromSysfs(l)
+	if err != nil {
+		return nic // It is gone meanwhile, or there is no sysfs.
+	}
+	if nic.BusAddress == "" {
+		nic.BusAddress = told.BusAddress
+	}
+	if nic.Known() {
+		nic.DevPort = told.DevPort
+	}
+	return nic
+}
+
+// fromSysfs returns what netlink does not tell: which of the ports of its hardware the
+// NIC is, and before Linux 5.14 the name of the device on its bus.
+func (n *Namespace) fromSysfs(l *link) (nic netstate.NIC, err error) {
+	sysfs, err := n.openSysfs()
+	if err != nil {
+		return nic, err
+	}
+	defer func() { _ = sysfs.Close() }()
+	dir, err := n.sysfsDir(sysfs, l)
+	if err != nil {
+		return nic, err
+	}
+	defer func() { _ = dir.Close() }()
+	if nic.DevPort, err = readAt(dir, "dev_port"); err != nil {
+		return nic, err
+	}
+	target := make([]byte, unix.PathMax)
+	if size, err := unix.Readlinkat(int(dir.Fd()), "device", target); err == nil {
+		nic.BusAddress = filepath.Base(string(target[:size]))
+	}
+	return nic, nil
+}
+
+// sysfsDir opens the device's directory, which stays its own when it is renamed. Until it
+// is open, the name can become another's.
+func (n *Namespace) sysfsDir(sysfs *os.File, l *link) (*os.File, error) {
+	for name := l.name; ; {
+		dir, err := openAt(sysfs, filepath.Join("class/net", name), unix.O_DIRECTORY)
+		if err == nil {
+			index, err := readAt(dir, "ifindex")
+			if err == nil && index == strconv.Itoa(l.index) {
+				return dir, nil
+			}
+			_ = dir.Close()
+		}
+		now, err := n.linkByIndex(l.index)
+		if err != nil {
+			return nil, err
+		}
+		if now.name == name {
+			return nil, fmt.Errorf("%s of %s is not in sysfs: %w", name, n.Path(), ErrNoDevice)
+		}
+		name = now.name
+	}
+}
+
+// openSysfs opens sysfs as n has it: each mount shows the devices of one namespace.
+func (n *Namespace) openSysfs() (*os.File, error) {
+	if n.isOwn() {
+		return os.Open("/sys")
+	}
+	fd := -1
+	err := n.do(func() (err error) {
+		fs, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
+		if err != nil {
+			return fmt.Errorf("open sysfs: %w", err)
+		}
+		defer func() { _ = unix.Close(fs) }()
+		if err := unix.FsconfigCreate(fs); err != nil {
+			return fmt.Errorf("open sysfs: %w", err)
+		}
+		fd, err = unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "sysfs"), nil
+}
+
+// isOwn says that n is the namespace of the process.
+func (n *Namespace) isOwn() bool {
+	own, err := ownNamespace()
+	var st unix.Stat_t
+	return err == nil && unix.Fstat(int(own), &st) == nil && st.Dev == n.id.Device && st.Ino == n.id.Inode
+}
+
+func openAt(dir *os.File, path string, flags int) (*os.File, error) {
+	fd, err := unix.Openat(int(dir.Fd()), path, flags|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: filepath.Join(dir.Name(), path), Err: err}
+	}
+	return os.NewFile(uintptr(fd), filepath.Join(dir.Name(), path)), nil
+}
+
+// readAt returns the one short line of a file.
+func readAt(dir *os.File, path string) (string, error) {
+	f, err := openAt(dir, path, 0)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	var line [64]byte
+	size, err := f.Read(line[:])
+	return strings.TrimSpace(string(line[:size])), err
+}

@@ -1,0 +1,59 @@
+package kernel
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// ownSysfs shows the tests' own network namespace in /sys, as it is on a node.
+func ownSysfs(t *testing.T) {
+	t.Helper()
+	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount("/sys", unix.MNT_DETACH) })
+}
+
+func TestThePortIsReadHereAndInASandbox(t *testing.T) {
+	ownSysfs(t)
+	w := newWorld(t)
+	// A device of the same name and another's index is no answer.
+	fresh.IP(t, "", "link add inside type veth peer name outside")
+	fresh.IP(t, "", "link set inside netns "+w.path)
+	for name, test := range map[string]struct {
+		at     *Namespace
+		device string
+	}{"host": {w.host, "lan0"}, "sandbox": {w.sandbox, "inside"}} {
+		l := must(test.at.link(test.device))(t)
+		if nic := must(test.at.fromSysfs(l))(t); nic.DevPort != "0" || nic.BusAddress != "" {
+			t.Errorf("%s: %+v", name, nic)
+		}
+		l.name = "lo" // As if it were renamed since, and its name another's.
+		if nic := must(test.at.fromSysfs(l))(t); nic.DevPort != "0" {
+			t.Errorf("%s, renamed: %+v", name, nic)
+		}
+	}
+	gone := must(w.host.link("lan0"))(t)
+	gone.index = 1 << 20
+	if nic, err := w.host.fromSysfs(gone); err == nil {
+		t.Errorf("of a device that is gone: %+v", nic)
+	}
+}
+
+func TestADeviceIsReadByItsIndex(t *testing.T) {
+	w := newWorld(t)
+	d := must(w.host.Device(w.index(t, "lan0")))(t)
+	if d.Name != "lan0" || d.Kind != "veth" || !d.Up {
+		t.Errorf("%+v", d)
+	}
+	if _, err := w.host.Device(1 << 20); err == nil || !strings.Contains(err.Error(), "the device with index 1048576: no such device") {
+		t.Errorf("no device: %v", err)
+	}
+	if _, err := w.host.Device(0); err == nil {
+		t.Error("index 0 is a device")
+	}
+}

@@ -1,0 +1,77 @@
+package kernel
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// own reads what VLAN devices and bonds in the chain carry themselves.
+func (c *capture) own() error {
+	for i := range c.captured.Parents {
+		p := &c.captured.Parents[i]
+		if p.VLAN == nil && p.Bond == nil {
+			continue
+		}
+		d, _ := c.devices.ByName(p.Name)
+		own, notes, err := c.host.OwnOf(d.Index)
+		if err != nil {
+			return err
+		}
+		for _, note := range notes {
+			c.note(p.Name + " in the host: " + note)
+		}
+		if own.NotRestored, err = c.besides(d); err != nil {
+			return err
+		}
+		if len(own.Addresses)+len(own.Routes)+len(own.NotRestored) > 0 {
+			p.Own = &own
+		}
+	}
+	return nil
+}
+
+// besides says what somebody gave the device beyond its addresses and routes. Its sysctls
+// and qdiscs take a while to read: they are, where those of the interface are.
+func (c *capture) besides(d netstate.LiveDevice) (all []string, err error) {
+	if d.Alias != "" {
+		all = append(all, fmt.Sprintf("alias %q", d.Alias))
+	}
+	if master, ok := c.devices.ByIndex(d.MasterIndex); ok && d.MasterIndex != 0 {
+		all = append(all, fmt.Sprintf("member of %s (%s)", master.Name, master.Kind))
+	}
+	if c.extent.Changed {
+		settings, _, err := c.host.changedSettings(&link{name: d.Name, mtu: d.MTU})
+		if err != nil {
+			return nil, err
+		}
+		for _, key := range slices.Sorted(maps.Keys(settings)) {
+			all = append(all, fmt.Sprintf("setting %s=%s", key, settings[key]))
+		}
+	}
+	if c.extent.Qdiscs {
+		qdiscs, notes, err := c.host.qdiscs(d.Index)
+		if err != nil {
+			return nil, err
+		}
+		for _, q := range qdiscs {
+			all = append(all, "qdisc "+q.String())
+		}
+		all = append(all, notes...)
+	}
+	return all, nil
+}
+
+// OwnOf returns the addresses of the device and the routes through it that somebody
+// made, and what of that can't be described.
+func (n *Namespace) OwnOf(index int) (own netstate.Own, notes []string, err error) {
+	var more []string
+	if own.Addresses, notes, err = n.addresses(index, bothFamilies); err == nil {
+		var list routeList
+		list, err = n.routes(routeQuery{index: index, families: bothFamilies, toKeep: true})
+		own.Routes, more = list.routes, list.notes
+	}
+	return own, append(notes, more...), err
+}
