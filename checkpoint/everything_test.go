@@ -25,11 +25,8 @@ func everything() Record {
 	i.Parents[0].Own = &netstate.Own{
 		Addresses: []netstate.Address{{Prefix: netip.MustParsePrefix("10.3.0.250/24"), Metric: 100}},
 		Routes:    []netstate.Route{route("10.8.0.0/16", "10.3.0.1")},
-
-		NotRestored: []string{"member of br0 (bridge)", "setting ipv4/rp_filter=2"},
 	}
 	bond := i.Parents[1].Bond
-	bond.Members[0].DevPort, bond.Members[1].DevPort = "0", "1"
 	bond.Options, bond.Primary = map[string]uint32{"miimon": 100}, "eth1"
 	bond.ARPTargets, bond.ActorSystem = []netip.Addr{netip.MustParseAddr("10.3.0.1")}, "02:00:00:00:00:99"
 	i.Routes = append(i.Routes, manyHops(), via6())
@@ -58,6 +55,10 @@ func everything() Record {
 func everythingNow() Record {
 	r := everything()
 	r.AnnouncementOwed = true
+	parents := r.Interface.Parents
+	parents[0].Own.NotRestored = []string{"member of br0 (bridge)", "setting ipv4/rp_filter=2"}
+	members := parents[1].Bond.Members
+	members[0].DevPort, members[1].DevPort = "0", "1"
 	return r
 }
 
