@@ -2,13 +2,15 @@ SHELL := /bin/bash
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo development)
 CACHE := $(or $(RELINK_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/relink)
+# Where hack/setup, too, looks for Go: first, what it has fetched because the system's is not enough.
+export PATH := $(CACHE)/go/current/bin:$(PATH):/usr/local/go/bin
 
 # The release's programs, each by its package.
 PROGRAMS := relink=./cmd/relink relink-macvlan=./plugins/main/macvlan relink-vlan=./plugins/main/vlan \
 	relink-ipam=./plugins/ipam/relink relink-checkpoint=./plugins/meta/checkpoint
 LDFLAGS := -s -w -X github.com/relink-cni/relink/pkg/cniplugin.Version=$(VERSION)
 
-.PHONY: build demo test fuzz lint bench install setup
+.PHONY: build demo test test-long test-stories test-units test-crash test-fuzz test-properties test-machine lint bench install setup
 
 build:  ## static, trimmed programs in bin/
 	@for p in $(PROGRAMS); do \
@@ -27,19 +29,43 @@ demo: setup  ## the main job, shown in the test machine
 	@hack/setup vm
 	@$(GO) run ./test/demo
 
-test: setup  ## all tests: unit and namespaces under the race detector, then the test machine
-	@hack/setup vm
-	$(GO) test -race $$($(GO) list ./... | grep -v /test/)
-	@$(MAKE) --no-print-directory fuzz
-	$(GO) -C test/crash test -race -timeout 30m  # In its directory: go shows what it counts.
-	$(GO) test -p 1 -timeout 60m $$($(GO) list ./test/... | grep -v /test/crash)
+# The parts of test, the one that takes longest first. Two run at once, and what a part prints comes when it ends; a part
+# that fails does not end the others.
+TESTS := test-stories test-units test-crash test-fuzz test-machine $(if $(RELINK_LONG),test-properties)
 
-# What reads hostile input, each for a minute at least, two at a time.
+test: setup  ## all that shows something, once: units, namespaces, kills, stories on a real NIC driver
+	@hack/setup vm
+	@echo "$(words $(TESTS)) parts, two at a time; each prints when it ends: $(TESTS)"
+	@rm -f bin/slowest-stories
+	@$(MAKE) --no-print-directory -k -j 2 -Otarget $(TESTS); status=$$?; cat bin/slowest-stories 2>/dev/null; exit $$status
+
+test-long:  ## test, and more of the same: for every night, and before a release
+	@RELINK_LONG=1 $(MAKE) --no-print-directory test FUZZSECONDS=$(or $(FUZZSECONDS),300)
+
+# In their directories: go shows what they count.
+test-stories:
+	$(GO) -C test/e2e test -timeout 60m
+
+test-crash:
+	$(GO) -C test/crash test -race -timeout $(if $(RELINK_LONG),4h,30m)
+
+test-units:
+	$(GO) test -race -timeout 30m $$($(GO) list ./... | grep -v /test/)
+
+# What is drawn at random; test-units draws each a hundred times.
+test-properties:
+	$(GO) test -race -timeout 4h -v ./checkpoint/restore ./pkg/ipam ./pkg/netstate \
+		-run 'KilledAnywhereAndRunTwice|NeverLowers|AsItsModel|GoThroughAll|FirstThatIsFree|EmptyWhatever|OneFieldThatChanged' -rapid.checks=2000
+
+test-machine:
+	$(GO) test -p 1 -timeout 60m $$($(GO) list ./test/... | grep -v -e /test/crash -e /test/e2e)
+
+# What reads hostile input. Its seeds are a part of test-units, too.
 FUZZED := FuzzDecode=./checkpoint FuzzParse=./checkpoint/netfix FuzzParse=./plugins/main/macvlan FuzzParse=./plugins/main/vlan \
 	FuzzParse=./pkg/ipam FuzzParseHostLocal=./pkg/ipam FuzzParseProbeAnswer=./pkg/kernel
 
-fuzz:  ## a part of test
-	@printf '%s\n' $(FUZZED) | GO=$(GO) xargs -P 2 -I{} hack/fuzz {} $(or $(FUZZSECONDS),60)
+test-fuzz:  ## FUZZSECONDS each, at least
+	@for f in $(FUZZED); do GO=$(GO) hack/fuzz $$f $(or $(FUZZSECONDS),3) || failed=1; done; [ -z "$$failed" ]
 
 lint: setup
 	@hack/setup lint

@@ -18,10 +18,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	fresh.IP(t, "", "link add lan0 type veth peer name lan1")
+	fresh.Run(t, "", "printf '%s\\n' 'link add lan0 up type veth peer name lan1' 'link set lan1 up' | ip -batch -")
 	t.Cleanup(func() { fresh.IP(t, "", "link del lan0") })
-	fresh.IP(t, "", "link set lan0 up")
-	fresh.IP(t, "", "link set lan1 up")
 	w := &world{path: fresh.Sandbox(t)}
 	w.host, w.sandbox = must(OpenHost())(t), must(Open(w.path))(t)
 	t.Cleanup(func() {

@@ -29,18 +29,16 @@ func everythingOf(t *testing.T, path, name string) string {
 			t.Fatalf("%s is tentative still", name)
 		}
 	}
-	var all strings.Builder
-	for _, line := range []string{
-		"ip -d link show dev " + name, "ip -d addr show dev " + name,
-		"ip -d -4 route show table all dev " + name, "ip -d -6 route show table all dev " + name,
-		"ip -d -4 route show table all | grep -A2 nexthop || true",
-		"ip rule", "ip -6 rule", "ip neigh show nud permanent dev " + name, "ip neigh show proxy dev " + name,
-		"tc -d qdisc show dev " + name, "tc -d filter show dev " + name + " ingress",
-		"cd /proc/sys/net; grep -r . ipv4/conf/" + name + " ipv6/conf/" + name + " ipv4/neigh/" + name + " ipv6/neigh/" + name + " 2>/dev/null | sort",
-	} {
-		all.WriteString("# " + line + "\n" + fresh.Run(t, path, line) + "\n")
-	}
-	return strings.Join(strings.Fields(incidental.ReplaceAllString(all.String(), "")), "\n")
+	// A program takes long to start in the test machine: one is asked all that it can be.
+	all := fresh.Run(t, path, strings.ReplaceAll(`
+		printf '%s\n' 'link show dev NAME' 'addr show dev NAME' 'neigh show nud permanent dev NAME' 'neigh show proxy dev NAME' | ip -d -batch -
+		echo '# IPv4'; printf '%s\n' 'route show table all dev NAME' rule | ip -d -4 -batch -
+		echo '# IPv6'; printf '%s\n' 'route show table all dev NAME' rule | ip -d -6 -batch -
+		echo '# next hops'; ip -d -4 route show table all | grep -A2 nexthop || true
+		echo '# shaping'; printf '%s\n' 'qdisc show dev NAME' 'filter show dev NAME ingress' | tc -d -batch -
+		echo '# settings'; cd /proc/sys/net
+		grep -r . ipv4/conf/NAME ipv6/conf/NAME ipv4/neigh/NAME ipv6/neigh/NAME 2>/dev/null | sort`, "NAME", name))
+	return strings.Join(strings.Fields(incidental.ReplaceAllString(all, "")), "\n")
 }
 
 // changes are shell lines, run in the sandbox, that give eth0 something that it would

@@ -1,11 +1,14 @@
 package binaries
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/relink-cni/relink/pkg/flock"
 )
 
 const (
@@ -13,42 +16,57 @@ const (
 	reference = "github.com/containernetworking/plugins/plugins"
 )
 
-// programs are the packages by the name of the program.
-var programs = map[string]string{
-	"relink":            module + "/cmd/relink",
+// renamed are the packages whose programs have another name than their directory.
+var renamed = map[string]string{
 	"relink-macvlan":    module + "/plugins/main/macvlan",
 	"relink-vlan":       module + "/plugins/main/vlan",
 	"relink-ipam":       module + "/plugins/ipam/relink",
 	"relink-checkpoint": module + "/plugins/meta/checkpoint",
+}
 
-	"cnitool":     "github.com/containernetworking/cni/cnitool",
-	"macvlan":     reference + "/main/macvlan",
-	"ipvlan":      reference + "/main/ipvlan",
-	"vlan":        reference + "/main/vlan",
-	"host-device": reference + "/main/host-device",
-	"tuning":      reference + "/meta/tuning",
-	"sbr":         reference + "/meta/sbr",
-	"bandwidth":   reference + "/meta/bandwidth",
-	"host-local":  reference + "/ipam/host-local",
-	"static":      reference + "/ipam/static",
+// named are the other packages: one go command builds them all.
+var named = []string{
+	module + "/cmd/relink",
+	"github.com/containernetworking/cni/cnitool",
+	reference + "/main/macvlan",
+	reference + "/main/ipvlan",
+	reference + "/main/vlan",
+	reference + "/main/host-device",
+	reference + "/meta/tuning",
+	reference + "/meta/sbr",
+	reference + "/meta/bandwidth",
+	reference + "/ipam/host-local",
+	reference + "/ipam/static",
 }
 
 // Build builds all programs into dir, static and stripped as they are released, but
-// for the build tags. The caller is in the module.
+// for the build tags. The caller is in the module. Packages whose tests run at once may
+// build into one directory: one does, and the others find that done and change nothing.
 func Build(dir string, tags ...string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	for name, pkg := range programs {
-		if err := build(filepath.Join(dir, name), pkg, tags); err != nil {
+	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := flock.Lock(context.Background(), lock, flock.Exclusive); err != nil {
+		return fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	defer func() { _ = lock.Close() }() // Nothing was written to it.
+	if err := build(dir+"/", tags, named...); err != nil {
+		return err
+	}
+	for name, pkg := range renamed {
+		if err := build(filepath.Join(dir, name), tags, pkg); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func build(path, pkg string, tags []string) error {
-	return run("build", "-trimpath", "-ldflags=-s -w", "-tags="+strings.Join(tags, ","), "-o", path, pkg)
+func build(to string, tags []string, packages ...string) error {
+	return run(append([]string{"build", "-trimpath", "-ldflags=-s -w", "-tags=" + strings.Join(tags, ","), "-o", to}, packages...)...)
 }
 
 // BuildTests builds the tests of a package of this module, as one program, so that they

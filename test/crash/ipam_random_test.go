@@ -231,7 +231,8 @@ func (m *massacre) live(t *testing.T, worker int) {
 // is lost.
 func TestIPAMKilledAtAnyTime(t *testing.T) {
 	t.Parallel()
-	const workers, addresses, kills = 50, 60, 200
+	const workers, addresses = 50, 60
+	kills := times(200)
 	m := &massacre{pool: newPool(t, ranges(addresses)), seed: seeded(t), want: kills, living: map[netip.Addr]string{}}
 	t.Logf("seed %d", m.seed)
 	begin := time.Now()

@@ -329,7 +329,7 @@ func (s *set) finish() {
 // nobody's.
 func TestIPAMScaling(t *testing.T) {
 	t.Parallel()
-	const interleavings = 400
+	interleavings := times(400)
 	seed, dir := seeded(t), inMemory(t)
 	for i := range interleavings {
 		s := newSet(t, fmt.Sprintf("%s/%d", dir, i), rand.New(rand.NewPCG(seed, uint64(i))))
@@ -465,7 +465,7 @@ func (s *scramble) other(pod string, r *rand.Rand) {
 // TestIPAMScalingAtOnce is TestIPAMScaling where the kernel chooses the interleaving.
 func TestIPAMScalingAtOnce(t *testing.T) {
 	t.Parallel()
-	const runs = 100
+	runs := times(100)
 	seed, dir := seeded(t), inMemory(t)
 	for i := range runs {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))

@@ -36,6 +36,15 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
+// times is how often a test tries what comes out differently each time: n times, and
+// ten times as often in make test-long.
+func times(n int) int {
+	if os.Getenv("RELINK_LONG") != "" {
+		return 10 * n
+	}
+	return n
+}
+
 // total counts what all tests have tried, tests at once the kills.
 var total struct {
 	kills, anywhere, interleavings atomic.Int64

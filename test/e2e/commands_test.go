@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -65,9 +66,13 @@ func run(ts *testscript.TestScript, env []string, name string, args ...string) e
 // pod NAME... makes pods: network namespaces under /run/netns.
 func cmdPod(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) > 0, "pod NAME...")
+	var lines []string
 	for _, name := range args {
-		_, err := shell("ip netns add " + name + " && ip -n " + name + " link set lo up")
-		check(ts, err)
+		lines = append(lines, "netns add "+name)
+	}
+	check(ts, ipBatch("", lines...))
+	for _, name := range args {
+		check(ts, ipBatch(name, "link set lo up"))
 	}
 }
 
@@ -133,21 +138,28 @@ func cmdUnreach(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func ping(pod, address string) error {
-	_, err := shell(fmt.Sprintf("ip netns exec %s ping -q -c 1 -W 1 %s", pod, address))
-	return err
+	return within(pod, func() error { return program("ping", "-q", "-c", "1", "-W", "1", address) })
 }
 
 // up DEVICE... sets host devices up and waits until they have carrier.
 func cmdUp(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) > 0, "up DEVICE...")
+	var lines []string
 	for _, name := range args {
-		_, err := shell("ip link set " + name + " up")
-		check(ts, err)
-		check(ts, eventually(func() error {
-			_, err := shell("grep -q 1 /sys/class/net/" + name + "/carrier")
-			return err
-		}))
+		lines = append(lines, "link set "+name+" up")
 	}
+	check(ts, ipBatch("", lines...))
+	for _, name := range args {
+		check(ts, eventually(func() error { return hasCarrier(name) }))
+	}
+}
+
+func hasCarrier(name string) error {
+	b, err := os.ReadFile("/sys/class/net/" + name + "/carrier")
+	if err == nil && string(b) != "1\n" {
+		err = fmt.Errorf("%s has no carrier", name)
+	}
+	return err
 }
 
 // wire VID[,VID] ADDRESS... gives the wire's other end addresses on a VLAN, or on a
@@ -156,6 +168,7 @@ func cmdUp(ts *testscript.TestScript, neg bool, args []string) {
 func cmdWire(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) > 0, "wire VID[,VID] ADDRESS...")
 	device := "wire0"
+	var lines []string
 	for vid := range strings.SplitSeq(args[0], ",") {
 		if vid == "0" {
 			continue
@@ -167,20 +180,27 @@ func cmdWire(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		on := device
 		device += "." + id
-		_, err := shell(fmt.Sprintf("ip -n wire link show %s >/dev/null 2>&1 || ip -n wire link add link %s name %s type vlan protocol %s id %s",
-			device, on, device, protocol, id))
-		check(ts, err)
-		_, err = shell("ip -n wire link set " + device + " up")
-		check(ts, err)
+		if !onWire(device) {
+			lines = append(lines, fmt.Sprintf("link add link %s name %s type vlan protocol %s id %s", on, device, protocol, id))
+		}
+		lines = append(lines, "link set "+device+" up")
 	}
 	for _, address := range args[1:] {
 		nodad := ""
 		if strings.Contains(address, ":") {
 			nodad = "nodad"
 		}
-		_, err := shell(fmt.Sprintf("ip -n wire addr add %s dev %s %s", address, device, nodad))
-		check(ts, err)
+		lines = append(lines, fmt.Sprintf("addr add %s dev %s %s", address, device, nodad))
 	}
+	check(ts, ipBatch("wire", lines...))
+}
+
+// onWire says whether the wire's other end has the device.
+func onWire(device string) bool {
+	return within("wire", func() error {
+		_, err := net.InterfaceByName(device)
+		return err
+	}) == nil
 }
 
 // reload [off|on] takes the NICs' driver out of the kernel and puts it back, or
@@ -189,12 +209,10 @@ func cmdReload(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 0 || len(args) == 1 && (args[0] == "off" || args[0] == "on"), "reload [off|on]")
 	half := strings.Join(args, "")
 	if half != "on" {
-		_, err := shell("rmmod e1000e")
-		check(ts, err)
+		check(ts, program("rmmod", "e1000e"))
 	}
 	if half != "off" {
-		_, err := shell("modprobe e1000e")
-		check(ts, err)
+		check(ts, program("modprobe", "e1000e"))
 		check(ts, awaitDevices("eth0", "eth1"))
 	}
 }

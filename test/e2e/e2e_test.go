@@ -15,7 +15,7 @@ import (
 // binEnv names the directory of the programs to the guest.
 const binEnv = "RELINK_E2E_BIN"
 
-// TestMain builds the programs and goes on in the test machine.
+// TestMain builds the programs that the stories in the test machines call.
 func TestMain(m *testing.M) {
 	if vm.InGuest() {
 		testscript.Main(m, map[string]func(){"tcp-echo": tcpEcho, "tcp-talk": tcpTalk})
@@ -36,18 +36,34 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	_ = os.Setenv(binEnv, dir)
-	vm.Main(m)
+	status := m.Run()
+	fmt.Print(slowest())
+	_ = os.WriteFile("../../bin/slowest-stories", []byte(slowest()), 0o600) // For the end of make test.
+	os.Exit(status)
 }
 
-// TestStories runs every story on a node in a clean state. They share the node's
-// NICs, so that they run one after the other.
+// TestStories runs every story on a node in a clean state, a test machine. Those of one
+// machine share its NICs, so that they run one after the other.
 func TestStories(t *testing.T) {
+	if !vm.InGuest() {
+		vm.Deal(t, stories(t), remember)
+		return
+	}
 	testscript.RunT(sequential{t}, testscript.Params{
 		Dir:                 "testdata",
 		Setup:               setup,
 		Cmds:                commands,
 		RequireExplicitExec: true,
+		Condition:           condition,
 	})
+}
+
+// condition knows [long]: what make test-long shows beyond make test.
+func condition(name string) (bool, error) {
+	if name != "long" {
+		return false, fmt.Errorf("unknown condition %q", name)
+	}
+	return os.Getenv("RELINK_LONG") != "", nil
 }
 
 // sequential is a testscript.T whose scripts don't run beside each other.

@@ -4,23 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
-
-// shell runs a shell command line and returns its output.
-func shell(line string) (string, error) {
-	out, err := exec.Command("sh", "-ec", line).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%s: %w\n%s", line, err, out)
-	}
-	return string(out), nil
-}
 
 // patience is how long a story waits for what takes the kernel or the wire some
 // time.
@@ -38,24 +31,104 @@ func eventually(try func() error) error {
 	return err
 }
 
+// nics are the bus addresses of eth0 and eth1.
+var nics = map[string]string{"eth0": "0000:00:02.0", "eth1": "0000:00:03.0"}
+
 // cleanNode puts the node into the state in which each story finds it: eth0 and
 // eth1 down with nothing on them, no pods, nothing remembered, nothing on the wire.
 func cleanNode() error {
-	_, err := shell(`
-		for ns in $(ls /run/netns); do [ $ns = wire ] || ip netns del $ns; done
-		rm -rf /run/relink /var/lib/cni /run/udev
-		modprobe -r e1000e
-		for dev in $(ip -o link | cut -d: -f2 | cut -d@ -f1); do [ $dev = lo ] || ip link del $dev 2>/dev/null || true; done
-		for dev in $(ip -n wire -o link | cut -d: -f2 | cut -d@ -f1); do [ $dev = lo ] || [ $dev = wire0 ] || ip -n wire link del $dev 2>/dev/null || true; done
-		ip -n wire addr flush dev wire0 scope global
-		# Off the bus and found again together, the NICs are in their first order,
-		# and so get their first names.
-		for nic in 0000:00:02.0 0000:00:03.0; do
-			[ ! -e /sys/bus/pci/devices/$nic ] || echo 1 > /sys/bus/pci/devices/$nic/remove
-		done
-		echo 1 > /sys/bus/pci/rescan
-		modprobe e1000e`)
+	entries, err := os.ReadDir("/run/netns")
 	if err != nil {
+		return err
+	}
+	var pods []string
+	for _, entry := range entries {
+		if entry.Name() != "wire" {
+			pods = append(pods, "netns del "+entry.Name())
+		}
+	}
+	for _, clean := range []func() error{
+		func() error { return ipBatch("", pods...) },
+		func() error { return os.RemoveAll("/run/relink") },
+		func() error { return os.RemoveAll("/var/lib/cni") },
+		func() error { return os.RemoveAll("/run/udev") },
+		func() error { return program("modprobe", "-r", "e1000e") },
+		deleteDevices,
+		func() error { return within("wire", deleteDevices) },
+		func() error { return ipBatch("wire", "addr flush dev wire0 scope global") },
+		loadDriver,
+	} {
+		if err := clean(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteDevices deletes all devices of this namespace but those that can't be: lo, and
+// what has gone with another one.
+func deleteDevices() error {
+	devices, err := net.Interfaces()
+	if err != nil {
+		return err
+	}
+	var lines []string
+	for _, device := range devices {
+		if device.Name != "lo" && device.Name != "wire0" {
+			lines = append(lines, "link del "+device.Name)
+		}
+	}
+	if len(lines) > 0 {
+		_ = ipBatch("", lines...) // It goes on after a failure.
+	}
+	return nil
+}
+
+// loadDriver loads the NICs' driver, and sees to it that they have their names.
+func loadDriver() error {
+	if err := program("modprobe", "e1000e"); err != nil {
+		return err
+	}
+	if onBus("eth0") && onBus("eth1") {
+		if err := awaitDevices("eth0", "eth1"); err != nil || inOrder() {
+			return err
+		}
+	}
+	return findNICsAgain()
+}
+
+func onBus(name string) bool {
+	_, err := os.Stat("/sys/bus/pci/devices/" + nics[name])
+	return err == nil
+}
+
+// inOrder says whether each NIC has the name that belongs to its bus address.
+func inOrder() bool {
+	for name, address := range nics {
+		if device, _ := os.Readlink("/sys/class/net/" + name + "/device"); filepath.Base(device) != address {
+			return false
+		}
+	}
+	return true
+}
+
+// findNICsAgain takes the NICs off the bus and has them found again together, in their
+// first order, so that they get their first names.
+func findNICsAgain() error {
+	if err := program("modprobe", "-r", "e1000e"); err != nil {
+		return err
+	}
+	for name, address := range nics {
+		if onBus(name) {
+			if err := os.WriteFile("/sys/bus/pci/devices/"+address+"/remove", []byte("1"), 0); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.WriteFile("/sys/bus/pci/rescan", []byte("1"), 0); err != nil {
+		return err
+	}
+	if err := program("modprobe", "e1000e"); err != nil {
 		return err
 	}
 	return awaitDevices("eth0", "eth1")
@@ -89,35 +162,92 @@ var incidental = []string{
 // rules, neighbours and qdiscs, less what is incidental, and all of their settings, for a
 // comparison. It waits until no address is tentative.
 func podState(pod string) (string, error) {
-	if err := eventually(func() error {
-		out, err := shell("ip -n " + pod + " -6 addr show tentative")
-		if err == nil && strings.TrimSpace(out) != "" {
-			err = fmt.Errorf("%s: tentative addresses: %s", pod, out)
-		}
-		return err
-	}); err != nil {
-		return "", err
-	}
 	var state strings.Builder
-	err := describeAll(&state, "-n "+pod, "-d link", "addr", "-4 route show table all", "-6 route show table all", "-4 rule", "-6 rule",
-		"neigh show nud permanent", "neigh show proxy")
-	if err != nil {
-		return "", err
-	}
-	text := linkLocalRoute.ReplaceAllString(state.String(), "")
-	state.Reset()
-	state.WriteString(text)
-	for _, line := range []string{
-		"for dev in $(ls /sys/class/net); do tc -d qdisc show dev $dev; tc -d filter show dev $dev ingress; done | grep -v 'qdisc no' || true",
-		"cd /proc/sys/net; grep -rs . ipv4/conf ipv6/conf ipv4/neigh ipv6/neigh | grep -v /conf/all/ | sort",
-	} {
-		out, err := shell("ip netns exec " + pod + " sh -ec '" + strings.ReplaceAll(line, "'", `'"'"'`) + "'")
-		if err != nil {
-			return "", err
+	err := within(pod, func() error {
+		if err := eventually(noneTentative); err != nil {
+			return fmt.Errorf("%s: %w", pod, err)
 		}
-		fmt.Fprintf(&state, "%s\n", counted.ReplaceAllString(out, "$1 -"))
+		if err := describeAll(&state, map[string][]string{
+			"-d": {"link", "addr", "neigh show nud permanent", "neigh show proxy"},
+			"-4": {"route show table all", "rule"},
+			"-6": {"route show table all", "rule"},
+		}); err != nil {
+			return err
+		}
+		text := linkLocalRoute.ReplaceAllString(state.String(), "")
+		state.Reset()
+		state.WriteString(text)
+		return describeRest(&state)
+	})
+	return state.String(), err
+}
+
+// noneTentative returns an error that names this namespace's tentative addresses.
+func noneTentative() error {
+	const tentative, flagsColumn = 0x40, 4
+	b, err := os.ReadFile("/proc/thread-self/net/if_inet6")
+	if err != nil {
+		return err
 	}
-	return state.String(), nil
+	for line := range strings.Lines(string(b)) {
+		flags, err := strconv.ParseUint(strings.Fields(line)[flagsColumn], 16, 32)
+		if err != nil {
+			return err
+		}
+		if flags&tentative != 0 {
+			return fmt.Errorf("tentative address: %s", line)
+		}
+	}
+	return nil
+}
+
+// describeRest writes what ip does not tell of this namespace's interfaces: qdiscs,
+// filters, settings.
+func describeRest(w io.Writer) error {
+	devices, err := net.Interfaces()
+	if err != nil {
+		return err
+	}
+	var lines []string
+	for _, device := range devices {
+		lines = append(lines, "qdisc show dev "+device.Name, "filter show dev "+device.Name+" ingress")
+	}
+	out, err := batch("tc", []string{"-d"}, lines)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(out) {
+		if !strings.Contains(line, "qdisc no") {
+			fmt.Fprint(w, counted.ReplaceAllString(line, "$1 -"))
+		}
+	}
+	for _, dir := range []string{"ipv4/conf", "ipv4/neigh", "ipv6/conf", "ipv6/neigh"} {
+		if err := describeSettings(w, dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// describeSettings writes the settings of all interfaces of this namespace. What can't
+// be read, as it is not set or for writing alone, is left out.
+func describeSettings(w io.Writer, dir string) error {
+	files, err := filepath.Glob("/proc/sys/net/" + dir + "/*/*")
+	if err != nil {
+		return err
+	}
+	if len(files) == 0 {
+		return fmt.Errorf("no settings in %s", dir)
+	}
+	for _, file := range files {
+		if strings.Contains(file, "/conf/all/") {
+			continue
+		}
+		if b, err := os.ReadFile(file); err == nil {
+			fmt.Fprintf(w, "%s:%s\n", strings.TrimPrefix(file, "/proc/sys/net/"), strings.TrimSuffix(string(b), "\n"))
+		}
+	}
+	return nil
 }
 
 // linkLocalRoute is the route of an interface's link-local addresses in the main table. The
@@ -132,31 +262,38 @@ var counted = regexp.MustCompile(`(refcnt|index|ref|bind|installed|used) \d+( se
 // incidental.
 func deviceState(name string) (string, error) {
 	var state strings.Builder
-	err := describeAll(&state, "", "-d link show dev "+name, "-4 addr show dev "+name, "-6 addr show scope global dev "+name,
-		"-4 route show table all dev "+name, "-6 route show proto boot dev "+name)
+	err := describeAll(&state, map[string][]string{
+		"-d": {"link show dev " + name},
+		"-4": {"addr show dev " + name, "route show table all dev " + name},
+		"-6": {"addr show scope global dev " + name, "route show proto boot dev " + name},
+	})
 	// The device is another one, and how far its members are with it is their affair.
 	return devicesNumber.ReplaceAllString(state.String(), ""), err
 }
 
 var devicesNumber = regexp.MustCompile(`"(ifindex|active_slave|operstate|ad_info|tentative)":("[^"]*"|\d+|\{[^}]*\}|true),?|"LOWER_UP",|"NO-CARRIER",`)
 
-// describeAll writes a line for each object that ip tells of.
-func describeAll(w io.Writer, options string, whats ...string) error {
-	for _, what := range whats {
-		out, err := shell("ip -j " + options + " " + what)
+// describeAll writes a line for each object that ip tells of in this namespace. Its
+// questions are by the option that they are asked with.
+func describeAll(w io.Writer, questions map[string][]string) error {
+	for _, option := range slices.Sorted(maps.Keys(questions)) {
+		out, err := batch("ip", []string{"-j", option}, questions[option])
 		if err != nil {
 			return err
 		}
-		if strings.TrimSpace(out) == "" {
-			out = "[]"
+		answers := json.NewDecoder(strings.NewReader(out))
+		for _, question := range questions[option] {
+			var objects []map[string]any
+			if err := answers.Decode(&objects); err != nil {
+				return fmt.Errorf("ip %s %s: %w\n%s", option, question, err, out)
+			}
+			fmt.Fprintf(w, "%s %s\n", option, question)
+			for _, line := range describe(objects) {
+				fmt.Fprintf(w, "  %s\n", line)
+			}
 		}
-		var objects []map[string]any
-		if err := json.Unmarshal([]byte(out), &objects); err != nil {
-			return fmt.Errorf("ip %s: %w", what, err)
-		}
-		fmt.Fprintf(w, "%s\n", what)
-		for _, line := range describe(objects) {
-			fmt.Fprintf(w, "  %s\n", line)
+		if answers.More() {
+			return fmt.Errorf("ip %s answers more than it was asked:\n%s", option, out)
 		}
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,10 +79,27 @@ func mergedConfig(changes string) (plugin, config string) {
 // traces is all that a failed ADD could leave: devices, addresses, checkpoints.
 func traces(ts *testscript.TestScript) string {
 	var all strings.Builder
-	for _, line := range []string{"ip -o link | cut -d: -f2", "ip -n p -o link | cut -d: -f2", "ip -n other -o link | cut -d: -f2",
-		"find /run/relink -name '*.json'", "find /var/lib/cni -name '10.*' -o -name 'fd*'"} {
-		out, _ := shell(line + " 2>/dev/null || true")
-		fmt.Fprintf(&all, "%s:\n%s", line, out)
+	addDevices := func() error {
+		devices, err := net.Interfaces()
+		for _, device := range devices {
+			fmt.Fprintf(&all, "  %s\n", device.Name)
+		}
+		return err
+	}
+	fmt.Fprintln(&all, "host:")
+	check(ts, addDevices())
+	for _, pod := range []string{"p", "other"} {
+		fmt.Fprintf(&all, "%s:\n", pod)
+		check(ts, within(pod, addDevices))
+	}
+	for _, dir := range []string{"/run/relink", "/var/lib/cni"} {
+		fmt.Fprintf(&all, "%s:\n", dir)
+		_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error { // It may not be there yet.
+			if name := filepath.Base(path); strings.HasSuffix(name, ".json") || strings.HasPrefix(name, "10.") || strings.HasPrefix(name, "fd") {
+				fmt.Fprintf(&all, "  %s\n", path)
+			}
+			return nil
+		})
 	}
 	if _, err := os.Stat("/run/relink/checkpoints/refused"); err == nil {
 		ts.Fatalf("the sandbox's checkpoint directory is left behind")

@@ -123,13 +123,43 @@ func IP(t testing.TB, path, args string) string {
 // in the host's, and returns what it prints.
 func Run(t testing.TB, path, line string) string {
 	t.Helper()
-	command := []string{"sh", "-ec", line}
-	if path != "" {
-		command = append([]string{"nsenter", "--net=" + path}, command...)
+	var out []byte
+	var err error
+	run := func() { out, err = exec.Command("sh", "-ec", line).CombinedOutput() }
+	if path == "" {
+		run()
+	} else if enterErr := in(path, run); enterErr != nil {
+		err = enterErr
 	}
-	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
 	if err != nil {
 		t.Errorf("%s: %v\n%s", line, err, out)
 	}
 	return strings.TrimSpace(string(out))
+}
+
+// in calls f on a thread that is in the namespace at the path. That is much less than to
+// start nsenter.
+func in(path string, f func()) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // The thread ends with the goroutine.
+		err := enterNamespace(path)
+		if err == nil {
+			f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+func enterNamespace(path string) error {
+	namespace, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = namespace.Close() }() // It was only read.
+	if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter %s: %w", path, err)
+	}
+	return nil
 }

@@ -24,7 +24,7 @@ var nics = []string{
 func (m *machine) arguments() []string {
 	args := []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-M", "q35", "-cpu", "max", "-smp", "2", "-m", strconv.Itoa(m.cfg.MemoryMiB),
+		"-M", "q35", "-cpu", "max", "-smp", strconv.Itoa(m.cfg.Processors), "-m", strconv.Itoa(m.cfg.MemoryMiB),
 		"-accel", accelerator(os.Getenv("RELINK_VM_ACCEL")),
 		"-kernel", m.image.kernel,
 		"-initrd", m.image.initramfs,

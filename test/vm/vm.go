@@ -21,8 +21,9 @@ var (
 )
 
 const (
-	defaultTimeLimit = 10 * time.Minute
-	defaultMemoryMiB = 2048
+	defaultTimeLimit  = 10 * time.Minute
+	defaultMemoryMiB  = 2048
+	defaultProcessors = 2
 )
 
 // Config says what a machine is to run. Only Command is required.
@@ -46,6 +47,8 @@ type Config struct {
 	TimeLimit time.Duration
 	// MemoryMiB is the guest's memory in MiB; 0: 2048. What the guest writes outside Share and Writable is kept there.
 	MemoryMiB int
+	// Processors is how many the guest has; 0: two.
+	Processors int
 }
 
 // Run boots a machine, runs the command in it and returns the command's exit status: 128+n if signal n ended it, 126 or
@@ -88,6 +91,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.MemoryMiB <= 0 {
 		c.MemoryMiB = defaultMemoryMiB
+	}
+	if c.Processors <= 0 {
+		c.Processors = defaultProcessors
 	}
 	return c, nil
 }

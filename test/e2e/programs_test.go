@@ -1,0 +1,81 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A program takes long to start in the test machine: what many could do, one does.
+
+// program runs a program in the namespace that the caller is in.
+func program(name string, args ...string) error {
+	_, err := output(exec.Command(name, args...))
+	return err
+}
+
+// batch has ip or tc run each line, in the namespace that the caller is in, and returns
+// all that it prints.
+func batch(name string, options, lines []string) (string, error) {
+	cmd := exec.Command(name, append(options, "-batch", "-")...)
+	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
+	out, err := output(cmd)
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, strings.Join(lines, "\n"))
+	}
+	return out, err
+}
+
+// ipBatch has ip run each line in a pod, or in the host where pod is empty. It goes on
+// after a line that fails.
+func ipBatch(pod string, lines ...string) error {
+	if len(lines) == 0 {
+		return nil
+	}
+	run := func() error {
+		_, err := batch("ip", []string{"-force"}, lines)
+		return err
+	}
+	if pod == "" {
+		return run()
+	}
+	return within(pod, run)
+}
+
+func output(cmd *exec.Cmd) (string, error) {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)
+	}
+	return string(out), nil
+}
+
+// within calls f in a pod's network namespace.
+func within(pod string, f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // The thread ends with the goroutine.
+		err := enter("/run/netns/" + pod)
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+func enter(path string) error {
+	namespace, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer namespace.Close()
+	if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+package vm
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	// mostMachines bounds what is dealt out at once, for the sake of the host's memory.
+	mostMachines = 4
+	// testPatience is how long one test may take. It is for a host that is busy otherwise.
+	testPatience = 10 * time.Minute
+)
+
+// Deal runs the subtests of t with these names, which are there in the guest, and nothing of t here. It deals them out to
+// machines of one processor each, as many as -test.parallel says and four at most: who is done gets the next in the order
+// of names. In the guest this very test binary runs that subtest alone. A machine whose subtest has failed is not used
+// again. Deal calls done, which may be nil, one at a time, with how long each that ran took.
+func Deal(t *testing.T, names []string, done func(name string, took time.Duration)) {
+	t.Helper()
+	next := make(chan string, len(names))
+	for _, name := range names {
+		next <- name
+	}
+	close(next)
+	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	d := dealer{done: done}
+	var workers sync.WaitGroup
+	for range min(mostMachines, parallel(), len(names)) {
+		workers.Go(func() { d.work(ctx, t, next) })
+	}
+	workers.Wait()
+}
+
+// parallel is the value of -test.parallel.
+func parallel() int {
+	n, ok := flag.Lookup("test.parallel").Value.(flag.Getter).Get().(int)
+	if !ok || n < 1 {
+		return runtime.GOMAXPROCS(0)
+	}
+	return n
+}
+
+type dealer struct {
+	mu   sync.Mutex
+	done func(name string, took time.Duration)
+}
+
+// work runs subtests until there are no more, all that it can in one machine.
+func (d *dealer) work(ctx context.Context, t *testing.T, next <-chan string) {
+	var session *Session
+	closeSession := func() {
+		if session != nil {
+			session.Close()
+			session = nil
+		}
+	}
+	defer closeSession()
+	for name := range next {
+		t.Run(name, func(t *testing.T) { // It does nothing for a name that -test.run leaves out.
+			if session == nil {
+				session = boot(ctx, t)
+			}
+			start := time.Now()
+			defer func() {
+				d.tell(name, time.Since(start))
+				if t.Failed() {
+					closeSession()
+				}
+			}()
+			runInGuest(ctx, t, session)
+		})
+	}
+}
+
+func (d *dealer) tell(name string, took time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.done != nil {
+		d.done(name, took)
+	}
+}
+
+// boot boots a machine that outlives the subtest. A command that finds nothing runs to see that it is there.
+func boot(ctx context.Context, t *testing.T) *Session {
+	t.Helper()
+	session, err := Open(ctx, Config{Processors: 1, TimeLimit: 24 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := session.Run(ctx, Config{Command: []string{"true"}}); err != nil {
+		session.Close()
+		t.Fatalf("test machine: %v", err)
+	}
+	return session
+}
+
+// runInGuest runs in the machine the subtest that the host is in.
+func runInGuest(ctx context.Context, t *testing.T, session *Session) {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeoutCause(ctx, testPatience+bootAllowance, ErrTimeLimit)
+	defer stop()
+	output, code, err := session.Run(ctx, Config{
+		Command: []string{executable(t), "-test.run=" + exactly(t.Name()), "-test.v", "-test.timeout=" + testPatience.String()},
+		Env:     guestEnvironment(os.Environ()),
+		Dir:     dir,
+	})
+	ran := strings.Contains(output, "--- PASS: "+t.Name()+" ")
+	switch {
+	case err != nil:
+		t.Fatalf("test machine: %v\n%s", err, output)
+	case code != 0:
+		t.Fatalf("exit status %d in the test machine\n%s", code, output)
+	case !ran:
+		t.Fatalf("it did not run in the test machine\n%s", output)
+	case testing.Verbose():
+		t.Logf("\n%s", output)
+	}
+}
+
+func executable(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(fmt.Errorf("finding the test binary: %w", err))
+	}
+	return path
+}
+
+// exactly returns the value of -test.run for the one test of this name.
+func exactly(name string) string {
+	parts := strings.Split(name, "/")
+	for i, part := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+	}
+	return strings.Join(parts, "/")
+}

@@ -1,0 +1,109 @@
+package vm_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/test/vm"
+)
+
+func TestSessionRunsOneCommandAfterTheOther(t *testing.T) {
+	t.Parallel()
+	session, err := vm.Open(t.Context(), vm.Config{Processors: 1, Output: newTimedOutput()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	for _, test := range []struct {
+		script, output string
+		code           int
+	}{
+		{`echo first; echo "$GREETING" >&2; pwd; nproc; exit 7`, "first\nit's \"me\"\n/usr/share\n1\n", 7},
+		{"echo kept >/tmp/file; exit 137", "", 137},
+		{"cat; cat /tmp/file; seq 20000 | tail -n 1; printf end", "kept\n20000\nend", 0},
+	} {
+		output, code, err := session.Run(t.Context(), vm.Config{
+			Command: []string{"sh", "-c", test.script}, Env: []string{"GREETING=it's \"me\""}, Dir: "/usr/share",
+		})
+		if output != test.output || code != test.code || err != nil {
+			t.Errorf("%s: %q, %d, %v; want %q, %d", test.script, output, code, err, test.output, test.code)
+		}
+	}
+	output, _, err := session.Run(t.Context(), vm.Config{Command: []string{"sh", "-c", "echo before; echo c >/proc/sysrq-trigger; sleep 100"}})
+	if !errors.Is(err, vm.ErrPanic) || output != "before\n" {
+		t.Errorf("of a panic: %q, %v", output, err)
+	}
+	if _, _, err := session.Run(t.Context(), vm.Config{Command: []string{"true"}}); !errors.Is(err, vm.ErrPanic) {
+		t.Errorf("after a panic: %v", err)
+	}
+}
+
+func TestBadSession(t *testing.T) {
+	for name, cfg := range map[string]vm.Config{
+		"command": {Command: []string{"true"}}, "directory": {Dir: "/"}, "share": {Share: t.TempDir()},
+	} {
+		if _, err := vm.Open(t.Context(), cfg); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// dealtEnv makes TestDealt deal its subtests out. They are for TestDeal, which looks at what
+// is told of them.
+const dealtEnv = "RELINK_DEALT"
+
+func TestDealt(t *testing.T) {
+	switch {
+	case vm.InGuest():
+		t.Run("wrong", func(t *testing.T) { t.Error("seen to be wrong") })
+		t.Run("crash", func(*testing.T) { _ = os.WriteFile("/proc/sysrq-trigger", []byte("c"), 0) })
+		t.Run("good", func(t *testing.T) { t.Log("seen to be good") })
+		t.Run("good too", func(*testing.T) {})
+	case os.Getenv(dealtEnv) != "":
+		names := []string{"wrong", "crash", "missing", "good", "good_too"}
+		vm.Deal(t, names, func(name string, _ time.Duration) { t.Log("told of " + name) })
+	}
+}
+
+// Each failure is its own subtest's, and the others run all the same.
+func TestDeal(t *testing.T) {
+	t.Parallel()
+	output, err := dealt("TestDealt")
+	if err == nil {
+		t.Errorf("it does not fail")
+	}
+	for _, want := range []string{
+		"--- FAIL: TestDealt/wrong ", "seen to be wrong", "exit status 1 in the test machine",
+		"--- FAIL: TestDealt/crash ", vm.ErrPanic.Error(), "sysrq triggered crash", "told of crash",
+		"--- FAIL: TestDealt/missing ", "it did not run in the test machine",
+		"--- PASS: TestDealt/good ", "seen to be good", "told of good",
+		"--- PASS: TestDealt/good_too ", "told of good_too",
+	} {
+		if !strings.Contains(output, want) {
+			t.Errorf("%q is not told", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(output)
+	}
+}
+
+func TestDealHeedsWhatIsAskedFor(t *testing.T) {
+	t.Parallel()
+	output, err := dealt("TestDealt/good$")
+	if err != nil || !strings.Contains(output, "--- PASS: TestDealt/good ") || strings.Contains(output, "good_too") || strings.Contains(output, "wrong") {
+		t.Errorf("%v\n%s", err, output)
+	}
+}
+
+// dealt runs this test binary anew.
+func dealt(pattern string) (string, error) {
+	cmd := exec.Command("/proc/self/exe", "-test.run="+pattern, "-test.v", "-test.parallel=2")
+	cmd.Env = append(os.Environ(), dealtEnv+"=1")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
