@@ -25,14 +25,13 @@ func (w *work) announce() {
 	}
 }
 
-// announceOwed is announce later, of an attachment that has carrier: parentIndex is the
-// device of the host to send on.
-func (r *run) announceOwed(o *Outcome, parentIndex int) error {
+// announceOwed is announce later, of an attachment that has carrier.
+func (r *run) announceOwed(o *Outcome) error {
 	var err error
 	if o.Interface.Link.Kind == netstate.KindNIC {
 		err = announceOnNIC(o)
 	} else {
-		err = r.announcer.Announce(parentIndex, o.Interface)
+		err = r.announcer.Announce(o.parentIndex, o.Interface)
 	}
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 // lookForCarrier fills in what the attachment is cut off by.
 func (w *work) lookForCarrier() {
 	o := w.outcome
-	o.at = w.record.Namespace
+	o.at, o.parentIndex = w.record.Namespace, w.parent.Index
 	switch {
 	case !w.record.Interface.Link.Up: // As recorded.
 	case onHost(w.record) && !w.parent.Carrier:
@@ -76,8 +76,7 @@ func (r *run) reconnect(outcomes []*Outcome) ([]*Outcome, error) {
 		}
 		o.NoCarrier = ""
 		if o.AnnouncementOwed {
-			parent, _ := devices.ByName(o.Parent)
-			failed = append(failed, r.announceOwed(o, parent.Index))
+			failed = append(failed, r.announceOwed(o))
 		}
 	}
 	return pending(outcomes), errors.Join(failed...)
@@ -91,8 +90,8 @@ func (o *Outcome) hasCarrier(host netstate.Devices) bool {
 	case o.ownLink:
 		return o.ownLinkHasCarrier()
 	}
-	d, there := host.ByName(o.NoCarrier)
-	return there && d.Carrier
+	parent, there := host.ByIndex(o.parentIndex)
+	return there && parent.Carrier
 }
 
 // ownLinkHasCarrier also says yes of an interface that has gone with its sandbox.

@@ -46,9 +46,11 @@ type Outcome struct {
 	// NoCarrier is the device without carrier, for lack of which the attachment is cut
 	// off: its parent, or the interface itself. Empty if there is none.
 	NoCarrier string `json:"noCarrier,omitempty"`
-	// ownLink says that NoCarrier is the interface itself. at is the sandbox.
-	ownLink bool
-	at      attachment.Namespace
+	// ownLink says that NoCarrier is the interface itself. at is the sandbox, parentIndex
+	// the parent's in the host: its name may go to another device.
+	ownLink     bool
+	at          attachment.Namespace
+	parentIndex int
 }
 
 // AsItShould says that the attachment is as recorded now.

@@ -60,6 +60,8 @@ type run struct {
 	inPlace map[attachment.Key]bool
 	// unfinished says that an earlier restore may have left things unannounced.
 	unfinished bool
+	// notes are those that concern the run itself.
+	notes []string
 }
 
 // Run makes the kernel agree with the checkpoints, or in a dry run says what
@@ -127,7 +129,7 @@ func (r *run) begin() (end func(), err error) {
 	}
 	note, err := r.Store.BeginRestore()
 	if err != nil {
-		r.report.Notes = appendNew(r.report.Notes, fmt.Sprintf("%v: if this restore is killed, nothing tells that announcements are owed", err))
+		r.notes = []string{fmt.Sprintf("%v: if this restore is killed, nothing tells that announcements are owed", err)}
 		return func() {}, nil
 	}
 	r.unfinished = note.Earlier()

@@ -50,7 +50,7 @@ func (r *run) look(ctx context.Context, records []checkpoint.Record, start time.
 
 // tell reports what can be said before anything is done.
 func (r *run) tell(p prospect) {
-	r.report.Notes, r.report.Problems = append(r.report.Notes, p.notes...), p.problems
+	r.report.Notes, r.report.Problems = slices.Concat(r.notes, p.notes), p.problems
 	for _, reason := range p.unnamed {
 		r.report.Notes = appendNew(r.report.Notes, reason+": it is used all the same")
 	}
