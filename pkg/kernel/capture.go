@@ -230,14 +230,13 @@ func markWithoutRoute(addresses []netstate.Address, kernels []netip.Prefix) {
 }
 
 func (c *capture) settings() (err error) {
-	name := c.link.name
 	switch {
 	case c.extent.Changed:
 		var notes []string
 		c.captured.Settings, notes, err = c.sandbox.changedSettings(c.link)
 		c.note(notes...)
 	case len(c.extent.Settings) > 0:
-		c.captured.Settings, err = c.sandbox.settings(name, c.extent.Settings)
+		c.captured.Settings, err = c.sandbox.settings(c.link, c.extent.Settings)
 	}
 	return err
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -24,20 +26,45 @@ type ConfigureOptions struct {
 // Build makes the interface as it is described: Create and Configure in one. parentAt,
 // parentIndex and the errors are those of Create.
 func Build(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface, opts ConfigureOptions) (Built, error) {
-	up := isPlain(want, opts) && parentAt != sandbox && createsInTarget()
-	made, err := create(parentAt, sandbox, parentIndex, want.Link, up)
+	if parentAt != sandbox && createsInTarget() && isPlain(want, opts) {
+		built, err := buildAtOnce(parentAt, sandbox, parentIndex, want, opts)
+		if built.Index != 0 || !isTaken(err) {
+			return built, err
+		}
+		// Its name or its index, which Create tells apart.
+	}
+	index, err := Create(parentAt, sandbox, parentIndex, want.Link)
 	if err != nil {
 		return Built{}, err
 	}
-	built := Built{Index: made.index}
-	if !up {
-		return built, sandbox.Configure(made.index, want, opts)
+	return Built{Index: index}, sandbox.Configure(index, want, opts)
+}
+
+// buildAtOnce makes the interface up, and sends the rest as soon as the kernel has made it. There
+// is an interface if there is an index, whatever else failed.
+func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface, opts ConfigureOptions) (built Built, err error) {
+	index := want.Link.Index
+	create, err := newLink(want.Link, parentIndex, index, want.Link.Name, unix.IFF_UP)
+	if err != nil {
+		return built, err
 	}
-	built.link = made
-	failed := sandbox.writeSettings(want.Link.Name, want.Settings)
-	batch := addAddresses(made.index, want.Addresses, opts.Known)
-	after, err := sandbox.afterUp(made.index, want, opts.Known)
-	return built, errors.Join(failed, err, sandbox.conn.run(append(batch, after...)...))
+	if err := linkElsewhere(create, parentAt, sandbox); err != nil {
+		return built, err
+	}
+	rest := addAddresses(index, want.Addresses, opts.Known)
+	after, err := sandbox.afterUp(index, want, opts.Known)
+	_, late := settingsInOrder(want.Settings, opts)
+	look := message{request: getLink(index, ""), what: "read device " + want.Link.Name, take: func(payload []byte) (err error) {
+		built.link, err = parseLink(payload)
+		return err
+	}}
+	rest = slices.Concat(rest, after, announcing(index, late), []message{look})
+	failed, more := sandbox.conn.runAfter(create, rest...)
+	if failed != nil {
+		return Built{}, failed
+	}
+	built.Index = index
+	return built, errors.Join(more, err)
 }
 
 // Built is what the kernel told of the link that Build made.
@@ -53,38 +80,20 @@ type Built struct {
 // before it goes up.
 func isPlain(want netstate.Interface, opts ConfigureOptions) bool {
 	early, _ := settingsInOrder(want.Settings, opts)
-	return want.Link.Up && onlyInTime(early) && want.Master == nil &&
+	return want.Link.Index != 0 && want.Link.Up && len(early) == 0 && want.Master == nil &&
 		want.Link.LinkFlags == netstate.LinkFlags{} && want.Link.Alias == "" && !passthru(want.Link)
 }
 
-// settingsInOrder returns the settings for before the interface goes up, and for after:
-// those that have the kernel announce addresses, where it is not to.
+// settingsInOrder returns the settings for before the interface goes up, and for after: what has
+// the kernel announce addresses, where it is not to.
 func settingsInOrder(settings map[string]string, opts ConfigureOptions) (early, late map[string]string) {
-	if !opts.Known {
+	value, ok := settings[arpNotify]
+	if _, err := strconv.Atoi(value); !opts.Known || !ok || err != nil {
 		return settings, nil
 	}
-	early, late = maps.Clone(settings), map[string]string{}
-	for _, key := range []string{"ipv4/arp_notify", "ipv6/ndisc_notify"} {
-		if value, ok := early[key]; ok {
-			delete(early, key)
-			late[key] = value
-		}
-	}
-	return early, late
-}
-
-// onlyInTime says that it is soon enough to set these when the interface is up and before it
-// has addresses: what an ADD sets, and most pods have nothing else.
-func onlyInTime(settings map[string]string) bool {
-	for key, value := range settings {
-		switch {
-		case key == "ipv6/keep_addr_on_down":
-		case key == "ipv6/disable_ipv6" && value == "0":
-		default:
-			return false
-		}
-	}
-	return true
+	early = maps.Clone(settings)
+	delete(early, arpNotify)
+	return early, map[string]string{arpNotify: value}
 }
 
 // Configure gives the freshly created interface of that index its settings, its
@@ -107,8 +116,8 @@ func (n *Namespace) Configure(index int, want netstate.Interface, opts Configure
 	batch = append(batch, addresses...)
 	after, err := n.afterUp(index, want, opts.Known)
 	failed, batch = append(failed, err), append(batch, after...)
-	failed = append(failed, n.conn.run(batch...), n.writeSettings(want.Link.Name, late))
-	return errors.Join(failed...)
+	batch = append(batch, announcing(index, late)...)
+	return errors.Join(append(failed, n.conn.run(batch...))...)
 }
 
 // beforeUp returns the requests that are right before the interface is up. What can't

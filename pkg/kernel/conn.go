@@ -124,56 +124,58 @@ func (c *conn) runEach(messages ...message) []error {
 	if len(messages) > maxBatch {
 		return append(c.runEach(messages[:maxBatch]...), c.runEach(messages[maxBatch:]...)...)
 	}
-	var batch []byte
-	outcomes := make([]error, len(messages))
-	places := make(map[uint32]int, len(messages))
-	last := len(messages) - 1
-	// The kernel answers in order, and tells an error unasked: the last answer says of all
-	// that are not heard of that they are done. One each could overflow the socket.
-	messages[last].request.Flags |= unix.NLM_F_ACK
-	for i, m := range messages {
-		if m.take != nil {
-			m.request.Flags |= unix.NLM_F_ECHO
-		}
-		batch = append(batch, m.request.Serialize()...)
-		places[m.request.Seq] = i
-	}
+	b := newBatch(messages)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	failpoint.Here("before", messages[0].step())
-	send := c.change
-	if messages[last].request.Type == unix.RTM_DELLINK {
-		send = c.send // It may wait long, for whoever still uses the device, and not for the RTNL lock.
+	failpoint.Here("before", b.step())
+	turn := c.inTurn
+	if messages[len(messages)-1].request.Type == unix.RTM_DELLINK {
+		turn = func(f func() error) error { return f() } // It may wait long, for whoever still uses the device, and not for the RTNL lock.
 	}
-	err := send(batch)
+	err := turn(func() error { return c.send(b.bytes) })
 	if err == nil {
-		err = c.receive(func(m *syscall.NetlinkMessage) (bool, error) {
-			i, ok := places[m.Header.Seq]
-			switch {
-			case !ok:
-				return true, nil
-			case m.Header.Type == unix.NLMSG_ERROR:
-			case messages[i].take != nil:
-				return true, messages[i].take(m.Data)
-			default:
-				return true, nil
-			}
-			if outcomes[i] = parseError(m); messages[i].tolerates(outcomes[i]) {
-				outcomes[i] = nil
-			}
-			return i < last, nil
-		})
+		err = b.receive(c)
 	}
-	failpoint.Here("after", messages[0].step())
-	for i := range outcomes {
-		if outcomes[i] == nil {
-			outcomes[i] = err // Of sending or receiving: what became of it is not known.
-		}
-		if outcomes[i] != nil {
-			outcomes[i] = fmt.Errorf("%s: %w", messages[i].what, outcomes[i])
-		}
+	failpoint.Here("after", b.step())
+	return b.end(err)
+}
+
+// runAfter runs first, and the others once that has succeeded, in one turn. Without that
+// success they are not sent: the kernel would do them to whoever is in first's place. It
+// returns the error of first, and those of all others that failed.
+func (c *conn) runAfter(first message, others ...message) (failed, more error) {
+	now, later := others[:min(len(others), maxBatch)], others[min(len(others), maxBatch):]
+	a, b := newBatch([]message{first}), newBatch(now)
+	if failed, more = c.runBatchAfter(a, b); failed == nil && len(later) > 0 {
+		more = errors.Join(more, c.run(later...))
 	}
-	return outcomes
+	return failed, more
+}
+
+func (c *conn) runBatchAfter(a, b *batch) (failed, more error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	failpoint.Here("before", a.step())
+	err := c.inTurn(func() error {
+		err := c.send(a.bytes)
+		if err == nil {
+			err = a.receive(c)
+		}
+		failpoint.Here("after", a.step())
+		if failed = errors.Join(a.end(err)...); failed != nil {
+			return nil
+		}
+		failpoint.Here("before", b.step())
+		return c.send(b.bytes)
+	})
+	if failed != nil {
+		return failed, nil
+	}
+	if err == nil {
+		err = b.receive(c)
+	}
+	failpoint.Here("after", b.step())
+	return nil, errors.Join(b.end(err)...)
 }
 
 // maxDumps is how often a dump is begun again that the kernel marked as
@@ -248,11 +250,10 @@ func (c *conn) get(m message, take func(payload []byte) error) error {
 	return nil
 }
 
-// change is a datagram of changes to be sent, and who is told what came of sending it.
+// change is what sends changes, and who is told what came of it.
 type change struct {
-	conn  *conn
-	batch []byte
-	sent  chan<- error
+	send func() error
+	sent chan<- error
 }
 
 // changeQueue leads to the goroutine that sends the changes of all sockets. The kernel takes
@@ -263,16 +264,16 @@ var changeQueue = sync.OnceValue(func() chan<- change {
 	queue := make(chan change, 64) // With room, so that who fills it is not woken only to wait again.
 	go func() {
 		for ch := range queue {
-			ch.sent <- ch.conn.send(ch.batch)
+			ch.sent <- ch.send()
 		}
 	}()
 	return queue
 })
 
-// change sends a datagram of changes.
-func (c *conn) change(batch []byte) error {
+// inTurn calls send, which sends changes, while nobody else sends any.
+func (c *conn) inTurn(send func() error) error {
 	sent := make(chan error, 1)
-	changeQueue() <- change{c, batch, sent}
+	changeQueue() <- change{send, sent}
 	return <-sent
 }
 

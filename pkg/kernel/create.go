@@ -34,43 +34,33 @@ const (
 // one, and is not sent before it is known: the kernel works through a batch to its end,
 // and what comes after a Create that failed would be done to whoever has the index.
 func Create(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) (index int, err error) {
-	made, err := create(parentAt, sandbox, parentIndex, link, false)
-	if err != nil {
+	index, err = createOnce(parentAt, sandbox, parentIndex, link)
+	if !isTaken(err) {
+		return index, err
+	}
+	switch there, lookErr := sandbox.Exists(link.Name); {
+	case lookErr != nil:
+		return 0, lookErr
+	case there:
+		return 0, fmt.Errorf("%s in %s: %w", link.Name, sandbox.Path(), ErrExists)
+	case link.Index == 0:
 		return 0, err
 	}
-	return made.index, nil
+	link.Index = 0 // It was the index that is taken: any other will do.
+	return createOnce(parentAt, sandbox, parentIndex, link)
 }
 
-// create is Create with all that the kernel tells of the device, which it sets up if
-// the kernel creates it in the target.
-func create(parentAt, sandbox *Namespace, parentIndex int, want netstate.Link, up bool) (*link, error) {
-	made, err := createOnce(parentAt, sandbox, parentIndex, want, up)
-	if !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EBUSY) {
-		return made, err
-	}
-	switch there, lookErr := sandbox.Exists(want.Name); {
-	case lookErr != nil:
-		return nil, lookErr
-	case there:
-		return nil, fmt.Errorf("%s in %s: %w", want.Name, sandbox.Path(), ErrExists)
-	case want.Index == 0:
-		return nil, err
-	}
-	want.Index = 0 // It was the index that is taken: any other will do.
-	return createOnce(parentAt, sandbox, parentIndex, want, up)
-}
+// isTaken says that a device was not made because another one has its name or its index.
+func isTaken(err error) bool { return errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY) }
 
-func createOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.Link, up bool) (*link, error) {
+func createOnce(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) (index int, err error) {
 	if parentAt == sandbox || createsInTarget() {
-		return createDirectly(parentAt, sandbox, parentIndex, want, up)
+		return createDirectly(parentAt, sandbox, parentIndex, link)
 	}
-	if err := createOlder(parentAt, sandbox, parentIndex, want); err != nil {
-		return nil, err
+	if err := createOlder(parentAt, sandbox, parentIndex, link); err != nil || link.Index != 0 {
+		return link.Index, err
 	}
-	if want.Index != 0 {
-		return sandbox.linkByIndex(want.Index)
-	}
-	return sandbox.link(want.Name)
+	return sandbox.Index(link.Name)
 }
 
 // createsInTarget says whether the kernel makes a device whose parent is in another
@@ -82,32 +72,27 @@ var createsInTarget = sync.OnceValue(func() bool { return atLeast(6, 15) && !fai
 
 // createDirectly asks the sandbox for a device on a parent elsewhere or its own, in one
 // message.
-func createDirectly(parentAt, sandbox *Namespace, parentIndex int, want netstate.Link, up bool) (*link, error) {
-	var flags uint32
-	if up {
-		flags = unix.IFF_UP
-	}
-	create, err := newLink(want, parentIndex, want.Index, want.Name, flags)
+func createDirectly(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) (index int, err error) {
+	create, err := newLink(link, parentIndex, link.Index, link.Name, 0)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	if parentAt != sandbox {
 		if err := linkElsewhere(create, parentAt, sandbox); err != nil {
-			return nil, err
+			return 0, err
 		}
 	}
-	var made *link
-	create.take = func(payload []byte) (err error) {
-		made, err = parseLink(payload)
+	create.take = func(payload []byte) error {
+		made, err := parseLink(payload)
+		if err == nil {
+			index = made.index
+		}
 		return err
 	}
-	if err := sandbox.conn.run(create); err != nil {
-		return nil, err
+	if err := sandbox.conn.run(create); err != nil || index != 0 {
+		return index, err
 	}
-	if made == nil { // The kernel tells since 6.2.
-		return sandbox.link(want.Name)
-	}
-	return made, nil
+	return sandbox.Index(link.Name) // The kernel tells since 6.2.
 }
 
 // linkElsewhere says in a request to the sandbox that the parent is in parentAt.

@@ -26,6 +26,8 @@ type link struct {
 	group              uint32
 	bus                string
 	hasXDP             bool
+	// conf are the settings that the kernel tells of, by address family.
+	conf map[int][]byte
 	// kind is empty for a NIC. data and portData are the attributes of the kind and
 	// of the port of a master of the kind masterKind.
 	kind, masterKind string
@@ -85,6 +87,8 @@ func (l *link) attribute(attr uint16, value []byte) error {
 		l.bus = nl.BytesToString(value)
 	case unix.IFLA_PROP_LIST:
 		return l.properties(value)
+	case unix.IFLA_AF_SPEC:
+		return l.families(value)
 	case unix.IFLA_XDP:
 		return l.xdp(value)
 	case unix.IFLA_LINKINFO:
@@ -108,6 +112,17 @@ func (l *link) properties(value []byte) error {
 	for _, a := range attrs {
 		if a.Attr.Type == unix.IFLA_ALT_IFNAME {
 			l.altNames = append(l.altNames, nl.BytesToString(a.Value))
+		}
+	}
+	return err
+}
+
+// eachNested calls f with the values of the attributes of that type.
+func eachNested(value []byte, attr uint16, f func([]byte) error) error {
+	attrs, err := nl.ParseRouteAttr(value)
+	for _, a := range attrs {
+		if a.Attr.Type&nlaTypeMask == attr {
+			err = errors.Join(err, f(a.Value))
 		}
 	}
 	return err

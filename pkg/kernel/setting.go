@@ -22,39 +22,103 @@ var settingDirs = []struct{ prefix, dir string }{
 	{"ipv6/neigh/", "/proc/sys/net/ipv6/neigh"},
 }
 
-// settingPath returns the file of the setting of that key.
-func settingPath(ifName, key string) string {
+// settingFile returns where the setting of that key is: the directory and the file in it.
+func settingFile(ifName, key string) (dir, file string) {
 	family, name, _ := strings.Cut(key, "/")
 	kind := "conf"
 	if neigh, ok := strings.CutPrefix(name, "neigh/"); ok {
 		kind, name = "neigh", neigh
 	}
-	return filepath.Join("/proc/sys/net", family, kind, ifName, name)
+	return filepath.Join("/proc/sys/net", family, kind, ifName), name
+}
+
+// settingFiles are the files of an interface's settings in the namespace of the thread. A
+// directory is looked up once: that of eth0 is found among those of all namespaces.
+type settingFiles struct {
+	ifName string
+	dirs   map[string]*os.Root
+}
+
+// at returns the directory and the name of the setting's file.
+func (s *settingFiles) at(key string) (*os.Root, string, error) {
+	dir, file := settingFile(s.ifName, key)
+	if root, ok := s.dirs[dir]; ok {
+		return root, file, nil
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, "", err
+	}
+	if s.dirs == nil {
+		s.dirs = map[string]*os.Root{}
+	}
+	s.dirs[dir] = root
+	return root, file, nil
+}
+
+func (s *settingFiles) close() {
+	for _, root := range s.dirs {
+		_ = root.Close()
+	}
+}
+
+func (s *settingFiles) read(key string) (string, error) {
+	root, file, err := s.at(key)
+	if err != nil {
+		return "", err
+	}
+	return readSetting(root, file)
+}
+
+func (s *settingFiles) write(key, value string) error {
+	root, file, err := s.at(key)
+	if err != nil {
+		return err
+	}
+	f, err := root.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+func readSetting(root *os.Root, file string) (string, error) {
+	b, err := root.ReadFile(file)
+	return strings.TrimSpace(string(b)), err
 }
 
 // settings returns the interface's sysctls of these keys. One that the kernel has not
 // is left out.
-func (n *Namespace) settings(ifName string, keys []string) (map[string]string, error) {
+func (n *Namespace) settings(link *link, keys []string) (map[string]string, error) {
 	values := make(map[string]string, len(keys))
+	var files []string
+	for _, key := range keys {
+		if value, told := link.setting(key); told {
+			values[key] = value
+		} else {
+			files = append(files, key)
+		}
+	}
+	if len(files) == 0 {
+		return values, nil
+	}
 	err := n.do(func() error {
-		for _, key := range keys {
-			value, err := readSetting(settingPath(ifName, key))
+		at := &settingFiles{ifName: link.name}
+		defer at.close()
+		for _, key := range files {
+			value, err := at.read(key)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
 			if err != nil {
-				return fmt.Errorf("read %s of %s: %w", key, ifName, err)
+				return fmt.Errorf("read %s of %s: %w", key, link.name, err)
 			}
 			values[key] = value
 		}
 		return nil
 	})
 	return values, err
-}
-
-func readSetting(path string) (string, error) {
-	b, err := os.ReadFile(path)
-	return strings.TrimSpace(string(b)), err
 }
 
 // changedSettings returns the interface's sysctls that differ from the namespace's
@@ -64,41 +128,86 @@ func (n *Namespace) changedSettings(link *link) (changed map[string]string, note
 	changed = map[string]string{}
 	err = n.do(func() error {
 		for _, d := range settingDirs {
-			files, err := os.ReadDir(filepath.Join(d.dir, link.name))
-			if errors.Is(err, fs.ErrNotExist) {
-				continue // A kernel without IPv6, or an interface without.
-			}
-			if err != nil {
+			more, err := changedIn(d.prefix, d.dir, link, changed)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
-			for _, f := range files {
-				value, err := readSetting(filepath.Join(d.dir, link.name, f.Name()))
-				if err != nil {
-					continue // One that can't be read now, as stable_secret without a secret.
-				}
-				usual, err := usualSetting(d.dir, f.Name())
-				switch key := d.prefix + f.Name(); {
-				case err == nil && value == usual || derived(key):
-				case key != ipv6MTU:
-					changed[key] = value
-				case value != strconv.Itoa(link.mtu):
-					notes = append(notes, fmt.Sprintf("setting %s=%s: the kernel sets it anew when the carrier comes", key, value))
-				}
-			}
+			notes = append(notes, more...)
 		}
 		return nil
 	})
 	return changed, notes, err
 }
 
-// usualSetting returns the value that an interface has that is made anew. The defaults
-// of neighbour tables are to be seen in the first namespace alone; in others, lo has them.
-func usualSetting(dir, name string) (string, error) {
-	value, err := readSetting(filepath.Join(dir, "default", name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return readSetting(filepath.Join(dir, "lo", name))
+// changedIn adds to changed what differs in one directory. There is none on a kernel without
+// IPv6, and for an interface without.
+func changedIn(prefix, dir string, link *link, changed map[string]string) (notes []string, err error) {
+	own, err := os.OpenRoot(filepath.Join(dir, link.name))
+	if err != nil {
+		return nil, err
 	}
-	return value, err
+	defer func() { _ = own.Close() }()
+	usual, err := openUsual(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer usual.close()
+	files, err := fs.ReadDir(own.FS(), ".")
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		value, err := readSetting(own, f.Name())
+		if err != nil {
+			continue // One that can't be read now, as stable_secret without a secret.
+		}
+		as, ok := usual.read(f.Name())
+		switch key := prefix + f.Name(); {
+		case ok && value == as || derived(key):
+		case key != ipv6MTU:
+			changed[key] = value
+		case value != strconv.Itoa(link.mtu):
+			notes = append(notes, fmt.Sprintf("setting %s=%s: the kernel sets it anew when the carrier comes", key, value))
+		}
+	}
+	return notes, nil
+}
+
+// usualSettings are the directories of the values that an interface has that is made anew. The
+// defaults of neighbour tables are to be seen in the first namespace alone; in others, lo has them.
+type usualSettings []*os.Root
+
+func openUsual(dir string) (usualSettings, error) {
+	var usual usualSettings
+	for _, name := range []string{"default", "lo"} {
+		root, err := os.OpenRoot(filepath.Join(dir, name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			usual.close()
+			return nil, err
+		default:
+			usual = append(usual, root)
+		}
+	}
+	return usual, nil
+}
+
+func (u usualSettings) close() {
+	for _, root := range u {
+		_ = root.Close()
+	}
+}
+
+// read returns the usual value of the setting, if there is one.
+func (u usualSettings) read(file string) (string, bool) {
+	for _, root := range u {
+		value, err := readSetting(root, file)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return value, err == nil
+		}
+	}
+	return "", false
 }
 
 // ipv6MTU is the link's MTU by default.
@@ -115,9 +224,11 @@ func (n *Namespace) writeSettings(ifName string, settings map[string]string) err
 	}
 	return n.do(func() error {
 		var errs []error
+		at := &settingFiles{ifName: ifName}
+		defer at.close()
 		for _, key := range slices.Sorted(maps.Keys(settings)) {
 			failpoint.Here("before setting")
-			if err := os.WriteFile(settingPath(ifName, key), []byte(settings[key]), 0); err != nil {
+			if err := at.write(key, settings[key]); err != nil {
 				errs = append(errs, fmt.Errorf("set %s of %s to %s: %w", key, ifName, settings[key], err))
 			}
 			failpoint.Here("after setting")

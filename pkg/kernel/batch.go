@@ -1,0 +1,68 @@
+package kernel
+
+import (
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// batch is messages that go in one datagram, and what becomes of each.
+type batch struct {
+	messages []message
+	bytes    []byte
+	outcomes []error
+	// places are those of the messages, by their sequence numbers.
+	places map[uint32]int
+}
+
+func newBatch(messages []message) *batch {
+	b := &batch{messages: messages, outcomes: make([]error, len(messages)), places: make(map[uint32]int, len(messages))}
+	// The kernel answers in order, and tells an error unasked: the last answer says of all
+	// that are not heard of that they are done. One each could overflow the socket.
+	messages[len(messages)-1].request.Flags |= unix.NLM_F_ACK
+	for i, m := range messages {
+		if m.take != nil {
+			m.request.Flags |= unix.NLM_F_ECHO
+		}
+		b.bytes = append(b.bytes, m.request.Serialize()...)
+		b.places[m.request.Seq] = i
+	}
+	return b
+}
+
+// step names the batch to those who kill at it.
+func (b *batch) step() string { return b.messages[0].step() }
+
+// receive reads the answers until that of the last message.
+func (b *batch) receive(c *conn) error {
+	return c.receive(func(m *syscall.NetlinkMessage) (more bool, err error) {
+		i, ok := b.places[m.Header.Seq]
+		switch {
+		case !ok:
+			return true, nil
+		case m.Header.Type == unix.NLMSG_ERROR:
+		case b.messages[i].take != nil:
+			return true, b.messages[i].take(m.Data)
+		default:
+			return true, nil
+		}
+		if b.outcomes[i] = parseError(m); b.messages[i].tolerates(b.outcomes[i]) {
+			b.outcomes[i] = nil
+		}
+		return i < len(b.messages)-1, nil
+	})
+}
+
+// end returns the outcomes, err being that of sending or receiving.
+func (b *batch) end(err error) []error {
+	for i := range b.outcomes {
+		if b.outcomes[i] == nil {
+			b.outcomes[i] = err // What became of it is not known.
+		}
+		if b.outcomes[i] != nil {
+			b.outcomes[i] = fmt.Errorf("%s: %w", b.messages[i].what, b.outcomes[i])
+		}
+	}
+	return b.outcomes
+}
