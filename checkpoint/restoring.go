@@ -1,9 +1,12 @@
 package checkpoint
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/relink-cni/relink/pkg/failpoint"
@@ -19,11 +22,14 @@ type Restoring struct {
 // BeginRestore notes that a restore is under way. A kill leaves the note, without the lock
 // that its restore held on it: what that restore built may not have been announced.
 func (s *Store) BeginRestore() (*Restoring, error) {
-	earlier, err := s.unfinished()
-	if err != nil {
-		return nil, err
-	}
+	earlier := s.unfinished()
 	f, err := s.noteRestore()
+	for range 3 { // Another restore may have swept it away before it was locked.
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		f, err = s.noteRestore()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("note restore: %w", err)
 	}
@@ -58,7 +64,7 @@ func (r *Restoring) Earlier() bool { return len(r.earlier) > 0 }
 func (r *Restoring) End(all bool) {
 	failpoint.Here("before ending restore")
 	if all {
-		for _, path := range r.earlier {
+		for _, path := range slices.Concat(r.earlier, unheld(filepath.Join(filepath.Dir(r.file.Name()), ".run-*"))) {
 			_ = os.Remove(path)
 		}
 	}
@@ -74,19 +80,16 @@ func noteName(f *os.File) string {
 
 // RestoreUnfinished says whether a restore did not come to its end, and none since has
 // made good for all sandboxes what it left.
-func (s *Store) RestoreUnfinished() (bool, error) {
-	earlier, err := s.unfinished()
-	return len(earlier) > 0, err
-}
+func (s *Store) RestoreUnfinished() bool { return len(s.unfinished()) > 0 }
 
 // unfinished returns the notes that nobody holds.
-func (s *Store) unfinished() ([]string, error) {
-	notes, err := filepath.Glob(filepath.Join(s.restoring(), "run-*"))
-	if err != nil {
-		return nil, fmt.Errorf("look for restores: %w", err)
-	}
+func (s *Store) unfinished() []string { return unheld(filepath.Join(s.restoring(), "run-*")) }
+
+// unheld returns the files of that pattern that nobody has locked.
+func unheld(pattern string) []string {
+	paths, _ := filepath.Glob(pattern) // It fails for a bad pattern alone.
 	var left []string
-	for _, path := range notes {
+	for _, path := range paths {
 		f, err := os.Open(path)
 		if err != nil {
 			continue // Its restore has come to its end.
@@ -96,7 +99,7 @@ func (s *Store) unfinished() ([]string, error) {
 		}
 		_ = f.Close()
 	}
-	return left, nil
+	return left
 }
 
 // The dot keeps it from being a sandbox's directory.

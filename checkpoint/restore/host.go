@@ -32,7 +32,8 @@ func (r *run) onHostAlone(ctx context.Context, records []checkpoint.Record, star
 	if !r.DryRun {
 		unlock, err := r.lockHost(ctx)
 		if err != nil {
-			return false, err
+			r.report.problem(oneLine(err) + ": nothing is done to the host's devices")
+			return true, r.withHostAsItIs(records)
 		}
 		defer unlock()
 		if wait, err := r.look(ctx, records, start); wait || err != nil {
@@ -42,6 +43,20 @@ func (r *run) onHostAlone(ctx context.Context, records []checkpoint.Record, star
 	if err := r.changeHost(records); err != nil {
 		return false, err
 	}
+	r.planAfter(records)
+	return true, r.own(records)
+}
+
+// withHostAsItIs goes on with the devices that there are: the sandboxes on those can be restored.
+func (r *run) withHostAsItIs(records []checkpoint.Record) (err error) {
+	if r.devices, err = r.host.Devices(); err == nil {
+		r.planAfter(records)
+	}
+	return err
+}
+
+// planAfter plans on the devices as they are after the plan, and reports what is not done.
+func (r *run) planAfter(records []checkpoint.Record) {
 	r.after.plan = NewParentPlan(r.devices, r.recorded, ParentOptions{Mapped: r.Mapped})
 	for _, record := range records {
 		if onHost(record) {
@@ -51,7 +66,6 @@ func (r *run) onHostAlone(ctx context.Context, records []checkpoint.Record, star
 	for _, step := range r.after.plan.Steps() {
 		r.report.problem(fmt.Sprintf("not done: %s: %s", step, step.Reason))
 	}
-	return true, r.own(records)
 }
 
 // changeHost carries the plan out. Where something had changed since it was made, it is

@@ -89,11 +89,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 		defer r.announcer.Close()
 	}
 	r.report = Report{DryRun: opts.DryRun, Parents: []StepResult{}, Attachments: []Outcome{}}
-	end, err := r.begin()
-	if err != nil {
-		return Report{}, err
-	}
-	defer end()
+	defer r.begin()()
 	for _, u := range unreadable {
 		r.report.Attachments = append(r.report.Attachments, Outcome{
 			Attachment: attachment.Key{ContainerID: u.ContainerID, IfName: u.IfName}, State: Failed, Reason: u.Err.Error(),
@@ -122,18 +118,18 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 
 // begin notes that the restore is under way, and looks whether an earlier one came to its
 // end. A store that takes no note keeps no restore from its work.
-func (r *run) begin() (end func(), err error) {
+func (r *run) begin() (end func()) {
 	if r.DryRun {
-		r.unfinished, err = r.Store.RestoreUnfinished()
-		return func() {}, err
+		r.unfinished = r.Store.RestoreUnfinished()
+		return func() {}
 	}
 	note, err := r.Store.BeginRestore()
 	if err != nil {
 		r.notes = []string{fmt.Sprintf("%v: if this restore is killed, nothing tells that announcements are owed", err)}
-		return func() {}, nil
+		return func() {}
 	}
 	r.unfinished = note.Earlier()
-	return func() { note.End(len(r.Sandboxes) == 0) }, nil
+	return func() { note.End(len(r.Sandboxes) == 0) }
 }
 
 // allNICs returns the NICs that any checkpoint names, also one of a sandbox that this run

@@ -51,14 +51,15 @@ func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.In
 	if err := linkElsewhere(create, parentAt, sandbox); err != nil {
 		return built, err
 	}
-	rest := addAddresses(index, want.Addresses, opts.Known)
 	after, err := sandbox.afterUp(index, want, opts.Known)
 	_, late := settingsInOrder(want.Settings, opts)
 	look := message{request: getLink(index, ""), what: "read device " + want.Link.Name, take: func(payload []byte) (err error) {
 		built.link, err = parseLink(payload)
 		return err
 	}}
-	rest = slices.Concat(rest, after, announcing(index, late), []message{look})
+	// The setting before the addresses: what a kill leaves without it lacks those too, and is
+	// remembered by no capture.
+	rest := slices.Concat(announcing(index, late), addAddresses(index, want.Addresses, opts.Known), after, []message{look})
 	failed, more := sandbox.conn.runAfter(create, rest...)
 	if failed != nil {
 		return Built{}, failed
@@ -113,10 +114,9 @@ func (n *Namespace) Configure(index int, want netstate.Interface, opts Configure
 		up, err := setUp(index, want.Link)
 		failed, batch = append(failed, err), append(batch, up)
 	}
-	batch = append(batch, addresses...)
+	batch = slices.Concat(batch, announcing(index, late), addresses)
 	after, err := n.afterUp(index, want, opts.Known)
 	failed, batch = append(failed, err), append(batch, after...)
-	batch = append(batch, announcing(index, late)...)
 	return errors.Join(append(failed, n.conn.run(batch...))...)
 }
 

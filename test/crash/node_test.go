@@ -250,7 +250,8 @@ func (n *node) temporary(t *testing.T) []string {
 			return err
 		case d.Name() == ".detaching":
 			return fs.SkipDir
-		case strings.HasPrefix(d.Name(), ".") && d.Name() != ".lock" && d.Name() != ".parents.lock":
+		case slices.Contains([]string{".lock", ".parents.lock", ".host.lock", ".restoring"}, d.Name()):
+		case strings.HasPrefix(d.Name(), "."):
 			left = append(left, path)
 		}
 		return nil

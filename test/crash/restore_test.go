@@ -71,6 +71,9 @@ func (w *wholeNode) whole(t *testing.T) {
 	w.says(t, 0, "check")
 	w.asBefore(t)
 	w.nothingTemporary(t)
+	if w.store.RestoreUnfinished() {
+		t.Error("a restore is noted as not finished")
+	}
 }
 
 // A restore that was killed is finished by the next, and what it left half-built is
