@@ -59,16 +59,22 @@ func (s *Store) noteRestore() (*os.File, error) {
 // Earlier says that an earlier restore did not come to its end.
 func (r *Restoring) Earlier() bool { return len(r.earlier) > 0 }
 
-// End ends the note. With all, what the earlier restores left has been made good for all
-// sandboxes, and their notes go too.
-func (r *Restoring) End(all bool) {
+// End ends the note, which may be nil. A restore that is settled has announced everything, or said
+// in the checkpoints that it is owed: its note goes. If it was one of all sandboxes, those of
+// earlier ones go, too. Otherwise a note stays for the next restore.
+func (r *Restoring) End(settled, all bool) {
+	if r == nil {
+		return
+	}
 	failpoint.Here("before ending restore")
-	if all {
+	if settled && all {
 		for _, path := range slices.Concat(r.earlier, unheld(filepath.Join(filepath.Dir(r.file.Name()), ".run-*"))) {
 			_ = os.Remove(path)
 		}
 	}
-	_ = os.Remove(noteName(r.file))
+	if settled || r.Earlier() {
+		_ = os.Remove(noteName(r.file))
+	}
 	_ = r.file.Close()
 }
 

@@ -1,6 +1,9 @@
 package restore
 
 import (
+	"errors"
+
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -17,7 +20,7 @@ func (w *work) owe() {
 // so.
 func (w *work) announce() {
 	o := w.outcome
-	if !o.AnnouncementOwed || o.NoCarrier != "" || w.isNIC() {
+	if !o.AnnouncementOwed || o.NoCarrier != "" || !w.addressed || w.isNIC() {
 		return
 	}
 	if err := w.announcer.Announce(w.parent.Index, w.record.Interface); err == nil {
@@ -37,22 +40,27 @@ func (r *run) announceOwed(o *Outcome) error {
 		return err
 	}
 	o.Announced, o.AnnouncementOwed = true, false
-	return r.settle(o)
+	if err := r.setOwed(o, false); !errors.Is(err, checkpoint.ErrBusy) {
+		return err
+	}
+	return nil // To announce twice does no harm.
 }
 
-// settle writes into the record that nothing is owed any more. Where somebody is at work
-// on the sandbox the record stays as it is: to announce twice does no harm.
-func (r *run) settle(o *Outcome) error {
+// setOwed writes into the record whether an announcement is owed.
+func (r *run) setOwed(o *Outcome, owed bool) error {
 	unlock, err := r.Store.TryLock(o.Attachment.ContainerID)
 	if err != nil {
-		return nil
+		return err
 	}
 	defer unlock()
 	record, err := r.Store.Load(o.Attachment.ContainerID, o.Attachment.IfName)
-	if err != nil || !record.AnnouncementOwed {
-		return nil // Detached, or attached anew.
+	if errors.Is(err, checkpoint.ErrNone) || err == nil && record.AnnouncementOwed == owed {
+		return nil
 	}
-	record.AnnouncementOwed = false
+	if err != nil {
+		return err
+	}
+	record.AnnouncementOwed = owed
 	return r.Store.Save(record)
 }
 

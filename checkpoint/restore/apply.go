@@ -39,8 +39,9 @@ type work struct {
 	parents []netstate.Device
 	// now are the recorded parents as they came back.
 	now []netstate.Device
-	// carrier says that the interface had carrier when it was looked at last.
-	carrier bool
+	// carrier says that the interface had carrier when it was looked at last, addressed that
+	// it had its addresses.
+	carrier, addressed bool
 	// built is what the kernel told of the link when it was made, for the next look.
 	built kernel.Built
 	// index is the interface's as it is there now, taken who else has the recorded one.
@@ -68,17 +69,26 @@ func (w *work) do() error {
 		w.outcome.State = stateOf(steps, ToRestore, ToRepair)
 		return nil
 	}
-	if err := w.apply(steps); err != nil {
-		return err
+	failed := w.apply(steps)
+	w.owe() // Of what was built, whatever else failed.
+	if failed != nil {
+		return errors.Join(failed, w.tell())
 	}
 	w.outcome.State = stateOf(steps, Restored, Repaired)
 	if was := w.record.Interface.Link.Index; w.outcome.State == Restored && was != 0 && was != w.index && w.taken == "" {
 		w.outcome.Reason += "; " + otherIndex(was, "another device")
 	}
+	return w.tell()
+}
+
+// tell tells the neighbours what they are owed, if it can be sent, and remembers what there is to
+// remember.
+func (w *work) tell() error {
 	w.lookForCarrier()
-	w.owe()
 	w.announce()
-	return w.remember()
+	err := w.remember()
+	w.outcome.settled = err == nil
+	return err
 }
 
 // leave is for an attachment that is as recorded.
@@ -86,12 +96,11 @@ func (w *work) leave() error {
 	if w.record.AnnouncementOwed || w.unfinished {
 		w.owe()
 	}
-	w.lookForCarrier()
 	if w.DryRun {
+		w.lookForCarrier()
 		return nil
 	}
-	w.announce()
-	return w.remember()
+	return w.tell()
 }
 
 func stateOf(steps []Step, created, repaired State) State {
@@ -222,6 +231,7 @@ func (w *work) plan() ([]Step, error) {
 	if gone && w.taken != "" {
 		steps[0].Reason += "; " + otherIndex(w.record.Interface.Link.Index, w.taken)
 	}
+	w.addressed = !gone && !slices.ContainsFunc(steps, func(s Step) bool { return s.Action == AddAddress })
 	return steps, nil
 }
 
@@ -339,6 +349,9 @@ func (w *work) live(name string) (netstate.LiveDevice, error) {
 // and whether an announcement is owed.
 func (w *work) remember() error {
 	link := &w.record.Interface.Link
+	if w.index == 0 {
+		w.index = link.Index // It is not there: creating it failed.
+	}
 	sameParents := w.isNIC() || chainKey(w.now) == chainKey(w.record.Interface.Parents)
 	if sameParents && link.Index == w.index && w.record.AnnouncementOwed == w.outcome.AnnouncementOwed {
 		return nil

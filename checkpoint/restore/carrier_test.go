@@ -1,8 +1,8 @@
 package restore
 
 import (
-	"os"
-	"path/filepath"
+	"context"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +11,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -207,10 +208,7 @@ func TestKilledRestoreIsAnnouncedByTheNext(t *testing.T) {
 	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() {
 		t.Errorf("beside a restore that is under way: %+v", o)
 	}
-	note.End(true)
-	if err := os.WriteFile(filepath.Join(l.store.Dir(), ".restoring", "run-killed"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	note.End(false, false) // As a kill leaves it.
 	if report, _ := l.run(t, Options{DryRun: true}); report.AsRecorded() {
 		t.Error("check says that all is well")
 	}
@@ -225,5 +223,65 @@ func TestKilledRestoreIsAnnouncedByTheNext(t *testing.T) {
 	}
 	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() {
 		t.Errorf("once more: %+v", o)
+	}
+}
+
+// What was built is announced whatever else fails, or owed: a pod that lacks a route has the
+// rest.
+func TestWhatFailsInPartIsAnnounced(t *testing.T) {
+	l := newLAN(t)
+	whole := must(l.store.Load("c1", "eth0"))(t)
+	bad := whole
+	bad.Interface.Routes = []netstate.Route{{
+		Destination: netip.MustParsePrefix("192.0.2.0/24"), Gateway: netip.MustParseAddr("198.51.100.1"), Table: 254, Protocol: 3, Type: 1,
+	}}
+	for _, connected := range []bool{true, false} {
+		save(t, l.store, bad)
+		l.lose(t)
+		if connected {
+			l.connect(t)
+		}
+		if _, o := l.run(t, Options{}); o.State != Failed || o.Announced != connected || o.AnnouncementOwed == connected {
+			t.Errorf("carrier %v: %+v", connected, o)
+		}
+		if l.knows(t) != connected {
+			t.Errorf("carrier %v: the neighbour knows: %v", connected, !connected)
+		}
+		if owed := must(l.store.Load("c1", "eth0"))(t).AnnouncementOwed; owed == connected {
+			t.Errorf("carrier %v: the checkpoint says that it is owed: %v", connected, owed)
+		}
+	}
+	// The route is mended, and there is carrier.
+	mended := must(l.store.Load("c1", "eth0"))(t)
+	mended.Interface.Routes = whole.Interface.Routes
+	save(t, l.store, mended)
+	l.connect(t)
+	if report, o := l.run(t, Options{}); !o.Announced || !report.AsRecorded() || !l.knows(t) {
+		t.Errorf("mended: %+v, problems %q", o, report.Problems)
+	}
+}
+
+// A restore that is interrupted does not make good what a killed one has left, and does not
+// forget it.
+func TestInterruptedRestoreForgetsNothing(t *testing.T) {
+	l := newLAN(t)
+	must(l.store.BeginRestore())(t).End(false, true)
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	if report := must(Run(ctx, Options{Store: l.store}))(t); report.AsRecorded() {
+		t.Error("all is well")
+	}
+	if _, o := l.run(t, Options{}); !o.Announced || !l.knows(t) {
+		t.Errorf("after it: %+v", o)
+	}
+	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() {
+		t.Errorf("once more: %+v", o)
+	}
+}
+
+func save(t *testing.T, store *checkpoint.Store, r checkpoint.Record) {
+	t.Helper()
+	if err := store.Save(r); err != nil {
+		t.Fatal(err)
 	}
 }

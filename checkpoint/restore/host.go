@@ -29,7 +29,11 @@ func (r *run) parents(ctx context.Context, records []checkpoint.Record) error {
 // onHostAlone changes the host's devices while no other restore does. It is not done
 // where there is something to wait for again, for which the others are not kept off.
 func (r *run) onHostAlone(ctx context.Context, records []checkpoint.Record, start time.Time) (done bool, err error) {
-	if !r.DryRun {
+	if !r.DryRun && (len(r.plan.Steps()) > 0 || r.HostAddresses) {
+		if ctx.Err() != nil {
+			r.report.problem("interrupted before anything was done to the host's devices")
+			return true, r.withHostAsItIs(records)
+		}
 		unlock, err := r.lockHost(ctx)
 		if err != nil {
 			r.report.problem(oneLine(err) + ": nothing is done to the host's devices")
@@ -63,9 +67,42 @@ func (r *run) planAfter(records []checkpoint.Record) {
 			r.after.plan.chain(record.Interface.Parents)
 		}
 	}
+	for _, text := range framesTaken(r.devices, parentNames(records)) {
+		r.report.problem(text)
+	}
 	for _, step := range r.after.plan.Steps() {
 		r.report.problem(fmt.Sprintf("not done: %s: %s", step, step.Reason))
 	}
+}
+
+// parentNames are the names of all parents that the records have in the host.
+func parentNames(records []checkpoint.Record) map[string]bool {
+	names := map[string]bool{}
+	for _, record := range records {
+		for _, p := range record.Interface.Parents {
+			names[p.Name] = names[p.Name] || onHost(record)
+		}
+	}
+	return names
+}
+
+// framesTaken names, purely, each VLAN device on a member of a bond that has the same VLAN: the
+// kernel gives it the frames before the bond sees them. One of the two is in used.
+func framesTaken(devices netstate.Devices, used map[string]bool) (texts []string) {
+	for _, d := range devices {
+		below, ok := devices.ByIndex(d.ParentIndex)
+		if d.VLAN == nil || !ok {
+			continue
+		}
+		over, ok := devices.AggregateOf(below)
+		if !ok {
+			continue
+		}
+		if other, ok := devices.VLANOn(over.Index, *d.VLAN); ok && (used[d.Name] || used[other.Name]) {
+			texts = append(texts, fmt.Sprintf("%s takes the frames that %s should get, as %s is a member of %s", d.Name, other.Name, below.Name, over.Name))
+		}
+	}
+	return texts
 }
 
 // changeHost carries the plan out. Where something had changed since it was made, it is

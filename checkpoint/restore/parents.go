@@ -258,6 +258,10 @@ func (p *ParentPlan) vlan(recorded, recordedBelow netstate.Device, below netstat
 		r.note(fmt.Sprintf("%s is now %s (same %s on %s)", recorded.Name, d.Name, d.VLAN, below.Name))
 		return p.byName(d.Name), nil
 	}
+	if over, ok := p.devices.AggregateOf(below); ok {
+		return 0, &Problem{Reason: fmt.Sprintf("%s is a member of %s now: %s on it would take the frames that %s should get. "+
+			"To move to %s: --parent %s=%s", below.Name, over.Name, recorded.VLAN, over.Name, over.Name, recordedBelow.Name, over.Name)}
+	}
 	created := recorded
 	if recorded.MAC == recordedBelow.MAC {
 		created.MAC = "" // It has that of what is below, whatever that is now.

@@ -21,6 +21,15 @@ func TestPlanOfAVLANParent(t *testing.T) {
 			there: devices{eth1}, chains: recorded,
 			want: said{On: list("eth1.3"), Steps: list("create eth1.3, VLAN 3 on eth1: it is missing")},
 		},
+		"missing on a member of a bond": {
+			there: devices{enslaved(2, nic("eth1", 1), 9), up(9, bond("bond4"), 0)}, chains: recorded,
+			want: said{On: list(""), Broken: list("eth1 is a member of bond4 now: VLAN 3 on it would take the frames that bond4 should get. " +
+				"To move to bond4: --parent eth1=bond4")},
+		},
+		"present on a member of a bond": {
+			there: devices{enslaved(2, nic("eth1", 1), 9), up(9, bond("bond4"), 0), up(4, vlan("eth1.3", 3), 2)}, chains: recorded,
+			want: said{On: list("eth1.3")},
+		},
 		"missing on a NIC that came back down": {
 			there: devices{down(2, nic("eth1", 1), 0)}, chains: recorded,
 			want: said{On: list("eth1.3"), Steps: list(

@@ -46,6 +46,8 @@ type Outcome struct {
 	// NoCarrier is the device without carrier, for lack of which the attachment is cut
 	// off: its parent, or the interface itself. Empty if there is none.
 	NoCarrier string `json:"noCarrier,omitempty"`
+	// settled says that the record tells what is owed now.
+	settled bool
 	// ownLink says that NoCarrier is the interface itself. at is the sandbox, parentIndex
 	// the parent's in the host: its name may go to another device.
 	ownLink     bool

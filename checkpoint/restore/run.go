@@ -89,7 +89,9 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 		defer r.announcer.Close()
 	}
 	r.report = Report{DryRun: opts.DryRun, Parents: []StepResult{}, Attachments: []Outcome{}}
-	defer r.begin()()
+	settled := false
+	note := r.begin()
+	defer func() { note.End(settled, len(r.Sandboxes) == 0) }()
 	for _, u := range unreadable {
 		r.report.Attachments = append(r.report.Attachments, Outcome{
 			Attachment: attachment.Key{ContainerID: u.ContainerID, IfName: u.IfName}, State: Failed, Reason: u.Err.Error(),
@@ -104,6 +106,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	}
 	outcomes := r.sandboxes(ctx, todo)
 	r.awaitCarrier(ctx, outcomes)
+	settled = r.settle(outcomes)
 	for _, o := range outcomes {
 		r.report.Attachments = append(r.report.Attachments, *o)
 	}
@@ -118,18 +121,30 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 
 // begin notes that the restore is under way, and looks whether an earlier one came to its
 // end. A store that takes no note keeps no restore from its work.
-func (r *run) begin() (end func()) {
+func (r *run) begin() *checkpoint.Restoring {
 	if r.DryRun {
 		r.unfinished = r.Store.RestoreUnfinished()
-		return func() {}
+		return nil
 	}
 	note, err := r.Store.BeginRestore()
 	if err != nil {
 		r.notes = []string{fmt.Sprintf("%v: if this restore is killed, nothing tells that announcements are owed", err)}
-		return func() {}
+		return nil
 	}
 	r.unfinished = note.Earlier()
-	return func() { note.End(len(r.Sandboxes) == 0) }
+	return note
+}
+
+// settle sees to it that no announcement is lost of what failed: of what was built, and after a
+// restore that did not come to its end of everything. It says whether the records tell.
+func (r *run) settle(outcomes []*Outcome) bool {
+	settled := true
+	for _, o := range outcomes {
+		if !r.DryRun && !o.settled && o.State != Skipped && (r.unfinished || len(o.Steps) > 0) {
+			settled = r.setOwed(o, true) == nil && settled
+		}
+	}
+	return settled
 }
 
 // allNICs returns the NICs that any checkpoint names, also one of a sandbox that this run
@@ -368,7 +383,7 @@ func (o *Outcome) after(first *Outcome) *Outcome {
 	if o.at == (attachment.Namespace{}) {
 		o.at = first.at
 	}
-	o.Announced = o.Announced || first.Announced
+	o.Announced, o.settled = o.Announced || first.Announced, o.settled || first.settled
 	return o
 }
 
@@ -383,6 +398,11 @@ func (r *run) current(listed checkpoint.Record) *Outcome {
 		o := outcomeOf(listed)
 		o.fail(err)
 		return o
+	}
+	if record.CapturedAt.Equal(listed.CapturedAt) {
+		// This run may have written the names that it was told into it, and to apply
+		// --parent to those would be to apply it twice.
+		record.Interface.Parents = listed.Interface.Parents
 	}
 	o := outcomeOf(record)
 	r.attachment(record, o)

@@ -127,9 +127,30 @@ func (n *Namespace) Enslave(nic, bond int) error {
 	request.AddData(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(bond))))
 	enslave := message{request: request, what: what}
 	if member.up() {
+		if err := n.mayGoDown(nic); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
 		return n.conn.run(setDown(nic, member.name), enslave, up)
 	}
 	return n.conn.run(enslave, up)
+}
+
+// mayGoDown returns ErrInUse if a device on the one of that index has addresses: their routes
+// go when it goes down.
+func (n *Namespace) mayGoDown(index int) error {
+	devices, err := n.Devices()
+	if err != nil {
+		return err
+	}
+	for _, d := range devices {
+		if d.ParentIndex != index || d.VLAN == nil {
+			continue
+		}
+		if used, err := n.HasAddresses(d.Index); err != nil || used {
+			return errors.Join(err, fmt.Errorf("it has to go down for that, and %s on it has addresses: %w", d.Name, ErrInUse))
+		}
+	}
+	return nil
 }
 
 // AddAddresses gives the device of that index addresses that it had before. One that is
