@@ -155,7 +155,7 @@ func (l *look) enter(namespace *kernel.Namespace) (*room, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", id.Path, err)
 	}
-	own = slices.DeleteFunc(own, func(d netstate.LiveDevice) bool { return kernel.Unfinished(d.Name) })
+	own = slices.DeleteFunc(own, kernel.Unfinished)
 	return &room{look: l, namespace: namespace, own: own, records: l.records.in(id, own)}, nil
 }
 

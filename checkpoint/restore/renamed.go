@@ -45,7 +45,14 @@ func (w *work) holder() (*holder, error) {
 	if errors.Is(err, kernel.ErrNoDevice) || err == nil && name == link.Name {
 		return nil, nil
 	}
-	if err != nil || kernel.Unfinished(name) {
+	if err != nil {
+		return nil, err
+	}
+	device, err := w.sandbox.Device(link.Index)
+	if errors.Is(err, kernel.ErrNoDevice) || err == nil && kernel.Unfinished(device) {
+		return nil, nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	live, err := kernel.Capture(w.host, w.sandbox, w.devices, name, kernel.Extent{})
@@ -82,7 +89,7 @@ func (w *work) others() (inside, error) {
 	if err != nil {
 		return inside{}, err
 	}
-	devices = slices.DeleteFunc(devices, func(d netstate.LiveDevice) bool { return kernel.Unfinished(d.Name) })
+	devices = slices.DeleteFunc(devices, kernel.Unfinished)
 	records = slices.DeleteFunc(records, func(r checkpoint.Record) bool { return r.Namespace.Same(w.record.Namespace) != nil })
 	return inside{records: records, of: checkpoint.Match(records, devices)}, nil
 }
