@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/test/binaries"
@@ -392,19 +391,4 @@ func (n *node) byHand(command, id, netns string) (string, error) {
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion": "1.1.0", "name": "own", "type": "relink-macvlan", "master": "lan0", "checkpointDir": %q}`, n.store.Dir()))
 	out, err := cmd.CombinedOutput()
 	return string(out), err
-}
-
-// A pod that makes very many devices of its own does not hold up what is done for all.
-func TestVeryManyMacvlansOfThePodsOwn(t *testing.T) {
-	n, netns := newNode(t), fresh.Sandbox(t)
-	n.cnitool(t, "add", "stock", "web", netns)
-	n.says(t, 0, "capture", "1 captured")
-	const count = 1000
-	fresh.Run(t, netns, fmt.Sprintf(`for i in $(seq %d); do echo "link add link eth0 name own$i type macvlan mode bridge"; done | ip -batch -`, count))
-	begin := time.Now()
-	n.says(t, 0, "capture", fmt.Sprintf("1 kept, %d left alone\n", count))
-	// It took 30 s when each was compared with a look at each other.
-	if took := time.Since(begin); took > 10*time.Second {
-		t.Errorf("it took %s", took)
-	}
 }
