@@ -188,12 +188,12 @@ func (r *run) fresh(was Action) (*Found, error) {
 	if err := was.Namespace.Same(namespace.Identity()); err != nil {
 		return nil, fmt.Errorf("namespace %s: %w", was.Namespace.Path, err)
 	}
-	own, err := namespace.Devices()
+	room, err := r.look.enter(namespace)
 	if err != nil {
 		return nil, err
 	}
 	name := was.Interface.Link.Name
-	f, err := r.look.at(namespace, own, name)
+	f, err := room.at(name)
 	if err == nil && f == nil {
 		err = fmt.Errorf("%s is gone from the sandbox meanwhile", name)
 	}
@@ -204,13 +204,9 @@ func (r *run) fresh(was Action) (*Found, error) {
 func (r *run) current(was Action, f *Found, records []checkpoint.Record) (Action, error) {
 	key := was.Attachment
 	f.Attachment, f.Pod, f.CNI = key, was.Pod, was.cni
-	var others []checkpoint.Record
-	for i := range records {
-		own := records[i].Attachment
-		if own.ContainerID == key.ContainerID && own.IfName != key.IfName || own.ContainerID != key.ContainerID && isOf(records[i], *f) {
-			others = append(others, records[i])
-		}
-	}
+	others := slices.DeleteFunc(slices.Clone(records), func(r checkpoint.Record) bool {
+		return r.Attachment.ContainerID == key.ContainerID && r.Attachment.IfName == key.IfName
+	})
 	record, err := r.Store.Load(key.ContainerID, key.IfName)
 	var unreadable []checkpoint.Unreadable
 	switch {
@@ -224,7 +220,8 @@ func (r *run) current(was Action, f *Found, records []checkpoint.Record) (Action
 	default:
 		others = append([]checkpoint.Record{record}, others...)
 	}
-	return decide(*f, others, unreadable, r.Refresh), nil
+	inside := bySandbox(others).in(f.Namespace, with(f.Beside, *f))
+	return decide(*f, inside, others, unreadable, r.Refresh), nil
 }
 
 // forget removes the checkpoint if it still is of a namespace that is gone.

@@ -32,8 +32,9 @@ type Found struct {
 // Node is what there is on the node, running and remembered.
 type Node struct {
 	Found []Found
-	// Alive are the namespaces that were looked into.
+	// Alive are the namespaces that were looked into, Beside the devices of each.
 	Alive      []attachment.Namespace
+	Beside     map[attachment.Namespace]netstate.Devices
 	Records    []checkpoint.Record
 	Unreadable []checkpoint.Unreadable
 	// Gone are the records whose namespace is nowhere on the node any more.
@@ -73,11 +74,12 @@ type Action struct {
 // a state that is worse.
 func Decide(node Node, refresh bool) []Action {
 	var actions []Action
+	ofSandbox := recordsOf(node)
 	for _, f := range node.Found {
-		actions = append(actions, decide(f, node.Records, node.Unreadable, refresh))
+		actions = append(actions, decide(f, ofSandbox[f.Namespace], node.Records, node.Unreadable, refresh))
 	}
 	if refresh {
-		actions = append(actions, missing(node)...)
+		actions = append(actions, missing(node, ofSandbox)...)
 	}
 	for _, r := range node.Gone {
 		if forgets(r) {
@@ -90,15 +92,24 @@ func Decide(node Node, refresh bool) []Action {
 // forgets says that no DEL ever will: the record is of what relink did not attach.
 func forgets(r checkpoint.Record) bool { return r.Writer == Writer || r.Writer == netfix.Writer }
 
-// missing refuses to refresh the checkpoints of interfaces that are gone from a
-// living sandbox.
-func missing(node Node) []Action {
+// missing refuses to refresh the checkpoints of interfaces that were not found in a living
+// sandbox.
+func missing(node Node, ofSandbox map[attachment.Namespace]matched) []Action {
+	found := map[attachment.Key]bool{}
+	for _, f := range node.Found {
+		if r, ok := ofSandbox[f.Namespace].record(f); ok {
+			found[r.Attachment] = true
+		}
+	}
 	var actions []Action
-	for _, r := range node.Records {
-		alive := slices.ContainsFunc(node.Alive, func(n attachment.Namespace) bool { return r.Namespace.Same(n) == nil })
-		found := slices.ContainsFunc(node.Found, func(f Found) bool { return isOf(r, f) })
-		if alive && !found {
-			actions = append(actions, actionOn(r, Refuse, r.Interface.Link.Name+" is gone from the sandbox: relink restore brings it back"))
+	for _, namespace := range node.Alive {
+		for _, r := range ofSandbox[namespace].records {
+			if found[r.Attachment] {
+				continue
+			}
+			if why := ofSandbox[namespace].why(r); why != "" {
+				actions = append(actions, actionOn(r, Refuse, why))
+			}
 		}
 	}
 	return actions
@@ -108,20 +119,11 @@ func actionOn(r checkpoint.Record, do Verb, reason string) Action {
 	return Action{Do: do, Attachment: r.Attachment, Pod: r.Pod, Namespace: r.Namespace, Interface: r.Interface, Reason: reason}
 }
 
-// isOf says that the record is of the interface that was found, whatever container
-// ID it has: the one of its name, or of its index, by which one is known that was
-// renamed, as the pod's interface of a KubeVirt VM is.
-func isOf(r checkpoint.Record, f Found) bool {
-	was, is := r.Interface.Link, f.Live.Link
-	return r.Namespace.Same(f.Namespace) == nil &&
-		(was.Name == is.Name || r.Attachment.IfName == is.Name || was.Index != 0 && was.Index == is.Index && was.Kind == is.Kind)
-}
-
-// decide is Decide for one interface.
-func decide(f Found, records []checkpoint.Record, unreadable []checkpoint.Unreadable, refresh bool) Action {
+// decide is Decide for one interface. inside are the records of its sandbox.
+func decide(f Found, inside matched, records []checkpoint.Record, unreadable []checkpoint.Unreadable, refresh bool) Action {
 	a := Action{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Interface: f.Live, cni: f.CNI}
-	if i := slices.IndexFunc(records, func(r checkpoint.Record) bool { return isOf(r, f) }); i >= 0 {
-		return decideKnown(a, f, withoutDetached(records[i], f, records), refresh)
+	if r, ok := inside.record(f); ok {
+		return decideKnown(a, f, withoutDetached(r, f, records), refresh)
 	}
 	switch f.Origin {
 	case PodsOwn:
@@ -135,7 +137,7 @@ func decide(f Found, records []checkpoint.Record, unreadable []checkpoint.Unread
 		return r.Attachment.ContainerID == f.Attachment.ContainerID && r.Attachment.IfName == f.Attachment.IfName
 	})
 	if i >= 0 {
-		a.Do, a.Reason = Refuse, fmt.Sprintf("its name is that of a checkpoint of another namespace, %s", records[i].Namespace.Path)
+		a.Do, a.Reason = Refuse, inside.namesake(records[i])
 		return a
 	}
 	if u, torn := unreadableOf(f, unreadable); torn && (!refresh || u.IfName == "") {

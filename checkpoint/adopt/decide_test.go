@@ -106,8 +106,9 @@ func TestDecide(t *testing.T) {
 		},
 		"gone from a living sandbox, and from a dead one": {
 			node: Node{
-				Alive:   []attachment.Namespace{ns(1)},
-				Records: []checkpoint.Record{recordOn("c1", 1, ""), recordOn("c2", 2, "relink-macvlan"), recordOn("c3", 3, Writer)},
+				Alive:   []attachment.Namespace{ns(1), ns(5)},
+				Beside:  map[attachment.Namespace]netstate.Devices{ns(1): nil},
+				Records: []checkpoint.Record{recordOn("c1", 1, ""), recordOn("c2", 2, "relink-macvlan"), recordOn("c3", 3, Writer), recordOn("not listed", 5, "")},
 				Gone:    []checkpoint.Record{recordOn("c2", 2, "relink-macvlan"), recordOn("c3", 3, Writer), recordOn("c4", 4, netfix.Writer)},
 			},
 			plain: []decided{
@@ -171,7 +172,7 @@ func TestRefreshIsNoWorse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := found("c1", 1, test.change)
 			f.ParentDown = test.parentDown
-			a := decide(f, []checkpoint.Record{recordOn("c1", 1, "")}, nil, true)
+			a := Decide(Node{Found: []Found{f}, Records: []checkpoint.Record{recordOn("c1", 1, "")}}, true)[0]
 			if a.Do != test.want || a.Reason != test.reason {
 				t.Errorf("%s: %s", a.Do, a.Reason)
 			}
@@ -195,7 +196,7 @@ func TestRefreshOfARenamedInterface(t *testing.T) {
 			f := found("c1", 1, test.change)
 			r := recordOn("c1", 1, "")
 			f.Live.Link.Name, f.Live.Link.Index, r.Interface.Link.Index = "web0", 5, 5
-			if a := decide(f, []checkpoint.Record{r}, nil, true); a.Do != test.want || a.Reason != test.reason {
+			if a := Decide(Node{Found: []Found{f}, Records: []checkpoint.Record{r}}, true)[0]; a.Do != test.want || a.Reason != test.reason {
 				t.Errorf("%s: %s", a.Do, a.Reason)
 			}
 		})
@@ -206,7 +207,7 @@ func TestRefreshKeepsWhatTheKernelDoesNotKnow(t *testing.T) {
 	r := recordOn("c1", 1, "relink-macvlan")
 	r.Pod = attachment.Pod{Namespace: "shop", Name: "web"}
 	r.CNI.Config = []byte(`{"name": "lan"}`)
-	a := decide(found("other", 1, nil), []checkpoint.Record{r}, nil, true)
+	a := Decide(Node{Found: []Found{found("other", 1, nil)}, Records: []checkpoint.Record{r}}, true)[0]
 	got := recordOf(a)
 	if got.Attachment != r.Attachment || got.Pod != r.Pod || string(got.CNI.Config) != string(r.CNI.Config) ||
 		got.Writer != Writer {

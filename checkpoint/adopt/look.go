@@ -22,16 +22,16 @@ type look struct {
 	cache   []located
 	// records are those that there are, attached the names of the interfaces that the
 	// operator calls attached.
-	records  []checkpoint.Record
+	records  sandboxes
 	attached []string
-	// wants says which interfaces to look at.
-	wants func(attachment.Namespace, netstate.LiveDevice) bool
+	// onlyNew leaves out interfaces that have a record.
+	onlyNew bool
 }
 
 // newLook opens the host. The caller closes it. torn are what the caches have that
 // can't be read.
-func newLook(opts Options, records []checkpoint.Record, wants func(attachment.Namespace, netstate.LiveDevice) bool) (l *look, torn []error, err error) {
-	l = &look{wants: wants, records: records, attached: opts.Attached}
+func newLook(opts Options, records []checkpoint.Record, onlyNew bool) (l *look, torn []error, err error) {
+	l = &look{onlyNew: onlyNew, records: bySandbox(records), attached: opts.Attached}
 	entries, torn, err := cnicache.Read(opts.CacheDir)
 	if err != nil {
 		return nil, nil, err
@@ -68,14 +68,17 @@ type inside struct {
 	found []Found
 	// namespace is nil for a sandbox that has gone meanwhile.
 	namespace *attachment.Namespace
-	problems  []error
+	// listed says that devices are all that are in there.
+	listed   bool
+	devices  netstate.Devices
+	problems []error
 }
 
-// all looks into every sandbox of the node.
-func (l *look) all() (found []Found, alive []attachment.Namespace, problems []error, err error) {
+// all looks into every sandbox of the node. The node that it returns has no records.
+func (l *look) all() (node Node, problems []error, err error) {
 	sandboxes, err := sandbox.List()
 	if err != nil {
-		return nil, nil, nil, err
+		return Node{}, nil, err
 	}
 	results := make([]inside, len(sandboxes))
 	next := make(chan int)
@@ -92,13 +95,17 @@ func (l *look) all() (found []Found, alive []attachment.Namespace, problems []er
 	}
 	close(next)
 	workers.Wait()
+	node.Beside = map[attachment.Namespace]netstate.Devices{}
 	for _, r := range results {
-		found, problems = append(found, r.found...), append(problems, r.problems...)
+		node.Found, problems = append(node.Found, r.found...), append(problems, r.problems...)
 		if r.namespace != nil {
-			alive = append(alive, *r.namespace)
+			node.Alive = append(node.Alive, *r.namespace)
+		}
+		if r.listed {
+			node.Beside[*r.namespace] = r.devices
 		}
 	}
-	return found, alive, problems, nil
+	return node, problems, nil
 }
 
 func (l *look) into(s sandbox.Sandbox) inside {
@@ -111,16 +118,16 @@ func (l *look) into(s sandbox.Sandbox) inside {
 	}
 	defer namespace.Close()
 	id := namespace.Identity()
-	own, err := namespace.Devices()
+	room, err := l.enter(namespace)
 	if err != nil {
-		return inside{namespace: &id, problems: []error{fmt.Errorf("%s: %w", id.Path, err)}}
+		return inside{namespace: &id, problems: []error{err}}
 	}
-	result := inside{namespace: &id}
-	for _, d := range own {
-		if d.Name == "lo" || kernel.Unfinished(d.Name) || !l.wants(id, d) {
+	result := inside{namespace: &id, listed: true, devices: room.own}
+	for _, d := range room.own {
+		if _, recorded := room.records.of[d.Index]; d.Name == "lo" || recorded && l.onlyNew {
 			continue
 		}
-		f, err := l.at(namespace, own, d.Name)
+		f, err := room.at(d.Name)
 		switch {
 		case err != nil:
 			result.problems = append(result.problems, err)
@@ -129,6 +136,27 @@ func (l *look) into(s sandbox.Sandbox) inside {
 		}
 	}
 	return result
+}
+
+// room is one sandbox that is looked into.
+type room struct {
+	*look
+	namespace *kernel.Namespace
+	// own are its devices, but for those under construction.
+	own     netstate.Devices
+	records matched
+	// stacks are what the sandbox has on the host's devices, nil before it is looked at.
+	stacks map[stack][]neighbour
+}
+
+func (l *look) enter(namespace *kernel.Namespace) (*room, error) {
+	id := namespace.Identity()
+	own, err := namespace.Devices()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", id.Path, err)
+	}
+	own = slices.DeleteFunc(own, kernel.Unfinished)
+	return &room{look: l, namespace: namespace, own: own, records: l.records.in(id, own)}, nil
 }
 
 // open opens the sandbox by the first of its paths that still holds it. It returns
@@ -151,36 +179,36 @@ func open(s sandbox.Sandbox) (*kernel.Namespace, error) {
 }
 
 // at looks at one interface. It returns nil when that is gone, is none that a checkpoint
-// can hold, or is on nothing of the host's and in no cache.
-func (l *look) at(namespace *kernel.Namespace, own netstate.Devices, name string) (*Found, error) {
-	host := l.devices
-	live, err := kernel.Capture(l.host, namespace, host, name, kernel.Everything)
+// can hold, or is on nothing of the host's, in no cache and not recorded.
+func (r *room) at(name string) (*Found, error) {
+	host, path := r.devices, r.namespace.Path()
+	live, err := kernel.Capture(r.host, r.namespace, host, name, kernel.Everything)
 	if err != nil && !isNone(err) {
-		host, live, err = l.retry(namespace, name)
+		host, live, err = r.retry(name)
 	}
 	if isNone(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s: %w", namespace.Path(), name, err)
+		return nil, fmt.Errorf("%s: %s: %w", path, name, err)
 	}
-	f := &Found{Namespace: namespace.Identity(), Live: live, Beside: own}
-	f.Owner = ownerOf(f.Namespace, live.Link, l.cache)
-	if !f.Named {
+	f := &Found{Namespace: r.namespace.Identity(), Live: live, Beside: r.own}
+	f.Owner = ownerOf(f.Namespace, live.Link, r.cache)
+	if _, recorded := r.records.record(*f); !f.Named && !recorded {
 		if !onHost(live) {
 			return nil, nil
 		}
-		if f.Origin, f.Why, err = l.whose(namespace, own, *f); err != nil {
+		if f.Origin, f.Why, err = r.whose(*f); err != nil {
 			return nil, err
 		}
 	}
 	at := host
 	if live.ParentsInSandbox {
-		at = own
+		at = r.own
 	}
 	f.ParentDown = firstDown(live.Parents, at)
 	if err := live.Validate(); err != nil {
-		return nil, fmt.Errorf("%s: %s can't be remembered: %w", namespace.Path(), name, err)
+		return nil, fmt.Errorf("%s: %s can't be remembered: %w", path, name, err)
 	}
 	return f, nil
 }
@@ -191,16 +219,16 @@ func isNone(err error) bool {
 }
 
 // retry looks again, at the host too: devices come and go while they are looked at.
-func (l *look) retry(namespace *kernel.Namespace, name string) (netstate.Devices, netstate.Interface, error) {
-	host, err := l.host.Devices()
+func (r *room) retry(name string) (netstate.Devices, netstate.Interface, error) {
+	host, err := r.host.Devices()
 	if err != nil {
 		return nil, netstate.Interface{}, err
 	}
-	live, err := kernel.Capture(l.host, namespace, host, name, kernel.Everything)
+	live, err := kernel.Capture(r.host, r.namespace, host, name, kernel.Everything)
 	if err == nil || isNone(err) {
 		return host, live, err
 	}
-	if there, gone := namespace.Exists(name); gone == nil && !there {
+	if there, gone := r.namespace.Exists(name); gone == nil && !there {
 		err = fmt.Errorf("%s: %w", name, kernel.ErrNoDevice)
 	}
 	return host, live, err
@@ -221,19 +249,4 @@ func firstDown(parents []netstate.Device, at netstate.Devices) string {
 		}
 	}
 	return ""
-}
-
-// withoutRecord returns a function that says which interfaces have none of the
-// records.
-func withoutRecord(records []checkpoint.Record) func(attachment.Namespace, netstate.LiveDevice) bool {
-	type file struct{ device, inode uint64 }
-	byFile := map[file][]checkpoint.Record{}
-	for _, r := range records {
-		at := file{r.Namespace.Device, r.Namespace.Inode}
-		byFile[at] = append(byFile[at], r)
-	}
-	return func(n attachment.Namespace, d netstate.LiveDevice) bool {
-		f := Found{Namespace: n, Live: netstate.Interface{Link: netstate.Link{Name: d.Name, Index: d.Index, Kind: d.Kind}}}
-		return !slices.ContainsFunc(byFile[file{n.Device, n.Inode}], func(r checkpoint.Record) bool { return isOf(r, f) })
-	}
 }

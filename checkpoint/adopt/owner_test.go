@@ -92,6 +92,10 @@ func TestOriginOf(t *testing.T) {
 			[]neighbour{{"eth0", false}, {"net1", false}}, Unclear,
 			alone + "one parent, lan0, with eth0, net1: the pod can have made one on top of the other. Name the one that was attached: relink capture --attached vrrp.51",
 		},
+		"beside very many": {
+			[]neighbour{{"a", false}, {"b", false}, {"c", false}, {"d", false}, {"e", false}, {"f", false}, {"g", false}}, Unclear,
+			alone + "one parent, lan0, with a, b, c, d, e, and 2 more: the pod can have made one on top of the other. Name the one that was attached: relink capture --attached vrrp.51",
+		},
 	} {
 		if got, why := originOf("vrrp.51", "lan0", test.neighbours); got != test.want || why != test.why {
 			t.Errorf("%s: %q, %s", name, got, why)

@@ -133,17 +133,16 @@ func (r *run) lookAround() (Node, error) {
 	if err != nil {
 		return Node{}, err
 	}
-	everything := func(attachment.Namespace, netstate.LiveDevice) bool { return true }
 	var torn []error
-	if r.look, torn, err = newLook(r.Options, records, everything); err != nil {
+	if r.look, torn, err = newLook(r.Options, records, false); err != nil {
 		return Node{}, err
 	}
-	node := Node{Records: records, Unreadable: unreadable}
-	var problems []error
-	if node.Found, node.Alive, problems, err = r.look.all(); err != nil {
+	node, problems, err := r.look.all()
+	if err != nil {
 		r.look.close()
 		return Node{}, err
 	}
+	node.Records, node.Unreadable = records, unreadable
 	r.report.Problems, r.report.Notes = lines(problems), lines(torn)
 	for _, record := range records {
 		if isGone(record, node.Alive) {
@@ -190,17 +189,17 @@ func Missing(opts Options) ([]Found, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	l, _, err := newLook(opts, records, withoutRecord(records))
+	l, _, err := newLook(opts, records, true)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer l.close()
-	found, _, problems, err := l.all()
+	node, problems, err := l.all()
 	if err != nil {
 		return nil, nil, err
 	}
 	var none []Found
-	for _, f := range found {
+	for _, f := range node.Found {
 		if _, torn := unreadableOf(f, unreadable); torn {
 			continue // That is said of the checkpoint itself.
 		}

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -32,6 +30,9 @@ type neighbour struct {
 	attached bool
 }
 
+// named is how many of an interface's neighbours are named: a pod can have thousands.
+const named = 5
+
 // originOf decides, purely, who has made the interface name, which no cache, checkpoint or
 // operator knows. What is alone on its parent comes from outside: a pod can't reach the
 // host's devices but through what it was given.
@@ -45,8 +46,11 @@ func originOf(name, parent string, neighbours []neighbour) (Origin, string) {
 			neighbours[known].name, parent, name)
 	}
 	var names []string
-	for _, n := range neighbours {
+	for _, n := range neighbours[:min(len(neighbours), named)] {
 		names = append(names, n.name)
+	}
+	if more := len(neighbours) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	return Unclear, fmt.Sprintf("no CNI cache has it, and it is on one parent, %s, with %s: the pod can have made one on top of the other. Name the one that was attached: relink capture --attached %s",
 		parent, strings.Join(names, ", "), name)
@@ -64,56 +68,63 @@ func family(kind string) string {
 	return ""
 }
 
-// known says that a checkpoint or the operator knows the interface.
-func (l *look) known(f Found) bool {
-	return slices.Contains(l.attached, f.Live.Link.Name) ||
-		slices.ContainsFunc(l.records, func(r checkpoint.Record) bool { return isOf(r, f) })
+// known says that a checkpoint or the operator knows the device.
+func (r *room) known(name string, index int) bool {
+	_, recorded := r.records.of[index]
+	return recorded || slices.Contains(r.attached, name)
 }
 
-// whose decides who has made an interface on a device of the host that no cache has.
-func (l *look) whose(namespace *kernel.Namespace, own netstate.Devices, f Found) (Origin, string, error) {
-	of := family(f.Live.Link.Kind)
-	if of == "" || l.known(f) {
+// stack is a device of the host and the kind of what the sandbox has on it.
+type stack struct{ parent, family string }
+
+// whose decides who has made an interface on a device of the host that neither a cache nor
+// a checkpoint has.
+func (r *room) whose(f Found) (Origin, string, error) {
+	link, parent := f.Live.Link, f.Live.Parents[0].Name
+	of := family(link.Kind)
+	if of == "" || r.known(link.Name, link.Index) {
 		return Attached, "", nil
 	}
-	parent := f.Live.Parents[0].Name
-	neighbours := l.gone(f, own)
-	for _, d := range own {
-		if d.Name == f.Live.Link.Name || family(d.Kind) != of {
-			continue
-		}
-		live, err := kernel.Capture(l.host, namespace, l.devices, d.Name, kernel.Extent{})
-		if err != nil && !isNone(err) {
-			_, live, err = l.retry(namespace, d.Name)
-		}
-		if isNone(err) {
-			continue
-		}
-		if err != nil {
-			return "", "", fmt.Errorf("%s: %s: %w", namespace.Path(), d.Name, err)
-		}
-		if live.ParentsInSandbox || live.Parents[0].Name != parent {
-			continue
-		}
-		other := Found{Namespace: f.Namespace, Live: live, Owner: ownerOf(f.Namespace, live.Link, l.cache)}
-		neighbours = append(neighbours, neighbour{name: d.Name, attached: other.Named || l.known(other)})
+	if err := r.lookAtStacks(); err != nil {
+		return "", "", err
 	}
-	origin, why := originOf(f.Live.Link.Name, parent, neighbours)
+	neighbours := slices.DeleteFunc(slices.Clone(r.stacks[stack{parent, of}]), func(n neighbour) bool { return n.name == link.Name })
+	origin, why := originOf(link.Name, parent, neighbours)
 	return origin, why, nil
 }
 
-// gone returns the attachments on the same parent that the sandbox has lost.
-func (l *look) gone(f Found, own netstate.Devices) []neighbour {
-	var lost []neighbour
-	for _, r := range l.records {
-		link := r.Interface.Link
-		if r.Namespace.Same(f.Namespace) != nil || family(link.Kind) != family(f.Live.Link.Kind) || r.Interface.ParentsInSandbox ||
-			r.Interface.Parents[0].Name != f.Live.Parents[0].Name {
-			continue
-		}
-		if _, there := own.ByName(link.Name); !there {
-			lost = append(lost, neighbour{name: link.Name, attached: true})
+// lookAtStacks finds out, once, what the sandbox has on which device of the host, and what
+// it has lost of that.
+func (r *room) lookAtStacks() error {
+	if r.stacks != nil {
+		return nil
+	}
+	parents, err := r.namespace.ParentsIn(r.host)
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.namespace.Path(), err)
+	}
+	host, err := r.host.Devices()
+	if err != nil {
+		return err
+	}
+	r.stacks = map[stack][]neighbour{}
+	for _, lost := range r.records.lost() {
+		if i := lost.Interface; family(i.Link.Kind) != "" && !i.ParentsInSandbox {
+			at := stack{i.Parents[0].Name, family(i.Link.Kind)}
+			r.stacks[at] = append(r.stacks[at], neighbour{name: i.Link.Name, attached: true})
 		}
 	}
-	return lost
+	for _, d := range r.own {
+		if on, ok := host.ByIndex(parents[d.Index]); ok && family(d.Kind) != "" {
+			at := stack{on.Name, family(d.Kind)}
+			r.stacks[at] = append(r.stacks[at], neighbour{name: d.Name, attached: r.isAttached(d)})
+		}
+	}
+	return nil
+}
+
+// isAttached says that a cache, a checkpoint or the operator knows the device.
+func (r *room) isAttached(d netstate.LiveDevice) bool {
+	owner := ownerOf(r.namespace.Identity(), netstate.Link{Name: d.Name, MAC: d.MAC}, r.cache)
+	return owner.Named || r.known(d.Name, d.Index)
 }

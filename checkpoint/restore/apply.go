@@ -212,8 +212,14 @@ func (w *work) plan() ([]Step, error) {
 	if err != nil && !gone && !alien {
 		return nil, err
 	}
-	if gone || alien || live.Link.Kind != w.record.Interface.Link.Kind {
+	stranger := !gone && isStranger(w.record.Interface.Link, live.Link)
+	if gone || alien || stranger || live.Link.Kind != w.record.Interface.Link.Kind {
 		if err := w.lookElsewhere(); err != nil {
+			return nil, err
+		}
+	}
+	if stranger {
+		if err := w.lookUnderName(live.Link); err != nil {
 			return nil, err
 		}
 	}

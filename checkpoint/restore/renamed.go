@@ -45,7 +45,14 @@ func (w *work) holder() (*holder, error) {
 	if errors.Is(err, kernel.ErrNoDevice) || err == nil && name == link.Name {
 		return nil, nil
 	}
-	if err != nil || kernel.Unfinished(name) {
+	if err != nil {
+		return nil, err
+	}
+	device, err := w.sandbox.Device(link.Index)
+	if errors.Is(err, kernel.ErrNoDevice) || err == nil && kernel.Unfinished(device) {
+		return nil, nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	live, err := kernel.Capture(w.host, w.sandbox, w.devices, name, kernel.Extent{})
@@ -61,11 +68,74 @@ func (w *work) holder() (*holder, error) {
 	if !isRenamed(w.record.Interface, live, w.parents) {
 		return h, nil
 	}
-	records, _, err := w.Store.Select([]string{w.record.Attachment.ContainerID})
-	h.is = !slices.ContainsFunc(records, func(r checkpoint.Record) bool {
-		return r.Attachment != w.record.Attachment && r.Interface.Link.Name == name
-	})
+	inside, err := w.others()
+	h.is = err == nil && inside.mine(w.record, live.Link)
 	return h, err
+}
+
+// inside are the records of the attachments of one sandbox, and the devices that they are of.
+type inside struct {
+	records []checkpoint.Record
+	of      map[int]checkpoint.Record
+}
+
+// others reads what the sandbox has and what is recorded of it.
+func (w *work) others() (inside, error) {
+	records, _, err := w.Store.Select([]string{w.record.Attachment.ContainerID})
+	if err != nil {
+		return inside{}, err
+	}
+	devices, err := w.sandbox.Devices()
+	if err != nil {
+		return inside{}, err
+	}
+	devices = slices.DeleteFunc(devices, kernel.Unfinished)
+	records = slices.DeleteFunc(records, func(r checkpoint.Record) bool { return r.Namespace.Same(w.record.Namespace) != nil })
+	return inside{records: records, of: checkpoint.Match(records, devices)}, nil
+}
+
+// mine says that the device is the one that the record is of. One that another record
+// names, which is of no device, is that one's unless the MAC says otherwise.
+func (i inside) mine(record checkpoint.Record, link netstate.Link) bool {
+	if i.of[link.Index].Attachment != record.Attachment {
+		return false
+	}
+	return link.MAC == record.Interface.Link.MAC || !slices.ContainsFunc(i.records, func(r checkpoint.Record) bool {
+		return r.Attachment != record.Attachment && r.Interface.Link.Name == link.Name && !i.has(r)
+	})
+}
+
+// has says that there is a device that the record is of.
+func (i inside) has(r checkpoint.Record) bool {
+	for _, of := range i.of {
+		if of.Attachment == r.Attachment {
+			return true
+		}
+	}
+	return false
+}
+
+// isStranger says that the device under the recorded name may be another than the recorded
+// one: neither its index nor its MAC tells that it is that.
+func isStranger(recorded, live netstate.Link) bool {
+	return recorded.Index != 0 && recorded.Index != live.Index && (recorded.MAC != live.MAC || recorded.SharesMAC())
+}
+
+// lookUnderName looks whose the device is that has the name and is a stranger. If it is
+// that of another attachment, the error says so.
+func (w *work) lookUnderName(live netstate.Link) error {
+	inside, err := w.others()
+	if err != nil {
+		return err
+	}
+	r, ok := inside.of[live.Index]
+	if !ok || r.Attachment == w.record.Attachment {
+		return nil
+	}
+	was := r.Interface.Link.Name
+	return &Problem{Reason: fmt.Sprintf(
+		"%s is gone, and its name is that of %s now, which was renamed: rename that back (nsenter --net=%s ip link set %s name %s), and restore again",
+		live.Name, was, w.sandbox.Path(), live.Name, was)}
 }
 
 // isRenamed says, purely, that the device that has the recorded index is the recorded

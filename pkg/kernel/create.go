@@ -147,10 +147,10 @@ func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Li
 func Sweep(sandbox *Namespace) error {
 	devices, err := sandbox.Devices()
 	for _, d := range devices {
-		if !Unfinished(d.Name) {
+		if !Unfinished(d) {
 			continue
 		}
-		if e := sandbox.Delete(d.Name); !errors.Is(e, ErrNoDevice) {
+		if e := sandbox.conn.run(deleteLink(d.Index, d.Name)); !errors.Is(e, unix.ENODEV) {
 			err = errors.Join(err, e)
 		}
 	}
@@ -200,9 +200,12 @@ func discard(parentAt, sandbox *Namespace, temporary int) {
 // temporaryForm is that of temporaryName for the indices under construction.
 var temporaryForm = regexp.MustCompile("^" + temporaryPrefix + "[4-7][0-9a-f]{7}$")
 
-// Unfinished says that a device of that name is one under construction, or what a kill has
-// left of it: the next Create sweeps it away.
-func Unfinished(name string) bool { return temporaryForm.MatchString(name) }
+// Unfinished says that the device is one under construction, or what a kill has left of it:
+// the next Create sweeps it away. The name alone does not say so: a pod can give it to a
+// device of its own. One under construction is of a kind that Create makes, and down.
+func Unfinished(d netstate.LiveDevice) bool {
+	return temporaryForm.MatchString(d.Name) && !d.Up && creates(d.Kind)
+}
 
 func temporaryName(index int) string { return fmt.Sprintf("%s%x", temporaryPrefix, index) }
 

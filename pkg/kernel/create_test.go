@@ -186,13 +186,32 @@ func TestDeleteOfWhatIsNotThere(t *testing.T) {
 // What a kill left of the way of older kernels is swept away by the next try.
 func TestCreateSweepsWhatAKillLeft(t *testing.T) {
 	w := newWorld(t)
-	fresh.IP(t, w.path, "link add rlnk4abcdef0 type veth peer name rlnk4abcdef1")
+	if _, err := Create(w.host, w.sandbox, w.index(t, "lan0"), bridge("rlnk4abcdef0")); err != nil {
+		t.Fatal(err)
+	}
 	fresh.IP(t, w.path, "link add other type bridge")
 	if err := createOlder(w.host, w.sandbox, w.index(t, "lan0"), bridge("eth0")); err != nil {
 		t.Fatal(err)
 	}
 	if out := fresh.IP(t, w.path, "-o link"); strings.Contains(out, "rlnk") || !strings.Contains(out, "other") {
 		t.Errorf("left:\n%s", out)
+	}
+}
+
+// A device of the pod's own is not swept away for its name.
+func TestCreateSweepsNothingOfThePods(t *testing.T) {
+	w := newWorld(t)
+	fresh.IP(t, w.path, "link add rlnk40000000 type bridge")
+	fresh.IP(t, w.path, "link add own type veth peer name peer")
+	fresh.IP(t, w.path, "link add rlnk40000001 link own type macvlan")
+	fresh.IP(t, w.path, "link set rlnk40000001 up")
+	if err := createOlder(w.host, w.sandbox, w.index(t, "lan0"), bridge("eth0")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"rlnk40000000", "rlnk40000001"} {
+		if there, err := w.sandbox.Exists(name); err != nil || !there {
+			t.Errorf("%s is gone: %v", name, err)
+		}
 	}
 }
 

@@ -26,15 +26,40 @@ func getLink(index int, name string) *nl.NetlinkRequest {
 	return request
 }
 
-// Devices returns all the devices of the namespace as they are now.
-func (n *Namespace) Devices() (netstate.Devices, error) {
-	var links []*link
+// links returns what the kernel tells of all the devices of the namespace.
+func (n *Namespace) links() (links []*link, err error) {
 	list := message{request: getLink(0, ""), what: "list devices"}
-	err := n.conn.dump(list, func() { links = links[:0] }, func(payload []byte) error {
+	err = n.conn.dump(list, func() { links = links[:0] }, func(payload []byte) error {
 		l, err := parseLink(payload)
 		links = append(links, l)
 		return err
 	})
+	return links, err
+}
+
+// ParentsIn returns, by the index of a device of the namespace, the index of what it is
+// stacked on in host. Devices that are stacked on nothing there are left out.
+func (n *Namespace) ParentsIn(host *Namespace) (map[int]int, error) {
+	links, err := n.links()
+	if err != nil {
+		return nil, err
+	}
+	id, err := n.idOf(host)
+	if err != nil {
+		return nil, err
+	}
+	parents := map[int]int{}
+	for _, l := range links {
+		if l.elsewhere >= 0 && l.elsewhere == id {
+			parents[l.index] = l.parentIndex()
+		}
+	}
+	return parents, nil
+}
+
+// Devices returns all the devices of the namespace as they are now.
+func (n *Namespace) Devices() (netstate.Devices, error) {
+	links, err := n.links()
 	if err != nil {
 		return nil, err
 	}

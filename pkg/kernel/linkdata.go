@@ -235,3 +235,12 @@ func linkInfoAttr(link netstate.Link) (*nl.RtAttr, error) {
 	}
 	return info, err
 }
+
+// creates says that Create makes devices of that kind.
+func creates(kind string) bool {
+	switch kind {
+	case netstate.KindMacvlan, netstate.KindMacvtap, netstate.KindIPvlan, netstate.KindVLAN:
+		return true
+	}
+	return false
+}
