@@ -3,7 +3,6 @@ package adopt_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/relink-cni/relink/test/fresh"
 )
@@ -15,10 +14,6 @@ func TestVeryManyMacvlansOfThePodsOwn(t *testing.T) {
 	n.says(t, 0, "capture", "1 captured")
 	const count = 1000
 	fresh.Run(t, netns, fmt.Sprintf(`for i in $(seq %d); do echo "link add link eth0 name own$i type macvlan mode bridge"; done | ip -batch -`, count))
-	begin := time.Now()
+	// Were each compared with a look at each other, this would take half a minute.
 	n.says(t, 0, "capture", fmt.Sprintf("1 kept, %d left alone\n", count))
-	// It took 30 s when each was compared with a look at each other.
-	if took := time.Since(begin); took > 10*time.Second {
-		t.Errorf("it took %s", took)
-	}
 }
