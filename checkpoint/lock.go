@@ -65,6 +65,18 @@ type Parents struct {
 // ShareParents takes a hold on the parents, together with any number of others. It waits
 // until ctx is done while somebody is Alone with them, and returns ErrBusy then.
 func (s *Store) ShareParents(ctx context.Context) (*Parents, error) {
+	f, err := s.openParents()
+	if err != nil {
+		return nil, err
+	}
+	if err := flock.Lock(ctx, f, flock.Shared); err != nil {
+		return nil, fmt.Errorf("lock parents (%s): %w", f.Name(), err)
+	}
+	failpoint.Here("parents shared")
+	return &Parents{file: f}, nil
+}
+
+func (s *Store) openParents() (*os.File, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("lock parents: %w", err)
 	}
@@ -72,11 +84,7 @@ func (s *Store) ShareParents(ctx context.Context) (*Parents, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock parents: %w", err)
 	}
-	if err := flock.Lock(ctx, f, flock.Shared); err != nil {
-		return nil, fmt.Errorf("lock parents (%s): %w", f.Name(), err)
-	}
-	failpoint.Here("parents shared")
-	return &Parents{file: f}, nil
+	return f, nil
 }
 
 // Alone says whether nobody else has a hold, and keeps everybody off until
@@ -93,7 +101,11 @@ func openLock(ctx context.Context, dir string) (*os.File, error) {
 	for tried := false; ; tried = true {
 		f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|atOnce, 0o600)
 		if errors.Is(err, fs.ErrNotExist) && (!tried || ctx.Err() == nil) {
-			// There is no directory, or it was removed in between, or is a link to nowhere.
+			// There is no directory, or it was removed in between. Behind a link to nowhere,
+			// none can be made.
+			if err := errors.Join(nowhere(dir), nowhere(filepath.Join(dir, lockName))); err != nil {
+				return nil, fmt.Errorf("lock sandbox: %w", err)
+			}
 			if err := makeSandboxDir(dir); err != nil {
 				return nil, fmt.Errorf("lock sandbox: %w", err)
 			}
@@ -105,6 +117,18 @@ func openLock(ctx context.Context, dir string) (*os.File, error) {
 		failpoint.Here("lock made")
 		return f, nil
 	}
+}
+
+// nowhere is an error if the path is a symbolic link to nothing.
+func nowhere(path string) error {
+	link, err := os.Lstat(path)
+	if err != nil || link.Mode()&fs.ModeSymlink == 0 {
+		return nil //nolint:nilerr // What is not there leads nowhere wrong.
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return fmt.Errorf("%s is a link to nowhere: remove it", path)
 }
 
 func makeSandboxDir(dir string) error {

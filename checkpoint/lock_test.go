@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -193,6 +194,31 @@ func TestLockThatCannotBeMadeSaysSo(t *testing.T) {
 	_, err := OpenStore(path).Lock(t.Context(), "c1")
 	if !errors.Is(err, unix.ENOTDIR) || !strings.HasPrefix(message(err), "lock sandbox: ") {
 		t.Errorf("Lock() = %v, want ENOTDIR", err)
+	}
+}
+
+// What nobody but the admin can mend is said at once, with its path.
+func TestLockBehindALinkToNowhereSaysSo(t *testing.T) {
+	for name, link := range map[string]string{"the lock": "c1/.lock", "the directory": "c1"} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t)
+			path := filepath.Join(s.Dir(), link)
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(filepath.Join(t.TempDir(), "no/where"), path); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			want := "lock sandbox: " + path + " is a link to nowhere: remove it"
+			if _, err := s.Lock(ctx, "c1"); message(err) != want || ctx.Err() != nil {
+				t.Errorf("Lock() = %v (%v), want %s at once", err, ctx.Err(), want)
+			}
+			if _, err := s.TryLock("c1"); message(err) != want {
+				t.Errorf("TryLock() = %v, want %s", err, want)
+			}
+		})
 	}
 }
 

@@ -37,7 +37,8 @@ func TestUsable(t *testing.T) {
 	if err := s.Usable(); err != nil {
 		t.Error(err)
 	}
-	if files, err := os.ReadDir(s.Dir()); err != nil || len(files) > 0 {
+	// An ADD would make the lock that is left, and no more is.
+	if files, err := os.ReadDir(s.Dir()); err != nil || len(files) != 1 || files[0].Name() != ".parents.lock" {
 		t.Errorf("left: %v %v", files, err)
 	}
 	file := filepath.Join(dir, "file")
@@ -49,6 +50,36 @@ func TestUsable(t *testing.T) {
 	}
 	if err := OpenStore("/proc/relink").Usable(); err == nil {
 		t.Error("a place where nothing can be made is usable")
+	}
+}
+
+// Where no ADD can take the lock that all of them take, nothing can be saved.
+func TestAStoreWhoseParentsCannotBeLockedIsNotUsable(t *testing.T) {
+	for name, obstruct := range map[string]func(path string) error{
+		"a directory":       func(path string) error { return os.Mkdir(path, 0o700) },
+		"a link to nowhere": func(path string) error { return os.Symlink("no/where", path) },
+	} {
+		s := OpenStore(t.TempDir())
+		path := filepath.Join(s.Dir(), ".parents.lock")
+		if err := obstruct(path); err != nil {
+			t.Fatal(err)
+		}
+		_, shareErr := s.ShareParents(t.Context())
+		err := s.Usable()
+		if shareErr == nil || message(err) != message(shareErr) || !strings.Contains(message(err), path) {
+			t.Errorf("%s: usable: %v, shared: %v", name, err, shareErr)
+		}
+	}
+}
+
+// A sandbox's operation under way, and a restore on the host's devices, pass.
+func TestAStoreThatIsLockedIsUsable(t *testing.T) {
+	s := newStore(t)
+	if p := share(t, s); !p.Alone() {
+		t.Fatal("not alone")
+	}
+	if err := s.Usable(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -7,7 +7,8 @@ import (
 )
 
 // Usable returns nil if a checkpoint could be saved now, which it tries out with as
-// much as a checkpoint is long. It makes the directory if it is missing.
+// much as a checkpoint is long, and if there is a lock of the parents, which every ADD
+// takes. It makes the directory and that lock if they are missing.
 func (s *Store) Usable() error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return fmt.Errorf("checkpoint directory: %w", err)
@@ -21,5 +22,10 @@ func (s *Store) Usable() error {
 	if err = errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name())); err != nil {
 		return fmt.Errorf("checkpoint directory: %w", err)
 	}
-	return nil
+	// Not the lock of the host's devices: an ADD does without.
+	lock, err := s.openParents()
+	if err != nil {
+		return err
+	}
+	return lock.Close()
 }

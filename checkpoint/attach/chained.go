@@ -224,7 +224,11 @@ func (p Chained) Del(args *skel.CmdArgs) error {
 		return err
 	}
 	defer unlock()
-	if err := c.beginDetach(); err != nil {
+	recorded, err := c.detached()
+	if err != nil {
+		return err
+	}
+	if err := c.beginDetach(recorded); err != nil {
 		return err
 	}
 	if err := c.store.Forget(args.ContainerID, args.IfName); err != nil {
@@ -235,12 +239,9 @@ func (p Chained) Del(args *skel.CmdArgs) error {
 
 // beginDetach sees to it that no `relink capture` remembers the interface anew until
 // the interface plugin has deleted it.
-func (c *call) beginDetach() error {
-	if c.args.Netns == "" {
-		return nil
-	}
-	sandbox, err := kernel.Open(c.args.Netns)
-	if err != nil {
+func (c *call) beginDetach(recorded *checkpoint.Record) error {
+	sandbox, err := c.openDetached(recorded)
+	if err != nil || sandbox == nil {
 		return nil //nolint:nilerr // It is gone, and the interface with it.
 	}
 	defer sandbox.Close()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -19,7 +20,8 @@ import (
 // Del detaches the sandbox: it forgets the checkpoint, so that no restore brings
 // the interface back, then deletes the interface, then gives the addresses back.
 // What is gone already (namespace, interface, master, checkpoint) is no error:
-// nothing in the configuration is looked up in the host.
+// nothing in the configuration is looked up in the host. The record says where the sandbox
+// is; CNI_NETNS counts where it does not.
 func (p Plugin) Del(args *skel.CmdArgs) error {
 	c, err := beginDel(args)
 	if err != nil {
@@ -33,9 +35,9 @@ func (p Plugin) Del(args *skel.CmdArgs) error {
 	}
 	defer unlock()
 
-	var recorded *checkpoint.Record
-	if r, err := c.store.Load(args.ContainerID, args.IfName); err == nil {
-		recorded = &r
+	recorded, err := c.detached()
+	if err != nil {
+		return err
 	}
 	if err := c.store.Forget(args.ContainerID, args.IfName); err != nil {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
@@ -71,19 +73,48 @@ func beginDel(args *skel.CmdArgs) (*call, error) {
 	return c, nil
 }
 
-// deleteInterface deletes the interface, whatever it was renamed to, if the namespace is still there, and still the recorded one. Without a record
-// (recorded is nil: a repeated DEL, the runtime's DEL after a failed ADD) it deletes an
-// interface of the plugin's own kind, which is what a killed ADD may have left, if no
-// other attachment has it.
-func (c *call) deleteInterface(recorded *checkpoint.Record) error {
+// detached returns the record of what is to be detached, nil for none that can be read.
+// Then nothing but CNI_NETNS says where the interface is: a relative path, which no ADD
+// takes, could be another one then, and what is there would outlive its checkpoint.
+func (c *call) detached() (*checkpoint.Record, error) {
+	r, err := c.store.Load(c.args.ContainerID, c.args.IfName)
+	switch {
+	case err == nil:
+		return &r, nil
+	case errors.Is(err, checkpoint.ErrNone), c.args.Netns == "", filepath.IsAbs(c.args.Netns):
+		return nil, nil
+	}
+	return nil, cniplugin.EnvError("CNI_NETNS", c.args.Netns, "must be an absolute path, as the checkpoint does not say where the interface is: "+err.Error())
+}
+
+// openDetached opens the namespace to detach from, nil if it is gone: the one at CNI_NETNS,
+// unless the recorded one is still where it was recorded.
+func (c *call) openDetached(recorded *checkpoint.Record) (*kernel.Namespace, error) {
+	if recorded != nil {
+		if was, err := kernel.Open(recorded.Namespace.Path); err == nil {
+			if recorded.Namespace.Same(was.Identity()) == nil {
+				return was, nil
+			}
+			was.Close()
+		}
+	}
 	if c.args.Netns == "" {
-		return nil
+		return nil, nil
 	}
 	sandbox, err := kernel.Open(c.args.Netns)
 	if errors.Is(err, kernel.ErrNoNamespace) {
-		return nil
+		return nil, nil
 	}
-	if err != nil {
+	return sandbox, err
+}
+
+// deleteInterface deletes the interface, whatever it was renamed to, if the namespace is
+// still there, and still the recorded one. Without a record (recorded is nil: a repeated DEL, the runtime's DEL after a failed ADD) it deletes an
+// interface of the plugin's own kind, which is what a killed ADD may have left, if no
+// other attachment has it.
+func (c *call) deleteInterface(recorded *checkpoint.Record) error {
+	sandbox, err := c.openDetached(recorded)
+	if err != nil || sandbox == nil {
 		return err
 	}
 	defer sandbox.Close()

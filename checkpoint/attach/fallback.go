@@ -77,8 +77,9 @@ func (f fallback) memberOf(bond netstate.Device) bool {
 	}
 	base := f.base()
 	return slices.ContainsFunc(bond.Bond.Members, func(m netstate.Member) bool {
-		// Not by the address on the bus, which two ports can share.
-		return m.Name == base.Name || m.PermanentMAC != "" && m.PermanentMAC == base.PermanentMAC
+		// Not by the address on the bus, which two ports can share. A name can have come to
+		// another NIC.
+		return m.Name == base.Name && !m.Contradicts(base.NIC) || m.PermanentMAC != "" && m.PermanentMAC == base.PermanentMAC
 	})
 }
 
@@ -122,11 +123,16 @@ func (f fallback) refusal(claims []claim) error {
 	if len(member) > 0 {
 		why += fmt.Sprintf(", and %s is recorded as a member of %s", f.base().Name, strings.Join(member, ", "))
 	}
-	return cniplugin.Error(types.ErrTryAgainLater, "master %s is missing, and %s is not taken in its place: %s. %s",
-		strings.Join(f.missing, ", "), f.master.Name, why, f.wayOut(lost, claims))
+	masters, place := "master %s is missing", "its place"
+	if len(f.missing) > 1 {
+		masters, place = "masters %s are missing", "their place"
+	}
+	return cniplugin.Error(types.ErrTryAgainLater, masters+", and %s is not taken in %s: %s. %s",
+		strings.Join(f.missing, ", "), f.master.Name, place, why, f.wayOut(lost, claims))
 }
 
-// wayOut says how an ADD works again.
+// wayOut says how an ADD works again. Nothing is moved to a member of a bond: the bond
+// takes its frames.
 func (f fallback) wayOut(lost string, claims []claim) string {
 	moves := distinct(claims, func(c claim) string {
 		if _, there := f.devices.ByName(c.base); there {
@@ -136,6 +142,11 @@ func (f fallback) wayOut(lost string, claims []claim) string {
 	})
 	if len(moves) == 0 {
 		return fmt.Sprintf("relink restore brings %s back; or delete those pods", lost)
+	}
+	if live, ok := f.devices.ByName(f.base().Name); ok {
+		if over, member := f.devices.AggregateOf(live); member {
+			return fmt.Sprintf("Bring %s back; or delete those pods. They can't be moved to %s, which is a member of %s", lost, live.Name, over.Name)
+		}
 	}
 	return fmt.Sprintf("Bring %s back; or move what is on it for good by relink restore%s; or delete those pods",
 		lost, strings.Join(moves, ""))

@@ -2,12 +2,15 @@ package attach
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -43,9 +46,16 @@ var (
 	eth5 = nicOf("eth5", "52:54:00:00:00:05")
 )
 
-// There are eth0 with a VLAN device for VLAN 3, and eth1. The network is pods.
+// There are eth0 with a VLAN device for VLAN 3, eth1, and eth6, a member of bond8, with a VLAN
+// device of the admin's. The network is pods.
 func TestFallbackIsRefusedForCheckpointsOfWhatIsMissing(t *testing.T) {
-	devices := netstate.Devices{{Device: eth0, Index: 2}, {Device: vlanOf("eth0.3", 3), Index: 3, ParentIndex: 2}, {Device: eth1, Index: 4}}
+	devices := netstate.Devices{
+		{Device: eth0, Index: 2}, {Device: vlanOf("eth0.3", 3), Index: 3, ParentIndex: 2}, {Device: eth1, Index: 4},
+		{Device: bondOf("bond8"), Index: 5}, {Device: nicOf("eth6", "52:54:00:00:00:06"), Index: 6, MasterIndex: 5},
+		{Device: vlanOf("eth6.5", 5), Index: 7, ParentIndex: 6},
+	}
+	elsewhere := nicOf("eth0", "")
+	elsewhere.BusAddress = "0000:00:09.0"
 	bond4 := bondOf("bond4", eth0, eth1)
 	inSandbox := recordOn("pods", bond4)
 	inSandbox.Interface.ParentsInSandbox = true
@@ -80,6 +90,13 @@ func TestFallbackIsRefusedForCheckpointsOfWhatIsMissing(t *testing.T) {
 			bond4Away + "1 attachment is on bond4 by checkpoint (eth0 of default/lan-0)" + asMember + wayOut},
 		"a member that had another name": {bondAway, "eth0", []checkpoint.Record{recordOn("lan", bondOf("bond4", nicOf("ens9", eth0.PermanentMAC)))},
 			bond4Away + "1 attachment is on bond4 by checkpoint (eth0 of default/lan-0)" + asMember + wayOut},
+		"another NIC of a member's name":                                 {bondAway, "eth0", []checkpoint.Record{recordOn("lan", bondOf("bond4", nicOf("eth0", eth5.PermanentMAC)))}, ""},
+		"a NIC in another place by a member's name, with no MAC to tell": {bondAway, "eth0", []checkpoint.Record{recordOn("lan", bondOf("bond4", elsewhere))}, ""},
+		"a member of which no more than the name is known": {bondAway, "eth0", []checkpoint.Record{recordOn("lan", bondOf("bond4", netstate.Device{Name: "eth0"}))},
+			bond4Away + "1 attachment is on bond4 by checkpoint (eth0 of default/lan-0)" + asMember + wayOut},
+		"the admin's VLAN device on a member of another bond": {bondAway, "eth6.5", []checkpoint.Record{recordOn("pods", bond4)},
+			"master bond4 is missing, and eth6.5 is not taken in its place: 1 attachment is on bond4 by checkpoint (eth0 of default/pods-0). " +
+				"Bring bond4 back; or delete those pods. They can't be moved to eth6, which is a member of bond8"},
 		"the other port of a member's card":            {bondAway, "eth0", []checkpoint.Record{recordOn("lan", bondOf("bond4", eth1))}, ""},
 		"another network on the bond without it":       {bondAway, "eth0", []checkpoint.Record{recordOn("lan", bondOf("bond4", eth5))}, ""},
 		"a bond that is in no list, with the fallback": {[]string{"bond9"}, "eth0", []checkpoint.Record{recordOn("lan", bond4)}, "master bond9 is missing, and eth0 is not taken in its place: 1 attachment is on bond4 by checkpoint (eth0 of default/lan-0)" + asMember + wayOut},
@@ -94,7 +111,7 @@ func TestFallbackIsRefusedForCheckpointsOfWhatIsMissing(t *testing.T) {
 		"many, not all of which are named": {bondAway, "eth0", []checkpoint.Record{nameless, recordOn("a", bond4), recordOn("b", bond4), recordOn("c", bond4), recordOn("d", bond4)},
 			bond4Away + "5 attachments are on bond4 by checkpoint (eth0 of c-pods, eth0 of default/a-0, eth0 of default/b-0, and 2 more)" + asMember + wayOut},
 		"two bonds": {[]string{"bond4", "bond5"}, "eth0", []checkpoint.Record{recordOn("pods", bondOf("bond5", eth5)), recordOn("pods", bondOf("bond4", eth5))},
-			"master bond4, bond5 is missing, and eth0 is not taken in its place: 2 attachments are on bond4, bond5 by checkpoint (eth0 of default/pods-0, eth0 of default/pods-0). " +
+			"masters bond4, bond5 are missing, and eth0 is not taken in their place: 2 attachments are on bond4, bond5 by checkpoint (eth0 of default/pods-0, eth0 of default/pods-0). " +
 				"Bring bond4, bond5 back; or move what is on it for good by relink restore --parent bond4=eth0 --parent bond5=eth0; or delete those pods"},
 		"moved for good":                               {bondAway, "eth0", []checkpoint.Record{recordOn("pods", vlanOf("bond4.3", 3), eth0)}, ""},
 		"a node without the bond":                      {bondAway, "eth0", []checkpoint.Record{recordOn("pods", vlanOf("eth0.3", 3), eth0)}, ""},
@@ -135,6 +152,33 @@ func TestMemberOfABondIsNoMaster(t *testing.T) {
 		d, _ := devices.ByName(master)
 		if diff := cmp.Diff(want, codeAndText(noMember(devices, d))); diff != "" {
 			t.Errorf("%s: %s", master, diff)
+		}
+	}
+}
+
+// To wait does not make a master of a member: that is said first.
+func TestMemberOfABondIsNoFallback(t *testing.T) {
+	devices := netstate.Devices{
+		{Device: eth0, Index: 2}, {Device: eth1, Index: 3, MasterIndex: 4}, {Device: bondOf("bond8"), Index: 4},
+		{Device: vlanOf("eth1.5", 5), Index: 5, ParentIndex: 3},
+	}
+	host, err := kernel.OpenHost()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	store := checkpoint.OpenStore(t.TempDir())
+	saveIn(t, store, recordOn("pods", bondOf("bond4", eth5)), host.Identity())
+	for next, want := range map[string]string{
+		"eth0":   "11: master bond4 is missing, and eth0 is not taken in its place",
+		"eth1":   `7: invalid "master": "eth1": it is a member of bond8`,
+		"eth1.5": "11: master bond4 is missing, and eth1.5 is not taken in its place",
+	} {
+		var config cniplugin.Config
+		config.Name, config.Master = "pods", cniplugin.Names{"bond4", next}
+		a := &addition{call: &call{Request: Request{Config: config}, store: store}}
+		if _, err := a.master(host, devices); !strings.HasPrefix(codeAndText(err), want) {
+			t.Errorf("%s: %s, want %s", next, codeAndText(err), want)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func forgetInvalid(ctx context.Context, store *checkpoint.Store, network string,
 		// Beside each other: none waits for whoever is at work on another sandbox.
 		waiting.Go(func() {
 			if err := forget(ctx, store, r); err != nil {
-				failed[i] = cniplugin.Error(types.ErrIOFailure, "%s: %v", r.Attachment, err)
+				failed[i] = cniplugin.Wrap(err, r.Attachment.String())
 			}
 		})
 	}
@@ -80,7 +80,7 @@ func forget(ctx context.Context, store *checkpoint.Store, r checkpoint.Record) e
 	defer cancel()
 	unlock, err := store.Lock(ctx, r.Attachment.ContainerID)
 	if err != nil {
-		return err
+		return lockError(err, lockWait)
 	}
 	defer unlock()
 	// The attachment may have been made anew since the list was read, in the same
@@ -89,5 +89,8 @@ func forget(ctx context.Context, store *checkpoint.Store, r checkpoint.Record) e
 	if err == nil && (now.Namespace != r.Namespace || !now.CapturedAt.Equal(r.CapturedAt)) {
 		return nil
 	}
-	return store.Forget(r.Attachment.ContainerID, r.Attachment.IfName)
+	if err := store.Forget(r.Attachment.ContainerID, r.Attachment.IfName); err != nil {
+		return cniplugin.Error(types.ErrIOFailure, "%v", err)
+	}
+	return nil
 }

@@ -49,13 +49,16 @@ func (a *addition) master(at *kernel.Namespace, devices netstate.Devices) (netst
 	if err != nil {
 		return master, err
 	}
+	if err := noMember(devices, master); err != nil {
+		return master, err
+	}
 	// What is in a sandbox is no other attachment's master.
 	if len(missing) > 0 && !a.LinkInContainer {
 		if err := a.mayFallBack(fallback{network: a.Name, devices: devices, master: master, missing: missing}); err != nil {
 			return master, err
 		}
 	}
-	return master, noMember(devices, master)
+	return master, nil
 }
 
 // mayFallBack refuses a master that is not the first of the list as long as a
@@ -77,7 +80,8 @@ func (a *addition) mayFallBack(f fallback) error {
 }
 
 // noMember refuses a master that is a member of a bond now: its VLAN device would get
-// the frames of the bond's, and a macvlan on it can't be.
+// the frames of the bond's, and a macvlan on it can't be. A VLAN device on a member is the
+// admin's, who has taken its frames from the bond anyway.
 func noMember(devices netstate.Devices, master netstate.LiveDevice) error {
 	if over, ok := devices.AggregateOf(master); ok {
 		return cniplugin.ConfigError("master", master.Name,

@@ -55,6 +55,20 @@ func TestStatusOfAReadOnlyStore(t *testing.T) {
 	expectCode(t, "relink-macvlan", code, msg, 50, "read-only file system")
 }
 
+// Every ADD takes the lock of the parents.
+func TestStatusOfAStoreThatCannotBeLocked(t *testing.T) {
+	s, netns := newStock(t), fresh.Sandbox(t)
+	lock := filepath.Join(s.store.Dir(), ".parents.lock")
+	if err := os.MkdirAll(lock, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.said(t, 50, lock+": is a directory", "STATUS", "", "", "")
+	code, msg, _ := s.code(t, "STATUS", "", "", "")
+	expectCode(t, "relink-macvlan", code, msg, 50, lock+": is a directory")
+	code, msg, _ = s.code(t, "ADD", "c1", netns, "")
+	expectCode(t, "ADD", code, msg, 5, lock+": is a directory")
+}
+
 // What others have filled, others can empty.
 func TestStatusOfAFullStore(t *testing.T) {
 	s := newStock(t)

@@ -1,0 +1,52 @@
+package attach
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// saveIn makes the record, which says what it is on, a whole one of that namespace.
+func saveIn(t *testing.T, store *checkpoint.Store, r checkpoint.Record, n attachment.Namespace) {
+	t.Helper()
+	r.Namespace, r.Writer, r.CapturedAt = n, "relink-macvlan", time.Now()
+	r.Interface.Link = netstate.Link{
+		Kind: netstate.KindMacvlan, Name: r.Attachment.IfName, MAC: "52:54:00:00:00:09", MTU: 1500, Macvlan: &netstate.Macvlan{Mode: "bridge"},
+	}
+	if err := store.Save(r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A sandbox that others are at work on is tried again later, and says whose it is. Those
+// beside it are forgotten.
+func TestGCOfABusySandboxIsToBeTriedAgain(t *testing.T) {
+	store := checkpoint.OpenStore(t.TempDir())
+	for _, id := range []string{"busy", "free"} {
+		r := recordOn("lan", eth0)
+		r.Attachment.ContainerID = id
+		saveIn(t, store, r, attachment.Namespace{Path: "/run/netns/" + id, BootID: "b", Device: 4, Inode: 4026532287})
+	}
+	unlock, err := store.Lock(t.Context(), "busy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	kept, err := forgetInvalid(ctx, store, "lan", map[types.GCAttachment]bool{})
+	if text := codeAndText(err); !kept || !strings.HasPrefix(text, "11: ") || !strings.Contains(text, "lock sandbox busy: in use by ") || !strings.Contains(text, "eth0") {
+		t.Errorf("kept %t, says %s", kept, text)
+	}
+	records, unreadable, err := store.List()
+	if err != nil || len(records) != 1 || len(unreadable) > 0 || records[0].Attachment.ContainerID != "busy" {
+		t.Errorf("left: %+v %v %v", records, unreadable, err)
+	}
+}
