@@ -280,7 +280,13 @@ func (w *work) applySteps(steps []Step) error {
 		for _, s := range steps {
 			routes = append(routes, *s.Route)
 		}
-		return w.sandbox.AddRoutes(w.index, routes, w.record.Interface)
+		wanted, err := w.Store.Wanted(w.record, w.sandbox.Exists)
+		if err != nil {
+			return err
+		}
+		recorded := w.record.Interface
+		recorded.RouteOrder = wanted.RouteOrder
+		return w.sandbox.AddRoutes(w.index, routes, recorded)
 	}
 	return w.applyStep(steps[0])
 }
