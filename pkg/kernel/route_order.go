@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -75,13 +76,18 @@ func (s *slotReader) flush() {
 // ordersInto adds the orders that were read to the list.
 func (r *routeReader) ordersInto(list *routeList) error {
 	for _, routes := range r.slots.done {
-		order := netstate.Order{Slot: routes[0].Slot()}
+		order, bad := netstate.Order{Slot: routes[0].Slot()}, ""
 		for _, parsed := range routes {
 			place, err := r.place(parsed)
 			if err != nil {
 				return err
 			}
 			order.Routes = append(order.Routes, place)
+			bad = cmp.Or(bad, unnameable(netstate.Route{Device: place.Device, NextHops: place.NextHops}.Devices()...))
+		}
+		if bad != "" && r.toKeep {
+			list.notes = append(list.notes, fmt.Sprintf("the order of the routes %s: one goes through %s", order.Slot, bad))
+			continue
 		}
 		list.orders = append(list.orders, order)
 	}
@@ -233,7 +239,7 @@ func (r *routeReader) mayMove(route parsedRoute, all []parsedRoute, movable func
 			return err
 		}
 		if name != "" && !movable(name) {
-			return fmt.Errorf("route %s of %s is none of a checkpoint", route.Route, name)
+			return fmt.Errorf("route %s of %s is none of a checkpoint", route.Route, quoted(name))
 		}
 	}
 	// To take away one without gateway, the kernel takes the first of the device.
