@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -12,14 +13,35 @@ import (
 //   - a route through several interfaces one of which neither exists nor has a checkpoint: it
 //     has been detached, and the kernel has taken the route away with it;
 //   - a route that only has an address of this interface as source, where its own is not there:
-//     it is for that one's checkpoint;
-//   - the order of routes of which another interface's checkpoint, a newer one, says what it is.
+//     it is for that one's checkpoint.
+//
+// The orders of routes are those of all checkpoints of the sandbox. Where two of them say
+// otherwise, the newer one is right. So everybody who looks at a slot wants the same.
 func (s *Store) Wanted(r Record, exists func(name string) (bool, error)) (netstate.Interface, error) {
 	b := &beside{store: s, exists: exists, record: r, there: map[string]bool{}, records: map[string]Record{}}
 	wanted := r.Interface
 	wanted.Routes = slices.DeleteFunc(slices.Clone(wanted.Routes), b.took)
-	wanted.RouteOrder = slices.DeleteFunc(slices.Clone(wanted.RouteOrder), b.knowsNewer)
+	wanted.RouteOrder = s.orders(r)
 	return wanted, b.err
+}
+
+// orders returns the orders of the slots that the record's interface has to do with.
+func (s *Store) orders(r Record) []netstate.Order {
+	records, _ := s.listSandbox(r.Attachment.ContainerID) // Of one that can't be read, nobody knows.
+	records = slices.DeleteFunc(records, func(other Record) bool { return other.Attachment.IfName == r.Attachment.IfName })
+	var recorded []string
+	for _, other := range records {
+		recorded = append(recorded, other.Attachment.IfName)
+	}
+	records = append(records, r)
+	slices.SortStableFunc(records, func(a, b Record) int {
+		return cmp.Or(b.CapturedAt.Compare(a.CapturedAt), cmp.Compare(a.Attachment.IfName, b.Attachment.IfName))
+	})
+	var all netstate.Orders
+	for _, known := range records {
+		all.Add(known.Interface.Link.Name, known.Interface.RouteOrder)
+	}
+	return all.Of(r.Interface, recorded)
 }
 
 // beside looks for the other interfaces of a record's sandbox.
@@ -37,13 +59,6 @@ type beside struct {
 func (b *beside) took(route netstate.Route) bool {
 	return slices.ContainsFunc(route.Devices(), func(name string) bool {
 		return !b.isThere(name) && (route.Device != "" || !b.isRecorded(name))
-	})
-}
-
-func (b *beside) knowsNewer(order netstate.Order) bool {
-	return slices.ContainsFunc(order.Routes, func(p netstate.Place) bool {
-		return p.Device != "" && b.isRecorded(p.Device) && b.records[p.Device].CapturedAt.After(b.record.CapturedAt) &&
-			slices.ContainsFunc(b.records[p.Device].Interface.RouteOrder, func(o netstate.Order) bool { return o.Slot == order.Slot })
 	})
 }
 

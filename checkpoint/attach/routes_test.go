@@ -332,3 +332,32 @@ func TestTheNewerCheckpointKnowsTheOrder(t *testing.T) {
 	p.relink(t, "check")
 	p.comesBack(t, first, second)
 }
+
+// Of three interfaces the order is that of the newest checkpoint, whichever of them is lost.
+func TestTheDefaultRoutesOfThreeInterfacesComeBackInTheirOrder(t *testing.T) {
+	third := attachment{"net2", "man0", `{"address": "10.4.0.2/24", "gateway": "10.4.0.1"}`, `{"dst": "0.0.0.0/0"}`}
+	p := newPod(t, first, second)
+	p.bring(t, third.parent)
+	t.Cleanup(func() { fresh.IP(t, "", "link del man0") })
+	p.call(t, "ADD", third)
+	for _, order := range [][]string{
+		{"10.1.0.1 dev eth0", "10.2.0.1 dev net1", "10.4.0.1 dev net2"},
+		{"10.4.0.1 dev net2", "10.1.0.1 dev eth0", "10.2.0.1 dev net1"},
+		{"10.2.0.1 dev net1", "10.4.0.1 dev net2", "10.1.0.1 dev eth0"},
+	} {
+		fresh.IP(t, p.path, "route flush exact default")
+		for _, route := range order {
+			fresh.IP(t, p.path, "route append default via "+route)
+		}
+		p.relink(t, "capture", "--refresh")
+		before := p.routes(t)
+		for _, lost := range [][]string{{"lan0"}, {"wan0"}, {"man0"}, {"lan0", "wan0"}, {"man0", "lan0"}} {
+			p.lose(t, lost...)
+			out := p.relink(t, "restore", "--wait", "5s")
+			if after := p.routes(t); after != before {
+				t.Errorf("after the loss of %v:\n%s\nbefore:\n%s\n%s", lost, after, before, out)
+			}
+			p.relink(t, "check")
+		}
+	}
+}

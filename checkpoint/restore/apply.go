@@ -273,7 +273,7 @@ func (w *work) apply(steps []Step) error {
 func together(steps []Step) [][]Step {
 	var groups [][]Step
 	for i, s := range steps {
-		if i > 0 && s.Action == steps[i-1].Action && (s.Action == AddAddress || s.Action == AddRoute) {
+		if i > 0 && s.Action == steps[i-1].Action && (s.Action == AddAddress || s.Action == AddRoute || s.Action == OrderRoutes) {
 			groups[len(groups)-1] = append(groups[len(groups)-1], s)
 			continue
 		}
@@ -296,7 +296,19 @@ func (w *work) applySteps(steps []Step) error {
 		for _, s := range steps {
 			routes = append(routes, *s.Route)
 		}
-		return w.sandbox.AddRoutes(w.index, routes, w.record.Interface)
+		wanted, err := w.Store.Wanted(w.record, w.sandbox.Exists)
+		if err != nil {
+			return err
+		}
+		recorded := w.record.Interface
+		recorded.RouteOrder = wanted.RouteOrder
+		return w.sandbox.AddRoutes(w.index, routes, recorded)
+	case OrderRoutes:
+		var orders []netstate.Order
+		for _, s := range steps {
+			orders = append(orders, *s.Order)
+		}
+		return w.sandbox.OrderRoutes(steps[0].Device, orders, w.isRecorded)
 	}
 	return w.applyStep(steps[0])
 }
@@ -315,8 +327,6 @@ func (w *work) applyStep(step Step) (err error) {
 		return err
 	case MoveNIC:
 		return w.moveNIC(*step.create, known)
-	case OrderRoutes:
-		return w.sandbox.OrderRoutes(step.Device, *step.Order, w.isRecorded)
 	case SetMAC:
 		return w.sandbox.SetMAC(step.Device, step.MAC)
 	case SetKind:

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -116,6 +118,25 @@ type capture struct {
 
 func (c *capture) note(notes ...string) {
 	c.captured.NotCaptured = append(c.captured.NotCaptured, notes...)
+}
+
+// unnameable says which of the names, those that are not empty, is none that a checkpoint can
+// have, and why not. A pod can call its devices as it likes.
+func unnameable(names ...string) string {
+	for _, name := range names {
+		if err := attachment.ValidateIfName(name); name != "" && err != nil {
+			return fmt.Sprintf("device %q, whose name %s", name, err)
+		}
+	}
+	return ""
+}
+
+// quoted returns the name, in quotes if it is none that can be told as it is.
+func quoted(name string) string {
+	if unnameable(name) != "" {
+		return strconv.Quote(name)
+	}
+	return name
 }
 
 // limit returns as much of the list as is kept, and names the rest.

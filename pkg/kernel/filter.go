@@ -133,7 +133,7 @@ func (n *Namespace) parseRedirect(b []byte) (r netstate.Redirect, known bool, er
 			}
 		}
 	}
-	return r, known && r.Device != "", err
+	return r, known && r.Device != "" && unnameable(r.Device) == "", err
 }
 
 // addFilter returns the request that makes the filter.

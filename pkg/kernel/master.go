@@ -56,7 +56,14 @@ func (c *capture) master() (table uint32, err error) {
 	}
 	kind := master.kindOf()
 	if kind != netstate.KindBridge && kind != netstate.KindVRF {
-		c.note(fmt.Sprintf("its master %s, a %s", master.name, kind))
+		c.note(fmt.Sprintf("its master %s, a %s", quoted(master.name), kind))
+		return 0, nil
+	}
+	if bad := unnameable(master.name); bad != "" {
+		c.note("its master, " + bad)
+		if kind == netstate.KindVRF {
+			return vrfTable(master.data)
+		}
 		return 0, nil
 	}
 	c.captured.Master = &netstate.Master{Kind: kind, Name: master.name}

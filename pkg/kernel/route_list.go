@@ -190,7 +190,7 @@ func (r *routeReader) into(list *routeList) error {
 		if err != nil {
 			return err
 		}
-		list.routes = append(list.routes, routes...)
+		list.routes = append(list.routes, r.keepable(parsed, routes)...)
 		for _, lost := range parsed.lost {
 			r.note(fmt.Sprintf("route %s: its %s", parsed.Route, lost))
 		}
@@ -200,6 +200,17 @@ func (r *routeReader) into(list *routeList) error {
 		list.notes = append(list.notes, slices.Concat(r.notes, r.counts())...)
 	}
 	return r.ordersInto(list)
+}
+
+// keepable returns the routes, without those through a device that no checkpoint can name.
+func (r *routeReader) keepable(parsed parsedRoute, routes []netstate.Route) []netstate.Route {
+	return slices.DeleteFunc(routes, func(route netstate.Route) bool {
+		bad := unnameable(route.Devices()...)
+		if bad != "" && r.toKeep {
+			r.note(fmt.Sprintf("route %s: it goes through %s", parsed.Route, bad))
+		}
+		return bad != "" && r.toKeep
+	})
 }
 
 // counts names what is left out by its number.

@@ -37,42 +37,97 @@ func (r *routeReader) moves(parsed parsedRoute, flags int) ([]routeMove, error) 
 	return moves, nil
 }
 
+// standInProtocol is the protocol number of a route that stands in for another one. So it is told
+// from whatever else the pod has in that place. Nobody else is known to use it.
+const standInProtocol = 114
+
+// movesAtOnce is how many moves go in one datagram, with four requests each.
+const movesAtOnce = maxBatch / 4
+
+// exchange is the requests of a move, in their order.
+type exchange struct {
+	routeMove
+	stand, remove, add, unstand message
+}
+
 // move carries the moves out. The kernel has no request that does it at once. So that the pod
-// has the route at every moment, one of a higher metric stands in for it, which also shows
-// first that the kernel takes it: if not, nothing is taken away. Where the route can't be made
-// after all, what stands in for it stays.
+// has the route at every moment, one of a higher metric stands in for it. All that a move takes
+// is in one datagram, so that no kill leaves what stands in. It is tried alone first: where the
+// kernel does not take it, nothing of the slot is taken away.
 func (n *Namespace) move(moves []routeMove) error {
-	if len(moves) == 0 {
-		return nil
+	exchanges, err := n.exchanges(moves)
+	if err != nil || len(moves) == 0 {
+		return err
 	}
-	standIns := make([]netstate.Route, len(moves))
-	var first, exchange []message
-	for i, mv := range moves {
-		standIns[i] = standIn(mv.new)
-		there, err := n.addRoute(mv.index, standIns[i], unix.NLM_F_CREATE|unix.NLM_F_APPEND)
-		if err != nil {
-			return err
+	refused, err := n.refused(exchanges)
+	failed := []error{err}
+	taken := slices.DeleteFunc(exchanges, func(x exchange) bool { return refused[x.new.Slot()] })
+	for some := range slices.Chunk(taken, movesAtOnce) {
+		failed = append(failed, n.exchange(some))
+	}
+	return errors.Join(failed...)
+}
+
+func (n *Namespace) exchanges(moves []routeMove) ([]exchange, error) {
+	var all []exchange
+	for _, mv := range moves {
+		x, there := exchange{routeMove: mv}, standIn(mv.new)
+		there.Protocol, there.Unsure = standInProtocol, false
+		var errs [4]error
+		x.stand, errs[0] = n.addRoute(mv.index, there, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
+		x.stand.mayExist = true // In IPv6, somebody's, which stands in as well.
+		x.remove, errs[1] = n.deleteRoute(mv.index, mv.old)
+		x.add, errs[2] = n.addRoute(mv.index, mv.new, unix.NLM_F_CREATE|mv.flags)
+		x.unstand, errs[3] = n.deleteRoute(mv.index, there)
+		if err := errors.Join(errs[:]...); err != nil {
+			return nil, err
 		}
-		remove, err := n.deleteRoute(mv.index, mv.old)
+		all = append(all, x)
+	}
+	return all, nil
+}
+
+// refused returns the slots of which the kernel does not take a route.
+func (n *Namespace) refused(exchanges []exchange) (map[netstate.Slot]bool, error) {
+	var try []message
+	for _, x := range exchanges {
+		try = append(try, x.stand, x.unstand)
+	}
+	slots, outcomes := map[netstate.Slot]bool{}, n.conn.runEach(try...)
+	for i, err := range outcomes {
 		if err != nil {
-			return err
+			slots[exchanges[i/2].new.Slot()] = true
 		}
-		add, err := n.addRoute(mv.index, mv.new, unix.NLM_F_CREATE|mv.flags)
+	}
+	return slots, errors.Join(outcomes...)
+}
+
+// exchange carries out what fits one datagram. Where a route can't be made after all, one of the
+// next metric takes its place.
+func (n *Namespace) exchange(exchanges []exchange) error {
+	var batch, last, instead []message
+	for _, x := range exchanges {
+		batch, last = append(batch, x.stand), append(last, x.unstand)
+	}
+	for _, x := range exchanges {
+		batch = append(batch, x.remove, x.add)
+	}
+	outcomes := n.conn.runEach(append(batch, last...)...)
+	failed := slices.Clone(outcomes)
+	for i, x := range exchanges {
+		removed, added := outcomes[len(exchanges)+2*i], outcomes[len(exchanges)+2*i+1]
+		if removed != nil || added == nil || errors.Is(added, unix.EEXIST) {
+			continue
+		}
+		m, err := n.addRoute(x.index, standIn(x.new), unix.NLM_F_CREATE|unix.NLM_F_APPEND)
 		if err != nil {
-			return err
+			failed = append(failed, err)
+			continue
 		}
-		first, exchange = append(first, there), append(exchange, remove, add)
+		m.mayExist = true
+		instead = append(instead, m)
 	}
-	stood := n.conn.runEach(first...)
-	made := func(i int) bool { return stood[i] == nil } // Otherwise it is somebody's.
-	if refused := slices.DeleteFunc(slices.Clone(stood), func(err error) bool { return errors.Is(err, unix.EEXIST) }); errors.Join(refused...) != nil {
-		return errors.Join(errors.Join(refused...), n.removeStandIns(moves, standIns, made))
-	}
-	outcomes := n.conn.runEach(exchange...)
-	done := func(i int) bool {
-		return made(i) && (outcomes[2*i+1] == nil || errors.Is(outcomes[2*i+1], unix.EEXIST))
-	}
-	return errors.Join(errors.Join(outcomes...), n.removeStandIns(moves, standIns, done))
+	return errors.Join(append(failed, n.conn.run(instead...))...)
 }
 
 // standIn returns the route with the next higher metric.
@@ -81,22 +136,6 @@ func standIn(r netstate.Route) netstate.Route {
 		r.Priority -= 2 // It was the highest.
 	}
 	return r
-}
-
-// removeStandIns takes away those of which which says so.
-func (n *Namespace) removeStandIns(moves []routeMove, standIns []netstate.Route, which func(int) bool) error {
-	var batch []message
-	for i, mv := range moves {
-		if !which(i) {
-			continue
-		}
-		m, err := n.deleteRoute(mv.index, standIns[i])
-		if err != nil {
-			return err
-		}
-		batch = append(batch, m)
-	}
-	return n.conn.run(batch...)
 }
 
 // AddRoutes makes routes of the interface of that index, in the order that it is to have. What

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -75,13 +76,18 @@ func (s *slotReader) flush() {
 // ordersInto adds the orders that were read to the list.
 func (r *routeReader) ordersInto(list *routeList) error {
 	for _, routes := range r.slots.done {
-		order := netstate.Order{Slot: routes[0].Slot()}
+		order, bad := netstate.Order{Slot: routes[0].Slot()}, ""
 		for _, parsed := range routes {
 			place, err := r.place(parsed)
 			if err != nil {
 				return err
 			}
 			order.Routes = append(order.Routes, place)
+			bad = cmp.Or(bad, unnameable(netstate.Route{Device: place.Device, NextHops: place.NextHops}.Devices()...))
+		}
+		if bad != "" && r.toKeep {
+			list.notes = append(list.notes, fmt.Sprintf("the order of the routes %s: one goes through %s", order.Slot, bad))
+			continue
 		}
 		list.orders = append(list.orders, order)
 	}
@@ -103,51 +109,112 @@ func (r *routeReader) place(parsed parsedRoute) (netstate.Place, error) {
 	return netstate.Place{Device: route.Device, Gateway: route.Gateway, Source: route.Source, NextHops: route.NextHops}, nil
 }
 
-// OrderRoutes puts the routes of a slot in the order that was recorded of the interface, as far
-// as they are there. Of other devices it moves only those of which movable says that they may
-// be. Whatever fails, no route is lost.
-func (n *Namespace) OrderRoutes(name string, order netstate.Order, movable func(device string) bool) error {
+// OrderRoutes puts the routes of slots in the orders that the interface's checkpoint wants, as
+// far as they are there. Of other devices it moves only those of which movable says that they
+// may be. Whatever fails, no route is lost.
+func (n *Namespace) OrderRoutes(name string, orders []netstate.Order, movable func(device string) bool) error {
 	index, err := n.Index(name)
 	if err != nil {
 		return err
 	}
 	r := &routeReader{Namespace: n, routeQuery: routeQuery{index: index}, names: map[int]string{}}
-	there, places, err := r.slot(order.Slot)
+	there, err := r.slotsOf(orders)
 	if err != nil {
 		return err
+	}
+	var moves []routeMove
+	var failed []error
+	movable = once(movable)
+	for _, order := range orders {
+		some, err := r.inOrder(order, there[order.Slot], movable)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("put routes in order, %s: %w", order, err))
+			continue
+		}
+		moves = append(moves, some...)
+	}
+	return errors.Join(append(failed, n.move(moves))...)
+}
+
+// once asks of every device once.
+func once(ask func(string) bool) func(string) bool {
+	said := map[string]bool{}
+	return func(device string) bool {
+		if _, ok := said[device]; !ok {
+			said[device] = ask(device)
+		}
+		return said[device]
+	}
+}
+
+// inOrder returns what puts the routes of one slot in order.
+func (r *routeReader) inOrder(order netstate.Order, there []parsedRoute, movable func(device string) bool) ([]routeMove, error) {
+	var places []netstate.Place
+	for _, route := range there {
+		place, err := r.place(route)
+		if err != nil {
+			return nil, err
+		}
+		places = append(places, place)
 	}
 	front, back := order.Moves(places, order.Destination.Addr().Is4())
 	slices.Reverse(front)
 	var moves []routeMove
 	for i, place := range slices.Concat(front, back) {
-		route := there[place]
-		if err := r.mayMove(route, there, movable); err != nil {
-			return fmt.Errorf("put routes in order, %s: %w", order, err)
+		if err := r.mayMove(there[place], there, movable); err != nil {
+			return nil, err
 		}
 		flags := unix.NLM_F_APPEND
 		if i < len(front) {
 			flags = 0 // Before its equals.
 		}
-		again, err := r.moves(route, flags)
+		again, err := r.moves(there[place], flags)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		moves = append(moves, again...)
 	}
-	return n.move(moves)
+	return moves, nil
 }
 
-// slot returns the routes of the slot that have a place, in the kernel's order.
-func (r *routeReader) slot(slot netstate.Slot) (there []parsedRoute, places []netstate.Place, err error) {
-	family := unix.AF_INET
-	if slot.Destination.Addr().Is6() {
-		family = unix.AF_INET6
+// slotsOf returns the routes of the orders' slots that have a place, in the kernel's order. It
+// reads every table once.
+func (r *routeReader) slotsOf(orders []netstate.Order) (map[netstate.Slot][]parsedRoute, error) {
+	type table struct {
+		family int
+		number uint32
 	}
+	tables := map[table]map[netstate.Slot]bool{}
+	for _, order := range orders {
+		of := table{unix.AF_INET, order.Table}
+		if order.Destination.Addr().Is6() {
+			of.family = unix.AF_INET6
+		}
+		if tables[of] == nil {
+			tables[of] = map[netstate.Slot]bool{}
+		}
+		tables[of][order.Slot] = true
+	}
+	there := map[netstate.Slot][]parsedRoute{}
+	for of, slots := range tables {
+		routes, err := r.inTable(of.family, of.number, slots)
+		if err != nil {
+			return nil, err
+		}
+		for _, route := range routes {
+			there[route.Slot()] = append(there[route.Slot()], route)
+		}
+	}
+	return there, nil
+}
+
+// inTable returns the routes of the slots of one table that have a place.
+func (r *routeReader) inTable(family int, number uint32, slots map[netstate.Slot]bool) (there []parsedRoute, err error) {
 	request := getRoutes(family, 0)
-	request.AddData(nl.NewRtAttr(unix.RTA_TABLE, nl.Uint32Attr(slot.Table)))
+	request.AddData(nl.NewRtAttr(unix.RTA_TABLE, nl.Uint32Attr(number)))
 	err = r.conn.dump(message{request: request, what: "list routes"}, func() { there = nil }, func(payload []byte) error {
 		route, err := parseRoute(payload)
-		if err == nil && !route.skip && route.Slot() == slot && route.hasPlace() && netstate.DaemonOf(route.Protocol) == "" {
+		if err == nil && !route.skip && slots[route.Slot()] && route.hasPlace() && netstate.DaemonOf(route.Protocol) == "" {
 			there = append(there, route)
 		}
 		return err
@@ -155,11 +222,7 @@ func (r *routeReader) slot(slot netstate.Slot) (there []parsedRoute, places []ne
 	if errors.Is(err, unix.ENOENT) {
 		err = nil // There is no such table.
 	}
-	for _, route := range there {
-		place, placeErr := r.place(route)
-		places, err = append(places, place), errors.Join(err, placeErr)
-	}
-	return there, places, err
+	return there, err
 }
 
 // mayMove says why the route can't be taken away and made again.
@@ -176,7 +239,7 @@ func (r *routeReader) mayMove(route parsedRoute, all []parsedRoute, movable func
 			return err
 		}
 		if name != "" && !movable(name) {
-			return fmt.Errorf("route %s of %s is none of a checkpoint", route.Route, name)
+			return fmt.Errorf("route %s of %s is none of a checkpoint", route.Route, quoted(name))
 		}
 	}
 	// To take away one without gateway, the kernel takes the first of the device.

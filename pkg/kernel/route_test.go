@@ -43,7 +43,7 @@ func TestOrderRoutesLosesNothingWhenARouteIsRefused(t *testing.T) {
 		ip route del 198.18.0.0/24`)
 	order.Routes = append(order.Routes, netstate.Place{Gateway: addr("198.18.0.1")})
 	before := fresh.IP(t, w.path, "route show")
-	err := w.sandbox.OrderRoutes("eth0", order, anyDevice)
+	err := w.sandbox.OrderRoutes("eth0", []netstate.Order{order}, anyDevice)
 	if err == nil || !strings.Contains(err.Error(), "add route 0.0.0.0/0 via 198.18.0.1 metric 1: network is unreachable") {
 		t.Errorf("error %v", err)
 	}
@@ -80,13 +80,82 @@ func TestOrderRoutesRefuses(t *testing.T) {
 			order, before := orders[0], fresh.IP(t, w.path, "-6 route show")+fresh.IP(t, w.path, "route show")
 			last := len(order.Routes) - 1
 			order.Routes[last], order.Routes[last-1] = order.Routes[last-1], order.Routes[last]
-			if err := w.sandbox.OrderRoutes("eth0", order, func(string) bool { return false }); err == nil || !strings.Contains(err.Error(), test.says) {
+			if err := w.sandbox.OrderRoutes("eth0", []netstate.Order{order}, func(string) bool { return false }); err == nil || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("error %v", err)
 			}
 			if after := fresh.IP(t, w.path, "-6 route show") + fresh.IP(t, w.path, "route show"); after != before {
 				t.Errorf("after:\n%s\nbefore:\n%s", after, before)
 			}
 		})
+	}
+}
+
+// Slots of both families and several tables are put in order at once, more than go in one
+// datagram. One in which a route is refused keeps the others from nothing.
+func TestOrderRoutesOfManySlots(t *testing.T) {
+	w := plainPod(t)
+	lines := func(first, second string) string {
+		return `set -e
+		ip route add 198.18.0.0/24 dev eth0
+		for gateway in ` + first + " " + second + `; do
+			for i in $(seq 1 70); do
+				echo "route append 10.9.$i.0/24 via 10.3.0.$gateway"
+				echo "route append 10.9.$i.0/24 via 10.3.0.$gateway table 7"
+			done
+			echo "route append 10.8.0.0/16 via 198.18.0.$gateway"
+		done | ip -batch -
+		ip route del 198.18.0.0/24`
+	}
+	fresh.Run(t, w.path, lines("7", "8"))
+	orders := w.capture(t, "eth0").RouteOrder
+	if len(orders) != 141 {
+		t.Fatalf("%d orders", len(orders))
+	}
+	show := func() (good, refused string) {
+		return fresh.IP(t, w.path, "route show root 10.9.0.0/16 table all"), fresh.IP(t, w.path, "route show exact 10.8.0.0/16")
+	}
+	want, _ := show()
+	fresh.Run(t, w.path, `ip route flush root 10.9.0.0/16 table main; ip route flush table 7; ip route flush exact 10.8.0.0/16
+		`+lines("8", "7"))
+	_, left := show()
+	err := w.sandbox.OrderRoutes("eth0", orders, anyDevice)
+	if err == nil || strings.Count(err.Error(), "\n") > 0 || !strings.Contains(err.Error(), "add route 10.8.0.0/16 via 198.18.0.") {
+		t.Errorf("error %v", err)
+	}
+	if got, refused := show(); got != want || refused != left {
+		t.Errorf("after:\n%s\n%s\nwant:\n%s\n%s", got, refused, want, left)
+	}
+	if all := fresh.IP(t, w.path, "route show table all"); strings.Contains(all, "metric 1 ") {
+		t.Errorf("something still stands in:\n%s", all)
+	}
+}
+
+// What somebody has where a route stands in for another one stays.
+func TestWhatStandsInTakesNothingOfSomebodysAway(t *testing.T) {
+	w := plainPod(t)
+	fresh.Run(t, w.path, `set -e
+		ip route append default via 10.3.0.7
+		ip route append default via 10.3.0.8
+		ip route append default via 10.3.0.8 metric 1
+		ip route append default via 10.3.0.7 metric 1
+		ip -6 route append fd00:9::/64 dev eth0
+		ip link add other0 type veth peer other1; ip link set other0 up
+		ip -6 route append fd00:9::/64 dev other0
+		ip -6 route append fd00:9::/64 dev eth0 metric 1025`)
+	orders := w.capture(t, "eth0").RouteOrder
+	show := func() string { return fresh.IP(t, w.path, "route show") + fresh.IP(t, w.path, "-6 route show") }
+	want := show()
+	fresh.Run(t, w.path, `set -e
+		ip route del default via 10.3.0.7 metric 0; ip route append default via 10.3.0.7
+		ip -6 route del fd00:9::/64 dev eth0 metric 1024; ip -6 route append fd00:9::/64 dev eth0`)
+	if show() == want {
+		t.Fatal("nothing is out of order")
+	}
+	if err := w.sandbox.OrderRoutes("eth0", orders, anyDevice); err != nil {
+		t.Error(err)
+	}
+	if got := show(); got != want {
+		t.Errorf("after:\n%s\nwant:\n%s", got, want)
 	}
 }
 

@@ -119,9 +119,14 @@ func parseRule(payload []byte) (r netstate.Rule, note string, err error) {
 		}
 	}
 	if note != "" {
-		note = fmt.Sprintf("rule %s: its %s", r, note)
+		return r, fmt.Sprintf("rule %s: its %s", r, note), nil
 	}
-	return r, note, nil
+	if bad := unnameable(r.InputDevice, r.OutputDevice); bad != "" {
+		named := r
+		named.InputDevice, named.OutputDevice = "", ""
+		return r, fmt.Sprintf("rule %s: it names %s", named, bad), nil
+	}
+	return r, "", nil
 }
 
 func prefixOf(addr []byte, bits uint8) netip.Prefix {

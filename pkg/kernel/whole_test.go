@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -225,5 +226,48 @@ func TestAddQdiscKeepsWhatIsThereWhenItFails(t *testing.T) {
 	}
 	if there := w.capture(t, "eth0").Qdiscs; len(there) != 1 || there[0].Kind != "tbf" {
 		t.Errorf("left: %v", there)
+	}
+}
+
+// A pod can give its devices names that no checkpoint can have. What names them is left out,
+// and the rest is remembered.
+func TestWhatNamesADeviceThatCannotBeNamedIsNoted(t *testing.T) {
+	w := plainPod(t)
+	fresh.Run(t, w.path, `set -e
+		odd="v$(printf '\033')[2J"
+		ip link add "$odd" type bridge; ip link set "$odd" up; ip addr add 10.60.0.1/24 dev "$odd"
+		ip route add default via 10.3.0.1
+		ip route append default via 10.60.0.9 dev "$odd"
+		ip route add 10.61.0.0/16 via 10.3.0.1
+		ip route add 10.62.0.0/16 nexthop via 10.3.0.1 nexthop via 10.60.0.9 dev "$odd"
+		ip route add 10.63.0.0/16 dev "$odd" src 10.3.0.2
+		ip rule add from 10.3.0.2 iif "$odd" lookup 7
+		tc qdisc add dev eth0 ingress
+		tc filter add dev eth0 parent ffff: protocol all prio 1 u32 match u32 0 0 action mirred egress redirect dev "$odd"
+		ip link set eth0 master "$odd"`)
+	captured := w.capture(t, "eth0")
+	if err := captured.Validate(); err != nil {
+		t.Error(err)
+	}
+	if got := fmt.Sprint(captured.Routes); got != "[0.0.0.0/0 via 10.3.0.1 10.61.0.0/16 via 10.3.0.1]" {
+		t.Errorf("routes %s", got)
+	}
+	if len(captured.RouteOrder)+len(captured.Rules) > 0 || captured.Master != nil {
+		t.Errorf("orders %v, rules %v, master %v", captured.RouteOrder, captured.Rules, captured.Master)
+	}
+	notes := strings.Join(captured.NotCaptured, "\n")
+	if strings.Contains(notes, "\033") {
+		t.Errorf("notes %q", notes)
+	}
+	const name = `device "v\x1b[2J", whose name contains '/', ':', white space or a control character`
+	for _, note := range []string{
+		"route 10.62.0.0/16 nexthop via 10.3.0.1 weight 1 nexthop via 10.60.0.9 weight 1: it goes through " + name,
+		"route 10.63.0.0/16 src 10.3.0.2 scope 253: it goes through " + name,
+		"the order of the routes 0.0.0.0/0: one goes through " + name,
+		"rule 32765: from 10.3.0.2/32 lookup 7: it names " + name, "its master, " + name, "filter u32 of priority 1",
+	} {
+		if !slices.Contains(captured.NotCaptured, note) {
+			t.Errorf("no note %q in\n%s", note, notes)
+		}
 	}
 }

@@ -33,6 +33,9 @@ func (r Route) Slot() Slot {
 type Order struct {
 	Slot
 	Routes []Place `json:"routes"`
+	// Recorded are the other interfaces whose routes the order is for, too. Those of all
+	// others keep the order that they have among themselves.
+	Recorded []string `json:"-"`
 }
 
 // Place is one of the routes of an Order.
@@ -84,6 +87,13 @@ func (p Place) isOwn() bool {
 	return p.Gateways || p.Device == "" && (len(p.NextHops) == 0 || slices.ContainsFunc(p.NextHops, func(h NextHop) bool { return h.Device == "" }))
 }
 
+// isFor says that the order decides where the place is among all others.
+func (o Order) isFor(p Place) bool {
+	return p.isOwn() || !slices.ContainsFunc(Route{Device: p.Device, NextHops: p.NextHops}.Devices(), func(device string) bool {
+		return !slices.Contains(o.Recorded, device)
+	})
+}
+
 // First says that one of the interface's own routes is the first of the slot.
 func (o Order) First() bool { return len(o.Routes) > 0 && o.Routes[0].isOwn() }
 
@@ -132,8 +142,8 @@ func (o Order) matched(there []Place) []int {
 	return ranks
 }
 
-// wanted returns the indices of the places that the order knows, in its order. Those of other
-// interfaces keep the order that they have among themselves: it is for their own records.
+// wanted returns the indices of the places that the order knows, in its order. Those that it is
+// not for keep the order that they have among themselves.
 func (o Order) wanted(there []Place) []int {
 	var known []int
 	ranks := o.matched(there)
@@ -145,7 +155,7 @@ func (o Order) wanted(there []Place) []int {
 	slices.SortFunc(known, func(a, b int) int { return ranks[a] - ranks[b] })
 	for start := 0; start < len(known); start++ {
 		end := start
-		for end < len(known) && !there[known[end]].isOwn() {
+		for end < len(known) && !o.isFor(there[known[end]]) {
 			end++
 		}
 		slices.Sort(known[start:end])
@@ -156,15 +166,19 @@ func (o Order) wanted(there []Place) []int {
 
 // Moves says how the order is to be had from the places that are there: front are the indices
 // of those to be put before all others, back of those to be put behind all others, each in
-// that order. As few as possible of other interfaces' are moved. frontToo says that something
+// that order. As few as possible of other interfaces' are moved, and of those as few as possible
+// that the order is not for. frontToo says that something
 // can be put before others at all, as in IPv4.
 func (o Order) Moves(there []Place, frontToo bool) (front, back []int) {
 	wanted := o.wanted(there)
 	weight := func(i int) int {
-		if there[i].isOwn() {
+		switch {
+		case there[i].isOwn():
 			return 1
+		case o.isFor(there[i]):
+			return len(there) + 1
 		}
-		return len(there) + 1
+		return (len(there) + 1) * (len(there) + 1)
 	}
 	from, to, best := 0, 0, 0
 	for start := range wanted {

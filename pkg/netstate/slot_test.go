@@ -95,11 +95,11 @@ func TestMovesLeadToTheOrder(t *testing.T) {
 func TestOrdersDifferWithTheReason(t *testing.T) {
 	slot := route("0.0.0.0/0", "").Slot()
 	want, have := pod(), pod()
-	want.RouteOrder = []Order{{slot, places("aB")}}
+	want.RouteOrder = []Order{{Slot: slot, Routes: places("aB")}}
 	if diffs := Diff(want, have); len(diffs) > 0 {
 		t.Errorf("alone in its slot: %v", diffs)
 	}
-	have.RouteOrder = []Order{{slot, places("Ba")}}
+	have.RouteOrder = []Order{{Slot: slot, Routes: places("Ba")}}
 	diffs := Diff(want, have)
 	says := "route order is 0.0.0.0/0: via 10.0.0.98 dev net1, then via 10.0.0.97 its own, not 0.0.0.0/0: via 10.0.0.97 its own, then via 10.0.0.98 dev net1"
 	if len(diffs) != 1 || diffs[0].Field != FieldRouteOrder || diffs[0].Order == nil || diffs[0].String() != says {

@@ -95,6 +95,39 @@ func TestRepairKilledAtEveryStep(t *testing.T) {
 	})
 }
 
+// What stands in for a route while it is moved is left by no kill, and remembered by no capture.
+func TestPuttingRoutesInOrderKilledAtEveryStep(t *testing.T) {
+	w := newWholeNode(t, newNode(t))
+	netns := w.pods[0].netns
+	inOrder := func(first, second string) string {
+		return `set -e; for device in ` + first + " " + second + `; do
+			for i in $(seq 1 60); do echo "route append 10.50.$i.0/24 dev $device"; done | ip -batch -
+			ip -6 route append fd00:50::/64 dev $device
+		done`
+	}
+	fresh.Run(t, netns, inOrder("net1", "eth0"))
+	w.before[netns] = w.state(t, netns)
+	w.says(t, 0, "capture --refresh")
+	operation{
+		prepare: func(t *testing.T) *exec.Cmd {
+			fresh.Run(t, netns, "ip route flush root 10.50.0.0/16; ip -6 route flush fd00:50::/64")
+			fresh.Run(t, netns, inOrder("eth0", "net1"))
+			return w.command("restore --wait 5s")
+		},
+		after: func(t *testing.T) {
+			w.says(t, 0, "capture --refresh")
+			if all := fresh.IP(t, netns, "route show") + fresh.IP(t, netns, "-6 route show"); strings.Contains(all, "metric 1 ") || strings.Contains(all, "metric 1025") {
+				t.Errorf("a route still stands in:\n%s", all)
+			}
+			// What the capture has seen may be half in order.
+			fresh.Run(t, netns, "ip route flush root 10.50.0.0/16; ip -6 route flush fd00:50::/64")
+			fresh.Run(t, netns, inOrder("net1", "eth0"))
+			w.says(t, 0, "capture --refresh")
+			w.whole(t)
+		},
+	}.killAtEveryStep(t)
+}
+
 // restoreKilledAtEveryStep has relink do what meanwhile says between the kill and the
 // next restore.
 func restoreKilledAtEveryStep(t *testing.T, n *node, breakIt func(*testing.T, *wholeNode), meanwhile string) {
