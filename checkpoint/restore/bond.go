@@ -78,12 +78,11 @@ func (p *ParentPlan) members(bond netstate.LiveDevice, recorded netstate.Bond, r
 // member returns the place of the device that the recorded member is now, which it plans
 // to enslave if it is free. taken are the places of other members, with their names.
 func (p *ParentPlan) member(bond netstate.LiveDevice, m netstate.Member, taken map[int]string, r *chainResult) (int, *Problem) {
-	if i := p.byName(m.Name); i >= 0 && p.Mapped[m.Name] == "" && taken[i] == "" &&
-		p.devices[i].MasterIndex == bond.Index && !m.Contradicts(p.devices[i].NIC) {
-		return i, nil // Whatever it is: not every member is a NIC.
-	}
 	index, note, problem := p.find(asNIC(m))
 	if problem != nil {
+		if i := p.byName(m.Name); i >= 0 && taken[i] == "" && p.devices[i].MasterIndex == bond.Index && p.mayBe(m, i) {
+			return i, nil
+		}
 		return 0, problem
 	}
 	nic := &p.devices[index]
@@ -101,6 +100,16 @@ func (p *ParentPlan) member(bond netstate.LiveDevice, m netstate.Member, taken m
 		r.note(note)
 	}
 	return index, nil
+}
+
+// mayBe says that the device that has the member's name can be it: not every member is a NIC,
+// and what is not known of a NIC is no reason to miss it.
+func (p *ParentPlan) mayBe(m netstate.Member, index int) bool {
+	if p.Mapped[m.Name] != "" || m.Contradicts(p.devices[index].NIC) {
+		return false
+	}
+	_, owned := p.owner(index, m)
+	return !owned
 }
 
 // enslave plans to make the NIC, which had that name, a member of the bond.

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -19,8 +18,9 @@ func (p *ParentPlan) find(recorded netstate.Device) (index int, note string, pro
 		}
 		return 0, "", notThere(name, recorded.Name)
 	}
+	wanted := netstate.Member{Name: recorded.Name, NIC: recorded.NIC}
 	if recorded.Kind == netstate.KindNIC && recorded.Known() {
-		return p.findNIC(recorded.Name, recorded.NIC)
+		return p.findNIC(wanted)
 	}
 	i := p.byName(recorded.Name)
 	if i < 0 {
@@ -29,8 +29,8 @@ func (p *ParentPlan) find(recorded netstate.Device) (index int, note string, pro
 	if p.devices[i].Kind != recorded.Kind {
 		return 0, "", p.otherKind(i, recorded.Kind)
 	}
-	if other, ok := p.recordedAs(p.devices[i].NIC, recorded.NIC); ok {
-		return 0, "", p.isAnother(recorded.Name, p.devices[i], other)
+	if owner, ok := p.owner(i, wanted); ok {
+		return 0, "", p.isAnother(wanted, i, owner)
 	}
 	return i, "", nil
 }
@@ -48,26 +48,47 @@ func (p *ParentPlan) otherKind(index int, recorded string) *Problem {
 	return &Problem{Reason: fmt.Sprintf("%s is a %s now, recorded as a %s: left alone", d.Name, d.Kind, recorded)}
 }
 
-func (p *ParentPlan) findNIC(name string, nic netstate.NIC) (int, string, *Problem) {
-	index, unclear := p.byMAC(name, nic)
-	if index >= 0 {
-		return index, renamed(name, p.devices[index].Name, "permanent MAC "+nic.PermanentMAC), nil
+// findNIC returns the place of the NIC that is the wanted one: it has the best claim to it.
+func (p *ParentPlan) findNIC(wanted netstate.Member) (int, string, *Problem) {
+	wanted = withPort(wanted, p.recorded)
+	f := p.fit(wanted)
+	switch {
+	case len(f.free) == 0 && f.owner != nil:
+		return 0, "", p.isAnother(wanted, f.owned, *f.owner)
+	case len(f.free) == 0:
+		return 0, "", p.notFound(wanted.Name, wanted.NIC)
 	}
-	index, problem := p.byPlace(name, nic)
-	if index >= 0 {
-		live, by := p.devices[index], "bus address "+nic.BusAddress
-		if exchanged(nic, live.NIC) {
-			return index, fmt.Sprintf("%s is another card in the place of %s (%s; permanent MAC %s, recorded %s)",
-				live.Name, name, by, live.PermanentMAC, nic.PermanentMAC), nil
+	index := p.choose(wanted, f)
+	if index < 0 {
+		return 0, "", p.couldBe(wanted, f.free)
+	}
+	if other, ok := p.rival(wanted, f, index); ok {
+		return 0, "", p.couldBeEither(wanted, other, index)
+	}
+	return index, p.foundBy(wanted, f, index), nil
+}
+
+// foundBy says what the operator should know of the NIC that was found.
+func (p *ParentPlan) foundBy(wanted netstate.Member, f fit, index int) string {
+	live := p.devices[index]
+	if f.claim == byPlace && exchanged(wanted.NIC, live.NIC) {
+		return fmt.Sprintf("%s is another card in the place of %s (bus address %s; permanent MAC %s, recorded %s)",
+			live.Name, wanted.Name, wanted.BusAddress, live.PermanentMAC, wanted.PermanentMAC)
+	}
+	if f.claim == byPlace || f.claim == byBoth && p.withMAC(live.PermanentMAC) > 1 {
+		return renamed(wanted.Name, live.Name, "bus address "+wanted.BusAddress)
+	}
+	return renamed(wanted.Name, live.Name, "permanent MAC "+wanted.PermanentMAC)
+}
+
+// withMAC counts the NICs that have the permanent MAC.
+func (p *ParentPlan) withMAC(mac string) (n int) {
+	for _, d := range p.devices {
+		if d.Kind == netstate.KindNIC && d.PermanentMAC == mac {
+			n++
 		}
-		return index, renamed(name, live.Name, by), nil
 	}
-	for _, p := range []*Problem{problem, unclear} {
-		if p != nil {
-			return 0, "", p
-		}
-	}
-	return 0, "", p.notFound(name, nic)
+	return n
 }
 
 // notFound says that no NIC is the recorded one, and what has its name.
@@ -85,111 +106,62 @@ func (p *ParentPlan) notFound(name string, nic netstate.NIC) *Problem {
 }
 
 func hardwareWords(nic netstate.NIC) string {
-	words := fmt.Sprintf("permanent MAC %s, bus address %s", nic.PermanentMAC, nic.BusAddress)
+	told := func(what, value string) string {
+		if value == "" {
+			return "no " + what
+		}
+		return what + " " + value
+	}
+	words := told("permanent MAC", nic.PermanentMAC) + ", " + told("bus address", nic.BusAddress)
 	if nic.DevPort != "" && nic.DevPort != "0" {
 		words += ", port " + nic.DevPort
 	}
 	return words
 }
 
-// byMAC returns the place of the NIC that has the recorded permanent MAC, -1 if none has
-// or several have.
-func (p *ParentPlan) byMAC(name string, nic netstate.NIC) (int, *Problem) {
-	found := p.findNICs(func(d netstate.LiveDevice) bool { return nic.PermanentMAC != "" && d.PermanentMAC == nic.PermanentMAC })
-	for _, i := range found {
-		if p.devices[i].Name == name {
-			return i, nil
-		}
-	}
-	switch len(found) {
-	case 0:
-		return -1, nil
-	case 1:
-		return found[0], nil
-	}
-	return -1, p.couldBe(name, found, "permanent MAC "+nic.PermanentMAC)
-}
+func inWords(m netstate.Member) string { return fmt.Sprintf("%s (%s)", m.Name, hardwareWords(m.NIC)) }
 
-// byPlace returns the place in the picture of the NIC that is where the recorded one was
-// on the bus, -1 if there is none. Several ports can be at one address: a NIC is taken only
-// if it can be no other recorded one, and no other can be it.
-func (p *ParentPlan) byPlace(name string, nic netstate.NIC) (int, *Problem) {
-	found := p.findNICs(func(d netstate.LiveDevice) bool { return nic.SamePlace(d.NIC) })
-	var free []int
-	var taken *Problem
-	for _, i := range found {
-		live := p.devices[i]
-		if other, ok := p.recordedAs(live.NIC, nic); ok {
-			taken = p.isAnother(name, live, other)
-			continue
-		}
-		free = append(free, i)
-	}
-	switch len(free) {
-	case 0:
-		return -1, taken
-	case 1:
-	default:
-		return -1, p.couldBe(name, free, "bus address "+nic.BusAddress)
-	}
-	live := p.devices[free[0]]
-	if live.PermanentMAC != "" && live.PermanentMAC == nic.PermanentMAC {
-		return free[0], nil
-	}
-	if other, ok := p.rival(nic, live.NIC); ok {
-		return -1, &Problem{Waiting: true, Reason: fmt.Sprintf(
-			"%s could be %s or %s (same bus address %s): say which by --parent %s=%s",
-			live.Name, name, other.Name, nic.BusAddress, name, live.Name)}
-	}
-	return free[0], nil
-}
-
-// recordedAs returns the recorded NIC whose permanent MAC the live one has, if that is
-// another than the one that is looked for.
-func (p *ParentPlan) recordedAs(live, wanted netstate.NIC) (netstate.Member, bool) {
-	if live.PermanentMAC == "" || live.PermanentMAC == wanted.PermanentMAC {
-		return netstate.Member{}, false
-	}
-	for _, r := range p.recorded {
-		if r.PermanentMAC == live.PermanentMAC && !p.sameRecorded(r.NIC, wanted) {
-			return r, true
-		}
-	}
-	return netstate.Member{}, false
-}
-
-// sameRecorded says that two records mean one NIC, of which one may tell less.
-func (p *ParentPlan) sameRecorded(a, b netstate.NIC) bool {
-	return a.Known() && b.Known() && !a.Contradicts(b)
-}
-
-// rival returns another recorded NIC that the live one could be just as well: it was at the
-// same place, and is not there by its permanent MAC.
-func (p *ParentPlan) rival(wanted, live netstate.NIC) (netstate.Member, bool) {
-	for _, r := range p.recorded {
-		if p.sameRecorded(r.NIC, wanted) || !r.SamePlace(live) {
-			continue
-		}
-		if found, _ := p.byMAC(r.Name, r.NIC); found < 0 {
-			return r, true
-		}
-	}
-	return netstate.Member{}, false
-}
-
-func (p *ParentPlan) isAnother(name string, live netstate.LiveDevice, other netstate.Member) *Problem {
+// isAnother says that the NIC, which the wanted one could be, is another recorded one.
+func (p *ParentPlan) isAnother(wanted netstate.Member, index int, other netstate.Member) *Problem {
+	live := p.devices[index]
 	return &Problem{Waiting: true, Reason: fmt.Sprintf(
-		"%s is not there, and %s in its place is the recorded NIC %s (permanent MAC %s): if it is to be %s, say so by --parent %s=%s",
-		name, live.Name, other.Name, other.PermanentMAC, name, name, live.Name)}
+		"the recorded %s is not there; what is %s now is the recorded %s: to use it for %s as well, say --parent %s=%s",
+		inWords(wanted), live.Name, inWords(other), wanted.Name, wanted.Name, live.Name)}
 }
 
-func (p *ParentPlan) couldBe(name string, found []int, by string) *Problem {
-	var names []string
-	for _, i := range found {
-		names = append(names, p.devices[i].Name)
+// couldBe says that several NICs could be the wanted one. The one with its name goes first, or
+// one with a name that is not recorded. Where none has its name, one may yet get it.
+func (p *ParentPlan) couldBe(wanted netstate.Member, found []int) *Problem {
+	first := p.named(wanted.Name, found)
+	if first < 0 {
+		first = max(slices.IndexFunc(found, func(i int) bool { return !p.isRecorded(p.devices[i].Name) }), 0)
 	}
-	return &Problem{Reason: fmt.Sprintf("%s could be %s (same %s): say which by --parent %s=%s",
-		name, strings.Join(names, " or "), by, name, names[0])}
+	var all []string
+	for _, i := range slices.Concat(found[first:first+1], found[:first], found[first+1:]) {
+		all = append(all, inWords(netstate.Member{Name: p.devices[i].Name, NIC: p.devices[i].NIC}))
+	}
+	name := p.devices[found[first]].Name
+	return &Problem{Waiting: name != wanted.Name, Reason: fmt.Sprintf("the recorded %s could be what is now %s: say which, such as --parent %s=%s",
+		inWords(wanted), strings.Join(all, " or "), wanted.Name, name)}
+}
+
+func (p *ParentPlan) isRecorded(name string) bool {
+	return slices.ContainsFunc(p.recorded, func(r netstate.Member) bool { return r.Name == name })
+}
+
+// couldBeEither says that the NIC could be the wanted one or the other. The one that has its
+// name goes first.
+func (p *ParentPlan) couldBeEither(wanted, other netstate.Member, index int) *Problem {
+	name := p.devices[index].Name
+	if other.Name == name {
+		wanted, other = other, wanted
+	}
+	say := fmt.Sprintf("--parent %s=%s to use it for %s", wanted.Name, name, wanted.Name)
+	if other.Name != wanted.Name {
+		say += fmt.Sprintf(", or --parent %s=%s to use it for %s", other.Name, name, other.Name)
+	}
+	return &Problem{Waiting: true, Reason: fmt.Sprintf("what is %s now could be the recorded %s or the recorded %s: say %s",
+		name, inWords(wanted), inWords(other), say)}
 }
 
 func renamed(was, is, by string) string {
@@ -197,17 +169,6 @@ func renamed(was, is, by string) string {
 		return ""
 	}
 	return fmt.Sprintf("%s is now %s (same %s)", was, is, by)
-}
-
-// findNICs returns the places of the NICs that match.
-func (p *ParentPlan) findNICs(match func(netstate.LiveDevice) bool) []int {
-	var found []int
-	for i, d := range p.devices {
-		if d.Kind == netstate.KindNIC && match(d) {
-			found = append(found, i)
-		}
-	}
-	return found
 }
 
 func (p *ParentPlan) byName(name string) int {
@@ -234,37 +195,4 @@ func nameInHost(link netstate.Link) string {
 		return link.Alias // Where the reference plugin remembers it.
 	}
 	return link.Name
-}
-
-// recordedNICs returns all the NICs that records name, each description once.
-func recordedNICs(records []checkpoint.Record) []netstate.Member {
-	var all []netstate.Member
-	add := func(m netstate.Member) {
-		if m.Known() && !slices.Contains(all, m) {
-			all = append(all, m)
-		}
-	}
-	for _, r := range records {
-		if link := r.Interface.Link; link.Kind == netstate.KindNIC {
-			add(netstate.Member{Name: nameInHost(link), NIC: *link.NIC})
-		}
-		for _, m := range hardwareOf(r.Interface.Parents) {
-			add(m)
-		}
-	}
-	return all
-}
-
-// hardwareOf returns the NICs in the chain, members of bonds among them.
-func hardwareOf(chain []netstate.Device) []netstate.Member {
-	var all []netstate.Member
-	for _, d := range chain {
-		if d.Kind == netstate.KindNIC {
-			all = append(all, netstate.Member{Name: d.Name, NIC: d.NIC})
-		}
-		if d.Bond != nil {
-			all = append(all, d.Bond.Members...)
-		}
-	}
-	return all
 }

@@ -16,7 +16,7 @@ import (
 type ParentPlan struct {
 	devices netstate.Devices
 	steps   []Step
-	// recorded are all the NICs that records name, by the names that they had.
+	// recorded are all the NICs that records name, by the names that they had, with their ports.
 	recorded []netstate.Member
 	// before are steps of an earlier plan that were carried out.
 	before []Step
@@ -75,7 +75,7 @@ func (s *sharedPlan) nic(link netstate.Link) (netstate.LiveDevice, string, *Prob
 // NewParentPlan plans on the devices as they are, which it leaves alone. recorded are all
 // the NICs that records name: none of them is taken for another.
 func NewParentPlan(devices netstate.Devices, recorded []netstate.Member, opts ParentOptions) *ParentPlan {
-	return &ParentPlan{devices: slices.Clone(devices), recorded: recorded, ParentOptions: opts, seen: map[string]chainResult{}}
+	return &ParentPlan{devices: slices.Clone(devices), recorded: withPorts(recorded), ParentOptions: opts, seen: map[string]chainResult{}}
 }
 
 // Steps are what has been planned so far, in the order in which it is to be done.

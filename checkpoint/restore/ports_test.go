@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -31,8 +32,10 @@ func noMAC(d netstate.Device) netstate.Device { d.PermanentMAC = ""; return d }
 
 // One card has two ports at one bus address.
 func TestPlanTellsThePortsOfACardApart(t *testing.T) {
-	const isEth1 = "eth0 is not there, and eth1 in its place is the recorded NIC eth1 (permanent MAC 52:54:00:00:00:02): " +
-		"if it is to be eth0, say so by --parent eth0=eth1 ?"
+	const isEth1 = "the recorded eth0 (permanent MAC 52:54:00:00:00:01, bus address 0000:3b:00.0) is not there; " +
+		"what is eth1 now is the recorded eth1 (permanent MAC 52:54:00:00:00:02, bus address 0000:3b:00.0): to use it for eth0 as well, say --parent eth0=eth1 ?"
+	const either = "what is eth1 now could be the recorded eth1 (permanent MAC 52:54:00:00:00:02, bus address 0000:3b:00.0) or the recorded eth0 (permanent MAC 52:54:00:00:00:01, bus address 0000:3b:00.0): " +
+		"say --parent eth1=eth1 to use it for eth1, or --parent eth0=eth1 to use it for eth0 ?"
 	bond4 := up(4, bond("bond4"), 0)
 	both := bondOf(port("eth0", 1, "0"), port("eth1", 2, "1"))
 	oldBoth := bondOf(port("eth0", 1, ""), port("eth1", 2, ""))
@@ -65,14 +68,15 @@ func TestPlanTellsThePortsOfACardApart(t *testing.T) {
 		"the card was exchanged, and the record has no ports": {
 			there: devices{bond4, down(2, port("eth0", 8, "1"), 0), down(3, port("eth1", 9, "0"), 0)}, chains: one(oldBoth),
 			want: said{On: list("bond4"), Problems: list(
-				"bond4 lacks its member: eth0 could be eth0 or eth1 (same bus address 0000:3b:00.0): say which by --parent eth0=eth0",
-				"bond4 lacks its member: eth1 could be eth0 or eth1 (same bus address 0000:3b:00.0): say which by --parent eth1=eth0")},
+				"bond4 lacks its member: the recorded eth0 (permanent MAC 52:54:00:00:00:01, bus address 0000:3b:00.0) could be what is now "+
+					"eth0 (permanent MAC 52:54:00:00:00:08, bus address 0000:3b:00.0, port 1) or eth1 (permanent MAC 52:54:00:00:00:09, bus address 0000:3b:00.0): say which, such as --parent eth0=eth0",
+				"bond4 lacks its member: the recorded eth1 (permanent MAC 52:54:00:00:00:02, bus address 0000:3b:00.0) could be what is now "+
+					"eth1 (permanent MAC 52:54:00:00:00:09, bus address 0000:3b:00.0) or eth0 (permanent MAC 52:54:00:00:00:08, bus address 0000:3b:00.0, port 1): say which, such as --parent eth1=eth1")},
 		},
 		"the card was exchanged, and one of the new ports is there": {
 			there: devices{up(3, port("eth1", 9, "0"), 0)}, chains: []chain{{port("eth0", 1, "")}, {port("eth1", 2, "")}},
 			want: said{On: list("", ""), Broken: list(
-				"eth1 could be eth0 or eth1 (same bus address 0000:3b:00.0): say which by --parent eth0=eth1 ?",
-				"eth1 could be eth1 or eth0 (same bus address 0000:3b:00.0): say which by --parent eth1=eth1 ?")},
+				either, either)},
 		},
 		"the other port alone is no match": {
 			there: devices{up(3, port("eth5", 9, "1"), 0)}, chains: one(port("eth0", 1, "0")),
@@ -92,59 +96,109 @@ func TestPlanTellsThePortsOfACardApart(t *testing.T) {
 		"a NIC that told nothing does not take the name's new owner": {
 			there: devices{up(3, port("eth0", 2, "1"), 0)}, chains: []chain{{plain(netstate.KindNIC, "eth0")}, {port("eth1", 2, "1")}},
 			want: said{On: list("", "eth0"), Notes: list("eth1 is now eth0 (same permanent MAC 52:54:00:00:00:02)"), Broken: list(
-				"eth0 is not there, and eth0 in its place is the recorded NIC eth1 (permanent MAC 52:54:00:00:00:02): if it is to be eth0, say so by --parent eth0=eth0 ?")},
+				"the recorded eth0 (no permanent MAC, no bus address) is not there; " +
+					"what is eth0 now is the recorded eth1 (permanent MAC 52:54:00:00:00:02, bus address 0000:3b:00.0, port 1): to use it for eth0 as well, say --parent eth0=eth0 ?")},
 		},
 	}.run(t)
 }
 
-// drawNIC is a NIC of the number's own MAC, or of a new one, or of none that is known, on
-// one of two cards with two ports each.
-func drawNIC(t *rapid.T, name string, macs ...int) netstate.Device {
-	d := nic(name, rapid.SampledFrom(macs).Draw(t, "MAC"))
-	if d.PermanentMAC == hardware(0).PermanentMAC {
-		d.PermanentMAC = ""
+// shared is the number of the MAC that several NICs have.
+const shared = 99
+
+// drawMAC gives the NIC the MAC of one of the numbers, of which 0 stands for none.
+func drawMAC(t *rapid.T, d netstate.Device, numbers ...int) netstate.Device {
+	n := rapid.SampledFrom(numbers).Draw(t, "MAC")
+	d.PermanentMAC = hardware(n).PermanentMAC
+	if n == 0 {
+		return noMAC(d)
 	}
-	d.BusAddress = rapid.SampledFrom([]string{"0000:3b:00.0", "0000:5e:00.0"}).Draw(t, "bus")
-	d.DevPort = rapid.SampledFrom([]string{"", "0", "1"}).Draw(t, "port")
 	return d
 }
 
-// Whatever ports come back, and whatever of them is known: no NIC becomes two of the
-// recorded ones, and a NIC that has its recorded MAC is found by it.
+// drawRecorded are the records of NIC number n: of its card and the one before it, under the
+// name of then, as far as each told. Only NICs in different slots have the shared MAC.
+func drawRecorded(t *rapid.T, n int, sharing map[string]bool) []netstate.Device {
+	slot := rapid.SampledFrom([]string{slotA, slotB}).Draw(t, "slot")
+	port := rapid.SampledFrom([]string{"0", "0", "1"}).Draw(t, "port")
+	macs := []int{n}
+	switch rapid.IntRange(0, 3).Draw(t, "its MAC") {
+	case 0:
+		macs = []int{0}
+	case 1:
+		if !sharing[slot] {
+			macs, sharing[slot] = []int{shared}, true
+		}
+	case 2:
+		macs = []int{n, 20 + n}
+	}
+	var all []netstate.Device
+	for range rapid.IntRange(1, 3).Draw(t, "records") {
+		d := drawMAC(t, nic(fmt.Sprintf("eth%d", n), n), macs...)
+		d.Name = rapid.SampledFrom([]string{d.Name, d.Name, fmt.Sprintf("enp%d", n)}).Draw(t, "name")
+		all = append(all, in(slot, rapid.SampledFrom([]string{port, port, ""}).Draw(t, "known port"), d))
+	}
+	return all
+}
+
+// drawThere are the NICs that came back: in any slot, under any name, some with a recorded MAC.
+func drawThere(t *rapid.T) devices {
+	there := devices{up(20, bond("bond4"), 0)}
+	names := rapid.Permutation([]string{"eth1", "eth2", "eth3", "eth4", "enp1", "enp2"}).Draw(t, "names")
+	for i := range rapid.IntRange(0, 5).Draw(t, "NICs") {
+		n := i + 1
+		d := drawMAC(t, nic(names[i], n), 0, n, 20+n, 40+n, shared)
+		d = in(rapid.SampledFrom([]string{slotA, slotB, "0000:00:05.0"}).Draw(t, "slot"), rapid.SampledFrom([]string{"", "0", "1"}).Draw(t, "port"), d)
+		there = append(there, netstate.LiveDevice{Device: d, Index: n, MasterIndex: rapid.SampledFrom([]int{0, 20}).Draw(t, "master")})
+	}
+	return there
+}
+
+// portFits fails if the NIC is at another port than one that any record of the NIC that was
+// found knows, and has not its MAC.
+func portFits(t *rapid.T, was netstate.Member, is netstate.LiveDevice, number map[netstate.Member]int) {
+	for other, n := range number {
+		alike := other.Name == was.Name || other.PermanentMAC != "" && other.PermanentMAC == was.PermanentMAC
+		if n == number[was] && alike && other.DevPort != "" && is.DevPort != "" && other.DevPort != is.DevPort &&
+			(was.PermanentMAC == "" || was.PermanentMAC != is.PermanentMAC) {
+			t.Fatalf("%+v became %+v, though %+v knows its port", was, is, other)
+		}
+	}
+}
+
+// Whatever comes back, and whatever of it is known: no NIC becomes two of the recorded
+// ones, none is at another port than recorded, and a NIC that has its recorded MAC, and is alone with it, is found by it.
 func TestNoNICBecomesTwoOfTheRecorded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		there := devices{up(20, bond("bond4"), 0)}
-		names := rapid.Permutation([]string{"eth1", "eth2", "eth3", "eth4", "enp1", "enp2"}).Draw(t, "names")
-		for n := range rapid.IntRange(0, 5).Draw(t, "NICs") {
-			d := drawNIC(t, names[n], 0, n+1, 11+n)
-			there = append(there, netstate.LiveDevice{Device: d, Index: n + 1, MasterIndex: rapid.SampledFrom([]int{0, 20}).Draw(t, "master")})
-		}
+		there, sharing := drawThere(t), map[string]bool{}
 		var chains []chain
 		var members []netstate.Device
+		number := map[netstate.Member]int{}
 		for n := 1; n <= 4; n++ {
-			d := drawNIC(t, fmt.Sprintf("eth%d", n), n)
-			if rapid.Bool().Draw(t, "member") {
-				members = append(members, d)
-				continue
+			for i, d := range drawRecorded(t, n, sharing) {
+				number[netstate.Member{Name: d.Name, NIC: d.NIC}] = n
+				if i == 0 && rapid.Bool().Draw(t, "member") {
+					members = append(members, d)
+					continue
+				}
+				chains = append(chains, chain{d})
 			}
-			chains = append(chains, chain{d})
 		}
 		chains = append(chains, chain{bondOf(members...)})
 		p := NewParentPlan(there, named(chains...), ParentOptions{})
-		became := map[int]string{}
-		claim := func(was netstate.Member, is netstate.LiveDevice) {
-			if other, twice := became[is.Index]; twice {
-				t.Fatalf("%s (%+v) became %s and %s", is.Name, is.NIC, other, was.Name)
-			}
-			became[is.Index] = was.Name
-		}
+		became := map[int]netstate.Member{}
 		for _, m := range named(chains...) {
 			index, _, problem := p.find(asNIC(m))
 			if problem == nil {
-				claim(m, p.devices[index])
+				other, twice := became[index]
+				if twice && number[other] != number[m] {
+					t.Fatalf("%+v became %+v and %+v", p.devices[index], other, m)
+				}
+				became[index] = m
+				portFits(t, m, p.devices[index], number)
 			}
-			for _, d := range there {
-				if d.PermanentMAC == m.PermanentMAC && (problem != nil || p.devices[index].Index != d.Index) {
+			for i, d := range there {
+				unique := m.PermanentMAC != "" && m.PermanentMAC != hardware(shared).PermanentMAC
+				if unique && d.PermanentMAC == m.PermanentMAC && (problem != nil || index != i) {
 					t.Fatalf("%+v is there as %s, and was not found: %v", m, d.Name, problem)
 				}
 			}
@@ -153,6 +207,44 @@ func TestNoNICBecomesTwoOfTheRecorded(t *testing.T) {
 		for i, m := range now {
 			if slices.Contains(now[:i], m) {
 				t.Fatalf("the bond has %+v twice", m)
+			}
+		}
+	})
+}
+
+// A restore that is killed has rewritten some of the records to what it found. The next finds
+// the others all the same, where the NICs have their names and slots, and each its own MAC or none.
+func TestWhatAKilledRestoreRewroteDoesNotHideTheRest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		there, none := drawThere(t), map[string]bool{slotA: true, slotB: true}
+		for i, d := range there {
+			there[i].DevPort = cmp.Or(d.DevPort, "0") // Which Linux tells of every NIC.
+			if d.PermanentMAC == hardware(shared).PermanentMAC {
+				there[i].PermanentMAC = hardware(60 + i).PermanentMAC
+			}
+		}
+		var recorded []netstate.Member
+		for n := 1; n <= 4; n++ {
+			for _, d := range drawRecorded(t, n, none) {
+				recorded = append(recorded, netstate.Member{Name: fmt.Sprintf("eth%d", n), NIC: d.NIC})
+			}
+		}
+		first := NewParentPlan(there, recorded, ParentOptions{})
+		left := slices.Clone(recorded)
+		for i, m := range recorded {
+			index, _, problem := first.find(asNIC(m))
+			if problem == nil && there[index].Name == m.Name && there[index].BusAddress == m.BusAddress && rapid.Bool().Draw(t, "rewritten") {
+				left[i] = netstate.Member{Name: m.Name, NIC: there[index].NIC}
+			}
+		}
+		again := NewParentPlan(there, left, ParentOptions{})
+		for i, m := range recorded {
+			index, _, problem := first.find(asNIC(m))
+			if problem != nil || there[index].Name != m.Name {
+				continue
+			}
+			if now, _, problem := again.find(asNIC(left[i])); problem != nil || now != index {
+				t.Fatalf("%+v became %+v, and then as %+v was not found: %v", m, there[index], left[i], problem)
 			}
 		}
 	})
@@ -173,7 +265,7 @@ func TestADeviceIsMistakenForAnother(t *testing.T) {
 		"another NIC under the name": {eth, up(2, nic("eth1", 2), 0), "it is another NIC (permanent MAC 52:54:00:00:00:02, " +
 			"bus address 0000:00:02.0), not that one (permanent MAC 52:54:00:00:00:01, bus address 0000:00:01.0)"},
 		"another port": {up(2, noMAC(port("eth1", 1, "0")), 0), up(2, noMAC(port("eth1", 1, "1")), 0),
-			"it is another NIC (permanent MAC , bus address 0000:3b:00.0, port 1), not that one (permanent MAC , bus address 0000:3b:00.0)"},
+			"it is another NIC (no permanent MAC, bus address 0000:3b:00.0, port 1), not that one (no permanent MAC, bus address 0000:3b:00.0)"},
 		"another kind":    {up(4, bond("bond4"), 0), up(4, plain("team", "bond4"), 0), "it is a team, not a bond"},
 		"another VLAN ID": {up(4, vlan("v", 3), 2), up(4, vlan("v", 4), 2), "it is VLAN 4, not VLAN 3"},
 		"the VLAN is on another": {up(4, vlan("v", 3), 2), up(4, vlan("v", 3), 5),

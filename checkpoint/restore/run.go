@@ -147,16 +147,6 @@ func (r *run) settle(outcomes []*Outcome) bool {
 	return settled
 }
 
-// allNICs returns the NICs that any checkpoint names, also one of a sandbox that this run
-// leaves out.
-func allNICs(opts Options, selected []checkpoint.Record) ([]netstate.Member, error) {
-	if len(opts.Sandboxes) == 0 {
-		return recordedNICs(selected), nil
-	}
-	records, _, err := opts.Store.Select(nil)
-	return recordedNICs(records), err
-}
-
 // checkMapped reports a name in --parent that no checkpoint has.
 func checkMapped(mapped map[string]string, records []checkpoint.Record) error {
 	known := map[string]bool{}
@@ -208,7 +198,7 @@ func (o *Outcome) skip(record checkpoint.Record, err error) {
 // skipOrFail takes the error of opening the namespace: one that is gone or another's
 // is skipped, one that could not be looked at has failed.
 func (o *Outcome) skipOrFail(record checkpoint.Record, err error) {
-	if errors.Is(err, kernel.ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace) {
+	if isGone(err) {
 		o.skip(record, err)
 		return
 	}

@@ -1,0 +1,120 @@
+package restore
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// oneNIC says that two records mean one NIC, or one slot whose card was exchanged between
+// them. With the same MAC they do, except at two places under two names: then two NICs have
+// the MAC. Otherwise they do at one place under one name: several NICs can be at one place.
+func oneNIC(a, b netstate.Member) bool {
+	apart := a.BusAddress != "" && b.BusAddress != "" && !a.SamePlace(b.NIC)
+	switch {
+	case a.PermanentMAC != "" && a.PermanentMAC == b.PermanentMAC:
+		return !apart || a.Name == b.Name
+	case exchanged(a.NIC, b.NIC):
+		return a.SamePlace(b.NIC) && a.Name == b.Name
+	}
+	return !apart && a.Name == b.Name
+}
+
+// withPort gives the recorded NIC the port that other records know: those with its MAC and
+// name, else those with its MAC, else those with its name. An older relink recorded none.
+func withPort(m netstate.Member, recorded []netstate.Member) netstate.Member {
+	if m.BusAddress == "" || m.DevPort != "" {
+		return m
+	}
+	sameMAC := func(r netstate.Member) bool { return m.PermanentMAC != "" && r.PermanentMAC == m.PermanentMAC }
+	sameName := func(r netstate.Member) bool { return r.Name == m.Name }
+	for _, alike := range []func(netstate.Member) bool{
+		func(r netstate.Member) bool { return sameMAC(r) && sameName(r) }, sameMAC, sameName,
+	} {
+		var ports []string
+		for _, r := range recorded {
+			if r.BusAddress == m.BusAddress && r.DevPort != "" && alike(r) {
+				ports = appendNew(ports, r.DevPort)
+			}
+		}
+		if len(ports) == 1 {
+			m.DevPort = ports[0]
+		}
+		if len(ports) > 0 {
+			return m
+		}
+	}
+	return m
+}
+
+// allNICs returns the NICs that any checkpoint names, also one of a sandbox that this run
+// leaves out. What a sandbox that is gone was on is nobody's.
+func allNICs(opts Options, selected []checkpoint.Record) (all []netstate.Member, err error) {
+	if len(opts.Sandboxes) > 0 {
+		if selected, _, err = opts.Store.Select(nil); err != nil {
+			return nil, err
+		}
+	}
+	var living []checkpoint.Record
+	for _, r := range selected {
+		if !isGone(kernel.SameNamespace(r.Namespace)) {
+			living = append(living, r)
+		}
+	}
+	return recordedNICs(living), nil
+}
+
+// isGone says that the error of looking at a recorded namespace means that it is gone or
+// another's.
+func isGone(err error) bool {
+	return errors.Is(err, kernel.ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace)
+}
+
+// recordedNICs returns all the NICs that records name, each description once.
+func recordedNICs(records []checkpoint.Record) []netstate.Member {
+	var all []netstate.Member
+	for _, r := range records {
+		if link := r.Interface.Link; link.Kind == netstate.KindNIC {
+			all = appendKnown(all, netstate.Member{Name: nameInHost(link), NIC: *link.NIC})
+		}
+		all = appendKnown(all, hardwareOf(r.Interface.Parents)...)
+	}
+	return all
+}
+
+// appendKnown appends those that are new and tell more of their NIC than its name.
+func appendKnown(all []netstate.Member, members ...netstate.Member) []netstate.Member {
+	for _, m := range members {
+		if m.Known() && !slices.Contains(all, m) {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// withPorts gives each recorded NIC its port, if any of the records knows it.
+func withPorts(recorded []netstate.Member) []netstate.Member {
+	var all []netstate.Member
+	for _, m := range recorded {
+		all = appendKnown(all, withPort(m, recorded))
+	}
+	return all
+}
+
+// hardwareOf returns the NICs in the chain, members of bonds among them.
+func hardwareOf(chain []netstate.Device) []netstate.Member {
+	var all []netstate.Member
+	for _, d := range chain {
+		if d.Kind == netstate.KindNIC {
+			all = append(all, netstate.Member{Name: d.Name, NIC: d.NIC})
+		}
+		if d.Bond != nil {
+			all = append(all, d.Bond.Members...)
+		}
+	}
+	return all
+}
