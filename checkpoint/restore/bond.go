@@ -2,6 +2,7 @@ package restore
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -78,7 +79,7 @@ func (p *ParentPlan) members(bond netstate.LiveDevice, recorded netstate.Bond, r
 // member returns the place of the device that the recorded member is now, which it plans
 // to enslave if it is free. taken are the places of other members, with their names.
 func (p *ParentPlan) member(bond netstate.LiveDevice, m netstate.Member, taken map[int]string, r *chainResult) (int, *Problem) {
-	index, note, problem := p.find(asNIC(m))
+	index, note, problem := p.findMember(bond, m)
 	if problem != nil {
 		if i := p.byName(m.Name); i >= 0 && taken[i] == "" && p.devices[i].MasterIndex == bond.Index && p.mayBe(m, i) {
 			return i, nil
@@ -100,6 +101,17 @@ func (p *ParentPlan) member(bond netstate.LiveDevice, m netstate.Member, taken m
 		r.note(note)
 	}
 	return index, nil
+}
+
+// findMember is find for a member of the bond. Where the operator moves what was on the member to
+// the bond itself, the member is the NIC that it was.
+func (p *ParentPlan) findMember(bond netstate.LiveDevice, m netstate.Member) (int, string, *Problem) {
+	as := *p
+	if p.Mapped[m.Name] == bond.Name {
+		as.Mapped = maps.Clone(p.Mapped)
+		delete(as.Mapped, m.Name)
+	}
+	return as.find(asNIC(m))
 }
 
 // mayBe says that the device that has the member's name can be it: not every member is a NIC,

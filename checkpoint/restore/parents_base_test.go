@@ -78,6 +78,12 @@ func TestPlanOfABase(t *testing.T) {
 
 func TestPlanOfABaseThatTheOperatorMapped(t *testing.T) {
 	planTests{
+		"a member's pods move to its bond": {
+			there:  devices{up(9, bond("bond4"), 0), enslaved(2, nic("eth1", 1), 9)},
+			chains: []chain{{bond("bond4", 1)}, {nic("eth1", 1)}},
+			mapped: map[string]string{"eth1": "bond4"},
+			want:   said{On: list("bond4", "bond4"), Notes: list("eth1 is bond4, as told by --parent")},
+		},
 		"to another NIC": {
 			there: devices{up(2, nic("eth1", 1), 0), up(3, nic("eth9", 9), 0)}, chains: one(nic("eth1", 1)),
 			mapped: map[string]string{"eth1": "eth9"},
