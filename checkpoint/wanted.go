@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"cmp"
 	"errors"
+	"os"
 	"slices"
 
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -27,7 +28,10 @@ func (s *Store) Wanted(r Record, exists func(name string) (bool, error)) (netsta
 
 // orders returns the orders of the slots that the record's interface has to do with.
 func (s *Store) orders(r Record) []netstate.Order {
-	records, _ := s.listSandbox(r.Attachment.ContainerID) // Of one that can't be read, nobody knows.
+	var records []Record
+	if !s.isAlone(r) {
+		records, _ = s.listSandbox(r.Attachment.ContainerID) // Of one that can't be read, nobody knows.
+	}
 	records = slices.DeleteFunc(records, func(other Record) bool { return other.Attachment.IfName == r.Attachment.IfName })
 	var recorded []string
 	for _, other := range records {
@@ -42,6 +46,14 @@ func (s *Store) orders(r Record) []netstate.Order {
 		all.Add(known.Interface.Link.Name, known.Interface.RouteOrder)
 	}
 	return all.Of(r.Interface, recorded)
+}
+
+// isAlone says that the sandbox has no other checkpoint than the record's, as most have not.
+func (s *Store) isAlone(r Record) bool {
+	files, err := os.ReadDir(s.sandboxDir(r.Attachment.ContainerID))
+	return err == nil && !slices.ContainsFunc(files, func(f os.DirEntry) bool {
+		return !isTemporary(f.Name()) && f.Name() != r.Attachment.IfName+suffix
+	})
 }
 
 // beside looks for the other interfaces of a record's sandbox.

@@ -42,6 +42,8 @@ type work struct {
 	// carrier says that the interface had carrier when it was looked at last, addressed that
 	// it had its addresses.
 	carrier, addressed bool
+	// wanted is what wantedNow has found, nil before.
+	wanted *netstate.Interface
 	// built is what the kernel told of the link when it was made, for the next look.
 	built kernel.Built
 	// index is the interface's as it is there now, taken who else has the recorded one.
@@ -200,7 +202,7 @@ func (w *work) useParent(devices netstate.Devices, index int) (err error) {
 
 // plan compares the live interface with the record.
 func (w *work) plan() ([]Step, error) {
-	recorded, err := w.Store.Wanted(w.record, w.sandbox.Exists)
+	recorded, err := w.wantedNow()
 	if err != nil {
 		return nil, err
 	}
@@ -239,6 +241,19 @@ func (w *work) plan() ([]Step, error) {
 	}
 	w.addressed = !gone && !slices.ContainsFunc(steps, func(s Step) bool { return s.Action == AddAddress })
 	return steps, nil
+}
+
+// wantedNow returns what of the record there has to be now. Where it depends on no other interface
+// of the sandbox, that stays the same.
+func (w *work) wantedNow() (netstate.Interface, error) {
+	if w.wanted == nil || leans(w.record.Interface) {
+		wanted, err := w.Store.Wanted(w.record, w.sandbox.Exists)
+		if err != nil {
+			return wanted, err
+		}
+		w.wanted = &wanted
+	}
+	return *w.wanted, nil
 }
 
 // passes bounds how often apply looks again: what one step mends can take something
