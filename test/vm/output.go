@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -119,10 +120,16 @@ func (c *consoleLog) finish() {}
 
 func (c *consoleLog) panicked() bool { return c.panic }
 
-// tail returns the console's last lines, without carriage returns.
+// tail returns the console's last lines, without carriage returns. Those since a panic are all among
+// them: what it was stands before a trace of any length.
 func (c *consoleLog) tail() string {
 	lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(string(c.text), "\r", "")), "\n")
-	return strings.Join(lines[max(0, len(lines)-consoleLines):], "\n")
+	from := max(0, len(lines)-consoleLines)
+	panicked := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, panicMark) })
+	if panicked >= 0 {
+		from = min(from, panicked)
+	}
+	return strings.Join(lines[from:], "\n")
 }
 
 // pipe is a pipe whose reading end is copied to a sink.

@@ -244,3 +244,16 @@ func TestOnceBuildsOnce(t *testing.T) {
 		t.Errorf("built %d times", builds.Load())
 	}
 }
+
+func TestTailTellsWhatThePanicWas(t *testing.T) {
+	c := &consoleLog{onPanic: func() {}}
+	_, _ = c.Write([]byte("booted\r\n" + panicMark + ": seen\r\n" + strings.Repeat("a call\r\n", 2*consoleLines)))
+	if tail := c.tail(); !strings.HasPrefix(tail, panicMark+": seen\n") || strings.Contains(tail, "\r") {
+		t.Errorf("it tells %q", tail)
+	}
+	c = &consoleLog{}
+	_, _ = c.Write([]byte("booted\r\n" + strings.Repeat("a line\r\n", 2*consoleLines)))
+	if tail := c.tail(); strings.Count(tail, "\n") != consoleLines-1 {
+		t.Errorf("without a panic it tells %q", tail)
+	}
+}
