@@ -24,7 +24,8 @@ const atOnce = syscall.O_NONBLOCK
 
 // Lock takes the lock of a sandbox, which ADD, DEL, GC and restore hold while
 // they change something about it. It waits until ctx is done and returns ErrBusy
-// then, which says who holds it. unlock also removes the sandbox's directory if nothing is left in it.
+// then, which says who holds it. unlock also removes the sandbox's directory if nothing
+// is left in it.
 func (s *Store) Lock(ctx context.Context, containerID string) (unlock func(), err error) {
 	return s.lock(ctx, containerID, func(f *os.File) error { return flock.Lock(ctx, f, flock.Exclusive) })
 }

@@ -109,9 +109,9 @@ func (c *call) openDetached(recorded *checkpoint.Record) (*kernel.Namespace, err
 }
 
 // deleteInterface deletes the interface, whatever it was renamed to, if the namespace is
-// still there, and still the recorded one. Without a record (recorded is nil: a repeated DEL, the runtime's DEL after a failed ADD) it deletes an
-// interface of the plugin's own kind, which is what a killed ADD may have left, if no
-// other attachment has it.
+// still there, and still the recorded one. Without a record (recorded is nil: a repeated
+// DEL, the runtime's DEL after a failed ADD) it deletes an interface of the plugin's own
+// kind, which is what a killed ADD may have left, if no other attachment has it.
 func (c *call) deleteInterface(recorded *checkpoint.Record) error {
 	sandbox, err := c.openDetached(recorded)
 	if err != nil || sandbox == nil {

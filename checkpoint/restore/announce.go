@@ -68,10 +68,13 @@ func (r *run) setOwed(o *Outcome, owed bool) error {
 // that has gone.
 func announceOnNIC(o *Outcome) error {
 	sandbox, err := kernel.Open(o.at.Path)
-	if err != nil || o.at.Same(sandbox.Identity()) != nil {
+	if err != nil {
 		return nil
 	}
 	defer sandbox.Close()
+	if o.at.Same(sandbox.Identity()) != nil {
+		return nil
+	}
 	index, err := sandbox.Index(o.Interface.Link.Name)
 	if err != nil {
 		return err

@@ -311,7 +311,7 @@ func (w *work) applySteps(steps []Step) error {
 		for _, s := range steps {
 			routes = append(routes, *s.Route)
 		}
-		wanted, err := w.Store.Wanted(w.record, w.sandbox.Exists)
+		wanted, err := w.wantedNow()
 		if err != nil {
 			return err
 		}

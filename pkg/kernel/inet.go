@@ -13,7 +13,7 @@ const arpNotify = "ipv4/arp_notify"
 // devconf are the places of the settings that each ADD makes, in what the kernel tells with a link:
 // IPV4_DEVCONF_* of linux/ip.h, less 1, and DEVCONF_* of linux/ipv6.h. To find the file of one of
 // a thousand interfaces that have the same name in as many namespaces, the kernel looks at all of
-// them: half of a restore's time on one parent went there.
+// them: a quarter of a restore of 1,000 on one parent went there.
 var devconf = map[string]struct{ family, place int }{
 	arpNotify:                {unix.AF_INET, 21},
 	"ipv6/disable_ipv6":      {unix.AF_INET6, 26},
