@@ -40,7 +40,10 @@ func escape(s, keep string) string {
 // harmless says that the character is seen where it is printed, and does nothing else. The
 // controls are not, nor what turns the direction of writing or has no width.
 func harmless(r rune) bool {
-	return r == ' ' || r == utf8.RuneError || unicode.IsGraphic(r) && !unicode.Is(unicode.Zs, r)
+	if r < utf8.RuneSelf { // As nearly all are.
+		return ' ' <= r && r <= '~'
+	}
+	return r == utf8.RuneError || unicode.IsGraphic(r) && !unicode.Is(unicode.Zs, r)
 }
 
 // spelt returns the character as JSON has it in a string, too.
