@@ -16,6 +16,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
@@ -86,6 +87,7 @@ const heapGrowth = 300
 
 func restoreAll(ctx context.Context, opts restore.Options, output format, stdout io.Writer) error {
 	debug.SetGCPercent(heapGrowth)
+	kernel.HoldProcessor()
 	report, err := restore.Run(ctx, opts)
 	if err != nil {
 		return err

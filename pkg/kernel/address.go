@@ -66,29 +66,29 @@ const (
 
 // parseAddress returns the address in an answer, and who made it.
 func parseAddress(info *nl.IfAddrmsg, payload []byte) (a netstate.Address, by maker, err error) {
-	attrs, err := nl.ParseRouteAttr(payload)
-	if err != nil {
-		return a, theKernel, err
-	}
 	var local, other netip.Addr
 	flags, proto := uint32(info.Flags), uint8(0)
-	for _, attr := range attrs {
-		switch attr.Attr.Type {
+	err = eachAttribute(payload, func(attr uint16, value []byte) error {
+		switch attr {
 		case unix.IFA_LOCAL:
-			local, _ = netip.AddrFromSlice(attr.Value)
+			local, _ = netip.AddrFromSlice(value)
 		case unix.IFA_ADDRESS:
-			other, _ = netip.AddrFromSlice(attr.Value)
+			other, _ = netip.AddrFromSlice(value)
 		case unix.IFA_BROADCAST:
-			a.Broadcast, _ = netip.AddrFromSlice(attr.Value)
+			a.Broadcast, _ = netip.AddrFromSlice(value)
 		case unix.IFA_LABEL:
-			a.Label = nl.BytesToString(attr.Value)
+			a.Label = nl.BytesToString(value)
 		case unix.IFA_FLAGS:
-			flags = nl.NativeEndian().Uint32(attr.Value)
+			flags = nl.NativeEndian().Uint32(value)
 		case unix.IFA_RT_PRIORITY:
-			a.Metric = nl.NativeEndian().Uint32(attr.Value)
+			a.Metric = nl.NativeEndian().Uint32(value)
 		case ifaProto:
-			proto = attr.Value[0]
+			proto = value[0]
 		}
+		return nil
+	})
+	if err != nil {
+		return a, theKernel, err
 	}
 	bits := int(info.Prefixlen)
 	if !local.IsValid() {

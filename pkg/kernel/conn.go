@@ -132,7 +132,7 @@ func (c *conn) runEach(messages ...message) []error {
 	if messages[len(messages)-1].request.Type == unix.RTM_DELLINK {
 		turn = func(f func() error) error { return f() } // It may wait long, for whoever still uses the device, and not for the RTNL lock.
 	}
-	err := turn(func() error { return c.send(b.bytes) })
+	err := turn(func() error { return c.sendChange(b.bytes) })
 	if err == nil {
 		err = b.receive(c)
 	}
@@ -157,7 +157,7 @@ func (c *conn) runBatchAfter(a, b *batch) (failed, more error) {
 	defer c.mu.Unlock()
 	failpoint.Here("before", a.step())
 	err := c.inTurn(func() error {
-		err := c.send(a.bytes)
+		err := c.sendChange(a.bytes)
 		if err == nil {
 			err = a.receive(c)
 		}
@@ -166,7 +166,7 @@ func (c *conn) runBatchAfter(a, b *batch) (failed, more error) {
 			return nil
 		}
 		failpoint.Here("before", b.step())
-		return c.send(b.bytes)
+		return c.sendChange(b.bytes)
 	})
 	if failed != nil {
 		return failed, nil
@@ -248,33 +248,6 @@ func (c *conn) get(m message, take func(payload []byte) error) error {
 		return fmt.Errorf("%s: %w", m.what, err)
 	}
 	return nil
-}
-
-// change is what sends changes, and who is told what came of it.
-type change struct {
-	send func() error
-	sent chan<- error
-}
-
-// changeQueue leads to the goroutine that sends the changes of all sockets. The kernel takes
-// one at a time anyway, and who waits in it for the RTNL lock spins on a CPU, or sleeps
-// and is woken late. Whoever waits here leaves the CPU to those who prepare the next
-// change or look at what came of the last one.
-var changeQueue = sync.OnceValue(func() chan<- change {
-	queue := make(chan change, 64) // With room, so that who fills it is not woken only to wait again.
-	go func() {
-		for ch := range queue {
-			ch.sent <- ch.send()
-		}
-	}()
-	return queue
-})
-
-// inTurn calls send, which sends changes, while nobody else sends any.
-func (c *conn) inTurn(send func() error) error {
-	sent := make(chan error, 1)
-	changeQueue() <- change{send, sent}
-	return <-sent
 }
 
 func (c *conn) send(b []byte) error {

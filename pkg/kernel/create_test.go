@@ -13,10 +13,18 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// eachWay runs the test with the way that this kernel takes, and with that of older
-// ones.
+// eachWay runs the test with the way that this kernel takes, also as a command that restores
+// asks it, and with that of older ones.
 func eachWay(t *testing.T, test func(*testing.T)) {
 	t.Run("here", test)
+	t.Run("holding the processor", func(t *testing.T) {
+		t.Cleanup(func() { holdsProcessor.Store(false) })
+		HoldProcessor()
+		if !holdsProcessor.Load() {
+			t.Fatal("it is not held: this needs two processors")
+		}
+		test(t)
+	})
 	usual := createsInTarget
 	t.Cleanup(func() { createsInTarget = usual })
 	createsInTarget = func() bool { return false }

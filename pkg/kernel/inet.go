@@ -25,28 +25,27 @@ var devconf = map[string]struct{ family, place int }{
 func (l *link) setting(key string) (string, bool) {
 	const size = 4
 	where, ok := devconf[key]
-	conf := l.conf[where.family]
+	conf := l.conf4
+	if where.family == unix.AF_INET6 {
+		conf = l.conf6
+	}
 	if !ok || len(conf) < size*(where.place+1) {
 		return "", false
 	}
 	return strconv.Itoa(int(int32(nl.NativeEndian().Uint32(conf[size*where.place:])))), true
 }
 
-// families reads the settings that the address families tell of the device.
-func (l *link) families(value []byte) error {
-	l.conf = map[int][]byte{}
-	for family, attr := range map[int]uint16{unix.AF_INET: unix.IFLA_INET_CONF, unix.AF_INET6: unix.IFLA_INET6_CONF} {
-		err := eachNested(value, uint16(family), func(inet []byte) error {
-			return eachNested(inet, attr, func(conf []byte) error {
-				l.conf[family] = append([]byte(nil), conf...)
-				return nil
-			})
-		})
-		if err != nil {
-			return err
+// family reads the settings that an address family tells of the device.
+func (l *link) family(family uint16, value []byte) error {
+	return eachAttribute(value, func(attr uint16, conf []byte) error {
+		switch {
+		case family == unix.AF_INET && attr == unix.IFLA_INET_CONF:
+			l.conf4 = append([]byte(nil), conf...)
+		case family == unix.AF_INET6 && attr == unix.IFLA_INET6_CONF:
+			l.conf6 = append([]byte(nil), conf...)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // announcing returns the request that sets arpNotify, if that is in the settings, as a number. IPv6

@@ -26,8 +26,8 @@ type link struct {
 	group              uint32
 	bus                string
 	hasXDP             bool
-	// conf are the settings that the kernel tells of, by address family.
-	conf map[int][]byte
+	// conf4 and conf6 are the settings of IPv4 and IPv6 that the kernel tells of.
+	conf4, conf6 []byte
 	// kind is empty for a NIC. data and portData are the attributes of the kind and
 	// of the port of a master of the kind masterKind.
 	kind, masterKind string
@@ -41,20 +41,11 @@ func parseLink(payload []byte) (*link, error) {
 	}
 	info := nl.DeserializeIfInfomsg(payload)
 	l := &link{index: int(info.Index), flags: info.Flags, elsewhere: -1}
-	attrs, err := nl.ParseRouteAttr(payload[info.Len():])
-	if err != nil {
+	if err := eachAttribute(payload[info.Len():], l.attribute); err != nil {
 		return nil, err
-	}
-	for _, a := range attrs {
-		if err := l.attribute(a.Attr.Type&nlaTypeMask, a.Value); err != nil {
-			return nil, err
-		}
 	}
 	return l, nil
 }
-
-// nlaTypeMask takes the flags off the type of an attribute.
-const nlaTypeMask = ^uint16(unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
 
 func (l *link) attribute(attr uint16, value []byte) error {
 	number := func() int { return int(int32(nl.NativeEndian().Uint32(value))) }
@@ -86,13 +77,13 @@ func (l *link) attribute(attr uint16, value []byte) error {
 	case unix.IFLA_PARENT_DEV_NAME:
 		l.bus = nl.BytesToString(value)
 	case unix.IFLA_PROP_LIST:
-		return l.properties(value)
+		return eachAttribute(value, l.property)
 	case unix.IFLA_AF_SPEC:
-		return l.families(value)
+		return eachAttribute(value, l.family)
 	case unix.IFLA_XDP:
-		return l.xdp(value)
+		return eachAttribute(value, l.xdp)
 	case unix.IFLA_LINKINFO:
-		return l.linkInfo(value)
+		return eachAttribute(value, l.linkInfo)
 	}
 	return nil
 }
@@ -107,52 +98,32 @@ func nonZero(value []byte) net.HardwareAddr {
 	return nil
 }
 
-func (l *link) properties(value []byte) error {
-	attrs, err := nl.ParseRouteAttr(value)
-	for _, a := range attrs {
-		if a.Attr.Type == unix.IFLA_ALT_IFNAME {
-			l.altNames = append(l.altNames, nl.BytesToString(a.Value))
-		}
+func (l *link) property(attr uint16, value []byte) error {
+	if attr == unix.IFLA_ALT_IFNAME {
+		l.altNames = append(l.altNames, nl.BytesToString(value))
 	}
-	return err
+	return nil
 }
 
-// eachNested calls f with the values of the attributes of that type.
-func eachNested(value []byte, attr uint16, f func([]byte) error) error {
-	attrs, err := nl.ParseRouteAttr(value)
-	for _, a := range attrs {
-		if a.Attr.Type&nlaTypeMask == attr {
-			err = errors.Join(err, f(a.Value))
-		}
+func (l *link) xdp(attr uint16, value []byte) error {
+	if attr == nl.IFLA_XDP_ATTACHED && len(value) > 0 && value[0] != 0 {
+		l.hasXDP = true
 	}
-	return err
+	return nil
 }
 
-func (l *link) xdp(value []byte) error {
-	attrs, err := nl.ParseRouteAttr(value)
-	for _, a := range attrs {
-		if a.Attr.Type == nl.IFLA_XDP_ATTACHED && len(a.Value) > 0 && a.Value[0] != 0 {
-			l.hasXDP = true
-		}
+func (l *link) linkInfo(attr uint16, value []byte) error {
+	switch attr {
+	case nl.IFLA_INFO_KIND:
+		l.kind = nl.BytesToString(value)
+	case nl.IFLA_INFO_DATA:
+		l.data = append([]byte(nil), value...)
+	case nl.IFLA_INFO_SLAVE_KIND:
+		l.masterKind = nl.BytesToString(value)
+	case nl.IFLA_INFO_SLAVE_DATA:
+		l.portData = append([]byte(nil), value...)
 	}
-	return err
-}
-
-func (l *link) linkInfo(value []byte) error {
-	attrs, err := nl.ParseRouteAttr(value)
-	for _, a := range attrs {
-		switch a.Attr.Type & nlaTypeMask {
-		case nl.IFLA_INFO_KIND:
-			l.kind = nl.BytesToString(a.Value)
-		case nl.IFLA_INFO_DATA:
-			l.data = append([]byte(nil), a.Value...)
-		case nl.IFLA_INFO_SLAVE_KIND:
-			l.masterKind = nl.BytesToString(a.Value)
-		case nl.IFLA_INFO_SLAVE_DATA:
-			l.portData = append([]byte(nil), a.Value...)
-		}
-	}
-	return err
+	return nil
 }
 
 // kindOf returns the kind as netstate has it.

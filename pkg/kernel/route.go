@@ -61,21 +61,13 @@ func parseRoute(payload []byte) (r parsedRoute, err error) {
 	if m.Flags&unix.RTM_F_CLONED != 0 {
 		return parsedRoute{skip: true}, nil
 	}
-	attrs, err := nl.ParseRouteAttr(payload[m.Len():])
-	if err != nil {
-		return r, err
-	}
 	r.Route = netstate.Route{
 		Table: uint32(m.Table), Scope: m.Scope, Protocol: m.Protocol, Type: m.Type, TOS: m.Tos,
 		OnLink:      m.Flags&unix.RTNH_F_ONLINK != 0,
 		Destination: unspecified(m.Family),
 	}
-	for _, attr := range attrs {
-		if err := r.attribute(attr.Attr.Type&nlaTypeMask, attr.Value, m); err != nil {
-			return r, err
-		}
-	}
-	return r, nil
+	err = eachAttribute(payload[m.Len():], func(attr uint16, value []byte) error { return r.attribute(attr, value, m) })
+	return r, err
 }
 
 func (r *parsedRoute) attribute(attr uint16, value []byte, m *nl.RtMsg) (err error) {
