@@ -1,11 +1,13 @@
 package checkpoint
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Errors of Decode, matched with errors.Is.
@@ -35,13 +37,8 @@ func Encode(r Record) ([]byte, error) {
 // older version is one of this version then.
 func Decode(b []byte) (Record, error) {
 	var r Record
-	decoder := json.NewDecoder(bytes.NewReader(b))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&r); err != nil || r.Version < Oldest || r.Version > Version {
+	if err := jsonv2.Unmarshal(b, &r, strict); err != nil || r.Version < Oldest || r.Version > Version {
 		return Record{}, explain(b, err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return Record{}, fmt.Errorf("%w: more follows after its end", ErrTorn)
 	}
 	if err := r.Validate(); err != nil {
 		return Record{}, fmt.Errorf("%w: %w", ErrTorn, err)
@@ -52,6 +49,11 @@ func Decode(b []byte) (Record, error) {
 	r.Version = Version
 	return r, nil
 }
+
+// strict refuses unknown fields. What is allowed is what a runtime may have given, and Encode
+// keeps as it is.
+var strict = jsonv2.JoinOptions(
+	jsonv2.RejectUnknownMembers(true), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
 // explain says why b is no record of this version; err is that of decoding it as
 // one.
@@ -68,5 +70,19 @@ func explain(b []byte, err error) error {
 	case *head.Version < Oldest || *head.Version > Version:
 		return fmt.Errorf("%w: %d, this relink reads %d to %d", ErrVersion, *head.Version, Oldest, Version)
 	}
-	return fmt.Errorf("%w: %w", ErrTorn, err)
+	return fmt.Errorf("%w: %w", ErrTorn, placed(err))
+}
+
+// placed says in the record's words, not in those of Go's types, what does not belong where.
+func placed(err error) error {
+	var wrong *jsonv2.SemanticError
+	switch {
+	case !errors.As(err, &wrong):
+		return err
+	case errors.Is(err, jsonv2.ErrUnknownName):
+		return fmt.Errorf("%s: the name is unknown", wrong.JSONPointer)
+	case wrong.Err != nil && wrong.JSONValue == nil:
+		return fmt.Errorf("%s: %w", wrong.JSONPointer, wrong.Err)
+	}
+	return fmt.Errorf("%s is of the wrong type: %s", wrong.JSONPointer, cmp.Or(string(wrong.JSONValue), wrong.JSONKind.String()))
 }

@@ -77,12 +77,12 @@ func TestDecodeSaysWhatIsWrong(t *testing.T) {
 		"no version":         {func(r map[string]any) { delete(r, "version") }, ErrTorn, "torn or no checkpoint: it has no version"},
 		"version null":       {func(r map[string]any) { r["version"] = nil }, ErrTorn, "torn or no checkpoint: it has no version"},
 		"version a string":   {func(r map[string]any) { r["version"] = "1" }, ErrTorn, "cannot unmarshal string into Go struct field .version of type int"},
-		"an unknown field":   {func(r map[string]any) { r["colour"] = "red" }, ErrTorn, `json: unknown field "colour"`},
-		"one further down":   {func(r map[string]any) { object(r, "interface", "link")["colour"] = "red" }, ErrTorn, `json: unknown field "colour"`},
-		"MTU a string":       {func(r map[string]any) { object(r, "interface", "link")["mtu"] = "1500" }, ErrTorn, "cannot unmarshal string into Go struct field"},
-		"MTU a fraction":     {func(r map[string]any) { object(r, "interface", "link")["mtu"] = 1500.5 }, ErrTorn, "cannot unmarshal number 1500.5 into Go struct field"},
-		"parents an object":  {func(r map[string]any) { object(r, "interface")["parents"] = map[string]any{} }, ErrTorn, "cannot unmarshal object into Go struct field"},
-		"no time":            {func(r map[string]any) { r["capturedAt"] = "yesterday" }, ErrTorn, "parsing time"},
+		"an unknown field":   {func(r map[string]any) { r["colour"] = "red" }, ErrTorn, "/colour: the name is unknown"},
+		"one further down":   {func(r map[string]any) { object(r, "interface", "link")["colour"] = "red" }, ErrTorn, "/interface/link/colour: the name is unknown"},
+		"MTU a string":       {func(r map[string]any) { object(r, "interface", "link")["mtu"] = "1500" }, ErrTorn, "/interface/link/mtu is of the wrong type: string"},
+		"MTU a fraction":     {func(r map[string]any) { object(r, "interface", "link")["mtu"] = 1500.5 }, ErrTorn, "/interface/link/mtu is of the wrong type: 1500.5"},
+		"parents an object":  {func(r map[string]any) { object(r, "interface")["parents"] = map[string]any{} }, ErrTorn, "/interface/parents is of the wrong type: {"},
+		"no time":            {func(r map[string]any) { r["capturedAt"] = "yesterday" }, ErrTorn, "/capturedAt: parsing time"},
 		"an attachment less": {func(r map[string]any) { delete(r, "attachment") }, ErrTorn, `attachment: network "": is empty`},
 		"a container ID up":  {func(r map[string]any) { object(r, "attachment")["containerID"] = "../x" }, ErrTorn, `attachment: container ID "../x": must start with`},
 		"no namespace path":  {func(r map[string]any) { object(r, "namespace")["path"] = "" }, ErrTorn, "namespace: path, boot ID or inode is missing"},
@@ -94,7 +94,7 @@ func TestDecodeSaysWhatIsWrong(t *testing.T) {
 		"an unknown mode":    {func(r map[string]any) { object(r, "interface", "link", "macvlan")["mode"] = "x" }, ErrTorn, `unknown macvlan mode "x"`},
 		"address no prefix": {func(r map[string]any) {
 			object(r, "interface")["addresses"] = []any{map[string]any{"prefix": "10.0.0.1"}}
-		}, ErrTorn, "no '/'"},
+		}, ErrTorn, "/interface/addresses/0/prefix: netip.ParsePrefix(\"10.0.0.1\"): no '/'"},
 		"address without one": {func(r map[string]any) { object(r, "interface")["addresses"] = []any{map[string]any{}} }, ErrTorn, "an address without prefix"},
 		"route without one":   {func(r map[string]any) { object(r, "interface")["routes"] = []any{map[string]any{}} }, ErrTorn, "a route without destination"},
 	} {
@@ -139,6 +139,31 @@ func TestEncodeWritesTheVersionItself(t *testing.T) {
 	}
 	if decoded, err := Decode(b); err != nil || decoded.Version != Version {
 		t.Errorf("version %d, %v, want %d", decoded.Version, err, Version)
+	}
+}
+
+// What a runtime gave is kept as it was, and is no reason to lose the checkpoint.
+func TestARuntimesStrangeJSONComesBack(t *testing.T) {
+	deep := strings.Repeat("[", 500) + strings.Repeat("]", 500)
+	for name, config := range map[string]string{
+		"a key twice": `{"mtu": 1, "mtu": 2}`, "no UTF-8": "{\"name\": \"\xff\"}", "half a surrogate": `{"name": "\ud800"}`, "null": "null", "a number": "1e999",
+		"deep": `{"a": ` + deep + `}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := record("c1", "eth0")
+			r.CNI.Config = json.RawMessage(config)
+			b, err := Encode(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			decoded, err := Decode(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again, err := Encode(decoded); err != nil || !bytes.Equal(again, b) {
+				t.Errorf("written again: %s, %v, want %s", again, err, b)
+			}
+		})
 	}
 }
 

@@ -35,8 +35,36 @@ func (s *Store) TryLock(containerID string) (unlock func(), err error) {
 	return s.lock(context.Background(), containerID, tryFlock)
 }
 
+// TryLockOf is TryLock of the sandbox of a record that was listed. As long as the record's file
+// is there, and nothing of a kill was beside it, unlock looks for nothing that is to be removed.
+func (s *Store) TryLockOf(r Record) (unlock func(), err error) {
+	f, err := s.lockFile(context.Background(), r.Attachment.ContainerID, tryFlock)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		_, gone := os.Stat(s.path(r.Attachment.ContainerID, r.Attachment.IfName))
+		if gone != nil || r.littered {
+			s.unlock(s.sandboxDir(r.Attachment.ContainerID), f)
+			return
+		}
+		failpoint.Here("before unlocking")
+		_ = f.Close()
+		failpoint.Here("unlocked")
+	}, nil
+}
+
 // lock takes the lock by take, which closes the file when it fails.
 func (s *Store) lock(ctx context.Context, containerID string, take func(*os.File) error) (unlock func(), err error) {
+	f, err := s.lockFile(ctx, containerID, take)
+	if err != nil {
+		return nil, err
+	}
+	return func() { s.unlock(s.sandboxDir(containerID), f) }, nil
+}
+
+// lockFile returns the locked file of the sandbox.
+func (s *Store) lockFile(ctx context.Context, containerID string, take func(*os.File) error) (*os.File, error) {
 	dir := s.sandboxDir(containerID)
 	for {
 		f, err := openLock(ctx, dir)
@@ -50,7 +78,7 @@ func (s *Store) lock(ctx context.Context, containerID string, take func(*os.File
 		// is a lock that nobody else will look at.
 		if stillThere(f) {
 			failpoint.Here("locked")
-			return func() { s.unlock(dir, f) }, nil
+			return f, nil
 		}
 		_ = f.Close()
 	}

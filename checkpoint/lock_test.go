@@ -155,6 +155,52 @@ func TestTryLockDoesNotWait(t *testing.T) {
 	unlock()
 }
 
+// The lock of a listed record's sandbox is like any other, whatever becomes of the record.
+func TestTryLockOfARecord(t *testing.T) {
+	for name, test := range map[string]struct {
+		before, during func(*testing.T, *Store)
+		left           []string
+	}{
+		"stays":          {left: []string{"c1/", "c1/.lock", "c1/eth0.json"}},
+		"a kill's":       {before: litter, left: []string{"c1/", "c1/.lock", "c1/eth0.json"}},
+		"is forgotten":   {during: forget("eth0")},
+		"another's stay": {before: func(t *testing.T, s *Store) { save(t, s, record("c1", "net1")) }, during: forget("eth0"), left: []string{"c1/", "c1/.lock", "c1/net1.json"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t)
+			save(t, s, record("c1", "eth0"))
+			if test.before != nil {
+				test.before(t, s)
+			}
+			records, _, err := s.List()
+			if err != nil {
+				t.Fatal(err)
+			}
+			unlock, err := s.TryLockOf(records[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			expectBusy(t, s, "c1")
+			if test.during != nil {
+				test.during(t, s)
+			}
+			unlock()
+			expectFiles(t, s, test.left...)
+			lock(t, s, "c1")()
+		})
+	}
+}
+
+func litter(t *testing.T, s *Store) { write(t, s, "c1/.eth0.json123456", "what a kill left") }
+
+func forget(ifName string) func(*testing.T, *Store) {
+	return func(t *testing.T, s *Store) {
+		if err := s.Forget("c1", ifName); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Who waited for a lock can get it when its file is gone already, and somebody
 // else holds the lock that took its place.
 func TestLockWhoseDirectoryWasRemovedIsNotTheLockAnyMore(t *testing.T) {

@@ -40,6 +40,8 @@ type Record struct {
 
 	// file is the one that the record was read from.
 	file fs.FileInfo
+	// littered says that a kill had left something beside it when it was listed.
+	littered bool
 }
 
 // CNI is what the runtime gave and got: the same JSON, not byte for byte.

@@ -1,9 +1,9 @@
 package checkpoint
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -138,10 +138,11 @@ func readFile(path string) ([]byte, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// Room for one read of all, and one that finds the end.
-	b := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
-	_, err = b.ReadFrom(f)
-	return b.Bytes(), info, err
+	b := make([]byte, info.Size())
+	if _, err := io.ReadFull(f, b); err != nil {
+		return nil, nil, fmt.Errorf("read %s: %w", path, err) // A file is replaced, never made longer or shorter.
+	}
+	return b, info, nil
 }
 
 // Forget removes the attachment's checkpoint, in whatever state it is. None is
@@ -196,7 +197,7 @@ func (s *Store) List() ([]Record, []Unreadable, error) {
 		})
 	}
 	workers.Wait()
-	var records []Record
+	records := slices.Grow([]Record(nil), len(lists)) // A record is large to move, and most sandboxes have one.
 	var unreadable []Unreadable
 	for _, l := range lists {
 		records, unreadable = append(records, l.records...), append(unreadable, l.unreadable...)
@@ -212,9 +213,11 @@ func (s *Store) listSandbox(containerID string) (records []Record, unreadable []
 	if err != nil {
 		return nil, []Unreadable{{ContainerID: containerID, Err: err}}
 	}
+	littered := false
 	for _, f := range files {
 		ifName, ok := strings.CutSuffix(f.Name(), suffix)
 		if !ok || isTemporary(f.Name()) {
+			littered = littered || f.Name() != lockName
 			continue
 		}
 		r, err := s.Load(containerID, ifName)
@@ -223,6 +226,7 @@ func (s *Store) listSandbox(containerID string) (records []Record, unreadable []
 		case err != nil:
 			unreadable = append(unreadable, Unreadable{ContainerID: containerID, IfName: ifName, Err: err})
 		default:
+			r.littered = littered // What is temporary comes first.
 			records = append(records, r)
 		}
 	}

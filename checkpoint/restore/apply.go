@@ -287,12 +287,13 @@ func (w *work) apply(steps []Step) error {
 // read all addresses or routes that there are.
 func together(steps []Step) [][]Step {
 	var groups [][]Step
-	for i, s := range steps {
-		if i > 0 && s.Action == steps[i-1].Action && (s.Action == AddAddress || s.Action == AddRoute || s.Action == OrderRoutes) {
-			groups[len(groups)-1] = append(groups[len(groups)-1], s)
-			continue
+	start := 0
+	for i := range steps {
+		action := steps[i].Action
+		alike := i+1 < len(steps) && steps[i+1].Action == action
+		if !alike || action != AddAddress && action != AddRoute && action != OrderRoutes {
+			groups, start = append(groups, steps[start:i+1]), i+1
 		}
-		groups = append(groups, []Step{s})
 	}
 	return groups
 }

@@ -18,7 +18,7 @@ func (w *work) lookForCarrier() {
 	o.at, o.parentIndex = w.record.Namespace, w.parent.Index
 	switch {
 	case !w.record.Interface.Link.Up: // As recorded.
-	case onHost(w.record) && !w.parent.Carrier:
+	case onHost(&w.record) && !w.parent.Carrier:
 		o.NoCarrier = w.parent.Name
 	case !w.carrier:
 		o.NoCarrier, o.ownLink = w.record.Interface.Link.Name, true

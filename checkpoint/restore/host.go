@@ -62,8 +62,8 @@ func (r *run) withHostAsItIs(records []checkpoint.Record) (err error) {
 // planAfter plans on the devices as they are after the plan, and reports what is not done.
 func (r *run) planAfter(records []checkpoint.Record) {
 	r.after.plan = NewParentPlan(r.devices, r.recorded, ParentOptions{Mapped: r.Mapped})
-	for _, record := range records {
-		if onHost(record) {
+	for i := range records {
+		if record := &records[i]; onHost(record) {
 			r.after.plan.chain(record.Interface.Parents)
 		}
 	}
@@ -78,9 +78,9 @@ func (r *run) planAfter(records []checkpoint.Record) {
 // parentNames are the names of all parents that the records have in the host.
 func parentNames(records []checkpoint.Record) map[string]bool {
 	names := map[string]bool{}
-	for _, record := range records {
-		for _, p := range record.Interface.Parents {
-			names[p.Name] = names[p.Name] || onHost(record)
+	for i := range records {
+		for _, p := range records[i].Interface.Parents {
+			names[p.Name] = names[p.Name] || onHost(&records[i])
 		}
 	}
 	return names

@@ -49,11 +49,11 @@ func (r *run) own(records []checkpoint.Record) error {
 // records: a record of ADD has less of it than one of a whole capture.
 func notBroughtBack(name string, records []checkpoint.Record) []string {
 	var what []string
-	for _, r := range records {
-		if !onHost(r) {
+	for i := range records {
+		if !onHost(&records[i]) {
 			continue
 		}
-		for _, p := range r.Interface.Parents {
+		for _, p := range records[i].Interface.Parents {
 			if p.Name != name || p.Own == nil {
 				continue
 			}
@@ -114,7 +114,7 @@ func newestOwn(records []checkpoint.Record, nameNow func(checkpoint.Record, int)
 	}
 	newest := map[string]dated{}
 	for _, record := range records {
-		if !onHost(record) {
+		if !onHost(&record) {
 			continue
 		}
 		for place, p := range record.Interface.Parents {

@@ -52,20 +52,29 @@ func withPort(m netstate.Member, recorded []netstate.Member) netstate.Member {
 }
 
 // allNICs returns the NICs that any checkpoint names, also one of a sandbox that this run
-// leaves out. What a sandbox that is gone was on is nobody's.
-func allNICs(opts Options, selected []checkpoint.Record) (all []netstate.Member, err error) {
-	if len(opts.Sandboxes) > 0 {
-		if selected, _, err = opts.Store.Select(nil); err != nil {
-			return nil, err
-		}
+// leaves out. chosen are the living ones of those that it was asked for.
+func allNICs(opts Options, chosen []checkpoint.Record) ([]netstate.Member, error) {
+	if len(opts.Sandboxes) == 0 {
+		return recordedNICs(chosen), nil
 	}
-	var living []checkpoint.Record
-	for _, r := range selected {
-		if !isGone(kernel.SameNamespace(r.Namespace)) {
-			living = append(living, r)
-		}
+	records, _, err := opts.Store.Select(nil)
+	if err != nil {
+		return nil, err
 	}
-	return recordedNICs(living), nil
+	return recordedNICs(withoutGone(records, func(checkpoint.Record, error) {})), nil
+}
+
+// withoutGone returns the records but for those whose namespace, as far as its path tells, is gone or
+// another's, each of which gone is told. What a sandbox that is gone was on is nobody's. It
+// changes the slice.
+func withoutGone(records []checkpoint.Record, gone func(checkpoint.Record, error)) []checkpoint.Record {
+	return slices.DeleteFunc(records, func(r checkpoint.Record) bool {
+		err := kernel.SameNamespace(r.Namespace)
+		if isGone(err) {
+			gone(r, err)
+		}
+		return isGone(err)
+	})
 }
 
 // isGone says that the error of looking at a recorded namespace means that it is gone or
@@ -77,7 +86,8 @@ func isGone(err error) bool {
 // recordedNICs returns all the NICs that records name, each description once.
 func recordedNICs(records []checkpoint.Record) []netstate.Member {
 	var all []netstate.Member
-	for _, r := range records {
+	for i := range records {
+		r := &records[i]
 		if link := r.Interface.Link; link.Kind == netstate.KindNIC {
 			all = appendKnown(all, netstate.Member{Name: nameInHost(link), NIC: *link.NIC})
 		}

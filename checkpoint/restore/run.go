@@ -97,10 +97,10 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 			Attachment: attachment.Key{ContainerID: u.ContainerID, IfName: u.IfName}, State: Failed, Reason: u.Err.Error(),
 		})
 	}
-	if r.recorded, err = allNICs(opts, records); err != nil {
+	todo := withoutGone(records, r.skip)
+	if r.recorded, err = allNICs(opts, todo); err != nil {
 		return Report{}, err
 	}
-	todo := r.reachable(records)
 	if err := r.parents(ctx, todo); err != nil {
 		return Report{}, err
 	}
@@ -149,6 +149,9 @@ func (r *run) settle(outcomes []*Outcome) bool {
 
 // checkMapped reports a name in --parent that no checkpoint has.
 func checkMapped(mapped map[string]string, records []checkpoint.Record) error {
+	if len(mapped) == 0 {
+		return nil
+	}
 	known := map[string]bool{}
 	for _, r := range records {
 		for _, p := range r.Interface.Parents {
@@ -169,24 +172,15 @@ func checkMapped(mapped map[string]string, records []checkpoint.Record) error {
 	return nil
 }
 
-// reachable returns the records whose namespace is, as far as its path tells,
-// still the recorded one. The others are reported as skipped.
-func (r *run) reachable(records []checkpoint.Record) []checkpoint.Record {
-	var todo []checkpoint.Record
-	for _, record := range records {
-		if err := kernel.SameNamespace(record.Namespace); err != nil {
-			o := outcomeOf(record)
-			o.skipOrFail(record, err)
-			r.report.Attachments = append(r.report.Attachments, *o)
-			continue
-		}
-		todo = append(todo, record)
-	}
-	return todo
+// skip reports the record of a namespace that is gone or another's.
+func (r *run) skip(record checkpoint.Record, err error) {
+	o := outcomeOf(record)
+	o.skip(record, err)
+	r.report.Attachments = append(r.report.Attachments, *o)
 }
 
 // onHost says that the interface is stacked on devices of the host.
-func onHost(record checkpoint.Record) bool {
+func onHost(record *checkpoint.Record) bool {
 	return !record.Interface.ParentsInSandbox && record.Interface.Link.Kind != netstate.KindNIC
 }
 
@@ -268,23 +262,18 @@ func (r *run) progress(total int) func() {
 	}
 }
 
-// bySandbox groups the records by container ID. Of one sandbox, those that are
-// stacked on something inside of it come last, and before them those that take any index:
-// not one that another had.
+// bySandbox cuts the records, which are in the order of container IDs, up by those. Of one
+// sandbox, those that are stacked on something inside of it come last, and before them those
+// that take any index: not one that another had.
 func bySandbox(records []checkpoint.Record) [][]checkpoint.Record {
 	var groups [][]checkpoint.Record
-	place := map[string]int{}
-	for _, record := range records {
-		id := record.Attachment.ContainerID
-		i, ok := place[id]
-		if !ok {
-			i = len(groups)
-			place[id], groups = i, append(groups, nil)
+	for start, i := 0, 1; i <= len(records); i++ {
+		if i == len(records) || records[i].Attachment.ContainerID != records[start].Attachment.ContainerID {
+			groups, start = append(groups, records[start:i:i]), i
 		}
-		groups[i] = append(groups[i], record)
 	}
-	depth := func(i netstate.Interface) int {
-		switch {
+	depth := func(r checkpoint.Record) int {
+		switch i := &r.Interface; {
 		case i.ParentsInSandbox:
 			return 1 + len(i.Parents)
 		case i.Link.Index == 0:
@@ -293,7 +282,7 @@ func bySandbox(records []checkpoint.Record) [][]checkpoint.Record {
 		return 0
 	}
 	for _, group := range groups {
-		slices.SortStableFunc(group, func(a, b checkpoint.Record) int { return depth(a.Interface) - depth(b.Interface) })
+		slices.SortStableFunc(group, func(a, b checkpoint.Record) int { return depth(a) - depth(b) })
 	}
 	return groups
 }
@@ -413,7 +402,7 @@ func (r *run) tryLock(of []checkpoint.Record) (func(), error) {
 	if r.DryRun {
 		return func() {}, nil
 	}
-	return r.Store.TryLock(of[0].Attachment.ContainerID)
+	return r.Store.TryLockOf(of[0])
 }
 
 // fail puts all of the error on one line.

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -237,8 +238,12 @@ func TestNICsOfSandboxesThatAreGoneAreNobodys(t *testing.T) {
 		return checkpoint.Record{Attachment: attachment.Key{ContainerID: id, IfName: "eth0"}, Namespace: namespace, Interface: i}
 	}
 	records := []checkpoint.Record{record("gone", "/run/netns/gone", 1), record("living", fresh.Sandbox(t), 2)}
-	all, err := allNICs(Options{}, records)
-	if err != nil || len(all) != 1 || all[0].NIC != hardware(2) {
-		t.Errorf("NICs %+v, error %v", all, err)
+	gone := map[string]error{}
+	all := recordedNICs(withoutGone(records, func(r checkpoint.Record, err error) { gone[r.Attachment.ContainerID] = err }))
+	if len(all) != 1 || all[0].NIC != hardware(2) {
+		t.Errorf("NICs %+v", all)
+	}
+	if len(gone) != 1 || !errors.Is(gone["gone"], kernel.ErrNoNamespace) {
+		t.Errorf("gone: %v", gone)
 	}
 }

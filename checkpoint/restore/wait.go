@@ -3,6 +3,7 @@ package restore
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -73,24 +74,26 @@ type prospect struct {
 // complete says that nothing is to be waited for that attachments can't do without.
 func (p prospect) complete() bool { return len(p.missing)+len(p.unnamed) == 0 }
 
-// bondsFirst returns the records on bonds before the others: what is planned for those depends
-// on which NICs become members.
-func bondsFirst(records []checkpoint.Record) []checkpoint.Record {
-	var bonds, others []checkpoint.Record
-	for _, record := range records {
-		if parents := record.Interface.Parents; len(parents) > 0 && parents[len(parents)-1].Bond != nil {
-			bonds = append(bonds, record)
-		} else {
-			others = append(others, record)
+// bondsFirst goes through the records, those on bonds before the others: what is planned for
+// those depends on which NICs become members.
+func bondsFirst(records []checkpoint.Record) iter.Seq[*checkpoint.Record] {
+	return func(yield func(*checkpoint.Record) bool) {
+		for _, bonds := range []bool{true, false} {
+			for i := range records {
+				parents := records[i].Interface.Parents
+				onBond := len(parents) > 0 && parents[len(parents)-1].Bond != nil
+				if onBond == bonds && !yield(&records[i]) {
+					return
+				}
+			}
 		}
 	}
-	return append(bonds, others...)
 }
 
 func (r *run) prospect(records []checkpoint.Record) (p prospect) {
-	for _, record := range bondsFirst(records) {
+	for record := range bondsFirst(records) {
 		if record.Interface.Link.Kind == netstate.KindNIC {
-			r.prospectOfNIC(record, &p)
+			r.prospectOfNIC(*record, &p)
 			continue
 		}
 		if record.Interface.ParentsInSandbox {
