@@ -22,28 +22,28 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// way is a way to restore all sandboxes, and how often it is measured; the median
-// counts.
+// way is a way to restore all sandboxes.
 type way struct {
-	name    string
-	run     func(*node) error
-	repeats int
+	name string
+	run  func(*node) error
+	// once is for what takes minutes, and always as long.
+	once bool
 }
 
 var ways = []way{
-	{"(a) ip commands", byCommands, 1}, // minutes, and always the same
-	{"(b) library calls", byLibrary, 5},
-	{"(c) bare batches", byBatches, 5},
-	{"(d) relink restore", byRelink, 5},
+	{name: "(a) ip commands", run: byCommands, once: true},
+	{name: "(b) library calls", run: byLibrary},
+	{name: "(c) bare batches", run: byBatches},
+	{name: "(d) relink restore", run: byRelink},
 }
 
-// times is how often the way is measured: what is short is measured more often, as
-// whatever else the machine does is more of it.
-func (w way) times(sandboxes int) int {
-	if w.repeats > 1 && sandboxes <= 100 {
-		return 4 * w.repeats
+// rounds is how often each way is measured, one after the other in each round, so that whatever
+// else the machine does meets all of them. What is short is measured more often.
+func rounds(sandboxes int) int {
+	if sandboxes <= 250 {
+		return 25
 	}
-	return w.repeats
+	return 9
 }
 
 // node is a host with sandboxes, each with a macvlan on a veth.
@@ -72,7 +72,7 @@ const onOne = math.MaxInt
 // benchRestore measures counts of sandboxes, a hundred of which share a parent, and then
 // counts that all share one, as the pods of a VLAN do.
 func benchRestore(bin string, counts, shared []int, which string) error {
-	fmt.Println("Restore of all sandboxes after the loss of their parent; milliseconds per sandbox, median of 5 runs (20 of 100 sandboxes), (a) of 1")
+	fmt.Println("Restore of all sandboxes after the loss of their parent; milliseconds per sandbox, median of 9 rounds (25 of up to 250 sandboxes), (a) of 1; ratios of a round, median")
 	fmt.Println()
 	fmt.Println("| sandboxes | on a parent | (a) ip commands | (b) library calls | (c) bare batches | (d) relink restore | d/c | b/d | a/d | peak memory of d | relink check of all |")
 	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|")
@@ -89,25 +89,37 @@ func benchNode(bin string, perParent int, counts []int, which string) error {
 		if err := n.grow(count); err != nil {
 			return err
 		}
-		took := map[string]float64{}
-		for _, w := range ways {
-			if !strings.Contains(which, w.name[1:2]) {
-				continue
-			}
-			d, err := n.measure(w)
-			if err != nil {
-				return fmt.Errorf("%s: %w", w.name, err)
-			}
-			took[w.name[:3]] = float64(d.Microseconds()) / 1000 / float64(count)
+		took, err := n.measure(which)
+		if err != nil {
+			return err
 		}
 		check, err := n.check()
 		if err != nil {
 			return err
 		}
 		a, b, c, d := took["(a)"], took["(b)"], took["(c)"], took["(d)"]
-		fmt.Printf("| %d | %d | %.2f | %.3f | %.3f | %.3f | %.2f | %.1f | %.0f | %d MB | %.2f s |\n", count, min(count, perParent), a, b, c, d, d/c, b/d, a/d, n.peak>>10, check.Seconds())
+		each := func(all []float64) float64 { return median(all) / float64(count) }
+		fmt.Printf("| %d | %d | %.2f | %.3f | %.3f | %.3f | %.2f | %.1f | %.0f | %d MB | %.2f s |\n", count, min(count, perParent), each(a), each(b), each(c), each(d),
+			median(ratios(d, c)), median(ratios(b, d)), median(a)/median(d), n.peak>>10, check.Seconds())
 	}
 	return nil
+}
+
+// ratios returns those of what was measured in one round.
+func ratios(over, under []float64) []float64 {
+	var all []float64
+	for i := range min(len(over), len(under)) {
+		all = append(all, over[i]/under[i])
+	}
+	return all
+}
+
+// median returns 0 for none.
+func median(of []float64) float64 {
+	if len(of) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(of))[len(of)/2]
 }
 
 // grow adds sandboxes until there are count, each with an address, a default route
@@ -217,24 +229,39 @@ func (n *node) parents() error {
 	return nil
 }
 
-func (n *node) measure(w way) (time.Duration, error) {
-	var all []time.Duration
-	for range w.times(len(n.sandboxes)) {
-		if err := n.parents(); err != nil {
-			return 0, err
-		}
-		runtime.GC()
-		start := time.Now()
-		if err := w.run(n); err != nil {
-			return 0, err
-		}
-		all = append(all, time.Since(start))
-		if err := n.verify(); err != nil {
-			return 0, err
+// measure returns the milliseconds that the ways took, by the first three letters of their names.
+func (n *node) measure(which string) (map[string][]float64, error) {
+	took := map[string][]float64{}
+	for round := range rounds(len(n.sandboxes)) {
+		for _, w := range ways {
+			if !strings.Contains(which, w.name[1:2]) || w.once && round > 0 {
+				continue
+			}
+			d, err := n.measureOnce(w)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", w.name, err)
+			}
+			took[w.name[:3]] = append(took[w.name[:3]], float64(d.Microseconds())/1000)
 		}
 	}
-	slices.Sort(all)
-	return all[len(all)/2], nil
+	return took, nil
+}
+
+// settling is how long the kernel is left alone with what is left to do of the lost devices.
+const settling = 100 * time.Millisecond
+
+func (n *node) measureOnce(w way) (time.Duration, error) {
+	if err := n.parents(); err != nil {
+		return 0, err
+	}
+	runtime.GC()
+	time.Sleep(settling)
+	start := time.Now()
+	if err := w.run(n); err != nil {
+		return 0, err
+	}
+	took := time.Since(start)
+	return took, n.verify()
 }
 
 // verify says whether every sandbox has all that it had.
