@@ -26,7 +26,7 @@ func benchAttach(bin string, pairs int) error {
 		{name: "relink-macvlan + host-local", plugin: "relink-macvlan", ipam: "host-local"},
 		{name: "relink-macvlan + relink-ipam", plugin: "relink-macvlan", ipam: "relink-ipam"},
 	}
-	if err := (&node{sandboxes: make([]sandbox, 1)}).parents(); err != nil {
+	if err := (&node{perParent: 1, sandboxes: make([]sandbox, 1)}).parents(); err != nil {
 		return err
 	}
 	const path = "/run/relink-bench/attach"
