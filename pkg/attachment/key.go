@@ -3,7 +3,6 @@ package attachment
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -46,9 +45,19 @@ func (k Key) Validate() error {
 	return nil
 }
 
-// specName is the form of network names and container IDs in the CNI
-// specification, 1.1.0, section 1 and section 2 ("CNI_CONTAINERID").
-var specName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`)
+// hasSpecForm says that the name has the form of network names and container IDs in the CNI
+// specification, 1.1.0, section 1 and section 2 ("CNI_CONTAINERID"). It is asked of each
+// sandbox that is listed, and no expression is compiled for it whenever a program starts.
+func hasSpecForm(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		letterOrDigit := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !letterOrDigit && (i == 0 || c != '_' && c != '.' && c != '-') {
+			return false
+		}
+	}
+	return name != ""
+}
 
 // ValidateName reports whether name may be a network's name or a container ID
 // according to the CNI specification, and short enough to be a file's name.
@@ -58,7 +67,7 @@ func ValidateName(name string) error {
 		return errors.New("is empty")
 	case len(name) > 255:
 		return fmt.Errorf("is %d characters long, at most 255 are allowed", len(name))
-	case !specName.MatchString(name):
+	case !hasSpecForm(name):
 		return errors.New("must start with a letter or a digit and contain only letters, digits, '_', '.' and '-'")
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -33,8 +32,17 @@ func (v VLAN) Validate() error {
 	return nil
 }
 
-// settingKey is the form of the keys of Interface.Settings.
-var settingKey = regexp.MustCompile(`^ipv[46]/(neigh/)?[a-z0-9_]+$`)
+// isSettingKey says that the key has the form of those of Interface.Settings: ipv4/NAME, ipv6/NAME,
+// ipv4/neigh/NAME or ipv6/neigh/NAME.
+func isSettingKey(key string) bool {
+	name, ok := strings.CutPrefix(key, "ipv4/")
+	if !ok {
+		name, ok = strings.CutPrefix(key, "ipv6/")
+	}
+	name = strings.TrimPrefix(name, "neigh/")
+	strange := func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') && (r < '0' || r > '9') }
+	return ok && name != "" && !strings.ContainsFunc(name, strange)
+}
 
 // Validate reports the first thing that keeps i from being built as it is
 // described.
@@ -51,7 +59,7 @@ func (i Interface) Validate() error {
 		}
 	}
 	for key, value := range i.Settings {
-		if !settingKey.MatchString(key) {
+		if !isSettingKey(key) {
 			return fmt.Errorf("setting %q is none of an interface", key)
 		}
 		if strings.ContainsAny(value, "\x00\n") {

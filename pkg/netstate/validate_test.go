@@ -143,3 +143,15 @@ func TestParseMAC(t *testing.T) {
 		}
 	}
 }
+
+func TestSettingKeys(t *testing.T) {
+	for key, want := range map[string]bool{
+		"ipv4/arp_notify": true, "ipv6/neigh/gc_stale_time": true, "ipv6/mtu2": true, "ipv4/neigh_x": true,
+		"": false, "ipv4/": false, "ipv4/neigh/": false, "ipv5/x": false, "ipv4": false, "x": false, "ipv4/../x": false, "ipv4/a/b": false,
+		"ipv4/neigh/neigh/x": false, "ipv4/Upper": false, "ipv4/x\n": false, "ipv4/é": false, "ipv6/ipv4/x": false, "neigh/ipv4/x": false,
+	} {
+		if got := isSettingKey(key); got != want {
+			t.Errorf("isSettingKey(%q) = %v", key, got)
+		}
+	}
+}
