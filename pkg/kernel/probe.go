@@ -236,7 +236,7 @@ func (pr *prober) run(ctx context.Context, p Probing, connected func() error) er
 	}()
 	sent := map[netip.Addr]bool{}
 	for range p.Count {
-		if err := pr.send(time.Now().Add(p.Wait), sent, connected); err != nil {
+		if err := pr.send(time.Now().Add(sendLimit), sent, connected); err != nil {
 			return err
 		}
 		select {
@@ -266,12 +266,15 @@ func (pr *prober) run(ctx context.Context, p Probing, connected func() error) er
 	return nil
 }
 
+// sendLimit bounds a round's sending, so that no queue that is full for ever holds the probing up. It
+// is long, as Write fails without trying when the process was not run for that time.
+const sendLimit = time.Second
+
 // send sends a probe for each address, those with a conflict included: a host that
 // probes for one at the same time has to hear of it, too. It notes in sent those that got
 // out: a busy parent drops some.
 func (pr *prober) send(deadline time.Time, sent map[netip.Addr]bool, connected func() error) error {
 	for _, socket := range pr.sockets() {
-		// So that no queue that is full for ever holds the probing up.
 		if err := socket.SetWriteDeadline(deadline); err != nil {
 			return err
 		}
