@@ -63,6 +63,8 @@ func explain(b []byte, err error) error {
 	}
 	headErr := json.Unmarshal(b, &head)
 	switch {
+	case errors.As(headErr, new(*json.UnmarshalTypeError)):
+		return fmt.Errorf("%w: %w", ErrTorn, placed(err))
 	case headErr != nil:
 		return fmt.Errorf("%w: %w", ErrTorn, headErr)
 	case head.Version == nil:
@@ -76,13 +78,18 @@ func explain(b []byte, err error) error {
 // placed says in the record's words, not in those of Go's types, what does not belong where.
 func placed(err error) error {
 	var wrong *jsonv2.SemanticError
-	switch {
-	case !errors.As(err, &wrong):
+	if !errors.As(err, &wrong) {
 		return err
-	case errors.Is(err, jsonv2.ErrUnknownName):
-		return fmt.Errorf("%s: the name is unknown", wrong.JSONPointer)
-	case wrong.Err != nil && wrong.JSONValue == nil:
-		return fmt.Errorf("%s: %w", wrong.JSONPointer, wrong.Err)
 	}
-	return fmt.Errorf("%s is of the wrong type: %s", wrong.JSONPointer, cmp.Or(string(wrong.JSONValue), wrong.JSONKind.String()))
+	place := string(wrong.JSONPointer)
+	switch {
+	case errors.Is(err, jsonv2.ErrUnknownName):
+		return fmt.Errorf("%q: the name is unknown", place)
+	case wrong.JSONKind == '0':
+		return fmt.Errorf("%q: the number %s does not fit", place, wrong.JSONValue)
+	case wrong.Err != nil:
+		return fmt.Errorf("%q: %w", place, wrong.Err)
+	}
+	kind := cmp.Or(map[jsontext.Kind]string{'{': "object", '[': "list"}[wrong.JSONKind], wrong.JSONKind.String())
+	return fmt.Errorf("%q is of the wrong type: %s", place, kind)
 }

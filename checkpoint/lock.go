@@ -36,7 +36,8 @@ func (s *Store) TryLock(containerID string) (unlock func(), err error) {
 }
 
 // TryLockOf is TryLock of the sandbox of a record that was listed. As long as the record's file
-// is there, and nothing of a kill was beside it, unlock looks for nothing that is to be removed.
+// is there, and nothing of a kill was beside it in the listing, unlock looks for nothing that is
+// to be removed.
 func (s *Store) TryLockOf(r Record) (unlock func(), err error) {
 	f, err := s.lockFile(context.Background(), r.Attachment.ContainerID, tryFlock)
 	if err != nil {

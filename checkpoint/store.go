@@ -139,10 +139,11 @@ func readFile(path string) ([]byte, fs.FileInfo, error) {
 		return nil, nil, err
 	}
 	b := make([]byte, info.Size())
-	if _, err := io.ReadFull(f, b); err != nil {
-		return nil, nil, fmt.Errorf("read %s: %w", path, err) // A file is replaced, never made longer or shorter.
+	n, err := io.ReadFull(f, b)
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		err = nil // Somebody made it shorter meanwhile, which no relink does: it is torn.
 	}
-	return b, info, nil
+	return b[:n], info, err
 }
 
 // Forget removes the attachment's checkpoint, in whatever state it is. None is
@@ -213,11 +214,10 @@ func (s *Store) listSandbox(containerID string) (records []Record, unreadable []
 	if err != nil {
 		return nil, []Unreadable{{ContainerID: containerID, Err: err}}
 	}
-	littered := false
+	littered := slices.ContainsFunc(files, func(f os.DirEntry) bool { return isTemporary(f.Name()) && f.Name() != lockName })
 	for _, f := range files {
 		ifName, ok := strings.CutSuffix(f.Name(), suffix)
 		if !ok || isTemporary(f.Name()) {
-			littered = littered || f.Name() != lockName
 			continue
 		}
 		r, err := s.Load(containerID, ifName)
@@ -226,7 +226,7 @@ func (s *Store) listSandbox(containerID string) (records []Record, unreadable []
 		case err != nil:
 			unreadable = append(unreadable, Unreadable{ContainerID: containerID, IfName: ifName, Err: err})
 		default:
-			r.littered = littered // What is temporary comes first.
+			r.littered = littered
 			records = append(records, r)
 		}
 	}

@@ -52,29 +52,44 @@ func withPort(m netstate.Member, recorded []netstate.Member) netstate.Member {
 }
 
 // allNICs returns the NICs that any checkpoint names, also one of a sandbox that this run
-// leaves out. chosen are the living ones of those that it was asked for.
-func allNICs(opts Options, chosen []checkpoint.Record) ([]netstate.Member, error) {
-	if len(opts.Sandboxes) == 0 {
-		return recordedNICs(chosen), nil
+// leaves out. What a sandbox that is gone was on is nobody's. chosen are those that the run was
+// asked for.
+func allNICs(opts Options, chosen lookedAt) ([]netstate.Member, error) {
+	if len(opts.Sandboxes) > 0 {
+		records, _, err := opts.Store.Select(nil)
+		if err != nil {
+			return nil, err
+		}
+		chosen = lookAt(records)
 	}
-	records, _, err := opts.Store.Select(nil)
-	if err != nil {
-		return nil, err
-	}
-	return recordedNICs(withoutGone(records, func(checkpoint.Record, error) {})), nil
+	return recordedNICs(append(slices.Clip(chosen.here), chosen.unknown...)), nil
 }
 
-// withoutGone returns the records but for those whose namespace, as far as its path tells, is gone or
-// another's, each of which gone is told. What a sandbox that is gone was on is nobody's. It
-// changes the slice.
-func withoutGone(records []checkpoint.Record, gone func(checkpoint.Record, error)) []checkpoint.Record {
-	return slices.DeleteFunc(records, func(r checkpoint.Record) bool {
+// lookedAt is what the paths of the records' namespaces tell.
+type lookedAt struct {
+	// here are the records whose namespace is still the recorded one, unknown those of which
+	// that could not be found out.
+	here, unknown []checkpoint.Record
+	// outcomes are those of all that are not here.
+	outcomes []*Outcome
+}
+
+// lookAt looks at the paths. It changes the slice.
+func lookAt(records []checkpoint.Record) (l lookedAt) {
+	l.here = slices.DeleteFunc(records, func(r checkpoint.Record) bool {
 		err := kernel.SameNamespace(r.Namespace)
-		if isGone(err) {
-			gone(r, err)
+		if err == nil {
+			return false
 		}
-		return isGone(err)
+		o := outcomeOf(r)
+		o.skipOrFail(r, err)
+		l.outcomes = append(l.outcomes, o)
+		if !isGone(err) {
+			l.unknown = append(l.unknown, r)
+		}
+		return true
 	})
+	return l
 }
 
 // isGone says that the error of looking at a recorded namespace means that it is gone or

@@ -97,15 +97,16 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 			Attachment: attachment.Key{ContainerID: u.ContainerID, IfName: u.IfName}, State: Failed, Reason: u.Err.Error(),
 		})
 	}
-	todo := withoutGone(records, r.skip)
+	todo := lookAt(records)
 	if r.recorded, err = allNICs(opts, todo); err != nil {
 		return Report{}, err
 	}
-	if err := r.parents(ctx, todo); err != nil {
+	if err := r.parents(ctx, todo.here); err != nil {
 		return Report{}, err
 	}
-	outcomes := r.sandboxes(ctx, todo)
+	outcomes := r.sandboxes(ctx, todo.here)
 	r.awaitCarrier(ctx, outcomes)
+	outcomes = append(outcomes, todo.outcomes...)
 	settled = r.settle(outcomes)
 	for _, o := range outcomes {
 		r.report.Attachments = append(r.report.Attachments, *o)
@@ -170,13 +171,6 @@ func checkMapped(mapped map[string]string, records []checkpoint.Record) error {
 		}
 	}
 	return nil
-}
-
-// skip reports the record of a namespace that is gone or another's.
-func (r *run) skip(record checkpoint.Record, err error) {
-	o := outcomeOf(record)
-	o.skip(record, err)
-	r.report.Attachments = append(r.report.Attachments, *o)
 }
 
 // onHost says that the interface is stacked on devices of the host.

@@ -1,9 +1,12 @@
 package restore
 
 import (
-	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -238,12 +241,44 @@ func TestNICsOfSandboxesThatAreGoneAreNobodys(t *testing.T) {
 		return checkpoint.Record{Attachment: attachment.Key{ContainerID: id, IfName: "eth0"}, Namespace: namespace, Interface: i}
 	}
 	records := []checkpoint.Record{record("gone", "/run/netns/gone", 1), record("living", fresh.Sandbox(t), 2)}
-	gone := map[string]error{}
-	all := recordedNICs(withoutGone(records, func(r checkpoint.Record, err error) { gone[r.Attachment.ContainerID] = err }))
-	if len(all) != 1 || all[0].NIC != hardware(2) {
-		t.Errorf("NICs %+v", all)
+	looked := lookAt(records)
+	all, err := allNICs(Options{}, looked)
+	if err != nil || len(all) != 1 || all[0].NIC != hardware(2) {
+		t.Errorf("NICs %+v, %v", all, err)
 	}
-	if len(gone) != 1 || !errors.Is(gone["gone"], kernel.ErrNoNamespace) {
-		t.Errorf("gone: %v", gone)
+	if len(looked.outcomes) != 1 || looked.outcomes[0].Attachment.ContainerID != "gone" || looked.outcomes[0].State != Skipped {
+		t.Errorf("not looked at: %+v", looked.outcomes)
+	}
+}
+
+// A sandbox that can't be looked at fails, and is waited for by nobody. Its NIC stays its own.
+func TestASandboxThatCannotBeLookedAtHoldsNobodyUp(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "loop")
+	if err := os.Symlink(path, path); err != nil {
+		t.Fatal(err)
+	}
+	i := pod()
+	i.Parents = chain{nic("up7", 7)}
+	identity := must(kernel.OpenHost())(t)
+	defer identity.Close()
+	namespace := identity.Identity()
+	namespace.Path = path
+	record := checkpoint.Record{
+		Attachment: attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"}, Namespace: namespace, Interface: i, Writer: "test",
+		CNI: checkpoint.CNI{Config: []byte("{}"), Result: []byte("{}")},
+	}
+	store := checkpoint.OpenStore(t.TempDir())
+	if err := store.Save(record); err != nil {
+		t.Fatal(err)
+	}
+	report := must(Run(t.Context(), Options{Store: store, Wait: 10 * time.Second}))(t)
+	if len(report.Attachments) != 1 || report.Attachments[0].State != Failed || !strings.Contains(report.Attachments[0].Reason, "symbolic links") {
+		t.Errorf("attachments: %+v", report.Attachments)
+	}
+	if report.Waited >= pollInterval || len(report.Problems) > 0 {
+		t.Errorf("waited %v, problems %q", report.Waited, report.Problems)
+	}
+	if all := must(allNICs(Options{}, lookAt([]checkpoint.Record{record})))(t); len(all) != 1 || all[0].NIC != hardware(7) {
+		t.Errorf("NICs %+v", all)
 	}
 }

@@ -132,7 +132,7 @@ func (c *conn) runEach(messages ...message) []error {
 	if messages[len(messages)-1].request.Type == unix.RTM_DELLINK {
 		turn = func(f func() error) error { return f() } // It may wait long, for whoever still uses the device, and not for the RTNL lock.
 	}
-	err := turn(func() error { return c.sendChange(b.bytes) })
+	err := turn(func() error { return c.send(b.bytes) })
 	if err == nil {
 		err = b.receive(c)
 	}
@@ -157,7 +157,7 @@ func (c *conn) runBatchAfter(a, b *batch) (failed, more error) {
 	defer c.mu.Unlock()
 	failpoint.Here("before", a.step())
 	err := c.inTurn(func() error {
-		err := c.sendChange(a.bytes)
+		err := c.sendHolding(a.bytes)
 		if err == nil {
 			err = a.receive(c)
 		}
@@ -166,7 +166,7 @@ func (c *conn) runBatchAfter(a, b *batch) (failed, more error) {
 			return nil
 		}
 		failpoint.Here("before", b.step())
-		return c.sendChange(b.bytes)
+		return c.sendHolding(b.bytes)
 	})
 	if failed != nil {
 		return failed, nil

@@ -37,15 +37,23 @@ func (l *link) setting(key string) (string, bool) {
 
 // family reads the settings that an address family tells of the device.
 func (l *link) family(family uint16, value []byte) error {
-	return eachAttribute(value, func(attr uint16, conf []byte) error {
-		switch {
-		case family == unix.AF_INET && attr == unix.IFLA_INET_CONF:
-			l.conf4 = append([]byte(nil), conf...)
-		case family == unix.AF_INET6 && attr == unix.IFLA_INET6_CONF:
-			l.conf6 = append([]byte(nil), conf...)
+	switch family {
+	case unix.AF_INET:
+		return eachAttribute(value, keep(unix.IFLA_INET_CONF, &l.conf4))
+	case unix.AF_INET6:
+		return eachAttribute(value, keep(unix.IFLA_INET6_CONF, &l.conf6))
+	}
+	return nil
+}
+
+// keep returns what copies the attribute's value.
+func keep(wanted uint16, to *[]byte) func(uint16, []byte) error {
+	return func(attr uint16, value []byte) error {
+		if attr == wanted {
+			*to = append([]byte(nil), value...)
 		}
 		return nil
-	})
+	}
 }
 
 // announcing returns the request that sets arpNotify, if that is in the settings, as a number. IPv6
