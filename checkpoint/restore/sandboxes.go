@@ -1,0 +1,213 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// workersPerCPU is how many sandboxes are under way at once: most of them wait for their
+// turn to change something in the kernel, which pkg/kernel gives to one at a time.
+const workersPerCPU = 4
+
+// sandboxes restores the attachments, those of one sandbox one after the other,
+// different sandboxes beside each other.
+func (r *run) sandboxes(ctx context.Context, records []checkpoint.Record) []*Outcome {
+	groups := bySandbox(records)
+	outcomes := make([][]*Outcome, len(groups))
+	next := make(chan int)
+	var workers, waiting sync.WaitGroup
+	progress := r.progress(len(groups))
+	finish := func(i int, unlock func(), err error) {
+		outcomes[i] = r.sandbox(ctx, groups[i], unlock, err)
+		progress()
+	}
+	for range min(workersPerCPU*runtime.GOMAXPROCS(0), len(groups)) {
+		workers.Go(func() {
+			for i := range next {
+				unlock, err := r.tryLock(groups[i])
+				if errors.Is(err, checkpoint.ErrBusy) {
+					// The others don't wait for whoever is at work on this one.
+					waiting.Go(func() {
+						unlock, err := r.lock(ctx, groups[i])
+						finish(i, unlock, err)
+					})
+					continue
+				}
+				finish(i, unlock, err)
+			}
+		})
+	}
+	for i := range groups {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	waiting.Wait()
+	return slices.Concat(outcomes...)
+}
+
+// progress returns a function that counts one more as done.
+func (r *run) progress(total int) func() {
+	var mu sync.Mutex
+	done := 0
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		done++
+		if r.Progress != nil {
+			r.Progress(done, total)
+		}
+	}
+}
+
+// bySandbox cuts the records, which are in the order of container IDs, up by those. Of one
+// sandbox, those that are stacked on something inside of it come last, and before them those
+// that take any index: not one that another had.
+func bySandbox(records []checkpoint.Record) [][]checkpoint.Record {
+	var groups [][]checkpoint.Record
+	for start, i := 0, 1; i <= len(records); i++ {
+		if i == len(records) || records[i].Attachment.ContainerID != records[start].Attachment.ContainerID {
+			groups, start = append(groups, records[start:i:i]), i
+		}
+	}
+	depth := func(r checkpoint.Record) int {
+		switch i := &r.Interface; {
+		case i.ParentsInSandbox:
+			return 1 + len(i.Parents)
+		case i.Link.Index == 0:
+			return 1
+		}
+		return 0
+	}
+	for _, group := range groups {
+		slices.SortStableFunc(group, func(a, b checkpoint.Record) int { return depth(a) - depth(b) })
+	}
+	return groups
+}
+
+// sandbox restores the attachments of one sandbox under its lock, which it ends by
+// unlock; or reports the err of locking.
+func (r *run) sandbox(ctx context.Context, records []checkpoint.Record, unlock func(), err error) []*Outcome {
+	if err == nil {
+		defer unlock()
+	}
+	if ctx.Err() != nil {
+		err = errors.New("interrupted before it was looked at")
+	}
+	var outcomes []*Outcome
+	if err != nil {
+		for _, record := range records {
+			o := outcomeOf(record)
+			o.fail(err)
+			outcomes = append(outcomes, o)
+		}
+		return outcomes
+	}
+	for _, record := range records {
+		if o := r.current(record); o != nil {
+			outcomes = append(outcomes, o)
+		}
+	}
+	return r.onceMore(records, outcomes)
+}
+
+// onceMore looks again at what has to do with other interfaces of the sandbox, which are there
+// by now: what failed, and what was looked at before another one was changed.
+func (r *run) onceMore(records []checkpoint.Record, outcomes []*Outcome) []*Outcome {
+	changedAfter := false
+	again := make([]bool, len(outcomes))
+	for i, o := range slices.Backward(outcomes) {
+		again[i] = leans(o.Interface) && (o.State == Failed || changedAfter)
+		changedAfter = changedAfter || len(o.Steps) > 0 && !r.DryRun
+	}
+	for i, o := range outcomes {
+		if !again[i] {
+			continue
+		}
+		for _, record := range records {
+			if record.Attachment != o.Attachment {
+				continue
+			}
+			if now := r.current(record); now != nil {
+				outcomes[i] = now.after(o)
+			}
+		}
+	}
+	return outcomes
+}
+
+// leans says that what the interface has depends on other interfaces: routes go through them,
+// stand in one order with theirs, or have an address of theirs as source.
+func leans(i netstate.Interface) bool {
+	if len(i.RouteOrder) > 0 {
+		return true
+	}
+	own := map[netip.Addr]bool{{}: true}
+	for _, a := range i.Addresses {
+		own[a.Prefix.Addr()] = true
+	}
+	return slices.ContainsFunc(i.Routes, func(route netstate.Route) bool { return len(route.Devices()) > 0 || !own[route.Source] })
+}
+
+// after returns the outcome with what was done before it on the same attachment.
+func (o *Outcome) after(first *Outcome) *Outcome {
+	if o.Steps = slices.Concat(first.Steps, o.Steps); len(o.Steps) > 0 && o.AsItShould() {
+		o.State, o.Reason = stateOf(o.Steps, Restored, Repaired), reasons(o.Steps)
+	}
+	if o.ParentReason == "" {
+		o.ParentReason = first.ParentReason
+	}
+	if o.at == (attachment.Namespace{}) {
+		o.at = first.at
+	}
+	o.Announced, o.settled = o.Announced || first.Announced, o.settled || first.settled
+	return o
+}
+
+// current restores the attachment by its record as it is now: an ADD or a DEL may
+// have come since the list was read. It returns nil for one that was detached.
+func (r *run) current(listed checkpoint.Record) *Outcome {
+	record, err := r.Store.Reload(listed)
+	if errors.Is(err, checkpoint.ErrNone) {
+		return nil
+	}
+	if err != nil {
+		o := outcomeOf(listed)
+		o.fail(err)
+		return o
+	}
+	if record.CapturedAt.Equal(listed.CapturedAt) {
+		// This run may have written the names that it was told into it, and to apply
+		// --parent to those would be to apply it twice.
+		record.Interface.Parents = listed.Interface.Parents
+	}
+	o := outcomeOf(record)
+	r.attachment(record, o)
+	return o
+}
+
+// lockWait bounds the wait for an ADD or DEL on the same sandbox.
+const lockWait = 30 * time.Second
+
+func (r *run) lock(ctx context.Context, of []checkpoint.Record) (func(), error) {
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	return r.Store.Lock(ctx, of[0].Attachment.ContainerID)
+}
+
+// tryLock returns checkpoint.ErrBusy where lock would wait. A dry run locks nothing.
+func (r *run) tryLock(of []checkpoint.Record) (func(), error) {
+	if r.DryRun {
+		return func() {}, nil
+	}
+	return r.Store.TryLockOf(of[0])
+}
