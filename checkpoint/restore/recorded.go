@@ -1,12 +1,9 @@
 package restore
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -63,39 +60,6 @@ func allNICs(opts Options, chosen lookedAt) ([]netstate.Member, error) {
 		chosen = lookAt(records)
 	}
 	return recordedNICs(append(slices.Clip(chosen.here), chosen.unknown...)), nil
-}
-
-// lookedAt is what the paths of the records' namespaces tell.
-type lookedAt struct {
-	// here are the records whose namespace is still the recorded one, unknown those of which
-	// that could not be found out.
-	here, unknown []checkpoint.Record
-	// outcomes are those of all that are not here.
-	outcomes []*Outcome
-}
-
-// lookAt looks at the paths. It changes the slice.
-func lookAt(records []checkpoint.Record) (l lookedAt) {
-	l.here = slices.DeleteFunc(records, func(r checkpoint.Record) bool {
-		err := kernel.SameNamespace(r.Namespace)
-		if err == nil {
-			return false
-		}
-		o := outcomeOf(r)
-		o.skipOrFail(r, err)
-		l.outcomes = append(l.outcomes, o)
-		if !isGone(err) {
-			l.unknown = append(l.unknown, r)
-		}
-		return true
-	})
-	return l
-}
-
-// isGone says that the error of looking at a recorded namespace means that it is gone or
-// another's.
-func isGone(err error) bool {
-	return errors.Is(err, kernel.ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace)
 }
 
 // recordedNICs returns all the NICs that records name, each description once.

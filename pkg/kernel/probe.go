@@ -266,8 +266,8 @@ func (pr *prober) run(ctx context.Context, p Probing, connected func() error) er
 	return nil
 }
 
-// sendLimit bounds a round's sending, so that no queue that is full for ever holds the probing up. It
-// is long, as Write fails without trying when the process was not run for that time.
+// sendLimit bounds a round's sending, so that no queue that is full for ever holds the probing up. Once
+// it is over, Write fails without trying: it is longer than a busy machine leaves a process waiting.
 const sendLimit = time.Second
 
 // send sends a probe for each address, those with a conflict included: a host that

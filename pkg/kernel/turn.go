@@ -36,20 +36,22 @@ func (c *conn) inTurn(send func() error) error {
 	return <-sent
 }
 
+// holdsProcessor is set by HoldProcessor.
 var holdsProcessor atomic.Bool
 
 // HoldProcessor has the goroutine that sends changes keep its processor (GOMAXPROCS) while
-// the kernel builds an interface at once, which takes it 0.1 ms. The runtime gives the processor
-// of a longer system call to another goroutine, and the one that comes back waits for the next
-// that is free: up to a tenth of the time of a restore of many. It is for a command that does
-// nothing but make changes: while another one keeps the kernel from it (the RTNL lock), the
-// runtime can't collect garbage, and everybody waits for that. What takes long by itself, such
-// as deleting or moving a device, holds nothing.
+// the kernel builds an interface at once, which takes it 0.1 ms. Otherwise the runtime gives the
+// processor to another goroutine during such a system call, and the one that comes back waits for
+// the next that is free: up to a tenth of the time of a restore of many.
+//
+// It is for a command that does nothing but make changes. While another process holds the RTNL
+// lock, the runtime can't collect garbage, and all goroutines wait for that. What takes long by
+// itself, such as deleting or moving a device, holds nothing.
 func HoldProcessor() {
 	holdsProcessor.Store(runtime.GOMAXPROCS(0) > 1)
 }
 
-// sendHolding is send, in turn, for what is short.
+// sendHolding is send for a change that the kernel makes in a moment. It is called in turn.
 func (c *conn) sendHolding(b []byte) error {
 	if !holdsProcessor.Load() {
 		return c.send(b)
