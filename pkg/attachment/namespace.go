@@ -23,16 +23,16 @@ func (e otherError) Is(target error) bool { return target == ErrOtherNamespace }
 // proves nothing: /proc/<pid>/ns/net and a path under /run/netns can come to
 // hold a stranger's namespace.
 type Namespace struct {
-	Path string `json:"path"`
+	Path string `json:"path,omitzero"`
 	// BootID is /proc/sys/kernel/random/boot_id of the boot that the namespace
 	// belongs to. No namespace outlives its boot.
 	BootID string `json:"bootID"`
 	// Device and Inode are those of the nsfs file.
-	Device uint64 `json:"device"`
-	Inode  uint64 `json:"inode"`
+	Device uint64 `json:"device,omitzero"`
+	Inode  uint64 `json:"inode,omitzero"`
 	// Cookie is the kernel's SO_NETNS_COOKIE: unlike the inode it is never
 	// given twice in one boot. 0 where the namespace was not entered to read it.
-	Cookie uint64 `json:"cookie,omitempty"`
+	Cookie uint64 `json:"cookie,omitzero"`
 }
 
 // Same returns nil when other is the very namespace that n is, and otherwise

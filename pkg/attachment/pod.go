@@ -1,5 +1,10 @@
 package attachment
 
+import (
+	"fmt"
+	"strings"
+)
+
 // Pod is the Kubernetes pod that an attachment serves. All fields are empty
 // when the runtime did not name one, as with cnitool.
 type Pod struct {
@@ -15,4 +20,27 @@ func (p Pod) String() string {
 		return "-"
 	}
 	return p.Namespace + "/" + p.Name
+}
+
+// Validate reports a name or a namespace that no pod can have: Kubernetes takes names as in
+// RFC 1123, a namespace without dots.
+func (p Pod) Validate() error {
+	const maxNamespace, maxName = 63, 253
+	if !isLabel(p.Namespace) || len(p.Namespace) > maxNamespace {
+		return fmt.Errorf("no namespace can have the name %q: it must have small letters, digits and '-', with a letter or digit at both ends, and at most %d of these", p.Namespace, maxNamespace)
+	}
+	for label := range strings.SplitSeq(p.Name, ".") {
+		if !isLabel(label) || len(p.Name) > maxName {
+			return fmt.Errorf("no pod can have the name %q: it must have small letters, digits, '-' and '.', with a letter or digit at both ends of each part, and at most %d of these", p.Name, maxName)
+		}
+	}
+	return nil
+}
+
+// isLabel says whether s is a label of a name in Kubernetes.
+func isLabel(s string) bool {
+	if s == "" || s[0] == '-' || s[len(s)-1] == '-' {
+		return false
+	}
+	return !strings.ContainsFunc(s, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' })
 }

@@ -1,6 +1,9 @@
 package boot
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"testing"
 )
@@ -26,5 +29,36 @@ func TestAFailureIsNotRemembered(t *testing.T) {
 	path = usual
 	if id, err := ID(); err != nil || id == "" {
 		t.Errorf("and then %q, %v", id, err)
+	}
+}
+
+// Nobody can set it, and it goes on while the machine sleeps: /proc/uptime says the same.
+func TestUptimeIsTheKernels(t *testing.T) {
+	b, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seconds float64
+	if _, err := fmt.Sscan(string(b), &seconds); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Uptime()
+	if off := got.Seconds() - seconds; err != nil || off < -0.1 || off > 5 {
+		t.Errorf("%s, /proc/uptime says %.2f s: %v", got, seconds, err)
+	}
+}
+
+// What a container puts in its place is not the kernel's: by that all would be of an earlier boot.
+func TestIDOfSomebodyElseIsRefused(t *testing.T) {
+	usual := path
+	t.Cleanup(func() { path = usual })
+	known.Store(nil)
+	path = filepath.Join(t.TempDir(), "boot_id")
+	if err := os.WriteFile(path, []byte("0ddba115-0000-4000-8000-000000000000\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	id, err := ID()
+	if want := "read boot ID: " + path + " is not the kernel's: something is mounted over it, as in a container"; err == nil || err.Error() != want {
+		t.Errorf("%q, %v", id, err)
 	}
 }

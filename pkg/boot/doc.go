@@ -1,2 +1,2 @@
-// Package boot tells one boot of the machine from another.
+// Package boot tells one boot of the machine from another, and how long this one has lasted.
 package boot

@@ -3,6 +3,7 @@ package cnicache
 import (
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -39,6 +40,17 @@ func readDelegates(dir string) ([]delegates, []error, error) {
 		return nil
 	})
 	return all, unreadable, err
+}
+
+// Delegating names the sandboxes of which Multus keeps a list of delegates, below dir. Read leaves
+// out those that no runtime's cache has, as nothing tells where they are. Lists that can't be read
+// are Read's to report.
+func Delegating(dir string) (containerIDs []string, err error) {
+	all, _, err := readDelegates(filepath.Join(dir, "multus"))
+	for _, d := range all {
+		containerIDs = append(containerIDs, d.containerID)
+	}
+	return containerIDs, err
 }
 
 // newOf returns the delegates that have no result of their own, each with what the

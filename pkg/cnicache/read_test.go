@@ -130,6 +130,21 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// Multus may know a sandbox that no runtime does any more.
+func TestDelegating(t *testing.T) {
+	dir := write(t, map[string]string{
+		"multus/c1": `[{"Conf": {"name": "lan"}}]`, "multus/c2": `[]`, "multus/bad": "no list", "multus/results/x": result("lan", "c3", "eth0", ""),
+		"results/y": result("lan", "c4", "eth0", ""),
+	})
+	ids, err := Delegating(dir)
+	if diff := cmp.Diff([]string{"c1", "c2"}, ids); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	if ids, err := Delegating(t.TempDir()); len(ids) > 0 || err != nil {
+		t.Errorf("without a cache: %v, %v", ids, err)
+	}
+}
+
 func TestReadKeepsConfigAndResult(t *testing.T) {
 	dir := write(t, map[string]string{"results/x": result("lan", "c1", "eth0",
 		`, "config": "`+base64JSON(`{"name": "lan"}`)+`", "result": {"cniVersion": "1.1.0"}`)})

@@ -25,6 +25,20 @@ const (
 // of them can't be described. Those that the kernel makes by itself, link-local ones
 // and those from router advertisements, it will make again.
 func (n *Namespace) addresses(index int, families []int) (addresses []netstate.Address, notes []string, err error) {
+	err = n.eachAddress(index, families, func() { addresses, notes = nil, nil }, func(address netstate.Address, by maker) {
+		switch by {
+		case somebody:
+			addresses = append(addresses, address)
+		case somebodyForATime:
+			notes = append(notes, fmt.Sprintf("address %s: it has a lifetime", address))
+		}
+	})
+	return addresses, notes, err
+}
+
+// eachAddress calls take with each address of the device, or with index 0 of every device.
+// reset is called before each reading of the list.
+func (n *Namespace) eachAddress(index int, families []int, reset func(), take func(netstate.Address, maker)) error {
 	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, 0)
 	info := nl.NewIfAddrmsg(unix.AF_UNSPEC) // Both in one answer.
 	if len(families) == 1 {
@@ -32,26 +46,20 @@ func (n *Namespace) addresses(index int, families []int) (addresses []netstate.A
 	}
 	info.Index = uint32(index)
 	request.AddData(info)
-	list := message{request: request, what: "list addresses"}
-	err = n.conn.dump(list, func() { addresses, notes = nil, nil }, func(payload []byte) error {
+	return n.conn.dump(message{request: request, what: "list addresses"}, reset, func(payload []byte) error {
 		if len(payload) < unix.SizeofIfAddrmsg {
 			return errors.New("answer too short")
 		}
 		info := nl.DeserializeIfAddrmsg(payload)
-		if int(info.Index) != index {
+		if index != 0 && int(info.Index) != index {
 			return nil
 		}
 		address, by, err := parseAddress(info, payload[info.Len():])
-		switch {
-		case err != nil:
-		case by == somebody:
-			addresses = append(addresses, address)
-		case by == somebodyForATime:
-			notes = append(notes, fmt.Sprintf("address %s: it has a lifetime", address))
+		if err == nil {
+			take(address, by)
 		}
 		return err
 	})
-	return addresses, notes, err
 }
 
 // maker says who made an address.
@@ -210,5 +218,13 @@ func (n *Namespace) Addresses(index int) ([]netip.Addr, error) {
 	for _, a := range addresses {
 		all = append(all, a.Prefix.Addr())
 	}
+	return all, err
+}
+
+// EveryAddress returns what all devices of the namespace carry, whoever made it.
+func (n *Namespace) EveryAddress() (all []netip.Addr, err error) {
+	err = n.eachAddress(0, bothFamilies, func() { all = nil }, func(a netstate.Address, _ maker) {
+		all = append(all, a.Prefix.Addr())
+	})
 	return all, err
 }

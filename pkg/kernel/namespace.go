@@ -12,12 +12,13 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
+	"github.com/relink-cni/relink/pkg/kernel/identity"
 )
 
 // Errors that callers match with errors.Is.
 var (
 	// ErrNoNamespace: the path does not exist or holds no network namespace.
-	ErrNoNamespace = errors.New("no network namespace")
+	ErrNoNamespace = identity.ErrNoNamespace
 	// ErrNoDevice: the device is not there.
 	ErrNoDevice = errors.New("no such device")
 	// ErrExists: a device of that name is there already.
@@ -58,50 +59,16 @@ func Open(path string) (*Namespace, error) {
 
 // open is Open without the socket, and so without the cookie.
 func open(path string) (*Namespace, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ESRCH) {
-		return nil, fmt.Errorf("%s: %w: it does not exist", path, ErrNoNamespace)
-	}
+	fd, id, err := identity.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("open namespace %s: %w", path, err)
-	}
-	n := &Namespace{handle: netns.NsHandle(fd), id: attachment.Namespace{Path: path}}
-	if err := n.identify(); err != nil {
-		n.Close()
 		return nil, err
 	}
-	return n, nil
+	return &Namespace{handle: netns.NsHandle(fd), id: id}, nil
 }
 
 // OpenHost opens the namespace that the calling thread is in: that of the
 // process, for a thread outside of this package's hands.
 func OpenHost() (*Namespace, error) { return Open("/proc/thread-self/ns/net") }
-
-// identify fills in what makes n the namespace that it is. A path that holds
-// anything but an nsfs file of a network namespace is no namespace: the file that
-// carried a bind mount stays behind when the mount goes.
-func (n *Namespace) identify() error {
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(n.handle), &fs); err != nil {
-		return fmt.Errorf("stat %s: %w", n.id.Path, err)
-	}
-	if fs.Type != unix.NSFS_MAGIC {
-		return fmt.Errorf("%s: %w: it is a plain file", n.id.Path, ErrNoNamespace)
-	}
-	if kind, err := unix.IoctlRetInt(int(n.handle), unix.NS_GET_NSTYPE); err != nil || kind != unix.CLONE_NEWNET {
-		return fmt.Errorf("%s: %w: it is a namespace of another type", n.id.Path, ErrNoNamespace)
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(n.handle), &st); err != nil {
-		return fmt.Errorf("stat %s: %w", n.id.Path, err)
-	}
-	bootID, err := boot.ID()
-	if err != nil {
-		return err
-	}
-	n.id.Device, n.id.Inode, n.id.BootID = st.Dev, st.Ino, bootID
-	return nil
-}
 
 // Identity says which namespace this is.
 func (n *Namespace) Identity() attachment.Namespace { return n.id }

@@ -164,3 +164,24 @@ func TestListWhileProcessesComeAndGo(t *testing.T) {
 	close(stop)
 	<-stopped
 }
+
+// Who may not see a process's namespace is told that there is such a process.
+func TestHidden(t *testing.T) {
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	if hidden, err := Hidden(); err != nil || slices.Contains(hidden, cmd.Process.Pid) {
+		t.Errorf("from root: %v, %v", hidden, err)
+	}
+	var hidden []int
+	var err error
+	fresh.AsNobody(t, func() { hidden, err = Hidden() })
+	if err != nil || !slices.Contains(hidden, cmd.Process.Pid) || slices.Contains(hidden, 1) {
+		t.Errorf("from nobody: %v, %v", hidden, err)
+	}
+}

@@ -1,7 +1,9 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"syscall"
@@ -10,6 +12,49 @@ import (
 // processesSeen returns the namespaces that processes are in. A process that is
 // gone by the time it is looked at has none.
 func processesSeen() ([]seen, error) {
+	pids, err := processes()
+	if err != nil {
+		return nil, err
+	}
+	var all []seen
+	for _, pid := range pids {
+		path := namespaceOf(pid)
+		if id, ok := identify(path); ok {
+			all = append(all, seen{identity: id, path: path, pid: pid})
+		}
+	}
+	return all, nil
+}
+
+// Hidden returns the processes that the caller may not see the namespaces of: List does not find
+// a namespace that only such a process is in. PID 1 is not among them, as it is in no sandbox.
+func Hidden() (hidden []int, err error) {
+	pids, err := processes()
+	if err != nil {
+		return nil, err
+	}
+	for _, pid := range pids {
+		if pid != 1 && isHidden(pid) {
+			hidden = append(hidden, pid)
+		}
+	}
+	return hidden, nil
+}
+
+// isHidden asks again: of a process that ends right now the kernel says that it may not be seen.
+func isHidden(pid int) bool {
+	for range 2 {
+		if _, err := os.Stat(namespaceOf(pid)); !errors.Is(err, fs.ErrPermission) {
+			return false
+		}
+	}
+	return true
+}
+
+func namespaceOf(pid int) string { return fmt.Sprintf("/proc/%d/ns/net", pid) }
+
+// processes lists those that there are.
+func processes() (pids []int, err error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
@@ -19,18 +64,12 @@ func processesSeen() ([]seen, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	var all []seen
 	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		path := "/proc/" + name + "/ns/net"
-		if id, ok := identify(path); ok {
-			all = append(all, seen{identity: id, path: path, pid: pid})
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
 		}
 	}
-	return all, nil
+	return pids, nil
 }
 
 // identify returns which file is at the path, if one is. It follows links, as those

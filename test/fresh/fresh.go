@@ -163,3 +163,24 @@ func enterNamespace(path string) error {
 	}
 	return nil
 }
+
+// AsNobody calls f on a thread without any privilege. f starts no goroutines.
+func AsNobody(t testing.TB, f func()) {
+	t.Helper()
+	const nobody = 65534
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // The thread ends with the goroutine.
+		// The package syscall would change all threads.
+		_, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody)
+		if errno != 0 {
+			done <- errno
+			return
+		}
+		f()
+		done <- nil
+	}()
+	if err := <-done; err != nil {
+		t.Fatalf("become nobody: %v", err)
+	}
+}

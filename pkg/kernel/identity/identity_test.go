@@ -1,0 +1,99 @@
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/boot"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+func TestMain(m *testing.M) { fresh.Main(m) }
+
+// A namespace is the same by whichever path, and no other one is.
+func TestRead(t *testing.T) {
+	path, other := fresh.Sandbox(t), fresh.Sandbox(t)
+	bootID, err := boot.ID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := Read(path)
+	if err != nil || one.Path != path || one.BootID != bootID || one.Inode == 0 || one.Device == 0 || one.Cookie == 0 {
+		t.Errorf("%+v, %v", one, err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Read(link)
+	if again.Path != link || errors.Join(one.Same(again), err) != nil || again.Cookie != one.Cookie {
+		t.Errorf("by another path: %+v, %v", again, err)
+	}
+	two, err := Read(other)
+	if err != nil || one.Same(two) == nil || two.Cookie == one.Cookie {
+		t.Errorf("another one: %+v, %v", two, err)
+	}
+	host, err := Read("/proc/self/ns/net")
+	if err != nil || host.Cookie == 0 || host.Same(one) == nil {
+		t.Errorf("the host's: %+v, %v", host, err)
+	}
+}
+
+func TestReadOfWhatIsNoNamespace(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, why := range map[string]string{
+		"/nowhere": "it does not exist", file + "/below": "it does not exist", file: "it is a plain file",
+		"/proc/self/ns/mnt": "it is a namespace of another type",
+	} {
+		_, err := Read(path)
+		if want := path + ": no network namespace: " + why; !errors.Is(err, ErrNoNamespace) || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	long := fmt.Sprintf("/%0300d", 0)
+	if _, err := Read(long); err == nil || errors.Is(err, ErrNoNamespace) {
+		t.Errorf("a path that can't be opened: %v", err)
+	}
+}
+
+// A process that ends while it is looked at has no namespace, whatever the kernel says of it.
+func TestOpenWhileAProcessEnds(t *testing.T) {
+	const processes, readers = 500, 4
+	for range processes {
+		cmd := exec.Command("true")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		path := fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)
+		var all sync.WaitGroup
+		for range readers {
+			all.Go(func() {
+				for {
+					fd, _, err := Open(path)
+					if errors.Is(err, ErrNoNamespace) {
+						return
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_ = unix.Close(fd)
+				}
+			})
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		all.Wait()
+	}
+}

@@ -1,0 +1,115 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// inodeOf is that of the namespace at the path.
+func inodeOf(t *testing.T, path string) uint64 {
+	t.Helper()
+	_, inode, ok := Identify(path)
+	if !ok {
+		t.Fatalf("no namespace at %s", path)
+	}
+	return inode
+}
+
+// What nothing leads to is there all the same.
+func TestKeptFindsWhatNothingLeadsTo(t *testing.T) {
+	for what, keep := range map[string]func(t *testing.T, path string) (by string){
+		"an open file": func(t *testing.T, path string) string {
+			f, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = f.Close() })
+			fresh.Remove(t, path)
+			return fmt.Sprintf("an open file of process %d", os.Getpid())
+		},
+		"a thread": func(t *testing.T, path string) string {
+			end := make(chan struct{})
+			t.Cleanup(func() { close(end) })
+			entered := make(chan error)
+			go func() {
+				runtime.LockOSThread() // It ends with its goroutine.
+				f, err := os.Open(path)
+				if err == nil {
+					err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
+					_ = f.Close()
+				}
+				entered <- err
+				<-end
+			}()
+			if err := <-entered; err != nil {
+				t.Fatal(err)
+			}
+			fresh.Remove(t, path)
+			return fmt.Sprintf("a thread of process %d", os.Getpid())
+		},
+		"a mount that is covered": func(t *testing.T, path string) string {
+			over := filepath.Dir(path)
+			fresh.Run(t, "", "mount -t tmpfs none "+over)
+			t.Cleanup(func() { fresh.Run(t, "", "umount "+over) })
+			return "a mount at " + path
+		},
+		"a mount of another mount namespace": func(t *testing.T, path string) string {
+			cmd := exec.Command("unshare", "-m", "--propagation", "private", "sh", "-c", "echo; exec sleep 60")
+			out, err := cmd.StdoutPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+			if _, err := out.Read(make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+			// Where it is mounted there, too, removing it here takes it away in all: unmount it here alone.
+			if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+				t.Fatal(err)
+			}
+			return "a mount at " + path
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "ns")
+			fresh.At(t, path)
+			inode := inodeOf(t, path)
+			by := keep(t, path)
+			for _, s := range list(t) {
+				if s.Inode == inode {
+					t.Fatalf("it is listed: %+v", s)
+				}
+			}
+			kept, err := Kept()
+			if err != nil || !strings.HasPrefix(kept[inode].By, by) {
+				t.Errorf("kept by %q, want %q: %v", kept[inode].By, by, err)
+			}
+			if _, is, ok := Identify(kept[inode].Path); what != "a mount that is covered" && (!ok || is != inode) {
+				t.Errorf("%s does not lead to it", kept[inode].Path)
+			}
+		})
+	}
+}
+
+func TestKeptForgetsWhatIsGone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ns")
+	fresh.At(t, path)
+	inode := inodeOf(t, path)
+	fresh.Remove(t, path)
+	kept, err := Kept()
+	if by, ok := kept[inode]; err != nil || ok {
+		t.Errorf("kept by %+v, %v", by, err)
+	}
+}
