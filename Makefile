@@ -54,15 +54,15 @@ test-units:
 
 # What is drawn at random; test-units draws each a hundred times.
 test-properties:
-	$(GO) test -race -timeout 4h -v ./checkpoint/restore ./pkg/ipam ./pkg/netstate \
-		-run 'KilledAnywhereAndRunTwice|NeverLowers|AsItsModel|GoThroughAll|FirstThatIsFree|EmptyWhatever|OneFieldThatChanged' -rapid.checks=2000
+	$(GO) test -race -timeout 4h -v ./checkpoint/restore ./pkg/ipam/lease ./pkg/netstate \
+		-run 'KilledAnywhereAndRunTwice|NeverLowers|AsItsModel|GoThroughAll|FirstThatIsFree|SizeCountsAll|IsTakenInIsFound|DecodedAsTheyWere|EmptyWhatever|OneFieldThatChanged' -rapid.checks=2000
 
 test-machine:
 	$(GO) test -p 1 -timeout 60m $$($(GO) list ./test/... | grep -v -e /test/crash -e /test/e2e)
 
 # What reads hostile input. Its seeds are a part of test-units, too.
 FUZZED := FuzzDecode=./checkpoint FuzzParse=./checkpoint/netfix FuzzParse=./plugins/main/macvlan FuzzParse=./plugins/main/vlan \
-	FuzzParse=./pkg/ipam FuzzParseHostLocal=./pkg/ipam FuzzParseProbeAnswer=./pkg/kernel
+	FuzzParse=./pkg/ipam FuzzParseHostLocal=./pkg/ipam/hostlocal FuzzParseProbeAnswer=./pkg/kernel
 
 test-fuzz:  ## FUZZSECONDS each, at least
 	@for f in $(FUZZED); do GO=$(GO) hack/fuzz $$f $(or $(FUZZSECONDS),3) || failed=1; done; [ -z "$$failed" ]

@@ -138,7 +138,12 @@ func (a *addition) run(ctx context.Context) error {
 	}
 	failpoint.Here("before printing")
 	defer failpoint.Here("after printing")
-	return types.PrintResult(result, a.CNIVersion)
+	if err := types.PrintResult(result, a.CNIVersion); err != nil {
+		return err
+	}
+	// If that fails, the sandbox before lets its address go with its own DEL.
+	_ = a.ipam.Settled(ctx)
+	return nil
 }
 
 // parentAt is the namespace of the master.

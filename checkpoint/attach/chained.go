@@ -66,10 +66,11 @@ func (p Chained) Add(args *skel.CmdArgs) (err error) {
 	if err != nil {
 		return err
 	}
-	if c.RawPrevResult == nil {
+	if c.PrevResult == nil {
 		return cniplugin.ConfigError("prevResult", "missing", p.Name+" must come after an interface plugin in a list")
 	}
-	if err := version.ParsePrevResult(&c.NetConf); err != nil {
+	previous, err := c.Previous()
+	if err != nil {
 		return cniplugin.ConfigError("prevResult", err, "must be the result of the plugin before")
 	}
 	if err := c.key().Validate(); err != nil {
@@ -91,41 +92,27 @@ func (p Chained) Add(args *skel.CmdArgs) (err error) {
 	}
 	failpoint.Here("before printing")
 	defer failpoint.Here("after printing")
-	return c.passOn(os.Stdout)
+	return c.passOn(os.Stdout, previous)
 }
 
 // passOn prints prevResult as it came, with whatever relink knows nothing of, or, if
 // it is of another version than the configuration, as that version has it.
-func (c *call) passOn(w io.Writer) error {
-	raw, err := c.rawResult()
-	if err != nil {
-		return err
-	}
+func (c *call) passOn(w io.Writer, previous types.Result) error {
 	var came struct {
 		CNIVersion string `json:"cniVersion"`
 	}
-	if err := json.Unmarshal(raw, &came); err != nil {
+	if err := json.Unmarshal(c.PrevResult, &came); err != nil {
 		return fmt.Errorf("prevResult: %w", err)
 	}
 	if came.CNIVersion == c.CNIVersion {
-		_, err := fmt.Fprintf(w, "%s\n", raw)
+		_, err := fmt.Fprintf(w, "%s\n", c.PrevResult)
 		return err
 	}
-	result, err := c.PrevResult.GetAsVersion(c.CNIVersion)
+	result, err := previous.GetAsVersion(c.CNIVersion)
 	if err != nil {
 		return err
 	}
 	return result.PrintTo(w)
-}
-
-func (c *call) rawResult() (json.RawMessage, error) {
-	var config struct {
-		PrevResult json.RawMessage `json:"prevResult"`
-	}
-	if err := json.Unmarshal(c.args.StdinData, &config); err != nil {
-		return nil, fmt.Errorf("prevResult: %w", err)
-	}
-	return config.PrevResult, nil
 }
 
 // remember saves the checkpoint, or says why there can be none.
@@ -152,10 +139,7 @@ func (p Chained) remember(c *call, undo *cniplugin.Undo) error {
 	if err != nil {
 		return fmt.Errorf("capture: %w", err)
 	}
-	record, err := c.chainedRecord(sandbox, live)
-	if err != nil {
-		return err
-	}
+	record := c.chainedRecord(sandbox, live)
 	undo.Push("checkpoint", func() error { return c.store.Forget(c.args.ContainerID, c.args.IfName) })
 	if err := c.store.Save(record); err != nil {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
@@ -173,20 +157,16 @@ func describable(live netstate.Interface) error {
 	return nil
 }
 
-func (c *call) chainedRecord(sandbox *kernel.Namespace, live netstate.Interface) (checkpoint.Record, error) {
-	result, err := c.rawResult()
-	if err != nil {
-		return checkpoint.Record{}, err
-	}
+func (c *call) chainedRecord(sandbox *kernel.Namespace, live netstate.Interface) checkpoint.Record {
 	return checkpoint.Record{
 		Attachment: c.key(),
 		Pod:        c.env.Pod,
 		Namespace:  sandbox.Identity(),
 		Interface:  live,
-		CNI:        checkpoint.CNI{Config: c.args.StdinData, Result: result},
+		CNI:        checkpoint.CNI{Config: c.args.StdinData, Result: json.RawMessage(c.PrevResult)},
 		Writer:     c.plugin.Name,
 		CapturedAt: time.Now().UTC().Truncate(time.Millisecond),
-	}, nil
+	}
 }
 
 // forgetUnnamed removes the checkpoint that `relink capture` wrote of the same

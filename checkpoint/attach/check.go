@@ -10,7 +10,6 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
-	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/cniplugin"
@@ -92,13 +91,14 @@ func capture(sandbox *kernel.Namespace, ifName string, extent kernel.Extent) (ne
 }
 
 func (c *call) prevResult() (*current.Result, error) {
-	if c.RawPrevResult == nil {
+	if c.PrevResult == nil {
 		return nil, cniplugin.ConfigError("prevResult", "missing", "CHECK needs the result of the ADD")
 	}
-	if err := version.ParsePrevResult(&c.NetConf); err != nil {
+	previous, err := c.Previous()
+	if err != nil {
 		return nil, cniplugin.ConfigError("prevResult", err, "must be the result of the ADD")
 	}
-	result, err := current.NewResultFromResult(c.PrevResult)
+	result, err := current.NewResultFromResult(previous)
 	if err != nil {
 		return nil, cniplugin.ConfigError("prevResult", err, "must be the result of the ADD")
 	}

@@ -10,7 +10,7 @@ import (
 
 	current "github.com/containernetworking/cni/pkg/types/100"
 
-	"github.com/relink-cni/relink/pkg/ipam"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -75,7 +75,7 @@ func (l *lan) add(t *testing.T, id, netns, keys string, env ...string) string {
 // leases says what is leased, and in which state and why.
 func (l *lan) leases(t *testing.T) string {
 	t.Helper()
-	store, err := ipam.OpenStore(filepath.Join(l.dir, "ipam"), "lan")
+	store, err := lease.Open(filepath.Join(l.dir, "ipam"), "lan")
 	if err != nil {
 		t.Fatal(err)
 	}

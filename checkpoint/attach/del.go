@@ -65,7 +65,7 @@ func beginDel(args *skel.CmdArgs) (*call, error) {
 	}
 	c := &call{
 		Request: Request{Config: config}, args: args, store: store,
-		ipam: delegate.IPAM{Type: config.IPAM.Type, Args: args},
+		ipam: delegate.New(args, config.Network),
 	}
 	if err := c.key().Validate(); err != nil {
 		return nil, cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)

@@ -29,7 +29,7 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 		return err
 	}
 	ctx := context.Background()
-	ipam := delegate.IPAM{Type: config.IPAM.Type, Args: args}
+	ipam := delegate.New(args, config.Network)
 	valid, listed, err := cniplugin.ValidAttachments(args.StdinData)
 	if err != nil {
 		return err

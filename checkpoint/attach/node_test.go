@@ -138,14 +138,21 @@ func coded(t *testing.T, cmd *exec.Cmd) (code int, msg, stderr string) {
 	if cmd.Run() == nil {
 		return 0, "", errs.String()
 	}
+	code, msg = saidOf(t, []byte(out.String()))
+	return code, msg, errs.String()
+}
+
+// saidOf reads the error that a plugin printed.
+func saidOf(t *testing.T, out []byte) (code int, msg string) {
+	t.Helper()
 	var said struct {
 		Code int
 		Msg  string
 	}
-	if err := json.Unmarshal([]byte(out.String()), &said); err != nil || said.Code == 0 {
-		t.Fatalf("no error in JSON: %v\n%s%s", err, out.String(), errs.String())
+	if err := json.Unmarshal(out, &said); err != nil || said.Code == 0 {
+		t.Fatalf("no error in JSON: %v\n%s", err, out)
 	}
-	return said.Code, said.Msg, errs.String()
+	return said.Code, said.Msg
 }
 
 func expectCode(t *testing.T, what string, code int, msg string, wantCode int, want string) {

@@ -86,7 +86,7 @@ func (p Plugin) begin(args *skel.CmdArgs) (*call, error) {
 	request.Link.Name = args.IfName
 	return &call{
 		Request: request, plugin: p, args: args, env: env, store: store,
-		ipam: delegate.IPAM{Type: request.IPAM.Type, Args: args},
+		ipam: delegate.New(args, request.Network),
 	}, nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,22 +14,23 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/ipam"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-func newIPAM() *cobra.Command {
+func newIPAM(open storeOpener) *cobra.Command {
 	var dir leaseDir
 	cmd := &cobra.Command{
 		Use:   "ipam",
 		Short: "Show and change the leases of relink-ipam: who holds which address, and why",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return fmt.Errorf("%s needs a verb: list, show, release, reserve or import", cmd.CommandPath())
+			return fmt.Errorf("%s needs a verb: list, show, usage, release, reserve, reclaim, rename, reset-clock or import", cmd.CommandPath())
 		},
 	}
 	cmd.PersistentFlags().StringVar((*string)(&dir), "data-dir", "",
-		"`directory` of the leases, ipam.dataDir of the configuration (default $"+ipam.DirEnv+", else "+ipam.DefaultDir+")")
-	cmd.AddCommand(newIPAMList(&dir), newIPAMShow(&dir), newIPAMRelease(&dir), newIPAMReserve(&dir), newIPAMImport(&dir))
+		"`directory` of the leases, ipam.dataDir of the configuration (default $"+lease.DirEnv+", else "+lease.DefaultDir+")")
+	cmd.AddCommand(newIPAMList(&dir), newIPAMShow(&dir), newIPAMUsage(&dir), newIPAMRelease(&dir), newIPAMReserve(&dir),
+		newIPAMReclaim(&dir, open), newIPAMRename(&dir), newIPAMResetClock(&dir), newIPAMImport(&dir, open))
 	return cmd
 }
 
@@ -39,8 +41,8 @@ type leaseDir string
 // find nothing in a misspelt one would look as if no address were given. The default
 // one is made by the first ADD.
 func (d leaseDir) path() (string, error) {
-	dir, err := ipam.Dir(string(d))
-	if err != nil || dir == ipam.DefaultDir {
+	dir, err := lease.Dir(string(d))
+	if err != nil || dir == lease.DefaultDir {
 		return dir, err
 	}
 	info, err := os.Stat(dir)
@@ -59,7 +61,7 @@ func (d leaseDir) networks(only string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := ipam.Networks(dir)
+	all, err := lease.Networks(dir)
 	switch {
 	case err != nil:
 		return nil, err
@@ -74,23 +76,23 @@ func (d leaseDir) networks(only string) ([]string, error) {
 }
 
 // open returns the store of the network, of which nothing may have been given yet.
-func (d leaseDir) open(network string) (*ipam.Store, error) {
+func (d leaseDir) open(network string) (*lease.Store, error) {
 	dir, err := d.path()
 	if err != nil {
 		return nil, err
 	}
 	if network == "" {
-		return nil, errors.New("--network is missing: name the network that the address is of")
+		return nil, errors.New("--network is missing: name the network")
 	}
 	if err := attachment.ValidateName(network); err != nil {
-		return nil, fmt.Errorf("invalid --network %q: %w", network, err)
+		return nil, fmt.Errorf("invalid network %q: %w", network, err)
 	}
-	return ipam.OpenStore(dir, network)
+	return lease.Open(dir, network)
 }
 
 // eachStore calls f for the store of each of the networks. One that can't be read does
 // not stop the others: it is said, and makes the exit code.
-func (d leaseDir) eachStore(networks []string, stderr io.Writer, f func(*ipam.Store) error) error {
+func (d leaseDir) eachStore(networks []string, stderr io.Writer, f func(*lease.Store) error) error {
 	var result error
 	for _, network := range networks {
 		store, err := d.open(network)
@@ -166,17 +168,43 @@ func timeCell(t time.Time) string {
 }
 
 // since is when the address came to be as it is.
-func since(l ipam.Lease) time.Time {
-	if l.State == ipam.Held {
-		return l.AcquiredAt
+func since(l lease.Lease) time.Time {
+	if l.State == lease.Held {
+		return l.Newest().Since
 	}
 	return l.ReleasedAt
 }
 
 // why is why the attachment was given the address, or why nobody is.
-func why(l ipam.Lease) string {
-	if l.State == ipam.Held {
-		return string(l.Origin)
+func why(l lease.Lease) string {
+	if l.State == lease.Held {
+		return string(l.Newest().Origin)
 	}
 	return l.Why
+}
+
+// ofHolders joins what f says of each holder, or of who held the address last.
+func ofHolders(l lease.Lease, f func(lease.Holder) string) string {
+	var all []string
+	for _, h := range l.Holders {
+		all = append(all, f(h))
+	}
+	if len(all) == 0 {
+		return f(l.Last)
+	}
+	return strings.Join(slices.Compact(all), ",")
+}
+
+// aheadIsWrong is how far a store's time may be ahead of the time of day, as a clock is that is
+// set right after a boot.
+const aheadIsWrong = time.Hour
+
+// clockRemark says that the time of the store is wrong, empty if it is not.
+func clockRemark(ctx context.Context, store *lease.Store) (string, error) {
+	ahead, err := store.ClockAhead(ctx)
+	if err != nil || ahead < aheadIsWrong {
+		return "", err
+	}
+	return fmt.Sprintf("the time of network %s is %s ahead of the clock, as that was wrong at a boot, so that what ends by it does not end before its time: "+
+		"if the clock is right now, relink ipam reset-clock --network %s", store.Network(), ahead.Round(time.Minute), store.Network()), nil
 }

@@ -2,53 +2,91 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/relink-cni/relink/pkg/ipam"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/hostlocal"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-func newIPAMImport(dir *leaseDir) *cobra.Command {
+func newIPAMImport(dir *leaseDir, open storeOpener) *cobra.Command {
 	var output format
 	var network string
-	var dryRun bool
+	var retain time.Duration
+	var opts hostlocal.Options
 	cmd := &cobra.Command{
 		Use:   "import DIR --network NETWORK",
 		Short: "Take over the addresses that host-local has given",
 		Long: `Take over the addresses that host-local has given, from its directory of the
 network, /var/lib/cni/networks/<network>: all at once, or none. The running pods hold
-them from then on, and the DEL of relink-ipam frees them. DIR stays as it is.
+them from then on, and the DEL of relink-ipam frees them. Pods and namespaces are
+those that the CNI caches name. DIR stays as it is.
 
-An address whose file is torn is held back until somebody releases it, since a pod
-may have it: relink ipam release ADDRESS --network NETWORK --nobody. A lease that is
-there is kept: import can be run again.
-Exit status 0: all are leased as DIR says; 1: one is not, or DIR has other files, each
-said; 2: usage or environment, and nothing was taken over.`,
+It can be run again. A lease that is there is kept, and completed where the caches know
+more by now. What was imported and has no file in DIR any more is given up, unless its
+sandbox may be alive: a runtime has sent that DEL to host-local.
+
+An address whose sandbox is proven gone is taken over all the same: relink ipam reclaim
+gives it up. One whose file is torn is held back until somebody releases it, since a
+pod may have it: relink ipam release ADDRESS --network NETWORK --nobody.
+Exit status 0: all are leased as DIR says; 1: one is not, or is kept without a file, or
+DIR has other files, each said; 2: usage or environment, and nothing was taken over.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkSticky(cmd, opts.Policy.Sticky, retain); err != nil {
+				return err
+			}
+			if err := cacheIsThere(cmd, opts.CacheDir); err != nil {
+				return err
+			}
+			if err := complete(&opts.Sources, open); err != nil {
+				return err
+			}
 			store, err := dir.open(network)
 			if err != nil {
 				return err
 			}
-			return importLeases(cmd.Context(), store, args[0], dryRun, output, cmd.OutOrStdout())
+			opts.Dir, opts.Policy.Retain = args[0], lease.Duration(retain)
+			return importLeases(cmd.Context(), store, opts, output, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	addNetwork(cmd, &network, "the `network` that the addresses are of: the name of relink-ipam's configuration")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what would be taken over, and change nothing")
+	addCacheDir(cmd, &opts.CacheDir)
+	flags := cmd.Flags()
+	flags.BoolVar(&opts.Policy.Sticky, "sticky", false, `keep what is imported for its pod when that gives it up, as "sticky": "pod" does, where the pod is known`)
+	flags.DurationVar(&retain, "retain", 0, "keep it so long, such as 72h (default until it is released)")
+	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be taken over, and change nothing")
 	addOutput(cmd, &output)
 	return cmd
 }
 
-func importLeases(ctx context.Context, store *ipam.Store, dir string, dryRun bool, output format, stdout io.Writer) error {
-	report, err := store.Import(ctx, dir, dryRun)
+// checkSticky reports a --retain that makes no sense.
+func checkSticky(cmd *cobra.Command, sticky bool, retain time.Duration) error {
+	switch {
+	case !cmd.Flags().Changed("retain"):
+		return nil
+	case !sticky:
+		return fmt.Errorf("--retain %s needs --sticky: it says how long an address is kept for its pod", retain)
+	case retain <= 0:
+		return fmt.Errorf("invalid --retain %s: must be more than 0; leave it out to keep it until it is released", retain)
+	}
+	return nil
+}
+
+func importLeases(ctx context.Context, store *lease.Store, opts hostlocal.Options, output format, stdout, stderr io.Writer) error {
+	report, err := hostlocal.Import(ctx, store, opts)
 	if err != nil {
 		return err
 	}
+	sayProblems(stderr, report.Problems)
 	w := bufio.NewWriter(stdout)
 	if output == formatJSON {
 		err = writeJSON(w, report)
@@ -64,11 +102,12 @@ func importLeases(ctx context.Context, store *ipam.Store, dir string, dryRun boo
 	return nil
 }
 
-func writeImportedLeases(report ipam.ImportReport, w io.Writer) error {
+func writeImportedLeases(report hostlocal.Report, w io.Writer) error {
 	if len(report.Files) > 0 {
-		t := newTable(w, "FILE", "SANDBOX", "INTERFACE", "STATE", "WHY")
+		t := newTable(w, "FILE", "SANDBOX", "INTERFACE", "POD", "STATE", "WHY")
 		for _, f := range report.Files {
-			t.row(fileCell(f.File), shortID(f.Attachment.ContainerID), f.Attachment.IfName, string(f.State), f.Why)
+			name := cmp.Or(f.File, f.Address.String())
+			t.row(fileCell(name), shortID(f.Attachment.ContainerID), f.Attachment.IfName, f.Owner.String(), string(f.State), f.Why)
 		}
 		if err := t.flush(); err != nil {
 			return err
@@ -78,7 +117,33 @@ func writeImportedLeases(report ipam.ImportReport, w io.Writer) error {
 		say(w, "range set %d: the next address comes after %s", last.Set, last.Address)
 	}
 	say(w, "%s", importedLeasesSummary(report))
+	if n := count(report, isWithoutPod); n > 0 {
+		say(w, "%d without a known pod: no CNI cache names it, so that no address stays reserved for it", n)
+	}
+	if count(report, func(f hostlocal.Outcome) bool { return f.State == hostlocal.NoSandbox }) > 0 {
+		say(w, "what has no live sandbox is given up by relink ipam reclaim --network %s", report.Network)
+	}
 	return nil
+}
+
+func count(report hostlocal.Report, is func(hostlocal.Outcome) bool) (n int) {
+	for _, f := range report.Files {
+		if is(f) {
+			n++
+		}
+	}
+	return n
+}
+
+// isWithoutPod says whether nobody knows the pod of an address whose sandbox may be there.
+func isWithoutPod(f hostlocal.Outcome) bool {
+	switch f.State {
+	case hostlocal.Imported, hostlocal.ToImport, hostlocal.Completed, hostlocal.ToComplete, hostlocal.Kept:
+		return f.Owner == (attachment.Owner{})
+	case hostlocal.Present:
+		return f.Owner == (attachment.Owner{}) && f.Why == ""
+	}
+	return false
 }
 
 // fileCell is a file's name, which can have any character but a slash.
@@ -89,15 +154,16 @@ func fileCell(name string) string {
 	return name
 }
 
-// importedLeasesSummary counts the files by state.
-func importedLeasesSummary(report ipam.ImportReport) string {
-	counts := map[ipam.ImportState]int{}
+// importedLeasesSummary counts the files by state, and says how to go on.
+func importedLeasesSummary(report hostlocal.Report) string {
+	counts := map[hostlocal.State]int{}
 	for _, f := range report.Files {
 		counts[f.State]++
 	}
 	var parts []string
-	for _, s := range []ipam.ImportState{
-		ipam.ImportDone, ipam.ToImport, ipam.ImportPresent, ipam.ImportTorn, ipam.ImportConflict, ipam.ImportIgnored,
+	for _, s := range []hostlocal.State{
+		hostlocal.Imported, hostlocal.ToImport, hostlocal.Completed, hostlocal.ToComplete, hostlocal.Present, hostlocal.NoSandbox,
+		hostlocal.GivenUp, hostlocal.ToGiveUp, hostlocal.OutOfDate, hostlocal.Kept, hostlocal.Torn, hostlocal.Conflict, hostlocal.Ignored,
 	} {
 		if counts[s] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))

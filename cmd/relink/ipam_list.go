@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/ipam"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
 func newIPAMList(dir *leaseDir) *cobra.Command {
@@ -23,7 +23,8 @@ func newIPAMList(dir *leaseDir) *cobra.Command {
 		Use:   "list",
 		Short: "List the addresses that are not free: who has them, and why",
 		Long: `List the addresses that are not free: who holds each, for whom it is reserved, or
-what it is in quarantine for. Of all networks, unless --network names one.
+what it is in quarantine for. Of all networks, unless --network names one. An address that
+a pod's new sandbox takes over from the one before is held by both for that long.
 Exit status 0: all could be read; 1: a network could not, which is said; 2: usage or
 environment.`,
 		Args: cobra.NoArgs,
@@ -53,26 +54,26 @@ type leaseFilter struct {
 	addresses addressFlag
 }
 
-func (f leaseFilter) chooses(l ipam.Lease) bool {
+func (f leaseFilter) chooses(l lease.Lease) bool {
 	return (f.owner == attachment.Owner{} || l.Owner == f.owner) &&
-		(f.state == "" || l.State == ipam.State(f.state)) &&
+		(f.state == "" || l.State == lease.State(f.state)) &&
 		(!f.addresses.IsValid() || f.addresses.Contains(l.Address))
 }
 
 // stateFlag is the value of --state.
-type stateFlag ipam.State
+type stateFlag lease.State
 
 func (f *stateFlag) String() string { return string(*f) }
 func (f *stateFlag) Type() string   { return "state" }
 
 // Set takes the flag's value.
 func (f *stateFlag) Set(s string) error {
-	switch ipam.State(s) {
-	case ipam.Held, ipam.Reserved, ipam.Quarantined:
+	switch lease.State(s) {
+	case lease.Held, lease.Reserved, lease.Quarantined:
 		*f = stateFlag(s)
 		return nil
 	}
-	return fmt.Errorf("must be %s, %s or %s", ipam.Held, ipam.Reserved, ipam.Quarantined)
+	return fmt.Errorf("must be %s, %s or %s", lease.Held, lease.Reserved, lease.Quarantined)
 }
 
 // addressFlag is the value of --address.
@@ -100,18 +101,22 @@ func (f *addressFlag) Set(s string) (err error) {
 }
 
 func listLeases(ctx context.Context, dir leaseDir, networks []string, filter leaseFilter, output format, stdout, stderr io.Writer) error {
-	var chosen []ipam.Lease
-	incomplete := dir.eachStore(networks, stderr, func(store *ipam.Store) error {
-		leases, err := store.List(ctx)
+	var chosen []lease.Lease
+	incomplete := dir.eachStore(networks, stderr, func(store *lease.Store) error {
+		all, err := store.List(ctx)
 		if err != nil {
 			return err
 		}
-		for _, l := range leases {
+		for _, l := range all {
 			if filter.chooses(l) {
 				chosen = append(chosen, l)
 			}
 		}
-		return store.Verify(ctx)
+		remark, err := clockRemark(ctx, store)
+		if remark != "" {
+			say(stderr, "relink: %s", remark)
+		}
+		return errors.Join(err, store.Verify(ctx))
 	})
 	w := bufio.NewWriter(stdout)
 	var err error
@@ -126,11 +131,12 @@ func listLeases(ctx context.Context, dir leaseDir, networks []string, filter lea
 	return incomplete
 }
 
-func leaseTable(leases []ipam.Lease, w io.Writer) error {
+func leaseTable(leases []lease.Lease, w io.Writer) error {
 	t := newTable(w, "ADDRESS", "NETWORK", "STATE", "OWNER", "SANDBOX", "INTERFACE", "SINCE", "UNTIL", "WHY")
 	for _, l := range leases {
-		t.row(l.Address.String(), l.Attachment.Network, string(l.State), l.Owner.String(), shortID(l.Attachment.ContainerID),
-			l.Attachment.IfName, timeCell(since(l)), timeCell(l.Until), why(l))
+		t.row(l.Address.String(), l.Network, string(l.State), l.Owner.String(),
+			ofHolders(l, func(h lease.Holder) string { return shortID(h.ContainerID) }), ofHolders(l, func(h lease.Holder) string { return h.IfName }),
+			timeCell(since(l)), timeCell(l.Until), why(l))
 	}
 	return t.flush()
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/ipam"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
 func newIPAMRelease(dir *leaseDir) *cobra.Command {
 	var output format
 	var network string
 	var pod podFlags
-	var expected ipam.Holder
+	var expected lease.Expected
 	cmd := &cobra.Command{
 		Use:   "release ADDRESS --network NETWORK (--container ID | --pod NAME | --nobody)",
 		Short: "Make an address free that its holder does not need any more",
@@ -63,7 +63,7 @@ or another's, which is said; 2: usage or environment.`,
 }
 
 // checkHolder reports flags that name no holder, or two.
-func checkHolder(h ipam.Holder, address netip.Addr) error {
+func checkHolder(h lease.Expected, address netip.Addr) error {
 	named := h.ContainerID != "" || h.Owner != attachment.Owner{}
 	switch {
 	case h.IfName != "" && h.ContainerID == "":
@@ -76,21 +76,24 @@ func checkHolder(h ipam.Holder, address netip.Addr) error {
 	return nil
 }
 
-func release(ctx context.Context, store *ipam.Store, address netip.Addr, expected ipam.Holder, output format, stdout, stderr io.Writer) error {
-	lease, left, err := store.Release(ctx, address, expected)
+func release(ctx context.Context, store *lease.Store, address netip.Addr, expected lease.Expected, output format, stdout, stderr io.Writer) error {
+	was, left, err := store.ReleaseByHand(ctx, address, expected)
 	switch {
-	case errors.Is(err, ipam.ErrHolder), errors.Is(err, ipam.ErrNone):
+	case errors.Is(err, lease.ErrHolder), errors.Is(err, lease.ErrNone):
 		return differs(stderr, err)
 	case err != nil:
 		return err
 	}
 	if output == formatJSON {
-		return writeJSON(stdout, lease)
+		return writeJSON(stdout, was)
 	}
 	now := "it is free"
-	if left.State == ipam.Quarantined {
+	switch left.State {
+	case lease.Held:
+		now = "it is " + left.Whose()
+	case lease.Quarantined:
 		now = "it is in quarantine until " + timeCell(left.Until)
 	}
-	say(stdout, "released %s: it was %s; %s", address, lease.Whose(), now)
+	say(stdout, "released %s: it was %s; %s", address, was.Whose(), now)
 	return nil
 }

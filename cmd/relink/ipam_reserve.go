@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/ipam"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
 func newIPAMReserve(dir *leaseDir) *cobra.Command {
@@ -19,14 +19,17 @@ func newIPAMReserve(dir *leaseDir) *cobra.Command {
 	var network string
 	var pod podFlags
 	var retain time.Duration
+	var force bool
 	cmd := &cobra.Command{
 		Use:   "reserve ADDRESS --network NETWORK --pod NAME",
 		Short: "Reserve an address for a pod",
 		Long: `Reserve an address for a pod, known by namespace and name: it is given to that
 pod's next sandbox on the network, and to nobody else. It may be free, in quarantine, or
-that pod's already. Whether a configuration has it in a range is not looked at.
-Exit status 0: it is reserved, and its lease is printed; 1: it is another's, which is
-said; 2: usage or environment.`,
+that pod's already. Of several that are reserved for a pod by hand the newest is given.
+An address that no ADD of the network gives is refused, and so is a network that none has
+asked for addresses yet: its name may be misspelt.
+Exit status 0: it is reserved, and its lease is printed; 1: it is another's or never
+given, which is said; 2: usage or environment.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			address, err := parseAddress(args[0])
@@ -40,6 +43,9 @@ said; 2: usage or environment.`,
 			if owner == (attachment.Owner{}) {
 				return errors.New("--pod is missing: name the pod to reserve the address for")
 			}
+			if err := (attachment.Pod{Namespace: owner.Namespace, Name: owner.Name}).Validate(); err != nil {
+				return err
+			}
 			if cmd.Flags().Changed("for") && retain <= 0 {
 				return fmt.Errorf("invalid --for %s: must be more than 0; leave it out to reserve until released", retain)
 			}
@@ -47,9 +53,10 @@ said; 2: usage or environment.`,
 			if err != nil {
 				return err
 			}
-			if _, err := dir.networks(network); err != nil {
-				// It may be misspelt, but a pod's address can be reserved before any pod is.
-				say(cmd.ErrOrStderr(), "relink: this is the first lease of network %s", network)
+			if there, err := store.Exists(); err != nil {
+				return err
+			} else if !there && !force {
+				return fmt.Errorf("invalid --network %q: nothing was given in it yet. If the name is right, --force reserves the address all the same", network)
 			}
 			return reserve(cmd.Context(), store, address, owner, retain, output, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -57,27 +64,28 @@ said; 2: usage or environment.`,
 	addNetwork(cmd, &network, "the `network` to reserve it in")
 	addPod(cmd, &pod, "the `pod` to reserve it for")
 	cmd.Flags().DurationVar(&retain, "for", 0, "so long, such as 24h (default until it is released)")
+	cmd.Flags().BoolVar(&force, "force", false, "also in a network that nothing was given in yet")
 	addOutput(cmd, &output)
 	return cmd
 }
 
-func reserve(ctx context.Context, store *ipam.Store, address netip.Addr, owner attachment.Owner, retain time.Duration, output format, stdout, stderr io.Writer) error {
-	lease, err := store.Reserve(ctx, address, owner, retain)
+func reserve(ctx context.Context, store *lease.Store, address netip.Addr, owner attachment.Owner, retain time.Duration, output format, stdout, stderr io.Writer) error {
+	l, err := store.Reserve(ctx, address, owner, retain)
 	switch {
-	case errors.Is(err, ipam.ErrTaken):
+	case errors.Is(err, lease.ErrTaken), errors.Is(err, lease.ErrNotGiven):
 		return differs(stderr, err)
 	case err != nil:
 		return err
 	}
 	if output == formatJSON {
-		return writeJSON(stdout, lease)
+		return writeJSON(stdout, l)
 	}
 	until := "until it is released"
-	if !lease.ByHandUntil.IsZero() {
-		until = "until " + timeCell(lease.ByHandUntil)
+	if !l.ByHandUntil.IsZero() {
+		until = "until " + timeCell(l.ByHandUntil)
 	}
-	if lease.State == ipam.Held {
-		say(stdout, "%s is %s, and stays reserved for %s then, %s", address, lease.Whose(), owner, until)
+	if l.State == lease.Held {
+		say(stdout, "%s is %s, and stays reserved for %s then, %s", address, l.Whose(), owner, until)
 		return nil
 	}
 	say(stdout, "reserved %s for %s %s", address, owner, until)

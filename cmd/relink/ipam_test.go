@@ -17,6 +17,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/ipam"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
 func TestMain(m *testing.M) {
@@ -39,7 +40,7 @@ func TestStories(t *testing.T) {
 			return os.Mkdir(filepath.Join(env.WorkDir, "leases"), 0o700)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"answers": cmdAnswers, "relink-ipam": cmdRelinkIPAM, "host-local": cmdHostLocal, "write": cmdWrite, "cut-short": cmdCutShort,
+			"answers": cmdAnswers, "relink-ipam": cmdRelinkIPAM, "relink-ipam-of": cmdRelinkIPAMOf, "host-local": cmdHostLocal, "write": cmdWrite, "cut-short": cmdCutShort,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
@@ -86,11 +87,23 @@ func cmdAnswers(ts *testscript.TestScript, neg bool, args []string) {
 // than the word for it.
 var spaces = regexp.MustCompile(` {2,}`)
 
+// uncommon are ranges that no namespace of this machine has addresses of: an import looks.
+const uncommon = `[[{"subnet": "10.231.77.0/24"}]]`
+
 const ranges = `[[{"subnet": "10.3.0.0/24"}]]`
 
 // relink-ipam add|del NETWORK CONTAINER IFNAME [NAMESPACE POD] calls the plugin as a
 // runtime does.
 func cmdRelinkIPAM(ts *testscript.TestScript, neg bool, args []string) {
+	callRelinkIPAM(ts, neg, ranges, args)
+}
+
+// relink-ipam-of RANGES add|del ... is relink-ipam with these ranges, in JSON.
+func cmdRelinkIPAMOf(ts *testscript.TestScript, neg bool, args []string) {
+	callRelinkIPAM(ts, neg, args[0], args[1:])
+}
+
+func callRelinkIPAM(ts *testscript.TestScript, neg bool, ranges string, args []string) {
 	if len(args) != 4 && len(args) != 6 {
 		ts.Fatalf("usage: relink-ipam add|del NETWORK CONTAINER IFNAME [NAMESPACE POD]")
 	}
@@ -123,7 +136,7 @@ func cmdHostLocal(ts *testscript.TestScript, neg bool, args []string) {
 		"CNI_COMMAND=" + args[0], "CNI_CONTAINERID=" + args[2], "CNI_IFNAME=" + args[3], "CNI_NETNS=/none", "CNI_PATH=/none",
 	}
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion": "1.0.0", "name": %q, "ipam": {"type": "host-local", "dataDir": %q, "ranges": %s}}`,
-		args[1], ts.MkAbs("networks"), ranges))
+		args[1], ts.MkAbs("networks"), uncommon))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		ts.Fatalf("host-local %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
@@ -151,7 +164,7 @@ func cmdCutShort(ts *testscript.TestScript, neg bool, args []string) {
 // neither fails.
 func TestListWhileAddsRun(t *testing.T) {
 	const adds = 40
-	t.Setenv(ipam.DirEnv, t.TempDir())
+	t.Setenv(lease.DirEnv, t.TempDir())
 	ctx := context.Background()
 	added := make(chan error, 1)
 	go func() {
@@ -195,9 +208,9 @@ func TestListWhileAddsRun(t *testing.T) {
 // TestStoreInUse says that a store that is in use is waited for, and not for ever.
 func TestStoreInUse(t *testing.T) {
 	dir := t.TempDir()
-	t.Setenv(ipam.DirEnv, dir)
+	t.Setenv(lease.DirEnv, dir)
 	ctx := context.Background()
-	reserve := []string{"ipam", "reserve", "10.3.0.9", "--network", "lan", "--pod", "web-0"}
+	reserve := []string{"ipam", "reserve", "10.3.0.9", "--network", "lan", "--pod", "web-0", "--force"}
 	if code := run(ctx, reserve, &bytes.Buffer{}, &bytes.Buffer{}); code != exitOK {
 		t.Fatalf("%v: exit status %d", reserve, code)
 	}

@@ -71,7 +71,7 @@ func newRoot() *cobra.Command {
 	root.PersistentFlags().StringVar(&dir, "checkpoint-dir", "",
 		"`directory` of the checkpoints (default $"+checkpoint.DirEnv+", else "+checkpoint.DefaultDir+")")
 	store := func() (*checkpoint.Store, error) { return openStore(dir) }
-	root.AddCommand(newList(store), newShow(store), newCheck(store), newCapture(store), newImport(store), newRestore(store), newIPAM())
+	root.AddCommand(newList(store), newShow(store), newCheck(store), newCapture(store), newImport(store), newRestore(store), newIPAM(store))
 	return root
 }
 

@@ -1,6 +1,7 @@
 package cniplugin
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,15 +10,88 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
+// Network is what every plugin reads of a network configuration, each part decoded once: the
+// IPAM plugin that runs in the process of an interface plugin has it from there.
+type Network struct {
+	CNIVersion    string        `json:"cniVersion"`
+	Name          string        `json:"name"`
+	IPAM          Section       `json:"ipam"`
+	RuntimeConfig RuntimeConfig `json:"runtimeConfig"`
+	// Args are for the plugin that knows them.
+	Args json.RawMessage `json:"args"`
+	// PrevResult is as it was written, nil for none; Previous reads it.
+	PrevResult Result `json:"prevResult"`
+}
+
+// Result is what a plugin has printed, as it was written.
+type Result json.RawMessage
+
+// UnmarshalJSON takes null for nothing.
+func (r *Result) UnmarshalJSON(b []byte) error {
+	*r = nil
+	if string(b) != "null" {
+		*r = slices.Clone(b)
+	}
+	return nil
+}
+
+// Previous returns PrevResult, nil for none.
+func (n Network) Previous() (types.Result, error) {
+	if n.PrevResult == nil {
+		return nil, nil
+	}
+	// The configuration's version counts for a result that has none.
+	config := types.NetConf{CNIVersion: n.CNIVersion}
+	if err := json.Unmarshal(n.PrevResult, &config.RawPrevResult); err != nil {
+		return nil, err
+	}
+	err := version.ParsePrevResult(&config)
+	return config.PrevResult, err
+}
+
+// Section is what a configuration has for its IPAM plugin.
+type Section struct {
+	// Type is the plugin's name, empty for none.
+	Type string
+	// JSON is the section as it is written, nil for none.
+	JSON json.RawMessage
+}
+
+// UnmarshalJSON reads the type, and leaves the rest to the plugin of that name.
+func (s *Section) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		return nil
+	}
+	var keys struct {
+		Type string `json:"type"`
+	}
+	if err := DecodePart("ipam", b, &keys); err != nil {
+		return err
+	}
+	s.Type, s.JSON = keys.Type, slices.Clone(b)
+	return nil
+}
+
+// RuntimeConfig is what a runtime asks for by the capabilities of a configuration.
+type RuntimeConfig struct {
+	MAC string `json:"mac"`
+	// IPs and IPRanges are for the IPAM plugin.
+	IPs      json.RawMessage `json:"ips"`
+	IPRanges json.RawMessage `json:"ipRanges"`
+}
+
 // Config are the keys that relink's interface plugins share. Keys that are not
 // known are ignored, as other CNI plugins do.
 type Config struct {
-	types.NetConf
+	Network
+	// DNS is passed on.
+	DNS types.DNS `json:"dns"`
 	// Master names the device to build on; of a list, the first that exists.
 	Master Names `json:"master"`
 	// MTU in bytes; 0 is the master's.
@@ -56,8 +130,11 @@ func (n *Names) UnmarshalJSON(b []byte) error {
 
 // Decode reads the configuration in b into config, a pointer to a struct. Its
 // error names the key whose value is of a wrong type.
-func Decode(b []byte, config any) error {
-	err := json.Unmarshal(b, config)
+func Decode(b []byte, config any) error { return DecodePart("", b, config) }
+
+// DecodePart is Decode for what the configuration has at the key, "" for all of it.
+func DecodePart(key string, b []byte, part any) error {
+	err := json.Unmarshal(b, part)
 	var coded *types.Error
 	var wrongType *json.UnmarshalTypeError
 	switch {
@@ -65,9 +142,14 @@ func Decode(b []byte, config any) error {
 		return nil
 	case errors.As(err, &coded):
 		return coded
-	case errors.As(err, &wrongType) && wrongType.Field != "":
-		return ConfigError(keyOf(wrongType.Field, reflect.TypeOf(config)), wrongType.Value, "must be "+jsonType(wrongType.Type))
 	case errors.As(err, &wrongType):
+		at := keyOf(wrongType.Field, reflect.TypeOf(part))
+		if key != "" && at != "" {
+			at = key + "." + at
+		}
+		if at = cmp.Or(at, key); at != "" {
+			return ConfigError(at, wrongType.Value, "must be "+jsonType(wrongType.Type))
+		}
 		return Error(types.ErrDecodingFailure, "network configuration: must be an object")
 	}
 	return Error(types.ErrDecodingFailure, "network configuration: %v", err)
@@ -134,18 +216,23 @@ func (c Config) Validate() error {
 }
 
 // ValidAttachments returns those that the configuration of a GC lists, and whether there
-// is a list: a missing one is not an empty one. What is no attachment is an error, as
-// who made the list may have meant one by it.
+// is a list: a missing one is not an empty one. null is an empty one: CRI-O sends it for a
+// network that no pod is on. What is no attachment is an error, as who made the list may have
+// meant one by it.
 func ValidAttachments(config []byte) (_ map[types.GCAttachment]bool, listed bool, err error) {
 	const key = "cni.dev/valid-attachments"
 	var c struct {
-		List *[]types.GCAttachment `json:"cni.dev/valid-attachments"`
+		List json.RawMessage `json:"cni.dev/valid-attachments"`
 	}
 	if err := Decode(config, &c); err != nil || c.List == nil {
 		return nil, false, err
 	}
+	var list []types.GCAttachment
+	if err := json.Unmarshal(c.List, &list); err != nil {
+		return nil, false, ConfigError(key, string(c.List), "must be a list of attachments: everything is kept")
+	}
 	valid := map[types.GCAttachment]bool{}
-	for i, a := range *c.List {
+	for i, a := range list {
 		if a.ContainerID == "" || a.IfName == "" {
 			return nil, true, ConfigError(fmt.Sprintf("%s[%d]", key, i), fmt.Sprintf("%+v", a), "must have containerID and ifname: everything is kept")
 		}
@@ -158,7 +245,8 @@ func ValidAttachments(config []byte) (_ map[types.GCAttachment]bool, listed bool
 type Args struct {
 	Pod attachment.Pod
 	MAC string
-	// IP is the address to ask the IPAM plugin for, as host-local reads it.
+	// IP is the address to ask the IPAM plugin for, as host-local reads it, or a list of
+	// addresses with commas between them, as Multus gives it.
 	IP string
 }
 

@@ -37,13 +37,14 @@ func TestParseArgs(t *testing.T) {
 		"IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;K8S_POD_INFRA_CONTAINER_ID=c1;K8S_POD_UID=u1": {
 			want: Args{Pod: attachment.Pod{Namespace: "default", Name: "web-0", UID: "u1"}},
 		},
-		"MAC=02:00:00:00:00:01":      {want: Args{MAC: "02:00:00:00:00:01"}},
-		"IP=10.0.0.1;GATEWAY=":       {want: Args{IP: "10.0.0.1"}},
-		"K8S_POD_NAME=a=b":           {want: Args{Pod: attachment.Pod{Name: "a=b"}}},
-		"K8S_POD_NAME=a;MAC":         {err: coded{4, `invalid CNI_ARGS: "K8S_POD_NAME=a;MAC": "MAC" is not of the form KEY=VALUE`}},
-		"K8S_POD_NAME=a;":            {err: coded{4, `invalid CNI_ARGS: "K8S_POD_NAME=a;": "" is not of the form KEY=VALUE`}},
-		"k8s_pod_name=a;mac=x":       {},
-		"K8S_POD_NAME=a;MAC=1;MAC=2": {want: Args{Pod: attachment.Pod{Name: "a"}, MAC: "2"}},
+		"MAC=02:00:00:00:00:01":       {want: Args{MAC: "02:00:00:00:00:01"}},
+		"IP=10.0.0.1;GATEWAY=":        {want: Args{IP: "10.0.0.1"}},
+		"IP=10.3.0.7/24,fd00:3::7/64": {want: Args{IP: "10.3.0.7/24,fd00:3::7/64"}},
+		"K8S_POD_NAME=a=b":            {want: Args{Pod: attachment.Pod{Name: "a=b"}}},
+		"K8S_POD_NAME=a;MAC":          {err: coded{4, `invalid CNI_ARGS: "K8S_POD_NAME=a;MAC": "MAC" is not of the form KEY=VALUE`}},
+		"K8S_POD_NAME=a;":             {err: coded{4, `invalid CNI_ARGS: "K8S_POD_NAME=a;": "" is not of the form KEY=VALUE`}},
+		"k8s_pod_name=a;mac=x":        {},
+		"K8S_POD_NAME=a;MAC=1;MAC=2":  {want: Args{Pod: attachment.Pod{Name: "a"}, MAC: "2"}},
 	} {
 		got, err := ParseArgs(in)
 		if diff := cmp.Diff(test.err, code(t, err)); diff != "" {
@@ -97,6 +98,53 @@ func TestDecodeSaysWhatIsWrongAndWhere(t *testing.T) {
 		var c Config
 		if diff := cmp.Diff(want, code(t, Decode([]byte(in), &c))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", in, diff)
+		}
+	}
+}
+
+// A part of the configuration is named from the top, as one reads it.
+func TestDecodePartSaysWhereItIs(t *testing.T) {
+	for in, test := range map[string]struct {
+		part any
+		want coded
+	}{
+		`{"subnet": "10.3.0.0/24"}`: {&shared{}, coded{}},
+		`{"subnet": 7}`:             {&shared{}, coded{7, `invalid "ipam.subnet": "number": must be a string`}},
+		`[{"subnet": 7}]`:           {&[]shared{}, coded{7, `invalid "ipam.subnet": "number": must be a string`}},
+		`7`:                         {&shared{}, coded{7, `invalid "ipam": "number": must be an object`}},
+		`"10.3.0.0/24"`:             {&[]shared{}, coded{7, `invalid "ipam": "string": must be a list`}},
+	} {
+		if diff := cmp.Diff(test.want, code(t, DecodePart("ipam", []byte(in), test.part))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", in, diff)
+		}
+	}
+}
+
+// The IPAM plugin reads its section as it is written, whatever the interface plugin makes of
+// the rest.
+func TestSectionKeepsWhatIsWritten(t *testing.T) {
+	for in, test := range map[string]struct {
+		kind, raw string
+		err       coded
+	}{
+		`{}`:                               {},
+		`{"ipam": null}`:                   {},
+		`{"ipam": {}}`:                     {raw: `{}`},
+		`{"ipam": {"type": null}}`:         {raw: `{"type": null}`},
+		`{"ipam": {"type": "x", "n": 7 }}`: {kind: "x", raw: `{"type": "x", "n": 7 }`},
+		`{"ipam": {"n": [{"a": 1}]}}`:      {raw: `{"n": [{"a": 1}]}`},
+		`{"ipam": {"type": []}}`:           {err: coded{7, `invalid "ipam.type": "array": must be a string`}},
+		`{"ipam": "static"}`:               {err: coded{7, `invalid "ipam": "string": must be an object`}},
+		`{"ipam": []}`:                     {err: coded{7, `invalid "ipam": "array": must be an object`}},
+	} {
+		b := []byte(in)
+		var n Network
+		if diff := cmp.Diff(test.err, code(t, Decode(b, &n))); diff != "" {
+			t.Errorf("%s: error (-want +got):\n%s", in, diff)
+		}
+		clear(b) // Nothing of it is kept but a copy.
+		if test.err == (coded{}) && (n.IPAM.Type != test.kind || string(n.IPAM.JSON) != test.raw) {
+			t.Errorf("%s: type %q of %q, want %q of %q", in, n.IPAM.Type, n.IPAM.JSON, test.kind, test.raw)
 		}
 	}
 }
@@ -159,16 +207,18 @@ func TestValidAttachmentsTellsNoListFromAnEmptyOne(t *testing.T) {
 		err    coded
 	}{
 		`{"name": "pods"}`:                    {},
-		`{"cni.dev/valid-attachments": null}`: {},
 		`{"valid-attachments": []}`:           {},
 		`{"x": "cni.dev/valid-attachments"}`:  {},
 		`{"cni.dev/valid-attachments": []}`:   {map[types.GCAttachment]bool{}, true, coded{}},
+		`{"cni.dev/valid-attachments": null}`: {map[types.GCAttachment]bool{}, true, coded{}},
 		`{"cni.dev/valid-attachments": [{"containerID": "c1", "ifname": "eth0"}]}`: {one, true, coded{}},
 		`{"cni.dev/valid-attachments": [{"containerID": "c1", "ifname": "eth0"}, null]}`: {nil, true,
 			coded{7, `invalid "cni.dev/valid-attachments[1]": "{ContainerID: IfName:}"` + must}},
 		`{"cni.dev/valid-attachments": [{"containerID": "c1"}]}`: {nil, true,
 			coded{7, `invalid "cni.dev/valid-attachments[0]": "{ContainerID:c1 IfName:}"` + must}},
-		`{"cni.dev/valid-attachments": "c1"}`: {nil, false, coded{7, `invalid "cni.dev/valid-attachments": "string": must be a list`}},
+		`{"cni.dev/valid-attachments": "c1"}`: {nil, false, coded{7, `invalid "cni.dev/valid-attachments": "\"c1\"": must be a list of attachments: everything is kept`}},
+		`{"cni.dev/valid-attachments": {}}`:   {nil, false, coded{7, `invalid "cni.dev/valid-attachments": "{}": must be a list of attachments: everything is kept`}},
+		`{"cni.dev/valid-attachments": [[]]}`: {nil, false, coded{7, `invalid "cni.dev/valid-attachments": "[[]]": must be a list of attachments: everything is kept`}},
 		`["cni.dev/valid-attachments"]`:       {nil, false, coded{6, "network configuration: must be an object"}},
 	} {
 		valid, listed, err := ValidAttachments([]byte(in))

@@ -4,39 +4,29 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// config is a network configuration as an IPAM plugin gets it: that of the interface
-// plugin, whole. The keys and their meaning are host-local's, and those of policy.
-type config struct {
-	CNIVersion string `json:"cniVersion"`
-	Name       string `json:"name"`
-	IPAM       *struct {
-		rangeConfig
-		Ranges     [][]rangeConfig `json:"ranges"`
-		Routes     routes          `json:"routes"`
-		DataDir    string          `json:"dataDir"`
-		ResolvConf string          `json:"resolvConf"`
-		policyConfig
-	} `json:"ipam"`
-	RuntimeConfig struct {
-		IPRanges [][]rangeConfig `json:"ipRanges"`
-		IPs      []string        `json:"ips"`
-	} `json:"runtimeConfig"`
-	Args struct {
-		CNI struct {
-			IPs []string `json:"ips"`
-		} `json:"cni"`
-	} `json:"args"`
+// section is what a configuration has for relink-ipam in "ipam". The keys and their meaning are
+// host-local's, and those of policy.
+type section struct {
+	rangeConfig
+	Ranges     [][]rangeConfig `json:"ranges"`
+	Routes     routes          `json:"routes"`
+	DataDir    string          `json:"dataDir"`
+	ResolvConf string          `json:"resolvConf"`
+	policyConfig
 }
 
 // routes are passed on as they are.
@@ -61,14 +51,11 @@ func (r *routes) UnmarshalJSON(b []byte) error {
 
 // network is what a configuration says of a network.
 type network struct {
-	name, dataDir string
-	cniVersion    string
-	sets          []RangeSet
-	routes        []*types.Route
-	resolvConf    string
-	requested     []requested
-	policy        Policy
-	detection     *Detection
+	sets       []lease.RangeSet
+	routes     []*types.Route
+	resolvConf string
+	requested  []requested
+	policy     lease.Policy
 }
 
 // requested is an address that is asked for, and the key that does.
@@ -77,29 +64,26 @@ type requested struct {
 	refuse  func(must string) error
 }
 
-// decode reads the configuration without a look at its ranges.
-func decode(b []byte) (config, error) {
-	var c config
-	if err := cniplugin.Decode(b, &c); err != nil {
-		return c, err
+// readSection reads the section without a look at its ranges.
+func readSection(n cniplugin.Network) (section, error) {
+	var s section
+	if n.IPAM.JSON == nil {
+		err := checkPlace(n.Name, "")
+		return s, errors.Join(err, cniplugin.ConfigError("ipam", "missing", "must say which addresses to give"))
 	}
-	if c.IPAM == nil {
-		err := checkPlace(c.Name, "")
-		return c, errors.Join(err, cniplugin.ConfigError("ipam", "missing", "must say which addresses to give"))
+	if err := cniplugin.DecodePart("ipam", n.IPAM.JSON, &s); err != nil {
+		return s, err
 	}
-	return c, checkPlace(c.Name, c.IPAM.DataDir)
+	return s, checkPlace(n.Name, s.DataDir)
 }
-
-// maxName is NAME_MAX less what a store's file has around its network's name at times.
-const maxName = 255 - len(".") - len(extension) - len(".new")
 
 // checkPlace reports what says where the leases are, if it can't be so.
 func checkPlace(name, dataDir string) error {
 	if err := attachment.ValidateName(name); err != nil {
 		return cniplugin.ConfigError("name", name, err.Error())
 	}
-	if len(name) > maxName {
-		return cniplugin.ConfigError("name", name, fmt.Sprintf("has %d characters: a file's name has room for %d", len(name), maxName))
+	if len(name) > lease.MaxNetwork {
+		return cniplugin.ConfigError("name", name, fmt.Sprintf("has %d characters: a file's name has room for %d", len(name), lease.MaxNetwork))
 	}
 	if dataDir != "" && !filepath.IsAbs(dataDir) {
 		return cniplugin.ConfigError("ipam.dataDir", dataDir, "must be an absolute path")
@@ -107,81 +91,90 @@ func checkPlace(name, dataDir string) error {
 	return nil
 }
 
-// parse reads the whole configuration and the address that CNI_ARGS ask for.
-func parse(b []byte, env cniplugin.Args) (network, error) {
-	c, err := decode(b)
+// parse reads the rest of the section, what the runtime asks for, and the addresses that
+// CNI_ARGS ask for.
+func (s section) parse(n cniplugin.Network, env cniplugin.Args) (network, error) {
+	parsed := network{routes: s.Routes, resolvConf: s.ResolvConf}
+	if s.ResolvConf != "" && !filepath.IsAbs(s.ResolvConf) {
+		return network{}, cniplugin.ConfigError("ipam.resolvConf", s.ResolvConf, "must be an absolute path")
+	}
+	a, err := readAsked(n)
 	if err != nil {
 		return network{}, err
 	}
-	n := network{name: c.Name, dataDir: c.IPAM.DataDir, cniVersion: c.CNIVersion, routes: c.IPAM.Routes, resolvConf: c.IPAM.ResolvConf}
-	if n.resolvConf != "" && !filepath.IsAbs(n.resolvConf) {
-		return network{}, cniplugin.ConfigError("ipam.resolvConf", n.resolvConf, "must be an absolute path")
-	}
-	if n.policy, err = c.IPAM.policy(); err != nil {
+	if parsed.policy, err = s.policy(); err != nil {
 		return network{}, err
 	}
-	if n.detection, err = c.IPAM.detection(); err != nil {
+	if _, err = s.detection(); err != nil {
 		return network{}, err
 	}
-	if n.sets, err = c.sets(); err != nil {
+	if parsed.sets, err = s.sets(n, a); err != nil {
 		return network{}, err
 	}
-	n.requested, err = c.requested(env)
-	return n, err
+	parsed.requested, err = a.requests(env)
+	return parsed, err
 }
 
 // sets returns the range sets in host-local's order: the runtime's, the flat one,
 // those of "ranges". A flat one without a subnet is none, beside others.
-func (c config) sets() ([]RangeSet, error) {
-	excluded, err := parseExcluded(c.IPAM.Exclude)
+func (s section) sets(n cniplugin.Network, a asked) ([]lease.RangeSet, error) {
+	excluded, err := parseExcluded(s.Exclude)
 	if err != nil {
 		return nil, err
 	}
-	var sets []RangeSet
+	var sets []lease.RangeSet
 	var keys []string
 	add := func(key string, ranges []rangeConfig) error {
 		set, err := parseSet(key, ranges, excluded)
 		sets, keys = append(sets, set), append(keys, key)
 		return err
 	}
-	for i, ranges := range c.RuntimeConfig.IPRanges {
+	for i, ranges := range a.ranges {
 		if err := add(fmt.Sprintf("runtimeConfig.ipRanges[%d]", i), ranges); err != nil {
 			return nil, err
 		}
 	}
-	if flat := c.IPAM.rangeConfig; flat.Subnet != "" {
-		set, err := parseFlat(flat, excluded)
+	if s.Subnet != "" {
+		set, err := parseFlat(s.rangeConfig, excluded)
 		if err != nil {
 			return nil, err
 		}
 		sets, keys = append(sets, set), append(keys, "ipam.subnet")
 	}
-	for i, ranges := range c.IPAM.Ranges {
+	for i, ranges := range s.Ranges {
 		if err := add(fmt.Sprintf("ipam.ranges[%d]", i), ranges); err != nil {
 			return nil, err
 		}
 	}
 	switch {
 	case len(sets) > 0:
-	case c.IPAM.rangeConfig != rangeConfig{}:
+	case s.rangeConfig != rangeConfig{}:
 		return nil, cniplugin.ConfigError("ipam.subnet", "missing", "rangeStart, rangeEnd and gateway belong to a subnet")
 	default:
 		return nil, cniplugin.ConfigError("ipam.ranges", "missing", "must have a range of addresses to give")
 	}
 	for i, set := range sets {
-		if !slices.ContainsFunc(set, func(r Range) bool { return r.skip(r.First).IsValid() }) {
+		if !set.GivesAny() {
 			return nil, cniplugin.ConfigError(keys[i], set.String(), "must have an address that is neither excluded nor the gateway")
 		}
 	}
-	if err := checkOneOfAFamily(c.CNIVersion, sets); err != nil {
+	if err := checkOneOfAFamily(n.CNIVersion, sets); err != nil {
 		return nil, err
 	}
 	return sets, checkOverlap(sets, keys)
 }
 
+// decodeIfAny reads the part of the configuration at the key, if it has one.
+func decodeIfAny(key string, b json.RawMessage, part any) error {
+	if b == nil {
+		return nil
+	}
+	return cniplugin.DecodePart(key, b, part)
+}
+
 // checkOneOfAFamily reports several addresses of a family in a version of the
 // specification whose result has no place for them.
-func checkOneOfAFamily(cniVersion string, sets []RangeSet) error {
+func checkOneOfAFamily(cniVersion string, sets []lease.RangeSet) error {
 	families := map[bool]int{}
 	for _, s := range sets {
 		families[s[0].First.Is4()]++
@@ -196,7 +189,7 @@ func checkOneOfAFamily(cniVersion string, sets []RangeSet) error {
 }
 
 // checkOverlap reports the first two sets that have an address in common.
-func checkOverlap(sets []RangeSet, keys []string) error {
+func checkOverlap(sets []lease.RangeSet, keys []string) error {
 	for i, set := range sets {
 		for j, other := range sets[:i] {
 			for _, r := range set {
@@ -211,23 +204,56 @@ func checkOverlap(sets []RangeSet, keys []string) error {
 	return nil
 }
 
-// requested collects what host-local takes for a request, in its order: CNI_ARGS,
+// asked is what the runtime asks for beside the section.
+type asked struct {
+	ranges [][]rangeConfig
+	// ips are those of the capability, args those of args.cni.
+	ips, args []string
+}
+
+func readAsked(n cniplugin.Network) (asked, error) {
+	var a asked
+	var args struct {
+		CNI struct {
+			IPs []string `json:"ips"`
+		} `json:"cni"`
+	}
+	for _, part := range []struct {
+		key  string
+		json json.RawMessage
+		to   any
+	}{{"runtimeConfig.ipRanges", n.RuntimeConfig.IPRanges, &a.ranges}, {"runtimeConfig.ips", n.RuntimeConfig.IPs, &a.ips}, {"args", n.Args, &args}} {
+		if err := decodeIfAny(part.key, part.json, part.to); err != nil {
+			return a, err
+		}
+	}
+	a.args = args.CNI.IPs
+	return a, nil
+}
+
+// requests collects what host-local takes for a request, in its order: CNI_ARGS,
 // args.cni.ips, the capability.
-func (c config) requested(env cniplugin.Args) ([]requested, error) {
+func (a asked) requests(env cniplugin.Args) ([]requested, error) {
 	var all []requested
 	add := func(s string, refuse func(must string) error) error {
-		a, err := parseRequested(s)
+		address, err := parseRequested(s)
 		if err != nil {
 			return refuse(err.Error())
 		}
 		// A runtime may ask for the same one in two ways.
-		if !slices.ContainsFunc(all, func(r requested) bool { return r.address == a }) {
-			all = append(all, requested{a, refuse})
+		if !slices.ContainsFunc(all, func(r requested) bool { return r.address == address }) {
+			all = append(all, requested{address, refuse})
 		}
 		return nil
 	}
-	if env.IP != "" {
-		err := add(env.IP, func(must string) error { return cniplugin.EnvError("CNI_ARGS", "IP="+env.IP, must) })
+	// Multus writes the addresses of both families in one.
+	for s := range listed(env.IP) {
+		err := add(strings.TrimSpace(s), func(must string) error {
+			if strings.Contains(env.IP, ",") {
+				must = fmt.Sprintf("%q %s", strings.TrimSpace(s), must)
+			}
+			return cniplugin.EnvError("CNI_ARGS", "IP="+env.IP, must)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -235,7 +261,7 @@ func (c config) requested(env cniplugin.Args) ([]requested, error) {
 	for _, list := range []struct {
 		key string
 		ips []string
-	}{{"args.cni.ips", c.Args.CNI.IPs}, {"runtimeConfig.ips", c.RuntimeConfig.IPs}} {
+	}{{"args.cni.ips", a.args}, {"runtimeConfig.ips", a.ips}} {
 		for i, s := range list.ips {
 			err := add(s, func(must string) error { return cniplugin.ConfigError(fmt.Sprintf("%s[%d]", list.key, i), s, must) })
 			if err != nil {
@@ -246,6 +272,14 @@ func (c config) requested(env cniplugin.Args) ([]requested, error) {
 	return all, nil
 }
 
+// listed are the parts of a list with commas between them. Nothing is no list.
+func listed(s string) iter.Seq[string] {
+	if s == "" {
+		return func(func(string) bool) {}
+	}
+	return strings.SplitSeq(s, ",")
+}
+
 // parseRequested reads an address, which may be written with the length of a prefix
 // that says nothing more than the range does.
 func parseRequested(s string) (netip.Addr, error) {
@@ -254,7 +288,7 @@ func parseRequested(s string) (netip.Addr, error) {
 	}
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Zone() != "" {
-		return a, fmt.Errorf("must be an IP address")
+		return a, errors.New("must be an IP address")
 	}
 	return a.Unmap(), nil
 }

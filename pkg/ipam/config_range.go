@@ -3,9 +3,11 @@ package ipam
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -17,11 +19,11 @@ type rangeConfig struct {
 	Gateway    string `json:"gateway"`
 }
 
-func parseSet(key string, ranges []rangeConfig, excluded []Span) (RangeSet, error) {
+func parseSet(key string, ranges []rangeConfig, excluded []lease.Span) (lease.RangeSet, error) {
 	if len(ranges) == 0 {
 		return nil, cniplugin.ConfigError(key, "[]", "must have at least one range")
 	}
-	var set RangeSet
+	var set lease.RangeSet
 	for i, written := range ranges {
 		at := fmt.Sprintf("%s[%d]", key, i)
 		r, err := written.parse(at+".", excluded)
@@ -41,22 +43,22 @@ func parseSet(key string, ranges []rangeConfig, excluded []Span) (RangeSet, erro
 	return set, nil
 }
 
-func parseFlat(flat rangeConfig, excluded []Span) (RangeSet, error) {
+func parseFlat(flat rangeConfig, excluded []lease.Span) (lease.RangeSet, error) {
 	r, err := flat.parse("ipam.", excluded)
 	if err != nil {
 		return nil, err
 	}
-	return RangeSet{r}, nil
+	return lease.RangeSet{r}, nil
 }
 
 // parse returns the range, with host-local's defaults: the subnet's first address is
 // the gateway, and all but the broadcast address of IPv4 are in it.
-func (c rangeConfig) parse(key string, excluded []Span) (Range, error) {
+func (c rangeConfig) parse(key string, excluded []lease.Span) (lease.Range, error) {
 	subnet, err := parseSubnet(key+"subnet", c.Subnet)
 	if err != nil {
-		return Range{}, err
+		return lease.Range{}, err
 	}
-	r := Range{Span: Span{subnet.Addr().Next(), lastOf(subnet)}, Subnet: subnet, Gateway: subnet.Addr().Next(), Excluded: excluded}
+	r := lease.Range{Span: lease.Span{First: subnet.Addr().Next(), Last: lastOf(subnet)}, Subnet: subnet, Gateway: subnet.Addr().Next(), Excluded: excluded}
 	for _, bound := range []struct {
 		name, value string
 		set         *netip.Addr
@@ -65,27 +67,27 @@ func (c rangeConfig) parse(key string, excluded []Span) (Range, error) {
 			continue
 		}
 		if *bound.set, err = parseAddress(key+bound.name, bound.value); err != nil {
-			return Range{}, err
+			return lease.Range{}, err
 		}
 		if !subnet.Contains(*bound.set) {
-			return Range{}, cniplugin.ConfigError(key+bound.name, bound.value, "must be in the subnet "+subnet.String())
+			return lease.Range{}, cniplugin.ConfigError(key+bound.name, bound.value, "must be in the subnet "+subnet.String())
 		}
 	}
 	if r.Last.Less(r.First) {
-		return Range{}, cniplugin.ConfigError(key+"rangeStart", r.First.String(), "must not come after rangeEnd "+r.Last.String())
+		return lease.Range{}, cniplugin.ConfigError(key+"rangeStart", r.First.String(), "must not come after rangeEnd "+r.Last.String())
 	}
 	if r.Overlaps(mapped) {
-		return Range{}, cniplugin.ConfigError(key+"subnet", c.Subnet, "must not have addresses of IPv4 in it: "+mapped.String())
+		return lease.Range{}, cniplugin.ConfigError(key+"subnet", c.Subnet, "must not have addresses of IPv4 in it: "+mapped.String())
 	}
 	if c.Gateway == "" {
 		return r, nil
 	}
 	if r.Gateway, err = parseAddress(key+"gateway", c.Gateway); err != nil {
-		return Range{}, err
+		return lease.Range{}, err
 	}
 	// A link-local gateway is on every link.
 	if !subnet.Contains(r.Gateway) && (r.Gateway.Is4() != subnet.Addr().Is4() || !r.Gateway.IsLinkLocalUnicast()) {
-		return Range{}, cniplugin.ConfigError(key+"gateway", c.Gateway, "must be in the subnet "+subnet.String())
+		return lease.Range{}, cniplugin.ConfigError(key+"gateway", c.Gateway, "must be in the subnet "+subnet.String())
 	}
 	return r, nil
 }
@@ -128,11 +130,13 @@ func lastOf(subnet netip.Prefix) netip.Addr {
 }
 
 // spanOf returns all addresses of the prefix.
-func spanOf(p netip.Prefix) Span { return Span{p.Masked().Addr(), netstate.Last(p)} }
+func spanOf(p netip.Prefix) lease.Span {
+	return lease.Span{First: p.Masked().Addr(), Last: netstate.Last(p)}
+}
 
 // parseExcluded reads addresses, prefixes and spans ("10.3.0.5-10.3.0.9").
-func parseExcluded(all []string) ([]Span, error) {
-	var spans []Span
+func parseExcluded(all []string) ([]lease.Span, error) {
+	var spans []lease.Span
 	for i, s := range all {
 		span, ok := parseSpan(s)
 		if !ok {
@@ -140,10 +144,12 @@ func parseExcluded(all []string) ([]Span, error) {
 		}
 		spans = append(spans, span)
 	}
+	// In order, each is passed but once by who looks for the next address.
+	slices.SortStableFunc(spans, func(a, b lease.Span) int { return a.First.Compare(b.First) })
 	return spans, nil
 }
 
-func parseSpan(s string) (Span, bool) {
+func parseSpan(s string) (lease.Span, bool) {
 	if p, err := netip.ParsePrefix(s); err == nil {
 		return spanOf(p), p.Masked() == p && !p.Addr().Is4In6()
 	}
@@ -153,8 +159,8 @@ func parseSpan(s string) (Span, bool) {
 	}
 	a, err := parseAddress("", strings.TrimSpace(first))
 	if err != nil {
-		return Span{}, false
+		return lease.Span{}, false
 	}
 	b, err := parseAddress("", strings.TrimSpace(last))
-	return Span{a, b}, err == nil && a.BitLen() == b.BitLen() && !b.Less(a)
+	return lease.Span{First: a, Last: b}, err == nil && a.BitLen() == b.BitLen() && !b.Less(a)
 }

@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -9,11 +10,37 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
+
+// configured is all that a configuration says.
+type configured struct {
+	network
+	name, dataDir string
+	detection     *Detection
+}
+
+// parse reads all of a configuration, as an ADD does.
+func parse(b []byte, env cniplugin.Args) (configured, error) {
+	var n cniplugin.Network
+	if err := cniplugin.Decode(b, &n); err != nil {
+		return configured{}, err
+	}
+	s, err := readSection(n)
+	if err != nil {
+		return configured{}, err
+	}
+	c := configured{name: n.Name, dataDir: s.DataDir}
+	if c.network, err = s.parse(n, env); err != nil {
+		return c, err
+	}
+	c.detection, err = s.detection()
+	return c, err
+}
 
 // parsed is what a configuration comes to, for people to compare: a line for each
 // range, "number of its set: span in subnet via gateway".
-func parsed(n network) string {
+func parsed(n configured) string {
 	var lines []string
 	for i, set := range n.sets {
 		for _, r := range set {
@@ -24,7 +51,7 @@ func parsed(n network) string {
 }
 
 // parseIPAM parses a configuration of "ipam": {ipam}, with more beside it.
-func parseIPAM(ipam, more string) (network, error) {
+func parseIPAM(ipam, more string) (configured, error) {
 	return parse([]byte(`{"cniVersion": "1.1.0", "name": "pods", "ipam": {`+ipam+`}`+more+`}`), cniplugin.Args{})
 }
 
@@ -221,13 +248,13 @@ func TestExcludeTakesAddressesNetworksAndSpans(t *testing.T) {
 }
 
 func TestPolicy(t *testing.T) {
-	for in, want := range map[string]Policy{
-		``:                   {Quarantine: time.Minute},
-		`"sticky": ""`:       {Quarantine: time.Minute},
-		`"sticky": "none"`:   {Quarantine: time.Minute},
-		`"sticky": "pod"`:    {Sticky: true, Quarantine: time.Minute},
+	for in, want := range map[string]lease.Policy{
+		``:                   {Quarantine: lease.DefaultQuarantine},
+		`"sticky": ""`:       {Quarantine: lease.DefaultQuarantine},
+		`"sticky": "none"`:   {Quarantine: lease.DefaultQuarantine},
+		`"sticky": "pod"`:    {Sticky: true, Quarantine: lease.DefaultQuarantine},
 		`"quarantine": "0s"`: {},
-		`"sticky": "pod", "retain": "24h", "quarantine": "90s"`: {Sticky: true, Retain: 24 * time.Hour, Quarantine: 90 * time.Second},
+		`"sticky": "pod", "retain": "24h", "quarantine": "90s"`: {Sticky: true, Retain: lease.Duration(24 * time.Hour), Quarantine: lease.Duration(90 * time.Second)},
 	} {
 		n, err := parseIPAM(strings.TrimSuffix(`"subnet": "10.3.0.0/24", `+in, ", "), "")
 		if diff := cmp.Diff(want, n.policy); err != nil || diff != "" {
@@ -348,15 +375,16 @@ func TestRoutesAreKept(t *testing.T) {
 
 // A relative path would be another directory for each caller.
 func TestEnvironmentNamesAnAbsolutePath(t *testing.T) {
-	t.Setenv(DirEnv, "leases")
-	const want = `invalid RELINK_IPAM_DIR: "leases": must be an absolute path`
-	if _, err := OpenStore("", "pods"); err == nil || err.Error() != want {
-		t.Errorf("OpenStore: %v", err)
-	}
-	if _, err := Networks(""); err == nil || err.Error() != want {
+	t.Setenv(lease.DirEnv, "leases")
+	n := newNode(t, `"subnet": "10.3.0.0/24"`)
+	c := n.begin(t, n.args("c1/eth0", ""))
+	c.config.IPAM.JSON = []byte(`{"subnet": "10.3.0.0/24"}`)
+	_, err := c.Add(t.Context())
+	n.expectError(t, "ADD", err, 4, `relink-ipam: invalid RELINK_IPAM_DIR: "leases": must be an absolute path`)
+	if _, err := lease.Networks(""); !errors.Is(err, lease.ErrDir) {
 		t.Errorf("Networks: %v", err)
 	}
-	if s, err := OpenStore("/configured", "pods"); err != nil || s.path != "/configured/pods.db" {
-		t.Errorf("configured: %v", err)
+	if dir, err := lease.Dir("/configured"); err != nil || dir != "/configured" {
+		t.Errorf("Dir: %s, %v", dir, err)
 	}
 }

@@ -2,18 +2,18 @@ package ipam
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/skel"
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
 // commands are those that look into the store, each with its error's code for a file
@@ -21,10 +21,10 @@ import (
 func (n *node) commands(t *testing.T) map[string]func() (uint, error) {
 	return map[string]func() (uint, error){
 		"ADD":    func() (uint, error) { _, err := n.tryAdd(t, "new/eth0", "", ""); return 6, err },
-		"DEL":    func() (uint, error) { return 6, Del(context.Background(), n.args("c1/eth0", "")) },
-		"CHECK":  func() (uint, error) { return 6, Check(context.Background(), n.args("c1/eth0", "")) },
-		"STATUS": func() (uint, error) { return 50, Status(context.Background(), n.args("/", "")) },
-		"GC":     func() (uint, error) { return 6, n.gc("[]") },
+		"DEL":    func() (uint, error) { return 6, n.begin(t, n.args("c1/eth0", "")).Del(t.Context()) },
+		"CHECK":  func() (uint, error) { return 6, n.begin(t, n.args("c1/eth0", "")).Check(t.Context()) },
+		"STATUS": func() (uint, error) { return 50, n.begin(t, n.args("/", "")).Status(t.Context()) },
+		"GC":     func() (uint, error) { return 6, n.gc(t, "[]") },
 	}
 }
 
@@ -43,7 +43,7 @@ func (n *node) refuses(t *testing.T, what string, file []byte) {
 			t.Fatalf("%s: %s changed the file: %v", what, name, err)
 		}
 	}
-	if _, err := n.store(t).List(t.Context()); !errors.Is(err, ErrDamaged) {
+	if _, err := n.store(t).List(t.Context()); !errors.Is(err, lease.ErrDamaged) {
 		t.Errorf("%s: List: %v", what, err)
 	}
 }
@@ -51,7 +51,7 @@ func (n *node) refuses(t *testing.T, what string, file []byte) {
 // filled is a node with leases, and their file.
 func filled(t *testing.T) (*node, []byte) {
 	t.Helper()
-	n := newLiveNode(t, `"subnet": "10.3.0.0/24"`)
+	n := newNode(t, `"subnet": "10.3.0.0/24"`)
 	for i := range 20 {
 		n.add(t, fmt.Sprintf("c%d/eth0", i), "", fmt.Sprintf("10.3.0.%d", i+2))
 	}
@@ -136,33 +136,50 @@ func TestOtherFilesAreNoStores(t *testing.T) {
 
 func TestStoreOfAnotherSchemaIsNamed(t *testing.T) {
 	n, file := filled(t)
+	meta := func(key, value string) func(*bolt.Tx) error {
+		return func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte(key), []byte(value)) }
+	}
 	for name, test := range map[string]struct {
-		change func(*bolt.Tx) error
+		change []func(*bolt.Tx) error
 		why    string
 	}{
-		"newer":   {func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("schema"), []byte("2")) }, `it is of schema "2", this relink knows "1": use the relink that wrote it or a newer one`},
-		"none":    {func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Delete([]byte("schema")) }, `it is of schema "", this relink knows "1": use the relink that wrote it or a newer one`},
-		"no runs": {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("runs")) }, `it has no bucket "runs"`},
-		"not a lease": {func(tx *bolt.Tx) error {
-			return tx.Bucket([]byte("attachments")).Put(append(textKey("c1", "eth0"), addressKey(gateway)...), nil)
-		}, "an index names 10.3.0.1, which has no lease"},
+		"newer": {[]func(*bolt.Tx) error{meta("schema", "3"), meta("reader", "3")},
+			"a newer relink wrote it, by schema 3, and this one knows schema 2: install the newer one again on this node"},
+		"newer, and says nothing of readers": {[]func(*bolt.Tx) error{meta("schema", "3"), meta("reader", "")},
+			"a newer relink wrote it, by schema 3, and this one knows schema 2: install the newer one again on this node"},
+		"newer, and this one may read it": {[]func(*bolt.Tx) error{meta("schema", "3")}, ""},
+		"none":                            {[]func(*bolt.Tx) error{meta("schema", "")}, `it is of schema "", which there is not`},
+		"no number":                       {[]func(*bolt.Tx) error{meta("schema", "two")}, `it is of schema "two", which there is not`},
+		"no runs":                         {[]func(*bolt.Tx) error{func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("runs")) }}, `it has no bucket "runs"`},
+		"not a lease": {[]func(*bolt.Tx) error{func(tx *bolt.Tx) error {
+			b := tx.Bucket([]byte("attachments"))
+			k, _ := b.Cursor().Seek([]byte("\x00\x00\x00\x02c1"))
+			other := bytes.Clone(k)
+			other[len(other)-1] = 1
+			return b.Put(other, nil)
+		}}, "an index names 10.3.0.1, which has no lease"},
 	} {
 		if err := os.WriteFile(n.path(), file, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		db, err := bolt.Open(n.path(), 0o600, nil)
-		if err == nil {
-			err = errors.Join(db.Update(test.change), db.Close())
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = Del(t.Context(), n.args("c1/eth0", ""))
+		for _, change := range test.change {
+			err = errors.Join(err, db.Update(change))
+		}
+		if err := errors.Join(err, db.Close()); err != nil {
+			t.Fatal(err)
+		}
+		err = n.begin(t, n.args("c1/eth0", "")).Del(t.Context())
+		if test.why == "" {
+			n.expectError(t, name, err, 0, "")
+			continue
+		}
 		n.expectError(t, name, err, 6, "relink-ipam: store DIR/pods.db: not usable: "+test.why)
 	}
 }
-
-var gateway = netip.MustParseAddr("10.3.0.1")
 
 // Nobody waits for the store without end: ADD, DEL and GC say try again later, and
 // STATUS that no ADD would work.
@@ -177,17 +194,21 @@ func TestWaitForTheStoreIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	c := n.begin(t, n.args("c2/eth0", ""))
-	c.store.wait = time.Millisecond
-	held := "store DIR/pods.db: in use by " + flock.HoldersOf(f)[0].String()
-	busy := held + " for more than 1ms"
-	_, err = c.add(t.Context())
+	begin := func(args *skel.CmdArgs) *Call {
+		c := n.begin(t, args)
+		c.tune = func(s *lease.Store) {
+			n.set(s)
+			s.SetWait(time.Millisecond)
+		}
+		return c
+	}
+	c := begin(n.args("c2/eth0", ""))
+	busy := "store DIR/pods.db: in use by " + flock.HoldersOf(f)[0].String() + " for more than 1ms"
+	_, err = c.Add(t.Context())
 	n.expectError(t, "ADD", err, 11, "relink-ipam: "+busy)
-	n.expectError(t, "DEL", coded(c.store.change(t.Context(), func(l *leases) error { return l.releaseAll(c.key()) })), 11, "relink-ipam: "+busy)
-	n.expectError(t, "STATUS", c.status(t.Context()), 50, busy)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	n.expectError(t, "GC that is given up", GC(ctx, n.gcArgs("[]")), 11, "relink-ipam: "+held+" for more than 30s")
+	n.expectError(t, "DEL", c.Del(t.Context()), 11, "relink-ipam: "+busy)
+	n.expectError(t, "STATUS", c.Status(t.Context()), 50, busy)
+	n.expectError(t, "GC", begin(n.gcArgs("[]")).GC(t.Context()), 11, "relink-ipam: "+busy)
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}

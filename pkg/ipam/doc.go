@@ -1,2 +1,2 @@
-// Package ipam gives addresses to attachments and keeps them with their owners, in one file for each network.
+// Package ipam is the CNI face of relink-ipam: its configuration, its commands, and what they say. The leases themselves are package lease's.
 package ipam

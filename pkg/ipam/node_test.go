@@ -1,9 +1,10 @@
 package ipam
 
 import (
-	"context"
+	"bytes"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
 // onWire is what an error says on the wire, zero for none.
@@ -51,30 +53,25 @@ func (n *node) expectError(t *testing.T, what string, err error, code uint, msg 
 // node is a node with one network, a clock that the test sets, and boots.
 type node struct {
 	dir, boot string
-	clock     time.Time
+	// clock is the time of day, up the time since the boot.
+	clock time.Time
+	up    time.Duration
+	// said is what was said besides.
+	said *bytes.Buffer
 	// ipam are the keys of the configuration besides dataDir, more those beside "ipam".
 	ipam, more string
 }
 
 func newNode(t *testing.T, ipam string) *node {
 	t.Helper()
-	return &node{dir: t.TempDir(), boot: "boot-1", clock: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), ipam: ipam}
-}
-
-// newLiveNode is one with this boot and this time, for what opens the store itself.
-func newLiveNode(t *testing.T, ipam string) *node {
-	t.Helper()
-	n := newNode(t, ipam)
-	id, err := boot.ID()
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.boot, n.clock = id, time.Now()
-	return n
+	return &node{dir: t.TempDir(), boot: "boot-1", clock: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), ipam: ipam, said: &bytes.Buffer{}}
 }
 
 // later lets time go by.
-func (n *node) later(d time.Duration) { n.clock = n.clock.Add(d) }
+func (n *node) later(d time.Duration) { n.clock, n.up = n.clock.Add(d), n.up+d }
+
+// reboot starts the node again, after it was off for so long.
+func (n *node) reboot(off time.Duration) { n.boot, n.clock, n.up = n.boot+"+", n.clock.Add(off), 0 }
 
 // args are those of a call for the interface of a sandbox: "sandbox/ifname", and of a
 // pod if it is not empty.
@@ -88,22 +85,25 @@ func (n *node) args(sandbox, pod string) *skel.CmdArgs {
 	return args
 }
 
-func (n *node) begin(t *testing.T, args *skel.CmdArgs) *call {
+// begin is a call at the node's time.
+func (n *node) begin(t *testing.T, args *skel.CmdArgs) *Call {
 	t.Helper()
 	c, err := begin(args)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.set(c.store)
+	c.tune, c.stderr = n.set, n.said
 	return c
 }
 
-func (n *node) set(s *Store) { s.bootID, s.now = n.boot, func() time.Time { return n.clock } }
+func (n *node) set(s *lease.Store) {
+	s.SetClock(n.boot, func() time.Time { return n.clock }, func() (time.Duration, error) { return n.up, nil })
+}
 
 // store is the network's.
-func (n *node) store(t *testing.T) *Store {
+func (n *node) store(t *testing.T) *lease.Store {
 	t.Helper()
-	s, err := OpenStore(n.dir, "pods")
+	s, err := lease.Open(n.dir, "pods")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func (n *node) tryAdd(t *testing.T, sandbox, pod, want string) (string, error) {
 	if want != "" {
 		args.Args = strings.TrimPrefix(args.Args+";IP="+want, ";")
 	}
-	result, err := n.begin(t, args).add(t.Context())
+	result, err := n.begin(t, args).Add(t.Context())
 	if err != nil {
 		return "", err
 	}
@@ -141,17 +141,24 @@ func (n *node) add(t *testing.T, sandbox, pod, addresses string) {
 
 func (n *node) del(t *testing.T, sandbox string) {
 	t.Helper()
-	store, key, err := beginDel(n.args(sandbox, ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.set(store)
-	if err := ifAny(store.change(t.Context(), func(l *leases) error { return l.releaseAll(key) })); err != nil {
+	if err := n.begin(t, n.args(sandbox, "")).Del(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// expect compares the leases with the lines wanted, each "address state attachment owner".
+// sandboxes names the attachments that hold the address, or the last one that did.
+func sandboxes(l lease.Lease) string {
+	if len(l.Holders) == 0 {
+		return l.Last.ContainerID + "/" + l.Last.IfName
+	}
+	var all []string
+	for _, h := range l.Holders {
+		all = append(all, h.ContainerID+"/"+h.IfName)
+	}
+	return strings.Join(all, "+")
+}
+
+// expect compares the leases with the lines wanted, each "address state attachments owner".
 func (n *node) expect(t *testing.T, when string, want ...string) {
 	t.Helper()
 	all, err := n.store(t).List(t.Context())
@@ -160,15 +167,15 @@ func (n *node) expect(t *testing.T, when string, want ...string) {
 	}
 	var got []string
 	for _, l := range all {
-		got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %s/%s %s", l.Address, l.State, l.Attachment.ContainerID, l.Attachment.IfName, l.Owner.Name)))
+		got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", l.Address, l.State, sandboxes(l), l.Owner.Name)))
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", when, diff)
 	}
 }
 
-// residue is all that the file has of leases, by bucket: what was given last in turn
-// and the schema aside.
+// residue is how many entries the file has of leases, by bucket: what was given last in turn,
+// what happened and the schema aside.
 func (n *node) residue(t *testing.T) map[string]int {
 	t.Helper()
 	db, err := bolt.Open(n.path(), 0o600, &bolt.Options{ReadOnly: true})
@@ -178,7 +185,7 @@ func (n *node) residue(t *testing.T) map[string]int {
 	defer db.Close()
 	counts := map[string]int{}
 	_ = db.View(func(tx *bolt.Tx) error {
-		for _, name := range []string{bucketLeases, bucketAttachments, bucketOwners, bucketRuns, bucketEnds} {
+		for _, name := range []string{"leases", "attachments", "owners", "runs", "ends"} {
 			counts[name] = tx.Bucket([]byte(name)).Stats().KeyN
 		}
 		return nil
@@ -186,8 +193,19 @@ func (n *node) residue(t *testing.T) map[string]int {
 	return counts
 }
 
+func (n *node) status(t *testing.T) error {
+	t.Helper()
+	return n.begin(t, n.args("/", "")).Status(t.Context())
+}
+
 // gc is a GC with the list, which is JSON.
-func (n *node) gc(list string) error { return GC(context.Background(), n.gcArgs(list)) }
+func (n *node) gc(t *testing.T, list string) error {
+	t.Helper()
+	if _, err := begin(n.gcArgs(list)); err != nil {
+		return err
+	}
+	return n.begin(t, n.gcArgs(list)).GC(t.Context())
+}
 
 func (n *node) gcArgs(list string) *skel.CmdArgs {
 	with := *n
@@ -200,4 +218,16 @@ func (n *node) gcArgs(list string) *skel.CmdArgs {
 // pod is the owner that args names.
 func pod(name string) attachment.Owner {
 	return attachment.Pod{Namespace: "default", Name: name}.Owner()
+}
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+// thisBoot is the kernel's ID of this boot.
+func thisBoot(t *testing.T) string {
+	t.Helper()
+	id, err := boot.ID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
 // policyConfig are the keys that host-local does not have.
@@ -15,11 +16,9 @@ type policyConfig struct {
 	Retain            *string         `json:"retain"`
 	Quarantine        *string         `json:"quarantine"`
 	ConflictDetection json.RawMessage `json:"conflictDetection"`
+	// StatusExhausted has STATUS fail while no address of a range set can be given.
+	StatusExhausted bool `json:"statusExhausted"`
 }
-
-// DefaultQuarantine outlives what the hosts nearby believe of an address without asking
-// again: 45 s at most by RFC 4861, section 6.3.2, which Linux follows for ARP as well.
-const DefaultQuarantine = time.Minute
 
 // Detection is how an address is probed for on the network before it is used.
 type Detection struct {
@@ -29,8 +28,8 @@ type Detection struct {
 	Wait time.Duration
 }
 
-func (c policyConfig) policy() (Policy, error) {
-	p := Policy{Quarantine: DefaultQuarantine}
+func (c policyConfig) policy() (lease.Policy, error) {
+	p := lease.Policy{Quarantine: lease.DefaultQuarantine}
 	switch c.Sticky {
 	case "", "none":
 	case "pod":
@@ -46,14 +45,14 @@ func (c policyConfig) policy() (Policy, error) {
 		if err != nil || retain <= 0 {
 			return p, cniplugin.ConfigError("ipam.retain", *c.Retain, "must be a duration such as 24h, or be left out to retain until released")
 		}
-		p.Retain = retain
+		p.Retain = lease.Duration(retain)
 	}
 	if c.Quarantine != nil {
 		quarantine, err := time.ParseDuration(*c.Quarantine)
 		if err != nil || quarantine < 0 {
 			return p, cniplugin.ConfigError("ipam.quarantine", *c.Quarantine, "must be a duration such as 60s, or 0s for none")
 		}
-		p.Quarantine = quarantine
+		p.Quarantine = lease.Duration(quarantine)
 	}
 	return p, nil
 }

@@ -8,6 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/test/fresh"
 )
 
 // keeper is an IPAM plugin with a number of addresses that are held already: whole
@@ -24,6 +28,12 @@ func benchIPAM(bin string, held []int, pairs int) error {
 	fmt.Printf("ADD and DEL of IPAM plugins as whole processes, %d paired runs (20 from 10,000 on), leases on disk; milliseconds, median (90th percentile)\n\n", pairs)
 	fmt.Println("| addresses held | host-local ADD | relink-ipam ADD | ratio | of relink-ipam at 0 | host-local DEL | relink-ipam DEL | ratio |")
 	fmt.Println("|---|---|---|---|---|---|---|---|")
+	// In the directory that goes away with the mount namespace. relink-ipam reads which
+	// namespace it is; host-local does not look at it.
+	if err := fresh.Make(benchNetns); err != nil {
+		return err
+	}
+	defer func() { _ = unix.Unmount(benchNetns, unix.MNT_DETACH) }()
 	var empty *keeper
 	for _, n := range held {
 		dir, err := os.MkdirTemp("/var/tmp", "relink-bench-")
@@ -43,6 +53,9 @@ func benchIPAM(bin string, held []int, pairs int) error {
 	fmt.Println()
 	return nil
 }
+
+// benchNetns is the network namespace of which the calls are.
+const benchNetns = "/run/relink-bench/netns"
 
 // removeAll removes dir and returns err, or why that failed.
 func removeAll(dir string, err error) error {
@@ -124,7 +137,7 @@ func (k *keeper) round(bin string, i int) error {
 func (k *keeper) call(bin, command string, i int) (time.Duration, error) {
 	cmd := exec.Command(filepath.Join(bin, k.plugin))
 	cmd.Env = []string{
-		"CNI_COMMAND=" + command, fmt.Sprintf("CNI_CONTAINERID=bench%d", i), "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/bench", "CNI_PATH=" + bin,
+		"CNI_COMMAND=" + command, fmt.Sprintf("CNI_CONTAINERID=bench%d", i), "CNI_IFNAME=eth0", "CNI_NETNS=" + benchNetns, "CNI_PATH=" + bin,
 		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=bench",
 	}
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(

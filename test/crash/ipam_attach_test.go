@@ -2,11 +2,12 @@ package crash
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
+	"os/exec"
 	"slices"
 	"testing"
 
-	"github.com/relink-cni/relink/pkg/ipam"
 	"github.com/relink-cni/relink/pkg/ipam/delegate"
 )
 
@@ -18,9 +19,7 @@ func (n *node) leased(t *testing.T) []string {
 	p.sound(t)
 	var ids []string
 	for _, l := range p.list(t) {
-		if l.State == ipam.Held {
-			ids = append(ids, l.Attachment.ContainerID)
-		}
+		ids = append(ids, holderIDs(l)...)
 	}
 	slices.Sort(ids)
 	return ids
@@ -49,12 +48,19 @@ func ipamCalls() map[string]ipamCall {
 func TestAddWithRelinkIPAMKilledAtEveryStep(t *testing.T) { eachIPAMCall(t, addOfPod) }
 func TestDelWithRelinkIPAMKilledAtEveryStep(t *testing.T) { eachIPAMCall(t, delOfPod) }
 
+// newNode is a node that calls relink-ipam in this way, with further keys.
+func (c ipamCall) newNode(t *testing.T, keys string) *node {
+	t.Helper()
+	n := newNode(t)
+	n.env, n.programs, n.delegates = c.env, c.programs, c.delegates
+	n.ipam = fmt.Sprintf(`{"type": "relink-ipam", "dataDir": %q, %s"ranges": [[{"subnet": "10.9.0.0/16"}]], "routes": [{"dst": "10.0.0.0/8"}]}`, n.leases(), keys)
+	return n
+}
+
 func eachIPAMCall(t *testing.T, of func(func(*testing.T) *pod, string) operation) {
 	for name, call := range ipamCalls() {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t)
-			n.env, n.programs, n.delegates = call.env, call.programs, call.delegates
-			n.ipam = fmt.Sprintf(`{"type": "relink-ipam", "dataDir": %q, "ranges": [[{"subnet": "10.9.0.0/16"}]], "routes": [{"dst": "10.0.0.0/8"}]}`, n.leases())
+			n := call.newNode(t, "")
 			for _, what := range call.meanwhile {
 				t.Run(what, func(t *testing.T) {
 					o := of(func(t *testing.T) *pod {
@@ -66,5 +72,82 @@ func eachIPAMCall(t *testing.T, of func(func(*testing.T) *pod, string) operation
 				})
 			}
 		})
+	}
+}
+
+// A pod's next sandbox takes the address over from the one before. Killed wherever, that one has it
+// as before: never has nobody or another pod it.
+func TestTakeoverKilledAtEveryStep(t *testing.T) {
+	for name, call := range ipamCalls() {
+		t.Run(name, func(t *testing.T) {
+			o := takeoverOn(call.newNode(t, sticky))
+			o.delegate = call.killsDelegate
+			o.killAtEveryStep(t)
+		})
+	}
+}
+
+// takeoverOn is the ADD of a pod's second sandbox.
+func takeoverOn(n *node) operation {
+	var was, is, other *pod
+	of := func(t *testing.T, id, name string) *pod {
+		p := n.newPod(t, id, false)
+		p.name = name
+		return p
+	}
+	return operation{
+		prepare: func(t *testing.T) *exec.Cmd {
+			must(t, os.RemoveAll(n.leases()))
+			was, is, other = of(t, "c1", "web-0"), of(t, "c2", "web-0"), of(t, "c3", "other")
+			must(t, was.add())
+			return is.plugin("relink-macvlan", "ADD", "")
+		},
+		after: func(t *testing.T) {
+			// The sandbox before is there, so that it holds on, whatever became of the next one.
+			was.holds(t, true)
+			must(t, is.del())
+			is.gone(t)
+			n.isHeldBy(t, "c1")
+			was.holds(t, true)
+			must(t, other.add())
+			n.isHeldBy(t, "c1", "c3")
+			must(t, is.add())
+			n.isHeldBy(t, "c1", "c2", "c3")
+			// Late, and more than once.
+			for range 2 {
+				must(t, was.del())
+				was.gone(t)
+				n.isHeldBy(t, "c2", "c3")
+				is.holds(t, true)
+			}
+			must(t, is.del())
+			must(t, other.del())
+			is.gone(t)
+			n.isHeldBy(t)
+		},
+	}
+}
+
+// webAddress is that of web-0.
+var webAddress = netip.MustParseAddr("10.9.0.2")
+
+// isHeldBy says who holds addresses: the pod's sandboxes its own, and another pod another.
+func (n *node) isHeldBy(t *testing.T, ids ...string) {
+	t.Helper()
+	if got := n.leased(t); !slices.Equal(got, ids) {
+		t.Errorf("addresses are held by %v, want %v", got, ids)
+	}
+	p := &pool{dir: n.leases(), network: "lan"}
+	l, err := p.store(t).Get(t.Context(), webAddress)
+	if err != nil || l.Owner != owner("web-0") || slices.Contains(holderIDs(l), "c3") {
+		t.Errorf("the pod's address: %+v, %v", l, err)
+	}
+}
+
+// holds says whether relink-ipam's CHECK is to find that the pod holds its address.
+func (p *pod) holds(t *testing.T, want bool) {
+	t.Helper()
+	if _, err := output(p.plugin("relink-ipam", "CHECK", "")); (err == nil) != want {
+		t.Errorf("CHECK of %s: %v", p.id, err)
 	}
 }

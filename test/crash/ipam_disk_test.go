@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -18,11 +19,16 @@ import (
 type leaseDisk struct {
 	*pool
 	mount string
+	// fills says that the disk takes nothing because it is full.
+	fills bool
 }
 
-func newLeaseDisk(t *testing.T) *leaseDisk {
+// wide is a set that is never used up.
+const wide = `"ranges": [[{"subnet": "10.7.0.0/16"}]]`
+
+func newLeaseDisk(t *testing.T, keys string, fills bool) *leaseDisk {
 	t.Helper()
-	d := &leaseDisk{pool: newPool(t, plain+`"ranges": [[{"subnet": "10.7.0.0/16"}]]`)}
+	d := &leaseDisk{pool: newPool(t, keys), fills: fills}
 	top := filepath.Dir(d.dir)
 	d.mount = filepath.Join(top, "mount")
 	d.dir = filepath.Join(d.mount, "ipam")
@@ -60,16 +66,15 @@ func (d *leaseDisk) remount(t *testing.T, flag uintptr) {
 	must(t, unix.Mount("", d.mount, "", unix.MS_REMOUNT|flag, ""))
 }
 
-// eachLeaseDisk runs the test with each way in which a disk takes nothing. Where it is
-// full, leases still fit into the pages that the store has. Nothing else is at work: what
-// is about to become another program would keep the disk in use.
-func eachLeaseDisk(t *testing.T, test func(t *testing.T, d *leaseDisk, spoil, mend func(*testing.T))) {
+// eachLeaseDisk runs the test with each way in which a disk takes nothing. Nothing else is at
+// work: what is about to become another program would keep the disk in use.
+func eachLeaseDisk(t *testing.T, keys string, test func(t *testing.T, d *leaseDisk, spoil, mend func(*testing.T))) {
 	t.Run("full", func(t *testing.T) {
-		d := newLeaseDisk(t)
+		d := newLeaseDisk(t, keys, true)
 		test(t, d, d.fill, d.empty)
 	})
 	t.Run("read-only", func(t *testing.T) {
-		d := newLeaseDisk(t)
+		d := newLeaseDisk(t, keys, false)
 		test(t, d, func(t *testing.T) { d.remount(t, unix.MS_RDONLY) }, func(t *testing.T) { d.remount(t, 0) })
 	})
 }
@@ -99,9 +104,10 @@ func (d *leaseDisk) untilRefused(t *testing.T) []claim {
 	return nil
 }
 
-// An ADD that can't be recorded is none, and whatever is recorded stays.
+// An ADD that can't be recorded is none, nor is one that would leave no room for its DEL, and
+// whatever is recorded stays.
 func TestIPAMAddOnADiskThatTakesNothing(t *testing.T) {
-	eachLeaseDisk(t, func(t *testing.T, d *leaseDisk, spoil, mend func(*testing.T)) {
+	eachLeaseDisk(t, plain+wide, func(t *testing.T, d *leaseDisk, spoil, mend func(*testing.T)) {
 		added(t, d.pool, "a", "b", "c")
 		deleted(t, d.pool, "b")
 		before := d.leases(t)
@@ -115,6 +121,12 @@ func TestIPAMAddOnADiskThatTakesNothing(t *testing.T) {
 		// CHECK only reads.
 		_, err := output(d.claim("a", "a").plugin("CHECK", ""))
 		must(t, err)
+		// A full disk may have room for a change. One that is read-only has none.
+		var fs unix.Statfs_t
+		must(t, unix.Statfs(d.mount, &fs))
+		if _, err := output(d.claim("a", "a").plugin("STATUS", "")); (err != nil) != (fs.Flags&unix.ST_RDONLY != 0) {
+			t.Errorf("STATUS: %v", err)
+		}
 		mend(t)
 		d.sound(t)
 		if diff := cmp.Diff(with, d.leases(t)); diff != "" {
@@ -132,7 +144,7 @@ func TestIPAMAddOnADiskThatTakesNothing(t *testing.T) {
 
 // The first ADD of all leaves no half of a store behind.
 func TestIPAMFirstAddOnADiskThatTakesNothing(t *testing.T) {
-	eachLeaseDisk(t, func(t *testing.T, d *leaseDisk, spoil, mend func(*testing.T)) {
+	eachLeaseDisk(t, plain+wide, func(t *testing.T, d *leaseDisk, spoil, mend func(*testing.T)) {
 		must(t, os.MkdirAll(d.dir, 0o700))
 		spoil(t)
 		c := d.claim("c1", "pod1")
@@ -148,31 +160,88 @@ func TestIPAMFirstAddOnADiskThatTakesNothing(t *testing.T) {
 	})
 }
 
-// A DEL either gives up or says that it can't, and the next one does.
+// manyPods are more than fit into what an empty store takes of a disk.
+func manyPods() []string {
+	var pods []string
+	for i := range 64 {
+		pods = append(pods, fmt.Sprintf("pod%d", i))
+	}
+	return pods
+}
+
+// A full disk is why pods are evicted: their DELs work, whatever they leave of a lease. On one
+// that is read-only a DEL says that it can't, and the next one does.
 func TestIPAMDelOnADiskThatTakesNothing(t *testing.T) {
-	eachLeaseDisk(t, func(t *testing.T, d *leaseDisk, spoil, mend func(*testing.T)) {
-		pods := []string{"a", "b", "c", "d"}
-		added(t, d.pool, pods...)
-		before := d.leases(t)
-		spoil(t)
-		for _, pod := range pods {
-			if out, err := d.claim(pod, pod).plugin("DEL", "").Output(); err != nil {
-				wasRefused(t, out, err)
-				if diff := cmp.Diff(before, d.leases(t)); diff != "" {
-					t.Errorf("%s, and gives up:\n%s", out, diff)
+	const wideDual = `"ranges": [[{"subnet": "10.7.0.0/16"}], [{"subnet": "fd00:7::/64"}]]`
+	for name, kind := range map[string]struct {
+		keys string
+		left lease.State
+	}{
+		"plain":         {plain + wide, "quarantined"},
+		"no quarantine": {atOnce + wide, ""},
+		"sticky":        {sticky + plain + wide, "reserved"},
+		"dual":          {plain + wideDual, "quarantined"},
+		"sticky dual":   {sticky + wideDual, "reserved"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachLeaseDisk(t, kind.keys, func(t *testing.T, d *leaseDisk, spoil, mend func(*testing.T)) {
+				added(t, d.pool, manyPods()...)
+				before := d.leases(t)
+				spoil(t)
+				for _, pod := range manyPods() {
+					if d.fills {
+						must(t, d.claim(pod, pod).del())
+						continue
+					}
+					refused(t, d.claim(pod, pod).plugin("DEL", ""))
 				}
-			}
-			before = d.leases(t)
+				if diff := cmp.Diff(before, d.leases(t)); !d.fills && diff != "" {
+					t.Errorf("a DEL was refused, and gives up:\n%s", diff)
+				}
+				d.sound(t)
+				mend(t)
+				d.sound(t)
+				deleted(t, d.pool, manyPods()...)
+				d.areAll(t, kind.left)
+				added(t, d.pool, "x")
+			})
+		})
+	}
+}
+
+// areAll says that every lease is in that state, none at all for an empty one.
+func (d *leaseDisk) areAll(t *testing.T, state lease.State) {
+	t.Helper()
+	all := d.list(t)
+	if state == "" && len(all) > 0 || state != "" && len(all) == 0 {
+		t.Errorf("%d leases are left, wanted is %q", len(all), state)
+	}
+	for _, l := range all {
+		if l.State != state {
+			t.Errorf("left: %+v", l)
 		}
-		d.sound(t)
-		mend(t)
-		d.sound(t)
-		deleted(t, d.pool, pods...)
-		for _, l := range d.list(t) {
-			if l.State != "quarantined" {
-				t.Errorf("left: %+v", l)
-			}
+	}
+}
+
+// One call of GC gives everything up, and a pod's sandbox before does, on a full disk too.
+func TestIPAMGivesUpManyAtOnceOnAFullDisk(t *testing.T) {
+	d := newLeaseDisk(t, sticky+plain+wide, true)
+	added(t, d.pool, manyPods()...)
+	for _, pod := range manyPods()[:8] {
+		_, err := d.claim(pod+"-next", pod).add()
+		must(t, err)
+	}
+	d.fill(t)
+	for _, pod := range manyPods()[:8] {
+		must(t, d.claim(pod, pod).del())
+		l, err := d.store(t).HeldBy(t.Context(), d.claim(pod+"-next", pod).key())
+		if err != nil || len(l) != 1 || !slices.Equal(holderIDs(l[0]), []string{pod + "-next"}) {
+			t.Errorf("%s: %+v, %v", pod, l, err)
 		}
-		added(t, d.pool, "x")
-	})
+	}
+	_, err := output(d.claim("", "").plugin("GC", validAttachments()))
+	must(t, err)
+	d.areAll(t, lease.Reserved)
+	d.empty(t)
+	d.sound(t)
 }

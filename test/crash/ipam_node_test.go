@@ -1,6 +1,8 @@
 package crash
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +23,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/ipam"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -60,9 +65,9 @@ func onDisk(t *testing.T) string {
 
 func (p *pool) path() string { return filepath.Join(p.dir, p.network+".db") }
 
-func (p *pool) store(t testing.TB) *ipam.Store {
+func (p *pool) store(t testing.TB) *lease.Store {
 	t.Helper()
-	s, err := ipam.OpenStore(p.dir, p.network)
+	s, err := lease.Open(p.dir, p.network)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,10 +163,10 @@ func validAttachments(ids ...string) string {
 }
 
 // list returns the leases, none if nothing was ever given.
-func (p *pool) list(t testing.TB) []ipam.Lease {
+func (p *pool) list(t testing.TB) []lease.Lease {
 	t.Helper()
 	all, err := p.store(t).List(t.Context())
-	if err != nil && !errors.Is(err, ipam.ErrNone) {
+	if err != nil && !errors.Is(err, lease.ErrNone) {
 		t.Fatal(err)
 	}
 	return all
@@ -172,9 +177,13 @@ func (p *pool) leases(t testing.TB) []string {
 	t.Helper()
 	lines := []string{}
 	for _, l := range p.list(t) {
-		l.AcquiredAt, l.ReleasedAt = time.Time{}, time.Time{}
+		l.ReleasedAt = time.Time{}
 		if !l.Until.IsZero() {
 			l.Until = time.Unix(0, 0).UTC()
+		}
+		l.Last = anyTime(l.Last)
+		for i, h := range l.Holders {
+			l.Holders[i] = anyTime(h)
 		}
 		b, err := json.Marshal(l)
 		if err != nil {
@@ -183,6 +192,26 @@ func (p *pool) leases(t testing.TB) []string {
 		lines = append(lines, string(b))
 	}
 	return lines
+}
+
+// anyTime is the holder less when it was and where: each pool has a namespace of its own.
+func anyTime(h lease.Holder) lease.Holder {
+	h.Since, h.Namespace = time.Time{}, attachment.Namespace{BootID: h.Namespace.BootID}
+	return h
+}
+
+// key is that of the claim's attachment.
+func (c claim) key() attachment.Key {
+	return attachment.Key{Network: c.network, ContainerID: c.id, IfName: "eth0"}
+}
+
+// holderIDs are the containers that hold the lease, the oldest first.
+func holderIDs(l lease.Lease) []string {
+	var ids []string
+	for _, h := range l.Holders {
+		ids = append(ids, h.ContainerID)
+	}
+	return ids
 }
 
 // sound says that the store opens, and that nothing in it contradicts the rest.
@@ -257,8 +286,8 @@ func triesLater(err error) bool {
 func (p *pool) endAll(t testing.TB) {
 	t.Helper()
 	for _, l := range p.list(t) {
-		if l.State == ipam.Held {
-			if err := ipam.Del(t.Context(), p.claim(l.Attachment.ContainerID, "").skelArgs("")); err != nil {
+		for _, id := range holderIDs(l) {
+			if err := ipam.Del(t.Context(), p.claim(id, "").skelArgs("")); err != nil {
 				t.Error(err)
 			}
 		}
@@ -270,10 +299,10 @@ func (p *pool) endReservations(t testing.TB) {
 	t.Helper()
 	for _, l := range p.list(t) {
 		switch l.State {
-		case ipam.Held:
+		case lease.Held:
 			t.Errorf("still held: %+v", l)
-		case ipam.Reserved:
-			if _, _, err := p.store(t).Release(t.Context(), l.Address, ipam.Holder{Owner: l.Owner}); err != nil {
+		case lease.Reserved:
+			if _, _, err := p.store(t).ReleaseByHand(t.Context(), l.Address, lease.Expected{Owner: l.Owner}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -284,29 +313,43 @@ func (p *pool) endReservations(t testing.TB) {
 // again since.
 func (p *pool) inEarlierBoot(t *testing.T) {
 	t.Helper()
-	db, err := bolt.Open(p.path(), 0o600, nil)
+	bootID, err := boot.ID()
 	must(t, err)
-	defer db.Close()
-	must(t, db.Update(func(tx *bolt.Tx) error {
+	p.edit(t, func(tx *bolt.Tx) error {
 		b := tx.Bucket([]byte("leases"))
 		changed := map[string][]byte{}
 		err := b.ForEach(func(k, v []byte) error {
-			var l ipam.Lease
-			if err := json.Unmarshal(v, &l); err != nil {
-				return err
-			}
-			if l.BootID != "" {
-				l.BootID = "earlier"
-			}
-			v, err := json.Marshal(l)
-			changed[string(k)] = v
-			return err
+			changed[string(k)] = bytes.ReplaceAll(v, []byte(bootID), []byte("earlier"))
+			return nil
 		})
 		for k, v := range changed {
 			err = errors.Join(err, b.Put([]byte(k), v))
 		}
-		return errors.Join(err, tx.Bucket([]byte("meta")).Put([]byte("boot"), []byte("earlier")))
-	}))
+		meta := tx.Bucket([]byte("meta"))
+		clock := bytes.ReplaceAll(meta.Get([]byte("clock")), []byte(bootID), []byte("earlier"))
+		return errors.Join(err, meta.Put([]byte("clock"), clock), meta.Put([]byte("boot"), []byte("earlier")))
+	})
+}
+
+// passes makes the time of the store go on by so much: it is counted from the last change.
+func (p *pool) passes(t *testing.T, d time.Duration) {
+	t.Helper()
+	p.edit(t, func(tx *bolt.Tx) error {
+		meta := tx.Bucket([]byte("meta"))
+		clock := slices.Clone(meta.Get([]byte("clock")))
+		// Milliseconds since 1970 come first.
+		binary.BigEndian.PutUint64(clock, binary.BigEndian.Uint64(clock)+uint64(d.Milliseconds()))
+		return meta.Put([]byte("clock"), clock)
+	})
+}
+
+// edit changes the file of the store without relink.
+func (p *pool) edit(t *testing.T, change func(*bolt.Tx) error) {
+	t.Helper()
+	db, err := bolt.Open(p.path(), 0o600, nil)
+	must(t, err)
+	defer db.Close()
+	must(t, db.Update(change))
 }
 
 // owner is the pod of that name.

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/relink-cni/relink/pkg/ipam"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
 // massacre is a pool from which many attachments take addresses at once while their
@@ -135,7 +135,7 @@ func lockHolders() []int {
 // holds says whether the store has it that the attachment holds the address.
 func (m *massacre) holds(t *testing.T, c claim, a netip.Addr) {
 	l, err := m.store(t).Get(t.Context(), a)
-	if err != nil || l.State != ipam.Held || l.Attachment.ContainerID != c.id {
+	if err != nil || !slices.Equal(holderIDs(l), []string{c.id}) {
 		t.Errorf("%s was told %s, and recorded is %+v, %v", c.id, a, l, err)
 	}
 }
@@ -265,8 +265,8 @@ func (m *massacre) onlyLiving(t *testing.T) {
 	t.Helper()
 	held := map[netip.Addr]string{}
 	for _, l := range m.list(t) {
-		if l.State == ipam.Held {
-			held[l.Address] = l.Attachment.ContainerID
+		if l.State == lease.Held {
+			held[l.Address] = strings.Join(holderIDs(l), " and ")
 		}
 	}
 	for a, id := range m.living {

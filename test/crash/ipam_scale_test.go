@@ -1,20 +1,22 @@
 package crash
 
 import (
+	"encoding/json"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/ipam"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
 // seedEnv has the interleavings of a seed tried again.
@@ -41,15 +43,17 @@ type set struct {
 	*pool
 	t *testing.T
 	r *rand.Rand
-	// plain are the keys for the pods that are not the set's.
-	plain string
-	made  int
-	// current are the pods' newest sandboxes, before those that were DELed or are to
-	// be, each by its pod.
+	// plain are the keys for the pods that are not the set's, retain how long an address
+	// of the set's waits for its pod, 0 for ever.
+	plain  string
+	retain time.Duration
+	made   int
+	// all are the sandboxes that there ever were, in the order of their ADDs.
+	all []*holder
+	// current are the newest of the pods' sandboxes that are attached, each by its pod.
 	current map[string]*holder
-	before  []*holder
 	// leases are what the store had after the last step.
-	leases map[netip.Addr]ipam.Lease
+	leases map[netip.Addr]lease.Lease
 	// steps is what was done, for whoever reads of a failure.
 	steps []string
 }
@@ -59,17 +63,21 @@ type holder struct {
 	claim
 	// asks is the address that it asks for, if it does.
 	asks netip.Addr
-	// address is what its ADD said, if it succeeded.
+	// address is what relink-ipam gave it, if it did.
 	address netip.Addr
-	// deleted says that its DEL has begun, superseded that its pod's next sandbox has
-	// taken the address over.
-	deleted, superseded bool
+	// failed says that its ADD failed after that, as one does whose interface plugin can't
+	// go on.
+	failed bool
+	// deleted says that its DEL has begun, or that the runtime has forgotten it.
+	deleted bool
+	// result is what its ADD printed.
+	result string
 }
 
 func (h *holder) isWeb() bool { return strings.HasPrefix(h.pod, "web-") }
 
 // holds says whether the address has to be the sandbox's.
-func (h *holder) holds() bool { return h.address.IsValid() && !h.deleted && !h.superseded }
+func (h *holder) holds() bool { return h.address.IsValid() && !h.deleted }
 
 // inMemory is a directory for what is not about disks.
 func inMemory(t *testing.T) string {
@@ -83,10 +91,14 @@ func inMemory(t *testing.T) string {
 // newSet is a set in a new store.
 func newSet(t *testing.T, dir string, r *rand.Rand) *set {
 	quarantine := []string{atOnce, plain}[r.IntN(2)]
-	retain := []string{"", `"retain": "24h", `}[r.IntN(2)]
+	retain := []time.Duration{0, 24 * time.Hour}[r.IntN(2)]
+	keys := sticky
+	if retain > 0 {
+		keys += fmt.Sprintf(`"retain": %q, `, retain)
+	}
 	return &set{
-		pool:  &pool{dir: dir, network: "pods", keys: sticky + retain + quarantine + ranges(replicas)},
-		plain: quarantine + ranges(replicas), t: t, r: r, current: map[string]*holder{},
+		pool:  &pool{dir: dir, network: "pods", keys: keys + quarantine + ranges(replicas)},
+		plain: quarantine + ranges(replicas), retain: retain, t: t, r: r, current: map[string]*holder{},
 	}
 }
 
@@ -106,43 +118,86 @@ func (s *set) errorf(format string, args ...any) {
 	s.t.Fatalf("%s\nafter %s\nwith\n%s", fmt.Sprintf(format, args...), strings.Join(s.steps, ", "), strings.Join(s.pool.leases(s.t), "\n"))
 }
 
-// add attaches a new sandbox of the pod. Its last one may be there still.
+// add attaches a new sandbox of the pod. Its last one may be there still. The ADD may fail
+// after relink-ipam has given the address. Where it does not, relink-ipam may be told so: who
+// executes it has no way to.
 func (s *set) add(pod string) {
 	h := s.sandbox(pod)
+	h.failed = s.r.IntN(4) == 0
+	settles := s.r.IntN(2) == 0
 	if !h.isWeb() && s.r.IntN(3) == 0 {
 		h.asks = netip.AddrFrom4([4]byte{10, 7, 0, byte(10 + s.r.IntN(replicas))})
 		h.args = ";IP=" + h.asks.String()
 	}
-	if last := s.current[pod]; last != nil {
-		s.before = append(s.before, last)
-	}
-	s.current[pod] = h
-	r, _, err := ipam.Add(s.t.Context(), h.skelArgs(""))
+	call := h.call(s.t)
+	r, err := call.Add(s.t.Context())
 	if err == nil {
 		h.address, _ = netip.AddrFromSlice(r.IPs[0].Address.IP)
+		b, err := json.Marshal(r)
+		must(s.t, err)
+		h.result = string(b)
 	}
 	s.steps = append(s.steps, fmt.Sprintf("ADD %s of %s%s: %s %v", h.id, pod, h.args, h.address, err))
 	s.wasRight(h, s.leases, err)
-	for _, b := range s.before {
-		// Only the set's pods take over.
-		b.superseded = b.superseded || h.isWeb() && b.pod == h.pod && b.address == h.address
-	}
+	s.all = append(s.all, h)
 	s.look()
+	switch {
+	case h.failed:
+		s.steps = append(s.steps, h.id+" fails then")
+		for _, before := range s.all {
+			if before.pod == pod {
+				s.check(before)
+			}
+		}
+	case err == nil && settles:
+		s.settle(h, call)
+	}
+	if !h.failed {
+		s.current[pod] = h
+	}
+}
+
+// check runs CHECK of a sandbox that is attached.
+func (s *set) check(h *holder) {
+	if !h.holds() || h.failed {
+		return
+	}
+	if err := ipam.Check(s.t.Context(), h.skelArgs(`, "prevResult": `+h.result)); err != nil {
+		s.errorf("CHECK of %s: %v", h.id, err)
+	}
+}
+
+// settle tells relink-ipam that the sandbox's whole ADD has succeeded.
+func (s *set) settle(h *holder, call *ipam.Call) {
+	s.steps = append(s.steps, h.id+" is settled")
+	if err := call.Settled(s.t.Context()); err != nil {
+		s.errorf("%v", err)
+	}
+	s.look() // The sandboxes before are there, and hold on.
+}
+
+// call is one of relink-ipam, as an interface plugin makes it in its own process.
+func (c claim) call(t *testing.T) *ipam.Call {
+	t.Helper()
+	var config cniplugin.Network
+	args := c.skelArgs("")
+	must(t, cniplugin.Decode(args.StdinData, &config))
+	return ipam.New(args, config)
 }
 
 // wasRight says whether the ADD gave what it should have, of what there was.
-func (s *set) wasRight(h *holder, was map[netip.Addr]ipam.Lease, err error) {
+func (s *set) wasRight(h *holder, was map[netip.Addr]lease.Lease, err error) {
 	own, free := netip.Addr{}, len(was) < replicas
 	for a, l := range was {
-		free = free || l.State == ipam.Quarantined
-		if h.isWeb() && l.Owner == owner(h.pod) && l.State != ipam.Quarantined {
+		free = free || l.State == lease.Quarantined
+		if h.isWeb() && l.Owner == owner(h.pod) && l.State != lease.Quarantined {
 			own = a
 		}
 	}
-	if lease, taken := was[h.asks]; h.asks.IsValid() {
-		free = !taken || lease.State == ipam.Quarantined
+	if l, taken := was[h.asks]; h.asks.IsValid() {
+		free = !taken || l.State == lease.Quarantined
 	}
-	switch lease, taken := was[h.address]; {
+	switch l, taken := was[h.address]; {
 	case err == nil && h.asks.IsValid() && h.asks != h.address:
 		s.errorf("%s asks for %s and gets %s", h.pod, h.asks, h.address)
 	case err != nil && (free || own.IsValid() || !triesLater(err)):
@@ -150,13 +205,13 @@ func (s *set) wasRight(h *holder, was map[netip.Addr]ipam.Lease, err error) {
 	case err != nil:
 	case own.IsValid() && h.address != own:
 		s.errorf("%s gets %s, its own is %s", h.pod, h.address, own)
-	case !own.IsValid() && taken && lease.State != ipam.Quarantined:
-		s.errorf("%s gets %s, which was %s", h.pod, h.address, lease.Whose())
+	case !own.IsValid() && taken && l.State != lease.Quarantined:
+		s.errorf("%s gets %s, which was %s", h.pod, h.address, l.Whose())
 	}
 }
 
-func (s *set) byAddress() map[netip.Addr]ipam.Lease {
-	all := map[netip.Addr]ipam.Lease{}
+func (s *set) byAddress() map[netip.Addr]lease.Lease {
+	all := map[netip.Addr]lease.Lease{}
 	for _, l := range s.list(s.t) {
 		all[l.Address] = l
 	}
@@ -165,7 +220,8 @@ func (s *set) byAddress() map[netip.Addr]ipam.Lease {
 
 // addAgain repeats the ADD of a sandbox.
 func (s *set) addAgain(h *holder) {
-	r, _, err := ipam.Add(s.t.Context(), h.skelArgs(""))
+	call := h.call(s.t)
+	r, err := call.Add(s.t.Context())
 	s.steps = append(s.steps, fmt.Sprintf("ADD %s again: %v", h.id, err))
 	if err != nil {
 		s.errorf("its address is %s: %v", h.address, err)
@@ -174,30 +230,23 @@ func (s *set) addAgain(h *holder) {
 		s.errorf("its address is %s, now it is told %s", h.address, a)
 	}
 	s.look()
+	if s.r.IntN(2) == 0 {
+		s.settle(h, call)
+	}
 }
 
 // del detaches the sandbox, perhaps not for the first time.
 func (s *set) del(h *holder) {
 	was := s.leases
+	held := h.holds()
 	h.deleted = true
 	s.steps = append(s.steps, "DEL "+h.id)
 	if err := ipam.Del(s.t.Context(), h.skelArgs("")); err != nil {
 		s.errorf("%v", err)
 	}
 	s.look()
-	for a, l := range s.leases {
-		if l.State == ipam.Held && was[a] != l {
-			s.errorf("%s is held by %s then, and was by %s", a, l.Attachment, was[a].Attachment)
-		}
-		if l.Attachment.ContainerID == h.id && l.State == ipam.Held {
-			s.errorf("%s is still its", a)
-		}
-	}
 	for a, l := range was {
-		if _, taken := s.leases[a]; taken {
-			continue
-		}
-		if l.Attachment.ContainerID != h.id || l.State != ipam.Held || h.isWeb() {
+		if _, taken := s.leases[a]; !taken && (a != h.address || !held || h.isWeb()) {
 			s.errorf("%s is free, and was %s", a, l.Whose())
 		}
 	}
@@ -206,7 +255,7 @@ func (s *set) del(h *holder) {
 // gc tells which sandboxes are there, or some of those that are to be DELed as well.
 func (s *set) gc() {
 	var valid []string
-	for _, h := range s.everyone() {
+	for _, h := range s.all {
 		if !h.deleted {
 			if h != s.current[h.pod] && s.r.IntN(2) == 0 {
 				h.deleted = true // The runtime has forgotten it. Its DEL may come yet.
@@ -222,38 +271,42 @@ func (s *set) gc() {
 	s.look()
 }
 
-// everyone is every sandbox that there ever was, but for those that failed.
-func (s *set) everyone() []*holder {
-	all := slices.Clone(s.before)
-	for _, pod := range slices.Sorted(maps.Keys(s.current)) {
-		all = append(all, s.current[pod])
+// wait lets more time go by than what is reserved for a time waits.
+func (s *set) wait() {
+	s.steps = append(s.steps, "two days pass")
+	s.passes(s.t, 48*time.Hour)
+	s.look()
+	for a, l := range s.leases {
+		if ends := l.State == lease.Quarantined || l.State == lease.Reserved && s.retain > 0; ends {
+			s.errorf("%s is still %s", a, l.Whose())
+		}
 	}
-	return all
 }
 
-// look says that each sandbox has what is its own, and that nobody else has anything.
+// look says that each sandbox has what is its own, with those of its pod that it took it over
+// from or that took it over, and that nobody else has anything.
 func (s *set) look() {
 	s.leases = s.byAddress()
-	told := map[netip.Addr]string{}
-	for _, h := range s.everyone() {
+	holders := map[netip.Addr][]string{}
+	for _, h := range s.all {
 		if !h.holds() {
 			continue
 		}
-		if other, ok := told[h.address]; ok {
-			s.errorf("%s has two holders, %s and %s", h.address, other, h.id)
-		}
-		told[h.address] = h.id
-		if l := s.leases[h.address]; l.State != ipam.Held || l.Attachment.ContainerID != h.id || l.Owner != owner(h.pod) {
-			s.errorf("%s was told %s, recorded is %+v", h.id, h.address, l)
+		holders[h.address] = append(holders[h.address], h.id)
+		if l := s.leases[h.address]; l.State != lease.Held || l.Owner != owner(h.pod) {
+			s.errorf("%s of %s was told %s, recorded is %+v", h.id, h.pod, h.address, l)
 		}
 	}
 	for a, l := range s.leases {
-		if l.State == ipam.Held && told[a] == "" {
-			s.errorf("%s is held by nobody known", a)
+		if got := holderIDs(l); !slices.Equal(got, holders[a]) {
+			s.errorf("%s is held by %v, want %v", a, got, holders[a])
 		}
 	}
 	if err := s.store(s.t).Verify(s.t.Context()); err != nil && len(s.leases) > 0 {
 		s.errorf("%v", err)
+	}
+	if len(s.all) > 0 {
+		s.check(s.all[s.r.IntN(len(s.all))])
 	}
 }
 
@@ -266,12 +319,18 @@ func pods() []string {
 	return names
 }
 
+// gone are the sandboxes that are not the newest of their pods, and those whose ADD failed:
+// their DELs come late, and more than once, or never.
+func (s *set) gone() []*holder {
+	return slices.DeleteFunc(slices.Clone(s.all), func(h *holder) bool { return h == s.current[h.pod] })
+}
+
 // event is something that comes when it likes.
 func (s *set) event() {
-	switch s.r.IntN(6) {
+	switch s.r.IntN(7) {
 	case 0, 1:
-		if len(s.before) > 0 {
-			s.del(s.before[s.r.IntN(len(s.before))])
+		if gone := s.gone(); len(gone) > 0 {
+			s.del(gone[s.r.IntN(len(gone))])
 		}
 	case 2:
 		s.add(fmt.Sprintf("other-%d", s.r.IntN(3)))
@@ -280,13 +339,17 @@ func (s *set) event() {
 			s.del(h)
 		}
 	case 4:
-		if all := s.everyone(); len(all) > 0 {
-			if h := all[s.r.IntN(len(all))]; h.holds() {
+		if len(s.all) > 0 {
+			if h := s.all[s.r.IntN(len(s.all))]; h.holds() && !h.failed {
 				s.addAgain(h)
 			}
 		}
 	case 5:
 		s.gc()
+	case 6:
+		if len(s.all) > 0 {
+			s.wait()
+		}
 	}
 }
 
@@ -314,7 +377,7 @@ func (s *set) scale() {
 
 // finish ends all, in any order.
 func (s *set) finish() {
-	all := s.everyone()
+	all := slices.Clone(s.all)
 	s.r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	for _, h := range all {
 		if !h.deleted || s.r.IntN(3) == 0 {
@@ -337,164 +400,6 @@ func TestIPAMScaling(t *testing.T) {
 		s.scale() // 0 to 5.
 		s.scale()
 		s.finish()
-		total.interleavings.Add(1)
-	}
-}
-
-// scramble is the same with everything at once.
-type scramble struct {
-	*pool
-	plain string
-	t     *testing.T
-	// alone is for GC: no ADD or DEL is under way then, by the specification.
-	alone sync.RWMutex
-
-	mu sync.Mutex
-	// valid are the sandboxes by their pods, holders those that were told an address
-	// and have to have it.
-	valid   map[string]string
-	holders map[netip.Addr]string
-}
-
-// add attaches a sandbox of the pod and returns its address, none if none was free. Its
-// last sandbox, if there is one, had the address had before.
-func (s *scramble) add(c claim, had netip.Addr) netip.Addr {
-	s.alone.RLock()
-	defer s.alone.RUnlock()
-	s.locked(func() { s.valid[c.id] = c.pod })
-	r, _, err := ipam.Add(s.t.Context(), c.skelArgs(""))
-	if err != nil {
-		if had.IsValid() || !triesLater(err) {
-			s.t.Errorf("%s, %s had %s: %v", c.id, c.pod, had, err)
-		}
-		return netip.Addr{}
-	}
-	a, _ := netip.AddrFromSlice(r.IPs[0].Address.IP)
-	if had.IsValid() && had != a {
-		s.t.Errorf("%s gets %s, %s had %s", c.id, a, c.pod, had)
-	}
-	s.locked(func() {
-		if other, ok := s.holders[a]; ok && s.valid[other] != c.pod {
-			s.t.Errorf("%s is told to %s and is that of %s", a, c.id, other)
-		}
-		s.holders[a] = c.id
-	})
-	l, err := s.store(s.t).Get(s.t.Context(), a)
-	if err != nil || !l.HeldBy(l.Attachment) || l.Attachment.ContainerID != c.id {
-		s.t.Errorf("%s was told %s, recorded is %+v: %v", c.id, a, l, err)
-	}
-	return a
-}
-
-func (s *scramble) del(c claim) {
-	s.alone.RLock()
-	defer s.alone.RUnlock()
-	s.locked(func() { maps.DeleteFunc(s.holders, func(_ netip.Addr, id string) bool { return id == c.id }) })
-	if err := ipam.Del(s.t.Context(), c.skelArgs("")); err != nil {
-		s.t.Errorf("%s: %v", c.id, err)
-	}
-	s.locked(func() { delete(s.valid, c.id) })
-}
-
-func (s *scramble) locked(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f()
-}
-
-// gc runs with the list of what is valid, and looks, as nothing else is under way.
-func (s *scramble) gc() {
-	s.alone.Lock()
-	defer s.alone.Unlock()
-	ids := slices.Collect(maps.Keys(s.valid))
-	if err := ipam.GC(s.t.Context(), s.claim("", "").skelArgs(validAttachments(ids...))); err != nil {
-		s.t.Error(err)
-	}
-	for a, id := range s.holders {
-		l, err := s.store(s.t).Get(s.t.Context(), a)
-		if err != nil || l.State != ipam.Held || l.Attachment.ContainerID != id {
-			s.t.Errorf("%s was told %s, recorded is %+v: %v", id, a, l, err)
-		}
-	}
-	if err := s.store(s.t).Verify(s.t.Context()); err != nil && len(s.holders) > 0 {
-		s.t.Error(err)
-	}
-}
-
-// web is a pod of the set: the next sandbox comes before, while or after the last goes.
-func (s *scramble) web(pod string, r *rand.Rand) {
-	var had netip.Addr
-	var last *claim
-	var late sync.WaitGroup
-	defer late.Wait()
-	for i := range 3 {
-		c := s.claim(fmt.Sprintf("%s-%d", pod, i), pod)
-		if last != nil {
-			gone, times := *last, 1+r.IntN(3)
-			dels := func() {
-				for range times {
-					s.del(gone)
-				}
-			}
-			if r.IntN(3) == 0 {
-				dels()
-			} else {
-				late.Go(dels)
-			}
-		}
-		if a := s.add(c, had); a.IsValid() {
-			had = a
-		}
-		last = &c
-	}
-	late.Go(func() { s.del(*last) })
-}
-
-// other is a pod that is not of the set.
-func (s *scramble) other(pod string, r *rand.Rand) {
-	for i := range 4 {
-		c := s.claim(fmt.Sprintf("%s-%d", pod, i), pod)
-		c.keys = s.plain
-		s.add(c, netip.Addr{})
-		for range 1 + r.IntN(2) {
-			s.del(c)
-		}
-	}
-}
-
-// TestIPAMScalingAtOnce is TestIPAMScaling where the kernel chooses the interleaving.
-func TestIPAMScalingAtOnce(t *testing.T) {
-	t.Parallel()
-	runs := times(100)
-	seed, dir := seeded(t), inMemory(t)
-	for i := range runs {
-		r := rand.New(rand.NewPCG(seed, uint64(i)))
-		from := newSet(t, fmt.Sprintf("%s/%d", dir, i), r)
-		s := &scramble{pool: from.pool, plain: from.plain, t: t, valid: map[string]string{}, holders: map[netip.Addr]string{}}
-		var all sync.WaitGroup
-		for _, pod := range pods() {
-			r := rand.New(rand.NewPCG(r.Uint64(), 0))
-			all.Go(func() { s.web(pod, r) })
-		}
-		for j := range 3 {
-			r := rand.New(rand.NewPCG(r.Uint64(), 1))
-			all.Go(func() { s.other(fmt.Sprintf("other-%d", j), r) })
-		}
-		all.Go(func() {
-			for range 3 {
-				s.gc()
-			}
-		})
-		all.Wait()
-		s.gc()
-		if len(s.holders) > 0 {
-			t.Errorf("left: %v", s.holders)
-		}
-		s.keys = s.plain
-		s.allCanBeGiven(t, replicas)
-		if t.Failed() {
-			t.Fatalf("%s=%d, run %d, %s", seedEnv, seed, i, s.plain)
-		}
 		total.interleavings.Add(1)
 	}
 }

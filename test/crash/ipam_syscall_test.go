@@ -15,7 +15,7 @@ import (
 // callNames are the system calls by which a program changes files, or says that it did.
 var callNames = map[uint64]string{
 	unix.SYS_FLOCK: "flock", unix.SYS_MKDIRAT: "mkdirat", unix.SYS_OPENAT: "openat", unix.SYS_FTRUNCATE: "ftruncate",
-	unix.SYS_PWRITE64: "pwrite64", unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fdatasync",
+	unix.SYS_FALLOCATE: "fallocate", unix.SYS_PWRITE64: "pwrite64", unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fdatasync",
 	unix.SYS_RENAMEAT: "renameat", unix.SYS_UNLINKAT: "unlinkat", unix.SYS_WRITE: "write",
 }
 
@@ -111,10 +111,7 @@ func killedBefore(t *testing.T, cmd *exec.Cmd, n int) []string {
 func TestIPAMKilledBeforeEverySystemCall(t *testing.T) {
 	t.Parallel()
 	adds, dels, gcs := ipamAdds(), ipamDels(), ipamGCs()
-	for name, d := range map[string]struct {
-		deed
-		way string
-	}{
+	eachSystemCall(t, map[string]wayOfDeed{
 		"first ADD":   {adds["first in the directory"], repeatADD},
 		"ADD":         {adds["store is there"], thenDEL},
 		"taken over":  {adds["taken over"], lateDEL},
@@ -123,7 +120,18 @@ func TestIPAMKilledBeforeEverySystemCall(t *testing.T) {
 		"sticky DEL":  {dels["sticky"], repeatDEL},
 		"GC":          {gcs["two families"], repeatGC},
 		"GC and boot": {gcs["after a boot"], thenDEL},
-	} {
+	})
+}
+
+// wayOfDeed is a deed, and how the runtime goes on after it was killed.
+type wayOfDeed struct {
+	deed
+	way string
+}
+
+// eachSystemCall kills each deed before every system call that changes something.
+func eachSystemCall(t *testing.T, deeds map[string]wayOfDeed) {
+	for name, d := range deeds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			judge := d.judge(t, d.way)

@@ -13,15 +13,18 @@ import (
 )
 
 // bin is where the programs are that can be killed at a step, released those as they
-// are released.
-var bin, released string
+// are released, older the relink-ipam of schema 1.
+var bin, released, older string
 
 func TestMain(m *testing.M) {
 	dir, err := filepath.Abs("../../bin")
-	bin, released = filepath.Join(dir, "test-failpoint"), filepath.Join(dir, "test")
+	bin, released, older = filepath.Join(dir, "test-failpoint"), filepath.Join(dir, "test"), filepath.Join(dir, "test-schema1")
 	if err == nil && os.Getenv("RELINK_FRESH") == "" {
 		if err = binaries.Build(released); err == nil {
 			err = binaries.Build(bin, "failpoint")
+		}
+		if err == nil {
+			err = buildOlder("../..", older)
 		}
 	}
 	if err != nil {

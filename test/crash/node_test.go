@@ -63,6 +63,8 @@ func loseParent(t *testing.T) {
 type pod struct {
 	*node
 	id, ifName, netns string
+	// name is the pod's in Kubernetes, the container's ID for an empty one.
+	name string
 	// chained says that it is attached by the reference plugin, with
 	// relink-checkpoint after it.
 	chained bool
@@ -80,7 +82,7 @@ func (p *pod) plugin(name, command, keys string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(cmp.Or(p.programs, bin), name))
 	cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + cmp.Or(p.delegates, bin), "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + p.id,
-		"CNI_NETNS=" + p.netns, "CNI_IFNAME=" + p.ifName, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + p.id,
+		"CNI_NETNS=" + p.netns, "CNI_IFNAME=" + p.ifName, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + cmp.Or(p.name, p.id),
 	}, p.env...)
 	ipam := cmp.Or(p.ipam, p.node.ipam)
 	if ipam == "" {

@@ -69,6 +69,7 @@ var calls = []call{
 	{"ADD", "c2", tiny, ""},
 	{"ADD", "c3", tiny, ""},
 	{"STATUS", "", tiny, ""},
+	{"STATUS", "", tiny + `, "statusExhausted": true`, ""},
 	{"ADD", "c3", `, "subnet": "10.3.0.7/24"`, ""},
 	{"ADD", "c3", `, "subnet": 7`, ""},
 	{"ADD", "c3", `, "subnet": "10.4.0.0/24"`, `, "runtimeConfig": {"ipRanges": [[{"subnet": "10.5.0.0/24"}]]}`},
@@ -81,7 +82,8 @@ var calls = []call{
 	{"DEL", "c1", tiny, ""},
 	{"DEL", "c2", `, "subnet": "10.3.0.7/24"`, ""},
 	{"DEL", "c3", tiny, ""},
-	{"STATUS", "", tiny, ""},
+	{"GC", "", tiny, `, "cni.dev/valid-attachments": null`},
+	{"STATUS", "", tiny + `, "statusExhausted": true`, ""},
 }
 
 // What comes of relink-ipam is the same whether it is called in the plugin's process or

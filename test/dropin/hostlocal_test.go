@@ -231,19 +231,54 @@ func TestKnownDifferences(t *testing.T) {
 		"a relative dataDir": {ipam: `"subnet": "10.3.0.0/24", "dataDir": "here"`, steps: []step{{call: "ADD c1/eth0", want: "10.3.0.2/24", ours: "error"}}},
 		// What was given before the ranges were changed must become free.
 		"DEL needs no ranges": {ipam: `"subnet": "10.3.0.7/24"`, steps: []step{{call: "DEL c1/eth0", want: "error", ours: "ok"}}},
+		// And so for all else that an ADD would refuse.
+		"DEL needs but the name": {ipam: `"subnet": "10.3.0.0/24"`, steps: []step{
+			{call: "ADD c1/eth0", want: "10.3.0.2/24"},
+			{call: "DEL c1/eth0", beside: `"runtimeConfig": {"ips": 7}, "dns": []`, want: "error", ours: "ok"},
+			{call: "CHECK c1/eth0", want: "ok", ours: "error"},
+		}},
+	})
+}
+
+// Multus writes the addresses of a pod's annotation into one IP of CNI_ARGS, which host-local
+// takes for none.
+func TestRequestedAddressesInOneArgument(t *testing.T) {
+	ask := func(id, ip, ours string) step {
+		return step{call: "ADD " + id + "/eth0", args: "IgnoreUnknown=1;IP=" + ip, want: "error", ours: ours}
+	}
+	tellAll(t, map[string]story{
+		"of two families": {ipam: `"ranges": [[{"subnet": "10.3.0.0/24"}], [{"subnet": "fd00:3::/64"}]]`, steps: []step{
+			{call: "ADD c0/eth0", args: "IP=fd00:3::b", want: "10.3.0.2/24 fd00:3::b/64"},
+			ask("c1", "10.3.0.7,fd00:3::7", "10.3.0.7/24 fd00:3::7/64"),
+			ask("c2", "10.3.0.8/24,fd00:3::8/64", "10.3.0.8/24 fd00:3::8/64"),
+			ask("c3", "fd00:3::9/64, 10.3.0.9", "10.3.0.9/24 fd00:3::9/64"),
+			ask("c4", "10.3.0.10,10.3.0.10", "10.3.0.10/24 fd00:3::a/64"),
+			// It is refused whole, and nothing is given.
+			ask("c5", "10.3.0.20,fd00:3::7", "error"),
+			ask("c5", "10.3.0.20,10.3.0.21", "error"),
+			ask("c5", "10.3.0.20,10.4.0.20", "error"),
+			ask("c5", "10.3.0.20,", "error"),
+			ask("c5", "10.3.0.20,fd00:3::/129", "error"),
+			ask("c5", "10.3.0.20;fd00:3::20", "error"),
+			{call: "CHECK c5/eth0", want: "error"},
+			ask("c5", "10.3.0.20,fd00:3::20", "10.3.0.20/24 fd00:3::20/64"),
+		}},
+		"of one set": {ipam: `"ranges": [[{"subnet": "10.3.0.0/24"}, {"subnet": "10.4.0.0/24"}]]`, steps: []step{
+			ask("c1", "10.3.0.7,10.4.0.7", "error"),
+			{call: "ADD c1/eth0", args: "IP=10.4.0.7", want: "10.4.0.7/24"},
+		}},
 	})
 }
 
 // host-local answers STATUS and GC with nothing, whatever there is to say.
 func TestStatusAndGCExist(t *testing.T) {
-	st := story{ipam: `"subnet": "10.3.0.0/30"`}
+	st := story{ipam: `"subnet": "10.3.0.0/30", "statusExhausted": true`}
 	dir := t.TempDir()
 	for _, s := range []*side{{"host-local", dir, dir, map[string]string{}}, {"relink-ipam", dir, dir, map[string]string{}}} {
 		own := s.plugin == "relink-ipam"
 		for _, test := range []struct {
 			do   step
 			fail bool
-			want string
 		}{
 			{do: step{call: "STATUS"}},
 			{do: step{call: "ADD c1/eth0"}},
@@ -253,6 +288,12 @@ func TestStatusAndGCExist(t *testing.T) {
 			{do: step{call: "GC", beside: `"cni.dev/valid-attachments": []`}},
 			{do: step{call: "CHECK c1/eth0"}, fail: own},
 			{do: step{call: "STATUS"}},
+			// Of host-local the first one has it still.
+			{do: step{call: "ADD c2/eth0"}, fail: !own},
+			{do: step{call: "GC", beside: `"cni.dev/valid-attachments": [{"containerID": "c2", "ifname": "eth0"}]`}},
+			{do: step{call: "CHECK c2/eth0"}, fail: !own},
+			{do: step{call: "GC", beside: `"cni.dev/valid-attachments": null`}},
+			{do: step{call: "CHECK c2/eth0"}, fail: true},
 		} {
 			if output, ok := s.run(t, "1.1.0", st, test.do); ok == test.fail {
 				t.Errorf("%s: %+v: %s", s.plugin, test.do, output)

@@ -20,13 +20,20 @@ import (
 const ExecEnv = "RELINK_IPAM_EXEC"
 
 // IPAM is the delegate that a configuration names in "ipam.type". A plugin
-// without one, the empty IPAM, makes interfaces without addresses: all methods do
-// nothing then.
+// without one makes interfaces without addresses: all methods do nothing then.
 type IPAM struct {
-	// Type is the delegate's name, found in CNI_PATH unless it is relink's own.
+	// Type is the delegate's name, found in CNI_PATH unless it is relink's own. It is empty for
+	// none.
 	Type string
-	// Args are those of the calling plugin, with the whole network configuration.
-	Args *skel.CmdArgs
+	args *skel.CmdArgs
+	// own is the call of relink-ipam, whether it is made in this process or not.
+	own *ipam.Call
+}
+
+// New returns the delegate of a configuration that the calling plugin has decoded. args are
+// those of the calling plugin.
+func New(args *skel.CmdArgs, config cniplugin.Network) IPAM {
+	return IPAM{Type: config.IPAM.Type, args: args, own: ipam.New(args, config)}
 }
 
 // inProcess says whether the delegate is called without a process of its own: a pod's
@@ -44,7 +51,7 @@ func (i IPAM) Add(ctx context.Context) (*current.Result, error) {
 		result, err := i.add(ctx)
 		return result, i.wrap(err)
 	}
-	r, err := invoke.DelegateAdd(ctx, i.Type, i.Args.StdinData, nil)
+	r, err := invoke.DelegateAdd(ctx, i.Type, i.args.StdinData, nil)
 	if err != nil {
 		return nil, i.wrap(err)
 	}
@@ -55,7 +62,8 @@ func (i IPAM) Add(ctx context.Context) (*current.Result, error) {
 // add calls relink-ipam. Its result goes through the configuration's version, as one
 // that is printed and read again does.
 func (i IPAM) add(ctx context.Context) (*current.Result, error) {
-	result, cniVersion, err := ipam.Add(ctx, i.Args)
+	result, err := i.own.Add(ctx)
+	cniVersion := i.own.Version()
 	if err != nil || cniVersion == current.ImplementedSpecVersion {
 		return result, err
 	}
@@ -86,34 +94,47 @@ func (i IPAM) Detection() (*ipam.Detection, error) {
 	if i.Type != ipam.PluginName {
 		return nil, nil
 	}
-	return ipam.DetectionOf(i.Args.StdinData)
+	return i.own.Detection()
 }
 
 // Conflict says that the host with that MAC has the address which Add returned, and
-// returns whether Add gives another one now (see ipam.Conflict).
+// returns whether Add gives another one now (see ipam.Call.Conflict).
 func (i IPAM) Conflict(ctx context.Context, address netip.Addr, mac string) (exchanged bool, err error) {
-	exchanged, err = ipam.Conflict(ctx, i.Args, address, mac)
+	exchanged, err = i.own.Conflict(ctx, address, mac)
 	return exchanged, i.wrap(err)
 }
 
+// Settled says that the ADD of the interface plugin has succeeded. Only relink-ipam in this process
+// is told: what is gone of the sandboxes before holds nothing any more then.
+func (i IPAM) Settled(ctx context.Context) error {
+	if !i.inProcess() {
+		return nil
+	}
+	return i.wrap(i.own.Settled(ctx))
+}
+
 // Del gives the addresses back.
-func (i IPAM) Del(ctx context.Context) error { return i.call(ctx, ipam.Del, invoke.DelegateDel) }
+func (i IPAM) Del(ctx context.Context) error {
+	return i.call(ctx, (*ipam.Call).Del, invoke.DelegateDel)
+}
 
 // Check asks whether the addresses are still held.
 func (i IPAM) Check(ctx context.Context) error {
-	return i.call(ctx, ipam.Check, invoke.DelegateCheck)
+	return i.call(ctx, (*ipam.Call).Check, invoke.DelegateCheck)
 }
 
 // Status asks whether addresses can be given.
 func (i IPAM) Status(ctx context.Context) error {
-	return i.call(ctx, ipam.Status, invoke.DelegateStatus)
+	return i.call(ctx, (*ipam.Call).Status, invoke.DelegateStatus)
 }
 
 // GC passes the list of valid attachments on.
-func (i IPAM) GC(ctx context.Context) error { return i.call(ctx, ipam.GC, invoke.DelegateGC) }
+func (i IPAM) GC(ctx context.Context) error {
+	return i.call(ctx, (*ipam.Call).GC, invoke.DelegateGC)
+}
 
 func (i IPAM) call(
-	ctx context.Context, own func(context.Context, *skel.CmdArgs) error, execute func(context.Context, string, []byte, invoke.Exec) error,
+	ctx context.Context, own func(*ipam.Call, context.Context) error, execute func(context.Context, string, []byte, invoke.Exec) error,
 ) error {
 	if i.Type == "" {
 		return nil
@@ -121,9 +142,9 @@ func (i IPAM) call(
 	failpoint.Here("before IPAM")
 	defer failpoint.Here("after IPAM")
 	if i.inProcess() {
-		return i.wrap(own(ctx, i.Args))
+		return i.wrap(own(i.own, ctx))
 	}
-	return i.wrap(execute(ctx, i.Type, i.Args.StdinData, nil))
+	return i.wrap(execute(ctx, i.Type, i.args.StdinData, nil))
 }
 
 func (i IPAM) wrap(err error) error { return cniplugin.Wrap(err, "IPAM plugin "+i.Type) }

@@ -43,7 +43,7 @@ func TestNoIPAMGivesNoAddressesAndFailsNothing(t *testing.T) {
 func TestIPAMThatIsNotThereIsNamed(t *testing.T) {
 	t.Setenv("CNI_PATH", t.TempDir())
 	config := []byte(`{"cniVersion": "1.1.0", "name": "pods", "ipam": {"type": "nowhere"}}`)
-	i := IPAM{Type: "nowhere", Args: &skel.CmdArgs{StdinData: config}}
+	i := IPAM{Type: "nowhere", args: &skel.CmdArgs{StdinData: config}}
 	const missing = `failed to find plugin "nowhere" in path [`
 	if got := code(t, i.Find()); got.Code != 7 || !strings.HasPrefix(got.Msg, `invalid "ipam.type": "nowhere": `+missing) {
 		t.Errorf("Find: %+v, want the configuration to be blamed", got)

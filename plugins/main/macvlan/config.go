@@ -15,12 +15,9 @@ import (
 // for a VLAN below.
 type config struct {
 	cniplugin.Config
-	Mode          string `json:"mode"`
-	MAC           string `json:"mac"`
-	BCQueueLen    uint32 `json:"bcqueuelen"`
-	RuntimeConfig struct {
-		MAC string `json:"mac"`
-	} `json:"runtimeConfig"`
+	Mode       string `json:"mode"`
+	MAC        string `json:"mac"`
+	BCQueueLen uint32 `json:"bcqueuelen"`
 
 	VLAN         *int   `json:"vlan"`
 	VLANProtocol string `json:"vlanProtocol"`

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+)
+
+func newIPAMRename(dir *leaseDir) *cobra.Command {
+	return &cobra.Command{
+		Use:   "rename OLD NEW",
+		Short: "Give the leases of a network that was renamed to the network of the new name",
+		Long: `Give the leases of the network OLD to the network NEW, after the "name" in its configuration
+was changed. If NEW has leases already, it gets those of OLD besides. If both have a lease of
+one address, nothing is done and each such address is said: delete one of the two pods, or
+release one of the two leases.
+Exit status 0: done; 1: both have leases of one address, or OLD has none; 2: usage or
+environment.`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			from, err := dir.open(args[0])
+			if err != nil {
+				return err
+			}
+			to, err := dir.open(args[1])
+			if err != nil {
+				return err
+			}
+			return rename(cmd.Context(), from, to, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+}
+
+func rename(ctx context.Context, from, to *lease.Store, stdout, stderr io.Writer) error {
+	n, err := from.Rename(ctx, to)
+	var clash *lease.ClashError
+	switch {
+	case errors.As(err, &clash):
+		for _, c := range clash.Clashes {
+			say(stderr, "relink: %s", c)
+		}
+		say(stderr, "relink: nothing was renamed")
+		return errDiffers
+	case errors.Is(err, lease.ErrNone):
+		return differs(stderr, err)
+	case err != nil:
+		return err
+	}
+	say(stdout, "network %s has what was network %s's: %d leases", to.Network(), from.Network(), n)
+	return nil
+}

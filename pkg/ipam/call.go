@@ -1,0 +1,146 @@
+package ipam
+
+import (
+	"io"
+	"os"
+	"unicode/utf8"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/kernel/identity"
+)
+
+// Call is one invocation of relink-ipam: by a runtime, or in the process of the interface
+// plugin that the configuration is for.
+type Call struct {
+	args   *skel.CmdArgs
+	config cniplugin.Network
+	// section is that of the configuration once an ADD, a CHECK or a STATUS has read it.
+	section *section
+	// tune gives a test's clock to each store that is opened, nil for none.
+	tune func(*lease.Store)
+	// stderr is where what is no error is said.
+	stderr io.Writer
+	// tookOver says that another sandbox of the owner holds what was given still.
+	tookOver bool
+}
+
+// New returns the call with those arguments, whose configuration somebody has decoded.
+func New(args *skel.CmdArgs, config cniplugin.Network) *Call {
+	return &Call{args: args, config: config, stderr: os.Stderr}
+}
+
+// Version is the cniVersion of the configuration.
+func (c *Call) Version() string { return c.config.CNIVersion }
+
+// read reads the section once.
+func (c *Call) read() (*section, error) {
+	if c.section != nil {
+		return c.section, nil
+	}
+	s, err := readSection(c.config)
+	if err != nil {
+		return nil, err
+	}
+	c.section = &s
+	return c.section, nil
+}
+
+// prepare reads all of the configuration and opens the store.
+func (c *Call) prepare() (network, cniplugin.Args, *lease.Store, error) {
+	env, err := cniplugin.ParseArgs(c.args.Args)
+	if err != nil {
+		return network{}, env, nil, err
+	}
+	s, err := c.read()
+	if err != nil {
+		return network{}, env, nil, err
+	}
+	n, err := s.parse(c.config, env)
+	if err != nil {
+		return network{}, env, nil, err
+	}
+	store, err := c.open(s.DataDir)
+	return n, env, store, err
+}
+
+func (c *Call) open(dataDir string) (*lease.Store, error) {
+	store, err := lease.Open(dataDir, c.config.Name)
+	if err != nil {
+		return nil, coded(err)
+	}
+	if c.tune != nil {
+		c.tune(store)
+	}
+	return store, nil
+}
+
+// prepareRelease opens the store by as little of the configuration as a DEL needs, so that one
+// that an ADD would refuse now can still give up. "sticky" that came into it after the ADD counts
+// from this DEL on.
+func (c *Call) prepareRelease() (store *lease.Store, sticky lease.Policy, err error) {
+	var keys struct {
+		DataDir string `json:"dataDir"`
+		policyConfig
+	}
+	if decodeIfAny("ipam", c.config.IPAM.JSON, &keys) == nil {
+		sticky, err = keys.policy()
+		if err != nil {
+			sticky = lease.Policy{}
+		}
+	} else if err := decodeIfAny("ipam", c.config.IPAM.JSON, &struct {
+		DataDir *string `json:"dataDir"`
+	}{&keys.DataDir}); err != nil {
+		return nil, sticky, err
+	}
+	if err := checkPlace(c.config.Name, keys.DataDir); err != nil {
+		return nil, sticky, err
+	}
+	store, err = c.open(keys.DataDir)
+	return store, sticky, err
+}
+
+func (c *Call) key() attachment.Key {
+	return attachment.Key{Network: c.config.Name, ContainerID: c.args.ContainerID, IfName: c.args.IfName}
+}
+
+// request is what the ADD asks for.
+func (c *Call) request(n network, env cniplugin.Args) (lease.Request, error) {
+	key := c.key()
+	if err := key.Validate(); err != nil {
+		return lease.Request{}, cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
+	}
+	for _, text := range []string{env.Pod.Namespace, env.Pod.Name, env.Pod.UID} {
+		if !utf8.ValidString(text) {
+			return lease.Request{}, cniplugin.EnvError("CNI_ARGS", c.args.Args, "must be UTF-8: an address is found by its pod's name")
+		}
+	}
+	owner := env.Pod.Owner()
+	if n.policy.Sticky && owner == (attachment.Owner{}) {
+		return lease.Request{}, cniplugin.EnvError("CNI_ARGS", c.args.Args, `must have K8S_POD_NAMESPACE and K8S_POD_NAME: with "sticky": "pod" an address is the pod's`)
+	}
+	r := lease.Request{
+		Attachment: key, Owner: owner, PodUID: env.Pod.UID, Namespace: namespaceAt(c.args.Netns), Sets: n.sets, Policy: n.policy,
+	}
+	for _, q := range n.requested {
+		r.Wanted = append(r.Wanted, q.address)
+	}
+	return r, nil
+}
+
+// namespaceAt returns what can be known of the sandbox's namespace. An IPAM plugin can do
+// without: it is what tells later whether the sandbox is gone.
+func namespaceAt(path string) attachment.Namespace {
+	if path == "" {
+		return attachment.Namespace{}
+	}
+	id, err := identity.Read(path)
+	if err != nil {
+		return attachment.Namespace{Path: path}
+	}
+	return id
+}

@@ -1,0 +1,84 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	current "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+)
+
+// Check says whether the attachment holds every address that prevResult has of it.
+func (c *Call) Check(ctx context.Context) error {
+	_, _, store, err := c.prepare()
+	if err != nil {
+		return err
+	}
+	previous, err := c.previousAddresses()
+	if err != nil {
+		return err
+	}
+	held, err := store.HeldBy(ctx, c.key())
+	if ifAny(err) != nil {
+		return coded(err)
+	}
+	if wrong := notHeld(c.key(), previous, held); len(wrong) > 0 {
+		return cniplugin.Error(cniplugin.CodeDiffers, "%s: %s", PluginName, strings.Join(wrong, "; "))
+	}
+	return nil
+}
+
+// previousAddresses returns those that prevResult has of the interface: other plugins
+// of a list may have added interfaces of their own.
+func (c *Call) previousAddresses() ([]netip.Addr, error) {
+	if c.config.PrevResult == nil {
+		return nil, nil
+	}
+	wrong := func(err error) error {
+		return cniplugin.ConfigError("prevResult", err.Error(), "must be the result of the ADD")
+	}
+	previous, err := c.config.Previous()
+	if err != nil {
+		return nil, wrong(err)
+	}
+	result, err := current.NewResultFromResult(previous)
+	if err != nil {
+		return nil, wrong(err)
+	}
+	var all []netip.Addr
+	for _, ip := range result.IPs {
+		if ip == nil || slices.Contains(result.Interfaces, nil) {
+			return nil, wrong(errors.New("it has an address or an interface that is null"))
+		}
+		if i := ip.Interface; i != nil && *i >= 0 && *i < len(result.Interfaces) && result.Interfaces[*i].Name != c.args.IfName {
+			continue
+		}
+		a, ok := netip.AddrFromSlice(ip.Address.IP)
+		if !ok {
+			return nil, wrong(fmt.Errorf("%s is no address", ip.Address.IP))
+		}
+		all = append(all, a.Unmap())
+	}
+	return all, nil
+}
+
+// notHeld says which of the previous addresses the attachment does not hold.
+func notHeld(key attachment.Key, previous []netip.Addr, held []lease.Lease) []string {
+	if len(held) == 0 {
+		return []string{key.String() + " holds no address"}
+	}
+	var wrong []string
+	for _, a := range previous {
+		if !slices.ContainsFunc(held, func(l lease.Lease) bool { return l.Address == a }) {
+			wrong = append(wrong, fmt.Sprintf("%s does not hold %s", key, a))
+		}
+	}
+	return wrong
+}

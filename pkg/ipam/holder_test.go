@@ -1,0 +1,317 @@
+package ipam
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+func TestMain(m *testing.M) { fresh.Main(m) }
+
+// The ADD of a pod's new sandbox fails, and its DEL comes, while the old sandbox runs on: the
+// address stays the old one's, however long that takes.
+func TestFailedTakeoverLeavesTheOldSandboxHolding(t *testing.T) {
+	n := newNode(t, small+`, "sticky": "pod", "retain": "1h"`)
+	n.add(t, "old/eth0", "web-0", "10.3.0.2")
+	for range 2 {
+		n.add(t, "new/eth0", "web-0", "10.3.0.2")
+		n.del(t, "new/eth0")
+		n.expect(t, "after the failed ADD", "10.3.0.2 held old/eth0 web-0")
+	}
+	n.later(48 * time.Hour)
+	n.add(t, "b/eth0", "web-1", "10.3.0.3")
+	n.add(t, "c/eth0", "web-2", "10.3.0.4")
+	_, err := n.tryAdd(t, "d/eth0", "web-3", "")
+	n.expectError(t, "the last address is the old sandbox's", err, 11,
+		"relink-ipam: range set 0 (10.3.0.2-10.3.0.4) of network pods: no address is free: 3 held, 0 reserved, 0 in quarantine; relink ipam list says for whom")
+	if err := n.begin(t, n.args("old/eth0", "web-0")).Check(t.Context()); err != nil {
+		t.Errorf("CHECK of the old sandbox: %v", err)
+	}
+}
+
+// When the ADD of the interface plugin has succeeded, a sandbox before that is gone holds nothing any
+// more. One that is there holds on: the rest of the list can still fail.
+func TestSettledTakeover(t *testing.T) {
+	n := newNode(t, sticky)
+	n.boot = thisBoot(t)
+	gone, there := filepath.Join(t.TempDir(), "ns"), fresh.Sandbox(t)
+	fresh.At(t, gone)
+	for sandbox, path := range map[string]string{"gone/eth0": gone, "there/eth0": there} {
+		args := n.args(sandbox, "web-0")
+		args.Netns = path
+		if _, err := n.begin(t, args).Add(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.add(t, "unknown/eth0", "web-0", "10.3.0.2")
+	c := n.begin(t, n.args("new/eth0", "web-0"))
+	if _, err := c.Add(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fresh.Remove(t, gone)
+	if err := c.Settled(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.expect(t, "settled", "10.3.0.2 held there/eth0+unknown/eth0+new/eth0 web-0")
+	n.del(t, "new/eth0")
+	n.del(t, "unknown/eth0")
+	n.expect(t, "a later plugin failed", "10.3.0.2 held there/eth0 web-0")
+}
+
+// A container that was stopped and started again keeps its ID, and has another namespace.
+func TestAddThatIsRepeatedByAnotherSandbox(t *testing.T) {
+	n := newNode(t, sticky)
+	n.boot = thisBoot(t)
+	var was, is lease.Holder
+	for _, h := range []*lease.Holder{&was, &is} {
+		args := n.args("c1/eth0", "web-0")
+		args.Netns = fresh.Sandbox(t)
+		if _, err := n.begin(t, args).Add(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l, err := n.store(t).Get(t.Context(), addr("10.3.0.2"))
+		if err != nil || len(l.Holders) != 1 || l.Newest().Namespace.Path != args.Netns {
+			t.Fatalf("%+v, %v", l, err)
+		}
+		*h = l.Newest()
+		n.later(time.Second)
+	}
+	if was.Namespace.Cookie == is.Namespace.Cookie || !is.Since.After(was.Since) {
+		t.Errorf("was %+v, is %+v", was, is)
+	}
+}
+
+// A holder is known by all that the plugin can know.
+func TestHolderIsRecordedWithItsNamespace(t *testing.T) {
+	n := newNode(t, sticky)
+	sandbox := fresh.Sandbox(t)
+	for name, netns := range map[string]string{"a namespace": sandbox, "no namespace": "/missing", "nothing": ""} {
+		args := n.args("c1/eth0", "web-0")
+		args.Netns, args.Args = netns, args.Args+";K8S_POD_UID=uid-1"
+		if _, err := n.begin(t, args).Add(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l, err := n.store(t).Get(t.Context(), addr("10.3.0.2"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := l.Newest()
+		if h.PodUID != "uid-1" || h.Namespace.Path != netns || h.Namespace.BootID != n.boot || !h.Since.Equal(n.clock) {
+			t.Errorf("%s: %+v", name, h)
+		}
+		if known := h.Namespace.Inode != 0 && h.Namespace.Device != 0 && h.Namespace.Cookie != 0; known != (netns == sandbox) {
+			t.Errorf("%s: %+v", name, h.Namespace)
+		}
+		n.del(t, "c1/eth0")
+	}
+}
+
+// What an operator reserved goes before what the policy did, and the newest of that first.
+func TestNewestReservationByHandGoesFirst(t *testing.T) {
+	n := newNode(t, sticky)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	reserve := func(a string, retain time.Duration) lease.Lease {
+		t.Helper()
+		n.later(time.Second)
+		l, err := n.store(t).Reserve(t.Context(), addr(a), pod("web-0"), retain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	reserve("10.3.0.20", 0)
+	reserve("10.3.0.9", 0)
+	n.del(t, "c1/eth0")
+	n.add(t, "c2/eth0", "web-0", "10.3.0.9")
+	n.expect(t, "what the policy reserved is let go of", "10.3.0.2 quarantined c1/eth0 web-0", "10.3.0.9 held c2/eth0 web-0", "10.3.0.20 reserved / web-0")
+	// While the sandbox before holds one still, too.
+	reserve("10.3.0.30", time.Hour)
+	n.add(t, "c3/eth0", "web-0", "10.3.0.30")
+	n.del(t, "c2/eth0")
+	n.del(t, "c3/eth0")
+	n.later(2 * time.Hour)
+	n.add(t, "c4/eth0", "web-0", "10.3.0.9")
+}
+
+func TestReservingShortensNothing(t *testing.T) {
+	n := newNode(t, sticky)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	for _, retain := range []time.Duration{0, time.Hour} {
+		l, err := n.store(t).Reserve(t.Context(), addr("10.3.0.2"), pod("web-0"), retain)
+		if err != nil || !l.ByHandUntil.IsZero() {
+			t.Errorf("--for %s: until %s, %v", retain, l.ByHandUntil, err)
+		}
+	}
+	n.ipam = `"subnet": "10.3.0.0/24"`
+	n.del(t, "c1/eth0")
+	n.later(1000 * time.Hour)
+	n.expect(t, "after both", "10.3.0.2 reserved c1/eth0 web-0")
+}
+
+func TestWhatNoAddGivesIsNotReserved(t *testing.T) {
+	n := newNode(t, sticky+`, "exclude": ["10.3.0.200-10.3.0.254"]`)
+	reserve := func(a string) error {
+		_, err := n.store(t).Reserve(t.Context(), addr(a), pod("web-0"), 0)
+		return err
+	}
+	n.add(t, "c1/eth0", "web-9", "10.3.0.2")
+	for a, want := range map[string]string{
+		"10.3.0.1":   "10.3.0.1 is never given in network pods: it is the gateway",
+		"10.3.0.201": "10.3.0.201 is never given in network pods: it is in exclude 10.3.0.200-10.3.0.254",
+		"10.4.0.9":   "10.4.0.9 is never given in network pods: its last ADDs gave addresses of 10.3.0.1-10.3.0.254; a new range is known from the first ADD on that has it",
+	} {
+		if err := reserve(a); !errors.Is(err, lease.ErrNotGiven) || err.Error() != want {
+			t.Errorf("%s: %v, want %s", a, err, want)
+		}
+	}
+	if err := reserve("10.3.0.9"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A sticky pod that takes another address of the set leaves none behind, whether the sandbox
+// that had the first one is gone by then or not.
+func TestTakingAnotherAddressReleasesTheOneBefore(t *testing.T) {
+	for name, late := range map[string]bool{"the old sandbox is gone": false, "it goes later": true} {
+		n := newNode(t, sticky)
+		n.add(t, "old/eth0", "web-0", "10.3.0.2")
+		n.add(t, "old/net1", "web-0", "10.3.0.3")
+		if !late {
+			n.del(t, "old/eth0")
+			n.del(t, "old/net1")
+		}
+		if got, err := n.tryAdd(t, "new/eth0", "web-0", "10.3.0.44"); err != nil || got != "10.3.0.44" {
+			t.Fatal(got, err)
+		}
+		if late {
+			n.del(t, "old/eth0")
+			n.del(t, "old/net1")
+		}
+		n.expect(t, name, "10.3.0.2 quarantined old/eth0 web-0", "10.3.0.3 reserved old/net1 web-0", "10.3.0.44 held new/eth0 web-0")
+		n.del(t, "new/eth0")
+		n.later(time.Hour)
+		n.expect(t, name+", later", "10.3.0.3 reserved old/net1 web-0", "10.3.0.44 reserved new/eth0 web-0")
+	}
+}
+
+// Multus writes the addresses of both families in one CNI_ARGS.
+func TestAddressesOfBothFamiliesInCNIArgs(t *testing.T) {
+	for _, ip := range []string{"10.3.0.7,fd00:3::7", "10.3.0.7/24,fd00:3::7/64", "fd00:3::7, 10.3.0.7"} {
+		n := newNode(t, `"ranges": [[{"subnet": "10.3.0.0/24"}], [{"subnet": "fd00:3::/64"}]]`)
+		if got, err := n.tryAdd(t, "c1/eth0", "", ip); err != nil || got != "10.3.0.7 fd00:3::7" {
+			t.Errorf("%s: %s, %v", ip, got, err)
+		}
+		_, err := n.tryAdd(t, "c2/eth0", "", "10.3.0.9,fd00:3::1")
+		n.expectError(t, "the gateway", err, 4, `invalid CNI_ARGS: "IP=10.3.0.9,fd00:3::1": "fd00:3::1" can't be given: it is the gateway`)
+		_, err = n.tryAdd(t, "c2/eth0", "", "10.3.0.9,")
+		n.expectError(t, "nothing", err, 4, `invalid CNI_ARGS: "IP=10.3.0.9,": "" must be an IP address`)
+	}
+}
+
+// A gateway that is a pod's address is said in the runtime's log. It keeps no pod from starting.
+func TestGatewayThatMovedOntoAHeldAddress(t *testing.T) {
+	n := newNode(t, sticky)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	n.ipam = `"subnet": "10.3.0.0/24", "gateway": "10.3.0.2", "sticky": "pod"`
+	n.add(t, "c2/eth0", "web-1", "10.3.0.3")
+	want := "relink-ipam: 10.3.0.2, the gateway of 10.3.0.0/24, is held by eth0 of c1 on pods (pod default/web-0): what other pods send out goes there. " +
+		"Delete that pod, and it gets another address. If its sandbox is gone, relink ipam reclaim --network pods frees the address\n"
+	if diff := cmp.Diff(want, n.said.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	n.said.Reset()
+	n.del(t, "c1/eth0")
+	n.add(t, "c3/eth0", "web-0", "10.3.0.4")
+	if n.said.Len() > 0 {
+		t.Errorf("said %q", n.said)
+	}
+}
+
+// The first ADD of a network that has another name now says so, once.
+func TestRenamedNetworkIsSaid(t *testing.T) {
+	n := newNode(t, sticky)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	n.later(time.Hour)
+	renamed := func(name string) *Call {
+		args := n.args("c2/eth0", "web-1")
+		args.StdinData = []byte(strings.Replace(string(args.StdinData), `"name": "pods"`, `"name": "`+name+`"`, 1))
+		return n.begin(t, args)
+	}
+	for range 2 {
+		if _, err := renamed("lan").Add(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "relink-ipam: network lan gives addresses of the same ranges as network pods, which has pods and has given none since lan began. " +
+		"If lan is its new name, no ADD knows what those pods hold: relink ipam rename pods lan\n"
+	if diff := cmp.Diff(want, n.said.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// Networks that are at work beside each other are two.
+	n.said.Reset()
+	n.add(t, "c3/eth0", "web-3", "10.3.0.3")
+	n.later(-time.Hour)
+	if err := os.Remove(n.dir + "/lan.db"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := renamed("lan").Add(t.Context()); err != nil || n.said.Len() > 0 {
+		t.Errorf("said %q, %v", n.said, err)
+	}
+}
+
+// "sticky" that comes into the configuration under running pods counts from their next DEL on.
+func TestStickyThatIsTurnedOnUnderARunningPod(t *testing.T) {
+	n := newNode(t, `"subnet": "10.3.0.0/24"`)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	n.add(t, "c2/eth0", "web-1", "10.3.0.3")
+	n.ipam = sticky + `, "retain": "1h"`
+	n.add(t, "c3/eth0", "web-2", "10.3.0.4")
+	u, err := n.store(t).Usage(t.Context())
+	if err != nil || len(u.Remarks) != 1 || !strings.HasPrefix(u.Remarks[0], `2 held addresses were given before "sticky" came into the configuration. `) {
+		t.Errorf("usage: %q, %v", u.Remarks, err)
+	}
+	n.del(t, "c1/eth0")
+	n.expect(t, "after its DEL", "10.3.0.2 reserved c1/eth0 web-0", "10.3.0.3 held c2/eth0 web-1", "10.3.0.4 held c3/eth0 web-2")
+	n.ipam = `"subnet": "10.3.0.0/24"` // As the runtime may have cached it.
+	n.del(t, "c2/eth0")
+	n.later(2 * time.Hour)
+	n.expect(t, "later", "10.3.0.4 held c3/eth0 web-2")
+}
+
+// What happened to an address can be told.
+func TestHistoryOfAnAddress(t *testing.T) {
+	n := newNode(t, sticky+`, "retain": "1h"`)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	n.add(t, "c2/eth0", "web-0", "10.3.0.2")
+	n.del(t, "c1/eth0")
+	n.del(t, "c2/eth0")
+	n.later(2 * time.Hour)
+	n.add(t, "c3/eth0", "web-1", "10.3.0.3")
+	events, err := n.store(t).History(t.Context(), addr("10.3.0.2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range events {
+		if e.Address != netip.MustParseAddr("10.3.0.2") || e.Owner != pod("web-0") {
+			t.Errorf("%+v", e)
+		}
+		got = append(got, strings.Join([]string{string(e.What), e.ContainerID, e.Why, string(e.Then)}, ", "))
+	}
+	want := []string{
+		"given, c1, next in turn, held", "given, c2, taken over from the owner's sandbox before, held", "given up, c1, released, held",
+		"given up, c2, released, reserved", "ended, , reserved for pod default/web-0, ",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,274 @@
+package hostlocal
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cnicache"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/ipam/reclaim"
+	"github.com/relink-cni/relink/pkg/kernel/identity"
+)
+
+// file decides about a file that says whose its address is. was is the lease that the address has,
+// the zero Lease for a free one.
+func (im *importer) file(f file, was lease.Lease) {
+	key := attachment.Key{Network: im.network, ContainerID: f.containerID, IfName: f.ifName}
+	out := Outcome{File: f.address.String(), Address: f.address, Attachment: key}
+	was, why := im.withoutOthers(was, key)
+	if was.HeldBy(key) {
+		im.present(out, was)
+		return
+	}
+	entry, _ := im.node.Entry(key.ContainerID, key.IfName)
+	h := im.holder(f, entry)
+	out.Owner = entry.Pod.Owner()
+	gone := im.node.Judge(f.address, h, im.now, was.Holders...)
+	switch {
+	case was.Last.Key(im.network) == key:
+		// host-local was not told, so that the file is out of date.
+		out.Owner, out.State, out.Why = was.Owner, Present, "given up since, and "+was.Whose()
+	case im.isAnothers(was, out.Owner):
+		out.State, out.Why = Conflict, was.Whose()+why
+		if gone.Verdict == reclaim.Gone {
+			out.State, out.Why = OutOfDate, fmt.Sprintf("%s; the file's sandbox is gone: %s", out.Why, gone.Why())
+		}
+	default:
+		im.take(f, was, h, out.Owner)
+		out.State, out.Why = sandboxState(Imported, gone)
+	}
+	im.files = append(im.files, out)
+}
+
+// isAnothers says whether the lease keeps the address from the owner.
+func (im *importer) isAnothers(was lease.Lease, owner attachment.Owner) bool {
+	switch {
+	case was.State == "" || was.Nobodys():
+		return false
+	case was.State == lease.Reserved && was.Owner == owner:
+		return false
+	}
+	return true
+}
+
+// sandboxState is the state of an address that is leased as its file says.
+func sandboxState(s State, j reclaim.Judgement) (_ State, why string) {
+	if j.Verdict == reclaim.Gone {
+		return NoSandbox, "held until it is reclaimed: " + j.Why()
+	}
+	return s, ""
+}
+
+// holder is who has the address by the file. It counts as a holder of this boot, whatever the
+// file's time: the clock may have been wrong when it was written.
+func (im *importer) holder(f file, entry cnicache.Entry) lease.Holder {
+	written := f.written
+	if written.After(im.now) {
+		written = im.now
+	}
+	h := lease.Holder{
+		ContainerID: f.containerID, IfName: f.ifName, Origin: lease.Imported, Since: written.UTC().Truncate(time.Millisecond),
+		Policy: lease.Policy{Quarantine: lease.DefaultQuarantine}, Namespace: attachment.Namespace{BootID: im.view.BootID},
+	}
+	im.complete(&h, entry, entry.Pod.Owner())
+	return h
+}
+
+// take has the holder get the address. What an operator reserved for the owner stays.
+func (im *importer) take(f file, was lease.Lease, h lease.Holder, owner attachment.Owner) {
+	taken := lease.Lease{Address: f.address, Network: im.network}
+	if was.State == lease.Reserved && was.Owner == owner && was.ByHand {
+		taken.ByHand, taken.ByHandAt, taken.ByHandUntil = true, was.ByHandAt, was.ByHandUntil
+	}
+	taken.State, taken.Owner, taken.Holders = lease.Held, owner, []lease.Holder{h}
+	im.intake.Leases = append(im.intake.Leases, taken)
+}
+
+// present is for an address that is held as its file says.
+func (im *importer) present(out Outcome, was lease.Lease) {
+	now, what := im.completed(was, out.Attachment)
+	state, known := Present, ""
+	if len(what) > 0 {
+		state, known = Completed, "known now: "+strings.Join(what, ", ")
+		im.intake.Leases = append(im.intake.Leases, now)
+	}
+	h, _ := now.Holder(out.Attachment)
+	out.Owner = now.Owner
+	out.State, out.Why = sandboxState(state, im.node.Judge(out.Address, h, im.now))
+	if out.Why == "" {
+		out.Why = known
+	}
+	im.files = append(im.files, out)
+}
+
+// completed returns the lease with what the caches know of its holder, if an import has made that
+// one, and says what is new.
+func (im *importer) completed(l lease.Lease, key attachment.Key) (_ lease.Lease, what []string) {
+	i := slices.IndexFunc(l.Holders, func(h lease.Holder) bool { return h.Key(im.network) == key })
+	if l.Holders[i].Origin != lease.Imported {
+		return l, nil
+	}
+	entry, _ := im.node.Entry(key.ContainerID, key.IfName)
+	owner := entry.Pod.Owner()
+	switch {
+	case l.Owner == (attachment.Owner{}) && owner != l.Owner:
+		l.Owner = owner
+		what = append(what, "its pod")
+	case l.Owner != owner:
+		entry.Pod = attachment.Pod{} // It is not of this owner.
+	}
+	l.Holders = slices.Clone(l.Holders)
+	return l, append(what, im.complete(&l.Holders[i], entry, l.Owner)...)
+}
+
+// complete gives the holder what it lacks and is known by now, and says what that is.
+func (im *importer) complete(h *lease.Holder, entry cnicache.Entry, owner attachment.Owner) (what []string) {
+	if h.PodUID == "" && entry.Pod.UID != "" {
+		h.PodUID = entry.Pod.UID
+		what = append(what, "its pod's UID")
+	}
+	if is := im.namespaceAt(entry.Netns); h.Namespace.Inode == 0 && is.Path != "" && is != h.Namespace {
+		h.Namespace = is
+		if is.Inode == 0 {
+			what = append(what, "where its network namespace was")
+		} else {
+			what = append(what, "its network namespace")
+		}
+	}
+	if im.policy.Sticky && !h.Policy.Sticky && owner != (attachment.Owner{}) {
+		h.Policy.Sticky, h.Policy.Retain = true, im.policy.Retain
+		what = append(what, "that it stays reserved for its pod")
+	}
+	return what
+}
+
+// namespaceAt returns what can be known of a sandbox's namespace by its path.
+func (im *importer) namespaceAt(path string) attachment.Namespace {
+	if path == "" {
+		return attachment.Namespace{BootID: im.view.BootID}
+	}
+	id, err := identity.Read(path)
+	if err != nil {
+		return attachment.Namespace{Path: path, BootID: im.view.BootID}
+	}
+	id.BootID = im.view.BootID
+	return id
+}
+
+// withoutOthers returns the lease without the imported holders that are gone, where the file of
+// the address is of another attachment now: host-local has given it anew. why is what there is to
+// say of those that may be there still.
+func (im *importer) withoutOthers(was lease.Lease, named attachment.Key) (_ lease.Lease, why string) {
+	left := was
+	left.Holders = nil
+	for _, h := range was.Holders {
+		if h.Origin != lease.Imported || h.Key(im.network) == named {
+			left.Holders = append(left.Holders, h)
+			continue
+		}
+		j := im.node.Judge(was.Address, h, im.now)
+		if !isGone(j) {
+			left.Holders = append(left.Holders, h)
+			why += fmt.Sprintf("; the sandbox %s is %s: %s", h.ContainerID, standing(j), j.Why())
+			continue
+		}
+		im.givenUp(was, h, fmt.Sprintf("its file in %s is of %s", im.dir, named), j)
+	}
+	if len(was.Holders) == 0 || len(left.Holders) > 0 {
+		return left, why
+	}
+	// What the policy would reserve is another's by now. What an operator reserved is not.
+	left.Holders = []lease.Holder{was.Newest()}
+	left.Holders[0].Policy = lease.Policy{}
+	left, _ = left.GivenUp("", im.view.Now)
+	return left, ""
+}
+
+// isGone says whether the sandbox is gone for what host-local does not know any more: that its
+// runtime still knows it does not matter.
+func isGone(j reclaim.Judgement) bool { return j.Verdict == reclaim.Gone || j.Verdict == reclaim.Due }
+
+// standing says in words how it is with a sandbox that is not gone.
+func standing(j reclaim.Judgement) string {
+	if j.Verdict == reclaim.Alive {
+		return "alive"
+	}
+	return "not proven gone"
+}
+
+// givenUp has the holder give the address up.
+func (im *importer) givenUp(l lease.Lease, h lease.Holder, why string, j reclaim.Judgement) {
+	im.intake.Gone = append(im.intake.Gone, lease.Gone{
+		Address: l.Address, Holder: h, Why: fmt.Sprintf("given up through host-local: %s; its sandbox is gone: %s", why, j.Why()),
+	})
+	im.files = append(im.files, Outcome{
+		Address: l.Address, Attachment: h.Key(im.network), Owner: l.Owner, State: GivenUp, Why: fmt.Sprintf("%s; %s", why, j.Why()),
+	})
+}
+
+// withoutFile decides about what an import before has taken over, and host-local has no file of
+// any more: a DEL came to host-local, or somebody took the file away.
+func (im *importer) withoutFile(d directory) error {
+	return im.view.Each(func(l lease.Lease) error {
+		_, has := slices.BinarySearchFunc(d.given, l.Address, func(f file, a netip.Addr) int { return f.address.Compare(a) })
+		if !has {
+			im.unfiled(l)
+		}
+		return nil
+	})
+}
+
+// unfiled decides about the holders of a lease that has no file.
+func (im *importer) unfiled(was lease.Lease) {
+	why := im.dir + " has no file of it any more"
+	now, changed := was, false
+	for _, h := range was.Holders {
+		if h.Origin == lease.Imported {
+			var what []string
+			now, what = im.completed(now, h.Key(im.network))
+			changed = changed || len(what) > 0
+		}
+	}
+	left := now
+	left.Holders = nil
+	for _, h := range now.Holders {
+		if h.Origin == lease.Imported {
+			j := im.node.Judge(was.Address, h, im.now)
+			if isGone(j) {
+				im.givenUp(was, h, why, j)
+				continue
+			}
+			im.files = append(im.files, Outcome{
+				Address: was.Address, Attachment: h.Key(im.network), Owner: now.Owner, State: Kept,
+				Why: fmt.Sprintf("%s; its sandbox is %s: %s", why, standing(j), j.Why()),
+			})
+		}
+		left.Holders = append(left.Holders, h)
+	}
+	if changed && len(left.Holders) > 0 {
+		im.intake.Leases = append(im.intake.Leases, left)
+	}
+}
+
+// torn keeps the address of a torn file from being given.
+func (im *importer) torn(f file, was lease.Lease) {
+	out := Outcome{File: f.address.String(), Address: f.address, State: Torn}
+	switch {
+	case was.State == lease.Reserved && was.Nobodys():
+		out.Why = f.torn + ": held back already"
+	case was.State != "" && was.State != lease.Quarantined:
+		out.Why = f.torn + ", and its address is " + was.Whose()
+	default:
+		out.Why = f.torn + ": held back, as a pod may have the address"
+		im.intake.Leases = append(im.intake.Leases, lease.Lease{
+			Address: f.address, Network: im.network, State: lease.Reserved, ReleasedAt: im.view.Now,
+			Why: fmt.Sprintf("a pod may have it by host-local's %s, which is torn: %s", filepath.Join(im.dir, out.File), f.torn),
+		})
+	}
+	im.files = append(im.files, out)
+}

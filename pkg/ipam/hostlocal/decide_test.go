@@ -1,0 +1,327 @@
+package hostlocal
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cnicache"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/ipam/reclaim"
+)
+
+// told is evidence that the test tells: verdicts and pods by the container ID. Who is not named is
+// alive, and in no cache.
+type told struct {
+	verdicts map[string]reclaim.Verdict
+	pods     map[string]attachment.Pod
+}
+
+func (e told) Judge(_ netip.Addr, h lease.Holder, _ time.Time, _ ...lease.Holder) reclaim.Judgement {
+	if v := e.verdicts[h.ContainerID]; v != "" {
+		return reclaim.Judgement{Verdict: v, Evidence: []string{"seen"}}
+	}
+	return reclaim.Judgement{Verdict: reclaim.Alive, Evidence: []string{"seen alive"}}
+}
+
+func (e told) Entry(containerID, _ string) (cnicache.Entry, bool) {
+	pod, ok := e.pods[containerID]
+	return cnicache.Entry{Pod: pod}, ok
+}
+
+func (e told) Problems() []string { return nil }
+
+var (
+	decided = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	written = decided.Add(-time.Hour)
+	subject = netip.MustParseAddr("10.231.77.5")
+	web     = attachment.Pod{Namespace: "shop", Name: "web-0", UID: "uid-0"}
+	db      = attachment.Pod{Namespace: "shop", Name: "db-0"}
+)
+
+func newImporter(e evidence, p lease.Policy) *importer {
+	return &importer{
+		network: "lan", dir: "/networks/lan", policy: p, node: e, now: decided,
+		view: lease.View{Now: decided, BootID: "this boot"},
+	}
+}
+
+// held is a lease with holders of the origin on eth0, by their container IDs.
+func held(origin lease.Origin, ids ...string) lease.Lease {
+	l := lease.Lease{Address: subject, Network: "lan", State: lease.Held}
+	for _, id := range ids {
+		l.Holders = append(l.Holders, holderOf(id, origin))
+	}
+	return l
+}
+
+func holderOf(id string, origin lease.Origin) lease.Holder {
+	return lease.Holder{
+		ContainerID: id, IfName: "eth0", Origin: origin, Since: written, Namespace: attachment.Namespace{BootID: "this boot"},
+		Policy: lease.Policy{Quarantine: lease.DefaultQuarantine},
+	}
+}
+
+func ownedBy(l lease.Lease, pod attachment.Pod) lease.Lease {
+	l.Owner = pod.Owner()
+	return l
+}
+
+func reserved(last string, pod attachment.Pod) lease.Lease {
+	l := lease.Lease{Address: subject, Network: "lan", State: lease.Reserved, Owner: pod.Owner()}
+	if last != "" {
+		l.Last = holderOf(last, lease.Imported)
+	}
+	return l
+}
+
+func byHand(l lease.Lease) lease.Lease {
+	l.ByHand, l.ByHandAt, l.ByHandUntil = true, written, decided.Add(time.Hour)
+	return l
+}
+
+func quarantined(last string) lease.Lease {
+	return lease.Lease{
+		Address: subject, Network: "lan", State: lease.Quarantined, Last: holderOf(last, lease.Imported), Why: "released", Until: decided.Add(time.Minute),
+	}
+}
+
+func backHeld() lease.Lease {
+	return lease.Lease{
+		Address: subject, Network: "lan", State: lease.Reserved, ReleasedAt: decided,
+		Why: "a pod may have it by host-local's /networks/lan/10.231.77.5, which is torn: it is empty",
+	}
+}
+
+var sameLease = cmp.Options{
+	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.AllowUnexported(lease.Lease{}, lease.Holder{}),
+}
+
+// decision is what is said and done of one address.
+type decision struct {
+	// Said are the states and reasons, in their order.
+	Said []string
+	// Put is the lease that it gets, the zero Lease for none.
+	Put lease.Lease
+	// Gone are the containers whose holding ends.
+	Gone []string
+}
+
+func (im *importer) decision(t *testing.T) decision {
+	t.Helper()
+	var d decision
+	for _, out := range im.files {
+		said := string(out.State)
+		if out.Why != "" {
+			said += ": " + out.Why
+		}
+		d.Said = append(d.Said, said)
+		if out.Address != subject {
+			t.Errorf("it is said of %s", out.Address)
+		}
+	}
+	if len(im.intake.Leases) > 1 {
+		t.Errorf("%d leases of one address", len(im.intake.Leases))
+	}
+	for _, l := range im.intake.Leases {
+		d.Put = l
+	}
+	for _, g := range im.intake.Gone {
+		d.Gone = append(d.Gone, g.Holder.ContainerID)
+	}
+	return d
+}
+
+// What becomes of a file depends on what its address is before, and on whether its sandbox and
+// those of the lease are there.
+func TestDecideAboutAFile(t *testing.T) {
+	torn := file{address: subject, torn: "it is empty", written: written}
+	eth0 := file{address: subject, containerID: "c1", ifName: "eth0", written: written}
+	future := eth0
+	future.written = decided.Add(time.Hour)
+	now := held(lease.Imported, "c1")
+	now.Holders[0].Since = decided
+	gone := func(ids ...string) told {
+		verdicts := map[string]reclaim.Verdict{}
+		for _, id := range ids {
+			verdicts[id] = reclaim.Gone
+		}
+		return told{verdicts: verdicts}
+	}
+	is := func(id string, v reclaim.Verdict) told { return told{verdicts: map[string]reclaim.Verdict{id: v}} }
+	pods := told{pods: map[string]attachment.Pod{"c1": web}}
+	ofWeb := ownedBy(held(lease.Imported, "c1"), web)
+	ofWeb.Holders[0].PodUID = "uid-0"
+	net1 := held(lease.InTurn, "c1")
+	net1.Holders[0].IfName = "net1"
+	const noFile = "given up: its file in /networks/lan is of eth0 of c1 on lan; seen"
+	for name, test := range map[string]struct {
+		file file
+		was  lease.Lease
+		node told
+		want decision
+	}{
+		"free":                                  {eth0, lease.Lease{}, told{}, decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
+		"free, and its pod is known":            {eth0, lease.Lease{}, pods, decision{[]string{"imported"}, ofWeb, nil}},
+		"free, and its sandbox is gone":         {eth0, lease.Lease{}, gone("c1"), decision{[]string{"no live sandbox: held until it is reclaimed: seen"}, held(lease.Imported, "c1"), nil}},
+		"free, and its DEL is to come":          {eth0, lease.Lease{}, is("c1", reclaim.Due), decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
+		"free, and nobody knows of its sandbox": {eth0, lease.Lease{}, is("c1", reclaim.Unknown), decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
+		"written by a clock that is ahead":      {future, lease.Lease{}, told{}, decision{[]string{"imported"}, now, nil}},
+
+		"held as the file says":                 {eth0, held(lease.Imported, "c1"), told{}, decision{[]string{"already there"}, lease.Lease{}, nil}},
+		"held so, and its sandbox is gone":      {eth0, held(lease.Imported, "c1"), gone("c1"), decision{[]string{"no live sandbox: held until it is reclaimed: seen"}, lease.Lease{}, nil}},
+		"held so, and its pod is known now":     {eth0, held(lease.Imported, "c1"), pods, decision{[]string{"completed: known now: its pod, its pod's UID"}, ofWeb, nil}},
+		"held so, and its pod was known":        {eth0, ofWeb, pods, decision{[]string{"already there"}, lease.Lease{}, nil}},
+		"held so, by another pod":               {eth0, ownedBy(held(lease.Imported, "c1"), db), pods, decision{[]string{"already there"}, lease.Lease{}, nil}},
+		"held so, as relink gave it":            {eth0, held(lease.InTurn, "c1"), pods, decision{[]string{"already there"}, lease.Lease{}, nil}},
+		"held so, and taken over by the next":   {eth0, ownedBy(lease.Lease{Address: subject, Network: "lan", State: lease.Held, Holders: []lease.Holder{holderOf("c1", lease.Imported), holderOf("c2", lease.TakenOver)}}, db), told{}, decision{[]string{"already there"}, lease.Lease{}, nil}},
+		"given up since, in quarantine":         {eth0, quarantined("c1"), told{}, decision{[]string{"already there: given up since, and in quarantine: released"}, lease.Lease{}, nil}},
+		"given up since, reserved for its pod":  {eth0, reserved("c1", web), told{}, decision{[]string{"already there: given up since, and reserved for pod shop/web-0"}, lease.Lease{}, nil}},
+		"given up by another":                   {eth0, quarantined("c2"), told{}, decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
+		"held back before it was repaired":      {eth0, backHeld(), told{}, decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
+		"reserved by hand for its pod":          {eth0, byHand(reserved("", web)), pods, decision{[]string{"imported"}, byHand(ofWeb), nil}},
+		"reserved for its pod, which had it":    {eth0, reserved("c0", web), pods, decision{[]string{"imported"}, ofWeb, nil}},
+		"reserved for another pod":              {eth0, reserved("", db), pods, decision{[]string{"conflict: reserved for pod shop/db-0"}, lease.Lease{}, nil}},
+		"reserved for a pod, its own not known": {eth0, reserved("", web), told{}, decision{[]string{"conflict: reserved for pod shop/web-0"}, lease.Lease{}, nil}},
+
+		"held by another, as relink gave it":                       {eth0, held(lease.InTurn, "c2"), told{}, decision{[]string{"conflict: held by eth0 of c2 on lan"}, lease.Lease{}, nil}},
+		"held by another, which is gone, as relink gave it":        {eth0, held(lease.InTurn, "c2"), gone("c2"), decision{[]string{"conflict: held by eth0 of c2 on lan"}, lease.Lease{}, nil}},
+		"held by another interface":                                {eth0, net1, told{}, decision{[]string{"conflict: held by net1 of c1 on lan"}, lease.Lease{}, nil}},
+		"held by another, and the file's sandbox is gone":          {eth0, held(lease.InTurn, "c2"), gone("c1"), decision{[]string{"out of date: held by eth0 of c2 on lan; the file's sandbox is gone: seen"}, lease.Lease{}, nil}},
+		"held by another, and the file's DEL is to come":           {eth0, held(lease.InTurn, "c2"), is("c1", reclaim.Due), decision{[]string{"conflict: held by eth0 of c2 on lan"}, lease.Lease{}, nil}},
+		"reserved for another pod, and the file's sandbox is gone": {eth0, reserved("", db), gone("c1"), decision{[]string{"out of date: reserved for pod shop/db-0; the file's sandbox is gone: seen"}, lease.Lease{}, nil}},
+
+		"imported for another, which is gone":         {eth0, held(lease.Imported, "c2"), gone("c2"), decision{[]string{noFile, "imported"}, held(lease.Imported, "c1"), []string{"c2"}}},
+		"imported for another, whose DEL is to come":  {eth0, held(lease.Imported, "c2"), is("c2", reclaim.Due), decision{[]string{noFile, "imported"}, held(lease.Imported, "c1"), []string{"c2"}}},
+		"imported for another, which is alive":        {eth0, held(lease.Imported, "c2"), told{}, decision{[]string{"conflict: held by eth0 of c2 on lan; the sandbox c2 is alive: seen alive"}, lease.Lease{}, nil}},
+		"imported for another, of which is not known": {eth0, held(lease.Imported, "c2"), is("c2", reclaim.Unknown), decision{[]string{"conflict: held by eth0 of c2 on lan; the sandbox c2 is not proven gone: seen"}, lease.Lease{}, nil}},
+		"imported for another of the policy's pod": {eth0, ownedBy(lease.Lease{Address: subject, Network: "lan", State: lease.Held, Holders: []lease.Holder{
+			{ContainerID: "c2", IfName: "eth0", Origin: lease.Imported, Policy: lease.Policy{Sticky: true}}}}, db), gone("c2"),
+			decision{[]string{noFile, "imported"}, held(lease.Imported, "c1"), []string{"c2"}}},
+		"imported for another, and reserved by hand for its pod": {eth0, byHand(ownedBy(held(lease.Imported, "c2"), db)), gone("c2"),
+			decision{[]string{noFile, "conflict: reserved for pod shop/db-0"}, lease.Lease{}, []string{"c2"}}},
+		"imported for another, and taken over by its next": {eth0, ownedBy(lease.Lease{Address: subject, Network: "lan", State: lease.Held,
+			Holders: []lease.Holder{holderOf("c2", lease.Imported), holderOf("c3", lease.TakenOver)}}, db), gone("c2"),
+			decision{[]string{noFile, "conflict: held by eth0 of c3 on lan (pod shop/db-0)"}, lease.Lease{}, []string{"c2"}}},
+
+		"torn and free":                           {torn, lease.Lease{}, told{}, decision{[]string{"torn: it is empty: held back, as a pod may have the address"}, backHeld(), nil}},
+		"torn and in quarantine, which ends":      {torn, quarantined("c1"), told{}, decision{[]string{"torn: it is empty: held back, as a pod may have the address"}, backHeld(), nil}},
+		"torn and held back already":              {torn, backHeld(), told{}, decision{[]string{"torn: it is empty: held back already"}, lease.Lease{}, nil}},
+		"torn and held":                           {torn, held(lease.Imported, "c1"), gone("c1"), decision{[]string{"torn: it is empty, and its address is held by eth0 of c1 on lan"}, lease.Lease{}, nil}},
+		"torn and reserved, which might end soon": {torn, reserved("", web), told{}, decision{[]string{"torn: it is empty, and its address is reserved for pod shop/web-0"}, lease.Lease{}, nil}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			im := newImporter(test.node, lease.Policy{})
+			if test.file.torn != "" {
+				im.torn(test.file, test.was)
+			} else {
+				im.file(test.file, test.was)
+			}
+			if diff := cmp.Diff(test.want, im.decision(t), sameLease); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// What was imported and has no file any more is given up, unless its sandbox may be there.
+func TestDecideWithoutAFile(t *testing.T) {
+	const noFile = "/networks/lan has no file of it any more; "
+	ofWeb := ownedBy(held(lease.Imported, "c1"), web)
+	ofWeb.Holders[0].PodUID = "uid-0"
+	both := ownedBy(held(lease.Imported, "c1"), web)
+	both.Holders = append(both.Holders, holderOf("c2", lease.TakenOver))
+	for name, test := range map[string]struct {
+		was  lease.Lease
+		node told
+		want decision
+	}{
+		"its sandbox is gone":                      {held(lease.Imported, "c1"), told{verdicts: map[string]reclaim.Verdict{"c1": reclaim.Gone}}, decision{[]string{"given up: " + noFile + "seen"}, lease.Lease{}, []string{"c1"}}},
+		"its DEL is to come":                       {held(lease.Imported, "c1"), told{verdicts: map[string]reclaim.Verdict{"c1": reclaim.Due}}, decision{[]string{"given up: " + noFile + "seen"}, lease.Lease{}, []string{"c1"}}},
+		"its sandbox is alive":                     {held(lease.Imported, "c1"), told{}, decision{[]string{"kept: " + noFile + "its sandbox is alive: seen alive"}, lease.Lease{}, nil}},
+		"nobody knows of its sandbox":              {held(lease.Imported, "c1"), told{verdicts: map[string]reclaim.Verdict{"c1": reclaim.Unknown}}, decision{[]string{"kept: " + noFile + "its sandbox is not proven gone: seen"}, lease.Lease{}, nil}},
+		"it is alive, and its pod is known now":    {held(lease.Imported, "c1"), told{pods: map[string]attachment.Pod{"c1": web}}, decision{[]string{"kept: " + noFile + "its sandbox is alive: seen alive"}, ofWeb, nil}},
+		"its next sandbox has taken it over":       {both, told{verdicts: map[string]reclaim.Verdict{"c1": reclaim.Gone, "c2": reclaim.Gone}}, decision{[]string{"given up: " + noFile + "seen"}, lease.Lease{}, []string{"c1"}}},
+		"relink gave it":                           {held(lease.InTurn, "c1"), told{verdicts: map[string]reclaim.Verdict{"c1": reclaim.Gone}}, decision{}},
+		"an operator reserved it":                  {byHand(reserved("c1", web)), told{verdicts: map[string]reclaim.Verdict{"c1": reclaim.Gone}}, decision{}},
+		"it is in quarantine":                      {quarantined("c1"), told{verdicts: map[string]reclaim.Verdict{"c1": reclaim.Gone}}, decision{}},
+		"it is held back for a file that was torn": {backHeld(), told{}, decision{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			im := newImporter(test.node, lease.Policy{})
+			im.view.Each = func(f func(lease.Lease) error) error { return f(test.was) }
+			if err := im.withoutFile(directory{given: []file{{address: subject.Prev()}, {address: subject.Next()}}}); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, im.decision(t), sameLease); diff != "" {
+				t.Error(diff)
+			}
+			im = newImporter(test.node, lease.Policy{})
+			im.view.Each = func(f func(lease.Lease) error) error { return f(test.was) }
+			if err := im.withoutFile(directory{given: []file{{address: subject, torn: "it is empty"}}}); err != nil || len(im.files)+len(im.intake.Gone) > 0 {
+				t.Errorf("with a file: %v, %+v", err, im.decision(t))
+			}
+		})
+	}
+}
+
+// The policy is that of pods that are known, and what was kept longer before stays so.
+func TestDecideAboutThePolicy(t *testing.T) {
+	sticky := lease.Policy{Sticky: true, Retain: lease.Duration(72 * time.Hour)}
+	kept := lease.Policy{Sticky: true, Retain: sticky.Retain, Quarantine: lease.DefaultQuarantine}
+	plain := lease.Policy{Quarantine: lease.DefaultQuarantine}
+	pods := told{pods: map[string]attachment.Pod{"c1": {Namespace: "shop", Name: "web-0"}}}
+	forEver := ownedBy(held(lease.Imported, "c1"), web)
+	forEver.Holders[0].Policy = lease.Policy{Sticky: true}
+	for name, test := range map[string]struct {
+		was  lease.Lease
+		node told
+		want lease.Policy
+		said string
+	}{
+		"new, of a pod":                {lease.Lease{}, pods, kept, "imported"},
+		"new, of nobody known":         {lease.Lease{}, told{}, plain, "imported"},
+		"there, of a pod":              {ownedBy(held(lease.Imported, "c1"), web), pods, kept, "completed: known now: that it stays reserved for its pod"},
+		"there, of a pod known before": {ownedBy(held(lease.Imported, "c1"), web), told{}, kept, "completed: known now: that it stays reserved for its pod"},
+		"there, of nobody known":       {held(lease.Imported, "c1"), told{}, plain, "already there"},
+		"there, of a pod known now":    {held(lease.Imported, "c1"), pods, kept, "completed: known now: its pod, that it stays reserved for its pod"},
+		"there, kept for ever":         {forEver, pods, lease.Policy{Sticky: true}, "already there"},
+		"there, as relink gave it":     {ownedBy(held(lease.InTurn, "c1"), web), pods, plain, "already there"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			im := newImporter(test.node, sticky)
+			im.file(file{address: subject, containerID: "c1", ifName: "eth0", written: written}, test.was)
+			d := im.decision(t)
+			got := d.Put
+			if got.State == "" {
+				got = test.was
+			}
+			if p := got.Newest().Policy; p != test.want || d.Said[0] != test.said {
+				t.Errorf("%+v, %q; want %+v, %q", p, d.Said, test.want, test.said)
+			}
+		})
+	}
+}
+
+// Well is what needs no look: a sandbox that is gone is left to reclaim.
+func TestReportWell(t *testing.T) {
+	for state, want := range map[State]bool{
+		Imported: true, ToImport: true, Present: true, Completed: true, ToComplete: true, NoSandbox: true, GivenUp: true, ToGiveUp: true, OutOfDate: true,
+		Kept: false, Torn: false, Conflict: false, Ignored: false,
+	} {
+		if got := (Report{Files: []Outcome{{State: Imported}, {State: state}}}).Well(); got != want {
+			t.Errorf("%s: %v, want %v", state, got, want)
+		}
+	}
+}
+
+func TestPlanned(t *testing.T) {
+	for state, want := range map[State]State{Imported: ToImport, Completed: ToComplete, GivenUp: ToGiveUp, NoSandbox: NoSandbox, Torn: Torn} {
+		if got := state.planned(); got != want {
+			t.Errorf("%s: %s, want %s", state, got, want)
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package hostlocal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/flock"
+)
+
+// What host-local keeps in a network's directory (plugins/ipam/host-local/backend/disk):
+// a file for each address that is given, one that its processes lock, and one for each
+// range set.
+const (
+	lockName = "lock"
+	lastName = "last_reserved_ip."
+)
+
+// maxFile is more than a file of host-local can have: a container ID, a line
+// break and the name of an interface.
+const maxFile = 1024
+
+// readers read files at once. Most of the time each waits for the disk.
+const readers = 16
+
+// directory is what a directory of host-local has.
+type directory struct {
+	// given are the files that are named by an address, in the order of the addresses.
+	given []file
+	// last are the addresses that were given last, by the number of the range set.
+	last map[int]netip.Addr
+	// unknown are the names of other files, and why they are nothing of host-local's.
+	unknown []Outcome
+}
+
+// file is a file that is named by an address.
+type file struct {
+	address netip.Addr
+	// containerID and ifName are whose it is, if torn is empty.
+	containerID, ifName string
+	// torn is why nobody can tell whose it is.
+	torn    string
+	written time.Time
+}
+
+// lock keeps host-local from changing the directory until unlock is called,
+// and waits no longer than that for one that does. A directory without a lock is one
+// that no host-local has been in.
+func lock(ctx context.Context, dir string, wait time.Duration) (unlock func(), err error) {
+	path := filepath.Join(dir, lockName)
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
+		return func() {}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock host-local's directory: %w", err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("lock host-local's directory: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	if err := flock.Lock(ctx, f, flock.Shared); err != nil {
+		return nil, fmt.Errorf("lock host-local's directory: %s: %w for more than %s: wait for host-local, or end it", path, err, wait)
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// readDirectory reads the directory. It is an error if nothing in it is host-local's.
+func readDirectory(ctx context.Context, dir string) (directory, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return directory{}, fmt.Errorf("read host-local's directory: %w", err)
+	}
+	d := directory{last: map[int]netip.Addr{}}
+	is := false
+	for _, e := range entries {
+		is = d.sort(dir, e) || is
+	}
+	if !is {
+		return d, fmt.Errorf("%s is no directory of host-local: it must have files that are named by IP addresses, as /var/lib/cni/networks/<network> has", dir)
+	}
+	if err := d.read(ctx, dir); err != nil {
+		return d, err
+	}
+	slices.SortFunc(d.given, func(a, b file) int { return a.address.Compare(b.address) })
+	return d, nil
+}
+
+// sort puts the file where it belongs by its name, and says whether host-local has
+// files of that name.
+func (d *directory) sort(dir string, e fs.DirEntry) bool {
+	name := e.Name()
+	if a, ok := parseFileName(name); ok {
+		f := file{address: a}
+		if !e.Type().IsRegular() {
+			f.torn = "it is no regular file"
+		}
+		d.given = append(d.given, f)
+		return true
+	}
+	if name == lockName && e.Type().IsRegular() {
+		return true
+	}
+	number, isLast := strings.CutPrefix(name, lastName)
+	if !isLast || !e.Type().IsRegular() {
+		d.ignore(name, "host-local has no files of this name")
+		return false
+	}
+	set, a, err := readLast(number, filepath.Join(dir, name))
+	if err != nil {
+		d.ignore(name, err.Error())
+		return true
+	}
+	d.last[set] = a
+	return true
+}
+
+func (d *directory) ignore(name, why string) {
+	d.unknown = append(d.unknown, Outcome{File: name, State: Ignored, Why: why})
+}
+
+// parseFileName reads an address that is written as host-local writes it: it looks for
+// no other.
+func parseFileName(name string) (netip.Addr, bool) {
+	a, err := netip.ParseAddr(name)
+	return a, err == nil && a.Zone() == "" && !a.Is4In6() && a.String() == name
+}
+
+// readLast reads the address that was given last of a range set.
+func readLast(number, path string) (int, netip.Addr, error) {
+	set, err := strconv.Atoi(number)
+	if err != nil || set < 0 || strconv.Itoa(set) != number {
+		return 0, netip.Addr{}, fmt.Errorf("%q is not the number of a range set", number)
+	}
+	b, _, err := readSmall(path)
+	if err != nil {
+		return 0, netip.Addr{}, err
+	}
+	a, err := netip.ParseAddr(strings.TrimSpace(string(b)))
+	if err != nil || a.Zone() != "" {
+		return 0, netip.Addr{}, errors.New("it has no IP address")
+	}
+	return set, a.Unmap(), nil
+}
+
+// read reads the files that are named by addresses.
+func (d *directory) read(ctx context.Context, dir string) error {
+	gone := make([]bool, len(d.given))
+	var next sync.Mutex
+	at := 0
+	take := func() int {
+		next.Lock()
+		defer next.Unlock()
+		at++
+		return at - 1
+	}
+	var group sync.WaitGroup
+	for range readers {
+		group.Go(func() {
+			for i := take(); i < len(d.given) && ctx.Err() == nil; i = take() {
+				gone[i] = d.given[i].read(dir)
+			}
+		})
+	}
+	group.Wait()
+	var left []file
+	for i, f := range d.given {
+		if !gone[i] {
+			left = append(left, f)
+		}
+	}
+	d.given = left
+	return ctx.Err()
+}
+
+// read reads the file. gone says that it was deleted meanwhile: where there is no lock,
+// nothing keeps it.
+func (f *file) read(dir string) (gone bool) {
+	if f.torn != "" {
+		return false
+	}
+	b, written, err := readSmall(filepath.Join(dir, f.address.String()))
+	if errors.Is(err, fs.ErrNotExist) {
+		return true
+	}
+	if err == nil {
+		f.written = written
+		f.containerID, f.ifName, err = parseFile(b)
+	}
+	if err != nil {
+		f.torn = err.Error()
+	}
+	return false
+}
+
+// readSmall reads a file that is not larger than one of host-local can be, and when it
+// was written.
+func readSmall(path string) ([]byte, time.Time, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("it can't be read: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("it can't be read: %w", err)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("it can't be read: %w", err)
+	}
+	return b, info.ModTime(), nil
+}
+
+// defaultIfName is what the runtimes of Kubernetes call the interface of a pod's first
+// network, and of most pods the only one.
+const defaultIfName = "eth0"
+
+// parseFile reads whose an address is: the container ID, a line break and the
+// interface's name. Old host-locals, of 2018 and before, wrote the container ID alone.
+// The error is why no host-local can have written that.
+func parseFile(b []byte) (containerID, ifName string, err error) {
+	if len(b) == 0 {
+		return "", "", errors.New("it is empty")
+	}
+	if len(b) > maxFile {
+		return "", "", fmt.Errorf("it has more than %d bytes", maxFile)
+	}
+	containerID, ifName, _ = strings.Cut(string(b), "\n")
+	// The line break is "\r\n", and host-local disregards white space at the ends.
+	containerID, ifName = strings.TrimSpace(containerID), strings.TrimSpace(ifName)
+	if containerID == "" {
+		return "", "", errors.New("it has no container ID")
+	}
+	if ifName == "" {
+		ifName = defaultIfName
+	}
+	key := attachment.Key{Network: "any", ContainerID: containerID, IfName: ifName}
+	if err := key.Validate(); err != nil {
+		return "", "", err
+	}
+	return containerID, ifName, nil
+}

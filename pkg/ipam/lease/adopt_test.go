@@ -1,0 +1,176 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// imported is a lease of one holder.
+func (n *node) imported(a, sandbox, owner string) Lease {
+	key := n.key(sandbox)
+	return Lease{Address: addr(a), Owner: pod(owner), State: Held, Holders: []Holder{{
+		ContainerID: key.ContainerID, IfName: key.IfName, Since: n.day, Origin: Imported, Policy: n.policy,
+		Namespace: attachment.Namespace{BootID: n.boot},
+	}}}
+}
+
+func TestTakeIn(t *testing.T) {
+	errUndecided := errors.New("undecided")
+	for name, test := range map[string]struct {
+		dryRun bool
+		decide func(n *node, v View) (Intake, error)
+		is     error
+		want   []string
+	}{
+		"leases": {false, func(n *node, _ View) (Intake, error) {
+			return Intake{Leases: []Lease{n.imported("10.3.0.5", "h1/eth0", ""), {Address: addr("10.3.0.6"), State: Reserved, Why: "torn"}}}, nil
+		}, nil, []string{"10.3.0.2 held c1/eth0+c2/eth0 web-0", "10.3.0.3 held c3/eth0", "10.3.0.5 held h1/eth0", "10.3.0.6 reserved"}},
+		"a dry run": {true, func(n *node, _ View) (Intake, error) {
+			return Intake{Leases: []Lease{n.imported("10.3.0.5", "h1/eth0", "")}}, nil
+		}, nil, []string{"10.3.0.2 held c1/eth0+c2/eth0 web-0", "10.3.0.3 held c3/eth0"}},
+		"undecided": {false, func(n *node, _ View) (Intake, error) {
+			return Intake{Leases: []Lease{n.imported("10.3.0.5", "h1/eth0", "")}}, errUndecided
+		}, errUndecided, []string{"10.3.0.2 held c1/eth0+c2/eth0 web-0", "10.3.0.3 held c3/eth0"}},
+		"undecided in a dry run": {true, func(*node, View) (Intake, error) { return Intake{}, errUndecided }, errUndecided,
+			[]string{"10.3.0.2 held c1/eth0+c2/eth0 web-0", "10.3.0.3 held c3/eth0"}},
+		"what is known now of a holder": {false, func(_ *node, v View) (Intake, error) {
+			l, err := v.Get(addr("10.3.0.3"))
+			l.Owner, l.Holders = pod("db-0"), slices.Clone(l.Holders)
+			l.Holders[0].Namespace.Inode = 7
+			return Intake{Leases: []Lease{l}}, err
+		}, nil, []string{"10.3.0.2 held c1/eth0+c2/eth0 web-0", "10.3.0.3 held c3/eth0 db-0"}},
+		"a holder is gone": {false, func(_ *node, v View) (Intake, error) {
+			l, err := v.Get(addr("10.3.0.2"))
+			return Intake{Gone: []Gone{{l.Address, l.Holders[0], "its file is gone"}}}, err
+		}, nil, []string{"10.3.0.2 held c2/eth0 web-0", "10.3.0.3 held c3/eth0"}},
+		"both holders are gone": {false, func(_ *node, v View) (Intake, error) {
+			l, err := v.Get(addr("10.3.0.2"))
+			return Intake{Gone: []Gone{{l.Address, l.Holders[0], "its file is gone"}, {l.Address, l.Holders[1], "its file is gone"}}}, err
+		}, nil, []string{"10.3.0.2 reserved c2/eth0 web-0", "10.3.0.3 held c3/eth0"}},
+		"gone from what is free": {false, func(*node, View) (Intake, error) {
+			return Intake{Gone: []Gone{{addr("10.3.0.9"), Holder{ContainerID: "x", IfName: "eth0"}, "gone"}}}, nil
+		}, ErrNone, []string{"10.3.0.2 held c1/eth0+c2/eth0 web-0", "10.3.0.3 held c3/eth0"}},
+		"the turn": {false, func(*node, View) (Intake, error) {
+			return Intake{Last: map[int]netip.Addr{0: addr("10.3.0.7")}}, nil
+		}, nil, []string{"10.3.0.2 held c1/eth0+c2/eth0 web-0", "10.3.0.3 held c3/eth0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, "10.3.0.20", sticky)
+			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+			n.add(t, "c2/eth0", "web-0", "10.3.0.2")
+			n.policy = minute
+			n.add(t, "c3/eth0", "", "10.3.0.3")
+			err := n.store(t).TakeIn(t.Context(), test.dryRun, func(v View) (Intake, error) { return test.decide(n, v) })
+			if !errors.Is(err, test.is) {
+				t.Errorf("%v, want %v", err, test.is)
+			}
+			n.expect(t, "after it", test.want...)
+			// Whatever was taken in is found.
+			for _, l := range n.leases(t) {
+				for _, h := range l.Holders {
+					held, err := n.store(t).HeldBy(t.Context(), h.Key(n.network))
+					if err != nil || len(held) != 1 || held[0].Address != l.Address {
+						t.Errorf("%s holds %+v, %v", h.ContainerID, held, err)
+					}
+				}
+			}
+			if name == "the turn" {
+				n.add(t, "c9/eth0", "", "10.3.0.8")
+			}
+		})
+	}
+}
+
+func (n *node) leases(t *testing.T) []Lease {
+	t.Helper()
+	all, err := n.store(t).List(t.Context())
+	must(t, err)
+	return all
+}
+
+// Who decides sees what the next ADD would find.
+func TestViewBeforeLeasesAreTakenIn(t *testing.T) {
+	n := newNode(t, "10.3.0.20", sticky)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	n.policy = Policy{}
+	n.add(t, "c2/eth0", "", "10.3.0.3")
+	n.reserve(t, "10.3.0.9", "web-9", time.Minute)
+	n.reboot("boot-2", time.Hour)
+	must(t, n.store(t).TakeIn(t.Context(), true, func(v View) (Intake, error) {
+		var each []string
+		err := v.Each(func(l Lease) error {
+			each = append(each, line(l))
+			return nil
+		})
+		if diff := cmp.Diff([]string{"10.3.0.2 reserved c1/eth0 web-0"}, each); diff != "" || err != nil {
+			t.Errorf("each: %v (-want +got):\n%s", err, diff)
+		}
+		for _, a := range []string{"10.3.0.3", "10.3.0.9", "10.3.0.10"} {
+			if l, err := v.Get(addr(a)); err != nil || l.State != "" {
+				t.Errorf("%s: %+v, %v", a, l, err)
+			}
+		}
+		if !v.Now.Equal(n.day) || v.BootID != "boot-2" || v.LastGiven(0) != addr("10.3.0.3") || v.LastGiven(1).IsValid() {
+			t.Errorf("now %s, boot %s, last given %s, %s", v.Now, v.BootID, v.LastGiven(0), v.LastGiven(1))
+		}
+		return Intake{}, nil
+	}))
+}
+
+func TestViewWithoutAStore(t *testing.T) {
+	n := newNode(t, "10.3.0.20", sticky)
+	decide := func(v View) (Intake, error) {
+		err := v.Each(func(Lease) error { return errors.New("there is one") })
+		l, getErr := v.Get(addr("10.3.0.2"))
+		if l.State != "" || !v.Now.Equal(n.day) || v.BootID != "boot-1" || v.LastGiven(0).IsValid() {
+			t.Errorf("%+v, %+v", v, l)
+		}
+		return Intake{Leases: []Lease{n.imported("10.3.0.5", "h1/eth0", "")}, Last: map[int]netip.Addr{0: addr("10.3.0.5")}}, errors.Join(err, getErr)
+	}
+	must(t, n.store(t).TakeIn(t.Context(), true, decide))
+	if there, err := n.store(t).Exists(); there || err != nil {
+		t.Fatalf("a dry run makes a store: %v", err)
+	}
+	must(t, n.store(t).TakeIn(t.Context(), false, decide))
+	n.add(t, "c1/eth0", "", "10.3.0.6")
+	n.expect(t, "taken in", "10.3.0.5 held h1/eth0", "10.3.0.6 held c1/eth0")
+}
+
+// What is taken in replaces what was there, in whatever order the sandboxes' names are.
+func TestWhatIsTakenInIsFound(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		n := newNode(t, "10.3.0.20", sticky)
+		for range rapid.IntRange(1, 3).Draw(rt, "imports") {
+			var in Intake
+			for i := range 12 {
+				a := addr("10.3.0.2")
+				for range i {
+					a = a.Next()
+				}
+				switch rapid.IntRange(0, 3).Draw(rt, "what") {
+				case 0:
+					in.Leases = append(in.Leases, Lease{Address: a, State: Reserved, Why: "torn"})
+				case 1, 2:
+					sandbox := fmt.Sprintf("%c%d/eth0", rapid.RuneFrom([]rune("azAZ09")).Draw(rt, "sandbox"), i%5)
+					in.Leases = append(in.Leases, n.imported(a.String(), sandbox, rapid.SampledFrom([]string{"", "web-0", "web-1"}).Draw(rt, "pod")))
+				}
+			}
+			must(rt, n.store(t).TakeIn(t.Context(), false, func(View) (Intake, error) { return in, nil }))
+			must(rt, n.store(t).Verify(t.Context()))
+			for _, want := range in.Leases {
+				if diff := cmp.Diff(line(want), line(n.get(t, want.Address.String()))); diff != "" {
+					rt.Fatalf("(-want +got):\n%s", diff)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,398 @@
+package lease
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// ErrExhausted says that no address of a range set can be given now.
+var ErrExhausted = errors.New("no address is free")
+
+// ErrTaken says that the address that is asked for is somebody else's.
+var ErrTaken = errors.New("not available")
+
+// Request is what an attachment asks for.
+type Request struct {
+	Attachment attachment.Key
+	Owner      attachment.Owner
+	PodUID     string
+	// Namespace is the sandbox's, as far as it is known.
+	Namespace attachment.Namespace
+	Sets      []RangeSet
+	// Wanted are addresses that are asked for, each of another set.
+	Wanted []netip.Addr
+	Policy Policy
+}
+
+// RefusedError says that an address that was asked for is none that an ADD gives.
+type RefusedError struct {
+	Address netip.Addr
+	// Why is for who asked.
+	Why string
+}
+
+// Error returns the address and the reason.
+func (e *RefusedError) Error() string { return e.Address.String() + " " + e.Why }
+
+// Allocate gives the attachment one address of each set, or nothing. What it holds
+// already it keeps. ErrExhausted: a set has none; ErrTaken: one that is wanted is somebody
+// else's; *RefusedError.
+func (s *Store) Allocate(ctx context.Context, r Request) (given []Lease, err error) {
+	s.remarks = nil
+	err = s.update(ctx, func(l *leases) (err error) {
+		given, err = l.allocate(r)
+		return err
+	})
+	return given, err
+}
+
+// Remarks returns what the last Allocate found that is not as it looks, for people: what is wrong
+// and what to do about it.
+func (s *Store) Remarks() []string { return s.remarks }
+
+func (l *leases) allocate(r Request) ([]Lease, error) {
+	if err := errors.Join(l.settle(), l.remarkGateways(r.Sets)); err != nil {
+		return nil, err
+	}
+	r.Owner = storable(r.Owner)
+	held, err := l.heldBy(r.Attachment)
+	if err != nil {
+		return nil, err
+	}
+	pending := slices.Clone(r.Wanted)
+	var given []Lease
+	for i, set := range r.Sets {
+		c := choice{leases: l, Request: r, number: i, set: set}
+		if n := slices.IndexFunc(pending, func(a netip.Addr) bool { _, ok := set.Find(a); return ok }); n >= 0 {
+			c.wanted = pending[n]
+			pending = slices.Delete(pending, n, n+1)
+		}
+		lease, err := c.choose(held)
+		if err != nil {
+			return nil, err
+		}
+		given = append(given, lease)
+	}
+	if len(pending) > 0 {
+		return nil, &RefusedError{pending[0], "is in none of the range sets, or a set gives one address and is asked for two"}
+	}
+	return given, l.remember(Known{Sets: r.Sets, Policy: r.Policy})
+}
+
+// remarkGateways remarks a gateway that is a pod's address: it moved there after the pod was
+// attached. That is no reason to keep pods from starting: somebody may mean it.
+func (l *leases) remarkGateways(sets []RangeSet) error {
+	for _, set := range sets {
+		for _, r := range set {
+			lease, leased, err := l.get(r.Gateway)
+			if err != nil {
+				return err
+			}
+			if leased && lease.State == Held {
+				l.store.remarks = append(l.store.remarks, gatewayRemark(r, lease))
+			}
+		}
+	}
+	return nil
+}
+
+// gatewayRemark says of a gateway that is a pod's address whose it is, and what to do.
+func gatewayRemark(r Range, l Lease) string {
+	return fmt.Sprintf("%s, the gateway of %s, is %s: what other pods send out goes there. "+
+		"Delete that pod, and it gets another address. If its sandbox is gone, relink ipam reclaim --network %s frees the address",
+		r.Gateway, r.Subnet, l.Whose(), l.Network)
+}
+
+// choice is the choice of an address of one set.
+type choice struct {
+	*leases
+	Request
+	number int
+	set    RangeSet
+	// wanted is what is asked for of this set, the zero Addr for nothing.
+	wanted netip.Addr
+}
+
+// choose gives the address that is asked for, else the owner's, else the next.
+func (c choice) choose(held []Lease) (Lease, error) {
+	if i := slices.IndexFunc(held, func(h Lease) bool { _, ok := c.set.Find(h.Address); return ok }); i >= 0 {
+		return c.keep(held[i])
+	}
+	if c.wanted.IsValid() {
+		return c.asked()
+	}
+	owned, ok, err := c.owned()
+	if err != nil {
+		return Lease{}, err
+	}
+	if ok {
+		return c.give(owned, FromReservation)
+	}
+	return c.next()
+}
+
+// keep is for an ADD that is repeated: it gets what it got before. Its sandbox may be another by
+// now, as a container that was stopped and started again has: the holder is this one then.
+func (c choice) keep(held Lease) (Lease, error) {
+	if c.wanted.IsValid() && c.wanted != held.Address {
+		return Lease{}, &RefusedError{c.wanted, fmt.Sprintf("can't be given: %s holds %s already; DEL it first", c.Attachment, held.Address)}
+	}
+	i := slices.IndexFunc(held.Holders, func(h Holder) bool { return h.is(c.Attachment) })
+	h, is := held.Holders[i], c.Namespace
+	is.BootID = h.Namespace.BootID // Who held it in an earlier boot does no more.
+	if is.Inode == 0 || h.Namespace.Same(is) == nil && h.PodUID == c.PodUID {
+		return held, nil
+	}
+	h.Namespace, h.PodUID, h.Since = is, c.PodUID, c.now
+	if h.Origin == Imported {
+		h.Origin = Requested
+	}
+	held.Holders = slices.Clone(held.Holders)
+	held.Holders[i] = h
+	c.note(Event{What: Given, Why: "asked for again by another sandbox of the attachment", Then: Held}.of(held, h))
+	return held, c.put(held)
+}
+
+// asked gives the address that is asked for, unless it is somebody else's.
+func (c choice) asked() (Lease, error) {
+	a := c.wanted
+	if ok, why := c.set.Gives(a); !ok {
+		return Lease{}, &RefusedError{a, "can't be given: " + why}
+	}
+	lease, leased, err := c.get(a)
+	if err != nil {
+		return Lease{}, err
+	}
+	switch {
+	case !leased, lease.State == Quarantined, c.over(lease):
+		return c.inTurn(Lease{Address: a}, Requested)
+	case lease.State == Reserved && c.isOwners(lease), c.succeeds(lease):
+		return c.give(lease, Requested)
+	}
+	return Lease{}, fmt.Errorf("requested address %s is %w: it is %s", a, ErrTaken, lease.Whose())
+}
+
+// isOwners says whether the lease is on behalf of who asks.
+func (c choice) isOwners(l Lease) bool { return l.owned() && l.Owner == c.Owner }
+
+// owned looks for an address of the set that waits for the owner, or that another sandbox
+// of the owner holds still.
+func (c choice) owned() (_ Lease, ok bool, err error) {
+	if c.Owner == (attachment.Owner{}) {
+		return Lease{}, false, nil
+	}
+	all, err := c.ownedBy(c.Owner)
+	if err != nil {
+		return Lease{}, false, err
+	}
+	all = slices.DeleteFunc(all, func(l Lease) bool {
+		gives, _ := c.set.Gives(l.Address)
+		return !gives || c.over(l) || l.State == Held && !c.succeeds(l)
+	})
+	if len(all) == 0 {
+		return Lease{}, false, nil
+	}
+	return slices.MinFunc(all, c.compare), true, nil
+}
+
+// compare is less than 0 if a is the one to get of two that wait for the owner. What an
+// operator reserved goes first, the newest of these before the others. A pod with two interfaces
+// on a network gets each address back on the same one. Of several the one that the pod had last.
+func (c choice) compare(a, b Lease) int {
+	return cmp.Or(c.rank(a)-c.rank(b), c.byHandSince(b).Compare(c.byHandSince(a)), b.ReleasedAt.Compare(a.ReleasedAt),
+		b.Newest().Since.Compare(a.Newest().Since), a.Address.Compare(b.Address))
+}
+
+// byHandSince is when an operator made the reservation that is in force, zero for none.
+func (c choice) byHandSince(l Lease) time.Time {
+	if !l.byHand(c.now) {
+		return time.Time{}
+	}
+	return l.ByHandAt
+}
+
+func (c choice) rank(l Lease) int {
+	had := l.Newest().IfName
+	switch {
+	case l.byHand(c.now) && (had == c.Attachment.IfName || had == ""):
+		return 0
+	case l.State == Reserved && had == c.Attachment.IfName:
+		return 1
+	case l.State == Held:
+		return 2
+	}
+	return 3
+}
+
+// succeeds says whether this attachment is the next one of the pod that holds the
+// address: the same interface of another sandbox.
+func (c choice) succeeds(l Lease) bool {
+	if l.State != Held || !c.isOwners(l) {
+		return false
+	}
+	keeps := c.Policy.Sticky || l.Newest().Policy.Sticky || l.byHand(c.now)
+	return keeps && slices.ContainsFunc(l.Holders, func(h Holder) bool {
+		return h.IfName == c.Attachment.IfName && h.ContainerID != c.Attachment.ContainerID
+	})
+}
+
+// next gives the next free address in turn, and if there is none the one whose
+// quarantine is the first to end.
+func (c choice) next() (Lease, error) {
+	for _, t := range c.set.turns(c.lastGiven(c.number)) {
+		if a := c.free(t); a.IsValid() {
+			return c.inTurn(Lease{Address: a}, InTurn)
+		}
+	}
+	lease, ok, err := c.longestReleased(c.set)
+	if err != nil {
+		return Lease{}, err
+	}
+	if ok {
+		return c.inTurn(Lease{Address: lease.Address}, LongestReleased)
+	}
+	return Lease{}, c.exhausted(c.number, c.set)
+}
+
+// inTurn gives the address and has the next one come after it.
+func (c choice) inTurn(lease Lease, origin Origin) (Lease, error) {
+	if err := c.setLastGiven(c.number, lease.Address); err != nil {
+		return Lease{}, err
+	}
+	return c.give(lease, origin)
+}
+
+// give makes the attachment a holder of the address: the only one, or the one that takes over
+// from who holds it still. That one goes when it gives the address up, or when the ADD of
+// this one has succeeded. If this ADD fails, the one before has the address as before.
+func (c choice) give(was Lease, origin Origin) (Lease, error) {
+	bootID, err := c.store.boot()
+	if err != nil {
+		return Lease{}, err
+	}
+	lease := Lease{
+		Address: was.Address, Network: c.store.network, Owner: c.Owner, State: Held, Holders: slices.Clone(was.Holders),
+		ByHand: was.ByHand, ByHandAt: was.ByHandAt, ByHandUntil: was.ByHandUntil, unknown: was.unknown,
+	}
+	if was.State == Held {
+		origin, lease.Conflict, lease.Why = TakenOver, was.Conflict, was.Why
+	}
+	h := Holder{
+		ContainerID: c.Attachment.ContainerID, IfName: c.Attachment.IfName, PodUID: c.PodUID, Namespace: c.Namespace,
+		Since: c.now, Origin: origin, Policy: c.Policy,
+	}
+	h.Namespace.BootID = bootID
+	lease.Holders = append(lease.Holders, h)
+	c.note(Event{What: Given, Why: string(origin), Then: Held}.of(lease, h))
+	return lease, errors.Join(c.put(lease), c.letOthersGo(lease))
+}
+
+// letOthersGo ends what the policy reserves for the owner besides in the set, for the same
+// interface: nobody would ever ask for it again.
+func (c choice) letOthersGo(given Lease) error {
+	if !given.owned() {
+		return nil
+	}
+	all, err := c.ownedBy(c.Owner)
+	if err != nil {
+		return err
+	}
+	for _, other := range all {
+		_, in := c.set.Find(other.Address)
+		if !in || other.State != Reserved || other.byHand(c.now) || other.Last.IfName != c.Attachment.IfName {
+			continue
+		}
+		why := fmt.Sprintf("the owner has %s instead", given.Address)
+		left, ok := other.unreserved(why, c.now)
+		c.note(Event{What: Ended, Why: why, Then: left.State}.of(other, Holder{}))
+		if err := c.leave(other, left, ok, nil, "", ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// longestReleased returns the address of the set whose reservation or quarantine ends
+// first, if it is one in quarantine or has ended. One that another host has waits for
+// its end.
+func (l *leases) longestReleased(set RangeSet) (Lease, bool, error) {
+	cursor := l.ends.Cursor()
+	for k, _ := cursor.First(); k != nil; k, _ = cursor.Next() {
+		lease, leased, err := l.get(addressOf(k[len(timeKey(time.Time{})):]))
+		if err != nil {
+			return Lease{}, false, err
+		}
+		if !leased || !l.over(lease) && (lease.State != Quarantined || lease.Conflict) {
+			continue
+		}
+		if gives, _ := set.Gives(lease.Address); gives {
+			return lease, true, nil
+		}
+	}
+	return Lease{}, false, nil
+}
+
+// canGive says whether an address of the set can be given to anybody, or waits for an owner
+// who may come back.
+func (l *leases) canGive(set RangeSet) (bool, error) {
+	for _, t := range set.turns(netip.Addr{}) {
+		if l.free(t).IsValid() {
+			return true, nil
+		}
+	}
+	found := errors.New("found")
+	err := l.each(func(lease Lease) error {
+		gives, _ := set.Gives(lease.Address)
+		lease, leased := l.asOfNow(lease)
+		if gives && (!leased || lease.State == Reserved && lease.owned() || lease.State == Quarantined && !lease.Conflict) {
+			return found
+		}
+		return nil
+	})
+	if errors.Is(err, found) {
+		return true, nil
+	}
+	return false, err
+}
+
+// Exhausted returns an error that is ErrExhausted for each set of which no address can be given
+// to anybody, not even to an owner for whom one is reserved. ErrNone: nothing was ever given.
+func (s *Store) Exhausted(ctx context.Context, sets []RangeSet) (full []error, err error) {
+	err = s.view(ctx, func(l *leases) error {
+		for i, set := range sets {
+			ok, err := l.canGive(set)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				full = append(full, l.exhausted(i, set))
+			}
+		}
+		return nil
+	})
+	return full, err
+}
+
+// exhausted says what keeps every address of the set.
+func (l *leases) exhausted(number int, set RangeSet) error {
+	counts := map[State]int{}
+	err := l.each(func(lease Lease) error {
+		lease, leased := l.asOfNow(lease)
+		if _, ok := set.Find(lease.Address); ok && leased {
+			counts[lease.State]++
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("range set %d (%s) of network %s: %w: %d held, %d reserved, %d in quarantine; relink ipam list says for whom",
+		number, set, l.store.network, ErrExhausted, counts[Held], counts[Reserved], counts[Quarantined])
+}

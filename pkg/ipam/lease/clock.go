@@ -1,0 +1,145 @@
+package lease
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"time"
+)
+
+// The time of a store is not the time of day. A node without a battery boots with a clock
+// that is months behind, and a clock that was once set wrong by years is set right again: what
+// ends by it would end too early, or not for years. Within a boot the time of the store goes on as
+// the kernel counts the time since the boot, which nobody can set. Between boots nothing else
+// than the time of day says how much has passed.
+
+// clockMark is the time of a store at its last change.
+type clockMark struct {
+	time   time.Time
+	uptime time.Duration
+	bootID string
+}
+
+// mark returns the mark of the last change. Schema 1 had the time alone.
+func (l *leases) mark() (clockMark, bool) {
+	const number = 8
+	b := l.meta.Get([]byte(keyClock))
+	if len(b) < number {
+		return clockMark{}, false
+	}
+	m := clockMark{time: timeOf(b[:number])}
+	if len(b) >= 2*number {
+		m.uptime = time.Duration(binary.BigEndian.Uint64(b[number:])) * time.Millisecond
+		m.bootID = string(b[2*number:])
+	}
+	return m, true
+}
+
+// time returns the store's time now.
+func (l *leases) time() (time.Time, error) {
+	bootID, uptime, err := l.sinceBoot()
+	if err != nil {
+		return time.Time{}, err
+	}
+	l.begun = clockMark{uptime: uptime, bootID: bootID}
+	ofDay := l.ofDay()
+	m, ok := l.mark()
+	switch {
+	case !ok:
+		return ofDay, nil
+	case m.bootID == bootID:
+		return m.time.Add(max(0, uptime-m.uptime)), nil
+	}
+	return latest(m.time, ofDay), nil
+}
+
+// sinceBoot returns the ID of this boot and the time since, in milliseconds.
+func (l *leases) sinceBoot() (bootID string, uptime time.Duration, err error) {
+	bootID, err = l.store.boot()
+	if err != nil {
+		return "", 0, err
+	}
+	uptime, err = l.store.uptime()
+	return bootID, uptime.Truncate(time.Millisecond), err
+}
+
+// setMark notes the time of this change, with the time since the boot at which that was read:
+// what the change itself takes belongs to the time of the store.
+func (l *leases) setMark() error {
+	b := append(timeKey(l.now), timeKey(time.UnixMilli(l.begun.uptime.Milliseconds()))...)
+	return l.meta.Put([]byte(keyClock), append(b, l.begun.bootID...))
+}
+
+// ClockAhead returns how far the time of the store is ahead of the time of day; less than
+// 0 is behind. ErrNone: there is no store.
+func (s *Store) ClockAhead(ctx context.Context) (ahead time.Duration, err error) {
+	err = s.view(ctx, func(l *leases) error {
+		ahead = l.now.Sub(l.ofDay())
+		return nil
+	})
+	return ahead, err
+}
+
+func (l *leases) ofDay() time.Time { return l.store.now().UTC().Truncate(time.Millisecond) }
+
+// ResetClock makes the time of the store the time of day, and returns by how much it was
+// ahead. What is reserved or in quarantine still lasts as long as it would have. What has
+// ended by a time that was ahead, and was not cleared away yet, is in force again. ErrNone:
+// there is no store.
+func (s *Store) ResetClock(ctx context.Context) (ahead time.Duration, err error) {
+	err = s.change(ctx, func(l *leases) error {
+		was := l.now
+		l.now = l.ofDay()
+		ahead = was.Sub(l.now)
+		all, err := l.all()
+		if err != nil {
+			return err
+		}
+		for _, lease := range all {
+			if err := l.put(lease.inTime(was, l.now)); err != nil {
+				return err
+			}
+		}
+		l.note(Event{What: ClockReset, Why: "the store's time was " + was.Format(time.RFC3339)})
+		return nil
+	})
+	return ahead, err
+}
+
+// inTime returns the lease of a store whose time was set from was to now.
+func (l Lease) inTime(was, now time.Time) Lease {
+	end := func(t *time.Time) {
+		if t.After(was) {
+			*t = now.Add(t.Sub(was))
+		}
+	}
+	begun := func(t *time.Time) {
+		if t.After(now) {
+			*t = latest(time.Time{}, now.Add(t.Sub(was)))
+		}
+	}
+	end(&l.Until)
+	end(&l.ByHandUntil)
+	begun(&l.ByHandAt)
+	begun(&l.ReleasedAt)
+	begun(&l.Last.Since)
+	holders := l.Holders
+	l.Holders = nil
+	for _, h := range holders {
+		begun(&h.Since)
+		l.Holders = append(l.Holders, h)
+	}
+	return l
+}
+
+// end ends a change: it notes what happened and when.
+func (l *leases) end() error { return errors.Join(l.writeEvents(), l.setMark()) }
+
+// SetClock has the store live in another boot and another time than the kernel's, as tests need
+// it: now is the time of day, uptime the time since that boot.
+func (s *Store) SetClock(bootID string, now func() time.Time, uptime func() (time.Duration, error)) {
+	s.bootID, s.now, s.uptime = bootID, now, uptime
+}
+
+// SetWait bounds the wait for the store, which is 30 s otherwise.
+func (s *Store) SetWait(d time.Duration) { s.wait = d }

@@ -1,0 +1,99 @@
+package lease
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+func drawTime(t *rapid.T, what string) time.Time {
+	if rapid.Bool().Draw(t, what+" is zero") {
+		return time.Time{}
+	}
+	return time.UnixMilli(rapid.Int64Range(0, 7e12).Draw(t, what)).UTC()
+}
+
+func drawHolder(t *rapid.T) Holder {
+	text := rapid.StringMatching(`[a-z0-9<&ü"\\ ]{0,9}`)
+	return Holder{
+		ContainerID: rapid.StringMatching(`[a-z0-9]{1,9}`).Draw(t, "container"), IfName: text.Draw(t, "ifname"), PodUID: text.Draw(t, "UID"),
+		Namespace: attachment.Namespace{Path: text.Draw(t, "path"), BootID: text.Draw(t, "boot"), Inode: rapid.Uint64().Draw(t, "inode"), Cookie: rapid.Uint64().Draw(t, "cookie")},
+		Since:     drawTime(t, "since"), Origin: Origin(text.Draw(t, "origin")), Policy: drawPolicy(t),
+	}
+}
+
+// What is encoded is decoded, field by field.
+func TestLeasesAreDecodedAsTheyWereEncoded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringMatching(`[a-z0-9<&ü"\\ ]{0,9}`)
+		l := Lease{
+			Address: drawAddress(t), Owner: drawOwner(t), State: rapid.SampledFrom([]State{Held, Reserved, Quarantined}).Draw(t, "state"),
+			Holders: rapid.SliceOfN(rapid.Custom(drawHolder), 0, 3).Draw(t, "holders"), Why: text.Draw(t, "why"),
+			ByHand: rapid.Bool().Draw(t, "by hand"), ByHandAt: drawTime(t, "at"), ByHandUntil: drawTime(t, "by hand until"),
+			Conflict: rapid.Bool().Draw(t, "conflict"), ReleasedAt: drawTime(t, "released"), Until: drawTime(t, "until"),
+		}
+		if rapid.Bool().Draw(t, "last") {
+			l.Last = drawHolder(t)
+		}
+		b, err := encodeLease(l)
+		must(t, err)
+		got, err := decodeLease(b)
+		must(t, err)
+		if diff := cmp.Diff(l, got, sameLease); diff != "" {
+			t.Fatalf("%s (-encoded +decoded):\n%s", b, diff)
+		}
+	})
+}
+
+// A runtime's text that is no UTF-8 is no reason to lose an address, or to keep one.
+func TestTextsThatAreNoUTF8(t *testing.T) {
+	n := newNode(t, "10.3.0.9", sticky)
+	owner := attachment.Owner{Kind: "pod", Namespace: "default", Name: "web\xff\xfe"}
+	add := func(sandbox, want string) {
+		t.Helper()
+		r := n.request(sandbox, "")
+		r.Owner, r.PodUID = owner, "\xff"
+		given, err := n.store(t).Allocate(t.Context(), r)
+		if err != nil || given[0].Address != addr(want) {
+			t.Fatalf("%v, %v", given, err)
+		}
+		n.sound(t)
+	}
+	add("c1/eth0", "10.3.0.2")
+	add("c2/eth0", "10.3.0.2")
+	n.del(t, "c1/eth0")
+	n.del(t, "c2/eth0")
+	add("c3/eth0", "10.3.0.2")
+	for _, a := range []string{"10.3.0.2", "10.3.0.9"} {
+		n.later(time.Second)
+		_, err := n.store(t).Reserve(t.Context(), addr(a), owner, time.Hour)
+		must(t, err)
+	}
+	n.del(t, "c3/eth0")
+	add("c4/eth0", "10.3.0.9")
+	n.policy = minute
+	n.takeIn(t, "host-local", Lease{Address: addr("10.3.0.5"), Owner: owner, State: Held, Holders: []Holder{{ContainerID: "c5", IfName: "eth0", Namespace: attachment.Namespace{BootID: n.boot}}}})
+	n.del(t, "c5/eth0")
+	n.expect(t, "after all", "10.3.0.2 reserved c3/eth0 web\ufffd\ufffd", "10.3.0.9 held c4/eth0 web\ufffd\ufffd")
+}
+
+func TestWhose(t *testing.T) {
+	h := func(id string) Holder { return Holder{ContainerID: id, IfName: "eth0"} }
+	for want, l := range map[string]Lease{
+		"held by eth0 of c1 on pods":                                            {State: Held, Holders: []Holder{h("c1")}},
+		"held by eth0 of c1 on pods (pod default/web-0)":                        {State: Held, Owner: pod("web-0"), Holders: []Holder{h("c1")}},
+		"held by eth0 of c1 on pods and eth0 of c2 on pods (pod default/web-0)": {State: Held, Owner: pod("web-0"), Holders: []Holder{h("c1"), h("c2")}},
+		"reserved for pod default/web-0":                                        {State: Reserved, Owner: pod("web-0")},
+		"reserved: torn":                                                        {State: Reserved, Why: "torn"},
+		"in quarantine: released":                                               {State: Quarantined, Owner: pod("web-0"), Why: "released"},
+	} {
+		l.Network = "pods"
+		if got := l.Whose(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/flock"
+)
+
+// create makes the file if it is missing, whole or not at all: a kill while bbolt
+// writes its first pages would leave what it can't open again.
+func (s *Store) create(ctx context.Context) error {
+	if there, err := s.Exists(); there || err != nil {
+		return nil // open says what is wrong with it.
+	}
+	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
+		return fmt.Errorf("create store: %w", err)
+	}
+	failpoint.Here("store directory made")
+	dir, err := s.lockDir(ctx)
+	if err != nil {
+		return fmt.Errorf("create store: %w", err)
+	}
+	defer func() { _ = dir.Close() }()
+	if there, err := s.Exists(); there || err != nil {
+		return nil // Another has made it meanwhile.
+	}
+	failpoint.Here("before creating store")
+	if err := s.initialize(dir); err != nil {
+		return fmt.Errorf("create store: %w", err)
+	}
+	s.began = true
+	failpoint.Here("store created")
+	return nil
+}
+
+// lockDir locks the directory of the stores: one at a time makes files in it, or gives them
+// other names. The lock goes with the file that is returned.
+func (s *Store) lockDir(ctx context.Context) (*os.File, error) {
+	path := filepath.Dir(s.path)
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.wait)
+	defer cancel()
+	if err := flock.Lock(ctx, dir, flock.Exclusive); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return dir, nil
+}
+
+// initialize makes the file under another name first. dir is its directory.
+func (s *Store) initialize(dir *os.File) (retErr error) {
+	temporary := filepath.Join(dir.Name(), "."+s.network+extension+".new")
+	if err := removeIfThere(temporary); err != nil {
+		return err // What a kill left.
+	}
+	defer func() {
+		if retErr != nil {
+			retErr = errors.Join(retErr, removeIfThere(temporary))
+		}
+	}()
+	o := opened{}
+	var err error
+	o.db, err = bolt.Open(temporary, 0o600, &bolt.Options{
+		NoStatistics: true,
+		OpenFile: func(path string, flag int, mode os.FileMode) (_ *os.File, err error) {
+			o.file, err = os.OpenFile(path, flag, mode)
+			return o.file, err
+		},
+	})
+	if err != nil {
+		return err
+	}
+	failpoint.Here("store half made")
+	if err = o.db.Update(makeBuckets); err == nil {
+		var used int64
+		if used, err = s.check(&o); err == nil {
+			err = o.makeRoom(used)
+		}
+	}
+	if err = errors.Join(err, o.db.Close()); err != nil {
+		return err
+	}
+	failpoint.Here("before renaming store")
+	if err := os.Rename(temporary, s.path); err != nil {
+		return err
+	}
+	failpoint.Here("store renamed")
+	return dir.Sync()
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package lease
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// What happened to an address.
+type What string
+
+// What can happen.
+const (
+	// Given: an attachment has the address, beside others where it took it over.
+	Given What = "given"
+	// GaveUp: a holder gave it up.
+	GaveUp What = "given up"
+	// ReservedByHand and ReleasedByHand: an operator did.
+	ReservedByHand What = "reserved by hand"
+	ReleasedByHand What = "released by hand"
+	// Ended: a reservation or a quarantine is over.
+	Ended What = "ended"
+	// InConflict: another host was found to have it.
+	InConflict What = "in conflict"
+	// TakenIn: the lease comes from host-local, or from the store of another network.
+	TakenIn What = "taken in"
+	// ClockReset: an operator set the time of the store. It is no address's.
+	ClockReset What = "clock reset"
+)
+
+// Event is what happened to an address, and who it happened to.
+type Event struct {
+	At      time.Time  `json:"at"`
+	Address netip.Addr `json:"address,omitzero"`
+	What    What       `json:"what"`
+	Why     string     `json:"why,omitzero"`
+	// Then is what the address is afterwards, empty for free.
+	Then State `json:"then,omitzero"`
+	// ContainerID, IfName and PodUID are those of the holder, empty where there is none.
+	ContainerID string           `json:"containerID,omitzero"`
+	IfName      string           `json:"ifName,omitzero"`
+	PodUID      string           `json:"podUID,omitzero"`
+	Owner       attachment.Owner `json:"owner,omitzero"`
+}
+
+// of returns the event as one of the holder, on behalf of the lease's owner.
+func (e Event) of(l Lease, h Holder) Event {
+	e.Address, e.Owner = l.Address, l.Owner
+	e.ContainerID, e.IfName, e.PodUID = h.ContainerID, h.IfName, h.PodUID
+	return e
+}
+
+// How many events a store keeps. A quarter more may be there: they are deleted together.
+const (
+	maxEvents  = 4096
+	moreEvents = maxEvents / 4
+)
+
+// note has the event recorded when the change ends. Of those that one change makes, more
+// than a store keeps are not even encoded.
+func (l *leases) note(e Event) {
+	e.At = l.now
+	if len(l.noted) >= maxEvents+moreEvents {
+		l.noted = append(l.noted[:0], l.noted[moreEvents:]...)
+	}
+	l.noted = append(l.noted, e)
+}
+
+// writeEvents records what was noted, and deletes the oldest.
+func (l *leases) writeEvents() error {
+	for _, e := range l.noted {
+		n, err := l.events.NextSequence()
+		if err != nil {
+			return err
+		}
+		if err := l.events.Put(eventKey(n), encodeEvent(e)); err != nil {
+			return err
+		}
+	}
+	l.noted = nil
+	return l.trimEvents()
+}
+
+// trimEvents deletes the oldest events once a store has a quarter more than it keeps. They are
+// numbered without a gap.
+func (l *leases) trimEvents() error {
+	k, _ := l.events.Cursor().First()
+	if k == nil {
+		return nil
+	}
+	first, last := binary.BigEndian.Uint64(k), l.events.Sequence()
+	if last-first < maxEvents+moreEvents {
+		return nil
+	}
+	for n := first; n <= last-maxEvents; n++ {
+		if err := l.events.Delete(eventKey(n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// encodeEvent writes the time, the address and the texts. JSON would cost each ADD and DEL more
+// than all else that an event does.
+func encodeEvent(e Event) []byte {
+	b := append(timeKey(e.At), addressKey(e.Address)...)
+	return append(b, textKey(string(e.What), e.Why, string(e.Then), e.ContainerID, e.IfName, e.PodUID,
+		e.Owner.Kind, e.Owner.Namespace, e.Owner.Name, e.Owner.UID)...)
+}
+
+// decodeEvent reads what encodeEvent has written. More texts are a newer relink's.
+func decodeEvent(b []byte) (Event, error) {
+	const number, address = 8, 16
+	if len(b) < number+address {
+		return Event{}, fmt.Errorf("event: %w: it was cut short", ErrDamaged)
+	}
+	e := Event{At: timeOf(b[:number])}
+	if a := addressOf(b[number : number+address]); a != noAddress {
+		e.Address = a
+	}
+	b = b[number+address:]
+	for _, text := range []*string{
+		(*string)(&e.What), &e.Why, (*string)(&e.Then), &e.ContainerID, &e.IfName, &e.PodUID,
+		&e.Owner.Kind, &e.Owner.Namespace, &e.Owner.Name, &e.Owner.UID,
+	} {
+		const length = 4
+		if len(b) < length || uint64(len(b)-length) < uint64(binary.BigEndian.Uint32(b)) {
+			return Event{}, fmt.Errorf("event: %w: it was cut short", ErrDamaged)
+		}
+		end := length + int(binary.BigEndian.Uint32(b))
+		*text, b = string(b[length:end]), b[end:]
+	}
+	return e, nil
+}
+
+// noAddress is how an event is written that is no address's: nobody is given ::.
+var noAddress = netip.IPv6Unspecified()
+
+func eventKey(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+
+// History returns what happened to the address, the oldest first, as far as the store
+// remembers it. ErrNone: nothing was ever given.
+func (s *Store) History(ctx context.Context, a netip.Addr) ([]Event, error) {
+	var all []Event
+	err := s.view(ctx, func(l *leases) error {
+		return l.eachEvent(func(e Event) {
+			if e.Address == a {
+				all = append(all, e)
+			}
+		})
+	})
+	return all, err
+}
+
+// eachEvent calls f for every event, the oldest first.
+func (l *leases) eachEvent(f func(Event)) error {
+	if l.events == nil {
+		return nil // Schema 1 has none.
+	}
+	return l.events.ForEach(func(_, b []byte) error {
+		e, err := decodeEvent(b)
+		if err == nil {
+			f(e)
+		}
+		return err
+	})
+}

@@ -1,0 +1,204 @@
+package lease
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// told is the history of an address in words: when, what, who, why, and what it is then.
+func (n *node) told(t *testing.T, a string) []string {
+	t.Helper()
+	events, err := n.store(t).History(t.Context(), addr(a))
+	must(t, err)
+	var all []string
+	for _, e := range events {
+		who := e.ContainerID
+		if e.IfName != "" {
+			who += "/" + e.IfName
+		}
+		words := []string{e.At.Format("15:04"), string(e.What), who, e.PodUID, e.Owner.Name, "(" + e.Why + ")", string(e.Then)}
+		all = append(all, strings.Join(strings.Fields(strings.Join(words, " ")), " "))
+	}
+	return all
+}
+
+// Each thing that happens to an address is told, with who it happened to and why.
+func TestHistoryTellsWhatHappened(t *testing.T) {
+	n := newNode(t, "10.3.0.20", stickyFor(72*time.Hour))
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	n.later(time.Minute)
+	n.add(t, "c2/eth0", "web-0", "10.3.0.2")
+	n.later(time.Minute)
+	n.add(t, "c2/eth0", "web-0", "10.3.0.2") // Repeated: nothing happens.
+	n.settled(t, "c2/eth0")
+	n.later(time.Minute)
+	n.reserve(t, "10.3.0.2", "web-0", time.Hour)
+	n.del(t, "c2/eth0")
+	n.del(t, "c2/eth0") // Repeated, too.
+	n.later(73 * time.Hour)
+	n.add(t, "c3/eth0", "web-1", "10.3.0.3")
+	n.addWanted(t, "c4/eth0", "web-2", "10.3.0.2")
+	_, _, err := n.store(t).ReleaseByHand(t.Context(), addr("10.3.0.2"), Expected{ContainerID: "c4"})
+	must(t, err)
+	want := []string{
+		"05:06 given c1/eth0 web-0-uid web-0 (next in turn) held",
+		"05:07 given c2/eth0 web-0-uid web-0 (taken over from the owner's sandbox before) held",
+		"05:08 given up c1/eth0 web-0-uid web-0 (its sandbox is gone, and the owner's next one is attached) held",
+		"05:09 reserved by hand web-0 () held",
+		"05:09 given up c2/eth0 web-0-uid web-0 (released) reserved",
+		"06:09 ended web-0 (reserved for pod default/web-0)",
+		"06:09 given c4/eth0 web-2-uid web-2 (requested) held",
+		"06:09 released by hand c4/eth0 web-2-uid web-2 (by hand) quarantined",
+	}
+	if diff := cmp.Diff(want, n.told(t, "10.3.0.2")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := n.told(t, "10.3.0.3"); len(got) != 1 {
+		t.Errorf("of the next address: %q", got)
+	}
+	if got := n.told(t, "10.3.0.4"); len(got) != 0 {
+		t.Errorf("of one that was never given: %q", got)
+	}
+}
+
+func TestHistoryTellsOfBootsConflictsAndWhatIsHadInstead(t *testing.T) {
+	n := newNode(t, "10.3.0.20", sticky)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	n.del(t, "c1/eth0")
+	n.addWanted(t, "c2/eth0", "web-0", "10.3.0.9")
+	n.policy = minute
+	n.add(t, "c3/eth0", "", "10.3.0.10")
+	_, err := n.store(t).Conflict(t.Context(), n.key("c3/eth0"), addr("10.3.0.10"), "02:00:00:00:00:01")
+	must(t, err)
+	n.reboot("boot-2", 10*time.Second)
+	n.add(t, "c4/eth0", "", "10.3.0.11")
+	for a, want := range map[string]string{
+		"10.3.0.2":  "05:06 ended web-0 (the owner has 10.3.0.9 instead) quarantined",
+		"10.3.0.9":  "05:06 given up c2/eth0 web-0-uid web-0 (held in an earlier boot) reserved",
+		"10.3.0.10": "05:06 in conflict c3/eth0 (in use by 02:00:00:00:00:01) quarantined",
+	} {
+		got := n.told(t, a)
+		if diff := cmp.Diff(want, got[len(got)-1]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", a, diff)
+		}
+	}
+}
+
+// numbers are those of the events, and how many there are.
+func (n *node) numbers(t *testing.T) (first, last uint64, count int) {
+	t.Helper()
+	must(t, n.store(t).view(t.Context(), func(l *leases) error {
+		return l.events.ForEach(func(k, _ []byte) error {
+			number := binary.BigEndian.Uint64(k)
+			if count == 0 {
+				first = number
+			}
+			if count > 0 && number != last+1 {
+				t.Errorf("event %d comes after %d", number, last)
+			}
+			last = number
+			count++
+			return nil
+		})
+	}))
+	return first, last, count
+}
+
+// Events are few enough that a store stays small, and the oldest are forgotten first.
+func TestEventsAreBounded(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	n.add(t, "c1/eth0", "", "10.3.0.2")
+	n.del(t, "c1/eth0")
+	// As many as there may be, but for one.
+	must(t, n.store(t).change(t.Context(), func(l *leases) error {
+		for i := range maxEvents + moreEvents - 3 {
+			l.note(Event{What: Given, Address: addr("10.3.0.9"), Why: fmt.Sprint(i)})
+		}
+		return nil
+	}))
+	expect := func(what string, wantFirst, wantLast uint64) {
+		t.Helper()
+		first, last, count := n.numbers(t)
+		if first != wantFirst || last != wantLast || count != int(last-first+1) {
+			t.Errorf("%s: %d events from %d to %d, want %d to %d", what, count, first, last, wantFirst, wantLast)
+		}
+	}
+	expect("before the last of them", 1, maxEvents+moreEvents-1)
+	n.add(t, "c2/eth0", "", "10.3.0.3")
+	expect("as many as there may be", 1, maxEvents+moreEvents)
+	if got := n.told(t, "10.3.0.2"); len(got) != 2 {
+		t.Errorf("of the oldest: %q", got)
+	}
+	n.add(t, "c3/eth0", "", "10.3.0.4")
+	expect("one more", moreEvents+2, maxEvents+moreEvents+1)
+	if got := n.told(t, "10.3.0.2"); len(got) != 0 {
+		t.Errorf("of the oldest: %q", got)
+	}
+	if got := n.told(t, "10.3.0.4"); len(got) != 1 {
+		t.Errorf("of the newest: %q", got)
+	}
+	n.sound(t)
+}
+
+// One change can make more events than are kept: a boot gives up all that was held.
+func TestMoreEventsInOneChangeThanAreKept(t *testing.T) {
+	const many = maxEvents + 2*moreEvents + 77
+	n := newNode(t, "10.3.0.20", minute)
+	var all []Lease
+	for i, a := 0, addr("10.4.0.0"); i < many; i, a = i+1, a.Next() {
+		all = append(all, Lease{Address: a, State: Held, Holders: []Holder{{
+			ContainerID: fmt.Sprint("c", i), IfName: "eth0", Policy: minute, Namespace: attachment.Namespace{BootID: n.boot},
+		}}})
+	}
+	n.takeIn(t, "host-local", all...)
+	if _, _, count := n.numbers(t); count > maxEvents+moreEvents || count < maxEvents {
+		t.Errorf("%d events after %d were taken in", count, many)
+	}
+	if got := n.told(t, all[many-1].Address.String()); len(got) != 1 {
+		t.Errorf("of the last one: %q", got)
+	}
+	n.reboot("boot-2", time.Second)
+	n.add(t, "new/eth0", "", "10.3.0.2")
+	first, last, count := n.numbers(t)
+	if count > maxEvents+moreEvents || count < maxEvents {
+		t.Errorf("%d events, %d to %d", count, first, last)
+	}
+	if got := n.told(t, "10.3.0.2"); len(got) != 1 {
+		t.Errorf("of the ADD: %q", got)
+	}
+	got := n.told(t, all[many-1].Address.String())
+	if len(got) != 1 || !strings.Contains(got[0], "held in an earlier boot") {
+		t.Errorf("of the last that the boot gave up: %q", got)
+	}
+	n.sound(t)
+}
+
+// What a change that failed would have told is not told.
+func TestChangeThatFailsTellsNothing(t *testing.T) {
+	n := newNode(t, "10.3.0.2", minute)
+	n.add(t, "c1/eth0", "", "10.3.0.2")
+	n.sets = append(n.sets, RangeSet{{Span: span("10.4.0.2", "10.4.0.9"), Gateway: addr("10.4.0.1")}})
+	n.sets[0], n.sets[1] = n.sets[1], n.sets[0]
+	if got, err := n.try(t, "c2/eth0", ""); err == nil {
+		t.Fatalf("given %s", got)
+	}
+	if got := n.told(t, "10.4.0.2"); len(got) != 0 {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestDamagedEventIsAnError(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	n.add(t, "c1/eth0", "", "10.3.0.2")
+	edit(t, n.path(), func(tx *bolt.Tx) error { return tx.Bucket([]byte(bucketEvents)).Put(eventKey(1), []byte("{")) })
+	_, err := n.store(t).History(t.Context(), addr("10.3.0.2"))
+	n.refused(t, "history", err, ErrDamaged, "event: not usable: it was cut short")
+}

@@ -1,0 +1,258 @@
+package lease
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+var update = flag.Bool("update", false, "write testdata/schema2.db and its JSON anew: only before a version is released")
+
+// golden is what a store says, in JSON. Stores as they were written must be read for ever.
+type golden struct {
+	Leases []jsontext.Value `json:"leases"`
+	Known  []Known          `json:"known,omitzero"`
+	Events []Event          `json:"events,omitzero"`
+}
+
+// goldens are the stores by the names of their files, each with the node that wrote it.
+func goldens(t *testing.T) map[string]*node {
+	t.Helper()
+	first := newNode(t, "10.3.0.254", minute)
+	first.day = time.Date(2026, 3, 4, 5, 6, 10, 0, time.UTC)
+	second := newNode(t, "10.3.0.30", minute)
+	second.later(3*time.Minute + 30*time.Second)
+	return map[string]*node{"schema1": first, "schema2": second}
+}
+
+func goldenFile(name string) string { return filepath.Join("testdata", name) }
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	must(t, err)
+	must(t, os.WriteFile(to, b, 0o600))
+}
+
+func (n *node) readGolden(t *testing.T, name string) (want golden, listed []Lease) {
+	t.Helper()
+	b, err := os.ReadFile(goldenFile(name + ".json"))
+	must(t, err)
+	must(t, jsonv2.Unmarshal(b, &want, jsonv2.RejectUnknownMembers(true)))
+	for _, v := range want.Leases {
+		l, err := decodeLease(v)
+		must(t, err)
+		l.Network = n.network
+		listed = append(listed, l)
+	}
+	return want, listed
+}
+
+// all is all that the store says.
+func (n *node) all(t *testing.T) (listed []Lease, known []Known, events []Event) {
+	t.Helper()
+	listed, err := n.store(t).List(t.Context())
+	must(t, err)
+	must(t, n.store(t).view(t.Context(), func(l *leases) (err error) {
+		if known, err = l.known(); err != nil {
+			return err
+		}
+		return l.eachEvent(func(e Event) { events = append(events, e) })
+	}))
+	return listed, known, events
+}
+
+func (n *node) compare(t *testing.T, when, name string) {
+	t.Helper()
+	want, wantListed := n.readGolden(t, name)
+	listed, known, events := n.all(t)
+	same := cmp.Options{sameLease, cmpopts.EquateComparable(netip.Prefix{})}
+	if diff := cmp.Diff(wantListed, listed, same); diff != "" {
+		t.Errorf("%s, %s: leases (-want +got):\n%s", name, when, diff)
+	}
+	if diff := cmp.Diff(want.Known, known, same); diff != "" {
+		t.Errorf("%s, %s: known ranges (-want +got):\n%s", name, when, diff)
+	}
+	if diff := cmp.Diff(want.Events, events, same); diff != "" {
+		t.Errorf("%s, %s: events (-want +got):\n%s", name, when, diff)
+	}
+	n.sound(t)
+}
+
+// A store is read as it was written: by a look, and after a change has migrated it. The change
+// takes something that is given up again at once, so that it leaves nothing but its events.
+func TestStoredLeasesAreReadAsTheyWere(t *testing.T) {
+	if *update {
+		writeGolden(t)
+	}
+	for name, n := range goldens(t) {
+		copyFile(t, goldenFile(name+".db"), n.path())
+		before := sumOf(t, n.path())
+		n.compare(t, "by a look", name)
+		if sumOf(t, n.path()) != before {
+			t.Errorf("%s: a look changed the file", name)
+		}
+		// Without an event: what did not happen is not told of.
+		must(t, n.store(t).change(t.Context(), func(l *leases) error { return l.setLastGiven(7, addr("10.3.0.2")) }))
+		n.compare(t, "after a change", name)
+		if sumOf(t, n.path()) == before {
+			t.Errorf("%s: no change", name)
+		}
+		var is string
+		must(t, n.store(t).view(t.Context(), func(l *leases) error {
+			is = fmt.Sprintf("schema %s, reader %s", l.meta.Get([]byte(keySchema)), l.meta.Get([]byte(keyReader)))
+			return nil
+		}))
+		if is != "schema 2, reader 2" {
+			t.Errorf("%s: after a change: %s", name, is)
+		}
+	}
+}
+
+// What a store of this schema has in its buckets stays as it is: a newer relink reads it, and
+// an older one.
+func TestLeasesAreStoredAsTheyWere(t *testing.T) {
+	n := newNode(t, "10.3.0.30", minute)
+	eventful(t, n)
+	want, got := contents(t, goldenFile("schema2.db")), contents(t, n.path())
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-stored +written now):\n%s", diff)
+	}
+}
+
+func sumOf(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	must(t, err)
+	return string(b)
+}
+
+// contents are the keys and values of a store by bucket. What is no text is quoted.
+func contents(t *testing.T, path string) map[string]map[string]string {
+	t.Helper()
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
+	must(t, err)
+	all := map[string]map[string]string{}
+	err = db.View(func(tx *bolt.Tx) error {
+		return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+			in := map[string]string{}
+			all[string(name)] = in
+			return b.ForEach(func(k, v []byte) error {
+				in[fmt.Sprintf("%q", k)] = printable(v)
+				return nil
+			})
+		})
+	})
+	must(t, errors.Join(err, db.Close()))
+	return all
+}
+
+// used is the length of the part of the file that bbolt has pages in.
+func used(t *testing.T, path string) (size int64) {
+	t.Helper()
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
+	must(t, err)
+	err = db.View(func(tx *bolt.Tx) error {
+		size = tx.Size()
+		return nil
+	})
+	must(t, errors.Join(err, db.Close()))
+	return size
+}
+
+func printable(v []byte) string {
+	if bytes.HasPrefix(v, []byte("{")) {
+		return string(v)
+	}
+	return fmt.Sprintf("%q", v)
+}
+
+// writeGolden writes what eventful makes.
+func writeGolden(t *testing.T) {
+	t.Helper()
+	n := newNode(t, "10.3.0.30", minute)
+	eventful(t, n)
+	copyFile(t, n.path(), goldenFile("schema2.db"))
+	// Without the room that was made in it.
+	must(t, os.Truncate(goldenFile("schema2.db"), used(t, n.path())))
+	var g golden
+	listed, known, events := n.all(t)
+	for _, l := range listed {
+		b, err := encodeLease(l)
+		must(t, err)
+		g.Leases = append(g.Leases, b)
+	}
+	g.Known, g.Events = known, events
+	b, err := jsonv2.Marshal(g, jsontext.WithIndent("  "))
+	must(t, err)
+	must(t, os.WriteFile(goldenFile("schema2.json"), append(b, '\n'), 0o644))
+}
+
+// eventful makes a store in which each kind of lease is.
+func eventful(t *testing.T, n *node) {
+	t.Helper()
+	six := RangeSet{{Span: span("fd00:3::2", "fd00:3::ff"), Subnet: netip.MustParsePrefix("fd00:3::/64"), Gateway: addr("fd00:3::1"), Excluded: []Span{span("fd00:3::3", "fd00:3::3")}}}
+	v4, v6 := n.sets, []RangeSet{n.sets[0], six}
+	n.sets = v6
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2 fd00:3::2")
+	n.sets = v4
+	n.add(t, "c2/eth0", "", "10.3.0.3")
+	n.add(t, "c3/eth0", "gone-0", "10.3.0.4")
+	n.later(time.Minute)
+	n.policy = stickyFor(72 * time.Hour)
+	r := n.request("c4/eth0", "db-0")
+	r.Namespace = attachment.Namespace{Path: "/run/netns/c4", Device: 4, Inode: 4026532345, Cookie: 8193}
+	_, err := n.store(t).Allocate(t.Context(), r)
+	must(t, err)
+	n.add(t, "c5/net1", "db-1", "10.3.0.6")
+	n.del(t, "c5/net1")
+	n.policy = sticky
+	n.add(t, "c6/eth0", "kv-0", "10.3.0.7")
+	n.del(t, "c6/eth0")
+	n.later(time.Minute)
+	n.reserve(t, "10.3.0.5", "db-0", 48*time.Hour)
+	n.reserve(t, "10.3.0.20", "hand-0", 0)
+	n.reserve(t, "10.3.0.21", "hand-1", 24*time.Hour)
+	n.add(t, "c9/eth0", "db-0", "10.3.0.5")
+	n.policy = minute
+	n.later(time.Minute)
+	n.add(t, "c7/eth0", "", "10.3.0.8")
+	_, err = n.store(t).Conflict(t.Context(), n.key("c7/eth0"), addr("10.3.0.8"), "02:00:00:00:00:01")
+	must(t, err)
+	n.takeIn(t, "host-local",
+		Lease{Address: addr("10.3.0.28"), Owner: pod("old-0"), State: Held, Holders: []Holder{{
+			ContainerID: "c8", IfName: "eth0", PodUID: "0f5b1c2d", Since: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), Origin: Imported,
+			Policy: minute, Namespace: attachment.Namespace{BootID: n.boot},
+		}}},
+		Lease{Address: addr("10.3.0.29"), State: Reserved, Why: "a pod may have it", ReleasedAt: n.day},
+	)
+	n.later(30 * time.Second)
+	n.del(t, "c3/eth0")
+	edit(t, n.path(), func(tx *bolt.Tx) error {
+		leases := tx.Bucket([]byte(bucketLeases))
+		key := addressKey(addr("10.3.0.5"))
+		return leases.Put(key, withFuture(leases.Get(key), 7))
+	})
+}
+
+// takeIn makes the leases those of their addresses.
+func (n *node) takeIn(t *testing.T, why string, all ...Lease) {
+	t.Helper()
+	must(t, n.store(t).TakeIn(t.Context(), false, func(View) (Intake, error) {
+		return Intake{Leases: all, Why: why}, nil
+	}))
+}

@@ -1,0 +1,146 @@
+package lease
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Known is what an ADD asked for: the ranges, and what is to happen to their addresses.
+type Known struct {
+	Sets   []RangeSet `json:"sets"`
+	Policy Policy     `json:"policy,omitzero"`
+}
+
+// maxKnown is how many a store remembers. Most networks have one: more come from a runtime
+// that gives pods ranges of their own, and from a configuration that went to others.
+const maxKnown = 8
+
+// set returns the set that has the address, and its number.
+func (k Known) set(a netip.Addr) (int, RangeSet) {
+	for i, s := range k.Sets {
+		if _, ok := s.Find(a); ok {
+			return i, s
+		}
+	}
+	return -1, nil
+}
+
+func (k Known) overlaps(o Known) bool {
+	return slices.ContainsFunc(k.Sets, func(s RangeSet) bool { return slices.ContainsFunc(o.Sets, s.Overlaps) })
+}
+
+// remember notes what an ADD asks for. What it asks for of the same addresses takes the place
+// of what earlier ones did. The rest stays as it is stored, with what a newer relink has added.
+func (l *leases) remember(k Known) error {
+	b, err := json.Marshal(k)
+	if err != nil || bytes.Equal(b, l.ranges.Get(knownKey(0))) {
+		return err
+	}
+	all, err := l.known()
+	if err != nil {
+		return err
+	}
+	if len(all) > 0 {
+		if last, err := json.Marshal(all[0]); err != nil || bytes.Equal(b, last) {
+			return err
+		}
+	}
+	values := [][]byte{b}
+	for i, other := range all {
+		left, err := l.without(i, other, k)
+		if err != nil {
+			return err
+		}
+		if left != nil {
+			values = append(values, left)
+		}
+	}
+	return l.putKnown(values)
+}
+
+// without returns what was asked for as it is stored, less the sets of which the last ADD asks for
+// addresses: nil if none are left.
+func (l *leases) without(i int, known, last Known) ([]byte, error) {
+	left := slices.DeleteFunc(slices.Clone(known.Sets), func(s RangeSet) bool { return last.overlaps(Known{Sets: []RangeSet{s}}) })
+	switch len(left) {
+	case 0:
+		return nil, nil
+	case len(known.Sets):
+		return l.storedKnown(i), nil
+	}
+	known.Sets = left
+	return json.Marshal(known)
+}
+
+// learn notes what ADDs of another network asked for, as if that had been before all that is
+// known of this one.
+func (l *leases) learn(known []Known) error {
+	all, err := l.known()
+	if err != nil {
+		return err
+	}
+	var values [][]byte
+	for i := range all {
+		values = append(values, l.storedKnown(i))
+	}
+	for _, k := range known {
+		if slices.ContainsFunc(all, k.overlaps) {
+			continue
+		}
+		b, err := json.Marshal(k)
+		if err != nil {
+			return err
+		}
+		values = append(values, b)
+	}
+	return l.putKnown(values)
+}
+
+// storedKnown returns what was asked for as it is stored.
+func (l *leases) storedKnown(i int) []byte { return bytes.Clone(l.ranges.Get(knownKey(i))) }
+
+// putKnown stores what ADDs asked for, the last one first, as far as a store remembers it.
+func (l *leases) putKnown(values [][]byte) (err error) {
+	for i := range maxKnown {
+		if i < len(values) {
+			err = errors.Join(err, l.ranges.Put(knownKey(i), values[i]))
+		} else {
+			err = errors.Join(err, l.ranges.Delete(knownKey(i)))
+		}
+	}
+	return err
+}
+
+func knownKey(i int) []byte { return binary.BigEndian.AppendUint16(nil, uint16(i)) }
+
+// known returns what ADDs asked for, the last one first.
+func (l *leases) known() ([]Known, error) {
+	if l.ranges == nil {
+		return nil, nil // Schema 1 does not know.
+	}
+	var all []Known
+	err := l.ranges.ForEach(func(_, b []byte) error {
+		var k Known
+		if err := json.Unmarshal(b, &k); err != nil {
+			return fmt.Errorf("ranges: %w: %w", ErrDamaged, err)
+		}
+		all = append(all, k)
+		return nil
+	})
+	return all, err
+}
+
+// inOneSet says whether the addresses are of one range set, as far as is known.
+func (l *leases) inOneSet(a, b netip.Addr) (bool, error) {
+	all, err := l.known()
+	return slices.ContainsFunc(all, func(k Known) bool {
+		_, set := k.set(a)
+		_, in := set.Find(b)
+		return in
+	}), err
+}

@@ -1,0 +1,266 @@
+package lease
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// State is what keeps an address from being given.
+type State string
+
+const (
+	// Held says that at least one attachment has it.
+	Held State = "held"
+	// Reserved says that no attachment has it, and it waits for its owner.
+	Reserved State = "reserved"
+	// Quarantined says that it is nobody's, and others may still believe it to be somebody's.
+	Quarantined State = "quarantined"
+)
+
+// Origin is why an attachment was given the very address that it has.
+type Origin string
+
+const (
+	// Requested says that the runtime or the configuration asked for it.
+	Requested Origin = "requested"
+	// FromReservation says that it was reserved for the owner.
+	FromReservation Origin = "reserved for the owner"
+	// TakenOver says that another sandbox of the owner held it still.
+	TakenOver Origin = "taken over from the owner's sandbox before"
+	// InTurn says that it was the next free one.
+	InTurn Origin = "next in turn"
+	// LongestReleased says that none was free, and its quarantine was the first to end.
+	LongestReleased Origin = "released first, as none was free"
+	// Imported says that host-local had given it.
+	Imported Origin = "imported"
+)
+
+// Duration is a time.Duration that is stored as its text, such as 1m0s.
+type Duration time.Duration
+
+// String returns the duration as time.Duration does.
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// MarshalText returns String.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText takes what time.ParseDuration does.
+func (d *Duration) UnmarshalText(b []byte) error {
+	parsed, err := time.ParseDuration(string(b))
+	*d = Duration(parsed)
+	return err
+}
+
+// Policy is what happens to an address when its last holder gives it up.
+type Policy struct {
+	// Sticky: it stays reserved for the owner.
+	Sticky bool `json:"sticky,omitzero"`
+	// Retain bounds the reservation; 0 is until somebody releases it.
+	Retain Duration `json:"retain,omitzero"`
+	// Quarantine is how long it is not given to another owner while one is free.
+	Quarantine Duration `json:"quarantine,omitzero"`
+}
+
+// DefaultQuarantine outlives what the hosts nearby believe of an address without asking
+// again: 45 s at most by RFC 4861, section 6.3.2, which Linux follows for ARP as well.
+const DefaultQuarantine = Duration(time.Minute)
+
+// Holder is an attachment that has an address, with what tells whether it is there still.
+type Holder struct {
+	ContainerID string `json:"containerID,omitzero"`
+	IfName      string `json:"ifName,omitzero"`
+	// PodUID is that of the pod's incarnation that the sandbox is of.
+	PodUID string `json:"podUID,omitzero"`
+	// Namespace is the sandbox's, as far as it was known when the address was given: the
+	// boot always, for no attachment outlives its boot.
+	Namespace attachment.Namespace `json:"namespace,omitzero"`
+	// Since is when it was given the address.
+	Since  time.Time `json:"since,omitzero"`
+	Origin Origin    `json:"origin,omitzero"`
+	Policy Policy    `json:"policy,omitzero"`
+
+	// unknown are the fields that a newer relink has written.
+	unknown unknown
+}
+
+// is says whether the attachment is the holder's. The network is that of the store.
+func (h Holder) is(a attachment.Key) bool {
+	return h.ContainerID == a.ContainerID && h.IfName == a.IfName
+}
+
+// Key returns the holder's attachment in the network.
+func (h Holder) Key(network string) attachment.Key {
+	return attachment.Key{Network: network, ContainerID: h.ContainerID, IfName: h.IfName}
+}
+
+// Lease is an address that is not free.
+type Lease struct {
+	Address netip.Addr `json:"address"`
+	// Network is that of the store. It is not stored.
+	Network string `json:"network,omitzero"`
+	// Owner is on whose behalf it is held or for whom it is reserved, nobody when the
+	// runtime named no pod.
+	Owner attachment.Owner `json:"owner,omitzero"`
+	State State            `json:"state"`
+	// Holders have it, in the order in which they were given it; none has one that is not
+	// Held. A new sandbox of the owner holds it beside the one before until that one goes.
+	Holders []Holder `json:"holders,omitzero"`
+	// Last was the last to hold one that is not Held. One that nobody ever held has none.
+	Last Holder `json:"last,omitzero"`
+	// Why is for people: why it is quarantined or reserved.
+	Why string `json:"why,omitzero"`
+	// ByHand: an operator reserved it, so that it is reserved again whatever the
+	// policy says.
+	ByHand bool `json:"byHand,omitzero"`
+	// ByHandAt is when, and ByHandUntil when that ends; zero for never.
+	ByHandAt    time.Time `json:"byHandAt,omitzero"`
+	ByHandUntil time.Time `json:"byHandUntil,omitzero"`
+	// Conflict: another host has it, so that not even a lack of others gets it given.
+	Conflict   bool      `json:"conflict,omitzero"`
+	ReleasedAt time.Time `json:"releasedAt,omitzero"`
+	// Until is when a reservation or a quarantine ends; zero for never.
+	Until time.Time `json:"until,omitzero"`
+
+	// unknown are the fields that a newer relink has written.
+	unknown unknown
+}
+
+// Holder returns which of the holders the attachment is.
+func (l Lease) Holder(a attachment.Key) (Holder, bool) {
+	if i := slices.IndexFunc(l.Holders, func(h Holder) bool { return h.is(a) }); i >= 0 {
+		return l.Holders[i], true
+	}
+	return Holder{}, false
+}
+
+// HeldBy says whether the attachment holds the address.
+func (l Lease) HeldBy(a attachment.Key) bool {
+	_, ok := l.Holder(a)
+	return ok
+}
+
+// Newest returns the holder that was given the address last, and the last one that was of
+// an address that nobody holds.
+func (l Lease) Newest() Holder {
+	if len(l.Holders) == 0 {
+		return l.Last
+	}
+	return l.Holders[len(l.Holders)-1]
+}
+
+// owned says whether the lease is on somebody's behalf.
+func (l Lease) owned() bool { return l.Owner != (attachment.Owner{}) }
+
+// Nobodys says whether the address is kept from being given without being anybody's.
+func (l Lease) Nobodys() bool { return l.State == Quarantined || l.State == Reserved && !l.owned() }
+
+// Whose says in words who keeps the address from being given.
+func (l Lease) Whose() string {
+	switch l.State {
+	case Held:
+		const enough = 3
+		var all []string
+		for i, h := range l.Holders {
+			if i == enough {
+				all = append(all, fmt.Sprintf("%d more", len(l.Holders)-enough))
+				break
+			}
+			all = append(all, h.Key(l.Network).String())
+		}
+		by := "held by " + strings.Join(all, " and ")
+		if l.owned() {
+			by += fmt.Sprintf(" (%s)", l.Owner)
+		}
+		return by
+	case Reserved:
+		if !l.owned() {
+			return "reserved: " + l.Why
+		}
+		return "reserved for " + l.Owner.String()
+	}
+	return "in quarantine: " + l.Why
+}
+
+// without returns the lease after the holders that are gone gave it up: held by the
+// others, else reserved, quarantined, or free, which is ok == false.
+func (l Lease) without(gone func(Holder) bool, why string, now time.Time) (_ Lease, ok bool) {
+	left := slices.DeleteFunc(slices.Clone(l.Holders), gone)
+	if len(left) == 0 {
+		return l.GivenUp(why, now)
+	}
+	l.Holders = left
+	return l, true
+}
+
+// notSticky returns the held lease without its newest holder's wish to have it kept.
+func (l Lease) notSticky() Lease {
+	l.Holders = slices.Clone(l.Holders)
+	l.Holders[len(l.Holders)-1].Policy.Sticky = false
+	return l
+}
+
+// GivenUp returns the lease after its last holder gave it up: reserved, quarantined, or
+// free, which is ok == false.
+func (l Lease) GivenUp(why string, now time.Time) (_ Lease, ok bool) {
+	l.Last, l.Holders = l.Newest(), nil
+	if l.Conflict {
+		why = l.Why
+		l.Last.Policy.Quarantine = max(l.Last.Policy.Quarantine, DefaultQuarantine)
+	}
+	l.ReleasedAt, l.Why = now, why
+	if !l.byHand(now) {
+		l.ByHand, l.ByHandAt, l.ByHandUntil = false, time.Time{}, time.Time{}
+	}
+	switch policy := l.Last.Policy; {
+	case l.owned() && (l.ByHand || policy.Sticky):
+		l.State, l.Until, l.Conflict = Reserved, l.reservedUntil(now), false
+		return l, true
+	case policy.Quarantine > 0:
+		l.State, l.Until = Quarantined, now.Add(time.Duration(policy.Quarantine))
+		return l, true
+	}
+	return Lease{}, false
+}
+
+// byHand says whether an operator's reservation is in force.
+func (l Lease) byHand(now time.Time) bool {
+	return l.ByHand && (l.ByHandUntil.IsZero() || now.Before(l.ByHandUntil))
+}
+
+// reservedUntil is when a reservation ends that begins now: the latest of what the
+// policy and what an operator says, and of the quarantine.
+func (l Lease) reservedUntil(now time.Time) time.Time {
+	policy := l.Last.Policy
+	if l.ByHand && l.ByHandUntil.IsZero() || policy.Sticky && policy.Retain == 0 {
+		return time.Time{}
+	}
+	until := now.Add(time.Duration(policy.Quarantine))
+	if policy.Sticky {
+		until = latest(until, now.Add(time.Duration(policy.Retain)))
+	}
+	return latest(until, l.ByHandUntil)
+}
+
+// unreserved is what is left of a reservation that nobody makes any more: a quarantine
+// where that is not over, else nothing, which is ok == false.
+func (l Lease) unreserved(why string, now time.Time) (_ Lease, ok bool) {
+	l.ByHand, l.ByHandAt, l.ByHandUntil, l.Last.Policy.Sticky = false, time.Time{}, time.Time{}, false
+	until := l.ReleasedAt.Add(time.Duration(l.Last.Policy.Quarantine))
+	if l.State != Reserved || !until.After(now) {
+		return Lease{}, false
+	}
+	l.State, l.Until, l.Why = Quarantined, until, why
+	return l, true
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

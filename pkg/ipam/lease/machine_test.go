@@ -1,0 +1,329 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// machine is a store and its model under the same operations.
+type machine struct {
+	store *Store
+	model *model
+	boots int
+	// backup is what the model was when the file was copied, nil for never.
+	backup *modelState
+}
+
+func newMachine(t *rapid.T, dir string) *machine {
+	m := &machine{model: &model{
+		day: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), uptime: time.Minute, bootID: "boot-0", state: modelState{schema: schema},
+	}}
+	m.store = &Store{network: "pods", path: dir + "/pods.db", wait: time.Minute, bootID: "boot-0"}
+	m.store.now = func() time.Time { return m.model.day }
+	m.store.uptime = func() (time.Duration, error) { return m.model.uptime, nil }
+	must(t, m.store.create(t.Context()))
+	return m
+}
+
+// kind is which refusal an error is.
+func kind(err error) error {
+	var refused *RefusedError
+	if errors.As(err, &refused) {
+		return errModel
+	}
+	for _, is := range []error{ErrExhausted, ErrTaken, ErrNone, ErrHolder, ErrNotGiven, ErrInUse, ErrDamaged} {
+		if errors.Is(err, is) {
+			return is
+		}
+	}
+	if err != nil {
+		return errModel
+	}
+	return nil
+}
+
+// agree compares two outcomes: what was refused and what was given.
+func agree(t *rapid.T, what string, err, wantErr error, gotAndWant ...any) {
+	t.Helper()
+	if !errors.Is(kind(err), wantErr) {
+		t.Fatalf("%s: %v, the model says %v", what, err, wantErr)
+	}
+	if err == nil && len(gotAndWant) == 2 && fmt.Sprint(gotAndWant[0]) != fmt.Sprint(gotAndWant[1]) {
+		t.Fatalf("%s: %v, the model says %v", what, gotAndWant[0], gotAndWant[1])
+	}
+}
+
+func drawKey(t *rapid.T) attachment.Key {
+	return attachment.Key{
+		Network: "pods", ContainerID: fmt.Sprintf("c%d", rapid.IntRange(0, 5).Draw(t, "container")),
+		IfName: rapid.SampledFrom([]string{"eth0", "eth0", "net1"}).Draw(t, "ifname"),
+	}
+}
+
+func drawOwner(t *rapid.T) attachment.Owner {
+	return pod(rapid.SampledFrom([]string{"", "web-0", "web-0", "web-1", "web-2"}).Draw(t, "pod"))
+}
+
+func drawAddress(t *rapid.T) netip.Addr { return addr(rapid.SampledFrom(texts).Draw(t, "address")) }
+
+func drawPolicy(t *rapid.T) Policy {
+	seconds := func(what string, choices ...int) Duration {
+		return Duration(time.Duration(rapid.SampledFrom(choices).Draw(t, what)) * time.Second)
+	}
+	return Policy{Sticky: rapid.Bool().Draw(t, "sticky"), Retain: seconds("retain", 0, 0, 30, 300), Quarantine: seconds("quarantine", 0, 60)}
+}
+
+// add asks by the first plan mostly: the configuration of a network does not change often.
+func (m *machine) add(t *rapid.T) {
+	p := plans[max(0, rapid.IntRange(-4, len(plans)-1).Draw(t, "plan"))]
+	key := drawKey(t)
+	r := Request{
+		Attachment: key, Owner: drawOwner(t), PodUID: rapid.SampledFrom([]string{"", "uid-1"}).Draw(t, "UID"), Sets: p.sets, Policy: drawPolicy(t),
+		Namespace: attachment.Namespace{Path: "/run/netns/" + key.ContainerID, Inode: rapid.Uint64Range(0, 2).Draw(t, "inode")},
+	}
+	if rapid.IntRange(0, 3).Draw(t, "asks") == 0 {
+		choices := append(slices.Clone(texts), "10.0.7.7")
+		for range rapid.IntRange(1, 2).Draw(t, "for") {
+			r.Wanted = append(r.Wanted, addr(rapid.SampledFrom(choices).Draw(t, "wanted")))
+		}
+	}
+	var got []netip.Addr
+	given, err := m.store.Allocate(t.Context(), r)
+	for _, l := range given {
+		got = append(got, l.Address)
+	}
+	want, wantErr := m.model.add(p, r)
+	agree(t, "ADD", err, wantErr, got, want)
+}
+
+func (m *machine) del(t *rapid.T) {
+	key, present := drawKey(t), Policy{}
+	if rapid.IntRange(0, 4).Draw(t, "with policy") == 0 {
+		present = drawPolicy(t)
+	}
+	agree(t, "DEL", m.store.Release(t.Context(), key, present), m.model.release(key, present))
+}
+
+func (m *machine) gc(t *rapid.T) {
+	valid := map[attachment.Key]bool{}
+	for range rapid.IntRange(0, 9).Draw(t, "valid") {
+		valid[drawKey(t)] = true
+	}
+	err := m.store.Collect(t.Context(), func(a attachment.Key) bool { return valid[a] })
+	agree(t, "GC", err, m.model.giveUpIf(func(h Holder) bool { return !valid[h.Key("pods")] }))
+}
+
+func (m *machine) settled(t *rapid.T) {
+	key := drawKey(t)
+	agree(t, "settled", m.store.Settled(t.Context(), key, func(Holder) bool { return true }), m.model.settle(key))
+}
+
+// abandon means a holder as somebody has seen it, maybe long ago.
+func (m *machine) abandon(t *rapid.T) {
+	lease := m.model.state.leases[drawAddress(t)]
+	holder := lease.Last
+	if len(lease.Holders) > 0 {
+		holder = rapid.SampledFrom(lease.Holders).Draw(t, "holder")
+	}
+	switch rapid.IntRange(0, 5).Draw(t, "stale") {
+	case 0:
+		holder.Since = holder.Since.Add(-time.Second)
+	case 1:
+		holder.Namespace.Inode += 7
+	}
+	err := m.store.Abandon(t.Context(), lease, holder, "proven gone")
+	if lease.Address.IsValid() {
+		agree(t, "abandon", err, m.model.abandon(lease.Address, holder))
+	}
+}
+
+func (m *machine) reserve(t *rapid.T) {
+	a, owner := drawAddress(t), drawOwner(t)
+	retain := time.Duration(rapid.SampledFrom([]int{0, 10, 45, 400}).Draw(t, "for")) * time.Second
+	_, err := m.store.Reserve(t.Context(), a, owner, retain)
+	if owner == (attachment.Owner{}) {
+		agree(t, "reserve for nobody", err, errModel)
+		return
+	}
+	agree(t, "reserve", err, m.model.reserve(a, owner, retain))
+}
+
+// releaseByHand expects who has it, or somebody else, which changes nothing.
+func (m *machine) releaseByHand(t *rapid.T) {
+	a := drawAddress(t)
+	l, leased := m.model.current()[a]
+	expected := Expected{Nobody: l.State == Quarantined}
+	switch {
+	case l.State == Held && rapid.Bool().Draw(t, "one holder"):
+		expected.ContainerID = rapid.SampledFrom(l.Holders).Draw(t, "holder").ContainerID
+	case l.State == Held:
+		expected.IfName = l.Holders[0].IfName
+	case l.State == Reserved:
+		expected.Owner = l.Owner
+	}
+	if leased && rapid.IntRange(0, 3).Draw(t, "wrong") == 0 {
+		_, _, err := m.store.ReleaseByHand(t.Context(), a, Expected{ContainerID: "another"})
+		agree(t, "release of another's", err, ErrHolder)
+		return
+	}
+	_, _, err := m.store.ReleaseByHand(t.Context(), a, expected)
+	agree(t, "release", err, m.model.releaseByHand(a, func(h Holder) bool {
+		return expected.ContainerID == "" || h.ContainerID == expected.ContainerID
+	}))
+}
+
+func (m *machine) conflict(t *rapid.T) {
+	a, key := drawAddress(t), drawKey(t)
+	if l := m.model.state.leases[a]; len(l.Holders) > 0 {
+		key = rapid.SampledFrom(l.Holders).Draw(t, "holder").Key("pods")
+	}
+	got, err := m.store.Conflict(t.Context(), key, a, "02:00:00:00:00:01")
+	want, wantErr := m.model.conflict(key, a)
+	agree(t, "conflict", err, wantErr, got, want)
+}
+
+// crash ends an ADD or a DEL after what it did and before it is committed.
+func (m *machine) crash(t *rapid.T) {
+	key := drawKey(t)
+	err := m.store.update(t.Context(), func(l *leases) error {
+		if _, err := l.allocate(Request{Attachment: key, Sets: plans[0].sets}); err == nil {
+			err = l.release(drawKey(t), Policy{})
+			if err != nil && !errors.Is(err, errUnchanged) {
+				t.Fatal(err)
+			}
+		}
+		panic("crash")
+	})
+	agree(t, "crash", err, ErrDamaged)
+}
+
+// later lets time go by, as the clock and the kernel see it.
+func (m *machine) later(t *rapid.T) {
+	by := time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second
+	m.model.day, m.model.uptime = m.model.day.Add(by), m.model.uptime+by
+}
+
+// setClock sets the time of day: to where it is right by and by, or far off.
+func (m *machine) setClock(t *rapid.T) {
+	m.model.day = m.model.day.AddDate(rapid.SampledFrom([]int{-10, 0, 0, 10}).Draw(t, "years"), rapid.SampledFrom([]int{-1, 0, 1}).Draw(t, "months"), 0)
+}
+
+func (m *machine) reboot(t *rapid.T) {
+	m.boots++
+	m.model.bootID = fmt.Sprintf("boot-%d", m.boots)
+	m.store.bootID = m.model.bootID
+	m.model.uptime = time.Duration(rapid.IntRange(1, 300).Draw(t, "uptime")) * time.Second
+	m.model.day = m.model.day.Add(time.Duration(rapid.IntRange(0, 300).Draw(t, "takes")) * time.Second)
+}
+
+func (m *machine) resetClock(t *rapid.T) {
+	want := m.model.now().Sub(m.model.day)
+	m.model.resetClock()
+	got, err := m.store.ResetClock(t.Context())
+	agree(t, "reset of the clock", err, nil, got, want)
+}
+
+var sameLease = cmp.Options{
+	cmp.AllowUnexported(Lease{}, Holder{}), cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty(),
+}
+
+// check compares everything.
+func (m *machine) check(t *rapid.T) {
+	must(t, m.store.Verify(t.Context()))
+	got, err := m.store.List(t.Context())
+	must(t, err)
+	// Why is for people.
+	if diff := cmp.Diff(m.model.list(), got, sameLease, cmpopts.IgnoreFields(Lease{}, "Why")); diff != "" {
+		t.Fatalf("(-model +store):\n%s", diff)
+	}
+	m.checkUsage(t)
+	m.checkFile(t)
+	m.checkExhausted(t)
+}
+
+// checkExhausted asks for the sets of all plans at once.
+func (m *machine) checkExhausted(t *rapid.T) {
+	var sets []RangeSet
+	var want, got []string
+	for _, p := range plans {
+		for i := range p.sets {
+			if !m.model.available(p, i) {
+				want = append(want, fmt.Sprintf("range set %d ", len(sets)+i))
+			}
+		}
+		sets = append(sets, p.sets...)
+	}
+	full, err := m.store.Exhausted(t.Context(), sets)
+	must(t, err)
+	for _, e := range full {
+		name, _, _ := strings.Cut(e.Error(), "(")
+		got = append(got, name)
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("exhausted: %v, the model says %v", full, want)
+	}
+}
+
+// checkUsage compares the numbers of each set that is known with a look at each address.
+func (m *machine) checkUsage(t *rapid.T) {
+	u, err := m.store.Usage(t.Context())
+	must(t, err)
+	leases := m.model.current()
+	var want []SetUsage
+	inside := map[netip.Addr]bool{}
+	for _, p := range m.model.state.known {
+		for i, set := range p.sets {
+			w := SetUsage{Set: i, Ranges: set, Size: big.NewInt(int64(len(p.gives[i])))}
+			for _, a := range p.within[i] {
+				inside[a] = true
+				count := map[State]*int{Held: &w.Held, Reserved: &w.Reserved, Quarantined: &w.Quarantined}[leases[a].State]
+				if count != nil && p.givesIt(a) {
+					*count++
+				}
+			}
+			w.Free = big.NewInt(int64(len(p.gives[i]) - w.Held - w.Reserved - w.Quarantined))
+			w.Share = float64(w.Held+w.Reserved) / float64(len(p.gives[i]))
+			want = append(want, w)
+		}
+	}
+	outside := 0
+	for a := range leases {
+		if !inside[a] {
+			outside++
+		}
+	}
+	numbers := cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty(), cmp.Comparer(func(a, b *big.Int) bool { return a.Cmp(b) == 0 })}
+	if diff := cmp.Diff(want, u.Sets, numbers); diff != "" || u.Outside != outside {
+		t.Fatalf("%d outside, the model says %d (-model +store):\n%s", u.Outside, outside, diff)
+	}
+}
+
+// TestStoreDoesAsItsModel is 100 lives of a store of some 30 operations each, compared
+// after each with a model that knows no index.
+func TestStoreDoesAsItsModel(t *testing.T) {
+	lives := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		lives++
+		m := newMachine(rt, t.TempDir())
+		rt.Repeat(map[string]func(*rapid.T){
+			"ADD": m.add, "ADD too": m.add, "ADD also": m.add, "ADD as well": m.add, "DEL": m.del, "DEL too": m.del, "GC": m.gc,
+			"settled": m.settled, "settled too": m.settled, "abandon": m.abandon, "reserve": m.reserve, "reserve too": m.reserve,
+			"release": m.releaseByHand, "conflict": m.conflict, "crash": m.crash, "later": m.later, "later too": m.later,
+			"reboot": m.reboot, "set the clock": m.setClock, "reset the clock": m.resetClock,
+			"back up": m.backUp, "restore": m.restore, "go back to schema 1": m.goBack, "go on to schema 3": m.goOn, "": m.check,
+		})
+	})
+	t.Logf("%d lives", lives)
+}

@@ -1,0 +1,246 @@
+package lease
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// add is an ADD with the plan's sets.
+func (m *model) add(p *plan, r Request) (given []netip.Addr, err error) {
+	err = m.settled(func(s *modelState) error {
+		before := s.clone()
+		for i := range p.sets {
+			pick := modelPick{m, s, p, i, r}
+			a, err := pick.address(before)
+			if err != nil {
+				return err
+			}
+			given = append(given, a)
+		}
+		for i, a := range r.Wanted {
+			set := p.setOf(a)
+			if set < 0 || slices.ContainsFunc(r.Wanted[:i], func(b netip.Addr) bool { return p.setOf(b) == set }) {
+				return errModel
+			}
+		}
+		s.remember(p)
+		return nil
+	})
+	return given, err
+}
+
+// modelPick is the choice of an address of the plan's set of that number.
+type modelPick struct {
+	*model
+	s   *modelState
+	p   *plan
+	set int
+	r   Request
+}
+
+// address gives one. What the attachment held before the ADD it keeps.
+func (c modelPick) address(before modelState) (netip.Addr, error) {
+	wanted := c.wanted()
+	for _, a := range everyAddress {
+		if slices.Contains(c.p.within[c.set], a) && slices.ContainsFunc(before.leases[a].Holders, isOf(c.r.Attachment)) {
+			if wanted.IsValid() && wanted != a {
+				return a, errModel
+			}
+			c.renew(a)
+			return a, nil
+		}
+	}
+	if wanted.IsValid() {
+		return c.pickWanted(wanted)
+	}
+	if a := c.ofOwner(); a.IsValid() {
+		c.give(c.s.leases[a], a, FromReservation)
+		return a, nil
+	}
+	if a := c.inTurn(); a.IsValid() {
+		return c.fresh(a, InTurn)
+	}
+	if a := c.longestReleased(); a.IsValid() {
+		return c.fresh(a, LongestReleased)
+	}
+	return netip.Addr{}, ErrExhausted
+}
+
+// renew makes the attachment's holder that of the sandbox which asks again.
+func (c modelPick) renew(a netip.Addr) {
+	l := c.s.leases[a]
+	l.Holders = slices.Clone(l.Holders)
+	for i, h := range l.Holders {
+		is := c.r.Namespace
+		is.BootID = h.Namespace.BootID
+		if !isOf(c.r.Attachment)(h) || is.Inode == 0 || h.Namespace.Same(is) == nil && h.PodUID == c.r.PodUID {
+			continue
+		}
+		h.Namespace, h.PodUID, h.Since = is, c.r.PodUID, c.now()
+		if h.Origin == Imported {
+			h.Origin = Requested
+		}
+		l.Holders[i] = h
+	}
+	c.s.leases[a] = l
+}
+
+// wanted is what is asked for of the set, the zero Addr for nothing.
+func (c modelPick) wanted() netip.Addr {
+	for _, a := range c.r.Wanted {
+		if c.p.setOf(a) == c.set {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+func (c modelPick) pickWanted(a netip.Addr) (netip.Addr, error) {
+	l, leased := c.s.leases[a]
+	switch {
+	case !c.p.givesIt(a):
+		return a, errModel
+	case !leased, l.State == Quarantined:
+		return c.fresh(a, Requested)
+	case l.State == Reserved && c.isOwner(l), c.succeeds(l):
+		c.give(l, a, Requested)
+		return a, nil
+	}
+	return a, ErrTaken
+}
+
+func (c modelPick) isOwner(l Lease) bool { return owned(l) && l.Owner == c.r.Owner }
+
+// succeeds says whether who asks is the next sandbox of the pod that holds the address.
+func (c modelPick) succeeds(l Lease) bool {
+	keeps := c.r.Policy.Sticky || newest(l).Policy.Sticky || c.byHand(l)
+	return l.State == Held && c.isOwner(l) && keeps && slices.ContainsFunc(l.Holders, func(h Holder) bool {
+		return h.IfName == c.r.Attachment.IfName && h.ContainerID != c.r.Attachment.ContainerID
+	})
+}
+
+// ofOwner is the best of the addresses that wait for the owner or that its sandbox before has.
+func (c modelPick) ofOwner() netip.Addr {
+	var best netip.Addr
+	for _, a := range everyAddress {
+		l := c.s.leases[a]
+		if !c.isOwner(l) || !slices.Contains(c.p.gives[c.set], a) || l.State == Held && !c.succeeds(l) || l.State == Quarantined {
+			continue
+		}
+		if !best.IsValid() || c.better(l, c.s.leases[best]) {
+			best = a
+		}
+	}
+	return best
+}
+
+// better says whether a goes before b, which has the lower address.
+func (c modelPick) better(a, b Lease) bool {
+	if x, y := c.class(a), c.class(b); x != y {
+		return x < y
+	}
+	since := func(l Lease) time.Time {
+		if c.byHand(l) {
+			return l.ByHandAt
+		}
+		return time.Time{}
+	}
+	for _, when := range []func(Lease) time.Time{
+		since, func(l Lease) time.Time { return l.ReleasedAt }, func(l Lease) time.Time { return newest(l).Since },
+	} {
+		if !when(a).Equal(when(b)) {
+			return when(a).After(when(b))
+		}
+	}
+	return false
+}
+
+// class orders what waits for an owner: what somebody reserved, what this interface had, what
+// the sandbox before has still, the rest.
+func (c modelPick) class(l Lease) string {
+	had := newest(l).IfName
+	switch {
+	case c.byHand(l) && (had == "" || had == c.r.Attachment.IfName):
+		return "1 by hand"
+	case l.State == Reserved && had == c.r.Attachment.IfName:
+		return "2 of the interface"
+	case l.State == Held:
+		return "3 held"
+	}
+	return "4 of another interface"
+}
+
+// inTurn is the first free address after that which was given last.
+func (c modelPick) inTurn() netip.Addr {
+	within := c.p.within[c.set]
+	at := slices.Index(within, c.s.last[c.set]) + 1
+	for i := range within {
+		a := within[(at+i)%len(within)]
+		if _, leased := c.s.leases[a]; !leased && slices.Contains(c.p.gives[c.set], a) {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// longestReleased is the address whose quarantine is the first to end.
+func (c modelPick) longestReleased() netip.Addr {
+	var first netip.Addr
+	for _, a := range everyAddress {
+		l := c.s.leases[a]
+		if l.State != Quarantined || l.Conflict || !slices.Contains(c.p.gives[c.set], a) {
+			continue
+		}
+		if !first.IsValid() || l.Until.Before(c.s.leases[first].Until) {
+			first = a
+		}
+	}
+	return first
+}
+
+// fresh gives an address of which nothing is known.
+func (c modelPick) fresh(a netip.Addr, origin Origin) (netip.Addr, error) {
+	c.s.last[c.set] = a
+	c.give(Lease{}, a, origin)
+	return a, nil
+}
+
+func (c modelPick) give(was Lease, a netip.Addr, origin Origin) {
+	l := Lease{
+		Address: a, Network: "pods", Owner: c.r.Owner, State: Held, Holders: slices.Clone(was.Holders),
+		ByHand: was.ByHand, ByHandAt: was.ByHandAt, ByHandUntil: was.ByHandUntil, unknown: was.unknown,
+	}
+	if was.State == Held {
+		origin, l.Conflict = TakenOver, was.Conflict
+	}
+	h := Holder{
+		ContainerID: c.r.Attachment.ContainerID, IfName: c.r.Attachment.IfName, PodUID: c.r.PodUID,
+		Namespace: c.r.Namespace, Since: c.now(), Origin: origin, Policy: c.r.Policy,
+	}
+	h.Namespace.BootID = c.bootID
+	l.Holders = append(l.Holders, h)
+	c.s.leases[a] = l
+	c.letOthersGo(a)
+}
+
+// letOthersGo ends what waits for the owner on the interface besides: it has one now.
+func (c modelPick) letOthersGo(given netip.Addr) {
+	for _, a := range c.p.within[c.set] {
+		l := c.s.leases[a]
+		if a != given && c.isOwner(l) && l.State == Reserved && !c.byHand(l) && l.Last.IfName == c.r.Attachment.IfName {
+			c.unreserve(c.s, l)
+		}
+	}
+}
+
+// available says whether an ADD with the plan could be given something of the set, by anybody.
+func (m *model) available(p *plan, set int) bool {
+	leases := m.current()
+	return slices.ContainsFunc(p.gives[set], func(a netip.Addr) bool {
+		l, leased := leases[a]
+		return !leased || l.State == Reserved && l.Owner != (attachment.Owner{}) || l.State == Quarantined && !l.Conflict
+	})
+}

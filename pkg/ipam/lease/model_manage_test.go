@@ -1,0 +1,137 @@
+package lease
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+func (m *model) reserve(a netip.Addr, o attachment.Owner, retain time.Duration) error {
+	return m.settled(func(s *modelState) error {
+		l, leased := s.leases[a]
+		if !s.isGiven(a) {
+			return ErrNotGiven
+		}
+		if leased && l.State != Quarantined && l.Owner != o {
+			return ErrTaken
+		}
+		// What was there ends no earlier for it.
+		ends := []time.Time{m.now().Add(retain)}
+		forEver := retain == 0
+		switch {
+		case leased && l.State == Held:
+			if m.byHand(l) {
+				ends = append(ends, l.ByHandUntil)
+				forEver = forEver || l.ByHandUntil.IsZero()
+			}
+		case leased:
+			ends = append(ends, l.Until)
+			forEver = forEver || l.Until.IsZero()
+			if l.State == Quarantined {
+				l.Last = Holder{Policy: Policy{Quarantine: l.Last.Policy.Quarantine}}
+			}
+		default:
+			l = Lease{Address: a, Network: "pods", ReleasedAt: m.now()}
+		}
+		var until time.Time
+		if !forEver {
+			until = slices.MaxFunc(ends, time.Time.Compare)
+		}
+		if l.State != Held {
+			l.State, l.Until = Reserved, until
+		}
+		l.Owner, l.ByHand, l.ByHandAt, l.ByHandUntil = o, true, m.now(), until
+		s.leases[a] = l
+		return nil
+	})
+}
+
+// releaseByHand lets those holders go that are meant, or ends what waits.
+func (m *model) releaseByHand(a netip.Addr, meant func(Holder) bool) error {
+	return m.settled(func(s *modelState) error {
+		l, leased := s.leases[a]
+		if !leased {
+			return ErrNone
+		}
+		if l.State != Held {
+			m.unreserve(s, l)
+			return nil
+		}
+		left := slices.DeleteFunc(slices.Clone(l.Holders), meant)
+		if len(left) > 0 {
+			l.Holders = left
+			s.leases[a] = l
+			return nil
+		}
+		l.Last, l.Holders = newest(l), nil
+		l.Last.Policy.Sticky = false
+		notByHand(&l)
+		m.leave(s, l)
+		return nil
+	})
+}
+
+// conflict returns whether another address is given in the place of this one.
+func (m *model) conflict(key attachment.Key, a netip.Addr) (exchanged bool, err error) {
+	var refusal error
+	err = m.change(func(s *modelState) error {
+		l := s.leases[a]
+		i := slices.IndexFunc(l.Holders, isOf(key))
+		switch {
+		case i < 0:
+			return errModel
+		case len(l.Holders) > 1 || l.Holders[i].Origin == TakenOver:
+			return errSame
+		}
+		l.Conflict = true
+		if m.byHand(l) || l.Holders[i].Origin != InTurn && l.Holders[i].Origin != LongestReleased {
+			refusal = ErrInUse
+			s.leases[a] = l
+			return nil
+		}
+		exchanged = true
+		l.Owner, l.Last, l.Holders = attachment.Owner{}, newest(l), nil
+		notByHand(&l)
+		m.leave(s, l)
+		return nil
+	})
+	if err == nil {
+		err = refusal
+	}
+	return exchanged, err
+}
+
+// resetClock makes the time of the store the time of day.
+func (m *model) resetClock() {
+	was, now := m.now(), m.day
+	s := m.state.clone()
+	if s.schema == schemaV1 {
+		s.schema = schema
+	}
+	// What is to come is as far ahead as before. What is past stays past.
+	ahead := func(t time.Time) time.Time {
+		if t.After(was) {
+			return now.Add(t.Sub(was))
+		}
+		return t
+	}
+	past := func(t time.Time) time.Time {
+		if t.After(now) {
+			return now.Add(t.Sub(was))
+		}
+		return t
+	}
+	for a, l := range s.leases {
+		l.Until, l.ByHandUntil = ahead(l.Until), ahead(l.ByHandUntil)
+		l.ByHandAt, l.ReleasedAt, l.Last.Since = past(l.ByHandAt), past(l.ReleasedAt), past(l.Last.Since)
+		l.Holders = slices.Clone(l.Holders)
+		for i := range l.Holders {
+			l.Holders[i].Since = past(l.Holders[i].Since)
+		}
+		s.leases[a] = l
+	}
+	s.mark = clockMark{time: now, uptime: m.uptime, bootID: m.bootID}
+	m.state = s
+}

@@ -1,0 +1,208 @@
+package lease
+
+import (
+	"math/big"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Span is all addresses from First to Last, both of one family.
+type Span struct {
+	First netip.Addr `json:"first"`
+	Last  netip.Addr `json:"last"`
+}
+
+// Contains says whether the address is in the span.
+func (s Span) Contains(a netip.Addr) bool {
+	return a.BitLen() == s.First.BitLen() && !a.Less(s.First) && !s.Last.Less(a)
+}
+
+// Overlaps says whether the spans have an address in common.
+func (s Span) Overlaps(o Span) bool {
+	return s.First.BitLen() == o.First.BitLen() && !s.Last.Less(o.First) && !o.Last.Less(s.First)
+}
+
+// String returns the span as it can be configured.
+func (s Span) String() string {
+	if s.First == s.Last {
+		return s.First.String()
+	}
+	return s.First.String() + "-" + s.Last.String()
+}
+
+// Range is a part of a subnet to give addresses of.
+type Range struct {
+	Span
+	Subnet netip.Prefix `json:"subnet"`
+	// Gateway is told to the attachments and never given to one.
+	Gateway netip.Addr `json:"gateway,omitzero"`
+	// Excluded are never given. They may lie outside of the range.
+	Excluded []Span `json:"excluded,omitzero"`
+}
+
+// Gives says whether the address is one to be given, and if not why.
+func (r Range) Gives(a netip.Addr) (ok bool, why string) {
+	if a == r.Gateway {
+		return false, "it is the gateway"
+	}
+	for _, s := range r.Excluded {
+		if s.Contains(a) {
+			return false, "it is in exclude " + s.String()
+		}
+	}
+	return true, ""
+}
+
+// skip returns the first address from a on that is to be given. The zero Addr says
+// that there is none.
+func (r Range) skip(a netip.Addr) netip.Addr {
+	for a.IsValid() && r.Contains(a) {
+		next := a
+		if a == r.Gateway {
+			next = a.Next()
+		}
+		for _, s := range r.Excluded {
+			if s.Contains(next) {
+				next = s.Last.Next()
+			}
+		}
+		if next == a {
+			return a
+		}
+		a = next
+	}
+	return netip.Addr{}
+}
+
+// RangeSet is what an attachment gets one address of. Its ranges are of one family.
+type RangeSet []Range
+
+// Find returns the range that has the address.
+func (s RangeSet) Find(a netip.Addr) (Range, bool) {
+	for _, r := range s {
+		if r.Contains(a) {
+			return r, true
+		}
+	}
+	return Range{}, false
+}
+
+// Gives says whether the address is one of the set's to be given, and if not why.
+func (s RangeSet) Gives(a netip.Addr) (ok bool, why string) {
+	r, in := s.Find(a)
+	if !in {
+		return false, "it is in none of the ranges"
+	}
+	return r.Gives(a)
+}
+
+// GivesAny says whether the set has an address to be given.
+func (s RangeSet) GivesAny() bool {
+	return slices.ContainsFunc(s, func(r Range) bool { return r.skip(r.First).IsValid() })
+}
+
+// Overlaps says whether the sets have an address in common.
+func (s RangeSet) Overlaps(o RangeSet) bool {
+	return slices.ContainsFunc(s, func(r Range) bool {
+		return slices.ContainsFunc(o, func(other Range) bool { return r.Overlaps(other.Span) })
+	})
+}
+
+// size returns how many addresses of the set are to be given: a subnet of IPv6 has more than
+// an integer can count.
+func (s RangeSet) size() *big.Int {
+	sum := new(big.Int)
+	for _, r := range s {
+		sum.Add(sum, r.size())
+		for _, never := range r.never() {
+			sum.Sub(sum, never.size())
+		}
+	}
+	return sum
+}
+
+// never returns the parts of the range that are not to be given, in order, none in another.
+func (r Range) never() []Span {
+	var all []Span
+	for _, s := range append([]Span{{r.Gateway, r.Gateway}}, r.Excluded...) {
+		if s.First.IsValid() && r.Overlaps(s) {
+			all = append(all, Span{higher(s.First, r.First), lower(s.Last, r.Last)})
+		}
+	}
+	slices.SortFunc(all, func(a, b Span) int { return a.First.Compare(b.First) })
+	var merged []Span
+	for _, s := range all {
+		if n := len(merged); n > 0 && !merged[n-1].Last.Less(s.First) {
+			merged[n-1].Last = higher(merged[n-1].Last, s.Last)
+			continue
+		}
+		merged = append(merged, s)
+	}
+	return merged
+}
+
+func higher(a, b netip.Addr) netip.Addr {
+	if a.Less(b) {
+		return b
+	}
+	return a
+}
+
+func lower(a, b netip.Addr) netip.Addr {
+	if a.Less(b) {
+		return a
+	}
+	return b
+}
+
+// size returns how many addresses the span has.
+func (s Span) size() *big.Int {
+	first, last := s.First.As16(), s.Last.As16()
+	n := new(big.Int).Sub(new(big.Int).SetBytes(last[:]), new(big.Int).SetBytes(first[:]))
+	return n.Add(n, big.NewInt(1))
+}
+
+// String returns the spans of the set.
+func (s RangeSet) String() string {
+	var all []string
+	for _, r := range s {
+		all = append(all, r.String())
+	}
+	return strings.Join(all, ",")
+}
+
+// turns returns the set's spans in the order in which addresses are tried when last
+// was given before: what comes after it first, it itself and what is before it at the
+// end.
+func (s RangeSet) turns(last netip.Addr) []turn {
+	at := -1
+	for i, r := range s {
+		if last.IsValid() && r.Contains(last) {
+			at = i
+		}
+	}
+	if at < 0 {
+		var all []turn
+		for _, r := range s {
+			all = append(all, turn{r, r.Span})
+		}
+		return all
+	}
+	var turns []turn
+	first := s[at]
+	if last != first.Last {
+		turns = append(turns, turn{first, Span{last.Next(), first.Last}})
+	}
+	for i := 1; i < len(s); i++ {
+		r := s[(at+i)%len(s)]
+		turns = append(turns, turn{r, r.Span})
+	}
+	return append(turns, turn{first, Span{first.First, last}})
+}
+
+// turn is a part of a range to look for a free address in.
+type turn struct {
+	Range
+	part Span
+}

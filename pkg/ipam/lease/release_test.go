@@ -1,0 +1,295 @@
+package lease
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// A holder whose sandbox is proven gone, and whose DEL never came, is let go: the very one
+// that somebody looked at, and nobody who came after it.
+func TestAbandon(t *testing.T) {
+	for name, test := range map[string]struct {
+		// meanwhile is what happens after somebody has looked at c1's holding.
+		meanwhile func(t *testing.T, n *node)
+		is        error
+		msg       string
+		want      []string
+	}{
+		"it has it still": {func(*testing.T, *node) {}, nil, "<nil>", []string{"10.3.0.2 reserved c1/eth0 web-0"}},
+		"beside its next sandbox": {func(t *testing.T, n *node) { n.add(t, "c2/eth0", "web-0", "10.3.0.2") },
+			nil, "<nil>", []string{"10.3.0.2 held c2/eth0 web-0"}},
+		"its next sandbox has settled": {func(t *testing.T, n *node) {
+			n.add(t, "c2/eth0", "web-0", "10.3.0.2")
+			n.settled(t, "c2/eth0")
+		}, ErrHolder, "10.3.0.2 is not as expected: it is held by eth0 of c2 on pods (pod default/web-0)", []string{"10.3.0.2 held c2/eth0 web-0"}},
+		"its DEL has come": {func(t *testing.T, n *node) { n.del(t, "c1/eth0") },
+			ErrHolder, "10.3.0.2 is not as expected: it is reserved for pod default/web-0", []string{"10.3.0.2 reserved c1/eth0 web-0"}},
+		"it was given it again": {func(t *testing.T, n *node) {
+			n.del(t, "c1/eth0")
+			n.later(time.Second)
+			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+		}, ErrHolder, "10.3.0.2 is not as expected: it is held by eth0 of c1 on pods (pod default/web-0)", []string{"10.3.0.2 held c1/eth0 web-0"}},
+		"it is free": {func(t *testing.T, n *node) {
+			n.del(t, "c1/eth0")
+			_, _, err := n.store(t).ReleaseByHand(t.Context(), addr("10.3.0.2"), Expected{Owner: pod("web-0")})
+			must(t, err)
+			n.later(time.Hour)
+		}, ErrNone, "10.3.0.2 is free in network pods: nothing is leased", nil},
+		"a boot": {func(_ *testing.T, n *node) { n.reboot("boot-2", time.Second) },
+			ErrHolder, "10.3.0.2 is not as expected: it is reserved for pod default/web-0", []string{"10.3.0.2 reserved c1/eth0 web-0"}},
+	} {
+		n := newNode(t, "10.3.0.9", sticky)
+		n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+		seen := n.get(t, "10.3.0.2")
+		test.meanwhile(t, n)
+		err := n.store(t).Abandon(t.Context(), seen, seen.Holders[0], "no namespace has inode 4:5")
+		n.refused(t, name, err, test.is, test.msg)
+		n.expect(t, name, test.want...)
+	}
+}
+
+func TestAbandonIsTold(t *testing.T) {
+	n := newNode(t, "10.3.0.9", minute)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	l := n.get(t, "10.3.0.2")
+	must(t, n.store(t).Abandon(t.Context(), l, l.Holders[0], "no namespace has inode 4:5"))
+	told := n.told(t, "10.3.0.2")
+	if want := "05:06 given up c1/eth0 web-0-uid web-0 (no namespace has inode 4:5) quarantined"; told[1] != want {
+		t.Errorf("%q, want %q", told[1], want)
+	}
+	if l := n.get(t, "10.3.0.2"); l.Why != "no namespace has inode 4:5" || l.Whose() != "in quarantine: no namespace has inode 4:5" {
+		t.Errorf("%+v, %s", l, l.Whose())
+	}
+}
+
+// A holder that somebody proves gone by its namespace is not the one with another namespace.
+func TestAbandonComparesTheNamespace(t *testing.T) {
+	n := newNode(t, "10.3.0.9", minute)
+	r := n.request("c1/eth0", "")
+	r.Namespace = attachment.Namespace{Device: 4, Inode: 5, Cookie: 6}
+	_, err := n.store(t).Allocate(t.Context(), r)
+	must(t, err)
+	l := n.get(t, "10.3.0.2")
+	other := l.Holders[0]
+	other.Namespace.Cookie = 7
+	n.refused(t, "another cookie", n.store(t).Abandon(t.Context(), l, other, "gone"), ErrHolder,
+		"10.3.0.2 is not as expected: it is held by eth0 of c1 on pods")
+	must(t, n.store(t).Abandon(t.Context(), l, l.Holders[0], "gone"))
+}
+
+// The policy of the last holder says what becomes of the address, whoever came first.
+func TestPolicyOfTheLastHolder(t *testing.T) {
+	for name, test := range map[string]struct {
+		old, next Policy
+		// order are the DELs.
+		order []string
+		want  string
+	}{
+		"the old one goes first":          {sticky, minute, []string{"old/eth0", "new/eth0"}, "10.3.0.2 quarantined new/eth0 web-0"},
+		"the new one goes first":          {sticky, minute, []string{"new/eth0", "old/eth0"}, "10.3.0.2 reserved old/eth0 web-0"},
+		"sticky came with the new one":    {minute, sticky, []string{"old/eth0", "new/eth0"}, "10.3.0.2 reserved new/eth0 web-0"},
+		"sticky came, the new one failed": {minute, sticky, []string{"new/eth0", "old/eth0"}, "10.3.0.2 quarantined old/eth0 web-0"},
+		"no quarantine with the last":     {sticky, Policy{}, []string{"old/eth0", "new/eth0"}, ""},
+	} {
+		n := newNode(t, "10.3.0.9", test.old)
+		n.add(t, "old/eth0", "web-0", "10.3.0.2")
+		n.policy = test.next
+		n.add(t, "new/eth0", "web-0", "10.3.0.2")
+		for _, sandbox := range test.order {
+			n.del(t, sandbox)
+		}
+		var want []string
+		if test.want != "" {
+			want = []string{test.want}
+		}
+		n.expect(t, name, want...)
+	}
+}
+
+// A GC that finds both sandboxes gone does what the newer one's policy says.
+func TestGC(t *testing.T) {
+	n := newNode(t, "10.3.0.9", minute)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	n.add(t, "c1/net1", "web-0", "10.3.0.3")
+	n.policy = sticky
+	n.add(t, "c2/eth0", "web-1", "10.3.0.4")
+	n.add(t, "c3/eth0", "web-1", "10.3.0.4")
+	gc := func(valid ...string) {
+		t.Helper()
+		must(t, n.store(t).Collect(t.Context(), func(k attachment.Key) bool {
+			for _, v := range valid {
+				if n.key(v) == k {
+					return true
+				}
+			}
+			return false
+		}))
+	}
+	gc("c1/eth0", "c1/net1", "c2/eth0", "c3/eth0")
+	n.expect(t, "all valid", "10.3.0.2 held c1/eth0 web-0", "10.3.0.3 held c1/net1 web-0", "10.3.0.4 held c2/eth0+c3/eth0 web-1")
+	gc("c1/net1", "c2/eth0", "c9/eth0")
+	n.expect(t, "the new one is not", "10.3.0.2 quarantined c1/eth0 web-0", "10.3.0.3 held c1/net1 web-0", "10.3.0.4 held c2/eth0 web-1")
+	n.add(t, "c3/eth0", "web-1", "10.3.0.4")
+	gc()
+	n.expect(t, "none is", "10.3.0.2 quarantined c1/eth0 web-0", "10.3.0.3 quarantined c1/net1 web-0", "10.3.0.4 reserved c3/eth0 web-1")
+}
+
+// A DEL whose configuration has become sticky since the ADD keeps the address.
+func TestDelWithAConfigurationThatBecameSticky(t *testing.T) {
+	for name, test := range map[string]struct {
+		was, is Policy
+		want    string
+		until   time.Duration
+	}{
+		"it became sticky":         {minute, stickyFor(time.Hour), "10.3.0.2 reserved c1/eth0 web-0", time.Hour},
+		"it was sticky for longer": {stickyFor(2 * time.Hour), stickyFor(time.Hour), "10.3.0.2 reserved c1/eth0 web-0", 2 * time.Hour},
+		"it is sticky no more":     {stickyFor(time.Hour), minute, "10.3.0.2 reserved c1/eth0 web-0", time.Hour},
+		"neither":                  {minute, minute, "10.3.0.2 quarantined c1/eth0 web-0", time.Minute},
+	} {
+		n := newNode(t, "10.3.0.9", test.was)
+		n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+		n.add(t, "c1/net1", "", "10.3.0.3")
+		must(t, n.store(t).Release(t.Context(), n.key("c1/eth0"), test.is))
+		n.expect(t, name, test.want, "10.3.0.3 held c1/net1")
+		if l := n.get(t, "10.3.0.2"); !l.Until.Equal(n.day.Add(test.until)) {
+			t.Errorf("%s: until %s", name, l.Until)
+		}
+		must(t, n.store(t).Release(t.Context(), n.key("c1/net1"), test.is))
+		if l := n.get(t, "10.3.0.3"); l.State != Quarantined {
+			t.Errorf("%s: without an owner it is %s", name, l.State)
+		}
+	}
+}
+
+// What nobody would ever ask for again is not reserved: the owner has another address of the
+// set on the same interface.
+func TestReservationsThatNobodyWouldAskForAreNotMade(t *testing.T) {
+	for name, test := range map[string]struct {
+		// after is what happens once web-0 had 10.3.0.2 on eth0 of c1.
+		after func(t *testing.T, n *node)
+		want  []string
+	}{
+		"the next sandbox asked for another": {func(t *testing.T, n *node) {
+			n.addWanted(t, "c2/eth0", "web-0", "10.3.0.9")
+			n.del(t, "c1/eth0")
+		}, []string{"10.3.0.2 quarantined c1/eth0 web-0", "10.3.0.9 held c2/eth0 web-0"}},
+		"it asked for another after the DEL": {func(t *testing.T, n *node) {
+			n.del(t, "c1/eth0")
+			n.addWanted(t, "c2/eth0", "web-0", "10.3.0.9")
+		}, []string{"10.3.0.2 quarantined c1/eth0 web-0", "10.3.0.9 held c2/eth0 web-0"}},
+		"and long after it": {func(t *testing.T, n *node) {
+			n.del(t, "c1/eth0")
+			n.later(time.Hour)
+			n.addWanted(t, "c2/eth0", "web-0", "10.3.0.9")
+		}, []string{"10.3.0.9 held c2/eth0 web-0"}},
+		"on another interface": {func(t *testing.T, n *node) {
+			n.addWanted(t, "c2/net1", "web-0", "10.3.0.9")
+			n.del(t, "c1/eth0")
+		}, []string{"10.3.0.2 reserved c1/eth0 web-0", "10.3.0.9 held c2/net1 web-0"}},
+		"on another interface after the DEL": {func(t *testing.T, n *node) {
+			n.del(t, "c1/eth0")
+			n.addWanted(t, "c2/net1", "web-0", "10.3.0.9")
+		}, []string{"10.3.0.2 reserved c1/eth0 web-0", "10.3.0.9 held c2/net1 web-0"}},
+		"of another set": {func(t *testing.T, n *node) {
+			n.sets = []RangeSet{tens(4)}
+			n.add(t, "c2/eth0", "web-0", "10.4.0.10")
+			n.del(t, "c1/eth0")
+		}, []string{"10.3.0.2 reserved c1/eth0 web-0", "10.4.0.10 held c2/eth0 web-0"}},
+		"of another pod": {func(t *testing.T, n *node) {
+			n.addWanted(t, "c2/eth0", "web-1", "10.3.0.9")
+			n.del(t, "c1/eth0")
+		}, []string{"10.3.0.2 reserved c1/eth0 web-0", "10.3.0.9 held c2/eth0 web-1"}},
+		"reserved by hand": {func(t *testing.T, n *node) {
+			n.reserve(t, "10.3.0.2", "web-0", 0)
+			n.addWanted(t, "c2/eth0", "web-0", "10.3.0.9")
+			n.del(t, "c1/eth0")
+		}, []string{"10.3.0.2 reserved c1/eth0 web-0", "10.3.0.9 held c2/eth0 web-0"}},
+		"reserved by hand after the DEL": {func(t *testing.T, n *node) {
+			n.del(t, "c1/eth0")
+			n.reserve(t, "10.3.0.2", "web-0", 0)
+			n.addWanted(t, "c2/eth0", "web-0", "10.3.0.9")
+		}, []string{"10.3.0.2 reserved c1/eth0 web-0", "10.3.0.9 held c2/eth0 web-0"}},
+		"the other one is given up, too": {func(t *testing.T, n *node) {
+			n.addWanted(t, "c2/eth0", "web-0", "10.3.0.9")
+			n.del(t, "c2/eth0")
+			n.del(t, "c1/eth0")
+		}, []string{"10.3.0.2 reserved c1/eth0 web-0", "10.3.0.9 quarantined c2/eth0 web-0"}},
+	} {
+		n := newNode(t, "10.3.0.9", sticky)
+		n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+		test.after(t, n)
+		n.expect(t, name, test.want...)
+	}
+}
+
+func TestReleaseByHand(t *testing.T) {
+	for name, test := range map[string]struct {
+		before   func(t *testing.T, n *node)
+		expected Expected
+		is       error
+		msg      string
+		want     []string
+	}{
+		"a holder": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2") }, Expected{ContainerID: "c1"},
+			nil, "<nil>", []string{"10.3.0.2 quarantined c1/eth0 web-0"}},
+		"one of two holders": {func(t *testing.T, n *node) {
+			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+			n.add(t, "c2/eth0", "web-0", "10.3.0.2")
+		}, Expected{ContainerID: "c2", IfName: "eth0"}, nil, "<nil>", []string{"10.3.0.2 held c1/eth0 web-0"}},
+		"both holders": {func(t *testing.T, n *node) {
+			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+			n.add(t, "c2/eth0", "web-0", "10.3.0.2")
+		}, Expected{Owner: pod("web-0")}, nil, "<nil>", []string{"10.3.0.2 quarantined c2/eth0 web-0"}},
+		"another sandbox": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2") }, Expected{ContainerID: "c2"},
+			ErrHolder, "10.3.0.2 is not as expected: it is held by eth0 of c1 on pods (pod default/web-0)", []string{"10.3.0.2 held c1/eth0 web-0"}},
+		"another pod": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2") }, Expected{ContainerID: "c1", Owner: pod("web-1")},
+			ErrHolder, "10.3.0.2 is not as expected: it is held by eth0 of c1 on pods (pod default/web-0)", []string{"10.3.0.2 held c1/eth0 web-0"}},
+		"nobody is expected": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "", "10.3.0.2") }, Expected{Nobody: true},
+			ErrHolder, "10.3.0.2 is not as expected: it is held by eth0 of c1 on pods", []string{"10.3.0.2 held c1/eth0"}},
+		"nothing is expected": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "", "10.3.0.2") }, Expected{},
+			ErrHolder, "10.3.0.2 is not as expected: it is held by eth0 of c1 on pods", []string{"10.3.0.2 held c1/eth0"}},
+		"a fresh reservation": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2"); n.del(t, "c1/eth0") }, Expected{Owner: pod("web-0")},
+			nil, "<nil>", []string{"10.3.0.2 quarantined c1/eth0 web-0"}},
+		"an old reservation": {func(t *testing.T, n *node) {
+			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+			n.del(t, "c1/eth0")
+			n.later(time.Minute)
+		}, Expected{Owner: pod("web-0")}, nil, "<nil>", nil},
+		"a quarantine": {func(t *testing.T, n *node) {
+			n.policy = minute
+			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+			n.del(t, "c1/eth0")
+		}, Expected{Nobody: true}, nil, "<nil>", nil},
+		"what was reserved by hand and held": {func(t *testing.T, n *node) {
+			n.reserve(t, "10.3.0.2", "web-0", 0)
+			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+		}, Expected{ContainerID: "c1"}, nil, "<nil>", []string{"10.3.0.2 quarantined c1/eth0 web-0"}},
+		"what is free": {func(t *testing.T, n *node) { n.addWanted(t, "c1/eth0", "web-0", "10.3.0.3") }, Expected{Nobody: true},
+			ErrNone, "10.3.0.2 is free in network pods: nothing is leased", []string{"10.3.0.3 held c1/eth0 web-0"}},
+		"held in an earlier boot": {func(t *testing.T, n *node) {
+			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+			n.reboot("boot-2", time.Second)
+		}, Expected{ContainerID: "c1"}, ErrHolder, "10.3.0.2 is not as expected: it is reserved for pod default/web-0", []string{"10.3.0.2 reserved c1/eth0 web-0"}},
+	} {
+		n := newNode(t, "10.3.0.9", sticky)
+		test.before(t, n)
+		was := n.lines(t)
+		before, left, err := n.store(t).ReleaseByHand(t.Context(), addr("10.3.0.2"), test.expected)
+		n.refused(t, name, err, test.is, test.msg)
+		n.expect(t, name, test.want...)
+		if err != nil {
+			continue
+		}
+		got := []string{line(before)}
+		if left.State != "" {
+			got = append(got, line(left))
+		}
+		if diff := cmp.Diff(append(was, test.want...), got); diff != "" {
+			t.Errorf("%s: what it returns (-want +got):\n%s", name, diff)
+		}
+	}
+}

@@ -1,0 +1,363 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// as is the same node with the network by another name.
+func (n *node) as(network string) *node {
+	other := *n
+	other.network = network
+	return &other
+}
+
+// rename makes the leases those of the other network.
+func (n *node) rename(t *testing.T, to *node) (int, error) {
+	t.Helper()
+	return n.store(t).Rename(t.Context(), to.store(t))
+}
+
+// gone fails if the node has a store of the network.
+func (n *node) gone(t *testing.T) {
+	t.Helper()
+	if there, err := n.store(t).Exists(); there || err != nil {
+		t.Errorf("network %s has a store: %v, %v", n.network, there, err)
+	}
+	if files, err := os.ReadDir(n.dir); err != nil || len(files) > 1 {
+		t.Errorf("files %v, %v", files, err)
+	}
+}
+
+// Where the other network has none, the file gets its name.
+func TestRenameOfTheFile(t *testing.T) {
+	n := newNode(t, "10.3.0.20", sticky)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	n.add(t, "c2/eth0", "web-0", "10.3.0.2")
+	n.add(t, "c3/eth0", "web-1", "10.3.0.3")
+	n.del(t, "c3/eth0")
+	want := n.lines(t)
+	told := n.told(t, "10.3.0.2")
+	before := sumOf(t, n.path())
+
+	to := n.as("new")
+	if count, err := n.rename(t, to); count != 2 || err != nil {
+		t.Fatalf("%d leases, %v", count, err)
+	}
+	n.gone(t)
+	to.expect(t, "renamed", want...)
+	if sumOf(t, to.path()) != before {
+		t.Error("the file has changed")
+	}
+	if diff := cmp.Diff(told, to.told(t, "10.3.0.2")); diff != "" {
+		t.Errorf("the history (-before +after):\n%s", diff)
+	}
+	if l := to.get(t, "10.3.0.2"); l.Network != "new" || !l.HeldBy(to.key("c1/eth0")) || !strings.Contains(l.Whose(), "eth0 of c2 on new") {
+		t.Errorf("%+v, %s", l, l.Whose())
+	}
+	to.del(t, "c1/eth0")
+	to.add(t, "c4/eth0", "web-1", "10.3.0.3")
+	to.expect(t, "used", "10.3.0.2 held c2/eth0 web-0", "10.3.0.3 held c4/eth0 web-1")
+	n.refused(t, "DEL by the old name", n.store(t).Release(t.Context(), n.key("c2/eth0"), Policy{}), ErrNone, "network pods: nothing is leased (no DIR/pods.db)")
+}
+
+// Where the other one has leases already, these are put to them.
+func TestRenameIntoANetworkWithLeases(t *testing.T) {
+	n := newNode(t, "10.3.0.20", sticky)
+	to := n.as("new")
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	n.add(t, "c2/eth0", "web-0", "10.3.0.2")
+	n.add(t, "c3/eth0", "web-1", "10.3.0.3")
+	n.del(t, "c3/eth0")
+	n.policy = minute
+	n.add(t, "c4/eth0", "", "10.3.0.4")
+	n.add(t, "c5/eth0", "", "10.3.0.5")
+	n.del(t, "c5/eth0")
+	n.later(time.Minute)
+	n.add(t, "c6/eth0", "", "10.3.0.6")
+	n.del(t, "c6/eth0")
+	to.day, to.uptime = n.day, n.uptime
+	// Here another pod had an address, and is gone.
+	to.addWanted(t, "n1/eth0", "x", "10.3.0.4")
+	to.policy = minute
+	to.addWanted(t, "n2/eth0", "y", "10.3.0.9")
+	_, _, err := to.store(t).ReleaseByHand(t.Context(), addr("10.3.0.4"), Expected{ContainerID: "n1"})
+	must(t, err)
+
+	was := n.told(t, "10.3.0.2")
+	if count, err := n.rename(t, to); count != 4 || err != nil {
+		t.Fatalf("%d leases, %v", count, err)
+	}
+	n.gone(t)
+	merged := []string{
+		"10.3.0.2 held c1/eth0+c2/eth0 web-0", "10.3.0.3 reserved c3/eth0 web-1", "10.3.0.4 held c4/eth0",
+		"10.3.0.6 quarantined c6/eth0", "10.3.0.9 held n2/eth0 y",
+	}
+	to.expect(t, "merged", merged...)
+	want := append(was, "05:07 taken in c2/eth0 web-0-uid web-0 (from network pods) held")
+	if diff := cmp.Diff(want, to.told(t, "10.3.0.2")); diff != "" {
+		t.Errorf("the history (-want +got):\n%s", diff)
+	}
+	to.del(t, "c4/eth0")
+	to.add(t, "c7/eth0", "web-1", "10.3.0.3")
+	to.expect(t, "used", "10.3.0.2 held c1/eth0+c2/eth0 web-0", "10.3.0.3 held c7/eth0 web-1", "10.3.0.4 quarantined c4/eth0",
+		"10.3.0.6 quarantined c6/eth0", "10.3.0.9 held n2/eth0 y")
+}
+
+// All or nothing: every lease that is in the way is named.
+func TestRenameThatClashesChangesNothing(t *testing.T) {
+	n := newNode(t, "10.3.0.20", sticky)
+	to := n.as("new")
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	n.add(t, "c2/eth0", "web-1", "10.3.0.3")
+	n.add(t, "c3/eth0", "web-2", "10.3.0.4")
+	to.addWanted(t, "n1/eth0", "x", "10.3.0.2")
+	to.addWanted(t, "n2/eth0", "y", "10.3.0.4")
+	to.del(t, "n2/eth0")
+	before, there := n.lines(t), to.lines(t)
+	_, err := n.rename(t, to)
+	var clash *ClashError
+	if !errors.As(err, &clash) {
+		t.Fatalf("%v", err)
+	}
+	want := []string{
+		"10.3.0.2 is held by eth0 of c1 on pods (pod default/web-0), and held by eth0 of n1 on new (pod default/x)",
+		"10.3.0.4 is held by eth0 of c3 on pods (pod default/web-2), and reserved for pod default/y",
+	}
+	if diff := cmp.Diff(want, clash.Clashes); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err.Error() != strings.Join(want, "\n") {
+		t.Errorf("it says %q", err)
+	}
+	n.expect(t, "the old one after the clash", before...)
+	to.expect(t, "after the clash", there...)
+	if got := to.told(t, "10.3.0.3"); len(got) > 0 {
+		t.Errorf("of what was not taken in: %q", got)
+	}
+	// Once they are out of the way, it works.
+	to.del(t, "n1/eth0")
+	for _, a := range []string{"10.3.0.2", "10.3.0.4"} {
+		for range 2 { // A reservation leaves a quarantine.
+			l := to.get(t, a)
+			_, _, err := to.store(t).ReleaseByHand(t.Context(), addr(a), Expected{Owner: l.Owner, Nobody: l.State == Quarantined})
+			must(t, err)
+			if l.State == Quarantined {
+				break
+			}
+		}
+	}
+	if count, err := n.rename(t, to); count != 3 || err != nil {
+		t.Errorf("%d leases, %v", count, err)
+	}
+	to.expect(t, "at last", "10.3.0.2 held c1/eth0 web-0", "10.3.0.3 held c2/eth0 web-1", "10.3.0.4 held c3/eth0 web-2")
+}
+
+// One that was killed after the leases were merged, and before the file went, is run again.
+func TestRenameThatWasKilledIsRunAgain(t *testing.T) {
+	n := newNode(t, "10.3.0.20", sticky)
+	to := n.as("new")
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	n.add(t, "c2/eth0", "web-0", "10.3.0.2")
+	n.add(t, "c3/eth0", "web-1", "10.3.0.3")
+	n.del(t, "c3/eth0")
+	n.policy = minute
+	n.add(t, "c4/eth0", "", "10.3.0.4")
+	n.del(t, "c4/eth0")
+	to.addWanted(t, "n1/eth0", "x", "10.3.0.9")
+	copyFile(t, n.path(), n.path()+".copy")
+	if count, err := n.rename(t, to); count != 3 || err != nil {
+		t.Fatalf("%d leases, %v", count, err)
+	}
+	want, events := to.lines(t), len(to.told(t, "10.3.0.2"))
+	must(t, os.Rename(n.path()+".copy", n.path()))
+	if count, err := n.rename(t, to); count != 3 || err != nil {
+		t.Errorf("run again: %d leases, %v", count, err)
+	}
+	n.gone(t)
+	to.expect(t, "run again", want...)
+	if again := len(to.told(t, "10.3.0.2")); again != events {
+		t.Errorf("%d events, there were %d", again, events)
+	}
+}
+
+// What was given up since a Rename was killed does not come back when it is run again, and what
+// another pod has by then is not in the way.
+func TestRenameThatWasKilledBringsNothingBack(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	to := n.as("new")
+	n.add(t, "c1/eth0", "", "10.3.0.2")
+	n.add(t, "c2/eth0", "", "10.3.0.3")
+	to.addWanted(t, "n1/eth0", "x", "10.3.0.9")
+	// The state after a kill between the two stores' changes.
+	must(t, n.store(t).open(t.Context(), false, n.store(t).markHandover))
+	copyFile(t, n.path(), n.path()+".copy")
+	if _, err := n.rename(t, to); err != nil {
+		t.Fatal(err)
+	}
+	must(t, os.Rename(n.path()+".copy", n.path()))
+	to.del(t, "c1/eth0")
+	to.later(time.Hour)
+	to.addWanted(t, "n2/eth0", "y", "10.3.0.2")
+	if _, err := n.rename(t, to); err != nil {
+		t.Error(err)
+	}
+	n.gone(t)
+	to.expect(t, "run again", "10.3.0.2 held n2/eth0 y", "10.3.0.3 held c2/eth0", "10.3.0.9 held n1/eth0 x")
+}
+
+// After a boot the new name gives addresses first, and only then somebody renames the old one.
+// Whatever that held in the boot before is given up: no boot of the new one would do it.
+func TestRenameOfAnEarlierBoot(t *testing.T) {
+	for name, first := range map[string]bool{"the new name has given addresses in this boot": true, "nobody has given an address in this boot": false} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, "10.3.0.9", sticky)
+			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+			n.policy = minute
+			n.add(t, "c2/eth0", "", "10.3.0.3")
+			to := n.as("new")
+			if !first {
+				to.addWanted(t, "n0/eth0", "x", "10.3.0.8")
+			}
+			n.reboot("boot-2", time.Minute)
+			to.boot, to.day, to.uptime = n.boot, n.day, n.uptime
+			if first {
+				to.addWanted(t, "n1/eth0", "x", "10.3.0.8")
+			}
+			if _, err := n.rename(t, to); err != nil {
+				t.Fatal(err)
+			}
+			to.policy = sticky
+			to.later(2 * time.Minute)
+			to.add(t, "n2/eth0", "web-0", "10.3.0.2")
+			to.policy = minute
+			to.addWanted(t, "n3/eth0", "web-1", "10.3.0.3")
+			lines := to.lines(t)
+			if diff := cmp.Diff([]string{"10.3.0.2 held n2/eth0 web-0", "10.3.0.3 held n3/eth0 web-1"}, lines[:2]); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			to.sound(t)
+		})
+	}
+}
+
+// The time of one store can be far from that of the other. What ends by itself has as long to go
+// as before.
+func TestRenameBetweenClocks(t *testing.T) {
+	for name, off := range map[string]time.Duration{"the old one is ahead": 10 * 365 * 24 * time.Hour, "the old one is behind": -90 * 24 * time.Hour, "both are right": 0} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, "10.3.0.9", stickyFor(72*time.Hour))
+			to := n.as("new")
+			n.day = n.day.Add(off)
+			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+			n.del(t, "c1/eth0")
+			n.reserve(t, "10.3.0.5", "web-5", 24*time.Hour)
+			to.addWanted(t, "n1/eth0", "x", "10.3.0.8")
+			n.later(time.Hour)
+			to.later(time.Hour)
+			n.day = to.day
+			if _, err := n.rename(t, to); err != nil {
+				t.Fatal(err)
+			}
+			to.later(23*time.Hour - time.Millisecond)
+			to.expect(t, "before the first ends", "10.3.0.2 reserved c1/eth0 web-0", "10.3.0.5 reserved web-5", "10.3.0.8 held n1/eth0 x")
+			to.later(time.Millisecond)
+			to.expect(t, "the first has ended", "10.3.0.2 reserved c1/eth0 web-0", "10.3.0.8 held n1/eth0 x")
+			to.later(48 * time.Hour)
+			to.expect(t, "the second has ended", "10.3.0.8 held n1/eth0 x")
+		})
+	}
+}
+
+func TestRenameOfSchema1(t *testing.T) {
+	n := goldens(t)["schema1"]
+	copyFile(t, goldenFile("schema1.db"), n.path())
+	to := n.as("new")
+	to.addWanted(t, "n1/eth0", "x", "10.3.0.99")
+	want := n.lines(t)
+	if count, err := n.rename(t, to); count != 14 || err != nil {
+		t.Errorf("%d leases, %v", count, err)
+	}
+	at := len(want) - 3 // Before the IPv6 ones.
+	want = append(want[:at:at], append([]string{"10.3.0.99 held n1/eth0 x"}, want[at:]...)...)
+	to.expect(t, "merged", want...)
+}
+
+func TestRenameThatHasNothingToDo(t *testing.T) {
+	n := newNode(t, "10.3.0.9", minute)
+	to := n.as("new")
+	_, err := n.rename(t, to)
+	n.refused(t, "nothing was ever given", err, ErrNone, "network pods: nothing is leased (no DIR/pods.db)")
+	n.add(t, "c1/eth0", "", "10.3.0.2")
+	if _, err := n.rename(t, n); err == nil || err.Error() != "network pods has that name already" {
+		t.Errorf("the same name: %v", err)
+	}
+	n.expect(t, "after it", "10.3.0.2 held c1/eth0")
+}
+
+// Who waits for a store that is renamed meanwhile makes no second one of the old name.
+func TestRenameWhileAnAddWaits(t *testing.T) {
+	n := newNode(t, "10.3.0.9", minute)
+	n.add(t, "c1/eth0", "", "10.3.0.2")
+	_, letGo := n.occupy(t)
+	s, done := n.store(t), make(chan error)
+	go func() {
+		_, err := s.Allocate(context.Background(), n.request("c2/eth0", ""))
+		done <- err
+	}()
+	n.waits(t)
+	must(t, os.Rename(n.path(), n.as("new").path()))
+	letGo()
+	n.refused(t, "ADD", <-done, ErrMoved, "store DIR/pods.db: somebody moved it away while it was waited for")
+	n.gone(t)
+}
+
+// Renamed finds by which name a network may have been known.
+func TestRenamedFindsTheOldName(t *testing.T) {
+	later := func(n, other *node) {
+		n.later(time.Minute)
+		other.day, other.uptime = n.day, n.uptime
+	}
+	for name, test := range map[string]struct {
+		old  func(t *testing.T, n, to *node)
+		want []string
+	}{
+		"it has pods":          {func(t *testing.T, n, _ *node) { n.add(t, "c1/eth0", "", "10.3.0.2") }, []string{"pods"}},
+		"it has none any more": {func(t *testing.T, n, _ *node) { n.add(t, "c1/eth0", "", "10.3.0.2"); n.del(t, "c1/eth0") }, nil},
+		"it has other ranges":  {func(t *testing.T, n, _ *node) { n.sets = []RangeSet{tens(7)}; n.add(t, "c1/eth0", "", "10.7.0.10") }, nil},
+		"it has given addresses since": {func(t *testing.T, n, to *node) {
+			n.add(t, "c1/eth0", "", "10.3.0.2")
+			later(n, to)
+			to.add(t, "n0/eth0", "", "10.3.0.2")
+			later(n, to)
+			n.add(t, "c2/eth0", "", "10.3.0.3")
+		}, nil},
+		"what it has is no store": {func(t *testing.T, n, _ *node) { must(t, os.WriteFile(n.path(), []byte("x"), 0o600)) }, nil},
+		"there is no other":       {func(*testing.T, *node, *node) {}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, "10.3.0.9", minute)
+			to := n.as("new")
+			test.old(t, n, to)
+			later(n, to)
+			if _, err := to.try(t, "n1/eth0", ""); err != nil {
+				t.Fatal(err)
+			}
+			got, err := to.store(t).Renamed(t.Context())
+			if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+	const remark = "network new gives addresses of the same ranges as network pods, which has pods and has given none since new began. " +
+		"If new is its new name, no ADD knows what those pods hold: relink ipam rename pods new"
+	if got := RenamedRemark("pods", "new"); got != remark {
+		t.Errorf("it is said as %q", got)
+	}
+}

@@ -1,0 +1,112 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// ErrNotGiven says that no ADD gives the address.
+var ErrNotGiven = errors.New("is never given")
+
+// Reserve reserves the address for the owner until it is released by hand, or for the
+// time given if that is not 0. It may be the owner's already, or in quarantine.
+// ErrTaken: it is another's; ErrNotGiven: by the ranges that ADDs asked for, if any are
+// known, no ADD gives it.
+func (s *Store) Reserve(ctx context.Context, a netip.Addr, owner attachment.Owner, retain time.Duration) (Lease, error) {
+	if owner == (attachment.Owner{}) {
+		return Lease{}, errors.New("an address can't be reserved for nobody")
+	}
+	owner = storable(owner)
+	var lease Lease
+	err := s.update(ctx, func(l *leases) error {
+		if err := l.settle(); err != nil {
+			return err
+		}
+		if err := l.isGiven(a); err != nil {
+			return err
+		}
+		was, err := l.current(a)
+		if err != nil && !errors.Is(err, ErrNone) {
+			return err
+		}
+		if lease, err = l.reserved(was, a, owner, retain); err != nil {
+			return err
+		}
+		l.note(Event{What: ReservedByHand, Then: lease.State}.of(lease, Holder{}))
+		return l.put(lease)
+	})
+	return lease, err
+}
+
+// isGiven returns ErrNotGiven for an address that no ADD gives.
+func (l *leases) isGiven(a netip.Addr) error {
+	all, err := l.known()
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	var sets []string
+	for _, k := range all {
+		n, set := k.set(a)
+		if n < 0 {
+			for _, s := range k.Sets {
+				sets = append(sets, s.String())
+			}
+			continue
+		}
+		if ok, why := set.Gives(a); !ok {
+			return fmt.Errorf("%s %w in network %s: %s", a, ErrNotGiven, l.store.network, why)
+		}
+		return nil
+	}
+	return fmt.Errorf("%s %w in network %s: its last ADDs gave addresses of %s; a new range is known from the first ADD on that has it",
+		a, ErrNotGiven, l.store.network, strings.Join(sets, ", "))
+}
+
+// reserved returns the reservation that follows on what the address was before, the
+// zero Lease for free. It ends no earlier than what was before.
+func (l *leases) reserved(was Lease, a netip.Addr, owner attachment.Owner, retain time.Duration) (Lease, error) {
+	if was.State != "" && was.State != Quarantined && was.Owner != owner {
+		return Lease{}, fmt.Errorf("%s is %w: it is %s", a, ErrTaken, was.Whose())
+	}
+	var until time.Time
+	if retain > 0 {
+		until = l.now.Add(retain)
+	}
+	lease := was
+	switch was.State {
+	case Held:
+		if was.byHand(l.now) {
+			until = later(until, was.ByHandUntil)
+		}
+	case Reserved:
+		until = later(until, was.Until)
+		lease.Until = until
+	case Quarantined:
+		lease.Last = Holder{Policy: Policy{Quarantine: was.Last.Policy.Quarantine}}
+		if !until.IsZero() {
+			until = latest(until, was.Until)
+		}
+		lease.Until = until
+	default:
+		lease = Lease{Address: a, Network: l.store.network, ReleasedAt: l.now, Until: until}
+	}
+	if was.State != Held {
+		lease.State, lease.Why = Reserved, byHand
+	}
+	lease.Owner, lease.ByHand, lease.ByHandAt, lease.ByHandUntil = owner, true, l.now, until
+	return lease, nil
+}
+
+// later returns which of the two ends later; zero is never.
+func later(a, b time.Time) time.Time {
+	if a.IsZero() || b.IsZero() {
+		return time.Time{}
+	}
+	return latest(a, b)
+}

@@ -1,0 +1,85 @@
+package lease
+
+import (
+	"bytes"
+	"errors"
+	"net/netip"
+)
+
+// The runs are the addresses that are not free, as spans without a gap between them.
+// They say what is free next without a look at each lease: a pool that is full but for
+// its last address is not searched.
+
+// run returns the run that the address is in.
+func (l *leases) run(a netip.Addr) (Span, bool) {
+	key := addressKey(a)
+	cursor := l.runs.Cursor()
+	first, last := cursor.Seek(key)
+	if first == nil {
+		first, last = cursor.Last()
+	} else if !bytes.Equal(first, key) {
+		first, last = cursor.Prev()
+	}
+	if first == nil {
+		return Span{}, false
+	}
+	run := Span{addressOf(first), addressOf(last)}
+	return run, run.Contains(a)
+}
+
+// occupy adds a free address to the runs, and makes one of those that it joins.
+func (l *leases) occupy(a netip.Addr) error {
+	grown := Span{a, a}
+	if before, ok := l.neighbouring(a.Prev()); ok {
+		grown.First = before.First
+	}
+	if after, ok := l.neighbouring(a.Next()); ok {
+		grown.Last = after.Last
+		if err := l.runs.Delete(addressKey(after.First)); err != nil {
+			return err
+		}
+	}
+	return l.putRun(grown)
+}
+
+// vacate takes an address out of its run, of which one or two may remain.
+func (l *leases) vacate(a netip.Addr) error {
+	run, ok := l.run(a)
+	if !ok {
+		return nil
+	}
+	err := l.runs.Delete(addressKey(run.First))
+	if run.First != a {
+		err = errors.Join(err, l.putRun(Span{run.First, a.Prev()}))
+	}
+	if run.Last != a {
+		err = errors.Join(err, l.putRun(Span{a.Next(), run.Last}))
+	}
+	return err
+}
+
+// neighbouring is run for an address that may lie beyond the last or the first.
+func (l *leases) neighbouring(a netip.Addr) (Span, bool) {
+	if !a.IsValid() {
+		return Span{}, false
+	}
+	return l.run(a)
+}
+
+func (l *leases) putRun(s Span) error { return l.runs.Put(addressKey(s.First), addressKey(s.Last)) }
+
+// free returns the first free address of the turn, the zero Addr for none.
+func (l *leases) free(t turn) netip.Addr {
+	for a := t.skip(t.part.First); a.IsValid() && t.part.Contains(a); {
+		run, taken := l.run(a)
+		if !taken {
+			return a
+		}
+		next := run.Last.Next()
+		if !next.IsValid() {
+			break
+		}
+		a = t.skip(next)
+	}
+	return netip.Addr{}
+}

@@ -1,0 +1,152 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/relink-cni/relink/pkg/failpoint"
+)
+
+// The schema of a store; docs/ipam.md describes it. What a newer relink adds so that this
+// one may still change the store leaves the oldest reader where it is: this one keeps the
+// fields and buckets that it does not know.
+const (
+	schema = 2
+	// schemaV1 had one holder for each lease, and neither events nor ranges.
+	schemaV1 = 1
+
+	keySchema = "schema"
+	// keyReader is the oldest schema that a program has to know to open the store.
+	keyReader = "reader"
+	keyBoot   = "boot"
+	keyClock  = "clock"
+	// keyHandover is by what a store is known that is about to be put into another one, and the
+	// beginning of the key under which that one notes that it has it.
+	keyHandover = "handover"
+
+	bucketMeta        = "meta"
+	bucketLeases      = "leases"      // address: lease in JSON
+	bucketAttachments = "attachments" // container ID, ifname, address of what is held
+	bucketOwners      = "owners"      // kind, namespace, name, UID, address of what is held or reserved
+	bucketRuns        = "runs"        // first: last of addresses without a gap that are not free
+	bucketEnds        = "ends"        // time, address of what ends by itself
+	bucketLast        = "last"        // number of range set: address that was given last
+	bucketRanges      = "ranges"      // from 0 for the last on: what ADDs asked for, in JSON
+	bucketEvents      = "events"      // number: event in JSON
+)
+
+// bucketsOf names the buckets of a schema.
+func bucketsOf(schema int) []string {
+	names := []string{bucketMeta, bucketLeases, bucketAttachments, bucketOwners, bucketRuns, bucketEnds, bucketLast}
+	if schema == schemaV1 {
+		return names
+	}
+	return append(names, bucketRanges, bucketEvents)
+}
+
+func makeBuckets(tx *bolt.Tx) error {
+	for _, name := range bucketsOf(schema) {
+		if _, err := tx.CreateBucket([]byte(name)); err != nil {
+			return err
+		}
+	}
+	return setSchema(tx.Bucket([]byte(bucketMeta)))
+}
+
+func setSchema(meta *bolt.Bucket) error {
+	now := []byte(strconv.Itoa(schema))
+	return errors.Join(meta.Put([]byte(keySchema), now), meta.Put([]byte(keyReader), now))
+}
+
+// begin checks the file's length and the schema, and returns the leases in tx. What is
+// cut off may be what this look does not need, and what the next change overwrites. A
+// transaction that can change something brings the store to this schema.
+func (s *Store) begin(o *opened, tx *bolt.Tx) (*leases, error) {
+	damaged := func(format string, args ...any) error {
+		return fmt.Errorf("store %s: %w: %s", s.path, ErrDamaged, fmt.Sprintf(format, args...))
+	}
+	if info, err := o.file.Stat(); err != nil || info.Size() < tx.Size() {
+		return nil, damaged("it was cut short of its %d bytes", tx.Size())
+	}
+	meta := tx.Bucket([]byte(bucketMeta))
+	if meta == nil {
+		return nil, damaged("it has no bucket %q", bucketMeta)
+	}
+	is, err := readableSchema(meta)
+	if err != nil {
+		return nil, damaged("%v", err)
+	}
+	l := &leases{store: s, schema: is}
+	buckets := l.buckets()
+	for _, name := range bucketsOf(is) {
+		if *buckets[name] = tx.Bucket([]byte(name)); *buckets[name] == nil {
+			return nil, damaged("it has no bucket %q", name)
+		}
+	}
+	if l.now, err = l.time(); err != nil {
+		return nil, err
+	}
+	if is == schemaV1 && tx.Writable() {
+		return l, l.migrate(tx)
+	}
+	return l, nil
+}
+
+// readableSchema returns the schema of the store, or why this relink can't open it.
+func readableSchema(meta *bolt.Bucket) (int, error) {
+	written := string(meta.Get([]byte(keySchema)))
+	is, err := strconv.Atoi(written)
+	if err != nil || is < schemaV1 {
+		return 0, fmt.Errorf("it is of schema %q, which there is not", written)
+	}
+	if is <= schema {
+		return is, nil
+	}
+	if oldest, err := strconv.Atoi(string(meta.Get([]byte(keyReader)))); err == nil && oldest <= schema {
+		return is, nil
+	}
+	return 0, fmt.Errorf("a newer relink wrote it, by schema %d, and this one knows schema %d: install the newer one again on this node", is, schema)
+}
+
+// migrate brings a store of schema 1 to this one, in the transaction of the first change.
+func (l *leases) migrate(tx *bolt.Tx) error {
+	all, err := l.all()
+	if err != nil {
+		return err
+	}
+	for _, name := range bucketsOf(schema) {
+		b, err := tx.CreateBucketIfNotExists([]byte(name))
+		if err != nil {
+			return err
+		}
+		*l.buckets()[name] = b
+	}
+	l.schema = schema
+	failpoint.Here("store being migrated")
+	for _, lease := range all {
+		b, err := encodeLease(lease)
+		if err != nil {
+			return err
+		}
+		// What it is found by is the same in both schemas.
+		if err := l.byAddress.Put(addressKey(lease.Address), b); err != nil {
+			return err
+		}
+	}
+	failpoint.Here("store migrated")
+	return setSchema(l.meta)
+}
+
+// all returns every lease in the order of the addresses.
+func (l *leases) all() ([]Lease, error) {
+	var all []Lease
+	err := l.each(func(lease Lease) error {
+		all = append(all, lease)
+		return nil
+	})
+	return slices.Clip(all), err
+}

@@ -1,0 +1,299 @@
+package lease
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// operations are all that opens a store, by name. Each would do something to an eventful one.
+func (n *node) operations(t *testing.T) map[string]func() error {
+	s := n.store(t)
+	ctx := t.Context()
+	a := addr("10.3.0.5")
+	held := func() Lease { return Lease{Address: a} }
+	return map[string]func() error{
+		"ADD":     func() error { _, err := s.Allocate(ctx, n.request("new/eth0", "new-0")); return err },
+		"DEL":     func() error { return s.Release(ctx, n.key("c1/eth0"), Policy{}) },
+		"GC":      func() error { return s.Collect(ctx, func(attachment.Key) bool { return false }) },
+		"settled": func() error { return s.Settled(ctx, n.key("c9/eth0"), func(Holder) bool { return true }) },
+		"abandon": func() error { return s.Abandon(ctx, held(), Holder{ContainerID: "c9", IfName: "eth0"}, "gone") },
+		"reserve": func() error { _, err := s.Reserve(ctx, addr("10.3.0.25"), pod("x"), 0); return err },
+		"release": func() error {
+			_, _, err := s.ReleaseByHand(ctx, a, Expected{IfName: "eth0"})
+			return err
+		},
+		"conflict": func() error {
+			_, err := s.Conflict(ctx, n.key("c1/eth0"), addr("10.3.0.2"), "02:00:00:00:00:01")
+			return err
+		},
+		"reset the clock": func() error { _, err := s.ResetClock(ctx); return err },
+		"take in": func() error {
+			return s.TakeIn(ctx, false, func(View) (Intake, error) { return Intake{}, nil })
+		},
+		"take in, dry": func() error {
+			return s.TakeIn(ctx, true, func(View) (Intake, error) { return Intake{}, nil })
+		},
+		"rename": func() error {
+			other := *n
+			other.network = "other"
+			_, err := s.Rename(ctx, other.store(t))
+			return err
+		},
+		"list":        func() error { _, err := s.List(ctx); return err },
+		"get":         func() error { _, err := s.Get(ctx, a); return err },
+		"held by":     func() error { _, err := s.HeldBy(ctx, n.key("c1/eth0")); return err },
+		"exhausted":   func() error { _, err := s.Exhausted(ctx, n.sets); return err },
+		"usage":       func() error { _, err := s.Usage(ctx); return err },
+		"history":     func() error { _, err := s.History(ctx, a); return err },
+		"clock ahead": func() error { _, err := s.ClockAhead(ctx); return err },
+		"verify":      func() error { return s.Verify(ctx) },
+	}
+}
+
+// withSchema is a node whose store is what eventful made, changed as another program would.
+func withSchema(t *testing.T, change func(*bolt.Tx) error) *node {
+	t.Helper()
+	n := goldens(t)["schema2"]
+	copyFile(t, goldenFile("schema2.db"), n.path())
+	edit(t, n.path(), change)
+	// bbolt has made it longer. An ADD would make room in it.
+	must(t, os.Truncate(n.path(), used(t, n.path())))
+	return n
+}
+
+func putMeta(values map[string]string) func(*bolt.Tx) error {
+	return func(tx *bolt.Tx) error {
+		var err error
+		for k, v := range values {
+			if v == "" {
+				err = errors.Join(err, tx.Bucket([]byte(bucketMeta)).Delete([]byte(k)))
+				continue
+			}
+			err = errors.Join(err, tx.Bucket([]byte(bucketMeta)).Put([]byte(k), []byte(v)))
+		}
+		return err
+	}
+}
+
+// What this relink does not understand it leaves as it is, whatever it is asked to do.
+func TestStoreThatThisRelinkCantReadIsLeftAsItIs(t *testing.T) {
+	newer := "a newer relink wrote it, by schema 3, and this one knows schema 2: install the newer one again on this node"
+	for name, test := range map[string]struct {
+		change func(*bolt.Tx) error
+		why    string
+	}{
+		"newer, and needs a newer reader": {putMeta(map[string]string{keySchema: "3", keyReader: "3"}), newer},
+		"newer, and says no reader":       {putMeta(map[string]string{keySchema: "3", keyReader: ""}), newer},
+		"newer, and its reader is none":   {putMeta(map[string]string{keySchema: "3", keyReader: "x"}), newer},
+		"no schema":                       {putMeta(map[string]string{keySchema: ""}), `it is of schema "", which there is not`},
+		"schema 0":                        {putMeta(map[string]string{keySchema: "0"}), `it is of schema "0", which there is not`},
+		"no runs":                         {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(bucketRuns)) }, `it has no bucket "runs"`},
+		"no events":                       {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(bucketEvents)) }, `it has no bucket "events"`},
+		"no meta":                         {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(bucketMeta)) }, `it has no bucket "meta"`},
+	} {
+		n := withSchema(t, test.change)
+		before := sumOf(t, n.path())
+		for what, operation := range n.operations(t) {
+			n.refused(t, name+": "+what, operation(), ErrDamaged, "store DIR/pods.db: not usable: "+test.why)
+			if sumOf(t, n.path()) != before {
+				t.Fatalf("%s: %s changed the file", name, what)
+			}
+		}
+		if files, err := os.ReadDir(n.dir); err != nil || len(files) != 1 {
+			t.Errorf("%s: files %v, %v", name, files, err)
+		}
+	}
+}
+
+// A file that was cut short is made no longer: what is missing would look as if it were empty.
+func TestStoreThatWasCutShortIsLeftAsItIs(t *testing.T) {
+	n := withSchema(t, func(*bolt.Tx) error { return nil })
+	size := used(t, n.path())
+	must(t, os.Truncate(n.path(), size-1))
+	before := sumOf(t, n.path())
+	for what, operation := range n.operations(t) {
+		n.refused(t, what, operation(), ErrDamaged, fmt.Sprintf("store DIR/pods.db: not usable: it was cut short of its %d bytes", size))
+		if sumOf(t, n.path()) != before {
+			t.Fatalf("%s changed the file", what)
+		}
+	}
+}
+
+// A newer relink that leaves the oldest reader where it is can be replaced by this one, and
+// this one by it: nothing of it is lost.
+func TestNothingOfANewerSchemaIsLost(t *testing.T) {
+	future := map[string]any{"future": 1}
+	// change adds what a newer relink has to each value in JSON.
+	change := func(b *bolt.Bucket) error {
+		values := map[string][]byte{}
+		_ = b.ForEach(func(k, v []byte) error {
+			values[string(k)] = slices.Clone(v)
+			return nil
+		})
+		var err error
+		for k, v := range values {
+			err = errors.Join(err, b.Put([]byte(k), withMore(v, future)))
+		}
+		return err
+	}
+	n := withSchema(t, func(tx *bolt.Tx) error {
+		bucket, err := tx.CreateBucket([]byte("future"))
+		if err != nil {
+			return err
+		}
+		nested, err := bucket.CreateBucket([]byte("nested"))
+		if err != nil {
+			return err
+		}
+		return errors.Join(bucket.Put([]byte("k"), []byte("v")), nested.Put([]byte("k"), []byte("v")),
+			withMoreTexts(tx.Bucket([]byte(bucketEvents))), change(tx.Bucket([]byte(bucketRanges))),
+			putMeta(map[string]string{keySchema: "3", keyReader: "2", "future": "1"})(tx))
+	})
+	operations := n.operations(t)
+	delete(operations, "rename") // It leaves no store.
+	// Some have nothing to do after others.
+	for _, what := range slices.Sorted(maps.Keys(operations)) {
+		if err := operations[what](); errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	// Other ranges, so that the known ones are written anew.
+	n.sets = []RangeSet{{{Span: span("10.9.0.2", "10.9.0.9"), Subnet: netip.MustParsePrefix("10.9.0.0/24"), Gateway: addr("10.9.0.1")}}}
+	n.add(t, "other/eth0", "", "10.9.0.2")
+	n.later(time.Hour)
+	n.sound(t)
+
+	stored := contents(t, n.path())
+	meta := stored[bucketMeta]
+	delete(meta, `"clock"`)
+	if diff := cmp.Diff(map[string]string{`"schema"`: `"3"`, `"reader"`: `"2"`, `"future"`: `"1"`, `"boot"`: `"boot-1"`}, meta); diff != "" {
+		t.Errorf("meta (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]string{`"k"`: `"v"`, `"nested"`: `""`}, stored["future"]); diff != "" {
+		t.Errorf("the bucket (-want +got):\n%s", diff)
+	}
+	more := 0
+	for _, v := range stored[bucketEvents] {
+		if strings.HasSuffix(v, `future"`) {
+			more++
+		}
+	}
+	if more != eventsInGolden(t) {
+		t.Errorf("%d events have what a newer relink adds, want %d", more, eventsInGolden(t))
+	}
+	if got := hasField(t, stored[bucketRanges], "future"); got != 2 {
+		t.Errorf("%d known ranges have their field, want 2: %v", got, stored[bucketRanges])
+	}
+}
+
+// withMoreTexts adds to each event what a newer relink may add.
+func withMoreTexts(events *bolt.Bucket) error {
+	values := map[string][]byte{}
+	_ = events.ForEach(func(k, v []byte) error {
+		values[string(k)] = append(slices.Clone(v), textKey("future")...)
+		return nil
+	})
+	var err error
+	for k, v := range values {
+		err = errors.Join(err, events.Put([]byte(k), v))
+	}
+	return err
+}
+
+func eventsInGolden(t *testing.T) int {
+	t.Helper()
+	return len(contents(t, goldenFile("schema2.db"))[bucketEvents])
+}
+
+// withMore is an object in JSON with more fields.
+func withMore(b []byte, more map[string]any) []byte {
+	var o map[string]any
+	if err := json.Unmarshal(b, &o); err != nil {
+		panic(err)
+	}
+	maps.Copy(o, more)
+	b, err := json.Marshal(o)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// hasField counts the values that have a field.
+func hasField(t *testing.T, values map[string]string, field string) (n int) {
+	t.Helper()
+	for _, v := range values {
+		var o map[string]any
+		must(t, json.Unmarshal([]byte(v), &o))
+		if _, ok := o[field]; ok {
+			n++
+		}
+	}
+	return n
+}
+
+// Whoever puts schema 1's file back, such as from a backup, has it migrated again.
+func TestSchema1IsMigratedByTheFirstChangeOnly(t *testing.T) {
+	n := goldens(t)["schema1"]
+	copyFile(t, goldenFile("schema1.db"), n.path())
+	before := sumOf(t, n.path())
+	unchanged := map[string]func() error{
+		"DEL of who holds nothing": func() error { return n.store(t).Release(t.Context(), n.key("x/eth0"), Policy{}) },
+		"GC of nothing":            func() error { return n.store(t).Collect(t.Context(), func(attachment.Key) bool { return true }) },
+		"an import without effect": func() error {
+			return n.store(t).TakeIn(t.Context(), true, func(v View) (Intake, error) {
+				l, err := v.Get(addr("10.3.0.30"))
+				if err != nil || l.Newest().Origin != Imported {
+					t.Errorf("%+v, %v", l, err)
+				}
+				return Intake{Leases: []Lease{{Address: addr("10.3.0.99"), State: Quarantined}}}, nil
+			})
+		},
+		"history": func() error { _, err := n.store(t).History(t.Context(), addr("10.3.0.2")); return err },
+		"usage": func() error {
+			u, err := n.store(t).Usage(t.Context())
+			if u.Outside != 14 || len(u.Sets) != 0 {
+				t.Errorf("usage of schema 1: %+v", u)
+			}
+			return err
+		},
+		"a change that fails": func() error {
+			_, err := n.try(t, "x/eth0", "x", "10.3.0.2")
+			if !errors.Is(err, ErrTaken) {
+				t.Errorf("an address of another: %v", err)
+			}
+			return nil
+		},
+	}
+	for name, operation := range unchanged {
+		must(t, operation())
+		if got := contents(t, n.path())[bucketMeta][`"schema"`]; got != `"1"` {
+			t.Errorf("%s: schema %s", name, got)
+		}
+	}
+	if got := sumOf(t, n.path()); len(got) == len(before) && got != before {
+		t.Error("the file has changed")
+	}
+	n.del(t, "c1/eth0")
+	if got := contents(t, n.path())[bucketMeta][`"schema"`]; got != `"2"` {
+		t.Errorf("after a DEL: schema %s", got)
+	}
+	n.expect(t, "after a DEL",
+		"10.3.0.2 quarantined c1/eth0 web-0", "10.3.0.3 held c2/eth0", "10.3.0.4 quarantined c3/eth0 gone-0", "10.3.0.5 held c4/eth0 db-0",
+		"10.3.0.6 reserved c5/eth0 db-1", "10.3.0.7 reserved c6/net1 kv-0", "10.3.0.8 quarantined c7/eth0", "10.3.0.20 reserved hand-0",
+		"10.3.0.21 reserved hand-1", "10.3.0.30 held c8/eth0", "10.3.0.31 reserved", "fd00:3::2 quarantined c1/eth0 web-0",
+		"fd00:3::3 held c2/eth0", "fd00:3::4 quarantined c3/eth0 gone-0")
+}

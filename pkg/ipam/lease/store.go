@@ -1,0 +1,377 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/boot"
+	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/flock"
+)
+
+// DefaultDir is where the leases are kept: unlike a checkpoint, a reservation
+// outlives a boot.
+const DefaultDir = "/var/lib/cni/relink/ipam"
+
+// DirEnv names another directory than DefaultDir.
+const DirEnv = "RELINK_IPAM_DIR"
+
+// Errors that callers match with errors.Is.
+var (
+	// ErrBusy says that others had the store for as long as the caller waited.
+	ErrBusy = flock.ErrBusy
+	// ErrMoved says that somebody took the store away while the caller waited for it.
+	ErrMoved = errors.New("somebody moved it away")
+	// ErrDamaged says that the file is no store, or one that this relink can't read.
+	ErrDamaged = errors.New("not usable")
+	// ErrNone says that there is no such lease, or no store of the network: nothing was ever
+	// given in it.
+	ErrNone = errors.New("nothing is leased")
+	// ErrDir says that $RELINK_IPAM_DIR names no directory that could be meant.
+	ErrDir = errors.New("must be an absolute path")
+)
+
+// lockWait bounds the wait for the store. One change takes milliseconds.
+const lockWait = 30 * time.Second
+
+const extension = ".db"
+
+// MaxNetwork is the longest name of a network: NAME_MAX less what the name of a store's
+// file has around it at times.
+const MaxNetwork = 255 - len(".") - len(extension) - len(".new")
+
+// Store is where the leases of a network are: a file that is opened for each change
+// and each look, and locked meanwhile.
+type Store struct {
+	network, path string
+	// wait bounds the wait for the lock.
+	wait time.Duration
+	// bootID is that of this boot, empty until somebody asks.
+	bootID string
+	// now is the time of day, uptime the time since the boot.
+	now    func() time.Time
+	uptime func() (time.Duration, error)
+	// began says that a change of this Store made the file.
+	began bool
+	// remarks are those of the last Allocate.
+	remarks []string
+}
+
+// Open returns the store of a network in the directory; an empty one is that which
+// $RELINK_IPAM_DIR names, else DefaultDir. Nothing is made before the first change.
+func Open(dir, network string) (*Store, error) {
+	if err := attachment.ValidateName(network); err != nil {
+		return nil, fmt.Errorf("network %q: %w", network, err)
+	}
+	if len(network) > MaxNetwork {
+		return nil, fmt.Errorf("network %q has %d characters: a file's name has room for %d", network, len(network), MaxNetwork)
+	}
+	dir, err := Dir(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{
+		network: network, path: filepath.Join(dir, network+extension), wait: lockWait, now: time.Now, uptime: boot.Uptime,
+	}, nil
+}
+
+// Network returns the name of the network.
+func (s *Store) Network() string { return s.network }
+
+// boot returns the ID of this boot.
+func (s *Store) boot() (string, error) {
+	if s.bootID != "" {
+		return s.bootID, nil
+	}
+	return boot.ID()
+}
+
+// Dir returns the directory that is meant by dir. One that the environment names has to
+// be an absolute path: else it would be another one for each caller. ErrDir: it is not.
+func Dir(dir string) (string, error) {
+	if dir != "" {
+		return dir, nil
+	}
+	dir = os.Getenv(DirEnv)
+	switch {
+	case dir == "":
+		return DefaultDir, nil
+	case !filepath.IsAbs(dir):
+		return "", fmt.Errorf("invalid %s: %q: %w", DirEnv, dir, ErrDir)
+	}
+	return dir, nil
+}
+
+// Networks names the networks that have a store in the directory, in order.
+func Networks(dir string) ([]string, error) {
+	dir, err := Dir(dir)
+	if err != nil {
+		return nil, err
+	}
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list networks: %w", err)
+	}
+	var names []string
+	for _, f := range files {
+		if name, ok := strings.CutSuffix(f.Name(), extension); ok && f.Type().IsRegular() && attachment.ValidateName(name) == nil {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// Exists says whether anything was ever given or reserved in the network.
+func (s *Store) Exists() (bool, error) {
+	_, err := os.Stat(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Began says that a change of this Store was the first of the network.
+func (s *Store) Began() bool { return s.began }
+
+// Writable says why nothing can be changed: the file system is read-only, or the caller may not
+// write. A disk that is full is no reason: it may have room for a change.
+func (s *Store) Writable() error {
+	const write = 2 // W_OK of access(2).
+	path := s.path
+	err := syscall.Access(path, write)
+	for errors.Is(err, fs.ErrNotExist) && path != filepath.Dir(path) {
+		path = filepath.Dir(path) // It is to be made.
+		err = syscall.Access(path, write)
+	}
+	if err != nil {
+		return fmt.Errorf("store %s can't be written: %s: %w", s.path, path, err)
+	}
+	return nil
+}
+
+// update runs change on the leases, and makes the store if there is none. What it
+// changes is on disk when update returns nil, and nothing is changed otherwise.
+func (s *Store) update(ctx context.Context, change func(*leases) error) error {
+	if err := s.create(ctx); err != nil {
+		return err
+	}
+	return s.open(ctx, false, func(o *opened) error {
+		used, err := s.check(o)
+		if err != nil {
+			return err
+		}
+		if err := o.makeRoom(used); err != nil {
+			return fmt.Errorf("store %s: make room for what gives addresses up: %w", s.path, err)
+		}
+		return s.commit(o, change)
+	})
+}
+
+// check says what is wrong with an open store before anything of it is changed, and how much of
+// its file is in use. A file that was cut short would look whole once it has room, and one of a
+// schema that this relink does not know is not its own to change.
+func (s *Store) check(o *opened) (used int64, err error) {
+	err = o.db.View(func(tx *bolt.Tx) error {
+		used = tx.Size()
+		_, err := s.begin(o, tx)
+		return err
+	})
+	return used, err
+}
+
+// updateMuch is update for a change that may be long, as an import is: it makes room once more at
+// the end. What was changed is on disk, whether room is left or not.
+func (s *Store) updateMuch(ctx context.Context, change func(*leases) error) error {
+	err := s.update(ctx, change)
+	if err == nil {
+		_ = s.update(ctx, func(*leases) error { return errUnchanged })
+	}
+	return err
+}
+
+// errUnchanged is of a change that has nothing to do, and so needs no disk.
+var errUnchanged = errors.New("nothing to change")
+
+// change is update for what has a sense only where something was given before. It takes no
+// more of the disk than what was made room for when that was given.
+func (s *Store) change(ctx context.Context, change func(*leases) error) error {
+	if there, err := s.Exists(); err == nil && !there {
+		return s.none()
+	}
+	err := s.open(ctx, false, func(o *opened) error { return s.commit(o, change) })
+	if errors.Is(err, errUnchanged) {
+		return nil
+	}
+	return err
+}
+
+// commit runs the change in a transaction.
+func (s *Store) commit(o *opened, change func(*leases) error) error {
+	failpoint.Here("store open")
+	err := o.db.Update(func(tx *bolt.Tx) error {
+		l, err := s.begin(o, tx)
+		if err != nil {
+			return err
+		}
+		if err := change(l); err != nil {
+			return err
+		}
+		if err := l.end(); err != nil {
+			return err
+		}
+		failpoint.Here("before committing")
+		return nil
+	})
+	if err == nil {
+		failpoint.Here("committed")
+	}
+	return err
+}
+
+// view runs look on the leases. ErrNone: there are none.
+func (s *Store) view(ctx context.Context, look func(*leases) error) error {
+	return s.open(ctx, true, func(o *opened) error {
+		return o.db.View(func(tx *bolt.Tx) error {
+			l, err := s.begin(o, tx)
+			if err != nil {
+				return err
+			}
+			return look(l)
+		})
+	})
+}
+
+func (s *Store) none() error {
+	return fmt.Errorf("network %s: %w (no %s)", s.network, ErrNone, s.path)
+}
+
+// opened is a store's file that is open and locked.
+type opened struct {
+	db   *bolt.DB
+	file *os.File
+}
+
+// open opens the file and locks it: bbolt's own lock would look for it every 50 ms.
+// The lock goes with the file.
+func (s *Store) open(ctx context.Context, readOnly bool, use func(*opened) error) (err error) {
+	how := flock.Exclusive
+	if readOnly {
+		how = flock.Shared
+	}
+	o := &opened{}
+	options := &bolt.Options{
+		ReadOnly: readOnly, NoStatistics: true,
+		OpenFile: func(path string, flag int, mode os.FileMode) (_ *os.File, err error) {
+			o.file, err = s.openLocked(ctx, path, flag&^os.O_CREATE, mode, how)
+			return o.file, err
+		},
+	}
+	// A damaged file makes bbolt panic, one that was cut short makes it touch memory
+	// that is not there.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("store %s: %w: %v", s.path, ErrDamaged, r)
+			// The next to look would wait for the lock, and what bbolt has mapped of the
+			// file keeps it beyond the descriptor.
+			_ = errors.Join(flock.Unlock(o.file), o.file.Close())
+		}
+	}()
+	o.db, err = bolt.Open(s.path, 0o600, options)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return s.none()
+	case errors.Is(err, ErrBusy):
+		return fmt.Errorf("store %s: %w for more than %s", s.path, err, s.wait)
+	case errors.Is(err, ErrMoved):
+		return fmt.Errorf("store %s: %w while it was waited for", s.path, err)
+	case isDamage(err):
+		return fmt.Errorf("store %s: %w: %w", s.path, ErrDamaged, err)
+	case err != nil:
+		return fmt.Errorf("open store: %w", err)
+	}
+	defer func() { err = errors.Join(err, o.db.Close()) }()
+	return use(o)
+}
+
+// openLocked opens the file and locks it. Somebody may put another one in its place
+// meanwhile, as who restores a backup does: what is changed is always the one that others
+// will find there.
+func (s *Store) openLocked(ctx context.Context, path string, flag int, mode os.FileMode, how int) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.wait)
+	defer cancel()
+	for again := false; ; again = true {
+		f, err := os.OpenFile(path, flag, mode)
+		if again && errors.Is(err, fs.ErrNotExist) {
+			return nil, ErrMoved
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := flock.Lock(ctx, f, how); err != nil {
+			return nil, err
+		}
+		failpoint.Here("store locked")
+		if same, err := isAt(f, path); err != nil {
+			_ = f.Close()
+			return nil, err
+		} else if same {
+			return f, notTooShort(f)
+		}
+		_ = f.Close()
+	}
+}
+
+// isAt says whether f is the file at the path.
+func isAt(f *os.File, path string) (bool, error) {
+	open, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	there, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(open, there), err
+}
+
+// smallestPage is of the kernels with the smallest pages: a store may come from another.
+const smallestPage = 4096
+
+// notTooShort reports a file that is too short for bbolt's two first pages. Of an empty
+// one it would make an empty store.
+func notTooShort(f *os.File) error {
+	info, err := f.Stat()
+	if err == nil && info.Size() < 2*smallestPage {
+		err = fmt.Errorf("%w: it was cut short to %d bytes", bolterrors.ErrInvalid, info.Size())
+	}
+	if err != nil {
+		_ = f.Close()
+	}
+	return err
+}
+
+// isDamage says whether bbolt calls the file none of its own.
+func isDamage(err error) bool {
+	for _, damage := range []error{bolterrors.ErrInvalid, bolterrors.ErrVersionMismatch, bolterrors.ErrChecksum} {
+		if errors.Is(err, damage) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,274 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/pkg/flock"
+)
+
+// occupy locks the store as another program does, and returns what lets go.
+func (n *node) occupy(t *testing.T) (file *os.File, letGo func()) {
+	t.Helper()
+	f, err := os.Open(n.path())
+	must(t, err)
+	must(t, flock.Try(f, flock.Exclusive))
+	return f, func() { must(t, f.Close()) }
+}
+
+// waits returns once somebody besides the test has the file open.
+func (n *node) waits(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		open := 0
+		fds, err := os.ReadDir("/proc/self/fd")
+		must(t, err)
+		for _, fd := range fds {
+			if target, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && target == n.path() {
+				open++
+			}
+		}
+		if open > 1 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nobody waits for the store")
+		}
+	}
+}
+
+// Somebody restores a backup while others wait for the store: these change the file that is
+// there then, and not the one that is gone.
+func TestStoreThatIsExchangedWhileItIsWaitedFor(t *testing.T) {
+	replace := func(t *testing.T, n *node, by string) { must(t, os.Rename(by, n.path())) }
+	for name, test := range map[string]struct {
+		// exchange is done while the operation waits. The backup has 10.3.0.2 of c1.
+		exchange func(t *testing.T, n *node, backup string)
+		is       error
+		msg      string
+		// given is what an ADD gives.
+		given string
+		after []string
+	}{
+		"a backup takes its place": {
+			func(t *testing.T, n *node, backup string) { replace(t, n, backup) },
+			nil, "<nil>", "10.3.0.3", []string{"10.3.0.2 held c1/eth0", "10.3.0.3 held new/eth0"},
+		},
+		"nothing is there any more": {
+			func(t *testing.T, n *node, _ string) { must(t, os.Remove(n.path())) },
+			ErrMoved, "store DIR/pods.db: somebody moved it away while it was waited for", "", nil,
+		},
+		"it is moved away": {
+			func(t *testing.T, n *node, _ string) { must(t, os.Rename(n.path(), n.path()+".old")) },
+			ErrMoved, "store DIR/pods.db: somebody moved it away while it was waited for", "", nil,
+		},
+		"a text takes its place": {
+			func(t *testing.T, n *node, backup string) {
+				must(t, os.WriteFile(backup, []byte(strings.Repeat("10.3.0.2 c1\n", 2000)), 0o600))
+				replace(t, n, backup)
+			}, ErrDamaged, "store DIR/pods.db: not usable: invalid database", "", nil,
+		},
+		"an empty file takes its place": {
+			func(t *testing.T, n *node, backup string) {
+				must(t, os.WriteFile(backup, nil, 0o600))
+				replace(t, n, backup)
+			}, ErrDamaged, "store DIR/pods.db: not usable: invalid database: it was cut short to 0 bytes", "", nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, "10.3.0.20", minute)
+			n.add(t, "c1/eth0", "", "10.3.0.2")
+			backup := n.path() + ".backup"
+			copyFile(t, n.path(), backup)
+			n.add(t, "c2/eth0", "", "10.3.0.3")
+			must(t, os.Link(n.path(), n.path()+".as-it-was"))
+			was := sumOf(t, n.path())
+
+			_, letGo := n.occupy(t)
+			s, given, done := n.store(t), "", make(chan error)
+			go func() {
+				leases, err := s.Allocate(t.Context(), n.request("new/eth0", ""))
+				if err == nil {
+					given = leases[0].Address.String()
+				}
+				done <- err
+			}()
+			n.waits(t)
+			test.exchange(t, n, backup)
+			letGo()
+			err := <-done
+			if given != test.given {
+				t.Errorf("given %q, want %q", given, test.given)
+			}
+			n.refused(t, "ADD", err, test.is, test.msg)
+			if sumOf(t, n.path()+".as-it-was") != was {
+				t.Error("it has changed the file that is gone")
+			}
+			if test.is == nil {
+				n.expect(t, "after it", test.after...)
+			}
+			if _, err := os.Stat(n.path()); errors.Is(test.is, ErrMoved) && err == nil {
+				t.Error("it has made a store where somebody moved it away")
+			}
+		})
+	}
+}
+
+// A DEL and a look wait for the store as well.
+func TestDelAndLookOfAStoreThatIsExchanged(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	n.add(t, "c1/eth0", "", "10.3.0.2")
+	backup := n.path() + ".backup"
+	copyFile(t, n.path(), backup)
+	n.add(t, "c2/eth0", "", "10.3.0.3")
+	for name, test := range map[string]struct {
+		operation func(*Store) error
+		want      []string
+	}{
+		"DEL": {
+			func(s *Store) error { return s.Release(t.Context(), n.key("c1/eth0"), Policy{}) },
+			[]string{"10.3.0.2 quarantined c1/eth0"},
+		},
+		"list": {
+			func(s *Store) error {
+				all, err := s.List(t.Context())
+				if len(all) != 1 {
+					return fmt.Errorf("%d leases, %w", len(all), err)
+				}
+				return err
+			},
+			[]string{"10.3.0.2 held c1/eth0"},
+		},
+	} {
+		copyFile(t, backup, backup+".again")
+		_, letGo := n.occupy(t)
+		s, done := n.store(t), make(chan error)
+		go func() { done <- test.operation(s) }()
+		n.waits(t)
+		must(t, os.Rename(backup+".again", n.path()))
+		letGo()
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		n.expect(t, name, test.want...)
+	}
+}
+
+// A backup that is put back while nobody waits is the store from then on.
+func TestStoreThatIsPutBack(t *testing.T) {
+	n := newNode(t, "10.3.0.20", sticky)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	copyFile(t, n.path(), n.path()+".backup")
+	n.del(t, "c1/eth0")
+	n.later(time.Hour)
+	n.reboot("boot-2", time.Minute)
+	n.add(t, "c2/eth0", "web-1", "10.3.0.3")
+	must(t, os.Rename(n.path()+".backup", n.path()))
+	n.expect(t, "by a look in another boot", "10.3.0.2 reserved c1/eth0 web-0")
+	n.add(t, "c3/eth0", "web-0", "10.3.0.2")
+	n.expect(t, "after an ADD", "10.3.0.2 held c3/eth0 web-0")
+}
+
+func TestWaitForTheStoreIsBounded(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	n.add(t, "c1/eth0", "", "10.3.0.2")
+	f, letGo := n.occupy(t)
+	s := n.store(t)
+	s.wait = time.Millisecond
+	busy := "store DIR/pods.db: in use by " + flock.HoldersOf(f)[0].String() + " for more than 1ms"
+	_, err := s.Allocate(t.Context(), n.request("c2/eth0", ""))
+	n.refused(t, "ADD", err, ErrBusy, busy)
+	n.refused(t, "DEL", s.Release(t.Context(), n.key("c1/eth0"), Policy{}), ErrBusy, busy)
+	_, err = s.List(t.Context())
+	n.refused(t, "list", err, ErrBusy, busy)
+	letGo()
+	n.add(t, "c2/eth0", "", "10.3.0.3")
+}
+
+func TestOpen(t *testing.T) {
+	t.Setenv(DirEnv, "")
+	for name, test := range map[string]struct {
+		dir, env, network string
+		want, why         string
+	}{
+		"default":                {"", "", "pods", DefaultDir + "/pods.db", ""},
+		"a directory":            {"/run/x", "/run/y", "pods", "/run/x/pods.db", ""},
+		"of the environment":     {"", "/run/y", "pods", "/run/y/pods.db", ""},
+		"a relative one of that": {"", "y", "pods", "", `invalid RELINK_IPAM_DIR: "y": must be an absolute path`},
+		"a path for a name":      {"/run/x", "", "../pods", "", `network "../pods": must start with a letter or a digit and contain only letters, digits, '_', '.' and '-'`},
+		"no name":                {"/run/x", "", "", "", `network "": is empty`},
+		"the longest name":       {"/run/x", "", strings.Repeat("n", MaxNetwork), "/run/x/" + strings.Repeat("n", MaxNetwork) + ".db", ""},
+		"a longer one": {"/run/x", "", strings.Repeat("n", MaxNetwork+1), "",
+			fmt.Sprintf("network %q has 248 characters: a file's name has room for 247", strings.Repeat("n", MaxNetwork+1))},
+	} {
+		t.Setenv(DirEnv, test.env)
+		s, err := Open(test.dir, test.network)
+		switch {
+		case err != nil:
+			if err.Error() != test.why {
+				t.Errorf("%s: %v, want %s", name, err, test.why)
+			}
+		case test.why != "" || s.path != test.want || s.Network() != test.network:
+			t.Errorf("%s: %s of %s, want %s %s", name, s.path, s.Network(), test.want, test.why)
+		}
+	}
+}
+
+func TestLongestNameOfANetworkHasAStore(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	n.network = strings.Repeat("n", MaxNetwork)
+	n.add(t, "c1/eth0", "", "10.3.0.2")
+}
+
+func TestNetworksAreWhatHasAStore(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	if all, err := Networks(filepath.Join(n.dir, "none")); err != nil || len(all) > 0 {
+		t.Errorf("without a directory: %v, %v", all, err)
+	}
+	for _, name := range []string{"pods", "b.c", "a"} {
+		n.network = name
+		n.add(t, "c1/eth0", "", "10.3.0.2")
+	}
+	for _, other := range []string{".a.db.new", "x.db.backup", "-.db", ".db", "lock"} {
+		must(t, os.WriteFile(filepath.Join(n.dir, other), nil, 0o600))
+	}
+	must(t, os.Mkdir(filepath.Join(n.dir, "dir.db"), 0o700))
+	all, err := Networks(n.dir)
+	if diff := cmp.Diff([]string{"a", "b.c", "pods"}, all); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
+// What is there before the first ADD is nothing, and nothing is made for a look or a DEL.
+func TestNothingIsMadeBeforeTheFirstAdd(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	n.dir = filepath.Join(n.dir, "ipam")
+	for what, operation := range n.operations(t) {
+		if what == "ADD" || what == "reserve" || what == "take in" || what == "take in, dry" {
+			continue
+		}
+		n.refused(t, what, operation(), ErrNone, "network pods: nothing is leased (no DIR/pods.db)")
+	}
+	if err := n.operations(t)["take in, dry"](); err != nil {
+		t.Errorf("an import that only looks: %v", err)
+	}
+	if _, err := os.Stat(n.dir); err == nil {
+		t.Error("the directory was made")
+	}
+	n.add(t, "c1/eth0", "", "10.3.0.2")
+	for path, mode := range map[string]os.FileMode{n.dir: 0o700, n.path(): 0o600} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: %v, %v, want %s", path, info.Mode(), err, mode)
+		}
+	}
+	if files, err := os.ReadDir(n.dir); err != nil || len(files) != 1 {
+		t.Errorf("files %v, %v", files, err)
+	}
+}

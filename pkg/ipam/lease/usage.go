@@ -1,0 +1,134 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"slices"
+)
+
+// Usage is how full the ranges of a network are.
+type Usage struct {
+	Network string     `json:"network"`
+	Sets    []SetUsage `json:"sets"`
+	// Outside counts the leases that are in none of the sets.
+	Outside int `json:"outside"`
+	// Remarks are for people: what is not as it looks, and what to do about it.
+	Remarks []string `json:"remarks,omitempty"`
+}
+
+// SetUsage is how full a range set is. What an address is that an ADD no longer gives, such as
+// one that has become the gateway, does not count.
+type SetUsage struct {
+	// Set is the number of the set in the configuration.
+	Set    int      `json:"set"`
+	Ranges RangeSet `json:"ranges"`
+	// Size is how many addresses ADDs give of the set.
+	Size        *big.Int `json:"size"`
+	Held        int      `json:"held"`
+	Reserved    int      `json:"reserved"`
+	Quarantined int      `json:"quarantined"`
+	Free        *big.Int `json:"free"`
+	// Share is what part of the set, from 0 to 1, is held or reserved: what is in quarantine is
+	// given where nothing else is free.
+	Share float64 `json:"share"`
+}
+
+// Usage counts the leases of each range set that the store knows from ADDs, those of the last
+// ADD first. ErrNone: nothing was ever given.
+func (s *Store) Usage(ctx context.Context) (Usage, error) {
+	u := Usage{Network: s.network, Sets: []SetUsage{}}
+	err := s.view(ctx, func(l *leases) error {
+		known, err := l.known()
+		if err != nil {
+			return err
+		}
+		for _, k := range known {
+			for i, set := range k.Sets {
+				u.Sets = append(u.Sets, SetUsage{Set: i, Ranges: set, Size: set.size()})
+			}
+		}
+		if len(known) == 0 {
+			u.Remarks = append(u.Remarks, "its ranges are known from the next ADD on")
+		}
+		unkept := 0
+		err = l.each(func(lease Lease) error {
+			if lease, leased := l.asOfNow(lease); leased {
+				u.count(lease)
+				u.remarkGateway(lease, known)
+				if l.isUnkept(lease, known) {
+					unkept++
+				}
+			}
+			return nil
+		})
+		u.remarkUnkept(unkept)
+		return err
+	})
+	for i := range u.Sets {
+		u.Sets[i].sum()
+	}
+	return u, err
+}
+
+// count adds the lease to its set.
+func (u *Usage) count(lease Lease) {
+	i := slices.IndexFunc(u.Sets, func(s SetUsage) bool { _, ok := s.Ranges.Find(lease.Address); return ok })
+	if i < 0 {
+		u.Outside++
+		return
+	}
+	set := &u.Sets[i]
+	if gives, _ := set.Ranges.Gives(lease.Address); !gives {
+		return
+	}
+	switch lease.State {
+	case Held:
+		set.Held++
+	case Reserved:
+		set.Reserved++
+	case Quarantined:
+		set.Quarantined++
+	}
+}
+
+func (s *SetUsage) sum() {
+	s.Free = new(big.Int).Sub(s.Size, big.NewInt(int64(s.Held+s.Reserved+s.Quarantined)))
+	if s.Size.Sign() > 0 {
+		size, _ := new(big.Float).SetInt(s.Size).Float64()
+		s.Share = float64(s.Held+s.Reserved) / size
+	}
+}
+
+// remarkGateway says of a gateway of the last ADD that it is a pod's address.
+func (u *Usage) remarkGateway(lease Lease, known []Known) {
+	if len(known) == 0 || lease.State != Held {
+		return
+	}
+	for _, set := range known[0].Sets {
+		for _, r := range set {
+			if r.Gateway == lease.Address {
+				u.Remarks = append(u.Remarks, gatewayRemark(r, lease))
+			}
+		}
+	}
+}
+
+// isUnkept says whether the address is not going to be kept for its owner, though the last ADD's
+// configuration keeps those that it gives: sticky came to it after the address was given.
+func (l *leases) isUnkept(lease Lease, known []Known) bool {
+	if len(known) == 0 || !known[0].Policy.Sticky || lease.State != Held || !lease.owned() {
+		return false
+	}
+	n, _ := known[0].set(lease.Address)
+	return n >= 0 && !lease.Newest().Policy.Sticky && !lease.byHand(l.now)
+}
+
+func (u *Usage) remarkUnkept(n int) {
+	if n == 0 {
+		return
+	}
+	u.Remarks = append(u.Remarks, fmt.Sprintf(
+		`%d held addresses were given before "sticky" came into the configuration. A boot gives them up, and so does a DEL that comes with the earlier configuration. `+
+			`To keep one: relink ipam reserve ADDRESS --network %s --pod POD -n NAMESPACE`, n, u.Network))
+}

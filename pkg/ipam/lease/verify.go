@@ -1,0 +1,79 @@
+package lease
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// Verify says where what the leases are found by does not agree with the leases: an
+// index that lacks one or names one too many, a run with a gap in it or one that ends
+// too soon. errors.Is matches ErrDamaged; ErrNone: nothing was ever given.
+func (s *Store) Verify(ctx context.Context) error {
+	err := s.view(ctx, (*leases).verify)
+	if err == nil || errors.Is(err, ErrNone) || errors.Is(err, ErrDamaged) {
+		return err
+	}
+	return fmt.Errorf("verify: %w", err)
+}
+
+// verify compares the indices with what they would be if they were made anew.
+func (l *leases) verify() error {
+	attachments, owners, ends, runs := index{}, index{}, index{}, index{}
+	var run Span
+	err := l.byAddress.ForEach(func(key, b []byte) error {
+		lease, err := l.decode(b)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(key, addressKey(lease.Address)) {
+			return fmt.Errorf("the lease of %s is kept as that of %s: %w", lease.Address, addressOf(key), ErrDamaged)
+		}
+		for _, k := range heldKeys(lease) {
+			attachments.add(k)
+		}
+		if (lease.State == Held) != (len(lease.Holders) > 0) {
+			return fmt.Errorf("the lease of %s is %s and has %d holders: %w", lease.Address, lease.State, len(lease.Holders), ErrDamaged)
+		}
+		owners.add(ownedKey(lease))
+		ends.add(endKey(lease))
+		if !run.Last.IsValid() || run.Last.Next() != lease.Address {
+			run.First = lease.Address
+		}
+		run.Last = lease.Address
+		runs[string(addressKey(run.First))] = addressKey(run.Last)
+		return nil
+	})
+	return errors.Join(err,
+		attachments.compare(bucketAttachments, l.byAttachment), owners.compare(bucketOwners, l.byOwner),
+		ends.compare(bucketEnds, l.ends), runs.compare(bucketRuns, l.runs))
+}
+
+// index is what a bucket should have.
+type index map[string][]byte
+
+// add adds a key without a value, nil for none.
+func (i index) add(key []byte) {
+	if key != nil {
+		i[string(key)] = nil
+	}
+}
+
+func (i index) compare(name string, b *bolt.Bucket) error {
+	found := 0
+	err := b.ForEach(func(k, v []byte) error {
+		want, ok := i[string(k)]
+		if !ok || !bytes.Equal(want, v) {
+			return fmt.Errorf("bucket %s has %x: %x, which no lease says: %w", name, k, v, ErrDamaged)
+		}
+		found++
+		return nil
+	})
+	if err == nil && found < len(i) {
+		err = fmt.Errorf("bucket %s lacks %d of %d entries: %w", name, len(i)-found, len(i), ErrDamaged)
+	}
+	return err
+}

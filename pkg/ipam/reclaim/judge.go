@@ -1,0 +1,136 @@
+package reclaim
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+)
+
+// Verdict says whether the sandbox of a holder is there.
+type Verdict string
+
+// The verdicts. Only Gone is a proof that nobody will give the address up.
+const (
+	Gone Verdict = "gone"
+	// Due says that its network namespace is gone, and that its runtime still knows it: the
+	// runtime owes a DEL.
+	Due     Verdict = "DEL due"
+	Alive   Verdict = "alive"
+	Unknown Verdict = "unknown"
+)
+
+// Judgement is a verdict and what proves it, for people.
+type Judgement struct {
+	Verdict  Verdict  `json:"verdict"`
+	Evidence []string `json:"evidence"`
+}
+
+// Why is the evidence in one line.
+func (j Judgement) Why() string { return strings.Join(j.Evidence, "; ") }
+
+// with returns the judgement after one more look.
+func (j Judgement) with(v Verdict, format string, args ...any) Judgement {
+	return Judgement{v, append(j.Evidence, fmt.Sprintf(format, args...))}
+}
+
+// adding is longer than an ADD takes: the kubelet waits for minutes.
+const adding = 10 * time.Minute
+
+// Judge says whether the sandbox of a holder of the address is there. now is the time by the
+// clock of the holder's Since. A namespace that is known to be of one of the others is not looked
+// for the address.
+func (n *Node) Judge(a netip.Addr, h lease.Holder, now time.Time, others ...lease.Holder) Judgement {
+	if at, ok := n.namespaces[h.ContainerID]; ok && h.Namespace.Inode == 0 {
+		h.Namespace = at
+	}
+	if h.Namespace.BootID != n.bootID {
+		return Judgement{}.with(Gone, "it held the address in an earlier boot (boot ID %s, now %s)", h.Namespace.BootID, n.bootID)
+	}
+	if h.Namespace.Inode == 0 {
+		return n.judgeByAddress(a, h, now, others)
+	}
+	return n.judgeByNamespace(h)
+}
+
+// judgeByNamespace is for a holder whose namespace is known.
+func (n *Node) judgeByNamespace(h lease.Holder) Judgement {
+	was := h.Namespace
+	is, there := n.live[inode{was.Device, was.Inode}]
+	kept, isKept := n.kept[was.Inode]
+	switch {
+	case !there && isKept:
+		return Judgement{}.with(Unknown, "%s keeps its network namespace, or one that has its inode now (%d:%d)", kept, was.Device, was.Inode)
+	case !there && n.partial != "":
+		return Judgement{}.with(Unknown, "no mount and no process that is seen here has its network namespace (inode %d:%d), but %s", was.Device, was.Inode, n.partial)
+	case !there:
+		j := Judgement{}.with(Due, "no mount and no process has its network namespace (inode %d:%d)", was.Device, was.Inode)
+		return n.judgeByCache(h, j)
+	case was.Cookie == 0 || is.cookie == 0:
+		j := Judgement{}.with(Alive, "%s has the inode of its network namespace (%d:%d), and may be another one: the cookies are not known",
+			is.name, was.Device, was.Inode)
+		if !n.cache.has(h.ContainerID) {
+			j.Verdict = Unknown
+		}
+		return j
+	case was.Cookie != is.cookie:
+		j := Judgement{}.with(Due, "its network namespace is gone: %s has the inode now (%d:%d, cookie %d; it had cookie %d)",
+			is.name, was.Device, was.Inode, is.cookie, was.Cookie)
+		return n.judgeByCache(h, j)
+	}
+	return Judgement{}.with(Alive, "it is in %s", is.name)
+}
+
+// judgeByAddress is for a holder of whose namespace nothing is known: the address would be in
+// there.
+func (n *Node) judgeByAddress(a netip.Addr, h lease.Holder, now time.Time, others []lease.Holder) Judgement {
+	j := Judgement{}.with(Unknown, "its network namespace was not recorded")
+	in, nowhere := n.namesOf(a, others)
+	if n.cache.has(h.ContainerID) {
+		if in != "" {
+			return j.with(Alive, "the CNI cache in %s has it, and %s has the address", n.cache.dir, in)
+		}
+		return j.with(Unknown, "%s, but the CNI cache in %s has it: it is alive, or its runtime owes a DEL", nowhere, n.cache.dir)
+	}
+	switch {
+	case in != "":
+		return j.with(Unknown, "%s has the address", in)
+	case len(n.closed) > 0:
+		return j.with(Unknown, "it may be one that can't be looked into: %s", strings.Join(n.closed, ", "))
+	case h.Since.After(now.Add(-adding)):
+		return j.with(Unknown, "it was given the address less than %s ago: its ADD may not be over", adding)
+	}
+	return n.judgeByCache(h, j.with(Unknown, "%s", nowhere))
+}
+
+// namesOf names the namespaces that have the address, but for those of the others. nowhere is what
+// to say if there are none.
+func (n *Node) namesOf(a netip.Addr, others []lease.Holder) (names, nowhere string) {
+	all, nowhere := []string{}, "no network namespace has the address"
+	for _, at := range n.having[a] {
+		i := slices.IndexFunc(others, func(h lease.Holder) bool {
+			id := h.Namespace
+			return at == inode{id.Device, id.Inode} && id.Cookie != 0 && id.Cookie == n.live[at].cookie
+		})
+		if i >= 0 {
+			nowhere = fmt.Sprintf("no network namespace but that of %s has the address", others[i].ContainerID)
+			continue
+		}
+		all = append(all, n.live[at].name)
+	}
+	return strings.Join(all, " and "), nowhere
+}
+
+// judgeByCache is for a holder of which no network namespace is there.
+func (n *Node) judgeByCache(h lease.Holder, j Judgement) Judgement {
+	switch {
+	case n.cache.has(h.ContainerID):
+		return j.with(j.Verdict, "the CNI cache in %s has it: its runtime owes a DEL", n.cache.dir)
+	case n.cache.blind != "":
+		return j.with(Unknown, "whether its runtime owes a DEL is not known: %s", n.cache.blind)
+	}
+	return j.with(Gone, "the CNI cache in %s does not have it", n.cache.dir)
+}

@@ -1,0 +1,224 @@
+package reclaim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+)
+
+// Options of a run.
+type Options struct {
+	Sources
+	// DryRun proves, and has nothing given up.
+	DryRun bool
+}
+
+// State is what became of a holder.
+type State string
+
+// The states. Of a dry run, ToReclaim stands for Reclaimed.
+const (
+	ToReclaim State = "to reclaim"
+	Reclaimed State = "reclaimed"
+	// Kept says that nothing proves that the holder is gone.
+	Kept State = "kept"
+	// Passed says that the holder gave the address up meanwhile, or was given it anew.
+	Passed State = "given up meanwhile"
+	// Failed says that the holder is gone, and has the address still.
+	Failed State = "failed"
+)
+
+// Free is what Finding.Becomes says of an address that is free.
+const Free lease.State = "free"
+
+// Finding is a holder that is not alive, for all that is known.
+type Finding struct {
+	Address netip.Addr       `json:"address"`
+	Network string           `json:"network"`
+	Owner   attachment.Owner `json:"owner,omitzero"`
+	Holder  lease.Holder     `json:"holder"`
+	Judgement
+	State State `json:"state"`
+	// Becomes is what the address is without the holders that are gone; empty for one that
+	// is kept.
+	Becomes lease.State `json:"becomes,omitzero"`
+	// Error is why it failed.
+	Error string `json:"error,omitempty"`
+
+	lease lease.Lease
+}
+
+// Report is the whole of what a run found and did.
+type Report struct {
+	DryRun bool `json:"dryRun"`
+	// Holders are those that are not alive, in the order of the networks and addresses.
+	Holders []Finding `json:"holders"`
+	// Alive counts the others.
+	Alive int `json:"alive"`
+	// Problems say what of the node could not be looked at.
+	Problems []string `json:"problems"`
+	// Failures say which networks could not be looked at.
+	Failures []string `json:"failures"`
+}
+
+// Well says that nothing failed, and that nothing is unknown for a problem with the look.
+func (r Report) Well() bool {
+	unknown, failed := false, len(r.Failures) > 0
+	for _, f := range r.Holders {
+		unknown, failed = unknown || f.Verdict == Unknown, failed || f.State == Failed
+	}
+	return !failed && (!unknown || len(r.Problems) == 0)
+}
+
+// run is a run under way.
+type run struct {
+	Options
+	report Report
+	held   []held
+}
+
+// held are the leases of a store that are held, with the time by its clock less the time of day.
+type held struct {
+	store  *lease.Store
+	leases []lease.Lease
+	ahead  time.Duration
+}
+
+// Run judges each holder of the stores' leases by itself, and has those give their addresses up
+// that are proven gone: one after the other, each only if it is still the holder that was judged. A
+// failure does not stop the rest, and is in the report. The error is that of Look.
+func Run(ctx context.Context, stores []*lease.Store, o Options) (Report, error) {
+	r := run{Options: o, report: Report{DryRun: o.DryRun, Holders: []Finding{}, Problems: []string{}, Failures: []string{}}}
+	// What is given after this, to a sandbox that the look has not seen, is not judged.
+	for _, s := range stores {
+		r.list(ctx, s)
+	}
+	node, err := Look(ctx, o.Sources)
+	if err != nil {
+		return r.report, err
+	}
+	r.report.Problems = append(r.report.Problems, node.Problems()...)
+	for _, h := range r.held {
+		found := r.judge(node, h)
+		if o.DryRun {
+			r.foresee(ctx, h.store, found)
+		} else {
+			reclaim(ctx, h.store, found)
+		}
+		r.report.Holders = append(r.report.Holders, found...)
+	}
+	return r.report, nil
+}
+
+func (r *run) list(ctx context.Context, s *lease.Store) {
+	h := held{store: s}
+	all, err := s.List(ctx)
+	if err == nil {
+		h.ahead, err = s.ClockAhead(ctx)
+	}
+	if errors.Is(err, lease.ErrNone) {
+		return
+	}
+	if err != nil {
+		r.report.Failures = append(r.report.Failures, err.Error())
+		return
+	}
+	h.leases = slices.DeleteFunc(all, func(l lease.Lease) bool { return l.State != lease.Held })
+	r.held = append(r.held, h)
+}
+
+// judge returns what is found of the holders, without those that are alive.
+func (r *run) judge(node *Node, h held) []Finding {
+	var found []Finding
+	for _, l := range h.leases {
+		for _, holder := range l.Holders {
+			now := time.Now()
+			if holder.Origin != lease.Imported { // An import knows the time of day alone.
+				now = now.Add(h.ahead)
+			}
+			j := node.Judge(l.Address, holder, now)
+			if j.Verdict == Alive {
+				r.report.Alive++
+				continue
+			}
+			f := Finding{Address: l.Address, Network: l.Network, Owner: l.Owner, Holder: holder, Judgement: j, State: Kept, lease: l}
+			if j.Verdict == Gone {
+				f.State = ToReclaim
+			}
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// why is why a holder gives its address up.
+func (f Finding) why() string { return "its sandbox is gone: " + f.Why() }
+
+// foresee says of those that are gone what their addresses will become.
+func (r *run) foresee(ctx context.Context, s *lease.Store, found []Finding) {
+	var gone []lease.Gone
+	for _, f := range found {
+		if f.State == ToReclaim {
+			gone = append(gone, lease.Gone{Address: f.Address, Holder: f.Holder, Why: f.why()})
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	left, err := s.Without(ctx, gone)
+	if err != nil {
+		r.report.Failures = append(r.report.Failures, err.Error())
+		return
+	}
+	for i, f := range found {
+		if f.State == ToReclaim {
+			found[i].Becomes = cmp.Or(left[f.Address].State, Free)
+		}
+	}
+}
+
+// reclaim has those that are gone give their addresses up, and says what became of these.
+func reclaim(ctx context.Context, s *lease.Store, found []Finding) {
+	for i := range found {
+		if found[i].State == ToReclaim {
+			found[i].reclaim(ctx, s)
+		}
+	}
+	if !slices.ContainsFunc(found, func(f Finding) bool { return f.State == Reclaimed }) {
+		return
+	}
+	all, err := s.List(ctx)
+	if err != nil {
+		return // They are given up, whatever they are now.
+	}
+	now := map[netip.Addr]lease.State{}
+	for _, l := range all {
+		now[l.Address] = l.State
+	}
+	for i, f := range found {
+		if f.State == Reclaimed {
+			found[i].Becomes = cmp.Or(now[f.Address], Free)
+		}
+	}
+}
+
+func (f *Finding) reclaim(ctx context.Context, s *lease.Store) {
+	err := ctx.Err()
+	if err == nil {
+		err = s.Abandon(ctx, f.lease, f.Holder, f.why())
+	}
+	switch {
+	case err == nil:
+		f.State = Reclaimed
+	case errors.Is(err, lease.ErrHolder), errors.Is(err, lease.ErrNone):
+		f.State = Passed
+	default:
+		f.State, f.Error = Failed, err.Error()
+	}
+}
