@@ -150,7 +150,13 @@ func (p *pod) add() error {
 
 func (p *pod) del() error {
 	_, err := output(p.delFirst())
-	if err == nil && p.chained {
+	if err != nil || !p.chained {
+		return err
+	}
+	_, err = output(p.plugin("macvlan", "DEL", ""))
+	if err != nil && strings.Contains(err.Error(), "no such device") {
+		// Its parent took the interface away between the reference plugin's look and its deletion.
+		// A runtime calls DEL until it succeeds.
 		_, err = output(p.plugin("macvlan", "DEL", ""))
 	}
 	return err
