@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	kernelid "github.com/relink-cni/relink/pkg/kernel/identity"
 )
 
 // Keeper keeps a network namespace.
@@ -47,9 +49,13 @@ func keptByLinks(kept map[uint64]Keeper, pattern, by string) {
 		if inode, ok := netInode(to); ok {
 			kept[inode] = Keeper{by, link}
 		}
-		// What was opened by a mount that is no more has no other name than this one.
-		if id, ok := identify(link); to == "/" && ok {
-			kept[id.inode] = Keeper{by, link}
+		// What was opened by a mount that is no more has no other name than this one, as the root
+		// directory has.
+		if to != "/" {
+			continue
+		}
+		if id, err := kernelid.Read(link); err == nil {
+			kept[id.Inode] = Keeper{by, link}
 		}
 	}
 }

@@ -103,6 +103,20 @@ func TestKeptFindsWhatNothingLeadsTo(t *testing.T) {
 	}
 }
 
+// An open directory is no namespace, though its name is like that of one.
+func TestKeptTakesNoDirectoryForANamespace(t *testing.T) {
+	root, err := os.Open("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	_, inode, _ := Identify("/")
+	kept, err := Kept()
+	if by, ok := kept[inode]; err != nil || ok {
+		t.Errorf("kept by %+v, %v", by, err)
+	}
+}
+
 func TestKeptForgetsWhatIsGone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ns")
 	fresh.At(t, path)
