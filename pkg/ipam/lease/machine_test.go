@@ -215,9 +215,14 @@ func (m *machine) later(t *rapid.T) {
 	m.model.day, m.model.uptime = m.model.day.Add(by), m.model.uptime+by
 }
 
-// setClock sets the time of day: to where it is right by and by, or far off.
+// setClock sets the time of day: to where it is right by and by, or far off. The kernel takes no
+// time before 1970, where a node without a battery begins.
 func (m *machine) setClock(t *rapid.T) {
-	m.model.day = m.model.day.AddDate(rapid.SampledFrom([]int{-10, 0, 0, 10}).Draw(t, "years"), rapid.SampledFrom([]int{-1, 0, 1}).Draw(t, "months"), 0)
+	years := rapid.SampledFrom([]int{-100, -10, 0, 0, 10}).Draw(t, "years")
+	m.model.day = m.model.day.AddDate(years, rapid.SampledFrom([]int{-1, 0, 1}).Draw(t, "months"), 0)
+	if m.model.day.Before(time.Unix(0, 0)) {
+		m.model.day = time.Unix(0, 0).UTC().Add(m.model.uptime)
+	}
 }
 
 func (m *machine) reboot(t *rapid.T) {
