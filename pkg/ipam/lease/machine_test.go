@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/big"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -321,7 +322,9 @@ func TestStoreDoesAsItsModel(t *testing.T) {
 	lives := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		lives++
-		m := newMachine(rt, t.TempDir())
+		dir := t.TempDir()
+		defer func() { must(t, os.RemoveAll(dir)) }() // Of thousands of lives.
+		m := newMachine(rt, dir)
 		rt.Repeat(map[string]func(*rapid.T){
 			"ADD": m.add, "ADD too": m.add, "ADD also": m.add, "ADD as well": m.add, "DEL": m.del, "DEL too": m.del, "GC": m.gc,
 			"settled": m.settled, "settled too": m.settled, "abandon": m.abandon, "reserve": m.reserve, "reserve too": m.reserve,
