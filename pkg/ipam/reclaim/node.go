@@ -88,26 +88,30 @@ func Look(ctx context.Context, from Sources) (*Node, error) {
 }
 
 // lookForKept looks into the namespaces that something keeps without a mount or a process of their
-// own, and notes those that can't be looked into. before are those that something kept before the
+// own, and notes those that can't be looked into. left are those that something kept before the
 // look: what came since is not judged, and what has gone since is no more.
-func (n *Node) lookForKept(ctx context.Context, before map[uint64]sandbox.Keeper) error {
+func (n *Node) lookForKept(ctx context.Context, left map[uint64]sandbox.Keeper) error {
 	for at := range n.live {
-		delete(before, at.number)
+		delete(left, at.number)
 	}
-	if len(before) == 0 {
-		return nil
-	}
-	now, err := sandbox.Kept()
-	if err != nil {
-		return err
-	}
-	for _, number := range slices.Sorted(maps.Keys(before)) {
-		keeper, still := now[number]
-		if !still || n.lookIntoKept(ctx, number, keeper) {
-			continue
+	const looks = 3 // Each reads the open files of all processes.
+	for range looks {
+		if len(left) == 0 || ctx.Err() != nil {
+			return ctx.Err()
 		}
-		n.kept[number] = keeper.By
-		n.closed = append(n.closed, fmt.Sprintf("the network namespace net:[%d], which %s keeps: nothing leads to it", number, keeper.By))
+		now, err := sandbox.Kept()
+		if err != nil {
+			return err
+		}
+		maps.DeleteFunc(left, func(number uint64, _ sandbox.Keeper) bool {
+			keeper, still := now[number]
+			return !still || n.lookIntoKept(ctx, number, keeper)
+		})
+	}
+	for _, number := range slices.Sorted(maps.Keys(left)) {
+		by := left[number].By
+		n.kept[number] = by
+		n.closed = append(n.closed, fmt.Sprintf("the network namespace net:[%d], which %s keeps: nothing leads to it", number, by))
 	}
 	return nil
 }
