@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -350,4 +351,32 @@ func TestIPAMStatusAfterABoot(t *testing.T) {
 	must(t, status(plain+ranges(poolSize)))
 	p.inEarlierBoot(t)
 	must(t, status(""))
+}
+
+// "sticky" that came into the configuration after the ADD counts from the DEL on, also where the
+// configuration is one that an ADD would refuse.
+func TestIPAMStickyCountsFromTheDelOn(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ keys, want string }{
+		"as before":      {plain + ranges(poolSize), "quarantined, sticky false 0s"},
+		"sticky now":     {sticky + plain + ranges(poolSize), "reserved, sticky true 0s"},
+		"retained":       {sticky + `"retain": "24h", ` + ranges(poolSize), "reserved, sticky true 24h0m0s"},
+		"wrong ranges":   {sticky + `"ranges": [[{"subnet": 7}]]`, "reserved, sticky true 0s"},
+		"a wrong retain": {sticky + `"retain": 7, ` + ranges(poolSize), "quarantined, sticky false 0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPool(t, plain+ranges(poolSize))
+			added(t, p, "a")
+			c := p.claim("a", "a")
+			c.keys = test.keys
+			must(t, c.del())
+			for _, l := range p.list(t) {
+				got := fmt.Sprintf("%s, sticky %t %s", l.State, l.Last.Policy.Sticky, l.Last.Policy.Retain)
+				if got != test.want {
+					t.Errorf("%s, want %s", got, test.want)
+				}
+			}
+			p.sound(t)
+		})
+	}
 }
