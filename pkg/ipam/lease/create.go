@@ -49,9 +49,7 @@ func (s *Store) lockDir(ctx context.Context) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.wait)
-	defer cancel()
-	if err := flock.Lock(ctx, dir, flock.Exclusive); err != nil {
+	if err := s.lock(ctx, dir, flock.Exclusive); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return dir, nil

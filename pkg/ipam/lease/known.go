@@ -3,9 +3,7 @@ package lease
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 )
@@ -37,7 +35,7 @@ func (k Known) overlaps(o Known) bool {
 // remember notes what an ADD asks for. What it asks for of the same addresses takes the place
 // of what earlier ones did. The rest stays as it is stored, with what a newer relink has added.
 func (l *leases) remember(k Known) error {
-	b, err := json.Marshal(k)
+	b, err := encodeKnown(k)
 	if err != nil || bytes.Equal(b, l.ranges.Get(knownKey(0))) {
 		return err
 	}
@@ -46,7 +44,7 @@ func (l *leases) remember(k Known) error {
 		return err
 	}
 	if len(all) > 0 {
-		if last, err := json.Marshal(all[0]); err != nil || bytes.Equal(b, last) {
+		if last, err := encodeKnown(all[0]); err != nil || bytes.Equal(b, last) {
 			return err
 		}
 	}
@@ -74,7 +72,7 @@ func (l *leases) without(i int, known, last Known) ([]byte, error) {
 		return l.storedKnown(i), nil
 	}
 	known.Sets = left
-	return json.Marshal(known)
+	return encodeKnown(known)
 }
 
 // learn notes what ADDs of another network asked for, as if that had been before all that is
@@ -92,7 +90,7 @@ func (l *leases) learn(known []Known) error {
 		if slices.ContainsFunc(all, k.overlaps) {
 			continue
 		}
-		b, err := json.Marshal(k)
+		b, err := encodeKnown(k)
 		if err != nil {
 			return err
 		}
@@ -125,12 +123,9 @@ func (l *leases) known() ([]Known, error) {
 	}
 	var all []Known
 	err := l.ranges.ForEach(func(_, b []byte) error {
-		var k Known
-		if err := json.Unmarshal(b, &k); err != nil {
-			return fmt.Errorf("ranges: %w: %w", ErrDamaged, err)
-		}
+		k, err := decodeKnown(b)
 		all = append(all, k)
-		return nil
+		return err
 	})
 	return all, err
 }

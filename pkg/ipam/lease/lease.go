@@ -88,6 +88,12 @@ type Holder struct {
 	unknown unknown
 }
 
+// isNobody says whether the holder is the zero one.
+func (h Holder) isNobody() bool {
+	return len(h.unknown) == 0 && h.ContainerID == "" && h.IfName == "" && h.PodUID == "" && h.Namespace == (attachment.Namespace{}) &&
+		h.Since.IsZero() && h.Origin == "" && h.Policy == (Policy{})
+}
+
 // is says whether the attachment is the holder's. The network is that of the store.
 func (h Holder) is(a attachment.Key) bool {
 	return h.ContainerID == a.ContainerID && h.IfName == a.IfName

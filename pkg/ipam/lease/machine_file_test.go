@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strconv"
 
+	"github.com/go-json-experiment/json/jsontext"
 	bolt "go.etcd.io/bbolt"
 	"pgregory.net/rapid"
 
@@ -164,7 +165,7 @@ func withFuture(b []byte, n int) []byte {
 
 // hasFuture is the lease as this relink has it then.
 func hasFuture(l Lease, n int) Lease {
-	field := func(n int) unknown { return unknown{"future": json.RawMessage(strconv.Itoa(n))} }
+	field := func(n int) unknown { return unknown{"future": jsontext.Value(strconv.Itoa(n))} }
 	l.unknown = field(n)
 	at := n + 1
 	if !reflect.ValueOf(l.Last).IsZero() {

@@ -36,7 +36,7 @@ const (
 	bucketEnds        = "ends"        // time, address of what ends by itself
 	bucketLast        = "last"        // number of range set: address that was given last
 	bucketRanges      = "ranges"      // from 0 for the last on: what ADDs asked for, in JSON
-	bucketEvents      = "events"      // number: event in JSON
+	bucketEvents      = "events"      // number: event
 )
 
 // bucketsOf names the buckets of a schema.

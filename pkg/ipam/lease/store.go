@@ -276,8 +276,8 @@ func (s *Store) open(ctx context.Context, readOnly bool, use func(*opened) error
 	o := &opened{}
 	options := &bolt.Options{
 		ReadOnly: readOnly, NoStatistics: true,
-		OpenFile: func(path string, flag int, mode os.FileMode) (_ *os.File, err error) {
-			o.file, err = s.openLocked(ctx, path, flag&^os.O_CREATE, mode, how)
+		OpenFile: func(path string, flag int, _ os.FileMode) (_ *os.File, err error) {
+			o.file, err = s.openLocked(ctx, path, flag&^os.O_CREATE, how)
 			return o.file, err
 		},
 	}
@@ -312,18 +312,16 @@ func (s *Store) open(ctx context.Context, readOnly bool, use func(*opened) error
 // openLocked opens the file and locks it. Somebody may put another one in its place
 // meanwhile, as who restores a backup does: what is changed is always the one that others
 // will find there.
-func (s *Store) openLocked(ctx context.Context, path string, flag int, mode os.FileMode, how int) (*os.File, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.wait)
-	defer cancel()
+func (s *Store) openLocked(ctx context.Context, path string, flag, how int) (*os.File, error) {
 	for again := false; ; again = true {
-		f, err := os.OpenFile(path, flag, mode)
+		f, err := openFile(path, flag)
 		if again && errors.Is(err, fs.ErrNotExist) {
 			return nil, ErrMoved
 		}
 		if err != nil {
 			return nil, err
 		}
-		if err := flock.Lock(ctx, f, how); err != nil {
+		if err := s.lock(ctx, f, how); err != nil {
 			return nil, err
 		}
 		failpoint.Here("store locked")
@@ -335,6 +333,31 @@ func (s *Store) openLocked(ctx context.Context, path string, flag int, mode os.F
 		}
 		_ = f.Close()
 	}
+}
+
+// openFile is os.OpenFile without the poller, which the Go runtime would start for it: that needs a
+// thread, and a file on disk is never waited for.
+func openFile(path string, flag int) (*os.File, error) {
+	fd, err := syscall.Open(path, flag|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// lock is flock.Lock with the store's patience. Most often nobody else has it, and no timer is needed,
+// which would start the poller as well.
+func (s *Store) lock(ctx context.Context, f *os.File, how int) error {
+	err := flock.Try(f, how)
+	switch {
+	case errors.Is(err, flock.ErrBusy):
+		ctx, cancel := context.WithTimeout(ctx, s.wait)
+		defer cancel()
+		return flock.Lock(ctx, f, how)
+	case err != nil:
+		_ = f.Close()
+	}
+	return err
 }
 
 // isAt says whether f is the file at the path.

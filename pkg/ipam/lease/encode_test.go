@@ -1,10 +1,14 @@
 package lease
 
 import (
+	"encoding/json"
+	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -18,7 +22,7 @@ func drawTime(t *rapid.T, what string) time.Time {
 }
 
 func drawHolder(t *rapid.T) Holder {
-	text := rapid.StringMatching(`[a-z0-9<&ü"\\ ]{0,9}`)
+	text := rapid.StringMatching(`[a-z0-9<&ü"\\\x00-\x1f ]{0,9}`)
 	return Holder{
 		ContainerID: rapid.StringMatching(`[a-z0-9]{1,9}`).Draw(t, "container"), IfName: text.Draw(t, "ifname"), PodUID: text.Draw(t, "UID"),
 		Namespace: attachment.Namespace{Path: text.Draw(t, "path"), BootID: text.Draw(t, "boot"), Inode: rapid.Uint64().Draw(t, "inode"), Cookie: rapid.Uint64().Draw(t, "cookie")},
@@ -45,6 +49,66 @@ func TestLeasesAreDecodedAsTheyWereEncoded(t *testing.T) {
 		must(t, err)
 		if diff := cmp.Diff(l, got, sameLease); diff != "" {
 			t.Fatalf("%s (-encoded +decoded):\n%s", b, diff)
+		}
+	})
+}
+
+// The same as encoding/json's, which users see: one description is of both.
+func TestWhatIsStoredIsOrdinaryJSON(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := drawHolder(t)
+		h.Namespace.BootID = "boot-1" // Users see an empty one as well.
+		l := Lease{Address: drawAddress(t), Owner: drawOwner(t), State: Reserved, Last: h, Until: drawTime(t, "until")}
+		k := Known{Sets: []RangeSet{drawSet(t, window(t))}, Policy: drawPolicy(t)}
+		for i := range k.Sets[0] {
+			k.Sets[0][i].Subnet = netip.PrefixFrom(k.Sets[0][i].First, 24).Masked()
+		}
+		for i, encoded := range []func() ([]byte, error){
+			func() ([]byte, error) { return encodeLease(l) }, func() ([]byte, error) { return encodeKnown(k) },
+		} {
+			b, err := encoded()
+			must(t, err)
+			var read, want any
+			usual, err := json.Marshal([]any{l, k}[i])
+			must(t, errors.Join(err, json.Unmarshal(usual, &want), json.Unmarshal(b, &read)))
+			if diff := cmp.Diff(want, read); diff != "" {
+				t.Fatalf("%s (-encoding/json +stored):\n%s", b, diff)
+			}
+		}
+		b, err := encodeKnown(k)
+		must(t, err)
+		got, err := decodeKnown(b)
+		must(t, err)
+		if diff := cmp.Diff(k, got, sameLease, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+			t.Fatalf("%s (-encoded +decoded):\n%s", b, diff)
+		}
+	})
+}
+
+// A disk that is failing may hand out anything: it is read as damaged, or as what it says.
+func FuzzDecodeLease(f *testing.F) {
+	for _, seed := range []string{
+		`{}`, `{"address":"10.3.0.2","state":"held","holders":[{"containerID":"c1","ifName":"eth0","namespace":{"inode":1},"future":{"a":[1]}}],"future":7}`,
+		`{"last":{"policy":{"sticky":true,"retain":"1m0s"},"since":"2026-01-02T03:04:05Z"},"owner":{"kind":"pod","name":"a\u0007"}}`,
+		`{"address":7}`, `{"holders":{}}`, `{"until":"x"}`, `{"conflict":1}`, `{"state":"held"} 1`, `{"a":1,"a":2}`, "", "[", `{"why":"`,
+		`{"sets":[[{"first":"10.3.0.2","last":"10.3.0.9","subnet":"10.3.0.0/24","gateway":"10.3.0.1","excluded":[{"first":"10.3.0.3","last":"10.3.0.3"}]}]]}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		l, err := decodeLease(b)
+		if err != nil {
+			if !errors.Is(err, ErrDamaged) {
+				t.Errorf("%q: %v", b, err)
+			}
+			return
+		}
+		again, err := encodeLease(l)
+		must(t, err)
+		got, err := decodeLease(again)
+		must(t, err)
+		if diff := cmp.Diff(l, got, sameLease); diff != "" {
+			t.Errorf("%q, written again as %s:\n%s", b, again, diff)
 		}
 	})
 }

@@ -1,0 +1,289 @@
+package lease
+
+import (
+	"bytes"
+	"encoding"
+	"fmt"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// unknown are the fields of a JSON object that a newer relink has written: they are kept as
+// they are, so that writing the object again loses nothing.
+type unknown map[string]jsontext.Value
+
+// decodeLease reads a lease of schema 2.
+func decodeLease(b []byte) (l Lease, err error) {
+	err = decode(b, func(r *reader) { l = r.lease() })
+	if err != nil {
+		return Lease{}, fmt.Errorf("lease: %w: %w", ErrDamaged, err)
+	}
+	return l, nil
+}
+
+// decodeKnown reads what an ADD asked for. What a newer relink has written of it is left out.
+func decodeKnown(b []byte) (k Known, err error) {
+	err = decode(b, func(r *reader) { k = r.known() })
+	if err != nil {
+		return Known{}, fmt.Errorf("ranges: %w: %w", ErrDamaged, err)
+	}
+	return k, nil
+}
+
+func decode(b []byte, read func(*reader)) error {
+	r := reader{from: jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(true))}
+	read(&r)
+	if r.err == nil && r.from.InputOffset() != int64(len(b)) {
+		r.err = fmt.Errorf("%d bytes follow", int64(len(b))-r.from.InputOffset())
+	}
+	return r.err
+}
+
+// reader reads what writer writes, and keeps the first error.
+type reader struct {
+	from *jsontext.Decoder
+	err  error
+}
+
+// token reads one token, which is to be of the kind.
+func (r *reader) token(kind jsontext.Kind) (t jsontext.Token) {
+	if r.err == nil {
+		t, r.err = r.from.ReadToken()
+	}
+	if r.err == nil && t.Kind() != kind {
+		r.err = fmt.Errorf("%s at %q, where %s belongs", t.Kind(), r.from.StackPointer(), kind)
+	}
+	if r.err != nil {
+		return jsontext.Token{}
+	}
+	return t
+}
+
+// object reads an object: field reads the value of each key.
+func (r *reader) object(field func(key string)) {
+	r.token('{')
+	for r.err == nil && r.from.PeekKind() != '}' {
+		field(r.text())
+	}
+	r.token('}')
+}
+
+func (r *reader) list(value func()) {
+	r.token('[')
+	for r.err == nil && r.from.PeekKind() != ']' {
+		value()
+	}
+	r.token(']')
+}
+
+func (r *reader) text() string {
+	if t := r.token('"'); r.err == nil {
+		return t.String()
+	}
+	return ""
+}
+
+func (r *reader) yes() bool {
+	if r.err == nil && r.from.PeekKind() == 'f' {
+		r.token('f')
+		return false
+	}
+	r.token('t')
+	return r.err == nil
+}
+
+func (r *reader) number() (n uint64) {
+	if t := r.token('0'); r.err == nil {
+		n, r.err = t.Uint()
+	}
+	return n
+}
+
+// parse reads a text that says a time, an address or a duration.
+func (r *reader) parse(into encoding.TextUnmarshaler) {
+	if text := r.text(); r.err == nil {
+		r.err = into.UnmarshalText([]byte(text))
+	}
+}
+
+// value reads what is not known.
+func (r *reader) value() jsontext.Value {
+	if r.err != nil {
+		return nil
+	}
+	var v jsontext.Value
+	v, r.err = r.from.ReadValue()
+	return v.Clone()
+}
+
+func (u unknown) with(key string, value jsontext.Value) unknown {
+	if u == nil {
+		u = unknown{}
+	}
+	u[key] = value
+	return u
+}
+
+func (r *reader) lease() (l Lease) {
+	r.object(func(key string) {
+		switch key {
+		case "address":
+			r.parse(&l.Address)
+		case "owner":
+			l.Owner = r.owner()
+		case "state":
+			l.State = State(r.text())
+		case "holders":
+			r.list(func() { l.Holders = append(l.Holders, r.holder()) })
+		case "last":
+			l.Last = r.holder()
+		case "why":
+			l.Why = r.text()
+		case "byHand":
+			l.ByHand = r.yes()
+		case "byHandAt":
+			r.parse(&l.ByHandAt)
+		case "byHandUntil":
+			r.parse(&l.ByHandUntil)
+		case "conflict":
+			l.Conflict = r.yes()
+		case "releasedAt":
+			r.parse(&l.ReleasedAt)
+		case "until":
+			r.parse(&l.Until)
+		default:
+			l.unknown = l.unknown.with(key, r.value())
+		}
+	})
+	return l
+}
+
+func (r *reader) owner() (o attachment.Owner) {
+	r.object(func(key string) {
+		switch key {
+		case "kind":
+			o.Kind = r.text()
+		case "namespace":
+			o.Namespace = r.text()
+		case "name":
+			o.Name = r.text()
+		case "uid":
+			o.UID = r.text()
+		default:
+			r.value()
+		}
+	})
+	return o
+}
+
+func (r *reader) holder() (h Holder) {
+	r.object(func(key string) {
+		switch key {
+		case "containerID":
+			h.ContainerID = r.text()
+		case "ifName":
+			h.IfName = r.text()
+		case "podUID":
+			h.PodUID = r.text()
+		case "namespace":
+			h.Namespace = r.namespace()
+		case "since":
+			r.parse(&h.Since)
+		case "origin":
+			h.Origin = Origin(r.text())
+		case "policy":
+			h.Policy = r.policy()
+		default:
+			h.unknown = h.unknown.with(key, r.value())
+		}
+	})
+	return h
+}
+
+func (r *reader) namespace() (n attachment.Namespace) {
+	r.object(func(key string) {
+		switch key {
+		case "path":
+			n.Path = r.text()
+		case "bootID":
+			n.BootID = r.text()
+		case "device":
+			n.Device = r.number()
+		case "inode":
+			n.Inode = r.number()
+		case "cookie":
+			n.Cookie = r.number()
+		default:
+			r.value()
+		}
+	})
+	return n
+}
+
+func (r *reader) policy() (p Policy) {
+	r.object(func(key string) {
+		switch key {
+		case "sticky":
+			p.Sticky = r.yes()
+		case "retain":
+			r.parse(&p.Retain)
+		case "quarantine":
+			r.parse(&p.Quarantine)
+		default:
+			r.value()
+		}
+	})
+	return p
+}
+
+func (r *reader) known() (k Known) {
+	r.object(func(key string) {
+		switch key {
+		case "sets":
+			r.list(func() {
+				var set RangeSet
+				r.list(func() { set = append(set, r.addresses()) })
+				k.Sets = append(k.Sets, set)
+			})
+		case "policy":
+			k.Policy = r.policy()
+		default:
+			r.value()
+		}
+	})
+	return k
+}
+
+func (r *reader) addresses() (of Range) {
+	r.object(func(key string) {
+		switch key {
+		case "subnet":
+			r.parse(&of.Subnet)
+		case "gateway":
+			r.parse(&of.Gateway)
+		case "excluded":
+			r.list(func() {
+				var s Span
+				r.object(func(key string) { r.end(&s, key) })
+				of.Excluded = append(of.Excluded, s)
+			})
+		default:
+			r.end(&of.Span, key)
+		}
+	})
+	return of
+}
+
+// end reads the field of a span.
+func (r *reader) end(s *Span, key string) {
+	switch key {
+	case "first":
+		r.parse(&s.First)
+	case "last":
+		r.parse(&s.Last)
+	default:
+		r.value()
+	}
+}

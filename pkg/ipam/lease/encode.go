@@ -1,0 +1,219 @@
+package lease
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// What is stored is JSON, written and read here field by field. A package that looks at the types
+// (encoding/json) does so anew in each process, and a plugin is a process for one call: that was a
+// tenth of all that an ADD or a DEL takes.
+
+// encodeLease returns the lease as it is stored. Its network is not: that may be renamed.
+func encodeLease(l Lease) ([]byte, error) {
+	return encode(func(w *writer) { w.lease(l) })
+}
+
+// encodeKnown returns what an ADD asked for as it is stored.
+func encodeKnown(k Known) ([]byte, error) {
+	return encode(func(w *writer) { w.known(k) })
+}
+
+func encode(write func(*writer)) ([]byte, error) {
+	var b bytes.Buffer
+	// A runtime's text may be no UTF-8: that is no reason to lose an address.
+	w := writer{to: jsontext.NewEncoder(&b, jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))}
+	write(&w)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), w.err
+}
+
+// writer writes objects without the fields that are zero, and keeps the first error.
+type writer struct {
+	to  *jsontext.Encoder
+	err error
+}
+
+func (w *writer) token(t jsontext.Token) {
+	if w.err == nil {
+		w.err = w.to.WriteToken(t)
+	}
+}
+
+func (w *writer) object(fields func()) {
+	w.token(jsontext.BeginObject)
+	fields()
+	w.token(jsontext.EndObject)
+}
+
+func (w *writer) key(key string) { w.token(jsontext.String(key)) }
+
+// list writes n values, none of an empty list.
+func (w *writer) list(key string, n int, value func(i int)) {
+	if n == 0 {
+		return
+	}
+	w.key(key)
+	w.token(jsontext.BeginArray)
+	for i := range n {
+		value(i)
+	}
+	w.token(jsontext.EndArray)
+}
+
+func (w *writer) text(key, text string) {
+	if text != "" {
+		w.key(key)
+		w.token(jsontext.String(text))
+	}
+}
+
+func (w *writer) yes(key string, yes bool) {
+	if yes {
+		w.key(key)
+		w.token(jsontext.True)
+	}
+}
+
+func (w *writer) number(key string, n uint64) {
+	if n != 0 {
+		w.key(key)
+		w.token(jsontext.Uint(n))
+	}
+}
+
+func (w *writer) time(key string, t time.Time) {
+	if !t.IsZero() {
+		w.text(key, t.Format(time.RFC3339Nano))
+	}
+}
+
+func (w *writer) duration(key string, d Duration) {
+	if d != 0 {
+		w.text(key, d.String())
+	}
+}
+
+func (w *writer) address(key string, a netip.Addr) {
+	if a.IsValid() {
+		w.text(key, a.String())
+	}
+}
+
+func (w *writer) subnet(p netip.Prefix) {
+	if p.IsValid() {
+		w.text("subnet", p.String())
+	}
+}
+
+func (w *writer) unknown(more unknown) {
+	for _, key := range slices.Sorted(maps.Keys(more)) {
+		w.key(key)
+		w.err = errors.Join(w.err, w.to.WriteValue(more[key]))
+	}
+}
+
+func (w *writer) lease(l Lease) {
+	w.object(func() {
+		w.address("address", l.Address)
+		w.owner(l.Owner)
+		w.text("state", string(l.State))
+		w.list("holders", len(l.Holders), func(i int) { w.holder(l.Holders[i]) })
+		if !l.Last.isNobody() {
+			w.key("last")
+			w.holder(l.Last)
+		}
+		w.text("why", l.Why)
+		w.yes("byHand", l.ByHand)
+		w.time("byHandAt", l.ByHandAt)
+		w.time("byHandUntil", l.ByHandUntil)
+		w.yes("conflict", l.Conflict)
+		w.time("releasedAt", l.ReleasedAt)
+		w.time("until", l.Until)
+		w.unknown(l.unknown)
+	})
+}
+
+func (w *writer) owner(o attachment.Owner) {
+	if o == (attachment.Owner{}) {
+		return
+	}
+	w.key("owner")
+	w.object(func() {
+		w.text("kind", o.Kind)
+		w.text("namespace", o.Namespace)
+		w.text("name", o.Name)
+		w.text("uid", o.UID)
+	})
+}
+
+func (w *writer) holder(h Holder) {
+	w.object(func() {
+		w.text("containerID", h.ContainerID)
+		w.text("ifName", h.IfName)
+		w.text("podUID", h.PodUID)
+		w.namespace(h.Namespace)
+		w.time("since", h.Since)
+		w.text("origin", string(h.Origin))
+		w.policy(h.Policy)
+		w.unknown(h.unknown)
+	})
+}
+
+func (w *writer) namespace(n attachment.Namespace) {
+	if n == (attachment.Namespace{}) {
+		return
+	}
+	w.key("namespace")
+	w.object(func() {
+		w.text("path", n.Path)
+		w.text("bootID", n.BootID)
+		w.number("device", n.Device)
+		w.number("inode", n.Inode)
+		w.number("cookie", n.Cookie)
+	})
+}
+
+func (w *writer) policy(p Policy) {
+	if p == (Policy{}) {
+		return
+	}
+	w.key("policy")
+	w.object(func() {
+		w.yes("sticky", p.Sticky)
+		w.duration("retain", p.Retain)
+		w.duration("quarantine", p.Quarantine)
+	})
+}
+
+func (w *writer) known(k Known) {
+	w.object(func() {
+		w.list("sets", len(k.Sets), func(i int) { w.set(k.Sets[i]) })
+		w.policy(k.Policy)
+	})
+}
+
+func (w *writer) set(s RangeSet) {
+	w.token(jsontext.BeginArray)
+	for _, r := range s {
+		w.object(func() {
+			w.span(r.Span)
+			w.subnet(r.Subnet)
+			w.address("gateway", r.Gateway)
+			w.list("excluded", len(r.Excluded), func(i int) { w.object(func() { w.span(r.Excluded[i]) }) })
+		})
+	}
+	w.token(jsontext.EndArray)
+}
+
+func (w *writer) span(s Span) {
+	w.address("first", s.First)
+	w.address("last", s.Last)
+}
