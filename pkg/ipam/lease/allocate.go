@@ -147,10 +147,14 @@ func (c choice) keep(held Lease) (Lease, error) {
 	i := slices.IndexFunc(held.Holders, func(h Holder) bool { return h.is(c.Attachment) })
 	h, is := held.Holders[i], c.Namespace
 	is.BootID = h.Namespace.BootID // Who held it in an earlier boot does no more.
-	if is.Inode == 0 || h.Namespace.Same(is) == nil && h.PodUID == c.PodUID {
+	byThisName := h.Network == "" || h.Network == c.store.network
+	if byThisName && (is.Inode == 0 || h.Namespace.Same(is) == nil && h.PodUID == c.PodUID) {
 		return held, nil
 	}
-	h.Namespace, h.PodUID, h.Since = is, c.PodUID, c.now
+	h.Network, h.PodUID, h.Since = "", c.PodUID, c.now
+	if is.Inode != 0 {
+		h.Namespace = is
+	}
 	if h.Origin == Imported {
 		h.Origin = Requested
 	}
@@ -251,12 +255,12 @@ func (c choice) next() (Lease, error) {
 			return c.inTurn(Lease{Address: a}, InTurn)
 		}
 	}
-	lease, ok, err := c.longestReleased(c.set)
+	a, err := c.longestReleased(c.set)
 	if err != nil {
 		return Lease{}, err
 	}
-	if ok {
-		return c.inTurn(Lease{Address: lease.Address}, LongestReleased)
+	if a.IsValid() {
+		return c.inTurn(Lease{Address: a}, LongestReleased)
 	}
 	return Lease{}, c.exhausted(c.number, c.set)
 }
@@ -317,82 +321,4 @@ func (c choice) letOthersGo(given Lease) error {
 		}
 	}
 	return nil
-}
-
-// longestReleased returns the address of the set whose reservation or quarantine ends
-// first, if it is one in quarantine or has ended. One that another host has waits for
-// its end.
-func (l *leases) longestReleased(set RangeSet) (Lease, bool, error) {
-	cursor := l.ends.Cursor()
-	for k, _ := cursor.First(); k != nil; k, _ = cursor.Next() {
-		lease, leased, err := l.get(addressOf(k[len(timeKey(time.Time{})):]))
-		if err != nil {
-			return Lease{}, false, err
-		}
-		if !leased || !l.over(lease) && (lease.State != Quarantined || lease.Conflict) {
-			continue
-		}
-		if gives, _ := set.Gives(lease.Address); gives {
-			return lease, true, nil
-		}
-	}
-	return Lease{}, false, nil
-}
-
-// canGive says whether an address of the set can be given to anybody, or waits for an owner
-// who may come back.
-func (l *leases) canGive(set RangeSet) (bool, error) {
-	for _, t := range set.turns(netip.Addr{}) {
-		if l.free(t).IsValid() {
-			return true, nil
-		}
-	}
-	found := errors.New("found")
-	err := l.each(func(lease Lease) error {
-		gives, _ := set.Gives(lease.Address)
-		lease, leased := l.asOfNow(lease)
-		if gives && (!leased || lease.State == Reserved && lease.owned() || lease.State == Quarantined && !lease.Conflict) {
-			return found
-		}
-		return nil
-	})
-	if errors.Is(err, found) {
-		return true, nil
-	}
-	return false, err
-}
-
-// Exhausted returns an error that is ErrExhausted for each set of which no address can be given
-// to anybody, not even to an owner for whom one is reserved. ErrNone: nothing was ever given.
-func (s *Store) Exhausted(ctx context.Context, sets []RangeSet) (full []error, err error) {
-	err = s.view(ctx, func(l *leases) error {
-		for i, set := range sets {
-			ok, err := l.canGive(set)
-			if err != nil {
-				return err
-			}
-			if !ok {
-				full = append(full, l.exhausted(i, set))
-			}
-		}
-		return nil
-	})
-	return full, err
-}
-
-// exhausted says what keeps every address of the set.
-func (l *leases) exhausted(number int, set RangeSet) error {
-	counts := map[State]int{}
-	err := l.each(func(lease Lease) error {
-		lease, leased := l.asOfNow(lease)
-		if _, ok := set.Find(lease.Address); ok && leased {
-			counts[lease.State]++
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf("range set %d (%s) of network %s: %w: %d held, %d reserved, %d in quarantine; relink ipam list says for whom",
-		number, set, l.store.network, ErrExhausted, counts[Held], counts[Reserved], counts[Quarantined])
 }

@@ -23,6 +23,23 @@ func decodeLease(b []byte) (l Lease, err error) {
 	return l, nil
 }
 
+// decodeState reads no more of a lease, of any schema, than its state.
+func decodeState(b []byte) (s State, err error) {
+	r := newReader(b)
+	r.token('{')
+	for r.err == nil && r.from.PeekKind() != '}' {
+		if r.text() == "state" {
+			s = State(r.text())
+			break
+		}
+		r.skip()
+	}
+	if r.err != nil {
+		return "", fmt.Errorf("lease: %w: %w", ErrDamaged, r.err)
+	}
+	return s, nil
+}
+
 // decodeKnown reads what an ADD asked for. What a newer relink has written of it is left out.
 func decodeKnown(b []byte) (k Known, err error) {
 	err = decode(b, func(r *reader) { k = r.known() })
@@ -33,8 +50,8 @@ func decodeKnown(b []byte) (k Known, err error) {
 }
 
 func decode(b []byte, read func(*reader)) error {
-	r := reader{from: jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(true))}
-	read(&r)
+	r := newReader(b)
+	read(r)
 	if r.err == nil && r.from.InputOffset() != int64(len(b)) {
 		r.err = fmt.Errorf("%d bytes follow", int64(len(b))-r.from.InputOffset())
 	}
@@ -45,6 +62,10 @@ func decode(b []byte, read func(*reader)) error {
 type reader struct {
 	from *jsontext.Decoder
 	err  error
+}
+
+func newReader(b []byte) *reader {
+	return &reader{from: jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(true))}
 }
 
 // token reads one token, which is to be of the kind.
@@ -118,6 +139,13 @@ func (r *reader) value() jsontext.Value {
 	return v.Clone()
 }
 
+// skip passes over a value.
+func (r *reader) skip() {
+	if r.err == nil {
+		r.err = r.from.SkipValue()
+	}
+}
+
 func (u unknown) with(key string, value jsontext.Value) unknown {
 	if u == nil {
 		u = unknown{}
@@ -172,7 +200,7 @@ func (r *reader) owner() (o attachment.Owner) {
 		case "uid":
 			o.UID = r.text()
 		default:
-			r.value()
+			r.skip()
 		}
 	})
 	return o
@@ -185,6 +213,8 @@ func (r *reader) holder() (h Holder) {
 			h.ContainerID = r.text()
 		case "ifName":
 			h.IfName = r.text()
+		case "network":
+			h.Network = r.text()
 		case "podUID":
 			h.PodUID = r.text()
 		case "namespace":
@@ -216,7 +246,7 @@ func (r *reader) namespace() (n attachment.Namespace) {
 		case "cookie":
 			n.Cookie = r.number()
 		default:
-			r.value()
+			r.skip()
 		}
 	})
 	return n
@@ -232,7 +262,7 @@ func (r *reader) policy() (p Policy) {
 		case "quarantine":
 			r.parse(&p.Quarantine)
 		default:
-			r.value()
+			r.skip()
 		}
 	})
 	return p
@@ -250,7 +280,7 @@ func (r *reader) known() (k Known) {
 		case "policy":
 			k.Policy = r.policy()
 		default:
-			r.value()
+			r.skip()
 		}
 	})
 	return k
@@ -284,6 +314,6 @@ func (r *reader) end(s *Span, key string) {
 	case "last":
 		r.parse(&s.Last)
 	default:
-		r.value()
+		r.skip()
 	}
 }

@@ -158,6 +158,7 @@ func (w *writer) holder(h Holder) {
 	w.object(func() {
 		w.text("containerID", h.ContainerID)
 		w.text("ifName", h.IfName)
+		w.text("network", h.Network)
 		w.text("podUID", h.PodUID)
 		w.namespace(h.Namespace)
 		w.time("since", h.Since)

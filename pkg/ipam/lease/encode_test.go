@@ -24,7 +24,7 @@ func drawTime(t *rapid.T, what string) time.Time {
 func drawHolder(t *rapid.T) Holder {
 	text := rapid.StringMatching(`[a-z0-9<&ü"\\\x00-\x1f ]{0,9}`)
 	return Holder{
-		ContainerID: rapid.StringMatching(`[a-z0-9]{1,9}`).Draw(t, "container"), IfName: text.Draw(t, "ifname"), PodUID: text.Draw(t, "UID"),
+		ContainerID: rapid.StringMatching(`[a-z0-9]{1,9}`).Draw(t, "container"), IfName: text.Draw(t, "ifname"), Network: text.Draw(t, "network"), PodUID: text.Draw(t, "UID"),
 		Namespace: attachment.Namespace{Path: text.Draw(t, "path"), BootID: text.Draw(t, "boot"), Inode: rapid.Uint64().Draw(t, "inode"), Cookie: rapid.Uint64().Draw(t, "cookie")},
 		Since:     drawTime(t, "since"), Origin: Origin(text.Draw(t, "origin")), Policy: drawPolicy(t),
 	}

@@ -74,6 +74,9 @@ const DefaultQuarantine = Duration(time.Minute)
 type Holder struct {
 	ContainerID string `json:"containerID,omitzero"`
 	IfName      string `json:"ifName,omitzero"`
+	// Network is by whose name the attachment was given the address, empty for that of the store: a
+	// Rename came since. A runtime may know the attachment by that name alone.
+	Network string `json:"network,omitzero"`
 	// PodUID is that of the pod's incarnation that the sandbox is of.
 	PodUID string `json:"podUID,omitzero"`
 	// Namespace is the sandbox's, as far as it was known when the address was given: the
@@ -90,7 +93,7 @@ type Holder struct {
 
 // isNobody says whether the holder is the zero one.
 func (h Holder) isNobody() bool {
-	return len(h.unknown) == 0 && h.ContainerID == "" && h.IfName == "" && h.PodUID == "" && h.Namespace == (attachment.Namespace{}) &&
+	return len(h.unknown) == 0 && h.ContainerID == "" && h.IfName == "" && h.Network == "" && h.PodUID == "" && h.Namespace == (attachment.Namespace{}) &&
 		h.Since.IsZero() && h.Origin == "" && h.Policy == (Policy{})
 }
 

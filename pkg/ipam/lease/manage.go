@@ -44,10 +44,24 @@ func (s *Store) Get(ctx context.Context, a netip.Addr) (Lease, error) {
 	return lease, err
 }
 
-// HeldBy returns what the attachment holds. ErrNone: nothing was ever given.
+// HeldBy returns what the attachment holds. If the network was renamed, the store by its new name is
+// meant. ErrNone: nothing was ever given.
 func (s *Store) HeldBy(ctx context.Context, a attachment.Key) ([]Lease, error) {
-	var held []Lease
-	err := s.view(ctx, func(l *leases) (err error) {
+	held, err := s.heldHere(ctx, a)
+	if !errors.Is(err, ErrNone) {
+		return held, err
+	}
+	if to, looked := s.renamedTo(ctx, a); to != nil {
+		return to.heldHere(ctx, a)
+	} else if looked != nil {
+		return nil, looked
+	}
+	return nil, err
+}
+
+// heldHere is HeldBy for the store of this very name.
+func (s *Store) heldHere(ctx context.Context, a attachment.Key) (held []Lease, err error) {
+	err = s.view(ctx, func(l *leases) (err error) {
 		held, err = l.heldBy(a)
 		return err
 	})

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -129,9 +130,20 @@ func (l *leases) superseded(given Lease) (bool, error) {
 
 // Release gives up whatever the attachment holds: what another holds, of the same owner
 // too, is not touched. It is reserved for the owner also if only sticky says so, which is the
-// policy of the attachment's configuration now. ErrNone: there is no store.
+// policy of the attachment's configuration now. If the network was renamed, the store by its new name
+// is meant. ErrNone: there is no store.
 func (s *Store) Release(ctx context.Context, a attachment.Key, sticky Policy) error {
-	return s.change(ctx, func(l *leases) error { return l.release(a, sticky) })
+	release := func(l *leases) error { return l.release(a, sticky) }
+	err := s.change(ctx, release)
+	if !errors.Is(err, ErrNone) {
+		return err
+	}
+	if to, looked := s.renamedTo(ctx, a); to != nil {
+		return to.change(ctx, release)
+	} else if looked != nil {
+		return looked
+	}
+	return err
 }
 
 func (l *leases) release(a attachment.Key, sticky Policy) error {
@@ -161,11 +173,12 @@ func (l *Lease) makeSticky(a attachment.Key, p Policy) {
 	}
 }
 
-// Collect gives up what attachments hold that are not valid any more. ErrNone: there is no
+// Collect gives up what attachments hold that are not valid any more. Those that were attached by an
+// earlier name of the network stay: nobody who speaks of this one speaks of them. ErrNone: there is no
 // store.
 func (s *Store) Collect(ctx context.Context, valid func(attachment.Key) bool) error {
 	return s.change(ctx, func(l *leases) error {
-		invalid := func(h Holder) bool { return !valid(h.Key(s.network)) }
+		invalid := func(h Holder) bool { return cmp.Or(h.Network, s.network) == s.network && !valid(h.Key(s.network)) }
 		all, err := l.all()
 		if err != nil {
 			return err

@@ -2,12 +2,12 @@ package lease
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -16,80 +16,6 @@ import (
 
 	"github.com/relink-cni/relink/pkg/failpoint"
 )
-
-// Renamed names the networks in the same directory that this one may have been called before:
-// each gave addresses of the same ranges, still has attachments that hold some, and has given
-// none since this one began. ErrNone: nothing was ever given.
-func (s *Store) Renamed(ctx context.Context) ([]string, error) {
-	all, err := Networks(filepath.Dir(s.path))
-	if err != nil {
-		return nil, err
-	}
-	if len(all) < 2 {
-		return nil, nil
-	}
-	own, err := s.extent(ctx)
-	if err != nil || len(own.known) == 0 {
-		return nil, err
-	}
-	var found []string
-	for _, name := range all {
-		if name == s.network {
-			continue
-		}
-		other := *s
-		other.network, other.path = name, filepath.Join(filepath.Dir(s.path), name+extension)
-		other.wait = time.Millisecond // Nobody is to wait for another network.
-		its, err := other.extent(ctx)
-		if err != nil {
-			continue // It is for who looks at that one.
-		}
-		overlap := slices.ContainsFunc(its.known, func(k Known) bool { return slices.ContainsFunc(own.known, k.overlaps) })
-		if overlap && its.held && its.last.Before(own.first) {
-			found = append(found, name)
-		}
-	}
-	return found, nil
-}
-
-// RenamedRemark says to people what Renamed has found, and what to do.
-func RenamedRemark(old, now string) string {
-	return fmt.Sprintf("network %s gives addresses of the same ranges as network %s, which has pods and has given none since %s began. "+
-		"If %s is its new name, no ADD knows what those pods hold: relink ipam rename %s %s", now, old, now, now, old, now)
-}
-
-// extent is what a store was used for.
-type extent struct {
-	known []Known
-	// held says that something is; first and last are when the first and the last of the
-	// leases were given that are there.
-	held        bool
-	first, last time.Time
-}
-
-func (s *Store) extent(ctx context.Context) (extent, error) {
-	var e extent
-	err := s.view(ctx, func(l *leases) (err error) {
-		if e.known, err = l.known(); err != nil {
-			return err
-		}
-		return l.each(func(lease Lease) error {
-			lease, leased := l.asOfNow(lease)
-			if !leased {
-				return nil
-			}
-			e.held = e.held || lease.State == Held
-			if since := lease.Newest().Since; !since.IsZero() {
-				e.last = latest(e.last, since)
-				if e.first.IsZero() || since.Before(e.first) {
-					e.first = since
-				}
-			}
-			return nil
-		})
-	})
-	return e, err
-}
 
 // ClashError says which leases of a network can't become those of another one, as that has
 // leases of the same addresses.
@@ -133,6 +59,10 @@ func (s *Store) Rename(ctx context.Context, to *Store) (n int, err error) {
 			return err
 		}
 		if !there {
+			if err := s.commit(o, (*leases).nameHolders); err != nil {
+				return err
+			}
+			failpoint.Here("holders named")
 			return errors.Join(os.Rename(s.path, to.path), dir.Sync())
 		}
 		if err := to.takeAll(ctx, all); err != nil {
@@ -236,7 +166,7 @@ func (l *leases) takeLeases(c handover) error {
 			l.noted, taken = append(l.noted, c.events...), true
 		}
 		l.note(Event{What: TakenIn, Why: "from network " + lease.Network, Then: lease.State}.of(lease, lease.Newest()))
-		if err := l.put(lease.inTime(c.now, l.now)); err != nil {
+		if err := l.put(lease.inTime(c.now, l.now).named(lease.Network)); err != nil {
 			return err
 		}
 	}
@@ -244,6 +174,26 @@ func (l *leases) takeLeases(c handover) error {
 		return &ClashError{clashes}
 	}
 	return nil
+}
+
+// nameHolders notes with each holder by which name of the network it was given its address.
+func (l *leases) nameHolders() error {
+	all, err := l.all()
+	for _, lease := range all {
+		if len(lease.Holders) > 0 {
+			err = errors.Join(err, l.put(lease.named(l.store.network)))
+		}
+	}
+	return err
+}
+
+// named returns the lease with the network's name in each holder that has none.
+func (l Lease) named(network string) Lease {
+	l.Holders = slices.Clone(l.Holders)
+	for i := range l.Holders {
+		l.Holders[i].Network = cmp.Or(l.Holders[i].Network, network)
+	}
+	return l
 }
 
 // isSame says whether both say the same of who has the address.

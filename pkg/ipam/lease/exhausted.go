@@ -1,0 +1,105 @@
+package lease
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// longestReleased returns the address of the set whose reservation or quarantine ends
+// first, if it is one in quarantine or has ended, else the zero Addr. One that another host has
+// waits for its end.
+func (l *leases) longestReleased(set RangeSet) (netip.Addr, error) {
+	cursor := l.ends.Cursor()
+	now := timeKey(l.now)
+	for k, _ := cursor.First(); k != nil; k, _ = cursor.Next() {
+		a := addressOf(k[len(now):])
+		if gives, _ := set.Gives(a); !gives {
+			continue
+		}
+		if ended := bytes.Compare(k[:len(now)], now) <= 0; !ended {
+			free, err := l.givesBeforeEnd(a)
+			if err != nil {
+				return netip.Addr{}, err
+			}
+			if !free {
+				continue
+			}
+		}
+		return a, nil
+	}
+	return netip.Addr{}, nil
+}
+
+// givesBeforeEnd says whether the address is in quarantine, and no other host has it. Most are reserved
+// where there are many, and of these no more is read than that.
+func (l *leases) givesBeforeEnd(a netip.Addr) (bool, error) {
+	state, err := decodeState(l.byAddress.Get(addressKey(a)))
+	if err != nil || state != Quarantined {
+		return false, err
+	}
+	lease, _, err := l.get(a)
+	return !lease.Conflict, err
+}
+
+// canGive says whether an address of the set can be given to anybody, or waits for an owner
+// who may come back.
+func (l *leases) canGive(set RangeSet) (bool, error) {
+	for _, t := range set.turns(netip.Addr{}) {
+		if l.free(t).IsValid() {
+			return true, nil
+		}
+	}
+	found := errors.New("found")
+	err := l.each(func(lease Lease) error {
+		gives, _ := set.Gives(lease.Address)
+		lease, leased := l.asOfNow(lease)
+		if gives && (!leased || lease.State == Reserved && lease.owned() || lease.State == Quarantined && !lease.Conflict) {
+			return found
+		}
+		return nil
+	})
+	if errors.Is(err, found) {
+		return true, nil
+	}
+	return false, err
+}
+
+// Exhausted returns an error that is ErrExhausted for each set of which no address can be given
+// to anybody, not even to an owner for whom one is reserved. ErrNone: nothing was ever given.
+func (s *Store) Exhausted(ctx context.Context, sets []RangeSet) (full []error, err error) {
+	err = s.view(ctx, func(l *leases) error {
+		for i, set := range sets {
+			ok, err := l.canGive(set)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				full = append(full, l.exhausted(i, set))
+			}
+		}
+		return nil
+	})
+	return full, err
+}
+
+// exhausted says what keeps every address of the set. Pods that start all at once come here one after
+// the other, and who gives up an address waits for them: a lease is not read beyond its state.
+func (l *leases) exhausted(number int, set RangeSet) error {
+	counts := map[State]int{}
+	for _, r := range set {
+		cursor := l.byAddress.Cursor()
+		end := addressKey(r.Last)
+		for k, b := cursor.Seek(addressKey(r.First)); k != nil && bytes.Compare(k, end) <= 0; k, b = cursor.Next() {
+			state, err := decodeState(b)
+			if err != nil {
+				return err
+			}
+			counts[state]++
+		}
+	}
+	return fmt.Errorf("range set %d (%s) of network %s: %w: %d held, %d reserved, %d in quarantine; relink ipam list says for whom",
+		number, set, l.store.network, ErrExhausted, counts[Held], counts[Reserved], counts[Quarantined])
+}

@@ -1,0 +1,114 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// Renamed names the networks in the same directory that this one may have been called before:
+// each gave addresses of the same ranges, still has attachments that hold some, and has given
+// none since this one began. ErrNone: nothing was ever given.
+func (s *Store) Renamed(ctx context.Context) ([]string, error) {
+	all, err := Networks(filepath.Dir(s.path))
+	if err != nil {
+		return nil, err
+	}
+	if len(all) < 2 {
+		return nil, nil
+	}
+	own, err := s.extent(ctx)
+	if err != nil || len(own.known) == 0 {
+		return nil, err
+	}
+	var found []string
+	for _, name := range all {
+		if name == s.network {
+			continue
+		}
+		other := s.beside(name)
+		other.wait = time.Millisecond // Nobody is to wait for another network.
+		its, err := other.extent(ctx)
+		if err != nil {
+			continue // It is for who looks at that one.
+		}
+		overlap := slices.ContainsFunc(its.known, func(k Known) bool { return slices.ContainsFunc(own.known, k.overlaps) })
+		if overlap && its.held && its.last.Before(own.first) {
+			found = append(found, name)
+		}
+	}
+	return found, nil
+}
+
+// beside returns the store of another network in the same directory.
+func (s *Store) beside(network string) *Store {
+	other := *s
+	other.network, other.path = network, filepath.Join(filepath.Dir(s.path), network+extension)
+	return &other
+}
+
+// renamedTo returns the store in which the attachment holds something by this network's name, nil if
+// there is none. A store that can't be read has none: that is for who looks at that one.
+func (s *Store) renamedTo(ctx context.Context, a attachment.Key) (*Store, error) {
+	all, err := Networks(filepath.Dir(s.path))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range all {
+		other := s.beside(name)
+		held, err := other.heldHere(ctx, a)
+		if errors.Is(err, ErrBusy) {
+			return nil, err
+		}
+		for _, l := range held {
+			if h, _ := l.Holder(a); h.Network == s.network {
+				return other, nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+// RenamedRemark says to people what Renamed has found, and what to do.
+func RenamedRemark(old, now string) string {
+	return fmt.Sprintf("network %s gives addresses of the same ranges as network %s, which has pods and has given none since %s began. "+
+		"If %s is its new name, no ADD knows what those pods hold: relink ipam rename %s %s", now, old, now, now, old, now)
+}
+
+// extent is what a store was used for.
+type extent struct {
+	known []Known
+	// held says that something is; first and last are when the first and the last of the
+	// leases were given that are there.
+	held        bool
+	first, last time.Time
+}
+
+func (s *Store) extent(ctx context.Context) (extent, error) {
+	var e extent
+	err := s.view(ctx, func(l *leases) (err error) {
+		if e.known, err = l.known(); err != nil {
+			return err
+		}
+		return l.each(func(lease Lease) error {
+			lease, leased := l.asOfNow(lease)
+			if !leased {
+				return nil
+			}
+			e.held = e.held || lease.State == Held
+			if since := lease.Newest().Since; !since.IsZero() {
+				e.last = latest(e.last, since)
+				if e.first.IsZero() || since.Before(e.first) {
+					e.first = since
+				}
+			}
+			return nil
+		})
+	})
+	return e, err
+}
