@@ -1,0 +1,156 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime/debug"
+	"syscall"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/flock"
+)
+
+// opened is a store's file that is open and locked.
+type opened struct {
+	db   *bolt.DB
+	file *os.File
+}
+
+// open opens the file and locks it: bbolt's own lock would look for it every 50 ms.
+// The lock goes with the file.
+func (s *Store) open(ctx context.Context, readOnly bool, use func(*opened) error) (err error) {
+	how := flock.Exclusive
+	if readOnly {
+		how = flock.Shared
+	}
+	o := &opened{}
+	options := &bolt.Options{
+		ReadOnly: readOnly, NoStatistics: true,
+		OpenFile: func(path string, flag int, _ os.FileMode) (_ *os.File, err error) {
+			o.file, err = s.openLocked(ctx, path, flag&^os.O_CREATE, how)
+			return o.file, err
+		},
+	}
+	// A damaged file makes bbolt panic, one that was cut short makes it touch memory
+	// that is not there.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("store %s: %w: %v", s.path, ErrDamaged, r)
+			// The next to look would wait for the lock, and what bbolt has mapped of the
+			// file keeps it beyond the descriptor.
+			_ = errors.Join(flock.Unlock(o.file), o.file.Close())
+		}
+	}()
+	o.db, err = bolt.Open(s.path, 0o600, options)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return s.none()
+	case errors.Is(err, ErrBusy):
+		return fmt.Errorf("store %s: %w for more than %s", s.path, err, s.wait)
+	case errors.Is(err, ErrMoved):
+		return fmt.Errorf("store %s: %w while it was waited for", s.path, err)
+	case isDamage(err):
+		return fmt.Errorf("store %s: %w: %w", s.path, ErrDamaged, err)
+	case err != nil:
+		return fmt.Errorf("open store: %w", err)
+	}
+	defer func() { err = errors.Join(err, o.db.Close()) }()
+	return use(o)
+}
+
+// openLocked opens the file and locks it. Somebody may put another one in its place
+// meanwhile, as who restores a backup does: what is changed is always the one that others
+// will find there.
+func (s *Store) openLocked(ctx context.Context, path string, flag, how int) (*os.File, error) {
+	for again := false; ; again = true {
+		f, err := openFile(path, flag)
+		if again && errors.Is(err, fs.ErrNotExist) {
+			return nil, ErrMoved
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := s.lock(ctx, f, how); err != nil {
+			return nil, err
+		}
+		failpoint.Here("store locked")
+		if same, err := isAt(f, path); err != nil {
+			_ = f.Close()
+			return nil, err
+		} else if same {
+			return f, notTooShort(f)
+		}
+		_ = f.Close()
+	}
+}
+
+// openFile is os.OpenFile without the poller, which the Go runtime would start for it: that needs a
+// thread, and a file on disk is never waited for.
+func openFile(path string, flag int) (*os.File, error) {
+	fd, err := syscall.Open(path, flag|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// lock is flock.Lock with the store's patience. Most often nobody else has it, and no timer is needed,
+// which would start the poller as well.
+func (s *Store) lock(ctx context.Context, f *os.File, how int) error {
+	err := flock.Try(f, how)
+	switch {
+	case errors.Is(err, flock.ErrBusy):
+		ctx, cancel := context.WithTimeout(ctx, s.wait)
+		defer cancel()
+		return flock.Lock(ctx, f, how)
+	case err != nil:
+		_ = f.Close()
+	}
+	return err
+}
+
+// isAt says whether f is the file at the path.
+func isAt(f *os.File, path string) (bool, error) {
+	open, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	there, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(open, there), err
+}
+
+// smallestPage is of the kernels with the smallest pages: a store may come from another.
+const smallestPage = 4096
+
+// notTooShort reports a file that is too short for bbolt's two first pages. Of an empty
+// one it would make an empty store.
+func notTooShort(f *os.File) error {
+	info, err := f.Stat()
+	if err == nil && info.Size() < 2*smallestPage {
+		err = fmt.Errorf("%w: it was cut short to %d bytes", bolterrors.ErrInvalid, info.Size())
+	}
+	if err != nil {
+		_ = f.Close()
+	}
+	return err
+}
+
+// isDamage says whether bbolt calls the file none of its own.
+func isDamage(err error) bool {
+	for _, damage := range []error{bolterrors.ErrInvalid, bolterrors.ErrVersionMismatch, bolterrors.ErrChecksum} {
+		if errors.Is(err, damage) {
+			return true
+		}
+	}
+	return false
+}
