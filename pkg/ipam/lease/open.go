@@ -95,6 +95,9 @@ func (s *Store) openLocked(ctx context.Context, path string, flag, how int) (*os
 // thread, and a file on disk is never waited for.
 func openFile(path string, flag int) (*os.File, error) {
 	fd, err := syscall.Open(path, flag|syscall.O_CLOEXEC, 0)
+	for errors.Is(err, syscall.EINTR) { // The Go runtime sends its threads signals.
+		fd, err = syscall.Open(path, flag|syscall.O_CLOEXEC, 0)
+	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
