@@ -250,7 +250,7 @@ func coded(err error) error {
 	}
 	code := types.ErrIOFailure
 	switch {
-	case errors.Is(err, lease.ErrBusy), errors.Is(err, lease.ErrMoved), errors.Is(err, lease.ErrExhausted), errors.Is(err, lease.ErrTaken), errors.Is(err, lease.ErrInUse):
+	case errors.Is(err, lease.ErrBusy), errors.Is(err, lease.ErrMoved), errors.Is(err, lease.ErrRenaming), errors.Is(err, lease.ErrExhausted), errors.Is(err, lease.ErrTaken), errors.Is(err, lease.ErrInUse):
 		code = types.ErrTryAgainLater
 	case errors.Is(err, lease.ErrDamaged):
 		code = types.ErrDecodingFailure

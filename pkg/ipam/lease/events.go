@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -68,6 +69,24 @@ func (l *leases) note(e Event) {
 		l.noted = append(l.noted[:0], l.noted[moreEvents:]...)
 	}
 	l.noted = append(l.noted, e)
+}
+
+// mergeEvents puts what happened in another store between what happened in this one, by the time.
+func (l *leases) mergeEvents(more []Event) error {
+	var all []Event
+	told := map[Event]bool{}
+	err := l.eachEvent(func(e Event) { all, told[e] = append(all, e), true })
+	for _, e := range more {
+		if !told[e] { // Else the two stores are copies.
+			all = append(all, e)
+		}
+	}
+	for k, _ := l.events.Cursor().First(); err == nil && k != nil; k, _ = l.events.Cursor().First() {
+		err = l.events.Delete(k)
+	}
+	slices.SortStableFunc(all, func(a, b Event) int { return a.At.Compare(b.At) })
+	l.noted = append(all[max(0, len(all)-maxEvents):], l.noted...)
+	return err
 }
 
 // writeEvents records what was noted, and deletes the oldest.

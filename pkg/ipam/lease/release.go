@@ -135,15 +135,18 @@ func (l *leases) superseded(given Lease) (bool, error) {
 func (s *Store) Release(ctx context.Context, a attachment.Key, sticky Policy) error {
 	release := func(l *leases) error { return l.release(a, sticky) }
 	err := s.change(ctx, release)
-	if !errors.Is(err, ErrNone) {
+	if !errors.Is(err, ErrNone) && !errors.Is(err, ErrRenaming) {
 		return err
 	}
 	if to, looked := s.renamedTo(ctx, a); to != nil {
 		return to.change(ctx, release)
-	} else if looked != nil {
-		return looked
+	} else if looked != nil || errors.Is(err, ErrNone) {
+		return cmp.Or(looked, err)
 	}
-	return err
+	// Nobody has taken it over from here yet.
+	here := *s
+	here.evenFrozen = true
+	return here.change(ctx, release)
 }
 
 func (l *leases) release(a attachment.Key, sticky Policy) error {

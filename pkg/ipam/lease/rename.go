@@ -6,8 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -29,72 +29,166 @@ func (e *ClashError) Error() string { return strings.Join(e.Clashes, "\n") }
 
 // Rename makes the leases of this network those of the other one, and returns how many there
 // were. If the other one has a store, this one's leases are put into it: all or, with a
-// *ClashError, none. ErrNone: nothing was ever given here.
+// *ClashError, none. One that was killed can be run again. ErrNone: nothing was ever given here;
+// ErrMoved: somebody made or took a store meanwhile.
 func (s *Store) Rename(ctx context.Context, to *Store) (n int, err error) {
 	if to.path == s.path {
 		return 0, fmt.Errorf("network %s has that name already", s.network)
 	}
-	dir, err := s.lockDir(ctx)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, s.none()
-	}
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = dir.Close() }()
-	there, err := to.Exists()
-	if err != nil {
-		return 0, err
-	}
 	// Nobody is at work on it while it goes.
 	err = s.open(ctx, false, func(o *opened) error {
-		if there {
-			if err := s.markHandover(o); err != nil {
-				return err
-			}
-		}
-		all, err := s.handoverOf(o)
-		n = len(all.leases)
+		there, err := to.Exists()
 		if err != nil {
 			return err
 		}
-		if !there {
-			if err := s.commit(o, (*leases).nameHolders); err != nil {
+		if there {
+			if err := s.freeze(o, to.network); err != nil {
 				return err
 			}
-			failpoint.Here("holders named")
-			return errors.Join(os.Rename(s.path, to.path), dir.Sync())
+			failpoint.Here("store frozen")
 		}
-		if err := to.takeAll(ctx, all); err != nil {
+		all, err := s.handoverOf(o)
+		if err != nil {
 			return err
 		}
-		failpoint.Here("leases merged")
-		return errors.Join(os.Remove(s.path), dir.Sync())
+		if all.to != "" && all.to != to.network {
+			return isBeingRenamed(s.network, all.to)
+		}
+		n = len(all.leases)
+		done, err := s.isTaken(ctx, all)
+		switch {
+		case err != nil:
+			return err
+		case done:
+			return s.remove()
+		case there:
+			return s.merge(ctx, o, to, all)
+		}
+		return s.move(ctx, o, to)
 	})
 	return n, err
 }
 
-// markHandover gives the store something that it is known by, for good. A Rename that was killed
-// after the other store had taken it is told by that when it is run again: what was given up since
-// must not come back.
-func (s *Store) markHandover(o *opened) error {
+// isTaken says whether a Rename that was killed has put all of it into another store.
+func (s *Store) isTaken(ctx context.Context, all handover) (bool, error) {
+	if all.to == "" {
+		return false, nil
+	}
+	names, err := Networks(filepath.Dir(s.path))
+	for _, name := range names {
+		if name == s.network {
+			continue
+		}
+		taken := false
+		look := s.beside(name).view(ctx, func(l *leases) error {
+			taken = l.hasTaken(all.mark)
+			return nil
+		})
+		if taken {
+			return true, nil
+		}
+		if !errors.Is(look, ErrDamaged) { // Nobody can put anything into it.
+			err = errors.Join(err, look)
+		}
+	}
+	return false, err
+}
+
+// move gives the file the other name.
+func (s *Store) move(ctx context.Context, o *opened, to *Store) error {
+	here := *s
+	here.evenFrozen = true
+	if err := here.commit(o, (*leases).nameHolders); err != nil {
+		return err
+	}
+	failpoint.Here("holders named")
+	dir, err := s.lockDir(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	if there, err := to.Exists(); there || err != nil {
+		return errors.Join(err, fmt.Errorf("network %s has leases since a moment ago: run it again: %w", to.network, ErrMoved))
+	}
+	return errors.Join(os.Rename(s.path, to.path), dir.Sync())
+}
+
+// merge puts the leases into the store of the other name. Until this one is gone it is frozen: what
+// changed in it after a kill would be lost.
+func (s *Store) merge(ctx context.Context, o *opened, to *Store, all handover) error {
+	if err := to.takeAll(ctx, all); err != nil {
+		return errors.Join(err, s.thaw(ctx, o, to, all.mark))
+	}
+	failpoint.Here("leases merged")
+	return s.remove()
+}
+
+// remove removes the file.
+func (s *Store) remove() error {
+	dir, err := os.Open(filepath.Dir(s.path))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	return errors.Join(os.Remove(s.path), dir.Sync())
+}
+
+// ErrRenaming says that a store is about to be put into that of another name: a Rename was killed.
+var ErrRenaming = errors.New("is being renamed")
+
+func isBeingRenamed(from, to string) error {
+	return fmt.Errorf("network %s %w: run relink ipam rename %s %s again", from, ErrRenaming, from, to)
+}
+
+// freeze marks the store as one that is being put into that of another name, and gives it something
+// that it is known by there. A Rename that was killed after the other store had taken it is told by
+// that when it is run again: what was given up since must not come back.
+func (s *Store) freeze(o *opened, to string) error {
 	return o.db.Update(func(tx *bolt.Tx) error {
-		if _, err := s.begin(o, tx); err != nil {
+		l, err := s.begin(o, tx)
+		if err != nil {
 			return err
 		}
-		meta := tx.Bucket([]byte(bucketMeta))
-		if meta.Get([]byte(keyHandover)) != nil {
-			return nil
+		switch l.frozenFor() {
+		case to:
+			return nil // By a Rename that was killed.
+		case "":
+			// No other store of this node is marked by the same process at the same time.
+			mark := fmt.Appendf(nil, "%d of process %d", time.Now().UnixNano(), os.Getpid())
+			return errors.Join(l.meta.Put([]byte(keyHandover), mark), l.meta.Put([]byte(keyFrozen), []byte(to)))
 		}
-		// No other store of this node is marked by the same process at the same time.
-		return meta.Put([]byte(keyHandover), fmt.Appendf(nil, "%d of process %d", time.Now().UnixNano(), os.Getpid()))
+		return isBeingRenamed(s.network, l.frozenFor())
 	})
 }
 
+// frozenFor is the network whose store is to take this one's leases, empty for none.
+func (l *leases) frozenFor() string { return string(l.meta.Get([]byte(keyFrozen))) }
+
+// thaw takes the mark away again, if the other store has not taken anything.
+func (s *Store) thaw(ctx context.Context, o *opened, to *Store, mark []byte) error {
+	var taken bool
+	err := to.view(ctx, func(l *leases) error {
+		taken = l.hasTaken(mark)
+		return nil
+	})
+	if taken || err != nil && !errors.Is(err, ErrNone) {
+		return isBeingRenamed(s.network, to.network)
+	}
+	return o.db.Update(func(tx *bolt.Tx) error {
+		return tx.Bucket([]byte(bucketMeta)).Delete([]byte(keyFrozen))
+	})
+}
+
+func takenKey(mark []byte) []byte { return []byte(keyHandover + " " + string(mark)) }
+
+// hasTaken says whether the store has the leases of that which is known by the mark.
+func (l *leases) hasTaken(mark []byte) bool { return mark != nil && l.meta.Get(takenKey(mark)) != nil }
+
 // handover is what a store hands to another one.
 type handover struct {
-	// mark is what the store is known by.
+	// mark is what the store is known by, and to the network for which it is frozen.
 	mark []byte
+	to   string
 	// leases are those in force. What was held in an earlier boot is given up: the store that
 	// takes them may have seen this boot begin, and would not do it.
 	leases []Lease
@@ -114,7 +208,7 @@ func (s *Store) handoverOf(o *opened) (handover, error) {
 		if l.schema > schema {
 			return fmt.Errorf("a newer relink wrote the leases of network %s, by schema %d: not all of them would go over. Use the newer one", s.network, l.schema)
 		}
-		c.now, c.mark = l.now, bytes.Clone(l.meta.Get([]byte(keyHandover)))
+		c.now, c.mark, c.to = l.now, bytes.Clone(l.meta.Get([]byte(keyHandover))), l.frozenFor()
 		err = l.each(func(lease Lease) error {
 			if lease, ok := l.asOfNow(lease); ok {
 				c.leases = append(c.leases, lease)
@@ -139,31 +233,28 @@ func (s *Store) takeAll(ctx context.Context, c handover) error {
 		if err := l.settle(); err != nil {
 			return err
 		}
-		taken := []byte(keyHandover + " " + string(c.mark))
-		if l.meta.Get(taken) != nil {
-			return nil // By a Rename that was killed.
-		}
-		return errors.Join(l.takeLeases(c), l.learn(c.known), l.meta.Put(taken, []byte("1")))
+		return errors.Join(l.mergeEvents(c.events), l.takeLeases(c), l.learn(c.known), l.meta.Put(takenKey(c.mark), []byte("1")))
 	})
 }
 
 // takeLeases puts the leases and what happened to them into the store.
 func (l *leases) takeLeases(c handover) error {
 	var clashes []string
-	taken := false
 	for _, lease := range c.leases {
 		was, err := l.current(lease.Address)
 		switch {
 		case err != nil && !errors.Is(err, ErrNone):
 			return err
-		case err == nil && (lease.State == Quarantined || was.isSame(lease)):
-			continue // Somebody has it by now, or the two stores are copies.
+		case err == nil && was.isSame(lease): // The two stores are copies.
+			if err := l.put(was.named(lease.Network)); err != nil {
+				return err
+			}
+			continue
+		case err == nil && lease.State == Quarantined:
+			continue // Somebody has it by now.
 		case err == nil && was.State != Quarantined:
 			clashes = append(clashes, fmt.Sprintf("%s is %s, and %s", lease.Address, lease.Whose(), was.Whose()))
 			continue
-		}
-		if !taken {
-			l.noted, taken = append(l.noted, c.events...), true
 		}
 		l.note(Event{What: TakenIn, Why: "from network " + lease.Network, Then: lease.State}.of(lease, lease.Newest()))
 		if err := l.put(lease.inTime(c.now, l.now).named(lease.Network)); err != nil {
@@ -176,9 +267,11 @@ func (l *leases) takeLeases(c handover) error {
 	return nil
 }
 
-// nameHolders notes with each holder by which name of the network it was given its address.
+// nameHolders notes with each holder by which name of the network it was given its address. The store
+// is going to get another name, and is not put into another one.
 func (l *leases) nameHolders() error {
 	all, err := l.all()
+	err = errors.Join(err, l.meta.Delete([]byte(keyFrozen)))
 	for _, lease := range all {
 		if len(lease.Holders) > 0 {
 			err = errors.Join(err, l.put(lease.named(l.store.network)))

@@ -27,6 +27,8 @@ const (
 	// keyHandover is by what a store is known that is about to be put into another one, and the
 	// beginning of the key under which that one notes that it has it.
 	keyHandover = "handover"
+	// keyFrozen has the name of the network whose store takes this one's leases right now.
+	keyFrozen = "renaming to"
 
 	bucketMeta        = "meta"
 	bucketLeases      = "leases"      // address: lease in JSON

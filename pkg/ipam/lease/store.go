@@ -65,6 +65,8 @@ type Store struct {
 	began bool
 	// remarks are those of the last Allocate.
 	remarks []string
+	// evenFrozen has a store changed that is being put into another one.
+	evenFrozen bool
 }
 
 // Open returns the store of a network in the directory; an empty one is that which
@@ -225,6 +227,9 @@ func (s *Store) commit(o *opened, change func(*leases) error) error {
 		l, err := s.begin(o, tx)
 		if err != nil {
 			return err
+		}
+		if to := l.frozenFor(); to != "" && !s.evenFrozen {
+			return isBeingRenamed(s.network, to)
 		}
 		if err := change(l); err != nil {
 			return err
