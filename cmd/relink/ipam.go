@@ -195,15 +195,19 @@ func ofHolders(l lease.Lease, f func(lease.Holder) string) string {
 	return strings.Join(slices.Compact(all), ",")
 }
 
-// aheadIsWrong is how far a store's time may be ahead of the time of day, as a clock is that is
-// set right after a boot.
-const aheadIsWrong = time.Hour
+// offIsWrong is how far a store's time may be from the time of day, as a clock is that is set right
+// after a boot.
+const offIsWrong = time.Hour
 
 // clockRemark says that the time of the store is wrong, empty if it is not.
 func clockRemark(ctx context.Context, store *lease.Store) (string, error) {
 	ahead, err := store.ClockAhead(ctx)
-	if err != nil || ahead < aheadIsWrong {
+	if err != nil || ahead.Abs() < offIsWrong {
 		return "", err
+	}
+	if ahead < 0 {
+		return fmt.Sprintf("the time of network %s is %s behind the clock, as that was behind at the boot. What is reserved for a time would end too early at the next boot: "+
+			"if the clock is right now, relink ipam reset-clock --network %s", store.Network(), (-ahead).Round(time.Minute), store.Network()), nil
 	}
 	return fmt.Sprintf("the time of network %s is %s ahead of the clock, as that was wrong at a boot, so that what ends by it does not end before its time: "+
 		"if the clock is right now, relink ipam reset-clock --network %s", store.Network(), ahead.Round(time.Minute), store.Network()), nil

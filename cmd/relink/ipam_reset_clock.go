@@ -14,8 +14,9 @@ func newIPAMResetClock(dir *leaseDir) *cobra.Command {
 		Long: `Set the time of a network's leases to the time of day. Their time goes on with the time since
 the boot, whatever the clock is set to meanwhile, and from one boot to the next it never goes
 back. So a clock that was years ahead at a boot leaves it ahead, and reservations that are
-bounded would end years too late. What is reserved or in quarantine lasts from now on as long as it
-still had to. See that the clock is right first.
+bounded would end years too late. A clock that was behind leaves it behind, and they would end too
+early at the next boot. What is reserved or in quarantine lasts from now on as long as it still had
+to. See that the clock is right first.
 Exit status 0: it is set; 2: usage or environment.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

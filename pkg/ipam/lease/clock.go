@@ -83,8 +83,8 @@ func (s *Store) ClockAhead(ctx context.Context) (ahead time.Duration, err error)
 func (l *leases) ofDay() time.Time { return l.store.now().UTC().Truncate(time.Millisecond) }
 
 // ResetClock makes the time of the store the time of day, and returns by how much it was
-// ahead. What is reserved or in quarantine still lasts as long as it would have. What has
-// ended by a time that was ahead, and was not cleared away yet, is in force again. ErrNone:
+// ahead. What is reserved or in quarantine still lasts as long as it would have. What was there before
+// the time was ahead, has ended by that, and was not cleared away yet, is in force again. ErrNone:
 // there is no store.
 func (s *Store) ResetClock(ctx context.Context) (ahead time.Duration, err error) {
 	err = s.change(ctx, func(l *leases) error {
@@ -108,9 +108,13 @@ func (s *Store) ResetClock(ctx context.Context) (ahead time.Duration, err error)
 
 // inTime returns the lease of a store whose time was set from was to now.
 func (l Lease) inTime(was, now time.Time) Lease {
-	end := func(t *time.Time) {
-		if t.After(was) {
+	// end is for the end of what was made then.
+	end := func(t *time.Time, made time.Time) {
+		switch {
+		case t.After(was):
 			*t = now.Add(t.Sub(was))
+		case t.After(now) && made.After(now):
+			*t = now // It began and ended while the time was ahead.
 		}
 	}
 	begun := func(t *time.Time) {
@@ -118,8 +122,8 @@ func (l Lease) inTime(was, now time.Time) Lease {
 			*t = latest(time.Time{}, now.Add(t.Sub(was)))
 		}
 	}
-	end(&l.Until)
-	end(&l.ByHandUntil)
+	end(&l.Until, latest(l.ReleasedAt, l.ByHandAt))
+	end(&l.ByHandUntil, l.ByHandAt)
 	begun(&l.ByHandAt)
 	begun(&l.ReleasedAt)
 	begun(&l.Last.Since)

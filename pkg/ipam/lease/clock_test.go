@@ -240,6 +240,29 @@ func TestResetClockBringsBackWhatHasEndedTooEarly(t *testing.T) {
 	n.expect(t, "by the right one it has not", "10.3.0.2 reserved c1/eth0 web-1")
 }
 
+// What was made while the time was ahead, and had its time, does not come back for years.
+func TestResetClockEndsWhatHasEndedWhileItWasAhead(t *testing.T) {
+	n := newNode(t, "10.3.0.20", stickyFor(time.Hour))
+	right := n.day
+	n.day = right.AddDate(10, 0, 0)
+	n.add(t, "c1/eth0", "web-1", "10.3.0.2")
+	n.add(t, "c2/eth0", "web-2", "10.3.0.3")
+	n.del(t, "c1/eth0")
+	n.reserve(t, "10.3.0.3", "web-2", time.Hour)
+	n.reserve(t, "10.3.0.9", "hand-1", time.Hour)
+	n.later(2 * time.Hour)
+	n.expect(t, "they have ended", "10.3.0.3 held c2/eth0 web-2")
+	n.day = right
+	_, err := n.store(t).ResetClock(t.Context())
+	must(t, err)
+	n.expect(t, "after the reset", "10.3.0.3 held c2/eth0 web-2")
+	n.del(t, "c2/eth0")
+	n.later(time.Hour)
+	n.expect(t, "its own time is over as well")
+	n.add(t, "c3/eth0", "web-3", "10.3.0.4")
+	n.sound(t)
+}
+
 func TestResetClockIsRecorded(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	if _, err := n.store(t).ResetClock(t.Context()); !errors.Is(err, ErrNone) {

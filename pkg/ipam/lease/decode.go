@@ -3,7 +3,9 @@ package lease
 import (
 	"bytes"
 	"encoding"
+	"errors"
 	"fmt"
+	"io"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -52,10 +54,13 @@ func decodeKnown(b []byte) (k Known, err error) {
 func decode(b []byte, read func(*reader)) error {
 	r := newReader(b)
 	read(r)
-	if r.err == nil && r.from.InputOffset() != int64(len(b)) {
-		r.err = fmt.Errorf("%d bytes follow", int64(len(b))-r.from.InputOffset())
+	if r.err != nil {
+		return r.err
 	}
-	return r.err
+	if _, err := r.from.ReadToken(); !errors.Is(err, io.EOF) {
+		return errors.New("more follows")
+	}
+	return nil
 }
 
 // reader reads what writer writes, and keeps the first error.
@@ -65,7 +70,8 @@ type reader struct {
 }
 
 func newReader(b []byte) *reader {
-	return &reader{from: jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(true))}
+	// As lenient as encoding/json, which read it before.
+	return &reader{from: jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))}
 }
 
 // token reads one token, which is to be of the kind.
@@ -82,8 +88,20 @@ func (r *reader) token(kind jsontext.Kind) (t jsontext.Token) {
 	return t
 }
 
+// null passes over a null, which is for nothing.
+func (r *reader) null() bool {
+	if r.err != nil || r.from.PeekKind() != 'n' {
+		return false
+	}
+	r.token('n')
+	return true
+}
+
 // object reads an object: field reads the value of each key.
 func (r *reader) object(field func(key string)) {
+	if r.null() {
+		return
+	}
 	r.token('{')
 	for r.err == nil && r.from.PeekKind() != '}' {
 		field(r.text())
@@ -92,6 +110,9 @@ func (r *reader) object(field func(key string)) {
 }
 
 func (r *reader) list(value func()) {
+	if r.null() {
+		return
+	}
 	r.token('[')
 	for r.err == nil && r.from.PeekKind() != ']' {
 		value()
@@ -100,6 +121,9 @@ func (r *reader) list(value func()) {
 }
 
 func (r *reader) text() string {
+	if r.null() {
+		return ""
+	}
 	if t := r.token('"'); r.err == nil {
 		return t.String()
 	}
@@ -107,6 +131,9 @@ func (r *reader) text() string {
 }
 
 func (r *reader) yes() bool {
+	if r.null() {
+		return false
+	}
 	if r.err == nil && r.from.PeekKind() == 'f' {
 		r.token('f')
 		return false
@@ -116,6 +143,9 @@ func (r *reader) yes() bool {
 }
 
 func (r *reader) number() (n uint64) {
+	if r.null() {
+		return 0
+	}
 	if t := r.token('0'); r.err == nil {
 		n, r.err = t.Uint()
 	}
@@ -124,6 +154,9 @@ func (r *reader) number() (n uint64) {
 
 // parse reads a text that says a time, an address or a duration.
 func (r *reader) parse(into encoding.TextUnmarshaler) {
+	if r.null() {
+		return
+	}
 	if text := r.text(); r.err == nil {
 		r.err = into.UnmarshalText([]byte(text))
 	}

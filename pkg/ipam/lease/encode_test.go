@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	bolt "go.etcd.io/bbolt"
 	"pgregory.net/rapid"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -107,10 +109,36 @@ func FuzzDecodeLease(f *testing.F) {
 		must(t, err)
 		got, err := decodeLease(again)
 		must(t, err)
-		if diff := cmp.Diff(l, got, sameLease); diff != "" {
-			t.Errorf("%q, written again as %s:\n%s", b, again, diff)
+		// What is no UTF-8 is read as it is, and written as U+FFFD.
+		third, err := encodeLease(got)
+		must(t, err)
+		if diff := cmp.Diff(string(again), string(third)); diff != "" {
+			t.Errorf("%q (-written again +and once more):\n%s", b, diff)
 		}
 	})
+}
+
+// What encoding/json has read of a store before is read as before.
+func TestLeasesThatAreWrittenUnusually(t *testing.T) {
+	for text, want := range map[string]Lease{
+		`{"address":"10.3.0.2","until":null,"owner":null,"holders":null,"byHand":null,"last":{"namespace":{"inode":null}}}`: {Address: addr("10.3.0.2")},
+		"{\"state\":\"held\"} \n":                 {State: Held},
+		"{\"why\":\"a\xff\"}":                     {Why: "a\ufffd"},
+		`{"future":"\ud800"}`:                     {unknown: unknown{"future": jsontext.Value(`"\ud800"`)}},
+		`{"until":"2026-03-04T05:06:07.5+01:00"}`: {Until: time.Date(2026, 3, 4, 4, 6, 7, 5e8, time.UTC)},
+	} {
+		got, err := decodeLease([]byte(text))
+		if diff := cmp.Diff(want, got, sameLease); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", text, err, diff)
+		}
+	}
+	n := newNode(t, "10.3.0.9", minute)
+	n.add(t, "c1/eth0", "", "10.3.0.2")
+	edit(t, n.path(), func(tx *bolt.Tx) error {
+		return tx.Bucket([]byte(bucketLeases)).Put(addressKey(addr("10.3.0.2")), []byte(`{"state":7}`))
+	})
+	_, err := n.store(t).List(t.Context())
+	n.refused(t, "one that can't be read", err, ErrDamaged, `store DIR/pods.db: 10.3.0.2: lease: not usable: number at "/state", where string belongs`)
 }
 
 // A runtime's text that is no UTF-8 is no reason to lose an address, or to keep one.

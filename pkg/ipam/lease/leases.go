@@ -54,7 +54,15 @@ func (l *leases) get(a netip.Addr) (Lease, bool, error) {
 		return Lease{}, false, nil
 	}
 	lease, err := l.decode(b)
-	return lease, err == nil, err
+	if err != nil {
+		return Lease{}, false, l.unreadable(a, err)
+	}
+	return lease, true, nil
+}
+
+// unreadable says of which address of which store the lease can't be read.
+func (l *leases) unreadable(a netip.Addr, err error) error {
+	return fmt.Errorf("store %s: %s: %w", l.store.path, a, err)
 }
 
 // put makes the lease that of its address.
@@ -139,10 +147,10 @@ func (l *leases) found(index *bolt.Bucket, prefix []byte) ([]Lease, error) {
 
 // each calls f for every lease, in the order of the addresses.
 func (l *leases) each(f func(Lease) error) error {
-	return l.byAddress.ForEach(func(_, b []byte) error {
+	return l.byAddress.ForEach(func(key, b []byte) error {
 		lease, err := l.decode(b)
 		if err != nil {
-			return err
+			return l.unreadable(addressOf(key), err)
 		}
 		return f(lease)
 	})

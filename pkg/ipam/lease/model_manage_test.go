@@ -124,7 +124,19 @@ func (m *model) resetClock() {
 		return t
 	}
 	for a, l := range s.leases {
-		l.Until, l.ByHandUntil = ahead(l.Until), ahead(l.ByHandUntil)
+		// What was made and has ended while the time was ahead has ended now.
+		if made := latest(l.ReleasedAt, l.ByHandAt); made.After(now) && l.Until.After(now) && !l.Until.After(was) {
+			l.Until = now
+		}
+		if l.ByHandAt.After(now) && l.ByHandUntil.After(now) && !l.ByHandUntil.After(was) {
+			l.ByHandUntil = now
+		}
+		if l.Until != now {
+			l.Until = ahead(l.Until)
+		}
+		if l.ByHandUntil != now {
+			l.ByHandUntil = ahead(l.ByHandUntil)
+		}
 		l.ByHandAt, l.ReleasedAt, l.Last.Since = past(l.ByHandAt), past(l.ReleasedAt), past(l.Last.Since)
 		l.Holders = slices.Clone(l.Holders)
 		for i := range l.Holders {

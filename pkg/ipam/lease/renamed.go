@@ -22,10 +22,11 @@ func (s *Store) Renamed(ctx context.Context) ([]string, error) {
 	if len(all) < 2 {
 		return nil, nil
 	}
-	own, err := s.extent(ctx)
-	if err != nil || len(own.known) == 0 {
+	known, err := s.knownHere(ctx)
+	if err != nil || len(known) == 0 {
 		return nil, err
 	}
+	var own extent
 	var found []string
 	for _, name := range all {
 		if name == s.network {
@@ -33,16 +34,31 @@ func (s *Store) Renamed(ctx context.Context) ([]string, error) {
 		}
 		other := s.beside(name)
 		other.wait = time.Millisecond // Nobody is to wait for another network.
-		its, err := other.extent(ctx)
-		if err != nil {
-			continue // It is for who looks at that one.
+		its, err := other.knownHere(ctx)
+		// One that can't be read is for who looks at that one. Most have other ranges, and their leases are
+		// not read.
+		if err != nil || !slices.ContainsFunc(its, func(k Known) bool { return slices.ContainsFunc(known, k.overlaps) }) {
+			continue
 		}
-		overlap := slices.ContainsFunc(its.known, func(k Known) bool { return slices.ContainsFunc(own.known, k.overlaps) })
-		if overlap && its.held && its.last.Before(own.first) {
+		if own.first.IsZero() {
+			if own, err = s.extent(ctx); err != nil {
+				return nil, err
+			}
+		}
+		if e, err := other.extent(ctx); err == nil && e.held && e.last.Before(own.first) {
 			found = append(found, name)
 		}
 	}
 	return found, nil
+}
+
+// knownHere returns what ADDs asked for.
+func (s *Store) knownHere(ctx context.Context) (known []Known, err error) {
+	err = s.view(ctx, func(l *leases) (err error) {
+		known, err = l.known()
+		return err
+	})
+	return known, err
 }
 
 // beside returns the store of another network in the same directory.
@@ -82,7 +98,6 @@ func RenamedRemark(old, now string) string {
 
 // extent is what a store was used for.
 type extent struct {
-	known []Known
 	// held says that something is; first and last are when the first and the last of the
 	// leases were given that are there.
 	held        bool
@@ -91,10 +106,7 @@ type extent struct {
 
 func (s *Store) extent(ctx context.Context) (extent, error) {
 	var e extent
-	err := s.view(ctx, func(l *leases) (err error) {
-		if e.known, err = l.known(); err != nil {
-			return err
-		}
+	err := s.view(ctx, func(l *leases) error {
 		return l.each(func(lease Lease) error {
 			lease, leased := l.asOfNow(lease)
 			if !leased {

@@ -128,14 +128,23 @@ func (l *leases) migrate(tx *bolt.Tx) error {
 		*l.buckets()[name] = b
 	}
 	l.schema = schema
+	for k, _ := l.byOwner.Cursor().First(); k != nil; k, _ = l.byOwner.Cursor().First() {
+		if err := l.byOwner.Delete(k); err != nil {
+			return err
+		}
+	}
 	failpoint.Here("store being migrated")
 	for _, lease := range all {
 		b, err := encodeLease(lease)
 		if err != nil {
 			return err
 		}
-		// What it is found by is the same in both schemas.
-		if err := l.byAddress.Put(addressKey(lease.Address), b); err != nil {
+		// What it is found by is the same in both schemas, but for an owner whose name is no UTF-8.
+		err = l.byAddress.Put(addressKey(lease.Address), b)
+		if k := ownedKey(lease); k != nil {
+			err = errors.Join(err, l.byOwner.Put(k, nil))
+		}
+		if err != nil {
 			return err
 		}
 	}

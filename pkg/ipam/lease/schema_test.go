@@ -245,6 +245,22 @@ func hasField(t *testing.T, values map[string]string, field string) (n int) {
 	return n
 }
 
+// An owner whose name was no UTF-8 was found by that, and its lease said another name.
+func TestOwnersOfSchema1AreFoundByWhatTheirLeasesSay(t *testing.T) {
+	n := goldens(t)["schema1"]
+	copyFile(t, goldenFile("schema1.db"), n.path())
+	edit(t, n.path(), func(tx *bolt.Tx) error {
+		owners := tx.Bucket([]byte(bucketOwners))
+		k := append(ownerKey(attachment.Owner{Kind: "pod", Namespace: "default", Name: "db-\xff"}), addressKey(addr("10.3.0.6"))...)
+		return errors.Join(owners.Delete(append(ownerKey(pod("db-1")), addressKey(addr("10.3.0.6"))...)), owners.Put(k, nil))
+	})
+	if err := n.store(t).Verify(t.Context()); !errors.Is(err, ErrDamaged) {
+		t.Errorf("before: %v", err)
+	}
+	n.del(t, "c1/eth0")
+	n.sound(t)
+}
+
 // Whoever puts schema 1's file back, such as from a backup, has it migrated again.
 func TestSchema1IsMigratedByTheFirstChangeOnly(t *testing.T) {
 	n := goldens(t)["schema1"]

@@ -129,11 +129,21 @@ func Networks(dir string) ([]string, error) {
 	}
 	var names []string
 	for _, f := range files {
-		if name, ok := strings.CutSuffix(f.Name(), extension); ok && f.Type().IsRegular() && attachment.ValidateName(name) == nil {
+		if name, ok := strings.CutSuffix(f.Name(), extension); ok && isFile(dir, f) && attachment.ValidateName(name) == nil {
 			names = append(names, name)
 		}
 	}
 	return names, nil
+}
+
+// isFile says whether the entry of the directory is a file, or leads to one: on a disk of its own a store
+// is as good.
+func isFile(dir string, f fs.DirEntry) bool {
+	if f.Type()&fs.ModeSymlink == 0 {
+		return f.Type().IsRegular()
+	}
+	info, err := os.Stat(filepath.Join(dir, f.Name()))
+	return err == nil && info.Mode().IsRegular()
 }
 
 // Exists says whether anything was ever given or reserved in the network.

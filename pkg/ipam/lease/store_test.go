@@ -240,6 +240,11 @@ func TestNetworksAreWhatHasAStore(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(n.dir, other), nil, 0o600))
 	}
 	must(t, os.Mkdir(filepath.Join(n.dir, "dir.db"), 0o700))
+	// A store on another disk.
+	must(t, os.Rename(filepath.Join(n.dir, "a.db"), filepath.Join(n.dir, "elsewhere")))
+	must(t, errors.Join(os.Symlink("elsewhere", filepath.Join(n.dir, "a.db")), os.Symlink("missing", filepath.Join(n.dir, "broken.db"))))
+	n.network = "a"
+	n.add(t, "c2/eth0", "", "10.3.0.3")
 	all, err := Networks(n.dir)
 	if diff := cmp.Diff([]string{"a", "b.c", "pods"}, all); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)

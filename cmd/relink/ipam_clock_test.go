@@ -1,0 +1,45 @@
+package main
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+)
+
+// The time of a store that is far from the clock's is said, with what would come of it.
+func TestClockRemark(t *testing.T) {
+	begin := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	for off, want := range map[time.Duration]string{
+		0:                   "",
+		59 * time.Minute:    "",
+		-59 * time.Minute:   "",
+		-72 * time.Hour:     "72h0m0s ahead of the clock",
+		72 * time.Hour:      "72h0m0s behind the clock, as that was behind at the boot. What is reserved for a time would end too early at the next boot",
+		8760 * time.Hour:    "8760h0m0s behind the clock",
+		-8760 * time.Hour:   "8760h0m0s ahead of the clock, as that was wrong at a boot",
+		-3600 * time.Second: "1h0m0s ahead",
+	} {
+		store, err := lease.Open(t.TempDir(), "lan")
+		if err != nil {
+			t.Fatal(err)
+		}
+		day := begin
+		store.SetClock("boot-1", func() time.Time { return day }, func() (time.Duration, error) { return time.Hour, nil })
+		owner := attachment.Pod{Namespace: "default", Name: "web-0"}.Owner()
+		if _, err := store.Reserve(t.Context(), netip.MustParseAddr("10.3.0.2"), owner, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		day = begin.Add(off)
+		got, err := clockRemark(t.Context(), store)
+		if err != nil || !strings.Contains(got, want) || (got == "") != (want == "") {
+			t.Errorf("set by %s: %q, %v, want %q", off, got, err, want)
+		}
+		if want != "" && !strings.HasSuffix(got, "if the clock is right now, relink ipam reset-clock --network lan") {
+			t.Errorf("set by %s, it does not say what to do: %q", off, got)
+		}
+	}
+}
