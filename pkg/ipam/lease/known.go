@@ -62,13 +62,19 @@ func (l *leases) remember(k Known) error {
 }
 
 // without returns what was asked for as it is stored, less the sets of which the last ADD asks for
-// addresses: nil if none are left.
+// addresses: nil if none are left. In their place is an empty one, so that the others keep their numbers.
 func (l *leases) without(i int, known, last Known) ([]byte, error) {
-	left := slices.DeleteFunc(slices.Clone(known.Sets), func(s RangeSet) bool { return last.overlaps(Known{Sets: []RangeSet{s}}) })
-	switch len(left) {
-	case 0:
+	left := slices.Clone(known.Sets)
+	for j, s := range left {
+		if last.overlaps(Known{Sets: []RangeSet{s}}) {
+			left[j] = nil
+		}
+	}
+	sameSets := func(a, b RangeSet) bool { return len(a) == len(b) }
+	switch {
+	case !slices.ContainsFunc(left, func(s RangeSet) bool { return len(s) > 0 }):
 		return nil, nil
-	case len(known.Sets):
+	case slices.EqualFunc(left, known.Sets, sameSets):
 		return l.storedKnown(i), nil
 	}
 	known.Sets = left

@@ -23,6 +23,10 @@ func (n *node) known(t *testing.T) []string {
 	for _, k := range known {
 		var sets []string
 		for _, s := range k.Sets {
+			if len(s) == 0 {
+				sets = append(sets, "-") // Others ask for its addresses by now.
+				continue
+			}
 			sets = append(sets, s.String())
 		}
 		all = append(all, strings.TrimSpace(fmt.Sprint(strings.Join(sets, " "), " ", k.Policy.Retain)))
@@ -62,17 +66,17 @@ func TestKnownRanges(t *testing.T) {
 	wider := tens(3)
 	wider[0].Span = span("10.3.0.19", "10.3.0.40")
 	ask(minute, wider)
-	expect("one address of one of the two sets", "10.3.0.19-10.3.0.40 0s", "10.2.0.10-10.2.0.19 0s", "10.1.0.10-10.1.0.19 1h0m0s")
+	expect("one address of one of the two sets", "10.3.0.19-10.3.0.40 0s", "10.2.0.10-10.2.0.19 - 0s", "10.1.0.10-10.1.0.19 1h0m0s")
 	beside := tens(3)
 	beside[0].Span = span("10.3.0.10", "10.3.0.18")
 	ask(minute, beside)
-	expect("beside", "10.3.0.10-10.3.0.18 0s", "10.3.0.19-10.3.0.40 0s", "10.2.0.10-10.2.0.19 0s", "10.1.0.10-10.1.0.19 1h0m0s")
+	expect("beside", "10.3.0.10-10.3.0.18 0s", "10.3.0.19-10.3.0.40 0s", "10.2.0.10-10.2.0.19 - 0s", "10.1.0.10-10.1.0.19 1h0m0s")
 	for i := 4; i < 9; i++ {
 		ask(minute, tens(i))
 	}
 	eight := []string{
 		"10.8.0.10-10.8.0.19 0s", "10.7.0.10-10.7.0.19 0s", "10.6.0.10-10.6.0.19 0s", "10.5.0.10-10.5.0.19 0s", "10.4.0.10-10.4.0.19 0s",
-		"10.3.0.10-10.3.0.18 0s", "10.3.0.19-10.3.0.40 0s", "10.2.0.10-10.2.0.19 0s",
+		"10.3.0.10-10.3.0.18 0s", "10.3.0.19-10.3.0.40 0s", "10.2.0.10-10.2.0.19 - 0s",
 	}
 	expect("eight", eight...)
 	ask(minute, tens(9))

@@ -86,19 +86,19 @@ func sameSet(known []*plan, a, b netip.Addr) bool {
 func (s *modelState) remember(p *plan) {
 	known := []*plan{p}
 	for _, o := range s.known {
-		if left := o.without(p); len(left.sets) > 0 {
+		if left := o.without(p); slices.ContainsFunc(left.sets, func(s RangeSet) bool { return len(s) > 0 }) {
 			known = append(known, left)
 		}
 	}
 	s.known = known
 }
 
-// without is the plan without the sets that have an address of the other one.
+// without is the plan whose sets are empty that have an address of the other one.
 func (p *plan) without(o *plan) *plan {
-	left := &plan{gateways: p.gateways}
+	left := &plan{sets: slices.Clone(p.sets), within: slices.Clone(p.within), gives: slices.Clone(p.gives), gateways: p.gateways}
 	for i, set := range p.within {
-		if !slices.ContainsFunc(set, func(a netip.Addr) bool { return o.setOf(a) >= 0 }) {
-			left.sets, left.within, left.gives = append(left.sets, p.sets[i]), append(left.within, set), append(left.gives, p.gives[i])
+		if slices.ContainsFunc(set, func(a netip.Addr) bool { return o.setOf(a) >= 0 }) {
+			left.sets[i], left.within[i], left.gives[i] = nil, nil, nil
 		}
 	}
 	return left

@@ -45,7 +45,9 @@ func (s *Store) Usage(ctx context.Context) (Usage, error) {
 		}
 		for _, k := range known {
 			for i, set := range k.Sets {
-				u.Sets = append(u.Sets, SetUsage{Set: i, Ranges: set, Size: set.size()})
+				if len(set) > 0 {
+					u.Sets = append(u.Sets, SetUsage{Set: i, Ranges: set, Size: set.size()})
+				}
 			}
 		}
 		if len(known) == 0 {
