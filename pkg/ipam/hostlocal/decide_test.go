@@ -27,10 +27,12 @@ func (e told) Judge(_ netip.Addr, h lease.Holder, _ time.Time, _ ...lease.Holder
 	return reclaim.Judgement{Verdict: reclaim.Alive, Evidence: []string{"seen alive"}}
 }
 
-func (e told) Entry(containerID, _ string) (cnicache.Entry, bool) {
-	pod, ok := e.pods[containerID]
+func (e told) Entry(of attachment.Key) (cnicache.Entry, bool) {
+	pod, ok := e.pods[of.ContainerID]
 	return cnicache.Entry{Pod: pod}, ok
 }
+
+func (e told) Has(attachment.Namespace, netip.Addr) bool { return true }
 
 func (e told) Problems() []string { return nil }
 
