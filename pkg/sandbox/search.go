@@ -68,7 +68,9 @@ func (s *search) scan() error {
 			if err := s.ctx.Err(); err != nil {
 				return err
 			}
-			s.lookAt(pid)
+			if s.lookAt(pid); s.done() {
+				return nil
+			}
 		}
 		settled, err := s.chase(newest)
 		if err != nil || settled || s.done() {

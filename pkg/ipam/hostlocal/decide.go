@@ -30,7 +30,7 @@ func (im *importer) file(f file, was lease.Lease) {
 	out.Owner = entry.Pod.Owner()
 	gone := im.node.Judge(f.address, h, im.now, was.Holders...)
 	switch {
-	case was.Last.Key(im.network) == key && isGone(gone):
+	case was.Last.Key(im.network) == key && im.isOver(was.Last, gone):
 		// host-local was not told, so that the file is out of date.
 		out.Owner, out.State, out.Why = was.Owner, Present, "given up since, and "+was.Whose()
 	case im.isAnothers(was, out.Owner):
@@ -43,6 +43,12 @@ func (im *importer) file(f file, was lease.Lease) {
 		out.State, out.Why = sandboxState(Imported, gone)
 	}
 	im.files = append(im.files, out)
+}
+
+// isOver says whether the sandbox that was the last to hold the address is gone, and not only its
+// lease. j is of the file's. What held it in an earlier boot is gone, unless it was attached again.
+func (im *importer) isOver(last lease.Holder, j reclaim.Judgement) bool {
+	return isGone(j) || last.Namespace.BootID != im.view.BootID && j.Verdict != reclaim.Alive
 }
 
 // isAnothers says whether the lease keeps the address from the owner.
