@@ -153,7 +153,7 @@ func reclaimedSummary(report reclaim.Report) string {
 }
 
 // complete adds what this node's checkpoints know of the sandboxes: an address that a NIC's loss took
-// away is its pod's still. A checkpoint that can't be read hides that, and is an error.
+// away is its pod's still. A checkpoint that can't be read hides that of its own container.
 func complete(from *reclaim.Sources, open storeOpener) error {
 	store, err := open()
 	if err != nil {
@@ -163,15 +163,13 @@ func complete(from *reclaim.Sources, open storeOpener) error {
 	if err != nil {
 		return err
 	}
-	for _, u := range unreadable {
-		err = errors.Join(err, u.Err)
-	}
-	if err != nil {
-		return fmt.Errorf("the checkpoints say which sandboxes there are, and not all can be read: %w", err)
-	}
-	from.AllProcesses, from.Namespaces = sandbox.SeesAllProcesses(), map[string]attachment.Namespace{}
+	from.AllProcesses = sandbox.SeesAllProcesses()
+	from.Namespaces, from.Unreadable = map[string]attachment.Namespace{}, map[string]string{}
 	for _, r := range records {
 		from.Namespaces[r.Attachment.ContainerID] = r.Namespace
+	}
+	for _, u := range unreadable {
+		from.Unreadable[u.ContainerID] = fmt.Sprintf("a checkpoint of %s can't be read (relink capture --refresh renews it): %v", u.ContainerID, u.Err)
 	}
 	return nil
 }

@@ -25,8 +25,8 @@ type Call struct {
 	tune func(*lease.Store)
 	// stderr is where what is no error is said.
 	stderr io.Writer
-	// tookOver says that another sandbox of the owner holds what was given still.
-	tookOver bool
+	// before are the holders that had before it what the ADD was given, and have it still.
+	before []lease.Holder
 }
 
 // New returns the call with those arguments, whose configuration somebody has decoded.

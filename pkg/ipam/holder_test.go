@@ -67,6 +67,47 @@ func TestSettledTakeover(t *testing.T) {
 	n.expect(t, "a later plugin failed", "10.3.0.2 held there/eth0 web-0")
 }
 
+// A path that leads nowhere, or to another sandbox, proves nothing: what keeps the namespace has the
+// address still.
+func TestSettledTakeoverFromASandboxThatOnlyItsPathLost(t *testing.T) {
+	for name, again := range map[string]bool{"the path leads nowhere": false, "the path is another's": true} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, sticky)
+			n.boot = thisBoot(t)
+			path := filepath.Join(t.TempDir(), "ns")
+			fresh.At(t, path)
+			args := n.args("old/eth0", "web-0")
+			args.Netns = path
+			if _, err := n.begin(t, args).Add(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			keeper, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fresh.Remove(t, path)
+			if again {
+				fresh.At(t, path)
+			}
+			c := n.begin(t, n.args("new/eth0", "web-0"))
+			if _, err := c.Add(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Settled(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			n.expect(t, "while a file keeps it", "10.3.0.2 held old/eth0+new/eth0 web-0")
+			if err := keeper.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Settled(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			n.expect(t, "when nothing keeps it", "10.3.0.2 held new/eth0 web-0")
+		})
+	}
+}
+
 // A container that was stopped and started again keeps its ID, and has another namespace.
 func TestAddThatIsRepeatedByAnotherSandbox(t *testing.T) {
 	n := newNode(t, sticky)

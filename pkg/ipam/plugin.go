@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -15,7 +16,7 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
-	"github.com/relink-cni/relink/pkg/kernel/identity"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // PluginName is the plugin's, in "ipam.type".
@@ -122,8 +123,8 @@ func (c *Call) Add(ctx context.Context) (*current.Result, error) {
 	if err != nil {
 		return nil, n.refused(err)
 	}
+	c.before = c.holdersBefore(given)
 	for i, l := range given {
-		c.tookOver = c.tookOver || len(l.Holders) > 1
 		result.IPs = append(result.IPs, ipConfig(n.sets[i], l.Address))
 	}
 	for _, remark := range store.Remarks() {
@@ -161,28 +162,41 @@ func (c *Call) sayRenamed(ctx context.Context, store *lease.Store) {
 }
 
 // Settled says that the ADD of the interface plugin has succeeded: sandboxes of the owner that held
-// what this one took over, and are gone, hold it no more. One that is there does until its DEL.
+// what this one took over, and are proven gone, hold it no more. One that may be there does until its
+// DEL.
 func (c *Call) Settled(ctx context.Context) error {
-	if !c.tookOver {
+	// This can read all of /proc, and so goes before the store is locked.
+	all, proven := sandbox.SeesAllProcesses(), map[attachment.Namespace]bool{}
+	gone := slices.DeleteFunc(slices.Clone(c.before), func(h lease.Holder) bool {
+		if _, looked := proven[h.Namespace]; !looked {
+			proven[h.Namespace] = sandbox.Gone(ctx, h.Namespace, all)
+		}
+		return !proven[h.Namespace]
+	})
+	if len(gone) == 0 {
 		return nil
 	}
 	store, _, err := c.prepareRelease()
 	if err != nil {
 		return err
 	}
-	return coded(ifAny(store.Settled(ctx, c.key(), isGone)))
+	return coded(ifAny(store.Settled(ctx, c.key(), func(h lease.Holder) bool {
+		return slices.ContainsFunc(gone, func(g lease.Holder) bool {
+			return h.ContainerID == g.ContainerID && h.IfName == g.IfName && h.Since.Equal(g.Since) && h.Namespace == g.Namespace
+		})
+	})))
 }
 
-// isGone says whether something else, or nothing, is at the path of the holder's namespace.
-func isGone(h lease.Holder) bool {
-	if h.Namespace.Inode == 0 {
-		return false
+// holdersBefore returns the holders of the leases but the attachment.
+func (c *Call) holdersBefore(given []lease.Lease) (before []lease.Holder) {
+	for _, l := range given {
+		for _, h := range l.Holders {
+			if h.ContainerID != c.args.ContainerID || h.IfName != c.args.IfName {
+				before = append(before, h)
+			}
+		}
 	}
-	is, err := identity.Read(h.Namespace.Path)
-	if err != nil {
-		return errors.Is(err, identity.ErrNoNamespace)
-	}
-	return h.Namespace.Same(is) != nil
+	return before
 }
 
 // Del gives up what the attachment holds. An attachment that holds nothing, a network

@@ -13,41 +13,77 @@ import (
 type Keeper struct {
 	// By says what it is, for people.
 	By string
-	// Path is one by which the namespace can be opened, if it still leads there.
+	// Path is one by which the namespace can be opened, if it still leads there. It is empty where
+	// only a socket keeps it.
 	Path string
+	// Device and Cookie are those of a namespace that a socket keeps, else 0: Path tells them.
+	Device, Cookie uint64
 }
 
 // Kept returns the network namespaces, by their inodes, that something on this node keeps and that
 // List may not find: a thread or an open file of a process, or a mount that something else was
-// mounted over or that is in another mount namespace. What goes meanwhile is left out.
+// mounted over or that is in another mount namespace. What goes meanwhile is left out. Search is
+// slower and finds more.
 func Kept() (map[uint64]Keeper, error) {
 	pids, err := processes()
 	if err != nil {
 		return nil, err
 	}
-	kept, mountsSeen := map[uint64]Keeper{}, map[string]bool{}
+	k := newKeepers()
 	for _, pid := range pids {
-		dir := filepath.Join("/proc", strconv.Itoa(pid))
-		keptByLinks(kept, filepath.Join(dir, "task", "*", "ns", "net"), "a thread of process "+strconv.Itoa(pid))
-		keptByLinks(kept, filepath.Join(dir, "fd", "*"), "an open file of process "+strconv.Itoa(pid))
-		if mounts, err := os.Readlink(filepath.Join(dir, "ns", "mnt")); err == nil && !mountsSeen[mounts] {
-			mountsSeen[mounts] = true
-			keptByMounts(kept, dir)
-		}
+		k.ofProcess(pid)
 	}
-	return kept, nil
+	return k.found, nil
 }
 
-// keptByLinks notes what the links lead to that the pattern matches.
-func keptByLinks(kept map[uint64]Keeper, pattern, by string) {
-	links, _ := filepath.Glob(pattern)
+// keepers are what was found to keep namespaces.
+type keepers struct {
+	// found are by the inodes of the namespaces.
+	found map[uint64]Keeper
+	// mountsSeen are the mount namespaces that were read.
+	mountsSeen map[string]bool
+}
+
+func newKeepers() keepers {
+	return keepers{found: map[uint64]Keeper{}, mountsSeen: map[string]bool{}}
+}
+
+// ofProcess notes what the process keeps.
+func (k keepers) ofProcess(pid int) {
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	k.byLinks(linksIn(filepath.Join(dir, "task", "*", "ns", "net")), "a thread of process "+strconv.Itoa(pid))
+	k.byLinks(filesOf(pid), "an open file of process "+strconv.Itoa(pid))
+	mounts, err := os.Readlink(filepath.Join(dir, "ns", "mnt"))
+	// If this process ends right now, another one has to show the same mounts.
+	if err == nil && !k.mountsSeen[mounts] && k.byMounts(dir) == nil {
+		k.mountsSeen[mounts] = true
+	}
+}
+
+// filesOf returns the links to the open files of the process. Where its first thread has ended and
+// others go on, only these have them.
+func filesOf(pid int) []string {
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	if links := linksIn(filepath.Join(dir, "fd", "*")); len(links) > 0 {
+		return links
+	}
+	return linksIn(filepath.Join(dir, "task", "*", "fd", "*"))
+}
+
+func linksIn(pattern string) []string {
+	links, _ := filepath.Glob(pattern) // Only a bad pattern is an error.
+	return links
+}
+
+// byLinks notes what the links lead to.
+func (k keepers) byLinks(links []string, by string) {
 	for _, link := range links {
 		to, err := os.Readlink(link)
 		if err != nil {
 			continue
 		}
 		if inode, ok := netInode(to); ok {
-			kept[inode] = Keeper{by, link}
+			k.found[inode] = Keeper{By: by, Path: link}
 		}
 		// What was opened by a mount that is no more has no other name than this one, as the root
 		// directory has.
@@ -55,28 +91,29 @@ func keptByLinks(kept map[uint64]Keeper, pattern, by string) {
 			continue
 		}
 		if id, err := kernelid.Read(link); err == nil {
-			kept[id.Inode] = Keeper{by, link}
+			k.found[id.Inode] = Keeper{By: by, Path: link}
 		}
 	}
 }
 
-// keptByMounts notes what is mounted where the process is.
-func keptByMounts(kept map[uint64]Keeper, process string) {
+// byMounts notes what is mounted where the process is.
+func (k keepers) byMounts(process string) error {
 	f, err := os.Open(filepath.Join(process, "mountinfo"))
 	if err != nil {
-		return
+		return err
 	}
 	defer func() { _ = f.Close() }()
 	mounts, err := parseMounts(f)
 	if err != nil {
-		return
+		return err
 	}
 	for _, m := range mounts {
-		if _, known := kept[m.inode]; !known {
+		if _, known := k.found[m.inode]; !known {
 			by := fmt.Sprintf("a mount at %s, as process %s sees it,", m.path, filepath.Base(process))
-			kept[m.inode] = Keeper{by, filepath.Join(process, "root", m.path)}
+			k.found[m.inode] = Keeper{By: by, Path: filepath.Join(process, "root", m.path)}
 		}
 	}
+	return nil
 }
 
 // initialPIDs is the inode of the first PID namespace (PROC_PID_INIT_INO in linux/proc_ns.h).

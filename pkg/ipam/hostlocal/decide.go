@@ -20,17 +20,17 @@ import (
 func (im *importer) file(f file, was lease.Lease) {
 	key := attachment.Key{Network: im.network, ContainerID: f.containerID, IfName: f.ifName}
 	out := Outcome{File: f.address.String(), Address: f.address, Attachment: key}
-	was, why := im.withoutOthers(was, key)
+	entry, _ := im.node.Entry(key)
+	h := im.holder(f, entry)
+	was, why := im.withoutOthers(was, h)
 	if was.HeldBy(key) {
 		im.present(out, was)
 		return
 	}
-	entry, _ := im.node.Entry(key.ContainerID, key.IfName)
-	h := im.holder(f, entry)
 	out.Owner = entry.Pod.Owner()
 	gone := im.node.Judge(f.address, h, im.now, was.Holders...)
 	switch {
-	case was.Last.Key(im.network) == key:
+	case was.Last.Key(im.network) == key && im.isOver(was.Last, gone):
 		// host-local was not told, so that the file is out of date.
 		out.Owner, out.State, out.Why = was.Owner, Present, "given up since, and "+was.Whose()
 	case im.isAnothers(was, out.Owner):
@@ -43,6 +43,12 @@ func (im *importer) file(f file, was lease.Lease) {
 		out.State, out.Why = sandboxState(Imported, gone)
 	}
 	im.files = append(im.files, out)
+}
+
+// isOver says whether the sandbox that was the last to hold the address is gone, and not only its
+// lease. j is of the file's. What held it in an earlier boot is gone, unless it was attached again.
+func (im *importer) isOver(last lease.Holder, j reclaim.Judgement) bool {
+	return isGone(j) || last.Namespace.BootID != im.view.BootID && j.Verdict != reclaim.Alive
 }
 
 // isAnothers says whether the lease keeps the address from the owner.
@@ -75,7 +81,7 @@ func (im *importer) holder(f file, entry cnicache.Entry) lease.Holder {
 		ContainerID: f.containerID, IfName: f.ifName, Origin: lease.Imported, Since: written.UTC().Truncate(time.Millisecond),
 		Policy: lease.Policy{Quarantine: lease.DefaultQuarantine}, Namespace: attachment.Namespace{BootID: im.view.BootID},
 	}
-	im.complete(&h, entry, entry.Pod.Owner())
+	im.complete(&h, f.address, entry, entry.Pod.Owner())
 	return h
 }
 
@@ -99,7 +105,7 @@ func (im *importer) present(out Outcome, was lease.Lease) {
 	}
 	h, _ := now.Holder(out.Attachment)
 	out.Owner = now.Owner
-	out.State, out.Why = sandboxState(state, im.node.Judge(out.Address, h, im.now))
+	out.State, out.Why = sandboxState(state, im.node.Judge(out.Address, h, im.now, reclaim.Others(now, h)...))
 	if out.Why == "" {
 		out.Why = known
 	}
@@ -113,7 +119,7 @@ func (im *importer) completed(l lease.Lease, key attachment.Key) (_ lease.Lease,
 	if l.Holders[i].Origin != lease.Imported {
 		return l, nil
 	}
-	entry, _ := im.node.Entry(key.ContainerID, key.IfName)
+	entry, _ := im.node.Entry(key)
 	owner := entry.Pod.Owner()
 	switch {
 	case l.Owner == (attachment.Owner{}) && owner != l.Owner:
@@ -123,16 +129,16 @@ func (im *importer) completed(l lease.Lease, key attachment.Key) (_ lease.Lease,
 		entry.Pod = attachment.Pod{} // It is not of this owner.
 	}
 	l.Holders = slices.Clone(l.Holders)
-	return l, append(what, im.complete(&l.Holders[i], entry, l.Owner)...)
+	return l, append(what, im.complete(&l.Holders[i], l.Address, entry, l.Owner)...)
 }
 
-// complete gives the holder what it lacks and is known by now, and says what that is.
-func (im *importer) complete(h *lease.Holder, entry cnicache.Entry, owner attachment.Owner) (what []string) {
+// complete gives the holder of the address what it lacks and is known by now, and says what that is.
+func (im *importer) complete(h *lease.Holder, a netip.Addr, entry cnicache.Entry, owner attachment.Owner) (what []string) {
 	if h.PodUID == "" && entry.Pod.UID != "" {
 		h.PodUID = entry.Pod.UID
 		what = append(what, "its pod's UID")
 	}
-	if is := im.namespaceAt(entry.Netns); h.Namespace.Inode == 0 && is.Path != "" && is != h.Namespace {
+	if is := im.namespaceAt(entry.Netns, a); h.Namespace.Inode == 0 && is.Path != "" && is != h.Namespace {
 		h.Namespace = is
 		if is.Inode == 0 {
 			what = append(what, "where its network namespace was")
@@ -147,13 +153,14 @@ func (im *importer) complete(h *lease.Holder, entry cnicache.Entry, owner attach
 	return what
 }
 
-// namespaceAt returns what can be known of a sandbox's namespace by its path.
-func (im *importer) namespaceAt(path string) attachment.Namespace {
+// namespaceAt returns what can be known by its path of the namespace of a sandbox that has the address.
+// The path can be a stranger's by now, as /proc/<pid>/ns/net: only the address tells.
+func (im *importer) namespaceAt(path string, a netip.Addr) attachment.Namespace {
 	if path == "" {
 		return attachment.Namespace{BootID: im.view.BootID}
 	}
 	id, err := identity.Read(path)
-	if err != nil {
+	if err != nil || !im.node.Has(id, a) {
 		return attachment.Namespace{Path: path, BootID: im.view.BootID}
 	}
 	id.BootID = im.view.BootID
@@ -162,16 +169,16 @@ func (im *importer) namespaceAt(path string) attachment.Namespace {
 
 // withoutOthers returns the lease without the imported holders that are gone, where the file of
 // the address is of another attachment now: host-local has given it anew. why is what there is to
-// say of those that may be there still.
-func (im *importer) withoutOthers(was lease.Lease, named attachment.Key) (_ lease.Lease, why string) {
-	left := was
+// say of those that may be there still. by is the holder by the file.
+func (im *importer) withoutOthers(was lease.Lease, by lease.Holder) (_ lease.Lease, why string) {
+	left, named := was, by.Key(im.network)
 	left.Holders = nil
 	for _, h := range was.Holders {
 		if h.Origin != lease.Imported || h.Key(im.network) == named {
 			left.Holders = append(left.Holders, h)
 			continue
 		}
-		j := im.node.Judge(was.Address, h, im.now)
+		j := im.node.Judge(was.Address, h, im.now, append(reclaim.Others(was, h), by)...)
 		if !isGone(j) {
 			left.Holders = append(left.Holders, h)
 			why += fmt.Sprintf("; the sandbox %s is %s: %s", h.ContainerID, standing(j), j.Why())
@@ -238,7 +245,7 @@ func (im *importer) unfiled(was lease.Lease) {
 	left.Holders = nil
 	for _, h := range now.Holders {
 		if h.Origin == lease.Imported {
-			j := im.node.Judge(was.Address, h, im.now)
+			j := im.node.Judge(was.Address, h, im.now, reclaim.Others(was, h)...)
 			if isGone(j) {
 				im.givenUp(was, h, why, j)
 				continue

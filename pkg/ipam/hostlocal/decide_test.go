@@ -27,10 +27,12 @@ func (e told) Judge(_ netip.Addr, h lease.Holder, _ time.Time, _ ...lease.Holder
 	return reclaim.Judgement{Verdict: reclaim.Alive, Evidence: []string{"seen alive"}}
 }
 
-func (e told) Entry(containerID, _ string) (cnicache.Entry, bool) {
-	pod, ok := e.pods[containerID]
+func (e told) Entry(of attachment.Key) (cnicache.Entry, bool) {
+	pod, ok := e.pods[of.ContainerID]
 	return cnicache.Entry{Pod: pod}, ok
 }
+
+func (e told) Has(attachment.Namespace, netip.Addr) bool { return true }
 
 func (e told) Problems() []string { return nil }
 
@@ -157,6 +159,8 @@ func TestDecideAboutAFile(t *testing.T) {
 	ofWeb.Holders[0].PodUID = "uid-0"
 	net1 := held(lease.InTurn, "c1")
 	net1.Holders[0].IfName = "net1"
+	before := quarantined("c1")
+	before.Last.Namespace.BootID = "the boot before"
 	const noFile = "given up: its file in /networks/lan is of eth0 of c1 on lan; seen"
 	for name, test := range map[string]struct {
 		file file
@@ -178,8 +182,15 @@ func TestDecideAboutAFile(t *testing.T) {
 		"held so, by another pod":               {eth0, ownedBy(held(lease.Imported, "c1"), db), pods, decision{[]string{"already there"}, lease.Lease{}, nil}},
 		"held so, as relink gave it":            {eth0, held(lease.InTurn, "c1"), pods, decision{[]string{"already there"}, lease.Lease{}, nil}},
 		"held so, and taken over by the next":   {eth0, ownedBy(lease.Lease{Address: subject, Network: "lan", State: lease.Held, Holders: []lease.Holder{holderOf("c1", lease.Imported), holderOf("c2", lease.TakenOver)}}, db), told{}, decision{[]string{"already there"}, lease.Lease{}, nil}},
-		"given up since, in quarantine":         {eth0, quarantined("c1"), told{}, decision{[]string{"already there: given up since, and in quarantine: released"}, lease.Lease{}, nil}},
-		"given up since, reserved for its pod":  {eth0, reserved("c1", web), told{}, decision{[]string{"already there: given up since, and reserved for pod shop/web-0"}, lease.Lease{}, nil}},
+		"given up since, in quarantine":         {eth0, quarantined("c1"), gone("c1"), decision{[]string{"already there: given up since, and in quarantine: released"}, lease.Lease{}, nil}},
+		"given up since, reserved for its pod":  {eth0, reserved("c1", web), gone("c1"), decision{[]string{"already there: given up since, and reserved for pod shop/web-0"}, lease.Lease{}, nil}},
+		"given up since, its DEL is to come":    {eth0, quarantined("c1"), is("c1", reclaim.Due), decision{[]string{"already there: given up since, and in quarantine: released"}, lease.Lease{}, nil}},
+		"given up since, in an earlier boot":    {eth0, before, is("c1", reclaim.Unknown), decision{[]string{"already there: given up since, and in quarantine: released"}, lease.Lease{}, nil}},
+		"given up in an earlier boot, and back": {eth0, before, told{}, decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
+		"given up since, and it is alive":       {eth0, quarantined("c1"), told{}, decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
+		"given up since, and nobody knows":      {eth0, quarantined("c1"), is("c1", reclaim.Unknown), decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
+		"reserved since, and it is alive":       {eth0, reserved("c1", web), pods, decision{[]string{"imported"}, ofWeb, nil}},
+		"reserved since, and its pod unknown":   {eth0, reserved("c1", web), told{}, decision{[]string{"conflict: reserved for pod shop/web-0"}, lease.Lease{}, nil}},
 		"given up by another":                   {eth0, quarantined("c2"), told{}, decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
 		"held back before it was repaired":      {eth0, backHeld(), told{}, decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
 		"reserved by hand for its pod":          {eth0, byHand(reserved("", web)), pods, decision{[]string{"imported"}, byHand(ofWeb), nil}},

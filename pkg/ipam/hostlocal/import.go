@@ -137,7 +137,8 @@ func Import(ctx context.Context, store *lease.Store, o Options) (Report, error) 
 // evidence is what is known of the node.
 type evidence interface {
 	Judge(a netip.Addr, h lease.Holder, now time.Time, others ...lease.Holder) reclaim.Judgement
-	Entry(containerID, ifName string) (cnicache.Entry, bool)
+	Entry(of attachment.Key) (cnicache.Entry, bool)
+	Has(id attachment.Namespace, a netip.Addr) bool
 	Problems() []string
 }
 

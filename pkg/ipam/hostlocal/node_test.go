@@ -402,3 +402,27 @@ func TestImportCompletesAnEarlierOne(t *testing.T) {
 		t.Errorf("the pod's next sandbox was given %s", a)
 	}
 }
+
+// The path of a cache leads to a stranger's namespace by now. Whatever becomes of that, the pod that has
+// the address keeps it.
+func TestImportBelievesNoPathOfACache(t *testing.T) {
+	m := newMachine(t)
+	m.pod("10.231.77.2", "c1", "web-1")
+	own := m.sandboxes["c1"]
+	m.sandboxes["c1"] = fresh.Sandbox(t)
+	m.remember("results/lan-c1-eth0", "lan", "c1", "eth0", "web-1")
+	m.pod("10.231.77.3", "c2", "web-2")
+	m.sandboxes["c2"] = "/proc/self/ns/net"
+	m.remember("results/lan-c2-eth0", "lan", "c2", "eth0", "web-2")
+	m.imports(lease.Policy{})
+	for _, l := range listed(t, m.store) {
+		if h := l.Holders[0]; h.Namespace.Inode != 0 {
+			t.Errorf("%s is recorded with a stranger's namespace: %+v", l.Address, h.Namespace)
+		}
+	}
+	m.end("c1")
+	m.forget("c1")
+	m.expect("reclaim", m.reclaims(), []string{"10.231.77.2 c1 kept"})
+	fresh.Remove(t, own)
+	m.expect("reclaim when it is gone", m.reclaims(), []string{"10.231.77.2 c1 reclaimed"})
+}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cnicache"
 )
 
@@ -70,12 +71,10 @@ func (c cache) has(containerID string) bool {
 	return has
 }
 
-// Entry returns what the CNI caches have of the interface of the sandbox. One that names the pod
-// goes first.
-func (n *Node) Entry(containerID, ifName string) (cnicache.Entry, bool) {
-	all := slices.DeleteFunc(slices.Clone(n.cache.entries[containerID]), func(e cnicache.Entry) bool {
-		return e.Attachment.IfName != ifName
-	})
+// Entry returns what the CNI caches have of the attachment. One that names the pod goes first. An entry
+// of another network says nothing of this one's interface but that the container is known.
+func (n *Node) Entry(of attachment.Key) (cnicache.Entry, bool) {
+	all := slices.DeleteFunc(slices.Clone(n.cache.entries[of.ContainerID]), func(e cnicache.Entry) bool { return e.Attachment != of })
 	if len(all) == 0 {
 		return cnicache.Entry{}, false
 	}

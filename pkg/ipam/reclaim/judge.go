@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
@@ -44,22 +45,54 @@ const adding = 10 * time.Minute
 // clock of the holder's Since. A namespace that is known to be of one of the others is not looked
 // for the address.
 func (n *Node) Judge(a netip.Addr, h lease.Holder, now time.Time, others ...lease.Holder) Judgement {
-	if at, ok := n.namespaces[h.ContainerID]; ok && h.Namespace.Inode == 0 {
-		h.Namespace = at
-	}
+	h.Namespace = n.namespaceOf(h)
 	if h.Namespace.BootID != n.bootID {
 		return Judgement{}.with(Gone, "it held the address in an earlier boot (boot ID %s, now %s)", h.Namespace.BootID, n.bootID)
 	}
 	if h.Namespace.Inode == 0 {
 		return n.judgeByAddress(a, h, now, others)
 	}
-	return n.judgeByNamespace(h)
+	j := n.judgeByNamespace(h)
+	if h.Origin == lease.Imported && j.Verdict != Alive && j.Verdict != Unknown {
+		return n.judgeImported(a, j, others)
+	}
+	return j
+}
+
+// namespaceOf returns the namespace of the holder, or what somebody else has recorded of it. A record
+// of an earlier boot says nothing of a sandbox of this one.
+func (n *Node) namespaceOf(h lease.Holder) attachment.Namespace {
+	if at, ok := n.namespaces[h.ContainerID]; ok && h.Namespace.Inode == 0 && at.BootID == n.bootID && h.Namespace.BootID == n.bootID {
+		return at
+	}
+	return h.Namespace
+}
+
+// judgeImported is for one whose namespace is gone, as far as an import knows it: a path that a CNI
+// cache has can lead to a stranger's. So its address must not be anywhere, too.
+func (n *Node) judgeImported(a netip.Addr, j Judgement, others []lease.Holder) Judgement {
+	in, nowhere := n.namesOf(a, others)
+	if in == "" {
+		n.missed()
+		in, nowhere = n.namesOf(a, others)
+	}
+	switch {
+	case in != "":
+		return j.with(Unknown, "but an import took that from a CNI cache, and %s has the address", in)
+	case len(n.closed) > 0:
+		return j.with(Unknown, "but an import took that from a CNI cache, and it may be one that can't be looked into: %s", strings.Join(n.closed, ", "))
+	}
+	return j.with(j.Verdict, "%s", nowhere)
 }
 
 // judgeByNamespace is for a holder whose namespace is known.
 func (n *Node) judgeByNamespace(h lease.Holder) Judgement {
 	was := h.Namespace
 	is, there := n.live[inode{was.Device, was.Inode}]
+	if !there {
+		n.missed()
+		is, there = n.live[inode{was.Device, was.Inode}]
+	}
 	kept, isKept := n.kept[was.Inode]
 	switch {
 	case !there && isKept:
@@ -89,6 +122,10 @@ func (n *Node) judgeByNamespace(h lease.Holder) Judgement {
 func (n *Node) judgeByAddress(a netip.Addr, h lease.Holder, now time.Time, others []lease.Holder) Judgement {
 	j := Judgement{}.with(Unknown, "its network namespace was not recorded")
 	in, nowhere := n.namesOf(a, others)
+	if in == "" {
+		n.missed()
+		in, nowhere = n.namesOf(a, others)
+	}
 	if n.cache.has(h.ContainerID) {
 		if in != "" {
 			return j.with(Alive, "the CNI cache in %s has it, and %s has the address", n.cache.dir, in)
@@ -100,6 +137,8 @@ func (n *Node) judgeByAddress(a netip.Addr, h lease.Holder, now time.Time, other
 		return j.with(Unknown, "%s has the address", in)
 	case len(n.closed) > 0:
 		return j.with(Unknown, "it may be one that can't be looked into: %s", strings.Join(n.closed, ", "))
+	case n.unreadable[h.ContainerID] != "":
+		return j.with(Unknown, "%s", n.unreadable[h.ContainerID])
 	case h.Since.After(now.Add(-adding)):
 		return j.with(Unknown, "it was given the address less than %s ago: its ADD may not be over", adding)
 	}

@@ -1,13 +1,19 @@
 package reclaim
 
 import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/test/fresh"
 )
 
 // A namespace that nothing leads to may be there all the same.
@@ -34,6 +40,30 @@ func TestJudgeOfWhatCannotBeSeen(t *testing.T) {
 		"a checkpoint knows a namespace that is gone": {func(n *Node, h *lease.Holder) {
 			n.namespaces["c1"], h.Namespace = known, attachment.Namespace{BootID: "boot-1"}
 		}, Judgement{Gone, []string{"no mount and no process has its network namespace (inode 4:7)", "the CNI cache in /cache does not have it"}}},
+		"a checkpoint of an earlier boot says nothing": {func(n *Node, h *lease.Holder) {
+			n.namespaces["c1"] = attachment.Namespace{BootID: "boot-0", Device: 4, Inode: 7, Cookie: 9}
+			h.Namespace, n.having = attachment.Namespace{BootID: "boot-1"}, map[netip.Addr][]inode{address: {{4, 8}}}
+			n.live[inode{4, 8}] = live{"it", 9}
+		}, Judgement{Unknown, []string{"its network namespace was not recorded", "it has the address"}}},
+		"its checkpoint can't be read": {func(n *Node, h *lease.Holder) {
+			n.unreadable, h.Namespace = map[string]string{"c1": "torn"}, attachment.Namespace{BootID: "boot-1"}
+		}, Judgement{Unknown, []string{"its network namespace was not recorded", "torn"}}},
+		"another's checkpoint can't be read": {func(n *Node, h *lease.Holder) {
+			n.unreadable, h.Namespace = map[string]string{"c2": "torn"}, attachment.Namespace{BootID: "boot-1"}
+		}, Judgement{Gone, []string{"its network namespace was not recorded", "no network namespace has the address", "the CNI cache in /cache does not have it"}}},
+		"imported, and a namespace has the address": {func(n *Node, h *lease.Holder) {
+			h.Origin, n.having = lease.Imported, map[netip.Addr][]inode{address: {{4, 8}}}
+			n.live[inode{4, 8}] = live{"it", 9}
+		}, Judgement{Unknown, []string{
+			"no mount and no process has its network namespace (inode 4:7)", "the CNI cache in /cache does not have it",
+			"but an import took that from a CNI cache, and it has the address",
+		}}},
+		"imported, and another can't be looked into": {func(n *Node, h *lease.Holder) {
+			h.Origin, n.closed = lease.Imported, []string{"it: no"}
+		}, Judgement{Unknown, []string{
+			"no mount and no process has its network namespace (inode 4:7)", "the CNI cache in /cache does not have it",
+			"but an import took that from a CNI cache, and it may be one that can't be looked into: it: no",
+		}}},
 	} {
 		n := &Node{
 			bootID: "boot-1", live: map[inode]live{}, kept: map[uint64]string{}, namespaces: map[string]attachment.Namespace{},
@@ -45,4 +75,52 @@ func TestJudgeOfWhatCannotBeSeen(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
+}
+
+// What a second look finds right before the act is kept.
+func TestLookAgain(t *testing.T) {
+	there, gone := idOf(t, fresh.Sandbox(t)), goneNamespace(t)
+	reused := there
+	reused.Cookie++
+	found := []Finding{
+		{State: ToReclaim, judged: there}, {State: ToReclaim, judged: gone}, {State: ToReclaim, judged: reused}, {State: Kept, judged: there},
+		{State: ToReclaim, judged: attachment.Namespace{BootID: there.BootID}},
+	}
+	lookAgain(t.Context(), found, there.BootID)
+	var states []State
+	for _, f := range found {
+		states = append(states, f.State)
+	}
+	if diff := cmp.Diff([]State{Kept, ToReclaim, ToReclaim, Kept, ToReclaim}, states); diff != "" || found[0].Verdict != Unknown {
+		t.Errorf("%s, %+v", diff, found[0].Judgement)
+	}
+}
+
+// A socket keeps a namespace, and its address answers.
+func TestLookFindsWhatASocketKeeps(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ns")
+	fresh.At(t, path)
+	id, opened, fd := idOf(t, path), make(chan error), -1
+	go func() {
+		runtime.LockOSThread() // It ends with its goroutine.
+		f, err := os.Open(path)
+		if err == nil {
+			err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
+			_ = f.Close()
+		}
+		if err == nil {
+			fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		}
+		opened <- err
+	}()
+	if err := <-opened; err != nil {
+		t.Fatal(err)
+	}
+	fresh.Remove(t, path)
+	time.Sleep(50 * time.Millisecond) // The thread ends, so that it is the socket alone.
+	none := caches(t, nil)
+	expect(t, look(t, none), "10.231.77.5", id, Alive, "it is in the network namespace that a socket of process ")
+	expect(t, look(t, none), "10.231.77.5", attachment.Namespace{BootID: id.BootID}, Unknown, "that a socket of process ")
+	_ = unix.Close(fd)
+	expect(t, look(t, none), "10.231.77.5", id, Gone, "no mount and no process")
 }

@@ -28,8 +28,15 @@ type Node struct {
 	kept map[uint64]string
 	// partial is why there may be more namespaces than are seen, empty if all are.
 	partial string
+	// further looks once at what only a search finds, when something is missed. nil: it was done, or
+	// there is none.
+	further func()
 	// namespaces are those of containers that somebody else has recorded.
 	namespaces map[string]attachment.Namespace
+	// unreadable are the containers of which a record is there that can't be read, and why.
+	unreadable map[string]string
+	// hosts are the namespaces of live that are no sandbox's.
+	hosts map[inode]bool
 	// closed names the namespaces that can't be looked into, and why.
 	closed []string
 	cache  cache
@@ -52,6 +59,8 @@ type Sources struct {
 	CacheDir string
 	// Namespaces are those of containers, by their IDs, that somebody else has recorded.
 	Namespaces map[string]attachment.Namespace
+	// Unreadable are the containers of which somebody else has a record that can't be read, and why.
+	Unreadable map[string]string
 	// AllProcesses says that the processes that are seen here are all of the node's
 	// (sandbox.SeesAllProcesses).
 	AllProcesses bool
@@ -67,7 +76,11 @@ func Look(ctx context.Context, from Sources) (*Node, error) {
 	if err := seesAll(); err != nil {
 		return nil, err
 	}
-	n := &Node{bootID: bootID, live: map[inode]live{}, having: map[netip.Addr][]inode{}, kept: map[uint64]string{}, namespaces: from.Namespaces}
+	n := &Node{
+		bootID: bootID, live: map[inode]live{}, having: map[netip.Addr][]inode{}, kept: map[uint64]string{}, hosts: map[inode]bool{},
+		namespaces: from.Namespaces, unreadable: from.Unreadable,
+	}
+	n.further = func() { n.lookFurther(ctx) }
 	if !from.AllProcesses {
 		n.partial = "not all processes of the node are seen here, in another PID namespace than the node's"
 		n.closed = append(n.closed, n.partial)
@@ -109,9 +122,7 @@ func (n *Node) lookForKept(ctx context.Context, left map[uint64]sandbox.Keeper) 
 		})
 	}
 	for _, number := range slices.Sorted(maps.Keys(left)) {
-		by := left[number].By
-		n.kept[number] = by
-		n.closed = append(n.closed, fmt.Sprintf("the network namespace net:[%d], which %s keeps: nothing leads to it", number, by))
+		n.cannotLookInto(number, left[number].By)
 	}
 	return nil
 }
@@ -122,11 +133,23 @@ func (n *Node) lookIntoKept(ctx context.Context, number uint64, k sandbox.Keeper
 	if !ok || is != number {
 		return false
 	}
-	return n.lookInto(ctx, sandbox.Sandbox{Device: device, Inode: number, Paths: []string{k.Path}}, "the network namespace that "+k.By+" keeps")
+	return n.lookInto(ctx, sandbox.Sandbox{Device: device, Inode: number, Paths: []string{k.Path}}, nameOfKept(k))
 }
 
-// Problems says what could not be looked at.
-func (n *Node) Problems() []string { return slices.Concat(n.closed, n.cache.problems) }
+// Problems says what could not be looked at. Judge can add to it.
+func (n *Node) Problems() []string {
+	all := slices.Concat(n.closed, n.cache.problems)
+	for _, id := range slices.Sorted(maps.Keys(n.unreadable)) {
+		all = append(all, n.unreadable[id])
+	}
+	return all
+}
+
+// Has says whether the namespace had the address at the look, and is a sandbox's.
+func (n *Node) Has(id attachment.Namespace, a netip.Addr) bool {
+	at := inode{id.Device, id.Inode}
+	return slices.Contains(n.having[a], at) && !n.hosts[at] && id.Cookie == n.live[at].cookie
+}
 
 // seesAll reports processes whose namespaces the caller may not see: a sandbox that is there would
 // be called gone.
@@ -146,6 +169,9 @@ func seesAll() error {
 func (n *Node) lookAtHosts(ctx context.Context) {
 	for _, path := range []string{"/proc/1/ns/net", "/proc/self/ns/net"} {
 		device, number, ok := sandbox.Identify(path)
+		if ok {
+			n.hosts[inode{device, number}] = true
+		}
 		if _, known := n.live[inode{device, number}]; ok && !known {
 			n.lookInto(ctx, sandbox.Sandbox{Device: device, Inode: number, Paths: []string{path}}, "the host's network namespace")
 		}

@@ -222,22 +222,28 @@ func fileAt(t *testing.T, name string) string {
 	return dir
 }
 
-func TestEntryNamesThePod(t *testing.T) {
+// What is of another network says nothing of this one's interface.
+func TestEntryIsOfTheNetwork(t *testing.T) {
 	n := look(t, caches(t, map[string]string{
 		"multus/results/a": strings.ReplaceAll(cachedResult("lan", "c1", "eth0", ""), "K8S_POD_", "OTHER_"),
-		"results/b":        cachedResult("multus", "c1", "eth0", "web-0"),
+		"results/a":        cachedResult("lan", "c1", "eth0", "web-0"),
+		"results/b":        cachedResult("multus", "c1", "eth0", "web-1"),
 		"results/c":        cachedResult("lan", "c2", "eth0", ""),
+		"results/d":        cachedResult("other", "c4", "eth0", "web-4"),
 	}))
-	if e, ok := n.Entry("c1", "eth0"); !ok || e.Attachment.Network != "multus" || e.Pod.Name != "web-0" {
-		t.Errorf("c1: %+v, %v", e, ok)
+	for id, pod := range map[string]string{"c1": "web-0", "c2": ""} {
+		of := attachment.Key{Network: "lan", ContainerID: id, IfName: "eth0"}
+		if e, ok := n.Entry(of); !ok || e.Attachment != of || e.Pod.Name != pod {
+			t.Errorf("%s: %+v, %v", id, e, ok)
+		}
 	}
-	if e, ok := n.Entry("c2", "eth0"); !ok || e.Attachment.Network != "lan" {
-		t.Errorf("c2: %+v, %v", e, ok)
-	}
-	for _, none := range [][2]string{{"c1", "net1"}, {"c3", "eth0"}} {
-		if e, ok := n.Entry(none[0], none[1]); ok {
+	for _, none := range [][2]string{{"c1", "net1"}, {"c3", "eth0"}, {"c4", "eth0"}} {
+		if e, ok := n.Entry(attachment.Key{Network: "lan", ContainerID: none[0], IfName: none[1]}); ok {
 			t.Errorf("%v: %+v", none, e)
 		}
+	}
+	if !n.cache.has("c4") {
+		t.Error("c4 is not known")
 	}
 }
 

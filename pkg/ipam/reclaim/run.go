@@ -52,6 +52,8 @@ type Finding struct {
 	Error string `json:"error,omitempty"`
 
 	lease lease.Lease
+	// judged is the namespace that the verdict is about.
+	judged attachment.Namespace
 }
 
 // Report is the whole of what a run found and did.
@@ -103,16 +105,17 @@ func Run(ctx context.Context, stores []*lease.Store, o Options) (Report, error) 
 	if err != nil {
 		return r.report, err
 	}
-	r.report.Problems = append(r.report.Problems, node.Problems()...)
 	for _, h := range r.held {
 		found := r.judge(node, h)
 		if o.DryRun {
 			r.foresee(ctx, h.store, found)
 		} else {
+			lookAgain(ctx, found, node.bootID)
 			reclaim(ctx, h.store, found)
 		}
 		r.report.Holders = append(r.report.Holders, found...)
 	}
+	r.report.Problems = append(r.report.Problems, node.Problems()...)
 	return r.report, nil
 }
 
@@ -142,12 +145,12 @@ func (r *run) judge(node *Node, h held) []Finding {
 			if holder.Origin != lease.Imported { // An import knows the time of day alone.
 				now = now.Add(h.ahead)
 			}
-			j := node.Judge(l.Address, holder, now)
+			j := node.Judge(l.Address, holder, now, Others(l, holder)...)
 			if j.Verdict == Alive {
 				r.report.Alive++
 				continue
 			}
-			f := Finding{Address: l.Address, Network: l.Network, Owner: l.Owner, Holder: holder, Judgement: j, State: Kept, lease: l}
+			f := Finding{Address: l.Address, Network: l.Network, Owner: l.Owner, Holder: holder, Judgement: j, State: Kept, lease: l, judged: node.namespaceOf(holder)}
 			if j.Verdict == Gone {
 				f.State = ToReclaim
 			}
@@ -155,6 +158,14 @@ func (r *run) judge(node *Node, h held) []Finding {
 		}
 	}
 	return found
+}
+
+// Others are the other holders of the lease, for Judge. Those of an import are left out: their
+// namespaces may be strangers'.
+func Others(l lease.Lease, holder lease.Holder) []lease.Holder {
+	return slices.DeleteFunc(slices.Clone(l.Holders), func(h lease.Holder) bool {
+		return h.Origin == lease.Imported || h.ContainerID == holder.ContainerID && h.IfName == holder.IfName
+	})
 }
 
 // why is why a holder gives its address up.

@@ -1,0 +1,70 @@
+package identity
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// pidfdThread is PIDFD_THREAD of linux/pidfd.h.
+const pidfdThread = unix.O_EXCL
+
+// OfSocket returns the network namespace that an open file of a process keeps: a socket's, or that
+// by which /dev/net/tun was opened. thread is the process, or a thread with open files of its own.
+// The Path is empty. ErrNoNamespace: the process or the file is gone, or it is no such file. Any
+// other error says that it can't be known.
+func OfSocket(thread, file int) (attachment.Namespace, error) {
+	fd, err := fileOf(thread, file)
+	if err != nil {
+		return attachment.Namespace{}, err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	// tun answers SIOCGSKNS, too. TUNGETDEVNETNS would tell where the device is, which keeps nothing.
+	namespace, err := unix.IoctlRetInt(fd, unix.SIOCGSKNS)
+	if err != nil {
+		return attachment.Namespace{}, ofFile("SIOCGSKNS", thread, file, err)
+	}
+	defer func() { _ = unix.Close(namespace) }()
+	id, err := of(namespace, "")
+	if err != nil {
+		return attachment.Namespace{}, err
+	}
+	if id.Cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE); err != nil {
+		id.Cookie = cookie(namespace)
+	}
+	return id, nil
+}
+
+// fileOf returns a descriptor of this process for an open file of another. The caller closes it.
+func fileOf(thread, file int) (int, error) {
+	process, err := unix.PidfdOpen(thread, 0)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // It does not lead its process.
+		process, err = unix.PidfdOpen(thread, pidfdThread)
+	}
+	if err != nil {
+		return -1, ofFile("pidfd_open", thread, file, err)
+	}
+	defer func() { _ = unix.Close(process) }()
+	fd, err := unix.PidfdGetfd(process, file, 0)
+	if errors.Is(err, unix.EPERM) {
+		// So the kernel may answer for a process that ends right now.
+		fd, err = unix.PidfdGetfd(process, file, 0)
+	}
+	if err != nil {
+		return -1, ofFile("pidfd_getfd", thread, file, err)
+	}
+	return fd, nil
+}
+
+// ofFile tells what is gone, or no socket, from what can't be known.
+func ofFile(call string, thread, file int, err error) error {
+	for _, gone := range []error{unix.ESRCH, unix.EBADF, unix.ENOTTY} {
+		if errors.Is(err, gone) {
+			return fmt.Errorf("file %d of process %d: %w: %s: %w", file, thread, ErrNoNamespace, call, err)
+		}
+	}
+	return fmt.Errorf("file %d of process %d: %s: %w", file, thread, call, err)
+}

@@ -1,0 +1,165 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	kernelid "github.com/relink-cni/relink/pkg/kernel/identity"
+)
+
+// Search looks for network namespaces once more, before one is called gone: at all that Kept looks
+// at, and at the sockets of processes. It looks several times while processes come and go, as each
+// may hand a namespace on to the next and end. wanted are the inodes that it is for, so that it can
+// end early; none stands for all. blind is why there may be more than it has found, empty if all is
+// known. What the kernel alone keeps, such as a mounted NFS, is not seen. The error is that /proc
+// can't be read at all, or that of ctx.
+func Search(ctx context.Context, wanted ...uint64) (found map[uint64]Keeper, blind string, err error) {
+	s := search{keepers: newKeepers(), ctx: ctx, wanted: wanted, asked: map[string]bool{}}
+	err = s.scan()
+	if err == nil && !s.done() {
+		s.sockets = true
+		err = s.scan()
+	}
+	return s.found, s.blind, err
+}
+
+// search is a search under way.
+type search struct {
+	keepers
+	ctx    context.Context
+	wanted []uint64
+	// sockets says that those are asked, too.
+	sockets bool
+	// asked are the sockets that have answered, by their links: many processes can have one.
+	asked map[string]bool
+	blind string
+}
+
+// done says that there is nothing left to look for.
+func (s *search) done() bool {
+	for _, inode := range s.wanted {
+		if _, ok := s.found[inode]; !ok {
+			return false
+		}
+	}
+	return len(s.wanted) > 0
+}
+
+// scan looks at all processes: again while new ones come, but no more than a few times. What none of
+// these has shown is not there.
+func (s *search) scan() error {
+	const scans = 3
+	for range scans {
+		newest, err := newestPID()
+		if err != nil {
+			return err
+		}
+		pids, err := processes()
+		if err != nil {
+			return err
+		}
+		for _, pid := range pids {
+			if err := s.ctx.Err(); err != nil {
+				return err
+			}
+			if s.lookAt(pid); s.done() {
+				return nil
+			}
+		}
+		settled, err := s.chase(newest)
+		if err != nil || settled || s.done() {
+			return err
+		}
+	}
+	return nil
+}
+
+// chase looks at the processes that are newer, until there are no new ones: true if it came that
+// far. A process that has ended before it was looked at has left its namespace to one of these, or
+// to nobody.
+func (s *search) chase(newest int) (settled bool, err error) {
+	const rounds, atOnce = 500, 500
+	for range rounds {
+		now, err := newestPID()
+		if err != nil || s.ctx.Err() != nil {
+			return false, errors.Join(err, s.ctx.Err())
+		}
+		if now == newest {
+			return true, nil
+		}
+		if now < newest || s.done() { // PIDs began anew.
+			return false, nil
+		}
+		for pid := now; pid > max(newest, now-atOnce); pid-- { // The newest lives longest.
+			s.lookAt(pid)
+		}
+		newest = now
+	}
+	return false, nil
+}
+
+func (s *search) lookAt(pid int) {
+	s.ofProcess(pid)
+	if s.sockets {
+		s.socketsOf(pid)
+	}
+}
+
+// tun is the link of an open file by which a device of a process is driven.
+const tun = "/dev/net/tun"
+
+// socketsOf notes the namespaces that sockets of the process keep.
+func (s *search) socketsOf(pid int) {
+	for _, link := range filesOf(pid) {
+		to, err := os.Readlink(link)
+		if err != nil || s.asked[to] || to != tun && !strings.HasPrefix(to, "socket:[") {
+			continue
+		}
+		thread, file := partsOf(link)
+		id, err := kernelid.OfSocket(thread, file)
+		switch {
+		case errors.Is(err, kernelid.ErrNoNamespace):
+			continue // It has gone, or another process has it by now.
+		case err != nil:
+			if again, gone := os.Readlink(link); gone == nil && again == to {
+				s.blind = "the sockets of processes can't be asked for their network namespaces: " + err.Error()
+			}
+			continue
+		}
+		s.asked[to] = to != tun // All of these have one name.
+		if _, known := s.found[id.Inode]; !known {
+			s.found[id.Inode] = Keeper{By: fmt.Sprintf("a socket of process %d", pid), Device: id.Device, Cookie: id.Cookie}
+		}
+	}
+}
+
+// partsOf returns the numbers in /proc/<process>/fd/<file> or /proc/<process>/task/<thread>/fd/<file>.
+func partsOf(link string) (thread, file int) {
+	of, name := filepath.Split(link)
+	file, _ = strconv.Atoi(name)
+	thread, _ = strconv.Atoi(filepath.Base(filepath.Dir(filepath.Clean(of))))
+	return thread, file
+}
+
+// newestPID returns the one that was given last: the last field of /proc/loadavg (proc_loadavg(5)).
+func newestPID() (int, error) {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0, fmt.Errorf("the newest process: %w", err)
+	}
+	fields := bytes.Fields(b)
+	if len(fields) == 0 {
+		return 0, errors.New("the newest process: /proc/loadavg is empty")
+	}
+	newest, err := strconv.Atoi(string(fields[len(fields)-1]))
+	if err != nil {
+		return 0, fmt.Errorf("the newest process: /proc/loadavg: %w", err)
+	}
+	return newest, nil
+}

@@ -1,0 +1,267 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	kernelid "github.com/relink-cni/relink/pkg/kernel/identity"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// kept makes a namespace that nothing but what open returns keeps.
+func kept(t *testing.T, open func() (int, error)) (was attachment.Namespace, end func()) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ns")
+	fresh.At(t, path)
+	was, err := kernelid.Read(path)
+	if err != nil || was.Cookie == 0 {
+		t.Fatal(was, err)
+	}
+	fd, opened := -1, make(chan error)
+	go func() {
+		runtime.LockOSThread() // It ends with its goroutine.
+		f, err := os.Open(path)
+		if err == nil {
+			err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
+			_ = f.Close()
+		}
+		if err == nil {
+			fd, err = open()
+		}
+		opened <- err
+	}()
+	if err := <-opened; err != nil {
+		t.Fatal(err)
+	}
+	end = func() {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+		fd = -1
+	}
+	t.Cleanup(end)
+	fresh.Remove(t, path)
+	waitFor(t, func() bool { // The thread needs its time.
+		all, err := Kept()
+		_, there := all[was.Inode]
+		return err == nil && !there
+	})
+	return was, end
+}
+
+func find(t *testing.T, wanted ...uint64) map[uint64]Keeper {
+	t.Helper()
+	found, blind, err := Search(t.Context(), wanted...)
+	if err != nil || blind != "" {
+		t.Fatal(blind, err)
+	}
+	return found
+}
+
+// The kernel answers for the addresses of a namespace that a socket keeps, or a device's open file.
+func TestSearchFindsWhatASocketKeeps(t *testing.T) {
+	for what, open := range map[string]func() (int, error){
+		"UDP":  func() (int, error) { return unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0) },
+		"unix": func() (int, error) { return unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0) },
+		"tun":  func() (int, error) { return unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0) },
+		"tun that has a device": func() (int, error) {
+			fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return -1, err
+			}
+			request, err := unix.NewIfreq("tun7")
+			if err != nil {
+				return -1, err
+			}
+			request.SetUint16(unix.IFF_TUN)
+			return fd, unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			was, end := kept(t, open)
+			for _, wanted := range [][]uint64{{was.Inode}, nil} {
+				want := Keeper{By: fmt.Sprintf("a socket of process %d", os.Getpid()), Device: was.Device, Cookie: was.Cookie}
+				if got := find(t, wanted...)[was.Inode]; got != want {
+					t.Errorf("of %v: kept by %+v, want %+v", wanted, got, want)
+				}
+			}
+			if Gone(t.Context(), was, true) {
+				t.Error("it is called gone")
+			}
+			another := was
+			another.Cookie++
+			if !Gone(t.Context(), another, true) {
+				t.Error("one whose inode was given again is not called gone")
+			}
+			end()
+			if by, there := find(t, was.Inode)[was.Inode]; there {
+				t.Errorf("in the end: kept by %+v", by)
+			}
+			if !Gone(t.Context(), was, true) {
+				t.Error("in the end it is not called gone")
+			}
+		})
+	}
+}
+
+// Each process of a chain ends as soon as it has started the next one.
+func TestSearchFindsWhatShortLivedProcessesHandOn(t *testing.T) {
+	dir := t.TempDir()
+	path, chain, stop := filepath.Join(dir, "ns"), filepath.Join(dir, "chain"), filepath.Join(dir, "stop")
+	if err := os.WriteFile(chain, []byte("[ -e "+stop+" ] || sh $0 >/dev/null &\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fresh.At(t, path)
+	was, err := kernelid.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// In a PID namespace of their own, whose end is theirs.
+	cmd := exec.Command("unshare", "--pid", "--fork", "--kill-child", "sh", "-c", "nsenter --net="+path+" sh "+chain+"; echo; while :; do sleep 0.02 & wait; done")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	fresh.Remove(t, path)
+	for i := range 8 {
+		if _, there := find(t, was.Inode)[was.Inode]; !there {
+			t.Errorf("search %d has not found it", i)
+		}
+		if Gone(t.Context(), was, true) {
+			t.Errorf("it is called gone, time %d", i)
+		}
+	}
+	if err := os.WriteFile(stop, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return Gone(t.Context(), was, true) })
+}
+
+// On a node where processes come all the time, what several looks have not shown is gone.
+func TestSearchEndsWhileProcessesCome(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ns")
+	fresh.At(t, path)
+	was, err := kernelid.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh.Remove(t, path)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	busy := exec.CommandContext(ctx, "sh", "-c", "while :; do /bin/true; done")
+	if err := busy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cancel(); _ = busy.Wait() }()
+	if !Gone(ctx, was, true) {
+		t.Error("it is not called gone")
+	}
+}
+
+// What can't be known is not gone.
+func TestGone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ns")
+	fresh.At(t, path)
+	was, err := kernelid.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect := func(what string, change func(*attachment.Namespace), all, want bool) {
+		t.Helper()
+		id := was
+		change(&id)
+		if got := Gone(t.Context(), id, all); got != want {
+			t.Errorf("%s: gone is %v, want %v", what, got, want)
+		}
+	}
+	same := func(*attachment.Namespace) {}
+	expect("it is at its path", same, true, false)
+	expect("it is elsewhere", func(id *attachment.Namespace) { id.Path = "/nowhere" }, true, false)
+	expect("its path is another's", func(id *attachment.Namespace) { id.Path = "/proc/self/ns/net" }, true, false)
+	expect("its inode was given again", func(id *attachment.Namespace) { id.Cookie++ }, true, true)
+	expect("its inode was given again, elsewhere", func(id *attachment.Namespace) { id.Path = "/nowhere"; id.Cookie++ }, true, true)
+	expect("its inode was given again, perhaps", func(id *attachment.Namespace) { id.Path = "/nowhere"; id.Cookie = 0 }, true, false)
+	expect("of an earlier boot", func(id *attachment.Namespace) { id.BootID = "the boot before" }, true, true)
+	expect("of no known boot", func(id *attachment.Namespace) { id.BootID = "" }, true, false)
+	expect("of no known inode", func(id *attachment.Namespace) { id.Path, id.Inode = "/nowhere", 0 }, true, false)
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh.Remove(t, path)
+	expect("an open file keeps it", same, true, false)
+	fresh.At(t, path)
+	expect("an open file keeps it, and another is at its path", same, true, false)
+	_ = f.Close()
+	expect("another is at its path", same, true, true)
+	fresh.Remove(t, path)
+	expect("nothing keeps it", same, true, true)
+	expect("not all processes are seen", same, false, false)
+	expect("it can't be opened", func(id *attachment.Namespace) { id.Path = "/" + strings.Repeat("a", 300) }, true, false)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if Gone(ctx, was, true) {
+		t.Error("interrupted: it is called gone")
+	}
+	if _, _, err := Search(ctx, was.Inode); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
+	fresh.AsNobody(t, func() {
+		if Gone(t.Context(), was, true) {
+			t.Error("nobody calls it gone")
+		}
+	})
+}
+
+// Whose sockets may not be asked, he does not know what they keep.
+func TestSearchOfWhoMayNotAsk(t *testing.T) {
+	was, _ := kept(t, func() (int, error) { return unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0) })
+	var blind string
+	var err error
+	withoutCapability(t, unix.CAP_NET_ADMIN, func() { _, blind, err = Search(t.Context(), was.Inode) })
+	const want = "the sockets of processes can't be asked for their network namespaces: file "
+	if err != nil || !strings.HasPrefix(blind, want) || !strings.HasSuffix(blind, ": SIOCGSKNS: operation not permitted") {
+		t.Errorf("%q, %v; want %s", blind, err, want)
+	}
+}
+
+// withoutCapability calls f on a thread that lacks the capability. f starts no goroutines.
+func withoutCapability(t *testing.T, capability int, f func()) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // The thread ends with the goroutine.
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var data [2]unix.CapUserData
+		err := unix.Capget(&header, &data[0])
+		if err == nil {
+			data[capability/32].Effective &^= 1 << (capability % 32)
+			err = unix.Capset(&header, &data[0])
+		}
+		if err == nil {
+			f()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
