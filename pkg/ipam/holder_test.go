@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -105,6 +106,47 @@ func TestSettledTakeoverFromASandboxThatOnlyItsPathLost(t *testing.T) {
 			}
 			n.expect(t, "when nothing keeps it", "10.3.0.2 held new/eth0 web-0")
 		})
+	}
+}
+
+// Who is executed lets go by itself what is proven gone, and that alone.
+func TestAddThatIsExecutedLetsGoWhatIsProvenGone(t *testing.T) {
+	n := newNode(t, sticky)
+	config := fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": "pods", "ipam": {"dataDir": %q, "sticky": "pod", "subnet": "10.3.0.0/24"}}`, n.dir)
+	add := func(id, netns string) {
+		t.Helper()
+		args := n.args(id+"/eth0", "web-0")
+		args.Netns, args.StdinData = netns, config
+		if _, _, err := Add(t.Context(), args); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holders := func() (ids []string) {
+		t.Helper()
+		s, err := lease.Open(n.dir, "pods")
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := s.List(t.Context())
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%v, %v", all, err)
+		}
+		for _, h := range all[0].Holders {
+			ids = append(ids, h.ContainerID)
+		}
+		return ids
+	}
+	path := filepath.Join(t.TempDir(), "ns")
+	fresh.At(t, path)
+	add("c1", path)
+	add("c2", fresh.Sandbox(t))
+	if diff := cmp.Diff([]string{"c1", "c2"}, holders()); diff != "" {
+		t.Errorf("while the first is there (-want +got):\n%s", diff)
+	}
+	fresh.Remove(t, path)
+	add("c3", fresh.Sandbox(t))
+	if diff := cmp.Diff([]string{"c2", "c3"}, holders()); diff != "" {
+		t.Errorf("when it is gone (-want +got):\n%s", diff)
 	}
 }
 

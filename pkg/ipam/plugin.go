@@ -41,14 +41,21 @@ func Funcs() skel.CNIFuncs {
 }
 
 // Add is Call.Add for who has nothing of the call decoded. cniVersion is that of the
-// configuration.
+// configuration. Nobody tells who is executed whether the interface plugin's ADD succeeds. What is
+// proven gone needs no address either way.
 func Add(ctx context.Context, args *skel.CmdArgs) (_ *current.Result, cniVersion string, err error) {
 	c, err := begin(args)
 	if err != nil {
 		return nil, "", err
 	}
 	result, err := c.Add(ctx)
-	return result, c.config.CNIVersion, err
+	if err != nil {
+		return nil, c.config.CNIVersion, err
+	}
+	if err := c.Settled(ctx); err != nil {
+		fmt.Fprintf(c.stderr, "%s: %v\n", PluginName, err)
+	}
+	return result, c.config.CNIVersion, nil
 }
 
 // Del is Call.Del for who has nothing of the call decoded.
@@ -161,7 +168,7 @@ func (c *Call) sayRenamed(ctx context.Context, store *lease.Store) {
 	}
 }
 
-// Settled says that the ADD of the interface plugin has succeeded: sandboxes of the owner that held
+// Settled is for after an ADD: sandboxes of the owner that held
 // what this one took over, and are proven gone, hold it no more. One that may be there does until its
 // DEL.
 func (c *Call) Settled(ctx context.Context) error {

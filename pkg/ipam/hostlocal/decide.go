@@ -20,7 +20,7 @@ import (
 func (im *importer) file(f file, was lease.Lease) {
 	key := attachment.Key{Network: im.network, ContainerID: f.containerID, IfName: f.ifName}
 	out := Outcome{File: f.address.String(), Address: f.address, Attachment: key}
-	entry, _ := im.node.Entry(key)
+	entry := im.entry(key)
 	h := im.holder(f, entry)
 	was, why := im.withoutOthers(was, h)
 	if was.HeldBy(key) {
@@ -43,6 +43,17 @@ func (im *importer) file(f file, was lease.Lease) {
 		out.State, out.Why = sandboxState(Imported, gone)
 	}
 	im.files = append(im.files, out)
+}
+
+// entry returns what the caches have of the attachment, the zero one for nothing. Host-local's network
+// may have had another name, which its directory has.
+func (im *importer) entry(key attachment.Key) cnicache.Entry {
+	entry, ok := im.node.Entry(key)
+	if !ok {
+		key.Network = filepath.Base(im.dir)
+		entry, _ = im.node.Entry(key)
+	}
+	return entry
 }
 
 // isOver says whether the sandbox that was the last to hold the address is gone, and not only its
@@ -119,7 +130,7 @@ func (im *importer) completed(l lease.Lease, key attachment.Key) (_ lease.Lease,
 	if l.Holders[i].Origin != lease.Imported {
 		return l, nil
 	}
-	entry, _ := im.node.Entry(key)
+	entry := im.entry(key)
 	owner := entry.Pod.Owner()
 	switch {
 	case l.Owner == (attachment.Owner{}) && owner != l.Owner:

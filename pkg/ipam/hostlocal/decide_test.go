@@ -18,6 +18,8 @@ import (
 type told struct {
 	verdicts map[string]reclaim.Verdict
 	pods     map[string]attachment.Pod
+	// network is that of the cache's entries, empty for lan.
+	network string
 }
 
 func (e told) Judge(_ netip.Addr, h lease.Holder, _ time.Time, _ ...lease.Holder) reclaim.Judgement {
@@ -29,7 +31,10 @@ func (e told) Judge(_ netip.Addr, h lease.Holder, _ time.Time, _ ...lease.Holder
 
 func (e told) Entry(of attachment.Key) (cnicache.Entry, bool) {
 	pod, ok := e.pods[of.ContainerID]
-	return cnicache.Entry{Pod: pod}, ok
+	if !ok || of.Network != e.network && (e.network != "" || of.Network != "lan") {
+		return cnicache.Entry{}, false
+	}
+	return cnicache.Entry{Pod: pod}, true
 }
 
 func (e told) Has(attachment.Namespace, netip.Addr) bool { return true }
@@ -318,6 +323,18 @@ func TestDecideAboutThePolicy(t *testing.T) {
 }
 
 // Well is what needs no look: a sandbox that is gone is left to reclaim.
+// A cache's entry counts if its network is that of the import, or that by whose name host-local's
+// directory is called.
+func TestEntryOfHostLocalsNetwork(t *testing.T) {
+	for network, want := range map[string]attachment.Pod{"lan": web, "vlan3": web, "other": {}} {
+		im := newImporter(told{pods: map[string]attachment.Pod{"c1": web}, network: network}, lease.Policy{})
+		im.dir = "/var/lib/cni/networks/vlan3"
+		if got := im.entry(attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"}).Pod; got != want {
+			t.Errorf("an entry of %s: %v, want %v", network, got, want)
+		}
+	}
+}
+
 func TestReportWell(t *testing.T) {
 	for state, want := range map[State]bool{
 		Imported: true, ToImport: true, Present: true, Completed: true, ToComplete: true, NoSandbox: true, GivenUp: true, ToGiveUp: true, OutOfDate: true,
