@@ -171,9 +171,8 @@ func TestSearchEndsWhileProcessesCome(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { cancel(); _ = busy.Wait() }()
-	if !Gone(ctx, was, true) {
-		t.Error("it is not called gone")
-	}
+	// Another namespace may have its inode for a moment, in a process that ends while it is asked.
+	waitFor(t, func() bool { return Gone(ctx, was, true) })
 }
 
 // What can't be known is not gone.
@@ -188,8 +187,10 @@ func TestGone(t *testing.T) {
 		t.Helper()
 		id := was
 		change(&id)
-		if got := Gone(t.Context(), id, all); got != want {
-			t.Errorf("%s: gone is %v, want %v", what, got, want)
+		if want {
+			waitFor(t, func() bool { return Gone(t.Context(), id, all) }) // Another may have its inode for a moment.
+		} else if Gone(t.Context(), id, all) {
+			t.Errorf("%s: it is called gone", what)
 		}
 	}
 	same := func(*attachment.Namespace) {}
