@@ -172,6 +172,9 @@ func (c *Call) sayRenamed(ctx context.Context, store *lease.Store) {
 // what this one took over, and are proven gone, hold it no more. One that may be there does until its
 // DEL.
 func (c *Call) Settled(ctx context.Context) error {
+	if len(c.before) == 0 {
+		return nil
+	}
 	// This can read all of /proc, and so goes before the store is locked.
 	all, proven := sandbox.SeesAllProcesses(), map[attachment.Namespace]bool{}
 	gone := slices.DeleteFunc(slices.Clone(c.before), func(h lease.Holder) bool {
