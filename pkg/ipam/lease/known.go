@@ -32,6 +32,18 @@ func (k Known) overlaps(o Known) bool {
 	return slices.ContainsFunc(k.Sets, func(s RangeSet) bool { return slices.ContainsFunc(o.Sets, s.Overlaps) })
 }
 
+// setsBeside returns the sets. Those that have addresses of the other one's are empty: so the rest keep
+// their numbers.
+func (k Known) setsBeside(o Known) []RangeSet {
+	left := slices.Clone(k.Sets)
+	for i, s := range left {
+		if o.overlaps(Known{Sets: []RangeSet{s}}) {
+			left[i] = nil
+		}
+	}
+	return left
+}
+
 // remember notes what an ADD asks for. What it asks for of the same addresses takes the place
 // of what earlier ones did. The rest stays as it is stored, with what a newer relink has added.
 func (l *leases) remember(k Known) error {
@@ -64,12 +76,7 @@ func (l *leases) remember(k Known) error {
 // without returns what was asked for as it is stored, less the sets of which the last ADD asks for
 // addresses: nil if none are left. In their place is an empty one, so that the others keep their numbers.
 func (l *leases) without(i int, known, last Known) ([]byte, error) {
-	left := slices.Clone(known.Sets)
-	for j, s := range left {
-		if last.overlaps(Known{Sets: []RangeSet{s}}) {
-			left[j] = nil
-		}
-	}
+	left := known.setsBeside(last)
 	sameSets := func(a, b RangeSet) bool { return len(a) == len(b) }
 	switch {
 	case !slices.ContainsFunc(left, func(s RangeSet) bool { return len(s) > 0 }):
@@ -93,7 +100,10 @@ func (l *leases) learn(known []Known) error {
 		values = append(values, l.storedKnown(i))
 	}
 	for _, k := range known {
-		if slices.ContainsFunc(all, k.overlaps) {
+		for _, other := range all {
+			k.Sets = k.setsBeside(other)
+		}
+		if !slices.ContainsFunc(k.Sets, func(s RangeSet) bool { return len(s) > 0 }) {
 			continue
 		}
 		b, err := encodeKnown(k)

@@ -133,20 +133,26 @@ func (l *leases) superseded(given Lease) (bool, error) {
 // policy of the attachment's configuration now. If the network was renamed, the store by its new name
 // is meant. ErrNone: there is no store.
 func (s *Store) Release(ctx context.Context, a attachment.Key, sticky Policy) error {
-	release := func(l *leases) error { return l.release(a, sticky) }
+	unused := false
+	release := func(l *leases) error {
+		first, _ := l.ranges.Cursor().First()
+		unused = first == nil // As after an ADD that was refused.
+		return l.release(a, sticky)
+	}
 	err := s.change(ctx, release)
-	if !errors.Is(err, ErrNone) && !errors.Is(err, ErrRenaming) {
+	here := err == nil && !unused || err != nil && !errors.Is(err, ErrNone) && !errors.Is(err, ErrRenaming) && !errors.Is(err, ErrMoved)
+	if here {
 		return err
 	}
 	if to, looked := s.renamedTo(ctx, a); to != nil {
 		return to.change(ctx, release)
-	} else if looked != nil || errors.Is(err, ErrNone) {
+	} else if looked != nil || !errors.Is(err, ErrRenaming) {
 		return cmp.Or(looked, err)
 	}
 	// Nobody has taken it over from here yet.
-	here := *s
-	here.evenFrozen = true
-	return here.change(ctx, release)
+	frozen := *s
+	frozen.evenFrozen = true
+	return frozen.change(ctx, release)
 }
 
 func (l *leases) release(a attachment.Key, sticky Policy) error {

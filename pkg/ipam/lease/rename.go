@@ -37,30 +37,25 @@ func (s *Store) Rename(ctx context.Context, to *Store) (n int, err error) {
 	}
 	// Nobody is at work on it while it goes.
 	err = s.open(ctx, false, func(o *opened) error {
-		there, err := to.Exists()
-		if err != nil {
-			return err
-		}
-		if there {
-			if err := s.freeze(o, to.network); err != nil {
-				return err
-			}
-			failpoint.Here("store frozen")
-		}
 		all, err := s.handoverOf(o)
 		if err != nil {
 			return err
 		}
+		n = len(all.leases)
 		if all.to != "" && all.to != to.network {
 			return isBeingRenamed(s.network, all.to)
 		}
-		n = len(all.leases)
 		done, err := s.isTaken(ctx, all)
 		switch {
 		case err != nil:
 			return err
 		case done:
 			return s.remove()
+		}
+		there, err := to.Exists()
+		switch {
+		case err != nil:
+			return err
 		case there:
 			return s.merge(ctx, o, to, all)
 		}
@@ -115,12 +110,37 @@ func (s *Store) move(ctx context.Context, o *opened, to *Store) error {
 
 // merge puts the leases into the store of the other name. Until this one is gone it is frozen: what
 // changed in it after a kill would be lost.
-func (s *Store) merge(ctx context.Context, o *opened, to *Store, all handover) error {
+func (s *Store) merge(ctx context.Context, o *opened, to *Store, all handover) (err error) {
+	// What can't work is found before anything is changed.
+	if err := s.canMerge(ctx, to); err != nil {
+		return err
+	}
+	if all.mark, err = s.freeze(o, to.network); err != nil {
+		return err
+	}
+	failpoint.Here("store frozen")
 	if err := to.takeAll(ctx, all); err != nil {
 		return errors.Join(err, s.thaw(ctx, o, to, all.mark))
 	}
 	failpoint.Here("leases merged")
 	return s.remove()
+}
+
+// canMerge says why the other store can't take anything.
+func (s *Store) canMerge(ctx context.Context, to *Store) error {
+	here, err := os.Stat(s.path)
+	if err != nil {
+		return err
+	}
+	if there, err := os.Stat(to.path); err != nil || os.SameFile(here, there) {
+		return errors.Join(err, fmt.Errorf("network %s can't be put into network %s: %s and %s are one file", s.network, to.network, s.path, to.path))
+	}
+	return to.view(ctx, func(l *leases) error {
+		if name := l.frozenFor(); name != "" {
+			return isBeingRenamed(to.network, name)
+		}
+		return nil
+	})
 }
 
 // remove removes the file.
@@ -143,22 +163,21 @@ func isBeingRenamed(from, to string) error {
 // freeze marks the store as one that is being put into that of another name, and gives it something
 // that it is known by there. A Rename that was killed after the other store had taken it is told by
 // that when it is run again: what was given up since must not come back.
-func (s *Store) freeze(o *opened, to string) error {
-	return o.db.Update(func(tx *bolt.Tx) error {
+func (s *Store) freeze(o *opened, to string) (mark []byte, err error) {
+	err = o.db.Update(func(tx *bolt.Tx) error {
 		l, err := s.begin(o, tx)
 		if err != nil {
 			return err
 		}
-		switch l.frozenFor() {
-		case to:
-			return nil // By a Rename that was killed.
-		case "":
-			// No other store of this node is marked by the same process at the same time.
-			mark := fmt.Appendf(nil, "%d of process %d", time.Now().UnixNano(), os.Getpid())
-			return errors.Join(l.meta.Put([]byte(keyHandover), mark), l.meta.Put([]byte(keyFrozen), []byte(to)))
+		if l.frozenFor() != "" { // By a Rename that was killed.
+			mark = bytes.Clone(l.meta.Get([]byte(keyHandover)))
+			return nil
 		}
-		return isBeingRenamed(s.network, l.frozenFor())
+		// No other store of this node is marked by the same process at the same time.
+		mark = fmt.Appendf(nil, "%d of process %d", time.Now().UnixNano(), os.Getpid())
+		return errors.Join(l.meta.Put([]byte(keyHandover), mark), l.meta.Put([]byte(keyFrozen), []byte(to)))
 	})
+	return mark, err
 }
 
 // frozenFor is the network whose store is to take this one's leases, empty for none.
@@ -196,6 +215,8 @@ type handover struct {
 	now    time.Time
 	known  []Known
 	events []Event
+	// taken are the marks of the stores that were put into this one.
+	taken [][]byte
 }
 
 func (s *Store) handoverOf(o *opened) (handover, error) {
@@ -221,6 +242,11 @@ func (s *Store) handoverOf(o *opened) (handover, error) {
 		if c.known, err = l.known(); err != nil {
 			return err
 		}
+		prefix := takenKey(nil)
+		cursor := l.meta.Cursor()
+		for k, _ := cursor.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = cursor.Next() {
+			c.taken = append(c.taken, bytes.Clone(k[len(prefix):]))
+		}
 		return l.eachEvent(func(e Event) { c.events = append(c.events, e) })
 	})
 	return c, err
@@ -233,7 +259,11 @@ func (s *Store) takeAll(ctx context.Context, c handover) error {
 		if err := l.settle(); err != nil {
 			return err
 		}
-		return errors.Join(l.mergeEvents(c.events), l.takeLeases(c), l.learn(c.known), l.meta.Put(takenKey(c.mark), []byte("1")))
+		err := errors.Join(l.mergeEvents(c.events), l.takeLeases(c), l.learn(c.known))
+		for _, mark := range append(c.taken, c.mark) {
+			err = errors.Join(err, l.meta.Put(takenKey(mark), []byte("1")))
+		}
+		return err
 	})
 }
 
@@ -245,8 +275,8 @@ func (l *leases) takeLeases(c handover) error {
 		switch {
 		case err != nil && !errors.Is(err, ErrNone):
 			return err
-		case err == nil && was.isSame(lease): // The two stores are copies.
-			if err := l.put(was.named(lease.Network)); err != nil {
+		case err == nil && was.isSame(lease): // As in copies of one store.
+			if err := l.put(was.with(lease.inTime(c.now, l.now)).named(lease.Network)); err != nil {
 				return err
 			}
 			continue
@@ -286,6 +316,19 @@ func (l Lease) named(network string) Lease {
 	for i := range l.Holders {
 		l.Holders[i].Network = cmp.Or(l.Holders[i].Network, network)
 	}
+	return l
+}
+
+// with returns the lease with what the other one, of the same owner and the same holders, keeps for longer.
+func (l Lease) with(o Lease) Lease {
+	longer := func(a, b time.Time) bool { return !b.IsZero() && (a.IsZero() || a.After(b)) }
+	if o.ByHand && (!l.ByHand || longer(o.ByHandUntil, l.ByHandUntil)) {
+		l.ByHand, l.ByHandAt, l.ByHandUntil = true, o.ByHandAt, o.ByHandUntil
+	}
+	if l.State != Held && longer(o.Until, l.Until) {
+		l.Until, l.Why = o.Until, o.Why
+	}
+	l.Conflict = l.Conflict || o.Conflict
 	return l
 }
 

@@ -1,16 +1,22 @@
 package lease
 
 import (
+	"errors"
 	"os"
 	"testing"
 	"time"
+
+	bolt "go.etcd.io/bbolt"
 )
 
 // freeze marks the store as one that a Rename which was killed was about to put into the other one.
 func (n *node) freeze(t *testing.T, to *node) {
 	t.Helper()
 	s := n.store(t)
-	must(t, s.open(t.Context(), false, func(o *opened) error { return s.freeze(o, to.network) }))
+	must(t, s.open(t.Context(), false, func(o *opened) error {
+		_, err := s.freeze(o, to.network)
+		return err
+	}))
 }
 
 // One that was killed after the leases were merged, and before the file went, is run again. Meanwhile
@@ -113,4 +119,86 @@ func TestRenameThatWasKilledBringsNothingBack(t *testing.T) {
 			to.expect(t, "run again", "10.3.0.2 held n2/eth0 y", "10.3.0.3 held c2/eth0", "10.3.0.9 held n1/eth0 x")
 		})
 	}
+}
+
+// A rename that can't work changes nothing: ADDs by the old name go on.
+func TestRenameThatFailsFreezesNothing(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil func(t *testing.T, n, to *node)
+		want  error
+	}{
+		"the other store is damaged": {func(t *testing.T, _, to *node) { must(t, os.WriteFile(to.path(), []byte("x"), 0o600)) }, ErrDamaged},
+		"one of its leases is damaged": {func(t *testing.T, n, _ *node) {
+			edit(t, n.path(), func(tx *bolt.Tx) error {
+				return tx.Bucket([]byte(bucketLeases)).Put(addressKey(addr("10.3.0.2")), []byte("{"))
+			})
+		}, ErrDamaged},
+		"they are one file": {func(t *testing.T, n, to *node) {
+			must(t, errors.Join(os.Remove(to.path()), os.Symlink(n.path(), to.path())))
+		}, nil},
+		"the other store is being renamed": {func(t *testing.T, _, to *node) { to.freeze(t, to.as("third")) }, ErrRenaming},
+		"both have one of the addresses":   {func(t *testing.T, _, to *node) { to.addWanted(t, "n2/eth0", "x", "10.3.0.2") }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, "10.3.0.20", minute)
+			to := n.as("new")
+			n.add(t, "c1/eth0", "", "10.3.0.2")
+			to.addWanted(t, "n1/eth0", "x", "10.3.0.9")
+			test.spoil(t, n, to)
+			if _, err := n.rename(t, to); err == nil || test.want != nil && !errors.Is(err, test.want) {
+				t.Errorf("%v, want %v", err, test.want)
+			}
+			n.add(t, "c2/eth0", "", "10.3.0.3")
+		})
+	}
+}
+
+// What a DEL gave up by the new names does not come back, whatever the stores are called by then.
+func TestRenameThatWasKilledAndItsSuccessorRenamed(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	to, last := n.as("new"), n.as("newest")
+	n.add(t, "c1/eth0", "", "10.3.0.2")
+	to.addWanted(t, "n1/eth0", "x", "10.3.0.9")
+	last.addWanted(t, "x1/eth0", "y", "10.3.0.10")
+	n.freeze(t, to)
+	copyFile(t, n.path(), n.path()+".copy")
+	_, err := n.rename(t, to)
+	must(t, err)
+	must(t, os.Rename(n.path()+".copy", n.path()))
+	_, err = to.rename(t, last)
+	must(t, err)
+	must(t, last.store(t).Release(t.Context(), last.key("c1/eth0"), Policy{}))
+	_, err = n.rename(t, to)
+	must(t, err)
+	last.expect(t, "at last", "10.3.0.2 quarantined c1/eth0", "10.3.0.9 held n1/eth0 x", "10.3.0.10 held x1/eth0 y")
+	n.gone(t)
+}
+
+// A DEL by the oldest name finds its holder where it is, however many renames were killed.
+func TestDELByTheOldNameInAStoreThatIsBeingRenamed(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	to, last := n.as("new"), n.as("newest")
+	n.add(t, "c1/eth0", "", "10.3.0.2")
+	n.add(t, "c2/eth0", "", "10.3.0.3")
+	_, err := n.rename(t, to)
+	must(t, err)
+	last.addWanted(t, "x1/eth0", "y", "10.3.0.10")
+	to.freeze(t, last)
+	must(t, n.store(t).Release(t.Context(), n.key("c1/eth0"), Policy{}))
+	to.expect(t, "not put into the other one yet", "10.3.0.2 quarantined c1/eth0", "10.3.0.3 held c2/eth0")
+	copyFile(t, to.path(), to.path()+".copy")
+	_, err = to.rename(t, last)
+	must(t, err)
+	must(t, os.Rename(to.path()+".copy", to.path()))
+	must(t, n.store(t).Release(t.Context(), n.key("c2/eth0"), Policy{}))
+	last.expect(t, "put into the other one", "10.3.0.2 quarantined c1/eth0", "10.3.0.3 quarantined c2/eth0", "10.3.0.10 held x1/eth0 y")
+	// By way of the first name once more.
+	_, err = to.rename(t, last)
+	must(t, err)
+	back := n.as("pods")
+	_, err = last.rename(t, back)
+	must(t, err)
+	back.freeze(t, back.as("other"))
+	must(t, back.store(t).Release(t.Context(), back.key("x1/eth0"), Policy{}))
+	back.expect(t, "back", "10.3.0.2 quarantined c1/eth0", "10.3.0.3 quarantined c2/eth0", "10.3.0.10 quarantined x1/eth0 y")
 }

@@ -285,3 +285,40 @@ func TestRenameWhileAnAddWaits(t *testing.T) {
 	n.refused(t, "ADD", <-done, ErrMoved, "store DIR/pods.db: somebody moved it away while it was waited for")
 	n.gone(t)
 }
+
+// Of two reservations of one owner the stronger is kept.
+func TestRenameKeepsTheStrongerReservation(t *testing.T) {
+	n := newNode(t, "10.3.0.20", stickyFor(time.Hour))
+	to := n.as("new")
+	to.policy = stickyFor(time.Minute)
+	for _, one := range []*node{n, to} {
+		one.addWanted(t, "c1/eth0", "web-0", "10.3.0.2")
+		one.addWanted(t, "c2/eth0", "web-1", "10.3.0.3")
+		one.del(t, "c1/eth0")
+		one.del(t, "c2/eth0")
+	}
+	n.reserve(t, "10.3.0.3", "web-1", 0)
+	_, err := n.rename(t, to)
+	must(t, err)
+	to.later(59 * time.Minute)
+	to.expect(t, "before the longer one ends", "10.3.0.2 reserved c1/eth0 web-0", "10.3.0.3 reserved c2/eth0 web-1")
+	to.later(time.Hour)
+	to.expect(t, "what somebody has reserved by hand", "10.3.0.3 reserved c2/eth0 web-1")
+}
+
+// What is known of the ranges goes over but for those that the other name's ADDs ask for.
+func TestRenameTakesTheRangesThatTheOtherDoesNotKnow(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	to := n.as("new")
+	n.sets = []RangeSet{n.sets[0], tens(7)}
+	n.add(t, "c1/eth0", "", "10.3.0.2 10.7.0.10")
+	to.addWanted(t, "n1/eth0", "x", "10.3.0.9")
+	_, err := n.rename(t, to)
+	must(t, err)
+	to.reserve(t, "10.7.0.19", "web-9", 0)
+	u, err := to.store(t).Usage(t.Context())
+	must(t, err)
+	if len(u.Sets) != 2 || u.Sets[1].Set != 1 || u.Outside != 0 {
+		t.Errorf("%+v", u)
+	}
+}

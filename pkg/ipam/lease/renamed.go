@@ -75,20 +75,38 @@ func (s *Store) renamedTo(ctx context.Context, a attachment.Key) (*Store, error)
 	if err != nil {
 		return nil, err
 	}
+	var frozen *Store
 	for _, name := range all {
-		other := s.beside(name)
-		held, err := other.heldHere(ctx, a)
-		if errors.Is(err, ErrBusy) {
-			return nil, err
+		if name == s.network {
+			continue
 		}
-		for _, l := range held {
-			if h, _ := l.Holder(a); h.Network == s.network {
-				return other, nil
-			}
+		other := s.beside(name)
+		other.wait = min(s.wait, otherWait)
+		holds := false
+		err := other.view(ctx, func(l *leases) error {
+			held, err := l.heldBy(a)
+			holds = slices.ContainsFunc(held, func(lease Lease) bool {
+				h, _ := lease.Holder(a)
+				return h.Network == s.network
+			})
+			other.evenFrozen = l.frozenFor() != ""
+			return err
+		})
+		other.wait = s.wait
+		switch {
+		case errors.Is(err, ErrBusy):
+			return nil, err
+		case holds && !other.evenFrozen:
+			return other, nil
+		case holds: // Unless another one has taken it over from there.
+			frozen = other
 		}
 	}
-	return nil, nil
+	return frozen, nil
 }
+
+// otherWait bounds the wait for another network's store.
+const otherWait = time.Second
 
 // RenamedRemark says to people what Renamed has found, and what to do.
 func RenamedRemark(old, now string) string {

@@ -59,6 +59,20 @@ func TestRuntimesThatKnowTheOldName(t *testing.T) {
 	}
 }
 
+// An ADD by the old name that was refused has made a store there, in which nothing was ever given.
+func TestDELByTheOldNameAfterAnAddByItWasRefused(t *testing.T) {
+	n := newNode(t, "10.3.0.9", minute)
+	to := n.as("new")
+	n.add(t, "c1/eth0", "", "10.3.0.2")
+	_, err := n.rename(t, to)
+	must(t, err)
+	if _, err := n.try(t, "c2/eth0", "", "10.9.9.9"); err == nil {
+		t.Fatal("an address of no range was given")
+	}
+	must(t, n.store(t).Release(t.Context(), n.key("c1/eth0"), Policy{}))
+	to.expect(t, "after the DEL", "10.3.0.2 quarantined c1/eth0")
+}
+
 // A store that somebody else has may be that which holds it: the runtime tries again.
 func TestDELByTheOldNameWhileTheStoreIsInUse(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
