@@ -116,6 +116,9 @@ func listLeases(ctx context.Context, dir leaseDir, networks []string, filter lea
 		if remark != "" {
 			say(stderr, "relink: %s", remark)
 		}
+		if frozen := store.BeingRenamed(ctx); errors.Is(frozen, lease.ErrRenaming) {
+			say(stderr, "relink: %s", frozen)
+		}
 		return errors.Join(err, store.Verify(ctx))
 	})
 	w := bufio.NewWriter(stdout)

@@ -74,6 +74,9 @@ func usageOf(ctx context.Context, store *lease.Store) (lease.Usage, error) {
 	if err != nil {
 		return u, err
 	}
+	if frozen := store.BeingRenamed(ctx); errors.Is(frozen, lease.ErrRenaming) {
+		u.Remarks = append(u.Remarks, frozen.Error())
+	}
 	renamed, err := store.Renamed(ctx)
 	for _, old := range renamed {
 		u.Remarks = append(u.Remarks, lease.RenamedRemark(old, u.Network))

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -168,6 +169,10 @@ func (c *Call) sayRenamed(ctx context.Context, store *lease.Store) {
 	}
 }
 
+// settling bounds the search for the sandboxes before: a pod waits for it. What is not found out by then is
+// kept.
+const settling = time.Second
+
 // Settled is for after an ADD: sandboxes of the owner that held
 // what this one took over, and are proven gone, hold it no more. One that may be there does until its
 // DEL.
@@ -176,13 +181,14 @@ func (c *Call) Settled(ctx context.Context) error {
 		return nil
 	}
 	// This can read all of /proc, and so goes before the store is locked.
-	all, proven := sandbox.SeesAllProcesses(), map[attachment.Namespace]bool{}
-	gone := slices.DeleteFunc(slices.Clone(c.before), func(h lease.Holder) bool {
-		if _, looked := proven[h.Namespace]; !looked {
-			proven[h.Namespace] = sandbox.Gone(ctx, h.Namespace, all)
-		}
-		return !proven[h.Namespace]
-	})
+	var were []attachment.Namespace
+	for _, h := range c.before {
+		were = append(were, h.Namespace)
+	}
+	looking, cancel := context.WithTimeout(ctx, settling)
+	defer cancel()
+	proven := sandbox.Gone(looking, sandbox.SeesAllProcesses(), were...)
+	gone := slices.DeleteFunc(slices.Clone(c.before), func(h lease.Holder) bool { return !proven[h.Namespace] })
 	if len(gone) == 0 {
 		return nil
 	}

@@ -9,42 +9,68 @@ import (
 	kernelid "github.com/relink-cni/relink/pkg/kernel/identity"
 )
 
-// Gone says whether the network namespace is proven gone: it is of an earlier boot, another one has
-// its inode by now, or no mount, process or socket of the node keeps it. What can't be known is not
-// gone. all says that the processes that are seen here are all of the node's (SeesAllProcesses).
-// /proc is read only if the namespace is not at its path any more.
-func Gone(ctx context.Context, was attachment.Namespace, all bool) bool {
+// Gone returns those of the network namespaces that are proven gone: of an earlier boot, or another one
+// has the inode by now, or no mount, process or socket of the node keeps it. What can't be known before
+// ctx is done is not gone. all says that the processes that are seen here are all of the node's
+// (SeesAllProcesses). /proc is read only if a namespace is not at its path any more.
+func Gone(ctx context.Context, all bool, were ...attachment.Namespace) map[attachment.Namespace]bool {
+	gone := map[attachment.Namespace]bool{}
 	bootID, err := boot.ID()
-	if err != nil || was.BootID == "" {
-		return false
+	if err != nil {
+		return gone
 	}
-	if was.BootID != bootID {
-		return true
+	var lost []attachment.Namespace
+	for _, was := range were {
+		isGone, isLost := atItsPath(was, bootID)
+		if isGone {
+			gone[was] = true
+		}
+		if isLost {
+			lost = append(lost, was)
+		}
 	}
-	if was.Inode == 0 {
-		return false
+	if len(lost) == 0 || !all {
+		return gone
+	}
+	if hidden, err := Hidden(); err != nil || len(hidden) > 0 {
+		return gone
+	}
+	var inodes []uint64
+	for _, was := range lost {
+		inodes = append(inodes, was.Inode)
+	}
+	found, blind, err := Search(ctx, inodes...)
+	if err != nil {
+		return gone
+	}
+	for _, was := range lost {
+		keeper, kept := found[was.Inode]
+		if kept && keeper.KeepsAnother(was) || !kept && blind == "" {
+			gone[was] = true
+		}
+	}
+	return gone
+}
+
+// atItsPath says what the path of the namespace tells: that it is gone, or that it is to be looked for
+// elsewhere.
+func atItsPath(was attachment.Namespace, bootID string) (gone, lost bool) {
+	switch {
+	case was.BootID == "":
+		return false, false
+	case was.BootID != bootID:
+		return true, false
+	case was.Inode == 0:
+		return false, false
 	}
 	is, err := kernelid.Read(was.Path)
 	switch {
 	case err == nil && was.Same(is) == nil:
-		return false
+		return false, false
 	case err == nil && replaced(was, is):
-		return true
-	case err != nil && !errors.Is(err, kernelid.ErrNoNamespace), !all:
-		return false
+		return true, false
 	}
-	hidden, err := Hidden()
-	if err != nil || len(hidden) > 0 {
-		return false
-	}
-	found, blind, err := Search(ctx, was.Inode)
-	if err != nil {
-		return false
-	}
-	if keeper, kept := found[was.Inode]; kept {
-		return keeper.KeepsAnother(was)
-	}
-	return blind == ""
+	return false, err == nil || errors.Is(err, kernelid.ErrNoNamespace)
 }
 
 // replaced says that another namespace has the inode by now.

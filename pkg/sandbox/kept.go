@@ -40,7 +40,7 @@ func Kept() (map[uint64]Keeper, error) {
 type keepers struct {
 	// found are by the inodes of the namespaces.
 	found map[uint64]Keeper
-	// mountsSeen are the mount namespaces that were read.
+	// mountsSeen are the mount namespaces that were read, each with the root that it was seen from.
 	mountsSeen map[string]bool
 }
 
@@ -54,20 +54,29 @@ func (k keepers) ofProcess(pid int) {
 	k.byLinks(linksIn(filepath.Join(dir, "task", "*", "ns", "net")), "a thread of process "+strconv.Itoa(pid))
 	k.byLinks(filesOf(pid), "an open file of process "+strconv.Itoa(pid))
 	mounts, err := os.Readlink(filepath.Join(dir, "ns", "mnt"))
-	// If this process ends right now, another one has to show the same mounts.
-	if err == nil && !k.mountsSeen[mounts] && k.byMounts(dir) == nil {
-		k.mountsSeen[mounts] = true
+	root, noRoot := os.Readlink(filepath.Join(dir, "root"))
+	// A process shows the mounts that are below its root. If it ends right now, another one has to show
+	// them.
+	if seen := mounts + " " + root; err == nil && noRoot == nil && !k.mountsSeen[seen] && k.byMounts(dir) == nil {
+		k.mountsSeen[seen] = true
 	}
 }
 
-// filesOf returns the links to the open files of the process. Where its first thread has ended and
-// others go on, only these have them.
+// filesOf returns the links to the open files of the process, and to those of its threads that have
+// files of their own. Where its first thread has ended and others go on, only these have them.
 func filesOf(pid int) []string {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
-	if links := linksIn(filepath.Join(dir, "fd", "*")); len(links) > 0 {
-		return links
+	links := linksIn(filepath.Join(dir, "fd", "*"))
+	if len(links) == 0 {
+		return linksIn(filepath.Join(dir, "task", "*", "fd", "*"))
 	}
-	return linksIn(filepath.Join(dir, "task", "*", "fd", "*"))
+	for _, task := range linksIn(filepath.Join(dir, "task", "*")) {
+		thread, err := strconv.Atoi(filepath.Base(task))
+		if err == nil && thread != pid && !kernelid.ShareFiles(pid, thread) {
+			links = append(links, linksIn(filepath.Join(task, "fd", "*"))...)
+		}
+	}
+	return links
 }
 
 func linksIn(pattern string) []string {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -60,6 +61,10 @@ func kept(t *testing.T, open func() (int, error)) (was attachment.Namespace, end
 	return was, end
 }
 
+func isGone(ctx context.Context, was attachment.Namespace, all bool) bool {
+	return Gone(ctx, all, was)[was]
+}
+
 func find(t *testing.T, wanted ...uint64) map[uint64]Keeper {
 	t.Helper()
 	found, blind, err := Search(t.Context(), wanted...)
@@ -96,19 +101,19 @@ func TestSearchFindsWhatASocketKeeps(t *testing.T) {
 					t.Errorf("of %v: kept by %+v, want %+v", wanted, got, want)
 				}
 			}
-			if Gone(t.Context(), was, true) {
+			if isGone(t.Context(), was, true) {
 				t.Error("it is called gone")
 			}
 			another := was
 			another.Cookie++
-			if !Gone(t.Context(), another, true) {
+			if !isGone(t.Context(), another, true) {
 				t.Error("one whose inode was given again is not called gone")
 			}
 			end()
 			if by, there := find(t, was.Inode)[was.Inode]; there {
 				t.Errorf("in the end: kept by %+v", by)
 			}
-			if !Gone(t.Context(), was, true) {
+			if !isGone(t.Context(), was, true) {
 				t.Error("in the end it is not called gone")
 			}
 		})
@@ -145,14 +150,14 @@ func TestSearchFindsWhatShortLivedProcessesHandOn(t *testing.T) {
 		if _, there := find(t, was.Inode)[was.Inode]; !there {
 			t.Errorf("search %d has not found it", i)
 		}
-		if Gone(t.Context(), was, true) {
+		if isGone(t.Context(), was, true) {
 			t.Errorf("it is called gone, time %d", i)
 		}
 	}
 	if err := os.WriteFile(stop, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, func() bool { return Gone(t.Context(), was, true) })
+	waitFor(t, func() bool { return isGone(t.Context(), was, true) })
 }
 
 // On a node where processes come all the time, what several looks have not shown is gone.
@@ -172,7 +177,7 @@ func TestSearchEndsWhileProcessesCome(t *testing.T) {
 	}
 	defer func() { cancel(); _ = busy.Wait() }()
 	// Another namespace may have its inode for a moment, in a process that ends while it is asked.
-	waitFor(t, func() bool { return Gone(ctx, was, true) })
+	waitFor(t, func() bool { return isGone(ctx, was, true) })
 }
 
 // What can't be known is not gone.
@@ -188,8 +193,8 @@ func TestGone(t *testing.T) {
 		id := was
 		change(&id)
 		if want {
-			waitFor(t, func() bool { return Gone(t.Context(), id, all) }) // Another may have its inode for a moment.
-		} else if Gone(t.Context(), id, all) {
+			waitFor(t, func() bool { return isGone(t.Context(), id, all) }) // Another may have its inode for a moment.
+		} else if isGone(t.Context(), id, all) {
 			t.Errorf("%s: it is called gone", what)
 		}
 	}
@@ -219,14 +224,14 @@ func TestGone(t *testing.T) {
 	expect("it can't be opened", func(id *attachment.Namespace) { id.Path = "/" + strings.Repeat("a", 300) }, true, false)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if Gone(ctx, was, true) {
+	if isGone(ctx, was, true) {
 		t.Error("interrupted: it is called gone")
 	}
 	if _, _, err := Search(ctx, was.Inode); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
 	fresh.AsNobody(t, func() {
-		if Gone(t.Context(), was, true) {
+		if isGone(t.Context(), was, true) {
 			t.Error("nobody calls it gone")
 		}
 	})
@@ -264,5 +269,66 @@ func withoutCapability(t *testing.T, capability int, f func()) {
 	}()
 	if err := <-done; err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A thread can have open files of its own, which its process does not show.
+func TestSearchFindsWhatAThreadsOwnFilesKeep(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ns")
+	fresh.At(t, path)
+	was, err := kernelid.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened, end := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // It ends with its goroutine.
+		err := unix.Unshare(unix.CLONE_FILES)
+		if err == nil {
+			_, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		}
+		opened <- err
+		<-end
+	}()
+	if err := <-opened; err != nil {
+		t.Fatal(err)
+	}
+	fresh.Remove(t, path)
+	if isGone(t.Context(), was, true) {
+		t.Error("it is called gone")
+	}
+	close(end)
+	waitFor(t, func() bool { return isGone(t.Context(), was, true) })
+}
+
+// A process whose root is another directory shows no mounts but those below it.
+func TestSearchFindsAMountThatAChangedRootHides(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "ns")
+	fresh.At(t, path)
+	was, err := kernelid.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first of its two processes, which is seen first, has another root.
+	cmd := exec.Command("perl", "-e", `if (!fork) { sleep 60; exit } chroot "/proc" and chdir "/"; $| = 1; print "ready\n"; sleep 60`)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Setpgid: true, Pdeathsig: unix.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL); _ = cmd.Wait() })
+	if _, err := out.Read(make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	// The file stays: without it the mounts on it would go everywhere.
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	if isGone(t.Context(), was, true) {
+		t.Error("it is called gone")
 	}
 }

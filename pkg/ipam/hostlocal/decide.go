@@ -49,10 +49,15 @@ func (im *importer) file(f file, was lease.Lease) {
 // may have had another name, which its directory has.
 func (im *importer) entry(key attachment.Key) cnicache.Entry {
 	entry, ok := im.node.Entry(key)
-	if !ok {
-		key.Network = filepath.Base(im.dir)
-		entry, _ = im.node.Entry(key)
+	if ok {
+		return entry
 	}
+	dir, err := filepath.EvalSymlinks(im.dir)
+	if err != nil {
+		return cnicache.Entry{} // It goes away right now.
+	}
+	key.Network = filepath.Base(dir)
+	entry, _ = im.node.Entry(key)
 	return entry
 }
 

@@ -1,7 +1,10 @@
 package hostlocal
 
 import (
+	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -328,7 +331,11 @@ func TestDecideAboutThePolicy(t *testing.T) {
 func TestEntryOfHostLocalsNetwork(t *testing.T) {
 	for network, want := range map[string]attachment.Pod{"lan": web, "vlan3": web, "other": {}} {
 		im := newImporter(told{pods: map[string]attachment.Pod{"c1": web}, network: network}, lease.Policy{})
-		im.dir = "/var/lib/cni/networks/vlan3"
+		dir := t.TempDir()
+		im.dir = filepath.Join(dir, "link")
+		if err := errors.Join(os.Mkdir(filepath.Join(dir, "vlan3"), 0o700), os.Symlink("vlan3", im.dir)); err != nil {
+			t.Fatal(err)
+		}
 		if got := im.entry(attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"}).Pod; got != want {
 			t.Errorf("an entry of %s: %v, want %v", network, got, want)
 		}

@@ -42,7 +42,9 @@ func TestRenameThatWasKilledIsRunAgain(t *testing.T) {
 
 	const again = "network pods is being renamed: run relink ipam rename pods new again"
 	_, err := n.try(t, "c9/eth0", "late")
-	n.refused(t, "ADD", err, ErrRenaming, "network pods is being renamed: run relink ipam rename pods new again")
+	n.refused(t, "ADD", err, ErrRenaming, again)
+	n.refused(t, "list", n.store(t).BeingRenamed(t.Context()), ErrRenaming, again)
+	must(t, to.store(t).BeingRenamed(t.Context()))
 	_, err = n.store(t).Reserve(t.Context(), addr("10.3.0.8"), pod("late"), 0)
 	n.refused(t, "reserve", err, ErrRenaming, again)
 	_, err = n.rename(t, n.as("third"))

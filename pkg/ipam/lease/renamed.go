@@ -108,6 +108,17 @@ func (s *Store) renamedTo(ctx context.Context, a attachment.Key) (*Store, error)
 // otherWait bounds the wait for another network's store.
 const otherWait = time.Second
 
+// BeingRenamed says, with what to do, that a Rename of the network was killed: its leases are those of
+// another network, or are about to be. It is nil if not, ErrRenaming if so. ErrNone: there is no store.
+func (s *Store) BeingRenamed(ctx context.Context) error {
+	return s.view(ctx, func(l *leases) error {
+		if to := l.frozenFor(); to != "" {
+			return isBeingRenamed(s.network, to)
+		}
+		return nil
+	})
+}
+
 // RenamedRemark says to people what Renamed has found, and what to do.
 func RenamedRemark(old, now string) string {
 	return fmt.Sprintf("network %s gives addresses of the same ranges as network %s, which has pods and has given none since %s began. "+

@@ -68,3 +68,13 @@ func ofFile(call string, thread, file int, err error) error {
 	}
 	return fmt.Errorf("file %d of process %d: %s: %w", file, thread, call, err)
 }
+
+// kcmpFiles is KCMP_FILES of linux/kcmp.h.
+const kcmpFiles = 2
+
+// ShareFiles says whether two threads have the same open files, as those of a process have unless one
+// of them has left that (CLONE_FILES). Where it can't be known it is false.
+func ShareFiles(one, other int) bool {
+	differ, _, err := unix.Syscall6(unix.SYS_KCMP, uintptr(one), uintptr(other), kcmpFiles, 0, 0, 0)
+	return err == 0 && differ == 0
+}
