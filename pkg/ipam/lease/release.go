@@ -135,8 +135,10 @@ func (l *leases) superseded(given Lease) (bool, error) {
 func (s *Store) Release(ctx context.Context, a attachment.Key, sticky Policy) error {
 	unused := false
 	release := func(l *leases) error {
-		first, _ := l.ranges.Cursor().First()
-		unused = first == nil // As after an ADD that was refused.
+		if first, _ := l.ranges.Cursor().First(); first == nil { // As after an ADD that was refused.
+			held, err := l.heldBy(a)
+			unused = len(held) == 0 && err == nil
+		}
 		return l.release(a, sticky)
 	}
 	err := s.change(ctx, release)

@@ -73,6 +73,22 @@ func TestDELByTheOldNameAfterAnAddByItWasRefused(t *testing.T) {
 	to.expect(t, "after the DEL", "10.3.0.2 quarantined c1/eth0")
 }
 
+// What an import has taken in is given up here, whatever others do to the stores of other networks.
+func TestDELOfWhatWasTakenInLooksNowhereElse(t *testing.T) {
+	n := newNode(t, "10.3.0.9", minute)
+	other := n.as("other")
+	other.add(t, "c9/eth0", "", "10.3.0.2")
+	n.takeIn(t, "host-local", Lease{Address: addr("10.3.0.3"), State: Held, Holders: []Holder{{
+		ContainerID: "c1", IfName: "eth0", Policy: minute, Namespace: attachment.Namespace{BootID: n.boot},
+	}}})
+	_, letGo := other.occupy(t)
+	defer letGo()
+	s := n.store(t)
+	s.wait = time.Millisecond
+	must(t, s.Release(t.Context(), n.key("c1/eth0"), Policy{}))
+	n.expect(t, "after the DEL", "10.3.0.3 quarantined c1/eth0")
+}
+
 // A store that somebody else has may be that which holds it: the runtime tries again.
 func TestDELByTheOldNameWhileTheStoreIsInUse(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
