@@ -20,6 +20,7 @@ import (
 // of relink.
 
 func (m *machine) backUp(t *rapid.T) {
+	m.disk.needsRoom(t)
 	b, err := os.ReadFile(m.store.path)
 	must(t, err)
 	must(t, os.WriteFile(m.store.path+".backup", b, 0o600))
@@ -34,11 +35,13 @@ func (m *machine) restore(t *rapid.T) {
 	}
 	must(t, os.Rename(m.store.path+".backup", m.store.path))
 	m.model.state, m.backup = *m.backup, nil
+	m.disk.roomy = false
 }
 
 // goBack makes the store one of schema 1, with the same leases. It could not say that an
 // address has several holders.
 func (m *machine) goBack(t *rapid.T) {
+	m.disk.needsRoom(t)
 	s := m.model.state.clone()
 	for _, l := range s.leases {
 		if len(l.Holders) > 1 || s.schema > schema {
@@ -66,7 +69,7 @@ func (m *machine) goBack(t *rapid.T) {
 	}
 	s.schema, s.known = schemaV1, nil
 	s.mark.uptime, s.mark.bootID = 0, ""
-	m.model.state = s
+	m.model.state, m.disk.roomy = s, false
 }
 
 // schema1 is the lease as schema 1 stored it.
@@ -114,6 +117,7 @@ func (m *machine) goOn(t *rapid.T) {
 	if m.model.state.schema == schemaV1 {
 		t.Skip("it would have migrated it")
 	}
+	m.disk.needsRoom(t)
 	a, n := drawAddress(t), rapid.IntRange(1, 99).Draw(t, "n")
 	s := m.model.state.clone()
 	edit(t, m.store.path, func(tx *bolt.Tx) error {
@@ -136,7 +140,7 @@ func (m *machine) goOn(t *rapid.T) {
 		s.leases[a] = hasFuture(l, n)
 	}
 	s.schema = 3
-	m.model.state = s
+	m.model.state, m.disk.roomy = s, false
 }
 
 // withFuture is the lease in JSON with a field that this relink does not know, in it and in

@@ -6,6 +6,7 @@ import (
 	"math/big"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -25,10 +26,11 @@ type machine struct {
 	boots int
 	// backup is what the model was when the file was copied, nil for never.
 	backup *modelState
+	disk   *machineDisk
 }
 
-func newMachine(t *rapid.T, dir string) *machine {
-	m := &machine{model: &model{
+func newMachine(t *rapid.T, dir string, disk *machineDisk) *machine {
+	m := &machine{disk: disk, model: &model{
 		day: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), uptime: time.Minute, bootID: "boot-0", state: modelState{schema: schema},
 	}}
 	m.store = &Store{network: "pods", path: dir + "/pods.db", wait: time.Minute, bootID: "boot-0"}
@@ -102,6 +104,10 @@ func (m *machine) add(t *rapid.T) {
 	}
 	var got []netip.Addr
 	given, err := m.store.Allocate(t.Context(), r)
+	if m.disk.lacksRoom(t, err, true) {
+		return
+	}
+	m.disk.roomy = m.disk.roomy || err == nil
 	for _, l := range given {
 		got = append(got, l.Address)
 	}
@@ -114,7 +120,10 @@ func (m *machine) del(t *rapid.T) {
 	if rapid.IntRange(0, 4).Draw(t, "with policy") == 0 {
 		present = drawPolicy(t)
 	}
-	agree(t, "DEL", m.store.Release(t.Context(), key, present), m.model.release(key, present))
+	err := m.store.Release(t.Context(), key, present)
+	if !m.disk.lacksRoom(t, err, false) {
+		agree(t, "DEL", err, m.model.release(key, present))
+	}
 }
 
 func (m *machine) gc(t *rapid.T) {
@@ -123,12 +132,17 @@ func (m *machine) gc(t *rapid.T) {
 		valid[drawKey(t)] = true
 	}
 	err := m.store.Collect(t.Context(), func(a attachment.Key) bool { return valid[a] })
-	agree(t, "GC", err, m.model.giveUpIf(func(h Holder) bool { return !valid[h.Key("pods")] }))
+	if !m.disk.lacksRoom(t, err, false) {
+		agree(t, "GC", err, m.model.giveUpIf(func(h Holder) bool { return !valid[h.Key("pods")] }))
+	}
 }
 
 func (m *machine) settled(t *rapid.T) {
 	key := drawKey(t)
-	agree(t, "settled", m.store.Settled(t.Context(), key, func(Holder) bool { return true }), m.model.settle(key))
+	err := m.store.Settled(t.Context(), key, func(Holder) bool { return true })
+	if !m.disk.lacksRoom(t, err, false) {
+		agree(t, "settled", err, m.model.settle(key))
+	}
 }
 
 // abandon means a holder as somebody has seen it, maybe long ago.
@@ -145,7 +159,7 @@ func (m *machine) abandon(t *rapid.T) {
 		holder.Namespace.Inode += 7
 	}
 	err := m.store.Abandon(t.Context(), lease, holder, "proven gone")
-	if lease.Address.IsValid() {
+	if lease.Address.IsValid() && !m.disk.lacksRoom(t, err, false) {
 		agree(t, "abandon", err, m.model.abandon(lease.Address, holder))
 	}
 }
@@ -154,6 +168,9 @@ func (m *machine) reserve(t *rapid.T) {
 	a, owner := drawAddress(t), drawOwner(t)
 	retain := time.Duration(rapid.SampledFrom([]int{0, 10, 45, 400}).Draw(t, "for")) * time.Second
 	_, err := m.store.Reserve(t.Context(), a, owner, retain)
+	if m.disk.lacksRoom(t, err, true) {
+		return
+	}
 	if owner == (attachment.Owner{}) {
 		agree(t, "reserve for nobody", err, errModel)
 		return
@@ -180,6 +197,9 @@ func (m *machine) releaseByHand(t *rapid.T) {
 		return
 	}
 	_, _, err := m.store.ReleaseByHand(t.Context(), a, expected)
+	if m.disk.lacksRoom(t, err, false) {
+		return
+	}
 	agree(t, "release", err, m.model.releaseByHand(a, func(h Holder) bool {
 		return expected.ContainerID == "" || h.ContainerID == expected.ContainerID
 	}))
@@ -191,6 +211,9 @@ func (m *machine) conflict(t *rapid.T) {
 		key = rapid.SampledFrom(l.Holders).Draw(t, "holder").Key("pods")
 	}
 	got, err := m.store.Conflict(t.Context(), key, a, "02:00:00:00:00:01")
+	if m.disk.lacksRoom(t, err, false) {
+		return
+	}
 	want, wantErr := m.model.conflict(key, a)
 	agree(t, "conflict", err, wantErr, got, want)
 }
@@ -207,7 +230,9 @@ func (m *machine) crash(t *rapid.T) {
 		}
 		panic("crash")
 	})
-	agree(t, "crash", err, ErrDamaged)
+	if !m.disk.lacksRoom(t, err, true) {
+		agree(t, "crash", err, ErrDamaged)
+	}
 }
 
 // later lets time go by, as the clock and the kernel see it.
@@ -236,8 +261,11 @@ func (m *machine) reboot(t *rapid.T) {
 
 func (m *machine) resetClock(t *rapid.T) {
 	want := m.model.now().Sub(m.model.day)
-	m.model.resetClock()
 	got, err := m.store.ResetClock(t.Context())
+	if m.disk.lacksRoom(t, err, true) {
+		return
+	}
+	m.model.resetClock()
 	agree(t, "reset of the clock", err, nil, got, want)
 }
 
@@ -323,18 +351,23 @@ func (m *machine) checkUsage(t *rapid.T) {
 // after each with a model that knows no index.
 func TestStoreDoesAsItsModel(t *testing.T) {
 	lives := 0
+	disk := &machineDisk{disk: newDisk(t, "16M", minute), t: t}
 	rapid.Check(t, func(rt *rapid.T) {
 		lives++
-		dir := t.TempDir()
+		dir := filepath.Join(disk.mount, fmt.Sprint(lives))
+		must(t, os.Mkdir(dir, 0o700))
 		defer func() { must(t, os.RemoveAll(dir)) }() // Of thousands of lives.
-		m := newMachine(rt, dir)
+		defer disk.empty()
+		m := newMachine(rt, dir, disk)
+		disk.roomy = true
 		rt.Repeat(map[string]func(*rapid.T){
 			"ADD": m.add, "ADD too": m.add, "ADD also": m.add, "ADD as well": m.add, "DEL": m.del, "DEL too": m.del, "GC": m.gc,
 			"settled": m.settled, "settled too": m.settled, "abandon": m.abandon, "reserve": m.reserve, "reserve too": m.reserve,
 			"release": m.releaseByHand, "conflict": m.conflict, "crash": m.crash, "later": m.later, "later too": m.later,
 			"reboot": m.reboot, "set the clock": m.setClock, "reset the clock": m.resetClock,
-			"back up": m.backUp, "restore": m.restore, "go back to schema 1": m.goBack, "go on to schema 3": m.goOn, "": m.check,
+			"back up": m.backUp, "restore": m.restore, "go back to schema 1": m.goBack, "go on to schema 3": m.goOn,
+			"copy with holes": m.copyWithHoles, "fill the disk": m.fillDisk, "fill the disk too": m.fillDisk, "empty the disk": m.emptyDisk, "": m.check,
 		})
 	})
-	t.Logf("%d lives", lives)
+	t.Logf("%d lives; the disk was full %d times, and %d changes found no room", lives, disk.fills, disk.refused)
 }
