@@ -195,6 +195,21 @@ func ofHolders(l lease.Lease, f func(lease.Holder) string) string {
 	return strings.Join(slices.Compact(all), ",")
 }
 
+// storeRemarks says what of a store is not as it looks, and what to do about it.
+func storeRemarks(ctx context.Context, store *lease.Store) (all []string, err error) {
+	switch err := store.BeingRenamed(ctx); {
+	case errors.Is(err, lease.ErrRenaming):
+		all = append(all, err.Error())
+	case err != nil:
+		return nil, err
+	}
+	remark, err := clockRemark(ctx, store)
+	if remark != "" {
+		all = append(all, remark)
+	}
+	return all, err
+}
+
 // offIsWrong is how far a store's time may be from the time of day, as a clock is that is set right
 // after a boot.
 const offIsWrong = time.Hour

@@ -112,12 +112,9 @@ func listLeases(ctx context.Context, dir leaseDir, networks []string, filter lea
 				chosen = append(chosen, l)
 			}
 		}
-		remark, err := clockRemark(ctx, store)
-		if remark != "" {
+		remarks, err := storeRemarks(ctx, store)
+		for _, remark := range remarks {
 			say(stderr, "relink: %s", remark)
-		}
-		if frozen := store.BeingRenamed(ctx); errors.Is(frozen, lease.ErrRenaming) {
-			say(stderr, "relink: %s", frozen)
 		}
 		return errors.Join(err, store.Verify(ctx))
 	})

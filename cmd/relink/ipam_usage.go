@@ -67,15 +67,10 @@ func usageOf(ctx context.Context, store *lease.Store) (lease.Usage, error) {
 	if err != nil {
 		return u, err
 	}
-	remark, err := clockRemark(ctx, store)
-	if remark != "" {
-		u.Remarks = append(u.Remarks, remark)
-	}
+	remarks, err := storeRemarks(ctx, store)
+	u.Remarks = append(u.Remarks, remarks...)
 	if err != nil {
 		return u, err
-	}
-	if frozen := store.BeingRenamed(ctx); errors.Is(frozen, lease.ErrRenaming) {
-		u.Remarks = append(u.Remarks, frozen.Error())
 	}
 	renamed, err := store.Renamed(ctx)
 	for _, old := range renamed {

@@ -173,9 +173,8 @@ func (c *Call) sayRenamed(ctx context.Context, store *lease.Store) {
 // kept.
 const settling = time.Second
 
-// Settled is for after an ADD: sandboxes of the owner that held
-// what this one took over, and are proven gone, hold it no more. One that may be there does until its
-// DEL.
+// Settled is for after an ADD: sandboxes of the owner that held what this one took over, and are proven
+// gone, hold it no more. One that may be there does until its DEL.
 func (c *Call) Settled(ctx context.Context) error {
 	if len(c.before) == 0 {
 		return nil

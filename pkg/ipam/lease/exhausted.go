@@ -37,8 +37,11 @@ func (l *leases) longestReleased(set RangeSet) (netip.Addr, error) {
 // where there are many, and of these no more is read than that.
 func (l *leases) givesBeforeEnd(a netip.Addr) (bool, error) {
 	state, err := decodeState(l.byAddress.Get(addressKey(a)))
-	if err != nil || state != Quarantined {
-		return false, err
+	if err != nil {
+		return false, l.unreadable(a, err)
+	}
+	if state != Quarantined {
+		return false, nil
 	}
 	lease, _, err := l.get(a)
 	return !lease.Conflict, err
@@ -95,7 +98,7 @@ func (l *leases) exhausted(number int, set RangeSet) error {
 		for k, b := cursor.Seek(addressKey(r.First)); k != nil && bytes.Compare(k, end) <= 0; k, b = cursor.Next() {
 			state, err := decodeState(b)
 			if err != nil {
-				return err
+				return l.unreadable(addressOf(k), err)
 			}
 			counts[state]++
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -147,7 +148,10 @@ func (s *Store) Release(ctx context.Context, a attachment.Key, sticky Policy) er
 		return err
 	}
 	if to, looked := s.renamedTo(ctx, a); to != nil {
-		return to.change(ctx, release)
+		if err = to.change(ctx, release); errors.Is(err, ErrNone) { // A Rename has just been there, too.
+			err = fmt.Errorf("network %s: %w", to.network, ErrMoved)
+		}
+		return err
 	} else if looked != nil || !errors.Is(err, ErrRenaming) {
 		return cmp.Or(looked, err)
 	}

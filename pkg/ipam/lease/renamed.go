@@ -69,7 +69,8 @@ func (s *Store) beside(network string) *Store {
 }
 
 // renamedTo returns the store in which the attachment holds something by this network's name, nil if
-// there is none. A store that can't be read has none: that is for who looks at that one.
+// there is none. A store that can't be read has none: that is for who looks at that one. ErrBusy and
+// ErrMoved: it may be there.
 func (s *Store) renamedTo(ctx context.Context, a attachment.Key) (*Store, error) {
 	all, err := Networks(filepath.Dir(s.path))
 	if err != nil {
@@ -94,8 +95,10 @@ func (s *Store) renamedTo(ctx context.Context, a attachment.Key) (*Store, error)
 		})
 		other.wait = s.wait
 		switch {
-		case errors.Is(err, ErrBusy):
+		case errors.Is(err, ErrBusy), errors.Is(err, ErrMoved):
 			return nil, err
+		case errors.Is(err, ErrNone): // It was there a moment ago: a Rename is at work.
+			return nil, fmt.Errorf("network %s: %w", name, ErrMoved)
 		case holds && !other.evenFrozen:
 			return other, nil
 		case holds: // Unless another one has taken it over from there.
