@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/sandbox"
@@ -22,16 +23,17 @@ func (n *Node) missed() {
 // their cookies, and can't be looked into.
 func (n *Node) lookFurther(ctx context.Context) {
 	found, blind, err := sandbox.Search(ctx)
-	const looks = 3
+	const looks = 5
 	for again := 1; ; again++ {
 		if blind != "" || err != nil {
 			n.cannotSearch(blind, err)
 		}
-		n.noteFound(ctx, found)
+		n.noteFound(ctx, found, again == looks)
 		if len(found) == 0 || again == looks || err != nil {
 			break
 		}
-		// They have gone, or others have them by now.
+		// They have gone, or others have them by now: a plugin's socket keeps its sandbox for a moment.
+		time.Sleep(pause)
 		wanted := slices.Collect(maps.Keys(found))
 		found, blind, err = sandbox.Search(ctx, wanted...)
 		maps.DeleteFunc(found, func(number uint64, _ sandbox.Keeper) bool { return !slices.Contains(wanted, number) })
@@ -41,8 +43,12 @@ func (n *Node) lookFurther(ctx context.Context) {
 	}
 }
 
-// noteFound notes those of the namespaces that it can, and takes them away from found.
-func (n *Node) noteFound(ctx context.Context, found map[uint64]sandbox.Keeper) {
+// pause is between two looks at what a socket keeps.
+const pause = 200 * time.Millisecond
+
+// noteFound notes those of the namespaces that it can, and takes them away from found. What only a socket
+// keeps is noted at the last look.
+func (n *Node) noteFound(ctx context.Context, found map[uint64]sandbox.Keeper, last bool) {
 	for at := range n.live {
 		delete(found, at.number)
 	}
@@ -52,6 +58,9 @@ func (n *Node) noteFound(ctx context.Context, found map[uint64]sandbox.Keeper) {
 		}
 		if k.Path != "" {
 			return n.lookIntoKept(ctx, number, k)
+		}
+		if !last {
+			return false
 		}
 		name := nameOfKept(k)
 		n.live[inode{k.Device, number}] = live{name: name, cookie: k.Cookie}
