@@ -191,3 +191,16 @@ func TestEncodeRefusesWhatDecodeWould(t *testing.T) {
 		})
 	}
 }
+
+func TestEncodeRefusesANameThatJSONCannotKeep(t *testing.T) {
+	s := newStore(t)
+	for _, name := range []string{"net\xff", "\xff\xff\xff\xff\xff\xff"} {
+		r := record("c1", name)
+		if err := s.Save(r); err != nil {
+			continue
+		}
+		if _, err := s.Load("c1", name); err != nil {
+			t.Errorf("saved %q, but: %v", name, err)
+		}
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/relink-cni/relink/pkg/selection"
 )
 
 func TestTheHostIsChangedByOneAtATime(t *testing.T) {
@@ -33,7 +35,7 @@ func TestTheHostIsChangedByOneAtATime(t *testing.T) {
 	if quiet, err := s.Quiet(); !quiet || err != nil {
 		t.Errorf("quiet: %v, %v", quiet, err)
 	}
-	if records, unreadable, err := s.Select(nil); len(records)+len(unreadable) > 0 || err != nil {
+	if records, unreadable, err := s.Select(selection.Selection{}); len(records)+len(unreadable) > 0 || err != nil {
 		t.Errorf("the lock is taken for a checkpoint: %v, %v, %v", records, unreadable, err)
 	}
 }

@@ -349,3 +349,14 @@ func useSandbox(t *testing.T, s *Store, mtu, what int) {
 		}
 	}
 }
+
+func TestUnlockOfALockWhoseDirectoryWasReplacedLeavesTheNewLockAlone(t *testing.T) {
+	s := newStore(t)
+	unlock := lock(t, s, "c1")
+	if err := os.RemoveAll(s.sandboxDir("c1")); err != nil {
+		t.Fatal(err)
+	}
+	defer lock(t, s, "c1")()
+	unlock()
+	expectBusy(t, s, "c1")
+}

@@ -1,63 +1,47 @@
 package checkpoint
 
 import (
-	"errors"
-	"fmt"
 	"slices"
-	"strings"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/selection"
 )
 
-// Select returns what List does, limited to the sandboxes that ids name, each by
-// its container ID, a prefix of it, or the pod's namespace/name. No ids: all. An
-// ID that names nothing, or a prefix of several sandboxes' IDs, is an error.
-func (s *Store) Select(ids []string) ([]Record, []Unreadable, error) {
+// Select returns what List does, limited to what is selected. selection.ErrNothing and
+// selection.ErrAmbiguous can be matched.
+func (s *Store) Select(by selection.Selection) ([]Record, []Unreadable, error) {
 	records, unreadable, err := s.List()
-	if err != nil || len(ids) == 0 {
+	if err != nil || by.All() {
 		return records, unreadable, err
 	}
-	chosen := map[string]bool{}
-	for _, id := range ids {
-		if id == "" {
-			return nil, nil, errors.New("an empty sandbox ID: give a container ID, a prefix of it, or namespace/pod")
-		}
-		sandboxes := matching(records, unreadable, id)
-		switch {
-		case len(sandboxes) == 0:
-			return nil, nil, fmt.Errorf("no checkpoint of sandbox or pod %q: relink list shows what there is", id)
-		case len(sandboxes) > 1 && !strings.Contains(id, "/"):
-			return nil, nil, fmt.Errorf("%q begins the IDs of %d sandboxes: give more of it", id, len(sandboxes))
-		}
-		for _, sandbox := range sandboxes {
-			chosen[sandbox] = true
-		}
+	chosen, err := by.Choose(Things(records, unreadable))
+	if err != nil {
+		return nil, nil, err
 	}
-	return slices.DeleteFunc(records, func(r Record) bool { return !chosen[r.Attachment.ContainerID] }),
-		slices.DeleteFunc(unreadable, func(u Unreadable) bool { return !chosen[u.ContainerID] }), nil
+	return those(records, chosen), those(unreadable, chosen[len(records):]), nil
 }
 
-// matching returns the container IDs that id means. A pod can have two, while its
-// old sandbox is being replaced.
-func matching(records []Record, unreadable []Unreadable, id string) []string {
-	var found []string
-	add := func(containerID string) {
-		if !slices.Contains(found, containerID) {
-			found = append(found, containerID)
-		}
-	}
-	exact := slices.ContainsFunc(records, func(r Record) bool { return r.Attachment.ContainerID == id }) ||
-		slices.ContainsFunc(unreadable, func(u Unreadable) bool { return u.ContainerID == id })
-	if exact {
-		return []string{id}
-	}
+// Things returns what can be selected: the records, and then what cannot be read. Of the latter only the
+// container ID is known.
+func Things(records []Record, unreadable []Unreadable) []selection.Thing {
+	things := make([]selection.Thing, 0, len(records)+len(unreadable))
 	for _, r := range records {
-		if strings.HasPrefix(r.Attachment.ContainerID, id) || (r.Pod.Name != "" && r.Pod.String() == id) {
-			add(r.Attachment.ContainerID)
-		}
+		things = append(things, selection.Thing{
+			Pod: r.Pod, ContainerID: r.Attachment.ContainerID, Network: r.Attachment.Network,
+			Parents: netstate.ChainNames(r.Interface.Parents),
+		})
 	}
 	for _, u := range unreadable {
-		if strings.HasPrefix(u.ContainerID, id) {
-			add(u.ContainerID)
-		}
+		things = append(things, selection.Thing{ContainerID: u.ContainerID})
 	}
-	return found
+	return things
+}
+
+// those returns what is chosen of the list, which it changes.
+func those[T any](list []T, chosen []bool) []T {
+	i := -1
+	return slices.DeleteFunc(list, func(T) bool {
+		i++
+		return !chosen[i]
+	})
 }

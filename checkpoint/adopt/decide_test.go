@@ -11,6 +11,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/netfix"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/selection"
 )
 
 func ns(inode uint64) attachment.Namespace {
@@ -221,16 +222,16 @@ func TestChoose(t *testing.T) {
 		{Attachment: key("abc2", "eth0")}, {Attachment: key("abc", "eth0")}, {Attachment: key("abc1", "net1")},
 	}
 	for id, want := range map[string]int{"abc1": 2, "abc": 1, "shop/web": 2, "abc2": 1} {
-		if got, err := choose(actions, []string{id}); err != nil || len(got) != want {
+		if got, err := choose(actions, selection.Selection{Names: []string{id}}); err != nil || len(got) != want {
 			t.Errorf("%s: %d %v", id, len(got), err)
 		}
 	}
 	for _, id := range []string{"", "ab", "shop/db", "x"} {
-		if got, err := choose(actions, []string{id}); err == nil {
+		if got, err := choose(actions, selection.Selection{Names: []string{id}}); err == nil {
 			t.Errorf("%q: %v", id, got)
 		}
 	}
-	if got, err := choose(actions, nil); err != nil || len(got) != len(actions) {
+	if got, err := choose(actions, selection.Selection{}); err != nil || len(got) != len(actions) {
 		t.Error(got, err)
 	}
 }

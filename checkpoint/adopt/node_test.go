@@ -143,7 +143,7 @@ func TestCaptureOfStockPodsIsRestored(t *testing.T) {
 	if left := n.records(t); len(left) > 0 {
 		t.Errorf("a dry run wrote %v", left)
 	}
-	n.says(t, 0, "capture --sandbox default/web", "stock", "lan0", "10.9.0.2/16", "1 captured\n")
+	n.says(t, 0, "capture default/web", "stock", "lan0", "10.9.0.2/16", "1 captured\n")
 	n.says(t, 0, "capture", "1 captured, 1 kept\n")
 	for _, r := range n.records(t) {
 		if !strings.HasPrefix(r.Attachment.ContainerID, "cnitool-") || r.Attachment.Network != "stock" || r.Writer != "relink capture" || len(r.CNI.Result) == 0 {
@@ -221,7 +221,7 @@ func TestCaptureWithoutNames(t *testing.T) {
 	if after := state(t, netns); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
-	n.says(t, 0, "capture --refresh --sandbox "+r.Attachment.ContainerID, "1 refreshed\n")
+	n.says(t, 0, "capture --refresh "+r.Attachment.ContainerID, "1 refreshed\n")
 }
 
 // A macvlan that the pod has stacked on its own, as keepalived does for a virtual router, is
@@ -310,7 +310,7 @@ func TestWhatAPodChoosesIsPrintedAsItIs(t *testing.T) {
 
 func TestCaptureUsage(t *testing.T) {
 	n := newNode(t)
-	n.says(t, 2, "capture --sandbox nobody", "nobody")
+	n.says(t, 2, "capture nobody", "nobody")
 	n.says(t, 2, "capture --cni-cache /missing", "invalid --cni-cache")
 	n.says(t, 2, "capture --checkpoint-dir /missing", "checkpoint directory")
 	n.says(t, 0, "capture", "no interfaces to remember\n")

@@ -12,6 +12,7 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/sandbox"
+	"github.com/relink-cni/relink/pkg/selection"
 )
 
 // Options of a run.
@@ -19,9 +20,8 @@ type Options struct {
 	Store *checkpoint.Store
 	// CacheDir is where the CNI caches are (cnicache.DefaultDir).
 	CacheDir string
-	// Sandboxes limits the run to these, by container ID, its prefix or
-	// namespace/pod. Empty for all.
-	Sandboxes []string
+	// Select limits the run. Missing passes over it.
+	Select selection.Selection
 	// Attached are the names of interfaces that were attached to the pods, whatever the
 	// caches say.
 	Attached []string
@@ -89,7 +89,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 		return Report{}, err
 	}
 	defer r.look.close()
-	actions, err := choose(Decide(node, opts.Refresh), opts.Sandboxes)
+	actions, err := choose(Decide(node, opts.Refresh), opts.Select)
 	if err != nil {
 		return Report{}, err
 	}
@@ -181,9 +181,8 @@ func lines(errs []error) []string {
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// Missing returns the interfaces of running sandboxes that have no checkpoint and are not
-// the pods' own, all or those of the sandboxes that are named, and what could not be looked
-// at. It changes nothing.
+// Missing returns the interfaces of running sandboxes that have no checkpoint and are not the pods' own, and
+// what could not be looked at. It changes nothing.
 func Missing(opts Options) ([]Found, []string, error) {
 	records, unreadable, err := opts.Store.List()
 	if err != nil {
@@ -203,10 +202,7 @@ func Missing(opts Options) ([]Found, []string, error) {
 		if _, torn := unreadableOf(f, unreadable); torn {
 			continue // That is said of the checkpoint itself.
 		}
-		if f.Origin == PodsOwn {
-			continue
-		}
-		if _, err := choose([]Action{{Attachment: f.Attachment, Pod: f.Pod}}, opts.Sandboxes); err == nil {
+		if f.Origin != PodsOwn {
 			none = append(none, f)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/selection"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -212,7 +213,7 @@ func TestKilledRestoreIsAnnouncedByTheNext(t *testing.T) {
 	if report, _ := l.run(t, Options{DryRun: true}); report.AsRecorded() {
 		t.Error("check says that all is well")
 	}
-	if _, o := l.run(t, Options{Sandboxes: []string{"shop/web-0"}}); !o.Announced {
+	if _, o := l.run(t, Options{Select: selection.Selection{Names: []string{"shop/web-0"}}}); !o.Announced {
 		t.Errorf("a restore of one sandbox: %+v", o)
 	}
 	if !l.knows(t) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/selection"
 )
 
 // oneNIC says that two records mean one NIC, or one slot whose card was exchanged between
@@ -52,8 +53,8 @@ func withPort(m netstate.Member, recorded []netstate.Member) netstate.Member {
 // leaves out. What a sandbox that is gone was on is nobody's. chosen are those that the run was
 // asked for.
 func allNICs(opts Options, chosen lookedAt) ([]netstate.Member, error) {
-	if len(opts.Sandboxes) > 0 {
-		records, _, err := opts.Store.Select(nil)
+	if !opts.Select.All() {
+		records, _, err := opts.Store.Select(selection.Selection{})
 		if err != nil {
 			return nil, err
 		}

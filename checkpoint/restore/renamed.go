@@ -8,6 +8,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/selection"
 )
 
 // holder is the device of the sandbox that has the recorded index, under another name
@@ -81,7 +82,7 @@ type inside struct {
 
 // others reads what the sandbox has and what is recorded of it.
 func (w *work) others() (inside, error) {
-	records, _, err := w.Store.Select([]string{w.record.Attachment.ContainerID})
+	records, _, err := w.Store.Select(selection.Selection{Names: []string{w.record.Attachment.ContainerID}})
 	if err != nil {
 		return inside{}, err
 	}

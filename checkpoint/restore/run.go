@@ -13,14 +13,14 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/selection"
 )
 
 // Options of a run.
 type Options struct {
 	Store *checkpoint.Store
-	// Sandboxes limits the run to these, by container ID, its prefix or
-	// namespace/pod. Empty for all.
-	Sandboxes []string
+	// Select limits the run.
+	Select selection.Selection
 	// Wait bounds the wait for devices that have yet to appear, and again that
 	// for their carrier.
 	Wait time.Duration
@@ -66,7 +66,7 @@ type run struct {
 // has all of them. The error is that nothing could be looked at.
 func Run(ctx context.Context, opts Options) (Report, error) {
 	start := time.Now()
-	records, unreadable, err := opts.Store.Select(opts.Sandboxes)
+	records, unreadable, err := opts.Store.Select(opts.Select)
 	if err != nil {
 		return Report{}, err
 	}
@@ -88,7 +88,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	r.report = Report{DryRun: opts.DryRun, Parents: []StepResult{}, Attachments: []Outcome{}}
 	settled := false
 	note := r.begin()
-	defer func() { note.End(settled, len(r.Sandboxes) == 0) }()
+	defer func() { note.End(settled, r.Select.All()) }()
 	for _, u := range unreadable {
 		r.report.Attachments = append(r.report.Attachments, Outcome{
 			Attachment: attachment.Key{ContainerID: u.ContainerID, IfName: u.IfName}, State: Failed, Reason: u.Err.Error(),

@@ -19,7 +19,7 @@ func newCapture(open storeOpener) *cobra.Command {
 	var output format
 	var opts adopt.Options
 	cmd := &cobra.Command{
-		Use:   "capture",
+		Use:   "capture " + nameUsage,
 		Short: "Write checkpoints of running sandboxes that have none",
 		Long: `Write checkpoints of the interfaces of running sandboxes that have none, as they
 are now, whoever attached them: every interface that is stacked on a device of the
@@ -32,8 +32,8 @@ A checkpoint that is there is left alone. --refresh renews it, unless what is th
 now is worse: gone, down, on another parent, or without a recorded address or route.
 Exit status 0: all is remembered; 1: something is not, each said; 2: usage or
 environment.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			opts.Select.Names = args
 			if err := cacheIsThere(cmd, opts.CacheDir); err != nil {
 				return err
 			}
@@ -46,7 +46,8 @@ environment.`,
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.Refresh, "refresh", false, "renew the checkpoints that are there, too")
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be written and why, and write nothing")
-	flags.StringArrayVar(&opts.Sandboxes, "sandbox", nil, "only this `sandbox`: container ID, prefix of it, or namespace/pod (repeatable)")
+	addSelection(cmd, &opts.Select)
+	addParent(cmd, &opts.Select)
 	flags.StringArrayVar(&opts.Attached, "attached", nil, "interfaces of this `name` were attached to their pods, whatever the CNI caches say (repeatable)")
 	addCacheDir(cmd, &opts.CacheDir)
 	addOutput(cmd, &output)

@@ -5,12 +5,15 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/adopt"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/selection"
 )
 
 func newCheck(open storeOpener) *cobra.Command {
@@ -18,13 +21,13 @@ func newCheck(open storeOpener) *cobra.Command {
 	var cacheDir string
 	opts := restore.Options{DryRun: true}
 	cmd := &cobra.Command{
-		Use:   "check",
+		Use:   "check " + nameUsage,
 		Short: "Say whether the kernel agrees with every checkpoint, and every sandbox has one",
 		Long: `Say whether the kernel agrees with every checkpoint, and whether every running
 sandbox with an interface on a device of the host has one. Exit status 0 if so, 1
 with a line for each that differs or has none.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			opts.Select.Names = args
 			if err := cacheIsThere(cmd, cacheDir); err != nil {
 				return err
 			}
@@ -34,7 +37,8 @@ with a line for each that differs or has none.`,
 			return check(cmd.Context(), opts, cacheDir, output, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringArrayVar(&opts.Sandboxes, "sandbox", nil, "only this `sandbox`: container ID, prefix of it, or namespace/pod (repeatable)")
+	addSelection(cmd, &opts.Select)
+	addParent(cmd, &opts.Select)
 	addCacheDir(cmd, &cacheDir)
 	addOutput(cmd, &output)
 	return cmd
@@ -58,13 +62,20 @@ type unremembered struct {
 }
 
 func check(ctx context.Context, opts restore.Options, cacheDir string, output format, stdout io.Writer) error {
-	report, err := restore.Run(ctx, opts)
+	without, problems, err := adopt.Missing(adopt.Options{Store: opts.Store, CacheDir: cacheDir})
 	if err != nil {
 		return err
 	}
-	without, problems, err := adopt.Missing(adopt.Options{Store: opts.Store, CacheDir: cacheDir, Sandboxes: opts.Sandboxes})
+	selected, without, err := selectAll(opts.Store, opts.Select, without)
 	if err != nil {
 		return err
+	}
+	var report restore.Report
+	if selected != nil {
+		opts.Select = *selected
+		if report, err = restore.Run(ctx, opts); err != nil {
+			return err
+		}
 	}
 	report.Problems = append(report.Problems, problems...)
 	if output == formatJSON {
@@ -78,6 +89,45 @@ func check(ctx context.Context, opts restore.Options, cacheDir string, output fo
 		return errDiffers
 	}
 	return nil
+}
+
+// selectAll selects among the checkpoints and the interfaces without one together: what is named may have a
+// checkpoint or not. It returns what to select among the checkpoints, nil for none of them, and the interfaces
+// without one that are selected.
+func selectAll(store *checkpoint.Store, by selection.Selection, without []adopt.Found) (*selection.Selection, []adopt.Found, error) {
+	if by.All() {
+		return &by, without, nil
+	}
+	records, unreadable, err := store.List()
+	if err != nil {
+		return nil, nil, err
+	}
+	things := checkpoint.Things(records, unreadable)
+	remembered := len(things)
+	for _, f := range without {
+		things = append(things, f.Thing())
+	}
+	chosen, err := by.Choose(things)
+	if err != nil {
+		return nil, nil, err
+	}
+	narrow := by
+	narrow.Names = nil
+	for i, t := range things[:remembered] {
+		if chosen[i] && !slices.Contains(narrow.Names, t.ContainerID) {
+			narrow.Names = append(narrow.Names, t.ContainerID)
+		}
+	}
+	var some []adopt.Found
+	for i, f := range without {
+		if chosen[remembered+i] {
+			some = append(some, f)
+		}
+	}
+	if len(narrow.Names) == 0 {
+		return nil, some, nil
+	}
+	return &narrow, some, nil
 }
 
 func unrememberedOf(found []adopt.Found) []unremembered {

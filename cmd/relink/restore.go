@@ -22,10 +22,10 @@ import (
 
 func newRestore(open storeOpener) *cobra.Command {
 	var output format
-	var mapped []string
+	var parents []string
 	var opts restore.Options
 	cmd := &cobra.Command{
-		Use:   "restore",
+		Use:   "restore " + nameUsage,
 		Short: "Rebuild what the kernel lost: VLAN parents, bond members, pod interfaces",
 		Long: `Rebuild what the kernel lost: enslave bond members that came back, create VLAN
 parents, create or repair interfaces in the surviving sandboxes with their old
@@ -34,9 +34,9 @@ MAC, addresses and routes, tell the neighbours, and verify.
 Nothing that is present and right is touched: it can be run again at any time.
 Exit status 0: everything is as recorded; 1: something is not, each said; 2: usage
 or environment.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if opts.Mapped, err = parseMapped(mapped); err != nil {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			opts.Select.Names = args
+			if opts.Select.Parent, opts.Mapped, err = parseParents(parents); err != nil {
 				return err
 			}
 			if opts.Wait < 0 {
@@ -51,34 +51,38 @@ or environment.`,
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be done and why, and change nothing")
-	flags.StringArrayVar(&opts.Sandboxes, "sandbox", nil, "only this `sandbox`: container ID, prefix of it, or namespace/pod (repeatable)")
+	addSelection(cmd, &opts.Select)
 	flags.DurationVar(&opts.Wait, "wait", 30*time.Second, "wait so long for missing devices, and again for their carrier")
 	flags.BoolVar(&opts.RebuildBond, "rebuild-bond", false, "build a bond that is missing from its record: mode, options, members")
 	flags.BoolVar(&opts.HostAddresses, "host-addresses", false, "bring back the addresses and routes that VLAN parents and bonds carried themselves")
-	flags.StringArrayVar(&mapped, "parent", nil, "`old=new`: the device old of the checkpoints is new now (repeatable)")
+	flags.StringArrayVar(&parents, "parent", nil, "only attachments on this `device`; with OLD=NEW: the device OLD of the checkpoints is NEW now (repeatable)")
 	addOutput(cmd, &output)
 	return cmd
 }
 
-// parseMapped reads the values of --parent.
-func parseMapped(pairs []string) (map[string]string, error) {
-	mapped := make(map[string]string, len(pairs))
-	for _, pair := range pairs {
-		was, is, ok := strings.Cut(pair, "=")
-		if !ok {
-			return nil, fmt.Errorf("invalid --parent %q: must be of the form old=new", pair)
+// parseParents reads the values of --parent: a device that selects, and pairs that map one device to another.
+func parseParents(values []string) (selected string, mapped map[string]string, err error) {
+	mapped = map[string]string{}
+	for _, value := range values {
+		was, is, pair := strings.Cut(value, "=")
+		if !pair {
+			if selected != "" && selected != value {
+				return "", nil, fmt.Errorf("invalid --parent %q: --parent %s selects already; to say that a device has another name now, write OLD=NEW", value, selected)
+			}
+			selected = value
+			continue
 		}
 		for _, name := range []string{was, is} {
 			if err := attachment.ValidateIfName(name); err != nil {
-				return nil, fmt.Errorf("invalid --parent %q: device %q %w", pair, name, err)
+				return "", nil, fmt.Errorf("invalid --parent %q: device %q %w", value, name, err)
 			}
 		}
 		if other, twice := mapped[was]; twice && other != is {
-			return nil, fmt.Errorf("invalid --parent %q: %s is %s already", pair, was, other)
+			return "", nil, fmt.Errorf("invalid --parent %q: %s is %s already", value, was, other)
 		}
 		mapped[was] = is
 	}
-	return mapped, nil
+	return selected, mapped, nil
 }
 
 // heapGrowth lets the heap grow to so many percent of what is live before it is

@@ -12,6 +12,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/selection"
 )
 
 func newShow(open storeOpener) *cobra.Command {
@@ -34,7 +35,7 @@ func newShow(open storeOpener) *cobra.Command {
 }
 
 func show(store *checkpoint.Store, id string, output format, stdout, stderr io.Writer) error {
-	records, unreadable, err := store.Select([]string{id})
+	records, unreadable, err := store.Select(selection.Selection{Names: []string{id}})
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,21 @@ type Device struct {
 	Own *Own `json:"own,omitempty"`
 }
 
+// ChainNames returns the names of all devices of a chain of parents, the members of bonds included.
+func ChainNames(chain []Device) []string {
+	var names []string
+	for _, d := range chain {
+		names = append(names, d.Name)
+		if d.Bond == nil {
+			continue
+		}
+		for _, m := range d.Bond.Members {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
 // Own are the addresses of a host's device and the routes through it.
 type Own struct {
 	Addresses []Address `json:"addresses,omitempty"`

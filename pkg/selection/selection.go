@@ -1,0 +1,227 @@
+package selection
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// ErrNothing says that a part of the selection matches nothing.
+var ErrNothing = errors.New("matches nothing")
+
+// ErrAmbiguous says that a name matches several pods or sandboxes. The message lists them.
+var ErrAmbiguous = errors.New("matches several")
+
+// Selection is what a command line names. The zero value names everything.
+type Selection struct {
+	// Names are pods as [NAMESPACE/]POD, or container IDs or the beginnings of these. None: all.
+	Names []string
+	// Namespace, Network and Parent each leave only what is in, on or above it. Empty: no limit.
+	Namespace, Network, Parent string
+}
+
+// Thing is one attachment that may be named. A field that is not known is empty. A limit on an unknown field
+// does not choose the thing. An unknown pod is that of the other things of the same sandbox.
+type Thing struct {
+	Pod         attachment.Pod
+	ContainerID string
+	Network     string
+	// Parents are the names of all devices that the interface is stacked on, members of bonds included.
+	Parents []string
+}
+
+// All says that the selection names everything.
+func (s Selection) All() bool {
+	return len(s.Names) == 0 && s.Namespace == "" && s.Network == "" && s.Parent == ""
+}
+
+// Validate reports what no list of things could satisfy: an empty name, a name that contradicts Namespace.
+func (s Selection) Validate() error {
+	for _, name := range s.Names {
+		namespace, pod, qualified := strings.Cut(name, "/")
+		switch {
+		case name == "" || qualified && pod == "":
+			return fmt.Errorf("invalid name %q: give NAMESPACE/POD, POD, or a container ID or the beginning of one", name)
+		case qualified && s.Namespace != "" && namespace != s.Namespace:
+			return fmt.Errorf("invalid name %q: --namespace says %s", name, s.Namespace)
+		}
+	}
+	return nil
+}
+
+// Choose returns for each thing whether it is named. ErrNothing and ErrAmbiguous can be matched: each name
+// has to name something within the limits, and each limit has to leave something.
+func (s Selection) Choose(things []Thing) ([]bool, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	things = withPods(things)
+	chosen, err := s.limit(things)
+	if err != nil || len(s.Names) == 0 {
+		return chosen, err
+	}
+	named := make([]bool, len(things))
+	for _, name := range s.Names {
+		meant, err := s.meant(name, things, chosen)
+		if err != nil {
+			return nil, err
+		}
+		for i, t := range things {
+			named[i] = named[i] || chosen[i] && meant(t)
+		}
+	}
+	return named, nil
+}
+
+// withPods returns the things, each with the pod that another thing of its sandbox names if it names none.
+func withPods(things []Thing) []Thing {
+	pods := map[string]attachment.Pod{}
+	for _, t := range things {
+		if t.Pod.Name != "" {
+			pods[t.ContainerID] = t.Pod
+		}
+	}
+	all := slices.Clone(things)
+	for i := range all {
+		if all[i].Pod.Name == "" && all[i].ContainerID != "" {
+			all[i].Pod = pods[all[i].ContainerID]
+		}
+	}
+	return all
+}
+
+// limit applies Namespace, Network and Parent, one after the other.
+func (s Selection) limit(things []Thing) ([]bool, error) {
+	chosen := make([]bool, len(things))
+	for i := range chosen {
+		chosen[i] = true
+	}
+	limits := []struct {
+		flag, value string
+		of          func(Thing) []string
+	}{
+		{"--namespace", s.Namespace, func(t Thing) []string { return []string{t.Pod.Namespace} }},
+		{"--network", s.Network, func(t Thing) []string { return []string{t.Network} }},
+		{"--parent", s.Parent, func(t Thing) []string { return t.Parents }},
+	}
+	for _, l := range limits {
+		if l.value == "" {
+			continue
+		}
+		there, left := map[string]bool{}, false
+		for i, t := range things {
+			if !chosen[i] {
+				continue
+			}
+			for _, v := range l.of(t) {
+				there[v] = true
+			}
+			chosen[i] = slices.Contains(l.of(t), l.value)
+			left = left || chosen[i]
+		}
+		if !left {
+			return nil, fmt.Errorf("%s %s %w: %s", l.flag, l.value, ErrNothing, thereIs(there))
+		}
+	}
+	return chosen, nil
+}
+
+// meant returns what the name stands for among the chosen things: a whole container ID, else a pod, else the
+// beginning of a container ID. A pod can have two sandboxes, while its old one is being replaced: the pod's
+// name means both.
+func (s Selection) meant(name string, things []Thing, chosen []bool) (func(Thing) bool, error) {
+	pods, sandboxes := map[string]bool{}, map[string]attachment.Pod{}
+	for i, t := range things {
+		switch {
+		case !chosen[i]:
+		case t.ContainerID != "" && t.ContainerID == name:
+			return func(t Thing) bool { return t.ContainerID == name }, nil
+		case s.isPod(name, t.Pod):
+			pods[t.Pod.String()] = true
+		case strings.HasPrefix(t.ContainerID, name):
+			sandboxes[t.ContainerID] = t.Pod
+		}
+	}
+	switch {
+	case len(pods) == 0 && len(sandboxes) == 0:
+		return nil, s.noSuch(name)
+	case len(pods)+len(sandboxes) > 1:
+		return nil, ambiguous(name, pods, sandboxes)
+	}
+	return func(t Thing) bool {
+		_, begins := sandboxes[t.ContainerID]
+		return begins || pods[t.Pod.String()]
+	}, nil
+}
+
+// isPod says that the name is the pod's. The namespace of a pod that was imported can be unknown: its name
+// reads /POD then.
+func (s Selection) isPod(name string, pod attachment.Pod) bool {
+	if pod.Name == "" {
+		return false
+	}
+	if namespace, rest, qualified := strings.Cut(name, "/"); qualified {
+		return pod.Namespace == namespace && pod.Name == rest
+	}
+	return pod.Name == name
+}
+
+func (s Selection) noSuch(name string) error {
+	what := "pod"
+	if !strings.Contains(name, "/") {
+		what = "pod or container ID"
+	}
+	within := ""
+	for _, l := range []struct{ what, value string }{{"namespace", s.Namespace}, {"network", s.Network}, {"parent", s.Parent}} {
+		if l.value != "" {
+			within += fmt.Sprintf(" with %s %s", l.what, l.value)
+		}
+	}
+	return fmt.Errorf("%q %w: there is no such %s%s; relink list shows what there is", name, ErrNothing, what, within)
+}
+
+// shownID is how much of a container ID a list of sandboxes shows, as crictl does.
+const shownID = 13
+
+// ShortID is a container ID as lists show it. It is long enough to name the sandbox.
+func ShortID(id string) string {
+	if len(id) > shownID {
+		return id[:shownID]
+	}
+	return id
+}
+
+// listed bounds how many of the things that are meant a message lists.
+const listed = 10
+
+func ambiguous(name string, pods map[string]bool, sandboxes map[string]attachment.Pod) error {
+	all := slices.Sorted(maps.Keys(pods))
+	for _, id := range slices.Sorted(maps.Keys(sandboxes)) {
+		line := id
+		if pod := sandboxes[id]; pod.Name != "" {
+			line += " (" + pod.String() + ")"
+		}
+		all = append(all, line)
+	}
+	return fmt.Errorf("%q %w: %s; name one of them in full", name, ErrAmbiguous, first(all))
+}
+
+// thereIs lists what a limit could have left.
+func thereIs(values map[string]bool) string {
+	delete(values, "")
+	if len(values) == 0 {
+		return "there is none"
+	}
+	return "there is " + first(slices.Sorted(maps.Keys(values)))
+}
+
+func first(all []string) string {
+	if len(all) > listed {
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:listed], ", "), len(all)-listed)
+	}
+	return strings.Join(all, ", ")
+}
