@@ -19,10 +19,10 @@ const (
 	Repaired   State = "repaired"
 	ToRestore  State = "to restore"
 	ToRepair   State = "to repair"
-	// Skipped: the namespace is not the recorded one any more; nothing was
-	// touched.
-	Skipped State = "skipped"
-	Failed  State = "failed"
+	// SandboxGone: the network namespace is proven gone, and so nothing is to be
+	// restored. It is no failure.
+	SandboxGone State = "sandbox gone"
+	Failed      State = "failed"
 )
 
 // Outcome is what is reported of one attachment.
@@ -59,6 +59,10 @@ type Outcome struct {
 func (o Outcome) AsItShould() bool {
 	return o.State == AsRecorded || o.State == Restored || o.State == Repaired
 }
+
+// Differs says that something is to be done about the attachment: it is neither as
+// recorded nor gone with its sandbox.
+func (o Outcome) Differs() bool { return !o.AsItShould() && o.State != SandboxGone }
 
 // Why returns all reasons.
 func (o Outcome) Why() string {

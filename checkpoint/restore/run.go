@@ -138,7 +138,7 @@ func (r *run) begin() *checkpoint.Restoring {
 func (r *run) settle(outcomes []*Outcome) bool {
 	settled := true
 	for _, o := range outcomes {
-		if !r.DryRun && !o.settled && o.State != Skipped && (r.unfinished || len(o.Steps) > 0) {
+		if !r.DryRun && !o.settled && o.State != SandboxGone && (r.unfinished || len(o.Steps) > 0) {
 			settled = r.setOwed(o, true) == nil && settled
 		}
 	}
@@ -210,7 +210,7 @@ func onHost(record *checkpoint.Record) bool {
 
 // skip says why the namespace is not the recorded one.
 func (o *Outcome) skip(record checkpoint.Record, err error) {
-	o.State, o.Reason = Skipped, fmt.Sprintf("namespace %s: %v", record.Namespace.Path, err)
+	o.State, o.Reason = SandboxGone, fmt.Sprintf("namespace %s: %v", record.Namespace.Path, err)
 }
 
 // skipOrFail takes the error of opening the namespace: one that is gone or another's

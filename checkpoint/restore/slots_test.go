@@ -246,7 +246,7 @@ func TestNICsOfSandboxesThatAreGoneAreNobodys(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0].NIC != hardware(2) {
 		t.Errorf("NICs %+v, %v", all, err)
 	}
-	if len(looked.outcomes) != 1 || looked.outcomes[0].Attachment.ContainerID != "gone" || looked.outcomes[0].State != Skipped {
+	if len(looked.outcomes) != 1 || looked.outcomes[0].Attachment.ContainerID != "gone" || looked.outcomes[0].State != SandboxGone {
 		t.Errorf("not looked at: %+v", looked.outcomes)
 	}
 }

@@ -1,12 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,7 +16,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-func newCapture(open storeOpener) *cobra.Command {
+func newCapture(open storeOpener, v *verbosity) *cobra.Command {
 	var output format
 	var opts adopt.Options
 	cmd := &cobra.Command{
@@ -30,8 +31,13 @@ be the pod's own; --attached NAME says that it is not.
 
 A checkpoint that is there is left alone. --refresh renews it, unless what is there
 now is worse: gone, down, on another parent, or without a recorded address or route.
-Exit status 0: all is remembered; 1: something is not, each said; 2: usage or
+` + namingHelp + `
+
+Exit status 0: all is remembered; 1: something is not, and each was said; 2: usage or
 environment.`,
+		Example: `  relink capture --dry-run          # what would be remembered
+  relink capture                    # remember all that runs without a checkpoint
+  relink capture --refresh shop/db  # record how a pod is now`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.Select.Names = args
 			if err := cacheIsThere(cmd, opts.CacheDir); err != nil {
@@ -40,17 +46,17 @@ environment.`,
 			if opts.Store, err = open(); err != nil {
 				return err
 			}
-			return capture(cmd.Context(), opts, output, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return capture(cmd.Context(), opts, output, screenOf(cmd, v))
 		},
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.Refresh, "refresh", false, "renew the checkpoints that are there, too")
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be written and why, and write nothing")
-	addSelection(cmd, &opts.Select)
-	addParent(cmd, &opts.Select)
+	addSelection(cmd, open, &opts.Select)
+	addParent(cmd, open, &opts.Select)
 	flags.StringArrayVar(&opts.Attached, "attached", nil, "interfaces of this `name` were attached to their pods, whatever the CNI caches say (repeatable)")
 	addCacheDir(cmd, &opts.CacheDir)
-	addOutput(cmd, &output)
+	addOutput(cmd, &output, formatWide)
 	return cmd
 }
 
@@ -70,18 +76,18 @@ func cacheIsThere(cmd *cobra.Command, dir string) error {
 	return nil
 }
 
-func capture(ctx context.Context, opts adopt.Options, output format, stdout, stderr io.Writer) error {
+func capture(ctx context.Context, opts adopt.Options, output format, s *screen) error {
 	report, err := adopt.Run(ctx, opts)
 	if err != nil {
 		return err
 	}
 	for _, note := range report.Notes {
-		say(stderr, "relink: %s", note)
+		s.warn("%s", note)
 	}
-	if output == formatJSON {
-		err = writeJSON(stdout, report)
+	if output.isData() {
+		err = output.write(s.out, report)
 	} else {
-		err = writeCaptured(report, stdout)
+		writeCaptured(report, output.wide(), s)
 	}
 	if err != nil {
 		return err
@@ -92,26 +98,41 @@ func capture(ctx context.Context, opts adopt.Options, output format, stdout, std
 	return nil
 }
 
-func writeCaptured(report adopt.Report, w io.Writer) error {
-	if len(report.Interfaces) > 0 {
-		t := newTable(w, "POD", "SANDBOX", "INTERFACE", "NETWORK", "PARENTS", "ADDRESSES", "STATE", "WHY")
-		for _, o := range report.Interfaces {
-			pod := o.Pod.String()
-			if o.Pod == (attachment.Pod{}) {
-				pod = o.Namespace.Path
-			}
-			t.row(pod, shortID(o.Attachment.ContainerID), o.Attachment.IfName, o.Attachment.Network,
-				parentNames(o.Interface.Parents), addressList(o.Interface.Addresses), string(o.State), o.Reason)
+func writeCaptured(report adopt.Report, wide bool, s *screen) {
+	outcomes := slices.Clone(report.Interfaces)
+	slices.SortStableFunc(outcomes, func(a, b adopt.Outcome) int {
+		return cmp.Or(compareBool(hasFailed(a), hasFailed(b)), strings.Compare(captureCell(a), captureCell(b)),
+			strings.Compare(a.Attachment.IfName, b.Attachment.IfName))
+	})
+	t := newTable(wide, column{name: "POD"}, column{name: "SANDBOX", wide: true}, column{name: "INTERFACE"}, column{name: "NETWORK", spare: 2},
+		column{name: "PARENTS", spare: 1}, column{name: "ADDRESSES", spare: 3}, column{name: stateColumn}, column{name: "WHY"})
+	for _, alike := range folded(outcomes, s, func(o adopt.Outcome) string { return string(o.State) + o.Reason }) {
+		o := alike[0]
+		if len(alike) > 1 {
+			t.row(count(len(alike), "interface"), "", "", "", "", "", string(o.State), o.Reason)
+			continue
 		}
-		if err := t.flush(); err != nil {
-			return err
+		if s.quiet && !hasFailed(o) {
+			continue
 		}
+		t.row(captureCell(o), o.Attachment.ContainerID, o.Attachment.IfName, o.Attachment.Network, parentNames(o.Interface.Parents),
+			addressList(o.Interface.Addresses), string(o.State), o.Reason)
 	}
+	t.write(s)
 	for _, p := range report.Problems {
-		say(w, "%s", p)
+		s.say("%s", p)
 	}
-	say(w, "%s", capturedSummary(report))
-	return nil
+	s.inform("%s", capturedSummary(report))
+}
+
+func hasFailed(o adopt.Outcome) bool { return o.State == adopt.Refused || o.State == adopt.Failed }
+
+// captureCell is what names the interface's sandbox.
+func captureCell(o adopt.Outcome) string {
+	if o.Pod == (attachment.Pod{}) {
+		return o.Namespace.Path
+	}
+	return o.Pod.String()
 }
 
 // capturedSummary counts the interfaces by state.

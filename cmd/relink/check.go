@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +16,7 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-func newCheck(open storeOpener) *cobra.Command {
+func newCheck(open storeOpener, v *verbosity) *cobra.Command {
 	var output format
 	var cacheDir string
 	opts := restore.Options{DryRun: true}
@@ -24,8 +24,18 @@ func newCheck(open storeOpener) *cobra.Command {
 		Use:   "check " + nameUsage,
 		Short: "Say whether the kernel agrees with every checkpoint, and every sandbox has one",
 		Long: `Say whether the kernel agrees with every checkpoint, and whether every running
-sandbox with an interface on a device of the host has one. Exit status 0 if so, 1
-with a line for each that differs or has none.`,
+sandbox with an interface on a device of the host has one. It changes nothing. There is
+one line for each attachment that differs or has no checkpoint. Many that say the same
+are one line; --verbose shows each. A sandbox that is gone is reported and is no failure.
+
+` + namingHelp + `
+
+Exit status 0: everything is as recorded; 1: something is not, and each was said;
+2: usage or environment.`,
+		Example: `  relink check                 # every pod of this node
+  relink check -n shop         # the pods of a namespace
+  relink check --parent bond4  # what is on a device
+  relink check -q              # nothing is said if all is well`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.Select.Names = args
 			if err := cacheIsThere(cmd, cacheDir); err != nil {
@@ -34,11 +44,11 @@ with a line for each that differs or has none.`,
 			if opts.Store, err = open(); err != nil {
 				return err
 			}
-			return check(cmd.Context(), opts, cacheDir, output, cmd.OutOrStdout())
+			return check(cmd.Context(), opts, cacheDir, output, screenOf(cmd, v))
 		},
 	}
-	addSelection(cmd, &opts.Select)
-	addParent(cmd, &opts.Select)
+	addSelection(cmd, open, &opts.Select)
+	addParent(cmd, open, &opts.Select)
 	addCacheDir(cmd, &cacheDir)
 	addOutput(cmd, &output)
 	return cmd
@@ -61,7 +71,7 @@ type unremembered struct {
 	Why string `json:"why,omitempty"`
 }
 
-func check(ctx context.Context, opts restore.Options, cacheDir string, output format, stdout io.Writer) error {
+func check(ctx context.Context, opts restore.Options, cacheDir string, output format, s *screen) error {
 	without, problems, err := adopt.Missing(adopt.Options{Store: opts.Store, CacheDir: cacheDir})
 	if err != nil {
 		return err
@@ -78,12 +88,12 @@ func check(ctx context.Context, opts restore.Options, cacheDir string, output fo
 		}
 	}
 	report.Problems = append(report.Problems, problems...)
-	if output == formatJSON {
-		if err := writeJSON(stdout, checked{report, unrememberedOf(without)}); err != nil {
+	if output.isData() {
+		if err := output.write(s.out, checked{report, unrememberedOf(without)}); err != nil {
 			return err
 		}
 	} else {
-		checkLines(report, without, opts.Store.Dir(), stdout)
+		checkLines(report, without, opts.Store.Dir(), s)
 	}
 	if !report.AsRecorded() || len(without) > 0 {
 		return errDiffers
@@ -138,31 +148,83 @@ func unrememberedOf(found []adopt.Found) []unremembered {
 	return all
 }
 
-func checkLines(report restore.Report, without []adopt.Found, dir string, w io.Writer) {
-	differ := 0
+// checkLine is what check says of one attachment, or of many that are alike.
+type checkLine struct {
+	pod, place, ifName string
+	says               string
+}
+
+func lineOf(o restore.Outcome, says string) checkLine {
+	return checkLine{pod: o.Pod.String(), place: selection.ShortID(o.Attachment.ContainerID), ifName: o.Attachment.IfName, says: says}
+}
+
+func checkLines(report restore.Report, without []adopt.Found, dir string, s *screen) {
+	var gone, notCaptured, differ, unknown []checkLine
 	for _, o := range report.Attachments {
-		if !o.AsItShould() {
-			differ++
-			say(w, "%s %s %s: %s", o.Pod, shortID(o.Attachment.ContainerID), o.Attachment.IfName, o.Why())
+		switch {
+		case o.State == restore.SandboxGone:
+			gone = append(gone, lineOf(o, o.Why()))
+		case o.Differs():
+			differ = append(differ, lineOf(o, o.Why()))
 		}
-	}
-	for _, p := range report.Problems {
-		say(w, "%s", p)
-	}
-	for _, o := range report.Attachments {
 		for _, what := range o.Interface.NotCaptured {
-			say(w, "%s %s %s: not captured, would not be restored: %s", o.Pod, shortID(o.Attachment.ContainerID), o.Attachment.IfName, what)
+			notCaptured = append(notCaptured, lineOf(o, "not captured, would not be restored: "+what))
 		}
 	}
 	for _, f := range without {
-		say(w, "%s %s %s: it has no checkpoint: %s", f.Pod, f.Namespace.Path, f.Live.Link.Name, cmp.Or(f.Why, "relink capture writes one"))
+		unknown = append(unknown, checkLine{
+			pod: f.Pod.String(), place: f.Namespace.Path, ifName: f.Live.Link.Name,
+			says: "it has no checkpoint: " + cmp.Or(f.Why, "relink capture writes one"),
+		})
 	}
-	line := fmt.Sprintf("%d attachments as recorded, %d not", len(report.Attachments)-differ, differ)
+	if !s.quiet {
+		writeLines(gone, s)
+		writeLines(notCaptured, s)
+	}
+	writeLines(unknown, s)
+	for _, p := range report.Problems {
+		s.say("%s", p)
+	}
+	writeLines(differ, s)
+	summary := fmt.Sprintf("%s as recorded, %d not", count(len(report.Attachments)-len(differ)-len(gone), "attachment"), len(differ))
+	if len(gone) > 0 {
+		summary += fmt.Sprintf(", %s gone", count(len(gone), "sandbox"))
+	}
 	if n := len(report.Problems) + len(without); n > 0 {
-		line += fmt.Sprintf(", %d other problems", n)
+		summary += ", " + count(n, "other problem")
 	}
 	if len(report.Attachments) == 0 {
-		line += " (in " + dir + ")"
+		summary += " (in " + dir + ")"
 	}
-	say(w, "%s", line)
+	s.inform("%s", summary)
+}
+
+// writeLines writes a line for each attachment, and one for many that say the same.
+func writeLines(lines []checkLine, s *screen) {
+	for _, alike := range folded(lines, s, func(l checkLine) string { return l.says }) {
+		if l := alike[0]; len(alike) == 1 {
+			s.say("%s %s %s: %s", l.pod, l.place, l.ifName, l.says)
+			continue
+		}
+		s.say("%s (%s): %s", count(len(alike), "interface"), someOf(alike), alike[0].says)
+	}
+}
+
+// someOf names the first few.
+func someOf(lines []checkLine) string {
+	const named = 3
+	var all []string
+	for _, l := range lines {
+		name := l.pod
+		if name == "-" {
+			name = l.place
+		}
+		if !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	if len(all) <= named {
+		return strings.Join(all, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:named], ", "), len(all)-named)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"path/filepath"
 	"strings"
 
@@ -13,7 +12,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-func newImport(open storeOpener) *cobra.Command {
+func newImport(open storeOpener, v *verbosity) *cobra.Command {
 	var output format
 	var opts netfix.Options
 	cmd := &cobra.Command{
@@ -25,15 +24,18 @@ and addresses is remembered as it is; one that is gone, from the file, as a macv
 on --parent or on its VLAN. A sandbox that may be a stranger's by now is refused.
 
 A checkpoint that is there is left alone: it can be run again at any time.
-Exit status 0: all is remembered; 1: something is not, each said; 2: usage or
+
+Exit status 0: all is remembered; 1: something is not, and each was said; 2: usage or
 environment.`,
+		Example: `  relink import /var/lib/i40e_net_fix --parent bond4 --vlan 3 --dry-run
+  relink import /var/lib/i40e_net_fix --parent bond4,eth0 --vlan 3`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if opts.Store, err = open(); err != nil {
 				return err
 			}
 			opts.Dir = args[0]
-			return importAll(cmd.Context(), opts, output, cmd.OutOrStdout())
+			return importAll(cmd.Context(), opts, output, screenOf(cmd, v))
 		},
 	}
 	flags := cmd.Flags()
@@ -41,19 +43,19 @@ environment.`,
 	flags.IntVar(&opts.Below.VLAN, "vlan", 0, "802.1q `VLAN` of that device; 0: the device itself")
 	flags.IntVar(&opts.Below.MTU, "mtu", 0, "their MTU in `bytes`; 0: that of what they are on")
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be written and why, and write nothing")
-	addOutput(cmd, &output)
+	addOutput(cmd, &output, formatWide)
 	return cmd
 }
 
-func importAll(ctx context.Context, opts netfix.Options, output format, stdout io.Writer) error {
+func importAll(ctx context.Context, opts netfix.Options, output format, s *screen) error {
 	report, err := netfix.Run(ctx, opts)
 	if err != nil {
 		return err
 	}
-	if output == formatJSON {
-		err = writeJSON(stdout, report)
+	if output.isData() {
+		err = output.write(s.out, report)
 	} else {
-		err = writeImported(report, opts.Dir, stdout)
+		writeImported(report, opts.Dir, output.wide(), s)
 	}
 	if err != nil {
 		return err
@@ -64,23 +66,22 @@ func importAll(ctx context.Context, opts netfix.Options, output format, stdout i
 	return nil
 }
 
-func writeImported(report netfix.Report, dir string, w io.Writer) error {
-	if len(report.Files) > 0 {
-		t := newTable(w, "FILE", "POD", "INTERFACE", "PARENTS", "MAC", "ADDRESSES", "STATE", "WHY")
-		for _, o := range report.Files {
-			var i netstate.Interface
-			if o.Interface != nil {
-				i = *o.Interface
-			}
-			t.row(filepath.Base(o.Path), o.PodName, o.Attachment.IfName, parentNames(i.Parents), i.Link.MAC,
-				addressList(i.Addresses), string(o.State), o.Reason)
+func writeImported(report netfix.Report, dir string, wide bool, s *screen) {
+	t := newTable(wide, column{name: "FILE"}, column{name: "POD"}, column{name: "INTERFACE", spare: 1}, column{name: "PARENTS", spare: 3},
+		column{name: "MAC", wide: true}, column{name: "ADDRESSES", spare: 2}, column{name: stateColumn}, column{name: "WHY"})
+	for _, o := range report.Files {
+		if s.quiet && o.State != netfix.Refused && o.State != netfix.Failed {
+			continue
 		}
-		if err := t.flush(); err != nil {
-			return err
+		var i netstate.Interface
+		if o.Interface != nil {
+			i = *o.Interface
 		}
+		t.row(filepath.Base(o.Path), o.PodName, o.Attachment.IfName, parentNames(i.Parents), i.Link.MAC,
+			addressList(i.Addresses), string(o.State), o.Reason)
 	}
-	say(w, "%s", importedSummary(report, dir))
-	return nil
+	t.write(s)
+	s.inform("%s", importedSummary(report, dir))
 }
 
 // importedSummary counts the files by state.

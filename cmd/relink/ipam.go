@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"slices"
@@ -17,7 +16,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-func newIPAM(open storeOpener) *cobra.Command {
+func newIPAM(open storeOpener, v *verbosity) *cobra.Command {
 	var dir leaseDir
 	cmd := &cobra.Command{
 		Use:   "ipam",
@@ -29,8 +28,8 @@ func newIPAM(open storeOpener) *cobra.Command {
 	}
 	cmd.PersistentFlags().StringVar((*string)(&dir), "data-dir", "",
 		"`directory` of the leases, ipam.dataDir of the configuration (default $"+lease.DirEnv+", else "+lease.DefaultDir+")")
-	cmd.AddCommand(newIPAMList(&dir), newIPAMShow(&dir), newIPAMUsage(&dir), newIPAMRelease(&dir), newIPAMReserve(&dir),
-		newIPAMReclaim(&dir, open), newIPAMRename(&dir), newIPAMResetClock(&dir), newIPAMImport(&dir, open))
+	cmd.AddCommand(newIPAMList(&dir, v), newIPAMShow(&dir, v), newIPAMUsage(&dir, v), newIPAMRelease(&dir, v), newIPAMReserve(&dir, v),
+		newIPAMReclaim(&dir, open, v), newIPAMRename(&dir, v), newIPAMResetClock(&dir, v), newIPAMImport(&dir, open, v))
 	return cmd
 }
 
@@ -92,7 +91,7 @@ func (d leaseDir) open(network string) (*lease.Store, error) {
 
 // eachStore calls f for the store of each of the networks. One that can't be read does
 // not stop the others: it is said, and makes the exit code.
-func (d leaseDir) eachStore(networks []string, stderr io.Writer, f func(*lease.Store) error) error {
+func (d leaseDir) eachStore(networks []string, s *screen, f func(*lease.Store) error) error {
 	var result error
 	for _, network := range networks {
 		store, err := d.open(network)
@@ -100,7 +99,7 @@ func (d leaseDir) eachStore(networks []string, stderr io.Writer, f func(*lease.S
 			return err
 		}
 		if err := f(store); err != nil {
-			sayError(stderr, err)
+			sayError(s.err, err)
 			result = errDiffers
 		}
 	}
@@ -154,8 +153,8 @@ func parseAddress(s string) (netip.Addr, error) {
 }
 
 // differs says an error that is about what is there, not about the command line.
-func differs(stderr io.Writer, err error) error {
-	sayError(stderr, err)
+func differs(s *screen, err error) error {
+	sayError(s.err, err)
 	return errDiffers
 }
 

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -15,9 +12,10 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/hostlocal"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/selection"
 )
 
-func newIPAMImport(dir *leaseDir, open storeOpener) *cobra.Command {
+func newIPAMImport(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command {
 	var output format
 	var network string
 	var retain time.Duration
@@ -55,7 +53,7 @@ DIR has other files, each said; 2: usage or environment, and nothing was taken o
 				return err
 			}
 			opts.Dir, opts.Policy.Retain = args[0], lease.Duration(retain)
-			return importLeases(cmd.Context(), store, opts, output, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return importLeases(cmd.Context(), store, opts, output, screenOf(cmd, v))
 		},
 	}
 	addNetwork(cmd, &network, "the `network` that the addresses are of: the name of relink-ipam's configuration")
@@ -81,20 +79,18 @@ func checkSticky(cmd *cobra.Command, sticky bool, retain time.Duration) error {
 	return nil
 }
 
-func importLeases(ctx context.Context, store *lease.Store, opts hostlocal.Options, output format, stdout, stderr io.Writer) error {
+func importLeases(ctx context.Context, store *lease.Store, opts hostlocal.Options, output format, s *screen) error {
 	report, err := hostlocal.Import(ctx, store, opts)
 	if err != nil {
 		return err
 	}
-	sayProblems(stderr, report.Problems)
-	w := bufio.NewWriter(stdout)
-	if output == formatJSON {
-		err = writeJSON(w, report)
+	sayProblems(s, report.Problems)
+	if output.isData() {
+		if err := output.write(s.out, report); err != nil {
+			return err
+		}
 	} else {
-		err = writeImportedLeases(report, w)
-	}
-	if err := errors.Join(err, w.Flush()); err != nil {
-		return err
+		writeImportedLeases(report, s)
 	}
 	if !report.Well() {
 		return errDiffers
@@ -102,31 +98,28 @@ func importLeases(ctx context.Context, store *lease.Store, opts hostlocal.Option
 	return nil
 }
 
-func writeImportedLeases(report hostlocal.Report, w io.Writer) error {
+func writeImportedLeases(report hostlocal.Report, s *screen) {
 	if len(report.Files) > 0 {
-		t := newTable(w, "FILE", "SANDBOX", "INTERFACE", "POD", "STATE", "WHY")
+		t := newTable(false, columns("FILE", "SANDBOX", "INTERFACE", "POD", "STATE", "WHY")...)
 		for _, f := range report.Files {
 			name := cmp.Or(f.File, f.Address.String())
-			t.row(fileCell(name), shortID(f.Attachment.ContainerID), f.Attachment.IfName, f.Owner.String(), string(f.State), f.Why)
+			t.row(fileCell(name), selection.ShortID(f.Attachment.ContainerID), f.Attachment.IfName, f.Owner.String(), string(f.State), f.Why)
 		}
-		if err := t.flush(); err != nil {
-			return err
-		}
+		t.write(s)
 	}
 	for _, last := range report.Last {
-		say(w, "range set %d: the next address comes after %s", last.Set, last.Address)
+		s.say("range set %d: the next address comes after %s", last.Set, last.Address)
 	}
-	say(w, "%s", importedLeasesSummary(report))
-	if n := count(report, isWithoutPod); n > 0 {
-		say(w, "%d without a known pod: no CNI cache names it, so that no address stays reserved for it", n)
+	s.say("%s", importedLeasesSummary(report))
+	if n := countFiles(report, isWithoutPod); n > 0 {
+		s.say("%d without a known pod: no CNI cache names it, so that no address stays reserved for it", n)
 	}
-	if count(report, func(f hostlocal.Outcome) bool { return f.State == hostlocal.NoSandbox }) > 0 {
-		say(w, "what has no live sandbox is given up by relink ipam reclaim --network %s", report.Network)
+	if countFiles(report, func(f hostlocal.Outcome) bool { return f.State == hostlocal.NoSandbox }) > 0 {
+		s.say("what has no live sandbox is given up by relink ipam reclaim --network %s", report.Network)
 	}
-	return nil
 }
 
-func count(report hostlocal.Report, is func(hostlocal.Outcome) bool) (n int) {
+func countFiles(report hostlocal.Report, is func(hostlocal.Outcome) bool) (n int) {
 	for _, f := range report.Files {
 		if is(f) {
 			n++

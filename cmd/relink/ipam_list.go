@@ -1,20 +1,19 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/selection"
 )
 
-func newIPAMList(dir *leaseDir) *cobra.Command {
+func newIPAMList(dir *leaseDir, v *verbosity) *cobra.Command {
 	var output format
 	var network string
 	var pod podFlags
@@ -36,7 +35,7 @@ environment.`,
 			if err != nil {
 				return err
 			}
-			return listLeases(cmd.Context(), *dir, networks, filter, output, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return listLeases(cmd.Context(), *dir, networks, filter, output, screenOf(cmd, v))
 		},
 	}
 	addNetwork(cmd, &network, "only of this `network`")
@@ -100,9 +99,9 @@ func (f *addressFlag) Set(s string) (err error) {
 	return nil
 }
 
-func listLeases(ctx context.Context, dir leaseDir, networks []string, filter leaseFilter, output format, stdout, stderr io.Writer) error {
+func listLeases(ctx context.Context, dir leaseDir, networks []string, filter leaseFilter, output format, s *screen) error {
 	var chosen []lease.Lease
-	incomplete := dir.eachStore(networks, stderr, func(store *lease.Store) error {
+	incomplete := dir.eachStore(networks, s, func(store *lease.Store) error {
 		all, err := store.List(ctx)
 		if err != nil {
 			return err
@@ -114,29 +113,26 @@ func listLeases(ctx context.Context, dir leaseDir, networks []string, filter lea
 		}
 		remarks, err := storeRemarks(ctx, store)
 		for _, remark := range remarks {
-			say(stderr, "relink: %s", remark)
+			s.warn("%s", remark)
 		}
 		return errors.Join(err, store.Verify(ctx))
 	})
-	w := bufio.NewWriter(stdout)
-	var err error
-	if output == formatJSON {
-		err = writeJSON(w, orEmpty(chosen))
+	if output.isData() {
+		if err := output.write(s.out, orEmpty(chosen)); err != nil {
+			return err
+		}
 	} else {
-		err = leaseTable(chosen, w)
-	}
-	if err := errors.Join(err, w.Flush()); err != nil {
-		return err
+		leaseTable(chosen, output.wide(), s)
 	}
 	return incomplete
 }
 
-func leaseTable(leases []lease.Lease, w io.Writer) error {
-	t := newTable(w, "ADDRESS", "NETWORK", "STATE", "OWNER", "SANDBOX", "INTERFACE", "SINCE", "UNTIL", "WHY")
+func leaseTable(leases []lease.Lease, wide bool, s *screen) {
+	t := newTable(wide, columns("ADDRESS", "NETWORK", "STATE", "OWNER", "SANDBOX", "INTERFACE", "SINCE", "UNTIL", "WHY")...)
 	for _, l := range leases {
 		t.row(l.Address.String(), l.Network, string(l.State), l.Owner.String(),
-			ofHolders(l, func(h lease.Holder) string { return shortID(h.ContainerID) }), ofHolders(l, func(h lease.Holder) string { return h.IfName }),
+			ofHolders(l, func(h lease.Holder) string { return selection.ShortID(h.ContainerID) }), ofHolders(l, func(h lease.Holder) string { return h.IfName }),
 			timeCell(since(l)), timeCell(l.Until), why(l))
 	}
-	return t.flush()
+	t.write(s)
 }

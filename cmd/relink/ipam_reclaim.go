@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,9 +12,10 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/pkg/sandbox"
+	"github.com/relink-cni/relink/pkg/selection"
 )
 
-func newIPAMReclaim(dir *leaseDir, open storeOpener) *cobra.Command {
+func newIPAMReclaim(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command {
 	var output format
 	var network string
 	var yes bool
@@ -55,7 +54,7 @@ holder is unknown, each said; 2: usage or environment.`,
 				stores = append(stores, store)
 			}
 			opts.DryRun = !yes
-			return reclaimLeases(cmd.Context(), stores, opts, output, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return reclaimLeases(cmd.Context(), stores, opts, output, screenOf(cmd, v))
 		},
 	}
 	addNetwork(cmd, &network, "only of this `network`")
@@ -65,23 +64,21 @@ holder is unknown, each said; 2: usage or environment.`,
 	return cmd
 }
 
-func reclaimLeases(ctx context.Context, stores []*lease.Store, opts reclaim.Options, output format, stdout, stderr io.Writer) error {
+func reclaimLeases(ctx context.Context, stores []*lease.Store, opts reclaim.Options, output format, s *screen) error {
 	report, err := reclaim.Run(ctx, stores, opts)
 	if err != nil {
 		return err
 	}
 	for _, f := range report.Failures {
-		sayError(stderr, errors.New(f))
+		sayError(s.err, errors.New(f))
 	}
-	sayProblems(stderr, report.Problems)
-	w := bufio.NewWriter(stdout)
-	if output == formatJSON {
-		err = writeJSON(w, report)
+	sayProblems(s, report.Problems)
+	if output.isData() {
+		if err := output.write(s.out, report); err != nil {
+			return err
+		}
 	} else {
-		err = writeReclaimed(report, w)
-	}
-	if err := errors.Join(err, w.Flush()); err != nil {
-		return err
+		writeReclaimed(report, s)
 	}
 	if !report.Well() {
 		return errDiffers
@@ -90,37 +87,34 @@ func reclaimLeases(ctx context.Context, stores []*lease.Store, opts reclaim.Opti
 }
 
 // sayProblems says what of the node could not be looked at.
-func sayProblems(stderr io.Writer, problems []string) {
+func sayProblems(s *screen, problems []string) {
 	for _, p := range problems {
-		say(stderr, "relink: not looked at: %s", p)
+		s.warn("not looked at: %s", p)
 	}
 }
 
-func writeReclaimed(report reclaim.Report, w io.Writer) error {
+func writeReclaimed(report reclaim.Report, s *screen) {
 	becomes := "IS NOW"
 	if report.DryRun {
 		becomes = "BECOMES"
 	}
 	if len(report.Holders) > 0 {
-		t := newTable(w, "ADDRESS", "NETWORK", "SANDBOX", "INTERFACE", "POD", "VERDICT", becomes, "EVIDENCE")
+		t := newTable(false, columns("ADDRESS", "NETWORK", "SANDBOX", "INTERFACE", "POD", "VERDICT", becomes, "EVIDENCE")...)
 		for _, f := range report.Holders {
 			then := string(f.Becomes)
 			if f.State == reclaim.Failed || f.State == reclaim.Passed {
 				then = string(f.State)
 			}
-			t.row(f.Address.String(), f.Network, shortID(f.Holder.ContainerID), f.Holder.IfName, f.Owner.String(), string(f.Verdict), then, f.Why())
+			t.row(f.Address.String(), f.Network, selection.ShortID(f.Holder.ContainerID), f.Holder.IfName, f.Owner.String(), string(f.Verdict), then, f.Why())
 		}
-		if err := t.flush(); err != nil {
-			return err
-		}
+		t.write(s)
 	}
 	for _, f := range report.Holders {
 		if f.Error != "" {
-			say(w, "%s is not given up: %s", f.Address, f.Error)
+			s.say("%s is not given up: %s", f.Address, f.Error)
 		}
 	}
-	say(w, "%s", reclaimedSummary(report))
-	return nil
+	s.say("%s", reclaimedSummary(report))
 }
 
 // reclaimedSummary counts the holders by what became of them, and says how to go on.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 
 	"github.com/spf13/cobra"
@@ -13,7 +12,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-func newIPAMRelease(dir *leaseDir) *cobra.Command {
+func newIPAMRelease(dir *leaseDir, v *verbosity) *cobra.Command {
 	var output format
 	var network string
 	var pod podFlags
@@ -49,7 +48,7 @@ or another's, which is said; 2: usage or environment.`,
 			if _, err := dir.networks(network); err != nil {
 				return err
 			}
-			return release(cmd.Context(), store, address, expected, output, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return release(cmd.Context(), store, address, expected, output, screenOf(cmd, v))
 		},
 	}
 	addNetwork(cmd, &network, "the `network` that the address is of")
@@ -76,16 +75,16 @@ func checkHolder(h lease.Expected, address netip.Addr) error {
 	return nil
 }
 
-func release(ctx context.Context, store *lease.Store, address netip.Addr, expected lease.Expected, output format, stdout, stderr io.Writer) error {
+func release(ctx context.Context, store *lease.Store, address netip.Addr, expected lease.Expected, output format, s *screen) error {
 	was, left, err := store.ReleaseByHand(ctx, address, expected)
 	switch {
 	case errors.Is(err, lease.ErrHolder), errors.Is(err, lease.ErrNone):
-		return differs(stderr, err)
+		return differs(s, err)
 	case err != nil:
 		return err
 	}
-	if output == formatJSON {
-		return writeJSON(stdout, was)
+	if output.isData() {
+		return output.write(s.out, was)
 	}
 	now := "it is free"
 	switch left.State {
@@ -94,6 +93,6 @@ func release(ctx context.Context, store *lease.Store, address netip.Addr, expect
 	case lease.Quarantined:
 		now = "it is in quarantine until " + timeCell(left.Until)
 	}
-	say(stdout, "released %s: it was %s; %s", address, was.Whose(), now)
+	s.say("released %s: it was %s; %s", address, was.Whose(), now)
 	return nil
 }

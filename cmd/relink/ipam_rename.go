@@ -3,14 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-func newIPAMRename(dir *leaseDir) *cobra.Command {
+func newIPAMRename(dir *leaseDir, v *verbosity) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rename OLD NEW",
 		Short: "Give the leases of a network that was renamed to the network of the new name",
@@ -30,26 +29,26 @@ environment.`,
 			if err != nil {
 				return err
 			}
-			return rename(cmd.Context(), from, to, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return rename(cmd.Context(), from, to, screenOf(cmd, v))
 		},
 	}
 }
 
-func rename(ctx context.Context, from, to *lease.Store, stdout, stderr io.Writer) error {
+func rename(ctx context.Context, from, to *lease.Store, s *screen) error {
 	n, err := from.Rename(ctx, to)
 	var clash *lease.ClashError
 	switch {
 	case errors.As(err, &clash):
 		for _, c := range clash.Clashes {
-			say(stderr, "relink: %s", c)
+			s.warn("%s", c)
 		}
-		say(stderr, "relink: nothing was renamed")
+		s.warn("nothing was renamed")
 		return errDiffers
 	case errors.Is(err, lease.ErrNone):
-		return differs(stderr, err)
+		return differs(s, err)
 	case err != nil:
 		return err
 	}
-	say(stdout, "network %s has what was network %s's: %d leases", to.Network(), from.Network(), n)
+	s.say("network %s has what was network %s's: %d leases", to.Network(), from.Network(), n)
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"time"
 
@@ -14,7 +13,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-func newIPAMReserve(dir *leaseDir) *cobra.Command {
+func newIPAMReserve(dir *leaseDir, v *verbosity) *cobra.Command {
 	var output format
 	var network string
 	var pod podFlags
@@ -58,7 +57,7 @@ given, which is said; 2: usage or environment.`,
 			} else if !there && !force {
 				return fmt.Errorf("invalid --network %q: nothing was given in it yet. If the name is right, --force reserves the address all the same", network)
 			}
-			return reserve(cmd.Context(), store, address, owner, retain, output, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return reserve(cmd.Context(), store, address, owner, retain, output, screenOf(cmd, v))
 		},
 	}
 	addNetwork(cmd, &network, "the `network` to reserve it in")
@@ -69,25 +68,25 @@ given, which is said; 2: usage or environment.`,
 	return cmd
 }
 
-func reserve(ctx context.Context, store *lease.Store, address netip.Addr, owner attachment.Owner, retain time.Duration, output format, stdout, stderr io.Writer) error {
+func reserve(ctx context.Context, store *lease.Store, address netip.Addr, owner attachment.Owner, retain time.Duration, output format, s *screen) error {
 	l, err := store.Reserve(ctx, address, owner, retain)
 	switch {
 	case errors.Is(err, lease.ErrTaken), errors.Is(err, lease.ErrNotGiven):
-		return differs(stderr, err)
+		return differs(s, err)
 	case err != nil:
 		return err
 	}
-	if output == formatJSON {
-		return writeJSON(stdout, l)
+	if output.isData() {
+		return output.write(s.out, l)
 	}
 	until := "until it is released"
 	if !l.ByHandUntil.IsZero() {
 		until = "until " + timeCell(l.ByHandUntil)
 	}
 	if l.State == lease.Held {
-		say(stdout, "%s is %s, and stays reserved for %s then, %s", address, l.Whose(), owner, until)
+		s.say("%s is %s, and stays reserved for %s then, %s", address, l.Whose(), owner, until)
 		return nil
 	}
-	say(stdout, "reserved %s for %s %s", address, owner, until)
+	s.say("reserved %s for %s %s", address, owner, until)
 	return nil
 }

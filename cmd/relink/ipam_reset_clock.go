@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newIPAMResetClock(dir *leaseDir) *cobra.Command {
+func newIPAMResetClock(dir *leaseDir, v *verbosity) *cobra.Command {
 	var network string
 	cmd := &cobra.Command{
 		Use:   "reset-clock --network NETWORK",
@@ -32,14 +32,14 @@ Exit status 0: it is set; 2: usage or environment.`,
 				return err
 			}
 			if ahead.Abs() < time.Second {
-				say(cmd.OutOrStdout(), "the time of network %s is the clock's already", network)
+				screenOf(cmd, v).say("the time of network %s is the clock's already", network)
 				return nil
 			}
 			which := "ahead of"
 			if ahead < 0 {
 				ahead, which = -ahead, "behind"
 			}
-			say(cmd.OutOrStdout(), "the time of network %s was %s %s the clock, and is the clock's now", network, ahead.Round(time.Second), which)
+			screenOf(cmd, v).say("the time of network %s was %s %s the clock, and is the clock's now", network, ahead.Round(time.Second), which)
 			return nil
 		},
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"strings"
 	"time"
@@ -12,9 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/selection"
 )
 
-func newIPAMShow(dir *leaseDir) *cobra.Command {
+func newIPAMShow(dir *leaseDir, v *verbosity) *cobra.Command {
 	var output format
 	var network string
 	cmd := &cobra.Command{
@@ -34,7 +34,7 @@ Exit status 0: it is leased; 1: it is free, or a network could not be read, whic
 			if err != nil {
 				return err
 			}
-			return showLeases(cmd.Context(), *dir, networks, address, output, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return showLeases(cmd.Context(), *dir, networks, address, output, screenOf(cmd, v))
 		},
 	}
 	addNetwork(cmd, &network, "only in this `network`")
@@ -49,31 +49,30 @@ type shown struct {
 	History []lease.Event `json:"history"`
 }
 
-func showLeases(ctx context.Context, dir leaseDir, networks []string, address netip.Addr, output format, stdout, stderr io.Writer) error {
+func showLeases(ctx context.Context, dir leaseDir, networks []string, address netip.Addr, output format, s *screen) error {
 	var found []shown
 	leased := false
-	incomplete := dir.eachStore(networks, stderr, func(store *lease.Store) error {
-		s, err := lookUp(ctx, store, address)
-		if err == nil && (s.State != "" || len(s.History) > 0) {
-			found, leased = append(found, s), leased || s.State != ""
+	incomplete := dir.eachStore(networks, s, func(store *lease.Store) error {
+		one, err := lookUp(ctx, store, address)
+		if err == nil && (one.State != "" || len(one.History) > 0) {
+			found, leased = append(found, one), leased || one.State != ""
 		}
 		return err
 	})
-	if output == formatJSON {
-		if err := writeJSON(stdout, orEmpty(found)); err != nil {
+	if output.isData() {
+		if err := output.write(s.out, orEmpty(found)); err != nil {
 			return err
 		}
 	}
-	for _, s := range found {
-		if output == formatJSON {
+	for _, one := range found {
+		if output.isData() {
 			break
 		}
-		if err := errors.Join(describeLease(s.Lease, stdout), writeHistory(s, stdout)); err != nil {
-			return err
-		}
+		describeLease(one.Lease, s)
+		writeHistory(one, s)
 	}
 	if !leased && incomplete == nil {
-		return differs(stderr, errors.New(isFree(address, networks)))
+		return differs(s, errors.New(isFree(address, networks)))
 	}
 	return incomplete
 }
@@ -88,24 +87,23 @@ func lookUp(ctx context.Context, store *lease.Store, address netip.Addr) (shown,
 	return shown{l, orEmpty(history)}, err
 }
 
-func writeHistory(s shown, w io.Writer) error {
-	if len(s.History) == 0 {
-		return nil
+func writeHistory(of shown, s *screen) {
+	if len(of.History) == 0 {
+		return
 	}
-	if s.State == "" {
-		say(w, "%s is free in network %s", s.Address, s.Network)
+	if of.State == "" {
+		s.say("%s is free in network %s", of.Address, of.Network)
 	}
-	t := newTable(w, "WHEN", "WHAT", "OWNER", "SANDBOX", "INTERFACE", "WHY", "THEN")
-	for _, e := range s.History {
+	t := newTable(false, columns("WHEN", "WHAT", "OWNER", "SANDBOX", "INTERFACE", "WHY", "THEN")...)
+	for _, e := range of.History {
 		then := string(e.Then)
 		if then == "" {
 			then = "free"
 		}
-		t.row(timeCell(e.At), string(e.What), e.Owner.String(), shortID(e.ContainerID), e.IfName, e.Why, then)
+		t.row(timeCell(e.At), string(e.What), e.Owner.String(), selection.ShortID(e.ContainerID), e.IfName, e.Why, then)
 	}
-	err := t.flush()
-	fmt.Fprintln(w)
-	return err
+	t.write(s)
+	fmt.Fprintln(s.out)
 }
 
 func isFree(address netip.Addr, networks []string) string {
@@ -119,21 +117,21 @@ func isFree(address netip.Addr, networks []string) string {
 }
 
 // describeLease writes a lease in the manner of kubectl describe.
-func describeLease(l lease.Lease, w io.Writer) error {
+func describeLease(l lease.Lease, s *screen) {
 	if l.State == "" {
-		return nil
+		return
 	}
-	t := newTable(w, "Address:", l.Address.String())
-	d := description{t}
-	d.row("Network:", l.Network)
-	d.row("State:", string(l.State))
-	d.row("Owner:", l.Owner.String())
+	var d leaseDescription
+	d.row("Address:", "%s", l.Address)
+	d.row("Network:", "%s", l.Network)
+	d.row("State:", "%s", string(l.State))
+	d.row("Owner:", "%s", l.Owner.String())
 	for _, h := range l.Holders {
 		d.holder("", h)
 	}
 	if l.State != lease.Held {
 		d.holder("Last ", l.Last)
-		d.row("Why:", l.Why)
+		d.row("Why:", "%s", l.Why)
 	}
 	if l.Last.ContainerID == "" {
 		d.at("Reserved:", l.ReleasedAt)
@@ -141,47 +139,34 @@ func describeLease(l lease.Lease, w io.Writer) error {
 		d.at("Released:", l.ReleasedAt)
 	}
 	d.at("Until:", l.Until)
-	d.row("When given up:", whenGivenUp(l))
+	d.row("When given up:", "%s", whenGivenUp(l))
 	if l.Conflict {
-		d.row("Conflict:", "another host has it: it is not given before it ends, even if no other is free")
+		d.row("Conflict:", "%s", "another host has it: it is not given before it ends, even if no other is free")
 	}
-	fmt.Fprintln(t.w)
-	return t.flush()
+	d.write(s)
 }
 
-// description is a table of names and values, without a row for what is empty.
-type description struct{ *table }
-
-func (d description) row(name, value string) {
-	if value != "" {
-		d.table.row(name, value)
-	}
-}
-
-func (d description) at(name string, when time.Time) {
-	if !when.IsZero() {
-		d.table.row(name, when.Local().Format("2006-01-02 15:04:05 MST"))
-	}
-}
+// leaseDescription is a description of a lease.
+type leaseDescription struct{ description }
 
 // holder writes who holds an address, or held it last.
-func (d description) holder(last string, h lease.Holder) {
+func (d *leaseDescription) holder(last string, h lease.Holder) {
 	name := func(s string) string {
 		if last == "" {
 			return s
 		}
 		return last + strings.ToLower(s[:1]) + s[1:]
 	}
-	d.row(name("Sandbox:"), h.ContainerID)
-	d.row(name("Interface:"), h.IfName)
-	d.row("Pod UID:", h.PodUID)
-	d.row("Namespace:", h.Namespace.Path)
+	d.row(name("Sandbox:"), "%s", h.ContainerID)
+	d.row(name("Interface:"), "%s", h.IfName)
+	d.row("Pod UID:", "%s", h.PodUID)
+	d.row("Namespace:", "%s", h.Namespace.Path)
 	if last == "" {
-		d.row("Why:", string(h.Origin))
+		d.row("Why:", "%s", string(h.Origin))
 	}
 	d.at("Acquired:", h.Since)
 	if h.ContainerID != "" {
-		d.row("Boot:", h.Namespace.BootID)
+		d.row("Boot:", "%s", h.Namespace.BootID)
 	}
 }
 

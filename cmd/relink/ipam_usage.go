@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"math/big"
 
 	"github.com/spf13/cobra"
@@ -13,7 +10,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-func newIPAMUsage(dir *leaseDir) *cobra.Command {
+func newIPAMUsage(dir *leaseDir, v *verbosity) *cobra.Command {
 	var output format
 	var network string
 	cmd := &cobra.Command{
@@ -31,7 +28,7 @@ environment.`,
 			if err != nil {
 				return err
 			}
-			return showUsage(cmd.Context(), *dir, networks, output, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return showUsage(cmd.Context(), *dir, networks, output, screenOf(cmd, v))
 		},
 	}
 	addNetwork(cmd, &network, "only of this `network`")
@@ -39,24 +36,21 @@ environment.`,
 	return cmd
 }
 
-func showUsage(ctx context.Context, dir leaseDir, networks []string, output format, stdout, stderr io.Writer) error {
+func showUsage(ctx context.Context, dir leaseDir, networks []string, output format, s *screen) error {
 	var all []lease.Usage
-	incomplete := dir.eachStore(networks, stderr, func(store *lease.Store) error {
+	incomplete := dir.eachStore(networks, s, func(store *lease.Store) error {
 		u, err := usageOf(ctx, store)
 		if err == nil {
 			all = append(all, u)
 		}
 		return err
 	})
-	w := bufio.NewWriter(stdout)
-	var err error
-	if output == formatJSON {
-		err = writeJSON(w, orEmpty(all))
+	if output.isData() {
+		if err := output.write(s.out, orEmpty(all)); err != nil {
+			return err
+		}
 	} else {
-		err = usageTable(all, w)
-	}
-	if err := errors.Join(err, w.Flush()); err != nil {
-		return err
+		usageTable(all, s)
 	}
 	return incomplete
 }
@@ -79,26 +73,23 @@ func usageOf(ctx context.Context, store *lease.Store) (lease.Usage, error) {
 	return u, err
 }
 
-func usageTable(all []lease.Usage, w io.Writer) error {
-	t := newTable(w, "NETWORK", "SET", "RANGES", "SIZE", "HELD", "RESERVED", "QUARANTINED", "FREE", "USED")
+func usageTable(all []lease.Usage, s *screen) {
+	t := newTable(false, columns("NETWORK", "SET", "RANGES", "SIZE", "HELD", "RESERVED", "QUARANTINED", "FREE", "USED")...)
 	for _, u := range all {
-		for _, s := range u.Sets {
-			t.row(u.Network, fmt.Sprint(s.Set), s.Ranges.String(), countCell(s.Size), fmt.Sprint(s.Held), fmt.Sprint(s.Reserved),
-				fmt.Sprint(s.Quarantined), countCell(s.Free), fmt.Sprintf("%.1f%%", 100*s.Share))
+		for _, set := range u.Sets {
+			t.row(u.Network, fmt.Sprint(set.Set), set.Ranges.String(), countCell(set.Size), fmt.Sprint(set.Held), fmt.Sprint(set.Reserved),
+				fmt.Sprint(set.Quarantined), countCell(set.Free), fmt.Sprintf("%.1f%%", 100*set.Share))
 		}
 	}
-	if err := t.flush(); err != nil {
-		return err
-	}
+	t.write(s)
 	for _, u := range all {
 		if u.Outside > 0 {
-			say(w, "%s: leases outside of these ranges: %d", u.Network, u.Outside)
+			s.say("%s: leases outside of these ranges: %d", u.Network, u.Outside)
 		}
 		for _, remark := range u.Remarks {
-			say(w, "%s: %s", u.Network, remark)
+			s.say("%s: %s", u.Network, remark)
 		}
 	}
-	return nil
 }
 
 // countCell is a number that people can read: a subnet of IPv6 has more addresses than they

@@ -1,72 +1,147 @@
 package main
 
 import (
-	"io"
+	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/selection"
 )
 
-func newList(open storeOpener) *cobra.Command {
+func newList(open storeOpener, v *verbosity) *cobra.Command {
 	var output format
+	opts := restore.Options{DryRun: true}
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the attachments that are remembered",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			store, err := open()
+		Use:   "list " + nameUsage,
+		Short: "List the attachments that are remembered, and how each is now",
+		Long: `List the attachments that are remembered, and how each is now. AGE is the time since
+the checkpoint was written. A narrow terminal shows fewer columns; -o wide shows all.
+With -o json or yaml, each is its checkpoint with "state" and "why" beside it.
+
+` + namingHelp + `
+
+Exit status 0: all checkpoints could be read; 1: one could not, and it was said;
+2: usage or environment.`,
+		Example: `  relink list                     # all attachments
+  relink list -n shop -o wide     # those of a namespace, with all columns
+  relink list --parent bond4      # those that a restart of bond4 would cut off
+  relink list -o name | xargs -n1 relink show`,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			opts.Select.Names = args
+			if opts.Store, err = open(); err != nil {
+				return err
+			}
+			report, err := restore.Run(cmd.Context(), opts)
 			if err != nil {
 				return err
 			}
-			return list(store, output, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return list(opts.Store, report, opts.Select, output, screenOf(cmd, v))
 		},
 	}
-	addOutput(cmd, &output)
+	addSelection(cmd, open, &opts.Select)
+	addParent(cmd, open, &opts.Select)
+	addOutput(cmd, &output, formatWide, formatName)
 	return cmd
 }
 
-func list(store *checkpoint.Store, output format, stdout, stderr io.Writer) error {
-	records, unreadable, err := store.List()
-	if err != nil {
-		return err
-	}
-	if output == formatJSON {
-		err = writeJSON(stdout, orEmpty(records))
-	} else {
-		err = listTable(records, stdout)
-	}
-	if err != nil {
-		return err
-	}
-	return sayUnreadable(stderr, unreadable)
+// listed is an attachment as list writes it for programs.
+type listed struct {
+	checkpoint.Record
+	State restore.State `json:"state"`
+	Why   string        `json:"why,omitempty"`
 }
 
-func listTable(records []checkpoint.Record, w io.Writer) error {
-	t := newTable(w, "POD", "SANDBOX", "INTERFACE", "NETWORK", "PARENTS", "MAC", "ADDRESSES")
+func list(store *checkpoint.Store, report restore.Report, by selection.Selection, output format, s *screen) error {
+	records, unreadable, err := store.Select(by)
+	if err != nil {
+		return err
+	}
+	recorded := map[attachment.Key]checkpoint.Record{}
 	for _, r := range records {
-		t.row(r.Pod.String(), shortID(r.Attachment.ContainerID), r.Attachment.IfName, r.Attachment.Network,
-			parentNames(r.Interface.Parents), r.Interface.Link.MAC, addressList(r.Interface.Addresses))
+		recorded[r.Attachment] = r
 	}
-	return t.flush()
+	var all []listed
+	for _, o := range report.Attachments {
+		// What was forgotten since the look is not listed any more.
+		if r, there := recorded[o.Attachment]; there {
+			all = append(all, listed{Record: r, State: stateOf(o), Why: o.Why()})
+		}
+	}
+	switch {
+	case output.isData():
+		err = output.write(s.out, orEmpty(all))
+	case output.name == formatName:
+		writeNames(all, s)
+	case len(all) == 0 && len(unreadable) == 0:
+		s.warn("nothing is remembered in %s", store.Dir())
+	default:
+		listTable(all, output.wide(), s)
+	}
+	if err != nil {
+		return err
+	}
+	return sayUnreadable(s, unreadable)
 }
 
-// sayUnreadable names the checkpoints that could not be read, and makes that an
-// exit code.
-func sayUnreadable(w io.Writer, unreadable []checkpoint.Unreadable) error {
+func listTable(all []listed, wide bool, s *screen) {
+	t := newTable(wide, column{name: "POD"}, column{name: "SANDBOX", wide: true}, column{name: "INTERFACE", spare: 4},
+		column{name: "NETWORK", spare: 3}, column{name: "PARENT"}, column{name: "PARENTS BELOW", wide: true},
+		column{name: "MAC", wide: true}, column{name: "ADDRESS", spare: 1}, column{name: stateColumn}, column{name: "AGE", spare: 2},
+		column{name: "WRITER", wide: true})
+	for _, l := range all {
+		i := l.Interface
+		addresses, below := someAddresses(i.Addresses), ""
+		if wide {
+			addresses = addressList(i.Addresses)
+		}
+		if len(i.Parents) > 1 {
+			below = parentNames(i.Parents[1:])
+		}
+		t.row(podCell(l.Pod, l.Attachment.ContainerID), l.Attachment.ContainerID, l.Attachment.IfName, l.Attachment.Network, firstParent(i.Parents), below,
+			i.Link.MAC, addresses, string(l.State), age(l.CapturedAt), l.Writer)
+	}
+	t.write(s)
+}
+
+// writeNames writes what names each of the sandboxes on a command line, one a line.
+func writeNames(all []listed, s *screen) {
+	said := map[string]bool{}
+	for _, l := range all {
+		name := podCell(l.Pod, l.Attachment.ContainerID)
+		if !said[name] {
+			said[name] = true
+			s.say("%s", name)
+		}
+	}
+}
+
+// podCell is the pod, or the sandbox's container ID if no pod is known.
+func podCell(pod attachment.Pod, containerID string) string {
+	if pod.Name == "" {
+		return selection.ShortID(containerID)
+	}
+	return pod.String()
+}
+
+// age is the time since then, as kubectl shows it.
+func age(then time.Time) string {
+	if then.IsZero() {
+		return ""
+	}
+	return duration.HumanDuration(time.Since(then))
+}
+
+// sayUnreadable names the checkpoints that could not be read, and makes that an exit code.
+func sayUnreadable(s *screen, unreadable []checkpoint.Unreadable) error {
 	for _, u := range unreadable {
-		sayError(w, u.Err)
+		sayError(s.err, u.Err)
 	}
 	if len(unreadable) > 0 {
 		return errDiffers
 	}
 	return nil
-}
-
-// orEmpty makes no list an empty one, for JSON.
-func orEmpty[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
 }

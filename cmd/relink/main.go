@@ -61,18 +61,51 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 func newRoot() *cobra.Command {
 	var dir string
+	var v verbosity
 	root := &cobra.Command{
-		Use:           "relink",
-		Short:         "Keep pods on the wire when the NIC below them goes away",
+		Use:   "relink",
+		Short: "Keep pods on the wire when the NIC below them goes away",
+		Long: `Keep pods on the wire when the NIC below them goes away. relink shows what is remembered
+of the pods of this node, says whether the kernel agrees, and restores what was lost.
+
+Exit status of every verb:
+  0  everything is as recorded, or was done
+  1  something is not; each thing was said
+  2  the command line or the environment keeps relink from looking`,
+		Example: `  relink status             # one screen: what is wrong, and what to do
+  relink check              # is every pod as recorded?
+  relink restore --dry-run  # what would be done, and why
+  relink restore            # rebuild what was lost`,
 		Version:       cniplugin.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.PersistentFlags().StringVar(&dir, "checkpoint-dir", "",
 		"`directory` of the checkpoints (default $"+checkpoint.DirEnv+", else "+checkpoint.DefaultDir+")")
+	must(root.MarkPersistentFlagDirname("checkpoint-dir"))
+	addVerbosity(root, &v)
 	store := func() (*checkpoint.Store, error) { return openStore(dir) }
-	root.AddCommand(newList(store), newShow(store), newCheck(store), newCapture(store), newImport(store), newRestore(store), newIPAM(store))
+	addGroup(root, "Look:", newStatus(store, &v), newCheck(store, &v), newList(store, &v), newShow(store, &v))
+	addGroup(root, "Repair:", newRestore(store, &v))
+	addGroup(root, "Remember:", newCapture(store, &v), newImport(store, &v))
+	addGroup(root, "Addresses:", newIPAM(store, &v))
+	addGroup(root, "Other:", newVersion(&v))
+	for _, verb := range extra {
+		root.AddCommand(verb())
+	}
 	return root
+}
+
+// extra are verbs that only some builds have.
+var extra []func() *cobra.Command
+
+// addGroup adds verbs below a title of their own in the help.
+func addGroup(root *cobra.Command, title string, verbs ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, verb := range verbs {
+		verb.GroupID = title
+		root.AddCommand(verb)
+	}
 }
 
 // storeOpener is how a verb gets at the checkpoints, once the flags are read.

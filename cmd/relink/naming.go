@@ -1,8 +1,13 @@
 package main
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
 
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
@@ -10,19 +15,27 @@ import (
 const nameUsage = "[[NAMESPACE/]POD|ID]..."
 
 // namingHelp is what the help of every verb that selects says.
-const namingHelp = `POD is the name of a pod. ID is a container ID, or the beginning of one as "relink list -o wide"
-shows it. A name that matches nothing, or more than one pod, is an error.`
+const namingHelp = `POD is the name of a pod. ID is a container ID, or the beginning of one as relink list -o wide
+shows it. A name that matches nothing is an error. So is one that matches several pods.`
 
 // addSelection lets the verb name pods and sandboxes, all in the same way. The names are in args.
-func addSelection(cmd *cobra.Command, s *selection.Selection) {
+func addSelection(cmd *cobra.Command, open storeOpener, s *selection.Selection) {
 	addNamespaces(cmd, &s.Namespace)
 	cmd.Flags().StringVar(&s.Network, "network", "", "only attachments of this `network`")
 	cmd.Args = cobra.ArbitraryArgs
+	cmd.ValidArgsFunction = completes(open, namesOf)
+	must(cmd.RegisterFlagCompletionFunc("namespace", completes(open, namespaceOf)))
+	must(cmd.RegisterFlagCompletionFunc("network", completes(open, networkOf)))
 }
 
 // addParent lets the verb select by a device below the attachments.
-func addParent(cmd *cobra.Command, s *selection.Selection) {
+func addParent(cmd *cobra.Command, open storeOpener, s *selection.Selection) {
 	cmd.Flags().StringVar(&s.Parent, "parent", "", "only attachments on this `device`: a NIC, a bond or a VLAN device")
+	completeParent(cmd, open)
+}
+
+func completeParent(cmd *cobra.Command, open storeOpener) {
+	must(cmd.RegisterFlagCompletionFunc("parent", completes(open, parentsOf)))
 }
 
 // addNamespaces adds the flags that kubectl has.
@@ -31,4 +44,41 @@ func addNamespaces(cmd *cobra.Command, namespace *string) {
 	flags.StringVarP(namespace, "namespace", "n", "", "only pods of this `namespace`")
 	flags.BoolP("all-namespaces", "A", false, "pods of all namespaces, as without this flag")
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+}
+
+func namesOf(r checkpoint.Record) []string {
+	if r.Pod.Name == "" {
+		return []string{r.Attachment.ContainerID}
+	}
+	return []string{r.Pod.String()}
+}
+
+func namespaceOf(r checkpoint.Record) []string { return []string{r.Pod.Namespace} }
+func networkOf(r checkpoint.Record) []string   { return []string{r.Attachment.Network} }
+func parentsOf(r checkpoint.Record) []string   { return netstate.ChainNames(r.Interface.Parents) }
+
+// completes returns the completion of a value by what the checkpoints have.
+func completes(open storeOpener, of func(checkpoint.Record) []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		store, err := open()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		records, _, err := store.List()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var all []string
+		for _, r := range records {
+			all = append(all, of(r)...)
+		}
+		return completionsOf(all, begun), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completionsOf returns the values that begin so, each once.
+func completionsOf(values []string, begun string) []cobra.Completion {
+	values = slices.DeleteFunc(values, func(v string) bool { return v == "" || !strings.HasPrefix(v, begun) })
+	slices.Sort(values)
+	return slices.Compact(values)
 }

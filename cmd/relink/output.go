@@ -1,96 +1,98 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 
 	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/netstate"
-	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// format is the value of --output.
-type format string
-
+// The values of --output.
 const (
-	formatTable format = "table"
-	formatJSON  format = "json"
+	formatTable = "table"
+	formatWide  = "wide"
+	formatJSON  = "json"
+	formatYAML  = "yaml"
+	formatName  = "name"
 )
 
-// addOutput adds --output to the command.
-func addOutput(cmd *cobra.Command, f *format) {
-	*f = formatTable
-	cmd.Flags().VarP(f, "output", "o", "output `format`: table or json")
+// format is the value of --output, one of those that the verb has.
+type format struct {
+	name string
+	of   []string
+}
+
+// addOutput adds --output to the command. The verb's formats are table, json, yaml and those that are named.
+func addOutput(cmd *cobra.Command, f *format, more ...string) {
+	f.name, f.of = formatTable, []string{formatTable}
+	f.of = append(append(f.of, more...), formatJSON, formatYAML)
+	cmd.Flags().VarP(f, "output", "o", "output `format`: "+f.choice())
+	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(f.of, cobra.ShellCompDirectiveNoFileComp)))
 }
 
 // addCacheDir adds --cni-cache to the command.
 func addCacheDir(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "cni-cache", cnicache.DefaultDir, "`directory` of the caches of libcni and Multus, which name the pods")
+	must(cmd.MarkFlagDirname("cni-cache"))
 }
 
-func (f *format) String() string { return string(*f) }
+func (f *format) String() string { return f.name }
 func (f *format) Type() string   { return "format" }
+
+func (f *format) choice() string {
+	last := len(f.of) - 1
+	return strings.Join(f.of[:last], ", ") + " or " + f.of[last]
+}
 
 // Set takes the flag's value.
 func (f *format) Set(s string) error {
-	switch format(s) {
-	case formatTable, formatJSON:
-		*f = format(s)
-		return nil
+	if !slices.Contains(f.of, s) {
+		return fmt.Errorf("must be %s", f.choice())
 	}
-	return fmt.Errorf("must be %s or %s", formatTable, formatJSON)
+	f.name = s
+	return nil
 }
 
-// say writes one line, whatever is in it: much of what relink says has names in it that
-// a pod has chosen. All that is not JSON or a table goes through here.
-func say(w io.Writer, format string, args ...any) {
-	fmt.Fprintln(w, printable.Line(fmt.Sprintf(format, args...)))
-}
+// wide says that a table has all its columns.
+func (f format) wide() bool { return f.name == formatWide }
 
-// sayError says all of an error on one line.
-func sayError(w io.Writer, err error) {
-	say(w, "relink: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
-}
+// isData says that the output is for programs.
+func (f format) isData() bool { return f.name == formatJSON || f.name == formatYAML }
 
-func writeJSON(w io.Writer, v any) error {
+// write writes v for programs.
+func (f format) write(w io.Writer, v any) error {
+	if f.name == formatYAML {
+		b, err := yaml.Marshal(v)
+		if err == nil {
+			_, err = w.Write(b)
+		}
+		return err
+	}
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(v)
 }
 
-// table writes rows in columns. An empty cell is a dash.
-type table struct {
-	w *tabwriter.Writer
-}
-
-func newTable(w io.Writer, header ...string) *table {
-	t := &table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
-	t.row(header...)
-	return t
-}
-
-func (t *table) row(cells ...string) {
-	for i, cell := range cells {
-		cells[i] = cmp.Or(printable.Line(cell), "-")
+// must is for what only a mistake in this program can make fail.
+func must(err error) {
+	if err != nil {
+		panic(err)
 	}
-	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
 }
 
-func (t *table) flush() error { return t.w.Flush() }
-
-// shortID is how much of a container ID a table shows, as crictl does.
-func shortID(id string) string {
-	const shown = 13
-	if len(id) > shown {
-		return id[:shown]
+// orEmpty makes no list an empty one, for JSON.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
 	}
-	return id
+	return list
 }
 
 func addressList(addresses []netstate.Address) string {
@@ -101,10 +103,26 @@ func addressList(addresses []netstate.Address) string {
 	return strings.Join(all, ",")
 }
 
+// someAddresses is what a column of a narrow table shows: the first address, and how many more there are.
+func someAddresses(addresses []netstate.Address) string {
+	if len(addresses) < 2 {
+		return addressList(addresses)
+	}
+	return fmt.Sprintf("%s +%d", addresses[0], len(addresses)-1)
+}
+
 func parentNames(parents []netstate.Device) string {
 	var all []string
 	for _, p := range parents {
 		all = append(all, p.Name)
 	}
 	return strings.Join(all, " < ")
+}
+
+// firstParent is the device that the interface is stacked on itself.
+func firstParent(parents []netstate.Device) string {
+	if len(parents) == 0 {
+		return ""
+	}
+	return parents[0].Name
 }

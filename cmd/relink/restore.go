@@ -1,26 +1,21 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
-	"github.com/relink-cni/relink/pkg/printable"
 )
 
-func newRestore(open storeOpener) *cobra.Command {
+func newRestore(open storeOpener, v *verbosity) *cobra.Command {
 	var output format
 	var parents []string
 	var opts restore.Options
@@ -32,8 +27,17 @@ parents, create or repair interfaces in the surviving sandboxes with their old
 MAC, addresses and routes, tell the neighbours, and verify.
 
 Nothing that is present and right is touched: it can be run again at any time.
-Exit status 0: everything is as recorded; 1: something is not, each said; 2: usage
-or environment.`,
+A sandbox that is gone is reported and is no failure.
+
+` + namingHelp + `
+
+Exit status 0: everything is as recorded; 1: something is not, and each was said;
+2: usage or environment.`,
+		Example: `  relink restore --dry-run            # what would be done, and why
+  relink restore                      # rebuild what was lost
+  relink restore shop/web-0           # only this pod
+  relink restore --parent eth0        # only what is on this device
+  relink restore --parent eth0=ens5f0 # the NIC was replaced by another one`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.Select.Names = args
 			if opts.Select.Parent, opts.Mapped, err = parseParents(parents); err != nil {
@@ -45,18 +49,20 @@ or environment.`,
 			if opts.Store, err = open(); err != nil {
 				return err
 			}
-			opts.Progress, opts.Waiting = progressOn(cmd.ErrOrStderr()), waitingOn(cmd.ErrOrStderr())
-			return restoreAll(cmd.Context(), opts, output, cmd.OutOrStdout())
+			s := screenOf(cmd, v)
+			opts.Progress, opts.Waiting = s.progress(), s.waiting()
+			return restoreAll(cmd.Context(), opts, output, s)
 		},
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be done and why, and change nothing")
-	addSelection(cmd, &opts.Select)
+	addSelection(cmd, open, &opts.Select)
 	flags.DurationVar(&opts.Wait, "wait", 30*time.Second, "wait so long for missing devices, and again for their carrier")
 	flags.BoolVar(&opts.RebuildBond, "rebuild-bond", false, "build a bond that is missing from its record: mode, options, members")
 	flags.BoolVar(&opts.HostAddresses, "host-addresses", false, "bring back the addresses and routes that VLAN parents and bonds carried themselves")
 	flags.StringArrayVar(&parents, "parent", nil, "only attachments on this `device`; with OLD=NEW: the device OLD of the checkpoints is NEW now (repeatable)")
-	addOutput(cmd, &output)
+	completeParent(cmd, open)
+	addOutput(cmd, &output, formatWide)
 	return cmd
 }
 
@@ -89,21 +95,19 @@ func parseParents(values []string) (selected string, mapped map[string]string, e
 // collected: a restore is over soon, and 5,000 sandboxes stay below 100 MB.
 const heapGrowth = 300
 
-func restoreAll(ctx context.Context, opts restore.Options, output format, stdout io.Writer) error {
+func restoreAll(ctx context.Context, opts restore.Options, output format, s *screen) error {
 	debug.SetGCPercent(heapGrowth)
 	kernel.HoldProcessor()
 	report, err := restore.Run(ctx, opts)
 	if err != nil {
 		return err
 	}
-	w := bufio.NewWriter(stdout)
-	if output == formatJSON {
-		err = writeJSON(w, report)
+	if output.isData() {
+		if err := output.write(s.out, report); err != nil {
+			return err
+		}
 	} else {
-		err = writeReport(report, opts.Store.Dir(), w)
-	}
-	if err := errors.Join(err, w.Flush()); err != nil {
-		return err
+		writeReport(report, opts.Store.Dir(), output.wide(), s)
 	}
 	if !report.AsRecorded() {
 		return errDiffers
@@ -111,45 +115,53 @@ func restoreAll(ctx context.Context, opts restore.Options, output format, stdout
 	return nil
 }
 
-func writeReport(report restore.Report, dir string, w io.Writer) error {
+func writeReport(report restore.Report, dir string, wide bool, s *screen) {
 	for _, note := range report.Notes {
-		say(w, "%s", note)
+		s.say("%s", note)
 	}
 	for _, step := range report.Parents {
 		line := fmt.Sprintf("%s: %s", step, step.Reason)
-		if step.Error != "" {
-			line += ": FAILED: " + step.Error
+		switch {
+		case step.Error != "":
+			s.say("%s: FAILED: %s", line, step.Error)
+		default:
+			s.inform("%s", line)
 		}
-		say(w, "%s", line)
 	}
-	if err := writeAttachments(report, w); err != nil {
-		return err
-	}
+	writeAttachments(report, wide, s)
 	for _, p := range report.Problems {
-		say(w, "%s", p)
+		s.say("%s", p)
 	}
-	say(w, "%s", summary(report, dir))
-	return nil
+	s.inform("%s", summary(report, dir))
 }
 
-func writeAttachments(report restore.Report, w io.Writer) error {
-	if len(report.Attachments) == 0 {
-		return nil
+// writeAttachments writes the table: sorted by pod, what failed last.
+func writeAttachments(report restore.Report, wide bool, s *screen) {
+	outcomes := slices.Clone(report.Attachments)
+	slices.SortStableFunc(outcomes, func(a, b restore.Outcome) int { return compareBool(a.Differs(), b.Differs()) })
+	if s.quiet {
+		outcomes = slices.DeleteFunc(outcomes, func(o restore.Outcome) bool { return !o.Differs() })
 	}
-	t := newTable(w, "POD", "INTERFACE", "PARENT", "ADDRESS", "MAC", "STATE", "WHY")
-	for _, o := range report.Attachments {
-		pod := o.Pod.String()
-		if o.Pod == (attachment.Pod{}) {
-			pod = shortID(o.Attachment.ContainerID)
+	if len(outcomes) == 0 {
+		return
+	}
+	t := newTable(wide, column{name: "POD"}, column{name: "SANDBOX", wide: true}, column{name: "INTERFACE", spare: 1}, column{name: "PARENT", spare: 2},
+		column{name: "ADDRESS", spare: 3}, column{name: "MAC", spare: 4}, column{name: stateColumn}, column{name: "WHY"})
+	for _, alike := range folded(outcomes, s, func(o restore.Outcome) string { return string(o.State) + tableReason(o) }) {
+		o := alike[0]
+		if len(alike) > 1 {
+			t.row(count(len(alike), "interface"), "", "", "", "", "", string(o.State), tableReason(o))
+		} else {
+			t.row(podCell(o.Pod, o.Attachment.ContainerID), o.Attachment.ContainerID, o.Attachment.IfName, o.Parent,
+				addressList(o.Interface.Addresses), o.Interface.Link.MAC, string(o.State), tableReason(o))
 		}
-		t.row(pod, o.Attachment.IfName, o.Parent, addressList(o.Interface.Addresses), o.Interface.Link.MAC, string(o.State), tableReason(o))
 		if report.DryRun {
-			for _, s := range o.Steps {
-				t.row(" ", " ", " ", " ", " ", " ", s.String())
+			for _, step := range o.Steps {
+				t.row(" ", " ", " ", " ", " ", " ", " ", step.String())
 			}
 		}
 	}
-	return t.flush()
+	t.write(s)
 }
 
 // tableReason is the reason for a table below which the parents' steps have been
@@ -170,7 +182,7 @@ func summary(report restore.Report, dir string) string {
 	var parts []string
 	for _, s := range []restore.State{
 		restore.Restored, restore.Repaired, restore.ToRestore, restore.ToRepair,
-		restore.AsRecorded, restore.Skipped, restore.Failed,
+		restore.AsRecorded, restore.SandboxGone, restore.Failed,
 	} {
 		if counts[s] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))
@@ -180,7 +192,7 @@ func summary(report restore.Report, dir string) string {
 		parts = []string{"no attachments are remembered in " + dir}
 	}
 	if n := len(report.Problems); n > 0 {
-		parts = append(parts, fmt.Sprintf("%d other problems", n))
+		parts = append(parts, count(n, "other problem"))
 	}
 	line := strings.Join(parts, ", ") + " in " + report.Took.Round(time.Millisecond).String()
 	if report.Waited >= time.Millisecond {
@@ -189,33 +201,29 @@ func summary(report restore.Report, dir string) string {
 	return line
 }
 
-// waitingOn returns a function that says once of each thing that it is waited for.
-func waitingOn(w io.Writer) func(reasons []string) {
+// waiting returns a function that says once of each thing that it is waited for.
+func (s *screen) waiting() func(reasons []string) {
 	said := map[string]bool{}
 	return func(reasons []string) {
 		for _, r := range reasons {
 			if !said[r] {
 				said[r] = true
-				say(w, "waiting: %s", r)
+				say(s.err, "waiting: %s", r)
 			}
 		}
 	}
 }
 
-// progressOn returns a function that shows progress on a terminal, or nil where
-// there is none.
-func progressOn(w io.Writer) func(done, total int) {
-	if p, ok := w.(*printable.Writer); ok {
-		w = p.To // The progress moves the cursor on purpose.
-	}
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+// progress returns a function that shows progress on a terminal, or nil where there is none.
+func (s *screen) progress() func(done, total int) {
+	f := terminal(s.err)
+	if f == nil || s.quiet {
 		return nil
 	}
 	return func(done, total int) {
-		fmt.Fprintf(w, "\r%d of %d sandboxes", done, total)
+		fmt.Fprintf(f, "\r%d of %d sandboxes", done, total)
 		if done == total {
-			fmt.Fprint(w, "\r\x1b[K")
+			fmt.Fprint(f, "\r\x1b[K")
 		}
 	}
 }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -15,7 +13,7 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-func newShow(open storeOpener) *cobra.Command {
+func newShow(open storeOpener, v *verbosity) *cobra.Command {
 	var output format
 	cmd := &cobra.Command{
 		Use:   "show ID",
@@ -27,55 +25,54 @@ func newShow(open storeOpener) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return show(store, args[0], output, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return show(store, selection.Selection{Names: args}, output, screenOf(cmd, v))
 		},
 	}
 	addOutput(cmd, &output)
 	return cmd
 }
 
-func show(store *checkpoint.Store, id string, output format, stdout, stderr io.Writer) error {
-	records, unreadable, err := store.Select(selection.Selection{Names: []string{id}})
+func show(store *checkpoint.Store, by selection.Selection, output format, s *screen) error {
+	records, unreadable, err := store.Select(by)
 	if err != nil {
 		return err
 	}
-	if output == formatJSON {
-		err = writeJSON(stdout, orEmpty(records))
+	if output.isData() {
+		err = output.write(s.out, orEmpty(records))
 	} else {
 		for _, r := range records {
-			err = errors.Join(err, describe(r, stdout))
+			describe(r, s)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return sayUnreadable(stderr, unreadable)
+	return sayUnreadable(s, unreadable)
 }
 
 // describe writes a record in the manner of kubectl describe.
-func describe(r checkpoint.Record, w io.Writer) error {
-	t := newTable(w, "Pod:", r.Pod.String())
-	row := func(name, format string, args ...any) { t.row(name, fmt.Sprintf(format, args...)) }
-	row("Sandbox:", "%s", r.Attachment.ContainerID)
-	row("Network:", "%s", r.Attachment.Network)
-	row("Namespace:", "%s (inode %d, cookie %d)", r.Namespace.Path, r.Namespace.Inode, r.Namespace.Cookie)
-	row("Captured:", "%s by %s", r.CapturedAt.Local().Format("2006-01-02 15:04:05 MST"), r.Writer)
+func describe(r checkpoint.Record, s *screen) {
+	var d description
+	d.row("Pod:", "%s", r.Pod)
+	d.row("Sandbox:", "%s", r.Attachment.ContainerID)
+	d.row("Network:", "%s", r.Attachment.Network)
+	d.row("Namespace:", "%s (inode %d, cookie %d)", r.Namespace.Path, r.Namespace.Inode, r.Namespace.Cookie)
+	d.row("Captured:", "%s by %s", r.CapturedAt.Local().Format("2006-01-02 15:04:05 MST"), r.Writer)
 	link := r.Interface.Link
-	row("Interface:", "%s (%s, index %d)", link.Name, linkKind(link), link.Index)
-	row("MAC:", "%s", link.MAC)
-	row("MTU:", "%d", link.MTU)
+	d.row("Interface:", "%s (%s, index %d)", link.Name, linkKind(link), link.Index)
+	d.row("MAC:", "%s", link.MAC)
+	d.row("MTU:", "%d", link.MTU)
 	for i, p := range r.Interface.Parents {
-		row(first(i, "Parents:"), "%s", describeParent(p))
+		d.row(first(i, "Parents:"), "%s", describeParent(p))
 	}
 	for i, a := range r.Interface.Addresses {
-		row(first(i, "Addresses:"), "%s", a)
+		d.row(first(i, "Addresses:"), "%s", a)
 	}
 	for i, route := range r.Interface.Routes {
-		row(first(i, "Routes:"), "%s", route)
+		d.row(first(i, "Routes:"), "%s", route)
 	}
-	describeRest(r.Interface, row)
-	fmt.Fprintln(t.w)
-	return t.flush()
+	describeRest(r.Interface, d.row)
+	d.write(s)
 }
 
 // describeRest writes what few interfaces have.
@@ -107,7 +104,7 @@ func first(i int, name string) string {
 	if i == 0 {
 		return name
 	}
-	return " "
+	return ""
 }
 
 func linkKind(l netstate.Link) string {

@@ -41,6 +41,12 @@ const (
 	bucketEvents      = "events"      // number: event
 )
 
+// Schema is the schema of the stores that this program writes. It reads those from OldestSchema on.
+const (
+	Schema       = schema
+	OldestSchema = schemaV1
+)
+
 // bucketsOf names the buckets of a schema.
 func bucketsOf(schema int) []string {
 	names := []string{bucketMeta, bucketLeases, bucketAttachments, bucketOwners, bucketRuns, bucketEnds, bucketLast}

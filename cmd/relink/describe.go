@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/relink-cni/relink/pkg/printable"
+)
+
+// description is names and values, in the manner of kubectl describe.
+type description struct {
+	rows [][2]string
+}
+
+// row adds a name and its value. A value that is empty adds nothing.
+func (d *description) row(name, format string, args ...any) {
+	value := printable.Line(fmt.Sprintf(format, args...))
+	if value != "" {
+		d.rows = append(d.rows, [2]string{name, value})
+	}
+}
+
+// at adds an instant, unless it is zero.
+func (d *description) at(name string, when time.Time) {
+	if !when.IsZero() {
+		d.row(name, "%s", when.Local().Format("2006-01-02 15:04:05 MST"))
+	}
+}
+
+// write writes the rows, and an empty line.
+func (d *description) write(s *screen) {
+	width := 0
+	for _, r := range d.rows {
+		width = max(width, utf8.RuneCountInString(r[0]))
+	}
+	for _, r := range d.rows {
+		name := r[0] + strings.Repeat(" ", width-utf8.RuneCountInString(r[0])) + gap
+		fmt.Fprintf(s.raw(), "%s%s\n", name, r[1])
+	}
+	fmt.Fprintln(s.raw())
+}

@@ -1,0 +1,40 @@
+package main
+
+// foldFrom is how many things that are alike become one line.
+const foldFrom = 6
+
+// folded groups what says the same, in the order of the first of each group: many that are alike are one group,
+// few are groups of one. A verbose screen folds nothing.
+func folded[T any](all []T, s *screen, says func(T) string) [][]T {
+	alike := map[string]int{}
+	for _, one := range all {
+		alike[says(one)]++
+	}
+	var groups [][]T
+	at := map[string]int{}
+	for _, one := range all {
+		key := says(one)
+		i, begun := at[key]
+		switch {
+		case s.verbose || alike[key] < foldFrom:
+			groups = append(groups, []T{one})
+		case begun:
+			groups[i] = append(groups[i], one)
+		default:
+			at[key] = len(groups)
+			groups = append(groups, []T{one})
+		}
+	}
+	return groups
+}
+
+// compareBool orders what is not before what is.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/relink-cni/relink/pkg/printable"
+)
+
+// verbosity is how much a verb says.
+type verbosity struct {
+	// quiet leaves out what is as it should be, verbose folds nothing and says more.
+	quiet, verbose bool
+}
+
+func addVerbosity(root *cobra.Command, v *verbosity) {
+	flags := root.PersistentFlags()
+	flags.BoolVarP(&v.quiet, "quiet", "q", false, "say only what is wrong")
+	flags.BoolVarP(&v.verbose, "verbose", "v", false, "say more: one line for each attachment, even if many are alike")
+	root.MarkFlagsMutuallyExclusive("quiet", "verbose")
+}
+
+// screen is where a verb writes for people. All text is spelt out by pkg/printable, as much of it has names
+// in it that a pod has chosen.
+type screen struct {
+	verbosity
+	// out and err are the two streams.
+	out, err io.Writer
+	// colour says that out shows colours, width how many columns it has, 0 for no limit.
+	colour bool
+	width  int
+}
+
+// screenOf returns the screen of the command.
+func screenOf(cmd *cobra.Command, v *verbosity) *screen {
+	s := &screen{verbosity: *v, out: cmd.OutOrStdout(), err: cmd.ErrOrStderr()}
+	if f := terminal(s.out); f != nil {
+		s.colour = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+		s.width = widthOf(f)
+	}
+	return s
+}
+
+// terminal returns the terminal that w writes to, nil if it is none.
+func terminal(w io.Writer) *os.File {
+	if p, ok := w.(*printable.Writer); ok {
+		w = p.To
+	}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return f
+	}
+	return nil
+}
+
+// widthOf returns the columns of a terminal. COLUMNS goes first, as in ls(1).
+func widthOf(f *os.File) int {
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	if n, _, err := term.GetSize(int(f.Fd())); err == nil {
+		return n
+	}
+	return 0
+}
+
+// say writes one line.
+func (s *screen) say(format string, args ...any) { say(s.out, format, args...) }
+
+// inform writes one line, unless only what is wrong is to be said.
+func (s *screen) inform(format string, args ...any) {
+	if !s.quiet {
+		s.say(format, args...)
+	}
+}
+
+// warn writes one line about what concerns the command itself.
+func (s *screen) warn(format string, args ...any) { say(s.err, "relink: "+format, args...) }
+
+// paint is a colour (ECMA-48, "SGR").
+type paint string
+
+const (
+	plain  paint = ""
+	green  paint = "32"
+	yellow paint = "33"
+	red    paint = "31"
+	faint  paint = "2"
+	bold   paint = "1"
+)
+
+// on returns the text, which is printable, in the colour.
+func (p paint) on(s *screen, text string) string {
+	if p == plain || !s.colour {
+		return text
+	}
+	return "\x1b[" + string(p) + "m" + text + "\x1b[0m"
+}
+
+// raw is out without the spelling out of what moves a cursor: for text that has been spelt out, and colours.
+func (s *screen) raw() io.Writer {
+	if p, ok := s.out.(*printable.Writer); ok {
+		return p.To
+	}
+	return s.out
+}
+
+// heading writes a line that stands out.
+func (s *screen) heading(format string, args ...any) {
+	fmt.Fprintln(s.raw(), bold.on(s, printable.Line(fmt.Sprintf(format, args...))))
+}
+
+// say writes one line, whatever is in it.
+func say(w io.Writer, format string, args ...any) {
+	fmt.Fprintln(w, printable.Line(fmt.Sprintf(format, args...)))
+}
+
+// sayError says all of an error on one line.
+func sayError(w io.Writer, err error) {
+	say(w, "relink: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+}
+
+// count is a number of things, in the singular or the plural.
+func count(n int, thing string) string {
+	switch {
+	case n == 1:
+		return "1 " + thing
+	case strings.HasSuffix(thing, "x"):
+		return fmt.Sprintf("%d %ses", n, thing)
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"github.com/relink-cni/relink/checkpoint/adopt"
+	"github.com/relink-cni/relink/checkpoint/netfix"
+	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+)
+
+// noCarrier is the state of an attachment that is as recorded and cut off: its parent, or the interface itself,
+// has no carrier.
+const noCarrier restore.State = "no carrier"
+
+// stateOf is the attachment's state in one word or two.
+func stateOf(o restore.Outcome) restore.State {
+	if o.State == restore.AsRecorded && o.NoCarrier != "" {
+		return noCarrier
+	}
+	return o.State
+}
+
+// colours are those of the words in a STATE column: green is right, yellow needs a look, red went wrong.
+var colours = map[string]paint{
+	string(restore.AsRecorded): green, string(restore.Restored): green, string(restore.Repaired): green,
+	string(restore.ToRestore): yellow, string(restore.ToRepair): yellow, string(noCarrier): yellow,
+	string(restore.SandboxGone): faint, string(restore.Failed): red,
+	string(adopt.Captured): green, string(adopt.Refreshed): green, string(adopt.Kept): green, string(adopt.Refused): red,
+	string(adopt.Forgotten): faint, string(netfix.Imported): green,
+	string(lease.Held): green, string(lease.Quarantined): yellow,
+}
+
+func stateColour(state string) paint { return colours[state] }

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+)
+
+// versions are those of all that a report of a fault should name.
+type versions struct {
+	Version string `json:"version"`
+	// Commit is the one that the program was built from, empty if the build does not know it. Modified says
+	// that files were changed since.
+	Commit   string `json:"commit,omitempty"`
+	Modified bool   `json:"modified,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+	Kernel   string `json:"kernel"`
+	// Checkpoints and Leases are the schemas of what is stored: the oldest that can be read, and the one that is
+	// written.
+	Checkpoints [2]int `json:"checkpointVersions"`
+	Leases      [2]int `json:"leaseSchemas"`
+}
+
+func newVersion(v *verbosity) *cobra.Command {
+	var output format
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Show the versions of relink, Go, the kernel and what is stored",
+		Long: `Show the version of relink and the commit that it was built from, the versions of Go and of
+the running kernel, and which versions of checkpoints and leases this relink reads and
+writes.
+
+Exit status 0: always; 2: usage.`,
+		Example: `  relink version
+  relink version -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, s := versionsNow(), screenOf(cmd, v)
+			if output.isData() {
+				return output.write(s.out, all)
+			}
+			all.write(s)
+			return nil
+		},
+	}
+	addOutput(cmd, &output)
+	return cmd
+}
+
+func versionsNow() versions {
+	all := versions{
+		Version: cniplugin.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Kernel: kernelRelease(),
+		Checkpoints: [2]int{checkpoint.Oldest, checkpoint.Version}, Leases: [2]int{lease.OldestSchema, lease.Schema},
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, setting := range info.Settings {
+			switch setting.Key {
+			case "vcs.revision":
+				all.Commit = setting.Value
+			case "vcs.modified":
+				all.Modified = setting.Value == "true"
+			}
+		}
+	}
+	return all
+}
+
+// kernelRelease is what uname -r shows, empty if it is not known.
+func kernelRelease() string {
+	b, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func (all versions) write(s *screen) {
+	var d description
+	d.row("relink:", "%s", all.Version)
+	commit := all.Commit
+	if all.Modified {
+		commit += " with changes"
+	}
+	d.row("Commit:", "%s", commit)
+	d.row("Go:", "%s %s", all.Go, all.Platform)
+	d.row("Kernel:", "%s", all.Kernel)
+	d.row("Checkpoints:", "reads versions %s", span(all.Checkpoints))
+	d.row("Leases:", "reads schemas %s", span(all.Leases))
+	d.write(s)
+}
+
+// span says which versions are read and which one is written.
+func span(v [2]int) string { return fmt.Sprintf("%d to %d, writes %d", v[0], v[1], v[1]) }
