@@ -13,14 +13,16 @@ import (
 
 // attachment restores one attachment and fills in what became of it.
 func (r *run) attachment(record checkpoint.Record, o *Outcome) {
-	sandbox, err := kernel.Open(record.Namespace.Path)
-	if err != nil {
-		o.skipOrFail(record, err)
-		return
+	sandbox, err := r.open(record.Namespace)
+	if err == nil {
+		defer sandbox.Close()
+		err = record.Namespace.Same(sandbox.Identity())
 	}
-	defer sandbox.Close()
-	if err := record.Namespace.Same(sandbox.Identity()); err != nil {
-		o.skip(record, err)
+	if err != nil {
+		o.fail(err)
+		if isGone(err) {
+			r.vanish(lost{record: record, outcome: o, why: err})
+		}
 		return
 	}
 	w := &work{run: r, record: record, sandbox: sandbox, outcome: o}

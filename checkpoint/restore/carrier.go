@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -15,7 +14,7 @@ import (
 // lookForCarrier fills in what the attachment is cut off by.
 func (w *work) lookForCarrier() {
 	o := w.outcome
-	o.at, o.parentIndex = w.record.Namespace, w.parent.Index
+	o.at, o.parentIndex = w.sandbox.Identity(), w.parent.Index
 	switch {
 	case !w.record.Interface.Link.Up: // As recorded.
 	case onHost(&w.record) && !w.parent.Carrier:
@@ -55,7 +54,7 @@ func (r *run) awaitCarrier(ctx context.Context, outcomes []*Outcome) {
 // announcement.
 func pending(outcomes []*Outcome) (left []*Outcome) {
 	for _, o := range outcomes {
-		if o.AsItShould() && (o.NoCarrier != "" || o.AnnouncementOwed) {
+		if o.IsAsRecorded() && (o.NoCarrier != "" || o.AnnouncementOwed) {
 			left = append(left, o)
 		}
 	}
@@ -139,8 +138,6 @@ func (o *Outcome) cause() string {
 		return cmp.Or(o.Parent, o.Interface.Link.Name) + " has carrier, but the neighbours do not know yet"
 	case !o.ownLink:
 		return o.NoCarrier + " has no carrier"
-	case o.Pod == (attachment.Pod{}):
-		return fmt.Sprintf("%s of sandbox %s has no carrier", o.NoCarrier, o.Attachment.ContainerID)
 	}
-	return fmt.Sprintf("%s of %s has no carrier", o.NoCarrier, o.Pod)
+	return fmt.Sprintf("%s of %s has no carrier", o.NoCarrier, o.sandboxName())
 }

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"context"
 	"slices"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -52,15 +53,15 @@ func withPort(m netstate.Member, recorded []netstate.Member) netstate.Member {
 // allNICs returns the NICs that any checkpoint names, also one of a sandbox that this run
 // leaves out. What a sandbox that is gone was on is nobody's. chosen are those that the run was
 // asked for.
-func allNICs(opts Options, chosen lookedAt) ([]netstate.Member, error) {
-	if !opts.Select.All() {
-		records, _, err := opts.Store.Select(selection.Selection{})
+func (r *run) allNICs(ctx context.Context, chosen located) ([]netstate.Member, error) {
+	if !r.Select.All() {
+		records, _, err := r.Store.Select(selection.Selection{})
 		if err != nil {
 			return nil, err
 		}
-		chosen = lookAt(records)
+		chosen = r.locate(ctx, records)
 	}
-	return recordedNICs(append(slices.Clip(chosen.here), chosen.unknown...)), nil
+	return recordedNICs(append(slices.Clip(chosen.here), chosen.living...)), nil
 }
 
 // recordedNICs returns all the NICs that records name, each description once.

@@ -55,14 +55,22 @@ type Outcome struct {
 	parentIndex int
 }
 
-// AsItShould says that the attachment is as recorded now.
-func (o Outcome) AsItShould() bool {
+// IsAsRecorded says that the attachment is as recorded now.
+func (o Outcome) IsAsRecorded() bool {
 	return o.State == AsRecorded || o.State == Restored || o.State == Repaired
+}
+
+// sandboxName names the sandbox for people: by its pod, or by its container ID where that is not known.
+func (o Outcome) sandboxName() string {
+	if o.Pod == (attachment.Pod{}) {
+		return "sandbox " + o.Attachment.ContainerID
+	}
+	return o.Pod.String()
 }
 
 // Differs says that something is to be done about the attachment: it is neither as
 // recorded nor gone with its sandbox.
-func (o Outcome) Differs() bool { return !o.AsItShould() && o.State != SandboxGone }
+func (o Outcome) Differs() bool { return !o.IsAsRecorded() && o.State != SandboxGone }
 
 // Why returns all reasons.
 func (o Outcome) Why() string {
@@ -95,9 +103,9 @@ type Report struct {
 	Took   time.Duration `json:"tookNanoseconds"`
 }
 
-// AsRecorded says that everything is as recorded.
+// AsRecorded says that everything is as recorded, but for what is gone with its sandbox.
 func (r Report) AsRecorded() bool {
-	return len(r.Problems) == 0 && !slices.ContainsFunc(r.Attachments, func(o Outcome) bool { return !o.AsItShould() })
+	return len(r.Problems) == 0 && !slices.ContainsFunc(r.Attachments, Outcome.Differs)
 }
 
 func (r *Report) problem(text string) { r.Problems = appendNew(r.Problems, text) }

@@ -3,10 +3,10 @@ package restore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -53,10 +53,15 @@ type run struct {
 	plan    *ParentPlan
 	devices netstate.Devices
 	after   sharedPlan
+	// elsewhere has the paths of namespaces that are not at their recorded ones any more.
+	elsewhere map[attachment.Namespace]string
 	// inPlace says of NICs that are sandboxes' own whether they are there.
 	inPlace map[attachment.Key]bool
 	// unfinished says that an earlier restore may have left things unannounced.
 	unfinished bool
+	// vanished are the records whose namespace has gone from its path during the run.
+	mu       sync.Mutex
+	vanished []lost
 	// notes are those that concern the run itself.
 	notes []string
 }
@@ -78,7 +83,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 		return Report{}, err
 	}
 	defer host.Close()
-	r := &run{Options: opts, host: host, inPlace: map[attachment.Key]bool{}}
+	r := &run{Options: opts, host: host, inPlace: map[attachment.Key]bool{}, elsewhere: map[attachment.Namespace]string{}}
 	if !opts.DryRun {
 		if r.announcer, err = host.NewAnnouncer(); err != nil {
 			return Report{}, err
@@ -94,14 +99,15 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 			Attachment: attachment.Key{ContainerID: u.ContainerID, IfName: u.IfName}, State: Failed, Reason: u.Err.Error(),
 		})
 	}
-	todo := lookAt(records)
-	if r.recorded, err = allNICs(opts, todo); err != nil {
+	todo := r.locate(ctx, records)
+	if r.recorded, err = r.allNICs(ctx, todo); err != nil {
 		return Report{}, err
 	}
 	if err := r.parents(ctx, todo.here); err != nil {
 		return Report{}, err
 	}
 	outcomes := r.sandboxes(ctx, todo.here)
+	r.tellFates(ctx, r.vanished)
 	r.awaitCarrier(ctx, outcomes)
 	outcomes = append(outcomes, todo.outcomes...)
 	settled = r.settle(outcomes)
@@ -168,59 +174,6 @@ func checkMapped(mapped map[string]string, records []checkpoint.Record) error {
 		}
 	}
 	return nil
-}
-
-// lookedAt is what the paths of the records' namespaces tell.
-type lookedAt struct {
-	// here are the records whose namespace is still the recorded one, unknown those of which
-	// that could not be found out.
-	here, unknown []checkpoint.Record
-	// outcomes are those of all that are not here.
-	outcomes []*Outcome
-}
-
-// lookAt looks at the paths. It changes the slice.
-func lookAt(records []checkpoint.Record) (l lookedAt) {
-	l.here = slices.DeleteFunc(records, func(r checkpoint.Record) bool {
-		err := kernel.SameNamespace(r.Namespace)
-		if err == nil {
-			return false
-		}
-		o := outcomeOf(r)
-		o.skipOrFail(r, err)
-		l.outcomes = append(l.outcomes, o)
-		if !isGone(err) {
-			l.unknown = append(l.unknown, r)
-		}
-		return true
-	})
-	return l
-}
-
-// isGone says that the error of looking at a recorded namespace means that it is gone or
-// another's.
-func isGone(err error) bool {
-	return errors.Is(err, kernel.ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace)
-}
-
-// onHost says that the interface is stacked on devices of the host.
-func onHost(record *checkpoint.Record) bool {
-	return !record.Interface.ParentsInSandbox && record.Interface.Link.Kind != netstate.KindNIC
-}
-
-// skip says why the namespace is not the recorded one.
-func (o *Outcome) skip(record checkpoint.Record, err error) {
-	o.State, o.Reason = SandboxGone, fmt.Sprintf("namespace %s: %v", record.Namespace.Path, err)
-}
-
-// skipOrFail takes the error of opening the namespace: one that is gone or another's
-// is skipped, one that could not be looked at has failed.
-func (o *Outcome) skipOrFail(record checkpoint.Record, err error) {
-	if isGone(err) {
-		o.skip(record, err)
-		return
-	}
-	o.fail(err)
 }
 
 func outcomeOf(record checkpoint.Record) *Outcome {

@@ -160,7 +160,7 @@ func leans(i netstate.Interface) bool {
 
 // after returns the outcome with what was done before it on the same attachment.
 func (o *Outcome) after(first *Outcome) *Outcome {
-	if o.Steps = slices.Concat(first.Steps, o.Steps); len(o.Steps) > 0 && o.AsItShould() {
+	if o.Steps = slices.Concat(first.Steps, o.Steps); len(o.Steps) > 0 && o.IsAsRecorded() {
 		o.State, o.Reason = stateOf(o.Steps, Restored, Repaired), reasons(o.Steps)
 	}
 	if o.ParentReason == "" {

@@ -231,18 +231,18 @@ func TestPlanKnowsThePortFromAnotherRecord(t *testing.T) {
 // What the pods that are gone were on is not kept from those that live.
 func TestNICsOfSandboxesThatAreGoneAreNobodys(t *testing.T) {
 	record := func(id, path string, n int) checkpoint.Record {
-		namespace := attachment.Namespace{Path: path}
-		if sandbox, err := kernel.Open(path); err == nil {
-			namespace = sandbox.Identity()
-			sandbox.Close()
-		}
+		sandbox := must(kernel.Open(path))(t)
+		defer sandbox.Close()
 		i := pod()
 		i.Parents = chain{nic("eth0", n)}
-		return checkpoint.Record{Attachment: attachment.Key{ContainerID: id, IfName: "eth0"}, Namespace: namespace, Interface: i}
+		return checkpoint.Record{Attachment: attachment.Key{ContainerID: id, IfName: "eth0"}, Namespace: sandbox.Identity(), Interface: i}
 	}
-	records := []checkpoint.Record{record("gone", "/run/netns/gone", 1), record("living", fresh.Sandbox(t), 2)}
-	looked := lookAt(records)
-	all, err := allNICs(Options{}, looked)
+	gone := fresh.Sandbox(t)
+	records := []checkpoint.Record{record("gone", gone, 1), record("living", fresh.Sandbox(t), 2)}
+	fresh.Remove(t, gone)
+	r := &run{elsewhere: map[attachment.Namespace]string{}}
+	looked := r.locate(t.Context(), records)
+	all, err := r.allNICs(t.Context(), looked)
 	if err != nil || len(all) != 1 || all[0].NIC != hardware(2) {
 		t.Errorf("NICs %+v, %v", all, err)
 	}
@@ -278,7 +278,8 @@ func TestASandboxThatCannotBeLookedAtHoldsNobodyUp(t *testing.T) {
 	if report.Waited >= pollInterval || len(report.Problems) > 0 {
 		t.Errorf("waited %v, problems %q", report.Waited, report.Problems)
 	}
-	if all := must(allNICs(Options{}, lookAt([]checkpoint.Record{record})))(t); len(all) != 1 || all[0].NIC != hardware(7) {
+	r := &run{elsewhere: map[attachment.Namespace]string{}}
+	if all := must(r.allNICs(t.Context(), r.locate(t.Context(), []checkpoint.Record{record})))(t); len(all) != 1 || all[0].NIC != hardware(7) {
 		t.Errorf("NICs %+v", all)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/udev"
 )
@@ -163,7 +162,7 @@ func (p *prospect) await(d netstate.LiveDevice) {
 // isInPlace says that the sandbox has the interface, whatever its name, or can't be
 // looked at.
 func (r *run) isInPlace(record checkpoint.Record) bool {
-	sandbox, err := kernel.Open(record.Namespace.Path)
+	sandbox, err := r.open(record.Namespace)
 	if err != nil {
 		return true
 	}

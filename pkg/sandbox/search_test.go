@@ -237,6 +237,48 @@ func TestGone(t *testing.T) {
 	})
 }
 
+// What is known of a namespace that is not at its path is said, and what keeps it or hides it.
+func TestFates(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ns")
+	fresh.At(t, path)
+	was, err := kernelid.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect := func(what string, id attachment.Namespace, all bool, want Fate) {
+		t.Helper()
+		if got := Fates(t.Context(), all, id)[id]; got != want {
+			t.Errorf("%s: %+v, want %+v", what, got, want)
+		}
+	}
+	earlier, unknown := was, was
+	earlier.BootID, unknown.BootID = "the boot before", ""
+	expect("it is at its path", was, true, Fate{})
+	expect("of an earlier boot", earlier, true, Fate{Gone: true})
+	expect("of no known boot", unknown, true, Fate{Unknown: "its boot was not recorded"})
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh.Remove(t, path)
+	expect("an open file keeps it", was, true, Fate{KeptBy: fmt.Sprintf("an open file of process %d", os.Getpid())})
+	expect("not all processes are seen", was, false,
+		Fate{Unknown: "the processes of the node are not seen from here: run it outside of a container, or in the host's PID namespace"})
+	_ = f.Close()
+	waitFor(t, func() bool { return Fates(t.Context(), true, was)[was] == Fate{Gone: true} })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if fate := Fates(ctx, true, was)[was]; fate != (Fate{Unknown: context.Canceled.Error()}) {
+		t.Errorf("interrupted: %+v", fate)
+	}
+	fresh.AsNobody(t, func() {
+		was.Path = "/nowhere"
+		if fate := Fates(t.Context(), true, was)[was]; fate.Gone || !strings.HasPrefix(fate.Unknown, "the namespaces of processes can't be seen from here, such as that of process ") {
+			t.Errorf("as nobody: %+v", fate)
+		}
+	})
+}
+
 // Whose sockets may not be asked, he does not know what they keep.
 func TestSearchOfWhoMayNotAsk(t *testing.T) {
 	was, _ := kept(t, func() (int, error) { return unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0) })

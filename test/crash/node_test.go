@@ -208,7 +208,7 @@ func (n *node) restored(t *testing.T) {
 	t.Helper()
 	n.says(t, 0, "restore --wait 5s")
 	out := n.says(t, 0, "restore --dry-run")
-	for _, state := range []string{"to restore", "to repair", "skipped", "failed", "other problems"} {
+	for _, state := range []string{"to restore", "to repair", "sandbox gone", "failed", "other problems"} {
 		if strings.Contains(out, state) {
 			t.Errorf("not whole after a restore:\n%s", out)
 		}

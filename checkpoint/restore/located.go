@@ -1,0 +1,191 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/sandbox"
+)
+
+// located are records by what became of their namespaces.
+type located struct {
+	// here are the records whose namespace was found, living those that may have one: it could
+	// not be looked at, or something keeps it that nobody can enter.
+	here, living []checkpoint.Record
+	// outcomes are those of all records that are not here.
+	outcomes []*Outcome
+}
+
+// lost is a record whose path does not show its namespace any more.
+type lost struct {
+	record  checkpoint.Record
+	outcome *Outcome
+	// why says what the path shows.
+	why error
+}
+
+// locate finds the namespaces of the records. Only a namespace that is not at its path is looked
+// for elsewhere.
+func (r *run) locate(ctx context.Context, records []checkpoint.Record) (l located) {
+	var missing []lost
+	for _, record := range records {
+		err := kernel.SameNamespace(record.Namespace)
+		if err == nil {
+			l.here = append(l.here, record)
+			continue
+		}
+		o := outcomeOf(record)
+		if isGone(err) {
+			missing = append(missing, lost{record: record, outcome: o, why: err})
+			continue
+		}
+		o.fail(err)
+		l.outcomes, l.living = append(l.outcomes, o), append(l.living, record)
+	}
+	if len(missing) == 0 {
+		return l
+	}
+	found, left := r.findElsewhere(missing)
+	l.here = append(l.here, found...)
+	r.tellFates(ctx, left)
+	for _, m := range left {
+		l.outcomes = append(l.outcomes, m.outcome)
+		if m.outcome.State != SandboxGone {
+			l.living = append(l.living, m.record)
+		}
+	}
+	return l
+}
+
+// isGone says that the error of looking at a recorded namespace means that the path does not
+// show it any more.
+func isGone(err error) bool {
+	return errors.Is(err, kernel.ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace)
+}
+
+// findElsewhere looks for the namespaces where relink capture finds sandboxes: at mounts and
+// processes. A runtime that keeps namespaces by the path of a process (/proc/PID/ns/net) loses the
+// path with that process, while others of the pod live on in the namespace. The device, the inode and
+// the cookie prove that a found namespace is the recorded one. So a restore there is as safe as at
+// the path. What only an open file or a socket keeps is not found: no pod needs to live there.
+func (r *run) findElsewhere(missing []lost) (found []checkpoint.Record, left []lost) {
+	sandboxes, err := sandbox.List()
+	if err != nil {
+		sandboxes = nil // The search that follows says why.
+	}
+	type file struct{ device, inode uint64 }
+	paths := map[file][]string{}
+	for _, s := range sandboxes {
+		paths[file{s.Device, s.Inode}] = s.Paths
+	}
+	for _, m := range missing {
+		was := m.record.Namespace
+		path := r.elsewhere[was]
+		if path == "" {
+			path = pathOf(was, paths[file{was.Device, was.Inode}])
+		}
+		if path == "" {
+			left = append(left, m)
+			continue
+		}
+		if r.elsewhere[was] == "" {
+			r.elsewhere[was] = path
+			r.notes = append(r.notes, fmt.Sprintf("%s: the sandbox is not at %s any more, but at %s: relink capture --refresh records that",
+				m.outcome.sandboxName(), was.Path, path))
+		}
+		found = append(found, m.record)
+	}
+	return found, left
+}
+
+// pathOf returns the first of the paths that leads to the very namespace, "" if none does. Without
+// a recorded cookie nothing proves that: the inode can be another namespace's by now.
+func pathOf(was attachment.Namespace, paths []string) string {
+	for _, path := range paths {
+		if was.Cookie == 0 {
+			return ""
+		}
+		n, err := kernel.Open(path)
+		if err != nil {
+			continue
+		}
+		same := was.Same(n.Identity()) == nil
+		n.Close()
+		if same {
+			return path
+		}
+	}
+	return ""
+}
+
+// open opens the namespace of the record, which may not be the recorded one by now.
+func (r *run) open(was attachment.Namespace) (*kernel.Namespace, error) {
+	if path := r.elsewhere[was]; path != "" {
+		return kernel.Open(path)
+	}
+	return kernel.Open(was.Path)
+}
+
+// vanish notes a record whose namespace was at its path when the run began.
+func (r *run) vanish(m lost) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.vanished = append(r.vanished, m)
+}
+
+// fateWait bounds the search for who keeps namespaces, which reads all of /proc.
+const fateWait = 10 * time.Second
+
+// tellFates finds out, by one search for all, whether the sandboxes are gone, and fills in the
+// outcomes. A path can vanish while something still lives in the namespace: only what is proven gone
+// is SandboxGone.
+func (r *run) tellFates(ctx context.Context, all []lost) {
+	if len(all) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, fateWait)
+	defer cancel()
+	var were []attachment.Namespace
+	for _, m := range all {
+		were = append(were, m.record.Namespace)
+	}
+	fates := sandbox.Fates(ctx, sandbox.SeesAllProcesses(), were...)
+	for _, m := range all {
+		m.tell(fates[m.record.Namespace])
+	}
+}
+
+// tell fills in what the fate of the namespace means for the attachment.
+func (m lost) tell(fate sandbox.Fate) {
+	o, was := m.outcome, m.record.Namespace
+	why := m.why.Error()
+	if !errors.Is(m.why, kernel.ErrNoNamespace) { // Which names the path.
+		why = was.Path + ": " + why
+	}
+	o.State = Failed
+	switch {
+	case fate.Gone:
+		o.State, o.Reason = SandboxGone, "the sandbox is gone: "+why
+	case fate.KeptBy != "" && was.Cookie == 0:
+		o.Reason = fmt.Sprintf("%s; %s keeps the recorded namespace or one that has its inode now, and no cookie is recorded to tell: "+
+			"relink capture --refresh records it anew if a pod lives in it", why, fate.KeptBy)
+	case fate.KeptBy != "":
+		o.Reason = fmt.Sprintf("%s; but %s keeps the namespace. No mount and no process shows it, so that nothing is restored in it. "+
+			"If the pod is gone: relink forget %s", why, fate.KeptBy, m.record.Attachment.ContainerID)
+	case fate.Unknown != "":
+		o.Reason = fmt.Sprintf("%s; whether the sandbox is gone is not known: %s", why, fate.Unknown)
+	default:
+		o.Reason = why + " when it was looked at first, and is back now: restore again"
+	}
+}
+
+// onHost says that the interface is stacked on devices of the host.
+func onHost(record *checkpoint.Record) bool {
+	return !record.Interface.ParentsInSandbox && record.Interface.Link.Kind != netstate.KindNIC
+}

@@ -1,0 +1,191 @@
+package restore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/sandbox"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// process starts one that lives in the sandbox, and returns the path by which it shows the namespace.
+func (p *living) process(t *testing.T) string {
+	t.Helper()
+	cmd := exec.Command("nsenter", "--net="+p.netns, "sleep", "300")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	path := fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)
+	was := must(p.store.Load("c1", "eth0"))(t).Namespace
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		was.Path = path
+		if kernel.SameNamespace(was) == nil {
+			return path
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the process does not come to be in the sandbox")
+		}
+	}
+}
+
+// A sandbox that is gone is reported, and is no failure: there is nothing to restore.
+func TestASandboxThatIsGoneIsNoFailure(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*testing.T, *living)
+		says   string
+	}{
+		"nothing is at its path": {func(*testing.T, *living) {}, "no network namespace: it does not exist"},
+		"another is at its path": {func(t *testing.T, p *living) { fresh.At(t, p.netns) }, "another namespace is there now"},
+		"of an earlier boot": {func(t *testing.T, p *living) {
+			r := must(p.store.Load("c1", "eth0"))(t)
+			r.Namespace.BootID = "00000000-0000-0000-0000-000000000000"
+			save(t, p.store, r)
+			fresh.At(t, p.netns)
+		}, "recorded in an earlier boot"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newLiving(t)
+			fresh.Remove(t, p.netns)
+			test.change(t, p)
+			for _, dry := range []bool{true, false} {
+				report := must(Run(t.Context(), Options{Store: p.store, DryRun: dry}))(t)
+				o := report.Attachments[0]
+				if !report.AsRecorded() || o.IsAsRecorded() || o.Differs() {
+					t.Errorf("dry %v: the report is as recorded: %v; the attachment is: %v, differs: %v", dry, report.AsRecorded(), o.IsAsRecorded(), o.Differs())
+				}
+				p.is(t, o, SandboxGone, "the sandbox is gone: "+p.netns+": ", test.says)
+			}
+		})
+	}
+}
+
+// The path is gone, and a process lives on in the namespace: what it lost is restored there.
+func TestASandboxThatIsElsewhereIsRestoredThere(t *testing.T) {
+	p := newLiving(t)
+	path := p.process(t)
+	fresh.Remove(t, p.netns)
+	fresh.At(t, p.netns) // A stranger's, in which nothing is built.
+	p.loseParent(t)
+	note := fmt.Sprintf("sandbox c1: the sandbox is not at %s any more, but at %s: relink capture --refresh records that", p.netns, path)
+	for _, want := range []struct {
+		dry   bool
+		state State
+	}{{true, ToRestore}, {false, Restored}, {true, AsRecorded}} {
+		report := must(Run(t.Context(), Options{Store: p.store, DryRun: want.dry}))(t)
+		p.is(t, report.Attachments[0], want.state)
+		if !slices.Equal(report.Notes, []string{note}) {
+			t.Errorf("notes %q", report.Notes)
+		}
+	}
+	if there := fresh.IP(t, path, "-o addr show dev eth0"); !strings.Contains(there, "10.1.0.2/24") {
+		t.Errorf("in the sandbox: %s", there)
+	}
+	if stranger := fresh.IP(t, p.netns, "-o link"); strings.Contains(stranger, "eth0") {
+		t.Errorf("in the stranger's: %s", stranger)
+	}
+	if r := must(p.store.Load("c1", "eth0"))(t); r.Namespace.Path != p.netns {
+		t.Errorf("the checkpoint names %s: that is for relink capture to change", r.Namespace.Path)
+	}
+}
+
+// What nobody can enter is not proven gone, and it is said what keeps it.
+func TestASandboxThatSomethingKeepsFails(t *testing.T) {
+	p := newLiving(t)
+	f, err := os.Open(p.netns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh.Remove(t, p.netns)
+	report := must(Run(t.Context(), Options{Store: p.store}))(t)
+	p.is(t, report.Attachments[0], Failed, fmt.Sprintf("but an open file of process %d keeps the namespace", os.Getpid()), "relink forget c1")
+	if report.AsRecorded() {
+		t.Error("the report says that all is as recorded")
+	}
+	_ = f.Close()
+	p.is(t, p.restore(t, false), SandboxGone)
+}
+
+// A namespace with the recorded inode can be another one by now: without a cookie nothing is built there.
+func TestASandboxWithoutACookieIsNotTakenForAnother(t *testing.T) {
+	p := newLiving(t)
+	path := p.process(t)
+	r := must(p.store.Load("c1", "eth0"))(t)
+	r.Namespace.Cookie = 0
+	save(t, p.store, r)
+	fresh.Remove(t, p.netns)
+	p.loseParent(t)
+	p.is(t, p.restore(t, false), Failed, "no cookie is recorded to tell", "relink capture --refresh")
+	if there := fresh.IP(t, path, "-o link"); strings.Contains(there, "eth0") {
+		t.Errorf("it was built: %s", there)
+	}
+}
+
+// A sandbox can go while the restore waits for the devices of others.
+func TestASandboxThatGoesDuringTheRestore(t *testing.T) {
+	p := newLiving(t)
+	fresh.IP(t, "", "link del lan0")
+	went := false
+	report := must(Run(t.Context(), Options{Store: p.store, Wait: time.Minute, Waiting: func([]string) {
+		if !went {
+			fresh.Remove(t, p.netns)
+			parent(t)
+		}
+		went = true
+	}}))(t)
+	p.is(t, report.Attachments[0], SandboxGone, "the sandbox is gone: ", "it does not exist")
+	if !report.AsRecorded() {
+		t.Errorf("problems %q", report.Problems)
+	}
+}
+
+// What is known of a namespace that is not at its path decides, and is the reason.
+func TestWhatTheFateOfANamespaceMeans(t *testing.T) {
+	const path = "/run/netns/web"
+	missing := fmt.Errorf("%s: %w: it does not exist", path, kernel.ErrNoNamespace)
+	was := attachment.Namespace{Path: path, BootID: "b", Device: 4, Inode: 7, Cookie: 9}
+	another := was.Same(attachment.Namespace{BootID: "b", Device: 4, Inode: 8})
+	for name, test := range map[string]struct {
+		why    error
+		fate   sandbox.Fate
+		cookie uint64
+		state  State
+		reason string
+	}{
+		"gone": {missing, sandbox.Fate{Gone: true}, 9, SandboxGone, "the sandbox is gone: /run/netns/web: no network namespace: it does not exist"},
+		"gone, and another is there": {another, sandbox.Fate{Gone: true}, 9, SandboxGone,
+			"the sandbox is gone: /run/netns/web: another namespace is there now (inode 4:8, recorded 4:7)"},
+		"kept": {missing, sandbox.Fate{KeptBy: "a socket of process 12"}, 9, Failed,
+			"/run/netns/web: no network namespace: it does not exist; but a socket of process 12 keeps the namespace. " +
+				"No mount and no process shows it, so that nothing is restored in it. If the pod is gone: relink forget c1"},
+		"kept, perhaps": {missing, sandbox.Fate{KeptBy: "a thread of process 12"}, 0, Failed,
+			"/run/netns/web: no network namespace: it does not exist; a thread of process 12 keeps the recorded namespace or one that has its inode now, " +
+				"and no cookie is recorded to tell: relink capture --refresh records it anew if a pod lives in it"},
+		"not known": {another, sandbox.Fate{Unknown: "/proc is not mounted"}, 9, Failed,
+			"/run/netns/web: another namespace is there now (inode 4:8, recorded 4:7); whether the sandbox is gone is not known: /proc is not mounted"},
+		"back": {missing, sandbox.Fate{}, 9, Failed,
+			"/run/netns/web: no network namespace: it does not exist when it was looked at first, and is back now: restore again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := was
+			at.Cookie = test.cookie
+			m := lost{record: checkpoint.Record{Attachment: attachment.Key{ContainerID: "c1"}, Namespace: at}, outcome: &Outcome{}, why: test.why}
+			m.tell(test.fate)
+			if m.outcome.State != test.state || m.outcome.Reason != test.reason {
+				t.Errorf("%s: %s\nwant %s: %s", m.outcome.State, m.outcome.Reason, test.state, test.reason)
+			}
+			if !isGone(test.why) || isGone(errors.New("permission denied")) {
+				t.Error("what the path shows is not told right")
+			}
+		})
+	}
+}
