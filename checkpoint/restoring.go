@@ -23,13 +23,7 @@ type Restoring struct {
 // that its restore held on it: what that restore built may not have been announced.
 func (s *Store) BeginRestore() (*Restoring, error) {
 	earlier := s.unfinished()
-	f, err := s.noteRestore()
-	for range 3 { // Another restore may have swept it away before it was locked.
-		if !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		f, err = s.noteRestore()
-	}
+	f, err := s.note(func(f *os.File) error { return os.Rename(f.Name(), noteName(f)) })
 	if err != nil {
 		return nil, fmt.Errorf("note restore: %w", err)
 	}
@@ -37,8 +31,19 @@ func (s *Store) BeginRestore() (*Restoring, error) {
 	return &Restoring{file: f, earlier: earlier}, nil
 }
 
-// noteRestore makes the note, which is locked before others see it.
-func (s *Store) noteRestore() (*os.File, error) {
+// note makes a file that is locked before others see it. finish gives it its content and its name.
+func (s *Store) note(finish func(*os.File) error) (*os.File, error) {
+	f, err := s.tryNote(finish)
+	for range 3 { // Another restore may have swept it away before it was locked.
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		f, err = s.tryNote(finish)
+	}
+	return f, err
+}
+
+func (s *Store) tryNote(finish func(*os.File) error) (*os.File, error) {
 	if err := os.MkdirAll(s.restoring(), 0o700); err != nil {
 		return nil, err
 	}
@@ -47,7 +52,7 @@ func (s *Store) noteRestore() (*os.File, error) {
 		return nil, err
 	}
 	if err = tryFlock(f); err == nil {
-		if err = os.Rename(f.Name(), noteName(f)); err == nil {
+		if err = finish(f); err == nil {
 			return f, nil
 		}
 		_ = f.Close()

@@ -97,6 +97,8 @@ type Report struct {
 	Attachments []Outcome `json:"attachments"`
 	// Problems are what is not as recorded besides the attachments.
 	Problems []string `json:"problems,omitempty"`
+	// Interrupted says that the context ended before the restore did.
+	Interrupted bool `json:"interrupted,omitempty"`
 	// Waited is how long devices were waited for, Took the whole, in
 	// nanoseconds.
 	Waited time.Duration `json:"waitedNanoseconds"`

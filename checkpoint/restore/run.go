@@ -119,7 +119,8 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 			strings.Compare(a.Pod.Namespace, b.Pod.Namespace), strings.Compare(a.Pod.Name, b.Pod.Name),
 			strings.Compare(a.Attachment.ContainerID, b.Attachment.ContainerID), strings.Compare(a.Attachment.IfName, b.Attachment.IfName))
 	})
-	r.report.Took = time.Since(start)
+	r.report.Took, r.report.Interrupted = time.Since(start), ctx.Err() != nil
+	r.noteLast(start)
 	return r.report, nil
 }
 

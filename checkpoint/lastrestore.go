@@ -1,0 +1,85 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/failpoint"
+)
+
+// MostFailed is how many failed attachments a LastRestore has at most.
+const MostFailed = 20
+
+// LastRestore says when a restore ran and what it did. A dry run leaves none.
+type LastRestore struct {
+	// StartedAt is when it began, in UTC.
+	StartedAt time.Time `json:"startedAt"`
+	// Took is the whole of its time. Waited is how much of it went into waiting for devices and
+	// carrier.
+	Took   time.Duration `json:"tookNanoseconds"`
+	Waited time.Duration `json:"waitedNanoseconds"`
+	// Selection has the words that limited it to some sandboxes. None stands for all.
+	Selection []string `json:"selection,omitempty"`
+	// Interrupted says that somebody ended it early.
+	Interrupted bool `json:"interrupted,omitempty"`
+	// Counts has the number of attachments by their state in the report.
+	Counts map[string]int `json:"counts"`
+	// Failed are the attachments that failed, no more than MostFailed.
+	Failed []FailedRestore `json:"failed,omitempty"`
+	// Problems is the number of other things that were not as recorded.
+	Problems int `json:"problems,omitempty"`
+}
+
+// FailedRestore is an attachment that a restore could not bring back.
+type FailedRestore struct {
+	Attachment attachment.Key `json:"attachment"`
+	Pod        attachment.Pod `json:"pod,omitzero"`
+	Reason     string         `json:"reason"`
+}
+
+// SaveLastRestore writes it in place of that of the restore before.
+func (s *Store) SaveLastRestore(l LastRestore) error {
+	b, err := json.MarshalIndent(l, "", "  ")
+	if err != nil {
+		return fmt.Errorf("note what the restore did: %w", err)
+	}
+	f, err := s.note(func(f *os.File) error {
+		if _, err := f.Write(append(b, '\n')); err != nil {
+			return err
+		}
+		failpoint.Here("before noting the last restore")
+		return os.Rename(f.Name(), s.lastRestore())
+	})
+	if err != nil {
+		return fmt.Errorf("note what the restore did: %w", err)
+	}
+	failpoint.Here("last restore noted")
+	return f.Close()
+}
+
+// LastRestore returns what the last restore of this boot did. ErrNone: there was none. ErrTorn: the
+// file is none that this relink can read.
+func (s *Store) LastRestore() (LastRestore, error) {
+	var l LastRestore
+	b, err := os.ReadFile(s.lastRestore())
+	if errors.Is(err, fs.ErrNotExist) {
+		return l, fmt.Errorf("the last restore: %w", ErrNone)
+	}
+	if err != nil {
+		return l, fmt.Errorf("the last restore: %w", err)
+	}
+	if err := json.Unmarshal(b, &l); err != nil {
+		return LastRestore{}, fmt.Errorf("%s: %w: %w", s.lastRestore(), ErrTorn, err)
+	}
+	return l, nil
+}
+
+// It is beside the notes of restores that are under way: those that come to their end remove what a
+// kill has left of writing it.
+func (s *Store) lastRestore() string { return filepath.Join(s.restoring(), "last"+suffix) }

@@ -1,0 +1,36 @@
+package restore
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+)
+
+// noteLast writes down what the restore did, for who looks later. A store that takes no note keeps no
+// restore from its end.
+func (r *run) noteLast(start time.Time) {
+	if r.DryRun {
+		return
+	}
+	last := lastOf(r.report)
+	last.StartedAt, last.Selection = start.UTC().Truncate(time.Millisecond), r.Sandboxes
+	if err := r.Store.SaveLastRestore(last); err != nil {
+		r.report.Notes = append(r.report.Notes, fmt.Sprintf("%v: relink status does not know of this restore", err))
+	}
+}
+
+// lastOf sums the report up.
+func lastOf(report Report) checkpoint.LastRestore {
+	last := checkpoint.LastRestore{
+		Took: report.Took, Waited: report.Waited, Interrupted: report.Interrupted,
+		Counts: map[string]int{}, Problems: len(report.Problems),
+	}
+	for _, o := range report.Attachments {
+		last.Counts[string(o.State)]++
+		if o.State == Failed && len(last.Failed) < checkpoint.MostFailed {
+			last.Failed = append(last.Failed, checkpoint.FailedRestore{Attachment: o.Attachment, Pod: o.Pod, Reason: o.Why()})
+		}
+	}
+	return last
+}

@@ -1,0 +1,85 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+func TestAReportIsSummedUp(t *testing.T) {
+	report := Report{Took: 3 * time.Second, Waited: time.Second, Interrupted: true, Problems: list("one", "two")}
+	want := checkpoint.LastRestore{
+		Took: 3 * time.Second, Waited: time.Second, Interrupted: true, Problems: 2,
+		Counts: map[string]int{"restored": 1, "sandbox gone": 1, "failed": 25},
+	}
+	report.Attachments = []Outcome{{State: Restored, Reason: "it was gone"}, {State: SandboxGone, Reason: "it is gone"}}
+	for n := range 25 {
+		key, in := attachment.Key{ContainerID: fmt.Sprintf("c%d", n), IfName: "eth0"}, attachment.Pod{Namespace: "shop", Name: "web-0"}
+		report.Attachments = append(report.Attachments, Outcome{Attachment: key, Pod: in, State: Failed, Reason: "no", ParentReason: "eth1 is down"})
+		if n < checkpoint.MostFailed {
+			want.Failed = append(want.Failed, checkpoint.FailedRestore{Attachment: key, Pod: in, Reason: "eth1 is down; no"})
+		}
+	}
+	if diff := cmp.Diff(want, lastOf(report)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Each restore says what it did, and no dry run does.
+func TestARestoreIsRemembered(t *testing.T) {
+	l := newLAN(t)
+	l.run(t, Options{DryRun: true})
+	if last, err := l.store.LastRestore(); !errors.Is(err, checkpoint.ErrNone) {
+		t.Errorf("a dry run: %+v, %v", last, err)
+	}
+	l.lose(t)
+	before := time.Now()
+	report, _ := l.run(t, Options{Sandboxes: []string{"shop/web-0"}})
+	last := must(l.store.LastRestore())(t)
+	if last.StartedAt.Before(before.Add(-time.Second)) || last.StartedAt.After(time.Now()) {
+		t.Errorf("it began at %s", last.StartedAt)
+	}
+	last.StartedAt = time.Time{}
+	want := checkpoint.LastRestore{
+		Took: report.Took, Waited: report.Waited, Selection: []string{"shop/web-0"}, Counts: map[string]int{"restored": 1}, Problems: 1,
+	}
+	if diff := cmp.Diff(want, last); diff != "" {
+		t.Error(diff)
+	}
+	l.connect(t)
+	l.run(t, Options{})
+	if last := must(l.store.LastRestore())(t); last.Counts["as recorded"] != 1 || last.Problems != 0 || last.Selection != nil {
+		t.Errorf("the next: %+v", last)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	must(Run(ctx, Options{Store: l.store}))(t)
+	if last := must(l.store.LastRestore())(t); !last.Interrupted || last.Counts["failed"] != 1 || !strings.Contains(last.Failed[0].Reason, "interrupted") {
+		t.Errorf("interrupted: %+v", last)
+	}
+}
+
+// A restore that can't be remembered is none the worse.
+func TestARestoreThatCannotBeRemembered(t *testing.T) {
+	l := newLAN(t)
+	if err := os.MkdirAll(filepath.Join(l.store.Dir(), ".restoring", "last.json", "in the way"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	report, o := l.run(t, Options{})
+	if !report.AsRecorded() || o.State != AsRecorded {
+		t.Errorf("%+v, problems %q", o, report.Problems)
+	}
+	if notes := strings.Join(report.Notes, "\n"); !strings.Contains(notes, "relink status does not know of this restore") {
+		t.Errorf("notes %q", notes)
+	}
+}
