@@ -58,6 +58,7 @@ type work struct {
 
 func (w *work) do() error {
 	if err := w.findParent(); err != nil {
+		w.keepLive()
 		return err
 	}
 	steps, err := w.plan()
@@ -137,15 +138,19 @@ func (w *work) findParent() error {
 		return w.findParentInSandbox()
 	}
 	w.below = w.run.plan.stepsBelow(w.record.Interface.Parents)
+	w.outcome.below = w.below
 	result, lacking, chain, err := w.after.chain(w.record.Interface.Parents)
 	switch {
 	case err != nil:
 		return err
 	case result.broken != nil:
+		w.outcome.blocked = w.record.Interface.Parents[result.brokenAt].Name
 		return result.broken
 	case result.parent.Index < 0 && !w.DryRun:
+		w.outcome.blocked = lacking[0].Device
 		return errors.New(reasons(lacking))
 	}
+	w.outcome.base = result.now[len(result.now)-1].Name
 	w.parent, w.parents, w.now, w.outcome.Parent = result.parent, chain, result.now, result.parent.Name
 	return nil
 }
@@ -157,11 +162,15 @@ func (w *work) findNIC() error {
 	if err != nil || there {
 		return err
 	}
-	nic, _, problem := w.after.nic(w.record.Interface.Link)
+	nic, problem := w.after.nic(w.record.Interface.Link)
 	if problem != nil {
-		return cmp.Or(w.lookElsewhere(), error(problem))
+		elsewhere := w.lookElsewhere()
+		if elsewhere == nil {
+			w.outcome.blocked = nameInHost(w.record.Interface.Link)
+		}
+		return cmp.Or(elsewhere, error(problem))
 	}
-	w.parent, w.outcome.Parent = nic, nic.Name
+	w.parent, w.outcome.Parent, w.outcome.base = nic, nic.Name, nic.Name
 	return nil
 }
 
@@ -234,6 +243,9 @@ func (w *work) plan() ([]Step, error) {
 	if !gone {
 		there, w.index = &live, live.Link.Index
 	}
+	if w.KeepLive {
+		w.outcome.Live = there
+	}
 	steps, problem := planInterface(recorded, there, w.parent.Name, w.parents)
 	if problem != nil {
 		return nil, problem
@@ -243,6 +255,17 @@ func (w *work) plan() ([]Step, error) {
 	}
 	w.addressed = !gone && !slices.ContainsFunc(steps, func(s Step) bool { return s.Action == AddAddress })
 	return steps, nil
+}
+
+// keepLive keeps the interface as it is, where its parent was not found and so nothing is planned.
+func (w *work) keepLive() {
+	if !w.KeepLive {
+		return
+	}
+	live, err := kernel.Capture(w.host, w.sandbox, w.devices, w.record.Interface.Link.Name, kernel.ExtentOf(w.record.Interface))
+	if err == nil {
+		w.outcome.Live = &live
+	}
 }
 
 // wantedNow returns what of the record there has to be now. Where it depends on no other interface

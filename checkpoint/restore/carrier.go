@@ -42,12 +42,32 @@ func (r *run) awaitCarrier(ctx context.Context, outcomes []*Outcome) {
 		}
 	}
 	r.report.Waited += time.Since(start)
+	if ctx.Err() != nil && !r.DryRun {
+		for _, o := range left {
+			o.interruptedCutOff()
+		}
+	}
 	for _, text := range cutOff(left) {
 		r.report.problem(text)
 	}
 	if failed != nil {
 		r.report.problem(oneLine(failed))
 	}
+}
+
+// interruptedCutOff says what an interrupt has kept from the attachment.
+func (o *Outcome) interruptedCutOff() {
+	text := "interrupted before the neighbours were told"
+	if o.NoCarrier != "" {
+		text = "interrupted while waiting for carrier of " + o.NoCarrier
+		if o.AnnouncementOwed {
+			text += "; the neighbours are not told yet"
+		}
+	}
+	if o.Reason != "" {
+		text = o.Reason + "; " + text
+	}
+	o.Reason = text
 }
 
 // pending returns the attachments that are as they should be, but for carrier or for an
@@ -68,6 +88,7 @@ func (r *run) reconnect(outcomes []*Outcome) ([]*Outcome, error) {
 	if err != nil {
 		return outcomes, err
 	}
+	r.seen = devices
 	var failed []error
 	for _, o := range outcomes {
 		if !o.hasCarrier(devices) {
@@ -114,7 +135,7 @@ func cutOff(outcomes []*Outcome) (lines []string) {
 	var causes []string
 	count, owed := map[string]int{}, map[string]int{}
 	for _, o := range outcomes {
-		cause := o.cause()
+		cause := o.cutOffBy()
 		causes = appendNew(causes, cause)
 		count[cause]++
 		if o.AnnouncementOwed {
@@ -131,8 +152,8 @@ func cutOff(outcomes []*Outcome) (lines []string) {
 	return lines
 }
 
-// cause says why the attachment is not connected.
-func (o *Outcome) cause() string {
+// cutOffBy says why the attachment is not connected.
+func (o Outcome) cutOffBy() string {
 	switch {
 	case o.NoCarrier == "":
 		return cmp.Or(o.Parent, o.Interface.Link.Name) + " has carrier, but the neighbours do not know yet"

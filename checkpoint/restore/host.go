@@ -54,6 +54,7 @@ func (r *run) onHostAlone(ctx context.Context, records []checkpoint.Record, star
 // withHostAsItIs goes on with the devices that there are: the sandboxes on those can be restored.
 func (r *run) withHostAsItIs(records []checkpoint.Record) (err error) {
 	if r.devices, err = r.host.Devices(); err == nil {
+		r.seen = r.devices
 		r.planAfter(records)
 	}
 	return err
@@ -119,7 +120,7 @@ func (r *run) changeHost(records []checkpoint.Record) error {
 		if err != nil {
 			return err
 		}
-		r.devices = devices
+		r.devices, r.seen = devices, devices
 		if done == len(steps) {
 			return nil
 		}

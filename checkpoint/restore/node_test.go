@@ -58,12 +58,18 @@ func (p *living) attach(t *testing.T, name string, n int) {
 // save writes the checkpoint of the attachment ifName as the interface is now.
 func (p *living) save(t *testing.T, ifName, name string) {
 	t.Helper()
-	host, sandbox := must(kernel.OpenHost())(t), must(kernel.Open(p.netns))(t)
+	remember(t, p.store, p.netns, attachment.Key{Network: "lan", ContainerID: "c1", IfName: ifName}, name)
+}
+
+// remember saves the checkpoint of the interface as it is now.
+func remember(t *testing.T, store *checkpoint.Store, netns string, key attachment.Key, name string) {
+	t.Helper()
+	host, sandbox := must(kernel.OpenHost())(t), must(kernel.Open(netns))(t)
 	defer host.Close()
 	defer sandbox.Close()
 	live := must(kernel.Capture(host, sandbox, must(host.Devices())(t), name, kernel.Everything))(t)
-	err := p.store.Save(checkpoint.Record{
-		Attachment: attachment.Key{Network: "lan", ContainerID: "c1", IfName: ifName}, Namespace: sandbox.Identity(), Interface: live,
+	err := store.Save(checkpoint.Record{
+		Attachment: key, Namespace: sandbox.Identity(), Interface: live,
 		CNI: checkpoint.CNI{Config: []byte("{}"), Result: []byte("{}")}, Writer: "test",
 	})
 	if err != nil {

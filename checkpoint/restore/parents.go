@@ -43,8 +43,13 @@ type chainResult struct {
 	notes  []string
 	// problems leave the chain usable: a bond that lacks a member.
 	problems []*Problem
-	// broken is why the chain can't be built on, nil if it can.
-	broken *Problem
+	// indices are those of the recorded devices, in the order of now: negative of one that a step
+	// makes, 0 of one that was not found.
+	indices []int
+	// broken is why the chain can't be built on, nil if it can. brokenAt is the place of the
+	// recorded device that it is about.
+	broken   *Problem
+	brokenAt int
 }
 
 // sharedPlan is a ParentPlan that many use at once.
@@ -66,10 +71,11 @@ func (s *sharedPlan) chain(parents []netstate.Device) (r chainResult, steps []St
 }
 
 // nic is the plan's.
-func (s *sharedPlan) nic(link netstate.Link) (netstate.LiveDevice, string, *Problem) {
+func (s *sharedPlan) nic(link netstate.Link) (netstate.LiveDevice, *Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.plan.nic(link)
+	nic, _, problem := s.plan.nic(link)
+	return nic, problem
 }
 
 // NewParentPlan plans on the devices as they are, which it leaves alone. recorded are all
@@ -120,7 +126,7 @@ func chainKey(parents []netstate.Device) string {
 }
 
 func (p *ParentPlan) plan(parents []netstate.Device) (r chainResult) {
-	r.now = slices.Clone(parents)
+	r.now, r.indices = slices.Clone(parents), make([]int, len(parents))
 	for i := len(parents) - 1; i >= 0; i-- {
 		recorded := parents[i]
 		var index int
@@ -130,9 +136,11 @@ func (p *ParentPlan) plan(parents []netstate.Device) (r chainResult) {
 			index, r.broken = p.vlan(recorded, parents[i+1], r.parent, &r)
 		}
 		if r.broken != nil {
+			r.brokenAt = i
 			return r
 		}
 		p.identify(&r.now[i], index)
+		r.indices[i] = p.devices[index].Index
 		p.carryMTU(index, recorded)
 		p.setUp(index)
 		r.parent = p.devices[index]

@@ -30,13 +30,16 @@ type Outcome struct {
 	Attachment attachment.Key     `json:"attachment"`
 	Pod        attachment.Pod     `json:"pod,omitzero"`
 	Interface  netstate.Interface `json:"interface,omitzero"`
+	// Live is the interface as it was seen last, if Options.KeepLive is set: nil if it is gone
+	// or can't be looked at, which Reason says.
+	Live *netstate.Interface `json:"live,omitempty"`
 	// Parent is what the interface is stacked on now.
 	Parent string `json:"parent,omitempty"`
 	State  State  `json:"state"`
 	// Steps are what was done, or of a dry run what would be.
 	Steps []Step `json:"steps,omitempty"`
-	// Reason says why the state is not AsRecorded, as far as the sandbox goes;
-	// ParentReason as far as the host goes.
+	// Reason says why the state is not AsRecorded, or what an interrupt has kept from the attachment,
+	// as far as the sandbox goes; ParentReason as far as the host goes.
 	Reason       string `json:"reason,omitempty"`
 	ParentReason string `json:"parentReason,omitempty"`
 	// Announced says that the neighbours were told the addresses, AnnouncementOwed that
@@ -53,6 +56,11 @@ type Outcome struct {
 	ownLink     bool
 	at          attachment.Namespace
 	parentIndex int
+	// What Causes goes by. base is the lowest device in the host by its name now, below are the steps
+	// in the host that the attachment needs. blocked is the recorded name of a device in the host that
+	// can't be used, waitedFor that of one that was waited for at an interrupt.
+	base, blocked, waitedFor string
+	below                    []Step
 }
 
 // IsAsRecorded says that the attachment is as recorded now.
@@ -95,6 +103,8 @@ type Report struct {
 	// Notes are what the operator should know: a NIC under another name.
 	Notes       []string  `json:"notes,omitempty"`
 	Attachments []Outcome `json:"attachments"`
+	// Devices are the parents that the records name, as they were seen last.
+	Devices []DeviceState `json:"-"`
 	// Problems are what is not as recorded besides the attachments.
 	Problems []string `json:"problems,omitempty"`
 	// Interrupted says that the context ended before the restore did.

@@ -24,6 +24,8 @@ type Options struct {
 	// Wait bounds the wait for devices that have yet to appear, and again that
 	// for their carrier.
 	Wait time.Duration
+	// KeepLive keeps each interface as it was seen (Outcome.Live).
+	KeepLive bool
 	ParentOptions
 	// HostAddresses brings back what VLAN devices and bonds of the host carried
 	// themselves.
@@ -53,6 +55,10 @@ type run struct {
 	plan    *ParentPlan
 	devices netstate.Devices
 	after   sharedPlan
+	// seen are the host's devices by the last look.
+	seen netstate.Devices
+	// unnamed are the indices of those with which udev was not done when the wait ended.
+	unnamed []int
 	// elsewhere has the paths of namespaces that are not at their recorded ones any more.
 	elsewhere map[attachment.Namespace]string
 	// inPlace says of NICs that are sandboxes' own whether they are there.
@@ -109,6 +115,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	outcomes := r.sandboxes(ctx, todo.here)
 	r.tellFates(ctx, r.vanished)
 	r.awaitCarrier(ctx, outcomes)
+	r.report.Devices = deviceStates(r.after.plan, r.seen, todo.here)
 	outcomes = append(outcomes, todo.outcomes...)
 	settled = r.settle(outcomes)
 	for _, o := range outcomes {

@@ -3,6 +3,7 @@ package restore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -100,14 +101,15 @@ func (r *run) sandbox(ctx context.Context, records []checkpoint.Record, unlock f
 	if err == nil {
 		defer unlock()
 	}
-	if ctx.Err() != nil {
-		err = errors.New("interrupted before it was looked at")
-	}
 	var outcomes []*Outcome
-	if err != nil {
+	if err != nil || ctx.Err() != nil {
 		for _, record := range records {
 			o := outcomeOf(record)
-			o.fail(err)
+			if ctx.Err() != nil {
+				r.interrupted(&record, o)
+			} else {
+				o.fail(err)
+			}
 			outcomes = append(outcomes, o)
 		}
 		return outcomes
@@ -118,6 +120,46 @@ func (r *run) sandbox(ctx context.Context, records []checkpoint.Record, unlock f
 		}
 	}
 	return r.onceMore(records, outcomes)
+}
+
+// interrupted says of an attachment that an interrupt came before it, and what was missing for it.
+func (r *run) interrupted(record *checkpoint.Record, o *Outcome) {
+	device, what := r.waitedFor(record)
+	if device == "" {
+		o.fail(errors.New("interrupted before it was looked at"))
+		return
+	}
+	o.waitedFor = device
+	o.fail(fmt.Errorf("interrupted while waiting for %s; not restored", what))
+}
+
+// waitedFor returns the device of the host that the attachment had to wait for, and what was to
+// become of it. device is empty if there is none.
+func (r *run) waitedFor(record *checkpoint.Record) (device, what string) {
+	if link := record.Interface.Link; link.Kind == netstate.KindNIC {
+		if _, problem := r.after.nic(link); problem == nil || !problem.Waiting || r.isInPlace(*record) {
+			return "", ""
+		}
+		return nameInHost(link), nameInHost(link)
+	}
+	if !onHost(record) {
+		return "", ""
+	}
+	parents := record.Interface.Parents
+	result, lacking, _, err := r.after.chain(parents)
+	switch {
+	case err != nil:
+		return "", ""
+	case result.broken != nil && result.broken.Waiting:
+		name := parents[result.brokenAt].Name
+		return name, name
+	}
+	for _, step := range lacking {
+		if slices.Contains(r.unnamed, step.at.Index) {
+			return step.Device, "udev to be done with " + step.Device
+		}
+	}
+	return "", ""
 }
 
 // onceMore looks again at what has to do with other interfaces of the sandbox, which are there

@@ -34,12 +34,12 @@ func (r *run) look(ctx context.Context, records []checkpoint.Record, start time.
 	if err != nil {
 		return false, err
 	}
-	r.plan = NewParentPlan(devices, r.recorded, r.ParentOptions)
+	r.seen, r.plan = devices, NewParentPlan(devices, r.recorded, r.ParentOptions)
 	p := r.prospect(records)
 	waited := time.Since(start)
 	if r.DryRun || ctx.Err() != nil || waited >= r.Wait || p.complete() && (len(p.wanting) == 0 || waited >= memberWait) {
 		r.tell(p)
-		r.report.Waited = waited
+		r.report.Waited, r.unnamed = waited, p.unnamedAt
 		return false, nil
 	}
 	if r.Waiting != nil {
@@ -66,8 +66,9 @@ type prospect struct {
 	// missing are what attachments can't do without, wanting what they can; both
 	// may still appear.
 	missing, wanting []string
-	// unnamed are those with which udev is not done.
-	unnamed []string
+	// unnamed are those with which udev is not done, unnamedAt their indices.
+	unnamed   []string
+	unnamedAt []int
 }
 
 // complete says that nothing is to be waited for that attachments can't do without.
@@ -156,6 +157,7 @@ func (p *prospect) await(d netstate.LiveDevice) {
 		p.notes = appendNew(p.notes, fmt.Sprintf("udev: %v", err))
 	case !done:
 		p.unnamed = appendNew(p.unnamed, d.Name+" is there, but udev is not done with it")
+		p.unnamedAt = append(p.unnamedAt, d.Index)
 	}
 }
 

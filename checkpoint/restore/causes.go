@@ -1,0 +1,199 @@
+package restore
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// CauseKind says what sort of thing keeps attachments from being as recorded.
+type CauseKind string
+
+// The kinds.
+const (
+	// CauseDevice: a device of the host that the attachments need is missing or can't be used.
+	CauseDevice CauseKind = "device"
+	// CauseLost: the interfaces are gone, and what they were on is there or can be built.
+	CauseLost CauseKind = "lost"
+	// CauseHost: the interfaces are there, and a device of the host below them is to be repaired.
+	CauseHost CauseKind = "host"
+	// CauseDrift: the interfaces are there, and other than recorded.
+	CauseDrift CauseKind = "drift"
+	// CauseCarrier: the attachments have no carrier.
+	CauseCarrier CauseKind = "carrier"
+	// CauseUnannounced: the neighbours have yet to be told the addresses.
+	CauseUnannounced CauseKind = "unannounced"
+	// CauseInterrupted: the restore was interrupted while it waited for a device.
+	CauseInterrupted CauseKind = "interrupted"
+	// CauseFailure: something failed that concerns the attachment alone.
+	CauseFailure CauseKind = "failure"
+)
+
+// Cause is one thing for which attachments are not as recorded.
+type Cause struct {
+	Kind CauseKind `json:"kind"`
+	// Device is the device of the host that it is about, empty if it is about none.
+	Device string `json:"device,omitempty"`
+	// Reason says it for people.
+	Reason string `json:"reason"`
+	// Attachments are those that it concerns, in the order of the report. There is at least one.
+	Attachments []attachment.Key `json:"attachments"`
+	// Pods is the number of pods that these are of.
+	Pods int `json:"pods"`
+}
+
+// causeKey is what attachments with one cause have in common.
+type causeKey struct {
+	kind   CauseKind
+	device string
+	// detail tells causes apart that are about no device, or about one in a sandbox.
+	detail string
+}
+
+// Causes returns why attachments are not as recorded. Each attachment that differs or is cut off is in
+// exactly one cause. All that hangs on one device of the host is one cause, whatever the names of the
+// interfaces. What is gone with its sandbox is in none. The cause of most attachments comes first.
+func Causes(report Report) []Cause {
+	groups := map[causeKey][]Outcome{}
+	for _, o := range report.Attachments {
+		if key, ok := o.cause(); ok {
+			groups[key] = append(groups[key], o)
+		}
+	}
+	causes := make([]Cause, 0, len(groups))
+	for key, outcomes := range groups {
+		c := Cause{Kind: key.kind, Device: key.device, Reason: reasonOf(key, outcomes)}
+		pods := map[string]bool{}
+		for _, o := range outcomes {
+			c.Attachments = append(c.Attachments, o.Attachment)
+			pods[o.sandboxName()] = true
+		}
+		c.Pods = len(pods)
+		causes = append(causes, c)
+	}
+	slices.SortFunc(causes, func(a, b Cause) int {
+		return cmp.Or(len(b.Attachments)-len(a.Attachments), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Attachments[0].String(), b.Attachments[0].String()))
+	})
+	return causes
+}
+
+// cause returns what the attachment is not as recorded for. ok says that it is not.
+func (o Outcome) cause() (_ causeKey, ok bool) {
+	switch {
+	case o.State == Failed && o.waitedFor != "":
+		return causeKey{kind: CauseInterrupted, device: o.waitedFor}, true
+	case o.State == Failed && o.blocked != "":
+		return causeKey{kind: CauseDevice, device: o.blocked}, true
+	case o.State == Failed:
+		return causeKey{kind: CauseFailure, detail: o.Reason}, true
+	case o.State == ToRestore && o.base != "":
+		return causeKey{kind: CauseLost, device: o.base}, true
+	case o.State == ToRestore: // On something in its own sandbox.
+		return causeKey{kind: CauseLost, detail: o.Attachment.ContainerID}, true
+	case o.State == ToRepair && len(o.Steps) == 0:
+		return causeKey{kind: CauseHost, device: o.base}, true
+	case o.State == ToRepair:
+		return causeKey{kind: CauseDrift, detail: strings.Join(changedThings(o.Steps), ", ")}, true
+	case !o.IsAsRecorded():
+		return causeKey{}, false
+	case o.NoCarrier != "" && o.ownLink:
+		return causeKey{kind: CauseCarrier, detail: o.Attachment.ContainerID + "/" + o.NoCarrier}, true
+	case o.NoCarrier != "":
+		return causeKey{kind: CauseCarrier, device: o.NoCarrier}, true
+	case o.AnnouncementOwed && o.Parent == "": // A NIC of the sandbox's own.
+		return causeKey{kind: CauseUnannounced, detail: o.Attachment.ContainerID + "/" + o.Attachment.IfName}, true
+	case o.AnnouncementOwed:
+		return causeKey{kind: CauseUnannounced, device: o.Parent}, true
+	}
+	return causeKey{}, false
+}
+
+// reasonOf says the cause of the outcomes, of which there is at least one.
+func reasonOf(key causeKey, outcomes []Outcome) string {
+	switch key.kind {
+	case CauseLost:
+		return lostReason(key.device, outcomes)
+	case CauseHost:
+		return reasons(stepsOf(outcomes, func(o Outcome) []Step { return o.below }))
+	case CauseDrift:
+		return driftReason(key.detail, outcomes)
+	case CauseCarrier, CauseUnannounced:
+		return outcomes[0].cutOffBy()
+	case CauseInterrupted:
+		return "interrupted while waiting for " + key.device
+	case CauseDevice, CauseFailure:
+	}
+	return outcomes[0].Reason
+}
+
+// lostReason names the devices that have gone with the interfaces.
+func lostReason(base string, outcomes []Outcome) string {
+	on := cmp.Or(base, "a device of "+outcomes[0].sandboxName())
+	text := "the interfaces on " + on + " are gone"
+	if len(outcomes) == 1 {
+		text = "the interface on " + on + " is gone"
+	}
+	var made []string
+	for _, step := range stepsOf(outcomes, func(o Outcome) []Step { return o.below }) {
+		if step.Action == CreateVLAN || step.Action == CreateBond {
+			made = appendNew(made, step.Device)
+		}
+	}
+	switch len(made) {
+	case 0:
+		return text
+	case 1:
+		return text + ", and so is " + made[0]
+	}
+	return text + ", and so are " + strings.Join(made, ", ")
+}
+
+// driftReason says what differs. Where it is not the same of all, only the things are named.
+func driftReason(things string, outcomes []Outcome) string {
+	said := func(o Outcome) (all []string) {
+		for _, s := range o.Steps {
+			all = append(all, s.Reason)
+		}
+		return all
+	}
+	first := said(outcomes[0])
+	for _, o := range outcomes[1:] {
+		if !slices.Equal(said(o), first) {
+			return "not as recorded: " + things
+		}
+	}
+	return strings.Join(first, "; ")
+}
+
+// stepsOf returns the steps of all outcomes, each once.
+func stepsOf(outcomes []Outcome, of func(Outcome) []Step) (all []Step) {
+	type said struct{ what, why string }
+	known := map[said]bool{}
+	for _, o := range outcomes {
+		for _, s := range of(o) {
+			if is := (said{s.String(), s.Reason}); !known[is] {
+				known[is] = true
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}
+
+// things are what steps in a sandbox change, in the words of an operator.
+var things = map[Action]string{
+	SetMTU: "MTU", SetMAC: "MAC", SetKind: "mode and options", SetAttributes: "attributes", SetMaster: "master", SetSetting: "settings",
+	SetUp: "state", AddAddress: "addresses", AddRoute: "routes", OrderRoutes: "order of routes", AddRule: "rules",
+	AddNeighbour: "neighbours", AddQdisc: "qdiscs",
+	RaiseMTU: "MTU of a device below", CreateVLAN: "a device below", CreateBond: "a device below", Enslave: "a device below",
+}
+
+// changedThings names what the steps change, each once, in their order.
+func changedThings(steps []Step) (all []string) {
+	for _, s := range steps {
+		all = appendNew(all, cmp.Or(things[s.Action], string(s.Action)))
+	}
+	return all
+}

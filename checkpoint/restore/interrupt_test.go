@@ -1,0 +1,118 @@
+package restore
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// An interrupt while devices are waited for leaves a whole report: each attachment says what was missing
+// for it, and those for which nothing was missing that they were not looked at.
+func TestInterruptedWhileWaitingForADevice(t *testing.T) {
+	p := newLiving(t)
+	p.attach(t, "net1", 2)
+	other := fresh.Sandbox(t)
+	fresh.Run(t, "", "ip link add wan0 up type veth peer name wan1; ip link add pod0 link wan0 type macvlan; ip link set pod0 netns "+other+" name eth0")
+	t.Cleanup(func() { fresh.IP(t, "", "link del wan0") })
+	remember(t, p.store, other, attachment.Key{Network: "wan", ContainerID: "c2", IfName: "eth0"}, "eth0")
+	fresh.IP(t, "", "link del lan0")
+	t.Cleanup(func() { parent(t) })
+
+	ctx, interrupt := context.WithCancel(t.Context())
+	start := time.Now()
+	report := must(Run(ctx, Options{Store: p.store, Wait: time.Minute, Waiting: func([]string) { interrupt() }}))(t)
+	if took := time.Since(start); took > 30*time.Second {
+		t.Errorf("it went on for %s", took)
+	}
+	var got []string
+	for _, o := range report.Attachments {
+		got = append(got, o.Attachment.ContainerID+" "+o.Attachment.IfName+" "+string(o.State)+": "+o.Why())
+	}
+	want := list("c1 eth0 failed: interrupted while waiting for lan0; not restored", "c1 net1 failed: interrupted while waiting for lan0; not restored",
+		"c2 eth0 failed: interrupted before it was looked at")
+	if diff := cmp.Diff(want, got); diff != "" || !report.Interrupted || report.AsRecorded() {
+		t.Errorf("interrupted %v, as recorded %v, (-want +got):\n%s", report.Interrupted, report.AsRecorded(), diff)
+	}
+	causes := list(`interrupted "lan0": interrupted while waiting for lan0: 2 of 1`, `failure "": interrupted before it was looked at: 1 of 1`)
+	if diff := cmp.Diff(causes, causesSaid(Causes(report))); diff != "" {
+		t.Errorf("causes (-want +got):\n%s", diff)
+	}
+	if !slices.ContainsFunc(report.Devices, func(d DeviceState) bool { return d.Name == "lan0" && !d.Present && d.Attachments == 2 }) {
+		t.Errorf("devices %+v", report.Devices)
+	}
+}
+
+// Of a NIC of the sandbox's own it is the NIC in the host that is missing.
+func TestInterruptedWhileWaitingForANIC(t *testing.T) {
+	p := newLiving(t)
+	r := must(p.store.Load("c1", "eth0"))(t)
+	own := hardware(1)
+	r.Interface.Link = netstate.Link{Kind: netstate.KindNIC, Name: "net1", Alias: "ens1", MAC: "02:00:00:00:00:09", MTU: 1500, Up: true, NIC: &own}
+	r.Interface.Parents, r.Attachment.IfName = nil, "net1"
+	save(t, p.store, r)
+	ctx, interrupt := context.WithCancel(t.Context())
+	report := must(Run(ctx, Options{Store: p.store, Wait: time.Minute, Waiting: func([]string) { interrupt() }}))(t)
+	for _, o := range report.Attachments {
+		if o.Attachment.IfName == "net1" {
+			p.is(t, o, Failed, "interrupted while waiting for ens1; not restored")
+		}
+	}
+	if len(report.Attachments) != 2 {
+		t.Errorf("%+v", report.Attachments)
+	}
+}
+
+// An interrupt while carrier is waited for says of each attachment what it lacks.
+func TestInterruptedWhileWaitingForCarrier(t *testing.T) {
+	l := newLAN(t)
+	l.lose(t)
+	for _, test := range []struct {
+		state  State
+		reason string
+	}{
+		{Restored, "eth0: it is gone from the sandbox; interrupted while waiting for carrier of lan0; the neighbours are not told yet"},
+		{AsRecorded, "interrupted while waiting for carrier of lan0; the neighbours are not told yet"},
+	} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		report := must(Run(ctx, Options{Store: l.store, Wait: time.Minute, Waiting: func([]string) { interrupt() }}))(t)
+		o := report.Attachments[0]
+		if o.State != test.state || o.Reason != test.reason || !report.Interrupted || report.AsRecorded() {
+			t.Errorf("%s: %q, interrupted %v, as recorded %v", o.State, o.Reason, report.Interrupted, report.AsRecorded())
+		}
+	}
+	l.connect(t)
+	if report, o := l.run(t, Options{}); o.Reason != "" || !report.AsRecorded() || report.Interrupted {
+		t.Errorf("not interrupted: %+v, problems %q", o, report.Problems)
+	}
+}
+
+// What is waited for can be there already: udev may be about to rename it.
+func TestWhatAnAttachmentWaitsFor(t *testing.T) {
+	missing, unnamed, ready := recordOn(vlan("eth1.3", 3), nic("eth1", 1)), recordOn(vlan("eth2.3", 3), nic("eth2", 2)), recordOn(nic("eth3", 3))
+	alien, inSandbox := recordOn(plain("veth", "eth3")), recordOn(plain("veth", "up0"))
+	inSandbox.Interface.ParentsInSandbox = true
+	there := devices{down(2, nic("eth2", 2), 0), up(3, nic("eth3", 3), 0)}
+	r := &run{unnamed: []int{2}, after: sharedPlan{plan: NewParentPlan(there, nil, ParentOptions{})}}
+	for name, test := range map[string]struct {
+		record       checkpoint.Record
+		device, what string
+	}{
+		"a NIC that is not there":    {missing, "eth1", "eth1"},
+		"a NIC that udev may rename": {unnamed, "eth2", "udev to be done with eth2"},
+		"nothing":                    {ready, "", ""},
+		"what no time mends":         {alien, "", ""},
+		"what is in its own sandbox": {inSandbox, "", ""},
+	} {
+		if device, what := r.waitedFor(&test.record); device != test.device || what != test.what {
+			t.Errorf("%s: %q, %q, want %q, %q", name, device, what, test.device, test.what)
+		}
+	}
+}
