@@ -14,7 +14,7 @@ func (r *run) noteLast(start time.Time) {
 		return
 	}
 	last := lastOf(r.report)
-	last.StartedAt, last.Selection = start.UTC().Truncate(time.Millisecond), r.Sandboxes
+	last.StartedAt, last.Selection = start.UTC().Truncate(time.Millisecond), r.Select.Words()
 	if err := r.Store.SaveLastRestore(last); err != nil {
 		r.report.Notes = append(r.report.Notes, fmt.Sprintf("%v: relink status does not know of this restore", err))
 	}

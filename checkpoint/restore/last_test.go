@@ -14,6 +14,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/selection"
 )
 
 func TestAReportIsSummedUp(t *testing.T) {
@@ -44,7 +45,7 @@ func TestARestoreIsRemembered(t *testing.T) {
 	}
 	l.lose(t)
 	before := time.Now()
-	report, _ := l.run(t, Options{Sandboxes: []string{"shop/web-0"}})
+	report, _ := l.run(t, Options{Select: selection.Selection{Names: []string{"shop/web-0"}}})
 	last := must(l.store.LastRestore())(t)
 	if last.StartedAt.Before(before.Add(-time.Second)) || last.StartedAt.After(time.Now()) {
 		t.Errorf("it began at %s", last.StartedAt)

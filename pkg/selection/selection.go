@@ -39,6 +39,17 @@ func (s Selection) All() bool {
 	return len(s.Names) == 0 && s.Namespace == "" && s.Network == "" && s.Parent == ""
 }
 
+// Words are the selection as it is written on a command line, none for everything.
+func (s Selection) Words() []string {
+	words := slices.Clone(s.Names)
+	for _, l := range []struct{ flag, value string }{{"--namespace", s.Namespace}, {"--network", s.Network}, {"--parent", s.Parent}} {
+		if l.value != "" {
+			words = append(words, l.flag, l.value)
+		}
+	}
+	return words
+}
+
 // Validate reports what no list of things could satisfy: an empty name, a name that contradicts Namespace.
 func (s Selection) Validate() error {
 	for _, name := range s.Names {

@@ -121,6 +121,16 @@ func TestChooseRefuses(t *testing.T) {
 	}
 }
 
+func TestWords(t *testing.T) {
+	s := selection.Selection{Names: []string{"shop/web-0", "4f1c"}, Namespace: "shop", Network: "lan", Parent: "bond4"}
+	if got := strings.Join(s.Words(), " "); got != "shop/web-0 4f1c --namespace shop --network lan --parent bond4" {
+		t.Error(got)
+	}
+	if got := (selection.Selection{}).Words(); len(got) != 0 {
+		t.Error(got)
+	}
+}
+
 // A message that lists what there is stays one that can be read.
 func TestAListIsCutShort(t *testing.T) {
 	var many []selection.Thing

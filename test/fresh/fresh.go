@@ -128,7 +128,7 @@ func Run(t testing.TB, path, line string) string {
 	run := func() { out, err = exec.Command("sh", "-ec", line).CombinedOutput() }
 	if path == "" {
 		run()
-	} else if enterErr := in(path, run); enterErr != nil {
+	} else if enterErr := In(path, run); enterErr != nil {
 		err = enterErr
 	}
 	if err != nil {
@@ -137,9 +137,9 @@ func Run(t testing.TB, path, line string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// in calls f on a thread that is in the namespace at the path. That is much less than to
-// start nsenter.
-func in(path string, f func()) error {
+// In calls f on a thread that is in the namespace at the path. A program that f starts is there too. That is
+// much less work than to start nsenter.
+func In(path string, f func()) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // The thread ends with the goroutine.
