@@ -10,7 +10,7 @@ PROGRAMS := relink=./cmd/relink relink-macvlan=./plugins/main/macvlan relink-vla
 	relink-ipam=./plugins/ipam/relink relink-checkpoint=./plugins/meta/checkpoint
 LDFLAGS := -s -w -X github.com/relink-cni/relink/pkg/cniplugin.Version=$(VERSION)
 
-.PHONY: build demo test test-long test-stories test-units test-crash test-fuzz test-properties test-machine lint bench install setup
+.PHONY: build man demo test test-long test-stories test-units test-crash test-fuzz test-properties test-machine lint bench install setup
 
 build:  ## static, trimmed programs in bin/
 	@for p in $(PROGRAMS); do \
@@ -18,9 +18,18 @@ build:  ## static, trimmed programs in bin/
 		CGO_ENABLED=0 $(GO) build -trimpath -ldflags='$(LDFLAGS)' -o bin/$${p%%=*} $${p#*=} || exit 1; \
 	done
 
-install: build  ## into PREFIX/sbin and CNI_BIN
+man: build  ## manual pages and completions of the command, in bin/man and bin/completion
+	@rm -rf bin/man bin/completion && mkdir -p bin/completion
+	$(GO) run -tags man -ldflags='$(LDFLAGS)' ./cmd/relink man bin/man
+	@for shell in bash zsh fish; do bin/relink completion $$shell >bin/completion/relink.$$shell || exit 1; done
+
+install: build man  ## into PREFIX/sbin, PREFIX/share and CNI_BIN
 	install -D -m 0755 bin/relink $(DESTDIR)$(or $(PREFIX),/usr/local)/sbin/relink
 	install -D -m 0755 -t $(DESTDIR)$(or $(CNI_BIN),/opt/cni/bin) bin/relink-macvlan bin/relink-vlan bin/relink-ipam bin/relink-checkpoint
+	install -D -m 0644 -t $(DESTDIR)$(or $(PREFIX),/usr/local)/share/man/man8 bin/man/*.8
+	install -D -m 0644 bin/completion/relink.bash $(DESTDIR)$(or $(PREFIX),/usr/local)/share/bash-completion/completions/relink
+	install -D -m 0644 bin/completion/relink.zsh $(DESTDIR)$(or $(PREFIX),/usr/local)/share/zsh/site-functions/_relink
+	install -D -m 0644 bin/completion/relink.fish $(DESTDIR)$(or $(PREFIX),/usr/local)/share/fish/vendor_completions.d/relink.fish
 
 setup:
 	@hack/setup

@@ -122,7 +122,7 @@ func writeCaptured(report adopt.Report, wide bool, s *screen) {
 	for _, p := range report.Problems {
 		s.say("%s", p)
 	}
-	s.inform("%s", capturedSummary(report))
+	s.inform(capturedSummary(report))
 }
 
 func hasFailed(o adopt.Outcome) bool { return o.State == adopt.Refused || o.State == adopt.Failed }

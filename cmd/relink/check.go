@@ -196,7 +196,7 @@ func checkLines(report restore.Report, without []adopt.Found, dir string, s *scr
 	if len(report.Attachments) == 0 {
 		summary += " (in " + dir + ")"
 	}
-	s.inform("%s", summary)
+	s.inform(summary)
 }
 
 // writeLines writes a line for each attachment, and one for many that say the same.

@@ -31,13 +31,16 @@ func (d *description) at(name string, when time.Time) {
 
 // write writes the rows, and an empty line.
 func (d *description) write(s *screen) {
+	d.writeRows(s)
+	s.say("")
+}
+
+func (d *description) writeRows(s *screen) {
 	width := 0
 	for _, r := range d.rows {
 		width = max(width, utf8.RuneCountInString(r[0]))
 	}
 	for _, r := range d.rows {
-		name := r[0] + strings.Repeat(" ", width-utf8.RuneCountInString(r[0])) + gap
-		fmt.Fprintf(s.raw(), "%s%s\n", name, r[1])
+		s.say("%s%s%s%s", r[0], strings.Repeat(" ", width-utf8.RuneCountInString(r[0])), gap, r[1])
 	}
-	fmt.Fprintln(s.raw())
 }

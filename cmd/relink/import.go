@@ -81,7 +81,7 @@ func writeImported(report netfix.Report, dir string, wide bool, s *screen) {
 			addressList(i.Addresses), string(o.State), o.Reason)
 	}
 	t.write(s)
-	s.inform("%s", importedSummary(report, dir))
+	s.inform(importedSummary(report, dir))
 }
 
 // importedSummary counts the files by state.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -21,16 +22,18 @@ func newIPAM(open storeOpener, v *verbosity) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ipam",
 		Short: "Show and change the leases of relink-ipam: who holds which address, and why",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return fmt.Errorf("%s needs a verb: list, show, usage, release, reserve, reclaim, rename, reset-clock or import", cmd.CommandPath())
-		},
 	}
-	cmd.PersistentFlags().StringVar((*string)(&dir), "data-dir", "",
-		"`directory` of the leases, ipam.dataDir of the configuration (default $"+lease.DirEnv+", else "+lease.DefaultDir+")")
+	needsVerb(cmd)
+	addDataDir(cmd.PersistentFlags(), &dir)
 	cmd.AddCommand(newIPAMList(&dir, v), newIPAMShow(&dir, v), newIPAMUsage(&dir, v), newIPAMRelease(&dir, v), newIPAMReserve(&dir, v),
 		newIPAMReclaim(&dir, open, v), newIPAMRename(&dir, v), newIPAMResetClock(&dir, v), newIPAMImport(&dir, open, v))
 	return cmd
+}
+
+// addDataDir adds --data-dir.
+func addDataDir(flags *pflag.FlagSet, dir *leaseDir) {
+	flags.StringVar((*string)(dir), "data-dir", "",
+		"`directory` of the leases, ipam.dataDir of the configuration (default $"+lease.DirEnv+", else "+lease.DefaultDir+")")
 }
 
 // leaseDir is the value of --data-dir.

@@ -48,6 +48,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(&printable.Writer{To: stdout})
 	root.SetErr(&printable.Writer{To: stderr})
+	if len(args) == 0 {
+		root.SetArgs([]string{"help"})
+	}
 	err := root.ExecuteContext(ctx)
 	switch {
 	case err == nil:
@@ -93,6 +96,8 @@ Exit status of every verb:
 	for _, verb := range extra {
 		root.AddCommand(verb())
 	}
+	needsVerb(root)
+	speakPlainly(root)
 	return root
 }
 

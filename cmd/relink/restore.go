@@ -125,14 +125,26 @@ func writeReport(report restore.Report, dir string, wide bool, s *screen) {
 		case step.Error != "":
 			s.say("%s: FAILED: %s", line, step.Error)
 		default:
-			s.inform("%s", line)
+			s.inform(line)
 		}
 	}
 	writeAttachments(report, wide, s)
+	writeFailures(report, s)
 	for _, p := range report.Problems {
 		s.say("%s", p)
 	}
-	s.inform("%s", summary(report, dir))
+	s.inform(summary(report, dir))
+}
+
+// writeFailures sums up what failed, below the table: there the reasons can be cut.
+func writeFailures(report restore.Report, s *screen) {
+	var failed []checkLine
+	for _, o := range report.Attachments {
+		if o.State == restore.Failed {
+			failed = append(failed, lineOf(o, "FAILED: "+o.Why()))
+		}
+	}
+	writeLines(failed, s)
 }
 
 // writeAttachments writes the table: sorted by pod, what failed last.

@@ -72,10 +72,19 @@ func widthOf(f *os.File) int {
 // say writes one line.
 func (s *screen) say(format string, args ...any) { say(s.out, format, args...) }
 
+// fitted writes one line, as much of it as the terminal has columns. A verbose screen has all of it.
+func (s *screen) fitted(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	if !s.verbose {
+		line = cut(line, s.width)
+	}
+	s.say("%s", line)
+}
+
 // inform writes one line, unless only what is wrong is to be said.
-func (s *screen) inform(format string, args ...any) {
+func (s *screen) inform(line string) {
 	if !s.quiet {
-		s.say(format, args...)
+		s.say("%s", line)
 	}
 }
 
@@ -96,7 +105,7 @@ const (
 
 // on returns the text, which is printable, in the colour.
 func (p paint) on(s *screen, text string) string {
-	if p == plain || !s.colour {
+	if p == plain || text == "" || !s.colour {
 		return text
 	}
 	return "\x1b[" + string(p) + "m" + text + "\x1b[0m"

@@ -26,6 +26,7 @@ var colours = map[string]paint{
 	string(restore.SandboxGone): faint, string(restore.Failed): red,
 	string(adopt.Captured): green, string(adopt.Refreshed): green, string(adopt.Kept): green, string(adopt.Refused): red,
 	string(adopt.Forgotten): faint, string(netfix.Imported): green,
+	"gone": red, "down": yellow, "up": green,
 	string(lease.Held): green, string(lease.Quarantined): yellow,
 }
 

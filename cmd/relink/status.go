@@ -1,5 +1,243 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
 
-func newStatus(_ storeOpener, _ *verbosity) *cobra.Command { return &cobra.Command{Use: "status"} }
+	"github.com/spf13/cobra"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/adopt"
+	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+)
+
+func newStatus(open storeOpener, v *verbosity) *cobra.Command {
+	var output format
+	var cacheDir string
+	var watch bool
+	var interval time.Duration
+	var leases leaseDir
+	opts := restore.Options{DryRun: true}
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show on one screen how the pods of this node are, and what to do",
+		Long: `Show on one screen how the pods of this node are: the parents and what is on them, the
+attachments by their state, the causes for which some are not as recorded, what is owed,
+the address pools that are nearly full, and what the last restore did. It changes nothing.
+
+Exit status 0: everything is as recorded; 1: something is not; 2: usage or environment.`,
+		Example: `  relink status
+  relink status --watch   # again every 2 seconds, until ^C
+  relink status -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if interval <= 0 {
+				return fmt.Errorf("invalid --interval %s: must be more than 0", interval)
+			}
+			if err := cacheIsThere(cmd, cacheDir); err != nil {
+				return err
+			}
+			if opts.Store, err = open(); err != nil {
+				return err
+			}
+			s := screenOf(cmd, v)
+			show := func() error {
+				now, err := look(cmd.Context(), opts, cacheDir, leases)
+				if err != nil {
+					return err
+				}
+				return now.show(output, s)
+			}
+			if watch {
+				return watched(cmd.Context(), interval, s, show)
+			}
+			return show()
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVarP(&watch, "watch", "w", false, "show it again and again, until ^C")
+	flags.DurationVar(&interval, "interval", 2*time.Second, "`time` between two looks of --watch")
+	addCacheDir(cmd, &cacheDir)
+	addDataDir(flags, &leases)
+	addOutput(cmd, &output)
+	return cmd
+}
+
+// watched calls show every interval, until the context ends.
+func watched(ctx context.Context, interval time.Duration, s *screen, show func() error) error {
+	for {
+		if s.colour {
+			fmt.Fprint(s.raw(), "\x1b[H\x1b[2J") // The cursor goes home, and the screen is empty.
+		}
+		if err := show(); err != nil && !errors.Is(err, errDiffers) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(interval):
+		}
+	}
+}
+
+// nodeStatus is how the pods of the node are.
+type nodeStatus struct {
+	At      time.Time             `json:"at"`
+	Parents []restore.DeviceState `json:"parents"`
+	// Attachments has their number by state, Pods the number of pods that they are of.
+	Attachments map[restore.State]int `json:"attachments"`
+	Pods        int                   `json:"pods"`
+	// Causes say why attachments are not as recorded, that of most of them first.
+	Causes []restore.Cause `json:"causes"`
+	Owed   owed            `json:"owed"`
+	// Pools are the address pools that are nearly full. PoolProblems are the networks whose leases could not be
+	// read.
+	Pools        []nearlyFull `json:"poolsNearlyFull"`
+	PoolProblems []string     `json:"poolProblems,omitempty"`
+	// LastRestore is nil if none ran since the boot.
+	LastRestore *checkpoint.LastRestore `json:"lastRestore,omitempty"`
+	// Problems are what is not as recorded besides the attachments.
+	Problems []string `json:"problems,omitempty"`
+
+	pods     map[attachment.Key]string
+	recorded bool
+	dir      string
+}
+
+// owed is what somebody has yet to do.
+type owed struct {
+	// Announcements is the number of attachments whose neighbours were not told.
+	Announcements int `json:"announcements"`
+	// Unreadable are the checkpoints that cannot be read, each with the reason.
+	Unreadable []string `json:"unreadable"`
+	// WithoutCheckpoint are interfaces of running sandboxes that no checkpoint has.
+	WithoutCheckpoint []unremembered `json:"withoutCheckpoint"`
+	// SandboxesGone is the number of checkpoints whose sandbox is gone.
+	SandboxesGone int `json:"sandboxesGone"`
+}
+
+// look looks at the node. The leases are read meanwhile.
+func look(ctx context.Context, opts restore.Options, cacheDir string, leases leaseDir) (nodeStatus, error) {
+	type pools struct {
+		full     []nearlyFull
+		problems []string
+	}
+	read := make(chan pools, 1)
+	go func() {
+		full, problems := poolsNearlyFull(ctx, leases)
+		read <- pools{full, problems}
+	}()
+	report, err := restore.Run(ctx, opts)
+	if err != nil {
+		return nodeStatus{}, err
+	}
+	without, problems, err := adopt.Missing(adopt.Options{Store: opts.Store, CacheDir: cacheDir})
+	if err != nil {
+		return nodeStatus{}, err
+	}
+	report.Problems = append(report.Problems, problems...)
+	now := statusOf(report, without)
+	now.At, now.dir = time.Now().UTC().Truncate(time.Second), opts.Store.Dir()
+	last, err := opts.Store.LastRestore()
+	switch {
+	case err == nil:
+		now.LastRestore = &last
+	case !errors.Is(err, checkpoint.ErrNone):
+		now.Problems = append(now.Problems, err.Error())
+	}
+	p := <-read
+	now.Pools, now.PoolProblems = orEmpty(p.full), p.problems
+	return now, nil
+}
+
+// statusOf sums up what was found. What is owed is no cause besides, and what is a cause no problem besides.
+func statusOf(report restore.Report, without []adopt.Found) nodeStatus {
+	now := nodeStatus{
+		Parents: orEmpty(report.Devices), Attachments: map[restore.State]int{}, Causes: restore.Causes(report),
+		Owed:     owed{Unreadable: []string{}, WithoutCheckpoint: unrememberedOf(without)},
+		Problems: slices.Clone(report.Problems), pods: map[attachment.Key]string{}, recorded: report.AsRecorded() && len(without) == 0,
+	}
+	pods, unreadable := map[string]bool{}, map[attachment.Key]bool{}
+	for _, o := range report.Attachments {
+		now.Attachments[stateOf(o)]++
+		name := podCell(o.Pod, o.Attachment.ContainerID)
+		now.pods[o.Attachment], pods[name] = name, true
+		switch {
+		case isUnreadable(o):
+			now.Owed.Unreadable, unreadable[o.Attachment] = append(now.Owed.Unreadable, o.Reason), true
+		case o.State == restore.SandboxGone:
+			now.Owed.SandboxesGone++
+		case o.AnnouncementOwed:
+			now.Owed.Announcements++
+		}
+	}
+	now.Pods = len(pods)
+	now.Causes = slices.DeleteFunc(now.Causes, func(c restore.Cause) bool { return unreadable[c.Attachments[0]] })
+	now.Problems = slices.DeleteFunc(now.Problems, func(problem string) bool {
+		return slices.ContainsFunc(now.Causes, func(c restore.Cause) bool { return strings.HasPrefix(problem, c.Reason) })
+	})
+	return now
+}
+
+// isUnreadable says that the outcome is of a checkpoint that cannot be read: nothing is known of the interface.
+func isUnreadable(o restore.Outcome) bool { return o.Interface.Link.Name == "" }
+
+func (now nodeStatus) show(output format, s *screen) error {
+	if output.isData() {
+		if err := output.write(s.out, now); err != nil {
+			return err
+		}
+	} else {
+		now.write(s)
+	}
+	if !now.recorded {
+		return errDiffers
+	}
+	return nil
+}
+
+// nearlyFull is a range set of a network that ADDs will soon find exhausted.
+type nearlyFull struct {
+	Network string `json:"network"`
+	lease.SetUsage
+}
+
+// fullFrom is the share from which on a pool is nearly full.
+const fullFrom = 0.9
+
+// patience is how long a status waits for the lock of a network's leases.
+const patience = time.Second
+
+// poolsNearlyFull returns the range sets that are nearly full, and the networks that could not be read.
+func poolsNearlyFull(ctx context.Context, dir leaseDir) (full []nearlyFull, problems []string) {
+	networks, err := dir.networks("")
+	if err != nil {
+		return nil, []string{err.Error()}
+	}
+	for _, network := range networks {
+		store, err := dir.open(network)
+		if err != nil {
+			problems = append(problems, err.Error())
+			continue
+		}
+		bounded, cancel := context.WithTimeout(ctx, patience)
+		u, err := store.Usage(bounded)
+		cancel()
+		if err != nil {
+			problems = append(problems, err.Error())
+			continue
+		}
+		for _, set := range u.Sets {
+			if set.Share >= fullFrom {
+				full = append(full, nearlyFull{network, set})
+			}
+		}
+	}
+	return full, problems
+}

@@ -53,25 +53,29 @@ const stateColumn = "STATE"
 // gap is between two columns.
 const gap = "  "
 
-// write writes the table, as far as it fits on the screen: a terminal that is too narrow gets fewer columns,
+// write writes the table, if it has a row, as far as it fits on the screen: a terminal that is too narrow gets fewer columns,
 // and less of the last one.
 func (t *table) write(s *screen) {
+	if len(t.rows) == 0 {
+		return
+	}
 	shown, widths := t.fit(s.width)
 	var b strings.Builder
 	line := func(cells []cell) {
+		var l strings.Builder
 		left := 0
 		for n, i := range shown {
 			c := cells[i]
 			if last := n == len(shown)-1; last {
 				c.text = cut(c.text, s.width-left)
-				b.WriteString(c.in.on(s, c.text))
+				l.WriteString(c.in.on(s, c.text))
 				continue
 			}
-			b.WriteString(c.in.on(s, c.text))
-			b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c.text)) + gap)
+			l.WriteString(c.in.on(s, c.text))
+			l.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c.text)) + gap)
 			left += widths[i] + len(gap)
 		}
-		b.WriteByte('\n')
+		b.WriteString(strings.TrimRight(l.String(), " ") + "\n")
 	}
 	header := make([]cell, len(t.columns))
 	for i, c := range t.columns {

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// speakPlainly has the command and its verbs say in plain words what is wrong with a command line.
+func speakPlainly(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(flagError)
+	if takes := cmd.Args; takes != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := takes(cmd, args); err != nil {
+				return argumentError(cmd, args)
+			}
+			return exclusive(cmd.ValidateFlagGroups())
+		}
+	}
+	for _, verb := range cmd.Commands() {
+		speakPlainly(verb)
+	}
+}
+
+// needsVerb is for a command that does nothing without a verb.
+func needsVerb(cmd *cobra.Command) {
+	cmd.Args, cmd.SuggestionsMinimumDistance = cobra.ArbitraryArgs, 2
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return fmt.Errorf("%s needs a verb: %s --help lists them", cmd.CommandPath(), cmd.CommandPath())
+		}
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			return fmt.Errorf("unknown verb %q: did you mean %s?", args[0], strings.Join(near, " or "))
+		}
+		return fmt.Errorf("unknown verb %q: %s --help lists the verbs", args[0], cmd.CommandPath())
+	}
+}
+
+// flagError says what is wrong with a flag.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var wrong *pflag.InvalidValueError
+	var lone *pflag.ValueRequiredError
+	switch {
+	case errors.As(err, &unknown):
+		name := unknown.GetSpecifiedName()
+		return fmt.Errorf("unknown flag %s: %s --help lists the flags", strings.Repeat("-", min(2, len(name)))+name, cmd.CommandPath())
+	case errors.As(err, &wrong):
+		return fmt.Errorf("invalid --%s %q: %s", wrong.GetFlag().Name, wrong.GetValue(), mustBe(wrong))
+	case errors.As(err, &lone):
+		_, usage := pflag.UnquoteUsage(lone.GetFlag())
+		return fmt.Errorf("--%s needs a value: %s", lone.GetFlag().Name, usage)
+	}
+	return err
+}
+
+// mustBe says what values the flag takes. Those of the flag package are told in the words of Go.
+func mustBe(wrong *pflag.InvalidValueError) string {
+	switch wrong.GetFlag().Value.Type() {
+	case "duration":
+		return "must be a time such as 500ms, 30s or 2h"
+	case "int":
+		return "must be a whole number"
+	case "bool":
+		return "must be true or false"
+	}
+	return wrong.Unwrap().Error()
+}
+
+// argumentError says that there are too many or too few arguments.
+func argumentError(cmd *cobra.Command, args []string) error {
+	_, wanted, _ := strings.Cut(cmd.Use, " ")
+	least := 0
+	for _, word := range strings.Fields(wanted) {
+		if strings.ToUpper(word) == word && !strings.HasPrefix(word, "[") && !strings.HasPrefix(word, "(") {
+			least++
+			continue
+		}
+		break
+	}
+	switch {
+	case len(args) == 0 && wanted != "":
+		return fmt.Errorf("an argument is missing: %s %s", cmd.CommandPath(), wanted)
+	case len(args) < least:
+		return fmt.Errorf("%s: an argument is missing after %q", cmd.CommandPath()+" "+wanted, args[len(args)-1])
+	case wanted == "":
+		return fmt.Errorf("unexpected argument %q: %s takes none", args[0], cmd.CommandPath())
+	}
+	return fmt.Errorf("unexpected argument %q: %s %s", args[len(args)-1], cmd.CommandPath(), wanted)
+}
+
+// setFlags is how cobra says that flags do not go together.
+var setFlags = regexp.MustCompile(`\[([^\]]*)\] were all set$`)
+
+// exclusive says which flags do not go together.
+func exclusive(err error) error {
+	if err == nil {
+		return nil
+	}
+	set := setFlags.FindStringSubmatch(err.Error())
+	if set == nil {
+		return err
+	}
+	flags := strings.Fields(set[1])
+	return fmt.Errorf("--%s cannot be given together: leave one out", strings.Join(flags, " and --"))
+}
