@@ -81,7 +81,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	if err := checkMapped(opts.Mapped, records); err != nil {
+	if err := checkMapped(opts.Mapped, records, opts.Store.RenamedTo); err != nil {
 		return Report{}, err
 	}
 	host, err := kernel.OpenHost()
@@ -105,6 +105,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 			Attachment: attachment.Key{ContainerID: u.ContainerID, IfName: u.IfName}, State: Failed, Reason: u.Err.Error(),
 		})
 	}
+	r.noteMapped()
 	todo := r.locate(ctx, records)
 	if r.recorded, err = r.allNICs(ctx, todo); err != nil {
 		return Report{}, err
@@ -157,31 +158,6 @@ func (r *run) settle(outcomes []*Outcome) bool {
 		}
 	}
 	return settled
-}
-
-// checkMapped reports a name in --parent that no checkpoint has.
-func checkMapped(mapped map[string]string, records []checkpoint.Record) error {
-	if len(mapped) == 0 {
-		return nil
-	}
-	known := map[string]bool{}
-	for _, r := range records {
-		for _, p := range r.Interface.Parents {
-			known[p.Name] = true
-			if p.Bond != nil {
-				for _, m := range p.Bond.Members {
-					known[m.Name] = true
-				}
-			}
-		}
-	}
-	for was, is := range mapped {
-		// Said again after it was remembered, it is no mistake.
-		if !known[was] && !known[is] {
-			return fmt.Errorf("--parent %s=%s: no checkpoint has a parent or a bond member %s", was, mapped[was], was)
-		}
-	}
-	return nil
 }
 
 func outcomeOf(record checkpoint.Record) *Outcome {

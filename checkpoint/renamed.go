@@ -1,0 +1,50 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// NoteRenamed notes that the checkpoints named a device was, and that an operator said that it is
+// called is now. A restore writes the new name into the checkpoints: the note tells that the old one was
+// right, when it is said again.
+func (s *Store) NoteRenamed(was, is string) error {
+	for _, name := range []string{was, is} {
+		if err := attachment.ValidateIfName(name); err != nil {
+			return fmt.Errorf("note that %q is %q now: %q %w", was, is, name, err)
+		}
+	}
+	if err := os.MkdirAll(s.renamed(), 0o700); err != nil {
+		return fmt.Errorf("note that %s is %s now: %w", was, is, err)
+	}
+	f, err := s.note(func(f *os.File) error {
+		if _, err := f.WriteString(is); err != nil {
+			return err
+		}
+		return os.Rename(f.Name(), filepath.Join(s.renamed(), was))
+	})
+	if err != nil {
+		return fmt.Errorf("note that %s is %s now: %w", was, is, err)
+	}
+	return f.Close()
+}
+
+// RenamedTo returns what an operator has said that the device was is called now, "" if nobody has.
+func (s *Store) RenamedTo(was string) (string, error) {
+	if err := attachment.ValidateIfName(was); err != nil {
+		return "", fmt.Errorf("device %q %w", was, err)
+	}
+	is, err := os.ReadFile(filepath.Join(s.renamed(), was))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("what %s is now: %w", was, err)
+	}
+	return string(is), nil
+}
+
+// It is beside the notes of restores that are under way, as lastRestore is.
+func (s *Store) renamed() string { return filepath.Join(s.restoring(), "renamed") }
