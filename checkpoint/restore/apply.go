@@ -110,7 +110,7 @@ func (w *work) leave() error {
 
 func stateOf(steps []Step, created, repaired State) State {
 	for _, s := range steps {
-		if s.Action == Create || s.Action == MoveNIC {
+		if s.Action() == Create || s.Action() == MoveNIC {
 			return created
 		}
 	}
@@ -253,7 +253,7 @@ func (w *work) plan() ([]Step, error) {
 	if gone && w.taken != "" {
 		steps[0].Reason += "; " + otherIndex(w.record.Interface.Link.Index, w.taken)
 	}
-	w.addressed = !gone && !slices.ContainsFunc(steps, func(s Step) bool { return s.Action == AddAddress })
+	w.addressed = !gone && !slices.ContainsFunc(steps, func(s Step) bool { return s.Action() == AddAddress })
 	return steps, nil
 }
 
@@ -308,15 +308,13 @@ func (w *work) apply(steps []Step) error {
 	return errors.Join(errs...)
 }
 
-// together groups steps that follow each other and are done in one go: each by itself would
-// read all addresses or routes that there are.
+// together groups steps that follow each other and are done in one go.
 func together(steps []Step) [][]Step {
 	var groups [][]Step
 	start := 0
 	for i := range steps {
-		action := steps[i].Action
-		alike := i+1 < len(steps) && steps[i+1].Action == action
-		if !alike || action != AddAddress && action != AddRoute && action != OrderRoutes {
+		_, batched := steps[i].change.(batchChange)
+		if !batched || i+1 == len(steps) || steps[i+1].Action() != steps[i].Action() {
 			groups, start = append(groups, steps[start:i+1]), i+1
 		}
 	}
@@ -325,33 +323,13 @@ func together(steps []Step) [][]Step {
 
 // applySteps runs steps that together has grouped.
 func (w *work) applySteps(steps []Step) error {
-	switch steps[0].Action {
-	case AddAddress:
-		var addresses []netstate.Address
-		for _, s := range steps {
-			addresses = append(addresses, *s.Address)
-		}
-		return w.sandbox.AddAddresses(w.index, addresses)
-	case AddRoute:
-		var routes []netstate.Route
-		for _, s := range steps {
-			routes = append(routes, *s.Route)
-		}
-		wanted, err := w.wantedNow()
-		if err != nil {
-			return err
-		}
-		recorded := w.record.Interface
-		recorded.RouteOrder = wanted.RouteOrder
-		return w.sandbox.AddRoutes(w.index, routes, recorded)
-	case OrderRoutes:
-		var orders []netstate.Order
-		for _, s := range steps {
-			orders = append(orders, *s.Order)
-		}
-		return w.sandbox.OrderRoutes(steps[0].Device, orders, w.isRecorded)
+	switch c := steps[0].change.(type) {
+	case batchChange:
+		return c.applyAll(w, steps)
+	case sandboxChange:
+		return c.apply(w, steps[0].Device)
 	}
-	return w.applyStep(steps[0])
+	return fmt.Errorf("%s: not a step in a sandbox", steps[0])
 }
 
 // isRecorded says that there is a checkpoint of the interface of the sandbox.
@@ -360,36 +338,13 @@ func (w *work) isRecorded(name string) bool {
 	return err == nil
 }
 
-func (w *work) applyStep(step Step) (err error) {
-	known := kernel.ConfigureOptions{Known: true}
-	switch step.Action {
-	case Create:
-		w.built, err = kernel.Build(w.parentAt(), w.sandbox, w.parent.Index, *step.create, known)
-		return err
-	case MoveNIC:
-		return w.moveNIC(*step.create, known)
-	case SetMAC:
-		return w.sandbox.SetMAC(step.Device, step.MAC)
-	case SetKind:
-		return w.sandbox.SetKind(*step.Link)
-	case SetAttributes:
-		return w.sandbox.SetAttributes(*step.Link)
-	case SetMaster:
-		return w.sandbox.SetMaster(step.Device, *step.Master)
-	case SetSetting:
-		return w.sandbox.Set(step.Device, step.Setting, step.Value)
-	case AddRule:
-		return w.sandbox.AddRule(*step.Rule)
-	case AddNeighbour:
-		return w.sandbox.AddNeighbour(step.Device, *step.Neighbour)
-	case AddQdisc:
-		return w.sandbox.AddQdisc(step.Device, *step.Qdisc)
-	}
-	step.at, err = w.live(step.Device)
+// changeLive makes a change to the interface of that name in the sandbox.
+func (w *work) changeLive(c deviceChange, name string) error {
+	at, err := w.live(name)
 	if err != nil {
 		return err
 	}
-	return newHands(w.sandbox).do(step)
+	return newHands(w.sandbox).do(Step{Device: name, change: c, at: at})
 }
 
 // live returns the interface of that name in the sandbox.

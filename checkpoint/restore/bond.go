@@ -23,8 +23,8 @@ func (p *ParentPlan) missingBond(recorded netstate.Device, notThere *Problem) (i
 	bond.Members = nil
 	live.Bond = &bond
 	made := p.made(netstate.LiveDevice{Device: live})
-	p.add(Step{Action: CreateBond, Device: recorded.Name, Bond: recorded.Bond, MTU: recorded.MTU,
-		Reason: "it is missing, and --rebuild-bond was given", device: recorded, at: p.devices[made], on: p.primary(*recorded.Bond)})
+	p.add(Step{Device: recorded.Name, Reason: "it is missing, and --rebuild-bond was given", at: p.devices[made],
+		change: createBond{recorded: recorded, primary: p.primary(*recorded.Bond)}})
 	return made, nil
 }
 
@@ -130,6 +130,6 @@ func (p *ParentPlan) enslave(nic *netstate.LiveDevice, bond netstate.LiveDevice,
 	if nic.Name != name {
 		reason = fmt.Sprintf("it was a member of %s as %s when recorded and is free", bond.Name, name)
 	}
-	p.add(Step{Action: Enslave, Device: nic.Name, On: bond.Name, at: *nic, on: bond, Reason: reason})
+	p.add(Step{Device: nic.Name, Reason: reason, change: enslave{bond}, at: *nic})
 	nic.MasterIndex, nic.Up = bond.Index, true
 }

@@ -137,7 +137,7 @@ func lostReason(base string, outcomes []Outcome) string {
 	}
 	var made []string
 	for _, step := range stepsOf(outcomes, func(o Outcome) []Step { return o.below }) {
-		if step.Action == CreateVLAN || step.Action == CreateBond {
+		if step.Action() == CreateVLAN || step.Action() == CreateBond {
 			made = appendNew(made, step.Device)
 		}
 	}
@@ -193,7 +193,7 @@ var things = map[Action]string{
 // changedThings names what the steps change, each once, in their order.
 func changedThings(steps []Step) (all []string) {
 	for _, s := range steps {
-		all = appendNew(all, cmp.Or(things[s.Action], string(s.Action)))
+		all = appendNew(all, cmp.Or(things[s.Action()], string(s.Action())))
 	}
 	return all
 }

@@ -32,14 +32,14 @@ func causesSaid(causes []Cause) (all []string) {
 }
 
 func TestCauses(t *testing.T) {
-	make3 := Step{Action: CreateVLAN, Device: "eth1.3", On: "eth1", VLAN: vlan("eth1.3", 3).VLAN, Reason: "it is missing"}
-	make4 := Step{Action: CreateVLAN, Device: "eth1.4", On: "eth1", VLAN: vlan("eth1.4", 4).VLAN, Reason: "it is missing"}
-	enslave := Step{Action: Enslave, Device: "eth1", On: "bond4", Reason: "it was a member of bond4 when recorded and is free"}
-	build := Step{Action: Create, Device: "eth0", On: "eth1.3", Link: &netstate.Link{Kind: netstate.KindMacvlan}, Reason: "it is gone from the sandbox"}
+	make3 := Step{Device: "eth1.3", Reason: "it is missing", change: createVLAN{recorded: vlan("eth1.3", 3)}}
+	make4 := Step{Device: "eth1.4", Reason: "it is missing", change: createVLAN{recorded: vlan("eth1.4", 4)}}
+	member := Step{Device: "eth1", Reason: "it was a member of bond4 when recorded and is free", change: enslave{up(9, bond("bond4"), 0)}}
+	build := Step{Device: "eth0", Reason: "it is gone from the sandbox", change: create{recorded: pod(), on: "eth1.3"}}
 	mtu := func(have int) Step {
-		return Step{Action: SetMTU, Device: "eth0", MTU: 1500, Reason: fmt.Sprintf("MTU is %d, not 1500", have)}
+		return Step{Device: "eth0", Reason: fmt.Sprintf("MTU is %d, not 1500", have), change: setMTU{1500}}
 	}
-	noAddress := Step{Action: AddAddress, Device: "eth0", Address: &netstate.Address{}, Reason: "address 10.3.0.5/24 is missing"}
+	noAddress := Step{Device: "eth0", Reason: "address 10.3.0.5/24 is missing", change: addAddress{address("10.3.0.5/24")}}
 	lostOn := func(base string, below ...Step) Outcome {
 		return Outcome{State: ToRestore, base: base, below: below, Steps: []Step{build}}
 	}
@@ -69,7 +69,7 @@ func TestCauses(t *testing.T) {
 			list(`device "eth1": eth1 (permanent MAC 1) is not there: 2 of 2`, `device "eth2": eth2 is not there: 1 of 1`),
 		},
 		"a member that came back free": {
-			[]Outcome{inPod(1, "eth0", Outcome{State: ToRepair, base: "bond4", below: []Step{enslave}}), inPod(2, "eth0", Outcome{State: ToRepair, base: "bond4", below: []Step{enslave}})},
+			[]Outcome{inPod(1, "eth0", Outcome{State: ToRepair, base: "bond4", below: []Step{member}}), inPod(2, "eth0", Outcome{State: ToRepair, base: "bond4", below: []Step{member}})},
 			list(`host "bond4": eth1: it was a member of bond4 when recorded and is free: 2 of 2`),
 		},
 		"the same drift": {
@@ -136,10 +136,10 @@ func TestEachAttachmentThatDiffersHasOneCause(t *testing.T) {
 				Reason: name(t, "reason", "no", "never"), base: name(t, "base", "", "eth1", "bond4"), blocked: name(t, "blocked", "", "eth1", "eth2"),
 				waitedFor: name(t, "waited for", "", "", "eth1"), NoCarrier: name(t, "no carrier", "", "", "eth1"), ownLink: rapid.Bool().Draw(t, "own link"),
 				AnnouncementOwed: rapid.Bool().Draw(t, "owed"), Parent: name(t, "parent", "", "eth1"),
-				below: []Step{{Action: SetUp, Device: "eth1", Reason: "it is down"}},
+				below: []Step{{Device: "eth1", Reason: "it is down", change: setUp{}}},
 			})
 			for range rapid.IntRange(0, 2).Draw(t, "steps") {
-				o.Steps = append(o.Steps, Step{Action: rapid.SampledFrom([]Action{SetMTU, SetUp}).Draw(t, "action"), Device: "eth0", Reason: name(t, "why", "a", "b")})
+				o.Steps = append(o.Steps, Step{Device: "eth0", Reason: name(t, "why", "a", "b"), change: rapid.SampledFrom([]change{setMTU{}, setUp{}}).Draw(t, "change")})
 			}
 			report.Attachments = append(report.Attachments, o)
 			if o.Differs() || o.IsAsRecorded() && (o.NoCarrier != "" || o.AnnouncementOwed) {

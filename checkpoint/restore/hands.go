@@ -22,46 +22,28 @@ type hands struct {
 
 func newHands(at *kernel.Namespace) *hands { return &hands{at: at, made: map[int]int{}} }
 
-// do looks at the step's devices once more and carries it out.
+// do carries the step out.
 func (h *hands) do(step Step) error {
-	switch step.Action {
-	case CreateBond:
-		return h.createBond(step)
-	case CreateVLAN:
-		return h.createVLAN(step)
+	c, ok := step.change.(deviceChange)
+	if !ok {
+		return fmt.Errorf("%s: not a step on a device", step)
 	}
+	return c.do(h, step)
+}
+
+// changeDevice looks at the step's device once more and has change change it. change gets its index.
+func (h *hands) changeDevice(step Step, change func(index int) error) error {
 	index, err := h.look(step.at)
 	if err != nil {
 		return fmt.Errorf("%s: %w", step, err)
 	}
-	if err = h.change(index, step); err == nil {
+	if err = change(index); err == nil {
 		return nil
 	}
 	if _, again := h.look(step.at); errors.Is(again, errChanged) {
 		return fmt.Errorf("%s: %w", step, again) // It went right then.
 	}
 	return err
-}
-
-// change carries the step out on the device of that index.
-func (h *hands) change(index int, step Step) error {
-	switch step.Action {
-	case Enslave:
-		bond, err := h.look(step.on)
-		if err != nil {
-			return fmt.Errorf("%s: %w", step, err)
-		}
-		return h.at.Enslave(index, bond)
-	case RaiseMTU, SetMTU:
-		return h.at.SetMTU(index, step.Device, step.MTU)
-	case SetUp:
-		return h.at.SetUp(index, step.Device)
-	case AddAddress:
-		return h.at.AddAddresses(index, []netstate.Address{*step.Address})
-	case AddRoute:
-		return h.at.AddRoutes(index, []netstate.Route{*step.Route}, netstate.Interface{})
-	}
-	return fmt.Errorf("step %s: not one on a device", step)
 }
 
 // look returns the index that the device has, which is still what it was when the step
@@ -108,52 +90,6 @@ func mistaken(planned, now netstate.LiveDevice) string {
 		return fmt.Sprintf("it is on the device with index %d, not on that with index %d", now.ParentIndex, planned.ParentIndex)
 	}
 	return ""
-}
-
-// createVLAN makes the VLAN parent. Somebody else may be faster, an ADD or the host's
-// network manager: what is there then is used if it is the one that was to be made.
-func (h *hands) createVLAN(step Step) error {
-	parent, err := h.look(step.on)
-	if err != nil {
-		return fmt.Errorf("%s: %w", step, err)
-	}
-	err = h.at.CreateVLAN(parent, step.device)
-	if err != nil {
-		return changedIfThere(err)
-	}
-	there, err := h.byName(step.Device)
-	if err != nil {
-		return err
-	}
-	step.at.ParentIndex = parent
-	if why := mistaken(step.at, there); why != "" {
-		return fmt.Errorf("%s %w: %s", step.Device, errChanged, why)
-	}
-	h.made[step.at.Index] = there.Index
-	return nil
-}
-
-// createBond makes the bond, with the primary member that it had if that is there.
-func (h *hands) createBond(step Step) error {
-	primary := 0
-	if step.on.Index != 0 {
-		var err error
-		if primary, err = h.look(step.on); err != nil {
-			return fmt.Errorf("%s: %w", step, err)
-		}
-	}
-	if err := h.at.CreateBond(step.device, primary); err != nil {
-		return changedIfThere(err)
-	}
-	there, err := h.byName(step.Device)
-	if err != nil {
-		return err
-	}
-	if there.Kind != netstate.KindBond {
-		return fmt.Errorf("%s %w: it is a %s", step.Device, errChanged, there.Kind)
-	}
-	h.made[step.at.Index] = there.Index
-	return nil
 }
 
 // changedIfThere makes it errChanged that somebody else was faster.

@@ -15,17 +15,10 @@ import (
 func planInterface(recorded netstate.Interface, live *netstate.Interface, parent string, parents []netstate.Device) ([]Step, *Problem) {
 	name := recorded.Link.Name
 	if live == nil {
-		link := recorded.Link
-		if link.Kind == netstate.KindNIC {
-			return []Step{{
-				Action: MoveNIC, Device: name, On: parent, Link: &link, create: &recorded,
-				Reason: "it is gone from the sandbox, and the host has it",
-			}}, nil
+		if recorded.Link.Kind == netstate.KindNIC {
+			return []Step{{Device: name, Reason: "it is gone from the sandbox, and the host has it", change: moveNIC{recorded: recorded, from: parent}}}, nil
 		}
-		return []Step{{
-			Action: Create, Device: name, On: parent, Link: &link, create: &recorded,
-			Reason: "it is gone from the sandbox",
-		}}, nil
+		return []Step{{Device: name, Reason: "it is gone from the sandbox", change: create{recorded: recorded, on: parent}}}, nil
 	}
 	recorded.Parents = parents
 	differences := netstate.Diff(recorded, *live)
@@ -37,7 +30,7 @@ func planInterface(recorded netstate.Interface, live *netstate.Interface, parent
 			return nil, problem
 		}
 		// One step sets all that goes with one message: those differences follow each other.
-		if last := len(steps) - 1; last >= 0 && steps[last].Action == step.Action && (step.Action == SetKind || step.Action == SetAttributes) {
+		if last := len(steps) - 1; last >= 0 && steps[last].Action() == step.Action() && isOneMessage(step) {
 			steps[last].Reason += ", " + step.Reason
 			continue
 		}
@@ -45,6 +38,9 @@ func planInterface(recorded netstate.Interface, live *netstate.Interface, parent
 	}
 	return steps, nil
 }
+
+// isOneMessage says that the step sets all that there is of its action.
+func isOneMessage(step Step) bool { return step.Action() == SetKind || step.Action() == SetAttributes }
 
 // repairOrder is the order in which the differences of an interface are mended:
 // the link before it goes up, addresses before the routes that need them.
@@ -59,42 +55,48 @@ var repairOrder = []netstate.Field{
 func order(f netstate.Field) int { return slices.Index(repairOrder, f) }
 
 func repair(recorded netstate.Interface, d netstate.Difference) (Step, *Problem) {
-	link := recorded.Link
-	step := Step{Device: link.Name, Reason: d.String()}
+	name := recorded.Link.Name
+	if d.Field == netstate.FieldMode && (d.Want == "passthru" || d.Have == "passthru") {
+		return Step{}, &Problem{Reason: fmt.Sprintf("%s: %s, and the kernel does not change passthru: left alone", name, d)}
+	}
+	c := changeFor(recorded, d)
+	if c == nil {
+		return Step{}, &Problem{Reason: fmt.Sprintf("%s is there, but its %s: left alone", name, d)}
+	}
+	return Step{Device: name, Reason: d.String(), change: c}, nil
+}
+
+// changeFor returns what mends the difference, nil if nothing does.
+func changeFor(recorded netstate.Interface, d netstate.Difference) change {
 	switch d.Field {
 	case netstate.FieldMode, netstate.FieldOptions, netstate.FieldBCQueue:
-		if d.Field == netstate.FieldMode && (d.Want == "passthru" || d.Have == "passthru") {
-			return step, &Problem{Reason: fmt.Sprintf("%s: %s, and the kernel does not change passthru: left alone", link.Name, d)}
-		}
-		step.Action, step.Link = SetKind, &link
+		return setKind{recorded.Link}
 	case netstate.FieldMTU:
-		step.Action, step.MTU = SetMTU, link.MTU
+		return setMTU{recorded.Link.MTU}
 	case netstate.FieldMAC:
-		step.Action, step.MAC = SetMAC, link.MAC
+		return setMAC{recorded.Link.MAC}
 	case netstate.FieldTxQueueLen, netstate.FieldAlias, netstate.FieldGroup, netstate.FieldFlags:
-		step.Action, step.Link = SetAttributes, &link
+		return setAttributes{recorded.Link}
 	case netstate.FieldMaster:
-		step.Action, step.Master = SetMaster, recorded.Master
+		return setMaster{*recorded.Master}
 	case netstate.FieldSetting:
-		step.Action, step.Setting, step.Value = SetSetting, d.Setting, recorded.Settings[d.Setting]
+		return setSetting{d.Setting, recorded.Settings[d.Setting]}
 	case netstate.FieldUp:
-		step.Action = SetUp
+		return setUp{}
 	case netstate.FieldAddress:
-		step.Action, step.Address = AddAddress, d.Address
+		return addAddress{*d.Address}
 	case netstate.FieldRoute:
-		step.Action, step.Route = AddRoute, d.Route
+		return addRoute{*d.Route}
 	case netstate.FieldRouteOrder:
-		step.Action, step.Order = OrderRoutes, d.Order
+		return orderRoutes{*d.Order}
 	case netstate.FieldRule:
-		step.Action, step.Rule = AddRule, d.Rule
+		return addRule{*d.Rule}
 	case netstate.FieldNeighbour:
-		step.Action, step.Neighbour = AddNeighbour, d.Neighbour
+		return addNeighbour{*d.Neighbour}
 	case netstate.FieldQdisc:
-		step.Action, step.Qdisc = AddQdisc, d.Qdisc
-	default:
-		return step, &Problem{Reason: fmt.Sprintf("%s is there, but its %s: left alone", link.Name, d)}
+		return addQdisc{*d.Qdisc}
 	}
-	return step, nil
+	return nil
 }
 
 // reasons joins the steps' reasons for a table or a line.

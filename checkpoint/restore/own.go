@@ -13,7 +13,7 @@ import (
 // was asked for, and otherwise says what they lack.
 func (r *run) own(records []checkpoint.Record) error {
 	for _, step := range r.report.Parents {
-		if (step.Action == CreateVLAN || step.Action == CreateBond) && step.Error == "" {
+		if (step.Action() == CreateVLAN || step.Action() == CreateBond) && step.Error == "" {
 			r.report.Notes = append(r.report.Notes, notBroughtBack(step.Device, records)...)
 		}
 	}
@@ -72,11 +72,11 @@ func notBroughtBack(name string, records []checkpoint.Record) []string {
 func lacks(name string, steps []Step) string {
 	var what []string
 	for _, s := range steps {
-		switch s.Action {
-		case AddAddress:
-			what = append(what, "address "+s.Address.String())
-		case AddRoute:
-			what = append(what, "route "+s.Route.String())
+		switch c := s.change.(type) {
+		case addAddress:
+			what = append(what, "address "+c.address.String())
+		case addRoute:
+			what = append(what, "route "+c.route.String())
 		}
 	}
 	return fmt.Sprintf("%s in the host lacks what it carried when recorded (%s): --host-addresses brings it back, where the host's network manager does not",
@@ -155,12 +155,12 @@ func planOwn(name string, recorded, live netstate.Own) (steps []Step, note strin
 		if d.Have != "" {
 			continue // It is there in another form.
 		}
-		step := Step{Device: name, Reason: d.String(), Address: d.Address, Route: d.Route}
+		step := Step{Device: name, Reason: d.String()}
 		switch d.Field {
 		case netstate.FieldAddress:
-			step.Action = AddAddress
+			step.change = addAddress{*d.Address}
 		case netstate.FieldRoute:
-			step.Action = AddRoute
+			step.change = addRoute{*d.Route}
 		default:
 			continue
 		}

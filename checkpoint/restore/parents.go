@@ -157,7 +157,8 @@ func (p *ParentPlan) stepsFor(index int) []Step {
 	}
 	var steps []Step
 	for _, s := range slices.Concat(p.before, p.steps) {
-		if slices.ContainsFunc(chain, func(d netstate.Device) bool { return d.Name == s.Device || d.Name == s.On && s.Action == Enslave }) {
+		to, isMember := s.change.(enslave)
+		if slices.ContainsFunc(chain, func(d netstate.Device) bool { return d.Name == s.Device || isMember && d.Name == to.bond.Name }) {
 			steps = append(steps, s)
 		}
 	}
@@ -182,8 +183,8 @@ func (p *ParentPlan) carryMTU(index int, recorded netstate.Device) {
 	if live.MTU >= recorded.MTU {
 		return
 	}
-	p.add(Step{Action: RaiseMTU, Device: live.Name, at: *live, MTU: recorded.MTU,
-		Reason: fmt.Sprintf("its MTU is %d, recorded %d", live.MTU, recorded.MTU)})
+	p.add(Step{Device: live.Name, Reason: fmt.Sprintf("its MTU is %d, recorded %d", live.MTU, recorded.MTU),
+		change: raiseMTU{setMTU{recorded.MTU}}, at: *live})
 	live.MTU = recorded.MTU
 }
 
@@ -192,7 +193,7 @@ func (p *ParentPlan) setUp(index int) {
 	if live.Up {
 		return
 	}
-	p.add(Step{Action: SetUp, Device: live.Name, at: *live, Reason: "it is down"})
+	p.add(Step{Device: live.Name, Reason: "it is down", change: setUp{}, at: *live})
 	live.Up = true
 }
 
@@ -275,8 +276,7 @@ func (p *ParentPlan) vlan(recorded, recordedBelow netstate.Device, below netstat
 		created.MAC = "" // It has that of what is below, whatever that is now.
 	}
 	made := p.made(netstate.LiveDevice{Device: created, ParentIndex: below.Index, Up: true, Carrier: below.Carrier})
-	p.add(Step{Action: CreateVLAN, Device: recorded.Name, On: below.Name, VLAN: recorded.VLAN, MTU: recorded.MTU,
-		Reason: "it is missing", device: created, at: p.devices[made], on: below})
+	p.add(Step{Device: recorded.Name, Reason: "it is missing", change: createVLAN{recorded: created, on: below}, at: p.devices[made]})
 	return made, nil
 }
 

@@ -169,11 +169,10 @@ func TestPlanCreatesAVLANAsRecorded(t *testing.T) {
 	recorded := mtu(serviceVLAN("s100", 100), 4000)
 	p.chain(chain{recorded, nic("eth1", 1)})
 	want := []Step{{
-		Action: CreateVLAN, Device: "s100", On: "eth1", MTU: 4000, Reason: "it is missing",
-		VLAN: &netstate.VLAN{ID: 100, Protocol: netstate.Protocol8021AD}, device: recorded,
-		at: up(-2, recorded, 2), on: up(2, mtu(nic("eth1", 1), 9000), 0),
+		Device: "s100", Reason: "it is missing", at: up(-2, recorded, 2),
+		change: createVLAN{recorded: recorded, on: up(2, mtu(nic("eth1", 1), 9000), 0)},
 	}}
-	if diff := cmp.Diff(want, p.Steps(), cmp.AllowUnexported(Step{})); diff != "" {
+	if diff := cmp.Diff(want, p.Steps(), cmp.AllowUnexported(Step{}, createVLAN{})); diff != "" {
 		t.Errorf("Steps() (-want +got):\n%s", diff)
 	}
 }

@@ -88,13 +88,6 @@ func (o Outcome) Why() string {
 	return o.ParentReason + "; " + o.Reason
 }
 
-// StepResult is what became of a step that concerns no sandbox.
-type StepResult struct {
-	Step
-	// Error is empty for a step that worked, or that a dry run did not do.
-	Error string `json:"error,omitempty"`
-}
-
 // Report is the whole of what a restore found and did.
 type Report struct {
 	DryRun bool `json:"dryRun"`

@@ -1,7 +1,7 @@
 package restore
 
 import (
-	"fmt"
+	"encoding/json"
 
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -34,15 +34,67 @@ const (
 
 // Step is one change and the reason for it.
 type Step struct {
+	// Device is the name of what is changed.
+	Device string
+	Reason string
+	change change
+	// at is what Device was when the step was planned, of steps on devices that others are stacked
+	// on. A device that a step makes has a negative index.
+	at netstate.LiveDevice
+}
+
+// change is what a step does: one type for each Action.
+type change interface {
+	action() Action
+	// says says what is done to the device, without the reason.
+	says(device string) string
+	// encode fills in what JSON has of the change besides its action.
+	encode(*encodedStep)
+}
+
+// deviceChange is one that hands make, to the device that the step was planned for.
+type deviceChange interface {
+	change
+	do(*hands, Step) error
+}
+
+// sandboxChange is one that a restore makes to the interface of an attachment.
+type sandboxChange interface {
+	change
+	apply(w *work, device string) error
+}
+
+// batchChange is one of which several are made to an interface in one go. Each by itself would read
+// all addresses or routes that there are.
+type batchChange interface {
+	change
+	// applyAll makes the changes of the steps, all of which are of its type.
+	applyAll(w *work, steps []Step) error
+}
+
+// Action returns what the step does.
+func (s Step) Action() Action { return s.change.action() }
+
+// String says what the step does, without the reason.
+func (s Step) String() string { return s.change.says(s.Device) }
+
+// MarshalJSON returns the step in the form that encodedStep describes.
+func (s Step) MarshalJSON() ([]byte, error) { return json.Marshal(s.encoded()) }
+
+func (s Step) encoded() encodedStep {
+	e := encodedStep{Action: s.Action(), Device: s.Device, Reason: s.Reason}
+	s.change.encode(&e)
+	return e
+}
+
+// encodedStep is a step as JSON. An action has the fields that it is done with.
+type encodedStep struct {
 	Action Action `json:"action"`
-	// Device is what is changed.
 	Device string `json:"device"`
 	// On is the parent of a device to create, the bond of a NIC to enslave, the host's
 	// NIC to move.
-	On     string `json:"on,omitempty"`
-	Reason string `json:"reason"`
-
-	// What the action is done with, by its kind.
+	On        string              `json:"on,omitempty"`
+	Reason    string              `json:"reason"`
 	MTU       int                 `json:"mtu,omitempty"`
 	MAC       string              `json:"mac,omitempty"`
 	VLAN      *netstate.VLAN      `json:"vlan,omitempty"`
@@ -57,62 +109,21 @@ type Step struct {
 	Rule      *netstate.Rule      `json:"rule,omitempty"`
 	Neighbour *netstate.Neighbour `json:"neighbour,omitempty"`
 	Qdisc     *netstate.Qdisc     `json:"qdisc,omitempty"`
-	create    *netstate.Interface // What Create and MoveNIC make, settings and all.
-	device    netstate.Device     // What CreateVLAN and CreateBond make.
-	// at and on are what Device and On were when the step was planned, of steps on
-	// devices that others are stacked on. A device that a step before makes has a
-	// negative index.
-	at, on netstate.LiveDevice
 }
 
-// String says what the step does, without the reason.
-func (s Step) String() string {
-	switch s.Action {
-	case CreateBond:
-		return fmt.Sprintf("create %s, a bond of mode %s", s.Device, s.Bond.Mode)
-	case Enslave:
-		return fmt.Sprintf("enslave %s to %s", s.Device, s.On)
-	case RaiseMTU, SetMTU:
-		return fmt.Sprintf("set MTU of %s to %d", s.Device, s.MTU)
-	case SetUp:
-		return fmt.Sprintf("set %s up", s.Device)
-	case CreateVLAN:
-		return fmt.Sprintf("create %s, %s on %s", s.Device, s.VLAN, s.On)
-	case Create:
-		return fmt.Sprintf("create %s, %s on %s", s.Device, s.Link.Kind, s.On)
-	case MoveNIC:
-		return fmt.Sprintf("move %s of the host to the sandbox as %s", s.On, s.Device)
-	}
-	return s.changes()
+// StepResult is what became of a step that concerns no sandbox.
+type StepResult struct {
+	Step
+	// Error is empty for a step that worked, or that a dry run did not do.
+	Error string
 }
 
-// changes is String for a change to an interface that is there.
-func (s Step) changes() string {
-	switch s.Action {
-	case SetMAC:
-		return fmt.Sprintf("set MAC of %s to %s", s.Device, s.MAC)
-	case SetKind:
-		return fmt.Sprintf("set the %s attributes of %s", s.Link.Kind, s.Device)
-	case SetAttributes:
-		return fmt.Sprintf("set the attributes of %s", s.Device)
-	case SetMaster:
-		return fmt.Sprintf("enslave %s to %s", s.Device, s.Master)
-	case SetSetting:
-		return fmt.Sprintf("set %s of %s to %s", s.Setting, s.Device, s.Value)
-	case AddAddress:
-		return fmt.Sprintf("add address %s to %s", s.Address, s.Device)
-	case AddRoute:
-		return fmt.Sprintf("add route %s to %s", s.Route, s.Device)
-	case OrderRoutes:
-		return fmt.Sprintf("put the routes of %s in order: %s", s.Device, s.Order)
-	case AddRule:
-		return fmt.Sprintf("add rule %s", s.Rule)
-	case AddNeighbour:
-		return fmt.Sprintf("add neighbour %s to %s", s.Neighbour, s.Device)
-	case AddQdisc:
-		return fmt.Sprintf("add qdisc %s to %s", s.Qdisc, s.Device)
-	}
-	return string(s.Action) + " " + s.Device
+// MarshalJSON returns the step in the form that encodedStep describes, with the error if there is one.
+func (r StepResult) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		encodedStep
+		Error string `json:"error,omitempty"`
+	}{r.encoded(), r.Error})
 }
 
 // Problem is a reason for which something can't be made to agree with its record.

@@ -1,0 +1,79 @@
+package restore
+
+import (
+	"fmt"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// addAddress adds an address to an interface of a sandbox or to a device of the host.
+type addAddress struct{ address netstate.Address }
+
+func (addAddress) action() Action { return AddAddress }
+
+func (c addAddress) says(device string) string {
+	return fmt.Sprintf("add address %s to %s", c.address, device)
+}
+
+func (c addAddress) encode(e *encodedStep) { e.Address = &c.address }
+
+func (c addAddress) do(h *hands, step Step) error {
+	return h.changeDevice(step, func(index int) error { return h.at.AddAddresses(index, []netstate.Address{c.address}) })
+}
+
+func (addAddress) applyAll(w *work, steps []Step) error {
+	return w.sandbox.AddAddresses(w.index, collect(steps, func(c addAddress) netstate.Address { return c.address }))
+}
+
+// addRoute adds a route to an interface of a sandbox or to a device of the host.
+type addRoute struct{ route netstate.Route }
+
+func (addRoute) action() Action { return AddRoute }
+
+func (c addRoute) says(device string) string {
+	return fmt.Sprintf("add route %s to %s", c.route, device)
+}
+
+func (c addRoute) encode(e *encodedStep) { e.Route = &c.route }
+
+func (c addRoute) do(h *hands, step Step) error {
+	return h.changeDevice(step, func(index int) error {
+		return h.at.AddRoutes(index, []netstate.Route{c.route}, netstate.Interface{})
+	})
+}
+
+func (addRoute) applyAll(w *work, steps []Step) error {
+	wanted, err := w.wantedNow()
+	if err != nil {
+		return err
+	}
+	recorded := w.record.Interface
+	recorded.RouteOrder = wanted.RouteOrder
+	return w.sandbox.AddRoutes(w.index, collect(steps, func(c addRoute) netstate.Route { return c.route }), recorded)
+}
+
+// orderRoutes puts routes that compete for one slot in order.
+type orderRoutes struct{ order netstate.Order }
+
+func (orderRoutes) action() Action { return OrderRoutes }
+
+func (c orderRoutes) says(device string) string {
+	return fmt.Sprintf("put the routes of %s in order: %s", device, c.order)
+}
+
+func (c orderRoutes) encode(e *encodedStep) { e.Order = &c.order }
+
+func (orderRoutes) applyAll(w *work, steps []Step) error {
+	orders := collect(steps, func(c orderRoutes) netstate.Order { return c.order })
+	return w.sandbox.OrderRoutes(steps[0].Device, orders, w.isRecorded)
+}
+
+// collect returns of each step, whose change is a C, what of returns.
+func collect[C change, V any](steps []Step, of func(C) V) (all []V) {
+	for _, s := range steps {
+		if c, ok := s.change.(C); ok {
+			all = append(all, of(c))
+		}
+	}
+	return all
+}
