@@ -9,6 +9,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // lookForCarrier fills in what the attachment is cut off by.
@@ -51,7 +52,7 @@ func (r *run) awaitCarrier(ctx context.Context, outcomes []*Outcome) {
 		r.report.problem(text)
 	}
 	if failed != nil {
-		r.report.problem(oneLine(failed))
+		r.report.problem(printable.Joined(failed))
 	}
 }
 
@@ -143,13 +144,25 @@ func cutOff(outcomes []*Outcome) (lines []string) {
 		}
 	}
 	for _, cause := range causes {
-		line := fmt.Sprintf("%s: %d attachments cut off", cause, count[cause])
-		if owed[cause] > 0 {
-			line += fmt.Sprintf(", %d of them not announced yet: relink restore announces them when there is carrier", owed[cause])
-		}
-		lines = append(lines, line)
+		lines = append(lines, cause+": "+cutOffCount(count[cause], owed[cause]))
 	}
 	return lines
+}
+
+// cutOffCount says that so many attachments are cut off, and for how many of them an announcement is owed.
+func cutOffCount(count, owed int) string {
+	const later = ": relink restore announces "
+	switch {
+	case count == 1 && owed == 0:
+		return "1 attachment cut off"
+	case count == 1:
+		return "1 attachment cut off, not announced yet" + later + "it when there is carrier"
+	case owed == 0:
+		return fmt.Sprintf("%d attachments cut off", count)
+	case owed == count:
+		return fmt.Sprintf("%d attachments cut off, none of them announced yet", count) + later + "them when there is carrier"
+	}
+	return fmt.Sprintf("%d attachments cut off, %d of them not announced yet", count, owed) + later + "them when there is carrier"
 }
 
 // cutOffBy says why the attachment is not connected.

@@ -114,7 +114,7 @@ func TestMissingCarrierIsSaidEachTime(t *testing.T) {
 	if o.State != Restored || o.NoCarrier != "lan0" || !o.AnnouncementOwed {
 		t.Errorf("the first restore: %+v", o)
 	}
-	const says = "lan0 has no carrier: 1 attachments cut off, 1 of them not announced yet: relink restore announces them when there is carrier"
+	const says = "lan0 has no carrier: 1 attachment cut off, not announced yet: relink restore announces it when there is carrier"
 	if !slices.Equal(report.Problems, []string{says}) {
 		t.Errorf("the first restore says %q", report.Problems)
 	}
@@ -126,7 +126,7 @@ func TestMissingCarrierIsSaidEachTime(t *testing.T) {
 	}
 	l.connect(t)
 	if report, _ := l.run(t, Options{DryRun: true}); !slices.Equal(report.Problems, []string{"lan0 has carrier, but the neighbours do not know yet: " +
-		"1 attachments cut off, 1 of them not announced yet: relink restore announces them when there is carrier"}) {
+		"1 attachment cut off, not announced yet: relink restore announces it when there is carrier"}) {
 		t.Errorf("check, with carrier: %q", report.Problems)
 	}
 	if l.knows(t) {
@@ -171,7 +171,7 @@ func TestCarrierThatWasLostIsSaid(t *testing.T) {
 	l := newLAN(t)
 	l.disconnect(t)
 	report, o := l.run(t, Options{DryRun: true})
-	if o.State != AsRecorded || !slices.Equal(report.Problems, []string{"lan0 has no carrier: 1 attachments cut off"}) {
+	if o.State != AsRecorded || !slices.Equal(report.Problems, []string{"lan0 has no carrier: 1 attachment cut off"}) {
 		t.Errorf("%s, problems %q", o.State, report.Problems)
 	}
 	l.connect(t)
@@ -192,7 +192,7 @@ func TestCarrierOfTheInterfaceItself(t *testing.T) {
 	l.remember(t, "net1")
 	fresh.IP(t, l.sandbox, "link set down0 down")
 	report, o := l.run(t, Options{DryRun: true})
-	if o.State != AsRecorded || !slices.Equal(report.Problems, []string{"net1 of shop/web-0 has no carrier: 1 attachments cut off"}) {
+	if o.State != AsRecorded || !slices.Equal(report.Problems, []string{"net1 of shop/web-0 has no carrier: 1 attachment cut off"}) {
 		t.Errorf("%s, problems %q", o.State, report.Problems)
 	}
 	report, _ = l.run(t, Options{Wait: time.Minute, Waiting: func([]string) { fresh.IP(t, l.sandbox, "link set down0 up") }})
@@ -277,6 +277,23 @@ func TestInterruptedRestoreForgetsNothing(t *testing.T) {
 	}
 	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() {
 		t.Errorf("once more: %+v", o)
+	}
+}
+
+func TestCutOffAttachmentsAreCounted(t *testing.T) {
+	for _, test := range []struct {
+		count, owed int
+		want        string
+	}{
+		{1, 0, "1 attachment cut off"},
+		{1, 1, "1 attachment cut off, not announced yet: relink restore announces it when there is carrier"},
+		{3, 0, "3 attachments cut off"},
+		{3, 1, "3 attachments cut off, 1 of them not announced yet: relink restore announces them when there is carrier"},
+		{3, 3, "3 attachments cut off, none of them announced yet: relink restore announces them when there is carrier"},
+	} {
+		if got := cutOffCount(test.count, test.owed); got != test.want {
+			t.Errorf("%d, %d: %q, want %q", test.count, test.owed, got, test.want)
+		}
 	}
 }
 

@@ -1,2 +1,23 @@
 // Package restore decides what makes the kernel agree with the checkpoints again, and does it.
+//
+// Run is the whole of it. Its run goes through these stages:
+//
+//   - locate (located.go) finds the network namespaces of the records. A sandbox that is proven gone is
+//     only reported.
+//   - A ParentPlan (parents.go, bond.go, find.go, claim.go) decides on a picture of the host's devices which
+//     Steps bring the recorded parents back. It is pure: Run waits (wait.go), looks and plans again until
+//     nothing is missing that may still appear.
+//   - hands (hands.go, host.go) carry the steps in the host out, under a lock of the store.
+//   - A work (apply.go) does one attachment: planInterface (interface.go) compares the record with the live
+//     interface, and the Steps that it plans are carried out in the sandbox. Sandboxes are done beside each
+//     other (sandboxes.go).
+//   - awaitCarrier (carrier.go) waits for carrier, so that the neighbours can be told the addresses
+//     (announce.go).
+//
+// A Step has the device, the reason, and a change: one type for each Action (step_*.go), which knows how to
+// say itself, how to be carried out, and what JSON has of it. A dry run makes the same plan, carries nothing
+// out, and returns the same Report.
+//
+// The Report has an Outcome for each attachment. Causes groups those that are not as recorded by what they
+// have in common. Report.Devices says how the parents are.
 package restore

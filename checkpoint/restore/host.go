@@ -10,6 +10,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // parents waits for the bases, and brings back what is between them and the
@@ -36,7 +37,7 @@ func (r *run) onHostAlone(ctx context.Context, records []checkpoint.Record, star
 		}
 		unlock, err := r.lockHost(ctx)
 		if err != nil {
-			r.report.problem(oneLine(err) + ": nothing is done to the host's devices")
+			r.report.problem(printable.Joined(err) + ": nothing is done to the host's devices")
 			return true, r.withHostAsItIs(records)
 		}
 		defer unlock()

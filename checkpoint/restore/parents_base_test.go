@@ -190,3 +190,37 @@ func TestPlanOfABond(t *testing.T) {
 		},
 	}.run(t)
 }
+
+// The operator says that a NIC stands in for a bond that is gone. The record that is
+// kept of that is one by which the next run, told nothing, finds the NIC.
+func TestAStandInOfAnotherKindIsFoundTheNextTime(t *testing.T) {
+	there := devices{up(2, nic("eth0", 1), 0)}
+	told := NewParentPlan(there, nil, ParentOptions{Mapped: map[string]string{"bond4": "eth0"}})
+	result := told.chain([]netstate.Device{bond("bond4", 1, 2)})
+	if result.broken != nil {
+		t.Fatal(result.broken)
+	}
+	again := NewParentPlan(there, nil, ParentOptions{}).chain(result.now)
+	if again.broken != nil || again.parent.Name != "eth0" || len(again.problems) > 0 {
+		t.Errorf("the next time: %+v", again)
+	}
+	if now := result.now[0]; now.Kind != netstate.KindNIC || now.Bond != nil || now.Validate() != nil {
+		t.Errorf("remembered as %+v", now)
+	}
+}
+
+func TestPlanSaysThatTwoNICsMatch(t *testing.T) {
+	noBus := func(d netstate.Device) netstate.Device { d.BusAddress = ""; return d }
+	planTests{
+		"two NICs with the MAC": {
+			there:  devices{up(2, noBus(nic("eth5", 1)), 0), up(3, noBus(nic("eth6", 1)), 0)},
+			chains: one(noBus(nic("eth1", 1))),
+			want: said{On: list(""), Broken: list("the recorded eth1 (permanent MAC 52:54:00:00:00:01, no bus address) could be what is now " +
+				"eth5 (permanent MAC 52:54:00:00:00:01, no bus address) or eth6 (permanent MAC 52:54:00:00:00:01, no bus address): say which, such as --parent eth1=eth5 ?")},
+		},
+		"a bridge under the NIC's name": {
+			there: devices{up(2, plain("bridge", "eth1"), 0)}, chains: one(nic("eth1", 1)),
+			want: said{On: list(""), Broken: list("eth1 is a bridge now, recorded as a nic: left alone")},
+		},
+	}.run(t)
+}

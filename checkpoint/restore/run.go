@@ -13,6 +13,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
@@ -170,7 +171,5 @@ func outcomeOf(record checkpoint.Record) *Outcome {
 
 // fail puts all of the error on one line.
 func (o *Outcome) fail(err error) {
-	o.State, o.Reason = Failed, oneLine(err)
+	o.State, o.Reason = Failed, printable.Joined(err)
 }
-
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

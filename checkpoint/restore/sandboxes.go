@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -24,35 +26,31 @@ const workersPerCPU = 4
 func (r *run) sandboxes(ctx context.Context, records []checkpoint.Record) []*Outcome {
 	groups := bySandbox(records)
 	outcomes := make([][]*Outcome, len(groups))
-	next := make(chan int)
-	var workers, waiting sync.WaitGroup
+	var workers, waiting errgroup.Group // None of them returns an error: an outcome has it.
+	workers.SetLimit(workersPerCPU * runtime.GOMAXPROCS(0))
 	progress := r.progress(len(groups))
 	finish := func(i int, unlock func(), err error) {
 		outcomes[i] = r.sandbox(ctx, groups[i], unlock, err)
 		progress()
 	}
-	for range min(workersPerCPU*runtime.GOMAXPROCS(0), len(groups)) {
-		workers.Go(func() {
-			for i := range next {
-				unlock, err := r.tryLock(groups[i])
-				if errors.Is(err, checkpoint.ErrBusy) {
-					// The others don't wait for whoever is at work on this one.
-					waiting.Go(func() {
-						unlock, err := r.lock(ctx, groups[i])
-						finish(i, unlock, err)
-					})
-					continue
-				}
+	for i, group := range groups {
+		workers.Go(func() error {
+			unlock, err := r.tryLock(group)
+			if !errors.Is(err, checkpoint.ErrBusy) {
 				finish(i, unlock, err)
+				return nil
 			}
+			// The others don't wait for whoever is at work on this one.
+			waiting.Go(func() error {
+				unlock, err := r.lock(ctx, group)
+				finish(i, unlock, err)
+				return nil
+			})
+			return nil
 		})
 	}
-	for i := range groups {
-		next <- i
-	}
-	close(next)
-	workers.Wait()
-	waiting.Wait()
+	_ = workers.Wait() // Before the others, which workers start.
+	_ = waiting.Wait()
 	return slices.Concat(outcomes...)
 }
 

@@ -14,6 +14,10 @@ import (
 // such as \n and \u001b, so that it is one line that shows what is in it.
 func Line(s string) string { return escape(s, "") }
 
+// Joined returns the errors of errors.Join, which are lines, in one line. It spells nothing out:
+// the text may be for JSON.
+func Joined(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
 // Lines returns s, each line of which is one of the program's own, as Line does.
 func Lines(s string) string { return escape(s, "\n\t") }
 

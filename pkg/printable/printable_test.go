@@ -3,6 +3,7 @@ package printable
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -25,6 +26,12 @@ func TestLine(t *testing.T) {
 		if got := Line(s); got != want {
 			t.Errorf("Line(%q) = %q, want %q", s, got, want)
 		}
+	}
+}
+
+func TestJoined(t *testing.T) {
+	if got := Joined(errors.Join(errors.New("a\x1b"), errors.New("b"))); got != "a\x1b; b" {
+		t.Errorf("%q", got)
 	}
 }
 
