@@ -22,7 +22,7 @@ func everything() Record {
 	i.Parents[0].VLANOptions = &netstate.VLANOptions{
 		Flags: []string{"reorder_hdr", "gvrp"}, IngressQoS: map[uint32]uint32{1: 2}, EgressQoS: map[uint32]uint32{3: 4},
 	}
-	i.Parents[0].Own = &netstate.Own{
+	i.Parents[0].Carried = &netstate.Carried{
 		Addresses: []netstate.Address{{Prefix: netip.MustParsePrefix("10.3.0.250/24"), Metric: 100}},
 		Routes:    []netstate.Route{route("10.8.0.0/16", "10.3.0.1")},
 	}
@@ -56,7 +56,7 @@ func everythingNow() Record {
 	r := everything()
 	r.AnnouncementOwed = true
 	parents := r.Interface.Parents
-	parents[0].Own.NotRestored = []string{"member of br0 (bridge)", "setting ipv4/rp_filter=2"}
+	parents[0].Carried.NotRestored = []string{"member of br0 (bridge)", "setting ipv4/rp_filter=2"}
 	members := parents[1].Bond.Members
 	members[0].DevPort, members[1].DevPort = "0", "1"
 	return r

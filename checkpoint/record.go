@@ -54,7 +54,7 @@ type CNI struct {
 func (r *Record) upgradeRoutes() {
 	r.Interface.Routes = netstate.Kept(r.Interface.Routes)
 	for i := range r.Interface.Parents {
-		if own := r.Interface.Parents[i].Own; own != nil {
+		if own := r.Interface.Parents[i].Carried; own != nil {
 			own.Routes = netstate.Kept(own.Routes)
 		}
 	}

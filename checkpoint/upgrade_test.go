@@ -19,7 +19,7 @@ func TestTheRoutesOfAnOlderRecordAreItsOwn(t *testing.T) {
 	}
 	bgp.Protocol = 186
 	r.Interface.Routes = []netstate.Route{bgp, manyHops(), both}
-	r.Interface.Parents[0].Own.Routes = r.Interface.Routes
+	r.Interface.Parents[0].Carried.Routes = r.Interface.Routes
 	for version, want := range map[int]string{
 		2: "[10.7.0.0/16 nexthop via 10.3.0.1 weight 2 onlink nexthop via 10.4.0.1 dev net1 weight 1 ::/0 nexthop via fe80::1 weight 2]",
 		3: "[10.0.0.0/8 via 10.3.0.1 10.7.0.0/16 nexthop via 10.3.0.1 weight 2 onlink nexthop via 10.4.0.1 dev net1 weight 1 " +
@@ -37,7 +37,7 @@ func TestTheRoutesOfAnOlderRecordAreItsOwn(t *testing.T) {
 		if got := fmt.Sprint(read.Interface.Routes); got != want {
 			t.Errorf("version %d: routes %s\nwant %s", version, got, want)
 		}
-		if got := fmt.Sprint(read.Interface.Parents[0].Own.Routes); got != want {
+		if got := fmt.Sprint(read.Interface.Parents[0].Carried.Routes); got != want {
 			t.Errorf("version %d: own routes %s\nwant %s", version, got, want)
 		}
 	}

@@ -128,7 +128,7 @@ func (a *addition) run(ctx context.Context) error {
 	if err := a.configure(result); err != nil {
 		return err
 	}
-	live, err := kernel.Capture(a.host, a.sandbox, a.devices, a.args.IfName, kernel.Made)
+	live, err := kernel.Capture(a.host, a.sandbox, a.devices, a.args.IfName, kernel.JustBuilt)
 	if err != nil {
 		return fmt.Errorf("capture: %w", err)
 	}
@@ -287,7 +287,7 @@ func (a *addition) configure(result *current.Result) error {
 		return err
 	}
 	if cniplugin.HasIPv6Gateway(result) {
-		if err := a.sandbox.Settle(a.args.IfName, settleLimit); err != nil {
+		if err := a.sandbox.SettleAddresses(a.args.IfName, settleLimit); err != nil {
 			return cniplugin.Error(types.ErrTryAgainLater, "%v", err)
 		}
 	}

@@ -127,7 +127,7 @@ func (c *call) deleteInterface(recorded *checkpoint.Record) error {
 	}
 	name := c.args.IfName
 	if recorded != nil {
-		if name, err = sandbox.NameNow(recorded.Interface.Link); err != nil {
+		if name, err = sandbox.CurrentName(recorded.Interface.Link); err != nil {
 			return fmt.Errorf("delete interface: %w", err)
 		}
 	}
@@ -143,7 +143,7 @@ func sweep(sandbox *kernel.Namespace) error {
 	if host, err := isHost(sandbox); err != nil || host {
 		return err
 	}
-	return kernel.Sweep(sandbox)
+	return kernel.DeleteUnfinished(sandbox)
 }
 
 func isHost(sandbox *kernel.Namespace) (bool, error) {

@@ -28,7 +28,7 @@ const (
 // detection is the search for addresses that nobody on the network has.
 type detection struct {
 	*addition
-	probing kernel.Probing
+	probing kernel.ProbeOptions
 	until   time.Time
 	probed  map[netip.Addr]bool
 	// inUse says by whom each address is used that was given.
@@ -45,7 +45,7 @@ func (a *addition) unused(ctx context.Context, result *current.Result) (*current
 		return result, err
 	}
 	d := detection{
-		addition: a, probing: kernel.Probing{Count: wanted.Probes, Wait: wanted.Wait},
+		addition: a, probing: kernel.ProbeOptions{Count: wanted.Probes, Wait: wanted.Wait},
 		until: time.Now().Add(detectLimit), probed: map[netip.Addr]bool{},
 	}
 	for {

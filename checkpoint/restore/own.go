@@ -22,10 +22,10 @@ func (r *run) own(records []checkpoint.Record) error {
 		if !ok {
 			continue // Which has been said.
 		}
-		var live netstate.Own
+		var live netstate.Carried
 		if device.Index > 0 { // A dry run has devices that are not there yet.
 			var err error
-			if live, _, err = r.host.OwnOf(device.Index); err != nil {
+			if live, _, err = r.host.CarriedBy(device.Index); err != nil {
 				return err
 			}
 		}
@@ -54,10 +54,10 @@ func notBroughtBack(name string, records []checkpoint.Record) []string {
 			continue
 		}
 		for _, p := range records[i].Interface.Parents {
-			if p.Name != name || p.Own == nil {
+			if p.Name != name || p.Carried == nil {
 				continue
 			}
-			for _, thing := range p.Own.NotRestored {
+			for _, thing := range p.Carried.NotRestored {
 				what = appendNew(what, thing)
 			}
 		}
@@ -95,7 +95,7 @@ func (r *run) nameNow(record checkpoint.Record, place int) (string, bool) {
 // ownRecord is what a device of the host carried, and its name now.
 type ownRecord struct {
 	name string
-	own  netstate.Own
+	own  netstate.Carried
 }
 
 // newestOwn returns what each device carried by the record that was captured last. A
@@ -107,7 +107,7 @@ func newestOwn(records []checkpoint.Record, nameNow func(checkpoint.Record, int)
 		record checkpoint.Record
 	}
 	carried := func(r checkpoint.Record) bool {
-		return slices.ContainsFunc(r.Interface.Parents, func(d netstate.Device) bool { return d.Own != nil })
+		return slices.ContainsFunc(r.Interface.Parents, func(d netstate.Device) bool { return d.Carried != nil })
 	}
 	if !slices.ContainsFunc(records, carried) {
 		return nil // As on most nodes.
@@ -122,8 +122,8 @@ func newestOwn(records []checkpoint.Record, nameNow func(checkpoint.Record, int)
 				continue
 			}
 			d := dated{record: record}
-			if p.Own != nil {
-				d.own = *p.Own
+			if p.Carried != nil {
+				d.own = *p.Carried
 			}
 			if name, ok := nameNow(record, place); ok {
 				d.name = name
@@ -144,7 +144,7 @@ func newestOwn(records []checkpoint.Record, nameNow func(checkpoint.Record, int)
 // planOwn decides, purely, what of the recorded addresses and routes a device of the
 // host is to be given. One that has another address by now is the network manager's
 // affair.
-func planOwn(name string, recorded, live netstate.Own) (steps []Step, note string) {
+func planOwn(name string, recorded, live netstate.Carried) (steps []Step, note string) {
 	for _, a := range live.Addresses {
 		if !slices.ContainsFunc(recorded.Addresses, func(r netstate.Address) bool { return r.Prefix == a.Prefix && r.Peer == a.Peer }) {
 			return nil, fmt.Sprintf("%s in the host has the address %s now, which it had not when recorded: its addresses are left alone", name, a)

@@ -11,8 +11,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-func carries(addresses []string, routes ...netstate.Route) netstate.Own {
-	own := netstate.Own{Routes: routes}
+func carries(addresses []string, routes ...netstate.Route) netstate.Carried {
+	own := netstate.Carried{Routes: routes}
 	for _, a := range addresses {
 		own.Addresses = append(own.Addresses, netstate.Address{Prefix: netip.MustParsePrefix(a)})
 	}
@@ -22,7 +22,7 @@ func carries(addresses []string, routes ...netstate.Route) netstate.Own {
 func TestPlanOfWhatTheHostCarried(t *testing.T) {
 	recorded := carries(list("10.3.0.250/24"), route("10.7.0.0/16", "10.3.0.1"), route("10.8.0.0/16", ""))
 	for name, test := range map[string]struct {
-		live  netstate.Own
+		live  netstate.Carried
 		steps []string
 		note  string
 	}{
@@ -57,9 +57,9 @@ func TestPlanOfWhatTheHostCarried(t *testing.T) {
 // brought back because an older record has it.
 func TestTheNewestRecordSaysWhatTheHostCarried(t *testing.T) {
 	older, newer := carries(list("10.3.0.250/24")), carries(list("10.3.0.251/24"))
-	at := func(minute int, own *netstate.Own) checkpoint.Record {
+	at := func(minute int, own *netstate.Carried) checkpoint.Record {
 		parent := vlan("eth1.3", 3)
-		parent.Own = own
+		parent.Carried = own
 		i := pod()
 		i.Parents = chain{parent, nic("eth1", 1)}
 		return checkpoint.Record{Interface: i, CapturedAt: time.Date(2026, 1, 1, 1, minute, 0, 0, time.UTC)}
@@ -145,7 +145,7 @@ func TestPlanOfANIC(t *testing.T) {
 func TestWhatARebuiltParentLacksIsNamed(t *testing.T) {
 	on := func(name string, inSandbox bool, had ...string) checkpoint.Record {
 		d := vlan(name, 3)
-		d.Own = &netstate.Own{NotRestored: had}
+		d.Carried = &netstate.Carried{NotRestored: had}
 		return checkpoint.Record{Interface: netstate.Interface{ParentsInSandbox: inSandbox, Parents: chain{d, nic("eth1", 1)}}}
 	}
 	const begin = "eth1.3 in the host is made anew, without what it had when recorded and no restore brings back: "

@@ -105,7 +105,7 @@ func (c setSetting) says(device string) string {
 func (c setSetting) encode(e *encodedStep) { e.Setting, e.Value = c.setting, c.value }
 
 func (c setSetting) apply(w *work, device string) error {
-	return w.sandbox.Set(device, c.setting, c.value)
+	return w.sandbox.WriteSetting(device, c.setting, c.value)
 }
 
 // addRule adds a rule that concerns the interface.

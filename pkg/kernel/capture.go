@@ -33,8 +33,8 @@ type Extent struct {
 	Order bool
 	// ToKeep leaves out what is too much to be remembered, or for a time only.
 	ToKeep bool
-	// Own is what the parents in the host carry themselves.
-	Own bool
+	// ParentsCarried is what somebody gave the parents in the host.
+	ParentsCarried bool
 	// NoIPv6 leaves out addresses and routes of IPv6.
 	NoIPv6 bool
 	// Built is what is known of the link from just before.
@@ -42,10 +42,10 @@ type Extent struct {
 }
 
 // Everything is the extent of what is to be remembered.
-var Everything = Extent{Changed: true, Rules: true, Neighbours: true, Qdiscs: true, Order: true, ToKeep: true, Own: true}
+var Everything = Extent{Changed: true, Rules: true, Neighbours: true, Qdiscs: true, Order: true, ToKeep: true, ParentsCarried: true}
 
-// Made is the extent of what is to be remembered of an interface that has just been made.
-var Made = Extent{Order: true, ToKeep: true, Own: true}
+// JustBuilt is the extent of what is to be remembered of an interface that has just been made.
+var JustBuilt = Extent{Order: true, ToKeep: true, ParentsCarried: true}
 
 // ExtentOf returns the extent of a comparison with the interface.
 func ExtentOf(i netstate.Interface) Extent {
@@ -141,9 +141,9 @@ func quoted(name string) string {
 
 // limit returns as much of the list as is kept, and names the rest.
 func limit[T any](c *capture, list []T, what string) []T {
-	if surplus := len(list) - MaxKept; surplus > 0 && c.extent.ToKeep {
-		c.note(fmt.Sprintf("%s beyond the %d that are kept of an interface: %d", what, MaxKept, surplus))
-		return list[:MaxKept]
+	if surplus := len(list) - maxKept; surplus > 0 && c.extent.ToKeep {
+		c.note(fmt.Sprintf("%s beyond the %d that are kept of an interface: %d", what, maxKept, surplus))
+		return list[:maxKept]
 	}
 	return list
 }
@@ -151,7 +151,7 @@ func limit[T any](c *capture, list []T, what string) []T {
 // limitAddresses is limit for each family. The kernel lists the newest address of IPv6 first: the
 // oldest are kept.
 func (c *capture) limitAddresses(addresses []netstate.Address) []netstate.Address {
-	if len(addresses) <= MaxKept {
+	if len(addresses) <= maxKept {
 		return addresses
 	}
 	var of [2][]netstate.Address
@@ -196,10 +196,10 @@ func (c *capture) parents() (err error) {
 	if hostID != c.link.elsewhere {
 		return fmt.Errorf("they are in another namespace than the host's: %w", ErrUnsupported)
 	}
-	if c.captured.Parents, err = c.devices.Chain(c.link.parentIndex()); err != nil || !c.extent.Own {
+	if c.captured.Parents, err = c.devices.Chain(c.link.parentIndex()); err != nil || !c.extent.ParentsCarried {
 		return err
 	}
-	return c.own()
+	return c.parentsCarried()
 }
 
 // carried reads what the interface carries and what stands beside it.

@@ -93,14 +93,14 @@ func (n *Namespace) SetAttributes(link netstate.Link) error {
 	})
 }
 
-// ErrInUse says that a device is used otherwise: it is a member of something else, or
+// errInUse says that a device is used otherwise: it is a member of something else, or
 // has addresses of its own.
-var ErrInUse = errors.New("in use otherwise")
+var errInUse = errors.New("in use otherwise")
 
 // Enslave makes the NIC a member of the bond, both known by their indices. A bond takes
 // a NIC only while it is down, and sets it up itself. One that is the bond's already, as
 // somebody else may be at the same, is only set up. One that is used otherwise is left
-// alone: ErrInUse. The caller keeps off those of its own kind, so that the NIC is not made
+// alone: errInUse. The caller keeps off those of its own kind, so that the NIC is not made
 // a member between the look and the change.
 func (n *Namespace) Enslave(nic, bond int) error {
 	master, err := n.linkByIndex(bond)
@@ -118,10 +118,10 @@ func (n *Namespace) Enslave(nic, bond int) error {
 		return n.conn.run(up)
 	case 0:
 	default:
-		return fmt.Errorf("%s: it has another master: %w", what, ErrInUse)
+		return fmt.Errorf("%s: it has another master: %w", what, errInUse)
 	}
 	if used, err := n.HasAddresses(nic); err != nil || used {
-		return errors.Join(err, fmt.Errorf("%s: it has addresses of its own: %w", what, ErrInUse))
+		return errors.Join(err, fmt.Errorf("%s: it has addresses of its own: %w", what, errInUse))
 	}
 	request := setLink(nic, 0)
 	request.AddData(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(bond))))
@@ -135,7 +135,7 @@ func (n *Namespace) Enslave(nic, bond int) error {
 	return n.conn.run(enslave, up)
 }
 
-// mayGoDown returns ErrInUse if a device on the one of that index has addresses: their routes
+// mayGoDown returns errInUse if a device on the one of that index has addresses: their routes
 // go when it goes down.
 func (n *Namespace) mayGoDown(index int) error {
 	devices, err := n.Devices()
@@ -147,7 +147,7 @@ func (n *Namespace) mayGoDown(index int) error {
 			continue
 		}
 		if used, err := n.HasAddresses(d.Index); err != nil || used {
-			return errors.Join(err, fmt.Errorf("it has to go down for that, and %s on it has addresses: %w", d.Name, ErrInUse))
+			return errors.Join(err, fmt.Errorf("it has to go down for that, and %s on it has addresses: %w", d.Name, errInUse))
 		}
 	}
 	return nil

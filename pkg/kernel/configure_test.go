@@ -130,10 +130,10 @@ func TestSettleWaitsForAddresses(t *testing.T) {
 	w := newWorld(t)
 	i := netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("fd00:3::2/64")}}}
 	w.build(t, i, ConfigureOptions{})
-	if err := w.sandbox.Settle("eth0", 0); err == nil || !strings.Contains(err.Error(), "still tentative") {
+	if err := w.sandbox.SettleAddresses("eth0", 0); err == nil || !strings.Contains(err.Error(), "still tentative") {
 		t.Errorf("without time: error %v", err)
 	}
-	if err := w.sandbox.Settle("eth0", 10*time.Second); err != nil {
+	if err := w.sandbox.SettleAddresses("eth0", 10*time.Second); err != nil {
 		t.Error(err)
 	}
 	if out := fresh.IP(t, w.path, "-6 addr show dev eth0 tentative"); out != "" {
@@ -146,7 +146,7 @@ func TestSettleSeesAnAddressThatAnotherHostHas(t *testing.T) {
 	fresh.IP(t, "", "addr add fd00:3::2/64 dev lan1 nodad")
 	i := netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("fd00:3::2/64")}}}
 	w.build(t, i, ConfigureOptions{})
-	if err := w.sandbox.Settle("eth0", 10*time.Second); err == nil || !strings.Contains(err.Error(), "another host") {
+	if err := w.sandbox.SettleAddresses("eth0", 10*time.Second); err == nil || !strings.Contains(err.Error(), "another host") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -62,8 +62,8 @@ func (c *conn) configure() error {
 
 func (c *conn) close() { _ = unix.Close(c.fd) }
 
-// ErrOldKernel says that the kernel is too old for relink.
-var ErrOldKernel = errors.New("relink needs Linux 5.14 or newer")
+// errOldKernel says that the kernel is too old for relink.
+var errOldKernel = errors.New("relink needs Linux 5.14 or newer")
 
 // cookie returns the namespace's cookie.
 func (c *conn) cookie() (uint64, error) {
@@ -75,7 +75,7 @@ func (c *conn) cookie() (uint64, error) {
 // which could only be guessed, as inode numbers are given again.
 func cookieError(err error) error {
 	if errors.Is(err, unix.ENOPROTOOPT) {
-		return fmt.Errorf("the kernel has no cookies of network namespaces (SO_NETNS_COOKIE): %w", ErrOldKernel)
+		return fmt.Errorf("the kernel has no cookies of network namespaces (SO_NETNS_COOKIE): %w", errOldKernel)
 	}
 	if err != nil {
 		return fmt.Errorf("read SO_NETNS_COOKIE: %w", err)

@@ -110,7 +110,7 @@ func linkElsewhere(create message, parentAt, sandbox *Namespace) error {
 // those that are in use there: the name is given afterwards, and a device with an
 // index that the host uses is made there and moved, which takes longer.
 func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) error {
-	if err := Sweep(sandbox); err != nil {
+	if err := DeleteUnfinished(sandbox); err != nil {
 		return err
 	}
 	if link.Index != 0 {
@@ -142,9 +142,9 @@ func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Li
 	return err
 }
 
-// Sweep deletes what a kill left of Create in the sandbox, on a kernel where Create
+// DeleteUnfinished deletes what a kill left of Create in the sandbox, on a kernel where Create
 // takes several steps.
-func Sweep(sandbox *Namespace) error {
+func DeleteUnfinished(sandbox *Namespace) error {
 	devices, err := sandbox.Devices()
 	for _, d := range devices {
 		if !Unfinished(d) {

@@ -135,9 +135,9 @@ func (n *Namespace) NameOf(index int) (string, error) {
 	return request.Name(), err
 }
 
-// NameNow returns the name of the device that was recorded as link: what it was renamed
+// CurrentName returns the name of the device that was recorded as link: what it was renamed
 // to, if a device of its kind and MAC has its index, else its own.
-func (n *Namespace) NameNow(link netstate.Link) (string, error) {
+func (n *Namespace) CurrentName(link netstate.Link) (string, error) {
 	if link.Index == 0 {
 		return link.Name, nil
 	}

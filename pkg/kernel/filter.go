@@ -44,9 +44,9 @@ func (n *Namespace) filters(index int, parent uint32) (filters []netstate.Filter
 		}
 		return err
 	})
-	if surplus := len(answers) - MaxKept; surplus > 0 {
-		notes = append(notes, fmt.Sprintf("filters beyond the %d that are kept of a qdisc: %d", MaxKept, surplus))
-		answers = answers[:MaxKept]
+	if surplus := len(answers) - maxKept; surplus > 0 {
+		notes = append(notes, fmt.Sprintf("filters beyond the %d that are kept of a qdisc: %d", maxKept, surplus))
+		answers = answers[:maxKept]
 	}
 	for _, a := range answers {
 		f := netstate.Filter{Kind: a.kind, Parent: parent, Info: a.header.Info}

@@ -12,7 +12,7 @@ func TestSettingsAreToldWithTheLink(t *testing.T) {
 	w.build(t, everything(), ConfigureOptions{Known: true})
 	for _, values := range []string{"0", "1"} {
 		for key := range devconf {
-			if err := w.sandbox.Set("eth0", key, values); err != nil {
+			if err := w.sandbox.WriteSetting("eth0", key, values); err != nil {
 				t.Fatal(err)
 			}
 			link := must(w.sandbox.link("eth0"))(t)

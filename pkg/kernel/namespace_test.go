@@ -190,10 +190,10 @@ func TestAFailureToOpenTheOwnNamespaceIsNotRemembered(t *testing.T) {
 
 func TestAKernelWithoutCookiesIsRefused(t *testing.T) {
 	err := cookieError(unix.ENOPROTOOPT)
-	if !errors.Is(err, ErrOldKernel) || !strings.Contains(err.Error(), "SO_NETNS_COOKIE") || !strings.Contains(err.Error(), "5.14") {
+	if !errors.Is(err, errOldKernel) || !strings.Contains(err.Error(), "SO_NETNS_COOKIE") || !strings.Contains(err.Error(), "5.14") {
 		t.Errorf("%v", err)
 	}
-	if err := cookieError(unix.EBADF); errors.Is(err, ErrOldKernel) || !errors.Is(err, unix.EBADF) {
+	if err := cookieError(unix.EBADF); errors.Is(err, errOldKernel) || !errors.Is(err, unix.EBADF) {
 		t.Errorf("another failure: %v", err)
 	}
 	if cookie := newWorld(t).sandbox.Identity().Cookie; cookie == 0 {

@@ -11,7 +11,7 @@ import (
 
 // MoveNIC moves the NIC of that index in the host into the sandbox and makes it the
 // interface that is described, with the ifindex if that is free there. One that is used
-// otherwise is left alone: ErrInUse. It returns ErrExists when the sandbox has a device
+// otherwise is left alone: errInUse. It returns ErrExists when the sandbox has a device
 // of that name.
 func MoveNIC(host, sandbox *Namespace, nic int, want netstate.Interface, opts ConfigureOptions) error {
 	there, err := host.linkByIndex(nic)
@@ -20,10 +20,10 @@ func MoveNIC(host, sandbox *Namespace, nic int, want netstate.Interface, opts Co
 	}
 	what := fmt.Sprintf("move %s to %s", there.name, sandbox.Path())
 	if there.master != 0 {
-		return fmt.Errorf("%s: it has a master: %w", what, ErrInUse)
+		return fmt.Errorf("%s: it has a master: %w", what, errInUse)
 	}
 	if used, err := host.HasAddresses(nic); err != nil || used {
-		return errors.Join(err, fmt.Errorf("%s: it has addresses of its own: %w", what, ErrInUse))
+		return errors.Join(err, fmt.Errorf("%s: it has addresses of its own: %w", what, errInUse))
 	}
 	err = host.conn.run(moveLink(sandbox, nic, want.Link))
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {

@@ -17,8 +17,8 @@ import (
 	"github.com/relink-cni/relink/pkg/failpoint"
 )
 
-// Probing is how Probe looks for another host with an address.
-type Probing struct {
+// ProbeOptions says how Probe looks for another host with an address.
+type ProbeOptions struct {
 	// Count is how many probes are sent for each address, 1 at least. By default,
 	// hosts send 3 for an IPv4 address (RFC 5227, section 1.1) and 1 for an IPv6
 	// address (RFC 4862, section 5.1).
@@ -49,11 +49,11 @@ const carrierLimit = 2 * time.Second
 // kernel's IPv6 is not needed. Another host with the device's own MAC, as ipvlans on one
 // parent are, can't be told from the device itself.
 //
-// It returns ErrNoDevice; ErrInUse for a device that is up, which stays as it is;
+// It returns ErrNoDevice; errInUse for a device that is up, which stays as it is;
 // ErrUnsupported for one that neither asks nor answers who has an address; ErrNoCarrier if
 // the link can't be probed, or can't any more; or the error of ctx. With an error, the
 // conflicts are those known until then.
-func (n *Namespace) Probe(ctx context.Context, index int, addresses []netip.Addr, p Probing) (conflicts []Conflict, err error) {
+func (n *Namespace) Probe(ctx context.Context, index int, addresses []netip.Addr, p ProbeOptions) (conflicts []Conflict, err error) {
 	if err := errors.Join(p.validate(addresses), ctx.Err()); err != nil || len(addresses) == 0 {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (n *Namespace) Probe(ctx context.Context, index int, addresses []netip.Addr
 }
 
 // validate says what can't be done.
-func (p Probing) validate(addresses []netip.Addr) error {
+func (p ProbeOptions) validate(addresses []netip.Addr) error {
 	if p.Count < 1 || p.Wait <= 0 {
 		return fmt.Errorf("%d probes, %s after each: there must be a probe and time to answer it", p.Count, p.Wait)
 	}
@@ -93,7 +93,7 @@ func (n *Namespace) probeable(index int) (*link, error) {
 		return nil, err
 	case link.up():
 		// To set it down, as a probing ends, would take its routes away.
-		return nil, fmt.Errorf("%s is up: %w", link.name, ErrInUse)
+		return nil, fmt.Errorf("%s is up: %w", link.name, errInUse)
 	case len(link.mac) != len(ethernetBroadcast) || link.flags&unix.IFF_NOARP != 0:
 		return nil, fmt.Errorf("%s, a %s, does not resolve addresses: %w", link.name, link.kindOf(), ErrUnsupported)
 	}
@@ -111,7 +111,7 @@ func noCarrier(err error) error {
 }
 
 // probeUp is Probe on the device that is up now.
-func (n *Namespace) probeUp(ctx context.Context, link *link, addresses []netip.Addr, p Probing) ([]Conflict, error) {
+func (n *Namespace) probeUp(ctx context.Context, link *link, addresses []netip.Addr, p ProbeOptions) ([]Conflict, error) {
 	pr, err := n.newProber(link, addresses)
 	if err != nil {
 		return nil, err
@@ -223,7 +223,7 @@ func (pr *prober) conflicts() []Conflict {
 
 // run probes, while connected returns no error. When it returns, everything has been taken
 // that came until then.
-func (pr *prober) run(ctx context.Context, p Probing, connected func() error) error {
+func (pr *prober) run(ctx context.Context, p ProbeOptions, connected func() error) error {
 	var listening sync.WaitGroup
 	for _, socket := range pr.sockets() {
 		listening.Go(func() { pr.listen(socket) })

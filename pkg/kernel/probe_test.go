@@ -21,7 +21,7 @@ import (
 )
 
 // patient goes on until there is a conflict for every address, however slow the machine.
-var patient = Probing{Count: 1 << 30, Wait: 50 * time.Millisecond}
+var patient = ProbeOptions{Count: 1 << 30, Wait: 50 * time.Millisecond}
 
 // neighbourMAC is that of eth0 in the neighbour's namespace.
 const neighbourMAC = "02:00:00:00:00:99"
@@ -56,7 +56,7 @@ func (w *world) add(t *testing.T, sandbox *Namespace, link netstate.Link) int {
 func probeUntil(t *testing.T, n *Namespace, index int, addresses []netip.Addr, least ...netip.Addr) []Conflict {
 	t.Helper()
 	for wait := 20 * time.Millisecond; ; wait *= 2 {
-		conflicts := must(n.Probe(t.Context(), index, addresses, Probing{Count: 3, Wait: wait}))(t)
+		conflicts := must(n.Probe(t.Context(), index, addresses, ProbeOptions{Count: 3, Wait: wait}))(t)
 		if hasAll(conflicts, least) {
 			return conflicts
 		}
@@ -144,7 +144,7 @@ func TestProbeLeavesADeviceToBeConfigured(t *testing.T) {
 	in := []netip.Addr{addr("10.3.0.2"), addr("fd00:3::2")}
 	files := 0
 	for range 2 {
-		wantConflicts(t, must(w.sandbox.Probe(t.Context(), index, in, Probing{Count: 2, Wait: 20 * time.Millisecond}))(t))
+		wantConflicts(t, must(w.sandbox.Probe(t.Context(), index, in, ProbeOptions{Count: 2, Wait: 20 * time.Millisecond}))(t))
 		if after := state(); after != before {
 			t.Errorf("after probing:\n%s\nbefore:\n%s", after, before)
 		}
@@ -173,7 +173,7 @@ func TestTwoThatProbeForTheSameAddress(t *testing.T) {
 	shared := []netip.Addr{addr("10.3.0.2"), addr("fd00:3::2")}
 	for wait := 20 * time.Millisecond; ; wait *= 2 {
 		// With a free address none ends before its time.
-		p := Probing{Count: 5, Wait: wait}
+		p := ProbeOptions{Count: 5, Wait: wait}
 		var seen [2][]Conflict
 		var errs [2]error
 		var both sync.WaitGroup
@@ -322,7 +322,7 @@ func TestProbeSendsAsManyAsItIsToldTo(t *testing.T) {
 	index := w.add(t, w.sandbox, bridge("eth0"))
 	s := newSniffer(t, w.index(t, "lan0"))
 	in := []netip.Addr{addr("10.3.0.2"), addr("fd00:3::2"), addr("10.3.0.3")}
-	wantConflicts(t, must(w.sandbox.Probe(t.Context(), index, in, Probing{Count: 3, Wait: time.Millisecond}))(t))
+	wantConflicts(t, must(w.sandbox.Probe(t.Context(), index, in, ProbeOptions{Count: 3, Wait: time.Millisecond}))(t))
 	if err := unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{}); err != nil {
 		t.Fatal(err)
 	}
@@ -438,7 +438,7 @@ func TestProbeRefusesWhatItCantDo(t *testing.T) {
 			t.Errorf("no error for address %s", a)
 		}
 	}
-	for _, p := range []Probing{{}, {Count: 1}, {Wait: time.Second}, {Count: 1, Wait: -1}} {
+	for _, p := range []ProbeOptions{{}, {Count: 1}, {Wait: time.Second}, {Count: 1, Wait: -1}} {
 		if _, err := w.sandbox.Probe(t.Context(), index, in, p); err == nil {
 			t.Errorf("no error for %+v", p)
 		}
@@ -451,8 +451,8 @@ func TestProbeRefusesWhatItCantDo(t *testing.T) {
 		t.Errorf("error %v for lo, want ErrUnsupported", err)
 	}
 	fresh.IP(t, w.path, "link set eth0 up")
-	if _, err := w.sandbox.Probe(t.Context(), index, in, patient); !errors.Is(err, ErrInUse) {
-		t.Errorf("error %v for a device that is up, want ErrInUse", err)
+	if _, err := w.sandbox.Probe(t.Context(), index, in, patient); !errors.Is(err, errInUse) {
+		t.Errorf("error %v for a device that is up, want errInUse", err)
 	}
 	if out := fresh.IP(t, w.path, "-o link show eth0"); !strings.Contains(out, ",UP") {
 		t.Errorf("it was set down: %s", out)

@@ -12,10 +12,10 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// MaxKept is how many routes of an interface are remembered of each family, and of everything
+// maxKept is how many routes of an interface are remembered of each family, and of everything
 // else that a pod can make as much of as it likes. A restore makes them all under a lock that
 // every pod of the node needs.
-const MaxKept = 4096
+const maxKept = 4096
 
 // maxPlaces is how many routes of one slot are remembered in their order.
 const maxPlaces = 64
@@ -151,7 +151,7 @@ func (r *routeReader) note(note string) {
 
 func (r *routeReader) keep(route parsedRoute) {
 	rank := route.rank()
-	if r.toKeep && len(r.kept[rank]) >= MaxKept {
+	if r.toKeep && len(r.kept[rank]) >= maxKept {
 		r.surplus++
 		return
 	}
@@ -175,9 +175,9 @@ func (r *routeReader) ofRank() []parsedRoute {
 	for _, rank := range slices.Sorted(maps.Keys(r.kept)) {
 		all = append(all, r.kept[rank]...)
 	}
-	if r.toKeep && len(all) > MaxKept {
-		r.surplus += len(all) - MaxKept
-		all = all[:MaxKept]
+	if r.toKeep && len(all) > maxKept {
+		r.surplus += len(all) - maxKept
+		all = all[:maxKept]
 	}
 	slices.SortFunc(all, func(a, b parsedRoute) int { return a.place - b.place })
 	return all
@@ -223,7 +223,7 @@ func (r *routeReader) counts() []string {
 		notes = append(notes, fmt.Sprintf("routes of %s, which makes them itself: %d", daemon, r.daemons[daemon]))
 	}
 	if r.surplus > 0 {
-		notes = append(notes, fmt.Sprintf("%s routes beyond the %d that are kept of an interface: %d", familyName(r.family == unix.AF_INET6), MaxKept, r.surplus))
+		notes = append(notes, fmt.Sprintf("%s routes beyond the %d that are kept of an interface: %d", familyName(r.family == unix.AF_INET6), maxKept, r.surplus))
 	}
 	return notes
 }

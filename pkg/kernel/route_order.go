@@ -64,7 +64,7 @@ func (s *slotReader) add(r parsedRoute, own bool) {
 func (s *slotReader) flush() {
 	switch {
 	case !s.own || s.count < 2:
-	case s.count > maxPlaces || s.places+s.count > MaxKept:
+	case s.count > maxPlaces || s.places+s.count > maxKept:
 		s.tooMany = append(s.tooMany, s.slot)
 	default:
 		s.done = append(s.done, slices.Clone(s.routes))

@@ -237,7 +237,7 @@ func (n *Namespace) writeSettings(ifName string, settings map[string]string) err
 	})
 }
 
-// Set writes the interface's sysctl of that key.
-func (n *Namespace) Set(ifName, key, value string) error {
+// WriteSetting writes the interface's sysctl of that key.
+func (n *Namespace) WriteSetting(ifName, key, value string) error {
 	return n.writeSettings(ifName, map[string]string{key: value})
 }

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settleInterval is how often Settle looks. Duplicate address detection takes
+// settleInterval is how often SettleAddresses looks. Duplicate address detection takes
 // a second and more.
 const settleInterval = 20 * time.Millisecond
 
-// Settle waits until no IPv6 address of the interface is tentative any more, and
+// SettleAddresses waits until no IPv6 address of the interface is tentative any more, and
 // returns an error if duplicate address detection found one in use (RFC 4862,
 // section 5.4) or the limit is over.
-func (n *Namespace) Settle(ifName string, limit time.Duration) error {
+func (n *Namespace) SettleAddresses(ifName string, limit time.Duration) error {
 	link, err := n.link(ifName)
 	if err != nil {
 		return err

@@ -117,7 +117,7 @@ func TestNameNow(t *testing.T) {
 		{"link add web0 index 77 type veth peer name peer", "eth0"},
 	} {
 		fresh.IP(t, w.path, test.change)
-		if got, err := w.sandbox.NameNow(link); got != test.want || err != nil {
+		if got, err := w.sandbox.CurrentName(link); got != test.want || err != nil {
 			t.Errorf("after %s: %q, %v, want %q", test.change, got, err, test.want)
 		}
 	}

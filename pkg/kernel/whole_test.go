@@ -180,11 +180,11 @@ func TestWhatIsNotCapturedIsNamed(t *testing.T) {
 		"ip route add 10.9.0.0/16 via 10.3.0.1 proto bgp; ip route add 10.8.0.0/16 via 10.3.0.1 proto babel; ip route add 10.7.0.0/16 via 10.3.0.1 proto bgp": "routes of babel, which makes them itself: 1\nroutes of bgp, which makes them itself: 2",
 		"ip -6 route add fd00:9::/64 dev eth0 proto keepalived":                                    "routes of keepalived, which makes them itself: 1",
 		many("ip route add 10.9.%d.%d/32 via 10.3.0.1 dev eth0 realms 3", 23):                      realms(maxNotes) + "\nmore routes like these: 3",
-		many("ip route add 10.9.%d.%d/32 via 10.3.0.1 dev eth0", MaxKept+5):                        "IPv4 routes beyond the 4096 that are kept of an interface: 5",
-		many("ip route add 10.9.%d.%d/32 via 10.3.0.1 dev eth0 table 7", MaxKept+5):                "IPv4 routes beyond the 4096 that are kept of an interface: 5",
-		many("ip addr add 10.9.%d.%d/32 dev eth0", MaxKept):                                        "IPv4 addresses beyond the 4096 that are kept of an interface: 1",
-		many("ip rule add from 10.9.%d.%d/32 iif eth0 lookup 7", MaxKept+5):                        "rules beyond the 4096 that are kept of an interface: 5",
-		many("ip neigh add 10.9.%d.%d lladdr 02:00:00:00:00:50 nud permanent dev eth0", MaxKept+5): "neighbours beyond the 4096 that are kept of an interface: 5",
+		many("ip route add 10.9.%d.%d/32 via 10.3.0.1 dev eth0", maxKept+5):                        "IPv4 routes beyond the 4096 that are kept of an interface: 5",
+		many("ip route add 10.9.%d.%d/32 via 10.3.0.1 dev eth0 table 7", maxKept+5):                "IPv4 routes beyond the 4096 that are kept of an interface: 5",
+		many("ip addr add 10.9.%d.%d/32 dev eth0", maxKept):                                        "IPv4 addresses beyond the 4096 that are kept of an interface: 1",
+		many("ip rule add from 10.9.%d.%d/32 iif eth0 lookup 7", maxKept+5):                        "rules beyond the 4096 that are kept of an interface: 5",
+		many("ip neigh add 10.9.%d.%d lladdr 02:00:00:00:00:50 nud permanent dev eth0", maxKept+5): "neighbours beyond the 4096 that are kept of an interface: 5",
 		many("ip route append 10.9.0.0/16 via 10.4.%d.%d dev eth0 onlink", maxPlaces+1):            "the order of routes of one slot where there are more than 64, as of 10.9.0.0/16: 1",
 	} {
 		t.Run(change, func(t *testing.T) {

@@ -16,9 +16,9 @@ type Device struct {
 	VLAN        *VLAN        `json:"vlan,omitempty"`
 	VLANOptions *VLANOptions `json:"vlanOptions,omitempty"`
 	Bond        *Bond        `json:"bond,omitempty"`
-	// Own is what a VLAN device or a bond of the host carries itself, nil if
+	// Carried is what somebody gave a VLAN device or a bond of the host itself, nil if
 	// nothing.
-	Own *Own `json:"own,omitempty"`
+	Carried *Carried `json:"own,omitempty"`
 }
 
 // ChainNames returns the names of all devices of a chain of parents, the members of bonds included.
@@ -36,8 +36,9 @@ func ChainNames(chain []Device) []string {
 	return names
 }
 
-// Own are the addresses of a host's device and the routes through it.
-type Own struct {
+// Carried is what somebody gave a device of the host: its addresses, the routes through it,
+// and what else no restore brings back.
+type Carried struct {
 	Addresses []Address `json:"addresses,omitempty"`
 	Routes    []Route   `json:"routes,omitempty"`
 	// NotRestored is what else somebody gave the device, in words for people: its

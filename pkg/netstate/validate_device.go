@@ -20,7 +20,7 @@ func (d Device) Validate() error {
 	if (d.Kind == KindVLAN) != (d.VLAN != nil) || (d.Kind == KindBond) != (d.Bond != nil) {
 		return fmt.Errorf("kind %q does not go with its attributes", d.Kind)
 	}
-	if err := d.Own.Validate(); err != nil {
+	if err := d.Carried.Validate(); err != nil {
 		return err
 	}
 	if d.VLAN != nil {
@@ -41,17 +41,17 @@ func (d Device) Validate() error {
 	return nil
 }
 
-// Validate reports the first thing in o that no kernel would take. Nil is nothing.
-func (o *Own) Validate() error {
-	if o == nil {
+// Validate reports the first thing in c that no kernel would take. Nil is nothing.
+func (c *Carried) Validate() error {
+	if c == nil {
 		return nil
 	}
-	for _, a := range o.Addresses {
+	for _, a := range c.Addresses {
 		if err := a.Validate(); err != nil {
 			return err
 		}
 	}
-	for _, r := range o.Routes {
+	for _, r := range c.Routes {
 		if err := r.Validate(); err != nil {
 			return err
 		}

@@ -8,26 +8,26 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// own reads what VLAN devices and bonds in the chain carry themselves.
-func (c *capture) own() error {
+// parentsCarried reads what somebody gave the VLAN devices and bonds of the chain.
+func (c *capture) parentsCarried() error {
 	for i := range c.captured.Parents {
 		p := &c.captured.Parents[i]
 		if p.VLAN == nil && p.Bond == nil {
 			continue
 		}
 		d, _ := c.devices.ByName(p.Name)
-		own, notes, err := c.host.OwnOf(d.Index)
+		carried, notes, err := c.host.CarriedBy(d.Index)
 		if err != nil {
 			return err
 		}
 		for _, note := range notes {
 			c.note(p.Name + " in the host: " + note)
 		}
-		if own.NotRestored, err = c.besides(d); err != nil {
+		if carried.NotRestored, err = c.besides(d); err != nil {
 			return err
 		}
-		if len(own.Addresses)+len(own.Routes)+len(own.NotRestored) > 0 {
-			p.Own = &own
+		if len(carried.Addresses)+len(carried.Routes)+len(carried.NotRestored) > 0 {
+			p.Carried = &carried
 		}
 	}
 	return nil
@@ -64,14 +64,14 @@ func (c *capture) besides(d netstate.LiveDevice) (all []string, err error) {
 	return all, nil
 }
 
-// OwnOf returns the addresses of the device and the routes through it that somebody
-// made, and what of that can't be described.
-func (n *Namespace) OwnOf(index int) (own netstate.Own, notes []string, err error) {
+// CarriedBy returns the addresses of the device and the routes through it that somebody
+// made, and names what of that cannot be described.
+func (n *Namespace) CarriedBy(index int) (carried netstate.Carried, notes []string, err error) {
 	var more []string
-	if own.Addresses, notes, err = n.addresses(index, bothFamilies); err == nil {
+	if carried.Addresses, notes, err = n.addresses(index, bothFamilies); err == nil {
 		var list routeList
 		list, err = n.routes(routeQuery{index: index, families: bothFamilies, toKeep: true})
-		own.Routes, more = list.routes, list.notes
+		carried.Routes, more = list.routes, list.notes
 	}
-	return own, append(notes, more...), err
+	return carried, append(notes, more...), err
 }
