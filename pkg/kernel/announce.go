@@ -1,16 +1,14 @@
 package kernel
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/kernel/internal/wire"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -69,42 +67,13 @@ func (a *Announcer) Announce(parentIndex int, i netstate.Interface) error {
 	to := &unix.SockaddrLinklayer{Ifindex: parentIndex}
 	var errs []error
 	for _, address := range i.Addresses {
-		frame := tagged(announcement(mac, address.Prefix.Addr()), i.Link.VLAN)
+		frame := wire.Announcement(mac, address.Prefix.Addr())
+		if v := i.Link.VLAN; v != nil { // The interface itself would tag it.
+			frame = wire.Tagged(frame, etherType(v.Protocol), uint16(v.ID))
+		}
 		if err := unix.Sendto(a.fd, frame, 0, to); err != nil {
 			errs = append(errs, fmt.Errorf("announce %s of %s: %w", address.Prefix.Addr(), i.Link.Name, err))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// tagged returns the frame with the tag that the interface itself would give it.
-func tagged(frame []byte, v *netstate.VLAN) []byte {
-	if v == nil {
-		return frame
-	}
-	const addresses = 12
-	tag := binary.BigEndian.AppendUint16(nil, etherType(v.Protocol))
-	tag = binary.BigEndian.AppendUint16(tag, uint16(v.ID))
-	return slices.Insert(frame, addresses, tag...)
-}
-
-func announcement(mac net.HardwareAddr, addr netip.Addr) []byte {
-	if addr.Is4() {
-		return gratuitousARP(mac, addr)
-	}
-	return unsolicitedNA(mac, addr)
-}
-
-// gratuitousARP returns an Ethernet frame with an ARP request in which sender and
-// target are the address itself.
-func gratuitousARP(mac net.HardwareAddr, addr netip.Addr) []byte { return arpRequest(mac, addr, addr) }
-
-// unsolicitedNA returns an Ethernet frame with a neighbour advertisement to all
-// nodes, with the override flag set and the MAC as target link-layer address.
-func unsolicitedNA(mac net.HardwareAddr, addr netip.Addr) []byte {
-	na := []byte{neighbourAdvertisement, 0, 0, 0, 0x20, 0, 0, 0} // checksum, override flag
-	na = append(na, addr.AsSlice()...)
-	na = append(na, targetMACOption, 1) // 8 bytes
-	na = append(na, mac...)
-	return icmpv6(mac, addr, allNodes, na)
 }

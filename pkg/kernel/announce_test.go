@@ -28,21 +28,9 @@ func TestAnnounceTellsTheNeighbours(t *testing.T) {
 	arp := unhex(t, "ffffffffffff 020000000001 0806 0001 0800 06 04 0001 020000000001 0a030002 000000000000 0a030002")
 	na := unhex(t, "333300000001 020000000001 86dd 60000000 0020 3a ff"+
 		"fd000003000000000000000000000002 ff020000000000000000000000000001"+
-		"8800 0000 20000000 fd000003000000000000000000000002 0201 020000000001")
-	checksum := 14 + 40 + 2
+		"8800 5a93 20000000 fd000003000000000000000000000002 0201 020000000001")
 	sniffer.await(t, "gratuitous ARP", func(frame []byte) bool { return bytes.Equal(frame, arp) })
-	sniffer.await(t, "unsolicited neighbour advertisement", func(frame []byte) bool {
-		if len(frame) != len(na) {
-			return false
-		}
-		// The sum over the pseudo header and a right message is all ones.
-		if icmpv6Checksum(addr("fd00:3::2"), allNodes, frame[14+40:]) != 0 {
-			return false
-		}
-		masked := bytes.Clone(frame)
-		copy(masked[checksum:], []byte{0, 0})
-		return bytes.Equal(masked, na)
-	})
+	sniffer.await(t, "unsolicited neighbour advertisement", func(frame []byte) bool { return bytes.Equal(frame, na) })
 }
 
 // Close leaves the socket to the kernel, which gets rid of it soon.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/kernel/internal/wire"
 )
 
 // ProbeOptions says how Probe looks for another host with an address.
@@ -94,7 +95,7 @@ func (n *Namespace) probeable(index int) (*link, error) {
 	case link.up():
 		// To set it down, as a probing ends, would take its routes away.
 		return nil, fmt.Errorf("%s is up: %w", link.name, errInUse)
-	case len(link.mac) != len(ethernetBroadcast) || link.flags&unix.IFF_NOARP != 0:
+	case len(link.mac) != len(wire.AllNodesMAC) || link.flags&unix.IFF_NOARP != 0:
 		return nil, fmt.Errorf("%s, a %s, does not resolve addresses: %w", link.name, link.kindOf(), ErrUnsupported)
 	}
 	return link, nil
@@ -168,16 +169,16 @@ type prober struct {
 // newProber returns a prober that the caller closes. It hears from now on.
 func (n *Namespace) newProber(link *link, addresses []netip.Addr) (pr *prober, err error) {
 	pr = &prober{
-		mac: link.mac, addresses: addresses, nonce: make([]byte, nonceLen), heard: map[netip.Addr]string{},
+		mac: link.mac, addresses: addresses, nonce: make([]byte, wire.NonceLen), heard: map[netip.Addr]string{},
 		decided: make(chan struct{}), failed: make(chan error, 2),
 	}
 	_, _ = rand.Read(pr.nonce) // It never fails.
 	// The answers to duplicate address detection go to all nodes.
-	groups := []net.HardwareAddr{allNodesMAC}
+	groups := []net.HardwareAddr{wire.AllNodesMAC}
 	for _, a := range addresses {
 		pr.heard[a] = ""
 		if a.Is6() {
-			groups = append(groups, groupMAC(solicitedNode(a)))
+			groups = append(groups, wire.SolicitedNodeMAC(a))
 		}
 	}
 	pr.free = len(pr.heard)
@@ -187,12 +188,12 @@ func (n *Namespace) newProber(link *link, addresses []netip.Addr) (pr *prober, e
 		}
 	}()
 	if slices.ContainsFunc(addresses, netip.Addr.Is4) {
-		if pr.arp, err = n.probeSocket(link.index, unix.ETH_P_ARP, arpFilter, nil); err != nil {
+		if pr.arp, err = n.probeSocket(link.index, unix.ETH_P_ARP, wire.ARPFilter, nil); err != nil {
 			return nil, err
 		}
 	}
 	if len(groups) > 1 {
-		pr.neighbours, err = n.probeSocket(link.index, unix.ETH_P_IPV6, neighbourFilter, groups)
+		pr.neighbours, err = n.probeSocket(link.index, unix.ETH_P_IPV6, wire.NeighbourFilter, groups)
 	}
 	return pr, err
 }
@@ -280,13 +281,11 @@ func (pr *prober) send(deadline time.Time, sent map[netip.Addr]bool, connected f
 		}
 	}
 	for _, a := range pr.addresses {
-		socket, frame := pr.arp, []byte(nil)
-		if a.Is4() {
-			frame = arpProbe(pr.mac, a)
-		} else {
-			socket, frame = pr.neighbours, dadSolicitation(pr.mac, a, pr.nonce)
+		socket := pr.arp
+		if a.Is6() {
+			socket = pr.neighbours
 		}
-		_, err := socket.Write(frame)
+		_, err := socket.Write(wire.Probe(pr.mac, a, pr.nonce))
 		if errors.Is(err, unix.ENOBUFS) && connected() == nil {
 			continue
 		}
@@ -300,7 +299,7 @@ func (pr *prober) send(deadline time.Time, sent map[netip.Addr]bool, connected f
 
 // listen takes what comes until the socket's read deadline.
 func (pr *prober) listen(socket *os.File) {
-	buf := make([]byte, probeFrameLen)
+	buf := make([]byte, wire.AnswerLen)
 	for {
 		size, err := socket.Read(buf)
 		switch {
@@ -338,7 +337,7 @@ func (pr *prober) drain(socket *os.File, buf []byte) {
 const maxQueued = 512
 
 func (pr *prober) take(frame []byte) {
-	claim, ok := parseProbeAnswer(frame, pr.mac, pr.nonce)
+	claim, ok := wire.ParseProbeAnswer(frame, pr.mac, pr.nonce)
 	if !ok {
 		return
 	}
@@ -347,7 +346,7 @@ func (pr *prober) take(frame []byte) {
 	if mac, asked := pr.heard[claim.Address]; !asked || mac != "" {
 		return
 	}
-	pr.heard[claim.Address] = claim.MAC
+	pr.heard[claim.Address] = claim.MAC.String()
 	if pr.free--; pr.free == 0 {
 		close(pr.decided)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/kernel/internal/wire"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
 )
@@ -243,7 +244,7 @@ func newHost(t *testing.T, w *world, answer func(probe []byte) [][]byte) {
 				continue
 			}
 			// The probes are those that another's probing would hear of.
-			if _, ok := parseProbeAnswer(buf[:size], nil, nil); !ok || !bytes.Equal(buf[6:12], probeMAC) {
+			if _, ok := wire.ParseProbeAnswer(buf[:size], nil, nil); !ok || !bytes.Equal(buf[6:12], probeMAC) {
 				continue
 			}
 			for _, frame := range answer(bytes.Clone(buf[:size])) {
@@ -255,7 +256,11 @@ func newHost(t *testing.T, w *world, answer func(probe []byte) [][]byte) {
 	})
 }
 
-var rivalMAC = net.HardwareAddr{2, 0, 0, 0, 0, 0x99}
+var (
+	probeMAC   = net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	rivalMAC   = net.HardwareAddr{2, 0, 0, 0, 0, 0x99}
+	probeNonce = []byte{1, 2, 3, 4, 5, 6}
+)
 
 // A loop in the network brings the probes back, from the same MAC or from that of whoever
 // forwards them. A macvlan in private mode is handed its own frames.
@@ -271,7 +276,7 @@ func TestProbeHeedsNotItsOwnProbes(t *testing.T) {
 		frames := [][]byte{probe, forwarded}
 		// What comes behind them is heard.
 		for _, a := range taken {
-			frames = append(frames, announcement(rivalMAC, a))
+			frames = append(frames, wire.Announcement(rivalMAC, a))
 		}
 		return frames
 	})
@@ -286,14 +291,14 @@ func TestProbeHeedsNotWhatIsNoAnswer(t *testing.T) {
 	free, taken := []netip.Addr{addr("10.3.0.2"), addr("fd00:3::2")}, []netip.Addr{addr("10.3.0.3"), addr("fd00:3::3")}
 	newHost(t, w, func([]byte) (frames [][]byte) {
 		for _, a := range free {
-			whole := announcement(rivalMAC, a)
-			for size := ethernetLen; size < len(whole); size++ {
+			whole := wire.Announcement(rivalMAC, a)
+			for size := 14; size < len(whole); size++ {
 				frames = append(frames, whole[:size])
 			}
-			frames = append(frames, tagged(bytes.Clone(whole), &netstate.VLAN{ID: 3, Protocol: netstate.Protocol8021Q}))
+			frames = append(frames, wire.Tagged(bytes.Clone(whole), ethP8021Q, 3))
 		}
 		for _, a := range taken {
-			frames = append(frames, announcement(rivalMAC, a))
+			frames = append(frames, wire.Announcement(rivalMAC, a))
 		}
 		return frames
 	})
@@ -308,7 +313,7 @@ func TestProbeHeedsAnAnswerWithAPriority(t *testing.T) {
 	in := []netip.Addr{addr("10.3.0.2"), addr("fd00:3::2")}
 	newHost(t, w, func([]byte) (frames [][]byte) {
 		for _, a := range in {
-			frames = append(frames, tagged(announcement(rivalMAC, a), &netstate.VLAN{Protocol: netstate.Protocol8021Q}))
+			frames = append(frames, wire.Tagged(wire.Announcement(rivalMAC, a), ethP8021Q, 0))
 		}
 		return frames
 	})
@@ -326,14 +331,14 @@ func TestProbeSendsAsManyAsItIsToldTo(t *testing.T) {
 	if err := unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{}); err != nil {
 		t.Fatal(err)
 	}
-	end := gratuitousARP(probeMAC, addr("10.3.0.4"))
+	end := wire.Announcement(probeMAC, addr("10.3.0.4"))
 	if err := unix.Sendto(s.fd, end, 0, &unix.SockaddrLinklayer{Ifindex: w.index(t, "lan1")}); err != nil {
 		t.Fatal(err)
 	}
 	s.await(t, "the end", func(frame []byte) bool { return bytes.Equal(frame, end) })
 	sent := map[netip.Addr]int{}
 	for _, frame := range s.seen {
-		claim, ok := parseProbeAnswer(frame, nil, nil)
+		claim, ok := wire.ParseProbeAnswer(frame, nil, nil)
 		if _, asked := sent[claim.Address]; ok && (asked || slices.Contains(in, claim.Address)) {
 			sent[claim.Address]++
 		}
@@ -351,7 +356,7 @@ func TestProbeTakesWhatHasComeInTheEnd(t *testing.T) {
 	defer from.Close()
 	in := []netip.Addr{addr("10.3.0.2"), addr("10.3.0.3")}
 	for _, a := range in {
-		if _, err := to.Write(gratuitousARP(rivalMAC, a)); err != nil {
+		if _, err := to.Write(wire.Announcement(rivalMAC, a)); err != nil {
 			t.Fatal(err)
 		}
 	}

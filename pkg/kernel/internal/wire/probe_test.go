@@ -1,8 +1,9 @@
-package kernel
+package wire
 
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"net"
 	"net/netip"
 	"strings"
@@ -14,21 +15,32 @@ var (
 	probeNonce = []byte{1, 2, 3, 4, 5, 6}
 )
 
-// What is sent, byte by byte. The checksum was reckoned apart from this program.
-func TestProbeFrames(t *testing.T) {
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func unhex(t *testing.T, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// What is sent, byte by byte. The checksums were computed by another program.
+func TestFrames(t *testing.T) {
 	for what, test := range map[string]struct {
 		got  []byte
 		want string
 	}{
 		"ARP probe, RFC 5227 section 2.1.1": {
-			arpProbe(probeMAC, addr("10.3.0.2")),
+			Probe(probeMAC, addr("10.3.0.2"), probeNonce),
 			"ffffffffffff 020000000001 0806" + // to all
 				"0001 0800 06 04 0001" + // Ethernet, IPv4, lengths, request
 				"020000000001 00000000" + // sender: the MAC, no address
 				"000000000000 0a030002", // target: no MAC, the address
 		},
 		"neighbour solicitation, RFC 4862 section 5.4.2": {
-			dadSolicitation(probeMAC, addr("fd00:3::a1:b2c3"), probeNonce),
+			Probe(probeMAC, addr("fd00:3::a1:b2c3"), probeNonce),
 			"3333ffa1b2c3 020000000001 86dd" + // to the group of RFC 2464 section 7
 				"60000000 0020 3a ff" + // 32 bytes of ICMPv6, hop limit 255
 				"00000000000000000000000000000000" + // from ::
@@ -36,6 +48,23 @@ func TestProbeFrames(t *testing.T) {
 				"8700 ffc5 00000000" +
 				"fd0000030000000000000000 00a1b2c3" + // target
 				"0e01 010203040506", // nonce, 8 bytes: RFC 7527, RFC 3971 section 5.3.2
+		},
+		"gratuitous ARP, RFC 5227 section 3": {
+			Announcement(probeMAC, addr("10.3.0.2")),
+			"ffffffffffff 020000000001 0806 0001 0800 06 04 0001" +
+				"020000000001 0a030002" + // sender
+				"000000000000 0a030002", // target: the same address
+		},
+		"unsolicited neighbour advertisement, RFC 4861 section 7.2.6": {
+			Announcement(probeMAC, addr("fd00:3::2")),
+			"333300000001 020000000001 86dd 60000000 0020 3a ff" +
+				"fd000003000000000000000000000002 ff020000000000000000000000000001" + // to all nodes
+				"8800 5a93 20000000 fd000003000000000000000000000002" + // override
+				"0201 020000000001", // target's MAC
+		},
+		"a VLAN's tag, IEEE 802.1Q": {
+			Tagged(Announcement(probeMAC, addr("10.3.0.2")), 0x8100, 3),
+			"ffffffffffff 020000000001 8100 0003 0806 0001 0800 06 04 0001 020000000001 0a030002 000000000000 0a030002",
 		},
 	} {
 		if want := unhex(t, test.want); !bytes.Equal(test.got, want) {
@@ -138,39 +167,41 @@ func TestParseProbeAnswer(t *testing.T) {
 		"length that is no whole unit": {naFrom + "001a 3a ff" + otherHost + allNodesGroup + "8800 CHECK 20000000" + otherHost + "0200", "", ""},
 		"IPv6 header cut off":          {naFrom + "0018 3a ff" + otherHost, "", ""},
 	} {
-		claim, ok := parseProbeAnswer(checked(t, test.frame), probeMAC, probeNonce)
+		claim, ok := ParseProbeAnswer(checked(t, test.frame), probeMAC, probeNonce)
 		switch {
 		case ok != (test.addr != ""):
 			t.Errorf("%s: claim %v, %+v", what, ok, claim)
-		case ok && claim != Conflict{Address: addr(test.addr), MAC: test.mac}:
+		case ok && (claim.Address != addr(test.addr) || claim.MAC.String() != test.mac):
 			t.Errorf("%s: %+v, want %s at %s", what, claim, test.addr, test.mac)
 		}
 	}
 }
 
-// FuzzParseProbeAnswer shows that no frame makes parseProbeAnswer panic, that it claims
+// FuzzParseProbeAnswer shows that no frame makes ParseProbeAnswer panic, that it claims
 // nothing for us, and that a frame which claims something claims the same with padding.
 func FuzzParseProbeAnswer(f *testing.F) {
-	f.Add(gratuitousARP(net.HardwareAddr{2, 0, 0, 0, 0, 0x99}, addr("10.3.0.2")))
-	f.Add(arpProbe(net.HardwareAddr{2, 0, 0, 0, 0, 0x99}, addr("10.3.0.2")))
-	f.Add(unsolicitedNA(net.HardwareAddr{2, 0, 0, 0, 0, 0x99}, addr("fd00:3::2")))
-	f.Add(dadSolicitation(net.HardwareAddr{2, 0, 0, 0, 0, 0x99}, addr("fd00:3::2"), make([]byte, nonceLen)))
-	f.Add(dadSolicitation(probeMAC, addr("fd00:3::2"), probeNonce))
+	other := net.HardwareAddr{2, 0, 0, 0, 0, 0x99}
+	for _, a := range []netip.Addr{addr("10.3.0.2"), addr("fd00:3::2")} {
+		f.Add(Announcement(other, a))
+		f.Add(Probe(other, a, make([]byte, NonceLen)))
+		f.Add(Probe(probeMAC, a, probeNonce))
+	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		frame = bytes.Clone(frame)
 		setChecksum(frame) // Random bytes would hardly ever have the right one.
 		before := bytes.Clone(frame)
-		claim, ok := parseProbeAnswer(frame, probeMAC, probeNonce)
+		claim, ok := ParseProbeAnswer(frame, probeMAC, probeNonce)
 		if !bytes.Equal(frame, before) {
 			t.Error("the frame was changed")
 		}
 		if !ok {
 			return
 		}
-		if !claim.Address.IsValid() || claim.Address.IsUnspecified() || claim.MAC == "" || claim.MAC == probeMAC.String() {
+		if !claim.Address.IsValid() || claim.Address.IsUnspecified() || len(claim.MAC) != 6 || bytes.Equal(claim.MAC, probeMAC) {
 			t.Errorf("claim %+v", claim)
 		}
-		if again, ok := parseProbeAnswer(append(before, 0, 0), probeMAC, probeNonce); !ok || again != claim {
+		again, ok := ParseProbeAnswer(append(before, 0, 0), probeMAC, probeNonce)
+		if !ok || again.Address != claim.Address || !bytes.Equal(again.MAC, claim.MAC) {
 			t.Errorf("claim %+v with padding, %+v without", again, claim)
 		}
 	})

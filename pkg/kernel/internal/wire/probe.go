@@ -1,4 +1,4 @@
-package kernel
+package wire
 
 import (
 	"bytes"
@@ -9,37 +9,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nonceLen is the shortest that a nonce can be (RFC 3971, section 5.3.2): the option
-// then fills 8 bytes.
-const nonceLen = 6
+// NonceLen is the length of a nonce in bytes, the shortest that one can have (RFC 3971, section
+// 5.3.2): the option then fills 8 bytes.
+const NonceLen = 6
 
-// arpProbe returns an Ethernet frame that asks for the address and says nothing of the
-// sender's (RFC 5227, section 2.1.1).
-func arpProbe(mac net.HardwareAddr, addr netip.Addr) []byte {
-	return arpRequest(mac, netip.IPv4Unspecified(), addr)
-}
-
-// dadSolicitation returns an Ethernet frame with the neighbour solicitation of duplicate
-// address detection (RFC 4862, section 5.4.2), with the nonce by which its sender knows
-// it again (RFC 7527, section 4.1). The nonce has nonceLen bytes.
-func dadSolicitation(mac net.HardwareAddr, addr netip.Addr, nonce []byte) []byte {
+// Probe returns an Ethernet frame that asks all hosts whether one of them has the address. For
+// IPv4 it is an ARP probe, which tells nothing of its sender (RFC 5227, section 2.1.1). For IPv6
+// it is the neighbour solicitation of duplicate address detection (RFC 4862, section 5.4.2). By
+// the nonce, of NonceLen bytes, its sender knows it again (RFC 7527, section 4.1).
+func Probe(mac net.HardwareAddr, addr netip.Addr, nonce []byte) []byte {
+	if addr.Is4() {
+		return arpRequest(mac, netip.IPv4Unspecified(), addr)
+	}
 	ns := []byte{neighbourSolicitation, 0, 0, 0, 0, 0, 0, 0} // code, checksum, reserved
 	ns = append(ns, addr.AsSlice()...)
 	ns = append(append(ns, nonceOption, 1), nonce...)
 	return icmpv6(mac, netip.IPv6Unspecified(), solicitedNode(addr), ns)
 }
 
-// parseProbeAnswer returns the address that the sender of the Ethernet frame has or
-// probes for, if it is one that another host would claim an address with: not that of
-// the MAC itself, and no probe with the nonce, which is an own one that came back. What
-// is malformed claims nothing.
-func parseProbeAnswer(frame []byte, mac net.HardwareAddr, nonce []byte) (claim Conflict, ok bool) {
+// Claim says that the host with the MAC has the address, or probes for it too.
+type Claim struct {
+	Address netip.Addr
+	MAC     net.HardwareAddr
+}
+
+// ParseProbeAnswer returns what another host claims in the Ethernet frame. mac and nonce are
+// those of the prober: a frame that the MAC sent claims nothing, nor does a probe with the
+// nonce, which is an own one that came back. What is malformed claims nothing either. The
+// claim's MAC is a part of the frame.
+func ParseProbeAnswer(frame []byte, mac net.HardwareAddr, nonce []byte) (_ Claim, ok bool) {
 	if len(frame) < ethernetLen {
-		return Conflict{}, false
+		return Claim{}, false
 	}
 	sender := net.HardwareAddr(frame[6:12])
 	if bytes.Equal(sender, mac) {
-		return Conflict{}, false
+		return Claim{}, false
 	}
 	var claimed netip.Addr
 	switch payload := frame[ethernetLen:]; binary.BigEndian.Uint16(frame[12:]) {
@@ -49,9 +53,9 @@ func parseProbeAnswer(frame []byte, mac net.HardwareAddr, nonce []byte) (claim C
 		claimed, sender = parseNeighbourMessage(payload, sender, nonce)
 	}
 	if !claimed.IsValid() || bytes.Equal(sender, mac) {
-		return Conflict{}, false
+		return Claim{}, false
 	}
-	return Conflict{Address: claimed, MAC: sender.String()}, true
+	return Claim{Address: claimed, MAC: sender}, true
 }
 
 // parseARP returns the address that the sender of an ARP packet has, whether it asks or

@@ -1,4 +1,4 @@
-package kernel
+package wire
 
 import (
 	"encoding/binary"
@@ -10,9 +10,11 @@ import (
 )
 
 var (
-	ethernetBroadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
-	allNodesMAC       = groupMAC(allNodes)
-	allNodes          = netip.MustParseAddr("ff02::1")
+	broadcastMAC = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	// AllNodesMAC is the group in which every host hears the answers to duplicate address
+	// detection.
+	AllNodesMAC = groupMAC(allNodes)
+	allNodes    = netip.MustParseAddr("ff02::1")
 )
 
 const (
@@ -40,7 +42,7 @@ var arpPrefix = []byte{0, 1, unix.ETH_P_IP >> 8, unix.ETH_P_IP & 0xff, 6, 4}
 
 // arpRequest returns an Ethernet frame with an ARP request (RFC 826) to all.
 func arpRequest(mac net.HardwareAddr, sender, target netip.Addr) []byte {
-	f := ethernet(ethernetBroadcast, mac, unix.ETH_P_ARP)
+	f := ethernet(broadcastMAC, mac, unix.ETH_P_ARP)
 	f = append(append(f, arpPrefix...), 0, arpRequestOp)
 	f = append(append(f, mac...), sender.AsSlice()...)
 	return append(append(f, make([]byte, 6)...), target.AsSlice()...)
@@ -75,6 +77,9 @@ func solicitedNode(addr netip.Addr) netip.Addr {
 	b := addr.As16()
 	return netip.AddrFrom16([16]byte(slices.Concat(solicitedNodePrefix, b[13:])))
 }
+
+// SolicitedNodeMAC returns the Ethernet address of the group in which the IPv6 address is asked for.
+func SolicitedNodeMAC(addr netip.Addr) net.HardwareAddr { return groupMAC(solicitedNode(addr)) }
 
 var solicitedNodePrefix = []byte{0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff}
 

@@ -1,0 +1,45 @@
+package wire
+
+import (
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// AnswerLen is how many bytes of a frame the filters pass. No answer to a probe is nearly as
+// long.
+const AnswerLen = 1514
+
+// ARPFilter returns a socket filter for a packet socket of ETH_P_ARP. It passes all that is for this host.
+func ARPFilter() ([]bpf.RawInstruction, error) {
+	return bpf.Assemble(forThisHost([]bpf.Instruction{bpf.RetConstant{Val: AnswerLen}}))
+}
+
+// NeighbourFilter returns a socket filter for a packet socket of ETH_P_IPV6. It passes the
+// neighbour solicitations and advertisements that are for this host.
+func NeighbourFilter() ([]bpf.RawInstruction, error) {
+	return bpf.Assemble(forThisHost(neighbourMessages))
+}
+
+// neighbourMessages passes a frame that has a neighbour solicitation or advertisement. Like
+// ParseProbeAnswer it looks behind no extension header.
+var neighbourMessages = []bpf.Instruction{
+	bpf.LoadAbsolute{Off: ethernetLen + 6, Size: 1}, // The next header.
+	bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_ICMPV6, SkipTrue: 4},
+	bpf.LoadAbsolute{Off: ethernetLen + ipv6Len, Size: 1}, // The type of the message.
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: neighbourSolicitation, SkipTrue: 1},
+	bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: neighbourAdvertisement, SkipTrue: 1},
+	bpf.RetConstant{Val: AnswerLen},
+	bpf.RetConstant{Val: 0},
+}
+
+// forThisHost returns the filter for frames that the kernel takes for this host's, and passes
+// no others. The others are what the socket itself sends, and the frames of VLANs that have no
+// device here. Those come without their tag (__netif_receive_skb_core makes them
+// PACKET_OTHERHOST) and say nothing of this link.
+func forThisHost(filter []bpf.Instruction) []bpf.Instruction {
+	return append([]bpf.Instruction{
+		bpf.LoadExtension{Num: bpf.ExtType},
+		bpf.JumpIf{Cond: bpf.JumpLessOrEqual, Val: unix.PACKET_MULTICAST, SkipTrue: 1},
+		bpf.RetConstant{Val: 0},
+	}, filter...)
+}
