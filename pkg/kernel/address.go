@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -46,7 +47,7 @@ func (n *Namespace) eachAddress(index int, families []int, reset func(), take fu
 	}
 	info.Index = uint32(index)
 	request.AddData(info)
-	return n.conn.dump(message{request: request, what: "list addresses"}, reset, func(payload []byte) error {
+	return n.socket.Dump(rtnl.Message{Request: request, What: "list addresses"}, reset, func(payload []byte) error {
 		if len(payload) < unix.SizeofIfAddrmsg {
 			return errors.New("answer too short")
 		}
@@ -135,8 +136,8 @@ func makerOf(a netstate.Address, flags uint32, proto uint8) maker {
 // addAddresses returns the requests that give the device the addresses. Known says that
 // they were this interface's before: those of IPv6 are then usable at once, without
 // duplicate address detection.
-func addAddresses(index int, addresses []netstate.Address, known bool) []message {
-	var batch []message
+func addAddresses(index int, addresses []netstate.Address, known bool) []rtnl.Message {
+	var batch []rtnl.Message
 	for _, a := range inListOrder(addresses) {
 		if known && a.Prefix.Addr().Is6() && a.Flags&unix.IFA_F_NODAD == 0 {
 			// Without detection first. The flag that says so is not the address's
@@ -164,17 +165,17 @@ func inListOrder(addresses []netstate.Address) []netstate.Address {
 }
 
 // addAddress returns the request that gives the device the address.
-func addAddress(index int, a netstate.Address) message {
+func addAddress(index int, a netstate.Address) rtnl.Message {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
 	fillAddress(request, index, a)
-	return message{request: request, what: "add address " + a.String()}
+	return rtnl.Message{Request: request, What: "add address " + a.String()}
 }
 
-func deleteAddress(index int, a netstate.Address) message {
+func deleteAddress(index int, a netstate.Address) rtnl.Message {
 	request := nl.NewNetlinkRequest(unix.RTM_DELADDR, 0)
 	a.Label = "" // It would have to match.
 	fillAddress(request, index, a)
-	return message{request: request, what: "remove address " + a.String()}
+	return rtnl.Message{Request: request, What: "remove address " + a.String()}
 }
 
 func fillAddress(request *nl.NetlinkRequest, index int, a netstate.Address) {

@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -168,7 +169,7 @@ func (n *Namespace) CreateBond(d netstate.Device, primary int) error {
 		data.AddRtAttr(nl.IFLA_BOND_PRIMARY, nl.Uint32Attr(uint32(primary)))
 	}
 	request.AddData(info)
-	return exists(n.conn.run(message{request: request, what: fmt.Sprintf("create %s, a bond of mode %s", d.Name, d.Bond.Mode)}))
+	return exists(n.socket.Run(rtnl.Message{Request: request, What: fmt.Sprintf("create %s, a bond of mode %s", d.Name, d.Bond.Mode)}))
 }
 
 // addARPTargets adds the targets of each family, numbered from 0.

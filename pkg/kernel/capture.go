@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -302,7 +303,7 @@ func (n *Namespace) assignID(other *Namespace) (int, error) {
 	request.AddData(nl.NewRtGenMsg())
 	request.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(other.handle))))
 	request.AddData(nl.NewRtAttr(unix.NETNSA_NSID, nl.Uint32Attr(uint32(0xffffffff)))) // -1: any
-	if err := n.conn.run(message{request: request, what: "assign namespace ID"}); err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := n.socket.Run(rtnl.Message{Request: request, What: "assign namespace ID"}); err != nil && !errors.Is(err, unix.EEXIST) {
 		return -1, err
 	}
 	return n.idOf(other)
@@ -318,7 +319,7 @@ func (n *Namespace) idOf(other *Namespace) (int, error) {
 	request.AddData(nl.NewRtGenMsg())
 	request.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(other.handle))))
 	id := -1
-	err := n.conn.get(message{request: request, what: "read namespace ID"}, func(payload []byte) error {
+	err := n.socket.Get(rtnl.Message{Request: request, What: "read namespace ID"}, func(payload []byte) error {
 		attrs, err := nl.ParseRouteAttr(payload[nl.NewRtGenMsg().Len():])
 		for _, a := range attrs {
 			if a.Attr.Type == unix.NETNSA_NSID {

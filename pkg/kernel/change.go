@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -22,7 +23,7 @@ func (n *Namespace) CreateVLAN(parentIndex int, d netstate.Device) error {
 	if err != nil {
 		return err
 	}
-	return exists(n.conn.run(create))
+	return exists(n.socket.Run(create))
 }
 
 // exists makes the kernel's error ErrExists where it is that.
@@ -35,14 +36,14 @@ func exists(err error) error {
 
 // SetUp sets the device of that index up. The name is for errors.
 func (n *Namespace) SetUp(index int, name string) error {
-	return n.conn.run(message{request: setLink(index, unix.IFF_UP), what: "set " + name + " up"})
+	return n.socket.Run(rtnl.Message{Request: setLink(index, unix.IFF_UP), What: "set " + name + " up"})
 }
 
 // SetMTU sets the MTU of the device of that index, in bytes. The name is for errors.
 func (n *Namespace) SetMTU(index int, name string, mtu int) error {
 	request := setLink(index, 0)
 	request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(mtu))))
-	return n.conn.run(message{request: request, what: fmt.Sprintf("set MTU of %s to %d", name, mtu)})
+	return n.socket.Run(rtnl.Message{Request: request, What: fmt.Sprintf("set MTU of %s to %d", name, mtu)})
 }
 
 // SetMAC sets the device's MAC.
@@ -112,10 +113,10 @@ func (n *Namespace) Enslave(nic, bond int) error {
 		return fmt.Errorf("enslave to %s: %w", master.name, err)
 	}
 	what := "enslave " + member.name + " to " + master.name
-	up := message{request: setLink(nic, unix.IFF_UP), what: "set " + member.name + " up"}
+	up := rtnl.Message{Request: setLink(nic, unix.IFF_UP), What: "set " + member.name + " up"}
 	switch member.master {
 	case bond:
-		return n.conn.run(up)
+		return n.socket.Run(up)
 	case 0:
 	default:
 		return fmt.Errorf("%s: it has another master: %w", what, errInUse)
@@ -125,14 +126,14 @@ func (n *Namespace) Enslave(nic, bond int) error {
 	}
 	request := setLink(nic, 0)
 	request.AddData(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(bond))))
-	enslave := message{request: request, what: what}
+	enslave := rtnl.Message{Request: request, What: what}
 	if member.up() {
 		if err := n.mayGoDown(nic); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
-		return n.conn.run(setDown(nic, member.name), enslave, up)
+		return n.socket.Run(setDown(nic, member.name), enslave, up)
 	}
-	return n.conn.run(enslave, up)
+	return n.socket.Run(enslave, up)
 }
 
 // mayGoDown returns errInUse if a device on the one of that index has addresses: their routes
@@ -166,7 +167,7 @@ func (n *Namespace) AddAddresses(index int, addresses []netstate.Address) error 
 	for _, t := range there {
 		known[identity{t.Prefix, t.Peer}] = t
 	}
-	var batch []message
+	var batch []rtnl.Message
 	for _, a := range addresses {
 		if t, ok := known[identity{a.Prefix, a.Peer}]; ok && !t.Same(a) {
 			batch = append(batch, deleteAddress(index, a))
@@ -174,21 +175,21 @@ func (n *Namespace) AddAddresses(index int, addresses []netstate.Address) error 
 		batch = append(batch, addAddresses(index, []netstate.Address{a}, true)...)
 		batch = append(batch, removeRoutes(index, []netstate.Address{a})...)
 	}
-	return n.conn.run(batch...)
+	return n.socket.Run(batch...)
 }
 
 func (n *Namespace) change(name, what string, request func(index int) (*nl.NetlinkRequest, error)) error {
-	return n.changeBy(name, func(index int) (message, error) {
+	return n.changeBy(name, func(index int) (rtnl.Message, error) {
 		r, err := request(index)
 		if err != nil {
 			err = fmt.Errorf("%s: %w", what, err)
 		}
-		return message{request: r, what: what}, err
+		return rtnl.Message{Request: r, What: what}, err
 	})
 }
 
 // changeBy runs one request on the device of that name.
-func (n *Namespace) changeBy(name string, request func(index int) (message, error)) error {
+func (n *Namespace) changeBy(name string, request func(index int) (rtnl.Message, error)) error {
 	link, err := n.link(name)
 	if err != nil {
 		return fmt.Errorf("change %s: %w", name, err)
@@ -197,5 +198,5 @@ func (n *Namespace) changeBy(name string, request func(index int) (message, erro
 	if err != nil {
 		return err
 	}
-	return n.conn.run(m)
+	return n.socket.Run(m)
 }

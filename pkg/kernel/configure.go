@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -53,20 +55,25 @@ func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.In
 	}
 	after, err := sandbox.afterUp(index, want, opts.Known)
 	_, late := settingsInOrder(want.Settings, opts)
-	look := message{request: getLink(index, ""), what: "read device " + want.Link.Name, take: func(payload []byte) (err error) {
+	look := rtnl.Message{Request: getLink(index, ""), What: "read device " + want.Link.Name, Take: func(payload []byte) (err error) {
 		built.link, err = parseLink(payload)
 		return err
 	}}
 	// The setting before the addresses: what a kill leaves without it lacks those too, and is
 	// remembered by no capture.
-	rest := slices.Concat(announcing(index, late), addAddresses(index, want.Addresses, opts.Known), after, []message{look})
-	failed, more := sandbox.conn.runAfter(create, rest...)
+	rest := slices.Concat(announcing(index, late), addAddresses(index, want.Addresses, opts.Known), after, []rtnl.Message{look})
+	failed, more := sandbox.socket.RunAfter(create, rest...)
 	if failed != nil {
 		return Built{}, failed
 	}
 	built.Index = index
 	return built, errors.Join(more, err)
 }
+
+// HoldProcessor makes Build faster for a command that does nothing but build: the goroutine that
+// sends the changes keeps its processor while the kernel makes an interface. With one processor
+// it changes nothing. What takes long by itself, such as deleting or moving a device, holds nothing.
+func HoldProcessor() { rtnl.HoldProcessor(runtime.GOMAXPROCS(0) > 1) }
 
 // Built is what the kernel told of the link that Build made.
 type Built struct {
@@ -117,16 +124,16 @@ func (n *Namespace) Configure(index int, want netstate.Interface, opts Configure
 	batch = slices.Concat(batch, announcing(index, late), addresses)
 	after, err := n.afterUp(index, want, opts.Known)
 	failed, batch = append(failed, err), append(batch, after...)
-	return errors.Join(append(failed, n.conn.run(batch...))...)
+	return errors.Join(append(failed, n.socket.Run(batch...))...)
 }
 
 // beforeUp returns the requests that are right before the interface is up. What can't
 // be asked for is left out, and an error.
-func (n *Namespace) beforeUp(index int, want netstate.Interface) (batch []message, err error) {
+func (n *Namespace) beforeUp(index int, want netstate.Interface) (batch []rtnl.Message, err error) {
 	var errs []error
 	request, err := attributes(index, want.Link)
 	if request != nil {
-		batch = append(batch, message{request: request, what: "set attributes of " + want.Link.Name})
+		batch = append(batch, rtnl.Message{Request: request, What: "set attributes of " + want.Link.Name})
 	}
 	errs = append(errs, err)
 	if want.Master != nil {
@@ -138,7 +145,7 @@ func (n *Namespace) beforeUp(index int, want netstate.Interface) (batch []messag
 
 // afterUp returns the requests that need the interface to be up. What can't be asked
 // for is left out, and an error.
-func (n *Namespace) afterUp(index int, want netstate.Interface, known bool) (batch []message, err error) {
+func (n *Namespace) afterUp(index int, want netstate.Interface, known bool) (batch []rtnl.Message, err error) {
 	var errs []error
 	for _, neighbour := range want.Neighbours {
 		m, err := addNeighbour(index, neighbour)
@@ -168,16 +175,16 @@ func passthru(link netstate.Link) bool {
 // setUp sets the device up. A passthru macvlan took the MAC of its parent when
 // it was made, whatever it was asked for (macvlan_common_newlink), so that it is
 // given its own here.
-func setUp(index int, link netstate.Link) (message, error) {
+func setUp(index int, link netstate.Link) (rtnl.Message, error) {
 	request := setLink(index, unix.IFF_UP)
 	if passthru(link) && link.MAC != "" {
 		attr, err := macAttr(link.MAC)
 		if err != nil {
-			return message{}, err
+			return rtnl.Message{}, err
 		}
 		request.AddData(attr)
 	}
-	return message{request: request, what: "set " + link.Name + " up"}, nil
+	return rtnl.Message{Request: request, What: "set " + link.Name + " up"}, nil
 }
 
 // Delete deletes the device of that name, or returns ErrNoDevice.
@@ -186,7 +193,7 @@ func (n *Namespace) Delete(ifName string) error {
 	if err != nil {
 		return err
 	}
-	err = n.conn.run(deleteLink(link.index, ifName))
+	err = n.socket.Run(deleteLink(link.index, ifName))
 	if errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("%s: %w", ifName, ErrNoDevice)
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -82,26 +83,26 @@ func createDirectly(parentAt, sandbox *Namespace, parentIndex int, link netstate
 			return 0, err
 		}
 	}
-	create.take = func(payload []byte) error {
+	create.Take = func(payload []byte) error {
 		made, err := parseLink(payload)
 		if err == nil {
 			index = made.index
 		}
 		return err
 	}
-	if err := sandbox.conn.run(create); err != nil || index != 0 {
+	if err := sandbox.socket.Run(create); err != nil || index != 0 {
 		return index, err
 	}
 	return sandbox.Index(link.Name) // The kernel tells since 6.2.
 }
 
 // linkElsewhere says in a request to the sandbox that the parent is in parentAt.
-func linkElsewhere(create message, parentAt, sandbox *Namespace) error {
+func linkElsewhere(create rtnl.Message, parentAt, sandbox *Namespace) error {
 	id, err := sandbox.assignID(parentAt)
 	if err != nil {
 		return err
 	}
-	create.request.AddData(nl.NewRtAttr(unix.IFLA_LINK_NETNSID, nl.Uint32Attr(uint32(id))))
+	create.Request.AddData(nl.NewRtAttr(unix.IFLA_LINK_NETNSID, nl.Uint32Attr(uint32(id))))
 	return nil
 }
 
@@ -127,8 +128,8 @@ func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Li
 	if err != nil {
 		return err
 	}
-	inNamespace(create.request, sandbox)
-	if err := parentAt.conn.run(create); err != nil {
+	inNamespace(create.Request, sandbox)
+	if err := parentAt.socket.Run(create); err != nil {
 		return err
 	}
 	err = sandbox.change(temporary, "rename "+temporary+" to "+link.Name, func(index int) (*nl.NetlinkRequest, error) {
@@ -150,7 +151,7 @@ func DeleteUnfinished(sandbox *Namespace) error {
 		if !Unfinished(d) {
 			continue
 		}
-		if e := sandbox.conn.run(deleteLink(d.Index, d.Name)); !errors.Is(e, unix.ENODEV) {
+		if e := sandbox.socket.Run(deleteLink(d.Index, d.Name)); !errors.Is(e, unix.ENODEV) {
 			err = errors.Join(err, e)
 		}
 	}
@@ -169,7 +170,7 @@ func createAndMove(parentAt, sandbox *Namespace, parentIndex int, link netstate.
 	if err != nil {
 		return err
 	}
-	outcomes := parentAt.conn.runEach(create, moveLink(sandbox, temporary, link))
+	outcomes := parentAt.socket.RunEach(create, moveLink(sandbox, temporary, link))
 	if err := errors.Join(outcomes...); err == nil || outcomes[0] != nil {
 		return outcomes[0]
 	}
@@ -193,7 +194,7 @@ func freeIndex(n *Namespace) (int, error) {
 // discard deletes a device under construction. The kernel moves it before it
 // renames it: where the name was taken meanwhile, it is in the sandbox already.
 func discard(parentAt, sandbox *Namespace, temporary int) {
-	_ = parentAt.conn.run(deleteLink(temporary, temporaryName(temporary)))
+	_ = parentAt.socket.Run(deleteLink(temporary, temporaryName(temporary)))
 	_ = sandbox.Delete(temporaryName(temporary))
 }
 
@@ -210,7 +211,7 @@ func Unfinished(d netstate.LiveDevice) bool {
 func temporaryName(index int) string { return fmt.Sprintf("%s%x", temporaryPrefix, index) }
 
 // newLink returns the request that makes the device, with the flags set.
-func newLink(link netstate.Link, parentIndex, index int, name string, flags uint32) (message, error) {
+func newLink(link netstate.Link, parentIndex, index int, name string, flags uint32) (rtnl.Message, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	info.Index, info.Flags, info.Change = int32(index), flags, flags
@@ -223,7 +224,7 @@ func newLink(link netstate.Link, parentIndex, index int, name string, flags uint
 	if link.MAC != "" && !link.SharesMAC() {
 		attr, err := macAttr(link.MAC)
 		if err != nil {
-			return message{}, err
+			return rtnl.Message{}, err
 		}
 		request.AddData(attr)
 	}
@@ -242,10 +243,10 @@ func newLink(link netstate.Link, parentIndex, index int, name string, flags uint
 	}
 	linkInfo, err := linkInfoAttr(link)
 	if err != nil {
-		return message{}, err
+		return rtnl.Message{}, err
 	}
 	request.AddData(linkInfo)
-	return message{request: request, what: fmt.Sprintf("create %s %s", link.Kind, link.Name)}, nil
+	return rtnl.Message{Request: request, What: fmt.Sprintf("create %s %s", link.Kind, link.Name)}, nil
 }
 
 func macAttr(mac string) (*nl.RtAttr, error) {
@@ -263,14 +264,14 @@ func inNamespace(request *nl.NetlinkRequest, n *Namespace) {
 
 // moveLink returns the request that moves the device of that index to the sandbox, with
 // the name and, where there is one, the index of the link.
-func moveLink(sandbox *Namespace, index int, link netstate.Link) message {
+func moveLink(sandbox *Namespace, index int, link netstate.Link) rtnl.Message {
 	request := setLink(index, 0)
 	inNamespace(request, sandbox)
 	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(link.Name)))
 	if link.Index != 0 {
 		request.AddData(nl.NewRtAttr(unix.IFLA_NEW_IFINDEX, nl.Uint32Attr(uint32(link.Index))))
 	}
-	return message{request: request, what: fmt.Sprintf("move %s to %s", link.Name, sandbox.Path())}
+	return rtnl.Message{Request: request, What: fmt.Sprintf("move %s to %s", link.Name, sandbox.Path())}
 }
 
 // setLink returns a request that changes a device. flags of 0 change no flag.
@@ -283,12 +284,12 @@ func setLink(index int, up uint32) *nl.NetlinkRequest {
 }
 
 // setDown returns the request that sets the device down.
-func setDown(index int, name string) message {
+func setDown(index int, name string) rtnl.Message {
 	request := nl.NewNetlinkRequest(unix.RTM_SETLINK, 0)
 	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	info.Index, info.Change = int32(index), unix.IFF_UP
 	request.AddData(info)
-	return message{request: request, what: "set " + name + " down"}
+	return rtnl.Message{Request: request, What: "set " + name + " down"}
 }
 
 // attributes returns what the kernel takes of a link that is there already and not of
@@ -350,10 +351,10 @@ func flagBits(f netstate.LinkFlags) (flags, mask uint32) {
 	return flags, mask
 }
 
-func deleteLink(index int, name string) message {
+func deleteLink(index int, name string) rtnl.Message {
 	request := nl.NewNetlinkRequest(unix.RTM_DELLINK, 0)
 	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	info.Index = int32(index)
 	request.AddData(info)
-	return message{request: request, what: "delete " + name}
+	return rtnl.Message{Request: request, What: "delete " + name}
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
 )
@@ -19,8 +20,8 @@ func eachWay(t *testing.T, test func(*testing.T)) {
 	t.Run("here", test)
 	if createsInTarget() { // Elsewhere nothing is built at once, which is what it is held for.
 		t.Run("holding the processor", func(t *testing.T) {
-			t.Cleanup(func() { holdsProcessor.Store(false) })
-			holdsProcessor.Store(true) // However many there are.
+			t.Cleanup(func() { rtnl.HoldProcessor(false) })
+			rtnl.HoldProcessor(true) // However many there are.
 			test(t)
 		})
 	}
@@ -239,40 +240,5 @@ func buildWithAThousandRoutes(t *testing.T) {
 	}
 	if got := w.capture(t, "eth0"); len(got.Routes) != count {
 		t.Errorf("%d routes", len(got.Routes))
-	}
-}
-
-// More errors than the socket has room for are all heard, and the next answers too.
-func TestEveryErrorOfALargeBatchIsHeard(t *testing.T) {
-	w := newWorld(t)
-	var batch []message
-	for range 3 * maxBatch {
-		batch = append(batch, setDown(99999, "nothing"))
-	}
-	for range 2 {
-		for i, err := range w.sandbox.conn.runEach(batch...) {
-			if !errors.Is(err, unix.ENODEV) {
-				t.Fatalf("message %d: %v, want ENODEV", i, err)
-			}
-		}
-	}
-}
-
-// After a socket has overflowed, its next change is heard of.
-func TestASocketThatOverflowedIsOfUseAgain(t *testing.T) {
-	w := newWorld(t)
-	c := w.sandbox.conn
-	if err := unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
-		t.Fatal(err)
-	}
-	var batch []message
-	for range maxBatch {
-		batch = append(batch, setDown(99999, "nothing"))
-	}
-	if err := c.run(batch...); !errors.Is(err, unix.ENOBUFS) {
-		t.Fatalf("%v, want ENOBUFS", err)
-	}
-	if err := c.run(setDown(99999, "nothing")); !errors.Is(err, unix.ENODEV) {
-		t.Errorf("and then %v, want ENODEV", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -28,8 +29,8 @@ func getLink(index int, name string) *nl.NetlinkRequest {
 
 // links returns what the kernel tells of all the devices of the namespace.
 func (n *Namespace) links() (links []*link, err error) {
-	list := message{request: getLink(0, ""), what: "list devices"}
-	err = n.conn.dump(list, func() { links = links[:0] }, func(payload []byte) error {
+	list := rtnl.Message{Request: getLink(0, ""), What: "list devices"}
+	err = n.socket.Dump(list, func() { links = links[:0] }, func(payload []byte) error {
 		l, err := parseLink(payload)
 		links = append(links, l)
 		return err
@@ -96,7 +97,7 @@ func (n *Namespace) getLink(index int, name string) (*link, error) {
 	if index != 0 {
 		asked = fmt.Sprintf("the device with index %d", index)
 	}
-	err := n.conn.get(message{request: getLink(index, name), what: "read device " + asked}, func(payload []byte) (err error) {
+	err := n.socket.Get(rtnl.Message{Request: getLink(index, name), What: "read device " + asked}, func(payload []byte) (err error) {
 		found, err = parseLink(payload)
 		return err
 	})
@@ -113,7 +114,7 @@ func (n *Namespace) Exists(name string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("device %q: %w", name, err)
 	}
-	err = unix.IoctlIfreq(n.conn.fd, unix.SIOCGIFINDEX, request)
+	err = unix.IoctlIfreq(n.socket.FD(), unix.SIOCGIFINDEX, request)
 	if errors.Is(err, unix.ENODEV) {
 		return false, nil
 	}
@@ -128,7 +129,7 @@ func (n *Namespace) NameOf(index int) (string, error) {
 		return "", err
 	}
 	request.SetUint32(uint32(index))
-	err = unix.IoctlIfreq(n.conn.fd, unix.SIOCGIFNAME, request)
+	err = unix.IoctlIfreq(n.socket.FD(), unix.SIOCGIFNAME, request)
 	if errors.Is(err, unix.ENODEV) {
 		return "", fmt.Errorf("device of index %d: %w", index, ErrNoDevice)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -36,7 +37,7 @@ func (n *Namespace) filters(index int, parent uint32) (filters []netstate.Filter
 	var answers []answer
 	request := nl.NewNetlinkRequest(unix.RTM_GETTFILTER, 0)
 	request.AddData(&nl.TcMsg{Ifindex: int32(index), Parent: parent})
-	err = n.conn.dump(message{request: request, what: "list filters"}, func() { answers = nil }, func(payload []byte) error {
+	err = n.socket.Dump(rtnl.Message{Request: request, What: "list filters"}, func() { answers = nil }, func(payload []byte) error {
 		m, kind, options, err := parseTc(payload)
 		// Others than filters are what holds them, and is made with them.
 		if err == nil && m.Handle != 0 && (kind != "u32" || m.Handle&u32Node != 0) {
@@ -137,7 +138,7 @@ func (n *Namespace) parseRedirect(b []byte) (r netstate.Redirect, known bool, er
 }
 
 // addFilter returns the request that makes the filter.
-func (n *Namespace) addFilter(index int, f netstate.Filter) (message, error) {
+func (n *Namespace) addFilter(index int, f netstate.Filter) (rtnl.Message, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 	request.AddData(&nl.TcMsg{Ifindex: int32(index), Parent: f.Parent, Info: f.Info})
 	request.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(f.Kind)))
@@ -157,7 +158,7 @@ func (n *Namespace) addFilter(index int, f netstate.Filter) (message, error) {
 	for i, r := range f.Redirects {
 		to, err := n.Index(r.Device)
 		if err != nil {
-			return message{}, fmt.Errorf("filter that redirects to %s: %w", r.Device, err)
+			return rtnl.Message{}, fmt.Errorf("filter that redirects to %s: %w", r.Device, err)
 		}
 		action := actions.AddRtAttr(i+1, nil)
 		action.AddRtAttr(nl.TCA_ACT_KIND, nl.ZeroTerminated("mirred"))
@@ -169,5 +170,5 @@ func (n *Namespace) addFilter(index int, f netstate.Filter) (message, error) {
 		action.AddRtAttr(nl.TCA_ACT_OPTIONS, nil).AddRtAttr(nl.TCA_MIRRED_PARMS, params)
 	}
 	request.AddData(options)
-	return message{request: request, what: "add filter " + f.Kind}, nil
+	return rtnl.Message{Request: request, What: "add filter " + f.Kind}, nil
 }

@@ -5,6 +5,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 )
 
 // arpNotify is the setting by which the kernel announces IPv4 addresses.
@@ -58,7 +60,7 @@ func keep(wanted uint16, to *[]byte) func(uint16, []byte) error {
 
 // announcing returns the request that sets arpNotify, if that is in the settings, as a number. IPv6
 // has no such request.
-func announcing(index int, settings map[string]string) []message {
+func announcing(index int, settings map[string]string) []rtnl.Message {
 	value, ok := settings[arpNotify]
 	if !ok {
 		return nil
@@ -69,5 +71,5 @@ func announcing(index int, settings map[string]string) []message {
 	place := devconf[arpNotify].place + 1
 	conf.AddRtAttr(unix.AF_INET, nil).AddRtAttr(unix.IFLA_INET_CONF, nil).AddRtAttr(place, nl.Uint32Attr(uint32(number)))
 	request.AddData(conf)
-	return []message{{request: request, what: "set " + arpNotify + " to " + value}}
+	return []rtnl.Message{{Request: request, What: "set " + arpNotify + " to " + value}}
 }

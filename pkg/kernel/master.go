@@ -6,6 +6,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -114,7 +115,7 @@ func parsePort(b []byte) (map[string]uint32, error) {
 }
 
 // enslave returns the requests that enslave the device to the master, as it was.
-func (n *Namespace) enslave(index int, m netstate.Master) ([]message, error) {
+func (n *Namespace) enslave(index int, m netstate.Master) ([]rtnl.Message, error) {
 	master, err := n.link(m.Name)
 	if err != nil {
 		return nil, fmt.Errorf("master of kind %s: %w", m.Kind, err)
@@ -124,7 +125,7 @@ func (n *Namespace) enslave(index int, m netstate.Master) ([]message, error) {
 	}
 	request := setLink(index, 0)
 	request.AddData(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(master.index))))
-	batch := []message{{request: request, what: "enslave to " + m.Name}}
+	batch := []rtnl.Message{{Request: request, What: "enslave to " + m.Name}}
 	if len(m.Port) == 0 {
 		return batch, nil
 	}
@@ -141,7 +142,7 @@ func (n *Namespace) enslave(index int, m netstate.Master) ([]message, error) {
 		}
 	}
 	request.AddData(port)
-	return append(batch, message{request: request, what: "set up the port of " + m.Name}), nil
+	return append(batch, rtnl.Message{Request: request, What: "set up the port of " + m.Name}), nil
 }
 
 // SetMaster enslaves the interface to the bridge or VRF, as it was.
@@ -154,5 +155,5 @@ func (n *Namespace) SetMaster(ifName string, m netstate.Master) error {
 	if err != nil {
 		return err
 	}
-	return n.conn.run(batch...)
+	return n.socket.Run(batch...)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/kernel/identity"
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 )
 
 // Errors that callers match with errors.Is.
@@ -32,7 +33,7 @@ var (
 // goroutines may use it at once. The caller closes it.
 type Namespace struct {
 	handle netns.NsHandle
-	conn   *conn
+	socket *rtnl.Socket
 	id     attachment.Namespace
 	// known are the numbers by which this namespace knows others: once given,
 	// they stay.
@@ -46,11 +47,11 @@ func Open(path string) (*Namespace, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n.conn, err = dial(n.handle); err != nil {
+	if n.socket, err = n.dial(); err != nil {
 		n.Close()
 		return nil, fmt.Errorf("netlink socket in %s: %w", path, err)
 	}
-	if n.id.Cookie, err = n.conn.cookie(); err != nil {
+	if n.id.Cookie, err = n.cookie(); err != nil {
 		n.Close()
 		return nil, fmt.Errorf("namespace %s: %w", path, err)
 	}
@@ -66,6 +67,41 @@ func open(path string) (*Namespace, error) {
 	return &Namespace{handle: netns.NsHandle(fd), id: id}, nil
 }
 
+// dial opens a netlink socket inside the namespace, so that whatever is sent through
+// it works there without any further change of namespace.
+func (n *Namespace) dial() (*rtnl.Socket, error) {
+	fd := -1
+	err := n.do(func() (err error) {
+		fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, rtnl.Protocol)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return rtnl.NewSocket(fd)
+}
+
+// errOldKernel says that the kernel is too old for relink.
+var errOldKernel = errors.New("relink needs Linux 5.14 or newer")
+
+// cookie returns the namespace's cookie.
+func (n *Namespace) cookie() (uint64, error) {
+	cookie, err := unix.GetsockoptUint64(n.socket.FD(), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	return cookie, cookieError(err)
+}
+
+// cookieError says of a kernel without cookies that it is too old: which namespace is
+// which could only be guessed, as inode numbers are given again.
+func cookieError(err error) error {
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		return fmt.Errorf("the kernel has no cookies of network namespaces (SO_NETNS_COOKIE): %w", errOldKernel)
+	}
+	if err != nil {
+		return fmt.Errorf("read SO_NETNS_COOKIE: %w", err)
+	}
+	return nil
+}
+
 // OpenHost opens the namespace that the calling thread is in: that of the
 // process, for a thread outside of this package's hands.
 func OpenHost() (*Namespace, error) { return Open("/proc/thread-self/ns/net") }
@@ -78,9 +114,9 @@ func (n *Namespace) Path() string { return n.id.Path }
 
 // Close releases the namespace and its socket. It can be called twice.
 func (n *Namespace) Close() {
-	if n.conn != nil {
-		n.conn.close()
-		n.conn = nil
+	if n.socket != nil {
+		n.socket.Close()
+		n.socket = nil
 	}
 	if n.handle.IsOpen() {
 		_ = n.handle.Close()

@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -23,7 +24,7 @@ func (n *Namespace) neighbours(index int) ([]netstate.Neighbour, error) {
 		if flags == 0 {
 			request.AddData(nl.NewRtAttr(netlink.NDA_IFINDEX, nl.Uint32Attr(uint32(index))))
 		}
-		err := n.conn.dump(message{request: request, what: "list neighbours"}, func() { some = nil }, func(payload []byte) error {
+		err := n.socket.Dump(rtnl.Message{Request: request, What: "list neighbours"}, func() { some = nil }, func(payload []byte) error {
 			if len(payload) < unix.SizeofNdMsg {
 				return errors.New("answer too short")
 			}
@@ -61,7 +62,7 @@ func parseNeighbour(b []byte) (neighbour netstate.Neighbour, err error) {
 }
 
 // addNeighbour returns the request that makes the entry, in place of what is there.
-func addNeighbour(index int, neighbour netstate.Neighbour) (message, error) {
+func addNeighbour(index int, neighbour netstate.Neighbour) (rtnl.Message, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
 	m := &netlink.Ndmsg{Family: unix.AF_INET, Index: uint32(index), State: unix.NUD_PERMANENT, Flags: neighbour.Flags}
 	if neighbour.Address.Is6() {
@@ -75,14 +76,14 @@ func addNeighbour(index int, neighbour netstate.Neighbour) (message, error) {
 	if neighbour.MAC != "" {
 		mac, err := net.ParseMAC(neighbour.MAC)
 		if err != nil {
-			return message{}, err
+			return rtnl.Message{}, err
 		}
 		request.AddData(nl.NewRtAttr(netlink.NDA_LLADDR, mac))
 	}
-	return message{request: request, what: "add neighbour " + neighbour.String()}, nil
+	return rtnl.Message{Request: request, What: "add neighbour " + neighbour.String()}, nil
 }
 
 // AddNeighbour makes the entry of the interface, in place of what is there.
 func (n *Namespace) AddNeighbour(ifName string, neighbour netstate.Neighbour) error {
-	return n.changeBy(ifName, func(index int) (message, error) { return addNeighbour(index, neighbour) })
+	return n.changeBy(ifName, func(index int) (rtnl.Message, error) { return addNeighbour(index, neighbour) })
 }

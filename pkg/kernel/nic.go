@@ -25,7 +25,7 @@ func MoveNIC(host, sandbox *Namespace, nic int, want netstate.Interface, opts Co
 	if used, err := host.HasAddresses(nic); err != nil || used {
 		return errors.Join(err, fmt.Errorf("%s: it has addresses of its own: %w", what, errInUse))
 	}
-	err = host.conn.run(moveLink(sandbox, nic, want.Link))
+	err = host.socket.Run(moveLink(sandbox, nic, want.Link))
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
 		taken, lookErr := sandbox.Exists(want.Link.Name)
 		switch {
@@ -36,7 +36,7 @@ func MoveNIC(host, sandbox *Namespace, nic int, want netstate.Interface, opts Co
 		}
 		link := want.Link
 		link.Index = 0 // It was the index that is taken: any other will do.
-		err = host.conn.run(moveLink(sandbox, nic, link))
+		err = host.socket.Run(moveLink(sandbox, nic, link))
 	}
 	if err != nil {
 		return err

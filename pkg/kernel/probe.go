@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/kernel/internal/wire"
 )
 
@@ -62,15 +63,15 @@ func (n *Namespace) Probe(ctx context.Context, index int, addresses []netip.Addr
 	if err != nil {
 		return nil, fmt.Errorf("probe on device %d: %w", index, err)
 	}
-	up := message{request: setLink(index, unix.IFF_UP), what: "set " + link.name + " up"}
-	if err := n.conn.run(up); err != nil {
+	up := rtnl.Message{Request: setLink(index, unix.IFF_UP), What: "set " + link.name + " up"}
+	if err := n.socket.Run(up); err != nil {
 		return nil, noCarrier(err) // A VLAN does not go up on a parent that is down.
 	}
 	conflicts, err = n.probeUp(ctx, link, addresses, p)
 	if err != nil {
 		err = fmt.Errorf("probe on %s: %w", link.name, err)
 	}
-	return conflicts, errors.Join(err, n.conn.run(setDown(index, link.name)))
+	return conflicts, errors.Join(err, n.socket.Run(setDown(index, link.name)))
 }
 
 // validate says what can't be done.

@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -17,7 +18,7 @@ import (
 func (n *Namespace) qdiscs(index int) (qdiscs []netstate.Qdisc, notes []string, err error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETQDISC, 0)
 	request.AddData(&nl.TcMsg{Ifindex: int32(index)})
-	err = n.conn.dump(message{request: request, what: "list qdiscs"}, func() { qdiscs, notes = nil, nil }, func(payload []byte) error {
+	err = n.socket.Dump(rtnl.Message{Request: request, What: "list qdiscs"}, func() { qdiscs, notes = nil, nil }, func(payload []byte) error {
 		m, kind, options, err := parseTc(payload)
 		// The kernel's own, which every device gets, have no handle.
 		if err != nil || int(m.Ifindex) != index || m.Handle == 0 {
@@ -90,19 +91,19 @@ func (n *Namespace) AddQdisc(ifName string, q netstate.Qdisc) error {
 	remove := nl.NewNetlinkRequest(unix.RTM_DELQDISC, 0)
 	remove.AddData(&nl.TcMsg{Ifindex: int32(index), Parent: q.Parent})
 	// What there is may be none of somebody's, which can't be removed.
-	_ = n.conn.run(message{request: remove, what: "remove qdisc"})
-	return n.conn.run(batch...)
+	_ = n.socket.Run(rtnl.Message{Request: remove, What: "remove qdisc"})
+	return n.socket.Run(batch...)
 }
 
 // addQdisc returns the requests that make the qdisc and its filters.
-func (n *Namespace) addQdisc(index int, q netstate.Qdisc) ([]message, error) {
+func (n *Namespace) addQdisc(index int, q netstate.Qdisc) ([]rtnl.Message, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
 	request.AddData(&nl.TcMsg{Ifindex: int32(index), Handle: q.Handle, Parent: q.Parent})
 	request.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(q.Kind)))
 	if len(q.Options) > 0 {
 		request.AddData(nl.NewRtAttr(nl.TCA_OPTIONS, q.Options))
 	}
-	batch := []message{{request: request, what: "add qdisc " + q.String()}}
+	batch := []rtnl.Message{{Request: request, What: "add qdisc " + q.String()}}
 	for _, f := range q.Filters {
 		m, err := n.addFilter(index, f)
 		if err != nil {

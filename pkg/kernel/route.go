@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -186,8 +187,8 @@ func (n *Namespace) DefaultRouteDevice() (int, error) {
 		device := 0
 		request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, 0)
 		request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family), Table: unix.RT_TABLE_MAIN}})
-		list := message{request: request, what: "list routes"}
-		err := n.conn.dump(list, func() { device = 0 }, func(payload []byte) error {
+		list := rtnl.Message{Request: request, What: "list routes"}
+		err := n.socket.Dump(list, func() { device = 0 }, func(payload []byte) error {
 			m := nl.DeserializeRtMsg(payload)
 			if m.Dst_len != 0 || m.Table != unix.RT_TABLE_MAIN || m.Type != unix.RTN_UNICAST || device != 0 {
 				return nil

@@ -9,13 +9,14 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
 // removeRoutes returns the requests that take away the routes that the kernel has made of
 // addresses that had none before.
-func removeRoutes(index int, addresses []netstate.Address) []message {
-	var batch []message
+func removeRoutes(index int, addresses []netstate.Address) []rtnl.Message {
+	var batch []rtnl.Message
 	for _, a := range addresses {
 		if !a.WithoutRoute {
 			continue
@@ -32,7 +33,7 @@ func removeRoutes(index int, addresses []netstate.Address) []message {
 		request.AddData(m)
 		request.AddData(nl.NewRtAttr(unix.RTA_DST, network.Addr().AsSlice()))
 		request.AddData(nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(index))))
-		batch = append(batch, message{request: request, what: "remove the kernel's route " + network.String(), mayLack: true})
+		batch = append(batch, rtnl.Message{Request: request, What: "remove the kernel's route " + network.String(), MayLack: true})
 	}
 	return batch
 }
@@ -40,13 +41,13 @@ func removeRoutes(index int, addresses []netstate.Address) []message {
 // addRoutes returns the requests that make the routes of the device of that index, in an
 // order in which the kernel takes them. asRecorded says that they come back: those of one slot
 // then stand in the order that they had.
-func (n *Namespace) addRoutes(index int, routes []netstate.Route, orders []netstate.Order, asRecorded bool) ([]message, error) {
+func (n *Namespace) addRoutes(index int, routes []netstate.Route, orders []netstate.Order, asRecorded bool) ([]rtnl.Message, error) {
 	routes = netstate.InOrder(routes)
 	back := map[netstate.Slot]bool{}
 	if asRecorded {
 		routes, back = inSlotOrder(routes, orders)
 	}
-	var batch []message
+	var batch []rtnl.Message
 	var errs []error
 	for _, r := range routes {
 		flags := unix.NLM_F_CREATE
@@ -89,26 +90,26 @@ func inSlotOrder(routes []netstate.Route, orders []netstate.Order) ([]netstate.R
 
 // addRoute returns the request that makes the route of the device of that index. It stands
 // beside what is in its slot.
-func (n *Namespace) addRoute(index int, r netstate.Route, flags int) (message, error) {
+func (n *Namespace) addRoute(index int, r netstate.Route, flags int) (rtnl.Message, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWROUTE, flags)
 	what := "add route " + r.String()
 	if err := n.fillRoute(request, index, r); err != nil {
-		return message{}, fmt.Errorf("%s: %w", what, err)
+		return rtnl.Message{}, fmt.Errorf("%s: %w", what, err)
 	}
-	return message{request: request, what: what}, nil
+	return rtnl.Message{Request: request, What: what}, nil
 }
 
 // deleteRoute returns the request that takes away exactly that route.
-func (n *Namespace) deleteRoute(index int, r netstate.Route) (message, error) {
+func (n *Namespace) deleteRoute(index int, r netstate.Route) (rtnl.Message, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_DELROUTE, 0)
 	what := "remove route " + r.String()
 	if r.Unsure {
 		r.Protocol = unix.RTPROT_UNSPEC // Any: it is another leg's that was told.
 	}
 	if err := n.fillRoute(request, index, r); err != nil {
-		return message{}, fmt.Errorf("%s: %w", what, err)
+		return rtnl.Message{}, fmt.Errorf("%s: %w", what, err)
 	}
-	return message{request: request, what: what, mayLack: true}, nil
+	return rtnl.Message{Request: request, What: what, MayLack: true}, nil
 }
 
 // fillRoute fills in the route of the device of that index.

@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -103,7 +104,7 @@ func (r *routeReader) read() error {
 		r.count, r.surplus, r.unnamed, r.kernels, r.notes = 0, 0, 0, nil, nil
 		r.kept, r.daemons, r.slots = map[int][]parsedRoute{}, map[string]int{}, slotReader{}
 	}
-	err := r.conn.dump(message{request: getRoutes(r.family, through), what: "list routes"}, reset, func(payload []byte) error {
+	err := r.socket.Dump(rtnl.Message{Request: getRoutes(r.family, through), What: "list routes"}, reset, func(payload []byte) error {
 		route, err := parseRoute(payload)
 		if err == nil && !route.skip {
 			r.take(route)

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -42,12 +43,12 @@ func (r *routeReader) moves(parsed parsedRoute, flags int) ([]routeMove, error) 
 const standInProtocol = 114
 
 // movesAtOnce is how many moves go in one datagram, with four requests each.
-const movesAtOnce = maxBatch / 4
+const movesAtOnce = rtnl.MaxBatch / 4
 
 // exchange is the requests of a move, in their order.
 type exchange struct {
 	routeMove
-	stand, remove, add, unstand message
+	stand, remove, add, unstand rtnl.Message
 }
 
 // move carries the moves out. The kernel has no request that does it at once. So that the pod
@@ -75,7 +76,7 @@ func (n *Namespace) exchanges(moves []routeMove) ([]exchange, error) {
 		there.Protocol, there.Unsure = standInProtocol, false
 		var errs [4]error
 		x.stand, errs[0] = n.addRoute(mv.index, there, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
-		x.stand.mayExist = true // In IPv6, somebody's, which stands in as well.
+		x.stand.MayExist = true // In IPv6, somebody's, which stands in as well.
 		x.remove, errs[1] = n.deleteRoute(mv.index, mv.old)
 		x.add, errs[2] = n.addRoute(mv.index, mv.new, unix.NLM_F_CREATE|mv.flags)
 		x.unstand, errs[3] = n.deleteRoute(mv.index, there)
@@ -89,11 +90,11 @@ func (n *Namespace) exchanges(moves []routeMove) ([]exchange, error) {
 
 // refused returns the slots of which the kernel does not take a route.
 func (n *Namespace) refused(exchanges []exchange) (map[netstate.Slot]bool, error) {
-	var try []message
+	var try []rtnl.Message
 	for _, x := range exchanges {
 		try = append(try, x.stand, x.unstand)
 	}
-	slots, outcomes := map[netstate.Slot]bool{}, n.conn.runEach(try...)
+	slots, outcomes := map[netstate.Slot]bool{}, n.socket.RunEach(try...)
 	for i, err := range outcomes {
 		if err != nil {
 			slots[exchanges[i/2].new.Slot()] = true
@@ -105,14 +106,14 @@ func (n *Namespace) refused(exchanges []exchange) (map[netstate.Slot]bool, error
 // exchange carries out what fits one datagram. Where a route can't be made after all, one of the
 // next metric takes its place.
 func (n *Namespace) exchange(exchanges []exchange) error {
-	var batch, last, instead []message
+	var batch, last, instead []rtnl.Message
 	for _, x := range exchanges {
 		batch, last = append(batch, x.stand), append(last, x.unstand)
 	}
 	for _, x := range exchanges {
 		batch = append(batch, x.remove, x.add)
 	}
-	outcomes := n.conn.runEach(append(batch, last...)...)
+	outcomes := n.socket.RunEach(append(batch, last...)...)
 	failed := slices.Clone(outcomes)
 	for i, x := range exchanges {
 		removed, added := outcomes[len(exchanges)+2*i], outcomes[len(exchanges)+2*i+1]
@@ -124,10 +125,10 @@ func (n *Namespace) exchange(exchanges []exchange) error {
 			failed = append(failed, err)
 			continue
 		}
-		m.mayExist = true
+		m.MayExist = true
 		instead = append(instead, m)
 	}
-	return errors.Join(append(failed, n.conn.run(instead...))...)
+	return errors.Join(append(failed, n.socket.Run(instead...))...)
 }
 
 // standIn returns the route with the next higher metric.
@@ -228,7 +229,7 @@ func (n *Namespace) addInPlace(index int, routes []netstate.Route, orders []nets
 	}
 	batch, err := n.addRoutes(index, simple, orders, true)
 	for i := range batch {
-		batch[i].mayExist = true
+		batch[i].MayExist = true
 	}
-	return errors.Join(err, n.conn.run(batch...), n.move(moves))
+	return errors.Join(err, n.socket.Run(batch...), n.move(moves))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -212,7 +213,7 @@ func (r *routeReader) slotsOf(orders []netstate.Order) (map[netstate.Slot][]pars
 func (r *routeReader) inTable(family int, number uint32, slots map[netstate.Slot]bool) (there []parsedRoute, err error) {
 	request := getRoutes(family, 0)
 	request.AddData(nl.NewRtAttr(unix.RTA_TABLE, nl.Uint32Attr(number)))
-	err = r.conn.dump(message{request: request, what: "list routes"}, func() { there = nil }, func(payload []byte) error {
+	err = r.socket.Dump(rtnl.Message{Request: request, What: "list routes"}, func() { there = nil }, func(payload []byte) error {
 		route, err := parseRoute(payload)
 		if err == nil && !route.skip && slots[route.Slot()] && route.hasPlace() && netstate.DaemonOf(route.Protocol) == "" {
 			there = append(there, route)

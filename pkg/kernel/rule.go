@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -56,7 +57,7 @@ func (n *Namespace) rules() (rules []netstate.Rule, notes []string, err error) {
 		var unknown []string
 		request := nl.NewNetlinkRequest(unix.RTM_GETRULE, 0)
 		request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: family}})
-		err := n.conn.dump(message{request: request, what: "list rules"}, func() { some, unknown = nil, nil }, func(payload []byte) error {
+		err := n.socket.Dump(rtnl.Message{Request: request, What: "list rules"}, func() { some, unknown = nil, nil }, func(payload []byte) error {
 			r, note, err := parseRule(payload)
 			switch {
 			case err != nil:
@@ -166,7 +167,7 @@ func (s ruleSelector) encode(value uint64) []byte {
 }
 
 // addRule returns the request that makes the rule, if it is missing.
-func addRule(r netstate.Rule) message {
+func addRule(r netstate.Rule) rtnl.Message {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 	m := &nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_INET, Tos: r.TOS, Type: r.Action}}
 	if r.IPv6 {
@@ -203,8 +204,8 @@ func addRule(r netstate.Rule) message {
 			add(int(s.attr), s.encode(value))
 		}
 	}
-	return message{request: request, what: "add rule " + r.String(), mayExist: true}
+	return rtnl.Message{Request: request, What: "add rule " + r.String(), MayExist: true}
 }
 
 // AddRule makes the policy rule, if it is missing.
-func (n *Namespace) AddRule(r netstate.Rule) error { return n.conn.run(addRule(r)) }
+func (n *Namespace) AddRule(r netstate.Rule) error { return n.socket.Run(addRule(r)) }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 )
 
 // settleInterval is how often SettleAddresses looks. Duplicate address detection takes
@@ -43,8 +45,8 @@ func (n *Namespace) ipv6Flags(index int) (uint32, error) {
 	info := nl.NewIfAddrmsg(unix.AF_INET6)
 	info.Index = uint32(index)
 	request.AddData(info)
-	list := message{request: request, what: "list addresses"}
-	err := n.conn.dump(list, func() { flags = 0 }, func(payload []byte) error {
+	list := rtnl.Message{Request: request, What: "list addresses"}
+	err := n.socket.Dump(list, func() { flags = 0 }, func(payload []byte) error {
 		if len(payload) < unix.SizeofIfAddrmsg {
 			return errors.New("answer too short")
 		}

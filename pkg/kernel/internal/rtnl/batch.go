@@ -1,7 +1,6 @@
-package kernel
+package rtnl
 
 import (
-	"fmt"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -9,24 +8,24 @@ import (
 
 // batch is messages that go in one datagram, and what becomes of each.
 type batch struct {
-	messages []message
+	messages []Message
 	bytes    []byte
 	outcomes []error
 	// places are those of the messages, by their sequence numbers.
 	places map[uint32]int
 }
 
-func newBatch(messages []message) *batch {
+func newBatch(messages []Message) *batch {
 	b := &batch{messages: messages, outcomes: make([]error, len(messages)), places: make(map[uint32]int, len(messages))}
 	// The kernel answers in order, and tells an error unasked: the last answer says of all
 	// that are not heard of that they are done. One each could overflow the socket.
-	messages[len(messages)-1].request.Flags |= unix.NLM_F_ACK
+	messages[len(messages)-1].Request.Flags |= unix.NLM_F_ACK
 	for i, m := range messages {
-		if m.take != nil {
-			m.request.Flags |= unix.NLM_F_ECHO
+		if m.Take != nil {
+			m.Request.Flags |= unix.NLM_F_ECHO
 		}
-		b.bytes = append(b.bytes, m.request.Serialize()...)
-		b.places[m.request.Seq] = i
+		b.bytes = append(b.bytes, m.Request.Serialize()...)
+		b.places[m.Request.Seq] = i
 	}
 	return b
 }
@@ -35,15 +34,15 @@ func newBatch(messages []message) *batch {
 func (b *batch) step() string { return b.messages[0].step() }
 
 // receive reads the answers until that of the last message.
-func (b *batch) receive(c *conn) error {
-	return c.receive(func(m *syscall.NetlinkMessage) (more bool, err error) {
+func (b *batch) receive(s *Socket) error {
+	return s.receive(func(m *syscall.NetlinkMessage) (more bool, err error) {
 		i, ok := b.places[m.Header.Seq]
 		switch {
 		case !ok:
 			return true, nil
 		case m.Header.Type == unix.NLMSG_ERROR:
-		case b.messages[i].take != nil:
-			return true, b.messages[i].take(m.Data)
+		case b.messages[i].Take != nil:
+			return true, b.messages[i].Take(m.Data)
 		default:
 			return true, nil
 		}
@@ -61,7 +60,7 @@ func (b *batch) end(err error) []error {
 			b.outcomes[i] = err // What became of it is not known.
 		}
 		if b.outcomes[i] != nil {
-			b.outcomes[i] = fmt.Errorf("%s: %w", b.messages[i].what, b.outcomes[i])
+			b.outcomes[i] = b.messages[i].explain(b.outcomes[i])
 		}
 	}
 	return b.outcomes

@@ -1,0 +1,139 @@
+package rtnl
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrMalformed says that an answer is not what the kernel is documented to send: it is too
+// short for its header, or an attribute is too short for its type.
+var ErrMalformed = errors.New("malformed answer of the kernel")
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrMalformed, fmt.Errorf(format, args...))
+}
+
+// typeMask takes the flags off the type of an attribute.
+const typeMask = ^uint16(unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
+
+// Attribute is one attribute of an answer, valid during the call that is given it. Its methods
+// read the value. Where that is too short they return zero, and whoever reads the attributes
+// returns ErrMalformed. A value that is longer is read in part: a newer kernel may have more
+// to tell.
+type Attribute struct {
+	kind  uint16
+	value []byte
+	err   error
+}
+
+// EachAttribute calls f with each attribute in the payload of an answer, which begins with a
+// header of so many bytes. It makes no list of them, as nl.ParseRouteAttr does: it is for what
+// is read of each interface. It returns ErrMalformed for a payload that is too short, for an
+// attribute that is longer than the rest, and for one that f could not read, after which f is
+// not called again.
+func EachAttribute(payload []byte, header int, f func(*Attribute)) error {
+	if len(payload) < header {
+		return malformed("length %d, less than the %d of its header", len(payload), header)
+	}
+	var a Attribute
+	for b := payload[header:]; len(b) >= unix.SizeofRtAttr; {
+		size := int(binary.NativeEndian.Uint16(b))
+		if size < unix.SizeofRtAttr || size > len(b) {
+			return malformed("an attribute of length %d, where %d bytes are left", size, len(b))
+		}
+		a.kind, a.value = binary.NativeEndian.Uint16(b[2:])&typeMask, b[unix.SizeofRtAttr:size]
+		if f(&a); a.err != nil {
+			return a.err
+		}
+		b = b[min(len(b), (size+unix.RTA_ALIGNTO-1)&^(unix.RTA_ALIGNTO-1)):]
+	}
+	return nil
+}
+
+// Type returns the attribute's type, without the flags NLA_F_NESTED and NLA_F_NET_BYTEORDER.
+func (a *Attribute) Type() uint16 { return a.kind }
+
+// Value returns the value, which is a part of the answer.
+func (a *Attribute) Value() []byte { return a.value }
+
+// Copy returns a copy of the value.
+func (a *Attribute) Copy() []byte { return bytes.Clone(a.value) }
+
+// Fail has whoever reads the attributes return the error, if it is one.
+func (a *Attribute) Fail(err error) {
+	if a.err == nil && err != nil {
+		a.err = fmt.Errorf("attribute %d: %w", a.kind, err)
+	}
+}
+
+// Bytes returns so many bytes of the value from the offset on, or zeros if it has fewer. They
+// may be a part of the answer.
+func (a *Attribute) Bytes(offset, size int) []byte {
+	if len(a.value) < offset+size {
+		a.Fail(malformed("length %d, want at least %d", len(a.value), offset+size))
+		return make([]byte, size)
+	}
+	return a.value[offset : offset+size]
+}
+
+// Uint8 returns the value as a number of one byte.
+func (a *Attribute) Uint8() uint8 { return a.Bytes(0, 1)[0] }
+
+// Uint16 returns the value as a number of two bytes in the machine's order.
+func (a *Attribute) Uint16() uint16 { return binary.NativeEndian.Uint16(a.Bytes(0, 2)) }
+
+// Uint32 returns the value as a number of four bytes in the machine's order.
+func (a *Attribute) Uint32() uint32 { return a.Uint32At(0) }
+
+// Uint32At returns the number of four bytes at the offset, in the machine's order.
+func (a *Attribute) Uint32At(offset int) uint32 {
+	return binary.NativeEndian.Uint32(a.Bytes(offset, 4))
+}
+
+// Int32 returns the value as a number of four bytes with a sign, in the machine's order.
+func (a *Attribute) Int32() int { return int(int32(a.Uint32())) }
+
+// NetworkUint16 returns the value as a number of two bytes in network byte order.
+func (a *Attribute) NetworkUint16() uint16 { return binary.BigEndian.Uint16(a.Bytes(0, 2)) }
+
+// NetworkUint64 returns the value as a number of eight bytes in network byte order.
+func (a *Attribute) NetworkUint64() uint64 { return binary.BigEndian.Uint64(a.Bytes(0, 8)) }
+
+// Number returns the number of that many bytes (1, 2 or 4) at the offset, in the machine's order.
+func (a *Attribute) Number(offset, size int) uint32 {
+	switch b := a.Bytes(offset, size); size {
+	case 1:
+		return uint32(b[0])
+	case 2:
+		return uint32(binary.NativeEndian.Uint16(b))
+	default:
+		return binary.NativeEndian.Uint32(b)
+	}
+}
+
+// Text returns the value as a string, which ends at the first zero byte, if there is one.
+func (a *Attribute) Text() string {
+	text, _, _ := bytes.Cut(a.value, []byte{0})
+	return string(text)
+}
+
+// Address returns the value as an address of IPv4 or IPv6, by its length.
+func (a *Attribute) Address() netip.Addr {
+	addr, ok := netip.AddrFromSlice(a.value)
+	if !ok {
+		a.Fail(malformed("length %d, want 4 or 16 for an IP address", len(a.value)))
+	}
+	return addr
+}
+
+// Each calls f with each attribute in the value, which is a list of attributes itself.
+func (a *Attribute) Each(f func(*Attribute)) {
+	if a.err == nil {
+		a.Fail(EachAttribute(a.value, 0, f))
+	}
+}

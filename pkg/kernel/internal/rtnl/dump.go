@@ -1,0 +1,82 @@
+package rtnl
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// maxDumps is how often a dump is begun again that the kernel marked as
+// inconsistent because something changed meanwhile.
+const maxDumps = 20
+
+// Dump sends a request for a list and calls each with every answer's payload,
+// which is valid during the call only. reset is called before each attempt: a
+// list that changed under the reader is read again from the start, never taken
+// in part.
+func (s *Socket) Dump(m Message, reset func(), each func(payload []byte) error) error {
+	m.Request.Flags |= unix.NLM_F_DUMP
+	for range maxDumps {
+		reset()
+		interrupted, err := s.dumpOnce(m.Request, each)
+		if err != nil {
+			return m.explain(err)
+		}
+		if !interrupted {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: the list changed during each of %d readings", m.What, maxDumps)
+}
+
+func (s *Socket) dumpOnce(request *nl.NetlinkRequest, each func([]byte) error) (interrupted bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.send(request.Serialize()); err != nil {
+		return false, err
+	}
+	var failed error
+	err = s.receive(func(m *syscall.NetlinkMessage) (bool, error) {
+		if m.Header.Seq != request.Seq {
+			return true, nil
+		}
+		interrupted = interrupted || m.Header.Flags&unix.NLM_F_DUMP_INTR != 0
+		switch m.Header.Type {
+		case unix.NLMSG_DONE, unix.NLMSG_ERROR:
+			return false, parseError(m)
+		}
+		// The rest is read even after a failure: an answer left in the
+		// socket would be taken for the next request's.
+		if failed == nil {
+			failed = each(m.Data)
+		}
+		return true, nil
+	})
+	return interrupted, errors.Join(failed, err)
+}
+
+// Get sends a request for one object and calls take with the answer's payload,
+// which is valid during the call only.
+func (s *Socket) Get(m Message, take func(payload []byte) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.send(m.Request.Serialize()); err != nil {
+		return m.explain(err)
+	}
+	err := s.receive(func(answer *syscall.NetlinkMessage) (bool, error) {
+		switch {
+		case answer.Header.Seq != m.Request.Seq:
+			return true, nil
+		case answer.Header.Type == unix.NLMSG_ERROR:
+			return false, parseError(answer)
+		}
+		return false, take(answer.Data)
+	})
+	if err != nil {
+		return m.explain(err)
+	}
+	return nil
+}

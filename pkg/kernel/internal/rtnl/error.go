@@ -1,0 +1,54 @@
+package rtnl
+
+import (
+	"encoding/binary"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/kernel/internal/privilege"
+)
+
+// Error is what the kernel answers to a request that it refuses. errors.Is matches the Errno.
+type Error struct {
+	Errno syscall.Errno
+	// Words are the kernel's own, empty where it has none for this error.
+	Words string
+}
+
+func (e *Error) Error() string {
+	if e.Words != "" {
+		return e.Errno.Error() + ": " + e.Words
+	}
+	// The kernel has words where EPERM says anything else, such as that a NIC is up (bond_enslave).
+	return privilege.Explain(e.Errno, "CAP_NET_ADMIN").Error()
+}
+
+func (e *Error) Unwrap() error { return e.Errno }
+
+// parseError returns the error in an NLMSG_ERROR or NLMSG_DONE, nil for an
+// acknowledgement.
+func parseError(m *syscall.NetlinkMessage) error {
+	const sizeofErrno = 4
+	if len(m.Data) < sizeofErrno {
+		return malformed("an acknowledgement of length %d, want at least %d", len(m.Data), sizeofErrno)
+	}
+	errno := -int32(binary.NativeEndian.Uint32(m.Data))
+	if errno == 0 {
+		return nil
+	}
+	header := unix.SizeofNlMsghdr + sizeofErrno // It has the request's header.
+	if m.Header.Type == unix.NLMSG_DONE {
+		header = sizeofErrno
+	}
+	e := &Error{Errno: syscall.Errno(errno)}
+	if m.Header.Flags&unix.NLM_F_ACK_TLVS != 0 {
+		// The number is known, whatever the words are.
+		_ = EachAttribute(m.Data, header, func(a *Attribute) {
+			if a.Type() == unix.NLMSGERR_ATTR_MSG {
+				e.Words = a.Text()
+			}
+		})
+	}
+	return e
+}

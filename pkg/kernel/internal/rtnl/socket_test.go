@@ -1,0 +1,196 @@
+package rtnl
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+func TestMain(m *testing.M) { fresh.Main(m) }
+
+// newSocket returns a socket in the tests' own namespace.
+func newSocket(t testing.TB) *Socket {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, Protocol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewSocket(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// onDevice returns a request for the device of that index, 0 for all.
+func onDevice(kind, index int) *nl.NetlinkRequest {
+	request := nl.NewNetlinkRequest(kind, 0)
+	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	if info.Index = int32(index); index != 0 {
+		info.Change = unix.IFF_UP
+	}
+	request.AddData(info)
+	return request
+}
+
+// noDevice sets a device down that is not there.
+func noDevice() Message {
+	return Message{Request: onDevice(unix.RTM_SETLINK, 99999), What: "set nothing down"}
+}
+
+func times(count int, m func() Message) []Message {
+	var all []Message
+	for range count {
+		all = append(all, m())
+	}
+	return all
+}
+
+// names returns the names of the devices, as Dump reads them.
+func names(t testing.TB, s *Socket) []string {
+	t.Helper()
+	var all []string
+	err := s.Dump(Message{Request: onDevice(unix.RTM_GETLINK, 0), What: "list devices"}, func() { all = nil }, func(payload []byte) error {
+		return EachAttribute(payload, unix.SizeofIfInfomsg, func(a *Attribute) {
+			if a.Type() == unix.IFLA_IFNAME {
+				all = append(all, a.Text())
+			}
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// The kernel works through a batch to its end, and each failure stands at its place.
+func TestRunEachTellsEachOutcome(t *testing.T) {
+	s := newSocket(t)
+	lo := Message{Request: onDevice(unix.RTM_SETLINK, 1), What: "set lo down"}
+	outcomes := s.RunEach(noDevice(), lo, noDevice())
+	if outcomes[1] != nil {
+		t.Errorf("lo: %v", outcomes[1])
+	}
+	for _, i := range []int{0, 2} {
+		if err := outcomes[i]; !errors.Is(err, unix.ENODEV) || err.Error() != "set nothing down: no such device" {
+			t.Errorf("message %d: %v", i, err)
+		}
+	}
+}
+
+// What depends on the first message is not sent if that fails.
+func TestRunAfterSendsNothingAfterAFailure(t *testing.T) {
+	s := newSocket(t)
+	rename := func(name string) Message {
+		request := onDevice(unix.RTM_SETLINK, 1)
+		request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+		return Message{Request: request, What: "rename lo"}
+	}
+	for hold, name := range map[bool]string{false: "lo1", true: "lo2"} {
+		HoldProcessor(hold)
+		failed, more := s.RunAfter(noDevice(), rename(name))
+		if !errors.Is(failed, unix.ENODEV) || more != nil {
+			t.Errorf("%v, %v", failed, more)
+		}
+		if all := names(t, s); !slices.Equal(all, []string{"lo"}) {
+			t.Errorf("devices %v", all)
+		}
+		first := Message{Request: onDevice(unix.RTM_SETLINK, 1), What: "set lo down"}
+		if failed, more = s.RunAfter(first, append(times(MaxBatch, noDevice), rename(name))...); failed != nil || !errors.Is(more, unix.ENODEV) {
+			t.Errorf("%v, %v", failed, more)
+		}
+		if all := names(t, s); !slices.Equal(all, []string{name}) {
+			t.Errorf("devices %v, want %s", all, name)
+		}
+		if err := s.Run(rename("lo")); err != nil {
+			t.Error(err)
+		}
+	}
+	HoldProcessor(false)
+}
+
+func TestAdviceFollowsTheError(t *testing.T) {
+	s := newSocket(t)
+	m := noDevice()
+	m.Advise = func(err error) string {
+		if errors.Is(err, unix.ENODEV) {
+			return "make it first"
+		}
+		return ""
+	}
+	if err := s.Run(m); err == nil || err.Error() != "set nothing down: no such device: make it first" {
+		t.Errorf("%v", err)
+	}
+}
+
+// More errors than the socket has room for are all heard, and the next answers too.
+func TestEveryErrorOfALargeBatchIsHeard(t *testing.T) {
+	s := newSocket(t)
+	batch := times(3*MaxBatch, noDevice)
+	for range 2 {
+		for i, err := range s.RunEach(batch...) {
+			if !errors.Is(err, unix.ENODEV) {
+				t.Fatalf("message %d: %v, want ENODEV", i, err)
+			}
+		}
+	}
+}
+
+// After a socket has overflowed, its next change is heard of.
+func TestASocketThatOverflowedIsOfUseAgain(t *testing.T) {
+	s := newSocket(t)
+	if err := unix.SetsockoptInt(s.FD(), unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(times(MaxBatch, noDevice)...); !errors.Is(err, unix.ENOBUFS) {
+		t.Fatalf("%v, want ENOBUFS", err)
+	}
+	if err := s.Run(noDevice()); !errors.Is(err, unix.ENODEV) {
+		t.Errorf("and then %v, want ENODEV", err)
+	}
+}
+
+// Whoever has a netlink socket in the sandbox can send messages to ours. None of
+// them is taken for the kernel's.
+func TestForgedAnswersAreNotTaken(t *testing.T) {
+	s, forger := newSocket(t), newSocket(t)
+	address, err := unix.Getsockname(s.FD())
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := address.(*unix.SockaddrNetlink).Pid
+	next := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0).Seq
+	for seq := next; seq < next+20; seq++ {
+		for _, kind := range []uint16{unix.NLMSG_DONE, unix.RTM_NEWLINK} {
+			forged := onDevice(int(kind), 1)
+			forged.Seq = seq
+			if err := unix.Sendto(forger.FD(), forged.Serialize(), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: port}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if all := names(t, s); !slices.Equal(all, []string{"lo"}) {
+		t.Errorf("devices %v", all)
+	}
+}
+
+// The kernel's own words come with the number, and the number is known without them.
+func TestErrorsHaveTheKernelsWords(t *testing.T) {
+	s := newSocket(t)
+	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE)
+	request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("nosuchkind"))
+	request.AddData(info)
+	err := s.Run(Message{Request: request, What: "create it"})
+	var refused *Error
+	if !errors.As(err, &refused) || refused.Errno != unix.EOPNOTSUPP || refused.Words != "Unknown device type" {
+		t.Errorf("%v", err)
+	}
+}
