@@ -72,7 +72,7 @@ test-machine:
 # What reads hostile input. Its seeds are a part of test-units, too.
 FUZZED := FuzzDecode=./checkpoint FuzzParse=./checkpoint/netfix FuzzParse=./plugins/main/macvlan FuzzParse=./plugins/main/vlan \
 	FuzzParse=./pkg/ipam FuzzDecodeLease=./pkg/ipam/lease FuzzParseHostLocal=./pkg/ipam/hostlocal FuzzParseProbeAnswer=./pkg/kernel/internal/wire \
-	FuzzEachAttribute=./pkg/kernel/internal/rtnl
+	FuzzEachAttribute=./pkg/kernel/internal/rtnl FuzzParseAnswer=./pkg/kernel
 
 test-fuzz:  ## FUZZSECONDS each, at least
 	@for f in $(FUZZED); do GO=$(GO) hack/fuzz $$f $(or $(FUZZSECONDS),3) || failed=1; done; [ -z "$$failed" ]

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -48,15 +47,8 @@ func (n *Namespace) eachAddress(index int, families []int, reset func(), take fu
 	info.Index = uint32(index)
 	request.AddData(info)
 	return n.socket.Dump(rtnl.Message{Request: request, What: "list addresses"}, reset, func(payload []byte) error {
-		if len(payload) < unix.SizeofIfAddrmsg {
-			return errors.New("answer too short")
-		}
-		info := nl.DeserializeIfAddrmsg(payload)
-		if index != 0 && int(info.Index) != index {
-			return nil
-		}
-		address, by, err := parseAddress(info, payload[info.Len():])
-		if err == nil {
+		address, of, by, err := parseAddress(payload)
+		if err == nil && of != 0 && (index == 0 || of == index) {
 			take(address, by)
 		}
 		return err
@@ -73,42 +65,55 @@ const (
 	somebodyForATime
 )
 
-// parseAddress returns the address in an answer, and who made it.
-func parseAddress(info *nl.IfAddrmsg, payload []byte) (a netstate.Address, by maker, err error) {
+// parseAddress returns the address in an answer, the index of its device, and who made it. The
+// index is 0 for an address that is none of IPv4 or IPv6: a list of all families has others, too.
+func parseAddress(payload []byte) (a netstate.Address, of int, by maker, err error) {
+	if err := rtnl.CheckHeader(payload, unix.SizeofIfAddrmsg); err != nil {
+		return a, 0, theKernel, err
+	}
+	info := nl.DeserializeIfAddrmsg(payload)
+	if info.Family != unix.AF_INET && info.Family != unix.AF_INET6 {
+		return a, 0, theKernel, nil
+	}
 	var local, other netip.Addr
 	flags, proto := uint32(info.Flags), uint8(0)
-	err = eachAttribute(payload, func(attr uint16, value []byte) error {
-		switch attr {
+	err = rtnl.EachAttribute(payload, unix.SizeofIfAddrmsg, func(attr *rtnl.Attribute) {
+		switch attr.Type() {
 		case unix.IFA_LOCAL:
-			local, _ = netip.AddrFromSlice(value)
+			local = attr.Address()
 		case unix.IFA_ADDRESS:
-			other, _ = netip.AddrFromSlice(value)
+			other = attr.Address()
 		case unix.IFA_BROADCAST:
-			a.Broadcast, _ = netip.AddrFromSlice(value)
+			a.Broadcast = attr.Address()
 		case unix.IFA_LABEL:
-			a.Label = nl.BytesToString(value)
+			a.Label = attr.Text()
 		case unix.IFA_FLAGS:
-			flags = nl.NativeEndian().Uint32(value)
+			flags = attr.Uint32()
 		case unix.IFA_RT_PRIORITY:
-			a.Metric = nl.NativeEndian().Uint32(value)
+			a.Metric = attr.Uint32()
 		case ifaProto:
-			proto = value[0]
+			proto = attr.Uint8()
 		}
-		return nil
 	})
 	if err != nil {
-		return a, theKernel, err
+		return a, 0, theKernel, err
 	}
 	bits := int(info.Prefixlen)
-	if !local.IsValid() {
+	switch {
+	case !local.IsValid():
 		local = other
+	case !other.IsValid():
+		other = netip.IPv4Unspecified() // The kernel does not tell that one (inet_fill_ifaddr).
 	}
 	a.Prefix = netip.PrefixFrom(local, bits)
 	if other != local {
 		a.Prefix, a.Peer = netip.PrefixFrom(local, local.BitLen()), netip.PrefixFrom(other, bits)
 	}
+	if !a.Prefix.IsValid() || !a.Peer.IsValid() && other != local {
+		return a, 0, theKernel, fmt.Errorf("%w: an address of length %d with a prefix of %d bits", rtnl.ErrMalformed, local.BitLen()/8, bits)
+	}
 	a.Scope, a.Flags = info.Scope, flags&keptFlags
-	return a, makerOf(a, flags, proto), nil
+	return a, int(info.Index), makerOf(a, flags, proto), nil
 }
 
 // makerOf tells the kernel's own addresses: those of IPv6 with a lifetime (from router

@@ -69,53 +69,45 @@ var bondModes = []string{
 // parseBond returns the bond without its members, and the index of the primary one.
 func parseBond(data []byte) (bond *netstate.Bond, primary int, err error) {
 	bond = &netstate.Bond{}
-	attrs, err := nl.ParseRouteAttr(data)
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, a := range attrs {
-		attr := a.Attr.Type & nlaTypeMask
-		switch attr {
+	err = rtnl.EachAttribute(data, 0, func(a *rtnl.Attribute) {
+		switch a.Type() {
 		case nl.IFLA_BOND_MODE:
-			bond.Mode = nameAt(bondModes, int(a.Value[0]))
+			bond.Mode = nameAt(bondModes, int(a.Uint8()))
 		case nl.IFLA_BOND_PRIMARY:
-			primary = int(nl.NativeEndian().Uint32(a.Value))
+			primary = a.Int32()
 		case nl.IFLA_BOND_ARP_IP_TARGET, iflaBondNSIPv6Target:
-			targets, err := nl.ParseRouteAttr(a.Value)
-			if err != nil {
-				return nil, 0, err
-			}
-			for _, target := range targets {
-				if addr, ok := netip.AddrFromSlice(target.Value); ok && !addr.IsUnspecified() {
+			a.Each(func(target *rtnl.Attribute) {
+				if addr := target.Address(); addr.IsValid() && !addr.IsUnspecified() {
 					bond.ARPTargets = append(bond.ARPTargets, addr)
 				}
-			}
+			})
 		case nl.IFLA_BOND_AD_ACTOR_SYSTEM:
-			bond.ActorSystem = nonZero(a.Value).String()
+			bond.ActorSystem = nonZero(a.Value()).String()
+		default:
+			parseBondOption(bond, a)
 		}
-		i := slices.IndexFunc(bondOptions, func(o bondOption) bool { return o.attr == attr })
-		if i < 0 {
-			continue
-		}
-		if o := bondOptions[i]; numberIn(a.Value, o.bytes) != o.usual {
-			if bond.Options == nil {
-				bond.Options = map[string]uint32{}
-			}
-			bond.Options[o.name] = numberIn(a.Value, o.bytes)
-		}
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("bond: %w", err)
 	}
 	return bond, primary, nil
 }
 
-// numberIn returns the number of that many bytes.
-func numberIn(b []byte, size int) uint32 {
-	switch size {
-	case 1:
-		return uint32(b[0])
-	case 2:
-		return uint32(nl.NativeEndian().Uint16(b))
+// parseBondOption adds the option to the bond, if it has not the kernel's default.
+func parseBondOption(bond *netstate.Bond, a *rtnl.Attribute) {
+	i := slices.IndexFunc(bondOptions, func(o bondOption) bool { return o.attr == a.Type() })
+	if i < 0 {
+		return
 	}
-	return nl.NativeEndian().Uint32(b)
+	o := bondOptions[i]
+	value := a.Number(0, o.bytes)
+	if value == o.usual {
+		return
+	}
+	if bond.Options == nil {
+		bond.Options = map[string]uint32{}
+	}
+	bond.Options[o.name] = value
 }
 
 func numberAttr(value uint32, size int) []byte {

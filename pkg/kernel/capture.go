@@ -320,13 +320,12 @@ func (n *Namespace) idOf(other *Namespace) (int, error) {
 	request.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(other.handle))))
 	id := -1
 	err := n.socket.Get(rtnl.Message{Request: request, What: "read namespace ID"}, func(payload []byte) error {
-		attrs, err := nl.ParseRouteAttr(payload[nl.NewRtGenMsg().Len():])
-		for _, a := range attrs {
-			if a.Attr.Type == unix.NETNSA_NSID {
-				id = int(int32(nl.NativeEndian().Uint32(a.Value)))
+		// The kernel fills struct rtgenmsg up to a multiple of four bytes.
+		return rtnl.EachAttribute(payload, nl.NewRtGenMsg().Len(), func(a *rtnl.Attribute) {
+			if a.Type() == unix.NETNSA_NSID {
+				id = a.Int32()
 			}
-		}
-		return err
+		})
 	})
 	if err == nil && id >= 0 {
 		n.known.Store(other, id)

@@ -3,6 +3,7 @@ package kernel
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -19,8 +20,6 @@ const (
 	// (linux/pkt_cls.h, TCA_CLS_FLAGS_SKIP_HW and SKIP_SW).
 	u32Flags   = 11
 	askedFlags = 3
-	// matchallClassID and its like are of linux/pkt_cls.h.
-	matchallClassID, matchallAct, matchallFlags = nl.TCA_MATCHALL_CLASSID, nl.TCA_MATCHALL_ACT, nl.TCA_MATCHALL_FLAGS
 	// sizeofMirred is that of struct tc_mirred: index, capabilities, control,
 	// two counts, where, device.
 	sizeofMirred = 28
@@ -64,77 +63,68 @@ func (n *Namespace) filters(index int, parent uint32) (filters []netstate.Filter
 	return filters, notes, err
 }
 
+// filterAttributes are the types of the attributes of a kind of filter (linux/pkt_cls.h).
+type filterAttributes struct {
+	classID, selector, flags, actions uint16
+	// unknown are those that can't be described.
+	unknown []uint16
+}
+
+var filterKinds = map[string]filterAttributes{
+	"u32": {
+		classID: nl.TCA_U32_CLASSID, selector: nl.TCA_U32_SEL, flags: u32Flags, actions: nl.TCA_U32_ACT,
+		unknown: []uint16{nl.TCA_U32_POLICE, nl.TCA_U32_INDEV, nl.TCA_U32_MARK},
+	},
+	"matchall": {classID: nl.TCA_MATCHALL_CLASSID, flags: nl.TCA_MATCHALL_FLAGS, actions: nl.TCA_MATCHALL_ACT},
+}
+
 // parseFilter says whether the filter has nothing that can't be described.
 func (n *Namespace) parseFilter(f *netstate.Filter, options []byte) (known bool, err error) {
-	attrs, err := nl.ParseRouteAttr(options)
-	if err != nil || f.Kind != "u32" && f.Kind != "matchall" {
-		return false, err
+	of, known := filterKinds[f.Kind]
+	if !known {
+		return false, nil
 	}
-	known = true
-	for _, a := range attrs {
-		attr := int(a.Attr.Type & nlaTypeMask)
-		switch {
-		case f.Kind == "u32" && attr == nl.TCA_U32_CLASSID, f.Kind == "matchall" && attr == matchallClassID:
-			f.ClassID = nl.NativeEndian().Uint32(a.Value)
-		case f.Kind == "u32" && attr == nl.TCA_U32_SEL:
-			f.Selector = a.Value
-		case f.Kind == "u32" && attr == u32Flags, f.Kind == "matchall" && attr == matchallFlags:
-			f.Flags = nl.NativeEndian().Uint32(a.Value) & askedFlags
-		case f.Kind == "u32" && attr == nl.TCA_U32_ACT, f.Kind == "matchall" && attr == matchallAct:
-			ok, err := n.parseActions(f, a.Value)
-			if err != nil {
-				return false, err
-			}
-			known = known && ok
-		case f.Kind == "u32" && (attr == nl.TCA_U32_POLICE || attr == nl.TCA_U32_INDEV || attr == nl.TCA_U32_MARK):
+	err = rtnl.EachAttribute(options, 0, func(a *rtnl.Attribute) {
+		switch attr := a.Type(); {
+		case attr == of.classID:
+			f.ClassID = a.Uint32()
+		case attr == of.selector && attr != 0:
+			f.Selector = a.Value()
+		case attr == of.flags:
+			f.Flags = a.Uint32() & askedFlags
+		case attr == of.actions:
+			// Each action is in an attribute that is numbered from 1.
+			a.Each(func(action *rtnl.Attribute) {
+				r, ok := n.parseRedirect(action)
+				f.Redirects = append(f.Redirects, r)
+				known = known && ok
+			})
+		case slices.Contains(of.unknown, attr):
 			known = false
 		}
-	}
-	return known, nil
+	})
+	return known, err
 }
 
-// parseActions reads the filter's actions, each in an attribute that is numbered from 1.
-func (n *Namespace) parseActions(f *netstate.Filter, b []byte) (known bool, err error) {
-	actions, err := nl.ParseRouteAttr(b)
-	if err != nil {
-		return false, err
-	}
-	for _, action := range actions {
-		r, ok, err := n.parseRedirect(action.Value)
-		if err != nil || !ok {
-			return false, err
-		}
-		f.Redirects = append(f.Redirects, r)
-	}
-	return true, nil
-}
-
-func (n *Namespace) parseRedirect(b []byte) (r netstate.Redirect, known bool, err error) {
-	attrs, err := nl.ParseRouteAttr(b)
-	for _, a := range attrs {
-		switch a.Attr.Type & nlaTypeMask {
+// parseRedirect reads an action, and says whether it is a redirect that can be described.
+func (n *Namespace) parseRedirect(action *rtnl.Attribute) (r netstate.Redirect, known bool) {
+	action.Each(func(a *rtnl.Attribute) {
+		switch a.Type() {
 		case nl.TCA_ACT_KIND:
-			known = nl.BytesToString(a.Value) == "mirred"
+			known = a.Text() == "mirred"
 		case nl.TCA_ACT_OPTIONS:
-			options, err := nl.ParseRouteAttr(a.Value)
-			if err != nil {
-				return r, false, err
-			}
-			for _, o := range options {
-				if o.Attr.Type&nlaTypeMask != nl.TCA_MIRRED_PARMS || len(o.Value) < sizeofMirred {
-					continue
+			a.Each(func(o *rtnl.Attribute) {
+				if o.Type() != nl.TCA_MIRRED_PARMS || len(o.Value()) < sizeofMirred {
+					return // Of another kind of action.
 				}
-				native := nl.NativeEndian()
-				r.Control, r.Where = int32(native.Uint32(o.Value[8:])), int32(native.Uint32(o.Value[20:]))
-				to, err := n.linkByIndex(int(native.Uint32(o.Value[24:])))
-				if err != nil {
-					return r, false, nil // To a device that is gone.
+				r.Control, r.Where = int32(o.Uint32At(8)), int32(o.Uint32At(20))
+				if to, err := n.linkByIndex(int(o.Uint32At(24))); err == nil { // Else it is gone.
+					r.Device = to.name
 				}
-				r.Device = to.name
-			}
+			})
 		}
-	}
-	return r, known && r.Device != "" && unnameable(r.Device) == "", err
+	})
+	return r, known && r.Device != "" && unnameable(r.Device) == ""
 }
 
 // addFilter returns the request that makes the filter.
@@ -143,18 +133,17 @@ func (n *Namespace) addFilter(index int, f netstate.Filter) (rtnl.Message, error
 	request.AddData(&nl.TcMsg{Ifindex: int32(index), Parent: f.Parent, Info: f.Info})
 	request.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(f.Kind)))
 	options := nl.NewRtAttr(nl.TCA_OPTIONS, nil)
-	classID, act, flags := matchallClassID, matchallAct, matchallFlags
-	if f.Kind == "u32" {
-		classID, act, flags = nl.TCA_U32_CLASSID, nl.TCA_U32_ACT, u32Flags
-		options.AddRtAttr(nl.TCA_U32_SEL, f.Selector)
+	of := filterKinds[f.Kind]
+	if of.selector != 0 {
+		options.AddRtAttr(int(of.selector), f.Selector)
 	}
 	if f.ClassID != 0 {
-		options.AddRtAttr(classID, nl.Uint32Attr(f.ClassID))
+		options.AddRtAttr(int(of.classID), nl.Uint32Attr(f.ClassID))
 	}
 	if f.Flags != 0 {
-		options.AddRtAttr(flags, nl.Uint32Attr(f.Flags))
+		options.AddRtAttr(int(of.flags), nl.Uint32Attr(f.Flags))
 	}
-	actions := options.AddRtAttr(act, nil)
+	actions := options.AddRtAttr(int(of.actions), nil)
 	for i, r := range f.Redirects {
 		to, err := n.Index(r.Device)
 		if err != nil {

@@ -38,23 +38,20 @@ func (l *link) setting(key string) (string, bool) {
 }
 
 // family reads the settings that an address family tells of the device.
-func (l *link) family(family uint16, value []byte) error {
-	switch family {
+func (l *link) family(family *rtnl.Attribute) {
+	switch family.Type() {
 	case unix.AF_INET:
-		return eachAttribute(value, keep(unix.IFLA_INET_CONF, &l.conf4))
+		family.Each(func(a *rtnl.Attribute) {
+			if a.Type() == unix.IFLA_INET_CONF {
+				l.conf4 = a.Copy()
+			}
+		})
 	case unix.AF_INET6:
-		return eachAttribute(value, keep(unix.IFLA_INET6_CONF, &l.conf6))
-	}
-	return nil
-}
-
-// keep returns what copies the attribute's value.
-func keep(wanted uint16, to *[]byte) func(uint16, []byte) error {
-	return func(attr uint16, value []byte) error {
-		if attr == wanted {
-			*to = append([]byte(nil), value...)
-		}
-		return nil
+		family.Each(func(a *rtnl.Attribute) {
+			if a.Type() == unix.IFLA_INET6_CONF {
+				l.conf6 = a.Copy()
+			}
+		})
 	}
 }
 

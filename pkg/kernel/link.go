@@ -1,13 +1,13 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
 	"net"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -36,56 +36,54 @@ type link struct {
 
 // parseLink returns the device in an answer. It keeps nothing of the payload.
 func parseLink(payload []byte) (*link, error) {
-	if len(payload) < unix.SizeofIfInfomsg {
-		return nil, errors.New("answer too short")
+	if err := rtnl.CheckHeader(payload, unix.SizeofIfInfomsg); err != nil {
+		return nil, err
 	}
 	info := nl.DeserializeIfInfomsg(payload)
 	l := &link{index: int(info.Index), flags: info.Flags, elsewhere: -1}
-	if err := eachAttribute(payload[info.Len():], l.attribute); err != nil {
+	if err := rtnl.EachAttribute(payload, unix.SizeofIfInfomsg, l.attribute); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-func (l *link) attribute(attr uint16, value []byte) error {
-	number := func() int { return int(int32(nl.NativeEndian().Uint32(value))) }
-	switch attr {
+func (l *link) attribute(a *rtnl.Attribute) {
+	switch a.Type() {
 	case unix.IFLA_IFNAME:
-		l.name = nl.BytesToString(value)
+		l.name = a.Text()
 	case unix.IFLA_ADDRESS:
-		l.mac = nonZero(value)
+		l.mac = nonZero(a.Value())
 	case unix.IFLA_PERM_ADDRESS:
-		l.permanentMAC = nonZero(value)
+		l.permanentMAC = nonZero(a.Value())
 	case unix.IFLA_MTU:
-		l.mtu = number()
+		l.mtu = a.Int32()
 	case unix.IFLA_TXQLEN:
-		l.txQueueLen = number()
+		l.txQueueLen = a.Int32()
 	case unix.IFLA_NUM_TX_QUEUES:
-		l.txQueues = number()
+		l.txQueues = a.Int32()
 	case unix.IFLA_NUM_RX_QUEUES:
-		l.rxQueues = number()
+		l.rxQueues = a.Int32()
 	case unix.IFLA_LINK:
-		l.parent = number()
+		l.parent = a.Int32()
 	case unix.IFLA_LINK_NETNSID:
-		l.elsewhere = number()
+		l.elsewhere = a.Int32()
 	case unix.IFLA_MASTER:
-		l.master = number()
+		l.master = a.Int32()
 	case unix.IFLA_IFALIAS:
-		l.alias = nl.BytesToString(value)
+		l.alias = a.Text()
 	case unix.IFLA_GROUP:
-		l.group = uint32(number())
+		l.group = a.Uint32()
 	case unix.IFLA_PARENT_DEV_NAME:
-		l.bus = nl.BytesToString(value)
+		l.bus = a.Text()
 	case unix.IFLA_PROP_LIST:
-		return eachAttribute(value, l.property)
+		a.Each(l.property)
 	case unix.IFLA_AF_SPEC:
-		return eachAttribute(value, l.family)
+		a.Each(l.family)
 	case unix.IFLA_XDP:
-		return eachAttribute(value, l.xdp)
+		a.Each(l.xdp)
 	case unix.IFLA_LINKINFO:
-		return eachAttribute(value, l.linkInfo)
+		a.Each(l.linkInfo)
 	}
-	return nil
 }
 
 // nonZero returns a copy of the address, nil for none.
@@ -98,32 +96,29 @@ func nonZero(value []byte) net.HardwareAddr {
 	return nil
 }
 
-func (l *link) property(attr uint16, value []byte) error {
-	if attr == unix.IFLA_ALT_IFNAME {
-		l.altNames = append(l.altNames, nl.BytesToString(value))
+func (l *link) property(a *rtnl.Attribute) {
+	if a.Type() == unix.IFLA_ALT_IFNAME {
+		l.altNames = append(l.altNames, a.Text())
 	}
-	return nil
 }
 
-func (l *link) xdp(attr uint16, value []byte) error {
-	if attr == nl.IFLA_XDP_ATTACHED && len(value) > 0 && value[0] != 0 {
-		l.hasXDP = true
+func (l *link) xdp(a *rtnl.Attribute) {
+	if a.Type() == nl.IFLA_XDP_ATTACHED {
+		l.hasXDP = a.Uint8() != 0
 	}
-	return nil
 }
 
-func (l *link) linkInfo(attr uint16, value []byte) error {
-	switch attr {
+func (l *link) linkInfo(a *rtnl.Attribute) {
+	switch a.Type() {
 	case nl.IFLA_INFO_KIND:
-		l.kind = nl.BytesToString(value)
+		l.kind = a.Text()
 	case nl.IFLA_INFO_DATA:
-		l.data = append([]byte(nil), value...)
+		l.data = a.Copy()
 	case nl.IFLA_INFO_SLAVE_KIND:
-		l.masterKind = nl.BytesToString(value)
+		l.masterKind = a.Text()
 	case nl.IFLA_INFO_SLAVE_DATA:
-		l.portData = append([]byte(nil), value...)
+		l.portData = a.Copy()
 	}
-	return nil
 }
 
 // kindOf returns the kind as netstate has it.

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -30,33 +31,28 @@ var macvlanModes = map[uint32]string{
 
 func parseMacvlan(data []byte) (*netstate.Macvlan, error) {
 	m := &netstate.Macvlan{}
-	attrs, err := nl.ParseRouteAttr(data)
-	for _, a := range attrs {
-		switch a.Attr.Type & nlaTypeMask {
+	err := rtnl.EachAttribute(data, 0, func(a *rtnl.Attribute) {
+		switch a.Type() {
 		case nl.IFLA_MACVLAN_MODE:
-			number := nl.NativeEndian().Uint32(a.Value)
+			number := a.Uint32()
 			if m.Mode = macvlanModes[number]; m.Mode == "" {
 				m.Mode = fmt.Sprintf("mode %d", number)
 			}
 		case nl.IFLA_MACVLAN_FLAGS:
-			flags := nl.NativeEndian().Uint16(a.Value)
+			flags := a.Uint16()
 			m.NoPromiscuous, m.NoDestination = flags&macvlanNoPromisc != 0, flags&macvlanNoDestMAC != 0
 		case nl.IFLA_MACVLAN_BC_QUEUE_LEN:
-			m.BCQueueLen = nl.NativeEndian().Uint32(a.Value)
+			m.BCQueueLen = a.Uint32()
 		case iflaMacvlanBCCutoff:
-			cutoff := int32(nl.NativeEndian().Uint32(a.Value))
+			cutoff := int32(a.Uint32())
 			m.BCCutoff = &cutoff
 		case nl.IFLA_MACVLAN_MACADDR_DATA:
-			sources, err := nl.ParseRouteAttr(a.Value)
-			if err != nil {
-				return nil, err
-			}
-			for _, source := range sources {
-				m.Sources = append(m.Sources, net.HardwareAddr(source.Value).String())
-			}
+			a.Each(func(source *rtnl.Attribute) {
+				m.Sources = append(m.Sources, net.HardwareAddr(source.Value()).String())
+			})
 			slices.Sort(m.Sources)
 		}
-	}
+	})
 	return m, err
 }
 
@@ -108,16 +104,14 @@ func numberOf[N cmp.Ordered](names map[N]string, name string) (N, bool) {
 
 func parseIPvlan(data []byte) (*netstate.IPvlan, error) {
 	v := &netstate.IPvlan{}
-	attrs, err := nl.ParseRouteAttr(data)
-	for _, a := range attrs {
-		number := int(nl.NativeEndian().Uint16(a.Value))
-		switch a.Attr.Type & nlaTypeMask {
+	err := rtnl.EachAttribute(data, 0, func(a *rtnl.Attribute) {
+		switch a.Type() {
 		case nl.IFLA_IPVLAN_MODE:
-			v.Mode = nameAt(netstate.IPvlanModes, number)
+			v.Mode = nameAt(netstate.IPvlanModes, int(a.Uint16()))
 		case nl.IFLA_IPVLAN_FLAG:
-			v.Flag = nameAt(netstate.IPvlanFlags, number)
+			v.Flag = nameAt(netstate.IPvlanFlags, int(a.Uint16()))
 		}
-	}
+	})
 	return v, err
 }
 
@@ -141,26 +135,22 @@ func addIPvlan(data *nl.RtAttr, v netstate.IPvlan) error {
 func parseVLAN(data []byte) (*netstate.VLAN, *netstate.VLANOptions, error) {
 	v := &netstate.VLAN{Protocol: netstate.Protocol8021Q}
 	options := &netstate.VLANOptions{Flags: []string{}}
-	attrs, err := nl.ParseRouteAttr(data)
+	err := rtnl.EachAttribute(data, 0, func(a *rtnl.Attribute) {
+		switch a.Type() {
+		case nl.IFLA_VLAN_ID:
+			v.ID = int(a.Uint16())
+		case nl.IFLA_VLAN_PROTOCOL:
+			v.Protocol = vlanProtocol(a.NetworkUint16())
+		case nl.IFLA_VLAN_FLAGS:
+			options.Flags = vlanFlags(a.Uint32())
+		case nl.IFLA_VLAN_INGRESS_QOS:
+			options.IngressQoS = parseQoS(a)
+		case nl.IFLA_VLAN_EGRESS_QOS:
+			options.EgressQoS = parseQoS(a)
+		}
+	})
 	if err != nil {
 		return nil, nil, err
-	}
-	for _, a := range attrs {
-		switch a.Attr.Type & nlaTypeMask {
-		case nl.IFLA_VLAN_ID:
-			v.ID = int(nl.NativeEndian().Uint16(a.Value))
-		case nl.IFLA_VLAN_PROTOCOL:
-			v.Protocol = vlanProtocol(uint16(a.Value[0])<<8 | uint16(a.Value[1]))
-		case nl.IFLA_VLAN_FLAGS:
-			options.Flags = vlanFlags(nl.NativeEndian().Uint32(a.Value))
-		case nl.IFLA_VLAN_INGRESS_QOS:
-			options.IngressQoS, err = parseQoS(a.Value)
-		case nl.IFLA_VLAN_EGRESS_QOS:
-			options.EgressQoS, err = parseQoS(a.Value)
-		}
-		if err != nil {
-			return nil, nil, err
-		}
 	}
 	return v, options, nil
 }
@@ -175,19 +165,20 @@ func vlanFlags(bits uint32) []string {
 	return flags
 }
 
-func parseQoS(b []byte) (map[uint32]uint32, error) {
-	attrs, err := nl.ParseRouteAttr(b)
-	qos := make(map[uint32]uint32, len(attrs))
-	for _, a := range attrs {
-		// A mapping to 0 is what there is without one.
-		if to := nl.NativeEndian().Uint32(a.Value[4:]); to != 0 {
-			qos[nl.NativeEndian().Uint32(a.Value)] = to
+// parseQoS returns a list of struct ifla_vlan_qos_mapping, nil for none.
+func parseQoS(list *rtnl.Attribute) map[uint32]uint32 {
+	var qos map[uint32]uint32
+	list.Each(func(a *rtnl.Attribute) {
+		from, to := a.Uint32(), a.Uint32At(4)
+		if to == 0 {
+			return // That is what there is without a mapping.
 		}
-	}
-	if len(qos) == 0 {
-		return nil, err
-	}
-	return qos, err
+		if qos == nil {
+			qos = map[uint32]uint32{}
+		}
+		qos[from] = to
+	})
+	return qos
 }
 
 func addVLAN(data *nl.RtAttr, v netstate.VLAN, options *netstate.VLANOptions) {

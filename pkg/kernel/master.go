@@ -71,7 +71,7 @@ func (c *capture) master() (table uint32, err error) {
 	if kind == netstate.KindVRF {
 		return vrfTable(master.data)
 	}
-	if filters, err := attributeIs(master.data, iflaBrVLANFiltering, 1); err != nil || filters {
+	if filters, err := filtersVLANs(master.data); err != nil || filters {
 		c.note("its VLANs on the bridge " + master.name)
 	}
 	c.captured.Master.Port, err = parsePort(c.link.portData)
@@ -80,37 +80,33 @@ func (c *capture) master() (table uint32, err error) {
 
 // vrfTable returns the number of the VRF's table.
 func vrfTable(data []byte) (table uint32, err error) {
-	attrs, err := nl.ParseRouteAttr(data)
-	for _, a := range attrs {
-		if a.Attr.Type&nlaTypeMask == nl.IFLA_VRF_TABLE {
-			table = nl.NativeEndian().Uint32(a.Value)
+	err = rtnl.EachAttribute(data, 0, func(a *rtnl.Attribute) {
+		if a.Type() == nl.IFLA_VRF_TABLE {
+			table = a.Uint32()
 		}
-	}
+	})
 	return table, err
 }
 
-// attributeIs says whether the attribute, of one byte, is among the attributes and has
-// the value.
-func attributeIs(b []byte, attr uint16, value byte) (bool, error) {
-	attrs, err := nl.ParseRouteAttr(b)
-	for _, a := range attrs {
-		if a.Attr.Type&nlaTypeMask == attr && len(a.Value) > 0 {
-			return a.Value[0] == value, nil
+// filtersVLANs says whether the bridge keeps its ports' VLANs apart.
+func filtersVLANs(data []byte) (filters bool, err error) {
+	err = rtnl.EachAttribute(data, 0, func(a *rtnl.Attribute) {
+		if a.Type() == iflaBrVLANFiltering {
+			filters = a.Uint8() == 1
 		}
-	}
-	return false, err
+	})
+	return filters, err
 }
 
-func parsePort(b []byte) (map[string]uint32, error) {
-	attrs, err := nl.ParseRouteAttr(b)
+func parsePort(data []byte) (map[string]uint32, error) {
 	port := map[string]uint32{}
-	for _, a := range attrs {
+	err := rtnl.EachAttribute(data, 0, func(a *rtnl.Attribute) {
 		for _, p := range portAttributes {
-			if p.attr == a.Attr.Type&nlaTypeMask {
-				port[p.name] = numberIn(a.Value, p.bytes)
+			if p.attr == a.Type() {
+				port[p.name] = a.Number(0, p.bytes)
 			}
 		}
-	}
+	})
 	return port, err
 }
 

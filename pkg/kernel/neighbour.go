@@ -1,9 +1,8 @@
 package kernel
 
 import (
-	"errors"
+	"encoding/binary"
 	"net"
-	"net/netip"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -24,20 +23,12 @@ func (n *Namespace) neighbours(index int) ([]netstate.Neighbour, error) {
 		if flags == 0 {
 			request.AddData(nl.NewRtAttr(netlink.NDA_IFINDEX, nl.Uint32Attr(uint32(index))))
 		}
-		err := n.socket.Dump(rtnl.Message{Request: request, What: "list neighbours"}, func() { some = nil }, func(payload []byte) error {
-			if len(payload) < unix.SizeofNdMsg {
-				return errors.New("answer too short")
+		list := rtnl.Message{Request: request, What: "list neighbours"}
+		err := n.socket.Dump(list, func() { some = nil }, func(payload []byte) error {
+			neighbour, of, err := parseNeighbour(payload)
+			if err == nil && of == index {
+				some = append(some, neighbour)
 			}
-			var m netlink.Ndmsg
-			m.Family, m.Index = payload[0], nl.NativeEndian().Uint32(payload[4:])
-			m.State, m.Flags = nl.NativeEndian().Uint16(payload[8:]), payload[10]
-			proxy := m.Flags&unix.NTF_PROXY != 0
-			if int(m.Index) != index || !proxy && m.State&unix.NUD_PERMANENT == 0 {
-				return nil
-			}
-			neighbour, err := parseNeighbour(payload[unix.SizeofNdMsg:])
-			neighbour.Proxy, neighbour.Flags = proxy, m.Flags&^unix.NTF_PROXY
-			some = append(some, neighbour)
 			return err
 		})
 		if err != nil {
@@ -48,17 +39,28 @@ func (n *Namespace) neighbours(index int) ([]netstate.Neighbour, error) {
 	return all, nil
 }
 
-func parseNeighbour(b []byte) (neighbour netstate.Neighbour, err error) {
-	attrs, err := nl.ParseRouteAttr(b)
-	for _, a := range attrs {
-		switch a.Attr.Type {
-		case netlink.NDA_DST:
-			neighbour.Address, _ = netip.AddrFromSlice(a.Value)
-		case netlink.NDA_LLADDR:
-			neighbour.MAC = net.HardwareAddr(a.Value).String()
-		}
+// parseNeighbour returns the entry in an answer and the index of its device, 0 for an entry that
+// the kernel made.
+func parseNeighbour(payload []byte) (neighbour netstate.Neighbour, of int, err error) {
+	if err := rtnl.CheckHeader(payload, unix.SizeofNdMsg); err != nil {
+		return neighbour, 0, err
 	}
-	return neighbour, err
+	// struct ndmsg (linux/neighbour.h).
+	index := binary.NativeEndian.Uint32(payload[4:])
+	state, flags := binary.NativeEndian.Uint16(payload[8:]), payload[10]
+	neighbour.Proxy, neighbour.Flags = flags&unix.NTF_PROXY != 0, flags&^unix.NTF_PROXY
+	if !neighbour.Proxy && state&unix.NUD_PERMANENT == 0 {
+		return neighbour, 0, nil
+	}
+	err = rtnl.EachAttribute(payload, unix.SizeofNdMsg, func(a *rtnl.Attribute) {
+		switch a.Type() {
+		case netlink.NDA_DST:
+			neighbour.Address = a.Address()
+		case netlink.NDA_LLADDR:
+			neighbour.MAC = net.HardwareAddr(a.Value()).String()
+		}
+	})
+	return neighbour, int(index), err
 }
 
 // addNeighbour returns the request that makes the entry, in place of what is there.

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -60,19 +59,18 @@ func hooks(q netstate.Qdisc) []uint32 {
 
 // parseTc returns the header, the kind and a copy of the options in an answer.
 func parseTc(payload []byte) (m *nl.TcMsg, kind string, options []byte, err error) {
-	if len(payload) < nl.SizeofTcMsg {
-		return nil, "", nil, errors.New("answer too short")
+	if err := rtnl.CheckHeader(payload, nl.SizeofTcMsg); err != nil {
+		return nil, "", nil, err
 	}
 	header := *nl.DeserializeTcMsg(payload)
-	attrs, err := nl.ParseRouteAttr(payload[nl.SizeofTcMsg:])
-	for _, a := range attrs {
-		switch a.Attr.Type & nlaTypeMask {
+	err = rtnl.EachAttribute(payload, nl.SizeofTcMsg, func(a *rtnl.Attribute) {
+		switch a.Type() {
 		case nl.TCA_KIND:
-			kind = nl.BytesToString(a.Value)
+			kind = a.Text()
 		case nl.TCA_OPTIONS:
-			options = append([]byte(nil), a.Value...)
+			options = a.Copy()
 		}
-	}
+	})
 	return &header, kind, options, err
 }
 

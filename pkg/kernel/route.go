@@ -1,7 +1,9 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -55,8 +57,8 @@ const expiresAt = 8
 
 // parseRoute returns the route in an answer.
 func parseRoute(payload []byte) (r parsedRoute, err error) {
-	if len(payload) < unix.SizeofRtMsg {
-		return r, errors.New("answer too short")
+	if err := rtnl.CheckHeader(payload, unix.SizeofRtMsg); err != nil {
+		return r, err
 	}
 	m := nl.DeserializeRtMsg(payload)
 	if m.Flags&unix.RTM_F_CLONED != 0 {
@@ -67,51 +69,59 @@ func parseRoute(payload []byte) (r parsedRoute, err error) {
 		OnLink:      m.Flags&unix.RTNH_F_ONLINK != 0,
 		Destination: unspecified(m.Family),
 	}
-	err = eachAttribute(payload[m.Len():], func(attr uint16, value []byte) error { return r.attribute(attr, value, m) })
+	err = rtnl.EachAttribute(payload, unix.SizeofRtMsg, func(a *rtnl.Attribute) { r.attribute(a, m) })
 	return r, err
 }
 
-func (r *parsedRoute) attribute(attr uint16, value []byte, m *nl.RtMsg) (err error) {
-	native := nl.NativeEndian()
-	switch attr {
+func (r *parsedRoute) attribute(a *rtnl.Attribute, m *nl.RtMsg) {
+	switch a.Type() {
 	case unix.RTA_DST:
-		r.Destination = prefixOf(value, m.Dst_len)
+		r.Destination = prefixOf(a, m.Dst_len)
 	case unix.RTA_SRC:
-		r.From = prefixOf(value, m.Src_len)
+		r.From = prefixOf(a, m.Src_len)
 	case unix.RTA_GATEWAY:
-		r.Gateway, _ = netip.AddrFromSlice(value)
+		r.Gateway = a.Address()
 	case unix.RTA_VIA:
-		r.Gateway = parseVia(value)
+		r.Gateway = parseVia(a)
 	case unix.RTA_PREFSRC:
-		r.Source, _ = netip.AddrFromSlice(value)
+		r.Source = a.Address()
 	case unix.RTA_OIF:
-		r.oif = int(native.Uint32(value))
+		r.oif = a.Int32()
 	case unix.RTA_TABLE:
-		r.Table = native.Uint32(value)
+		r.Table = a.Uint32()
 	case unix.RTA_PRIORITY:
-		r.Priority = native.Uint32(value)
+		r.Priority = a.Uint32()
 	case unix.RTA_PREF:
-		r.Preference = value[0]
+		r.Preference = a.Uint8()
 	case unix.RTA_CACHEINFO:
-		r.expires = len(value) >= expiresAt+4 && native.Uint32(value[expiresAt:]) != 0
+		r.expires = a.Uint32At(expiresAt) != 0
 	case unix.RTA_METRICS:
-		err = parseMetrics(value, &r.Route)
+		a.Each(r.metric)
 	case unix.RTA_MULTIPATH:
-		err = r.parseHops(value)
+		r.parseHops(a)
 	default:
-		if what, ok := lostAttributes[attr]; ok {
+		if what, ok := lostAttributes[a.Type()]; ok {
 			r.lost = append(r.lost, what)
 		}
 	}
-	return err
 }
 
-// parseVia returns the address in a struct rtvia: a family and the address.
-func parseVia(b []byte) netip.Addr {
-	if len(b) < 2 {
-		return netip.Addr{}
+// prefixOf returns the address in the attribute with a prefix of so many bits.
+func prefixOf(a *rtnl.Attribute, bits uint8) netip.Prefix {
+	prefix := netip.PrefixFrom(a.Address(), int(bits))
+	if !prefix.IsValid() {
+		a.Fail(fmt.Errorf("%w: an address of length %d with a prefix of %d bits", rtnl.ErrMalformed, len(a.Value()), bits))
 	}
-	addr, _ := netip.AddrFromSlice(b[2:])
+	return prefix
+}
+
+// parseVia returns the address in a struct rtvia: a family of two bytes, and the address.
+func parseVia(a *rtnl.Attribute) netip.Addr {
+	const sizeofFamily = 2
+	addr, ok := netip.AddrFromSlice(a.Value()[min(sizeofFamily, len(a.Value())):])
+	if !ok {
+		a.Fail(fmt.Errorf("%w: a gateway of length %d", rtnl.ErrMalformed, len(a.Value())))
+	}
 	return addr
 }
 
@@ -129,55 +139,51 @@ const (
 	rtaxCongestionControl = 16
 )
 
-func parseMetrics(b []byte, r *netstate.Route) error {
-	metrics, err := nl.ParseRouteAttr(b)
-	for _, metric := range metrics {
-		switch number := int(metric.Attr.Type); {
-		case number == rtaxCongestionControl:
-			r.CongestionControl = nl.BytesToString(metric.Value)
-		case number == rtaxMTU:
-			r.MTU = nl.NativeEndian().Uint32(metric.Value)
-		case number == rtaxAdvMSS:
-			r.AdvMSS = nl.NativeEndian().Uint32(metric.Value)
-		case number < len(netstate.RouteMetrics) && netstate.RouteMetrics[number] != "":
-			if r.Metrics == nil {
-				r.Metrics = map[string]uint32{}
-			}
-			r.Metrics[netstate.RouteMetrics[number]] = nl.NativeEndian().Uint32(metric.Value)
+func (r *parsedRoute) metric(a *rtnl.Attribute) {
+	switch number := int(a.Type()); {
+	case number == rtaxCongestionControl:
+		r.CongestionControl = a.Text()
+	case number == rtaxMTU:
+		r.MTU = a.Uint32()
+	case number == rtaxAdvMSS:
+		r.AdvMSS = a.Uint32()
+	case number < len(netstate.RouteMetrics) && netstate.RouteMetrics[number] != "":
+		if r.Metrics == nil {
+			r.Metrics = map[string]uint32{}
 		}
+		r.Metrics[netstate.RouteMetrics[number]] = a.Uint32()
 	}
-	return err
 }
 
-// parseHops reads the next hops of a multipath route.
-func (r *parsedRoute) parseHops(b []byte) error {
-	for len(b) >= unix.SizeofRtNexthop {
-		hop := nl.DeserializeRtNexthop(b)
-		size := int(hop.RtNexthop.Len)
+// parseHops reads the next hops of a multipath route: a list of struct rtnexthop, each with
+// attributes of its own behind it.
+func (r *parsedRoute) parseHops(list *rtnl.Attribute) {
+	for b := list.Value(); len(b) >= unix.SizeofRtNexthop; {
+		// The length, the flags, the weight less one, and the device.
+		size := int(binary.NativeEndian.Uint16(b))
 		if size < unix.SizeofRtNexthop || size > len(b) {
-			return unix.EBADMSG
+			list.Fail(fmt.Errorf("%w: a next hop of length %d, where %d bytes are left", rtnl.ErrMalformed, size, len(b)))
+			return
 		}
-		attrs, err := nl.ParseRouteAttr(b[unix.SizeofRtNexthop:size])
-		if err != nil {
-			return err
-		}
-		h := netstate.NextHop{Weight: int(hop.Hops) + 1, OnLink: hop.Flags&unix.RTNH_F_ONLINK != 0}
-		for _, attr := range attrs {
-			switch number := attr.Attr.Type & nlaTypeMask; number {
+		hop := netstate.NextHop{OnLink: b[2]&unix.RTNH_F_ONLINK != 0, Weight: int(b[3]) + 1}
+		err := rtnl.EachAttribute(b[:size], unix.SizeofRtNexthop, func(a *rtnl.Attribute) {
+			switch a.Type() {
 			case unix.RTA_GATEWAY:
-				h.Gateway, _ = netip.AddrFromSlice(attr.Value)
+				hop.Gateway = a.Address()
 			case unix.RTA_VIA:
-				h.Gateway = parseVia(attr.Value)
+				hop.Gateway = parseVia(a)
 			default:
-				if what, ok := lostAttributes[number]; ok {
+				if what, ok := lostAttributes[a.Type()]; ok {
 					r.lost = append(r.lost, what)
 				}
 			}
+		})
+		if list.Fail(err); err != nil {
+			return
 		}
-		r.NextHops, r.hops = append(r.NextHops, h), append(r.hops, int(hop.Ifindex))
+		r.NextHops, r.hops = append(r.NextHops, hop), append(r.hops, int(binary.NativeEndian.Uint32(b[4:])))
 		b = b[min(len(b), (size+unix.RTNH_ALIGNTO-1)&^(unix.RTNH_ALIGNTO-1)):]
 	}
-	return nil
 }
 
 // DefaultRouteDevice returns the index of the device of the main table's first
@@ -189,15 +195,9 @@ func (n *Namespace) DefaultRouteDevice() (int, error) {
 		request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family), Table: unix.RT_TABLE_MAIN}})
 		list := rtnl.Message{Request: request, What: "list routes"}
 		err := n.socket.Dump(list, func() { device = 0 }, func(payload []byte) error {
-			m := nl.DeserializeRtMsg(payload)
-			if m.Dst_len != 0 || m.Table != unix.RT_TABLE_MAIN || m.Type != unix.RTN_UNICAST || device != 0 {
-				return nil
-			}
-			attrs, err := nl.ParseRouteAttr(payload[m.Len():])
-			for _, attr := range attrs {
-				if attr.Attr.Type == unix.RTA_OIF {
-					device = int(nl.NativeEndian().Uint32(attr.Value))
-				}
+			route, err := parseRoute(payload)
+			if err == nil && device == 0 && !route.skip && route.Destination.Bits() == 0 && route.Table == unix.RT_TABLE_MAIN && route.Type == unix.RTN_UNICAST {
+				device = route.oif
 			}
 			return err
 		})

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"github.com/vishvananda/netlink/nl"
@@ -80,44 +79,21 @@ func (n *Namespace) rules() (rules []netstate.Rule, notes []string, err error) {
 
 // parseRule returns the rule in an answer, or a note that it can't be described.
 func parseRule(payload []byte) (r netstate.Rule, note string, err error) {
-	if len(payload) < sizeofRuleHeader {
-		return r, "", errors.New("answer too short")
-	}
-	m := nl.DeserializeRtMsg(payload)
-	attrs, err := nl.ParseRouteAttr(payload[sizeofRuleHeader:])
-	if err != nil {
+	if err := rtnl.CheckHeader(payload, sizeofRuleHeader); err != nil {
 		return r, "", err
 	}
+	m := nl.DeserializeRtMsg(payload)
 	// The action is where struct rtmsg has the type.
 	r = netstate.Rule{
 		IPv6: m.Family == unix.AF_INET6, TOS: m.Tos, Action: m.Type, Table: uint32(m.Table), Invert: m.Flags&ruleInvert != 0,
 	}
-	for _, a := range attrs {
-		attr := a.Attr.Type & nlaTypeMask
-		switch attr {
-		case nl.FRA_PRIORITY:
-			r.Priority = nl.NativeEndian().Uint32(a.Value)
-		case nl.FRA_SRC:
-			r.From = prefixOf(a.Value, m.Src_len)
-		case nl.FRA_DST:
-			r.To = prefixOf(a.Value, m.Dst_len)
-		case nl.FRA_IIFNAME:
-			r.InputDevice = nl.BytesToString(a.Value)
-		case nl.FRA_OIFNAME:
-			r.OutputDevice = nl.BytesToString(a.Value)
-		case nl.FRA_TABLE:
-			r.Table = nl.NativeEndian().Uint32(a.Value)
-		case ruleProtocol:
-			r.Protocol = a.Value[0]
-		case nl.FRA_PAD:
-		default:
-			i := slices.IndexFunc(ruleSelectors, func(s ruleSelector) bool { return s.attr == attr })
-			if i < 0 {
-				note = fmt.Sprintf("attribute %d", attr)
-				continue
-			}
-			ruleSelectors[i].take(&r, a.Value)
+	err = rtnl.EachAttribute(payload, sizeofRuleHeader, func(a *rtnl.Attribute) {
+		if !parseRuleAttribute(&r, a, m) {
+			note = fmt.Sprintf("attribute %d", a.Type())
 		}
+	})
+	if err != nil {
+		return r, "", err
 	}
 	if note != "" {
 		return r, fmt.Sprintf("rule %s: its %s", r, note), nil
@@ -130,16 +106,36 @@ func parseRule(payload []byte) (r netstate.Rule, note string, err error) {
 	return r, "", nil
 }
 
-func prefixOf(addr []byte, bits uint8) netip.Prefix {
-	a, _ := netip.AddrFromSlice(addr)
-	return netip.PrefixFrom(a, int(bits))
+// parseRuleAttribute says whether the attribute can be described.
+func parseRuleAttribute(r *netstate.Rule, a *rtnl.Attribute, m *nl.RtMsg) bool {
+	switch a.Type() {
+	case nl.FRA_PRIORITY:
+		r.Priority = a.Uint32()
+	case nl.FRA_SRC:
+		r.From = prefixOf(a, m.Src_len)
+	case nl.FRA_DST:
+		r.To = prefixOf(a, m.Dst_len)
+	case nl.FRA_IIFNAME:
+		r.InputDevice = a.Text()
+	case nl.FRA_OIFNAME:
+		r.OutputDevice = a.Text()
+	case nl.FRA_TABLE:
+		r.Table = a.Uint32()
+	case ruleProtocol:
+		r.Protocol = a.Uint8()
+	case nl.FRA_PAD:
+	default:
+		i := slices.IndexFunc(ruleSelectors, func(s ruleSelector) bool { return s.attr == a.Type() })
+		if i < 0 {
+			return false
+		}
+		ruleSelectors[i].take(r, a)
+	}
+	return true
 }
 
-func (s ruleSelector) take(r *netstate.Rule, b []byte) {
-	value := s.number(b)
-	if s.pair {
-		value = value<<32 | s.number(b[s.bytes:])
-	}
+func (s ruleSelector) take(r *netstate.Rule, a *rtnl.Attribute) {
+	value := s.number(a)
 	if value == s.unset {
 		return
 	}
@@ -149,11 +145,15 @@ func (s ruleSelector) take(r *netstate.Rule, b []byte) {
 	r.Selectors[s.name] = value
 }
 
-func (s ruleSelector) number(b []byte) uint64 {
-	if s.bytes == 8 {
-		return binary.BigEndian.Uint64(b)
+// number returns the attribute's number, or both of its range in one.
+func (s ruleSelector) number(a *rtnl.Attribute) uint64 {
+	switch {
+	case s.bytes == 8:
+		return a.NetworkUint64()
+	case s.pair:
+		return uint64(a.Number(0, s.bytes))<<32 | uint64(a.Number(s.bytes, s.bytes))
 	}
-	return uint64(numberIn(b, s.bytes))
+	return uint64(a.Number(0, s.bytes))
 }
 
 func (s ruleSelector) encode(value uint64) []byte {

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -47,8 +46,8 @@ func (n *Namespace) ipv6Flags(index int) (uint32, error) {
 	request.AddData(info)
 	list := rtnl.Message{Request: request, What: "list addresses"}
 	err := n.socket.Dump(list, func() { flags = 0 }, func(payload []byte) error {
-		if len(payload) < unix.SizeofIfAddrmsg {
-			return errors.New("answer too short")
+		if err := rtnl.CheckHeader(payload, unix.SizeofIfAddrmsg); err != nil {
+			return err
 		}
 		if info := nl.DeserializeIfAddrmsg(payload); int(info.Index) == index {
 			flags |= uint32(info.Flags)

@@ -52,6 +52,7 @@ var changes = map[string]string{
 	"broadcast queue": "ip link set eth0 type macvlan bcqueuelen 2222",
 	"IPv4 addresses": `ip addr add 10.3.0.9/24 broadcast 10.3.0.200 label eth0:web dev eth0
 		ip addr add 192.0.2.1 peer 192.0.2.2 dev eth0
+		ip addr add 192.0.2.9 peer 0.0.0.0/0 dev eth0
 		ip addr add 10.5.0.1/24 noprefixroute scope link dev eth0
 		ip addr add 10.6.0.1/24 metric 77 dev eth0`,
 	"IPv6 addresses": `ip addr add fd00:3::2/64 dev eth0

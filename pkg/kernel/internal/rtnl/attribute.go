@@ -37,8 +37,8 @@ type Attribute struct {
 // attribute that is longer than the rest, and for one that f could not read, after which f is
 // not called again.
 func EachAttribute(payload []byte, header int, f func(*Attribute)) error {
-	if len(payload) < header {
-		return malformed("length %d, less than the %d of its header", len(payload), header)
+	if err := CheckHeader(payload, header); err != nil {
+		return err
 	}
 	var a Attribute
 	for b := payload[header:]; len(b) >= unix.SizeofRtAttr; {
@@ -51,6 +51,14 @@ func EachAttribute(payload []byte, header int, f func(*Attribute)) error {
 			return a.err
 		}
 		b = b[min(len(b), (size+unix.RTA_ALIGNTO-1)&^(unix.RTA_ALIGNTO-1)):]
+	}
+	return nil
+}
+
+// CheckHeader returns ErrMalformed if the payload is shorter than its header of so many bytes.
+func CheckHeader(payload []byte, header int) error {
+	if len(payload) < header {
+		return malformed("length %d, less than the %d of its header", len(payload), header)
 	}
 	return nil
 }

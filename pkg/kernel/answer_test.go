@@ -1,0 +1,195 @@
+package kernel
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// answerReader reads one kind of answer.
+type answerReader struct {
+	name   string
+	header int
+	// requests ask the kernel for such answers.
+	requests func(index int) []*nl.NetlinkRequest
+	read     func(n *Namespace, payload []byte) error
+}
+
+func request(kind int, header nl.NetlinkRequestData, attrs ...nl.NetlinkRequestData) *nl.NetlinkRequest {
+	r := nl.NewNetlinkRequest(kind, 0)
+	r.AddData(header)
+	for _, a := range attrs {
+		r.AddData(a)
+	}
+	return r
+}
+
+func ofFamily(family int) *nl.RtMsg { return &nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}} }
+
+// answerReaders are all that reads answers.
+var answerReaders = []answerReader{
+	{"link", unix.SizeofIfInfomsg, func(int) []*nl.NetlinkRequest { return []*nl.NetlinkRequest{getLink(0, "")} }, readLink},
+	{"address", unix.SizeofIfAddrmsg, func(int) []*nl.NetlinkRequest {
+		return []*nl.NetlinkRequest{request(unix.RTM_GETADDR, nl.NewIfAddrmsg(unix.AF_UNSPEC))}
+	}, func(_ *Namespace, payload []byte) error {
+		a, _, _, err := parseAddress(payload)
+		_, _ = a.String(), a.Validate()
+		return err
+	}},
+	{"route", unix.SizeofRtMsg, func(int) []*nl.NetlinkRequest {
+		return []*nl.NetlinkRequest{getRoutes(unix.AF_INET, 0), getRoutes(unix.AF_INET6, 0)}
+	}, func(_ *Namespace, payload []byte) error {
+		r, err := parseRoute(payload)
+		_, _, _ = r.String(), r.rank(), r.hasPlace()
+		return err
+	}},
+	{"rule", sizeofRuleHeader, func(int) []*nl.NetlinkRequest {
+		return []*nl.NetlinkRequest{request(unix.RTM_GETRULE, ofFamily(unix.AF_INET)), request(unix.RTM_GETRULE, ofFamily(unix.AF_INET6))}
+	}, func(_ *Namespace, payload []byte) error {
+		r, _, err := parseRule(payload)
+		_ = r.String()
+		return err
+	}},
+	{"neighbour", unix.SizeofNdMsg, func(int) []*nl.NetlinkRequest {
+		return []*nl.NetlinkRequest{request(unix.RTM_GETNEIGH, &netlink.Ndmsg{}), request(unix.RTM_GETNEIGH, &netlink.Ndmsg{Flags: unix.NTF_PROXY})}
+	}, func(_ *Namespace, payload []byte) error {
+		neighbour, _, err := parseNeighbour(payload)
+		_ = neighbour.String()
+		return err
+	}},
+	{"qdisc and filter", nl.SizeofTcMsg, func(index int) []*nl.NetlinkRequest {
+		return []*nl.NetlinkRequest{
+			request(unix.RTM_GETQDISC, &nl.TcMsg{Ifindex: int32(index)}),
+			request(unix.RTM_GETTFILTER, &nl.TcMsg{Ifindex: int32(index), Parent: 0xffff0000}),
+		}
+	}, func(n *Namespace, payload []byte) error {
+		_, kind, options, err := parseTc(payload)
+		if err != nil {
+			return err
+		}
+		_, err = n.parseFilter(&netstate.Filter{Kind: kind}, options)
+		return err
+	}},
+}
+
+// readLink reads the link, and its data as those of every kind: what a kernel says is not known
+// before it has said it.
+func readLink(_ *Namespace, payload []byte) error {
+	l, err := parseLink(payload)
+	if err != nil {
+		return err
+	}
+	for key := range devconf {
+		l.setting(key)
+	}
+	_, errs := l.parentIndex(), make([]error, 7)
+	_, errs[0] = parseMacvlan(l.data)
+	_, errs[1] = parseIPvlan(l.data)
+	_, _, errs[2] = parseVLAN(l.data)
+	_, _, errs[3] = parseBond(l.data)
+	_, errs[4] = vrfTable(l.data)
+	_, errs[5] = filtersVLANs(l.data)
+	_, errs[6] = parsePort(l.portData)
+	return errors.Join(errs...)
+}
+
+// collect returns the kernel's answers of that kind in the namespace.
+func (r answerReader) collect(t testing.TB, n *Namespace, index int) [][]byte {
+	t.Helper()
+	var all [][]byte
+	for _, request := range r.requests(index) {
+		var some [][]byte
+		err := n.socket.Dump(rtnl.Message{Request: request, What: "list"}, func() { some = nil }, func(payload []byte) error {
+			some = append(some, bytes.Clone(payload))
+			return nil
+		})
+		if err != nil {
+			t.Fatalf("%s: %v", r.name, err)
+		}
+		all = append(all, some...)
+	}
+	return all
+}
+
+// cuts are the changes to a sandbox whose answers are cut in pieces: there is something of everything.
+var cuts = []string{"IPv4 addresses", "IPv6 addresses", "routes with metrics", "several next hops", "rules", "neighbours", "a bridge"}
+
+// However an answer of the kernel is cut off, and whatever of its lengths is wrong, it is read or
+// an error, and panics nobody.
+func TestAnswersThatAreCutOff(t *testing.T) {
+	w := newWorld(t)
+	w.build(t, netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("10.3.0.2/24")}}}, ConfigureOptions{Known: true})
+	fresh.Run(t, w.path, "ip link add other type bridge; ip link set other up; tc qdisc add dev eth0 ingress; "+
+		"tc filter add dev eth0 parent ffff: protocol all prio 1 u32 match u32 0 0 flowid 1:1 action mirred egress redirect dev other")
+	for _, name := range cuts {
+		fresh.Run(t, w.path, changes[name])
+	}
+	index := must(w.sandbox.Index("eth0"))(t)
+	for _, reader := range answerReaders {
+		whole := reader.collect(t, w.sandbox, index)
+		if len(whole) < 2 || reader.name == "qdisc and filter" && !bytes.Contains(bytes.Join(whole, nil), []byte("mirred")) {
+			t.Errorf("%s: %d answers", reader.name, len(whole))
+		}
+		for _, payload := range whole {
+			if err := reader.read(w.sandbox, payload); err != nil && reader.name != "link" { // Its data are those of one kind.
+				t.Errorf("%s, whole: %v", reader.name, err)
+			}
+			for size := range payload {
+				err := reader.read(w.sandbox, payload[:size:size])
+				if err != nil && !errors.Is(err, rtnl.ErrMalformed) || err == nil && size < reader.header {
+					t.Errorf("%s, %d of %d bytes: error %v", reader.name, size, len(payload), err)
+				}
+			}
+			shortened(payload, reader.header, func(changed []byte) {
+				if err := reader.read(w.sandbox, changed); err != nil && !errors.Is(err, rtnl.ErrMalformed) {
+					t.Errorf("%s, %x: error %v", reader.name, changed, err)
+				}
+			})
+		}
+	}
+}
+
+// shortened calls f with the answer in which one two-byte number is another: the length of an
+// attribute, in one place or another.
+func shortened(payload []byte, header int, f func([]byte)) {
+	for at := header; at+2 <= len(payload); at += 4 {
+		for _, size := range []uint16{0, 3, 4, 5, 6, 7, 8, 11, 0xffff} {
+			changed := bytes.Clone(payload)
+			binary.NativeEndian.PutUint16(changed[at:], size)
+			f(changed)
+		}
+	}
+}
+
+// FuzzParseAnswer shows that no answer, from whatever kernel, makes a reader panic.
+func FuzzParseAnswer(f *testing.F) {
+	n, err := OpenHost()
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer n.Close()
+	for i, reader := range answerReaders {
+		for _, payload := range reader.collect(f, n, 1) {
+			f.Add(uint8(i), payload)
+		}
+	}
+	f.Fuzz(func(t *testing.T, i uint8, payload []byte) {
+		reader := answerReaders[int(i)%len(answerReaders)]
+		before := bytes.Clone(payload)
+		if err := reader.read(n, payload); err != nil && !errors.Is(err, rtnl.ErrMalformed) {
+			t.Errorf("%s: %v", reader.name, err)
+		}
+		if !bytes.Equal(payload, before) {
+			t.Errorf("%s: the answer was changed", reader.name)
+		}
+	})
+}
