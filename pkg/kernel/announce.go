@@ -23,16 +23,12 @@ type Announcer struct {
 
 // NewAnnouncer returns an Announcer for interfaces whose parents are in n.
 func (n *Namespace) NewAnnouncer() (*Announcer, error) {
-	a := &Announcer{}
-	err := n.do(func() (err error) {
-		// Protocol 0: this socket sends and is never handed a packet.
-		a.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-		return err
-	})
+	// Protocol 0: this socket sends and is never handed a packet.
+	fd, err := n.openSocket(unix.AF_PACKET, unix.SOCK_RAW, 0)
 	if err != nil {
-		return nil, fmt.Errorf("packet socket in %s: %w", n.Path(), err)
+		return nil, err
 	}
-	return a, nil
+	return &Announcer{fd}, nil
 }
 
 // Close releases the socket, without the wait for an RCU grace period, 10 ms and more,

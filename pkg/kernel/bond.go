@@ -161,7 +161,9 @@ func (n *Namespace) CreateBond(d netstate.Device, primary int) error {
 		data.AddRtAttr(nl.IFLA_BOND_PRIMARY, nl.Uint32Attr(uint32(primary)))
 	}
 	request.AddData(info)
-	return exists(n.socket.Run(rtnl.Message{Request: request, What: fmt.Sprintf("create %s, a bond of mode %s", d.Name, d.Bond.Mode)}))
+	return exists(n.socket.Run(rtnl.Message{
+		Request: request, What: fmt.Sprintf("create bond %s of mode %s", d.Name, d.Bond.Mode), Advise: missingModule(netstate.KindBond),
+	}))
 }
 
 // addARPTargets adds the targets of each family, numbered from 0.

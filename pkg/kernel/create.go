@@ -246,7 +246,7 @@ func newLink(link netstate.Link, parentIndex, index int, name string, flags uint
 		return rtnl.Message{}, err
 	}
 	request.AddData(linkInfo)
-	return rtnl.Message{Request: request, What: fmt.Sprintf("create %s %s", link.Kind, link.Name)}, nil
+	return rtnl.Message{Request: request, What: fmt.Sprintf("create %s %s", link.Kind, link.Name), Advise: missingModule(link.Kind)}, nil
 }
 
 func macAttr(mac string) (*nl.RtAttr, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/kernel/identity"
+	"github.com/relink-cni/relink/pkg/kernel/internal/privilege"
 	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 )
 
@@ -49,7 +50,7 @@ func Open(path string) (*Namespace, error) {
 	}
 	if n.socket, err = n.dial(); err != nil {
 		n.Close()
-		return nil, fmt.Errorf("netlink socket in %s: %w", path, err)
+		return nil, err
 	}
 	if n.id.Cookie, err = n.cookie(); err != nil {
 		n.Close()
@@ -67,18 +68,29 @@ func open(path string) (*Namespace, error) {
 	return &Namespace{handle: netns.NsHandle(fd), id: id}, nil
 }
 
-// dial opens a netlink socket inside the namespace, so that whatever is sent through
-// it works there without any further change of namespace.
+// dial opens a netlink socket inside the namespace.
 func (n *Namespace) dial() (*rtnl.Socket, error) {
-	fd := -1
-	err := n.do(func() (err error) {
-		fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, rtnl.Protocol)
-		return err
-	})
+	fd, err := n.openSocket(unix.AF_NETLINK, unix.SOCK_RAW, rtnl.Protocol)
 	if err != nil {
 		return nil, err
 	}
-	return rtnl.NewSocket(fd)
+	socket, err := rtnl.NewSocket(fd)
+	if err != nil {
+		return nil, fmt.Errorf("netlink socket in %s: %w", n.Path(), err)
+	}
+	return socket, nil
+}
+
+// openSocket opens a socket inside the namespace, so that whatever is sent through it works
+// there without any further change of namespace. The caller closes it.
+func (n *Namespace) openSocket(domain, kind, protocol int) (fd int, err error) {
+	err = n.do(func() error {
+		if fd, err = unix.Socket(domain, kind|unix.SOCK_CLOEXEC, protocol); err != nil {
+			return fmt.Errorf("socket in %s: %w", n.Path(), privilege.Explain(err, "CAP_NET_RAW"))
+		}
+		return nil
+	})
+	return fd, err
 }
 
 // errOldKernel says that the kernel is too old for relink.
@@ -133,7 +145,7 @@ func (n *Namespace) do(f func() error) error {
 	}
 	if err := netns.Set(n.handle); err != nil {
 		runtime.UnlockOSThread()
-		return fmt.Errorf("enter namespace %s: %w", n.id.Path, err)
+		return fmt.Errorf("enter namespace %s: %w", n.id.Path, privilege.Explain(err, "CAP_SYS_ADMIN"))
 	}
 	ferr := f()
 	if err := netns.Set(home); err != nil {

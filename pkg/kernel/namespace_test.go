@@ -2,8 +2,11 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -166,5 +169,87 @@ func TestAKernelWithoutCookiesIsRefused(t *testing.T) {
 	}
 	if cookie := newWorld(t).sandbox.Identity().Cookie; cookie == 0 {
 		t.Error("no cookie")
+	}
+}
+
+// onlyWithout runs the test in a process of its own, as root without one capability, and returns what
+// it has written to the standard output up to the line's end. In that process, it returns false.
+func onlyWithout(t *testing.T, capability uintptr) (output string, outside bool) {
+	t.Helper()
+	const inside = "RELINK_TEST_WITHOUT_CAPABILITY"
+	if os.Getenv(inside) != "" {
+		return "", false
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), inside+"=1")
+	ran := make(chan error)
+	go func() {
+		runtime.LockOSThread() // The thread has lost something, and ends with this goroutine.
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0); err != nil {
+			ran <- err
+			return
+		}
+		b, err := cmd.Output()
+		output, _, _ = strings.Cut(string(b), "\n")
+		ran <- err
+	}()
+	if err := <-ran; err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	return output, true
+}
+
+// A refusal says that root is needed, and which capability.
+func TestWithoutCapSysAdmin(t *testing.T) {
+	got, outside := onlyWithout(t, unix.CAP_SYS_ADMIN)
+	if !outside {
+		_, err := OpenHost()
+		fmt.Println(err)
+		return
+	}
+	const want = "enter namespace /proc/thread-self/ns/net: " +
+		"operation not permitted: relink must run as root (it needs CAP_SYS_ADMIN)"
+	if got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestWithoutCapNetAdmin(t *testing.T) {
+	got, outside := onlyWithout(t, unix.CAP_NET_ADMIN)
+	if !outside {
+		host := must(OpenHost())(t)
+		defer host.Close()
+		fmt.Println(host.SetUp(1, "lo"))
+		return
+	}
+	if want := "set lo up: operation not permitted: relink must run as root (it needs CAP_NET_ADMIN)"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestWithoutCapNetRaw(t *testing.T) {
+	got, outside := onlyWithout(t, unix.CAP_NET_RAW)
+	if !outside {
+		host := must(OpenHost())(t)
+		defer host.Close()
+		_, err := host.NewAnnouncer()
+		fmt.Println(err)
+		return
+	}
+	if want := "socket in /proc/thread-self/ns/net: operation not permitted: relink must run as root (it needs CAP_NET_RAW)"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestWithoutCapSysPtrace(t *testing.T) {
+	got, outside := onlyWithout(t, unix.CAP_SYS_PTRACE)
+	path := fmt.Sprintf("/proc/%d/ns/net", os.Getppid())
+	if !outside {
+		_, err := Open(path)
+		fmt.Println(strings.ReplaceAll(err.Error(), path, "PARENT"))
+		return
+	}
+	if want := "open namespace PARENT: permission denied: relink must run as root (it needs CAP_SYS_PTRACE)"; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

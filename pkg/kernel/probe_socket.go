@@ -20,14 +20,10 @@ func (n *Namespace) probeSocket(index int, protocol uint16, assemble func() ([]b
 	if err != nil {
 		return nil, err
 	}
-	fd := -1
-	err = n.do(func() (err error) {
-		// Protocol 0: nothing comes before the socket is bound, and has its filter.
-		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-		return err
-	})
+	// Protocol 0: nothing comes before the socket is bound, and has its filter.
+	fd, err := n.openSocket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("packet socket in %s: %w", n.Path(), err)
+		return nil, err
 	}
 	errs := []error{attachFilter(fd, filter)}
 	for _, group := range groups {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
+	"github.com/relink-cni/relink/pkg/kernel/internal/privilege"
 )
 
 // ErrNoNamespace says that the path does not exist or holds no network namespace.
@@ -24,6 +25,9 @@ func Open(path string) (fd int, _ attachment.Namespace, err error) {
 	}
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ESRCH) {
 		return -1, attachment.Namespace{}, fmt.Errorf("%s: %w: it does not exist", path, ErrNoNamespace)
+	}
+	if errors.Is(err, unix.EACCES) {
+		err = privilege.Missing(err, "CAP_SYS_PTRACE") // The file is a process's, which has more privileges.
 	}
 	if err != nil {
 		return -1, attachment.Namespace{}, fmt.Errorf("open namespace %s: %w", path, err)

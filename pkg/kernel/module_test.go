@@ -1,0 +1,69 @@
+package kernel
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// The kernel says that it makes no devices of a kind: the error says which module is missing.
+func TestAMissingModuleIsNamed(t *testing.T) {
+	w := newWorld(t)
+	for kind, advice := range map[string]string{
+		netstate.KindVLAN: "run modprobe 8021q", netstate.KindMacvlan: "run modprobe macvlan", netstate.KindMacvtap: "run modprobe macvtap",
+		netstate.KindIPvlan: "run modprobe ipvlan", netstate.KindBond: "run modprobe bonding", "another": "",
+	} {
+		request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE)
+		request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+		info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+		info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("nosuchkind"))
+		request.AddData(info)
+		want := "create " + kind + ": operation not supported: Unknown device type"
+		if advice != "" {
+			want += ": the kernel module for it is missing: " + advice
+		}
+		err := w.sandbox.socket.Run(rtnl.Message{Request: request, What: "create " + kind, Advise: missingModule(kind)})
+		if !errors.Is(err, unix.EOPNOTSUPP) || err.Error() != want {
+			t.Errorf("%s: %v, want %s", kind, err, want)
+		}
+	}
+	if advice := missingModule(netstate.KindVLAN)(unix.EOPNOTSUPP); advice != "" {
+		t.Errorf("a kernel that does not say why: %s", advice)
+	}
+}
+
+// Whatever makes a device of a kind that this kernel may not have makes it, or names the module.
+func TestCreateNamesTheModuleThatIsMissing(t *testing.T) {
+	w := newWorld(t)
+	parent := w.index(t, "lan0")
+	ipvlan := netstate.Interface{Link: netstate.Link{Kind: netstate.KindIPvlan, Name: "ipvlan0", Index: 77, Up: true, IPvlan: &netstate.IPvlan{Mode: "l2", Flag: "bridge"}}}
+	for module, create := range map[string]func() error{
+		"8021q": func() error {
+			return w.host.CreateVLAN(parent, netstate.Device{Kind: netstate.KindVLAN, Name: "lan0.3", VLAN: &netstate.VLAN{ID: 3, Protocol: netstate.Protocol8021Q}})
+		},
+		"bonding": func() error {
+			return w.host.CreateBond(netstate.Device{Kind: netstate.KindBond, Name: "bond4", Bond: &netstate.Bond{Mode: "active-backup"}}, 0)
+		},
+		"ipvlan": func() error {
+			_, err := Build(w.host, w.sandbox, parent, ipvlan, ConfigureOptions{Known: true})
+			return err
+		},
+	} {
+		err := create()
+		if err != nil && !strings.HasSuffix(err.Error(), "operation not supported: Unknown device type: the kernel module for it is missing: run modprobe "+module) {
+			t.Errorf("%s: %v", module, err)
+		}
+		t.Logf("%s: %v", module, err)
+	}
+	if there := must(w.host.Exists("bond4"))(t); there {
+		if err := w.host.Delete("bond4"); err != nil {
+			t.Error(err)
+		}
+	}
+}
