@@ -20,7 +20,8 @@ func (s *Store) LockHost(ctx context.Context) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the host's devices: %w", err)
 	}
-	if err := flock.Lock(ctx, f, flock.Exclusive); err != nil {
+	notice := s.onWait.Notice(func() string { return "the host's devices" })
+	if err := flock.LockNoticed(ctx, f, flock.Exclusive, notice); err != nil {
 		return nil, fmt.Errorf("lock the host's devices (%s): %w", f.Name(), err)
 	}
 	return func() { _ = f.Close() }, nil

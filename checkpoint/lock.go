@@ -27,7 +27,20 @@ const atOnce = syscall.O_NONBLOCK
 // then, which says who holds it. unlock also removes the sandbox's directory if nothing
 // is left in it.
 func (s *Store) Lock(ctx context.Context, containerID string) (unlock func(), err error) {
-	return s.lock(ctx, containerID, func(f *os.File) error { return flock.Lock(ctx, f, flock.Exclusive) })
+	return s.lock(ctx, containerID, func(f *os.File) error {
+		return flock.LockNoticed(ctx, f, flock.Exclusive, s.onWait.Notice(func() string { return s.nameOf(containerID) }))
+	})
+}
+
+// nameOf returns the pod's name, or the container ID where no checkpoint tells the pod.
+func (s *Store) nameOf(containerID string) string {
+	records, _ := s.listSandbox(containerID)
+	for _, r := range records {
+		if r.Pod.Name != "" {
+			return r.Pod.String()
+		}
+	}
+	return containerID
 }
 
 // TryLock is a Lock that waits for nobody.
@@ -99,7 +112,8 @@ func (s *Store) ShareParents(ctx context.Context) (*Parents, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := flock.Lock(ctx, f, flock.Shared); err != nil {
+	notice := s.onWait.Notice(func() string { return "the VLAN parents" })
+	if err := flock.LockNoticed(ctx, f, flock.Shared, notice); err != nil {
 		return nil, fmt.Errorf("lock parents (%s): %w", f.Name(), err)
 	}
 	failpoint.Here("parents shared")

@@ -40,7 +40,7 @@ func expectBusy(t *testing.T, s *Store, containerID string) {
 		unlock()
 	}
 	want := "lock sandbox " + containerID + ": in use by "
-	if !errors.Is(err, ErrBusy) || !strings.HasPrefix(message(err), want) || !strings.Contains(message(err), "(PID ") {
+	if !errors.Is(err, ErrBusy) || !strings.HasPrefix(message(err), want) || !strings.Contains(message(err), ", process ") {
 		t.Errorf("Lock() = %v, want %s and who it is", err, want)
 	}
 }

@@ -72,7 +72,7 @@ func TestShareParentsWaitsNoLongerThanItMay(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	_, err := s.ShareParents(ctx)
-	if who := fmt.Sprintf("(PID %d)", os.Getpid()); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), who) {
+	if who := fmt.Sprintf("process %d", os.Getpid()); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), who) {
 		t.Errorf("%v, want %v by %s", err, ErrBusy, who)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/flock"
 )
 
 const (
@@ -36,7 +37,8 @@ var ErrNone = errors.New("no checkpoint")
 // attachment is <dir>/<container ID>/<ifname>.json. Each is written whole or not
 // at all. Who changes something about a sandbox holds its lock (Lock).
 type Store struct {
-	dir string
+	dir    string
+	onWait flock.OnWait
 }
 
 // OpenStore returns the store in the directory that is configured, else in the
@@ -49,6 +51,10 @@ func OpenStore(configured string) *Store {
 	}
 	return &Store{dir: DefaultDir}
 }
+
+// OnWait has tell called for each long wait for a lock of the store. It is not for use beside
+// other calls.
+func (s *Store) OnWait(tell flock.OnWait) { s.onWait = tell }
 
 // Dir is the store's directory.
 func (s *Store) Dir() string { return s.dir }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
 )
 
@@ -53,7 +54,7 @@ func (r *run) named(ctx context.Context, a Action, unlock func(), err error) Out
 		return o
 	}
 	defer unlock()
-	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
 	defer cancel()
 	shared, err := r.Store.ShareParents(ctx)
 	if err != nil {
@@ -71,7 +72,7 @@ func (r *run) named(ctx context.Context, a Action, unlock func(), err error) Out
 // lock was held, a DEL that has come since is of an attachment whose checkpoint was
 // read.
 func (r *run) unnamed(ctx context.Context, actions []Action, batch []int) {
-	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
 	defer cancel()
 	for len(batch) > 0 {
 		records, release, err := r.still(ctx)
@@ -140,7 +141,7 @@ func (r *run) still(ctx context.Context) (records []checkpoint.Record, release f
 }
 
 func (r *run) lock(ctx context.Context, containerID string) (func(), error) {
-	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
 	defer cancel()
 	unlock, err := r.Store.Lock(ctx, containerID)
 	return unlock, wrapBusy(err)

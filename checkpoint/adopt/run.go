@@ -9,6 +9,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/sandbox"
@@ -212,9 +213,6 @@ func Missing(opts Options) ([]Found, []string, error) {
 // errBusy says that nothing could be written between the others' operations.
 var errBusy = errors.New("pods are attached and detached all the time, and it can't be told which of them this is of: try again")
 
-// lockWait bounds the wait for other operations.
-const lockWait = 30 * time.Second
-
 func (o *Outcome) fail(err error) { o.State, o.Reason = Failed, oneLine(err) }
 
 func stamp() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
@@ -229,7 +227,7 @@ func recordOf(a Action) checkpoint.Record {
 
 func wrapBusy(err error) error {
 	if errors.Is(err, checkpoint.ErrBusy) {
-		return fmt.Errorf("%w for more than %s", err, lockWait)
+		return fmt.Errorf("%w for more than %s", err, flock.Patience)
 	}
 	return err
 }

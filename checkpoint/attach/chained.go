@@ -17,6 +17,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -179,7 +180,7 @@ func (c *call) forgetUnnamed(sandbox *kernel.Namespace) error {
 	if !c.store.InUse(id) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
+	ctx, cancel := context.WithTimeout(context.Background(), flock.Patience)
 	defer cancel()
 	unlock, err := c.store.Lock(ctx, id)
 	if err == nil {
@@ -189,7 +190,7 @@ func (c *call) forgetUnnamed(sandbox *kernel.Namespace) error {
 		}
 		err = c.store.Forget(id, c.args.IfName)
 	}
-	return lockError(err, lockWait)
+	return lockError(err, flock.Patience)
 }
 
 // Del forgets the checkpoint. It comes before the interface plugin's DEL, so that no

@@ -12,6 +12,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/ipam/delegate"
 )
 
@@ -76,11 +77,11 @@ func forgetInvalid(ctx context.Context, store *checkpoint.Store, network string,
 }
 
 func forget(ctx context.Context, store *checkpoint.Store, r checkpoint.Record) error {
-	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
 	defer cancel()
 	unlock, err := store.Lock(ctx, r.Attachment.ContainerID)
 	if err != nil {
-		return lockError(err, lockWait)
+		return lockError(err, flock.Patience)
 	}
 	defer unlock()
 	// The attachment may have been made anew since the list was read, in the same

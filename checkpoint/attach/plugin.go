@@ -12,6 +12,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/ipam/delegate"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -51,14 +52,8 @@ func (p Plugin) Funcs() skel.CNIFuncs {
 	return skel.CNIFuncs{Add: p.Add, Del: p.Del, Check: p.Check, Status: p.Status, GC: p.GC}
 }
 
-// What bounds the waits. Runtimes and Multus give a plugin minutes for all that it does.
-const (
-	// lockWait is for another operation on the same sandbox: an ADD takes that long if
-	// it finds addresses in use.
-	lockWait = 30 * time.Second
-	// parentsWait is for whoever is alone with the parents, which is never long.
-	parentsWait = 10 * time.Second
-)
+// parentsWait bounds the wait for somebody who is alone with the parents, which is never long.
+const parentsWait = 10 * time.Second
 
 // call is one invocation for an attachment.
 type call struct {
@@ -110,10 +105,10 @@ func (c *call) key() attachment.Key {
 
 // lock keeps every other operation off the sandbox.
 func (c *call) lock(ctx context.Context) (unlock func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
 	defer cancel()
 	unlock, err = c.store.Lock(ctx, c.args.ContainerID)
-	return unlock, lockError(err, lockWait)
+	return unlock, lockError(err, flock.Patience)
 }
 
 // shareParents takes a hold on the parents of the node.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -148,13 +149,10 @@ func failed(f Found, err error) Outcome {
 	return o
 }
 
-// lockWait bounds the wait for other operations on the sandbox.
-const lockWait = 30 * time.Second
-
 // write decides again under the sandbox's lock, from what is there then, and saves
 // the checkpoint.
 func (r *run) write(ctx context.Context, f Found, rivals []string) Outcome {
-	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
 	defer cancel()
 	unlock, err := r.Store.Lock(ctx, f.File.Sandbox)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -156,7 +157,7 @@ func (r *run) inHost(steps []Step, giveUp bool) int {
 
 // lockHost keeps off other restores that would change the host's devices.
 func (r *run) lockHost(ctx context.Context) (func(), error) {
-	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
 	defer cancel()
 	return r.Store.LockHost(ctx)
 }

@@ -8,12 +8,12 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -235,11 +235,8 @@ func (r *run) current(listed checkpoint.Record) *Outcome {
 	return o
 }
 
-// lockWait bounds the wait for an ADD or DEL on the same sandbox.
-const lockWait = 30 * time.Second
-
 func (r *run) lock(ctx context.Context, of []checkpoint.Record) (func(), error) {
-	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
 	defer cancel()
 	return r.Store.Lock(ctx, of[0].Attachment.ContainerID)
 }

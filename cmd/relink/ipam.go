@@ -89,7 +89,11 @@ func (d leaseDir) open(network string) (*lease.Store, error) {
 	if err := attachment.ValidateName(network); err != nil {
 		return nil, fmt.Errorf("invalid network %q: %w", network, err)
 	}
-	return lease.Open(dir, network)
+	store, err := lease.Open(dir, network)
+	if err == nil {
+		store.OnWait(waitsOn(os.Stderr))
+	}
+	return store, err
 }
 
 // eachStore calls f for the store of each of the networks. One that can't be read does

@@ -87,7 +87,13 @@ Exit status of every verb:
 		"`directory` of the checkpoints (default $"+checkpoint.DirEnv+", else "+checkpoint.DefaultDir+")")
 	must(root.MarkPersistentFlagDirname("checkpoint-dir"))
 	addVerbosity(root, &v)
-	store := func() (*checkpoint.Store, error) { return openStore(dir) }
+	store := func() (*checkpoint.Store, error) {
+		s, err := openStore(dir)
+		if err == nil {
+			s.OnWait(waitsOn(root.ErrOrStderr()))
+		}
+		return s, err
+	}
 	addGroup(root, "Look:", newStatus(store, &v), newCheck(store, &v), newList(store, &v), newShow(store, &v))
 	addGroup(root, "Repair:", newRestore(store, &v))
 	addGroup(root, "Remember:", newCapture(store, &v), newImport(store, &v))

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
@@ -127,6 +128,15 @@ func (s *screen) heading(format string, args ...any) {
 // say writes one line, whatever is in it.
 func say(w io.Writer, format string, args ...any) {
 	fmt.Fprintln(w, printable.Line(fmt.Sprintf(format, args...)))
+}
+
+// waitsOn returns a function that prints which lock the command waits for. It writes each line
+// at once, past the printable.Writer: several goroutines can wait.
+func waitsOn(w io.Writer) flock.OnWait {
+	if p, ok := w.(*printable.Writer); ok {
+		w = p.To
+	}
+	return func(wait flock.Wait) { say(w, "relink: %s", wait) }
 }
 
 // sayError says all of an error on one line.

@@ -36,14 +36,27 @@ const (
 	longest  = 100 * time.Millisecond
 )
 
-// Lock locks f and waits until ctx is done, then returns an error that is ErrBusy and says
-// who holds the lock. It closes f when it fails.
+// Patience is how long relink waits for a lock where nothing says otherwise. An ADD holds the
+// lock of its sandbox for that long if it finds addresses in use. Runtimes and Multus give a
+// plugin minutes for all that it does.
+const Patience = 30 * time.Second
+
+// Lock locks f. It waits until ctx is done. Then it returns an error that is ErrBusy and names
+// the holders of the lock. It closes f when it fails.
 //
-// It looks again and again: from a flock(2) that waits nobody comes back before the holder
-// lets go, so that each wait that is given up would leave a thread and an open file.
-func Lock(ctx context.Context, f *os.File, how int) error {
+// It looks again and again. A flock(2) that waits returns only when the holder lets go: each
+// wait that is given up would leave a thread and an open file.
+func Lock(ctx context.Context, f *os.File, how int) error { return LockNoticed(ctx, f, how, nil) }
+
+// LockNoticed is Lock. It calls notice once when it has waited for NoticeAfter, with the holders
+// of the lock. A notice of nil is for nobody.
+func LockNoticed(ctx context.Context, f *os.File, how int, notice func([]Holder)) error {
 	err := Try(f, how)
 	for start := time.Now(); errors.Is(err, ErrBusy); err = Try(f, how) {
+		if notice != nil && time.Since(start) >= NoticeAfter {
+			notice(HoldersOf(f))
+			notice = nil
+		}
 		if !sleep(ctx, min(max(time.Since(start)/8, shortest), longest)) {
 			err = &busyError{HoldersOf(f)}
 			break

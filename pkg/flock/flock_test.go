@@ -155,7 +155,7 @@ func TestLockSaysWhoHoldsIt(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := Lock(ctx, open(t, path), Shared)
-	want := fmt.Sprintf(`in use by sh -c kill -STOP $$; : a \x1b of the command (PID %d, which is stopped)`, holder.Process.Pid)
+	want := fmt.Sprintf(`in use by sh -c kill -STOP $$; : a \x1b of the command, process %d, which is stopped`, holder.Process.Pid)
 	if !errors.Is(err, ErrBusy) || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -163,9 +163,9 @@ func TestLockSaysWhoHoldsIt(t *testing.T) {
 
 func TestHolder(t *testing.T) {
 	for want, h := range map[string]Holder{
-		"relink capture (PID 7)":                   {7, "relink capture", "S"},
-		"relink capture (PID 7, which is stopped)": {7, "relink capture", "T"},
-		"a child of PID 7, which has ended":        {PID: 7},
+		"relink capture, process 7":                   {7, "relink capture", "S"},
+		"relink capture, process 7, which is stopped": {7, "relink capture", "T"},
+		"a child of process 7, which has ended":       {PID: 7},
 	} {
 		if got := h.String(); got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -174,7 +174,7 @@ func TestHolder(t *testing.T) {
 	if got := (&busyError{}).Error(); got != ErrBusy.Error() {
 		t.Errorf("of nobody: %s", got)
 	}
-	if got := commandLine([]byte("a\x00\x1b[2J\nb\x00")); got != `a \u001b[2J b` {
+	if got := commandLine([]byte("/opt/cni/bin/a\x00\x1b[2J\nb\x00")); got != `a \u001b[2J b` {
 		t.Errorf("command %q", got)
 	}
 }
@@ -199,5 +199,46 @@ func TestLockOfWhatCantBeLocked(t *testing.T) {
 	_ = f.Close()
 	if err := Lock(t.Context(), f, Exclusive); err == nil || errors.Is(err, ErrBusy) {
 		t.Errorf("a closed file: %v", err)
+	}
+}
+
+// A short wait is not reported. A long one is, once, with who is in the way.
+func TestALongWaitIsNoticedOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	first := open(t, path)
+	if err := Try(first, Exclusive); err != nil {
+		t.Fatal(err)
+	}
+	var noticed []Wait
+	notice := OnWait(func(w Wait) { noticed = append(noticed, w) }).Notice(func() string { return "shop/web-0" })
+	wait := func(limit time.Duration) {
+		t.Helper()
+		late, err := os.OpenFile(path, os.O_RDWR, 0) // LockNoticed closes it.
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		if err := LockNoticed(ctx, late, Exclusive, notice); !errors.Is(err, ErrBusy) {
+			t.Errorf("%v, want %v", err, ErrBusy)
+		}
+	}
+	wait(NoticeAfter / 4)
+	if len(noticed) > 0 {
+		t.Errorf("a short wait: %v", noticed)
+	}
+	wait(NoticeAfter * 3 / 2)
+	want := fmt.Sprintf("waiting for the lock of shop/web-0 (held by %s)", lookAt(os.Getpid()))
+	if len(noticed) != 1 || noticed[0].String() != want {
+		t.Errorf("a long wait: %v, want one: %s", noticed, want)
+	}
+}
+
+func TestWaitForNobodyKnown(t *testing.T) {
+	if got := (Wait{Of: "the VLAN parents"}).String(); got != "waiting for the lock of the VLAN parents" {
+		t.Errorf("%q", got)
+	}
+	if OnWait(nil).Notice(nil) != nil {
+		t.Error("a notice for nobody")
 	}
 }

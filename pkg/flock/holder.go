@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,8 +17,9 @@ import (
 // Holder is a process that has taken a lock.
 type Holder struct {
 	PID int
-	// Command is what it was started as, State its letter in proc_pid_stat(5). Both are
-	// empty for one that has ended: a child has the open file from it.
+	// Command is its command line, without the program's directory. State is its letter in
+	// proc_pid_stat(5). Both are empty for a process that has ended: a child has inherited the
+	// open file.
 	Command, State string
 }
 
@@ -25,31 +27,27 @@ type Holder struct {
 func (h Holder) String() string {
 	switch {
 	case h.Command == "" && h.State == "":
-		return fmt.Sprintf("a child of PID %d, which has ended", h.PID)
+		return fmt.Sprintf("a child of process %d, which has ended", h.PID)
 	case h.State == "T" || h.State == "t":
-		return fmt.Sprintf("%s (PID %d, which is stopped)", h.Command, h.PID)
+		return fmt.Sprintf("%s, process %d, which is stopped", h.Command, h.PID)
 	}
-	return fmt.Sprintf("%s (PID %d)", h.Command, h.PID)
+	return fmt.Sprintf("%s, process %d", h.Command, h.PID)
 }
 
-// busyError is ErrBusy with who it is.
+// busyError is ErrBusy with the holders.
 type busyError struct{ holders []Holder }
 
 func (e *busyError) Error() string {
 	if len(e.holders) == 0 {
 		return ErrBusy.Error()
 	}
-	var all []string
-	for _, h := range e.holders {
-		all = append(all, h.String())
-	}
-	return "in use by " + strings.Join(all, ", ")
+	return "in use by " + names(e.holders)
 }
 
 func (e *busyError) Is(target error) bool { return target == ErrBusy }
 
-// HoldersOf returns who holds locks on the file, as far as the kernel tells: those of
-// another PID namespace are not to be seen.
+// HoldersOf returns the processes that hold locks on the file, as far as the kernel tells.
+// It does not tell those of another PID namespace.
 func HoldersOf(f *os.File) []Holder {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -98,11 +96,14 @@ func lookAt(pid int) Holder {
 	return h
 }
 
-// commandLine returns the beginning of a command line for people to read, whatever
-// characters its process has put there.
+// commandLine returns the beginning of a command line for people to read. A process can put
+// any characters there.
 func commandLine(b []byte) string {
 	const most = 100
 	words := strings.Fields(string(bytes.ReplaceAll(b, []byte{0}, []byte{' '})))
+	if len(words) > 0 {
+		words[0] = filepath.Base(words[0])
+	}
 	line := strings.Join(words, " ")
 	if len(line) > most {
 		line = line[:most] + "..."

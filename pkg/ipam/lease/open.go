@@ -112,7 +112,7 @@ func (s *Store) lock(ctx context.Context, f *os.File, how int) error {
 	case errors.Is(err, flock.ErrBusy):
 		ctx, cancel := context.WithTimeout(ctx, s.wait)
 		defer cancel()
-		return flock.Lock(ctx, f, how)
+		return flock.LockNoticed(ctx, f, how, s.onWait.Notice(func() string { return "the addresses of " + s.network }))
 	case err != nil:
 		_ = f.Close()
 	}

@@ -41,9 +41,6 @@ var (
 	ErrDir = errors.New("must be an absolute path")
 )
 
-// lockWait bounds the wait for the store. One change takes milliseconds.
-const lockWait = 30 * time.Second
-
 const extension = ".db"
 
 // MaxNetwork is the longest name of a network: NAME_MAX less what the name of a store's
@@ -65,6 +62,8 @@ type Store struct {
 	began bool
 	// remarks are those of the last Allocate.
 	remarks []string
+	// onWait is told of long waits for the lock.
+	onWait flock.OnWait
 	// evenFrozen has a store changed that is being put into another one.
 	evenFrozen bool
 }
@@ -83,9 +82,13 @@ func Open(dir, network string) (*Store, error) {
 		return nil, err
 	}
 	return &Store{
-		network: network, path: filepath.Join(dir, network+extension), wait: lockWait, now: time.Now, uptime: boot.Uptime,
+		network: network, path: filepath.Join(dir, network+extension), wait: flock.Patience, now: time.Now, uptime: boot.Uptime,
 	}, nil
 }
+
+// OnWait has tell called for each long wait for a lock of the store. It is not for use beside
+// other calls.
+func (s *Store) OnWait(tell flock.OnWait) { s.onWait = tell }
 
 // Network returns the name of the network.
 func (s *Store) Network() string { return s.network }

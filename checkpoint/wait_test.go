@@ -1,0 +1,77 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/pkg/flock"
+)
+
+// Each lock of the store has its name, and its holder is named.
+func TestALongWaitNamesTheLock(t *testing.T) {
+	s := newStore(t)
+	save(t, s, podRecord("c1", "eth0", "shop", "web-0"), record("c2", "eth0"))
+	for _, take := range []func() (func(), error){
+		func() (func(), error) { return s.TryLock("c1") },
+		func() (func(), error) { return s.TryLock("c2") },
+		func() (func(), error) { return s.LockHost(t.Context()) },
+	} {
+		unlock, err := take()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unlock()
+	}
+	alone := share(t, s)
+	if !alone.Alone() {
+		t.Fatal("somebody else has the parents")
+	}
+
+	told := make(chan string, 4)
+	s.OnWait(func(w flock.Wait) { told <- w.String() })
+	ctx, cancel := context.WithTimeout(t.Context(), flock.NoticeAfter*3/2)
+	defer cancel()
+	waits := map[string]func() error{
+		"shop/web-0":         func() error { _, err := s.Lock(ctx, "c1"); return err },
+		"c2":                 func() error { _, err := s.Lock(ctx, "c2"); return err },
+		"the host's devices": func() error { _, err := s.LockHost(ctx); return err },
+		"the VLAN parents":   func() error { _, err := s.ShareParents(ctx); return err },
+	}
+	busy := make(chan error, len(waits))
+	for _, wait := range waits {
+		go func() { busy <- wait() }()
+	}
+	for range waits {
+		if err := <-busy; !errors.Is(err, ErrBusy) {
+			t.Errorf("%v, want ErrBusy", err)
+		}
+	}
+	close(told)
+	got, want := map[string]bool{}, map[string]bool{}
+	for line := range told {
+		lock, holder, _ := strings.Cut(line, " (held by ")
+		got[lock] = strings.HasSuffix(holder, fmt.Sprintf(", process %d)", os.Getpid()))
+	}
+	for lock := range waits {
+		want["waiting for the lock of "+lock] = true
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("told, and whether with the holder (-want +got):\n%s", diff)
+	}
+}
+
+// A lock that comes soon needs no word.
+func TestAShortWaitIsNotTold(t *testing.T) {
+	s := newStore(t)
+	s.OnWait(func(w flock.Wait) { t.Errorf("told: %s", w) })
+	unlock := lock(t, s, "c1")
+	time.AfterFunc(flock.NoticeAfter/10, unlock)
+	lock(t, s, "c1")()
+}

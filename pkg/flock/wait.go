@@ -1,0 +1,46 @@
+package flock
+
+import (
+	"strings"
+	"time"
+)
+
+// NoticeAfter is how long a wait lasts before it is reported. Most waits are over in milliseconds.
+const NoticeAfter = time.Second
+
+// Wait is a wait for a lock, for a person who watches the program.
+type Wait struct {
+	// Of is what the lock is of, such as "shop/web-0".
+	Of string
+	// Holders have the lock. It is empty where the kernel does not tell.
+	Holders []Holder
+}
+
+// String is the wait in one line.
+func (w Wait) String() string {
+	line := "waiting for the lock of " + w.Of
+	if len(w.Holders) > 0 {
+		line += " (held by " + names(w.Holders) + ")"
+	}
+	return line
+}
+
+// OnWait is called once for each wait that lasts longer than NoticeAfter, by the goroutine that
+// waits. Several goroutines can call it at once. nil is for nobody.
+type OnWait func(Wait)
+
+// Notice returns what LockNoticed calls. of names the lock, and is only asked when it is needed.
+func (tell OnWait) Notice(of func() string) func([]Holder) {
+	if tell == nil {
+		return nil
+	}
+	return func(holders []Holder) { tell(Wait{Of: of(), Holders: holders}) }
+}
+
+func names(holders []Holder) string {
+	var all []string
+	for _, h := range holders {
+		all = append(all, h.String())
+	}
+	return strings.Join(all, "; ")
+}
