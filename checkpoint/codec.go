@@ -70,7 +70,9 @@ func explain(b []byte, err error) error {
 		return fmt.Errorf("%w: %w", ErrTorn, headErr)
 	case head.Version == nil:
 		return fmt.Errorf("%w: it has no version", ErrTorn)
-	case *head.Version < Oldest || *head.Version > Version:
+	case *head.Version > Version:
+		return fmt.Errorf("%w: %d, this relink reads %d to %d: a newer relink wrote it", ErrVersion, *head.Version, Oldest, Version)
+	case *head.Version < Oldest:
 		return fmt.Errorf("%w: %d, this relink reads %d to %d", ErrVersion, *head.Version, Oldest, Version)
 	}
 	return fmt.Errorf("%w: %w", ErrTorn, placed(err))

@@ -113,11 +113,14 @@ func (s *Store) Load(containerID, ifName string) (Record, error) {
 		return Record{}, err
 	}
 	r, err := Decode(b)
+	if err == nil && (r.Attachment.ContainerID != containerID || r.Attachment.IfName != ifName) {
+		err = fmt.Errorf("%w: it is that of %s", ErrTorn, r.Attachment)
+	}
+	if errors.Is(err, ErrTorn) {
+		return Record{}, fmt.Errorf("%s: %w: relink capture --refresh mends it", path, err)
+	}
 	if err != nil {
 		return Record{}, fmt.Errorf("%s: %w", path, err)
-	}
-	if r.Attachment.ContainerID != containerID || r.Attachment.IfName != ifName {
-		return Record{}, fmt.Errorf("%s: %w: it is that of %s", path, ErrTorn, r.Attachment)
 	}
 	r.file = file
 	return r, nil
@@ -152,8 +155,7 @@ func readFile(path string) ([]byte, fs.FileInfo, error) {
 	return b[:n], info, err
 }
 
-// Forget removes the attachment's checkpoint, in whatever state it is. None is
-// no error.
+// Forget removes the attachment's checkpoint, whatever its state is. None is no error.
 func (s *Store) Forget(containerID, ifName string) error {
 	failpoint.Here("before forgetting")
 	err := os.Remove(s.path(containerID, ifName))
@@ -165,15 +167,6 @@ func (s *Store) Forget(containerID, ifName string) error {
 		return fmt.Errorf("forget checkpoint: %w", err)
 	}
 	return syncDir(s.sandboxDir(containerID))
-}
-
-// Unreadable is a checkpoint, or a sandbox's directory of them, that can't be
-// read.
-type Unreadable struct {
-	ContainerID string
-	// IfName is empty for a directory.
-	IfName string
-	Err    error
 }
 
 // List returns all records, in the order of container ID and interface name, and
@@ -230,7 +223,7 @@ func (s *Store) listSandbox(containerID string) (records []Record, unreadable []
 		switch {
 		case errors.Is(err, ErrNone): // Forgotten since the directory was read.
 		case err != nil:
-			unreadable = append(unreadable, Unreadable{ContainerID: containerID, IfName: ifName, Err: err})
+			unreadable = append(unreadable, s.Unreadable(containerID, ifName, err))
 		default:
 			r.littered = littered
 			records = append(records, r)

@@ -84,13 +84,7 @@ func forget(ctx context.Context, store *checkpoint.Store, r checkpoint.Record) e
 		return lockError(err, flock.Patience)
 	}
 	defer unlock()
-	// The attachment may have been made anew since the list was read, in the same
-	// namespace even.
-	now, err := store.Reload(r)
-	if err == nil && (now.Namespace != r.Namespace || !now.CapturedAt.Equal(r.CapturedAt)) {
-		return nil
-	}
-	if err := store.Forget(r.Attachment.ContainerID, r.Attachment.IfName); err != nil {
+	if _, err := store.ForgetRead(r); err != nil {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
 	return nil

@@ -53,7 +53,7 @@ func (r *run) locate(ctx context.Context, records []checkpoint.Record) (l locate
 	}
 	found, left := r.findElsewhere(missing)
 	l.here = append(l.here, found...)
-	r.tellFates(ctx, left)
+	r.proveGone(ctx, left)
 	for _, m := range left {
 		l.outcomes = append(l.outcomes, m.outcome)
 		if m.outcome.State != SandboxGone {
@@ -139,30 +139,30 @@ func (r *run) vanish(m lost) {
 	r.vanished = append(r.vanished, m)
 }
 
-// fateWait bounds the search for who keeps namespaces, which reads all of /proc.
-const fateWait = 10 * time.Second
+// proofWait bounds the search for who keeps namespaces, which reads all of /proc.
+const proofWait = 10 * time.Second
 
-// tellFates finds out, by one search for all, whether the sandboxes are gone, and fills in the
+// proveGone finds out, by one search for all, whether the sandboxes are gone, and fills in the
 // outcomes. A path can vanish while something still lives in the namespace: only what is proven gone
 // is SandboxGone.
-func (r *run) tellFates(ctx context.Context, all []lost) {
+func (r *run) proveGone(ctx context.Context, all []lost) {
 	if len(all) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, fateWait)
+	ctx, cancel := context.WithTimeout(ctx, proofWait)
 	defer cancel()
 	var were []attachment.Namespace
 	for _, m := range all {
 		were = append(were, m.record.Namespace)
 	}
-	fates := sandbox.Fates(ctx, sandbox.SeesAllProcesses(), were...)
+	proven := sandbox.Prove(ctx, sandbox.SeesAllProcesses(), were...)
 	for _, m := range all {
-		m.tell(fates[m.record.Namespace])
+		m.tell(proven[m.record.Namespace])
 	}
 }
 
-// tell fills in what the fate of the namespace means for the attachment.
-func (m lost) tell(fate sandbox.Fate) {
+// tell fills in what the evidence means for the attachment.
+func (m lost) tell(now sandbox.Evidence) {
 	o, was := m.outcome, m.record.Namespace
 	why := m.why.Error()
 	if !errors.Is(m.why, kernel.ErrNoNamespace) { // Which names the path.
@@ -170,18 +170,18 @@ func (m lost) tell(fate sandbox.Fate) {
 	}
 	o.State = Failed
 	switch {
-	case fate.Gone:
+	case now.State == sandbox.IsGone:
 		o.State, o.Reason = SandboxGone, "the sandbox is gone: "+why
-	case fate.KeptBy != "" && was.Cookie == 0:
-		o.Reason = fmt.Sprintf("%s; %s keeps the recorded namespace or one that has its inode now, and no cookie is recorded to tell: "+
-			"relink capture --refresh records it anew if a pod lives in it", why, fate.KeptBy)
-	case fate.KeptBy != "":
-		o.Reason = fmt.Sprintf("%s; but %s keeps the namespace. No mount and no process shows it, so that nothing is restored in it. "+
-			"If the pod is gone: relink forget %s", why, fate.KeptBy, m.record.Attachment.ContainerID)
-	case fate.Unknown != "":
-		o.Reason = fmt.Sprintf("%s; whether the sandbox is gone is not known: %s", why, fate.Unknown)
-	default:
+	case now.State == sandbox.IsUnknown:
+		o.Reason = fmt.Sprintf("%s; whether the sandbox is gone is not known: %s", why, now.Why)
+	case now.KeptBy == "":
 		o.Reason = why + " when it was looked at first, and is back now: restore again"
+	case was.Cookie == 0:
+		o.Reason = fmt.Sprintf("%s; %s keeps the recorded namespace or one that has its inode now, and no cookie is recorded to tell: "+
+			"relink capture --refresh records it anew if a pod lives in it", why, now.KeptBy)
+	default:
+		o.Reason = fmt.Sprintf("%s; but %s keeps the namespace. No mount and no process shows it, so that nothing is restored in it. "+
+			"If the pod is gone: relink forget %s", why, now.KeptBy, m.record.Attachment.ContainerID)
 	}
 }
 

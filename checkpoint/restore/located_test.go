@@ -149,37 +149,37 @@ func TestASandboxThatGoesDuringTheRestore(t *testing.T) {
 }
 
 // What is known of a namespace that is not at its path decides, and is the reason.
-func TestWhatTheFateOfANamespaceMeans(t *testing.T) {
+func TestWhatTheEvidenceOfANamespaceMeans(t *testing.T) {
 	const path = "/run/netns/web"
 	missing := fmt.Errorf("%s: %w: it does not exist", path, kernel.ErrNoNamespace)
 	was := attachment.Namespace{Path: path, BootID: "b", Device: 4, Inode: 7, Cookie: 9}
 	another := was.Same(attachment.Namespace{BootID: "b", Device: 4, Inode: 8})
 	for name, test := range map[string]struct {
 		why    error
-		fate   sandbox.Fate
+		now    sandbox.Evidence
 		cookie uint64
 		state  State
 		reason string
 	}{
-		"gone": {missing, sandbox.Fate{Gone: true}, 9, SandboxGone, "the sandbox is gone: /run/netns/web: no network namespace: it does not exist"},
-		"gone, and another is there": {another, sandbox.Fate{Gone: true}, 9, SandboxGone,
+		"gone": {missing, sandbox.Evidence{State: sandbox.IsGone}, 9, SandboxGone, "the sandbox is gone: /run/netns/web: no network namespace: it does not exist"},
+		"gone, and another is there": {another, sandbox.Evidence{State: sandbox.IsGone}, 9, SandboxGone,
 			"the sandbox is gone: /run/netns/web: another namespace is there now (inode 4:8, recorded 4:7)"},
-		"kept": {missing, sandbox.Fate{KeptBy: "a socket of process 12"}, 9, Failed,
+		"kept": {missing, sandbox.Evidence{State: sandbox.IsAlive, KeptBy: "a socket of process 12"}, 9, Failed,
 			"/run/netns/web: no network namespace: it does not exist; but a socket of process 12 keeps the namespace. " +
 				"No mount and no process shows it, so that nothing is restored in it. If the pod is gone: relink forget c1"},
-		"kept, perhaps": {missing, sandbox.Fate{KeptBy: "a thread of process 12"}, 0, Failed,
+		"kept, perhaps": {missing, sandbox.Evidence{State: sandbox.IsAlive, KeptBy: "a thread of process 12"}, 0, Failed,
 			"/run/netns/web: no network namespace: it does not exist; a thread of process 12 keeps the recorded namespace or one that has its inode now, " +
 				"and no cookie is recorded to tell: relink capture --refresh records it anew if a pod lives in it"},
-		"not known": {another, sandbox.Fate{Unknown: "/proc is not mounted"}, 9, Failed,
+		"not known": {another, sandbox.Evidence{State: sandbox.IsUnknown, Why: "/proc is not mounted"}, 9, Failed,
 			"/run/netns/web: another namespace is there now (inode 4:8, recorded 4:7); whether the sandbox is gone is not known: /proc is not mounted"},
-		"back": {missing, sandbox.Fate{}, 9, Failed,
+		"back": {missing, sandbox.Evidence{State: sandbox.IsAlive}, 9, Failed,
 			"/run/netns/web: no network namespace: it does not exist when it was looked at first, and is back now: restore again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := was
 			at.Cookie = test.cookie
 			m := lost{record: checkpoint.Record{Attachment: attachment.Key{ContainerID: "c1"}, Namespace: at}, outcome: &Outcome{}, why: test.why}
-			m.tell(test.fate)
+			m.tell(test.now)
 			if m.outcome.State != test.state || m.outcome.Reason != test.reason {
 				t.Errorf("%s: %s\nwant %s: %s", m.outcome.State, m.outcome.Reason, test.state, test.reason)
 			}

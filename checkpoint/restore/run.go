@@ -115,7 +115,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 		return Report{}, err
 	}
 	outcomes := r.sandboxes(ctx, todo.here)
-	r.tellFates(ctx, r.vanished)
+	r.proveGone(ctx, r.vanished)
 	r.awaitCarrier(ctx, outcomes)
 	r.report.Devices = deviceStates(r.after.plan, r.seen, todo.here)
 	outcomes = append(outcomes, todo.outcomes...)

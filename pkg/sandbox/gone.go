@@ -10,109 +10,126 @@ import (
 	kernelid "github.com/relink-cni/relink/pkg/kernel/identity"
 )
 
-// Fate is what became of a network namespace.
-type Fate struct {
-	// Gone says that the namespace is proven gone.
-	Gone bool
-	// KeptBy says who keeps a namespace that is not at its path any more, for people. It is empty
-	// where nobody was found.
+// State says whether a network namespace is there.
+type State string
+
+// The states. Only IsGone is a proof that nobody is in the namespace.
+const (
+	IsGone    State = "gone"
+	IsAlive   State = "alive"
+	IsUnknown State = "unknown"
+)
+
+// Evidence is a state and what shows it, for people.
+type Evidence struct {
+	State State
+	Why   string
+	// KeptBy is who keeps a namespace that is not at its path any more. It is empty for one that is there.
 	KeptBy string
-	// Unknown says why nothing is proven, empty if the fate is known.
-	Unknown string
 }
 
-// Gone returns those of the network namespaces that are proven gone: of an earlier boot, or another one
-// has the inode by now, or no mount, process or socket of the node keeps it. What can't be known before
-// ctx is done is not gone. all says that the processes that are seen here are all of the node's
-// (SeesAllProcesses). /proc is read only if a namespace is not at its path any more.
+// Gone returns those of the network namespaces that are proven gone, as Prove does.
 func Gone(ctx context.Context, all bool, were ...attachment.Namespace) map[attachment.Namespace]bool {
 	gone := map[attachment.Namespace]bool{}
-	for was, fate := range Fates(ctx, all, were...) {
-		if fate.Gone {
+	for was, e := range Prove(ctx, all, were...) {
+		if e.State == IsGone {
 			gone[was] = true
 		}
 	}
 	return gone
 }
 
-// Fates returns what became of each of the network namespaces: Gone has the terms. The zero Fate is that
-// of one that is at its path.
-func Fates(ctx context.Context, all bool, were ...attachment.Namespace) map[attachment.Namespace]Fate {
-	fates := map[attachment.Namespace]Fate{}
+// Prove says of each of the network namespaces whether it is there. One is gone if it is of an
+// earlier boot, if another one has its inode now, or if no mount, process or socket of the node
+// keeps it. What cannot be found out before ctx is done is unknown. all says that the processes
+// that are seen here are all of the node's (SeesAllProcesses). /proc is read only if a namespace
+// is not at its path any more.
+func Prove(ctx context.Context, all bool, were ...attachment.Namespace) map[attachment.Namespace]Evidence {
+	proven := map[attachment.Namespace]Evidence{}
 	bootID, err := boot.ID()
 	var lost []attachment.Namespace
 	for _, was := range were {
-		if err != nil {
-			fates[was] = Fate{Unknown: err.Error()}
+		e := Evidence{State: IsUnknown, Why: fmt.Sprintf("the boot ID cannot be read: %v", err)}
+		if err == nil {
+			e = atItsPath(was, bootID)
+		}
+		if e == (Evidence{}) {
+			lost = append(lost, was)
 			continue
 		}
-		fate, isLost := atItsPath(was, bootID)
-		fates[was] = fate
-		if isLost {
-			lost = append(lost, was)
+		proven[was] = e
+	}
+	lookFor(ctx, all, lost, proven)
+	return proven
+}
+
+// lookFor looks for the namespaces that are not at their paths any more.
+func lookFor(ctx context.Context, all bool, lost []attachment.Namespace, proven map[attachment.Namespace]Evidence) {
+	if len(lost) == 0 {
+		return
+	}
+	found, blind := map[uint64]Keeper{}, notAll(all)
+	if blind == "" {
+		var inodes []uint64
+		for _, was := range lost {
+			inodes = append(inodes, was.Inode)
+		}
+		var err error
+		if found, blind, err = Search(ctx, inodes...); err != nil {
+			found, blind = nil, err.Error()
 		}
 	}
-	if len(lost) == 0 {
-		return fates
-	}
-	found, blind := searchFor(ctx, all, lost)
 	for _, was := range lost {
 		keeper, kept := found[was.Inode]
 		switch {
-		case kept && keeper.KeepsAnother(was), !kept && blind == "":
-			fates[was] = Fate{Gone: true}
+		case kept && keeper.KeepsAnother(was):
+			proven[was] = Evidence{State: IsGone, Why: fmt.Sprintf("%s keeps another namespace, which has its inode now", keeper.By)}
 		case kept:
-			fates[was] = Fate{KeptBy: keeper.By}
+			proven[was] = Evidence{State: IsAlive, Why: fmt.Sprintf("nothing leads to it at %s, but %s keeps it", was.Path, keeper.By), KeptBy: keeper.By}
+		case blind != "":
+			proven[was] = Evidence{State: IsUnknown, Why: fmt.Sprintf("it is not at %s, and what keeps it elsewhere cannot be seen: %s", was.Path, blind)}
 		default:
-			fates[was] = Fate{Unknown: blind}
+			proven[was] = Evidence{State: IsGone, Why: "no mount, process or socket of the node keeps it"}
 		}
 	}
-	return fates
 }
 
-// searchFor looks for who keeps the namespaces. blind is why there may be others who do.
-func searchFor(ctx context.Context, all bool, lost []attachment.Namespace) (found map[uint64]Keeper, blind string) {
+// notAll says why not all processes are seen, empty if they are.
+func notAll(all bool) string {
 	if !all {
-		return nil, "the processes of the node are not seen from here: run it outside of a container, or in the host's PID namespace"
+		return "the processes of the node are not seen from here: run it outside of a container, or in the host's PID namespace"
 	}
 	hidden, err := Hidden()
-	if err != nil {
-		return nil, err.Error()
+	switch {
+	case err != nil:
+		return err.Error()
+	case len(hidden) > 0:
+		return fmt.Sprintf("process %d may not be looked at", hidden[0])
 	}
-	if len(hidden) > 0 {
-		return nil, fmt.Sprintf("the namespaces of processes can't be seen from here, such as that of process %d", hidden[0])
-	}
-	var inodes []uint64
-	for _, was := range lost {
-		inodes = append(inodes, was.Inode)
-	}
-	found, blind, err = Search(ctx, inodes...)
-	if err != nil {
-		return nil, err.Error()
-	}
-	return found, blind
+	return ""
 }
 
-// atItsPath says what the path of the namespace tells. lost says that it is to be looked for elsewhere.
-func atItsPath(was attachment.Namespace, bootID string) (fate Fate, lost bool) {
+// atItsPath says what the path of the namespace tells. It is empty where the namespace has to be
+// looked for elsewhere.
+func atItsPath(was attachment.Namespace, bootID string) Evidence {
 	switch {
 	case was.BootID == "":
-		return Fate{Unknown: "its boot was not recorded"}, false
+		return Evidence{State: IsUnknown, Why: "no boot was recorded"}
 	case was.BootID != bootID:
-		return Fate{Gone: true}, false
+		return Evidence{State: IsGone, Why: "it is of an earlier boot"}
 	case was.Inode == 0:
-		return Fate{Unknown: "its inode was not recorded"}, false
+		return Evidence{State: IsUnknown, Why: "no namespace was recorded"}
 	}
 	is, err := kernelid.Read(was.Path)
 	switch {
 	case err == nil && was.Same(is) == nil:
-		return Fate{}, false
+		return Evidence{State: IsAlive, Why: "it is at " + was.Path}
 	case err == nil && replaced(was, is):
-		return Fate{Gone: true}, false
-	case err == nil || errors.Is(err, kernelid.ErrNoNamespace):
-		return Fate{}, true
+		return Evidence{State: IsGone, Why: fmt.Sprintf("another namespace, at %s, has its inode now", was.Path)}
+	case err == nil, errors.Is(err, kernelid.ErrNoNamespace):
+		return Evidence{}
 	}
-	return Fate{Unknown: err.Error()}, false
+	return Evidence{State: IsUnknown, Why: fmt.Sprintf("%s cannot be read: %v", was.Path, err)}
 }
 
 // replaced says that another namespace has the inode by now.
@@ -120,8 +137,8 @@ func replaced(was, is attachment.Namespace) bool {
 	return is.Device == was.Device && is.Inode == was.Inode && is.Cookie != 0 && was.Cookie != 0 && is.Cookie != was.Cookie
 }
 
-// KeepsAnother says that what is kept with the inode of the namespace is another one, and so that
-// one gone.
+// KeepsAnother says that another namespace, which has the inode of this one, is kept: this one
+// is gone then.
 func (k Keeper) KeepsAnother(was attachment.Namespace) bool {
 	if k.Path == "" {
 		return replaced(was, attachment.Namespace{Device: k.Device, Inode: was.Inode, Cookie: k.Cookie})

@@ -237,48 +237,6 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// What is known of a namespace that is not at its path is said, and what keeps it or hides it.
-func TestFates(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "ns")
-	fresh.At(t, path)
-	was, err := kernelid.Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	expect := func(what string, id attachment.Namespace, all bool, want Fate) {
-		t.Helper()
-		if got := Fates(t.Context(), all, id)[id]; got != want {
-			t.Errorf("%s: %+v, want %+v", what, got, want)
-		}
-	}
-	earlier, unknown := was, was
-	earlier.BootID, unknown.BootID = "the boot before", ""
-	expect("it is at its path", was, true, Fate{})
-	expect("of an earlier boot", earlier, true, Fate{Gone: true})
-	expect("of no known boot", unknown, true, Fate{Unknown: "its boot was not recorded"})
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fresh.Remove(t, path)
-	expect("an open file keeps it", was, true, Fate{KeptBy: fmt.Sprintf("an open file of process %d", os.Getpid())})
-	expect("not all processes are seen", was, false,
-		Fate{Unknown: "the processes of the node are not seen from here: run it outside of a container, or in the host's PID namespace"})
-	_ = f.Close()
-	waitFor(t, func() bool { return Fates(t.Context(), true, was)[was] == Fate{Gone: true} })
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if fate := Fates(ctx, true, was)[was]; fate != (Fate{Unknown: context.Canceled.Error()}) {
-		t.Errorf("interrupted: %+v", fate)
-	}
-	fresh.AsNobody(t, func() {
-		was.Path = "/nowhere"
-		if fate := Fates(t.Context(), true, was)[was]; fate.Gone || !strings.HasPrefix(fate.Unknown, "the namespaces of processes can't be seen from here, such as that of process ") {
-			t.Errorf("as nobody: %+v", fate)
-		}
-	})
-}
-
 // Whose sockets may not be asked, he does not know what they keep.
 func TestSearchOfWhoMayNotAsk(t *testing.T) {
 	was, _ := kept(t, func() (int, error) { return unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0) })
@@ -372,5 +330,45 @@ func TestSearchFindsAMountThatAChangedRootHides(t *testing.T) {
 	}
 	if isGone(t.Context(), was, true) {
 		t.Error("it is called gone")
+	}
+}
+
+// The evidence says what shows that a namespace is there, or is not.
+func TestProveSaysWhy(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ns")
+	fresh.At(t, path)
+	was, err := kernelid.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect := func(id attachment.Namespace, all bool, want Evidence) {
+		t.Helper()
+		if got := Prove(t.Context(), all, id)[id]; got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+	earlier, none, another := was, was, was
+	earlier.BootID, none.BootID, another.Cookie = "another", "", was.Cookie+1
+	expect(was, true, Evidence{State: IsAlive, Why: "it is at " + path})
+	expect(earlier, true, Evidence{State: IsGone, Why: "it is of an earlier boot"})
+	expect(none, true, Evidence{State: IsUnknown, Why: "no boot was recorded"})
+	expect(another, true, Evidence{State: IsGone, Why: "another namespace, at " + path + ", has its inode now"})
+	fresh.Remove(t, path)
+	expect(was, true, Evidence{State: IsAlive, Why: fmt.Sprintf("nothing leads to it at %s, but an open file of process %d keeps it", path, os.Getpid()),
+		KeptBy: fmt.Sprintf("an open file of process %d", os.Getpid())})
+	expect(was, false, Evidence{State: IsUnknown, Why: "it is not at " + path + ", and what keeps it elsewhere cannot be seen: "+
+		"the processes of the node are not seen from here: run it outside of a container, or in the host's PID namespace"})
+	_ = f.Close()
+	waitFor(t, func() bool {
+		return Prove(t.Context(), true, was)[was] == Evidence{State: IsGone, Why: "no mount, process or socket of the node keeps it"}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if e := Prove(ctx, true, was)[was]; e.State != IsUnknown || !strings.Contains(e.Why, context.Canceled.Error()) {
+		t.Errorf("interrupted: %+v", e)
 	}
 }
