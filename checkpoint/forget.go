@@ -30,7 +30,7 @@ func (s *Store) ForgetUnreadable(u Unreadable) (forgotten bool, err error) {
 		return true, nil
 	case err != nil:
 		return false, err
-	case u.file != nil && !(os.SameFile(now, u.file) && now.ModTime().Equal(u.file.ModTime())):
+	case u.file != nil && (!os.SameFile(now, u.file) || !now.ModTime().Equal(u.file.ModTime())):
 		return false, nil
 	}
 	return true, s.Forget(u.ContainerID, u.IfName)

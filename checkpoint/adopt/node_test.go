@@ -1,7 +1,6 @@
 package adopt_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,42 +10,25 @@ import (
 	"testing"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/test/binaries"
 	"github.com/relink-cni/relink/test/fresh"
+	testnode "github.com/relink-cni/relink/test/node"
 )
 
-// bin is where the programs are: they are run as an operator runs them.
-var bin string
+func TestMain(m *testing.M) { testnode.Main(m) }
 
-func TestMain(m *testing.M) {
-	dir, err := filepath.Abs("../../bin/test")
-	if err == nil && os.Getenv("RELINK_FRESH") == "" {
-		err = binaries.Build(dir)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	bin = dir
-	fresh.Main(m)
-}
-
-// node is a host with a parent, lan0, and with stores and caches of its own.
+// node is a host with caches of its own.
 type node struct {
+	*testnode.Node
 	cache string
-	store *checkpoint.Store
 	conf  string
 }
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	fresh.IP(t, "", "link add lan0 type veth peer name lan1")
-	t.Cleanup(func() { fresh.IP(t, "", "link del lan0") })
-	fresh.IP(t, "", "link set lan0 up")
-	fresh.IP(t, "", "link set lan1 up")
-	dir := t.TempDir()
-	n := &node{cache: filepath.Join(dir, "cache"), store: checkpoint.OpenStore(filepath.Join(dir, "checkpoints")), conf: filepath.Join(dir, "net.d")}
-	for _, d := range []string{n.cache, n.store.Dir(), n.conf} {
+	n := &node{Node: testnode.New(t)}
+	dir := n.Dir
+	n.cache, n.conf = filepath.Join(dir, "cache"), filepath.Join(dir, "net.d")
+	for _, d := range []string{n.cache, n.conf} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +41,7 @@ func newNode(t *testing.T) *node {
 	t.Cleanup(func() { fresh.Run(t, "", "umount /var/lib/cni") })
 	const conf = `{"cniVersion": "1.1.0", "name": %[1]q, "plugins": [{"type": "macvlan", "master": "lan0", "ipam":
 		{"type": "host-local", "subnet": "10.9.0.0/16", "dataDir": %[2]q, "routes": [{"dst": "0.0.0.0/0"}]}}%[3]s]}`
-	for name, more := range map[string]string{"stock": "", "chained": fmt.Sprintf(`, {"type": "relink-checkpoint", "checkpointDir": %q}`, n.store.Dir())} {
+	for name, more := range map[string]string{"stock": "", "chained": fmt.Sprintf(`, {"type": "relink-checkpoint", "checkpointDir": %q}`, n.Store.Dir())} {
 		if err := os.WriteFile(filepath.Join(n.conf, name+".conflist"), fmt.Appendf(nil, conf, name, filepath.Join(dir, "ipam"), more), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -76,57 +58,13 @@ func (n *node) cnitool(t *testing.T, verb, network, pod, netns string) {
 }
 
 func (n *node) tryCnitool(verb, network, pod, netns string) (string, error) {
-	cmd := exec.Command(filepath.Join(bin, "cnitool"), verb, network, netns)
+	cmd := exec.Command(filepath.Join(testnode.Bin, "cnitool"), verb, network, netns)
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + bin, "NETCONFPATH=" + n.conf, "CNI_IFNAME=eth0",
+		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + testnode.Bin, "NETCONFPATH=" + n.conf, "CNI_IFNAME=eth0",
 		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + pod,
 	}
 	out, err := cmd.CombinedOutput()
 	return string(out), err
-}
-
-// relink runs relink and returns what it says.
-func (n *node) relink(args ...string) (string, error) {
-	out, err := exec.Command(filepath.Join(bin, "relink"), append([]string{"--checkpoint-dir", n.store.Dir()}, args...)...).CombinedOutput()
-	return string(out), err
-}
-
-// says runs relink and expects its exit status, and each of the parts in what it
-// says.
-func (n *node) says(t *testing.T, status int, args string, parts ...string) string {
-	t.Helper()
-	out, err := n.relink(strings.Fields(args)...)
-	got := 0
-	if exit := new(exec.ExitError); errors.As(err, &exit) {
-		got = exit.ExitCode()
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	if got != status {
-		t.Errorf("relink %s: status %d, wanted %d\n%s", args, got, status, out)
-	}
-	for _, part := range parts {
-		if !strings.Contains(out, part) {
-			t.Errorf("relink %s does not say %q:\n%s", args, part, out)
-		}
-	}
-	return out
-}
-
-func (n *node) loseParent(t *testing.T) {
-	t.Helper()
-	fresh.IP(t, "", "link del lan0")
-	fresh.IP(t, "", "link add lan0 type veth peer name lan1")
-	fresh.IP(t, "", "link set lan1 up")
-}
-
-func (n *node) records(t *testing.T) []checkpoint.Record {
-	t.Helper()
-	records, unreadable, err := n.store.List()
-	if err != nil || len(unreadable) > 0 {
-		t.Fatal(unreadable, err)
-	}
-	return records
 }
 
 func state(t *testing.T, netns string) string {
@@ -138,61 +76,61 @@ func TestCaptureOfStockPodsIsRestored(t *testing.T) {
 	n, web, db := newNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
 	n.cnitool(t, "add", "stock", "web", web)
 	n.cnitool(t, "add", "stock", "db", db)
-	n.says(t, 1, "check", "default/web "+web+" eth0: it has no checkpoint", "default/db "+db+" eth0", "\n0 attachments as recorded, 0 not, 2 other problems")
-	n.says(t, 0, "capture --dry-run", "default/web", "to capture", "2 to capture\n")
-	if left := n.records(t); len(left) > 0 {
+	n.Says(t, 1, "check", "default/web "+web+" eth0: it has no checkpoint", "default/db "+db+" eth0", "\n0 attachments as recorded, 0 not, 2 other problems")
+	n.Says(t, 0, "capture --dry-run", "default/web", "to capture", "2 to capture\n")
+	if left := n.Records(t); len(left) > 0 {
 		t.Errorf("a dry run wrote %v", left)
 	}
-	n.says(t, 0, "capture default/web", "stock", "lan0", "10.9.0.2/16", "1 captured\n")
-	n.says(t, 0, "capture", "1 captured, 1 kept\n")
-	for _, r := range n.records(t) {
+	n.Says(t, 0, "capture default/web", "stock", "lan0", "10.9.0.2/16", "1 captured\n")
+	n.Says(t, 0, "capture", "1 captured, 1 kept\n")
+	for _, r := range n.Records(t) {
 		if !strings.HasPrefix(r.Attachment.ContainerID, "cnitool-") || r.Attachment.Network != "stock" || r.Writer != "relink capture" || len(r.CNI.Result) == 0 {
 			t.Errorf("%+v", r)
 		}
 	}
-	n.says(t, 0, "check", "2 attachments as recorded, 0 not\n")
+	n.Says(t, 0, "check", "2 attachments as recorded, 0 not\n")
 	before := state(t, web)
-	n.loseParent(t)
-	n.says(t, 1, "capture --refresh", "eth0 is gone from the sandbox: relink restore brings it back", "2 refused\n")
-	n.says(t, 0, "restore", "2 restored")
+	n.LoseParent(t)
+	n.Says(t, 1, "capture --refresh", "eth0 is gone from the sandbox: relink restore brings it back", "2 refused\n")
+	n.Says(t, 0, "restore", "2 restored")
 	if after := state(t, web); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
-	n.says(t, 0, "capture --refresh", "as it was recorded", "2 refreshed\n")
+	n.Says(t, 0, "capture --refresh", "as it was recorded", "2 refreshed\n")
 
 	// A stock DEL forgets nothing: once the sandbox is gone, capture does.
 	n.cnitool(t, "del", "stock", "web", web)
 	fresh.Remove(t, web)
-	n.says(t, 0, "capture --dry-run", "1 to forget, 1 kept\n")
-	n.says(t, 0, "capture", "1 forgotten, 1 kept\n")
-	n.says(t, 0, "check", "1 attachments as recorded, 0 not\n")
+	n.Says(t, 0, "capture --dry-run", "1 to forget, 1 kept\n")
+	n.Says(t, 0, "capture", "1 forgotten, 1 kept\n")
+	n.Says(t, 0, "check", "1 attachments as recorded, 0 not\n")
 }
 
 func TestRefreshRefusesWhatIsWorse(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	n.cnitool(t, "add", "chained", "web", netns)
-	good := n.records(t)[0].Interface
+	good := n.Records(t)[0].Interface
 	for change, back := range map[string]string{
 		"ip link set eth0 down": "ip link set eth0 up; ip route add default via 10.9.0.1",
 		"ip route del default":  "ip route add default via 10.9.0.1",
 	} {
 		fresh.Run(t, netns, change)
-		n.says(t, 1, "capture --refresh", "relink restore repairs it", "1 refused\n")
+		n.Says(t, 1, "capture --refresh", "relink restore repairs it", "1 refused\n")
 		fresh.Run(t, netns, back)
 	}
 	fresh.IP(t, "", "link set lan0 down")
-	n.says(t, 1, "capture --refresh", "its parent lan0 is down", "1 refused\n")
+	n.Says(t, 1, "capture --refresh", "its parent lan0 is down", "1 refused\n")
 	fresh.IP(t, "", "link set lan0 up")
-	if now := n.records(t)[0]; now.Writer != "relink-checkpoint" || len(now.Interface.Routes) != len(good.Routes) {
+	if now := n.Records(t)[0]; now.Writer != "relink-checkpoint" || len(now.Interface.Routes) != len(good.Routes) {
 		t.Errorf("the good record is lost: %+v", now)
 	}
 	fresh.IP(t, netns, "link set eth0 mtu 1400")
-	n.says(t, 0, "capture --refresh", "MTU is 1400, not 1500", "1 refreshed\n")
-	if now := n.records(t)[0]; now.Interface.Link.MTU != 1400 || now.Pod.Name != "web" {
+	n.Says(t, 0, "capture --refresh", "MTU is 1400, not 1500", "1 refreshed\n")
+	if now := n.Records(t)[0]; now.Interface.Link.MTU != 1400 || now.Pod.Name != "web" {
 		t.Errorf("%+v", now)
 	}
 	n.cnitool(t, "del", "chained", "web", netns)
-	if left := n.records(t); len(left) > 0 {
+	if left := n.Records(t); len(left) > 0 {
 		t.Errorf("left: %+v", left)
 	}
 }
@@ -208,20 +146,20 @@ func TestCaptureWithoutNames(t *testing.T) {
 	// A stranger to this host: its parent is in a namespace of another.
 	deeper := fresh.Sandbox(t)
 	fresh.Run(t, nested, "ip link add link own1 name tmp1 netns "+deeper+" type macvlan")
-	n.says(t, 1, "check", "- "+netns+" eth0: it has no checkpoint", "0 attachments as recorded, 0 not, 1 other problems")
-	n.says(t, 0, "capture", netns, "unknown", "no CNI cache knows the sandbox", "1 captured\n")
-	r := n.records(t)[0]
+	n.Says(t, 1, "check", "- "+netns+" eth0: it has no checkpoint", "0 attachments as recorded, 0 not, 1 other problems")
+	n.Says(t, 0, "capture", netns, "unknown", "no CNI cache knows the sandbox", "1 captured\n")
+	r := n.Records(t)[0]
 	if r.Attachment.ContainerID != checkpoint.UnnamedID(r.Namespace) || r.Attachment.Network != "unknown" || r.Pod.Name != "" || r.Namespace.Path != netns {
 		t.Errorf("%+v", r)
 	}
-	n.says(t, 0, "check", "1 attachments as recorded, 0 not\n")
+	n.Says(t, 0, "check", "1 attachments as recorded, 0 not\n")
 	before := state(t, netns)
-	n.loseParent(t)
-	n.says(t, 0, "restore", "1 restored")
+	n.LoseParent(t)
+	n.Says(t, 0, "restore", "1 restored")
 	if after := state(t, netns); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
-	n.says(t, 0, "capture --refresh "+r.Attachment.ContainerID, "1 refreshed\n")
+	n.Says(t, 0, "capture --refresh "+r.Attachment.ContainerID, "1 refreshed\n")
 }
 
 // A macvlan that the pod has stacked on its own, as keepalived does for a virtual router, is
@@ -232,21 +170,21 @@ func TestAMacvlanOfThePodsOwn(t *testing.T) {
 		t.Run(network, func(t *testing.T) {
 			n, netns := newNode(t), fresh.Sandbox(t)
 			n.cnitool(t, "add", network, "web", netns)
-			n.says(t, 0, "capture")
+			n.Says(t, 0, "capture")
 			const vmac = "ip link add vrrp.51 link eth0 address 00:00:5e:00:01:33 type macvlan mode private; ip link set vrrp.51 up; ip addr add 10.9.1.1/32 dev vrrp.51"
 			fresh.Run(t, netns, vmac)
-			n.says(t, 0, "check", "1 attachments as recorded, 0 not\n")
-			n.says(t, 0, "capture", "left alone", "it is on the parent of eth0, lan0: it is taken to be the pod's own", "1 kept, 1 left alone\n")
-			n.says(t, 0, "capture --refresh", "1 refreshed, 1 left alone\n")
-			if r := n.records(t); len(r) != 1 || r[0].Attachment.IfName != "eth0" {
+			n.Says(t, 0, "check", "1 attachments as recorded, 0 not\n")
+			n.Says(t, 0, "capture", "left alone", "it is on the parent of eth0, lan0: it is taken to be the pod's own", "1 kept, 1 left alone\n")
+			n.Says(t, 0, "capture --refresh", "1 refreshed, 1 left alone\n")
+			if r := n.Records(t); len(r) != 1 || r[0].Attachment.IfName != "eth0" {
 				t.Errorf("remembered: %+v", r)
 			}
 			// Nor when what it is on is gone, but is remembered.
 			fresh.IP(t, netns, "link del eth0")
-			n.says(t, 1, "check", "0 attachments as recorded, 1 not\n")
-			n.says(t, 0, "restore", "1 restored")
-			n.loseParent(t)
-			n.says(t, 0, "restore", "1 restored")
+			n.Says(t, 1, "check", "0 attachments as recorded, 1 not\n")
+			n.Says(t, 0, "restore", "1 restored")
+			n.LoseParent(t)
+			n.Says(t, 0, "restore", "1 restored")
 			if out := fresh.IP(t, netns, "-o link"); strings.Contains(out, "vrrp.51") {
 				t.Errorf("brought back:\n%s", out)
 			}
@@ -259,17 +197,17 @@ func TestTheOperatorNamesTheAttachment(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	fresh.IP(t, "", "link add link lan0 name tmp0 netns "+netns+" type macvlan mode bridge")
 	fresh.Run(t, netns, "ip link set tmp0 name eth0; ip link set eth0 up; ip addr add 10.9.0.7/16 dev eth0; ip link add vrrp.51 link eth0 type macvlan; ip link set vrrp.51 up")
-	n.says(t, 1, "check", netns+" eth0: it has no checkpoint: no CNI cache has it, and it is on one parent, lan0, with vrrp.51", netns+" vrrp.51: it has no checkpoint", "2 other problems")
-	n.says(t, 1, "capture", "Name the one that was attached: relink capture --attached eth0", "2 refused\n")
-	if r := n.records(t); len(r) > 0 {
+	n.Says(t, 1, "check", netns+" eth0: it has no checkpoint: no CNI cache has it, and it is on one parent, lan0, with vrrp.51", netns+" vrrp.51: it has no checkpoint", "2 other problems")
+	n.Says(t, 1, "capture", "Name the one that was attached: relink capture --attached eth0", "2 refused\n")
+	if r := n.Records(t); len(r) > 0 {
 		t.Errorf("remembered: %+v", r)
 	}
-	n.says(t, 0, "capture --attached eth0 --dry-run", "1 to capture, 1 left alone\n")
-	n.says(t, 0, "capture --attached eth0", "1 captured, 1 left alone\n")
-	n.says(t, 0, "check", "1 attachments as recorded, 0 not\n")
-	n.says(t, 0, "capture", "1 kept, 1 left alone\n")
+	n.Says(t, 0, "capture --attached eth0 --dry-run", "1 to capture, 1 left alone\n")
+	n.Says(t, 0, "capture --attached eth0", "1 captured, 1 left alone\n")
+	n.Says(t, 0, "check", "1 attachments as recorded, 0 not\n")
+	n.Says(t, 0, "capture", "1 kept, 1 left alone\n")
 	// The operator's word goes before what it looks like.
-	n.says(t, 0, "capture --attached vrrp.51", "1 captured, 1 kept\n")
+	n.Says(t, 0, "capture --attached vrrp.51", "1 captured, 1 kept\n")
 }
 
 // Nothing that a pod calls itself or its devices moves the cursor, or looks like a line of
@@ -283,18 +221,18 @@ func TestWhatAPodChoosesIsPrintedAsItIs(t *testing.T) {
 		}
 	}
 	n.cnitool(t, "add", "stock", "web\x1b[2J\nshop/db-0 c1 eth0: fine", netns)
-	clean(n.says(t, 1, "check", `default/web\u001b[2J\nshop/db-0 c1 eth0: fine`))
-	clean(n.says(t, 0, "capture", "1 captured\n"))
-	clean(n.says(t, 0, "list", `default/web\u001b[2J\nshop/db-0`))
-	clean(n.says(t, 0, "show "+n.records(t)[0].Attachment.ContainerID, `default/web\u001b[2J\nshop/db-0`))
+	clean(n.Says(t, 1, "check", `default/web\u001b[2J\nshop/db-0 c1 eth0: fine`))
+	clean(n.Says(t, 0, "capture", "1 captured\n"))
+	clean(n.Says(t, 0, "list", `default/web\u001b[2J\nshop/db-0`))
+	clean(n.Says(t, 0, "show "+n.Records(t)[0].Attachment.ContainerID, `default/web\u001b[2J\nshop/db-0`))
 	fresh.Run(t, netns, "ip link set eth0 alias uplink")
-	clean(n.says(t, 0, "capture --refresh"))
+	clean(n.Says(t, 0, "capture --refresh"))
 	fresh.Run(t, netns, `ip link set eth0 alias "$(printf 'a\033]0;b\a\302\2332J\nshop/db-0 c1 eth0: fine')"`)
-	clean(n.says(t, 1, "check", `alias is a\u001b]0;b\u0007\u009b2J`))
-	clean(n.says(t, 0, "restore", `alias is a\u001b]0;b\u0007\u009b2J`, "1 repaired"))
+	clean(n.Says(t, 1, "check", `alias is a\u001b]0;b\u0007\u009b2J`))
+	clean(n.Says(t, 0, "restore", `alias is a\u001b]0;b\u0007\u009b2J`, "1 repaired"))
 	fresh.Run(t, netns, `ip link set eth0 down name "$(printf 'e\033[2Jth')"; ip link set "$(printf 'e\033[2Jth')" up`)
 	for _, verb := range []string{"check", "restore", "capture", "capture --refresh"} {
-		out, _ := n.relink(strings.Fields(verb)...)
+		out, _ := n.Relink(strings.Fields(verb)...)
 		clean(out)
 		if verb != "capture" && !strings.Contains(out, `e\u001b[2Jth`) {
 			t.Errorf("%s: %s", verb, out)
@@ -303,18 +241,18 @@ func TestWhatAPodChoosesIsPrintedAsItIs(t *testing.T) {
 	// One that can't be remembered at all, for its name.
 	fresh.IP(t, "", "link add link lan0 name tmp0 netns "+other+" type macvlan mode bridge")
 	fresh.Run(t, other, `ip link set tmp0 name "$(printf 'n\033[2J')"; ip link set "$(printf 'n\033[2J')" up`)
-	clean(n.says(t, 1, "capture", other+`: n\u001b[2J can't be remembered`))
-	out, _ := n.relink("check", "-o", "json")
+	clean(n.Says(t, 1, "capture", other+`: n\u001b[2J can't be remembered`))
+	out, _ := n.Relink("check", "-o", "json")
 	clean(out)
 }
 
 func TestCaptureUsage(t *testing.T) {
 	n := newNode(t)
-	n.says(t, 2, "capture nobody", "nobody")
-	n.says(t, 2, "capture --cni-cache /missing", "invalid --cni-cache")
-	n.says(t, 2, "capture --checkpoint-dir /missing", "checkpoint directory")
-	n.says(t, 0, "capture", "no interfaces to remember\n")
-	if out := n.says(t, 0, "capture -o json"); !strings.Contains(out, `"interfaces": []`) {
+	n.Says(t, 2, "capture nobody", "nobody")
+	n.Says(t, 2, "capture --cni-cache /missing", "invalid --cni-cache")
+	n.Says(t, 2, "capture --checkpoint-dir /missing", "checkpoint directory")
+	n.Says(t, 0, "capture", "no interfaces to remember\n")
+	if out := n.Says(t, 0, "capture -o json"); !strings.Contains(out, `"interfaces": []`) {
 		t.Error(out)
 	}
 	if err := os.Mkdir(filepath.Join(n.cache, "results"), 0o700); err != nil {
@@ -323,7 +261,7 @@ func TestCaptureUsage(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(n.cache, "results/torn"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n.says(t, 0, "capture", "results/torn", "no interfaces to remember\n")
+	n.Says(t, 0, "capture", "results/torn", "no interfaces to remember\n")
 }
 
 // While captures run one after the other, pods come and go by a list with
@@ -340,7 +278,7 @@ func TestCaptureBesideAddAndDel(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					_, _ = n.relink(strings.Fields(args)...)
+					_, _ = n.Relink(strings.Fields(args)...)
 				}
 			}
 		})
@@ -377,18 +315,18 @@ func TestCaptureBesideAddAndDel(t *testing.T) {
 	pods.Wait()
 	close(stop)
 	captures.Wait()
-	for _, r := range n.records(t) {
+	for _, r := range n.Records(t) {
 		t.Errorf("left: %s of %s", r.Attachment, r.Writer)
 	}
 }
 
 // byHand runs relink-macvlan with no runtime.
 func (n *node) byHand(command, id, netns string) (string, error) {
-	cmd := exec.Command(filepath.Join(bin, "relink-macvlan"))
+	cmd := exec.Command(filepath.Join(testnode.Bin, "relink-macvlan"))
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + id, "CNI_NETNS=" + netns, "CNI_IFNAME=eth0",
+		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + testnode.Bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + id, "CNI_NETNS=" + netns, "CNI_IFNAME=eth0",
 	}
-	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion": "1.1.0", "name": "own", "type": "relink-macvlan", "master": "lan0", "checkpointDir": %q}`, n.store.Dir()))
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion": "1.1.0", "name": "own", "type": "relink-macvlan", "master": "lan0", "checkpointDir": %q}`, n.Store.Dir()))
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

@@ -17,7 +17,7 @@ func swapped(t *testing.T, n *node) string {
 		fresh.IP(t, "", "link add link lan0 name tmp0 netns "+netns+" type macvlan mode bridge")
 		fresh.Run(t, netns, "ip link set tmp0 name "+name+"; ip link set "+name+" up; ip addr add 10.9."+string(rune('1'+i))+".2/24 dev "+name)
 	}
-	n.says(t, 0, "capture --attached eth0 --attached net1", "2 captured")
+	n.Says(t, 0, "capture --attached eth0 --attached net1", "2 captured")
 	fresh.Run(t, netns, "ip link set eth0 down; ip link set net1 down; ip link set eth0 name tmp0; ip link set net1 name eth0; ip link set tmp0 name net1; ip link set eth0 up; ip link set net1 up")
 	return netns
 }
@@ -25,7 +25,7 @@ func swapped(t *testing.T, n *node) string {
 func (n *node) byIfName(t *testing.T) map[string]checkpoint.Record {
 	t.Helper()
 	all := map[string]checkpoint.Record{}
-	for _, r := range n.records(t) {
+	for _, r := range n.Records(t) {
 		all[r.Attachment.IfName] = r
 	}
 	return all
@@ -36,7 +36,7 @@ func TestRefreshOfSwappedNames(t *testing.T) {
 	n := newNode(t)
 	swapped(t, n)
 	before := n.byIfName(t)
-	n.says(t, 0, "capture --refresh", "it was renamed from eth0 to net1", "it was renamed from net1 to eth0", "2 refreshed\n")
+	n.Says(t, 0, "capture --refresh", "it was renamed from eth0 to net1", "it was renamed from net1 to eth0", "2 refreshed\n")
 	after := n.byIfName(t)
 	for ifName, name := range map[string]string{"eth0": "net1", "net1": "eth0"} {
 		was, is := before[ifName].Interface, after[ifName].Interface
@@ -44,28 +44,28 @@ func TestRefreshOfSwappedNames(t *testing.T) {
 			t.Errorf("%s is %+v %v, and was %+v %v", ifName, is.Link, is.Addresses, was.Link, was.Addresses)
 		}
 	}
-	n.says(t, 0, "check", "2 attachments as recorded, 0 not\n")
+	n.Says(t, 0, "check", "2 attachments as recorded, 0 not\n")
 }
 
 // What is there and can't be remembered is not said to be gone.
 func TestRefreshOfWhatCanNotBeRemembered(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	n.cnitool(t, "add", "stock", "web", netns)
-	n.says(t, 0, "capture", "1 captured")
+	n.Says(t, 0, "capture", "1 captured")
 	fresh.Run(t, netns, `ip link set eth0 down name "$(printf 'e\033[2Jth')"; ip link set "$(printf 'e\033[2Jth')" up`)
-	out := n.says(t, 1, "capture --refresh", "can't be remembered", "1 refused")
+	out := n.Says(t, 1, "capture --refresh", "can't be remembered", "1 refused")
 	if strings.Contains(out, "is gone") {
 		t.Errorf("it is there:\n%s", out)
 	}
 	fresh.Run(t, netns, `ip link del "$(printf 'e\033[2Jth')"; ip link add eth0 type veth peer name peer`)
-	n.says(t, 1, "capture --refresh", "eth0 is there as a veth", "1 refused")
+	n.Says(t, 1, "capture --refresh", "eth0 is there as a veth", "1 refused")
 }
 
 // A new interface under the old name of a renamed one is not taken for that one.
 func TestCaptureOfANewInterfaceUnderAnOldName(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	n.cnitool(t, "add", "stock", "web", netns)
-	n.says(t, 0, "capture", "1 captured")
+	n.Says(t, 0, "capture", "1 captured")
 	fresh.Run(t, netns, "ip link set eth0 down name web0 up; ip link add eth0 link web0 type macvlan; ip link set eth0 up")
-	n.says(t, 1, "capture", "1 kept, 1 refused\n", "its name is that of the checkpoint of web0, which was renamed from eth0")
+	n.Says(t, 1, "capture", "1 kept, 1 refused\n", "its name is that of the checkpoint of web0, which was renamed from eth0")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -12,6 +11,7 @@ import (
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/sandbox"
 	"github.com/relink-cni/relink/pkg/selection"
 )
@@ -175,12 +175,10 @@ func isGone(r checkpoint.Record, alive []attachment.Namespace) bool {
 func lines(errs []error) []string {
 	var all []string
 	for _, err := range errs {
-		all = append(all, oneLine(err))
+		all = append(all, printable.Joined(err))
 	}
 	return all
 }
-
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // Missing returns the interfaces of running sandboxes that have no checkpoint and are not the pods' own, and
 // what could not be looked at. It changes nothing.
@@ -213,7 +211,7 @@ func Missing(opts Options) ([]Found, []string, error) {
 // errBusy says that nothing could be written between the others' operations.
 var errBusy = errors.New("pods are attached and detached all the time, and it can't be told which of them this is of: try again")
 
-func (o *Outcome) fail(err error) { o.State, o.Reason = Failed, oneLine(err) }
+func (o *Outcome) fail(err error) { o.State, o.Reason = Failed, printable.Joined(err) }
 
 func stamp() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 

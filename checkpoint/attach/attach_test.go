@@ -28,7 +28,7 @@ func TestAddRecordsWhatItReports(t *testing.T) {
 	if err := json.Unmarshal([]byte(n.mustCall(t, "ADD", "c1", netns)), &result); err != nil {
 		t.Fatal(err)
 	}
-	r, err := n.store.Load("c1", "eth0")
+	r, err := n.Store.Load("c1", "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestOneOfManyAddsOfAnAttachmentWins(t *testing.T) {
 	if won != 1 || len(n.held(t)) != 1 {
 		t.Errorf("%d won, addresses %v", won, n.held(t))
 	}
-	if _, err := n.store.Load("c1", "eth0"); err != nil {
+	if _, err := n.Store.Load("c1", "eth0"); err != nil {
 		t.Error(err)
 	}
 	n.mustCall(t, "DEL", "c1", netns)
@@ -178,7 +178,7 @@ func TestTwoRestoresAtOnce(t *testing.T) {
 		paths = append(paths, netns)
 		n.mustCall(t, "ADD", fmt.Sprintf("c%d", i), netns)
 	}
-	n.loseParent(t)
+	n.LoseParent(t)
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {
@@ -206,7 +206,7 @@ func TestRestoreKilledAtAnyMoment(t *testing.T) {
 		n.mustCall(t, "ADD", fmt.Sprintf("c%d", i), fresh.Sandbox(t))
 	}
 	for range 15 {
-		n.loseParent(t)
+		n.LoseParent(t)
 		cmd := n.restoreCommand()
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -276,7 +276,7 @@ func TestAddDoesNotWaitForEver(t *testing.T) {
 	for name, file := range map[string]string{"the parents": ".parents.lock", "the sandbox": "c1/.lock"} {
 		t.Run(name, func(t *testing.T) {
 			n, netns := newNode(t), fresh.Sandbox(t)
-			lock := filepath.Join(n.store.Dir(), file)
+			lock := filepath.Join(n.Store.Dir(), file)
 			if err := os.MkdirAll(filepath.Dir(lock), 0o700); err != nil {
 				t.Fatal(err)
 			}

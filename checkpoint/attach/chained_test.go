@@ -12,6 +12,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/test/fresh"
+	testnode "github.com/relink-cni/relink/test/node"
 )
 
 // stock is a list of the reference plugin and relink-checkpoint, each run by hand as
@@ -27,9 +28,9 @@ func newStock(t *testing.T) *stock { return &stock{node: newNode(t), version: "1
 
 // run runs a plugin with the configuration's keys.
 func (s *stock) run(name, command, id, netns, keys string) (stdout, stderr string, err error) {
-	cmd := exec.Command(filepath.Join(bin, name))
+	cmd := exec.Command(filepath.Join(testnode.Bin, name))
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + id,
+		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + testnode.Bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + id,
 		"CNI_NETNS=" + netns, "CNI_IFNAME=eth0", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + id,
 	}
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion": %q, "name": "lan", "type": %q%s}`, s.version, name, keys))
@@ -43,7 +44,7 @@ func (s *stock) macvlan(t *testing.T, command, id, netns string) string {
 	t.Helper()
 	out, stderr, err := s.run("macvlan", command, id, netns, fmt.Sprintf(
 		`, "master": "lan0", "ipam": {"type": "host-local", "subnet": "10.9.0.0/16", "dataDir": %q, "routes": [{"dst": "0.0.0.0/0"}]}`,
-		filepath.Join(s.dir, "ipam")))
+		filepath.Join(s.Dir, "ipam")))
 	if err != nil {
 		t.Fatalf("macvlan %s: %v\n%s%s", command, err, out, stderr)
 	}
@@ -51,7 +52,7 @@ func (s *stock) macvlan(t *testing.T, command, id, netns string) string {
 }
 
 func (s *stock) checkpoint(command, id, netns, more string) (stdout, stderr string, err error) {
-	keys := fmt.Sprintf(`, "checkpointDir": %q%s`, s.store.Dir(), more)
+	keys := fmt.Sprintf(`, "checkpointDir": %q%s`, s.Store.Dir(), more)
 	if s.result != "" {
 		keys += `, "prevResult": ` + s.result
 	}
@@ -116,12 +117,12 @@ func TestChainedIsRestored(t *testing.T) {
 			if out := s.add(t, "c1", netns); !sameJSON(t, s.result, out) {
 				t.Errorf("prevResult was\n%s, printed was\n%s", s.result, out)
 			}
-			r, err := s.store.Load("c1", "eth0")
+			r, err := s.Store.Load("c1", "eth0")
 			if err != nil || r.Writer != "relink-checkpoint" || r.Pod.Name != "c1" || r.Attachment.Network != "lan" || r.Interface.Parents[0].Name != "lan0" {
 				t.Fatalf("%+v %v", r, err)
 			}
 			before := fresh.IP(t, netns, "-o addr show eth0 scope global") + fresh.IP(t, netns, "route")
-			s.loseParent(t)
+			s.LoseParent(t)
 			if out, err := s.restore(); err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}
@@ -143,7 +144,7 @@ func TestChainedCheck(t *testing.T) {
 	fresh.IP(t, netns, "link set eth0 mtu 1400")
 	fresh.IP(t, netns, "route del default")
 	s.said(t, 100, "eth0: MTU is 1400, not 1500; route 0.0.0.0/0 via 10.9.0.1 is missing", "CHECK", "c1", netns, "")
-	if err := s.store.Forget("c1", "eth0"); err != nil {
+	if err := s.Store.Forget("c1", "eth0"); err != nil {
 		t.Fatal(err)
 	}
 	s.said(t, 3, "no checkpoint", "CHECK", "c1", netns, "")
@@ -168,7 +169,7 @@ func TestChainedPassesOnWhatItCantRemember(t *testing.T) {
 			if out, _, err := s.checkpoint("CHECK", "c1", netns, ""); err != nil {
 				t.Errorf("%v %s", err, out)
 			}
-			if left, _ := filepath.Glob(filepath.Join(s.store.Dir(), "c1*")); len(left) > 0 {
+			if left, _ := filepath.Glob(filepath.Join(s.Store.Dir(), "c1*")); len(left) > 0 {
 				t.Errorf("left: %v", left)
 			}
 		})
@@ -179,14 +180,14 @@ func TestChainedRefuses(t *testing.T) {
 	s, netns := newStock(t), fresh.Sandbox(t)
 	s.said(t, 7, "prevResult", "ADD", "c1", netns, "")
 	s.result = s.macvlan(t, "ADD", "c1", netns)
-	file := filepath.Join(s.dir, "file")
+	file := filepath.Join(s.Dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.said(t, 5, "not a directory", "ADD", "c1", netns, fmt.Sprintf(`, "checkpointDir": %q`, file))
 	s.said(t, 7, "checkpointDir", "ADD", "c1", netns, `, "checkpointDir": 7`)
 	s.said(t, 4, "CNI_NETNS", "ADD", "c1", file, "")
-	if left, _ := filepath.Glob(filepath.Join(s.store.Dir(), "c1*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(s.Store.Dir(), "c1*")); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 	s.version = "0.2.0"
@@ -222,7 +223,7 @@ func TestChainedGC(t *testing.T) {
 	if out, _, err := s.checkpoint("GC", "", "", `, "cni.dev/valid-attachments": [{"containerID": "c2", "ifname": "eth0"}]`); err != nil {
 		t.Errorf("%v %s", err, out)
 	}
-	records, _, err := s.store.List()
+	records, _, err := s.Store.List()
 	if err != nil || len(records) != 1 || records[0].Attachment.ContainerID != "c2" {
 		t.Errorf("%+v %v", records, err)
 	}
@@ -233,13 +234,13 @@ func TestChainedGC(t *testing.T) {
 func TestChainedReplacesAnUnnamedCheckpoint(t *testing.T) {
 	s, netns := newStock(t), fresh.Sandbox(t)
 	s.add(t, "c1", netns)
-	r, err := s.store.Load("c1", "eth0")
+	r, err := s.Store.Load("c1", "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	save := func() {
 		r.Attachment.ContainerID, r.Attachment.Network = checkpoint.UnnamedID(r.Namespace), checkpoint.NetworkUnknown
-		if err := s.store.Save(r); err != nil {
+		if err := s.Store.Save(r); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -247,7 +248,7 @@ func TestChainedReplacesAnUnnamedCheckpoint(t *testing.T) {
 	if out, _, err := s.checkpoint("ADD", "c1", netns, ""); err != nil {
 		t.Fatal(out)
 	}
-	records, _, err := s.store.List()
+	records, _, err := s.Store.List()
 	if err != nil || len(records) != 1 || records[0].Attachment.ContainerID != "c1" {
 		t.Errorf("%+v %v", records, err)
 	}

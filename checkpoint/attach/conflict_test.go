@@ -12,6 +12,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/test/fresh"
+	testnode "github.com/relink-cni/relink/test/node"
 )
 
 // lan is a node whose parent is on a bridge, and another host on it.
@@ -42,15 +43,15 @@ func (l *lan) has(t *testing.T, address string) {
 
 // add runs an ADD with relink-ipam and conflict detection.
 func (l *lan) run(command, id, netns, keys string, env ...string) (string, error) {
-	cmd := exec.Command(filepath.Join(bin, "relink-macvlan"))
+	cmd := exec.Command(filepath.Join(testnode.Bin, "relink-macvlan"))
 	cmd.Env = append([]string{
-		"CNI_PATH=" + bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + id, "CNI_NETNS=" + netns, "CNI_IFNAME=eth0",
+		"CNI_PATH=" + testnode.Bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + id, "CNI_NETNS=" + netns, "CNI_IFNAME=eth0",
 		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0",
 	}, env...)
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(
 		`{"cniVersion": "1.1.0", "name": "lan", "type": "relink-macvlan", "master": "lan0", "checkpointDir": %q, "ipam": {
 		  "type": "relink-ipam", "dataDir": %q, "conflictDetection": {"probes": 3, "wait": "200ms"},
-		  "ranges": [[{"subnet": "10.9.0.0/29"}], [{"subnet": "fd00:9::/64"}]]%s}}`, l.store.Dir(), filepath.Join(l.dir, "ipam"), keys))
+		  "ranges": [[{"subnet": "10.9.0.0/29"}], [{"subnet": "fd00:9::/64"}]]%s}}`, l.Store.Dir(), filepath.Join(l.Dir, "ipam"), keys))
 	out, err := cmd.Output()
 	return string(out), err
 }
@@ -75,7 +76,7 @@ func (l *lan) add(t *testing.T, id, netns, keys string, env ...string) string {
 // leases says what is leased, and in which state and why.
 func (l *lan) leases(t *testing.T) string {
 	t.Helper()
-	store, err := lease.Open(filepath.Join(l.dir, "ipam"), "lan")
+	store, err := lease.Open(filepath.Join(l.Dir, "ipam"), "lan")
 	if err != nil {
 		t.Fatal(err)
 	}

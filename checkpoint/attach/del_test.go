@@ -63,7 +63,7 @@ func TestDelByARelativePathNeedsARecord(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	n.mustCall(t, "DEL", "c1", "ns") // As after an ADD that refused the path.
 	n.mustCall(t, "ADD", "c1", netns)
-	file := filepath.Join(n.store.Dir(), "c1", "eth0.json")
+	file := filepath.Join(n.Store.Dir(), "c1", "eth0.json")
 	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestChainedDelGoesByTheRecordedNamespace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, netns := newStock(t), fresh.Sandbox(t)
 			s.add(t, "c1", netns)
-			r, err := s.store.Load("c1", "eth0")
+			r, err := s.Store.Load("c1", "eth0")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,7 +90,7 @@ func TestChainedDelGoesByTheRecordedNamespace(t *testing.T) {
 			if out, stderr, err := s.checkpoint("DEL", "c1", path, ""); err != nil || out+stderr != "" {
 				t.Fatalf("%v\n%s%s", err, out, stderr)
 			}
-			if !s.store.Detaching(r.Namespace, "eth0") {
+			if !s.Store.Detaching(r.Namespace, "eth0") {
 				t.Error("a capture would remember the interface anew")
 			}
 			s.macvlan(t, "DEL", "c1", netns)
@@ -99,7 +99,7 @@ func TestChainedDelGoesByTheRecordedNamespace(t *testing.T) {
 	}
 	s, netns := newStock(t), fresh.Sandbox(t)
 	s.add(t, "c1", netns)
-	file := filepath.Join(s.store.Dir(), "c1", "eth0.json")
+	file := filepath.Join(s.Store.Dir(), "c1", "eth0.json")
 	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ const bondFirst = `, "master": ["bond4", "lan0"]`
 // onBond makes the checkpoint of c1 that of an attachment to bond4, of which lan0 is a member.
 func (n *node) onBond(t *testing.T, change func(*checkpoint.Record)) {
 	t.Helper()
-	r, err := n.store.Load("c1", "eth0")
+	r, err := n.Store.Load("c1", "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func (n *node) onBond(t *testing.T, change func(*checkpoint.Record)) {
 		Bond: &netstate.Bond{Mode: "802.3ad", Members: []netstate.Member{{Name: "lan0"}}},
 	}}
 	change(&r)
-	if err := n.store.Save(r); err != nil {
+	if err := n.Store.Save(r); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -35,7 +35,7 @@ func (n *node) onBond(t *testing.T, change func(*checkpoint.Record)) {
 func TestAddWaitsForTheFirstMaster(t *testing.T) {
 	n, a, b := newNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
 	n.mustCall(t, "ADD", "c1", a)
-	made, err := n.store.Load("c1", "eth0")
+	made, err := n.Store.Load("c1", "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestAddWaitsForTheFirstMaster(t *testing.T) {
 		"of a stranger's namespace": {func(r *checkpoint.Record) { r.Namespace.Inode++ }, 0, ""},
 		"of an earlier boot":        {func(r *checkpoint.Record) { r.Namespace.BootID = "b" }, 0, ""},
 	} {
-		if err := n.store.Save(made); err != nil {
+		if err := n.Store.Save(made); err != nil {
 			t.Fatal(err)
 		}
 		n.onBond(t, test.change)
@@ -88,7 +88,7 @@ func TestAddFollowsAttachmentsThatWereMovedForGood(t *testing.T) {
 // the first master is missing.
 func TestUnreadableCheckpointSpeaksAgainstNoMaster(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
-	dir := filepath.Join(n.store.Dir(), "torn")
+	dir := filepath.Join(n.Store.Dir(), "torn")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -10,62 +10,31 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/test/binaries"
 	"github.com/relink-cni/relink/test/fresh"
+	testnode "github.com/relink-cni/relink/test/node"
 )
 
-// bin is where the programs are: the plugins are run as a runtime runs them.
-var bin string
+func TestMain(m *testing.M) { testnode.Main(m) }
 
-func TestMain(m *testing.M) {
-	dir, err := filepath.Abs("../../bin/test")
-	if err == nil && os.Getenv("RELINK_FRESH") == "" {
-		err = binaries.Build(dir)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	bin = dir
-	fresh.Main(m)
-}
-
-// node is a host with a parent, lan0, and a store of its own.
-type node struct {
-	dir   string
-	store *checkpoint.Store
-}
+// node is a host to which the plugins attach pods, as a runtime does.
+type node struct{ *testnode.Node }
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	fresh.IP(t, "", "link add lan0 type veth peer name lan1")
-	t.Cleanup(func() { fresh.IP(t, "", "link del lan0") })
-	fresh.IP(t, "", "link set lan0 up")
-	fresh.IP(t, "", "link set lan1 up")
-	dir := t.TempDir()
-	return &node{dir: dir, store: checkpoint.OpenStore(filepath.Join(dir, "checkpoints"))}
-}
-
-// loseParent takes lan0 away, and with it all that is on it, and brings it back.
-func (n *node) loseParent(t *testing.T) {
-	t.Helper()
-	fresh.IP(t, "", "link del lan0")
-	fresh.IP(t, "", "link add lan0 type veth peer name lan1")
-	fresh.IP(t, "", "link set lan1 up")
+	return &node{testnode.New(t)}
 }
 
 // plugin prepares a run of relink-macvlan.
 func (n *node) plugin(command, id, netns, more string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(bin, "relink-macvlan"))
+	cmd := exec.Command(filepath.Join(testnode.Bin, "relink-macvlan"))
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + id,
+		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + testnode.Bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + id,
 		"CNI_NETNS=" + netns, "CNI_IFNAME=eth0", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + id,
 	}
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(
 		`{"cniVersion": "1.1.0", "name": "lan", "type": "relink-macvlan", "master": "lan0", "checkpointDir": %q,
 		  "ipam": {"type": "host-local", "subnet": "10.9.0.0/16", "dataDir": %q, "routes": [{"dst": "0.0.0.0/0"}]}%s}`,
-		n.store.Dir(), filepath.Join(n.dir, "ipam"), more))
+		n.Store.Dir(), filepath.Join(n.Dir, "ipam"), more))
 	return cmd
 }
 
@@ -94,13 +63,13 @@ func (n *node) restore() (string, error) {
 }
 
 func (n *node) restoreCommand() *exec.Cmd {
-	return exec.Command(filepath.Join(bin, "relink"), "--checkpoint-dir", n.store.Dir(), "restore", "--wait", "5s")
+	return n.Command("restore", "--wait", "5s")
 }
 
 // held are the addresses that the IPAM plugin has given.
 func (n *node) held(t *testing.T) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(n.dir, "ipam/lan/10.9.*"))
+	files, err := filepath.Glob(filepath.Join(n.Dir, "ipam/lan/10.9.*"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,10 +85,10 @@ func (n *node) expectNothing(t *testing.T, netns string) {
 	if held := n.held(t); len(held) > 0 {
 		t.Errorf("addresses are left: %v", held)
 	}
-	if records, unreadable, err := n.store.List(); err != nil || len(records)+len(unreadable) > 0 {
+	if records, unreadable, err := n.Store.List(); err != nil || len(records)+len(unreadable) > 0 {
 		t.Errorf("checkpoints are left: %v %v %v", records, unreadable, err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(n.store.Dir(), "[a-z]*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(n.Store.Dir(), "[a-z]*")); len(left) > 0 {
 		t.Errorf("directories are left: %v", left)
 	}
 }

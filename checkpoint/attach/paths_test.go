@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/relink-cni/relink/test/fresh"
+	testnode "github.com/relink-cni/relink/test/node"
 )
 
 // A relative path would be another directory for each caller: it is refused, and nothing
@@ -19,18 +20,18 @@ func TestRelativePathsAreRefused(t *testing.T) {
 	wd := t.TempDir()
 	run := func(name, command, netns, keys, variable string) (int, string) {
 		t.Helper()
-		cmd := exec.Command(filepath.Join(bin, name))
+		cmd := exec.Command(filepath.Join(testnode.Bin, name))
 		cmd.Dir = wd
 		cmd.Env = []string{
-			"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=c1", "CNI_NETNS=" + netns, "CNI_IFNAME=eth0", variable,
+			"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + testnode.Bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=c1", "CNI_NETNS=" + netns, "CNI_IFNAME=eth0", variable,
 		}
 		cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion": "1.1.0", "name": "lan", "type": %q, "master": "lan0", "vlanId": 3, "prevResult": %s,
-			"ipam": {"type": "relink-ipam", "subnet": "10.9.0.0/16", "dataDir": %q}, "cni.dev/valid-attachments": []%s}`, name, s.result, filepath.Join(s.dir, "leases"), keys))
+			"ipam": {"type": "relink-ipam", "subnet": "10.9.0.0/16", "dataDir": %q}, "cni.dev/valid-attachments": []%s}`, name, s.result, filepath.Join(s.Dir, "leases"), keys))
 		code, msg, _ := coded(t, cmd)
 		return code, msg
 	}
 	const relative = `, "checkpointDir": "here"`
-	absolute := fmt.Sprintf(`, "checkpointDir": %q`, s.store.Dir())
+	absolute := fmt.Sprintf(`, "checkpointDir": %q`, s.Store.Dir())
 	for _, name := range []string{"relink-checkpoint", "relink-macvlan", "relink-vlan"} {
 		for _, command := range []string{"ADD", "CHECK", "STATUS", "GC"} {
 			code, msg := run(name, command, netns, relative, "A=")
@@ -38,7 +39,7 @@ func TestRelativePathsAreRefused(t *testing.T) {
 			code, msg = run(name, command, netns, "", "RELINK_CHECKPOINT_DIR=here")
 			expectCode(t, name+" "+command, code, msg, 4, `invalid RELINK_CHECKPOINT_DIR: "here": must be an absolute path`)
 		}
-		code, msg := run(name, "DEL", netns, relative, "RELINK_CHECKPOINT_DIR="+s.store.Dir())
+		code, msg := run(name, "DEL", netns, relative, "RELINK_CHECKPOINT_DIR="+s.Store.Dir())
 		expectCode(t, name+" DEL", code, msg, 0, "")
 		code, msg = run(name, "ADD", "ns", absolute, "A=")
 		expectCode(t, name+" ADD", code, msg, 4, `invalid CNI_NETNS: "ns": must be an absolute path`)
@@ -57,7 +58,7 @@ func TestRelativePathsAreRefused(t *testing.T) {
 	if left, err := os.ReadDir(wd); err != nil || len(left) > 0 {
 		t.Errorf("written below the caller's directory: %v %v", left, err)
 	}
-	if _, err := s.store.Load("c1", "eth0"); err == nil {
+	if _, err := s.Store.Load("c1", "eth0"); err == nil {
 		t.Error("remembered all the same")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/relink-cni/relink/test/fresh"
+	testnode "github.com/relink-cni/relink/test/node"
 )
 
 // attachment is one of the sandbox's interfaces: its name, its parent and what the IPAM plugin
@@ -74,23 +75,23 @@ func (p *pod) call(t *testing.T, command string, a attachment) string {
 }
 
 func (p *pod) try(command string, a attachment, result string) (string, error) {
-	cmd := exec.Command(filepath.Join(bin, "relink-macvlan"))
+	cmd := exec.Command(filepath.Join(testnode.Bin, "relink-macvlan"))
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=c1", "CNI_NETNS=" + p.path,
+		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + testnode.Bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=c1", "CNI_NETNS=" + p.path,
 		"CNI_IFNAME=" + a.name, "CNI_ARGS=",
 	}
 	if result != "" {
 		result = `, "prevResult": ` + result
 	}
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion": "1.1.0", "name": %q, "type": "relink-macvlan", "master": %q, "checkpointDir": %q,
-		"ipam": {"type": "static", "addresses": [%s], "routes": [%s]}%s}`, a.parent, a.parent, p.store.Dir(), a.addresses, a.routes, result))
+		"ipam": {"type": "static", "addresses": [%s], "routes": [%s]}%s}`, a.parent, a.parent, p.Store.Dir(), a.addresses, a.routes, result))
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
 func (p *pod) relink(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := exec.Command(filepath.Join(bin, "relink"), append([]string{"--checkpoint-dir", p.store.Dir()}, args...)...).CombinedOutput()
+	out, err := exec.Command(filepath.Join(testnode.Bin, "relink"), append([]string{"--checkpoint-dir", p.Store.Dir()}, args...)...).CombinedOutput()
 	if err != nil {
 		t.Errorf("relink %v: %v\n%s", args, err, out)
 	}
@@ -141,7 +142,7 @@ func (p *pod) comesBack(t *testing.T, attachments ...attachment) {
 // check runs CHECK with the result that was recorded.
 func (p *pod) check(t *testing.T, a attachment) {
 	t.Helper()
-	r, err := p.store.Load("c1", a.name)
+	r, err := p.Store.Load("c1", a.name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +245,7 @@ func TestARepairLeavesTheRoutesOfOthers(t *testing.T) {
 	}
 	fresh.Run(t, p.path, `set -e
 		ip route del default via 10.2.0.1; ip route append default via 10.2.0.1`)
-	if out, err := exec.Command(filepath.Join(bin, "relink"), "--checkpoint-dir", p.store.Dir(), "check").CombinedOutput(); err == nil ||
+	if out, err := exec.Command(filepath.Join(testnode.Bin, "relink"), "--checkpoint-dir", p.Store.Dir(), "check").CombinedOutput(); err == nil ||
 		!strings.Contains(string(out), "route order is 0.0.0.0/0: via 10.1.0.1 dev eth0, then via 10.2.0.1 its own, not 0.0.0.0/0: via 10.2.0.1 its own, then via 10.1.0.1 dev eth0") {
 		t.Errorf("check: %v\n%s", err, out)
 	}
@@ -299,12 +300,12 @@ func TestAPodWithVeryManyOfEverything(t *testing.T) {
 func TestACheckpointWithoutOrderIsRestored(t *testing.T) {
 	p := newPod(t, first, second)
 	for _, name := range []string{"eth0", "net1"} {
-		r, err := p.store.Load("c1", name)
+		r, err := p.Store.Load("c1", name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Interface.RouteOrder = nil
-		if err := p.store.Save(r); err != nil {
+		if err := p.Store.Save(r); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -320,13 +321,13 @@ func TestACheckpointWithoutOrderIsRestored(t *testing.T) {
 // Where two checkpoints say otherwise, the newer one knows.
 func TestTheNewerCheckpointKnowsTheOrder(t *testing.T) {
 	p := newPod(t, first, second)
-	older, err := p.store.Load("c1", "net1")
+	older, err := p.Store.Load("c1", "net1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	fresh.Run(t, p.path, "ip route del default via 10.2.0.1; ip route append default via 10.2.0.1")
 	p.relink(t, "capture", "--refresh")
-	if err := p.store.Save(older); err != nil {
+	if err := p.Store.Save(older); err != nil {
 		t.Fatal(err)
 	}
 	p.relink(t, "check")

@@ -41,7 +41,7 @@ func TestStatusFailsWhereAnAddIsSureTo(t *testing.T) {
 
 func TestStatusOfAReadOnlyStore(t *testing.T) {
 	s := newStock(t)
-	dir := filepath.Join(s.dir, "read-only")
+	dir := filepath.Join(s.Dir, "read-only")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestStatusOfAReadOnlyStore(t *testing.T) {
 // Every ADD takes the lock of the parents.
 func TestStatusOfAStoreThatCannotBeLocked(t *testing.T) {
 	s, netns := newStock(t), fresh.Sandbox(t)
-	lock := filepath.Join(s.store.Dir(), ".parents.lock")
+	lock := filepath.Join(s.Store.Dir(), ".parents.lock")
 	if err := os.MkdirAll(lock, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func eachSet(t *testing.T, ranges string, test func(t *testing.T, s *statefulSet
 		t.Run(name, func(t *testing.T) {
 			s := &statefulSet{node: newNode(t), ranges: ranges, env: env, results: map[string]string{}}
 			// Small, so that it is soon full.
-			dir := s.store.Dir()
+			dir := s.Store.Dir()
 			if err := os.MkdirAll(dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
@@ -55,7 +55,7 @@ func (s *statefulSet) do(t *testing.T, command, pod, id, netns, more string) (co
 		more += `, "prevResult": ` + s.results[id]
 	}
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion": "1.1.0", "name": "lan", "type": "relink-macvlan", "master": "lan0", "checkpointDir": %q,
-		"ipam": {"type": "relink-ipam", "dataDir": %q, "sticky": "pod", "quarantine": "0s", "ranges": %s}%s}`, s.store.Dir(), s.leaseDir(), s.ranges, more))
+		"ipam": {"type": "relink-ipam", "dataDir": %q, "sticky": "pod", "quarantine": "0s", "ranges": %s}%s}`, s.Store.Dir(), s.leaseDir(), s.ranges, more))
 	out, err := cmd.Output()
 	if err == nil {
 		if command == "ADD" {
@@ -66,7 +66,7 @@ func (s *statefulSet) do(t *testing.T, command, pod, id, netns, more string) (co
 	return saidOf(t, out)
 }
 
-func (s *statefulSet) leaseDir() string { return filepath.Join(s.dir, "ipam") }
+func (s *statefulSet) leaseDir() string { return filepath.Join(s.Dir, "ipam") }
 
 // must is do for what has to succeed.
 func (s *statefulSet) must(t *testing.T, command, pod, id, netns string) {
@@ -129,7 +129,7 @@ func (s *statefulSet) history(t *testing.T, address string) []string {
 // fill leaves no room for a checkpoint, and returns what makes room again.
 func (s *statefulSet) fill(t *testing.T) (empty func()) {
 	t.Helper()
-	f, err := os.Create(filepath.Join(s.store.Dir(), ".filler"))
+	f, err := os.Create(filepath.Join(s.Store.Dir(), ".filler"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,14 +217,14 @@ func TestGCTakesNullForNoneValid(t *testing.T) {
 		expectCode(t, "GC without a list", code, msg, 7, `invalid "cni.dev/valid-attachments": "missing": must list the attachments that are valid: every address is kept`)
 		code, msg = s.do(t, "GC", "", "", "", `, "cni.dev/valid-attachments": "none"`)
 		expectCode(t, "GC with a list that is none", code, msg, 7, `invalid "cni.dev/valid-attachments": "\"none\"": must be a list of attachments: everything is kept`)
-		if _, err := s.store.Load("c1", "eth0"); err != nil {
+		if _, err := s.Store.Load("c1", "eth0"); err != nil {
 			t.Errorf("the checkpoint is forgotten: %v", err)
 		}
 		s.has(t, "after GCs that failed", "10.9.0.2 web-0 held c1")
 		code, msg = s.do(t, "GC", "", "", "", `, "cni.dev/valid-attachments": null`)
 		expectCode(t, "GC with null", code, msg, 0, "")
 		s.has(t, "after GC with null", "10.9.0.2 web-0 reserved")
-		if records, unreadable, err := s.store.List(); err != nil || len(records)+len(unreadable) > 0 {
+		if records, unreadable, err := s.Store.List(); err != nil || len(records)+len(unreadable) > 0 {
 			t.Errorf("left: %v %v %v", records, unreadable, err)
 		}
 	})

@@ -16,36 +16,20 @@ import (
 	"github.com/relink-cni/relink/checkpoint/netfix"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/test/fresh"
+	testnode "github.com/relink-cni/relink/test/node"
 )
 
-func TestMain(m *testing.M) { fresh.Main(m) }
+func TestMain(m *testing.M) { testnode.Main(m) }
 
-// node is a host with a parent, lan0, a store, and a directory of the tool's files.
+// node is a host with a directory of the tool's files.
 type node struct {
-	dir   string
-	store *checkpoint.Store
+	*testnode.Node
+	dir string
 }
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	n := &node{dir: t.TempDir(), store: checkpoint.OpenStore(filepath.Join(t.TempDir(), "checkpoints"))}
-	t.Cleanup(func() { fresh.IP(t, "", "link del lan0") })
-	addParent(t)
-	return n
-}
-
-func addParent(t *testing.T) {
-	t.Helper()
-	fresh.IP(t, "", "link add lan0 type veth peer name lan1")
-	fresh.IP(t, "", "link set lan0 up")
-	fresh.IP(t, "", "link set lan1 up")
-}
-
-// loseParent takes lan0 away, and with it all that is on it, and brings it back.
-func loseParent(t *testing.T) {
-	t.Helper()
-	fresh.IP(t, "", "link del lan0")
-	addParent(t)
+	return &node{testnode.New(t), t.TempDir()}
 }
 
 // attach gives the sandbox an interface as the tool does.
@@ -86,7 +70,7 @@ func (n *node) put(t *testing.T, name, content string) {
 func (n *node) imports(t *testing.T, dryRun bool, want ...string) netfix.Report {
 	t.Helper()
 	report, err := netfix.Run(t.Context(), netfix.Options{
-		Store: n.store, Dir: n.dir, Below: netfix.Below{Devices: []string{"bond4", "lan0"}}, DryRun: dryRun,
+		Store: n.Store, Dir: n.dir, Below: netfix.Below{Devices: []string{"bond4", "lan0"}}, DryRun: dryRun,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -105,19 +89,10 @@ func (n *node) imports(t *testing.T, dryRun bool, want ...string) netfix.Report 
 	return report
 }
 
-func (n *node) records(t *testing.T) []checkpoint.Record {
-	t.Helper()
-	records, unreadable, err := n.store.List()
-	if err != nil || len(unreadable) > 0 {
-		t.Fatal(unreadable, err)
-	}
-	return records
-}
-
 // restores runs a restore and expects so many attachments in the state.
 func (n *node) restores(t *testing.T, count int, state restore.State) {
 	t.Helper()
-	report, err := restore.Run(t.Context(), restore.Options{Store: n.store, Wait: 5 * time.Second})
+	report, err := restore.Run(t.Context(), restore.Options{Store: n.Store, Wait: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +127,7 @@ func TestImportIsRestored(t *testing.T) {
 	before := map[string]string{alive: state(t, alive), late: state(t, late)}
 	first := n.write(t, alive, 5)
 	n.imports(t, true, first+" to import "+there)
-	if left := n.records(t); len(left) > 0 {
+	if left := n.Records(t); len(left) > 0 {
 		t.Errorf("a dry run wrote %v", left)
 	}
 	report := n.imports(t, false, first+" imported "+there)
@@ -161,7 +136,7 @@ func TestImportIsRestored(t *testing.T) {
 	}
 	n.restores(t, 1, restore.AsRecorded)
 
-	loseParent(t)
+	n.LoseParent(t)
 	second := n.write(t, late, 6)
 	n.put(t, "000000000007", `{"netns":"/proc/1/ns/n`)
 	n.put(t, "000000000008", strings.Replace(`{"netns":"/run/netns/x","sandbox":"000000000008","ifname":"eth0","vlan":4}`, "x", "gone", 1))
@@ -184,7 +159,7 @@ func TestImportIsRestored(t *testing.T) {
 		}
 	}
 	n.restores(t, 2, restore.AsRecorded)
-	for _, r := range n.records(t) {
+	for _, r := range n.Records(t) {
 		if r.Writer != "relink import" || r.Attachment.Network != "unknown" || r.Interface.Settings["ipv4/proxy_arp"] != "1" || len(r.CNI.Result) == 0 {
 			t.Errorf("%+v", r)
 		}
@@ -195,12 +170,12 @@ func TestImportOnAVLANThatIsMissing(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	n.write(t, netns, 5)
 	report, err := netfix.Run(t.Context(), netfix.Options{
-		Store: n.store, Dir: n.dir, Below: netfix.Below{Devices: []string{"lan0"}, VLAN: 3, MTU: 1400},
+		Store: n.Store, Dir: n.dir, Below: netfix.Below{Devices: []string{"lan0"}, VLAN: 3, MTU: 1400},
 	})
 	if err != nil || !report.Well() {
 		t.Fatal(report, err)
 	}
-	i := n.records(t)[0].Interface
+	i := n.Records(t)[0].Interface
 	if len(i.Parents) != 2 || i.Parents[0].Name != "lan0.3" || i.Parents[0].VLAN.ID != 3 || i.Parents[1].Name != "lan0" || i.Link.MTU != 1400 {
 		t.Errorf("%+v", i)
 	}
@@ -245,7 +220,7 @@ func TestImportRefusesStrangers(t *testing.T) {
 		"000000000020 refused its sandbox is gone: /proc/self/ns/mnt: no network namespace: it is a namespace of another type",
 		"000000000030 refused eth0 is gone, and the file is of an earlier boot: so was its sandbox",
 	)
-	if left := n.records(t); len(left) > 0 {
+	if left := n.Records(t); len(left) > 0 {
 		t.Errorf("remembered: %v", left)
 	}
 }
@@ -291,26 +266,26 @@ func TestImportBesideCheckpoints(t *testing.T) {
 	n.write(t, another, 5)
 	n.imports(t, false, name+" refused its name is that of a checkpoint of another namespace, "+netns)
 	n.write(t, netns, 5)
-	if err := os.WriteFile(filepath.Join(n.store.Dir(), id(5), "eth0.json"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(n.Store.Dir(), id(5), "eth0.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	n.imports(t, false, name+" refused its checkpoint can't be read: ")
-	if err := n.store.Forget(id(5), "eth0"); err != nil {
+	if err := n.Store.Forget(id(5), "eth0"); err != nil {
 		t.Fatal(err)
 	}
 	n.imports(t, false, name+" imported "+there)
 
 	// What capture remembered without knowing the container ID.
-	r := n.records(t)[0]
-	if err := n.store.Forget(id(5), "eth0"); err != nil {
+	r := n.Records(t)[0]
+	if err := n.Store.Forget(id(5), "eth0"); err != nil {
 		t.Fatal(err)
 	}
 	r.Attachment.ContainerID = checkpoint.UnnamedID(r.Namespace)
-	if err := n.store.Save(r); err != nil {
+	if err := n.Store.Save(r); err != nil {
 		t.Fatal(err)
 	}
 	n.imports(t, false, name+" kept it has a checkpoint, as "+r.Attachment.ContainerID)
-	if all := n.records(t); len(all) != 1 {
+	if all := n.Records(t); len(all) != 1 {
 		t.Errorf("%+v", all)
 	}
 }
@@ -319,7 +294,7 @@ func TestImportOfNothing(t *testing.T) {
 	n := newNode(t)
 	n.imports(t, false)
 	n.dir = filepath.Join(n.dir, "none")
-	if _, err := netfix.Run(t.Context(), netfix.Options{Store: n.store, Dir: n.dir, Below: netfix.Below{Devices: []string{"lan0"}}}); err == nil {
+	if _, err := netfix.Run(t.Context(), netfix.Options{Store: n.Store, Dir: n.dir, Below: netfix.Below{Devices: []string{"lan0"}}}); err == nil {
 		t.Error("no error of a directory that is missing")
 	}
 }
@@ -334,7 +309,7 @@ func TestImportTwiceAtOnce(t *testing.T) {
 	reports := make(chan netfix.Report)
 	for range 2 {
 		go func() {
-			report, err := netfix.Run(t.Context(), netfix.Options{Store: n.store, Dir: n.dir, Below: netfix.Below{Devices: []string{"lan0"}}})
+			report, err := netfix.Run(t.Context(), netfix.Options{Store: n.Store, Dir: n.dir, Below: netfix.Below{Devices: []string{"lan0"}}})
 			if err != nil {
 				t.Error(err)
 			}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -13,6 +12,7 @@ import (
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // Options of a run.
@@ -138,7 +138,7 @@ func outcomeOf(f Found, a Action, state State) Outcome {
 // failed reports a file that could not be looked at, or refuses one whose sandbox is
 // gone or none.
 func failed(f Found, err error) Outcome {
-	o := Outcome{Path: f.Path, PodName: f.File.PodName, State: Failed, Reason: strings.ReplaceAll(err.Error(), "\n", "; ")}
+	o := Outcome{Path: f.Path, PodName: f.File.PodName, State: Failed, Reason: printable.Joined(err)}
 	if f.File.Sandbox != "" {
 		o.Attachment = attachment.Key{Network: checkpoint.NetworkUnknown, ContainerID: f.File.Sandbox, IfName: f.File.IfName}
 		o.Pod = f.File.Pod()

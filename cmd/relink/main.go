@@ -96,7 +96,7 @@ Exit status of every verb:
 	}
 	addGroup(root, "Look:", newStatus(store, &v), newCheck(store, &v), newList(store, &v), newShow(store, &v))
 	addGroup(root, "Repair:", newRestore(store, &v))
-	addGroup(root, "Remember:", newCapture(store, &v), newImport(store, &v))
+	addGroup(root, "Remember:", newCapture(store, &v), newForget(store, &v), newImport(store, &v))
 	addGroup(root, "Addresses:", newIPAM(store, &v))
 	addGroup(root, "Other:", newVersion(&v))
 	for _, verb := range extra {

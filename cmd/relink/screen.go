@@ -141,7 +141,7 @@ func waitsOn(w io.Writer) flock.OnWait {
 
 // sayError says all of an error on one line.
 func sayError(w io.Writer, err error) {
-	say(w, "relink: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	say(w, "relink: %s", printable.Joined(err))
 }
 
 // count is a number of things, in the singular or the plural.

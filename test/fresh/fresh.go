@@ -20,6 +20,9 @@ const insideEnv = "RELINK_FRESH"
 // another namespace ends with its goroutine, but the main thread can't end.
 func init() { runtime.LockOSThread() }
 
+// Inside says whether this process is the one in the new namespaces.
+func Inside() bool { return os.Getenv(insideEnv) != "" }
+
 // Main is for a package's TestMain and does not return. It runs the tests in a new
 // network namespace, which is the host's namespace to them, and in a new mount
 // namespace, so that nothing that they do outlives them.
@@ -44,7 +47,7 @@ func EnterAlone() {
 
 // enter is Enter with further namespaces.
 func enter(more uintptr) {
-	if os.Getenv(insideEnv) != "" {
+	if Inside() {
 		return
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)

@@ -1,0 +1,91 @@
+package forget
+
+import (
+	"fmt"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/sandbox"
+)
+
+// candidate is a checkpoint that may be forgotten.
+type candidate struct {
+	record checkpoint.Record
+	// unreadable is set for one that cannot be read. Then record is what is left of it.
+	unreadable *checkpoint.Unreadable
+	evidence   sandbox.Evidence
+}
+
+// key is the attachment as the checkpoint's file names it.
+func (c candidate) key() attachment.Key {
+	if c.unreadable == nil {
+		return c.record.Attachment
+	}
+	network := c.record.Attachment.Network
+	if network == "" {
+		network = checkpoint.NetworkUnknown
+	}
+	return attachment.Key{Network: network, ContainerID: c.unreadable.ContainerID, IfName: c.unreadable.IfName}
+}
+
+// verb is what to do about a checkpoint.
+type verb string
+
+const (
+	doForget verb = "forget"
+	doKeep   verb = "keep"
+	// doPass is for what nobody asked for.
+	doPass verb = "pass"
+	// doFail is for what cannot be done.
+	doFail verb = "fail"
+)
+
+// decide says what to do and why. Without named the operator asked for whatever is stale.
+func decide(c candidate, named, force bool) (verb, string) {
+	if c.unreadable != nil && c.unreadable.IfName == "" {
+		return doFail, fmt.Sprintf("the sandbox's directory cannot be read: %v", c.unreadable.Err)
+	}
+	why := c.evidence.Why
+	switch c.evidence.State {
+	case sandbox.IsGone:
+		return doForget, "its sandbox is gone: " + why
+	case sandbox.IsAlive:
+		switch {
+		case !named:
+			return doPass, "its sandbox is alive: " + why
+		case force:
+			return doForget, fmt.Sprintf("its sandbox is alive (%s): relink restore will not bring this interface back", why)
+		}
+		return doKeep, fmt.Sprintf("its sandbox is alive: %s. --force forgets it all the same: relink restore will not bring this interface back then", why)
+	}
+	switch {
+	case named && force:
+		return doForget, fmt.Sprintf("nobody knows whether its sandbox is gone (%s): if it is alive, relink restore will not bring this interface back", why)
+	case named:
+		return doKeep, fmt.Sprintf("nobody knows whether its sandbox is gone: %s. --force forgets it all the same", why)
+	}
+	return doKeep, fmt.Sprintf("nobody knows whether its sandbox is gone: %s. To forget it all the same: relink forget %s --force", why, c.key().ContainerID)
+}
+
+// tornEvidence says whether the sandbox of a checkpoint is there that cannot be read. own is for
+// the namespace that can still be read in it, nil for none. others are for those that the other
+// checkpoints of its container have.
+func tornEvidence(own *sandbox.Evidence, others []sandbox.Evidence) sandbox.Evidence {
+	if own != nil {
+		return *own
+	}
+	if len(others) == 0 {
+		return sandbox.Evidence{State: sandbox.IsUnknown, Why: "the checkpoint cannot be read, and nothing else tells its namespace"}
+	}
+	is := others[0]
+	for _, other := range others {
+		if weight[other.State] > weight[is.State] {
+			is = other
+		}
+	}
+	is.Why = "another checkpoint of its container tells the namespace: " + is.Why
+	return is
+}
+
+// weight puts the states in order: all namespaces of a container have to be gone.
+var weight = map[sandbox.State]int{sandbox.IsGone: 0, sandbox.IsUnknown: 1, sandbox.IsAlive: 2}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/relink-cni/relink/checkpoint/forget"
+	"github.com/relink-cni/relink/pkg/sandbox"
+	"github.com/relink-cni/relink/pkg/selection"
+)
+
+func newForget(open storeOpener, v *verbosity) *cobra.Command {
+	var output format
+	var yes, dryRun bool
+	var opts forget.Options
+	cmd := &cobra.Command{
+		Use:   "forget " + nameUsage + " [--stale] [--force] [--yes]",
+		Short: "Drop checkpoints of sandboxes that are gone",
+		Long: `Drop checkpoints of sandboxes that are proven gone: no mount, no process and no socket of
+the node keeps the network namespace, or it is of an earlier boot. What cannot be found out is
+kept and reported. A torn checkpoint is dropped too, if the rest of it or another checkpoint
+of its container tells the namespace.
+
+--stale is for all sandboxes that are gone, and passes over the others. --force drops what is
+named even if the sandbox is alive: relink restore will not bring its interfaces back then.
+
+It asks before it drops anything. --yes does not ask, and is needed where there is no
+terminal. Interfaces and leases are not touched: relink ipam reclaim gives up the addresses
+of sandboxes that are gone. Run it on the node itself: in a container it does not see the
+node's processes and mounts.
+
+` + namingHelp + `
+
+Exit status 0: done; 1: something is kept or failed, and each was said; 2: usage or
+environment.`,
+		Example: `  relink forget --stale --dry-run  # what would be dropped
+  relink forget --stale --yes      # all checkpoints of sandboxes that are gone
+  relink forget shop/web-0`,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if opts.Store, err = open(); err != nil {
+				return err
+			}
+			opts.Select.Names, opts.AllProcesses = args, sandbox.SeesAllProcesses()
+			s := screenOf(cmd, v)
+			plan, err := forget.Look(cmd.Context(), opts)
+			if err != nil {
+				return err
+			}
+			report := plan.Report()
+			if !yes && !dryRun && report.Count(forget.ToForget) > 0 {
+				if err := askForget(report, output, cmd.InOrStdin(), s); err != nil {
+					return err
+				}
+			}
+			if !dryRun {
+				report = plan.Run(cmd.Context())
+			}
+			return writeForget(report, output, s)
+		},
+	}
+	addSelection(cmd, open, &opts.Select)
+	addParent(cmd, open, &opts.Select)
+	flags := cmd.Flags()
+	flags.BoolVar(&opts.Stale, "stale", false, "all checkpoints of sandboxes that are gone")
+	flags.BoolVar(&yes, "yes", false, "do not ask")
+	flags.BoolVar(&opts.Force, "force", false, "even if the sandbox is alive, or nobody knows")
+	flags.BoolVar(&dryRun, "dry-run", false, "print what would be dropped and why, and drop nothing")
+	addOutput(cmd, &output, formatWide)
+	return cmd
+}
+
+// askForget prints what would be dropped and asks. It returns errDiffers if the answer is no.
+func askForget(report forget.Report, output format, stdin io.Reader, s *screen) error {
+	f, ok := stdin.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) || output.isData() {
+		return errors.New("relink forget needs --yes where nobody can be asked: on no terminal, or with -o json. --dry-run prints what it would do")
+	}
+	forgetTable(report, output.wide(), s)
+	fmt.Fprintf(s.out, "Forget %s? [y/N] ", count(report.Count(forget.ToForget), "checkpoint"))
+	answer, err := bufio.NewReader(f).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	s.say("nothing is forgotten")
+	return errDiffers
+}
+
+func writeForget(report forget.Report, output format, s *screen) error {
+	if output.isData() {
+		if err := output.write(s.out, report); err != nil {
+			return err
+		}
+	} else {
+		forgetTable(report, output.wide(), s)
+		s.inform(forgetSummary(report))
+		if report.LeasesMayRemain() {
+			s.inform("their addresses may still be leased: relink ipam reclaim shows those of sandboxes that are gone")
+		}
+	}
+	if !report.Complete() {
+		return errDiffers
+	}
+	return nil
+}
+
+func forgetTable(report forget.Report, wide bool, s *screen) {
+	t := newTable(wide, column{name: "POD"}, column{name: "SANDBOX", spare: 1}, column{name: "INTERFACE"}, column{name: stateColumn}, column{name: "WHY"})
+	for _, o := range report.Checkpoints {
+		if s.quiet && o.State != forget.Kept && o.State != forget.Failed {
+			continue
+		}
+		t.row(o.Pod.String(), selection.ShortID(o.Attachment.ContainerID), o.Attachment.IfName, string(o.State), o.Reason)
+	}
+	t.write(s)
+}
+
+// forgetSummary counts the checkpoints by state.
+func forgetSummary(report forget.Report) string {
+	var parts []string
+	for _, state := range []forget.State{forget.ToForget, forget.Forgotten, forget.Kept, forget.Failed} {
+		if n := report.Count(state); n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	if report.Alive > 0 {
+		parts = append(parts, fmt.Sprintf("%d of living sandboxes", report.Alive))
+	}
+	if len(parts) == 0 {
+		return "no checkpoints"
+	}
+	return strings.Join(parts, ", ")
+}

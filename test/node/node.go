@@ -1,0 +1,128 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/test/binaries"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// Bin is the directory of the programs that Main has built.
+var Bin string
+
+// Main is for a package's TestMain, and does not return. It builds the programs, which tests run
+// as an operator or a runtime does, and is fresh.Main otherwise.
+func Main(m *testing.M) {
+	root, err := moduleRoot()
+	if err == nil {
+		Bin = filepath.Join(root, "bin", "test")
+		if !fresh.Inside() {
+			err = binaries.Build(Bin)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fresh.Main(m)
+}
+
+// moduleRoot returns the nearest directory above that has a go.mod.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, none := os.Stat(filepath.Join(dir, "go.mod")); none == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("no directory above has a go.mod")
+		}
+		dir = filepath.Dir(dir)
+	}
+	return "", err
+}
+
+// Node is a host with a parent for pods, lan0, and a checkpoint store.
+type Node struct {
+	// Dir is the test's, for whatever it keeps.
+	Dir   string
+	Store *checkpoint.Store
+}
+
+// New returns a node whose store is there and empty. Its parent goes with the test.
+func New(t testing.TB) *Node {
+	t.Helper()
+	n := &Node{Dir: t.TempDir()}
+	n.Store = checkpoint.OpenStore(filepath.Join(n.Dir, "checkpoints"))
+	if err := os.Mkdir(n.Store.Dir(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { fresh.IP(t, "", "link del lan0") })
+	addParent(t)
+	return n
+}
+
+// addParent makes lan0 and what it is wired to, and sets both up.
+func addParent(t testing.TB) {
+	t.Helper()
+	fresh.Run(t, "", "ip link add lan0 type veth peer name lan1; ip link set lan0 up; ip link set lan1 up")
+}
+
+// LoseParent takes lan0 away, and with it all that is on it, and brings it back as a driver does:
+// down.
+func (n *Node) LoseParent(t testing.TB) {
+	t.Helper()
+	fresh.IP(t, "", "link del lan0")
+	addParent(t)
+	fresh.IP(t, "", "link set lan0 down")
+}
+
+// Records returns the checkpoints, all of which can be read.
+func (n *Node) Records(t testing.TB) []checkpoint.Record {
+	t.Helper()
+	records, unreadable, err := n.Store.List()
+	if err != nil || len(unreadable) > 0 {
+		t.Fatal(unreadable, err)
+	}
+	return records
+}
+
+// Command prepares a run of relink.
+func (n *Node) Command(args ...string) *exec.Cmd {
+	return exec.Command(filepath.Join(Bin, "relink"), append([]string{"--checkpoint-dir", n.Store.Dir()}, args...)...)
+}
+
+// Relink runs relink and returns what it says.
+func (n *Node) Relink(args ...string) (string, error) {
+	out, err := n.Command(args...).CombinedOutput()
+	return string(out), err
+}
+
+// Says runs relink with the words of args. It expects the exit status, and each of the parts in
+// what relink says.
+func (n *Node) Says(t testing.TB, status int, args string, parts ...string) string {
+	t.Helper()
+	out, err := n.Relink(strings.Fields(args)...)
+	got := 0
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if got != status {
+		t.Errorf("relink %s: status %d, wanted %d\n%s", args, got, status, out)
+	}
+	for _, part := range parts {
+		if !strings.Contains(out, part) {
+			t.Errorf("relink %s does not say %q:\n%s", args, part, out)
+		}
+	}
+	return out
+}
