@@ -48,7 +48,8 @@ func leftOf(b []byte) Record {
 	if json.Unmarshal(wholePart(b), &parts) != nil {
 		return Record{}
 	}
-	return Record{
+	r := Record{
+		Version:    part[int](parts["version"]),
 		Attachment: part[attachment.Key](parts["attachment"]),
 		Pod:        part[attachment.Pod](parts["pod"]),
 		Namespace:  identityIn(parts["namespace"]),
@@ -56,6 +57,10 @@ func leftOf(b []byte) Record {
 		CNI:        part[CNI](parts["cni"]),
 		Writer:     part[string](parts["writer"]),
 	}
+	if r.Version < routesApart {
+		r.upgradeRoutes()
+	}
+	return r
 }
 
 // part is empty where b is not of its type.

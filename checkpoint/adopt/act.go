@@ -215,7 +215,7 @@ func (r *run) current(was Action, f *Found, records []checkpoint.Record) (Action
 		return Action{}, errors.New("it was detached meanwhile")
 	case errors.Is(err, checkpoint.ErrNone):
 	case errors.Is(err, checkpoint.ErrTorn), errors.Is(err, checkpoint.ErrVersion):
-		unreadable = []checkpoint.Unreadable{{ContainerID: key.ContainerID, IfName: key.IfName, Err: err}}
+		unreadable = []checkpoint.Unreadable{r.Store.Unreadable(key.ContainerID, key.IfName, err)}
 	case err != nil:
 		return Action{}, err
 	default:
@@ -225,22 +225,20 @@ func (r *run) current(was Action, f *Found, records []checkpoint.Record) (Action
 	return decide(*f, inside, others, unreadable, r.Refresh), nil
 }
 
-// forget removes the checkpoint if it still is of a namespace that is gone.
+// forget removes the checkpoint if it is still the one that was read.
 func (r *run) forget(was Action) Outcome {
 	o := outcomeOf(was, Forgotten)
-	key := was.Attachment
-	record, err := r.Store.Load(key.ContainerID, key.IfName)
+	forgotten, err := false, error(nil)
+	if was.torn != nil {
+		forgotten, err = r.Store.ForgetUnreadable(*was.torn)
+	} else {
+		forgotten, err = r.Store.ForgetRead(was.record)
+	}
 	switch {
-	case errors.Is(err, checkpoint.ErrNone):
-		return o
 	case err != nil:
 		o.fail(err)
-	case !forgets(record) || !isGone(record, r.node.Alive):
+	case !forgotten:
 		o.State, o.Reason = Kept, "it is another one by now"
-	default:
-		if err := r.Store.Forget(key.ContainerID, key.IfName); err != nil {
-			o.fail(err)
-		}
 	}
 	return o
 }

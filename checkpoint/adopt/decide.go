@@ -10,6 +10,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/netfix"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // Writer is what the records say that this package writes.
@@ -37,6 +38,8 @@ type Node struct {
 	Beside     map[attachment.Namespace]netstate.Devices
 	Records    []checkpoint.Record
 	Unreadable []checkpoint.Unreadable
+	// Evidence says whether the namespaces of the unreadable ones are there.
+	Evidence map[attachment.Namespace]sandbox.Evidence
 	// Gone are the records whose namespace is nowhere on the node any more.
 	Gone []checkpoint.Record
 }
@@ -64,6 +67,9 @@ type Action struct {
 	Interface netstate.Interface
 	Reason    string
 	cni       checkpoint.CNI
+	// record is what a Forget forgets, as it was read, or torn what could not be read.
+	record checkpoint.Record
+	torn   *checkpoint.Unreadable
 	// owed says that an announcement is owed, which a refresh does not make.
 	owed bool
 }
@@ -80,10 +86,13 @@ func Decide(node Node, refresh bool) []Action {
 	}
 	if refresh {
 		actions = append(actions, missing(node, ofSandbox)...)
+		actions = append(actions, decideLeftover(node, actions)...)
 	}
 	for _, r := range node.Gone {
 		if forgets(r) {
-			actions = append(actions, actionOn(r, Forget, "its sandbox is gone, and no DEL forgets what relink did not attach"))
+			a := actionOn(r, Forget, "its sandbox is gone, and no DEL forgets what relink did not attach")
+			a.record = r
+			actions = append(actions, a)
 		}
 	}
 	return actions
@@ -125,6 +134,9 @@ func decide(f Found, inside matched, records []checkpoint.Record, unreadable []c
 	if r, ok := inside.record(f); ok {
 		return decideKnown(a, f, withoutDetached(r, f, records), refresh)
 	}
+	if u, torn := unreadableOf(f, records, unreadable); torn {
+		return decideTorn(a, f, u, records, refresh)
+	}
 	switch f.Origin {
 	case PodsOwn:
 		a.Do, a.Reason = Leave, f.Why
@@ -140,22 +152,7 @@ func decide(f Found, inside matched, records []checkpoint.Record, unreadable []c
 		a.Do, a.Reason = Refuse, inside.namesake(records[i])
 		return a
 	}
-	if u, torn := unreadableOf(f, unreadable); torn && (!refresh || u.IfName == "") {
-		a.Do, a.Reason = Refuse, fmt.Sprintf("its checkpoint can't be read: %v", u.Err)
-		return a
-	}
 	return decideNew(a, f)
-}
-
-// unreadableOf returns the checkpoint of the interface, or the directory that it
-// would be in, if that can't be read.
-func unreadableOf(f Found, unreadable []checkpoint.Unreadable) (checkpoint.Unreadable, bool) {
-	for _, u := range unreadable {
-		if u.ContainerID == f.Attachment.ContainerID && (u.IfName == f.Attachment.IfName || u.IfName == "") {
-			return u, true
-		}
-	}
-	return checkpoint.Unreadable{}, false
 }
 
 // decideNew has nothing to lose: what is there is remembered as it is, and it is

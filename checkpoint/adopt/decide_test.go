@@ -1,7 +1,7 @@
 package adopt
 
 import (
-	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -55,7 +55,7 @@ type decided struct {
 }
 
 func TestDecide(t *testing.T) {
-	torn := errors.New("torn")
+	torn := fmt.Errorf("%w: it ends early", checkpoint.ErrTorn)
 	for name, test := range map[string]struct {
 		node          Node
 		plain, renews []decided // What is decided without and with refresh.
@@ -97,13 +97,13 @@ func TestDecide(t *testing.T) {
 		},
 		"a torn checkpoint": {
 			node:   Node{Found: []Found{found("c1", 1, nil)}, Unreadable: []checkpoint.Unreadable{{ContainerID: "c1", IfName: "eth0", Err: torn}}},
-			plain:  []decided{{Refuse, "c1", "its checkpoint can't be read: torn"}},
-			renews: []decided{{Capture, "c1", "it has no checkpoint"}},
+			plain:  []decided{{Refuse, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
+			renews: []decided{{Capture, "c1", "its checkpoint was torn: it is written anew"}},
 		},
 		"a sandbox's directory that can't be read": {
 			node:   Node{Found: []Found{found("c1", 1, nil)}, Unreadable: []checkpoint.Unreadable{{ContainerID: "c1", Err: torn}}},
-			plain:  []decided{{Refuse, "c1", "its checkpoint can't be read: torn"}},
-			renews: []decided{{Refuse, "c1", "its checkpoint can't be read: torn"}},
+			plain:  []decided{{Refuse, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
+			renews: []decided{{Refuse, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
 		},
 		"gone from a living sandbox, and from a dead one": {
 			node: Node{

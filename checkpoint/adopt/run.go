@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -85,7 +86,7 @@ func (r Report) Well() bool {
 // at.
 func Run(ctx context.Context, opts Options) (Report, error) {
 	r := &run{Options: opts, report: Report{DryRun: opts.DryRun, Interfaces: []Outcome{}}}
-	node, err := r.lookAround()
+	node, err := r.lookAround(ctx)
 	if err != nil {
 		return Report{}, err
 	}
@@ -129,13 +130,14 @@ type run struct {
 }
 
 // lookAround looks at all that is remembered and all that runs.
-func (r *run) lookAround() (Node, error) {
+func (r *run) lookAround(ctx context.Context) (Node, error) {
 	records, unreadable, err := r.Store.List()
 	if err != nil {
 		return Node{}, err
 	}
 	var torn []error
-	if r.look, torn, err = newLook(r.Options, records, false); err != nil {
+	known := slices.Concat(records, leftovers(unreadable, records))
+	if r.look, torn, err = newLook(r.Options, known, false); err != nil {
 		return Node{}, err
 	}
 	node, problems, err := r.look.all()
@@ -144,6 +146,7 @@ func (r *run) lookAround() (Node, error) {
 		return Node{}, err
 	}
 	node.Records, node.Unreadable = records, unreadable
+	node.Evidence = r.prove(ctx, node)
 	r.report.Problems, r.report.Notes = lines(problems), lines(torn)
 	for _, record := range records {
 		if isGone(record, node.Alive) {
@@ -151,6 +154,17 @@ func (r *run) lookAround() (Node, error) {
 		}
 	}
 	return node, nil
+}
+
+// prove says of the namespaces of the unreadable checkpoints whether they are there.
+func (r *run) prove(ctx context.Context, node Node) map[attachment.Namespace]sandbox.Evidence {
+	var namespaces []attachment.Namespace
+	for _, u := range node.Unreadable {
+		if n := namespaceOf(u, node.Records); r.Refresh && n != (attachment.Namespace{}) {
+			namespaces = append(namespaces, n)
+		}
+	}
+	return sandbox.Prove(ctx, sandbox.SeesAllProcesses(), namespaces...)
 }
 
 // isGone says that the record's namespace is neither among those that are alive nor
@@ -187,7 +201,7 @@ func Missing(opts Options) ([]Found, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	l, _, err := newLook(opts, records, true)
+	l, _, err := newLook(opts, slices.Concat(records, leftovers(unreadable, records)), true)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -198,7 +212,7 @@ func Missing(opts Options) ([]Found, []string, error) {
 	}
 	var none []Found
 	for _, f := range node.Found {
-		if _, torn := unreadableOf(f, unreadable); torn {
+		if _, torn := unreadableOf(f, records, unreadable); torn {
 			continue // That is said of the checkpoint itself.
 		}
 		if f.Origin != PodsOwn {

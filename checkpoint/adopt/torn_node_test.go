@@ -1,0 +1,139 @@
+package adopt_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// tear cuts the one checkpoint of the node to the part of its bytes, and returns it as it was.
+func (n *node) tear(t *testing.T, part float64) checkpoint.Record {
+	t.Helper()
+	records := n.Records(t)
+	if len(records) != 1 {
+		t.Fatalf("%d checkpoints", len(records))
+	}
+	path := n.file(records[0])
+	info, err := os.Stat(path)
+	if err == nil {
+		err = os.Truncate(path, int64(part*float64(info.Size())))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return records[0]
+}
+
+func (n *node) file(r checkpoint.Record) string {
+	return filepath.Join(n.Store.Dir(), r.Attachment.ContainerID, r.Attachment.IfName+".json")
+}
+
+// mended expects that capture --refresh writes the torn checkpoint anew, and that a restore by it
+// builds what was there.
+func (n *node) mended(t *testing.T, netns string, was checkpoint.Record) {
+	t.Helper()
+	before := state(t, netns)
+	n.Says(t, 1, "list", "torn or no checkpoint", "relink capture --refresh mends it")
+	n.Says(t, 1, "capture", "its checkpoint cannot be read", "1 refused\n")
+	n.Says(t, 0, "capture --refresh", "its checkpoint was torn: it is written anew", "1 captured\n")
+	records := n.Records(t)
+	if len(records) != 1 || records[0].Attachment != was.Attachment || records[0].Pod != was.Pod {
+		t.Fatalf("%+v\nwas %+v", records, was)
+	}
+	n.Says(t, 0, "check", "1 attachments as recorded, 0 not\n")
+	n.LoseParent(t)
+	n.Says(t, 0, "restore", "1 restored")
+	if after := state(t, netns); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+func TestRefreshMendsATornCheckpointThatTheCacheNames(t *testing.T) {
+	for name, part := range map[string]float64{"empty": 0, "in the middle": 0.5, "near the end": 0.95} {
+		t.Run(name, func(t *testing.T) {
+			n, netns := newNode(t), fresh.Sandbox(t)
+			n.cnitool(t, "add", "stock", "web", netns)
+			n.Says(t, 0, "capture", "1 captured\n")
+			n.mended(t, netns, n.tear(t, part))
+		})
+	}
+}
+
+// Without a cache, what can be read of the checkpoint tells whose the interface is: a DEL by its
+// container ID forgets it then.
+func TestRefreshMendsATornCheckpointThatNoCacheNames(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	if out, err := n.byHand("ADD", "hand", netns); err != nil {
+		t.Fatal(out, err)
+	}
+	fresh.Run(t, netns, "ip addr add 10.9.0.7/16 dev eth0")
+	n.Says(t, 0, "capture --refresh", "1 refreshed\n")
+	n.mended(t, netns, n.tear(t, 0.6))
+	if out, err := n.byHand("DEL", "hand", netns); err != nil {
+		t.Fatal(out, err)
+	}
+	if left := n.Records(t); len(left) > 0 {
+		t.Errorf("left: %+v", left)
+	}
+}
+
+// Where nothing tells the sandbox, the interface is remembered as one that nobody names, and the
+// torn file stays until somebody drops it.
+func TestATornCheckpointOfWhichNothingTellsTheSandbox(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	if out, err := n.byHand("ADD", "hand", netns); err != nil {
+		t.Fatal(out, err)
+	}
+	n.tear(t, 0)
+	n.Says(t, 1, "capture --refresh", "nothing tells which sandbox it is of: relink forget hand --force drops it", "1 captured, 1 refused\n")
+	n.Says(t, 0, "forget hand --force --yes", "1 forgotten")
+	n.Says(t, 0, "check", "1 attachments as recorded, 0 not\n")
+}
+
+// What can still be read of a torn checkpoint is not given up for less.
+func TestRefreshRefusesLessThanATornCheckpointHas(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	n.cnitool(t, "add", "chained", "web", netns)
+	n.tear(t, 0.95)
+	fresh.Run(t, netns, "ip route del default")
+	n.Says(t, 1, "capture --refresh", "what can be read of it is not there: route 0.0.0.0/0", "1 refused\n")
+	fresh.Run(t, netns, "ip route add default via 10.9.0.1")
+	n.LoseParent(t)
+	n.Says(t, 1, "capture --refresh", "no interface of the sandbox is found for it: nothing can bring that back", "1 refused\n")
+}
+
+func TestRefreshForgetsATornCheckpointWhoseSandboxIsGone(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	n.cnitool(t, "add", "chained", "web", netns)
+	n.tear(t, 0.6)
+	if err := os.RemoveAll(filepath.Join(n.cache, "results")); err != nil {
+		t.Fatal(err)
+	}
+	fresh.Remove(t, netns)
+	n.Says(t, 0, "capture --refresh --dry-run", "its checkpoint is torn, and its sandbox is gone", "1 to forget\n")
+	n.Says(t, 0, "capture --refresh", "1 forgotten\n")
+	n.Says(t, 0, "check", "0 attachments as recorded, 0 not")
+}
+
+// A checkpoint of a newer relink is whole: nobody writes over it.
+func TestRefreshKeepsTheCheckpointOfANewerRelink(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	n.cnitool(t, "add", "chained", "web", netns)
+	path := n.file(n.Records(t)[0])
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := strings.Replace(string(b), `"version": 3`, `"version": 99`, 1)
+	if err := os.WriteFile(path, []byte(newer), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.Says(t, 1, "capture --refresh", "unknown checkpoint version: 99, this relink reads 1 to 3: a newer relink wrote it", "1 refused\n")
+	if now, err := os.ReadFile(path); err != nil || string(now) != newer {
+		t.Errorf("it is now %s, %v", now, err)
+	}
+}
