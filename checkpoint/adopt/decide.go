@@ -99,7 +99,7 @@ func Decide(node Node, refresh bool) []Action {
 }
 
 // forgets says that no DEL ever will: the record is of what relink did not attach.
-func forgets(r checkpoint.Record) bool { return r.Writer == Writer || r.Writer == netfix.Writer }
+func forgets(r checkpoint.Record) bool { return r.Writer == Writer || netfix.IsOurs(r) }
 
 // missing refuses to refresh the checkpoints of interfaces that were not found in a living
 // sandbox.

@@ -11,8 +11,21 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Writer is what the records say that this package writes.
-const Writer = "relink import"
+// What the records say that this package writes. The second is for those that are from a file
+// alone: what such an interface was on is as the operator said, and can be wrong.
+const (
+	Writer         = "relink import"
+	WriterFromFile = "relink import from a file"
+)
+
+// IsOurs says that an import wrote the record, and no capture has since.
+func IsOurs(r checkpoint.Record) bool { return r.Writer == Writer || r.Writer == WriterFromFile }
+
+// isFromFile says that the record is from a file alone. Older relinks did not tell: then the
+// interface has no index in it until a restore has built it.
+func isFromFile(r checkpoint.Record) bool {
+	return r.Writer == WriterFromFile || r.Writer == Writer && r.Interface.Link.Index == 0
+}
 
 // Found is one file and what is there of the sandbox that it is of.
 type Found struct {
@@ -48,6 +61,8 @@ type Node struct {
 	Parents    []netstate.Device
 	// MTU is that of an interface that is gone.
 	MTU int
+	// Replace has checkpoints written anew that an import wrote from a file.
+	Replace bool
 }
 
 // Verb is what to do about a file.
@@ -55,9 +70,10 @@ type Verb string
 
 // The verbs.
 const (
-	Import Verb = "import" // Write the checkpoint.
-	Keep   Verb = "keep"   // Leave the checkpoint that is there as it is.
-	Refuse Verb = "refuse" // Write none.
+	Import  Verb = "import"  // Write the checkpoint.
+	Replace Verb = "replace" // Write a checkpoint in place of the one that an import wrote.
+	Keep    Verb = "keep"    // Leave the checkpoint that is there as it is.
+	Refuse  Verb = "refuse"  // Write none.
 )
 
 // Source is where what is remembered was taken from.
@@ -112,7 +128,8 @@ func decide(f Found, rivals []string, node Node) Action {
 		Pod:        f.File.Pod(),
 		Namespace:  f.There.Namespace,
 	}
-	if why := known(&a, f, node); why != "" {
+	earlier, why := known(&a, f, node)
+	if why != "" {
 		a.Reason = why
 		return a
 	}
@@ -125,16 +142,21 @@ func decide(f Found, rivals []string, node Node) Action {
 	}
 	a.Do, a.From, a.Interface = Import, FromFile, gone(f.File, node)
 	a.Reason = fmt.Sprintf("%s is gone from the sandbox: remembered from the file, on %s", f.File.IfName, names(node.Parents))
+	if earlier != nil {
+		a.Do = Replace
+		a.Reason = fmt.Sprintf("it was imported onto %s: remembered anew from the file, on %s", names(earlier.Interface.Parents), names(node.Parents))
+	}
 	return a
 }
 
 // known decides about an attachment of which there is a checkpoint already, under
-// its own container ID or, where capture did not know that, under another.
-func known(a *Action, f Found, node Node) string {
+// its own container ID or, where capture did not know that, under another. It returns
+// the checkpoint that is to be replaced, or why nothing is written; neither if there is none.
+func known(a *Action, f Found, node Node) (earlier *checkpoint.Record, why string) {
 	for _, u := range node.Unreadable {
 		if u.ContainerID == f.File.Sandbox && (u.IfName == f.File.IfName || u.IfName == "") {
 			a.Do = Refuse
-			return fmt.Sprintf("its checkpoint can't be read: %v", u.Err)
+			return nil, fmt.Sprintf("its checkpoint cannot be read: %v", u.Err)
 		}
 	}
 	for _, r := range node.Records {
@@ -143,20 +165,40 @@ func known(a *Action, f Found, node Node) string {
 		switch {
 		case own && !same:
 			a.Do = Refuse
-			return fmt.Sprintf("its name is that of a checkpoint of another namespace, %s", r.Namespace.Path)
+			return nil, fmt.Sprintf("its name is that of a checkpoint of another namespace, %s", r.Namespace.Path)
+		case own && node.Replace:
+			return replaceable(a, f, r, node)
 		case own:
 			a.keep(r)
-			return "it has a checkpoint"
+			return nil, "it has a checkpoint"
 		case !same || r.Attachment.IfName != f.File.IfName:
 		case r.Interface.Link.MAC == f.File.MAC:
 			a.keep(r)
-			return "it has a checkpoint, as " + r.Attachment.ContainerID
+			return nil, "it has a checkpoint, as " + r.Attachment.ContainerID
 		default:
 			a.Do = Refuse
-			return fmt.Sprintf("the checkpoint of %s in the same namespace says MAC %s, the file %s", r.Attachment, r.Interface.Link.MAC, f.File.MAC)
+			return nil, fmt.Sprintf("the checkpoint of %s in the same namespace says MAC %s, the file %s", r.Attachment, r.Interface.Link.MAC, f.File.MAC)
 		}
 	}
-	return ""
+	return nil, ""
+}
+
+// replaceable returns the record if it is to be replaced: a file told all of it, and it says
+// otherwise now. What is live is never replaced by what a file tells.
+func replaceable(a *Action, f Found, r checkpoint.Record, node Node) (earlier *checkpoint.Record, why string) {
+	a.keep(r)
+	live := f.There.Live
+	switch {
+	case !isFromFile(r):
+		return nil, fmt.Sprintf("its checkpoint is not from a file: %s wrote it, from the live interface", r.Writer)
+	case len(netstate.Diff(gone(f.File, node), r.Interface)) == 0:
+		return nil, "it was imported like this already"
+	case live != nil:
+		a.Do = Refuse
+		return nil, fmt.Sprintf("it was imported onto %s, and %s is there, on %s. To keep that: relink capture --refresh. To import it anew: "+
+			"take it away first (nsenter --net=%s ip link del %s)", names(r.Interface.Parents), live.Link.Name, names(live.Parents), f.There.Namespace.Path, live.Link.Name)
+	}
+	return &r, ""
 }
 
 func (a *Action) keep(r checkpoint.Record) {

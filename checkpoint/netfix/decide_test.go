@@ -195,7 +195,7 @@ func TestDecide(t *testing.T) {
 		},
 		"a torn checkpoint": {
 			node: Node{Unreadable: []checkpoint.Unreadable{{ContainerID: own, IfName: "eth0", Err: errors.New("torn")}}},
-			want: decided{Refuse, "", own, "its checkpoint can't be read: torn"},
+			want: decided{Refuse, "", own, "its checkpoint cannot be read: torn"},
 		},
 		"a torn checkpoint of another": {
 			node: Node{Unreadable: []checkpoint.Unreadable{{ContainerID: own, IfName: "net1", Err: errors.New("torn")}}},
@@ -225,7 +225,7 @@ func TestWhatIsRememberedOfOneThatIsGone(t *testing.T) {
 		t.Error(diff)
 	}
 	r := recordOf(parsed(nil), a)
-	if want := (attachment.Key{Network: "unknown", ContainerID: own, IfName: "eth0"}); r.Attachment != want || r.Writer != "relink import" {
+	if want := (attachment.Key{Network: "unknown", ContainerID: own, IfName: "eth0"}); r.Attachment != want || r.Writer != "relink import from a file" {
 		t.Errorf("%+v", r)
 	}
 	if want := (attachment.Pod{Name: "web-0"}); r.Pod != want || r.Namespace != ns(1) {
@@ -276,5 +276,62 @@ func TestUsableAddresses(t *testing.T) {
 		if got := usable(netip.MustParsePrefix(prefix)); got != want {
 			t.Errorf("%s: %v", prefix, got)
 		}
+	}
+}
+
+// An import onto the wrong device can be redone. What a live interface told stays.
+func TestDecideReplace(t *testing.T) {
+	imported := func(change func(*checkpoint.Record)) Node {
+		a := Decide([]Found{found(nil)}, Node{Parents: onVLAN3[1:], MTU: 1500})[0]
+		r := recordOf(parsed(nil), a)
+		if change != nil {
+			change(&r)
+		}
+		return Node{Records: []checkpoint.Record{r}, Replace: true}
+	}
+	const anew = "it was imported onto eth0: remembered anew from the file, on eth0.3 < eth0"
+	for name, test := range map[string]struct {
+		found func(*Found)
+		node  Node
+		want  decided
+	}{
+		"onto another device": {node: imported(nil), want: decided{Replace, FromFile, own, anew}},
+		"onto the same one": {
+			node: imported(func(r *checkpoint.Record) { r.Interface.Parents = onVLAN3 }),
+			want: decided{Keep, "", own, "it was imported like this already"},
+		},
+		"nobody asks": {
+			node: func() Node { n := imported(nil); n.Replace = false; return n }(),
+			want: decided{Keep, "", own, "it has a checkpoint"},
+		},
+		"by an older relink": {
+			node: imported(func(r *checkpoint.Record) { r.Writer = Writer }),
+			want: decided{Replace, FromFile, own, anew},
+		},
+		"while the interface was there": {
+			node: imported(func(r *checkpoint.Record) { r.Writer, r.Interface.Link.Index = Writer, 7 }),
+			want: decided{Keep, "", own, "its checkpoint is not from a file: relink import wrote it, from the live interface"},
+		},
+		"captured since": {
+			node: imported(func(r *checkpoint.Record) { r.Writer = "relink capture" }),
+			want: decided{Keep, "", own, "its checkpoint is not from a file: relink capture wrote it, from the live interface"},
+		},
+		"restored since": {
+			found: func(f *Found) { f.There.Live = live(nil) }, node: imported(func(r *checkpoint.Record) { r.Interface.Link.Index = 7 }),
+			want: decided{Refuse, "", own, "it was imported onto eth0, and eth0 is there, on eth0. To keep that: relink capture --refresh. " +
+				"To import it anew: take it away first (nsenter --net=/proc/1234/ns/net ip link del eth0)"},
+		},
+		"of a stranger by now": {
+			found: func(f *Found) { f.There.Booted = f.Written.Add(time.Hour) }, node: imported(nil),
+			want: decided{Refuse, "", own, "eth0 is gone, and the file is of an earlier boot: so was its sandbox"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.node.Parents, test.node.MTU = onVLAN3, 1500
+			a := Decide([]Found{found(test.found)}, test.node)[0]
+			if diff := cmp.Diff(test.want, decided{a.Do, a.From, a.Attachment.ContainerID, a.Reason}); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }

@@ -21,20 +21,25 @@ type Options struct {
 	// Dir is where the tool's files are.
 	Dir   string
 	Below Below
+	// Replace has checkpoints written anew that an import wrote from a file, while their
+	// interfaces are gone.
+	Replace bool
 	// DryRun decides and writes nothing.
 	DryRun bool
 }
 
-// State is what became of a file. Of a dry run, ToImport stands for Imported.
+// State is what became of a file. Of a dry run, those that begin with To stand for the others.
 type State string
 
 // The states.
 const (
-	Imported State = "imported"
-	ToImport State = "to import"
-	Kept     State = "kept"
-	Refused  State = "refused"
-	Failed   State = "failed"
+	Imported  State = "imported"
+	Replaced  State = "replaced"
+	ToImport  State = "to import"
+	ToReplace State = "to replace"
+	Kept      State = "kept"
+	Refused   State = "refused"
+	Failed    State = "failed"
 )
 
 // Outcome is what is reported of one file.
@@ -80,7 +85,7 @@ type run struct {
 // failure does not stop the others; the report has all of them. The error is that
 // nothing could be looked at, or that there is nothing to build on.
 func Run(ctx context.Context, opts Options) (Report, error) {
-	r := &run{Options: opts}
+	r := &run{Options: opts, node: Node{Replace: opts.Replace}}
 	found, err := readDir(opts.Dir)
 	if err != nil {
 		return Report{}, err
@@ -114,15 +119,22 @@ func (r *run) outcome(ctx context.Context, f Found, a Action, rivals []string) O
 		return failed(f, f.Err)
 	case ctx.Err() != nil:
 		return failed(f, errors.New("interrupted before it was written"))
-	case a.Do == Import && r.DryRun:
-		return outcomeOf(f, a, ToImport)
-	case a.Do == Import:
+	case a.writes() && r.DryRun:
+		return outcomeOf(f, a, planned[a.Do])
+	case a.writes():
 		return r.write(ctx, f, rivals)
 	}
 	return outcomeOf(f, a, done[a.Do])
 }
 
-var done = map[Verb]State{Import: Imported, Keep: Kept, Refuse: Refused}
+// writes says that the action writes a checkpoint.
+func (a Action) writes() bool { return a.Do == Import || a.Do == Replace }
+
+// planned and done are the states by what was decided.
+var (
+	planned = map[Verb]State{Import: ToImport, Replace: ToReplace}
+	done    = map[Verb]State{Import: Imported, Replace: Replaced, Keep: Kept, Refuse: Refused}
+)
 
 func outcomeOf(f Found, a Action, state State) Outcome {
 	o := Outcome{
@@ -172,10 +184,10 @@ func (r *run) write(ctx context.Context, f Found, rivals []string) Outcome {
 		return failed(f, fmt.Errorf("%s: %w", f.File.Netns, err))
 	}
 	a := decide(f, rivals, r.current(f))
-	if a.Do == Import && r.Store.Detaching(a.Namespace, a.Attachment.IfName) {
+	if a.writes() && r.Store.Detaching(a.Namespace, a.Attachment.IfName) {
 		a.Do, a.From, a.Reason = Refuse, "", "it is being detached"
 	}
-	if a.Do == Import {
+	if a.writes() {
 		record := recordOf(f.File, a)
 		if err := r.Store.Save(record); err != nil {
 			return failed(f, err)
@@ -215,9 +227,13 @@ func (r *run) current(f Found) Node {
 const noConfig = `{"name":"` + checkpoint.NetworkUnknown + `","type":"macvlan"}`
 
 func recordOf(file File, a Action) checkpoint.Record {
+	writer := Writer
+	if a.From == FromFile {
+		writer = WriterFromFile
+	}
 	return checkpoint.Record{
 		Attachment: a.Attachment, Pod: a.Pod, Namespace: a.Namespace, Interface: a.Interface,
 		CNI:    checkpoint.CNI{Config: json.RawMessage(noConfig), Result: file.Result},
-		Writer: Writer, CapturedAt: time.Now().UTC().Truncate(time.Millisecond),
+		Writer: writer, CapturedAt: time.Now().UTC().Truncate(time.Millisecond),
 	}
 }

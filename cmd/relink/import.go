@@ -16,19 +16,22 @@ func newImport(open storeOpener, v *verbosity) *cobra.Command {
 	var output format
 	var opts netfix.Options
 	cmd := &cobra.Command{
-		Use:   "import DIR --parent DEVICE[,DEVICE...] [--vlan ID]",
+		Use:   "import DIR --parent DEVICE[,DEVICE...] [--vlan ID] [--replace]",
 		Short: "Write checkpoints of the pods that i40e_net_fix remembers",
 		Long: `Write checkpoints of the pods of which i40e_net_fix has a file in DIR, so that
 relink restore brings them back. An interface that is there and has the file's MAC
 and addresses is remembered as it is; one that is gone, from the file, as a macvlan
 on --parent or on its VLAN. A sandbox that may be a stranger's by now is refused.
 
-A checkpoint that is there is left alone: it can be run again at any time.
+A checkpoint that is there is left alone: it can be run again at any time. An import
+onto the wrong --parent or --vlan can be redone: --replace writes anew what an import
+wrote from a file alone, while the interface is not there.
 
 Exit status 0: all is remembered; 1: something is not, and each was said; 2: usage or
 environment.`,
 		Example: `  relink import /var/lib/i40e_net_fix --parent bond4 --vlan 3 --dry-run
-  relink import /var/lib/i40e_net_fix --parent bond4,eth0 --vlan 3`,
+  relink import /var/lib/i40e_net_fix --parent bond4,eth0 --vlan 3
+  relink import /var/lib/i40e_net_fix --parent bond4 --vlan 4 --replace`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if opts.Store, err = open(); err != nil {
@@ -42,6 +45,7 @@ environment.`,
 	flags.StringSliceVar(&opts.Below.Devices, "parent", nil, "`device` of the host that interfaces that are gone were on; of several, the first that exists")
 	flags.IntVar(&opts.Below.VLAN, "vlan", 0, "802.1q `VLAN` of that device; 0: the device itself")
 	flags.IntVar(&opts.Below.MTU, "mtu", 0, "their MTU in `bytes`; 0: that of what they are on")
+	flags.BoolVar(&opts.Replace, "replace", false, "write anew what an import wrote from the files, while the interfaces are gone")
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be written and why, and write nothing")
 	addOutput(cmd, &output, formatWide)
 	return cmd
@@ -91,7 +95,7 @@ func importedSummary(report netfix.Report, dir string) string {
 		counts[o.State]++
 	}
 	var parts []string
-	for _, s := range []netfix.State{netfix.Imported, netfix.ToImport, netfix.Kept, netfix.Refused, netfix.Failed} {
+	for _, s := range []netfix.State{netfix.Imported, netfix.Replaced, netfix.ToImport, netfix.ToReplace, netfix.Kept, netfix.Refused, netfix.Failed} {
 		if counts[s] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))
 		}
