@@ -78,6 +78,7 @@ func cacheIsThere(cmd *cobra.Command, dir string) error {
 
 func capture(ctx context.Context, opts adopt.Options, output format, s *screen) error {
 	report, err := adopt.Run(ctx, opts)
+	logCapture(opts.DryRun, report, err)
 	if err != nil {
 		return err
 	}

@@ -62,6 +62,7 @@ environment.`,
 			if !dryRun {
 				report = plan.Run(cmd.Context())
 			}
+			logForget(dryRun, report)
 			return writeForget(report, output, s)
 		},
 	}

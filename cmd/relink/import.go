@@ -53,6 +53,7 @@ environment.`,
 
 func importAll(ctx context.Context, opts netfix.Options, output format, s *screen) error {
 	report, err := netfix.Run(ctx, opts)
+	logImport(opts.DryRun, report, opts.Dir, err)
 	if err != nil {
 		return err
 	}

@@ -99,6 +99,7 @@ func restoreAll(ctx context.Context, opts restore.Options, output format, s *scr
 	debug.SetGCPercent(heapGrowth)
 	kernel.HoldProcessor()
 	report, err := restore.Run(ctx, opts)
+	logRestore(opts.DryRun, report, opts.Store.Dir(), err)
 	if err != nil {
 		return err
 	}
