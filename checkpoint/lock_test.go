@@ -350,6 +350,12 @@ func useSandbox(t *testing.T, s *Store, mtu, what int) {
 	}
 }
 
+// TestLockExcludesManyWhileTheDirectoryComesAndGoes has each holder come upon
+// what the one before it left: often no directory at all.
+func TestLockExcludesManyWhileTheDirectoryComesAndGoes(t *testing.T) {
+	excludeMany(t, newStore(t))
+}
+
 func TestUnlockOfALockWhoseDirectoryWasReplacedLeavesTheNewLockAlone(t *testing.T) {
 	s := newStore(t)
 	unlock := lock(t, s, "c1")

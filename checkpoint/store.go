@@ -10,10 +10,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/failpoint"
@@ -187,16 +186,15 @@ func (s *Store) List() ([]Record, []Unreadable, error) {
 		unreadable []Unreadable
 	}
 	lists := make([]listed, len(sandboxes))
-	var next atomic.Int64
-	var workers sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(sandboxes)) {
-		workers.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(sandboxes); i = int(next.Add(1)) - 1 {
-				lists[i].records, lists[i].unreadable = s.listSandbox(sandboxes[i].Name())
-			}
+	var workers errgroup.Group
+	workers.SetLimit(runtime.GOMAXPROCS(0))
+	for i, sandbox := range sandboxes {
+		workers.Go(func() error {
+			lists[i].records, lists[i].unreadable = s.listSandbox(sandbox.Name())
+			return nil
 		})
 	}
-	workers.Wait()
+	_ = workers.Wait()                                // What fails is in the lists.
 	records := slices.Grow([]Record(nil), len(lists)) // A record is large to move, and most sandboxes have one.
 	var unreadable []Unreadable
 	for _, l := range lists {

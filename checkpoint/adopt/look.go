@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -81,20 +82,15 @@ func (l *look) all() (node Node, problems []error, err error) {
 		return Node{}, nil, err
 	}
 	results := make([]inside, len(sandboxes))
-	next := make(chan int)
-	var workers sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(sandboxes)) {
-		workers.Go(func() {
-			for i := range next {
-				results[i] = l.into(sandboxes[i])
-			}
+	var workers errgroup.Group
+	workers.SetLimit(runtime.GOMAXPROCS(0))
+	for i, s := range sandboxes {
+		workers.Go(func() error {
+			results[i] = l.into(s)
+			return nil
 		})
 	}
-	for i := range sandboxes {
-		next <- i
-	}
-	close(next)
-	workers.Wait()
+	_ = workers.Wait() // What fails is among the results.
 	node.Beside = map[attachment.Namespace]netstate.Devices{}
 	for _, r := range results {
 		node.Found, problems = append(node.Found, r.found...), append(problems, r.problems...)

@@ -71,8 +71,8 @@ type Report struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Well says that all was done that was asked for.
-func (r Report) Well() bool {
+// Complete says that all was done that was asked for.
+func (r Report) Complete() bool {
 	for _, o := range r.Interfaces {
 		if o.State == Refused || o.State == Failed {
 			return false

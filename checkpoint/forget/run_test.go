@@ -17,6 +17,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel/identity"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/selection"
 	"github.com/relink-cni/relink/test/fresh"
 	testnode "github.com/relink-cni/relink/test/node"
 )
@@ -219,7 +220,7 @@ func TestForgetTorn(t *testing.T) {
 	}
 	expectLeft(t, n, "empty/eth0", "living/eth0")
 
-	opts = forget.Options{Store: n.Store, IDs: []string{"empty", "living"}, AllProcesses: true}
+	opts = forget.Options{Store: n.Store, Select: selection.Selection{Names: []string{"empty", "living"}}, AllProcesses: true}
 	plan, err := forget.Look(t.Context(), opts)
 	if err != nil || plan.Report().Count(forget.Kept) != 2 {
 		t.Fatalf("%+v, %v", plan, err)
@@ -236,7 +237,7 @@ func TestForgetTorn(t *testing.T) {
 
 func TestForgetNeedsToKnowWhat(t *testing.T) {
 	n := testnode.New(t)
-	for _, opts := range []forget.Options{{}, {Stale: true, IDs: []string{"c1"}}, {Stale: true, Force: true}} {
+	for _, opts := range []forget.Options{{}, {Stale: true, Force: true}} {
 		opts.Store = n.Store
 		if _, err := forget.Look(t.Context(), opts); !errors.Is(err, forget.ErrUsage) {
 			t.Errorf("%+v: %v", opts, err)
@@ -248,7 +249,7 @@ func TestForgetNeedsToKnowWhat(t *testing.T) {
 func TestForgetAsks(t *testing.T) {
 	n, netns := testnode.New(t), sandboxAt(t)
 	remember(t, n, "living", "eth0", netns)
-	n.Says(t, 2, "forget", "relink forget takes either the IDs of sandboxes or --stale")
+	n.Says(t, 2, "forget", "relink forget needs the names of pods or sandboxes, or --stale")
 	n.Says(t, 2, "forget --stale living", "takes either")
 	n.Says(t, 2, "forget nobody", "nobody")
 	n.Says(t, 0, "forget --stale --yes", "1 of living sandboxes\n")

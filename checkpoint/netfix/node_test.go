@@ -132,7 +132,7 @@ func TestImportIsRestored(t *testing.T) {
 		t.Errorf("a dry run wrote %v", left)
 	}
 	report := n.imports(t, false, first+" imported "+there)
-	if o := report.Files[0]; !report.Well() || o.From != netfix.FromLive || o.Interface.Link.Index == 0 {
+	if o := report.Files[0]; !report.Complete() || o.From != netfix.FromLive || o.Interface.Link.Index == 0 {
 		t.Errorf("%+v", o)
 	}
 	n.restores(t, 1, restore.AsRecorded)
@@ -150,7 +150,7 @@ func TestImportIsRestored(t *testing.T) {
 		"000000000007 failed torn or no checkpoint of i40e_net_fix: unexpected EOF",
 		`000000000008 failed unknown key "vlan": i40e_net_fix writes`,
 		"old failed no regular file, and so no checkpoint of i40e_net_fix: move it away")
-	if report.Well() || report.Files[1].From != netfix.FromFile {
+	if report.Complete() || report.Files[1].From != netfix.FromFile {
 		t.Errorf("%+v", report)
 	}
 	n.restores(t, 2, restore.Restored)
@@ -173,7 +173,7 @@ func TestImportOnAVLANThatIsMissing(t *testing.T) {
 	report, err := netfix.Run(t.Context(), netfix.Options{
 		Store: n.Store, Dir: n.dir, Below: netfix.Below{Devices: []string{"lan0"}, VLAN: 3, MTU: 1400},
 	})
-	if err != nil || !report.Well() {
+	if err != nil || !report.Complete() {
 		t.Fatal(report, err)
 	}
 	i := n.Records(t)[0].Interface

@@ -64,8 +64,8 @@ type Report struct {
 	Files  []Outcome `json:"files"`
 }
 
-// Well says that all is remembered that the files name.
-func (r Report) Well() bool {
+// Complete says that all is remembered that the files name.
+func (r Report) Complete() bool {
 	for _, o := range r.Files {
 		if o.State == Refused || o.State == Failed {
 			return false

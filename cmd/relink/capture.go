@@ -93,7 +93,7 @@ func capture(ctx context.Context, opts adopt.Options, output format, s *screen) 
 	if err != nil {
 		return err
 	}
-	if !report.Well() {
+	if !report.Complete() {
 		return errDiffers
 	}
 	return nil

@@ -65,7 +65,7 @@ func importAll(ctx context.Context, opts netfix.Options, output format, s *scree
 	if err != nil {
 		return err
 	}
-	if !report.Well() {
+	if !report.Complete() {
 		return errDiffers
 	}
 	return nil

@@ -21,7 +21,7 @@ func logRun(dryRun bool, summary string, failures []string, err error) {
 func logRestore(dryRun bool, report restore.Report, dir string, err error) {
 	var failures []string
 	for _, o := range report.Attachments {
-		if !o.AsItShould() {
+		if o.Differs() {
 			failures = append(failures, failure(o.Pod, o.Attachment, o.Why()))
 		}
 	}
