@@ -34,6 +34,10 @@ func (p Plugin) Add(args *skel.CmdArgs) (err error) {
 	if err := c.key().Validate(); err != nil {
 		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
 	}
+	// Nothing is built for which nobody can give addresses.
+	if err := c.ipam.Find(); err != nil {
+		return err
+	}
 	ctx := context.Background()
 	unlock, err := c.lock(ctx)
 	if err != nil {
@@ -233,9 +237,6 @@ func (a *addition) removeUnused(parent string) error {
 
 // address gets the addresses from the IPAM plugin.
 func (a *addition) address(ctx context.Context) (*current.Result, error) {
-	if err := a.ipam.Find(); err != nil {
-		return nil, err
-	}
 	// A delegate that fails may have recorded an address all the same. But an
 	// earlier ADD of this attachment may hold one still, which is its DEL's to free.
 	if !a.repeated {

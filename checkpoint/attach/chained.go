@@ -15,6 +15,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/attach/netconf"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/flock"
@@ -44,11 +45,11 @@ func (p Chained) Funcs() skel.CNIFuncs {
 // begin reads what the runtime gives. The delegate of the interface plugin, if the
 // configuration names one, is none of this plugin's.
 func (p Chained) begin(args *skel.CmdArgs) (*call, error) {
-	var config cniplugin.Config
-	if err := cniplugin.Decode(args.StdinData, &config); err != nil {
+	config, errs := netconf.Checkpoint(args.StdinData)
+	if err := cniplugin.First(errs); err != nil {
 		return nil, err
 	}
-	store, err := openStore(config)
+	store, err := netconf.OpenStore(config)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +57,7 @@ func (p Chained) begin(args *skel.CmdArgs) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &call{Request: Request{Config: config}, plugin: Plugin{Name: p.Name}, args: args, env: env, store: store}, nil
+	return &call{Request: netconf.Request{Config: config}, plugin: Plugin{Name: p.Name}, args: args, env: env, store: store}, nil
 }
 
 // Add remembers the interface as it is now and prints prevResult. One that can't be
@@ -68,11 +69,11 @@ func (p Chained) Add(args *skel.CmdArgs) (err error) {
 		return err
 	}
 	if c.PrevResult == nil {
-		return cniplugin.ConfigError("prevResult", "missing", p.Name+" must come after an interface plugin in a list")
+		return cniplugin.ConfigError("prevResult", cniplugin.Missing, p.Name+" must come after an interface plugin in a list")
 	}
 	previous, err := c.Previous()
 	if err != nil {
-		return cniplugin.ConfigError("prevResult", err, "must be the result of the plugin before")
+		return cniplugin.ConfigError("prevResult", cniplugin.Written(c.PrevResult), "must be the result of the plugin before")
 	}
 	if err := c.key().Validate(); err != nil {
 		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
@@ -289,11 +290,7 @@ func (p Chained) Status(args *skel.CmdArgs) error {
 // GC forgets the checkpoints of this network's attachments that the runtime does not
 // call valid any more, as Plugin.GC does.
 func (p Chained) GC(args *skel.CmdArgs) error {
-	var config cniplugin.Config
-	if err := cniplugin.Decode(args.StdinData, &config); err != nil {
-		return err
-	}
-	store, err := openStore(config)
+	config, store, err := beginGC(args)
 	if err != nil {
 		return err
 	}

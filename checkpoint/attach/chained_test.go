@@ -33,7 +33,7 @@ func (s *stock) run(name, command, id, netns, keys string) (stdout, stderr strin
 		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + testnode.Bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + id,
 		"CNI_NETNS=" + netns, "CNI_IFNAME=eth0", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + id,
 	}
-	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion": %q, "name": "lan", "type": %q%s}`, s.version, name, keys))
+	cmd.Stdin = strings.NewReader(merged(`{"cniVersion": %q, "name": "lan", "type": %q%s}`, s.version, name, keys))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err = cmd.Run()
@@ -191,7 +191,7 @@ func TestChainedRefuses(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 	s.version = "0.2.0"
-	s.said(t, 1, "incompatible", "ADD", "c1", netns, "")
+	s.said(t, 1, "must be one of 0.3.0, ", "ADD", "c1", netns, "")
 }
 
 func TestChainedDelOfWhatIsGone(t *testing.T) {

@@ -92,15 +92,15 @@ func capture(sandbox *kernel.Namespace, ifName string, extent kernel.Extent) (ne
 
 func (c *call) prevResult() (*current.Result, error) {
 	if c.PrevResult == nil {
-		return nil, cniplugin.ConfigError("prevResult", "missing", "CHECK needs the result of the ADD")
+		return nil, cniplugin.ConfigError("prevResult", cniplugin.Missing, "CHECK needs the result of the ADD")
 	}
 	previous, err := c.Previous()
 	if err != nil {
-		return nil, cniplugin.ConfigError("prevResult", err, "must be the result of the ADD")
+		return nil, cniplugin.ConfigError("prevResult", cniplugin.Written(c.PrevResult), "must be the result of the ADD")
 	}
 	result, err := current.NewResultFromResult(previous)
 	if err != nil {
-		return nil, cniplugin.ConfigError("prevResult", err, "must be the result of the ADD")
+		return nil, cniplugin.ConfigError("prevResult", cniplugin.Written(c.PrevResult), "must be the result of the ADD")
 	}
 	return result, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/attach/netconf"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/ipam/delegate"
@@ -51,20 +52,24 @@ func (p Plugin) Del(args *skel.CmdArgs) error {
 // beginDel reads what a DEL needs of the configuration: no more, so that one that an
 // ADD would refuse now can still be detached.
 func beginDel(args *skel.CmdArgs) (*call, error) {
-	var config cniplugin.Config
-	if err := cniplugin.Decode(args.StdinData, &config); err != nil {
+	read, err := cniplugin.ReadDetached(args.StdinData)
+	if err != nil {
 		return nil, err
 	}
-	store, err := openStore(config)
+	config, err := read.Config()
+	var store *checkpoint.Store
+	if err == nil {
+		store, err = netconf.OpenStore(config)
+	}
 	if err != nil {
 		// No ADD has remembered anything there. The rest is to go all the same.
-		store, err = openStore(cniplugin.Config{})
+		store, err = netconf.OpenStore(cniplugin.Config{})
 	}
 	if err != nil {
 		store = checkpoint.OpenStore(checkpoint.DefaultDir)
 	}
 	c := &call{
-		Request: Request{Config: config}, args: args, store: store,
+		Request: netconf.Request{Config: config}, args: args, store: store,
 		ipam: delegate.New(args, config.Network),
 	}
 	if err := c.key().Validate(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/attach/netconf"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -176,7 +177,7 @@ func TestMemberOfABondIsNoFallback(t *testing.T) {
 	} {
 		var config cniplugin.Config
 		config.Name, config.Master = "pods", cniplugin.Names{"bond4", next}
-		a := &addition{call: &call{Request: Request{Config: config}, store: store}}
+		a := &addition{call: &call{Request: netconf.Request{Config: config}, store: store}}
 		if _, err := a.master(host, devices); !strings.HasPrefix(codeAndText(err), want) {
 			t.Errorf("%s: %s, want %s", next, codeAndText(err), want)
 		}
@@ -212,7 +213,7 @@ func TestVLANParentIsTheOneOnTheMaster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			master, _ := devices.ByName(test.master)
-			plan, err := planParent(devices, master, &ParentVLAN{VLAN: *vlanOf("", test.id).VLAN, Name: test.named})
+			plan, err := planParent(devices, master, &netconf.ParentVLAN{VLAN: *vlanOf("", test.id).VLAN, Name: test.named})
 			create := ""
 			if plan.create != nil {
 				create = plan.create.Name

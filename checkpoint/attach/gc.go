@@ -11,6 +11,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/attach/netconf"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/ipam/delegate"
@@ -21,11 +22,7 @@ import (
 // after a failure and reports all. Without a list of valid attachments, which is
 // not the same as an empty one, nothing is forgotten.
 func (p Plugin) GC(args *skel.CmdArgs) error {
-	var config cniplugin.Config
-	if err := cniplugin.Decode(args.StdinData, &config); err != nil {
-		return err
-	}
-	store, err := openStore(config)
+	config, store, err := beginGC(args)
 	if err != nil {
 		return err
 	}
@@ -45,6 +42,21 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 		return err
 	}
 	return cniplugin.Join(err, ipam.GC(ctx))
+}
+
+// beginGC reads what a GC needs of the configuration: no more, so that a wrong key elsewhere in it
+// keeps nothing from being given up.
+func beginGC(args *skel.CmdArgs) (cniplugin.Config, *checkpoint.Store, error) {
+	read, err := cniplugin.ReadDetached(args.StdinData)
+	if err != nil {
+		return cniplugin.Config{}, nil, err
+	}
+	config, err := read.Config()
+	if err != nil {
+		return config, nil, err
+	}
+	store, err := netconf.OpenStore(config)
+	return config, store, err
 }
 
 // forgetInvalid returns also whether it has kept a checkpoint that it should have

@@ -31,11 +31,26 @@ func (n *node) plugin(command, id, netns, more string) *exec.Cmd {
 		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + testnode.Bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + id,
 		"CNI_NETNS=" + netns, "CNI_IFNAME=eth0", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + id,
 	}
-	cmd.Stdin = strings.NewReader(fmt.Sprintf(
+	cmd.Stdin = strings.NewReader(merged(
 		`{"cniVersion": "1.1.0", "name": "lan", "type": "relink-macvlan", "master": "lan0", "checkpointDir": %q,
 		  "ipam": {"type": "host-local", "subnet": "10.9.0.0/16", "dataDir": %q, "routes": [{"dst": "0.0.0.0/0"}]}%s}`,
 		n.Store.Dir(), filepath.Join(n.Dir, "ipam"), more))
 	return cmd
+}
+
+// merged is the configuration with each key once, the last of several, as libcni passes it on. What is no
+// object stays as it is.
+func merged(format string, args ...any) string {
+	config := fmt.Sprintf(format, args...)
+	var keys map[string]json.RawMessage
+	if json.Unmarshal([]byte(config), &keys) != nil {
+		return config
+	}
+	b, err := json.Marshal(keys)
+	if err != nil {
+		return config
+	}
+	return string(b)
 }
 
 // call runs the plugin and returns what it says.

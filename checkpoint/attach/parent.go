@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/relink-cni/relink/checkpoint/attach/netconf"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -14,14 +15,14 @@ import (
 // create on what is.
 type parentPlan struct {
 	below  netstate.LiveDevice
-	create *ParentVLAN
+	create *netconf.ParentVLAN
 }
 
 // planParent decides what the link is built on. An existing VLAN device is used
 // only if it is the very one that is asked for. Without a name for it, that is the
 // one with the ID and the protocol on the master: a restore that moves attachments
 // to another NIC keeps the name that the VLAN device had on the first.
-func planParent(devices netstate.Devices, master netstate.LiveDevice, vlan *ParentVLAN) (parentPlan, error) {
+func planParent(devices netstate.Devices, master netstate.LiveDevice, vlan *netconf.ParentVLAN) (parentPlan, error) {
 	if vlan == nil {
 		return parentPlan{below: master}, nil
 	}

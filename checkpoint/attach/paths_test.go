@@ -25,7 +25,8 @@ func TestRelativePathsAreRefused(t *testing.T) {
 		cmd.Env = []string{
 			"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + testnode.Bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=c1", "CNI_NETNS=" + netns, "CNI_IFNAME=eth0", variable,
 		}
-		cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion": "1.1.0", "name": "lan", "type": %q, "master": "lan0", "vlanId": 3, "prevResult": %s,
+		own := map[string]string{"relink-macvlan": `"master": "lan0", `, "relink-vlan": `"master": "lan0", "vlanId": 3, `}[name]
+		cmd.Stdin = strings.NewReader(merged(`{"cniVersion": "1.1.0", "name": "lan", "type": %q, `+own+`"prevResult": %s,
 			"ipam": {"type": "relink-ipam", "subnet": "10.9.0.0/16", "dataDir": %q}, "cni.dev/valid-attachments": []%s}`, name, s.result, filepath.Join(s.Dir, "leases"), keys))
 		code, msg, _ := coded(t, cmd)
 		return code, msg

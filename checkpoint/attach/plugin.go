@@ -4,18 +4,19 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/attach/netconf"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/ipam/delegate"
 	"github.com/relink-cni/relink/pkg/kernel"
-	"github.com/relink-cni/relink/pkg/netstate"
 )
 
 // Plugin is an interface plugin: what its configuration asks for, and the one
@@ -25,26 +26,8 @@ type Plugin struct {
 	Name string
 	// Kind is that of the links that it makes (netstate.KindMacvlan, ...).
 	Kind string
-	// Parse reads the plugin's configuration. args are those of CNI_ARGS.
-	Parse func(config []byte, args cniplugin.Args) (Request, error)
-}
-
-// Request is what a configuration asks for.
-type Request struct {
-	cniplugin.Config
-	// Link is what to build: its kind, and its MAC where one is given.
-	Link netstate.Link
-	// VLAN is the VLAN device to put between the master and the link, nil for
-	// none.
-	VLAN *ParentVLAN
-}
-
-// ParentVLAN is a VLAN device of the host, shared by all who ask for it. No DEL
-// removes it.
-type ParentVLAN struct {
-	netstate.VLAN
-	// Name is empty for <master>.<ID>.
-	Name string
+	// Parse reads the plugin's configuration for an ADD, a CHECK and a STATUS.
+	Parse netconf.Reader
 }
 
 // Funcs returns the plugin's entry points for skel.PluginMainFuncs.
@@ -57,7 +40,7 @@ const parentsWait = 10 * time.Second
 
 // call is one invocation for an attachment.
 type call struct {
-	Request
+	netconf.Request
 	plugin Plugin
 	args   *skel.CmdArgs
 	env    cniplugin.Args
@@ -70,11 +53,11 @@ func (p Plugin) begin(args *skel.CmdArgs) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	request, err := p.Parse(args.StdinData, env)
-	if err != nil {
+	request, errs := p.Parse(args.StdinData, env)
+	if err := cniplugin.First(errs); err != nil {
 		return nil, err
 	}
-	store, err := openStore(request.Config)
+	store, err := netconf.OpenStore(request.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -83,20 +66,6 @@ func (p Plugin) begin(args *skel.CmdArgs) (*call, error) {
 		Request: request, plugin: p, args: args, env: env, store: store,
 		ipam: delegate.New(args, request.Network),
 	}, nil
-}
-
-// openStore opens the store that the configuration or the environment names. A path that
-// is not absolute would mean another directory each time: that of who calls the plugin.
-func openStore(config cniplugin.Config) (*checkpoint.Store, error) {
-	const must = "must be an absolute path"
-	store := checkpoint.OpenStore(config.CheckpointDir)
-	switch {
-	case filepath.IsAbs(store.Dir()):
-		return store, nil
-	case config.CheckpointDir != "":
-		return nil, cniplugin.ConfigError("checkpointDir", config.CheckpointDir, must)
-	}
-	return nil, cniplugin.EnvError(checkpoint.DirEnv, store.Dir(), must)
 }
 
 func (c *call) key() attachment.Key {
@@ -137,7 +106,7 @@ func (c *call) openSandbox() (*kernel.Namespace, error) {
 	}
 	sandbox, err := kernel.Open(c.args.Netns)
 	if errors.Is(err, kernel.ErrNoNamespace) {
-		return nil, cniplugin.EnvError("CNI_NETNS", c.args.Netns, "must be the path of a network namespace: "+err.Error())
+		return nil, cniplugin.EnvError("CNI_NETNS", c.args.Netns, "must be the path of a network namespace: "+strings.TrimPrefix(err.Error(), c.args.Netns+": "))
 	}
 	return sandbox, err
 }

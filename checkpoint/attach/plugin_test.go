@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/attach/netconf"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 )
 
@@ -23,7 +24,7 @@ func TestPathsOfTheStoreAreAbsolute(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(checkpoint.DirEnv, test.environment)
-			store, err := openStore(cniplugin.Config{CheckpointDir: test.configured})
+			store, err := netconf.OpenStore(cniplugin.Config{CheckpointDir: test.configured})
 			dir := ""
 			if err == nil {
 				dir = store.Dir()

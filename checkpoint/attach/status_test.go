@@ -36,7 +36,7 @@ func TestStatusFailsWhereAnAddIsSureTo(t *testing.T) {
 	fresh.IP(t, "", "link set lan0 down")
 	status("down", "", 0, "")
 	status("down, and that is asked for", carrier, 51, "master lan0 is down: set it up")
-	status("no true or false", `, "statusCarrier": "yes"`, 7, `invalid "statusCarrier": "string": must be true or false`)
+	status("no true or false", `, "statusCarrier": "yes"`, 7, `invalid "statusCarrier": "yes": must be true or false`)
 }
 
 func TestStatusOfAReadOnlyStore(t *testing.T) {

@@ -1,11 +1,8 @@
 package cniplugin
 
 import (
-	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -71,7 +68,8 @@ func (s *Section) UnmarshalJSON(b []byte) error {
 	var keys struct {
 		Type string `json:"type"`
 	}
-	if err := DecodePart("ipam", b, &keys); err != nil {
+	// A key in another case is an error elsewhere, or to be taken by a DEL.
+	if err := DecodeLoosely("ipam", b, &keys); err != nil {
 		return err
 	}
 	s.Type, s.JSON = keys.Type, slices.Clone(b)
@@ -86,8 +84,8 @@ type RuntimeConfig struct {
 	IPRanges json.RawMessage `json:"ipRanges"`
 }
 
-// Config are the keys that relink's interface plugins share. Keys that are not
-// known are ignored, as other CNI plugins do.
+// Config are the keys that relink's interface plugins share. Keys has them for Keys.Examine, which
+// finds those that are misspelt.
 type Config struct {
 	Network
 	// DNS is passed on.
@@ -119,100 +117,83 @@ func (n *Names) UnmarshalJSON(b []byte) error {
 	}
 	var list []string
 	if err := json.Unmarshal(b, &list); err != nil || list == nil {
-		return ConfigError("master", string(b), "must be a device's name or a list of them")
+		return ConfigError("master", Written(b), "must be a device's name or a list of them")
 	}
 	*n = list
 	if len(list) == 0 {
-		return ConfigError("master", "[]", "must name at least one device, or be left out for the default route's")
+		return ConfigError("master", Written(b), "must name at least one device, or be left out for the default route's")
 	}
 	return nil
 }
 
-// Decode reads the configuration in b into config, a pointer to a struct. Its
-// error names the key whose value is of a wrong type.
-func Decode(b []byte, config any) error { return DecodePart("", b, config) }
-
-// DecodePart is Decode for what the configuration has at the key, "" for all of it.
-func DecodePart(key string, b []byte, part any) error {
-	err := json.Unmarshal(b, part)
-	var coded *types.Error
-	var wrongType *json.UnmarshalTypeError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &coded):
-		return coded
-	case errors.As(err, &wrongType):
-		at := keyOf(wrongType.Field, reflect.TypeOf(part))
-		if key != "" && at != "" {
-			at = key + "." + at
-		}
-		if at = cmp.Or(at, key); at != "" {
-			return ConfigError(at, wrongType.Value, "must be "+jsonType(wrongType.Type))
-		}
-		return Error(types.ErrDecodingFailure, "network configuration: must be an object")
+// Problems returns the errors of those shared keys whose value no host could satisfy. What
+// CheckpointDir must be is for who opens the store to say.
+func (c Config) Problems() []error {
+	var errs []error
+	if err := attachment.ValidateName(c.Name); err != nil && c.Name != "" {
+		errs = append(errs, ConfigError("name", c.Name, err.Error()))
 	}
-	return Error(types.ErrDecodingFailure, "network configuration: %v", err)
-}
-
-// keyOf returns the key as it is written in the configuration of that type: the names
-// of embedded structs are no part of it.
-func keyOf(field string, config reflect.Type) string {
-	embedded := map[string]bool{}
-	embeddedIn(config, embedded, map[reflect.Type]bool{})
-	parts := strings.Split(field, ".")
-	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return embedded[p] }), ".")
-}
-
-// embeddedIn collects the names of the structs that t embeds, however deep.
-func embeddedIn(t reflect.Type, names map[string]bool, seen map[reflect.Type]bool) {
-	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
-		t = t.Elem()
-	}
-	if t.Kind() != reflect.Struct || seen[t] {
-		return
-	}
-	seen[t] = true
-	for i := range t.NumField() {
-		f := t.Field(i)
-		if f.Anonymous && f.Tag.Get("json") == "" {
-			names[f.Name] = true
-		}
-		embeddedIn(f.Type, names, seen)
-	}
-}
-
-// jsonType says what is expected in words of JSON.
-func jsonType(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.String:
-		return "a string"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Slice, reflect.Array:
-		return "a list"
-	case reflect.Pointer:
-		return jsonType(t.Elem())
-	case reflect.Int, reflect.Int32, reflect.Int64:
-		return "a whole number"
-	case reflect.Uint, reflect.Uint32, reflect.Uint64:
-		return "a whole number that is not negative"
-	}
-	return "an object"
-}
-
-// Validate reports the first of the shared keys whose value no host could
-// satisfy. What CheckpointDir must be is for who opens the store to say.
-func (c Config) Validate() error {
-	for _, name := range c.Master {
-		if name == "" {
-			return ConfigError("master", "", "must be a device's name")
+	for i, name := range c.Master {
+		switch {
+		case name == "":
+			errs = append(errs, ConfigError("master", name, "must be a device's name"))
+		case slices.Contains(c.Master[:i], name):
+			errs = append(errs, ConfigError("master", name, "is in the list twice: keep one"))
 		}
 	}
 	if c.MTU != 0 && c.MTU < netstate.MinMTU {
-		return ConfigError("mtu", c.MTU, fmt.Sprintf("must be 0 (the master's MTU) or at least %d", netstate.MinMTU))
+		errs = append(errs, ConfigError("mtu", c.MTU, fmt.Sprintf("must be 0 (the master's MTU) or at least %d", netstate.MinMTU)))
+	}
+	if c.IPAM.Type == "" && c.IPAM.saysMore() {
+		errs = append(errs, ConfigError("ipam.type", Missing, `must name the IPAM plugin, such as relink-ipam or host-local; leave "ipam" out for no addresses`))
+	}
+	return errs
+}
+
+// saysMore says that there is something in the section beside the type.
+func (s Section) saysMore() bool {
+	var keys map[string]json.RawMessage
+	if json.Unmarshal(s.JSON, &keys) != nil {
+		return false
+	}
+	delete(keys, "type")
+	return len(keys) > 0
+}
+
+// First returns the first of the errors, nil for none.
+func First(errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// Detached is what a DEL and a GC read of a configuration: no more than they need, so that a pod
+// can be detached whatever an ADD would refuse now.
+type Detached struct {
+	Name          string          `json:"name"`
+	IPAM          Section         `json:"ipam"`
+	CheckpointDir json.RawMessage `json:"checkpointDir"`
+}
+
+// ReadDetached reads the configuration in b for a DEL or a GC, as DecodeLoosely does. The error is
+// that of a name or of an IPAM section that is of a wrong type, or of what is no JSON.
+func ReadDetached(b []byte) (Detached, error) {
+	var d Detached
+	err := DecodeLoosely("", b, &d)
+	return d, err
+}
+
+// Config returns what was read as a configuration of an interface plugin. The error is that of a
+// checkpointDir that is no string; it is left out then.
+func (d Detached) Config() (Config, error) {
+	config := Config{Network: Network{Name: d.Name, IPAM: d.IPAM}}
+	if d.CheckpointDir == nil {
+		return config, nil
+	}
+	return config, DecodeLoosely("checkpointDir", d.CheckpointDir, &config.CheckpointDir)
 }
 
 // ValidAttachments returns those that the configuration of a GC lists, and whether there
@@ -224,17 +205,18 @@ func ValidAttachments(config []byte) (_ map[types.GCAttachment]bool, listed bool
 	var c struct {
 		List json.RawMessage `json:"cni.dev/valid-attachments"`
 	}
-	if err := Decode(config, &c); err != nil || c.List == nil {
+	if err := DecodeLoosely("", config, &c); err != nil || c.List == nil {
 		return nil, false, err
 	}
-	var list []types.GCAttachment
+	var list []json.RawMessage
 	if err := json.Unmarshal(c.List, &list); err != nil {
-		return nil, false, ConfigError(key, string(c.List), "must be a list of attachments: everything is kept")
+		return nil, false, ConfigError(key, Written(c.List), "must be a list of attachments: everything is kept")
 	}
 	valid := map[types.GCAttachment]bool{}
-	for i, a := range list {
-		if a.ContainerID == "" || a.IfName == "" {
-			return nil, true, ConfigError(fmt.Sprintf("%s[%d]", key, i), fmt.Sprintf("%+v", a), "must have containerID and ifname: everything is kept")
+	for i, written := range list {
+		var a types.GCAttachment
+		if err := json.Unmarshal(written, &a); err != nil || a.ContainerID == "" || a.IfName == "" {
+			return nil, true, ConfigError(fmt.Sprintf("%s[%d]", key, i), Written(written), "must have containerID and ifname: everything is kept")
 		}
 		valid[a] = true
 	}
@@ -260,7 +242,7 @@ func ParseArgs(s string) (Args, error) {
 	for pair := range strings.SplitSeq(s, ";") {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {
-			return a, EnvError("CNI_ARGS", s, fmt.Sprintf("%q is not of the form KEY=VALUE", pair))
+			return a, EnvError("CNI_ARGS", pair, "must be of the form KEY=VALUE, with ; between the pairs")
 		}
 		switch key {
 		case "K8S_POD_NAMESPACE":
@@ -278,6 +260,9 @@ func ParseArgs(s string) (Args, error) {
 	return a, nil
 }
 
+// mustBeMAC is what netstate.ParseMAC takes.
+const mustBeMAC = "must be the MAC address of one device: 6 bytes such as 02:00:00:00:00:01, neither zero nor multicast"
+
 // ParseMAC returns the MAC that the configuration's key gives in its canonical
 // form, empty for none.
 func ParseMAC(key, mac string) (string, error) {
@@ -286,7 +271,19 @@ func ParseMAC(key, mac string) (string, error) {
 	}
 	canonical, err := netstate.ParseMAC(mac)
 	if err != nil {
-		return "", ConfigError(key, mac, err.Error())
+		return "", ConfigError(key, mac, mustBeMAC)
+	}
+	return canonical, nil
+}
+
+// ParsedMAC returns MAC in its canonical form, empty for none.
+func (a Args) ParsedMAC() (string, error) {
+	if a.MAC == "" {
+		return "", nil
+	}
+	canonical, err := netstate.ParseMAC(a.MAC)
+	if err != nil {
+		return "", EnvError("CNI_ARGS", "MAC="+a.MAC, mustBeMAC)
 	}
 	return canonical, nil
 }

@@ -41,8 +41,8 @@ func TestParseArgs(t *testing.T) {
 		"IP=10.0.0.1;GATEWAY=":        {want: Args{IP: "10.0.0.1"}},
 		"IP=10.3.0.7/24,fd00:3::7/64": {want: Args{IP: "10.3.0.7/24,fd00:3::7/64"}},
 		"K8S_POD_NAME=a=b":            {want: Args{Pod: attachment.Pod{Name: "a=b"}}},
-		"K8S_POD_NAME=a;MAC":          {err: coded{4, `invalid CNI_ARGS: "K8S_POD_NAME=a;MAC": "MAC" is not of the form KEY=VALUE`}},
-		"K8S_POD_NAME=a;":             {err: coded{4, `invalid CNI_ARGS: "K8S_POD_NAME=a;": "" is not of the form KEY=VALUE`}},
+		"K8S_POD_NAME=a;MAC":          {err: coded{4, `invalid CNI_ARGS: "MAC": must be of the form KEY=VALUE, with ; between the pairs`}},
+		"K8S_POD_NAME=a;":             {err: coded{4, `invalid CNI_ARGS: "": must be of the form KEY=VALUE, with ; between the pairs`}},
 		"k8s_pod_name=a;mac=x":        {},
 		"K8S_POD_NAME=a;MAC=1;MAC=2":  {want: Args{Pod: attachment.Pod{Name: "a"}, MAC: "2"}},
 	} {
@@ -67,10 +67,10 @@ func TestMasterIsANameOrAListOfThem(t *testing.T) {
 		`{"master": ""}`:                {},
 		`{"master": "eth1"}`:            {want: Names{"eth1"}},
 		`{"master": ["eth1", "bond4"]}`: {want: Names{"eth1", "bond4"}},
-		`{"master": []}`:                {err: coded{7, `invalid "master": "[]": must name at least one device, or be left out for the default route's`}},
-		`{"master": 7}`:                 {err: coded{7, `invalid "master": "7": ` + form}},
-		`{"master": ["eth1", 7]}`:       {err: coded{7, `invalid "master": "[\"eth1\", 7]": ` + form}},
-		`{"master": {"name": "eth1"}}`:  {err: coded{7, `invalid "master": "{\"name\": \"eth1\"}": ` + form}},
+		`{"master": []}`:                {err: coded{7, `invalid "master": []: must name at least one device, or be left out for the default route's`}},
+		`{"master": 7}`:                 {err: coded{7, `invalid "master": 7: ` + form}},
+		`{"master": ["eth1", 7]}`:       {err: coded{7, `invalid "master": ["eth1", 7]: ` + form}},
+		`{"master": {"name": "eth1"}}`:  {err: coded{7, `invalid "master": {"name": "eth1"}: ` + form}},
 	} {
 		var c Config
 		err := Decode([]byte(in), &c)
@@ -86,14 +86,14 @@ func TestMasterIsANameOrAListOfThem(t *testing.T) {
 func TestDecodeSaysWhatIsWrongAndWhere(t *testing.T) {
 	for in, want := range map[string]coded{
 		`{"mtu": 1500, "unknown": {"to": "us"}}`: {},
-		`{"mtu": "1500"}`:                        {7, `invalid "mtu": "string": must be a whole number`},
-		`{"mtu": 1.5}`:                           {7, `invalid "mtu": "number 1.5": must be a whole number`},
-		`{"linkInContainer": "yes"}`:             {7, `invalid "linkInContainer": "string": must be true or false`},
-		`{"checkpointDir": ["/x"]}`:              {7, `invalid "checkpointDir": "array": must be a string`},
-		``:                                       {6, "network configuration: unexpected end of JSON input"},
-		`{"mtu": 1500`:                           {6, "network configuration: unexpected end of JSON input"},
-		`{"mtu": 1500} x`:                        {6, "network configuration: invalid character 'x' after top-level value"},
-		`mtu: 1500`:                              {6, "network configuration: invalid character 'm' looking for beginning of value"},
+		`{"mtu": "1500"}`:                        {7, `invalid "mtu": "1500": must be a whole number, without quotation marks`},
+		`{"mtu": 1.5}`:                           {7, `invalid "mtu": 1.5: must be a whole number`},
+		`{"linkInContainer": "yes"}`:             {7, `invalid "linkInContainer": "yes": must be true or false, without quotation marks`},
+		`{"checkpointDir": ["/x"]}`:              {7, `invalid "checkpointDir": ["/x"]: must be a string`},
+		``:                                       {6, "network configuration: is empty: must be an object in JSON"},
+		`{"mtu": 1500`:                           {6, "network configuration: is no JSON: it ends too early: a quotation mark or a bracket is missing"},
+		`{"mtu": 1500} x`:                        {6, `network configuration: is no JSON from "x" in line 1 on: a comma, a quotation mark or a bracket is missing or too many`},
+		`mtu: 1500`:                              {6, `network configuration: is no JSON from "mtu: 1500" in line 1 on: a comma, a quotation mark or a bracket is missing or too many`},
 	} {
 		var c Config
 		if diff := cmp.Diff(want, code(t, Decode([]byte(in), &c))); diff != "" {
@@ -109,10 +109,10 @@ func TestDecodePartSaysWhereItIs(t *testing.T) {
 		want coded
 	}{
 		`{"subnet": "10.3.0.0/24"}`: {&shared{}, coded{}},
-		`{"subnet": 7}`:             {&shared{}, coded{7, `invalid "ipam.subnet": "number": must be a string`}},
-		`[{"subnet": 7}]`:           {&[]shared{}, coded{7, `invalid "ipam.subnet": "number": must be a string`}},
-		`7`:                         {&shared{}, coded{7, `invalid "ipam": "number": must be an object`}},
-		`"10.3.0.0/24"`:             {&[]shared{}, coded{7, `invalid "ipam": "string": must be a list`}},
+		`{"subnet": 7}`:             {&shared{}, coded{7, `invalid "ipam.subnet": 7: must be a string: put it in quotation marks`}},
+		`[{"subnet": 7}]`:           {&[]shared{}, coded{7, `invalid "ipam[0].subnet": 7: must be a string: put it in quotation marks`}},
+		`7`:                         {&shared{}, coded{7, `invalid "ipam": 7: must be an object: put its keys in { }`}},
+		`"10.3.0.0/24"`:             {&[]shared{}, coded{7, `invalid "ipam": "10.3.0.0/24": must be a list: put it in [ ]`}},
 	} {
 		if diff := cmp.Diff(test.want, code(t, DecodePart("ipam", []byte(in), test.part))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", in, diff)
@@ -133,9 +133,9 @@ func TestSectionKeepsWhatIsWritten(t *testing.T) {
 		`{"ipam": {"type": null}}`:         {raw: `{"type": null}`},
 		`{"ipam": {"type": "x", "n": 7 }}`: {kind: "x", raw: `{"type": "x", "n": 7 }`},
 		`{"ipam": {"n": [{"a": 1}]}}`:      {raw: `{"n": [{"a": 1}]}`},
-		`{"ipam": {"type": []}}`:           {err: coded{7, `invalid "ipam.type": "array": must be a string`}},
-		`{"ipam": "static"}`:               {err: coded{7, `invalid "ipam": "string": must be an object`}},
-		`{"ipam": []}`:                     {err: coded{7, `invalid "ipam": "array": must be an object`}},
+		`{"ipam": {"type": []}}`:           {err: coded{7, `invalid "ipam.type": []: must be a string`}},
+		`{"ipam": "static"}`:               {err: coded{7, `invalid "ipam": "static": must be an object: put its keys in { }`}},
+		`{"ipam": []}`:                     {err: coded{7, `invalid "ipam": []: must be an object: put its keys in { }`}},
 	} {
 		b := []byte(in)
 		var n Network
@@ -164,11 +164,11 @@ type shared struct {
 
 func TestDecodeNamesNoEmbeddedStruct(t *testing.T) {
 	for in, want := range map[string]coded{
-		`{"ipam": {"subnet": 7}}`:                {7, `invalid "ipam.subnet": "number": must be a string`},
-		`{"ipam": {"lists": [[{"subnet": 7}]]}}`: {7, `invalid "ipam.lists.subnet": "number": must be a string`},
-		`{"ipam": []}`:                           {7, `invalid "ipam": "array": must be an object`},
-		`{"mtu": "x"}`:                           {7, `invalid "mtu": "string": must be a whole number`},
-		`{"name": {}}`:                           {7, `invalid "name": "object": must be a string`},
+		`{"ipam": {"subnet": 7}}`:                {7, `invalid "ipam.subnet": 7: must be a string: put it in quotation marks`},
+		`{"ipam": {"lists": [[{"subnet": 7}]]}}`: {7, `invalid "ipam.lists[0][0].subnet": 7: must be a string: put it in quotation marks`},
+		`{"ipam": []}`:                           {7, `invalid "ipam": []: must be an object: put its keys in { }`},
+		`{"mtu": "x"}`:                           {7, `invalid "mtu": "x": must be a whole number, without quotation marks`},
+		`{"name": {}}`:                           {7, `invalid "name": {}: must be a string`},
 		`{"ipam": {"type": []}}`:                 {},
 	} {
 		var c lower
@@ -178,7 +178,7 @@ func TestDecodeNamesNoEmbeddedStruct(t *testing.T) {
 	}
 }
 
-func TestConfigValidate(t *testing.T) {
+func TestConfigProblems(t *testing.T) {
 	for name, test := range map[string]struct {
 		config Config
 		want   coded
@@ -191,8 +191,8 @@ func TestConfigValidate(t *testing.T) {
 		"MTU negative":      {Config{MTU: -1}, coded{7, `invalid "mtu": -1: must be 0 (the master's MTU) or at least 68`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, code(t, test.config.Validate())); diff != "" {
-				t.Errorf("Validate() (-want +got):\n%s", diff)
+			if diff := cmp.Diff(test.want, code(t, First(test.config.Problems()))); diff != "" {
+				t.Errorf("Problems() (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -213,12 +213,12 @@ func TestValidAttachmentsTellsNoListFromAnEmptyOne(t *testing.T) {
 		`{"cni.dev/valid-attachments": null}`: {map[types.GCAttachment]bool{}, true, coded{}},
 		`{"cni.dev/valid-attachments": [{"containerID": "c1", "ifname": "eth0"}]}`: {one, true, coded{}},
 		`{"cni.dev/valid-attachments": [{"containerID": "c1", "ifname": "eth0"}, null]}`: {nil, true,
-			coded{7, `invalid "cni.dev/valid-attachments[1]": "{ContainerID: IfName:}"` + must}},
+			coded{7, `invalid "cni.dev/valid-attachments[1]": null` + must}},
 		`{"cni.dev/valid-attachments": [{"containerID": "c1"}]}`: {nil, true,
-			coded{7, `invalid "cni.dev/valid-attachments[0]": "{ContainerID:c1 IfName:}"` + must}},
-		`{"cni.dev/valid-attachments": "c1"}`: {nil, false, coded{7, `invalid "cni.dev/valid-attachments": "\"c1\"": must be a list of attachments: everything is kept`}},
-		`{"cni.dev/valid-attachments": {}}`:   {nil, false, coded{7, `invalid "cni.dev/valid-attachments": "{}": must be a list of attachments: everything is kept`}},
-		`{"cni.dev/valid-attachments": [[]]}`: {nil, false, coded{7, `invalid "cni.dev/valid-attachments": "[[]]": must be a list of attachments: everything is kept`}},
+			coded{7, `invalid "cni.dev/valid-attachments[0]": {"containerID": "c1"}` + must}},
+		`{"cni.dev/valid-attachments": "c1"}`: {nil, false, coded{7, `invalid "cni.dev/valid-attachments": "c1": must be a list of attachments: everything is kept`}},
+		`{"cni.dev/valid-attachments": {}}`:   {nil, false, coded{7, `invalid "cni.dev/valid-attachments": {}: must be a list of attachments: everything is kept`}},
+		`{"cni.dev/valid-attachments": [[]]}`: {nil, true, coded{7, `invalid "cni.dev/valid-attachments[0]": []` + must}},
 		`["cni.dev/valid-attachments"]`:       {nil, false, coded{6, "network configuration: must be an object"}},
 	} {
 		valid, listed, err := ValidAttachments([]byte(in))
@@ -238,7 +238,7 @@ func TestParseMACNamesItsKey(t *testing.T) {
 	}{
 		"":                  {},
 		"02-00-00-00-00-AB": {want: "02:00:00:00:00:ab"},
-		"here":              {err: coded{7, `invalid "mac": "here": "here" is not a MAC address: 6 bytes in the form 02:00:00:00:00:01 are needed`}},
+		"here":              {err: coded{7, `invalid "mac": "here": must be the MAC address of one device: 6 bytes such as 02:00:00:00:00:01, neither zero nor multicast`}},
 	} {
 		got, err := ParseMAC("mac", in)
 		if diff := cmp.Diff(test.err, code(t, err)); diff != "" || got != test.want {

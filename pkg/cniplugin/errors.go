@@ -3,6 +3,8 @@ package cniplugin
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/containernetworking/cni/pkg/types"
 )
@@ -14,16 +16,25 @@ const (
 	CodeDiffers uint = 100
 )
 
+// Written is a value as it stands in a configuration. A message shows it without further
+// quotation marks, on one line, and only its beginning if it is long.
+type Written []byte
+
+// Missing is the value of a key that is not there.
+const Missing missing = "missing"
+
+type missing string
+
 // ConfigError says that the value of a configuration's key is wrong, and what it
-// must be.
+// must be. The value is a string, a number, Written or Missing. The message does not repeat it.
 func ConfigError(key string, value any, must string) error {
-	return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("invalid %q: %v: %s", key, quoted(value), must), "")
+	return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("invalid %q: %v: %s", clip(key), quoted(value), must), "")
 }
 
 // EnvError says that the value of an environment variable is wrong, and what it
 // must be.
 func EnvError(name, value, must string) error {
-	return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("invalid %s: %q: %s", name, value, must), "")
+	return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("invalid %s: %q: %s", name, clip(value), must), "")
 }
 
 // Error returns an error with a code of the specification.
@@ -62,8 +73,28 @@ func codeOf(err error) uint {
 }
 
 func quoted(value any) any {
-	if s, ok := value.(string); ok {
-		return fmt.Sprintf("%q", s)
+	switch v := value.(type) {
+	case string:
+		return fmt.Sprintf("%q", clip(v))
+	case Written:
+		return clip(strings.Join(strings.Fields(strings.ToValidUTF8(string(v), "?")), " "))
 	}
 	return value
+}
+
+// shown is how many bytes of a value a message has at most: it is to be read on one line, with
+// what to do behind it.
+const shown = 80
+
+func clip(s string) string { return clipTo(s, shown) }
+
+// clipTo returns s, or its beginning of that many bytes.
+func clipTo(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most] + "..."
 }

@@ -1,7 +1,6 @@
 package cniplugin
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -53,16 +52,14 @@ func Routes(r *current.Result) ([]netstate.Route, error) {
 		if err != nil {
 			return nil, fmt.Errorf("route to %s: %w", route.Dst.String(), err)
 		}
-		if err := checkNumbers(route); err != nil {
-			return nil, fmt.Errorf("route to %s: %w", route.Dst.String(), err)
+		if err := CheckRoute("", route); err != nil {
+			return nil, Wrap(err, "route to "+route.Dst.String())
 		}
 		to := netstate.Route{
 			Destination: destination.Masked(), Table: tableMain, Protocol: protocolBoot, Type: typeUnicast,
 			Priority: uint32(route.Priority), MTU: uint32(route.MTU), AdvMSS: uint32(route.AdvMSS),
 		}
-		if to.Gateway, err = gateway(route, destination, r.IPs); err != nil {
-			return nil, fmt.Errorf("route to %s: %w", route.Dst.String(), err)
-		}
+		to.Gateway = gateway(route, destination, r.IPs)
 		if route.Table != nil {
 			to.Table = uint32(*route.Table)
 		}
@@ -74,45 +71,52 @@ func Routes(r *current.Result) ([]netstate.Route, error) {
 	return routes, nil
 }
 
-// checkNumbers reports the first number of the route that the kernel has no room
-// for.
-func checkNumbers(route *types.Route) error {
-	check := func(key string, value, most int) error {
-		if value < 0 || value > most {
-			return ConfigError(key, value, fmt.Sprintf("must be between 0 and %d", most))
+// CheckRoute reports the first thing about the route that the kernel would not take: a number that it
+// has no room for, or a gateway of the other family. at is the route's place in the configuration or in the
+// result.
+func CheckRoute(at string, route *types.Route) error {
+	numbers := []struct {
+		key   string
+		value *int
+		most  int
+	}{
+		{"priority", &route.Priority, math.MaxUint32}, {"mtu", &route.MTU, math.MaxUint32}, {"advmss", &route.AdvMSS, math.MaxUint32},
+		{"table", route.Table, math.MaxUint32}, {"scope", route.Scope, math.MaxUint8},
+	}
+	for _, n := range numbers {
+		if n.value != nil && (*n.value < 0 || *n.value > n.most) {
+			return ConfigError(within(at, n.key), *n.value, fmt.Sprintf("must be between 0 and %d", n.most))
 		}
+	}
+	destination, err := toPrefix(route.Dst)
+	if err != nil {
+		return ConfigError(within(at, "dst"), route.Dst.String(), "must be a network such as 10.0.0.0/8")
+	}
+	if route.GW == nil {
 		return nil
 	}
-	errs := []error{
-		check("priority", route.Priority, math.MaxUint32), check("mtu", route.MTU, math.MaxUint32), check("advmss", route.AdvMSS, math.MaxUint32),
+	if gw, ok := netip.AddrFromSlice(route.GW); !ok || gw.Unmap().Is4() != destination.Addr().Is4() {
+		return ConfigError(within(at, "gw"), route.GW.String(), "must be of the family of the destination "+destination.String())
 	}
-	if route.Table != nil {
-		errs = append(errs, check("table", *route.Table, math.MaxUint32))
-	}
-	if route.Scope != nil {
-		errs = append(errs, check("scope", *route.Scope, math.MaxUint8))
-	}
-	return errors.Join(errs...)
+	return nil
 }
 
-func gateway(route *types.Route, destination netip.Prefix, ips []*current.IPConfig) (netip.Addr, error) {
-	if route.GW != nil {
-		gw, ok := netip.AddrFromSlice(route.GW)
-		if gw = gw.Unmap(); !ok || gw.Is4() != destination.Addr().Is4() {
-			return netip.Addr{}, fmt.Errorf("gateway %s is of another family", route.GW)
-		}
-		return gw, nil
+// gateway returns what a route goes by that CheckRoute has nothing against, the zero address for the link
+// itself.
+func gateway(route *types.Route, destination netip.Prefix, ips []*current.IPConfig) netip.Addr {
+	if gw, ok := netip.AddrFromSlice(route.GW); ok {
+		return gw.Unmap()
 	}
 	if route.Scope != nil && *route.Scope >= scopeLink {
-		return netip.Addr{}, nil // The destination is on the link itself.
+		return netip.Addr{} // The destination is on the link itself.
 	}
 	for _, ip := range ips {
 		gw, ok := netip.AddrFromSlice(ip.Gateway)
 		if gw = gw.Unmap(); ok && gw.Is4() == destination.Addr().Is4() {
-			return gw, nil
+			return gw
 		}
 	}
-	return netip.Addr{}, nil
+	return netip.Addr{}
 }
 
 func toPrefix(n net.IPNet) (netip.Prefix, error) {

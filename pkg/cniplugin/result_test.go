@@ -127,10 +127,10 @@ func TestRoutesWithoutAnyGatewayGoToTheLink(t *testing.T) {
 func TestRoutesThatCannotBe(t *testing.T) {
 	any4 := net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
 	for want, r := range map[string]types.Route{
-		"route to 0.0.0.0/0: gateway fd00::1 is of another family":     {Dst: any4, GW: net.ParseIP("fd00::1")},
-		"route to fd00::/64: gateway 10.3.0.1 is of another family":    {Dst: net.IPNet{IP: net.ParseIP("fd00::"), Mask: net.CIDRMask(64, 128)}, GW: net.IPv4(10, 3, 0, 1)},
-		"route to <nil>: <nil> is no IP prefix":                        {},
-		"route to 0.0.0.0/0: gateway ?0102030405 is of another family": {Dst: any4, GW: net.IP{1, 2, 3, 4, 5}},
+		`route to 0.0.0.0/0: invalid "gw": "fd00::1": must be of the family of the destination 0.0.0.0/0`:     {Dst: any4, GW: net.ParseIP("fd00::1")},
+		`route to fd00::/64: invalid "gw": "10.3.0.1": must be of the family of the destination fd00::/64`:    {Dst: net.IPNet{IP: net.ParseIP("fd00::"), Mask: net.CIDRMask(64, 128)}, GW: net.IPv4(10, 3, 0, 1)},
+		"route to <nil>: <nil> is no IP prefix":                                                               {},
+		`route to 0.0.0.0/0: invalid "gw": "?0102030405": must be of the family of the destination 0.0.0.0/0`: {Dst: any4, GW: net.IP{1, 2, 3, 4, 5}},
 	} {
 		if _, err := Routes(&current.Result{Routes: []*types.Route{&r}}); err == nil || err.Error() != want {
 			t.Errorf("Routes() = %v, want %s", err, want)

@@ -19,8 +19,10 @@ import (
 type Call struct {
 	args   *skel.CmdArgs
 	config cniplugin.Network
-	// section is that of the configuration once an ADD, a CHECK or a STATUS has read it.
+	// section is that of the configuration once an ADD, a CHECK or a STATUS has read it, asked what all of
+	// that and CNI_ARGS come to.
 	section *section
+	asked   *network
 	// tune gives a test's clock to each store that is opened, nil for none.
 	tune func(*lease.Store)
 	// stderr is where what is no error is said.
@@ -42,12 +44,43 @@ func (c *Call) read() (*section, error) {
 	if c.section != nil {
 		return c.section, nil
 	}
-	s, err := readSection(c.config)
-	if err != nil {
+	s, errs := readSection(c.config)
+	if err := cniplugin.First(errs); err != nil {
 		return nil, err
 	}
 	c.section = &s
 	return c.section, nil
+}
+
+// Read says whether an ADD, a CHECK or a STATUS can read all of the configuration, CNI_ARGS and the
+// environment.
+func (c *Call) Read() error {
+	env, err := cniplugin.ParseArgs(c.args.Args)
+	if err != nil {
+		return err
+	}
+	if _, err = c.readAll(env); err != nil {
+		return err
+	}
+	_, err = lease.Dir(c.section.DataDir)
+	return coded(err)
+}
+
+// readAll reads all of the configuration once.
+func (c *Call) readAll(env cniplugin.Args) (network, error) {
+	if c.asked != nil {
+		return *c.asked, nil
+	}
+	s, err := c.read()
+	if err != nil {
+		return network{}, err
+	}
+	n, errs := s.parse(c.config, env)
+	if err := cniplugin.First(errs); err != nil {
+		return network{}, err
+	}
+	c.asked = &n
+	return n, nil
 }
 
 // prepare reads all of the configuration and opens the store.
@@ -56,15 +89,11 @@ func (c *Call) prepare() (network, cniplugin.Args, *lease.Store, error) {
 	if err != nil {
 		return network{}, env, nil, err
 	}
-	s, err := c.read()
+	n, err := c.readAll(env)
 	if err != nil {
 		return network{}, env, nil, err
 	}
-	n, err := s.parse(c.config, env)
-	if err != nil {
-		return network{}, env, nil, err
-	}
-	store, err := c.open(s.DataDir)
+	store, err := c.open(c.section.DataDir)
 	return n, env, store, err
 }
 
@@ -88,8 +117,8 @@ func (c *Call) prepareRelease() (store *lease.Store, sticky lease.Policy, err er
 		policyConfig
 	}
 	if decodeIfAny("ipam", c.config.IPAM.JSON, &keys) == nil {
-		sticky, err = keys.policy()
-		if err != nil {
+		var wrong []error
+		if sticky, wrong = keys.policy(); len(wrong) > 0 {
 			sticky = lease.Policy{}
 		}
 	} else if err := decodeIfAny("ipam", c.config.IPAM.JSON, &struct {
@@ -97,7 +126,7 @@ func (c *Call) prepareRelease() (store *lease.Store, sticky lease.Policy, err er
 	}{&keys.DataDir}); err != nil {
 		return nil, sticky, err
 	}
-	if err := checkPlace(c.config.Name, keys.DataDir); err != nil {
+	if err := cniplugin.First(checkPlace(c.config.Name, keys.DataDir)); err != nil {
 		return nil, sticky, err
 	}
 	store, err = c.open(keys.DataDir)

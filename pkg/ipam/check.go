@@ -2,7 +2,6 @@ package ipam
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -41,28 +40,28 @@ func (c *Call) previousAddresses() ([]netip.Addr, error) {
 	if c.config.PrevResult == nil {
 		return nil, nil
 	}
-	wrong := func(err error) error {
-		return cniplugin.ConfigError("prevResult", err.Error(), "must be the result of the ADD")
+	wrong := func(why string) error {
+		return cniplugin.ConfigError("prevResult", cniplugin.Written(c.config.PrevResult), "must be the result of the ADD"+why)
 	}
 	previous, err := c.config.Previous()
 	if err != nil {
-		return nil, wrong(err)
+		return nil, wrong("")
 	}
 	result, err := current.NewResultFromResult(previous)
 	if err != nil {
-		return nil, wrong(err)
+		return nil, wrong("")
 	}
 	var all []netip.Addr
 	for _, ip := range result.IPs {
 		if ip == nil || slices.Contains(result.Interfaces, nil) {
-			return nil, wrong(errors.New("it has an address or an interface that is null"))
+			return nil, wrong(": an address or an interface is null")
 		}
 		if i := ip.Interface; i != nil && *i >= 0 && *i < len(result.Interfaces) && result.Interfaces[*i].Name != c.args.IfName {
 			continue
 		}
 		a, ok := netip.AddrFromSlice(ip.Address.IP)
 		if !ok {
-			return nil, wrong(fmt.Errorf("%s is no address", ip.Address.IP))
+			return nil, wrong(": an address is none")
 		}
 		all = append(all, a.Unmap())
 	}

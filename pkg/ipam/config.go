@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -29,26 +28,6 @@ type section struct {
 	policyConfig
 }
 
-// routes are passed on as they are.
-type routes []*types.Route
-
-// UnmarshalJSON says which of the routes is none.
-func (r *routes) UnmarshalJSON(b []byte) error {
-	var written []json.RawMessage
-	if err := json.Unmarshal(b, &written); err != nil {
-		return cniplugin.ConfigError("ipam.routes", string(b), "must be a list")
-	}
-	*r = nil
-	for i, w := range written {
-		var route types.Route
-		if err := json.Unmarshal(w, &route); err != nil || route.Dst.IP == nil {
-			return cniplugin.ConfigError(fmt.Sprintf("ipam.routes[%d]", i), string(w), `must be a route such as {"dst": "10.0.0.0/8", "gw": "10.3.0.1"}`)
-		}
-		*r = append(*r, &route)
-	}
-	return nil
-}
-
 // network is what a configuration says of a network.
 type network struct {
 	sets       []lease.RangeSet
@@ -64,112 +43,114 @@ type requested struct {
 	refuse  func(must string) error
 }
 
-// readSection reads the section without a look at its ranges.
-func readSection(n cniplugin.Network) (section, error) {
+// readSection reads the section without a look at its ranges. It returns everything that is wrong.
+func readSection(n cniplugin.Network) (section, []error) {
 	var s section
 	if n.IPAM.JSON == nil {
-		err := checkPlace(n.Name, "")
-		return s, errors.Join(err, cniplugin.ConfigError("ipam", "missing", "must say which addresses to give"))
+		return s, append(checkPlace(n.Name, ""), cniplugin.ConfigError("ipam", cniplugin.Missing, "must say which addresses to give"))
 	}
-	if err := cniplugin.DecodePart("ipam", n.IPAM.JSON, &s); err != nil {
-		return s, err
+	var errs []error
+	strange, err := Keys.Examine("ipam", n.IPAM.JSON)
+	if err != nil {
+		return s, []error{err}
 	}
-	return s, checkPlace(n.Name, s.DataDir)
+	for _, k := range strange {
+		if k.Err != nil {
+			errs = append(errs, k.Err)
+		}
+	}
+	errs = append(errs, cniplugin.DecodeAll("ipam", n.IPAM.JSON, &s)...)
+	return s, append(errs, checkPlace(n.Name, s.DataDir)...)
 }
 
 // checkPlace reports what says where the leases are, if it can't be so.
-func checkPlace(name, dataDir string) error {
+func checkPlace(name, dataDir string) []error {
+	var errs []error
 	if err := attachment.ValidateName(name); err != nil {
-		return cniplugin.ConfigError("name", name, err.Error())
-	}
-	if len(name) > lease.MaxNetwork {
-		return cniplugin.ConfigError("name", name, fmt.Sprintf("has %d characters: a file's name has room for %d", len(name), lease.MaxNetwork))
+		errs = append(errs, cniplugin.ConfigError("name", name, err.Error()))
+	} else if len(name) > lease.MaxNetwork {
+		errs = append(errs, cniplugin.ConfigError("name", name, fmt.Sprintf("has %d characters: a file's name has room for %d", len(name), lease.MaxNetwork)))
 	}
 	if dataDir != "" && !filepath.IsAbs(dataDir) {
-		return cniplugin.ConfigError("ipam.dataDir", dataDir, "must be an absolute path")
+		errs = append(errs, cniplugin.ConfigError("ipam.dataDir", dataDir, "must be an absolute path"))
 	}
-	return nil
+	return errs
 }
 
 // parse reads the rest of the section, what the runtime asks for, and the addresses that
-// CNI_ARGS ask for.
-func (s section) parse(n cniplugin.Network, env cniplugin.Args) (network, error) {
+// CNI_ARGS ask for. It returns everything that is wrong.
+func (s section) parse(n cniplugin.Network, env cniplugin.Args) (network, []error) {
 	parsed := network{routes: s.Routes, resolvConf: s.ResolvConf}
+	var errs []error
 	if s.ResolvConf != "" && !filepath.IsAbs(s.ResolvConf) {
-		return network{}, cniplugin.ConfigError("ipam.resolvConf", s.ResolvConf, "must be an absolute path")
+		errs = append(errs, cniplugin.ConfigError("ipam.resolvConf", s.ResolvConf, "must be an absolute path"))
 	}
-	a, err := readAsked(n)
-	if err != nil {
-		return network{}, err
+	a, wrong := readAsked(n)
+	errs = append(errs, wrong...)
+	parsed.policy, wrong = s.policy()
+	errs = append(errs, wrong...)
+	if _, err := s.detection(); err != nil {
+		errs = append(errs, err)
 	}
-	if parsed.policy, err = s.policy(); err != nil {
-		return network{}, err
-	}
-	if _, err = s.detection(); err != nil {
-		return network{}, err
-	}
-	if parsed.sets, err = s.sets(n, a); err != nil {
-		return network{}, err
-	}
-	parsed.requested, err = a.requests(env)
-	return parsed, err
+	parsed.sets, wrong = s.sets(n, a)
+	errs = append(errs, wrong...)
+	parsed.requested, wrong = a.requests(env)
+	return parsed, append(errs, wrong...)
 }
 
 // sets returns the range sets in host-local's order: the runtime's, the flat one,
 // those of "ranges". A flat one without a subnet is none, beside others.
-func (s section) sets(n cniplugin.Network, a asked) ([]lease.RangeSet, error) {
-	excluded, err := parseExcluded(s.Exclude)
-	if err != nil {
-		return nil, err
-	}
+func (s section) sets(n cniplugin.Network, a asked) ([]lease.RangeSet, []error) {
+	excluded, errs := parseExcluded(s.Exclude)
 	var sets []lease.RangeSet
 	var keys []string
-	add := func(key string, ranges []rangeConfig) error {
-		set, err := parseSet(key, ranges, excluded)
-		sets, keys = append(sets, set), append(keys, key)
-		return err
+	add := func(key string, set lease.RangeSet, wrong []error) {
+		sets, keys, errs = append(sets, set), append(keys, key), append(errs, wrong...)
 	}
 	for i, ranges := range a.ranges {
-		if err := add(fmt.Sprintf("runtimeConfig.ipRanges[%d]", i), ranges); err != nil {
-			return nil, err
-		}
+		key := fmt.Sprintf("runtimeConfig.ipRanges[%d]", i)
+		set, wrong := parseSet(key, ranges, excluded)
+		add(key, set, wrong)
 	}
 	if s.Subnet != "" {
-		set, err := parseFlat(s.rangeConfig, excluded)
-		if err != nil {
-			return nil, err
-		}
-		sets, keys = append(sets, set), append(keys, "ipam.subnet")
+		set, wrong := parseFlat(s.rangeConfig, excluded)
+		add("ipam.subnet", set, wrong)
 	}
 	for i, ranges := range s.Ranges {
-		if err := add(fmt.Sprintf("ipam.ranges[%d]", i), ranges); err != nil {
-			return nil, err
-		}
+		key := fmt.Sprintf("ipam.ranges[%d]", i)
+		set, wrong := parseSet(key, ranges, excluded)
+		add(key, set, wrong)
 	}
 	switch {
 	case len(sets) > 0:
 	case s.rangeConfig != rangeConfig{}:
-		return nil, cniplugin.ConfigError("ipam.subnet", "missing", "rangeStart, rangeEnd and gateway belong to a subnet")
+		errs = append(errs, cniplugin.ConfigError("ipam.subnet", cniplugin.Missing, "rangeStart, rangeEnd and gateway belong to a subnet"))
 	default:
-		return nil, cniplugin.ConfigError("ipam.ranges", "missing", "must have a range of addresses to give")
+		errs = append(errs, cniplugin.ConfigError("ipam.ranges", cniplugin.Missing, `must have a range of addresses to give, such as [[{"subnet": "10.3.0.0/24"}]]`))
+	}
+	if len(errs) > 0 {
+		return nil, errs // What is in a range is known of those only that are right.
 	}
 	for i, set := range sets {
 		if !set.GivesAny() {
-			return nil, cniplugin.ConfigError(keys[i], set.String(), "must have an address that is neither excluded nor the gateway")
+			errs = append(errs, cniplugin.ConfigError(keys[i], set.String(), "must have an address that is neither excluded nor the gateway"))
 		}
 	}
 	if err := checkOneOfAFamily(n.CNIVersion, sets); err != nil {
-		return nil, err
+		errs = append(errs, err)
 	}
-	return sets, checkOverlap(sets, keys)
+	if err := checkOverlap(sets, keys); err != nil {
+		errs = append(errs, err)
+	}
+	return sets, errs
 }
 
-// decodeIfAny reads the part of the configuration at the key, if it has one.
+// decodeIfAny reads the part of the configuration at the key, if it has one, for a DEL or a GC.
 func decodeIfAny(key string, b json.RawMessage, part any) error {
 	if b == nil {
 		return nil
 	}
-	return cniplugin.DecodePart(key, b, part)
+	return cniplugin.DecodeLoosely(key, b, part)
 }
 
 // checkOneOfAFamily reports several addresses of a family in a version of the
@@ -195,7 +176,7 @@ func checkOverlap(sets []lease.RangeSet, keys []string) error {
 			for _, r := range set {
 				for _, o := range other {
 					if r.Overlaps(o.Span) {
-						return cniplugin.ConfigError(keys[i], r.String(), fmt.Sprintf("must not overlap %s (%s)", keys[j], o.Span))
+						return cniplugin.ConfigError(keys[i], r.String(), overlaps(r, keys[j], o))
 					}
 				}
 			}
@@ -211,73 +192,71 @@ type asked struct {
 	ips, args []string
 }
 
-func readAsked(n cniplugin.Network) (asked, error) {
+func readAsked(n cniplugin.Network) (asked, []error) {
 	var a asked
 	var args struct {
 		CNI struct {
 			IPs []string `json:"ips"`
 		} `json:"cni"`
 	}
+	var errs []error
 	for _, part := range []struct {
 		key  string
 		json json.RawMessage
 		to   any
 	}{{"runtimeConfig.ipRanges", n.RuntimeConfig.IPRanges, &a.ranges}, {"runtimeConfig.ips", n.RuntimeConfig.IPs, &a.ips}, {"args", n.Args, &args}} {
-		if err := decodeIfAny(part.key, part.json, part.to); err != nil {
-			return a, err
+		if part.json != nil {
+			errs = append(errs, cniplugin.DecodeAll(part.key, part.json, part.to)...)
 		}
 	}
 	a.args = args.CNI.IPs
-	return a, nil
+	return a, errs
 }
 
 // requests collects what host-local takes for a request, in its order: CNI_ARGS,
-// args.cni.ips, the capability.
-func (a asked) requests(env cniplugin.Args) ([]requested, error) {
+// args.cni.ips, the capability. A runtime may ask for the same address in two of these ways, but
+// not twice in one.
+func (a asked) requests(env cniplugin.Args) ([]requested, []error) {
 	var all []requested
-	add := func(s string, refuse func(must string) error) error {
-		address, err := parseRequested(s)
-		if err != nil {
-			return refuse(err.Error())
-		}
-		// A runtime may ask for the same one in two ways.
-		if !slices.ContainsFunc(all, func(r requested) bool { return r.address == address }) {
-			all = append(all, requested{address, refuse})
-		}
-		return nil
-	}
-	// Multus writes the addresses of both families in one.
-	for s := range listed(env.IP) {
-		err := add(strings.TrimSpace(s), func(must string) error {
-			if strings.Contains(env.IP, ",") {
-				must = fmt.Sprintf("%q %s", strings.TrimSpace(s), must)
+	var errs []error
+	add := func(texts []string, refuse func(i int, must string) error) {
+		var list []netip.Addr
+		for i, text := range texts {
+			address, err := parseRequested(text)
+			switch {
+			case err != nil:
+				errs = append(errs, refuse(i, err.Error()))
+				continue
+			case slices.Contains(list, address):
+				errs = append(errs, refuse(i, "is in the list twice: keep one"))
+			case !slices.ContainsFunc(all, func(r requested) bool { return r.address == address }):
+				all = append(all, requested{address, func(must string) error { return refuse(i, must) }})
 			}
-			return cniplugin.EnvError("CNI_ARGS", "IP="+env.IP, must)
-		})
-		if err != nil {
-			return nil, err
+			list = append(list, address)
 		}
 	}
-	for _, list := range []struct {
-		key string
-		ips []string
-	}{{"args.cni.ips", a.args}, {"runtimeConfig.ips", a.ips}} {
-		for i, s := range list.ips {
-			err := add(s, func(must string) error { return cniplugin.ConfigError(fmt.Sprintf("%s[%d]", list.key, i), s, must) })
-			if err != nil {
-				return nil, err
-			}
-		}
-	}
-	return all, nil
+	ips := listed(env.IP)
+	add(ips, func(i int, must string) error { return cniplugin.EnvError("CNI_ARGS", "IP="+ips[i], must) })
+	add(a.args, func(i int, must string) error {
+		return cniplugin.ConfigError(fmt.Sprintf("args.cni.ips[%d]", i), a.args[i], must)
+	})
+	add(a.ips, func(i int, must string) error {
+		return cniplugin.ConfigError(fmt.Sprintf("runtimeConfig.ips[%d]", i), a.ips[i], must)
+	})
+	return all, errs
 }
 
-// listed are the parts of a list with commas between them. Nothing is no list.
-func listed(s string) iter.Seq[string] {
+// listed are the parts of a list with commas between them, as Multus writes the addresses of both
+// families in one. Nothing is no list.
+func listed(s string) []string {
 	if s == "" {
-		return func(func(string) bool) {}
+		return nil
 	}
-	return strings.SplitSeq(s, ",")
+	parts := strings.Split(s, ",")
+	for i, part := range parts {
+		parts[i] = strings.TrimSpace(part)
+	}
+	return parts
 }
 
 // parseRequested reads an address, which may be written with the length of a prefix

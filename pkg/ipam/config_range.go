@@ -19,34 +19,47 @@ type rangeConfig struct {
 	Gateway    string `json:"gateway"`
 }
 
-func parseSet(key string, ranges []rangeConfig, excluded []lease.Span) (lease.RangeSet, error) {
+// parseSet returns the set of the ranges that are right, and everything that is wrong.
+func parseSet(key string, ranges []rangeConfig, excluded []lease.Span) (lease.RangeSet, []error) {
 	if len(ranges) == 0 {
-		return nil, cniplugin.ConfigError(key, "[]", "must have at least one range")
+		return nil, []error{cniplugin.ConfigError(key, cniplugin.Written("[]"), `must have at least one range, such as {"subnet": "10.3.0.0/24"}`)}
 	}
 	var set lease.RangeSet
+	var errs []error
 	for i, written := range ranges {
 		at := fmt.Sprintf("%s[%d]", key, i)
 		r, err := written.parse(at+".", excluded)
 		if err != nil {
-			return nil, err
+			errs = append(errs, err)
+			continue
 		}
 		for j, o := range set {
 			if r.First.BitLen() != o.First.BitLen() {
-				return nil, cniplugin.ConfigError(at+".subnet", written.Subnet, "must be of the family of the others in its set: the set is for one address")
+				errs = append(errs, cniplugin.ConfigError(at+".subnet", written.Subnet, "must be of the family of the others in its set: the set is for one address"))
+				break
 			}
 			if r.Overlaps(o.Span) {
-				return nil, cniplugin.ConfigError(at, r.String(), fmt.Sprintf("must not overlap %s[%d] (%s)", key, j, o.Span))
+				errs = append(errs, cniplugin.ConfigError(at, r.String(), overlaps(r, fmt.Sprintf("%s[%d]", key, j), o)))
+				break
 			}
 		}
 		set = append(set, r)
 	}
-	return set, nil
+	return set, errs
 }
 
-func parseFlat(flat rangeConfig, excluded []lease.Span) (lease.RangeSet, error) {
+// overlaps says which other range one must not overlap.
+func overlaps(r lease.Range, key string, o lease.Range) string {
+	if r.Span == o.Span {
+		return "must not be the same as " + key
+	}
+	return fmt.Sprintf("must not overlap %s (%s)", key, o.Span)
+}
+
+func parseFlat(flat rangeConfig, excluded []lease.Span) (lease.RangeSet, []error) {
 	r, err := flat.parse("ipam.", excluded)
 	if err != nil {
-		return nil, err
+		return nil, []error{err}
 	}
 	return lease.RangeSet{r}, nil
 }
@@ -98,7 +111,7 @@ var mapped = spanOf(netip.MustParsePrefix("::ffff:0:0/96"))
 
 func parseSubnet(key, s string) (netip.Prefix, error) {
 	if s == "" {
-		return netip.Prefix{}, cniplugin.ConfigError(key, "missing", "must be a network such as 10.3.0.0/24")
+		return netip.Prefix{}, cniplugin.ConfigError(key, cniplugin.Missing, "must be a network such as 10.3.0.0/24")
 	}
 	subnet, err := netip.ParsePrefix(s)
 	switch {
@@ -135,18 +148,20 @@ func spanOf(p netip.Prefix) lease.Span {
 }
 
 // parseExcluded reads addresses, prefixes and spans ("10.3.0.5-10.3.0.9").
-func parseExcluded(all []string) ([]lease.Span, error) {
+func parseExcluded(all []string) ([]lease.Span, []error) {
 	var spans []lease.Span
+	var errs []error
 	for i, s := range all {
 		span, ok := parseSpan(s)
 		if !ok {
-			return nil, cniplugin.ConfigError(fmt.Sprintf("ipam.exclude[%d]", i), s, "must be an address, a network such as 10.3.0.0/28, or a span such as 10.3.0.5-10.3.0.9")
+			errs = append(errs, cniplugin.ConfigError(fmt.Sprintf("ipam.exclude[%d]", i), s, "must be an address, a network such as 10.3.0.0/28, or a span such as 10.3.0.5-10.3.0.9"))
+			continue
 		}
 		spans = append(spans, span)
 	}
 	// In order, each is passed but once by who looks for the next address.
 	slices.SortStableFunc(spans, func(a, b lease.Span) int { return a.First.Compare(b.First) })
-	return spans, nil
+	return spans, errs
 }
 
 func parseSpan(s string) (lease.Span, bool) {

@@ -22,18 +22,22 @@ type configured struct {
 
 // parse reads all of a configuration, as an ADD does.
 func parse(b []byte, env cniplugin.Args) (configured, error) {
+	if err := networkKeys.Check("", b); err != nil {
+		return configured{}, err
+	}
 	var n cniplugin.Network
 	if err := cniplugin.Decode(b, &n); err != nil {
 		return configured{}, err
 	}
-	s, err := readSection(n)
-	if err != nil {
+	s, errs := readSection(n)
+	if err := cniplugin.First(errs); err != nil {
 		return configured{}, err
 	}
 	c := configured{name: n.Name, dataDir: s.DataDir}
-	if c.network, err = s.parse(n, env); err != nil {
-		return c, err
+	if c.network, errs = s.parse(n, env); len(errs) > 0 {
+		return c, errs[0]
 	}
+	var err error
 	c.detection, err = s.detection()
 	return c, err
 }
@@ -104,13 +108,13 @@ func TestRangesAreHostLocals(t *testing.T) {
 func TestWhatIsWrongWithTheRangesAndWhatToDo(t *testing.T) {
 	const network = "must be a network such as 10.3.0.0/24"
 	for name, test := range map[string]struct{ ipam, more, want string }{
-		"no range":           {``, ``, `"ipam.ranges": "missing": must have a range of addresses to give`},
-		"no sets":            {`"ranges": []`, ``, `"ipam.ranges": "missing": must have a range of addresses to give`},
-		"a set of no ranges": {`"ranges": [[{"subnet": "10.3.0.0/24"}], []]`, ``, `"ipam.ranges[1]": "[]": must have at least one range`},
-		"a set that is null": {`"ranges": [null]`, ``, `"ipam.ranges[0]": "[]": must have at least one range`},
-		"flat, no subnet":    {`"rangeStart": "10.3.0.9"`, ``, `"ipam.subnet": "missing": rangeStart, rangeEnd and gateway belong to a subnet`},
-		"no subnet":          {`"ranges": [[{"rangeStart": "10.3.0.9"}]]`, ``, `"ipam.ranges[0][0].subnet": "missing": ` + network},
-		"a range of null":    {`"ranges": [[null]]`, ``, `"ipam.ranges[0][0].subnet": "missing": ` + network},
+		"no range":           {``, ``, `"ipam.ranges": missing: must have a range of addresses to give, such as [[{"subnet": "10.3.0.0/24"}]]`},
+		"no sets":            {`"ranges": []`, ``, `"ipam.ranges": missing: must have a range of addresses to give, such as [[{"subnet": "10.3.0.0/24"}]]`},
+		"a set of no ranges": {`"ranges": [[{"subnet": "10.3.0.0/24"}], []]`, ``, `"ipam.ranges[1]": []: must have at least one range, such as {"subnet": "10.3.0.0/24"}`},
+		"a set that is null": {`"ranges": [null]`, ``, `"ipam.ranges[0]": []: must have at least one range, such as {"subnet": "10.3.0.0/24"}`},
+		"flat, no subnet":    {`"rangeStart": "10.3.0.9"`, ``, `"ipam.subnet": missing: rangeStart, rangeEnd and gateway belong to a subnet`},
+		"no subnet":          {`"ranges": [[{"rangeStart": "10.3.0.9"}]]`, ``, `"ipam.ranges[0][0].subnet": missing: ` + network},
+		"a range of null":    {`"ranges": [[null]]`, ``, `"ipam.ranges[0][0].subnet": missing: ` + network},
 		"no subnet at all":   {`"subnet": "pods"`, ``, `"ipam.subnet": "pods": ` + network},
 		"an address":         {`"subnet": "10.3.0.0"`, ``, `"ipam.subnet": "10.3.0.0": ` + network},
 		"IPv4 as IPv6":       {`"subnet": "::ffff:10.3.0.0/120"`, ``, `"ipam.subnet": "::ffff:10.3.0.0/120": ` + network},
@@ -136,9 +140,9 @@ func TestWhatIsWrongWithTheRangesAndWhatToDo(t *testing.T) {
 		"overlap in a set":   {`"ranges": [[{"subnet": "10.3.0.0/22"}, {"subnet": "10.3.2.0/24"}]]`, ``, `"ipam.ranges[0][1]": "10.3.2.1-10.3.2.254": must not overlap ipam.ranges[0][0] (10.3.0.1-10.3.3.254)`},
 		"overlap of sets":    {`"ranges": [[{"subnet": "10.3.0.0/24"}, {"subnet": "10.4.0.0/24"}], [{"subnet": "10.5.0.0/24"}, {"subnet": "10.4.0.0/25"}]]`, ``, `"ipam.ranges[1]": "10.4.0.1-10.4.0.126": must not overlap ipam.ranges[0] (10.4.0.1-10.4.0.254)`},
 		"overlap by one":     {`"ranges": [[{"subnet": "10.3.0.0/24", "rangeEnd": "10.3.0.9"}], [{"subnet": "10.3.0.0/24", "rangeStart": "10.3.0.9"}]]`, ``, `"ipam.ranges[1]": "10.3.0.9-10.3.0.254": must not overlap ipam.ranges[0] (10.3.0.1-10.3.0.9)`},
-		"overlap with flat":  {`"subnet": "10.3.0.0/24", "ranges": [[{"subnet": "10.3.0.0/24"}]]`, ``, `"ipam.ranges[0]": "10.3.0.1-10.3.0.254": must not overlap ipam.subnet (10.3.0.1-10.3.0.254)`},
+		"overlap with flat":  {`"subnet": "10.3.0.0/24", "ranges": [[{"subnet": "10.3.0.0/24"}]]`, ``, `"ipam.ranges[0]": "10.3.0.1-10.3.0.254": must not be the same as ipam.subnet`},
 		"overlap with the runtime's": {`"subnet": "10.3.0.0/24"`, `, "runtimeConfig": {"ipRanges": [[{"subnet": "10.3.0.0/24"}]]}`,
-			`"ipam.subnet": "10.3.0.1-10.3.0.254": must not overlap runtimeConfig.ipRanges[0] (10.3.0.1-10.3.0.254)`},
+			`"ipam.subnet": "10.3.0.1-10.3.0.254": must not be the same as runtimeConfig.ipRanges[0]`},
 		"the runtime's": {`"subnet": "10.3.0.0/24"`, `, "runtimeConfig": {"ipRanges": [[{"subnet": "10.5.0.1/24"}]]}`,
 			`"runtimeConfig.ipRanges[0][0].subnet": "10.5.0.1/24": has bits set beyond its length: the network is 10.5.0.0/24`},
 		"exclude":           {`"subnet": "10.3.0.0/24", "exclude": ["10.3.0.5", "ten"]`, ``, excludeError(1, "ten")},
@@ -149,9 +153,9 @@ func TestWhatIsWrongWithTheRangesAndWhatToDo(t *testing.T) {
 		"exclude half":      {`"subnet": "10.3.0.0/24", "exclude": ["10.3.0.9-"]`, ``, excludeError(0, "10.3.0.9-")},
 		"exclude null":      {`"subnet": "10.3.0.0/24", "exclude": [null]`, ``, excludeError(0, "")},
 		"route of nothing":  {`"subnet": "10.3.0.0/24", "routes": [{"dst": "10.0.0.0/8"}, null]`, ``, routeError(1, `null`)},
-		"route without dst": {`"subnet": "10.3.0.0/24", "routes": [{"gw": "10.3.0.1"}]`, ``, routeError(0, `{\"gw\": \"10.3.0.1\"}`)},
-		"route to nowhere":  {`"subnet": "10.3.0.0/24", "routes": [{"dst": "here"}]`, ``, routeError(0, `{\"dst\": \"here\"}`)},
-		"route by text":     {`"subnet": "10.3.0.0/24", "routes": ["10.0.0.0/8"]`, ``, routeError(0, `\"10.0.0.0/8\"`)},
+		"route without dst": {`"subnet": "10.3.0.0/24", "routes": [{"gw": "10.3.0.1"}]`, ``, routeError(0, `{"gw": "10.3.0.1"}`)},
+		"route to nowhere":  {`"subnet": "10.3.0.0/24", "routes": [{"dst": "here"}]`, ``, routeError(0, `{"dst": "here"}`)},
+		"route by text":     {`"subnet": "10.3.0.0/24", "routes": ["10.0.0.0/8"]`, ``, routeError(0, `"10.0.0.0/8"`)},
 	} {
 		_, err := parseIPAM(test.ipam, test.more)
 		if diff := cmp.Diff(onWire{7, "invalid " + test.want}, wire(t, err)); diff != "" {
@@ -165,39 +169,39 @@ func excludeError(i int, s string) string {
 }
 
 func routeError(i int, quoted string) string {
-	return `"ipam.routes[` + string(rune('0'+i)) + `]": "` + quoted + `": must be a route such as {"dst": "10.0.0.0/8", "gw": "10.3.0.1"}`
+	return `"ipam.routes[` + string(rune('0'+i)) + `]": ` + quoted + `: must be a route such as {"dst": "10.0.0.0/8", "gw": "10.3.0.1"}`
 }
 
 func TestWrongTypesAreNamedByTheirKeys(t *testing.T) {
 	for in, want := range map[string]onWire{
-		`{"name": 5}`:                                  {7, `invalid "name": "number": must be a string`},
+		`{"name": 5}`:                                  {7, `invalid "name": 5: must be a string: put it in quotation marks`},
 		`{"name": ""}`:                                 {7, `invalid "name": "": is empty`},
 		`{"name": "a/b"}`:                              {7, `invalid "name": "a/b": must start with a letter or a digit and contain only letters, digits, '_', '.' and '-'`},
 		`{"name": "../pods"}`:                          {7, `invalid "name": "../pods": must start with a letter or a digit and contain only letters, digits, '_', '.' and '-'`},
-		`{"name": "pods"}`:                             {7, `invalid "ipam": "missing": must say which addresses to give`},
-		`{"name": "pods", "ipam": null}`:               {7, `invalid "ipam": "missing": must say which addresses to give`},
-		`{"name": "pods", "ipam": "static"}`:           {7, `invalid "ipam": "string": must be an object`},
-		`{"name": "pods", "ipam": {"subnet": 10}}`:     {7, `invalid "ipam.subnet": "number": must be a string`},
-		`{"name": "pods", "ipam": {"rangeStart": {}}}`: {7, `invalid "ipam.rangeStart": "object": must be a string`},
-		`{"name": "pods", "ipam": {"ranges": [{"subnet": "10.3.0.0/24"}]}}`:  {7, `invalid "ipam.ranges": "object": must be a list`},
-		`{"name": "pods", "ipam": {"ranges": [[{"gateway": true}]]}}`:        {7, `invalid "ipam.ranges.gateway": "bool": must be a string`},
-		`{"name": "pods", "ipam": {"routes": {"dst": "0.0.0.0/0"}}}`:         {7, `invalid "ipam.routes": "{\"dst\": \"0.0.0.0/0\"}": must be a list`},
-		`{"name": "pods", "ipam": {"dataDir": ["/x"]}}`:                      {7, `invalid "ipam.dataDir": "array": must be a string`},
+		`{"name": "pods"}`:                             {7, `invalid "ipam": missing: must say which addresses to give`},
+		`{"name": "pods", "ipam": null}`:               {7, `invalid "ipam": missing: must say which addresses to give`},
+		`{"name": "pods", "ipam": "static"}`:           {7, `invalid "ipam": "static": must be an object: put its keys in { }`},
+		`{"name": "pods", "ipam": {"subnet": 10}}`:     {7, `invalid "ipam.subnet": 10: must be a string: put it in quotation marks`},
+		`{"name": "pods", "ipam": {"rangeStart": {}}}`: {7, `invalid "ipam.rangeStart": {}: must be a string`},
+		`{"name": "pods", "ipam": {"ranges": [{"subnet": "10.3.0.0/24"}]}}`:  {7, `invalid "ipam.ranges[0]": {"subnet": "10.3.0.0/24"}: must be a list: put it in [ ]`},
+		`{"name": "pods", "ipam": {"ranges": [[{"gateway": true}]]}}`:        {7, `invalid "ipam.ranges[0][0].gateway": true: must be a string: put it in quotation marks`},
+		`{"name": "pods", "ipam": {"routes": {"dst": "0.0.0.0/0"}}}`:         {7, `invalid "ipam.routes": {"dst": "0.0.0.0/0"}: must be a list of routes: put it in [ ]`},
+		`{"name": "pods", "ipam": {"dataDir": ["/x"]}}`:                      {7, `invalid "ipam.dataDir": ["/x"]: must be a string`},
 		`{"name": "pods", "ipam": {"dataDir": "here"}}`:                      {7, `invalid "ipam.dataDir": "here": must be an absolute path`},
 		`{"name": "pods", "ipam": {"resolvConf": "resolv.conf"}}`:            {7, `invalid "ipam.resolvConf": "resolv.conf": must be an absolute path`},
-		`{"name": "pods", "ipam": {"resolvConf": 1}}`:                        {7, `invalid "ipam.resolvConf": "number": must be a string`},
-		`{"name": "pods", "ipam": {"exclude": "10.3.0.5"}}`:                  {7, `invalid "ipam.exclude": "string": must be a list`},
-		`{"name": "pods", "ipam": {"exclude": [5]}}`:                         {7, `invalid "ipam.exclude": "number": must be a string`},
-		`{"name": "pods", "ipam": {"sticky": true}}`:                         {7, `invalid "ipam.sticky": "bool": must be a string`},
-		`{"name": "pods", "ipam": {"retain": 24}}`:                           {7, `invalid "ipam.retain": "number": must be a string`},
-		`{"name": "pods", "ipam": {"quarantine": 60}}`:                       {7, `invalid "ipam.quarantine": "number": must be a string`},
-		`{"name": "pods", "ipam": {}, "runtimeConfig": {"ips": "10.3.0.5"}}`: {7, `invalid "runtimeConfig.ips": "string": must be a list`},
-		`{"name": "pods", "ipam": {}, "runtimeConfig": {"ipRanges": [{}]}}`:  {7, `invalid "runtimeConfig.ipRanges": "object": must be a list`},
-		`{"name": "pods", "ipam": {}, "args": {"cni": {"ips": "10.3.0.5"}}}`: {7, `invalid "args.cni.ips": "string": must be a list`},
-		`{"name": "pods", "ipam": {}, "args": "IP=10.3.0.5"}`:                {7, `invalid "args": "string": must be an object`},
+		`{"name": "pods", "ipam": {"resolvConf": 1}}`:                        {7, `invalid "ipam.resolvConf": 1: must be a string: put it in quotation marks`},
+		`{"name": "pods", "ipam": {"exclude": "10.3.0.5"}}`:                  {7, `invalid "ipam.exclude": "10.3.0.5": must be a list: put it in [ ]`},
+		`{"name": "pods", "ipam": {"exclude": [5]}}`:                         {7, `invalid "ipam.exclude[0]": 5: must be a string: put it in quotation marks`},
+		`{"name": "pods", "ipam": {"sticky": true}}`:                         {7, `invalid "ipam.sticky": true: must be a string: put it in quotation marks`},
+		`{"name": "pods", "ipam": {"retain": 24}}`:                           {7, `invalid "ipam.retain": 24: must be a string: put it in quotation marks`},
+		`{"name": "pods", "ipam": {"quarantine": 60}}`:                       {7, `invalid "ipam.quarantine": 60: must be a string: put it in quotation marks`},
+		`{"name": "pods", "ipam": {}, "runtimeConfig": {"ips": "10.3.0.5"}}`: {7, `invalid "runtimeConfig.ips": "10.3.0.5": must be a list: put it in [ ]`},
+		`{"name": "pods", "ipam": {}, "runtimeConfig": {"ipRanges": [{}]}}`:  {7, `invalid "runtimeConfig.ipRanges[0]": {}: must be a list: put it in [ ]`},
+		`{"name": "pods", "ipam": {}, "args": {"cni": {"ips": "10.3.0.5"}}}`: {7, `invalid "args.cni.ips": "10.3.0.5": must be a list: put it in [ ]`},
+		`{"name": "pods", "ipam": {}, "args": "IP=10.3.0.5"}`:                {7, `invalid "args": "IP=10.3.0.5": must be an object: put its keys in { }`},
 		`[]`:               {6, "network configuration: must be an object"},
-		``:                 {6, "network configuration: unexpected end of JSON input"},
-		`{"name": "pods",`: {6, "network configuration: unexpected end of JSON input"},
+		``:                 {6, "network configuration: is empty: must be an object in JSON"},
+		`{"name": "pods",`: {6, "network configuration: is no JSON: it ends too early: a quotation mark or a bracket is missing"},
 	} {
 		_, err := parse([]byte(in), cniplugin.Args{})
 		if diff := cmp.Diff(want, wire(t, err)); diff != "" {
@@ -298,9 +302,9 @@ func TestWhatIsWrongWithThePolicyAndWhatToDo(t *testing.T) {
 		`"quarantine": "60"`:                  `"ipam.quarantine": "60": ` + quarantine,
 		`"quarantine": "-1s"`:                 `"ipam.quarantine": "-1s": ` + quarantine,
 		`"quarantine": ""`:                    `"ipam.quarantine": "": ` + quarantine,
-		`"conflictDetection": "yes"`:          `"ipam.conflictDetection": "\"yes\"": ` + detection,
-		`"conflictDetection": []`:             `"ipam.conflictDetection": "[]": ` + detection,
-		`"conflictDetection": {"wait": 1}`:    `"ipam.conflictDetection": "{\"wait\": 1}": ` + detection,
+		`"conflictDetection": "yes"`:          `"ipam.conflictDetection": "yes": ` + detection,
+		`"conflictDetection": []`:             `"ipam.conflictDetection": []: ` + detection,
+		`"conflictDetection": {"wait": 1}`:    `"ipam.conflictDetection": {"wait": 1}: ` + detection,
 		`"conflictDetection": {"probes": 0}`:  `"ipam.conflictDetection.probes": 0: must be between 1 and 10`,
 		`"conflictDetection": {"probes": 11}`: `"ipam.conflictDetection.probes": 11: must be between 1 and 10`,
 		`"conflictDetection": {"wait": "0s"}`: `"ipam.conflictDetection.wait": "0s": ` + wait,

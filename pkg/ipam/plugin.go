@@ -90,11 +90,8 @@ func do(args *skel.CmdArgs, f func(*Call) error) error {
 // release is do for what gives addresses up: it decodes no more of the configuration than that
 // needs.
 func release(args *skel.CmdArgs, f func(*Call) error) error {
-	var needed struct {
-		Name string            `json:"name"`
-		IPAM cniplugin.Section `json:"ipam"`
-	}
-	if err := cniplugin.Decode(args.StdinData, &needed); err != nil {
+	needed, err := cniplugin.ReadDetached(args.StdinData)
+	if err != nil {
 		return err
 	}
 	return f(New(args, cniplugin.Network{Name: needed.Name, IPAM: needed.IPAM}))
@@ -102,6 +99,9 @@ func release(args *skel.CmdArgs, f func(*Call) error) error {
 
 // begin decodes the configuration.
 func begin(args *skel.CmdArgs) (*Call, error) {
+	if err := networkKeys.Check("", args.StdinData); err != nil {
+		return nil, err
+	}
 	var n cniplugin.Network
 	if err := cniplugin.Decode(args.StdinData, &n); err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (c *Call) Add(ctx context.Context) (*current.Result, error) {
 	result := &current.Result{CNIVersion: current.ImplementedSpecVersion, Routes: n.routes}
 	if n.resolvConf != "" {
 		if result.DNS, err = readResolvConf(n.resolvConf); err != nil {
-			return nil, cniplugin.ConfigError("ipam.resolvConf", n.resolvConf, err.Error())
+			return nil, cniplugin.ConfigError("ipam.resolvConf", n.resolvConf, "must be a file that can be read: "+reason(err))
 		}
 	}
 	given, err := store.Allocate(ctx, r)
@@ -257,7 +257,7 @@ func (c *Call) GC(ctx context.Context) error {
 		return err
 	}
 	if !listed {
-		return cniplugin.ConfigError("cni.dev/valid-attachments", "missing", "must list the attachments that are valid: every address is kept")
+		return cniplugin.ConfigError("cni.dev/valid-attachments", cniplugin.Missing, "must list the attachments that are valid: every address is kept")
 	}
 	return coded(ifAny(store.Collect(ctx, func(a attachment.Key) bool {
 		return valid[types.GCAttachment{ContainerID: a.ContainerID, IfName: a.IfName}]

@@ -28,33 +28,36 @@ type Detection struct {
 	Wait time.Duration
 }
 
-func (c policyConfig) policy() (lease.Policy, error) {
+// policy returns the policy of what is right, and everything that is wrong.
+func (c policyConfig) policy() (lease.Policy, []error) {
+	var errs []error
 	p := lease.Policy{Quarantine: lease.DefaultQuarantine}
 	switch c.Sticky {
 	case "", "none":
 	case "pod":
 		p.Sticky = true
 	default:
-		return p, cniplugin.ConfigError("ipam.sticky", c.Sticky, "must be none or pod")
+		errs = append(errs, cniplugin.ConfigError("ipam.sticky", c.Sticky, "must be none or pod"))
 	}
 	if c.Retain != nil {
-		if !p.Sticky {
-			return p, cniplugin.ConfigError("ipam.retain", *c.Retain, `needs "sticky": "pod": nothing else is retained`)
-		}
 		retain, err := time.ParseDuration(*c.Retain)
-		if err != nil || retain <= 0 {
-			return p, cniplugin.ConfigError("ipam.retain", *c.Retain, "must be a duration such as 24h, or be left out to retain until released")
+		switch {
+		case !p.Sticky:
+			errs = append(errs, cniplugin.ConfigError("ipam.retain", *c.Retain, `needs "sticky": "pod": nothing else is retained`))
+		case err != nil || retain <= 0:
+			errs = append(errs, cniplugin.ConfigError("ipam.retain", *c.Retain, "must be a duration such as 24h, or be left out to retain until released"))
+		default:
+			p.Retain = lease.Duration(retain)
 		}
-		p.Retain = lease.Duration(retain)
 	}
 	if c.Quarantine != nil {
 		quarantine, err := time.ParseDuration(*c.Quarantine)
 		if err != nil || quarantine < 0 {
-			return p, cniplugin.ConfigError("ipam.quarantine", *c.Quarantine, "must be a duration such as 60s, or 0s for none")
+			return p, append(errs, cniplugin.ConfigError("ipam.quarantine", *c.Quarantine, "must be a duration such as 60s, or 0s for none"))
 		}
 		p.Quarantine = lease.Duration(quarantine)
 	}
-	return p, nil
+	return p, errs
 }
 
 // Defaults of conflict detection: three probes, as RFC 5227 has it (PROBE_NUM), but
@@ -81,7 +84,7 @@ func (c policyConfig) detection() (*Detection, error) {
 		Wait   *string `json:"wait"`
 	}
 	if err := json.Unmarshal(c.ConflictDetection, &written); err != nil {
-		return nil, cniplugin.ConfigError(key, string(c.ConflictDetection), `must be true, false or an object such as {"probes": 3, "wait": "200ms"}`)
+		return nil, cniplugin.ConfigError(key, cniplugin.Written(c.ConflictDetection), `must be true, false or an object such as {"probes": 3, "wait": "200ms"}`)
 	}
 	if written.Probes != nil {
 		if d.Probes = *written.Probes; d.Probes < 1 || d.Probes > maxProbes {

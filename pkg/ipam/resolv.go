@@ -2,11 +2,22 @@ package ipam
 
 import (
 	"bufio"
+	"errors"
+	"io/fs"
 	"os"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
 )
+
+// reason is what the kernel says, without the path, which the message has already.
+func reason(err error) string {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err.Error()
+	}
+	return err.Error()
+}
 
 // readResolvConf reads what resolv.conf(5) has for a result.
 func readResolvConf(path string) (types.DNS, error) {

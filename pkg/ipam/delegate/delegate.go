@@ -2,6 +2,7 @@ package delegate
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -18,6 +19,9 @@ import (
 // ExecEnv has relink-ipam executed, if it is not empty, like any other plugin. What
 // comes of it is the same.
 const ExecEnv = "RELINK_IPAM_EXEC"
+
+// Plugins are the names that a misspelt "ipam.type" is likely to mean.
+var Plugins = []string{ipam.PluginName, "host-local", "static", "dhcp", "whereabouts"}
 
 // IPAM is the delegate that a configuration names in "ipam.type". A plugin
 // without one makes interfaces without addresses: all methods do nothing then.
@@ -77,15 +81,24 @@ func (i IPAM) add(ctx context.Context) (*current.Result, error) {
 	return current.NewResultFromResult(of)
 }
 
-// Find says whether the delegate is there.
+// Find says whether the delegate is there and, for relink's own, whether an ADD can read its
+// configuration.
 func (i IPAM) Find() error {
-	if i.Type == "" || i.inProcess() {
+	switch {
+	case i.Type == "":
+		return nil
+	case i.inProcess():
+		return i.wrap(i.own.Read())
+	}
+	path := os.Getenv("CNI_PATH")
+	if _, err := invoke.FindInPath(i.Type, filepath.SplitList(path)); err == nil {
 		return nil
 	}
-	if _, err := invoke.FindInPath(i.Type, filepath.SplitList(os.Getenv("CNI_PATH"))); err != nil {
-		return cniplugin.ConfigError("ipam.type", i.Type, err.Error())
+	must := "must be a plugin in the runtime's directories, " + path
+	if near := cniplugin.Nearest(i.Type, Plugins...); near != "" {
+		must += fmt.Sprintf("; did you mean %q?", near)
 	}
-	return nil
+	return cniplugin.ConfigError("ipam.type", i.Type, must)
 }
 
 // Detection says how to probe for the addresses before they are used, nil for not at

@@ -41,13 +41,17 @@ func TestNoIPAMGivesNoAddressesAndFailsNothing(t *testing.T) {
 }
 
 func TestIPAMThatIsNotThereIsNamed(t *testing.T) {
-	t.Setenv("CNI_PATH", t.TempDir())
+	dir := t.TempDir()
+	t.Setenv("CNI_PATH", dir)
 	config := []byte(`{"cniVersion": "1.1.0", "name": "pods", "ipam": {"type": "nowhere"}}`)
 	i := IPAM{Type: "nowhere", args: &skel.CmdArgs{StdinData: config}}
-	const missing = `failed to find plugin "nowhere" in path [`
-	if got := code(t, i.Find()); got.Code != 7 || !strings.HasPrefix(got.Msg, `invalid "ipam.type": "nowhere": `+missing) {
-		t.Errorf("Find: %+v, want the configuration to be blamed", got)
+	for kind, hint := range map[string]string{"nowhere": "", "relink-ipma": `; did you mean "relink-ipam"?`, "host_local": `; did you mean "host-local"?`} {
+		want := `invalid "ipam.type": "` + kind + `": must be a plugin in the runtime's directories, ` + dir + hint
+		if got := code(t, IPAM{Type: kind}.Find()); got.Code != 7 || got.Msg != want {
+			t.Errorf("Find: %+v, want the configuration to be blamed: %s", got, want)
+		}
 	}
+	const missing = `failed to find plugin "nowhere" in path [`
 	for command, call := range calls(i) {
 		t.Setenv("CNI_COMMAND", command)
 		got := code(t, call(t.Context()))

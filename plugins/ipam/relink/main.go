@@ -2,7 +2,6 @@
 package main
 
 import (
-	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/relink-cni/relink/pkg/cniplugin"
@@ -10,5 +9,5 @@ import (
 )
 
 func main() {
-	skel.PluginMainFuncs(ipam.Funcs(), version.All, cniplugin.About(ipam.PluginName))
+	cniplugin.Main(ipam.PluginName, ipam.Funcs(), version.All)
 }

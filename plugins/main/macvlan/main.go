@@ -2,15 +2,15 @@
 package main
 
 import (
-	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/relink-cni/relink/checkpoint/attach"
+	"github.com/relink-cni/relink/checkpoint/attach/netconf"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
 func main() {
-	plugin := attach.Plugin{Name: "relink-macvlan", Kind: netstate.KindMacvlan, Parse: parse}
-	skel.PluginMainFuncs(plugin.Funcs(), version.All, cniplugin.About(plugin.Name))
+	plugin := attach.Plugin{Name: netconf.MacvlanName, Kind: netstate.KindMacvlan, Parse: netconf.Macvlan}
+	cniplugin.Main(plugin.Name, plugin.Funcs(), version.All)
 }

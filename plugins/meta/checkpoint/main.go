@@ -2,13 +2,12 @@
 package main
 
 import (
-	"github.com/containernetworking/cni/pkg/skel"
-
 	"github.com/relink-cni/relink/checkpoint/attach"
+	"github.com/relink-cni/relink/checkpoint/attach/netconf"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 )
 
 func main() {
-	plugin := attach.Chained{Name: "relink-checkpoint"}
-	skel.PluginMainFuncs(plugin.Funcs(), attach.Versions, cniplugin.About(plugin.Name))
+	plugin := attach.Chained{Name: netconf.CheckpointName}
+	cniplugin.Main(plugin.Name, plugin.Funcs(), attach.Versions)
 }

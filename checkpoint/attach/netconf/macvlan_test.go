@@ -1,4 +1,4 @@
-package main
+package netconf
 
 import (
 	"errors"
@@ -7,7 +7,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/relink-cni/relink/checkpoint/attach"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -22,21 +21,21 @@ type asked struct {
 	MAC             string
 	Mode            string
 	Queue           uint32
-	VLAN            *attach.ParentVLAN
+	VLAN            *ParentVLAN
 }
 
-func ask(r attach.Request) asked {
+func ask(r Request) asked {
 	return asked{
 		Master: r.Master, MTU: r.MTU, LinkInContainer: r.LinkInContainer, CheckpointDir: r.CheckpointDir, IPAM: r.IPAM.Type,
 		MAC: r.Link.MAC, Mode: r.Link.Macvlan.Mode, Queue: r.Link.Macvlan.BCQueueLen, VLAN: r.VLAN,
 	}
 }
 
-func parentVLAN(id int, protocol, name string) *attach.ParentVLAN {
-	return &attach.ParentVLAN{VLAN: netstate.VLAN{ID: id, Protocol: protocol}, Name: name}
+func parentVLAN(id int, protocol, name string) *ParentVLAN {
+	return &ParentVLAN{VLAN: netstate.VLAN{ID: id, Protocol: protocol}, Name: name}
 }
 
-func TestParseTakesWhatTheReferencePluginDoes(t *testing.T) {
+func TestMacvlanTakesWhatTheReferencePluginDoes(t *testing.T) {
 	for name, test := range map[string]struct {
 		config string
 		want   asked
@@ -58,7 +57,7 @@ func TestParseTakesWhatTheReferencePluginDoes(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := parse([]byte(test.config), cniplugin.Args{})
+			r, err := macvlanOf([]byte(test.config), cniplugin.Args{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,7 +72,7 @@ func TestParseTakesWhatTheReferencePluginDoes(t *testing.T) {
 	}
 }
 
-func TestParseTakesTheKeysForAVLAN(t *testing.T) {
+func TestMacvlanTakesTheKeysForAVLAN(t *testing.T) {
 	for config, want := range map[string]asked{
 		`{"master": "bond4", "vlan": 3}`: {
 			Master: cniplugin.Names{"bond4"}, Mode: "bridge", VLAN: parentVLAN(3, "802.1q", ""),
@@ -84,7 +83,7 @@ func TestParseTakesTheKeysForAVLAN(t *testing.T) {
 		`{"vlan": 1, "vlanProtocol": "802.1q"}`: {Mode: "bridge", VLAN: parentVLAN(1, "802.1q", "")},
 		`{"vlan": null}`:                        {Mode: "bridge"},
 	} {
-		r, err := parse([]byte(config), cniplugin.Args{})
+		r, err := macvlanOf([]byte(config), cniplugin.Args{})
 		if err != nil {
 			t.Errorf("%s: %v", config, err)
 			continue
@@ -95,7 +94,7 @@ func TestParseTakesTheKeysForAVLAN(t *testing.T) {
 	}
 }
 
-func TestParseTakesTheRuntimesMACBeforeThatOfCNIArgsBeforeTheConfigurations(t *testing.T) {
+func TestMacvlanTakesTheRuntimesMACBeforeThatOfCNIArgsBeforeTheConfigurations(t *testing.T) {
 	const runtime, args, key = "02:00:00:00:00:01", "02:00:00:00:00:02", "02:00:00:00:00:03"
 	for _, test := range []struct{ runtime, args, key, want string }{
 		{runtime, args, key, runtime},
@@ -109,16 +108,16 @@ func TestParseTakesTheRuntimesMACBeforeThatOfCNIArgsBeforeTheConfigurations(t *t
 		{"", "0200.0000.000B", "", "02:00:00:00:00:0b"},
 	} {
 		config := `{"mac": "` + test.key + `", "runtimeConfig": {"mac": "` + test.runtime + `"}}`
-		r, err := parse([]byte(config), cniplugin.Args{MAC: test.args})
+		r, err := macvlanOf([]byte(config), cniplugin.Args{MAC: test.args})
 		if err != nil || r.Link.MAC != test.want {
 			t.Errorf("%+v: MAC %q, %v", test, r.Link.MAC, err)
 		}
 	}
 }
 
-func TestParseSaysWhichKeyIsWrong(t *testing.T) {
+func TestMacvlanSaysWhichKeyIsWrong(t *testing.T) {
 	const (
-		notMAC    = " is not a MAC address: 6 bytes in the form 02:00:00:00:00:01 are needed"
+		notMAC    = ": must be the MAC address of one device: 6 bytes such as 02:00:00:00:00:01, neither zero nor multicast"
 		character = "contains '/', ':', white space or a control character"
 	)
 	for name, test := range map[string]struct {
@@ -126,42 +125,42 @@ func TestParseSaysWhichKeyIsWrong(t *testing.T) {
 		code        uint
 		want        string
 	}{
-		"no JSON":              {`{`, "", 6, "network configuration: unexpected end of JSON input"},
-		"queue negative":       {`{"bcqueuelen": -1}`, "", 7, `invalid "bcqueuelen": "number -1": must be a whole number that is not negative`},
-		"VLAN a string":        {`{"vlan": "3"}`, "", 7, `invalid "vlan": "string": must be a whole number`},
-		"MAC a number":         {`{"runtimeConfig": {"mac": 2}}`, "", 7, `invalid "runtimeConfig.mac": "number": must be a string`},
-		"no master":            {`{"master": []}`, "", 7, `invalid "master": "[]": must name at least one device, or be left out for the default route's`},
+		"no JSON":              {`{`, "", 6, "network configuration: is no JSON: it ends too early: a quotation mark or a bracket is missing"},
+		"queue negative":       {`{"bcqueuelen": -1}`, "", 7, `invalid "bcqueuelen": -1: must be a whole number that is not negative`},
+		"VLAN a string":        {`{"vlan": "3"}`, "", 7, `invalid "vlan": "3": must be a whole number, without quotation marks`},
+		"MAC a number":         {`{"runtimeConfig": {"mac": 2}}`, "", 7, `invalid "runtimeConfig.mac": 2: must be a string: put it in quotation marks`},
+		"no master":            {`{"master": []}`, "", 7, `invalid "master": []: must name at least one device, or be left out for the default route's`},
 		"MTU":                  {`{"mtu": 67}`, "", 7, `invalid "mtu": 67: must be 0 (the master's MTU) or at least 68`},
 		"mode":                 {`{"mode": "source"}`, "", 7, `invalid "mode": "source": must be one of bridge, private, vepa, passthru`},
 		"mode in capitals":     {`{"mode": "Bridge"}`, "", 7, `invalid "mode": "Bridge": must be one of bridge, private, vepa, passthru`},
-		"mac":                  {`{"mac": "x"}`, "", 7, `invalid "mac": "x": "x"` + notMAC},
-		"mac of a group":       {`{"mac": "01:00:5e:00:00:01"}`, "", 7, `invalid "mac": "01:00:5e:00:00:01": "01:00:5e:00:00:01" is a multicast address`},
-		"the runtime's MAC":    {`{"runtimeConfig": {"mac": "x"}}`, "02:00:00:00:00:01", 7, `invalid "runtimeConfig.mac": "x": "x"` + notMAC},
-		"that of CNI_ARGS":     {`{"mac": "02:00:00:00:00:01"}`, "x", 4, `invalid CNI_ARGS: "MAC=x": "x"` + notMAC},
+		"mac":                  {`{"mac": "x"}`, "", 7, `invalid "mac": "x"` + notMAC},
+		"mac of a group":       {`{"mac": "01:00:5e:00:00:01"}`, "", 7, `invalid "mac": "01:00:5e:00:00:01"` + notMAC},
+		"the runtime's MAC":    {`{"runtimeConfig": {"mac": "x"}}`, "02:00:00:00:00:01", 7, `invalid "runtimeConfig.mac": "x"` + notMAC},
+		"that of CNI_ARGS":     {`{"mac": "02:00:00:00:00:01"}`, "x", 4, `invalid CNI_ARGS: "MAC=x"` + notMAC},
 		"VLAN 0":               {`{"vlan": 0}`, "", 7, `invalid "vlan": 0: must be between 1 and 4094`},
 		"VLAN 4095":            {`{"vlan": 4095}`, "", 7, `invalid "vlan": 4095: must be between 1 and 4094`},
 		"VLAN inside":          {`{"vlan": 3, "linkInContainer": true}`, "", 7, `invalid "vlan": 3: does not go with linkInContainer: the VLAN parent is the host's`},
 		"its protocol":         {`{"vlan": 3, "vlanProtocol": "qinq"}`, "", 7, `invalid "vlanProtocol": "qinq": must be 802.1q or 802.1ad`},
 		"its name":             {`{"vlan": 3, "vlanName": "sixteen-letters-"}`, "", 7, `invalid "vlanName": "sixteen-letters-": has 16 characters, the kernel allows 15`},
-		"VLAN no whole number": {`{"vlan": 3.5}`, "", 7, `invalid "vlan": "number 3.5": must be a whole number`},
+		"VLAN no whole number": {`{"vlan": 3.5}`, "", 7, `invalid "vlan": 3.5: must be a whole number`},
 		"MTU of 20":            {`{"mtu": 20}`, "", 7, `invalid "mtu": 20: must be 0 (the master's MTU) or at least 68`},
-		"half a MAC":           {`{"mac": "02:00:zz"}`, "", 7, `invalid "mac": "02:00:zz": "02:00:zz"` + notMAC},
+		"half a MAC":           {`{"mac": "02:00:zz"}`, "", 7, `invalid "mac": "02:00:zz"` + notMAC},
 		"the runtime's, of a group": {`{"runtimeConfig": {"mac": "01:00:00:00:00:01"}}`, "", 7,
-			`invalid "runtimeConfig.mac": "01:00:00:00:00:01": "01:00:00:00:00:01" is a multicast address`},
-		"master a number":        {`{"master": 5}`, "", 7, `invalid "master": "5": must be a device's name or a list of them`},
+			`invalid "runtimeConfig.mac": "01:00:00:00:00:01"` + notMAC},
+		"master a number":        {`{"master": 5}`, "", 7, `invalid "master": 5: must be a device's name or a list of them`},
 		"a protocol of Wi-Fi":    {`{"vlan": 3, "vlanProtocol": "802.1x"}`, "", 7, `invalid "vlanProtocol": "802.1x": must be 802.1q or 802.1ad`},
 		"its name, with a dot":   {`{"vlan": 3, "vlanName": "sixteen.letters."}`, "", 7, `invalid "vlanName": "sixteen.letters.": has 16 characters, the kernel allows 15`},
 		"its name, with a slash": {`{"vlan": 3, "vlanName": "sixteen/letters"}`, "", 7, `invalid "vlanName": "sixteen/letters": ` + character},
 		"a protocol of no VLAN": {`{"vlanProtocol": "802.1q"}`, "", 7,
-			`invalid "vlan": "missing": vlanProtocol and vlanName need the ID of a VLAN`},
+			`invalid "vlan": missing: vlanProtocol and vlanName need the ID of a VLAN`},
 		"a name of no VLAN": {`{"vlanName": "pods"}`, "", 7,
-			`invalid "vlan": "missing": vlanProtocol and vlanName need the ID of a VLAN`},
+			`invalid "vlan": missing: vlanProtocol and vlanName need the ID of a VLAN`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parse([]byte(test.config), cniplugin.Args{MAC: test.mac})
+			_, err := macvlanOf([]byte(test.config), cniplugin.Args{MAC: test.mac})
 			var coded *types.Error
 			if !errors.As(err, &coded) || coded.Code != test.code || coded.Msg != test.want {
-				t.Errorf("parse(%s) = %+v, want code %d, %s", test.config, err, test.code, test.want)
+				t.Errorf("macvlanOf(%s) = %+v, want code %d, %s", test.config, err, test.code, test.want)
 			}
 		})
 	}

@@ -1,4 +1,4 @@
-package main
+package netconf
 
 import (
 	"errors"
@@ -9,13 +9,13 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 )
 
-// FuzzParse shows that no configuration makes parse panic, that each error has a
+// FuzzVLAN shows that no configuration makes parse panic, that each error has a
 // code, and that what is asked for can be built.
-func FuzzParse(f *testing.F) {
+func FuzzVLAN(f *testing.F) {
 	f.Add([]byte(`{"name": "mynet", "cniVersion": "0.3.1", "type": "vlan", "master": "eth0", "mtu": 1500, "vlanId": 5, "ipam": {"type": "static"}}`))
 	f.Add([]byte(`{"master": ["bond4", "eth1"], "vlanId": 4094, "vlanProtocol": "802.1AD", "linkInContainer": true, "checkpointDir": "/x"}`))
 	f.Fuzz(func(t *testing.T, config []byte) {
-		r, err := parse(config, cniplugin.Args{})
+		r, err := vlanOf(config, cniplugin.Args{})
 		if err != nil {
 			if coded := (*types.Error)(nil); !errors.As(err, &coded) || coded.Code == 0 {
 				t.Errorf("%v has no code", err)

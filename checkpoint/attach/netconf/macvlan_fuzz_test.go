@@ -1,4 +1,4 @@
-package main
+package netconf
 
 import (
 	"errors"
@@ -9,14 +9,14 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 )
 
-// FuzzParse shows that no configuration makes parse panic, that each error has a
+// FuzzMacvlan shows that no configuration makes parse panic, that each error has a
 // code, and that what is asked for can be built.
-func FuzzParse(f *testing.F) {
+func FuzzMacvlan(f *testing.F) {
 	f.Add([]byte(`{"name": "mynet", "type": "macvlan", "master": "eth0", "linkInContainer": false, "ipam": {"type": "dhcp"}}`), "")
 	f.Add([]byte(`{"master": ["bond4", "eth1"], "mode": "private", "mtu": 1400, "bcqueuelen": 5000, "vlan": 3, "vlanProtocol": "802.1ad", "vlanName": "s"}`), "")
 	f.Add([]byte(`{"mac": "02-00-00-00-00-AB", "runtimeConfig": {"mac": ""}}`), "0200.0000.0001")
 	f.Fuzz(func(t *testing.T, config []byte, mac string) {
-		r, err := parse(config, cniplugin.Args{MAC: mac})
+		r, err := macvlanOf(config, cniplugin.Args{MAC: mac})
 		if err != nil {
 			if coded := (*types.Error)(nil); !errors.As(err, &coded) || coded.Code == 0 {
 				t.Errorf("%v has no code", err)

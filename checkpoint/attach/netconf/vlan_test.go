@@ -1,4 +1,4 @@
-package main
+package netconf
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 )
 
 // asked is what a configuration asks for, without the keys that are passed on.
-type asked struct {
+type askedVLAN struct {
 	Master          cniplugin.Names
 	MTU             int
 	LinkInContainer bool
@@ -20,31 +20,31 @@ type asked struct {
 	VLAN            netstate.VLAN
 }
 
-func TestParse(t *testing.T) {
+func TestVLAN(t *testing.T) {
 	for name, test := range map[string]struct {
 		config string
-		want   asked
+		want   askedVLAN
 	}{
 		"the documentation's example": {
 			`{"name": "mynet", "cniVersion": "0.3.1", "type": "vlan", "master": "eth0", "mtu": 1500, "vlanId": 5,
 			  "linkInContainer": false, "ipam": {"type": "host-local", "subnet": "10.1.1.0/24"}, "dns": {"nameservers": ["10.1.1.1"]}}`,
-			asked{Master: cniplugin.Names{"eth0"}, MTU: 1500, VLAN: netstate.VLAN{ID: 5, Protocol: "802.1q"}},
+			askedVLAN{Master: cniplugin.Names{"eth0"}, MTU: 1500, VLAN: netstate.VLAN{ID: 5, Protocol: "802.1q"}},
 		},
 		"without an MTU, in the sandbox": {
 			`{"master": "eth0", "vlanId": 4094, "linkInContainer": true}`,
-			asked{Master: cniplugin.Names{"eth0"}, LinkInContainer: true, VLAN: netstate.VLAN{ID: 4094, Protocol: "802.1q"}},
+			askedVLAN{Master: cniplugin.Names{"eth0"}, LinkInContainer: true, VLAN: netstate.VLAN{ID: 4094, Protocol: "802.1q"}},
 		},
 		"all keys of relink's own": {
 			`{"master": ["bond4", "eth1"], "vlanId": 1, "vlanProtocol": "802.1AD", "checkpointDir": "/x"}`,
-			asked{Master: cniplugin.Names{"bond4", "eth1"}, CheckpointDir: "/x", VLAN: netstate.VLAN{ID: 1, Protocol: "802.1ad"}},
+			askedVLAN{Master: cniplugin.Names{"bond4", "eth1"}, CheckpointDir: "/x", VLAN: netstate.VLAN{ID: 1, Protocol: "802.1ad"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := parse([]byte(test.config), cniplugin.Args{MAC: "for others"})
+			r, err := vlanOf([]byte(test.config), cniplugin.Args{MAC: "for others"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := asked{r.Master, r.MTU, r.LinkInContainer, r.CheckpointDir, *r.Link.VLAN}
+			got := askedVLAN{r.Master, r.MTU, r.LinkInContainer, r.CheckpointDir, *r.Link.VLAN}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -55,27 +55,27 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseSaysWhichKeyIsWrong(t *testing.T) {
+func TestVLANSaysWhichKeyIsWrong(t *testing.T) {
 	for name, test := range map[string]struct {
 		config string
 		code   uint
 		want   string
 	}{
-		"no JSON":     {`{`, 6, "network configuration: unexpected end of JSON input"},
-		"ID a string": {`{"master": "eth0", "vlanId": "5"}`, 7, `invalid "vlanId": "string": must be a whole number`},
-		"no master":   {`{"vlanId": 5}`, 7, `invalid "master": "missing": must name the device to put the VLAN on`},
-		"empty one":   {`{"master": "", "vlanId": 5}`, 7, `invalid "master": "missing": must name the device to put the VLAN on`},
+		"no JSON":     {`{`, 6, "network configuration: is no JSON: it ends too early: a quotation mark or a bracket is missing"},
+		"ID a string": {`{"master": "eth0", "vlanId": "5"}`, 7, `invalid "vlanId": "5": must be a whole number, without quotation marks`},
+		"no master":   {`{"vlanId": 5}`, 7, `invalid "master": missing: must name the device to put the VLAN on`},
+		"empty one":   {`{"master": "", "vlanId": 5}`, 7, `invalid "master": missing: must name the device to put the VLAN on`},
 		"MTU":         {`{"master": "eth0", "vlanId": 5, "mtu": 67}`, 7, `invalid "mtu": 67: must be 0 (the master's MTU) or at least 68`},
-		"no ID":       {`{"master": "eth0"}`, 7, `invalid "vlanId": 0: must be between 1 and 4094`},
+		"no ID":       {`{"master": "eth0"}`, 7, `invalid "vlanId": missing: must be the VLAN's ID, between 1 and 4094`},
 		"ID negative": {`{"master": "eth0", "vlanId": -1}`, 7, `invalid "vlanId": -1: must be between 1 and 4094`},
 		"ID too high": {`{"master": "eth0", "vlanId": 4095}`, 7, `invalid "vlanId": 4095: must be between 1 and 4094`},
 		"protocol":    {`{"master": "eth0", "vlanId": 5, "vlanProtocol": "qinq"}`, 7, `invalid "vlanProtocol": "qinq": must be 802.1q or 802.1ad`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parse([]byte(test.config), cniplugin.Args{})
+			_, err := vlanOf([]byte(test.config), cniplugin.Args{})
 			var coded *types.Error
 			if !errors.As(err, &coded) || coded.Code != test.code || coded.Msg != test.want {
-				t.Errorf("parse(%s) = %+v, want code %d, %s", test.config, err, test.code, test.want)
+				t.Errorf("vlanOf(%s) = %+v, want code %d, %s", test.config, err, test.code, test.want)
 			}
 		})
 	}

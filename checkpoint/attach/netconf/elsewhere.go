@@ -1,0 +1,15 @@
+package netconf
+
+import "github.com/relink-cni/relink/pkg/cniplugin"
+
+// inIPAM are the keys that belong in "ipam". Beside it nobody would read them.
+var inIPAM = []cniplugin.Hint{
+	ofIPAM("subnet", "subnet"), ofIPAM("ranges", "ranges"), ofIPAM("rangestart", "rangeStart"), ofIPAM("rangeend", "rangeEnd"),
+	ofIPAM("datadir", "dataDir"), ofIPAM("resolvconf", "resolvConf"), ofIPAM("sticky", "sticky"), ofIPAM("retain", "retain"),
+	ofIPAM("quarantine", "quarantine"), ofIPAM("conflictdetection", "conflictDetection"), ofIPAM("statusexhausted", "statusExhausted"),
+	ofIPAM("addresses", "addresses"), ofIPAM("gateway", "gateway"), ofIPAM("routes", "routes"), ofIPAM("exclude", "exclude"),
+}
+
+func ofIPAM(key, name string) cniplugin.Hint {
+	return cniplugin.Hint{Key: key, Do: `a key of the IPAM plugin: write "` + name + `" in "ipam"`}
+}

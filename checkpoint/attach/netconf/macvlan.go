@@ -1,0 +1,99 @@
+package netconf
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// MacvlanName is the plugin's.
+const MacvlanName = "relink-macvlan"
+
+// MacvlanKeys are the plugin's keys.
+var MacvlanKeys = cniplugin.Keys{
+	Of: MacvlanName,
+	Known: append(slices.Clip(cniplugin.ConfigKeys),
+		cniplugin.Key{Name: "mode"}, cniplugin.Key{Name: "mac"}, cniplugin.Key{Name: "bcqueuelen"},
+		cniplugin.Key{Name: "vlan"}, cniplugin.Key{Name: "vlanProtocol"}, cniplugin.Key{Name: "vlanName"}),
+	Elsewhere: append(slices.Clip(inIPAM), cniplugin.Hint{Key: "vlanid", Do: `a key of relink-vlan; relink-macvlan has "vlan"`}),
+}
+
+// macvlan are the reference macvlan plugin's keys with their meaning, and those
+// for a VLAN below.
+type macvlan struct {
+	cniplugin.Config
+	Mode       string `json:"mode"`
+	MAC        string `json:"mac"`
+	BCQueueLen uint32 `json:"bcqueuelen"`
+
+	VLAN         *int   `json:"vlan"`
+	VLANProtocol string `json:"vlanProtocol"`
+	VLANName     string `json:"vlanName"`
+}
+
+// Macvlan is relink-macvlan's Reader.
+func Macvlan(b []byte, args cniplugin.Args) (Request, []error) {
+	var c macvlan
+	errs := decode(b, &MacvlanKeys, &c)
+	errs = append(errs, c.Problems()...)
+	if c.Mode == "" {
+		c.Mode = "bridge"
+	}
+	if !slices.Contains(netstate.MacvlanModes, c.Mode) {
+		errs = append(errs, cniplugin.ConfigError("mode", c.Mode, "must be one of "+strings.Join(netstate.MacvlanModes, ", ")))
+	}
+	mac, err := c.mac(args)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	vlan, wrong := c.parentVLAN()
+	return Request{
+		Config: c.Config,
+		Link: netstate.Link{
+			Kind: netstate.KindMacvlan, MAC: mac,
+			Macvlan: &netstate.Macvlan{Mode: c.Mode, BCQueueLen: c.BCQueueLen},
+		},
+		VLAN: vlan,
+	}, append(errs, wrong...)
+}
+
+// mac returns the MAC that is asked for: by the runtime, by CNI_ARGS, by the
+// configuration, in this order.
+func (c macvlan) mac(args cniplugin.Args) (string, error) {
+	switch {
+	case c.RuntimeConfig.MAC != "":
+		return cniplugin.ParseMAC("runtimeConfig.mac", c.RuntimeConfig.MAC)
+	case args.MAC != "":
+		return args.ParsedMAC()
+	}
+	return cniplugin.ParseMAC("mac", c.MAC)
+}
+
+func (c macvlan) parentVLAN() (*ParentVLAN, []error) {
+	var errs []error
+	protocol, err := cniplugin.ParseVLANProtocol(c.VLANProtocol)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	if c.VLANName != "" {
+		if err := attachment.ValidateIfName(c.VLANName); err != nil {
+			errs = append(errs, cniplugin.ConfigError("vlanName", c.VLANName, err.Error()))
+		}
+	}
+	if c.VLAN == nil {
+		if c.VLANProtocol != "" || c.VLANName != "" {
+			errs = append(errs, cniplugin.ConfigError("vlan", cniplugin.Missing, "vlanProtocol and vlanName need the ID of a VLAN"))
+		}
+		return nil, errs
+	}
+	if err := checkVLANID("vlan", *c.VLAN); err != nil {
+		errs = append(errs, err)
+	}
+	if c.LinkInContainer {
+		errs = append(errs, cniplugin.ConfigError("vlan", *c.VLAN, "does not go with linkInContainer: the VLAN parent is the host's"))
+	}
+	return &ParentVLAN{VLAN: netstate.VLAN{ID: *c.VLAN, Protocol: protocol}, Name: c.VLANName}, errs
+}

@@ -1,0 +1,57 @@
+package netconf
+
+import (
+	"slices"
+
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// VLANName is the plugin's.
+const VLANName = "relink-vlan"
+
+// VLANKeys are the plugin's keys.
+var VLANKeys = cniplugin.Keys{
+	Of:    VLANName,
+	Known: append(slices.Clip(cniplugin.ConfigKeys), cniplugin.Key{Name: "vlanId"}, cniplugin.Key{Name: "vlanProtocol"}),
+	Elsewhere: append(slices.Clip(inIPAM),
+		cniplugin.Hint{Key: "vlan", Do: `a key of relink-macvlan; relink-vlan has "vlanId"`},
+		cniplugin.Hint{Key: "vlanname", Do: "a key of relink-macvlan; the device has the pod's interface name: remove it"},
+		cniplugin.Hint{Key: "mode", Do: "a key of relink-macvlan, which relink-vlan does not have: remove it, or change the type"},
+		cniplugin.Hint{Key: "bcqueuelen", Do: "a key of relink-macvlan, which relink-vlan does not have: remove it"},
+		cniplugin.Hint{Key: "mac", Do: "a key of relink-macvlan; a VLAN device has its master's MAC: remove it"},
+	),
+}
+
+// vlan are the reference vlan plugin's keys with their meaning, and the
+// protocol.
+type vlan struct {
+	cniplugin.Config
+	VLANID       *int   `json:"vlanId"`
+	VLANProtocol string `json:"vlanProtocol"`
+}
+
+// VLAN is relink-vlan's Reader.
+func VLAN(b []byte, _ cniplugin.Args) (Request, []error) {
+	var c vlan
+	errs := decode(b, &VLANKeys, &c)
+	errs = append(errs, c.Problems()...)
+	if len(c.Master) == 0 {
+		errs = append(errs, cniplugin.ConfigError("master", cniplugin.Missing, "must name the device to put the VLAN on"))
+	}
+	device := netstate.VLAN{}
+	if c.VLANID == nil {
+		errs = append(errs, cniplugin.ConfigError("vlanId", cniplugin.Missing, "must be the VLAN's ID, between 1 and 4094"))
+	} else {
+		device.ID = *c.VLANID
+		if err := checkVLANID("vlanId", device.ID); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	protocol, err := cniplugin.ParseVLANProtocol(c.VLANProtocol)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	device.Protocol = protocol
+	return Request{Config: c.Config, Link: netstate.Link{Kind: netstate.KindVLAN, VLAN: &device}}, errs
+}

@@ -1,0 +1,216 @@
+package cniplugin
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"reflect"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Decode reads the configuration in b into config, a pointer to a struct. Case counts in keys, and
+// keys that the struct does not have are left out. Its error has code 7 and names the key whose
+// value is wrong, or code 6 for what is no JSON.
+func Decode(b []byte, config any) error { return DecodePart("", b, config) }
+
+// DecodePart is Decode for what the configuration has at the key, "" for all of it.
+func DecodePart(key string, b []byte, part any) error {
+	return decodeError(key, b, json.Unmarshal(b, part, jsontext.AllowDuplicateNames(true)))
+}
+
+// DecodeLoosely is DecodePart for a DEL and a GC, which have to work with what an ADD would refuse
+// by now: keys count whatever their case, the last one of several does, and broken UTF-8 is
+// replaced.
+func DecodeLoosely(key string, b []byte, part any) error {
+	return decodeError(key, b, json.Unmarshal(b, part, json.MatchCaseInsensitiveNames(true),
+		jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)))
+}
+
+// DecodeAll is DecodePart that goes on behind a value of a wrong type, and returns all errors. What is
+// wrong is left as if null were there.
+func DecodeAll(key string, b []byte, part any) []error {
+	var errs []error
+	for {
+		err := json.Unmarshal(b, part, jsontext.AllowDuplicateNames(true))
+		if err == nil {
+			return errs
+		}
+		errs = append(errs, decodeError(key, b, err))
+		// Each round has one value less that is not null.
+		var wrong *json.SemanticError
+		if !errors.As(err, &wrong) || wrong.JSONPointer == "" {
+			return errs
+		}
+		from, to := find(b, wrong.JSONPointer)
+		if to == 0 || string(b[from:to]) == "null" {
+			return errs
+		}
+		b = slices.Concat(b[:from], []byte("null"), b[to:])
+	}
+}
+
+func decodeError(key string, b []byte, err error) error {
+	var coded *types.Error
+	var wrong *json.SemanticError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &coded):
+		return coded
+	case errors.As(err, &wrong):
+		at := place(key, wrong.JSONPointer)
+		if at == "" {
+			return Error(types.ErrDecodingFailure, "network configuration: must be an object")
+		}
+		from, to := find(b, wrong.JSONPointer)
+		return ConfigError(at, Written(b[from:to]), "must be "+wanted(wrong.GoType, b[from:to]))
+	}
+	return syntaxError(key, b, err)
+}
+
+// syntaxError returns the error of text that is no JSON, with the place where that shows.
+func syntaxError(key string, b []byte, err error) error {
+	what := "network configuration"
+	if key != "" {
+		what += ", " + key
+	}
+	var syntax *jsontext.SyntacticError
+	errors.As(err, &syntax)
+	switch {
+	case len(bytes.TrimSpace(b)) == 0:
+		return Error(types.ErrDecodingFailure, "%s: is empty: must be an object in JSON", what)
+	case errors.Is(err, io.ErrUnexpectedEOF), isEOF(err):
+		return Error(types.ErrDecodingFailure, "%s: is no JSON: it ends too early: a quotation mark or a bracket is missing", what)
+	case !utf8.Valid(b):
+		return Error(types.ErrDecodingFailure, "%s: is no JSON: line %d has bytes that are not UTF-8", what, lineAt(b, invalidUTF8(b)))
+	case syntax != nil:
+		at := int(min(max(syntax.ByteOffset, 0), int64(len(b))))
+		// The decoder names a byte within a word: the word is what one looks for.
+		for at > 0 && at < len(b) && isLetter(b[at]) && isLetter(b[at-1]) {
+			at--
+		}
+		return Error(types.ErrDecodingFailure, "%s: is no JSON from %q in line %d on: a comma, a quotation mark or a bracket is missing or too many",
+			what, clipTo(string(b[at:]), 20), lineAt(b, at))
+	}
+	return Error(types.ErrDecodingFailure, "%s: is no JSON, or has text behind its end", what)
+}
+
+func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
+
+func isEOF(err error) bool { return errors.Is(err, io.EOF) }
+
+func invalidUTF8(b []byte) int {
+	for i := 0; i < len(b); {
+		r, n := utf8.DecodeRune(b[i:])
+		if r == utf8.RuneError && n == 1 {
+			return i
+		}
+		i += n
+	}
+	return len(b)
+}
+
+// lineAt returns the number of the line with the byte, the first being 1.
+func lineAt(b []byte, at int) int { return 1 + bytes.Count(b[:min(at, len(b))], []byte("\n")) }
+
+// place returns a place as one reads it: "ipam.ranges[0][0].subnet".
+func place(key string, pointer jsontext.Pointer) string {
+	for token := range pointer.Tokens() {
+		if _, err := strconv.ParseUint(token, 10, 32); err == nil {
+			key += "[" + token + "]"
+		} else {
+			key = within(key, token)
+		}
+	}
+	return key
+}
+
+// find returns where the value at the place begins and ends in b; both are 0 for none.
+func find(b []byte, pointer jsontext.Pointer) (from, to int) {
+	to = len(b)
+	for token := range pointer.Tokens() {
+		begins, ends := member(b[from:to], token)
+		if ends == 0 {
+			return 0, 0
+		}
+		from, to = from+begins, from+ends
+	}
+	return from, to
+}
+
+// member is find for one token: a key of an object, or the index of a list.
+func member(b []byte, token string) (from, to int) {
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	start, err := decoder.ReadToken()
+	isObject := start.Kind() == '{'
+	for i := 0; err == nil; i++ {
+		here := strconv.Itoa(i)
+		if isObject {
+			name, err := decoder.ReadToken()
+			if err != nil || name.Kind() != '"' {
+				return 0, 0
+			}
+			here = name.String()
+		}
+		var value jsontext.Value
+		if value, err = decoder.ReadValue(); err == nil && here == token {
+			to = int(decoder.InputOffset())
+			return to - len(value), to
+		}
+	}
+	return 0, 0
+}
+
+// wanted says what is expected at a place that a value of the Go type is for, in words of JSON, and
+// what to do about the value.
+func wanted(t reflect.Type, value []byte) string {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == nil || len(value) == 0 {
+		return "of another type"
+	}
+	quoted, listed, object := value[0] == '"', value[0] == '[', value[0] == '{'
+	switch t.Kind() {
+	case reflect.String:
+		if listed || object {
+			return "a string"
+		}
+		return "a string: put it in quotation marks"
+	case reflect.Slice, reflect.Array:
+		return "a list: put it in [ ]"
+	case reflect.Bool:
+		return "true or false" + without(quoted)
+	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint32, reflect.Uint64:
+		return "a whole number" + beyond(t, value) + without(quoted)
+	}
+	return "an object: put its keys in { }"
+}
+
+func without(quotationMarks bool) string {
+	if quotationMarks {
+		return ", without quotation marks"
+	}
+	return ""
+}
+
+// beyond says which bound of a type for whole numbers the value does not keep.
+func beyond(t reflect.Type, value []byte) string {
+	unsigned := t.Kind() == reflect.Uint || t.Kind() == reflect.Uint32 || t.Kind() == reflect.Uint64
+	whole := !bytes.ContainsAny(value, ".eE\"[{tfn")
+	switch {
+	case unsigned && whole && value[0] == '-':
+		return " that is not negative"
+	case whole && value[0] != '-':
+		return " that is smaller"
+	case whole:
+		return " that is greater"
+	}
+	return ""
+}

@@ -1,0 +1,210 @@
+package cniplugin
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Keys are the keys that a program knows in an object of a configuration.
+type Keys struct {
+	// Of is the program's name, such as relink-macvlan.
+	Of string
+	// Known are the keys that it reads, and those that others put there for others.
+	Known []Key
+	// Elsewhere are keys that belong to another plugin or to another place of the configuration.
+	Elsewhere []Hint
+	// Shared says that others write into the object too, as runtimes into "runtimeConfig": a key
+	// that is only similar to a known one is theirs.
+	Shared bool
+}
+
+// Key is a known key.
+type Key struct {
+	Name string
+	// In are the keys of the object at this key, or of each object of the list there. It is nil
+	// for what is not looked into.
+	In *Keys
+}
+
+// Hint says what to do about a key that is wrong where it is.
+type Hint struct {
+	// Key is compared without regard to case, '_' and '-'. It is written in small letters without these.
+	Key string
+	// Do ends a message: whose key it is, and what to write instead.
+	Do string
+}
+
+// Strange is a key that the program does not know.
+type Strange struct {
+	// Key is the key with its place: "ipam.ranges[0][0].subnte".
+	Key string
+	// Err is the error of the key, nil for one that is allowed.
+	Err error
+}
+
+// Examine returns what is strange in b, in the order in which it is written. at is the place of b
+// in the configuration, "" for all of it. The error is that of text that is no JSON.
+//
+// These keys have an error: one that is a known key but for its case, as other readers of JSON
+// would not take it or would take both; a known one that is there twice; one that is close to a
+// known one; and one of Elsewhere. Others are allowed: a configuration has keys for runtimes, for
+// Multus and for plugins that nobody here knows. A key with a dot or a slash, as libcni and
+// Kubernetes write theirs, is never close to anything.
+func (k *Keys) Examine(at string, b []byte) ([]Strange, error) {
+	e := examination{decoder: jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(true))}
+	if err := e.value(at, k); err != nil {
+		return nil, syntaxError(at, b, err)
+	}
+	if _, err := e.decoder.ReadToken(); err == nil || !isEOF(err) {
+		return nil, syntaxError(at, b, err)
+	}
+	return e.strange, nil
+}
+
+// Check returns the error of the first strange key that has one.
+func (k *Keys) Check(at string, b []byte) error {
+	strange, err := k.Examine(at, b)
+	if err != nil {
+		return err
+	}
+	for _, s := range strange {
+		if s.Err != nil {
+			return s.Err
+		}
+	}
+	return nil
+}
+
+// examination is one pass through a configuration.
+type examination struct {
+	decoder *jsontext.Decoder
+	strange []Strange
+}
+
+// value reads the next value. What is no object and no list of objects has no keys.
+func (e *examination) value(at string, k *Keys) error {
+	if k == nil {
+		return e.decoder.SkipValue()
+	}
+	switch e.decoder.PeekKind() {
+	case '{':
+		return e.object(at, k)
+	case '[':
+		if _, err := e.decoder.ReadToken(); err != nil {
+			return err
+		}
+		for i := 0; e.decoder.PeekKind() != ']'; i++ {
+			if err := e.value(fmt.Sprintf("%s[%d]", at, i), k); err != nil {
+				return err
+			}
+		}
+		_, err := e.decoder.ReadToken()
+		return err
+	}
+	return e.decoder.SkipValue()
+}
+
+// object reads an object with the keys k. The decoder bounds how deep one can be in another.
+func (e *examination) object(at string, k *Keys) error {
+	if _, err := e.decoder.ReadToken(); err != nil {
+		return err
+	}
+	seen := make([]int, len(k.Known))
+	var misspelt []misspelt
+	for e.decoder.PeekKind() != '}' {
+		token, err := e.decoder.ReadToken()
+		if err != nil {
+			return err
+		}
+		var in *Keys
+		name := token.String()
+		i := k.index(name)
+		if i >= 0 {
+			in = k.Known[i].In
+			if seen[i]++; seen[i] == 2 {
+				e.add(at, name, "it is there twice; keep one")
+			}
+		} else if same := k.indexOfSameLetters(name); same >= 0 {
+			misspelt = append(misspelt, struct{ place, known int }{len(e.strange), same})
+			e.add(at, name, "")
+		} else {
+			e.unknown(at, k, name)
+		}
+		if err := e.value(within(at, name), in); err != nil {
+			return err
+		}
+	}
+	for _, m := range misspelt {
+		e.explain(m.place, k.Known[m.known].Name, seen[m.known] > 0)
+	}
+	_, err := e.decoder.ReadToken()
+	return err
+}
+
+// misspelt is a key in other letters than the known one: its place in what is strange, and
+// that of the known one. Whether that is there too is not known before the object's end.
+type misspelt = struct{ place, known int }
+
+// explain says what to do about a key that is the known one but for its case.
+func (e *examination) explain(place int, known string, there bool) {
+	do := fmt.Sprintf("case counts in keys; write %q", known)
+	if there {
+		do = fmt.Sprintf("%q is there too; keep one, written %q", known, known)
+	}
+	e.strange[place].Err = KeyError(e.strange[place].Key, do)
+}
+
+func (e *examination) unknown(at string, k *Keys, name string) {
+	if i := slices.IndexFunc(k.Elsewhere, func(h Hint) bool { return h.Key == plain(name) }); i >= 0 {
+		e.add(at, name, k.Elsewhere[i].Do)
+		return
+	}
+	if near := k.near(name); near != "" {
+		e.add(at, name, fmt.Sprintf("no such key of %s; did you mean %q?", k.Of, near))
+		return
+	}
+	e.strange = append(e.strange, Strange{Key: within(at, name)})
+}
+
+func (e *examination) add(at, name, do string) {
+	key := within(at, name)
+	e.strange = append(e.strange, Strange{Key: key, Err: KeyError(key, do)})
+}
+
+// within returns the place of a key in the object at a place.
+func within(at, name string) string {
+	if at == "" {
+		return name
+	}
+	return at + "." + name
+}
+
+func (k *Keys) index(name string) int {
+	return slices.IndexFunc(k.Known, func(known Key) bool { return known.Name == name })
+}
+
+func (k *Keys) indexOfSameLetters(name string) int {
+	return slices.IndexFunc(k.Known, func(known Key) bool { return strings.EqualFold(known.Name, name) })
+}
+
+// near returns the known key that the name is closest to, "" for none that is close.
+func (k *Keys) near(name string) string {
+	if k.Shared || strings.ContainsAny(name, "./:") || strings.HasPrefix(name, "_") || strings.HasPrefix(name, "#") {
+		return ""
+	}
+	var names []string
+	for _, known := range k.Known {
+		names = append(names, known.Name)
+	}
+	return Nearest(name, names...)
+}
+
+// KeyError says that a configuration must not have the key, and what to do about it.
+func KeyError(key, do string) error {
+	return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("invalid configuration key %q: %s", clip(key), do), "")
+}

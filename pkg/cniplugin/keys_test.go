@@ -1,0 +1,150 @@
+package cniplugin
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// pluginKeys are keys of all sorts.
+var pluginKeys = Keys{
+	Of: "relink-test",
+	Known: append(ConfigKeys[:len(ConfigKeys):len(ConfigKeys)], Key{Name: "vlan"}, Key{Name: "mode"}, Key{Name: "mac"},
+		Key{Name: "ranges", In: &Keys{Of: "relink-test", Known: []Key{{Name: "subnet"}}}}),
+	Elsewhere: []Hint{{Key: "vlanid", Do: "a key of another"}},
+}
+
+func TestExamineSaysWhatIsStrangeAboutTheKeys(t *testing.T) {
+	near := func(key, meant string) string {
+		return `invalid configuration key "` + key + `": no such key of relink-test; did you mean "` + meant + `"?`
+	}
+	for in, want := range map[string][]string{
+		`{}`:                                              nil,
+		`{"mtu": 1500, "vlan": 3}`:                        nil,
+		`{"vlna": 3}`:                                     {near("vlna", "vlan")},
+		`{"vla": 3}`:                                      {near("vla", "vlan")},
+		`{"masetr": 3}`:                                   {near("masetr", "master")},
+		`{"check_point_dir": "/x"}`:                       {near("check_point_dir", "checkpointDir")},
+		`{"Master": "eth0"}`:                              {`invalid configuration key "Master": case counts in keys; write "master"`},
+		`{"mtu": 1, "MTU": 2}`:                            {`invalid configuration key "MTU": "mtu" is there too; keep one, written "mtu"`},
+		`{"MTU": 1, "mtu": 2}`:                            {`invalid configuration key "MTU": "mtu" is there too; keep one, written "mtu"`},
+		`{"mtu": 1, "vlan": 3, "mtu": 1}`:                 {`invalid configuration key "mtu": it is there twice; keep one`},
+		`{"mtu": 1, "mtu": 1, "mtu": 1}`:                  {`invalid configuration key "mtu": it is there twice; keep one`},
+		`{"vlan\u0049d": 1}`:                              {`invalid configuration key "vlanId": a key of another`},
+		`{"vlan_id": 1}`:                                  {`invalid configuration key "vlan_id": a key of another`},
+		`{"ranges": [[{}, {"subnte": 1}]]}`:               {near("ranges[0][1].subnte", "subnet")},
+		`{"ranges": {"Subnet": 1}}`:                       {`invalid configuration key "ranges.Subnet": case counts in keys; write "subnet"`},
+		`{"dns": {"nameserver": []}}`:                     {`invalid configuration key "dns.nameserver": no such key of the plugin; did you mean "nameservers"?`},
+		`{"runtimeConfig": {"IPs": []}}`:                  {`invalid configuration key "runtimeConfig.IPs": case counts in keys; write "ips"`},
+		`{"args": {"cni": {"Ips": []}}}`:                  {`invalid configuration key "args.cni.Ips": case counts in keys; write "ips"`},
+		`{"prevResult": {"mtu": 1, "mtu": 2}}`:            nil,
+		`{"runtimeConfig": {"macs": 1, "ip": 1}}`:         {"runtimeConfig.macs", "runtimeConfig.ip"},
+		`{"foreign": {"mtu": 1, "mut": 2}, "foreign": 1}`: {"foreign", "foreign"},
+		`{"mut": 1, "other": 1, "Vlan": 1}`:               {near("mut", "mtu"), "other", `invalid configuration key "Vlan": case counts in keys; write "vlan"`},
+	} {
+		strange, err := pluginKeys.Examine("", []byte(in))
+		var got []string
+		for _, s := range strange {
+			if s.Err == nil {
+				got = append(got, s.Key)
+				continue
+			}
+			said := code(t, s.Err)
+			if said.Code != 7 {
+				t.Errorf("%s: code %d", in, said.Code)
+			}
+			got = append(got, said.Msg)
+		}
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", in, err, diff)
+		}
+		var first error
+		for _, s := range strange {
+			if first == nil {
+				first = s.Err
+			}
+		}
+		if diff := cmp.Diff(code(t, first), code(t, pluginKeys.Check("", []byte(in)))); diff != "" {
+			t.Errorf("%s: Check (-want +got):\n%s", in, diff)
+		}
+	}
+}
+
+// What runtimes, libcni, Multus and other plugins write is never taken for a misspelt key.
+func TestKeysOfOthersAreAllowed(t *testing.T) {
+	for _, key := range []string{
+		// The specification, and libcni.
+		"cniVersion", "name", "type", "capabilities", "args", "runtimeConfig", "prevResult", "ipMasq", "cniVersions", "disableCheck", "disableGC",
+		"loadOnlyInlinedPlugins", "plugins", "cni.dev/valid-attachments", "cni.dev/attachments",
+		// Multus, and what is under it.
+		"deviceID", "pciBusID", "delegates", "kubeconfig", "clusterNetwork", "defaultNetworks", "logLevel", "logFile", "confDir", "cniDir", "binDir",
+		"readinessindicatorfile", "k8s.v1.cni.cncf.io/networks", "k8s.v1.cni.cncf.io/resourceName", "systemNamespaces", "namespaceIsolation",
+		// Other plugins.
+		"isGateway", "isDefaultGateway", "hairpinMode", "promiscMode", "forceAddress", "vlanTrunk", "macspoofchk", "preserveDefaultVlan", "portIsolation",
+		"enabledad", "sysctl", "promisc", "allmulti", "txQLen", "dataDir2", "bridge", "device", "hwaddr", "kernelpath", "spoofchk", "trust", "link_state",
+		"min_tx_rate", "vf", "vrfname", "table", "policy", "snat", "conditionsV4", "externalSetMarkChain", "ingressRate", "egressBurst",
+		// Comments.
+		"_comment", "_mtu", "#mtu", "//", "$schema", "comment", "description", "example.com/mtu", "map", "max", "ns", "tag",
+	} {
+		if err := pluginKeys.Check("", fmt.Appendf(nil, `{%q: 1}`, key)); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
+
+func TestExamineSaysWhatIsNoJSON(t *testing.T) {
+	const config, behind = "network configuration", ": a comma, a quotation mark or a bracket is missing or too many"
+	for in, want := range map[string]string{
+		"":                            config + ": is empty: must be an object in JSON",
+		" \n":                         config + ": is empty: must be an object in JSON",
+		`{"mtu": 1`:                   config + ": is no JSON: it ends too early: a quotation mark or a bracket is missing",
+		`{"mtu": 1} trailing`:         config + `: is no JSON from "trailing" in line 1 on` + behind,
+		"{\"mtu\": 1}\n}":             config + `: is no JSON from "}" in line 2 on` + behind,
+		"{\n\"mtu\": 1,\n}":           config + `: is no JSON from ",\n}" in line 2 on` + behind,
+		"{\n\"mtu\": 1\n\"vlan\": 3}": config + `: is no JSON from "\"vlan\": 3}" in line 3 on` + behind,
+		`{'mtu': 1}`:                  config + `: is no JSON from "'mtu': 1}" in line 1 on` + behind,
+		"{\"name\":\n\"\xff\"}":       config + ": is no JSON: line 2 has bytes that are not UTF-8",
+	} {
+		_, err := pluginKeys.Examine("", []byte(in))
+		if diff := cmp.Diff(coded{6, want}, code(t, err)); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", in, diff)
+		}
+	}
+	deep := strings.Repeat(`{"ranges":[`, 20000)
+	if _, err := pluginKeys.Examine("", []byte(deep)); err == nil {
+		t.Error("what is too deep is taken")
+	}
+}
+
+func TestNearest(t *testing.T) {
+	names := []string{"vlan", "mtu", "mac", "master", "bcqueuelen", "host-local"}
+	for in, want := range map[string]string{
+		"vlna": "vlan", "vln": "vlan", "vlaan": "vlan", "clan": "vlan", "vl": "", "vlanId": "", "v": "", "": "",
+		"mut": "mtu", "mt": "", "mtuu": "mtu", "mtv": "", "map": "", "m": "",
+		"maser": "master", "mastre": "master", "mastar": "master", "masters": "master", "mistress": "",
+		"bcqueulen": "bcqueuelen", "BCQueueLength": "", "bc_queue_len": "bcqueuelen", "hostlocal": "host-local", "host_lcoal": "host-local",
+	} {
+		if got := Nearest(in, names...); got != want {
+			t.Errorf("Nearest(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestDecodeAllGoesOnBehindAWrongValue(t *testing.T) {
+	var c Config
+	errs := DecodeAll("", []byte(`{"mtu": "1", "name": "pods", "master": 7, "ipam": "static", "linkInContainer": 0, "mtu": 1.5, "checkpointDir": "/x"}`), &c)
+	var got []string
+	for _, err := range errs {
+		got = append(got, err.Error())
+	}
+	want := []string{
+		`invalid "mtu": "1": must be a whole number, without quotation marks`, `invalid "master": 7: must be a device's name or a list of them`,
+		`invalid "ipam": "static": must be an object: put its keys in { }`, `invalid "linkInContainer": 0: must be true or false`,
+		`invalid "mtu": null: must be of another type`,
+	}
+	if diff := cmp.Diff(want[:4], got[:4]); diff != "" || c.Name != "pods" {
+		t.Errorf("%+v (-want +got):\n%s", c, diff)
+	}
+}

@@ -1,0 +1,107 @@
+package cniplugin
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// Main is the main function of the plugin with that name. It prints an error as the specification
+// asks for, and does not return then.
+func Main(name string, funcs skel.CNIFuncs, versions version.PluginInfo) {
+	err := call(funcs, versions, About(name))
+	if err == nil {
+		return
+	}
+	err = needsRoot(err, name, os.Geteuid())
+	if printErr := err.Print(); printErr != nil {
+		fmt.Fprintf(os.Stderr, "%s: print the error: %v\n", name, printErr)
+	}
+	os.Exit(1)
+}
+
+// call checks what package skel reads of the configuration before it calls one of the functions:
+// its own messages name Go's types, and not the value.
+func call(funcs skel.CNIFuncs, versions version.PluginInfo, about string) *types.Error {
+	if command := os.Getenv("CNI_COMMAND"); command == "" || command == "VERSION" {
+		return skel.PluginMainFuncsWithError(funcs, versions, about)
+	}
+	config, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return types.NewError(types.ErrIOFailure, "standard input: "+err.Error(), "")
+	}
+	if err := checkHead(config, versions.SupportedVersions()); err != nil {
+		return codedError(err)
+	}
+	if err := readAgain(config); err != nil {
+		return types.NewError(types.ErrIOFailure, err.Error(), "")
+	}
+	return skel.PluginMainFuncsWithError(funcs, versions, about)
+}
+
+// readAgain makes the configuration the standard input again: package skel reads no other.
+func readAgain(config []byte) error {
+	from, to, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	os.Stdin = from
+	// What does not fit into the pipe waits until it is read. If it is never read, as the environment
+	// is wrong, the program ends all the same.
+	go func() {
+		_, _ = io.Copy(to, bytes.NewReader(config))
+		_ = to.Close()
+	}()
+	return nil
+}
+
+// checkHead reports what is wrong with the name and the version, for all commands: without them no
+// DEL knows either what to detach.
+func checkHead(config []byte, supported []string) error {
+	var head struct {
+		Name       string `json:"name"`
+		CNIVersion string `json:"cniVersion"`
+	}
+	if err := DecodeLoosely("", config, &head); err != nil {
+		return err
+	}
+	if head.Name == "" {
+		return ConfigError("name", Missing, "must be the network's name")
+	}
+	if err := attachment.ValidateName(head.Name); err != nil {
+		return ConfigError("name", head.Name, err.Error())
+	}
+	// A missing version is 0.1.0 (libcni).
+	if v := head.CNIVersion; v != "" && !slices.Contains(supported, v) {
+		return Error(types.ErrIncompatibleCNIVersion, "invalid %q: %q: must be one of %s", "cniVersion", clip(v), strings.Join(supported, ", "))
+	}
+	return nil
+}
+
+// needsRoot adds to an error of the system that the plugin does not run as root.
+func needsRoot(err *types.Error, name string, uid int) *types.Error {
+	wrongInput := []uint{types.ErrIncompatibleCNIVersion, types.ErrInvalidEnvironmentVariables, types.ErrDecodingFailure, types.ErrInvalidNetworkConfig}
+	if uid == 0 || slices.Contains(wrongInput, err.Code) {
+		return err
+	}
+	return types.NewError(err.Code, fmt.Sprintf("%s (%s needs root and runs as user %d)", err.Msg, name, uid), err.Details)
+}
+
+// codedError returns err with its code, types.ErrInternal for none.
+func codedError(err error) *types.Error {
+	var coded *types.Error
+	if errors.As(err, &coded) {
+		return coded
+	}
+	return types.NewError(types.ErrInternal, err.Error(), "")
+}

@@ -1,0 +1,34 @@
+package ipam
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/relink-cni/relink/pkg/cniplugin"
+)
+
+// routes are passed on as they are.
+type routes []*types.Route
+
+// UnmarshalJSON says which of the routes is none.
+func (r *routes) UnmarshalJSON(b []byte) error {
+	var written []json.RawMessage
+	if err := json.Unmarshal(b, &written); err != nil {
+		return cniplugin.ConfigError("ipam.routes", cniplugin.Written(b), "must be a list of routes: put it in [ ]")
+	}
+	*r = nil
+	for i, w := range written {
+		at := fmt.Sprintf("ipam.routes[%d]", i)
+		var route types.Route
+		if err := json.Unmarshal(w, &route); err != nil || route.Dst.IP == nil {
+			return cniplugin.ConfigError(at, cniplugin.Written(w), `must be a route such as {"dst": "10.0.0.0/8", "gw": "10.3.0.1"}`)
+		}
+		if err := cniplugin.CheckRoute(at, &route); err != nil {
+			return err
+		}
+		*r = append(*r, &route)
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package ipam
+
+import "github.com/relink-cni/relink/pkg/cniplugin"
+
+// Keys are those of relink-ipam's section of a configuration, "ipam".
+var Keys = cniplugin.Keys{
+	Of: PluginName,
+	Known: []cniplugin.Key{
+		{Name: "type"}, {Name: "subnet"}, {Name: "rangeStart"}, {Name: "rangeEnd"}, {Name: "gateway"},
+		{Name: "ranges", In: &rangeKeys}, {Name: "routes", In: &routeKeys}, {Name: "dataDir"}, {Name: "resolvConf"},
+		{Name: "exclude"}, {Name: "sticky"}, {Name: "retain"}, {Name: "quarantine"}, {Name: "statusExhausted"},
+		{Name: "conflictDetection", In: &detectionKeys},
+	},
+	Elsewhere: []cniplugin.Hint{
+		{Key: "range", Do: `a key of whereabouts; relink-ipam has "subnet"`},
+		{Key: "ipranges", Do: `a key of whereabouts and of runtimeConfig; relink-ipam has "ranges"`},
+		{Key: "networkname", Do: `a key of whereabouts; relink-ipam goes by the network's "name": remove it`},
+		ofWhereabouts("datastore"), ofWhereabouts("kubernetes"), ofWhereabouts("configurationpath"), ofWhereabouts("logfile"),
+		ofWhereabouts("loglevel"), ofWhereabouts("etcdhost"), ofWhereabouts("etcdusername"), ofWhereabouts("etcdpassword"),
+		ofWhereabouts("enableoverlappingranges"), ofWhereabouts("sleepforrace"), ofWhereabouts("nodeslicesize"),
+		ofWhereabouts("optimisticipam"), ofWhereabouts("reconcilercronexpression"),
+		{Key: "omitranges", Do: `a key of whereabouts; relink-ipam has "exclude"`},
+		{Key: "addresses", Do: `a key of static; relink-ipam has "ranges": reserve an address by relink ipam reserve`},
+		{Key: "daemonsocketpath", Do: "a key of dhcp, which relink-ipam does not have: remove it"},
+		{Key: "provide", Do: "a key of dhcp, which relink-ipam does not have: remove it"},
+		{Key: "request", Do: "a key of dhcp, which relink-ipam does not have: remove it"},
+		besideIPAM("dns"), besideIPAM("master"), besideIPAM("mtu"), besideIPAM("mac"), besideIPAM("mode"), besideIPAM("vlan"),
+		besideIPAM("vlanid"), besideIPAM("checkpointdir"),
+	},
+}
+
+func ofWhereabouts(key string) cniplugin.Hint {
+	return cniplugin.Hint{Key: key, Do: "a key of whereabouts, which relink-ipam does not have: remove it"}
+}
+
+func besideIPAM(key string) cniplugin.Hint {
+	return cniplugin.Hint{Key: key, Do: `a key of the interface plugin: write it beside "ipam", not in it`}
+}
+
+var rangeKeys = cniplugin.Keys{
+	Of:    PluginName,
+	Known: []cniplugin.Key{{Name: "subnet"}, {Name: "rangeStart"}, {Name: "rangeEnd"}, {Name: "gateway"}},
+	Elsewhere: []cniplugin.Hint{
+		{Key: "range", Do: `a key of whereabouts; relink-ipam has "subnet"`},
+		ofSection("exclude"), ofSection("routes"),
+	},
+}
+
+func ofSection(key string) cniplugin.Hint {
+	return cniplugin.Hint{Key: key, Do: `a key of "ipam", for all ranges: write it beside "ranges"`}
+}
+
+// routeKeys are those of the specification's result (types.Route).
+var routeKeys = cniplugin.Keys{
+	Of: PluginName,
+	Known: []cniplugin.Key{
+		{Name: "dst"}, {Name: "gw"}, {Name: "mtu"}, {Name: "advmss"}, {Name: "priority"}, {Name: "table"}, {Name: "scope"},
+	},
+	Elsewhere: []cniplugin.Hint{
+		{Key: "gateway", Do: `no such key of a route; did you mean "gw"?`},
+		{Key: "via", Do: `no such key of a route; did you mean "gw"?`},
+		{Key: "destination", Do: `no such key of a route; did you mean "dst"?`},
+		{Key: "to", Do: `no such key of a route; did you mean "dst"?`},
+		{Key: "metric", Do: `no such key of a route; did you mean "priority"?`},
+	},
+}
+
+var detectionKeys = cniplugin.Keys{Of: PluginName, Known: []cniplugin.Key{{Name: "probes"}, {Name: "wait"}}}
+
+// networkKeys are those that relink-ipam reads beside its section. When another program executes it,
+// all others are for that program.
+var networkKeys = cniplugin.Keys{Of: PluginName, Shared: true, Known: cniplugin.NetworkKeys}

@@ -1,0 +1,121 @@
+package malformed
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/relink-cni/relink/test/binaries"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// bin is where the programs are: they are run as a runtime or an operator runs them.
+var bin string
+
+func TestMain(m *testing.M) {
+	dir, err := filepath.Abs("../../bin/test")
+	if err == nil && os.Getenv("RELINK_FRESH") == "" {
+		err = binaries.Build(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	bin = dir
+	fresh.Main(m)
+}
+
+// node is a host with a parent, lan0, a sandbox, and directories in which nothing is yet.
+type node struct {
+	dir, netns string
+}
+
+func newNode(t *testing.T) node {
+	t.Helper()
+	fresh.IP(t, "", "link add lan0 type veth peer name lan1")
+	t.Cleanup(func() { fresh.IP(t, "", "link del lan0") })
+	fresh.IP(t, "", "link set lan0 up")
+	return node{dir: t.TempDir(), netns: fresh.Sandbox(t)}
+}
+
+// answer is what a plugin says: code 0 for success.
+type answer struct {
+	Code uint
+	Msg  string
+}
+
+// call runs the plugin as a runtime does. variables are added to the environment.
+func (n node) call(t *testing.T, plugin, command, config string, variables ...string) answer {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(bin, plugin))
+	cmd.Dir = n.dir
+	cmd.Env = append([]string{
+		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=c1", "CNI_NETNS=" + n.netns, "CNI_IFNAME=eth0",
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0",
+	}, variables...)
+	cmd.Stdin = strings.NewReader(config)
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if cmd.Run() == nil {
+		return answer{}
+	}
+	var said answer
+	if err := json.Unmarshal([]byte(stdout.String()), &said); err != nil || said.Code == 0 {
+		t.Fatalf("%s %s says no error in JSON: %v\n%s%s", plugin, command, err, &stdout, &stderr)
+	}
+	if strings.Contains(stderr.String(), "panic") {
+		t.Errorf("%s %s: %s", plugin, command, &stderr)
+	}
+	return said
+}
+
+// expectNothing says that nothing is left: no file, no device.
+func (n node) expectNothing(t *testing.T) {
+	t.Helper()
+	err := filepath.WalkDir(n.dir, func(path string, entry os.DirEntry, err error) error {
+		if err == nil && entry.Name() == ".detaching" {
+			return filepath.SkipDir // What a DEL notes there counts for two minutes.
+		}
+		// A lock and an empty directory remember nothing.
+		if err == nil && !entry.IsDir() && entry.Type().IsRegular() && filepath.Ext(path) != ".lock" {
+			t.Errorf("left: %s", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if devices := fresh.IP(t, n.netns, "-o link"); strings.Count(devices, "\n") > 0 {
+		t.Errorf("left in the sandbox:\n%s", devices)
+	}
+	if devices := fresh.IP(t, "", "-o link"); strings.Count(devices, "\n") != 2 {
+		t.Errorf("left on the host:\n%s", devices)
+	}
+}
+
+// jargon is what the languages that relink is written in say to programmers.
+var jargon = regexp.MustCompile(`json:|strconv|unmarshal|netip\.|ParseAddr|ParsePrefix|reflect|panic|runtime error|Go (value|struct)|\bu?int(8|16|32|64)?\b|\[\]string|map\[|struct ?\{|interface ?\{|%!|<nil>|cniplugin|jsontext|0x[0-9a-f]{6}`)
+
+// given is the value in a message, in quotation marks or not.
+var given = regexp.MustCompile(`^(?:IPAM plugin [a-z-]+: )?invalid "?[^" ]+"?: ("(?:[^"\\]|\\.)*"|\S+): `)
+
+// expectReadable holds each message to what is asked of all.
+func expectReadable(t *testing.T, msg string) {
+	t.Helper()
+	if strings.Contains(msg, "\n") || len(msg) > 300 || msg == "" {
+		t.Errorf("not one short line, but %d bytes: %s", len(msg), msg)
+	}
+	if found := jargon.FindString(msg); found != "" {
+		t.Errorf("%q means nothing to an operator: %s", found, msg)
+	}
+	if m := given.FindStringSubmatch(msg); m != nil {
+		if value := strings.Trim(m[1], `"`); len(value) > 3 && value != "missing" && value != "true" && strings.Count(msg, value) > 1 {
+			t.Errorf("the value is there twice: %s", msg)
+		}
+	}
+}
