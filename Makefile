@@ -10,7 +10,7 @@ PROGRAMS := relink=./cmd/relink relink-macvlan=./plugins/main/macvlan relink-vla
 	relink-ipam=./plugins/ipam/relink relink-checkpoint=./plugins/meta/checkpoint
 LDFLAGS := -s -w -X github.com/relink-cni/relink/pkg/cniplugin.Version=$(VERSION)
 
-.PHONY: build man demo test test-long test-stories test-units test-crash test-fuzz test-properties test-machine lint bench install setup
+.PHONY: build man demo demo-svg test test-long test-stories test-units test-crash test-fuzz test-properties test-machine lint bench install setup
 
 build:  ## static, trimmed programs in bin/
 	@for p in $(PROGRAMS); do \
@@ -37,6 +37,10 @@ setup:
 demo: setup  ## the main job, shown in the test machine
 	@hack/setup vm
 	@$(GO) run ./test/demo
+
+demo-svg: setup  ## the demo's terminal as docs/images/demo.svg
+	@hack/setup vm
+	@$(GO) run ./test/demo -svg docs/images/demo.svg
 
 # The parts of test, the one that takes longest first. Two run at once, and what a part prints comes when it ends; a part
 # that fails does not end the others.

@@ -2,8 +2,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -13,7 +16,9 @@ import (
 )
 
 func main() {
-	code, err := demo()
+	picture := flag.String("svg", "", "also draw what the terminal shows to this `file`")
+	flag.Parse()
+	code, err := demo(*picture)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		code = 1
@@ -21,8 +26,8 @@ func main() {
 	os.Exit(code)
 }
 
-// demo is run in the module's root.
-func demo() (int, error) {
+// demo is run in the module's root. It draws the terminal to the file picture, if one is named and all went well.
+func demo(picture string) (int, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	root, err := os.Getwd()
@@ -34,9 +39,15 @@ func demo() (int, error) {
 	if err := binaries.Build(bin); err != nil {
 		return 0, err
 	}
-	return vm.Run(ctx, vm.Config{
+	var shown bytes.Buffer
+	code, err := vm.Run(ctx, vm.Config{
 		Command: []string{"bash", filepath.Join(root, "test/demo/demo.sh")},
 		Dir:     root,
 		Env:     []string{"BIN=" + bin},
+		Output:  io.MultiWriter(os.Stdout, &shown),
 	})
+	if err != nil || code != 0 || picture == "" {
+		return code, err
+	}
+	return 0, os.WriteFile(picture, []byte(terminal(shown.String())), 0o644)
 }
