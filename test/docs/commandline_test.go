@@ -1,0 +1,227 @@
+package docs
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// awaited are the verbs, flags and arguments of the command line that documents name already and the command does not
+// have yet. It is to be empty.
+var awaited = []string{
+	"relink capture ARGUMENT",
+	"relink forget",
+	"relink list --parent",
+	"relink restore ARGUMENT",
+	"relink validate",
+}
+
+// TestCommandLines says that the real command knows each relink command line of every document.
+func TestCommandLines(t *testing.T) {
+	missing := map[string]bool{}
+	for _, doc := range documents(t) {
+		for _, c := range commandLines(t, doc) {
+			key, problem := unknownTo(c.words)
+			if key != "" && slices.Contains(awaited, key) {
+				missing[key] = true
+			} else if problem != "" {
+				t.Errorf("%s:%d: %q: %s", doc.path, c.line, strings.Join(c.words, " "), problem)
+			}
+		}
+	}
+	for _, key := range awaited {
+		if !missing[key] {
+			t.Errorf("%s is there, or no document has it: take it out of awaited", key)
+		}
+	}
+}
+
+// TestUnknownTo shows that a misspelt verb, flag or argument is found.
+func TestUnknownTo(t *testing.T) {
+	for line, want := range map[string]string{
+		"relink check":                                     "",
+		"relink restore --dry-run --wait 5s":               "",
+		"relink restore --parent old=new":                  "",
+		"relink ipam list --state reserved -n shop":        "",
+		"relink ipam show 10.3.0.2":                        "",
+		"relink --checkpoint-dir /x list -o json":          "",
+		"relink resotre":                                   "no such verb: resotre",
+		"relink ipam lists":                                "no such verb: lists",
+		"relink restore --dryrun":                          "no such flag: --dryrun",
+		"relink check -z":                                  "no such flag: -z",
+		"relink ipam usage 10.3.0.2":                       "it takes no argument: 10.3.0.2",
+		"relink restore --dry-run=true --rebuild-bond now": "it takes no argument: now",
+	} {
+		if _, got := unknownTo(strings.Fields(line)); got != want {
+			t.Errorf("%q: %q, not %q", line, got, want)
+		}
+	}
+}
+
+// commandLine is a call of relink.
+type commandLine struct {
+	words []string
+	line  int
+}
+
+// commandLines returns the calls of relink in a document's blocks and in its sentences.
+func commandLines(t *testing.T, doc document) []commandLine {
+	t.Helper()
+	var all []commandLine
+	for _, b := range doc.blocks {
+		for _, words := range calls(t, b.doc, b.line, commandsOf(b)) {
+			if words[0] == "relink" {
+				all = append(all, commandLine{words, b.line})
+			}
+		}
+	}
+	for _, code := range doc.code {
+		if strings.HasPrefix(code.text, "relink ") {
+			for _, words := range calls(t, doc.path, code.line, code.text) {
+				all = append(all, commandLine{words, code.line})
+			}
+		}
+	}
+	return all
+}
+
+// commandsOf returns the commands of a block without what they print. What is no shell has none.
+func commandsOf(b block) string {
+	if b.language == "console" {
+		var commands []string
+		for _, step := range steps(b) {
+			commands = append(commands, step.command)
+		}
+		return strings.Join(commands, "\n")
+	}
+	e, _ := find(b)
+	if b.language == "sh" || b.language == "" && e.check == parts && !strings.HasPrefix(b.text, "func ") {
+		return b.text
+	}
+	return ""
+}
+
+// calls parses a shell script and returns the words of each command in it, and of each in a script that it gives to sh -c.
+func calls(t *testing.T, doc string, line int, script string) [][]string {
+	t.Helper()
+	parsed, err := syntax.NewParser().Parse(strings.NewReader(script), doc)
+	if err != nil {
+		t.Errorf("%s:%d: %v", doc, line, err)
+		return nil
+	}
+	var all [][]string
+	syntax.Walk(parsed, func(node syntax.Node) bool {
+		call, ok := node.(*syntax.CallExpr)
+		if !ok || len(call.Args) == 0 {
+			return true
+		}
+		var words []string
+		for _, word := range call.Args {
+			words = append(words, literal(word))
+		}
+		all = append(all, words)
+		if len(words) > 2 && words[len(words)-3] == "sh" && words[len(words)-2] == "-c" {
+			all = append(all, calls(t, doc, line, words[len(words)-1])...)
+		}
+		return true
+	})
+	return all
+}
+
+// literal is a word as it is written, without its quotes.
+func literal(word *syntax.Word) string {
+	if len(word.Parts) == 1 {
+		if quoted, ok := word.Parts[0].(*syntax.SglQuoted); ok {
+			return quoted.Value
+		}
+	}
+	var text strings.Builder
+	_ = syntax.NewPrinter().Print(&text, word)
+	return strings.Trim(text.String(), `"`)
+}
+
+// unknownTo returns what the real command does not know of a command line: the entry of awaited that would excuse it, and
+// the problem in words. Both are empty if it knows all.
+func unknownTo(words []string) (key, problem string) {
+	verb := "relink"
+	help := helpOf(verb)
+	arguments := 0
+	for i := 1; i < len(words); i++ {
+		word := words[i]
+		switch name, _, given := strings.Cut(word, "="); {
+		case strings.HasPrefix(word, "-"):
+			takes, ok := help.flags[name]
+			if !ok {
+				return verb + " " + name, "no such flag: " + name
+			}
+			if takes && !given {
+				i++
+			}
+		case len(help.verbs) > 0 && !slices.Contains(help.verbs, word):
+			return verb + " " + word, "no such verb: " + word
+		case len(help.verbs) > 0:
+			verb += " " + word
+			help = helpOf(verb)
+		case arguments == 0 && !help.arguments:
+			return verb + " ARGUMENT", "it takes no argument: " + word
+		default:
+			arguments++
+		}
+	}
+	return "", ""
+}
+
+// help is what a verb says of itself.
+type help struct {
+	verbs     []string
+	flags     map[string]bool // Whether the flag takes a value.
+	arguments bool
+}
+
+var (
+	helps     = map[string]help{}
+	helpFlag  = regexp.MustCompile(`^ +(?:(-\w), |    )(--[\w-]+)( \w+)?`)
+	helpVerb  = regexp.MustCompile(`^  ([\w-]+) +\S`)
+	helpUsage = regexp.MustCompile(`^  relink[\w -]* [A-Z<(\[]`)
+)
+
+// helpOf asks the real command.
+func helpOf(verb string) help {
+	if h, ok := helps[verb]; ok {
+		return h
+	}
+	h := help{flags: map[string]bool{}}
+	cmd := exec.Command(filepath.Join(os.Getenv(binEnv), "relink"), append(strings.Fields(verb)[1:], "--help")...)
+	out, err := cmd.Output()
+	if err != nil {
+		panic(fmt.Sprintf("%s --help: %v", verb, err))
+	}
+	part := ""
+	for line := range strings.SplitSeq(string(out), "\n") {
+		if line != "" && line[0] != ' ' {
+			part = line
+			continue
+		}
+		switch {
+		case part == "Usage:" && helpUsage.MatchString(strings.NewReplacer("[flags]", "", "[command]", "").Replace(line)):
+			h.arguments = true
+		case part == "Available Commands:":
+			if m := helpVerb.FindStringSubmatch(line); m != nil {
+				h.verbs = append(h.verbs, m[1])
+			}
+		case strings.HasSuffix(part, "Flags:"):
+			if m := helpFlag.FindStringSubmatch(line); m != nil {
+				h.flags[m[1]], h.flags[m[2]] = m[3] != "", m[3] != ""
+			}
+		}
+	}
+	helps[verb] = h
+	return h
+}

@@ -1,0 +1,180 @@
+package docs
+
+import "testing"
+
+// check is how a code block is held to the truth.
+type check int
+
+const (
+	// file: the block is the file that with names, to the byte. JSON may be laid out otherwise.
+	file check = iota
+	// session: the block runs in the test machine, after those before it in its document. Output must be as shown.
+	session
+	// table: the block is a sample of a table. The command that with names prints this header in the test machine.
+	table
+	// parts: the block cannot run. Each relink command line in it must be known to the real command, each target of make
+	// must be in the Makefile, and each file of the repository must be there.
+	parts
+	// tree: the block shows directories of the repository. Each must be there.
+	tree
+	// drawing: the block is a diagram.
+	drawing
+)
+
+// entry is for all blocks of a document that begin with the line first.
+type entry struct {
+	doc, first string
+	check      check
+	with       string
+	why        string
+}
+
+const (
+	runtime  = "it needs a container runtime or an API server"
+	building = "it compiles: TestInstall runs the targets on this machine"
+	systemd  = "the test machine has no systemd"
+)
+
+// entries has every code block of every document.
+var entries = []entry{
+	{"README.md", "flowchart LR", drawing, "", ""},
+	{"README.md", "make demo", parts, "", building},
+	{"README.md", "make build", parts, "", building},
+	{"README.md", "cp docs/examples/10-vlan3.conflist /etc/cni/net.d/10-vlan3.conflist", parts, "", "relink validate is not there yet"},
+	{"README.md", "{", file, "docs/examples/10-vlan3.conflist", ""},
+	{"README.md", "relink check", session, "", ""},
+
+	{"README.zh.md", "flowchart LR", drawing, "", ""},
+	{"README.zh.md", "make demo", parts, "", building},
+	{"README.zh.md", "make build", parts, "", building},
+	{"README.zh.md", "cp docs/examples/10-vlan3.conflist /etc/cni/net.d/10-vlan3.conflist", parts, "", "relink validate is not there yet"},
+	{"README.zh.md", "{", file, "docs/examples/10-vlan3.conflist", ""},
+	{"README.zh.md", "relink check", parts, "", "TestChinese: it is README.md's, which runs"},
+
+	{"CONTRIBUTING.md", "make build", parts, "", building},
+	{"CONTRIBUTING.md", "go test ./checkpoint/restore", parts, "", "it runs other tests"},
+	{"CONTRIBUTING.md", "go build -o /tmp/vm ./test/vm/cmd/vm", parts, "", "it boots a machine from within this test"},
+
+	{"docs/architecture.md", "plugins/                 the CNI programs: main.go wires, config.go reads the plugin's keys", tree, "", ""},
+	{"docs/benchmarks.md", "go run ./test/bench -only ipam", parts, "", "it measures for minutes"},
+	{"docs/benchmarks.md", "go run ./test/bench -only restore", parts, "", "it measures for minutes"},
+
+	{"docs/commands.md", "relink import DIR --parent bond4,eth0 --vlan 3", parts, "", "DIR stands for a directory"},
+	{"docs/commands.md", "ADDRESS   NETWORK  STATE        OWNER           SANDBOX        INTERFACE  SINCE                 UNTIL                 WHY", table, "relink ipam list", ""},
+	{"docs/commands.md", "WHEN                  WHAT      OWNER           SANDBOX        INTERFACE  WHY                                       THEN", table, "relink ipam show 10.3.0.2", ""},
+	{"docs/commands.md", "NETWORK  SET  RANGES               SIZE  HELD  RESERVED  QUARANTINED  FREE  USED", table, "relink ipam usage", ""},
+	{"docs/commands.md", "FILE      SANDBOX        INTERFACE  POD             STATE            WHY", table, "relink ipam import /tmp/host-local --network lan --dry-run", ""},
+	{"docs/commands.md", "ADDRESS   NETWORK  SANDBOX        INTERFACE  POD             VERDICT  BECOMES      EVIDENCE", table, "relink ipam reclaim", ""},
+	{"docs/ipam.md", "systemctl stop kubelet", parts, "", runtime},
+	{"docs/plugins.md", `{ "cniVersion": "1.1.0", "name": "lan", "plugins": [`, file, "docs/examples/50-checkpoint.conflist", ""},
+
+	{"docs/runbook.md", "# relink check", session, "", ""},
+	{"docs/runbook.md", "# relink capture", session, "", ""},
+	{"docs/runbook.md", "# relink list", session, "", ""},
+	{"docs/runbook.md", "modprobe -r i40e", session, "", ""},
+	{"docs/runbook.md", "# relink restore", session, "", ""},
+	{"docs/runbook.md", "systemd-run --unit=nic-reload sh -c 'modprobe -r i40e && modprobe i40e && relink restore'", parts, "", systemd},
+	{"docs/runbook.md", "# nsenter --net=/run/netns/web-0 ping -q -c 1 -W 5 10.3.0.1", session, "", ""},
+	{"docs/runbook.md", "ip -br link", session, "", ""},
+	{"docs/runbook.md", "relink restore --rebuild-bond", session, "", ""},
+	{"docs/runbook.md", "relink restore --parent eth0=ens5f0", parts, "", "the test machine's NICs keep their names"},
+	{"docs/runbook.md", "relink restore shop/web-0", parts, "", "positional names are not there yet"},
+	{"docs/runbook.md", "kubectl -n shop delete pod web-0", parts, "", runtime},
+	{"docs/runbook.md", "relink forget --stale", parts, "", "relink forget is not there yet"},
+
+	{"docs/install/containerd.md", "containerd config dump | grep -A 8 'cni\\]'", parts, "", runtime},
+	{"docs/install/containerd.md", "make build", parts, "", building},
+	{"docs/install/containerd.md", "make install CNI_BIN=/usr/libexec/cni PREFIX=/usr", parts, "", building},
+	{"docs/install/containerd.md", "cp docs/examples/10-vlan3.conflist /etc/cni/net.d/10-vlan3.conflist", session, "", ""},
+	{"docs/install/containerd.md", "relink validate /etc/cni/net.d", parts, "", "relink validate is not there yet"},
+	{"docs/install/containerd.md", "crictl info | grep -i lastCNILoadStatus", parts, "", runtime},
+	{"docs/install/containerd.md", "# relink check", session, "", ""},
+	{"docs/install/containerd.md", "# relink list", session, "", ""},
+	{"docs/install/containerd.md", "kubectl describe node | grep -i network", parts, "", runtime},
+	{"docs/install/containerd.md", "kubectl drain \"$(hostname)\" --ignore-daemonsets --delete-emptydir-data", parts, "", runtime},
+
+	{"docs/install/crio.md", "crio config 2>/dev/null | grep -A 30 '^\\[crio.network\\]'", parts, "", runtime},
+	{"docs/install/crio.md", "make build", parts, "", building},
+	{"docs/install/crio.md", "cp docs/examples/10-vlan3.conflist /etc/cni/net.d/10-vlan3.conflist", session, "", ""},
+	{"docs/install/crio.md", "relink validate /etc/cni/net.d", parts, "", "relink validate is not there yet"},
+	{"docs/install/crio.md", "crictl info", parts, "", runtime},
+	{"docs/install/crio.md", "# relink check", session, "", ""},
+	{"docs/install/crio.md", "kubectl drain \"$(hostname)\" --ignore-daemonsets --delete-emptydir-data", parts, "", runtime},
+
+	{"docs/install/k3s.md", "grep -A 3 'cni\\]' /var/lib/rancher/k3s/agent/etc/containerd/config.toml", parts, "", runtime},
+	{"docs/install/k3s.md", "make build", parts, "", building},
+	{"docs/install/k3s.md", "relink validate /var/lib/rancher/k3s/agent/etc/cni/net.d", parts, "", "relink validate is not there yet"},
+	{"docs/install/k3s.md", "k3s crictl info | grep -i lastCNILoadStatus", parts, "", runtime},
+	{"docs/install/k3s.md", "# relink check", session, "", ""},
+	{"docs/install/k3s.md", "k3s kubectl drain \"$(hostname)\" --ignore-daemonsets --delete-emptydir-data", parts, "", runtime},
+
+	{"docs/install/rke2.md", "make build", parts, "", building},
+	{"docs/install/rke2.md", "cni:", parts, "", runtime},
+	{"docs/install/rke2.md", "relink validate /etc/cni/net.d", parts, "", "relink validate is not there yet"},
+	{"docs/install/rke2.md", "export CRI_CONFIG_FILE=/var/lib/rancher/rke2/agent/etc/crictl.yaml", parts, "", runtime},
+	{"docs/install/rke2.md", "# relink check", session, "", ""},
+	{"docs/install/rke2.md", "/var/lib/rancher/rke2/bin/kubectl --kubeconfig /etc/rancher/rke2/rke2.yaml drain \"$(hostname)\" --ignore-daemonsets --delete-emptydir-data", parts, "", runtime},
+
+	{"docs/install/multus.md", "# The network. It has no spec: Multus takes the configuration named vlan3 from the node's /etc/cni/multus/net.d.", file, "docs/examples/multus-vlan3.yaml", ""},
+	{"docs/install/multus.md", "mkdir -p /etc/cni/multus/net.d", session, "", ""},
+	{"docs/install/multus.md", "relink validate /etc/cni/multus/net.d", parts, "", "relink validate is not there yet"},
+	{"docs/install/multus.md", "kubectl apply -f docs/examples/multus-vlan3.yaml", parts, "", runtime},
+	{"docs/install/multus.md", "# A pod with a second interface, net1, on VLAN 3.", file, "docs/examples/pod-vlan3.yaml", ""},
+	{"docs/install/multus.md", "# A network with the same configuration on each node. The pod's annotation names its address.", file, "docs/examples/multus-vlan40.yaml", ""},
+	{"docs/install/multus.md", "# A pod with a second interface, net1, on VLAN 40, with an address of its own choice.", file, "docs/examples/pod-vlan40.yaml", ""},
+	{"docs/install/multus.md", "relink validate docs/examples/multus-vlan40.yaml", parts, "", runtime},
+	{"docs/install/multus.md", "# relink check", session, "", ""},
+	{"docs/install/multus.md", "kubectl -n shop exec web-0 -- ip address show net1", parts, "", runtime},
+	{"docs/install/multus.md", "{", file, "docs/examples/50-checkpoint.conflist", ""},
+	{"docs/install/multus.md", "kubectl -n shop delete pod web-0", parts, "", runtime},
+
+	{"docs/install/kubevirt.md", "relink capture --refresh shop/virt-launcher-vm-0-x7k2p", parts, "", runtime},
+	{"docs/install/kubevirt.md", "# relink check", session, "", ""},
+
+	{"docs/install/bare-node.md", "go install github.com/containernetworking/cni/cnitool@v1.3.1", parts, "", "the test machine has no network"},
+	{"docs/install/bare-node.md", "make build", parts, "", building},
+	{"docs/install/bare-node.md", "mkdir -p /etc/cni/net.d", session, "", ""},
+	{"docs/install/bare-node.md", "export CNI_PATH=/opt/cni/bin NETCONFPATH=/etc/cni/net.d", session, "", ""},
+	{"docs/install/bare-node.md", "# relink list", session, "", ""},
+	{"docs/install/bare-node.md", "# relink check", session, "", ""},
+	{"docs/install/bare-node.md", "# relink ipam list", session, "", ""},
+	{"docs/install/bare-node.md", "modprobe -r e1000e", session, "", ""},
+	{"docs/install/bare-node.md", "# relink restore", session, "", ""},
+	{"docs/install/bare-node.md", "CNI_ARGS='K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0' cnitool del vlan3 /run/netns/web-0", session, "", ""},
+	{"docs/install/bare-node.md", "rm /etc/cni/net.d/10-vlan3.conflist", session, "", ""},
+
+	{"test/vm/README.md", "go build -o /tmp/vm ./test/vm/cmd/vm", parts, "", "it boots a machine from within this test"},
+	{"test/vm/README.md", "func TestMain(m *testing.M) { vm.Main(m) }", parts, "", "every package below test that boots a machine has it"},
+}
+
+// find returns the entry of a block.
+func find(b block) (entry, bool) {
+	for _, e := range entries {
+		if e.doc == b.doc && e.first == b.first() {
+			return e, true
+		}
+	}
+	return entry{}, false
+}
+
+// TestEveryBlockIsChecked says that the table has every block and nothing else, and a reason for each block that does not run.
+func TestEveryBlockIsChecked(t *testing.T) {
+	used := map[entry]bool{}
+	for _, doc := range documents(t) {
+		for _, b := range doc.blocks {
+			e, ok := find(b)
+			if !ok {
+				t.Errorf("%s:%d: the block that begins with %q is not in the table of table_test.go: say there how it is checked", b.doc, b.line, b.first())
+			}
+			used[e] = true
+		}
+	}
+	for i, e := range entries {
+		if !used[e] {
+			t.Errorf("%s has no block that begins with %q: remove the entry", e.doc, e.first)
+		}
+		if (e.check == parts) != (e.why != "") || (e.check == file || e.check == table) != (e.with != "") {
+			t.Errorf("entry %d, %s %q: only what does not run has a reason, and only a file and a table have what they are compared with", i, e.doc, e.first)
+		}
+	}
+}
