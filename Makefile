@@ -86,5 +86,5 @@ lint: setup
 	$(CACHE)/tools/golangci-lint run ./...
 	shellcheck -e SC2187 hack/setup hack/fuzz .ci/run $$(git ls-files '*.sh')
 
-bench: setup  ## beside the peers, in one run; docs/benchmarks.md
+bench: setup  ## beside the peers, in one run: the tables of docs/benchmarks.md, and charts of them
 	$(GO) run ./test/bench

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relink-cni/relink/test/bench/results"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -20,23 +21,23 @@ type contender struct {
 
 // benchAttach measures ADD and DEL of the contenders in turn, so that whatever else
 // the machine does falls on all alike.
-func benchAttach(bin string, pairs int) error {
+func benchAttach(bin string, pairs int) ([]results.Attach, error) {
 	contenders := []*contender{
 		{name: "macvlan + host-local", plugin: "macvlan", ipam: "host-local"},
 		{name: "relink-macvlan + host-local", plugin: "relink-macvlan", ipam: "host-local"},
 		{name: "relink-macvlan + relink-ipam", plugin: "relink-macvlan", ipam: "relink-ipam"},
 	}
 	if err := (&node{perParent: 1, sandboxes: make([]sandbox, 1)}).parents(); err != nil {
-		return err
+		return nil, err
 	}
 	const path = "/run/relink-bench/attach"
 	if err := fresh.Make(path); err != nil {
-		return err
+		return nil, err
 	}
 	// On a disk: relink-ipam waits for it.
 	dir, err := os.MkdirTemp("/var/tmp", "relink-bench-")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	for i := range pairs {
@@ -44,18 +45,19 @@ func benchAttach(bin string, pairs int) error {
 			c := contenders[(i+j)%len(contenders)]
 			c.dataDir = filepath.Join(dir, c.ipam)
 			if err := c.round(bin, path); err != nil {
-				return fmt.Errorf("%s: %w", c.name, err)
+				return nil, fmt.Errorf("%s: %w", c.name, err)
 			}
 		}
 	}
-	fmt.Printf("ADD and DEL as whole processes, %d paired runs, an empty pool; milliseconds, median (90th percentile)\n\n", pairs)
-	fmt.Println("| who | ADD | ratio | DEL | ratio |")
-	fmt.Println("|---|---|---|---|---|")
+	var rows []results.Attach
 	for _, c := range contenders {
-		fmt.Printf("| %s | %s | %.2f | %s | %.2f |\n", c.name, spread(c.add), ratio(c.add, contenders[0].add), spread(c.del), ratio(c.del, contenders[0].del))
+		rows = append(rows, results.Attach{
+			Who: c.name, Add: spread(c.add), AddRatio: ratio(c.add, contenders[0].add), Del: spread(c.del), DelRatio: ratio(c.del, contenders[0].del),
+		})
 	}
-	fmt.Println()
-	return nil
+	fmt.Printf("ADD and DEL as whole processes, %d paired runs, an empty pool; milliseconds, median (90th percentile)\n\n", pairs)
+	fmt.Println(results.Results{Attach: rows}.AttachTable())
+	return rows, nil
 }
 
 func (c *contender) round(bin, netns string) error {
@@ -91,8 +93,8 @@ func quantile(all []time.Duration, q float64) float64 {
 	return float64(sorted[int(q*float64(len(sorted)-1))].Microseconds()) / 1000
 }
 
-func spread(all []time.Duration) string {
-	return fmt.Sprintf("%.2f (%.2f)", quantile(all, 0.5), quantile(all, 0.9))
+func spread(all []time.Duration) results.Spread {
+	return results.Spread{Median: quantile(all, 0.5), P90: quantile(all, 0.9)}
 }
 
 func ratio(all, of []time.Duration) float64 { return quantile(all, 0.5) / quantile(of, 0.5) }

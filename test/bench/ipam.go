@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/test/bench/results"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -27,30 +28,31 @@ type keeper struct {
 // benchIPAM measures ADD and DEL beside host-local's, and beside its own with no address held, each
 // two in turn: whatever else the machine does meets both alike. The leases are on a disk, not in
 // memory: relink waits for it.
-func benchIPAM(bin string, held []int, pairs int) error {
-	fmt.Printf("ADD and DEL of IPAM plugins as whole processes, %d paired runs (20 from 10,000 on), leases on disk; milliseconds, median (90th percentile)\n\n", pairs)
-	fmt.Println("| addresses held | host-local ADD | relink-ipam ADD | ratio | of relink-ipam at 0 | host-local DEL | relink-ipam DEL | ratio |")
-	fmt.Println("|---|---|---|---|---|---|---|---|")
+func benchIPAM(bin string, held []int, pairs int) ([]results.IPAM, error) {
 	// In the directory that goes away with the mount namespace. relink-ipam reads which
 	// namespace it is; host-local does not look at it.
 	if err := fresh.Make(benchNetns); err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = unix.Unmount(benchNetns, unix.MNT_DETACH) }()
+	var rows []results.IPAM
 	for _, n := range held {
 		dir, err := os.MkdirTemp("/var/tmp", "relink-bench-")
 		if err != nil {
-			return err
+			return nil, err
 		}
 		theirs, ours, growth, err := benchHeld(bin, dir, n, pairs)
 		if err := removeAll(dir, err); err != nil {
-			return fmt.Errorf("%d addresses held: %w", n, err)
+			return nil, fmt.Errorf("%d addresses held: %w", n, err)
 		}
-		fmt.Printf("| %d | %s | %s | %.3f | %.2f | %s | %s | %.3f |\n", n, spread(theirs.add), spread(ours.add), ratio(ours.add, theirs.add),
-			growth, spread(theirs.del), spread(ours.del), ratio(ours.del, theirs.del))
+		rows = append(rows, results.IPAM{
+			Held: n, TheirAdd: spread(theirs.add), Add: spread(ours.add), AddRatio: ratio(ours.add, theirs.add), Growth: growth,
+			TheirDel: spread(theirs.del), Del: spread(ours.del), DelRatio: ratio(ours.del, theirs.del),
+		})
 	}
-	fmt.Println()
-	return nil
+	fmt.Printf("ADD and DEL of IPAM plugins as whole processes, %d paired runs (20 from 10,000 on), leases on disk; milliseconds, median (90th percentile)\n\n", pairs)
+	fmt.Println(results.Results{IPAM: rows}.IPAMTable())
+	return rows, nil
 }
 
 // benchNetns is the network namespace of which the calls are.

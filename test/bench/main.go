@@ -1,4 +1,5 @@
-// Command bench measures relink beside its peers, in one run, and writes tables for docs/benchmarks.md.
+// Command bench measures relink beside its peers, in one run. It writes the tables of docs/benchmarks.md, keeps what it measured in a
+// file, and draws charts of it. With -draw it only draws the charts of that file.
 package main
 
 import (
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/test/bench/results"
 	"github.com/relink-cni/relink/test/binaries"
 	"github.com/relink-cni/relink/test/fresh"
 )
@@ -22,20 +24,46 @@ func main() {
 	pairs := flag.Int("pairs", 200, "pairs of ADD and DEL")
 	held := flag.String("held", "0,1000,10000,60000", "numbers of addresses that are held already")
 	only := flag.String("only", "", "restore, attach or ipam: only this table")
-	which := flag.String("ways", "abcd", "which of the ways to restore, while working on one")
+	which := flag.String("ways", allWays, "which of the ways to restore, while working on one; fewer are not kept")
+	kept := flag.String("results", "docs/images/benchmarks.json", "`file` that keeps what was measured; the charts are drawn beside it")
+	drawOnly := flag.Bool("draw", false, "measure nothing; draw the charts of -results")
 	flag.Parse()
+	if *drawOnly {
+		exit(draw(*kept))
+	}
 	bin, err := filepath.Abs("bin/test")
 	if err == nil && os.Getenv("RELINK_FRESH") == "" {
 		err = binaries.Build(bin)
 	}
 	if err == nil {
 		fresh.Enter()
-		err = installed(bin, func(bin string) error { return bench(bin, *sizes, *shared, *held, *pairs, *only, *which) })
+		err = installed(bin, func(bin string) error { return bench(bin, *sizes, *shared, *held, *pairs, *only, *which, *kept) })
 	}
+	if err == nil && *which == allWays {
+		err = draw(*kept)
+	}
+	exit(err)
+}
+
+// allWays is what a table of restores needs: less is for work on one of them, and is not kept.
+const allWays = "abcd"
+
+// exit ends the program.
+func exit(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+	os.Exit(0)
+}
+
+// draw draws the charts of the file beside it.
+func draw(kept string) error {
+	r, err := results.Load(kept)
+	if err != nil {
+		return err
+	}
+	return r.Draw(filepath.Dir(kept))
 }
 
 // installed has use run with a copy of the programs, as an installation is one. The kernel keeps what
@@ -52,7 +80,7 @@ func installed(bin string, use func(bin string) error) error {
 	return removeAll(dir, err)
 }
 
-func bench(bin, sizes, shared, held string, pairs int, only, which string) error {
+func bench(bin, sizes, shared, held string, pairs int, only, which, kept string) error {
 	// What the runs write goes away with the mount namespace.
 	if err := os.MkdirAll("/run/relink-bench", 0o700); err != nil {
 		return err
@@ -60,7 +88,8 @@ func bench(bin, sizes, shared, held string, pairs int, only, which string) error
 	if err := unix.Mount("tmpfs", "/run/relink-bench", "tmpfs", 0, ""); err != nil {
 		return fmt.Errorf("mount: %w", err)
 	}
-	fmt.Printf("Linux %s, %d cores, %s\n\n", kernelRelease(), runtime.NumCPU(), runtime.Version())
+	system := fmt.Sprintf("Linux %s, %d cores, %s", kernelRelease(), runtime.NumCPU(), runtime.Version())
+	fmt.Printf("%s\n\n", system)
 	counts, err := numbers("-sandboxes", sizes)
 	if err != nil {
 		return err
@@ -73,13 +102,18 @@ func bench(bin, sizes, shared, held string, pairs int, only, which string) error
 	if err != nil {
 		return err
 	}
+	all, err := results.Load(kept)
+	if err != nil {
+		return err
+	}
+	all.System = system
 	tables := []struct {
 		name string
 		make func() error
 	}{
-		{"attach", func() error { return benchAttach(bin, pairs) }},
-		{"ipam", func() error { return benchIPAM(bin, leases, pairs) }},
-		{"restore", func() error { return benchRestore(bin, counts, onOneParent, which) }},
+		{"attach", func() (err error) { all.Attach, err = benchAttach(bin, pairs); return err }},
+		{"ipam", func() (err error) { all.IPAM, err = benchIPAM(bin, leases, pairs); return err }},
+		{"restore", func() (err error) { all.Restore, err = benchRestore(bin, counts, onOneParent, which); return err }},
 	}
 	for _, table := range tables {
 		if only != "" && only != table.name {
@@ -89,7 +123,10 @@ func bench(bin, sizes, shared, held string, pairs int, only, which string) error
 			return err
 		}
 	}
-	return nil
+	if which != allWays {
+		return nil
+	}
+	return all.Save(kept)
 }
 
 func numbers(flag, list string) ([]int, error) {

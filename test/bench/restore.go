@@ -19,6 +19,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/test/bench/results"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -71,38 +72,47 @@ const onOne = math.MaxInt
 
 // benchRestore measures counts of sandboxes, a hundred of which share a parent, and then
 // counts that all share one, as the pods of a VLAN do.
-func benchRestore(bin string, counts, shared []int, which string) error {
+func benchRestore(bin string, counts, shared []int, which string) ([]results.Restore, error) {
+	rows, err := benchNode(bin, 100, counts, which)
+	if err != nil {
+		return nil, err
+	}
+	onOneParent, err := benchNode(bin, onOne, shared, which)
+	if err != nil {
+		return nil, err
+	}
+	rows = append(rows, onOneParent...)
 	fmt.Println("Restore of all sandboxes after the loss of their parent; milliseconds per sandbox, median of 9 rounds (25 of up to 250 sandboxes), (a) of 1; ratios of a round, median")
 	fmt.Println()
-	fmt.Println("| sandboxes | on a parent | (a) ip commands | (b) library calls | (c) bare batches | (d) relink restore | d/c | b/d | a/d | peak memory of d | relink check of all |")
-	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|")
-	if err := benchNode(bin, 100, counts, which); err != nil {
-		return err
-	}
-	return benchNode(bin, onOne, shared, which)
+	fmt.Println(results.Results{Restore: rows}.RestoreTable())
+	return rows, nil
 }
 
-func benchNode(bin string, perParent int, counts []int, which string) error {
+func benchNode(bin string, perParent int, counts []int, which string) ([]results.Restore, error) {
+	var rows []results.Restore
 	n := &node{bin: bin, store: checkpoint.OpenStore("/run/relink-bench/checkpoints"), perParent: perParent}
 	defer n.remove()
 	for _, count := range counts {
 		if err := n.grow(count); err != nil {
-			return err
+			return nil, err
 		}
 		took, err := n.measure(which)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		check, err := n.check()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		a, b, c, d := took["(a)"], took["(b)"], took["(c)"], took["(d)"]
 		each := func(all []float64) float64 { return median(all) / float64(count) }
-		fmt.Printf("| %d | %d | %.2f | %.3f | %.3f | %.3f | %.2f | %.1f | %.0f | %d MB | %.2f s |\n", count, min(count, perParent), each(a), each(b), each(c), each(d),
-			median(ratios(d, c)), median(ratios(b, d)), median(a)/median(d), n.peak>>10, check.Seconds())
+		rows = append(rows, results.Restore{
+			Sandboxes: count, OnParent: min(count, perParent), Commands: each(a), Library: each(b), Batches: each(c), Relink: each(d),
+			ToBatches: median(ratios(d, c)), ToLibrary: median(ratios(b, d)), ToCommand: median(a) / median(d),
+			PeakMB: n.peak >> 10, CheckS: check.Seconds(),
+		})
 	}
-	return nil
+	return rows, nil
 }
 
 // ratios returns those of what was measured in one round.

@@ -1,0 +1,124 @@
+package results
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// Results are those of one or several runs: a run that measures one table only keeps the others.
+type Results struct {
+	// System is the kernel, the number of processors and the version of Go of the last run.
+	System  string    `json:"system"`
+	Attach  []Attach  `json:"attach"`
+	IPAM    []IPAM    `json:"ipam"`
+	Restore []Restore `json:"restore"`
+}
+
+// Spread is the median and the 90th percentile of a time, in milliseconds.
+type Spread struct {
+	Median float64 `json:"median"`
+	P90    float64 `json:"p90"`
+}
+
+func (s Spread) String() string { return fmt.Sprintf("%.2f (%.2f)", s.Median, s.P90) }
+
+// Attach is the time of an interface plugin's ADD and DEL. Ratios are to the first row.
+type Attach struct {
+	Who      string  `json:"who"`
+	Add      Spread  `json:"add"`
+	AddRatio float64 `json:"addRatio"`
+	Del      Spread  `json:"del"`
+	DelRatio float64 `json:"delRatio"`
+}
+
+// IPAM is the time of ADD and DEL of host-local and of relink-ipam while Held addresses are held.
+type IPAM struct {
+	Held     int     `json:"held"`
+	TheirAdd Spread  `json:"theirAdd"`
+	Add      Spread  `json:"add"`
+	AddRatio float64 `json:"addRatio"`
+	Growth   float64 `json:"growth"` // Of relink-ipam's ADD, compared with none held.
+	TheirDel Spread  `json:"theirDel"`
+	Del      Spread  `json:"del"`
+	DelRatio float64 `json:"delRatio"`
+}
+
+// Restore is the time in milliseconds that each way takes for one sandbox, when all Sandboxes lost their interface.
+type Restore struct {
+	Sandboxes int     `json:"sandboxes"`
+	OnParent  int     `json:"onParent"` // How many share a parent.
+	Commands  float64 `json:"commands"` // (a)
+	Library   float64 `json:"library"`  // (b)
+	Batches   float64 `json:"batches"`  // (c)
+	Relink    float64 `json:"relink"`   // (d)
+	ToBatches float64 `json:"toBatches"`
+	ToLibrary float64 `json:"toLibrary"`
+	ToCommand float64 `json:"toCommands"`
+	PeakMB    int64   `json:"peakMB"` // Of relink, in MiB.
+	CheckS    float64 `json:"checkS"` // relink check of all, in seconds.
+}
+
+// Load reads the file. A file that is missing has no results.
+func Load(path string) (Results, error) {
+	var r Results
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err != nil {
+		return r, fmt.Errorf("read results: %w", err)
+	}
+	return r, nil
+}
+
+// Save writes the file.
+func (r Results) Save(path string) error {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(b, '\n'), 0o644)
+}
+
+// AttachTable is the table of Attach, in Markdown.
+func (r Results) AttachTable() string {
+	t := table("who", "ADD", "ratio", "DEL", "ratio")
+	for _, a := range r.Attach {
+		fmt.Fprintf(t, "| %s | %s | %.2f | %s | %.2f |\n", a.Who, a.Add, a.AddRatio, a.Del, a.DelRatio)
+	}
+	return t.String()
+}
+
+// IPAMTable is the table of IPAM, in Markdown.
+func (r Results) IPAMTable() string {
+	t := table("addresses held", "host-local ADD", "relink-ipam ADD", "ratio", "of relink-ipam at 0", "host-local DEL", "relink-ipam DEL", "ratio")
+	for _, i := range r.IPAM {
+		fmt.Fprintf(t, "| %d | %s | %s | %.3f | %.2f | %s | %s | %.3f |\n", i.Held, i.TheirAdd, i.Add, i.AddRatio, i.Growth, i.TheirDel, i.Del, i.DelRatio)
+	}
+	return t.String()
+}
+
+// RestoreTable is the table of Restore, in Markdown.
+func (r Results) RestoreTable() string {
+	t := table("sandboxes", "on a parent", "(a) ip commands", "(b) library calls", "(c) bare batches", "(d) relink restore",
+		"d/c", "b/d", "a/d", "peak memory of d", "relink check of all")
+	for _, s := range r.Restore {
+		fmt.Fprintf(t, "| %d | %d | %.2f | %.3f | %.3f | %.3f | %.2f | %.1f | %.0f | %d MB | %.2f s |\n", s.Sandboxes, s.OnParent,
+			s.Commands, s.Library, s.Batches, s.Relink, s.ToBatches, s.ToLibrary, s.ToCommand, s.PeakMB, s.CheckS)
+	}
+	return t.String()
+}
+
+// table begins a table with its header.
+func table(columns ...string) *strings.Builder {
+	var t strings.Builder
+	fmt.Fprintf(&t, "| %s |\n%s|\n", strings.Join(columns, " | "), strings.Repeat("|---", len(columns)))
+	return &t
+}

@@ -1,0 +1,104 @@
+package results
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const root = "../../.."
+
+// TestTables says that docs/benchmarks.md has the tables of what was measured.
+func TestTables(t *testing.T) {
+	r, err := Load(filepath.Join(root, "docs/images/benchmarks.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := os.ReadFile(filepath.Join(root, "docs/benchmarks.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, table := range map[string]string{"attach": r.AttachTable(), "ipam": r.IPAMTable(), "restore": r.RestoreTable()} {
+		if strings.Count(table, "\n") < 4 || !strings.Contains(string(document), table) {
+			t.Errorf("docs/benchmarks.md does not have the table of %s in docs/images/benchmarks.json:\n%s", name, table)
+		}
+	}
+}
+
+// TestCharts says that the charts of docs/images are those of what was measured.
+func TestCharts(t *testing.T) {
+	r, err := Load(filepath.Join(root, "docs/images/benchmarks.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := r.Draw(dir); err != nil {
+		t.Fatal(err)
+	}
+	drawn, err := filepath.Glob(filepath.Join(dir, "*.svg"))
+	if err != nil || len(drawn) != 3 {
+		t.Fatalf("%d charts were drawn, not 3: %v", len(drawn), err)
+	}
+	for _, path := range drawn {
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile(filepath.Join(root, "docs/images", filepath.Base(path)))
+		if err != nil || string(got) != string(want) {
+			t.Errorf("docs/images/%s is not drawn of docs/images/benchmarks.json: go run ./test/bench -draw (%v)", filepath.Base(path), err)
+		}
+	}
+}
+
+// TestDrawWithout says that a table that was not measured has no chart and is no error.
+func TestDrawWithout(t *testing.T) {
+	dir := t.TempDir()
+	if err := (Results{Attach: []Attach{{Who: "one", Add: Spread{Median: 1}, Del: Spread{Median: 2}}}}).Draw(dir); err != nil {
+		t.Fatal(err)
+	}
+	drawn, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(drawn) != 1 || filepath.Base(drawn[0]) != "bench-attach.svg" {
+		t.Errorf("drawn: %v, %v", drawn, err)
+	}
+}
+
+// TestKept says that what is saved is loaded again, and that a missing file is no error.
+func TestKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kept.json")
+	if r, err := Load(path); err != nil || !cmp.Equal(r, Results{}) {
+		t.Errorf("a missing file: %+v, %v", r, err)
+	}
+	want := Results{System: "Linux", IPAM: []IPAM{{Held: 3, Add: Spread{1.5, 2}, Growth: 1.01}}, Restore: []Restore{{Sandboxes: 1, PeakMB: 2, CheckS: 0.1}}}
+	if err := want.Save(path); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Load(path); err != nil || !cmp.Equal(got, want) {
+		t.Errorf("%v: %s", err, cmp.Diff(want, got))
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "read results") {
+		t.Errorf("a torn file: %v", err)
+	}
+}
+
+// TestNotInTheProduct says that no program of the release links what draws charts and reads documents.
+func TestNotInTheProduct(t *testing.T) {
+	cmd := exec.Command("go", "list", "-deps", "./cmd/...", "./plugins/...")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil || !strings.Contains(string(out), "github.com/relink-cni/relink/checkpoint/attach") {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, module := range []string{"gonum.org", "goldmark", "mvdan.cc"} {
+		if strings.Contains(string(out), module) {
+			t.Errorf("the product links %s", module)
+		}
+	}
+}
