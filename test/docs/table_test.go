@@ -56,6 +56,7 @@ var entries = []entry{
 	{"CONTRIBUTING.md", "go build -o /tmp/vm ./test/vm/cmd/vm", parts, "", "it boots a machine from within this test"},
 
 	{"docs/architecture.md", "plugins/                 the CNI programs: main.go wires, config.go reads the plugin's keys", tree, "", ""},
+	{"docs/architecture.md", "sequenceDiagram", drawing, "", ""},
 	{"docs/benchmarks.md", "go run ./test/bench -only ipam", parts, "", "it measures for minutes"},
 	{"docs/benchmarks.md", "go run ./test/bench -only restore", parts, "", "it measures for minutes"},
 
