@@ -13,14 +13,14 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// contender is a plugin to measure: whole processes, as a runtime starts them.
+// contender is a plugin to measure, as a whole process that a runtime starts.
 type contender struct {
 	name, plugin, ipam, dataDir string
 	add, del                    []time.Duration
 }
 
-// benchAttach measures ADD and DEL of the contenders in turn, so that whatever else
-// the machine does falls on all alike.
+// benchAttach measures ADD and DEL of the contenders in turn. So other work on the machine
+// slows all of them down alike.
 func benchAttach(bin string, pairs int) ([]results.Attach, error) {
 	contenders := []*contender{
 		{name: "macvlan + host-local", plugin: "macvlan", ipam: "host-local"},
@@ -34,7 +34,7 @@ func benchAttach(bin string, pairs int) ([]results.Attach, error) {
 	if err := fresh.Make(path); err != nil {
 		return nil, err
 	}
-	// On a disk: relink-ipam waits for it.
+	// The leases are on a disk, because relink-ipam waits for it.
 	dir, err := os.MkdirTemp("/var/tmp", "relink-bench-")
 	if err != nil {
 		return nil, err

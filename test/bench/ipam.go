@@ -15,22 +15,22 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// keeper is an IPAM plugin with a number of addresses that are held already: whole
-// processes, as an interface plugin starts them.
+// keeper is an IPAM plugin that holds a number of addresses already. It is measured as a whole
+// process that an interface plugin starts.
 type keeper struct {
 	plugin   string
 	dir      string
 	add, del []time.Duration
-	// program is a copy of the plugin, made now and then.
+	// program is a copy of the plugin. install renews it.
 	program string
 }
 
-// benchIPAM measures ADD and DEL beside host-local's, and beside its own with no address held, each
-// two in turn: whatever else the machine does meets both alike. The leases are on a disk, not in
-// memory: relink waits for it.
+// benchIPAM measures relink-ipam's ADD and DEL in turn with host-local's, and in turn with its own while it holds no address.
+// So other work on the machine slows both down alike. The leases are on a disk and not in memory, because relink-ipam waits
+// for the disk.
 func benchIPAM(bin string, held []int, pairs int) ([]results.IPAM, error) {
-	// In the directory that goes away with the mount namespace. relink-ipam reads which
-	// namespace it is; host-local does not look at it.
+	// The namespace is in the directory that goes away with the mount namespace. relink-ipam reads its
+	// identity; host-local does not look at it.
 	if err := fresh.Make(benchNetns); err != nil {
 		return nil, err
 	}
@@ -55,10 +55,10 @@ func benchIPAM(bin string, held []int, pairs int) ([]results.IPAM, error) {
 	return rows, nil
 }
 
-// benchNetns is the network namespace of which the calls are.
+// benchNetns is the network namespace that all calls name.
 const benchNetns = "/run/relink-bench/netns"
 
-// removeAll removes dir and returns err, or why that failed.
+// removeAll removes dir. It returns err, or without one the error of the removal.
 func removeAll(dir string, err error) error {
 	if removed := os.RemoveAll(dir); err == nil {
 		return removed
@@ -66,8 +66,8 @@ func removeAll(dir string, err error) error {
 	return err
 }
 
-// benchHeld returns host-local and relink-ipam with n addresses held, and how much longer
-// relink-ipam's ADD takes then than with none.
+// benchHeld measures host-local and relink-ipam while each holds n addresses. growth is the ratio of relink-ipam's ADD then to its
+// ADD while it holds none.
 func benchHeld(bin, dir string, n, pairs int) (theirs, ours *keeper, growth float64, err error) {
 	theirs = &keeper{plugin: "host-local", dir: filepath.Join(dir, "host-local")}
 	ours = &keeper{plugin: "relink-ipam", dir: filepath.Join(dir, "relink")}
@@ -93,7 +93,7 @@ func benchHeld(bin, dir string, n, pairs int) (theirs, ours *keeper, growth floa
 	return theirs, ours, ratio(full.add, empty.add), err
 }
 
-// inTurn runs as many rounds of both, each of them first every other time.
+// inTurn runs that many rounds of both. Each of them is first every other time.
 func inTurn(bin string, pairs int, one, other *keeper) error {
 	const rounds = 20
 	for i := range pairs {
@@ -112,7 +112,7 @@ func inTurn(bin string, pairs int, one, other *keeper) error {
 	return nil
 }
 
-// fill writes a directory as host-local leaves it, with n addresses held.
+// fill writes a directory like that of a host-local that holds n addresses.
 func fill(dir string, n int) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -130,7 +130,7 @@ func fill(dir string, n int) error {
 	return os.WriteFile(filepath.Join(dir, "last_reserved_ip.0"), []byte(a.Prev().String()), 0o600)
 }
 
-// takeOver has relink hold what host-local holds, and says how long that took.
+// takeOver imports host-local's addresses into relink-ipam's store, and returns how long that took.
 func takeOver(bin, from, to string) (time.Duration, error) {
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return 0, err
@@ -143,8 +143,8 @@ func takeOver(bin, from, to string) (time.Duration, error) {
 	return time.Since(start), nil
 }
 
-// install copies the plugin anew. Where in memory the kernel keeps the file makes a tenth of the time that
-// a process takes: two copies of the same bytes were seen to differ by as much.
+// install copies the plugin anew. A tenth of a process's time depends on where in memory the kernel keeps the file: two
+// copies of the same bytes were seen to differ by that much.
 func (k *keeper) install(bin string) error {
 	k.program = filepath.Join(filepath.Dir(k.dir), "bin-"+filepath.Base(k.dir), k.plugin)
 	if err := os.RemoveAll(filepath.Dir(k.program)); err != nil {

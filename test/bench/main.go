@@ -45,7 +45,7 @@ func main() {
 	exit(err)
 }
 
-// allWays is what a table of restores needs: less is for work on one of them, and is not kept.
+// allWays names all ways of the table of restores. A run with fewer is for work on one of them, and its figures are not kept.
 const allWays = "abcd"
 
 // exit ends the program.
@@ -57,7 +57,7 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// draw draws the charts of the file beside it.
+// draw reads the file and draws its charts beside it.
 func draw(kept string) error {
 	r, err := results.Load(kept)
 	if err != nil {
@@ -66,9 +66,9 @@ func draw(kept string) error {
 	return r.Draw(filepath.Dir(kept))
 }
 
-// installed has use run with a copy of the programs, as an installation is one. The kernel keeps what
-// the linker wrote in single pages of memory, and what was copied in larger ones: a program of the
-// same bytes starts 0.1 ms sooner as a copy. Some were linked long ago, some just now.
+// installed calls use with a directory that has a copy of the programs. An installation is a copy too. The kernel keeps a file that
+// the linker wrote in single pages of memory, and a copied file in larger ones: a copy of the same program starts 0.1 ms
+// sooner. Without the copy, programs that were linked at different times would not be alike.
 func installed(bin string, use func(bin string) error) error {
 	dir, err := os.MkdirTemp("/var/tmp", "relink-bench-bin-")
 	if err != nil {
@@ -81,7 +81,7 @@ func installed(bin string, use func(bin string) error) error {
 }
 
 func bench(bin, sizes, shared, held string, pairs int, only, which, kept string) error {
-	// What the runs write goes away with the mount namespace.
+	// Everything that the runs write goes away with the mount namespace.
 	if err := os.MkdirAll("/run/relink-bench", 0o700); err != nil {
 		return err
 	}

@@ -58,12 +58,10 @@ func (n *node) parentIndices() (map[string]int, error) {
 	return indices, nil
 }
 
-// byLibrary is one call of the netlink library after the other, the ones that
-// i40e_net_fix makes for each pod: it looks the parents up, makes the macvlan under a
-// temporary name, sets its proxy_arp, and looks it up again before and after it gives it
-// its name and its MAC, and before it sets it up and gives it address and route. What it
-// does then is left out: a gratuitous ARP over a socket of its own for each pod, which
-// takes an RCU grace period each to close.
+// byLibrary makes the calls of the netlink library that i40e_net_fix makes for each pod, one after the other. It looks up the
+// parents, makes the macvlan under a temporary name and sets its proxy_arp. It looks up the macvlan again before and after
+// it sets the name and the MAC, and before it sets the link up and adds the address and the route. The last step of i40e_net_fix is left
+// out: a gratuitous ARP over a socket of its own for each pod. Closing such a socket takes an RCU grace period.
 func byLibrary(n *node) error {
 	for i, s := range n.sandboxes {
 		if _, err := netlink.LinkByName(s.parent); err != nil { // The bond.
@@ -95,7 +93,7 @@ func byLibrary(n *node) error {
 	return nil
 }
 
-// nameByLibrary makes the new macvlan the pod's interface.
+// nameByLibrary gives the new macvlan the name and the MAC of the pod's interface.
 func nameByLibrary(temporary string, s sandbox) error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+temporary+"/proxy_arp", []byte("1"), 0); err != nil {
 		return err
@@ -121,7 +119,7 @@ func nameByLibrary(temporary string, s sandbox) error {
 	return err
 }
 
-// configureByLibrary sets it up with its address and route.
+// configureByLibrary sets the interface up and adds its address and its route.
 func configureByLibrary(s sandbox) error {
 	link, err := netlink.LinkByName("eth0")
 	if err != nil {
@@ -140,10 +138,9 @@ func configureByLibrary(s sandbox) error {
 	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: s.iface.Routes[0].Gateway.AsSlice()})
 }
 
-// byBatches is the floor: for each sandbox one datagram in it that makes the link,
-// sets it up and gives it its address and route, with no checkpoint, no plan and no
-// look at what came of it but the acknowledgements. (Kernels before 6.15 make the
-// link in the host that way and move it.)
+// byBatches is the floor. One datagram for each sandbox, sent in that sandbox, makes the link, sets it up, and adds the
+// address and the route. There is no checkpoint and no plan, and only the acknowledgements are read. (Kernels before 6.15
+// make the link in the host that way and move it.)
 func byBatches(n *node) error {
 	parents, err := n.parentIndices()
 	if err != nil {
@@ -175,8 +172,8 @@ func byBatches(n *node) error {
 	return nil
 }
 
-// hostID asks for the number by which the socket's namespace knows the host's. A
-// sandbox that had an interface on a parent there has one.
+// hostID asks for the number by which the socket's namespace knows the host's namespace. A
+// sandbox that had an interface on a parent in the host has such a number.
 func hostID(socket int, home netns.NsHandle) (int, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETNSID, 0)
 	request.AddData(nl.NewRtGenMsg())
@@ -206,7 +203,7 @@ func routeSocket() (int, error) {
 	return fd, unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 }
 
-// send sends the requests in one datagram and reads an acknowledgement of each.
+// send sends the requests in one datagram and reads the acknowledgement of each.
 func send(socket int, requests ...*nl.NetlinkRequest) error {
 	var batch []byte
 	for _, r := range requests {

@@ -27,7 +27,7 @@ import (
 type way struct {
 	name string
 	run  func(*node) error
-	// once is for what takes minutes, and always as long.
+	// once is set for a way that takes minutes, and takes as long each time.
 	once bool
 }
 
@@ -38,8 +38,8 @@ var ways = []way{
 	{name: "(d) relink restore", run: byRelink},
 }
 
-// rounds is how often each way is measured, one after the other in each round, so that whatever
-// else the machine does meets all of them. What is short is measured more often.
+// rounds returns how often each way is measured. A round measures all ways, one after the other, so other work on the
+// machine concerns all of them. Short measurements have more rounds.
 func rounds(sandboxes int) int {
 	if sandboxes <= 250 {
 		return 25
@@ -51,9 +51,9 @@ func rounds(sandboxes int) int {
 type node struct {
 	bin   string
 	store *checkpoint.Store
-	// perParent is how many sandboxes share a veth. A kernel hands every broadcast and
-	// multicast of a macvlan to all others on its parent, so that each costs the more the
-	// more there are, whoever makes it.
+	// perParent is how many sandboxes share a veth. The kernel hands every broadcast and multicast of
+	// a macvlan to all others on its parent. So each interface costs more where there are more of them, whoever
+	// makes it.
 	perParent int
 	sandboxes []sandbox
 	// peak is the highest resident memory of the last process, in KiB.
@@ -67,11 +67,11 @@ type sandbox struct {
 	iface        netstate.Interface
 }
 
-// onOne is to have all sandboxes on one parent.
+// onOne, as perParent, puts all sandboxes on one parent.
 const onOne = math.MaxInt
 
-// benchRestore measures counts of sandboxes, a hundred of which share a parent, and then
-// counts that all share one, as the pods of a VLAN do.
+// benchRestore measures the numbers of sandboxes in counts, where 100 share a parent. Then it measures those in shared, where all
+// share one parent, as the pods of a VLAN do.
 func benchRestore(bin string, counts, shared []int, which string) ([]results.Restore, error) {
 	rows, err := benchNode(bin, 100, counts, which)
 	if err != nil {
@@ -115,7 +115,7 @@ func benchNode(bin string, perParent int, counts []int, which string) ([]results
 	return rows, nil
 }
 
-// ratios returns those of what was measured in one round.
+// ratios returns the ratio of each round.
 func ratios(over, under []float64) []float64 {
 	var all []float64
 	for i := range min(len(over), len(under)) {
@@ -132,7 +132,7 @@ func median(of []float64) float64 {
 	return slices.Sorted(slices.Values(of))[len(of)/2]
 }
 
-// grow adds sandboxes until there are count, each with an address, a default route
+// grow adds sandboxes until there are count of them. Each has an address, a default route
 // and a checkpoint.
 func (n *node) grow(count int) error {
 	host, err := kernel.OpenHost()
@@ -158,7 +158,7 @@ func (n *node) grow(count int) error {
 	return nil
 }
 
-// remove takes the sandboxes and their checkpoints away.
+// remove removes the sandboxes and their checkpoints.
 func (n *node) remove() {
 	for _, s := range n.sandboxes {
 		_ = unix.Unmount(s.path, unix.MNT_DETACH)
@@ -202,7 +202,7 @@ func (n *node) attach(host *kernel.Namespace, i int) error {
 		return err
 	}
 	whole := s.iface
-	whole.Settings = map[string]string{"ipv4/arp_notify": "1"} // As each ADD sets and records.
+	whole.Settings = map[string]string{"ipv4/arp_notify": "1"} // Each ADD sets and records it.
 	if err := ns.Configure(index, whole, kernel.ConfigureOptions{Known: true}); err != nil {
 		return err
 	}
@@ -223,7 +223,8 @@ func (n *node) attach(host *kernel.Namespace, i int) error {
 	})
 }
 
-// parents makes the veths that the interfaces are on. Without them, all are lost.
+// parents makes the veths below the interfaces. If they are there already, it deletes them first, and all interfaces
+// with them.
 func (n *node) parents() error {
 	var batch strings.Builder
 	for i := 0; i < len(n.sandboxes); i += min(n.perParent, len(n.sandboxes)) {
@@ -239,7 +240,7 @@ func (n *node) parents() error {
 	return nil
 }
 
-// measure returns the milliseconds that the ways took, by the first three letters of their names.
+// measure returns the milliseconds that each way took, by the first three letters of its name.
 func (n *node) measure(which string) (map[string][]float64, error) {
 	took := map[string][]float64{}
 	for round := range rounds(len(n.sandboxes)) {
@@ -257,7 +258,7 @@ func (n *node) measure(which string) (map[string][]float64, error) {
 	return took, nil
 }
 
-// settling is how long the kernel is left alone with what is left to do of the lost devices.
+// settling is the time that the kernel gets to finish its work on the lost devices.
 const settling = 100 * time.Millisecond
 
 func (n *node) measureOnce(w way) (time.Duration, error) {
@@ -274,7 +275,7 @@ func (n *node) measureOnce(w way) (time.Duration, error) {
 	return took, n.verify()
 }
 
-// verify says whether every sandbox has all that it had.
+// verify returns an error if a sandbox lacks something that it had.
 func (n *node) verify() error {
 	host, err := kernel.OpenHost()
 	if err != nil {
@@ -304,7 +305,7 @@ func (n *node) verify() error {
 	return nil
 }
 
-// byCommands is the published manual fix: ip(8) for everything, entering each
+// byCommands is the published manual fix. It uses ip(8) for everything, and enters each
 // namespace by nsenter(1).
 func byCommands(n *node) error {
 	for i, s := range n.sandboxes {
@@ -327,7 +328,7 @@ func byCommands(n *node) error {
 	return nil
 }
 
-// check measures relink check as a whole process, while all is as recorded.
+// check measures relink check as a whole process, while everything is as recorded.
 func (n *node) check() (time.Duration, error) {
 	var all []time.Duration
 	for range 5 {

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The demonstration, run in the test machine. BIN is the directory of the programs;
-# the working directory is the repository.
+# The demonstration. It runs in the test machine. BIN is the directory of the programs,
+# and the working directory is the repository.
 set -euo pipefail
 
 export PATH=$BIN:$PATH CNI_PATH=$BIN NETCONFPATH=$PWD/docs/examples
@@ -10,7 +10,7 @@ gateway=10.3.0.1
 say() { printf '\n\e[1m== %s\e[0m\n' "$*"; }
 show() { printf '   $ %s\n' "$*"; "$@" 2>&1 | sed 's/^/     /'; }
 
-# answers says how many of the pods get an answer from the gateway.
+# answers prints how many of the pods get an answer from the gateway.
 answers() {
 	local n=0 pod
 	for pod in $pods; do
@@ -43,7 +43,7 @@ await_carrier() {
 # seconds prints the time since $1, in seconds.
 seconds() { awk -v from="$1" -v to="$EPOCHREALTIME" 'BEGIN { printf "%.2f s", to - from }'; }
 
-say "The node: two e1000e NICs in bond4. On the wire's other end, a gateway on VLAN 3."
+say "The node has two e1000e NICs in bond4. A gateway on VLAN 3 is at the other end of the wire."
 ip link add bond4 type bond mode active-backup miimon 100
 ip link set eth0 master bond4
 ip link set eth1 master bond4
@@ -55,7 +55,7 @@ ip -n wire addr add $gateway/24 dev wire0.3
 ip -n wire addr add fd00:3::1/64 dev wire0.3 nodad
 show ip -br link
 
-say "Five pods are attached to VLAN 3 by relink-macvlan, as a container runtime does it."
+say "relink-macvlan attaches five pods to VLAN 3, called as a container runtime calls it."
 for pod in $pods; do
 	ip netns add "$pod"
 	CNI_ARGS="IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=$pod" cnitool add vlan3 "/run/netns/$pod" >/dev/null
@@ -64,7 +64,7 @@ show relink list
 answers 5
 state >/tmp/before
 
-say "The NICs' driver is reloaded under them, and the host's network set up anew: bond4 is back, empty-handed."
+say "The driver of the NICs is reloaded, and the host's network is set up again: bond4 is back, without its NICs."
 lost=$EPOCHREALTIME
 rmmod e1000e
 ip link del bond4
@@ -72,7 +72,7 @@ modprobe e1000e
 ip link add bond4 type bond mode active-backup miimon 100
 ip link set bond4 up
 
-say "What is left: the pods live, and are cut off. No runtime would notice."
+say "The pods run on, and are cut off. No runtime notices it."
 show ip -n web-0 -br addr
 answers 0 || true
 show relink check || true
@@ -83,7 +83,7 @@ restored=$EPOCHREALTIME
 show relink restore
 took=$(seconds "$restored")
 
-say "The pods are back on the wire, and no container was restarted."
+say "The pods are back on the wire. No container was restarted."
 answers 5
 gap=$(seconds "$lost")
 state >/tmp/after
@@ -93,5 +93,5 @@ state >/tmp/after
 } | column -t | sed 's/^/   /'
 cmp /tmp/before /tmp/after
 echo
-echo "   The restore took $took, nearly all of it the NICs' own time until they have carrier;"
-echo "   from the loss of the driver to all answers it was $gap, with the looking around in between."
+echo "   The restore took $took. Most of that is the NICs' own time until they have carrier."
+echo "   From the loss of the driver to all answers it took $gap, with the commands shown above in between."

@@ -1,4 +1,4 @@
-// Command demo shows relink's main job in the test machine: pods attached, a real driver reload, one restore.
+// Command demo shows relink's main job in the test machine: it attaches pods, reloads a real driver, and restores the pods.
 package main
 
 import (
@@ -26,7 +26,7 @@ func main() {
 	os.Exit(code)
 }
 
-// demo is run in the module's root. It draws the terminal to the file picture, if one is named and all went well.
+// demo runs in the module's root. It draws the terminal to the file picture, if one is named and all went well.
 func demo(picture string) (int, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

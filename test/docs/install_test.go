@@ -36,6 +36,8 @@ func install(t *testing.T, variables ...string) []string {
 	t.Helper()
 	dir := t.TempDir()
 	cmd := exec.Command("make", append([]string{"-C", root, "--no-print-directory", "install", "DESTDIR=" + dir}, variables...)...)
+	// A make that runs this test has flags and variables of its own.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "MAKEFLAGS=") || strings.HasPrefix(v, "MFLAGS=") })
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
 	}

@@ -104,7 +104,7 @@ var entries = []entry{
 
 	{"docs/install/k3s.md", "grep -A 3 'cni\\]' /var/lib/rancher/k3s/agent/etc/containerd/config.toml", parts, "", runtime},
 	{"docs/install/k3s.md", "make build", parts, "", building},
-	{"docs/install/k3s.md", "relink validate /var/lib/rancher/k3s/agent/etc/cni/net.d", parts, "", "relink validate is not there yet"},
+	{"docs/install/k3s.md", "relink validate --cni-bin /var/lib/rancher/k3s/data/cni /var/lib/rancher/k3s/agent/etc/cni/net.d", parts, "", "relink validate is not there yet"},
 	{"docs/install/k3s.md", "k3s crictl info | grep -i lastCNILoadStatus", parts, "", runtime},
 	{"docs/install/k3s.md", "# relink check", session, "", ""},
 	{"docs/install/k3s.md", "k3s kubectl drain \"$(hostname)\" --ignore-daemonsets --delete-emptydir-data", parts, "", runtime},
@@ -118,12 +118,12 @@ var entries = []entry{
 
 	{"docs/install/multus.md", "# The network. It has no spec: Multus takes the configuration named vlan3 from the node's /etc/cni/multus/net.d.", file, "docs/examples/multus-vlan3.yaml", ""},
 	{"docs/install/multus.md", "mkdir -p /etc/cni/multus/net.d", session, "", ""},
-	{"docs/install/multus.md", "relink validate /etc/cni/multus/net.d", parts, "", "relink validate is not there yet"},
+	{"docs/install/multus.md", "relink validate /etc/cni/multus/net.d/vlan3.conflist", parts, "", "relink validate is not there yet"},
 	{"docs/install/multus.md", "kubectl apply -f docs/examples/multus-vlan3.yaml", parts, "", runtime},
 	{"docs/install/multus.md", "# A pod with a second interface, net1, on VLAN 3.", file, "docs/examples/pod-vlan3.yaml", ""},
 	{"docs/install/multus.md", "# A network with the same configuration on each node. The pod's annotation names its address.", file, "docs/examples/multus-vlan40.yaml", ""},
 	{"docs/install/multus.md", "# A pod with a second interface, net1, on VLAN 40, with an address of its own choice.", file, "docs/examples/pod-vlan40.yaml", ""},
-	{"docs/install/multus.md", "relink validate docs/examples/multus-vlan40.yaml", parts, "", runtime},
+	{"docs/install/multus.md", "relink validate --files-only docs/examples/multus-vlan40.yaml", parts, "", runtime},
 	{"docs/install/multus.md", "# relink check", session, "", ""},
 	{"docs/install/multus.md", "kubectl -n shop exec web-0 -- ip address show net1", parts, "", runtime},
 	{"docs/install/multus.md", "{", file, "docs/examples/50-checkpoint.conflist", ""},
