@@ -37,13 +37,19 @@ var stages = map[string]stage{
 	"runbook":    {doc: "docs/runbook.md", script: onBond + "pod web-0; pod web-1; pod db-0\n", instead: map[string]string{"i40e": "e1000e"}},
 	"containerd": {doc: "docs/install/containerd.md", script: onBond + "pod web-0\n"},
 	"crio":       {doc: "docs/install/crio.md", script: onBond + "pod web-0\n"},
-	"k3s":        {doc: "docs/install/k3s.md", script: onBond + "pod web-0\n"},
-	"rke2":       {doc: "docs/install/rke2.md", script: onBond + "pod web-0\n"},
-	"multus":     {doc: "docs/install/multus.md", script: onBond + "CNI_IFNAME=net1 pod web-0\n"},
-	"kubevirt": {doc: "docs/install/kubevirt.md", script: onBond + `CNI_IFNAME=net1 pod vm-0
-ip -n vm-0 link set net1 down
-ip -n vm-0 link set net1 name net1-nic
-ip -n vm-0 link set net1-nic up
+	"k3s": {doc: "docs/install/k3s.md", script: onBond + `pod web-0
+mkdir -p /var/lib/rancher/k3s/data/cni /var/lib/rancher/k3s/agent/etc/cni/net.d
+cp "$BIN"/relink-* /var/lib/rancher/k3s/data/cni
+cp docs/examples/10-vlan3.conflist /var/lib/rancher/k3s/agent/etc/cni/net.d
+`},
+	"rke2": {doc: "docs/install/rke2.md", script: onBond + `pod web-0
+cp docs/examples/10-vlan3.conflist /etc/cni/net.d
+`},
+	"multus": {doc: "docs/install/multus.md", script: onBond + "CNI_IFNAME=net1 pod web-0\n"},
+	"kubevirt": {doc: "docs/install/kubevirt.md", script: onBond + `CNI_IFNAME=net1 pod virt-launcher-vm-0-x7k2p
+ip -n virt-launcher-vm-0-x7k2p link set net1 down
+ip -n virt-launcher-vm-0-x7k2p link set net1 name net1-nic
+ip -n virt-launcher-vm-0-x7k2p link set net1-nic up
 `, status: map[string]int{"relink check": 1}},
 	"bare-node": {doc: "docs/install/bare-node.md", script: atNIC},
 	"commands": {doc: "docs/commands.md", script: onBond + `pod web-0
@@ -108,11 +114,13 @@ func steps(b block) []step {
 }
 
 // sessionOf returns all steps of a document that run.
-func sessionOf(doc document) []step {
+func sessionOf(t *testing.T, doc document) []step {
+	t.Helper()
 	var all []step
 	for _, b := range doc.blocks {
 		e, _ := find(b)
 		switch {
+		case waits(t, b):
 		case e.check == table:
 			all = append(all, step{block: b, command: e.with, shows: b.first(), header: true})
 		case e.check == session && b.language == "console":
@@ -124,20 +132,32 @@ func sessionOf(doc document) []step {
 	return all
 }
 
+// waits says whether a block needs a verb, a flag or an argument that the command does not have yet.
+func waits(t *testing.T, b block) bool {
+	t.Helper()
+	return slices.ContainsFunc(calls(t, b.doc, b.line, commandsOf(b)), func(words []string) bool {
+		if words[0] != "relink" {
+			return false
+		}
+		key, _ := unknownTo(words)
+		return slices.Contains(awaited, key)
+	})
+}
+
 // perform runs a document's steps in one shell and compares what each printed.
 func perform(t *testing.T, s stage) {
-	all := sessionOf(read(t, s.doc))
+	all := sessionOf(t, read(t, s.doc))
 	if len(all) == 0 {
 		t.Fatalf("%s has no session", s.doc)
 	}
 	dir := t.TempDir()
-	script := prelude + s.script + "set +e\n"
+	script := prelude + s.script + "set +e\ntrap 'failed=$?' ERR\n"
 	for i, step := range all {
 		command := step.command
 		for word, with := range s.instead {
 			command = strings.ReplaceAll(command, word, with)
 		}
-		script += fmt.Sprintf("{\n%s\n} >%[2]s/%[3]d.out 2>&1\necho $? >%[2]s/%[3]d.status\n", command, dir, i)
+		script += fmt.Sprintf("failed=0\n{\n%s\n} >%[2]s/%[3]d.out 2>&1\necho $failed >%[2]s/%[3]d.status\n", command, dir, i)
 	}
 	cmd := exec.Command("bash", "-euc", script)
 	cmd.Dir = root
@@ -212,7 +232,7 @@ const prelude = `
 for name in $(ip netns list | awk '{ print $1 }'); do
 	[ "$name" = wire ] || ip netns del "$name"
 done
-rm -rf /run/relink /var/lib/cni /etc/cni /tmp/host-local
+rm -rf /run/relink /var/lib/cni /var/lib/rancher /etc/cni /tmp/host-local
 modprobe -r e1000e
 for device in $(ls /sys/class/net); do ip link del "$device" 2>/dev/null || true; done
 ip -n wire link del wire0.3 2>/dev/null || true
