@@ -124,7 +124,7 @@ func makerOf(a netstate.Address, flags uint32, proto uint8) maker {
 	switch {
 	case proto != 0 || flags&unix.IFA_F_TEMPORARY != 0 && addr.Is6():
 		return theKernel
-	case flags&unix.IFA_F_PERMANENT == 0 && addr.Is6() && !atLeast(5, 18):
+	case flags&unix.IFA_F_PERMANENT == 0 && addr.Is6() && !kernelAtLeast(5, 18):
 		return theKernel
 	case flags&unix.IFA_F_PERMANENT == 0:
 		return somebodyForATime
@@ -233,4 +233,28 @@ func (n *Namespace) EveryAddress() (all []netip.Addr, err error) {
 		all = append(all, a.Prefix.Addr())
 	})
 	return all, err
+}
+
+// AddAddresses gives the device of that index addresses that it had before. One that is
+// there but differs (in its broadcast address, label, scope) is removed first, with the
+// routes that depend on it: the kernel changes none of that in place.
+func (n *Namespace) AddAddresses(index int, addresses []netstate.Address) error {
+	there, _, err := n.addresses(index, bothFamilies)
+	if err != nil {
+		return err
+	}
+	type identity struct{ prefix, peer netip.Prefix }
+	known := make(map[identity]netstate.Address, len(there))
+	for _, t := range there {
+		known[identity{t.Prefix, t.Peer}] = t
+	}
+	var batch []rtnl.Message
+	for _, a := range addresses {
+		if t, ok := known[identity{a.Prefix, a.Peer}]; ok && !t.Same(a) {
+			batch = append(batch, deleteAddress(index, a))
+		}
+		batch = append(batch, addAddresses(index, []netstate.Address{a}, true)...)
+		batch = append(batch, removeRoutes(index, []netstate.Address{a})...)
+	}
+	return n.socket.Run(batch...)
 }

@@ -120,7 +120,7 @@ func (r answerReader) collect(t testing.TB, n *Namespace, index int) [][]byte {
 	return all
 }
 
-// cuts are the changes to a sandbox whose answers are cut in pieces: there is something of everything.
+// cuts are the extras of a sandbox whose answers are cut in pieces: there is something of everything.
 var cuts = []string{"IPv4 addresses", "IPv6 addresses", "routes with metrics", "several next hops", "rules", "neighbours", "a bridge"}
 
 // However an answer of the kernel is cut off, and whatever of its lengths is wrong, it is read or
@@ -131,7 +131,7 @@ func TestAnswersThatAreCutOff(t *testing.T) {
 	fresh.Run(t, w.path, "ip link add other type bridge; ip link set other up; tc qdisc add dev eth0 ingress; "+
 		"tc filter add dev eth0 parent ffff: protocol all prio 1 u32 match u32 0 0 flowid 1:1 action mirred egress redirect dev other")
 	for _, name := range cuts {
-		fresh.Run(t, w.path, changes[name])
+		fresh.Run(t, w.path, extras[name])
 	}
 	index := must(w.sandbox.Index("eth0"))(t)
 	for _, reader := range answerReaders {

@@ -127,8 +127,8 @@ func (n *Namespace) CreateBond(d netstate.Device, primary int) error {
 	if mode < 0 {
 		return fmt.Errorf("bond %s: mode %q: %w", d.Name, d.Bond.Mode, ErrUnsupported)
 	}
-	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+	request := linkRequest(unix.RTM_NEWLINK, 0, 0, 0)
+	request.Flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
 	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(d.Name)))
 	if d.MTU != 0 {
 		request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(d.MTU))))
@@ -161,7 +161,7 @@ func (n *Namespace) CreateBond(d netstate.Device, primary int) error {
 		data.AddRtAttr(nl.IFLA_BOND_PRIMARY, nl.Uint32Attr(uint32(primary)))
 	}
 	request.AddData(info)
-	return exists(n.socket.Run(rtnl.Message{
+	return asErrExists(n.socket.Run(rtnl.Message{
 		Request: request, What: fmt.Sprintf("create bond %s of mode %s", d.Name, d.Bond.Mode), Advise: missingModule(netstate.KindBond),
 	}))
 }

@@ -118,8 +118,11 @@ func (n *Namespace) Configure(index int, want netstate.Interface, opts Configure
 		batch, addresses = append(batch, addresses...), nil
 	}
 	if want.Link.Up {
-		up, err := setUp(index, want.Link)
-		failed, batch = append(failed, err), append(batch, up)
+		up, err := setUpAs(index, want.Link)
+		if err == nil {
+			batch = append(batch, up)
+		}
+		failed = append(failed, err)
 	}
 	batch = slices.Concat(batch, announcing(index, late), addresses)
 	after, err := n.afterUp(index, want, opts.Known)
@@ -131,11 +134,13 @@ func (n *Namespace) Configure(index int, want netstate.Interface, opts Configure
 // be asked for is left out, and an error.
 func (n *Namespace) beforeUp(index int, want netstate.Interface) (batch []rtnl.Message, err error) {
 	var errs []error
-	request, err := attributes(index, want.Link)
-	if request != nil {
-		batch = append(batch, rtnl.Message{Request: request, What: "set attributes of " + want.Link.Name})
+	if hasAttributes(want.Link) {
+		m, err := setAttributes(index, want.Link)
+		if err == nil {
+			batch = append(batch, m)
+		}
+		errs = append(errs, err)
 	}
-	errs = append(errs, err)
 	if want.Master != nil {
 		enslave, err := n.enslave(index, *want.Master)
 		errs, batch = append(errs, err), append(batch, enslave...)
@@ -172,19 +177,20 @@ func passthru(link netstate.Link) bool {
 	return link.Macvlan != nil && link.Macvlan.Mode == "passthru"
 }
 
-// setUp sets the device up. A passthru macvlan took the MAC of its parent when
-// it was made, whatever it was asked for (macvlan_common_newlink), so that it is
+// setUpAs returns the request that sets the link up. A passthru macvlan took the MAC of its
+// parent when it was made, whatever it was asked for (macvlan_common_newlink), so that it is
 // given its own here.
-func setUp(index int, link netstate.Link) (rtnl.Message, error) {
-	request := setLink(index, unix.IFF_UP)
-	if passthru(link) && link.MAC != "" {
-		attr, err := macAttr(link.MAC)
-		if err != nil {
-			return rtnl.Message{}, err
-		}
-		request.AddData(attr)
+func setUpAs(index int, link netstate.Link) (rtnl.Message, error) {
+	up := setUp(index, link.Name)
+	if !passthru(link) || link.MAC == "" {
+		return up, nil
 	}
-	return rtnl.Message{Request: request, What: "set " + link.Name + " up"}, nil
+	attr, err := macAttr(link.MAC)
+	if err != nil {
+		return rtnl.Message{}, err
+	}
+	up.Request.AddData(attr)
+	return up, nil
 }
 
 // Delete deletes the device of that name, or returns ErrNoDevice.

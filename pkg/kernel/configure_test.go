@@ -223,3 +223,18 @@ func TestKnownAddressesAreNotAnnouncedByTheKernel(t *testing.T) {
 		}
 	})
 }
+
+// A MAC that is none is an error, and what else is described is configured.
+func TestConfigureWithAMACThatIsNone(t *testing.T) {
+	w := newWorld(t)
+	i := netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("10.3.0.2/24")}}}
+	i.Link.Macvlan.Mode = "passthru"
+	index := must(Create(w.host, w.sandbox, w.index(t, "lan0"), i.Link))(t)
+	i.Link.MAC = "none"
+	if err := w.sandbox.Configure(index, i, ConfigureOptions{Known: true}); err == nil || !strings.Contains(err.Error(), "invalid MAC address") {
+		t.Errorf("error %v", err)
+	}
+	if out := fresh.IP(t, w.path, "-o addr show dev eth0"); !strings.Contains(out, "10.3.0.2/24") {
+		t.Errorf("addresses %s", out)
+	}
+}

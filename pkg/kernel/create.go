@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"regexp"
 	"sync"
 
@@ -69,7 +68,7 @@ func createOnce(parentAt, sandbox *Namespace, parentIndex int, link netstate.Lin
 // directly in target net namespace"). Before, it makes it in the parent's, where
 // the name may be taken, and moves it, which takes several RCU grace periods: 20 ms
 // and more instead of 0.1. Tests try both ways.
-var createsInTarget = sync.OnceValue(func() bool { return atLeast(6, 15) && !failpoint.OlderKernel() })
+var createsInTarget = sync.OnceValue(func() bool { return kernelAtLeast(6, 15) && !failpoint.OlderKernel() })
 
 // createDirectly asks the sandbox for a device on a parent elsewhere or its own, in one
 // message.
@@ -132,10 +131,10 @@ func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Li
 	if err := parentAt.socket.Run(create); err != nil {
 		return err
 	}
-	err = sandbox.change(temporary, "rename "+temporary+" to "+link.Name, func(index int) (*nl.NetlinkRequest, error) {
-		request := setLink(index, 0)
+	err = sandbox.runOn(temporary, func(index int) (rtnl.Message, error) {
+		request := setLink(index, 0, 0)
 		request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(link.Name)))
-		return request, nil
+		return rtnl.Message{Request: request, What: "rename " + temporary + " to " + link.Name}, nil
 	})
 	if err != nil {
 		_ = sandbox.Delete(temporary)
@@ -212,15 +211,10 @@ func temporaryName(index int) string { return fmt.Sprintf("%s%x", temporaryPrefi
 
 // newLink returns the request that makes the device, with the flags set.
 func newLink(link netstate.Link, parentIndex, index int, name string, flags uint32) (rtnl.Message, error) {
-	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	info.Index, info.Flags, info.Change = int32(index), flags, flags
-	request.AddData(info)
+	request := linkRequest(unix.RTM_NEWLINK, index, flags, flags)
+	request.Flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
 	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
 	request.AddData(nl.NewRtAttr(unix.IFLA_LINK, nl.Uint32Attr(uint32(parentIndex))))
-	if link.MTU != 0 {
-		request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(link.MTU))))
-	}
 	if link.MAC != "" && !link.SharesMAC() {
 		attr, err := macAttr(link.MAC)
 		if err != nil {
@@ -228,18 +222,13 @@ func newLink(link netstate.Link, parentIndex, index int, name string, flags uint
 		}
 		request.AddData(attr)
 	}
-	number := func(attr, value int) { request.AddData(nl.NewRtAttr(attr, nl.Uint32Attr(uint32(value)))) }
-	if link.TxQueueLen != nil {
-		number(unix.IFLA_TXQLEN, *link.TxQueueLen)
-	}
-	if link.TxQueues != 0 {
-		number(unix.IFLA_NUM_TX_QUEUES, link.TxQueues)
-	}
-	if link.RxQueues != 0 {
-		number(unix.IFLA_NUM_RX_QUEUES, link.RxQueues)
-	}
-	if link.Group != 0 {
-		number(unix.IFLA_GROUP, int(link.Group))
+	addTxQueueLen(request, link)
+	for _, a := range []struct{ attr, value int }{
+		{unix.IFLA_MTU, link.MTU}, {unix.IFLA_NUM_TX_QUEUES, link.TxQueues}, {unix.IFLA_NUM_RX_QUEUES, link.RxQueues}, {unix.IFLA_GROUP, int(link.Group)},
+	} {
+		if a.value != 0 { // Else it is the kernel's choice.
+			request.AddData(nl.NewRtAttr(a.attr, nl.Uint32Attr(uint32(a.value))))
+		}
 	}
 	linkInfo, err := linkInfoAttr(link)
 	if err != nil {
@@ -247,14 +236,6 @@ func newLink(link netstate.Link, parentIndex, index int, name string, flags uint
 	}
 	request.AddData(linkInfo)
 	return rtnl.Message{Request: request, What: fmt.Sprintf("create %s %s", link.Kind, link.Name), Advise: missingModule(link.Kind)}, nil
-}
-
-func macAttr(mac string) (*nl.RtAttr, error) {
-	hw, err := net.ParseMAC(mac)
-	if err != nil {
-		return nil, err
-	}
-	return nl.NewRtAttr(unix.IFLA_ADDRESS, hw), nil
 }
 
 // inNamespace adds the namespace that a device is to be made in, or moved to.
@@ -265,96 +246,11 @@ func inNamespace(request *nl.NetlinkRequest, n *Namespace) {
 // moveLink returns the request that moves the device of that index to the sandbox, with
 // the name and, where there is one, the index of the link.
 func moveLink(sandbox *Namespace, index int, link netstate.Link) rtnl.Message {
-	request := setLink(index, 0)
+	request := setLink(index, 0, 0)
 	inNamespace(request, sandbox)
 	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(link.Name)))
 	if link.Index != 0 {
 		request.AddData(nl.NewRtAttr(unix.IFLA_NEW_IFINDEX, nl.Uint32Attr(uint32(link.Index))))
 	}
 	return rtnl.Message{Request: request, What: fmt.Sprintf("move %s to %s", link.Name, sandbox.Path())}
-}
-
-// setLink returns a request that changes a device. flags of 0 change no flag.
-func setLink(index int, up uint32) *nl.NetlinkRequest {
-	request := nl.NewNetlinkRequest(unix.RTM_SETLINK, 0)
-	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	info.Index, info.Flags, info.Change = int32(index), up, up
-	request.AddData(info)
-	return request
-}
-
-// setDown returns the request that sets the device down.
-func setDown(index int, name string) rtnl.Message {
-	request := nl.NewNetlinkRequest(unix.RTM_SETLINK, 0)
-	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	info.Index, info.Change = int32(index), unix.IFF_UP
-	request.AddData(info)
-	return rtnl.Message{Request: request, What: "set " + name + " down"}
-}
-
-// attributes returns what the kernel takes of a link that is there already and not of
-// one that it makes: the alias, the flags, and of a NIC, which is not made, its MAC,
-// MTU and the like. Nil where there is nothing of that.
-func attributes(index int, link netstate.Link) (*nl.NetlinkRequest, error) {
-	flags, mask := flagBits(link.LinkFlags)
-	if mask == 0 && link.Alias == "" && link.Kind != netstate.KindNIC {
-		return nil, nil
-	}
-	return setAttributes(index, link, flags, mask)
-}
-
-// setAttributes returns the request that sets all the attributes that links of every
-// kind have, but for the name.
-func setAttributes(index int, link netstate.Link, flags, mask uint32) (*nl.NetlinkRequest, error) {
-	request := nl.NewNetlinkRequest(unix.RTM_SETLINK, 0)
-	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	info.Index, info.Flags, info.Change = int32(index), flags, mask
-	request.AddData(info)
-	if link.Kind == netstate.KindNIC {
-		if err := addNICAttributes(request, link); err != nil {
-			return nil, err
-		}
-	}
-	if link.Alias != "" {
-		request.AddData(nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(link.Alias)))
-	}
-	return request, nil
-}
-
-func addNICAttributes(request *nl.NetlinkRequest, link netstate.Link) error {
-	mac, err := macAttr(link.MAC)
-	if err != nil {
-		return err
-	}
-	request.AddData(mac)
-	request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(link.MTU))))
-	request.AddData(nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(link.Group)))
-	if link.TxQueueLen != nil {
-		request.AddData(nl.NewRtAttr(unix.IFLA_TXQLEN, nl.Uint32Attr(uint32(*link.TxQueueLen))))
-	}
-	return nil
-}
-
-// flagBits returns the bits of the flags, and which of them are to be changed.
-func flagBits(f netstate.LinkFlags) (flags, mask uint32) {
-	for _, flag := range []struct {
-		set bool
-		bit uint32
-	}{{f.Promiscuous, unix.IFF_PROMISC}, {f.AllMulticast, unix.IFF_ALLMULTI}, {f.NoARP, unix.IFF_NOARP}} {
-		if flag.set {
-			flags, mask = flags|flag.bit, mask|flag.bit
-		}
-	}
-	if f.NoMulticast {
-		mask |= unix.IFF_MULTICAST
-	}
-	return flags, mask
-}
-
-func deleteLink(index int, name string) rtnl.Message {
-	request := nl.NewNetlinkRequest(unix.RTM_DELLINK, 0)
-	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	info.Index = int32(index)
-	request.AddData(info)
-	return rtnl.Message{Request: request, What: "delete " + name}
 }

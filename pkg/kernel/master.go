@@ -119,16 +119,13 @@ func (n *Namespace) enslave(index int, m netstate.Master) ([]rtnl.Message, error
 	if master.kindOf() != m.Kind {
 		return nil, fmt.Errorf("master %s is a %s now, not a %s: %w", m.Name, master.kindOf(), m.Kind, ErrUnsupported)
 	}
-	request := setLink(index, 0)
+	request := setLink(index, 0, 0)
 	request.AddData(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(master.index))))
 	batch := []rtnl.Message{{Request: request, What: "enslave to " + m.Name}}
 	if len(m.Port) == 0 {
 		return batch, nil
 	}
-	request = nl.NewNetlinkRequest(unix.RTM_NEWLINK, 0)
-	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	info.Index = int32(index)
-	request.AddData(info)
+	request = linkRequest(unix.RTM_NEWLINK, index, 0, 0)
 	port := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
 	port.AddRtAttr(nl.IFLA_INFO_SLAVE_KIND, nl.NonZeroTerminated(m.Kind))
 	data := port.AddRtAttr(nl.IFLA_INFO_SLAVE_DATA, nil)

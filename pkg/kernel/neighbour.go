@@ -87,5 +87,5 @@ func addNeighbour(index int, neighbour netstate.Neighbour) (rtnl.Message, error)
 
 // AddNeighbour makes the entry of the interface, in place of what is there.
 func (n *Namespace) AddNeighbour(ifName string, neighbour netstate.Neighbour) error {
-	return n.changeBy(ifName, func(index int) (rtnl.Message, error) { return addNeighbour(index, neighbour) })
+	return n.runOn(ifName, func(index int) (rtnl.Message, error) { return addNeighbour(index, neighbour) })
 }

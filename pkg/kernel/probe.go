@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/failpoint"
-	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/kernel/internal/wire"
 )
 
@@ -63,8 +62,7 @@ func (n *Namespace) Probe(ctx context.Context, index int, addresses []netip.Addr
 	if err != nil {
 		return nil, fmt.Errorf("probe on device %d: %w", index, err)
 	}
-	up := rtnl.Message{Request: setLink(index, unix.IFF_UP), What: "set " + link.name + " up"}
-	if err := n.socket.Run(up); err != nil {
+	if err := n.socket.Run(setUp(index, link.name)); err != nil {
 		return nil, noCarrier(err) // A VLAN does not go up on a parent that is down.
 	}
 	conflicts, err = n.probeUp(ctx, link, addresses, p)

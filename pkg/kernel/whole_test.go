@@ -42,9 +42,9 @@ func everythingOf(t *testing.T, path, name string) string {
 	return strings.Join(strings.Fields(incidental.ReplaceAllString(all, "")), "\n")
 }
 
-// changes are shell lines, run in the sandbox, that give eth0 something that it would
+// extras are shell lines, run in the sandbox, that give eth0 something that it would
 // not have by itself.
-var changes = map[string]string{
+var extras = map[string]string{
 	"link attributes": `ip link set eth0 txqueuelen 77 alias "the pod's" group 5
 		ip link set eth0 promisc on allmulticast on
 		ip link set eth0 multicast off`,
@@ -107,7 +107,7 @@ var changes = map[string]string{
 func TestTheWholeStateComesBack(t *testing.T) { eachWay(t, theWholeStateComesBack) }
 
 func theWholeStateComesBack(t *testing.T) {
-	for name, change := range changes {
+	for name, change := range extras {
 		t.Run(name, func(t *testing.T) {
 			comesBack(t, netstate.Interface{
 				Link:      bridge("eth0"),

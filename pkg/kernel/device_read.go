@@ -16,10 +16,7 @@ import (
 const rtextFilterSkipStats = 1 << 3
 
 func getLink(index int, name string) *nl.NetlinkRequest {
-	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
-	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	info.Index = int32(index)
-	request.AddData(info)
+	request := linkRequest(unix.RTM_GETLINK, index, 0, 0)
 	request.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(rtextFilterSkipStats)))
 	if name != "" {
 		request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))

@@ -63,7 +63,7 @@ func announcing(index int, settings map[string]string) []rtnl.Message {
 		return nil
 	}
 	number, _ := strconv.Atoi(value)
-	request := setLink(index, 0)
+	request := setLink(index, 0, 0)
 	conf := nl.NewRtAttr(unix.IFLA_AF_SPEC, nil)
 	place := devconf[arpNotify].place + 1
 	conf.AddRtAttr(unix.AF_INET, nil).AddRtAttr(unix.IFLA_INET_CONF, nil).AddRtAttr(place, nl.Uint32Attr(uint32(number)))

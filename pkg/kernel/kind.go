@@ -73,7 +73,7 @@ func addMacvlan(data *nl.RtAttr, m netstate.Macvlan) error {
 	if m.BCQueueLen != 0 {
 		data.AddRtAttr(nl.IFLA_MACVLAN_BC_QUEUE_LEN, nl.Uint32Attr(m.BCQueueLen))
 	}
-	if m.BCCutoff != nil && atLeast(6, 4) {
+	if m.BCCutoff != nil && kernelAtLeast(6, 4) {
 		data.AddRtAttr(iflaMacvlanBCCutoff, nl.Uint32Attr(uint32(*m.BCCutoff)))
 	}
 	if len(m.Sources) == 0 {

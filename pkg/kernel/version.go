@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// atLeast says whether the running kernel is of that version or later.
-func atLeast(major, minor int) bool {
+// kernelAtLeast says whether the running kernel is of that version or later.
+func kernelAtLeast(major, minor int) bool {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		return false

@@ -1,0 +1,102 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// CreateVLAN makes the VLAN device d in n on the parent of that index and sets it
+// up. An MTU of zero and an empty MAC are the parent's. It returns ErrExists when n
+// has a device of that name, or another of that ID on the parent.
+func (n *Namespace) CreateVLAN(parentIndex int, d netstate.Device) error {
+	link := netstate.Link{
+		Kind: netstate.KindVLAN, Name: d.Name, MAC: d.MAC, MTU: d.MTU, VLAN: d.VLAN, VLANOptions: d.VLANOptions,
+	}
+	create, err := newLink(link, parentIndex, 0, d.Name, unix.IFF_UP)
+	if err != nil {
+		return err
+	}
+	return asErrExists(n.socket.Run(create))
+}
+
+// asErrExists makes the kernel's error ErrExists where it is that.
+func asErrExists(err error) error {
+	if errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("%w: %w", ErrExists, err)
+	}
+	return err
+}
+
+// SetUp sets the device of that index up. The name is for errors.
+func (n *Namespace) SetUp(index int, name string) error {
+	return n.socket.Run(setUp(index, name))
+}
+
+// SetMTU sets the MTU of the device of that index, in bytes. The name is for errors.
+func (n *Namespace) SetMTU(index int, name string, mtu int) error {
+	request := setLink(index, 0, 0)
+	request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(mtu))))
+	return n.socket.Run(rtnl.Message{Request: request, What: fmt.Sprintf("set MTU of %s to %d", name, mtu)})
+}
+
+// SetMAC sets the device's MAC, or returns ErrNoDevice.
+func (n *Namespace) SetMAC(name, mac string) error {
+	return n.runOn(name, func(index int) (rtnl.Message, error) {
+		what := fmt.Sprintf("set MAC of %s to %s", name, mac)
+		attr, err := macAttr(mac)
+		if err != nil {
+			return rtnl.Message{}, fmt.Errorf("%s: %w", what, err)
+		}
+		request := setLink(index, 0, 0)
+		request.AddData(attr)
+		return rtnl.Message{Request: request, What: what}, nil
+	})
+}
+
+// SetKind sets what only links of its kind have: the mode, flags and the like. The
+// kernel refuses to change a macvlan to or from passthru. It returns ErrNoDevice.
+func (n *Namespace) SetKind(link netstate.Link) error {
+	return n.runOn(link.Name, func(index int) (rtnl.Message, error) {
+		what := "set the attributes of " + link.Name + " as a " + link.Kind
+		attr, err := linkInfoAttr(link)
+		if err != nil {
+			return rtnl.Message{}, fmt.Errorf("%s: %w", what, err)
+		}
+		// The kernel takes a kind's own attributes with RTM_NEWLINK alone.
+		request := linkRequest(unix.RTM_NEWLINK, index, 0, 0)
+		request.AddData(attr)
+		return rtnl.Message{Request: request, What: what}, nil
+	})
+}
+
+// SetAttributes sets the alias, the group, the length of the queue and the flags of the
+// device. Flags that it has beyond them stay. It returns ErrNoDevice.
+func (n *Namespace) SetAttributes(link netstate.Link) error {
+	return n.runOn(link.Name, func(index int) (rtnl.Message, error) {
+		m, err := setAttributes(index, link)
+		if err == nil && link.Kind != netstate.KindNIC {
+			m.Request.AddData(nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(link.Group)))
+			addTxQueueLen(m.Request, link)
+		}
+		return m, err
+	})
+}
+
+// runOn sends one request for the device of that name, or returns ErrNoDevice.
+func (n *Namespace) runOn(name string, request func(index int) (rtnl.Message, error)) error {
+	link, err := n.link(name)
+	if err != nil {
+		return err
+	}
+	m, err := request(link.index)
+	if err != nil {
+		return err
+	}
+	return n.socket.Run(m)
+}

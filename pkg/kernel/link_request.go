@@ -1,0 +1,98 @@
+package kernel
+
+import (
+	"net"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// linkRequest returns a request of that type for the device of that index, which is 0 for one
+// that has none yet. Of the device's flags, it sets those of mask to flags.
+func linkRequest(kind, index int, flags, mask uint32) *nl.NetlinkRequest {
+	request := nl.NewNetlinkRequest(kind, 0)
+	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	info.Index, info.Flags, info.Change = int32(index), flags, mask
+	request.AddData(info)
+	return request
+}
+
+// setLink returns a request that changes the device, and of its flags those of mask.
+func setLink(index int, flags, mask uint32) *nl.NetlinkRequest {
+	return linkRequest(unix.RTM_SETLINK, index, flags, mask)
+}
+
+// setUp returns the request that sets the device up.
+func setUp(index int, name string) rtnl.Message {
+	return rtnl.Message{Request: setLink(index, unix.IFF_UP, unix.IFF_UP), What: "set " + name + " up"}
+}
+
+// setDown returns the request that sets the device down.
+func setDown(index int, name string) rtnl.Message {
+	return rtnl.Message{Request: setLink(index, 0, unix.IFF_UP), What: "set " + name + " down"}
+}
+
+func deleteLink(index int, name string) rtnl.Message {
+	return rtnl.Message{Request: linkRequest(unix.RTM_DELLINK, index, 0, 0), What: "delete " + name}
+}
+
+// hasAttributes says that setAttributes has something to set on a device that was just made: the
+// alias, flags, and of a NIC, which is not made, its MAC, MTU and the like.
+func hasAttributes(link netstate.Link) bool {
+	_, mask := flagBits(link.LinkFlags)
+	return mask != 0 || link.Alias != "" || link.Kind == netstate.KindNIC
+}
+
+// setAttributes returns the request that sets what the kernel takes of a link that is there
+// already, and not of one that it makes.
+func setAttributes(index int, link netstate.Link) (rtnl.Message, error) {
+	flags, mask := flagBits(link.LinkFlags)
+	m := rtnl.Message{Request: setLink(index, flags, mask), What: "set the attributes of " + link.Name}
+	if link.Kind == netstate.KindNIC {
+		mac, err := macAttr(link.MAC)
+		if err != nil {
+			return m, err
+		}
+		m.Request.AddData(mac)
+		m.Request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(link.MTU))))
+		m.Request.AddData(nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(link.Group)))
+		addTxQueueLen(m.Request, link)
+	}
+	if link.Alias != "" {
+		m.Request.AddData(nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(link.Alias)))
+	}
+	return m, nil
+}
+
+func addTxQueueLen(request *nl.NetlinkRequest, link netstate.Link) {
+	if link.TxQueueLen != nil {
+		request.AddData(nl.NewRtAttr(unix.IFLA_TXQLEN, nl.Uint32Attr(uint32(*link.TxQueueLen))))
+	}
+}
+
+func macAttr(mac string) (*nl.RtAttr, error) {
+	hw, err := net.ParseMAC(mac)
+	if err != nil {
+		return nil, err
+	}
+	return nl.NewRtAttr(unix.IFLA_ADDRESS, hw), nil
+}
+
+// flagBits returns the bits of the flags, and which of them are to be changed.
+func flagBits(f netstate.LinkFlags) (flags, mask uint32) {
+	for _, flag := range []struct {
+		set bool
+		bit uint32
+	}{{f.Promiscuous, unix.IFF_PROMISC}, {f.AllMulticast, unix.IFF_ALLMULTI}, {f.NoARP, unix.IFF_NOARP}} {
+		if flag.set {
+			flags, mask = flags|flag.bit, mask|flag.bit
+		}
+	}
+	if f.NoMulticast {
+		mask |= unix.IFF_MULTICAST
+	}
+	return flags, mask
+}
