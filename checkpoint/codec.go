@@ -14,12 +14,11 @@ import (
 var (
 	// ErrTorn: the bytes are no whole record.
 	ErrTorn = errors.New("torn or no checkpoint")
-	// ErrVersion: the record is of a version that this relink can't read.
+	// ErrVersion: this relink cannot read the record's version.
 	ErrVersion = errors.New("unknown checkpoint version")
 )
 
-// Encode returns the record as it is stored, or an error if Decode would not
-// take it back.
+// Encode returns the record as it is stored. It fails if Decode would not accept the result.
 func Encode(r Record) ([]byte, error) {
 	r.Version = Version
 	if err := r.Validate(); err != nil {
@@ -32,9 +31,9 @@ func Encode(r Record) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// Decode returns the record in b, all of it or an error: a field that this
-// version does not know is refused, as what it asks for would be lost. A record of an
-// older version is one of this version then.
+// Decode returns the whole record in b, or an error. It refuses a field that this version does not
+// know: what the field asks for would be lost. A record of an older version becomes one of this
+// version.
 func Decode(b []byte) (Record, error) {
 	var r Record
 	if err := jsonv2.Unmarshal(b, &r, strict); err != nil || r.Version < Oldest || r.Version > Version {
@@ -50,14 +49,13 @@ func Decode(b []byte) (Record, error) {
 	return r, nil
 }
 
-// strict refuses unknown fields. What it allows is what a runtime may have given, and Encode
-// keeps as it is. The package is encoding/json/v2 from Go 1.27 on: it reads a record in half the
-// time, and a restore reads them all first.
+// strict refuses unknown fields. It allows what a runtime may have given and what Encode keeps as it
+// is. The package is encoding/json/v2 from Go 1.27 on. It reads a record in half the time, and a
+// restore reads all records first.
 var strict = jsonv2.JoinOptions(
 	jsonv2.RejectUnknownMembers(true), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
-// explain says why b is no record of this version; err is that of decoding it as
-// one.
+// explain says why b is not a record of this version. err is the error of decoding b.
 func explain(b []byte, err error) error {
 	var head struct {
 		Version *int `json:"version"`
@@ -78,7 +76,7 @@ func explain(b []byte, err error) error {
 	return fmt.Errorf("%w: %w", ErrTorn, placed(err))
 }
 
-// placed says in the record's words, not in those of Go's types, what does not belong where.
+// placed names what is wrong in the words of the record, not in those of Go's types.
 func placed(err error) error {
 	var wrong *jsonv2.SemanticError
 	if !errors.As(err, &wrong) {

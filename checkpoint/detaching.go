@@ -10,14 +10,12 @@ import (
 	"github.com/relink-cni/relink/pkg/failpoint"
 )
 
-// detachLimit is how long the plugins of a list are given for a DEL, which a
-// runtime ends after minutes at most.
+// detachLimit is how long a DEL of all plugins of a list can take. Runtimes end one after minutes.
 const detachLimit = 2 * time.Minute
 
-// BeginDetach notes that the interface is about to be deleted by another program
-// than the one that forgets its checkpoint, so that nobody takes it for one that
-// was never remembered. The caller holds the sandbox's lock. Notes that are out of
-// date go.
+// BeginDetach notes that another program is about to delete the interface. That program does not
+// forget the checkpoint. Without the note, a capture would remember the interface as a new one. The
+// caller holds the sandbox's lock. Notes that are out of date are removed.
 func (s *Store) BeginDetach(n attachment.Namespace, ifName string) error {
 	if err := os.MkdirAll(s.detaching(), 0o700); err != nil {
 		return fmt.Errorf("note detaching: %w", err)
@@ -39,19 +37,19 @@ func (s *Store) BeginDetach(n attachment.Namespace, ifName string) error {
 	return nil
 }
 
-// EndDetach takes the note back: the interface was attached again.
+// EndDetach removes the note: the interface was attached again.
 func (s *Store) EndDetach(n attachment.Namespace, ifName string) {
 	failpoint.Here("before ending note")
 	_ = os.Remove(s.detachNote(n, ifName))
 }
 
-// Detaching says whether the interface is noted as about to be deleted.
+// Detaching says whether a note tells that the interface is about to be deleted.
 func (s *Store) Detaching(n attachment.Namespace, ifName string) bool {
 	info, err := os.Stat(s.detachNote(n, ifName))
 	return err == nil && time.Since(info.ModTime()) <= detachLimit
 }
 
-// The dot keeps it from being a sandbox's directory.
+// The dot marks it as no sandbox's directory.
 func (s *Store) detaching() string { return filepath.Join(s.dir, ".detaching") }
 
 func (s *Store) detachNote(n attachment.Namespace, ifName string) string {

@@ -9,9 +9,9 @@ import (
 	"github.com/relink-cni/relink/pkg/flock"
 )
 
-// LockHost takes the lock under which restores change devices of the host, one restore
-// after the other. It waits until ctx is done and returns ErrBusy then. Who holds it waits
-// for nothing meanwhile: no device, no carrier, no sandbox's lock.
+// LockHost takes the lock for changes to the host's devices. One restore after the other makes such
+// changes. It waits until ctx is done and then returns ErrBusy. The holder waits for nothing
+// meanwhile: no device, no carrier, no sandbox's lock.
 func (s *Store) LockHost(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("lock the host's devices: %w", err)

@@ -18,14 +18,13 @@ var ErrBusy = flock.ErrBusy
 
 const lockName = ".lock"
 
-// atOnce opens a file without package os trying whether reads of it can be waited for,
-// which takes four system calls more and finds that of a regular file they can't.
+// atOnce opens a file without a poller. Package os would try to add the file to one, which takes
+// four system calls and fails for regular files.
 const atOnce = syscall.O_NONBLOCK
 
-// Lock takes the lock of a sandbox, which ADD, DEL, GC and restore hold while
-// they change something about it. It waits until ctx is done and returns ErrBusy
-// then, which says who holds it. unlock also removes the sandbox's directory if nothing
-// is left in it.
+// Lock takes the lock of a sandbox. ADD, DEL, GC and restore hold it while they change something
+// about the sandbox. It waits until ctx is done. Then it returns ErrBusy, with the names of the
+// holders. unlock also removes the sandbox's directory if it is empty.
 func (s *Store) Lock(ctx context.Context, containerID string) (unlock func(), err error) {
 	return s.lock(ctx, containerID, func(f *os.File) error {
 		return flock.LockNoticed(ctx, f, flock.Exclusive, s.onWait.Notice(func() string { return s.nameOf(containerID) }))
@@ -48,9 +47,8 @@ func (s *Store) TryLock(containerID string) (unlock func(), err error) {
 	return s.lock(context.Background(), containerID, tryFlock)
 }
 
-// TryLockOf is TryLock of the sandbox of a record that was listed. As long as the record's file
-// is there, and nothing of a kill was beside it in the listing, unlock looks for nothing that is
-// to be removed.
+// TryLockOf is TryLock for the sandbox of a listed record. If the record's file still exists at
+// unlock, and the listing found no leftovers of a kill, unlock does not look for anything to remove.
 func (s *Store) TryLockOf(r Record) (unlock func(), err error) {
 	f, err := s.lockFile(context.Background(), r.Attachment.ContainerID, tryFlock)
 	if err != nil {
@@ -68,7 +66,7 @@ func (s *Store) TryLockOf(r Record) (unlock func(), err error) {
 	}, nil
 }
 
-// lock takes the lock by take, which closes the file when it fails.
+// lock takes the lock by calling take, which closes the file when it fails.
 func (s *Store) lock(ctx context.Context, containerID string, take func(*os.File) error) (unlock func(), err error) {
 	f, err := s.lockFile(ctx, containerID, take)
 	if err != nil {
@@ -88,8 +86,7 @@ func (s *Store) lockFile(ctx context.Context, containerID string, take func(*os.
 		if err := take(f); err != nil {
 			return nil, fmt.Errorf("lock sandbox %s: %w", containerID, err)
 		}
-		// Who held the lock before may have removed the directory: then this
-		// is a lock that nobody else will look at.
+		// The previous holder may have removed the directory. Then nobody else looks at this lock.
 		if stillThere(f) {
 			failpoint.Here("locked")
 			return f, nil
@@ -98,15 +95,14 @@ func (s *Store) lockFile(ctx context.Context, containerID string, take func(*os.
 	}
 }
 
-// Parents is a hold on the VLAN parents of the host, which attachments share.
-// Who builds on a parent holds it from before it looks for the parent until the
-// checkpoint that names the parent is saved.
+// Parents is a hold on the host's VLAN parents, which attachments share. An ADD takes it before it
+// looks for the parent. It keeps it until the checkpoint that names the parent is saved.
 type Parents struct {
 	file *os.File
 }
 
-// ShareParents takes a hold on the parents, together with any number of others. It waits
-// until ctx is done while somebody is Alone with them, and returns ErrBusy then.
+// ShareParents takes a hold on the parents, which others can have too. While somebody is Alone with
+// them, it waits until ctx is done and then returns ErrBusy.
 func (s *Store) ShareParents(ctx context.Context) (*Parents, error) {
 	f, err := s.openParents()
 	if err != nil {
@@ -131,9 +127,9 @@ func (s *Store) openParents() (*os.File, error) {
 	return f, nil
 }
 
-// Alone says whether nobody else has a hold, and keeps everybody off until
-// Release if so. If not, the own hold is gone. Every ADD of the node waits meanwhile:
-// who is alone waits for nobody.
+// Alone says whether nobody else has a hold. If so, it keeps everybody else off until Release: every
+// ADD of the node waits, so the caller must wait for nobody. If not, the caller has lost its own
+// hold.
 func (p *Parents) Alone() bool {
 	return flock.Try(p.file, flock.Exclusive) == nil
 }
@@ -145,8 +141,8 @@ func openLock(ctx context.Context, dir string) (*os.File, error) {
 	for tried := false; ; tried = true {
 		f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|atOnce, 0o600)
 		if errors.Is(err, fs.ErrNotExist) && (!tried || ctx.Err() == nil) {
-			// There is no directory, or it was removed in between. Behind a link to nowhere,
-			// none can be made.
+			// There is no directory, or somebody removed it in between. None can be made behind a link
+			// to nowhere.
 			if err := errors.Join(nowhere(dir), nowhere(filepath.Join(dir, lockName))); err != nil {
 				return nil, fmt.Errorf("lock sandbox: %w", err)
 			}
@@ -163,7 +159,7 @@ func openLock(ctx context.Context, dir string) (*os.File, error) {
 	}
 }
 
-// nowhere is an error if the path is a symbolic link to nothing.
+// nowhere returns an error if the path is a symbolic link to nothing.
 func nowhere(path string) error {
 	link, err := os.Lstat(path)
 	if err != nil || link.Mode()&fs.ModeSymlink == 0 {
@@ -187,7 +183,7 @@ func makeSandboxDir(dir string) error {
 	return nil
 }
 
-// tryFlock locks f, which it closes when it fails: ErrBusy if somebody else has it.
+// tryFlock locks f. If somebody else has the lock, it closes f and returns ErrBusy.
 func tryFlock(f *os.File) error {
 	err := flock.Try(f, flock.Exclusive)
 	if err != nil {
@@ -205,16 +201,15 @@ func stillThere(f *os.File) bool {
 	return err == nil && os.SameFile(locked, there)
 }
 
-// unlock releases the lock. What a kill left of a Save is removed first, and without
-// a checkpoint in it the directory, too; the lock itself goes last, while it is still
-// held.
+// unlock releases the lock. It first removes what a kill left of a Save. Without a checkpoint it
+// removes the directory too. The lock's file goes last, while the lock is still held.
 func (s *Store) unlock(dir string, f *os.File) {
 	defer failpoint.Here("unlocked")
 	defer func() { _ = f.Close() }()
 	failpoint.Here("before unlocking")
 	files, err := os.ReadDir(dir)
 	if err != nil || !stillThere(f) {
-		return // Somebody removed the directory: what is there now is another's.
+		return // Somebody removed the directory. What is there now belongs to others.
 	}
 	checkpoints := false
 	for _, file := range files {
@@ -234,16 +229,15 @@ func (s *Store) unlock(dir string, f *os.File) {
 	_ = os.Remove(dir) // Fails if somebody else has begun to use it again.
 }
 
-// InUse says whether there is something of the sandbox: a checkpoint, or a lock that is
-// held. Who takes the lock has made it so before.
+// InUse says whether the sandbox has a checkpoint, or a lock that somebody holds. The lock's holder
+// created the directory first.
 func (s *Store) InUse(containerID string) bool {
 	_, err := os.Stat(s.sandboxDir(containerID))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// Quiet says whether no sandbox's lock is held, which is to say that no operation
-// on a sandbox of this store is under way. One may begin at any moment, unless it is
-// an ADD and the caller is Alone with the parents.
+// Quiet says whether nobody holds a sandbox's lock: no operation on a sandbox of this store is under
+// way. One can begin at any moment. Only an ADD cannot, if the caller is Alone with the parents.
 func (s *Store) Quiet() (bool, error) {
 	locks, err := filepath.Glob(filepath.Join(s.dir, "*", lockName))
 	if err != nil {
@@ -257,7 +251,7 @@ func (s *Store) Quiet() (bool, error) {
 		if err != nil {
 			return false, fmt.Errorf("look at locks: %w", err)
 		}
-		// Shared, so that two who look don't take each other for somebody at work.
+		// Shared, so that two callers of Quiet do not count each other.
 		err = flock.Try(f, flock.Shared)
 		_ = f.Close()
 		if errors.Is(err, flock.ErrBusy) {

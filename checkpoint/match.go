@@ -2,10 +2,10 @@ package checkpoint
 
 import "github.com/relink-cni/relink/pkg/netstate"
 
-// Match says which of a sandbox's records is of which of its devices, by the device's
-// index. No device has two records, and no record two devices. Of a device that two
-// records could be of, the one with more to show for it gets it: an index stays when an
-// interface is renamed, a name and a MAC stay when it is built again.
+// Match says which record of a sandbox is of which device. Its result has the records by device
+// index. No device has two records, and no record two devices. If two records fit one device, the
+// better match gets it. A renamed interface keeps its index. An interface that is built again keeps
+// its name and MAC.
 func Match(records []Record, devices netstate.Devices) map[int]Record {
 	byIndex, byName := map[int]netstate.LiveDevice{}, map[string]netstate.LiveDevice{}
 	for _, d := range devices {
@@ -31,14 +31,14 @@ func Match(records []Record, devices netstate.Devices) map[int]Record {
 
 func sameMAC(was netstate.Link, is netstate.LiveDevice) bool { return was.MAC == is.MAC }
 
-// matched is a Match under way.
+// matched is the state of a Match.
 type matched struct {
 	of   map[int]Record
 	done []bool
 }
 
-// pass gives the records that have no device yet those that find finds, where they are
-// free and sure says so.
+// pass gives each record without a device the one that find returns, if that is free and sure
+// agrees.
 func (m matched) pass(records []Record, find func(Record) (netstate.LiveDevice, bool), sure func(netstate.Link, netstate.LiveDevice) bool) {
 	for i, r := range records {
 		d, ok := find(r)

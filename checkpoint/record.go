@@ -17,8 +17,8 @@ const (
 	Version = 3
 	Oldest  = 1
 
-	// routesApart is the first version whose routes are the interface's own: no leg of an
-	// IPv6 route that is another interface's, none of a routing daemon.
+	// routesApart is the first version in which all routes are the interface's own: no leg of an IPv6
+	// route through another interface, and no route of a routing daemon.
 	routesApart = 3
 )
 
@@ -34,23 +34,23 @@ type Record struct {
 	Writer string `json:"writer"`
 	// CapturedAt is when, in UTC.
 	CapturedAt time.Time `json:"capturedAt"`
-	// AnnouncementOwed says that a restore built the interface, and that nothing could be
-	// sent then: the neighbours have yet to be told its addresses.
+	// AnnouncementOwed says that a restore built the interface while nothing could be sent. The
+	// neighbours do not know its addresses yet.
 	AnnouncementOwed bool `json:"announcementOwed,omitempty"`
 
 	// file is the one that the record was read from.
 	file fs.FileInfo
-	// littered says that a kill had left something beside it when it was listed.
+	// littered says that the listing found leftovers of a kill beside it.
 	littered bool
 }
 
-// CNI is what the runtime gave and got: the same JSON, not byte for byte.
+// CNI is what the runtime gave and got: the same JSON, but not byte for byte.
 type CNI struct {
 	Config json.RawMessage `json:"config"`
 	Result json.RawMessage `json:"result"`
 }
 
-// upgradeRoutes makes the routes of an older version those of this one.
+// upgradeRoutes converts the routes of an older version.
 func (r *Record) upgradeRoutes() {
 	r.Interface.Routes = netstate.Kept(r.Interface.Routes)
 	for i := range r.Interface.Parents {
@@ -60,7 +60,7 @@ func (r *Record) upgradeRoutes() {
 	}
 }
 
-// Validate reports the first thing that keeps r from being acted upon.
+// Validate returns the first reason why nobody can act upon r.
 func (r Record) Validate() error {
 	if err := r.Attachment.Validate(); err != nil {
 		return fmt.Errorf("attachment: %w", err)

@@ -19,8 +19,8 @@ type Restoring struct {
 	earlier []string
 }
 
-// BeginRestore notes that a restore is under way. A kill leaves the note, without the lock
-// that its restore held on it: what that restore built may not have been announced.
+// BeginRestore notes that a restore is under way and locks the note. After a kill the note is there
+// without a lock: what that restore built may not have been announced.
 func (s *Store) BeginRestore() (*Restoring, error) {
 	earlier := s.unfinished()
 	f, err := s.note(func(f *os.File) error { return os.Rename(f.Name(), noteName(f)) })
@@ -31,10 +31,10 @@ func (s *Store) BeginRestore() (*Restoring, error) {
 	return &Restoring{file: f, earlier: earlier}, nil
 }
 
-// note makes a file that is locked before others see it. finish gives it its content and its name.
+// note makes a file and locks it before others can see it. finish gives it its content and its name.
 func (s *Store) note(finish func(*os.File) error) (*os.File, error) {
 	f, err := s.tryNote(finish)
-	for range 3 { // Another restore may have swept it away before it was locked.
+	for range 3 { // Another restore may remove it before it is locked.
 		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -61,12 +61,12 @@ func (s *Store) tryNote(finish func(*os.File) error) (*os.File, error) {
 	return nil, err
 }
 
-// Earlier says that an earlier restore did not come to its end.
+// Earlier says that an earlier restore did not finish.
 func (r *Restoring) Earlier() bool { return len(r.earlier) > 0 }
 
-// End ends the note, which may be nil. A restore that is settled has announced everything, or said
-// in the checkpoints that it is owed: its note goes. If it was one of all sandboxes, those of
-// earlier ones go, too. Otherwise a note stays for the next restore.
+// End ends the note. r may be nil. A restore is settled if it has announced everything, or has noted
+// in the checkpoints what it owes. Then its note goes. If it was a restore of all sandboxes, the
+// notes of earlier ones go too. Otherwise a note stays for the next restore.
 func (r *Restoring) End(settled, all bool) {
 	if r == nil {
 		return
@@ -83,27 +83,27 @@ func (r *Restoring) End(settled, all bool) {
 	_ = r.file.Close()
 }
 
-// noteName is the name of the note by which others see it.
+// noteName is the name under which others see the note.
 func noteName(f *os.File) string {
 	dir, name := filepath.Split(f.Name())
 	return filepath.Join(dir, strings.TrimPrefix(name, "."))
 }
 
-// RestoreUnfinished says whether a restore did not come to its end, and none since has
-// made good for all sandboxes what it left.
+// RestoreUnfinished says whether a restore did not finish, and no later restore of all sandboxes has
+// done the rest.
 func (s *Store) RestoreUnfinished() bool { return len(s.unfinished()) > 0 }
 
 // unfinished returns the notes that nobody holds.
 func (s *Store) unfinished() []string { return unheld(filepath.Join(s.restoring(), "run-*")) }
 
-// unheld returns the files of that pattern that nobody has locked.
+// unheld returns the files of the pattern that nobody has locked.
 func unheld(pattern string) []string {
-	paths, _ := filepath.Glob(pattern) // It fails for a bad pattern alone.
+	paths, _ := filepath.Glob(pattern) // Only a bad pattern is an error.
 	var left []string
 	for _, path := range paths {
 		f, err := os.Open(path)
 		if err != nil {
-			continue // Its restore has come to its end.
+			continue // Its restore has finished.
 		}
 		if flock.Try(f, flock.Shared) == nil {
 			left = append(left, path)
@@ -113,5 +113,5 @@ func unheld(pattern string) []string {
 	return left
 }
 
-// The dot keeps it from being a sandbox's directory.
+// The dot marks it as no sandbox's directory.
 func (s *Store) restoring() string { return filepath.Join(s.dir, ".restoring") }

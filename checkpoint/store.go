@@ -20,28 +20,27 @@ import (
 )
 
 const (
-	// DefaultDir is on a file system that, like the namespaces, does not
-	// outlive a boot.
+	// DefaultDir is on a file system that does not outlive a boot. The namespaces do not either.
 	DefaultDir = "/run/relink/checkpoints"
-	// DirEnv names another directory in the environment.
+	// DirEnv is the environment variable that names another directory.
 	DirEnv = "RELINK_CHECKPOINT_DIR"
 
 	suffix = ".json"
 )
 
-// ErrNone says that there is no checkpoint of the attachment.
+// ErrNone says that the attachment has no checkpoint.
 var ErrNone = errors.New("no checkpoint")
 
-// Store keeps the checkpoints of a node in a directory: the file of an
-// attachment is <dir>/<container ID>/<ifname>.json. Each is written whole or not
-// at all. Who changes something about a sandbox holds its lock (Lock).
+// Store keeps the checkpoints of a node in a directory. The file of an attachment is
+// <dir>/<container ID>/<ifname>.json. A file is written whole or not at all. Whoever changes
+// something about a sandbox holds its lock (Lock).
 type Store struct {
 	dir    string
 	onWait flock.OnWait
 }
 
-// OpenStore returns the store in the directory that is configured, else in the
-// one that the environment names, else in DefaultDir. Nothing is created yet.
+// OpenStore returns the store in the configured directory, else in the one of the environment, else
+// in DefaultDir. It creates nothing yet.
 func OpenStore(configured string) *Store {
 	for _, dir := range []string{configured, os.Getenv(DirEnv)} {
 		if dir != "" {
@@ -51,8 +50,8 @@ func OpenStore(configured string) *Store {
 	return &Store{dir: DefaultDir}
 }
 
-// OnWait has tell called for each long wait for a lock of the store. It is not for use beside
-// other calls.
+// OnWait sets what is called for each long wait for a lock of the store. Call it before the store is
+// used.
 func (s *Store) OnWait(tell flock.OnWait) { s.onWait = tell }
 
 // Dir is the store's directory.
@@ -64,8 +63,8 @@ func (s *Store) path(containerID, ifName string) string {
 	return filepath.Join(s.sandboxDir(containerID), ifName+suffix)
 }
 
-// Save writes the record in place of the one that is there. When it returns nil,
-// the record is on the disk; when it fails, what was there before still is.
+// Save replaces the attachment's checkpoint by the record. If it returns nil, the record is on the
+// disk. If it fails, the old checkpoint is still there.
 func (s *Store) Save(r Record) error {
 	b, err := Encode(r)
 	if err != nil {
@@ -83,7 +82,7 @@ func (s *Store) Save(r Record) error {
 	return syncDir(dir)
 }
 
-// replace puts b in place of the file, or changes nothing.
+// replace writes b in place of the file, or changes nothing.
 func replace(path string, b []byte) error {
 	failpoint.Here("before saving")
 	// Beside its target, so that the rename never crosses file systems.
@@ -100,8 +99,8 @@ func replace(path string, b []byte) error {
 	return f.CloseAtomicallyReplace()
 }
 
-// Load returns the attachment's record: ErrNone, ErrTorn and ErrVersion can be
-// matched.
+// Load returns the attachment's record. Its errors are ErrNone, ErrTorn, ErrVersion, or those of
+// reading the file.
 func (s *Store) Load(containerID, ifName string) (Record, error) {
 	path := s.path(containerID, ifName)
 	b, file, err := readFile(path)
@@ -125,11 +124,10 @@ func (s *Store) Load(containerID, ifName string) (Record, error) {
 	return r, nil
 }
 
-// Reload returns the record as it is now, which is r itself where nothing has been
-// written since r was read.
+// Reload returns the record as it is now. If nothing was written since r was read, that is r itself.
 func (s *Store) Reload(r Record) (Record, error) {
 	now, err := os.Stat(s.path(r.Attachment.ContainerID, r.Attachment.IfName))
-	// A file is only ever replaced by another one.
+	// A change always makes a new file.
 	if err == nil && r.file != nil && os.SameFile(now, r.file) && now.ModTime().Equal(r.file.ModTime()) {
 		return r, nil
 	}
@@ -149,7 +147,7 @@ func readFile(path string) ([]byte, fs.FileInfo, error) {
 	b := make([]byte, info.Size())
 	n, err := io.ReadFull(f, b)
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		err = nil // Somebody made it shorter meanwhile, which no relink does: it is torn.
+		err = nil // Somebody cut it meanwhile, which relink never does: it is torn.
 	}
 	return b[:n], info, err
 }
@@ -168,8 +166,8 @@ func (s *Store) Forget(containerID, ifName string) error {
 	return syncDir(s.sandboxDir(containerID))
 }
 
-// List returns all records, in the order of container ID and interface name, and
-// what could not be read. A store that does not exist yet is empty.
+// List returns all records, ordered by container ID and interface name, and what it could not read.
+// A store that does not exist yet is empty.
 func (s *Store) List() ([]Record, []Unreadable, error) {
 	sandboxes, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -230,7 +228,7 @@ func (s *Store) listSandbox(containerID string) (records []Record, unreadable []
 	return records, unreadable
 }
 
-// isTemporary tells the lock, and what a kill left of a Save, from checkpoints.
+// isTemporary says that the file is the lock or a leftover of a killed Save, not a checkpoint.
 func isTemporary(name string) bool { return strings.HasPrefix(name, ".") }
 
 func syncDir(dir string) error {

@@ -6,9 +6,9 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// NetworkUnknown is the network of an attachment of which nothing tells the network.
+// NetworkUnknown stands for the network of an attachment if nothing tells it.
 const NetworkUnknown = "unknown"
 
-// UnnamedID is the container ID under which a sandbox is remembered whose own
-// container ID nothing tells: made from the namespace, and so the same each time.
+// UnnamedID is the container ID of a sandbox if nothing tells the real one. It is made from the
+// namespace, so it is the same each time.
 func UnnamedID(n attachment.Namespace) string { return fmt.Sprintf("ns-%d-%d", n.Inode, n.Cookie) }

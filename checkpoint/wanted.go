@@ -9,15 +9,16 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Wanted returns what of the record's interface there still has to be, as other interfaces of
-// the sandbox come and go. Without are
-//   - a route through several interfaces one of which neither exists nor has a checkpoint: it
-//     has been detached, and the kernel has taken the route away with it;
-//   - a route that only has an address of this interface as source, where its own is not there:
-//     it is for that one's checkpoint.
+// Wanted returns what still has to exist of the record's interface. Other interfaces of the sandbox
+// come and go, so it leaves out:
 //
-// The orders of routes are those of all checkpoints of the sandbox. Where two of them say
-// otherwise, the newer one is right. So everybody who looks at a slot wants the same.
+//   - a route through several interfaces, if one of them is gone and has no checkpoint. That one
+//     was detached, and the kernel removed the route with it;
+//   - a route of another interface that has an address of this one as source, if the other is
+//     gone. The other's checkpoint has the route.
+//
+// The orders of routes are from all checkpoints of the sandbox. Where two disagree, the newer one
+// counts. So everybody who looks at a slot wants the same order.
 func (s *Store) Wanted(r Record, exists func(name string) (bool, error)) (netstate.Interface, error) {
 	b := &beside{store: s, exists: exists, record: r, there: map[string]bool{}, records: map[string]Record{}}
 	wanted := r.Interface
@@ -26,11 +27,11 @@ func (s *Store) Wanted(r Record, exists func(name string) (bool, error)) (netsta
 	return wanted, b.err
 }
 
-// orders returns the orders of the slots that the record's interface has to do with.
+// orders returns the orders of all slots in which the record's interface has a route.
 func (s *Store) orders(r Record) []netstate.Order {
 	var records []Record
 	if !s.isAlone(r) {
-		records, _ = s.listSandbox(r.Attachment.ContainerID) // Of one that can't be read, nobody knows.
+		records, _ = s.listSandbox(r.Attachment.ContainerID) // An unreadable one tells no order.
 	}
 	records = slices.DeleteFunc(records, func(other Record) bool { return other.Attachment.IfName == r.Attachment.IfName })
 	var recorded []string
@@ -48,7 +49,7 @@ func (s *Store) orders(r Record) []netstate.Order {
 	return all.Of(r.Interface, recorded)
 }
 
-// isAlone says that the sandbox has no other checkpoint than the record's, as most have not.
+// isAlone says that the record is the only checkpoint of its sandbox, as most are.
 func (s *Store) isAlone(r Record) bool {
 	files, err := os.ReadDir(s.sandboxDir(r.Attachment.ContainerID))
 	return err == nil && !slices.ContainsFunc(files, func(f os.DirEntry) bool {
@@ -56,18 +57,18 @@ func (s *Store) isAlone(r Record) bool {
 	})
 }
 
-// beside looks for the other interfaces of a record's sandbox.
+// beside knows the other interfaces of a record's sandbox.
 type beside struct {
 	store  *Store
 	exists func(name string) (bool, error)
 	record Record
 	there  map[string]bool
-	// records are the checkpoints, empty for none.
+	// records are the checkpoints that were looked up. An empty one stands for none.
 	records map[string]Record
 	err     error
 }
 
-// took says that another interface is gone, and the route with it.
+// took says that another interface is gone and took the route away.
 func (b *beside) took(route netstate.Route) bool {
 	return slices.ContainsFunc(route.Devices(), func(name string) bool {
 		return !b.isThere(name) && (route.Device != "" || !b.isRecorded(name))
@@ -82,7 +83,7 @@ func (b *beside) isThere(name string) bool {
 	return b.there[name]
 }
 
-// isRecorded says that the interface has a checkpoint, readable or not.
+// isRecorded says that the interface has a checkpoint, even one that cannot be read.
 func (b *beside) isRecorded(name string) bool {
 	if _, ok := b.records[name]; !ok {
 		record, err := b.store.Load(b.record.Attachment.ContainerID, name)

@@ -18,8 +18,8 @@ const (
 	Exclusive = unix.LOCK_EX
 )
 
-// Try locks f without waiting: ErrBusy if somebody else holds it. The lock goes with
-// the last descriptor of the open file.
+// Try locks f without waiting. It returns ErrBusy if somebody else holds the lock. The lock goes
+// with the last descriptor of the open file.
 func Try(f *os.File, how int) error {
 	err := retry(f, how|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -28,9 +28,9 @@ func Try(f *os.File, how int) error {
 	return err
 }
 
-// Between two looks at a lock that is held, Lock waits for an eighth of what it has waited
-// already, but neither less nor more than this. Two hundred that look every 5 ms were seen to
-// keep both processors from the one that has the lock.
+// Between two looks at a lock that is held, Lock waits for an eighth of the time that it has waited
+// already. These are the limits of that. Two hundred processes that looked every 5 ms kept both
+// processors from the lock's holder.
 const (
 	shortest = 100 * time.Microsecond
 	longest  = 100 * time.Millisecond
@@ -68,7 +68,7 @@ func LockNoticed(ctx context.Context, f *os.File, how int, notice func([]Holder)
 	return err
 }
 
-// sleep says whether it has slept to the end.
+// sleep returns false if ctx is done before the time is up.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -80,10 +80,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Unlock gives the lock back before its time.
+// Unlock releases the lock before the file is closed.
 func Unlock(f *os.File) error { return retry(f, unix.LOCK_UN) }
 
-// retry is flock(2), begun again when a signal interrupts it.
+// retry is flock(2). It begins again when a signal interrupts it.
 func retry(f *os.File, how int) error {
 	for {
 		err := unix.Flock(int(f.Fd()), how)

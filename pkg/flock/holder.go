@@ -14,7 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// Holder is a process that has taken a lock.
+// Holder is a process that has locked a file.
 type Holder struct {
 	PID int
 	// Command is its command line, without the program's directory. State is its letter in
@@ -23,7 +23,7 @@ type Holder struct {
 	Command, State string
 }
 
-// String names the process for whoever is to end it.
+// String names the process, so that somebody can end it.
 func (h Holder) String() string {
 	switch {
 	case h.Command == "" && h.State == "":
@@ -64,8 +64,8 @@ func HoldersOf(f *os.File) []Holder {
 	return holders
 }
 
-// holdersIn returns the PIDs in a text like /proc/locks (proc_locks(5)) that hold a
-// flock(2) on the file. Who waits for one has an arrow in its line.
+// holdersIn returns the PIDs of the processes that hold a flock(2) on the file, from a text like
+// /proc/locks (proc_locks(5)). The line of a process that only waits has an arrow.
 func holdersIn(locks string, major, minor uint32, inode uint64) []int {
 	file := fmt.Sprintf("%02x:%02x:%d", major, minor, inode)
 	var pids []int
@@ -81,11 +81,11 @@ func holdersIn(locks string, major, minor uint32, inode uint64) []int {
 	return pids
 }
 
-// lookAt returns what /proc tells of the process.
+// lookAt reads the process from /proc.
 func lookAt(pid int) Holder {
 	h := Holder{PID: pid}
 	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
-		// The name in parentheses can have any character in it.
+		// The name in parentheses can contain any character.
 		if rest := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])); len(rest) > 0 {
 			h.State = rest[0]
 		}

@@ -8,7 +8,7 @@ import (
 // NoticeAfter is how long a wait lasts before it is reported. Most waits are over in milliseconds.
 const NoticeAfter = time.Second
 
-// Wait is a wait for a lock, for a person who watches the program.
+// Wait is a wait for a lock, for the person who started the program.
 type Wait struct {
 	// Of is what the lock is of, such as "shop/web-0".
 	Of string
