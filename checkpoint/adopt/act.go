@@ -13,8 +13,8 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel"
 )
 
-// act carries the actions out. What was decided is decided again under the sandbox's
-// lock, from what is there then: an ADD or a DEL may have come in between.
+// act carries the actions out. It decides each of them again under the sandbox's lock, from what is
+// there then: an ADD or a DEL may have come in between.
 func (r *run) act(ctx context.Context, actions []Action) {
 	var unnamed []int
 	var waiting sync.WaitGroup
@@ -28,7 +28,7 @@ func (r *run) act(ctx context.Context, actions []Action) {
 		default:
 			unlock, err := r.Store.TryLock(a.Attachment.ContainerID)
 			if errors.Is(err, checkpoint.ErrBusy) {
-				// The others don't wait for whoever is at work on this one.
+				// The others do not wait while somebody works on this sandbox.
 				waiting.Go(func() {
 					unlock, err := r.lock(ctx, a.Attachment.ContainerID)
 					r.outcomes[i] = r.named(ctx, a, unlock, err)
@@ -38,15 +38,15 @@ func (r *run) act(ctx context.Context, actions []Action) {
 			r.outcomes[i] = r.named(ctx, a, unlock, err)
 		}
 	}
-	// ADDs wait meanwhile, so that it is never long.
+	// All ADDs of the node wait meanwhile, so a batch must be short.
 	const atOnce = 200
 	for batch := range slices.Chunk(unnamed, atOnce) {
 		r.unnamed(ctx, actions, batch)
 	}
 }
 
-// named writes the checkpoint of an attachment whose container ID is known, under
-// that sandbox's lock, which it ends by unlock; or reports the err of locking.
+// named writes the checkpoint of an attachment whose container ID is known. The caller has taken the
+// sandbox's lock, which ends by unlock. err is why the caller could not take it.
 func (r *run) named(ctx context.Context, a Action, unlock func(), err error) Outcome {
 	o := outcomeOf(a, done[a.Do])
 	if err != nil {
@@ -65,12 +65,11 @@ func (r *run) named(ctx context.Context, a Action, unlock func(), err error) Out
 	return r.again(a, r.node.Records)
 }
 
-// unnamed writes the checkpoints of interfaces of which nobody knows whose they are.
-// The lock of the sandbox that they may belong to can't be taken, so that it is made
-// sure otherwise that no ADD and no DEL of relink's is under way on them: no ADD
-// anywhere until this is done; and when the checkpoints were read, and after that no
-// lock was held, a DEL that has come since is of an attachment whose checkpoint was
-// read.
+// unnamed writes checkpoints of interfaces whose container ID is not known. Nobody can take the lock
+// of such a sandbox. So it makes sure in another way that no ADD and no DEL of relink works on them.
+//
+// It keeps all ADDs of the node off until it is done. It reads the checkpoints and then sees that
+// nobody holds a lock. A DEL that begins later is of an attachment whose checkpoint it has read.
 func (r *run) unnamed(ctx context.Context, actions []Action, batch []int) {
 	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
 	defer cancel()
@@ -83,14 +82,15 @@ func (r *run) unnamed(ctx context.Context, actions []Action, batch []int) {
 			}
 			return
 		}
-		// One that somebody has come to be at work on waits until the ADDs don't.
+		// If somebody works on one of them now, it has to wait for the next round, so that ADDs can go
+		// on.
 		batch = slices.DeleteFunc(batch, func(i int) bool { return r.underLock(i, actions[i], records) })
 		release()
 	}
 }
 
-// underLock writes the checkpoint under the sandbox's lock. It returns false if somebody
-// else has that.
+// underLock writes the checkpoint under the sandbox's lock. It returns false if somebody else holds
+// that lock.
 func (r *run) underLock(i int, a Action, records []checkpoint.Record) bool {
 	unlock, err := r.Store.TryLock(a.Attachment.ContainerID)
 	if errors.Is(err, checkpoint.ErrBusy) {
@@ -106,8 +106,8 @@ func (r *run) underLock(i int, a Action, records []checkpoint.Record) bool {
 	return true
 }
 
-// still waits until ctx is done for a moment without any ADD or DEL, and keeps ADDs off
-// until release. records are all that there are then.
+// still waits for a moment without any ADD or DEL, at most until ctx is done. It keeps ADDs off
+// until release is called. records are all records of that moment.
 func (r *run) still(ctx context.Context) (records []checkpoint.Record, release func(), err error) {
 	const interval = 20 * time.Millisecond
 	for ; ; time.Sleep(interval) {
@@ -132,7 +132,7 @@ func (r *run) still(ctx context.Context) (records []checkpoint.Record, release f
 		if err == nil && quiet {
 			return records, shared.Release, nil
 		}
-		// An ADD that has its sandbox's lock already waits for this.
+		// An ADD that already has its sandbox's lock waits for this one.
 		shared.Release()
 		if err != nil {
 			return nil, nil, err
@@ -147,7 +147,7 @@ func (r *run) lock(ctx context.Context, containerID string) (func(), error) {
 	return unlock, wrapBusy(err)
 }
 
-// again decides anew and does what is decided now.
+// again decides anew and does what it decides.
 func (r *run) again(was Action, records []checkpoint.Record) Outcome {
 	if was.Do == Forget {
 		return r.forget(was)
@@ -167,7 +167,7 @@ func (r *run) again(was Action, records []checkpoint.Record) Outcome {
 	case now.Do == Capture && r.Store.Detaching(now.Namespace, now.Attachment.IfName):
 		now.Do, now.Reason = Keep, "it is being detached"
 	case now.Attachment != was.Attachment:
-		// That of another sandbox ID, whose lock is not held: an ADD's.
+		// An ADD has given it another container ID, whose lock is not held.
 		now.Do, now.Reason = Keep, "it was given a checkpoint meanwhile"
 	}
 	o = outcomeOf(now, done[now.Do])
@@ -201,7 +201,7 @@ func (r *run) fresh(was Action) (*Found, error) {
 	return f, err
 }
 
-// current decides by the interface as it is now and by its checkpoint as it is now.
+// current decides by the interface and by its checkpoint as they are now.
 func (r *run) current(was Action, f *Found, records []checkpoint.Record) (Action, error) {
 	key := was.Attachment
 	f.Attachment, f.Pod, f.CNI = key, was.Pod, was.cni

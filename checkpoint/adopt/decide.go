@@ -13,34 +13,34 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// Writer is what the records say that this package writes.
+// Writer is what the records of this package have as Writer.
 const Writer = "relink capture"
 
-// Found is an interface of a running sandbox that a checkpoint can hold.
+// Found is an interface of a running sandbox. A checkpoint can hold it.
 type Found struct {
 	Owner
 	Namespace attachment.Namespace
 	Live      netstate.Interface
-	// ParentDown is the name of a parent that is down, empty if all are up.
+	// ParentDown is the name of a parent that is down. It is empty if all are up.
 	ParentDown string
-	// Origin is who has made it, Why the reason for which that is not Attached.
+	// Origin is who made it. Why is the reason for an Origin other than Attached.
 	Origin Origin
 	Why    string
 	// Beside are all devices of the sandbox.
 	Beside netstate.Devices
 }
 
-// Node is what there is on the node, running and remembered.
+// Node is all that runs on the node and all that is remembered.
 type Node struct {
 	Found []Found
-	// Alive are the namespaces that were looked into, Beside the devices of each.
+	// Alive are the namespaces that were looked into. Beside has the devices of each.
 	Alive      []attachment.Namespace
 	Beside     map[attachment.Namespace]netstate.Devices
 	Records    []checkpoint.Record
 	Unreadable []checkpoint.Unreadable
-	// Evidence says whether the namespaces of the unreadable ones are there.
+	// Evidence says whether the namespaces of the unreadable checkpoints are there.
 	Evidence map[attachment.Namespace]sandbox.Evidence
-	// Gone are the records whose namespace is nowhere on the node any more.
+	// Gone are the records whose namespace is nowhere on the node.
 	Gone []checkpoint.Record
 }
 
@@ -51,8 +51,8 @@ type Verb string
 const (
 	Capture Verb = "capture" // Write its first checkpoint.
 	Refresh Verb = "refresh" // Write a checkpoint in place of the one that is there.
-	Keep    Verb = "keep"    // Leave the checkpoint as it is: that is what was asked for.
-	Refuse  Verb = "refuse"  // Leave the checkpoint as it is, though something else was asked for.
+	Keep    Verb = "keep"    // Leave the checkpoint as it is, as asked for.
+	Refuse  Verb = "refuse"  // Leave the checkpoint as it is, though asked for something else.
 	Forget  Verb = "forget"  // Remove a checkpoint whose sandbox is gone.
 	Leave   Verb = "leave"   // Write none: it is the pod's own.
 )
@@ -63,21 +63,21 @@ type Action struct {
 	Attachment attachment.Key
 	Pod        attachment.Pod
 	Namespace  attachment.Namespace
-	// Interface is as it is now; of one that is gone, as it was recorded.
+	// Interface is as it is now. If it is gone, it is as it was recorded.
 	Interface netstate.Interface
 	Reason    string
 	cni       checkpoint.CNI
-	// record is what a Forget forgets, as it was read, or torn what could not be read.
+	// record is the checkpoint that a Forget removes, as it was read. If it could not be read, torn
+	// is set instead.
 	record checkpoint.Record
 	torn   *checkpoint.Unreadable
-	// owed says that an announcement is owed, which a refresh does not make.
+	// owed says that an announcement is owed. A refresh does not send it.
 	owed bool
 }
 
-// Decide returns what to do about each interface that was found, in that order, and
-// about the checkpoints of others where there is something to say. A checkpoint that
-// is there is left alone unless refresh is set, and even then it is not given up for
-// a state that is worse.
+// Decide returns what to do about each interface that was found, in that order. More actions follow
+// for checkpoints of other interfaces. It keeps an existing checkpoint unless refresh is set. Even
+// then it keeps the checkpoint if the interface is in a worse state now.
 func Decide(node Node, refresh bool) []Action {
 	var actions []Action
 	ofSandbox := recordsOf(node)
@@ -98,11 +98,10 @@ func Decide(node Node, refresh bool) []Action {
 	return actions
 }
 
-// forgets says that no DEL ever will: the record is of what relink did not attach.
+// forgets says that no DEL will ever forget the record, because relink did not attach the interface.
 func forgets(r checkpoint.Record) bool { return r.Writer == Writer || netfix.IsOurs(r) }
 
-// missing refuses to refresh the checkpoints of interfaces that were not found in a living
-// sandbox.
+// missing refuses to refresh checkpoints whose interfaces were not found in a living sandbox.
 func missing(node Node, ofSandbox map[attachment.Namespace]matched) []Action {
 	found := map[attachment.Key]bool{}
 	for _, f := range node.Found {
@@ -128,7 +127,7 @@ func actionOn(r checkpoint.Record, do Verb, reason string) Action {
 	return Action{Do: do, Attachment: r.Attachment, Pod: r.Pod, Namespace: r.Namespace, Interface: r.Interface, Reason: reason}
 }
 
-// decide is Decide for one interface. inside are the records of its sandbox.
+// decide is Decide for one interface. inside has the records of its sandbox.
 func decide(f Found, inside matched, records []checkpoint.Record, unreadable []checkpoint.Unreadable, refresh bool) Action {
 	a := Action{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Interface: f.Live, cni: f.CNI}
 	if r, ok := inside.record(f); ok {
@@ -155,9 +154,9 @@ func decide(f Found, inside matched, records []checkpoint.Record, unreadable []c
 	return decideNew(a, f)
 }
 
-// decideNew has nothing to lose: what is there is remembered as it is, and it is
-// said if that does not look well. But a link that is down can be one that a plugin
-// is just building, under a name that it will not keep.
+// decideNew has no checkpoint to lose. It remembers the interface as it is, and reports if that
+// looks bad. It refuses a link that is down: a plugin may be building it under a name for the
+// moment.
 func decideNew(a Action, f Found) Action {
 	if !f.Live.Link.Up {
 		a.Do, a.Reason = Refuse, "it has no checkpoint, and is down: set it up first, if no plugin is at work on it"
@@ -174,8 +173,8 @@ func decideNew(a Action, f Found) Action {
 	return a
 }
 
-// decideKnown keeps the name and the pod of the record, which a DEL goes by, and
-// what the runtime gave and got.
+// decideKnown keeps the record's name and pod, because a DEL goes by them. It also keeps what the
+// runtime gave and got.
 func decideKnown(a Action, f Found, r checkpoint.Record, refresh bool) Action {
 	a.Attachment, a.cni, a.owed = r.Attachment, r.CNI, r.AnnouncementOwed
 	if r.Pod.Name != "" {
@@ -199,7 +198,7 @@ func decideKnown(a Action, f Found, r checkpoint.Record, refresh bool) Action {
 	return a
 }
 
-// changed says what is remembered otherwise than before.
+// changed says how the new checkpoint differs from the old one.
 func changed(was, is string, diffs []netstate.Difference) string {
 	var all []string
 	if was != is {
@@ -211,8 +210,9 @@ func changed(was, is string, diffs []netstate.Difference) string {
 	return cmp.Or(strings.Join(all, "; "), "as it was recorded")
 }
 
-// withoutDetached returns the record without routes through other interfaces that neither are
-// there nor have a checkpoint: they were detached, and took the routes with them.
+// withoutDetached returns the record without some of its routes through other interfaces: those
+// whose other interface is gone and has no checkpoint. That one was detached, and the route went
+// with it.
 func withoutDetached(r checkpoint.Record, f Found, records []checkpoint.Record) checkpoint.Record {
 	gone := func(name string) bool {
 		_, there := f.Beside.ByName(name)
@@ -226,7 +226,7 @@ func withoutDetached(r checkpoint.Record, f Found, records []checkpoint.Record) 
 	return r
 }
 
-// broken says what keeps an interface from working, empty if nothing is seen.
+// broken says what keeps an interface from working. It is empty if nothing is seen.
 func broken(f Found) string {
 	switch {
 	case !f.Live.Link.Up:
@@ -237,16 +237,16 @@ func broken(f Found) string {
 	return ""
 }
 
-// essential are the fields without which an interface is no longer what it was.
+// essential are the fields that make an interface what it is.
 var essential = []netstate.Field{
 	netstate.FieldKind, netstate.FieldParent, netstate.FieldMaster, netstate.FieldAddress, netstate.FieldRoute,
 }
 
-// worse says why the state is no better one to remember: a link that went down has
-// lost its routes, and one whose parent went away is another one by now. Diffs are
-// those from the record. An address or a route that was taken away on purpose can't
-// be told from one that was lost, but for those of an interface that was made the port
-// of a bridge, where they are of no use.
+// worse says why the present state must not replace the record. A link that went down has lost its
+// routes. A link whose parent went away is another one now. diffs are the differences from the
+// record. Nobody can tell whether an address or a route was lost or was taken away on purpose, so
+// both count as lost. An interface that became the port of a bridge needs neither: there they do not
+// count.
 func worse(f Found, r checkpoint.Record, diffs []netstate.Difference) string {
 	if why := broken(f); why != "" {
 		return why

@@ -21,16 +21,16 @@ type look struct {
 	host    *kernel.Namespace
 	devices netstate.Devices
 	cache   []located
-	// records are those that there are, attached the names of the interfaces that the
-	// operator calls attached.
+	// records are the checkpoints that exist. attached are the names of interfaces that the operator
+	// calls attached.
 	records  sandboxes
 	attached []string
-	// onlyNew leaves out interfaces that have a record.
+	// onlyNew skips interfaces that have a record.
 	onlyNew bool
 }
 
-// newLook opens the host. The caller closes it. torn are what the caches have that
-// can't be read.
+// newLook opens the host, and the caller closes it. torn are the errors of entries in the caches
+// that cannot be read.
 func newLook(opts Options, records []checkpoint.Record, onlyNew bool) (l *look, torn []error, err error) {
 	l = &look{onlyNew: onlyNew, records: bySandbox(records), attached: opts.Attached}
 	entries, torn, err := cnicache.Read(opts.CacheDir)
@@ -50,7 +50,7 @@ func newLook(opts Options, records []checkpoint.Record, onlyNew bool) (l *look, 
 
 func (l *look) close() { l.host.Close() }
 
-// locate returns the entries whose namespace is there.
+// locate returns the entries whose namespace exists.
 func locate(entries []cnicache.Entry) []located {
 	var all []located
 	for _, e := range entries {
@@ -64,18 +64,18 @@ func locate(entries []cnicache.Entry) []located {
 	return all
 }
 
-// inside is what a look into one sandbox has found.
+// inside is the result of a look into one sandbox.
 type inside struct {
 	found []Found
-	// namespace is nil for a sandbox that has gone meanwhile.
+	// namespace is nil if the sandbox has gone meanwhile.
 	namespace *attachment.Namespace
-	// listed says that devices are all that are in there.
+	// listed says that devices has all devices of the sandbox.
 	listed   bool
 	devices  netstate.Devices
 	problems []error
 }
 
-// all looks into every sandbox of the node. The node that it returns has no records.
+// all looks into every sandbox of the node. The node that it returns has no records yet.
 func (l *look) all() (node Node, problems []error, err error) {
 	sandboxes, err := sandbox.List()
 	if err != nil {
@@ -138,10 +138,10 @@ func (l *look) into(s sandbox.Sandbox) inside {
 type room struct {
 	*look
 	namespace *kernel.Namespace
-	// own are its devices, but for those under construction.
+	// own are its devices, except those under construction.
 	own     netstate.Devices
 	records matched
-	// stacks are what the sandbox has on the host's devices, nil before it is looked at.
+	// stacks are what the sandbox has on the host's devices. It is nil before somebody asks.
 	stacks map[stack][]neighbour
 }
 
@@ -155,8 +155,8 @@ func (l *look) enter(namespace *kernel.Namespace) (*room, error) {
 	return &room{look: l, namespace: namespace, own: own, records: l.records.in(id, own)}, nil
 }
 
-// open opens the sandbox by the first of its paths that still holds it. It returns
-// nil when none does.
+// open opens the sandbox by the first of its paths that still leads there. It returns nil if none
+// does.
 func open(s sandbox.Sandbox) (*kernel.Namespace, error) {
 	for _, path := range s.Paths {
 		namespace, err := kernel.Open(path)
@@ -174,8 +174,9 @@ func open(s sandbox.Sandbox) (*kernel.Namespace, error) {
 	return nil, nil
 }
 
-// at looks at one interface. It returns nil when that is gone, is none that a checkpoint
-// can hold, or is on nothing of the host's, in no cache and not recorded.
+// at looks at one interface. It returns nil if the interface is gone, or if no checkpoint can hold
+// it. It also returns nil if the interface is on no device of the host, is in no cache and is not
+// recorded.
 func (r *room) at(name string) (*Found, error) {
 	host, path := r.devices, r.namespace.Path()
 	live, err := kernel.Capture(r.host, r.namespace, host, name, kernel.Everything)
@@ -209,12 +210,12 @@ func (r *room) at(name string) (*Found, error) {
 	return f, nil
 }
 
-// isNone says that there is nothing that a checkpoint could hold.
+// isNone says that there is nothing for a checkpoint to hold.
 func isNone(err error) bool {
 	return errors.Is(err, kernel.ErrUnsupported) || errors.Is(err, kernel.ErrNoDevice)
 }
 
-// retry looks again, at the host too: devices come and go while they are looked at.
+// retry looks again, at the host too: devices can come and go during a look.
 func (r *room) retry(name string) (netstate.Devices, netstate.Interface, error) {
 	host, err := r.host.Devices()
 	if err != nil {
@@ -230,10 +231,9 @@ func (r *room) retry(name string) (netstate.Devices, netstate.Interface, error) 
 	return host, live, err
 }
 
-// onHost tells what a CNI plugin, or something like it, can have given the sandbox from
-// what a process in there has made for itself: that is stacked on nothing of the host's,
-// but for what it stacks on such an interface (whose). A NIC of its own is stacked on
-// nothing.
+// onHost says that somebody outside gave the sandbox this interface, as a CNI plugin does. What a
+// process in the sandbox makes for itself is not on a device of the host. The exception is what it
+// stacks on a given interface (whose). A NIC of its own is on nothing.
 func onHost(i netstate.Interface) bool {
 	return len(i.Parents) > 0 && !i.ParentsInSandbox && i.Link.Kind != netstate.KindNIC
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// file is what a namespace is, but for the number's being used again.
+// file identifies a namespace, but for one thing: the kernel gives inode numbers again.
 type file struct{ device, inode uint64 }
 
-// sandboxes are records by the file of their namespace.
+// sandboxes has the records by the file of their namespace.
 type sandboxes map[file][]checkpoint.Record
 
 func bySandbox(records []checkpoint.Record) sandboxes {
@@ -36,11 +36,11 @@ func (s sandboxes) in(namespace attachment.Namespace, devices netstate.Devices) 
 	return m
 }
 
-// matched are the records of one sandbox, whatever container IDs they have.
+// matched are the records of one sandbox with all its container IDs.
 type matched struct {
 	records []checkpoint.Record
 	devices netstate.Devices
-	// of has the record of a device by its index.
+	// of has the records by the index of their device.
 	of map[int]checkpoint.Record
 }
 
@@ -50,7 +50,7 @@ func (m matched) record(f Found) (checkpoint.Record, bool) {
 	return r, ok
 }
 
-// device returns the device that the record is of.
+// device returns the device of the record.
 func (m matched) device(r checkpoint.Record) (netstate.LiveDevice, bool) {
 	i := slices.IndexFunc(m.devices, func(d netstate.LiveDevice) bool {
 		of, ok := m.of[d.Index]
@@ -62,7 +62,7 @@ func (m matched) device(r checkpoint.Record) (netstate.LiveDevice, bool) {
 	return m.devices[i], true
 }
 
-// lost returns the records that no device is of.
+// lost returns the records without a device.
 func (m matched) lost() []checkpoint.Record {
 	there := map[attachment.Key]bool{}
 	for _, r := range m.of {
@@ -77,8 +77,8 @@ func (m matched) lost() []checkpoint.Record {
 	return lost
 }
 
-// why says why no interface was found that the record is of, empty where that needs no
-// saying: another container ID has a checkpoint of the same interface.
+// why says why no interface was found for the record. It is empty if another container ID has a
+// checkpoint of the same interface.
 func (m matched) why(r checkpoint.Record) string {
 	was := r.Interface.Link
 	if is, there := m.device(r); there {
@@ -96,7 +96,7 @@ func (m matched) why(r checkpoint.Record) string {
 	return fmt.Sprintf("%s%s, and its name is that of %s now, which was renamed: relink restore brings it back once that is renamed back", was.Name, gone, other.Interface.Link.Name)
 }
 
-// notTaken says that the interface is there and why there is no state of it to remember.
+// notTaken says that the interface is there, and why its state cannot be remembered.
 func notTaken(was netstate.Link, is netstate.LiveDevice) string {
 	as := ""
 	if is.Name != was.Name {
@@ -108,8 +108,8 @@ func notTaken(was netstate.Link, is netstate.LiveDevice) string {
 	return fmt.Sprintf("%s is there%s, and can't be remembered as it is", was.Name, as)
 }
 
-// namesake says whose checkpoint has the name that an interface of the sandbox would be
-// remembered by.
+// namesake says whose checkpoint already has the name under which an interface of the sandbox would
+// be remembered.
 func (m matched) namesake(r checkpoint.Record) string {
 	if is, there := m.device(r); there {
 		return fmt.Sprintf("its name is that of the checkpoint of %s, which was renamed from %s", is.Name, r.Attachment.IfName)
@@ -117,7 +117,7 @@ func (m matched) namesake(r checkpoint.Record) string {
 	return "its name is that of a checkpoint of another namespace, " + r.Namespace.Path
 }
 
-// recordsOf matches the records with the devices, sandbox by sandbox.
+// recordsOf matches records with devices for each sandbox.
 func recordsOf(node Node) map[attachment.Namespace]matched {
 	devices := map[attachment.Namespace]netstate.Devices{}
 	for _, f := range node.Found {
@@ -136,8 +136,7 @@ func recordsOf(node Node) map[attachment.Namespace]matched {
 	return all
 }
 
-// with returns the devices with that of the interface, which may have come after they
-// were listed.
+// with returns the devices and the interface's own one, which may have come after the list was made.
 func with(devices netstate.Devices, f Found) netstate.Devices {
 	link := f.Live.Link
 	if _, there := devices.ByIndex(link.Index); there {

@@ -10,27 +10,27 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Owner is whose an interface is, as far as the CNI caches tell.
+// Owner says whose an interface is, as far as the CNI caches tell.
 type Owner struct {
 	Attachment attachment.Key
 	Pod        attachment.Pod
 	CNI        checkpoint.CNI
-	// Named says that a cache has the very interface.
+	// Named says that a cache has this very interface.
 	Named bool
-	// Note says where a part of Attachment is made up, and why.
+	// Note says which part of Attachment is made up, and why.
 	Note string
 }
 
-// located is an entry of a cache with the namespace that is at its path now.
+// located is an entry of a cache with the namespace that its path leads to now.
 type located struct {
 	cnicache.Entry
 	device, inode uint64
 }
 
-// ownerOf returns whose the link in the namespace is. Of several entries, those
-// whose MAC is the live one go first, then Multus's delegates: Multus is in the
-// runtime's cache with its first delegate's interface. Entries that disagree about
-// the container ID tell nothing: one of them is left over, and nobody knows which.
+// ownerOf returns whose the link in the namespace is. If there are several entries, those with the
+// live MAC go first, then those of Multus's delegates: the runtime's cache has Multus with its first
+// delegate's interface. Entries that disagree about the container ID tell nothing. One of them is
+// left over, and nobody knows which.
 func ownerOf(namespace attachment.Namespace, link netstate.Link, cache []located) Owner {
 	ofSandbox := only(cache, func(e located) bool { return e.device == namespace.Device && e.inode == namespace.Inode })
 	exact := only(ofSandbox, func(e located) bool { return e.Attachment.IfName == link.Name })
@@ -68,7 +68,7 @@ func only(entries []located, is func(located) bool) []located {
 	return some
 }
 
-// preferred is only, or all of the entries where that leaves none.
+// preferred is only. If only returns nothing, it returns all entries.
 func preferred(entries []located, is func(located) bool) []located {
 	if some := only(entries, is); len(some) > 0 {
 		return some

@@ -24,17 +24,16 @@ type Options struct {
 	CacheDir string
 	// Select limits the run. Missing passes over it.
 	Select selection.Selection
-	// Attached are the names of interfaces that were attached to the pods, whatever the
-	// caches say.
+	// Attached are names of interfaces that were attached to the pods. It overrides the caches.
 	Attached []string
-	// Refresh renews the checkpoints that are there.
+	// Refresh renews existing checkpoints.
 	Refresh bool
 	// DryRun decides and writes nothing.
 	DryRun bool
 }
 
-// State is what became of an interface's checkpoint. Of a dry run, those that begin
-// with To stand for the others.
+// State is what became of an interface's checkpoint. A dry run has those that begin with To in place
+// of the others.
 type State string
 
 // The states.
@@ -65,13 +64,13 @@ type Outcome struct {
 type Report struct {
 	DryRun     bool      `json:"dryRun"`
 	Interfaces []Outcome `json:"interfaces"`
-	// Problems are sandboxes and interfaces that could not be looked at.
+	// Problems name sandboxes and interfaces that could not be looked at.
 	Problems []string `json:"problems,omitempty"`
-	// Notes are what the caches have that can't be read.
+	// Notes name entries of the caches that cannot be read.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Complete says that all was done that was asked for.
+// Complete says that everything was done that was asked for.
 func (r Report) Complete() bool {
 	for _, o := range r.Interfaces {
 		if o.State == Refused || o.State == Failed {
@@ -81,9 +80,8 @@ func (r Report) Complete() bool {
 	return len(r.Problems) == 0
 }
 
-// Run captures the interfaces of the running sandboxes. One failure does not stop
-// the others; the report has all of them. The error is that nothing could be looked
-// at.
+// Run captures the interfaces of the running sandboxes. One failure does not stop the others; the
+// report has all of them. Run returns an error if it could look at nothing.
 func Run(ctx context.Context, opts Options) (Report, error) {
 	r := &run{Options: opts, report: Report{DryRun: opts.DryRun, Interfaces: []Outcome{}}}
 	node, err := r.lookAround(ctx)
@@ -108,7 +106,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	return r.report, nil
 }
 
-// planned and done are the states by what was decided.
+// planned and done map what was decided to states.
 var (
 	planned = map[Verb]State{Capture: ToCapture, Refresh: ToRefresh, Forget: ToForget, Keep: Kept, Refuse: Refused, Leave: LeftAlone}
 	done    = map[Verb]State{Capture: Captured, Refresh: Refreshed, Forget: Forgotten, Keep: Kept, Refuse: Refused, Leave: LeftAlone}
@@ -129,7 +127,7 @@ type run struct {
 	outcomes []Outcome
 }
 
-// lookAround looks at all that is remembered and all that runs.
+// lookAround looks at everything that is remembered and everything that runs.
 func (r *run) lookAround(ctx context.Context) (Node, error) {
 	records, unreadable, err := r.Store.List()
 	if err != nil {
@@ -167,8 +165,8 @@ func (r *run) prove(ctx context.Context, node Node) map[attachment.Namespace]san
 	return sandbox.Prove(ctx, sandbox.SeesAllProcesses(), namespaces...)
 }
 
-// isGone says that the record's namespace is neither among those that are alive nor
-// at its path. Where that can't be told, it is not gone.
+// isGone says that the record's namespace is neither among the living ones nor at its path. If
+// nobody can tell, it is not gone.
 func isGone(r checkpoint.Record, alive []attachment.Namespace) bool {
 	was := r.Namespace
 	reused := false
@@ -194,8 +192,8 @@ func lines(errs []error) []string {
 	return all
 }
 
-// Missing returns the interfaces of running sandboxes that have no checkpoint and are not the pods' own, and
-// what could not be looked at. It changes nothing.
+// Missing returns the interfaces of running sandboxes that have no checkpoint and are not the pods' own. The
+// second result names what it could not look at. It changes nothing.
 func Missing(opts Options) ([]Found, []string, error) {
 	records, unreadable, err := opts.Store.List()
 	if err != nil {
@@ -213,7 +211,7 @@ func Missing(opts Options) ([]Found, []string, error) {
 	var none []Found
 	for _, f := range node.Found {
 		if _, torn := unreadableOf(f, records, unreadable); torn {
-			continue // That is said of the checkpoint itself.
+			continue // The checkpoint itself is reported.
 		}
 		if f.Origin != PodsOwn {
 			none = append(none, f)
@@ -222,14 +220,14 @@ func Missing(opts Options) ([]Found, []string, error) {
 	return none, lines(problems), nil
 }
 
-// errBusy says that nothing could be written between the others' operations.
-var errBusy = errors.New("pods are attached and detached all the time, and it can't be told which of them this is of: try again")
+// errBusy says that pods came and went all the time, with no moment to write in.
+var errBusy = errors.New("too many pods are changing to tell whose interface this is: try again")
 
 func (o *Outcome) fail(err error) { o.State, o.Reason = Failed, printable.Joined(err) }
 
 func stamp() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
-// recordOf returns the record that the action writes.
+// recordOf returns the record for the action to write.
 func recordOf(a Action) checkpoint.Record {
 	return checkpoint.Record{
 		Attachment: a.Attachment, Pod: a.Pod, Namespace: a.Namespace, Interface: a.Interface, CNI: a.cni,

@@ -8,34 +8,34 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Origin is who has made an interface that is stacked on a device of the host.
+// Origin is who made an interface on a device of the host.
 type Origin string
 
 // The origins.
 const (
-	// Attached: a CNI plugin, or something like it, for the pod.
+	// Attached: a CNI plugin made it for the pod, or something like a plugin.
 	Attached Origin = ""
-	// PodsOwn: a process in the pod, on top of an attachment. The kernel reports the
-	// attachment's parent as that of a macvlan on a macvlan.
+	// PodsOwn: a process in the pod stacked it on an attachment. The kernel then reports the
+	// attachment's parent as its parent.
 	PodsOwn Origin = "the pod's own"
-	// Unclear: nobody can tell which of several was attached.
+	// Unclear: nobody can tell which of several interfaces was attached.
 	Unclear Origin = "unclear"
 )
 
-// neighbour is another interface of the same sandbox that is on the same device of the
-// host and of a kind that the pod can stack the first one on.
+// neighbour is another interface of the sandbox on the same device of the host. The pod could have
+// stacked the first one on it.
 type neighbour struct {
 	name string
-	// attached says that it is known to be: by a cache, a checkpoint or the operator.
+	// attached says that a cache, a checkpoint or the operator knows it as attached.
 	attached bool
 }
 
-// named is how many of an interface's neighbours are named: a pod can have thousands.
+// named is how many neighbours a message names: a pod can have thousands.
 const named = 5
 
-// originOf decides, purely, who has made the interface name, which no cache, checkpoint or
-// operator knows. What is alone on its parent comes from outside: a pod can't reach the
-// host's devices but through what it was given.
+// originOf decides who made the interface name. It is a pure function. No cache, no checkpoint and
+// no operator knows the interface. An interface that is alone on its parent comes from outside: a
+// pod reaches the host's devices only through what it was given.
 func originOf(name, parent string, neighbours []neighbour) (Origin, string) {
 	if len(neighbours) == 0 {
 		return Attached, ""
@@ -56,8 +56,8 @@ func originOf(name, parent string, neighbours []neighbour) (Origin, string) {
 		parent, strings.Join(names, ", "), name)
 }
 
-// family returns the kinds that a link of this kind can be stacked on without being
-// reported on top of them.
+// family returns the kind of links that can carry a link of this kind unseen: the kernel reports
+// their parent as its parent.
 func family(kind string) string {
 	switch kind {
 	case netstate.KindMacvlan, netstate.KindMacvtap:
@@ -74,11 +74,11 @@ func (r *room) known(name string, index int) bool {
 	return recorded || slices.Contains(r.attached, name)
 }
 
-// stack is a device of the host and the kind of what the sandbox has on it.
+// stack is a device of the host, and the kind of what the sandbox has on it.
 type stack struct{ parent, family string }
 
-// whose decides who has made an interface on a device of the host that neither a cache nor
-// a checkpoint has.
+// whose decides who made an interface on a device of the host. Neither a cache nor a checkpoint has
+// the interface.
 func (r *room) whose(f Found) (Origin, string, error) {
 	link, parent := f.Live.Link, f.Live.Parents[0].Name
 	of := family(link.Kind)
@@ -93,8 +93,8 @@ func (r *room) whose(f Found) (Origin, string, error) {
 	return origin, why, nil
 }
 
-// lookAtStacks finds out, once, what the sandbox has on which device of the host, and what
-// it has lost of that.
+// lookAtStacks finds out once what the sandbox has on each device of the host, and what it has lost
+// there.
 func (r *room) lookAtStacks() error {
 	if r.stacks != nil {
 		return nil

@@ -19,13 +19,12 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// settleLimit bounds the wait for duplicate address detection, as in the
-// reference plugins.
+// settleLimit bounds the wait for duplicate address detection. The reference plugins have the same
+// limit.
 const settleLimit = 5 * time.Second
 
-// Add attaches the sandbox: it builds the interface, gets its addresses,
-// configures it, saves the checkpoint, and prints the result. Whatever fails
-// takes back what was done before it.
+// Add attaches the sandbox. It builds the interface, gets its addresses, configures it, saves the
+// checkpoint and prints the result. If a step fails, the earlier ones are taken back.
 func (p Plugin) Add(args *skel.CmdArgs) (err error) {
 	c, err := p.begin(args)
 	if err != nil {
@@ -58,17 +57,17 @@ func (p Plugin) Add(args *skel.CmdArgs) (err error) {
 	return add.run(ctx)
 }
 
-// addition is an ADD under way.
+// addition is the state of an ADD.
 type addition struct {
 	*call
 	host, sandbox *kernel.Namespace
 	shared        *checkpoint.Parents
 	devices       netstate.Devices
-	// repeated says that there was an ADD of this attachment before, as far as can be
-	// told; earlier is its checkpoint, nil for one that can't be read.
+	// repeated says that there was an earlier ADD of this attachment, as far as anybody can tell.
+	// earlier is its checkpoint, nil if that cannot be read.
 	repeated bool
 	earlier  *checkpoint.Record
-	// parent is what the interface is on, index the interface's.
+	// parent is what the interface is on. index is that of the interface.
 	parent netstate.LiveDevice
 	index  int
 	undo   cniplugin.Undo
@@ -145,7 +144,7 @@ func (a *addition) run(ctx context.Context) error {
 	if err := types.PrintResult(result, a.CNIVersion); err != nil {
 		return err
 	}
-	// If that fails, the sandbox before lets its address go with its own DEL.
+	// If that fails, the earlier sandbox gives its address up with its own DEL.
 	_ = a.ipam.Settled(ctx)
 	return nil
 }
@@ -158,8 +157,7 @@ func (a *addition) parentAt() *kernel.Namespace {
 	return a.host
 }
 
-// build makes the link in the sandbox, and the VLAN parent below it if it is
-// missing.
+// build makes the link in the sandbox. It first makes the VLAN parent if that is missing.
 func (a *addition) build() error {
 	at := a.parentAt()
 	devices, err := at.Devices()
@@ -204,8 +202,7 @@ func (a *addition) build() error {
 
 func (a *addition) deleteInterface() error { return ignoreGone(a.sandbox.Delete(a.args.IfName)) }
 
-// removeUnused takes back a VLAN parent that this ADD made, unless somebody else
-// has come to use it.
+// removeUnused removes a VLAN parent that this ADD made, unless somebody else uses it now.
 func (a *addition) removeUnused(parent string) error {
 	if !a.shared.Alone() {
 		return nil
@@ -237,11 +234,11 @@ func (a *addition) removeUnused(parent string) error {
 
 // address gets the addresses from the IPAM plugin.
 func (a *addition) address(ctx context.Context) (*current.Result, error) {
-	// A delegate that fails may have recorded an address all the same. But an
-	// earlier ADD of this attachment may hold one still, which is its DEL's to free.
+	// A delegate that fails may have recorded an address all the same. But an earlier ADD of this
+	// attachment may still hold one, and only its DEL may free that.
 	if !a.repeated {
 		a.undo.Push("address", func() error {
-			// As in a DEL: what an interface carries still is nobody else's.
+			// As in a DEL: an address that the interface still has must not go to another.
 			if err := a.deleteInterface(); err != nil {
 				return err
 			}
@@ -255,7 +252,7 @@ func (a *addition) address(ctx context.Context) (*current.Result, error) {
 	return a.unused(ctx, result)
 }
 
-// give has the IPAM plugin give addresses.
+// give asks the IPAM plugin for addresses.
 func (a *addition) give(ctx context.Context) (*current.Result, error) {
 	result, err := a.ipam.Add(ctx)
 	if err != nil {
@@ -267,7 +264,7 @@ func (a *addition) give(ctx context.Context) (*current.Result, error) {
 	return result, nil
 }
 
-// configure sets the interface up with what the IPAM plugin gave.
+// configure sets the interface up with the addresses and routes of the result.
 func (a *addition) configure(result *current.Result) error {
 	addresses, err := cniplugin.Addresses(result)
 	if err != nil {
@@ -295,9 +292,8 @@ func (a *addition) configure(result *current.Result) error {
 	return nil
 }
 
-// settings are the sysctls of the interface that the reference plugins set:
-// neighbours are told when the MAC changes, IPv6 is on where it is used, and its
-// addresses stay when the interface goes down.
+// settings are the sysctls of the interface that the reference plugins set, too: neighbours are told
+// of a new MAC, IPv6 is on if it is used, and its addresses stay when the interface goes down.
 func settings(addresses []netstate.Address) map[string]string {
 	if len(addresses) == 0 {
 		return nil
@@ -320,7 +316,7 @@ func hasIPv6(addresses []netstate.Address) bool {
 	return false
 }
 
-// complete fills in what the runtime is told of the interface.
+// complete adds to the result what the runtime is told of the interface.
 func (a *addition) complete(result *current.Result, live netstate.Interface) {
 	result.CNIVersion = current.ImplementedSpecVersion
 	result.Interfaces = []*current.Interface{{
@@ -351,7 +347,7 @@ func (a *addition) save(result *current.Result, live netstate.Interface) error {
 	return a.store.Save(record)
 }
 
-// unsave puts back the checkpoint that was there before.
+// unsave puts the earlier checkpoint back.
 func (a *addition) unsave() error {
 	if a.earlier != nil {
 		return a.store.Save(*a.earlier)
@@ -359,7 +355,7 @@ func (a *addition) unsave() error {
 	return a.store.Forget(a.args.ContainerID, a.args.IfName)
 }
 
-// ignoreGone makes it no error that a device to delete was gone already.
+// ignoreGone drops the error of a device to delete that is gone already.
 func ignoreGone(err error) error {
 	if errors.Is(err, kernel.ErrNoDevice) {
 		return nil

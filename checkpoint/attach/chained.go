@@ -24,17 +24,16 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// Chained is the plugin that remembers what those before it in a list have built. It
-// changes nothing in the sandbox.
+// Chained is the plugin that remembers what the earlier plugins of a list have built. It changes
+// nothing in the sandbox.
 type Chained struct {
 	// Name is the plugin's: relink-checkpoint.
 	Name string
-	// Stderr is told what can't be remembered; nil for the process's.
+	// Stderr gets a line about what cannot be remembered. nil stands for the process's own.
 	Stderr io.Writer
 }
 
-// Versions are those that Chained speaks: what comes before has no prevResult to
-// chain by.
+// Versions are the CNI versions of Chained. Older ones have no prevResult.
 var Versions = version.PluginSupports("0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
 // Funcs returns the plugin's entry points for skel.PluginMainFuncs.
@@ -42,8 +41,8 @@ func (p Chained) Funcs() skel.CNIFuncs {
 	return skel.CNIFuncs{Add: p.Add, Del: p.Del, Check: p.Check, Status: p.Status, GC: p.GC}
 }
 
-// begin reads what the runtime gives. The delegate of the interface plugin, if the
-// configuration names one, is none of this plugin's.
+// begin reads what the runtime gives. If the configuration names an IPAM plugin, that is for the
+// interface plugin.
 func (p Chained) begin(args *skel.CmdArgs) (*call, error) {
 	config, errs := netconf.Checkpoint(args.StdinData)
 	if err := cniplugin.First(errs); err != nil {
@@ -60,9 +59,8 @@ func (p Chained) begin(args *skel.CmdArgs) (*call, error) {
 	return &call{Request: netconf.Request{Config: config}, plugin: Plugin{Name: p.Name}, args: args, env: env, store: store}, nil
 }
 
-// Add remembers the interface as it is now and prints prevResult. One that can't be
-// remembered keeps no pod from starting: it is said on stderr, and nothing is
-// written.
+// Add remembers the interface as it is now and prints prevResult. If an interface cannot be
+// remembered, the pod starts all the same: Add says so on stderr and writes nothing.
 func (p Chained) Add(args *skel.CmdArgs) (err error) {
 	c, err := p.begin(args)
 	if err != nil {
@@ -97,8 +95,8 @@ func (p Chained) Add(args *skel.CmdArgs) (err error) {
 	return c.passOn(os.Stdout, previous)
 }
 
-// passOn prints prevResult as it came, with whatever relink knows nothing of, or, if
-// it is of another version than the configuration, as that version has it.
+// passOn prints prevResult as it came, even with parts that relink does not know. If the
+// configuration has another version, it converts prevResult to that.
 func (c *call) passOn(w io.Writer, previous types.Result) error {
 	var came struct {
 		CNIVersion string `json:"cniVersion"`
@@ -117,14 +115,14 @@ func (c *call) passOn(w io.Writer, previous types.Result) error {
 	return result.PrintTo(w)
 }
 
-// remember saves the checkpoint, or says why there can be none.
+// remember saves the checkpoint, or says why there is none.
 func (p Chained) remember(c *call, undo *cniplugin.Undo) error {
 	sandbox, err := c.openSandbox()
 	if err != nil {
 		return err
 	}
 	defer sandbox.Close()
-	// Held until the checkpoint that names the parents is saved.
+	// It is held until the checkpoint that names the parents is saved.
 	shared, err := c.shareParents(context.Background())
 	if err != nil {
 		return err
@@ -150,8 +148,7 @@ func (p Chained) remember(c *call, undo *cniplugin.Undo) error {
 	return c.forgetUnnamed(sandbox)
 }
 
-// describable makes an interface that no checkpoint can hold one that is not
-// supported.
+// describable returns ErrUnsupported for an interface that no checkpoint can hold.
 func describable(live netstate.Interface) error {
 	if err := live.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", kernel.ErrUnsupported, err)
@@ -171,13 +168,13 @@ func (c *call) chainedRecord(sandbox *kernel.Namespace, live netstate.Interface)
 	}
 }
 
-// forgetUnnamed removes the checkpoint that `relink capture` wrote of the same
-// interface when it did not know whose it is, as it can have done between the
-// interface plugin's ADD and this one, or after an ADD that was killed.
+// forgetUnnamed removes the checkpoint that `relink capture` wrote of the same interface without
+// knowing its container ID. A capture can do that between the interface plugin's ADD and this one,
+// or after a killed ADD.
 func (c *call) forgetUnnamed(sandbox *kernel.Namespace) error {
 	id := checkpoint.UnnamedID(sandbox.Identity())
-	// A capture that is about to write it has the lock already, and with it the
-	// directory; a later one sees the note of a DEL, or the ADD's hold on the parents.
+	// A capture that is about to write it already has the lock, and so the directory. A later one
+	// sees the note of a DEL, or the ADD's hold on the parents.
 	if !c.store.InUse(id) {
 		return nil
 	}
@@ -194,8 +191,8 @@ func (c *call) forgetUnnamed(sandbox *kernel.Namespace) error {
 	return lockError(err, flock.Patience)
 }
 
-// Del forgets the checkpoint. It comes before the interface plugin's DEL, so that no
-// restore brings the interface back. What is gone already is no error.
+// Del forgets the checkpoint. It comes before the interface plugin's DEL, so that no restore brings
+// the interface back. It is no error if something is gone already.
 func (p Chained) Del(args *skel.CmdArgs) error {
 	c, err := beginDel(args)
 	if err != nil {
@@ -219,8 +216,8 @@ func (p Chained) Del(args *skel.CmdArgs) error {
 	return nil
 }
 
-// beginDetach sees to it that no `relink capture` remembers the interface anew until
-// the interface plugin has deleted it.
+// beginDetach makes sure that no `relink capture` remembers the interface anew before the interface
+// plugin has deleted it.
 func (c *call) beginDetach(recorded *checkpoint.Record) error {
 	sandbox, err := c.openDetached(recorded)
 	if err != nil || sandbox == nil {
@@ -230,17 +227,17 @@ func (c *call) beginDetach(recorded *checkpoint.Record) error {
 	return cniplugin.Join(c.noteDetach(sandbox), sweep(sandbox))
 }
 
-// noteDetach forgets what a capture may have remembered of an interface that is about
-// to be deleted, and sees to it that none remembers it anew.
+// noteDetach forgets what a capture may have remembered of an interface that is about to be deleted.
+// It makes sure that no capture remembers it anew.
 func (c *call) noteDetach(sandbox *kernel.Namespace) error {
-	// Where nothing can be written, nobody can write a checkpoint either.
+	// If nothing can be written, nobody can write a checkpoint either.
 	_ = c.store.BeginDetach(sandbox.Identity(), c.args.IfName)
 	return c.forgetUnnamed(sandbox)
 }
 
-// Check compares the interface with its checkpoint. prevResult is the interface
-// plugin's to compare: what plugins in between have changed since, such as routes
-// that went to another table, is in the checkpoint and not in there.
+// Check compares the interface with its checkpoint. prevResult is for the interface plugin to
+// compare: it lacks what later plugins of the list have changed, such as routes that they moved to
+// another table. The checkpoint has that.
 func (p Chained) Check(args *skel.CmdArgs) error {
 	c, err := p.begin(args)
 	if err != nil {
@@ -253,7 +250,7 @@ func (p Chained) Check(args *skel.CmdArgs) error {
 	defer sandbox.Close()
 	recorded, err := c.recorded()
 	if coded := new(types.Error); errors.As(err, &coded) && coded.Code == types.ErrUnknownContainer {
-		// None, as it should be, of what can't be remembered.
+		// What cannot be remembered has none.
 		if _, why := capture(sandbox, args.IfName, kernel.Extent{}); errors.Is(why, kernel.ErrUnsupported) || errors.Is(why, kernel.ErrNoDevice) {
 			return nil
 		}
@@ -287,8 +284,8 @@ func (p Chained) Status(args *skel.CmdArgs) error {
 	return storeStatus(c.store)
 }
 
-// GC forgets the checkpoints of this network's attachments that the runtime does not
-// call valid any more, as Plugin.GC does.
+// GC forgets checkpoints as Plugin.GC does: those of this network's attachments that the runtime
+// does not call valid any more.
 func (p Chained) GC(args *skel.CmdArgs) error {
 	config, store, err := beginGC(args)
 	if err != nil {

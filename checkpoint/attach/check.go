@@ -17,9 +17,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Check compares the interface, its parents included, with its checkpoint and
-// with prevResult, and asks the IPAM plugin. Its error names everything that
-// differs.
+// Check compares the interface and its parents with its checkpoint and with prevResult, and asks the
+// IPAM plugin. Its error names all differences.
 func (p Plugin) Check(args *skel.CmdArgs) error {
 	c, err := p.begin(args)
 	if err != nil {
@@ -64,8 +63,7 @@ func (c *call) recorded() (checkpoint.Record, error) {
 	return r, nil
 }
 
-// captureRecorded captures the interface, unless the sandbox is another than the
-// recorded one.
+// captureRecorded captures the interface. It fails if the sandbox is not the recorded one.
 func (c *call) captureRecorded(sandbox *kernel.Namespace, recorded checkpoint.Record) (netstate.Interface, error) {
 	if err := recorded.Namespace.Same(sandbox.Identity()); err != nil {
 		return netstate.Interface{}, cniplugin.Error(cniplugin.CodeDiffers, "namespace %s: %v", c.args.Netns, err)
@@ -118,8 +116,8 @@ func differences(args *skel.CmdArgs, recorded checkpoint.Record, result *current
 	return found
 }
 
-// resultDifferences compares the live interface with the result of its ADD. A
-// result says less than a checkpoint: what it leaves out may be anything.
+// resultDifferences compares the live interface with the result of its ADD. A result says less than
+// a checkpoint. What it leaves out can be anything.
 func resultDifferences(args *skel.CmdArgs, result *current.Result, live netstate.Interface) []string {
 	var found []string
 	i := slices.IndexFunc(result.Interfaces, func(i *current.Interface) bool {

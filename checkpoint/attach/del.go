@@ -18,11 +18,10 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel"
 )
 
-// Del detaches the sandbox: it forgets the checkpoint, so that no restore brings
-// the interface back, then deletes the interface, then gives the addresses back.
-// What is gone already (namespace, interface, master, checkpoint) is no error:
-// nothing in the configuration is looked up in the host. The record says where the sandbox
-// is; CNI_NETNS counts where it does not.
+// Del detaches the sandbox. It forgets the checkpoint, so that no restore brings the interface back.
+// Then it deletes the interface, and then it gives the addresses back. It is no error if the
+// namespace, the interface, the master or the checkpoint is gone: Del looks up nothing of the
+// configuration in the host. The record says where the sandbox is. If it does not, CNI_NETNS counts.
 func (p Plugin) Del(args *skel.CmdArgs) error {
 	c, err := beginDel(args)
 	if err != nil {
@@ -49,8 +48,8 @@ func (p Plugin) Del(args *skel.CmdArgs) error {
 	return c.ipam.Del(ctx)
 }
 
-// beginDel reads what a DEL needs of the configuration: no more, so that one that an
-// ADD would refuse now can still be detached.
+// beginDel reads only what a DEL needs of the configuration. So a configuration that an ADD would
+// refuse now can still be detached.
 func beginDel(args *skel.CmdArgs) (*call, error) {
 	read, err := cniplugin.ReadDetached(args.StdinData)
 	if err != nil {
@@ -62,7 +61,7 @@ func beginDel(args *skel.CmdArgs) (*call, error) {
 		store, err = netconf.OpenStore(config)
 	}
 	if err != nil {
-		// No ADD has remembered anything there. The rest is to go all the same.
+		// No ADD has remembered anything there. The rest still has to go.
 		store, err = netconf.OpenStore(cniplugin.Config{})
 	}
 	if err != nil {
@@ -78,9 +77,9 @@ func beginDel(args *skel.CmdArgs) (*call, error) {
 	return c, nil
 }
 
-// detached returns the record of what is to be detached, nil for none that can be read.
-// Then nothing but CNI_NETNS says where the interface is: a relative path, which no ADD
-// takes, could be another one then, and what is there would outlive its checkpoint.
+// detached returns the record of the attachment, nil if none can be read. Without a record only
+// CNI_NETNS says where the interface is. A relative path, which no ADD takes, could lead elsewhere
+// then, and the interface would outlive its checkpoint.
 func (c *call) detached() (*checkpoint.Record, error) {
 	r, err := c.store.Load(c.args.ContainerID, c.args.IfName)
 	switch {
@@ -92,8 +91,8 @@ func (c *call) detached() (*checkpoint.Record, error) {
 	return nil, cniplugin.EnvError("CNI_NETNS", c.args.Netns, "must be an absolute path, as the checkpoint does not say where the interface is: "+err.Error())
 }
 
-// openDetached opens the namespace to detach from, nil if it is gone: the one at CNI_NETNS,
-// unless the recorded one is still where it was recorded.
+// openDetached opens the namespace to detach from, nil if that is gone. It is the recorded one if
+// that is still at its path, else the one at CNI_NETNS.
 func (c *call) openDetached(recorded *checkpoint.Record) (*kernel.Namespace, error) {
 	if recorded != nil {
 		if was, err := kernel.Open(recorded.Namespace.Path); err == nil {
@@ -113,10 +112,10 @@ func (c *call) openDetached(recorded *checkpoint.Record) (*kernel.Namespace, err
 	return sandbox, err
 }
 
-// deleteInterface deletes the interface, whatever it was renamed to, if the namespace is
-// still there, and still the recorded one. Without a record (recorded is nil: a repeated
-// DEL, the runtime's DEL after a failed ADD) it deletes an interface of the plugin's own
-// kind, which is what a killed ADD may have left, if no other attachment has it.
+// deleteInterface deletes the interface if its namespace is still the recorded one, even if the
+// interface was renamed. recorded is nil after a repeated DEL, or for the runtime's DEL after a
+// failed ADD. Then it deletes an interface of the plugin's own kind, unless another attachment has
+// it: a killed ADD may have left one.
 func (c *call) deleteInterface(recorded *checkpoint.Record) error {
 	sandbox, err := c.openDetached(recorded)
 	if err != nil || sandbox == nil {
@@ -142,8 +141,8 @@ func (c *call) deleteInterface(recorded *checkpoint.Record) error {
 	return nil
 }
 
-// sweep deletes what a kill left of an interface under construction. The sandbox's
-// lock keeps everybody off who could be at work on it.
+// sweep deletes what a kill left of an interface under construction. The sandbox's lock keeps off
+// everybody who could be building it.
 func sweep(sandbox *kernel.Namespace) error {
 	if host, err := isHost(sandbox); err != nil || host {
 		return err
@@ -162,7 +161,7 @@ func isHost(sandbox *kernel.Namespace) (bool, error) {
 
 func (c *call) ownInterface(sandbox *kernel.Namespace, recorded *checkpoint.Record) (bool, error) {
 	if recorded != nil {
-		// A stranger's: what was in the recorded one went with it.
+		// It is a stranger's. What was in the recorded one went with that.
 		return recorded.Namespace.Same(sandbox.Identity()) == nil, nil
 	}
 	if host, err := isHost(sandbox); err != nil || host {
@@ -179,16 +178,16 @@ func (c *call) ownInterface(sandbox *kernel.Namespace, recorded *checkpoint.Reco
 	if other, err := c.isAnothers(sandbox.Identity()); err != nil || other {
 		return false, err
 	}
-	// A capture can have remembered it, or be about to. If it is gone again, too: a
-	// restore would bring it back.
+	// A capture may have remembered it, or be about to. A restore would bring it back, even if it is
+	// gone again.
 	if err := c.noteDetach(sandbox); err != nil {
 		return false, err
 	}
 	return !gone, nil
 }
 
-// isAnothers says whether another attachment has the interface. A checkpoint that a
-// capture wrote without knowing whose it is says nothing of that.
+// isAnothers says whether another attachment has the interface. A checkpoint that a capture wrote
+// without knowing the container ID does not count.
 func (c *call) isAnothers(sandbox attachment.Namespace) (bool, error) {
 	records, _, err := c.store.List()
 	if err != nil {

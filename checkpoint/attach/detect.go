@@ -18,27 +18,26 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// What bounds an ADD that finds addresses in use, as each takes its probes' time. The
-// runtime's next ADD goes on where this one stopped: what was in use is in quarantine.
+// These bound an ADD that finds addresses in use, because each probe takes its time. The runtime's
+// next ADD goes on where this one stopped: addresses in use are in quarantine.
 const (
 	conflictLimit = 8
 	detectLimit   = 30 * time.Second
 )
 
-// detection is the search for addresses that nobody on the network has.
+// detection is the search for addresses that nobody else on the network has.
 type detection struct {
 	*addition
 	probing kernel.ProbeOptions
 	until   time.Time
 	probed  map[netip.Addr]bool
-	// inUse says by whom each address is used that was given.
+	// inUse says who uses each of the addresses that were given.
 	inUse []string
 }
 
-// unused returns the result once nobody on the network has its addresses, if the
-// configuration wants that known. It is the interface plugin that asks: when the IPAM
-// plugin runs, there is no interface yet that could send, and once the interface has
-// the addresses it is too late.
+// unused returns a result whose addresses nobody on the network has, if the configuration asks for
+// that. The interface plugin has to probe. When the IPAM plugin runs, no interface exists that could
+// send. Once the interface has the addresses, it is too late.
 func (a *addition) unused(ctx context.Context, result *current.Result) (*current.Result, error) {
 	wanted, err := a.ipam.Detection()
 	if err != nil || wanted == nil {
@@ -65,7 +64,7 @@ func (a *addition) unused(ctx context.Context, result *current.Result) (*current
 	}
 }
 
-// cannotProbe has the runtime try again when the network is away.
+// cannotProbe makes the runtime try again if the network is away.
 func cannotProbe(err error) error {
 	if errors.Is(err, kernel.ErrNoCarrier) {
 		return cniplugin.Error(types.ErrTryAgainLater, "conflictDetection: %v", err)
@@ -73,9 +72,9 @@ func cannotProbe(err error) error {
 	return err
 }
 
-// tell tells the IPAM plugin of every conflict, and returns whether it gives others now. An
-// address that an earlier ADD of this attachment was given is in a checkpoint: no other
-// takes its place.
+// tell tells the IPAM plugin of every conflict. It returns whether the plugin gives other addresses
+// now. If an earlier ADD of this attachment was given an address, a checkpoint has it, and no other
+// address takes its place.
 func (d *detection) tell(ctx context.Context, conflicts []kernel.Conflict) (exchanged bool, err error) {
 	var errs []error
 	for _, c := range conflicts {
@@ -94,7 +93,7 @@ func (d *detection) tell(ctx context.Context, conflicts []kernel.Conflict) (exch
 	return exchanged, cniplugin.Join(errs...)
 }
 
-// conflicts returns those of the addresses that another host has, of those that were not
+// conflicts returns the addresses that another host has. It probes only for those that it has not
 // probed for before.
 func (d *detection) conflicts(ctx context.Context, result *current.Result) ([]kernel.Conflict, error) {
 	addresses, err := cniplugin.Addresses(result)
@@ -123,8 +122,8 @@ func (d *detection) conflicts(ctx context.Context, result *current.Result) ([]ke
 	return append(found, probed...), err
 }
 
-// nodes returns the addresses of the node itself on the same network: a macvlan and its
-// parent do not hear each other.
+// nodes returns the node's own addresses on the same network. A macvlan and its parent do not hear
+// each other.
 func (d *detection) nodes() ([]netip.Addr, error) {
 	if d.Link.Macvlan == nil {
 		return nil, nil

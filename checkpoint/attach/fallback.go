@@ -16,8 +16,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// fallback is a master of the host that is there, while those before it in the list of
-// the network's configuration are missing.
+// fallback is a master that exists, while the masters before it in the configured list are missing.
 type fallback struct {
 	network string
 	devices netstate.Devices
@@ -25,19 +24,19 @@ type fallback struct {
 	missing []string
 }
 
-// claim is a checkpoint that speaks against a fallback: of an attachment that is on
-// what is missing, and comes back with it.
+// claim is a checkpoint that speaks against a fallback: its attachment is on what is missing, and
+// comes back with that.
 type claim struct {
 	record checkpoint.Record
-	// lost is the master or the bond that is missing, base the lowest device of its chain.
+	// lost is the missing master or bond. base is the lowest device of its chain.
 	lost, base string
 	// member says that the fallback is recorded as a member of lost.
 	member bool
 }
 
-// claims returns, purely, what the records say against the fallback: an attachment of the
-// same network on a master that is missing, or, of whatever network, one on a bond
-// that is missing and has the fallback as a member.
+// claims returns what the records say against the fallback. It is a pure function. A claim is an
+// attachment of the same network on a missing master. It can also be an attachment of any network on
+// a missing bond that has the fallback as a member.
 func (f fallback) claims(records []checkpoint.Record) []claim {
 	var found []claim
 	for _, r := range records {
@@ -48,7 +47,7 @@ func (f fallback) claims(records []checkpoint.Record) []claim {
 	return found
 }
 
-// claim returns that of the record, one of nothing if it has none.
+// claim returns the record's claim, an empty one if it has none.
 func (f fallback) claim(r checkpoint.Record) (c claim) {
 	if r.Interface.ParentsInSandbox {
 		return c
@@ -69,16 +68,15 @@ func (f fallback) claim(r checkpoint.Record) (c claim) {
 	return c
 }
 
-// memberOf says whether what the fallback is stacked on is recorded as a member of the
-// bond.
+// memberOf says whether the record has the fallback's base as a member of the bond.
 func (f fallback) memberOf(bond netstate.Device) bool {
 	if bond.Bond == nil {
 		return false
 	}
 	base := f.base()
 	return slices.ContainsFunc(bond.Bond.Members, func(m netstate.Member) bool {
-		// Not by the address on the bus, which two ports can share. A name can have come to
-		// another NIC.
+		// Two ports can share an address on the bus, so that does not count. A name can belong to
+		// another NIC now.
 		return m.Name == base.Name && !m.Contradicts(base.NIC) || m.PermanentMAC != "" && m.PermanentMAC == base.PermanentMAC
 	})
 }
@@ -92,8 +90,8 @@ func (f fallback) base() netstate.Device {
 	return chain[len(chain)-1]
 }
 
-// askedFor says whether the attachment was made by a configuration that names a master
-// which is missing, maybe by an alternative name: those are not recorded.
+// askedFor says whether the attachment's configuration names a master that is missing. It can name
+// it by an alternative name, which is not recorded.
 func (f fallback) askedFor(r checkpoint.Record) bool {
 	var config struct {
 		Master cniplugin.Names `json:"master"`
@@ -102,7 +100,7 @@ func (f fallback) askedFor(r checkpoint.Record) bool {
 		slices.ContainsFunc(config.Master, func(name string) bool { return slices.Contains(f.missing, name) })
 }
 
-// living are the claims whose sandboxes are there still: no others come back.
+// living returns the claims whose sandboxes still exist. The others do not come back.
 func living(claims []claim) []claim {
 	return slices.DeleteFunc(claims, func(c claim) bool {
 		err := kernel.SameNamespace(c.record.Namespace)
@@ -110,7 +108,7 @@ func living(claims []claim) []claim {
 	})
 }
 
-// refusal is why the fallback is not taken, and how to have it all the same.
+// refusal says why the fallback is not taken, and how to take it all the same.
 func (f fallback) refusal(claims []claim) error {
 	lost := strings.Join(distinct(claims, func(c claim) string { return c.lost }), ", ")
 	why := fmt.Sprintf("%s on %s by checkpoint (%s)", attachments(len(claims)), lost, names(claims))
@@ -131,8 +129,8 @@ func (f fallback) refusal(claims []claim) error {
 		strings.Join(f.missing, ", "), f.master.Name, place, why, f.wayOut(lost, claims))
 }
 
-// wayOut says how an ADD works again. Nothing is moved to a member of a bond: the bond
-// takes its frames.
+// wayOut says how an ADD works again. Nothing can move to a member of a bond: the bond takes its
+// frames.
 func (f fallback) wayOut(lost string, claims []claim) string {
 	moves := distinct(claims, func(c claim) string {
 		if _, there := f.devices.ByName(c.base); there {
@@ -152,7 +150,7 @@ func (f fallback) wayOut(lost string, claims []claim) string {
 		lost, strings.Join(moves, ""))
 }
 
-// distinct are the values that the claims have, each once and in order.
+// distinct returns the values of the claims, each once and in order.
 func distinct(claims []claim, value func(claim) string) []string {
 	var values []string
 	for _, c := range claims {

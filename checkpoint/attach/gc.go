@@ -17,10 +17,9 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/delegate"
 )
 
-// GC forgets the checkpoints of this network's attachments that the runtime does
-// not call valid any more, and asks the IPAM plugin to do the same. It goes on
-// after a failure and reports all. Without a list of valid attachments, which is
-// not the same as an empty one, nothing is forgotten.
+// GC forgets the checkpoints of this network's attachments that the runtime does not call valid any
+// more. It asks the IPAM plugin to do the same. It goes on after a failure and reports all. If the
+// list of valid attachments is missing, it forgets nothing: an empty list is something else.
 func (p Plugin) GC(args *skel.CmdArgs) error {
 	config, store, err := beginGC(args)
 	if err != nil {
@@ -38,7 +37,7 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 	}
 	kept, err := forgetInvalid(ctx, store, config.Name, valid)
 	if kept {
-		// A restore can bring those back, with their addresses.
+		// A restore can still bring those back, and needs their addresses.
 		return err
 	}
 	return cniplugin.Join(err, ipam.GC(ctx))
@@ -59,8 +58,7 @@ func beginGC(args *skel.CmdArgs) (cniplugin.Config, *checkpoint.Store, error) {
 	return config, store, err
 }
 
-// forgetInvalid returns also whether it has kept a checkpoint that it should have
-// forgotten.
+// forgetInvalid forgets them. kept says that a checkpoint stayed that should have gone.
 func forgetInvalid(ctx context.Context, store *checkpoint.Store, network string, valid map[types.GCAttachment]bool) (kept bool, err error) {
 	records, unreadable, err := store.List()
 	if err != nil {
@@ -77,7 +75,7 @@ func forgetInvalid(ctx context.Context, store *checkpoint.Store, network string,
 		if r.Attachment.Network != network || valid[a] {
 			continue
 		}
-		// Beside each other: none waits for whoever is at work on another sandbox.
+		// All at once: none waits because somebody works on another sandbox.
 		waiting.Go(func() {
 			if err := forget(ctx, store, r); err != nil {
 				failed[i] = cniplugin.Wrap(err, r.Attachment.String())

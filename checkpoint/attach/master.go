@@ -12,8 +12,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// findMaster returns the first configured master that at has, or the default
-// route's device where none is configured. missing are those of the list before it.
+// findMaster returns the first configured master that exists. If none is configured, it is the
+// device of the default route. missing are the masters before it in the list.
 func findMaster(at *kernel.Namespace, devices netstate.Devices, names cniplugin.Names) (master netstate.LiveDevice, missing []string, err error) {
 	if len(names) == 0 {
 		master, err = defaultMaster(at, devices)
@@ -61,8 +61,8 @@ func (a *addition) master(at *kernel.Namespace, devices netstate.Devices) (netst
 	return master, nil
 }
 
-// mayFallBack refuses a master that is not the first of the list as long as a
-// checkpoint shows that the first is away for a moment alone.
+// mayFallBack refuses a later master of the list while a checkpoint shows that the first is only
+// away for a moment.
 func (a *addition) mayFallBack(f fallback) error {
 	records, unreadable, err := a.store.List()
 	if err != nil {
@@ -79,9 +79,9 @@ func (a *addition) mayFallBack(f fallback) error {
 	return nil
 }
 
-// noMember refuses a master that is a member of a bond now: its VLAN device would get
-// the frames of the bond's, and a macvlan on it can't be. A VLAN device on a member is the
-// admin's, who has taken its frames from the bond anyway.
+// noMember refuses a master that is a member of a bond. A VLAN device on it would take the bond's
+// frames, and the kernel allows no macvlan on it. A VLAN device that is already on a member is the
+// admin's, who has taken the frames from the bond anyway.
 func noMember(devices netstate.Devices, master netstate.LiveDevice) error {
 	if over, ok := devices.AggregateOf(master); ok {
 		return cniplugin.ConfigError("master", master.Name,

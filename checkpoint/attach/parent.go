@@ -11,17 +11,15 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// parentPlan is the device to build the link on: there already, or a VLAN to
-// create on what is.
+// parentPlan is the device to build the link on. It exists, or is a VLAN device to create.
 type parentPlan struct {
 	below  netstate.LiveDevice
 	create *netconf.ParentVLAN
 }
 
-// planParent decides what the link is built on. An existing VLAN device is used
-// only if it is the very one that is asked for. Without a name for it, that is the
-// one with the ID and the protocol on the master: a restore that moves attachments
-// to another NIC keeps the name that the VLAN device had on the first.
+// planParent decides what to build the link on. It uses an existing VLAN device only if that is
+// exactly the wanted one. Without a configured name, that is the one with the ID and the protocol on
+// the master: a restore that moves attachments to another NIC keeps the VLAN device's old name.
 func planParent(devices netstate.Devices, master netstate.LiveDevice, vlan *netconf.ParentVLAN) (parentPlan, error) {
 	if vlan == nil {
 		return parentPlan{below: master}, nil
@@ -59,7 +57,7 @@ func describe(devices netstate.Devices, d netstate.LiveDevice) string {
 	return d.VLAN.String()
 }
 
-// checkMTU reports an MTU that the parent could not carry.
+// checkMTU reports an MTU that is too large for the parent.
 func checkMTU(mtu int, parent netstate.LiveDevice) error {
 	if mtu > parent.MTU {
 		return cniplugin.ConfigError("mtu", mtu, fmt.Sprintf("must not be above %d, the MTU of %s", parent.MTU, parent.Name))
@@ -67,9 +65,9 @@ func checkMTU(mtu int, parent netstate.LiveDevice) error {
 	return nil
 }
 
-// ensure returns the device to build on, which it creates where the plan says so;
-// made says whether it did, also beside an error. Another ADD may do the same at the
-// same time: then its device is verified and used.
+// ensure returns the device to build on. It creates it if the plan says so, and then made is true,
+// even beside an error. Another ADD may create the same device at the same time. Then ensure
+// verifies and uses that one.
 func (p parentPlan) ensure(host *kernel.Namespace, devices netstate.Devices) (parent netstate.LiveDevice, now netstate.Devices, made bool, err error) {
 	if p.create == nil {
 		return p.below, devices, false, nil
@@ -89,7 +87,7 @@ func (p parentPlan) ensure(host *kernel.Namespace, devices netstate.Devices) (pa
 	return again.below, devices, made, err
 }
 
-// hint says what the kernel does not: a VLAN can't go up on a device that is down.
+// hint adds what the kernel does not say: a VLAN device cannot go up on a device that is down.
 func (p parentPlan) hint() string {
 	if p.below.Up {
 		return ""

@@ -19,12 +19,12 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel"
 )
 
-// Plugin is an interface plugin: what its configuration asks for, and the one
-// way in which that is done.
+// Plugin is an interface plugin. Its configuration says what to build. How to build it is the same
+// for all.
 type Plugin struct {
 	// Name is the plugin's, such as relink-macvlan.
 	Name string
-	// Kind is that of the links that it makes (netstate.KindMacvlan, ...).
+	// Kind is the kind of the links that it makes (netstate.KindMacvlan, ...).
 	Kind string
 	// Parse reads the plugin's configuration for an ADD, a CHECK and a STATUS.
 	Parse netconf.Reader
@@ -35,10 +35,10 @@ func (p Plugin) Funcs() skel.CNIFuncs {
 	return skel.CNIFuncs{Add: p.Add, Del: p.Del, Check: p.Check, Status: p.Status, GC: p.GC}
 }
 
-// parentsWait bounds the wait for somebody who is alone with the parents, which is never long.
+// parentsWait bounds the wait for somebody who is alone with the parents. That never takes long.
 const parentsWait = 10 * time.Second
 
-// call is one invocation for an attachment.
+// call is one call of the plugin for an attachment.
 type call struct {
 	netconf.Request
 	plugin Plugin
@@ -88,7 +88,7 @@ func (c *call) shareParents(ctx context.Context) (*checkpoint.Parents, error) {
 	return shared, lockError(err, parentsWait)
 }
 
-// lockError has the runtime try again if the lock was held for as long as the wait.
+// lockError makes the runtime try again if somebody else held the lock during the whole wait.
 func lockError(err error, wait time.Duration) error {
 	switch {
 	case err == nil:
@@ -99,7 +99,8 @@ func lockError(err error, wait time.Duration) error {
 	return cniplugin.Error(types.ErrIOFailure, "%v", err)
 }
 
-// openSandbox opens CNI_NETNS, by a path that still means the same when it is recorded.
+// openSandbox opens CNI_NETNS. The path must be absolute, so that it still means the same in the
+// record.
 func (c *call) openSandbox() (*kernel.Namespace, error) {
 	if !filepath.IsAbs(c.args.Netns) {
 		return nil, cniplugin.EnvError("CNI_NETNS", c.args.Netns, "must be an absolute path")

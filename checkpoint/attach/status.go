@@ -15,11 +15,10 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Status fails where an ADD is sure to fail: code 50 without any master or where no
-// checkpoint can be kept, and whatever the IPAM plugin says. Runtimes take a failure for
-// a node that is not ready, from which pods are evicted: so what can pass by itself is
-// none. That goes for a master that can't send, unless the configuration wants code 51
-// for that, and for an ADD that waits for the first master of the list.
+// Status fails if an ADD is certain to fail: code 50 if no master exists or no checkpoint can be
+// kept, and whatever the IPAM plugin says. Runtimes turn a failure into a node that is not ready,
+// which evicts pods. So nothing counts that can pass by itself: neither a master that cannot send,
+// unless the configuration asks for code 51, nor an ADD that waits for the first master of the list.
 func (p Plugin) Status(args *skel.CmdArgs) error {
 	c, err := p.begin(args)
 	if err != nil {
@@ -61,11 +60,11 @@ func (c *call) hostMaster() (netstate.LiveDevice, error) {
 	return master, err
 }
 
-// passing are errors of a store that may be gone when the next ADD comes: somebody else
-// has used up what is shared.
+// passing are errors of a store that can be over when the next ADD comes: somebody else has used up
+// a shared resource.
 var passing = []error{syscall.ENOSPC, syscall.EDQUOT, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE}
 
-// storeStatus fails where checkpoints can't be kept.
+// storeStatus fails if no checkpoints can be kept.
 func storeStatus(store *checkpoint.Store) error {
 	err := store.Usable()
 	if err == nil || slices.ContainsFunc(passing, func(p error) bool { return errors.Is(err, p) }) {

@@ -11,57 +11,57 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// What the records say that this package writes. The second is for those that are from a file
-// alone: what such an interface was on is as the operator said, and can be wrong.
+// The values that this package writes as Writer. The second is for records that are from a file
+// alone: the operator said what the interface was on, and that can be wrong.
 const (
 	Writer         = "relink import"
 	WriterFromFile = "relink import from a file"
 )
 
-// IsOurs says that an import wrote the record, and no capture has since.
+// IsOurs says that an import wrote the record, and no capture since.
 func IsOurs(r checkpoint.Record) bool { return r.Writer == Writer || r.Writer == WriterFromFile }
 
-// isFromFile says that the record is from a file alone. Older relinks did not tell: then the
-// interface has no index in it until a restore has built it.
+// isFromFile says that the record is from a file alone. Older relinks did not note that. In their
+// records the interface has no index until a restore has built it.
 func isFromFile(r checkpoint.Record) bool {
 	return r.Writer == WriterFromFile || r.Writer == Writer && r.Interface.Link.Index == 0
 }
 
-// Found is one file and what is there of the sandbox that it is of.
+// Found is one file, and what there is of its sandbox.
 type Found struct {
 	// Path is the file's.
 	Path string
 	File File
-	// Err is why the file or its namespace can't be used; then Path and, if the
-	// file could be read, File are all that is known.
+	// Err is why the file or its namespace cannot be used. Then only Path is set, and File if the
+	// file could be read.
 	Err error
-	// Written is when the file was.
+	// Written is when the file was written.
 	Written time.Time
 	There   There
 }
 
-// There is what is at the file's netns.
+// There is what the file's netns leads to.
 type There struct {
 	Namespace attachment.Namespace
-	// Live is the interface, nil when it is gone. Of one that can't be remembered it
-	// has the link and perhaps no more, and Unsupported says why.
+	// Live is the interface, nil if it is gone. If it cannot be remembered, Live has the link and
+	// perhaps no more, and Unsupported says why.
 	Live        *netstate.Interface
 	Unsupported error
-	// Outside are the sandbox's other interfaces that are not of its own making.
+	// Outside are the other interfaces of the sandbox that it did not make itself.
 	Outside []netstate.LiveDevice
-	// Booted is when the kernel started, Started when the process did by which the
-	// namespace was opened; zero for a path of another form.
+	// Booted is when the kernel started. Started is when the process started by which the namespace
+	// was opened. It is zero for a path of another form.
 	Booted, Started time.Time
 }
 
-// Node is what is remembered, and what the interfaces that are gone were stacked on.
+// Node is what is remembered, and what lost interfaces were on.
 type Node struct {
 	Records    []checkpoint.Record
 	Unreadable []checkpoint.Unreadable
 	Parents    []netstate.Device
-	// MTU is that of an interface that is gone.
+	// MTU is that of a lost interface.
 	MTU int
-	// Replace has checkpoints written anew that an import wrote from a file.
+	// Replace asks to write checkpoints anew that an import wrote from a file.
 	Replace bool
 }
 
@@ -76,7 +76,7 @@ const (
 	Refuse  Verb = "refuse"  // Write none.
 )
 
-// Source is where what is remembered was taken from.
+// Source says where a checkpoint's contents are from.
 type Source string
 
 // The sources.
@@ -97,10 +97,9 @@ type Action struct {
 	Reason    string
 }
 
-// Decide returns what to do about each of the files that could be looked at. Nothing
-// is remembered of a namespace that may be a stranger's: an interface that is there
-// proves whose it is by its MAC and addresses; where it is gone, nothing may speak
-// against it.
+// Decide returns what to do about each file that could be looked at. It remembers nothing of a
+// namespace that may be a stranger's. An interface that is there proves whose it is by its MAC and
+// addresses. If the interface is gone, nothing may speak against the file.
 func Decide(found []Found, node Node) []Action {
 	actions := make([]Action, len(found))
 	for i, f := range found {
@@ -149,9 +148,9 @@ func decide(f Found, rivals []string, node Node) Action {
 	return a
 }
 
-// known decides about an attachment of which there is a checkpoint already, under
-// its own container ID or, where capture did not know that, under another. It returns
-// the checkpoint that is to be replaced, or why nothing is written; neither if there is none.
+// known decides about an attachment that has a checkpoint already. The checkpoint can have another
+// container ID, if capture did not know the right one. known returns the checkpoint that is to be
+// replaced, or why nothing is written. It returns neither if there is no checkpoint.
 func known(a *Action, f Found, node Node) (earlier *checkpoint.Record, why string) {
 	for _, u := range node.Unreadable {
 		if u.ContainerID == f.File.Sandbox && (u.IfName == f.File.IfName || u.IfName == "") {
@@ -183,8 +182,8 @@ func known(a *Action, f Found, node Node) (earlier *checkpoint.Record, why strin
 	return nil, ""
 }
 
-// replaceable returns the record if it is to be replaced: a file told all of it, and it says
-// otherwise now. What is live is never replaced by what a file tells.
+// replaceable returns the record if it is to be replaced: it is from a file alone, and the import
+// says something else now. What was live is never replaced by what a file says.
 func replaceable(a *Action, f Found, r checkpoint.Record, node Node) (earlier *checkpoint.Record, why string) {
 	a.keep(r)
 	live := f.There.Live
@@ -205,8 +204,8 @@ func (a *Action) keep(r checkpoint.Record) {
 	a.Do, a.Attachment, a.Pod, a.Interface = Keep, r.Attachment, r.Pod, r.Interface
 }
 
-// decideLive remembers the interface as it is: that is more than the file has. What
-// it has lost of that, a route or that it is up, is remembered from the file.
+// decideLive remembers the interface as it is: the file says less. A route that it has lost is
+// remembered from the file, and that it is up.
 func decideLive(a Action, f Found) Action {
 	there := f.There
 	if there.Unsupported != nil && there.Live.Link.MAC == f.File.MAC {
@@ -235,8 +234,8 @@ func decideLive(a Action, f Found) Action {
 	return a
 }
 
-// contradiction says how what is there is not what the file says, empty if it is. An
-// address more is no contradiction.
+// contradiction says how the live interface contradicts the file. It is empty if it does not. An
+// additional address is no contradiction.
 func contradiction(file File, live netstate.Interface) string {
 	var want, have []string
 	missing := false
@@ -261,13 +260,13 @@ func list(addresses []string) string {
 	return strings.Join(addresses, ", ")
 }
 
-// slack is how much the times of files and processes can be apart, which the kernel
-// takes by different clocks.
+// slack is how far the times of files and of processes can be apart. The kernel takes them from
+// different clocks.
 const slack = time.Second
 
-// stranger says what speaks against the namespace being that of the file's sandbox,
-// empty if nothing does. The tool gave a sandbox one interface, so that with that
-// gone there is none from outside.
+// stranger says what speaks against the namespace being the one of the file's sandbox. It is empty
+// if nothing does. The tool gave a sandbox one interface. Once that is gone, the sandbox has none
+// from outside.
 func stranger(f Found, rivals []string, records []checkpoint.Record) string {
 	there := f.There
 	if f.Written.Before(there.Booted.Add(-slack)) {
@@ -302,8 +301,8 @@ func gone(file File, node Node) netstate.Interface {
 	}
 }
 
-// settings are the sysctls that the tool set: it lets the pod answer for others
-// (proxy ARP), and IPv6 is on where it is used.
+// settings are the sysctls that the tool set. The pod answers for others (proxy ARP), and IPv6 is on
+// if it is used.
 func settings(file File) map[string]string {
 	s := map[string]string{"ipv4/proxy_arp": "1"}
 	if slices.ContainsFunc(file.Addresses, func(a netstate.Address) bool { return a.Prefix.Addr().Is6() }) {

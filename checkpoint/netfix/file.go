@@ -18,10 +18,10 @@ import (
 
 // File is a checkpoint of i40e_net_fix.
 type File struct {
-	// Netns is the path of the sandbox's namespace when the file was written. It can
-	// be a stranger's by now.
+	// Netns is the path of the sandbox's namespace when the file was written. By now it can lead to a
+	// stranger's.
 	Netns string
-	// PodName is what the tool knew the pod by. It is for people to read.
+	// PodName is the tool's name for the pod, for people to read.
 	PodName string
 	// Sandbox is the container ID.
 	Sandbox string
@@ -30,12 +30,12 @@ type File struct {
 	MAC       string
 	Addresses []netstate.Address
 	Routes    []netstate.Route
-	// Result is the CNI result as it stands in the file.
+	// Result is the CNI result as the file has it.
 	Result json.RawMessage
 }
 
-// content is the file as it is written. It has no other keys: what one more asks for
-// would be lost.
+// content is the file as the tool writes it. Other keys are refused: what they ask for would be
+// lost.
 type content struct {
 	Netns   string          `json:"netns"`
 	PodName string          `json:"podname"`
@@ -44,9 +44,9 @@ type content struct {
 	Result  json.RawMessage `json:"result"`
 }
 
-// Parse returns the checkpoint in b, all of it or an error that names the key, its
-// value and what to do. Keys that the tool does not write are refused; what else the
-// result has is kept in Result and not looked at.
+// Parse returns the whole checkpoint in b, or an error that names the key, its value and what to do.
+// It refuses keys that the tool does not write. Result can have more keys, which it keeps and does
+// not look at.
 func Parse(b []byte) (File, error) {
 	var c content
 	decoder := json.NewDecoder(bytes.NewReader(b))
@@ -67,7 +67,7 @@ func Parse(b []byte) (File, error) {
 	return f, nil
 }
 
-// validate reports the first key beside the result that can't be used.
+// validate returns the first error in a key other than result.
 func (f File) validate() error {
 	if !filepath.IsAbs(f.Netns) || strings.ContainsRune(f.Netns, 0) {
 		return invalid("netns", f.Netns, "must be the absolute path of the sandbox's network namespace")
@@ -96,8 +96,8 @@ var podName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-
 
 const maxPodName = 253
 
-// Pod is the pod as far as the file tells: by its name, if that can be one. Its
-// namespace is not told, and a name that joins several is not taken apart.
+// Pod is the pod's name, if PodName can be one. The file does not tell the pod's namespace. A name
+// that joins several is not taken apart.
 func (f File) Pod() attachment.Pod {
 	if len(f.PodName) > maxPodName || !podName.MatchString(f.PodName) {
 		return attachment.Pod{}
@@ -105,12 +105,12 @@ func (f File) Pod() attachment.Pod {
 	return attachment.Pod{Name: f.PodName}
 }
 
-// invalid is an error in the value of a key.
+// invalid is an error about the value of a key.
 func invalid(key, value, what string) error {
 	return fmt.Errorf("invalid %q: %q: %s", key, value, what)
 }
 
-// explain says what in the JSON below the key prefix is wrong.
+// explain says what is wrong in the JSON below the key prefix.
 func explain(prefix string, err error) error {
 	var wrongType *json.UnmarshalTypeError
 	if errors.As(err, &wrongType) && (prefix != "" || wrongType.Field != "") {
@@ -123,7 +123,7 @@ func explain(prefix string, err error) error {
 	return fmt.Errorf("torn or no checkpoint of i40e_net_fix: %w", err)
 }
 
-// jsonType says what is expected in words of JSON.
+// jsonType names the expected type in words of JSON.
 func jsonType(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:
@@ -138,11 +138,11 @@ func jsonType(t reflect.Type) string {
 	return "an object"
 }
 
-// nameLength is how much of the container ID the tool takes for the file's name.
+// nameLength is how much of the container ID the tool uses as the file's name.
 const nameLength = 12
 
-// checkName reports a file that has not the name of the sandbox that it is of, as the
-// copy of another one has: it can be out of date.
+// checkName reports a file without the name of its sandbox. It may be a copy of another file, and
+// out of date.
 func (f File) checkName(name string) error {
 	if strings.HasPrefix(f.Sandbox, name) && len(name) >= min(nameLength, len(f.Sandbox)) {
 		return nil

@@ -16,9 +16,8 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// readDir reads the files of the directory. Those whose names begin with a dot are
-// an editor's or a copying program's, and passed over; anything else that is no file
-// of the tool is found with an error.
+// readDir reads the files of the directory. It skips names that begin with a dot: they belong to an
+// editor or a copying program. Everything else that is no file of the tool gets an Err.
 func readDir(dir string) ([]Found, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -68,7 +67,7 @@ func (f *Found) read() error {
 	return parsed.checkName(filepath.Base(f.Path))
 }
 
-// look is a look at the host and the sandboxes.
+// look knows the host, for a look into sandboxes.
 type look struct {
 	host    *kernel.Namespace
 	devices netstate.Devices
@@ -94,13 +93,12 @@ func newLook() (*look, error) {
 
 func (l *look) close() { l.host.Close() }
 
-// errHost says that the namespace is no sandbox's.
+// errHost says that the namespace is the host's and not a sandbox's.
 var errHost = errors.New("it is the host's own network namespace, not a sandbox's")
 
-// at looks at what is at the file's netns. It can be matched with
-// kernel.ErrNoNamespace and errHost.
+// at looks at what the file's netns leads to. Its errors can be kernel.ErrNoNamespace and errHost.
 func (l *look) at(file File) (There, error) {
-	// Opening anything else can wait for ever, or do something.
+	// To open anything else can block for ever, or have effects.
 	if info, err := os.Stat(file.Netns); err == nil && !info.Mode().IsRegular() {
 		return There{}, fmt.Errorf("%s: %w: it is no file of the kernel's", file.Netns, kernel.ErrNoNamespace)
 	}
@@ -140,8 +138,8 @@ func (l *look) isHost(n attachment.Namespace) bool {
 	return ok && device == n.Device && inode == n.Inode
 }
 
-// capture returns the interface, nil when it is gone. Devices of the host come and go
-// while they are looked at: what does not fit is read once more.
+// capture returns the interface, nil if it is gone. Devices of the host can come and go during a
+// look, so it looks twice if something does not fit.
 func (l *look) capture(namespace *kernel.Namespace, ifName string) (live *netstate.Interface, unsupported, err error) {
 	captured, err := kernel.Capture(l.host, namespace, l.devices, ifName, kernel.Everything)
 	if err != nil && !errors.Is(err, kernel.ErrNoDevice) && !errors.Is(err, kernel.ErrUnsupported) {
@@ -166,14 +164,14 @@ func (l *look) capture(namespace *kernel.Namespace, ifName string) (live *netsta
 	return &captured, nil, nil
 }
 
-// fromOutside are the kinds of devices that a sandbox is given. A process in there
-// makes bridges, tunnels and dummies for itself, and the kernel tunnels of its own.
+// fromOutside are the kinds of devices that a sandbox is given. Processes in a sandbox make bridges,
+// tunnels and dummies for themselves. The kernel makes some tunnels.
 var fromOutside = []string{
 	netstate.KindNIC, netstate.KindVLAN, netstate.KindMacvlan, "macvtap", "ipvlan", "ipvtap", "veth",
 }
 
-// outside returns the devices, other than the one of that name, that lead out of the
-// sandbox. One that is stacked on another of the sandbox, or is its peer, does not.
+// outside returns the devices that lead out of the sandbox, except the one of that name. A device
+// that is stacked on another of the sandbox, or is its peer, does not lead out.
 func outside(own netstate.Devices, except string) []netstate.LiveDevice {
 	var all []netstate.LiveDevice
 	for _, d := range own {

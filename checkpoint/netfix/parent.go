@@ -9,19 +9,18 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Below says what the interfaces are stacked on that are gone: the files don't.
+// Below says what lost interfaces were on. The files do not tell.
 type Below struct {
-	// Devices are names of devices of the host, of which the first that exists is
-	// taken.
+	// Devices are names of devices of the host. The first that exists is taken.
 	Devices []string
-	// VLAN is the 802.1q VLAN of that device, 0 for the device itself.
+	// VLAN is the 802.1q VLAN of that device. 0 stands for the device itself.
 	VLAN int
-	// MTU is the interfaces', 0 for that of what they are stacked on.
+	// MTU is that of the interfaces. 0 stands for the MTU of what they are on.
 	MTU int
 }
 
-// choose returns the chain of parents, the nearest first, and the interfaces' MTU.
-// The VLAN device need not be there: restore creates it.
+// choose returns the chain of parents, the nearest first, and the MTU of the interfaces. The VLAN
+// device may be missing: restore creates it.
 func (b Below) choose(devices netstate.Devices) ([]netstate.Device, int, error) {
 	base, err := b.base(devices)
 	if err != nil {
@@ -77,8 +76,8 @@ func (b Below) base(devices netstate.Devices) (netstate.LiveDevice, error) {
 	return netstate.LiveDevice{}, fmt.Errorf("invalid --parent %q: %s: name a device that is there", strings.Join(b.Devices, ","), what)
 }
 
-// onVLAN puts the VLAN on the chain: the device that is there, whatever its name,
-// or the one that is to be created.
+// onVLAN puts the VLAN on the chain. If the VLAN device exists, it takes that one, whatever its name
+// is.
 func (b Below) onVLAN(devices netstate.Devices, base netstate.LiveDevice, chain []netstate.Device) ([]netstate.Device, error) {
 	vlan := netstate.VLAN{ID: b.VLAN, Protocol: netstate.Protocol8021Q}
 	if err := vlan.Validate(); err != nil {

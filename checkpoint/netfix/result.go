@@ -16,8 +16,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// result is what is read of a CNI result, in the layout of 0.3.0 to 1.1.0. The tool
-// writes that layout whatever cniVersion says, or without any.
+// result is the part of a CNI result that is read, in the layout of 0.3.0 to 1.1.0. The tool writes
+// that layout whatever cniVersion says, even if cniVersion is missing.
 type result struct {
 	CNIVersion string        `json:"cniVersion"`
 	Interfaces []resultLink  `json:"interfaces"`
@@ -77,8 +77,8 @@ func (f *File) parseResult() error {
 	return f.configure(&parsed)
 }
 
-// checkVersion takes the versions whose result can have this layout, and those that
-// the tool's libraries put there for no reason.
+// checkVersion accepts the versions that can have this layout, and those that the tool's libraries
+// write for no reason.
 func checkVersion(v string) error {
 	if v == "" {
 		return nil
@@ -90,8 +90,8 @@ func checkVersion(v string) error {
 	return invalid("result.cniVersion", v, "must be 0.2.0 to 0.4.0, 1.x, or absent")
 }
 
-// parseLink takes the pod's interface. A result of before CNI 0.3.0 has none, and so
-// no MAC to give the interface back.
+// parseLink takes the pod's interface. A result from before CNI 0.3.0 has none, and so no MAC for a
+// restore.
 func (f *File) parseLink(links []resultLink) error {
 	const key = "result.interfaces"
 	if len(links) != 1 {
@@ -135,8 +135,8 @@ func (ip resultIP) parse(key string) (*current.IPConfig, error) {
 	return config, nil
 }
 
-// usable says that an interface can be given the address and that it then has the
-// very one: the kernel makes link-local IPv6 addresses itself.
+// usable says that an interface can be given the address and then has exactly this one. The kernel
+// makes link-local IPv6 addresses itself.
 func usable(p netip.Prefix) bool {
 	a := p.Addr()
 	return p.Bits() > 0 && !a.Is4In6() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() &&
@@ -161,7 +161,7 @@ func (r resultRoute) parse(key string) (*types.Route, error) {
 	return route, nil
 }
 
-// parseAddr returns an address that a route can go by.
+// parseAddr returns an address that can be a gateway.
 func parseAddr(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err == nil && (a.Zone() != "" || a.Is4In6() || a.IsUnspecified() || a.IsMulticast()) {
@@ -174,15 +174,14 @@ func ipNet(p netip.Prefix) net.IPNet {
 	return net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// ipv6Priority is the metric that the kernel gives an IPv6 route that is added
-// without one (IP6_RT_PRIO_USER).
+// ipv6Priority is the metric of an IPv6 route that is added without one (IP6_RT_PRIO_USER).
 const ipv6Priority = 1024
 
-// tableMain is RT_TABLE_MAIN, which the kernel takes for none.
+// tableMain is RT_TABLE_MAIN, the kernel's default.
 const tableMain = 254
 
-// configure fills in the addresses and routes as the kernel has them once the tool
-// has set them: of two routes in one place, it leaves the second out.
+// configure fills in the addresses and routes as the kernel has them after the tool has set them. Of
+// two routes in one slot it leaves out the second.
 func (f *File) configure(r *current.Result) (err error) {
 	if f.Addresses, err = cniplugin.Addresses(r); err != nil {
 		return fmt.Errorf("result.ips: %w", err)

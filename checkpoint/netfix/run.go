@@ -21,14 +21,14 @@ type Options struct {
 	// Dir is where the tool's files are.
 	Dir   string
 	Below Below
-	// Replace has checkpoints written anew that an import wrote from a file, while their
-	// interfaces are gone.
+	// Replace writes checkpoints anew that an import wrote from a file, while their interfaces are
+	// gone.
 	Replace bool
 	// DryRun decides and writes nothing.
 	DryRun bool
 }
 
-// State is what became of a file. Of a dry run, those that begin with To stand for the others.
+// State is what became of a file. A dry run has those that begin with To in place of the others.
 type State string
 
 // The states.
@@ -46,13 +46,13 @@ const (
 type Outcome struct {
 	// Path is the file's.
 	Path string `json:"path"`
-	// PodName is what the file has, which Pod has only if it can be a pod's name.
+	// PodName is what the file has. Pod has it only if it can be a pod's name.
 	PodName    string               `json:"podName,omitempty"`
 	Attachment attachment.Key       `json:"attachment,omitzero"`
 	Pod        attachment.Pod       `json:"pod,omitzero"`
 	Namespace  attachment.Namespace `json:"namespace,omitzero"`
 	Interface  *netstate.Interface  `json:"interface,omitempty"`
-	// From is empty where nothing is written.
+	// From is empty if nothing is written.
 	From   Source `json:"from,omitempty"`
 	State  State  `json:"state"`
 	Reason string `json:"reason"`
@@ -64,7 +64,7 @@ type Report struct {
 	Files  []Outcome `json:"files"`
 }
 
-// Complete says that all is remembered that the files name.
+// Complete says that everything is remembered that the files name.
 func (r Report) Complete() bool {
 	for _, o := range r.Files {
 		if o.State == Refused || o.State == Failed {
@@ -81,9 +81,8 @@ type run struct {
 	node Node
 }
 
-// Run writes checkpoints of the attachments that the directory's files are of. One
-// failure does not stop the others; the report has all of them. The error is that
-// nothing could be looked at, or that there is nothing to build on.
+// Run writes checkpoints of the attachments of the files. One failure does not stop the others; the
+// report has all of them. Run returns an error if it could look at nothing, or if no parent exists.
 func Run(ctx context.Context, opts Options) (Report, error) {
 	r := &run{Options: opts, node: Node{Replace: opts.Replace}}
 	found, err := readDir(opts.Dir)
@@ -112,7 +111,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	return report, nil
 }
 
-// outcome does what was decided, unless the run is a dry one.
+// outcome does what was decided. A dry run does nothing.
 func (r *run) outcome(ctx context.Context, f Found, a Action, rivals []string) Outcome {
 	switch {
 	case f.Err != nil:
@@ -130,7 +129,7 @@ func (r *run) outcome(ctx context.Context, f Found, a Action, rivals []string) O
 // writes says that the action writes a checkpoint.
 func (a Action) writes() bool { return a.Do == Import || a.Do == Replace }
 
-// planned and done are the states by what was decided.
+// planned and done map what was decided to states.
 var (
 	planned = map[Verb]State{Import: ToImport, Replace: ToReplace}
 	done    = map[Verb]State{Import: Imported, Replace: Replaced, Keep: Kept, Refuse: Refused}
@@ -147,8 +146,8 @@ func outcomeOf(f Found, a Action, state State) Outcome {
 	return o
 }
 
-// failed reports a file that could not be looked at, or refuses one whose sandbox is
-// gone or none.
+// failed reports a file that could not be looked at. If its sandbox is gone, or is none, the file is
+// refused.
 func failed(f Found, err error) Outcome {
 	o := Outcome{Path: f.Path, PodName: f.File.PodName, State: Failed, Reason: printable.Joined(err)}
 	if f.File.Sandbox != "" {
@@ -161,8 +160,7 @@ func failed(f Found, err error) Outcome {
 	return o
 }
 
-// write decides again under the sandbox's lock, from what is there then, and saves
-// the checkpoint.
+// write decides again under the sandbox's lock, from what is there then, and saves the checkpoint.
 func (r *run) write(ctx context.Context, f Found, rivals []string) Outcome {
 	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
 	defer cancel()
@@ -197,9 +195,9 @@ func (r *run) write(ctx context.Context, f Found, rivals []string) Outcome {
 	return outcomeOf(f, a, done[a.Do])
 }
 
-// current is what is remembered now, as far as it can have to do with the file: its
-// own checkpoint, and the one that capture writes where it does not know whose the
-// sandbox is. Neither changes until the locks are released.
+// current returns the checkpoints as they are now, as far as they matter for the file: its own one,
+// and the one that capture writes if it does not know the container ID. Neither changes until the
+// locks are released.
 func (r *run) current(f Found) Node {
 	node := r.node
 	node.Records, node.Unreadable = nil, nil
@@ -223,7 +221,7 @@ func (r *run) current(f Found) Node {
 	return node
 }
 
-// noConfig is the configuration of a tool that had none.
+// noConfig is the CNI configuration in such a record: the tool had none.
 const noConfig = `{"name":"` + checkpoint.NetworkUnknown + `","type":"macvlan"}`
 
 func recordOf(file File, a Action) checkpoint.Record {
