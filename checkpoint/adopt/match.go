@@ -93,7 +93,8 @@ func (m matched) why(r checkpoint.Record) string {
 	case other.Interface.Link.Name == was.Name:
 		return ""
 	}
-	return fmt.Sprintf("%s%s, and its name is that of %s now, which was renamed: relink restore brings it back once that is renamed back", was.Name, gone, other.Interface.Link.Name)
+	return fmt.Sprintf("%s%s, and %s was renamed to %s: rename that back, then relink restore brings %s back",
+		was.Name, gone, other.Interface.Link.Name, was.Name, was.Name)
 }
 
 // notTaken says that the interface is there, and why its state cannot be remembered.
@@ -112,7 +113,7 @@ func notTaken(was netstate.Link, is netstate.LiveDevice) string {
 // be remembered.
 func (m matched) namesake(r checkpoint.Record) string {
 	if is, there := m.device(r); there {
-		return fmt.Sprintf("its name is that of the checkpoint of %s, which was renamed from %s", is.Name, r.Attachment.IfName)
+		return fmt.Sprintf("its name is taken: %s was renamed from %s, and its checkpoint still has that name", is.Name, r.Attachment.IfName)
 	}
 	return "its name is that of a checkpoint of another namespace, " + r.Namespace.Path
 }

@@ -67,5 +67,5 @@ func TestCaptureOfANewInterfaceUnderAnOldName(t *testing.T) {
 	n.cnitool(t, "add", "stock", "web", netns)
 	n.Says(t, 0, "capture", "1 captured")
 	fresh.Run(t, netns, "ip link set eth0 down name web0 up; ip link add eth0 link web0 type macvlan; ip link set eth0 up")
-	n.Says(t, 1, "capture", "1 kept, 1 refused\n", "its name is that of the checkpoint of web0, which was renamed from eth0")
+	n.Says(t, 1, "capture", "1 kept, 1 refused\n", "its name is taken: web0 was renamed from eth0, and its checkpoint still has that name")
 }

@@ -147,7 +147,7 @@ func TestMemberOfABondIsNoMaster(t *testing.T) {
 		{Device: vlanOf("eth0.7", 7), Index: 7, ParentIndex: 2},
 	}
 	for master, want := range map[string]string{
-		"eth0": `7: invalid "master": "eth0": it is a member of bond4 and would take that one's frames: name bond4, or take eth0 out of it`,
+		"eth0": `7: invalid "master": "eth0": it is a member of bond4 and would take the frames of bond4: name bond4, or take eth0 out of it`,
 		"eth1": "", "eth5": "", "bond4": "", "eth0.7": "",
 	} {
 		d, _ := devices.ByName(master)

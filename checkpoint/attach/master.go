@@ -85,7 +85,7 @@ func (a *addition) mayFallBack(f fallback) error {
 func noMember(devices netstate.Devices, master netstate.LiveDevice) error {
 	if over, ok := devices.AggregateOf(master); ok {
 		return cniplugin.ConfigError("master", master.Name,
-			fmt.Sprintf("it is a member of %s and would take that one's frames: name %s, or take %s out of it", over.Name, over.Name, master.Name))
+			fmt.Sprintf("it is a member of %s and would take the frames of %[1]s: name %[1]s, or take %[2]s out of it", over.Name, master.Name))
 	}
 	return nil
 }

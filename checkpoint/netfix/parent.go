@@ -52,7 +52,7 @@ func (b Below) choose(devices netstate.Devices) ([]netstate.Device, int, error) 
 // base returns the first of the devices that exists.
 func (b Below) base(devices netstate.Devices) (netstate.LiveDevice, error) {
 	if len(b.Devices) == 0 {
-		return netstate.LiveDevice{}, errors.New("--parent is missing: name the device that the pods are on, or several of which the first that exists is taken, such as bond4,eth0")
+		return netstate.LiveDevice{}, errors.New("--parent is missing: name the device that the pods are on, such as eth0. Of several, such as bond4,eth0, the first that exists is taken")
 	}
 	for _, name := range b.Devices {
 		if err := attachment.ValidateIfName(name); err != nil {
@@ -65,7 +65,7 @@ func (b Below) base(devices netstate.Devices) (netstate.LiveDevice, error) {
 			continue
 		}
 		if over, ok := devices.AggregateOf(d); ok {
-			return d, fmt.Errorf("invalid --parent %q: it is a member of %s and would take that one's frames: name %s", name, over.Name, over.Name)
+			return d, fmt.Errorf("invalid --parent %q: it is a member of %s and would take the frames of %[2]s: name %[2]s", name, over.Name)
 		}
 		return d, nil
 	}
