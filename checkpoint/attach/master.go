@@ -7,18 +7,54 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/relink-cni/relink/checkpoint/attach/netconf"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
+// CheckHost returns the first error that an ADD of the request would have from the devices of a host: no
+// master, one that nothing can be built on, or an MTU that it does not carry. route is the index of
+// the default route's device, 0 for none.
+func CheckHost(devices netstate.Devices, route int, r netconf.Request) error {
+	if r.LinkInContainer {
+		return nil // Its master is a sandbox's.
+	}
+	var master netstate.LiveDevice
+	var err error
+	if len(r.Master) == 0 {
+		master, err = routeMaster(devices, route)
+	} else {
+		master, _, err = firstMaster(devices, r.Master)
+	}
+	if err != nil {
+		return err
+	}
+	if err := noMember(devices, master); err != nil {
+		return err
+	}
+	plan, err := planParent(devices, master, r.VLAN)
+	if err != nil {
+		return err
+	}
+	return checkMTU(r.MTU, plan.below)
+}
+
 // findMaster returns the first configured master that exists. If none is configured, it is the
 // device of the default route. missing are the masters before it in the list.
 func findMaster(at *kernel.Namespace, devices netstate.Devices, names cniplugin.Names) (master netstate.LiveDevice, missing []string, err error) {
-	if len(names) == 0 {
-		master, err = defaultMaster(at, devices)
+	if len(names) > 0 {
+		return firstMaster(devices, names)
+	}
+	index, err := at.DefaultRouteDevice()
+	if err != nil {
 		return master, nil, err
 	}
+	master, err = routeMaster(devices, index)
+	return master, nil, err
+}
+
+func firstMaster(devices netstate.Devices, names cniplugin.Names) (master netstate.LiveDevice, missing []string, err error) {
 	for i, name := range names {
 		if device, ok := devices.ByAnyName(name); ok {
 			return device, names[:i], nil
@@ -31,11 +67,7 @@ func findMaster(at *kernel.Namespace, devices netstate.Devices, names cniplugin.
 	return master, names, cniplugin.ConfigError("master", strings.Join(names, ", "), what+": name a device that is there")
 }
 
-func defaultMaster(at *kernel.Namespace, devices netstate.Devices) (netstate.LiveDevice, error) {
-	index, err := at.DefaultRouteDevice()
-	if err != nil {
-		return netstate.LiveDevice{}, err
-	}
+func routeMaster(devices netstate.Devices, index int) (netstate.LiveDevice, error) {
 	if device, ok := devices.ByIndex(index); ok && index != 0 {
 		return device, nil
 	}

@@ -43,6 +43,33 @@ type requested struct {
 	refuse  func(must string) error
 }
 
+// Reading is what a configuration comes to.
+type Reading struct {
+	Sets []lease.RangeSet
+	// DataDir is where the leases are kept, empty for the default.
+	DataDir string
+	// Detection says that the addresses are to be probed for.
+	Detection bool
+}
+
+// Examine reads all that a configuration has for relink-ipam, and returns everything that is wrong: what
+// an ADD would be refused for.
+func Examine(n cniplugin.Network) (Reading, []error) {
+	s, errs := readSection(n)
+	if n.IPAM.JSON == nil {
+		return Reading{}, errs
+	}
+	parsed, wrong := s.parse(n, cniplugin.Args{})
+	detection, _ := s.detection()
+	return Reading{Sets: parsed.sets, DataDir: s.DataDir, Detection: detection != nil}, append(errs, wrong...)
+}
+
+// ExamineNetwork returns what is strange about the keys that relink-ipam reads beside its section, for a
+// configuration whose "type" is another program.
+func ExamineNetwork(config []byte) ([]cniplugin.Strange, error) {
+	return networkKeys.Examine("", config)
+}
+
 // readSection reads the section without a look at its ranges. It returns everything that is wrong.
 func readSection(n cniplugin.Network) (section, []error) {
 	var s section

@@ -1,0 +1,56 @@
+package validate
+
+import (
+	"cmp"
+	"errors"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+)
+
+// Severity says how much a finding weighs.
+type Severity string
+
+// Severities.
+const (
+	// Error: an ADD fails, or the runtime does not take the file.
+	Error Severity = "error"
+	// Warning: it works, but hardly as it was meant.
+	Warning Severity = "warning"
+	// Note says what a runtime makes of a directory.
+	Note Severity = "note"
+)
+
+// Finding is one thing that is worth saying.
+type Finding struct {
+	// File is the file or directory, as it was named.
+	File string `json:"file"`
+	// Place is the plugin or the document in it, empty for the whole file.
+	Place    string   `json:"place,omitempty"`
+	Severity Severity `json:"severity"`
+	// Message names the key, its value, and what to do.
+	Message string `json:"message"`
+}
+
+// String returns the finding as one line.
+func (f Finding) String() string {
+	parts := []string{f.File}
+	if f.Place != "" {
+		parts = append(parts, f.Place)
+	}
+	return strings.Join(append(parts, string(f.Severity), f.Message), ": ")
+}
+
+// message is what a plugin's error says, without its code.
+func message(err error) string {
+	var coded *types.Error
+	if errors.As(err, &coded) {
+		return coded.Msg
+	}
+	return err.Error()
+}
+
+// compare has findings in the order of files, errors first.
+func compare(a, b Finding) int {
+	return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Place, b.Place), cmp.Compare(a.Severity, b.Severity))
+}

@@ -1,0 +1,244 @@
+package validate
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// found are the findings of one file, a line each.
+func found(t *testing.T, file, content string) []string {
+	t.Helper()
+	networks, findings := Read(file, []byte(content))
+	chains, more := readChains(networks)
+	return lines(append(append(findings, more...), judgeRanges(chains)...))
+}
+
+func lines(findings []Finding) []string {
+	var all []string
+	for _, f := range findings {
+		all = append(all, f.String())
+	}
+	return all
+}
+
+// list is a conflist of these plugins.
+func list(plugins string) string {
+	return `{"cniVersion": "1.1.0", "name": "pods", "plugins": [` + plugins + `]}`
+}
+
+const good = `{"type": "relink-macvlan", "master": "bond4", "ipam": {"type": "relink-ipam", "subnet": "10.3.0.0/24"}}`
+
+func TestWhatIsWrongInAFile(t *testing.T) {
+	const first = "10.conflist: plugins[0] relink-macvlan: "
+	for name, test := range map[string]struct {
+		file, content string
+		want          []string
+	}{
+		"nothing":           {"10.conflist", list(good), nil},
+		"nothing, a conf":   {"10.conf", `{"cniVersion": "1.1.0", "name": "pods", "type": "relink-vlan", "master": "eth0", "vlanId": 3}`, nil},
+		"another's plugins": {"10.conflist", list(`{"type": "bridge", "bridge": "cni0", "ipam": {"type": "whereabouts", "range": "x"}}`), nil},
+		"all that is wrong with one plugin": {"10.conflist", list(`{"type": "relink-macvlan", "vlna": 3, "mtu": "1500", "mode": "brigde", "mac": "x", "weird": 1, "cni.dev/x": 1,
+			"ipam": {"type": "relink-ipam", "subnet": "10.3.0.7/24", "sticky": "yes", "quarantine": "1", "colour": "red", "exclude": ["a", "b"]}}`), []string{
+			first + `error: invalid configuration key "vlna": no such key of relink-macvlan; did you mean "vlan"?`,
+			first + `error: invalid "mtu": "1500": must be a whole number, without quotation marks`,
+			first + `error: invalid "mode": "brigde": must be one of bridge, private, vepa, passthru`,
+			first + `error: invalid "mac": "x": must be the MAC address of one device: 6 bytes such as 02:00:00:00:00:01, neither zero nor multicast`,
+			first + `warning: unknown configuration key "weird": relink-macvlan does not read it: remove it if nobody else does`,
+			first + `error: invalid "ipam.sticky": "yes": must be none or pod`,
+			first + `error: invalid "ipam.quarantine": "1": must be a duration such as 60s, or 0s for none`,
+			first + `error: invalid "ipam.exclude[0]": "a": must be an address, a network such as 10.3.0.0/28, or a span such as 10.3.0.5-10.3.0.9`,
+			first + `error: invalid "ipam.exclude[1]": "b": must be an address, a network such as 10.3.0.0/28, or a span such as 10.3.0.5-10.3.0.9`,
+			first + `error: invalid "ipam.subnet": "10.3.0.7/24": has bits set beyond its length: the network is 10.3.0.0/24`,
+			first + `warning: unknown configuration key "ipam.colour": relink-ipam does not read it: remove it if nobody else does`,
+		}},
+		"several plugins": {"10.conflist", list(`{"type": "relink-macvlan", "mtu": 1}, {"type": "tuning"}, {"type": "relink-checkpoint", "checkpointDir": "x"}`), []string{
+			first + `error: invalid "mtu": 1: must be 0 (the master's MTU) or at least 68`,
+			`10.conflist: plugins[2] relink-checkpoint: error: invalid "checkpointDir": "x": must be an absolute path`,
+		}},
+		"a list without relink-checkpoint": {"10.conflist", list(good + `, {"type": "tuning"}`), []string{
+			first + `warning: tuning comes later: what it changes is not remembered: put relink-checkpoint last`,
+		}},
+		"relink-checkpoint not last": {"10.conflist", list(`{"type": "macvlan"}, {"type": "relink-checkpoint"}, {"type": "tuning"}`), []string{
+			`10.conflist: plugins[1] relink-checkpoint: warning: tuning comes later: what it changes is not remembered: put relink-checkpoint last`,
+		}},
+		"relink-checkpoint first": {"10.conflist", list(`{"type": "relink-checkpoint"}, {"type": "macvlan"}`), []string{
+			`10.conflist: plugins[0] relink-checkpoint: error: invalid "prevResult": missing: relink-checkpoint must come after an interface plugin in a list`,
+		}},
+		"two interface plugins": {"10.conflist", list(good + `, {"type": "relink-vlan", "master": "eth0", "vlanId": 3}`), []string{
+			first + `warning: relink-vlan comes later: what it changes is not remembered: put relink-checkpoint last`,
+			`10.conflist: plugins[1] relink-vlan: error: invalid "type": "relink-vlan": relink-macvlan makes the pod's interface already: a list has one interface plugin`,
+		}},
+		"a misspelt plugin": {"10.conflist", list(`{"type": "relink-mcvlan"}`), []string{
+			`10.conflist: plugins[0] relink-mcvlan: error: invalid "type": "relink-mcvlan": no such plugin of relink; did you mean "relink-macvlan"?`,
+		}},
+		"an IPAM plugin in the wrong place": {"10.conflist", list(`{"type": "relink-ipam"}`), []string{
+			`10.conflist: plugins[0] relink-ipam: error: invalid "type": "relink-ipam": must be an interface plugin such as relink-macvlan; write relink-ipam in "ipam"`,
+		}},
+		"no type": {"10.conflist", list(`{"master": "eth0"}`), []string{
+			`10.conflist: plugins[0]: error: invalid "type": missing: must be the plugin's name, such as relink-macvlan`,
+		}},
+		"relink-ipam below another's plugin": {"10.conflist", list(`{"type": "macvlan", "Master": "eth0", "RuntimeConfig": {}, "ipam": {"type": "relink-ipam", "subnte": "x", "conflictDetection": true}}`), []string{
+			`10.conflist: plugins[0] macvlan: error: invalid configuration key "RuntimeConfig": case counts in keys; write "runtimeConfig"`,
+			`10.conflist: plugins[0] macvlan: error: invalid configuration key "ipam.subnte": no such key of relink-ipam; did you mean "subnet"?`,
+			`10.conflist: plugins[0] macvlan: error: invalid "ipam.ranges": missing: must have a range of addresses to give, such as [[{"subnet": "10.3.0.0/24"}]]`,
+			`10.conflist: plugins[0] macvlan: warning: "ipam.conflictDetection": macvlan does not probe for addresses: only relink-macvlan and relink-vlan do`,
+		}},
+		"a misspelt relink-ipam below another's plugin": {"10.conflist", list(`{"type": "macvlan", "ipam": {"type": "relink-ipan"}}`), []string{
+			`10.conflist: plugins[0] macvlan: error: invalid "ipam.type": "relink-ipan": no such plugin of relink; did you mean "relink-ipam"?`,
+		}},
+		"the list itself": {"10.conflist", `{"cniVersion": "9.9", "Name": "x", "plugin": [], "colour": 1}`, []string{
+			`10.conflist: error: invalid "name": missing: must be the network's name`,
+			`10.conflist: error: invalid "cniVersion": "9.9": must be one of 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0`,
+			`10.conflist: error: invalid "plugins": missing: must have the plugins, such as [{"type": "relink-macvlan", "master": "bond4"}]`,
+			`10.conflist: error: invalid configuration key "Name": case counts in keys; write "name"`,
+			`10.conflist: error: invalid configuration key "plugin": no such key of a list of plugins; did you mean "plugins"?`,
+			`10.conflist: warning: unknown configuration key "colour": a list of plugins does not read it: remove it if nobody else does`,
+		}},
+		"names that no network has":    {"10.conflist", strings.Replace(list(good), "pods", "shop/pods", 1), []string{`10.conflist: error: invalid "name": "shop/pods": must start with a letter or a digit and contain only letters, digits, '_', '.' and '-'`}},
+		"a list in *.conf":             {"10.conf", list(good), []string{`10.conf: error: is a list of plugins: runtimes read that in *.conflist: rename the file`}},
+		"one plugin in *.conflist":     {"10.conflist", `{"name": "pods", "type": "relink-macvlan"}`, []string{`10.conflist: error: is one plugin: put it in "plugins": [ ], or name the file *.conf`}},
+		"both":                         {"10.conflist", `{"name": "pods", "type": "x", "plugins": [` + good + `]}`, []string{`10.conflist: error: has "type" and "plugins": keep "plugins", with one object for each plugin`, `10.conflist: warning: unknown configuration key "type": a list of plugins does not read it: remove it if nobody else does`}},
+		"a plugin that is none":        {"10.conflist", list(`"relink-macvlan"`), []string{`10.conflist: error: invalid "plugins[0]": "relink-macvlan": must be an object: put its keys in { }`}},
+		"a key twice":                  {"10.conflist", list(`{"type": "relink-macvlan", "mtu": 1400, "mtu": 1500}`), []string{first + `error: invalid configuration key "mtu": it is there twice; keep one`}},
+		"no JSON":                      {"10.conflist", `{"name": }`, []string{`10.conflist: error: network configuration: is no JSON from "}" in line 1 on: a comma, a quotation mark or a bracket is missing or too many`}},
+		"no network, but another kind": {"x.yaml", "kind: Deployment\nspec: {}\n", nil},
+		"no YAML":                      {"x.yaml", "kind: [", []string{`x.yaml: error: is no YAML: yaml: line 1: did not find expected node content`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, found(t, test.file, test.content)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDefinitionsOfMultus(t *testing.T) {
+	definition := func(name, config string) string {
+		return "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata:\n  name: " + name + "\n  namespace: shop\nspec:\n  config: " + config + "\n"
+	}
+	const one = `'{"cniVersion": "1.1.0", "type": "relink-macvlan", "master": "eth0", "vlan": "3"}'`
+	const wrong = ` relink-macvlan: error: invalid "vlan": "3": must be a whole number, without quotation marks`
+	for name, test := range map[string]struct {
+		file, content string
+		want          []string
+	}{
+		"one, its name that of the object": {"x.yaml", definition("lan", one), []string{"x.yaml: shop/lan," + wrong}},
+		"two documents": {"x.yaml", "---\n# first\n" + definition("lan", one) + "---\nkind: Pod\n--- # third\n" + definition("wan", "|\n    "+list(`{"type": "relink-vlan"}`)), []string{
+			"x.yaml: document 2, shop/lan," + wrong,
+			`x.yaml: document 4, shop/wan, plugins[0] relink-vlan: error: invalid "master": missing: must name the device to put the VLAN on`,
+			`x.yaml: document 4, shop/wan, plugins[0] relink-vlan: error: invalid "vlanId": missing: must be the VLAN's ID, between 1 and 4094`,
+		}},
+		"a list in JSON": {"x.json", `{"kind": "List", "items": [{"kind": "NetworkAttachmentDefinition", "metadata": {"name": "lan"}, "spec": {"config": "{\"type\": \"relink-macvlan\", \"vlna\": 3}"}}]}`, []string{
+			`x.json: item 1, lan, relink-macvlan: error: invalid configuration key "vlna": no such key of relink-macvlan; did you mean "vlan"?`,
+		}},
+		"an object instead of a string": {"x.yaml", definition("lan", `{type: relink-macvlan}`), []string{
+			`x.yaml: shop/lan: error: invalid "spec.config": {"type":"relink-macvlan"}: must be a string with JSON in it: in YAML, write config: | or put it in quotation marks`,
+		}},
+		"no JSON in it": {"x.yaml", definition("lan", `'{"type": }'`), []string{
+			`x.yaml: shop/lan: error: spec.config: network configuration: is no JSON from "}" in line 1 on: a comma, a quotation mark or a bracket is missing or too many`,
+		}},
+		"nothing in it": {"x.yaml", definition("lan", `''`), []string{
+			`x.yaml: shop/lan: warning: invalid "spec.config": missing: Multus takes the file of the network "lan" in its configuration directory: validate that`,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, found(t, test.file, test.content)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestNetworksThatGiveTheSameAddresses(t *testing.T) {
+	network := func(name, kind, subnet string) Network {
+		return Network{File: name + ".conf", Config: []byte(`{"name": "` + name + `", "type": "relink-macvlan", "ipam": {"type": "` + kind + `", "subnet": "` + subnet + `"}}`)}
+	}
+	for name, test := range map[string]struct {
+		networks []Network
+		want     []string
+	}{
+		"apart":         {[]Network{network("a", "relink-ipam", "10.3.0.0/24"), network("b", "relink-ipam", "10.4.0.0/24")}, nil},
+		"one name":      {[]Network{network("a", "relink-ipam", "10.3.0.0/24"), network("a", "relink-ipam", "10.3.0.0/24")}, nil},
+		"others' types": {[]Network{network("a", "whereabouts", "10.3.0.0/24"), network("b", "relink-ipam", "10.3.0.0/24")}, nil},
+		"the same": {[]Network{network("a", "host-local", "10.3.0.0/16"), network("b", "relink-ipam", "10.3.9.0/24")}, []string{
+			`b.conf: relink-macvlan: warning: addresses of 10.3.9.1-10.3.9.254 are given by the network "a" (a.conf) too: on one VLAN two pods would get the same address: split the range, or give both networks one name`,
+		}},
+	} {
+		chains, _ := readChains(test.networks)
+		if diff := cmp.Diff(test.want, lines(judgeRanges(chains))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestWhatANodeLacks(t *testing.T) {
+	chains, wrong := readChains([]Network{{File: "10.conf", Config: []byte(
+		`{"name": "pods", "type": "relink-macvlan", "master": "bond4", "vlan": 3, "mtu": 9000, "checkpointDir": "/srv/x", "ipam": {"type": "host-lcoal"}}`)}})
+	if len(wrong) > 0 {
+		t.Fatal(lines(wrong))
+	}
+	needs := Needs{Modules: []string{"8021q", "macvlan"}, Plugins: []string{"host-lcoal", "relink-macvlan"}, Stores: []string{"/srv/x"}, Devices: true}
+	if diff := cmp.Diff(needs, needsOf(chains)); diff != "" {
+		t.Errorf("needs (-want +got):\n%s", diff)
+	}
+	bond := netstate.LiveDevice{Device: netstate.Device{Name: "bond4", Kind: netstate.KindBond, MTU: 1500}, Index: 4}
+	const at = "10.conf: relink-macvlan: error: "
+	for name, test := range map[string]struct {
+		node Node
+		want []string
+	}{
+		"nothing that is known": {Node{}, nil},
+		"nothing": {Node{
+			Devices: netstate.Devices{{Device: netstate.Device{Name: "bond4", Kind: netstate.KindBond, MTU: 9000}, Index: 4}}, Stores: map[string]string{"/srv/x": ""},
+			Modules: map[string]bool{"8021q": true, "macvlan": true}, Plugins: map[string]bool{"relink-macvlan": true, "host-lcoal": true},
+		}, nil},
+		"everything": {Node{
+			Devices: netstate.Devices{{Device: netstate.Device{Name: "eth0", MTU: 1500}, Index: 2}}, Stores: map[string]string{"/srv/x": "/srv: read-only file system"},
+			Modules: map[string]bool{"8021q": false, "macvlan": false}, Plugins: map[string]bool{"relink-macvlan": false, "host-lcoal": false}, PluginDirs: []string{"/a", "/b"},
+			Unknown: []string{"the sky"},
+		}, []string{
+			at + `invalid "type": "relink-macvlan": is not in the runtime's directories (/a, /b): install it there, or name the directory by --cni-bin`,
+			at + `invalid "ipam.type": "host-lcoal": is not in the runtime's directories (/a, /b); did you mean "host-local"?`,
+			at + `the kernel has no module macvlan: install the package with the kernel's modules`,
+			at + `the kernel has no module 8021q: install the package with the kernel's modules`,
+			at + `invalid "checkpointDir": "/srv/x": no checkpoint can be written there: /srv: read-only file system`,
+			at + `invalid "master": "bond4": does not exist: name a device that is there`,
+			`this node: warning: not looked at: the sky`,
+		}},
+		"an MTU": {Node{Devices: netstate.Devices{bond}}, []string{at + `invalid "mtu": 9000: must not be above 1500, the MTU of bond4`}},
+	} {
+		if diff := cmp.Diff(test.want, lines(judgeNode(chains, test.node))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestWhichFileTheRuntimesTake(t *testing.T) {
+	const conf, conflist = `{"name": "a", "type": "x"}`, `{"name": "a", "plugins": [{"type": "x"}]}`
+	for name, test := range map[string]struct {
+		files   []string
+		content map[string]string
+		want    []string
+	}{
+		"none":          {[]string{"d/a.yaml"}, nil, nil},
+		"the only one":  {[]string{"d/10.conf"}, map[string]string{"d/10.conf": conf}, []string{"d: note: containerd and CRI-O take 10.conf for all pods"}},
+		"by name":       {[]string{"d/05.json", "d/10.conflist", "d/x.yaml"}, map[string]string{"d/05.json": conf, "d/10.conflist": conflist}, []string{"d: note: containerd and CRI-O take 05.json for all pods, and not 10.conflist"}},
+		"first is torn": {[]string{"d/05.conf", "d/10.conflist"}, map[string]string{"d/05.conf": "{", "d/10.conflist": conflist}, []string{"d: error: containerd takes no network: 05.conf is its first file and can't be read; CRI-O takes 10.conflist"}},
+		"first is of another form": {[]string{"d/05.conf", "d/10.conflist"}, map[string]string{"d/05.conf": conflist, "d/10.conflist": conf},
+			[]string{`d: error: containerd takes no network: 05.conf is its first file and has no "type"; CRI-O takes none`}},
+		"no plugins": {[]string{"d/05.conflist"}, map[string]string{"d/05.conflist": conf}, []string{`d: error: containerd takes no network: 05.conflist is its first file and has no "plugins"; CRI-O takes none`}},
+		"no name":    {[]string{"d/05.conflist"}, map[string]string{"d/05.conflist": `{}`}, []string{`d: error: containerd takes no network: 05.conflist is its first file and has no "name"; CRI-O takes none`}},
+	} {
+		content := map[string][]byte{}
+		for file, text := range test.content {
+			content[file] = []byte(text)
+		}
+		if diff := cmp.Diff(test.want, lines(judgeDirectory("d", test.files, content))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}

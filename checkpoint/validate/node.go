@@ -1,0 +1,203 @@
+package validate
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/relink-cni/relink/checkpoint/attach/netconf"
+	"github.com/relink-cni/relink/pkg/ipam"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// PluginDirs are where runtimes look for plugins: containerd's and CRI-O's defaults.
+var PluginDirs = []string{"/opt/cni/bin", "/usr/libexec/cni", "/usr/lib/cni"}
+
+// Needs is what has to be known of a node for some networks.
+type Needs struct {
+	// Modules are kernel modules, Plugins names of programs, Stores directories of checkpoints.
+	Modules, Plugins, Stores []string
+	// Devices says that the node's devices count.
+	Devices bool
+}
+
+// Node is what is known of this node. What a map does not have is not known, and nothing is said of it.
+type Node struct {
+	// Devices are those of the host, nil if they are not known. Route is the index of the default
+	// route's, 0 for none.
+	Devices netstate.Devices
+	Route   int
+	// Modules says which kernel modules are there, loaded or not.
+	Modules map[string]bool
+	// Plugins says which plugins are in PluginDirs.
+	Plugins    map[string]bool
+	PluginDirs []string
+	// Stores has what keeps checkpoints from being written in a directory, "" for nothing.
+	Stores map[string]string
+	// Unknown says what could not be looked at, and why.
+	Unknown []string
+}
+
+// needsOf returns what has to be known for the chains.
+func needsOf(chains []chain) Needs {
+	var n Needs
+	for _, c := range chains {
+		for _, p := range c.plugins {
+			n.Plugins = append(n.Plugins, p.kind)
+			if p.ipam != "" && (p.ipam != ipam.PluginName || netconf.Interface[p.kind] == nil) {
+				n.Plugins = append(n.Plugins, p.ipam) // relink's interface plugins have relink-ipam in them.
+			}
+			if p.store != "" {
+				n.Stores = append(n.Stores, p.store)
+			}
+			n.Modules = append(n.Modules, p.modules()...)
+			n.Devices = n.Devices || p.request != nil
+		}
+	}
+	for _, list := range []*[]string{&n.Modules, &n.Plugins, &n.Stores} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+	return n
+}
+
+// modules are those that the plugin's devices need.
+func (p plugin) modules() []string {
+	var all []string
+	if p.kind == netconf.MacvlanName {
+		all = append(all, "macvlan")
+	}
+	if p.kind == netconf.VLANName || p.request != nil && p.request.VLAN != nil {
+		all = append(all, "8021q")
+	}
+	return all
+}
+
+// Look finds out what has to be known of this node. It changes nothing.
+func Look(needs Needs, pluginDirs []string) Node {
+	node := Node{Modules: map[string]bool{}, Plugins: map[string]bool{}, PluginDirs: pluginDirs, Stores: map[string]string{}}
+	if needs.Devices {
+		if err := node.lookAtDevices(); err != nil {
+			node.Unknown = append(node.Unknown, "the devices of this host: "+err.Error())
+		}
+	}
+	for _, name := range needs.Modules {
+		there, err := hasModule("/", name)
+		if err != nil {
+			node.Unknown = append(node.Unknown, fmt.Sprintf("whether the kernel has the module %s: %v", name, err))
+			continue
+		}
+		node.Modules[name] = there
+	}
+	for _, name := range needs.Plugins {
+		node.Plugins[name] = slices.ContainsFunc(pluginDirs, func(dir string) bool { return isProgram(filepath.Join(dir, name)) })
+	}
+	for _, dir := range needs.Stores {
+		node.Stores[dir] = unwritable(dir)
+	}
+	return node
+}
+
+func (n *Node) lookAtDevices() error {
+	host, err := kernel.OpenHost()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	if n.Route, err = host.DefaultRouteDevice(); err != nil {
+		return err
+	}
+	n.Devices, err = host.Devices()
+	return err
+}
+
+func isProgram(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
+// hasModule says whether the kernel has the module, below another root for tests: loaded, built in, or in
+// a file that modprobe finds. An error is that of a kernel whose modules can't be listed, as in a container
+// without /lib/modules.
+func hasModule(root, name string) (bool, error) {
+	if _, err := os.Stat(filepath.Join(root, "sys/module", name)); err == nil {
+		return true, nil
+	}
+	release, err := os.ReadFile(filepath.Join(root, "proc/sys/kernel/osrelease"))
+	if err != nil {
+		return false, err
+	}
+	dir := filepath.Join(root, "lib/modules", strings.TrimSpace(string(release)))
+	if listed(filepath.Join(root, "proc/modules"), func(line string) bool { return strings.HasPrefix(line, name+" ") }) == nil {
+		return true, nil
+	}
+	isModule := func(line string) bool {
+		file, _, _ := strings.Cut(line, ":") // modules.dep has what a module needs behind a colon.
+		base, _, _ := strings.Cut(filepath.Base(strings.TrimSpace(file)), ".ko")
+		return base == name
+	}
+	for _, list := range []string{"modules.builtin", "modules.dep"} {
+		switch err := listed(filepath.Join(dir, list), isModule); {
+		case err == nil:
+			return true, nil
+		case !errors.Is(err, errNotListed):
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+var errNotListed = errors.New("not in the list")
+
+// listed returns nil if a line of the file is it, errNotListed if none is.
+func listed(path string, is func(line string) bool) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // It was only read.
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if is(lines.Text()) {
+			return nil
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return err
+	}
+	return errNotListed
+}
+
+// unwritable says what keeps files from being written in a directory, which the first ADD makes if it is missing,
+// "" for nothing. A file is made and removed, as only that tells.
+func unwritable(dir string) string {
+	for {
+		info, err := os.Stat(dir)
+		if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
+			dir = filepath.Dir(dir)
+			continue
+		}
+		if err == nil && !info.IsDir() {
+			return dir + " is not a directory"
+		}
+		break
+	}
+	f, err := os.CreateTemp(dir, ".relink-validate-*")
+	if err == nil {
+		err = errors.Join(f.Close(), os.Remove(f.Name()))
+	}
+	var path *fs.PathError
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &path):
+		return dir + ": " + path.Err.Error()
+	}
+	return err.Error()
+}

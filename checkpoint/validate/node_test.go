@@ -1,0 +1,75 @@
+package validate
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestModulesAreLoadedBuiltInOrAtHand(t *testing.T) {
+	root := t.TempDir()
+	write(t, root+"/proc/sys/kernel/osrelease", "6.1.0\n")
+	if there, err := hasModule(root, "macvlan"); err == nil {
+		t.Errorf("without lists: %v", there)
+	}
+	write(t, root+"/proc/modules", "bonding 192512 0 - Live 0x0000000000000000\nmacvtap 1 0\n")
+	write(t, root+"/lib/modules/6.1.0/modules.builtin", "kernel/net/8021q/8021q.ko\n")
+	write(t, root+"/lib/modules/6.1.0/modules.dep", "kernel/drivers/net/macvlan.ko.xz: kernel/a/helper.ko.xz\nkernel/a/x.ko: kernel/drivers/net/ipvlan.ko\n")
+	write(t, root+"/sys/module/veth/refcnt", "0\n")
+	for name, want := range map[string]bool{"bonding": true, "8021q": true, "macvlan": true, "veth": true, "ipvlan": false, "macvtap": true, "bond": false, "vlan": false} {
+		if there, err := hasModule(root, name); err != nil || there != want {
+			t.Errorf("%s: %v, %v, want %v", name, there, err, want)
+		}
+	}
+}
+
+func TestUnwritableSaysWhy(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/file", "")
+	for path, want := range map[string]string{
+		dir: "", dir + "/not/yet": "", dir + "/file": dir + "/file is not a directory", "/proc/relink/checkpoints": "/proc: no such file or directory",
+	} {
+		if got := unwritable(path); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	fresh.AsNobody(t, func() {
+		if got, want := unwritable(dir), dir+": permission denied"; got != want {
+			t.Errorf("as nobody: %q, want %q", got, want)
+		}
+	})
+}
+
+func TestLookFindsProgramsAndDevices(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/relink-macvlan", "#!/bin/sh\n")
+	write(t, dir+"/data", "")
+	if err := os.Chmod(dir+"/relink-macvlan", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	node := Look(Needs{Plugins: []string{"relink-macvlan", "data", "none"}, Devices: true}, []string{"/nowhere", dir})
+	if !node.Plugins["relink-macvlan"] || node.Plugins["data"] || node.Plugins["none"] {
+		t.Errorf("plugins: %v", node.Plugins)
+	}
+	if _, ok := node.Devices.ByName("lo"); !ok || len(node.Unknown) > 0 {
+		t.Errorf("devices: %v, not looked at: %v", node.Devices, node.Unknown)
+	}
+}

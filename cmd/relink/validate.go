@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relink-cni/relink/checkpoint/validate"
+)
+
+func newValidate(v *verbosity) *cobra.Command {
+	var opts validate.Options
+	var output format
+	cmd := &cobra.Command{
+		Use:   "validate FILE|DIR...",
+		Short: "Say what is wrong with network configurations, before a pod needs them",
+		Long: `Say what is wrong with network configurations: lists of plugins (*.conflist), single
+ones (*.conf, *.json), and NetworkAttachmentDefinitions (*.yaml, *.json). It reads
+them as the plugins do. It also says what this node lacks for them: devices, kernel
+modules, plugins, a directory for checkpoints. For a directory it says which file the
+runtimes take.
+
+Exit status 0: nothing is wrong (warnings do not count); 1: there are errors; 2: nothing
+could be read.`,
+		Example: `  relink validate /etc/cni/net.d
+  relink validate --files-only manifests/*.yaml   # in CI: this is not the node`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			opts.Paths = args
+			report, err := validate.Run(opts)
+			if err != nil {
+				return err
+			}
+			if err := writeValidated(report, output, screenOf(cmd, v)); err != nil {
+				return err
+			}
+			if report.Errors > 0 {
+				return errDiffers
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringArrayVar(&opts.PluginDirs, "cni-bin", validate.PluginDirs, "`directory` of the runtime's plugins (repeatable)")
+	cmd.Flags().BoolVar(&opts.FilesOnly, "files-only", false, "say nothing of this node")
+	addOutput(cmd, &output)
+	return cmd
+}
+
+func writeValidated(r validate.Report, output format, s *screen) error {
+	if output.isData() {
+		return output.write(s.out, r)
+	}
+	for _, finding := range r.Findings {
+		s.say("%s", finding)
+	}
+	s.inform(fmt.Sprintf("%s in %s: %s, %s", count(r.Networks, "network"), count(r.Files, "file"), count(r.Errors, "error"), count(r.Warnings, "warning")))
+	return nil
+}
