@@ -1,2 +1,13 @@
 // Package ipam is the CNI face of relink-ipam: its configuration, its commands, and what they say. The leases themselves are package lease's.
+//
+// A Call is one invocation. A runtime's comes through Funcs, and an interface plugin in the same process makes its own with New (package
+// delegate). A Call reads the configuration once: first its section, "ipam", and then what section, runtimeConfig, args and CNI_ARGS
+// come to, a network. That has the ranges as package lease knows them, the policy, the routes, and the addresses that are asked for.
+// Examine reads the same for relink validate, and returns everything that is wrong. Keys are the section's keys.
+//
+// Add, Check and Status read all of this. Del and GC read only the network's name, "dataDir" and the policy, so that a wrong key elsewhere
+// keeps no address from being given up. Each opens the lease.Store of its network, and gives the errors of the store their CNI code.
+//
+// An ADD has up to three parts. Add gives the addresses. Conflict exchanges one that another host was found to have (Detection says how
+// to look). Settled ends what the pod's sandbox before held, once the ADD of the interface plugin has succeeded.
 package ipam

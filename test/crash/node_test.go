@@ -88,8 +88,11 @@ func (p *pod) plugin(name, command, keys string) *exec.Cmd {
 	if ipam == "" {
 		ipam = fmt.Sprintf(`{"type": "host-local", "dataDir": %q, "ranges": [[{"subnet": "10.9.0.0/16"}]], "routes": [{"dst": "10.0.0.0/8"}]}`, p.leases())
 	}
+	if name != "relink-checkpoint" {
+		keys = `, "master": "lan0", "ipam": ` + ipam + keys
+	}
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(
-		`{"cniVersion": "1.1.0", "name": "lan", "type": %q, "master": "lan0", "checkpointDir": %q, "ipam": %s%s}`, name, p.store.Dir(), ipam, keys))
+		`{"cniVersion": "1.1.0", "name": "lan", "type": %q, "checkpointDir": %q%s}`, name, p.store.Dir(), keys))
 	return cmd
 }
 

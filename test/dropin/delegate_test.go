@@ -40,7 +40,10 @@ func (w *way) said(t *testing.T, c call) string {
 	if c.command == "CHECK" && w.results[c.id] != "" {
 		c.beside += `, "prevResult": ` + w.results[c.id]
 	}
-	config := fmt.Sprintf(`{"cniVersion": %q, "name": "pods", "type": %q, "master": %q, "vlanId": 3, "checkpointDir": %q,
+	if w.plugin == "relink-vlan" {
+		c.beside += `, "vlanId": 3`
+	}
+	config := fmt.Sprintf(`{"cniVersion": %q, "name": "pods", "type": %q, "master": %q, "checkpointDir": %q,
 		"ipam": {"type": "relink-ipam", "dataDir": %q%s}%s}`, w.version, w.plugin, w.master, filepath.Join(w.dir, "checkpoints"), filepath.Join(w.dir, "ipam"), c.ipam, c.beside)
 	env := append([]string{"CNI_COMMAND=" + c.command, "CNI_CONTAINERID=" + c.id, "CNI_IFNAME=eth0", "CNI_NETNS=" + w.namespaces[c.id], "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + c.id}, w.env...)
 	output, ok := execute(t, w.plugin, config, env...)

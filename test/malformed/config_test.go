@@ -392,6 +392,23 @@ func TestMalformedConfigurationsAreRefused(t *testing.T) {
 	}
 }
 
+// Who forgets sudo is told.
+func TestWhoIsNotRootIsTold(t *testing.T) {
+	n := newNode(t)
+	const nobody = 65534
+	for plugin, code := range map[string]uint{"relink-macvlan": 5, "relink-ipam": 5} {
+		said := n.callAs(t, nobody, plugin, "ADD", config(n, plugin, ""))
+		expectReadable(t, said.Msg)
+		if want := "permission denied (" + plugin + " needs root and runs as user 65534)"; said.Code != code || !strings.HasSuffix(said.Msg, want) {
+			t.Errorf("%s: code %d: %s\nwant code %d: ... %s", plugin, said.Code, said.Msg, code, want)
+		}
+		if said := n.callAs(t, nobody, plugin, "ADD", "{"); strings.Contains(said.Msg, "root") {
+			t.Errorf("%s: what root would not change: %s", plugin, said.Msg)
+		}
+	}
+	n.expectNothing(t)
+}
+
 // What is no configuration at all is refused by all plugins alike.
 func TestWhatIsNoConfigurationIsRefused(t *testing.T) {
 	n := newNode(t)

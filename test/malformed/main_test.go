@@ -2,12 +2,14 @@ package malformed
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/relink-cni/relink/test/binaries"
@@ -52,8 +54,21 @@ type answer struct {
 // call runs the plugin as a runtime does. variables are added to the environment.
 func (n node) call(t *testing.T, plugin, command, config string, variables ...string) answer {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(bin, plugin))
-	cmd.Dir = n.dir
+	return n.callAs(t, 0, plugin, command, config, variables...)
+}
+
+// callAs is call by a user.
+func (n node) callAs(t *testing.T, uid uint32, plugin, command, config string, variables ...string) answer {
+	t.Helper()
+	program := filepath.Join(bin, plugin)
+	if uid != 0 {
+		program = forAll(t, program)
+	}
+	cmd := exec.Command(program)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	if cmd.Dir = n.dir; uid != 0 {
+		cmd.Dir = "/" // The test's own is closed to others.
+	}
 	cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=c1", "CNI_NETNS=" + n.netns, "CNI_IFNAME=eth0",
 		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0",
@@ -72,6 +87,24 @@ func (n node) call(t *testing.T, plugin, command, config string, variables ...st
 		t.Errorf("%s %s: %s", plugin, command, &stderr)
 	}
 	return said
+}
+
+// forAll copies a program to where every user can execute it, and returns the copy's path.
+func forAll(t *testing.T, program string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "malformed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	b, err := os.ReadFile(program)
+	if err == nil {
+		err = errors.Join(os.Chmod(dir, 0o755), os.WriteFile(dir+"/program", b, 0o755))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir + "/program"
 }
 
 // expectNothing says that nothing is left: no file, no device.

@@ -84,11 +84,13 @@ func (i IPAM) add(ctx context.Context) (*current.Result, error) {
 // Find says whether the delegate is there and, for relink's own, whether an ADD can read its
 // configuration.
 func (i IPAM) Find() error {
-	switch {
-	case i.Type == "":
+	if i.Type == ipam.PluginName {
+		if err := i.own.Read(); err != nil {
+			return i.wrap(err)
+		}
+	}
+	if i.Type == "" || i.inProcess() {
 		return nil
-	case i.inProcess():
-		return i.wrap(i.own.Read())
 	}
 	path := os.Getenv("CNI_PATH")
 	if _, err := invoke.FindInPath(i.Type, filepath.SplitList(path)); err == nil {
