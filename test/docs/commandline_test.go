@@ -20,6 +20,7 @@ var awaited = []string{
 	"relink forget",
 	"relink list --parent",
 	"relink restore ARGUMENT",
+	"relink status",
 	"relink validate",
 }
 
