@@ -22,11 +22,21 @@ func newIPAM(open storeOpener, v *verbosity) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ipam",
 		Short: "Show and change the leases of relink-ipam: who holds which address, and why",
+		Long: `Show and change the leases of relink-ipam: who holds which address, and why.
+
+Exit status of each verb: its --help says it. Without a verb: 2.`,
+		Example: `  relink ipam list                                      # all addresses that are not free
+  relink ipam show 10.3.0.5                             # one address, with its history
+  relink ipam usage                                     # how full the ranges are
+  relink ipam reserve 10.3.0.9 shop/db-0 --network lan  # keep an address for a pod
+  relink ipam reclaim                                   # find what sandboxes hold that are gone`,
 	}
 	needsVerb(cmd)
 	addDataDir(cmd.PersistentFlags(), &dir)
-	cmd.AddCommand(newIPAMList(&dir, v), newIPAMShow(&dir, v), newIPAMUsage(&dir, v), newIPAMRelease(&dir, v), newIPAMReserve(&dir, v),
-		newIPAMReclaim(&dir, open, v), newIPAMRename(&dir, v), newIPAMResetClock(&dir, v), newIPAMImport(&dir, open, v))
+	must(cmd.MarkPersistentFlagDirname("data-dir"))
+	addGroup(cmd, "Look:", newIPAMList(&dir, v), newIPAMShow(&dir, v), newIPAMUsage(&dir, v))
+	addGroup(cmd, "Change:", newIPAMRelease(&dir, v), newIPAMReserve(&dir, v), newIPAMReclaim(&dir, open, v))
+	addGroup(cmd, "Networks:", newIPAMImport(&dir, open, v), newIPAMRename(&dir, v), newIPAMResetClock(&dir, v))
 	return cmd
 }
 
@@ -39,9 +49,8 @@ func addDataDir(flags *pflag.FlagSet, dir *leaseDir) {
 // leaseDir is the value of --data-dir.
 type leaseDir string
 
-// path returns the directory of the leases. One that somebody named has to be there: to
-// find nothing in a misspelt one would look as if no address were given. The default
-// one is made by the first ADD.
+// path returns the directory of the leases. One that somebody named must exist: a misspelt one would look
+// as if no address were given. The first ADD makes the default one.
 func (d leaseDir) path() (string, error) {
 	dir, err := lease.Dir(string(d))
 	if err != nil || dir == lease.DefaultDir {
@@ -57,7 +66,7 @@ func (d leaseDir) path() (string, error) {
 	return dir, nil
 }
 
-// networks returns the networks that have a store, only is one of them or empty.
+// networks returns the networks that have a store. only is one of them, or empty for all.
 func (d leaseDir) networks(only string) ([]string, error) {
 	dir, err := d.path()
 	if err != nil {
@@ -71,20 +80,30 @@ func (d leaseDir) networks(only string) ([]string, error) {
 		return all, nil
 	case slices.Contains(all, only):
 		return []string{only}, nil
-	case len(all) == 0:
-		return nil, fmt.Errorf("invalid --network %q: %s has no leases of any network", only, dir)
 	}
-	return nil, fmt.Errorf("invalid --network %q: %s has leases of %s", only, dir, strings.Join(all, ", "))
+	return nil, fmt.Errorf("--network %s matches nothing: %s", only, leasesIn(dir, all))
 }
 
-// open returns the store of the network, of which nothing may have been given yet.
+// leasesIn says of which networks the directory has leases.
+func leasesIn(dir string, networks []string) string {
+	if len(networks) == 0 {
+		return dir + " has no leases of any network"
+	}
+	return fmt.Sprintf("%s has leases of %s", dir, strings.Join(networks, ", "))
+}
+
+// open returns the store of the network. It need not exist yet.
 func (d leaseDir) open(network string) (*lease.Store, error) {
 	dir, err := d.path()
 	if err != nil {
 		return nil, err
 	}
 	if network == "" {
-		return nil, errors.New("--network is missing: name the network")
+		all, err := lease.Networks(dir)
+		if err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("--network is missing: give --network NETWORK; %s", leasesIn(dir, all))
 	}
 	if err := attachment.ValidateName(network); err != nil {
 		return nil, fmt.Errorf("invalid network %q: %w", network, err)
@@ -96,8 +115,17 @@ func (d leaseDir) open(network string) (*lease.Store, error) {
 	return store, err
 }
 
-// eachStore calls f for the store of each of the networks. One that can't be read does
-// not stop the others: it is said, and makes the exit code.
+// openThere is open for a network that must have a store.
+func (d leaseDir) openThere(network string) (*lease.Store, error) {
+	store, err := d.open(network)
+	if err == nil {
+		_, err = d.networks(network)
+	}
+	return store, err
+}
+
+// eachStore calls f for the store of each of the networks. A store that cannot be read does not stop the
+// others: it is reported, and makes the exit code.
 func (d leaseDir) eachStore(networks []string, s *screen, f func(*lease.Store) error) error {
 	var result error
 	for _, network := range networks {
@@ -113,53 +141,59 @@ func (d leaseDir) eachStore(networks []string, s *screen, f func(*lease.Store) e
 	return result
 }
 
-func addNetwork(cmd *cobra.Command, network *string, usage string) {
-	cmd.Flags().StringVar(network, "network", "", usage)
-}
-
-// podFlags are the values of --pod and --namespace.
-type podFlags struct{ name, namespace string }
-
-const defaultNamespace = "default"
-
-func addPod(cmd *cobra.Command, p *podFlags, usage string) {
-	cmd.Flags().StringVar(&p.name, "pod", "", usage)
-	cmd.Flags().StringVarP(&p.namespace, "namespace", "n", "", "that pod's `namespace` (default \""+defaultNamespace+"\")")
-}
-
-// owner returns the pod as an owner, nobody if none is named.
-func (p podFlags) owner() (attachment.Owner, error) {
-	if p.name == "" {
-		if p.namespace != "" {
-			return attachment.Owner{}, fmt.Errorf("--namespace %s needs --pod: it says where that pod is", p.namespace)
+// takes says which arguments a verb needs, by the names that they have in its line of usage.
+func takes(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return fmt.Errorf("%s is missing: %s", names[len(args)], usageOfVerb(cmd))
+		case len(args) > len(names):
+			return fmt.Errorf("%q is too much: %s", args[len(names)], usageOfVerb(cmd))
 		}
-		return attachment.Owner{}, nil
+		if i := slices.Index(args, ""); i >= 0 {
+			return fmt.Errorf("%s is empty: %s", names[i], usageOfVerb(cmd))
+		}
+		return nil
 	}
-	if strings.Contains(p.name, "/") {
-		return attachment.Owner{}, fmt.Errorf("invalid --pod %q: must be a pod's name without its namespace, which --namespace is for", p.name)
-	}
-	if err := attachment.ValidateName(p.name); err != nil {
-		return attachment.Owner{}, fmt.Errorf("invalid --pod %q: %w", p.name, err)
-	}
-	if p.namespace == "" {
-		p.namespace = defaultNamespace
-	}
-	if err := attachment.ValidateName(p.namespace); err != nil {
-		return attachment.Owner{}, fmt.Errorf("invalid --namespace %q: %w", p.namespace, err)
-	}
-	return attachment.Pod{Namespace: p.namespace, Name: p.name}.Owner(), nil
+}
+
+// usageOfVerb says how to call the verb.
+func usageOfVerb(cmd *cobra.Command) string {
+	return "usage is " + strings.TrimSuffix(cmd.UseLine(), " [flags]")
 }
 
 // parseAddress reads an address that is an argument.
 func parseAddress(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Zone() != "" {
-		return a, fmt.Errorf("invalid address %q: must be an IP address such as 10.3.0.5 or fd00:3::5", s)
+		return a, fmt.Errorf("invalid address %q: give an IP address such as 10.3.0.5 or fd00:3::5", s)
 	}
 	return a.Unmap(), nil
 }
 
-// differs says an error that is about what is there, not about the command line.
+// lasting is the value of a flag that says for how long. 0: it was not given.
+type lasting time.Duration
+
+func (l *lasting) Type() string { return "duration" }
+
+func (l *lasting) String() string {
+	if *l == 0 {
+		return ""
+	}
+	return time.Duration(*l).String()
+}
+
+// Set takes the flag's value.
+func (l *lasting) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		return errors.New("give a time of more than 0, such as 30m or 72h, or leave the flag out for no end")
+	}
+	*l = lasting(d)
+	return nil
+}
+
+// differs reports an error that is about what is there, not about the command line.
 func differs(s *screen, err error) error {
 	sayError(s.err, err)
 	return errDiffers
@@ -173,35 +207,7 @@ func timeCell(t time.Time) string {
 	return t.Local().Format(time.RFC3339)
 }
 
-// since is when the address came to be as it is.
-func since(l lease.Lease) time.Time {
-	if l.State == lease.Held {
-		return l.Newest().Since
-	}
-	return l.ReleasedAt
-}
-
-// why is why the attachment was given the address, or why nobody is.
-func why(l lease.Lease) string {
-	if l.State == lease.Held {
-		return string(l.Newest().Origin)
-	}
-	return l.Why
-}
-
-// ofHolders joins what f says of each holder, or of who held the address last.
-func ofHolders(l lease.Lease, f func(lease.Holder) string) string {
-	var all []string
-	for _, h := range l.Holders {
-		all = append(all, f(h))
-	}
-	if len(all) == 0 {
-		return f(l.Last)
-	}
-	return strings.Join(slices.Compact(all), ",")
-}
-
-// storeRemarks says what of a store is not as it looks, and what to do about it.
+// storeRemarks says what is wrong with a store, and what to do about it.
 func storeRemarks(ctx context.Context, store *lease.Store) (all []string, err error) {
 	switch err := store.BeingRenamed(ctx); {
 	case errors.Is(err, lease.ErrRenaming):
@@ -216,8 +222,8 @@ func storeRemarks(ctx context.Context, store *lease.Store) (all []string, err er
 	return all, err
 }
 
-// offIsWrong is how far a store's time may be from the time of day, as a clock is that is set right
-// after a boot.
+// offIsWrong is how far a store's time may be from the time of day. A clock that is set right after a boot
+// is off by less.
 const offIsWrong = time.Hour
 
 // clockRemark says that the time of the store is wrong, empty if it is not.
@@ -226,10 +232,11 @@ func clockRemark(ctx context.Context, store *lease.Store) (string, error) {
 	if err != nil || ahead.Abs() < offIsWrong {
 		return "", err
 	}
+	const mend = "If the clock is right now, run relink ipam reset-clock --network %s"
 	if ahead < 0 {
-		return fmt.Sprintf("the time of network %s is %s behind the clock, as that was behind at the boot. What is reserved for a time would end too early at the next boot: "+
-			"if the clock is right now, relink ipam reset-clock --network %s", store.Network(), (-ahead).Round(time.Minute), store.Network()), nil
+		return fmt.Sprintf("the time of network %s is %s behind the clock: the clock was behind at the boot. At the next boot, reservations would end too early. "+
+			mend, store.Network(), (-ahead).Round(time.Minute), store.Network()), nil
 	}
-	return fmt.Sprintf("the time of network %s is %s ahead of the clock, as that was wrong at a boot, so that what ends by it does not end before its time: "+
-		"if the clock is right now, relink ipam reset-clock --network %s", store.Network(), ahead.Round(time.Minute), store.Network()), nil
+	return fmt.Sprintf("the time of network %s is %s ahead of the clock: the clock was ahead at a boot. Reservations will end too late. "+
+		mend, store.Network(), ahead.Round(time.Minute), store.Network()), nil
 }

@@ -18,9 +18,9 @@ func TestClockRemark(t *testing.T) {
 		59 * time.Minute:    "",
 		-59 * time.Minute:   "",
 		-72 * time.Hour:     "72h0m0s ahead of the clock",
-		72 * time.Hour:      "72h0m0s behind the clock, as that was behind at the boot. What is reserved for a time would end too early at the next boot",
+		72 * time.Hour:      "72h0m0s behind the clock: the clock was behind at the boot. At the next boot, reservations would end too early.",
 		8760 * time.Hour:    "8760h0m0s behind the clock",
-		-8760 * time.Hour:   "8760h0m0s ahead of the clock, as that was wrong at a boot",
+		-8760 * time.Hour:   "8760h0m0s ahead of the clock: the clock was ahead at a boot. Reservations will end too late.",
 		-3600 * time.Second: "1h0m0s ahead",
 	} {
 		store, err := lease.Open(t.TempDir(), "lan")
@@ -38,7 +38,7 @@ func TestClockRemark(t *testing.T) {
 		if err != nil || !strings.Contains(got, want) || (got == "") != (want == "") {
 			t.Errorf("set by %s: %q, %v, want %q", off, got, err, want)
 		}
-		if want != "" && !strings.HasSuffix(got, "if the clock is right now, relink ipam reset-clock --network lan") {
+		if want != "" && !strings.HasSuffix(got, "If the clock is right now, run relink ipam reset-clock --network lan") {
 			t.Errorf("set by %s, it does not say what to do: %q", off, got)
 		}
 	}

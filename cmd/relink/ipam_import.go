@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,29 +18,36 @@ import (
 func newIPAMImport(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command {
 	var output format
 	var network string
-	var retain time.Duration
+	var retain lasting
 	var opts hostlocal.Options
 	cmd := &cobra.Command{
 		Use:   "import DIR --network NETWORK",
 		Short: "Take over the addresses that host-local has given",
-		Long: `Take over the addresses that host-local has given, from its directory of the
-network, /var/lib/cni/networks/<network>: all at once, or none. The running pods hold
-them from then on, and the DEL of relink-ipam frees them. Pods and namespaces are
-those that the CNI caches name. DIR stays as it is.
+		Long: `Take over the addresses that host-local has given, from its directory of the network,
+/var/lib/cni/networks/<network>: all of them, or none. From then on the running pods hold
+them, and the DEL of relink-ipam frees them. The CNI caches name the pods and the network
+namespaces. DIR stays as it is.
 
 It can be run again. A lease that is there is kept, and completed where the caches know
-more by now. What was imported and has no file in DIR any more is given up, unless its
-sandbox may be alive: a runtime has sent that DEL to host-local.
+more by now. An imported lease whose file is gone from DIR is given up, unless its sandbox
+may be alive: a runtime has sent that DEL to host-local.
 
-An address whose sandbox is proven gone is taken over all the same: relink ipam reclaim
-gives it up. One whose file is torn is held back until somebody releases it, since a
-pod may have it: relink ipam release ADDRESS --network NETWORK --nobody.
+An address whose sandbox is proven gone is taken over too: relink ipam reclaim gives it up.
+An address whose file is torn is held back until somebody releases it, because a pod may
+have it: relink ipam release ADDRESS --nobody. --quiet shows only what needs a look, and
+--verbose one line for each file, even if many are alike.
+
 Exit status 0: all are leased as DIR says; 1: one is not, or is kept without a file, or
-DIR has other files, each said; 2: usage or environment, and nothing was taken over.`,
-		Args: cobra.ExactArgs(1),
+DIR has other files, and it was said; 2: usage or environment, and nothing was taken over.`,
+		Example: `  relink ipam import /var/lib/cni/networks/lan --network lan --dry-run
+  relink ipam import /var/lib/cni/networks/lan --network lan --sticky --retain 72h`,
+		Args: takes("DIR"),
+		ValidArgsFunction: eachCompletes(func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkSticky(cmd, opts.Policy.Sticky, retain); err != nil {
-				return err
+			if retain != 0 && !opts.Policy.Sticky {
+				return fmt.Errorf("--retain %s needs --sticky: it says how long an address is kept for its pod", &retain)
 			}
 			if err := cacheIsThere(cmd, opts.CacheDir); err != nil {
 				return err
@@ -56,27 +63,14 @@ DIR has other files, each said; 2: usage or environment, and nothing was taken o
 			return importLeases(cmd.Context(), store, opts, output, screenOf(cmd, v))
 		},
 	}
-	addNetwork(cmd, &network, "the `network` that the addresses are of: the name of relink-ipam's configuration")
+	addNetwork(cmd, dir, &network, "the `network` of the addresses: the name in relink-ipam's configuration")
 	addCacheDir(cmd, &opts.CacheDir)
 	flags := cmd.Flags()
-	flags.BoolVar(&opts.Policy.Sticky, "sticky", false, `keep what is imported for its pod when that gives it up, as "sticky": "pod" does, where the pod is known`)
-	flags.DurationVar(&retain, "retain", 0, "keep it so long, such as 72h (default until it is released)")
+	flags.BoolVar(&opts.Policy.Sticky, "sticky", false, `keep imported addresses for their pods, as "sticky": "pod" does, where the pod is known`)
+	flags.Var(&retain, "retain", "keep them so long, such as 72h (default until they are released)")
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be taken over, and change nothing")
-	addOutput(cmd, &output)
+	addOutput(cmd, &output, formatWide)
 	return cmd
-}
-
-// checkSticky reports a --retain that makes no sense.
-func checkSticky(cmd *cobra.Command, sticky bool, retain time.Duration) error {
-	switch {
-	case !cmd.Flags().Changed("retain"):
-		return nil
-	case !sticky:
-		return fmt.Errorf("--retain %s needs --sticky: it says how long an address is kept for its pod", retain)
-	case retain <= 0:
-		return fmt.Errorf("invalid --retain %s: must be more than 0; leave it out to keep it until it is released", retain)
-	}
-	return nil
 }
 
 func importLeases(ctx context.Context, store *lease.Store, opts hostlocal.Options, output format, s *screen) error {
@@ -84,39 +78,55 @@ func importLeases(ctx context.Context, store *lease.Store, opts hostlocal.Option
 	if err != nil {
 		return err
 	}
-	sayProblems(s, report.Problems)
 	if output.isData() {
 		if err := output.write(s.out, report); err != nil {
 			return err
 		}
 	} else {
-		writeImportedLeases(report, s)
+		writeImportedLeases(report, output.wide(), s)
 	}
+	sayProblems(s, report.Problems)
 	if !report.Well() {
 		return errDiffers
 	}
 	return nil
 }
 
-func writeImportedLeases(report hostlocal.Report, s *screen) {
-	if len(report.Files) > 0 {
-		t := newTable(false, columns("FILE", "SANDBOX", "INTERFACE", "POD", "STATE", "WHY")...)
-		for _, f := range report.Files {
-			name := cmp.Or(f.File, f.Address.String())
-			t.row(fileCell(name), selection.ShortID(f.Attachment.ContainerID), f.Attachment.IfName, f.Owner.String(), string(f.State), f.Why)
-		}
-		t.write(s)
-	}
+func writeImportedLeases(report hostlocal.Report, wide bool, s *screen) {
+	writeImportedFiles(report.Files, wide, s)
 	for _, last := range report.Last {
-		s.say("range set %d: the next address comes after %s", last.Set, last.Address)
+		s.inform("range set %d: the next address comes after %s", last.Set, last.Address)
 	}
-	s.say("%s", importedLeasesSummary(report))
+	s.inform("%s", importedLeasesSummary(report))
 	if n := countFiles(report, isWithoutPod); n > 0 {
-		s.say("%d without a known pod: no CNI cache names it, so that no address stays reserved for it", n)
+		s.inform("%d without a known pod: no CNI cache names the pod, so no address stays reserved for it", n)
 	}
 	if countFiles(report, func(f hostlocal.Outcome) bool { return f.State == hostlocal.NoSandbox }) > 0 {
-		s.say("what has no live sandbox is given up by relink ipam reclaim --network %s", report.Network)
+		s.inform("to give up what has no live sandbox: relink ipam reclaim --network %s", report.Network)
 	}
+}
+
+// writeImportedFiles writes the table. What needs a look comes last.
+func writeImportedFiles(files []hostlocal.Outcome, wide bool, s *screen) {
+	shown := slices.Clone(files)
+	if s.quiet {
+		shown = slices.DeleteFunc(shown, func(f hostlocal.Outcome) bool { return f.State.Well() })
+	}
+	if len(shown) == 0 {
+		return
+	}
+	slices.SortStableFunc(shown, func(a, b hostlocal.Outcome) int { return compareBool(!a.State.Well(), !b.State.Well()) })
+	t := newTable(wide, column{name: "FILE"}, column{name: "POD"}, column{name: "SANDBOX", spare: 1}, column{name: "INTERFACE", spare: 2},
+		column{name: stateColumn}, column{name: "WHY"})
+	for _, alike := range folded(shown, s, func(f hostlocal.Outcome) string { return string(f.State) + f.Why }) {
+		f := alike[0]
+		if len(alike) > 1 {
+			t.row(count(len(alike), "file"), "", "", "", string(f.State), f.Why)
+			continue
+		}
+		t.row(fileCell(cmp.Or(f.File, f.Address.String())), ownerName(f.Owner), selection.ShortID(f.Attachment.ContainerID), f.Attachment.IfName, string(f.State), f.Why)
+	}
+	t.write(s)
 }
 
 func countFiles(report hostlocal.Report, is func(hostlocal.Outcome) bool) (n int) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,49 +17,44 @@ import (
 
 func newIPAMList(dir *leaseDir, v *verbosity) *cobra.Command {
 	var output format
-	var network string
-	var pod podFlags
-	var filter leaseFilter
+	var what leaseChoice
 	cmd := &cobra.Command{
-		Use:   "list",
+		Use:   "list " + leaseNameUsage,
 		Short: "List the addresses that are not free: who has them, and why",
-		Long: `List the addresses that are not free: who holds each, for whom it is reserved, or
-what it is in quarantine for. Of all networks, unless --network names one. An address that
-a pod's new sandbox takes over from the one before is held by both for that long.
-Exit status 0: all could be read; 1: a network could not, which is said; 2: usage or
-environment.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if filter.owner, err = pod.owner(); err != nil {
-				return err
-			}
-			networks, err := dir.networks(network)
-			if err != nil {
-				return err
-			}
-			return listLeases(cmd.Context(), *dir, networks, filter, output, screenOf(cmd, v))
+		Long: `List the addresses that are not free: which pod holds each, for which pod it is reserved,
+or who had it before its quarantine. They are in the order of the pods. Addresses of no pod
+come last, and show the container ID, if any. AGE is the time since the address came to be
+as it is. A narrow terminal shows fewer columns; -o wide shows all. A pod's new sandbox
+takes an address over from the one before: both hold it until the change is done.
+
+` + leaseNamingHelp + `
+
+Exit status 0: all stores could be read; 1: one could not, and it was said;
+2: usage or environment.`,
+		Example: `  relink ipam list                        # all addresses that are not free
+  relink ipam list shop/web-0 -o wide     # those of a pod, with all columns
+  relink ipam list 10.3.0.0/28            # those in a part of a network
+  relink ipam list --state reserved       # those that wait for their pods`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			what.Names = args
+			return listLeases(cmd.Context(), *dir, what, output, screenOf(cmd, v))
 		},
 	}
-	addNetwork(cmd, &network, "only of this `network`")
-	addPod(cmd, &pod, "only what this `pod` holds or has reserved")
-	cmd.Flags().Var(&filter.state, "state", "only what is in this `state`: held, reserved or quarantined")
-	cmd.Flags().Var(&filter.addresses, "address", "only this `address`, or those of a network such as 10.3.0.0/28")
-	addOutput(cmd, &output)
+	addLeaseSelection(cmd, dir, &what.Selection)
+	cmd.Flags().Var(&what.state, "state", "only what is in this `state`: held, reserved or quarantined")
+	must(cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(leaseStates, cobra.ShellCompDirectiveNoFileComp)))
+	addOutput(cmd, &output, formatWide, formatName)
 	return cmd
 }
 
-// leaseFilter chooses leases. What is not set chooses all.
-type leaseFilter struct {
-	owner     attachment.Owner
-	state     stateFlag
-	addresses addressFlag
+// leaseChoice chooses leases. What is not set chooses all.
+type leaseChoice struct {
+	selection.Selection
+	state stateFlag
 }
 
-func (f leaseFilter) chooses(l lease.Lease) bool {
-	return (f.owner == attachment.Owner{} || l.Owner == f.owner) &&
-		(f.state == "" || l.State == lease.State(f.state)) &&
-		(!f.addresses.IsValid() || f.addresses.Contains(l.Address))
-}
+// leaseStates are the values of --state.
+var leaseStates = []string{string(lease.Held), string(lease.Reserved), string(lease.Quarantined)}
 
 // stateFlag is the value of --state.
 type stateFlag lease.State
@@ -67,72 +64,171 @@ func (f *stateFlag) Type() string   { return "state" }
 
 // Set takes the flag's value.
 func (f *stateFlag) Set(s string) error {
-	switch lease.State(s) {
-	case lease.Held, lease.Reserved, lease.Quarantined:
-		*f = stateFlag(s)
-		return nil
+	if !slices.Contains(leaseStates, s) {
+		return fmt.Errorf("must be %s, %s or %s", lease.Held, lease.Reserved, lease.Quarantined)
 	}
-	return fmt.Errorf("must be %s, %s or %s", lease.Held, lease.Reserved, lease.Quarantined)
+	*f = stateFlag(s)
+	return nil
 }
 
-// addressFlag is the value of --address.
-type addressFlag struct{ netip.Prefix }
-
-func (f *addressFlag) Type() string { return "address" }
-
-func (f *addressFlag) String() string {
-	if !f.IsValid() {
-		return ""
+// of returns the leases that are chosen, in the order in which they are listed.
+func (c leaseChoice) of(all []lease.Lease) ([]lease.Lease, error) {
+	holdings, err := choose(holdingsOf(all), c.Selection)
+	if err != nil {
+		return nil, err
 	}
-	return f.Prefix.String()
+	var chosen []lease.Lease
+	for _, h := range holdings {
+		// All holders of an address follow each other.
+		again := len(chosen) > 0 && chosen[len(chosen)-1].Address == h.lease.Address && chosen[len(chosen)-1].Network == h.lease.Network
+		if !again && (c.state == "" || h.lease.State == lease.State(c.state)) {
+			chosen = append(chosen, h.lease)
+		}
+	}
+	slices.SortFunc(chosen, compareLeases)
+	return chosen, nil
 }
 
-// Set takes the flag's value.
-func (f *addressFlag) Set(s string) (err error) {
-	if a, err := parseAddress(s); err == nil {
-		f.Prefix = netip.PrefixFrom(a, a.BitLen())
-		return nil
+func listLeases(ctx context.Context, dir leaseDir, what leaseChoice, output format, s *screen) error {
+	networks, err := dir.networks(what.Network)
+	if err != nil {
+		return err
 	}
-	if f.Prefix, err = netip.ParsePrefix(s); err != nil {
-		return errors.New("must be an IP address such as 10.3.0.5 or a network such as 10.3.0.0/28")
+	var all []lease.Lease
+	var failed []error
+	_ = dir.eachStore(networks, s, func(store *lease.Store) error {
+		leases, remarks, err := readLeases(ctx, store)
+		all = append(all, leases...)
+		for _, remark := range remarks {
+			s.warn("%s", remark)
+		}
+		if err != nil {
+			failed = append(failed, err)
+		}
+		return nil
+	})
+	chosen, err := what.of(all)
+	if err == nil {
+		err = writeLeases(chosen, dir, what, output, len(failed) > 0, s)
+	}
+	for _, f := range failed {
+		sayError(s.err, f)
+	}
+	if err == nil && len(failed) > 0 {
+		return errDiffers
+	}
+	return err
+}
+
+// readLeases returns the leases of a store, and what is wrong with it though it can be read.
+func readLeases(ctx context.Context, store *lease.Store) (all []lease.Lease, remarks []string, err error) {
+	if all, err = store.List(ctx); err != nil {
+		return nil, nil, err
+	}
+	remarks, err = storeRemarks(ctx, store)
+	return all, remarks, errors.Join(err, store.Verify(ctx))
+}
+
+// writeLeases writes what was chosen. incomplete says that some could not be read.
+func writeLeases(chosen []lease.Lease, dir leaseDir, what leaseChoice, output format, incomplete bool, s *screen) error {
+	switch {
+	case output.isData():
+		return output.write(s.out, orEmpty(chosen))
+	case output.name == formatName:
+		for _, a := range addressNames(chosen) {
+			s.say("%s", a)
+		}
+	case len(chosen) > 0:
+		leaseTable(chosen, output.wide(), s)
+	case !incomplete && !s.quiet:
+		path, err := dir.path()
+		if err != nil {
+			return err
+		}
+		s.warn("%s", noLease(what, path))
 	}
 	return nil
 }
 
-func listLeases(ctx context.Context, dir leaseDir, networks []string, filter leaseFilter, output format, s *screen) error {
-	var chosen []lease.Lease
-	incomplete := dir.eachStore(networks, s, func(store *lease.Store) error {
-		all, err := store.List(ctx)
-		if err != nil {
-			return err
+// addressNames returns the addresses, each once.
+func addressNames(leases []lease.Lease) []string {
+	said := map[string]bool{}
+	var all []string
+	for _, l := range leases {
+		if a := l.Address.String(); !said[a] {
+			said[a] = true
+			all = append(all, a)
 		}
-		for _, l := range all {
-			if filter.chooses(l) {
-				chosen = append(chosen, l)
-			}
-		}
-		remarks, err := storeRemarks(ctx, store)
-		for _, remark := range remarks {
-			s.warn("%s", remark)
-		}
-		return errors.Join(err, store.Verify(ctx))
-	})
-	if output.isData() {
-		if err := output.write(s.out, orEmpty(chosen)); err != nil {
-			return err
-		}
-	} else {
-		leaseTable(chosen, output.wide(), s)
 	}
-	return incomplete
+	return all
+}
+
+// noLease says that nothing was found.
+func noLease(what leaseChoice, dir string) string {
+	state := "held or reserved"
+	if what.state != "" {
+		state = string(what.state)
+	}
+	switch {
+	case len(what.Names) > 0 || what.Namespace != "":
+		return "no such address is " + state
+	case what.Network != "":
+		return fmt.Sprintf("no address of network %s is %s", what.Network, state)
+	}
+	return fmt.Sprintf("no address is %s in %s", state, dir)
 }
 
 func leaseTable(leases []lease.Lease, wide bool, s *screen) {
-	t := newTable(wide, columns("ADDRESS", "NETWORK", "STATE", "OWNER", "SANDBOX", "INTERFACE", "SINCE", "UNTIL", "WHY")...)
+	t := newTable(wide, column{name: "POD"}, column{name: "ADDRESS"}, column{name: "NETWORK", spare: 2}, column{name: "SANDBOX", wide: true},
+		column{name: "INTERFACE", wide: true}, column{name: stateColumn}, column{name: "AGE", spare: 3}, column{name: "SINCE", wide: true},
+		column{name: "UNTIL", wide: true}, column{name: "WHY", spare: 1})
 	for _, l := range leases {
-		t.row(l.Address.String(), l.Network, string(l.State), l.Owner.String(),
-			ofHolders(l, func(h lease.Holder) string { return selection.ShortID(h.ContainerID) }), ofHolders(l, func(h lease.Holder) string { return h.IfName }),
-			timeCell(since(l)), timeCell(l.Until), why(l))
+		t.row(ownerCell(l), l.Address.String(), l.Network, ofHolders(l, func(h lease.Holder) string { return selection.ShortID(h.ContainerID) }),
+			ofHolders(l, func(h lease.Holder) string { return h.IfName }), string(l.State), leaseAge(l), timeCell(since(l)), timeCell(l.Until), why(l))
 	}
 	t.write(s)
+}
+
+// ownerCell is the pod of the lease, or the container ID of its newest holder if no pod is known.
+func ownerCell(l lease.Lease) string {
+	if l.Owner != (attachment.Owner{}) {
+		return ownerName(l.Owner)
+	}
+	return selection.ShortID(l.Newest().ContainerID)
+}
+
+// leaseAge is the time since the address came to be as it is. A store's time can be ahead of the clock.
+func leaseAge(l lease.Lease) string {
+	if since(l).After(time.Now()) {
+		return "0s"
+	}
+	return age(since(l))
+}
+
+// since is when the address came to be as it is.
+func since(l lease.Lease) time.Time {
+	if l.State == lease.Held {
+		return l.Newest().Since
+	}
+	return l.ReleasedAt
+}
+
+// why is why the attachment was given the address, or why nobody has it.
+func why(l lease.Lease) string {
+	if l.State == lease.Held {
+		return string(l.Newest().Origin)
+	}
+	return l.Why
+}
+
+// ofHolders joins what f says of each holder, or of the last one.
+func ofHolders(l lease.Lease, f func(lease.Holder) string) string {
+	var all []string
+	for _, h := range l.Holders {
+		all = append(all, f(h))
+	}
+	if len(all) == 0 {
+		return f(l.Last)
+	}
+	return strings.Join(slices.Compact(all), ",")
 }

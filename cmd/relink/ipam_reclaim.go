@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,51 +20,96 @@ import (
 
 func newIPAMReclaim(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command {
 	var output format
-	var network string
+	var by selection.Selection
 	var yes bool
 	var opts reclaim.Options
 	cmd := &cobra.Command{
-		Use:   "reclaim [--yes]",
+		Use:   "reclaim " + leaseNameUsage,
 		Short: "Give up what sandboxes hold that are proven gone",
-		Long: `Give up the addresses whose sandboxes are proven gone, and print what proves it: the
-lease is of an earlier boot, or no mount and no process has its network namespace any
-more, and no CNI cache has the container. Where no namespace was recorded, as by an
-older relink, no namespace of the node may have the address. What can't be known is
-kept and said. Each address becomes what its DEL would have made of it.
+		Long: `Give up the addresses whose sandboxes are proven gone, and print the proof: the lease is of
+an earlier boot, or no mount and no process has its network namespace any more, and no CNI
+cache has the container. If no namespace was recorded, as by an older relink, no namespace
+of the node may have the address. What cannot be known is kept and reported. Each address
+becomes what its DEL would have made of it.
 
 Without --yes it prints what it would do, and changes nothing. Run it on the node
-itself: in a container it does not see the node's processes and mounts.
-Exit status 0: done; 1: something could not be given up, or not be looked at so that a
-holder is unknown, each said; 2: usage or environment.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+itself: in a container it does not see the node's processes and mounts. --verbose lists
+the holders that are alive, too, and --quiet leaves out those that were reclaimed.
+
+` + leaseNamingHelp + `
+
+Exit status 0: done; 1: an address could not be given up, or part of the node could not be
+looked at so that a holder is unknown, and it was said; 2: usage or environment.`,
+		Example: `  relink ipam reclaim                # what would be given up, and why
+  relink ipam reclaim --yes          # give it up
+  relink ipam reclaim shop/web-0     # only what a pod holds`,
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := cacheIsThere(cmd, opts.CacheDir); err != nil {
 				return err
 			}
 			if err := complete(&opts.Sources, open); err != nil {
 				return err
 			}
-			networks, err := dir.networks(network)
+			s := screenOf(cmd, v)
+			by.Names = args
+			opts.DryRun, opts.WithAlive = !yes, s.verbose
+			stores, err := dir.storesOf(cmd.Context(), by, &opts)
 			if err != nil {
 				return err
 			}
-			var stores []*lease.Store
-			for _, n := range networks {
-				store, err := dir.open(n)
-				if err != nil {
-					return err
-				}
-				stores = append(stores, store)
-			}
-			opts.DryRun = !yes
-			return reclaimLeases(cmd.Context(), stores, opts, output, screenOf(cmd, v))
+			return reclaimLeases(cmd.Context(), stores, opts, output, s)
 		},
 	}
-	addNetwork(cmd, &network, "only of this `network`")
+	addLeaseSelection(cmd, dir, &by)
 	addCacheDir(cmd, &opts.CacheDir)
-	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
-	addOutput(cmd, &output)
+	cmd.Flags().BoolVar(&yes, "yes", false, "give up what is proven gone")
+	addOutput(cmd, &output, formatWide)
 	return cmd
+}
+
+// storesOf returns the stores of the networks that are named, and limits what is judged to the holders that
+// are.
+func (d leaseDir) storesOf(ctx context.Context, by selection.Selection, opts *reclaim.Options) ([]*lease.Store, error) {
+	networks, err := d.networks(by.Network)
+	if err != nil {
+		return nil, err
+	}
+	var stores []*lease.Store
+	var held []lease.Lease
+	for _, n := range networks {
+		store, err := d.open(n)
+		if err != nil {
+			return nil, err
+		}
+		stores = append(stores, store)
+		if len(by.Names) == 0 && by.Namespace == "" {
+			continue
+		}
+		all, err := store.List(ctx)
+		if err != nil {
+			return nil, err // What is named may be there.
+		}
+		held = append(held, slices.DeleteFunc(all, func(l lease.Lease) bool { return l.State != lease.Held })...)
+	}
+	if len(by.Names) == 0 && by.Namespace == "" {
+		return stores, nil
+	}
+	named, err := choose(holdingsOf(held), by)
+	if err != nil {
+		return nil, err
+	}
+	chosen := map[heldAddress]bool{}
+	for _, h := range named {
+		chosen[heldAddress{h.lease.Address, h.holder.Key(h.lease.Network)}] = true
+	}
+	opts.Chosen = func(l lease.Lease, h lease.Holder) bool { return chosen[heldAddress{l.Address, h.Key(l.Network)}] }
+	return stores, nil
+}
+
+// heldAddress is an address and one of its holders.
+type heldAddress struct {
+	address netip.Addr
+	holder  attachment.Key
 }
 
 func reclaimLeases(ctx context.Context, stores []*lease.Store, opts reclaim.Options, output format, s *screen) error {
@@ -69,16 +117,16 @@ func reclaimLeases(ctx context.Context, stores []*lease.Store, opts reclaim.Opti
 	if err != nil {
 		return err
 	}
-	for _, f := range report.Failures {
-		sayError(s.err, errors.New(f))
-	}
-	sayProblems(s, report.Problems)
 	if output.isData() {
 		if err := output.write(s.out, report); err != nil {
 			return err
 		}
 	} else {
-		writeReclaimed(report, s)
+		writeReclaimed(report, output.wide(), s)
+	}
+	sayProblems(s, report.Problems)
+	for _, f := range report.Failures {
+		sayError(s.err, errors.New(f))
 	}
 	if !report.Well() {
 		return errDiffers
@@ -93,28 +141,42 @@ func sayProblems(s *screen, problems []string) {
 	}
 }
 
-func writeReclaimed(report reclaim.Report, s *screen) {
+// writeReclaimed writes the table, with what failed last.
+func writeReclaimed(report reclaim.Report, wide bool, s *screen) {
 	becomes := "IS NOW"
 	if report.DryRun {
 		becomes = "BECOMES"
 	}
-	if len(report.Holders) > 0 {
-		t := newTable(false, columns("ADDRESS", "NETWORK", "SANDBOX", "INTERFACE", "POD", "VERDICT", becomes, "EVIDENCE")...)
-		for _, f := range report.Holders {
-			then := string(f.Becomes)
-			if f.State == reclaim.Failed || f.State == reclaim.Passed {
-				then = string(f.State)
-			}
-			t.row(f.Address.String(), f.Network, selection.ShortID(f.Holder.ContainerID), f.Holder.IfName, f.Owner.String(), string(f.Verdict), then, f.Why())
+	shown := slices.Clone(report.Holders)
+	if s.quiet {
+		shown = slices.DeleteFunc(shown, func(f reclaim.Finding) bool { return f.State == reclaim.Reclaimed || f.State == reclaim.Passed })
+	}
+	slices.SortStableFunc(shown, func(a, b reclaim.Finding) int {
+		return cmp.Or(compareBool(a.State == reclaim.Failed, b.State == reclaim.Failed), compareLeases(ofFinding(a), ofFinding(b)))
+	})
+	t := newTable(wide, column{name: "POD"}, column{name: "ADDRESS"}, column{name: "NETWORK", spare: 2}, column{name: "SANDBOX", wide: true},
+		column{name: "INTERFACE", wide: true}, column{name: "VERDICT"}, column{name: becomes, spare: 1}, column{name: "WHY"})
+	for _, f := range shown {
+		then, pod := string(f.Becomes), ownerCell(ofFinding(f))
+		if f.State == reclaim.Failed || f.State == reclaim.Passed {
+			then = string(f.State)
 		}
+		t.row(pod, f.Address.String(), f.Network, selection.ShortID(f.Holder.ContainerID), f.Holder.IfName, string(f.Verdict), then, f.Why())
+	}
+	if len(shown) > 0 {
 		t.write(s)
 	}
-	for _, f := range report.Holders {
+	for _, f := range shown {
 		if f.Error != "" {
 			s.say("%s is not given up: %s", f.Address, f.Error)
 		}
 	}
-	s.say("%s", reclaimedSummary(report))
+	s.inform("%s", reclaimedSummary(report))
+}
+
+// ofFinding is what the finding says of the lease.
+func ofFinding(f reclaim.Finding) lease.Lease {
+	return lease.Lease{Address: f.Address, Network: f.Network, Owner: f.Owner, State: lease.Held, Holders: []lease.Holder{f.Holder}}
 }
 
 // reclaimedSummary counts the holders by what became of them, and says how to go on.
@@ -122,7 +184,7 @@ func reclaimedSummary(report reclaim.Report) string {
 	states, verdicts := map[reclaim.State]int{}, map[reclaim.Verdict]int{reclaim.Alive: report.Alive}
 	for _, f := range report.Holders {
 		states[f.State]++
-		if f.State == reclaim.Kept {
+		if f.State == reclaim.Kept && f.Verdict != reclaim.Alive {
 			verdicts[f.Verdict]++
 		}
 	}
@@ -139,15 +201,18 @@ func reclaimedSummary(report reclaim.Report) string {
 	}
 	switch {
 	case len(parts) == 0:
-		return "no address is held"
+		return "no address is held: there is nothing to reclaim"
 	case states[reclaim.ToReclaim] > 0:
 		parts[len(parts)-1] += "; add --yes to do it"
 	}
 	return strings.Join(parts, ", ")
 }
 
-// complete adds what this node's checkpoints know of the sandboxes: an address that a NIC's loss took
-// away is its pod's still. A checkpoint that can't be read hides that of its own container.
+// allProcesses says whether the processes that are seen here are all of the node's.
+var allProcesses = sandbox.SeesAllProcesses
+
+// complete adds what this node's checkpoints know of the sandboxes: an address that the loss of a NIC took
+// away is still its pod's. A checkpoint that cannot be read hides the namespace of its container.
 func complete(from *reclaim.Sources, open storeOpener) error {
 	store, err := open()
 	if err != nil {
@@ -157,13 +222,13 @@ func complete(from *reclaim.Sources, open storeOpener) error {
 	if err != nil {
 		return err
 	}
-	from.AllProcesses = sandbox.SeesAllProcesses()
+	from.AllProcesses = allProcesses()
 	from.Namespaces, from.Unreadable = map[string]attachment.Namespace{}, map[string]string{}
 	for _, r := range records {
 		from.Namespaces[r.Attachment.ContainerID] = r.Namespace
 	}
 	for _, u := range unreadable {
-		from.Unreadable[u.ContainerID] = fmt.Sprintf("a checkpoint of %s can't be read (relink capture --refresh renews it): %v", u.ContainerID, u.Err)
+		from.Unreadable[u.ContainerID] = fmt.Sprintf("a checkpoint of %s cannot be read; relink capture --refresh mends it: %v", u.ContainerID, u.Err)
 	}
 	return nil
 }

@@ -5,78 +5,186 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/selection"
 )
 
 func newIPAMRelease(dir *leaseDir, v *verbosity) *cobra.Command {
 	var output format
 	var network string
-	var pod podFlags
-	var expected lease.Expected
+	var from expectation
 	cmd := &cobra.Command{
-		Use:   "release ADDRESS --network NETWORK (--container ID | --pod NAME | --nobody)",
+		Use:   "release ADDRESS {[NAMESPACE/]POD|ID|--nobody}",
 		Short: "Make an address free that its holder does not need any more",
-		Long: `Make an address free: what is held goes into quarantine as after a DEL, a
-reservation or a quarantine ends. The holder that you expect has to be named, and if
-it is another one nothing is released: --container (and --ifname) for what is held,
---pod (and --namespace) for what is held or reserved, --nobody for what is in
-quarantine or reserved for nobody.
+		Long: `Make an address free: a held address goes into quarantine as after a DEL, a reservation or
+a quarantine ends. Name the holder: the pod or the container ID that holds the address, the
+beginning of that ID, or the pod for which the address is reserved. If another one has it by
+now, nothing is released. --nobody stands for the holder of an address in quarantine, or of
+one that is reserved for nobody.
 
-It does not look whether the holder is alive: relink ipam show says who it is.
-Exit status 0: it was released, and the lease that it had is printed; 1: it is free,
-or another's, which is said; 2: usage or environment.`,
-		Args: cobra.ExactArgs(1),
+relink does not look whether the holder is alive: relink ipam show says who it is.
+
+Exit status 0: it was released; 1: it is free, or another one has it, and it was said;
+2: usage or environment.`,
+		Example: `  relink ipam release 10.3.0.5 shop/web-0
+  relink ipam release 10.3.0.5 4f1c2ab0d6e91 --ifname net1
+  relink ipam release 10.3.0.7 --nobody --network lan   # end a quarantine`,
+		Args:              releaseArgs(&from),
+		ValidArgsFunction: eachCompletes(dir.completesLeases(addressesOf), dir.completesHolder),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			address, err := parseAddress(args[0])
 			if err != nil {
 				return err
 			}
-			if expected.Owner, err = pod.owner(); err != nil {
+			if err := from.check(); err != nil {
 				return err
 			}
-			if err := checkHolder(expected, address); err != nil {
-				return err
-			}
-			store, err := dir.open(network)
+			s := screenOf(cmd, v)
+			store, err := dir.storeOf(cmd.Context(), address, network, s)
 			if err != nil {
 				return err
 			}
-			if _, err := dir.networks(network); err != nil {
-				return err
-			}
-			return release(cmd.Context(), store, address, expected, output, screenOf(cmd, v))
+			return release(cmd.Context(), store, address, from, output, s)
 		},
 	}
-	addNetwork(cmd, &network, "the `network` that the address is of")
+	addNetwork(cmd, dir, &network, "the `network` of the address (default the one that has a lease of it)")
 	flags := cmd.Flags()
-	flags.StringVar(&expected.ContainerID, "container", "", "expect that the sandbox of this container `ID` holds it")
-	flags.StringVar(&expected.IfName, "ifname", "", "expect that this `interface` of the sandbox holds it")
-	addPod(cmd, &pod, "expect that this `pod` holds it or has it reserved")
-	flags.BoolVar(&expected.Nobody, "nobody", false, "expect that nobody holds it: it is in quarantine, or reserved for nobody")
+	flags.StringVarP(&from.namespace, "namespace", "n", "", "the `namespace` of the pod")
+	completeLeaseNamespaces(cmd, dir)
+	flags.StringVar(&from.ifName, "ifname", "", "the `interface` of the holder, if it holds the address by several")
+	must(cmd.RegisterFlagCompletionFunc("ifname", dir.completesLeases(func(h holding) []string { return []string{h.holder.IfName} })))
+	flags.BoolVar(&from.nobody, "nobody", false, "nobody holds it: it is in quarantine, or reserved for nobody")
 	addOutput(cmd, &output)
 	return cmd
 }
 
-// checkHolder reports flags that name no holder, or two.
-func checkHolder(h lease.Expected, address netip.Addr) error {
-	named := h.ContainerID != "" || h.Owner != attachment.Owner{}
-	switch {
-	case h.IfName != "" && h.ContainerID == "":
-		return fmt.Errorf("--ifname %s needs --container: it says which interface of that sandbox", h.IfName)
-	case h.Nobody && named:
-		return errors.New("--nobody can't be given with --container or --pod: it says that nobody holds the address")
-	case !h.Nobody && !named:
-		return fmt.Errorf("name the holder that you expect: --container ID, --pod NAME, or --nobody for an address in quarantine or reserved for nobody; relink ipam show %s says who it is", address)
-	}
-	return nil
+// expectation is whom the command line names as the holder of an address.
+type expectation struct {
+	// name is that of a pod or the beginning of a container ID.
+	name, namespace, ifName string
+	nobody                  bool
 }
 
-func release(ctx context.Context, store *lease.Store, address netip.Addr, expected lease.Expected, output format, s *screen) error {
-	was, left, err := store.ReleaseByHand(ctx, address, expected)
+// releaseArgs takes ADDRESS and HOLDER.
+func releaseArgs(from *expectation) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < 2 {
+			return takes("ADDRESS")(cmd, args)
+		}
+		from.name = args[1]
+		return takes("ADDRESS", "the holder")(cmd, args)
+	}
+}
+
+// check reports a command line that names no holder, or two.
+func (e expectation) check() error {
+	switch {
+	case e.nobody && e.name != "":
+		return fmt.Errorf("--nobody contradicts the holder %q: give one of them", e.name)
+	case e.nobody && e.ifName != "":
+		return fmt.Errorf("--ifname %s contradicts --nobody: give one of them", e.ifName)
+	case e.nobody && e.namespace != "":
+		return fmt.Errorf("--namespace %s contradicts --nobody: give one of them", e.namespace)
+	case e.nobody:
+		return nil
+	case e.name == "":
+		return errors.New("the holder is missing: name its pod or its container ID, or give --nobody if nobody holds the address; relink ipam show ADDRESS says who does")
+	}
+	return e.selection().Validate()
+}
+
+func (e expectation) selection() selection.Selection {
+	return selection.Selection{Names: []string{e.name}, Namespace: e.namespace, Lister: ipamList}
+}
+
+// storeOf returns the store of the network, or, if none is named, of the one network that has a lease of the
+// address. The error is errDiffers if none has, which is reported.
+func (d leaseDir) storeOf(ctx context.Context, address netip.Addr, network string, s *screen) (*lease.Store, error) {
+	if network != "" {
+		return d.openThere(network)
+	}
+	networks, err := d.networks("")
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, n := range networks {
+		store, err := d.open(n)
+		if err != nil {
+			return nil, err
+		}
+		switch _, err := store.Get(ctx, address); {
+		case err == nil:
+			found = append(found, n)
+		case !errors.Is(err, lease.ErrNone):
+			return nil, fmt.Errorf("the network of %s is not known: give --network NETWORK: %w", address, err)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, differs(s, errors.New(isFree(address, networks)))
+	case 1:
+		return d.open(found[0])
+	}
+	return nil, fmt.Errorf("%s is leased in networks %s: give --network NETWORK", address, strings.Join(found, ", "))
+}
+
+// expected returns the identity, in full, of the holder that is meant. lease.ErrHolder can be
+// matched: another one has the address.
+func (e expectation) expected(l lease.Lease) (lease.Expected, error) {
+	if e.nobody {
+		return lease.Expected{Nobody: true}, nil
+	}
+	meant, err := choose(e.holdings(l), e.selection())
+	switch {
+	case errors.Is(err, selection.ErrNothing):
+		return lease.Expected{}, e.unmet(l)
+	case err != nil:
+		return lease.Expected{}, err
+	case len(meant) == 1:
+		h := meant[0].holder
+		return lease.Expected{ContainerID: h.ContainerID, IfName: h.IfName, Owner: l.Owner}, nil
+	case meant[0].holder.ContainerID == meant[1].holder.ContainerID:
+		return lease.Expected{ContainerID: meant[0].holder.ContainerID, IfName: e.ifName, Owner: l.Owner}, nil
+	}
+	return lease.Expected{IfName: e.ifName, Owner: l.Owner}, nil
+}
+
+// holdings returns those who have the address. Nobody has one in quarantine, and a pod has one that is
+// reserved for it, whatever sandbox had it before.
+func (e expectation) holdings(l lease.Lease) []holding {
+	switch l.State {
+	case lease.Quarantined:
+		return nil
+	case lease.Reserved:
+		l.Last = lease.Holder{}
+	}
+	return slices.DeleteFunc(holdingsOf([]lease.Lease{l}), func(h holding) bool { return e.ifName != "" && h.holder.IfName != e.ifName })
+}
+
+// unmet says that the lease is another one's than the command line says.
+func (e expectation) unmet(l lease.Lease) error {
+	if l.Nobodys() {
+		return fmt.Errorf("%s is %w: it is %s; to release it, give --nobody instead of the holder", l.Address, lease.ErrHolder, l.Whose())
+	}
+	who := fmt.Sprintf("%q", e.name)
+	if e.namespace != "" {
+		who += " of namespace " + e.namespace
+	}
+	if e.ifName != "" {
+		who = e.ifName + " of " + who
+	}
+	return fmt.Errorf("%s is %w: it is %s, and not %s", l.Address, lease.ErrHolder, l.Whose(), who)
+}
+
+func release(ctx context.Context, store *lease.Store, address netip.Addr, from expectation, output format, s *screen) error {
+	was, left, err := releaseFrom(ctx, store, address, from)
 	switch {
 	case errors.Is(err, lease.ErrHolder), errors.Is(err, lease.ErrNone):
 		return differs(s, err)
@@ -93,6 +201,34 @@ func release(ctx context.Context, store *lease.Store, address netip.Addr, expect
 	case lease.Quarantined:
 		now = "it is in quarantine until " + timeCell(left.Until)
 	}
-	s.say("released %s: it was %s; %s", address, was.Whose(), now)
+	s.inform("released %s: it was %s; %s", address, was.Whose(), now)
 	return nil
+}
+
+// releaseFrom finds out who is meant, and releases the address if they have it still: the store compares.
+func releaseFrom(ctx context.Context, store *lease.Store, address netip.Addr, from expectation) (was, left lease.Lease, err error) {
+	is, err := store.Get(ctx, address)
+	if err != nil {
+		return was, left, err
+	}
+	expected, err := from.expected(is)
+	if err != nil {
+		return was, left, err
+	}
+	return store.ReleaseByHand(ctx, address, expected)
+}
+
+// completesHolder returns who has the address that the command line names.
+func (d *leaseDir) completesHolder(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	address, err := parseAddress(args[0])
+	return d.completesLeases(func(h holding) []string {
+		if err != nil || h.lease.Address != address || h.lease.Nobodys() {
+			return nil
+		}
+		names := []string{h.holder.ContainerID}
+		if h.lease.Owner != (attachment.Owner{}) {
+			names = append(names, podOf(h.lease.Owner).String())
+		}
+		return names
+	})(cmd, args, begun)
 }

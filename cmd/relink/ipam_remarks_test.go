@@ -38,7 +38,7 @@ func TestNetworkThatIsBeingRenamedIsSaid(t *testing.T) {
 	}
 	const want = "network lan is being renamed: run relink ipam rename lan vlan3 again"
 	var stdout, stderr bytes.Buffer
-	if err := listLeases(t.Context(), leaseDir(dir), []string{"lan"}, leaseFilter{}, format{}, &screen{out: &stdout, err: &stderr}); err != nil {
+	if err := listLeases(t.Context(), leaseDir(dir), leaseChoice{}, format{}, &screen{out: &stdout, err: &stderr}); err != nil {
 		t.Fatal(err)
 	}
 	if got := stderr.String(); got != "relink: "+want+"\n" || !strings.Contains(stdout.String(), "10.3.0.2") {

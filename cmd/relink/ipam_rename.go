@@ -14,12 +14,15 @@ func newIPAMRename(dir *leaseDir, v *verbosity) *cobra.Command {
 		Use:   "rename OLD NEW",
 		Short: "Give the leases of a network that was renamed to the network of the new name",
 		Long: `Give the leases of the network OLD to the network NEW, after the "name" in its configuration
-was changed. If NEW has leases already, it gets those of OLD besides. If both have a lease of
-one address, nothing is done and each such address is said: delete one of the two pods, or
-release one of the two leases.
-Exit status 0: done; 1: both have leases of one address, or OLD has none; 2: usage or
-environment.`,
-		Args: cobra.ExactArgs(2),
+was changed. NEW may have leases already. If both have a lease of one address, nothing is
+done, and each such address is named: delete one of the two pods, or release one of the two
+leases. If the command was killed, run it again.
+
+Exit status 0: done; 1: both have leases of one address, or OLD has none, and it was said;
+2: usage or environment.`,
+		Example:           `  relink ipam rename lan vlan3`,
+		Args:              takes("OLD", "NEW"),
+		ValidArgsFunction: eachCompletes(dir.completesNetworks, dir.completesNetworks),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			from, err := dir.open(args[0])
 			if err != nil {
@@ -49,6 +52,6 @@ func rename(ctx context.Context, from, to *lease.Store, s *screen) error {
 	case err != nil:
 		return err
 	}
-	s.say("network %s has what was network %s's: %d leases", to.Network(), from.Network(), n)
+	s.inform("network %s has %s from network %s now", to.Network(), count(n, "lease"), from.Network())
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,38 +16,37 @@ import (
 
 func newIPAMReserve(dir *leaseDir, v *verbosity) *cobra.Command {
 	var output format
-	var network string
-	var pod podFlags
-	var retain time.Duration
+	var network, namespace string
+	var retain lasting
 	var force bool
 	cmd := &cobra.Command{
-		Use:   "reserve ADDRESS --network NETWORK --pod NAME",
+		Use:   "reserve ADDRESS [NAMESPACE/]POD --network NETWORK",
 		Short: "Reserve an address for a pod",
-		Long: `Reserve an address for a pod, known by namespace and name: it is given to that
-pod's next sandbox on the network, and to nobody else. It may be free, in quarantine, or
-that pod's already. Of several that are reserved for a pod by hand the newest is given.
-An address that no ADD of the network gives is refused, and so is a network that none has
-asked for addresses yet: its name may be misspelt.
-Exit status 0: it is reserved, and its lease is printed; 1: it is another's or never
-given, which is said; 2: usage or environment.`,
-		Args: cobra.ExactArgs(1),
+		Long: `Reserve an address for a pod, known by namespace and name. The pod's next sandbox on the
+network gets it, and nobody else does. The address may be free, in quarantine, or that
+pod's already. A pod with several such addresses gets the one that was reserved last.
+An address that no ADD of the network gives is refused, and so is a network that has given
+no address yet: its name may be misspelt.
+
+Exit status 0: it is reserved; 1: another one has it, or no ADD gives it, and it was said;
+2: usage or environment.`,
+		Example: `  relink ipam reserve 10.3.0.9 shop/db-0 --network lan
+  relink ipam reserve 10.3.0.9 db-0 -n shop --network lan --for 24h`,
+		Args: takes("ADDRESS", "the pod"),
+		ValidArgsFunction: eachCompletes(cobra.NoFileCompletions, dir.completesLeases(func(h holding) []string {
+			if h.lease.Owner == (attachment.Owner{}) {
+				return nil
+			}
+			return []string{podOf(h.lease.Owner).String()}
+		})),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			address, err := parseAddress(args[0])
 			if err != nil {
 				return err
 			}
-			owner, err := pod.owner()
+			pod, err := parsePod(args[1], namespace)
 			if err != nil {
 				return err
-			}
-			if owner == (attachment.Owner{}) {
-				return errors.New("--pod is missing: name the pod to reserve the address for")
-			}
-			if err := (attachment.Pod{Namespace: owner.Namespace, Name: owner.Name}).Validate(); err != nil {
-				return err
-			}
-			if cmd.Flags().Changed("for") && retain <= 0 {
-				return fmt.Errorf("invalid --for %s: must be more than 0; leave it out to reserve until released", retain)
 			}
 			store, err := dir.open(network)
 			if err != nil {
@@ -55,17 +55,36 @@ given, which is said; 2: usage or environment.`,
 			if there, err := store.Exists(); err != nil {
 				return err
 			} else if !there && !force {
-				return fmt.Errorf("invalid --network %q: nothing was given in it yet. If the name is right, --force reserves the address all the same", network)
+				return fmt.Errorf("invalid --network %q: it has given no address yet; check the name, or add --force to reserve the address all the same", network)
 			}
-			return reserve(cmd.Context(), store, address, owner, retain, output, screenOf(cmd, v))
+			return reserve(cmd.Context(), store, address, pod.Owner(), time.Duration(retain), output, screenOf(cmd, v))
 		},
 	}
-	addNetwork(cmd, &network, "the `network` to reserve it in")
-	addPod(cmd, &pod, "the `pod` to reserve it for")
-	cmd.Flags().DurationVar(&retain, "for", 0, "so long, such as 24h (default until it is released)")
-	cmd.Flags().BoolVar(&force, "force", false, "also in a network that nothing was given in yet")
+	addNetwork(cmd, dir, &network, "the `network` to reserve it in")
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "the `namespace` of the pod")
+	completeLeaseNamespaces(cmd, dir)
+	cmd.Flags().Var(&retain, "for", "how long it is reserved, such as 24h (default until it is released)")
+	cmd.Flags().BoolVar(&force, "force", false, "also in a network that has given no address yet")
 	addOutput(cmd, &output)
 	return cmd
+}
+
+// parsePod returns the pod that name and namespace say. There is no default namespace: an address that is
+// reserved for a pod of another one is lost to both.
+func parsePod(name, namespace string) (attachment.Pod, error) {
+	pod := attachment.Pod{Namespace: namespace, Name: name}
+	if in, rest, qualified := strings.Cut(name, "/"); qualified {
+		if namespace != "" && namespace != in {
+			return pod, fmt.Errorf("invalid pod %q: --namespace says %s; give one of them", name, namespace)
+		}
+		pod = attachment.Pod{Namespace: in, Name: rest}
+	} else if namespace == "" {
+		return pod, fmt.Errorf("the namespace of pod %q is missing: name the pod as NAMESPACE/POD, or add --namespace", name)
+	}
+	if err := pod.Validate(); err != nil {
+		return pod, fmt.Errorf("invalid pod %q: %w", name, err)
+	}
+	return pod, nil
 }
 
 func reserve(ctx context.Context, store *lease.Store, address netip.Addr, owner attachment.Owner, retain time.Duration, output format, s *screen) error {
@@ -84,9 +103,9 @@ func reserve(ctx context.Context, store *lease.Store, address netip.Addr, owner 
 		until = "until " + timeCell(l.ByHandUntil)
 	}
 	if l.State == lease.Held {
-		s.say("%s is %s, and stays reserved for %s then, %s", address, l.Whose(), owner, until)
+		s.inform("%s is %s. After that it stays reserved for %s %s", address, l.Whose(), owner, until)
 		return nil
 	}
-	s.say("reserved %s for %s %s", address, owner, until)
+	s.inform("reserved %s for %s %s", address, owner, until)
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/selection"
 )
@@ -20,11 +21,16 @@ func newIPAMShow(dir *leaseDir, v *verbosity) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ADDRESS",
 		Short: "Show all that is known of an address",
-		Long: `Show all that is known of an address, in every network that has leased it, unless
---network names one: who has it, and what happened to it, as far as the store remembers.
-Exit status 0: it is leased; 1: it is free, or a network could not be read, which is said;
+		Long: `Show all that is known of an address, in every network that has leased it: who has it,
+what becomes of it when the holder gives it up, and what happened to it before, as far as
+the store remembers.
+
+Exit status 0: it is leased; 1: it is free, or a store could not be read, and it was said;
 2: usage or environment.`,
-		Args: cobra.ExactArgs(1),
+		Example: `  relink ipam show 10.3.0.5
+  relink ipam show fd00:3::5 --network lan -o yaml`,
+		Args:              takes("ADDRESS"),
+		ValidArgsFunction: eachCompletes(dir.completesLeases(addressesOf)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			address, err := parseAddress(args[0])
 			if err != nil {
@@ -37,7 +43,7 @@ Exit status 0: it is leased; 1: it is free, or a network could not be read, whic
 			return showLeases(cmd.Context(), *dir, networks, address, output, screenOf(cmd, v))
 		},
 	}
-	addNetwork(cmd, &network, "only in this `network`")
+	addNetwork(cmd, dir, &network, "only in this `network`")
 	addOutput(cmd, &output)
 	return cmd
 }
@@ -94,16 +100,25 @@ func writeHistory(of shown, s *screen) {
 	if of.State == "" {
 		s.say("%s is free in network %s", of.Address, of.Network)
 	}
-	t := newTable(false, columns("WHEN", "WHAT", "OWNER", "SANDBOX", "INTERFACE", "WHY", "THEN")...)
+	t := newTable(false, column{name: "WHEN"}, column{name: "WHAT"}, column{name: "POD"}, column{name: "SANDBOX", spare: 2},
+		column{name: "INTERFACE", spare: 3}, column{name: "THEN", spare: 1}, column{name: "WHY"})
 	for _, e := range of.History {
 		then := string(e.Then)
 		if then == "" {
 			then = "free"
 		}
-		t.row(timeCell(e.At), string(e.What), e.Owner.String(), selection.ShortID(e.ContainerID), e.IfName, e.Why, then)
+		t.row(timeCell(e.At), string(e.What), ownerName(e.Owner), selection.ShortID(e.ContainerID), e.IfName, then, e.Why)
 	}
 	t.write(s)
-	fmt.Fprintln(s.out)
+	fmt.Fprintln(s.raw())
+}
+
+// ownerName is the name of the pod, or what else the owner is.
+func ownerName(o attachment.Owner) string {
+	if pod := podOf(o); pod.Name != "" {
+		return pod.String()
+	}
+	return o.String()
 }
 
 func isFree(address netip.Addr, networks []string) string {
@@ -125,7 +140,11 @@ func describeLease(l lease.Lease, s *screen) {
 	d.row("Address:", "%s", l.Address)
 	d.row("Network:", "%s", l.Network)
 	d.row("State:", "%s", string(l.State))
-	d.row("Owner:", "%s", l.Owner.String())
+	if pod := podOf(l.Owner); pod.Name != "" || l.Owner == (attachment.Owner{}) {
+		d.row("Pod:", "%s", pod)
+	} else {
+		d.row("Owner:", "%s", l.Owner)
+	}
 	for _, h := range l.Holders {
 		d.holder("", h)
 	}
@@ -141,7 +160,7 @@ func describeLease(l lease.Lease, s *screen) {
 	d.at("Until:", l.Until)
 	d.row("When given up:", "%s", whenGivenUp(l))
 	if l.Conflict {
-		d.row("Conflict:", "%s", "another host has it: it is not given before it ends, even if no other is free")
+		d.row("Conflict:", "%s", "another host uses the address. No pod gets it before the quarantine ends, even if no other address is free")
 	}
 	d.write(s)
 }
@@ -187,9 +206,9 @@ func whenGivenUp(l lease.Lease) string {
 	case after.State == lease.Quarantined:
 		return fmt.Sprintf("in quarantine for %s", l.Newest().Policy.Quarantine)
 	case after.Until.IsZero():
-		return "reserved for the owner until it is released by hand" + byHand
+		return "reserved for the pod until it is released by hand" + byHand
 	case after.Until.Equal(l.ByHandUntil):
-		return "reserved for the owner until " + timeCell(after.Until) + byHand
+		return "reserved for the pod until " + timeCell(after.Until) + byHand
 	}
-	return fmt.Sprintf("reserved for the owner for %s", after.Until.Sub(now))
+	return fmt.Sprintf("reserved for the pod for %s", after.Until.Sub(now))
 }

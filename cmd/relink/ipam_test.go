@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,14 +16,24 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/ipam"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"relink": main})
+	testscript.Main(m, map[string]func(){"relink": func() {
+		if os.Getenv(aloneEnv) != "" {
+			allProcesses = func() bool { return true }
+		}
+		main()
+	}})
 }
+
+// aloneEnv has relink run in a PID namespace of its own. It sees no process of this machine there, and takes those
+// that it sees for all of the node's. So nothing that others do meanwhile changes what it finds.
+const aloneEnv = "ALONE"
 
 // TestStories runs what an operator does, as it is typed and answered.
 func TestStories(t *testing.T) {
@@ -40,7 +51,8 @@ func TestStories(t *testing.T) {
 			return os.Mkdir(filepath.Join(env.WorkDir, "leases"), 0o700)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"answers": cmdAnswers, "relink-ipam": cmdRelinkIPAM, "relink-ipam-of": cmdRelinkIPAMOf, "host-local": cmdHostLocal, "write": cmdWrite, "cut-short": cmdCutShort,
+			"answers": cmdAnswers, "relink-ipam": cmdRelinkIPAM, "relink-ipam-of": cmdRelinkIPAMOf, "relink-ipam-sticky": cmdRelinkIPAMSticky,
+			"reserve-more": cmdReserveMore, "host-local": cmdHostLocal, "write": cmdWrite, "cut-short": cmdCutShort,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
@@ -54,28 +66,28 @@ var instant = regexp.MustCompile(`\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d+)?Z| \d\d
 var boot = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
 // answers STATUS FILE ARGUMENT... runs relink, which has to end with the exit status and
-// write what the file has: first all of stdout, then all of stderr. Where the file has
-// INSTANT or BOOT, any will do.
+// write what the file has: first all of stdout, then all of stderr. INSTANT and BOOT in the file stand for
+// any, and an age of 0s for one of some seconds.
 func cmdAnswers(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: answers STATUS FILE ARGUMENT...")
 	}
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command("relink", args[2:]...)
+	if ts.Getenv(aloneEnv) != "" {
+		cmd = exec.Command("unshare", append([]string{"--pid", "--fork", "--kill-child", "--mount-proc", "relink"}, args[2:]...)...)
+	}
 	cmd.Dir, cmd.Stdout, cmd.Stderr = ts.Getenv("WORK"), &stdout, &stderr
 	// A program with the race detector sleeps for a second before it ends, if not told.
 	cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}
-	for _, v := range []string{"TZ", "RELINK_IPAM_DIR", "PATH", "GOCOVERDIR"} {
+	for _, v := range []string{"TZ", "RELINK_IPAM_DIR", "PATH", "GOCOVERDIR", aloneEnv} {
 		cmd.Env = append(cmd.Env, v+"="+ts.Getenv(v))
 	}
-	path, err := exec.LookPath("relink")
-	ts.Check(err)
-	cmd.Path = path
 	if err := cmd.Run(); cmd.ProcessState == nil {
 		ts.Check(err)
 	}
 	got := boot.ReplaceAllString(instant.ReplaceAllString(stdout.String()+stderr.String(), "INSTANT"), "BOOT")
-	got = spaces.ReplaceAllString(got, "  ")
+	got = seconds.ReplaceAllString(spaces.ReplaceAllString(got, "  "), "  0s  ")
 	want := strings.ReplaceAll(ts.ReadFile(args[1]), "$WORK", ts.Getenv("WORK"))
 	want = spaces.ReplaceAllString(want, "  ")
 	if status := fmt.Sprint(cmd.ProcessState.ExitCode()); got != want || status != args[0] {
@@ -87,6 +99,9 @@ func cmdAnswers(ts *testscript.TestScript, neg bool, args []string) {
 // than the word for it.
 var spaces = regexp.MustCompile(` {2,}`)
 
+// seconds are an age in a table.
+var seconds = regexp.MustCompile(`  \d+s  `)
+
 // uncommon are ranges that no namespace of this machine has addresses of: an import looks.
 const uncommon = `[[{"subnet": "10.231.77.0/24"}]]`
 
@@ -95,21 +110,27 @@ const ranges = `[[{"subnet": "10.3.0.0/24"}]]`
 // relink-ipam add|del NETWORK CONTAINER IFNAME [NAMESPACE POD] calls the plugin as a
 // runtime does.
 func cmdRelinkIPAM(ts *testscript.TestScript, neg bool, args []string) {
-	callRelinkIPAM(ts, neg, ranges, args)
+	callRelinkIPAM(ts, neg, `"ranges": `+ranges, args)
 }
 
 // relink-ipam-of RANGES add|del ... is relink-ipam with these ranges, in JSON.
 func cmdRelinkIPAMOf(ts *testscript.TestScript, neg bool, args []string) {
-	callRelinkIPAM(ts, neg, args[0], args[1:])
+	callRelinkIPAM(ts, neg, `"ranges": `+args[0], args[1:])
 }
 
-func callRelinkIPAM(ts *testscript.TestScript, neg bool, ranges string, args []string) {
+// relink-ipam-sticky add|del ... is relink-ipam that keeps addresses for their pods.
+func cmdRelinkIPAMSticky(ts *testscript.TestScript, neg bool, args []string) {
+	callRelinkIPAM(ts, neg, `"sticky": "pod", "ranges": `+ranges, args)
+}
+
+// callRelinkIPAM calls the plugin with these keys of its configuration.
+func callRelinkIPAM(ts *testscript.TestScript, neg bool, keys string, args []string) {
 	if len(args) != 4 && len(args) != 6 {
 		ts.Fatalf("usage: relink-ipam add|del NETWORK CONTAINER IFNAME [NAMESPACE POD]")
 	}
 	call := &skel.CmdArgs{
 		ContainerID: args[2], IfName: args[3],
-		StdinData: fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": %q, "ipam": {"dataDir": %q, "ranges": %s}}`, args[1], ts.Getenv("RELINK_IPAM_DIR"), ranges),
+		StdinData: fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": %q, "ipam": {"dataDir": %q, %s}}`, args[1], ts.Getenv("RELINK_IPAM_DIR"), keys),
 	}
 	if len(args) == 6 {
 		call.Args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=" + args[4] + ";K8S_POD_NAME=" + args[5] + ";K8S_POD_UID=uid-of-" + args[5]
@@ -122,6 +143,19 @@ func callRelinkIPAM(ts *testscript.TestScript, neg bool, ranges string, args []s
 	}
 	if (err != nil) != neg {
 		ts.Fatalf("relink-ipam %s: %v", strings.Join(args, " "), err)
+	}
+}
+
+// reserve-more NETWORK NAMESPACE ADDRESS... reserves each address for a pod of its own.
+func cmdReserveMore(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: reserve-more NETWORK NAMESPACE ADDRESS...")
+	}
+	store, err := lease.Open(ts.Getenv("RELINK_IPAM_DIR"), args[0])
+	ts.Check(err)
+	for i, a := range args[2:] {
+		_, err := store.Reserve(context.Background(), netip.MustParseAddr(a), attachment.Pod{Namespace: args[1], Name: fmt.Sprint("kept-", i)}.Owner(), 0)
+		ts.Check(err)
 	}
 }
 
@@ -210,7 +244,7 @@ func TestStoreInUse(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(lease.DirEnv, dir)
 	ctx := context.Background()
-	reserve := []string{"ipam", "reserve", "10.3.0.9", "--network", "lan", "--pod", "web-0", "--force"}
+	reserve := []string{"ipam", "reserve", "10.3.0.9", "default/web-0", "--network", "lan", "--force"}
 	if code := run(ctx, reserve, &bytes.Buffer{}, &bytes.Buffer{}); code != exitOK {
 		t.Fatalf("%v: exit status %d", reserve, code)
 	}

@@ -18,44 +18,53 @@ func newIPAMUsage(dir *leaseDir, v *verbosity) *cobra.Command {
 		Short: "Show how full the ranges of each network are",
 		Long: `Show how full the ranges are that the last ADDs gave addresses of: for each range set how
 many addresses it has, and how many of these are held, reserved, in quarantine and free. USED
-is the share that is held or reserved: what is in quarantine is given if nothing else is free.
-What is not as it should be is said below the table, with what to do.
-Exit status 0: all networks could be read; 1: one could not, which is said; 2: usage or
-environment.`,
-		Args: cobra.NoArgs,
+is the share that is held or reserved: an ADD takes an address from quarantine if no other
+is left. The lines below the table say what is wrong, and what to do. Ranges that are 90% full
+are among them.
+
+Exit status 0: all stores could be read; 1: one could not, and it was said;
+2: usage or environment.`,
+		Example: `  relink ipam usage
+  relink ipam usage --quiet              # only what needs a look, such as full ranges
+  relink ipam usage --network lan -o json`,
+		Args:              takes(),
+		ValidArgsFunction: eachCompletes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			networks, err := dir.networks(network)
-			if err != nil {
+			s := screenOf(cmd, v)
+			all, incomplete := dir.usages(cmd.Context(), network, s)
+			if incomplete != nil && all == nil {
+				return incomplete
+			}
+			if err := writeUsages(all, *dir, output, incomplete != nil, s); err != nil {
 				return err
 			}
-			return showUsage(cmd.Context(), *dir, networks, output, screenOf(cmd, v))
+			return incomplete
 		},
 	}
-	addNetwork(cmd, &network, "only of this `network`")
+	addNetwork(cmd, dir, &network, "only of this `network`")
 	addOutput(cmd, &output)
 	return cmd
 }
 
-func showUsage(ctx context.Context, dir leaseDir, networks []string, output format, s *screen) error {
-	var all []lease.Usage
-	incomplete := dir.eachStore(networks, s, func(store *lease.Store) error {
+// usages returns how full each of the networks is, only the one that is named if one is. A store that
+// cannot be read does not stop the others: it is reported, and the error is errDiffers.
+func (d leaseDir) usages(ctx context.Context, network string, s *screen) ([]lease.Usage, error) {
+	networks, err := d.networks(network)
+	if err != nil {
+		return nil, err
+	}
+	all := []lease.Usage{}
+	err = d.eachStore(networks, s, func(store *lease.Store) error {
 		u, err := usageOf(ctx, store)
 		if err == nil {
 			all = append(all, u)
 		}
 		return err
 	})
-	if output.isData() {
-		if err := output.write(s.out, orEmpty(all)); err != nil {
-			return err
-		}
-	} else {
-		usageTable(all, s)
-	}
-	return incomplete
+	return all, err
 }
 
-// usageOf returns how full the network is, with all that there is to remark.
+// usageOf returns how full the network is, with all remarks on it.
 func usageOf(ctx context.Context, store *lease.Store) (lease.Usage, error) {
 	u, err := store.Usage(ctx)
 	if err != nil {
@@ -73,8 +82,38 @@ func usageOf(ctx context.Context, store *lease.Store) (lease.Usage, error) {
 	return u, err
 }
 
+// writeUsages writes the usages. incomplete says that some could not be read.
+func writeUsages(all []lease.Usage, dir leaseDir, output format, incomplete bool, s *screen) error {
+	if output.isData() {
+		return output.write(s.out, orEmpty(all))
+	}
+	if len(all) > 0 && !s.quiet {
+		usageTable(all, s)
+	}
+	if len(all) == 0 && !incomplete && !s.quiet {
+		path, err := dir.path()
+		if err != nil {
+			return err
+		}
+		s.warn("%s", leasesIn(path, nil))
+	}
+	for _, full := range fullSets(all) {
+		s.say("%s", full)
+	}
+	for _, u := range all {
+		if u.Outside > 0 {
+			s.say("%s: %s outside of these ranges", u.Network, count(u.Outside, "lease"))
+		}
+		for _, remark := range u.Remarks {
+			s.say("%s: %s", u.Network, remark)
+		}
+	}
+	return nil
+}
+
 func usageTable(all []lease.Usage, s *screen) {
-	t := newTable(false, columns("NETWORK", "SET", "RANGES", "SIZE", "HELD", "RESERVED", "QUARANTINED", "FREE", "USED")...)
+	t := newTable(false, column{name: "NETWORK"}, column{name: "SET", spare: 1}, column{name: "RANGES"}, column{name: "SIZE", spare: 3}, column{name: "HELD"},
+		column{name: "RESERVED", spare: 2}, column{name: "QUARANTINED", spare: 4}, column{name: "FREE"}, column{name: "USED"})
 	for _, u := range all {
 		for _, set := range u.Sets {
 			t.row(u.Network, fmt.Sprint(set.Set), set.Ranges.String(), countCell(set.Size), fmt.Sprint(set.Held), fmt.Sprint(set.Reserved),
@@ -82,18 +121,43 @@ func usageTable(all []lease.Usage, s *screen) {
 		}
 	}
 	t.write(s)
-	for _, u := range all {
-		if u.Outside > 0 {
-			s.say("%s: leases outside of these ranges: %d", u.Network, u.Outside)
-		}
-		for _, remark := range u.Remarks {
-			s.say("%s: %s", u.Network, remark)
-		}
-	}
 }
 
-// countCell is a number that people can read: a subnet of IPv6 has more addresses than they
-// count.
+// fullShare is the share of a range set from which on it is nearly full.
+const fullShare = 0.9
+
+// fullSet is a range set that is nearly full, or full.
+type fullSet struct {
+	Network string `json:"network"`
+	lease.SetUsage
+}
+
+// fullSets returns the range sets of which at least fullShare is held or reserved, in their order.
+func fullSets(all []lease.Usage) []fullSet {
+	var full []fullSet
+	for _, u := range all {
+		for _, set := range u.Sets {
+			if set.Share >= fullShare {
+				full = append(full, fullSet{u.Network, set})
+			}
+		}
+	}
+	return full
+}
+
+// String says how full the set is, and what to do.
+func (f fullSet) String() string {
+	used := f.Held + f.Reserved
+	left := new(big.Int).Sub(f.Size, big.NewInt(int64(used)))
+	state := fmt.Sprintf("nearly full (%.1f%%, %s left)", 100*f.Share, left)
+	if left.Sign() <= 0 {
+		state = "full: the next ADD fails"
+	}
+	return fmt.Sprintf(`%s: %s is %s: add a range to "ranges" of the configuration, or free what is not needed: `+
+		"relink ipam reclaim --network %s; relink ipam list --network %s --state reserved", f.Network, f.Ranges, state, f.Network, f.Network)
+}
+
+// countCell is a number that people can read: a subnet of IPv6 has more addresses than they count.
 func countCell(n *big.Int) string {
 	const readable = 12
 	if s := n.String(); len(s) <= readable {

@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -22,6 +23,8 @@ type Selection struct {
 	Names []string
 	// Namespace, Network and Parent each leave only what is in, on or above it. Empty: no limit.
 	Namespace, Network, Parent string
+	// Lister is the verb that shows what can be named. Empty: relink list.
+	Lister string
 }
 
 // Thing is one attachment that may be named. A field that is not known is empty. A limit on an unknown field
@@ -192,7 +195,7 @@ func (s Selection) noSuch(name string) error {
 			within += fmt.Sprintf(" with %s %s", l.what, l.value)
 		}
 	}
-	return fmt.Errorf("%q %w: there is no such %s%s; relink list shows what there is", name, ErrNothing, what, within)
+	return fmt.Errorf("%q %w: there is no such %s%s; %s shows what there is", name, ErrNothing, what, within, cmp.Or(s.Lister, "relink list"))
 }
 
 // shownID is how much of a container ID a list of sandboxes shows, as crictl does.

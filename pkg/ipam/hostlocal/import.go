@@ -84,8 +84,16 @@ type Report struct {
 // Well says that every file is leased as it says, and that nothing else needs a look. A sandbox
 // that is gone is left to reclaim.
 func (r Report) Well() bool {
-	look := []State{Torn, Conflict, Ignored, Kept}
-	return !slices.ContainsFunc(r.Files, func(f Outcome) bool { return slices.Contains(look, f.State) })
+	return !slices.ContainsFunc(r.Files, func(f Outcome) bool { return !f.State.Well() })
+}
+
+// Well says that the file needs no look.
+func (s State) Well() bool {
+	switch s {
+	case Torn, Conflict, Ignored, Kept:
+		return false
+	}
+	return true
 }
 
 // Options of an import.

@@ -130,7 +130,11 @@ func (u *Usage) remarkUnkept(n int) {
 	if n == 0 {
 		return
 	}
+	which := "1 held address was"
+	if n > 1 {
+		which = fmt.Sprintf("%d held addresses were", n)
+	}
 	u.Remarks = append(u.Remarks, fmt.Sprintf(
-		`%d held addresses were given before "sticky" came into the configuration. A boot gives them up, and so does a DEL that comes with the earlier configuration. `+
-			`To keep one: relink ipam reserve ADDRESS --network %s --pod POD -n NAMESPACE`, n, u.Network))
+		`%s given before "sticky" came into the configuration. The next boot gives up such an address, and so does a DEL that comes with the earlier configuration. `+
+			`To keep one: relink ipam reserve ADDRESS NAMESPACE/POD --network %s`, which, u.Network))
 }

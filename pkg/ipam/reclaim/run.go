@@ -17,6 +17,10 @@ type Options struct {
 	Sources
 	// DryRun proves, and has nothing given up.
 	DryRun bool
+	// Chosen says which holders of a lease are judged. nil: all.
+	Chosen func(lease.Lease, lease.Holder) bool
+	// WithAlive has the report list the holders that are alive, too.
+	WithAlive bool
 }
 
 // State is what became of a holder.
@@ -37,7 +41,7 @@ const (
 // Free is what Finding.Becomes says of an address that is free.
 const Free lease.State = "free"
 
-// Finding is a holder that is not alive, for all that is known.
+// Finding is what was found of a holder.
 type Finding struct {
 	Address netip.Addr       `json:"address"`
 	Network string           `json:"network"`
@@ -59,9 +63,10 @@ type Finding struct {
 // Report is the whole of what a run found and did.
 type Report struct {
 	DryRun bool `json:"dryRun"`
-	// Holders are those that are not alive, in the order of the networks and addresses.
+	// Holders are those that are not alive, in the order of the networks and addresses. With
+	// Options.WithAlive they are all.
 	Holders []Finding `json:"holders"`
-	// Alive counts the others.
+	// Alive counts those that are alive.
 	Alive int `json:"alive"`
 	// Problems say what of the node could not be looked at.
 	Problems []string `json:"problems"`
@@ -141,6 +146,9 @@ func (r *run) judge(node *Node, h held) []Finding {
 	var found []Finding
 	for _, l := range h.leases {
 		for _, holder := range l.Holders {
+			if r.Chosen != nil && !r.Chosen(l, holder) {
+				continue
+			}
 			now := time.Now()
 			if holder.Origin != lease.Imported { // An import knows the time of day alone.
 				now = now.Add(h.ahead)
@@ -148,7 +156,9 @@ func (r *run) judge(node *Node, h held) []Finding {
 			j := node.Judge(l.Address, holder, now, Others(l, holder)...)
 			if j.Verdict == Alive {
 				r.report.Alive++
-				continue
+				if !r.WithAlive {
+					continue
+				}
 			}
 			f := Finding{Address: l.Address, Network: l.Network, Owner: l.Owner, Holder: holder, Judgement: j, State: Kept, lease: l, judged: node.namespaceOf(holder)}
 			if j.Verdict == Gone {
