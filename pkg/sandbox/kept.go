@@ -13,11 +13,58 @@ import (
 type Keeper struct {
 	// By says what it is, for people.
 	By string
-	// Path is one by which the namespace can be opened, if it still leads there. It is empty where
-	// only a socket keeps it.
+	// Path is one by which the namespace can be opened, if it still leads there. It is empty if only a
+	// socket keeps the namespace. Paths has it and others.
 	Path string
 	// Device and Cookie are those of a namespace that a socket keeps, else 0: Path tells them.
 	Device, Cookie uint64
+	// ways are the paths, those that last longest first.
+	ways [4]way
+}
+
+// way is a path to a namespace.
+type way struct {
+	path  string
+	lasts lasts
+}
+
+// lasts tells ways apart by how long they last.
+type lasts int
+
+// The shortest first: a thread can be in a namespace for a moment, to look into it.
+const (
+	byThread lasts = iota
+	byFile
+	byMount
+)
+
+// Paths returns some of the paths by which the namespace can be opened, those that last longest first. Each
+// may lead elsewhere by now.
+func (k Keeper) Paths() []string {
+	var all []string
+	for _, w := range k.ways {
+		if w.path != "" {
+			all = append(all, w.path)
+		}
+	}
+	return all
+}
+
+// with returns the keeper with one more way. Of those that last equally long, the newest goes first.
+func (k Keeper) with(by, path string, l lasts) Keeper {
+	i := 0
+	for i < len(k.ways) && k.ways[i].path != "" && k.ways[i].lasts > l {
+		i++
+	}
+	if i == len(k.ways) {
+		return k
+	}
+	copy(k.ways[i+1:], k.ways[i:])
+	k.ways[i] = way{path, l}
+	if i == 0 {
+		k.By, k.Path, k.Device, k.Cookie = by, path, 0, 0
+	}
+	return k
 }
 
 // Kept returns the network namespaces, by their inodes, that something on this node keeps and that
@@ -51,8 +98,8 @@ func newKeepers() keepers {
 // ofProcess notes what the process keeps.
 func (k keepers) ofProcess(pid int) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
-	k.byLinks(linksIn(filepath.Join(dir, "task", "*", "ns", "net")), "a thread of process "+strconv.Itoa(pid))
-	k.byLinks(filesOf(pid), "an open file of process "+strconv.Itoa(pid))
+	k.byLinks(linksIn(filepath.Join(dir, "task", "*", "ns", "net")), "a thread of process "+strconv.Itoa(pid), byThread)
+	k.byLinks(filesOf(pid), "an open file of process "+strconv.Itoa(pid), byFile)
 	mounts, err := os.Readlink(filepath.Join(dir, "ns", "mnt"))
 	root, noRoot := os.Readlink(filepath.Join(dir, "root"))
 	// A process shows the mounts that are below its root. If it ends right now, another one has to show
@@ -85,14 +132,14 @@ func linksIn(pattern string) []string {
 }
 
 // byLinks notes what the links lead to.
-func (k keepers) byLinks(links []string, by string) {
+func (k keepers) byLinks(links []string, by string, l lasts) {
 	for _, link := range links {
 		to, err := os.Readlink(link)
 		if err != nil {
 			continue
 		}
 		if inode, ok := netInode(to); ok {
-			k.found[inode] = Keeper{By: by, Path: link}
+			k.note(inode, by, link, l)
 		}
 		// What was opened by a mount that is no more has no other name than this one, as the root
 		// directory has.
@@ -100,7 +147,7 @@ func (k keepers) byLinks(links []string, by string) {
 			continue
 		}
 		if id, err := kernelid.Read(link); err == nil {
-			k.found[id.Inode] = Keeper{By: by, Path: link}
+			k.note(id.Inode, by, link, l)
 		}
 	}
 }
@@ -117,12 +164,14 @@ func (k keepers) byMounts(process string) error {
 		return err
 	}
 	for _, m := range mounts {
-		if _, known := k.found[m.inode]; !known {
-			by := fmt.Sprintf("a mount at %s, as process %s sees it,", m.path, filepath.Base(process))
-			k.found[m.inode] = Keeper{By: by, Path: filepath.Join(process, "root", m.path)}
-		}
+		by := fmt.Sprintf("a mount at %s, as process %s sees it,", m.path, filepath.Base(process))
+		k.note(m.inode, by, filepath.Join(process, "root", m.path), byMount)
 	}
 	return nil
+}
+
+func (k keepers) note(inode uint64, by, path string, l lasts) {
+	k.found[inode] = k.found[inode].with(by, path, l)
 }
 
 // initialPIDs is the inode of the first PID namespace (PROC_PID_INIT_INO in linux/proc_ns.h).

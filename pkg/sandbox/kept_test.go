@@ -127,3 +127,26 @@ func TestKeptForgetsWhatIsGone(t *testing.T) {
 		t.Errorf("kept by %+v, %v", by, err)
 	}
 }
+
+// What lasts longest is tried first, and the newest of those that last equally long. No number of threads
+// crowds it out.
+func TestPathsOfAKeeper(t *testing.T) {
+	var k Keeper
+	for i := range 6 {
+		k = k.with("a thread", fmt.Sprint("/thread", i), byThread)
+	}
+	k = k.with("a mount", "/mount", byMount).with("an open file", "/file0", byFile).with("an open file", "/file1", byFile)
+	for i := range 6 {
+		k = k.with("a thread", fmt.Sprint("/late", i), byThread)
+	}
+	if got := strings.Join(k.Paths(), " "); got != "/mount /file1 /file0 /late5" || k.By != "a mount" || k.Path != "/mount" {
+		t.Errorf("%s, by %s, %s", got, k.By, k.Path)
+	}
+	socket := Keeper{By: "a socket", Device: 4, Cookie: 7}
+	if all := socket.Paths(); all != nil {
+		t.Errorf("a socket has paths %q", all)
+	}
+	if got := socket.with("a thread", "/thread", byThread); got.By != "a thread" || got.Path != "/thread" || got.Cookie != 0 {
+		t.Errorf("a thread besides: %+v", got)
+	}
+}

@@ -129,11 +129,13 @@ func (n *Node) lookForKept(ctx context.Context, left map[uint64]sandbox.Keeper) 
 
 // lookIntoKept says whether the namespace could be looked into.
 func (n *Node) lookIntoKept(ctx context.Context, number uint64, k sandbox.Keeper) bool {
-	device, is, ok := sandbox.Identify(k.Path)
-	if !ok || is != number {
-		return false
+	for _, path := range k.Paths() {
+		device, is, ok := sandbox.Identify(path)
+		if ok && is == number && n.lookInto(ctx, sandbox.Sandbox{Device: device, Inode: number, Paths: []string{path}}, nameOfKept(k)) {
+			return true
+		}
 	}
-	return n.lookInto(ctx, sandbox.Sandbox{Device: device, Inode: number, Paths: []string{k.Path}}, nameOfKept(k))
+	return false
 }
 
 // Problems says what could not be looked at. Judge can add to it.

@@ -8,11 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -274,6 +277,98 @@ func TestLookWhileNamespacesComeAndGo(t *testing.T) {
 	}
 	close(stop)
 	stopped.Wait()
+}
+
+// A thread that works in a namespace for a moment hides no other way to it: not the mount in another mount
+// namespace, and not the open file.
+func TestLookIntoWhatAThreadIsInForAMoment(t *testing.T) {
+	for what, keep := range map[string]func(path string) (stays string){
+		"a mount that others see": func(path string) string {
+			return fmt.Sprintf("/proc/%d/root%s", startApart(t), path)
+		},
+		"an open file": func(path string) string {
+			f, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = f.Close() })
+			return fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "ns")
+			fresh.At(t, path)
+			id, stays := idOf(t, path), keep(path)
+			// Removing the file would take the mount away everywhere.
+			if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+				t.Fatal(err)
+			}
+			visitOften(t, stays)
+			none := caches(t, nil)
+			for range 30 {
+				n := look(t, none)
+				expect(t, n, "10.231.77.5", id, Alive, "it is in the network namespace that ")
+				expect(t, n, "10.231.77.5", attachment.Namespace{BootID: id.BootID}, Gone, "no network namespace has the address")
+				if len(n.closed) > 0 {
+					t.Fatalf("not looked into: %q", n.closed)
+				}
+			}
+		})
+	}
+}
+
+// startApart starts a process in a mount namespace of its own.
+func startApart(t *testing.T) (pid int) {
+	t.Helper()
+	cmd := exec.Command("unshare", "-m", "--propagation", "private", "sh", "-c", "echo; exec sleep 60")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	return cmd.Process.Pid
+}
+
+// visitOften has threads enter the namespace and leave it again, until the test ends.
+func visitOften(t *testing.T, path string) {
+	t.Helper()
+	stop := make(chan struct{})
+	var stopped sync.WaitGroup
+	t.Cleanup(func() { close(stop); stopped.Wait() })
+	for range 3 {
+		stopped.Go(func() {
+			runtime.LockOSThread() // It ends with its goroutine.
+			home, err := os.Open("/proc/thread-self/ns/net")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer home.Close()
+			for {
+				f, err := os.Open(path)
+				if err == nil {
+					err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
+					_ = f.Close()
+				}
+				time.Sleep(time.Millisecond)
+				if err := errors.Join(err, unix.Setns(int(home.Fd()), unix.CLONE_NEWNET)); err != nil {
+					t.Error(err)
+					return
+				}
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Millisecond):
+				}
+			}
+		})
+	}
 }
 
 // What is there but can't be opened is known to be there.
