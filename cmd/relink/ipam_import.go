@@ -95,14 +95,14 @@ func importLeases(ctx context.Context, store *lease.Store, opts hostlocal.Option
 func writeImportedLeases(report hostlocal.Report, wide bool, s *screen) {
 	writeImportedFiles(report.Files, wide, s)
 	for _, last := range report.Last {
-		s.inform("range set %d: the next address comes after %s", last.Set, last.Address)
+		s.inform(fmt.Sprintf("range set %d: the next address comes after %s", last.Set, last.Address))
 	}
-	s.inform("%s", importedLeasesSummary(report))
+	s.inform(importedLeasesSummary(report))
 	if n := countFiles(report, isWithoutPod); n > 0 {
-		s.inform("%d without a known pod: no CNI cache names the pod, so no address stays reserved for it", n)
+		s.inform(fmt.Sprintf("%d without a known pod: no CNI cache names the pod, so no address stays reserved for it", n))
 	}
 	if countFiles(report, func(f hostlocal.Outcome) bool { return f.State == hostlocal.NoSandbox }) > 0 {
-		s.inform("to give up what has no live sandbox: relink ipam reclaim --network %s", report.Network)
+		s.inform(fmt.Sprintf("to give up what has no live sandbox: relink ipam reclaim --network %s", report.Network))
 	}
 }
 

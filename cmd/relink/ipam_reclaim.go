@@ -171,7 +171,7 @@ func writeReclaimed(report reclaim.Report, wide bool, s *screen) {
 			s.say("%s is not given up: %s", f.Address, f.Error)
 		}
 	}
-	s.inform("%s", reclaimedSummary(report))
+	s.inform(reclaimedSummary(report))
 }
 
 // ofFinding is what the finding says of the lease.

@@ -201,7 +201,7 @@ func release(ctx context.Context, store *lease.Store, address netip.Addr, from e
 	case lease.Quarantined:
 		now = "it is in quarantine until " + timeCell(left.Until)
 	}
-	s.inform("released %s: it was %s; %s", address, was.Whose(), now)
+	s.inform(fmt.Sprintf("released %s: it was %s; %s", address, was.Whose(), now))
 	return nil
 }
 

@@ -52,6 +52,6 @@ func rename(ctx context.Context, from, to *lease.Store, s *screen) error {
 	case err != nil:
 		return err
 	}
-	s.inform("network %s has %s from network %s now", to.Network(), count(n, "lease"), from.Network())
+	s.inform(fmt.Sprintf("network %s has %s from network %s now", to.Network(), count(n, "lease"), from.Network()))
 	return nil
 }

@@ -103,9 +103,9 @@ func reserve(ctx context.Context, store *lease.Store, address netip.Addr, owner 
 		until = "until " + timeCell(l.ByHandUntil)
 	}
 	if l.State == lease.Held {
-		s.inform("%s is %s. After that it stays reserved for %s %s", address, l.Whose(), owner, until)
+		s.inform(fmt.Sprintf("%s is %s. After that it stays reserved for %s %s", address, l.Whose(), owner, until))
 		return nil
 	}
-	s.inform("reserved %s for %s %s", address, owner, until)
+	s.inform(fmt.Sprintf("reserved %s for %s %s", address, owner, until))
 	return nil
 }

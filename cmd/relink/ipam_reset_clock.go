@@ -33,14 +33,14 @@ Exit status 0: it is set; 2: usage or environment.`,
 				return err
 			}
 			if ahead.Abs() < time.Second {
-				s.inform("the time of network %s is the clock's already", network)
+				s.inform(fmt.Sprintf("the time of network %s is the clock's already", network))
 				return nil
 			}
 			which := "ahead of"
 			if ahead < 0 {
 				ahead, which = -ahead, "behind"
 			}
-			s.inform("the time of network %s was %s %s the clock, and is the clock's now", network, ahead.Round(time.Second), which)
+			s.inform(fmt.Sprintf("the time of network %s was %s %s the clock, and is the clock's now", network, ahead.Round(time.Second), which))
 			return nil
 		},
 	}
