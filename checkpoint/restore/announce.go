@@ -8,16 +8,16 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// owe says that the neighbours are to be told the addresses. An interface on top of
-// another one in the sandbox is behind that one's MAC or tag, which is announced itself.
+// owe notes that the neighbours are to be told the addresses. An interface on top of
+// another one in the sandbox is behind the MAC or tag of that one, which is announced itself.
 func (w *work) owe() {
 	i := w.record.Interface
 	w.outcome.AnnouncementOwed = len(i.Addresses) > 0 && !i.ParentsInSandbox
 }
 
-// announce tells the neighbours what they are owed, if there is carrier to send it. If
-// not, awaitCarrier does it when there is, or the next restore: until then the record says
-// so.
+// announce tells the neighbours the addresses that they are owed, if there is carrier. If there
+// is none, awaitCarrier or the next restore announces them later. Until then the record says that
+// they are owed.
 func (w *work) announce() {
 	o := w.outcome
 	if !o.AnnouncementOwed || o.NoCarrier != "" || !w.addressed || w.isNIC() {
@@ -28,7 +28,7 @@ func (w *work) announce() {
 	}
 }
 
-// announceOwed is announce later, of an attachment that has carrier.
+// announceOwed announces an attachment that has carrier by now.
 func (r *run) announceOwed(o *Outcome) error {
 	var err error
 	if o.Interface.Link.Kind == netstate.KindNIC {
@@ -43,7 +43,7 @@ func (r *run) announceOwed(o *Outcome) error {
 	if err := r.setOwed(o, false); !errors.Is(err, checkpoint.ErrBusy) {
 		return err
 	}
-	return nil // To announce twice does no harm.
+	return nil // The next restore announces it again, which does no harm.
 }
 
 // setOwed writes into the record whether an announcement is owed.

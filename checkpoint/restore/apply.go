@@ -41,18 +41,19 @@ type work struct {
 	parents []netstate.Device
 	// now are the recorded parents as they came back.
 	now []netstate.Device
-	// carrier says that the interface had carrier when it was looked at last, addressed that
-	// it had its addresses.
+	// carrier says that the interface had carrier at the last look. addressed says that it had its
+	// addresses.
 	carrier, addressed bool
-	// wanted is what wantedNow has found, nil before.
+	// wanted is what wantedNow found. It is nil before.
 	wanted *netstate.Interface
-	// built is what the kernel told of the link when it was made, for the next look.
+	// built is what the kernel told of the link when it made it. The next look uses it.
 	built kernel.Built
-	// index is the interface's as it is there now, taken who else has the recorded one.
+	// index is the index that the interface has now. taken is the name of another device that has
+	// the recorded index.
 	index int
 	taken string
-	// below are the steps that were needed in the host, inSandbox those that
-	// are needed on parents in the sandbox.
+	// below are the steps that were needed in the host. inSandbox are the steps that are needed
+	// on parents in the sandbox.
 	below, inSandbox []Step
 }
 
@@ -75,7 +76,7 @@ func (w *work) do() error {
 		return nil
 	}
 	failed := w.apply(steps)
-	w.owe() // Of what was built, whatever else failed.
+	w.owe() // Something may be built even if another step failed.
 	if failed != nil {
 		return errors.Join(failed, w.tell())
 	}
@@ -86,8 +87,8 @@ func (w *work) do() error {
 	return w.tell()
 }
 
-// tell tells the neighbours what they are owed, if it can be sent, and remembers what there is to
-// remember.
+// tell tells the neighbours the addresses, if they are owed and there is carrier. Then it writes into
+// the record what the next restore needs.
 func (w *work) tell() error {
 	w.lookForCarrier()
 	w.announce()
@@ -127,9 +128,8 @@ func (w *work) parentAt() *kernel.Namespace {
 	return w.host
 }
 
-// findParent finds what the interface is to be stacked on. What had to be done
-// in the host has been done, or could not be; parents in the sandbox are brought
-// back here.
+// findParent finds what the interface is to be stacked on. The steps in the host have been
+// done by now, or have failed. Parents in the sandbox are brought back here.
 func (w *work) findParent() error {
 	if w.isNIC() {
 		return w.findNIC()
@@ -183,7 +183,7 @@ func (w *work) findParentInSandbox() error {
 	result := plan.chain(w.record.Interface.Parents)
 	if result.broken != nil {
 		if w.DryRun {
-			return fmt.Errorf("%w yet: what is stacked on it is planned when it is", result.broken)
+			return fmt.Errorf("%w yet: interfaces on it are planned once it exists", result.broken)
 		}
 		return result.broken
 	}
@@ -257,7 +257,8 @@ func (w *work) plan() ([]Step, error) {
 	return steps, nil
 }
 
-// keepLive keeps the interface as it is, where its parent was not found and so nothing is planned.
+// keepLive keeps the interface as it is. It is for an interface whose parent was not found, so that
+// nothing is planned for it.
 func (w *work) keepLive() {
 	if !w.KeepLive {
 		return
@@ -268,8 +269,8 @@ func (w *work) keepLive() {
 	}
 }
 
-// wantedNow returns what of the record there has to be now. Where it depends on no other interface
-// of the sandbox, that stays the same.
+// wantedNow returns the part of the record that has to be there now. It stays the same unless it
+// depends on other interfaces of the sandbox.
 func (w *work) wantedNow() (netstate.Interface, error) {
 	if w.wanted == nil || leans(w.record.Interface) {
 		wanted, err := w.Store.Wanted(w.record, w.sandbox.Exists)
@@ -281,12 +282,12 @@ func (w *work) wantedNow() (netstate.Interface, error) {
 	return *w.wanted, nil
 }
 
-// passes bounds how often apply looks again: what one step mends can take something
-// else with it, as an address that is replaced does with its routes.
+// passes is how often apply looks again at most. A step can take something else away: an address
+// that is replaced takes its routes with it.
 const passes = 3
 
-// apply runs the steps, goes on after a failure, and looks whether the kernel
-// agrees then.
+// apply carries the steps out, and goes on after a failure. Then it looks whether the kernel
+// agrees with the record.
 func (w *work) apply(steps []Step) error {
 	var errs []error
 	for pass := 0; len(steps) > 0; pass++ {
@@ -356,9 +357,9 @@ func (w *work) live(name string) (netstate.LiveDevice, error) {
 	return w.sandbox.Device(index)
 }
 
-// remember writes into the record what the next restore needs, so that nobody has to say it
-// again: the names and the hardware that the parents came back with, the interface's index,
-// and whether an announcement is owed.
+// remember writes into the record what the next restore needs: the names and the hardware that
+// the parents came back with, the interface's index, and whether an announcement is owed. So
+// nobody has to say --parent again.
 func (w *work) remember() error {
 	link := &w.record.Interface.Link
 	if w.index == 0 {

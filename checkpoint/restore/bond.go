@@ -8,8 +8,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// missingBond plans to build the bond from its record, if that was asked for: it is the
-// host's network manager that makes bonds. notThere says that it is missing.
+// missingBond plans to build the bond from its record, if the operator asked for that. Otherwise the
+// host's network manager makes it. notThere says that the bond is missing.
 func (p *ParentPlan) missingBond(recorded netstate.Device, notThere *Problem) (int, *Problem) {
 	if !p.RebuildBond {
 		notThere.Reason += ": --rebuild-bond builds it from its record, where the host's network manager does not"
@@ -28,8 +28,8 @@ func (p *ParentPlan) missingBond(recorded netstate.Device, notThere *Problem) (i
 	return made, nil
 }
 
-// primary returns what the primary member of the bond is now, the zero value if it is not
-// there.
+// primary returns the device that the primary member of the bond is now. It is the zero value if
+// that is not there.
 func (p *ParentPlan) primary(recorded netstate.Bond) netstate.LiveDevice {
 	i := memberAt(recorded.Members, recorded.Primary)
 	if i < 0 {
@@ -57,8 +57,8 @@ func (p *ParentPlan) free(m netstate.Member) bool {
 	return problem == nil && p.devices[index].MasterIndex == 0
 }
 
-// members plans to enslave the recorded members that came back free, and returns
-// them by the names and hardware that they have now.
+// members plans to enslave the recorded members that came back free. It returns all members
+// by the names and the hardware that they have now.
 func (p *ParentPlan) members(bond netstate.LiveDevice, recorded netstate.Bond, r *chainResult) []netstate.Member {
 	now := slices.Clone(recorded.Members)
 	taken := map[int]string{}
@@ -76,8 +76,8 @@ func (p *ParentPlan) members(bond netstate.LiveDevice, recorded netstate.Bond, r
 	return now
 }
 
-// member returns the place of the device that the recorded member is now, which it plans
-// to enslave if it is free. taken are the places of other members, with their names.
+// member returns the place of the device that the recorded member is now. It plans to enslave
+// the device if that is free. taken has the names of other members by their places.
 func (p *ParentPlan) member(bond netstate.LiveDevice, m netstate.Member, taken map[int]string, r *chainResult) (int, *Problem) {
 	index, note, problem := p.findMember(bond, m)
 	if problem != nil {
@@ -103,8 +103,8 @@ func (p *ParentPlan) member(bond netstate.LiveDevice, m netstate.Member, taken m
 	return index, nil
 }
 
-// findMember is find for a member of the bond. Where the operator moves what was on the member to
-// the bond itself, the member is the NIC that it was.
+// findMember is find for a member of the bond. The operator may map the member's name to the bond, to
+// move what was on the member to the bond. The member itself is still the same NIC then.
 func (p *ParentPlan) findMember(bond netstate.LiveDevice, m netstate.Member) (int, string, *Problem) {
 	as := *p
 	if p.Mapped[m.Name] == bond.Name {
@@ -114,8 +114,8 @@ func (p *ParentPlan) findMember(bond netstate.LiveDevice, m netstate.Member) (in
 	return as.find(asNIC(m))
 }
 
-// mayBe says that the device that has the member's name can be it: not every member is a NIC,
-// and what is not known of a NIC is no reason to miss it.
+// mayBe says that the device with the member's name can be the member. Not every member is a
+// NIC, and of a NIC not everything may be known.
 func (p *ParentPlan) mayBe(m netstate.Member, index int) bool {
 	if p.Mapped[m.Name] != "" || m.Contradicts(p.devices[index].NIC) {
 		return false
@@ -124,7 +124,7 @@ func (p *ParentPlan) mayBe(m netstate.Member, index int) bool {
 	return !owned
 }
 
-// enslave plans to make the NIC, which had that name, a member of the bond.
+// enslave plans to make the NIC a member of the bond. name is the recorded name of the NIC.
 func (p *ParentPlan) enslave(nic *netstate.LiveDevice, bond netstate.LiveDevice, name string) {
 	reason := fmt.Sprintf("it was a member of %s when recorded and is free", bond.Name)
 	if nic.Name != name {

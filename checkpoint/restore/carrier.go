@@ -12,7 +12,7 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// lookForCarrier fills in what the attachment is cut off by.
+// lookForCarrier notes which device without carrier cuts the attachment off.
 func (w *work) lookForCarrier() {
 	o := w.outcome
 	o.at, o.parentIndex = w.sandbox.Identity(), w.parent.Index
@@ -25,8 +25,8 @@ func (w *work) lookForCarrier() {
 	}
 }
 
-// awaitCarrier waits for the carrier of what is cut off, announces what is owed as soon as
-// there is some, and reports what is left when the time is over. A dry run only reports.
+// awaitCarrier waits for carrier, and announces what is owed as soon as there is some. It reports
+// what is still cut off when the time has passed. A dry run only reports.
 func (r *run) awaitCarrier(ctx context.Context, outcomes []*Outcome) {
 	start := time.Now()
 	left, failed := pending(outcomes), error(nil)
@@ -56,7 +56,7 @@ func (r *run) awaitCarrier(ctx context.Context, outcomes []*Outcome) {
 	}
 }
 
-// interruptedCutOff says what an interrupt has kept from the attachment.
+// interruptedCutOff adds to the reason what the attachment lacks because of an interrupt.
 func (o *Outcome) interruptedCutOff() {
 	text := "interrupted before the neighbours were told"
 	if o.NoCarrier != "" {
@@ -71,7 +71,7 @@ func (o *Outcome) interruptedCutOff() {
 	o.Reason = text
 }
 
-// pending returns the attachments that are as they should be, but for carrier or for an
+// pending returns the attachments that are as recorded and lack only carrier or an
 // announcement.
 func pending(outcomes []*Outcome) (left []*Outcome) {
 	for _, o := range outcomes {
@@ -82,8 +82,8 @@ func pending(outcomes []*Outcome) (left []*Outcome) {
 	return left
 }
 
-// reconnect looks for carrier again, announces what can be, and returns what is still to
-// be done.
+// reconnect looks for carrier again and announces what it can. It returns the attachments that
+// still lack something.
 func (r *run) reconnect(outcomes []*Outcome) ([]*Outcome, error) {
 	devices, err := r.host.Devices()
 	if err != nil {
@@ -103,7 +103,7 @@ func (r *run) reconnect(outcomes []*Outcome) ([]*Outcome, error) {
 	return pending(outcomes), errors.Join(failed...)
 }
 
-// hasCarrier says that what had none has some now.
+// hasCarrier says that the attachment has carrier now.
 func (o *Outcome) hasCarrier(host netstate.Devices) bool {
 	switch {
 	case o.NoCarrier == "":
@@ -115,7 +115,7 @@ func (o *Outcome) hasCarrier(host netstate.Devices) bool {
 	return there && parent.Carrier
 }
 
-// ownLinkHasCarrier also says yes of an interface that has gone with its sandbox.
+// ownLinkHasCarrier also returns true for an interface that has gone with its sandbox.
 func (o *Outcome) ownLinkHasCarrier() bool {
 	sandbox, err := kernel.Open(o.at.Path)
 	if err != nil {
@@ -130,8 +130,8 @@ func (o *Outcome) ownLinkHasCarrier() bool {
 	return err == nil && (!there || d.Carrier)
 }
 
-// cutOff says, a line for each cause, how many attachments have no carrier, and to how many
-// of them the neighbours have yet to be told.
+// cutOff returns a line for each cause: how many attachments it cuts off, and how many of them
+// are not announced yet.
 func cutOff(outcomes []*Outcome) (lines []string) {
 	var causes []string
 	count, owed := map[string]int{}, map[string]int{}

@@ -27,7 +27,7 @@ const (
 	CauseUnannounced CauseKind = "unannounced"
 	// CauseInterrupted: the restore was interrupted while it waited for a device.
 	CauseInterrupted CauseKind = "interrupted"
-	// CauseFailure: something failed that concerns the attachment alone.
+	// CauseFailure: something failed that is about no device of the host.
 	CauseFailure CauseKind = "failure"
 )
 
@@ -48,13 +48,14 @@ type Cause struct {
 type causeKey struct {
 	kind   CauseKind
 	device string
-	// detail tells causes apart that are about no device, or about one in a sandbox.
+	// detail tells causes apart that are about no device of the host.
 	detail string
 }
 
 // Causes returns why attachments are not as recorded. Each attachment that differs or is cut off is in
-// exactly one cause. All that hangs on one device of the host is one cause, whatever the names of the
-// interfaces. What is gone with its sandbox is in none. The cause of most attachments comes first.
+// exactly one cause. Attachments that need the same device of the host have one cause, whatever their
+// interfaces are called. An attachment whose sandbox is gone has none. The cause that concerns most
+// attachments comes first.
 func Causes(report Report) []Cause {
 	groups := map[causeKey][]Outcome{}
 	for _, o := range report.Attachments {
@@ -79,7 +80,8 @@ func Causes(report Report) []Cause {
 	return causes
 }
 
-// cause returns what the attachment is not as recorded for. ok says that it is not.
+// cause returns why the attachment is not as recorded. ok is false if it is as recorded or gone with its
+// sandbox.
 func (o Outcome) cause() (_ causeKey, ok bool) {
 	switch {
 	case o.State == Failed && o.waitedFor != "":
@@ -128,7 +130,7 @@ func reasonOf(key causeKey, outcomes []Outcome) string {
 	return outcomes[0].Reason
 }
 
-// lostReason names the devices that have gone with the interfaces.
+// lostReason names the base, and the devices that have gone with the interfaces.
 func lostReason(base string, outcomes []Outcome) string {
 	on := cmp.Or(base, "a device of "+outcomes[0].sandboxName())
 	text := "the interfaces on " + on + " are gone"
@@ -150,7 +152,7 @@ func lostReason(base string, outcomes []Outcome) string {
 	return text + ", and so are " + strings.Join(made, ", ")
 }
 
-// driftReason says what differs. Where it is not the same of all, only the things are named.
+// driftReason says what differs. If the attachments differ in other ways, it names only the things.
 func driftReason(things string, outcomes []Outcome) string {
 	said := func(o Outcome) (all []string) {
 		for _, s := range o.Steps {

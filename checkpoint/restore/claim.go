@@ -6,21 +6,21 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// claim is what makes a recorded NIC be one that is there. The greater claim wins: a NIC
-// that another recorded one has a greater claim to is not free.
+// claim says why a recorded NIC can be one that is there. The greatest claim wins: a NIC is not free
+// if another recorded NIC has a greater claim to it.
 type claim int
 
 const (
-	// noClaim is that of a NIC that has neither the MAC nor the place.
+	// noClaim: the NIC has neither the MAC nor the place.
 	noClaim claim = iota
-	// byPlace is that of a NIC at the recorded bus address and port, whose MAC is another
-	// or not known.
+	// byPlace: the NIC is at the recorded bus address and port. Its MAC is another one, or is not
+	// known.
 	byPlace
-	// byWord is byPlace where the operator says so.
+	// byWord is byPlace, and the operator says that it is the one.
 	byWord
-	// byMAC is that of a NIC with the recorded permanent MAC, at another place.
+	// byMAC: the NIC has the recorded permanent MAC, at another place.
 	byMAC
-	// byBoth is byMAC and byPlace.
+	// byBoth: the NIC has the MAC and the place.
 	byBoth
 )
 
@@ -33,7 +33,7 @@ func (p *ParentPlan) claim(recorded netstate.Member, live netstate.LiveDevice) c
 	case mapped && there:
 		return byWord
 	case mapped:
-		return noClaim // What is moved there is no reason for the NIC to be another.
+		return noClaim // The operator moves pods there. That does not make the NIC another one.
 	case hasMAC && there:
 		return byBoth
 	case hasMAC:
@@ -44,13 +44,14 @@ func (p *ParentPlan) claim(recorded netstate.Member, live netstate.LiveDevice) c
 	return noClaim
 }
 
-// fit is what of the NICs that are there a recorded one can be.
+// fit says which of the NICs that are there a recorded one can be.
 type fit struct {
-	// claim is its greatest to any that is free, free the places of all that it has this
-	// claim to.
+	// claim is the greatest claim that it has to a NIC that is free. free are the places of all
+	// NICs that it has this claim to.
 	claim claim
 	free  []int
-	// owner has a greater claim to the NIC at the place owned, nil if nobody has.
+	// owner is a recorded NIC that has a greater claim to the NIC at the place owned. It is nil if
+	// there is none.
 	owner *netstate.Member
 	owned int
 }
@@ -84,9 +85,10 @@ func (p *ParentPlan) greater(wanted netstate.Member, live netstate.LiveDevice, t
 	return netstate.Member{}, false
 }
 
-// choose returns which of the NICs that it has an equal claim to the wanted one is: that of
-// a newer record of the same slot, or the one with its name, -1 if that does not decide. An
-// exchanged card may have been given the names anew: the port would tell, and is not known.
+// choose returns the place of the wanted NIC where it has the same claim to several. A newer record
+// of the same slot decides, then the name. It returns -1 if neither decides. The names of an exchanged
+// card prove nothing if its ports differ: they may have been given anew, and the recorded port is not
+// known.
 func (p *ParentPlan) choose(wanted netstate.Member, f fit) int {
 	if len(f.free) == 1 {
 		return f.free[0]
@@ -117,8 +119,8 @@ func (p *ParentPlan) named(name string, places []int) int {
 	return slices.IndexFunc(places, func(i int) bool { return p.devices[i].Name == name })
 }
 
-// rival returns another recorded NIC that the one at that place could be just as well. It is
-// none where both are there under their own names.
+// rival returns another recorded NIC that the one at that place could be just as well. There is
+// none if both are there under their own names.
 func (p *ParentPlan) rival(wanted netstate.Member, f fit, index int) (netstate.Member, bool) {
 	ownName := p.devices[index].Name == wanted.Name
 	for _, r := range p.recorded {
@@ -134,8 +136,8 @@ func (p *ParentPlan) rival(wanted netstate.Member, f fit, index int) (netstate.M
 	return netstate.Member{}, false
 }
 
-// owner returns the recorded NIC that the one at that place is, if it is another than the
-// wanted one.
+// owner returns the recorded NIC that the one at that place is. ok is false if it is the wanted NIC
+// or none.
 func (p *ParentPlan) owner(index int, wanted netstate.Member) (netstate.Member, bool) {
 	for _, r := range p.recorded {
 		if oneNIC(r, wanted) || p.claim(r, p.devices[index]) == noClaim {

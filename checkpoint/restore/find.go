@@ -8,9 +8,9 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// find returns the place of the device that recorded is now. Hardware is known by
-// its permanent MAC, then by its address on the bus, whatever its name; anything
-// else is known by name and kind. What the operator said goes before all.
+// find returns the place of the device that the recorded one is now. What the operator said decides
+// first. Hardware is known by its permanent MAC, then by its address on the bus, whatever its name.
+// Anything else is known by its name and kind.
 func (p *ParentPlan) find(recorded netstate.Device) (index int, note string, problem *Problem) {
 	if name, ok := p.Mapped[recorded.Name]; ok {
 		if i := p.byName(name); i >= 0 {
@@ -48,7 +48,7 @@ func (p *ParentPlan) otherKind(index int, recorded string) *Problem {
 	return &Problem{Reason: fmt.Sprintf("%s is a %s now, recorded as a %s: left alone", d.Name, d.Kind, recorded)}
 }
 
-// findNIC returns the place of the NIC that is the wanted one: it has the best claim to it.
+// findNIC returns the place of the NIC that the wanted one has the greatest claim to.
 func (p *ParentPlan) findNIC(wanted netstate.Member) (int, string, *Problem) {
 	wanted = withPort(wanted, p.recorded)
 	f := p.fit(wanted)
@@ -91,7 +91,7 @@ func (p *ParentPlan) withMAC(mac string) (n int) {
 	return n
 }
 
-// notFound says that no NIC is the recorded one, and what has its name.
+// notFound says that no NIC is the recorded one. If another device has its name, it says so.
 func (p *ParentPlan) notFound(name string, nic netstate.NIC) *Problem {
 	if i := p.byName(name); i >= 0 {
 		d := p.devices[i]
@@ -121,7 +121,7 @@ func hardwareWords(nic netstate.NIC) string {
 
 func inWords(m netstate.Member) string { return fmt.Sprintf("%s (%s)", m.Name, hardwareWords(m.NIC)) }
 
-// isAnother says that the NIC, which the wanted one could be, is another recorded one.
+// isAnother says that the NIC at that place is another recorded one than the wanted one.
 func (p *ParentPlan) isAnother(wanted netstate.Member, index int, other netstate.Member) *Problem {
 	live := p.devices[index]
 	return &Problem{Waiting: true, Reason: fmt.Sprintf(
@@ -129,8 +129,8 @@ func (p *ParentPlan) isAnother(wanted netstate.Member, index int, other netstate
 		inWords(wanted), live.Name, inWords(other), wanted.Name, wanted.Name, live.Name)}
 }
 
-// couldBe says that several NICs could be the wanted one. The one with its name goes first, or
-// one with a name that is not recorded. Where none has its name, one may yet get it.
+// couldBe says that several NICs could be the wanted one. First comes the one with its name, or else
+// one whose name is not recorded. If none has its name, waiting may help: one may get it yet.
 func (p *ParentPlan) couldBe(wanted netstate.Member, found []int) *Problem {
 	first := p.named(wanted.Name, found)
 	if first < 0 {
@@ -149,8 +149,8 @@ func (p *ParentPlan) isRecorded(name string) bool {
 	return slices.ContainsFunc(p.recorded, func(r netstate.Member) bool { return r.Name == name })
 }
 
-// couldBeEither says that the NIC could be the wanted one or the other. The one that has its
-// name goes first.
+// couldBeEither says that the NIC could be the wanted one or the other. The recorded NIC that has the
+// name of the live one comes first.
 func (p *ParentPlan) couldBeEither(wanted, other netstate.Member, index int) *Problem {
 	name := p.devices[index].Name
 	if other.Name == name {
@@ -180,7 +180,7 @@ func (p *ParentPlan) byName(name string) int {
 	return -1
 }
 
-// nic returns the NIC in the host that the link is, which is to be moved to its sandbox.
+// nic returns the NIC in the host that is to be moved to its sandbox as the link.
 func (p *ParentPlan) nic(link netstate.Link) (netstate.LiveDevice, string, *Problem) {
 	index, note, problem := p.find(netstate.Device{Kind: netstate.KindNIC, Name: nameInHost(link), NIC: *link.NIC})
 	if problem != nil {

@@ -8,15 +8,15 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// errChanged says that the devices are not those any more that a step was planned for: a
-// plan from a fresh look may do.
+// errChanged says that the devices have changed since the step was planned. A new plan from a
+// fresh look may work.
 var errChanged = errors.New("changed since it was looked at")
 
-// hands carry steps out on the devices of one namespace. A device is known by its index,
-// which no other gets: its name can be another's by the time of the step.
+// hands carry steps out on the devices of one namespace. They know a device by its index, which no
+// other device gets. Another device can have its name by the time of the step.
 type hands struct {
 	at *kernel.Namespace
-	// made are the indices of what was made, by those that the plan gave it.
+	// made has the real indices of devices that were made, by the indices that the plan gave them.
 	made map[int]int
 }
 
@@ -41,13 +41,13 @@ func (h *hands) changeDevice(step Step, change func(index int) error) error {
 		return nil
 	}
 	if _, again := h.look(step.at); errors.Is(again, errChanged) {
-		return fmt.Errorf("%s: %w", step, again) // It went right then.
+		return fmt.Errorf("%s: %w", step, again) // The device has changed, which explains the error.
 	}
 	return err
 }
 
-// look returns the index that the device has, which is still what it was when the step
-// was planned; errChanged if not.
+// look returns the index of the device. It is errChanged if the device is gone or another one than
+// the step was planned for.
 func (h *hands) look(planned netstate.LiveDevice) (int, error) {
 	index := h.indexOf(planned.Index)
 	if index <= 0 {
@@ -67,8 +67,8 @@ func (h *hands) look(planned netstate.LiveDevice) (int, error) {
 	return index, nil
 }
 
-// indexOf returns the index that the plan's index stands for, a negative one where that
-// was not made.
+// indexOf returns the real index of the device that has this index in the plan. It is negative if
+// the device was not made.
 func (h *hands) indexOf(planned int) int {
 	if index, ok := h.made[planned]; ok {
 		return index
@@ -76,8 +76,8 @@ func (h *hands) indexOf(planned int) int {
 	return planned
 }
 
-// mistaken says, purely, why now is another device than the planned one, "" if it is none.
-// The name says nothing.
+// mistaken is a pure function: it says why now is another device than the planned one. It returns ""
+// if it is the same. The name decides nothing.
 func mistaken(planned, now netstate.LiveDevice) string {
 	switch {
 	case planned.Kind != now.Kind:
@@ -92,7 +92,7 @@ func mistaken(planned, now netstate.LiveDevice) string {
 	return ""
 }
 
-// changedIfThere makes it errChanged that somebody else was faster.
+// changedIfThere returns errChanged if somebody else has made the device in the meantime.
 func changedIfThere(err error) error {
 	if errors.Is(err, kernel.ErrExists) {
 		return fmt.Errorf("%w: %w", errChanged, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// parents waits for the bases, and brings back what is between them and the
+// parents waits for the bases. Then it brings back the devices between them and the
 // interfaces.
 func (r *run) parents(ctx context.Context, records []checkpoint.Record) error {
 	for start := time.Now(); ; {
@@ -28,8 +28,8 @@ func (r *run) parents(ctx context.Context, records []checkpoint.Record) error {
 	}
 }
 
-// onHostAlone changes the host's devices while no other restore does. It is not done
-// where there is something to wait for again, for which the others are not kept off.
+// onHostAlone changes the host's devices, under the lock that keeps other restores off. done is false
+// if there is something to wait for again: nobody waits under the lock.
 func (r *run) onHostAlone(ctx context.Context, records []checkpoint.Record, start time.Time) (done bool, err error) {
 	if !r.DryRun && (len(r.plan.Steps()) > 0 || r.HostAddresses) {
 		if ctx.Err() != nil {
@@ -53,7 +53,7 @@ func (r *run) onHostAlone(ctx context.Context, records []checkpoint.Record, star
 	return true, r.own(records)
 }
 
-// withHostAsItIs goes on with the devices that there are: the sandboxes on those can be restored.
+// withHostAsItIs goes on with the devices that are there. Sandboxes on them can be restored.
 func (r *run) withHostAsItIs(records []checkpoint.Record) (err error) {
 	if r.devices, err = r.host.Devices(); err == nil {
 		r.seen = r.devices
@@ -62,7 +62,8 @@ func (r *run) withHostAsItIs(records []checkpoint.Record) (err error) {
 	return err
 }
 
-// planAfter plans on the devices as they are after the plan, and reports what is not done.
+// planAfter plans again on the devices as they are after the first plan. It reports the steps that
+// were not done.
 func (r *run) planAfter(records []checkpoint.Record) {
 	r.after.plan = NewParentPlan(r.devices, r.recorded, ParentOptions{Mapped: r.Mapped})
 	for i := range records {
@@ -89,8 +90,9 @@ func parentNames(records []checkpoint.Record) map[string]bool {
 	return names
 }
 
-// framesTaken names, purely, each VLAN device on a member of a bond that has the same VLAN: the
-// kernel gives it the frames before the bond sees them. One of the two is in used.
+// framesTaken is a pure function. It names each VLAN device on a member of a bond that has the same
+// VLAN: the kernel gives it the frames before the bond sees them. used has the names of the devices that
+// records need; one of the two is among them.
 func framesTaken(devices netstate.Devices, used map[string]bool) (texts []string) {
 	for _, d := range devices {
 		below, ok := devices.ByIndex(d.ParentIndex)
@@ -108,8 +110,8 @@ func framesTaken(devices netstate.Devices, used map[string]bool) (texts []string
 	return texts
 }
 
-// changeHost carries the plan out. Where something had changed since it was made, it is
-// made anew, a few times.
+// changeHost carries the plan out. If something has changed since the plan was made, it plans
+// again, a few times at most.
 func (r *run) changeHost(records []checkpoint.Record) error {
 	for pass := 1; ; pass++ {
 		steps := r.plan.Steps()
@@ -133,9 +135,8 @@ func (r *run) changeHost(records []checkpoint.Record) error {
 	}
 }
 
-// inHost carries steps on devices of the host out, unless this is a dry run, and reports
-// them. It returns how many it has done with: with giveUp, it ends at one that was planned
-// for devices that are others by now.
+// inHost carries out steps on devices of the host, and reports them. A dry run only reports them. It
+// returns how many steps it has finished: with giveUp it stops at a step whose devices have changed.
 func (r *run) inHost(steps []Step, giveUp bool) int {
 	hands := newHands(r.host)
 	for i, step := range steps {

@@ -8,10 +8,10 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// planInterface decides, purely, what makes the live interface the recorded one:
-// live is nil where it is gone. parent is what it is to be stacked on, parents the
-// whole chain of it as it is now. An interface that can't be changed into the
-// recorded one is left alone, and the Problem says why.
+// planInterface is a pure function: it decides which steps make the live interface the recorded one.
+// live is nil if the interface is gone. parent is the name of the device to stack it on, and parents the
+// whole chain as it is now. An interface that cannot be changed into the recorded one is left alone, and
+// the Problem says why.
 func planInterface(recorded netstate.Interface, live *netstate.Interface, parent string, parents []netstate.Device) ([]Step, *Problem) {
 	name := recorded.Link.Name
 	if live == nil {
@@ -29,7 +29,7 @@ func planInterface(recorded netstate.Interface, live *netstate.Interface, parent
 		if problem != nil {
 			return nil, problem
 		}
-		// One step sets all that goes with one message: those differences follow each other.
+		// One step sets everything that one message sets. Those differences follow each other.
 		if last := len(steps) - 1; last >= 0 && steps[last].Action() == step.Action() && isOneMessage(step) {
 			steps[last].Reason += ", " + step.Reason
 			continue
@@ -42,8 +42,8 @@ func planInterface(recorded netstate.Interface, live *netstate.Interface, parent
 // isOneMessage says that the step sets all that there is of its action.
 func isOneMessage(step Step) bool { return step.Action() == SetKind || step.Action() == SetAttributes }
 
-// repairOrder is the order in which the differences of an interface are mended:
-// the link before it goes up, addresses before the routes that need them.
+// repairOrder is the order in which the differences of an interface are repaired: the link before
+// it goes up, and addresses before the routes that need them.
 var repairOrder = []netstate.Field{
 	netstate.FieldKind, netstate.FieldVLAN, netstate.FieldParent,
 	netstate.FieldMode, netstate.FieldOptions, netstate.FieldBCQueue,

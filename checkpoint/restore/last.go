@@ -7,8 +7,8 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 )
 
-// noteLast writes down what the restore did, for who looks later. A store that takes no note keeps no
-// restore from its end.
+// noteLast writes down what the restore did, for relink status. If it cannot be written, the report
+// has a note, and nothing fails.
 func (r *run) noteLast(start time.Time) {
 	if r.DryRun {
 		return

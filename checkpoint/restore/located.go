@@ -15,8 +15,8 @@ import (
 
 // located are records by what became of their namespaces.
 type located struct {
-	// here are the records whose namespace was found, living those that may have one: it could
-	// not be looked at, or something keeps it that nobody can enter.
+	// here are the records whose namespace was found. living are those whose namespace may exist:
+	// nobody could look at it, or something keeps it and nobody can enter it.
 	here, living []checkpoint.Record
 	// outcomes are those of all records that are not here.
 	outcomes []*Outcome
@@ -70,10 +70,11 @@ func isGone(err error) bool {
 }
 
 // findElsewhere looks for the namespaces where relink capture finds sandboxes: at mounts and
-// processes. A runtime that keeps namespaces by the path of a process (/proc/PID/ns/net) loses the
-// path with that process, while others of the pod live on in the namespace. The device, the inode and
-// the cookie prove that a found namespace is the recorded one. So a restore there is as safe as at
-// the path. What only an open file or a socket keeps is not found: no pod needs to live there.
+// processes. Some runtimes name a namespace by a process (/proc/PID/ns/net). They lose the path when that
+// process ends, while other processes of the pod live on in the namespace. The device, the inode and the
+// cookie prove that a found namespace is the recorded one, so that a restore there is safe. A namespace
+// that only an open file or a socket keeps is not found: its pod may have ended, and its address may be
+// another pod's by now.
 func (r *run) findElsewhere(missing []lost) (found []checkpoint.Record, left []lost) {
 	sandboxes, err := sandbox.List()
 	if err != nil {
@@ -142,9 +143,9 @@ func (r *run) vanish(m lost) {
 // proofWait bounds the search for who keeps namespaces, which reads all of /proc.
 const proofWait = 10 * time.Second
 
-// proveGone finds out, by one search for all, whether the sandboxes are gone, and fills in the
-// outcomes. A path can vanish while something still lives in the namespace: only what is proven gone
-// is SandboxGone.
+// proveGone finds out whether the sandboxes are gone, by one search for all, and fills in the
+// outcomes. A path can vanish while something still lives in the namespace. So only a namespace that is
+// proven gone is SandboxGone.
 func (r *run) proveGone(ctx context.Context, all []lost) {
 	if len(all) == 0 {
 		return

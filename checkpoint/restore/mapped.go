@@ -10,9 +10,9 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// checkMapped refuses a name in --parent that no record has. A restore writes the new names into the
-// records, so that the old one may be gone from them: renamed tells what it was said to be, "" if
-// nothing was said.
+// checkMapped refuses an old name in --parent that no record has. A restore writes the new names into
+// the records, so that an old name may not be in them any more. renamed returns the new name that an
+// earlier restore was told for it, "" if there is none.
 func checkMapped(mapped map[string]string, records []checkpoint.Record, renamed func(was string) (string, error)) error {
 	if len(mapped) == 0 {
 		return nil
@@ -64,7 +64,7 @@ func hostNames(records []checkpoint.Record) map[string]bool {
 	return known
 }
 
-// noteMapped notes what the operator has said, before any record changes.
+// noteMapped writes down what the operator said of the names, before any record changes.
 func (r *run) noteMapped() {
 	for _, was := range slices.Sorted(maps.Keys(r.Mapped)) {
 		if is := r.Mapped[was]; was != is && !r.DryRun {

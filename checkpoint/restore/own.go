@@ -9,8 +9,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// own brings back what VLAN devices and bonds of the host carried themselves, if that
-// was asked for, and otherwise says what they lack.
+// own brings back the addresses and routes that VLAN devices and bonds of the host had themselves,
+// if the operator asked for that. Otherwise it says what they lack.
 func (r *run) own(records []checkpoint.Record) error {
 	for _, step := range r.report.Parents {
 		if (step.Action() == CreateVLAN || step.Action() == CreateBond) && step.Error == "" {
@@ -20,7 +20,7 @@ func (r *run) own(records []checkpoint.Record) error {
 	for _, recorded := range newestOwn(records, r.nameNow) {
 		device, ok := r.devices.ByName(recorded.name)
 		if !ok {
-			continue // Which has been said.
+			continue // It has been reported.
 		}
 		var live netstate.Carried
 		if device.Index > 0 { // A dry run has devices that are not there yet.
@@ -45,8 +45,8 @@ func (r *run) own(records []checkpoint.Record) error {
 	return nil
 }
 
-// notBroughtBack names what somebody had given the device that is made anew, by any of the
-// records: a record of ADD has less of it than one of a whole capture.
+// notBroughtBack names what the device had when recorded and does not get again when it is made
+// anew. It looks at all records: one that ADD wrote has less than one of a whole capture.
 func notBroughtBack(name string, records []checkpoint.Record) []string {
 	var what []string
 	for i := range records {
@@ -98,9 +98,8 @@ type ownRecord struct {
 	own  netstate.Carried
 }
 
-// newestOwn returns what each device carried by the record that was captured last. A
-// record says of a device that carried nothing that it did: an address that was taken
-// away is not brought back.
+// newestOwn returns what each device had by its newest record. The newest record can say that the
+// device had nothing. So an address that somebody has removed is not brought back.
 func newestOwn(records []checkpoint.Record, nameNow func(checkpoint.Record, int) (string, bool)) []ownRecord {
 	type dated struct {
 		ownRecord
@@ -141,13 +140,12 @@ func newestOwn(records []checkpoint.Record, nameNow func(checkpoint.Record, int)
 	return all
 }
 
-// planOwn decides, purely, what of the recorded addresses and routes a device of the
-// host is to be given. One that has another address by now is the network manager's
-// affair.
+// planOwn is a pure function: it decides which of the recorded addresses and routes a device of the
+// host gets back. If the device has another address by now, the network manager takes care of it.
 func planOwn(name string, recorded, live netstate.Carried) (steps []Step, note string) {
 	for _, a := range live.Addresses {
 		if !slices.ContainsFunc(recorded.Addresses, func(r netstate.Address) bool { return r.Prefix == a.Prefix && r.Peer == a.Peer }) {
-			return nil, fmt.Sprintf("%s in the host has the address %s now, which it had not when recorded: its addresses are left alone", name, a)
+			return nil, fmt.Sprintf("%s in the host has the address %s now, which was not recorded: its addresses are left alone", name, a)
 		}
 	}
 	for _, d := range netstate.Diff(netstate.Interface{Addresses: recorded.Addresses, Routes: netstate.InOrder(recorded.Routes)},

@@ -38,7 +38,7 @@ func TestPlanOfWhatTheHostCarried(t *testing.T) {
 		},
 		"the network manager gave it another address": {
 			live: carries(list("10.3.0.251/24")),
-			note: "bond4.3 in the host has the address 10.3.0.251/24 now, which it had not when recorded: its addresses are left alone",
+			note: "bond4.3 in the host has the address 10.3.0.251/24 now, which was not recorded: its addresses are left alone",
 		},
 		"the network manager gave it another route": {
 			live: carries(list("10.3.0.250/24"), route("10.7.0.0/16", "10.3.0.9"), route("10.8.0.0/16", "")),

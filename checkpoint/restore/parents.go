@@ -10,9 +10,9 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// ParentPlan decides, purely, what brings back the parents that records name. It
-// works on a picture of the namespace's devices in which each planned step has
-// been done already, so that what many records need is planned once.
+// ParentPlan decides which steps bring back the parents that records name. It touches nothing: it
+// works on a picture of the namespace's devices. In this picture each planned step has been done
+// already, so that a step that many records need is planned once.
 type ParentPlan struct {
 	devices netstate.Devices
 	steps   []Step
@@ -38,7 +38,7 @@ type chainResult struct {
 	// now is the recorded chain with the names and hardware that were found for
 	// it.
 	now []netstate.Device
-	// unsure says that waiting may find something better.
+	// unsure says that a better device may still appear.
 	unsure bool
 	notes  []string
 	// problems leave the chain usable: a bond that lacks a member.
@@ -58,8 +58,8 @@ type sharedPlan struct {
 	plan *ParentPlan
 }
 
-// chain is the plan's, with the steps that it needs for them and the chain as it
-// is then.
+// chain returns what the plan says of the parents, the steps that it needs for them, and the live
+// chain after those steps.
 func (s *sharedPlan) chain(parents []netstate.Device) (r chainResult, steps []Step, live []netstate.Device, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,8 +78,8 @@ func (s *sharedPlan) nic(link netstate.Link) (netstate.LiveDevice, *Problem) {
 	return nic, problem
 }
 
-// NewParentPlan plans on the devices as they are, which it leaves alone. recorded are all
-// the NICs that records name: none of them is taken for another.
+// NewParentPlan plans on the devices as they are. It does not change the list. recorded are all the
+// NICs that records name, so that none of them is taken for another.
 func NewParentPlan(devices netstate.Devices, recorded []netstate.Member, opts ParentOptions) *ParentPlan {
 	return &ParentPlan{devices: slices.Clone(devices), recorded: withPorts(recorded), ParentOptions: opts, seen: map[string]chainResult{}}
 }
@@ -87,8 +87,8 @@ func NewParentPlan(devices netstate.Devices, recorded []netstate.Member, opts Pa
 // Steps are what has been planned so far, in the order in which it is to be done.
 func (p *ParentPlan) Steps() []Step { return p.steps }
 
-// chain plans for the parents, given nearest first, and says on which device the
-// interface is to be built.
+// chain plans for the parents, which are in the order from the interface down. It says on which device
+// the interface is to be built.
 func (p *ParentPlan) chain(parents []netstate.Device) chainResult {
 	key := chainKey(parents)
 	if r, ok := p.seen[key]; ok {
@@ -99,8 +99,8 @@ func (p *ParentPlan) chain(parents []netstate.Device) chainResult {
 	return r
 }
 
-// stepsBelow returns the steps that were planned for what the parents name. It
-// plans nothing, so that many may ask at once.
+// stepsBelow returns the steps that were planned for the parents. It plans nothing, so that many
+// goroutines may call it at once.
 func (p *ParentPlan) stepsBelow(parents []netstate.Device) []Step {
 	r, ok := p.seen[chainKey(parents)]
 	if !ok || r.broken != nil {
@@ -109,7 +109,7 @@ func (p *ParentPlan) stepsBelow(parents []netstate.Device) []Step {
 	return p.stepsFor(r.parent.Index)
 }
 
-// chainKey makes chains comparable by what matters for the plan.
+// chainKey returns what matters of a chain for the plan, as a key to compare chains by.
 func chainKey(parents []netstate.Device) string {
 	var key strings.Builder
 	for _, d := range parents {
@@ -165,8 +165,8 @@ func (p *ParentPlan) stepsFor(index int) []Step {
 	return steps
 }
 
-// identify gives the recorded device the name and the hardware that it has now. One
-// of another kind, which only the operator can name for it, takes its place whole.
+// identify gives the recorded device the name and the hardware that it has now. Only the operator
+// can name a device of another kind for it. Such a device replaces the recorded one as a whole.
 func (p *ParentPlan) identify(recorded *netstate.Device, index int) {
 	live := p.devices[index]
 	if live.Kind != recorded.Kind {
@@ -273,15 +273,15 @@ func (p *ParentPlan) vlan(recorded, recordedBelow netstate.Device, below netstat
 	}
 	created := recorded
 	if recorded.MAC == recordedBelow.MAC {
-		created.MAC = "" // It has that of what is below, whatever that is now.
+		created.MAC = "" // It gets the MAC of the device below, whatever that is now.
 	}
 	made := p.made(netstate.LiveDevice{Device: created, ParentIndex: below.Index, Up: true, Carrier: below.Carrier})
 	p.add(Step{Device: recorded.Name, Reason: "it is missing", change: createVLAN{recorded: created, on: below}, at: p.devices[made]})
 	return made, nil
 }
 
-// made adds a device to the picture as if it were there, and returns its place. No
-// device that is there has a negative index.
+// made adds a device to the picture as if it were there, and returns its place. Its index is
+// negative: no real device has such an index.
 func (p *ParentPlan) made(d netstate.LiveDevice) int {
 	d.Index = -len(p.devices) - 1
 	p.devices = append(p.devices, d)

@@ -9,9 +9,10 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-// oneNIC says that two records mean one NIC, or one slot whose card was exchanged between
-// them. With the same MAC they do, except at two places under two names: then two NICs have
-// the MAC. Otherwise they do at one place under one name: several NICs can be at one place.
+// oneNIC says that two records mean one NIC, or one slot whose card was exchanged between the records.
+// With the same MAC they mean one NIC, unless both the places and the names differ: then two NICs have the
+// MAC. Without the same MAC they mean one NIC if both the place and the name are the same, because several
+// NICs can be at one place.
 func oneNIC(a, b netstate.Member) bool {
 	apart := a.BusAddress != "" && b.BusAddress != "" && !a.SamePlace(b.NIC)
 	switch {
@@ -23,8 +24,8 @@ func oneNIC(a, b netstate.Member) bool {
 	return !apart && a.Name == b.Name
 }
 
-// withPort gives the recorded NIC the port that other records know: those with its MAC and
-// name, else those with its MAC, else those with its name. An older relink recorded none.
+// withPort gives the recorded NIC the port that other records know. An older relink recorded no port.
+// Records with its MAC and name decide first, then those with its MAC, then those with its name.
 func withPort(m netstate.Member, recorded []netstate.Member) netstate.Member {
 	if m.BusAddress == "" || m.DevPort != "" {
 		return m
@@ -50,9 +51,8 @@ func withPort(m netstate.Member, recorded []netstate.Member) netstate.Member {
 	return m
 }
 
-// allNICs returns the NICs that any checkpoint names, also one of a sandbox that this run
-// leaves out. What a sandbox that is gone was on is nobody's. chosen are those that the run was
-// asked for.
+// allNICs returns the NICs that any checkpoint names, also those of sandboxes that are not selected.
+// The NICs of sandboxes that are gone are nobody's. chosen are the selected records.
 func (r *run) allNICs(ctx context.Context, chosen located) ([]netstate.Member, error) {
 	if !r.Select.All() {
 		records, _, err := r.Store.Select(selection.Selection{})
@@ -77,7 +77,7 @@ func recordedNICs(records []checkpoint.Record) []netstate.Member {
 	return all
 }
 
-// appendKnown appends those that are new and tell more of their NIC than its name.
+// appendKnown appends the members that are new and describe their NIC by more than its name.
 func appendKnown(all []netstate.Member, members ...netstate.Member) []netstate.Member {
 	for _, m := range members {
 		if m.Known() && !slices.Contains(all, m) {

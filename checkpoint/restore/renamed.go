@@ -11,19 +11,17 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-// holder is the device of the sandbox that has the recorded index, under another name
-// than the recorded one.
+// holder is a device of the sandbox that has the recorded index and not the recorded name.
 type holder struct {
 	name string
-	// is says that it is the recorded interface, which was renamed: a name is all that a
-	// renaming changes.
+	// is says that it is the recorded interface under a new name.
 	is bool
 	// mac is the device's.
 	mac string
 }
 
-// lookElsewhere looks for an interface that is not there under its name. If it is there
-// under another, the error says so.
+// lookElsewhere looks for an interface that is not there under its name. The error says that it is
+// there under another name.
 func (w *work) lookElsewhere() error {
 	holder, err := w.holder()
 	if err != nil || holder == nil {
@@ -36,7 +34,8 @@ func (w *work) lookElsewhere() error {
 	return nil
 }
 
-// holder returns who has the recorded index, nil if nobody has or the interface itself.
+// holder returns the device that has the recorded index. It is nil if no device has it, or the
+// interface itself.
 func (w *work) holder() (*holder, error) {
 	link := w.record.Interface.Link
 	if link.Index == 0 {
@@ -74,7 +73,7 @@ func (w *work) holder() (*holder, error) {
 	return h, err
 }
 
-// inside are the records of the attachments of one sandbox, and the devices that they are of.
+// inside has the records of one sandbox, and by the index of a device the record that it belongs to.
 type inside struct {
 	records []checkpoint.Record
 	of      map[int]checkpoint.Record
@@ -95,8 +94,8 @@ func (w *work) others() (inside, error) {
 	return inside{records: records, of: checkpoint.Match(records, devices)}, nil
 }
 
-// mine says that the device is the one that the record is of. One that another record
-// names, which is of no device, is that one's unless the MAC says otherwise.
+// mine says that the device belongs to the record. If another record names the device and has no
+// device of its own, the device belongs to that record, unless the MAC says otherwise.
 func (i inside) mine(record checkpoint.Record, link netstate.Link) bool {
 	if i.of[link.Index].Attachment != record.Attachment {
 		return false
@@ -106,7 +105,7 @@ func (i inside) mine(record checkpoint.Record, link netstate.Link) bool {
 	})
 }
 
-// has says that there is a device that the record is of.
+// has says that a device belongs to the record.
 func (i inside) has(r checkpoint.Record) bool {
 	for _, of := range i.of {
 		if of.Attachment == r.Attachment {
@@ -116,14 +115,14 @@ func (i inside) has(r checkpoint.Record) bool {
 	return false
 }
 
-// isStranger says that the device under the recorded name may be another than the recorded
-// one: neither its index nor its MAC tells that it is that.
+// isStranger says that the device under the recorded name may be another one: neither its index nor
+// its MAC is the recorded one.
 func isStranger(recorded, live netstate.Link) bool {
 	return recorded.Index != 0 && recorded.Index != live.Index && (recorded.MAC != live.MAC || recorded.SharesMAC())
 }
 
-// lookUnderName looks whose the device is that has the name and is a stranger. If it is
-// that of another attachment, the error says so.
+// lookUnderName finds out whose device has the name of the interface. The error says that it is
+// another attachment's.
 func (w *work) lookUnderName(live netstate.Link) error {
 	inside, err := w.others()
 	if err != nil {
@@ -139,9 +138,9 @@ func (w *work) lookUnderName(live netstate.Link) error {
 		live.Name, was, w.sandbox.Path(), live.Name, was)}
 }
 
-// isRenamed says, purely, that the device that has the recorded index is the recorded
-// interface: one of the same kind, on the same parents. Its MAC may be another one, as
-// KubeVirt gives the pod's interface one when it renames it.
+// isRenamed is a pure function: it says that the device with the recorded index is the recorded
+// interface. It has the same kind and the same parents. Its MAC may differ: KubeVirt gives the pod's
+// interface another MAC when it renames it.
 func isRenamed(recorded, live netstate.Interface, parents []netstate.Device) bool {
 	recorded.Parents = parents
 	for _, d := range netstate.Diff(recorded, live) {
@@ -154,9 +153,9 @@ func isRenamed(recorded, live netstate.Interface, parents []netstate.Device) boo
 	return was == nil || is != nil && *was == *is
 }
 
-// renamed says what is there and what to do about it. It is not renamed back: who
-// renames a pod's interface, as KubeVirt does, works with it under that name, and before
-// Linux 6.2 it would have to go down for that, and lose its routes.
+// renamed says what is there and what to do about it. restore does not rename it back. Whoever renames
+// a pod's interface, as KubeVirt does, works with it under the new name. And before Linux 6.2 it would
+// have to go down for that, and would lose its routes.
 func (h holder) renamed(recorded netstate.Interface, sandbox string) *Problem {
 	was := recorded.Link
 	mac := ""
@@ -164,11 +163,11 @@ func (h holder) renamed(recorded netstate.Interface, sandbox string) *Problem {
 		mac = fmt.Sprintf(", with the MAC %s instead of %s", h.mac, was.MAC)
 	}
 	return &Problem{Reason: fmt.Sprintf(
-		"%s was renamed: it is there as %s (the same index %d, kind and parent%s) and is not built again: remember it so (relink capture --refresh), or rename it back (nsenter --net=%s ip link set %s name %s)",
+		"%s was renamed: it is there as %s (the same index %d, kind and parent%s) and is not built again: record the new name (relink capture --refresh), or rename it back (nsenter --net=%s ip link set %s name %s)",
 		was.Name, h.name, was.Index, mac, sandbox, h.name, was.Name)}
 }
 
-// otherIndex says that the interface can't have its index again.
+// otherIndex says that the interface cannot get its index again.
 func otherIndex(index int, holder string) string {
-	return fmt.Sprintf("its index %d is that of %s now, so that it gets another: what is bound to the index (SO_BINDTODEVICE, multicast groups) has to be begun anew", index, holder)
+	return fmt.Sprintf("its index %d is that of %s now, so that it gets another: programs that are bound to the index (SO_BINDTODEVICE, multicast groups) have to bind again", index, holder)
 }

@@ -11,7 +11,7 @@ import (
 // State is how an attachment is, or what became of it.
 type State string
 
-// The states. Of a dry run, ToRestore and ToRepair stand for Restored and
+// The states. A dry run has ToRestore and ToRepair in the place of Restored and
 // Repaired.
 const (
 	AsRecorded State = "as recorded"
@@ -33,32 +33,32 @@ type Outcome struct {
 	// Live is the interface as it was seen last, if Options.KeepLive is set: nil if it is gone
 	// or can't be looked at, which Reason says.
 	Live *netstate.Interface `json:"live,omitempty"`
-	// Parent is what the interface is stacked on now.
+	// Parent is the name of the device that the interface is on now.
 	Parent string `json:"parent,omitempty"`
 	State  State  `json:"state"`
-	// Steps are what was done, or of a dry run what would be.
+	// Steps are what was done. Of a dry run they are what a restore would do.
 	Steps []Step `json:"steps,omitempty"`
-	// Reason says why the state is not AsRecorded, or what an interrupt has kept from the attachment,
-	// as far as the sandbox goes; ParentReason as far as the host goes.
+	// Reason says why the state is not AsRecorded, or what is missing because of an interrupt.
+	// ParentReason says what was wrong with the devices of the host.
 	Reason       string `json:"reason,omitempty"`
 	ParentReason string `json:"parentReason,omitempty"`
-	// Announced says that the neighbours were told the addresses, AnnouncementOwed that
-	// they have yet to be.
+	// Announced says that the neighbours were told the addresses. AnnouncementOwed says that they
+	// are not told yet.
 	Announced        bool `json:"announced"`
 	AnnouncementOwed bool `json:"announcementOwed,omitempty"`
-	// NoCarrier is the device without carrier, for lack of which the attachment is cut
-	// off: its parent, or the interface itself. Empty if there is none.
+	// NoCarrier is the device whose missing carrier cuts the attachment off: its parent, or the
+	// interface itself. It is empty if nothing is missing.
 	NoCarrier string `json:"noCarrier,omitempty"`
-	// settled says that the record tells what is owed now.
+	// settled says that the record is up to date about what is owed.
 	settled bool
-	// ownLink says that NoCarrier is the interface itself. at is the sandbox, parentIndex
-	// the parent's in the host: its name may go to another device.
+	// ownLink says that NoCarrier is the interface itself. at is the sandbox. parentIndex is the index
+	// of the parent in the host: another device may get its name.
 	ownLink     bool
 	at          attachment.Namespace
 	parentIndex int
-	// What Causes goes by. base is the lowest device in the host by its name now, below are the steps
-	// in the host that the attachment needs. blocked is the recorded name of a device in the host that
-	// can't be used, waitedFor that of one that was waited for at an interrupt.
+	// Causes uses these. base is the name that the lowest device in the host has now. below are the
+	// steps in the host that the attachment needs. blocked is the recorded name of a device in the host
+	// that cannot be used. waitedFor is the recorded name of a device that was missing at an interrupt.
 	base, blocked, waitedFor string
 	below                    []Step
 }
@@ -76,8 +76,8 @@ func (o Outcome) sandboxName() string {
 	return o.Pod.String()
 }
 
-// Differs says that something is to be done about the attachment: it is neither as
-// recorded nor gone with its sandbox.
+// Differs says that something is wrong with the attachment: it is not as recorded, and its
+// sandbox is not gone.
 func (o Outcome) Differs() bool { return !o.IsAsRecorded() && o.State != SandboxGone }
 
 // Why returns all reasons.
@@ -93,7 +93,7 @@ type Report struct {
 	DryRun bool `json:"dryRun"`
 	// Parents are the steps in the host.
 	Parents []StepResult `json:"parents"`
-	// Notes are what the operator should know: a NIC under another name.
+	// Notes are what the operator should know, such as the new name of a NIC.
 	Notes       []string  `json:"notes,omitempty"`
 	Attachments []Outcome `json:"attachments"`
 	// Devices are the parents that the records name, as they were seen last.
@@ -102,13 +102,13 @@ type Report struct {
 	Problems []string `json:"problems,omitempty"`
 	// Interrupted says that the context ended before the restore did.
 	Interrupted bool `json:"interrupted,omitempty"`
-	// Waited is how long devices were waited for, Took the whole, in
-	// nanoseconds.
+	// Waited is how long the run waited for devices and carrier. Took is its whole time. Both are
+	// in nanoseconds.
 	Waited time.Duration `json:"waitedNanoseconds"`
 	Took   time.Duration `json:"tookNanoseconds"`
 }
 
-// AsRecorded says that everything is as recorded, but for what is gone with its sandbox.
+// AsRecorded says that everything is as recorded. An attachment whose sandbox is gone does not count.
 func (r Report) AsRecorded() bool {
 	return len(r.Problems) == 0 && !slices.ContainsFunc(r.Attachments, Outcome.Differs)
 }

@@ -22,20 +22,20 @@ type Options struct {
 	Store *checkpoint.Store
 	// Select limits the run.
 	Select selection.Selection
-	// Wait bounds the wait for devices that have yet to appear, and again that
-	// for their carrier.
+	// Wait is how long to wait for missing devices at most, and then again for their
+	// carrier.
 	Wait time.Duration
 	// KeepLive keeps each interface as it was seen (Outcome.Live).
 	KeepLive bool
 	ParentOptions
-	// HostAddresses brings back what VLAN devices and bonds of the host carried
-	// themselves.
+	// HostAddresses brings back the addresses and routes that VLAN devices and bonds of the
+	// host had themselves.
 	HostAddresses bool
 	// DryRun plans and changes nothing. It waits for nothing.
 	DryRun bool
-	// Waiting is told, again and again, what is waited for. May be nil.
+	// Waiting is called again and again with what the run waits for. It may be nil.
 	Waiting func(reasons []string)
-	// Progress is told how many of all sandboxes are done. May be nil.
+	// Progress is called after each sandbox with the number of those that are done. It may be nil.
 	Progress func(done, total int)
 }
 
@@ -50,9 +50,8 @@ type run struct {
 	report    Report
 	// recorded are all the NICs that the records name.
 	recorded []netstate.Member
-	// plan is for the parents in the host. devices are the host's as they are
-	// after it, or of a dry run as they would be; after plans on those, for what
-	// is still lacking.
+	// plan is for the parents in the host. devices are the host's devices after it, in a dry run as
+	// they would be. after plans on those devices: it finds what is still missing.
 	plan    *ParentPlan
 	devices netstate.Devices
 	after   sharedPlan
@@ -62,20 +61,20 @@ type run struct {
 	unnamed []int
 	// elsewhere has the paths of namespaces that are not at their recorded ones any more.
 	elsewhere map[attachment.Namespace]string
-	// inPlace says of NICs that are sandboxes' own whether they are there.
+	// inPlace says whether the NICs that belong to sandboxes are in them.
 	inPlace map[attachment.Key]bool
 	// unfinished says that an earlier restore may have left things unannounced.
 	unfinished bool
-	// vanished are the records whose namespace has gone from its path during the run.
+	// vanished are the records whose namespace disappeared from its path during the run. mu guards it.
 	mu       sync.Mutex
 	vanished []lost
 	// notes are those that concern the run itself.
 	notes []string
 }
 
-// Run makes the kernel agree with the checkpoints, or in a dry run says what
-// that would take. One attachment's failure does not stop the others; the report
-// has all of them. The error is that nothing could be looked at.
+// Run makes the kernel agree with the checkpoints. A dry run says what that would take. If one
+// attachment fails, the others go on, and the report has all of them. An error says that Run could
+// look at nothing.
 func Run(ctx context.Context, opts Options) (Report, error) {
 	start := time.Now()
 	records, unreadable, err := opts.Store.Select(opts.Select)
@@ -133,8 +132,8 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	return r.report, nil
 }
 
-// begin notes that the restore is under way, and looks whether an earlier one came to its
-// end. A store that takes no note keeps no restore from its work.
+// begin notes that the restore is under way, and looks whether an earlier one was killed. If the
+// note cannot be written, the restore goes on.
 func (r *run) begin() *checkpoint.Restoring {
 	if r.DryRun {
 		r.unfinished = r.Store.RestoreUnfinished()
@@ -149,8 +148,9 @@ func (r *run) begin() *checkpoint.Restoring {
 	return note
 }
 
-// settle sees to it that no announcement is lost of what failed: of what was built, and after a
-// restore that did not come to its end of everything. It says whether the records tell.
+// settle notes in the records of failed attachments that an announcement is owed: of those that were
+// changed, and of all of them if an earlier restore was killed. It returns whether all records are up to
+// date.
 func (r *run) settle(outcomes []*Outcome) bool {
 	settled := true
 	for _, o := range outcomes {
@@ -169,7 +169,7 @@ func outcomeOf(record checkpoint.Record) *Outcome {
 	return o
 }
 
-// fail puts all of the error on one line.
+// fail makes the state Failed, with the error on one line as the reason.
 func (o *Outcome) fail(err error) {
 	o.State, o.Reason = Failed, printable.Joined(err)
 }

@@ -17,16 +17,16 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// workersPerCPU is how many sandboxes are under way at once: most of them wait for their
-// turn to change something in the kernel, which pkg/kernel gives to one at a time.
+// workersPerCPU is how many sandboxes are restored at once for each CPU. Most of them wait for their
+// turn: pkg/kernel lets one at a time change something in the kernel.
 const workersPerCPU = 4
 
-// sandboxes restores the attachments, those of one sandbox one after the other,
-// different sandboxes beside each other.
+// sandboxes restores the attachments: those of one sandbox one after the other, and different
+// sandboxes at the same time.
 func (r *run) sandboxes(ctx context.Context, records []checkpoint.Record) []*Outcome {
 	groups := bySandbox(records)
 	outcomes := make([][]*Outcome, len(groups))
-	var workers, waiting errgroup.Group // None of them returns an error: an outcome has it.
+	var workers, waiting errgroup.Group // They return no errors: the outcomes have them.
 	workers.SetLimit(workersPerCPU * runtime.GOMAXPROCS(0))
 	progress := r.progress(len(groups))
 	finish := func(i int, unlock func(), err error) {
@@ -40,7 +40,7 @@ func (r *run) sandboxes(ctx context.Context, records []checkpoint.Record) []*Out
 				finish(i, unlock, err)
 				return nil
 			}
-			// The others don't wait for whoever is at work on this one.
+			// Somebody is at work on this sandbox. The others do not wait for that.
 			waiting.Go(func() error {
 				unlock, err := r.lock(ctx, group)
 				finish(i, unlock, err)
@@ -68,9 +68,9 @@ func (r *run) progress(total int) func() {
 	}
 }
 
-// bySandbox cuts the records, which are in the order of container IDs, up by those. Of one
-// sandbox, those that are stacked on something inside of it come last, and before them those
-// that take any index: not one that another had.
+// bySandbox groups the records by container ID, which they are sorted by. In a group, records on a
+// device inside of the sandbox come last. Before them come records without an index, so that they do not
+// take an index that another record has.
 func bySandbox(records []checkpoint.Record) [][]checkpoint.Record {
 	var groups [][]checkpoint.Record
 	for start, i := 0, 1; i <= len(records); i++ {
@@ -93,8 +93,8 @@ func bySandbox(records []checkpoint.Record) [][]checkpoint.Record {
 	return groups
 }
 
-// sandbox restores the attachments of one sandbox under its lock, which it ends by
-// unlock; or reports the err of locking.
+// sandbox restores the attachments of one sandbox under its lock, and then calls unlock. err is
+// the error of locking: if there is one, it reports that.
 func (r *run) sandbox(ctx context.Context, records []checkpoint.Record, unlock func(), err error) []*Outcome {
 	if err == nil {
 		defer unlock()
@@ -120,7 +120,7 @@ func (r *run) sandbox(ctx context.Context, records []checkpoint.Record, unlock f
 	return r.onceMore(records, outcomes)
 }
 
-// interrupted says of an attachment that an interrupt came before it, and what was missing for it.
+// interrupted says that an interrupt came before the attachment, and what was missing for it.
 func (r *run) interrupted(record *checkpoint.Record, o *Outcome) {
 	device, what := r.waitedFor(record)
 	if device == "" {
@@ -131,8 +131,8 @@ func (r *run) interrupted(record *checkpoint.Record, o *Outcome) {
 	o.fail(fmt.Errorf("interrupted while waiting for %s; not restored", what))
 }
 
-// waitedFor returns the device of the host that the attachment had to wait for, and what was to
-// become of it. device is empty if there is none.
+// waitedFor returns the recorded name of the device of the host that the attachment had to wait for,
+// and in words what it waited for. device is empty if it waited for nothing.
 func (r *run) waitedFor(record *checkpoint.Record) (device, what string) {
 	if link := record.Interface.Link; link.Kind == netstate.KindNIC {
 		if _, problem := r.after.nic(link); problem == nil || !problem.Waiting || r.isInPlace(*record) {
@@ -160,8 +160,8 @@ func (r *run) waitedFor(record *checkpoint.Record) (device, what string) {
 	return "", ""
 }
 
-// onceMore looks again at what has to do with other interfaces of the sandbox, which are there
-// by now: what failed, and what was looked at before another one was changed.
+// onceMore restores again what depends on other interfaces of the sandbox, because these are there by
+// now: an attachment that failed, and one that was done before another one was changed.
 func (r *run) onceMore(records []checkpoint.Record, outcomes []*Outcome) []*Outcome {
 	changedAfter := false
 	again := make([]bool, len(outcomes))
@@ -185,8 +185,8 @@ func (r *run) onceMore(records []checkpoint.Record, outcomes []*Outcome) []*Outc
 	return outcomes
 }
 
-// leans says that what the interface has depends on other interfaces: routes go through them,
-// stand in one order with theirs, or have an address of theirs as source.
+// leans says that routes of the interface depend on other interfaces: they go through those, are in
+// one order with their routes, or have one of their addresses as source.
 func leans(i netstate.Interface) bool {
 	if len(i.RouteOrder) > 0 {
 		return true
@@ -198,7 +198,7 @@ func leans(i netstate.Interface) bool {
 	return slices.ContainsFunc(i.Routes, func(route netstate.Route) bool { return len(route.Devices()) > 0 || !own[route.Source] })
 }
 
-// after returns the outcome with what was done before it on the same attachment.
+// after adds to the outcome what was done on the same attachment the first time.
 func (o *Outcome) after(first *Outcome) *Outcome {
 	if o.Steps = slices.Concat(first.Steps, o.Steps); len(o.Steps) > 0 && o.IsAsRecorded() {
 		o.State, o.Reason = stateOf(o.Steps, Restored, Repaired), reasons(o.Steps)
@@ -213,8 +213,8 @@ func (o *Outcome) after(first *Outcome) *Outcome {
 	return o
 }
 
-// current restores the attachment by its record as it is now: an ADD or a DEL may
-// have come since the list was read. It returns nil for one that was detached.
+// current restores the attachment by its record as it is now: an ADD or a DEL may have changed
+// it since the list was read. It returns nil if the attachment was detached.
 func (r *run) current(listed checkpoint.Record) *Outcome {
 	record, err := r.Store.Reload(listed)
 	if errors.Is(err, checkpoint.ErrNone) {
@@ -226,8 +226,8 @@ func (r *run) current(listed checkpoint.Record) *Outcome {
 		return o
 	}
 	if record.CapturedAt.Equal(listed.CapturedAt) {
-		// This run may have written the names that it was told into it, and to apply
-		// --parent to those would be to apply it twice.
+		// This run may have written new names into it already. --parent must not be
+		// applied to those again.
 		record.Interface.Parents = listed.Interface.Parents
 	}
 	o := outcomeOf(record)

@@ -38,8 +38,8 @@ type Step struct {
 	Device string
 	Reason string
 	change change
-	// at is what Device was when the step was planned, of steps on devices that others are stacked
-	// on. A device that a step makes has a negative index.
+	// at is Device as it was when the step was planned. Only steps on parents have it. A device
+	// that a step makes has a negative index.
 	at netstate.LiveDevice
 }
 
@@ -52,20 +52,20 @@ type change interface {
 	encode(*encodedStep)
 }
 
-// deviceChange is one that hands make, to the device that the step was planned for.
+// deviceChange is a change that hands make to the device that the step was planned for.
 type deviceChange interface {
 	change
 	do(*hands, Step) error
 }
 
-// sandboxChange is one that a restore makes to the interface of an attachment.
+// sandboxChange is a change to the interface of an attachment.
 type sandboxChange interface {
 	change
 	apply(w *work, device string) error
 }
 
-// batchChange is one of which several are made to an interface in one go. Each by itself would read
-// all addresses or routes that there are.
+// batchChange is a change of which several are made to an interface in one go. Each one alone would
+// have to read all addresses or routes.
 type batchChange interface {
 	change
 	// applyAll makes the changes of the steps, all of which are of its type.
@@ -87,7 +87,7 @@ func (s Step) encoded() encodedStep {
 	return e
 }
 
-// encodedStep is a step as JSON. An action has the fields that it is done with.
+// encodedStep is a step as JSON. Each action has the fields that it needs.
 type encodedStep struct {
 	Action Action `json:"action"`
 	Device string `json:"device"`
@@ -126,10 +126,10 @@ func (r StepResult) MarshalJSON() ([]byte, error) {
 	}{r.encoded(), r.Error})
 }
 
-// Problem is a reason for which something can't be made to agree with its record.
+// Problem is a reason why something cannot be made to agree with its record.
 type Problem struct {
 	Reason string
-	// Waiting says that time may mend it: a device that has yet to appear.
+	// Waiting says that waiting may solve it: a device may still appear.
 	Waiting bool
 }
 

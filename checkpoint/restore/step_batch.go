@@ -68,7 +68,7 @@ func (orderRoutes) applyAll(w *work, steps []Step) error {
 	return w.sandbox.OrderRoutes(steps[0].Device, orders, w.isRecorded)
 }
 
-// collect returns of each step, whose change is a C, what of returns.
+// collect calls of with each change that is a C, and returns the results.
 func collect[C change, V any](steps []Step, of func(C) V) (all []V) {
 	for _, s := range steps {
 		if c, ok := s.change.(C); ok {

@@ -6,8 +6,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// createBond makes a bond from its record. primary is what its primary member is now, the zero value if
-// that is not there.
+// createBond makes a bond from its record. primary is the device that its primary member is now. It is
+// the zero value if that is not there.
 type createBond struct {
 	recorded netstate.Device
 	primary  netstate.LiveDevice
@@ -43,8 +43,8 @@ func (c createBond) do(h *hands, step Step) error {
 	return nil
 }
 
-// createVLAN makes a VLAN parent on another device. Somebody else may be faster, an ADD or the host's
-// network manager: what is there then is used if it is the one that was to be made.
+// createVLAN makes a VLAN parent on another device. An ADD or the host's network manager may be faster.
+// The device that they made is used if it is the one that was to be made.
 type createVLAN struct {
 	recorded netstate.Device
 	on       netstate.LiveDevice

@@ -7,7 +7,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// knownState says of an interface that is made that its whole state is known.
+// knownState says that the record has the whole state of an interface that is made.
 var knownState = kernel.ConfigureOptions{Known: true}
 
 // create makes an interface as recorded, settings and all. on is the name of its parent.
@@ -56,7 +56,7 @@ func (c setMAC) encode(e *encodedStep) { e.MAC = c.mac }
 
 func (c setMAC) apply(w *work, device string) error { return w.sandbox.SetMAC(device, c.mac) }
 
-// setKind gives the interface what links of its kind alone have.
+// setKind sets the attributes that only links of its kind have.
 type setKind struct{ link netstate.Link }
 
 func (setKind) action() Action { return SetKind }
@@ -69,7 +69,7 @@ func (c setKind) encode(e *encodedStep) { e.Link = &c.link }
 
 func (c setKind) apply(w *work, _ string) error { return w.sandbox.SetKind(c.link) }
 
-// setAttributes gives the interface what links of all kinds have, but for what has a step of its own.
+// setAttributes sets the attributes that links of all kinds have and that have no step of their own.
 type setAttributes struct{ link netstate.Link }
 
 func (setAttributes) action() Action { return SetAttributes }

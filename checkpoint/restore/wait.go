@@ -12,8 +12,8 @@ import (
 	"github.com/relink-cni/relink/pkg/udev"
 )
 
-// waitForBases plans until no device is missing any more that may still appear, and udev
-// is done with those that are there, or the time for that is over.
+// waitForBases plans again and again, until no device is missing that may still appear and udev is
+// done with those that are there, or until the time has passed.
 func (r *run) waitForBases(ctx context.Context, records []checkpoint.Record, start time.Time) error {
 	for {
 		wait, err := r.look(ctx, records, start)
@@ -27,8 +27,7 @@ func (r *run) waitForBases(ctx context.Context, records []checkpoint.Record, sta
 	}
 }
 
-// look plans on the devices as they are now, and says whether there is something to wait
-// for.
+// look plans on the devices as they are now. It says whether there is something to wait for.
 func (r *run) look(ctx context.Context, records []checkpoint.Record, start time.Time) (wait bool, err error) {
 	devices, err := r.host.Devices()
 	if err != nil {
@@ -48,7 +47,7 @@ func (r *run) look(ctx context.Context, records []checkpoint.Record, start time.
 	return true, nil
 }
 
-// tell reports what can be said before anything is done.
+// tell puts into the report what is known before anything is done.
 func (r *run) tell(p prospect) {
 	r.report.Notes, r.report.Problems = slices.Concat(r.notes, p.notes), p.problems
 	for _, reason := range p.unnamed {
@@ -56,26 +55,26 @@ func (r *run) tell(p prospect) {
 	}
 }
 
-// memberWait bounds the wait for what an attachment can do without: a member of a
-// bond that has another, a NIC in the place of which there is another card.
+// memberWait is how long to wait at most for what an attachment can do without: a member of a bond
+// that has another member, or a NIC if another card is in its place.
 const memberWait = 5 * time.Second
 
-// prospect is what can be said of the parents of all records before anything is done.
+// prospect is what is known of the parents of all records before anything is done.
 type prospect struct {
 	notes, problems []string
-	// missing are what attachments can't do without, wanting what they can; both
-	// may still appear.
+	// missing is what attachments cannot do without. wanting is what they can do without. Both may
+	// still appear.
 	missing, wanting []string
-	// unnamed are those with which udev is not done, unnamedAt their indices.
+	// unnamed are the devices that udev is not done with. unnamedAt are their indices.
 	unnamed   []string
 	unnamedAt []int
 }
 
-// complete says that nothing is to be waited for that attachments can't do without.
+// complete says that nothing is missing that attachments cannot do without.
 func (p prospect) complete() bool { return len(p.missing)+len(p.unnamed) == 0 }
 
-// bondsFirst goes through the records, those on bonds before the others: what is planned for
-// those depends on which NICs become members.
+// bondsFirst goes through the records: first those on bonds, then the others. The plan for the others
+// depends on which NICs become members.
 func bondsFirst(records []checkpoint.Record) iter.Seq[*checkpoint.Record] {
 	return func(yield func(*checkpoint.Record) bool) {
 		for _, bonds := range []bool{true, false} {
@@ -122,7 +121,7 @@ func (r *run) prospect(records []checkpoint.Record) (p prospect) {
 	return p
 }
 
-// prospectOfNIC is prospect for a NIC that is the sandbox's own.
+// prospectOfNIC adds what is known of a NIC that belongs to the sandbox.
 func (r *run) prospectOfNIC(record checkpoint.Record, p *prospect) {
 	there, known := r.inPlace[record.Attachment]
 	if !known {
@@ -144,9 +143,9 @@ func (r *run) prospectOfNIC(record checkpoint.Record, p *prospect) {
 	}
 }
 
-// await waits for udev, where it is not done with a device that is to be changed. Before
-// Linux 6.2 a device that is up can't be renamed: one that is set up too early would not
-// get the name that the host has for it.
+// await notes that udev is not done with a device that is to be changed. Before Linux 6.2 a device
+// that is up cannot be renamed: if it is set up too early, it does not get the name that the host has
+// for it.
 func (p *prospect) await(d netstate.LiveDevice) {
 	if d.Index <= 0 {
 		return // It is not there yet.
@@ -161,8 +160,8 @@ func (p *prospect) await(d netstate.LiveDevice) {
 	}
 }
 
-// isInPlace says that the sandbox has the interface, whatever its name, or can't be
-// looked at.
+// isInPlace says that the sandbox has the interface, under whatever name. It also returns true if
+// nobody can look at the sandbox.
 func (r *run) isInPlace(record checkpoint.Record) bool {
 	sandbox, err := r.open(record.Namespace)
 	if err != nil {
