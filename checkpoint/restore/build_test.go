@@ -72,8 +72,8 @@ func enslaved(index int, d netstate.Device, to int) netstate.LiveDevice {
 	return netstate.LiveDevice{Device: d, Index: index, MasterIndex: to, Up: true, Carrier: true}
 }
 
-// said is all that a plan says: the steps with their reasons, and of each chain
-// what became of it.
+// said is all that a plan says: the steps with their reasons, and what became of each
+// chain.
 type said struct {
 	Steps, Notes []string
 	// On is what each chain is to be built on, "" where it can't be.

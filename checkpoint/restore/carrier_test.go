@@ -16,8 +16,8 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// lan is a host with the parent lan0, whose carrier goes and comes with its other end,
-// lan1, and a sandbox with a macvlan on it that is remembered.
+// lan is a host with the parent lan0 and a sandbox with a macvlan on it that has a checkpoint. lan0
+// has carrier while its other end, lan1, is up.
 type lan struct {
 	store *checkpoint.Store
 	// sandbox and wire are the namespaces of the pod and of lan1.
@@ -55,8 +55,8 @@ func (l *lan) remember(t *testing.T, ifName string) {
 	}
 }
 
-// makeParent makes lan0, without carrier, and a neighbour behind it who learns from what
-// is announced.
+// makeParent makes lan0, without carrier, and a neighbour behind it that learns from
+// announcements.
 func (l *lan) makeParent(t *testing.T) {
 	t.Helper()
 	fresh.Run(t, "", "ip link add lan0 up type veth peer name lan1; ip link set lan1 netns "+l.wire)
@@ -105,8 +105,8 @@ func (l *lan) knows(t *testing.T) bool {
 	return false
 }
 
-// What was built without carrier is said by every restore and every check, until there
-// is carrier: then the next restore announces it, once.
+// Every restore and every check reports what was built without carrier. Once there is carrier, the
+// next restore announces it, and only that one.
 func TestMissingCarrierIsSaidEachTime(t *testing.T) {
 	l := newLAN(t)
 	l.lose(t)
@@ -166,7 +166,7 @@ func TestRestoreWaitsForCarrier(t *testing.T) {
 	}
 }
 
-// An attachment that lost nothing but its carrier is not well, and is owed nothing.
+// An attachment that lost only its carrier is reported. No announcement is owed for it.
 func TestCarrierThatWasLostIsSaid(t *testing.T) {
 	l := newLAN(t)
 	l.disconnect(t)
@@ -180,7 +180,7 @@ func TestCarrierThatWasLostIsSaid(t *testing.T) {
 	}
 }
 
-// The interface itself can lack the carrier that its parent has.
+// The interface itself can be without carrier while its parent has some.
 func TestCarrierOfTheInterfaceItself(t *testing.T) {
 	l := newLAN(t)
 	// A macvlan of the pod's own, on a veth of the pod's own.
@@ -201,8 +201,8 @@ func TestCarrierOfTheInterfaceItself(t *testing.T) {
 	}
 }
 
-// A restore that was killed may not have come to announce what it built: the next one of
-// all sandboxes makes that good.
+// A restore that was killed may not have announced what it built. The next restore of all sandboxes
+// does.
 func TestKilledRestoreIsAnnouncedByTheNext(t *testing.T) {
 	l := newLAN(t)
 	note := must(l.store.BeginRestore())(t)
@@ -227,8 +227,8 @@ func TestKilledRestoreIsAnnouncedByTheNext(t *testing.T) {
 	}
 }
 
-// What was built is announced whatever else fails, or owed: a pod that lacks a route has the
-// rest.
+// What was built is announced, or is owed, even if something else failed: a pod that lacks a route has
+// the rest.
 func TestWhatFailsInPartIsAnnounced(t *testing.T) {
 	l := newLAN(t)
 	whole := must(l.store.Load("c1", "eth0"))(t)
@@ -262,8 +262,7 @@ func TestWhatFailsInPartIsAnnounced(t *testing.T) {
 	}
 }
 
-// A restore that is interrupted does not make good what a killed one has left, and does not
-// forget it.
+// An interrupted restore does not finish what a killed one has left. The next one still does.
 func TestInterruptedRestoreForgetsNothing(t *testing.T) {
 	l := newLAN(t)
 	must(l.store.BeginRestore())(t).End(false, true)

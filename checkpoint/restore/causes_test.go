@@ -15,7 +15,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// inPod is an outcome of interface ifName of the pod of that number.
+// inPod makes the outcome one of interface ifName of pod number n.
 func inPod(n int, ifName string, o Outcome) Outcome {
 	o.Attachment = attachment.Key{Network: "lan", ContainerID: fmt.Sprintf("c%d", n), IfName: ifName}
 	o.Pod = attachment.Pod{Namespace: "shop", Name: fmt.Sprintf("web-%d", n)}
@@ -23,7 +23,8 @@ func inPod(n int, ifName string, o Outcome) Outcome {
 	return o
 }
 
-// causesSaid has of each cause its kind, device and reason, and how many attachments of how many pods.
+// causesSaid returns a line for each cause: its kind, device and reason, and how many attachments of how
+// many pods it concerns.
 func causesSaid(causes []Cause) (all []string) {
 	for _, c := range causes {
 		all = append(all, fmt.Sprintf("%s %q: %s: %d of %d", c.Kind, c.Device, c.Reason, len(c.Attachments), c.Pods))
@@ -123,8 +124,8 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// Whatever is reported, each attachment that is not as it should be has exactly one cause, and no other
-// attachment has any. What concerns most comes first.
+// Each attachment that differs or is cut off has exactly one cause, and no other attachment has one. The
+// cause that concerns most attachments comes first.
 func TestEachAttachmentThatDiffersHasOneCause(t *testing.T) {
 	name := func(t *rapid.T, what string, names ...string) string { return rapid.SampledFrom(names).Draw(t, what) }
 	rapid.Check(t, func(t *rapid.T) {
@@ -175,7 +176,7 @@ func TestEachAttachmentThatDiffersHasOneCause(t *testing.T) {
 	})
 }
 
-// One parent that goes is one cause, as long as it is away, when it is back, and when it lacks carrier.
+// A lost parent is one cause: while it is away, when it is back, and while it has no carrier.
 func TestTheCauseOfWhatIsLost(t *testing.T) {
 	p := newLiving(t)
 	p.attach(t, "net1", 2)
@@ -201,7 +202,7 @@ func TestTheCauseOfWhatIsLost(t *testing.T) {
 	expect("changed", Options{DryRun: true}, `drift "": MTU is 1400, not 1500: 2 of 1`)
 }
 
-// What is recorded and what is there can be put side by side, also where no parent is found.
+// The live interface is kept beside the recorded one, also if no parent is found.
 func TestTheLiveInterfaceIsKept(t *testing.T) {
 	p := newLiving(t)
 	live := func(keep bool) *netstate.Interface {

@@ -181,8 +181,8 @@ func TestPlanOfAVLANInterfaceOfAnotherIDLeavesItAlone(t *testing.T) {
 	expectPlan(t, steps, problem, nil, "eth0 is there, but its vlan is VLAN 4, not VLAN 3: left alone")
 }
 
-// What the interface is compared with is the chain as it is now: the operator,
-// or the hardware itself, has said what the recorded parents are.
+// The interface is compared with the chain as it is now. The operator or the hardware has told which
+// devices the recorded parents are.
 func TestPlanComparesWithTheParentsAsTheyAreNow(t *testing.T) {
 	recorded, live := vlanPod(), vlanPod()
 	live.Parents = chain{nic("eth9", 9)}

@@ -14,8 +14,8 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// An interrupt while devices are waited for leaves a whole report: each attachment says what was missing
-// for it, and those for which nothing was missing that they were not looked at.
+// After an interrupt during the wait for devices, the report is complete. Each attachment says what was
+// missing for it. The others say that they were not looked at.
 func TestInterruptedWhileWaitingForADevice(t *testing.T) {
 	p := newLiving(t)
 	p.attach(t, "net1", 2)
@@ -50,7 +50,7 @@ func TestInterruptedWhileWaitingForADevice(t *testing.T) {
 	}
 }
 
-// Of a NIC of the sandbox's own it is the NIC in the host that is missing.
+// An attachment that is a NIC waits for the NIC in the host.
 func TestInterruptedWhileWaitingForANIC(t *testing.T) {
 	p := newLiving(t)
 	r := must(p.store.Load("c1", "eth0"))(t)
@@ -70,7 +70,7 @@ func TestInterruptedWhileWaitingForANIC(t *testing.T) {
 	}
 }
 
-// An interrupt while carrier is waited for says of each attachment what it lacks.
+// After an interrupt during the wait for carrier, each attachment says what it lacks.
 func TestInterruptedWhileWaitingForCarrier(t *testing.T) {
 	l := newLAN(t)
 	l.lose(t)
@@ -94,7 +94,7 @@ func TestInterruptedWhileWaitingForCarrier(t *testing.T) {
 	}
 }
 
-// What is waited for can be there already: udev may be about to rename it.
+// A restore can also wait for a device that is there: udev may still rename it.
 func TestWhatAnAttachmentWaitsFor(t *testing.T) {
 	missing, unnamed, ready := recordOn(vlan("eth1.3", 3), nic("eth1", 1)), recordOn(vlan("eth2.3", 3), nic("eth2", 2)), recordOn(nic("eth3", 3))
 	alien, inSandbox := recordOn(plain("veth", "eth3")), recordOn(plain("veth", "up0"))

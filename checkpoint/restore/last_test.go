@@ -36,7 +36,7 @@ func TestAReportIsSummedUp(t *testing.T) {
 	}
 }
 
-// Each restore says what it did, and no dry run does.
+// Each restore writes down what it did. A dry run writes nothing.
 func TestARestoreIsRemembered(t *testing.T) {
 	l := newLAN(t)
 	l.run(t, Options{DryRun: true})
@@ -70,7 +70,7 @@ func TestARestoreIsRemembered(t *testing.T) {
 	}
 }
 
-// A restore that can't be remembered is none the worse.
+// A restore that cannot write down what it did does not fail.
 func TestARestoreThatCannotBeRemembered(t *testing.T) {
 	l := newLAN(t)
 	if err := os.MkdirAll(filepath.Join(l.store.Dir(), ".restoring", "last.json", "in the way"), 0o700); err != nil {

@@ -178,11 +178,11 @@ func (m lost) tell(now sandbox.Evidence) {
 	case now.KeptBy == "":
 		o.Reason = why + " when it was looked at first, and is back now: restore again"
 	case was.Cookie == 0:
-		o.Reason = fmt.Sprintf("%s; %s keeps the recorded namespace or one that has its inode now, and no cookie is recorded to tell: "+
-			"relink capture --refresh records it anew if a pod lives in it", why, now.KeptBy)
+		o.Reason = fmt.Sprintf("%s; %s keeps the recorded namespace, or another one that has its inode now. The record has no cookie to tell. "+
+			"If a pod lives in it: relink capture --refresh records it again", why, now.KeptBy)
 	default:
 		o.Reason = fmt.Sprintf("%s; but %s keeps the namespace. No mount and no process shows it, so that nothing is restored in it. "+
-			"If the pod is gone: relink forget %s", why, now.KeptBy, m.record.Attachment.ContainerID)
+			"If the pod is gone: relink forget %s --force", why, now.KeptBy, m.record.Attachment.ContainerID)
 	}
 }
 

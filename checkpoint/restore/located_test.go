@@ -17,7 +17,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// process starts one that lives in the sandbox, and returns the path by which it shows the namespace.
+// process starts a process in the sandbox. It returns the path of the namespace in /proc.
 func (p *living) process(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command("nsenter", "--net="+p.netns, "sleep", "300")
@@ -38,7 +38,7 @@ func (p *living) process(t *testing.T) string {
 	}
 }
 
-// A sandbox that is gone is reported, and is no failure: there is nothing to restore.
+// A sandbox that is gone is reported. It is no failure, because there is nothing to restore.
 func TestASandboxThatIsGoneIsNoFailure(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*testing.T, *living)
@@ -69,7 +69,7 @@ func TestASandboxThatIsGoneIsNoFailure(t *testing.T) {
 	}
 }
 
-// The path is gone, and a process lives on in the namespace: what it lost is restored there.
+// The path is gone, but a process lives on in the namespace. Its interface is restored there.
 func TestASandboxThatIsElsewhereIsRestoredThere(t *testing.T) {
 	p := newLiving(t)
 	path := p.process(t)
@@ -98,7 +98,7 @@ func TestASandboxThatIsElsewhereIsRestoredThere(t *testing.T) {
 	}
 }
 
-// What nobody can enter is not proven gone, and it is said what keeps it.
+// A namespace that something keeps is not gone, even if nobody can enter it. The reason says what keeps it.
 func TestASandboxThatSomethingKeepsFails(t *testing.T) {
 	p := newLiving(t)
 	f, err := os.Open(p.netns)
@@ -115,7 +115,7 @@ func TestASandboxThatSomethingKeepsFails(t *testing.T) {
 	p.is(t, p.restore(t, false), SandboxGone)
 }
 
-// A namespace with the recorded inode can be another one by now: without a cookie nothing is built there.
+// A namespace with the recorded inode can be another one by now. Without a cookie nothing is built in it.
 func TestASandboxWithoutACookieIsNotTakenForAnother(t *testing.T) {
 	p := newLiving(t)
 	path := p.process(t)
@@ -124,7 +124,7 @@ func TestASandboxWithoutACookieIsNotTakenForAnother(t *testing.T) {
 	save(t, p.store, r)
 	fresh.Remove(t, p.netns)
 	p.loseParent(t)
-	p.is(t, p.restore(t, false), Failed, "no cookie is recorded to tell", "relink capture --refresh")
+	p.is(t, p.restore(t, false), Failed, "The record has no cookie to tell", "relink capture --refresh")
 	if there := fresh.IP(t, path, "-o link"); strings.Contains(there, "eth0") {
 		t.Errorf("it was built: %s", there)
 	}
@@ -166,10 +166,10 @@ func TestWhatTheEvidenceOfANamespaceMeans(t *testing.T) {
 			"the sandbox is gone: /run/netns/web: another namespace is there now (inode 4:8, recorded 4:7)"},
 		"kept": {missing, sandbox.Evidence{State: sandbox.IsAlive, KeptBy: "a socket of process 12"}, 9, Failed,
 			"/run/netns/web: no network namespace: it does not exist; but a socket of process 12 keeps the namespace. " +
-				"No mount and no process shows it, so that nothing is restored in it. If the pod is gone: relink forget c1"},
+				"No mount and no process shows it, so that nothing is restored in it. If the pod is gone: relink forget c1 --force"},
 		"kept, perhaps": {missing, sandbox.Evidence{State: sandbox.IsAlive, KeptBy: "a thread of process 12"}, 0, Failed,
-			"/run/netns/web: no network namespace: it does not exist; a thread of process 12 keeps the recorded namespace or one that has its inode now, " +
-				"and no cookie is recorded to tell: relink capture --refresh records it anew if a pod lives in it"},
+			"/run/netns/web: no network namespace: it does not exist; a thread of process 12 keeps the recorded namespace, or another one that has its inode now. " +
+				"The record has no cookie to tell. If a pod lives in it: relink capture --refresh records it again"},
 		"not known": {another, sandbox.Evidence{State: sandbox.IsUnknown, Why: "/proc is not mounted"}, 9, Failed,
 			"/run/netns/web: another namespace is there now (inode 4:8, recorded 4:7); whether the sandbox is gone is not known: /proc is not mounted"},
 		"back": {missing, sandbox.Evidence{State: sandbox.IsAlive}, 9, Failed,

@@ -54,8 +54,8 @@ func TestNamesInParentAreThoseOfCheckpoints(t *testing.T) {
 	}
 }
 
-// What was said once can be said again with each restore, and after the checkpoints were written anew. A
-// dry run remembers nothing.
+// A mapping can be said again with each restore, also after the checkpoints were written anew. A dry run
+// remembers nothing.
 func TestAParentThatIsSaidAgain(t *testing.T) {
 	p := newLiving(t)
 	fresh.Run(t, "", "ip link del lan0; ip link add new0 type veth peer name new1; ip link set new0 up; ip link set new1 up")
@@ -84,7 +84,7 @@ func TestAParentThatIsSaidAgain(t *testing.T) {
 	}
 }
 
-// A store that takes no note keeps no restore from its work.
+// If the note cannot be written, the restore goes on.
 func TestAParentThatCannotBeNoted(t *testing.T) {
 	r := &run{Options: Options{Store: checkpoint.OpenStore("/proc/nowhere"), ParentOptions: ParentOptions{Mapped: map[string]string{"lan0": "new0", "same": "same"}}}}
 	r.noteMapped()

@@ -87,14 +87,14 @@ func must[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
-// loseParent takes the parent away, and what is on it, and brings the parent back.
+// loseParent deletes the parent, and with it what is on it. Then it brings the parent back.
 func (p *living) loseParent(t *testing.T) {
 	t.Helper()
 	fresh.IP(t, "", "link del lan0")
 	parent(t)
 }
 
-// restore restores, or looks only, and returns what became of eth0.
+// restore runs a restore or a dry run, and returns what became of eth0.
 func (p *living) restore(t *testing.T, dry bool) Outcome {
 	t.Helper()
 	report := must(Run(t.Context(), Options{Store: p.store, DryRun: dry}))(t)
@@ -119,7 +119,7 @@ func (p *living) is(t *testing.T, o Outcome, state State, parts ...string) {
 	}
 }
 
-// The pod made another device meanwhile, which got the index.
+// In the meantime the pod has made another device, which got the index.
 func TestAnIndexThatIsTaken(t *testing.T) {
 	p := newLiving(t)
 	fresh.Run(t, p.netns, "ip link del eth0; ip link add other index 77 type veth peer name peer")
@@ -135,7 +135,7 @@ func TestAnIndexThatIsTaken(t *testing.T) {
 	p.is(t, p.restore(t, false), Failed, "it is there as web0")
 }
 
-// The index is another attachment's, which is not taken for this one.
+// Another attachment has the index. It is not taken for this one.
 func TestAnIndexThatAnotherAttachmentHas(t *testing.T) {
 	p := newLiving(t)
 	fresh.Run(t, p.netns, "ip link del eth0")
@@ -150,7 +150,7 @@ func TestAnIndexThatAnotherAttachmentHas(t *testing.T) {
 	p.is(t, p.restore(t, false), AsRecorded)
 }
 
-// A renamed interface is not built a second time, and is told what to do about.
+// A renamed interface is not built a second time. The reason says what to do about it.
 func TestARenamedInterface(t *testing.T) {
 	for name, test := range map[string]struct {
 		change string
@@ -179,7 +179,7 @@ func TestARenamedInterface(t *testing.T) {
 	}
 }
 
-// What a kill has left of building the interface is not a renamed one.
+// A half-built interface that a kill has left is not a renamed one.
 func TestWhatAKillLeftIsNotRenamed(t *testing.T) {
 	p := newLiving(t)
 	fresh.IP(t, p.netns, "link set eth0 down name rlnk4abcdef0")
@@ -190,7 +190,7 @@ func TestWhatAKillLeftIsNotRenamed(t *testing.T) {
 	}
 }
 
-// What has the index is of another kind, or on another parent: it is not the interface.
+// The device that has the index is of another kind, or on another parent. It is not the interface.
 func TestWhatIsNotRenamed(t *testing.T) {
 	for name, make := range map[string]string{
 		"another kind":   "ip link add web0 index 77 type veth peer name peer",

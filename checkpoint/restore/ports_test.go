@@ -11,8 +11,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// port is NIC number n as a port of the one card that all of them are on, "" for a port
-// that is not known.
+// port is NIC number n as a port of the one card that all NICs are on. "" is an unknown port.
 func port(name string, n int, number string) netstate.Device {
 	d := nic(name, n)
 	d.BusAddress, d.DevPort = "0000:3b:00.0", number
@@ -105,7 +104,7 @@ func TestPlanTellsThePortsOfACardApart(t *testing.T) {
 // shared is the number of the MAC that several NICs have.
 const shared = 99
 
-// drawMAC gives the NIC the MAC of one of the numbers, of which 0 stands for none.
+// drawMAC gives the NIC the MAC of one of the numbers. 0 stands for no MAC.
 func drawMAC(t *rapid.T, d netstate.Device, numbers ...int) netstate.Device {
 	n := rapid.SampledFrom(numbers).Draw(t, "MAC")
 	d.PermanentMAC = hardware(n).PermanentMAC
@@ -115,8 +114,8 @@ func drawMAC(t *rapid.T, d netstate.Device, numbers ...int) netstate.Device {
 	return d
 }
 
-// drawRecorded are the records of NIC number n: of its card and the one before it, under the
-// name of then, as far as each told. Only NICs in different slots have the shared MAC.
+// drawRecorded returns the records of NIC number n: of its card and of the card before it. Each has the
+// name of its time, and not every one knows everything. Only NICs in different slots have the shared MAC.
 func drawRecorded(t *rapid.T, n int, sharing map[string]bool) []netstate.Device {
 	slot := rapid.SampledFrom([]string{slotA, slotB}).Draw(t, "slot")
 	port := rapid.SampledFrom([]string{"0", "0", "1"}).Draw(t, "port")
@@ -140,7 +139,7 @@ func drawRecorded(t *rapid.T, n int, sharing map[string]bool) []netstate.Device 
 	return all
 }
 
-// drawThere are the NICs that came back: in any slot, under any name, some with a recorded MAC.
+// drawThere returns the NICs that came back: in any slot, under any name, some with a recorded MAC.
 func drawThere(t *rapid.T) devices {
 	there := devices{up(20, bond("bond4"), 0)}
 	names := rapid.Permutation([]string{"eth1", "eth2", "eth3", "eth4", "enp1", "enp2"}).Draw(t, "names")
@@ -153,8 +152,8 @@ func drawThere(t *rapid.T) devices {
 	return there
 }
 
-// portFits fails if the NIC is at another port than one that any record of the NIC that was
-// found knows, and has not its MAC.
+// portFits fails if the NIC that was found has neither the MAC nor the port that a record of it
+// knows.
 func portFits(t *rapid.T, was netstate.Member, is netstate.LiveDevice, number map[netstate.Member]int) {
 	for other, n := range number {
 		alike := other.Name == was.Name || other.PermanentMAC != "" && other.PermanentMAC == was.PermanentMAC
@@ -165,8 +164,8 @@ func portFits(t *rapid.T, was netstate.Member, is netstate.LiveDevice, number ma
 	}
 }
 
-// Whatever comes back, and whatever of it is known: no NIC becomes two of the recorded
-// ones, none is at another port than recorded, and a NIC that has its recorded MAC, and is alone with it, is found by it.
+// Whatever comes back, and whatever is known of it: no NIC becomes two of the recorded ones. None is at
+// another port than recorded. A NIC that alone has its recorded MAC is found by it.
 func TestNoNICBecomesTwoOfTheRecorded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		there, sharing := drawThere(t), map[string]bool{}
@@ -212,8 +211,8 @@ func TestNoNICBecomesTwoOfTheRecorded(t *testing.T) {
 	})
 }
 
-// A restore that is killed has rewritten some of the records to what it found. The next finds
-// the others all the same, where the NICs have their names and slots, and each its own MAC or none.
+// A restore that is killed has written into some of the records what it found. The next restore still
+// finds the other NICs, if they have their names and slots, and each has its own MAC or none.
 func TestWhatAKilledRestoreRewroteDoesNotHideTheRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		there, none := drawThere(t), map[string]bool{slotA: true, slotB: true}

@@ -13,8 +13,8 @@ import (
 
 func drawMTU(t *rapid.T) int { return rapid.SampledFrom([]int{1500, 4000, 9000}).Draw(t, "MTU") }
 
-// drawHost has some of three NICs, two bonds and a few VLANs, each of them in
-// any state: renamed, free, enslaved, down.
+// drawHost returns some of three NICs, two bonds and a few VLANs. Each is in any state: renamed,
+// free, enslaved, down.
 func drawHost(t *rapid.T) devices {
 	var there devices
 	some := func(what string) bool { return rapid.IntRange(0, 3).Draw(t, what) > 0 }
@@ -46,8 +46,7 @@ func drawHost(t *rapid.T) devices {
 	return there
 }
 
-// drawChain is a base with up to two VLANs on it, each no larger than what is
-// below.
+// drawChain returns a base with up to two VLANs on it. No MTU is larger than the one below.
 func drawChain(t *rapid.T) chain {
 	base := nic("eth3", 3)
 	if n := rapid.IntRange(0, 2).Draw(t, "base"); n < 2 {
@@ -61,9 +60,8 @@ func drawChain(t *rapid.T) chain {
 	return c
 }
 
-// Whatever the host and the records: each step can be done when its turn comes,
-// a restore that is killed after any of them goes on with the next, and one that
-// was finished has nothing left to do.
+// Whatever the host and the records are: each step can be done when its turn comes. A restore after one
+// that was killed goes on with the next step. A restore after one that was finished has nothing to do.
 func TestRestoreOfParentsCanBeKilledAnywhereAndRunTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		there := drawHost(t)
@@ -112,8 +110,7 @@ func TestRestoreOfParentsNeverLowersAnMTUOrFreesAMember(t *testing.T) {
 	})
 }
 
-// drawRoutes are routes to two destinations, of which some are in one place of
-// the table.
+// drawRoutes returns routes to two destinations. Some are in one place of the table.
 func drawRoutes(t *rapid.T) []netstate.Route {
 	return rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) netstate.Route {
 		r := route(fmt.Sprintf("10.%d.0.0/16", rapid.IntRange(8, 9).Draw(t, "destination")),
@@ -123,7 +120,7 @@ func drawRoutes(t *rapid.T) []netstate.Route {
 	}), 0, 4, netstate.Route.String).Draw(t, "routes")
 }
 
-// drawPod is an interface in any state, down only where it may be.
+// drawPod returns an interface in any state. It is down only if it may be.
 func drawPod(t *rapid.T, mayBeDown bool) netstate.Interface {
 	i := pod()
 	i.Link.Macvlan.Mode = rapid.SampledFrom([]string{"bridge", "private", "vepa"}).Draw(t, "mode")
@@ -140,8 +137,8 @@ func drawPod(t *rapid.T, mayBeDown bool) netstate.Interface {
 	return i
 }
 
-// Whatever is there: each step can be done when its turn comes, what was there
-// besides stays unless it is in the way, and nothing is left to do in the end.
+// Whatever is there: each step can be done when its turn comes. Other things stay unless they are in the
+// way. In the end nothing is left to do.
 func TestRestoreOfAnInterfaceCanBeKilledAnywhereAndRunTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		recorded := drawPod(t, false)

@@ -6,7 +6,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// Nothing is done to an interface for a record that is of another.
+// Nothing is done to an interface because of the record of another one.
 func TestTheNameIsAnothers(t *testing.T) {
 	const down, up = "ip link set eth0 down; ip link set net1 down; ", "; ip link set eth0 up; ip link set net1 up"
 	for name, test := range map[string]struct {
@@ -49,7 +49,7 @@ func TestTheNameIsAnothers(t *testing.T) {
 	}
 }
 
-// One that was built again by another hand under its name is repaired.
+// An interface that somebody else has built again under its name is repaired.
 func TestTheNameIsItsOwnAgain(t *testing.T) {
 	p := newLiving(t)
 	p.attach(t, "net1", 2)

@@ -7,8 +7,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// simulateHost does the step to the devices as the kernel would, or says why it
-// would not.
+// simulateHost does the step to the devices as the kernel would. The error says why the kernel would
+// refuse it.
 func simulateHost(there devices, s Step) (devices, error) {
 	there = slices.Clone(there)
 	at := slices.IndexFunc(there, func(d netstate.LiveDevice) bool { return d.Name == s.Device })
@@ -77,8 +77,8 @@ func simulateVLAN(there devices, s Step, c createVLAN) (devices, error) {
 	return append(there, up(100+len(there), d, on.Index)), nil
 }
 
-// simulateSandbox does the step to the interface, nil where it is gone. keep are
-// the routes that are recorded: no other step replaces them.
+// simulateSandbox does the step to the interface, which is nil if it is gone. keep are the recorded
+// routes: no step replaces them.
 func simulateSandbox(there *netstate.Interface, s Step, keep []netstate.Route, parents chain) (*netstate.Interface, error) {
 	if c, ok := s.change.(create); ok {
 		if there != nil {

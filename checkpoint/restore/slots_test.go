@@ -41,8 +41,8 @@ func anotherCard(is, was string, n, recorded int) string {
 		is, was, slotA, n, recorded)
 }
 
-// A restore that was killed, or was one of a single sandbox, or an ADD, has left records of
-// the new card beside those of the old.
+// There are records of the new card beside those of the old one: a restore was killed, or was of a
+// single sandbox, or an ADD came.
 func TestPlanKnowsTheSlotOfAnExchangedCard(t *testing.T) {
 	old, now := in(slotA, "0", nic("eth0", 1)), in(slotA, "0", nic("eth0", 9))
 	uplink, rep := up(2, now, 0), noMAC(in(slotA, "0", nic("rep0", 0)))
@@ -109,7 +109,7 @@ func TestPlanKnowsTheSlotOfAnExchangedCard(t *testing.T) {
 	}.run(t)
 }
 
-// Ports of a switch and representors tell no MAC, and many are at one place.
+// Ports of a switch and representors have no MAC, and many are at one place.
 func TestPlanTellsNICsAtOnePlaceApartByName(t *testing.T) {
 	lan0, lan1 := up(2, switchPort("lan0"), 0), up(3, switchPort("lan1"), 0)
 	sw := words("", "switch0")
@@ -228,7 +228,7 @@ func TestPlanKnowsThePortFromAnotherRecord(t *testing.T) {
 	}.run(t)
 }
 
-// What the pods that are gone were on is not kept from those that live.
+// The NICs of pods that are gone are free for pods that live.
 func TestNICsOfSandboxesThatAreGoneAreNobodys(t *testing.T) {
 	record := func(id, path string, n int) checkpoint.Record {
 		sandbox := must(kernel.Open(path))(t)
@@ -251,7 +251,7 @@ func TestNICsOfSandboxesThatAreGoneAreNobodys(t *testing.T) {
 	}
 }
 
-// A sandbox that can't be looked at fails, and is waited for by nobody. Its NIC stays its own.
+// A sandbox that nobody can look at fails. Nobody waits for it, and its NIC stays its own.
 func TestASandboxThatCannotBeLookedAtHoldsNobodyUp(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "loop")
 	if err := os.Symlink(path, path); err != nil {

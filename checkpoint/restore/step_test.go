@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// everyStep has a step of each action, with all that the action is done with.
+// everyStep returns a step of each action, with all that the action needs.
 func everyStep() []Step {
 	i := pod()
 	link := i.Link
@@ -49,8 +49,8 @@ func everyStep() []Step {
 	}
 }
 
-// What -o json has of a step, and how the step says itself, is for others' programs and eyes: as a step of
-// an outcome, and as one in the host with and without an error.
+// Programs read what -o json has of a step, and people read what a step says of itself. The file has both:
+// of a step of an outcome, and of a step in the host with and without an error.
 func TestWhatIsSaidOfEachAction(t *testing.T) {
 	var got bytes.Buffer
 	for _, step := range everyStep() {
@@ -95,7 +95,7 @@ func TestWhatIsDoneInOneGo(t *testing.T) {
 	}
 }
 
-// Each change is one that something carries out, and the actions are as many as the changes.
+// Something carries out each change, and there are as many actions as changes.
 func TestEveryActionCanBeCarriedOut(t *testing.T) {
 	actions := map[Action]bool{}
 	for _, step := range everyStep() {
