@@ -172,7 +172,7 @@ func TestForgetKeepsWhatIsNotKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	report := plan.Run(t.Context())
-	if report.Complete() || report.Count(forget.Kept) != 1 || !strings.Contains(report.Checkpoints[0].Reason, "this is not the node's PID namespace. To forget it all the same: relink forget c1 --force") {
+	if report.Complete() || report.Count(forget.Kept) != 1 || !strings.Contains(report.Checkpoints[0].Reason, "or in the host's PID namespace. To forget it all the same: relink forget c1 --force") {
 		t.Errorf("%+v", report)
 	}
 	expectLeft(t, n, "c1/eth0")
@@ -250,7 +250,7 @@ func TestForgetAsks(t *testing.T) {
 	n, netns := testnode.New(t), sandboxAt(t)
 	remember(t, n, "living", "eth0", netns)
 	n.Says(t, 2, "forget", "relink forget needs the names of pods or sandboxes, or --stale")
-	n.Says(t, 2, "forget --stale living", "takes either")
+	n.Says(t, 0, "forget --stale living", "1 of living sandboxes\n")
 	n.Says(t, 2, "forget nobody", "nobody")
 	n.Says(t, 0, "forget --stale --yes", "1 of living sandboxes\n")
 	n.Says(t, 1, "forget shop/living --yes", "its sandbox is alive: it is at "+netns, "1 kept\n")

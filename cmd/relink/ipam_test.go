@@ -42,6 +42,9 @@ func TestStories(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build host-local: %v\n%s", err, out)
 	}
+	if *update {
+		writeAnswers(t, "testdata")
+	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {
@@ -88,6 +91,14 @@ func cmdAnswers(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	got := boot.ReplaceAllString(instant.ReplaceAllString(stdout.String()+stderr.String(), "INSTANT"), "BOOT")
 	got = seconds.ReplaceAllString(spaces.ReplaceAllString(got, "  "), "  0s  ")
+	if *update {
+		if status := fmt.Sprint(cmd.ProcessState.ExitCode()); status != args[0] {
+			ts.Fatalf("exit status %s, want %s\n%s", status, args[0], got)
+		}
+		raw := boot.ReplaceAllString(instant.ReplaceAllString(stdout.String()+stderr.String(), "INSTANT"), "BOOT")
+		takeAnswer(ts, args[1], strings.ReplaceAll(seconds.ReplaceAllString(raw, "  0s  "), ts.Getenv("WORK"), "$WORK"))
+		return
+	}
 	want := strings.ReplaceAll(ts.ReadFile(args[1]), "$WORK", ts.Getenv("WORK"))
 	want = spaces.ReplaceAllString(want, "  ")
 	if status := fmt.Sprint(cmd.ProcessState.ExitCode()); got != want || status != args[0] {

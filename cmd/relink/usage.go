@@ -16,7 +16,10 @@ func speakPlainly(cmd *cobra.Command) {
 	if takes := cmd.Args; takes != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := takes(cmd, args); err != nil {
-				return argumentError(cmd, args)
+				if counted.MatchString(err.Error()) {
+					err = argumentError(cmd, args)
+				}
+				return err
 			}
 			return exclusive(cmd.ValidateFlagGroups())
 		}
@@ -26,18 +29,32 @@ func speakPlainly(cmd *cobra.Command) {
 	}
 }
 
+// counted is how cobra says that there are too many or too few arguments.
+var counted = regexp.MustCompile(`^(accepts|requires|unknown command) `)
+
 // needsVerb is for a command that does nothing without a verb.
 func needsVerb(cmd *cobra.Command) {
 	cmd.Args, cmd.SuggestionsMinimumDistance = cobra.ArbitraryArgs, 2
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return fmt.Errorf("%s needs a verb: %s --help lists them", cmd.CommandPath(), cmd.CommandPath())
+			return fmt.Errorf("%s needs a verb: %s", cmd.CommandPath(), strings.Join(verbsOf(cmd), ", "))
 		}
 		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 			return fmt.Errorf("unknown verb %q: did you mean %s?", args[0], strings.Join(near, " or "))
 		}
 		return fmt.Errorf("unknown verb %q: %s --help lists the verbs", args[0], cmd.CommandPath())
 	}
+}
+
+// verbsOf returns the names of the verbs that the help shows.
+func verbsOf(cmd *cobra.Command) []string {
+	var all []string
+	for _, verb := range cmd.Commands() {
+		if verb.IsAvailableCommand() {
+			all = append(all, verb.Name())
+		}
+	}
+	return all
 }
 
 // flagError says what is wrong with a flag.
@@ -58,17 +75,19 @@ func flagError(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// mustBe says what values the flag takes. Those of the flag package are told in the words of Go.
+// mustBe says what values the flag takes. What the packages time and strconv say is for programmers.
 func mustBe(wrong *pflag.InvalidValueError) string {
+	says := wrong.Unwrap().Error()
+	if !strings.HasPrefix(says, "time: ") && !strings.HasPrefix(says, "strconv.") {
+		return says
+	}
 	switch wrong.GetFlag().Value.Type() {
 	case "duration":
 		return "must be a time such as 500ms, 30s or 2h"
-	case "int":
-		return "must be a whole number"
 	case "bool":
 		return "must be true or false"
 	}
-	return wrong.Unwrap().Error()
+	return "must be a whole number"
 }
 
 // argumentError says that there are too many or too few arguments.
