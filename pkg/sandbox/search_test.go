@@ -360,7 +360,7 @@ func TestProveSaysWhy(t *testing.T) {
 	fresh.Remove(t, path)
 	expect(was, true, Evidence{State: IsAlive, Why: fmt.Sprintf("nothing leads to it at %s, but an open file of process %d keeps it", path, os.Getpid()),
 		KeptBy: fmt.Sprintf("an open file of process %d", os.Getpid())})
-	expect(was, false, Evidence{State: IsUnknown, Why: "it is not at " + path + ", and what keeps it elsewhere cannot be seen: "+
+	expect(was, false, Evidence{State: IsUnknown, Why: "it is not at " + path + ", and what keeps it elsewhere cannot be seen: " +
 		"the processes of the node are not seen from here: run it outside of a container, or in the host's PID namespace"})
 	_ = f.Close()
 	waitFor(t, func() bool {
