@@ -95,14 +95,23 @@ func (r *run) findElsewhere(missing []lost) (found []checkpoint.Record, left []l
 			left = append(left, m)
 			continue
 		}
-		if r.elsewhere[was] == "" {
-			r.elsewhere[was] = path
-			r.notes = append(r.notes, fmt.Sprintf("%s: the sandbox is not at %s any more, but at %s: relink capture --refresh records that",
-				m.outcome.sandboxName(), was.Path, path))
-		}
+		r.elsewhere[was] = path
 		found = append(found, m.record)
 	}
 	return found, left
+}
+
+// noteElsewhere notes the sandboxes of the records that are not at their recorded paths any more.
+func (r *run) noteElsewhere(records []checkpoint.Record) {
+	if len(r.elsewhere) == 0 {
+		return
+	}
+	for _, record := range records {
+		if path := r.elsewhere[record.Namespace]; path != "" {
+			r.notes = appendNew(r.notes, fmt.Sprintf("%s: the sandbox is not at %s any more, but at %s: relink capture --refresh records that",
+				outcomeOf(record).sandboxName(), record.Namespace.Path, path))
+		}
+	}
 }
 
 // pathOf returns the first of the paths that leads to the very namespace, "" if none does. Without
@@ -148,6 +157,12 @@ const proofWait = 10 * time.Second
 // proven gone is SandboxGone.
 func (r *run) proveGone(ctx context.Context, all []lost) {
 	if len(all) == 0 {
+		return
+	}
+	if ctx.Err() != nil {
+		for _, m := range all {
+			m.outcome.fail(errors.New("interrupted before it was looked at"))
+		}
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, proofWait)

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/sandbox"
+	"github.com/relink-cni/relink/pkg/selection"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -96,6 +98,30 @@ func TestASandboxThatIsElsewhereIsRestoredThere(t *testing.T) {
 	if r := must(p.store.Load("c1", "eth0"))(t); r.Namespace.Path != p.netns {
 		t.Errorf("the checkpoint names %s: that is for relink capture to change", r.Namespace.Path)
 	}
+}
+
+// A restore of one pod does not report where the sandboxes of others are. An interrupted one proves nothing.
+func TestOnlyWhatIsSelectedIsLookedFor(t *testing.T) {
+	p := newLiving(t)
+	path := p.process(t)
+	r := must(p.store.Load("c1", "eth0"))(t)
+	r.Attachment.ContainerID, r.Namespace.Path = "c2", path
+	save(t, p.store, r)
+	fresh.Remove(t, p.netns)
+	report := must(Run(t.Context(), Options{Store: p.store, Select: selection.Selection{Names: []string{"c2"}}, DryRun: true}))(t)
+	if len(report.Attachments) != 1 || len(report.Notes) > 0 {
+		t.Errorf("%d attachments, notes %q", len(report.Attachments), report.Notes)
+	}
+	gone := r
+	gone.Attachment.ContainerID, gone.Namespace.Path = "c3", "/run/netns/nowhere"
+	gone.Namespace.Inode, gone.Namespace.Cookie = 1, 1
+	save(t, p.store, gone)
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	report = must(Run(ctx, Options{Store: p.store, Select: selection.Selection{Names: []string{"c3"}}}))(t)
+	p.is(t, report.Attachments[0], Failed, "interrupted before it was looked at")
+	report = must(Run(t.Context(), Options{Store: p.store, Select: selection.Selection{Names: []string{"c3"}}}))(t)
+	p.is(t, report.Attachments[0], SandboxGone)
 }
 
 // A namespace that something keeps is not gone, even if nobody can enter it. The reason says what keeps it.

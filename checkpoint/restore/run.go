@@ -107,6 +107,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	}
 	r.noteMapped()
 	todo := r.locate(ctx, records)
+	r.noteElsewhere(todo.here)
 	if r.recorded, err = r.allNICs(ctx, todo); err != nil {
 		return Report{}, err
 	}
