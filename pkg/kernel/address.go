@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// keptFlags are the flags that somebody gave an address. The others say how
-	// far the kernel is with it, or how it was added.
+	// keptFlags are the flags that somebody gave an address. The other flags say how far the kernel
+	// is with the address, or how it was added.
 	keptFlags = unix.IFA_F_HOMEADDRESS | unix.IFA_F_MANAGETEMPADDR | unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MCAUTOJOIN | unix.IFA_F_NODAD
-	// ifaProto is IFA_PROTO (since 5.18): who made the address. Every value but
-	// 0 that the kernel has so far means the kernel (linux/if_addr.h, IFAPROT_*).
+	// ifaProto is IFA_PROTO (since 5.18): who made the address. So far every value but 0 means the
+	// kernel (linux/if_addr.h, IFAPROT_*).
 	ifaProto = 11
 )
 
-// addresses returns the addresses of the device that somebody gave it, and says which
-// of them can't be described. Those that the kernel makes by itself, link-local ones
-// and those from router advertisements, it will make again.
+// addresses returns the addresses that somebody gave the device, and notes those that cannot be
+// described. It leaves out the addresses that the kernel makes by itself and will make again:
+// link-local ones, and those from router advertisements.
 func (n *Namespace) addresses(index int, families []int) (addresses []netstate.Address, notes []string, err error) {
 	err = n.eachAddress(index, families, func() { addresses, notes = nil, nil }, func(address netstate.Address, by maker) {
 		switch by {
@@ -36,11 +36,11 @@ func (n *Namespace) addresses(index int, families []int) (addresses []netstate.A
 	return addresses, notes, err
 }
 
-// eachAddress calls take with each address of the device, or with index 0 of every device.
-// reset is called before each reading of the list.
+// eachAddress calls take with each address of the device. Index 0 means every device. It calls
+// reset before each reading of the list.
 func (n *Namespace) eachAddress(index int, families []int, reset func(), take func(netstate.Address, maker)) error {
 	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, 0)
-	info := nl.NewIfAddrmsg(unix.AF_UNSPEC) // Both in one answer.
+	info := nl.NewIfAddrmsg(unix.AF_UNSPEC) // One answer has both families.
 	if len(families) == 1 {
 		info.Family = uint8(families[0])
 	}
@@ -61,12 +61,12 @@ type maker int
 const (
 	theKernel maker = iota
 	somebody
-	// somebodyForATime gave the address a lifetime, and renews it or lets it go.
+	// somebodyForATime gave the address a lifetime, and renews it or lets it expire.
 	somebodyForATime
 )
 
-// parseAddress returns the address in an answer, the index of its device, and who made it. The
-// index is 0 for an address that is none of IPv4 or IPv6: a list of all families has others, too.
+// parseAddress returns the address in an answer, the index of its device, and who made it. A list
+// of all families can have addresses of others than IPv4 and IPv6: for those the index is 0.
 func parseAddress(payload []byte) (a netstate.Address, of int, by maker, err error) {
 	if err := rtnl.CheckHeader(payload, unix.SizeofIfAddrmsg); err != nil {
 		return a, 0, theKernel, err
@@ -103,7 +103,7 @@ func parseAddress(payload []byte) (a netstate.Address, of int, by maker, err err
 	case !local.IsValid():
 		local = other
 	case !other.IsValid():
-		other = netip.IPv4Unspecified() // The kernel does not tell that one (inet_fill_ifaddr).
+		other = netip.IPv4Unspecified() // The kernel leaves this one out (inet_fill_ifaddr).
 	}
 	a.Prefix = netip.PrefixFrom(local, bits)
 	if other != local {
@@ -116,9 +116,9 @@ func parseAddress(payload []byte) (a netstate.Address, of int, by maker, err err
 	return a, int(info.Index), makerOf(a, flags, proto), nil
 }
 
-// makerOf tells the kernel's own addresses: those of IPv6 with a lifetime (from router
-// advertisements; since 5.18 they are marked), and link-local ones, which older kernels
-// don't mark as theirs.
+// makerOf recognises the addresses that the kernel makes itself. It makes IPv6 addresses with a
+// lifetime from router advertisements, and marks them since 5.18. It makes link-local addresses
+// too, and kernels before 5.18 do not mark those.
 func makerOf(a netstate.Address, flags uint32, proto uint8) maker {
 	addr := a.Prefix.Addr()
 	switch {
@@ -138,15 +138,15 @@ func makerOf(a netstate.Address, flags uint32, proto uint8) maker {
 	return somebody
 }
 
-// addAddresses returns the requests that give the device the addresses. Known says that
-// they were this interface's before: those of IPv6 are then usable at once, without
-// duplicate address detection.
+// addAddresses returns the requests that give the device the addresses. With known, the interface
+// had these addresses before: its IPv6 addresses are usable at once, without duplicate address
+// detection.
 func addAddresses(index int, addresses []netstate.Address, known bool) []rtnl.Message {
 	var batch []rtnl.Message
 	for _, a := range inListOrder(addresses) {
 		if known && a.Prefix.Addr().Is6() && a.Flags&unix.IFA_F_NODAD == 0 {
-			// Without detection first. The flag that says so is not the address's
-			// own, and taken off again.
+			// Add it without detection first. The flag for that is not one of the address, so the
+			// second request takes it off.
 			first := a
 			first.Flags |= unix.IFA_F_NODAD
 			batch = append(batch, addAddress(index, first))
@@ -156,8 +156,9 @@ func addAddresses(index int, addresses []netstate.Address, known bool) []rtnl.Me
 	return batch
 }
 
-// inListOrder returns the addresses in the order in which they are to be added so that
-// the kernel lists them as they are here: it puts each of IPv6 before the others.
+// inListOrder returns the addresses in the order in which to add them. The kernel puts each new
+// IPv6 address before the others, so the IPv6 addresses are reversed: then the kernel lists them in
+// the given order.
 func inListOrder(addresses []netstate.Address) []netstate.Address {
 	is6 := func(a netstate.Address) bool { return a.Prefix.Addr().Is6() }
 	if !slices.ContainsFunc(addresses, is6) {
@@ -178,7 +179,7 @@ func addAddress(index int, a netstate.Address) rtnl.Message {
 
 func deleteAddress(index int, a netstate.Address) rtnl.Message {
 	request := nl.NewNetlinkRequest(unix.RTM_DELADDR, 0)
-	a.Label = "" // It would have to match.
+	a.Label = "" // With a label, the kernel deletes only an address that has the same one.
 	fillAddress(request, index, a)
 	return rtnl.Message{Request: request, What: "remove address " + a.String()}
 }
@@ -216,8 +217,8 @@ func (n *Namespace) HasAddresses(index int) (bool, error) {
 	return len(addresses)+len(notes) > 0, err
 }
 
-// Addresses returns what the device of that index carries, but what the kernel made by
-// itself.
+// Addresses returns the addresses of the device of that index, without those that the kernel made
+// by itself.
 func (n *Namespace) Addresses(index int) ([]netip.Addr, error) {
 	addresses, _, err := n.addresses(index, bothFamilies)
 	var all []netip.Addr
@@ -227,7 +228,7 @@ func (n *Namespace) Addresses(index int) ([]netip.Addr, error) {
 	return all, err
 }
 
-// EveryAddress returns what all devices of the namespace carry, whoever made it.
+// EveryAddress returns the addresses of all devices of the namespace, whoever made them.
 func (n *Namespace) EveryAddress() (all []netip.Addr, err error) {
 	err = n.eachAddress(0, bothFamilies, func() { all = nil }, func(a netstate.Address, _ maker) {
 		all = append(all, a.Prefix.Addr())
@@ -235,9 +236,9 @@ func (n *Namespace) EveryAddress() (all []netip.Addr, err error) {
 	return all, err
 }
 
-// AddAddresses gives the device of that index addresses that it had before. One that is
-// there but differs (in its broadcast address, label, scope) is removed first, with the
-// routes that depend on it: the kernel changes none of that in place.
+// AddAddresses gives the device of that index addresses that it had before. An address that is
+// there with another broadcast address, label or scope is removed first, because the kernel changes
+// none of these in place. The routes that depend on it go too.
 func (n *Namespace) AddAddresses(index int, addresses []netstate.Address) error {
 	there, _, err := n.addresses(index, bothFamilies)
 	if err != nil {

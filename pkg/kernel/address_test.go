@@ -8,7 +8,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// Whoever made an address, and on whichever device: it is one that the namespace has.
+// An address belongs to the namespace, whoever made it and on whichever device.
 func TestEveryAddress(t *testing.T) {
 	w := newWorld(t)
 	fresh.Run(t, w.path, `

@@ -12,18 +12,17 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Announcer tells the neighbours of interfaces which MAC their addresses are at. It
-// sends on the interfaces' parent: a broadcast on a macvlan would be delivered to
-// all its siblings first, which have not lost anything, and one socket in the host
-// serves all sandboxes (to close one takes an RCU grace period, 10 ms and more).
-// Several goroutines may use it at once. The caller closes it.
+// Announcer tells the neighbours of interfaces which MAC their addresses are at. It sends on the
+// interfaces' parent: the kernel would deliver a broadcast on a macvlan to all its siblings first,
+// which have lost nothing. One socket in the host serves all sandboxes. Several goroutines may use
+// it at once. The caller closes it.
 type Announcer struct {
 	fd int
 }
 
 // NewAnnouncer returns an Announcer for interfaces whose parents are in n.
 func (n *Namespace) NewAnnouncer() (*Announcer, error) {
-	// Protocol 0: this socket sends and is never handed a packet.
+	// Protocol 0: this socket only sends, and the kernel gives it no packets.
 	fd, err := n.openSocket(unix.AF_PACKET, unix.SOCK_RAW, 0)
 	if err != nil {
 		return nil, err
@@ -50,10 +49,9 @@ func (a *Announcer) Close() {
 	}
 }
 
-// Announce sends, once each, a gratuitous ARP request for every IPv4 address of the
-// interface (RFC 5227, section 3) and an unsolicited neighbour advertisement for
-// every IPv6 address (RFC 4861, section 7.2.6), on the parent of that index, which
-// can send.
+// Announce sends one frame for each address of the interface: a gratuitous ARP request (RFC 5227,
+// section 3) for IPv4, and an unsolicited neighbour advertisement (RFC 4861, section 7.2.6) for
+// IPv6. It sends them on the parent of that index, which must have carrier.
 func (a *Announcer) Announce(parentIndex int, i netstate.Interface) error {
 	mac, err := net.ParseMAC(i.Link.MAC)
 	if err != nil {
@@ -64,7 +62,7 @@ func (a *Announcer) Announce(parentIndex int, i netstate.Interface) error {
 	var errs []error
 	for _, address := range i.Addresses {
 		frame := wire.Announcement(mac, address.Prefix.Addr())
-		if v := i.Link.VLAN; v != nil { // The interface itself would tag it.
+		if v := i.Link.VLAN; v != nil { // The interface itself would add the tag.
 			frame = wire.Tagged(frame, etherType(v.Protocol), uint16(v.ID))
 		}
 		if err := unix.Sendto(a.fd, frame, 0, to); err != nil {

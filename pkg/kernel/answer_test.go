@@ -35,7 +35,7 @@ func request(kind int, header nl.NetlinkRequestData, attrs ...nl.NetlinkRequestD
 
 func ofFamily(family int) *nl.RtMsg { return &nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}} }
 
-// answerReaders are all that reads answers.
+// answerReaders are all readers of answers.
 var answerReaders = []answerReader{
 	{"link", unix.SizeofIfInfomsg, func(int) []*nl.NetlinkRequest { return []*nl.NetlinkRequest{getLink(0, "")} }, readLink},
 	{"address", unix.SizeofIfAddrmsg, func(int) []*nl.NetlinkRequest {
@@ -81,8 +81,8 @@ var answerReaders = []answerReader{
 	}},
 }
 
-// readLink reads the link, and its data as those of every kind: what a kernel says is not known
-// before it has said it.
+// readLink reads the link, and its data as those of every kind. A kernel can send any data with any
+// kind.
 func readLink(_ *Namespace, payload []byte) error {
 	l, err := parseLink(payload)
 	if err != nil {
@@ -120,11 +120,11 @@ func (r answerReader) collect(t testing.TB, n *Namespace, index int) [][]byte {
 	return all
 }
 
-// cuts are the extras of a sandbox whose answers are cut in pieces: there is something of everything.
+// cuts are the extras of the sandbox whose answers are cut. They have something of everything.
 var cuts = []string{"IPv4 addresses", "IPv6 addresses", "routes with metrics", "several next hops", "rules", "neighbours", "a bridge"}
 
-// However an answer of the kernel is cut off, and whatever of its lengths is wrong, it is read or
-// an error, and panics nobody.
+// Wherever an answer of the kernel is cut off, and whichever of its lengths is wrong: it is read or
+// is an error. No reader panics.
 func TestAnswersThatAreCutOff(t *testing.T) {
 	w := newWorld(t)
 	w.build(t, netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("10.3.0.2/24")}}}, ConfigureOptions{Known: true})
@@ -158,8 +158,8 @@ func TestAnswersThatAreCutOff(t *testing.T) {
 	}
 }
 
-// shortened calls f with the answer in which one two-byte number is another: the length of an
-// attribute, in one place or another.
+// shortened calls f with copies of the answer in which one two-byte number was changed. In some of
+// them, that is the length of an attribute.
 func shortened(payload []byte, header int, f func([]byte)) {
 	for at := header; at+2 <= len(payload); at += 4 {
 		for _, size := range []uint16{0, 3, 4, 5, 6, 7, 8, 11, 0xffff} {
@@ -170,7 +170,7 @@ func shortened(payload []byte, header int, f func([]byte)) {
 	}
 }
 
-// FuzzParseAnswer shows that no answer, from whatever kernel, makes a reader panic.
+// FuzzParseAnswer shows that no answer of any kernel makes a reader panic.
 func FuzzParseAnswer(f *testing.F) {
 	n, err := OpenHost()
 	if err != nil {

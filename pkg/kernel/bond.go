@@ -13,7 +13,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Attributes of bonds that the netlink library has not (linux/if_link.h).
+// Attributes of bonds that the netlink library does not have (linux/if_link.h).
 const (
 	iflaBondPeerNotifyDelay = 28
 	iflaBondLACPActive      = 29
@@ -22,7 +22,7 @@ const (
 	iflaBondCoupledControl  = 32
 )
 
-// bondOption is an option of a bond that is a number.
+// bondOption is an option of a bond whose value is a number.
 type bondOption struct {
 	attr uint16
 	name string
@@ -32,7 +32,7 @@ type bondOption struct {
 	usual uint32
 }
 
-// bondOptions are those that netstate.BondOptions names.
+// bondOptions are the options that netstate.BondOptions names.
 var bondOptions = []bondOption{
 	{nl.IFLA_BOND_MIIMON, "miimon", 4, 0},
 	{nl.IFLA_BOND_UPDELAY, "updelay", 4, 0},
@@ -61,12 +61,12 @@ var bondOptions = []bondOption{
 	{iflaBondCoupledControl, "coupled_control", 1, 1},
 }
 
-// bondModes are the modes by their number (linux/if_bonding.h).
+// bondModes are the names of the modes, each at its number (linux/if_bonding.h).
 var bondModes = []string{
 	"balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb",
 }
 
-// parseBond returns the bond without its members, and the index of the primary one.
+// parseBond returns the bond without its members, and the index of its primary member, 0 for none.
 func parseBond(data []byte) (bond *netstate.Bond, primary int, err error) {
 	bond = &netstate.Bond{}
 	err = rtnl.EachAttribute(data, 0, func(a *rtnl.Attribute) {
@@ -93,7 +93,7 @@ func parseBond(data []byte) (bond *netstate.Bond, primary int, err error) {
 	return bond, primary, nil
 }
 
-// parseBondOption adds the option to the bond, if it has not the kernel's default.
+// parseBondOption adds the option to the bond, unless it has the kernel's default.
 func parseBondOption(bond *netstate.Bond, a *rtnl.Attribute) {
 	i := slices.IndexFunc(bondOptions, func(o bondOption) bool { return o.attr == a.Type() })
 	if i < 0 {
@@ -120,8 +120,9 @@ func numberAttr(value uint32, size int) []byte {
 	return nl.Uint32Attr(value)
 }
 
-// CreateBond makes the bond without members, down. Its primary member is the device of
-// that index, 0 for none. It returns ErrExists when n has a device of that name.
+// CreateBond makes the bond, down and without members. Its primary member is the device of that
+// index, 0 for none. It returns ErrExists if n has a device of that name, and ErrUnsupported for a
+// mode that it does not know.
 func (n *Namespace) CreateBond(d netstate.Device, primary int) error {
 	mode := slices.Index(bondModes, d.Bond.Mode)
 	if mode < 0 {
@@ -166,7 +167,7 @@ func (n *Namespace) CreateBond(d netstate.Device, primary int) error {
 	}))
 }
 
-// addARPTargets adds the targets of each family, numbered from 0.
+// addARPTargets adds the targets, numbered from 0 in each family.
 func addARPTargets(data *nl.RtAttr, targets []netip.Addr) {
 	for _, family := range []struct {
 		attr int

@@ -15,40 +15,42 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// ErrUnsupported says that an interface is of a kind, or stacked on something,
-// that can't be described.
+// ErrUnsupported says that relink cannot describe an interface: its kind, or what it is stacked on.
 var ErrUnsupported = errors.New("not supported")
 
-// Extent says what Capture reads besides the link, what it is stacked on and enslaved
-// to, its addresses and routes.
+// Extent says what Capture reads besides the link, its parents, its master, its addresses and its
+// routes.
 type Extent struct {
-	// Changed are the settings that differ from the namespace's defaults. Otherwise,
-	// Settings are the keys of those to read.
+	// Changed reads all settings that differ from the namespace's defaults. Without it, Capture
+	// reads the settings of the keys in Settings.
 	Changed  bool
 	Settings []string
 	Rules    bool
-	// Neighbours and Qdiscs are those that somebody made.
+	// Neighbours and Qdiscs read what somebody made, not what the kernel made.
 	Neighbours, Qdiscs bool
-	// Order is how routes stand among those of other devices, and the routes of those
-	// that have one of the interface's addresses as their source.
+	// Order reads in which order the routes stand among those of other devices. It also reads the
+	// routes of other devices whose source is one of the interface's addresses.
 	Order bool
-	// ToKeep leaves out what is too much to be remembered, or for a time only.
+	// ToKeep leaves out what a checkpoint does not keep: what is too much, or lasts for a time
+	// only.
 	ToKeep bool
-	// ParentsCarried is what somebody gave the parents in the host.
+	// ParentsCarried reads what somebody gave the parents in the host.
 	ParentsCarried bool
-	// NoIPv6 leaves out addresses and routes of IPv6.
+	// NoIPv6 leaves out the IPv6 addresses and routes.
 	NoIPv6 bool
-	// Built is what is known of the link from just before.
+	// Built is what Build has just returned for this interface. It can save a question to the
+	// kernel.
 	Built Built
 }
 
-// Everything is the extent of what is to be remembered.
+// Everything is the extent of a checkpoint.
 var Everything = Extent{Changed: true, Rules: true, Neighbours: true, Qdiscs: true, Order: true, ToKeep: true, ParentsCarried: true}
 
-// JustBuilt is the extent of what is to be remembered of an interface that has just been made.
+// JustBuilt is the extent of a checkpoint of an interface that was just made. The caller knows the
+// rest: it has set it.
 var JustBuilt = Extent{Order: true, ToKeep: true, ParentsCarried: true}
 
-// ExtentOf returns the extent of a comparison with the interface.
+// ExtentOf returns the extent that a comparison with the recorded interface needs.
 func ExtentOf(i netstate.Interface) Extent {
 	e := Extent{Rules: len(i.Rules) > 0, Neighbours: len(i.Neighbours) > 0, Qdiscs: len(i.Qdiscs) > 0}
 	e.Order = len(i.RouteOrder) > 0 || slices.ContainsFunc(i.Routes, func(r netstate.Route) bool { return r.Device != "" })
@@ -60,7 +62,7 @@ func ExtentOf(i netstate.Interface) Extent {
 	return e
 }
 
-// families are those of the addresses and routes to read.
+// families are the address families to read.
 func (e Extent) families() []int {
 	if e.NoIPv6 {
 		return []int{unix.AF_INET}
@@ -70,11 +72,10 @@ func (e Extent) families() []int {
 
 var bothFamilies = []int{unix.AF_INET, unix.AF_INET6}
 
-// Capture reads the interface ifName of sandbox and what it is stacked on.
-// devices are those of host, read before. It returns ErrNoDevice when the
-// interface is not there, and ErrUnsupported when it is none that can be
-// described. What it returns is whole: a list that changed while it was read is
-// read again.
+// Capture reads the interface ifName of sandbox, and what it is stacked on. devices are those of
+// host, which the caller has read before. What Capture returns is whole: it reads a list again that
+// changed meanwhile. It returns ErrNoDevice if the interface is not there, and ErrUnsupported if it
+// cannot be described.
 func Capture(host, sandbox *Namespace, devices netstate.Devices, ifName string, extent Extent) (netstate.Interface, error) {
 	link := extent.Built.link
 	if link == nil {
@@ -108,7 +109,7 @@ func Capture(host, sandbox *Namespace, devices netstate.Devices, ifName string, 
 	return c.captured, nil
 }
 
-// capture is a Capture under way.
+// capture is the state of one call of Capture.
 type capture struct {
 	host, sandbox *Namespace
 	devices       netstate.Devices
@@ -121,8 +122,8 @@ func (c *capture) note(notes ...string) {
 	c.captured.NotCaptured = append(c.captured.NotCaptured, notes...)
 }
 
-// unnameable says which of the names, those that are not empty, is none that a checkpoint can
-// have, and why not. A pod can call its devices as it likes.
+// unnameable returns which of the names cannot stand in a checkpoint, and why, or an empty string.
+// Empty names are passed over. A pod can call its devices as it likes.
 func unnameable(names ...string) string {
 	for _, name := range names {
 		if err := attachment.ValidateIfName(name); name != "" && err != nil {
@@ -132,7 +133,7 @@ func unnameable(names ...string) string {
 	return ""
 }
 
-// quoted returns the name, in quotes if it is none that can be told as it is.
+// quoted returns the name, in quotes if it cannot be printed as it is.
 func quoted(name string) string {
 	if unnameable(name) != "" {
 		return strconv.Quote(name)
@@ -140,7 +141,7 @@ func quoted(name string) string {
 	return name
 }
 
-// limit returns as much of the list as is kept, and names the rest.
+// limit returns as much of the list as a checkpoint keeps, and notes how many are left out.
 func limit[T any](c *capture, list []T, what string) []T {
 	if surplus := len(list) - maxKept; surplus > 0 && c.extent.ToKeep {
 		c.note(fmt.Sprintf("%s beyond the %d that are kept of an interface: %d", what, maxKept, surplus))
@@ -149,8 +150,8 @@ func limit[T any](c *capture, list []T, what string) []T {
 	return list
 }
 
-// limitAddresses is limit for each family. The kernel lists the newest address of IPv6 first: the
-// oldest are kept.
+// limitAddresses is limit for each family. It keeps the oldest addresses. The kernel lists the
+// newest IPv6 address first.
 func (c *capture) limitAddresses(addresses []netstate.Address) []netstate.Address {
 	if len(addresses) <= maxKept {
 		return addresses
@@ -176,7 +177,7 @@ func familyName(ipv6 bool) string {
 	return "IPv4"
 }
 
-// parents reads the chain below the link. A NIC has none.
+// parents reads the chain of devices below the link. A NIC has none.
 func (c *capture) parents() (err error) {
 	if c.captured.Link.Kind == netstate.KindNIC {
 		return nil
@@ -195,7 +196,7 @@ func (c *capture) parents() (err error) {
 		return err
 	}
 	if hostID != c.link.elsewhere {
-		return fmt.Errorf("they are in another namespace than the host's: %w", ErrUnsupported)
+		return fmt.Errorf("they are neither in the sandbox nor in the host: %w", ErrUnsupported)
 	}
 	if c.captured.Parents, err = c.devices.Chain(c.link.parentIndex()); err != nil || !c.extent.ParentsCarried {
 		return err
@@ -203,7 +204,7 @@ func (c *capture) parents() (err error) {
 	return c.parentsCarried()
 }
 
-// carried reads what the interface carries and what stands beside it.
+// carried reads everything of the interface but the link and its parents.
 func (c *capture) carried() error {
 	table, err := c.master()
 	if err != nil {
@@ -237,8 +238,8 @@ func (c *capture) carried() error {
 	return nil
 }
 
-// markWithoutRoute marks the addresses of whose prefixes the kernel's routes, which are
-// given, have been taken away.
+// markWithoutRoute marks the addresses for whose prefix the kernel has no route any more. kernels
+// are the prefixes of the kernel's routes.
 func markWithoutRoute(addresses []netstate.Address, kernels []netip.Prefix) {
 	there := make(map[netip.Prefix]bool, len(kernels))
 	for _, k := range kernels {
@@ -292,8 +293,8 @@ func (c *capture) qdiscs() error {
 	return err
 }
 
-// assignID returns the number by which n knows other, and gives it one first if it
-// has none yet.
+// assignID returns the number by which n knows other. If n has no number for it yet, the kernel
+// assigns one.
 func (n *Namespace) assignID(other *Namespace) (int, error) {
 	id, err := n.idOf(other)
 	if err != nil || id >= 0 {
@@ -309,8 +310,8 @@ func (n *Namespace) assignID(other *Namespace) (int, error) {
 	return n.idOf(other)
 }
 
-// idOf returns the number by which n knows other (ip-netns(8), "nsid"), -1 if
-// it knows it by none.
+// idOf returns the number by which n knows other (ip-netns(8), "nsid"), or -1 if n has no number
+// for it.
 func (n *Namespace) idOf(other *Namespace) (int, error) {
 	if id, ok := n.known.Load(other); ok {
 		return id.(int), nil
@@ -320,7 +321,7 @@ func (n *Namespace) idOf(other *Namespace) (int, error) {
 	request.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(other.handle))))
 	id := -1
 	err := n.socket.Get(rtnl.Message{Request: request, What: "read namespace ID"}, func(payload []byte) error {
-		// The kernel fills struct rtgenmsg up to a multiple of four bytes.
+		// The kernel pads struct rtgenmsg to a multiple of four bytes.
 		return rtnl.EachAttribute(payload, nl.NewRtGenMsg().Len(), func(a *rtnl.Attribute) {
 			if a.Type() == unix.NETNSA_NSID {
 				id = a.Int32()

@@ -8,7 +8,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// parentsCarried reads what somebody gave the VLAN devices and bonds of the chain.
+// parentsCarried reads what somebody gave the VLAN devices and bonds below the interface.
 func (c *capture) parentsCarried() error {
 	for i := range c.captured.Parents {
 		p := &c.captured.Parents[i]
@@ -33,8 +33,8 @@ func (c *capture) parentsCarried() error {
 	return nil
 }
 
-// besides says what somebody gave the device beyond its addresses and routes. Its sysctls
-// and qdiscs take a while to read: they are, where those of the interface are.
+// besides names what somebody gave the device besides addresses and routes. Sysctls and qdiscs take
+// a while to read: they are read only where Capture reads those of the interface too.
 func (c *capture) besides(d netstate.LiveDevice) (all []string, err error) {
 	if d.Alias != "" {
 		all = append(all, fmt.Sprintf("alias %q", d.Alias))
@@ -64,8 +64,8 @@ func (c *capture) besides(d netstate.LiveDevice) (all []string, err error) {
 	return all, nil
 }
 
-// CarriedBy returns the addresses of the device and the routes through it that somebody
-// made, and names what of that cannot be described.
+// CarriedBy returns what somebody gave the device of that index: its addresses, and the routes
+// through it. The notes name what cannot be described.
 func (n *Namespace) CarriedBy(index int) (carried netstate.Carried, notes []string, err error) {
 	var more []string
 	if carried.Addresses, notes, err = n.addresses(index, bothFamilies); err == nil {

@@ -15,17 +15,18 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// ConfigureOptions are the options of Configure.
+// ConfigureOptions are the options of Build and Configure.
 type ConfigureOptions struct {
-	// Known says that all this was this interface's before. Its IPv6 addresses are usable
-	// at once, without duplicate address detection. Its routes of one slot stand in the
-	// order that they had; otherwise each new route stands before its equals, as with the
-	// reference plugins. It is the caller who announces the addresses: the kernel would
-	// broadcast on the interface, which costs each macvlan on the parent.
+	// Known says that the interface had all this before. Its IPv6 addresses are then usable at
+	// once, without duplicate address detection. Its routes of one slot stand in the order that
+	// they had. Without Known, each new route stands before its equals, as with the reference
+	// plugins. The kernel announces no address of a Known interface: it would broadcast on the
+	// interface, which costs time for each macvlan on the parent. The caller announces the
+	// addresses instead.
 	Known bool
 }
 
-// Build makes the interface as it is described: Create and Configure in one. parentAt,
+// Build makes the interface as it is described. It is Create and Configure in one. parentAt,
 // parentIndex and the errors are those of Create.
 func Build(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface, opts ConfigureOptions) (Built, error) {
 	if parentAt != sandbox && createsInTarget() && isPlain(want, opts) {
@@ -33,7 +34,7 @@ func Build(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interfac
 		if built.Index != 0 || !isTaken(err) {
 			return built, err
 		}
-		// Its name or its index, which Create tells apart.
+		// The name or the index is taken. Create finds out which.
 	}
 	index, err := Create(parentAt, sandbox, parentIndex, want.Link)
 	if err != nil {
@@ -42,8 +43,8 @@ func Build(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interfac
 	return Built{Index: index}, sandbox.Configure(index, want, opts)
 }
 
-// buildAtOnce makes the interface up, and sends the rest as soon as the kernel has made it. There
-// is an interface if there is an index, whatever else failed.
+// buildAtOnce makes the interface up at once, and sends the rest as soon as the kernel has made it.
+// If Built has an index, the interface is there, whatever else failed.
 func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface, opts ConfigureOptions) (built Built, err error) {
 	index := want.Link.Index
 	create, err := newLink(want.Link, parentIndex, index, want.Link.Name, unix.IFF_UP)
@@ -59,8 +60,8 @@ func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.In
 		built.link, err = parseLink(payload)
 		return err
 	}}
-	// The setting before the addresses: what a kill leaves without it lacks those too, and is
-	// remembered by no capture.
+	// The setting goes before the addresses. If a kill leaves an interface without the setting, it
+	// has no address either, and no capture remembers it.
 	rest := slices.Concat(announcing(index, late), addAddresses(index, want.Addresses, opts.Known), after, []rtnl.Message{look})
 	failed, more := sandbox.socket.RunAfter(create, rest...)
 	if failed != nil {
@@ -70,30 +71,31 @@ func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.In
 	return built, errors.Join(more, err)
 }
 
-// HoldProcessor makes Build faster for a command that does nothing but build: the goroutine that
-// sends the changes keeps its processor while the kernel makes an interface. With one processor
-// it changes nothing. What takes long by itself, such as deleting or moving a device, holds nothing.
+// HoldProcessor makes Build faster, for a command that does nothing else: the goroutine that sends
+// changes keeps its processor while the kernel makes an interface. On one processor it changes
+// nothing. A deletion or a move of a device, which takes long, holds no processor.
 func HoldProcessor() { rtnl.HoldProcessor(runtime.GOMAXPROCS(0) > 1) }
 
-// Built is what the kernel told of the link that Build made.
+// Built is what Build has made.
 type Built struct {
-	// Index is the link's, which is not the one that was asked for if that was taken.
+	// Index is the index of the interface. It is another one than was asked for if that was taken.
 	Index int
-	// link spares the next Capture of the interface the question, if the kernel told all of
-	// it. It is nil otherwise.
+	// link is what the kernel told of the interface, if it told all. The next Capture then need not
+	// ask. Otherwise it is nil.
 	link *link
 }
 
-// isPlain says that the interface can be made up at once: nothing is to be done to it
-// before it goes up.
+// isPlain says that the interface can be made up at once, because nothing has to be done to it
+// while it is down.
 func isPlain(want netstate.Interface, opts ConfigureOptions) bool {
 	early, _ := settingsInOrder(want.Settings, opts)
 	return want.Link.Index != 0 && want.Link.Up && len(early) == 0 && want.Master == nil &&
 		want.Link.LinkFlags == netstate.LinkFlags{} && want.Link.Alias == "" && !passthru(want.Link)
 }
 
-// settingsInOrder returns the settings for before the interface goes up, and for after: what has
-// the kernel announce addresses, where it is not to.
+// settingsInOrder returns the settings to write before the interface goes up, and those to write
+// afterwards. Of a Known interface, the setting by which the kernel announces addresses comes
+// afterwards: the kernel then announces none.
 func settingsInOrder(settings map[string]string, opts ConfigureOptions) (early, late map[string]string) {
 	value, ok := settings[arpNotify]
 	if _, err := strconv.Atoi(value); !opts.Known || !ok || err != nil {
@@ -104,9 +106,9 @@ func settingsInOrder(settings map[string]string, opts ConfigureOptions) (early, 
 	return early, map[string]string{arpNotify: value}
 }
 
-// Configure gives the freshly created interface of that index its settings, its
-// master and its addresses, sets it up, and gives it its routes and what else stands
-// beside it. It goes on after what fails, and returns all errors.
+// Configure gives the new interface of that index its settings, its master and its addresses, sets
+// it up, and adds its routes, rules, neighbours and qdiscs. It goes on after a failure, and returns
+// all errors.
 func (n *Namespace) Configure(index int, want netstate.Interface, opts ConfigureOptions) error {
 	early, late := settingsInOrder(want.Settings, opts)
 	failed := []error{n.writeSettings(want.Link.Name, early)}
@@ -114,7 +116,7 @@ func (n *Namespace) Configure(index int, want netstate.Interface, opts Configure
 	failed = append(failed, err)
 	addresses := addAddresses(index, want.Addresses, opts.Known)
 	if !opts.Known {
-		// So that the kernel announces them when the interface goes up, if it is told to.
+		// The kernel announces them when the interface goes up, if a setting tells it to.
 		batch, addresses = append(batch, addresses...), nil
 	}
 	if want.Link.Up {
@@ -130,8 +132,8 @@ func (n *Namespace) Configure(index int, want netstate.Interface, opts Configure
 	return errors.Join(append(failed, n.socket.Run(batch...))...)
 }
 
-// beforeUp returns the requests that are right before the interface is up. What can't
-// be asked for is left out, and an error.
+// beforeUp returns the requests that come before the interface goes up. A request that cannot be
+// made is left out, and its error is returned.
 func (n *Namespace) beforeUp(index int, want netstate.Interface) (batch []rtnl.Message, err error) {
 	var errs []error
 	if hasAttributes(want.Link) {
@@ -148,8 +150,8 @@ func (n *Namespace) beforeUp(index int, want netstate.Interface) (batch []rtnl.M
 	return batch, errors.Join(errs...)
 }
 
-// afterUp returns the requests that need the interface to be up. What can't be asked
-// for is left out, and an error.
+// afterUp returns the requests that need the interface to be up. A request that cannot be made is
+// left out, and its error is returned.
 func (n *Namespace) afterUp(index int, want netstate.Interface, known bool) (batch []rtnl.Message, err error) {
 	var errs []error
 	for _, neighbour := range want.Neighbours {
@@ -177,9 +179,8 @@ func passthru(link netstate.Link) bool {
 	return link.Macvlan != nil && link.Macvlan.Mode == "passthru"
 }
 
-// setUpAs returns the request that sets the link up. A passthru macvlan took the MAC of its
-// parent when it was made, whatever it was asked for (macvlan_common_newlink), so that it is
-// given its own here.
+// setUpAs returns the request that sets the link up. A new passthru macvlan has the MAC of its
+// parent, whatever was asked for (macvlan_common_newlink). This request gives it its own.
 func setUpAs(index int, link netstate.Link) (rtnl.Message, error) {
 	up := setUp(index, link.Name)
 	if !passthru(link) || link.MAC == "" {

@@ -16,23 +16,22 @@ import (
 )
 
 const (
-	// highIndex is where the indices of devices under construction begin: far
-	// from those that the kernel gives out, which count up from 1.
+	// highIndex is where the indices of devices under construction begin. It is far from the
+	// indices that the kernel gives out, which count up from 1.
 	highIndex = 1 << 30
 	// temporaryPrefix begins the name of a device under construction.
 	temporaryPrefix = "rlnk"
 )
 
-// Create makes the link inside sandbox: a device of its kind on the parent of
-// that index in parentAt (the host's namespace, or the sandbox's own), with its
-// final name, MAC and MTU, down and without addresses. A link.Index that is not 0
-// is given to the device if it is free in the sandbox. It returns ErrExists when
-// the sandbox has a device of that name; what Create began it takes away again
-// when it fails.
+// Create makes the link inside sandbox: a device of its kind, with its final name, MAC and MTU,
+// down and without addresses. Its parent has that index in parentAt, which is the host's namespace
+// or the sandbox itself. The device gets link.Index if that is not 0 and free in the sandbox. If
+// the sandbox has a device of that name, Create returns ErrExists. If Create fails, it takes away
+// what it began.
 //
-// It returns the device's index. Whatever is to be done to the device goes by that
-// one, and is not sent before it is known: the kernel works through a batch to its end,
-// and what comes after a Create that failed would be done to whoever has the index.
+// It returns the index of the device. Everything else that is done to the device uses this index,
+// and is sent only once it is known. The kernel works through a batch to its end: what follows a
+// creation that failed would be done to another device, which has the index.
 func Create(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) (index int, err error) {
 	index, err = createOnce(parentAt, sandbox, parentIndex, link)
 	if !isTaken(err) {
@@ -46,11 +45,11 @@ func Create(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) (
 	case link.Index == 0:
 		return 0, err
 	}
-	link.Index = 0 // It was the index that is taken: any other will do.
+	link.Index = 0 // The index is taken. Any other will do.
 	return createOnce(parentAt, sandbox, parentIndex, link)
 }
 
-// isTaken says that a device was not made because another one has its name or its index.
+// isTaken says that the device was not made because another one has its name or its index.
 func isTaken(err error) bool { return errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY) }
 
 func createOnce(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) (index int, err error) {
@@ -63,15 +62,14 @@ func createOnce(parentAt, sandbox *Namespace, parentIndex int, link netstate.Lin
 	return sandbox.Index(link.Name)
 }
 
-// createsInTarget says whether the kernel makes a device whose parent is in another
-// namespace in the right one at once (since 6.15; "net: rtnetlink: Create link
-// directly in target net namespace"). Before, it makes it in the parent's, where
-// the name may be taken, and moves it, which takes several RCU grace periods: 20 ms
-// and more instead of 0.1. Tests try both ways.
+// createsInTarget says whether the kernel makes a device directly in the right namespace if its
+// parent is in another one (since 6.15; "net: rtnetlink: Create link directly in target net
+// namespace"). Older kernels make it in the namespace of the parent, where the name may be taken,
+// and then move it. That takes several RCU grace periods: 20 ms and more instead of 0.1 ms. Tests
+// try both ways.
 var createsInTarget = sync.OnceValue(func() bool { return kernelAtLeast(6, 15) && !failpoint.OlderKernel() })
 
-// createDirectly asks the sandbox for a device on a parent elsewhere or its own, in one
-// message.
+// createDirectly asks the sandbox for the device, in one message. The parent may be elsewhere.
 func createDirectly(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) (index int, err error) {
 	create, err := newLink(link, parentIndex, link.Index, link.Name, 0)
 	if err != nil {
@@ -92,10 +90,10 @@ func createDirectly(parentAt, sandbox *Namespace, parentIndex int, link netstate
 	if err := sandbox.socket.Run(create); err != nil || index != 0 {
 		return index, err
 	}
-	return sandbox.Index(link.Name) // The kernel tells since 6.2.
+	return sandbox.Index(link.Name) // Kernels before 6.2 do not tell it.
 }
 
-// linkElsewhere says in a request to the sandbox that the parent is in parentAt.
+// linkElsewhere adds to a request to the sandbox that the parent is in parentAt.
 func linkElsewhere(create rtnl.Message, parentAt, sandbox *Namespace) error {
 	id, err := sandbox.assignID(parentAt)
 	if err != nil {
@@ -105,10 +103,10 @@ func linkElsewhere(create rtnl.Message, parentAt, sandbox *Namespace) error {
 	return nil
 }
 
-// createOlder asks the parent's namespace for a device in the sandbox. The kernel
-// then looks for the name and the index in the parent's namespace too, and refuses
-// those that are in use there: the name is given afterwards, and a device with an
-// index that the host uses is made there and moved, which takes longer.
+// createOlder asks the namespace of the parent for a device in the sandbox. The kernel then looks
+// for the name and the index in the namespace of the parent too, and refuses what is in use there.
+// So the device gets its name afterwards. If the host uses the index, the device is made in the
+// host and moved, which takes longer.
 func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) error {
 	if err := DeleteUnfinished(sandbox); err != nil {
 		return err
@@ -142,8 +140,8 @@ func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Li
 	return err
 }
 
-// DeleteUnfinished deletes what a kill left of Create in the sandbox, on a kernel where Create
-// takes several steps.
+// DeleteUnfinished deletes the devices in the sandbox that Create began and, because of a kill, did
+// not finish. There are such devices only on kernels where Create takes several steps.
 func DeleteUnfinished(sandbox *Namespace) error {
 	devices, err := sandbox.Devices()
 	for _, d := range devices {
@@ -157,9 +155,9 @@ func DeleteUnfinished(sandbox *Namespace) error {
 	return err
 }
 
-// createAndMove makes the device in the parent's namespace under a name and index
-// that nobody uses, and moves it. Both requests go in one datagram, which the
-// kernel works through without a break: no kill can leave the half of it.
+// createAndMove makes the device in the namespace of the parent, under a name and an index that
+// nobody uses, and moves it. Both requests go in one datagram. The kernel works through that
+// without a break, so a kill cannot leave only the first done.
 func createAndMove(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) error {
 	temporary, err := freeIndex(parentAt)
 	if err != nil {
@@ -177,8 +175,8 @@ func createAndMove(parentAt, sandbox *Namespace, parentIndex int, link netstate.
 	return outcomes[1]
 }
 
-// freeIndex returns an index for a device under construction, which nobody has: what is
-// done by it would be done to them.
+// freeIndex returns an index for a device under construction. No device has it: otherwise the
+// requests would change that device.
 func freeIndex(n *Namespace) (int, error) {
 	for {
 		index := highIndex + rand.IntN(highIndex)
@@ -190,26 +188,26 @@ func freeIndex(n *Namespace) (int, error) {
 	}
 }
 
-// discard deletes a device under construction. The kernel moves it before it
-// renames it: where the name was taken meanwhile, it is in the sandbox already.
+// discard deletes a device under construction. The kernel moves a device before it renames it. If
+// the name was taken in the meantime, the device is already in the sandbox.
 func discard(parentAt, sandbox *Namespace, temporary int) {
 	_ = parentAt.socket.Run(deleteLink(temporary, temporaryName(temporary)))
 	_ = sandbox.Delete(temporaryName(temporary))
 }
 
-// temporaryForm is that of temporaryName for the indices under construction.
+// temporaryForm matches the names that temporaryName gives to devices under construction.
 var temporaryForm = regexp.MustCompile("^" + temporaryPrefix + "[4-7][0-9a-f]{7}$")
 
-// Unfinished says that the device is one under construction, or what a kill has left of it:
-// the next Create sweeps it away. The name alone does not say so: a pod can give it to a
-// device of its own. One under construction is of a kind that Create makes, and down.
+// Unfinished says that the device is under construction, or that a kill has left it so. The next
+// Create deletes it. The name alone is no proof, because a pod can give it to a device of its own.
+// A device under construction also is of a kind that Create makes, and down.
 func Unfinished(d netstate.LiveDevice) bool {
 	return temporaryForm.MatchString(d.Name) && !d.Up && creates(d.Kind)
 }
 
 func temporaryName(index int) string { return fmt.Sprintf("%s%x", temporaryPrefix, index) }
 
-// newLink returns the request that makes the device, with the flags set.
+// newLink returns the request that makes the device with the flags set.
 func newLink(link netstate.Link, parentIndex, index int, name string, flags uint32) (rtnl.Message, error) {
 	request := linkRequest(unix.RTM_NEWLINK, index, flags, flags)
 	request.Flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
@@ -226,7 +224,7 @@ func newLink(link netstate.Link, parentIndex, index int, name string, flags uint
 	for _, a := range []struct{ attr, value int }{
 		{unix.IFLA_MTU, link.MTU}, {unix.IFLA_NUM_TX_QUEUES, link.TxQueues}, {unix.IFLA_NUM_RX_QUEUES, link.RxQueues}, {unix.IFLA_GROUP, int(link.Group)},
 	} {
-		if a.value != 0 { // Else it is the kernel's choice.
+		if a.value != 0 { // With 0, the kernel chooses.
 			request.AddData(nl.NewRtAttr(a.attr, nl.Uint32Attr(uint32(a.value))))
 		}
 	}
@@ -238,13 +236,13 @@ func newLink(link netstate.Link, parentIndex, index int, name string, flags uint
 	return rtnl.Message{Request: request, What: fmt.Sprintf("create %s %s", link.Kind, link.Name), Advise: missingModule(link.Kind)}, nil
 }
 
-// inNamespace adds the namespace that a device is to be made in, or moved to.
+// inNamespace adds the namespace to make the device in, or to move it to.
 func inNamespace(request *nl.NetlinkRequest, n *Namespace) {
 	request.AddData(nl.NewRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(n.handle))))
 }
 
-// moveLink returns the request that moves the device of that index to the sandbox, with
-// the name and, where there is one, the index of the link.
+// moveLink returns the request that moves the device of that index to the sandbox. There it gets
+// the name of the link, and its index unless that is 0.
 func moveLink(sandbox *Namespace, index int, link netstate.Link) rtnl.Message {
 	request := setLink(index, 0, 0)
 	inNamespace(request, sandbox)

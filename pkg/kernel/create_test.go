@@ -14,11 +14,11 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// eachWay runs the test with the way that this kernel takes, also as a command that restores
-// asks it, and with that of older ones.
+// eachWay runs the test in each way to make an interface: that of this kernel, the same with a held
+// processor as in relink restore, and that of older kernels.
 func eachWay(t *testing.T, test func(*testing.T)) {
 	t.Run("here", test)
-	if createsInTarget() { // Elsewhere nothing is built at once, which is what it is held for.
+	if createsInTarget() { // Older kernels build nothing at once, and a processor is held only for that.
 		t.Run("holding the processor", func(t *testing.T) {
 			t.Cleanup(func() { rtnl.HoldProcessor(false) })
 			rtnl.HoldProcessor(true) // However many there are.
@@ -96,8 +96,8 @@ func createIsNotDisturbedByTheHostsDevices(t *testing.T) {
 	}
 }
 
-// A parent and a child of the same index: the kernel leaves the parent's out of its
-// answer.
+// A parent and a child have the same index. The kernel then leaves the index of the parent out of
+// its answer.
 func TestCaptureFindsAParentOfTheSameIndex(t *testing.T) {
 	eachWay(t, captureFindsAParentOfTheSameIndex)
 }
@@ -130,7 +130,7 @@ func createLeavesNothingBehindWhenTheNameIsTaken(t *testing.T) {
 	if !errors.Is(err, ErrExists) {
 		t.Errorf("error %v, want ErrExists", err)
 	}
-	// The same for a device that is made in the host and moved.
+	// A device that is made in the host and moved leaves nothing behind either.
 	link := bridge("eth0")
 	link.Index = 55
 	if err := createAndMove(w.host, w.sandbox, w.index(t, "lan0"), link); !errors.Is(err, unix.EEXIST) {
@@ -151,7 +151,7 @@ func createSaysWhatTheKernelSays(t *testing.T) {
 	}
 }
 
-// Many at once over one socket in the host: each answer reaches who asked.
+// Many goroutines use one socket of the host at once. Each gets its own answers.
 func TestCreateFromManyGoroutines(t *testing.T) { eachWay(t, createFromManyGoroutines) }
 
 func createFromManyGoroutines(t *testing.T) {
@@ -191,7 +191,7 @@ func TestDeleteOfWhatIsNotThere(t *testing.T) {
 	}
 }
 
-// What a kill left of the way of older kernels is swept away by the next try.
+// The next Create deletes what a kill left of the way of older kernels.
 func TestCreateSweepsWhatAKillLeft(t *testing.T) {
 	w := newWorld(t)
 	if _, err := Create(w.host, w.sandbox, w.index(t, "lan0"), bridge("rlnk4abcdef0")); err != nil {
@@ -206,7 +206,7 @@ func TestCreateSweepsWhatAKillLeft(t *testing.T) {
 	}
 }
 
-// A device of the pod's own is not swept away for its name.
+// A device of the pod's own is not deleted for its name.
 func TestCreateSweepsNothingOfThePods(t *testing.T) {
 	w := newWorld(t)
 	fresh.IP(t, w.path, "link add rlnk40000000 type bridge")
@@ -223,7 +223,7 @@ func TestCreateSweepsNothingOfThePods(t *testing.T) {
 	}
 }
 
-// More requests in one datagram than a socket has room for answers.
+// There are more requests than one datagram takes.
 func TestBuildWithAThousandRoutes(t *testing.T) { eachWay(t, buildWithAThousandRoutes) }
 
 func buildWithAThousandRoutes(t *testing.T) {

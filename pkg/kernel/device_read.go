@@ -11,8 +11,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// rtextFilterSkipStats is RTEXT_FILTER_SKIP_STATS: no counters in the answer
-// (since 4.4).
+// rtextFilterSkipStats is RTEXT_FILTER_SKIP_STATS: the answer has no counters (since 4.4).
 const rtextFilterSkipStats = 1 << 3
 
 func getLink(index int, name string) *nl.NetlinkRequest {
@@ -24,7 +23,7 @@ func getLink(index int, name string) *nl.NetlinkRequest {
 	return request
 }
 
-// links returns what the kernel tells of all the devices of the namespace.
+// links returns all devices of the namespace.
 func (n *Namespace) links() (links []*link, err error) {
 	list := rtnl.Message{Request: getLink(0, ""), What: "list devices"}
 	err = n.socket.Dump(list, func() { links = links[:0] }, func(payload []byte) error {
@@ -35,8 +34,8 @@ func (n *Namespace) links() (links []*link, err error) {
 	return links, err
 }
 
-// ParentsIn returns, by the index of a device of the namespace, the index of what it is
-// stacked on in host. Devices that are stacked on nothing there are left out.
+// ParentsIn returns the devices of the namespace that have their parent in host: the index of the
+// parent by the index of the device.
 func (n *Namespace) ParentsIn(host *Namespace) (map[int]int, error) {
 	links, err := n.links()
 	if err != nil {
@@ -104,8 +103,8 @@ func (n *Namespace) getLink(index int, name string) (*link, error) {
 	return found, err
 }
 
-// Exists says whether the namespace has a device of that name. It asks by ioctl,
-// which unlike netlink does not wait for whoever changes something (the RTNL lock).
+// Exists says whether the namespace has a device of that name. It asks by ioctl, which does not
+// wait for the RTNL lock as netlink does.
 func (n *Namespace) Exists(name string) (bool, error) {
 	request, err := unix.NewIfreq(name)
 	if err != nil {
@@ -118,7 +117,7 @@ func (n *Namespace) Exists(name string) (bool, error) {
 	return err == nil, err
 }
 
-// NameOf returns the name of the device of that index, or ErrNoDevice. It asks as Exists
+// NameOf returns the name of the device of that index, or ErrNoDevice. It asks by ioctl, as Exists
 // does.
 func (n *Namespace) NameOf(index int) (string, error) {
 	request, err := unix.NewIfreq("")
@@ -133,8 +132,9 @@ func (n *Namespace) NameOf(index int) (string, error) {
 	return request.Name(), err
 }
 
-// CurrentName returns the name of the device that was recorded as link: what it was renamed
-// to, if a device of its kind and MAC has its index, else its own.
+// CurrentName returns the present name of the device that was recorded as link. If a device has its
+// index, kind and MAC, this is that device, and it may have been renamed. Otherwise the name is the
+// recorded one.
 func (n *Namespace) CurrentName(link netstate.Link) (string, error) {
 	if link.Index == 0 {
 		return link.Name, nil
@@ -149,7 +149,7 @@ func (n *Namespace) CurrentName(link netstate.Link) (string, error) {
 	return now.name, nil
 }
 
-// live returns the link as a device that others are stacked on.
+// live returns the link as a device that others can be stacked on.
 func (n *Namespace) live(l *link) (netstate.LiveDevice, error) {
 	d := netstate.LiveDevice{
 		Device:      netstate.Device{Kind: l.kindOf(), Name: l.name, MAC: l.mac.String(), MTU: l.mtu},
@@ -175,7 +175,7 @@ func (n *Namespace) live(l *link) (netstate.LiveDevice, error) {
 	return d, err
 }
 
-// The protocols as Ethernet has them.
+// The EtherTypes of the VLAN protocols.
 const (
 	ethP8021Q  = unix.ETH_P_8021Q
 	ethP8021AD = unix.ETH_P_8021AD

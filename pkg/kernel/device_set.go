@@ -11,9 +11,9 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// CreateVLAN makes the VLAN device d in n on the parent of that index and sets it
-// up. An MTU of zero and an empty MAC are the parent's. It returns ErrExists when n
-// has a device of that name, or another of that ID on the parent.
+// CreateVLAN makes the VLAN device d in n, on the parent of that index, and sets it up. With an MTU
+// of zero it has the MTU of the parent, and without a MAC it has the MAC of the parent. CreateVLAN
+// returns ErrExists if n has a device of that name, or the parent has a VLAN device of that ID.
 func (n *Namespace) CreateVLAN(parentIndex int, d netstate.Device) error {
 	link := netstate.Link{
 		Kind: netstate.KindVLAN, Name: d.Name, MAC: d.MAC, MTU: d.MTU, VLAN: d.VLAN, VLANOptions: d.VLANOptions,
@@ -25,7 +25,7 @@ func (n *Namespace) CreateVLAN(parentIndex int, d netstate.Device) error {
 	return asErrExists(n.socket.Run(create))
 }
 
-// asErrExists makes the kernel's error ErrExists where it is that.
+// asErrExists returns the error as ErrExists if the kernel says that something is there already.
 func asErrExists(err error) error {
 	if errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("%w: %w", ErrExists, err)
@@ -59,8 +59,9 @@ func (n *Namespace) SetMAC(name, mac string) error {
 	})
 }
 
-// SetKind sets what only links of its kind have: the mode, flags and the like. The
-// kernel refuses to change a macvlan to or from passthru. It returns ErrNoDevice.
+// SetKind sets the attributes that only links of its kind have, such as the mode. The kernel
+// refuses to change a macvlan to passthru or from it. SetKind returns ErrNoDevice if the device is
+// not there.
 func (n *Namespace) SetKind(link netstate.Link) error {
 	return n.runOn(link.Name, func(index int) (rtnl.Message, error) {
 		what := "set the attributes of " + link.Name + " as a " + link.Kind
@@ -68,15 +69,15 @@ func (n *Namespace) SetKind(link netstate.Link) error {
 		if err != nil {
 			return rtnl.Message{}, fmt.Errorf("%s: %w", what, err)
 		}
-		// The kernel takes a kind's own attributes with RTM_NEWLINK alone.
+		// The kernel takes the attributes of a kind with RTM_NEWLINK only.
 		request := linkRequest(unix.RTM_NEWLINK, index, 0, 0)
 		request.AddData(attr)
 		return rtnl.Message{Request: request, What: what}, nil
 	})
 }
 
-// SetAttributes sets the alias, the group, the length of the queue and the flags of the
-// device. Flags that it has beyond them stay. It returns ErrNoDevice.
+// SetAttributes sets the alias, the group, the length of the queue and the flags of the device.
+// Other flags of the device stay. SetAttributes returns ErrNoDevice if the device is not there.
 func (n *Namespace) SetAttributes(link netstate.Link) error {
 	return n.runOn(link.Name, func(index int) (rtnl.Message, error) {
 		m, err := setAttributes(index, link)

@@ -13,20 +13,19 @@ import (
 )
 
 const (
-	// u32Node are the bits of a handle of a u32 filter that tell it from its hash
-	// table.
+	// u32Node are the bits in the handle of a u32 filter. The handle of a hash table has none of
+	// them.
 	u32Node = 0xfff
-	// u32Flags is TCA_U32_FLAGS, askedFlags those of it that somebody sets
-	// (linux/pkt_cls.h, TCA_CLS_FLAGS_SKIP_HW and SKIP_SW).
+	// u32Flags is TCA_U32_FLAGS. askedFlags are the flags that somebody sets (linux/pkt_cls.h,
+	// TCA_CLS_FLAGS_SKIP_HW and SKIP_SW).
 	u32Flags   = 11
 	askedFlags = 3
-	// sizeofMirred is that of struct tc_mirred: index, capabilities, control,
-	// two counts, where, device.
+	// sizeofMirred is the size of struct tc_mirred: index, capabilities, control, two counts,
+	// where, device.
 	sizeofMirred = 28
 )
 
-// filters returns the filters of that parent, and says which of them can't be
-// described.
+// filters returns the filters of that parent, and notes those that cannot be described.
 func (n *Namespace) filters(index int, parent uint32) (filters []netstate.Filter, notes []string, err error) {
 	type answer struct {
 		header  nl.TcMsg
@@ -38,7 +37,7 @@ func (n *Namespace) filters(index int, parent uint32) (filters []netstate.Filter
 	request.AddData(&nl.TcMsg{Ifindex: int32(index), Parent: parent})
 	err = n.socket.Dump(rtnl.Message{Request: request, What: "list filters"}, func() { answers = nil }, func(payload []byte) error {
 		m, kind, options, err := parseTc(payload)
-		// Others than filters are what holds them, and is made with them.
+		// The list also has the tables that hold filters. The kernel makes these with the filters.
 		if err == nil && m.Handle != 0 && (kind != "u32" || m.Handle&u32Node != 0) {
 			answers = append(answers, answer{*m, kind, options})
 		}
@@ -66,7 +65,7 @@ func (n *Namespace) filters(index int, parent uint32) (filters []netstate.Filter
 // filterAttributes are the types of the attributes of a kind of filter (linux/pkt_cls.h).
 type filterAttributes struct {
 	classID, selector, flags, actions uint16
-	// unknown are those that can't be described.
+	// unknown are the attributes that cannot be described.
 	unknown []uint16
 }
 
@@ -78,7 +77,7 @@ var filterKinds = map[string]filterAttributes{
 	"matchall": {classID: nl.TCA_MATCHALL_CLASSID, flags: nl.TCA_MATCHALL_FLAGS, actions: nl.TCA_MATCHALL_ACT},
 }
 
-// parseFilter says whether the filter has nothing that can't be described.
+// parseFilter reads the options into the filter. known says that they can all be described.
 func (n *Namespace) parseFilter(f *netstate.Filter, options []byte) (known bool, err error) {
 	of, known := filterKinds[f.Kind]
 	if !known {
@@ -106,7 +105,7 @@ func (n *Namespace) parseFilter(f *netstate.Filter, options []byte) (known bool,
 	return known, err
 }
 
-// parseRedirect reads an action, and says whether it is a redirect that can be described.
+// parseRedirect reads an action. known says that it is a redirect that can be described.
 func (n *Namespace) parseRedirect(action *rtnl.Attribute) (r netstate.Redirect, known bool) {
 	action.Each(func(a *rtnl.Attribute) {
 		switch a.Type() {
@@ -115,10 +114,10 @@ func (n *Namespace) parseRedirect(action *rtnl.Attribute) (r netstate.Redirect, 
 		case nl.TCA_ACT_OPTIONS:
 			a.Each(func(o *rtnl.Attribute) {
 				if o.Type() != nl.TCA_MIRRED_PARMS || len(o.Value()) < sizeofMirred {
-					return // Of another kind of action.
+					return // The action is of another kind.
 				}
 				r.Control, r.Where = int32(o.Uint32At(8)), int32(o.Uint32At(20))
-				if to, err := n.linkByIndex(int(o.Uint32At(24))); err == nil { // Else it is gone.
+				if to, err := n.linkByIndex(int(o.Uint32At(24))); err == nil { // Otherwise the device is gone.
 					r.Device = to.name
 				}
 			})

@@ -12,7 +12,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// hardware returns what is known of the NIC whatever name it has.
+// hardware returns what identifies the NIC, whatever its name is.
 func (n *Namespace) hardware(l *link) netstate.NIC {
 	nic := netstate.NIC{PermanentMAC: l.permanentMAC.String(), BusAddress: l.bus}
 	if l.flags&unix.IFF_LOOPBACK != 0 {
@@ -20,7 +20,7 @@ func (n *Namespace) hardware(l *link) netstate.NIC {
 	}
 	told, err := n.fromSysfs(l)
 	if err != nil {
-		return nic // It is gone meanwhile, or there is no sysfs.
+		return nic // The NIC has gone in the meantime, or there is no sysfs.
 	}
 	if nic.BusAddress == "" {
 		nic.BusAddress = told.BusAddress
@@ -31,8 +31,8 @@ func (n *Namespace) hardware(l *link) netstate.NIC {
 	return nic
 }
 
-// fromSysfs returns what netlink does not tell: which of the ports of its hardware the
-// NIC is, and before Linux 5.14 the name of the device on its bus.
+// fromSysfs returns what netlink does not tell: the port of its hardware that the NIC is, and
+// before Linux 5.14 the name of the device on its bus.
 func (n *Namespace) fromSysfs(l *link) (nic netstate.NIC, err error) {
 	sysfs, err := n.openSysfs()
 	if err != nil {
@@ -54,8 +54,8 @@ func (n *Namespace) fromSysfs(l *link) (nic netstate.NIC, err error) {
 	return nic, nil
 }
 
-// sysfsDir opens the device's directory, which stays its own when it is renamed. Until it
-// is open, the name can become another's.
+// sysfsDir opens the directory of the device. Once it is open, it stays the directory of this
+// device, even if that is renamed. Until then, another device can get the name.
 func (n *Namespace) sysfsDir(sysfs *os.File, l *link) (*os.File, error) {
 	for name := l.name; ; {
 		dir, err := openAt(sysfs, filepath.Join("class/net", name), unix.O_DIRECTORY)
@@ -77,7 +77,8 @@ func (n *Namespace) sysfsDir(sysfs *os.File, l *link) (*os.File, error) {
 	}
 }
 
-// openSysfs opens sysfs as n has it: each mount shows the devices of one namespace.
+// openSysfs opens a sysfs that shows the devices of n. Each mount of sysfs shows the devices of one
+// namespace.
 func (n *Namespace) openSysfs() (*os.File, error) {
 	if n.isOwn() {
 		return os.Open("/sys")
@@ -116,7 +117,7 @@ func openAt(dir *os.File, path string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), filepath.Join(dir.Name(), path)), nil
 }
 
-// readAt returns the one short line of a file.
+// readAt returns the content of a file that has one short line.
 func readAt(dir *os.File, path string) (string, error) {
 	f, err := openAt(dir, path, 0)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// ownSysfs shows the tests' own network namespace in /sys, as it is on a node.
+// ownSysfs mounts a sysfs at /sys that shows the tests' own network namespace, as it is on a node.
 func ownSysfs(t *testing.T) {
 	t.Helper()
 	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
@@ -21,7 +21,7 @@ func ownSysfs(t *testing.T) {
 func TestThePortIsReadHereAndInASandbox(t *testing.T) {
 	ownSysfs(t)
 	w := newWorld(t)
-	// A device of the same name and another's index is no answer.
+	// A device of the same name with another index is not taken.
 	fresh.IP(t, "", "link add inside type veth peer name outside")
 	fresh.IP(t, "", "link set inside netns "+w.path)
 	for name, test := range map[string]struct {

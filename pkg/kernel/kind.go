@@ -14,7 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Attributes that the netlink library has not (linux/if_link.h).
+// Attributes that the netlink library does not have (linux/if_link.h).
 const (
 	iflaMacvlanBCCutoff = 9
 	macvlanNoPromisc    = 1
@@ -23,7 +23,7 @@ const (
 	macvlanSetSources = 3
 )
 
-// macvlanModes are the modes by their number in linux/if_link.h.
+// macvlanModes are the names of the modes, by their numbers (linux/if_link.h).
 var macvlanModes = map[uint32]string{
 	nl.MACVLAN_MODE_PRIVATE: "private", nl.MACVLAN_MODE_VEPA: "vepa", nl.MACVLAN_MODE_BRIDGE: "bridge",
 	nl.MACVLAN_MODE_PASSTHRU: "passthru", nl.MACVLAN_MODE_SOURCE: "source",
@@ -91,7 +91,7 @@ func addMacvlan(data *nl.RtAttr, m netstate.Macvlan) error {
 	return nil
 }
 
-// numberOf returns the number that has the name.
+// numberOf returns the number of the name.
 func numberOf[N cmp.Ordered](names map[N]string, name string) (N, bool) {
 	for number, n := range names {
 		if n == name {
@@ -165,13 +165,13 @@ func vlanFlags(bits uint32) []string {
 	return flags
 }
 
-// parseQoS returns a list of struct ifla_vlan_qos_mapping, nil for none.
+// parseQoS reads a list of struct ifla_vlan_qos_mapping. It returns nil if there is no mapping.
 func parseQoS(list *rtnl.Attribute) map[uint32]uint32 {
 	var qos map[uint32]uint32
 	list.Each(func(a *rtnl.Attribute) {
 		from, to := a.Uint32(), a.Uint32At(4)
 		if to == 0 {
-			return // That is what there is without a mapping.
+			return // A priority without a mapping has 0 too.
 		}
 		if qos == nil {
 			qos = map[uint32]uint32{}
@@ -191,7 +191,7 @@ func addVLAN(data *nl.RtAttr, v netstate.VLAN, options *netstate.VLANOptions) {
 	for _, flag := range options.Flags {
 		bits |= 1 << slices.Index(netstate.VLANFlags, flag)
 	}
-	// struct ifla_vlan_flags: the flags and which of them to set.
+	// struct ifla_vlan_flags: the flags, and the mask of those to set.
 	mask := uint32(1)<<len(netstate.VLANFlags) - 1
 	data.AddRtAttr(nl.IFLA_VLAN_FLAGS, append(nl.Uint32Attr(bits), nl.Uint32Attr(mask)...))
 	addQoS(data, nl.IFLA_VLAN_INGRESS_QOS, options.IngressQoS)
@@ -208,7 +208,8 @@ func addQoS(data *nl.RtAttr, attr int, qos map[uint32]uint32) {
 	}
 }
 
-// linkInfoAttr returns IFLA_LINKINFO: what makes the device one of its kind.
+// linkInfoAttr returns IFLA_LINKINFO: the kind of the device, and the attributes of that kind. It
+// returns ErrUnsupported for a kind that it does not know.
 func linkInfoAttr(link netstate.Link) (*nl.RtAttr, error) {
 	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
 	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(link.Kind))
@@ -227,7 +228,7 @@ func linkInfoAttr(link netstate.Link) (*nl.RtAttr, error) {
 	return info, err
 }
 
-// creates says that Create makes devices of that kind.
+// creates says whether Create makes devices of that kind.
 func creates(kind string) bool {
 	switch kind {
 	case netstate.KindMacvlan, netstate.KindMacvtap, netstate.KindIPvlan, netstate.KindVLAN:

@@ -11,11 +11,11 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// link is what the kernel tells of a device.
+// link is a device as the kernel describes it.
 type link struct {
 	index, parent, master int
-	// elsewhere is the number of the namespace that the parent is in, -1 where it
-	// is in the device's own.
+	// elsewhere is the number by which the device's namespace knows the namespace of the parent, or
+	// -1 if the parent is in the same namespace.
 	elsewhere          int
 	flags              uint32
 	name, alias        string
@@ -26,10 +26,10 @@ type link struct {
 	group              uint32
 	bus                string
 	hasXDP             bool
-	// conf4 and conf6 are the settings of IPv4 and IPv6 that the kernel tells of.
+	// conf4 and conf6 are the settings of IPv4 and IPv6 that the kernel tells with a link.
 	conf4, conf6 []byte
-	// kind is empty for a NIC. data and portData are the attributes of the kind and
-	// of the port of a master of the kind masterKind.
+	// kind is empty for a NIC. data are the attributes of the kind. portData are those of a port of
+	// a master of the kind masterKind.
 	kind, masterKind string
 	data, portData   []byte
 }
@@ -86,7 +86,7 @@ func (l *link) attribute(a *rtnl.Attribute) {
 	}
 }
 
-// nonZero returns a copy of the address, nil for none.
+// nonZero returns a copy of the address, or nil if all its bytes are zero.
 func nonZero(value []byte) net.HardwareAddr {
 	for _, b := range value {
 		if b != 0 {
@@ -121,7 +121,7 @@ func (l *link) linkInfo(a *rtnl.Attribute) {
 	}
 }
 
-// kindOf returns the kind as netstate has it.
+// kindOf returns the kind by its name in netstate.
 func (l *link) kindOf() string {
 	if l.kind == "" {
 		return netstate.KindNIC
@@ -135,9 +135,8 @@ func (l *link) carrier() bool {
 	return l.flags&(unix.IFF_UP|unix.IFF_LOWER_UP) == unix.IFF_UP|unix.IFF_LOWER_UP
 }
 
-// parentIndex returns the index of what the link is stacked on, in its own
-// namespace or in another. The kernel leaves it out of its answer where it is
-// the link's own number, in another namespace.
+// parentIndex returns the index of the parent, in this namespace or in another one. If a parent in
+// another namespace has the same index as the link, the kernel leaves it out of its answer.
 func (l *link) parentIndex() int {
 	if l.parent != 0 {
 		return l.parent
@@ -149,7 +148,8 @@ func (l *link) parentIndex() int {
 	return 0
 }
 
-// describe returns the link as it is remembered.
+// describe returns the link as a checkpoint has it. It returns ErrUnsupported for a link that
+// cannot be described.
 func (n *Namespace) describe(l *link) (netstate.Link, error) {
 	described := netstate.Link{
 		Kind: l.kindOf(), Name: l.name, Index: l.index, MAC: l.mac.String(), MTU: l.mtu, Up: l.up(),
@@ -165,7 +165,7 @@ func (n *Namespace) describe(l *link) (netstate.Link, error) {
 		described.Macvlan, err = parseMacvlan(l.data)
 	case netstate.KindIPvlan:
 		described.IPvlan, err = parseIPvlan(l.data)
-		// Those are the mode's, and not to be changed.
+		// These flags follow from the mode, and cannot be changed.
 		described.NoARP, described.NoMulticast = false, false
 	case netstate.KindVLAN:
 		described.VLAN, described.VLANOptions, err = parseVLAN(l.data)

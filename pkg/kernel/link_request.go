@@ -10,8 +10,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// linkRequest returns a request of that type for the device of that index, which is 0 for one
-// that has none yet. Of the device's flags, it sets those of mask to flags.
+// linkRequest returns a request of that type for the device of that index. The index is 0 for a
+// device that has none yet. The request sets the flags in mask to those in flags.
 func linkRequest(kind, index int, flags, mask uint32) *nl.NetlinkRequest {
 	request := nl.NewNetlinkRequest(kind, 0)
 	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
@@ -20,7 +20,7 @@ func linkRequest(kind, index int, flags, mask uint32) *nl.NetlinkRequest {
 	return request
 }
 
-// setLink returns a request that changes the device, and of its flags those of mask.
+// setLink returns a request that changes the device. It sets the flags in mask to those in flags.
 func setLink(index int, flags, mask uint32) *nl.NetlinkRequest {
 	return linkRequest(unix.RTM_SETLINK, index, flags, mask)
 }
@@ -39,15 +39,15 @@ func deleteLink(index int, name string) rtnl.Message {
 	return rtnl.Message{Request: linkRequest(unix.RTM_DELLINK, index, 0, 0), What: "delete " + name}
 }
 
-// hasAttributes says that setAttributes has something to set on a device that was just made: the
-// alias, flags, and of a NIC, which is not made, its MAC, MTU and the like.
+// hasAttributes says whether a new device lacks something that setAttributes sets. A NIC always
+// does, because it is not made: its MAC, MTU and the like are set.
 func hasAttributes(link netstate.Link) bool {
 	_, mask := flagBits(link.LinkFlags)
 	return mask != 0 || link.Alias != "" || link.Kind == netstate.KindNIC
 }
 
-// setAttributes returns the request that sets what the kernel takes of a link that is there
-// already, and not of one that it makes.
+// setAttributes returns the request that sets the alias, the flags, and for a NIC the MAC, MTU and
+// the like. The kernel takes these only of a device that is there already.
 func setAttributes(index int, link netstate.Link) (rtnl.Message, error) {
 	flags, mask := flagBits(link.LinkFlags)
 	m := rtnl.Message{Request: setLink(index, flags, mask), What: "set the attributes of " + link.Name}
@@ -81,7 +81,7 @@ func macAttr(mac string) (*nl.RtAttr, error) {
 	return nl.NewRtAttr(unix.IFLA_ADDRESS, hw), nil
 }
 
-// flagBits returns the bits of the flags, and which of them are to be changed.
+// flagBits returns the bits of the flags, and the mask of those to change.
 func flagBits(f netstate.LinkFlags) (flags, mask uint32) {
 	for _, flag := range []struct {
 		set bool

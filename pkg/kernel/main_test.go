@@ -50,7 +50,7 @@ func (w *world) capture(t *testing.T, ifName string) netstate.Interface {
 	return must(Capture(w.host, w.sandbox, must(w.host.Devices())(t), ifName, Everything))(t)
 }
 
-// bridge is a macvlan with a MAC and nothing else said.
+// bridge returns a macvlan in bridge mode with a MAC.
 func bridge(name string) netstate.Link {
 	return netstate.Link{
 		Kind: netstate.KindMacvlan, Name: name, MAC: "02:00:00:00:00:01", Up: true,

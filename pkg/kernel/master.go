@@ -17,7 +17,7 @@ type portAttribute struct {
 	bytes int
 }
 
-// portAttributes are those that the kernel tells and takes (br_port_policy in
+// portAttributes are the attributes that the kernel both tells and takes (br_port_policy in
 // net/bridge/br_netlink.c).
 var portAttributes = []portAttribute{
 	{nl.IFLA_BRPORT_PRIORITY, "priority", 2},
@@ -45,8 +45,8 @@ var portAttributes = []portAttribute{
 // iflaBrVLANFiltering is IFLA_BR_VLAN_FILTERING.
 const iflaBrVLANFiltering = 7
 
-// master reads what the interface is enslaved to, and returns the table of routes that
-// it has from there, 0 for none.
+// master reads the master of the interface. If that is a VRF, it returns the number of its routing
+// table, otherwise 0.
 func (c *capture) master() (table uint32, err error) {
 	if c.link.master == 0 {
 		return 0, nil
@@ -88,7 +88,7 @@ func vrfTable(data []byte) (table uint32, err error) {
 	return table, err
 }
 
-// filtersVLANs says whether the bridge keeps its ports' VLANs apart.
+// filtersVLANs says whether the bridge filters VLANs at its ports.
 func filtersVLANs(data []byte) (filters bool, err error) {
 	err = rtnl.EachAttribute(data, 0, func(a *rtnl.Attribute) {
 		if a.Type() == iflaBrVLANFiltering {
@@ -110,7 +110,8 @@ func parsePort(data []byte) (map[string]uint32, error) {
 	return port, err
 }
 
-// enslave returns the requests that enslave the device to the master, as it was.
+// enslave returns the requests that make the device a port of the recorded master. It returns
+// ErrUnsupported if the master is of another kind now.
 func (n *Namespace) enslave(index int, m netstate.Master) ([]rtnl.Message, error) {
 	master, err := n.link(m.Name)
 	if err != nil {
@@ -138,7 +139,8 @@ func (n *Namespace) enslave(index int, m netstate.Master) ([]rtnl.Message, error
 	return append(batch, rtnl.Message{Request: request, What: "set up the port of " + m.Name}), nil
 }
 
-// SetMaster enslaves the interface to the bridge or VRF, as it was.
+// SetMaster makes the interface a port of the recorded bridge or VRF. It returns ErrNoDevice if one
+// of them is not there, and ErrUnsupported if the master is of another kind now.
 func (n *Namespace) SetMaster(ifName string, m netstate.Master) error {
 	index, err := n.Index(ifName)
 	if err != nil {

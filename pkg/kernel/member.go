@@ -10,15 +10,14 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 )
 
-// errInUse says that a device is used otherwise: it is a member of something else, or
-// has addresses of its own.
-var errInUse = errors.New("in use otherwise")
+// errInUse says that a device has another use: it has a master, or addresses of its own.
+var errInUse = errors.New("in use by something else")
 
-// Enslave makes the NIC a member of the bond, both known by their indices. A bond takes
-// a NIC only while it is down, and sets it up itself. One that is the bond's already, as
-// somebody else may be at the same, is only set up. One that is used otherwise is left
-// alone: errInUse. The caller keeps off those of its own kind, so that the NIC is not made
-// a member between the look and the change.
+// Enslave makes the NIC a member of the bond. Both are given by their indices. A bond takes a NIC
+// only while that is down, and then sets it up. A NIC that is a member of this bond already is only
+// set up: somebody else may have enslaved it. Enslave refuses a NIC that has another master or
+// addresses of its own, and a NIC that would have to go down while a VLAN on it has addresses. The
+// caller keeps other restores away, so that the NIC gets no master between the look and the change.
 func (n *Namespace) Enslave(nic, bond int) error {
 	master, err := n.linkByIndex(bond)
 	if err != nil {
@@ -52,8 +51,8 @@ func (n *Namespace) Enslave(nic, bond int) error {
 	return n.socket.Run(enslave, up)
 }
 
-// mayGoDown returns errInUse if a device on the one of that index has addresses: their routes
-// go when it goes down.
+// mayGoDown returns errInUse if a VLAN device on the device of that index has addresses. Their
+// routes would go when it goes down.
 func (n *Namespace) mayGoDown(index int) error {
 	devices, err := n.Devices()
 	if err != nil {
@@ -64,7 +63,7 @@ func (n *Namespace) mayGoDown(index int) error {
 			continue
 		}
 		if used, err := n.HasAddresses(d.Index); err != nil || used {
-			return errors.Join(err, fmt.Errorf("it has to go down for that, and %s on it has addresses: %w", d.Name, errInUse))
+			return errors.Join(err, fmt.Errorf("it must go down for that, and %s on it has addresses: %w", d.Name, errInUse))
 		}
 	}
 	return nil

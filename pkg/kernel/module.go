@@ -9,15 +9,16 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// modules are the names of the kernel's modules that make devices, by the kind of the device.
+// modules are the names of the kernel modules that make devices, by the kind of the device.
 var modules = map[string]string{
 	netstate.KindMacvlan: "macvlan", netstate.KindMacvtap: "macvtap", netstate.KindIPvlan: "ipvlan",
 	netstate.KindVLAN: "8021q", netstate.KindBond: "bonding",
 }
 
-// missingModule returns what to do about the error of a request that makes a device of that kind:
-// which module is missing, if that is what the kernel says (rtnl_newlink). It has tried to load
-// the module itself, which fails for example in a container without modprobe.
+// missingModule returns a function for Message.Advise. It names the module to load if the kernel
+// cannot make devices of that kind (rtnl_newlink). The kernel has tried to load the module itself
+// by then. That fails, for example, in a container without modprobe, or if the module is not
+// installed.
 func missingModule(kind string) func(error) string {
 	return func(err error) string {
 		var refused *rtnl.Error

@@ -12,7 +12,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// The kernel says that it makes no devices of a kind: the error says which module is missing.
+// The kernel cannot make devices of a kind. The error says which module is missing.
 func TestAMissingModuleIsNamed(t *testing.T) {
 	w := newWorld(t)
 	for kind, advice := range map[string]string{
@@ -38,7 +38,7 @@ func TestAMissingModuleIsNamed(t *testing.T) {
 	}
 }
 
-// Whatever makes a device of a kind that this kernel may not have makes it, or names the module.
+// Each way to make a device of a kind that this kernel may not have makes it, or names the module.
 func TestCreateNamesTheModuleThatIsMissing(t *testing.T) {
 	w := newWorld(t)
 	parent := w.index(t, "lan0")

@@ -25,8 +25,7 @@ var (
 	ErrNoDevice = errors.New("no such device")
 	// ErrExists: a device of that name is there already.
 	ErrExists = errors.New("device exists already")
-	// ErrNoCarrier: nothing can be sent, as the device or one below it is down or
-	// has no link.
+	// ErrNoCarrier: nothing can be sent. The device or one below it is down or has no link.
 	ErrNoCarrier = errors.New("no carrier")
 )
 
@@ -36,13 +35,12 @@ type Namespace struct {
 	handle netns.NsHandle
 	socket *rtnl.Socket
 	id     attachment.Namespace
-	// known are the numbers by which this namespace knows others: once given,
-	// they stay.
+	// known are the numbers by which this namespace knows others. A number stays once the kernel
+	// has given it.
 	known sync.Map // of int by *Namespace
 }
 
-// Open opens the network namespace at path. It returns ErrNoNamespace when there
-// is none.
+// Open opens the network namespace at path. It returns ErrNoNamespace if there is none.
 func Open(path string) (*Namespace, error) {
 	n, err := open(path)
 	if err != nil {
@@ -81,8 +79,8 @@ func (n *Namespace) dial() (*rtnl.Socket, error) {
 	return socket, nil
 }
 
-// openSocket opens a socket inside the namespace, so that whatever is sent through it works
-// there without any further change of namespace. The caller closes it.
+// openSocket opens a socket inside the namespace. Whatever is sent through it works there, without
+// a further change of namespace. The caller closes it.
 func (n *Namespace) openSocket(domain, kind, protocol int) (fd int, err error) {
 	err = n.do(func() error {
 		if fd, err = unix.Socket(domain, kind|unix.SOCK_CLOEXEC, protocol); err != nil {
@@ -102,8 +100,8 @@ func (n *Namespace) cookie() (uint64, error) {
 	return cookie, cookieError(err)
 }
 
-// cookieError says of a kernel without cookies that it is too old: which namespace is
-// which could only be guessed, as inode numbers are given again.
+// cookieError returns errOldKernel for a kernel without cookies. Without them relink could only
+// guess which namespace is which, because the kernel reuses inode numbers.
 func cookieError(err error) error {
 	if errors.Is(err, unix.ENOPROTOOPT) {
 		return fmt.Errorf("the kernel has no cookies of network namespaces (SO_NETNS_COOKIE): %w", errOldKernel)
@@ -114,8 +112,8 @@ func cookieError(err error) error {
 	return nil
 }
 
-// OpenHost opens the namespace that the calling thread is in: that of the
-// process, for a thread outside of this package's hands.
+// OpenHost opens the namespace that the calling thread is in. Outside of this package, this is the
+// namespace of the process.
 func OpenHost() (*Namespace, error) { return Open("/proc/thread-self/ns/net") }
 
 // Identity says which namespace this is.
@@ -149,20 +147,20 @@ func (n *Namespace) do(f func() error) error {
 	}
 	ferr := f()
 	if err := netns.Set(home); err != nil {
-		// The thread stays locked: the runtime ends it with its goroutine, and
-		// nothing else ever runs in the wrong namespace.
+		// The thread stays locked. The runtime ends it together with its goroutine, so nothing else
+		// runs in the wrong namespace.
 		return errors.Join(ferr, fmt.Errorf("leave namespace %s: %w", n.id.Path, err))
 	}
 	runtime.UnlockOSThread()
 	return ferr
 }
 
-// home is the namespace that the process was started in, nil until it was looked up. It
-// stays open: to look it up in /proc each time takes longer than to enter it.
+// home is the namespace that the process was started in, nil until somebody needs it. It stays
+// open, because to look it up in /proc takes longer than to enter it.
 var home atomic.Pointer[netns.NsHandle]
 
-// ownNamespace returns home, to which every thread comes back. A failure to open it is not
-// remembered: the next call may be luckier.
+// ownNamespace returns home, to which every thread comes back. It remembers no failure: the next
+// call tries again.
 func ownNamespace() (netns.NsHandle, error) {
 	if own := home.Load(); own != nil {
 		return *own, nil
@@ -177,9 +175,9 @@ func ownNamespace() (netns.NsHandle, error) {
 	return *home.Load(), nil
 }
 
-// SameNamespace returns nil when recorded.Path holds the recorded namespace, as
-// far as that can be told without entering it, and otherwise an error that says
-// why not; ErrNoNamespace can be matched.
+// SameNamespace returns nil if recorded.Path holds the recorded namespace, as far as can be told
+// without entering it. Otherwise it returns an error that says why not. It returns ErrNoNamespace
+// if there is no namespace any more.
 func SameNamespace(recorded attachment.Namespace) error {
 	bootID, err := boot.ID()
 	if err != nil {
@@ -189,7 +187,7 @@ func SameNamespace(recorded attachment.Namespace) error {
 	if unix.Stat(recorded.Path, &st) == nil && recorded.Same(attachment.Namespace{BootID: bootID, Device: st.Dev, Inode: st.Ino}) == nil {
 		return nil
 	}
-	// It is not: the rest is to say why.
+	// It does not. The rest finds out why.
 	n, err := open(recorded.Path)
 	if err != nil {
 		return err

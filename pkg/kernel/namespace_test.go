@@ -40,8 +40,8 @@ func TestOpenRefusesWhatIsNoNetworkNamespace(t *testing.T) {
 	}
 }
 
-// The kernel gives the inode number of a namespace that is gone to the next one.
-// Only the cookie tells them apart.
+// The kernel gives the inode number of a namespace that is gone to the next one. Only the cookie
+// tells them apart.
 func TestANamespaceInThePlaceOfAnotherIsAStranger(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ns")
 	identity := func() attachment.Namespace {
@@ -76,8 +76,8 @@ func TestOpenHostIsTheOwnNamespace(t *testing.T) {
 	}
 }
 
-// While devices come and go, a list has all those that stay: the kernel marks lists
-// that changed meanwhile, and those are read again.
+// While devices come and go, a list has all devices that stay. The kernel marks a list that changed
+// meanwhile, and it is read again.
 func TestListsAreWholeWhileTheyChange(t *testing.T) {
 	w := newWorld(t)
 	const pairs = 150
@@ -135,7 +135,8 @@ func TestDefaultRouteDevice(t *testing.T) {
 	}
 }
 
-// The own namespace can't be opened for want of a descriptor, and then it can.
+// The process's own namespace cannot be opened while there is no free descriptor. Afterwards it
+// can.
 func TestAFailureToOpenTheOwnNamespaceIsNotRemembered(t *testing.T) {
 	w := newWorld(t)
 	usual := home.Swap(nil)
@@ -172,8 +173,8 @@ func TestAKernelWithoutCookiesIsRefused(t *testing.T) {
 	}
 }
 
-// onlyWithout runs the test in a process of its own, as root without one capability, and returns what
-// it has written to the standard output up to the line's end. In that process, it returns false.
+// onlyWithout runs the test again in a process of its own, as root but without one capability. It
+// returns the first line of its standard output. In that process, it returns false.
 func onlyWithout(t *testing.T, capability uintptr) (output string, outside bool) {
 	t.Helper()
 	const inside = "RELINK_TEST_WITHOUT_CAPABILITY"
@@ -199,7 +200,7 @@ func onlyWithout(t *testing.T, capability uintptr) (output string, outside bool)
 	return output, true
 }
 
-// A refusal says that root is needed, and which capability.
+// A refusal says that relink must run as root, and which capability it needs.
 func TestWithoutCapSysAdmin(t *testing.T) {
 	got, outside := onlyWithout(t, unix.CAP_SYS_ADMIN)
 	if !outside {

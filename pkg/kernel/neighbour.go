@@ -12,8 +12,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// neighbours returns the entries of the device that somebody made: permanent ones and
-// proxies.
+// neighbours returns the entries of the device that somebody made: permanent ones, and proxies.
 func (n *Namespace) neighbours(index int) ([]netstate.Neighbour, error) {
 	var all []netstate.Neighbour
 	for _, flags := range []uint8{0, unix.NTF_PROXY} {
@@ -39,8 +38,8 @@ func (n *Namespace) neighbours(index int) ([]netstate.Neighbour, error) {
 	return all, nil
 }
 
-// parseNeighbour returns the entry in an answer and the index of its device, 0 for an entry that
-// the kernel made.
+// parseNeighbour returns the entry in an answer, and the index of its device. The index is 0 for an
+// entry that the kernel made.
 func parseNeighbour(payload []byte) (neighbour netstate.Neighbour, of int, err error) {
 	if err := rtnl.CheckHeader(payload, unix.SizeofNdMsg); err != nil {
 		return neighbour, 0, err
@@ -63,7 +62,7 @@ func parseNeighbour(payload []byte) (neighbour netstate.Neighbour, of int, err e
 	return neighbour, int(index), err
 }
 
-// addNeighbour returns the request that makes the entry, in place of what is there.
+// addNeighbour returns the request that makes the entry. It replaces an entry of the same address.
 func addNeighbour(index int, neighbour netstate.Neighbour) (rtnl.Message, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
 	m := &netlink.Ndmsg{Family: unix.AF_INET, Index: uint32(index), State: unix.NUD_PERMANENT, Flags: neighbour.Flags}
@@ -85,7 +84,8 @@ func addNeighbour(index int, neighbour netstate.Neighbour) (rtnl.Message, error)
 	return rtnl.Message{Request: request, What: "add neighbour " + neighbour.String()}, nil
 }
 
-// AddNeighbour makes the entry of the interface, in place of what is there.
+// AddNeighbour makes the entry of the interface. It replaces an entry of the same address. It
+// returns ErrNoDevice if the interface is not there.
 func (n *Namespace) AddNeighbour(ifName string, neighbour netstate.Neighbour) error {
 	return n.runOn(ifName, func(index int) (rtnl.Message, error) { return addNeighbour(index, neighbour) })
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// MoveNIC moves the NIC of that index in the host into the sandbox and makes it the
-// interface that is described, with the ifindex if that is free there. One that is used
-// otherwise is left alone: errInUse. It returns ErrExists when the sandbox has a device
-// of that name.
+// MoveNIC moves the NIC of that index from the host into the sandbox, and makes it the interface
+// that is described. It gets the described index if that is free there. MoveNIC refuses a NIC that
+// has a master or addresses of its own. It returns ErrExists if the sandbox has a device of that
+// name.
 func MoveNIC(host, sandbox *Namespace, nic int, want netstate.Interface, opts ConfigureOptions) error {
 	there, err := host.linkByIndex(nic)
 	if err != nil {
@@ -35,7 +35,7 @@ func MoveNIC(host, sandbox *Namespace, nic int, want netstate.Interface, opts Co
 			return fmt.Errorf("%s: %s: %w", what, want.Link.Name, ErrExists)
 		}
 		link := want.Link
-		link.Index = 0 // It was the index that is taken: any other will do.
+		link.Index = 0 // The index is taken. Any other will do.
 		err = host.socket.Run(moveLink(sandbox, nic, link))
 	}
 	if err != nil {

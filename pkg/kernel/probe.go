@@ -20,40 +20,38 @@ import (
 
 // ProbeOptions says how Probe looks for another host with an address.
 type ProbeOptions struct {
-	// Count is how many probes are sent for each address, 1 at least. By default,
-	// hosts send 3 for an IPv4 address (RFC 5227, section 1.1) and 1 for an IPv6
-	// address (RFC 4862, section 5.1).
+	// Count is how many probes are sent for each address, at least 1. Hosts usually send 3 for an
+	// IPv4 address (RFC 5227, section 1.1) and 1 for an IPv6 address (RFC 4862, section 5.1).
 	Count int
-	// Wait is how long answers are waited for after each probe. It is more than 0.
+	// Wait is how long Probe waits for answers after each round of probes. It is more than 0.
 	Wait time.Duration
 }
 
 // Conflict is an address that another host has, or probes for too.
 type Conflict struct {
 	Address netip.Addr
-	// MAC is where the other host says that it has the address.
+	// MAC is the MAC at which the other host says that it has the address.
 	MAC string
 }
 
-// carrierLimit is how long Probe waits for a link that has just come up to be able to
-// send. One that is stacked on a parent with carrier has it at once.
+// carrierLimit is how long Probe waits until a link that was set up can send. A link on a parent
+// with carrier can do so at once.
 const carrierLimit = 2 * time.Second
 
-// Probe says which of the addresses are in use on the link of the device of that index:
-// those that another host answers for or uses meanwhile, and those that another host
-// probes for at the same time (RFC 5227, section 2.1.1, and RFC 4862, section 5.4). They
-// come in the order of the addresses, each once.
+// Probe returns the addresses that are in use on the link of the device of that index: those that
+// another host answers for or uses during the call, and those that another host probes for at the
+// same time (RFC 5227, section 2.1.1, and RFC 4862, section 5.4). They come in the order of the
+// addresses, each once.
 //
-// The device has a MAC of Ethernet, no addresses, and is down: Probe sets it up, and down
-// again in any case. It returns when each address has a conflict, and otherwise after
-// p.Count times p.Wait, plus 2 seconds at most for a link that is slow to come up. The
-// kernel's IPv6 is not needed. Another host with the device's own MAC, as ipvlans on one
-// parent are, can't be told from the device itself.
+// The device must have an Ethernet MAC and no addresses, and be down. Probe sets it up, and down
+// again in any case. Probe returns as soon as each address has a conflict. Otherwise it returns
+// after p.Count times p.Wait, plus up to 2 seconds for a link that is slow to come up. It does not
+// need the IPv6 of the kernel. It cannot tell another host with the MAC of the device from the
+// device itself. ipvlans on one parent are such hosts.
 //
-// It returns ErrNoDevice; errInUse for a device that is up, which stays as it is;
-// ErrUnsupported for one that neither asks nor answers who has an address; ErrNoCarrier if
-// the link can't be probed, or can't any more; or the error of ctx. With an error, the
-// conflicts are those known until then.
+// It refuses a device that is up, and leaves it as it is. It returns ErrNoDevice if there is no
+// such device, ErrUnsupported for a device that does not resolve addresses, ErrNoCarrier if nothing
+// can be sent, or the error of ctx. With an error, it returns the conflicts that it knows so far.
 func (n *Namespace) Probe(ctx context.Context, index int, addresses []netip.Addr, p ProbeOptions) (conflicts []Conflict, err error) {
 	if err := errors.Join(p.validate(addresses), ctx.Err()); err != nil || len(addresses) == 0 {
 		return nil, err
@@ -63,7 +61,7 @@ func (n *Namespace) Probe(ctx context.Context, index int, addresses []netip.Addr
 		return nil, fmt.Errorf("probe on device %d: %w", index, err)
 	}
 	if err := n.socket.Run(setUp(index, link.name)); err != nil {
-		return nil, noCarrier(err) // A VLAN does not go up on a parent that is down.
+		return nil, noCarrier(err) // A VLAN device cannot go up while its parent is down.
 	}
 	conflicts, err = n.probeUp(ctx, link, addresses, p)
 	if err != nil {
@@ -72,27 +70,27 @@ func (n *Namespace) Probe(ctx context.Context, index int, addresses []netip.Addr
 	return conflicts, errors.Join(err, n.socket.Run(setDown(index, link.name)))
 }
 
-// validate says what can't be done.
+// validate returns an error for options or addresses that Probe cannot work with.
 func (p ProbeOptions) validate(addresses []netip.Addr) error {
 	if p.Count < 1 || p.Wait <= 0 {
-		return fmt.Errorf("%d probes, %s after each: there must be a probe and time to answer it", p.Count, p.Wait)
+		return fmt.Errorf("%d probes with a wait of %s after each: there must be at least 1 probe, and a wait of more than 0", p.Count, p.Wait)
 	}
 	for _, a := range addresses {
 		if !a.IsValid() || a.Is4In6() || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() {
-			return fmt.Errorf("address %s is not one that a host can be asked for", a)
+			return fmt.Errorf("address %s cannot be probed: it must be the address of one host, without a zone", a)
 		}
 	}
 	return nil
 }
 
-// probeable returns the device if it can be probed on.
+// probeable returns the device, or an error if it cannot be probed on.
 func (n *Namespace) probeable(index int) (*link, error) {
 	link, err := n.linkByIndex(index)
 	switch {
 	case err != nil:
 		return nil, err
 	case link.up():
-		// To set it down, as a probing ends, would take its routes away.
+		// When the probing ends, it would be set down, and its routes would go.
 		return nil, fmt.Errorf("%s is up: %w", link.name, errInUse)
 	case len(link.mac) != len(wire.AllNodesMAC) || link.flags&unix.IFF_NOARP != 0:
 		return nil, fmt.Errorf("%s, a %s, does not resolve addresses: %w", link.name, link.kindOf(), ErrUnsupported)
@@ -100,9 +98,9 @@ func (n *Namespace) probeable(index int) (*link, error) {
 	return link, nil
 }
 
-// noCarrier returns the error as one that is ErrNoCarrier too, if it is what the kernel
-// says of a device that can't send: ENETDOWN for one that is down, and ENOBUFS for one
-// that drops all because the carrier has gone from what is below it.
+// noCarrier returns the error as ErrNoCarrier if it says that the device cannot send. The kernel
+// returns ENETDOWN for a device that is down, and ENOBUFS for one that drops everything because a
+// device below it has lost its carrier.
 func noCarrier(err error) error {
 	if errors.Is(err, unix.ENETDOWN) || errors.Is(err, unix.ENOBUFS) {
 		return fmt.Errorf("%w: %w", ErrNoCarrier, err)
@@ -110,7 +108,7 @@ func noCarrier(err error) error {
 	return err
 }
 
-// probeUp is Probe on the device that is up now.
+// probeUp is Probe once the device is up.
 func (n *Namespace) probeUp(ctx context.Context, link *link, addresses []netip.Addr, p ProbeOptions) ([]Conflict, error) {
 	pr, err := n.newProber(link, addresses)
 	if err != nil {
@@ -126,15 +124,15 @@ func (n *Namespace) probeUp(ctx context.Context, link *link, addresses []netip.A
 	return pr.conflicts(), err
 }
 
-// awaitCarrier waits until the device can send, or returns ErrNoCarrier after the limit.
+// awaitCarrier waits until the device can send. It returns ErrNoCarrier after the limit.
 func (n *Namespace) awaitCarrier(ctx context.Context, index int, limit time.Duration) error {
 	for deadline := time.Now().Add(limit); ; {
 		link, err := n.linkByIndex(index)
 		switch {
 		case err != nil:
 			return err
-		// Running, as the kernel drops what is sent from when the carrier comes until
-		// it has noticed (linkwatch_do_dev sets both the queues and this flag).
+		// IFF_RUNNING is needed too. When the carrier comes, the kernel first drops what is sent,
+		// until it has noticed (linkwatch_do_dev sets both the queues and this flag).
 		case link.carrier() && link.flags&unix.IFF_RUNNING != 0:
 			return nil
 		case time.Now().After(deadline):
@@ -148,7 +146,7 @@ func (n *Namespace) awaitCarrier(ctx context.Context, index int, limit time.Dura
 	}
 }
 
-// prober sends probes and hears what comes of them.
+// prober sends probes and listens for answers.
 type prober struct {
 	mac       net.HardwareAddr
 	addresses []netip.Addr
@@ -157,15 +155,16 @@ type prober struct {
 	arp, neighbours *os.File
 
 	mu sync.Mutex
-	// heard has the MAC of another host for each address, empty for none.
+	// heard has the MAC of another host for each address. It is empty if nobody has answered for
+	// the address.
 	heard map[netip.Addr]string
-	free  int // How many have none.
+	free  int // How many addresses have no MAC in heard.
 
-	decided chan struct{} // Closed when none is free.
-	failed  chan error    // Of the sockets; one each has room.
+	decided chan struct{} // Closed when free is 0.
+	failed  chan error    // What fails at a socket. There is room for one error each.
 }
 
-// newProber returns a prober that the caller closes. It hears from now on.
+// newProber returns a prober, which listens from now on. The caller closes it.
 func (n *Namespace) newProber(link *link, addresses []netip.Addr) (pr *prober, err error) {
 	pr = &prober{
 		mac: link.mac, addresses: addresses, nonce: make([]byte, wire.NonceLen), heard: map[netip.Addr]string{},
@@ -221,8 +220,8 @@ func (pr *prober) conflicts() []Conflict {
 	return conflicts
 }
 
-// run probes, while connected returns no error. When it returns, everything has been taken
-// that came until then.
+// run sends the probes and waits, as long as connected returns no error. When it returns,
+// everything that came until then has been read.
 func (pr *prober) run(ctx context.Context, p ProbeOptions, connected func() error) error {
 	var listening sync.WaitGroup
 	for _, socket := range pr.sockets() {
@@ -248,13 +247,13 @@ func (pr *prober) run(ctx context.Context, p ProbeOptions, connected func() erro
 			return err
 		case <-time.After(p.Wait):
 		}
-		// Without carrier nothing fails: the kernel drops what is sent, and all is silent.
+		// Without carrier nothing fails. The kernel drops what is sent, and nobody answers.
 		if err := connected(); err != nil {
 			return err
 		}
 	}
 	select {
-	case err := <-pr.failed: // It may have come together with the end of the wait.
+	case err := <-pr.failed: // It may have come at the moment when the wait ended.
 		return err
 	default:
 	}
@@ -266,12 +265,12 @@ func (pr *prober) run(ctx context.Context, p ProbeOptions, connected func() erro
 	return nil
 }
 
-// sendLimit bounds a round's sending, so that no queue that is full for ever holds the probing up. Once
-// it is over, Write fails without trying: it is longer than a busy machine leaves a process waiting.
+// sendLimit bounds the sending of one round, in case a queue stays full for ever. After it, Write
+// fails without trying, so it is longer than a busy machine lets a process wait.
 const sendLimit = time.Second
 
-// send sends a probe for each address, those with a conflict included: a host that
-// probes for one at the same time has to hear of it, too. It notes in sent those that got
+// send sends a probe for each address. It sends one for an address with a conflict too, because
+// another host that probes for it must hear of it. It notes in sent for which addresses a probe got
 // out: a busy parent drops some.
 func (pr *prober) send(deadline time.Time, sent map[netip.Addr]bool, connected func() error) error {
 	for _, socket := range pr.sockets() {
@@ -296,7 +295,7 @@ func (pr *prober) send(deadline time.Time, sent map[netip.Addr]bool, connected f
 	return nil
 }
 
-// listen takes what comes until the socket's read deadline.
+// listen takes the frames that come until the read deadline of the socket.
 func (pr *prober) listen(socket *os.File) {
 	buf := make([]byte, wire.AnswerLen)
 	for {
@@ -313,8 +312,9 @@ func (pr *prober) listen(socket *os.File) {
 	}
 }
 
-// drain takes what has come and not been read, so that nothing depends on how soon this
-// process has got its turn. No more than maxQueued: on a busy link, more comes meanwhile.
+// drain takes the frames that have come and were not read yet. The result then does not depend on
+// how soon this process gets its turn. It takes at most maxQueued frames, because on a busy link
+// more come all the time.
 func (pr *prober) drain(socket *os.File, buf []byte) {
 	raw, err := socket.SyscallConn()
 	if err != nil {
@@ -331,8 +331,8 @@ func (pr *prober) drain(socket *os.File, buf []byte) {
 	})
 }
 
-// maxQueued is more than the frames that a socket's buffer of the usual size (208 KiB)
-// holds: each takes more than half a KiB of it.
+// maxQueued is more than the number of frames that fit a socket's usual buffer (208 KiB). Each
+// takes more than half a KiB of it.
 const maxQueued = 512
 
 func (pr *prober) take(frame []byte) {

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probeSocket returns a packet socket, for the caller to close, for the frames of the
-// protocol on the device that pass the filter and go to the host or to the groups. The
-// switches on the way are not told of the groups (as by MLD): where they keep track, the
-// probes of others do not come, but answers do, which go to all nodes.
+// probeSocket returns a packet socket, which the caller closes. It gets the frames of the protocol
+// on the device that pass the filter, and are for the host or for the groups. The switches on the
+// way do not learn of the groups (as MLD would tell them). If they track groups, the probes of
+// other hosts do not arrive. Answers do arrive, because they go to all nodes.
 func (n *Namespace) probeSocket(index int, protocol uint16, assemble func() ([]bpf.RawInstruction, error), groups []net.HardwareAddr) (*os.File, error) {
 	filter, err := assemble()
 	if err != nil {
 		return nil, err
 	}
-	// Protocol 0: nothing comes before the socket is bound, and has its filter.
+	// Protocol 0: no frame comes before the socket is bound, and has its filter.
 	fd, err := n.openSocket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, err

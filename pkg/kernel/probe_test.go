@@ -21,14 +21,14 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// patient goes on until there is a conflict for every address, however slow the machine.
+// patient goes on until each address has a conflict, however slow the machine is.
 var patient = ProbeOptions{Count: 1 << 30, Wait: 50 * time.Millisecond}
 
-// neighbourMAC is that of eth0 in the neighbour's namespace.
+// neighbourMAC is the MAC of eth0 in the neighbour's namespace.
 const neighbourMAC = "02:00:00:00:00:99"
 
-// newLAN returns a world in which the parent lan1 is on a bridge, and the path of a
-// neighbour's namespace on the same bridge. The sandbox has IPv6 like any other.
+// newLAN returns a world whose lan0 is on a bridge, and the path of a neighbour's namespace on the
+// same bridge. The sandbox has IPv6, as usual.
 func newLAN(t *testing.T) (w *world, neighbour string) {
 	t.Helper()
 	w = newWorld(t)
@@ -36,7 +36,7 @@ func newLAN(t *testing.T) (w *world, neighbour string) {
 	fresh.IP(t, "", "link add br0 type bridge")
 	t.Cleanup(func() { fresh.IP(t, "", "link del br0") })
 	fresh.IP(t, "", "link add eth0 address "+neighbourMAC+" netns "+neighbour+" type veth peer name neighbour0")
-	// A namespace that goes takes its devices along some time later.
+	// The kernel deletes the devices of a namespace some time after the namespace.
 	t.Cleanup(func() { fresh.IP(t, "", "link del neighbour0") })
 	fresh.IP(t, neighbour, "link set eth0 up")
 	for _, device := range []string{"lan0", "neighbour0"} {
@@ -52,8 +52,8 @@ func (w *world) add(t *testing.T, sandbox *Namespace, link netstate.Link) int {
 	return must(Create(w.host, sandbox, w.index(t, "lan1"), link))(t)
 }
 
-// probeUntil probes longer and longer, until there are these conflicts at least, and
-// returns all: how long an answer takes must not matter here.
+// probeUntil probes for longer and longer until it has at least these conflicts, and returns all.
+// So the test does not depend on how long an answer takes.
 func probeUntil(t *testing.T, n *Namespace, index int, addresses []netip.Addr, least ...netip.Addr) []Conflict {
 	t.Helper()
 	for wait := 20 * time.Millisecond; ; wait *= 2 {
@@ -93,8 +93,8 @@ func wantConflicts(t *testing.T, got []Conflict, want ...Conflict) {
 	}
 }
 
-// Linux itself has the addresses: it answers the probes, and is told of with its MAC.
-// The kernel of the probing sandbox may be without IPv6.
+// Linux itself has the addresses and answers the probes. The conflict has its MAC. The sandbox that
+// probes may be without IPv6.
 func TestProbeFindsAnAddressInUse(t *testing.T) {
 	for what, disabled := range map[string]string{"with IPv6": "0", "without IPv6": "1"} {
 		t.Run(what, func(t *testing.T) {
@@ -128,7 +128,8 @@ func TestProbeFindsTheOneAddressInUseAmongOthers(t *testing.T) {
 	w.wantDown(t, w.path, "eth0")
 }
 
-// What was probed can be configured as if it had not been: the neighbour reaches it.
+// After a probing, the device can be configured as if there had been none, and the neighbour
+// reaches it.
 func TestProbeLeavesADeviceToBeConfigured(t *testing.T) {
 	w, neighbour := newLAN(t)
 	fresh.IP(t, neighbour, "addr add 10.3.0.9/24 dev eth0")
@@ -137,7 +138,7 @@ func TestProbeLeavesADeviceToBeConfigured(t *testing.T) {
 		{Prefix: prefix("10.3.0.2/24")}, {Prefix: prefix("fd00:3::2/64")},
 	}}
 	index := w.add(t, w.sandbox, want.Link)
-	// All but the qdisc, which every device is given that has been up.
+	// The qdisc is left out: every device that has been up has one.
 	state := func() string {
 		return fresh.Run(t, w.path, "ip -o link | sed 's/qdisc [a-z]*//'; ip -o addr; ip -6 route show table all")
 	}
@@ -163,7 +164,7 @@ func TestProbeLeavesADeviceToBeConfigured(t *testing.T) {
 	}
 }
 
-// Both hear of each other, although none has the address.
+// Both hear of each other, although neither has the address.
 func TestTwoThatProbeForTheSameAddress(t *testing.T) {
 	w, _ := newLAN(t)
 	first, second := bridge("eth0"), bridge("eth0")
@@ -173,7 +174,7 @@ func TestTwoThatProbeForTheSameAddress(t *testing.T) {
 	firstIndex, secondIndex := w.add(t, w.sandbox, first), w.add(t, other, second)
 	shared := []netip.Addr{addr("10.3.0.2"), addr("fd00:3::2")}
 	for wait := 20 * time.Millisecond; ; wait *= 2 {
-		// With a free address none ends before its time.
+		// An address that nobody else wants keeps both probing for the whole time.
 		p := ProbeOptions{Count: 5, Wait: wait}
 		var seen [2][]Conflict
 		var errs [2]error
@@ -196,7 +197,7 @@ func TestTwoThatProbeForTheSameAddress(t *testing.T) {
 	}
 }
 
-// Somebody takes the address while it is probed for.
+// Somebody takes the address during the probing.
 func TestProbeHearsOfAnAddressThatIsTakenMeanwhile(t *testing.T) {
 	w, _ := newLAN(t)
 	index := w.add(t, w.sandbox, bridge("eth0"))
@@ -220,8 +221,8 @@ func TestProbeHearsOfAnAddressThatIsTakenMeanwhile(t *testing.T) {
 	wantConflicts(t, got, Conflict{in[0], neighbourMAC}, Conflict{in[1], neighbourMAC})
 }
 
-// newHost has answer decide what is sent on the parent's wire for each probe that is seen
-// there, until the test ends. It stands for hosts that Linux does not play.
+// newHost calls answer for each probe on the parent's wire, and sends the frames that it returns,
+// until the test ends. It stands for hosts that Linux does not play.
 func newHost(t *testing.T, w *world, answer func(probe []byte) [][]byte) {
 	t.Helper()
 	index := w.index(t, "lan0")
@@ -243,7 +244,7 @@ func newHost(t *testing.T, w *world, answer func(probe []byte) [][]byte) {
 			if err != nil || from.(*unix.SockaddrLinklayer).Pkttype == unix.PACKET_OUTGOING {
 				continue
 			}
-			// The probes are those that another's probing would hear of.
+			// Probes are what another prober would hear.
 			if _, ok := wire.ParseProbeAnswer(buf[:size], nil, nil); !ok || !bytes.Equal(buf[6:12], probeMAC) {
 				continue
 			}
@@ -262,8 +263,8 @@ var (
 	probeNonce = []byte{1, 2, 3, 4, 5, 6}
 )
 
-// A loop in the network brings the probes back, from the same MAC or from that of whoever
-// forwards them. A macvlan in private mode is handed its own frames.
+// A loop in the network brings the probes back, with their own MAC or that of a forwarder. A
+// macvlan in private mode gets its own frames.
 func TestProbeHeedsNotItsOwnProbes(t *testing.T) {
 	w, _ := newLAN(t)
 	link := bridge("eth0")
@@ -274,7 +275,7 @@ func TestProbeHeedsNotItsOwnProbes(t *testing.T) {
 		forwarded := bytes.Clone(probe)
 		copy(forwarded[6:], rivalMAC)
 		frames := [][]byte{probe, forwarded}
-		// What comes behind them is heard.
+		// The frames after them are heard.
 		for _, a := range taken {
 			frames = append(frames, wire.Announcement(rivalMAC, a))
 		}
@@ -284,7 +285,7 @@ func TestProbeHeedsNotItsOwnProbes(t *testing.T) {
 	wantConflicts(t, got, Conflict{taken[0], neighbourMAC}, Conflict{taken[1], neighbourMAC})
 }
 
-// What no host would send, and what is of a VLAN that is not this link, says nothing.
+// A frame that no host would send means nothing, nor does a frame of a VLAN that is not this link.
 func TestProbeHeedsNotWhatIsNoAnswer(t *testing.T) {
 	w, _ := newLAN(t)
 	index := w.add(t, w.sandbox, bridge("eth0"))
@@ -306,7 +307,7 @@ func TestProbeHeedsNotWhatIsNoAnswer(t *testing.T) {
 	wantConflicts(t, got, Conflict{taken[0], neighbourMAC}, Conflict{taken[1], neighbourMAC})
 }
 
-// An answer in a frame of the VLAN 0, which has a priority alone, is of this link.
+// A frame of VLAN 0 has only a priority. An answer in it counts.
 func TestProbeHeedsAnAnswerWithAPriority(t *testing.T) {
 	w, _ := newLAN(t)
 	index := w.add(t, w.sandbox, bridge("eth0"))
@@ -321,7 +322,7 @@ func TestProbeHeedsAnAnswerWithAPriority(t *testing.T) {
 	wantConflicts(t, got, Conflict{in[0], neighbourMAC}, Conflict{in[1], neighbourMAC})
 }
 
-// Every round has a probe for each address, and no more rounds than were asked for.
+// Each round has a probe for each address, and there are as many rounds as were asked for.
 func TestProbeSendsAsManyAsItIsToldTo(t *testing.T) {
 	w, _ := newLAN(t)
 	index := w.add(t, w.sandbox, bridge("eth0"))
@@ -348,7 +349,7 @@ func TestProbeSendsAsManyAsItIsToldTo(t *testing.T) {
 	}
 }
 
-// What has come in time counts, though it was not read in time.
+// An answer that came in time counts, even if it was not read in time.
 func TestProbeTakesWhatHasComeInTheEnd(t *testing.T) {
 	fds := must(unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0))(t)
 	to, from := os.NewFile(uintptr(fds[0]), "to"), os.NewFile(uintptr(fds[1]), "from")
@@ -394,7 +395,7 @@ func TestProbeEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A link that nobody can be heard on is not silent.
+// A link without carrier is not taken for a silent one.
 func TestProbeOfALinkWithoutCarrier(t *testing.T) {
 	w, _ := newLAN(t)
 	index := w.add(t, w.sandbox, bridge("eth0"))
@@ -406,7 +407,7 @@ func TestProbeOfALinkWithoutCarrier(t *testing.T) {
 	w.wantDown(t, w.path, "eth0")
 }
 
-// Nor is one that goes away after the first probe, which it sees nobody answer.
+// A link that goes after the first probe is not taken for a silent one either.
 func TestProbeOfALinkThatGoes(t *testing.T) {
 	for what, line := range map[string]string{
 		"the parent's carrier":       "ip link set lan0 down",
@@ -426,7 +427,7 @@ func TestProbeOfALinkThatGoes(t *testing.T) {
 			if !errors.Is(err, ErrNoCarrier) {
 				t.Errorf("error %v, want ErrNoCarrier", err)
 			}
-			// Who sets it up again may come when the probe has ended and left it down.
+			// The shell may set it up again after the probing has ended and left it down.
 			if once.Do(func() { t.Error("the link did not go") }); !strings.Contains(line, " up") {
 				w.wantDown(t, w.path, "eth0")
 			}

@@ -12,14 +12,14 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// qdiscs returns the queueing disciplines that somebody gave the device, with their
-// filters, and says what of it can't be described.
+// qdiscs returns the queueing disciplines that somebody gave the device, with their filters. The
+// notes name what cannot be described.
 func (n *Namespace) qdiscs(index int) (qdiscs []netstate.Qdisc, notes []string, err error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETQDISC, 0)
 	request.AddData(&nl.TcMsg{Ifindex: int32(index)})
 	err = n.socket.Dump(rtnl.Message{Request: request, What: "list qdiscs"}, func() { qdiscs, notes = nil, nil }, func(payload []byte) error {
 		m, kind, options, err := parseTc(payload)
-		// The kernel's own, which every device gets, have no handle.
+		// The qdiscs that the kernel gives every device have no handle.
 		if err != nil || int(m.Ifindex) != index || m.Handle == 0 {
 			return err
 		}
@@ -46,7 +46,7 @@ func (n *Namespace) qdiscs(index int) (qdiscs []netstate.Qdisc, notes []string, 
 	return qdiscs, notes, nil
 }
 
-// hooks are the parents that filters of the qdisc have.
+// hooks are the parents that filters of the qdisc can have.
 func hooks(q netstate.Qdisc) []uint32 {
 	switch q.Kind {
 	case "ingress":
@@ -74,21 +74,21 @@ func parseTc(payload []byte) (m *nl.TcMsg, kind string, options []byte, err erro
 	return &header, kind, options, err
 }
 
-// AddQdisc gives the interface the queueing discipline in place of the one that is
-// there, and its filters.
+// AddQdisc gives the interface the queueing discipline and its filters. It replaces the qdisc that
+// is there.
 func (n *Namespace) AddQdisc(ifName string, q netstate.Qdisc) error {
 	index, err := n.Index(ifName)
 	if err != nil {
 		return err
 	}
-	// What can't be made takes nothing away.
+	// If a request cannot be made, nothing is taken away.
 	batch, err := n.addQdisc(index, q)
 	if err != nil {
 		return err
 	}
 	remove := nl.NewNetlinkRequest(unix.RTM_DELQDISC, 0)
 	remove.AddData(&nl.TcMsg{Ifindex: int32(index), Parent: q.Parent})
-	// What there is may be none of somebody's, which can't be removed.
+	// The qdisc that is there may be the kernel's own, which cannot be removed.
 	_ = n.socket.Run(rtnl.Message{Request: remove, What: "remove qdisc"})
 	return n.socket.Run(batch...)
 }

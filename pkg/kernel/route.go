@@ -18,20 +18,21 @@ import (
 type parsedRoute struct {
 	netstate.Route
 	oif int
-	// hops are the devices of NextHops.
+	// hops are the indices of the devices of NextHops.
 	hops []int
-	// lost is what can't be described.
+	// lost names what cannot be described.
 	lost []string
-	// place is that in the kernel's list.
+	// place is the position in the kernel's list.
 	place int
-	// expires says that it has a lifetime.
+	// expires says that the route has a lifetime.
 	expires bool
-	// skip says that it is none of a table, but of the kernel's cache.
+	// skip says that the route is of the kernel's cache, and of no table.
 	skip bool
 }
 
-// isKernels says that the kernel made the route, and makes it again. In any other table
-// it is a copy that somebody made, as the sbr plugin does.
+// isKernels says that the kernel made the route and will make it again. table is that of the VRF of
+// the device, 0 for none. In any other table the route is a copy that somebody made, as the sbr
+// plugin does.
 func (r parsedRoute) isKernels(table uint32) bool {
 	return slices.Contains(kernelsOwn, r.Protocol) && (r.Table == unix.RT_TABLE_MAIN || r.Table == unix.RT_TABLE_LOCAL || r.Table == table)
 }
@@ -46,13 +47,13 @@ var kernelsOwn = []uint8{unix.RTPROT_KERNEL, unix.RTPROT_RA, unix.RTPROT_REDIREC
 // rtaNHID is RTA_NH_ID (linux/rtnetlink.h).
 const rtaNHID = 30
 
-// lostAttributes are those that can't be described, by what they are.
+// lostAttributes are the attributes that cannot be described, with their names for people.
 var lostAttributes = map[uint16]string{
 	unix.RTA_ENCAP: "encapsulation", rtaNHID: "nexthop object",
 	unix.RTA_NEWDST: "new destination", unix.RTA_FLOW: "realm", unix.RTA_TTL_PROPAGATE: "TTL propagation",
 }
 
-// expiresAt is where struct rta_cacheinfo has rta_expires (linux/rtnetlink.h).
+// expiresAt is the offset of rta_expires in struct rta_cacheinfo (linux/rtnetlink.h).
 const expiresAt = 8
 
 // parseRoute returns the route in an answer.
@@ -106,7 +107,7 @@ func (r *parsedRoute) attribute(a *rtnl.Attribute, m *nl.RtMsg) {
 	}
 }
 
-// prefixOf returns the address in the attribute with a prefix of so many bits.
+// prefixOf returns the address in the attribute, with a prefix of that many bits.
 func prefixOf(a *rtnl.Attribute, bits uint8) netip.Prefix {
 	prefix := netip.PrefixFrom(a.Address(), int(bits))
 	if !prefix.IsValid() {
@@ -115,7 +116,7 @@ func prefixOf(a *rtnl.Attribute, bits uint8) netip.Prefix {
 	return prefix
 }
 
-// parseVia returns the address in a struct rtvia: a family of two bytes, and the address.
+// parseVia returns the address in a struct rtvia, which is a family of two bytes and the address.
 func parseVia(a *rtnl.Attribute) netip.Addr {
 	const sizeofFamily = 2
 	addr, ok := netip.AddrFromSlice(a.Value()[min(sizeofFamily, len(a.Value())):])
@@ -155,8 +156,8 @@ func (r *parsedRoute) metric(a *rtnl.Attribute) {
 	}
 }
 
-// parseHops reads the next hops of a multipath route: a list of struct rtnexthop, each with
-// attributes of its own behind it.
+// parseHops reads the next hops of a multipath route. They are a list of struct rtnexthop, each
+// followed by attributes of its own.
 func (r *parsedRoute) parseHops(list *rtnl.Attribute) {
 	for b := list.Value(); len(b) >= unix.SizeofRtNexthop; {
 		// The length, the flags, the weight less one, and the device.
@@ -186,8 +187,8 @@ func (r *parsedRoute) parseHops(list *rtnl.Attribute) {
 	}
 }
 
-// DefaultRouteDevice returns the index of the device of the main table's first
-// default route, IPv4 before IPv6, or 0 if there is none.
+// DefaultRouteDevice returns the index of the device of the first default route of the main table.
+// An IPv4 route comes before an IPv6 route. The index is 0 if there is none.
 func (n *Namespace) DefaultRouteDevice() (int, error) {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		device := 0

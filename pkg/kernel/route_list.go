@@ -13,26 +13,26 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// maxKept is how many routes of an interface are remembered of each family, and of everything
-// else that a pod can make as much of as it likes. A restore makes them all under a lock that
-// every pod of the node needs.
+// maxKept is how many routes of an interface are kept of each family. It is the limit too for
+// everything else of which a pod can make as much as it likes. A restore makes all of it under a
+// lock that every pod of the node needs.
 const maxKept = 4096
 
-// maxPlaces is how many routes of one slot are remembered in their order.
+// maxPlaces is up to how many routes of one slot are kept in their order.
 const maxPlaces = 64
 
-// routeQuery says which routes are read.
+// routeQuery says which routes to read.
 type routeQuery struct {
 	index    int
 	families []int
-	// table is that of the device's VRF, 0 for none.
+	// table is the table of the VRF of the device, 0 for none.
 	table uint32
-	// beside reads how the routes stand among those of other devices, and the routes of
-	// those that have one of addresses as their source. Without, the kernel tells of the
-	// routes through the device alone.
+	// beside reads how the routes stand among those of other devices. It also reads the routes of
+	// other devices that have one of addresses as their source. Without it, the kernel tells only
+	// of the routes through the device.
 	beside    bool
 	addresses []netstate.Address
-	// toKeep leaves out and names what can't be remembered or is too much.
+	// toKeep leaves out what a checkpoint cannot keep, and notes it.
 	toKeep bool
 }
 
@@ -45,19 +45,19 @@ type routeList struct {
 	notes   []string
 }
 
-// routeReader is a reading under way.
+// routeReader is the state of one reading.
 type routeReader struct {
 	*Namespace
 	routeQuery
 	sources map[netip.Addr]bool
 	names   map[int]string
-	// family is that of what is read now.
+	// family is the family that is read now.
 	family int
-	// kept are the routes, by their rank, which says what is left out first.
+	// kept are the routes by their rank. Those of the highest rank are left out first.
 	kept    map[int][]parsedRoute
 	count   int
 	surplus int
-	// unnamed counts what there was no room for in notes.
+	// unnamed counts the notes for which there was no room.
 	unnamed int
 	kernels []netip.Prefix
 	notes   []string
@@ -66,13 +66,14 @@ type routeReader struct {
 	slots   slotReader
 }
 
-// routes returns the routes through the device that somebody made, and says what of
-// them can't be described. Those that the kernel makes by itself follow from the
-// addresses, and those from router advertisements come again; it makes them in the main
-// and the local table, or in the device's own, which is a VRF's.
+// routes returns the routes through the device that somebody made, and notes those that cannot be
+// described. It leaves out the routes that the kernel makes by itself: they follow from the
+// addresses, or come again with router advertisements. The kernel makes them in the main table, in
+// the local table, or in the table of the VRF.
 func (n *Namespace) routes(q routeQuery) (routeList, error) {
 	if q.beside && len(q.addresses) == 0 {
-		// A pod can have many devices with nothing on them: all its routes are not read for each.
+		// A pod can have many devices without routes. The list of all its routes is not read for
+		// each of them.
 		alone := q
 		alone.beside = false
 		if list, err := n.routes(alone); err != nil || len(list.routes) == 0 {
@@ -115,7 +116,7 @@ func (r *routeReader) read() error {
 	return err
 }
 
-// take sorts a route in.
+// take puts a route where it belongs.
 func (r *routeReader) take(route parsedRoute) {
 	own := route.through(r.index)
 	daemon := netstate.DaemonOf(route.Protocol)
@@ -130,7 +131,7 @@ func (r *routeReader) take(route parsedRoute) {
 		}
 	case kernels:
 		r.kernels = append(r.kernels, route.Destination)
-	case daemon != "" && (r.toKeep || len(route.hops) == 0): // Of one leg of IPv6, the protocol is not told.
+	case daemon != "" && (r.toKeep || len(route.hops) == 0): // The kernel does not tell the protocol of a single leg in IPv6.
 		r.daemons[daemon]++
 	case route.expires && r.toKeep:
 		r.note(fmt.Sprintf("route %s: it has a lifetime", route.Route))
@@ -139,7 +140,7 @@ func (r *routeReader) take(route parsedRoute) {
 	}
 }
 
-// maxNotes is how many routes are named one by one.
+// maxNotes is how many routes are noted one by one.
 const maxNotes = 20
 
 func (r *routeReader) note(note string) {
@@ -161,8 +162,8 @@ func (r *routeReader) keep(route parsedRoute) {
 	r.count++
 }
 
-// rank is low for what is left out last: routes of the main table, and of those the ones of the
-// widest prefixes. Those are what a pod is given; it is by single addresses that it has many.
+// rank is low for routes that are left out last: those of the main table with the widest prefixes.
+// A pod is given such routes. What it can have many of are routes to single addresses.
 func (r parsedRoute) rank() int {
 	if r.Table == unix.RT_TABLE_MAIN {
 		return r.Destination.Bits()
@@ -170,7 +171,7 @@ func (r parsedRoute) rank() int {
 	return 1000 + r.Destination.Bits()
 }
 
-// ofRank returns the routes that are kept, in the kernel's order.
+// ofRank returns the kept routes in the order of the kernel's list.
 func (r *routeReader) ofRank() []parsedRoute {
 	var all []parsedRoute
 	for _, rank := range slices.Sorted(maps.Keys(r.kept)) {
@@ -203,7 +204,8 @@ func (r *routeReader) into(list *routeList) error {
 	return r.ordersInto(list)
 }
 
-// keepable returns the routes, without those through a device that no checkpoint can name.
+// keepable returns the routes, without those through a device whose name cannot stand in a
+// checkpoint.
 func (r *routeReader) keepable(parsed parsedRoute, routes []netstate.Route) []netstate.Route {
 	return slices.DeleteFunc(routes, func(route netstate.Route) bool {
 		bad := unnameable(route.Devices()...)
@@ -214,7 +216,7 @@ func (r *routeReader) keepable(parsed parsedRoute, routes []netstate.Route) []ne
 	})
 }
 
-// counts names what is left out by its number.
+// counts returns the notes on what is left out and only counted.
 func (r *routeReader) counts() []string {
 	var notes []string
 	if r.unnamed > 0 {
@@ -229,8 +231,8 @@ func (r *routeReader) counts() []string {
 	return notes
 }
 
-// named returns the route with the names of the other devices that it goes through: its own
-// legs of an IPv6 multipath route, each as a route.
+// named returns the route with the names of the other devices that it goes through. Of an IPv6
+// multipath route it returns each leg of the interface as a route of its own.
 func (r *routeReader) named(parsed parsedRoute) ([]netstate.Route, error) {
 	route := parsed.Route
 	route.NextHops = slices.Clone(route.NextHops)
@@ -254,12 +256,12 @@ func (r *routeReader) named(parsed parsedRoute) ([]netstate.Route, error) {
 	return r.legs(parsed, route), nil
 }
 
-// legs returns the legs that the interface has to do with.
+// legs returns the legs that belong in the interface's record.
 func (r *routeReader) legs(parsed parsedRoute, route netstate.Route) []netstate.Route {
 	var legs []netstate.Route
 	for i, hop := range route.NextHops {
 		if hop.Device != "" && parsed.through(r.index) {
-			continue // It is for that interface's record.
+			continue // It belongs in the record of the other interface.
 		}
 		leg := route
 		leg.Device, hop.Device = hop.Device, ""
@@ -269,7 +271,7 @@ func (r *routeReader) legs(parsed parsedRoute, route netstate.Route) []netstate.
 	return legs
 }
 
-// nameOf returns the name of a device, empty for the interface itself.
+// nameOf returns the name of a device. It is empty for the interface itself.
 func (r *routeReader) nameOf(index int) (string, error) {
 	if index == r.index {
 		return "", nil
@@ -284,7 +286,8 @@ func (r *routeReader) nameOf(index int) (string, error) {
 	return r.names[index], nil
 }
 
-// getRoutes asks for the routes through the device of that index, 0 for all.
+// getRoutes returns the request for the routes through the device of that index. Index 0 means all
+// routes.
 func getRoutes(family, index int) *nl.NetlinkRequest {
 	request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, 0)
 	request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}})

@@ -10,16 +10,16 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// routeMove is a route to be taken away for another one, or for itself in another place.
+// routeMove replaces a route by another one, or by itself in another place.
 type routeMove struct {
-	// index is that of the device of both.
+	// index is the index of the device of both routes.
 	index    int
 	old, new netstate.Route
-	// flags say where the new one stands among its equals.
+	// flags say where the new route stands among its equals.
 	flags int
 }
 
-// moves returns what puts the route where flags say: of an IPv6 multipath route every leg by
+// moves returns what puts the route where flags say. Each leg of an IPv6 multipath route moves by
 // itself.
 func (r *routeReader) moves(parsed parsedRoute, flags int) ([]routeMove, error) {
 	if len(parsed.hops) == 0 || parsed.Destination.Addr().Is4() {
@@ -38,23 +38,23 @@ func (r *routeReader) moves(parsed parsedRoute, flags int) ([]routeMove, error) 
 	return moves, nil
 }
 
-// standInProtocol is the protocol number of a route that stands in for another one. So it is told
-// from whatever else the pod has in that place. Nobody else is known to use it.
+// standInProtocol is the protocol number of a route that stands in for another one. It tells such a
+// route from any other of the pod. No other program is known to use this number.
 const standInProtocol = 114
 
-// movesAtOnce is how many moves go in one datagram, with four requests each.
+// movesAtOnce is how many moves go in one datagram. Each takes four requests.
 const movesAtOnce = rtnl.MaxBatch / 4
 
-// exchange is the requests of a move, in their order.
+// exchange is one move with its requests, in their order.
 type exchange struct {
 	routeMove
 	stand, remove, add, unstand rtnl.Message
 }
 
-// move carries the moves out. The kernel has no request that does it at once. So that the pod
-// has the route at every moment, one of a higher metric stands in for it. All that a move takes
-// is in one datagram, so that no kill leaves what stands in. It is tried alone first: where the
-// kernel does not take it, nothing of the slot is taken away.
+// move carries the moves out. The kernel has no single request for a move. So that the pod has the
+// route at every moment, a route of a higher metric stands in for it. All requests of a move go in
+// one datagram, so that a kill leaves no stand-in behind. The stand-in alone is tried first. If the
+// kernel refuses it, no route of the slot is taken away.
 func (n *Namespace) move(moves []routeMove) error {
 	exchanges, err := n.exchanges(moves)
 	if err != nil || len(moves) == 0 {
@@ -76,7 +76,7 @@ func (n *Namespace) exchanges(moves []routeMove) ([]exchange, error) {
 		there.Protocol, there.Unsure = standInProtocol, false
 		var errs [4]error
 		x.stand, errs[0] = n.addRoute(mv.index, there, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
-		x.stand.MayExist = true // In IPv6, somebody's, which stands in as well.
+		x.stand.MayExist = true // In IPv6 somebody may have this route, which can stand in too.
 		x.remove, errs[1] = n.deleteRoute(mv.index, mv.old)
 		x.add, errs[2] = n.addRoute(mv.index, mv.new, unix.NLM_F_CREATE|mv.flags)
 		x.unstand, errs[3] = n.deleteRoute(mv.index, there)
@@ -88,7 +88,7 @@ func (n *Namespace) exchanges(moves []routeMove) ([]exchange, error) {
 	return all, nil
 }
 
-// refused returns the slots of which the kernel does not take a route.
+// refused returns the slots in which the kernel refuses a route.
 func (n *Namespace) refused(exchanges []exchange) (map[netstate.Slot]bool, error) {
 	var try []rtnl.Message
 	for _, x := range exchanges {
@@ -103,8 +103,8 @@ func (n *Namespace) refused(exchanges []exchange) (map[netstate.Slot]bool, error
 	return slots, errors.Join(outcomes...)
 }
 
-// exchange carries out what fits one datagram. Where a route can't be made after all, one of the
-// next metric takes its place.
+// exchange carries out the moves, which must fit one datagram. If a route cannot be made after all,
+// one of the next metric takes its place.
 func (n *Namespace) exchange(exchanges []exchange) error {
 	var batch, last, instead []rtnl.Message
 	for _, x := range exchanges {
@@ -134,14 +134,14 @@ func (n *Namespace) exchange(exchanges []exchange) error {
 // standIn returns the route with the next higher metric.
 func standIn(r netstate.Route) netstate.Route {
 	if r.Priority++; r.Priority == 0 {
-		r.Priority -= 2 // It was the highest.
+		r.Priority -= 2 // The metric was the highest. Take the one below it.
 	}
 	return r
 }
 
-// AddRoutes makes routes of the interface of that index, in the order that it is to have. What
-// it has in the slot of one and is none of its routes is replaced by it, but nothing of
-// another interface.
+// AddRoutes makes routes of the interface of that index, in the order of its record, which is of.
+// If the interface has a route in the same slot that is not in its record, the new route replaces
+// it. AddRoutes replaces no route of another interface.
 func (n *Namespace) AddRoutes(index int, routes []netstate.Route, of netstate.Interface) error {
 	own, leaning := byDevice(routes)
 	failed := []error{n.addOwnRoutes(index, own, of)}
@@ -151,8 +151,8 @@ func (n *Namespace) AddRoutes(index int, routes []netstate.Route, of netstate.In
 	return errors.Join(failed...)
 }
 
-// byDevice returns the routes through the interface itself, and those through others by their
-// devices.
+// byDevice returns the routes through the interface itself, and those through other devices, by the
+// name of the device.
 func byDevice(routes []netstate.Route) (own []netstate.Route, others map[string][]netstate.Route) {
 	others = map[string][]netstate.Route{}
 	for _, r := range routes {
@@ -177,8 +177,9 @@ func (n *Namespace) addOwnRoutes(index int, routes []netstate.Route, of netstate
 	return n.addInPlace(index, routes, of.RouteOrder, wrong)
 }
 
-// addLeaning makes routes of another interface than the one that has their source. Of IPv6
-// they may be there without it: the kernel takes it off with the address.
+// addLeaning makes routes of the device of that name, whose source is an address of another
+// interface. In IPv6 they may be there without the source, because the kernel removes only the
+// source when the address goes.
 func (n *Namespace) addLeaning(name string, routes []netstate.Route) error {
 	index, err := n.Index(name)
 	if err != nil {
@@ -198,8 +199,8 @@ func (n *Namespace) routesOf(index int) ([]netstate.Route, error) {
 	return list.routes, err
 }
 
-// removable returns the routes but those of IPv6 without a gateway that have one with a gateway
-// beside them: the kernel would take that one away.
+// removable returns the routes that can be taken away one by one. It leaves out an IPv6 route
+// without a gateway if the slot has one with a gateway: the kernel would take that one away.
 func removable(routes []netstate.Route) []netstate.Route {
 	hasGateway := func(r netstate.Route) bool { return r.Gateway.IsValid() || len(r.NextHops) > 0 }
 	beside := map[netstate.Slot]bool{}
@@ -211,7 +212,7 @@ func removable(routes []netstate.Route) []netstate.Route {
 	return slices.DeleteFunc(slices.Clone(routes), func(r netstate.Route) bool { return !hasGateway(r) && beside[r.Slot()] })
 }
 
-// addInPlace makes the routes, each in place of a wrong one in its slot, if there is one.
+// addInPlace makes the routes. Each replaces a wrong one in its slot, if there is one.
 func (n *Namespace) addInPlace(index int, routes []netstate.Route, orders []netstate.Order, wrong []netstate.Route) error {
 	bySlot := map[netstate.Slot][]netstate.Route{}
 	for _, r := range wrong {

@@ -14,9 +14,9 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// hasPlace says that the order of the route among the others of its slot is state: not that
-// of routes which come and go by themselves, and of those of link-local addresses, with
-// which the device is always said.
+// hasPlace says that the order of the route among those of its slot has to be kept. It has not for
+// routes that come and go by themselves. It has not for routes of link-local addresses either,
+// because whoever uses these also names the device.
 func (r parsedRoute) hasPlace() bool {
 	return len(r.devices()) > 0 && r.Table != unix.RT_TABLE_LOCAL && !r.expires &&
 		r.Protocol != unix.RTPROT_RA && r.Protocol != unix.RTPROT_REDIRECT &&
@@ -31,21 +31,21 @@ func (r parsedRoute) devices() []int {
 	return r.hops
 }
 
-// isGateways says that the kernel takes the route as one with the others of its slot that have
-// a gateway.
+// isGateways says that the kernel makes one route of this one and of the others in its slot that
+// have a gateway.
 func (r parsedRoute) isGateways() bool {
 	return r.Destination.Addr().Is6() && (r.Gateway.IsValid() || len(r.hops) > 0)
 }
 
-// slotReader gathers the slots that have several routes, some of them the device's, from the
-// kernel's list. There, the routes of one slot follow each other.
+// slotReader collects, from the kernel's list, the slots that have several routes of which some are
+// the device's. In the list, the routes of one slot follow each other.
 type slotReader struct {
 	slot   netstate.Slot
 	routes []parsedRoute
 	count  int
 	own    bool
 	done   [][]parsedRoute
-	// tooMany are the slots with more routes than are kept in their order.
+	// tooMany are the slots that have too many routes to keep their order.
 	tooMany []netstate.Slot
 	places  int
 }
@@ -110,9 +110,9 @@ func (r *routeReader) place(parsed parsedRoute) (netstate.Place, error) {
 	return netstate.Place{Device: route.Device, Gateway: route.Gateway, Source: route.Source, NextHops: route.NextHops}, nil
 }
 
-// OrderRoutes puts the routes of slots in the orders that the interface's checkpoint wants, as
-// far as they are there. Of other devices it moves only those of which movable says that they
-// may be. Whatever fails, no route is lost.
+// OrderRoutes puts the routes of the slots in the recorded orders, as far as the routes are there.
+// It moves a route of another device only if movable says that it may. Whatever fails, no route is
+// lost. It returns ErrNoDevice if the interface is not there.
 func (n *Namespace) OrderRoutes(name string, orders []netstate.Order, movable func(device string) bool) error {
 	index, err := n.Index(name)
 	if err != nil {
@@ -137,7 +137,7 @@ func (n *Namespace) OrderRoutes(name string, orders []netstate.Order, movable fu
 	return errors.Join(append(failed, n.move(moves))...)
 }
 
-// once asks of every device once.
+// once returns a function that asks only once for each device.
 func once(ask func(string) bool) func(string) bool {
 	said := map[string]bool{}
 	return func(device string) bool {
@@ -148,7 +148,7 @@ func once(ask func(string) bool) func(string) bool {
 	}
 }
 
-// inOrder returns what puts the routes of one slot in order.
+// inOrder returns the moves that put the routes of one slot in order.
 func (r *routeReader) inOrder(order netstate.Order, there []parsedRoute, movable func(device string) bool) ([]routeMove, error) {
 	var places []netstate.Place
 	for _, route := range there {
@@ -167,7 +167,7 @@ func (r *routeReader) inOrder(order netstate.Order, there []parsedRoute, movable
 		}
 		flags := unix.NLM_F_APPEND
 		if i < len(front) {
-			flags = 0 // Before its equals.
+			flags = 0 // It stands before its equals.
 		}
 		again, err := r.moves(there[place], flags)
 		if err != nil {
@@ -178,8 +178,8 @@ func (r *routeReader) inOrder(order netstate.Order, there []parsedRoute, movable
 	return moves, nil
 }
 
-// slotsOf returns the routes of the orders' slots that have a place, in the kernel's order. It
-// reads every table once.
+// slotsOf returns the routes of the orders' slots that have a place, in the order of the kernel's
+// list. It reads each table once.
 func (r *routeReader) slotsOf(orders []netstate.Order) (map[netstate.Slot][]parsedRoute, error) {
 	type table struct {
 		family int
@@ -221,18 +221,18 @@ func (r *routeReader) inTable(family int, number uint32, slots map[netstate.Slot
 		return err
 	})
 	if errors.Is(err, unix.ENOENT) {
-		err = nil // There is no such table.
+		err = nil // The table is not there.
 	}
 	return there, err
 }
 
-// mayMove says why the route can't be taken away and made again.
+// mayMove returns an error if the route cannot be taken away and made again.
 func (r *routeReader) mayMove(route parsedRoute, all []parsedRoute, movable func(device string) bool) error {
 	if len(route.lost) > 0 {
-		return fmt.Errorf("route %s has what can't be made again: its %s", route.Route, route.lost[0])
+		return fmt.Errorf("route %s cannot be made again: its %s cannot be described", route.Route, route.lost[0])
 	}
 	if len(route.hops) > 0 && route.isGateways() && (route.Source.IsValid() || metrics(route.Route) != nil) {
-		return fmt.Errorf("of the legs of route %s, only one tells what they have besides a next hop", route.Route)
+		return fmt.Errorf("route %s cannot be made again: the kernel tells the source and metrics of only one of its legs", route.Route)
 	}
 	for _, device := range route.devices() {
 		name, err := r.nameOf(device)
@@ -240,13 +240,14 @@ func (r *routeReader) mayMove(route parsedRoute, all []parsedRoute, movable func
 			return err
 		}
 		if name != "" && !movable(name) {
-			return fmt.Errorf("route %s of %s is none of a checkpoint", route.Route, quoted(name))
+			return fmt.Errorf("route %s of %s is in no checkpoint", route.Route, quoted(name))
 		}
 	}
-	// To take away one without gateway, the kernel takes the first of the device.
+	// If it were to delete a route without a gateway, the kernel would delete the first route of
+	// the device.
 	withGateway := func(other parsedRoute) bool { return other.isGateways() && slices.Contains(other.devices(), route.oif) }
 	if route.Destination.Addr().Is6() && !route.isGateways() && slices.ContainsFunc(all, withGateway) {
-		return fmt.Errorf("route %s can't be told from another one of the device", route.Route)
+		return fmt.Errorf("route %s cannot be told apart from another route of the device", route.Route)
 	}
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// removeRoutes returns the requests that take away the routes that the kernel has made of
-// addresses that had none before.
+// removeRoutes returns the requests that delete the routes that the kernel makes of addresses. It
+// has one for each address that had no such route when it was recorded.
 func removeRoutes(index int, addresses []netstate.Address) []rtnl.Message {
 	var batch []rtnl.Message
 	for _, a := range addresses {
@@ -38,9 +38,9 @@ func removeRoutes(index int, addresses []netstate.Address) []rtnl.Message {
 	return batch
 }
 
-// addRoutes returns the requests that make the routes of the device of that index, in an
-// order in which the kernel takes them. asRecorded says that they come back: those of one slot
-// then stand in the order that they had.
+// addRoutes returns the requests that make the routes of the device of that index, in an order in
+// which the kernel accepts them. With asRecorded, the routes of one slot then stand in the order
+// that they had.
 func (n *Namespace) addRoutes(index int, routes []netstate.Route, orders []netstate.Order, asRecorded bool) ([]rtnl.Message, error) {
 	routes = netstate.InOrder(routes)
 	back := map[netstate.Slot]bool{}
@@ -64,15 +64,15 @@ func (n *Namespace) addRoutes(index int, routes []netstate.Route, orders []netst
 	return batch, errors.Join(errs...)
 }
 
-// inSlotOrder returns the routes in the order in which they are to be made, and the slots in
-// which they are to stand behind what is there: another interface's was the first. In the
-// others, the kernel puts every IPv4 route before the last one.
+// inSlotOrder returns the routes in the order in which to make them. It also returns the slots in
+// which they stand behind the routes that are there, because the first route was that of another
+// interface. In the other slots, the kernel puts every new IPv4 route before the last one.
 func inSlotOrder(routes []netstate.Route, orders []netstate.Order) ([]netstate.Route, map[netstate.Slot]bool) {
 	back := map[netstate.Slot]bool{}
 	for _, o := range orders {
 		back[o.Slot] = !o.First()
 	}
-	// Of one slot, the last comes first.
+	// The last route of a slot is made first.
 	places := map[netstate.Slot][]int{}
 	for i, r := range routes {
 		if slot := r.Slot(); r.Destination.Addr().Is4() && !back[slot] {
@@ -88,8 +88,8 @@ func inSlotOrder(routes []netstate.Route, orders []netstate.Order) ([]netstate.R
 	return netstate.InOrder(ordered), back
 }
 
-// addRoute returns the request that makes the route of the device of that index. It stands
-// beside what is in its slot.
+// addRoute returns the request that makes the route of the device of that index. The routes that
+// are in its slot stay.
 func (n *Namespace) addRoute(index int, r netstate.Route, flags int) (rtnl.Message, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWROUTE, flags)
 	what := "add route " + r.String()
@@ -99,12 +99,12 @@ func (n *Namespace) addRoute(index int, r netstate.Route, flags int) (rtnl.Messa
 	return rtnl.Message{Request: request, What: what}, nil
 }
 
-// deleteRoute returns the request that takes away exactly that route.
+// deleteRoute returns the request that deletes exactly this route.
 func (n *Namespace) deleteRoute(index int, r netstate.Route) (rtnl.Message, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_DELROUTE, 0)
 	what := "remove route " + r.String()
 	if r.Unsure {
-		r.Protocol = unix.RTPROT_UNSPEC // Any: it is another leg's that was told.
+		r.Protocol = unix.RTPROT_UNSPEC // Any: the recorded one is that of another leg.
 	}
 	if err := n.fillRoute(request, index, r); err != nil {
 		return rtnl.Message{}, fmt.Errorf("%s: %w", what, err)
@@ -112,7 +112,8 @@ func (n *Namespace) deleteRoute(index int, r netstate.Route) (rtnl.Message, erro
 	return rtnl.Message{Request: request, What: what, MayLack: true}, nil
 }
 
-// fillRoute fills in the route of the device of that index.
+// fillRoute fills in the route of the device of that index. It returns ErrNoDevice if the route
+// goes through another device that is not there.
 func (n *Namespace) fillRoute(request *nl.NetlinkRequest, index int, r netstate.Route) error {
 	if r.Device != "" {
 		device, err := n.link(r.Device)
@@ -165,8 +166,8 @@ func (n *Namespace) fillRoute(request *nl.NetlinkRequest, index int, r netstate.
 	return nil
 }
 
-// addGateway adds the gateway, if there is one, as RTA_VIA where it is of another
-// family than the route.
+// addGateway adds the gateway, if there is one. A gateway of another family than the route is
+// RTA_VIA.
 func addGateway(add func(nl.NetlinkRequestData), r netstate.Route, gateway netip.Addr) {
 	switch {
 	case !gateway.IsValid():
@@ -177,7 +178,7 @@ func addGateway(add func(nl.NetlinkRequestData), r netstate.Route, gateway netip
 	}
 }
 
-// nextHops returns the value of RTA_MULTIPATH: a list of struct rtnexthop, each with
+// nextHops returns the value of RTA_MULTIPATH: a list of struct rtnexthop, each followed by
 // attributes of its own.
 func (n *Namespace) nextHops(own int, r netstate.Route) ([]byte, error) {
 	var list []byte
@@ -196,7 +197,7 @@ func (n *Namespace) nextHops(own int, r netstate.Route) ([]byte, error) {
 		if h.OnLink {
 			flags = unix.RTNH_F_ONLINK
 		}
-		// struct rtnexthop: length, flags, weight less one, device.
+		// struct rtnexthop: the length, the flags, the weight less one, the device.
 		list = append(list, nl.Uint16Attr(uint16(unix.SizeofRtNexthop+len(attrs)))...)
 		list = append(list, flags, uint8(h.Weight-1))
 		list = append(append(list, nl.Uint32Attr(uint32(index))...), attrs...)
@@ -204,7 +205,7 @@ func (n *Namespace) nextHops(own int, r netstate.Route) ([]byte, error) {
 	return list, nil
 }
 
-// metrics returns RTA_METRICS, nil for none.
+// metrics returns RTA_METRICS, or nil for a route without metrics.
 func metrics(r netstate.Route) *nl.RtAttr {
 	var attr *nl.RtAttr
 	add := func(number int, value []byte) {

@@ -24,7 +24,7 @@ func plainPod(t *testing.T) *world {
 
 func anyDevice(string) bool { return true }
 
-// A route that could not be made again is not taken away, nor is any other that was to be moved
+// A route that could not be made again is not deleted, and neither is any other that was to move
 // with it.
 func TestOrderRoutesLosesNothingWhenARouteIsRefused(t *testing.T) {
 	w := plainPod(t)
@@ -33,7 +33,7 @@ func TestOrderRoutesLosesNothingWhenARouteIsRefused(t *testing.T) {
 		ip route append default via 10.3.0.8
 		ip route append default via 10.3.0.9`)
 	order := w.capture(t, "eth0").RouteOrder[0]
-	// The kernel takes the gateway no more, but keeps the route.
+	// The kernel would not accept the gateway any more, but keeps the route.
 	fresh.Run(t, w.path, `set -e
 		ip route flush exact default
 		ip route add 198.18.0.0/24 dev eth0
@@ -53,23 +53,23 @@ func TestOrderRoutesLosesNothingWhenARouteIsRefused(t *testing.T) {
 	}
 }
 
-// What nobody has recorded is not moved, and what can't be made again is not either.
+// A route that no checkpoint has is not moved, nor is one that cannot be made again.
 func TestOrderRoutesRefuses(t *testing.T) {
 	for name, test := range map[string]struct{ lines, says string }{
 		"another's": {`ip link add other0 type veth peer other1; ip link set other0 up
 			ip addr add 10.4.0.2/24 dev other0
 			ip route append 10.9.0.0/16 via 10.4.0.7
 			ip route append 10.9.0.0/16 dev other0
-			ip route append 10.9.0.0/16 dev eth0`, "route 10.9.0.0/16 scope 253 of other0 is none of a checkpoint"},
+			ip route append 10.9.0.0/16 dev eth0`, "route 10.9.0.0/16 scope 253 of other0 is in no checkpoint"},
 		"a realm": {`ip route append 10.9.0.0/16 via 10.3.0.7
 			ip route append 10.9.0.0/16 via 10.3.0.8 realms 3
-			ip route append 10.9.0.0/16 via 10.3.0.9`, "route 10.9.0.0/16 via 10.3.0.8 has what can't be made again: its realm"},
+			ip route append 10.9.0.0/16 via 10.3.0.9`, "route 10.9.0.0/16 via 10.3.0.8 cannot be made again: its realm cannot be described"},
 		"beside a gateway": {`ip -6 route append fd00:9::/64 dev eth0
-			ip -6 route append fd00:9::/64 via fd00:3::9`, "route fd00:9::/64 metric 1024 can't be told from another one of the device"},
+			ip -6 route append fd00:9::/64 via fd00:3::9`, "route fd00:9::/64 metric 1024 cannot be told apart from another route of the device"},
 		"legs with more": {`ip link add other0 type veth peer other1; ip link set other0 up
 			ip -6 route append fd00:9::/64 mtu 1400 nexthop via fd00:3::8 nexthop via fd00:3::9
 			ip -6 route append fd00:9::/64 dev other0`,
-			"of the legs of route fd00:9::/64 metric 1024 mtu 1400 nexthop via fd00:3::8 weight 1 nexthop via fd00:3::9 weight 1, only one tells"},
+			"route fd00:9::/64 metric 1024 mtu 1400 nexthop via fd00:3::8 weight 1 nexthop via fd00:3::9 weight 1 cannot be made again: the kernel tells"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := plainPod(t)
@@ -91,8 +91,8 @@ func TestOrderRoutesRefuses(t *testing.T) {
 	}
 }
 
-// Slots of both families and several tables are put in order at once, more than go in one
-// datagram. One in which a route is refused keeps the others from nothing.
+// Slots of several tables are put in order at once. They are more than fit one datagram. A slot
+// with a route that the kernel refuses does not stop the others.
 func TestOrderRoutesOfManySlots(t *testing.T) {
 	w := plainPod(t)
 	lines := func(first, second string) string {
@@ -131,7 +131,7 @@ func TestOrderRoutesOfManySlots(t *testing.T) {
 	}
 }
 
-// What somebody has where a route stands in for another one stays.
+// A route of somebody else stays that is where a stand-in would be.
 func TestWhatStandsInTakesNothingOfSomebodysAway(t *testing.T) {
 	w := plainPod(t)
 	fresh.Run(t, w.path, `set -e
@@ -160,8 +160,8 @@ func TestWhatStandsInTakesNothingOfSomebodysAway(t *testing.T) {
 	}
 }
 
-// Of an interface, the kernel tells only its own routes, however many others the pod has, but
-// where it is asked how they stand beside others.
+// The kernel tells only the routes of the interface, however many others the pod has. Their order
+// among other routes is an exception.
 func TestRoutesOfOthersAreNotRead(t *testing.T) {
 	w := plainPod(t)
 	fresh.Run(t, w.path, "ip link add other0 type veth peer other1; ip link set other0 up; "+
@@ -179,7 +179,8 @@ func TestRoutesOfOthersAreNotRead(t *testing.T) {
 	}
 }
 
-// A route that was changed in what makes it no other route is replaced, of either family.
+// A route is replaced if it differs in something that does not make it another route for the
+// kernel.
 func TestAddRoutesReplacesWhatTheKernelTakesForTheSame(t *testing.T) {
 	w := plainPod(t)
 	fresh.Run(t, w.path, `set -e
@@ -207,7 +208,7 @@ func TestAddRoutesReplacesWhatTheKernelTakesForTheSame(t *testing.T) {
 	}
 }
 
-// The weight of a lone leg is not told, and no difference.
+// The kernel does not tell the weight of a single leg. That is no difference.
 func TestTheWeightOfALegThatIsLeftAlone(t *testing.T) {
 	w := plainPod(t)
 	fresh.Run(t, w.path, `ip link add other0 type veth peer other1; ip link set other0 up

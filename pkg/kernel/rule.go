@@ -13,8 +13,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// sizeofRuleHeader is that of struct fib_rule_hdr (linux/fib_rules.h), which has the
-// layout of struct rtmsg.
+// sizeofRuleHeader is the size of struct fib_rule_hdr (linux/fib_rules.h). It has the layout of
+// struct rtmsg.
 const (
 	sizeofRuleHeader = unix.SizeofRtMsg
 	ruleInvert       = 0x2
@@ -22,17 +22,17 @@ const (
 	ruleProtocol = nl.FRA_PROTOCOL
 )
 
-// ruleSelector is an attribute of a rule that is a number, or a range of two.
+// ruleSelector is an attribute of a rule whose value is a number, or a range of two.
 type ruleSelector struct {
 	attr  uint16
 	name  string
 	bytes int
 	pair  bool
-	// unset is the value that means nothing.
+	// unset is the value that means nothing is selected.
 	unset uint64
 }
 
-// ruleSelectors are those that netstate.RuleSelectors names.
+// ruleSelectors are the selectors that netstate.RuleSelectors names.
 var ruleSelectors = []ruleSelector{
 	{attr: nl.FRA_FWMARK, name: "fwmark", bytes: 4},
 	{attr: nl.FRA_FWMASK, name: "fwmask", bytes: 4},
@@ -48,8 +48,8 @@ var ruleSelectors = []ruleSelector{
 	{attr: nl.FRA_UID_RANGE, name: "uidrange", bytes: 4, pair: true, unset: 0xffffffff},
 }
 
-// rules returns the policy rules of the namespace that somebody made, and says which
-// of them can't be described.
+// rules returns the policy rules of the namespace that somebody made, and notes those that cannot
+// be described.
 func (n *Namespace) rules() (rules []netstate.Rule, notes []string, err error) {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		var some []netstate.Rule
@@ -68,7 +68,7 @@ func (n *Namespace) rules() (rules []netstate.Rule, notes []string, err error) {
 			}
 			return nil
 		})
-		// A kernel without IPv6, or without policy rules, has none.
+		// A kernel without IPv6 or policy rules has no rules.
 		if err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EAFNOSUPPORT) {
 			return nil, nil, err
 		}
@@ -77,13 +77,14 @@ func (n *Namespace) rules() (rules []netstate.Rule, notes []string, err error) {
 	return rules, notes, nil
 }
 
-// parseRule returns the rule in an answer, or a note that it can't be described.
+// parseRule returns the rule in an answer. It returns a note instead if the rule cannot be
+// described.
 func parseRule(payload []byte) (r netstate.Rule, note string, err error) {
 	if err := rtnl.CheckHeader(payload, sizeofRuleHeader); err != nil {
 		return r, "", err
 	}
 	m := nl.DeserializeRtMsg(payload)
-	// The action is where struct rtmsg has the type.
+	// The action is at the place of the type in struct rtmsg.
 	r = netstate.Rule{
 		IPv6: m.Family == unix.AF_INET6, TOS: m.Tos, Action: m.Type, Table: uint32(m.Table), Invert: m.Flags&ruleInvert != 0,
 	}
@@ -106,7 +107,7 @@ func parseRule(payload []byte) (r netstate.Rule, note string, err error) {
 	return r, "", nil
 }
 
-// parseRuleAttribute says whether the attribute can be described.
+// parseRuleAttribute reads the attribute into the rule. It returns false if it cannot be described.
 func parseRuleAttribute(r *netstate.Rule, a *rtnl.Attribute, m *nl.RtMsg) bool {
 	switch a.Type() {
 	case nl.FRA_PRIORITY:
@@ -145,7 +146,8 @@ func (s ruleSelector) take(r *netstate.Rule, a *rtnl.Attribute) {
 	r.Selectors[s.name] = value
 }
 
-// number returns the attribute's number, or both of its range in one.
+// number returns the number in the attribute. Of a range, it returns the first in the upper half
+// and the second in the lower one.
 func (s ruleSelector) number(a *rtnl.Attribute) uint64 {
 	switch {
 	case s.bytes == 8:

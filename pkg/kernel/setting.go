@@ -14,7 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/failpoint"
 )
 
-// settingDirs are where the sysctls of an interface are, by how their keys begin.
+// settingDirs are the directories of the sysctls of interfaces, by the beginning of their keys.
 var settingDirs = []struct{ prefix, dir string }{
 	{"ipv4/", "/proc/sys/net/ipv4/conf"},
 	{"ipv6/", "/proc/sys/net/ipv6/conf"},
@@ -22,7 +22,7 @@ var settingDirs = []struct{ prefix, dir string }{
 	{"ipv6/neigh/", "/proc/sys/net/ipv6/neigh"},
 }
 
-// settingFile returns where the setting of that key is: the directory and the file in it.
+// settingFile returns the directory of the setting of that key, and the file in it.
 func settingFile(ifName, key string) (dir, file string) {
 	family, name, _ := strings.Cut(key, "/")
 	kind := "conf"
@@ -32,14 +32,15 @@ func settingFile(ifName, key string) (dir, file string) {
 	return filepath.Join("/proc/sys/net", family, kind, ifName), name
 }
 
-// settingFiles are the files of an interface's settings in the namespace of the thread. A
-// directory is looked up once: that of eth0 is found among those of all namespaces.
+// settingFiles are the files of an interface's settings in the namespace of the thread. Each
+// directory is opened once, because the kernel looks for that of eth0 among those of all
+// namespaces.
 type settingFiles struct {
 	ifName string
 	dirs   map[string]*os.Root
 }
 
-// at returns the directory and the name of the setting's file.
+// at returns the directory of the setting and the name of its file.
 func (s *settingFiles) at(key string) (*os.Root, string, error) {
 	dir, file := settingFile(s.ifName, key)
 	if root, ok := s.dirs[dir]; ok {
@@ -88,8 +89,8 @@ func readSetting(root *os.Root, file string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// settings returns the interface's sysctls of these keys. One that the kernel has not
-// is left out.
+// settings returns the interface's sysctls of these keys. It leaves out those that the kernel does
+// not have.
 func (n *Namespace) settings(link *link, keys []string) (map[string]string, error) {
 	values := make(map[string]string, len(keys))
 	var files []string
@@ -121,9 +122,8 @@ func (n *Namespace) settings(link *link, keys []string) (map[string]string, erro
 	return values, err
 }
 
-// changedSettings returns the interface's sysctls that differ from the namespace's
-// defaults, which are what an interface has that is made anew, and says which of them are
-// of no use to restore.
+// changedSettings returns the interface's sysctls that differ from the namespace's defaults. A new
+// interface has the defaults. The notes name those that a restore cannot bring back.
 func (n *Namespace) changedSettings(link *link) (changed map[string]string, notes []string, err error) {
 	changed = map[string]string{}
 	err = n.do(func() error {
@@ -139,8 +139,8 @@ func (n *Namespace) changedSettings(link *link) (changed map[string]string, note
 	return changed, notes, err
 }
 
-// changedIn adds to changed what differs in one directory. There is none on a kernel without
-// IPv6, and for an interface without.
+// changedIn adds to changed the settings of one directory that differ from the defaults. The
+// directory is missing on a kernel without IPv6, and for an interface without IPv6.
 func changedIn(prefix, dir string, link *link, changed map[string]string) (notes []string, err error) {
 	own, err := os.OpenRoot(filepath.Join(dir, link.name))
 	if err != nil {
@@ -159,7 +159,7 @@ func changedIn(prefix, dir string, link *link, changed map[string]string) (notes
 	for _, f := range files {
 		value, err := readSetting(own, f.Name())
 		if err != nil {
-			continue // One that can't be read now, as stable_secret without a secret.
+			continue // It cannot be read now, such as stable_secret without a secret.
 		}
 		as, ok := usual.read(f.Name())
 		switch key := prefix + f.Name(); {
@@ -173,8 +173,8 @@ func changedIn(prefix, dir string, link *link, changed map[string]string) (notes
 	return notes, nil
 }
 
-// usualSettings are the directories of the values that an interface has that is made anew. The
-// defaults of neighbour tables are to be seen in the first namespace alone; in others, lo has them.
+// usualSettings are the directories with the values that a new interface has. Only the first
+// namespace shows the defaults of neighbour tables. In the others, lo has them.
 type usualSettings []*os.Root
 
 func openUsual(dir string) (usualSettings, error) {
@@ -210,14 +210,15 @@ func (u usualSettings) read(file string) (string, bool) {
 	return "", false
 }
 
-// ipv6MTU is the link's MTU by default.
+// ipv6MTU is a setting whose default is the MTU of the link.
 const ipv6MTU = "ipv6/mtu"
 
-// derived says that the setting tells what a routing daemon does, and can't be written.
+// derived says that the setting shows what a routing daemon does, and cannot be written.
 func derived(key string) bool { return key == "ipv4/mc_forwarding" || key == "ipv6/mc_forwarding" }
 
-// writeSettings writes the interface's sysctls in n, in the order of their keys, and
-// returns the errors of all that failed.
+// writeSettings writes the interface's sysctls in the order of their keys. It goes on after a
+// failure, and returns all errors. For a setting that the kernel does not have, errors.Is matches
+// os.ErrNotExist.
 func (n *Namespace) writeSettings(ifName string, settings map[string]string) error {
 	if len(settings) == 0 {
 		return nil
@@ -237,7 +238,7 @@ func (n *Namespace) writeSettings(ifName string, settings map[string]string) err
 	})
 }
 
-// WriteSetting writes the interface's sysctl of that key.
+// WriteSetting writes the interface's sysctl of that key. Its errors are those of writeSettings.
 func (n *Namespace) WriteSetting(ifName, key, value string) error {
 	return n.writeSettings(ifName, map[string]string{key: value})
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// What the kernel tells of settings with the link is what their files say.
+// The settings that the kernel tells with the link are those in the files.
 func TestSettingsAreToldWithTheLink(t *testing.T) {
 	w := newWorld(t)
 	w.build(t, everything(), ConfigureOptions{Known: true})

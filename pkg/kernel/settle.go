@@ -10,13 +10,13 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 )
 
-// settleInterval is how often SettleAddresses looks. Duplicate address detection takes
-// a second and more.
+// settleInterval is how often SettleAddresses looks. Duplicate address detection takes a second and
+// more.
 const settleInterval = 20 * time.Millisecond
 
-// SettleAddresses waits until no IPv6 address of the interface is tentative any more, and
-// returns an error if duplicate address detection found one in use (RFC 4862,
-// section 5.4) or the limit is over.
+// SettleAddresses waits until no IPv6 address of the interface is tentative any more. It returns an
+// error if duplicate address detection finds that another host has an address (RFC 4862, section
+// 5.4), or if the limit is over. It returns ErrNoDevice if the interface is not there.
 func (n *Namespace) SettleAddresses(ifName string, limit time.Duration) error {
 	link, err := n.link(ifName)
 	if err != nil {
@@ -37,7 +37,7 @@ func (n *Namespace) SettleAddresses(ifName string, limit time.Duration) error {
 	}
 }
 
-// ipv6Flags returns the flags of all IPv6 addresses of the device in one.
+// ipv6Flags returns the flags of all IPv6 addresses of the device, combined.
 func (n *Namespace) ipv6Flags(index int) (uint32, error) {
 	var flags uint32
 	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, 0)

@@ -8,8 +8,8 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// stranger makes a device of the pod's own, which asItWas says is untouched: nothing that
-// is meant for the interface may reach it.
+// stranger makes a device of the pod's own. asItWas fails the test if the device has changed:
+// nothing that is meant for the interface may reach it.
 func (w *world) stranger(t *testing.T, name string) (index int, asItWas func()) {
 	t.Helper()
 	fresh.IP(t, w.path, "link add "+name+" type veth peer name peer")
@@ -110,7 +110,7 @@ func TestNameNow(t *testing.T) {
 		{"link set eth0 alias same", "eth0"},
 		{"link set eth0 name web0", "web0"},
 		{"link add eth0 type veth peer name peer", "web0"},
-		// That is not the one any more, as far as can be told.
+		// This may be another device: its MAC is another one.
 		{"link set web0 address 02:00:00:00:00:99", "eth0"},
 		{"link del web0", "eth0"},
 		{"link del eth0", "eth0"},

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelAtLeast says whether the running kernel is of that version or later.
+// kernelAtLeast says whether the running kernel has this version or a later one.
 func kernelAtLeast(major, minor int) bool {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {

@@ -15,14 +15,14 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// incidental is what ip and tc print that is no property of an interface: counters, and
-// what the kernel chooses.
+// incidental is the output of ip and tc that is no property of the interface: counters, and what
+// the kernel chooses.
 var incidental = regexp.MustCompile(`bc_queue_len_used \d+|promiscuity \d+|qdisc no\w+|refcnt \d+|0: root|state [A-Z]+|(valid|preferred)_lft \w+|hello_timer.*|` +
 	`(Sent|backlog|rate|index|designated_\w+|port_id|port_no|message_age_timer|forward_delay_timer|root_id|bridge_id) .*|installed .*`)
 
-// everythingOf returns all that iproute2 and /proc/sys tell of the interface, once the
-// kernel is done with it: it ends the tentative state of IPv6 addresses from a queue,
-// whenever that comes to it, and makes their routes then.
+// everythingOf returns everything that iproute2 and /proc/sys tell of the interface. It first waits
+// until no IPv6 address is tentative: the kernel ends that from a queue, and makes their routes
+// then.
 func everythingOf(t *testing.T, path, name string) string {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); fresh.IP(t, path, "-6 addr show tentative dev "+name) != ""; time.Sleep(time.Millisecond) {
@@ -30,7 +30,7 @@ func everythingOf(t *testing.T, path, name string) string {
 			t.Fatalf("%s is tentative still", name)
 		}
 	}
-	// A program takes long to start in the test machine: one is asked all that it can be.
+	// A program starts slowly in the test machine, so few are started.
 	all := fresh.Run(t, path, strings.ReplaceAll(`
 		printf '%s\n' 'link show dev NAME' 'addr show dev NAME' 'neigh show nud permanent dev NAME' 'neigh show proxy dev NAME' | ip -d -batch -
 		echo '# IPv4'; printf '%s\n' 'route show table all dev NAME' rule | ip -d -4 -batch -
@@ -42,8 +42,8 @@ func everythingOf(t *testing.T, path, name string) string {
 	return strings.Join(strings.Fields(incidental.ReplaceAllString(all, "")), "\n")
 }
 
-// extras are shell lines, run in the sandbox, that give eth0 something that it would
-// not have by itself.
+// extras are shell lines, run in the sandbox. They give eth0 something that it does not have by
+// itself.
 var extras = map[string]string{
 	"link attributes": `ip link set eth0 txqueuelen 77 alias "the pod's" group 5
 		ip link set eth0 promisc on allmulticast on
@@ -146,7 +146,7 @@ func everyKindComesBack(t *testing.T) {
 func comesBack(t *testing.T, i netstate.Interface, change string) {
 	t.Helper()
 	w := newWorld(t)
-	// Without duplicate address detection, which would be under way.
+	// Duplicate address detection would still be under way.
 	fresh.Run(t, w.path, "for of in all default; do echo 0 > /proc/sys/net/ipv6/conf/$of/accept_dad; done")
 	w.build(t, i, ConfigureOptions{Known: true})
 	fresh.Run(t, w.path, "ip link set eth0 up; "+change)
@@ -170,7 +170,7 @@ func comesBack(t *testing.T, i netstate.Interface, change string) {
 	}
 }
 
-// What can't be described is named.
+// What cannot be described is noted.
 func TestWhatIsNotCapturedIsNamed(t *testing.T) {
 	for change, want := range map[string]string{
 		"ip addr add 10.3.0.77/24 dev eth0 valid_lft 100 preferred_lft 50":           "address 10.3.0.77/24: it has a lifetime",
@@ -200,13 +200,13 @@ func TestWhatIsNotCapturedIsNamed(t *testing.T) {
 	}
 }
 
-// many are commands of ip with as many addresses in them.
+// many returns shell lines that run the command of ip for that many addresses.
 func many(command string, count int) string {
 	return fmt.Sprintf("for i in $(seq 0 %d); do echo %s; done | ip -batch -",
 		count-1, strings.NewReplacer("ip ", "", "%d.%d", "$((i / 250)).$((i % 250 + 1))").Replace(command))
 }
 
-// realms are the notes on so many routes with a realm.
+// realms returns the notes on that many routes with a realm.
 func realms(count int) string {
 	var notes []string
 	for i := range count {
@@ -215,7 +215,7 @@ func realms(count int) string {
 	return strings.Join(notes, "\n")
 }
 
-// A qdisc that can't be made, as its filter's device is gone, takes nothing away.
+// A qdisc that cannot be made, because the device of its filter is gone, replaces nothing.
 func TestAddQdiscKeepsWhatIsThereWhenItFails(t *testing.T) {
 	w := newWorld(t)
 	w.build(t, netstate.Interface{Link: bridge("eth0")}, ConfigureOptions{})
@@ -230,8 +230,8 @@ func TestAddQdiscKeepsWhatIsThereWhenItFails(t *testing.T) {
 	}
 }
 
-// A pod can give its devices names that no checkpoint can have. What names them is left out,
-// and the rest is remembered.
+// A pod can give its devices names that cannot stand in a checkpoint. What names such a device is
+// left out, and the rest is kept.
 func TestWhatNamesADeviceThatCannotBeNamedIsNoted(t *testing.T) {
 	w := plainPod(t)
 	fresh.Run(t, w.path, `set -e

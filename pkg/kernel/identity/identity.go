@@ -15,19 +15,21 @@ import (
 // ErrNoNamespace says that the path does not exist or holds no network namespace.
 var ErrNoNamespace = errors.New("no network namespace")
 
-// Open opens the network namespace at path. The caller closes the descriptor.
-// ErrNoNamespace: there is none.
+// Open opens the network namespace at path. The caller closes the descriptor. The identity lacks
+// the cookie, which is only known inside the namespace. Open returns ErrNoNamespace if there is no
+// namespace.
 func Open(path string) (fd int, _ attachment.Namespace, err error) {
 	fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EACCES) {
-		// So the kernel answers for a process that ends right now. The next time it is gone.
+		// The kernel may answer so for a process that is about to end. The second time, the process
+		// is gone.
 		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	}
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ESRCH) {
 		return -1, attachment.Namespace{}, fmt.Errorf("%s: %w: it does not exist", path, ErrNoNamespace)
 	}
 	if errors.Is(err, unix.EACCES) {
-		err = privilege.Missing(err, "CAP_SYS_PTRACE") // The file is a process's, which has more privileges.
+		err = privilege.Missing(err, "CAP_SYS_PTRACE") // The path is of a process that has more privileges.
 	}
 	if err != nil {
 		return -1, attachment.Namespace{}, fmt.Errorf("open namespace %s: %w", path, err)
@@ -40,9 +42,9 @@ func Open(path string) (fd int, _ attachment.Namespace, err error) {
 	return fd, id, nil
 }
 
-// of returns what makes the open namespace that which it is, but its cookie. A path that
-// holds anything but an nsfs file of a network namespace is no namespace: the file that
-// carried a bind mount stays behind when the mount goes.
+// of returns the identity of the open namespace, without its cookie. The path holds a namespace
+// only if it is an nsfs file of a network namespace. When a bind mount goes, the plain file that
+// carried it stays behind.
 func of(fd int, path string) (attachment.Namespace, error) {
 	id := attachment.Namespace{Path: path}
 	var fs unix.Statfs_t
@@ -67,8 +69,8 @@ func of(fd int, path string) (attachment.Namespace, error) {
 	return id, nil
 }
 
-// Read returns which network namespace is at path. The cookie is 0 where the caller may
-// not enter it. ErrNoNamespace: there is none.
+// Read returns the identity of the network namespace at path. The cookie is 0 if the caller may not
+// enter the namespace. Read returns ErrNoNamespace if there is no namespace.
 func Read(path string) (attachment.Namespace, error) {
 	fd, id, err := Open(path)
 	if err != nil {
@@ -79,7 +81,8 @@ func Read(path string) (attachment.Namespace, error) {
 	return id, nil
 }
 
-// cookie reads SO_NETNS_COOKIE of a socket that is made in the namespace, 0 if that fails.
+// cookie returns the cookie (SO_NETNS_COOKIE) of the namespace, or 0 if it cannot be read. It makes
+// a socket in the namespace.
 func cookie(fd int) uint64 {
 	runtime.LockOSThread()
 	home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -94,8 +97,8 @@ func cookie(fd int) uint64 {
 	}
 	value := cookieHere()
 	if unix.Setns(home, unix.CLONE_NEWNET) == nil {
-		// Else the thread stays locked, and ends with its goroutine: nothing else ever runs in the
-		// wrong namespace.
+		// If the thread cannot go back, it stays locked, and ends with its goroutine. So nothing
+		// else runs in the wrong namespace.
 		runtime.UnlockOSThread()
 	}
 	return value

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { fresh.Main(m) }
 
-// A namespace is the same by whichever path, and no other one is.
+// A namespace is the same by every path to it. Another namespace is not.
 func TestRead(t *testing.T) {
 	path, other := fresh.Sandbox(t), fresh.Sandbox(t)
 	bootID, err := boot.ID()
@@ -63,11 +63,11 @@ func TestReadOfWhatIsNoNamespace(t *testing.T) {
 	}
 	long := fmt.Sprintf("/%0300d", 0)
 	if _, err := Read(long); err == nil || errors.Is(err, ErrNoNamespace) {
-		t.Errorf("a path that can't be opened: %v", err)
+		t.Errorf("a path that cannot be opened: %v", err)
 	}
 }
 
-// A process that ends while it is looked at has no namespace, whatever the kernel says of it.
+// A process that ends during the look has no namespace, whatever error the kernel returns.
 func TestOpenWhileAProcessEnds(t *testing.T) {
 	const processes, readers = 500, 4
 	for range processes {
@@ -99,7 +99,7 @@ func TestOpenWhileAProcessEnds(t *testing.T) {
 	}
 }
 
-// Whoever reads an identity is where he was before, and so is everybody else.
+// Reading an identity leaves the thread where it was, and all others too.
 func TestReadLeavesEverybodyWhereTheyAre(t *testing.T) {
 	here := func() string {
 		link, err := os.Readlink("/proc/thread-self/ns/net")

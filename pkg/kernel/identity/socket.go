@@ -12,17 +12,19 @@ import (
 // pidfdThread is PIDFD_THREAD of linux/pidfd.h.
 const pidfdThread = unix.O_EXCL
 
-// OfSocket returns the network namespace that an open file of a process keeps: a socket's, or that
-// by which /dev/net/tun was opened. thread is the process, or a thread with open files of its own.
-// The Path is empty. ErrNoNamespace: the process or the file is gone, or it is no such file. Any
-// other error says that it can't be known.
+// OfSocket returns the identity of the network namespace that an open file of a process keeps
+// alive. The file is a socket, or /dev/net/tun. thread is the process, or one of its threads that
+// has open files of its own. The Path of the identity is empty. OfSocket returns ErrNoNamespace if
+// the process or the file is gone, or the file is no such file. Any other error means that the
+// namespace cannot be known.
 func OfSocket(thread, file int) (attachment.Namespace, error) {
 	fd, err := fileOf(thread, file)
 	if err != nil {
 		return attachment.Namespace{}, err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	// tun answers SIOCGSKNS, too. TUNGETDEVNETNS would tell where the device is, which keeps nothing.
+	// /dev/net/tun answers SIOCGSKNS too. TUNGETDEVNETNS would tell the namespace of the device,
+	// which the file does not keep alive.
 	namespace, err := unix.IoctlRetInt(fd, unix.SIOCGSKNS)
 	if err != nil {
 		return attachment.Namespace{}, ofFile("SIOCGSKNS", thread, file, err)
@@ -38,10 +40,11 @@ func OfSocket(thread, file int) (attachment.Namespace, error) {
 	return id, nil
 }
 
-// fileOf returns a descriptor of this process for an open file of another. The caller closes it.
+// fileOf returns a descriptor of this process for an open file of another one. The caller closes
+// it.
 func fileOf(thread, file int) (int, error) {
 	process, err := unix.PidfdOpen(thread, 0)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // It does not lead its process.
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // The thread does not lead its process.
 		process, err = unix.PidfdOpen(thread, pidfdThread)
 	}
 	if err != nil {
@@ -50,7 +53,7 @@ func fileOf(thread, file int) (int, error) {
 	defer func() { _ = unix.Close(process) }()
 	fd, err := unix.PidfdGetfd(process, file, 0)
 	if errors.Is(err, unix.EPERM) {
-		// So the kernel may answer for a process that ends right now.
+		// The kernel may answer so for a process that is about to end.
 		fd, err = unix.PidfdGetfd(process, file, 0)
 	}
 	if err != nil {
@@ -59,7 +62,7 @@ func fileOf(thread, file int) (int, error) {
 	return fd, nil
 }
 
-// ofFile tells what is gone, or no socket, from what can't be known.
+// ofFile returns ErrNoNamespace for an error that says that the file is gone or is no socket.
 func ofFile(call string, thread, file int, err error) error {
 	for _, gone := range []error{unix.ESRCH, unix.EBADF, unix.ENOTTY} {
 		if errors.Is(err, gone) {
@@ -72,8 +75,8 @@ func ofFile(call string, thread, file int, err error) error {
 // kcmpFiles is KCMP_FILES of linux/kcmp.h.
 const kcmpFiles = 2
 
-// ShareFiles says whether two threads have the same open files, as those of a process have unless one
-// of them has left that (CLONE_FILES). Where it can't be known it is false.
+// ShareFiles says whether two threads have the same open files. Threads of one process do, unless
+// one of them has left the common table (CLONE_FILES). If it cannot be known, the answer is false.
 func ShareFiles(one, other int) bool {
 	differ, _, err := unix.Syscall6(unix.SYS_KCMP, uintptr(one), uintptr(other), kcmpFiles, 0, 0, 0)
 	return err == 0 && differ == 0

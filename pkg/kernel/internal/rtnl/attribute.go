@@ -21,21 +21,20 @@ func malformed(format string, args ...any) error {
 // typeMask takes the flags off the type of an attribute.
 const typeMask = ^uint16(unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
 
-// Attribute is one attribute of an answer, valid during the call that is given it. Its methods
-// read the value. Where that is too short they return zero, and whoever reads the attributes
-// returns ErrMalformed. A value that is longer is read in part: a newer kernel may have more
-// to tell.
+// Attribute is one attribute of an answer. It is valid during the call of the function that gets
+// it. Its methods read the value. If the value is too short for a method, the method returns zero,
+// and the function that reads the list returns ErrMalformed. If the value is longer, the rest is
+// ignored: a newer kernel may have more to tell.
 type Attribute struct {
 	kind  uint16
 	value []byte
 	err   error
 }
 
-// EachAttribute calls f with each attribute in the payload of an answer, which begins with a
-// header of so many bytes. It makes no list of them, as nl.ParseRouteAttr does: it is for what
-// is read of each interface. It returns ErrMalformed for a payload that is too short, for an
-// attribute that is longer than the rest, and for one that f could not read, after which f is
-// not called again.
+// EachAttribute calls f with each attribute in the payload of an answer, behind a header of so many
+// bytes. It makes no list of them, as nl.ParseRouteAttr does, because a restore reads many answers.
+// It returns ErrMalformed if the payload is shorter than its header, if an attribute is longer than
+// the rest, or if a value is too short for what f reads. It then does not call f again.
 func EachAttribute(payload []byte, header int, f func(*Attribute)) error {
 	if err := CheckHeader(payload, header); err != nil {
 		return err
@@ -72,15 +71,15 @@ func (a *Attribute) Value() []byte { return a.value }
 // Copy returns a copy of the value.
 func (a *Attribute) Copy() []byte { return bytes.Clone(a.value) }
 
-// Fail has whoever reads the attributes return the error, if it is one.
+// Fail records the error. The function that reads the list returns it. A nil error is ignored.
 func (a *Attribute) Fail(err error) {
 	if a.err == nil && err != nil {
 		a.err = fmt.Errorf("attribute %d: %w", a.kind, err)
 	}
 }
 
-// Bytes returns so many bytes of the value from the offset on, or zeros if it has fewer. They
-// may be a part of the answer.
+// Bytes returns that many bytes of the value from the offset on. If the value has fewer, it returns
+// zeros. The bytes may be a part of the answer.
 func (a *Attribute) Bytes(offset, size int) []byte {
 	if len(a.value) < offset+size {
 		a.Fail(malformed("length %d, want at least %d", len(a.value), offset+size))

@@ -115,7 +115,7 @@ func TestListsOfAttributesThatAreCutOff(t *testing.T) {
 	}
 }
 
-// After a value that could not be read, no other is.
+// After a value that could not be read, nothing else is read.
 func TestNothingIsReadAfterAFailure(t *testing.T) {
 	read := 0
 	payload := append(one(1), one(2)...)
@@ -158,8 +158,8 @@ func TestAcknowledgementsThatAreCutOff(t *testing.T) {
 	}
 }
 
-// FuzzEachAttribute shows that no answer makes the reading panic, that it reads nothing but the
-// answer, leaves that as it is, and fails with ErrMalformed alone.
+// FuzzEachAttribute shows that no answer makes the reading panic. It reads nothing but the answer,
+// does not change it, and returns no other error than ErrMalformed.
 func FuzzEachAttribute(f *testing.F) {
 	s := newSocket(f)
 	for kind, payload := range map[int]nl.NetlinkRequestData{

@@ -6,19 +6,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// batch is messages that go in one datagram, and what becomes of each.
+// batch is the messages of one datagram, with their outcomes.
 type batch struct {
 	messages []Message
 	bytes    []byte
 	outcomes []error
-	// places are those of the messages, by their sequence numbers.
+	// places are the places of the messages by their sequence numbers.
 	places map[uint32]int
 }
 
 func newBatch(messages []Message) *batch {
 	b := &batch{messages: messages, outcomes: make([]error, len(messages)), places: make(map[uint32]int, len(messages))}
-	// The kernel answers in order, and tells an error unasked: the last answer says of all
-	// that are not heard of that they are done. One each could overflow the socket.
+	// The kernel answers in order, and tells each error unasked. So only the last message asks for
+	// an answer: all messages without an error before it have succeeded. One answer for each
+	// message could overflow the socket.
 	messages[len(messages)-1].Request.Flags |= unix.NLM_F_ACK
 	for i, m := range messages {
 		if m.Take != nil {
@@ -30,10 +31,10 @@ func newBatch(messages []Message) *batch {
 	return b
 }
 
-// step names the batch to those who kill at it.
+// step names the batch for tests that kill the program at it.
 func (b *batch) step() string { return b.messages[0].step() }
 
-// receive reads the answers until that of the last message.
+// receive reads the answers up to that of the last message.
 func (b *batch) receive(s *Socket) error {
 	return s.receive(func(m *syscall.NetlinkMessage) (more bool, err error) {
 		i, ok := b.places[m.Header.Seq]
@@ -53,11 +54,11 @@ func (b *batch) receive(s *Socket) error {
 	})
 }
 
-// end returns the outcomes, err being that of sending or receiving.
+// end returns the outcomes. err is the error of sending or receiving.
 func (b *batch) end(err error) []error {
 	for i := range b.outcomes {
 		if b.outcomes[i] == nil {
-			b.outcomes[i] = err // What became of it is not known.
+			b.outcomes[i] = err // Nobody knows what became of this message.
 		}
 		if b.outcomes[i] != nil {
 			b.outcomes[i] = b.messages[i].explain(b.outcomes[i])

@@ -9,14 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDumps is how often a dump is begun again that the kernel marked as
-// inconsistent because something changed meanwhile.
+// maxDumps is how often a list is read that the kernel marks as inconsistent, because something
+// changed meanwhile.
 const maxDumps = 20
 
-// Dump sends a request for a list and calls each with every answer's payload,
-// which is valid during the call only. reset is called before each attempt: a
-// list that changed under the reader is read again from the start, never taken
-// in part.
+// Dump sends a request for a list, and calls each with the payload of every answer. The payload is
+// valid during the call only. Dump calls reset before each attempt: if the list changed while it
+// was read, it reads the list again from the start.
 func (s *Socket) Dump(m Message, reset func(), each func(payload []byte) error) error {
 	m.Request.Flags |= unix.NLM_F_DUMP
 	for range maxDumps {
@@ -48,8 +47,8 @@ func (s *Socket) dumpOnce(request *nl.NetlinkRequest, each func([]byte) error) (
 		case unix.NLMSG_DONE, unix.NLMSG_ERROR:
 			return false, parseError(m)
 		}
-		// The rest is read even after a failure: an answer left in the
-		// socket would be taken for the next request's.
+		// After a failure the rest is read too. An answer that stays in the socket would be taken
+		// for that of the next request.
 		if failed == nil {
 			failed = each(m.Data)
 		}
@@ -58,8 +57,8 @@ func (s *Socket) dumpOnce(request *nl.NetlinkRequest, each func([]byte) error) (
 	return interrupted, errors.Join(failed, err)
 }
 
-// Get sends a request for one object and calls take with the answer's payload,
-// which is valid during the call only.
+// Get sends a request for one object, and calls take with the payload of the answer. The payload is
+// valid during the call only.
 func (s *Socket) Get(m Message, take func(payload []byte) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,10 +9,10 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel/internal/privilege"
 )
 
-// Error is what the kernel answers to a request that it refuses. errors.Is matches the Errno.
+// Error is how the kernel refuses a request. errors.Is matches the Errno.
 type Error struct {
 	Errno syscall.Errno
-	// Words are the kernel's own, empty where it has none for this error.
+	// Words are the kernel's own explanation. They are empty if it has none.
 	Words string
 }
 
@@ -20,7 +20,8 @@ func (e *Error) Error() string {
 	if e.Words != "" {
 		return e.Errno.Error() + ": " + e.Words
 	}
-	// The kernel has words where EPERM says anything else, such as that a NIC is up (bond_enslave).
+	// Where EPERM means something else, the kernel explains it. An example is a NIC that is up and
+	// cannot be enslaved (bond_enslave).
 	return privilege.Explain(e.Errno, "CAP_NET_ADMIN").Error()
 }
 
@@ -37,13 +38,13 @@ func parseError(m *syscall.NetlinkMessage) error {
 	if errno == 0 {
 		return nil
 	}
-	header := unix.SizeofNlMsghdr + sizeofErrno // It has the request's header.
+	header := unix.SizeofNlMsghdr + sizeofErrno // The header of the request comes first.
 	if m.Header.Type == unix.NLMSG_DONE {
 		header = sizeofErrno
 	}
 	e := &Error{Errno: syscall.Errno(errno)}
 	if m.Header.Flags&unix.NLM_F_ACK_TLVS != 0 {
-		// The number is known, whatever the words are.
+		// Whatever the words are, the number is known.
 		_ = EachAttribute(m.Data, header, func(a *Attribute) {
 			if a.Type() == unix.NLMSGERR_ATTR_MSG {
 				e.Words = a.Text()

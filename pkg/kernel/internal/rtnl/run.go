@@ -14,15 +14,16 @@ import (
 // Message is one netlink request.
 type Message struct {
 	Request *nl.NetlinkRequest
-	// What says what the request is for, and begins its errors. It begins with a verb.
+	// What says what the request is for. It begins with a verb, and each error of the request
+	// begins with it.
 	What string
-	// MayExist says that what the request makes may be there already, MayLack that what
-	// it deletes may not.
+	// MayExist says that the object that the request makes may be there already. MayLack says that
+	// the object that the request deletes may be gone.
 	MayExist, MayLack bool
-	// Take is called with what the kernel tells of the object that it made. The payload is
-	// valid during the call only. Nil to be told nothing.
+	// Take is called with what the kernel tells of the object that it made. The payload is valid
+	// during the call only. Without Take, the kernel is not asked to tell anything.
 	Take func(payload []byte) error
-	// Advise returns what to do about the error, empty for nothing. It may be nil.
+	// Advise returns what to do about the error, or an empty string. It may be nil.
 	Advise func(error) string
 }
 
@@ -36,28 +37,28 @@ func (m Message) explain(err error) error {
 	return fmt.Errorf("%s: %w", m.What, err)
 }
 
-// tolerates says that the error is none for this request.
+// tolerates says that the error is no failure of this request.
 func (m Message) tolerates(err error) bool {
 	return m.MayExist && errors.Is(err, unix.EEXIST) || m.MayLack && errors.Is(err, unix.ESRCH)
 }
 
-// step is what is done, without the names, some of which are chosen at random.
+// step is the verb of What. Names are left out, because some are chosen at random.
 func (m Message) step() string {
 	verb, _, _ := strings.Cut(m.What, " ")
 	return verb
 }
 
-// Run sends the messages in one datagram, which the kernel works through in
-// order whatever comes of each, and returns the errors of all that failed.
+// Run sends the messages in one datagram. The kernel works through them in their order, even after
+// a failure. Run returns all errors.
 func (s *Socket) Run(messages ...Message) error {
 	return errors.Join(s.RunEach(messages...)...)
 }
 
-// MaxBatch is how many messages go in one datagram: were more to fail, their errors
-// would overflow the socket.
+// MaxBatch is how many messages go in one datagram. If more of them failed, their errors would
+// overflow the socket.
 const MaxBatch = 200
 
-// RunEach is Run with the outcome of each message at its place.
+// RunEach is Run. It returns the outcome of each message at its place.
 func (s *Socket) RunEach(messages ...Message) []error {
 	if len(messages) == 0 {
 		return nil
@@ -71,7 +72,8 @@ func (s *Socket) RunEach(messages ...Message) []error {
 	failpoint.Here("before", b.step())
 	turn := s.inTurn
 	if messages[len(messages)-1].Request.Type == unix.RTM_DELLINK {
-		turn = func(f func() error) error { return f() } // It may wait long, for whoever still uses the device, and not for the RTNL lock.
+		// A deletion may wait long until nobody uses the device any more. It does not hold the RTNL lock then.
+		turn = func(f func() error) error { return f() }
 	}
 	err := turn(func() error { return s.send(b.bytes) })
 	if err == nil {
@@ -81,9 +83,9 @@ func (s *Socket) RunEach(messages ...Message) []error {
 	return b.end(err)
 }
 
-// RunAfter runs first, and the others once that has succeeded, in one turn. Without that
-// success they are not sent: the kernel would do them to whoever is in first's place. It
-// returns the error of first, and those of all others that failed.
+// RunAfter runs first, and the others only if that succeeds. All this is one turn. If first fails,
+// the kernel would do the others to another device, which has the place of first. RunAfter returns
+// the error of first, and all errors of the others.
 func (s *Socket) RunAfter(first Message, others ...Message) (failed, more error) {
 	now, later := others[:min(len(others), MaxBatch)], others[min(len(others), MaxBatch):]
 	a, b := newBatch([]Message{first}), newBatch(now)

@@ -9,24 +9,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket is a netlink route socket. Several goroutines may use it at once: requests and their
-// answers go through it one batch at a time. The caller closes it.
+// Socket is a netlink route socket. It takes one batch of requests with its answers at a time.
+// Several goroutines may use it at once. The caller closes it.
 type Socket struct {
 	fd int
-	// mu is held from a request to the end of its answers. The kernel itself
-	// takes one change at a time, of all sockets (the RTNL lock).
+	// mu is held from a request to the end of its answers.
 	mu sync.Mutex
 }
 
-// answerTimeout bounds the wait for an answer. The kernel answers while it
-// takes the request, so that only a kernel in trouble is ever waited for.
+// answerTimeout bounds the wait for an answer. The kernel answers while it takes the request, so
+// that only a kernel in trouble is late.
 var answerTimeout = unix.Timeval{Sec: 30}
 
-// Protocol is what a descriptor for NewSocket is opened with, besides AF_NETLINK and SOCK_RAW.
+// Protocol is the third argument of socket(2) for a descriptor that NewSocket takes. The others are
+// AF_NETLINK and SOCK_RAW.
 const Protocol = unix.NETLINK_ROUTE
 
-// NewSocket makes a Socket of a descriptor, which it owns from now on, and closes if it fails. The
-// socket works in the namespace in which the descriptor was opened, whoever uses it and wherever.
+// NewSocket makes a Socket of the descriptor, and owns it from now on. If it fails, it closes it.
+// Requests work in the namespace in which the descriptor was opened, whichever thread sends them.
 func NewSocket(fd int) (*Socket, error) {
 	s := &Socket{fd: fd}
 	if err := s.configure(); err != nil {
@@ -40,11 +40,12 @@ func (s *Socket) configure() error {
 	return errors.Join(
 		unix.Bind(s.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
 		unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &answerTimeout),
-		// The kernel's own words for an error, where it has some.
+		// The kernel explains an error in words, if it has some.
 		unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1),
-		// An error's answer without the request in it.
+		// The answer to a request that fails does not repeat the request.
 		unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1),
-		// Dumps of one device's addresses instead of all (since 4.20).
+		// The kernel lists only what was asked for, such as the addresses of one device (since
+		// 4.20).
 		unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1),
 	)
 }
@@ -52,19 +53,18 @@ func (s *Socket) configure() error {
 // Close closes the descriptor.
 func (s *Socket) Close() { _ = unix.Close(s.fd) }
 
-// FD returns the descriptor, for the ioctls and socket options of the namespace. It stays the Socket's.
+// FD returns the descriptor, for ioctls and socket options. The Socket still owns it.
 func (s *Socket) FD() int { return s.fd }
 
 func (s *Socket) send(b []byte) error {
 	return unix.Sendto(s.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 }
 
-// receiveBuffers hold one datagram each. The kernel fills up to 32 KiB.
+// receiveBuffers hold one datagram each. The kernel fills at most 32 KiB.
 var receiveBuffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
-// receive hands the answers over until handle says that it wants no more. After a failure
-// nothing is left that would be in the way of the next answers: to a socket that has
-// overflowed the kernel sends nothing more until it is empty.
+// receive calls handle with each answer until it wants no more. After a failure, receive empties
+// the socket: the kernel sends nothing to a socket that has overflowed until it is empty.
 func (s *Socket) receive(handle func(*syscall.NetlinkMessage) (more bool, err error)) error {
 	buf := receiveBuffers.Get().(*[]byte)
 	defer receiveBuffers.Put(buf)
@@ -96,8 +96,8 @@ func (s *Socket) receiveInto(buf []byte, handle func(*syscall.NetlinkMessage) (m
 		if flags&unix.MSG_TRUNC != 0 {
 			return errors.New("netlink answer: longer than the buffer")
 		}
-		// Whoever may send netlink messages in a sandbox, which is not ours, can
-		// send them to this socket too. The kernel's port is 0.
+		// A process in a sandbox, which is a stranger, can send netlink messages to this socket
+		// too. The port of the kernel is 0.
 		if sender, ok := from.(*unix.SockaddrNetlink); !ok || sender.Pid != 0 {
 			continue
 		}

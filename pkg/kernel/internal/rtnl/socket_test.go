@@ -39,7 +39,7 @@ func onDevice(kind, index int) *nl.NetlinkRequest {
 	return request
 }
 
-// noDevice sets a device down that is not there.
+// noDevice returns a request that sets a missing device down.
 func noDevice() Message {
 	return Message{Request: onDevice(unix.RTM_SETLINK, 99999), What: "set nothing down"}
 }
@@ -69,7 +69,7 @@ func names(t testing.TB, s *Socket) []string {
 	return all
 }
 
-// The kernel works through a batch to its end, and each failure stands at its place.
+// The kernel works through a batch to its end. Each outcome stands at its place.
 func TestRunEachTellsEachOutcome(t *testing.T) {
 	s := newSocket(t)
 	lo := Message{Request: onDevice(unix.RTM_SETLINK, 1), What: "set lo down"}
@@ -129,7 +129,7 @@ func TestAdviceFollowsTheError(t *testing.T) {
 	}
 }
 
-// More errors than the socket has room for are all heard, and the next answers too.
+// All errors are heard, even if they are more than fit the socket. The next answers are heard too.
 func TestEveryErrorOfALargeBatchIsHeard(t *testing.T) {
 	s := newSocket(t)
 	batch := times(3*MaxBatch, noDevice)
@@ -142,7 +142,7 @@ func TestEveryErrorOfALargeBatchIsHeard(t *testing.T) {
 	}
 }
 
-// After a socket has overflowed, its next change is heard of.
+// A socket that has overflowed can be used again.
 func TestASocketThatOverflowedIsOfUseAgain(t *testing.T) {
 	s := newSocket(t)
 	if err := unix.SetsockoptInt(s.FD(), unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
@@ -156,8 +156,8 @@ func TestASocketThatOverflowedIsOfUseAgain(t *testing.T) {
 	}
 }
 
-// Whoever has a netlink socket in the sandbox can send messages to ours. None of
-// them is taken for the kernel's.
+// A process in the sandbox can send messages to the socket. They are not taken for those of the
+// kernel.
 func TestForgedAnswersAreNotTaken(t *testing.T) {
 	s, forger := newSocket(t), newSocket(t)
 	address, err := unix.Getsockname(s.FD())
@@ -180,7 +180,7 @@ func TestForgedAnswersAreNotTaken(t *testing.T) {
 	}
 }
 
-// The kernel's own words come with the number, and the number is known without them.
+// An error has the kernel's own words.
 func TestErrorsHaveTheKernelsWords(t *testing.T) {
 	s := newSocket(t)
 	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE)

@@ -9,7 +9,8 @@ import (
 // long.
 const AnswerLen = 1514
 
-// ARPFilter returns a socket filter for a packet socket of ETH_P_ARP. It passes all that is for this host.
+// ARPFilter returns a socket filter for a packet socket of ETH_P_ARP. It passes all frames that are
+// for this host.
 func ARPFilter() ([]bpf.RawInstruction, error) {
 	return bpf.Assemble(forThisHost([]bpf.Instruction{bpf.RetConstant{Val: AnswerLen}}))
 }
@@ -20,8 +21,8 @@ func NeighbourFilter() ([]bpf.RawInstruction, error) {
 	return bpf.Assemble(forThisHost(neighbourMessages))
 }
 
-// neighbourMessages passes a frame that has a neighbour solicitation or advertisement. Like
-// ParseProbeAnswer it looks behind no extension header.
+// neighbourMessages passes a frame with a neighbour solicitation or advertisement. It does not look
+// behind extension headers, as ParseProbeAnswer does not.
 var neighbourMessages = []bpf.Instruction{
 	bpf.LoadAbsolute{Off: ethernetLen + 6, Size: 1}, // The next header.
 	bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_ICMPV6, SkipTrue: 4},
@@ -32,10 +33,10 @@ var neighbourMessages = []bpf.Instruction{
 	bpf.RetConstant{Val: 0},
 }
 
-// forThisHost returns the filter for frames that the kernel takes for this host's, and passes
-// no others. The others are what the socket itself sends, and the frames of VLANs that have no
-// device here. Those come without their tag (__netif_receive_skb_core makes them
-// PACKET_OTHERHOST) and say nothing of this link.
+// forThisHost returns the filter, limited to frames that the kernel takes as sent to this host. It
+// drops the frames that the socket itself sends. It also drops the frames of VLANs that have no
+// device here. Those come without their tag (__netif_receive_skb_core marks them PACKET_OTHERHOST),
+// and say nothing of this link.
 func forThisHost(filter []bpf.Instruction) []bpf.Instruction {
 	return append([]bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtType},

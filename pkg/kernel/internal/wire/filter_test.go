@@ -6,8 +6,8 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// The part of the filter that needs no kernel: which messages it passes. That it heeds whom a frame
-// is for is seen where a probing hears real frames.
+// This part of the filter needs no kernel: which messages it passes. The tests of Probe show, with
+// real frames, that the filter passes only frames for this host.
 func TestNeighbourFilterPassesNeighbourMessages(t *testing.T) {
 	vm, err := bpf.NewVM(neighbourMessages)
 	if err != nil {

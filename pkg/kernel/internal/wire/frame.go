@@ -18,8 +18,8 @@ var (
 )
 
 const (
-	// Where the parts of a frame begin: the Ethernet header's length, that of the
-	// IPv6 header, and that of a neighbour message up to its options.
+	// The lengths of the Ethernet header, of the IPv6 header, and of a neighbour message before its
+	// options.
 	ethernetLen, ipv6Len, neighbourLen = 14, 40, 24
 	// arpLen is the length of an ARP packet with addresses of Ethernet and IPv4.
 	arpLen = 28
@@ -27,20 +27,19 @@ const (
 	arpRequestOp, arpReplyOp = 1, 2 // RFC 826
 
 	neighbourSolicitation, neighbourAdvertisement = 135, 136 // RFC 4861, section 4
-	// Options of neighbour messages, all with their length in units of 8 bytes.
+	// Options of neighbour messages. Their lengths count units of 8 bytes.
 	sourceMACOption, targetMACOption = 1, 2 // RFC 4861, section 4.6.1
 	nonceOption                      = 14   // RFC 3971, section 5.3.2
 
-	// neighbourHopLimit shows that no router forwarded the message (RFC 4861,
-	// section 7.1).
+	// neighbourHopLimit proves that no router has forwarded the message (RFC 4861, section 7.1).
 	neighbourHopLimit = 255
 )
 
-// arpPrefix is how an ARP packet begins that has addresses of Ethernet and IPv4
-// (RFC 826): their types and lengths.
+// arpPrefix is the beginning of an ARP packet (RFC 826): Ethernet and IPv4, by their types and the
+// lengths of their addresses.
 var arpPrefix = []byte{0, 1, unix.ETH_P_IP >> 8, unix.ETH_P_IP & 0xff, 6, 4}
 
-// arpRequest returns an Ethernet frame with an ARP request (RFC 826) to all.
+// arpRequest returns an Ethernet frame with an ARP request (RFC 826) to all hosts.
 func arpRequest(mac net.HardwareAddr, sender, target netip.Addr) []byte {
 	f := ethernet(broadcastMAC, mac, unix.ETH_P_ARP)
 	f = append(append(f, arpPrefix...), 0, arpRequestOp)
@@ -48,8 +47,8 @@ func arpRequest(mac net.HardwareAddr, sender, target netip.Addr) []byte {
 	return append(append(f, make([]byte, 6)...), target.AsSlice()...)
 }
 
-// icmpv6 returns an Ethernet frame with the message, of even length, to the group. It
-// sets the message's checksum, which is zero.
+// icmpv6 returns an Ethernet frame with the message to the group. The message has an even length,
+// and a checksum of zero, which icmpv6 sets.
 func icmpv6(mac net.HardwareAddr, from, group netip.Addr, message []byte) []byte {
 	binary.BigEndian.PutUint16(message[2:], icmpv6Checksum(from, group, message))
 	f := ethernet(groupMAC(group), mac, unix.ETH_P_IPV6)
@@ -83,8 +82,8 @@ func SolicitedNodeMAC(addr netip.Addr) net.HardwareAddr { return groupMAC(solici
 
 var solicitedNodePrefix = []byte{0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff}
 
-// icmpv6Checksum is the checksum of RFC 4443, section 2.3, of a message of even
-// length whose own checksum is still zero. Of one that has its checksum, it is zero.
+// icmpv6Checksum returns the checksum of a message of even length whose own checksum is zero (RFC
+// 4443, section 2.3). For a message with the right checksum, it returns zero.
 func icmpv6Checksum(from, to netip.Addr, message []byte) uint16 {
 	b := append(append([]byte{}, from.AsSlice()...), to.AsSlice()...)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(message)))

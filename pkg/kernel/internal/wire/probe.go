@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NonceLen is the length of a nonce in bytes, the shortest that one can have (RFC 3971, section
-// 5.3.2): the option then fills 8 bytes.
+// NonceLen is the length of a nonce in bytes. It is the shortest that fills its option (RFC 3971,
+// section 5.3.2).
 const NonceLen = 6
 
-// Probe returns an Ethernet frame that asks all hosts whether one of them has the address. For
-// IPv4 it is an ARP probe, which tells nothing of its sender (RFC 5227, section 2.1.1). For IPv6
-// it is the neighbour solicitation of duplicate address detection (RFC 4862, section 5.4.2). By
-// the nonce, of NonceLen bytes, its sender knows it again (RFC 7527, section 4.1).
+// Probe returns an Ethernet frame that asks all hosts whether one of them has the address. For IPv4
+// it is an ARP probe, which has no address of its sender (RFC 5227, section 2.1.1). For IPv6 it is
+// the neighbour solicitation of duplicate address detection (RFC 4862, section 5.4.2). Its nonce,
+// of NonceLen bytes, lets the sender recognise it (RFC 7527, section 4.1).
 func Probe(mac net.HardwareAddr, addr netip.Addr, nonce []byte) []byte {
 	if addr.Is4() {
 		return arpRequest(mac, netip.IPv4Unspecified(), addr)
@@ -27,16 +27,16 @@ func Probe(mac net.HardwareAddr, addr netip.Addr, nonce []byte) []byte {
 	return icmpv6(mac, netip.IPv6Unspecified(), solicitedNode(addr), ns)
 }
 
-// Claim says that the host with the MAC has the address, or probes for it too.
+// Claim says that the host with this MAC has the address, or probes for it too.
 type Claim struct {
 	Address netip.Addr
 	MAC     net.HardwareAddr
 }
 
-// ParseProbeAnswer returns what another host claims in the Ethernet frame. mac and nonce are
-// those of the prober: a frame that the MAC sent claims nothing, nor does a probe with the
-// nonce, which is an own one that came back. What is malformed claims nothing either. The
-// claim's MAC is a part of the frame.
+// ParseProbeAnswer returns what another host claims in the Ethernet frame. mac and nonce are those
+// of the prober. A frame from that MAC claims nothing, and a probe with that nonce claims nothing:
+// it is the own probe, which came back. A malformed frame claims nothing either. The MAC of the
+// claim is a part of the frame.
 func ParseProbeAnswer(frame []byte, mac net.HardwareAddr, nonce []byte) (_ Claim, ok bool) {
 	if len(frame) < ethernetLen {
 		return Claim{}, false
@@ -58,9 +58,8 @@ func ParseProbeAnswer(frame []byte, mac net.HardwareAddr, nonce []byte) (_ Claim
 	return Claim{Address: claimed, MAC: sender}, true
 }
 
-// parseARP returns the address that the sender of an ARP packet has, whether it asks or
-// answers, or that it probes for (RFC 5227, section 2.1.1), and its MAC. The address is
-// invalid if it is no such packet.
+// parseARP returns the address that the sender of an ARP packet has or probes for (RFC 5227,
+// section 2.1.1), and its MAC. The address is invalid if the packet is no such one.
 func parseARP(packet []byte) (netip.Addr, net.HardwareAddr) {
 	if len(packet) < arpLen || !bytes.HasPrefix(packet, arpPrefix) {
 		return netip.Addr{}, nil
@@ -79,11 +78,10 @@ func parseARP(packet []byte) (netip.Addr, net.HardwareAddr) {
 	return netip.Addr{}, nil
 }
 
-// parseNeighbourMessage returns the target of an IPv6 packet with a neighbour advertisement, or
-// with the solicitation of another host's duplicate address detection (RFC 4862,
-// sections 5.4.3 and 5.4.4), and the MAC that it is at, the sender's if the packet does not
-// say it. The address is invalid if it is no such packet, or not a valid one
-// (RFC 4861, section 7.1).
+// parseNeighbourMessage returns the target of a neighbour advertisement, or of the solicitation of
+// another host's duplicate address detection (RFC 4862, sections 5.4.3 and 5.4.4). It also returns
+// the MAC of the target. If the packet does not have it, that is the MAC of the sender. The address
+// is invalid if the packet is no such message, or breaks a rule of RFC 4861, section 7.1.
 func parseNeighbourMessage(packet []byte, sender net.HardwareAddr, nonce []byte) (netip.Addr, net.HardwareAddr) {
 	from, to, message := parseICMPv6(packet)
 	if message == nil {
@@ -106,7 +104,7 @@ func parseNeighbourMessage(packet []byte, sender net.HardwareAddr, nonce []byte)
 	case neighbourSolicitation:
 		_, hasSource := options[sourceMACOption]
 		own := bytes.Equal(options[nonceOption], nonce)
-		// One with a source is of a host that looks for who has the address.
+		// A solicitation with a source comes from a host that looks for the owner of the address.
 		if !from.IsUnspecified() || to != solicitedNode(target) || hasSource || own {
 			return netip.Addr{}, nil
 		}
@@ -115,16 +113,16 @@ func parseNeighbourMessage(packet []byte, sender net.HardwareAddr, nonce []byte)
 	return netip.Addr{}, nil
 }
 
-// parseICMPv6 returns the addresses and the message of an IPv6 packet with a message
-// that is long enough for a neighbour message, comes from this link, has code 0 and the
-// right checksum. The message of others is nil. Extension headers are not looked behind:
-// neighbour messages have none (RFC 6980 forbids fragments).
+// parseICMPv6 returns the addresses and the message of an IPv6 packet. The message is nil unless it
+// is long enough for a neighbour message, comes from this link, has code 0 and has the right
+// checksum. Extension headers are not looked behind, because neighbour messages have none (RFC 6980
+// forbids fragments).
 func parseICMPv6(packet []byte) (from, to netip.Addr, message []byte) {
 	if len(packet) < ipv6Len || packet[0]>>4 != 6 || packet[6] != unix.IPPROTO_ICMPV6 || packet[7] != neighbourHopLimit {
 		return from, to, nil
 	}
 	length := int(binary.BigEndian.Uint16(packet[4:]))
-	// Options fill units of 8 bytes. Behind the packet, there may be padding.
+	// Options fill units of 8 bytes. Padding may follow the packet.
 	if length < neighbourLen || length%8 != 0 || length > len(packet)-ipv6Len {
 		return from, to, nil
 	}
@@ -136,8 +134,8 @@ func parseICMPv6(packet []byte) (from, to netip.Addr, message []byte) {
 	return from, to, message
 }
 
-// parseOptions returns the first option of each type, without its type and length. It is
-// not ok if one has no length or a wrong one.
+// parseOptions returns the first option of each type, without its type and length. ok is false if
+// an option has no length or a wrong one.
 func parseOptions(b []byte) (options map[byte][]byte, ok bool) {
 	options = map[byte][]byte{}
 	for len(b) > 0 {

@@ -94,7 +94,7 @@ func checked(t *testing.T, frame string) []byte {
 	return b
 }
 
-// setChecksum gives an IPv6 frame that is long enough the checksum of ICMPv6.
+// setChecksum sets the checksum of ICMPv6 in an IPv6 frame, if that is long enough.
 func setChecksum(frame []byte) {
 	const checksum = ethernetLen + ipv6Len + 2
 	if len(frame) < checksum+2 || frame[12] != 0x86 || frame[13] != 0xdd {
@@ -177,8 +177,8 @@ func TestParseProbeAnswer(t *testing.T) {
 	}
 }
 
-// FuzzParseProbeAnswer shows that no frame makes ParseProbeAnswer panic, that it claims
-// nothing for us, and that a frame which claims something claims the same with padding.
+// FuzzParseProbeAnswer shows that no frame makes ParseProbeAnswer panic. It claims nothing for the
+// prober, and a frame claims the same with padding as without.
 func FuzzParseProbeAnswer(f *testing.F) {
 	other := net.HardwareAddr{2, 0, 0, 0, 0, 0x99}
 	for _, a := range []netip.Addr{addr("10.3.0.2"), addr("fd00:3::2")} {
