@@ -14,8 +14,8 @@ import (
 
 // Announcer tells the neighbours of interfaces which MAC their addresses are at. It sends on the
 // interfaces' parent: the kernel would deliver a broadcast on a macvlan to all its siblings first,
-// which have lost nothing. One socket in the host serves all sandboxes. Several goroutines may use
-// it at once. The caller closes it.
+// which have lost nothing. One socket in the host serves all sandboxes, because Close takes its
+// time. Several goroutines may use it at once. The caller closes it.
 type Announcer struct {
 	fd int
 }
@@ -30,24 +30,8 @@ func (n *Namespace) NewAnnouncer() (*Announcer, error) {
 	return &Announcer{fd}, nil
 }
 
-// Close releases the socket, without the wait for an RCU grace period, 10 ms and more,
-// that the kernel puts on whoever drops the last hold on a packet socket, be it at the end
-// of the process: a socket in flight between Unix sockets that nobody has open any more is
-// dropped by the kernel's own worker (before 6.9 by whoever closes, as without this).
-func (a *Announcer) Close() {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		_ = unix.Close(a.fd)
-		return
-	}
-	sender, receiver := pair[0], pair[1]
-	// The receiver goes along, into its own queue, so that nothing but the kernel's search
-	// for such cycles finds the two. The sender's end begins that search.
-	_ = unix.Sendmsg(sender, []byte{0}, unix.UnixRights(a.fd, receiver), nil, 0)
-	for _, fd := range []int{a.fd, receiver, sender} {
-		_ = unix.Close(fd)
-	}
-}
+// Close closes the socket, which takes an RCU grace period: 10 ms and more.
+func (a *Announcer) Close() { _ = unix.Close(a.fd) }
 
 // Announce sends one frame for each address of the interface: a gratuitous ARP request (RFC 5227,
 // section 3) for IPv4, and an unsolicited neighbour advertisement (RFC 4861, section 7.2.6) for
