@@ -214,7 +214,7 @@ func TestGCTakesNullForNoneValid(t *testing.T) {
 	eachSet(t, one, func(t *testing.T, s *statefulSet, _ bool) {
 		s.must(t, "ADD", "web-0", "c1", fresh.Sandbox(t))
 		code, msg := s.do(t, "GC", "", "", "", "")
-		expectCode(t, "GC without a list", code, msg, 7, `invalid "cni.dev/valid-attachments": missing: must list the attachments that are valid: every address is kept`)
+		expectCode(t, "GC without a list", code, msg, 7, `invalid "cni.dev/valid-attachments": missing: must list the valid attachments; without the list every address is kept`)
 		code, msg = s.do(t, "GC", "", "", "", `, "cni.dev/valid-attachments": "none"`)
 		expectCode(t, "GC with a list that is none", code, msg, 7, `invalid "cni.dev/valid-attachments": "none": must be a list of attachments: everything is kept`)
 		if _, err := s.Store.Load("c1", "eth0"); err != nil {

@@ -17,10 +17,10 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// names are those of relink's plugins in a list.
+// names are the names of relink's plugins that stand in a list.
 var names = []string{netconf.MacvlanName, netconf.VLANName, netconf.CheckpointName}
 
-// chain is what a network comes to.
+// chain is a network taken apart.
 type chain struct {
 	Network
 	name    string
@@ -33,16 +33,16 @@ type plugin struct {
 	kind  string
 	// ipam is the IPAM plugin's name, empty for none.
 	ipam string
-	// request is what one of relink's interface plugins is asked for, nil if the plugin is another or
-	// something is wrong.
+	// request is what the configuration asks of one of relink's interface plugins. It is nil for any other plugin, and
+	// for a configuration with an error.
 	request *netconf.Request
-	// store is the directory of the checkpoints, empty if none are kept or the name is wrong.
+	// store is the directory of the checkpoints. It is empty for a plugin without checkpoints, and for a wrong directory.
 	store string
-	// sets are the addresses that relink-ipam or host-local give.
+	// sets are the ranges of relink-ipam or host-local.
 	sets []lease.RangeSet
 }
 
-// listKeys are those of a list of plugins (libcni).
+// listKeys are the keys of a list of plugins (libcni.NetworkConfFromBytes).
 var listKeys = cniplugin.Keys{
 	Of: "a list of plugins",
 	Known: []cniplugin.Key{
@@ -65,11 +65,11 @@ func (r *reading) say(severity Severity, place, format string, args ...any) {
 	r.findings = append(r.findings, Finding{File: r.File, Place: place, Severity: severity, Message: fmt.Sprintf(format, args...)})
 }
 
-// strange says what is strange about keys: those that are allowed too, as nobody may read them.
+// strange says which keys are strange. A key that is allowed gets a warning, as perhaps nobody reads it.
 func (r *reading) strange(place string, k *cniplugin.Keys, at string, b []byte, errorsToo bool) {
 	strange, err := k.Examine(at, b)
 	if err != nil {
-		return // It has been said.
+		return // Text that is no JSON was reported before.
 	}
 	for _, s := range strange {
 		switch {
@@ -124,7 +124,7 @@ func readChain(n Network) (chain, []Finding) {
 	return r.chain, r.findings
 }
 
-// form says whether the file's name fits what is in it: libcni goes by the name.
+// form reports a file whose name does not fit what is in it: libcni goes by the name.
 func (r *reading) form(single bool, plugins []json.RawMessage) {
 	extension := filepath.Ext(r.File)
 	isFile := r.Name == "" && slices.Contains(runtimeExtensions, extension)
@@ -140,7 +140,8 @@ func (r *reading) form(single bool, plugins []json.RawMessage) {
 	}
 }
 
-// withHead adds to a plugin's object what libcni adds: keys stay as often as they are written.
+// withHead adds to a plugin's object the keys that libcni adds. The rest of the text stays as it is: a key that is there twice
+// has to be found.
 func withHead(written json.RawMessage, name, cniVersion string) ([]byte, error) {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(written, &keys); err != nil {
@@ -169,7 +170,7 @@ func (r *reading) plugin(place string, config []byte) {
 		Type string            `json:"type"`
 		IPAM cniplugin.Section `json:"ipam"`
 	}
-	// A value of a wrong type is the plugin's reader's to report.
+	// The plugin's reader reports values of a wrong type.
 	_ = cniplugin.DecodeLoosely("", config, &head)
 	if head.Type == "" {
 		r.say(Error, place, "%s", message(cniplugin.ConfigError("type", cniplugin.Missing, "must be the plugin's name, such as relink-macvlan")))
@@ -193,8 +194,8 @@ func (r *reading) plugin(place string, config []byte) {
 	r.plugins = append(r.plugins, p)
 }
 
-// errors says what a plugin would, once for each key: a value of a wrong type is missing too. The name is the
-// whole network's, and has been judged.
+// errors says what the plugin would say, once for each key: a value of a wrong type would be reported as missing, too. The
+// network's name was judged with the list.
 func (r *reading) errors(place string, errs []error) {
 	said := map[string]bool{"name": true}
 	for _, err := range errs {
@@ -209,7 +210,7 @@ func (r *reading) errors(place string, errs []error) {
 	}
 }
 
-// interfaceKeys are those of the plugins that make interfaces.
+// interfaceKeys are the keys of the plugins that make interfaces.
 var interfaceKeys = map[string]*cniplugin.Keys{netconf.MacvlanName: &netconf.MacvlanKeys, netconf.VLANName: &netconf.VLANKeys}
 
 func (r *reading) ownInterface(p *plugin, config []byte, reader netconf.Reader) {
@@ -223,7 +224,7 @@ func (r *reading) ownInterface(p *plugin, config []byte, reader netconf.Reader) 
 	r.section(p, request.Network)
 }
 
-// store says whether the directory of the checkpoints can be one.
+// store reports a directory of checkpoints that no plugin takes.
 func (r *reading) store(p *plugin, c cniplugin.Config) {
 	store, err := netconf.OpenStore(c)
 	if err != nil {
@@ -244,14 +245,14 @@ func (r *reading) section(p *plugin, n cniplugin.Network) {
 			r.say(Warning, p.place, `"ipam.conflictDetection": %s does not probe for addresses: only relink-macvlan and relink-vlan do`, p.kind)
 		}
 	case "host-local":
-		// It reads the same keys; what is wrong with them is its own to say.
+		// It reads the same keys. Errors are left to host-local itself.
 		read, _ := ipam.Examine(n)
 		p.sets = read.Sets
 	}
 }
 
-// foreign reads what relink-ipam reads of the configuration of another's plugin, and says what looks
-// like a name of relink's.
+// foreign judges a plugin that is not relink's: a name that looks like one of relink's, and the section for
+// relink-ipam.
 func (r *reading) foreign(p *plugin, config []byte) {
 	if near := cniplugin.Nearest(p.kind, append(slices.Clone(names), ipam.PluginName)...); near != "" {
 		r.say(Error, p.place, "invalid \"type\": %q: no such plugin of relink; did you mean %q?", p.kind, near)
@@ -259,7 +260,7 @@ func (r *reading) foreign(p *plugin, config []byte) {
 	}
 	var n cniplugin.Network
 	if err := cniplugin.Decode(config, &n); err != nil || p.ipam == "" {
-		return // Its own plugin reads it.
+		return // Nothing in it is for relink.
 	}
 	if p.ipam == ipam.PluginName {
 		strange, err := ipam.ExamineNetwork(config)

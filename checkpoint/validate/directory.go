@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// judgeDirectory says which of a directory's files, in order by name, the runtimes take for the default network.
-// content has what is in each. Other extensions than those of runtimeExtensions do not count.
+// judgeDirectory says which file of a directory the runtimes take for the default network. files are in order by
+// name, and content has the text of each. Only files with runtimeExtensions count.
 //
-// Both take the first of the files (containerd: go-cni, loadFromConfDir; CRI-O: ocicni, loadNetworks). One that
-// can't be read ends it for containerd, and CRI-O goes on to the next.
+// Both runtimes take the first file (containerd: go-cni, loadFromConfDir; CRI-O: ocicni, loadNetworks). If it can't be
+// read, containerd has no network, and CRI-O takes the next file.
 func judgeDirectory(dir string, files []string, content map[string][]byte) []Finding {
 	var own []string
 	for _, file := range files {
@@ -51,7 +51,7 @@ func others(files []string) string {
 	return ", and not " + strings.Join(bases, ", ")
 }
 
-// loads says why a runtime does not load the file, "" if it does (libcni.ConfListFromFile, ConfFromFile).
+// loads says why a runtime does not load the file (libcni.ConfListFromFile, ConfFromFile). It is "" for a file that it loads.
 func loads(file string, content []byte) string {
 	var conf struct {
 		Name    any               `json:"name"`

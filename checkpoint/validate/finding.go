@@ -13,19 +13,19 @@ type Severity string
 
 // Severities.
 const (
-	// Error: an ADD fails, or the runtime does not take the file.
+	// Error says that an ADD fails, or that the runtime does not read the file.
 	Error Severity = "error"
-	// Warning: it works, but hardly as it was meant.
+	// Warning says that it works, but probably not as it was meant.
 	Warning Severity = "warning"
 	// Note says what a runtime makes of a directory.
 	Note Severity = "note"
 )
 
-// Finding is one thing that is worth saying.
+// Finding is one thing that the report says.
 type Finding struct {
 	// File is the file or directory, as it was named.
 	File string `json:"file"`
-	// Place is the plugin or the document in it, empty for the whole file.
+	// Place is the document and the plugin in the file. It is empty for the whole file.
 	Place    string   `json:"place,omitempty"`
 	Severity Severity `json:"severity"`
 	// Message names the key, its value, and what to do.
@@ -41,7 +41,7 @@ func (f Finding) String() string {
 	return strings.Join(append(parts, string(f.Severity), f.Message), ": ")
 }
 
-// message is what a plugin's error says, without its code.
+// message is the text of a plugin's error.
 func message(err error) string {
 	var coded *types.Error
 	if errors.As(err, &coded) {
@@ -50,7 +50,7 @@ func message(err error) string {
 	return err.Error()
 }
 
-// compare has findings in the order of files, errors first.
+// compare sorts findings by file and place. Errors come before warnings.
 func compare(a, b Finding) int {
 	return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Place, b.Place), cmp.Compare(a.Severity, b.Severity))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/delegate"
 )
 
-// judgeNode says what the node lacks for the chains. An ADD would fail for all of it.
+// judgeNode says what the node lacks for the chains. An ADD would fail for each of these things.
 func judgeNode(chains []chain, node Node) []Finding {
 	var findings []Finding
 	for _, c := range chains {
@@ -57,14 +57,14 @@ func didYouMean(kind string) string {
 	return ""
 }
 
-// giver is a plugin that gives addresses of ranges, by a network's name.
+// giver is a plugin that gives addresses, and its network.
 type giver struct {
 	chain chain
 	plugin
 }
 
-// judgeRanges says which networks of different names give the same addresses. Each has leases of its own, and
-// knows nothing of the other's.
+// judgeRanges says which networks of different names give the same addresses. Each has its own leases and
+// does not know those of the other.
 func judgeRanges(chains []chain) []Finding {
 	var all []giver
 	var findings []Finding
@@ -91,7 +91,7 @@ func judgeRanges(chains []chain) []Finding {
 	return findings
 }
 
-// sharedSpan returns the first range of p that overlaps one of the other's, "" for none.
+// sharedSpan returns the first range of p that overlaps a range of the other plugin, "" for none.
 func sharedSpan(other, p plugin) string {
 	for _, set := range p.sets {
 		for _, otherSet := range other.sets {

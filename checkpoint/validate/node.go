@@ -16,31 +16,31 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// PluginDirs are where runtimes look for plugins: containerd's and CRI-O's defaults.
+// PluginDirs are the directories in which containerd and CRI-O look for plugins by default.
 var PluginDirs = []string{"/opt/cni/bin", "/usr/libexec/cni", "/usr/lib/cni"}
 
 // Needs is what has to be known of a node for some networks.
 type Needs struct {
-	// Modules are kernel modules, Plugins names of programs, Stores directories of checkpoints.
+	// Modules are kernel modules, Plugins are names of programs, Stores are directories of checkpoints.
 	Modules, Plugins, Stores []string
-	// Devices says that the node's devices count.
+	// Devices says that the devices of the host have to be known.
 	Devices bool
 }
 
-// Node is what is known of this node. What a map does not have is not known, and nothing is said of it.
+// Node is what is known of this node. What a map does not have is not known. Nothing is reported for it.
 type Node struct {
-	// Devices are those of the host, nil if they are not known. Route is the index of the default
-	// route's, 0 for none.
+	// Devices are the devices of the host, nil if they are not known. Route is the index of the default
+	// route's device, 0 for none.
 	Devices netstate.Devices
 	Route   int
-	// Modules says which kernel modules are there, loaded or not.
+	// Modules says which kernel modules the node has, loaded or not.
 	Modules map[string]bool
 	// Plugins says which plugins are in PluginDirs.
 	Plugins    map[string]bool
 	PluginDirs []string
-	// Stores has what keeps checkpoints from being written in a directory, "" for nothing.
+	// Stores says why no checkpoint can be written in a directory. "" says that it works.
 	Stores map[string]string
-	// Unknown says what could not be looked at, and why.
+	// Unknown says what could not be found out, and why.
 	Unknown []string
 }
 
@@ -51,7 +51,7 @@ func needsOf(chains []chain) Needs {
 		for _, p := range c.plugins {
 			n.Plugins = append(n.Plugins, p.kind)
 			if p.ipam != "" && (p.ipam != ipam.PluginName || netconf.Interface[p.kind] == nil) {
-				n.Plugins = append(n.Plugins, p.ipam) // relink's interface plugins have relink-ipam in them.
+				n.Plugins = append(n.Plugins, p.ipam) // relink's interface plugins contain relink-ipam.
 			}
 			if p.store != "" {
 				n.Stores = append(n.Stores, p.store)
@@ -67,7 +67,7 @@ func needsOf(chains []chain) Needs {
 	return n
 }
 
-// modules are those that the plugin's devices need.
+// modules are the kernel modules that the plugin's devices need.
 func (p plugin) modules() []string {
 	var all []string
 	if p.kind == netconf.MacvlanName {
@@ -79,7 +79,7 @@ func (p plugin) modules() []string {
 	return all
 }
 
-// Look finds out what has to be known of this node. It changes nothing.
+// Look finds out what has to be known of this node. It leaves nothing behind.
 func Look(needs Needs, pluginDirs []string) Node {
 	node := Node{Modules: map[string]bool{}, Plugins: map[string]bool{}, PluginDirs: pluginDirs, Stores: map[string]string{}}
 	if needs.Devices {
@@ -122,9 +122,9 @@ func isProgram(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// hasModule says whether the kernel has the module, below another root for tests: loaded, built in, or in
-// a file that modprobe finds. An error is that of a kernel whose modules can't be listed, as in a container
-// without /lib/modules.
+// hasModule says whether the kernel has the module: loaded, built in, or in a file that modprobe finds. root is /, or
+// another directory in a test. It fails if the modules of the kernel can't be listed, as in a container without
+// /lib/modules.
 func hasModule(root, name string) (bool, error) {
 	if _, err := os.Stat(filepath.Join(root, "sys/module", name)); err == nil {
 		return true, nil
@@ -174,8 +174,8 @@ func listed(path string, is func(line string) bool) error {
 	return errNotListed
 }
 
-// unwritable says what keeps files from being written in a directory, which the first ADD makes if it is missing,
-// "" for nothing. A file is made and removed, as only that tells.
+// unwritable says why no file can be written in a directory, "" if one can. The first ADD makes a missing directory, so
+// then the directory above counts. It makes a file and removes it: nothing else tells for sure.
 func unwritable(dir string) string {
 	for {
 		info, err := os.Stat(dir)

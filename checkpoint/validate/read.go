@@ -16,27 +16,27 @@ import (
 // Network is one network configuration of a file.
 type Network struct {
 	File string
-	// Place is the document that it is in, empty for a file with one configuration.
+	// Place is the document in the file. It is empty for a file with one configuration.
 	Place string
-	// Config is the JSON of the list, or of the one plugin.
+	// Config is the JSON of the list, or of the single plugin.
 	Config []byte
-	// Name counts where the configuration has none: Multus takes that of the NetworkAttachmentDefinition.
+	// Name is the name of the NetworkAttachmentDefinition. Multus takes it for a configuration without a name.
 	Name string
 }
 
-// Extensions of the files that runtimes read in a directory (libcni.ConfFiles).
+// runtimeExtensions are those of the files that runtimes read in a directory (libcni.ConfFiles).
 var runtimeExtensions = []string{".conf", ".conflist", ".json"}
 
-// manifestExtensions are those of files for kubectl.
+// manifestExtensions are those of manifests for kubectl.
 var manifestExtensions = []string{".yaml", ".yml"}
 
-// IsConfig says whether the file's name is that of a file to look at in a directory.
+// IsConfig says whether to read a file of that name in a directory.
 func IsConfig(name string) bool {
 	return slices.Contains(runtimeExtensions, filepath.Ext(name)) || slices.Contains(manifestExtensions, filepath.Ext(name))
 }
 
-// Read returns the networks that a file with that name and content has. Kubernetes objects of other kinds
-// than NetworkAttachmentDefinition are passed over.
+// Read returns the networks in a file with that name and content, and a finding for each part that can't be
+// read. It passes over Kubernetes objects of other kinds than NetworkAttachmentDefinition.
 func Read(file string, content []byte) ([]Network, []Finding) {
 	if !slices.Contains(manifestExtensions, filepath.Ext(file)) {
 		return readJSON(file, "", content)
@@ -63,7 +63,7 @@ func Read(file string, content []byte) ([]Network, []Finding) {
 	return networks, findings
 }
 
-// documentEnd is what stands between documents. No text of a document has it at the beginning of a line.
+// documentEnd stands between documents. Within a document no line begins so.
 var documentEnd = regexp.MustCompile(`(?m)^---(?:[ \t].*)?$`)
 
 // oneLine is an error of the YAML library on one line.
@@ -71,7 +71,7 @@ func oneLine(err error) string {
 	return string(bytes.Join(bytes.Fields([]byte(err.Error())), []byte(" ")))
 }
 
-// object is what counts of a Kubernetes object.
+// object has the keys of a Kubernetes object that count here.
 type object struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
@@ -84,7 +84,7 @@ type object struct {
 	Items []json.RawMessage `json:"items"`
 }
 
-// readJSON reads one object: of Kubernetes, or a network configuration.
+// readJSON reads one object: a network configuration, or an object of Kubernetes.
 func readJSON(file, place string, b []byte) ([]Network, []Finding) {
 	refuse := func(message string) []Finding {
 		return []Finding{{File: file, Place: place, Severity: Error, Message: message}}

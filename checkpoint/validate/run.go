@@ -8,16 +8,16 @@ import (
 	"slices"
 )
 
-// ErrNothing says that there was nothing to validate.
+// ErrNothing says that there was nothing to validate. errors.Is matches it.
 var ErrNothing = errors.New("no network configuration was read")
 
 // Options say what to validate, and by what.
 type Options struct {
-	// Paths are files and directories. Of a directory the files in it count, not those of directories below.
+	// Paths are files and directories. Directories below a directory are not read.
 	Paths []string
-	// PluginDirs are the runtime's directories of plugins.
+	// PluginDirs are the directories in which the runtime looks for plugins.
 	PluginDirs []string
-	// FilesOnly leaves out what this node has and lacks.
+	// FilesOnly leaves this node out.
 	FilesOnly bool
 }
 
@@ -30,7 +30,7 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 }
 
-// Run validates the networks of some files. Its error matches ErrNothing if there was none to read, and says why.
+// Run validates the networks in the files. If it can read none, its error matches ErrNothing and says why.
 func Run(o Options) (Report, error) {
 	var all collected
 	for _, path := range o.Paths {
@@ -72,7 +72,7 @@ func reportOf(all collected, findings []Finding) Report {
 		}
 	}
 	if r.Findings == nil {
-		r.Findings = []Finding{} // A list also in JSON.
+		r.Findings = []Finding{} // In JSON it is a list, not null.
 	}
 	return r
 }

@@ -13,23 +13,23 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Network is what every plugin reads of a network configuration, each part decoded once: the
-// IPAM plugin that runs in the process of an interface plugin has it from there.
+// Network is what every plugin reads of a network configuration. It is decoded once: an interface plugin
+// hands it to the IPAM plugin that runs in its process.
 type Network struct {
 	CNIVersion    string        `json:"cniVersion"`
 	Name          string        `json:"name"`
 	IPAM          Section       `json:"ipam"`
 	RuntimeConfig RuntimeConfig `json:"runtimeConfig"`
-	// Args are for the plugin that knows them.
+	// Args is "args" as it is written. Each plugin reads what it knows of it.
 	Args json.RawMessage `json:"args"`
-	// PrevResult is as it was written, nil for none; Previous reads it.
+	// PrevResult is "prevResult" as it is written, nil for none. Previous reads it.
 	PrevResult Result `json:"prevResult"`
 }
 
-// Result is what a plugin has printed, as it was written.
+// Result is the result that another plugin has printed, as it is written.
 type Result json.RawMessage
 
-// UnmarshalJSON takes null for nothing.
+// UnmarshalJSON keeps the text. null is nothing.
 func (r *Result) UnmarshalJSON(b []byte) error {
 	*r = nil
 	if string(b) != "null" {
@@ -38,12 +38,12 @@ func (r *Result) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Previous returns PrevResult, nil for none.
+// Previous decodes PrevResult. It returns nil if there is none.
 func (n Network) Previous() (types.Result, error) {
 	if n.PrevResult == nil {
 		return nil, nil
 	}
-	// The configuration's version counts for a result that has none.
+	// A result without a version has that of the configuration.
 	config := types.NetConf{CNIVersion: n.CNIVersion}
 	if err := json.Unmarshal(n.PrevResult, &config.RawPrevResult); err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (n Network) Previous() (types.Result, error) {
 	return config.PrevResult, err
 }
 
-// Section is what a configuration has for its IPAM plugin.
+// Section is "ipam": what a configuration has for its IPAM plugin.
 type Section struct {
 	// Type is the plugin's name, empty for none.
 	Type string
@@ -68,7 +68,7 @@ func (s *Section) UnmarshalJSON(b []byte) error {
 	var keys struct {
 		Type string `json:"type"`
 	}
-	// A key in another case is an error elsewhere, or to be taken by a DEL.
+	// Keys.Examine reports a key in another case. A DEL takes it.
 	if err := DecodeLoosely("ipam", b, &keys); err != nil {
 		return err
 	}
@@ -76,27 +76,26 @@ func (s *Section) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// RuntimeConfig is what a runtime asks for by the capabilities of a configuration.
+// RuntimeConfig is "runtimeConfig": what a runtime asks for, where the configuration has the capability.
 type RuntimeConfig struct {
 	MAC string `json:"mac"`
-	// IPs and IPRanges are for the IPAM plugin.
+	// IPs and IPRanges are as they are written. The IPAM plugin reads them.
 	IPs      json.RawMessage `json:"ips"`
 	IPRanges json.RawMessage `json:"ipRanges"`
 }
 
-// Config are the keys that relink's interface plugins share. Keys has them for Keys.Examine, which
-// finds those that are misspelt.
+// Config are the keys that relink's interface plugins share. ConfigKeys has their names.
 type Config struct {
 	Network
-	// DNS is passed on.
+	// DNS goes into the result as it is.
 	DNS types.DNS `json:"dns"`
-	// Master names the device to build on; of a list, the first that exists.
+	// Master names the device to build on. Of a list, the first device that exists counts.
 	Master Names `json:"master"`
-	// MTU in bytes; 0 is the master's.
+	// MTU is in bytes. 0 stands for the master's.
 	MTU int `json:"mtu"`
-	// LinkInContainer says that the master is in the sandbox.
+	// LinkInContainer says that the master is in the sandbox, not on the host.
 	LinkInContainer bool `json:"linkInContainer"`
-	// StatusCarrier has STATUS fail while the master is down or has no carrier.
+	// StatusCarrier makes STATUS fail while the master is down or has no carrier.
 	StatusCarrier bool `json:"statusCarrier"`
 	// CheckpointDir is where checkpoints are kept (see checkpoint.OpenStore).
 	CheckpointDir string `json:"checkpointDir"`
@@ -121,13 +120,13 @@ func (n *Names) UnmarshalJSON(b []byte) error {
 	}
 	*n = list
 	if len(list) == 0 {
-		return ConfigError("master", Written(b), "must name at least one device, or be left out for the default route's")
+		return ConfigError("master", Written(b), "must name at least one device; leave it out for the default route's device")
 	}
 	return nil
 }
 
-// Problems returns the errors of those shared keys whose value no host could satisfy. What
-// CheckpointDir must be is for who opens the store to say.
+// Problems returns an error with code 7 for each shared key whose value works on no host. CheckpointDir is
+// left out: whoever opens the store checks it.
 func (c Config) Problems() []error {
 	var errs []error
 	if err := attachment.ValidateName(c.Name); err != nil && c.Name != "" {
@@ -150,7 +149,7 @@ func (c Config) Problems() []error {
 	return errs
 }
 
-// saysMore says that there is something in the section beside the type.
+// saysMore says whether the section has more keys than the type.
 func (s Section) saysMore() bool {
 	var keys map[string]json.RawMessage
 	if json.Unmarshal(s.JSON, &keys) != nil {
@@ -170,24 +169,24 @@ func First(errs []error) error {
 	return nil
 }
 
-// Detached is what a DEL and a GC read of a configuration: no more than they need, so that a pod
-// can be detached whatever an ADD would refuse now.
+// Detached is what a DEL and a GC read of a configuration. It is no more than they need: a pod can be detached
+// also if an ADD would refuse the configuration by now.
 type Detached struct {
 	Name          string          `json:"name"`
 	IPAM          Section         `json:"ipam"`
 	CheckpointDir json.RawMessage `json:"checkpointDir"`
 }
 
-// ReadDetached reads the configuration in b for a DEL or a GC, as DecodeLoosely does. The error is
-// that of a name or of an IPAM section that is of a wrong type, or of what is no JSON.
+// ReadDetached reads the configuration in b for a DEL or a GC, as DecodeLoosely does. It fails with code 7 if the
+// name or the IPAM section is of a wrong type, and with code 6 if b is no JSON.
 func ReadDetached(b []byte) (Detached, error) {
 	var d Detached
 	err := DecodeLoosely("", b, &d)
 	return d, err
 }
 
-// Config returns what was read as a configuration of an interface plugin. The error is that of a
-// checkpointDir that is no string; it is left out then.
+// Config returns what was read as the configuration of an interface plugin. A checkpointDir that is no string is an
+// error with code 7, and the configuration beside the error does not have it.
 func (d Detached) Config() (Config, error) {
 	config := Config{Network: Network{Name: d.Name, IPAM: d.IPAM}}
 	if d.CheckpointDir == nil {
@@ -196,10 +195,10 @@ func (d Detached) Config() (Config, error) {
 	return config, DecodeLoosely("checkpointDir", d.CheckpointDir, &config.CheckpointDir)
 }
 
-// ValidAttachments returns those that the configuration of a GC lists, and whether there
-// is a list: a missing one is not an empty one. null is an empty one: CRI-O sends it for a
-// network that no pod is on. What is no attachment is an error, as who made the list may have
-// meant one by it.
+// ValidAttachments returns the attachments that the configuration of a GC lists as valid. listed says whether
+// there is a list: a missing list is not an empty one. null is an empty list: CRI-O sends it for a network
+// that no pod is on. An entry that is no attachment is an error with code 7: it may stand for an attachment that
+// is valid.
 func ValidAttachments(config []byte) (_ map[types.GCAttachment]bool, listed bool, err error) {
 	const key = "cni.dev/valid-attachments"
 	var c struct {
@@ -227,13 +226,13 @@ func ValidAttachments(config []byte) (_ map[types.GCAttachment]bool, listed bool
 type Args struct {
 	Pod attachment.Pod
 	MAC string
-	// IP is the address to ask the IPAM plugin for, as host-local reads it, or a list of
-	// addresses with commas between them, as Multus gives it.
+	// IP is the address to ask the IPAM plugin for, as host-local reads it. Multus writes a list of addresses with
+	// commas between them.
 	IP string
 }
 
-// ParseArgs reads CNI_ARGS. Other keys in it are for others: an IPAM plugin, a
-// runtime.
+// ParseArgs reads CNI_ARGS. It passes over keys that it does not know: they are for other plugins. A part
+// that is no pair is an error with code 4.
 func ParseArgs(s string) (Args, error) {
 	var a Args
 	if s == "" {
@@ -260,11 +259,11 @@ func ParseArgs(s string) (Args, error) {
 	return a, nil
 }
 
-// mustBeMAC is what netstate.ParseMAC takes.
+// mustBeMAC says what netstate.ParseMAC takes.
 const mustBeMAC = "must be the MAC address of one device: 6 bytes such as 02:00:00:00:00:01, neither zero nor multicast"
 
-// ParseMAC returns the MAC that the configuration's key gives in its canonical
-// form, empty for none.
+// ParseMAC returns the value of a configuration's key, a MAC address, in its canonical form. It is empty for
+// none.
 func ParseMAC(key, mac string) (string, error) {
 	if mac == "" {
 		return "", nil
@@ -276,7 +275,7 @@ func ParseMAC(key, mac string) (string, error) {
 	return canonical, nil
 }
 
-// ParsedMAC returns MAC in its canonical form, empty for none.
+// ParsedMAC returns MAC in its canonical form. It is empty for none.
 func (a Args) ParsedMAC() (string, error) {
 	if a.MAC == "" {
 		return "", nil
@@ -288,8 +287,8 @@ func (a Args) ParsedMAC() (string, error) {
 	return canonical, nil
 }
 
-// ParseVLANProtocol returns the protocol that "vlanProtocol" gives in its
-// canonical form, 802.1q for none.
+// ParseVLANProtocol returns the value of "vlanProtocol" in its canonical form. Without a value it is
+// 802.1q.
 func ParseVLANProtocol(s string) (string, error) {
 	switch strings.ToLower(s) {
 	case "", netstate.Protocol8021Q:

@@ -67,7 +67,7 @@ func TestMasterIsANameOrAListOfThem(t *testing.T) {
 		`{"master": ""}`:                {},
 		`{"master": "eth1"}`:            {want: Names{"eth1"}},
 		`{"master": ["eth1", "bond4"]}`: {want: Names{"eth1", "bond4"}},
-		`{"master": []}`:                {err: coded{7, `invalid "master": []: must name at least one device, or be left out for the default route's`}},
+		`{"master": []}`:                {err: coded{7, `invalid "master": []: must name at least one device; leave it out for the default route's device`}},
 		`{"master": 7}`:                 {err: coded{7, `invalid "master": 7: ` + form}},
 		`{"master": ["eth1", 7]}`:       {err: coded{7, `invalid "master": ["eth1", 7]: ` + form}},
 		`{"master": {"name": "eth1"}}`:  {err: coded{7, `invalid "master": {"name": "eth1"}: ` + form}},

@@ -14,26 +14,26 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Decode reads the configuration in b into config, a pointer to a struct. Case counts in keys, and
-// keys that the struct does not have are left out. Its error has code 7 and names the key whose
-// value is wrong, or code 6 for what is no JSON.
+// Decode reads the configuration in b into config, a pointer to a struct. Case counts in keys. Keys that the
+// struct does not have are left out. A value of a wrong type is an error with code 7 that names the key. Text that
+// is no JSON is an error with code 6.
 func Decode(b []byte, config any) error { return DecodePart("", b, config) }
 
-// DecodePart is Decode for what the configuration has at the key, "" for all of it.
+// DecodePart is Decode for a part of the configuration: the value at the key. "" stands for all of it.
 func DecodePart(key string, b []byte, part any) error {
 	return decodeError(key, b, json.Unmarshal(b, part, jsontext.AllowDuplicateNames(true)))
 }
 
-// DecodeLoosely is DecodePart for a DEL and a GC, which have to work with what an ADD would refuse
-// by now: keys count whatever their case, the last one of several does, and broken UTF-8 is
+// DecodeLoosely is DecodePart for a DEL and a GC. They have to work with a configuration that an ADD would refuse by
+// now. Case does not count in keys. Of a key that is there twice the last one counts. Bytes that are not UTF-8 are
 // replaced.
 func DecodeLoosely(key string, b []byte, part any) error {
 	return decodeError(key, b, json.Unmarshal(b, part, json.MatchCaseInsensitiveNames(true),
 		jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)))
 }
 
-// DecodeAll is DecodePart that goes on behind a value of a wrong type, and returns all errors. What is
-// wrong is left as if null were there.
+// DecodeAll is DecodePart that does not stop at the first value of a wrong type. It returns all errors. A wrong
+// value counts as null.
 func DecodeAll(key string, b []byte, part any) []error {
 	var errs []error
 	for {
@@ -42,7 +42,7 @@ func DecodeAll(key string, b []byte, part any) []error {
 			return errs
 		}
 		errs = append(errs, decodeError(key, b, err))
-		// Each round has one value less that is not null.
+		// Each round turns one more value into null, so the rounds end.
 		var wrong *json.SemanticError
 		if !errors.As(err, &wrong) || wrong.JSONPointer == "" {
 			return errs
@@ -74,7 +74,7 @@ func decodeError(key string, b []byte, err error) error {
 	return syntaxError(key, b, err)
 }
 
-// syntaxError returns the error of text that is no JSON, with the place where that shows.
+// syntaxError returns the error for text that is no JSON. It names the place where the text goes wrong.
 func syntaxError(key string, b []byte, err error) error {
 	what := "network configuration"
 	if key != "" {
@@ -91,7 +91,7 @@ func syntaxError(key string, b []byte, err error) error {
 		return Error(types.ErrDecodingFailure, "%s: is no JSON: line %d has bytes that are not UTF-8", what, lineAt(b, invalidUTF8(b)))
 	case syntax != nil:
 		at := int(min(max(syntax.ByteOffset, 0), int64(len(b))))
-		// The decoder names a byte within a word: the word is what one looks for.
+		// The decoder can point into the middle of a word. A reader looks for the whole word.
 		for at > 0 && at < len(b) && isLetter(b[at]) && isLetter(b[at-1]) {
 			at--
 		}
@@ -116,10 +116,10 @@ func invalidUTF8(b []byte) int {
 	return len(b)
 }
 
-// lineAt returns the number of the line with the byte, the first being 1.
+// lineAt returns the number of the line that has the byte. The first line is 1.
 func lineAt(b []byte, at int) int { return 1 + bytes.Count(b[:min(at, len(b))], []byte("\n")) }
 
-// place returns a place as one reads it: "ipam.ranges[0][0].subnet".
+// place returns a place as people write it: "ipam.ranges[0][0].subnet".
 func place(key string, pointer jsontext.Pointer) string {
 	for token := range pointer.Tokens() {
 		if _, err := strconv.ParseUint(token, 10, 32); err == nil {
@@ -131,7 +131,7 @@ func place(key string, pointer jsontext.Pointer) string {
 	return key
 }
 
-// find returns where the value at the place begins and ends in b; both are 0 for none.
+// find returns where the value at the place begins and ends in b. Both are 0 if there is none.
 func find(b []byte, pointer jsontext.Pointer) (from, to int) {
 	to = len(b)
 	for token := range pointer.Tokens() {
@@ -144,7 +144,7 @@ func find(b []byte, pointer jsontext.Pointer) (from, to int) {
 	return from, to
 }
 
-// member is find for one token: a key of an object, or the index of a list.
+// member is find for one step down: token is a key of an object or an index of a list.
 func member(b []byte, token string) (from, to int) {
 	decoder := jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	start, err := decoder.ReadToken()
@@ -167,8 +167,7 @@ func member(b []byte, token string) (from, to int) {
 	return 0, 0
 }
 
-// wanted says what is expected at a place that a value of the Go type is for, in words of JSON, and
-// what to do about the value.
+// wanted says in words of JSON which value a Go type takes, and what to do about the value that is there.
 func wanted(t reflect.Type, value []byte) string {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -200,7 +199,7 @@ func without(quotationMarks bool) string {
 	return ""
 }
 
-// beyond says which bound of a type for whole numbers the value does not keep.
+// beyond says which bound of the type a whole number breaks. It is empty for what is no whole number.
 func beyond(t reflect.Type, value []byte) string {
 	unsigned := t.Kind() == reflect.Uint || t.Kind() == reflect.Uint32 || t.Kind() == reflect.Uint64
 	whole := !bytes.ContainsAny(value, ".eE\"[{tfn")

@@ -9,15 +9,15 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// Error codes beyond those of package types. The specification leaves 100 and
+// Error codes that package types does not have. The specification leaves 100 and
 // above to plugins.
 const (
-	// CodeDiffers is CHECK's: the attachment is not as it should be.
+	// CodeDiffers is the code of a CHECK that finds the attachment not as it should be.
 	CodeDiffers uint = 100
 )
 
-// Written is a value as it stands in a configuration. A message shows it without further
-// quotation marks, on one line, and only its beginning if it is long.
+// Written is a value as a configuration has it. A message shows it on one line and adds no quotation marks. Of
+// a long value it shows the beginning.
 type Written []byte
 
 // Missing is the value of a key that is not there.
@@ -26,13 +26,13 @@ const Missing missing = "missing"
 type missing string
 
 // ConfigError says that the value of a configuration's key is wrong, and what it
-// must be. The value is a string, a number, Written or Missing. The message does not repeat it.
+// must be. Its code is 7. The value is a string, a number, Written or Missing. must does not repeat the value.
 func ConfigError(key string, value any, must string) error {
 	return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("invalid %q: %v: %s", clip(key), quoted(value), must), "")
 }
 
 // EnvError says that the value of an environment variable is wrong, and what it
-// must be.
+// must be. Its code is 4.
 func EnvError(name, value, must string) error {
 	return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("invalid %s: %q: %s", name, clip(value), must), "")
 }
@@ -42,8 +42,8 @@ func Error(code uint, format string, args ...any) error {
 	return types.NewError(code, fmt.Sprintf(format, args...), "")
 }
 
-// Wrap adds what was attempted to err and keeps its code: types.ErrInternal for
-// an error that has none. nil stays nil.
+// Wrap puts before err what was attempted. It keeps the code. An error without a code gets
+// types.ErrInternal. nil stays nil.
 func Wrap(err error, attempted string) error {
 	if err == nil {
 		return nil
@@ -54,8 +54,8 @@ func Wrap(err error, attempted string) error {
 	return types.NewError(codeOf(err), attempted+": "+err.Error(), "")
 }
 
-// Join returns one error with the code of the first and the messages of all, or
-// nil if there is none.
+// Join returns one error with the messages of all and the code of the first. It returns
+// nil if there is no error.
 func Join(errs ...error) error {
 	joined := errors.Join(errs...)
 	if joined == nil {
@@ -82,13 +82,13 @@ func quoted(value any) any {
 	return value
 }
 
-// shown is how many bytes of a value a message has at most: it is to be read on one line, with
-// what to do behind it.
+// shown is how many bytes of a value a message has at most. The whole message has to fit on one line, with the
+// remedy.
 const shown = 80
 
 func clip(s string) string { return clipTo(s, shown) }
 
-// clipTo returns s, or its beginning of that many bytes.
+// clipTo returns s. If s has more bytes than that, it returns the beginning and three dots.
 func clipTo(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -14,28 +14,28 @@ import (
 type Keys struct {
 	// Of is the program's name, such as relink-macvlan.
 	Of string
-	// Known are the keys that it reads, and those that others put there for others.
+	// Known are the keys that the program reads, and those that the specification and the runtimes add.
 	Known []Key
-	// Elsewhere are keys that belong to another plugin or to another place of the configuration.
+	// Elsewhere are keys that belong to another plugin or to another place in the configuration.
 	Elsewhere []Hint
-	// Shared says that others write into the object too, as runtimes into "runtimeConfig": a key
-	// that is only similar to a known one is theirs.
+	// Shared says that others write keys into the object too, as runtimes do in "runtimeConfig". A similar key
+	// is taken for theirs.
 	Shared bool
 }
 
 // Key is a known key.
 type Key struct {
 	Name string
-	// In are the keys of the object at this key, or of each object of the list there. It is nil
-	// for what is not looked into.
+	// In are the keys of the object at this key. If there is a list, they are those of each object in it. nil says
+	// that nobody looks into the value.
 	In *Keys
 }
 
 // Hint says what to do about a key that is wrong where it is.
 type Hint struct {
-	// Key is compared without regard to case, '_' and '-'. It is written in small letters without these.
+	// Key is in small letters, without '_' and '-'. In a comparison these and the case do not count.
 	Key string
-	// Do ends a message: whose key it is, and what to write instead.
+	// Do is the end of the message: whose key it is, and what to write instead.
 	Do string
 }
 
@@ -43,18 +43,21 @@ type Hint struct {
 type Strange struct {
 	// Key is the key with its place: "ipam.ranges[0][0].subnte".
 	Key string
-	// Err is the error of the key, nil for one that is allowed.
+	// Err is the error, with code 7. It is nil for a key that is allowed.
 	Err error
 }
 
-// Examine returns what is strange in b, in the order in which it is written. at is the place of b
-// in the configuration, "" for all of it. The error is that of text that is no JSON.
+// Examine returns the strange keys in b, in the order of the text. at is the place of b in the configuration, "" for
+// all of it. Text that is no JSON is an error with code 6.
 //
-// These keys have an error: one that is a known key but for its case, as other readers of JSON
-// would not take it or would take both; a known one that is there twice; one that is close to a
-// known one; and one of Elsewhere. Others are allowed: a configuration has keys for runtimes, for
-// Multus and for plugins that nobody here knows. A key with a dot or a slash, as libcni and
-// Kubernetes write theirs, is never close to anything.
+// Four sorts of keys have an error:
+//   - A known key in another case. Some readers of JSON would not take it, and others would mix it up with the known one.
+//   - A known key that is there twice.
+//   - A key of Elsewhere.
+//   - A key that is close to a known one (Nearest).
+//
+// All others are allowed. A configuration has keys for runtimes, for Multus and for plugins that relink does not
+// know. A key with a dot or a slash is never close to a known one: libcni and Kubernetes write their keys so.
 func (k *Keys) Examine(at string, b []byte) ([]Strange, error) {
 	e := examination{decoder: jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(true))}
 	if err := e.value(at, k); err != nil {
@@ -66,7 +69,7 @@ func (k *Keys) Examine(at string, b []byte) ([]Strange, error) {
 	return e.strange, nil
 }
 
-// Check returns the error of the first strange key that has one.
+// Check returns the first error that Examine finds.
 func (k *Keys) Check(at string, b []byte) error {
 	strange, err := k.Examine(at, b)
 	if err != nil {
@@ -86,7 +89,7 @@ type examination struct {
 	strange []Strange
 }
 
-// value reads the next value. What is no object and no list of objects has no keys.
+// value reads the next value. Only an object, or a list of objects, has keys.
 func (e *examination) value(at string, k *Keys) error {
 	if k == nil {
 		return e.decoder.SkipValue()
@@ -109,7 +112,7 @@ func (e *examination) value(at string, k *Keys) error {
 	return e.decoder.SkipValue()
 }
 
-// object reads an object with the keys k. The decoder bounds how deep one can be in another.
+// object reads an object with the keys k. The decoder limits the depth.
 func (e *examination) object(at string, k *Keys) error {
 	if _, err := e.decoder.ReadToken(); err != nil {
 		return err
@@ -146,11 +149,11 @@ func (e *examination) object(at string, k *Keys) error {
 	return err
 }
 
-// misspelt is a key in other letters than the known one: its place in what is strange, and
-// that of the known one. Whether that is there too is not known before the object's end.
+// misspelt is a known key in another case: its index among the strange keys, and the index of the known
+// one. Only the end of the object tells whether the known one is there too.
 type misspelt = struct{ place, known int }
 
-// explain says what to do about a key that is the known one but for its case.
+// explain says what to do about a known key in another case.
 func (e *examination) explain(place int, known string, there bool) {
 	do := fmt.Sprintf("case counts in keys; write %q", known)
 	if there {
@@ -176,7 +179,7 @@ func (e *examination) add(at, name, do string) {
 	e.strange = append(e.strange, Strange{Key: key, Err: KeyError(key, do)})
 }
 
-// within returns the place of a key in the object at a place.
+// within returns the place of a key: at is that of its object.
 func within(at, name string) string {
 	if at == "" {
 		return name
@@ -192,7 +195,7 @@ func (k *Keys) indexOfSameLetters(name string) int {
 	return slices.IndexFunc(k.Known, func(known Key) bool { return strings.EqualFold(known.Name, name) })
 }
 
-// near returns the known key that the name is closest to, "" for none that is close.
+// near returns the known key that is closest to the name, "" if none is close.
 func (k *Keys) near(name string) string {
 	if k.Shared || strings.ContainsAny(name, "./:") || strings.HasPrefix(name, "_") || strings.HasPrefix(name, "#") {
 		return ""
@@ -204,7 +207,7 @@ func (k *Keys) near(name string) string {
 	return Nearest(name, names...)
 }
 
-// KeyError says that a configuration must not have the key, and what to do about it.
+// KeyError says that a configuration must not have the key, and what to do about it. Its code is 7.
 func KeyError(key, do string) error {
 	return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("invalid configuration key %q: %s", clip(key), do), "")
 }

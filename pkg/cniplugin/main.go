@@ -16,8 +16,8 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// Main is the main function of the plugin with that name. It prints an error as the specification
-// asks for, and does not return then.
+// Main is the main function of the plugin with that name. After an error, which it prints as the specification
+// wants it, it does not return.
 func Main(name string, funcs skel.CNIFuncs, versions version.PluginInfo) {
 	err := call(funcs, versions, About(name))
 	if err == nil {
@@ -30,8 +30,8 @@ func Main(name string, funcs skel.CNIFuncs, versions version.PluginInfo) {
 	os.Exit(1)
 }
 
-// call checks what package skel reads of the configuration before it calls one of the functions:
-// its own messages name Go's types, and not the value.
+// call calls the function for the command. Before that it checks what package skel reads of the configuration: the
+// messages of skel name Go's types instead of the value.
 func call(funcs skel.CNIFuncs, versions version.PluginInfo, about string) *types.Error {
 	if command := os.Getenv("CNI_COMMAND"); command == "" || command == "VERSION" {
 		return skel.PluginMainFuncsWithError(funcs, versions, about)
@@ -49,15 +49,15 @@ func call(funcs skel.CNIFuncs, versions version.PluginInfo, about string) *types
 	return skel.PluginMainFuncsWithError(funcs, versions, about)
 }
 
-// readAgain makes the configuration the standard input again: package skel reads no other.
+// readAgain makes the configuration the standard input again. Package skel reads nothing else.
 func readAgain(config []byte) error {
 	from, to, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	os.Stdin = from
-	// What does not fit into the pipe waits until it is read. If it is never read, as the environment
-	// is wrong, the program ends all the same.
+	// A long configuration does not fit into the pipe, so this waits for the reader. If nobody reads, because the
+	// environment is wrong, the program ends all the same.
 	go func() {
 		_, _ = io.Copy(to, bytes.NewReader(config))
 		_ = to.Close()
@@ -65,8 +65,8 @@ func readAgain(config []byte) error {
 	return nil
 }
 
-// checkHead reports what is wrong with the name and the version, for all commands: without them no
-// DEL knows either what to detach.
+// checkHead reports what is wrong with the name and the version, for every command. A DEL needs them
+// too.
 func checkHead(config []byte, supported []string) error {
 	var head struct {
 		Name       string `json:"name"`
@@ -81,14 +81,14 @@ func checkHead(config []byte, supported []string) error {
 	if err := attachment.ValidateName(head.Name); err != nil {
 		return ConfigError("name", head.Name, err.Error())
 	}
-	// A missing version is 0.1.0 (libcni).
+	// libcni takes a missing version for 0.1.0.
 	if v := head.CNIVersion; v != "" && !slices.Contains(supported, v) {
 		return Error(types.ErrIncompatibleCNIVersion, "invalid %q: %q: must be one of %s", "cniVersion", clip(v), strings.Join(supported, ", "))
 	}
 	return nil
 }
 
-// needsRoot adds to an error of the system that the plugin does not run as root.
+// needsRoot adds to an error that the plugin does not run as root. Wrong input is no matter of root.
 func needsRoot(err *types.Error, name string, uid int) *types.Error {
 	wrongInput := []uint{types.ErrIncompatibleCNIVersion, types.ErrInvalidEnvironmentVariables, types.ErrDecodingFailure, types.ErrInvalidNetworkConfig}
 	if uid == 0 || slices.Contains(wrongInput, err.Code) {
@@ -97,7 +97,7 @@ func needsRoot(err *types.Error, name string, uid int) *types.Error {
 	return types.NewError(err.Code, fmt.Sprintf("%s (%s needs root and runs as user %d)", err.Msg, name, uid), err.Details)
 }
 
-// codedError returns err with its code, types.ErrInternal for none.
+// codedError returns err with its code. An error without a code gets types.ErrInternal.
 func codedError(err error) *types.Error {
 	var coded *types.Error
 	if errors.As(err, &coded) {

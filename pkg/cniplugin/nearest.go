@@ -2,12 +2,11 @@ package cniplugin
 
 import "strings"
 
-// Nearest returns the name that somebody who has written s may have meant, "" for none.
-// Case, '_' and '-' do not count.
+// Nearest returns the name that s probably means, "" if it is close to none. Case, '_' and '-' do not count.
 //
-// In a name of up to five letters one may be missing, too many, replaced, or two may have changed
-// places. In a longer one, two such mistakes count. In a name of up to three letters none may be
-// missing or replaced: that is another word, as "map" is for "mac", and "ns" for "dns".
+// A mistake is a letter that is missing, too many or another, or two letters that have changed places. A name of up to
+// five letters may have one mistake, and a longer one two. In a name of up to three letters, a missing or
+// another letter makes another word, such as "ns" for "dns" or "map" for "mac". Such a word is not close.
 func Nearest(s string, names ...string) string {
 	written := plain(s)
 	best, least := "", len(s)+1
@@ -17,7 +16,7 @@ func Nearest(s string, names ...string) string {
 		if min(len(known), len(written)) <= 5 {
 			limit = 1
 		}
-		// Longer names need not be compared.
+		// The lengths alone say that it is too far.
 		if d := len(written) - len(known); d > limit || -d > limit {
 			continue
 		}
@@ -32,7 +31,7 @@ func Nearest(s string, names ...string) string {
 	return best
 }
 
-// plain returns a name as names are compared.
+// plain returns a name in the form in which names are compared.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '_' || r == '-' {
@@ -51,8 +50,7 @@ func sameLetters(a, b string) bool {
 	return count == [256]int{}
 }
 
-// distance is how many single letters have to be added, removed, replaced, or exchanged with their
-// neighbour to make b of a, where no part is changed twice (optimal string alignment).
+// distance returns how many mistakes make b of a. No part is changed twice (optimal string alignment).
 func distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

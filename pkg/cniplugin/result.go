@@ -25,8 +25,8 @@ func Addresses(r *current.Result) ([]netstate.Address, error) {
 	return addresses, nil
 }
 
-// broadcast returns the last address of an IPv4 network that has room for one,
-// as ifconfig(8) and other CNI plugins set it.
+// broadcast returns the last address of an IPv4 network, as ifconfig(8) and other CNI plugins set it. A network
+// that is too small has none.
 func broadcast(p netip.Prefix) netip.Addr {
 	if !p.Addr().Is4() || p.Bits() > 30 {
 		return netip.Addr{}
@@ -43,8 +43,8 @@ const (
 )
 
 // Routes returns the result's routes as an interface carries them. A route
-// without gateway goes by the first gateway of its family among the addresses,
-// as in the reference plugins.
+// without a gateway takes the first gateway of its family among the addresses,
+// as the reference plugins do.
 func Routes(r *current.Result) ([]netstate.Route, error) {
 	var routes []netstate.Route
 	for _, route := range r.Routes {
@@ -71,9 +71,8 @@ func Routes(r *current.Result) ([]netstate.Route, error) {
 	return routes, nil
 }
 
-// CheckRoute reports the first thing about the route that the kernel would not take: a number that it
-// has no room for, or a gateway of the other family. at is the route's place in the configuration or in the
-// result.
+// CheckRoute reports the first thing about the route that the kernel does not take: a number that is too large, or a
+// gateway of the other family. Its code is 7. at is the route's place in the configuration or in the result.
 func CheckRoute(at string, route *types.Route) error {
 	numbers := []struct {
 		key   string
@@ -101,7 +100,7 @@ func CheckRoute(at string, route *types.Route) error {
 	return nil
 }
 
-// gateway returns what a route goes by that CheckRoute has nothing against, the zero address for the link
+// gateway returns the gateway of a route that CheckRoute takes. It is the zero address for a route to the link
 // itself.
 func gateway(route *types.Route, destination netip.Prefix, ips []*current.IPConfig) netip.Addr {
 	if gw, ok := netip.AddrFromSlice(route.GW); ok {

@@ -16,13 +16,13 @@ type undoStep struct {
 	back func() error
 }
 
-// Push remembers that what was done is taken back by back.
+// Push remembers that back takes back what was done.
 func (u *Undo) Push(what string, back func() error) {
 	u.steps = append(u.steps, undoStep{what, back})
 }
 
-// Run takes everything back, the last thing first, and goes on after a failure.
-// It returns what failed.
+// Run takes everything back, the last thing first. It goes on after a failure and
+// returns all failures.
 func (u *Undo) Run() error {
 	var errs []error
 	for _, step := range slices.Backward(u.steps) {

@@ -19,19 +19,19 @@ import (
 type Call struct {
 	args   *skel.CmdArgs
 	config cniplugin.Network
-	// section is that of the configuration once an ADD, a CHECK or a STATUS has read it, asked what all of
-	// that and CNI_ARGS come to.
+	// section and asked are nil until an ADD, a CHECK or a STATUS reads the configuration. asked is what
+	// the configuration and CNI_ARGS come to.
 	section *section
 	asked   *network
-	// tune gives a test's clock to each store that is opened, nil for none.
+	// tune gives each opened store the clock of a test. It is nil outside of tests.
 	tune func(*lease.Store)
-	// stderr is where what is no error is said.
+	// stderr takes what is no error but worth saying.
 	stderr io.Writer
-	// before are the holders that had before it what the ADD was given, and have it still.
+	// before are other holders of the addresses that the ADD was given: the sandboxes before this one.
 	before []lease.Holder
 }
 
-// New returns the call with those arguments, whose configuration somebody has decoded.
+// New returns the call with those arguments. config is their configuration, decoded.
 func New(args *skel.CmdArgs, config cniplugin.Network) *Call {
 	return &Call{args: args, config: config, stderr: os.Stderr}
 }
@@ -52,8 +52,8 @@ func (c *Call) read() (*section, error) {
 	return c.section, nil
 }
 
-// Read says whether an ADD, a CHECK or a STATUS can read all of the configuration, CNI_ARGS and the
-// environment.
+// Read returns the error that an ADD, a CHECK or a STATUS would have from the configuration, CNI_ARGS and the
+// environment. It opens no store.
 func (c *Call) Read() error {
 	env, err := cniplugin.ParseArgs(c.args.Args)
 	if err != nil {
@@ -108,9 +108,9 @@ func (c *Call) open(dataDir string) (*lease.Store, error) {
 	return store, nil
 }
 
-// prepareRelease opens the store by as little of the configuration as a DEL needs, so that one
-// that an ADD would refuse now can still give up. "sticky" that came into it after the ADD counts
-// from this DEL on.
+// prepareRelease reads as little of the configuration as a DEL needs, and opens the store. A DEL then works with a
+// configuration that an ADD would refuse by now. A "sticky" that was added after the ADD counts from this DEL
+// on.
 func (c *Call) prepareRelease() (store *lease.Store, sticky lease.Policy, err error) {
 	var keys struct {
 		DataDir string `json:"dataDir"`
@@ -137,7 +137,7 @@ func (c *Call) key() attachment.Key {
 	return attachment.Key{Network: c.config.Name, ContainerID: c.args.ContainerID, IfName: c.args.IfName}
 }
 
-// request is what the ADD asks for.
+// request is what the ADD asks the store for.
 func (c *Call) request(n network, env cniplugin.Args) (lease.Request, error) {
 	key := c.key()
 	if err := key.Validate(); err != nil {
@@ -161,8 +161,8 @@ func (c *Call) request(n network, env cniplugin.Args) (lease.Request, error) {
 	return r, nil
 }
 
-// namespaceAt returns what can be known of the sandbox's namespace. An IPAM plugin can do
-// without: it is what tells later whether the sandbox is gone.
+// namespaceAt returns what can be known of the sandbox's namespace. An ADD works without it. Later it
+// tells whether the sandbox is gone.
 func namespaceAt(path string) attachment.Namespace {
 	if path == "" {
 		return attachment.Namespace{}

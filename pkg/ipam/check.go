@@ -14,7 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// Check says whether the attachment holds every address that prevResult has of it.
+// Check fails, with code 100, if prevResult has an address that the attachment does not hold.
 func (c *Call) Check(ctx context.Context) error {
 	_, _, store, err := c.prepare()
 	if err != nil {
@@ -34,8 +34,8 @@ func (c *Call) Check(ctx context.Context) error {
 	return nil
 }
 
-// previousAddresses returns those that prevResult has of the interface: other plugins
-// of a list may have added interfaces of their own.
+// previousAddresses returns the addresses that prevResult has for the interface. Other plugins
+// of the list may have added interfaces of their own.
 func (c *Call) previousAddresses() ([]netip.Addr, error) {
 	if c.config.PrevResult == nil {
 		return nil, nil

@@ -17,8 +17,8 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// section is what a configuration has for relink-ipam in "ipam". The keys and their meaning are
-// host-local's, and those of policy.
+// section is "ipam" of a configuration. It has the keys of host-local, with their meaning, and those of
+// policyConfig.
 type section struct {
 	rangeConfig
 	Ranges     [][]rangeConfig `json:"ranges"`
@@ -28,7 +28,7 @@ type section struct {
 	policyConfig
 }
 
-// network is what a configuration says of a network.
+// network is what a configuration comes to.
 type network struct {
 	sets       []lease.RangeSet
 	routes     []*types.Route
@@ -37,23 +37,23 @@ type network struct {
 	policy     lease.Policy
 }
 
-// requested is an address that is asked for, and the key that does.
+// requested is an address that is asked for. refuse returns the error of the key that asks for it.
 type requested struct {
 	address netip.Addr
 	refuse  func(must string) error
 }
 
-// Reading is what a configuration comes to.
+// Reading is what others need of a configuration.
 type Reading struct {
 	Sets []lease.RangeSet
-	// DataDir is where the leases are kept, empty for the default.
+	// DataDir is the directory of the leases, empty for the default.
 	DataDir string
-	// Detection says that the addresses are to be probed for.
+	// Detection says that an address is probed for before it is used.
 	Detection bool
 }
 
-// Examine reads all that a configuration has for relink-ipam, and returns everything that is wrong: what
-// an ADD would be refused for.
+// Examine reads all that a configuration has for relink-ipam, and returns everything for which an ADD would be
+// refused.
 func Examine(n cniplugin.Network) (Reading, []error) {
 	s, errs := readSection(n)
 	if n.IPAM.JSON == nil {
@@ -64,13 +64,13 @@ func Examine(n cniplugin.Network) (Reading, []error) {
 	return Reading{Sets: parsed.sets, DataDir: s.DataDir, Detection: detection != nil}, append(errs, wrong...)
 }
 
-// ExamineNetwork returns what is strange about the keys that relink-ipam reads beside its section, for a
-// configuration whose "type" is another program.
+// ExamineNetwork returns the strange keys beside the section, for a configuration whose "type" is another
+// program. Only the keys that relink-ipam reads there can have an error.
 func ExamineNetwork(config []byte) ([]cniplugin.Strange, error) {
 	return networkKeys.Examine("", config)
 }
 
-// readSection reads the section without a look at its ranges. It returns everything that is wrong.
+// readSection reads the section, but not yet its ranges. It returns everything that is wrong.
 func readSection(n cniplugin.Network) (section, []error) {
 	var s section
 	if n.IPAM.JSON == nil {
@@ -90,7 +90,7 @@ func readSection(n cniplugin.Network) (section, []error) {
 	return s, append(errs, checkPlace(n.Name, s.DataDir)...)
 }
 
-// checkPlace reports what says where the leases are, if it can't be so.
+// checkPlace reports a name or a directory by which no store can be found.
 func checkPlace(name, dataDir string) []error {
 	var errs []error
 	if err := attachment.ValidateName(name); err != nil {
@@ -125,8 +125,8 @@ func (s section) parse(n cniplugin.Network, env cniplugin.Args) (network, []erro
 	return parsed, append(errs, wrong...)
 }
 
-// sets returns the range sets in host-local's order: the runtime's, the flat one,
-// those of "ranges". A flat one without a subnet is none, beside others.
+// sets returns the range sets in host-local's order: those of the runtime, the flat one,
+// those of "ranges". Beside others, a flat one without a subnet does not count.
 func (s section) sets(n cniplugin.Network, a asked) ([]lease.RangeSet, []error) {
 	excluded, errs := parseExcluded(s.Exclude)
 	var sets []lease.RangeSet
@@ -151,12 +151,12 @@ func (s section) sets(n cniplugin.Network, a asked) ([]lease.RangeSet, []error) 
 	switch {
 	case len(sets) > 0:
 	case s.rangeConfig != rangeConfig{}:
-		errs = append(errs, cniplugin.ConfigError("ipam.subnet", cniplugin.Missing, "rangeStart, rangeEnd and gateway belong to a subnet"))
+		errs = append(errs, cniplugin.ConfigError("ipam.subnet", cniplugin.Missing, "rangeStart, rangeEnd and gateway need a subnet"))
 	default:
 		errs = append(errs, cniplugin.ConfigError("ipam.ranges", cniplugin.Missing, `must have a range of addresses to give, such as [[{"subnet": "10.3.0.0/24"}]]`))
 	}
 	if len(errs) > 0 {
-		return nil, errs // What is in a range is known of those only that are right.
+		return nil, errs // The rest compares the ranges, and needs them all to be right.
 	}
 	for i, set := range sets {
 		if !set.GivesAny() {
@@ -172,7 +172,7 @@ func (s section) sets(n cniplugin.Network, a asked) ([]lease.RangeSet, []error) 
 	return sets, errs
 }
 
-// decodeIfAny reads the part of the configuration at the key, if it has one, for a DEL or a GC.
+// decodeIfAny reads a part of the configuration for a DEL or a GC, if there is one. key is its place.
 func decodeIfAny(key string, b json.RawMessage, part any) error {
 	if b == nil {
 		return nil
@@ -180,8 +180,8 @@ func decodeIfAny(key string, b json.RawMessage, part any) error {
 	return cniplugin.DecodeLoosely(key, b, part)
 }
 
-// checkOneOfAFamily reports several addresses of a family in a version of the
-// specification whose result has no place for them.
+// checkOneOfAFamily reports several addresses of one family if the result of the specification's version
+// has no place for them.
 func checkOneOfAFamily(cniVersion string, sets []lease.RangeSet) error {
 	families := map[bool]int{}
 	for _, s := range sets {
@@ -215,7 +215,7 @@ func checkOverlap(sets []lease.RangeSet, keys []string) error {
 // asked is what the runtime asks for beside the section.
 type asked struct {
 	ranges [][]rangeConfig
-	// ips are those of the capability, args those of args.cni.
+	// ips are from the capability, args from args.cni.
 	ips, args []string
 }
 
@@ -240,9 +240,9 @@ func readAsked(n cniplugin.Network) (asked, []error) {
 	return a, errs
 }
 
-// requests collects what host-local takes for a request, in its order: CNI_ARGS,
-// args.cni.ips, the capability. A runtime may ask for the same address in two of these ways, but
-// not twice in one.
+// requests returns the addresses that are asked for, in host-local's order: CNI_ARGS,
+// args.cni.ips, the capability. A runtime may ask for one address in two of these ways. Twice in one list is a
+// mistake.
 func (a asked) requests(env cniplugin.Args) ([]requested, []error) {
 	var all []requested
 	var errs []error
@@ -273,8 +273,8 @@ func (a asked) requests(env cniplugin.Args) ([]requested, []error) {
 	return all, errs
 }
 
-// listed are the parts of a list with commas between them, as Multus writes the addresses of both
-// families in one. Nothing is no list.
+// listed returns the parts of a list with commas: Multus writes the addresses of both families so. Nothing is an
+// empty list.
 func listed(s string) []string {
 	if s == "" {
 		return nil
@@ -286,8 +286,8 @@ func listed(s string) []string {
 	return parts
 }
 
-// parseRequested reads an address, which may be written with the length of a prefix
-// that says nothing more than the range does.
+// parseRequested reads an address. It may have a prefix length, which does not count: the range
+// has one.
 func parseRequested(s string) (netip.Addr, error) {
 	if p, err := netip.ParsePrefix(s); err == nil {
 		return p.Addr().Unmap(), nil

@@ -19,7 +19,7 @@ type rangeConfig struct {
 	Gateway    string `json:"gateway"`
 }
 
-// parseSet returns the set of the ranges that are right, and everything that is wrong.
+// parseSet returns a set with the ranges that are right, and everything that is wrong.
 func parseSet(key string, ranges []rangeConfig, excluded []lease.Span) (lease.RangeSet, []error) {
 	if len(ranges) == 0 {
 		return nil, []error{cniplugin.ConfigError(key, cniplugin.Written("[]"), `must have at least one range, such as {"subnet": "10.3.0.0/24"}`)}
@@ -35,7 +35,7 @@ func parseSet(key string, ranges []rangeConfig, excluded []lease.Span) (lease.Ra
 		}
 		for j, o := range set {
 			if r.First.BitLen() != o.First.BitLen() {
-				errs = append(errs, cniplugin.ConfigError(at+".subnet", written.Subnet, "must be of the family of the others in its set: the set is for one address"))
+				errs = append(errs, cniplugin.ConfigError(at+".subnet", written.Subnet, "must be of the same family as the others in its set: a set gives one address"))
 				break
 			}
 			if r.Overlaps(o.Span) {
@@ -48,7 +48,7 @@ func parseSet(key string, ranges []rangeConfig, excluded []lease.Span) (lease.Ra
 	return set, errs
 }
 
-// overlaps says which other range one must not overlap.
+// overlaps is the remedy for two ranges that have an address in common.
 func overlaps(r lease.Range, key string, o lease.Range) string {
 	if r.Span == o.Span {
 		return "must not be the same as " + key
@@ -64,8 +64,8 @@ func parseFlat(flat rangeConfig, excluded []lease.Span) (lease.RangeSet, []error
 	return lease.RangeSet{r}, nil
 }
 
-// parse returns the range, with host-local's defaults: the subnet's first address is
-// the gateway, and all but the broadcast address of IPv4 are in it.
+// parse returns the range, with host-local's defaults. The subnet's first address is
+// the gateway. All addresses are in the range, but the broadcast address of IPv4.
 func (c rangeConfig) parse(key string, excluded []lease.Span) (lease.Range, error) {
 	subnet, err := parseSubnet(key+"subnet", c.Subnet)
 	if err != nil {
@@ -98,15 +98,15 @@ func (c rangeConfig) parse(key string, excluded []lease.Span) (lease.Range, erro
 	if r.Gateway, err = parseAddress(key+"gateway", c.Gateway); err != nil {
 		return lease.Range{}, err
 	}
-	// A link-local gateway is on every link.
+	// A link-local gateway can be reached on every link.
 	if !subnet.Contains(r.Gateway) && (r.Gateway.Is4() != subnet.Addr().Is4() || !r.Gateway.IsLinkLocalUnicast()) {
 		return lease.Range{}, cniplugin.ConfigError(key+"gateway", c.Gateway, "must be in the subnet "+subnet.String())
 	}
 	return r, nil
 }
 
-// mapped are the addresses of IPv4 as IPv6 writes them (RFC 4291, section 2.5.5.2). No
-// host has one, and one that is written is the IPv4 address.
+// mapped are the IPv4 addresses in the form of IPv6 (RFC 4291, section 2.5.5.2). No host has such an
+// address: it stands for the IPv4 address.
 var mapped = spanOf(netip.MustParsePrefix("::ffff:0:0/96"))
 
 func parseSubnet(key, s string) (netip.Prefix, error) {
@@ -120,7 +120,7 @@ func parseSubnet(key, s string) (netip.Prefix, error) {
 	case subnet.Masked() != subnet:
 		return netip.Prefix{}, cniplugin.ConfigError(key, s, "has bits set beyond its length: the network is "+subnet.Masked().String())
 	case subnet.Bits() > subnet.Addr().BitLen()-2:
-		return netip.Prefix{}, cniplugin.ConfigError(key, s, "is too small to give addresses of")
+		return netip.Prefix{}, cniplugin.ConfigError(key, s, "is too small: it has no address to give")
 	}
 	return subnet, nil
 }
@@ -133,7 +133,7 @@ func parseAddress(key, s string) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
-// lastOf returns the last address of the subnet, but not the broadcast address.
+// lastOf returns the last address of the subnet that a host can have.
 func lastOf(subnet netip.Prefix) netip.Addr {
 	last := spanOf(subnet).Last
 	if last.Is4() {
@@ -159,7 +159,7 @@ func parseExcluded(all []string) ([]lease.Span, []error) {
 		}
 		spans = append(spans, span)
 	}
-	// In order, each is passed but once by who looks for the next address.
+	// In order: the search for the next address passes each of them once.
 	slices.SortStableFunc(spans, func(a, b lease.Span) int { return a.First.Compare(b.First) })
 	return spans, errs
 }

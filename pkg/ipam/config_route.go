@@ -9,10 +9,10 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 )
 
-// routes are passed on as they are.
+// routes go into the result as they are.
 type routes []*types.Route
 
-// UnmarshalJSON says which of the routes is none.
+// UnmarshalJSON reads a list of routes. Its error names the one that is wrong.
 func (r *routes) UnmarshalJSON(b []byte) error {
 	var written []json.RawMessage
 	if err := json.Unmarshal(b, &written); err != nil {

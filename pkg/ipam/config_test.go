@@ -112,7 +112,7 @@ func TestWhatIsWrongWithTheRangesAndWhatToDo(t *testing.T) {
 		"no sets":            {`"ranges": []`, ``, `"ipam.ranges": missing: must have a range of addresses to give, such as [[{"subnet": "10.3.0.0/24"}]]`},
 		"a set of no ranges": {`"ranges": [[{"subnet": "10.3.0.0/24"}], []]`, ``, `"ipam.ranges[1]": []: must have at least one range, such as {"subnet": "10.3.0.0/24"}`},
 		"a set that is null": {`"ranges": [null]`, ``, `"ipam.ranges[0]": []: must have at least one range, such as {"subnet": "10.3.0.0/24"}`},
-		"flat, no subnet":    {`"rangeStart": "10.3.0.9"`, ``, `"ipam.subnet": missing: rangeStart, rangeEnd and gateway belong to a subnet`},
+		"flat, no subnet":    {`"rangeStart": "10.3.0.9"`, ``, `"ipam.subnet": missing: rangeStart, rangeEnd and gateway need a subnet`},
 		"no subnet":          {`"ranges": [[{"rangeStart": "10.3.0.9"}]]`, ``, `"ipam.ranges[0][0].subnet": missing: ` + network},
 		"a range of null":    {`"ranges": [[null]]`, ``, `"ipam.ranges[0][0].subnet": missing: ` + network},
 		"no subnet at all":   {`"subnet": "pods"`, ``, `"ipam.subnet": "pods": ` + network},
@@ -121,9 +121,9 @@ func TestWhatIsWrongWithTheRangesAndWhatToDo(t *testing.T) {
 		"IPv4 within IPv6":   {`"subnet": "::/64"`, ``, `"ipam.subnet": "::/64": must not have addresses of IPv4 in it: ::ffff:0.0.0.0-::ffff:255.255.255.255`},
 		"host bits":          {`"subnet": "10.3.0.7/24"`, ``, `"ipam.subnet": "10.3.0.7/24": has bits set beyond its length: the network is 10.3.0.0/24`},
 		"host bits of IPv6":  {`"subnet": "2001:db8::1/64"`, ``, `"ipam.subnet": "2001:db8::1/64": has bits set beyond its length: the network is 2001:db8::/64`},
-		"/31":                {`"subnet": "10.3.0.0/31"`, ``, `"ipam.subnet": "10.3.0.0/31": is too small to give addresses of`},
-		"/32":                {`"subnet": "10.3.0.0/32"`, ``, `"ipam.subnet": "10.3.0.0/32": is too small to give addresses of`},
-		"/127":               {`"subnet": "2001:db8::/127"`, ``, `"ipam.subnet": "2001:db8::/127": is too small to give addresses of`},
+		"/31":                {`"subnet": "10.3.0.0/31"`, ``, `"ipam.subnet": "10.3.0.0/31": is too small: it has no address to give`},
+		"/32":                {`"subnet": "10.3.0.0/32"`, ``, `"ipam.subnet": "10.3.0.0/32": is too small: it has no address to give`},
+		"/127":               {`"subnet": "2001:db8::/127"`, ``, `"ipam.subnet": "2001:db8::/127": is too small: it has no address to give`},
 		"start no address":   {`"subnet": "10.3.0.0/24", "rangeStart": "10.3.0.0/24"`, ``, `"ipam.rangeStart": "10.3.0.0/24": must be an IP address`},
 		"start with a zone":  {`"subnet": "fe80::/64", "rangeStart": "fe80::9%eth0"`, ``, `"ipam.rangeStart": "fe80::9%eth0": must be an IP address`},
 		"start before":       {`"subnet": "10.3.0.0/24", "rangeStart": "10.2.255.255"`, ``, `"ipam.rangeStart": "10.2.255.255": must be in the subnet 10.3.0.0/24`},
@@ -136,7 +136,7 @@ func TestWhatIsWrongWithTheRangesAndWhatToDo(t *testing.T) {
 		"gateway outside":    {`"subnet": "10.3.0.0/24", "gateway": "10.4.0.1"`, ``, `"ipam.gateway": "10.4.0.1": must be in the subnet 10.3.0.0/24`},
 		"gateway of IPv6":    {`"subnet": "10.3.0.0/24", "gateway": "fe80::1"`, ``, `"ipam.gateway": "fe80::1": must be in the subnet 10.3.0.0/24`},
 		"gateway of a range": {`"ranges": [[{"subnet": "10.3.0.0/24"}, {"subnet": "10.4.0.0/24", "gateway": "10.3.0.1"}]]`, ``, `"ipam.ranges[0][1].gateway": "10.3.0.1": must be in the subnet 10.4.0.0/24`},
-		"families mixed":     {`"ranges": [[{"subnet": "10.3.0.0/24"}, {"subnet": "2001:db8::/64"}]]`, ``, `"ipam.ranges[0][1].subnet": "2001:db8::/64": must be of the family of the others in its set: the set is for one address`},
+		"families mixed":     {`"ranges": [[{"subnet": "10.3.0.0/24"}, {"subnet": "2001:db8::/64"}]]`, ``, `"ipam.ranges[0][1].subnet": "2001:db8::/64": must be of the same family as the others in its set: a set gives one address`},
 		"overlap in a set":   {`"ranges": [[{"subnet": "10.3.0.0/22"}, {"subnet": "10.3.2.0/24"}]]`, ``, `"ipam.ranges[0][1]": "10.3.2.1-10.3.2.254": must not overlap ipam.ranges[0][0] (10.3.0.1-10.3.3.254)`},
 		"overlap of sets":    {`"ranges": [[{"subnet": "10.3.0.0/24"}, {"subnet": "10.4.0.0/24"}], [{"subnet": "10.5.0.0/24"}, {"subnet": "10.4.0.0/25"}]]`, ``, `"ipam.ranges[1]": "10.4.0.1-10.4.0.126": must not overlap ipam.ranges[0] (10.4.0.1-10.4.0.254)`},
 		"overlap by one":     {`"ranges": [[{"subnet": "10.3.0.0/24", "rangeEnd": "10.3.0.9"}], [{"subnet": "10.3.0.0/24", "rangeStart": "10.3.0.9"}]]`, ``, `"ipam.ranges[1]": "10.3.0.9-10.3.0.254": must not overlap ipam.ranges[0] (10.3.0.1-10.3.0.9)`},
@@ -285,7 +285,7 @@ func TestConflictDetection(t *testing.T) {
 
 func TestWhatIsWrongWithThePolicyAndWhatToDo(t *testing.T) {
 	const (
-		retain     = "must be a duration such as 24h, or be left out to retain until released"
+		retain     = "must be a duration such as 24h; leave it out to retain the address until it is released"
 		quarantine = "must be a duration such as 60s, or 0s for none"
 		detection  = `must be true, false or an object such as {"probes": 3, "wait": "200ms"}`
 		wait       = "must be a duration such as 200ms, at most 2s"
@@ -293,8 +293,8 @@ func TestWhatIsWrongWithThePolicyAndWhatToDo(t *testing.T) {
 	for in, want := range map[string]string{
 		`"sticky": "vm"`:                      `"ipam.sticky": "vm": must be none or pod`,
 		`"sticky": "Pod"`:                     `"ipam.sticky": "Pod": must be none or pod`,
-		`"retain": "24h"`:                     `"ipam.retain": "24h": needs "sticky": "pod": nothing else is retained`,
-		`"sticky": "none", "retain": "24h"`:   `"ipam.retain": "24h": needs "sticky": "pod": nothing else is retained`,
+		`"retain": "24h"`:                     `"ipam.retain": "24h": needs "sticky": "pod": only an address of a pod is retained`,
+		`"sticky": "none", "retain": "24h"`:   `"ipam.retain": "24h": needs "sticky": "pod": only an address of a pod is retained`,
 		`"sticky": "pod", "retain": "1d"`:     `"ipam.retain": "1d": ` + retain,
 		`"sticky": "pod", "retain": "0s"`:     `"ipam.retain": "0s": ` + retain,
 		`"sticky": "pod", "retain": "-1h"`:    `"ipam.retain": "-1h": ` + retain,

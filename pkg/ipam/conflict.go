@@ -5,10 +5,10 @@ import (
 	"net/netip"
 )
 
-// Detection says how the configuration wants the addresses probed for, nil for not
-// at all. An IPAM plugin can't do it: it runs before the interface can send. So the
-// interface plugin does, between Add and the configuration of the interface, and tells
-// by Conflict what it found.
+// Detection says how the configuration wants the addresses probed for. nil is not
+// at all. An IPAM plugin can't probe: it runs before the interface can send. The
+// interface plugin probes between Add and the configuration of the interface, and
+// calls Conflict if it finds a host.
 func (c *Call) Detection() (*Detection, error) {
 	s, err := c.read()
 	if err != nil {
@@ -17,8 +17,8 @@ func (c *Call) Detection() (*Detection, error) {
 	return s.detection()
 }
 
-// Conflict says that a host with that MAC has the address that the attachment was
-// given, and returns whether a repeated Add gives another in its place, as
+// Conflict records that a host with that MAC has the address that the attachment was
+// given. exchanged says whether a repeated Add gives another address in its place, as
 // lease.Store.Conflict does.
 func (c *Call) Conflict(ctx context.Context, address netip.Addr, mac string) (exchanged bool, err error) {
 	store, _, err := c.prepareRelease()

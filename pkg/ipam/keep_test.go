@@ -449,7 +449,7 @@ func TestGCFreesWhatIsNotValidAndNothingWithoutAList(t *testing.T) {
 	n.add(t, "c2/eth0", "web-1", "10.3.0.4")
 	all := []string{"10.3.0.2 held c1/eth0 web-0", "10.3.0.3 held c1/net1 web-0", "10.3.0.4 held c2/eth0 web-1"}
 	for list, want := range map[string]onWire{
-		``:       {7, `invalid "cni.dev/valid-attachments": missing: must list the attachments that are valid: every address is kept`},
+		``:       {7, `invalid "cni.dev/valid-attachments": missing: must list the valid attachments; without the list every address is kept`},
 		`{}`:     {7, `invalid "cni.dev/valid-attachments": {}: must be a list of attachments: everything is kept`},
 		`[null]`: {7, `invalid "cni.dev/valid-attachments[0]": null: must have containerID and ifname: everything is kept`},
 		`[{"containerID": "c2", "ifname": "eth0"}, {"containerID": "c1"}]`: {7, `invalid "cni.dev/valid-attachments[1]": {"containerID": "c1"}: must have containerID and ifname: everything is kept`},

@@ -2,7 +2,7 @@ package ipam
 
 import "github.com/relink-cni/relink/pkg/cniplugin"
 
-// Keys are those of relink-ipam's section of a configuration, "ipam".
+// Keys are the keys of relink-ipam's section of a configuration, "ipam".
 var Keys = cniplugin.Keys{
 	Of: PluginName,
 	Known: []cniplugin.Key{
@@ -50,7 +50,7 @@ func ofSection(key string) cniplugin.Hint {
 	return cniplugin.Hint{Key: key, Do: `a key of "ipam", for all ranges: write it beside "ranges"`}
 }
 
-// routeKeys are those of the specification's result (types.Route).
+// routeKeys are the keys of a route in the specification's result (types.Route).
 var routeKeys = cniplugin.Keys{
 	Of: PluginName,
 	Known: []cniplugin.Key{
@@ -67,6 +67,6 @@ var routeKeys = cniplugin.Keys{
 
 var detectionKeys = cniplugin.Keys{Of: PluginName, Known: []cniplugin.Key{{Name: "probes"}, {Name: "wait"}}}
 
-// networkKeys are those that relink-ipam reads beside its section. When another program executes it,
-// all others are for that program.
+// networkKeys are the keys that relink-ipam reads beside its section. If another program executes relink-ipam, all other
+// keys are for that program.
 var networkKeys = cniplugin.Keys{Of: PluginName, Shared: true, Known: cniplugin.NetworkKeys}

@@ -20,10 +20,10 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// PluginName is the plugin's, in "ipam.type".
+// PluginName is the name of the plugin, as "ipam.type" has it.
 const PluginName = "relink-ipam"
 
-// Funcs returns the plugin's entry points for skel.PluginMainFuncs.
+// Funcs returns the plugin's functions for cniplugin.Main.
 func Funcs() skel.CNIFuncs {
 	ctx := context.Background()
 	with := func(f func(context.Context, *skel.CmdArgs) error) func(*skel.CmdArgs) error {
@@ -41,9 +41,9 @@ func Funcs() skel.CNIFuncs {
 	return skel.CNIFuncs{Add: with(add), Del: with(Del), Check: with(Check), Status: with(Status), GC: with(GC)}
 }
 
-// Add is Call.Add for who has nothing of the call decoded. cniVersion is that of the
-// configuration. Nobody tells who is executed whether the interface plugin's ADD succeeds. What is
-// proven gone needs no address either way.
+// Add decodes the configuration and calls Call.Add and Call.Settled. cniVersion is that of the
+// configuration. A plugin that is executed does not learn whether the interface plugin's ADD succeeds. So Settled comes
+// at once: a sandbox that is proven gone needs no address either way.
 func Add(ctx context.Context, args *skel.CmdArgs) (_ *current.Result, cniVersion string, err error) {
 	c, err := begin(args)
 	if err != nil {
@@ -59,22 +59,22 @@ func Add(ctx context.Context, args *skel.CmdArgs) (_ *current.Result, cniVersion
 	return result, c.config.CNIVersion, nil
 }
 
-// Del is Call.Del for who has nothing of the call decoded.
+// Del decodes the configuration and calls Call.Del.
 func Del(ctx context.Context, args *skel.CmdArgs) error {
 	return release(args, func(c *Call) error { return c.Del(ctx) })
 }
 
-// Check is Call.Check for who has nothing of the call decoded.
+// Check decodes the configuration and calls Call.Check.
 func Check(ctx context.Context, args *skel.CmdArgs) error {
 	return do(args, func(c *Call) error { return c.Check(ctx) })
 }
 
-// Status is Call.Status for who has nothing of the call decoded.
+// Status decodes the configuration and calls Call.Status.
 func Status(ctx context.Context, args *skel.CmdArgs) error {
 	return do(args, func(c *Call) error { return c.Status(ctx) })
 }
 
-// GC is Call.GC for who has nothing of the call decoded.
+// GC decodes the configuration and calls Call.GC.
 func GC(ctx context.Context, args *skel.CmdArgs) error {
 	return release(args, func(c *Call) error { return c.GC(ctx) })
 }
@@ -87,8 +87,8 @@ func do(args *skel.CmdArgs, f func(*Call) error) error {
 	return f(c)
 }
 
-// release is do for what gives addresses up: it decodes no more of the configuration than that
-// needs.
+// release is do for a DEL and a GC. It decodes no more of the configuration than they
+// need.
 func release(args *skel.CmdArgs, f func(*Call) error) error {
 	needed, err := cniplugin.ReadDetached(args.StdinData)
 	if err != nil {
@@ -110,7 +110,7 @@ func begin(args *skel.CmdArgs) (*Call, error) {
 }
 
 // Add gives the attachment one address of each range set. All that it returns is on
-// disk. An ADD that is repeated returns what the first did. The result is in the form
+// disk. A repeated ADD returns what the first did. The result has the form
 // of the newest version.
 func (c *Call) Add(ctx context.Context) (*current.Result, error) {
 	n, env, store, err := c.prepare()
@@ -144,7 +144,7 @@ func (c *Call) Add(ctx context.Context) (*current.Result, error) {
 	return result, nil
 }
 
-// refused returns the error of an ADD, by the key that asks for an address that can't be given.
+// refused returns the error of an ADD. If it is about an address that was asked for, it names the key that asks.
 func (n network) refused(err error) error {
 	var refused *lease.RefusedError
 	if errors.As(err, &refused) {
@@ -157,29 +157,29 @@ func (n network) refused(err error) error {
 	return coded(err)
 }
 
-// sayRenamed says to the runtime's log, once, that the first ADD of a network may be that of a
-// network by another name: the addresses that its pods hold would be given again.
+// sayRenamed warns in the runtime's log that the network may have had another name before. Addresses that its pods
+// hold by that name would be given again. Only the first ADD of a network says it.
 func (c *Call) sayRenamed(ctx context.Context, store *lease.Store) {
 	names, err := store.Renamed(ctx)
 	if err != nil {
-		return // The ADD is none the worse for it.
+		return // It is only a warning that is lost.
 	}
 	for _, old := range names {
 		fmt.Fprintf(c.stderr, "%s: %s\n", PluginName, lease.RenamedRemark(old, c.config.Name))
 	}
 }
 
-// settling bounds the search for the sandboxes before: a pod waits for it. What is not found out by then is
-// kept.
+// settling limits the search for the sandboxes before: the new pod waits for it. A sandbox that is not found out about by then
+// keeps its hold.
 const settling = time.Second
 
-// Settled is for after an ADD: sandboxes of the owner that held what this one took over, and are proven
-// gone, hold it no more. One that may be there does until its DEL.
+// Settled is called after an ADD that succeeded. It ends the hold of the owner's sandboxes before this one if they are proven
+// gone. A sandbox that may be there holds its address until its DEL.
 func (c *Call) Settled(ctx context.Context) error {
 	if len(c.before) == 0 {
 		return nil
 	}
-	// This can read all of /proc, and so goes before the store is locked.
+	// This can read all of /proc, so it comes before the store is locked.
 	var were []attachment.Namespace
 	for _, h := range c.before {
 		were = append(were, h.Namespace)
@@ -202,7 +202,7 @@ func (c *Call) Settled(ctx context.Context) error {
 	})))
 }
 
-// holdersBefore returns the holders of the leases but the attachment.
+// holdersBefore returns the holders of the leases, without the attachment itself.
 func (c *Call) holdersBefore(given []lease.Lease) (before []lease.Holder) {
 	for _, l := range given {
 		for _, h := range l.Holders {
@@ -214,8 +214,8 @@ func (c *Call) holdersBefore(given []lease.Lease) (before []lease.Holder) {
 	return before
 }
 
-// Del gives up what the attachment holds. An attachment that holds nothing, a network
-// of which nothing was ever given and ranges that are not valid any more are no error.
+// Del gives up what the attachment holds. It is no error if the attachment holds nothing, if the network
+// never gave anything, or if the ranges are not valid any more.
 func (c *Call) Del(ctx context.Context) error {
 	store, sticky, err := c.prepareRelease()
 	if err != nil {
@@ -224,9 +224,9 @@ func (c *Call) Del(ctx context.Context) error {
 	return coded(ifAny(store.Release(ctx, c.key(), sticky)))
 }
 
-// Status fails, with code 50, where no ADD works: the configuration or the store can't be
-// used. A runtime makes a node NotReady for that, which evicts its pods: that no address is free
-// fails it only if the configuration says "statusExhausted".
+// Status fails where no ADD works: with the code of a wrong configuration, or with code 50 for a store that can't be
+// used. A runtime then makes the node NotReady, which evicts its pods. So a network without a free address
+// fails it only if the configuration has "statusExhausted".
 func (c *Call) Status(ctx context.Context) error {
 	n, _, store, err := c.prepare()
 	if err != nil {
@@ -244,9 +244,8 @@ func (c *Call) Status(ctx context.Context) error {
 	return nil
 }
 
-// GC gives up what attachments hold that the runtime does not call valid. Without a
-// list of valid attachments, which is not the same as an empty one, it is an error
-// and nothing is given up.
+// GC gives up the addresses of attachments that the runtime does not list as valid. A missing
+// list is not an empty one: it is an error with code 7, and nothing is given up.
 func (c *Call) GC(ctx context.Context) error {
 	store, _, err := c.prepareRelease()
 	if err != nil {
@@ -257,7 +256,7 @@ func (c *Call) GC(ctx context.Context) error {
 		return err
 	}
 	if !listed {
-		return cniplugin.ConfigError("cni.dev/valid-attachments", cniplugin.Missing, "must list the attachments that are valid: every address is kept")
+		return cniplugin.ConfigError("cni.dev/valid-attachments", cniplugin.Missing, "must list the valid attachments; without the list every address is kept")
 	}
 	return coded(ifAny(store.Collect(ctx, func(a attachment.Key) bool {
 		return valid[types.GCAttachment{ContainerID: a.ContainerID, IfName: a.IfName}]
@@ -272,7 +271,7 @@ func ipConfig(set lease.RangeSet, a netip.Addr) *current.IPConfig {
 	}
 }
 
-// coded gives an error of the store its code.
+// coded gives an error of the store its CNI code.
 func coded(err error) error {
 	if err == nil {
 		return nil
@@ -289,7 +288,7 @@ func coded(err error) error {
 	return cniplugin.Error(code, "%s: %v", PluginName, err)
 }
 
-// ifAny makes it no error that nothing was ever given.
+// ifAny drops the error of a network that never gave an address.
 func ifAny(err error) error {
 	if errors.Is(err, lease.ErrNone) {
 		return nil

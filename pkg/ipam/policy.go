@@ -16,19 +16,19 @@ type policyConfig struct {
 	Retain            *string         `json:"retain"`
 	Quarantine        *string         `json:"quarantine"`
 	ConflictDetection json.RawMessage `json:"conflictDetection"`
-	// StatusExhausted has STATUS fail while no address of a range set can be given.
+	// StatusExhausted makes STATUS fail while a range set has no address to give.
 	StatusExhausted bool `json:"statusExhausted"`
 }
 
 // Detection is how an address is probed for on the network before it is used.
 type Detection struct {
-	// Probes is how many are sent for each address.
+	// Probes is how many probes are sent for each address.
 	Probes int
-	// Wait is for how long answers are waited for after each.
+	// Wait is how long to wait for an answer after each probe.
 	Wait time.Duration
 }
 
-// policy returns the policy of what is right, and everything that is wrong.
+// policy returns the policy, and everything that is wrong with it.
 func (c policyConfig) policy() (lease.Policy, []error) {
 	var errs []error
 	p := lease.Policy{Quarantine: lease.DefaultQuarantine}
@@ -43,9 +43,9 @@ func (c policyConfig) policy() (lease.Policy, []error) {
 		retain, err := time.ParseDuration(*c.Retain)
 		switch {
 		case !p.Sticky:
-			errs = append(errs, cniplugin.ConfigError("ipam.retain", *c.Retain, `needs "sticky": "pod": nothing else is retained`))
+			errs = append(errs, cniplugin.ConfigError("ipam.retain", *c.Retain, `needs "sticky": "pod": only an address of a pod is retained`))
 		case err != nil || retain <= 0:
-			errs = append(errs, cniplugin.ConfigError("ipam.retain", *c.Retain, "must be a duration such as 24h, or be left out to retain until released"))
+			errs = append(errs, cniplugin.ConfigError("ipam.retain", *c.Retain, "must be a duration such as 24h; leave it out to retain the address until it is released"))
 		default:
 			p.Retain = lease.Duration(retain)
 		}
@@ -60,8 +60,8 @@ func (c policyConfig) policy() (lease.Policy, []error) {
 	return p, errs
 }
 
-// Defaults of conflict detection: three probes, as RFC 5227 has it (PROBE_NUM), but
-// not its seconds between them, in which a pod does not start.
+// Defaults of conflict detection. RFC 5227 has three probes too (PROBE_NUM), but seconds
+// between them: a pod would wait that long for its start.
 const (
 	defaultProbes = 3
 	defaultWait   = 200 * time.Millisecond
@@ -69,7 +69,7 @@ const (
 	maxWait       = 2 * time.Second
 )
 
-// detection reads true, false or {"probes": 3, "wait": "200ms"}. nil is off.
+// detection reads "conflictDetection": true, false or {"probes": 3, "wait": "200ms"}. It returns nil for off.
 func (c policyConfig) detection() (*Detection, error) {
 	const key = "ipam.conflictDetection"
 	d := &Detection{Probes: defaultProbes, Wait: defaultWait}

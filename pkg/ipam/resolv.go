@@ -10,7 +10,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// reason is what the kernel says, without the path, which the message has already.
+// reason is what the kernel says, without the path. The message has the path already.
 func reason(err error) string {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -31,7 +31,7 @@ func readResolvConf(path string) (types.DNS, error) {
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
 		if len(fields) < 2 {
-			continue // A comment has its sign before its first word.
+			continue // It has no value. A comment begins with its sign, and matches none of the words below.
 		}
 		switch fields[0] {
 		case "nameserver":

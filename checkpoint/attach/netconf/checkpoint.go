@@ -6,11 +6,11 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 )
 
-// CheckpointName is the plugin's.
+// CheckpointName is the plugin's name.
 const CheckpointName = "relink-checkpoint"
 
-// CheckpointKeys are the plugin's keys. "ipam" and "dns" are allowed, as who writes a list may give
-// all plugins the same.
+// CheckpointKeys are the plugin's keys. "ipam" and "dns" are allowed: some tools give them to every plugin of a
+// list.
 var CheckpointKeys = cniplugin.Keys{
 	Of:    CheckpointName,
 	Known: append(slices.Clip(cniplugin.NetworkKeys), cniplugin.Key{Name: "dns"}, cniplugin.Key{Name: "checkpointDir"}),
@@ -23,8 +23,8 @@ func inInterface(key string) cniplugin.Hint {
 	return cniplugin.Hint{Key: key, Do: "a key of the interface plugin: write it in that plugin's object of the list"}
 }
 
-// Checkpoint reads relink-checkpoint's configuration, and returns everything that is wrong. What the
-// configuration has for an IPAM plugin is none of this plugin's.
+// Checkpoint reads relink-checkpoint's configuration, and returns everything that is wrong. It leaves "ipam" to the
+// interface plugin.
 func Checkpoint(b []byte) (cniplugin.Config, []error) {
 	var c struct {
 		cniplugin.Network

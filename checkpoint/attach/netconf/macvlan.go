@@ -9,7 +9,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// MacvlanName is the plugin's.
+// MacvlanName is the plugin's name.
 const MacvlanName = "relink-macvlan"
 
 // MacvlanKeys are the plugin's keys.
@@ -21,7 +21,7 @@ var MacvlanKeys = cniplugin.Keys{
 	Elsewhere: append(slices.Clip(inIPAM), cniplugin.Hint{Key: "vlanid", Do: `a key of relink-vlan; relink-macvlan has "vlan"`}),
 }
 
-// macvlan are the reference macvlan plugin's keys with their meaning, and those
+// macvlan has the keys of the reference macvlan plugin, with their meaning, and those
 // for a VLAN below.
 type macvlan struct {
 	cniplugin.Config
@@ -60,8 +60,8 @@ func Macvlan(b []byte, args cniplugin.Args) (Request, []error) {
 	}, append(errs, wrong...)
 }
 
-// mac returns the MAC that is asked for: by the runtime, by CNI_ARGS, by the
-// configuration, in this order.
+// mac returns the MAC that is asked for. The runtime's counts before that of CNI_ARGS, and that before the
+// configuration's.
 func (c macvlan) mac(args cniplugin.Args) (string, error) {
 	switch {
 	case c.RuntimeConfig.MAC != "":
@@ -93,7 +93,7 @@ func (c macvlan) parentVLAN() (*ParentVLAN, []error) {
 		errs = append(errs, err)
 	}
 	if c.LinkInContainer {
-		errs = append(errs, cniplugin.ConfigError("vlan", *c.VLAN, "does not go with linkInContainer: the VLAN parent is the host's"))
+		errs = append(errs, cniplugin.ConfigError("vlan", *c.VLAN, "does not go with linkInContainer: the VLAN device is made on the host"))
 	}
 	return &ParentVLAN{VLAN: netstate.VLAN{ID: *c.VLAN, Protocol: protocol}, Name: c.VLANName}, errs
 }

@@ -12,14 +12,14 @@ import (
 // Request is what a configuration asks for.
 type Request struct {
 	cniplugin.Config
-	// Link is what to build: its kind, and its MAC where one is given.
+	// Link is the interface to build: its kind, and its MAC if one is given.
 	Link netstate.Link
-	// VLAN is the VLAN device to put between the master and the link, nil for
+	// VLAN is the VLAN device to put between the master and the interface. It is nil for
 	// none.
 	VLAN *ParentVLAN
 }
 
-// ParentVLAN is a VLAN device of the host, shared by all who ask for it. No DEL
+// ParentVLAN is a VLAN device of the host. All attachments that ask for it share it. No DEL
 // removes it.
 type ParentVLAN struct {
 	netstate.VLAN
@@ -27,16 +27,15 @@ type ParentVLAN struct {
 	Name string
 }
 
-// Reader reads a plugin's configuration. args are those of CNI_ARGS. It returns everything that is
-// wrong: the errors have code 6 or 7, or code 4 for what is in CNI_ARGS. With any error the request
-// is only as good as can be.
+// Reader reads a plugin's configuration, with what CNI_ARGS say. It returns everything that is wrong, each with code
+// 6 or 7, or 4 for what is wrong in CNI_ARGS. If there is any error, the request is not complete.
 type Reader func(config []byte, args cniplugin.Args) (Request, []error)
 
-// Interface are the readers of the plugins that make interfaces, by the plugin's name.
+// Interface has the readers of the plugins that make interfaces, by the plugin's name.
 var Interface = map[string]Reader{MacvlanName: Macvlan, VLANName: VLAN}
 
-// decode reads the configuration into part, a pointer to a struct that has config in it. Keys are looked at
-// first: a misspelt one explains best why another is missing.
+// decode reads the configuration into part, a pointer to a struct. It looks at the keys first: a misspelt key
+// explains best why another is missing.
 func decode(b []byte, keys *cniplugin.Keys, part any) []error {
 	strange, err := keys.Examine("", b)
 	if err != nil {
@@ -51,8 +50,8 @@ func decode(b []byte, keys *cniplugin.Keys, part any) []error {
 	return append(errs, cniplugin.DecodeAll("", b, part)...)
 }
 
-// OpenStore opens the store that the configuration or the environment names. A path that
-// is not absolute would mean another directory each time: that of who calls the plugin.
+// OpenStore opens the store that the configuration or the environment names. A path that is not absolute is an error
+// with code 7 or 4: it would depend on the directory of whoever calls the plugin.
 func OpenStore(config cniplugin.Config) (*checkpoint.Store, error) {
 	const must = "must be an absolute path"
 	store := checkpoint.OpenStore(config.CheckpointDir)

@@ -7,7 +7,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// VLANName is the plugin's.
+// VLANName is the plugin's name.
 const VLANName = "relink-vlan"
 
 // VLANKeys are the plugin's keys.
@@ -23,7 +23,7 @@ var VLANKeys = cniplugin.Keys{
 	),
 }
 
-// vlan are the reference vlan plugin's keys with their meaning, and the
+// vlan has the keys of the reference vlan plugin, with their meaning, and the
 // protocol.
 type vlan struct {
 	cniplugin.Config

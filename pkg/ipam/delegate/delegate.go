@@ -16,8 +16,8 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam"
 )
 
-// ExecEnv has relink-ipam executed, if it is not empty, like any other plugin. What
-// comes of it is the same.
+// ExecEnv is an environment variable. If it is not empty, relink-ipam is executed like any other plugin. The
+// results are the same.
 const ExecEnv = "RELINK_IPAM_EXEC"
 
 // Plugins are the names that a misspelt "ipam.type" is likely to mean.
@@ -26,25 +26,25 @@ var Plugins = []string{ipam.PluginName, "host-local", "static", "dhcp", "whereab
 // IPAM is the delegate that a configuration names in "ipam.type". A plugin
 // without one makes interfaces without addresses: all methods do nothing then.
 type IPAM struct {
-	// Type is the delegate's name, found in CNI_PATH unless it is relink's own. It is empty for
-	// none.
+	// Type is the delegate's name, empty for none. Its program is found in CNI_PATH. relink's own needs no
+	// program.
 	Type string
 	args *skel.CmdArgs
-	// own is the call of relink-ipam, whether it is made in this process or not.
+	// own is the call of relink-ipam. It is there also if relink-ipam is executed.
 	own *ipam.Call
 }
 
-// New returns the delegate of a configuration that the calling plugin has decoded. args are
-// those of the calling plugin.
+// New returns the delegate of a configuration. args and config are those of the calling plugin, config
+// decoded.
 func New(args *skel.CmdArgs, config cniplugin.Network) IPAM {
 	return IPAM{Type: config.IPAM.Type, args: args, own: ipam.New(args, config)}
 }
 
-// inProcess says whether the delegate is called without a process of its own: a pod's
-// start would pay for that.
+// inProcess says whether the delegate runs in this process. A process of its own would make
+// each start of a pod slower.
 func (i IPAM) inProcess() bool { return i.Type == ipam.PluginName && os.Getenv(ExecEnv) == "" }
 
-// Add asks for addresses. The caller has seen by Find that there is somebody to ask.
+// Add asks for addresses. Before it the caller calls Find.
 func (i IPAM) Add(ctx context.Context) (*current.Result, error) {
 	if i.Type == "" {
 		return &current.Result{}, nil
@@ -63,8 +63,8 @@ func (i IPAM) Add(ctx context.Context) (*current.Result, error) {
 	return result, i.wrap(err)
 }
 
-// add calls relink-ipam. Its result goes through the configuration's version, as one
-// that is printed and read again does.
+// add calls relink-ipam. The result is converted to the configuration's version and back, as if it had been
+// printed and read.
 func (i IPAM) add(ctx context.Context) (*current.Result, error) {
 	result, err := i.own.Add(ctx)
 	cniVersion := i.own.Version()
@@ -72,7 +72,7 @@ func (i IPAM) add(ctx context.Context) (*current.Result, error) {
 		return result, err
 	}
 	if cniVersion == "" {
-		cniVersion = "0.1.0" // As types.PrintResult's readers take it.
+		cniVersion = "0.1.0" // Readers of a printed result take a missing version for this one.
 	}
 	of, err := result.GetAsVersion(cniVersion)
 	if err != nil {
@@ -81,7 +81,7 @@ func (i IPAM) add(ctx context.Context) (*current.Result, error) {
 	return current.NewResultFromResult(of)
 }
 
-// Find says whether the delegate is there and, for relink's own, whether an ADD can read its
+// Find reports a delegate that is not there. For relink's own, it reports what an ADD would refuse in its
 // configuration.
 func (i IPAM) Find() error {
 	if i.Type == ipam.PluginName {
@@ -103,8 +103,8 @@ func (i IPAM) Find() error {
 	return cniplugin.ConfigError("ipam.type", i.Type, must)
 }
 
-// Detection says how to probe for the addresses before they are used, nil for not at
-// all. Only relink-ipam can be told of a conflict.
+// Detection says how to probe for the addresses before they are used. It is nil for not at
+// all. Only relink-ipam can handle a conflict.
 func (i IPAM) Detection() (*ipam.Detection, error) {
 	if i.Type != ipam.PluginName {
 		return nil, nil
@@ -112,15 +112,15 @@ func (i IPAM) Detection() (*ipam.Detection, error) {
 	return i.own.Detection()
 }
 
-// Conflict says that the host with that MAC has the address which Add returned, and
-// returns whether Add gives another one now (see ipam.Call.Conflict).
+// Conflict records that the host with that MAC has an address that Add returned. exchanged
+// says whether Add gives another one now (see ipam.Call.Conflict).
 func (i IPAM) Conflict(ctx context.Context, address netip.Addr, mac string) (exchanged bool, err error) {
 	exchanged, err = i.own.Conflict(ctx, address, mac)
 	return exchanged, i.wrap(err)
 }
 
-// Settled says that the ADD of the interface plugin has succeeded. Only relink-ipam in this process
-// is told: what is gone of the sandboxes before holds nothing any more then.
+// Settled is called when the ADD of the interface plugin has succeeded. Only relink-ipam in this process
+// learns of it. Sandboxes before this one that are gone hold nothing any more then.
 func (i IPAM) Settled(ctx context.Context) error {
 	if !i.inProcess() {
 		return nil
