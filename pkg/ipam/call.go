@@ -3,6 +3,7 @@ package ipam
 import (
 	"io"
 	"os"
+	"time"
 	"unicode/utf8"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -27,13 +28,15 @@ type Call struct {
 	tune func(*lease.Store)
 	// stderr takes what is no error but worth saying.
 	stderr io.Writer
+	// settling limits the search for the sandboxes before.
+	settling time.Duration
 	// before are other holders of the addresses that the ADD was given: the sandboxes before this one.
 	before []lease.Holder
 }
 
 // New returns the call with those arguments. config is their configuration, decoded.
 func New(args *skel.CmdArgs, config cniplugin.Network) *Call {
-	return &Call{args: args, config: config, stderr: os.Stderr}
+	return &Call{args: args, config: config, stderr: os.Stderr, settling: settling}
 }
 
 // Version is the cniVersion of the configuration.

@@ -169,7 +169,7 @@ func (c *Call) sayRenamed(ctx context.Context, store *lease.Store) {
 	}
 }
 
-// settling limits the search for the sandboxes before: the new pod waits for it. A sandbox that is not found out about by then
+// settling is how long a call looks for the sandboxes before: the new pod waits for it. What is not proven by then
 // keeps its hold.
 const settling = time.Second
 
@@ -184,7 +184,7 @@ func (c *Call) Settled(ctx context.Context) error {
 	for _, h := range c.before {
 		were = append(were, h.Namespace)
 	}
-	looking, cancel := context.WithTimeout(ctx, settling)
+	looking, cancel := context.WithTimeout(ctx, c.settling)
 	defer cancel()
 	proven := sandbox.Gone(looking, sandbox.SeesAllProcesses(), were...)
 	gone := slices.DeleteFunc(slices.Clone(c.before), func(h lease.Holder) bool { return !proven[h.Namespace] })
