@@ -1,6 +1,7 @@
 package cniplugin
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -18,7 +19,7 @@ func Addresses(r *current.Result) ([]netstate.Address, error) {
 	for _, ip := range r.IPs {
 		prefix, err := toPrefix(ip.Address)
 		if err != nil {
-			return nil, fmt.Errorf("address %s: %w", ip.Address.String(), err)
+			return nil, Error(types.ErrInternal, "address %s of the IPAM plugin's result: %v", ip.Address.String(), err)
 		}
 		addresses = append(addresses, netstate.Address{Prefix: prefix, Broadcast: broadcast(prefix)})
 	}
@@ -50,7 +51,7 @@ func Routes(r *current.Result) ([]netstate.Route, error) {
 	for _, route := range r.Routes {
 		destination, err := toPrefix(route.Dst)
 		if err != nil {
-			return nil, fmt.Errorf("route to %s: %w", route.Dst.String(), err)
+			return nil, Error(types.ErrInternal, "route to %s of the IPAM plugin's result: %v", route.Dst.String(), err)
 		}
 		if err := CheckRoute("", route); err != nil {
 			return nil, Wrap(err, "route to "+route.Dst.String())
@@ -122,7 +123,7 @@ func toPrefix(n net.IPNet) (netip.Prefix, error) {
 	addr, ok := netip.AddrFromSlice(n.IP)
 	bits, size := n.Mask.Size()
 	if addr = addr.Unmap(); !ok || size != addr.BitLen() {
-		return netip.Prefix{}, fmt.Errorf("%s is no IP prefix", n.String())
+		return netip.Prefix{}, errors.New("is no IP address with a prefix length")
 	}
 	return netip.PrefixFrom(addr, bits), nil
 }

@@ -71,7 +71,7 @@ func TestAddressesThatAreNone(t *testing.T) {
 		"IPv4, mapped prefix": {IP: net.IPv4(10, 0, 0, 1), Mask: net.CIDRMask(120, 128)},
 	} {
 		_, err := Addresses(&current.Result{IPs: []*current.IPConfig{{Address: n}}})
-		want := "address " + n.String() + ": " + n.String() + " is no IP prefix"
+		want := "address " + n.String() + " of the IPAM plugin's result: is no IP address with a prefix length"
 		if err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", name, err, want)
 		}
@@ -129,7 +129,7 @@ func TestRoutesThatCannotBe(t *testing.T) {
 	for want, r := range map[string]types.Route{
 		`route to 0.0.0.0/0: invalid "gw": "fd00::1": must be of the family of the destination 0.0.0.0/0`:     {Dst: any4, GW: net.ParseIP("fd00::1")},
 		`route to fd00::/64: invalid "gw": "10.3.0.1": must be of the family of the destination fd00::/64`:    {Dst: net.IPNet{IP: net.ParseIP("fd00::"), Mask: net.CIDRMask(64, 128)}, GW: net.IPv4(10, 3, 0, 1)},
-		"route to <nil>: <nil> is no IP prefix":                                                               {},
+		"route to <nil> of the IPAM plugin's result: is no IP address with a prefix length":                   {},
 		`route to 0.0.0.0/0: invalid "gw": "?0102030405": must be of the family of the destination 0.0.0.0/0`: {Dst: any4, GW: net.IP{1, 2, 3, 4, 5}},
 	} {
 		if _, err := Routes(&current.Result{Routes: []*types.Route{&r}}); err == nil || err.Error() != want {

@@ -71,7 +71,7 @@ func (n node) callAs(t *testing.T, uid uint32, plugin, command, config string, v
 	}
 	cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=c1", "CNI_NETNS=" + n.netns, "CNI_IFNAME=eth0",
-		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0",
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0", "RELINK_CHECKPOINT_DIR=" + n.dir + "/checkpoints",
 	}, variables...)
 	cmd.Stdin = strings.NewReader(config)
 	var stdout, stderr strings.Builder
