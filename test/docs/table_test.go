@@ -108,6 +108,8 @@ var entries = []entry{
 
 	{"docs/install/k3s.md", "grep -A 3 'cni\\]' /var/lib/rancher/k3s/agent/etc/containerd/config.toml", parts, "", runtime},
 	{"docs/install/k3s.md", "make build", parts, "", building},
+	{"docs/install/k3s.md", "# Values of the Helm chart rke2-multus for k3s of October 2024 and later.", file, "docs/examples/multus-k3s-values.yaml", ""},
+	{"docs/install/k3s.md", "helm repo add rke2-charts https://rke2-charts.rancher.io", parts, "", runtime},
 	{"docs/install/k3s.md", "relink validate --cni-bin /var/lib/rancher/k3s/data/cni /var/lib/rancher/k3s/agent/etc/cni/net.d", session, "", ""},
 	{"docs/install/k3s.md", "k3s crictl info | grep -i lastCNILoadStatus", parts, "", runtime},
 	{"docs/install/k3s.md", "# relink check", session, "", ""},
