@@ -30,8 +30,8 @@ type neighbour struct {
 	attached bool
 }
 
-// named is how many neighbours a message names: a pod can have thousands.
-const named = 5
+// neighboursNamed is how many neighbours a message names: a pod can have thousands.
+const neighboursNamed = 5
 
 // originOf decides who made the interface name. It is a pure function. No cache, no checkpoint and
 // no operator knows the interface. An interface that is alone on its parent comes from outside: a
@@ -46,7 +46,7 @@ func originOf(name, parent string, neighbours []neighbour) (Origin, string) {
 			neighbours[known].name, parent, name)
 	}
 	var names []string
-	for _, n := range neighbours[:min(len(neighbours), named)] {
+	for _, n := range neighbours[:min(len(neighbours), neighboursNamed)] {
 		names = append(names, n.name)
 	}
 	if more := len(neighbours) - len(names); more > 0 {

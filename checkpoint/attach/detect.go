@@ -100,7 +100,7 @@ func (d *detection) conflicts(ctx context.Context, result *current.Result) ([]ke
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := d.nodes()
+	own, err := d.nodeAddresses()
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (d *detection) conflicts(ctx context.Context, result *current.Result) ([]ke
 	var unknown []netip.Addr
 	for _, address := range addresses {
 		switch a := address.Prefix.Addr(); {
-		case slices.Contains(nodes, a):
+		case slices.Contains(own, a):
 			found = append(found, kernel.Conflict{Address: a, MAC: d.parent.MAC + ", the node's " + d.parent.Name})
 		case !d.probed[a]:
 			unknown = append(unknown, a)
@@ -122,9 +122,9 @@ func (d *detection) conflicts(ctx context.Context, result *current.Result) ([]ke
 	return append(found, probed...), err
 }
 
-// nodes returns the node's own addresses on the same network. A macvlan and its parent do not hear
+// nodeAddresses returns the node's own addresses on the same network. A macvlan and its parent do not hear
 // each other.
-func (d *detection) nodes() ([]netip.Addr, error) {
+func (d *detection) nodeAddresses() ([]netip.Addr, error) {
 	if d.Link.Macvlan == nil {
 		return nil, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -190,6 +191,26 @@ func TestWaitForTheStoreIsBounded(t *testing.T) {
 	n.refused(t, "list", err, ErrBusy, busy)
 	letGo()
 	n.add(t, "c2/eth0", "", "10.3.0.3")
+}
+
+// A long wait names the network and the holder. A short one is not told.
+func TestALongWaitForTheStoreIsTold(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	n.add(t, "c1/eth0", "", "10.3.0.2")
+	f, letGo := n.occupy(t)
+	holder := flock.HoldersOf(f)[0].String()
+	s := n.store(t)
+	var told []string
+	s.OnWait(func(w flock.Wait) { told = append(told, w.String()) })
+	for _, s.wait = range []time.Duration{flock.NoticeAfter / 10, flock.NoticeAfter * 3 / 2} {
+		if _, err := s.List(t.Context()); !errors.Is(err, ErrBusy) {
+			t.Errorf("%v, want %v", err, ErrBusy)
+		}
+	}
+	letGo()
+	if want := []string{"waiting for the lock of the addresses of pods (held by " + holder + ")"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
 }
 
 func TestOpen(t *testing.T) {
