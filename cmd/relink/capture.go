@@ -31,6 +31,8 @@ be the pod's own; --attached NAME says that it is not.
 
 A checkpoint that is there is left alone. --refresh renews it, unless what is there
 now is worse: gone, down, on another parent, or without a recorded address or route.
+It writes a torn checkpoint anew, and forgets one whose sandbox is proven gone.
+
 ` + namingHelp + `
 
 Exit status 0: all is remembered; 1: something is not, and each was said; 2: usage or

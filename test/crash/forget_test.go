@@ -1,0 +1,37 @@
+package crash
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// A forget that was killed is finished by the next. What is of a living sandbox is left alone by
+// both, and nothing temporary stays.
+func TestForgetKilledAtEveryStep(t *testing.T) {
+	n := newNode(t)
+	must(t, n.newPod(t, "own", false).add())
+	own := n.records(t)
+	operation{
+		prepare: func(t *testing.T) *exec.Cmd {
+			for i := range 3 {
+				r := own["own eth0"]
+				r.Attachment.ContainerID, r.Namespace.BootID = fmt.Sprintf("c%d", i), "an earlier boot"
+				must(t, n.store.Save(r))
+			}
+			torn := filepath.Join(n.store.Dir(), "c2", "eth0.json")
+			info, err := os.Stat(torn)
+			must(t, err)
+			must(t, os.Truncate(torn, info.Size()/2))
+			return n.command("forget --stale --yes")
+		},
+		after: func(t *testing.T) {
+			n.says(t, 0, "forget --stale --yes", "1 of living sandboxes")
+			sameRecords(t, own, n.records(t))
+			n.nothingTemporary(t)
+			n.says(t, 0, "check", "1 attachments as recorded, 0 not")
+		},
+	}.killAtEveryStep(t)
+}
