@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/pkg/attachment"
 )
 
 // FuzzDecode shows that no bytes make Decode panic, and that a record which was
@@ -14,6 +16,9 @@ func FuzzDecode(f *testing.F) {
 		f.Add(readGolden(f, name))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
+		if n := leftOf(b).Namespace; n != (attachment.Namespace{}) && (n.Path == "" || n.BootID == "" || n.Inode == 0) {
+			t.Errorf("half of an identity is left: %+v", n)
+		}
 		r, err := Decode(b)
 		if err != nil {
 			if errors.Is(err, ErrTorn) == errors.Is(err, ErrVersion) {
