@@ -107,7 +107,7 @@ func TestImportAndHostLocalExcludeEachOther(t *testing.T) {
 	if r := imported(t, s, dir); !r.Well() {
 		t.Errorf("after host-local: %+v", r)
 	}
-	unlock, err := lock(t.Context(), dir, wait)
+	unlock, err := lock(t.Context(), dir, flock.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}

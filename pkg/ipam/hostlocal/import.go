@@ -11,6 +11,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cnicache"
+	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 )
@@ -107,9 +108,6 @@ type Options struct {
 	Policy lease.Policy
 }
 
-// wait bounds the wait for host-local.
-const wait = 30 * time.Second
-
 // Import takes over the addresses that host-local has given of the store's network: all at once or
 // none. The pods are those that the CNI caches name. It can be run again at any time: a lease that
 // is there is kept, and completed. What an import before has taken over, and host-local has no file
@@ -123,7 +121,7 @@ func Import(ctx context.Context, store *lease.Store, o Options) (Report, error) 
 	if err != nil {
 		return Report{}, err
 	}
-	unlock, err := lock(ctx, dir, wait)
+	unlock, err := lock(ctx, dir, flock.Patience)
 	if err != nil {
 		return Report{}, err
 	}
