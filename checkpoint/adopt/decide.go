@@ -38,9 +38,9 @@ type Node struct {
 	Beside     map[attachment.Namespace]netstate.Devices
 	Records    []checkpoint.Record
 	Unreadable []checkpoint.Unreadable
-	// Evidence says whether the namespaces of the unreadable checkpoints are there.
+	// Evidence says whether the namespaces of Gone and of the unreadable checkpoints are there.
 	Evidence map[attachment.Namespace]sandbox.Evidence
-	// Gone are the records whose namespace is nowhere on the node.
+	// Gone are the records whose namespace a look at the node did not find.
 	Gone []checkpoint.Record
 }
 
@@ -90,12 +90,20 @@ func Decide(node Node, refresh bool) []Action {
 	}
 	for _, r := range node.Gone {
 		if forgets(r) {
-			a := actionOn(r, Forget, "its sandbox is gone, and no DEL forgets what relink did not attach")
-			a.record = r
-			actions = append(actions, a)
+			actions = append(actions, decideGone(r, node.Evidence[r.Namespace]))
 		}
 	}
 	return actions
+}
+
+// decideGone forgets a record only if its sandbox is proven gone. A path that vanished is no proof.
+func decideGone(r checkpoint.Record, is sandbox.Evidence) Action {
+	if is.State != sandbox.IsGone {
+		return actionOn(r, Keep, "its sandbox was not found, but is not proven gone: "+is.Why)
+	}
+	a := actionOn(r, Forget, "its sandbox is gone, and no DEL forgets what relink did not attach")
+	a.record = r
+	return a
 }
 
 // forgets says that no DEL will ever forget the record, because relink did not attach the interface.

@@ -11,6 +11,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/netfix"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/sandbox"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
@@ -107,19 +108,24 @@ func TestDecide(t *testing.T) {
 		},
 		"gone from a living sandbox, and from a dead one": {
 			node: Node{
-				Alive:   []attachment.Namespace{ns(1), ns(5)},
-				Beside:  map[attachment.Namespace]netstate.Devices{ns(1): nil},
-				Records: []checkpoint.Record{recordOn("c1", 1, ""), recordOn("c2", 2, "relink-macvlan"), recordOn("c3", 3, Writer), recordOn("not listed", 5, "")},
-				Gone:    []checkpoint.Record{recordOn("c2", 2, "relink-macvlan"), recordOn("c3", 3, Writer), recordOn("c4", 4, netfix.Writer)},
+				Alive:    []attachment.Namespace{ns(1), ns(5)},
+				Beside:   map[attachment.Namespace]netstate.Devices{ns(1): nil},
+				Records:  []checkpoint.Record{recordOn("c1", 1, ""), recordOn("c2", 2, "relink-macvlan"), recordOn("c3", 3, Writer), recordOn("not listed", 5, "")},
+				Gone:     []checkpoint.Record{recordOn("c2", 2, "relink-macvlan"), recordOn("c3", 3, Writer), recordOn("c4", 4, netfix.Writer), recordOn("c6", 6, Writer), recordOn("c7", 7, Writer)},
+				Evidence: map[attachment.Namespace]sandbox.Evidence{ns(3): {State: sandbox.IsGone}, ns(4): {State: sandbox.IsGone}, ns(6): {State: sandbox.IsAlive, Why: "process 7 keeps it"}},
 			},
 			plain: []decided{
 				{Forget, "c3", "its sandbox is gone, and no DEL forgets what relink did not attach"},
 				{Forget, "c4", "its sandbox is gone, and no DEL forgets what relink did not attach"},
+				{Keep, "c6", "its sandbox was not found, but is not proven gone: process 7 keeps it"},
+				{Keep, "c7", "its sandbox was not found, but is not proven gone: "},
 			},
 			renews: []decided{
 				{Refuse, "c1", "eth0 is gone from the sandbox: relink restore brings it back"},
 				{Forget, "c3", "its sandbox is gone, and no DEL forgets what relink did not attach"},
 				{Forget, "c4", "its sandbox is gone, and no DEL forgets what relink did not attach"},
+				{Keep, "c6", "its sandbox was not found, but is not proven gone: process 7 keeps it"},
+				{Keep, "c7", "its sandbox was not found, but is not proven gone: "},
 			},
 		},
 	} {

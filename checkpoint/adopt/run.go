@@ -144,19 +144,24 @@ func (r *run) lookAround(ctx context.Context) (Node, error) {
 		return Node{}, err
 	}
 	node.Records, node.Unreadable = records, unreadable
-	node.Evidence = r.prove(ctx, node)
 	r.report.Problems, r.report.Notes = lines(problems), lines(torn)
 	for _, record := range records {
 		if isGone(record, node.Alive) {
 			node.Gone = append(node.Gone, record)
 		}
 	}
+	node.Evidence = r.prove(ctx, node)
 	return node, nil
 }
 
-// prove says of the namespaces of the unreadable checkpoints whether they are there.
+// prove says whether the namespaces are there of checkpoints that may have to go.
 func (r *run) prove(ctx context.Context, node Node) map[attachment.Namespace]sandbox.Evidence {
 	var namespaces []attachment.Namespace
+	for _, record := range node.Gone {
+		if forgets(record) {
+			namespaces = append(namespaces, record.Namespace)
+		}
+	}
 	for _, u := range node.Unreadable {
 		if n := namespaceOf(u, node.Records); r.Refresh && n != (attachment.Namespace{}) {
 			namespaces = append(namespaces, n)
