@@ -104,7 +104,7 @@ func TestCaptureOfStockPodsIsRestored(t *testing.T) {
 	n.waitGone(t, "no DEL forgets what relink did not attach")
 	n.Says(t, 0, "capture --dry-run", "1 to forget, 1 kept\n")
 	n.Says(t, 0, "capture", "1 forgotten, 1 kept\n")
-	n.Says(t, 0, "check", "1 attachments as recorded, 0 not\n")
+	n.Says(t, 0, "check", "1 attachment as recorded, 0 not\n")
 }
 
 func TestRefreshRefusesWhatIsWorse(t *testing.T) {
@@ -147,13 +147,13 @@ func TestCaptureWithoutNames(t *testing.T) {
 	// A stranger to this host: its parent is in a namespace of another.
 	deeper := fresh.Sandbox(t)
 	fresh.Run(t, nested, "ip link add link own1 name tmp1 netns "+deeper+" type macvlan")
-	n.Says(t, 1, "check", "- "+netns+" eth0: it has no checkpoint", "0 attachments as recorded, 0 not, 1 other problems")
+	n.Says(t, 1, "check", "- "+netns+" eth0: it has no checkpoint", "0 attachments as recorded, 0 not, 1 other problem")
 	n.Says(t, 0, "capture", netns, "unknown", "no CNI cache knows the sandbox", "1 captured\n")
 	r := n.Records(t)[0]
 	if r.Attachment.ContainerID != checkpoint.UnnamedID(r.Namespace) || r.Attachment.Network != "unknown" || r.Pod.Name != "" || r.Namespace.Path != netns {
 		t.Errorf("%+v", r)
 	}
-	n.Says(t, 0, "check", "1 attachments as recorded, 0 not\n")
+	n.Says(t, 0, "check", "1 attachment as recorded, 0 not\n")
 	before := state(t, netns)
 	n.LoseParent(t)
 	n.Says(t, 0, "restore", "1 restored")
@@ -174,7 +174,7 @@ func TestAMacvlanOfThePodsOwn(t *testing.T) {
 			n.Says(t, 0, "capture")
 			const vmac = "ip link add vrrp.51 link eth0 address 00:00:5e:00:01:33 type macvlan mode private; ip link set vrrp.51 up; ip addr add 10.9.1.1/32 dev vrrp.51"
 			fresh.Run(t, netns, vmac)
-			n.Says(t, 0, "check", "1 attachments as recorded, 0 not\n")
+			n.Says(t, 0, "check", "1 attachment as recorded, 0 not\n")
 			n.Says(t, 0, "capture", "left alone", "it is on the parent of eth0, lan0: it is taken to be the pod's own", "1 kept, 1 left alone\n")
 			n.Says(t, 0, "capture --refresh", "1 refreshed, 1 left alone\n")
 			if r := n.Records(t); len(r) != 1 || r[0].Attachment.IfName != "eth0" {
@@ -205,7 +205,7 @@ func TestTheOperatorNamesTheAttachment(t *testing.T) {
 	}
 	n.Says(t, 0, "capture --attached eth0 --dry-run", "1 to capture, 1 left alone\n")
 	n.Says(t, 0, "capture --attached eth0", "1 captured, 1 left alone\n")
-	n.Says(t, 0, "check", "1 attachments as recorded, 0 not\n")
+	n.Says(t, 0, "check", "1 attachment as recorded, 0 not\n")
 	n.Says(t, 0, "capture", "1 kept, 1 left alone\n")
 	// The operator's word goes before what it looks like.
 	n.Says(t, 0, "capture --attached vrrp.51", "1 captured, 1 kept\n")

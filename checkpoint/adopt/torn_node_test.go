@@ -45,7 +45,7 @@ func (n *node) mended(t *testing.T, netns string, was checkpoint.Record) {
 	if len(records) != 1 || records[0].Attachment != was.Attachment || records[0].Pod != was.Pod {
 		t.Fatalf("%+v\nwas %+v", records, was)
 	}
-	n.Says(t, 0, "check", "1 attachments as recorded, 0 not\n")
+	n.Says(t, 0, "check", "1 attachment as recorded, 0 not\n")
 	n.LoseParent(t)
 	n.Says(t, 0, "restore", "1 restored")
 	if after := state(t, netns); after != before {
@@ -92,7 +92,7 @@ func TestATornCheckpointOfWhichNothingTellsTheSandbox(t *testing.T) {
 	n.tear(t, 0)
 	n.Says(t, 1, "capture --refresh", "nothing tells which sandbox it is of: relink forget hand --force drops it", "1 captured, 1 refused\n")
 	n.Says(t, 0, "forget hand --force --yes", "1 forgotten")
-	n.Says(t, 0, "check", "1 attachments as recorded, 0 not\n")
+	n.Says(t, 0, "check", "1 attachment as recorded, 0 not\n")
 }
 
 // What can still be read of a torn checkpoint is not given up for less.

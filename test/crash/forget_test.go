@@ -31,7 +31,7 @@ func TestForgetKilledAtEveryStep(t *testing.T) {
 			n.says(t, 0, "forget --stale --yes", "1 of living sandboxes")
 			sameRecords(t, own, n.records(t))
 			n.nothingTemporary(t)
-			n.says(t, 0, "check", "1 attachments as recorded, 0 not")
+			n.says(t, 0, "check", "1 attachment as recorded, 0 not")
 		},
 	}.killAtEveryStep(t)
 }
