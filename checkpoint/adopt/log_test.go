@@ -44,7 +44,7 @@ func TestRunsAreLogged(t *testing.T) {
 	run("restore")
 	fresh.IP(t, netns, "link del eth0")
 	run("capture --refresh")
-	run("forget web --yes")
+	run("forget nobody --yes")
 	run("forget default/web --yes")
 	run("import " + n.conf)
 
