@@ -74,7 +74,7 @@ test-machine:
 	$(GO) test -p 1 -timeout 60m $$($(GO) list ./test/... | grep -v -e /test/crash -e /test/e2e)
 
 # What reads hostile input. Its seeds are a part of test-units, too.
-FUZZED := FuzzDecode=./checkpoint FuzzParse=./checkpoint/netfix FuzzMacvlan=./checkpoint/attach/netconf FuzzVLAN=./checkpoint/attach/netconf \
+FUZZED := FuzzDecode=./checkpoint FuzzParse=./checkpoint/netfix FuzzMacvlan=./checkpoint/attach/netconf FuzzVLAN=./checkpoint/attach/netconf FuzzRead=./checkpoint/validate \
 	FuzzParse=./pkg/ipam FuzzDecodeLease=./pkg/ipam/lease FuzzParseHostLocal=./pkg/ipam/hostlocal FuzzParseProbeAnswer=./pkg/kernel/internal/wire \
 	FuzzEachAttribute=./pkg/kernel/internal/rtnl FuzzParseAnswer=./pkg/kernel
 

@@ -15,6 +15,7 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/ipam"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // names are the names of relink's plugins that stand in a list.
@@ -62,7 +63,7 @@ func (r *reading) say(severity Severity, place, format string, args ...any) {
 	} else {
 		place = r.Place + place
 	}
-	r.findings = append(r.findings, Finding{File: r.File, Place: place, Severity: severity, Message: fmt.Sprintf(format, args...)})
+	r.findings = append(r.findings, Finding{File: r.File, Place: place, Severity: severity, Message: printable.Line(fmt.Sprintf(format, args...))})
 }
 
 // strange says which keys are strange. A key that is allowed gets a warning, as perhaps nobody reads it.

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // judgeDirectory says which file of a directory the runtimes take for the default network. files are in order by
@@ -24,7 +26,7 @@ func judgeDirectory(dir string, files []string, content map[string][]byte) []Fin
 		return nil
 	}
 	say := func(severity Severity, format string, args ...any) Finding {
-		return Finding{File: dir, Severity: severity, Message: fmt.Sprintf(format, args...)}
+		return Finding{File: dir, Severity: severity, Message: printable.Line(fmt.Sprintf(format, args...))}
 	}
 	taken := slices.IndexFunc(own, func(file string) bool { return loads(file, content[file]) == "" })
 	var findings []Finding

@@ -1,0 +1,28 @@
+package validate
+
+import (
+	"strings"
+	"testing"
+)
+
+// FuzzRead shows that no file makes relink validate panic or hang, and that each finding is one line.
+func FuzzRead(f *testing.F) {
+	f.Add("10.conflist", list(good))
+	f.Add("10.conf", `{"name": "pods", "type": "relink-vlan", "master": ["a", "b"], "vlanId": 3, "mtu": 1.5, "vlanId": "x"}`)
+	f.Add("10.conflist", list(`{"type": "macvlan", "ipam": {"type": "relink-ipam", "ranges": [[{"subnet": 7}]], "routes": [null]}}, {}, [], null, {"type": "relink-checkpoint"}`))
+	f.Add("x.yaml", "kind: List\nitems:\n- kind: NetworkAttachmentDefinition\n  metadata: {name: lan}\n  spec:\n    config: '{\"type\": \"relink-macvlan\"}'\n---\n{}\n")
+	f.Add("x.json", `{"kind": 7, "items": [{"kind": "NetworkAttachmentDefinition", "spec": {"config": {}}}]}`)
+	f.Fuzz(func(t *testing.T, file, content string) {
+		networks, findings := Read(file, []byte(content))
+		chains, more := readChains(networks)
+		findings = append(append(findings, more...), judgeRanges(chains)...)
+		findings = append(findings, judgeNode(chains, Node{Modules: map[string]bool{"macvlan": false}})...)
+		findings = append(findings, judgeDirectory("d", []string{file}, map[string][]byte{file: []byte(content)})...)
+		needsOf(chains)
+		for _, finding := range findings {
+			if strings.Contains(finding.Message, "\n") || finding.Message == "" {
+				t.Errorf("not one line: %q", finding.Message)
+			}
+		}
+	})
+}
