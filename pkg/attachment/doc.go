@@ -1,2 +1,3 @@
-// Package attachment names one attachment of a sandbox to a network, the pod it serves and the network namespace it lives in.
+// Package attachment identifies one attachment of a sandbox to a network, with the pod that it serves and the
+// network namespace that it is in.
 package attachment

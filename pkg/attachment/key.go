@@ -8,13 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// MaxIfName is IFNAMSIZ less the terminating zero (linux/if.h).
+// MaxIfName is the greatest length of a device's name in bytes: IFNAMSIZ less the terminating zero (linux/if.h).
 const MaxIfName = 15
 
 // Key identifies an attachment: one interface of one sandbox on one network,
-// in the sense of the CNI specification ("attachment"). The runtime chooses
-// ContainerID and IfName; the pair is unique on a node, Network says which
-// configuration made it.
+// in the sense of the CNI specification ("attachment"). The runtime chooses ContainerID and IfName, and the pair
+// is unique on a node. Network is the name of the configuration.
 type Key struct {
 	Network     string `json:"network"`
 	ContainerID string `json:"containerID"`
@@ -26,9 +25,8 @@ func (k Key) String() string {
 	return fmt.Sprintf("%s of %s on %s", k.IfName, k.ContainerID, k.Network)
 }
 
-// Validate reports the first part of the key that the CNI specification or the
-// kernel would not take as a name. A valid ContainerID and IfName are also safe
-// as the name of a file.
+// Validate reports the first part of the key that the CNI specification or the kernel does not accept as a
+// name. A valid ContainerID and IfName are also safe as names of files.
 func (k Key) Validate() error {
 	if err := ValidateName(k.Network); err != nil {
 		return fmt.Errorf("network %q: %w", k.Network, err)
@@ -40,14 +38,14 @@ func (k Key) Validate() error {
 		return fmt.Errorf("interface name %q: %w", k.IfName, err)
 	}
 	if k.IfName[0] == '.' {
-		return fmt.Errorf("interface name %q: a name that begins with a dot can't be remembered", k.IfName)
+		return fmt.Errorf("interface name %q: a name that begins with a dot cannot be remembered", k.IfName)
 	}
 	return nil
 }
 
 // hasSpecForm says that the name has the form of network names and container IDs in the CNI
-// specification, 1.1.0, section 1 and section 2 ("CNI_CONTAINERID"). It is asked of each
-// sandbox that is listed, and no expression is compiled for it whenever a program starts.
+// specification, 1.1.0, section 1 and section 2 ("CNI_CONTAINERID"). A regular expression would have to be
+// compiled whenever a program starts.
 func hasSpecForm(name string) bool {
 	for i := range len(name) {
 		c := name[i]
@@ -59,8 +57,8 @@ func hasSpecForm(name string) bool {
 	return name != ""
 }
 
-// ValidateName reports whether name may be a network's name or a container ID
-// according to the CNI specification, and short enough to be a file's name.
+// ValidateName returns an error unless name can be the name of a network or a container ID by the CNI
+// specification, and is short enough for the name of a file.
 func ValidateName(name string) error {
 	switch {
 	case name == "":
@@ -73,8 +71,8 @@ func ValidateName(name string) error {
 	return nil
 }
 
-// ValidateIfName reports whether the kernel takes name as a device's name
-// (dev_valid_name in net/core/dev.c).
+// ValidateIfName returns an error unless the kernel accepts name as a device's name (dev_valid_name in
+// net/core/dev.c).
 func ValidateIfName(name string) error {
 	switch {
 	case name == "":
@@ -85,7 +83,7 @@ func ValidateIfName(name string) error {
 		return errors.New("is no device name")
 	case !utf8.ValidString(name):
 		return errors.New("is not UTF-8")
-	// 0xa0 is white space to the kernel (lib/ctype.c), whatever it is a part of.
+	// To the kernel the byte 0xa0 is white space (lib/ctype.c), even as a part of a character.
 	case strings.Contains(name, "%") || strings.Contains(name, "\xa0"):
 		return errors.New("contains a character that the kernel takes for something else: '%' or byte 0xa0")
 	case strings.ContainsFunc(name, func(r rune) bool { return r == '/' || r == ':' || unicode.IsSpace(r) || unicode.IsControl(r) }):

@@ -30,7 +30,7 @@ func TestKeyValidateNamesTheFirstWrongPart(t *testing.T) {
 		"container ID, newline last": {func(k *Key) { k.ContainerID = "c1\n" }, `container ID "c1\n": ` + form},
 		"interface name missing":     {func(k *Key) { k.IfName = "" }, `interface name "": is empty`},
 		"interface name with slash":  {func(k *Key) { k.IfName = "a/b" }, `interface name "a/b": contains '/', ':', white space or a control character`},
-		"interface name hidden":      {func(k *Key) { k.IfName = ".eth0" }, `interface name ".eth0": a name that begins with a dot can't be remembered`},
+		"interface name hidden":      {func(k *Key) { k.IfName = ".eth0" }, `interface name ".eth0": a name that begins with a dot cannot be remembered`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			key := Key{Network: "pods", ContainerID: "c1", IfName: "eth0"}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// ErrOtherNamespace says that what is there is not the recorded namespace.
+// ErrOtherNamespace says that the namespace is not the recorded one.
 var ErrOtherNamespace = errors.New("not the recorded namespace")
 
 // otherError is ErrOtherNamespace with the reason as its text.
@@ -19,9 +19,8 @@ func (e otherError) Error() string { return string(e) }
 
 func (e otherError) Is(target error) bool { return target == ErrOtherNamespace }
 
-// Namespace is a network namespace by path and by identity. The path alone
-// proves nothing: /proc/<pid>/ns/net and a path under /run/netns can come to
-// hold a stranger's namespace.
+// Namespace is a network namespace by path and by identity. The path alone proves nothing: /proc/<pid>/ns/net
+// and a path below /run/netns can lead to a stranger's namespace later.
 type Namespace struct {
 	Path string `json:"path,omitzero"`
 	// BootID is /proc/sys/kernel/random/boot_id of the boot that the namespace
@@ -30,13 +29,13 @@ type Namespace struct {
 	// Device and Inode are those of the nsfs file.
 	Device uint64 `json:"device,omitzero"`
 	Inode  uint64 `json:"inode,omitzero"`
-	// Cookie is the kernel's SO_NETNS_COOKIE: unlike the inode it is never
-	// given twice in one boot. 0 where the namespace was not entered to read it.
+	// Cookie is the kernel's SO_NETNS_COOKIE. Unlike an inode, it is never given twice in one boot. It is 0 if
+	// the namespace was not entered to read it.
 	Cookie uint64 `json:"cookie,omitzero"`
 }
 
-// Same returns nil when other is the very namespace that n is, and otherwise
-// ErrOtherNamespace with why it is not. Paths are not compared.
+// Same returns nil if both are the same namespace, and otherwise ErrOtherNamespace with the reason. Paths are
+// not compared.
 func (n Namespace) Same(other Namespace) error {
 	switch {
 	case n.BootID != other.BootID:

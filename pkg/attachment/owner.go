@@ -2,8 +2,8 @@ package attachment
 
 import "fmt"
 
-// OwnerPod is the Kind of an owner that is a pod, known by namespace and name: a
-// StatefulSet's or a static one is the same owner in each of its incarnations.
+// OwnerPod is the Kind of an owner that is a pod. It is known by namespace and name: the next pod of that name,
+// of a StatefulSet for example, is the same owner.
 const OwnerPod = "pod"
 
 // Owner is the workload that an address belongs to. The zero Owner is nobody.
@@ -11,13 +11,13 @@ type Owner struct {
 	Kind      string `json:"kind,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
-	// UID is that of the owner's object, where the owner is known by more than its
-	// name. It is empty for OwnerPod: the next incarnation has another.
+	// UID is that of the owner's object, if the owner is known by more than its name. It is empty for
+	// OwnerPod: the next pod of the name has another UID.
 	UID string `json:"uid,omitempty"`
 }
 
-// Owner returns the pod as an owner, nobody for a pod without a name or a namespace: those
-// of a name are not one in all namespaces.
+// Owner returns the pod as an owner, nobody for a pod without a name or a namespace: pods of one name in two
+// namespaces are two owners.
 func (p Pod) Owner() Owner {
 	if p.Name == "" || p.Namespace == "" {
 		return Owner{}

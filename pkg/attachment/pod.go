@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Pod is the Kubernetes pod that an attachment serves. All fields are empty
-// when the runtime did not name one, as with cnitool.
+// Pod is the Kubernetes pod that an attachment serves. All fields are empty if the runtime did not name a pod,
+// as with cnitool.
 type Pod struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
@@ -22,8 +22,8 @@ func (p Pod) String() string {
 	return p.Namespace + "/" + p.Name
 }
 
-// Validate reports a name or a namespace that no pod can have: Kubernetes takes names as in
-// RFC 1123, a namespace without dots.
+// Validate reports a name or a namespace that no pod can have. In Kubernetes a name is as in RFC 1123, and a
+// namespace has no dots.
 func (p Pod) Validate() error {
 	const maxNamespace, maxName = 63, 253
 	if !isLabel(p.Namespace) || len(p.Namespace) > maxNamespace {

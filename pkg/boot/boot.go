@@ -9,18 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// path is where the kernel tells it. Tests take it away.
+// path is the file with the boot ID. Tests replace it.
 var path = "/proc/sys/kernel/random/boot_id"
 
-// known is the ID once it has been read. A failure to read it is not remembered: the next
-// call may be luckier.
+// known is the ID after it was read. A failure is not remembered: the next call may succeed.
 var known atomic.Pointer[string]
 
-// read reads the file, if it is the kernel's. systemd-nspawn and others put one of their own in its
-// place: by that all that was made in this boot would look like an earlier boot's.
+// read reads the file, if it is the kernel's. systemd-nspawn and others mount one of their own over it. By such
+// an ID, everything from this boot would seem to be of an earlier one.
 func read() ([]byte, error) {
-	// Not by os.Open: that starts the runtime's poller and a thread for it, in a plugin that lives for
-	// two milliseconds.
+	// os.Open would start the poller of the Go runtime and a thread for it, in a plugin that lives for two
+	// milliseconds.
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
@@ -33,7 +32,7 @@ func read() ([]byte, error) {
 	if at.Type != unix.PROC_SUPER_MAGIC {
 		return nil, fmt.Errorf("%s is not the kernel's: something is mounted over it, as in a container", path)
 	}
-	const length = 36 // Of a UUID as text; the kernel ends it with a newline.
+	const length = 36 // The length of a UUID as text. The kernel adds a newline.
 	b := make([]byte, length+1)
 	n, err := unix.Read(fd, b)
 	return b[:max(n, 0)], err

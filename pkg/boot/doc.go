@@ -1,2 +1,2 @@
-// Package boot tells one boot of the machine from another, and how long this one has lasted.
+// Package boot identifies the boot of the machine, and tells how long ago it was.
 package boot

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Uptime returns the time since this boot (CLOCK_BOOTTIME), suspends included. Nobody can
-// set it, unlike the time of day.
+// Uptime returns the time since this boot (CLOCK_BOOTTIME), including the time in suspend. Unlike the time of
+// day, nobody can set it.
 func Uptime() (time.Duration, error) {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {

@@ -9,8 +9,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// delegate is what is looked at of Multus's DelegateNetConf (pkg/types/types.go in
-// multus-cni).
+// delegate has the fields that are read of Multus's DelegateNetConf (pkg/types/types.go in multus-cni).
 type delegate struct {
 	Conf          struct{ Name string }
 	ConfList      struct{ Name string }
@@ -18,19 +17,18 @@ type delegate struct {
 	Bytes         []byte
 }
 
-// delegates are those of one sandbox, in Multus's order.
+// delegates are the delegates of one sandbox, in Multus's order.
 type delegates struct {
 	containerID string
 	list        []delegate
 }
 
-// readDelegates reads the files of dir, each by the whole of its name that of a
-// sandbox.
+// readDelegates reads the files in dir. The name of each is a container ID.
 func readDelegates(dir string) ([]delegates, []error, error) {
 	var all []delegates
 	unreadable, err := eachFile(dir, func(name string, b []byte) error {
 		if err := attachment.ValidateName(name); err != nil {
-			return fmt.Errorf("its name is no container ID: it %w", err)
+			return fmt.Errorf("its name is not a container ID: it %w", err)
 		}
 		d := delegates{containerID: name}
 		if err := json.Unmarshal(b, &d.list); err != nil {
@@ -42,9 +40,9 @@ func readDelegates(dir string) ([]delegates, []error, error) {
 	return all, unreadable, err
 }
 
-// Delegating names the sandboxes of which Multus keeps a list of delegates, below dir. Read leaves
-// out those that no runtime's cache has, as nothing tells where they are. Lists that can't be read
-// are Read's to report.
+// Delegating returns the container IDs for which Multus keeps a list of delegates below dir. Read leaves out
+// those that no runtime's cache has, because nothing tells their namespace. Read reports the lists that cannot
+// be read.
 func Delegating(dir string) (containerIDs []string, err error) {
 	all, _, err := readDelegates(filepath.Join(dir, "multus"))
 	for _, d := range all {
@@ -53,14 +51,14 @@ func Delegating(dir string) (containerIDs []string, err error) {
 	return containerIDs, err
 }
 
-// newOf returns the delegates that have no result of their own, each with what the
-// runtime's entry says of the same sandbox: Multus has none of that in its list.
+// newOf returns the delegates that have no result of their own. What Multus's list lacks comes from the runtime's
+// entry of the same sandbox.
 func newOf(all []delegates, runtime, results []Entry) []Entry {
 	var entries []Entry
 	for _, ds := range all {
 		i := slices.IndexFunc(runtime, func(e Entry) bool { return e.Attachment.ContainerID == ds.containerID })
 		if i < 0 {
-			continue // Nothing tells where the sandbox is.
+			continue // Nothing tells the sandbox's namespace.
 		}
 		for n, d := range ds.list {
 			e := Entry{Attachment: d.key(n, runtime[i].Attachment), Pod: runtime[i].Pod, Netns: runtime[i].Netns, Delegate: true}
@@ -79,9 +77,9 @@ func newOf(all []delegates, runtime, results []Entry) []Entry {
 	return entries
 }
 
-// key returns the attachment of the n-th delegate. Multus (getIfname in
-// pkg/multus/multus.go) gives its first one the name that it was asked for itself,
-// and the others net<n>, where they ask for none.
+// key returns the attachment of the n-th delegate. Multus (getIfname in pkg/multus/multus.go) gives the first
+// delegate the interface name that Multus itself was called with. The others get net<n> unless they ask for a
+// name.
 func (d delegate) key(n int, runtime attachment.Key) attachment.Key {
 	key := attachment.Key{Network: d.ConfList.Name, ContainerID: runtime.ContainerID, IfName: d.IfnameRequest}
 	if key.Network == "" {

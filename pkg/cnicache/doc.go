@@ -1,2 +1,3 @@
-// Package cnicache reads from the caches of libcni and Multus whose an interface is: its network, container ID and pod.
+// Package cnicache reads the caches of libcni and Multus. They tell the network, the container ID and the pod of
+// an interface.
 package cnicache

@@ -13,32 +13,28 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// DefaultDir is libcni's and Multus's.
+// DefaultDir is the default directory of libcni and Multus.
 const DefaultDir = "/var/lib/cni"
 
-// Entry is an attachment as a cache has it. What a cache says can be out of date:
-// an entry is left where a runtime was killed.
+// Entry is an attachment as a cache has it. It can be out of date: a runtime that was killed leaves its
+// entries.
 type Entry struct {
 	Attachment attachment.Key
 	Pod        attachment.Pod
-	// Netns is the path of the sandbox's namespace when it was attached. It can be
-	// a stranger's by now.
+	// Netns was the path of the sandbox's namespace when it was attached. It can lead to a stranger's by now.
 	Netns string
-	// MAC is the interface's at the end of its ADD, empty where that is not said.
+	// MAC is that of the interface at the end of its ADD, empty if the cache does not tell it.
 	MAC string
-	// Config and Result are the configuration and what the ADD returned, nil where
-	// that is not kept.
+	// Config and Result are the configuration and the result of the ADD, nil if the cache does not keep them.
 	Config, Result json.RawMessage
-	// Delegate says that it is of one of Multus's delegates. Multus itself is in
-	// the runtime's cache, under its own network's name, with the interface of its
-	// first delegate.
+	// Delegate says that the entry is of one of Multus's delegates. Multus itself is in the runtime's cache,
+	// under the name of its own network, with the interface of its first delegate.
 	Delegate bool
 }
 
-// Read returns the entries of the caches below dir: results (the runtime's),
-// multus/results and multus/<container ID> (Multus's). Who an entry is of is in its
-// fields; no file's name is taken apart. unreadable are the files that are no
-// cache's, or torn. No cache is no error.
+// Read returns the entries of the caches below dir: results (the runtime's), multus/results and
+// multus/<container ID> (Multus's). The fields of an entry tell its attachment: no file's name is taken apart.
+// unreadable has an error for each file that is torn, or is not a cache's. Without a cache there is no error.
 func Read(dir string) (entries []Entry, unreadable []error, err error) {
 	entries, unreadable, err = readResults(filepath.Join(dir, "results"), false)
 	if err != nil {
@@ -57,7 +53,7 @@ func Read(dir string) (entries []Entry, unreadable []error, err error) {
 	return slices.Concat(ofDelegates, entries, newOf(delegates, entries, ofDelegates)), unreadable, nil
 }
 
-// eachFile calls read with each file in dir. What goes while it is read is left out.
+// eachFile calls read with each file in dir. Files that go meanwhile are left out.
 func eachFile(dir string, read func(name string, b []byte) error) (unreadable []error, err error) {
 	files, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -152,8 +148,8 @@ func podOf(args [][2]string) attachment.Pod {
 	return pod
 }
 
-// completeFrom takes the MAC from the result, and the namespace where libcni, before
-// 1.3, did not keep it itself. A result of before CNI 0.3.0 has neither.
+// completeFrom takes the MAC from the result, and the namespace if libcni did not keep it itself (before
+// 1.3). A result from before CNI 0.3.0 has neither.
 func (e *Entry) completeFrom(result json.RawMessage) {
 	var r struct {
 		Interfaces []struct{ Name, Mac, Sandbox string }

@@ -1,2 +1,2 @@
-// Package failpoint marks the steps between which tests kill a program, or stop it for a while.
+// Package failpoint marks the steps at which tests kill a program, or stop it for a while.
 package failpoint

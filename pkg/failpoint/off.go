@@ -2,10 +2,9 @@
 
 package failpoint
 
-// Here marks a step, named by the words. In a build without the tag "failpoint" it is
-// empty, and nothing that is said to the program changes that.
+// Here marks a step with a name. In a build without the tag "failpoint" it does nothing, and nothing can
+// change that at run time.
 func Here(...string) {}
 
-// OlderKernel says whether to take the ways that older kernels need. Without the tag:
-// never.
+// OlderKernel says whether to work as older kernels need it. Without the tag it is never so.
 func OlderKernel() bool { return false }

@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	// KillEnv names the step to be killed at, as "step#2" for its second passing.
+	// KillEnv names the step at which to be killed. "step#2" stands for the second time that it is reached.
 	KillEnv = "RELINK_FAILPOINT"
-	// TraceEnv names a file that gets the name of each step, a line each.
+	// TraceEnv names a file that gets the name of each step, one a line.
 	TraceEnv = "RELINK_FAILPOINT_TRACE"
-	// PauseEnv names the step to stop at, alike, and PauseFileEnv a file. The file is made
-	// when the step is reached, and the program goes on when somebody has removed it.
+	// PauseEnv names the step at which to stop, in the same way, and PauseFileEnv a file. The file is created
+	// when the step is reached. The program goes on when somebody has removed it.
 	PauseEnv     = "RELINK_FAILPOINT_PAUSE"
 	PauseFileEnv = "RELINK_FAILPOINT_PAUSE_FILE"
-	// OlderEnv has the kernel taken for an older one, if it is not empty.
+	// OlderEnv makes the program take the kernel for an older one, if it is not empty.
 	OlderEnv = "RELINK_FAILPOINT_OLDER"
 )
 
-// passed counts the passings of each step.
+// passed counts how often each step was reached.
 var passed = struct {
 	sync.Mutex
 	count map[string]int
 }{count: map[string]int{}}
 
-// Here marks a step, named by the words, and kills the process if it is the one that
-// KillEnv names, or stops there if PauseEnv does. Several goroutines may pass at once.
+// Here marks a step with a name. It kills the process if KillEnv names the step, and stops if PauseEnv does.
+// Several goroutines may call it at once.
 func Here(words ...string) {
 	step := count(strings.Join(words, " "))
 	if step == os.Getenv(PauseEnv) {
@@ -39,8 +39,8 @@ func Here(words ...string) {
 	}
 }
 
-// count returns the step with the number of this passing, and kills the process at the
-// one that KillEnv names.
+// count returns the step with the number of times that it was reached, and kills the process if KillEnv names
+// that.
 func count(step string) string {
 	passed.Lock()
 	defer passed.Unlock()
@@ -49,12 +49,12 @@ func count(step string) string {
 	numbered := fmt.Sprintf("%s#%d", step, passed.count[step])
 	if os.Getenv(KillEnv) == numbered {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {} // The signal is under way.
+		select {} // The signal comes at any moment.
 	}
 	return numbered
 }
 
-// pause makes the file and waits until it is gone. Others may pass meanwhile.
+// pause creates the file and waits until it is gone. Other goroutines may go on meanwhile.
 func pause(path string) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		panic("failpoint pause: " + err.Error())
@@ -84,5 +84,5 @@ func trace(step string) {
 	}
 }
 
-// OlderKernel says whether to take the ways that older kernels need.
+// OlderKernel says whether to work as older kernels need it.
 func OlderKernel() bool { return os.Getenv(OlderEnv) != "" }

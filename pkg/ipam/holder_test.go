@@ -257,7 +257,7 @@ func TestWhatNoAddGivesIsNotReserved(t *testing.T) {
 	for a, want := range map[string]string{
 		"10.3.0.1":   "10.3.0.1 is never given in network pods: it is the gateway",
 		"10.3.0.201": "10.3.0.201 is never given in network pods: it is in exclude 10.3.0.200-10.3.0.254",
-		"10.4.0.9":   "10.4.0.9 is never given in network pods: its last ADDs gave addresses of 10.3.0.1-10.3.0.254; a new range is known from the first ADD on that has it",
+		"10.4.0.9":   "10.4.0.9 is never given in network pods: its last ADDs gave addresses of 10.3.0.1-10.3.0.254; a new range is known after its first ADD",
 	} {
 		if err := reserve(a); !errors.Is(err, lease.ErrNotGiven) || err.Error() != want {
 			t.Errorf("%s: %v, want %s", a, err, want)
@@ -313,7 +313,7 @@ func TestGatewayThatMovedOntoAHeldAddress(t *testing.T) {
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 	n.ipam = `"subnet": "10.3.0.0/24", "gateway": "10.3.0.2", "sticky": "pod"`
 	n.add(t, "c2/eth0", "web-1", "10.3.0.3")
-	want := "relink-ipam: 10.3.0.2, the gateway of 10.3.0.0/24, is held by eth0 of c1 on pods (pod default/web-0): what other pods send out goes there. " +
+	want := "relink-ipam: 10.3.0.2, the gateway of 10.3.0.0/24, is held by eth0 of c1 on pods (pod default/web-0): the other pods send their traffic to that pod. " +
 		"Delete that pod, and it gets another address. If its sandbox is gone, relink ipam reclaim --network pods frees the address\n"
 	if diff := cmp.Diff(want, n.said.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

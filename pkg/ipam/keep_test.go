@@ -26,7 +26,7 @@ func TestAddThatIsRepeatedGivesTheSame(t *testing.T) {
 	}
 	n.expect(t, "after three ADDs", "10.3.0.2 held c1/eth0 web-0", "2001:db8::2 held c1/eth0 web-0")
 	_, err := n.tryAdd(t, "c1/eth0", "web-0", "10.3.0.9")
-	n.expectError(t, "another address", err, 4, `invalid CNI_ARGS: "IP=10.3.0.9": can't be given: eth0 of c1 on pods holds 10.3.0.2 already; DEL it first`)
+	n.expectError(t, "another address", err, 4, `invalid CNI_ARGS: "IP=10.3.0.9": cannot be given: eth0 of c1 on pods holds 10.3.0.2 already; DEL it first`)
 	if got, err := n.tryAdd(t, "c1/eth0", "web-0", "10.3.0.2"); err != nil || got != "10.3.0.2 2001:db8::2" {
 		t.Errorf("the same address asked for: %s, %v", got, err)
 	}
@@ -402,9 +402,9 @@ func TestRequestedAddressOfAnotherIsRefusedByName(t *testing.T) {
 	for a, want := range map[string]onWire{
 		"10.3.0.2": {11, "relink-ipam: requested address 10.3.0.2 is not available: it is held by eth0 of c1 on pods (pod default/web-0)"},
 		"10.3.0.3": {11, "relink-ipam: requested address 10.3.0.3 is not available: it is reserved for pod default/web-1"},
-		"10.3.0.1": {4, `invalid CNI_ARGS: "IP=10.3.0.1": can't be given: it is the gateway`},
-		"10.3.0.8": {4, `invalid CNI_ARGS: "IP=10.3.0.8": can't be given: it is in exclude 10.3.0.8`},
-		"10.9.0.1": {4, `invalid CNI_ARGS: "IP=10.9.0.1": is in none of the range sets, or a set gives one address and is asked for two`},
+		"10.3.0.1": {4, `invalid CNI_ARGS: "IP=10.3.0.1": cannot be given: it is the gateway`},
+		"10.3.0.8": {4, `invalid CNI_ARGS: "IP=10.3.0.8": cannot be given: it is in exclude 10.3.0.8`},
+		"10.9.0.1": {4, `invalid CNI_ARGS: "IP=10.9.0.1": is in none of the range sets, or is the second address of a set that gives one`},
 	} {
 		_, err := n.tryAdd(t, "c9/eth0", "web-9", a)
 		n.expectError(t, a, err, want.Code, want.Msg)

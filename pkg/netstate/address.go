@@ -13,11 +13,11 @@ type Address struct {
 	Peer      netip.Prefix `json:"peer,omitzero"`
 	Broadcast netip.Addr   `json:"broadcast,omitzero"`
 	Label     string       `json:"label,omitempty"`
-	// Scope and Flags are the kernel's numbers (rtnetlink(7)); Flags without
-	// those that say how far the kernel is with it, such as IFA_F_TENTATIVE.
+	// Scope and Flags are the kernel's numbers (rtnetlink(7)). Flags does not have those that tell the
+	// progress of the kernel, such as IFA_F_TENTATIVE.
 	Scope uint8  `json:"scope,omitempty"`
 	Flags uint32 `json:"flags,omitempty"`
-	// Metric is that of the route that the kernel makes for the prefix.
+	// Metric is the metric of the route that the kernel makes for the prefix.
 	Metric uint32 `json:"metric,omitempty"`
 	// WithoutRoute says that somebody took that route away, as the sbr plugin does.
 	WithoutRoute bool `json:"withoutRoute,omitempty"`
@@ -38,20 +38,20 @@ func (a Address) String() string {
 	return a.Prefix.String()
 }
 
-// Same says that both are one address with the same attributes. The kernel's route of it
-// is none of them.
+// Same says that both are the same address with the same attributes. The kernel's route for the prefix is not
+// one of these.
 func (a Address) Same(other Address) bool {
 	other.WithoutRoute = a.WithoutRoute
 	return a == other
 }
 
-// detail returns all of the address, for two that String does not tell apart.
+// detail returns everything about the address, for two addresses with the same String.
 func (a Address) detail() string {
 	return fmt.Sprintf("%s (broadcast %s, label %q, scope %d, flags %#x, metric %d)", a, a.Broadcast, a.Label, a.Scope, a.Flags, a.Metric)
 }
 
-// Last returns the last address of the prefix: of IPv4, where there is room for one, the
-// broadcast address.
+// Last returns the last address of the prefix. For IPv4 that is the broadcast address, unless the prefix is too
+// long for one.
 func Last(p netip.Prefix) netip.Addr {
 	b := p.Masked().Addr().AsSlice()
 	for i := range b {

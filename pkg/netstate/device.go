@@ -46,30 +46,29 @@ type Carried struct {
 	NotRestored []string `json:"notRestored,omitempty"`
 }
 
-// NIC is what is known of a piece of hardware whatever name it has.
+// NIC identifies a piece of hardware, whatever name it has.
 type NIC struct {
-	// PermanentMAC is the address in the hardware (IFLA_PERM_ADDRESS), empty
-	// where the driver tells none.
+	// PermanentMAC is the address in the hardware (IFLA_PERM_ADDRESS), empty if the driver tells none.
 	PermanentMAC string `json:"permanentMAC,omitempty"`
 	// BusAddress is the name of the device on its bus (IFLA_PARENT_DEV_NAME),
 	// such as 0000:3b:00.0 on PCI.
 	BusAddress string `json:"busAddress,omitempty"`
-	// DevPort is the number of the NIC's port (dev_port in sysfs), "0" and up: several
-	// ports can be at one address. Empty where it is not known.
+	// DevPort is the number of the NIC's port (dev_port in sysfs), from "0" on: several ports can share one
+	// bus address. It is empty if it is not known.
 	DevPort string `json:"devPort,omitempty"`
 }
 
-// Bond is what a device of KindBond has beyond a Device.
+// Bond has the attributes of a device of KindBond that other kinds lack.
 type Bond struct {
 	// Mode is the bonding mode by its name, such as active-backup or 802.3ad.
 	Mode    string   `json:"mode"`
 	Members []Member `json:"members,omitempty"`
-	// Options are those that have not the kernel's default, by the names that
-	// ip-link(8) has for them, each with the kernel's number.
+	// Options are the options that differ from the kernel's default, by their names in ip-link(8). The values
+	// are the kernel's numbers.
 	Options map[string]uint32 `json:"options,omitempty"`
-	// Primary is the name of the member that is preferred.
+	// Primary is the name of the preferred member.
 	Primary string `json:"primary,omitempty"`
-	// ARPTargets are those of ARP monitoring, IPv4 and IPv6.
+	// ARPTargets are the targets of ARP monitoring, IPv4 and IPv6.
 	ARPTargets []netip.Addr `json:"arpTargets,omitempty"`
 	// ActorSystem is the MAC of ad_actor_system.
 	ActorSystem string `json:"actorSystem,omitempty"`
@@ -89,8 +88,8 @@ type Member struct {
 	NIC
 }
 
-// LiveDevice is a device as it is in a namespace now. Index, ParentIndex and
-// MasterIndex are 0 where there is none in that namespace.
+// LiveDevice is a device as it is in a namespace now. Index, ParentIndex and MasterIndex are 0 if there is no
+// such device in that namespace.
 type LiveDevice struct {
 	Device
 	Index       int
@@ -100,7 +99,7 @@ type LiveDevice struct {
 	Alias       string
 	// AltNames are other names of the device (ip-link(8), "altname").
 	AltNames []string
-	// Carrier says that the device can send: it is up and so is what is below.
+	// Carrier says that the device can send: it is up, and so are the devices below it.
 	Carrier bool
 	// PrimaryIndex is the index of a bond's primary member.
 	PrimaryIndex int
@@ -151,8 +150,8 @@ func (ds Devices) find(match func(*LiveDevice) bool) (LiveDevice, bool) {
 	return LiveDevice{}, false
 }
 
-// Chain returns the device of that index and all that it is stacked on, the
-// base last, with the members of a bond filled in.
+// Chain returns the device of that index and all devices below it, the base last, with the members of a bond
+// filled in.
 func (ds Devices) Chain(index int) ([]Device, error) {
 	var chain []Device
 	for seen := 0; index != 0; seen++ {
@@ -172,8 +171,8 @@ func (ds Devices) Chain(index int) ([]Device, error) {
 	return chain, nil
 }
 
-// stacked says whether the parent index means a device below: a veth's is its
-// peer, a NIC's can be the port of its switch.
+// stacked says whether the parent index means a device below. For a veth it means its peer, and for a NIC it
+// can mean the port of its switch.
 func (d LiveDevice) stacked() bool {
 	switch d.Kind {
 	case KindVLAN, KindMacvlan, KindMacvtap, KindIPvlan, "ipvtap":
@@ -182,7 +181,7 @@ func (d LiveDevice) stacked() bool {
 	return false
 }
 
-// Recorded returns d as it is remembered, with the members of a bond filled in.
+// Recorded returns d in the form in which it is remembered, with the members of a bond filled in.
 func (ds Devices) Recorded(d LiveDevice) Device {
 	if d.Bond == nil {
 		return d.Device

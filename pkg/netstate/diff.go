@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Field says what of an interface differs.
+// Field is the part of an interface that differs.
 type Field string
 
 // The fields that Diff compares.
@@ -37,12 +37,12 @@ const (
 	FieldQdisc      Field = "qdisc"
 )
 
-// Difference is one thing that is not as it should be.
+// Difference is one thing that differs from what is wanted.
 type Difference struct {
 	Field Field
-	// Want and Have are for people to read. Have is empty for what is missing.
+	// Want and Have are for people to read. Have is empty if the thing is missing.
 	Want, Have string
-	// What is missing, by the field: an address, a route, ...; the key of a setting.
+	// The missing thing, depending on the field: an address, a route, ..., or the key of a setting.
 	Address   *Address
 	Route     *Route
 	Order     *Order
@@ -68,10 +68,9 @@ func (ds *differences) add(field Field, want, have string) {
 	}
 }
 
-// Diff returns what keeps have from being want. What have has beyond want
-// (another address, another route) is no difference: somebody put it there.
-// A zero in want for what the kernel chooses (MAC, MTU, queue length) matches
-// anything. Whether the parents themselves are well is not looked at.
+// Diff returns the differences that keep have from being want. What have has besides (another address, another
+// route) is no difference: somebody put it there. A zero in want for something that the kernel chooses (MAC,
+// MTU, queue length) matches anything. The state of the parents themselves does not matter.
 func Diff(want, have Interface) []Difference {
 	if want.Link.Kind != have.Link.Kind {
 		return []Difference{{Field: FieldKind, Want: want.Link.Kind, Have: have.Link.Kind}}
@@ -93,7 +92,7 @@ func Diff(want, have Interface) []Difference {
 	return ds
 }
 
-// kind compares what only links of one kind have.
+// kind compares what only links of a certain kind have.
 func (ds *differences) kind(want, have Link) {
 	if want.VLAN != nil && have.VLAN != nil {
 		ds.add(FieldVLAN, want.VLAN.String(), have.VLAN.String())
@@ -113,8 +112,8 @@ func (ds *differences) kind(want, have Link) {
 	}
 }
 
-// options returns the options of the macvlan for a comparison with another's, but for
-// those that the other's kernel does not tell.
+// options returns the options of the macvlan for a comparison with another one, without those that the other
+// one's kernel does not tell.
 func (m Macvlan) options(other Macvlan) string {
 	cutoff := "default"
 	if other.BCCutoff != nil && m.BCCutoff != nil {
@@ -126,7 +125,7 @@ func (m Macvlan) options(other Macvlan) string {
 
 func (v IPvlan) String() string { return v.Mode + " " + v.Flag }
 
-// asFarAs returns the options without mappings that want says nothing of.
+// asFarAs returns the options without the mappings that want does not have.
 func (v VLANOptions) asFarAs(want VLANOptions) VLANOptions {
 	only := func(have, want map[uint32]uint32) map[uint32]uint32 {
 		some := maps.Clone(have)
@@ -142,8 +141,7 @@ func (v VLANOptions) String() string {
 
 func (m Master) String() string { return m.Kind + " " + m.Name }
 
-// master compares what the interface is enslaved to, and of a port of the same bridge
-// what it is told.
+// master compares the masters and, if they are the same bridge, the attributes of the port.
 func (ds *differences) master(want Master, have *Master) {
 	if have == nil {
 		ds.add(FieldMaster, want.String(), "")
@@ -190,7 +188,7 @@ func (ds *differences) link(want, have Link) {
 	}
 }
 
-// without returns the flags that other has not.
+// without returns the flags that other does not have.
 func (f LinkFlags) without(other LinkFlags) LinkFlags {
 	return LinkFlags{
 		Promiscuous: f.Promiscuous && !other.Promiscuous, AllMulticast: f.AllMulticast && !other.AllMulticast,
@@ -211,7 +209,7 @@ func (f LinkFlags) String() string {
 	return strings.Join(words, ", ")
 }
 
-// settings compares those that are wanted. Nil in have: they were not looked at.
+// settings compares the wanted settings. Nil in have: nobody looked at them.
 func (ds *differences) settings(want, have map[string]string) {
 	if have == nil {
 		return
@@ -227,8 +225,8 @@ func (ds *differences) settings(want, have map[string]string) {
 	}
 }
 
-// setOf returns the keys of all in the list. A pod can make the lists long: looking through one
-// for each of another would take minutes.
+// setOf returns the keys of the list as a set. A pod can make the lists long: to search one of them for each
+// entry of another would take minutes.
 func setOf[T any, K comparable](list []T, key func(T) K) map[K]bool {
 	set := make(map[K]bool, len(list))
 	for _, v := range list {
@@ -237,7 +235,7 @@ func setOf[T any, K comparable](list []T, key func(T) K) map[K]bool {
 	return set
 }
 
-// others compares what stands beside the interface in tables of the namespace.
+// others compares what the tables of the namespace have for the interface.
 func (ds *differences) others(want, have Interface) {
 	rules := setOf(have.Rules, Rule.String)
 	for _, r := range want.Rules {
@@ -262,7 +260,7 @@ func diffAddresses(want, have []Address) []Difference {
 	type identity struct{ prefix, peer netip.Prefix }
 	there := make(map[identity]Address, len(have))
 	for _, a := range have {
-		there[identity{a.Prefix, a.Peer}] = a // The kernel has one of each.
+		there[identity{a.Prefix, a.Peer}] = a // The kernel has each only once.
 	}
 	var diffs []Difference
 	for _, a := range want {

@@ -1,12 +1,10 @@
 package netstate
 
-// Interface is a network interface inside a sandbox: the link, what it is
-// stacked on and what it carries.
+// Interface is a network interface inside a sandbox: the link, the devices below it, and what it carries.
 type Interface struct {
 	Link Link `json:"link"`
-	// Parents are the devices below the link, the nearest first, the base (a
-	// NIC, a bond, any other device without a parent) last. A link that is a NIC
-	// itself has none.
+	// Parents are the devices below the link, the nearest first. The last one is the base: a NIC, a bond, or any
+	// other device without a parent. A link that is a NIC itself has no parents.
 	Parents []Device `json:"parents"`
 	// ParentsInSandbox says that Parents are in the sandbox's own namespace
 	// (CNI's linkInContainer) and not in the host's.
@@ -15,10 +13,10 @@ type Interface struct {
 	Master    *Master   `json:"master,omitempty"`
 	Addresses []Address `json:"addresses,omitempty"`
 	Routes    []Route   `json:"routes,omitempty"`
-	// RouteOrder are the slots of the routes that have more than one, of the interface or of
-	// another one. The routes that the kernel makes of addresses are in it too.
+	// RouteOrder has the slots in which routes of the interface compete with others. The routes that the
+	// kernel makes for addresses are in it, too.
 	RouteOrder []Order `json:"routeOrder,omitempty"`
-	// Rules are the sandbox's policy rules that have to do with the interface.
+	// Rules are those of the sandbox's policy rules that concern the interface.
 	Rules      []Rule      `json:"rules,omitempty"`
 	Neighbours []Neighbour `json:"neighbours,omitempty"`
 	// Settings are the interface's sysctls to set before it goes up, keyed
@@ -26,10 +24,8 @@ type Interface struct {
 	// "ipv4/neigh/gc_stale_time" for net.ipv4.neigh.<name>.gc_stale_time.
 	Settings map[string]string `json:"settings,omitempty"`
 	Qdiscs   []Qdisc           `json:"qdiscs,omitempty"`
-	// Carrier says that the link could send when it was captured, which is nothing to
-	// remember.
+	// Carrier says that the link could send when it was captured. It is not stored.
 	Carrier bool `json:"-"`
-	// NotCaptured names, for people, what the interface had besides and what is
-	// not described here.
+	// NotCaptured names, for people, what the interface had and what is not described here.
 	NotCaptured []string `json:"notCaptured,omitempty"`
 }

@@ -23,7 +23,7 @@ type Link struct {
 	// MAC is in the form 02:00:00:00:00:01, lower case. Empty in a Link to
 	// build: the kernel chooses one.
 	MAC string `json:"mac,omitempty"`
-	// MTU in bytes. 0 in a Link to build: the parent's.
+	// MTU is in bytes. 0 in a Link to build: the parent's MTU.
 	MTU int  `json:"mtu"`
 	Up  bool `json:"up"`
 	// TxQueueLen is in packets. Nil in a Link to build: the kernel's default.
@@ -39,12 +39,12 @@ type Link struct {
 	IPvlan      *IPvlan      `json:"ipvlan,omitempty"`
 	VLAN        *VLAN        `json:"vlan,omitempty"`
 	VLANOptions *VLANOptions `json:"vlanOptions,omitempty"`
-	// NIC is what a link of KindNIC is known by.
+	// NIC identifies a link of KindNIC.
 	NIC *NIC `json:"nic,omitempty"`
 }
 
-// LinkFlags are the flags of a device that somebody can set (netdevice(7), IFF_*),
-// each in the sense that is not the kernel's default.
+// LinkFlags are the flags of a device that somebody can set (netdevice(7), IFF_*). Each is true if it differs
+// from the kernel's default.
 type LinkFlags struct {
 	Promiscuous  bool `json:"promiscuous,omitempty"`
 	AllMulticast bool `json:"allMulticast,omitempty"`
@@ -52,11 +52,10 @@ type LinkFlags struct {
 	NoMulticast  bool `json:"noMulticast,omitempty"`
 }
 
-// SharesMAC says that the link is of one of the kinds that have their parent's MAC and
-// can't be given one.
+// SharesMAC says that links of this kind have the MAC of their parent, and cannot have another.
 func (l Link) SharesMAC() bool { return l.Kind == KindIPvlan }
 
-// Macvlan is what a device of KindMacvlan or KindMacvtap has beyond a Link.
+// Macvlan has the attributes of a device of KindMacvlan or KindMacvtap that other kinds lack.
 type Macvlan struct {
 	// Mode is bridge, private, vepa, passthru or source, as in iproute2.
 	Mode string `json:"mode"`
@@ -67,15 +66,14 @@ type Macvlan struct {
 	// BCQueueLen is the wanted length of the broadcast queue in packets
 	// (IFLA_MACVLAN_BC_QUEUE_LEN). 0 in a Link to build: the kernel's default.
 	BCQueueLen uint32 `json:"bcQueueLen,omitempty"`
-	// BCCutoff is IFLA_MACVLAN_BC_CUTOFF (since 6.4), nil where the kernel tells
-	// none.
+	// BCCutoff is IFLA_MACVLAN_BC_CUTOFF (since 6.4), nil if the kernel tells none.
 	BCCutoff *int32 `json:"bcCutoff,omitempty"`
 	// Sources are the MACs of mode source.
 	Sources []string `json:"sources,omitempty"`
 }
 
-// IPvlan is what a device of KindIPvlan has beyond a Link. The kernel keeps one mode
-// and one flag for all that are on the same parent.
+// IPvlan has the attributes of a device of KindIPvlan that other kinds lack. The kernel has one mode and one
+// flag for all devices on the same parent.
 type IPvlan struct {
 	// Mode is l2, l3 or l3s, as in iproute2.
 	Mode string `json:"mode"`
@@ -83,7 +81,7 @@ type IPvlan struct {
 	Flag string `json:"flag"`
 }
 
-// VLAN is what makes a device of KindVLAN the one that it is.
+// VLAN identifies a device of KindVLAN on its parent.
 type VLAN struct {
 	ID int `json:"id"`
 	// Protocol is 802.1q or 802.1ad.
@@ -103,12 +101,12 @@ const (
 	Protocol8021AD = "802.1ad"
 )
 
-// VLANOptions are what a device of KindVLAN can be told besides.
+// VLANOptions are the other attributes of a device of KindVLAN.
 type VLANOptions struct {
-	// Flags are those that are on, of VLANFlags.
+	// Flags are those of VLANFlags that are on.
 	Flags []string `json:"flags"`
-	// IngressQoS maps a frame's priority to a packet's, EgressQoS the other way
-	// round. What is not mapped is 0.
+	// IngressQoS maps the priority of a frame to that of the packet, EgressQoS the other way round. What is not
+	// mapped becomes 0.
 	IngressQoS map[uint32]uint32 `json:"ingressQoS,omitempty"`
 	EgressQoS  map[uint32]uint32 `json:"egressQoS,omitempty"`
 }
@@ -117,12 +115,12 @@ type VLANOptions struct {
 // (linux/if_vlan.h, VLAN_FLAG_*). reorder_hdr is on by default.
 var VLANFlags = []string{"reorder_hdr", "gvrp", "loose_binding", "mvrp", "bridge_binding"}
 
-// Master is what a device is enslaved to.
+// Master is the device that another one is enslaved to.
 type Master struct {
 	// Kind is KindBridge or KindVRF.
 	Kind string `json:"kind"`
 	Name string `json:"name"`
-	// Port are the attributes of a bridge's port by the names that
-	// linux/if_link.h has for them, such as learning (IFLA_BRPORT_LEARNING).
+	// Port has the attributes of a bridge's port by their names in linux/if_link.h, such as learning
+	// (IFLA_BRPORT_LEARNING).
 	Port map[string]uint32 `json:"port,omitempty"`
 }

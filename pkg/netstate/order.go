@@ -2,7 +2,7 @@ package netstate
 
 import "slices"
 
-// named returns p with every device said by its name: own is the interface's.
+// named returns p with the name of every device: own is that of the interface.
 func (p Place) named(own string) Place {
 	return p.withDevices(func(device string) string {
 		if device == "" {
@@ -39,12 +39,12 @@ func (p Place) withDevices(name func(string) string) Place {
 // Orders are the orders of the slots that several interfaces of a sandbox share.
 type Orders struct {
 	slots []Slot
-	// places are those of a slot, every device said by its name.
+	// places are the places of each slot, with the name of every device.
 	places map[Slot][]Place
 }
 
-// Add adds what the interface of that name knows. What was added before counts: of a slot that
-// is known, only the routes are added that are not, as near as can be to where they stood.
+// Add adds the orders that the interface of that name knows. What was added before goes first: of a known slot
+// only the missing routes are added, as near as possible to their old places.
 func (o *Orders) Add(name string, orders []Order) {
 	if o.places == nil {
 		o.places = map[Slot][]Place{}
@@ -61,8 +61,8 @@ func (o *Orders) Add(name string, orders []Order) {
 	}
 }
 
-// joined returns the places with those of more that are not there. Each stands behind all that
-// it stood behind, otherwise before all that it stood before, otherwise at the end.
+// joined returns the places with the missing ones of more. Each comes after all places that it followed. If that is
+// not possible, it comes before all that it preceded. Else it comes at the end.
 func joined(places, more []Place) []Place {
 	known := map[string]bool{}
 	for _, p := range places {
@@ -77,7 +77,7 @@ func joined(places, more []Place) []Place {
 	return places
 }
 
-// between returns where a place goes that stood behind some and before others.
+// between returns where a place goes that followed some places and preceded others.
 func between(places, behind, before []Place) int {
 	last, first := -1, len(places)
 	at := map[string][]int{}
@@ -100,8 +100,8 @@ func between(places, behind, before []Place) int {
 	return first
 }
 
-// Of returns the orders that the interface has to do with, as it sees them. Recorded are the
-// interfaces whose routes they are for.
+// Of returns the orders that concern the interface, from its point of view. recorded are the interfaces whose
+// routes have to be in order.
 func (o *Orders) Of(i Interface, recorded []string) []Order {
 	name, own := i.Link.Name, map[Slot]bool{}
 	for _, r := range i.Routes {

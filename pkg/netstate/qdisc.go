@@ -7,7 +7,7 @@ import (
 )
 
 // Qdisc is a queueing discipline at the root of a device or at its ingress, with its
-// filters. What it is told is kept as the kernel has it: the attribute TCA_OPTIONS.
+// filters. Its options are kept in the kernel's form: the attribute TCA_OPTIONS.
 type Qdisc struct {
 	Kind string `json:"kind"`
 	// Handle and Parent are numbers of tc(8), 0x10000 for "1:".
@@ -24,11 +24,11 @@ func (q Qdisc) String() string { return fmt.Sprintf("%s %x:", q.Kind, q.Handle>>
 type Filter struct {
 	// Kind is one of FilterKinds.
 	Kind string `json:"kind"`
-	// Parent is where the filter hangs, Info its priority and protocol (struct tcmsg).
+	// Parent is the place of the filter, Info its priority and protocol (struct tcmsg).
 	Parent  uint32 `json:"parent"`
 	Info    uint32 `json:"info"`
 	ClassID uint32 `json:"classID,omitempty"`
-	// Selector is what a u32 filter matches, as the kernel has it (struct tc_u32_sel).
+	// Selector is what a u32 filter matches, in the kernel's form (struct tc_u32_sel).
 	Selector []byte `json:"selector,omitempty"`
 	// Flags are skip_hw (1) and skip_sw (2).
 	Flags     uint32     `json:"flags,omitempty"`
@@ -38,22 +38,22 @@ type Filter struct {
 // Redirect is an action mirred of a filter. Numbers are the kernel's
 // (linux/tc_act/tc_mirred.h).
 type Redirect struct {
-	// Device is the name of one in the sandbox.
+	// Device is the name of a device in the sandbox.
 	Device string `json:"device"`
-	// Where says whether it is a copy and which way it goes, Control what becomes of
-	// the packet.
+	// Where says whether the packet is copied or moved, and in which direction it goes. Control says what
+	// becomes of the packet.
 	Where   int32 `json:"where"`
 	Control int32 `json:"control"`
 }
 
-// QdiscKinds are the kinds whose options the kernel takes back as it tells them,
-// FilterKinds those of filters.
+// QdiscKinds are the kinds whose options the kernel accepts in the form in which it tells them. FilterKinds are
+// such kinds of filters.
 var (
 	QdiscKinds  = []string{"tbf", "ingress", "clsact", "fq_codel", "fq", "pfifo", "bfifo"}
 	FilterKinds = []string{"u32", "matchall"}
 )
 
-// Equal says that both are told the same.
+// Equal says that both have the same options.
 func (q Qdisc) Equal(other Qdisc) bool {
 	return q.Kind == other.Kind && q.Handle == other.Handle && q.Parent == other.Parent &&
 		bytes.Equal(q.Options, other.Options) && slices.EqualFunc(q.Filters, other.Filters, Filter.equal)

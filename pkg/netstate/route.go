@@ -13,10 +13,9 @@ type Route struct {
 	Destination netip.Prefix `json:"destination"`
 	// From limits an IPv6 route to packets of these sources.
 	From netip.Prefix `json:"from,omitzero"`
-	// Gateway can be an IPv6 one of an IPv4 route (RTA_VIA).
+	// Gateway can be an IPv6 address even if the route is IPv4 (RTA_VIA).
 	Gateway netip.Addr `json:"gateway,omitzero"`
-	// NextHops are those of a route that has several, in place of Gateway and
-	// OnLink.
+	// NextHops are the next hops of a route that has several. They replace Gateway and OnLink.
 	NextHops []NextHop  `json:"nextHops,omitempty"`
 	Source   netip.Addr `json:"source,omitzero"`
 	Table    uint32     `json:"table"`
@@ -26,21 +25,21 @@ type Route struct {
 	Protocol uint8  `json:"protocol,omitempty"`
 	Type     uint8  `json:"type,omitempty"`
 	TOS      uint8  `json:"tos,omitempty"`
-	// Preference is that of RFC 4191, for IPv6.
+	// Preference is the preference of RFC 4191, for IPv6.
 	Preference uint8  `json:"preference,omitempty"`
 	OnLink     bool   `json:"onLink,omitempty"`
 	MTU        uint32 `json:"mtu,omitempty"`
 	AdvMSS     uint32 `json:"advMSS,omitempty"`
-	// Metrics are the others, by the names that ip-route(8) has for them; those that
-	// are locked are bits of "lock".
+	// Metrics are the other metrics, by their names in ip-route(8). "lock" has a bit for each that is
+	// locked.
 	Metrics map[string]uint32 `json:"metrics,omitempty"`
 	// CongestionControl is the algorithm's name.
 	CongestionControl string `json:"congestionControl,omitempty"`
-	// Device is the name of another device in the sandbox that the route goes through. It
-	// belongs to the interface as one of its addresses is the Source.
+	// Device is the name of another device in the sandbox that the route goes through. The route still belongs
+	// to the interface, because one of the interface's addresses is the Source.
 	Device string `json:"device,omitempty"`
-	// Unsure says that the route is a leg of an IPv6 multipath route of which the kernel tells
-	// what only another leg has, but for the next hop.
+	// Unsure says that the route is a leg of an IPv6 multipath route. The kernel tells the attributes of another
+	// leg for it, except for the next hop.
 	Unsure bool `json:"-"`
 }
 
@@ -100,14 +99,14 @@ func (r Route) String() string {
 	return b.String()
 }
 
-// detail returns all of the route, for two that String does not tell apart.
+// detail returns everything about the route, for two routes with the same String.
 func (r Route) detail() string {
 	return fmt.Sprintf("%s (protocol %d, type %d, tos %#x, preference %d, metrics %v, congestion control %q)",
 		r, r.Protocol, r.Type, r.TOS, r.Preference, r.Metrics, r.CongestionControl)
 }
 
-// SameSlot says that two routes compete for one place in the routing table:
-// the same destination, source, table, metric and type of service.
+// SameSlot says that two routes compete for one place in the routing table. They have the same destination,
+// source, table, metric and type of service.
 func (r Route) SameSlot(other Route) bool {
 	return r.Slot() == other.Slot()
 }
@@ -141,8 +140,8 @@ func (r Route) Devices() []string {
 	return names
 }
 
-// byDependency orders routes so that each comes after those by which the kernel finds
-// its gateway: the ones without a gateway first, in the order that they have.
+// byDependency orders routes so that each comes after the routes by which the kernel finds its gateway. Those
+// without a gateway come first, in the order that they have.
 func byDependency(a, b Route) int { return a.depth() - b.depth() }
 
 func (r Route) depth() int {
@@ -163,8 +162,8 @@ func InOrder(routes []Route) []Route {
 	return slices.SortedStableFunc(slices.Values(routes), byDependency)
 }
 
-// MetBy says that other is the route that r asks for, where r leaves what it
-// does not care for (metric, scope, MTU, advertised MSS) zero.
+// MetBy says that other is the route that r asks for. A zero metric, scope, MTU or advertised MSS in r matches
+// anything.
 func (r Route) MetBy(other Route) bool {
 	other = other.plain()
 	return r.Destination == other.Destination && r.Gateway == other.Gateway && r.Table == other.Table && other.Device == "" &&

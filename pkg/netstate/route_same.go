@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// routeKey is all of an IPv4 route, and of an IPv6 one what makes it another route than those
-// beside it: the kernel has one for each next hop.
+// routeKey is everything of an IPv4 route. Of an IPv6 route it has what tells it apart from others: the kernel has a
+// route for each next hop.
 type routeKey struct {
 	slot    Slot
 	gateway netip.Addr
@@ -16,7 +16,7 @@ type routeKey struct {
 	more    attributes
 }
 
-// attributes is what a route has beside its slot and its next hops.
+// attributes are what a route has besides its slot and its next hops.
 type attributes struct {
 	source                         netip.Addr
 	scope, protocol, kind, prefers uint8
@@ -36,7 +36,7 @@ func (r Route) attributes() attributes {
 	return a
 }
 
-// isLeg says that the route is an IPv6 one of a single next hop whose weight is told.
+// isLeg says that the route is an IPv6 route with a single next hop of a known weight.
 func (r Route) isLeg() bool { return len(r.NextHops) == 1 && r.Destination.Addr().Is6() }
 
 // plain returns a leg in the form of a route with a gateway.
@@ -60,7 +60,7 @@ func (r Route) key() routeKey {
 	return k
 }
 
-// weight is the weight of a leg, 0 where the kernel does not tell it.
+// weight is the weight of a leg, 0 if the kernel does not tell it.
 func (r Route) weight() int {
 	if r.isLeg() {
 		return r.NextHops[0].Weight
@@ -68,7 +68,7 @@ func (r Route) weight() int {
 	return 0
 }
 
-// agrees says of two routes of one key that they are the same as far as is known.
+// agrees says that two routes with the same key are the same, as far as is known.
 func (r Route) agrees(other Route) bool {
 	if w, o := r.weight(), other.weight(); w != o && w != 0 && o != 0 {
 		return false
@@ -91,21 +91,21 @@ func RoutesOf(list []Route) Routes {
 	return routes
 }
 
-// Has says that one of the routes is that one.
+// Has says that r is one of the routes.
 func (rs Routes) Has(r Route) bool {
 	there, ok := rs[r.key()]
 	return ok && there.agrees(r)
 }
 
-// HasHop says that one of the routes goes the same way in the same slot, whatever else it has
-// if it is one of IPv6.
+// HasHop says that one of the routes goes the same way in the same slot. For IPv6, its other attributes do not
+// matter.
 func (rs Routes) HasHop(r Route) bool {
 	_, ok := rs[r.key()]
 	return ok
 }
 
-// Legs returns the interface's own legs of an IPv6 route through several next hops, each as a
-// route of its own, as which the kernel has them. Any other route is returned as it is.
+// Legs returns the interface's own legs of an IPv6 route through several next hops. Each is a route of its own, as
+// in the kernel. Any other route is returned as it is.
 func (r Route) Legs() []Route {
 	if r.Destination.Addr().Is4() || len(r.NextHops) == 0 {
 		return []Route{r}

@@ -23,8 +23,8 @@ type Rule struct {
 	Action       uint8  `json:"action"`
 	Table        uint32 `json:"table,omitempty"`
 	Protocol     uint8  `json:"protocol,omitempty"`
-	// Selectors are the others, by the names that ip-rule(8) has for them: fwmark,
-	// fwmask, goto, ipproto, ...; of ranges the first number in the upper half.
+	// Selectors are the other selectors, by their names in ip-rule(8): fwmark, fwmask, goto, ipproto, ... A range
+	// has its first number in the upper half.
 	Selectors map[string]uint64 `json:"selectors,omitempty"`
 }
 
@@ -34,8 +34,8 @@ var RuleSelectors = []string{
 	"sport", "dport", "uidrange",
 }
 
-// String returns all of the rule in the words of ip-rule(8): two rules that print the
-// same are the same.
+// String returns everything of the rule in the words of ip-rule(8). Two rules with the same String are the
+// same.
 func (r Rule) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d:", r.Priority)
@@ -72,8 +72,8 @@ func (r Rule) Equal(other Rule) bool {
 	return r.Priority == other.Priority && r.IPv6 == other.IPv6 && r.Table == other.Table && r.String() == other.String()
 }
 
-// Concerning returns the rules that have to do with the interface: they name it, one of its
-// addresses, or a table that has its routes and is no table of everybody's.
+// Concerning returns the rules that concern the interface. They name it, or one of its addresses, or a table with
+// routes of the interface that is not one of the kernel's own tables.
 func Concerning(i Interface, rules []Rule) []Rule {
 	type table struct {
 		number uint32
@@ -103,8 +103,8 @@ const (
 	tableLocal   = 255
 )
 
-// covers says that the prefix is one that somebody chose for one of the addresses, which are
-// sorted: then the first that is not before the prefix is in it.
+// covers says that somebody chose the prefix for one of the addresses. These are sorted: so it is enough to look
+// at the first one that is not before the prefix.
 func covers(p netip.Prefix, own []netip.Addr) bool {
 	if !p.IsValid() || p.Bits() == 0 {
 		return false

@@ -2,8 +2,8 @@ package netstate
 
 import "fmt"
 
-// parentsDiffer compares what the interface is stacked on, level by level. The
-// name of a NIC may change as long as it is the same hardware.
+// parentsDiffer compares the parents of the interface, level by level. The name of a NIC may change if it is the
+// same hardware.
 func parentsDiffer(want, have Interface) *Difference {
 	differ := func(want, have string) *Difference {
 		return &Difference{Field: FieldParent, Want: want, Have: have}
@@ -25,9 +25,8 @@ func parentsDiffer(want, have Interface) *Difference {
 	return nil
 }
 
-// Is says that other is what d was when it was recorded: for hardware the same
-// hardware, for a VLAN the same ID and protocol, for anything else the same
-// kind and name.
+// Is says that other is the device that was recorded as d: the same hardware, a VLAN of the same ID and protocol, or
+// else a device of the same kind and name.
 func (d Device) Is(other Device) bool {
 	if d.Kind != other.Kind {
 		return false
@@ -41,12 +40,11 @@ func (d Device) Is(other Device) bool {
 	return d.Name == other.Name
 }
 
-// Known says that there is something to know the NIC by.
+// Known says that something identifies the NIC.
 func (n NIC) Known() bool { return n.PermanentMAC != "" || n.BusAddress != "" }
 
-// Same says that two descriptions are of the same NIC: the same hardware by its
-// permanent MAC, or what is in the same place on the bus, where a card was
-// exchanged.
+// Same says that two descriptions are of the same NIC: the same hardware by its permanent MAC, or the card in the
+// same place on the bus, which may be a new card.
 func (n NIC) Same(other NIC) bool {
 	if n.PermanentMAC != "" && n.PermanentMAC == other.PermanentMAC {
 		return true
@@ -54,8 +52,8 @@ func (n NIC) Same(other NIC) bool {
 	return n.SamePlace(other)
 }
 
-// SamePlace says that both are at the same address on the bus, and the same port there,
-// as far as the ports are known.
+// SamePlace says that both are at the same address on the bus. If the ports are known, they must be the same,
+// too.
 func (n NIC) SamePlace(other NIC) bool {
 	if n.BusAddress == "" || n.BusAddress != other.BusAddress {
 		return false
@@ -63,8 +61,8 @@ func (n NIC) SamePlace(other NIC) bool {
 	return n.DevPort == "" || other.DevPort == "" || n.DevPort == other.DevPort
 }
 
-// Contradicts says that the two descriptions can't be of one NIC: the permanent MACs
-// differ or, where they don't tell, the places do. What is not known contradicts nothing.
+// Contradicts says that the two descriptions cannot be of one NIC: the permanent MACs differ or, if these are not
+// known, the places differ. What is not known contradicts nothing.
 func (n NIC) Contradicts(other NIC) bool {
 	if n.PermanentMAC != "" && other.PermanentMAC != "" {
 		return n.PermanentMAC != other.PermanentMAC

@@ -10,7 +10,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// Slot is the place in a routing table that routes compete for.
+// Slot is a place in a routing table for which routes compete.
 type Slot struct {
 	Destination netip.Prefix `json:"destination"`
 	From        netip.Prefix `json:"from,omitzero"`
@@ -23,18 +23,17 @@ func (s Slot) String() string {
 	return Route{Destination: s.Destination, From: s.From, Table: s.Table, Priority: s.Priority}.String()
 }
 
-// Slot returns the place in the routing table that the route competes for.
+// Slot returns the place in the routing table for which the route competes.
 func (r Route) Slot() Slot {
 	return Slot{Destination: r.Destination, From: r.From, Table: r.Table, Priority: r.Priority, TOS: r.TOS}
 }
 
-// Order is the order in which the kernel has the routes of a slot: it takes the first that
-// can be used.
+// Order is the order of the routes of a slot in the kernel, which uses the first one that it can.
 type Order struct {
 	Slot
 	Routes []Place `json:"routes"`
-	// Recorded are the other interfaces whose routes the order is for, too. Those of all
-	// others keep the order that they have among themselves.
+	// Recorded are the other interfaces whose routes the order applies to, too. The routes of all others keep
+	// their order among themselves.
 	Recorded []string `json:"-"`
 }
 
@@ -44,10 +43,10 @@ type Place struct {
 	Device  string     `json:"device,omitempty"`
 	Gateway netip.Addr `json:"gateway,omitzero"`
 	Source  netip.Addr `json:"source,omitzero"`
-	// NextHops are those of an IPv4 route that has several.
+	// NextHops are the next hops of an IPv4 route that has several.
 	NextHops []NextHop `json:"nextHops,omitempty"`
-	// Gateways stands for all IPv6 routes of the slot that have a gateway: the kernel
-	// takes them as one, and shares the packets out between them.
+	// Gateways stands for all IPv6 routes of the slot that have a gateway: the kernel treats them as one route,
+	// and divides the packets among them.
 	Gateways bool `json:"gateways,omitempty"`
 }
 
@@ -72,7 +71,7 @@ func (p Place) String() string {
 	return strings.Join(append(words, hopWords(p.NextHops)...), " ")
 }
 
-// hopWords are the next hops in an order that does not depend on theirs.
+// hopWords are the next hops, sorted.
 func hopWords(hops []NextHop) []string {
 	var words []string
 	for _, h := range hops {
@@ -82,12 +81,12 @@ func hopWords(hops []NextHop) []string {
 	return words
 }
 
-// isOwn says that the place has to do with the interface itself.
+// isOwn says that the place is of the interface itself.
 func (p Place) isOwn() bool {
 	return p.Gateways || p.Device == "" && (len(p.NextHops) == 0 || slices.ContainsFunc(p.NextHops, func(h NextHop) bool { return h.Device == "" }))
 }
 
-// isFor says that the order decides where the place is among all others.
+// isFor says that the order applies to the place.
 func (o Order) isFor(p Place) bool {
 	return p.isOwn() || !slices.ContainsFunc(Route{Device: p.Device, NextHops: p.NextHops}.Devices(), func(device string) bool {
 		return !slices.Contains(o.Recorded, device)
@@ -120,9 +119,9 @@ func (o Order) Validate() error {
 	return nil
 }
 
-// matched returns the ranks in the order of the places that are there, -1 for one that the
-// order does not know. Of several that look the same, the first is the first; where there are
-// more or fewer of them now, nobody knows which is which.
+// matched returns the ranks that the order gives to the places that are there, -1 for one that it does not know.
+// Of several that look the same, the first is the first. If there are more or fewer of them now, nobody knows
+// which is which.
 func (o Order) matched(there []Place) []int {
 	recorded, now := map[string][]int{}, map[string]int{}
 	for rank, p := range o.Routes {
@@ -142,8 +141,8 @@ func (o Order) matched(there []Place) []int {
 	return ranks
 }
 
-// wanted returns the indices of the places that the order knows, in its order. Those that it is
-// not for keep the order that they have among themselves.
+// wanted returns the indices of the places that the order knows, in its order. Places that it does not apply to
+// keep their order among themselves.
 func (o Order) wanted(there []Place) []int {
 	var known []int
 	ranks := o.matched(there)
@@ -164,11 +163,10 @@ func (o Order) wanted(there []Place) []int {
 	return known
 }
 
-// Moves says how the order is to be had from the places that are there: front are the indices
-// of those to be put before all others, back of those to be put behind all others, each in
-// that order. As few as possible of other interfaces' are moved, and of those as few as possible
-// that the order is not for. frontToo says that something
-// can be put before others at all, as in IPv4.
+// Moves says how to bring the places that are there into the order. front are the indices of those that have to go
+// before all others, back of those that have to go behind all others, each in this order. It moves as few
+// places of other interfaces as possible, and of these as few as possible that the order does not apply to.
+// frontToo says that a route can be put before others, as in IPv4.
 func (o Order) Moves(there []Place, frontToo bool) (front, back []int) {
 	wanted := o.wanted(there)
 	weight := func(i int) int {
@@ -197,8 +195,8 @@ func (o Order) Moves(there []Place, frontToo bool) (front, back []int) {
 	return wanted[:from], wanted[to:]
 }
 
-// diffOrders returns the slots whose routes are in another order. A route that is missing is
-// told elsewhere, one that the order does not know may stand anywhere.
+// diffOrders returns the slots whose routes are in another order. A missing route is a difference of its own. A
+// route that the order does not know may be anywhere.
 func diffOrders(want, have []Order) []Difference {
 	there := make(map[Slot]Order, len(have))
 	for _, o := range have {

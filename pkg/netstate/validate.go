@@ -14,14 +14,14 @@ import (
 const (
 	MinVLANID = 1
 	MaxVLANID = 4094
-	// MinMTU is the kernel's for Ethernet (ETH_MIN_MTU).
+	// MinMTU is the kernel's minimum for Ethernet (ETH_MIN_MTU).
 	MinMTU = 68
 )
 
 // MacvlanModes are the modes that an interface can be built in.
 var MacvlanModes = []string{"bridge", "private", "vepa", "passthru"}
 
-// Validate reports the first thing in v that no kernel would take.
+// Validate reports the first thing in v that no kernel accepts.
 func (v VLAN) Validate() error {
 	if v.ID < MinVLANID || v.ID > MaxVLANID {
 		return fmt.Errorf("VLAN ID %d is not between %d and %d", v.ID, MinVLANID, MaxVLANID)
@@ -32,7 +32,7 @@ func (v VLAN) Validate() error {
 	return nil
 }
 
-// isSettingKey says that the key has the form of those of Interface.Settings: ipv4/NAME, ipv6/NAME,
+// isSettingKey says that the key has the form of the keys of Interface.Settings: ipv4/NAME, ipv6/NAME,
 // ipv4/neigh/NAME or ipv6/neigh/NAME.
 func isSettingKey(key string) bool {
 	name, ok := strings.CutPrefix(key, "ipv4/")
@@ -44,8 +44,7 @@ func isSettingKey(key string) bool {
 	return ok && name != "" && !strings.ContainsFunc(name, strange)
 }
 
-// Validate reports the first thing that keeps i from being built as it is
-// described.
+// Validate reports the first thing in i that cannot be built as it is described.
 func (i Interface) Validate() error {
 	if err := i.Link.Validate(); err != nil {
 		return fmt.Errorf("link %q: %w", i.Link.Name, err)
@@ -102,7 +101,7 @@ func (i Interface) validateParents() error {
 	return nil
 }
 
-// validateTables is Validate for what stands in tables of the namespace.
+// validateTables is Validate for the entries in tables of the namespace.
 func (i Interface) validateTables() error {
 	for _, r := range i.Rules {
 		if err := r.Validate(); err != nil {
@@ -135,7 +134,7 @@ func (i Interface) validateTables() error {
 	return nil
 }
 
-// Validate reports the first thing in l that no kernel would take.
+// Validate reports the first thing in l that no kernel accepts.
 func (l Link) Validate() error {
 	if err := attachment.ValidateIfName(l.Name); err != nil {
 		return err
@@ -176,10 +175,10 @@ func (l Link) Validate() error {
 	return fmt.Errorf("unknown kind %q", l.Kind)
 }
 
-// maxAlias is IFALIASZ less the terminating zero (linux/if.h).
+// maxAlias is the greatest length of an alias in bytes: IFALIASZ less the terminating zero (linux/if.h).
 const maxAlias = 255
 
-// Validate reports the first thing in m that no kernel would take.
+// Validate reports the first thing in m that no kernel accepts.
 func (m Macvlan) Validate() error {
 	if !slices.Contains(MacvlanModes, m.Mode) && m.Mode != "source" {
 		return fmt.Errorf("unknown macvlan mode %q", m.Mode)
@@ -201,7 +200,7 @@ var (
 	IPvlanFlags = []string{"bridge", "private", "vepa"}
 )
 
-// Validate reports the first thing in v that no kernel would take.
+// Validate reports the first thing in v that no kernel accepts.
 func (v IPvlan) Validate() error {
 	if !slices.Contains(IPvlanModes, v.Mode) {
 		return fmt.Errorf("unknown ipvlan mode %q", v.Mode)
@@ -212,7 +211,7 @@ func (v IPvlan) Validate() error {
 	return nil
 }
 
-// Validate reports the first thing in v that no kernel would take. Nil is no options.
+// Validate reports the first thing in v that no kernel accepts. Nil is no options.
 func (v *VLANOptions) Validate() error {
 	if v == nil {
 		return nil
@@ -225,7 +224,7 @@ func (v *VLANOptions) Validate() error {
 	return nil
 }
 
-// Validate reports the first thing in m that can't be a master.
+// Validate reports the first thing in m that cannot be a master.
 func (m Master) Validate() error {
 	if m.Kind != KindBridge && m.Kind != KindVRF {
 		return fmt.Errorf("unknown kind %q", m.Kind)
@@ -233,7 +232,7 @@ func (m Master) Validate() error {
 	return attachment.ValidateIfName(m.Name)
 }
 
-// Validate reports the first thing in a that no kernel would take.
+// Validate reports the first thing in a that no kernel accepts.
 func (a Address) Validate() error {
 	if !a.Prefix.IsValid() {
 		return errors.New("an address without prefix")
@@ -244,7 +243,7 @@ func (a Address) Validate() error {
 	return nil
 }
 
-// Validate reports the first thing in r that no kernel would take.
+// Validate reports the first thing in r that no kernel accepts.
 func (r Route) Validate() error {
 	if !r.Destination.IsValid() {
 		return errors.New("a route without destination")
@@ -267,7 +266,7 @@ func (r Route) Validate() error {
 	return nil
 }
 
-// Validate reports the first thing in r that no kernel would take.
+// Validate reports the first thing in r that no kernel accepts.
 func (r Rule) Validate() error {
 	for _, name := range []string{r.InputDevice, r.OutputDevice} {
 		if name == "" {

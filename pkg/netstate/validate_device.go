@@ -9,7 +9,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// Validate reports the first thing in d that can't be a device.
+// Validate reports the first thing in d that cannot be a device.
 func (d Device) Validate() error {
 	if err := attachment.ValidateIfName(d.Name); err != nil {
 		return err
@@ -59,8 +59,8 @@ func (c *Carried) Validate() error {
 	return nil
 }
 
-// ParseMAC returns s as Link.MAC holds it, or an error when s is not the
-// address of an Ethernet device: 6 bytes, unicast, not zero.
+// ParseMAC returns s in the form of Link.MAC. It is an error if s is not the address of an Ethernet device: 6
+// bytes, unicast, not zero.
 func ParseMAC(s string) (string, error) {
 	mac, err := net.ParseMAC(s)
 	if err != nil || len(mac) != 6 {

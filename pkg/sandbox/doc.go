@@ -1,2 +1,3 @@
-// Package sandbox finds the sandboxes on this node without asking a runtime: from the mounts and from the processes.
+// Package sandbox finds the sandboxes on this node from the mounts and the processes, without asking a
+// runtime.
 package sandbox

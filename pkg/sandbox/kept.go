@@ -67,10 +67,10 @@ func (k Keeper) with(by, path string, l lasts) Keeper {
 	return k
 }
 
-// Kept returns the network namespaces, by their inodes, that something on this node keeps and that
-// List may not find: a thread or an open file of a process, or a mount that something else was
-// mounted over or that is in another mount namespace. What goes meanwhile is left out. Search is
-// slower and finds more.
+// Kept returns the network namespaces that something on this node keeps, by their inodes. It finds some that
+// List does not: those that a thread or an open file of a process keeps, a mount in another mount namespace, or
+// a mount that something else was mounted over. What goes meanwhile is left out. Search is slower and finds
+// more.
 func Kept() (map[uint64]Keeper, error) {
 	pids, err := processes()
 	if err != nil {
@@ -87,7 +87,7 @@ func Kept() (map[uint64]Keeper, error) {
 type keepers struct {
 	// found are by the inodes of the namespaces.
 	found map[uint64]Keeper
-	// mountsSeen are the mount namespaces that were read, each with the root that it was seen from.
+	// mountsSeen are the mount namespaces that were read, each with the root from which it was seen.
 	mountsSeen map[string]bool
 }
 
@@ -102,15 +102,14 @@ func (k keepers) ofProcess(pid int) {
 	k.byLinks(filesOf(pid), "an open file of process "+strconv.Itoa(pid), byFile)
 	mounts, err := os.Readlink(filepath.Join(dir, "ns", "mnt"))
 	root, noRoot := os.Readlink(filepath.Join(dir, "root"))
-	// A process shows the mounts that are below its root. If it ends right now, another one has to show
-	// them.
+	// A process shows only the mounts below its root. If it ends right now, another process has to show them.
 	if seen := mounts + " " + root; err == nil && noRoot == nil && !k.mountsSeen[seen] && k.byMounts(dir) == nil {
 		k.mountsSeen[seen] = true
 	}
 }
 
-// filesOf returns the links to the open files of the process, and to those of its threads that have
-// files of their own. Where its first thread has ended and others go on, only these have them.
+// filesOf returns the links to the open files of the process, and to those of threads that have files of their
+// own. If the first thread has ended and others go on, only these have the files.
 func filesOf(pid int) []string {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	links := linksIn(filepath.Join(dir, "fd", "*"))
@@ -141,8 +140,7 @@ func (k keepers) byLinks(links []string, by string, l lasts) {
 		if inode, ok := netInode(to); ok {
 			k.note(inode, by, link, l)
 		}
-		// What was opened by a mount that is no more has no other name than this one, as the root
-		// directory has.
+		// A file that was opened at a mount that is gone has this name. The root directory has it, too.
 		if to != "/" {
 			continue
 		}

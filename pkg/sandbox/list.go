@@ -10,20 +10,18 @@ import (
 
 // Sandbox is a network namespace of this node that is not the host's.
 type Sandbox struct {
-	// Device and Inode are those of the nsfs file. The kernel gives an inode
-	// again as soon as it is free: who opens one of the paths compares.
+	// Device and Inode are those of the nsfs file. The kernel reuses an inode as soon as it is free: after
+	// opening one of the paths, compare.
 	Device, Inode uint64
-	// Paths are those by which the namespace can be opened, the steadiest first:
-	// /run/netns, other mounts, then /proc/<pid>/ns/net, the oldest process's
-	// first. There is at least one.
+	// Paths are the paths by which the namespace can be opened, those that last longest first:
+	// /run/netns, other mounts, then /proc/<pid>/ns/net, the oldest process first. There is at least one.
 	Paths []string
 }
 
-// List returns the network namespaces that are mounted somewhere or that a process
-// is in, in the order of their first paths, without those of PID 1 and of the
-// caller. One that is kept by an open file or by a single thread alone is not found.
-// Mounts and processes that go while they are read are left out: the error is that
-// /proc can't be read at all.
+// List returns the network namespaces that are mounted somewhere or that have a process, in the order of
+// their first paths, without those of PID 1 and of the caller. It does not find a namespace that only an open
+// file or a single thread keeps. Mounts and processes that go while they are read are left out. The error says
+// that /proc cannot be read at all.
 func List() ([]Sandbox, error) {
 	mounted, err := mountedSeen()
 	if err != nil {
@@ -45,11 +43,11 @@ func List() ([]Sandbox, error) {
 // identity tells namespaces apart at one moment.
 type identity struct{ device, inode uint64 }
 
-// seen is a namespace by one of its paths.
+// seen is a namespace that was seen at one path.
 type seen struct {
 	identity
 	path string
-	// pid is the process's, 0 for a mount.
+	// pid is that of the process, 0 for a mount.
 	pid int
 }
 
@@ -65,7 +63,7 @@ func mountedSeen() ([]seen, error) {
 	}
 	var all []seen
 	for _, m := range mounts {
-		// Another one is seen where something was mounted over it.
+		// If something else was mounted over it, the path leads there.
 		if id, ok := identify(m.path); ok && id.inode == m.inode {
 			all = append(all, seen{identity: id, path: m.path})
 		}
@@ -73,7 +71,7 @@ func mountedSeen() ([]seen, error) {
 	return all, nil
 }
 
-// merge returns a sandbox for each namespace that was seen and is no host's.
+// merge returns a sandbox for each namespace that was seen and is not a host's.
 func merge(all []seen, hosts map[identity]bool) []Sandbox {
 	slices.SortStableFunc(all, func(a, b seen) int {
 		return cmp.Or(rank(a)-rank(b), a.pid-b.pid, strings.Compare(a.path, b.path))
@@ -97,8 +95,8 @@ func merge(all []seen, hosts map[identity]bool) []Sandbox {
 	return found
 }
 
-// rank puts the paths that last longest first. Runtimes mount what they keep below
-// /run/netns; /var/run is /run on a node of today.
+// rank puts the paths that last longest first. Runtimes mount the namespaces that they keep below
+// /run/netns. /var/run is a link to /run on a modern node.
 func rank(s seen) int {
 	switch {
 	case s.pid != 0:

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// processesSeen returns the namespaces that processes are in. A process that is
-// gone by the time it is looked at has none.
+// processesSeen returns the namespaces that processes are in. A process that has ended meanwhile is left
+// out.
 func processesSeen() ([]seen, error) {
 	pids, err := processes()
 	if err != nil {
@@ -26,8 +26,8 @@ func processesSeen() ([]seen, error) {
 	return all, nil
 }
 
-// Hidden returns the processes that the caller may not see the namespaces of: List does not find
-// a namespace that only such a process is in. PID 1 is not among them, as it is in no sandbox.
+// Hidden returns the processes whose namespaces the caller may not see. List does not find a namespace that
+// only such a process is in. PID 1 is left out: it is in no sandbox.
 func Hidden() (hidden []int, err error) {
 	pids, err := processes()
 	if err != nil {
@@ -41,7 +41,7 @@ func Hidden() (hidden []int, err error) {
 	return hidden, nil
 }
 
-// isHidden asks again: of a process that ends right now the kernel says that it may not be seen.
+// isHidden asks twice: while a process ends, the kernel says that it may not be seen.
 func isHidden(pid int) bool {
 	for range 2 {
 		if _, err := os.Stat(namespaceOf(pid)); !errors.Is(err, fs.ErrPermission) {
@@ -53,7 +53,7 @@ func isHidden(pid int) bool {
 
 func namespaceOf(pid int) string { return fmt.Sprintf("/proc/%d/ns/net", pid) }
 
-// processes lists those that there are.
+// processes returns the IDs of all processes.
 func processes() (pids []int, err error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -72,8 +72,8 @@ func processes() (pids []int, err error) {
 	return pids, nil
 }
 
-// identify returns which file is at the path, if one is. It follows links, as those
-// in /proc/<pid>/ns are.
+// identify returns the identity of the file at the path, if there is one. It follows links, such as those in
+// /proc/<pid>/ns.
 func identify(path string) (identity, bool) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -83,7 +83,7 @@ func identify(path string) (identity, bool) {
 	if !ok {
 		return identity{}, false
 	}
-	return identity{device: uint64(st.Dev), inode: st.Ino}, true //nolint:unconvert // Dev is 32 bits wide on some.
+	return identity{device: uint64(st.Dev), inode: st.Ino}, true //nolint:unconvert // Dev has 32 bits on some architectures.
 }
 
 // Identify returns the device and inode of the namespace file at the path, and

@@ -13,12 +13,12 @@ import (
 	kernelid "github.com/relink-cni/relink/pkg/kernel/identity"
 )
 
-// Search looks for network namespaces once more, before one is called gone: at all that Kept looks
-// at, and at the sockets of processes. It looks several times while processes come and go, as each
-// may hand a namespace on to the next and end. wanted are the inodes that it is for, so that it can
-// end early; none stands for all. blind is why there may be more than it has found, empty if all is
-// known. What the kernel alone keeps, such as a mounted NFS, is not seen. The error is that /proc
-// can't be read at all, or that of ctx.
+// Search looks for network namespaces once more, before one is called gone. It looks at all that Kept looks
+// at, and at the sockets of processes. While processes come and go it looks several times, because each may
+// hand a namespace on to the next one and end. wanted are the inodes to look for, so that the search can end
+// early; none stands for all. blind is why there may be more namespaces than were found, empty if all were
+// seen. A namespace that only the kernel keeps, for a mounted NFS for example, is not seen. The error says that
+// /proc cannot be read at all, or is that of ctx.
 func Search(ctx context.Context, wanted ...uint64) (found map[uint64]Keeper, blind string, err error) {
 	s := search{keepers: newKeepers(), ctx: ctx, wanted: wanted, asked: map[string]bool{}}
 	err = s.scan()
@@ -34,9 +34,9 @@ type search struct {
 	keepers
 	ctx    context.Context
 	wanted []uint64
-	// sockets says that those are asked, too.
+	// sockets says that sockets are asked, too.
 	sockets bool
-	// asked are the sockets that have answered, by their links: many processes can have one.
+	// asked are the sockets that have answered, by their links: many processes can share one.
 	asked map[string]bool
 	blind string
 }
@@ -51,8 +51,8 @@ func (s *search) done() bool {
 	return len(s.wanted) > 0
 }
 
-// scan looks at all processes: again while new ones come, but no more than a few times. What none of
-// these has shown is not there.
+// scan looks at all processes, and again while new ones come, but only a few times. What none of these looks
+// has shown is not there.
 func (s *search) scan() error {
 	const scans = 3
 	for range scans {
@@ -80,9 +80,8 @@ func (s *search) scan() error {
 	return nil
 }
 
-// chase looks at the processes that are newer, until there are no new ones: true if it came that
-// far. A process that has ended before it was looked at has left its namespace to one of these, or
-// to nobody.
+// chase looks at newer processes until there are no new ones. settled says that it got so far. A process that
+// ended before it was looked at has left its namespace to one of these, or to nobody.
 func (s *search) chase(newest int) (settled bool, err error) {
 	const rounds, atOnce = 500, 500
 	for range rounds {
@@ -93,7 +92,7 @@ func (s *search) chase(newest int) (settled bool, err error) {
 		if now == newest {
 			return true, nil
 		}
-		if now < newest || s.done() { // PIDs began anew.
+		if now < newest || s.done() { // The PIDs have wrapped around.
 			return false, nil
 		}
 		for pid := now; pid > max(newest, now-atOnce); pid-- { // The newest lives longest.
@@ -111,7 +110,7 @@ func (s *search) lookAt(pid int) {
 	}
 }
 
-// tun is the link of an open file by which a device of a process is driven.
+// tun is the link of an open file that controls a tun or tap device.
 const tun = "/dev/net/tun"
 
 // socketsOf notes the namespaces that sockets of the process keep.
@@ -128,11 +127,11 @@ func (s *search) socketsOf(pid int) {
 			continue // It has gone, or another process has it by now.
 		case err != nil:
 			if again, gone := os.Readlink(link); gone == nil && again == to {
-				s.blind = "the sockets of processes can't be asked for their network namespaces: " + err.Error()
+				s.blind = "the sockets of processes cannot be asked for their network namespaces: " + err.Error()
 			}
 			continue
 		}
-		s.asked[to] = to != tun // All of these have one name.
+		s.asked[to] = to != tun // All open files of tun have the same link.
 		if _, known := s.found[id.Inode]; !known {
 			s.found[id.Inode] = Keeper{By: fmt.Sprintf("a socket of process %d", pid), Device: id.Device, Cookie: id.Cookie}
 		}
@@ -147,7 +146,7 @@ func partsOf(link string) (thread, file int) {
 	return thread, file
 }
 
-// newestPID returns the one that was given last: the last field of /proc/loadavg (proc_loadavg(5)).
+// newestPID returns the last PID that was given: the last field of /proc/loadavg (proc_loadavg(5)).
 func newestPID() (int, error) {
 	b, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

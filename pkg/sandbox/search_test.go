@@ -243,7 +243,7 @@ func TestSearchOfWhoMayNotAsk(t *testing.T) {
 	var blind string
 	var err error
 	withoutCapability(t, unix.CAP_NET_ADMIN, func() { _, blind, err = Search(t.Context(), was.Inode) })
-	const want = "the sockets of processes can't be asked for their network namespaces: file "
+	const want = "the sockets of processes cannot be asked for their network namespaces: file "
 	if err != nil || !strings.HasPrefix(blind, want) || !strings.HasSuffix(blind, ": SIOCGSKNS: operation not permitted") {
 		t.Errorf("%q, %v; want %s", blind, err, want)
 	}

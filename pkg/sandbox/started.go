@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Booted returns when the kernel started, by the clock of now.
+// Booted returns when the kernel started, by the present time of day.
 func Booted() (time.Time, error) {
 	b, err := os.ReadFile("/proc/uptime")
 	if err != nil {
@@ -23,8 +23,8 @@ func Booted() (time.Time, error) {
 	return time.Now().Add(-time.Duration(seconds * float64(time.Second))), nil
 }
 
-// ticks is USER_HZ, the unit of times in /proc/<pid>/stat: 100 on every architecture
-// that Go knows.
+// ticks is USER_HZ, how many units of time in /proc/<pid>/stat make a second: 100 on every architecture that Go
+// knows.
 const ticks = 100
 
 // ProcessOf returns the process ID of a path of the form /proc/<pid>/ns/net.
@@ -35,7 +35,7 @@ func ProcessOf(path string) (pid int, ok bool) {
 	return pid, inProc && isNet && err == nil && pid > 0
 }
 
-// Started returns when the process began, of a kernel that started at booted.
+// Started returns when the process began. booted is when the kernel started.
 func Started(pid int, booted time.Time) (time.Time, error) {
 	path := fmt.Sprintf("/proc/%d/stat", pid)
 	b, err := os.ReadFile(path)
@@ -45,8 +45,8 @@ func Started(pid int, booted time.Time) (time.Time, error) {
 	return parseStarted(string(b), booted)
 }
 
-// parseStarted reads field 22 of proc_pid_stat(5). The command in parentheses,
-// field 2, can hold anything.
+// parseStarted reads field 22 of proc_pid_stat(5). Field 2, the command in parentheses, can contain any
+// character.
 func parseStarted(stat string, booted time.Time) (time.Time, error) {
 	const first, starttime = 3, 22
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])

@@ -128,7 +128,7 @@ func (i IPAM) Settled(ctx context.Context) error {
 	return i.wrap(i.own.Settled(ctx))
 }
 
-// Del gives the addresses back.
+// Del gives up the addresses.
 func (i IPAM) Del(ctx context.Context) error {
 	return i.call(ctx, (*ipam.Call).Del, invoke.DelegateDel)
 }

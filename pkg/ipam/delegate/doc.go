@@ -1,2 +1,3 @@
-// Package delegate calls the IPAM plugin that a configuration names: relink's own in this process, any other as the specification says.
+// Package delegate calls the IPAM plugin that a configuration names. It calls relink's own plugin in this
+// process, and executes any other one as the CNI specification says.
 package delegate

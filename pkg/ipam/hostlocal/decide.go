@@ -15,8 +15,8 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel/identity"
 )
 
-// file decides about a file that says whose its address is. was is the lease that the address has,
-// the zero Lease for a free one.
+// file decides about a file that says whose its address is. was is the lease that the address has, the zero
+// Lease for a free address.
 func (im *importer) file(f file, was lease.Lease) {
 	key := attachment.Key{Network: im.network, ContainerID: f.containerID, IfName: f.ifName}
 	out := Outcome{File: f.address.String(), Address: f.address, Attachment: key}
@@ -45,8 +45,8 @@ func (im *importer) file(f file, was lease.Lease) {
 	im.files = append(im.files, out)
 }
 
-// entry returns what the caches have of the attachment, the zero one for nothing. Host-local's network
-// may have had another name, which its directory has.
+// entry returns what the caches have of the attachment, the zero Entry for nothing. The network of host-local
+// may have had another name: that of its directory.
 func (im *importer) entry(key attachment.Key) cnicache.Entry {
 	entry, ok := im.node.Entry(key)
 	if ok {
@@ -54,15 +54,15 @@ func (im *importer) entry(key attachment.Key) cnicache.Entry {
 	}
 	dir, err := filepath.EvalSymlinks(im.dir)
 	if err != nil {
-		return cnicache.Entry{} // It goes away right now.
+		return cnicache.Entry{} // The directory goes away right now.
 	}
 	key.Network = filepath.Base(dir)
 	entry, _ = im.node.Entry(key)
 	return entry
 }
 
-// isOver says whether the sandbox that was the last to hold the address is gone, and not only its
-// lease. j is of the file's. What held it in an earlier boot is gone, unless it was attached again.
+// isOver says whether the last sandbox that held the address is gone, and not only its lease. j is the
+// judgement of the file's sandbox. A sandbox of an earlier boot is gone, unless it was attached again.
 func (im *importer) isOver(last lease.Holder, j reclaim.Judgement) bool {
 	return isGone(j) || last.Namespace.BootID != im.view.BootID && j.Verdict != reclaim.Alive
 }
@@ -78,7 +78,7 @@ func (im *importer) isAnothers(was lease.Lease, owner attachment.Owner) bool {
 	return true
 }
 
-// sandboxState is the state of an address that is leased as its file says.
+// sandboxState is the state of an address whose lease agrees with its file.
 func sandboxState(s State, j reclaim.Judgement) (_ State, why string) {
 	if j.Verdict == reclaim.Gone {
 		return NoSandbox, "held until it is reclaimed: " + j.Why()
@@ -86,8 +86,8 @@ func sandboxState(s State, j reclaim.Judgement) (_ State, why string) {
 	return s, ""
 }
 
-// holder is who has the address by the file. It counts as a holder of this boot, whatever the
-// file's time: the clock may have been wrong when it was written.
+// holder is the holder that the file names. It counts as one of this boot, whatever the time of the file: the
+// clock may have been wrong when the file was written.
 func (im *importer) holder(f file, entry cnicache.Entry) lease.Holder {
 	written := f.written
 	if written.After(im.now) {
@@ -101,7 +101,7 @@ func (im *importer) holder(f file, entry cnicache.Entry) lease.Holder {
 	return h
 }
 
-// take has the holder get the address. What an operator reserved for the owner stays.
+// take gives the address to the holder. What an operator reserved for the owner stays reserved.
 func (im *importer) take(f file, was lease.Lease, h lease.Holder, owner attachment.Owner) {
 	taken := lease.Lease{Address: f.address, Network: im.network}
 	if was.State == lease.Reserved && was.Owner == owner && was.ByHand {
@@ -128,8 +128,8 @@ func (im *importer) present(out Outcome, was lease.Lease) {
 	im.files = append(im.files, out)
 }
 
-// completed returns the lease with what the caches know of its holder, if an import has made that
-// one, and says what is new.
+// completed returns the lease with what the caches know of its holder, and says what is new. It changes only
+// a holder that an import has made.
 func (im *importer) completed(l lease.Lease, key attachment.Key) (_ lease.Lease, what []string) {
 	i := slices.IndexFunc(l.Holders, func(h lease.Holder) bool { return h.Key(im.network) == key })
 	if l.Holders[i].Origin != lease.Imported {
@@ -142,13 +142,13 @@ func (im *importer) completed(l lease.Lease, key attachment.Key) (_ lease.Lease,
 		l.Owner = owner
 		what = append(what, "its pod")
 	case l.Owner != owner:
-		entry.Pod = attachment.Pod{} // It is not of this owner.
+		entry.Pod = attachment.Pod{} // It belongs to another owner.
 	}
 	l.Holders = slices.Clone(l.Holders)
 	return l, append(what, im.complete(&l.Holders[i], l.Address, entry, l.Owner)...)
 }
 
-// complete gives the holder of the address what it lacks and is known by now, and says what that is.
+// complete adds to the holder what it lacks and is known by now, and says what that is.
 func (im *importer) complete(h *lease.Holder, a netip.Addr, entry cnicache.Entry, owner attachment.Owner) (what []string) {
 	if h.PodUID == "" && entry.Pod.UID != "" {
 		h.PodUID = entry.Pod.UID
@@ -169,8 +169,8 @@ func (im *importer) complete(h *lease.Holder, a netip.Addr, entry cnicache.Entry
 	return what
 }
 
-// namespaceAt returns what can be known by its path of the namespace of a sandbox that has the address.
-// The path can be a stranger's by now, as /proc/<pid>/ns/net: only the address tells.
+// namespaceAt returns what the path tells of the namespace of a sandbox that has the address. A path such as
+// /proc/<pid>/ns/net can lead to a stranger's namespace by now: only the address shows whose it is.
 func (im *importer) namespaceAt(path string, a netip.Addr) attachment.Namespace {
 	if path == "" {
 		return attachment.Namespace{BootID: im.view.BootID}
@@ -183,9 +183,9 @@ func (im *importer) namespaceAt(path string, a netip.Addr) attachment.Namespace 
 	return id
 }
 
-// withoutOthers returns the lease without the imported holders that are gone, where the file of
-// the address is of another attachment now: host-local has given it anew. why is what there is to
-// say of those that may be there still. by is the holder by the file.
+// withoutOthers is for an address whose file names another attachment now: host-local has given it again. It
+// returns the lease without the imported holders that are gone. why tells of those that may still be there.
+// by is the holder that the file names.
 func (im *importer) withoutOthers(was lease.Lease, by lease.Holder) (_ lease.Lease, why string) {
 	left, named := was, by.Key(im.network)
 	left.Holders = nil
@@ -205,18 +205,18 @@ func (im *importer) withoutOthers(was lease.Lease, by lease.Holder) (_ lease.Lea
 	if len(was.Holders) == 0 || len(left.Holders) > 0 {
 		return left, why
 	}
-	// What the policy would reserve is another's by now. What an operator reserved is not.
+	// Another owner has by now what the policy would reserve. An operator's reservation stays.
 	left.Holders = []lease.Holder{was.Newest()}
 	left.Holders[0].Policy = lease.Policy{}
 	left, _ = left.GivenUp("", im.view.Now)
 	return left, ""
 }
 
-// isGone says whether the sandbox is gone for what host-local does not know any more: that its
-// runtime still knows it does not matter.
+// isGone says whether the sandbox is gone, for an address that host-local does not know any more. It does not
+// matter if the runtime still knows the sandbox.
 func isGone(j reclaim.Judgement) bool { return j.Verdict == reclaim.Gone || j.Verdict == reclaim.Due }
 
-// standing says in words how it is with a sandbox that is not gone.
+// standing says in words whether a sandbox that is not proven gone is alive.
 func standing(j reclaim.Judgement) string {
 	if j.Verdict == reclaim.Alive {
 		return "alive"
@@ -224,7 +224,7 @@ func standing(j reclaim.Judgement) string {
 	return "not proven gone"
 }
 
-// givenUp has the holder give the address up.
+// givenUp makes the holder give up the address.
 func (im *importer) givenUp(l lease.Lease, h lease.Holder, why string, j reclaim.Judgement) {
 	im.intake.Gone = append(im.intake.Gone, lease.Gone{
 		Address: l.Address, Holder: h, Why: fmt.Sprintf("given up through host-local: %s; its sandbox is gone: %s", why, j.Why()),
@@ -234,8 +234,8 @@ func (im *importer) givenUp(l lease.Lease, h lease.Holder, why string, j reclaim
 	})
 }
 
-// withoutFile decides about what an import before has taken over, and host-local has no file of
-// any more: a DEL came to host-local, or somebody took the file away.
+// withoutFile decides about imported leases that have no file any more: a DEL came to host-local, or somebody
+// took the file away.
 func (im *importer) withoutFile(d directory) error {
 	return im.view.Each(func(l lease.Lease) error {
 		_, has := slices.BinarySearchFunc(d.given, l.Address, func(f file, a netip.Addr) int { return f.address.Compare(a) })
@@ -278,7 +278,7 @@ func (im *importer) unfiled(was lease.Lease) {
 	}
 }
 
-// torn keeps the address of a torn file from being given.
+// torn holds back the address of a torn file.
 func (im *importer) torn(f file, was lease.Lease) {
 	out := Outcome{File: f.address.String(), Address: f.address, State: Torn}
 	switch {
@@ -287,7 +287,7 @@ func (im *importer) torn(f file, was lease.Lease) {
 	case was.State != "" && was.State != lease.Quarantined:
 		out.Why = f.torn + ", and its address is " + was.Whose()
 	default:
-		out.Why = f.torn + ": held back, as a pod may have the address"
+		out.Why = f.torn + ": held back, because a pod may have the address"
 		im.intake.Leases = append(im.intake.Leases, lease.Lease{
 			Address: f.address, Network: im.network, State: lease.Reserved, ReleasedAt: im.view.Now,
 			Why: fmt.Sprintf("a pod may have it by host-local's %s, which is torn: %s", filepath.Join(im.dir, out.File), f.torn),

@@ -226,8 +226,8 @@ func TestDecideAboutAFile(t *testing.T) {
 			Holders: []lease.Holder{holderOf("c2", lease.Imported), holderOf("c3", lease.TakenOver)}}, db), gone("c2"),
 			decision{[]string{noFile, "conflict: held by eth0 of c3 on lan (pod shop/db-0)"}, lease.Lease{}, []string{"c2"}}},
 
-		"torn and free":                           {torn, lease.Lease{}, told{}, decision{[]string{"torn: it is empty: held back, as a pod may have the address"}, backHeld(), nil}},
-		"torn and in quarantine, which ends":      {torn, quarantined("c1"), told{}, decision{[]string{"torn: it is empty: held back, as a pod may have the address"}, backHeld(), nil}},
+		"torn and free":                           {torn, lease.Lease{}, told{}, decision{[]string{"torn: it is empty: held back, because a pod may have the address"}, backHeld(), nil}},
+		"torn and in quarantine, which ends":      {torn, quarantined("c1"), told{}, decision{[]string{"torn: it is empty: held back, because a pod may have the address"}, backHeld(), nil}},
 		"torn and held back already":              {torn, backHeld(), told{}, decision{[]string{"torn: it is empty: held back already"}, lease.Lease{}, nil}},
 		"torn and held":                           {torn, held(lease.Imported, "c1"), gone("c1"), decision{[]string{"torn: it is empty, and its address is held by eth0 of c1 on lan"}, lease.Lease{}, nil}},
 		"torn and reserved, which might end soon": {torn, reserved("", web), told{}, decision{[]string{"torn: it is empty, and its address is reserved for pod shop/web-0"}, lease.Lease{}, nil}},

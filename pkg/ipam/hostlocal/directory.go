@@ -19,44 +19,42 @@ import (
 	"github.com/relink-cni/relink/pkg/flock"
 )
 
-// What host-local keeps in a network's directory (plugins/ipam/host-local/backend/disk):
-// a file for each address that is given, one that its processes lock, and one for each
-// range set.
+// The files in host-local's directory of a network (plugins/ipam/host-local/backend/disk): one for each
+// given address, one that its processes lock, and one for each range set.
 const (
 	lockName = "lock"
 	lastName = "last_reserved_ip."
 )
 
-// maxFile is more than a file of host-local can have: a container ID, a line
-// break and the name of an interface.
+// maxFile is more than the size in bytes of any file of host-local: it has a container ID, a line break and
+// the name of an interface.
 const maxFile = 1024
 
-// readers read files at once. Most of the time each waits for the disk.
+// readers is how many files are read at once. Most of the time each reader waits for the disk.
 const readers = 16
 
 // directory is what a directory of host-local has.
 type directory struct {
 	// given are the files that are named by an address, in the order of the addresses.
 	given []file
-	// last are the addresses that were given last, by the number of the range set.
+	// last has the last address that was given of each range set, by the number of the set.
 	last map[int]netip.Addr
-	// unknown are the names of other files, and why they are nothing of host-local's.
+	// unknown has the names of files that are not host-local's, and why they are not.
 	unknown []Outcome
 }
 
 // file is a file that is named by an address.
 type file struct {
 	address netip.Addr
-	// containerID and ifName are whose it is, if torn is empty.
+	// containerID and ifName say whose the address is. They are set if torn is empty.
 	containerID, ifName string
-	// torn is why nobody can tell whose it is.
+	// torn is why nobody can tell whose the address is.
 	torn    string
 	written time.Time
 }
 
-// lock keeps host-local from changing the directory until unlock is called,
-// and waits no longer than that for one that does. A directory without a lock is one
-// that no host-local has been in.
+// lock keeps host-local from changing the directory until unlock is called. It waits for a host-local that is
+// at work, but no longer than wait. A directory without a lock file has never been used by host-local.
 func lock(ctx context.Context, dir string, wait time.Duration) (unlock func(), err error) {
 	path := filepath.Join(dir, lockName)
 	info, err := os.Lstat(path)
@@ -73,12 +71,12 @@ func lock(ctx context.Context, dir string, wait time.Duration) (unlock func(), e
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	if err := flock.Lock(ctx, f, flock.Shared); err != nil {
-		return nil, fmt.Errorf("lock host-local's directory: %s: %w for more than %s: wait for host-local, or end it", path, err, wait)
+		return nil, fmt.Errorf("lock host-local's directory: %s: %w for more than %s; wait for host-local, or end it", path, err, wait)
 	}
 	return func() { _ = f.Close() }, nil
 }
 
-// readDirectory reads the directory. It is an error if nothing in it is host-local's.
+// readDirectory reads the directory. A directory without any file of host-local's is an error.
 func readDirectory(ctx context.Context, dir string) (directory, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -90,7 +88,7 @@ func readDirectory(ctx context.Context, dir string) (directory, error) {
 		is = d.sort(dir, e) || is
 	}
 	if !is {
-		return d, fmt.Errorf("%s is no directory of host-local: it must have files that are named by IP addresses, as /var/lib/cni/networks/<network> has", dir)
+		return d, fmt.Errorf("%s is not a directory of host-local: its files must have IP addresses as names, as in /var/lib/cni/networks/<network>", dir)
 	}
 	if err := d.read(ctx, dir); err != nil {
 		return d, err
@@ -99,14 +97,13 @@ func readDirectory(ctx context.Context, dir string) (directory, error) {
 	return d, nil
 }
 
-// sort puts the file where it belongs by its name, and says whether host-local has
-// files of that name.
+// sort puts the file where it belongs by its name. It returns whether host-local has files of that name.
 func (d *directory) sort(dir string, e fs.DirEntry) bool {
 	name := e.Name()
 	if a, ok := parseFileName(name); ok {
 		f := file{address: a}
 		if !e.Type().IsRegular() {
-			f.torn = "it is no regular file"
+			f.torn = "it is not a regular file"
 		}
 		d.given = append(d.given, f)
 		return true
@@ -132,14 +129,14 @@ func (d *directory) ignore(name, why string) {
 	d.unknown = append(d.unknown, Outcome{File: name, State: Ignored, Why: why})
 }
 
-// parseFileName reads an address that is written as host-local writes it: it looks for
-// no other.
+// parseFileName reads an address that is written as host-local writes it. host-local looks for no other
+// form.
 func parseFileName(name string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(name)
 	return a, err == nil && a.Zone() == "" && !a.Is4In6() && a.String() == name
 }
 
-// readLast reads the address that was given last of a range set.
+// readLast reads the last address that was given of a range set.
 func readLast(number, path string) (int, netip.Addr, error) {
 	set, err := strconv.Atoi(number)
 	if err != nil || set < 0 || strconv.Itoa(set) != number {
@@ -186,8 +183,7 @@ func (d *directory) read(ctx context.Context, dir string) error {
 	return ctx.Err()
 }
 
-// read reads the file. gone says that it was deleted meanwhile: where there is no lock,
-// nothing keeps it.
+// read reads the file. gone says that it was deleted meanwhile, which can happen if there is no lock file.
 func (f *file) read(dir string) (gone bool) {
 	if f.torn != "" {
 		return false
@@ -206,32 +202,32 @@ func (f *file) read(dir string) (gone bool) {
 	return false
 }
 
-// readSmall reads a file that is not larger than one of host-local can be, and when it
-// was written.
+// readSmall reads a file, but not more than host-local can have written. It returns when the file was
+// written, too.
 func readSmall(path string) ([]byte, time.Time, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("it can't be read: %w", err)
+		return nil, time.Time{}, fmt.Errorf("it cannot be read: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("it can't be read: %w", err)
+		return nil, time.Time{}, fmt.Errorf("it cannot be read: %w", err)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("it can't be read: %w", err)
+		return nil, time.Time{}, fmt.Errorf("it cannot be read: %w", err)
 	}
 	return b, info.ModTime(), nil
 }
 
-// defaultIfName is what the runtimes of Kubernetes call the interface of a pod's first
-// network, and of most pods the only one.
+// defaultIfName is the name that the runtimes of Kubernetes give to the interface of a pod's first network. Most
+// pods have no other.
 const defaultIfName = "eth0"
 
-// parseFile reads whose an address is: the container ID, a line break and the
-// interface's name. Old host-locals, of 2018 and before, wrote the container ID alone.
-// The error is why no host-local can have written that.
+// parseFile reads whose an address is: the container ID, a line break and the name of the interface. Old
+// host-locals, of 2018 and before, wrote only the container ID. The error says why no host-local can have
+// written the file.
 func parseFile(b []byte) (containerID, ifName string, err error) {
 	if len(b) == 0 {
 		return "", "", errors.New("it is empty")
@@ -240,7 +236,7 @@ func parseFile(b []byte) (containerID, ifName string, err error) {
 		return "", "", fmt.Errorf("it has more than %d bytes", maxFile)
 	}
 	containerID, ifName, _ = strings.Cut(string(b), "\n")
-	// The line break is "\r\n", and host-local disregards white space at the ends.
+	// The line break is "\r\n", and host-local ignores white space at both ends.
 	containerID, ifName = strings.TrimSpace(containerID), strings.TrimSpace(ifName)
 	if containerID == "" {
 		return "", "", errors.New("it has no container ID")

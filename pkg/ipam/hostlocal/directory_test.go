@@ -99,7 +99,7 @@ func TestImportAndHostLocalExcludeEachOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = lock(t.Context(), dir, 20*time.Millisecond)
-	want := "lock host-local's directory: " + dir + "/lock: in use by " + flock.HoldersOf(f)[0].String() + " for more than 20ms: wait for host-local, or end it"
+	want := "lock host-local's directory: " + dir + "/lock: in use by " + flock.HoldersOf(f)[0].String() + " for more than 20ms; wait for host-local, or end it"
 	if !errors.Is(err, lease.ErrBusy) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -137,8 +137,8 @@ func TestImportHoldsBackWhatCannotBeRead(t *testing.T) {
 	}
 	want := []string{
 		"10.231.77.2 imported ",
-		"10.231.77.3 torn it is no regular file: held back, as a pod may have the address",
-		"10.231.77.4 torn it has more than 1024 bytes: held back, as a pod may have the address",
+		"10.231.77.3 torn it is not a regular file: held back, because a pod may have the address",
+		"10.231.77.4 torn it has more than 1024 bytes: held back, because a pod may have the address",
 		"large ignored host-local has no files of this name",
 	}
 	if !slices.Equal(got, want) {
@@ -152,7 +152,7 @@ func TestImportHoldsBackWhatCannotBeRead(t *testing.T) {
 		t.Error("a file that is gone is taken for torn")
 	}
 	_, _, err := readSmall(dir)
-	if want := "it can't be read: read " + dir + ": is a directory"; err == nil || err.Error() != want {
+	if want := "it cannot be read: read " + dir + ": is a directory"; err == nil || err.Error() != want {
 		t.Errorf("a directory: %v, want %s", err, want)
 	}
 }

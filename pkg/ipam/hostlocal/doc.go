@@ -1,2 +1,3 @@
-// Package hostlocal takes over the addresses that host-local has given: it reads host-local's directory of a network, and has the store of relink-ipam take them in.
+// Package hostlocal takes over the addresses that host-local has given. It reads host-local's directory of a
+// network, and puts the leases into the store of relink-ipam.
 package hostlocal

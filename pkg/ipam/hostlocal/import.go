@@ -16,61 +16,60 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 )
 
-// State is what became of a file of host-local, or of an imported address without one. Of a dry
-// run, those that begin with To stand for the others.
+// State is what became of a file of host-local, or of an imported address without a file. In a dry run, a
+// state that begins with To replaces the other one.
 type State string
 
 // The states.
 const (
 	Imported State = "imported"
 	ToImport State = "to import"
-	// Present says that the address is leased as the file has it.
+	// Present says that the lease agrees with the file.
 	Present State = "already there"
-	// Completed is Present, with what an import before did not know: pod, namespace or policy.
+	// Completed is Present, and the lease got what an earlier import did not know: pod, namespace or policy.
 	Completed  State = "completed"
 	ToComplete State = "to complete"
-	// NoSandbox says that the address is leased as the file has it, and that the sandbox is
-	// proven gone: it is held until somebody has it reclaimed.
+	// NoSandbox says that the lease agrees with the file, and that the sandbox is proven gone. The address
+	// is held until it is reclaimed.
 	NoSandbox State = "no live sandbox"
-	// GivenUp says that host-local has no such file any more, and that the sandbox is gone: the
-	// holder has given the address up.
+	// GivenUp says that host-local has no such file any more, and that the sandbox is gone. The holder has
+	// given up the address.
 	GivenUp  State = "given up"
 	ToGiveUp State = "to give up"
 	// Kept says that host-local has no such file any more, and that the sandbox may be alive.
 	Kept State = "kept"
-	// OutOfDate says that the address is another's by its lease, and that the file's sandbox is
-	// proven gone.
+	// OutOfDate says that the lease names another attachment, and that the file's sandbox is proven gone.
 	OutOfDate State = "out of date"
 	// Torn says that nobody can tell whose the address is: it is held back.
 	Torn State = "torn"
-	// Conflict says that the address is another's by its lease, which is kept.
+	// Conflict says that the lease names another attachment. The lease is kept.
 	Conflict State = "conflict"
-	// Ignored says that the file is nothing of host-local's.
+	// Ignored says that the file is not host-local's.
 	Ignored State = "ignored"
 )
 
-// Outcome is what is reported of one file, or of an imported address without one.
+// Outcome is the report on one file, or on an imported address without a file.
 type Outcome struct {
 	// File is its name, empty if there is none.
 	File string `json:"file,omitempty"`
-	// Address is the zero Addr for a file that is ignored.
+	// Address is the zero Addr for an ignored file.
 	Address netip.Addr `json:"address,omitzero"`
-	// Attachment is whose the address is by the file, or was by the import before.
+	// Attachment has the address by the file, or had it by the earlier import.
 	Attachment attachment.Key `json:"attachment,omitzero"`
 	// Owner is the attachment's pod, as far as it is known.
 	Owner attachment.Owner `json:"owner,omitzero"`
 	State State            `json:"state"`
-	// Why is for people; empty where the state says all.
+	// Why is for people. It is empty if the state says everything.
 	Why string `json:"why,omitempty"`
 }
 
-// Last is where the search for a free address goes on.
+// Last is the address after which the search for a free address goes on.
 type Last struct {
 	Set     int        `json:"set"`
 	Address netip.Addr `json:"address"`
 }
 
-// Report is the whole of what an import found and did.
+// Report is everything that an import found and did.
 type Report struct {
 	Network string    `json:"network"`
 	Dir     string    `json:"dir"`
@@ -78,12 +77,12 @@ type Report struct {
 	Files   []Outcome `json:"files"`
 	// Last are the range sets whose next address comes after that of host-local.
 	Last []Last `json:"last"`
-	// Problems say what of the node could not be looked at: pods may be missing for that.
+	// Problems say what of the node could not be looked at. Pods may be unknown because of that.
 	Problems []string `json:"problems"`
 }
 
-// Well says that every file is leased as it says, and that nothing else needs a look. A sandbox
-// that is gone is left to reclaim.
+// Well says that every lease agrees with its file, and that nothing else needs a look. A sandbox that is gone
+// is for reclaim.
 func (r Report) Well() bool {
 	return !slices.ContainsFunc(r.Files, func(f Outcome) bool { return !f.State.Well() })
 }
@@ -108,14 +107,12 @@ type Options struct {
 	Policy lease.Policy
 }
 
-// Import takes over the addresses that host-local has given of the store's network: all at once or
-// none. The pods are those that the CNI caches name. It can be run again at any time: a lease that
-// is there is kept, and completed. What an import before has taken over, and host-local has no file
-// of any more, is given up unless its sandbox may be alive. An address whose file is torn is
-// reserved for nobody until it is released by hand: a pod may have it. The directory stays as it
-// is; host-local is kept out of it meanwhile. The error is that nothing was taken over.
-// lease.ErrBusy: host-local or others had the directory or the store for as long as the caller
-// waited.
+// Import takes over the addresses that host-local has given in the store's network: all or none. The CNI
+// caches name the pods. Import can be run again at any time: a lease that is there is kept, and completed. An
+// imported lease whose file is gone is given up, unless its sandbox may be alive. An address whose file is
+// torn is reserved for nobody until somebody releases it: a pod may have it. The directory stays as it is,
+// and is locked against host-local meanwhile. If there is an error, nothing was taken over. lease.ErrBusy:
+// host-local or others had locked the directory or the store for as long as the caller waited.
 func Import(ctx context.Context, store *lease.Store, o Options) (Report, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -130,7 +127,7 @@ func Import(ctx context.Context, store *lease.Store, o Options) (Report, error) 
 	if err != nil {
 		return Report{}, err
 	}
-	// All that has a file is older than this look.
+	// Whatever has a file is older than this look.
 	node, err := reclaim.Look(ctx, o.Sources)
 	if err != nil {
 		return Report{}, fmt.Errorf("look for the sandboxes: %w", err)
@@ -153,16 +150,16 @@ type importer struct {
 	network, dir string
 	policy       lease.Policy
 	node         evidence
-	// now is the time of day, as that of the files.
+	// now is the time of day, as in the times of the files.
 	now time.Time
-	// view is what there is before.
+	// view is the store before the import.
 	view lease.View
 
 	files  []Outcome
 	intake lease.Intake
 }
 
-// decide says what is to be done about each file, and each address that has none any more.
+// decide decides about each file, and about each imported address that has no file any more.
 func (im *importer) decide(d directory, v lease.View) (lease.Intake, error) {
 	im.view, im.intake = v, lease.Intake{Why: "from host-local's " + im.dir, Last: map[int]netip.Addr{}}
 	for _, f := range d.given {
@@ -182,7 +179,7 @@ func (im *importer) decide(d directory, v lease.View) (lease.Intake, error) {
 	slices.SortStableFunc(im.files, func(a, b Outcome) int { return a.Address.Compare(b.Address) })
 	slices.SortFunc(im.intake.Leases, func(a, b lease.Lease) int { return a.Address.Compare(b.Address) })
 	for set, a := range d.last {
-		// Where relink has given since, its own is right.
+		// If relink has given an address of the set since, its own last address is right.
 		if !v.LastGiven(set).IsValid() {
 			im.intake.Last[set] = a
 		}

@@ -343,7 +343,7 @@ func TestImportOfADirectoryThatIsNone(t *testing.T) {
 	imported(t, s, hostLocalWith(t, map[string]string{"10.231.77.2": "c1\r\neth0"}))
 	empty := t.TempDir()
 	_, err := Import(t.Context(), s, Options{Dir: empty, Sources: reclaim.Sources{CacheDir: cacheWith(t, nil), AllProcesses: true}})
-	if err == nil || !strings.Contains(err.Error(), empty+" is no directory of host-local") {
+	if err == nil || !strings.Contains(err.Error(), empty+" is not a directory of host-local") {
 		t.Errorf("an empty one: %v", err)
 	}
 	if all := listed(t, s); len(all) != 1 || all[0].State != lease.Held {

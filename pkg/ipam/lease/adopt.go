@@ -9,34 +9,34 @@ import (
 	"time"
 )
 
-// View is what there is before leases are taken in.
+// View is the store as it is before leases are taken in.
 type View struct {
 	// Now is the time of the store.
 	Now time.Time
 	// BootID is that of this boot.
 	BootID string
-	// Get returns the lease of the address, the zero Lease for a free one.
+	// Get returns the lease of the address, the zero Lease for a free address.
 	Get func(netip.Addr) (Lease, error)
 	// Each calls f for every lease, in the order of the addresses.
 	Each func(f func(Lease) error) error
-	// LastGiven returns the address that was given last of the range set of that number,
-	// the zero Addr for none.
+	// LastGiven returns the last address that was given of the range set of that number. The zero
+	// Addr stands for none.
 	LastGiven func(set int) netip.Addr
 }
 
 // Intake is what is taken in.
 type Intake struct {
-	// Gone are holders that give their addresses up, before the leases are taken in.
+	// Gone are holders that give up their addresses before the leases are taken in.
 	Gone []Gone
-	// Leases are in the order of their addresses. What each address was before is over.
+	// Leases are in the order of their addresses. Each replaces the lease that its address had.
 	Leases []Lease
-	// Last are the addresses that were given last, by the number of the range set.
+	// Last has the last address that was given of each range set, by the number of the set.
 	Last map[int]netip.Addr
 	// Why is where the leases come from.
 	Why string
 }
 
-// Gone is a holder of an address that is proven gone, and by what.
+// Gone is a holder that is proven gone. Why is the proof.
 type Gone struct {
 	Address netip.Addr
 	Holder  Holder
@@ -46,8 +46,7 @@ type Gone struct {
 // errDryRun undoes what a dry run did.
 var errDryRun = errors.New("dry run")
 
-// TakeIn makes the leases those of their addresses that decide returns: all or none. A dry run
-// changes nothing.
+// TakeIn stores the leases that decide returns: all or none. A dry run changes nothing.
 func (s *Store) TakeIn(ctx context.Context, dryRun bool, decide func(View) (Intake, error)) error {
 	run := func(l *leases) error {
 		if err := l.settle(); err != nil {
@@ -70,7 +69,7 @@ func (s *Store) TakeIn(ctx context.Context, dryRun bool, decide func(View) (Inta
 		return s.updateMuch(ctx, run)
 	}
 	err := s.change(ctx, run)
-	if errors.Is(err, ErrNone) { // There is no store yet, and so no lease.
+	if errors.Is(err, ErrNone) { // Without a store there is no lease.
 		err = s.decideOnNothing(decide)
 	}
 	if errors.Is(err, errDryRun) {
@@ -127,7 +126,7 @@ func (l *leases) takeIn(in Intake) error {
 	return nil
 }
 
-// letGo has the holders give their addresses up.
+// letGo has the holders give up their addresses.
 func (l *leases) letGo(all []Gone) error {
 	for _, gone := range all {
 		lease, err := l.current(gone.Address)
@@ -142,8 +141,8 @@ func (l *leases) letGo(all []Gone) error {
 	return nil
 }
 
-// Without returns what the addresses of the holders would be without these, the zero Lease for a
-// free one. It changes nothing. A holder that is gone meanwhile, or its lease, is passed over.
+// Without returns what the addresses of the holders would be without these holders, the zero Lease for a
+// free address. It changes nothing. It passes over a holder that has given up its address meanwhile.
 // ErrNone: there is no store.
 func (s *Store) Without(ctx context.Context, all []Gone) (map[netip.Addr]Lease, error) {
 	left := map[netip.Addr]Lease{}
@@ -170,9 +169,9 @@ func (s *Store) Without(ctx context.Context, all []Gone) (map[netip.Addr]Lease, 
 	return left, nil
 }
 
-// indexInOrder puts the leases in the index of attachments, where put will only find
-// them. Until a transaction ends bbolt has what it adds in one slice in order: of 60,000
-// container IDs that come in another order, each would move half of the rest.
+// indexInOrder puts the leases into the index of attachments, before put comes to them. bbolt keeps what
+// a transaction adds in one sorted slice. If 60,000 container IDs came in another order, each would move
+// half of the rest.
 func (l *leases) indexInOrder(all []Lease) error {
 	var keys [][]byte
 	for _, lease := range all {

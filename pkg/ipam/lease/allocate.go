@@ -15,7 +15,7 @@ import (
 // ErrExhausted says that no address of a range set can be given now.
 var ErrExhausted = errors.New("no address is free")
 
-// ErrTaken says that the address that is asked for is somebody else's.
+// ErrTaken says that the requested address is somebody else's.
 var ErrTaken = errors.New("not available")
 
 // Request is what an attachment asks for.
@@ -26,24 +26,24 @@ type Request struct {
 	// Namespace is the sandbox's, as far as it is known.
 	Namespace attachment.Namespace
 	Sets      []RangeSet
-	// Wanted are addresses that are asked for, each of another set.
+	// Wanted are the addresses that the attachment asks for, at most one of each set.
 	Wanted []netip.Addr
 	Policy Policy
 }
 
-// RefusedError says that an address that was asked for is none that an ADD gives.
+// RefusedError says that no ADD can give the requested address.
 type RefusedError struct {
 	Address netip.Addr
-	// Why is for who asked.
+	// Why is for whoever asked.
 	Why string
 }
 
 // Error returns the address and the reason.
 func (e *RefusedError) Error() string { return e.Address.String() + " " + e.Why }
 
-// Allocate gives the attachment one address of each set, or nothing. What it holds
-// already it keeps. ErrExhausted: a set has none; ErrTaken: one that is wanted is somebody
-// else's; *RefusedError.
+// Allocate gives the attachment one address of each set, or nothing. The attachment keeps what it holds
+// already. ErrExhausted: a set has no free address; ErrTaken: a wanted address is somebody else's;
+// *RefusedError: no ADD can give a wanted address.
 func (s *Store) Allocate(ctx context.Context, r Request) (given []Lease, err error) {
 	s.remarks = nil
 	err = s.update(ctx, func(l *leases) (err error) {
@@ -53,8 +53,7 @@ func (s *Store) Allocate(ctx context.Context, r Request) (given []Lease, err err
 	return given, err
 }
 
-// Remarks returns what the last Allocate found that is not as it looks, for people: what is wrong
-// and what to do about it.
+// Remarks returns what the last Allocate found wrong, and what to do about it, for people.
 func (s *Store) Remarks() []string { return s.remarks }
 
 func (l *leases) allocate(r Request) ([]Lease, error) {
@@ -81,13 +80,13 @@ func (l *leases) allocate(r Request) ([]Lease, error) {
 		given = append(given, lease)
 	}
 	if len(pending) > 0 {
-		return nil, &RefusedError{pending[0], "is in none of the range sets, or a set gives one address and is asked for two"}
+		return nil, &RefusedError{pending[0], "is in none of the range sets, or is the second address of a set that gives one"}
 	}
 	return given, l.remember(Known{Sets: r.Sets, Policy: r.Policy})
 }
 
-// remarkGateways remarks a gateway that is a pod's address: it moved there after the pod was
-// attached. That is no reason to keep pods from starting: somebody may mean it.
+// remarkGateways remarks on a gateway that is a pod's address: the configuration changed after the pod was
+// attached. That is no reason to keep pods from starting: it may be meant.
 func (l *leases) remarkGateways(sets []RangeSet) error {
 	for _, set := range sets {
 		for _, r := range set {
@@ -103,9 +102,9 @@ func (l *leases) remarkGateways(sets []RangeSet) error {
 	return nil
 }
 
-// gatewayRemark says of a gateway that is a pod's address whose it is, and what to do.
+// gatewayRemark says which pod has the gateway's address, and what to do.
 func gatewayRemark(r Range, l Lease) string {
-	return fmt.Sprintf("%s, the gateway of %s, is %s: what other pods send out goes there. "+
+	return fmt.Sprintf("%s, the gateway of %s, is %s: the other pods send their traffic to that pod. "+
 		"Delete that pod, and it gets another address. If its sandbox is gone, relink ipam reclaim --network %s frees the address",
 		r.Gateway, r.Subnet, l.Whose(), l.Network)
 }
@@ -116,11 +115,11 @@ type choice struct {
 	Request
 	number int
 	set    RangeSet
-	// wanted is what is asked for of this set, the zero Addr for nothing.
+	// wanted is the address of this set that the attachment asks for, the zero Addr for none.
 	wanted netip.Addr
 }
 
-// choose gives the address that is asked for, else the owner's, else the next.
+// choose gives the requested address, else the owner's, else the next one.
 func (c choice) choose(held []Lease) (Lease, error) {
 	if i := slices.IndexFunc(held, func(h Lease) bool { _, ok := c.set.Find(h.Address); return ok }); i >= 0 {
 		return c.keep(held[i])
@@ -138,15 +137,15 @@ func (c choice) choose(held []Lease) (Lease, error) {
 	return c.next()
 }
 
-// keep is for an ADD that is repeated: it gets what it got before. Its sandbox may be another by
-// now, as a container that was stopped and started again has: the holder is this one then.
+// keep is for a repeated ADD: it gets what the first one got. The attachment may have another sandbox by now,
+// as after a container was stopped and started again. That sandbox is the holder then.
 func (c choice) keep(held Lease) (Lease, error) {
 	if c.wanted.IsValid() && c.wanted != held.Address {
-		return Lease{}, &RefusedError{c.wanted, fmt.Sprintf("can't be given: %s holds %s already; DEL it first", c.Attachment, held.Address)}
+		return Lease{}, &RefusedError{c.wanted, fmt.Sprintf("cannot be given: %s holds %s already; DEL it first", c.Attachment, held.Address)}
 	}
 	i := slices.IndexFunc(held.Holders, func(h Holder) bool { return h.is(c.Attachment) })
 	h, is := held.Holders[i], c.Namespace
-	is.BootID = h.Namespace.BootID // Who held it in an earlier boot does no more.
+	is.BootID = h.Namespace.BootID // A holder of an earlier boot is none any more.
 	byThisName := h.Network == "" || h.Network == c.store.network
 	if byThisName && (is.Inode == 0 || h.Namespace.Same(is) == nil && h.PodUID == c.PodUID) {
 		return held, nil
@@ -164,11 +163,11 @@ func (c choice) keep(held Lease) (Lease, error) {
 	return held, c.put(held)
 }
 
-// asked gives the address that is asked for, unless it is somebody else's.
+// asked gives the requested address, unless it is somebody else's.
 func (c choice) asked() (Lease, error) {
 	a := c.wanted
 	if ok, why := c.set.Gives(a); !ok {
-		return Lease{}, &RefusedError{a, "can't be given: " + why}
+		return Lease{}, &RefusedError{a, "cannot be given: " + why}
 	}
 	lease, leased, err := c.get(a)
 	if err != nil {
@@ -183,11 +182,11 @@ func (c choice) asked() (Lease, error) {
 	return Lease{}, fmt.Errorf("requested address %s is %w: it is %s", a, ErrTaken, lease.Whose())
 }
 
-// isOwners says whether the lease is on behalf of who asks.
+// isOwners says whether the lease is on behalf of the owner who asks.
 func (c choice) isOwners(l Lease) bool { return l.owned() && l.Owner == c.Owner }
 
-// owned looks for an address of the set that waits for the owner, or that another sandbox
-// of the owner holds still.
+// owned looks for an address of the set that waits for the owner, or that another sandbox of the owner
+// still holds.
 func (c choice) owned() (_ Lease, ok bool, err error) {
 	if c.Owner == (attachment.Owner{}) {
 		return Lease{}, false, nil
@@ -206,15 +205,15 @@ func (c choice) owned() (_ Lease, ok bool, err error) {
 	return slices.MinFunc(all, c.compare), true, nil
 }
 
-// compare is less than 0 if a is the one to get of two that wait for the owner. What an
-// operator reserved goes first, the newest of these before the others. A pod with two interfaces
-// on a network gets each address back on the same one. Of several the one that the pod had last.
+// compare is less than 0 if the owner gets a before b. What an operator reserved goes first, and of these
+// the newest. A pod with two interfaces on a network gets each address back on the same interface. Else
+// the address that the pod had last goes first.
 func (c choice) compare(a, b Lease) int {
 	return cmp.Or(c.rank(a)-c.rank(b), c.byHandSince(b).Compare(c.byHandSince(a)), b.ReleasedAt.Compare(a.ReleasedAt),
 		b.Newest().Since.Compare(a.Newest().Since), a.Address.Compare(b.Address))
 }
 
-// byHandSince is when an operator made the reservation that is in force, zero for none.
+// byHandSince is when an operator made the reservation that is in force. Zero stands for none.
 func (c choice) byHandSince(l Lease) time.Time {
 	if !l.byHand(c.now) {
 		return time.Time{}
@@ -235,8 +234,8 @@ func (c choice) rank(l Lease) int {
 	return 3
 }
 
-// succeeds says whether this attachment is the next one of the pod that holds the
-// address: the same interface of another sandbox.
+// succeeds says whether this attachment follows on one that holds the address: it is the same interface of
+// the pod's next sandbox.
 func (c choice) succeeds(l Lease) bool {
 	if l.State != Held || !c.isOwners(l) {
 		return false
@@ -247,8 +246,8 @@ func (c choice) succeeds(l Lease) bool {
 	})
 }
 
-// next gives the next free address in turn, and if there is none the one whose
-// quarantine is the first to end.
+// next gives the next free address in turn. If there is none, it gives the one whose quarantine ends
+// first.
 func (c choice) next() (Lease, error) {
 	for _, t := range c.set.turns(c.lastGiven(c.number)) {
 		if a := c.free(t); a.IsValid() {
@@ -265,7 +264,7 @@ func (c choice) next() (Lease, error) {
 	return Lease{}, c.exhausted(c.number, c.set)
 }
 
-// inTurn gives the address and has the next one come after it.
+// inTurn gives the address, and lets the turn go on after it.
 func (c choice) inTurn(lease Lease, origin Origin) (Lease, error) {
 	if err := c.setLastGiven(c.number, lease.Address); err != nil {
 		return Lease{}, err
@@ -273,9 +272,9 @@ func (c choice) inTurn(lease Lease, origin Origin) (Lease, error) {
 	return c.give(lease, origin)
 }
 
-// give makes the attachment a holder of the address: the only one, or the one that takes over
-// from who holds it still. That one goes when it gives the address up, or when the ADD of
-// this one has succeeded. If this ADD fails, the one before has the address as before.
+// give makes the attachment a holder of the address: the only one, or one beside an earlier holder. The
+// earlier one goes when it gives up the address, or when this ADD has succeeded. If this ADD fails, the
+// earlier one has the address as before.
 func (c choice) give(was Lease, origin Origin) (Lease, error) {
 	bootID, err := c.store.boot()
 	if err != nil {
@@ -298,8 +297,8 @@ func (c choice) give(was Lease, origin Origin) (Lease, error) {
 	return lease, errors.Join(c.put(lease), c.letOthersGo(lease))
 }
 
-// letOthersGo ends what the policy reserves for the owner besides in the set, for the same
-// interface: nobody would ever ask for it again.
+// letOthersGo ends what else the policy reserves for the owner in the set, for the same interface: nobody
+// would ever ask for it again.
 func (c choice) letOthersGo(given Lease) error {
 	if !given.owned() {
 		return nil

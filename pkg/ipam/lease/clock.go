@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// The time of a store is not the time of day. A node without a battery boots with a clock
-// that is months behind, and a clock that was once set wrong by years is set right again: what
-// ends by it would end too early, or not for years. Within a boot the time of the store goes on as
-// the kernel counts the time since the boot, which nobody can set. Between boots nothing else
-// than the time of day says how much has passed.
+// The time of a store is not the time of day. A node without a battery boots with a clock that is months
+// behind. A clock that is wrong by years is set right at some time. Reservations would end too early by such a clock,
+// or years too late. Within a boot the time of the store follows the kernel's time since the boot, which
+// nobody can set. Between boots only the time of day says how much time has passed.
 
 // clockMark is the time of a store at its last change.
 type clockMark struct {
@@ -20,7 +19,7 @@ type clockMark struct {
 	bootID string
 }
 
-// mark returns the mark of the last change. Schema 1 had the time alone.
+// mark returns the mark of the last change. Schema 1 had only the time.
 func (l *leases) mark() (clockMark, bool) {
 	const number = 8
 	b := l.meta.Get([]byte(keyClock))
@@ -53,7 +52,7 @@ func (l *leases) time() (time.Time, error) {
 	return latest(m.time, ofDay), nil
 }
 
-// sinceBoot returns the ID of this boot and the time since, in milliseconds.
+// sinceBoot returns the ID of this boot, and the time since it, in whole milliseconds.
 func (l *leases) sinceBoot() (bootID string, uptime time.Duration, err error) {
 	bootID, err = l.store.boot()
 	if err != nil {
@@ -63,15 +62,15 @@ func (l *leases) sinceBoot() (bootID string, uptime time.Duration, err error) {
 	return bootID, uptime.Truncate(time.Millisecond), err
 }
 
-// setMark notes the time of this change, with the time since the boot at which that was read:
-// what the change itself takes belongs to the time of the store.
+// setMark notes the time of this change, and the time since the boot when it was read. So the time that the
+// change itself takes counts.
 func (l *leases) setMark() error {
 	b := append(timeKey(l.now), timeKey(time.UnixMilli(l.begun.uptime.Milliseconds()))...)
 	return l.meta.Put([]byte(keyClock), append(b, l.begun.bootID...))
 }
 
-// ClockAhead returns how far the time of the store is ahead of the time of day; less than
-// 0 is behind. ErrNone: there is no store.
+// ClockAhead returns how far the time of the store is ahead of the time of day. It is negative if the
+// store is behind. ErrNone: there is no store.
 func (s *Store) ClockAhead(ctx context.Context) (ahead time.Duration, err error) {
 	err = s.view(ctx, func(l *leases) error {
 		ahead = l.now.Sub(l.ofDay())
@@ -82,10 +81,9 @@ func (s *Store) ClockAhead(ctx context.Context) (ahead time.Duration, err error)
 
 func (l *leases) ofDay() time.Time { return l.store.now().UTC().Truncate(time.Millisecond) }
 
-// ResetClock makes the time of the store the time of day, and returns by how much it was
-// ahead. What is reserved or in quarantine still lasts as long as it would have. What was there before
-// the time was ahead, has ended by that, and was not cleared away yet, is in force again. ErrNone:
-// there is no store.
+// ResetClock sets the time of the store to the time of day, and returns how far it was ahead. What is
+// reserved or in quarantine keeps the time that it has left. What ended only because the time was ahead is
+// in force again, if it was not cleared away yet. ErrNone: there is no store.
 func (s *Store) ResetClock(ctx context.Context) (ahead time.Duration, err error) {
 	err = s.change(ctx, func(l *leases) error {
 		was := l.now
@@ -108,7 +106,7 @@ func (s *Store) ResetClock(ctx context.Context) (ahead time.Duration, err error)
 
 // inTime returns the lease of a store whose time was set from was to now.
 func (l Lease) inTime(was, now time.Time) Lease {
-	// end is for the end of what was made then.
+	// end moves the end of what was made at that time.
 	end := func(t *time.Time, made time.Time) {
 		switch {
 		case t.After(was):
@@ -139,8 +137,8 @@ func (l Lease) inTime(was, now time.Time) Lease {
 // end ends a change: it notes what happened and when.
 func (l *leases) end() error { return errors.Join(l.writeEvents(), l.setMark()) }
 
-// SetClock has the store live in another boot and another time than the kernel's, as tests need
-// it: now is the time of day, uptime the time since that boot.
+// SetClock gives the store another boot and another time than the kernel's, for tests: now is the time of
+// day, uptime the time since that boot.
 func (s *Store) SetClock(bootID string, now func() time.Time, uptime func() (time.Duration, error)) {
 	s.bootID, s.now, s.uptime = bootID, now, uptime
 }

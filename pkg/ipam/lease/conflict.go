@@ -10,14 +10,14 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// ErrInUse says that another host has an address that no other can take the place of.
+// ErrInUse says that another host uses an address, and that no other address can replace it.
 var ErrInUse = errors.New("is in use on the network")
 
-// Conflict says that a host with that MAC has the address that the attachment was
-// given, and returns whether a repeated Allocate gives another in its place: the address is
-// in quarantine then. It is not for one that was taken over from the owner's sandbox
-// before, which may be what answers. ErrInUse: it was asked for or is the owner's, so that
-// it can't be exchanged; given up it goes into quarantine too, unless it is reserved.
+// Conflict records that a host with that MAC uses the address that the attachment was given. It returns
+// whether a repeated Allocate gives another address instead: this one is in quarantine then. Conflict does
+// nothing about an address that was taken over from the owner's earlier sandbox, because that sandbox may
+// be what answers. ErrInUse: the address was asked for, or is the owner's, so that no other can replace
+// it. It goes into quarantine when it is given up, unless it is reserved.
 func (s *Store) Conflict(ctx context.Context, a attachment.Key, address netip.Addr, mac string) (exchanged bool, err error) {
 	var refusal error
 	err = s.change(ctx, func(l *leases) (err error) {

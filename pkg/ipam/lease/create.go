@@ -14,8 +14,8 @@ import (
 	"github.com/relink-cni/relink/pkg/flock"
 )
 
-// create makes the file if it is missing, whole or not at all: a kill while bbolt
-// writes its first pages would leave what it can't open again.
+// create makes the file if it is missing, whole or not at all. After a kill during its first pages, bbolt
+// could not open the file again.
 func (s *Store) create(ctx context.Context) error {
 	if there, err := s.Exists(); there || err != nil {
 		return nil // open says what is wrong with it.
@@ -30,7 +30,7 @@ func (s *Store) create(ctx context.Context) error {
 	}
 	defer func() { _ = dir.Close() }()
 	if there, err := s.Exists(); there || err != nil {
-		return nil // Another has made it meanwhile.
+		return nil // Another process has made it meanwhile.
 	}
 	failpoint.Here("before creating store")
 	if err := s.initialize(dir); err != nil {
@@ -41,8 +41,8 @@ func (s *Store) create(ctx context.Context) error {
 	return nil
 }
 
-// lockDir locks the directory of the stores: one at a time makes files in it, or gives them
-// other names. The lock goes with the file that is returned.
+// lockDir locks the directory of the stores: only one process at a time makes or renames files in it. The
+// lock ends when the file that is returned is closed.
 func (s *Store) lockDir(ctx context.Context) (*os.File, error) {
 	path := filepath.Dir(s.path)
 	dir, err := os.Open(path)
@@ -59,7 +59,7 @@ func (s *Store) lockDir(ctx context.Context) (*os.File, error) {
 func (s *Store) initialize(dir *os.File) (retErr error) {
 	temporary := filepath.Join(dir.Name(), "."+s.network+extension+".new")
 	if err := removeIfThere(temporary); err != nil {
-		return err // What a kill left.
+		return err // A kill left it.
 	}
 	defer func() {
 		if retErr != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// unknown are the fields of a JSON object that a newer relink has written: they are kept as
-// they are, so that writing the object again loses nothing.
+// unknown are the fields of a JSON object that a newer relink has written. They stay as they are, so that
+// nothing is lost when the object is written again.
 type unknown map[string]jsontext.Value
 
 // decodeLease reads a lease of schema 2.
@@ -25,7 +25,7 @@ func decodeLease(b []byte) (l Lease, err error) {
 	return l, nil
 }
 
-// decodeState reads no more of a lease, of any schema, than its state.
+// decodeState reads only the state of a lease, of any schema.
 func decodeState(b []byte) (s State, err error) {
 	r := newReader(b)
 	r.token('{')
@@ -42,7 +42,7 @@ func decodeState(b []byte) (s State, err error) {
 	return s, nil
 }
 
-// decodeKnown reads what an ADD asked for. What a newer relink has written of it is left out.
+// decodeKnown reads what an ADD asked for, without the fields that a newer relink has written.
 func decodeKnown(b []byte) (k Known, err error) {
 	err = decode(b, func(r *reader) { k = r.known() })
 	if err != nil {
@@ -70,11 +70,11 @@ type reader struct {
 }
 
 func newReader(b []byte) *reader {
-	// As lenient as encoding/json, which read it before.
+	// It is as lenient as encoding/json, which read the stores before.
 	return &reader{from: jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))}
 }
 
-// token reads one token, which is to be of the kind.
+// token reads one token, which must be of the kind.
 func (r *reader) token(kind jsontext.Kind) (t jsontext.Token) {
 	if r.err == nil {
 		t, r.err = r.from.ReadToken()
@@ -88,7 +88,7 @@ func (r *reader) token(kind jsontext.Kind) (t jsontext.Token) {
 	return t
 }
 
-// null passes over a null, which is for nothing.
+// null passes over a null, which stands for nothing.
 func (r *reader) null() bool {
 	if r.err != nil || r.from.PeekKind() != 'n' {
 		return false
@@ -152,7 +152,7 @@ func (r *reader) number() (n uint64) {
 	return n
 }
 
-// parse reads a text that says a time, an address or a duration.
+// parse reads a text that is a time, an address or a duration.
 func (r *reader) parse(into encoding.TextUnmarshaler) {
 	if r.null() {
 		return
@@ -162,7 +162,7 @@ func (r *reader) parse(into encoding.TextUnmarshaler) {
 	}
 }
 
-// value reads what is not known.
+// value reads an unknown value.
 func (r *reader) value() jsontext.Value {
 	if r.err != nil {
 		return nil

@@ -1,2 +1,3 @@
-// Package lease keeps the addresses of a network with their owners, in one file for each network: who holds which, for whom one is reserved, and why. It knows nothing of CNI.
+// Package lease keeps the addresses of networks with their owners: who holds which address, for whom an
+// address is reserved, and why. Each network has a file of its own. The package knows nothing of CNI.
 package lease

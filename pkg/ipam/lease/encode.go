@@ -13,11 +13,11 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// What is stored is JSON, written and read here field by field. A package that looks at the types
-// (encoding/json) does so anew in each process, and a plugin is a process for one call: that was a
-// tenth of all that an ADD or a DEL takes.
+// Leases are stored as JSON, which is written and read here field by field. encoding/json looks at the types
+// first, anew in each process. A plugin is a process for one call: that look took a tenth of the time of an
+// ADD or a DEL.
 
-// encodeLease returns the lease as it is stored. Its network is not: that may be renamed.
+// encodeLease returns the lease as it is stored. Its network is not stored: it may get another name.
 func encodeLease(l Lease) ([]byte, error) {
 	return encode(func(w *writer) { w.lease(l) })
 }
@@ -29,7 +29,7 @@ func encodeKnown(k Known) ([]byte, error) {
 
 func encode(write func(*writer)) ([]byte, error) {
 	var b bytes.Buffer
-	// A runtime's text may be no UTF-8: that is no reason to lose an address.
+	// A text from a runtime may not be UTF-8: that is no reason to lose an address.
 	w := writer{to: jsontext.NewEncoder(&b, jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))}
 	write(&w)
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), w.err
@@ -55,7 +55,7 @@ func (w *writer) object(fields func()) {
 
 func (w *writer) key(key string) { w.token(jsontext.String(key)) }
 
-// list writes n values, none of an empty list.
+// list writes n values, and nothing for an empty list.
 func (w *writer) list(key string, n int, value func(i int)) {
 	if n == 0 {
 		return

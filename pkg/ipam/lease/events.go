@@ -11,25 +11,25 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// What happened to an address.
+// What is what happened to an address.
 type What string
 
-// What can happen.
+// The values of What.
 const (
-	// Given: an attachment has the address, beside others where it took it over.
+	// Given: an attachment has the address, maybe beside an earlier holder.
 	Given What = "given"
 	// GaveUp: a holder gave it up.
 	GaveUp What = "given up"
-	// ReservedByHand and ReleasedByHand: an operator did.
+	// ReservedByHand and ReleasedByHand: an operator did that.
 	ReservedByHand What = "reserved by hand"
 	ReleasedByHand What = "released by hand"
 	// Ended: a reservation or a quarantine is over.
 	Ended What = "ended"
-	// InConflict: another host was found to have it.
+	// InConflict: another host uses it.
 	InConflict What = "in conflict"
 	// TakenIn: the lease comes from host-local, or from the store of another network.
 	TakenIn What = "taken in"
-	// ClockReset: an operator set the time of the store. It is no address's.
+	// ClockReset: an operator set the time of the store. It concerns no address.
 	ClockReset What = "clock reset"
 )
 
@@ -41,14 +41,14 @@ type Event struct {
 	Why     string     `json:"why,omitzero"`
 	// Then is what the address is afterwards, empty for free.
 	Then State `json:"then,omitzero"`
-	// ContainerID, IfName and PodUID are those of the holder, empty where there is none.
+	// ContainerID, IfName and PodUID are the holder's, empty if there is none.
 	ContainerID string           `json:"containerID,omitzero"`
 	IfName      string           `json:"ifName,omitzero"`
 	PodUID      string           `json:"podUID,omitzero"`
 	Owner       attachment.Owner `json:"owner,omitzero"`
 }
 
-// of returns the event as one of the holder, on behalf of the lease's owner.
+// of returns the event with the address and owner of the lease, and the holder.
 func (e Event) of(l Lease, h Holder) Event {
 	e.Address, e.Owner = l.Address, l.Owner
 	e.ContainerID, e.IfName, e.PodUID = h.ContainerID, h.IfName, h.PodUID
@@ -61,8 +61,8 @@ const (
 	moreEvents = maxEvents / 4
 )
 
-// note has the event recorded when the change ends. Of those that one change makes, more
-// than a store keeps are not even encoded.
+// note has the event recorded when the change ends. If one change makes more events than a store keeps,
+// the oldest are not even encoded.
 func (l *leases) note(e Event) {
 	e.At = l.now
 	if len(l.noted) >= maxEvents+moreEvents {
@@ -71,13 +71,13 @@ func (l *leases) note(e Event) {
 	l.noted = append(l.noted, e)
 }
 
-// mergeEvents puts what happened in another store between what happened in this one, by the time.
+// mergeEvents sorts the events of another store into those of this one, by time.
 func (l *leases) mergeEvents(more []Event) error {
 	var all []Event
 	told := map[Event]bool{}
 	err := l.eachEvent(func(e Event) { all, told[e] = append(all, e), true })
 	for _, e := range more {
-		if !told[e] { // Else the two stores are copies.
+		if !told[e] { // Copies of one store have the same events.
 			all = append(all, e)
 		}
 	}
@@ -123,15 +123,15 @@ func (l *leases) trimEvents() error {
 	return nil
 }
 
-// encodeEvent writes the time, the address and the texts. JSON would cost each ADD and DEL more
-// than all else that an event does.
+// encodeEvent writes the time, the address and the texts. JSON would cost each ADD and DEL more than the rest
+// of the event.
 func encodeEvent(e Event) []byte {
 	b := append(timeKey(e.At), addressKey(e.Address)...)
 	return append(b, textKey(string(e.What), e.Why, string(e.Then), e.ContainerID, e.IfName, e.PodUID,
 		e.Owner.Kind, e.Owner.Namespace, e.Owner.Name, e.Owner.UID)...)
 }
 
-// decodeEvent reads what encodeEvent has written. More texts are a newer relink's.
+// decodeEvent reads what encodeEvent has written. Further texts are from a newer relink.
 func decodeEvent(b []byte) (Event, error) {
 	const number, address = 8, 16
 	if len(b) < number+address {
@@ -156,7 +156,7 @@ func decodeEvent(b []byte) (Event, error) {
 	return e, nil
 }
 
-// noAddress is how an event is written that is no address's: nobody is given ::.
+// noAddress stands for the address of an event that concerns none: nobody is given ::.
 var noAddress = netip.IPv6Unspecified()
 
 func eventKey(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }

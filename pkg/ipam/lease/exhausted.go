@@ -8,9 +8,9 @@ import (
 	"net/netip"
 )
 
-// longestReleased returns the address of the set whose reservation or quarantine ends
-// first, if it is one in quarantine or has ended, else the zero Addr. One that another host has
-// waits for its end.
+// longestReleased returns the first address of the set whose reservation or quarantine has ended. If none
+// has ended, it returns the one whose quarantine ends first, and passes over those that another host uses. The zero
+// Addr stands for none.
 func (l *leases) longestReleased(set RangeSet) (netip.Addr, error) {
 	cursor := l.ends.Cursor()
 	now := timeKey(l.now)
@@ -33,8 +33,8 @@ func (l *leases) longestReleased(set RangeSet) (netip.Addr, error) {
 	return netip.Addr{}, nil
 }
 
-// givesBeforeEnd says whether the address is in quarantine, and no other host has it. Most are reserved
-// where there are many, and of these no more is read than that.
+// givesBeforeEnd says whether the address is in quarantine, and no other host uses it. A store with many
+// leases has mostly reservations: of these, only the state is read.
 func (l *leases) givesBeforeEnd(a netip.Addr) (bool, error) {
 	state, err := decodeState(l.byAddress.Get(addressKey(a)))
 	if err != nil {
@@ -70,8 +70,8 @@ func (l *leases) canGive(set RangeSet) (bool, error) {
 	return false, err
 }
 
-// Exhausted returns an error that is ErrExhausted for each set of which no address can be given
-// to anybody, not even to an owner for whom one is reserved. ErrNone: nothing was ever given.
+// Exhausted returns an error for each set of which nobody can be given an address, not even an owner for
+// whom one is reserved. Each matches ErrExhausted. ErrNone: nothing was ever given.
 func (s *Store) Exhausted(ctx context.Context, sets []RangeSet) (full []error, err error) {
 	err = s.view(ctx, func(l *leases) error {
 		for i, set := range sets {
@@ -88,8 +88,9 @@ func (s *Store) Exhausted(ctx context.Context, sets []RangeSet) (full []error, e
 	return full, err
 }
 
-// exhausted says what keeps every address of the set. Pods that start all at once come here one after
-// the other, and who gives up an address waits for them: a lease is not read beyond its state.
+// exhausted says what keeps every address of the set from being given. It reads only the state of each lease: many
+// pods that start at once come here one after the other, and a DEL that would free an address has to wait
+// for them.
 func (l *leases) exhausted(number int, set RangeSet) error {
 	counts := map[State]int{}
 	for _, r := range set {

@@ -8,14 +8,14 @@ import (
 	"slices"
 )
 
-// Known is what an ADD asked for: the ranges, and what is to happen to their addresses.
+// Known is what an ADD asked for: the ranges, and the policy for their addresses.
 type Known struct {
 	Sets   []RangeSet `json:"sets"`
 	Policy Policy     `json:"policy,omitzero"`
 }
 
-// maxKnown is how many a store remembers. Most networks have one: more come from a runtime
-// that gives pods ranges of their own, and from a configuration that went to others.
+// maxKnown is how many a store remembers. Most networks have one. A runtime that gives pods ranges of their
+// own makes more, and so does a change of the configuration.
 const maxKnown = 8
 
 // set returns the set that has the address, and its number.
@@ -32,8 +32,8 @@ func (k Known) overlaps(o Known) bool {
 	return slices.ContainsFunc(k.Sets, func(s RangeSet) bool { return slices.ContainsFunc(o.Sets, s.Overlaps) })
 }
 
-// setsBeside returns the sets. Those that have addresses of the other one's are empty: so the rest keep
-// their numbers.
+// setsBeside returns the sets. A set that shares addresses with o is replaced by an empty one: so the others
+// keep their numbers.
 func (k Known) setsBeside(o Known) []RangeSet {
 	left := slices.Clone(k.Sets)
 	for i, s := range left {
@@ -44,8 +44,8 @@ func (k Known) setsBeside(o Known) []RangeSet {
 	return left
 }
 
-// remember notes what an ADD asks for. What it asks for of the same addresses takes the place
-// of what earlier ones did. The rest stays as it is stored, with what a newer relink has added.
+// remember notes what an ADD asks for. It replaces what earlier ADDs asked for of the same addresses. The rest
+// stays as it is stored, with what a newer relink has added.
 func (l *leases) remember(k Known) error {
 	b, err := encodeKnown(k)
 	if err != nil || bytes.Equal(b, l.ranges.Get(knownKey(0))) {
@@ -73,8 +73,9 @@ func (l *leases) remember(k Known) error {
 	return l.putKnown(values)
 }
 
-// without returns what was asked for as it is stored, less the sets of which the last ADD asks for
-// addresses: nil if none are left. In their place is an empty one, so that the others keep their numbers.
+// without returns what was asked for, as it is stored, without the sets that share addresses with the last
+// ADD's. An empty set replaces each of these, so that the others keep their numbers. It returns nil if no
+// set is left.
 func (l *leases) without(i int, known, last Known) ([]byte, error) {
 	left := known.setsBeside(last)
 	sameSets := func(a, b RangeSet) bool { return len(a) == len(b) }
@@ -88,8 +89,7 @@ func (l *leases) without(i int, known, last Known) ([]byte, error) {
 	return encodeKnown(known)
 }
 
-// learn notes what ADDs of another network asked for, as if that had been before all that is
-// known of this one.
+// learn notes what ADDs of another network asked for, as if they had come before all ADDs of this one.
 func (l *leases) learn(known []Known) error {
 	all, err := l.known()
 	if err != nil {
@@ -118,7 +118,7 @@ func (l *leases) learn(known []Known) error {
 // storedKnown returns what was asked for as it is stored.
 func (l *leases) storedKnown(i int) []byte { return bytes.Clone(l.ranges.Get(knownKey(i))) }
 
-// putKnown stores what ADDs asked for, the last one first, as far as a store remembers it.
+// putKnown stores what ADDs asked for, the last one first. What is too much for a store is left out.
 func (l *leases) putKnown(values [][]byte) (err error) {
 	for i := range maxKnown {
 		if i < len(values) {

@@ -104,10 +104,10 @@ func TestReserveRefusesWhatNoAddGives(t *testing.T) {
 	must(t, reserve("192.0.2.1"))
 	n.add(t, "c1/eth0", "", "10.3.0.2")
 	for name, test := range map[string]struct{ address, why string }{
-		"the gateway":  {"10.3.0.1", "its last ADDs gave addresses of 10.3.0.2-10.3.0.20; a new range is known from the first ADD on that has it"},
+		"the gateway":  {"10.3.0.1", "its last ADDs gave addresses of 10.3.0.2-10.3.0.20; a new range is known after its first ADD"},
 		"excluded":     {"10.3.0.5", "it is in exclude 10.3.0.5-10.3.0.6"},
-		"outside":      {"10.3.0.21", "its last ADDs gave addresses of 10.3.0.2-10.3.0.20; a new range is known from the first ADD on that has it"},
-		"other family": {"2001:db8::2", "its last ADDs gave addresses of 10.3.0.2-10.3.0.20; a new range is known from the first ADD on that has it"},
+		"outside":      {"10.3.0.21", "its last ADDs gave addresses of 10.3.0.2-10.3.0.20; a new range is known after its first ADD"},
+		"other family": {"2001:db8::2", "its last ADDs gave addresses of 10.3.0.2-10.3.0.20; a new range is known after its first ADD"},
 	} {
 		n.refused(t, name, reserve(test.address), ErrNotGiven, test.address+" is never given in network pods: "+test.why)
 	}
@@ -117,7 +117,7 @@ func TestReserveRefusesWhatNoAddGives(t *testing.T) {
 	must(t, reserve("10.4.0.2"))
 	n.refused(t, "the gateway in its range", reserve("10.4.0.5"), ErrNotGiven, "10.4.0.5 is never given in network pods: it is the gateway")
 	n.refused(t, "outside of two", reserve("10.5.0.1"), ErrNotGiven,
-		"10.5.0.1 is never given in network pods: its last ADDs gave addresses of 10.3.0.2-10.3.0.20, 10.4.0.1-10.4.0.9; a new range is known from the first ADD on that has it")
+		"10.5.0.1 is never given in network pods: its last ADDs gave addresses of 10.3.0.2-10.3.0.20, 10.4.0.1-10.4.0.9; a new range is known after its first ADD")
 	// What was not excluded before is by now, and the other way round.
 	n.sets[0] = subnet("10.3.0.2", "10.3.0.20")
 	n.add(t, "c1/eth0", "", "10.3.0.2 10.4.0.1")

@@ -14,15 +14,15 @@ import (
 type State string
 
 const (
-	// Held says that at least one attachment has it.
+	// Held says that at least one attachment has the address.
 	Held State = "held"
-	// Reserved says that no attachment has it, and it waits for its owner.
+	// Reserved says that no attachment has the address, and that it waits for its owner.
 	Reserved State = "reserved"
-	// Quarantined says that it is nobody's, and others may still believe it to be somebody's.
+	// Quarantined says that the address is nobody's, and that other hosts may not know that yet.
 	Quarantined State = "quarantined"
 )
 
-// Origin is why an attachment was given the very address that it has.
+// Origin is why an attachment was given this address and no other.
 type Origin string
 
 const (
@@ -30,11 +30,11 @@ const (
 	Requested Origin = "requested"
 	// FromReservation says that it was reserved for the owner.
 	FromReservation Origin = "reserved for the owner"
-	// TakenOver says that another sandbox of the owner held it still.
+	// TakenOver says that an earlier sandbox of the owner still held it.
 	TakenOver Origin = "taken over from the owner's sandbox before"
 	// InTurn says that it was the next free one.
 	InTurn Origin = "next in turn"
-	// LongestReleased says that none was free, and its quarantine was the first to end.
+	// LongestReleased says that none was free, and that its quarantine would have ended first.
 	LongestReleased Origin = "released first, as none was free"
 	// Imported says that host-local had given it.
 	Imported Origin = "imported"
@@ -66,21 +66,21 @@ type Policy struct {
 	Quarantine Duration `json:"quarantine,omitzero"`
 }
 
-// DefaultQuarantine outlives what the hosts nearby believe of an address without asking
-// again: 45 s at most by RFC 4861, section 6.3.2, which Linux follows for ARP as well.
+// DefaultQuarantine is longer than hosts nearby use what they know of an address without asking again: 45 s
+// at most by RFC 4861, section 6.3.2, which Linux follows for ARP as well.
 const DefaultQuarantine = Duration(time.Minute)
 
-// Holder is an attachment that has an address, with what tells whether it is there still.
+// Holder is an attachment that has an address, with what shows whether the attachment is still there.
 type Holder struct {
 	ContainerID string `json:"containerID,omitzero"`
 	IfName      string `json:"ifName,omitzero"`
-	// Network is by whose name the attachment was given the address, empty for that of the store: a
-	// Rename came since. A runtime may know the attachment by that name alone.
+	// Network is the name that the network had when the attachment was given the address, empty for its
+	// present name. A runtime may know the attachment by the old name alone.
 	Network string `json:"network,omitzero"`
-	// PodUID is that of the pod's incarnation that the sandbox is of.
+	// PodUID is the UID of the pod that the sandbox belongs to. The next pod of that name has another.
 	PodUID string `json:"podUID,omitzero"`
-	// Namespace is the sandbox's, as far as it was known when the address was given: the
-	// boot always, for no attachment outlives its boot.
+	// Namespace is the sandbox's, as far as it was known when the address was given. The boot is always
+	// known: no attachment outlives its boot.
 	Namespace attachment.Namespace `json:"namespace,omitzero"`
 	// Since is when it was given the address.
 	Since  time.Time `json:"since,omitzero"`
@@ -112,24 +112,24 @@ type Lease struct {
 	Address netip.Addr `json:"address"`
 	// Network is that of the store. It is not stored.
 	Network string `json:"network,omitzero"`
-	// Owner is on whose behalf it is held or for whom it is reserved, nobody when the
-	// runtime named no pod.
+	// Owner is the owner on whose behalf the address is held, or for whom it is reserved. It is nobody if
+	// the runtime named no pod.
 	Owner attachment.Owner `json:"owner,omitzero"`
 	State State            `json:"state"`
-	// Holders have it, in the order in which they were given it; none has one that is not
-	// Held. A new sandbox of the owner holds it beside the one before until that one goes.
+	// Holders have the address, in the order in which they got it. There are none unless State is Held. A
+	// new sandbox of the owner holds it beside the earlier one until that one goes.
 	Holders []Holder `json:"holders,omitzero"`
-	// Last was the last to hold one that is not Held. One that nobody ever held has none.
+	// Last is the last holder of an address that is not Held. It is zero if nobody ever held it.
 	Last Holder `json:"last,omitzero"`
 	// Why is for people: why it is quarantined or reserved.
 	Why string `json:"why,omitzero"`
-	// ByHand: an operator reserved it, so that it is reserved again whatever the
+	// ByHand: an operator reserved it. It is reserved again after its holder gives it up, whatever the
 	// policy says.
 	ByHand bool `json:"byHand,omitzero"`
 	// ByHandAt is when, and ByHandUntil when that ends; zero for never.
 	ByHandAt    time.Time `json:"byHandAt,omitzero"`
 	ByHandUntil time.Time `json:"byHandUntil,omitzero"`
-	// Conflict: another host has it, so that not even a lack of others gets it given.
+	// Conflict: another host uses it. It is not given even if no other address is free.
 	Conflict   bool      `json:"conflict,omitzero"`
 	ReleasedAt time.Time `json:"releasedAt,omitzero"`
 	// Until is when a reservation or a quarantine ends; zero for never.
@@ -153,8 +153,8 @@ func (l Lease) HeldBy(a attachment.Key) bool {
 	return ok
 }
 
-// Newest returns the holder that was given the address last, and the last one that was of
-// an address that nobody holds.
+// Newest returns the holder that was given the address last. If nobody holds the address, that is the last
+// holder.
 func (l Lease) Newest() Holder {
 	if len(l.Holders) == 0 {
 		return l.Last
@@ -165,10 +165,10 @@ func (l Lease) Newest() Holder {
 // owned says whether the lease is on somebody's behalf.
 func (l Lease) owned() bool { return l.Owner != (attachment.Owner{}) }
 
-// Nobodys says whether the address is kept from being given without being anybody's.
+// Nobodys says whether the address is nobody's, and is still not given.
 func (l Lease) Nobodys() bool { return l.State == Quarantined || l.State == Reserved && !l.owned() }
 
-// Whose says in words who keeps the address from being given.
+// Whose says in words who has the address, or why it is not given.
 func (l Lease) Whose() string {
 	switch l.State {
 	case Held:
@@ -195,8 +195,8 @@ func (l Lease) Whose() string {
 	return "in quarantine: " + l.Why
 }
 
-// without returns the lease after the holders that are gone gave it up: held by the
-// others, else reserved, quarantined, or free, which is ok == false.
+// without returns the lease after those holders gave up the address: held by the others, else reserved,
+// quarantined, or free. ok is false for free.
 func (l Lease) without(gone func(Holder) bool, why string, now time.Time) (_ Lease, ok bool) {
 	left := slices.DeleteFunc(slices.Clone(l.Holders), gone)
 	if len(left) == 0 {
@@ -206,15 +206,15 @@ func (l Lease) without(gone func(Holder) bool, why string, now time.Time) (_ Lea
 	return l, true
 }
 
-// notSticky returns the held lease without its newest holder's wish to have it kept.
+// notSticky returns the held lease as if its newest holder had no sticky policy.
 func (l Lease) notSticky() Lease {
 	l.Holders = slices.Clone(l.Holders)
 	l.Holders[len(l.Holders)-1].Policy.Sticky = false
 	return l
 }
 
-// GivenUp returns the lease after its last holder gave it up: reserved, quarantined, or
-// free, which is ok == false.
+// GivenUp returns the lease after its last holder gave up the address: reserved, quarantined, or free. ok
+// is false for free.
 func (l Lease) GivenUp(why string, now time.Time) (_ Lease, ok bool) {
 	l.Last, l.Holders = l.Newest(), nil
 	if l.Conflict {
@@ -241,8 +241,8 @@ func (l Lease) byHand(now time.Time) bool {
 	return l.ByHand && (l.ByHandUntil.IsZero() || now.Before(l.ByHandUntil))
 }
 
-// reservedUntil is when a reservation ends that begins now: the latest of what the
-// policy and what an operator says, and of the quarantine.
+// reservedUntil is when a reservation that begins now ends: at the end of the policy's time, of the
+// operator's, or of the quarantine, whichever is latest.
 func (l Lease) reservedUntil(now time.Time) time.Time {
 	policy := l.Last.Policy
 	if l.ByHand && l.ByHandUntil.IsZero() || policy.Sticky && policy.Retain == 0 {
@@ -255,8 +255,8 @@ func (l Lease) reservedUntil(now time.Time) time.Time {
 	return latest(until, l.ByHandUntil)
 }
 
-// unreserved is what is left of a reservation that nobody makes any more: a quarantine
-// where that is not over, else nothing, which is ok == false.
+// unreserved is the lease after its reservation was ended: in quarantine if that is not over, else free. ok
+// is false for free.
 func (l Lease) unreserved(why string, now time.Time) (_ Lease, ok bool) {
 	l.ByHand, l.ByHandAt, l.ByHandUntil, l.Last.Policy.Sticky = false, time.Time{}, time.Time{}, false
 	until := l.ReleasedAt.Add(time.Duration(l.Last.Policy.Quarantine))

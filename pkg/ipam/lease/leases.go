@@ -14,10 +14,10 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// leases are the leases of a network in a transaction, and what they are found by.
+// leases are the leases of a network in a transaction, and the indices to find them.
 type leases struct {
 	store *Store
-	// schema is that of the store: 1 only for a look.
+	// schema is that of the store. It is 1 only while a store is read.
 	schema int
 	now    time.Time
 	// begun is the boot, and the time since, at which now was read.
@@ -60,12 +60,12 @@ func (l *leases) get(a netip.Addr) (Lease, bool, error) {
 	return lease, true, nil
 }
 
-// unreadable says of which address of which store the lease can't be read.
+// unreadable says that the lease of the address cannot be read, and in which store.
 func (l *leases) unreadable(a netip.Addr, err error) error {
 	return fmt.Errorf("store %s: %s: %w", l.store.path, a, err)
 }
 
-// put makes the lease that of its address.
+// put stores the lease under its address.
 func (l *leases) put(lease Lease) error {
 	was, leased, err := l.get(lease.Address)
 	if err != nil {
@@ -173,12 +173,12 @@ func (l *leases) ended(limit int) ([]Lease, error) {
 	return all, nil
 }
 
-// over says whether the lease has ended, and but waits to be cleared away.
+// over says whether the lease has ended and only waits to be cleared away.
 func (l *leases) over(lease Lease) bool {
 	return !lease.Until.IsZero() && !lease.Until.After(l.now)
 }
 
-// lastGiven returns the address that was given last of the range set of that number.
+// lastGiven returns the last address that was given of the range set of that number.
 func (l *leases) lastGiven(set int) netip.Addr {
 	return addressOf(l.last.Get([]byte(strconv.Itoa(set))))
 }
@@ -198,8 +198,8 @@ func addressOf(key []byte) netip.Addr {
 	return a.Unmap()
 }
 
-// textKey writes texts so that no two lists of them look alike, nor one like the
-// beginning of another that has as many.
+// textKey writes texts so that no two lists of them look alike. No list looks like the beginning of another
+// one of as many texts.
 func textKey(texts ...string) []byte {
 	var key []byte
 	for _, t := range texts {
@@ -209,8 +209,8 @@ func textKey(texts ...string) []byte {
 	return key
 }
 
-// storable returns the owner as it will be read: JSON has no text that is no UTF-8. Else what a
-// lease is found by would be another owner's than the lease.
+// storable returns the owner as it will be read again: a text in JSON is always UTF-8. Otherwise the index
+// would have another owner than the lease.
 func storable(o attachment.Owner) attachment.Owner {
 	for _, text := range []*string{&o.Kind, &o.Namespace, &o.Name, &o.UID} {
 		*text = string([]rune(*text))
@@ -224,7 +224,7 @@ func timeKey(t time.Time) []byte { return binary.BigEndian.AppendUint64(nil, uin
 
 func timeOf(key []byte) time.Time { return time.UnixMilli(int64(binary.BigEndian.Uint64(key))).UTC() }
 
-// heldKeys are what a lease is found by in bucketAttachments, one for each holder.
+// heldKeys are the keys of a lease in bucketAttachments, one for each holder.
 func heldKeys(l Lease) [][]byte {
 	var keys [][]byte
 	for _, h := range l.Holders {

@@ -11,16 +11,16 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// ErrHolder says that the address is another's than the caller expects.
+// ErrHolder says that somebody else has the address than the caller expects.
 var ErrHolder = errors.New("not as expected")
 
 func notAsExpected(l Lease) error {
 	return fmt.Errorf("%s is %w: it is %s", l.Address, ErrHolder, l.Whose())
 }
 
-// List returns all leases in the order of their addresses, as the next change will find
-// them: those that have ended are left out, and what was held in an earlier boot is
-// held no more. ErrNone: nothing was ever given.
+// List returns all leases in the order of their addresses, as the next change will find them. Leases that
+// have ended are left out, and what was held in an earlier boot is not held any more. ErrNone: nothing was
+// ever given.
 func (s *Store) List(ctx context.Context) ([]Lease, error) {
 	var all []Lease
 	err := s.view(ctx, func(l *leases) error {
@@ -44,8 +44,8 @@ func (s *Store) Get(ctx context.Context, a netip.Addr) (Lease, error) {
 	return lease, err
 }
 
-// HeldBy returns what the attachment holds. If the network was renamed, the store by its new name is
-// meant. ErrNone: nothing was ever given.
+// HeldBy returns what the attachment holds. If the network was renamed, it looks in the store of the new
+// name. ErrNone: nothing was ever given.
 func (s *Store) HeldBy(ctx context.Context, a attachment.Key) ([]Lease, error) {
 	held, err := s.heldHere(ctx, a)
 	if !errors.Is(err, ErrNone) {
@@ -59,7 +59,7 @@ func (s *Store) HeldBy(ctx context.Context, a attachment.Key) ([]Lease, error) {
 	return nil, err
 }
 
-// heldHere is HeldBy for the store of this very name.
+// heldHere is HeldBy for the store of this name alone.
 func (s *Store) heldHere(ctx context.Context, a attachment.Key) (held []Lease, err error) {
 	err = s.view(ctx, func(l *leases) (err error) {
 		held, err = l.heldBy(a)
@@ -83,8 +83,8 @@ func (l *leases) current(a netip.Addr) (Lease, error) {
 	return lease, nil
 }
 
-// asOfNow returns the lease as a change would find it, and whether it would find one. A
-// look changes nothing, and may be the first thing in a boot.
+// asOfNow returns the lease as a change would find it, and whether it would find one. A look changes
+// nothing, and can come before the first change of a boot.
 func (l *leases) asOfNow(lease Lease) (_ Lease, ok bool) {
 	if slices.ContainsFunc(lease.Holders, l.isOfEarlierBoot) {
 		return lease.without(l.isOfEarlierBoot, earlierBoot, l.now)
@@ -92,9 +92,8 @@ func (l *leases) asOfNow(lease Lease) (_ Lease, ok bool) {
 	return lease, !l.over(lease)
 }
 
-// Expected is whom the caller of ReleaseByHand believes to have an address: the attachment's
-// container and interface, the owner, or nobody, for one in quarantine. An empty
-// field is not compared, but one has to be given.
+// Expected is who the caller of ReleaseByHand expects to have an address: a container and its interface, an
+// owner, or nobody, for an address in quarantine. An empty field is not compared, but one must be set.
 type Expected struct {
 	ContainerID, IfName string
 	Owner               attachment.Owner
@@ -110,15 +109,14 @@ func (e Expected) is(l Lease) bool {
 		(e.Owner == attachment.Owner{} || l.Owner == e.Owner)
 }
 
-// means says whether the holder is one of those that are meant.
+// means says whether the holder is among those that are expected.
 func (e Expected) means(h Holder) bool {
 	return (e.ContainerID == "" || e.ContainerID == h.ContainerID) && (e.IfName == "" || e.IfName == h.IfName)
 }
 
-// ReleaseByHand makes the address nobody's, if it is the expected holder's, and returns the
-// lease that it had and the one that is left, the zero Lease for free. Where it has other
-// holders, those keep it. What was held, or reserved for shorter than that, goes into
-// quarantine. ErrHolder: it is another's; ErrNone: it is free.
+// ReleaseByHand releases the address if the expected holder has it. It returns the lease before and after,
+// the zero Lease for free. Other holders keep the address. A held address goes into quarantine, and so does
+// one whose reservation is younger than its quarantine. ErrHolder: somebody else has it; ErrNone: it is free.
 func (s *Store) ReleaseByHand(ctx context.Context, a netip.Addr, expected Expected) (was, left Lease, err error) {
 	err = s.change(ctx, func(l *leases) (err error) {
 		if err := l.settle(); err != nil {
@@ -140,15 +138,15 @@ func (s *Store) ReleaseByHand(ctx context.Context, a netip.Addr, expected Expect
 	return was, left, err
 }
 
-// byHand is why a lease is reserved that an operator made, releasedByHand why one is in
-// quarantine that an operator ended.
+// byHand is why an operator's reservation is there. releasedByHand is why an address that an operator
+// released is in quarantine.
 const (
 	byHand         = "by hand"
 	releasedByHand = "released by hand"
 )
 
-// releasedByHand returns the lease after an operator ended the holding of some, or what
-// keeps it for its owner.
+// releasedByHand returns the lease after an operator removed some of its holders, or ended its
+// reservation. ok is false for free.
 func (l Lease) releasedByHand(gone func(Holder) bool, now time.Time) (_ Lease, ok bool) {
 	if l.State != Held {
 		return l.unreserved(releasedByHand, now)

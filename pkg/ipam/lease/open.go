@@ -22,8 +22,8 @@ type opened struct {
 	file *os.File
 }
 
-// open opens the file and locks it: bbolt's own lock would look for it every 50 ms.
-// The lock goes with the file.
+// open opens the file and locks it: bbolt's own lock looks only every 50 ms. The lock ends when the file is
+// closed.
 func (s *Store) open(ctx context.Context, readOnly bool, use func(*opened) error) (err error) {
 	how := flock.Exclusive
 	if readOnly {
@@ -37,14 +37,13 @@ func (s *Store) open(ctx context.Context, readOnly bool, use func(*opened) error
 			return o.file, err
 		},
 	}
-	// A damaged file makes bbolt panic, one that was cut short makes it touch memory
-	// that is not there.
+	// A damaged file makes bbolt panic. A file that was cut short makes it touch memory that is not there.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("store %s: %w: %v", s.path, ErrDamaged, r)
-			// The next to look would wait for the lock, and what bbolt has mapped of the
-			// file keeps it beyond the descriptor.
+			// bbolt has mapped the file, and the mapping keeps the lock after the descriptor is closed. The next
+			// look would wait for it.
 			_ = errors.Join(flock.Unlock(o.file), o.file.Close())
 		}
 	}()
@@ -65,9 +64,8 @@ func (s *Store) open(ctx context.Context, readOnly bool, use func(*opened) error
 	return use(o)
 }
 
-// openLocked opens the file and locks it. Somebody may put another one in its place
-// meanwhile, as who restores a backup does: what is changed is always the one that others
-// will find there.
+// openLocked opens the file and locks it. Somebody may replace the file meanwhile, with a backup for
+// example. A change always goes to the file that others will find there.
 func (s *Store) openLocked(ctx context.Context, path string, flag, how int) (*os.File, error) {
 	for again := false; ; again = true {
 		f, err := openFile(path, flag)
@@ -91,8 +89,8 @@ func (s *Store) openLocked(ctx context.Context, path string, flag, how int) (*os
 	}
 }
 
-// openFile is os.OpenFile without the poller, which the Go runtime would start for it: that needs a
-// thread, and a file on disk is never waited for.
+// openFile is os.OpenFile without the poller of the Go runtime, which would need a thread: nobody waits for a
+// file on disk.
 func openFile(path string, flag int) (*os.File, error) {
 	fd, err := syscall.Open(path, flag|syscall.O_CLOEXEC, 0)
 	for errors.Is(err, syscall.EINTR) { // The Go runtime sends its threads signals.
@@ -104,8 +102,8 @@ func openFile(path string, flag int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// lock is flock.Lock with the store's patience. Most often nobody else has it, and no timer is needed,
-// which would start the poller as well.
+// lock is flock.Lock with the store's bound on the wait. Most often the lock is free. Then it sets no timer, which
+// would start the poller as well.
 func (s *Store) lock(ctx context.Context, f *os.File, how int) error {
 	err := flock.Try(f, how)
 	switch {
@@ -132,11 +130,11 @@ func isAt(f *os.File, path string) (bool, error) {
 	return err == nil && os.SameFile(open, there), err
 }
 
-// smallestPage is of the kernels with the smallest pages: a store may come from another.
+// smallestPage is the smallest page size of all kernels: a store may come from another machine.
 const smallestPage = 4096
 
-// notTooShort reports a file that is too short for bbolt's two first pages. Of an empty
-// one it would make an empty store.
+// notTooShort reports a file that is too short for bbolt's two first pages. bbolt would make an empty store
+// of an empty file.
 func notTooShort(f *os.File) error {
 	info, err := f.Stat()
 	if err == nil && info.Size() < 2*smallestPage {
@@ -148,7 +146,7 @@ func notTooShort(f *os.File) error {
 	return err
 }
 
-// isDamage says whether bbolt calls the file none of its own.
+// isDamage says whether bbolt does not know the file as its own.
 func isDamage(err error) bool {
 	for _, damage := range []error{bolterrors.ErrInvalid, bolterrors.ErrVersionMismatch, bolterrors.ErrChecksum} {
 		if errors.Is(err, damage) {

@@ -31,17 +31,17 @@ func (s Span) String() string {
 	return s.First.String() + "-" + s.Last.String()
 }
 
-// Range is a part of a subnet to give addresses of.
+// Range is a part of a subnet. Addresses are given from it.
 type Range struct {
 	Span
 	Subnet netip.Prefix `json:"subnet"`
-	// Gateway is told to the attachments and never given to one.
+	// Gateway is passed on to the attachments, and never given to one of them.
 	Gateway netip.Addr `json:"gateway,omitzero"`
 	// Excluded are never given. They may lie outside of the range.
 	Excluded []Span `json:"excluded,omitzero"`
 }
 
-// Gives says whether the address is one to be given, and if not why.
+// Gives says whether an ADD can give the address, and if not why.
 func (r Range) Gives(a netip.Addr) (ok bool, why string) {
 	if a == r.Gateway {
 		return false, "it is the gateway"
@@ -54,8 +54,7 @@ func (r Range) Gives(a netip.Addr) (ok bool, why string) {
 	return true, ""
 }
 
-// skip returns the first address from a on that is to be given. The zero Addr says
-// that there is none.
+// skip returns the first address from a on that can be given, the zero Addr for none.
 func (r Range) skip(a netip.Addr) netip.Addr {
 	for a.IsValid() && r.Contains(a) {
 		next := a
@@ -75,7 +74,7 @@ func (r Range) skip(a netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// RangeSet is what an attachment gets one address of. Its ranges are of one family.
+// RangeSet is a set of ranges of one family. An attachment gets one address of it.
 type RangeSet []Range
 
 // Find returns the range that has the address.
@@ -88,7 +87,7 @@ func (s RangeSet) Find(a netip.Addr) (Range, bool) {
 	return Range{}, false
 }
 
-// Gives says whether the address is one of the set's to be given, and if not why.
+// Gives says whether an ADD can give the address as one of the set, and if not why.
 func (s RangeSet) Gives(a netip.Addr) (ok bool, why string) {
 	r, in := s.Find(a)
 	if !in {
@@ -97,7 +96,7 @@ func (s RangeSet) Gives(a netip.Addr) (ok bool, why string) {
 	return r.Gives(a)
 }
 
-// GivesAny says whether the set has an address to be given.
+// GivesAny says whether the set has any address that can be given.
 func (s RangeSet) GivesAny() bool {
 	return slices.ContainsFunc(s, func(r Range) bool { return r.skip(r.First).IsValid() })
 }
@@ -109,8 +108,8 @@ func (s RangeSet) Overlaps(o RangeSet) bool {
 	})
 }
 
-// size returns how many addresses of the set are to be given: a subnet of IPv6 has more than
-// an integer can count.
+// size returns how many addresses of the set can be given: a subnet of IPv6 has more than an integer can
+// count.
 func (s RangeSet) size() *big.Int {
 	sum := new(big.Int)
 	for _, r := range s {
@@ -122,7 +121,7 @@ func (s RangeSet) size() *big.Int {
 	return sum
 }
 
-// never returns the parts of the range that are not to be given, in order, none in another.
+// never returns the parts of the range that are never given, in order and without overlaps.
 func (r Range) never() []Span {
 	var all []Span
 	for _, s := range append([]Span{{r.Gateway, r.Gateway}}, r.Excluded...) {
@@ -172,9 +171,8 @@ func (s RangeSet) String() string {
 	return strings.Join(all, ",")
 }
 
-// turns returns the set's spans in the order in which addresses are tried when last
-// was given before: what comes after it first, it itself and what is before it at the
-// end.
+// turns returns the spans of the set in the order in which addresses are tried after last was given: first
+// what follows last, at the end what comes before it, and last itself.
 func (s RangeSet) turns(last netip.Addr) []turn {
 	at := -1
 	for i, r := range s {
@@ -201,7 +199,7 @@ func (s RangeSet) turns(last netip.Addr) []turn {
 	return append(turns, turn{first, Span{first.First, last}})
 }
 
-// turn is a part of a range to look for a free address in.
+// turn is a part of a range in which to look for a free address.
 type turn struct {
 	Range
 	part Span

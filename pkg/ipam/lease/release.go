@@ -10,16 +10,16 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// dueAtOnce bounds how many leases that have ended an ADD clears away, so that none
-// pays for all. Each can leave one of its own behind.
+// dueAtOnce bounds how many ended leases one ADD clears away, so that no ADD pays for all. It is more than
+// one ADD can leave behind.
 const dueAtOnce = 64
 
-// settle makes free what nobody has any more, before somebody asks for it.
+// settle frees what nobody has any more. Every change begins with it.
 func (l *leases) settle() error {
 	return errors.Join(l.newBoot(), l.endDue())
 }
 
-// endDue makes free what is reserved or in quarantine no longer.
+// endDue frees what is not reserved or in quarantine any more.
 func (l *leases) endDue() error {
 	due, err := l.ended(dueAtOnce)
 	if err != nil {
@@ -34,11 +34,11 @@ func (l *leases) endDue() error {
 	return nil
 }
 
-// earlierBoot is why what newBoot gives up is given up.
+// earlierBoot is why newBoot gives up an address.
 const earlierBoot = "held in an earlier boot"
 
-// newBoot gives up what was held in an earlier boot: no sandbox outlives one. It has
-// nothing to do but for the first time in a boot.
+// newBoot gives up what was held in an earlier boot: no sandbox outlives its boot. Only the first change of a
+// boot has something to do here.
 func (l *leases) newBoot() error {
 	bootID, err := l.store.boot()
 	if err != nil || string(l.meta.Get([]byte(keyBoot))) == bootID {
@@ -56,7 +56,7 @@ func (l *leases) newBoot() error {
 	return l.meta.Put([]byte(keyBoot), []byte(bootID))
 }
 
-// ofEarlierBoots returns what newBoot gives up in this boot, or has yet to.
+// ofEarlierBoots returns what newBoot still has to give up in this boot.
 func (l *leases) ofEarlierBoots() ([]Lease, error) {
 	bootID, err := l.store.boot()
 	if err != nil || string(l.meta.Get([]byte(keyBoot))) == bootID {
@@ -72,14 +72,13 @@ func (l *leases) ofEarlierBoots() ([]Lease, error) {
 	return earlier, err
 }
 
-// isOfEarlierBoot says whether the holder can't be there any more.
+// isOfEarlierBoot says whether the holder is of an earlier boot, and so gone.
 func (l *leases) isOfEarlierBoot(h Holder) bool {
 	bootID, err := l.store.boot()
 	return err == nil && h.Namespace.BootID != bootID
 }
 
-// giveUp ends the holding of those that are gone. With the last of them the address is given
-// up.
+// giveUp removes the holders that are gone. With the last holder, the address is given up.
 func (l *leases) giveUp(lease Lease, gone func(Holder) bool, why string) error {
 	left, ok := lease.without(gone, why, l.now)
 	if ok && left.State == Reserved && !left.ByHand {
@@ -94,8 +93,7 @@ func (l *leases) giveUp(lease Lease, gone func(Holder) bool, why string) error {
 	return l.leave(lease, left, ok, gone, GaveUp, why)
 }
 
-// leave makes what is left the lease of its address, and notes for each holder that is gone
-// what happened.
+// leave stores the lease that is left, and notes what happened to each holder that is gone.
 func (l *leases) leave(was, left Lease, ok bool, gone func(Holder) bool, what What, why string) error {
 	for _, h := range was.Holders {
 		if gone(h) {
@@ -108,8 +106,8 @@ func (l *leases) leave(was, left Lease, ok bool, gone func(Holder) bool, what Wh
 	return l.put(left)
 }
 
-// superseded says whether the owner has another address of the same set on the same
-// interface by now: one that is reserved for it as well would never be asked for again.
+// superseded says whether the owner has another address of the same set on the same interface by now. Then
+// nobody would ever ask for this one again if it stayed reserved.
 func (l *leases) superseded(given Lease) (bool, error) {
 	all, err := l.ownedBy(given.Owner)
 	if err != nil {
@@ -129,14 +127,14 @@ func (l *leases) superseded(given Lease) (bool, error) {
 	return false, nil
 }
 
-// Release gives up whatever the attachment holds: what another holds, of the same owner
-// too, is not touched. It is reserved for the owner also if only sticky says so, which is the
-// policy of the attachment's configuration now. If the network was renamed, the store by its new name
-// is meant. ErrNone: there is no store.
+// Release gives up whatever the attachment holds, and nothing that another one holds, even of the same
+// owner. The address stays reserved for the owner if its lease says so, or sticky, which is the policy in the
+// attachment's configuration now. If the network was renamed, it looks in the store of the new name.
+// ErrNone: there is no store.
 func (s *Store) Release(ctx context.Context, a attachment.Key, sticky Policy) error {
 	unused := false
 	release := func(l *leases) error {
-		if first, _ := l.ranges.Cursor().First(); first == nil { // As after an ADD that was refused.
+		if first, _ := l.ranges.Cursor().First(); first == nil { // An ADD that was refused leaves such a store.
 			held, err := l.heldBy(a)
 			unused = len(held) == 0 && err == nil
 		}
@@ -148,14 +146,14 @@ func (s *Store) Release(ctx context.Context, a attachment.Key, sticky Policy) er
 		return err
 	}
 	if to, looked := s.renamedTo(ctx, a); to != nil {
-		if err = to.change(ctx, release); errors.Is(err, ErrNone) { // A Rename has just been there, too.
+		if err = to.change(ctx, release); errors.Is(err, ErrNone) { // Another Rename has just moved it on.
 			err = fmt.Errorf("network %s: %w", to.network, ErrMoved)
 		}
 		return err
 	} else if looked != nil || !errors.Is(err, ErrRenaming) {
 		return cmp.Or(looked, err)
 	}
-	// Nobody has taken it over from here yet.
+	// The other store has not taken the leases yet.
 	frozen := *s
 	frozen.evenFrozen = true
 	return frozen.change(ctx, release)
@@ -178,7 +176,7 @@ func (l *leases) release(a attachment.Key, sticky Policy) error {
 	return nil
 }
 
-// makeSticky has the address reserved once the attachment gives it up, if the policy says so.
+// makeSticky makes the attachment keep the address reserved when it gives it up, if the policy says so.
 func (l *Lease) makeSticky(a attachment.Key, p Policy) {
 	l.Holders = slices.Clone(l.Holders)
 	for i, h := range l.Holders {
@@ -188,9 +186,8 @@ func (l *Lease) makeSticky(a attachment.Key, p Policy) {
 	}
 }
 
-// Collect gives up what attachments hold that are not valid any more. Those that were attached by an
-// earlier name of the network stay: nobody who speaks of this one speaks of them. ErrNone: there is no
-// store.
+// Collect gives up what attachments hold that are not valid any more. Attachments by an earlier name of the
+// network stay: a GC by this name does not know them. ErrNone: there is no store.
 func (s *Store) Collect(ctx context.Context, valid func(attachment.Key) bool) error {
 	return s.change(ctx, func(l *leases) error {
 		invalid := func(h Holder) bool { return cmp.Or(h.Network, s.network) == s.network && !valid(h.Key(s.network)) }
@@ -211,10 +208,10 @@ func (s *Store) Collect(ctx context.Context, valid func(attachment.Key) bool) er
 	})
 }
 
-// Settled lets those holders go that had before it what the attachment holds, if their sandboxes
-// are gone: the ADD of the attachment has succeeded, so that nothing falls back to them. A sandbox
-// that is there holds on until its own DEL: a later plugin of the list can still fail, and the
-// attachment is taken away again. ErrNone: there is no store.
+// Settled is for an attachment whose ADD has succeeded. It removes earlier holders of the attachment's
+// addresses whose sandboxes are gone: they will not need the addresses again. A sandbox that is still there
+// stays a holder until its own DEL: a later plugin of the list can fail, and then the new attachment goes
+// again. ErrNone: there is no store.
 func (s *Store) Settled(ctx context.Context, a attachment.Key, isGone func(Holder) bool) error {
 	return s.change(ctx, func(l *leases) error {
 		held, err := l.heldBy(a)
@@ -240,9 +237,9 @@ func (s *Store) Settled(ctx context.Context, a attachment.Key, isGone func(Holde
 	})
 }
 
-// Abandon lets the holder go of the address, if it has it still and was given it then: its
-// sandbox is proven gone, and why says by what. ErrHolder: it has not; ErrNone: the address is
-// free.
+// Abandon removes a holder whose sandbox is proven gone. It does so only if that holder still has the
+// address from the same time. why is the proof. ErrHolder: the holder has it no more; ErrNone: the address
+// is free.
 func (s *Store) Abandon(ctx context.Context, held Lease, holder Holder, why string) error {
 	return s.change(ctx, func(l *leases) error {
 		lease, err := l.current(held.Address)

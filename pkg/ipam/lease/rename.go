@@ -17,8 +17,8 @@ import (
 	"github.com/relink-cni/relink/pkg/failpoint"
 )
 
-// ClashError says which leases of a network can't become those of another one, as that has
-// leases of the same addresses.
+// ClashError says which leases of a network cannot go to another network, because that one has leases of
+// the same addresses.
 type ClashError struct {
 	// Clashes are for people, one for each address.
 	Clashes []string
@@ -27,15 +27,14 @@ type ClashError struct {
 // Error names all of them.
 func (e *ClashError) Error() string { return strings.Join(e.Clashes, "\n") }
 
-// Rename makes the leases of this network those of the other one, and returns how many there
-// were. If the other one has a store, this one's leases are put into it: all or, with a
-// *ClashError, none. One that was killed can be run again. ErrNone: nothing was ever given here;
-// ErrMoved: somebody made or took a store meanwhile.
+// Rename gives the leases of this network to the other one, and returns how many there were. If the other
+// one has a store, the leases are put into it: all of them or, with a *ClashError, none. After a kill,
+// run it again. ErrNone: nothing was ever given here; ErrMoved: somebody made or took a store meanwhile.
 func (s *Store) Rename(ctx context.Context, to *Store) (n int, err error) {
 	if to.path == s.path {
 		return 0, fmt.Errorf("network %s has that name already", s.network)
 	}
-	// Nobody is at work on it while it goes.
+	// The lock keeps everybody from the store while it goes.
 	err = s.open(ctx, false, func(o *opened) error {
 		all, err := s.handoverOf(o)
 		if err != nil {
@@ -64,7 +63,7 @@ func (s *Store) Rename(ctx context.Context, to *Store) (n int, err error) {
 	return n, err
 }
 
-// isTaken says whether a Rename that was killed has put all of it into another store.
+// isTaken says whether a Rename that was killed has put everything into another store.
 func (s *Store) isTaken(ctx context.Context, all handover) (bool, error) {
 	if all.to == "" {
 		return false, nil
@@ -82,7 +81,7 @@ func (s *Store) isTaken(ctx context.Context, all handover) (bool, error) {
 		if taken {
 			return true, nil
 		}
-		if !errors.Is(look, ErrDamaged) { // Nobody can put anything into it.
+		if !errors.Is(look, ErrDamaged) { // A damaged store cannot have taken anything.
 			err = errors.Join(err, look)
 		}
 	}
@@ -103,15 +102,15 @@ func (s *Store) move(ctx context.Context, o *opened, to *Store) error {
 	}
 	defer func() { _ = dir.Close() }()
 	if there, err := to.Exists(); there || err != nil {
-		return errors.Join(err, fmt.Errorf("network %s has leases since a moment ago: run it again: %w", to.network, ErrMoved))
+		return errors.Join(err, fmt.Errorf("network %s has got leases a moment ago; run the command again: %w", to.network, ErrMoved))
 	}
 	return errors.Join(os.Rename(s.path, to.path), dir.Sync())
 }
 
-// merge puts the leases into the store of the other name. Until this one is gone it is frozen: what
-// changed in it after a kill would be lost.
+// merge puts the leases into the store of the other name. This store is frozen until it is gone: changes in
+// it after a kill would be lost.
 func (s *Store) merge(ctx context.Context, o *opened, to *Store, all handover) (err error) {
-	// What can't work is found before anything is changed.
+	// Find what cannot work before anything is changed.
 	if err := s.canMerge(ctx, to); err != nil {
 		return err
 	}
@@ -126,14 +125,14 @@ func (s *Store) merge(ctx context.Context, o *opened, to *Store, all handover) (
 	return s.remove()
 }
 
-// canMerge says why the other store can't take anything.
+// canMerge says why the other store cannot take anything.
 func (s *Store) canMerge(ctx context.Context, to *Store) error {
 	here, err := os.Stat(s.path)
 	if err != nil {
 		return err
 	}
 	if there, err := os.Stat(to.path); err != nil || os.SameFile(here, there) {
-		return errors.Join(err, fmt.Errorf("network %s can't be put into network %s: %s and %s are one file", s.network, to.network, s.path, to.path))
+		return errors.Join(err, fmt.Errorf("network %s cannot be put into network %s: %s and %s are one file", s.network, to.network, s.path, to.path))
 	}
 	return to.view(ctx, func(l *leases) error {
 		if name := l.frozenFor(); name != "" {
@@ -153,37 +152,37 @@ func (s *Store) remove() error {
 	return errors.Join(os.Remove(s.path), dir.Sync())
 }
 
-// ErrRenaming says that a store is about to be put into that of another name: a Rename was killed.
+// ErrRenaming says that a Rename of the network was killed: its store is about to go into another one.
 var ErrRenaming = errors.New("is being renamed")
 
 func isBeingRenamed(from, to string) error {
 	return fmt.Errorf("network %s %w: run relink ipam rename %s %s again", from, ErrRenaming, from, to)
 }
 
-// freeze marks the store as one that is being put into that of another name, and gives it something
-// that it is known by there. A Rename that was killed after the other store had taken it is told by
-// that when it is run again: what was given up since must not come back.
+// freeze marks the store: it is being put into the store of another name. The mark is noted there, too. So
+// when a Rename was killed and is run again, it knows whether the other store has taken the leases. What was
+// given up since then must not come back.
 func (s *Store) freeze(o *opened, to string) (mark []byte, err error) {
 	err = o.db.Update(func(tx *bolt.Tx) error {
 		l, err := s.begin(o, tx)
 		if err != nil {
 			return err
 		}
-		if l.frozenFor() != "" { // By a Rename that was killed.
+		if l.frozenFor() != "" { // A Rename that was killed left it so.
 			mark = bytes.Clone(l.meta.Get([]byte(keyHandover)))
 			return nil
 		}
-		// No other store of this node is marked by the same process at the same time.
+		// The time and the process make the mark unique on this node.
 		mark = fmt.Appendf(nil, "%d of process %d", time.Now().UnixNano(), os.Getpid())
 		return errors.Join(l.meta.Put([]byte(keyHandover), mark), l.meta.Put([]byte(keyFrozen), []byte(to)))
 	})
 	return mark, err
 }
 
-// frozenFor is the network whose store is to take this one's leases, empty for none.
+// frozenFor is the network that will get the leases of this store, empty for none.
 func (l *leases) frozenFor() string { return string(l.meta.Get([]byte(keyFrozen))) }
 
-// thaw takes the mark away again, if the other store has not taken anything.
+// thaw removes the mark again, if the other store has not taken anything.
 func (s *Store) thaw(ctx context.Context, o *opened, to *Store, mark []byte) error {
 	var taken bool
 	err := to.view(ctx, func(l *leases) error {
@@ -200,16 +199,16 @@ func (s *Store) thaw(ctx context.Context, o *opened, to *Store, mark []byte) err
 
 func takenKey(mark []byte) []byte { return []byte(keyHandover + " " + string(mark)) }
 
-// hasTaken says whether the store has the leases of that which is known by the mark.
+// hasTaken says whether the store has taken the leases of the store with the mark.
 func (l *leases) hasTaken(mark []byte) bool { return mark != nil && l.meta.Get(takenKey(mark)) != nil }
 
-// handover is what a store hands to another one.
+// handover is what a store gives to another one.
 type handover struct {
-	// mark is what the store is known by, and to the network for which it is frozen.
+	// mark is the mark of the store, and to the network for which it is frozen.
 	mark []byte
 	to   string
-	// leases are those in force. What was held in an earlier boot is given up: the store that
-	// takes them may have seen this boot begin, and would not do it.
+	// leases are those in force. What was held in an earlier boot is given up already: the other store may
+	// have seen this boot begin, and would not do it.
 	leases []Lease
 	// now is the time of the store.
 	now    time.Time
@@ -227,7 +226,7 @@ func (s *Store) handoverOf(o *opened) (handover, error) {
 			return err
 		}
 		if l.schema > schema {
-			return fmt.Errorf("a newer relink wrote the leases of network %s, by schema %d: not all of them would go over. Use the newer one", s.network, l.schema)
+			return fmt.Errorf("a newer relink wrote the leases of network %s, in schema %d, and this one would lose some of them; run the command of the newer one", s.network, l.schema)
 		}
 		c.now, c.mark, c.to = l.now, bytes.Clone(l.meta.Get([]byte(keyHandover))), l.frozenFor()
 		err = l.each(func(lease Lease) error {
@@ -252,8 +251,8 @@ func (s *Store) handoverOf(o *opened) (handover, error) {
 	return c, err
 }
 
-// takeAll puts all of it into the store, whose time may be another, or nothing: a *ClashError says
-// why.
+// takeAll puts everything into the store, which may have another time. If it cannot, it puts in nothing, and a
+// *ClashError says why.
 func (s *Store) takeAll(ctx context.Context, c handover) error {
 	return s.updateMuch(ctx, func(l *leases) error {
 		if err := l.settle(); err != nil {
@@ -267,7 +266,7 @@ func (s *Store) takeAll(ctx context.Context, c handover) error {
 	})
 }
 
-// takeLeases puts the leases and what happened to them into the store.
+// takeLeases puts the leases into the store, with an event for each.
 func (l *leases) takeLeases(c handover) error {
 	var clashes []string
 	for _, lease := range c.leases {
@@ -275,13 +274,13 @@ func (l *leases) takeLeases(c handover) error {
 		switch {
 		case err != nil && !errors.Is(err, ErrNone):
 			return err
-		case err == nil && was.isSame(lease): // As in copies of one store.
+		case err == nil && was.isSame(lease): // The stores are copies of one.
 			if err := l.put(was.with(lease.inTime(c.now, l.now)).named(lease.Network)); err != nil {
 				return err
 			}
 			continue
 		case err == nil && lease.State == Quarantined:
-			continue // Somebody has it by now.
+			continue // The address has another lease by now.
 		case err == nil && was.State != Quarantined:
 			clashes = append(clashes, fmt.Sprintf("%s is %s, and %s", lease.Address, lease.Whose(), was.Whose()))
 			continue
@@ -297,8 +296,8 @@ func (l *leases) takeLeases(c handover) error {
 	return nil
 }
 
-// nameHolders notes with each holder by which name of the network it was given its address. The store
-// is going to get another name, and is not put into another one.
+// nameHolders notes with each holder the name that the network had when the holder got its address. The store
+// is about to get another name.
 func (l *leases) nameHolders() error {
 	all, err := l.all()
 	err = errors.Join(err, l.meta.Delete([]byte(keyFrozen)))
@@ -319,7 +318,7 @@ func (l Lease) named(network string) Lease {
 	return l
 }
 
-// with returns the lease with what the other one, of the same owner and the same holders, keeps for longer.
+// with returns the lease with the longer reservation of the two. Both are of the same owner and the same holders.
 func (l Lease) with(o Lease) Lease {
 	longer := func(a, b time.Time) bool { return !b.IsZero() && (a.IsZero() || a.After(b)) }
 	if o.ByHand && (!l.ByHand || longer(o.ByHandUntil, l.ByHandUntil)) {
@@ -332,7 +331,7 @@ func (l Lease) with(o Lease) Lease {
 	return l
 }
 
-// isSame says whether both say the same of who has the address.
+// isSame says whether both leases have the same owner and the same holders.
 func (l Lease) isSame(o Lease) bool {
 	return l.State == o.State && l.Owner == o.Owner && slices.EqualFunc(l.Holders, o.Holders, func(a, b Holder) bool {
 		return a.ContainerID == b.ContainerID && a.IfName == b.IfName

@@ -11,9 +11,9 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// Renamed names the networks in the same directory that this one may have been called before:
-// each gave addresses of the same ranges, still has attachments that hold some, and has given
-// none since this one began. ErrNone: nothing was ever given.
+// Renamed returns earlier names that this network may have had: other networks in the same directory that
+// gave addresses of the same ranges, still have attachments that hold some, and have given none since this
+// one began. ErrNone: nothing was ever given.
 func (s *Store) Renamed(ctx context.Context) ([]string, error) {
 	all, err := Networks(filepath.Dir(s.path))
 	if err != nil {
@@ -33,10 +33,10 @@ func (s *Store) Renamed(ctx context.Context) ([]string, error) {
 			continue
 		}
 		other := s.beside(name)
-		other.wait = time.Millisecond // Nobody is to wait for another network.
+		other.wait = time.Millisecond // An ADD must not wait for another network.
 		its, err := other.knownHere(ctx)
-		// One that can't be read is for who looks at that one. Most have other ranges, and their leases are
-		// not read.
+		// A store that cannot be read is reported by those who use it. Most networks have other ranges: their leases
+		// are not read.
 		if err != nil || !slices.ContainsFunc(its, func(k Known) bool { return slices.ContainsFunc(known, k.overlaps) }) {
 			continue
 		}
@@ -68,9 +68,9 @@ func (s *Store) beside(network string) *Store {
 	return &other
 }
 
-// renamedTo returns the store in which the attachment holds something by this network's name, nil if
-// there is none. A store that can't be read has none: that is for who looks at that one. ErrBusy and
-// ErrMoved: it may be there.
+// renamedTo returns the store in which the attachment holds something by the name of this network, nil for
+// none. A store that cannot be read is passed over: those who use it report it. ErrBusy and ErrMoved: it
+// may be there.
 func (s *Store) renamedTo(ctx context.Context, a attachment.Key) (*Store, error) {
 	all, err := Networks(filepath.Dir(s.path))
 	if err != nil {
@@ -97,11 +97,11 @@ func (s *Store) renamedTo(ctx context.Context, a attachment.Key) (*Store, error)
 		switch {
 		case errors.Is(err, ErrBusy), errors.Is(err, ErrMoved):
 			return nil, err
-		case errors.Is(err, ErrNone): // It was there a moment ago: a Rename is at work.
+		case errors.Is(err, ErrNone): // It was there a moment ago: a Rename is under way.
 			return nil, fmt.Errorf("network %s: %w", name, ErrMoved)
 		case holds && !other.evenFrozen:
 			return other, nil
-		case holds: // Unless another one has taken it over from there.
+		case holds: // Another store may have taken the leases from there.
 			frozen = other
 		}
 	}
@@ -111,8 +111,8 @@ func (s *Store) renamedTo(ctx context.Context, a attachment.Key) (*Store, error)
 // otherWait bounds the wait for another network's store.
 const otherWait = time.Second
 
-// BeingRenamed says, with what to do, that a Rename of the network was killed: its leases are those of
-// another network, or are about to be. It is nil if not, ErrRenaming if so. ErrNone: there is no store.
+// BeingRenamed returns ErrRenaming if a Rename of the network was killed, with what to do: another network
+// has its leases, or is about to get them. It returns nil if not. ErrNone: there is no store.
 func (s *Store) BeingRenamed(ctx context.Context) error {
 	return s.view(ctx, func(l *leases) error {
 		if to := l.frozenFor(); to != "" {
@@ -122,7 +122,7 @@ func (s *Store) BeingRenamed(ctx context.Context) error {
 	})
 }
 
-// RenamedRemark says to people what Renamed has found, and what to do.
+// RenamedRemark tells people what Renamed has found, and what to do.
 func RenamedRemark(old, now string) string {
 	return fmt.Sprintf("network %s gives addresses of the same ranges as network %s, which has pods and has given none since %s began. "+
 		"If %s is its new name, no ADD knows what those pods hold: relink ipam rename %s %s", now, old, now, now, old, now)
@@ -130,8 +130,8 @@ func RenamedRemark(old, now string) string {
 
 // extent is what a store was used for.
 type extent struct {
-	// held says that something is; first and last are when the first and the last of the
-	// leases were given that are there.
+	// held says that an address is held. first and last are when the oldest and the newest of the present
+	// leases were given.
 	held        bool
 	first, last time.Time
 }

@@ -14,13 +14,12 @@ import (
 // ErrNotGiven says that no ADD gives the address.
 var ErrNotGiven = errors.New("is never given")
 
-// Reserve reserves the address for the owner until it is released by hand, or for the
-// time given if that is not 0. It may be the owner's already, or in quarantine.
-// ErrTaken: it is another's; ErrNotGiven: by the ranges that ADDs asked for, if any are
-// known, no ADD gives it.
+// Reserve reserves the address for the owner: until somebody releases it, or for the time retain if that is
+// not 0. The address may be the owner's already, or in quarantine. ErrTaken: somebody else has it;
+// ErrNotGiven: no ADD gives it, by the ranges that ADDs asked for, if any are known.
 func (s *Store) Reserve(ctx context.Context, a netip.Addr, owner attachment.Owner, retain time.Duration) (Lease, error) {
 	if owner == (attachment.Owner{}) {
-		return Lease{}, errors.New("an address can't be reserved for nobody")
+		return Lease{}, errors.New("an address cannot be reserved for nobody")
 	}
 	owner = storable(owner)
 	var lease Lease
@@ -64,12 +63,12 @@ func (l *leases) isGiven(a netip.Addr) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("%s %w in network %s: its last ADDs gave addresses of %s; a new range is known from the first ADD on that has it",
+	return fmt.Errorf("%s %w in network %s: its last ADDs gave addresses of %s; a new range is known after its first ADD",
 		a, ErrNotGiven, l.store.network, strings.Join(sets, ", "))
 }
 
-// reserved returns the reservation that follows on what the address was before, the
-// zero Lease for free. It ends no earlier than what was before.
+// reserved returns the reservation that follows on the lease that the address had, the zero Lease for free. It
+// ends no earlier than that lease.
 func (l *leases) reserved(was Lease, a netip.Addr, owner attachment.Owner, retain time.Duration) (Lease, error) {
 	if was.State != "" && was.State != Quarantined && was.Owner != owner {
 		return Lease{}, fmt.Errorf("%s is %w: it is %s", a, ErrTaken, was.Whose())
@@ -103,7 +102,7 @@ func (l *leases) reserved(was Lease, a netip.Addr, owner attachment.Owner, retai
 	return lease, nil
 }
 
-// later returns which of the two ends later; zero is never.
+// later returns the later of two ends. Zero stands for never.
 func later(a, b time.Time) time.Time {
 	if a.IsZero() || b.IsZero() {
 		return time.Time{}

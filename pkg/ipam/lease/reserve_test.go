@@ -133,7 +133,7 @@ func TestReserveWhatIsAnothers(t *testing.T) {
 		n.sound(t)
 	}
 	n := newNode(t, "10.3.0.9", minute)
-	if _, err := n.store(t).Reserve(t.Context(), addr("10.3.0.2"), attachment.Owner{}, 0); err == nil || err.Error() != "an address can't be reserved for nobody" {
+	if _, err := n.store(t).Reserve(t.Context(), addr("10.3.0.2"), attachment.Owner{}, 0); err == nil || err.Error() != "an address cannot be reserved for nobody" {
 		t.Errorf("for nobody: %v", err)
 	}
 }

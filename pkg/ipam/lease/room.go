@@ -6,24 +6,23 @@ import (
 	"syscall"
 )
 
-// leastRoom is allocated of the disk beyond twice what is in use.
+// leastRoom is allocated beyond twice what is in use.
 const leastRoom = 256 << 10
 
-// room returns how long a file is to be of which so much is in use. Whoever gives an address up
-// writes some pages anew, with a record of it and of its quarantine. A GC writes nearly all pages
-// anew at once. A disk is full at the very moment when pods are evicted for that.
+// room returns how long a file must be if so much of it is in use. To give up an address, bbolt writes
+// some pages anew, with the quarantine and an event. A GC writes nearly all pages anew at once. The disk is full
+// just when pods are evicted for that reason.
 func room(used int64) int64 { return 2*used + leastRoom }
 
-// makeRoom allocates what giving up all that is held may need. bbolt makes a file longer
-// without allocating anything: a page that is written there for the first time fails on a
-// full disk. On a copy-on-write file system nothing helps. used is how much is in use, as the last
-// transaction left it: what comes behind is nobody's.
+// makeRoom allocates the space that is needed to give up all addresses. bbolt makes a file longer without
+// allocating anything: on a full disk, the first write to such a page fails. On a copy-on-write file system
+// nothing helps. used is how much of the file the last transaction left in use.
 func (o *opened) makeRoom(used int64) error {
 	var st syscall.Stat_t
 	if err := syscall.Fstat(int(o.file.Fd()), &st); err != nil {
 		return err
 	}
-	const block = 512 // Of st_blocks, whatever the file system's is: stat(2).
+	const block = 512 // The unit of st_blocks on every file system: stat(2).
 	if st.Blocks*block < st.Size {
 		if err := fillHoles(o.file, st.Size); err != nil {
 			return err
@@ -32,12 +31,12 @@ func (o *opened) makeRoom(used int64) error {
 	if st.Size >= room(used) {
 		return nil
 	}
-	// More than is needed, so that not every change comes here.
+	// It is more than needed, so that not every change has to do this.
 	return writeZeros(o.file, max(used, st.Size), room(used)+leastRoom)
 }
 
-// fillHoles allocates what is missing in a file that bbolt has made longer, or that somebody has
-// copied. A file system that can't do so is left as it is.
+// fillHoles allocates the holes in a file that bbolt has made longer, or that somebody has copied. If the file
+// system cannot do that, the file stays as it is.
 func fillHoles(f *os.File, size int64) error {
 	err := syscall.Fallocate(int(f.Fd()), 0, 0, size)
 	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOSYS) {
@@ -46,8 +45,8 @@ func fillHoles(f *os.File, size int64) error {
 	return err
 }
 
-// writeZeros makes the file longer. It writes: blocks that are only set aside (fallocate) would have each
-// change that comes to new ones wait for the journal.
+// writeZeros makes the file longer by writing. With blocks that are only set aside (fallocate), each change that
+// uses new ones would have to wait for the journal.
 func writeZeros(f *os.File, from, to int64) error {
 	zeros := make([]byte, leastRoom)
 	for from < to {

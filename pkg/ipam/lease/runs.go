@@ -6,9 +6,8 @@ import (
 	"net/netip"
 )
 
-// The runs are the addresses that are not free, as spans without a gap between them.
-// They say what is free next without a look at each lease: a pool that is full but for
-// its last address is not searched.
+// The runs are the spans of addresses that are not free, each without a gap. They show the next free address
+// without a look at each lease: a pool that has only its last address free is not searched.
 
 // run returns the run that the address is in.
 func (l *leases) run(a netip.Addr) (Span, bool) {
@@ -27,7 +26,7 @@ func (l *leases) run(a netip.Addr) (Span, bool) {
 	return run, run.Contains(a)
 }
 
-// occupy adds a free address to the runs, and makes one of those that it joins.
+// occupy adds a free address to the runs. It joins the runs on both sides of it.
 func (l *leases) occupy(a netip.Addr) error {
 	grown := Span{a, a}
 	if before, ok := l.neighbouring(a.Prev()); ok {
@@ -42,7 +41,7 @@ func (l *leases) occupy(a netip.Addr) error {
 	return l.putRun(grown)
 }
 
-// vacate takes an address out of its run, of which one or two may remain.
+// vacate takes an address out of its run, which can split it into two.
 func (l *leases) vacate(a netip.Addr) error {
 	run, ok := l.run(a)
 	if !ok {

@@ -11,9 +11,8 @@ import (
 	"github.com/relink-cni/relink/pkg/failpoint"
 )
 
-// The schema of a store; docs/ipam.md describes it. What a newer relink adds so that this
-// one may still change the store leaves the oldest reader where it is: this one keeps the
-// fields and buckets that it does not know.
+// The schema of a store; docs/ipam.md describes it. A newer relink may add fields and buckets, and leave
+// the oldest reader as it is. Then this relink may still change the store, and keeps what it does not know.
 const (
 	schema = 2
 	// schemaV1 had one holder for each lease, and neither events nor ranges.
@@ -24,10 +23,10 @@ const (
 	keyReader = "reader"
 	keyBoot   = "boot"
 	keyClock  = "clock"
-	// keyHandover is by what a store is known that is about to be put into another one, and the
-	// beginning of the key under which that one notes that it has it.
+	// keyHandover has the mark of a store that is being put into another one. It is also the beginning of the
+	// key under which the other store notes that it has taken the leases.
 	keyHandover = "handover"
-	// keyFrozen has the name of the network whose store takes this one's leases right now.
+	// keyFrozen has the name of the network that gets the leases of this store right now.
 	keyFrozen = "renaming to"
 
 	bucketMeta        = "meta"
@@ -70,8 +69,8 @@ func setSchema(meta *bolt.Bucket) error {
 	return errors.Join(meta.Put([]byte(keySchema), now), meta.Put([]byte(keyReader), now))
 }
 
-// begin checks the file's length and the schema, and returns the leases in tx. What is
-// cut off may be what this look does not need, and what the next change overwrites. A
+// begin checks the file's length and the schema, and returns the leases in tx. A file that was cut short is
+// refused even if this look does not need the missing part: the next change would write over it. A
 // transaction that can change something brings the store to this schema.
 func (s *Store) begin(o *opened, tx *bolt.Tx) (*leases, error) {
 	damaged := func(format string, args ...any) error {
@@ -104,12 +103,12 @@ func (s *Store) begin(o *opened, tx *bolt.Tx) (*leases, error) {
 	return l, nil
 }
 
-// readableSchema returns the schema of the store, or why this relink can't open it.
+// readableSchema returns the schema of the store, or why this relink cannot open it.
 func readableSchema(meta *bolt.Bucket) (int, error) {
 	written := string(meta.Get([]byte(keySchema)))
 	is, err := strconv.Atoi(written)
 	if err != nil || is < schemaV1 {
-		return 0, fmt.Errorf("it is of schema %q, which there is not", written)
+		return 0, fmt.Errorf("its schema is %q, which does not exist", written)
 	}
 	if is <= schema {
 		return is, nil
@@ -117,7 +116,7 @@ func readableSchema(meta *bolt.Bucket) (int, error) {
 	if oldest, err := strconv.Atoi(string(meta.Get([]byte(keyReader)))); err == nil && oldest <= schema {
 		return is, nil
 	}
-	return 0, fmt.Errorf("a newer relink wrote it, by schema %d, and this one knows schema %d: install the newer one again on this node", is, schema)
+	return 0, fmt.Errorf("a newer relink wrote it, in schema %d, and this one knows schemas up to %d; install the newer one again on this node", is, schema)
 }
 
 // migrate brings a store of schema 1 to this one, in the transaction of the first change.
@@ -145,7 +144,7 @@ func (l *leases) migrate(tx *bolt.Tx) error {
 		if err != nil {
 			return err
 		}
-		// What it is found by is the same in both schemas, but for an owner whose name is no UTF-8.
+		// The indices are the same in both schemas, except for an owner whose name is not UTF-8.
 		err = l.byAddress.Put(addressKey(lease.Address), b)
 		if k := ownedKey(lease); k != nil {
 			err = errors.Join(err, l.byOwner.Put(k, nil))

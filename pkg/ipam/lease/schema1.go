@@ -48,7 +48,7 @@ func decodeLeaseV1(b []byte) (Lease, error) {
 		Conflict: v1.Conflict, ReleasedAt: v1.ReleasedAt, Until: v1.Until,
 	}
 	if v1.ByHand {
-		// When is not known. What somebody has done by hand since comes before it.
+		// Schema 1 does not tell when. So what was reserved by hand since then goes first.
 		l.ByHandAt = latest(v1.AcquiredAt, v1.ReleasedAt)
 	}
 	if l.State == Held {

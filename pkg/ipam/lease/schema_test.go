@@ -90,7 +90,7 @@ func putMeta(values map[string]string) func(*bolt.Tx) error {
 
 // What this relink does not understand it leaves as it is, whatever it is asked to do.
 func TestStoreThatThisRelinkCantReadIsLeftAsItIs(t *testing.T) {
-	newer := "a newer relink wrote it, by schema 3, and this one knows schema 2: install the newer one again on this node"
+	newer := "a newer relink wrote it, in schema 3, and this one knows schemas up to 2; install the newer one again on this node"
 	for name, test := range map[string]struct {
 		change func(*bolt.Tx) error
 		why    string
@@ -98,8 +98,8 @@ func TestStoreThatThisRelinkCantReadIsLeftAsItIs(t *testing.T) {
 		"newer, and needs a newer reader": {putMeta(map[string]string{keySchema: "3", keyReader: "3"}), newer},
 		"newer, and says no reader":       {putMeta(map[string]string{keySchema: "3", keyReader: ""}), newer},
 		"newer, and its reader is none":   {putMeta(map[string]string{keySchema: "3", keyReader: "x"}), newer},
-		"no schema":                       {putMeta(map[string]string{keySchema: ""}), `it is of schema "", which there is not`},
-		"schema 0":                        {putMeta(map[string]string{keySchema: "0"}), `it is of schema "0", which there is not`},
+		"no schema":                       {putMeta(map[string]string{keySchema: ""}), `its schema is "", which does not exist`},
+		"schema 0":                        {putMeta(map[string]string{keySchema: "0"}), `its schema is "0", which does not exist`},
 		"no runs":                         {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(bucketRuns)) }, `it has no bucket "runs"`},
 		"no events":                       {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(bucketEvents)) }, `it has no bucket "events"`},
 		"no meta":                         {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(bucketMeta)) }, `it has no bucket "meta"`},

@@ -28,27 +28,25 @@ const DirEnv = "RELINK_IPAM_DIR"
 
 // Errors that callers match with errors.Is.
 var (
-	// ErrBusy says that others had the store for as long as the caller waited.
+	// ErrBusy says that others had the store locked for as long as the caller waited.
 	ErrBusy = flock.ErrBusy
-	// ErrMoved says that somebody took the store away while the caller waited for it.
+	// ErrMoved says that somebody moved the store away while the caller waited for it.
 	ErrMoved = errors.New("somebody moved it away")
-	// ErrDamaged says that the file is no store, or one that this relink can't read.
+	// ErrDamaged says that the file is no store, or that this relink cannot read it.
 	ErrDamaged = errors.New("not usable")
-	// ErrNone says that there is no such lease, or no store of the network: nothing was ever
-	// given in it.
+	// ErrNone says that there is no such lease, or that the network has no store: it has never given an
+	// address.
 	ErrNone = errors.New("nothing is leased")
-	// ErrDir says that $RELINK_IPAM_DIR names no directory that could be meant.
+	// ErrDir says that $RELINK_IPAM_DIR is not an absolute path.
 	ErrDir = errors.New("must be an absolute path")
 )
 
 const extension = ".db"
 
-// MaxNetwork is the longest name of a network: NAME_MAX less what the name of a store's
-// file has around it at times.
+// MaxNetwork is the greatest length of a network's name: NAME_MAX less what the name of the file has besides.
 const MaxNetwork = 255 - len(".") - len(extension) - len(".new")
 
-// Store is where the leases of a network are: a file that is opened for each change
-// and each look, and locked meanwhile.
+// Store has the leases of a network. Its file is opened and locked for each change and each look.
 type Store struct {
 	network, path string
 	// wait bounds the wait for the lock.
@@ -64,18 +62,18 @@ type Store struct {
 	remarks []string
 	// onWait is told of long waits for the lock.
 	onWait flock.OnWait
-	// evenFrozen has a store changed that is being put into another one.
+	// evenFrozen allows changes in a store that is being put into another one.
 	evenFrozen bool
 }
 
-// Open returns the store of a network in the directory; an empty one is that which
-// $RELINK_IPAM_DIR names, else DefaultDir. Nothing is made before the first change.
+// Open returns the store of a network in the directory. Without one it is $RELINK_IPAM_DIR, else DefaultDir.
+// Nothing is created before the first change.
 func Open(dir, network string) (*Store, error) {
 	if err := attachment.ValidateName(network); err != nil {
 		return nil, fmt.Errorf("network %q: %w", network, err)
 	}
 	if len(network) > MaxNetwork {
-		return nil, fmt.Errorf("network %q has %d characters: a file's name has room for %d", network, len(network), MaxNetwork)
+		return nil, fmt.Errorf("network %q has %d characters; the name of its file has room for %d", network, len(network), MaxNetwork)
 	}
 	dir, err := Dir(dir)
 	if err != nil {
@@ -101,8 +99,8 @@ func (s *Store) boot() (string, error) {
 	return boot.ID()
 }
 
-// Dir returns the directory that is meant by dir. One that the environment names has to
-// be an absolute path: else it would be another one for each caller. ErrDir: it is not.
+// Dir returns dir or, if that is empty, $RELINK_IPAM_DIR, else DefaultDir. The path in the environment must
+// be absolute: a relative one would be another directory for each caller. ErrDir: it is not.
 func Dir(dir string) (string, error) {
 	if dir != "" {
 		return dir, nil
@@ -139,8 +137,8 @@ func Networks(dir string) ([]string, error) {
 	return names, nil
 }
 
-// isFile says whether the entry of the directory is a file, or leads to one: on a disk of its own a store
-// is as good.
+// isFile says whether the entry of the directory is a file, or a link to one: a store may be on a disk of its
+// own.
 func isFile(dir string, f fs.DirEntry) bool {
 	if f.Type()&fs.ModeSymlink == 0 {
 		return f.Type().IsRegular()
@@ -161,24 +159,24 @@ func (s *Store) Exists() (bool, error) {
 // Began says that a change of this Store was the first of the network.
 func (s *Store) Began() bool { return s.began }
 
-// Writable says why nothing can be changed: the file system is read-only, or the caller may not
-// write. A disk that is full is no reason: it may have room for a change.
+// Writable says why nothing can be changed: the file system is read-only, or the caller may not write. A
+// full disk is no reason: it may have room for a change.
 func (s *Store) Writable() error {
 	const write = 2 // W_OK of access(2).
 	path := s.path
 	err := syscall.Access(path, write)
 	for errors.Is(err, fs.ErrNotExist) && path != filepath.Dir(path) {
-		path = filepath.Dir(path) // It is to be made.
+		path = filepath.Dir(path) // A change creates it here.
 		err = syscall.Access(path, write)
 	}
 	if err != nil {
-		return fmt.Errorf("store %s can't be written: %s: %w", s.path, path, err)
+		return fmt.Errorf("store %s cannot be written: %s: %w", s.path, path, err)
 	}
 	return nil
 }
 
-// update runs change on the leases, and makes the store if there is none. What it
-// changes is on disk when update returns nil, and nothing is changed otherwise.
+// update runs change on the leases, and creates the store if there is none. If update returns nil, the change
+// is on disk. Otherwise nothing is changed.
 func (s *Store) update(ctx context.Context, change func(*leases) error) error {
 	if err := s.create(ctx); err != nil {
 		return err
@@ -195,9 +193,8 @@ func (s *Store) update(ctx context.Context, change func(*leases) error) error {
 	})
 }
 
-// check says what is wrong with an open store before anything of it is changed, and how much of
-// its file is in use. A file that was cut short would look whole once it has room, and one of a
-// schema that this relink does not know is not its own to change.
+// check says what is wrong with an open store before it is changed, and how much of its file is in use. A
+// file that was cut short would look whole after makeRoom. A store of an unknown schema must not be changed.
 func (s *Store) check(o *opened) (used int64, err error) {
 	err = o.db.View(func(tx *bolt.Tx) error {
 		used = tx.Size()
@@ -207,8 +204,8 @@ func (s *Store) check(o *opened) (used int64, err error) {
 	return used, err
 }
 
-// updateMuch is update for a change that may be long, as an import is: it makes room once more at
-// the end. What was changed is on disk, whether room is left or not.
+// updateMuch is update for a change that may be large, such as an import. It makes room once more at the end.
+// The change is on disk even if there is no room left.
 func (s *Store) updateMuch(ctx context.Context, change func(*leases) error) error {
 	err := s.update(ctx, change)
 	if err == nil {
@@ -217,11 +214,11 @@ func (s *Store) updateMuch(ctx context.Context, change func(*leases) error) erro
 	return err
 }
 
-// errUnchanged is of a change that has nothing to do, and so needs no disk.
+// errUnchanged says that a change has nothing to do, and so needs no room on the disk.
 var errUnchanged = errors.New("nothing to change")
 
-// change is update for what has a sense only where something was given before. It takes no
-// more of the disk than what was made room for when that was given.
+// change is update for a store that must exist. It needs no more room on the disk than earlier changes have
+// allocated.
 func (s *Store) change(ctx context.Context, change func(*leases) error) error {
 	if there, err := s.Exists(); err == nil && !there {
 		return s.none()

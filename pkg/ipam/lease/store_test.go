@@ -227,7 +227,7 @@ func TestOpen(t *testing.T) {
 		"no name":                {"/run/x", "", "", "", `network "": is empty`},
 		"the longest name":       {"/run/x", "", strings.Repeat("n", MaxNetwork), "/run/x/" + strings.Repeat("n", MaxNetwork) + ".db", ""},
 		"a longer one": {"/run/x", "", strings.Repeat("n", MaxNetwork+1), "",
-			fmt.Sprintf("network %q has 248 characters: a file's name has room for 247", strings.Repeat("n", MaxNetwork+1))},
+			fmt.Sprintf("network %q has 248 characters; the name of its file has room for 247", strings.Repeat("n", MaxNetwork+1))},
 	} {
 		t.Setenv(DirEnv, test.env)
 		s, err := Open(test.dir, test.network)

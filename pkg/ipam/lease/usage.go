@@ -11,31 +11,31 @@ import (
 type Usage struct {
 	Network string     `json:"network"`
 	Sets    []SetUsage `json:"sets"`
-	// Outside counts the leases that are in none of the sets.
+	// Outside counts the leases outside of all sets.
 	Outside int `json:"outside"`
-	// Remarks are for people: what is not as it looks, and what to do about it.
+	// Remarks tell people what is wrong, and what to do about it.
 	Remarks []string `json:"remarks,omitempty"`
 }
 
-// SetUsage is how full a range set is. What an address is that an ADD no longer gives, such as
-// one that has become the gateway, does not count.
+// SetUsage is how full a range set is. An address that ADDs no longer give, such as a new gateway, does not
+// count.
 type SetUsage struct {
 	// Set is the number of the set in the configuration.
 	Set    int      `json:"set"`
 	Ranges RangeSet `json:"ranges"`
-	// Size is how many addresses ADDs give of the set.
+	// Size is how many addresses of the set ADDs can give.
 	Size        *big.Int `json:"size"`
 	Held        int      `json:"held"`
 	Reserved    int      `json:"reserved"`
 	Quarantined int      `json:"quarantined"`
 	Free        *big.Int `json:"free"`
-	// Share is what part of the set, from 0 to 1, is held or reserved: what is in quarantine is
-	// given where nothing else is free.
+	// Share is the part of the set, from 0 to 1, that is held or reserved. An address in quarantine is given
+	// if no other is free.
 	Share float64 `json:"share"`
 }
 
-// Usage counts the leases of each range set that the store knows from ADDs, those of the last
-// ADD first. ErrNone: nothing was ever given.
+// Usage counts the leases of each range set that ADDs asked for, the sets of the last ADD first. ErrNone:
+// nothing was ever given.
 func (s *Store) Usage(ctx context.Context) (Usage, error) {
 	u := Usage{Network: s.network, Sets: []SetUsage{}}
 	err := s.view(ctx, func(l *leases) error {
@@ -102,7 +102,7 @@ func (s *SetUsage) sum() {
 	}
 }
 
-// remarkGateway says of a gateway of the last ADD that it is a pod's address.
+// remarkGateway remarks on a gateway of the last ADD that is a pod's address.
 func (u *Usage) remarkGateway(lease Lease, known []Known) {
 	if len(known) == 0 || lease.State != Held {
 		return
@@ -116,8 +116,8 @@ func (u *Usage) remarkGateway(lease Lease, known []Known) {
 	}
 }
 
-// isUnkept says whether the address is not going to be kept for its owner, though the last ADD's
-// configuration keeps those that it gives: sticky came to it after the address was given.
+// isUnkept says whether the owner will lose the address although the configuration of the last ADD is sticky:
+// sticky was added after the address was given.
 func (l *leases) isUnkept(lease Lease, known []Known) bool {
 	if len(known) == 0 || !known[0].Policy.Sticky || lease.State != Held || !lease.owned() {
 		return false

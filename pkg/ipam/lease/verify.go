@@ -9,9 +9,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Verify says where what the leases are found by does not agree with the leases: an
-// index that lacks one or names one too many, a run with a gap in it or one that ends
-// too soon. errors.Is matches ErrDamaged; ErrNone: nothing was ever given.
+// Verify says where the indices do not agree with the leases: an index that lacks a lease or has one too
+// many, a run that has a gap or is too short. errors.Is matches ErrDamaged; ErrNone: nothing was ever given.
 func (s *Store) Verify(ctx context.Context) error {
 	err := s.view(ctx, (*leases).verify)
 	if err == nil || errors.Is(err, ErrNone) || errors.Is(err, ErrDamaged) {
@@ -20,7 +19,7 @@ func (s *Store) Verify(ctx context.Context) error {
 	return fmt.Errorf("verify: %w", err)
 }
 
-// verify compares the indices with what they would be if they were made anew.
+// verify builds the indices anew and compares.
 func (l *leases) verify() error {
 	attachments, owners, ends, runs := index{}, index{}, index{}, index{}
 	var run Span
@@ -67,7 +66,7 @@ func (i index) compare(name string, b *bolt.Bucket) error {
 	err := b.ForEach(func(k, v []byte) error {
 		want, ok := i[string(k)]
 		if !ok || !bytes.Equal(want, v) {
-			return fmt.Errorf("bucket %s has %x: %x, which no lease says: %w", name, k, v, ErrDamaged)
+			return fmt.Errorf("bucket %s has %x: %x, which belongs to no lease: %w", name, k, v, ErrDamaged)
 		}
 		found++
 		return nil

@@ -14,16 +14,16 @@ import (
 // cache is what the CNI caches have.
 type cache struct {
 	dir string
-	// entries are by their container ID. One that Multus alone has may have none.
+	// entries are by container ID. A container that only Multus knows may have none.
 	entries map[string][]cnicache.Entry
 	// blind is why there may be more entries than these, empty if all are known.
 	blind string
-	// problems are what can't be read, each with its reason.
+	// problems say what cannot be read, and why.
 	problems []string
 }
 
-// readCache reads the caches below dir. A runtime that has attached anything has a cache: where
-// there is none, it is elsewhere.
+// readCache reads the caches below dir. A runtime that has attached anything has a cache. If dir has none, the
+// cache is elsewhere.
 func readCache(dir string) (cache, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -60,7 +60,7 @@ func readCache(dir string) (cache, error) {
 	case 1:
 		c.blind = c.problems[0]
 	default:
-		c.blind = fmt.Sprintf("%s, and %d more files can't be read", c.problems[0], len(unreadable)-1)
+		c.blind = fmt.Sprintf("%s, and %d more files cannot be read", c.problems[0], len(unreadable)-1)
 	}
 	return c, nil
 }
@@ -71,8 +71,8 @@ func (c cache) has(containerID string) bool {
 	return has
 }
 
-// Entry returns what the CNI caches have of the attachment. One that names the pod goes first. An entry
-// of another network says nothing of this one's interface but that the container is known.
+// Entry returns what the CNI caches have of the attachment. An entry that names the pod goes first. An entry of
+// another network only shows that the container is known.
 func (n *Node) Entry(of attachment.Key) (cnicache.Entry, bool) {
 	all := slices.DeleteFunc(slices.Clone(n.cache.entries[of.ContainerID]), func(e cnicache.Entry) bool { return e.Attachment != of })
 	if len(all) == 0 {

@@ -1,2 +1,3 @@
-// Package reclaim proves which holders of addresses are gone, from the namespaces, processes and CNI caches of this node, and has these give their addresses up.
+// Package reclaim proves which holders of addresses are gone, and has these give up their addresses. The proof
+// comes from the namespaces, processes and CNI caches of this node.
 package reclaim

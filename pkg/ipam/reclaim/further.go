@@ -11,7 +11,7 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// missed is for who misses a namespace: it has the node looked at further, the first time.
+// missed is called when a namespace is missing. The first time, it looks further.
 func (n *Node) missed() {
 	if further := n.further; further != nil {
 		n.further = nil
@@ -19,8 +19,8 @@ func (n *Node) missed() {
 	}
 }
 
-// lookFurther notes the namespaces that only a search finds. Those that a socket keeps are known by
-// their cookies, and can't be looked into.
+// lookFurther notes the namespaces that only a search finds. A namespace that only a socket keeps cannot be
+// looked into; its cookie is known.
 func (n *Node) lookFurther(ctx context.Context) {
 	found, blind, err := sandbox.Search(ctx)
 	const looks = 5
@@ -32,7 +32,7 @@ func (n *Node) lookFurther(ctx context.Context) {
 		if len(found) == 0 || again == looks || err != nil {
 			break
 		}
-		// They have gone, or others have them by now: a plugin's socket keeps its sandbox for a moment.
+		// Most are gone at the next look: the socket of a plugin keeps its sandbox for a moment.
 		time.Sleep(pause)
 		wanted := slices.Collect(maps.Keys(found))
 		found, blind, err = sandbox.Search(ctx, wanted...)
@@ -43,11 +43,11 @@ func (n *Node) lookFurther(ctx context.Context) {
 	}
 }
 
-// pause is between two looks at what a socket keeps.
+// pause is the time between two looks at what a socket keeps.
 const pause = 200 * time.Millisecond
 
-// noteFound notes those of the namespaces that it can, and takes them away from found. What only a socket
-// keeps is noted at the last look.
+// noteFound notes the namespaces that it can look into, and removes them from found. A namespace that only a
+// socket keeps is noted at the last look.
 func (n *Node) noteFound(ctx context.Context, found map[uint64]sandbox.Keeper, last bool) {
 	for at := range n.live {
 		delete(found, at.number)
@@ -69,7 +69,7 @@ func (n *Node) noteFound(ctx context.Context, found map[uint64]sandbox.Keeper, l
 	})
 }
 
-// cannotSearch notes why there may be more than the search has found.
+// cannotSearch notes why there may be more namespaces than the search has found.
 func (n *Node) cannotSearch(blind string, err error) {
 	if err != nil {
 		blind = err.Error()
@@ -80,7 +80,7 @@ func (n *Node) cannotSearch(blind string, err error) {
 	}
 }
 
-// cannotLookInto notes a namespace that is there and that nothing leads to.
+// cannotLookInto notes a namespace that is there, and to which nothing leads.
 func (n *Node) cannotLookInto(number uint64, by string) {
 	n.kept[number] = by
 	n.closed = append(n.closed, fmt.Sprintf("the network namespace net:[%d], which %s keeps: nothing leads to it", number, by))
@@ -88,8 +88,9 @@ func (n *Node) cannotLookInto(number uint64, by string) {
 
 func nameOfKept(k sandbox.Keeper) string { return "the network namespace that " + k.By + " keeps" }
 
-// lookAgain looks once more for the namespaces of those that are to be reclaimed, right before that:
-// one that short-lived processes hand on can be missed. What it finds, or can't know, is kept.
+// lookAgain looks once more for the namespaces of the holders that will be reclaimed, right before that. A
+// namespace that short-lived processes hand on can be missed once. A holder whose namespace is found, or may
+// be there, is kept.
 func lookAgain(ctx context.Context, found []Finding, bootID string) {
 	var wanted []uint64
 	for _, f := range found {

@@ -11,20 +11,20 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// Verdict says whether the sandbox of a holder is there.
+// Verdict says whether the sandbox of a holder is still there.
 type Verdict string
 
-// The verdicts. Only Gone is a proof that nobody will give the address up.
+// The verdicts. Only Gone proves that nobody will give up the address.
 const (
 	Gone Verdict = "gone"
-	// Due says that its network namespace is gone, and that its runtime still knows it: the
-	// runtime owes a DEL.
+	// Due says that the sandbox's network namespace is gone, and that its runtime still knows the sandbox:
+	// the runtime owes a DEL.
 	Due     Verdict = "DEL due"
 	Alive   Verdict = "alive"
 	Unknown Verdict = "unknown"
 )
 
-// Judgement is a verdict and what proves it, for people.
+// Judgement is a verdict and its evidence, for people.
 type Judgement struct {
 	Verdict  Verdict  `json:"verdict"`
 	Evidence []string `json:"evidence"`
@@ -33,17 +33,17 @@ type Judgement struct {
 // Why is the evidence in one line.
 func (j Judgement) Why() string { return strings.Join(j.Evidence, "; ") }
 
-// with returns the judgement after one more look.
+// with returns the judgement with one more piece of evidence.
 func (j Judgement) with(v Verdict, format string, args ...any) Judgement {
 	return Judgement{v, append(j.Evidence, fmt.Sprintf(format, args...))}
 }
 
-// adding is longer than an ADD takes: the kubelet waits for minutes.
+// adding is longer than any ADD takes: the kubelet gives up after some minutes.
 const adding = 10 * time.Minute
 
-// Judge says whether the sandbox of a holder of the address is there. now is the time by the
-// clock of the holder's Since. A namespace that is known to be of one of the others is not looked
-// for the address.
+// Judge says whether the sandbox of a holder of the address is still there. now is the time by the clock that
+// the holder's Since was taken from. If a namespace is known to belong to one of the others, its addresses
+// say nothing about this holder.
 func (n *Node) Judge(a netip.Addr, h lease.Holder, now time.Time, others ...lease.Holder) Judgement {
 	h.Namespace = n.namespaceOf(h)
 	if h.Namespace.BootID != n.bootID {
@@ -59,8 +59,8 @@ func (n *Node) Judge(a netip.Addr, h lease.Holder, now time.Time, others ...leas
 	return j
 }
 
-// namespaceOf returns the namespace of the holder, or what somebody else has recorded of it. A record
-// of an earlier boot says nothing of a sandbox of this one.
+// namespaceOf returns the namespace of the holder, or the one that somebody else has recorded. A record of an
+// earlier boot says nothing about a sandbox of this one.
 func (n *Node) namespaceOf(h lease.Holder) attachment.Namespace {
 	if at, ok := n.namespaces[h.ContainerID]; ok && h.Namespace.Inode == 0 && at.BootID == n.bootID && h.Namespace.BootID == n.bootID {
 		return at
@@ -68,8 +68,9 @@ func (n *Node) namespaceOf(h lease.Holder) attachment.Namespace {
 	return h.Namespace
 }
 
-// judgeImported is for one whose namespace is gone, as far as an import knows it: a path that a CNI
-// cache has can lead to a stranger's. So its address must not be anywhere, too.
+// judgeImported is for an imported holder whose namespace is gone. The import has taken the namespace's path
+// from a CNI cache, and that path can have led to a stranger's namespace. So no namespace may have the address,
+// either.
 func (n *Node) judgeImported(a netip.Addr, j Judgement, others []lease.Holder) Judgement {
 	in, nowhere := n.namesOf(a, others)
 	if in == "" {
@@ -80,7 +81,7 @@ func (n *Node) judgeImported(a netip.Addr, j Judgement, others []lease.Holder) J
 	case in != "":
 		return j.with(Unknown, "but an import took that from a CNI cache, and %s has the address", in)
 	case len(n.closed) > 0:
-		return j.with(Unknown, "but an import took that from a CNI cache, and it may be one that can't be looked into: %s", strings.Join(n.closed, ", "))
+		return j.with(Unknown, "but an import took that from a CNI cache, and it may be one that cannot be looked into: %s", strings.Join(n.closed, ", "))
 	}
 	return j.with(j.Verdict, "%s", nowhere)
 }
@@ -117,8 +118,7 @@ func (n *Node) judgeByNamespace(h lease.Holder) Judgement {
 	return Judgement{}.with(Alive, "it is in %s", is.name)
 }
 
-// judgeByAddress is for a holder of whose namespace nothing is known: the address would be in
-// there.
+// judgeByAddress is for a holder whose namespace is unknown. It looks for the address in all namespaces.
 func (n *Node) judgeByAddress(a netip.Addr, h lease.Holder, now time.Time, others []lease.Holder) Judgement {
 	j := Judgement{}.with(Unknown, "its network namespace was not recorded")
 	in, nowhere := n.namesOf(a, others)
@@ -136,7 +136,7 @@ func (n *Node) judgeByAddress(a netip.Addr, h lease.Holder, now time.Time, other
 	case in != "":
 		return j.with(Unknown, "%s has the address", in)
 	case len(n.closed) > 0:
-		return j.with(Unknown, "it may be one that can't be looked into: %s", strings.Join(n.closed, ", "))
+		return j.with(Unknown, "it may be one that cannot be looked into: %s", strings.Join(n.closed, ", "))
 	case n.unreadable[h.ContainerID] != "":
 		return j.with(Unknown, "%s", n.unreadable[h.ContainerID])
 	case h.Since.After(now.Add(-adding)):
@@ -145,8 +145,8 @@ func (n *Node) judgeByAddress(a netip.Addr, h lease.Holder, now time.Time, other
 	return n.judgeByCache(h, j.with(Unknown, "%s", nowhere))
 }
 
-// namesOf names the namespaces that have the address, but for those of the others. nowhere is what
-// to say if there are none.
+// namesOf names the namespaces that have the address, except those of the others. nowhere is the evidence if
+// there are none.
 func (n *Node) namesOf(a netip.Addr, others []lease.Holder) (names, nowhere string) {
 	all, nowhere := []string{}, "no network namespace has the address"
 	for _, at := range n.having[a] {
@@ -163,7 +163,7 @@ func (n *Node) namesOf(a netip.Addr, others []lease.Holder) (names, nowhere stri
 	return strings.Join(all, " and "), nowhere
 }
 
-// judgeByCache is for a holder of which no network namespace is there.
+// judgeByCache is for a holder whose network namespace is gone.
 func (n *Node) judgeByCache(h lease.Holder, j Judgement) Judgement {
 	switch {
 	case n.cache.has(h.ContainerID):

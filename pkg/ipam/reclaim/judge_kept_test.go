@@ -63,7 +63,7 @@ func TestJudgeOfWhatCannotBeSeen(t *testing.T) {
 			h.Origin, n.closed = lease.Imported, []string{"it: no"}
 		}, Judgement{Unknown, []string{
 			"no mount and no process has its network namespace (inode 4:7)", "the CNI cache in /cache does not have it",
-			"but an import took that from a CNI cache, and it may be one that can't be looked into: it: no",
+			"but an import took that from a CNI cache, and it may be one that cannot be looked into: it: no",
 		}}},
 	} {
 		n := &Node{

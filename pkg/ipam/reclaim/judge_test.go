@@ -96,7 +96,7 @@ func TestJudge(t *testing.T) {
 		"a namespace has the address, and the cache has it":  {path, time.Hour, func(n *Node) { n.has(); n.cached() }, Alive, []string{unrecorded, "the CNI cache in /cache has it, and the network namespace at /run/netns/b and the host's network namespace has the address"}},
 		"a namespace has the address":                        {path, time.Hour, (*Node).has, Unknown, []string{unrecorded, elsewhere}},
 		"the address is there, another can't be looked into": {path, time.Hour, func(n *Node) { n.has(); n.shut() }, Unknown, []string{unrecorded, elsewhere}},
-		"a namespace can't be looked into":                   {path, time.Hour, (*Node).shut, Unknown, []string{unrecorded, "it may be one that can't be looked into: the network namespace at /run/netns/c: no"}},
+		"a namespace can't be looked into":                   {path, time.Hour, (*Node).shut, Unknown, []string{unrecorded, "it may be one that cannot be looked into: the network namespace at /run/netns/c: no"}},
 		"no namespace has it, and the cache can't be read":   {path, time.Hour, (*Node).blind, Unknown, []string{unrecorded, nowhere, notKnown}},
 		"an ADD may be under way":                            {path, time.Minute, (*Node).nothing, Unknown, []string{unrecorded, "it was given the address less than 10m0s ago: its ADD may not be over"}},
 		"given after now, by a clock that was set":           {path, -time.Hour, (*Node).nothing, Unknown, []string{unrecorded, "it was given the address less than 10m0s ago: its ADD may not be over"}},

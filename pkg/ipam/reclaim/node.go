@@ -15,29 +15,28 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// Node is what a look at this node has found, for Judge. It is as old as the look: a holder that
-// is newer must not be judged by it.
+// Node is what a look at this node has found, for Judge. A holder that is newer than the look must not be
+// judged by it.
 type Node struct {
 	bootID string
-	// live are the network namespaces that are mounted or that a process is in, the host's
-	// among them.
+	// live are the network namespaces that are mounted or that have a process, the host's among them.
 	live map[inode]live
 	// having are the namespaces that have an address.
 	having map[netip.Addr][]inode
-	// kept are the namespaces that something keeps and that are not in live, by inode.
+	// kept are the namespaces that are not in live and that something else keeps, by inode.
 	kept map[uint64]string
-	// partial is why there may be more namespaces than are seen, empty if all are.
+	// partial is why there may be more namespaces than were seen. It is empty if all were seen.
 	partial string
-	// further looks once at what only a search finds, when something is missed. nil: it was done, or
-	// there is none.
+	// further looks at what only a search finds. It is called once, when something is missing. nil: it was
+	// called, or there is nothing to call.
 	further func()
-	// namespaces are those of containers that somebody else has recorded.
+	// namespaces are the namespaces of containers that somebody else has recorded.
 	namespaces map[string]attachment.Namespace
-	// unreadable are the containers of which a record is there that can't be read, and why.
+	// unreadable are the containers whose record cannot be read, and why.
 	unreadable map[string]string
-	// hosts are the namespaces of live that are no sandbox's.
+	// hosts are the namespaces of live that are not sandboxes.
 	hosts map[inode]bool
-	// closed names the namespaces that can't be looked into, and why.
+	// closed names the namespaces that cannot be looked into, and says why.
 	closed []string
 	cache  cache
 }
@@ -49,25 +48,24 @@ type inode struct{ device, number uint64 }
 type live struct {
 	// name is for people.
 	name string
-	// cookie is 0 where it can't be read.
+	// cookie is 0 if it cannot be read.
 	cookie uint64
 }
 
-// Sources are what a look is taken at besides the kernel.
+// Sources are what a look reads besides the kernel.
 type Sources struct {
 	// CacheDir is where the CNI caches are (cnicache.DefaultDir).
 	CacheDir string
-	// Namespaces are those of containers, by their IDs, that somebody else has recorded.
+	// Namespaces are the namespaces of containers that somebody else has recorded, by container ID.
 	Namespaces map[string]attachment.Namespace
-	// Unreadable are the containers of which somebody else has a record that can't be read, and why.
+	// Unreadable are the containers whose record by somebody else cannot be read, and why.
 	Unreadable map[string]string
-	// AllProcesses says that the processes that are seen here are all of the node's
-	// (sandbox.SeesAllProcesses).
+	// AllProcesses says that the caller sees all processes of the node (sandbox.SeesAllProcesses).
 	AllProcesses bool
 }
 
-// Look looks at this node. What can't be looked at is no error, but makes verdicts Unknown. The
-// error is that the processes of the node can't be seen, or that of ctx.
+// Look looks at this node. What cannot be looked at is no error, but makes verdicts Unknown. The error says
+// that the processes of the node cannot be seen, or is that of ctx.
 func Look(ctx context.Context, from Sources) (*Node, error) {
 	bootID, err := boot.ID()
 	if err != nil {
@@ -100,14 +98,14 @@ func Look(ctx context.Context, from Sources) (*Node, error) {
 	return n, err
 }
 
-// lookForKept looks into the namespaces that something keeps without a mount or a process of their
-// own, and notes those that can't be looked into. left are those that something kept before the
-// look: what came since is not judged, and what has gone since is no more.
+// lookForKept looks into the namespaces that something keeps and that have no mount and no process of their
+// own. It notes those that cannot be looked into. left are the namespaces that were kept before the look.
+// Newer ones are not judged, and those that have gone since do not matter.
 func (n *Node) lookForKept(ctx context.Context, left map[uint64]sandbox.Keeper) error {
 	for at := range n.live {
 		delete(left, at.number)
 	}
-	const looks = 3 // Each reads the open files of all processes.
+	const looks = 3 // Each look reads the open files of all processes.
 	for range looks {
 		if len(left) == 0 || ctx.Err() != nil {
 			return ctx.Err()
@@ -153,21 +151,20 @@ func (n *Node) Has(id attachment.Namespace, a netip.Addr) bool {
 	return slices.Contains(n.having[a], at) && !n.hosts[at] && id.Cookie == n.live[at].cookie
 }
 
-// seesAll reports processes whose namespaces the caller may not see: a sandbox that is there would
-// be called gone.
+// seesAll reports processes whose namespaces the caller may not see: their sandboxes would look gone.
 func seesAll() error {
 	hidden, err := sandbox.Hidden()
 	if err != nil {
 		return err
 	}
 	if len(hidden) > 0 {
-		return fmt.Errorf("can't see the network namespaces of %d processes, such as %d: this needs root on the node", len(hidden), hidden[0])
+		return fmt.Errorf("cannot see the network namespaces of %d processes, such as %d: run it as root on the node", len(hidden), hidden[0])
 	}
 	return nil
 }
 
-// lookAtHosts looks into the namespaces of PID 1 and of the caller, which are no sandboxes. Some
-// don't let anybody see that of PID 1.
+// lookAtHosts looks into the namespaces of PID 1 and of the caller, which are not sandboxes. Some systems
+// let nobody see the namespace of PID 1.
 func (n *Node) lookAtHosts(ctx context.Context) {
 	for _, path := range []string{"/proc/1/ns/net", "/proc/self/ns/net"} {
 		device, number, ok := sandbox.Identify(path)
@@ -180,11 +177,11 @@ func (n *Node) lookAtHosts(ctx context.Context) {
 	}
 }
 
-// looks is how often one is looked for that none of its paths leads to.
+// looks is how often a sandbox is looked for if none of its paths leads to it.
 const looks = 10
 
-// lookAtSandboxes looks into the others. One that none of its paths leads to is looked for again:
-// it has gone, or has other paths by now.
+// lookAtSandboxes looks into the sandboxes. If none of the paths of a sandbox leads to it, it looks again: the
+// sandbox is gone, or has other paths by now.
 func (n *Node) lookAtSandboxes(ctx context.Context) error {
 	left, err := sandbox.List()
 	for again := 1; err == nil && ctx.Err() == nil; again++ {
@@ -220,8 +217,8 @@ func (n *Node) lookIntoEach(ctx context.Context, all []sandbox.Sandbox) (missed 
 
 func nameOf(s sandbox.Sandbox) string { return "the network namespace at " + s.Paths[0] }
 
-// lookInto notes the namespace with its cookie and addresses. It returns false if it is at none of
-// its paths.
+// lookInto notes the namespace with its cookie and addresses. It returns false if none of the paths leads to
+// the namespace.
 func (n *Node) lookInto(ctx context.Context, s sandbox.Sandbox, name string) bool {
 	at := inode{s.Device, s.Inode}
 	var failed error

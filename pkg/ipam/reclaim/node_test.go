@@ -199,7 +199,7 @@ func TestWhatTheCachesSay(t *testing.T) {
 		"Multus alone":                {caches(t, map[string]string{"multus/c1": `[{"Conf":{"name":"lan"}}]`}), Due, "has it: its runtime owes a DEL", nil},
 		"a torn file of another":      {caches(t, map[string]string{"results/lan-c9-eth0": lan[:40]}), Unknown, "results/lan-c9-eth0: unexpected end of JSON input", []string{"results/lan-c9-eth0"}},
 		"a torn file of Multus":       {caches(t, map[string]string{"multus/c9": "["}), Unknown, "multus/c9: unexpected end of JSON input", []string{"multus/c9"}},
-		"several torn files":          {caches(t, map[string]string{"results/a": "", "results/b": "", "multus/c9": "["}), Unknown, "results/a: unexpected end of JSON input, and 2 more files can't be read", []string{"results/a", "results/b", "multus/c9"}},
+		"several torn files":          {caches(t, map[string]string{"results/a": "", "results/b": "", "multus/c9": "["}), Unknown, "results/a: unexpected end of JSON input, and 2 more files cannot be read", []string{"results/a", "results/b", "multus/c9"}},
 		"it, beside a torn file":      {caches(t, map[string]string{"results/lan-c1-eth0": lan, "results/x": ""}), Due, "has it: its runtime owes a DEL", []string{"results/x"}},
 		"no such directory":           {filepath.Join(t.TempDir(), "cni"), Unknown, "there is no CNI cache in", []string{"--cni-cache names the directory that has it"}},
 		"a directory without a cache": {t.TempDir(), Unknown, "there is no CNI cache in", []string{"--cni-cache names the directory that has it"}},
@@ -404,7 +404,7 @@ func TestLookOfNobody(t *testing.T) {
 	none := caches(t, nil)
 	var err error
 	fresh.AsNobody(t, func() { _, err = Look(t.Context(), Sources{CacheDir: none, AllProcesses: true}) })
-	if err == nil || !strings.HasPrefix(err.Error(), "can't see the network namespaces of ") || !strings.HasSuffix(err.Error(), ": this needs root on the node") {
+	if err == nil || !strings.HasPrefix(err.Error(), "cannot see the network namespaces of ") || !strings.HasSuffix(err.Error(), ": run it as root on the node") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // Options of a run.
 type Options struct {
 	Sources
-	// DryRun proves, and has nothing given up.
+	// DryRun judges the holders, and gives nothing up.
 	DryRun bool
 	// Chosen says which holders of a lease are judged. nil: all.
 	Chosen func(lease.Lease, lease.Holder) bool
@@ -26,19 +26,19 @@ type Options struct {
 // State is what became of a holder.
 type State string
 
-// The states. Of a dry run, ToReclaim stands for Reclaimed.
+// The states. In a dry run, ToReclaim replaces Reclaimed.
 const (
 	ToReclaim State = "to reclaim"
 	Reclaimed State = "reclaimed"
 	// Kept says that nothing proves that the holder is gone.
 	Kept State = "kept"
-	// Passed says that the holder gave the address up meanwhile, or was given it anew.
+	// Passed says that the holder gave up the address meanwhile, or was given it again.
 	Passed State = "given up meanwhile"
-	// Failed says that the holder is gone, and has the address still.
+	// Failed says that the holder is gone, and that it still has the address.
 	Failed State = "failed"
 )
 
-// Free is what Finding.Becomes says of an address that is free.
+// Free is the value of Finding.Becomes for a free address.
 const Free lease.State = "free"
 
 // Finding is what was found of a holder.
@@ -49,18 +49,18 @@ type Finding struct {
 	Holder  lease.Holder     `json:"holder"`
 	Judgement
 	State State `json:"state"`
-	// Becomes is what the address is without the holders that are gone; empty for one that
-	// is kept.
+	// Becomes is the state of the address without the holders that are gone. It is empty for a holder that is
+	// kept.
 	Becomes lease.State `json:"becomes,omitzero"`
 	// Error is why it failed.
 	Error string `json:"error,omitempty"`
 
 	lease lease.Lease
-	// judged is the namespace that the verdict is about.
+	// judged is the namespace that was judged.
 	judged attachment.Namespace
 }
 
-// Report is the whole of what a run found and did.
+// Report is everything that a run found and did.
 type Report struct {
 	DryRun bool `json:"dryRun"`
 	// Holders are those that are not alive, in the order of the networks and addresses. With
@@ -90,19 +90,19 @@ type run struct {
 	held   []held
 }
 
-// held are the leases of a store that are held, with the time by its clock less the time of day.
+// held are the held leases of a store. ahead is how far its time is ahead of the time of day.
 type held struct {
 	store  *lease.Store
 	leases []lease.Lease
 	ahead  time.Duration
 }
 
-// Run judges each holder of the stores' leases by itself, and has those give their addresses up
-// that are proven gone: one after the other, each only if it is still the holder that was judged. A
-// failure does not stop the rest, and is in the report. The error is that of Look.
+// Run judges each holder of the stores' leases by itself. Then those that are proven gone give up their
+// addresses, one after the other, each only if it is still the holder that was judged. A failure does not
+// stop the rest, and is in the report. The error is that of Look.
 func Run(ctx context.Context, stores []*lease.Store, o Options) (Report, error) {
 	r := run{Options: o, report: Report{DryRun: o.DryRun, Holders: []Finding{}, Problems: []string{}, Failures: []string{}}}
-	// What is given after this, to a sandbox that the look has not seen, is not judged.
+	// Leases are listed before the look. So a sandbox that is newer than the look is not judged.
 	for _, s := range stores {
 		r.list(ctx, s)
 	}
@@ -150,7 +150,7 @@ func (r *run) judge(node *Node, h held) []Finding {
 				continue
 			}
 			now := time.Now()
-			if holder.Origin != lease.Imported { // An import knows the time of day alone.
+			if holder.Origin != lease.Imported { // An import knows only the time of day.
 				now = now.Add(h.ahead)
 			}
 			j := node.Judge(l.Address, holder, now, Others(l, holder)...)
@@ -170,8 +170,8 @@ func (r *run) judge(node *Node, h held) []Finding {
 	return found
 }
 
-// Others are the other holders of the lease, for Judge. Those of an import are left out: their
-// namespaces may be strangers'.
+// Others returns the other holders of the lease, for Judge. Imported holders are left out: their namespaces may
+// be strangers'.
 func Others(l lease.Lease, holder lease.Holder) []lease.Holder {
 	return slices.DeleteFunc(slices.Clone(l.Holders), func(h lease.Holder) bool {
 		return h.Origin == lease.Imported || h.ContainerID == holder.ContainerID && h.IfName == holder.IfName
@@ -181,7 +181,7 @@ func Others(l lease.Lease, holder lease.Holder) []lease.Holder {
 // why is why a holder gives its address up.
 func (f Finding) why() string { return "its sandbox is gone: " + f.Why() }
 
-// foresee says of those that are gone what their addresses will become.
+// foresee finds out what the addresses of those that are gone will become.
 func (r *run) foresee(ctx context.Context, s *lease.Store, found []Finding) {
 	var gone []lease.Gone
 	for _, f := range found {
@@ -204,7 +204,7 @@ func (r *run) foresee(ctx context.Context, s *lease.Store, found []Finding) {
 	}
 }
 
-// reclaim has those that are gone give their addresses up, and says what became of these.
+// reclaim has those that are gone give up their addresses, and notes what became of the addresses.
 func reclaim(ctx context.Context, s *lease.Store, found []Finding) {
 	for i := range found {
 		if found[i].State == ToReclaim {
