@@ -249,7 +249,7 @@ func (a *addition) address(ctx context.Context) (*current.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.unused(ctx, result)
+	return a.withoutConflicts(ctx, result)
 }
 
 // give asks the IPAM plugin for addresses.

@@ -35,10 +35,10 @@ type detection struct {
 	inUse []string
 }
 
-// unused returns a result whose addresses nobody on the network has, if the configuration asks for
+// withoutConflicts returns a result whose addresses nobody on the network has, if the configuration asks for
 // that. The interface plugin has to probe. When the IPAM plugin runs, no interface exists that could
 // send. Once the interface has the addresses, it is too late.
-func (a *addition) unused(ctx context.Context, result *current.Result) (*current.Result, error) {
+func (a *addition) withoutConflicts(ctx context.Context, result *current.Result) (*current.Result, error) {
 	wanted, err := a.ipam.Detection()
 	if err != nil || wanted == nil {
 		return result, err

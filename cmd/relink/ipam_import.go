@@ -86,7 +86,7 @@ func importLeases(ctx context.Context, store *lease.Store, opts hostlocal.Option
 		writeImportedLeases(report, output.wide(), s)
 	}
 	sayProblems(s, report.Problems)
-	if !report.Well() {
+	if !report.Complete() {
 		return errDiffers
 	}
 	return nil
@@ -110,12 +110,12 @@ func writeImportedLeases(report hostlocal.Report, wide bool, s *screen) {
 func writeImportedFiles(files []hostlocal.Outcome, wide bool, s *screen) {
 	shown := slices.Clone(files)
 	if s.quiet {
-		shown = slices.DeleteFunc(shown, func(f hostlocal.Outcome) bool { return f.State.Well() })
+		shown = slices.DeleteFunc(shown, func(f hostlocal.Outcome) bool { return f.State.Done() })
 	}
 	if len(shown) == 0 {
 		return
 	}
-	slices.SortStableFunc(shown, func(a, b hostlocal.Outcome) int { return compareBool(!a.State.Well(), !b.State.Well()) })
+	slices.SortStableFunc(shown, func(a, b hostlocal.Outcome) int { return compareBool(!a.State.Done(), !b.State.Done()) })
 	t := newTable(wide, column{name: "FILE"}, column{name: "POD"}, column{name: "SANDBOX", spare: 1}, column{name: "INTERFACE", spare: 2},
 		column{name: stateColumn}, column{name: "WHY"})
 	for _, alike := range folded(shown, s, func(f hostlocal.Outcome) string { return string(f.State) + f.Why }) {

@@ -128,7 +128,7 @@ func reclaimLeases(ctx context.Context, stores []*lease.Store, opts reclaim.Opti
 	for _, f := range report.Failures {
 		sayError(s.err, errors.New(f))
 	}
-	if !report.Well() {
+	if !report.Complete() {
 		return errDiffers
 	}
 	return nil

@@ -41,7 +41,7 @@ func call(funcs skel.CNIFuncs, versions version.PluginInfo, about string) *types
 		return types.NewError(types.ErrIOFailure, "standard input: "+err.Error(), "")
 	}
 	if err := checkHead(config, versions.SupportedVersions()); err != nil {
-		return codedError(err)
+		return withCode(err)
 	}
 	if err := readAgain(config); err != nil {
 		return types.NewError(types.ErrIOFailure, err.Error(), "")
@@ -97,8 +97,8 @@ func needsRoot(err *types.Error, name string, uid int) *types.Error {
 	return types.NewError(err.Code, fmt.Sprintf("%s (%s needs root and runs as user %d)", err.Msg, name, uid), err.Details)
 }
 
-// codedError returns err with its code. An error without a code gets types.ErrInternal.
-func codedError(err error) *types.Error {
+// withCode returns err with its code. An error without a code gets types.ErrInternal.
+func withCode(err error) *types.Error {
 	var coded *types.Error
 	if errors.As(err, &coded) {
 		return coded

@@ -66,7 +66,7 @@ func (c *Call) Read() error {
 		return err
 	}
 	_, err = lease.Dir(c.section.DataDir)
-	return coded(err)
+	return withCode(err)
 }
 
 // readAll reads all of the configuration once.
@@ -103,7 +103,7 @@ func (c *Call) prepare() (network, cniplugin.Args, *lease.Store, error) {
 func (c *Call) open(dataDir string) (*lease.Store, error) {
 	store, err := lease.Open(dataDir, c.config.Name)
 	if err != nil {
-		return nil, coded(err)
+		return nil, withCode(err)
 	}
 	if c.tune != nil {
 		c.tune(store)

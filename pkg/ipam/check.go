@@ -25,8 +25,8 @@ func (c *Call) Check(ctx context.Context) error {
 		return err
 	}
 	held, err := store.HeldBy(ctx, c.key())
-	if ifAny(err) != nil {
-		return coded(err)
+	if ignoreNone(err) != nil {
+		return withCode(err)
 	}
 	if wrong := notHeld(c.key(), previous, held); len(wrong) > 0 {
 		return cniplugin.Error(cniplugin.CodeDiffers, "%s: %s", PluginName, strings.Join(wrong, "; "))

@@ -26,5 +26,5 @@ func (c *Call) Conflict(ctx context.Context, address netip.Addr, mac string) (ex
 		return false, err
 	}
 	exchanged, err = store.Conflict(ctx, c.key(), address, mac)
-	return exchanged, coded(err)
+	return exchanged, withCode(err)
 }

@@ -357,7 +357,7 @@ func TestReservationByHandSurvivesItsUse(t *testing.T) {
 		n.later(time.Hour)
 	}
 	n.expect(t, "used twice", "10.3.0.2 held other/eth0 web-1", "10.3.0.9 reserved c2/eth0 web-0")
-	n.expectError(t, "reserved for another", coded(reserve("10.3.0.9", "web-1")), 11, "relink-ipam: 10.3.0.9 is not available: it is reserved for pod default/web-0")
+	n.expectError(t, "reserved for another", withCode(reserve("10.3.0.9", "web-1")), 11, "relink-ipam: 10.3.0.9 is not available: it is reserved for pod default/web-0")
 	// What is held becomes reserved when it is given up.
 	if err := reserve("10.3.0.2", "web-1"); err != nil {
 		t.Fatal(err)

@@ -154,7 +154,7 @@ func (n network) refused(err error) error {
 			}
 		}
 	}
-	return coded(err)
+	return withCode(err)
 }
 
 // sayRenamed warns in the runtime's log that the network may have had another name before. Addresses that its pods
@@ -195,7 +195,7 @@ func (c *Call) Settled(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return coded(ifAny(store.Settled(ctx, c.key(), func(h lease.Holder) bool {
+	return withCode(ignoreNone(store.Settled(ctx, c.key(), func(h lease.Holder) bool {
 		return slices.ContainsFunc(gone, func(g lease.Holder) bool {
 			return h.ContainerID == g.ContainerID && h.IfName == g.IfName && h.Since.Equal(g.Since) && h.Namespace == g.Namespace
 		})
@@ -221,7 +221,7 @@ func (c *Call) Del(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return coded(ifAny(store.Release(ctx, c.key(), sticky)))
+	return withCode(ignoreNone(store.Release(ctx, c.key(), sticky)))
 }
 
 // Status fails where no ADD works: with the code of a wrong configuration, or with code 50 for a store that can't be
@@ -238,7 +238,7 @@ func (c *Call) Status(ctx context.Context) error {
 	}
 	full, err := store.Exhausted(ctx, judged)
 	full = append(full, store.Writable())
-	if err := errors.Join(append(full, ifAny(err))...); err != nil {
+	if err := errors.Join(append(full, ignoreNone(err))...); err != nil {
 		return cniplugin.Error(types.ErrPluginNotAvailable, "%v", err)
 	}
 	return nil
@@ -258,7 +258,7 @@ func (c *Call) GC(ctx context.Context) error {
 	if !listed {
 		return cniplugin.ConfigError("cni.dev/valid-attachments", cniplugin.Missing, "must list the valid attachments; without the list every address is kept")
 	}
-	return coded(ifAny(store.Collect(ctx, func(a attachment.Key) bool {
+	return withCode(ignoreNone(store.Collect(ctx, func(a attachment.Key) bool {
 		return valid[types.GCAttachment{ContainerID: a.ContainerID, IfName: a.IfName}]
 	})))
 }
@@ -271,8 +271,8 @@ func ipConfig(set lease.RangeSet, a netip.Addr) *current.IPConfig {
 	}
 }
 
-// coded gives an error of the store its CNI code.
-func coded(err error) error {
+// withCode gives an error of the store its CNI code.
+func withCode(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -288,8 +288,8 @@ func coded(err error) error {
 	return cniplugin.Error(code, "%s: %v", PluginName, err)
 }
 
-// ifAny drops the error of a network that never gave an address.
-func ifAny(err error) error {
+// ignoreNone drops the error of a network that never gave an address.
+func ignoreNone(err error) error {
 	if errors.Is(err, lease.ErrNone) {
 		return nil
 	}

@@ -347,7 +347,7 @@ func TestReportWell(t *testing.T) {
 		Imported: true, ToImport: true, Present: true, Completed: true, ToComplete: true, NoSandbox: true, GivenUp: true, ToGiveUp: true, OutOfDate: true,
 		Kept: false, Torn: false, Conflict: false, Ignored: false,
 	} {
-		if got := (Report{Files: []Outcome{{State: Imported}, {State: state}}}).Well(); got != want {
+		if got := (Report{Files: []Outcome{{State: Imported}, {State: state}}}).Complete(); got != want {
 			t.Errorf("%s: %v, want %v", state, got, want)
 		}
 	}

@@ -12,8 +12,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
@@ -156,23 +157,19 @@ func readLast(number, path string) (int, netip.Addr, error) {
 // read reads the files that are named by addresses.
 func (d *directory) read(ctx context.Context, dir string) error {
 	gone := make([]bool, len(d.given))
-	var next sync.Mutex
-	at := 0
-	take := func() int {
-		next.Lock()
-		defer next.Unlock()
-		at++
-		return at - 1
-	}
-	var group sync.WaitGroup
-	for range readers {
-		group.Go(func() {
-			for i := take(); i < len(d.given) && ctx.Err() == nil; i = take() {
+	var group errgroup.Group
+	group.SetLimit(readers)
+	for i := range d.given {
+		group.Go(func() error {
+			if ctx.Err() == nil {
 				gone[i] = d.given[i].read(dir)
 			}
+			return ctx.Err()
 		})
 	}
-	group.Wait()
+	if err := group.Wait(); err != nil {
+		return err
+	}
 	var left []file
 	for i, f := range d.given {
 		if !gone[i] {
@@ -180,7 +177,7 @@ func (d *directory) read(ctx context.Context, dir string) error {
 		}
 	}
 	d.given = left
-	return ctx.Err()
+	return nil
 }
 
 // read reads the file. gone says that it was deleted meanwhile, which can happen if there is no lock file.

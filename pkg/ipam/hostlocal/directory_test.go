@@ -104,7 +104,7 @@ func TestImportAndHostLocalExcludeEachOther(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	time.AfterFunc(20*time.Millisecond, func() { _ = f.Close() })
-	if r := imported(t, s, dir); !r.Well() {
+	if r := imported(t, s, dir); !r.Complete() {
 		t.Errorf("after host-local: %+v", r)
 	}
 	unlock, err := lock(t.Context(), dir, flock.Patience)

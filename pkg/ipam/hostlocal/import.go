@@ -81,14 +81,14 @@ type Report struct {
 	Problems []string `json:"problems"`
 }
 
-// Well says that every lease agrees with its file, and that nothing else needs a look. A sandbox that is gone
+// Complete says that every lease agrees with its file, and that nothing else needs a look. A sandbox that is gone
 // is for reclaim.
-func (r Report) Well() bool {
-	return !slices.ContainsFunc(r.Files, func(f Outcome) bool { return !f.State.Well() })
+func (r Report) Complete() bool {
+	return !slices.ContainsFunc(r.Files, func(f Outcome) bool { return !f.State.Done() })
 }
 
-// Well says that the file needs no look.
-func (s State) Well() bool {
+// Done says that the file needs no look.
+func (s State) Done() bool {
 	switch s {
 	case Torn, Conflict, Ignored, Kept:
 		return false

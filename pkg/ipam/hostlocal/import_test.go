@@ -126,7 +126,7 @@ func TestImportLeasesAllFamilies(t *testing.T) {
 	if !slices.Equal(r.Files, want) {
 		t.Errorf("files: %+v, want %+v", r.Files, want)
 	}
-	if r.Well() {
+	if r.Complete() {
 		t.Error("files that are ignored are called well")
 	}
 	all := listed(t, s)

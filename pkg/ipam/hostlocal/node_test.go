@@ -187,7 +187,7 @@ func TestImportTakesThePodFromTheCaches(t *testing.T) {
 
 	said, r := m.imports(lease.Policy{})
 	m.expect("the import", said, []string{"10.231.77.2 c1 imported", "10.231.77.3 c2 imported", "10.231.77.4 c1 imported", "10.231.77.5 c5 imported"})
-	if !r.Well() || len(r.Problems) > 0 {
+	if !r.Complete() || len(r.Problems) > 0 {
 		t.Errorf("%+v", r)
 	}
 	m.expect("the leases", m.leases(), []string{"10.231.77.2 held pod shop/web-1 c1", "10.231.77.3 held pod shop/web-2 c2", "10.231.77.4 held - c1", "10.231.77.5 held pod shop/web-5 c5"})
@@ -223,8 +223,8 @@ func TestImportMarksSandboxesThatAreGone(t *testing.T) {
 	said, r := m.imports(lease.Policy{})
 	m.expect("the import", said, states)
 	want := "held until it is reclaimed: its network namespace was not recorded; no network namespace has the address; the CNI cache in " + m.cache + " does not have it"
-	if r.Files[1].Why != want || !r.Well() {
-		t.Errorf("%q, well %v; want %q", r.Files[1].Why, r.Well(), want)
+	if r.Files[1].Why != want || !r.Complete() {
+		t.Errorf("%q, well %v; want %q", r.Files[1].Why, r.Complete(), want)
 	}
 	m.expect("the leases", m.leases(), []string{"10.231.77.2 held pod shop/web-1 c1", "10.231.77.3 held - long-gone", "10.231.77.4 held - not-cached", "10.231.77.5 held - being-added", "10.231.77.6 held pod shop/web-6 owed"})
 	for i := range states {
@@ -278,8 +278,8 @@ func TestImportAgainWhereDELsWentToHostLocal(t *testing.T) {
 	}
 	said, r := m.imports(sticky)
 	m.expect("the second import", said, []string{"10.231.77.2 c2 given up", "10.231.77.3 c3 given up", "10.231.77.4 c4 given up", "10.231.77.5 c5 kept", "10.231.77.6 c6 already there"})
-	if want := m.dir + " has no file of it any more; its sandbox is alive: it is in the network namespace at " + m.sandboxes["c5"]; r.Files[3].Why != want || r.Well() {
-		t.Errorf("%q, well %v; want %q", r.Files[3].Why, r.Well(), want)
+	if want := m.dir + " has no file of it any more; its sandbox is alive: it is in the network namespace at " + m.sandboxes["c5"]; r.Files[3].Why != want || r.Complete() {
+		t.Errorf("%q, well %v; want %q", r.Files[3].Why, r.Complete(), want)
 	}
 	after := []string{
 		"10.231.77.2 reserved pod shop/web-2", "10.231.77.3 held pod shop/web-3 c13", "10.231.77.4 reserved pod shop/web-4", "10.231.77.5 held pod shop/web-5 c5",
@@ -316,8 +316,8 @@ func TestImportAgainWhereDELsWentToRelink(t *testing.T) {
 	added(t, m.store, r)
 	said, report := m.imports(lease.Policy{})
 	m.expect("the second import", said, []string{"10.231.77.2 c2 already there", "10.231.77.3 c3 out of date", "10.231.77.4 c4 already there"})
-	if !report.Well() || !strings.Contains(report.Files[1].Why, "no network namespace but that of c9 has the address") {
-		t.Errorf("well %v, %q", report.Well(), report.Files[1].Why)
+	if !report.Complete() || !strings.Contains(report.Files[1].Why, "no network namespace but that of c9 has the address") {
+		t.Errorf("well %v, %q", report.Complete(), report.Files[1].Why)
 	}
 	m.expect("the leases", m.leases(), []string{"10.231.77.2 quarantined pod shop/web-2", "10.231.77.3 held - c9", "10.231.77.4 held pod shop/web-4 c4"})
 	// An address that is free since is held again, and marked.
@@ -389,7 +389,7 @@ func TestImportCompletesAnEarlierOne(t *testing.T) {
 	m.expect("the first import", m.leases(), []string{"10.231.77.2 held - c1", "10.231.77.3 held - c2"})
 	said, r := m.imports(lease.Policy{Sticky: true})
 	m.expect("the second import", said, []string{"10.231.77.2 c1 completed", "10.231.77.3 c2 completed"})
-	if want := "known now: its pod, its pod's UID, its network namespace, that it stays reserved for its pod"; r.Files[0].Why != want || !r.Well() {
+	if want := "known now: its pod, its pod's UID, its network namespace, that it stays reserved for its pod"; r.Files[0].Why != want || !r.Complete() {
 		t.Errorf("%q, want %q", r.Files[0].Why, want)
 	}
 	m.expect("the leases", m.leases(), []string{"10.231.77.2 held pod shop/web-1 c1", "10.231.77.3 held pod shop/web-2 c2"})

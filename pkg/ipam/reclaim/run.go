@@ -74,8 +74,8 @@ type Report struct {
 	Failures []string `json:"failures"`
 }
 
-// Well says that nothing failed, and that nothing is unknown for a problem with the look.
-func (r Report) Well() bool {
+// Complete says that nothing failed, and that nothing is unknown for a problem with the look.
+func (r Report) Complete() bool {
 	unknown, failed := false, len(r.Failures) > 0
 	for _, f := range r.Holders {
 		unknown, failed = unknown || f.Verdict == Unknown, failed || f.State == Failed

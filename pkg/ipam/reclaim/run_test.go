@@ -192,15 +192,15 @@ func TestRun(t *testing.T) {
 	if diff := cmp.Diff(found(ToReclaim), lines(r)); diff != "" {
 		t.Errorf("dry run: %s", diff)
 	}
-	if diff := cmp.Diff(before, n.leases()); diff != "" || r.Alive != 3 || !r.DryRun || !r.Well() {
-		t.Errorf("dry run: %d alive, well %v, changed %s", r.Alive, r.Well(), diff)
+	if diff := cmp.Diff(before, n.leases()); diff != "" || r.Alive != 3 || !r.DryRun || !r.Complete() {
+		t.Errorf("dry run: %d alive, well %v, changed %s", r.Alive, r.Complete(), diff)
 	}
 	r = n.run(false, cacheDir)
 	if diff := cmp.Diff(found(Reclaimed), lines(r)); diff != "" {
 		t.Error(diff)
 	}
-	if r.Alive != 3 || r.DryRun || !r.Well() {
-		t.Errorf("%d alive, well %v", r.Alive, r.Well())
+	if r.Alive != 3 || r.DryRun || !r.Complete() {
+		t.Errorf("%d alive, well %v", r.Alive, r.Complete())
 	}
 	want := []string{
 		"10.231.77.2 held alive", "10.231.77.3 quarantined", "10.231.77.4 reserved", "10.231.77.6 quarantined", "10.231.77.7 held cached",
@@ -244,12 +244,12 @@ func TestRunWithoutACache(t *testing.T) {
 	if diff := cmp.Diff([]string{"10.231.77.3 gone unknown, kept"}, lines(r)); diff != "" {
 		t.Error(diff)
 	}
-	if r.Well() || len(r.Problems) != 1 || !strings.Contains(r.Problems[0], "there is no CNI cache in") {
-		t.Errorf("well %v, problems %q", r.Well(), r.Problems)
+	if r.Complete() || len(r.Problems) != 1 || !strings.Contains(r.Problems[0], "there is no CNI cache in") {
+		t.Errorf("well %v, problems %q", r.Complete(), r.Problems)
 	}
 	alive := newNode(t, "lan")
 	alive.add("10.231.77.3", "alive", idOf(t, fresh.Sandbox(t)), "web-3", lease.Policy{})
-	if r := alive.run(false, filepath.Join(t.TempDir(), "cni")); !r.Well() || r.Alive != 1 {
+	if r := alive.run(false, filepath.Join(t.TempDir(), "cni")); !r.Complete() || r.Alive != 1 {
 		t.Errorf("of one that is alive: %+v", r)
 	}
 }
@@ -271,8 +271,8 @@ func TestRunOfSeveralStores(t *testing.T) {
 		t.Error(diff)
 	}
 	want := []string{"store " + damaged.dir + "/damaged.db: not usable: invalid database: it was cut short to 100 bytes"}
-	if diff := cmp.Diff(want, r.Failures); diff != "" || r.Well() {
-		t.Errorf("well %v, failures %s", r.Well(), diff)
+	if diff := cmp.Diff(want, r.Failures); diff != "" || r.Complete() {
+		t.Errorf("well %v, failures %s", r.Complete(), diff)
 	}
 }
 
@@ -330,7 +330,7 @@ func TestReclaimGoesOnAfterAFailure(t *testing.T) {
 	if found[0].State != Failed || !strings.Contains(found[0].Error, "lease: not usable: ") || found[1].State != Reclaimed {
 		t.Errorf("%+v", found)
 	}
-	if (Report{Holders: found}).Well() {
+	if (Report{Holders: found}).Complete() {
 		t.Error("a failure is called well")
 	}
 	if _, err := n.store.Get(t.Context(), netip.MustParseAddr("10.231.77.4")); !errors.Is(err, lease.ErrNone) {
