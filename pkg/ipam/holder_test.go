@@ -301,7 +301,7 @@ func TestAddressesOfBothFamiliesInCNIArgs(t *testing.T) {
 			t.Errorf("%s: %s, %v", ip, got, err)
 		}
 		_, err := n.tryAdd(t, "c2/eth0", "", "10.3.0.9,fd00:3::1")
-		n.expectError(t, "the gateway", err, 4, `invalid CNI_ARGS: "IP=fd00:3::1": can't be given: it is the gateway`)
+		n.expectError(t, "the gateway", err, 4, `invalid CNI_ARGS: "IP=fd00:3::1": cannot be given: it is the gateway`)
 		_, err = n.tryAdd(t, "c2/eth0", "", "10.3.0.9,")
 		n.expectError(t, "nothing", err, 4, `invalid CNI_ARGS: "IP=": must be an IP address`)
 	}
