@@ -73,8 +73,9 @@ func (l *lan) lose(t *testing.T) {
 func (l *lan) connect(t *testing.T) {
 	t.Helper()
 	fresh.IP(t, l.wire, "link set lan1 up")
-	// The kernel tells the devices on lan0 of its carrier a moment later.
-	fresh.Run(t, l.sandbox, "until ip link show up | grep -q eth0.*LOWER_UP || ! ip link show eth0 >/dev/null 2>&1; do sleep 0.05; done")
+	// The kernel notices the carrier of lan0 a moment later, and that of the devices on it after that.
+	fresh.Run(t, "", "until ip link show lan0 | grep -q 'state UP'; do sleep 0.05; done")
+	fresh.Run(t, l.sandbox, "until ip link show up | grep -q 'eth0.*state UP' || ! ip link show eth0 >/dev/null 2>&1; do sleep 0.05; done")
 }
 
 func (l *lan) disconnect(t *testing.T) {
@@ -190,7 +191,8 @@ func TestCarrierOfTheInterfaceItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.remember(t, "net1")
-	fresh.IP(t, l.sandbox, "link set down0 down")
+	// The kernel tells the devices on up0 a moment later that its carrier has gone.
+	fresh.Run(t, l.sandbox, "ip link set down0 down; while ip link show net1 | grep -q LOWER_UP; do sleep 0.05; done")
 	report, o := l.run(t, Options{DryRun: true})
 	if o.State != AsRecorded || !slices.Equal(report.Problems, []string{"net1 of shop/web-0 has no carrier: 1 attachment cut off"}) {
 		t.Errorf("%s, problems %q", o.State, report.Problems)
