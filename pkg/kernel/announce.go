@@ -14,8 +14,9 @@ import (
 
 // Announcer tells the neighbours of interfaces which MAC their addresses are at. It sends on the
 // interfaces' parent: the kernel would deliver a broadcast on a macvlan to all its siblings first,
-// which have lost nothing. One socket in the host serves all sandboxes, because Close takes its
-// time. Several goroutines may use it at once. The caller closes it.
+// which have lost nothing. One socket in the host serves all sandboxes, because the
+// kernel takes 10 ms and more to close one. Several goroutines may use it at once. The caller closes
+// it.
 type Announcer struct {
 	fd int
 }
@@ -30,8 +31,8 @@ func (n *Namespace) NewAnnouncer() (*Announcer, error) {
 	return &Announcer{fd}, nil
 }
 
-// Close closes the socket, which takes an RCU grace period: 10 ms and more.
-func (a *Announcer) Close() { _ = unix.Close(a.fd) }
+// Close closes the socket. It does not wait for the kernel to be done with it.
+func (a *Announcer) Close() { closeLater(a.fd) }
 
 // Announce sends one frame for each address of the interface: a gratuitous ARP request (RFC 5227,
 // section 3) for IPv4, and an unsolicited neighbour advertisement (RFC 4861, section 7.2.6) for
