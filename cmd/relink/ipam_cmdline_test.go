@@ -32,7 +32,7 @@ func reservedFor(t *testing.T, dir, network, address, namespace, name string) {
 }
 
 // Each malformed command line ends with exit status 2 and one line that names what is wrong, and does nothing.
-func TestMalformedCommandLines(t *testing.T) {
+func TestMalformedIPAMCommandLines(t *testing.T) {
 	dir := t.TempDir()
 	reservedFor(t, dir, "lan", "10.3.0.9", "shop", "web-0")
 	reservedFor(t, dir, "storage", "10.3.0.9", "lab", "web-0")

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+)
+
+// Each malformed command line ends with exit status 2 and one line that names what is wrong and what to do. Nothing
+// is done.
+func TestMalformedCommandLines(t *testing.T) {
+	dir := t.TempDir()
+	for line, says := range map[string]string{
+		"restor":                              `unknown verb "restor": did you mean restore?`,
+		"frobnicate":                          `unknown verb "frobnicate": relink --help lists the verbs`,
+		"--frobnicate":                        "unknown flag --frobnicate: relink --help lists the flags",
+		"status now":                          `unexpected argument "now": relink status takes none`,
+		"status --watch=perhaps":              `invalid --watch "perhaps": must be true or false`,
+		"status --interval 0s":                "invalid --interval 0s: must be more than 0",
+		"status --interval often":             `invalid --interval "often": must be a time such as 500ms, 30s or 2h`,
+		"status -o wide":                      `invalid --output "wide": must be table, json or yaml`,
+		"status --cni-cache /nowhere":         "invalid --cni-cache: stat /nowhere",
+		"status -q -v":                        "--quiet and --verbose cannot be given together: leave one out",
+		"list nobody":                         `"nobody" matches nothing: there is no such pod or container ID; relink list shows what there is`,
+		"list shop/":                          `invalid name "shop/": give NAMESPACE/POD, POD, or a container ID or the beginning of one`,
+		"list -n shop lab/web-0":              `invalid name "lab/web-0": --namespace says shop`,
+		"list -n shop":                        "--namespace shop matches nothing: there is none",
+		"list -n shop -A":                     "--all-namespaces and --namespace cannot be given together: leave one out",
+		"list -n":                             "--namespace needs a value: only pods of this namespace",
+		"list --network lan":                  "--network lan matches nothing: there is none",
+		"list --parent eth0":                  "--parent eth0 matches nothing: there is none",
+		"list -o xml":                         `invalid --output "xml": must be table, wide, name, json or yaml`,
+		"list --sandbox c1":                   "unknown flag --sandbox: relink list --help lists the flags",
+		"list --checkpoint-dir /nowhere":      "checkpoint directory: stat /nowhere: no such file or directory",
+		"list --checkpoint-dir /etc/passwd":   "checkpoint directory: /etc/passwd: not a directory",
+		"show":                                "an argument is missing: relink show [NAMESPACE/]POD|ID...",
+		"show shop/web-0":                     `"shop/web-0" matches nothing: there is no such pod`,
+		"check nobody":                        `"nobody" matches nothing`,
+		"check --cni-cache /nowhere":          "invalid --cni-cache: stat /nowhere",
+		"check -o name":                       `invalid --output "name": must be table, json or yaml`,
+		"restore nobody":                      `"nobody" matches nothing`,
+		"restore --wait -1s":                  "invalid --wait -1s: must not be negative",
+		"restore --wait soon":                 `invalid --wait "soon": must be a time such as 500ms, 30s or 2h`,
+		"restore --wait":                      "--wait needs a value",
+		"restore --parent =":                  `invalid --parent "=": device "" is empty`,
+		"restore --parent eth0=":              `invalid --parent "eth0=": device "" is empty`,
+		"restore --parent eth0=a/b":           `invalid --parent "eth0=a/b": device "a/b" contains`,
+		"restore --parent a=b --parent a=c":   `invalid --parent "a=c": a is b already`,
+		"restore --parent a --parent b":       `invalid --parent "b": --parent a selects already; to say that a device has another name now, write OLD=NEW`,
+		"restore --parent a=b":                "--parent a=b: no checkpoint has a parent or bond member a",
+		"restore --rebuild-bond=x":            `invalid --rebuild-bond "x": must be true or false`,
+		"capture nobody":                      `"nobody" matches nothing`,
+		"capture --refresh=x":                 `invalid --refresh "x": must be true or false`,
+		"capture --attached":                  "--attached needs a value",
+		"forget":                              "relink forget needs the names of pods or sandboxes, or --stale",
+		"forget --stale --force":              "--force is only for sandboxes that are named",
+		"forget nobody --yes":                 `"nobody" matches nothing`,
+		"import":                              "an argument is missing: relink import DIR",
+		"import /tmp /etc --parent lo":        `unexpected argument "/etc": relink import DIR`,
+		"import /nowhere --parent lo":         "/nowhere: no such file or directory",
+		"import /tmp":                         "--parent is missing: name the device",
+		"import /tmp --parent lo --vlan x":    `invalid --vlan "x": must be a whole number`,
+		"import /tmp --parent lo --vlan 9999": "invalid --vlan 9999: must be between 1 and 4094",
+		"import /tmp --parent lo --mtu -1":    "invalid --mtu -1: must be",
+		"import /tmp --parent nosuchnic":      "nosuchnic",
+		"validate":                            "an argument is missing: relink validate FILE|DIR...",
+		"validate /nowhere":                   "no network configuration was read: stat /nowhere",
+		"version now":                         `unexpected argument "now": relink version takes none`,
+		"version -o wide":                     `invalid --output "wide": must be table, json or yaml`,
+	} {
+		var stdout, stderr bytes.Buffer
+		args := append(strings.Fields(line), "--checkpoint-dir", dir)
+		if strings.Contains(line, "--checkpoint-dir") {
+			args = strings.Fields(line)
+		}
+		if strings.HasSuffix(line, " -n") || strings.HasSuffix(line, " --wait") || strings.HasSuffix(line, " --attached") {
+			args = append([]string{"--checkpoint-dir", dir}, strings.Fields(line)...)
+		}
+		code := run(t.Context(), args, &stdout, &stderr)
+		if code != exitUsage || stdout.Len() > 0 || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), says) {
+			t.Errorf("%q: exit status %d, %q, %q; want one line that says %s", line, code, &stdout, &stderr, says)
+		}
+		for _, never := range []string{"strconv", "json:", "Usage:", "%!", "arg(s)"} {
+			if strings.Contains(stderr.String(), never) {
+				t.Errorf("%q says %s", line, &stderr)
+			}
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}

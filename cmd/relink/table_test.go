@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/relink-cni/relink/pkg/printable"
+)
+
+// written is what the table is on a screen.
+func written(t *table, colour bool, width int) string {
+	var b bytes.Buffer
+	t.write(&screen{out: &printable.Writer{To: &b}, err: &b, colour: colour, width: width})
+	return b.String()
+}
+
+func pods(wide bool) *table {
+	t := newTable(wide, column{name: "POD"}, column{name: "SANDBOX", wide: true}, column{name: "MAC", spare: 2},
+		column{name: "ADDRESS", spare: 1}, column{name: stateColumn}, column{name: "WHY"})
+	t.row("shop/web-0", "4f1c2ab0d6e91aa", "0a:00:00:00:00:01", "10.3.0.2/24", "as recorded", "")
+	t.row("lab/db", "77d0", "0a:00:00:00:00:02", "10.3.0.3/24", "failed", "the parent eth1 is gone from the host, and nothing was done")
+	return t
+}
+
+func TestATableFitsTheTerminal(t *testing.T) {
+	for name, test := range map[string]struct {
+		wide  bool
+		width int
+		want  string
+	}{
+		"no terminal": {width: 0, want: `
+POD         MAC                ADDRESS      STATE        WHY
+shop/web-0  0a:00:00:00:00:01  10.3.0.2/24  as recorded  -
+lab/db      0a:00:00:00:00:02  10.3.0.3/24  failed       the parent eth1 is gone from the host, and nothing was done
+`},
+		"the last column is cut": {width: 90, want: `
+POD         MAC                ADDRESS      STATE        WHY
+shop/web-0  0a:00:00:00:00:01  10.3.0.2/24  as recorded  -
+lab/db      0a:00:00:00:00:02  10.3.0.3/24  failed       the parent eth1 is gone from t...
+`},
+		"a column is left out": {width: 80, want: `
+POD         ADDRESS      STATE        WHY
+shop/web-0  10.3.0.2/24  as recorded  -
+lab/db      10.3.0.3/24  failed       the parent eth1 is gone from the host, ...
+`},
+		"all that can be left out": {width: 50, want: `
+POD         STATE        WHY
+shop/web-0  as recorded  -
+lab/db      failed       the parent eth1 is gon...
+`},
+		"wide is wide": {wide: true, width: 40, want: `
+POD         SANDBOX          MAC                ADDRESS      STATE        WHY
+shop/web-0  4f1c2ab0d6e91aa  0a:00:00:00:00:01  10.3.0.2/24  as recorded  -
+lab/db      77d0             0a:00:00:00:00:02  10.3.0.3/24  failed       the parent eth1 is gone from the host, and nothing was done
+`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := written(pods(test.wide), false, test.width)
+			if test.wide {
+				test.width = 0 // It is not cut at all.
+			}
+			if diff := cmp.Diff(strings.TrimPrefix(test.want, "\n"), got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// No line is wider than a terminal that has room for the columns that are never left out.
+func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		width := rapid.IntRange(50, 200).Draw(t, "width")
+		table := newTable(false, column{name: "POD"}, column{name: "MAC", spare: 1}, column{name: "WHY"})
+		for range rapid.IntRange(1, 5).Draw(t, "rows") {
+			table.row(rapid.StringMatching(`[a-z]{0,20}`).Draw(t, "pod"), rapid.StringMatching(`[a-z]{0,40}`).Draw(t, "mac"), rapid.String().Draw(t, "why"))
+		}
+		for line := range strings.Lines(written(table, false, width)) {
+			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > width {
+				t.Fatalf("%d columns on %d: %s", n, width, line)
+			}
+		}
+	})
+}
+
+// Colours are relink's own: what a pod has chosen cannot bring any.
+func TestColours(t *testing.T) {
+	table := newTable(false, column{name: "POD"}, column{name: stateColumn})
+	table.row("shop/\x1b[31mweb", "as recorded")
+	table.row("lab/db", "failed")
+	want := "POD                STATE\nshop/\\u001b[31mweb  \x1b[32mas recorded\x1b[0m\nlab/db             \x1b[31mfailed\x1b[0m\n"
+	if got := written(table, true, 0); strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(want), " ") {
+		t.Errorf("%q", got)
+	}
+	if got := written(table, false, 0); strings.Contains(got, "\x1b") {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestFolded(t *testing.T) {
+	all := strings.Fields("a b a a c a a a c")
+	says := func(s string) string { return s }
+	var got []string
+	for _, group := range folded(all, &screen{}, says) {
+		got = append(got, strings.Join(group, ""))
+	}
+	if diff := cmp.Diff([]string{"aaaaaa", "b", "c", "c"}, got); diff != "" {
+		t.Error(diff)
+	}
+	if groups := folded(all, &screen{verbosity: verbosity{verbose: true}}, says); len(groups) != len(all) {
+		t.Errorf("a verbose screen folds: %v", groups)
+	}
+}
+
+func TestCount(t *testing.T) {
+	for want, got := range map[string]string{
+		"0 attachments": count(0, "attachment"), "1 attachment": count(1, "attachment"), "2 sandboxes": count(2, "sandbox"),
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
