@@ -98,8 +98,8 @@ type nodeStatus struct {
 	Owed   owed            `json:"owed"`
 	// Pools are the address pools that are nearly full. PoolProblems are the networks whose leases could not be
 	// read.
-	Pools        []nearlyFull `json:"poolsNearlyFull"`
-	PoolProblems []string     `json:"poolProblems,omitempty"`
+	Pools        []fullSet `json:"poolsNearlyFull"`
+	PoolProblems []string  `json:"poolProblems,omitempty"`
 	// LastRestore is nil if none ran since the boot.
 	LastRestore *checkpoint.LastRestore `json:"lastRestore,omitempty"`
 	// Problems are what is not as recorded besides the attachments.
@@ -125,7 +125,7 @@ type owed struct {
 // look looks at the node. The leases are read meanwhile.
 func look(ctx context.Context, opts restore.Options, cacheDir string, leases leaseDir) (nodeStatus, error) {
 	type pools struct {
-		full     []nearlyFull
+		full     []fullSet
 		problems []string
 	}
 	read := make(chan pools, 1)
@@ -202,20 +202,11 @@ func (now nodeStatus) show(output format, s *screen) error {
 	return nil
 }
 
-// nearlyFull is a range set of a network that ADDs will soon find exhausted.
-type nearlyFull struct {
-	Network string `json:"network"`
-	lease.SetUsage
-}
-
-// fullFrom is the share from which on a pool is nearly full.
-const fullFrom = 0.9
-
 // patience is how long a status waits for the lock of a network's leases.
 const patience = time.Second
 
 // poolsNearlyFull returns the range sets that are nearly full, and the networks that could not be read.
-func poolsNearlyFull(ctx context.Context, dir leaseDir) (full []nearlyFull, problems []string) {
+func poolsNearlyFull(ctx context.Context, dir leaseDir) (full []fullSet, problems []string) {
 	networks, err := dir.networks("")
 	if err != nil {
 		return nil, []string{err.Error()}
@@ -233,11 +224,7 @@ func poolsNearlyFull(ctx context.Context, dir leaseDir) (full []nearlyFull, prob
 			problems = append(problems, err.Error())
 			continue
 		}
-		for _, set := range u.Sets {
-			if set.Share >= fullFrom {
-				full = append(full, nearlyFull{network, set})
-			}
-		}
+		full = append(full, fullSets([]lease.Usage{u})...)
 	}
 	return full, problems
 }
