@@ -16,8 +16,8 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 )
 
-// told is evidence that the test tells: verdicts and pods by the container ID. Who is not named is
-// alive, and in no cache.
+// told is evidence that the test gives: verdicts and pods by container ID. Other containers are alive, and in no
+// cache.
 type told struct {
 	verdicts map[string]reclaim.Verdict
 	pods     map[string]attachment.Pod
@@ -246,7 +246,7 @@ func TestDecideAboutAFile(t *testing.T) {
 	}
 }
 
-// What was imported and has no file any more is given up, unless its sandbox may be there.
+// An imported lease without a file is given up, unless its sandbox may be alive.
 func TestDecideWithoutAFile(t *testing.T) {
 	const noFile = "/networks/lan has no file of it any more; "
 	ofWeb := ownedBy(held(lease.Imported, "c1"), web)
@@ -287,7 +287,7 @@ func TestDecideWithoutAFile(t *testing.T) {
 	}
 }
 
-// The policy is that of pods that are known, and what was kept longer before stays so.
+// The policy applies to known pods. A longer reservation from before stays.
 func TestDecideAboutThePolicy(t *testing.T) {
 	sticky := lease.Policy{Sticky: true, Retain: lease.Duration(72 * time.Hour)}
 	kept := lease.Policy{Sticky: true, Retain: sticky.Retain, Quarantine: lease.DefaultQuarantine}

@@ -86,7 +86,7 @@ func FuzzParseHostLocal(f *testing.F) {
 	})
 }
 
-// host-local is kept out while the directory is read, and waited for, but not for ever.
+// host-local and an import exclude each other, and neither waits for ever.
 func TestImportAndHostLocalExcludeEachOther(t *testing.T) {
 	s := importInto(t)
 	dir := hostLocalWith(t, map[string]string{"10.231.77.2": "c1\r\neth0", "lock": ""})
@@ -122,8 +122,7 @@ func TestImportAndHostLocalExcludeEachOther(t *testing.T) {
 	}
 }
 
-// A file that can't be read may be of a pod that is alive, and one that is a pipe is
-// not waited for.
+// A file that cannot be read may belong to a live pod. Nobody waits for a pipe.
 func TestImportHoldsBackWhatCannotBeRead(t *testing.T) {
 	s := importInto(t)
 	dir := hostLocalWith(t, map[string]string{"10.231.77.2": "c1\r\neth0", "large": "", "10.231.77.4": strings.Repeat("a", 5000)})

@@ -89,7 +89,7 @@ func (m *machine) end(id string) {
 	delete(m.sandboxes, id)
 }
 
-// forget is what a runtime does last in a DEL.
+// forget removes the cache entry, as a runtime does at the end of a DEL.
 func (m *machine) forget(id string) {
 	m.t.Helper()
 	m.unlink(filepath.Join(m.cache, m.cacheFiles[id]))
@@ -155,7 +155,7 @@ func (m *machine) expect(what string, got, want []string) {
 	}
 }
 
-// reclaims has the sandboxes reclaimed that are gone.
+// reclaims reclaims the addresses of sandboxes that are gone.
 func (m *machine) reclaims() (said []string) {
 	m.t.Helper()
 	r, err := reclaim.Run(m.t.Context(), []*lease.Store{m.store}, reclaim.Options{Sources: reclaim.Sources{CacheDir: m.cache, AllProcesses: true}})
@@ -209,7 +209,7 @@ func TestImportTakesThePodFromTheCaches(t *testing.T) {
 	}
 }
 
-// A sandbox that is gone keeps its address until somebody has it reclaimed, and the import says so.
+// A sandbox that is gone keeps its address until it is reclaimed, and the import says so.
 func TestImportMarksSandboxesThatAreGone(t *testing.T) {
 	m := newMachine(t)
 	m.pod("10.231.77.2", "c1", "web-1")
@@ -241,8 +241,8 @@ func TestImportMarksSandboxesThatAreGone(t *testing.T) {
 	}
 }
 
-// CRI-O and Multus send a pod's DEL with the configuration of its ADD. The second import hears of
-// it by the files.
+// CRI-O and Multus send a pod's DEL with the configuration of its ADD. The second import sees in the files that
+// it came.
 func TestImportAgainWhereDELsWentToHostLocal(t *testing.T) {
 	m := newMachine(t)
 	for i := 2; i <= 6; i++ {
@@ -329,8 +329,7 @@ func TestImportAgainWhereDELsWentToRelink(t *testing.T) {
 	m.expect("reclaim", m.reclaims(), []string{"10.231.77.2 c2 reclaimed"})
 }
 
-// Somebody emptied the directory. No pod that is there loses its address for that, whatever is
-// known of it.
+// Somebody emptied the directory. No live pod loses its address, however little is known of it.
 func TestImportOfADirectoryThatWasEmptied(t *testing.T) {
 	nothing := cacheWith(t, nil)
 	for name, test := range map[string]struct {
@@ -361,7 +360,7 @@ func TestImportOfADirectoryThatWasEmptied(t *testing.T) {
 	}
 }
 
-// Without the caches, or with one that can't be read whole, nothing is given up.
+// Without the caches, or if one cannot be read whole, nothing is given up.
 func TestImportWithoutTheCaches(t *testing.T) {
 	m := newMachine(t)
 	m.file("10.231.77.2", "c1")
@@ -380,7 +379,7 @@ func TestImportWithoutTheCaches(t *testing.T) {
 	m.expect("the leases", m.leases(), []string{"10.231.77.2 held - c1"})
 }
 
-// What an import without the caches left open, as that of an older relink did, the next one fills.
+// An import completes what an import without the caches, or of an older relink, could not know.
 func TestImportCompletesAnEarlierOne(t *testing.T) {
 	m := newMachine(t)
 	m.pod("10.231.77.2", "c1", "web-1")
@@ -395,7 +394,7 @@ func TestImportCompletesAnEarlierOne(t *testing.T) {
 	m.expect("the leases", m.leases(), []string{"10.231.77.2 held pod shop/web-1 c1", "10.231.77.3 held pod shop/web-2 c2"})
 	said, _ = m.imports(lease.Policy{Sticky: true})
 	m.expect("the third import", said, []string{"10.231.77.2 c1 already there", "10.231.77.3 c2 already there"})
-	// The pod's next sandbox gets its address.
+	// The pod's next sandbox gets the address.
 	m.delByRelink("c1")
 	next := lease.Request{Attachment: onLan("c11", "eth0"), Owner: attachment.Pod{Namespace: "shop", Name: "web-1"}.Owner(), Policy: lease.Policy{Sticky: true}}
 	if a := added(t, m.store, next); a.String() != "10.231.77.2" {
@@ -403,7 +402,7 @@ func TestImportCompletesAnEarlierOne(t *testing.T) {
 	}
 }
 
-// The path of a cache leads to a stranger's namespace by now. Whatever becomes of that, the pod that has
+// The path in a cache leads to a stranger's namespace by now. Whatever becomes of that namespace, the pod that has
 // the address keeps it.
 func TestImportBelievesNoPathOfACache(t *testing.T) {
 	m := newMachine(t)

@@ -74,7 +74,7 @@ func TestTakeIn(t *testing.T) {
 				t.Errorf("%v, want %v", err, test.is)
 			}
 			n.expect(t, "after it", test.want...)
-			// Whatever was taken in is found.
+			// Everything that was taken in can be found.
 			for _, l := range n.leases(t) {
 				for _, h := range l.Holders {
 					held, err := n.store(t).HeldBy(t.Context(), h.Key(n.network))
@@ -97,7 +97,7 @@ func (n *node) leases(t *testing.T) []Lease {
 	return all
 }
 
-// Who decides sees what the next ADD would find.
+// decide sees what the next ADD would find.
 func TestViewBeforeLeasesAreTakenIn(t *testing.T) {
 	n := newNode(t, "10.3.0.20", sticky)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
@@ -145,7 +145,7 @@ func TestViewWithoutAStore(t *testing.T) {
 	n.expect(t, "taken in", "10.3.0.5 held h1/eth0", "10.3.0.6 held c1/eth0")
 }
 
-// What is taken in replaces what was there, in whatever order the sandboxes' names are.
+// What is taken in replaces the earlier leases, in any order of container IDs.
 func TestWhatIsTakenInIsFound(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := newNode(t, "10.3.0.20", sticky)

@@ -30,8 +30,8 @@ func TestAddThatIsRepeatedGivesTheSame(t *testing.T) {
 	n.expect(t, "after all", "10.3.0.2 held c1/eth0 web-0", "2001:db8::2 held c1/eth0 web-0")
 }
 
-// A pod's next sandbox has the address beside the one before. If its ADD fails, its DEL leaves
-// the one before as it was, and nobody else gets the address: not after retain either.
+// A pod's next sandbox holds the address beside the earlier one. If the ADD fails, its DEL leaves the earlier
+// holder as it was, and nobody else gets the address, even after retain.
 func TestTakeoverWhoseAddFails(t *testing.T) {
 	n := newNode(t, "10.3.0.4", stickyFor(time.Hour))
 	n.add(t, "old/eth0", "web-0", "10.3.0.2")
@@ -61,8 +61,8 @@ func TestTakeoverWhoseAddFails(t *testing.T) {
 	n.expect(t, "its own DEL", "10.3.0.2 reserved old/eth0 web-0", "10.3.0.3 held x/eth0 web-1", "10.3.0.4 held y/eth0 web-2")
 }
 
-// A StatefulSet's next pod starts before the last one's sandbox is torn down. The late DEL
-// frees nothing, and neither does it when the new one has settled.
+// A StatefulSet's next pod starts before the last pod's sandbox is torn down. The late DEL frees nothing, before
+// the new sandbox has settled and after.
 func TestTakeoverThatSucceeds(t *testing.T) {
 	for name, settled := range map[string]bool{"the DEL of the old one comes": false, "the new one settles first": true} {
 		n := newNode(t, "10.3.0.4", sticky)
@@ -127,9 +127,9 @@ func TestWhoTakesOver(t *testing.T) {
 	}
 }
 
-// Whatever somebody reserved goes first, the newest of it before the rest.
+// An address that an operator reserved goes first, and of several the newest.
 func TestWhichOfTheOwnersAddresses(t *testing.T) {
-	// had makes the pod have had the address on the interface.
+	// had gives the pod the address on the interface, and takes it away again.
 	had := func(t *testing.T, n *node, sandbox, a string) {
 		t.Helper()
 		n.addWanted(t, sandbox, "web-0", a)
@@ -198,7 +198,7 @@ func TestWhichOfTheOwnersAddresses(t *testing.T) {
 	}
 }
 
-// ended leaves as many leases that have ended as an ADD clears away, and more that end later.
+// ended leaves ended leases, as many as one ADD clears away, and more leases that end later.
 func (n *node) ended(t *testing.T) {
 	t.Helper()
 	for i := range dueAtOnce {
@@ -206,7 +206,7 @@ func (n *node) ended(t *testing.T) {
 	}
 }
 
-// What has ended is over, whether it was cleared away or not.
+// A lease that has ended is over, even if it was not cleared away.
 func TestReservationThatHasEndedIsNotTheOwners(t *testing.T) {
 	n := newNode(t, "10.3.0.254", stickyFor(time.Hour))
 	n.addWanted(t, "c1/eth0", "web-0", "10.3.0.5")
@@ -219,8 +219,8 @@ func TestReservationThatHasEndedIsNotTheOwners(t *testing.T) {
 	n.expect(t, "its sandbox before has one", "10.3.0.9 held c2/eth0+c3/eth0 web-0")
 }
 
-// Who gets an address whose reservation has ended inherits nothing of it. Else it would wait
-// for that pod for ever.
+// The next holder of an address inherits nothing of a reservation that has ended. Otherwise the address would wait
+// for the earlier pod for ever.
 func TestReservationThatHasEndedIsNotInherited(t *testing.T) {
 	for name, wanted := range map[string][]string{"in turn": nil, "asked for": {"10.3.0.9"}} {
 		n := newNode(t, "10.3.0.254", Policy{})
@@ -293,7 +293,7 @@ func TestRequestedAddresses(t *testing.T) {
 	n.expect(t, "after all", before...)
 }
 
-// A failure of one set gives nothing of the others, and says nothing of their turn.
+// If one set fails, nothing is given from the others, and their turn stays as it was.
 func TestAddThatFailsChangesNothing(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	n.sets = append(n.sets, RangeSet{{Span: span("10.4.0.2", "10.4.0.2"), Subnet: netip.MustParsePrefix("10.4.0.0/30"), Gateway: addr("10.4.0.1")}})
@@ -311,7 +311,7 @@ func TestAddThatFailsChangesNothing(t *testing.T) {
 	n.add(t, "c4/eth0", "web-1", "10.3.0.3 10.4.0.2")
 }
 
-// With the address somebody is told which sandbox has it: where it is, and since when.
+// A lease tells which sandbox has the address: where it is, and since when.
 func TestHolderIsWhoAsked(t *testing.T) {
 	n := newNode(t, "10.3.0.9", stickyFor(time.Hour))
 	r := n.request("c1/eth0", "web-0")

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A clock that jumps ahead ends nothing early, and what begins afterwards ends in time: within
-// the boot, and once the clock is right after the next.
+// A clock that jumps ahead ends nothing early. What begins afterwards ends in time, in this boot and in the next
+// one, when the clock is right again.
 func TestClockThatJumpedAhead(t *testing.T) {
 	const years = 10
 	n := newNode(t, "10.3.0.20", stickyFor(72*time.Hour))
@@ -46,8 +46,8 @@ func TestClockThatJumpedAhead(t *testing.T) {
 	n.expect(t, "120 hours", "10.3.0.5 held y/eth0 y")
 }
 
-// A node that boots with a clock years ahead believes it: nothing else says how long it was
-// off. Its later leases still end in time, in that boot and in the next, whose clock is right.
+// A node that boots with a clock years ahead believes the clock: nothing else tells how long the node was off. Its
+// later leases still end in time, in that boot and in the next one, whose clock is right.
 func TestClockThatWasAheadAtBoot(t *testing.T) {
 	n := newNode(t, "10.3.0.20", stickyFor(72*time.Hour))
 	n.add(t, "c1/eth0", "web-1", "10.3.0.2")
@@ -71,8 +71,7 @@ func TestClockThatWasAheadAtBoot(t *testing.T) {
 	n.expect(t, "96 hours of it", "10.3.0.4 held c3/eth0 web-3")
 }
 
-// A clock that is months behind after a boot ends nothing before its time, nor does it once it
-// is set right.
+// A clock that is months behind after a boot ends nothing early, not even when it is set right.
 func TestClockThatWasBehind(t *testing.T) {
 	n := newNode(t, "10.3.0.20", stickyFor(72*time.Hour))
 	n.add(t, "c1/eth0", "web-1", "10.3.0.2")
@@ -130,7 +129,7 @@ func TestTimeOfTheStore(t *testing.T) {
 	}
 }
 
-// The time of a store does not fall behind by what its changes take.
+// The time that changes take does not make the time of the store fall behind.
 func TestTimeOfTheStoreKeepsUpWithManyChanges(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	n.add(t, "c1/eth0", "", "10.3.0.2")
@@ -163,7 +162,7 @@ func TestResetClock(t *testing.T) {
 			n.reserve(t, "10.3.0.11", "hand-2", 0)
 			n.later(time.Hour)
 			before := n.lines(t)
-			// It was ended by a time that is off, and nobody has cleared it away.
+			// It ended by a wrong time, and nobody has cleared it away.
 			n.day = n.day.Add(-off)
 			ahead, err := n.store(t).ResetClock(t.Context())
 			if err != nil || ahead != off {
@@ -197,7 +196,7 @@ func TestResetClock(t *testing.T) {
 	}
 }
 
-// What was held long before the clock jumped keeps the time at which it was given.
+// A holder from long before the clock jumped keeps the time at which it got the address.
 func TestResetClockLeavesWhatWasBeforeTheJump(t *testing.T) {
 	n := newNode(t, "10.3.0.20", sticky)
 	given := n.day
@@ -224,7 +223,7 @@ func TestResetClockLeavesWhatWasBeforeTheJump(t *testing.T) {
 	}
 }
 
-// What a time that was ahead has ended, and nobody has cleared away, is in force again.
+// A lease that ended only by a time that was ahead is in force again, unless it was cleared away.
 func TestResetClockBringsBackWhatHasEndedTooEarly(t *testing.T) {
 	n := newNode(t, "10.3.0.20", stickyFor(72*time.Hour))
 	n.add(t, "c1/eth0", "web-1", "10.3.0.2")
@@ -240,7 +239,7 @@ func TestResetClockBringsBackWhatHasEndedTooEarly(t *testing.T) {
 	n.expect(t, "by the right one it has not", "10.3.0.2 reserved c1/eth0 web-1")
 }
 
-// What was made while the time was ahead, and had its time, does not come back for years.
+// A lease that was made and ended while the time was ahead does not come back for years.
 func TestResetClockEndsWhatHasEndedWhileItWasAhead(t *testing.T) {
 	n := newNode(t, "10.3.0.20", stickyFor(time.Hour))
 	right := n.day

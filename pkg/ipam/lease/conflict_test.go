@@ -7,12 +7,12 @@ import (
 
 const mac = "02:00:00:00:00:01"
 
-// What another host has goes into quarantine if another address can take its place.
+// An address that another host uses goes into quarantine if another address can replace it.
 func TestConflict(t *testing.T) {
 	for name, test := range map[string]struct {
 		policy Policy
 		before func(t *testing.T, n *node)
-		// exchanged or not, and the leases after the DEL that follows on a refusal.
+		// exchanged says whether it was replaced. The leases are those after the DEL that follows a refusal.
 		exchanged bool
 		is        error
 		msg       string
@@ -90,7 +90,7 @@ func TestNextAddAfterAConflictGivesAnotherAddress(t *testing.T) {
 	n.expect(t, "its own is kept", "10.3.0.2 quarantined c1/eth0", "10.3.0.3 quarantined c1/eth0", "10.3.0.4 reserved c1/eth0 web-0")
 }
 
-// An address that another host has is not given for a lack of others, for a minute at least.
+// An address that another host uses is not given for at least a minute, even if no other is free.
 func TestAddressOfAnotherHostIsNotGivenForALackOfOthers(t *testing.T) {
 	for name, before := range map[string]func(t *testing.T, n *node){
 		"exchanged": func(t *testing.T, n *node) {
@@ -138,7 +138,7 @@ func TestAddressOfAnotherHostIsNotGivenForALackOfOthers(t *testing.T) {
 	}
 }
 
-// refuse is an ADD of 10.3.0.2 that is refused because another host has it.
+// refuse is an ADD of 10.3.0.2 that is refused because another host uses the address.
 func refuse(t *testing.T, n *node) {
 	t.Helper()
 	n.addWanted(t, "c1/eth0", "web-0", "10.3.0.2")

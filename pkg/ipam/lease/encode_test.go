@@ -55,7 +55,7 @@ func TestLeasesAreDecodedAsTheyWereEncoded(t *testing.T) {
 	})
 }
 
-// The same as encoding/json's, which users see: one description is of both.
+// The stored form is that of encoding/json, which users see: one description is enough for both.
 func TestWhatIsStoredIsOrdinaryJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := drawHolder(t)
@@ -87,7 +87,7 @@ func TestWhatIsStoredIsOrdinaryJSON(t *testing.T) {
 	})
 }
 
-// A disk that is failing may hand out anything: it is read as damaged, or as what it says.
+// A failing disk may return anything. It is read as damaged, or as a valid value.
 func FuzzDecodeLease(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"address":"10.3.0.2","state":"held","holders":[{"containerID":"c1","ifName":"eth0","namespace":{"inode":1},"future":{"a":[1]}}],"future":7}`,
@@ -109,7 +109,7 @@ func FuzzDecodeLease(f *testing.F) {
 		must(t, err)
 		got, err := decodeLease(again)
 		must(t, err)
-		// What is no UTF-8 is read as it is, and written as U+FFFD.
+		// Text that is not UTF-8 is read as it is, and written as U+FFFD.
 		third, err := encodeLease(got)
 		must(t, err)
 		if diff := cmp.Diff(string(again), string(third)); diff != "" {
@@ -118,7 +118,7 @@ func FuzzDecodeLease(f *testing.F) {
 	})
 }
 
-// What encoding/json has read of a store before is read as before.
+// Everything that encoding/json could read in a store can still be read.
 func TestLeasesThatAreWrittenUnusually(t *testing.T) {
 	for text, want := range map[string]Lease{
 		`{"address":"10.3.0.2","until":null,"owner":null,"holders":null,"byHand":null,"last":{"namespace":{"inode":null}}}`: {Address: addr("10.3.0.2")},
@@ -141,7 +141,7 @@ func TestLeasesThatAreWrittenUnusually(t *testing.T) {
 	n.refused(t, "one that can't be read", err, ErrDamaged, `store DIR/pods.db: 10.3.0.2: lease: not usable: number at "/state", where string belongs`)
 }
 
-// A runtime's text that is no UTF-8 is no reason to lose an address, or to keep one.
+// A text from a runtime that is not UTF-8 is no reason to lose an address, or to keep one.
 func TestTextsThatAreNoUTF8(t *testing.T) {
 	n := newNode(t, "10.3.0.9", sticky)
 	owner := attachment.Owner{Kind: "pod", Namespace: "default", Name: "web\xff\xfe"}

@@ -13,7 +13,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// told is the history of an address in words: when, what, who, why, and what it is then.
+// told is the history of an address in words: when, what, who, why, and the state afterwards.
 func (n *node) told(t *testing.T, a string) []string {
 	t.Helper()
 	events, err := n.store(t).History(t.Context(), addr(a))
@@ -30,7 +30,7 @@ func (n *node) told(t *testing.T, a string) []string {
 	return all
 }
 
-// Each thing that happens to an address is told, with who it happened to and why.
+// Each thing that happens to an address is in its history, with the holder and the reason.
 func TestHistoryTellsWhatHappened(t *testing.T) {
 	n := newNode(t, "10.3.0.20", stickyFor(72*time.Hour))
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
@@ -117,7 +117,7 @@ func TestEventsAreBounded(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	n.add(t, "c1/eth0", "", "10.3.0.2")
 	n.del(t, "c1/eth0")
-	// As many as there may be, but for one.
+	// One less than there may be.
 	must(t, n.store(t).change(t.Context(), func(l *leases) error {
 		for i := range maxEvents + moreEvents - 3 {
 			l.note(Event{What: Given, Address: addr("10.3.0.9"), Why: fmt.Sprint(i)})
@@ -148,7 +148,7 @@ func TestEventsAreBounded(t *testing.T) {
 	n.sound(t)
 }
 
-// One change can make more events than are kept: a boot gives up all that was held.
+// One change can make more events than are kept: a boot gives up all held addresses.
 func TestMoreEventsInOneChangeThanAreKept(t *testing.T) {
 	const many = maxEvents + 2*moreEvents + 77
 	n := newNode(t, "10.3.0.20", minute)
@@ -181,7 +181,7 @@ func TestMoreEventsInOneChangeThanAreKept(t *testing.T) {
 	n.sound(t)
 }
 
-// What a change that failed would have told is not told.
+// A change that failed leaves no events.
 func TestChangeThatFailsTellsNothing(t *testing.T) {
 	n := newNode(t, "10.3.0.2", minute)
 	n.add(t, "c1/eth0", "", "10.3.0.2")

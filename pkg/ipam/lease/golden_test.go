@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/schema2.db and its JSON anew: only before a version is released")
 
-// golden is what a store says, in JSON. Stores as they were written must be read for ever.
+// golden is the contents of a store in JSON. Every store that was ever written must stay readable.
 type golden struct {
 	Leases []jsontext.Value `json:"leases"`
 	Known  []Known          `json:"known,omitzero"`
@@ -62,7 +62,7 @@ func (n *node) readGolden(t *testing.T, name string) (want golden, listed []Leas
 	return want, listed
 }
 
-// all is all that the store says.
+// all is everything that the store tells.
 func (n *node) all(t *testing.T) (listed []Lease, known []Known, events []Event) {
 	t.Helper()
 	listed, err := n.store(t).List(t.Context())
@@ -106,7 +106,7 @@ func TestStoredLeasesAreReadAsTheyWere(t *testing.T) {
 		if sumOf(t, n.path()) != before {
 			t.Errorf("%s: a look changed the file", name)
 		}
-		// Without an event: what did not happen is not told of.
+		// There is no event: nothing happened.
 		must(t, n.store(t).change(t.Context(), func(l *leases) error { return l.setLastGiven(7, addr("10.3.0.2")) }))
 		n.compare(t, "after a change", name)
 		if sumOf(t, n.path()) == before {
@@ -141,7 +141,7 @@ func sumOf(t *testing.T, path string) string {
 	return string(b)
 }
 
-// contents are the keys and values of a store by bucket. What is no text is quoted.
+// contents are the keys and values of a store by bucket. Bytes that are not text are quoted.
 func contents(t *testing.T, path string) map[string]map[string]string {
 	t.Helper()
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})

@@ -92,7 +92,7 @@ func TestKnownRanges(t *testing.T) {
 	expect("after an ADD that failed", "10.0.0.1-10.255.255.254 0s")
 }
 
-// An operator can't reserve what no ADD gives, once an ADD has said what that is.
+// An operator cannot reserve an address that no ADD gives, after the first ADD.
 func TestReserveRefusesWhatNoAddGives(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	n.sets[0][0].Excluded = []Span{span("10.3.0.5", "10.3.0.6")}
@@ -118,7 +118,7 @@ func TestReserveRefusesWhatNoAddGives(t *testing.T) {
 	n.refused(t, "the gateway in its range", reserve("10.4.0.5"), ErrNotGiven, "10.4.0.5 is never given in network pods: it is the gateway")
 	n.refused(t, "outside of two", reserve("10.5.0.1"), ErrNotGiven,
 		"10.5.0.1 is never given in network pods: its last ADDs gave addresses of 10.3.0.2-10.3.0.20, 10.4.0.1-10.4.0.9; a new range is known after its first ADD")
-	// What was not excluded before is by now, and the other way round.
+	// The excluded address is free now, and another one is excluded.
 	n.sets[0] = subnet("10.3.0.2", "10.3.0.20")
 	n.add(t, "c1/eth0", "", "10.3.0.2 10.4.0.1")
 	must(t, reserve("10.3.0.5"))

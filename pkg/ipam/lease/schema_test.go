@@ -18,7 +18,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// operations are all that opens a store, by name. Each would do something to an eventful one.
+// operations are all operations that open a store, by name. Each changes a store that eventful has made, or reads it.
 func (n *node) operations(t *testing.T) map[string]func() error {
 	s := n.store(t)
 	ctx := t.Context()
@@ -88,7 +88,7 @@ func putMeta(values map[string]string) func(*bolt.Tx) error {
 	}
 }
 
-// What this relink does not understand it leaves as it is, whatever it is asked to do.
+// A store that this relink does not understand stays as it is, whatever the operation.
 func TestStoreThatThisRelinkCantReadIsLeftAsItIs(t *testing.T) {
 	newer := "a newer relink wrote it, in schema 3, and this one knows schemas up to 2; install the newer one again on this node"
 	for name, test := range map[string]struct {
@@ -118,7 +118,7 @@ func TestStoreThatThisRelinkCantReadIsLeftAsItIs(t *testing.T) {
 	}
 }
 
-// A file that was cut short is made no longer: what is missing would look as if it were empty.
+// A file that was cut short is not made longer: the missing part would look empty.
 func TestStoreThatWasCutShortIsLeftAsItIs(t *testing.T) {
 	n := withSchema(t, func(*bolt.Tx) error { return nil })
 	size := used(t, n.path())
@@ -132,8 +132,8 @@ func TestStoreThatWasCutShortIsLeftAsItIs(t *testing.T) {
 	}
 }
 
-// A newer relink that leaves the oldest reader where it is can be replaced by this one, and
-// this one by it: nothing of it is lost.
+// If a newer relink leaves the oldest reader as it is, this one can replace it, and be replaced again. Nothing is
+// lost.
 func TestNothingOfANewerSchemaIsLost(t *testing.T) {
 	future := map[string]any{"future": 1}
 	// change adds what a newer relink has to each value in JSON.

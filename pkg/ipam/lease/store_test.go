@@ -15,7 +15,7 @@ import (
 	"github.com/relink-cni/relink/pkg/flock"
 )
 
-// occupy locks the store as another program does, and returns what lets go.
+// occupy locks the store as another program does. It returns a function that unlocks it.
 func (n *node) occupy(t *testing.T) (file *os.File, letGo func()) {
 	t.Helper()
 	f, err := os.Open(n.path())
@@ -45,8 +45,8 @@ func (n *node) waits(t *testing.T) {
 	}
 }
 
-// Somebody restores a backup while others wait for the store: these change the file that is
-// there then, and not the one that is gone.
+// Somebody restores a backup while others wait for the store. The others change the new file, and not the one
+// that is gone.
 func TestStoreThatIsExchangedWhileItIsWaitedFor(t *testing.T) {
 	replace := func(t *testing.T, n *node, by string) { must(t, os.Rename(by, n.path())) }
 	for name, test := range map[string]struct {
@@ -272,7 +272,7 @@ func TestNetworksAreWhatHasAStore(t *testing.T) {
 	}
 }
 
-// What is there before the first ADD is nothing, and nothing is made for a look or a DEL.
+// Before the first ADD there is nothing, and neither a look nor a DEL creates anything.
 func TestNothingIsMadeBeforeTheFirstAdd(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	n.dir = filepath.Join(n.dir, "ipam")

@@ -10,8 +10,8 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// What a newer relink has written of a lease and of its holders stays with them, whatever
-// this one does to the lease.
+// The fields that a newer relink has written stay with a lease and its holders, whatever this relink does to the
+// lease.
 func TestFieldsOfANewerRelinkSurvive(t *testing.T) {
 	a := addr("10.3.0.2")
 	// The lease has field 7, its holders 8 and 9; or its last holder has 8.

@@ -68,7 +68,7 @@ func TestUsageOfASetWithoutAnAddress(t *testing.T) {
 	n.expectUsage(t, "all excluded", "0 10.3.0.2-10.3.0.9: 0, 0 held, 0 reserved, 0 in quarantine, 0 free, 0.000", "0 outside")
 }
 
-// What is not as it looks is said, with what to do.
+// Everything that is wrong has a remark, with what to do.
 func TestUsageRemarks(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
 	for i := range 3 {

@@ -8,7 +8,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Whatever the leases are found by is compared with them.
+// All indices are compared with the leases.
 func TestVerifyFindsWhatIsNotAsTheLeasesSay(t *testing.T) {
 	three, four := addressKey(addr("10.3.0.3")), addressKey(addr("10.3.0.4"))
 	put := func(bucket string, key, value []byte) func(*bolt.Tx) error {
@@ -79,7 +79,7 @@ func TestVerifyFindsWhatIsNotAsTheLeasesSay(t *testing.T) {
 	}
 }
 
-// An index that names an address without a lease is told from one that is free.
+// An index that names an address without a lease is damage, and not a free address.
 func TestIndexThatNamesNoLease(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
 	n.add(t, "c1/eth0", "", "10.3.0.2")

@@ -46,10 +46,10 @@ func TestJudgeOfWhatCannotBeSeen(t *testing.T) {
 			h.Namespace, n.having = attachment.Namespace{BootID: "boot-1"}, map[netip.Addr][]inode{address: {{4, 8}}}
 			n.live[inode{4, 8}] = live{"it", 9}
 		}, Judgement{Unknown, []string{"its network namespace was not recorded", "it has the address"}}},
-		"its checkpoint can't be read": {func(n *Node, h *lease.Holder) {
+		"its checkpoint cannot be read": {func(n *Node, h *lease.Holder) {
 			n.unreadable, h.Namespace = map[string]string{"c1": "torn"}, attachment.Namespace{BootID: "boot-1"}
 		}, Judgement{Unknown, []string{"its network namespace was not recorded", "torn"}}},
-		"another's checkpoint can't be read": {func(n *Node, h *lease.Holder) {
+		"another's checkpoint cannot be read": {func(n *Node, h *lease.Holder) {
 			n.unreadable, h.Namespace = map[string]string{"c2": "torn"}, attachment.Namespace{BootID: "boot-1"}
 		}, Judgement{Gone, []string{"its network namespace was not recorded", "no network namespace has the address", "the CNI cache in /cache does not have it"}}},
 		"imported, and a namespace has the address": {func(n *Node, h *lease.Holder) {
@@ -78,7 +78,7 @@ func TestJudgeOfWhatCannotBeSeen(t *testing.T) {
 	}
 }
 
-// What a second look finds right before the act is kept.
+// A holder whose namespace a second look finds, right before the act, is kept.
 func TestLookAgain(t *testing.T) {
 	there, gone := idOf(t, fresh.Sandbox(t)), goneNamespace(t)
 	reused := there

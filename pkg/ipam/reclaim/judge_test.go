@@ -42,7 +42,7 @@ func (n *Node) shut() { n.closed = []string{"the network namespace at /run/netns
 func (n *Node) nothing() {
 }
 
-// Each holder is judged by what is known of it, and each verdict says what proves it.
+// Each holder is judged by what is known of it, and each verdict has its evidence.
 func TestJudge(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	const (
@@ -113,7 +113,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Only what is there of another container can't keep one.
+// What is known of another container keeps no holder.
 func TestJudgeLooksForTheContainerItself(t *testing.T) {
 	n := quiet()
 	n.cached()
@@ -124,7 +124,7 @@ func TestJudgeLooksForTheContainerItself(t *testing.T) {
 	}
 }
 
-// Where only the sandbox of another holder has the address, this one's does not.
+// If only the sandbox of another holder has the address, this holder's sandbox does not.
 func TestJudgeBesideOtherHolders(t *testing.T) {
 	in := func(device, number, cookie uint64) lease.Holder {
 		return lease.Holder{ContainerID: "c2", Namespace: attachment.Namespace{BootID: "boot-2", Device: device, Inode: number, Cookie: cookie}}

@@ -68,8 +68,7 @@ func idOf(t *testing.T, path string) attachment.Namespace {
 	return id
 }
 
-// start starts a program that lasts, and returns the path of its namespace once that is another
-// one than this.
+// start starts a program that lasts. It returns the path of the program's namespace after that is not ours any more.
 func start(t *testing.T, name string, args ...string) (path string, end func()) {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -139,7 +138,7 @@ func TestANamespaceIsKnownByMountsAndProcesses(t *testing.T) {
 	expect(t, look(t, none), a, ofBoth, Gone, "no mount and no process")
 }
 
-// Where nothing is recorded of the namespace, the one that has the address may be it.
+// If no namespace was recorded, the one that has the address may be the holder's.
 func TestAnAddressIsLookedForInEveryNamespace(t *testing.T) {
 	none := caches(t, nil)
 	path := fresh.Sandbox(t)
@@ -225,7 +224,7 @@ func fileAt(t *testing.T, name string) string {
 	return dir
 }
 
-// What is of another network says nothing of this one's interface.
+// An entry of another network says nothing about the interface on this one.
 func TestEntryIsOfTheNetwork(t *testing.T) {
 	n := look(t, caches(t, map[string]string{
 		"multus/results/a": strings.ReplaceAll(cachedResult("lan", "c1", "eth0", ""), "K8S_POD_", "OTHER_"),
@@ -371,7 +370,7 @@ func visitOften(t *testing.T, path string) {
 	}
 }
 
-// What is there but can't be opened is known to be there.
+// A namespace that is there and cannot be opened is known to be there.
 func TestANamespaceThatCannotBeLookedInto(t *testing.T) {
 	n := quiet()
 	long := "/" + strings.Repeat("a", 300)
@@ -398,7 +397,7 @@ func TestANamespaceThatCannotBeLookedInto(t *testing.T) {
 	}
 }
 
-// Who can't see all processes would call sandboxes gone that are there.
+// A caller who cannot see all processes would take live sandboxes for gone.
 func TestLookOfNobody(t *testing.T) {
 	start(t, "unshare", "--net", "sleep", "60")
 	none := caches(t, nil)

@@ -218,7 +218,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// What is given up is in the history with what proved it.
+// The history tells what was given up, and the proof.
 func TestRunLeavesTheEvidence(t *testing.T) {
 	n := newNode(t, "lan")
 	gone := goneNamespace(t)
@@ -236,7 +236,7 @@ func TestRunLeavesTheEvidence(t *testing.T) {
 	}
 }
 
-// Without the caches nobody is proven gone, and it is said why.
+// Without the caches nobody is proven gone, and the report says why.
 func TestRunWithoutACache(t *testing.T) {
 	n := newNode(t, "lan")
 	n.add("10.231.77.3", "gone", goneNamespace(t), "web-3", lease.Policy{})
@@ -254,7 +254,7 @@ func TestRunWithoutACache(t *testing.T) {
 	}
 }
 
-// A store that nothing was ever given of has no holders; one that can't be read does not keep the
+// A store that has never given an address has no holders. A store that cannot be read does not stop the
 // others.
 func TestRunOfSeveralStores(t *testing.T) {
 	none, damaged, n := newNode(t, "none"), newNode(t, "damaged"), newNode(t, "lan")
@@ -284,7 +284,7 @@ func (n *node) judge() []Finding {
 	return r.judge(look(n.t, caches(n.t, nil)), r.held[0])
 }
 
-// Who is another by the time of the act is not touched.
+// A holder that has changed since it was judged is left alone.
 func TestReclaimComparesTheHolder(t *testing.T) {
 	n := newNode(t, "lan")
 	gone, alive := goneNamespace(t), idOf(t, fresh.Sandbox(t))
@@ -310,7 +310,7 @@ func TestReclaimComparesTheHolder(t *testing.T) {
 	}
 }
 
-// One that can't be given up does not keep the others.
+// An address that cannot be given up does not stop the others.
 func TestReclaimGoesOnAfterAFailure(t *testing.T) {
 	n := newNode(t, "lan")
 	gone := goneNamespace(t)
@@ -338,7 +338,7 @@ func TestReclaimGoesOnAfterAFailure(t *testing.T) {
 	}
 }
 
-// A run that is interrupted says of each that it was not done.
+// A run that is interrupted reports for each holder that it was not done.
 func TestReclaimThatIsInterrupted(t *testing.T) {
 	n := newNode(t, "lan")
 	n.add("10.231.77.3", "c1", goneNamespace(t), "", lease.Policy{})
