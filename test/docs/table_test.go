@@ -62,11 +62,11 @@ var entries = []entry{
 	{"docs/benchmarks.md", "go run ./test/bench -only restore", parts, "", "it measures for minutes"},
 
 	{"docs/commands.md", "relink import DIR --parent bond4,eth0 --vlan 3", parts, "", "DIR stands for a directory"},
-	{"docs/commands.md", "ADDRESS   NETWORK  STATE        OWNER           SANDBOX        INTERFACE  SINCE                 UNTIL                 WHY", table, "relink ipam list", ""},
-	{"docs/commands.md", "WHEN                  WHAT      OWNER           SANDBOX        INTERFACE  WHY                                       THEN", table, "relink ipam show 10.3.0.2", ""},
+	{"docs/commands.md", "POD            ADDRESS   NETWORK  STATE        AGE  WHY", table, "relink ipam list", ""},
+	{"docs/commands.md", "WHEN                  WHAT      POD         SANDBOX        INTERFACE  THEN  WHY", table, "relink ipam show 10.3.0.2", ""},
 	{"docs/commands.md", "NETWORK  SET  RANGES               SIZE  HELD  RESERVED  QUARANTINED  FREE  USED", table, "relink ipam usage", ""},
-	{"docs/commands.md", "FILE      SANDBOX        INTERFACE  POD             STATE            WHY", table, "relink ipam import /tmp/host-local --network lan --dry-run", ""},
-	{"docs/commands.md", "ADDRESS   NETWORK  SANDBOX        INTERFACE  POD             VERDICT  BECOMES      EVIDENCE", table, "relink ipam reclaim", ""},
+	{"docs/commands.md", "FILE      POD         SANDBOX        INTERFACE  STATE            WHY", table, "relink ipam import /tmp/host-local --network lan --dry-run", ""},
+	{"docs/commands.md", "POD            ADDRESS   NETWORK  VERDICT  BECOMES      WHY", table, "relink ipam reclaim", ""},
 	{"docs/ipam.md", "systemctl stop kubelet", parts, "", runtime},
 	{"docs/plugins.md", `{ "cniVersion": "1.1.0", "name": "lan", "plugins": [`, file, "docs/examples/50-checkpoint.conflist", ""},
 
