@@ -106,6 +106,20 @@ func (l *lan) knows(t *testing.T) bool {
 	return false
 }
 
+// The kernel drops what is sent in the moment after carrier has come. The restore waits until that is over.
+func TestNoAnnouncementIsLostWhenCarrierComesMeanwhile(t *testing.T) {
+	l := newLAN(t)
+	l.remember(t, "eth0")
+	for range 10 {
+		l.lose(t)
+		fresh.IP(t, l.wire, "link set lan1 up") // The restore begins at once.
+		report, o := l.run(t, Options{Wait: 10 * time.Second})
+		if o.State != Restored || !o.Announced || !l.knows(t) {
+			t.Fatalf("%s, announced %t, problems %q; the neighbour was told nothing", o.State, o.Announced, report.Problems)
+		}
+	}
+}
+
 // Every restore and every check reports what was built without carrier. Once there is carrier, the
 // next restore announces it, and only that one.
 func TestMissingCarrierIsSaidEachTime(t *testing.T) {

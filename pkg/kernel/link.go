@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
@@ -26,6 +27,8 @@ type link struct {
 	group              uint32
 	bus                string
 	hasXDP             bool
+	// operState is the operational state (RFC 2863), carrierChanges the number of times that carrier came or went.
+	operState, carrierChanges int
 	// conf4 and conf6 are the settings of IPv4 and IPv6 that the kernel tells with a link.
 	conf4, conf6 []byte
 	// kind is empty for a NIC. data are the attributes of the kind. portData are those of a port of
@@ -57,6 +60,10 @@ func (l *link) attribute(a *rtnl.Attribute) {
 		l.permanentMAC = nonZero(a.Value())
 	case unix.IFLA_MTU:
 		l.mtu = a.Int32()
+	case unix.IFLA_OPERSTATE:
+		l.operState = int(a.Uint8())
+	case unix.IFLA_CARRIER_CHANGES:
+		l.carrierChanges = a.Int32()
 	case unix.IFLA_TXQLEN:
 		l.txQueueLen = a.Int32()
 	case unix.IFLA_NUM_TX_QUEUES:
@@ -131,8 +138,14 @@ func (l *link) kindOf() string {
 
 func (l *link) up() bool { return l.flags&unix.IFF_UP != 0 }
 
+// carrier says that the device can send. When carrier comes, the kernel first drops what is sent, until it has noticed:
+// linkwatch_do_dev (net/core/link_watch.c) sets the operational state and then lets the queues send, up to a second
+// later. The state stays unknown if a driver never tells of its carrier. Its queues send from the start.
 func (l *link) carrier() bool {
-	return l.flags&(unix.IFF_UP|unix.IFF_LOWER_UP) == unix.IFF_UP|unix.IFF_LOWER_UP
+	if l.flags&(unix.IFF_UP|unix.IFF_LOWER_UP) != unix.IFF_UP|unix.IFF_LOWER_UP {
+		return false
+	}
+	return l.operState == netlink.OperUp || l.operState == netlink.OperUnknown && l.carrierChanges == 0
 }
 
 // parentIndex returns the index of the parent, in this namespace or in another one. If a parent in

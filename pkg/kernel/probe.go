@@ -131,9 +131,7 @@ func (n *Namespace) awaitCarrier(ctx context.Context, index int, limit time.Dura
 		switch {
 		case err != nil:
 			return err
-		// IFF_RUNNING is needed too. When the carrier comes, the kernel first drops what is sent,
-		// until it has noticed (linkwatch_do_dev sets both the queues and this flag).
-		case link.carrier() && link.flags&unix.IFF_RUNNING != 0:
+		case link.carrier():
 			return nil
 		case time.Now().After(deadline):
 			return ErrNoCarrier
