@@ -88,20 +88,21 @@ func list(store *checkpoint.Store, report restore.Report, by selection.Selection
 }
 
 func listTable(all []listed, wide bool, s *screen) {
+	parents := "PARENT"
+	if wide {
+		parents = "PARENTS"
+	}
 	t := newTable(wide, column{name: "POD"}, column{name: "SANDBOX", wide: true}, column{name: "INTERFACE", spare: 4},
-		column{name: "NETWORK", spare: 3}, column{name: "PARENT"}, column{name: "PARENTS BELOW", wide: true},
+		column{name: "NETWORK", spare: 3}, column{name: parents},
 		column{name: "MAC", wide: true}, column{name: "ADDRESS", spare: 1}, column{name: stateColumn}, column{name: "AGE", spare: 2},
 		column{name: "WRITER", wide: true})
 	for _, l := range all {
 		i := l.Interface
-		addresses, below := someAddresses(i.Addresses), ""
+		addresses, below := someAddresses(i.Addresses), firstParent(i.Parents)
 		if wide {
-			addresses = addressList(i.Addresses)
+			addresses, below = addressList(i.Addresses), parentNames(i.Parents)
 		}
-		if len(i.Parents) > 1 {
-			below = parentNames(i.Parents[1:])
-		}
-		t.row(podCell(l.Pod, l.Attachment.ContainerID), l.Attachment.ContainerID, l.Attachment.IfName, l.Attachment.Network, firstParent(i.Parents), below,
+		t.row(podCell(l.Pod, l.Attachment.ContainerID), l.Attachment.ContainerID, l.Attachment.IfName, l.Attachment.Network, below,
 			i.Link.MAC, addresses, string(l.State), age(l.CapturedAt), l.Writer)
 	}
 	t.write(s)

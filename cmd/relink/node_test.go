@@ -226,6 +226,6 @@ var varying = []struct {
 	{regexp.MustCompile(`\bin \d+(\.\d+)?(ms|s)`), "in TIME"},
 	{regexp.MustCompile(`, \S+ of it waiting for devices and carrier`), ""},
 	{regexp.MustCompile(`\b\d+s ago`), "AGE ago"},
-	{regexp.MustCompile(`(?m) \d+s$`), " AGE"},
+	{regexp.MustCompile(`(?m) \d+s( {2}|$)`), " AGE$1"},
 	{regexp.MustCompile(`process \d+`), "process PID"},
 }
