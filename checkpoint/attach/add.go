@@ -13,6 +13,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/attach/parents"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -168,16 +169,16 @@ func (a *addition) build() error {
 	if err != nil {
 		return err
 	}
-	plan, err := planParent(devices, master, a.VLAN)
+	plan, err := parents.PlanOn(devices, master, a.VLAN)
 	if err != nil {
 		return err
 	}
-	if err := checkMTU(a.MTU, plan.below); err != nil {
+	if err := parents.CheckMTU(a.MTU, plan.Below); err != nil {
 		return err
 	}
-	parent, devices, made, err := plan.ensure(at, devices)
+	parent, devices, made, err := plan.Ensure(at, devices)
 	if made {
-		a.undo.Push("VLAN parent "+plan.create.Name, func() error { return a.removeUnused(plan.create.Name) })
+		a.undo.Push("VLAN parent "+plan.Create.Name, func() error { return a.removeUnused(plan.Create.Name) })
 	}
 	if err != nil {
 		return err

@@ -67,7 +67,7 @@ func (p Chained) Add(args *skel.CmdArgs) (err error) {
 		return err
 	}
 	if c.PrevResult == nil {
-		return NoInterface(p.Name)
+		return netconf.NoInterface(p.Name)
 	}
 	previous, err := c.Previous()
 	if err != nil {
@@ -93,11 +93,6 @@ func (p Chained) Add(args *skel.CmdArgs) (err error) {
 	failpoint.Here("before printing")
 	defer failpoint.Here("after printing")
 	return c.passOn(os.Stdout, previous)
-}
-
-// NoInterface is the error of a plugin with that name that comes after no interface plugin.
-func NoInterface(plugin string) error {
-	return cniplugin.ConfigError("prevResult", cniplugin.Missing, plugin+" must come after an interface plugin in a list")
 }
 
 // passOn prints prevResult as it came, even with parts that relink does not know. If the

@@ -9,6 +9,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
+	"github.com/relink-cni/relink/checkpoint/attach/parents"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -151,7 +152,7 @@ func TestMemberOfABondIsNoMaster(t *testing.T) {
 		"eth1": "", "eth5": "", "bond4": "", "eth0.7": "",
 	} {
 		d, _ := devices.ByName(master)
-		if diff := cmp.Diff(want, codeAndText(noMember(devices, d))); diff != "" {
+		if diff := cmp.Diff(want, codeAndText(parents.NoMember(devices, d))); diff != "" {
 			t.Errorf("%s: %s", master, diff)
 		}
 	}
@@ -213,12 +214,12 @@ func TestVLANParentIsTheOneOnTheMaster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			master, _ := devices.ByName(test.master)
-			plan, err := planParent(devices, master, &netconf.ParentVLAN{VLAN: *vlanOf("", test.id).VLAN, Name: test.named})
+			plan, err := parents.PlanOn(devices, master, &netconf.ParentVLAN{VLAN: *vlanOf("", test.id).VLAN, Name: test.named})
 			create := ""
-			if plan.create != nil {
-				create = plan.create.Name
+			if plan.Create != nil {
+				create = plan.Create.Name
 			}
-			if diff := cmp.Diff([]string{test.below, test.create, test.err}, []string{plan.below.Name, create, codeAndText(err)}); diff != "" {
+			if diff := cmp.Diff([]string{test.below, test.create, test.err}, []string{plan.Below.Name, create, codeAndText(err)}); diff != "" {
 				t.Error(diff)
 			}
 		})

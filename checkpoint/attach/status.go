@@ -10,6 +10,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/attach/parents"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -56,7 +57,7 @@ func (c *call) hostMaster() (netstate.LiveDevice, error) {
 	if err != nil {
 		return netstate.LiveDevice{}, err
 	}
-	master, _, err := findMaster(host, devices, c.Master)
+	master, _, err := parents.Master(host, devices, c.Master)
 	return master, err
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/containernetworking/cni/pkg/version"
 
-	"github.com/relink-cni/relink/checkpoint/attach"
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
@@ -292,7 +291,7 @@ func (r *reading) order() {
 				r.say(Warning, p.place, "%s comes later: what it changes is not remembered: put relink-checkpoint last", r.plugins[i+1].kind)
 			}
 		case p.kind == netconf.CheckpointName && i == 0:
-			r.say(Error, p.place, "%s", message(attach.NoInterface(p.kind)))
+			r.say(Error, p.place, "%s", message(netconf.NoInterface(p.kind)))
 		case p.kind == netconf.CheckpointName && !last:
 			r.say(Warning, p.place, "%s comes later: what it changes is not remembered: put relink-checkpoint last", r.plugins[i+1].kind)
 		}

@@ -4,11 +4,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/relink-cni/relink/checkpoint/attach"
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
+	"github.com/relink-cni/relink/checkpoint/attach/parents"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/ipam"
-	"github.com/relink-cni/relink/pkg/ipam/delegate"
 )
 
 // judgeNode says what the node lacks for the chains. An ADD would fail for each of these things.
@@ -44,14 +43,14 @@ func (r *reading) lacks(p plugin, node Node) {
 		r.say(Error, p.place, "invalid \"checkpointDir\": %q: no checkpoint can be written there: %s", p.store, why)
 	}
 	if node.Devices != nil && p.request != nil {
-		if err := attach.CheckHost(node.Devices, node.Route, *p.request); err != nil {
+		if err := parents.CheckHost(node.Devices, node.Route, *p.request); err != nil {
 			r.say(Error, p.place, "%s", message(err))
 		}
 	}
 }
 
 func didYouMean(kind string) string {
-	if near := cniplugin.Nearest(kind, delegate.Plugins...); near != "" && near != kind {
+	if near := cniplugin.Nearest(kind, ipam.Plugins...); near != "" && near != kind {
 		return fmt.Sprintf("; did you mean %q?", near)
 	}
 	return ""

@@ -23,6 +23,9 @@ import (
 // PluginName is the name of the plugin, as "ipam.type" has it.
 const PluginName = "relink-ipam"
 
+// Plugins are the IPAM plugins that a misspelt "ipam.type" is likely to mean.
+var Plugins = []string{PluginName, "host-local", "static", "dhcp", "whereabouts"}
+
 // Funcs returns the plugin's functions for cniplugin.Main.
 func Funcs() skel.CNIFuncs {
 	ctx := context.Background()

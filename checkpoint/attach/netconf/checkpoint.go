@@ -35,3 +35,8 @@ func Checkpoint(b []byte) (cniplugin.Config, []error) {
 	config.IPAM = cniplugin.Section{}
 	return config, append(errs, config.Problems()...)
 }
+
+// NoInterface is the error of a plugin with that name that comes after no interface plugin.
+func NoInterface(plugin string) error {
+	return cniplugin.ConfigError("prevResult", cniplugin.Missing, plugin+" must come after an interface plugin in a list")
+}

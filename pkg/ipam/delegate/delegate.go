@@ -20,9 +20,6 @@ import (
 // results are the same.
 const ExecEnv = "RELINK_IPAM_EXEC"
 
-// Plugins are the names that a misspelt "ipam.type" is likely to mean.
-var Plugins = []string{ipam.PluginName, "host-local", "static", "dhcp", "whereabouts"}
-
 // IPAM is the delegate that a configuration names in "ipam.type". A plugin
 // without one makes interfaces without addresses: all methods do nothing then.
 type IPAM struct {
@@ -97,7 +94,7 @@ func (i IPAM) Find() error {
 		return nil
 	}
 	must := "must be a plugin in the runtime's directories, " + path
-	if near := cniplugin.Nearest(i.Type, Plugins...); near != "" {
+	if near := cniplugin.Nearest(i.Type, ipam.Plugins...); near != "" {
 		must += fmt.Sprintf("; did you mean %q?", near)
 	}
 	return cniplugin.ConfigError("ipam.type", i.Type, must)

@@ -1,4 +1,4 @@
-package attach
+package parents
 
 import (
 	"errors"
@@ -11,40 +11,42 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// parentPlan is the device to build the link on. It exists, or is a VLAN device to create.
-type parentPlan struct {
-	below  netstate.LiveDevice
-	create *netconf.ParentVLAN
+// Plan is the device to build the link on. It exists, or is a VLAN device to create.
+type Plan struct {
+	// Below is the device that is there: the link is built on it, or on a VLAN device on it.
+	Below netstate.LiveDevice
+	// Create is the VLAN device to create on it, nil for none.
+	Create *netconf.ParentVLAN
 }
 
-// planParent decides what to build the link on. It uses an existing VLAN device only if that is
+// PlanOn decides what to build the link on. It uses an existing VLAN device only if that is
 // exactly the wanted one. Without a configured name, that is the one with the ID and the protocol on
 // the master: a restore that moves attachments to another NIC keeps the VLAN device's old name.
-func planParent(devices netstate.Devices, master netstate.LiveDevice, vlan *netconf.ParentVLAN) (parentPlan, error) {
+func PlanOn(devices netstate.Devices, master netstate.LiveDevice, vlan *netconf.ParentVLAN) (Plan, error) {
 	if vlan == nil {
-		return parentPlan{below: master}, nil
+		return Plan{Below: master}, nil
 	}
 	wanted := *vlan
 	there, ok := devices.VLANOn(master.Index, vlan.VLAN)
 	switch {
 	case ok && (wanted.Name == "" || wanted.Name == there.Name):
-		return parentPlan{below: there}, nil
+		return Plan{Below: there}, nil
 	case ok:
-		return parentPlan{}, cniplugin.ConfigError("vlanName", wanted.Name,
+		return Plan{}, cniplugin.ConfigError("vlanName", wanted.Name,
 			fmt.Sprintf("%s on %s is there as %s: name that, or leave vlanName out", vlan.VLAN, master.Name, there.Name))
 	case wanted.Name == "":
 		wanted.Name = fmt.Sprintf("%s.%d", master.Name, vlan.ID)
 		if err := attachment.ValidateIfName(wanted.Name); err != nil {
-			return parentPlan{}, cniplugin.ConfigError("vlan", vlan.ID,
+			return Plan{}, cniplugin.ConfigError("vlan", vlan.ID,
 				fmt.Sprintf("the device's name %q %v: give another by vlanName", wanted.Name, err))
 		}
 	}
 	if other, ok := devices.ByName(wanted.Name); ok {
-		return parentPlan{}, cniplugin.ConfigError("vlan", vlan.ID,
+		return Plan{}, cniplugin.ConfigError("vlan", vlan.ID,
 			fmt.Sprintf("%s is there but is %s, not %s on %s: remove it, or give another name by vlanName",
 				wanted.Name, describe(devices, other), vlan.VLAN, master.Name))
 	}
-	return parentPlan{below: master, create: &wanted}, nil
+	return Plan{Below: master, Create: &wanted}, nil
 }
 
 func describe(devices netstate.Devices, d netstate.LiveDevice) string {
@@ -57,22 +59,22 @@ func describe(devices netstate.Devices, d netstate.LiveDevice) string {
 	return d.VLAN.String()
 }
 
-// checkMTU reports an MTU that is too large for the parent.
-func checkMTU(mtu int, parent netstate.LiveDevice) error {
+// CheckMTU reports an MTU that is too large for the parent.
+func CheckMTU(mtu int, parent netstate.LiveDevice) error {
 	if mtu > parent.MTU {
 		return cniplugin.ConfigError("mtu", mtu, fmt.Sprintf("must not be above %d, the MTU of %s", parent.MTU, parent.Name))
 	}
 	return nil
 }
 
-// ensure returns the device to build on. It creates it if the plan says so, and then made is true,
-// even beside an error. Another ADD may create the same device at the same time. Then ensure
+// Ensure returns the device to build on. It creates it if the plan says so, and then made is true,
+// even beside an error. Another ADD may create the same device at the same time. Then Ensure
 // verifies and uses that one.
-func (p parentPlan) ensure(host *kernel.Namespace, devices netstate.Devices) (parent netstate.LiveDevice, now netstate.Devices, made bool, err error) {
-	if p.create == nil {
-		return p.below, devices, false, nil
+func (p Plan) Ensure(host *kernel.Namespace, devices netstate.Devices) (parent netstate.LiveDevice, now netstate.Devices, made bool, err error) {
+	if p.Create == nil {
+		return p.Below, devices, false, nil
 	}
-	err = host.CreateVLAN(p.below.Index, netstate.Device{Kind: netstate.KindVLAN, Name: p.create.Name, VLAN: &p.create.VLAN})
+	err = host.CreateVLAN(p.Below.Index, netstate.Device{Kind: netstate.KindVLAN, Name: p.Create.Name, VLAN: &p.Create.VLAN})
 	if err != nil && !errors.Is(err, kernel.ErrExists) {
 		return parent, nil, false, fmt.Errorf("VLAN parent: %w%s", err, p.hint())
 	}
@@ -80,17 +82,17 @@ func (p parentPlan) ensure(host *kernel.Namespace, devices netstate.Devices) (pa
 	if devices, err = host.Devices(); err != nil {
 		return parent, nil, made, err
 	}
-	again, err := planParent(devices, p.below, p.create)
-	if err == nil && again.create != nil {
-		err = fmt.Errorf("VLAN parent %s: it was removed while it was being used", p.create.Name)
+	again, err := PlanOn(devices, p.Below, p.Create)
+	if err == nil && again.Create != nil {
+		err = fmt.Errorf("VLAN parent %s: it was removed while it was being used", p.Create.Name)
 	}
-	return again.below, devices, made, err
+	return again.Below, devices, made, err
 }
 
 // hint adds what the kernel does not say: a VLAN device cannot go up on a device that is down.
-func (p parentPlan) hint() string {
-	if p.below.Up {
+func (p Plan) hint() string {
+	if p.Below.Up {
 		return ""
 	}
-	return fmt.Sprintf(" (%s is down: set it up)", p.below.Name)
+	return fmt.Sprintf(" (%s is down: set it up)", p.Below.Name)
 }

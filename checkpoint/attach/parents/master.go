@@ -1,0 +1,86 @@
+package parents
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/relink-cni/relink/checkpoint/attach/netconf"
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// CheckHost returns the first error that an ADD of the request would have from the devices of a host: no
+// master, one that nothing can be built on, or an MTU that it does not carry. route is the index of
+// the default route's device, 0 for none.
+func CheckHost(devices netstate.Devices, route int, r netconf.Request) error {
+	if r.LinkInContainer {
+		return nil // Its master is a sandbox's.
+	}
+	var master netstate.LiveDevice
+	var err error
+	if len(r.Master) == 0 {
+		master, err = routeMaster(devices, route)
+	} else {
+		master, _, err = firstMaster(devices, r.Master)
+	}
+	if err != nil {
+		return err
+	}
+	if err := NoMember(devices, master); err != nil {
+		return err
+	}
+	plan, err := PlanOn(devices, master, r.VLAN)
+	if err != nil {
+		return err
+	}
+	return CheckMTU(r.MTU, plan.Below)
+}
+
+// Master returns the first configured master that exists. If none is configured, it is the
+// device of the default route. missing are the masters before it in the list.
+func Master(at *kernel.Namespace, devices netstate.Devices, names cniplugin.Names) (master netstate.LiveDevice, missing []string, err error) {
+	if len(names) > 0 {
+		return firstMaster(devices, names)
+	}
+	index, err := at.DefaultRouteDevice()
+	if err != nil {
+		return master, nil, err
+	}
+	master, err = routeMaster(devices, index)
+	return master, nil, err
+}
+
+func firstMaster(devices netstate.Devices, names cniplugin.Names) (master netstate.LiveDevice, missing []string, err error) {
+	for i, name := range names {
+		if device, ok := devices.ByAnyName(name); ok {
+			return device, names[:i], nil
+		}
+	}
+	what := "does not exist"
+	if len(names) > 1 {
+		what = "none of them exists"
+	}
+	return master, names, cniplugin.ConfigError("master", strings.Join(names, ", "), what+": name a device that is there")
+}
+
+func routeMaster(devices netstate.Devices, index int) (netstate.LiveDevice, error) {
+	if device, ok := devices.ByIndex(index); ok && index != 0 {
+		return device, nil
+	}
+	return netstate.LiveDevice{}, cniplugin.Error(types.ErrInvalidNetworkConfig,
+		`no "master" is configured and there is no default route to take it from: name a device`)
+}
+
+// NoMember refuses a master that is a member of a bond. A VLAN device on it would take the bond's
+// frames, and the kernel allows no macvlan on it. A VLAN device that is already on a member is the
+// admin's, who has taken the frames from the bond anyway.
+func NoMember(devices netstate.Devices, master netstate.LiveDevice) error {
+	if over, ok := devices.AggregateOf(master); ok {
+		return cniplugin.ConfigError("master", master.Name,
+			fmt.Sprintf("it is a member of %s and would take the frames of %[1]s: name %[1]s, or take %[2]s out of it", over.Name, master.Name))
+	}
+	return nil
+}
