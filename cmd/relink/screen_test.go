@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/test/binaries"
+)
+
+// onTerminal returns what relink writes to a terminal of so many columns.
+func onTerminal(t *testing.T, columns string, env []string, args ...string) string {
+	t.Helper()
+	bin, err := filepath.Abs("../../bin/test")
+	if err == nil {
+		err = binaries.Build(bin)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := "stty cols " + columns + "; " + filepath.Join(bin, "relink") + " " + strings.Join(args, " ")
+	cmd := exec.Command("script", "-qec", line, "/dev/null")
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "TERM=xterm", "SHELL=/bin/sh"}, env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", line, err, out)
+	}
+	return strings.ReplaceAll(string(out), "\r\n", "\n")
+}
+
+// Colours are for a terminal that wants them, and lines for one that has room for them.
+func TestATerminalIsAskedWhatItShows(t *testing.T) {
+	dir := t.TempDir()
+	status := []string{"--checkpoint-dir", dir, "status"}
+	if out := onTerminal(t, "80", nil, status...); out != "\x1b[1mnothing is remembered in "+dir+"\x1b[0m\n" {
+		t.Errorf("%q", out)
+	}
+	for _, env := range []string{"NO_COLOR=1", "TERM=dumb"} {
+		if out := onTerminal(t, "80", []string{env}, status...); out != "nothing is remembered in "+dir+"\n" {
+			t.Errorf("%s: %q", env, out)
+		}
+	}
+	var piped bytes.Buffer
+	if code := run(t.Context(), status, &piped, &piped); code != exitOK || piped.String() != "nothing is remembered in "+dir+"\n" {
+		t.Errorf("%d, %q", code, &piped)
+	}
+}
+
+// --watch shows the node again and again. ^C ends it, and that is no failure.
+func TestWatch(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	var out bytes.Buffer
+	if code := run(ctx, []string{"--checkpoint-dir", t.TempDir(), "status", "--watch", "--interval", "1ms"}, &out, &out); code != exitOK {
+		t.Errorf("exit status %d: %s", code, &out)
+	}
+	if n := strings.Count(out.String(), "nothing is remembered"); n < 2 {
+		t.Errorf("shown %d times:\n%s", n, &out)
+	}
+}
