@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -80,10 +81,10 @@ func check(ctx context.Context, opts restore.Options, cacheDir string, output fo
 	if err != nil {
 		return err
 	}
-	var report restore.Report
+	report := restore.Report{DryRun: true, Parents: []restore.StepResult{}, Attachments: []restore.Outcome{}}
 	if selected != nil {
 		opts.Select = *selected
-		if report, err = restore.Run(ctx, opts); err != nil {
+		if report, err = lookAt(ctx, opts); err != nil {
 			return err
 		}
 	}
@@ -99,6 +100,19 @@ func check(ctx context.Context, opts restore.Options, cacheDir string, output fo
 		return errDiffers
 	}
 	return nil
+}
+
+// errInterrupted says that nothing is known of what was not looked at.
+var errInterrupted = errors.New("interrupted before everything was looked at")
+
+// lookAt says how everything is that is selected. A look that was interrupted says nothing: what it did not come to
+// would seem to have failed.
+func lookAt(ctx context.Context, opts restore.Options) (restore.Report, error) {
+	report, err := restore.Run(ctx, opts)
+	if err == nil && ctx.Err() != nil {
+		err = errInterrupted
+	}
+	return report, err
 }
 
 // selectAll selects among the checkpoints and the interfaces without one together: what is named may have a
@@ -121,8 +135,9 @@ func selectAll(store *checkpoint.Store, by selection.Selection, without []adopt.
 	if err != nil {
 		return nil, nil, err
 	}
+	// The container IDs stand for the namespace, too: the pod of a torn checkpoint may be known here alone.
 	narrow := by
-	narrow.Names = nil
+	narrow.Names, narrow.Namespace = nil, ""
 	for i, t := range things[:remembered] {
 		if chosen[i] && !slices.Contains(narrow.Names, t.ContainerID) {
 			narrow.Names = append(narrow.Names, t.ContainerID)
@@ -152,11 +167,28 @@ func unrememberedOf(found []adopt.Found) []unremembered {
 type checkLine struct {
 	pod, place, ifName string
 	says               string
+	// sort is what many have in common whose reasons differ in a path alone. It is empty if the reason tells.
+	sort string
 }
 
 func lineOf(o restore.Outcome, says string) checkLine {
-	return checkLine{pod: o.Pod.String(), place: selection.ShortID(o.Attachment.ContainerID), ifName: o.Attachment.IfName, says: says}
+	return checkLine{pod: o.Pod.String(), place: selection.ShortID(o.Attachment.ContainerID), ifName: o.Attachment.IfName, says: says, sort: sortOf(o)}
 }
+
+// sortOf is what the outcome has in common with others whose reasons differ in a path alone, empty if the reason
+// tells all.
+func sortOf(o restore.Outcome) string {
+	switch {
+	case o.State == restore.SandboxGone:
+		return "the sandbox is gone"
+	case isUnreadable(o):
+		return "the checkpoint cannot be read"
+	}
+	return ""
+}
+
+// alike is the key by which lines of one sort, or with one text, are folded.
+func (l checkLine) alike() string { return cmp.Or(l.sort, l.says) }
 
 func checkLines(report restore.Report, without []adopt.Found, dir string, s *screen) {
 	var gone, notCaptured, differ, unknown []checkLine
@@ -178,6 +210,9 @@ func checkLines(report restore.Report, without []adopt.Found, dir string, s *scr
 		})
 	}
 	if !s.quiet {
+		for _, note := range report.Notes {
+			s.say("%s", note)
+		}
 		writeLines(gone, s)
 		writeLines(notCaptured, s)
 	}
@@ -201,12 +236,16 @@ func checkLines(report restore.Report, without []adopt.Found, dir string, s *scr
 
 // writeLines writes a line for each attachment, and one for many that say the same.
 func writeLines(lines []checkLine, s *screen) {
-	for _, alike := range folded(lines, s, func(l checkLine) string { return l.says }) {
-		if l := alike[0]; len(alike) == 1 {
+	for _, alike := range folded(lines, s, checkLine.alike) {
+		l := alike[0]
+		switch {
+		case len(alike) == 1:
 			s.say("%s %s %s: %s", l.pod, l.place, l.ifName, l.says)
-			continue
+		case l.sort != "":
+			s.say("%s (%s): %s. One of them: %s", count(len(alike), "interface"), someOf(alike), l.sort, l.says)
+		default:
+			s.say("%s (%s): %s", count(len(alike), "interface"), someOf(alike), l.says)
 		}
-		s.say("%s (%s): %s", count(len(alike), "interface"), someOf(alike), alike[0].says)
 	}
 }
 

@@ -94,7 +94,7 @@ func TestMalformedIPAMCommandLines(t *testing.T) {
 		"reclaim --yes=perhaps":             `invalid --yes "perhaps": must be true or false`,
 		"list --data-dir /nowhere":          "data directory: stat /nowhere",
 		"usage --data-dir " + os.Args[0]:    "not a directory",
-		"release 10.3.0.9 x --network ''":   "10.3.0.9 is leased in networks lan, storage",
+		"release 10.3.0.9 x --network ''":   `invalid --network "": it must not be empty; leave it out for all`,
 		"reserve 10.3.0.9 -n shop -n lab x": "--network is missing",
 	} {
 		args := append([]string{"--checkpoint-dir", t.TempDir(), "ipam", "--data-dir", dir}, strings.Fields(strings.ReplaceAll(line, "''", ""))...)

@@ -35,7 +35,7 @@ Exit status 0: all checkpoints could be read; 1: one could not, and it was said;
 			if opts.Store, err = open(); err != nil {
 				return err
 			}
-			report, err := restore.Run(cmd.Context(), opts)
+			report, err := lookAt(cmd.Context(), opts)
 			if err != nil {
 				return err
 			}
@@ -133,8 +133,11 @@ func age(then time.Time) string {
 	if then.IsZero() {
 		return ""
 	}
-	return duration.HumanDuration(time.Since(then))
+	return passed(time.Since(then))
 }
+
+// passed is a time that has passed, as kubectl shows it. A clock that was set back makes none negative.
+func passed(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }
 
 // sayUnreadable names the checkpoints that could not be read, and makes that an exit code.
 func sayUnreadable(s *screen, unreadable []checkpoint.Unreadable) error {

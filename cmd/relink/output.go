@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -69,11 +68,7 @@ func (f format) isData() bool { return f.name == formatJSON || f.name == formatY
 // write writes v for programs.
 func (f format) write(w io.Writer, v any) error {
 	if f.name == formatYAML {
-		b, err := yaml.Marshal(v)
-		if err == nil {
-			_, err = w.Write(b)
-		}
-		return err
+		return writeYAML(w, v)
 	}
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime/debug"
@@ -118,7 +119,7 @@ func restoreAll(ctx context.Context, opts restore.Options, output format, s *scr
 
 func writeReport(report restore.Report, dir string, wide bool, s *screen) {
 	for _, note := range report.Notes {
-		s.say("%s", note)
+		s.inform(note)
 	}
 	for _, step := range report.Parents {
 		line := fmt.Sprintf("%s: %s", step, step.Reason)
@@ -160,10 +161,10 @@ func writeAttachments(report restore.Report, wide bool, s *screen) {
 	}
 	t := newTable(wide, column{name: "POD"}, column{name: "SANDBOX", wide: true}, column{name: "INTERFACE", spare: 1}, column{name: "PARENT", spare: 2},
 		column{name: "ADDRESS", spare: 3}, column{name: "MAC", spare: 4}, column{name: stateColumn}, column{name: "WHY"})
-	for _, alike := range folded(outcomes, s, func(o restore.Outcome) string { return string(o.State) + tableReason(o) }) {
+	for _, alike := range folded(outcomes, s, func(o restore.Outcome) string { return string(o.State) + cmp.Or(sortOf(o), tableReason(o)) }) {
 		o := alike[0]
 		if len(alike) > 1 {
-			t.row(count(len(alike), "interface"), "", "", "", "", "", string(o.State), tableReason(o))
+			t.row(count(len(alike), "interface"), "", "", "", "", "", string(o.State), cmp.Or(sortOf(o), tableReason(o)))
 		} else {
 			t.row(podCell(o.Pod, o.Attachment.ContainerID), o.Attachment.ContainerID, o.Attachment.IfName, o.Parent,
 				addressList(o.Interface.Addresses), o.Interface.Link.MAC, string(o.State), tableReason(o))

@@ -53,6 +53,9 @@ func terminal(w io.Writer) *os.File {
 	if p, ok := w.(*printable.Writer); ok {
 		w = p.To
 	}
+	if o, ok := w.(*outlet); ok {
+		w = o.to
+	}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return f
 	}

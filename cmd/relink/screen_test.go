@@ -51,6 +51,20 @@ func TestATerminalIsAskedWhatItShows(t *testing.T) {
 	}
 }
 
+// What an interrupt kept from being looked at has not failed.
+func TestAnInterruptedLookSaysSo(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	dir := t.TempDir()
+	for _, verb := range []string{"status", "list", "check"} {
+		var stdout, stderr bytes.Buffer
+		code := run(ctx, []string{verb, "--checkpoint-dir", dir}, &stdout, &stderr)
+		if code != exitUsage || stdout.Len() > 0 || stderr.String() != "relink: interrupted before everything was looked at\n" {
+			t.Errorf("%s: exit status %d, %q, %q", verb, code, &stdout, &stderr)
+		}
+	}
+}
+
 // --watch shows the node again and again. ^C ends it, and that is no failure.
 func TestWatch(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)

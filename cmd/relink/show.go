@@ -31,7 +31,7 @@ Exit status 0: all checkpoints could be read; 1: one could not, and it was said;
 			if opts.Store, err = open(); err != nil {
 				return err
 			}
-			report, err := restore.Run(cmd.Context(), opts)
+			report, err := lookAt(cmd.Context(), opts)
 			if err != nil {
 				return err
 			}

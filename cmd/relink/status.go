@@ -75,7 +75,10 @@ func watched(ctx context.Context, interval time.Duration, s *screen, show func()
 		if s.colour {
 			fmt.Fprint(s.raw(), "\x1b[H\x1b[2J") // The cursor goes home, and the screen is empty.
 		}
-		if err := show(); err != nil && !errors.Is(err, errDiffers) {
+		switch err := show(); {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !errors.Is(err, errDiffers):
 			return err
 		}
 		select {
@@ -104,6 +107,8 @@ type nodeStatus struct {
 	LastRestore *checkpoint.LastRestore `json:"lastRestore,omitempty"`
 	// Problems are what is not as recorded besides the attachments.
 	Problems []string `json:"problems,omitempty"`
+	// Notes are what is good to know, such as a NIC under another name.
+	Notes []string `json:"notes,omitempty"`
 
 	pods     map[attachment.Key]string
 	recorded bool
@@ -133,7 +138,7 @@ func look(ctx context.Context, opts restore.Options, cacheDir string, leases lea
 		full, problems := poolsNearlyFull(ctx, leases)
 		read <- pools{full, problems}
 	}()
-	report, err := restore.Run(ctx, opts)
+	report, err := lookAt(ctx, opts)
 	if err != nil {
 		return nodeStatus{}, err
 	}
@@ -149,7 +154,7 @@ func look(ctx context.Context, opts restore.Options, cacheDir string, leases lea
 	case err == nil:
 		now.LastRestore = &last
 	case !errors.Is(err, checkpoint.ErrNone):
-		now.Problems = append(now.Problems, err.Error())
+		now.Problems = append(now.Problems, fmt.Sprintf("%v; the next relink restore writes it anew", err))
 	}
 	p := <-read
 	now.Pools, now.PoolProblems = orEmpty(p.full), p.problems
@@ -161,7 +166,7 @@ func statusOf(report restore.Report, without []adopt.Found) nodeStatus {
 	now := nodeStatus{
 		Parents: orEmpty(report.Devices), Attachments: map[restore.State]int{}, Causes: restore.Causes(report),
 		Owed:     owed{Unreadable: []string{}, WithoutCheckpoint: unrememberedOf(without)},
-		Problems: slices.Clone(report.Problems), pods: map[attachment.Key]string{}, recorded: report.AsRecorded() && len(without) == 0,
+		Problems: slices.Clone(report.Problems), Notes: report.Notes, pods: map[attachment.Key]string{}, recorded: report.AsRecorded() && len(without) == 0,
 	}
 	pods, unreadable := map[string]bool{}, map[attachment.Key]bool{}
 	for _, o := range report.Attachments {

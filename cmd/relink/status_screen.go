@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/duration"
-
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/restore"
 )
@@ -98,12 +96,12 @@ func (now nodeStatus) writeCauses(s *screen) {
 	}
 	s.heading("NOT AS RECORDED")
 	for _, c := range limited(now.Causes, shownCauses, s) {
-		s.fitted("  %s: %s in %s", c.Reason, count(len(c.Attachments), "attachment"), count(c.Pods, "pod"))
-		see := "relink show " + now.pods[c.Attachments[0]]
+		s.fitted("  %s in %s: %s", count(len(c.Attachments), "attachment"), count(c.Pods, "pod"), c.Reason)
+		see := "relink show " + now.pods[c.Attachments[0]] + " shows one of them"
 		if c.Device != "" {
-			see = "relink check --parent " + c.Device
+			see = "relink check --parent " + c.Device + " shows them"
 		}
-		s.fitted("      %s; see %s", now.someOf(c, s), see)
+		s.fitted("      %s: %s", see, now.someOf(c, s))
 	}
 	more(len(now.Causes), shownCauses, "cause", s)
 }
@@ -133,7 +131,10 @@ func (now nodeStatus) writeOwed(s *screen) {
 		lines = append(lines, fmt.Sprintf("%s whose neighbours were not told: relink restore", count(n, "attachment")))
 	}
 	if n := len(now.Owed.Unreadable); n > 0 {
-		lines = append(lines, fmt.Sprintf("%s that cannot be read: relink capture --refresh", count(n, "checkpoint")))
+		lines = append(lines, count(n, "checkpoint")+" that cannot be read:")
+		for _, why := range limited(now.Owed.Unreadable, shownOthers, s) {
+			lines = append(lines, "    "+why)
+		}
 	}
 	if n := len(now.Owed.WithoutCheckpoint); n > 0 {
 		lines = append(lines, fmt.Sprintf("%s without a checkpoint: relink capture", count(n, "interface")))
@@ -141,7 +142,7 @@ func (now nodeStatus) writeOwed(s *screen) {
 	if n := now.Owed.SandboxesGone; n > 0 {
 		lines = append(lines, fmt.Sprintf("%s of sandboxes that are gone: relink forget --stale", count(n, "checkpoint")))
 	}
-	lines = append(lines, limited(now.Problems, shownOthers, s)...)
+	lines = append(lines, limited(slices.Concat(now.Problems, now.Notes), shownOthers, s)...)
 	if len(lines) == 0 {
 		return
 	}
@@ -149,7 +150,7 @@ func (now nodeStatus) writeOwed(s *screen) {
 	for _, line := range lines {
 		s.fitted("  %s", line)
 	}
-	more(len(now.Problems), shownOthers, "problem", s)
+	more(len(now.Problems)+len(now.Notes), shownOthers, "remark", s)
 }
 
 func (now nodeStatus) writePools(s *screen) {
@@ -174,7 +175,7 @@ func (now nodeStatus) writeLast(s *screen) {
 		return
 	}
 	s.heading("LAST RESTORE")
-	line := duration.HumanDuration(now.At.Sub(l.StartedAt)) + " ago"
+	line := passed(now.At.Sub(l.StartedAt)) + " ago"
 	if len(l.Selection) > 0 {
 		line += ", of " + strings.Join(l.Selection, " ") + " only"
 	}

@@ -21,12 +21,26 @@ func speakPlainly(cmd *cobra.Command) {
 				}
 				return err
 			}
-			return exclusive(cmd.ValidateFlagGroups())
+			return errors.Join(exclusive(cmd.ValidateFlagGroups()), emptyLimit(cmd))
 		}
 	}
 	for _, verb := range cmd.Commands() {
 		speakPlainly(verb)
 	}
+}
+
+// limits are the flags that limit what a verb is about. An empty one is a mistake, such as a variable of a script that
+// is not set: it would mean everything.
+var limits = []string{"namespace", "network", "parent"}
+
+// emptyLimit reports a limit that is given and empty.
+func emptyLimit(cmd *cobra.Command) error {
+	for _, name := range limits {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && (f.Value.String() == "" || f.Value.String() == "[]") {
+			return fmt.Errorf("invalid --%s \"\": it must not be empty; leave it out for all", name)
+		}
+	}
+	return nil
 }
 
 // counted is how cobra says that there are too many or too few arguments.
