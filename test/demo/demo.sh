@@ -75,7 +75,7 @@ ip link set bond4 up
 say "The pods run on, and are cut off. No runtime notices it."
 show ip -n web-0 -br addr
 answers 0 || true
-show relink check || true
+show relink status || true
 
 say "One restore."
 show relink restore --dry-run || true

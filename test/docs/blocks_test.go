@@ -30,6 +30,7 @@ func TestBlocks(t *testing.T) {
 			case parts:
 				checkParts(t, b)
 			case session, table: // TestSessions
+			case usage: // TestReference
 			}
 		}
 	}

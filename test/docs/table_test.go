@@ -8,8 +8,7 @@ type check int
 const (
 	// file: the block is the file that with names, to the byte. JSON may be laid out otherwise.
 	file check = iota
-	// session: the block runs in the test machine, after those before it in its document. Output must be as shown. A block that
-	// needs what is in awaited does not run yet.
+	// session: the block runs in the test machine, after those before it in its document. Output must be as shown.
 	session
 	// table: the block is a sample of a table. The command that with names prints this header in the test machine.
 	table
@@ -20,6 +19,8 @@ const (
 	tree
 	// drawing: the block is a diagram.
 	drawing
+	// usage: the block is a verb's line of usage. TestReference compares it with the help.
+	usage
 )
 
 // entry is for all blocks of a document that begin with the line first.
@@ -56,12 +57,23 @@ var entries = []entry{
 	{"CONTRIBUTING.md", "go test ./checkpoint/restore", parts, "", "it runs other tests"},
 	{"CONTRIBUTING.md", "go build -o /tmp/vm ./test/vm/cmd/vm", parts, "", "it boots a machine from within this test"},
 
-	{"docs/architecture.md", "plugins/                 the CNI programs: main.go wires, config.go reads the plugin's keys", tree, "", ""},
+	{"docs/architecture.md", "plugins/                 the CNI programs: main.go wires", tree, "", ""},
 	{"docs/architecture.md", "sequenceDiagram", drawing, "", ""},
 	{"docs/benchmarks.md", "go run ./test/bench -only ipam", parts, "", "it measures for minutes"},
 	{"docs/benchmarks.md", "go run ./test/bench -only restore", parts, "", "it measures for minutes"},
 
+	{"docs/commands.md", "# relink status", session, "", ""},
+	{"docs/commands.md", "# relink check", session, "", ""},
+	{"docs/commands.md", "# relink list", session, "", ""},
+	{"docs/commands.md", "# relink show shop/db-0", session, "", ""},
+	{"docs/commands.md", "# relink restore --dry-run", session, "", ""},
+	{"docs/commands.md", "# relink restore", session, "", ""},
+	{"docs/commands.md", "# relink capture", session, "", ""},
+	{"docs/commands.md", "# relink forget --stale --yes", session, "", ""},
 	{"docs/commands.md", "relink import DIR --parent bond4,eth0 --vlan 3", parts, "", "DIR stands for a directory"},
+	{"docs/commands.md", "# relink validate /etc/cni/net.d", session, "", ""},
+	{"docs/commands.md", "# relink version", session, "", ""},
+	{"docs/commands.md", "source <(relink completion bash)", session, "", ""},
 	{"docs/commands.md", "POD            ADDRESS   NETWORK  STATE        AGE  WHY", table, "relink ipam list", ""},
 	{"docs/commands.md", "WHEN                  WHAT      POD         SANDBOX        INTERFACE  THEN  WHY", table, "relink ipam show 10.3.0.2", ""},
 	{"docs/commands.md", "NETWORK  SET  RANGES               SIZE  HELD  RESERVED  QUARANTINED  FREE  USED", table, "relink ipam usage", ""},
@@ -70,7 +82,7 @@ var entries = []entry{
 	{"docs/ipam.md", "systemctl stop kubelet", parts, "", runtime},
 	{"docs/plugins.md", `{ "cniVersion": "1.1.0", "name": "lan", "plugins": [`, file, "docs/examples/50-checkpoint.conflist", ""},
 
-	{"docs/runbook.md", "# relink check", session, "", ""},
+	{"docs/runbook.md", "# relink status", session, "", ""},
 	{"docs/runbook.md", "# relink capture", session, "", ""},
 	{"docs/runbook.md", "# relink list", session, "", ""},
 	{"docs/runbook.md", "modprobe -r i40e", session, "", ""},
@@ -83,7 +95,8 @@ var entries = []entry{
 	{"docs/runbook.md", "relink restore shop/web-0", session, "", ""},
 	{"docs/runbook.md", "kubectl -n shop delete pod web-0", parts, "", runtime},
 	{"docs/runbook.md", "relink capture --refresh", session, "", ""},
-	{"docs/runbook.md", "relink forget --stale", session, "", ""},
+	{"docs/runbook.md", "# journalctl -t relink", parts, "", systemd},
+	{"docs/runbook.md", "relink forget --stale --yes", session, "", ""},
 
 	{"docs/install/containerd.md", "containerd config dump | grep -A 8 'cni\\]'", parts, "", runtime},
 	{"docs/install/containerd.md", "make build", parts, "", building},
@@ -158,8 +171,11 @@ var entries = []entry{
 	{"test/vm/README.md", "func TestMain(m *testing.M) { vm.Main(m) }", parts, "", "every package below test that boots a machine has it"},
 }
 
-// find returns the entry of a block.
+// find returns the entry of a block. Lines of usage are all checked alike, and need none.
 func find(b block) (entry, bool) {
+	if b.language == "usage" {
+		return entry{doc: b.doc, first: b.first(), check: usage}, true
+	}
 	for _, e := range entries {
 		if e.doc == b.doc && e.first == b.first() {
 			return e, true
