@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -31,8 +33,8 @@ of its container tells the namespace.
 --stale is for all sandboxes that are gone, and passes over the others. --force drops what is
 named even if the sandbox is alive: relink restore will not bring its interfaces back then.
 
-It asks before it drops anything. --yes does not ask, and is needed where there is no
-terminal. Interfaces and leases are not touched: relink ipam reclaim gives up the addresses
+It shows what it would drop and asks first. With --yes it does not ask. Without a terminal
+--yes is needed. Interfaces and leases are not touched: relink ipam reclaim gives up the addresses
 of sandboxes that are gone. Run it on the node itself: in a container it does not see the
 node's processes and mounts.
 
@@ -55,7 +57,7 @@ environment.`,
 			}
 			report := plan.Report()
 			if !yes && !dryRun && report.Count(forget.ToForget) > 0 {
-				if err := askForget(report, output, cmd.InOrStdin(), s); err != nil {
+				if err := askForget(cmd.Context(), report, cmd.InOrStdin(), s); err != nil {
 					return err
 				}
 			}
@@ -77,24 +79,49 @@ environment.`,
 	return cmd
 }
 
-// askForget prints what would be dropped and asks. It returns errDiffers if the answer is no.
-func askForget(report forget.Report, output format, stdin io.Reader, s *screen) error {
+// askForget shows what would be dropped, whole, and asks. Both go to standard error: standard output can be a file.
+// It returns errDiffers if the answer is no, or if the context ends first.
+func askForget(ctx context.Context, report forget.Report, stdin io.Reader, s *screen) error {
 	f, ok := stdin.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) || output.isData() {
-		return errors.New("relink forget needs --yes where nobody can be asked: on no terminal, or with -o json. --dry-run prints what it would do")
+	if !ok || !term.IsTerminal(int(f.Fd())) || terminal(s.err) == nil {
+		return errors.New("relink forget needs --yes where nobody can be asked: standard input and standard error must be a terminal. --dry-run prints what would be dropped")
 	}
-	forgetTable(report, output.wide(), s)
-	fmt.Fprintf(s.out, "Forget %s? [y/N] ", count(report.Count(forget.ToForget), "checkpoint"))
-	answer, err := bufio.NewReader(f).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
+	asking := s.dialogue()
+	forgetTable(report, false, asking)
+	fmt.Fprintf(asking.out, "Forget %s? [y/N] ", count(report.Count(forget.ToForget), "checkpoint"))
+	answer, err := readLine(ctx, f)
+	if err != nil {
+		fmt.Fprintln(asking.out) // Nobody typed the end of the line.
+	} else if answer = strings.ToLower(strings.TrimSpace(answer)); answer == "y" || answer == "yes" {
 		return nil
 	}
-	s.say("nothing is forgotten")
-	return errDiffers
+	asking.say("nothing is forgotten")
+	if err == nil || errors.Is(err, io.EOF) || ctx.Err() != nil {
+		return errDiffers
+	}
+	return err
+}
+
+// readLine returns the next line, or the context's error once that has ended. A read that is under way then goes on
+// until the program ends: nothing can interrupt a read from a terminal.
+func readLine(ctx context.Context, from io.Reader) (string, error) {
+	type result struct {
+		line string
+		err  error
+	}
+	read := make(chan result, 1)
+	go func() {
+		line, err := bufio.NewReader(from).ReadString('\n')
+		read <- result{line, err}
+	}()
+	select {
+	case <-ctx.Done():
+	case r := <-read:
+		if ctx.Err() == nil {
+			return r.line, r.err
+		}
+	}
+	return "", ctx.Err()
 }
 
 func writeForget(report forget.Report, output format, s *screen) error {
@@ -104,6 +131,7 @@ func writeForget(report forget.Report, output format, s *screen) error {
 		}
 	} else {
 		forgetTable(report, output.wide(), s)
+		writeKept(report, s)
 		s.inform(forgetSummary(report))
 		if report.LeasesMayRemain() {
 			s.inform("their addresses may still be leased: relink ipam reclaim shows those of sandboxes that are gone")
@@ -124,6 +152,20 @@ func forgetTable(report forget.Report, wide bool, s *screen) {
 		t.row(o.Pod.String(), selection.ShortID(o.Attachment.ContainerID), o.Attachment.IfName, string(o.State), o.Reason)
 	}
 	t.write(s)
+}
+
+// writeKept sums up what is not forgotten, below the table: there the reasons can be cut.
+func writeKept(report forget.Report, s *screen) {
+	var lines []checkLine
+	for _, o := range report.Checkpoints {
+		if o.State == forget.Kept || o.State == forget.Failed {
+			lines = append(lines, checkLine{
+				pod: o.Pod.String(), place: selection.ShortID(o.Attachment.ContainerID), ifName: cmp.Or(o.Attachment.IfName, "-"),
+				says: strings.ToUpper(string(o.State)) + ": " + o.Reason,
+			})
+		}
+	}
+	writeLines(lines, s)
 }
 
 // forgetSummary counts the checkpoints by state.

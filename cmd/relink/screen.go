@@ -42,11 +42,21 @@ type screen struct {
 func screenOf(cmd *cobra.Command, v *verbosity) *screen {
 	s := &screen{verbosity: *v, out: cmd.OutOrStdout(), err: cmd.ErrOrStderr()}
 	if f := terminal(s.out); f != nil {
-		s.colour = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+		s.colour = wantsColour()
 		s.width = widthOf(f)
 	}
 	return s
 }
+
+// dialogue returns a screen on standard error for a question and what has to be known for the answer: it shows all,
+// and cuts nothing.
+func (s *screen) dialogue() *screen {
+	f := terminal(s.err)
+	return &screen{out: s.err, err: s.err, colour: f != nil && wantsColour()}
+}
+
+// wantsColour says that nothing in the environment speaks against colours on a terminal.
+func wantsColour() bool { return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" }
 
 // terminal returns the terminal that w writes to, nil if it is none.
 func terminal(w io.Writer) *os.File {

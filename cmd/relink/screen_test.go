@@ -16,6 +16,17 @@ import (
 // onTerminal returns what relink writes to a terminal of so many columns.
 func onTerminal(t *testing.T, columns string, env []string, args ...string) string {
 	t.Helper()
+	cmd := terminalOf(t, columns, env, strings.Join(args, " "))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", args, err, out)
+	}
+	return strings.ReplaceAll(string(out), "\r\n", "\n")
+}
+
+// terminalOf prepares relink on a terminal of so many columns. args are words of a shell, such as "list >file".
+func terminalOf(t *testing.T, columns string, env []string, args string) *exec.Cmd {
+	t.Helper()
 	bin, err := filepath.Abs("../../bin/test")
 	if err == nil {
 		err = binaries.Build(bin)
@@ -23,14 +34,10 @@ func onTerminal(t *testing.T, columns string, env []string, args ...string) stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := "stty cols " + columns + "; " + filepath.Join(bin, "relink") + " " + strings.Join(args, " ")
+	line := "stty cols " + columns + "; exec " + filepath.Join(bin, "relink") + " " + args
 	cmd := exec.Command("script", "-qec", line, "/dev/null")
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "TERM=xterm", "SHELL=/bin/sh"}, env...)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", line, err, out)
-	}
-	return strings.ReplaceAll(string(out), "\r\n", "\n")
+	return cmd
 }
 
 // Colours are for a terminal that wants them, and lines for one that has room for them.

@@ -54,12 +54,16 @@ const stateColumn = "STATE"
 const gap = "  "
 
 // write writes the table, if it has a row, as far as it fits on the screen: a terminal that is too narrow gets fewer columns,
-// and less of the last one.
+// and less of the last one. Of a wide table, or on a verbose screen, nothing is cut.
 func (t *table) write(s *screen) {
 	if len(t.rows) == 0 {
 		return
 	}
-	shown, widths := t.fit(s.width)
+	width := s.width
+	if t.wide || s.verbose {
+		width = 0
+	}
+	shown, widths := t.fit(width)
 	var b strings.Builder
 	line := func(cells []cell) {
 		var l strings.Builder
@@ -67,7 +71,7 @@ func (t *table) write(s *screen) {
 		for n, i := range shown {
 			c := cells[i]
 			if last := n == len(shown)-1; last {
-				c.text = cut(c.text, s.width-left)
+				c.text = cut(c.text, width-left)
 				l.WriteString(c.in.on(s, c.text))
 				continue
 			}
@@ -101,7 +105,7 @@ func (t *table) fit(width int) (shown []int, widths []int) {
 			shown = append(shown, i)
 		}
 	}
-	for width > 0 && !t.wide && t.least(shown, widths) > width {
+	for width > 0 && t.least(shown, widths) > width {
 		most := slices.MaxFunc(shown, func(a, b int) int { return cmp.Compare(t.columns[a].spare, t.columns[b].spare) })
 		if t.columns[most].spare == 0 {
 			break

@@ -28,9 +28,9 @@ func pods(wide bool) *table {
 
 func TestATableFitsTheTerminal(t *testing.T) {
 	for name, test := range map[string]struct {
-		wide  bool
-		width int
-		want  string
+		wide, verbose bool
+		width         int
+		want          string
 	}{
 		"no terminal": {width: 0, want: `
 POD         MAC                ADDRESS      STATE        WHY
@@ -52,17 +52,21 @@ POD         STATE        WHY
 shop/web-0  as recorded  -
 lab/db      failed       the parent eth1 is gon...
 `},
-		"wide is wide": {wide: true, width: 40, want: `
+		"a wide table has all": {wide: true, width: 90, want: `
 POD         SANDBOX          MAC                ADDRESS      STATE        WHY
 shop/web-0  4f1c2ab0d6e91aa  0a:00:00:00:00:01  10.3.0.2/24  as recorded  -
 lab/db      77d0             0a:00:00:00:00:02  10.3.0.3/24  failed       the parent eth1 is gone from the host, and nothing was done
 `},
+		"a verbose screen cuts nothing": {verbose: true, width: 50, want: `
+POD         MAC                ADDRESS      STATE        WHY
+shop/web-0  0a:00:00:00:00:01  10.3.0.2/24  as recorded  -
+lab/db      0a:00:00:00:00:02  10.3.0.3/24  failed       the parent eth1 is gone from the host, and nothing was done
+`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := written(pods(test.wide), false, test.width)
-			if test.wide {
-				test.width = 0 // It is not cut at all.
-			}
+			var b bytes.Buffer
+			pods(test.wide).write(&screen{verbosity: verbosity{verbose: test.verbose}, out: &b, err: &b, width: test.width})
+			got := b.String()
 			if diff := cmp.Diff(strings.TrimPrefix(test.want, "\n"), got); diff != "" {
 				t.Error(diff)
 			}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel/identity"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// remembered returns a store with the checkpoint of a sandbox that is alive: it is in the namespace of the test.
+func remembered(t *testing.T) *checkpoint.Store {
+	t.Helper()
+	namespace, err := identity.Read("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "checkpoints")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	store := checkpoint.OpenStore(dir)
+	err = store.Save(checkpoint.Record{
+		Attachment: attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"}, Pod: attachment.Pod{Namespace: "shop", Name: "web-0"},
+		Namespace: namespace,
+		Interface: netstate.Interface{
+			Link:    netstate.Link{Kind: netstate.KindMacvlan, Name: "eth0", MAC: "02:00:00:00:00:05", MTU: 1500, Macvlan: &netstate.Macvlan{Mode: "bridge"}},
+			Parents: []netstate.Device{{Kind: netstate.KindNIC, Name: "lan0", MTU: 1500}},
+		},
+		CNI:    checkpoint.CNI{Config: []byte("{}"), Result: []byte("{}")},
+		Writer: "test", CapturedAt: time.Now().UTC(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// left says how many checkpoints the store has.
+func left(t *testing.T, store *checkpoint.Store) int {
+	t.Helper()
+	records, unreadable, err := store.List()
+	if err != nil || len(unreadable) > 0 {
+		t.Fatal(unreadable, err)
+	}
+	return len(records)
+}
+
+// typed runs relink on a terminal of 80 columns, waits for the question, and types the answer. It returns what the
+// terminal shows, and the exit status.
+func typed(t *testing.T, answer, args string) (string, int) {
+	t.Helper()
+	cmd := terminalOf(t, "80", []string{"NO_COLOR=1"}, args)
+	keyboard, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	hangs := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+	defer hangs.Stop()
+	var all bytes.Buffer
+	for buffer := make([]byte, 4096); !strings.Contains(all.String(), "[y/N] "); {
+		n, err := shown.Read(buffer)
+		all.Write(buffer[:n])
+		if err != nil {
+			_ = cmd.Wait()
+			t.Fatalf("relink %s asks nothing: %v\n%s", args, err, &all)
+		}
+	}
+	if _, err := io.WriteString(keyboard, answer); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(&all, shown) // A terminal ends with an error.
+	_ = cmd.Wait()
+	return strings.ReplaceAll(all.String(), "\r\n", "\n"), cmd.ProcessState.ExitCode()
+}
+
+// Nothing but a yes forgets anything. One ^C is enough to end it.
+func TestForgetTakesAnAnswer(t *testing.T) {
+	store := remembered(t)
+	const warning = "relink restore will not bring this interface back\n"
+	forget := "--checkpoint-dir " + store.Dir() + " forget web-0 --force "
+	for name, test := range map[string]struct{ answer, args string }{
+		"no":             {"n\n", forget},
+		"an empty line":  {"\n", forget},
+		"the end (^D)":   {"\x04", forget},
+		"interrupt (^C)": {"\x03", forget},
+		"quiet":          {"n\n", forget + "-q"},
+		"as JSON":        {"n\n", forget + "-o json"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			shown, status := typed(t, test.answer, test.args)
+			if status != exitDiffers || !strings.HasSuffix(shown, "\nnothing is forgotten\n") || left(t, store) != 1 {
+				t.Errorf("exit status %d, %d checkpoints are left:\n%s", status, left(t, store), shown)
+			}
+			if before, _, _ := strings.Cut(shown, "Forget 1 checkpoint? [y/N] "); !strings.HasPrefix(before, "POD ") || !strings.HasSuffix(before, warning) {
+				t.Errorf("before it asks it does not say all of what it would forget and why:\n%s", shown)
+			}
+		})
+	}
+}
+
+// The question is not part of the output.
+func TestForgetAsksBesideItsOutput(t *testing.T) {
+	store := remembered(t)
+	file := filepath.Join(t.TempDir(), "out")
+	forget := "--checkpoint-dir " + store.Dir() + " forget web-0 --force"
+	for _, streams := range []string{" </dev/null", " 2>" + file} {
+		out, err := terminalOf(t, "80", nil, forget+streams).CombinedOutput()
+		said, _ := os.ReadFile(file)
+		if says := string(out) + string(said); err == nil || !strings.Contains(says, "needs --yes where nobody can be asked") || strings.Contains(says, "[y/N]") {
+			t.Errorf("with%s it says: %v\n%s", streams, err, says)
+		}
+	}
+	shown, status := typed(t, "y\n", forget+" >"+file)
+	said, err := os.ReadFile(file)
+	if err != nil || status != exitOK || left(t, store) != 0 {
+		t.Fatalf("exit status %d, %v:\n%s", status, err, shown)
+	}
+	if !strings.Contains(shown, "to forget") || strings.Contains(shown, "1 forgotten") {
+		t.Errorf("the terminal shows:\n%s", shown)
+	}
+	if !strings.HasPrefix(string(said), "POD ") || !strings.Contains(string(said), "\n1 forgotten\n") || strings.Contains(string(said), "[y/N]") {
+		t.Errorf("the output is:\n%s", said)
+	}
+}
