@@ -107,6 +107,9 @@ func writeCaptured(report adopt.Report, wide bool, s *screen) {
 		return cmp.Or(compareBool(hasFailed(a), hasFailed(b)), strings.Compare(captureCell(a), captureCell(b)),
 			strings.Compare(a.Attachment.IfName, b.Attachment.IfName))
 	})
+	if s.quiet {
+		outcomes = slices.DeleteFunc(outcomes, func(o adopt.Outcome) bool { return !hasFailed(o) })
+	}
 	t := newTable(wide, column{name: "POD"}, column{name: "SANDBOX", wide: true}, column{name: "INTERFACE"}, column{name: "NETWORK", spare: 2},
 		column{name: "PARENTS", spare: 1}, column{name: "ADDRESSES", spare: 3}, column{name: stateColumn}, column{name: "WHY"})
 	for _, alike := range folded(outcomes, s, func(o adopt.Outcome) string { return string(o.State) + o.Reason }) {
@@ -115,17 +118,26 @@ func writeCaptured(report adopt.Report, wide bool, s *screen) {
 			t.row(count(len(alike), "interface"), "", "", "", "", "", string(o.State), o.Reason)
 			continue
 		}
-		if s.quiet && !hasFailed(o) {
-			continue
-		}
 		t.row(captureCell(o), o.Attachment.ContainerID, o.Attachment.IfName, o.Attachment.Network, parentNames(o.Interface.Parents),
 			addressList(o.Interface.Addresses), string(o.State), o.Reason)
 	}
 	t.write(s)
+	writeNotCaptured(outcomes, s)
 	for _, p := range report.Problems {
 		s.say("%s", p)
 	}
 	s.inform(capturedSummary(report))
+}
+
+// writeNotCaptured sums up what was refused or failed, below the table: there the reasons can be cut.
+func writeNotCaptured(outcomes []adopt.Outcome, s *screen) {
+	var lines []checkLine
+	for _, o := range outcomes {
+		if hasFailed(o) {
+			lines = append(lines, notDone(o.Pod.String(), o.Namespace.Path, o.Attachment.IfName, string(o.State), o.Reason))
+		}
+	}
+	writeLines(lines, s)
 }
 
 func hasFailed(o adopt.Outcome) bool { return o.State == adopt.Refused || o.State == adopt.Failed }

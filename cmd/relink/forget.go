@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -159,10 +158,7 @@ func writeKept(report forget.Report, s *screen) {
 	var lines []checkLine
 	for _, o := range report.Checkpoints {
 		if o.State == forget.Kept || o.State == forget.Failed {
-			lines = append(lines, checkLine{
-				pod: o.Pod.String(), place: selection.ShortID(o.Attachment.ContainerID), ifName: cmp.Or(o.Attachment.IfName, "-"),
-				says: strings.ToUpper(string(o.State)) + ": " + o.Reason,
-			})
+			lines = append(lines, notDone(o.Pod.String(), selection.ShortID(o.Attachment.ContainerID), o.Attachment.IfName, string(o.State), o.Reason))
 		}
 	}
 	writeLines(lines, s)

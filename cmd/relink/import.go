@@ -74,8 +74,12 @@ func importAll(ctx context.Context, opts netfix.Options, output format, s *scree
 func writeImported(report netfix.Report, dir string, wide bool, s *screen) {
 	t := newTable(wide, column{name: "FILE"}, column{name: "POD"}, column{name: "INTERFACE", spare: 1}, column{name: "PARENTS", spare: 3},
 		column{name: "MAC", wide: true}, column{name: "ADDRESSES", spare: 2}, column{name: stateColumn}, column{name: "WHY"})
+	var notImported []checkLine // Below the table, where the reasons can be cut.
 	for _, o := range report.Files {
-		if s.quiet && o.State != netfix.Refused && o.State != netfix.Failed {
+		failed := o.State == netfix.Refused || o.State == netfix.Failed
+		if failed {
+			notImported = append(notImported, notDone(filepath.Base(o.Path), o.PodName, o.Attachment.IfName, string(o.State), o.Reason))
+		} else if s.quiet {
 			continue
 		}
 		var i netstate.Interface
@@ -86,6 +90,7 @@ func writeImported(report netfix.Report, dir string, wide bool, s *screen) {
 			addressList(i.Addresses), string(o.State), o.Reason)
 	}
 	t.write(s)
+	writeLines(notImported, s)
 	s.inform(importedSummary(report, dir))
 }
 

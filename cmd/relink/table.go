@@ -144,3 +144,12 @@ func columns(names ...string) []column {
 	}
 	return all
 }
+
+// notDone is the line below a table about what was not done. place is where the interface is. What is not known is
+// a dash.
+func notDone(pod, place, ifName, state, reason string) checkLine {
+	return checkLine{
+		pod: cmp.Or(pod, "-"), place: cmp.Or(place, "-"), ifName: cmp.Or(ifName, "-"),
+		says: strings.ToUpper(state) + ": " + reason,
+	}
+}
