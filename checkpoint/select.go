@@ -21,8 +21,8 @@ func (s *Store) Select(by selection.Selection) ([]Record, []Unreadable, error) {
 	return those(records, chosen), those(unreadable, chosen[len(records):]), nil
 }
 
-// Things returns what can be selected: the records, and then what cannot be read. Of the latter only the
-// container ID is known.
+// Things returns what can be selected: the records, and then what cannot be read. Of the latter is known what
+// is left of it.
 func Things(records []Record, unreadable []Unreadable) []selection.Thing {
 	things := make([]selection.Thing, 0, len(records)+len(unreadable))
 	for _, r := range records {
@@ -32,7 +32,10 @@ func Things(records []Record, unreadable []Unreadable) []selection.Thing {
 		})
 	}
 	for _, u := range unreadable {
-		things = append(things, selection.Thing{ContainerID: u.ContainerID})
+		things = append(things, selection.Thing{
+			Pod: u.Left.Pod, ContainerID: u.ContainerID, Network: u.Left.Attachment.Network,
+			Parents: netstate.ChainNames(u.Left.Interface.Parents), Unknown: true,
+		})
 	}
 	return things
 }

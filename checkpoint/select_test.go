@@ -1,7 +1,12 @@
 package checkpoint
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -107,5 +112,49 @@ func TestSelectFromNothing(t *testing.T) {
 	want := none("c1", "pod or container ID")
 	if _, _, err := s.Select(selection.Selection{Names: []string{"c1"}}); message(err) != want {
 		t.Errorf("one: %v, want %s", err, want)
+	}
+}
+
+// What is left of a torn checkpoint tells whose it is. What is not left counts for every limit.
+func TestSelectByWhatIsLeftOfATornCheckpoint(t *testing.T) {
+	s := newStore(t)
+	other := podRecord("bbbb", "eth0", "lab", "web-0")
+	other.Attachment.Network, other.Interface.Parents[0].Name = "storage", "eth7"
+	save(t, s, podRecord("aaaa", "eth0", "shop", "web-0"), other, podRecord("cccc", "eth0", "shop", "db"))
+	b, err := os.ReadFile(filepath.Join(s.Dir(), "aaaa", "eth0.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, s, "aaaa/eth0.json", string(b[:bytes.Index(b, []byte(`"cni"`))]))
+	write(t, s, "dddd/eth0.json", "")
+	for name, test := range map[string]struct {
+		by           selection.Selection
+		read, failed []string
+	}{
+		"its namespace":    {selection.Selection{Namespace: "shop"}, []string{"cccc/eth0"}, []string{"aaaa/eth0", "dddd/eth0"}},
+		"another one":      {selection.Selection{Namespace: "lab"}, []string{"bbbb/eth0"}, []string{"dddd/eth0"}},
+		"another network":  {selection.Selection{Network: "storage"}, []string{"bbbb/eth0"}, []string{"dddd/eth0"}},
+		"another parent":   {selection.Selection{Parent: "eth7"}, []string{"bbbb/eth0"}, []string{"dddd/eth0"}},
+		"its pod":          {selection.Selection{Names: []string{"shop/web-0"}}, nil, []string{"aaaa/eth0"}},
+		"by container IDs": {selection.Selection{Names: []string{"dd"}}, nil, []string{"dddd/eth0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			records, unreadable, err := s.Select(test.by)
+			read, failed := listed(t, records, unreadable)
+			if err != nil {
+				t.Fatal(err)
+			}
+			slices.Sort(failed)
+			slices.Sort(test.failed)
+			if diff := cmp.Diff(test.read, read); diff != "" {
+				t.Errorf("records (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.failed, failed); diff != "" {
+				t.Errorf("unreadable (-want +got):\n%s", diff)
+			}
+		})
+	}
+	if _, _, err := s.Select(selection.Selection{Names: []string{"web-0"}}); !errors.Is(err, selection.ErrAmbiguous) {
+		t.Errorf("web-0: %v, want that it is ambiguous: the torn one has the name too", err)
 	}
 }

@@ -14,6 +14,8 @@ type candidate struct {
 	// unreadable is set for one that cannot be read. Then record is what is left of it.
 	unreadable *checkpoint.Unreadable
 	evidence   sandbox.Evidence
+	// guessed says that nobody can tell whether the checkpoint is meant (selection.Selection.Guesses).
+	guessed bool
 }
 
 // key is the attachment as the checkpoint's file names it.
@@ -53,15 +55,17 @@ func decide(c candidate, named, force bool) (verb, string) {
 		switch {
 		case !named:
 			return doPass, "its sandbox is alive: " + why
+		case c.guessed:
+			return doKeep, fmt.Sprintf("its sandbox is alive: %s. Nothing tells whether it is meant. To forget it: relink forget %s --force", why, c.key().ContainerID)
 		case force:
 			return doForget, fmt.Sprintf("its sandbox is alive (%s): relink restore will not bring this interface back", why)
 		}
 		return doKeep, fmt.Sprintf("its sandbox is alive: %s. --force forgets it all the same: relink restore will not bring this interface back then", why)
 	}
 	switch {
-	case named && force:
+	case named && force && !c.guessed:
 		return doForget, fmt.Sprintf("nobody knows whether its sandbox is gone (%s): if it is alive, relink restore will not bring this interface back", why)
-	case named:
+	case named && !c.guessed:
 		return doKeep, fmt.Sprintf("nobody knows whether its sandbox is gone: %s. --force forgets it all the same", why)
 	}
 	return doKeep, fmt.Sprintf("nobody knows whether its sandbox is gone: %s. To forget it all the same: relink forget %s --force", why, c.key().ContainerID)

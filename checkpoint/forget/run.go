@@ -122,7 +122,9 @@ func Look(ctx context.Context, opts Options) (*Plan, error) {
 		return nil, err
 	}
 	plan := &Plan{store: opts.Store}
-	for _, c := range prove(ctx, opts.AllProcesses, records, unreadable) {
+	things := selection.WithPods(checkpoint.Things(records, unreadable))
+	for i, c := range prove(ctx, opts.AllProcesses, records, unreadable) {
+		c.guessed = opts.Select.Guesses(things[i])
 		do, reason := decide(c, !opts.Stale, opts.Force)
 		if do == doPass {
 			plan.alive++
@@ -133,7 +135,7 @@ func Look(ctx context.Context, opts Options) (*Plan, error) {
 	return plan, nil
 }
 
-// prove finds out which of the sandboxes are there.
+// prove finds out which of the sandboxes are there. The candidates are the records, and then what is unreadable.
 func prove(ctx context.Context, all bool, records []checkpoint.Record, unreadable []checkpoint.Unreadable) []candidate {
 	var namespaces []attachment.Namespace
 	ofContainer := map[string][]attachment.Namespace{}

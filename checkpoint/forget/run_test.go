@@ -301,3 +301,20 @@ func TestTheCommandSaysThatItWaits(t *testing.T) {
 	n.Says(t, 0, "forget c1 --force --yes",
 		fmt.Sprintf("relink: waiting for the lock of shop/c1 (held by sleep 2, process %d)\n", holder.Process.Pid), "1 forgotten\n")
 }
+
+// What cannot be read may be of any namespace: --force with a limit drops it only if something tells that it is meant.
+func TestForcedForgetGuessesNothing(t *testing.T) {
+	n, netns := testnode.New(t), fresh.Sandbox(t)
+	for _, id := range []string{"whole", "empty", "cut"} {
+		remember(t, n, id, "eth0", netns)
+	}
+	tear(t, n, "empty", "eth0", 0)
+	info, err := os.Stat(file(n, "cut", "eth0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tear(t, n, "cut", "eth0", info.Size()-2)
+	n.Says(t, 1, "forget -n shop --force --yes", "2 forgotten, 1 kept", "relink forget empty --force")
+	expectLeft(t, n, "empty/eth0")
+	n.Says(t, 0, "forget empty --force --yes", "1 forgotten")
+}

@@ -100,11 +100,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	settled := false
 	note := r.begin()
 	defer func() { note.End(settled, r.Select.All()) }()
-	for _, u := range unreadable {
-		r.report.Attachments = append(r.report.Attachments, Outcome{
-			Attachment: attachment.Key{ContainerID: u.ContainerID, IfName: u.IfName}, State: Failed, Reason: u.Err.Error(),
-		})
-	}
+	r.report.Attachments = append(r.report.Attachments, unreadableOutcomes(records, unreadable)...)
 	r.noteMapped()
 	todo := r.locate(ctx, records)
 	r.noteElsewhere(todo.here)
@@ -160,6 +156,19 @@ func (r *run) settle(outcomes []*Outcome) bool {
 		}
 	}
 	return settled
+}
+
+// unreadableOutcomes reports the checkpoints that cannot be read, with what is known of them. records tell the
+// pods of their sandboxes.
+func unreadableOutcomes(records []checkpoint.Record, unreadable []checkpoint.Unreadable) (all []Outcome) {
+	things := selection.WithPods(checkpoint.Things(records, unreadable))[len(records):]
+	for i, u := range unreadable {
+		all = append(all, Outcome{
+			Attachment: attachment.Key{Network: things[i].Network, ContainerID: u.ContainerID, IfName: u.IfName}, Pod: things[i].Pod,
+			State: Failed, Reason: u.Err.Error(),
+		})
+	}
+	return all
 }
 
 func outcomeOf(record checkpoint.Record) *Outcome {

@@ -27,14 +27,18 @@ type Selection struct {
 	Lister string
 }
 
-// Thing is one attachment that may be named. A field that is not known is empty. A limit on an unknown field
-// does not choose the thing. An unknown pod is that of the other things of the same sandbox.
+// Thing is one attachment that may be named. A field that is not known is empty. A limit on an empty field
+// does not choose the thing, unless Unknown is set. An empty pod is that of the other things of the same
+// sandbox.
 type Thing struct {
 	Pod         attachment.Pod
 	ContainerID string
 	Network     string
 	// Parents are the names of all devices that the interface is stacked on, members of bonds included.
 	Parents []string
+	// Unknown says that nobody can tell what belongs into the empty fields. Every limit on such a field chooses
+	// the thing, so that it is reported. Without a pod only its container ID names it.
+	Unknown bool
 }
 
 // All says that the selection names everything.
@@ -73,7 +77,7 @@ func (s Selection) Choose(things []Thing) ([]bool, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	things = withPods(things)
+	things = WithPods(things)
 	chosen, err := s.limit(things)
 	if err != nil || len(s.Names) == 0 {
 		return chosen, err
@@ -91,8 +95,8 @@ func (s Selection) Choose(things []Thing) ([]bool, error) {
 	return named, nil
 }
 
-// withPods returns the things, each with the pod that another thing of its sandbox names if it names none.
-func withPods(things []Thing) []Thing {
+// WithPods returns the things, each with the pod that another thing of its sandbox names if it names none.
+func WithPods(things []Thing) []Thing {
 	pods := map[string]attachment.Pod{}
 	for _, t := range things {
 		if t.Pod.Name != "" {
@@ -108,24 +112,45 @@ func withPods(things []Thing) []Thing {
 	return all
 }
 
+// limit is one of the flags that leave only some things.
+type limit struct {
+	flag, value string
+	// of returns what the thing has for it.
+	of func(Thing) []string
+}
+
+func (l limit) isUnknown(t Thing) bool { return t.Unknown && len(l.of(t)) == 0 }
+
+func (l limit) chooses(t Thing) bool { return slices.Contains(l.of(t), l.value) || l.isUnknown(t) }
+
+// limits are those that are set.
+func (s Selection) limits() []limit {
+	one := func(value string) []string {
+		if value == "" {
+			return nil
+		}
+		return []string{value}
+	}
+	all := []limit{
+		{"--namespace", s.Namespace, func(t Thing) []string { return one(t.Pod.Namespace) }},
+		{"--network", s.Network, func(t Thing) []string { return one(t.Network) }},
+		{"--parent", s.Parent, func(t Thing) []string { return t.Parents }},
+	}
+	return slices.DeleteFunc(all, func(l limit) bool { return l.value == "" })
+}
+
+// Guesses says that a limit chooses the thing only because nobody can tell whether it is meant.
+func (s Selection) Guesses(t Thing) bool {
+	return slices.ContainsFunc(s.limits(), func(l limit) bool { return l.isUnknown(t) })
+}
+
 // limit applies Namespace, Network and Parent, one after the other.
 func (s Selection) limit(things []Thing) ([]bool, error) {
 	chosen := make([]bool, len(things))
 	for i := range chosen {
 		chosen[i] = true
 	}
-	limits := []struct {
-		flag, value string
-		of          func(Thing) []string
-	}{
-		{"--namespace", s.Namespace, func(t Thing) []string { return []string{t.Pod.Namespace} }},
-		{"--network", s.Network, func(t Thing) []string { return []string{t.Network} }},
-		{"--parent", s.Parent, func(t Thing) []string { return t.Parents }},
-	}
-	for _, l := range limits {
-		if l.value == "" {
-			continue
-		}
+	for _, l := range s.limits() {
 		there, left := map[string]bool{}, false
 		for i, t := range things {
 			if !chosen[i] {
@@ -134,7 +159,7 @@ func (s Selection) limit(things []Thing) ([]bool, error) {
 			for _, v := range l.of(t) {
 				there[v] = true
 			}
-			chosen[i] = slices.Contains(l.of(t), l.value)
+			chosen[i] = l.chooses(t)
 			left = left || chosen[i]
 		}
 		if !left {
@@ -226,7 +251,6 @@ func ambiguous(name string, pods map[string]bool, sandboxes map[string]attachmen
 
 // thereIs lists what a limit could have left.
 func thereIs(values map[string]bool) string {
-	delete(values, "")
 	if len(values) == 0 {
 		return "there is none"
 	}

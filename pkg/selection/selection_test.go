@@ -121,6 +121,55 @@ func TestChooseRefuses(t *testing.T) {
 	}
 }
 
+// What nobody can tell is chosen by each limit, and no name of a pod finds it.
+func TestChooseWhatIsUnknown(t *testing.T) {
+	torn := func(t selection.Thing) selection.Thing { t.Unknown = true; return t }
+	all := []selection.Thing{
+		0: thing("shop", "web-0", "aaaa", "lan", "eth0"),
+		1: torn(thing("", "", "bbbb", "")),
+		2: torn(thing("shop", "web-0", "cccc", "storage")),
+		3: torn(thing("", "", "aaaa", "")), // Beside the first one, which tells the pod.
+		4: thing("", "", "dddd", ""),
+		5: torn(thing("lab", "web-0", "eeee", "storage", "eth2")),
+	}
+	tests := map[string]struct {
+		selection selection.Selection
+		want      []int
+	}{
+		"its namespace is unknown, or that of its sandbox": {selection.Selection{Namespace: "lab"}, []int{1, 5}},
+		"its namespace is told by what is left":            {selection.Selection{Namespace: "shop"}, []int{0, 1, 2, 3}},
+		"its network is unknown":                           {selection.Selection{Network: "lan"}, []int{0, 1, 3}},
+		"its parents are unknown":                          {selection.Selection{Parent: "eth0"}, []int{0, 1, 2, 3}},
+		"its container ID names it":                        {selection.Selection{Names: []string{"bbbb"}}, []int{1}},
+		"no name of a pod finds it":                        {selection.Selection{Names: []string{"shop/web-0"}}, []int{0, 2, 3}},
+		"nothing else is left":                             {selection.Selection{Namespace: "shpo"}, []int{1}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			chosen, err := test.selection.Choose(all)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []int
+			for i, is := range chosen {
+				if is {
+					got = append(got, i)
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if _, err := (selection.Selection{Names: []string{"web-0"}}).Choose(all); !errors.Is(err, selection.ErrAmbiguous) {
+		t.Errorf("web-0: %v, want that it is ambiguous: two torn ones have the name", err)
+	}
+	by := selection.Selection{Namespace: "shop"}
+	if !by.Guesses(all[1]) || by.Guesses(all[2]) || by.Guesses(all[4]) {
+		t.Error("only where the namespace is unknown the limit is a guess")
+	}
+}
+
 func TestWords(t *testing.T) {
 	s := selection.Selection{Names: []string{"shop/web-0", "4f1c"}, Namespace: "shop", Network: "lan", Parent: "bond4"}
 	if got := strings.Join(s.Words(), " "); got != "shop/web-0 4f1c --namespace shop --network lan --parent bond4" {
