@@ -166,6 +166,10 @@ func decide(f Found, inside matched, records []checkpoint.Record, unreadable []c
 // looks bad. It refuses a link that is down: a plugin may be building it under a name for the
 // moment.
 func decideNew(a Action, f Found) Action {
+	if err := a.Attachment.Validate(); err != nil {
+		a.Do, a.Reason = Refuse, "it has no checkpoint, and "+impossible(err)
+		return a
+	}
 	if !f.Live.Link.Up {
 		a.Do, a.Reason = Refuse, "it has no checkpoint, and is down: set it up first, if no plugin is at work on it"
 		return a
@@ -179,6 +183,11 @@ func decideNew(a Action, f Found) Action {
 	}
 	a.Do, a.Reason = Capture, strings.Join(reasons, "; ")
 	return a
+}
+
+// impossible says why no checkpoint can have the name of the attachment.
+func impossible(err error) string {
+	return fmt.Sprintf("none can be written: %v. Attach it under another name", err)
 }
 
 // decideKnown keeps the record's name and pod, because a DEL goes by them. It also keeps what the

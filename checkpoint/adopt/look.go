@@ -190,7 +190,7 @@ func (r *room) at(name string) (*Found, error) {
 		return nil, fmt.Errorf("%s: %s: %w", path, name, err)
 	}
 	f := &Found{Namespace: r.namespace.Identity(), Live: live, Beside: r.own}
-	f.Owner = ownerOf(f.Namespace, live.Link, r.cache)
+	f.Owner = ownerOf(f.Namespace, live.Link, r.cache).byNeighbours(f.Namespace, r.records.records)
 	if _, recorded := r.records.record(*f); !f.Named && !recorded {
 		if !onHost(live) {
 			return nil, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Owner says whose an interface is, as far as the CNI caches tell.
+// Owner says whose an interface is, as far as the CNI caches and the checkpoints of its sandbox tell.
 type Owner struct {
 	Attachment attachment.Key
 	Pod        attachment.Pod
@@ -56,6 +56,34 @@ func ownerOf(namespace attachment.Namespace, link netstate.Link, cache []located
 	}
 	unnamed.Note = note + ": its container ID is made from the namespace"
 	return unnamed
+}
+
+// byNeighbours returns the owner with what the checkpoints of the same namespace tell. They tell nothing where
+// they disagree about the container ID, or where theirs is made from the namespace too.
+func (o Owner) byNeighbours(namespace attachment.Namespace, records []checkpoint.Record) Owner {
+	if o.Attachment.ContainerID != checkpoint.UnnamedID(namespace) {
+		return o
+	}
+	id, pod := "", attachment.Pod{}
+	for _, r := range records {
+		switch is := r.Attachment.ContainerID; {
+		case is == checkpoint.UnnamedID(namespace):
+			continue
+		case id != "" && id != is:
+			return o
+		default:
+			id = is
+		}
+		if r.Pod.Name != "" {
+			pod = r.Pod
+		}
+	}
+	if id == "" {
+		return o
+	}
+	o.Attachment.ContainerID, o.Pod = id, pod
+	o.Note = `no CNI cache knows the interface's network: it is remembered as "` + checkpoint.NetworkUnknown + `"`
+	return o
 }
 
 func only(entries []located, is func(located) bool) []located {

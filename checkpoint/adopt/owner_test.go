@@ -116,3 +116,35 @@ func TestIsGone(t *testing.T) {
 		t.Error("another one is at its path")
 	}
 }
+
+// Where no cache tells, the other checkpoints of the namespace do.
+func TestOwnerByNeighbours(t *testing.T) {
+	web := attachment.Pod{Namespace: "shop", Name: "web"}
+	of := func(id string, pod attachment.Pod) checkpoint.Record {
+		return checkpoint.Record{Attachment: key(id, "net1"), Pod: pod, Namespace: ns(1)}
+	}
+	unnamed := Owner{Attachment: attachment.Key{Network: "unknown", ContainerID: "ns-1-10", IfName: "eth0"}, Note: "nothing"}
+	told := func(id string, pod attachment.Pod) Owner {
+		return Owner{
+			Attachment: attachment.Key{Network: "unknown", ContainerID: id, IfName: "eth0"}, Pod: pod,
+			Note: `no CNI cache knows the interface's network: it is remembered as "unknown"`,
+		}
+	}
+	named := Owner{Attachment: key("c9", "eth0"), Named: true}
+	for name, test := range map[string]struct {
+		is      Owner
+		records []checkpoint.Record
+		want    Owner
+	}{
+		"none":                         {unnamed, nil, unnamed},
+		"one":                          {unnamed, []checkpoint.Record{of("c1", web)}, told("c1", web)},
+		"two, of which one has no pod": {unnamed, []checkpoint.Record{of("c1", web), of("c1", attachment.Pod{})}, told("c1", web)},
+		"two that disagree":            {unnamed, []checkpoint.Record{of("c1", web), of("c2", web)}, unnamed},
+		"one that has no name either":  {unnamed, []checkpoint.Record{of("ns-1-10", attachment.Pod{})}, unnamed},
+		"a cache goes before":          {named, []checkpoint.Record{of("c1", web)}, named},
+	} {
+		if diff := cmp.Diff(test.want, test.is.byNeighbours(ns(1), test.records)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -217,6 +218,9 @@ func Missing(opts Options) ([]Found, []string, error) {
 	for _, f := range node.Found {
 		if _, torn := unreadableOf(f, records, unreadable); torn {
 			continue // The checkpoint itself is reported.
+		}
+		if err := f.Attachment.Validate(); err != nil {
+			f.Why = cmp.Or(f.Why, impossible(err))
 		}
 		if f.Origin != PodsOwn {
 			none = append(none, f)

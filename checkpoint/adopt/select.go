@@ -31,7 +31,9 @@ func choose(actions []Action, by selection.Selection) ([]Action, error) {
 	return some, nil
 }
 
-// Thing is how the interface is selected.
+// Thing is how the interface is selected. If no cache and no checkpoint knows the sandbox, its pod is empty and
+// its container ID is made from the namespace. Then --namespace does not choose it: it would be reported under
+// every namespace, although it may be no pod's.
 func (f Found) Thing() selection.Thing {
 	return selection.Thing{
 		Pod: f.Pod, ContainerID: f.Attachment.ContainerID, Network: f.Attachment.Network,

@@ -71,11 +71,13 @@ func unreadableOf(f Found, records []checkpoint.Record, unreadable []checkpoint.
 // written anew, and only if asked for. What can still be read of it must be there: the new
 // checkpoint would be worse otherwise.
 func decideTorn(a Action, f Found, u checkpoint.Unreadable, records []checkpoint.Record, refresh bool) Action {
+	if u.IfName != "" {
+		a.takeOver(u) // Refused or not, the action is on this checkpoint.
+	}
 	if !refresh || u.IfName == "" || !errors.Is(u.Err, checkpoint.ErrTorn) {
 		a.Do, a.Reason = Refuse, fmt.Sprintf("its checkpoint cannot be read: %v", u.Err)
 		return a
 	}
-	a.takeOver(u)
 	r := checkpoint.Record{Attachment: a.Attachment, Interface: asFarAsLeft(u.Left.Interface, f.Live)}
 	r = withoutDetached(r, f, records)
 	if why := worse(f, r, netstate.Diff(r.Interface, f.Live)); why != "" {

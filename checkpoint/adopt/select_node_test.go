@@ -1,0 +1,77 @@
+package adopt_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// macvlanByHand gives the sandbox an interface on the parent that no cache has.
+func macvlanByHand(t *testing.T, parent, netns, name string) {
+	t.Helper()
+	fresh.IP(t, "", "link add link "+parent+" name tmp0 netns "+netns+" type macvlan mode bridge")
+	fresh.Run(t, netns, "ip link set tmp0 name "+name+"; ip link set "+name+" up")
+}
+
+// An interface that no cache names belongs to the pod whose checkpoint is of the same namespace.
+func TestAnInterfaceBesideACheckpointIsThePods(t *testing.T) {
+	n, web, other := newNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
+	n.cnitool(t, "add", "chained", "web", web)
+	// The caches are lost, as after a change of runtimes: only the checkpoint tells the pod.
+	if err := os.RemoveAll(filepath.Join(n.cache, "results")); err != nil {
+		t.Fatal(err)
+	}
+	fresh.Run(t, "", "ip link add other0 type veth peer name other1; ip link set other0 up; ip link set other1 up")
+	t.Cleanup(func() { fresh.IP(t, "", "link del other0") })
+	macvlanByHand(t, "other0", web, "net1")
+	macvlanByHand(t, "lan0", other, "eth0")
+	for _, by := range []string{"default/web", "-n default"} {
+		out := n.Says(t, 1, "check "+by, "default/web "+web+" net1: it has no checkpoint")
+		if strings.Contains(out, other) {
+			t.Errorf("check %s reports a sandbox that nobody knows:\n%s", by, out)
+		}
+	}
+	n.Says(t, 0, "capture default/web", "net1", "1 captured, 1 kept\n")
+	n.Says(t, 0, "check default/web", "2 attachments as recorded, 0 not\n")
+	for _, r := range n.Records(t) {
+		if r.Pod.Name != "web" || !strings.HasPrefix(r.Attachment.ContainerID, "cnitool-") {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// No checkpoint can have the name of the lock.
+func TestANameThatCannotBeRemembered(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	macvlanByHand(t, "lan0", netns, ".lock")
+	const why = `none can be written: interface name ".lock": a name that begins with a dot cannot be remembered`
+	n.Says(t, 1, "check", netns+" .lock: it has no checkpoint: "+why)
+	n.Says(t, 1, "capture", "it has no checkpoint, and "+why, "1 refused\n")
+}
+
+// A checkpoint of a newer relink whose interface is there is refused once.
+func TestANewerCheckpointIsRefusedOnce(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	n.cnitool(t, "add", "chained", "web", netns)
+	path := n.file(n.Records(t)[0])
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := strings.Replace(string(b), `"version": 3`, `"version": 99`, 1)
+	if newer == string(b) {
+		newer = strings.Replace(string(b), `"version":3`, `"version":99`, 1)
+	}
+	if err := os.WriteFile(path, []byte(newer), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, cache := range []string{"named by the cache", "named by nothing else"} {
+		n.Says(t, 1, "capture --refresh", "default/web", "its checkpoint cannot be read", "\n1 refused\n")
+		if err := os.RemoveAll(filepath.Join(n.cache, "results")); err != nil {
+			t.Fatalf("%s: %v", cache, err)
+		}
+	}
+}
