@@ -228,4 +228,6 @@ var varying = []struct {
 	{regexp.MustCompile(`\b\d+s ago`), "AGE ago"},
 	{regexp.MustCompile(`(?m) \d+s( {2}|$)`), " AGE$1"},
 	{regexp.MustCompile(`process \d+`), "process PID"},
+	// Another story may have an inode again that was a sandbox's.
+	{regexp.MustCompile(`is gone: (no mount, process or socket of the node keeps it|an? .* keeps another namespace, which has its inode now)`), "is gone: PROOF"},
 }
