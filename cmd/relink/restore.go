@@ -215,8 +215,11 @@ func summary(report restore.Report, dir string) string {
 	return line
 }
 
-// waiting returns a function that says once of each thing that it is waited for.
+// waiting returns a function that says once of each thing that relink waits for it, or nil on a quiet screen.
 func (s *screen) waiting() func(reasons []string) {
+	if s.quiet {
+		return nil
+	}
 	said := map[string]bool{}
 	return func(reasons []string) {
 		for _, r := range reasons {

@@ -97,11 +97,15 @@ func (now nodeStatus) writeCauses(s *screen) {
 	s.heading("NOT AS RECORDED")
 	for _, c := range limited(now.Causes, shownCauses, s) {
 		s.fitted("  %s in %s: %s", count(len(c.Attachments), "attachment"), count(c.Pods, "pod"), c.Reason)
-		see := "relink show " + now.pods[c.Attachments[0]] + " shows one of them"
+		see := "relink show " + now.pods[c.Attachments[0]]
+		shows := "one of them"
 		if c.Device != "" {
-			see = "relink check --parent " + c.Device + " shows them"
+			see, shows = "relink check --parent "+c.Device, "them"
 		}
-		s.fitted("      %s: %s", see, now.someOf(c, s))
+		if len(c.Attachments) == 1 {
+			shows = "it"
+		}
+		s.fitted("      %s shows %s: %s", see, shows, now.someOf(c, s))
 	}
 	more(len(now.Causes), shownCauses, "cause", s)
 }
