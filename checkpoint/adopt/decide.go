@@ -67,10 +67,11 @@ type Action struct {
 	Interface netstate.Interface
 	Reason    string
 	cni       checkpoint.CNI
-	// record is the checkpoint that a Forget removes, as it was read. If it could not be read, torn
-	// is set instead.
+	// recorded says that the attachment has a checkpoint, readable or not. torn is set if it cannot be read.
+	recorded bool
+	torn     *checkpoint.Unreadable
+	// record is the checkpoint that a Forget removes, as it was read, unless torn is set.
 	record checkpoint.Record
-	torn   *checkpoint.Unreadable
 	// owed says that an announcement is owed. A refresh does not send it.
 	owed bool
 }
@@ -132,7 +133,7 @@ func missing(node Node, ofSandbox map[attachment.Namespace]matched) []Action {
 }
 
 func actionOn(r checkpoint.Record, do Verb, reason string) Action {
-	return Action{Do: do, Attachment: r.Attachment, Pod: r.Pod, Namespace: r.Namespace, Interface: r.Interface, Reason: reason}
+	return Action{Do: do, Attachment: r.Attachment, Pod: r.Pod, Namespace: r.Namespace, Interface: r.Interface, Reason: reason, recorded: true}
 }
 
 // decide is Decide for one interface. inside has the records of its sandbox.
@@ -193,7 +194,7 @@ func impossible(err error) string {
 // decideKnown keeps the record's name and pod, because a DEL goes by them. It also keeps what the
 // runtime gave and got.
 func decideKnown(a Action, f Found, r checkpoint.Record, refresh bool) Action {
-	a.Attachment, a.cni, a.owed = r.Attachment, r.CNI, r.AnnouncementOwed
+	a.Attachment, a.cni, a.owed, a.recorded = r.Attachment, r.CNI, r.AnnouncementOwed, true
 	if r.Pod.Name != "" {
 		a.Pod = r.Pod
 	}

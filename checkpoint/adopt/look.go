@@ -72,14 +72,18 @@ type inside struct {
 	// listed says that devices has all devices of the sandbox.
 	listed   bool
 	devices  netstate.Devices
-	problems []error
+	problems []Problem
 }
 
-// all looks into every sandbox of the node. The node that it returns has no records yet.
-func (l *look) all() (node Node, problems []error, err error) {
+// all looks into the sandboxes of the node: into all of them, or only into some if that is not nil. The node
+// that it returns has no records yet.
+func (l *look) all(some map[file]bool) (node Node, problems []Problem, err error) {
 	sandboxes, err := sandbox.List()
 	if err != nil {
 		return Node{}, nil, err
+	}
+	if some != nil {
+		sandboxes = slices.DeleteFunc(sandboxes, func(s sandbox.Sandbox) bool { return !some[file{s.Device, s.Inode}] })
 	}
 	results := make([]inside, len(sandboxes))
 	var workers errgroup.Group
@@ -107,7 +111,7 @@ func (l *look) all() (node Node, problems []error, err error) {
 func (l *look) into(s sandbox.Sandbox) inside {
 	namespace, err := open(s)
 	if err != nil {
-		return inside{problems: []error{err}}
+		return inside{problems: []Problem{l.problem(attachment.Namespace{Device: s.Device, Inode: s.Inode}, "", err)}}
 	}
 	if namespace == nil {
 		return inside{}
@@ -116,7 +120,7 @@ func (l *look) into(s sandbox.Sandbox) inside {
 	id := namespace.Identity()
 	room, err := l.enter(namespace)
 	if err != nil {
-		return inside{namespace: &id, problems: []error{err}}
+		return inside{namespace: &id, problems: []Problem{l.problem(id, "", err)}}
 	}
 	result := inside{namespace: &id, listed: true, devices: room.own}
 	for _, d := range room.own {
@@ -126,7 +130,7 @@ func (l *look) into(s sandbox.Sandbox) inside {
 		f, err := room.at(d.Name)
 		switch {
 		case err != nil:
-			result.problems = append(result.problems, err)
+			result.problems = append(result.problems, l.problem(id, d.Name, err))
 		case f != nil:
 			result.found = append(result.found, *f)
 		}

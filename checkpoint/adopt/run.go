@@ -1,7 +1,6 @@
 package adopt
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,11 +89,11 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 		return Report{}, err
 	}
 	defer r.look.close()
-	actions, err := choose(Decide(node, opts.Refresh), opts.Select)
+	actions, problems, err := choose(Decide(node, opts.Refresh), r.problems, opts.Select)
 	if err != nil {
 		return Report{}, err
 	}
-	r.node = node
+	r.node, r.problems = node, problems
 	r.outcomes = make([]Outcome, len(actions))
 	if opts.DryRun {
 		for i, a := range actions {
@@ -103,7 +102,11 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	} else {
 		r.act(ctx, actions)
 	}
+	if err := r.lookAgain(ctx, actions); err != nil {
+		return Report{}, err
+	}
 	r.report.Interfaces = append(r.report.Interfaces, r.outcomes...)
+	r.report.Problems = texts(r.problems)
 	return r.report, nil
 }
 
@@ -126,6 +129,7 @@ type run struct {
 	report   Report
 	node     Node
 	outcomes []Outcome
+	problems []Problem
 }
 
 // lookAround looks at everything that is remembered and everything that runs.
@@ -139,13 +143,13 @@ func (r *run) lookAround(ctx context.Context) (Node, error) {
 	if r.look, torn, err = newLook(r.Options, known, false); err != nil {
 		return Node{}, err
 	}
-	node, problems, err := r.look.all()
+	node, problems, err := r.look.all(nil)
 	if err != nil {
 		r.look.close()
 		return Node{}, err
 	}
 	node.Records, node.Unreadable = records, unreadable
-	r.report.Problems, r.report.Notes = lines(problems), lines(torn)
+	r.problems, r.report.Notes = problems, lines(torn)
 	for _, record := range records {
 		if isGone(record, node.Alive) {
 			node.Gone = append(node.Gone, record)
@@ -196,37 +200,6 @@ func lines(errs []error) []string {
 		all = append(all, printable.Joined(err))
 	}
 	return all
-}
-
-// Missing returns the interfaces of running sandboxes that have no checkpoint and are not the pods' own. The
-// second result names what it could not look at. It changes nothing.
-func Missing(opts Options) ([]Found, []string, error) {
-	records, unreadable, err := opts.Store.List()
-	if err != nil {
-		return nil, nil, err
-	}
-	l, _, err := newLook(opts, slices.Concat(records, leftovers(unreadable, records)), true)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer l.close()
-	node, problems, err := l.all()
-	if err != nil {
-		return nil, nil, err
-	}
-	var none []Found
-	for _, f := range node.Found {
-		if _, torn := unreadableOf(f, records, unreadable); torn {
-			continue // The checkpoint itself is reported.
-		}
-		if err := f.Attachment.Validate(); err != nil {
-			f.Why = cmp.Or(f.Why, impossible(err))
-		}
-		if f.Origin != PodsOwn {
-			none = append(none, f)
-		}
-	}
-	return none, lines(problems), nil
 }
 
 // errBusy says that pods came and went all the time, with no moment to write in.

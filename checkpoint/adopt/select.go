@@ -1,34 +1,50 @@
 package adopt
 
 import (
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-// choose returns the actions on what is selected. selection.ErrNothing and selection.ErrAmbiguous can be
-// matched.
-func choose(actions []Action, by selection.Selection) ([]Action, error) {
+// choose returns the actions on what is selected, and the problems with it. selection.ErrNothing and
+// selection.ErrAmbiguous can be matched.
+func choose(actions []Action, problems []Problem, by selection.Selection) ([]Action, []Problem, error) {
 	if by.All() {
-		return actions, nil
+		return actions, problems, nil
 	}
-	things := make([]selection.Thing, len(actions))
-	for i, a := range actions {
-		things[i] = selection.Thing{
-			Pod: a.Pod, ContainerID: a.Attachment.ContainerID, Network: a.Attachment.Network,
-			Parents: netstate.ChainNames(a.Interface.Parents),
-		}
+	things := make([]selection.Thing, 0, len(actions)+len(problems))
+	for _, a := range actions {
+		things = append(things, a.thing())
+	}
+	for _, p := range problems {
+		things = append(things, p.Thing())
 	}
 	chosen, err := by.Choose(things)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var some []Action
-	for i, a := range actions {
+	return those(actions, chosen), those(problems, chosen[len(actions):]), nil
+}
+
+func (a Action) thing() selection.Thing {
+	t := selection.Thing{
+		Pod: a.Pod, ContainerID: a.Attachment.ContainerID, Network: a.Attachment.Network,
+		Parents: netstate.ChainNames(a.Interface.Parents), Unknown: a.torn != nil,
+	}
+	if t.Unknown && t.Network == checkpoint.NetworkUnknown {
+		t.Network = ""
+	}
+	return t
+}
+
+// those returns what is chosen of the list.
+func those[T any](list []T, chosen []bool) (some []T) {
+	for i, one := range list {
 		if chosen[i] {
-			some = append(some, a)
+			some = append(some, one)
 		}
 	}
-	return some, nil
+	return some
 }
 
 // Thing is how the interface is selected. If no cache and no checkpoint knows the sandbox, its pod is empty and

@@ -5,7 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/relink-cni/relink/checkpoint/adopt"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -73,5 +75,67 @@ func TestANewerCheckpointIsRefusedOnce(t *testing.T) {
 		if err := os.RemoveAll(filepath.Join(n.cache, "results")); err != nil {
 			t.Fatalf("%s: %v", cache, err)
 		}
+	}
+}
+
+// What is wrong with a sandbox that is not selected fails no check and no capture.
+func TestAStrangersProblemIsNotReported(t *testing.T) {
+	n, web, other := newNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
+	n.cnitool(t, "add", "chained", "web", web)
+	macvlanByHand(t, "lan0", other, "bad0")
+	fresh.Run(t, other, `ip link set bad0 down name "$(printf 'n\033[2J')"; ip link set "$(printf 'n\033[2J')" up`)
+	const problem = `n\u001b[2J can't be remembered`
+	n.Says(t, 1, "check", problem)
+	n.Says(t, 1, "capture", problem, "1 kept\n")
+	for _, by := range []string{"default/web", "-n default", "--network chained", "--parent lan0"} {
+		n.Says(t, 0, "check "+by, "1 attachment as recorded, 0 not\n")
+		n.Says(t, 0, "capture "+by, "1 kept\n")
+	}
+}
+
+// A pod's own problem is reported with the pod.
+func TestAPodsProblemIsReportedWithIt(t *testing.T) {
+	n, web := newNode(t), fresh.Sandbox(t)
+	n.cnitool(t, "add", "chained", "web", web)
+	macvlanByHand(t, "lan0", web, "bad0")
+	fresh.Run(t, web, `ip link set bad0 down name "$(printf 'n\033[2J')"; ip link set "$(printf 'n\033[2J')" up`)
+	const problem = `n\u001b[2J can't be remembered`
+	n.Says(t, 1, "check default/web", problem)
+	n.Says(t, 1, "capture -n default", problem, "1 kept\n")
+}
+
+// An interface that is gone by the second look is nothing: its pod was being attached or detached.
+func TestWhatIsGoneByTheSecondLookIsNothing(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	opts := adopt.Options{Store: n.Store, CacheDir: n.cache}
+	soon := func(what string) {
+		fresh.Run(t, "", "(sleep 0.15; nsenter --net="+netns+" "+what+") >/dev/null 2>&1 &")
+	}
+	macvlanByHand(t, "lan0", netns, "eth0")
+	found, problems, err := adopt.Missing(opts)
+	if err != nil || len(found) != 1 || len(problems) > 0 {
+		t.Fatalf("%v, %v, %v, want the interface that stays", found, problems, err)
+	}
+	soon("ip link del eth0")
+	if found, problems, err := adopt.Missing(opts); err != nil || len(found) > 0 || len(problems) > 0 {
+		t.Errorf("%v, %v, %v, want nothing", found, problems, err)
+	}
+
+	// A plugin that is at work leaves its link down for a while.
+	macvlanByHand(t, "lan0", netns, "eth0")
+	fresh.IP(t, netns, "link set eth0 down")
+	soon("ip link del eth0")
+	if report, err := adopt.Run(t.Context(), opts); err != nil || len(report.Interfaces) > 0 || !report.Complete() {
+		t.Errorf("%+v, %v, want nothing", report, err)
+	}
+
+	// A DEL forgets the checkpoint after a capture has read it.
+	n.cnitool(t, "add", "chained", "web", netns)
+	fresh.IP(t, netns, "link del eth0")
+	path := n.file(n.Records(t)[0])
+	time.AfterFunc(150*time.Millisecond, func() { _ = os.Remove(path) })
+	opts.Refresh = true
+	if report, err := adopt.Run(t.Context(), opts); err != nil || len(report.Interfaces) > 0 || !report.Complete() {
+		t.Errorf("%+v, %v, want nothing", report, err)
 	}
 }

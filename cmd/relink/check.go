@@ -77,7 +77,7 @@ func check(ctx context.Context, opts restore.Options, cacheDir string, output fo
 	if err != nil {
 		return err
 	}
-	selected, without, err := selectAll(opts.Store, opts.Select, without)
+	selected, without, problems, err := selectAll(opts.Store, opts.Select, without, problems)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,9 @@ func check(ctx context.Context, opts restore.Options, cacheDir string, output fo
 			return err
 		}
 	}
-	report.Problems = append(report.Problems, problems...)
+	for _, p := range problems {
+		report.Problems = append(report.Problems, p.Text)
+	}
 	if output.isData() {
 		if err := output.write(s.out, checked{report, unrememberedOf(without)}); err != nil {
 			return err
@@ -115,25 +117,30 @@ func lookAt(ctx context.Context, opts restore.Options) (restore.Report, error) {
 	return report, err
 }
 
-// selectAll selects among the checkpoints and the interfaces without one together: what is named may have a
-// checkpoint or not. It returns what to select among the checkpoints, nil for none of them, and the interfaces
-// without one that are selected.
-func selectAll(store *checkpoint.Store, by selection.Selection, without []adopt.Found) (*selection.Selection, []adopt.Found, error) {
+// selectAll selects among the checkpoints, the interfaces without one and the problems together: what is named may
+// have a checkpoint or not. It returns what to select among the checkpoints, nil for none of them, and what is
+// selected of the others.
+func selectAll(store *checkpoint.Store, by selection.Selection, without []adopt.Found, problems []adopt.Problem) (
+	*selection.Selection, []adopt.Found, []adopt.Problem, error,
+) {
 	if by.All() {
-		return &by, without, nil
+		return &by, without, problems, nil
 	}
 	records, unreadable, err := store.List()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	things := checkpoint.Things(records, unreadable)
 	remembered := len(things)
 	for _, f := range without {
 		things = append(things, f.Thing())
 	}
+	for _, p := range problems {
+		things = append(things, p.Thing())
+	}
 	chosen, err := by.Choose(things)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	// The container IDs stand for the namespace, too: the pod of a torn checkpoint may be known here alone.
 	narrow := by
@@ -143,16 +150,20 @@ func selectAll(store *checkpoint.Store, by selection.Selection, without []adopt.
 			narrow.Names = append(narrow.Names, t.ContainerID)
 		}
 	}
-	var some []adopt.Found
-	for i, f := range without {
-		if chosen[remembered+i] {
-			some = append(some, f)
+	without, problems = chosenOf(without, chosen[remembered:]), chosenOf(problems, chosen[remembered+len(without):])
+	if len(narrow.Names) == 0 {
+		return nil, without, problems, nil
+	}
+	return &narrow, without, problems, nil
+}
+
+func chosenOf[T any](list []T, chosen []bool) (some []T) {
+	for i, one := range list {
+		if chosen[i] {
+			some = append(some, one)
 		}
 	}
-	if len(narrow.Names) == 0 {
-		return nil, some, nil
-	}
-	return &narrow, some, nil
+	return some
 }
 
 func unrememberedOf(found []adopt.Found) []unremembered {

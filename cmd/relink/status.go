@@ -146,7 +146,9 @@ func look(ctx context.Context, opts restore.Options, cacheDir string, leases lea
 	if err != nil {
 		return nodeStatus{}, err
 	}
-	report.Problems = append(report.Problems, problems...)
+	for _, p := range problems {
+		report.Problems = append(report.Problems, p.Text)
+	}
 	now := statusOf(report, without)
 	now.At, now.dir = time.Now().UTC().Truncate(time.Second), opts.Store.Dir()
 	last, err := opts.Store.LastRestore()
