@@ -4,113 +4,187 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/relink-cni/relink/pkg/netstate"
-	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // fact is one thing about an interface, of which there may be several values.
 type fact struct {
 	name   string
-	values []string
+	values []value
+	// compared facts are shown only beside another interface, and only where they differ: there are many of them.
+	compared bool
 }
+
+// value is one value of a fact.
+type value struct {
+	// key is the same for two values that replace each other.
+	key  string
+	text string
+	// whole has all that text leaves out. It is shown where two values have the same text.
+	whole string
+	// unlessKnown says how a value counts that only one of two interfaces has.
+	unlessKnown absence
+}
+
+// absence is what it means that only one of two interfaces has a value.
+type absence int
+
+const (
+	// counts: the value was added or is missing.
+	counts absence = iota
+	// chosen: a record without the value does not ask for one, as the kernel chooses it.
+	chosen
+	// untold: in addition, not every kernel tells the value.
+	untold
+)
 
 // factsOf returns what there is to say of an interface, always in the same order.
 func factsOf(i netstate.Interface) []fact {
-	link := i.Link
-	facts := []fact{
-		{"Interface:", []string{fmt.Sprintf("%s (%s, index %d)", link.Name, linkKind(link), link.Index)}},
-		{"MAC:", []string{link.MAC}},
-		{"MTU:", []string{fmt.Sprint(link.MTU)}},
-		{"Parents:", eachOf(i.Parents, describeParent)},
-		{"Addresses:", eachOf(i.Addresses, netstate.Address.String)},
-		{"Routes:", eachOf(i.Routes, netstate.Route.String)},
-	}
+	facts := slices.Concat(linkFacts(i.Link), []fact{
+		{name: "Parents:", values: parentValues(i)},
+		{name: "Addresses:", values: eachOf(i.Addresses, netstate.Address.String, netstate.Address.Detail)},
+		{name: "Routes:", values: eachOf(i.Routes, netstate.Route.String, netstate.Route.Detail)},
+	})
 	if i.Master != nil {
-		facts = append(facts, fact{"Master:", []string{fmt.Sprintf("%s (%s)", i.Master.Name, i.Master.Kind)}})
-	}
-	var settings []string
-	for _, key := range slices.Sorted(maps.Keys(i.Settings)) {
-		settings = append(settings, key+" = "+i.Settings[key])
+		port := eachKey(i.Master.Port, func(name string, n uint32) string { return fmt.Sprintf("%s %d", name, n) })
+		facts = append(facts, fact{name: "Master:", values: one(fmt.Sprintf("%s (%s)", i.Master.Name, i.Master.Kind))},
+			fact{name: "Bridge port:", values: port, compared: true})
 	}
 	return append(facts,
-		fact{"Route order:", eachOf(i.RouteOrder, netstate.Order.String)},
-		fact{"Rules:", eachOf(i.Rules, netstate.Rule.String)},
-		fact{"Neighbours:", eachOf(i.Neighbours, netstate.Neighbour.String)},
-		fact{"Settings:", settings},
-		fact{"Qdiscs:", eachOf(i.Qdiscs, netstate.Qdisc.String)},
-		fact{"Not captured:", i.NotCaptured})
+		fact{name: "Route order:", values: orderValues(i.RouteOrder)},
+		fact{name: "Rules:", values: eachOf(i.Rules, netstate.Rule.String, netstate.Rule.String)},
+		fact{name: "Neighbours:", values: eachOf(i.Neighbours, netstate.Neighbour.String, wholeNeighbour)},
+		fact{name: "Settings:", values: eachKey(i.Settings, func(key, setting string) string { return key + " = " + setting })},
+		fact{name: "Qdiscs:", values: eachOf(i.Qdiscs, netstate.Qdisc.String, netstate.Qdisc.Detail)},
+		fact{name: "Not captured:", values: eachOf(i.NotCaptured, strings.Clone, strings.Clone)})
 }
 
-func eachOf[T any](all []T, text func(T) string) []string {
-	var texts []string
-	for _, one := range all {
-		texts = append(texts, text(one))
+// linkFacts are those of the device itself.
+func linkFacts(l netstate.Link) []fact {
+	state := "down"
+	if l.Up {
+		state = "up"
 	}
-	return texts
+	name := fmt.Sprintf("%s (%s, index %d)", l.Name, linkKind(l), l.Index)
+	flags := l.LinkFlags
+	facts := []fact{
+		{name: "Interface:", values: []value{{text: name, whole: name + " of kind " + l.Kind}}},
+		{name: "Options:", values: slices.Concat(macvlanOptions(l.Macvlan), vlanOptions(l.VLANOptions))},
+		{name: "Link:", values: one(state)},
+		{name: "MAC:", values: known(l.MAC, chosen)},
+		{name: "MTU:", values: one(strconv.Itoa(l.MTU))},
+	}
+	if l.TxQueueLen != nil {
+		facts = append(facts, fact{name: "txqueuelen:", values: known(strconv.Itoa(*l.TxQueueLen), untold)})
+	}
+	if l.Group != 0 {
+		facts = append(facts, fact{name: "Group:", values: one(strconv.FormatUint(uint64(l.Group), 10))})
+	}
+	return append(facts,
+		fact{name: "Alias:", values: known(l.Alias, counts)},
+		fact{name: "Flags:", values: known(flags.String(), counts)})
 }
 
-// sideBySide writes what is recorded, and in a second column what is live where that differs.
-func sideBySide(recorded, live []fact, s *screen) {
-	t := newTable(true, columns("", "RECORDED", "LIVE")...)
-	for _, name := range namesOfFacts(recorded, live) {
-		for i, pair := range pairs(valuesOf(recorded, name), valuesOf(live, name)) {
-			t.rows = append(t.rows, []cell{
-				{text: first(i, name)}, {text: printable.Line(pair.recorded)}, {text: printable.Line(pair.live), in: yellow},
-			})
-		}
+// one is the only value of a fact.
+func one(text string) []value { return known(text, counts) }
+
+// known is the only value of a fact, none if it is empty.
+func known(text string, unlessKnown absence) []value {
+	if text == "" {
+		return nil
 	}
-	t.write(s)
-	s.say("")
+	return []value{{text: text, whole: text, unlessKnown: unlessKnown}}
 }
 
-// namesOfFacts returns the names that either has, in the order of what is recorded.
-func namesOfFacts(recorded, live []fact) []string {
-	var names []string
-	for _, f := range slices.Concat(recorded, live) {
-		if !slices.Contains(names, f.name) {
-			names = append(names, f.name)
-		}
+// eachOf returns a value of each in a list, which has no order. Values that differ in nothing but what text leaves out
+// replace each other.
+func eachOf[T any](all []T, text, whole func(T) string) []value {
+	var values []value
+	for _, of := range all {
+		values = append(values, value{key: text(of), text: text(of), whole: whole(of)})
 	}
-	return names
+	return values
 }
 
-func valuesOf(facts []fact, name string) []string {
-	for _, f := range facts {
-		if f.name == name {
-			return f.values
-		}
+// eachKey returns a value of each in a map, sorted.
+func eachKey[V any](all map[string]V, text func(string, V) string) []value {
+	var values []value
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		values = append(values, value{key: key, text: text(key, all[key]), whole: text(key, all[key])})
 	}
-	return nil
+	return values
 }
 
-// pair is a recorded value and a live one beside it. A live one that is the same is left out.
-type pair struct{ recorded, live string }
+func parentValues(i netstate.Interface) []value {
+	var values []value
+	for level, d := range i.Parents {
+		text := describeParent(d)
+		if level == 0 && i.ParentsInSandbox {
+			text += " in the sandbox"
+		}
+		whole := fmt.Sprintf("%s (kind %s, permanent MAC %q, bus address %q, port %q)", text, d.Kind, d.PermanentMAC, d.BusAddress, d.DevPort)
+		values = append(values, value{key: strconv.Itoa(level), text: text, whole: whole})
+	}
+	return values
+}
 
-// pairs puts values side by side. One of the recorded that is not live is missing, one of the live that is not
-// recorded stands alone. Two single values that differ are one pair.
-func pairs(recorded, live []string) []pair {
-	if len(recorded) == 1 && len(live) == 1 {
-		if recorded[0] == live[0] {
-			return []pair{{recorded: recorded[0]}}
-		}
-		return []pair{{recorded[0], live[0]}}
+func orderValues(orders []netstate.Order) []value {
+	var values []value
+	for _, o := range orders {
+		slot := fmt.Sprintf("%s (tos %#x)", o.Slot, o.TOS)
+		values = append(values, value{key: slot, text: o.String(), whole: o.String()})
 	}
-	var all []pair
-	for _, value := range recorded {
-		if slices.Contains(live, value) {
-			all = append(all, pair{recorded: value})
-		} else {
-			all = append(all, pair{value, "missing"})
+	return values
+}
+
+func wholeNeighbour(n netstate.Neighbour) string {
+	return fmt.Sprintf("%s (MAC %q, flags %#x)", n, n.MAC, n.Flags)
+}
+
+func macvlanOptions(m *netstate.Macvlan) []value {
+	if m == nil {
+		return nil
+	}
+	var values []value
+	add := func(set bool, key, text string, unlessKnown absence) {
+		if set {
+			values = append(values, value{key: key, text: text, whole: text, unlessKnown: unlessKnown})
 		}
 	}
-	for _, value := range live {
-		if !slices.Contains(recorded, value) {
-			all = append(all, pair{"-", value})
+	add(m.NoPromiscuous, "nopromisc", "nopromisc", counts)
+	add(m.NoDestination, "nodst", "nodst", counts)
+	add(m.BCQueueLen != 0, "bcqueuelen", fmt.Sprintf("bcqueuelen %d", m.BCQueueLen), chosen)
+	if m.BCCutoff != nil {
+		add(true, "bc_cutoff", fmt.Sprintf("bc_cutoff %d", *m.BCCutoff), untold)
+	}
+	sources := slices.Sorted(slices.Values(m.Sources))
+	add(len(sources) > 0, "sources", "sources "+strings.Join(sources, " "), counts)
+	return values
+}
+
+func vlanOptions(v *netstate.VLANOptions) []value {
+	if v == nil {
+		return nil
+	}
+	flags := "flags " + strings.Join(v.Flags, " ")
+	if len(v.Flags) == 0 {
+		flags = "no flags"
+	}
+	values := []value{{key: "flags", text: flags, whole: flags, unlessKnown: untold}}
+	for _, qos := range []struct {
+		name string
+		maps map[uint32]uint32
+	}{{"ingress-qos-map", v.IngressQoS}, {"egress-qos-map", v.EgressQoS}} {
+		for _, from := range slices.Sorted(maps.Keys(qos.maps)) {
+			key := fmt.Sprintf("%s %d", qos.name, from)
+			text := fmt.Sprintf("%s:%d", key, qos.maps[from])
+			values = append(values, value{key: key, text: text, whole: text, unlessKnown: chosen})
 		}
 	}
-	return all
+	return values
 }
 
 func linkKind(l netstate.Link) string {
@@ -120,7 +194,7 @@ func linkKind(l netstate.Link) string {
 	case l.VLAN != nil:
 		return l.VLAN.String()
 	case l.IPvlan != nil:
-		return l.Kind + " " + l.IPvlan.Mode
+		return l.Kind + " " + l.IPvlan.String()
 	case l.NIC != nil:
 		return fmt.Sprintf("NIC, permanent MAC %s, bus address %s", l.NIC.PermanentMAC, l.NIC.BusAddress)
 	}

@@ -98,15 +98,17 @@ func describe(one compared, s *screen) {
 	d.row("Why:", "%s", one.Why)
 	if one.Live == nil {
 		for _, f := range factsOf(r.Interface) {
-			for i, value := range f.values {
-				d.row(first(i, f.name), "%s", value)
+			for i, v := range f.values {
+				if !f.compared {
+					d.row(first(i, f.name), "%s", v.text)
+				}
 			}
 		}
 		d.write(s)
 		return
 	}
 	d.writeRows(s)
-	sideBySide(factsOf(r.Interface), factsOf(*one.Live), s)
+	sideBySide(r.Interface, *one.Live, s)
 }
 
 // first is the name of a list at its first value, and nothing at the others.

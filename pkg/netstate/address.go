@@ -45,8 +45,8 @@ func (a Address) Same(other Address) bool {
 	return a == other
 }
 
-// detail returns everything about the address, for two addresses with the same String.
-func (a Address) detail() string {
+// Detail returns everything about the address, for two addresses with the same String.
+func (a Address) Detail() string {
 	return fmt.Sprintf("%s (broadcast %s, label %q, scope %d, flags %#x, metric %d)", a, a.Broadcast, a.Label, a.Scope, a.Flags, a.Metric)
 }
 

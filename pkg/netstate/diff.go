@@ -270,7 +270,7 @@ func diffAddresses(want, have []Address) []Difference {
 		}
 		d := Difference{Field: FieldAddress, Want: a.String(), Address: &a}
 		if ok {
-			d.Want, d.Have = a.detail(), h.detail()
+			d.Want, d.Have = a.Detail(), h.Detail()
 		}
 		diffs = append(diffs, d)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Qdisc is a queueing discipline at the root of a device or at its ingress, with its
@@ -18,6 +19,23 @@ type Qdisc struct {
 }
 
 func (q Qdisc) String() string { return fmt.Sprintf("%s %x:", q.Kind, q.Handle>>16) }
+
+// Detail returns everything about the qdisc, for two qdiscs with the same String. Options and selectors are in the kernel's
+// form.
+func (q Qdisc) Detail() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s handle %x parent %x", q, q.Handle, q.Parent)
+	if len(q.Options) > 0 {
+		fmt.Fprintf(&b, " options %x", q.Options)
+	}
+	for _, f := range q.Filters {
+		fmt.Fprintf(&b, ", filter %s parent %x info %x class %x flags %#x selector %x", f.Kind, f.Parent, f.Info, f.ClassID, f.Flags, f.Selector)
+		for _, r := range f.Redirects {
+			fmt.Fprintf(&b, " to %s (where %d, control %d)", r.Device, r.Where, r.Control)
+		}
+	}
+	return b.String()
+}
 
 // Filter is a filter of a Qdisc that hands packets to another device, as the
 // bandwidth plugin makes it.

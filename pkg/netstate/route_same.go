@@ -136,7 +136,7 @@ func diffRoutes(want, have []Route) []Difference {
 		d := Difference{Field: FieldRoute, Want: r.String(), Route: &r}
 		if other, ok := slots[r.Slot()]; ok && !wanted.Has(other) {
 			if d.Have = other.String(); d.Have == d.Want {
-				d.Want, d.Have = r.detail(), other.detail()
+				d.Want, d.Have = r.Detail(), other.Detail()
 			}
 		}
 		diffs = append(diffs, d)
