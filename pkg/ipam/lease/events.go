@@ -81,8 +81,8 @@ func (l *leases) mergeEvents(more []Event) error {
 			all = append(all, e)
 		}
 	}
-	for k, _ := l.events.Cursor().First(); err == nil && k != nil; k, _ = l.events.Cursor().First() {
-		err = l.events.Delete(k)
+	if err == nil {
+		err = removeKeys(l.events)
 	}
 	slices.SortStableFunc(all, func(a, b Event) int { return a.At.Compare(b.At) })
 	l.noted = append(all[max(0, len(all)-maxEvents):], l.noted...)
@@ -104,18 +104,28 @@ func (l *leases) writeEvents() error {
 	return l.trimEvents()
 }
 
-// trimEvents deletes the oldest events once a store has a quarter more than it keeps. They are
-// numbered without a gap.
+// mostEvents bounds how many events a store can have before they are trimmed. A merge of two stores makes the most:
+// maxEvents, and what one change notes at most.
+const mostEvents = 4 * (maxEvents + moreEvents)
+
+// trimEvents deletes the oldest events once a store has a quarter more than it keeps. They are numbered without a
+// gap. ErrDamaged: the file has numbers that cannot be. A loop over them would not end.
 func (l *leases) trimEvents() error {
-	k, _ := l.events.Cursor().First()
-	if k == nil {
+	first, _ := l.events.Cursor().First()
+	if first == nil {
 		return nil
 	}
-	first, last := binary.BigEndian.Uint64(k), l.events.Sequence()
-	if last-first < maxEvents+moreEvents {
+	last, _ := l.events.Cursor().Last()
+	oldest, ok := numberOf(first)
+	newest, okToo := numberOf(last)
+	if !ok || !okToo || newest != l.events.Sequence() || newest-oldest >= mostEvents {
+		return fmt.Errorf("store %s: %w: its events are numbered from %x to %x, and the last number given is %x",
+			l.store.path, ErrDamaged, first, last, l.events.Sequence())
+	}
+	if newest-oldest < maxEvents+moreEvents {
 		return nil
 	}
-	for n := first; n <= last-maxEvents; n++ {
+	for n := oldest; n <= newest-maxEvents; n++ {
 		if err := l.events.Delete(eventKey(n)); err != nil {
 			return err
 		}
@@ -160,6 +170,15 @@ func decodeEvent(b []byte) (Event, error) {
 var noAddress = netip.IPv6Unspecified()
 
 func eventKey(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+
+// numberOf returns the number that eventKey has written. ok is false for a key of another length.
+func numberOf(key []byte) (n uint64, ok bool) {
+	const length = 8
+	if len(key) != length {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(key), true
+}
 
 // History returns what happened to the address, the oldest first, as far as the store
 // remembers it. ErrNone: nothing was ever given.

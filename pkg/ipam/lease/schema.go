@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -133,10 +134,8 @@ func (l *leases) migrate(tx *bolt.Tx) error {
 		*l.buckets()[name] = b
 	}
 	l.schema = schema
-	for k, _ := l.byOwner.Cursor().First(); k != nil; k, _ = l.byOwner.Cursor().First() {
-		if err := l.byOwner.Delete(k); err != nil {
-			return err
-		}
+	if err := removeKeys(l.byOwner); err != nil {
+		return err
 	}
 	failpoint.Here("store being migrated")
 	for _, lease := range all {
@@ -165,4 +164,18 @@ func (l *leases) all() ([]Lease, error) {
 		return nil
 	})
 	return slices.Clip(all), err
+}
+
+// removeKeys empties the bucket. It lists the keys first: bbolt does not find a key that stands in the wrong place of
+// a damaged file, and deletes nothing. A loop until the bucket is empty would not end.
+func removeKeys(b *bolt.Bucket) error {
+	var keys [][]byte
+	err := b.ForEach(func(k, _ []byte) error {
+		keys = append(keys, bytes.Clone(k))
+		return nil
+	})
+	for _, k := range keys {
+		err = errors.Join(err, b.Delete(k))
+	}
+	return err
 }
