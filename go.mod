@@ -23,7 +23,6 @@ require (
 	k8s.io/apimachinery v0.35.4
 	mvdan.cc/sh/v3 v3.14.1
 	pgregory.net/rapid v1.3.0
-	sigs.k8s.io/yaml v1.6.0
 )
 
 require (
@@ -43,7 +42,6 @@ require (
 	github.com/safchain/ethtool v0.6.2 // indirect
 	go.opentelemetry.io/otel v1.29.0 // indirect
 	go.opentelemetry.io/otel/trace v1.29.0 // indirect
-	go.yaml.in/yaml/v2 v2.4.3 // indirect
 	golang.org/x/image v0.30.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/tools v0.51.0 // indirect

@@ -106,7 +106,7 @@ func TestWhatIsWrongInAFile(t *testing.T) {
 		"a key twice":                  {"10.conflist", list(`{"type": "relink-macvlan", "mtu": 1400, "mtu": 1500}`), []string{first + `error: invalid configuration key "mtu": it is there twice; keep one`}},
 		"no JSON":                      {"10.conflist", `{"name": }`, []string{`10.conflist: error: network configuration: is no JSON from "}" in line 1 on: a comma, a quotation mark or a bracket is missing or too many`}},
 		"no network, but another kind": {"x.yaml", "kind: Deployment\nspec: {}\n", nil},
-		"no YAML":                      {"x.yaml", "kind: [", []string{`x.yaml: error: is no YAML: yaml: line 1: did not find expected node content`}},
+		"no YAML":                      {"x.yaml", "kind: [", []string{`x.yaml: error: is no YAML: yaml: line 1: did not find expected node content: nothing from there on was read`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, found(t, test.file, test.content)); diff != "" {
@@ -128,9 +128,9 @@ func TestDefinitionsOfMultus(t *testing.T) {
 	}{
 		"one, its name that of the object": {"x.yaml", definition("lan", one), []string{"x.yaml: shop/lan," + wrong}},
 		"two documents": {"x.yaml", "---\n# first\n" + definition("lan", one) + "---\nkind: Pod\n--- # third\n" + definition("wan", "|\n    "+list(`{"type": "relink-vlan"}`)), []string{
-			"x.yaml: document 2, shop/lan," + wrong,
-			`x.yaml: document 4, shop/wan, plugins[0] relink-vlan: error: invalid "master": missing: must name the device to put the VLAN on`,
-			`x.yaml: document 4, shop/wan, plugins[0] relink-vlan: error: invalid "vlanId": missing: must be the VLAN's ID, between 1 and 4094`,
+			"x.yaml: document 1, shop/lan," + wrong,
+			`x.yaml: document 3, shop/wan, plugins[0] relink-vlan: error: invalid "master": missing: must name the device to put the VLAN on`,
+			`x.yaml: document 3, shop/wan, plugins[0] relink-vlan: error: invalid "vlanId": missing: must be the VLAN's ID, between 1 and 4094`,
 		}},
 		"a list in JSON": {"x.json", `{"kind": "List", "items": [{"kind": "NetworkAttachmentDefinition", "metadata": {"name": "lan"}, "spec": {"config": "{\"type\": \"relink-macvlan\", \"vlna\": 3}"}}]}`, []string{
 			`x.json: item 1, lan, relink-macvlan: error: invalid configuration key "vlna": no such key of relink-macvlan; did you mean "vlan"?`,

@@ -1,14 +1,11 @@
 package validate
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"slices"
-
-	"sigs.k8s.io/yaml"
+	"strings"
 
 	"github.com/relink-cni/relink/pkg/cniplugin"
 )
@@ -35,45 +32,49 @@ func IsConfig(name string) bool {
 	return slices.Contains(runtimeExtensions, filepath.Ext(name)) || slices.Contains(manifestExtensions, filepath.Ext(name))
 }
 
-// Read returns the networks in a file with that name and content, and a finding for each part that can't be
-// read. It passes over Kubernetes objects of other kinds than NetworkAttachmentDefinition.
+// Read returns the networks in a file with that name and content, and a finding for each part that cannot be
+// read. It passes over Kubernetes objects of other kinds than NetworkAttachmentDefinition, and over YAML that is no
+// network configuration, such as a kustomization.
 func Read(file string, content []byte) ([]Network, []Finding) {
 	if !slices.Contains(manifestExtensions, filepath.Ext(file)) {
 		return readJSON(file, "", content)
 	}
 	var networks []Network
 	var findings []Finding
-	documents := documentEnd.Split(string(content), -1)
-	for i, document := range documents {
+	documents := split(content)
+	for i, d := range documents {
 		place := ""
 		if len(documents) > 1 {
 			place = fmt.Sprintf("document %d", i+1)
 		}
-		b, err := yaml.YAMLToJSONStrict([]byte(document))
-		if err != nil {
-			findings = append(findings, Finding{File: file, Place: place, Severity: Error, Message: "is no YAML: " + oneLine(err)})
+		if d.err != nil {
+			findings = append(findings, Finding{File: file, Place: place, Severity: Error, Message: "is no YAML: " + oneLine(d.err)})
 			continue
 		}
-		if string(bytes.TrimSpace(b)) == "null" {
-			continue // Nothing but comments.
+		var keys map[string]json.RawMessage
+		if json.Unmarshal(d.json, &keys) != nil || !isOurs(keys) {
+			continue
 		}
-		found, wrong := readJSON(file, place, b)
+		found, wrong := readJSON(file, place, d.json)
 		networks, findings = append(networks, found...), append(findings, wrong...)
 	}
 	return networks, findings
 }
 
-// documentEnd stands between documents. Within a document no line begins so.
-var documentEnd = regexp.MustCompile(`(?m)^---(?:[ \t].*)?$`)
+// isOurs says whether a YAML document is a Kubernetes object or a network configuration.
+func isOurs(keys map[string]json.RawMessage) bool {
+	var kind string
+	_ = json.Unmarshal(keys["type"], &kind) // A "type" that is no string is no plugin's name.
+	return keys["kind"] != nil || keys["cniVersion"] != nil || keys["plugins"] != nil || strings.HasPrefix(kind, "relink-")
+}
 
 // oneLine is an error of the YAML library on one line.
 func oneLine(err error) string {
-	return string(bytes.Join(bytes.Fields([]byte(err.Error())), []byte(" ")))
+	return strings.Join(strings.Fields(err.Error()), " ")
 }
 
 // object has the keys of a Kubernetes object that count here.
 type object struct {
-	Kind     string `json:"kind"`
 	Metadata struct {
 		Name      string `json:"name"`
 		Namespace string `json:"namespace"`
@@ -81,7 +82,6 @@ type object struct {
 	Spec struct {
 		Config json.RawMessage `json:"config"`
 	} `json:"spec"`
-	Items []json.RawMessage `json:"items"`
 }
 
 // readJSON reads one object: a network configuration, or an object of Kubernetes.
@@ -96,21 +96,15 @@ func readJSON(file, place string, b []byte) ([]Network, []Finding) {
 	if keys["kind"] == nil {
 		return []Network{{File: file, Place: place, Config: b}}, nil
 	}
+	if items, ok := decoded[[]json.RawMessage](keys["items"]); ok && len(items) > 0 {
+		return readItems(file, place, items)
+	}
+	if kind, _ := decoded[string](keys["kind"]); kind != "NetworkAttachmentDefinition" {
+		return nil, nil
+	}
 	var o object
 	if err := cniplugin.DecodeLoosely("", b, &o); err != nil {
 		return nil, refuse(message(err))
-	}
-	switch {
-	case o.Items != nil:
-		var networks []Network
-		var findings []Finding
-		for i, item := range o.Items {
-			found, wrong := readJSON(file, join(place, fmt.Sprintf("item %d", i+1)), item)
-			networks, findings = append(networks, found...), append(findings, wrong...)
-		}
-		return networks, findings
-	case o.Kind != "NetworkAttachmentDefinition":
-		return nil, nil
 	}
 	if o.Metadata.Namespace != "" {
 		place = join(place, o.Metadata.Namespace+"/"+o.Metadata.Name)
@@ -118,6 +112,29 @@ func readJSON(file, place string, b []byte) ([]Network, []Finding) {
 		place = join(place, o.Metadata.Name)
 	}
 	return readDefinition(file, place, o)
+}
+
+// readItems reads the objects of a list. It passes over what is no object: other kinds have "items" of their own.
+func readItems(file, place string, items []json.RawMessage) ([]Network, []Finding) {
+	var networks []Network
+	var findings []Finding
+	for i, item := range items {
+		if keys, _ := decoded[map[string]json.RawMessage](item); keys["kind"] == nil {
+			continue
+		}
+		found, wrong := readJSON(file, join(place, fmt.Sprintf("item %d", i+1)), item)
+		networks, findings = append(networks, found...), append(findings, wrong...)
+	}
+	return networks, findings
+}
+
+// decoded returns a value of that type. ok says whether the JSON has one.
+func decoded[T any](b json.RawMessage) (value T, ok bool) {
+	if b == nil {
+		return value, false
+	}
+	err := json.Unmarshal(b, &value)
+	return value, err == nil
 }
 
 func readDefinition(file, place string, o object) ([]Network, []Finding) {

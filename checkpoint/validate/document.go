@@ -1,0 +1,66 @@
+package validate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// document is one document of a YAML file as JSON, or what is wrong with it.
+type document struct {
+	json []byte
+	err  error
+}
+
+// split returns the documents of a YAML file. After a document that is no YAML, nobody can tell where the next one
+// begins. So that document is the last one, and its error says so.
+func split(content []byte) []document {
+	decoder := yaml.NewDecoder(bytes.NewReader(content))
+	var all []document
+	for {
+		var node yaml.Node
+		err := decoder.Decode(&node)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			return append(all, document{err: fmt.Errorf("%w: nothing from there on was read", err)})
+		}
+		all = append(all, convert(&node))
+	}
+}
+
+// convert makes JSON of a document. A key that is there twice is an error, as it is for kubectl.
+func convert(node *yaml.Node) document {
+	var value any
+	if err := node.Decode(&value); err != nil {
+		return document{err: err}
+	}
+	b, err := json.Marshal(withNames(value))
+	return document{json: b, err: err}
+}
+
+// withNames returns the value with a string for each key: JSON has no other keys.
+func withNames(value any) any {
+	switch v := value.(type) {
+	case []any:
+		for i := range v {
+			v[i] = withNames(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = withNames(v[key])
+		}
+	case map[any]any:
+		named := make(map[string]any, len(v))
+		for key, value := range v {
+			named[fmt.Sprint(key)] = withNames(value)
+		}
+		return named
+	}
+	return value
+}
