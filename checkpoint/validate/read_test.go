@@ -27,7 +27,7 @@ func TestAllDocumentsOfAManifestAreRead(t *testing.T) {
 		"a byte order mark": {"\ufeff" + misspelt, []string{"x.yaml: lan, " + wrong}},
 		"an alias":          {"x: &c '{\"cniVersion\": \"1.0.0\", \"type\": \"relink-macvlan\", \"vlna\": 3}'\nkind: NetworkAttachmentDefinition\nmetadata: {name: lan}\nspec: {config: *c}\n", []string{"x.yaml: lan, " + wrong}},
 		"three dashes in the string": {"kind: NetworkAttachmentDefinition\nmetadata:\n  name: lan\nspec:\n  config: |\n    ---\n    {\"type\": \"relink-macvlan\"}\n", []string{
-			`x.yaml: lan: error: spec.config: network configuration: is no JSON from "--\n{\"type\": \"relink..." in line 1 on: a comma, a quotation mark or a bracket is missing or too many`,
+			`x.yaml: lan: error: spec.config: network configuration: is no JSON from "--\n{\"type\": \"relink-..." in line 1 on: a comma, a quotation mark or a bracket is missing or too many`,
 		}},
 		"a key twice": {"kind: Pod\nkind: Pod\n---\n" + misspelt, []string{
 			`x.yaml: document 1: error: is no YAML: yaml: unmarshal errors: line 2: mapping key "kind" already defined at line 1`, second[0],
