@@ -46,39 +46,26 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(args)
-	out := &outlet{to: stdout}
+	line := &statusLine{}
+	defer line.clear()
+	out, errs := &outlet{to: stdout, line: line}, &outlet{to: stderr, line: line}
 	root.SetOut(&printable.Writer{To: out})
-	root.SetErr(&printable.Writer{To: stderr})
+	root.SetErr(&printable.Writer{To: errs})
 	if len(args) == 0 {
 		root.SetArgs([]string{"help"})
 	}
 	err := root.ExecuteContext(ctx)
 	switch {
 	case out.failed != nil:
-		sayError(stderr, fmt.Errorf("what it has to say cannot be written: %w", out.failed))
+		sayError(errs, fmt.Errorf("what it has to say cannot be written: %w", out.failed))
 		return exitDiffers
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errDiffers):
 		return exitDiffers
 	}
-	sayError(stderr, err)
+	sayError(errs, err)
 	return exitUsage
-}
-
-// outlet is where the output goes. It remembers that it could not be written: nobody looks at the errors of single
-// lines.
-type outlet struct {
-	to     io.Writer
-	failed error
-}
-
-func (o *outlet) Write(p []byte) (int, error) {
-	n, err := o.to.Write(p)
-	if err != nil && o.failed == nil {
-		o.failed = err
-	}
-	return n, err
 }
 
 func newRoot() *cobra.Command {

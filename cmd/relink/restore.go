@@ -230,17 +230,3 @@ func (s *screen) waiting() func(reasons []string) {
 		}
 	}
 }
-
-// progress returns a function that shows progress on a terminal, or nil where there is none.
-func (s *screen) progress() func(done, total int) {
-	f := terminal(s.err)
-	if f == nil || s.quiet {
-		return nil
-	}
-	return func(done, total int) {
-		fmt.Fprintf(f, "\r%d of %d sandboxes", done, total)
-		if done == total {
-			fmt.Fprint(f, "\r\x1b[K")
-		}
-	}
-}

@@ -60,10 +60,7 @@ func wantsColour() bool { return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM"
 
 // terminal returns the terminal that w writes to, nil if it is none.
 func terminal(w io.Writer) *os.File {
-	if p, ok := w.(*printable.Writer); ok {
-		w = p.To
-	}
-	if o, ok := w.(*outlet); ok {
+	if o := outletOf(w); o != nil {
 		w = o.to
 	}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/pkg/kernel/identity"
+	"github.com/relink-cni/relink/pkg/printable"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// Both streams of a terminal clear the line before they write.
+func TestAStatusLineIsClearedBeforeAnotherLine(t *testing.T) {
+	var b bytes.Buffer
+	line := &statusLine{}
+	out, errs := &outlet{to: &b, line: line}, &outlet{to: &b, line: line}
+	line.show(&b, "1 of 3 sandboxes")
+	waitsOn(&printable.Writer{To: errs})(flock.Wait{Of: "c1"})
+	line.show(&b, "2 of 3 sandboxes")
+	say(&printable.Writer{To: out}, "restored")
+	say(out, "and no more")
+	line.show(&b, "2 of 3 sandboxes")
+	line.show(&b, "3")
+	line.clear()
+	line.clear()
+	const clear = "\r\x1b[K"
+	want := "1 of 3 sandboxes" + clear + "relink: " + flock.Wait{Of: "c1"}.String() + "\n2 of 3 sandboxes" + clear + "restored\nand no more\n2 of 3 sandboxes" +
+		clear + "3" + clear
+	if b.String() != want {
+		t.Errorf("%q\nwant\n%q", &b, want)
+	}
+	if out.failed != nil {
+		t.Error(out.failed)
+	}
+}
+
+// A restore that waits for a lock on a terminal says so on a line of its own.
+func TestRestoreSaysOnALineOfItsOwnThatItWaits(t *testing.T) {
+	store := remembered(t)
+	host := filepath.Join(t.TempDir(), "host")
+	fresh.At(t, host)
+	twoSandboxes(t, store)
+	unlock, err := store.Lock(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	file := filepath.Join(t.TempDir(), "shown")
+	cmd := terminalOf(t, "80", []string{"NO_COLOR=1"}, "--checkpoint-dir "+store.Dir()+" restore --wait 0s")
+	shown, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shown.Close()
+	cmd.Stdout = shown
+	var failed error
+	if err := fresh.In(host, func() { failed = cmd.Start() }); err != nil || failed != nil {
+		t.Fatal(err, failed)
+	}
+	all := func() string {
+		b, _ := os.ReadFile(file)
+		return string(b)
+	}
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(all(), "waiting for the lock"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			_ = cmd.Process.Kill()
+			break
+		}
+	}
+	unlock()
+	_ = cmd.Wait() // Their parent is not there.
+	if !strings.Contains(all(), "1 of 2 sandboxes\r\x1b[Krelink: waiting for the lock of shop/web-0 ") {
+		t.Errorf("the terminal shows %q", all())
+	}
+}
+
+// twoSandboxes puts two sandboxes that are alive into the store, on a parent that is not there.
+func twoSandboxes(t *testing.T, store *checkpoint.Store) {
+	t.Helper()
+	records, _, err := store.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"c1", "c2"} {
+		path := filepath.Join(t.TempDir(), id)
+		fresh.At(t, path)
+		r := records[0]
+		r.Attachment.ContainerID = id
+		if r.Namespace, err = identity.Read(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Save(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
