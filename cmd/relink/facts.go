@@ -25,19 +25,19 @@ type value struct {
 	text string
 	// whole has all that text leaves out. It is shown where two values have the same text.
 	whole string
-	// unlessKnown says how a value counts that only one of two interfaces has.
+	// unlessKnown says what it means if only one of two interfaces has the value.
 	unlessKnown absence
 }
 
-// absence is what it means that only one of two interfaces has a value.
+// absence is the meaning of a value that only one of two interfaces has.
 type absence int
 
 const (
 	// counts: the value was added or is missing.
 	counts absence = iota
-	// chosen: a record without the value does not ask for one, as the kernel chooses it.
+	// chosen: the kernel chooses a value if the record has none. So a live value alone is no difference.
 	chosen
-	// untold: in addition, not every kernel tells the value.
+	// untold: the same, and not every kernel tells the value. So a live interface without it does not differ.
 	untold
 )
 

@@ -101,8 +101,8 @@ func askForget(ctx context.Context, report forget.Report, stdin io.Reader, s *sc
 	return err
 }
 
-// readLine returns the next line, or the context's error once that has ended. A read that is under way then goes on
-// until the program ends: nothing can interrupt a read from a terminal.
+// readLine returns the next line, or the context's error once that has ended. A read that has begun
+// then goes on until the program ends: nothing can interrupt a read from a terminal.
 func readLine(ctx context.Context, from io.Reader) (string, error) {
 	type result struct {
 		line string

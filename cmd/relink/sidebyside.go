@@ -48,8 +48,8 @@ func compare(recorded, live netstate.Interface) []comparison {
 	return all
 }
 
-// inTermsOf returns the live interface with the record's words for what netstate.Diff takes for the same, and for what
-// nobody has looked at.
+// inTermsOf returns the live interface in the form of the record. Where netstate.Diff finds no difference, it has the
+// recorded values. It also has them where nobody looked at the live ones.
 func inTermsOf(recorded, live netstate.Interface) netstate.Interface {
 	if len(live.Parents) == 0 {
 		live.Parents, live.ParentsInSandbox = recorded.Parents, recorded.ParentsInSandbox
@@ -96,7 +96,8 @@ func routesInTermsOf(recorded, live []netstate.Route) []netstate.Route {
 	return slices.Concat(agree, other)
 }
 
-// ordersInTermsOf returns the live orders, and the recorded one where it holds: a live one can have routes besides.
+// ordersInTermsOf returns the live orders. Where a recorded order holds, it returns that one: the live order can have
+// more routes.
 func ordersInTermsOf(recorded, live []netstate.Order) []netstate.Order {
 	there := map[netstate.Slot]netstate.Order{}
 	for _, o := range live {
