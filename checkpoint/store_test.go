@@ -154,10 +154,10 @@ func TestLoadNamesTheFileThatIsWrong(t *testing.T) {
 		is   error
 		says string
 	}{
-		"torn":  {ErrTorn, "/c1/torn.json: torn or no checkpoint: unexpected end of JSON input: relink capture --refresh mends it"},
+		"torn":  {ErrTorn, "/c1/torn.json: torn or no checkpoint: unexpected end of JSON input: relink capture --refresh c1 mends it"},
 		"later": {ErrVersion, "/c1/later.json: unknown checkpoint version: 4, this relink reads 1 to 3: a newer relink wrote it"},
-		"net1":  {ErrTorn, "/c1/net1.json: torn or no checkpoint: it is that of net1 of cnitool-77383ca0a0715733ca6f on pods: relink capture --refresh mends it"},
-		"net2":  {ErrTorn, "/c1/net2.json: torn or no checkpoint: it is that of net1 of c1 on pods: relink capture --refresh mends it"},
+		"net1":  {ErrTorn, "/c1/net1.json: torn or no checkpoint: it is that of net1 of cnitool-77383ca0a0715733ca6f on pods: relink capture --refresh c1 mends it"},
+		"net2":  {ErrTorn, "/c1/net2.json: torn or no checkpoint: it is that of net1 of c1 on pods: relink capture --refresh c1 mends it"},
 	} {
 		_, err := s.Load("c1", ifName)
 		if !errors.Is(err, test.is) || message(err) != s.Dir()+test.says {

@@ -38,9 +38,9 @@ func (n *node) file(r checkpoint.Record) string {
 func (n *node) mended(t *testing.T, netns string, was checkpoint.Record) {
 	t.Helper()
 	before := state(t, netns)
-	n.Says(t, 1, "list", "torn or no checkpoint", "relink capture --refresh mends it")
+	n.Says(t, 1, "list", "torn or no checkpoint", "relink capture --refresh "+was.Attachment.ContainerID+" mends it")
 	n.Says(t, 1, "capture", "its checkpoint cannot be read", "1 refused\n")
-	n.Says(t, 0, "capture --refresh", "its checkpoint was torn: it is written anew", "1 captured\n")
+	n.Says(t, 0, "capture --refresh "+was.Attachment.ContainerID, "its checkpoint was torn: it is written anew", "1 captured\n")
 	records := n.Records(t)
 	if len(records) != 1 || records[0].Attachment != was.Attachment || records[0].Pod != was.Pod {
 		t.Fatalf("%+v\nwas %+v", records, was)

@@ -194,8 +194,8 @@ func replaceable(a *Action, f Found, r checkpoint.Record, node Node) (earlier *c
 		return nil, "it was imported like this already"
 	case live != nil:
 		a.Do = Refuse
-		return nil, fmt.Sprintf("it was imported onto %s, and %s is there, on %s. To keep that: relink capture --refresh. To import it anew: "+
-			"take it away first (nsenter --net=%s ip link del %s)", names(r.Interface.Parents), live.Link.Name, names(live.Parents), f.There.Namespace.Path, live.Link.Name)
+		return nil, fmt.Sprintf("it was imported onto %s, and %s is there, on %s. To keep that: relink capture --refresh %s. To import it anew: "+
+			"take it away first (nsenter --net=%s ip link del %s)", names(r.Interface.Parents), live.Link.Name, names(live.Parents), r.Attachment.ContainerID, f.There.Namespace.Path, live.Link.Name)
 	}
 	return &r, ""
 }

@@ -318,7 +318,7 @@ func TestDecideReplace(t *testing.T) {
 		},
 		"restored since": {
 			found: func(f *Found) { f.There.Live = live(nil) }, node: imported(func(r *checkpoint.Record) { r.Interface.Link.Index = 7 }),
-			want: decided{Refuse, "", own, "it was imported onto eth0, and eth0 is there, on eth0. To keep that: relink capture --refresh. " +
+			want: decided{Refuse, "", own, "it was imported onto eth0, and eth0 is there, on eth0. To keep that: relink capture --refresh " + own + ". " +
 				"To import it anew: take it away first (nsenter --net=/proc/1234/ns/net ip link del eth0)"},
 		},
 		"of a stranger by now": {

@@ -2,9 +2,13 @@ package restore
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
@@ -27,6 +31,10 @@ const (
 	CauseUnannounced CauseKind = "unannounced"
 	// CauseInterrupted: the restore was interrupted while it waited for a device.
 	CauseInterrupted CauseKind = "interrupted"
+	// CauseUnreadable: the checkpoints cannot be read.
+	CauseUnreadable CauseKind = "unreadable"
+	// CauseKept: the network namespaces are not at their paths any more, and are not proven gone.
+	CauseKept CauseKind = "kept"
 	// CauseFailure: something failed that is about no device of the host.
 	CauseFailure CauseKind = "failure"
 )
@@ -57,7 +65,7 @@ type causeKey struct {
 // interfaces are called. An attachment whose sandbox is gone has none. The cause that concerns most
 // attachments comes first.
 func Causes(report Report) []Cause {
-	groups := map[causeKey][]Outcome{}
+	groups, names := map[causeKey][]Outcome{}, sandboxNames(report.Attachments)
 	for _, o := range report.Attachments {
 		if key, ok := o.cause(); ok {
 			groups[key] = append(groups[key], o)
@@ -69,7 +77,7 @@ func Causes(report Report) []Cause {
 		pods := map[string]bool{}
 		for _, o := range outcomes {
 			c.Attachments = append(c.Attachments, o.Attachment)
-			pods[o.sandboxName()] = true
+			pods[names[o.Attachment.ContainerID]] = true
 		}
 		c.Pods = len(pods)
 		causes = append(causes, c)
@@ -80,10 +88,26 @@ func Causes(report Report) []Cause {
 	return causes
 }
 
+// sandboxNames names the sandboxes by their container IDs. A checkpoint that cannot be read may not tell the pod,
+// while another one of its sandbox does.
+func sandboxNames(outcomes []Outcome) map[string]string {
+	names := map[string]string{}
+	for _, o := range outcomes {
+		if id := o.Attachment.ContainerID; names[id] == "" || o.Pod != (attachment.Pod{}) {
+			names[id] = o.sandboxName()
+		}
+	}
+	return names
+}
+
 // cause returns why the attachment is not as recorded. ok is false if it is as recorded or gone with its
 // sandbox.
 func (o Outcome) cause() (_ causeKey, ok bool) {
 	switch {
+	case o.State == Failed && o.unreadable != nil:
+		return causeKey{kind: CauseUnreadable, detail: unreadableFor(o.unreadable)}, true
+	case o.State == Failed && o.lost != "":
+		return causeKey{kind: CauseKept, detail: string(o.lost)}, true
 	case o.State == Failed && o.waitedFor != "":
 		return causeKey{kind: CauseInterrupted, device: o.waitedFor}, true
 	case o.State == Failed && o.blocked != "":
@@ -112,6 +136,34 @@ func (o Outcome) cause() (_ causeKey, ok bool) {
 	return causeKey{}, false
 }
 
+// unreadableFor says in short why a checkpoint cannot be read, without its path.
+func unreadableFor(err error) string {
+	var path *fs.PathError
+	switch {
+	case errors.Is(err, checkpoint.ErrTorn):
+		return "torn"
+	case errors.Is(err, checkpoint.ErrVersion):
+		return "of a newer relink"
+	case errors.As(err, &path):
+		return path.Err.Error()
+	}
+	return err.Error()
+}
+
+// manyReason says for several attachments what their own reasons say with a path or an ID each.
+func manyReason(key causeKey, number int) string {
+	switch {
+	case key.kind == CauseUnreadable && key.detail == "torn":
+		return fmt.Sprintf("%d checkpoints are torn: relink capture --refresh CONTAINER-ID mends those of a sandbox", number)
+	case key.kind == CauseUnreadable:
+		return fmt.Sprintf("%d checkpoints cannot be read: %s", number, key.detail)
+	case key.detail == string(kept):
+		return fmt.Sprintf("the sandboxes of %d attachments are not at their paths any more, but something keeps their network namespaces: "+
+			"nothing is restored in them. If the pod is gone: relink forget CONTAINER-ID --force", number)
+	}
+	return fmt.Sprintf("the sandboxes of %d attachments are not at their paths any more, and nobody knows whether they are gone", number)
+}
+
 // reasonOf says the cause of the outcomes, of which there is at least one.
 func reasonOf(key causeKey, outcomes []Outcome) string {
 	switch key.kind {
@@ -125,6 +177,10 @@ func reasonOf(key causeKey, outcomes []Outcome) string {
 		return outcomes[0].cutOffBy()
 	case CauseInterrupted:
 		return "interrupted while waiting for " + key.device
+	case CauseUnreadable, CauseKept:
+		if len(outcomes) > 1 {
+			return manyReason(key, len(outcomes))
+		}
 	case CauseDevice, CauseFailure:
 	}
 	return outcomes[0].Reason

@@ -3,6 +3,7 @@ package restore
 import (
 	"cmp"
 	"fmt"
+	"io/fs"
 	"slices"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
@@ -72,6 +74,31 @@ func TestCauses(t *testing.T) {
 		"a member that came back free": {
 			[]Outcome{inPod(1, "eth0", Outcome{State: ToRepair, base: "bond4", below: []Step{member}}), inPod(2, "eth0", Outcome{State: ToRepair, base: "bond4", below: []Step{member}})},
 			list(`host "bond4": eth1: it was a member of bond4 when recorded and is free: 2 of 2`),
+		},
+		"torn ones, each with its path": {
+			[]Outcome{
+				inPod(1, "eth0", Outcome{State: Failed, Reason: "/a: torn", unreadable: fmt.Errorf("/a: %w", checkpoint.ErrTorn)}),
+				{Attachment: attachment.Key{ContainerID: "c1", IfName: "net1"}, State: Failed, Reason: "/b: torn", unreadable: fmt.Errorf("/b: %w", checkpoint.ErrTorn)},
+				inPod(2, "eth0", Outcome{State: Failed, Reason: "/c: newer", unreadable: fmt.Errorf("/c: %w", checkpoint.ErrVersion)}),
+			},
+			list(`unreadable "": 2 checkpoints are torn: relink capture --refresh CONTAINER-ID mends those of a sandbox: 2 of 1`, `unreadable "": /c: newer: 1 of 1`),
+		},
+		"a torn one beside a readable one of its sandbox": {
+			[]Outcome{
+				inPod(1, "eth0", Outcome{State: ToRestore}), inPod(1, "net2", Outcome{State: AsRecorded}),
+				{Attachment: attachment.Key{ContainerID: "c1", IfName: "net1"}, State: Failed, Reason: "/b", unreadable: fs.ErrPermission},
+				{Attachment: attachment.Key{ContainerID: "c1", IfName: "net3"}, State: Failed, Reason: "/d", unreadable: &fs.PathError{Path: "/d", Err: fs.ErrPermission}},
+			},
+			list(`unreadable "": 2 checkpoints cannot be read: permission denied: 2 of 1`, `lost "": the interface on a device of shop/web-1 is gone: 1 of 1`),
+		},
+		"kept, each by another process": {
+			[]Outcome{
+				inPod(1, "eth0", Outcome{State: Failed, lost: kept, Reason: "/ns/1; but process 7 keeps it"}),
+				inPod(2, "eth0", Outcome{State: Failed, lost: kept, Reason: "/ns/2; but process 8 keeps it"}),
+				inPod(3, "eth0", Outcome{State: Failed, lost: unproven, Reason: "/ns/3; not known"}),
+			},
+			list(`kept "": the sandboxes of 2 attachments are not at their paths any more, but something keeps their network namespaces: `+
+				`nothing is restored in them. If the pod is gone: relink forget CONTAINER-ID --force: 2 of 2`, `kept "": /ns/3; not known: 1 of 1`),
 		},
 		"the same drift": {
 			[]Outcome{inPod(1, "eth0", Outcome{State: ToRepair, Steps: []Step{mtu(68)}}), inPod(2, "net1", Outcome{State: ToRepair, Steps: []Step{mtu(68)}})},

@@ -108,8 +108,8 @@ func (r *run) noteElsewhere(records []checkpoint.Record) {
 	}
 	for _, record := range records {
 		if path := r.elsewhere[record.Namespace]; path != "" {
-			r.notes = appendNew(r.notes, fmt.Sprintf("%s: the sandbox is not at %s any more, but at %s: relink capture --refresh records that",
-				outcomeOf(record).sandboxName(), record.Namespace.Path, path))
+			r.notes = appendNew(r.notes, fmt.Sprintf("%s: the sandbox is not at %s any more, but at %s: relink capture --refresh %s records that",
+				outcomeOf(record).sandboxName(), record.Namespace.Path, path, record.Attachment.ContainerID))
 		}
 	}
 }
@@ -177,6 +177,16 @@ func (r *run) proveGone(ctx context.Context, all []lost) {
 	}
 }
 
+// lostWhy is why nothing is restored in a namespace that is not at its path.
+type lostWhy string
+
+const (
+	// kept: something keeps it, and no path shows it.
+	kept lostWhy = "kept"
+	// unproven: nobody knows whether it is gone.
+	unproven lostWhy = "unproven"
+)
+
 // tell fills in what the evidence means for the attachment.
 func (m lost) tell(now sandbox.Evidence) {
 	o, was := m.outcome, m.record.Namespace
@@ -189,13 +199,16 @@ func (m lost) tell(now sandbox.Evidence) {
 	case now.State == sandbox.IsGone:
 		o.State, o.Reason = SandboxGone, "the sandbox is gone: "+why
 	case now.State == sandbox.IsUnknown:
+		o.lost = unproven
 		o.Reason = fmt.Sprintf("%s; whether the sandbox is gone is not known: %s", why, now.Why)
 	case now.KeptBy == "":
 		o.Reason = why + " when it was looked at first, and is back now: restore again"
 	case was.Cookie == 0:
+		o.lost = kept
 		o.Reason = fmt.Sprintf("%s; %s keeps the recorded namespace, or another one that has its inode now. The record has no cookie to tell. "+
 			"If a pod lives in it: relink capture --refresh records it again", why, now.KeptBy)
 	default:
+		o.lost = kept
 		o.Reason = fmt.Sprintf("%s; but %s keeps the namespace. No mount and no process shows it, so that nothing is restored in it. "+
 			"If the pod is gone: relink forget %s --force", why, now.KeptBy, m.record.Attachment.ContainerID)
 	}

@@ -78,7 +78,7 @@ func TestASandboxThatIsElsewhereIsRestoredThere(t *testing.T) {
 	fresh.Remove(t, p.netns)
 	fresh.At(t, p.netns) // A stranger's, in which nothing is built.
 	p.loseParent(t)
-	note := fmt.Sprintf("sandbox c1: the sandbox is not at %s any more, but at %s: relink capture --refresh records that", p.netns, path)
+	note := fmt.Sprintf("sandbox c1: the sandbox is not at %s any more, but at %s: relink capture --refresh c1 records that", p.netns, path)
 	for _, want := range []struct {
 		dry   bool
 		state State

@@ -8,6 +8,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/selection"
 )
 
 // checkMapped refuses an old name in --parent that no record has. A restore writes the new names into
@@ -37,6 +38,25 @@ func checkMapped(mapped map[string]string, records []checkpoint.Record, renamed 
 			return fmt.Errorf("--parent %s=%s: no checkpoint has a parent or bond member %s; they have: %s",
 				was, is, was, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		}
+	}
+	return nil
+}
+
+// checkExchange refuses to give one device the old name of another for a part of the checkpoints. That part would
+// have the new names, and the other part the old ones. Nothing would tell them apart then, so that no later
+// restore could finish the exchange.
+func checkExchange(mapped map[string]string, by selection.Selection) error {
+	if by.All() {
+		return nil
+	}
+	for _, was := range slices.Sorted(maps.Keys(mapped)) {
+		is := mapped[was]
+		next, again := mapped[is]
+		if !again || is == was || next == is {
+			continue
+		}
+		return fmt.Errorf("--parent %s=%s together with --parent %s=%s changes the meaning of %s, so it has to be for all pods at once: "+
+			"restore without %s", was, is, is, next, is, strings.Join(by.Words(), " "))
 	}
 	return nil
 }

@@ -5,9 +5,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/selection"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -90,5 +92,52 @@ func TestAParentThatCannotBeNoted(t *testing.T) {
 	r.noteMapped()
 	if len(r.notes) != 1 || !slices.ContainsFunc(r.notes, func(n string) bool { return strings.HasSuffix(n, "do not say --parent lan0=new0 again") }) {
 		t.Errorf("notes %q", r.notes)
+	}
+}
+
+// An exchange of names for a part of the checkpoints could never be finished.
+func TestAnExchangeIsForAllPods(t *testing.T) {
+	one, all := selection.Selection{Names: []string{"shop/web-0"}}, selection.Selection{}
+	for name, test := range map[string]struct {
+		mapped map[string]string
+		by     selection.Selection
+		want   string
+	}{
+		"all":                  {map[string]string{"lan0": "lan2", "lan2": "lan0"}, all, ""},
+		"one pod, no exchange": {map[string]string{"lan0": "lan2"}, one, ""},
+		"said of itself":       {map[string]string{"lan0": "lan2", "lan2": "lan2", "lan1": "lan1"}, one, ""},
+		"one pod": {map[string]string{"lan0": "lan2", "lan2": "lan0"}, one,
+			"--parent lan0=lan2 together with --parent lan2=lan0 changes the meaning of lan2, so it has to be for all pods at once: restore without shop/web-0"},
+		"a chain": {map[string]string{"lan0": "lan2", "lan2": "lan4"}, selection.Selection{Parent: "lan0", Namespace: "shop"},
+			"--parent lan0=lan2 together with --parent lan2=lan4 changes the meaning of lan2, so it has to be for all pods at once: restore without --namespace shop --parent lan0"},
+	} {
+		got := ""
+		if err := checkExchange(test.mapped, test.by); err != nil {
+			got = err.Error()
+		}
+		if got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+	p := newLiving(t)
+	before := must(p.store.Load("c1", "eth0"))(t)
+	opts := Options{Store: p.store, Select: selection.Selection{Names: []string{"c1"}}, ParentOptions: ParentOptions{Mapped: map[string]string{"lan0": "lan1", "lan1": "lan0"}}}
+	if _, err := Run(t.Context(), opts); err == nil || !strings.HasSuffix(err.Error(), "restore without c1") {
+		t.Errorf("an exchange for one sandbox: %v", err)
+	}
+	if after := must(p.store.Load("c1", "eth0"))(t); after.Interface.Parents[0].Name != before.Interface.Parents[0].Name {
+		t.Errorf("the checkpoint was changed: %+v", after.Interface.Parents)
+	}
+}
+
+// A DEL that comes between the look at the checkpoints and the look at the interfaces leaves nothing to report.
+func TestADryRunReportsNothingOfADetachedPod(t *testing.T) {
+	p := newLiving(t)
+	opts := Options{Store: p.store, DryRun: true}
+	fresh.IP(t, p.netns, "link del eth0")
+	p.is(t, must(Run(t.Context(), opts))(t).Attachments[0], ToRestore)
+	time.AfterFunc(detaching/2, func() { _ = p.store.Forget("c1", "eth0") })
+	if report := must(Run(t.Context(), opts))(t); len(report.Attachments) > 0 {
+		t.Errorf("%+v", report.Attachments)
 	}
 }

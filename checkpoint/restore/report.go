@@ -61,6 +61,10 @@ type Outcome struct {
 	// that cannot be used. waitedFor is the recorded name of a device that was missing at an interrupt.
 	base, blocked, waitedFor string
 	below                    []Step
+	// unreadable is why the checkpoint cannot be read. lost says why nothing is restored in a namespace that
+	// is not at its path.
+	unreadable error
+	lost       lostWhy
 }
 
 // IsAsRecorded says that the attachment is as recorded now.

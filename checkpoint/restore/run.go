@@ -81,6 +81,9 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
+	if err := checkExchange(opts.Mapped, opts.Select); err != nil {
+		return Report{}, err
+	}
 	if err := checkMapped(opts.Mapped, records, opts.Store.RenamedTo); err != nil {
 		return Report{}, err
 	}
@@ -118,6 +121,9 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	settled = r.settle(outcomes)
 	for _, o := range outcomes {
 		r.report.Attachments = append(r.report.Attachments, *o)
+	}
+	if r.DryRun {
+		r.dropDetached(ctx)
 	}
 	slices.SortStableFunc(r.report.Attachments, func(a, b Outcome) int {
 		return cmp.Or(
@@ -165,7 +171,7 @@ func unreadableOutcomes(records []checkpoint.Record, unreadable []checkpoint.Unr
 	for i, u := range unreadable {
 		all = append(all, Outcome{
 			Attachment: attachment.Key{Network: things[i].Network, ContainerID: u.ContainerID, IfName: u.IfName}, Pod: things[i].Pod,
-			State: Failed, Reason: u.Err.Error(),
+			State: Failed, Reason: u.Err.Error(), unreadable: u.Err,
 		})
 	}
 	return all

@@ -223,12 +223,18 @@ func (s Selection) noSuch(name string) error {
 	return fmt.Errorf("%q %w: there is no such %s%s; %s shows what there is", name, ErrNothing, what, within, cmp.Or(s.Lister, "relink list"))
 }
 
-// shownID is how much of a container ID a list of sandboxes shows, as crictl does.
-const shownID = 13
+const (
+	// shownID is how much of a runtime's container ID a list of sandboxes shows, as crictl does.
+	shownID = 13
+	// runtimeID is how long a runtime's container ID is: it is random, in hexadecimal digits.
+	runtimeID = 64
+)
 
-// ShortID is a container ID as lists show it. It is long enough to name the sandbox.
+// ShortID is a container ID as lists show it. It names the sandbox: 13 of 64 random digits belong to one sandbox
+// of a node. Every other ID is shown whole, because it can differ from others in its last characters only, as
+// those of cnitool and those that are made from a namespace do.
 func ShortID(id string) string {
-	if len(id) > shownID {
+	if len(id) == runtimeID && strings.Trim(id, "0123456789abcdef") == "" {
 		return id[:shownID]
 	}
 	return id

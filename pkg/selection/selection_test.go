@@ -170,6 +170,23 @@ func TestChooseWhatIsUnknown(t *testing.T) {
 	}
 }
 
+// As much of an ID as is shown names one sandbox.
+func TestShortID(t *testing.T) {
+	random := strings.Repeat("4f1c2ab0d6e91aa7", 4)
+	for id, want := range map[string]string{
+		random:                    "4f1c2ab0d6e91",
+		random[:63]:               random[:63],
+		random[:63] + "g":         random[:63] + "g",
+		"cnitool-1234567890aaaa":  "cnitool-1234567890aaaa",
+		"ns-4026532287-123456789": "ns-4026532287-123456789",
+		"":                        "",
+	} {
+		if got := selection.ShortID(id); got != want {
+			t.Errorf("ShortID(%q) = %q, want %q", id, got, want)
+		}
+	}
+}
+
 func TestWords(t *testing.T) {
 	s := selection.Selection{Names: []string{"shop/web-0", "4f1c"}, Namespace: "shop", Network: "lan", Parent: "bond4"}
 	if got := strings.Join(s.Words(), " "); got != "shop/web-0 4f1c --namespace shop --network lan --parent bond4" {
