@@ -10,11 +10,23 @@ import (
 // Select returns what List does, limited to what is selected. selection.ErrNothing and
 // selection.ErrAmbiguous can be matched.
 func (s *Store) Select(by selection.Selection) ([]Record, []Unreadable, error) {
+	return s.SelectAmong(by, func(records []Record, unreadable []Unreadable) ([]selection.Thing, error) {
+		return Things(records, unreadable), nil
+	})
+}
+
+// SelectAmong is Select for a caller who knows more of the records than they have. thingsOf returns what Things
+// does.
+func (s *Store) SelectAmong(by selection.Selection, thingsOf func([]Record, []Unreadable) ([]selection.Thing, error)) ([]Record, []Unreadable, error) {
 	records, unreadable, err := s.List()
 	if err != nil || by.All() {
 		return records, unreadable, err
 	}
-	chosen, err := by.Choose(Things(records, unreadable))
+	things, err := thingsOf(records, unreadable)
+	if err != nil {
+		return nil, nil, err
+	}
+	chosen, err := by.Choose(things)
 	if err != nil {
 		return nil, nil, err
 	}

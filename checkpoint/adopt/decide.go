@@ -70,6 +70,9 @@ type Action struct {
 	// recorded says that the attachment has a checkpoint, readable or not. torn is set if it cannot be read.
 	recorded bool
 	torn     *checkpoint.Unreadable
+	// on are the parents of an interface that is there. was is the interface as far as a checkpoint has it.
+	on  []netstate.Device
+	was *netstate.Interface
 	// record is the checkpoint that a Forget removes, as it was read, unless torn is set.
 	record checkpoint.Record
 	// owed says that an announcement is owed. A refresh does not send it.
@@ -133,12 +136,12 @@ func missing(node Node, ofSandbox map[attachment.Namespace]matched) []Action {
 }
 
 func actionOn(r checkpoint.Record, do Verb, reason string) Action {
-	return Action{Do: do, Attachment: r.Attachment, Pod: r.Pod, Namespace: r.Namespace, Interface: r.Interface, Reason: reason, recorded: true}
+	return Action{Do: do, Attachment: r.Attachment, Pod: r.Pod, Namespace: r.Namespace, Interface: r.Interface, Reason: reason, recorded: true, was: &r.Interface}
 }
 
 // decide is Decide for one interface. inside has the records of its sandbox.
 func decide(f Found, inside matched, records []checkpoint.Record, unreadable []checkpoint.Unreadable, refresh bool) Action {
-	a := Action{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Interface: f.Live, cni: f.CNI}
+	a := Action{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Interface: f.Live, cni: f.CNI, on: f.Live.Parents}
 	if r, ok := inside.record(f); ok {
 		return decideKnown(a, f, withoutDetached(r, f, records), refresh)
 	}
@@ -194,7 +197,7 @@ func impossible(err error) string {
 // decideKnown keeps the record's name and pod, because a DEL goes by them. It also keeps what the
 // runtime gave and got.
 func decideKnown(a Action, f Found, r checkpoint.Record, refresh bool) Action {
-	a.Attachment, a.cni, a.owed, a.recorded = r.Attachment, r.CNI, r.AnnouncementOwed, true
+	a.Attachment, a.cni, a.owed, a.recorded, a.was = r.Attachment, r.CNI, r.AnnouncementOwed, true, &r.Interface
 	if r.Pod.Name != "" {
 		a.Pod = r.Pod
 	}

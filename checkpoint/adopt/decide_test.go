@@ -228,16 +228,16 @@ func TestChoose(t *testing.T) {
 		{Attachment: key("abc2", "eth0")}, {Attachment: key("abc", "eth0")}, {Attachment: key("abc1", "net1")},
 	}
 	for id, want := range map[string]int{"abc1": 2, "abc": 1, "shop/web": 2, "abc2": 1} {
-		if got, _, err := choose(actions, nil, selection.Selection{Names: []string{id}}); err != nil || len(got) != want {
+		if got, _, err := choose(actions, nil, nil, selection.Selection{Names: []string{id}}); err != nil || len(got) != want {
 			t.Errorf("%s: %d %v", id, len(got), err)
 		}
 	}
 	for _, id := range []string{"", "ab", "shop/db", "x"} {
-		if got, _, err := choose(actions, nil, selection.Selection{Names: []string{id}}); err == nil {
+		if got, _, err := choose(actions, nil, nil, selection.Selection{Names: []string{id}}); err == nil {
 			t.Errorf("%q: %v", id, got)
 		}
 	}
-	if got, _, err := choose(actions, nil, selection.Selection{}); err != nil || len(got) != len(actions) {
+	if got, _, err := choose(actions, nil, nil, selection.Selection{}); err != nil || len(got) != len(actions) {
 		t.Error(got, err)
 	}
 }

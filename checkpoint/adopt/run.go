@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -89,7 +90,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 		return Report{}, err
 	}
 	defer r.look.close()
-	actions, problems, err := choose(Decide(node, opts.Refresh), r.problems, opts.Select)
+	actions, problems, err := choose(Decide(node, opts.Refresh), r.problems, restore.NewNaming(r.look.devices, node.Records, node.Unreadable), opts.Select)
 	if err != nil {
 		return Report{}, err
 	}

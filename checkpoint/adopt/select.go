@@ -2,19 +2,20 @@ package adopt
 
 import (
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
 // choose returns the actions on what is selected, and the problems with it. selection.ErrNothing and
 // selection.ErrAmbiguous can be matched.
-func choose(actions []Action, problems []Problem, by selection.Selection) ([]Action, []Problem, error) {
+func choose(actions []Action, problems []Problem, naming *restore.Naming, by selection.Selection) ([]Action, []Problem, error) {
 	if by.All() {
 		return actions, problems, nil
 	}
 	things := make([]selection.Thing, 0, len(actions)+len(problems))
 	for _, a := range actions {
-		things = append(things, a.thing())
+		things = append(things, a.thing(naming))
 	}
 	for _, p := range problems {
 		things = append(things, p.Thing())
@@ -26,10 +27,14 @@ func choose(actions []Action, problems []Problem, by selection.Selection) ([]Act
 	return those(actions, chosen), those(problems, chosen[len(actions):]), nil
 }
 
-func (a Action) thing() selection.Thing {
+// thing has the parents that the interface is on, and those that its checkpoint has.
+func (a Action) thing(naming *restore.Naming) selection.Thing {
 	t := selection.Thing{
 		Pod: a.Pod, ContainerID: a.Attachment.ContainerID, Network: a.Attachment.Network,
-		Parents: netstate.ChainNames(a.Interface.Parents), Unknown: a.torn != nil,
+		Parents: netstate.ChainNames(a.on), Unknown: a.torn != nil,
+	}
+	if a.was != nil {
+		t.Parents = append(t.Parents, naming.Of(*a.was)...)
 	}
 	if t.Unknown && t.Network == checkpoint.NetworkUnknown {
 		t.Network = ""

@@ -71,7 +71,7 @@ func unreadableOf(f Found, records []checkpoint.Record, unreadable []checkpoint.
 // written anew, and only if asked for. What can still be read of it must be there: the new
 // checkpoint would be worse otherwise.
 func decideTorn(a Action, f Found, u checkpoint.Unreadable, records []checkpoint.Record, refresh bool) Action {
-	a.recorded, a.torn = true, &u
+	a.recorded, a.torn, a.was = true, &u, &u.Left.Interface
 	if u.IfName != "" {
 		a.takeOver(u) // Refused or not, the action is on this checkpoint.
 	}
@@ -144,7 +144,7 @@ func decideLeftover(node Node, actions []Action) []Action {
 		if taken[key] || directory {
 			continue
 		}
-		a := Action{Namespace: namespaceOf(u, node.Records), Interface: u.Left.Interface, recorded: true, torn: &u}
+		a := Action{Namespace: namespaceOf(u, node.Records), Interface: u.Left.Interface, recorded: true, torn: &u, was: &u.Left.Interface}
 		a.takeOver(u)
 		a.Do, a.Reason = leftover(u, a.Namespace, node.Evidence[a.Namespace])
 		more = append(more, a)

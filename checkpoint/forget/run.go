@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -117,7 +118,7 @@ func Look(ctx context.Context, opts Options) (*Plan, error) {
 	case opts.Stale && opts.Force:
 		return nil, fmt.Errorf("%w: --force is only for sandboxes that are named", ErrUsage)
 	}
-	records, unreadable, err := opts.Store.Select(opts.Select)
+	records, unreadable, err := restore.Select(opts.Store, opts.Select)
 	if err != nil {
 		return nil, err
 	}

@@ -77,7 +77,7 @@ type run struct {
 // look at nothing.
 func Run(ctx context.Context, opts Options) (Report, error) {
 	start := time.Now()
-	records, unreadable, err := opts.Store.Select(opts.Select)
+	records, unreadable, err := Select(opts.Store, opts.Select)
 	if err != nil {
 		return Report{}, err
 	}

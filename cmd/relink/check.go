@@ -130,7 +130,10 @@ func selectAll(store *checkpoint.Store, by selection.Selection, without []adopt.
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	things := checkpoint.Things(records, unreadable)
+	things, err := restore.Things(records, unreadable, by)
+	if err != nil {
+		return nil, nil, nil, err
+	}
 	remembered := len(things)
 	for _, f := range without {
 		things = append(things, f.Thing())

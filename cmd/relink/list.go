@@ -56,7 +56,7 @@ type listed struct {
 }
 
 func list(store *checkpoint.Store, report restore.Report, by selection.Selection, output format, s *screen) error {
-	records, unreadable, err := store.Select(by)
+	records, unreadable, err := restore.Select(store, by)
 	if err != nil {
 		return err
 	}

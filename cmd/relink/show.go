@@ -54,7 +54,7 @@ type compared struct {
 }
 
 func show(store *checkpoint.Store, report restore.Report, by selection.Selection, output format, s *screen) error {
-	records, unreadable, err := store.Select(by)
+	records, unreadable, err := restore.Select(store, by)
 	if err != nil {
 		return err
 	}
