@@ -135,25 +135,27 @@ func (d leaseDir) storeOf(ctx context.Context, address netip.Addr, network strin
 	return nil, fmt.Errorf("%s is leased in networks %s: give --network NETWORK", address, strings.Join(found, ", "))
 }
 
-// expected returns the identity, in full, of the holder that is meant. lease.ErrHolder can be
-// matched: another one has the address.
-func (e expectation) expected(l lease.Lease) (lease.Expected, error) {
+// expected returns the lease that was seen, and which of its holders are meant. lease.ErrHolder can be matched:
+// another one has the address.
+func (e expectation) expected(seen lease.Lease) (lease.Expected, error) {
 	if e.nobody {
-		return lease.Expected{Nobody: true}, nil
+		if !seen.Nobodys() {
+			return lease.Expected{}, fmt.Errorf("%s is %w: it is %s", seen.Address, lease.ErrHolder, seen.Whose())
+		}
+		return lease.Expected{Seen: seen}, nil
 	}
-	meant, err := choose(e.holdings(l), e.selection())
+	meant, err := choose(e.holdings(seen), e.selection())
 	switch {
 	case errors.Is(err, selection.ErrNothing):
-		return lease.Expected{}, e.unmet(l)
+		return lease.Expected{}, e.unmet(seen)
 	case err != nil:
 		return lease.Expected{}, err
-	case len(meant) == 1:
-		h := meant[0].holder
-		return lease.Expected{ContainerID: h.ContainerID, IfName: h.IfName, Owner: l.Owner}, nil
-	case meant[0].holder.ContainerID == meant[1].holder.ContainerID:
-		return lease.Expected{ContainerID: meant[0].holder.ContainerID, IfName: e.ifName, Owner: l.Owner}, nil
 	}
-	return lease.Expected{IfName: e.ifName, Owner: l.Owner}, nil
+	expected := lease.Expected{Seen: seen}
+	for _, h := range meant {
+		expected.Holders = append(expected.Holders, h.holder)
+	}
+	return expected, nil
 }
 
 // holdings returns those who have the address. Nobody has one in quarantine, and a pod has one that is

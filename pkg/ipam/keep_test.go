@@ -155,7 +155,11 @@ func TestReservationEndsWhenReleasedOrAfterRetain(t *testing.T) {
 	}
 	_, err := n.tryAdd(t, "c9/eth0", "web-9", "")
 	n.expectError(t, "all reserved", err, 11, "relink-ipam: range set 0 (10.3.0.2-10.3.0.4) of network pods: no address is free: 0 held, 3 reserved, 0 in quarantine; relink ipam list says for whom")
-	if _, _, err := n.store(t).ReleaseByHand(t.Context(), addr("10.3.0.3"), lease.Expected{Owner: pod("web-1")}); err != nil {
+	seen, err := n.store(t).Get(t.Context(), addr("10.3.0.3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := n.store(t).ReleaseByHand(t.Context(), seen.Address, lease.Expected{Seen: seen}); err != nil {
 		t.Fatal(err)
 	}
 	n.expect(t, "one released", "10.3.0.2 reserved c0/eth0 web-0", "10.3.0.4 reserved c2/eth0 web-2")

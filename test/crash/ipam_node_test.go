@@ -302,7 +302,7 @@ func (p *pool) endReservations(t testing.TB) {
 		case lease.Held:
 			t.Errorf("still held: %+v", l)
 		case lease.Reserved:
-			if _, _, err := p.store(t).ReleaseByHand(t.Context(), l.Address, lease.Expected{Owner: l.Owner}); err != nil {
+			if _, _, err := p.store(t).ReleaseByHand(t.Context(), l.Address, lease.Expected{Seen: l}); err != nil {
 				t.Error(err)
 			}
 		}

@@ -321,7 +321,11 @@ func TestImportAgainWhereDELsWentToRelink(t *testing.T) {
 	}
 	m.expect("the leases", m.leases(), []string{"10.231.77.2 quarantined pod shop/web-2", "10.231.77.3 held - c9", "10.231.77.4 held pod shop/web-4 c4"})
 	// An address that is free since is held again, and marked.
-	if _, _, err := m.store.ReleaseByHand(t.Context(), netip.MustParseAddr("10.231.77.2"), lease.Expected{Nobody: true}); err != nil {
+	seen, err := m.store.Get(t.Context(), netip.MustParseAddr("10.231.77.2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := m.store.ReleaseByHand(t.Context(), seen.Address, lease.Expected{Seen: seen}); err != nil {
 		t.Fatal(err)
 	}
 	said, _ = m.imports(lease.Policy{})

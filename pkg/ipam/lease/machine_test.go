@@ -182,17 +182,13 @@ func (m *machine) reserve(t *rapid.T) {
 func (m *machine) releaseByHand(t *rapid.T) {
 	a := drawAddress(t)
 	l, leased := m.model.current()[a]
-	expected := Expected{Nobody: l.State == Quarantined}
-	switch {
-	case l.State == Held && rapid.Bool().Draw(t, "one holder"):
-		expected.ContainerID = rapid.SampledFrom(l.Holders).Draw(t, "holder").ContainerID
-	case l.State == Held:
-		expected.IfName = l.Holders[0].IfName
-	case l.State == Reserved:
-		expected.Owner = l.Owner
+	expected := Expected{Seen: l}
+	if l.State == Held && rapid.Bool().Draw(t, "one holder") {
+		expected.Holders = []Holder{rapid.SampledFrom(l.Holders).Draw(t, "holder")}
 	}
 	if leased && rapid.IntRange(0, 3).Draw(t, "wrong") == 0 {
-		_, _, err := m.store.ReleaseByHand(t.Context(), a, Expected{ContainerID: "another"})
+		l.Owner, l.Holders = pod("another"), append(slices.Clone(l.Holders), Holder{ContainerID: "another"})
+		_, _, err := m.store.ReleaseByHand(t.Context(), a, Expected{Seen: l})
 		agree(t, "release of another's", err, ErrHolder)
 		return
 	}
@@ -200,9 +196,7 @@ func (m *machine) releaseByHand(t *rapid.T) {
 	if m.disk.lacksRoom(t, err, false) {
 		return
 	}
-	agree(t, "release", err, m.model.releaseByHand(a, func(h Holder) bool {
-		return expected.ContainerID == "" || h.ContainerID == expected.ContainerID
-	}))
+	agree(t, "release", err, m.model.releaseByHand(a, expected.means))
 }
 
 func (m *machine) conflict(t *rapid.T) {

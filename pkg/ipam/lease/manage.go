@@ -92,31 +92,37 @@ func (l *leases) asOfNow(lease Lease) (_ Lease, ok bool) {
 	return lease, !l.over(lease)
 }
 
-// Expected is who the caller of ReleaseByHand expects to have an address: a container and its interface, an
-// owner, or nobody, for an address in quarantine. An empty field is not compared, but one must be set.
+// Expected is what the caller of ReleaseByHand has seen, and who it means.
 type Expected struct {
-	ContainerID, IfName string
-	Owner               attachment.Owner
-	Nobody              bool
+	// Seen is the lease that the caller has seen. Its state, its owner and its holders are compared, and for an
+	// address in quarantine its last holder.
+	Seen Lease
+	// Holders are those of Seen that give the address up. Nil means all.
+	Holders []Holder
 }
 
-// is says whether the lease is as expected.
+// is says whether the lease is still as the caller has seen it.
 func (e Expected) is(l Lease) bool {
-	if e == (Expected{}) || e.Nobody != l.Nobodys() {
+	if e.Seen.State != l.State || e.Seen.Owner != l.Owner || !slices.EqualFunc(e.Seen.Holders, l.Holders, Holder.sameAttachment) {
 		return false
 	}
-	return (e.ContainerID == "" && e.IfName == "" || slices.ContainsFunc(l.Holders, e.means)) &&
-		(e.Owner == attachment.Owner{} || l.Owner == e.Owner)
+	return l.State != Quarantined || e.Seen.Last.sameAttachment(l.Last)
 }
 
-// means says whether the holder is among those that are expected.
+// means says whether the holder gives the address up.
 func (e Expected) means(h Holder) bool {
-	return (e.ContainerID == "" || e.ContainerID == h.ContainerID) && (e.IfName == "" || e.IfName == h.IfName)
+	return e.Holders == nil || slices.ContainsFunc(e.Holders, h.sameAttachment)
 }
 
-// ReleaseByHand releases the address if the expected holder has it. It returns the lease before and after,
-// the zero Lease for free. Other holders keep the address. A held address goes into quarantine, and so does
-// one whose reservation is younger than its quarantine. ErrHolder: somebody else has it; ErrNone: it is free.
+// sameAttachment says whether both holders are one attachment.
+func (h Holder) sameAttachment(other Holder) bool {
+	return h.ContainerID == other.ContainerID && h.IfName == other.IfName
+}
+
+// ReleaseByHand releases the address if its lease is still as the caller has seen it. It returns the lease before
+// and after, the zero Lease for free. Holders that are not meant keep the address. A held address goes into
+// quarantine, and so does one whose reservation is younger than its quarantine. ErrHolder: the lease has changed, or
+// none of its holders is meant; ErrNone: the address is free.
 func (s *Store) ReleaseByHand(ctx context.Context, a netip.Addr, expected Expected) (was, left Lease, err error) {
 	err = s.change(ctx, func(l *leases) (err error) {
 		if err := l.settle(); err != nil {
@@ -125,7 +131,7 @@ func (s *Store) ReleaseByHand(ctx context.Context, a netip.Addr, expected Expect
 		if was, err = l.current(a); err != nil {
 			return err
 		}
-		if !expected.is(was) {
+		if !expected.is(was) || was.State == Held && !slices.ContainsFunc(was.Holders, expected.means) {
 			return notAsExpected(was)
 		}
 		var ok bool

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ func TestAbandon(t *testing.T) {
 		}, ErrHolder, "10.3.0.2 is not as expected: it is held by eth0 of c1 on pods (pod default/web-0)", []string{"10.3.0.2 held c1/eth0 web-0"}},
 		"it is free": {func(t *testing.T, n *node) {
 			n.del(t, "c1/eth0")
-			_, _, err := n.store(t).ReleaseByHand(t.Context(), addr("10.3.0.2"), Expected{Owner: pod("web-0")})
+			_, _, err := n.store(t).ReleaseByHand(t.Context(), addr("10.3.0.2"), Expected{Seen: n.get(t, "10.3.0.2")})
 			must(t, err)
 			n.later(time.Hour)
 		}, ErrNone, "10.3.0.2 is free in network pods: nothing is leased", nil},
@@ -228,57 +229,69 @@ func TestReservationsThatNobodyWouldAskForAreNotMade(t *testing.T) {
 
 func TestReleaseByHand(t *testing.T) {
 	for name, test := range map[string]struct {
-		before   func(t *testing.T, n *node)
-		expected Expected
-		is       error
-		msg      string
-		want     []string
+		before func(t *testing.T, n *node)
+		// meant are the containers that are meant, none for all.
+		meant []string
+		// since is what happens between the look and the release.
+		since func(t *testing.T, n *node)
+		is    error
+		msg   string
+		want  []string
 	}{
-		"a holder": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2") }, Expected{ContainerID: "c1"},
+		"a holder": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2") }, []string{"c1"}, nil,
 			nil, "<nil>", []string{"10.3.0.2 quarantined c1/eth0 web-0"}},
-		"one of two holders": {func(t *testing.T, n *node) {
-			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
-			n.add(t, "c2/eth0", "web-0", "10.3.0.2")
-		}, Expected{ContainerID: "c2", IfName: "eth0"}, nil, "<nil>", []string{"10.3.0.2 held c1/eth0 web-0"}},
-		"both holders": {func(t *testing.T, n *node) {
-			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
-			n.add(t, "c2/eth0", "web-0", "10.3.0.2")
-		}, Expected{Owner: pod("web-0")}, nil, "<nil>", []string{"10.3.0.2 quarantined c2/eth0 web-0"}},
-		"another sandbox": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2") }, Expected{ContainerID: "c2"},
+		"one of two holders": {twoSandboxes, []string{"c2"}, nil, nil, "<nil>", []string{"10.3.0.2 held c1/eth0 web-0"}},
+		"both holders":       {twoSandboxes, nil, nil, nil, "<nil>", []string{"10.3.0.2 quarantined c2/eth0 web-0"}},
+		"another sandbox": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2") }, []string{"c2"}, nil,
 			ErrHolder, "10.3.0.2 is not as expected: it is held by eth0 of c1 on pods (pod default/web-0)", []string{"10.3.0.2 held c1/eth0 web-0"}},
-		"another pod": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2") }, Expected{ContainerID: "c1", Owner: pod("web-1")},
-			ErrHolder, "10.3.0.2 is not as expected: it is held by eth0 of c1 on pods (pod default/web-0)", []string{"10.3.0.2 held c1/eth0 web-0"}},
-		"nobody is expected": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "", "10.3.0.2") }, Expected{Nobody: true},
-			ErrHolder, "10.3.0.2 is not as expected: it is held by eth0 of c1 on pods", []string{"10.3.0.2 held c1/eth0"}},
-		"nothing is expected": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "", "10.3.0.2") }, Expected{},
-			ErrHolder, "10.3.0.2 is not as expected: it is held by eth0 of c1 on pods", []string{"10.3.0.2 held c1/eth0"}},
-		"a fresh reservation": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2"); n.del(t, "c1/eth0") }, Expected{Owner: pod("web-0")},
+		"a fresh reservation": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2"); n.del(t, "c1/eth0") }, nil, nil,
 			nil, "<nil>", []string{"10.3.0.2 quarantined c1/eth0 web-0"}},
 		"an old reservation": {func(t *testing.T, n *node) {
 			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 			n.del(t, "c1/eth0")
 			n.later(time.Minute)
-		}, Expected{Owner: pod("web-0")}, nil, "<nil>", nil},
-		"a quarantine": {func(t *testing.T, n *node) {
-			n.policy = minute
-			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
-			n.del(t, "c1/eth0")
-		}, Expected{Nobody: true}, nil, "<nil>", nil},
+		}, nil, nil, nil, "<nil>", nil},
+		"a quarantine": {quarantined, nil, nil, nil, "<nil>", nil},
 		"what was reserved by hand and held": {func(t *testing.T, n *node) {
 			n.reserve(t, "10.3.0.2", "web-0", 0)
 			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
-		}, Expected{ContainerID: "c1"}, nil, "<nil>", []string{"10.3.0.2 quarantined c1/eth0 web-0"}},
-		"what is free": {func(t *testing.T, n *node) { n.addWanted(t, "c1/eth0", "web-0", "10.3.0.3") }, Expected{Nobody: true},
+		}, []string{"c1"}, nil, nil, "<nil>", []string{"10.3.0.2 quarantined c1/eth0 web-0"}},
+		"what is free": {func(t *testing.T, n *node) { n.addWanted(t, "c1/eth0", "web-0", "10.3.0.3") }, nil, nil,
 			ErrNone, "10.3.0.2 is free in network pods: nothing is leased", []string{"10.3.0.3 held c1/eth0 web-0"}},
-		"held in an earlier boot": {func(t *testing.T, n *node) {
-			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
-			n.reboot("boot-2", time.Second)
-		}, Expected{ContainerID: "c1"}, ErrHolder, "10.3.0.2 is not as expected: it is reserved for pod default/web-0", []string{"10.3.0.2 reserved c1/eth0 web-0"}},
+		"the reservation was taken": {func(t *testing.T, n *node) { n.reserve(t, "10.3.0.2", "web-0", 0) }, nil,
+			func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2") },
+			ErrHolder, "10.3.0.2 is not as expected: it is held by eth0 of c1 on pods (pod default/web-0)", []string{"10.3.0.2 held c1/eth0 web-0"}},
+		"the pod has another sandbox besides": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2") }, nil,
+			func(t *testing.T, n *node) { n.add(t, "c2/eth0", "web-0", "10.3.0.2") },
+			ErrHolder, "10.3.0.2 is not as expected: it is held by eth0 of c1 on pods and eth0 of c2 on pods (pod default/web-0)", []string{"10.3.0.2 held c1/eth0+c2/eth0 web-0"}},
+		"one of two sandboxes is gone": {twoSandboxes, nil, func(t *testing.T, n *node) { n.del(t, "c1/eth0") },
+			ErrHolder, "10.3.0.2 is not as expected: it is held by eth0 of c2 on pods (pod default/web-0)", []string{"10.3.0.2 held c2/eth0 web-0"}},
+		"its DEL has come": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2") }, nil, func(t *testing.T, n *node) { n.del(t, "c1/eth0") },
+			ErrHolder, "10.3.0.2 is not as expected: it is reserved for pod default/web-0", []string{"10.3.0.2 reserved c1/eth0 web-0"}},
+		"another quarantine": {quarantined, nil, func(t *testing.T, n *node) {
+			n.later(time.Hour)
+			n.addWanted(t, "c2/eth0", "web-0", "10.3.0.2")
+			n.del(t, "c2/eth0")
+		}, ErrHolder, "10.3.0.2 is not as expected: it is in quarantine: released", []string{"10.3.0.2 quarantined c2/eth0 web-0"}},
+		"a boot": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2") }, nil,
+			func(_ *testing.T, n *node) { n.reboot("boot-2", time.Second) },
+			ErrHolder, "10.3.0.2 is not as expected: it is reserved for pod default/web-0", []string{"10.3.0.2 reserved c1/eth0 web-0"}},
 	} {
 		n := newNode(t, "10.3.0.9", sticky)
 		test.before(t, n)
+		seen, err := n.store(t).Get(t.Context(), addr("10.3.0.2"))
+		if !errors.Is(err, ErrNone) {
+			must(t, err)
+		}
+		if test.since != nil {
+			test.since(t, n)
+		}
+		expected := Expected{Seen: seen}
+		for _, c := range test.meant {
+			expected.Holders = append(expected.Holders, Holder{ContainerID: c, IfName: "eth0"})
+		}
 		was := n.lines(t)
-		before, left, err := n.store(t).ReleaseByHand(t.Context(), addr("10.3.0.2"), test.expected)
+		before, left, err := n.store(t).ReleaseByHand(t.Context(), addr("10.3.0.2"), expected)
 		n.refused(t, name, err, test.is, test.msg)
 		n.expect(t, name, test.want...)
 		if err != nil {
@@ -292,4 +305,17 @@ func TestReleaseByHand(t *testing.T) {
 			t.Errorf("%s: what it returns (-want +got):\n%s", name, diff)
 		}
 	}
+}
+
+func twoSandboxes(t *testing.T, n *node) {
+	t.Helper()
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	n.add(t, "c2/eth0", "web-0", "10.3.0.2")
+}
+
+func quarantined(t *testing.T, n *node) {
+	t.Helper()
+	n.policy = minute
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	n.del(t, "c1/eth0")
 }

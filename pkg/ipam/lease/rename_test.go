@@ -82,7 +82,7 @@ func TestRenameIntoANetworkWithLeases(t *testing.T) {
 	to.addWanted(t, "n1/eth0", "x", "10.3.0.4")
 	to.policy = minute
 	to.addWanted(t, "n2/eth0", "y", "10.3.0.9")
-	_, _, err := to.store(t).ReleaseByHand(t.Context(), addr("10.3.0.4"), Expected{ContainerID: "n1"})
+	_, _, err := to.store(t).ReleaseByHand(t.Context(), addr("10.3.0.4"), Expected{Seen: to.get(t, "10.3.0.4")})
 	must(t, err)
 
 	was := n.told(t, "10.3.0.2")
@@ -141,7 +141,7 @@ func TestRenameThatClashesChangesNothing(t *testing.T) {
 	for _, a := range []string{"10.3.0.2", "10.3.0.4"} {
 		for range 2 { // A reservation leaves a quarantine.
 			l := to.get(t, a)
-			_, _, err := to.store(t).ReleaseByHand(t.Context(), addr(a), Expected{Owner: l.Owner, Nobody: l.State == Quarantined})
+			_, _, err := to.store(t).ReleaseByHand(t.Context(), addr(a), Expected{Seen: l})
 			must(t, err)
 			if l.State == Quarantined {
 				break
