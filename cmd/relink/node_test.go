@@ -59,7 +59,6 @@ func setupNode(env *testscript.Env, bin string) error {
 		}
 	}
 	return runIn(host, exec.Command("sh", "-ec", `
-		ip link set lo up
 		for nic in lan san wan; do
 			ip link add ${nic}0 type veth peer name ${nic}1
 			ip link set ${nic}0 up
