@@ -12,7 +12,6 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
-	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
@@ -32,9 +31,6 @@ type Chained struct {
 	// Stderr gets a line about what cannot be remembered. nil stands for the process's own.
 	Stderr io.Writer
 }
-
-// Versions are the CNI versions of Chained. Older ones have no prevResult.
-var Versions = version.PluginSupports("0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
 // Funcs returns the plugin's entry points for skel.PluginMainFuncs.
 func (p Chained) Funcs() skel.CNIFuncs {

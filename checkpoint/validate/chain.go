@@ -2,7 +2,9 @@ package validate
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -54,6 +56,11 @@ var listKeys = cniplugin.Keys{
 type reading struct {
 	chain
 	findings []Finding
+	version  string
+	// delegates are the networks in the plugins' configurations.
+	delegates []chain
+	// said are the keys of which an error was reported, for the plugin that is read. headSaid are those of the list.
+	said, headSaid map[string]bool
 }
 
 func (r *reading) say(severity Severity, place, format string, args ...any) {
@@ -65,115 +72,162 @@ func (r *reading) say(severity Severity, place, format string, args ...any) {
 	r.findings = append(r.findings, Finding{File: r.File, Place: place, Severity: severity, Message: printable.Line(fmt.Sprintf(format, args...))})
 }
 
-// strange says which keys are strange. A key that is allowed gets a warning, as perhaps nobody reads it.
-func (r *reading) strange(place string, k *cniplugin.Keys, at string, b []byte, errorsToo bool) {
+// none is the severity of what is not said.
+const none Severity = ""
+
+// strange reports strange keys. A key that is allowed gets a warning, as perhaps nobody reads it. The others have the
+// severity, or are not said: the plugin's reader has them among its errors.
+func (r *reading) strange(place string, k *cniplugin.Keys, at string, b []byte, severity Severity) {
 	strange, err := k.Examine(at, b)
 	if err != nil {
 		return // Text that is no JSON was reported before.
 	}
 	for _, s := range strange {
 		switch {
-		case s.Err != nil && errorsToo:
-			r.say(Error, place, "%s", message(s.Err))
+		case s.Err != nil && severity != none:
+			r.say(severity, place, "%s", message(s.Err))
 		case s.Err == nil && !strings.ContainsAny(s.Key[strings.LastIndexByte(s.Key, '.')+1:], "/#_") && !strings.Contains(s.Key, "/"):
 			r.say(Warning, place, "unknown configuration key %q: %s does not read it: remove it if nobody else does", s.Key, k.Of)
 		}
 	}
 }
 
-// readChain reads a network and all plugins of it.
-func readChain(n Network) (chain, []Finding) {
+// readChain reads a network and all plugins of it. The first chain is the network's own. The others are those that
+// its plugins delegate to.
+func readChain(n Network) ([]chain, []Finding) {
 	r := reading{chain: chain{Network: n}}
-	var head struct {
-		Name       string            `json:"name"`
-		CNIVersion string            `json:"cniVersion"`
-		Plugins    []json.RawMessage `json:"plugins"`
-		Type       string            `json:"type"`
+	config, twice := once(n.Config)
+	for _, key := range twice {
+		r.say(Warning, "", "configuration key %q is there twice: the last one counts: keep one", key)
 	}
-	for _, err := range cniplugin.DecodeAll("", n.Config, &head) {
+	var keys map[string]json.RawMessage
+	if err := cniplugin.DecodePart("", config, &keys); err != nil {
 		r.say(Error, "", "%s", message(err))
+		return nil, r.findings
 	}
-	if head.Name == "" {
-		head.Name = n.Name
-	}
-	r.name = head.Name
-	if head.Name == "" {
-		r.say(Error, "", "%s", message(cniplugin.ConfigError("name", cniplugin.Missing, "must be the network's name")))
-	} else if err := attachment.ValidateName(head.Name); err != nil {
-		r.say(Error, "", "%s", message(cniplugin.ConfigError("name", head.Name, err.Error())))
-	}
-	if v := head.CNIVersion; v != "" && !slices.Contains(version.All.SupportedVersions(), v) {
-		r.say(Error, "", "invalid \"cniVersion\": %q: must be one of %s", v, strings.Join(version.All.SupportedVersions(), ", "))
-	}
-	r.form(head.Type != "", head.Plugins)
-	if head.Type != "" && head.Plugins == nil {
-		r.plugin("", n.Config)
-		r.order()
-		return r.chain, r.findings
-	}
-	r.strange("", &listKeys, "", n.Config, true)
-	for i, written := range head.Plugins {
-		config, err := withHead(written, head.Name, head.CNIVersion)
-		if err != nil {
-			r.say(Error, "", "%s", message(cniplugin.ConfigError(fmt.Sprintf("plugins[%d]", i), cniplugin.Written(written), "must be an object: put its keys in { }")))
-			continue
-		}
-		r.plugin(fmt.Sprintf("plugins[%d]", i), config)
+	if kind, _ := decoded[string](keys["type"]); kind != "" && keys["plugins"] == nil {
+		r.single(config)
+	} else {
+		r.list(config, keys, kind != "")
 	}
 	r.order()
-	return r.chain, r.findings
+	return append([]chain{r.chain}, r.delegates...), r.findings
 }
 
-// form reports a file whose name does not fit what is in it: libcni goes by the name.
-func (r *reading) form(single bool, plugins []json.RawMessage) {
-	extension := filepath.Ext(r.File)
-	isFile := r.Name == "" && slices.Contains(runtimeExtensions, extension)
-	switch {
-	case single && plugins != nil:
-		r.say(Error, "", `has "type" and "plugins": keep "plugins", with one object for each plugin`)
-	case single && isFile && extension == ".conflist":
+// single reads a configuration of one plugin.
+func (r *reading) single(config []byte) {
+	if r.isFile() && filepath.Ext(r.File) == ".conflist" {
 		r.say(Error, "", `is one plugin: put it in "plugins": [ ], or name the file *.conf`)
-	case !single && plugins != nil && isFile && extension != ".conflist":
+	}
+	var head struct {
+		Name       string `json:"name"`
+		CNIVersion string `json:"cniVersion"`
+	}
+	errs := cniplugin.DecodeAll("", config, &head)
+	if head.Name == "" && r.Name != "" {
+		if named, err := withHead(config, map[string]string{"name": r.Name}); err == nil {
+			config = named
+		}
+	}
+	r.head(head.Name, head.CNIVersion, errs)
+	r.plugin("", config, config)
+}
+
+// list reads a list of plugins.
+func (r *reading) list(config []byte, keys map[string]json.RawMessage, hasType bool) {
+	switch {
+	case hasType:
+		r.say(Error, "", `has "type" and "plugins": keep "plugins", with one object for each plugin`)
+	case keys["plugins"] != nil && r.isFile() && filepath.Ext(r.File) != ".conflist":
 		r.say(Error, "", "is a list of plugins: runtimes read that in *.conflist: rename the file")
-	case !single && len(plugins) == 0:
-		r.say(Error, "", "%s", message(cniplugin.ConfigError("plugins", cniplugin.Missing, `must have the plugins, such as [{"type": "relink-macvlan", "master": "bond4"}]`)))
+	}
+	h := readHead(keys)
+	r.head(h.name, h.version, h.errs)
+	r.strange("", &listKeys, "", config, Warning)
+	for i, written := range h.plugins {
+		place := fmt.Sprintf("plugins[%d]", i)
+		// libcni puts both into each plugin's configuration, over what is there.
+		config, err := withHead(written, map[string]string{"name": r.name, "cniVersion": h.version})
+		if err != nil {
+			r.say(Error, "", "%s", message(cniplugin.ConfigError(place, cniplugin.Written(written), "must be an object: put its keys in { }")))
+			continue
+		}
+		r.plugin(place, config, written)
 	}
 }
 
-// withHead adds to a plugin's object the keys that libcni adds. The rest of the text stays as it is: a key that is there twice
-// has to be found.
-func withHead(written json.RawMessage, name, cniVersion string) ([]byte, error) {
+// head reports what is wrong with the name and the version, and the other errors. A network without a name has that
+// of its definition.
+func (r *reading) head(name, cniVersion string, errs []error) {
+	r.said = map[string]bool{}
+	if r.name = name; name == "" {
+		r.name = r.Name
+	}
+	r.version = cniVersion
+	if r.Name != "" && name == "" {
+		r.said["name"] = true // It is there.
+	}
+	r.errors("", errs)
+	if r.name == "" {
+		errs = []error{cniplugin.ConfigError("name", cniplugin.Missing, "must be the network's name")}
+		r.errors("", errs)
+	} else if err := attachment.ValidateName(r.name); err != nil {
+		r.errors("", []error{cniplugin.ConfigError("name", r.name, err.Error())})
+	} else {
+		delete(r.said, "name")
+	}
+	if err := cniplugin.CheckVersion(cniVersion, version.All.SupportedVersions()); err != nil {
+		r.errors("", []error{err})
+	}
+	r.headSaid = maps.Clone(r.said)
+}
+
+// isFile says whether the configuration is a file by itself that runtimes read: libcni goes by its name.
+func (r *reading) isFile() bool {
+	return r.Place == "" && slices.Contains(runtimeExtensions, filepath.Ext(r.File))
+}
+
+// withHead sets keys in a plugin's object, over those that are there. An empty value is left out. The rest of the
+// text stays as it is.
+func withHead(written json.RawMessage, set map[string]string) ([]byte, error) {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(written, &keys); err != nil {
 		return nil, err
 	}
-	var more strings.Builder
-	for key, value := range map[string]string{"name": name, "cniVersion": cniVersion} {
-		if keys[key] == nil && value != "" {
-			quoted, err := json.Marshal(value)
-			if err != nil {
-				return nil, err
-			}
-			fmt.Fprintf(&more, "%q:%s,", key, quoted)
+	if keys == nil {
+		return nil, errors.New("null is no object")
+	}
+	body := strings.TrimSuffix(strings.TrimSpace(string(written)), "}")
+	for _, key := range slices.Sorted(maps.Keys(set)) {
+		if set[key] == "" {
+			continue
 		}
+		quoted, err := json.Marshal(set[key])
+		if err != nil {
+			return nil, err
+		}
+		if len(keys) > 0 {
+			body += ","
+		}
+		keys[key] = quoted
+		body += fmt.Sprintf("%q:%s", key, quoted)
 	}
-	body := strings.TrimPrefix(strings.TrimSpace(string(written)), "{")
-	if len(keys) == 0 {
-		return []byte("{" + strings.TrimSuffix(more.String(), ",") + body), nil
-	}
-	return []byte("{" + more.String() + body), nil
+	all, _ := once([]byte(body + "}"))
+	return all, nil
 }
 
-// plugin reads the configuration of one plugin.
-func (r *reading) plugin(place string, config []byte) {
+// plugin reads the configuration of one plugin, as the plugin gets it. libcni refuses it as it is written.
+func (r *reading) plugin(place string, config, written []byte) {
 	var head struct {
 		Type string            `json:"type"`
 		IPAM cniplugin.Section `json:"ipam"`
 	}
 	// The plugin's reader reports values of a wrong type.
 	_ = cniplugin.DecodeLoosely("", config, &head)
+	refused := refusals(written)
+	r.said = maps.Clone(r.headSaid)
 	if head.Type == "" {
-		r.say(Error, place, "%s", message(cniplugin.ConfigError("type", cniplugin.Missing, "must be the plugin's name, such as relink-macvlan")))
+		r.errors(place, refused)
 		return
 	}
 	p := plugin{place: strings.TrimSpace(place + " " + head.Type), kind: head.Type, ipam: head.IPAM.Type}
@@ -183,28 +237,31 @@ func (r *reading) plugin(place string, config []byte) {
 		r.ownInterface(&p, config, reader)
 	case head.Type == netconf.CheckpointName:
 		c, errs := netconf.Checkpoint(config)
+		if err := cniplugin.CheckVersion(r.version, netconf.CheckpointVersions.SupportedVersions()); err != nil {
+			errs = append(errs, err)
+		}
 		r.errors(place, errs)
-		r.strange(place, &netconf.CheckpointKeys, "", config, false)
+		r.strange(place, &netconf.CheckpointKeys, "", config, none)
 		r.store(&p, c)
 	case head.Type == ipam.PluginName:
 		r.say(Error, place, `invalid "type": %q: must be an interface plugin such as relink-macvlan; write relink-ipam in "ipam"`, head.Type)
 	default:
 		r.foreign(&p, config)
 	}
+	r.errors(place, refused)
 	r.plugins = append(r.plugins, p)
 }
 
-// errors says what the plugin would say, once for each key: a value of a wrong type would be reported as missing, too. The
-// network's name was judged with the list.
+// errors reports what the plugin would say, once for each key: a value of a wrong type would be reported as missing,
+// too. What was said of the network's name and version is not said again for each plugin.
 func (r *reading) errors(place string, errs []error) {
-	said := map[string]bool{"name": true}
 	for _, err := range errs {
 		text := message(err)
-		if key, _, ok := strings.Cut(strings.TrimPrefix(text, `invalid "`), `": `); ok {
-			if said[key] {
+		if key, _, ok := strings.Cut(strings.TrimPrefix(text, `invalid "`), `": `); ok && strings.HasPrefix(text, `invalid "`) {
+			if r.said[key] {
 				continue
 			}
-			said[key] = true
+			r.said[key] = true
 		}
 		r.say(Error, place, "%s", text)
 	}
@@ -216,7 +273,7 @@ var interfaceKeys = map[string]*cniplugin.Keys{netconf.MacvlanName: &netconf.Mac
 func (r *reading) ownInterface(p *plugin, config []byte, reader netconf.Reader) {
 	request, errs := reader(config, cniplugin.Args{})
 	r.errors(p.place, errs)
-	r.strange(p.place, interfaceKeys[p.kind], "", config, false)
+	r.strange(p.place, interfaceKeys[p.kind], "", config, none)
 	if len(errs) == 0 {
 		p.request = &request
 	}
@@ -240,7 +297,7 @@ func (r *reading) section(p *plugin, n cniplugin.Network) {
 	case ipam.PluginName:
 		read, errs := ipam.Examine(n)
 		r.errors(p.place, errs)
-		r.strange(p.place, &ipam.Keys, "ipam", n.IPAM.JSON, false)
+		r.strange(p.place, &ipam.Keys, "ipam", n.IPAM.JSON, none)
 		if p.sets = read.Sets; read.Detection && netconf.Interface[p.kind] == nil {
 			r.say(Warning, p.place, `"ipam.conflictDetection": %s does not probe for addresses: only relink-macvlan and relink-vlan do`, p.kind)
 		}
@@ -258,10 +315,12 @@ func (r *reading) foreign(p *plugin, config []byte) {
 		r.say(Error, p.place, "invalid \"type\": %q: no such plugin of relink; did you mean %q?", p.kind, near)
 		return
 	}
-	var n cniplugin.Network
-	if err := cniplugin.Decode(config, &n); err != nil || p.ipam == "" {
+	r.delegated(p.place, config)
+	if p.ipam == "" {
 		return // Nothing in it is for relink.
 	}
+	var n cniplugin.Network
+	errs := cniplugin.DecodeAll("", config, &n)
 	if p.ipam == ipam.PluginName {
 		strange, err := ipam.ExamineNetwork(config)
 		for _, s := range strange {
@@ -272,10 +331,30 @@ func (r *reading) foreign(p *plugin, config []byte) {
 		if err != nil {
 			r.say(Error, p.place, "%s", message(err))
 		}
+		r.errors(p.place, errs)
 	} else if near := cniplugin.Nearest(p.ipam, ipam.PluginName); near != "" {
 		r.say(Error, p.place, "invalid \"ipam.type\": %q: no such plugin of relink; did you mean %q?", p.ipam, near)
 	}
 	r.section(p, n)
+}
+
+// delegated reads the networks that Multus has in its own configuration. One without a name gets the name of this
+// one.
+func (r *reading) delegated(place string, config []byte) {
+	var c struct {
+		Delegates []json.RawMessage `json:"delegates"`
+	}
+	if json.Unmarshal(config, &c) != nil {
+		return // It is another plugin's key of that name.
+	}
+	for i, written := range c.Delegates {
+		if keys, _ := decoded[map[string]json.RawMessage](written); keys["type"] == nil && keys["plugins"] == nil {
+			continue
+		}
+		at := join(r.Place, fmt.Sprintf("%s, delegates[%d]", place, i))
+		chains, findings := readChain(Network{File: r.File, Place: at, Config: written, Name: r.name})
+		r.delegates, r.findings = append(r.delegates, chains...), append(r.findings, findings...)
+	}
 }
 
 // order says what is wrong with the order of the plugins.

@@ -17,7 +17,8 @@ func FuzzRead(f *testing.F) {
 		chains, more := readChains(networks)
 		findings = append(append(findings, more...), judgeRanges(chains)...)
 		findings = append(findings, judgeNode(chains, Node{Modules: map[string]bool{"macvlan": false}})...)
-		findings = append(findings, judgeDirectory("d", []string{file}, map[string][]byte{file: []byte(content)})...)
+		findings = append(findings, judgeDirectory("d", []configFile{{path: file, refused: loads(true, []byte(content))}})...)
+		findings = append(findings, judgeDirectory("d", []configFile{{path: file, refused: loads(false, []byte(content))}})...)
 		needsOf(chains)
 		for _, finding := range findings {
 			if strings.Contains(finding.Message, "\n") || finding.Message == "" {

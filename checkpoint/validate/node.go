@@ -99,9 +99,23 @@ func Look(needs Needs, pluginDirs []string) Node {
 		node.Plugins[name] = slices.ContainsFunc(pluginDirs, func(dir string) bool { return isProgram(filepath.Join(dir, name)) })
 	}
 	for _, dir := range needs.Stores {
-		node.Stores[dir] = unwritable(dir)
+		node.lookAtStore(dir)
 	}
 	return node
+}
+
+// lookAtStore finds out whether a checkpoint can be written. Plugins run as root. What another user may not write says
+// nothing about them.
+func (n *Node) lookAtStore(dir string) {
+	err := unwritable(dir)
+	switch {
+	case err == nil:
+		n.Stores[dir] = ""
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+		n.Unknown = append(n.Unknown, fmt.Sprintf("whether a checkpoint can be written: %v: run as root", err))
+	default:
+		n.Stores[dir] = err.Error()
+	}
 }
 
 func (n *Node) lookAtDevices() error {
@@ -174,9 +188,9 @@ func listed(path string, is func(line string) bool) error {
 	return errNotListed
 }
 
-// unwritable says why no file can be written in a directory, "" if one can. The first ADD makes a missing directory, so
-// then the directory above counts. It makes a file and removes it: nothing else tells for sure.
-func unwritable(dir string) string {
+// unwritable says why no file can be written in a directory. The first ADD makes a missing directory, so then the
+// directory above counts. It makes a file and removes it: nothing else tells for sure. Its error names the directory.
+func unwritable(dir string) error {
 	for {
 		info, err := os.Stat(dir)
 		if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
@@ -184,7 +198,7 @@ func unwritable(dir string) string {
 			continue
 		}
 		if err == nil && !info.IsDir() {
-			return dir + " is not a directory"
+			return fmt.Errorf("%s is not a directory", dir)
 		}
 		break
 	}
@@ -193,11 +207,8 @@ func unwritable(dir string) string {
 		err = errors.Join(f.Close(), os.Remove(f.Name()))
 	}
 	var path *fs.PathError
-	switch {
-	case err == nil:
-		return ""
-	case errors.As(err, &path):
-		return dir + ": " + path.Err.Error()
+	if errors.As(err, &path) {
+		return fmt.Errorf("%s: %w", dir, path.Err)
 	}
-	return err.Error()
+	return err
 }

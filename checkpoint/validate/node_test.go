@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -41,7 +43,11 @@ func TestUnwritableSaysWhy(t *testing.T) {
 	for path, want := range map[string]string{
 		dir: "", dir + "/not/yet": "", dir + "/file": dir + "/file is not a directory", "/proc/relink/checkpoints": "/proc: no such file or directory",
 	} {
-		if got := unwritable(path); got != want {
+		got := ""
+		if err := unwritable(path); err != nil {
+			got = err.Error()
+		}
+		if got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
@@ -52,8 +58,14 @@ func TestUnwritableSaysWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	fresh.AsNobody(t, func() {
-		if got, want := unwritable(dir), dir+": permission denied"; got != want {
-			t.Errorf("as nobody: %q, want %q", got, want)
+		// A plugin runs as root, and may write there.
+		node := Look(Needs{Stores: []string{dir, "/proc/version"}}, nil)
+		want := []string{"whether a checkpoint can be written: " + dir + ": permission denied: run as root"}
+		if diff := cmp.Diff(want, node.Unknown); diff != "" {
+			t.Errorf("as nobody (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(map[string]string{"/proc/version": "/proc/version is not a directory"}, node.Stores); diff != "" {
+			t.Errorf("as nobody (-want +got):\n%s", diff)
 		}
 	})
 }

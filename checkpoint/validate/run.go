@@ -1,10 +1,9 @@
 package validate
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 )
 
@@ -30,11 +29,15 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 }
 
-// Run validates the networks in the files. If it can read none, its error matches ErrNothing and says why.
-func Run(o Options) (Report, error) {
+// Run validates the networks in the files. If it can read none, its error matches ErrNothing and says why. If ctx is
+// done before, its error matches that of ctx.
+func Run(ctx context.Context, o Options) (Report, error) {
 	var all collected
 	for _, path := range o.Paths {
-		if err := all.add(path); err != nil {
+		if err := ctx.Err(); err != nil {
+			return Report{}, err
+		}
+		if err := all.add(ctx, path); err != nil {
 			return Report{}, fmt.Errorf("%w: %w", ErrNothing, err)
 		}
 	}
@@ -55,7 +58,7 @@ func readChains(networks []Network) ([]chain, []Finding) {
 	var findings []Finding
 	for _, n := range networks {
 		c, found := readChain(n)
-		chains, findings = append(chains, c), append(findings, found...)
+		chains, findings = append(chains, c...), append(findings, found...)
 	}
 	return chains, findings
 }
@@ -75,54 +78,4 @@ func reportOf(all collected, findings []Finding) Report {
 		r.Findings = []Finding{} // In JSON it is a list, not null.
 	}
 	return r
-}
-
-// collected is what was read.
-type collected struct {
-	files    int
-	networks []Network
-	findings []Finding
-}
-
-// add reads a file, or those of a directory.
-func (c *collected) add(path string) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() {
-		_, err := c.addFile(path)
-		return err
-	}
-	entries, err := os.ReadDir(path) // In order by name.
-	if err != nil {
-		return err
-	}
-	var files []string
-	content := map[string][]byte{}
-	for _, entry := range entries {
-		file := filepath.Join(path, entry.Name())
-		if entry.IsDir() || !IsConfig(entry.Name()) {
-			continue
-		}
-		b, err := c.addFile(file)
-		if err != nil {
-			c.findings = append(c.findings, Finding{File: file, Severity: Error, Message: "can't be read: " + err.Error()})
-			continue
-		}
-		files, content[file] = append(files, file), b
-	}
-	c.findings = append(c.findings, judgeDirectory(path, files, content)...)
-	return nil
-}
-
-func (c *collected) addFile(path string) ([]byte, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	c.files++
-	networks, findings := Read(path, b)
-	c.networks, c.findings = append(c.networks, networks...), append(c.findings, findings...)
-	return b, nil
 }

@@ -27,7 +27,7 @@ could be read.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.Paths = args
-			report, err := validate.Run(opts)
+			report, err := validate.Run(cmd.Context(), opts)
 			if err != nil {
 				return err
 			}

@@ -81,9 +81,18 @@ func checkHead(config []byte, supported []string) error {
 	if err := attachment.ValidateName(head.Name); err != nil {
 		return ConfigError("name", head.Name, err.Error())
 	}
-	// libcni takes a missing version for 0.1.0.
-	if v := head.CNIVersion; v != "" && !slices.Contains(supported, v) {
-		return Error(types.ErrIncompatibleCNIVersion, "invalid %q: %q: must be one of %s", "cniVersion", clip(v), strings.Join(supported, ", "))
+	return CheckVersion(head.CNIVersion, supported)
+}
+
+// CheckVersion reports a "cniVersion" that a plugin does not support. Its code is 1. The specification takes a missing
+// version for 0.1.0.
+func CheckVersion(cniVersion string, supported []string) error {
+	must := "must be one of " + strings.Join(supported, ", ")
+	switch {
+	case cniVersion == "" && !slices.Contains(supported, "0.1.0"):
+		return Error(types.ErrIncompatibleCNIVersion, "invalid %q: %v: %s", "cniVersion", Missing, must)
+	case cniVersion != "" && !slices.Contains(supported, cniVersion):
+		return Error(types.ErrIncompatibleCNIVersion, "invalid %q: %q: %s", "cniVersion", clip(cniVersion), must)
 	}
 	return nil
 }

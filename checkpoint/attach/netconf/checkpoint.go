@@ -3,11 +3,16 @@ package netconf
 import (
 	"slices"
 
+	"github.com/containernetworking/cni/pkg/version"
+
 	"github.com/relink-cni/relink/pkg/cniplugin"
 )
 
 // CheckpointName is the plugin's name.
 const CheckpointName = "relink-checkpoint"
+
+// CheckpointVersions are the plugin's CNI versions. Older ones have no prevResult.
+var CheckpointVersions = version.PluginSupports("0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
 // CheckpointKeys are the plugin's keys. "ipam" and "dns" are allowed: some tools give them to every plugin of a
 // list.

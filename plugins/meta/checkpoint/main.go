@@ -9,5 +9,5 @@ import (
 
 func main() {
 	plugin := attach.Chained{Name: netconf.CheckpointName}
-	cniplugin.Main(plugin.Name, plugin.Funcs(), attach.Versions)
+	cniplugin.Main(plugin.Name, plugin.Funcs(), netconf.CheckpointVersions)
 }

@@ -1,0 +1,196 @@
+package validate
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/google/go-cmp/cmp"
+)
+
+// Where libcni refuses a list, no runtime has the network.
+func TestRefusesTheListsThatLibcniRefuses(t *testing.T) {
+	const plugins = `"plugins": [{"type": "x"}]`
+	inPlugin := func(keys string) string { return `{"cniVersion": "1.1.0", "name": "a", "plugins": [{` + keys + `}]}` }
+	inList := func(keys string) string { return `{"cniVersion": "1.1.0", "name": "a", ` + keys + `}` }
+	const list = `must have the plugins, such as [{"type": "relink-macvlan", "master": "bond4"}]`
+	const boolean, aString, versions = "must be true or false", "must be a string: put it in quotation marks", `must be a list of versions such as ["1.0.0", "1.1.0"]`
+	for config, want := range map[string]string{
+		inList(plugins): "", inList(plugins + `, "disableCheck": true, "disableGC": "False"`): "",
+		inList(plugins + `, "disableCheck": 5`):                                `invalid "disableCheck": 5: ` + boolean,
+		inList(plugins + `, "disableGC": "maybe"`):                             `invalid "disableGC": "maybe": ` + boolean,
+		inList(plugins + `, "disableGC": null`):                                `invalid "disableGC": null: ` + boolean,
+		inList(plugins + `, "loadOnlyInlinedPlugins": []`):                     `invalid "loadOnlyInlinedPlugins": []: ` + boolean,
+		inList(plugins + `, "cniVersions": ["1.0.0", "7.0.0"]`):                "",
+		inList(plugins + `, "cniVersions": "1.0.0"`):                           `invalid "cniVersions": "1.0.0": ` + versions,
+		inList(plugins + `, "cniVersions": null`):                              `invalid "cniVersions": null: ` + versions,
+		inList(plugins + `, "cniVersions": [1]`):                               `invalid "cniVersions": [1]: ` + versions,
+		inList(plugins + `, "cniVersions": [null]`):                            `invalid "cniVersions": [null]: ` + versions,
+		inList(plugins + `, "cniVersions": ["1.0.0", "x"]`):                    `invalid "cniVersions[1]": "x": must be a version such as 1.1.0`,
+		`{"cniVersion": "x", "name": "a", "cniVersions": [], ` + plugins + `}`: `invalid "cniVersion": "x": must be a version such as 1.1.0`,
+		`{"cniVersion": null, "name": "a", ` + plugins + `}`:                   `invalid "cniVersion": null: ` + aString,
+		`{"cniVersion": 1, "name": "a", ` + plugins + `}`:                      `invalid "cniVersion": 1: ` + aString,
+		`{"name": "a", ` + plugins + `}`:                                       "",
+		`{"Name": "a", ` + plugins + `}`:                                       `invalid "name": missing: must be the network's name`,
+		`{"name": null, ` + plugins + `}`:                                      `invalid "name": null: ` + aString,
+		`{"name": "a", "Name": 5, ` + plugins + `}`:                            "",
+		inList(`"plugins": []`):                                                `invalid "plugins": []: ` + list,
+		inList(`"plugins": null`):                                              `invalid "plugins": null: ` + list,
+		inList(`"plugins": {}`):                                                `invalid "plugins": {}: must be a list: put it in [ ]`,
+		inList(`"plugins": [null]`):                                            `plugins[0]: invalid "type": missing: must be the plugin's name, such as relink-macvlan`,
+		inList(`"plugins": ["x"]`):                                             `plugins[0]: network configuration: must be an object`,
+		inPlugin(`"type": "x", "capabilities": {"mac": true}`):                 "",
+		inPlugin(`"type": "x", "capabilities": {"mac": "true"}`):               `plugins[0]: invalid "capabilities.mac": "true": must be true or false, without quotation marks`,
+		inPlugin(`"type": "x", "capabilities": ["mac"]`):                       `plugins[0]: invalid "capabilities": ["mac"]: must be an object: put its keys in { }`,
+		inPlugin(`"type": "x", "Capabilities": ["mac"]`):                       `plugins[0]: invalid "Capabilities": ["mac"]: must be an object: put its keys in { }`,
+		inPlugin(`"type": "x", "prevResult": 5`):                               `plugins[0]: invalid "prevResult": 5: must be an object: put its keys in { }`,
+		inPlugin(`"type": "x", "name": 5`):                                     `plugins[0]: invalid "name": 5: ` + aString,
+		inPlugin(`"type": "x", "cniVersion": null`):                            "",
+		inPlugin(`"type": "x", "cniVersion": 5`):                               `plugins[0]: invalid "cniVersion": 5: ` + aString,
+		inPlugin(`"type": "x", "ipam": 5`):                                     `plugins[0]: invalid "ipam": 5: must be an object: put its keys in { }`,
+		inPlugin(`"type": "x", "ipam": {"type": 5}`):                           `plugins[0]: invalid "ipam.type": 5: ` + aString,
+		inPlugin(`"type": "x", "dns": {"search": "a"}`):                        `plugins[0]: invalid "dns.search": "a": must be a list: put it in [ ]`,
+		inPlugin(`"type": "x", "cni.dev/valid-attachments": [1]`):              `plugins[0]: invalid "cni.dev/valid-attachments[0]": 1: must be an object: put its keys in { }`,
+		inPlugin(`"type": "x", "runtimeConfig": 5, "args": [], "y": 1`):        "",
+		inPlugin(`"Type": "x"`):                                                "",
+		inPlugin(`"type": 5`):                                                  `plugins[0]: invalid "type": 5: ` + aString,
+		inPlugin(`"master": "eth0"`):                                           `plugins[0]: invalid "type": missing: must be the plugin's name, such as relink-macvlan`,
+	} {
+		got := ""
+		if err := loads(true, []byte(config)); err != nil {
+			got = message(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", config, diff)
+		}
+		if _, err := libcni.ConfListFromBytes([]byte(config)); (err != nil) != (got != "") {
+			t.Errorf("%s: libcni says %v, validate says %q", config, err, got)
+		}
+	}
+}
+
+// What is refused is reported with its place, once.
+func TestReportsWhatLibcniRefuses(t *testing.T) {
+	for config, want := range map[string][]string{
+		`{"cniVersion": "1.1.0", "name": "a", "disableGC": "maybe", "plugins": [{"type": "x", "capabilities": ["mac"], "name": 5}, {"master": "x"}]}`: {
+			`10.conflist: error: invalid "disableGC": "maybe": must be true or false`,
+			`10.conflist: plugins[0] x: error: invalid "name": 5: must be a string: put it in quotation marks`,
+			`10.conflist: plugins[0] x: error: invalid "capabilities": ["mac"]: must be an object: put its keys in { }`,
+			`10.conflist: plugins[1]: error: invalid "type": missing: must be the plugin's name, such as relink-macvlan`,
+		},
+		`{"cniVersion": "1.1.0", "name": "a", "plugins": [null, {"type": "relink-macvlan", "prevResult": 5, "ipam": 5}]}`: {
+			`10.conflist: error: invalid "plugins[0]": null: must be an object: put its keys in { }`,
+			`10.conflist: plugins[1] relink-macvlan: error: invalid "ipam": 5: must be an object: put its keys in { }`,
+			`10.conflist: plugins[1] relink-macvlan: error: invalid "prevResult": 5: must be an object: put its keys in { }`,
+		},
+	} {
+		got := found(t, "10.conflist", config)
+		if diff := cmp.Diff(want, got, cmp.Transformer("sorted", sortedSet)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", config, diff)
+		}
+	}
+}
+
+func sortedSet(all []string) map[string]int {
+	set := map[string]int{}
+	for _, s := range all {
+		set[s]++
+	}
+	return set
+}
+
+// What libcni mends by itself works.
+func TestWhatLibcniMendsIsNoError(t *testing.T) {
+	for config, want := range map[string][]string{
+		`{"cniVersion": "1.1.0", "name": "pods", "Name": "x", "plugins": [` + good + `]}`: {
+			`10.conflist: warning: invalid configuration key "Name": "name" is there too; keep one, written "name"`,
+		},
+		list(strings.Replace(good, "{", `{"cniVersion": "0.2.0", "name": "my plugin!", `, 1)): nil,
+		list(strings.Replace(good, "{", `{"mtu": "x", "mtu": 1500, `, 1)):                     {`10.conflist: warning: configuration key "plugins[0].mtu" is there twice: the last one counts: keep one`},
+		list(strings.Replace(good, "{", `{"mtu": 1500, "mtu": "x", "mtu":"y" , `, 1)): {
+			`10.conflist: warning: configuration key "plugins[0].mtu" is there twice: the last one counts: keep one`,
+			`10.conflist: plugins[0] relink-macvlan: error: invalid "mtu": "y": must be a whole number, without quotation marks`,
+		},
+		strings.Replace(list(good), `"plugins"`, `"name": "b", "plugins"`, 1):                                                                           {`10.conflist: warning: configuration key "name" is there twice: the last one counts: keep one`},
+		`{"cniVersion": "7.0.0", "cniVersions": ["0.2.0", "1.0.0", "7.0.0"], "name": "pods", "plugins": [` + good + `, {"type": "relink-checkpoint"}]}`: nil,
+	} {
+		if diff := cmp.Diff(want, found(t, "10.conflist", config)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", config, diff)
+		}
+	}
+}
+
+func TestVersionsThatRelinkCheckpointDoesNotSupport(t *testing.T) {
+	const plugins = `"name": "a", "plugins": [{"type": "macvlan"}, {"type": "relink-checkpoint"}]}`
+	const must = "must be one of 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0"
+	for config, want := range map[string][]string{
+		`{"cniVersion": "0.2.0", ` + plugins:                              {`10.conflist: plugins[1] relink-checkpoint: error: invalid "cniVersion": "0.2.0": ` + must},
+		`{` + plugins:                                                     {`10.conflist: plugins[1] relink-checkpoint: error: invalid "cniVersion": missing: ` + must},
+		`{"cniVersion": "0.3.0", ` + plugins:                              nil,
+		`{"cniVersion": 5, ` + plugins:                                    {`10.conflist: error: invalid "cniVersion": 5: must be a string: put it in quotation marks`},
+		`{"cniVersion": "0.2.0", "name": "a", "plugins": [` + good + `]}`: nil,
+	} {
+		if diff := cmp.Diff(want, found(t, "10.conflist", config)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", config, diff)
+		}
+	}
+}
+
+// relink-ipam names a file after the network.
+func TestANameThatIsTooLongForRelinkIPAM(t *testing.T) {
+	for length, want := range map[int][]string{
+		247: nil,
+		248: {`10.conflist: plugins[0] relink-macvlan: error: invalid "name": "` + strings.Repeat("a", 80) + `...": has 248 characters: a file's name has room for 247`},
+	} {
+		config := strings.Replace(list(good), "pods", strings.Repeat("a", length), 1)
+		if diff := cmp.Diff(want, found(t, "10.conflist", config)); diff != "" {
+			t.Errorf("%d characters (-want +got):\n%s", length, diff)
+		}
+	}
+}
+
+func TestNetworksInTheConfigurationOfMultus(t *testing.T) {
+	multus := func(delegates string) string {
+		return `{"cniVersion": "0.3.1", "name": "multus", "type": "multus", "kubeconfig": "/etc/x", "delegates": ` + delegates + `}`
+	}
+	const misspelt = `error: invalid configuration key "masetr": no such key of relink-macvlan; did you mean "master"?`
+	for config, want := range map[string][]string{
+		multus(`[{"cniVersion": "0.3.1", "name": "lan", "plugins": [{"type": "relink-macvlan", "masetr": "eth0"}]}]`): {"00.conf: multus, delegates[0], plugins[0] relink-macvlan: " + misspelt},
+		multus(`[{"type": "flannel"}, {"cniVersion": "0.3.1", "type": "relink-macvlan", "masetr": "eth0"}]`):          {"00.conf: multus, delegates[1], relink-macvlan: " + misspelt},
+		multus(`"x"`): nil, multus(`[1, {}]`): nil,
+	} {
+		if diff := cmp.Diff(want, found(t, "00.conf", config)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", config, diff)
+		}
+	}
+	chains, _ := readChains([]Network{{File: "00.conf", Config: []byte(multus(`[{"type": "relink-macvlan"}]`))}})
+	if diff := cmp.Diff([]string{"multus", "relink-macvlan"}, needsOf(chains).Plugins); diff != "" {
+		t.Errorf("needs (-want +got):\n%s", diff)
+	}
+}
+
+// relink-ipam is looked at although it would refuse something beside its section.
+func TestRelinkIPAMBesideAWrongValue(t *testing.T) {
+	want := []string{
+		`10.conflist: plugins[0] bridge: error: invalid "runtimeConfig": []: must be an object: put its keys in { }`,
+		`10.conflist: plugins[0] bridge: error: invalid "ipam.ranges": missing: must have a range of addresses to give, such as [[{"subnet": "10.3.0.0/24"}]]`,
+	}
+	if diff := cmp.Diff(want, found(t, "10.conflist", list(`{"type": "bridge", "runtimeConfig": [], "ipam": {"type": "relink-ipam"}}`))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestOnceKeepsTheLastOfEachKey(t *testing.T) {
+	for in, want := range map[string]string{
+		`{}`: `{} []`, `{"a": 1, "b": 2}`: `{"a": 1, "b": 2} []`, `{"a": 1, "a": 2}`: `{ "a": 2} [a]`,
+		`{"a":1 , "b": {"c": 1,"c": 2},"a":2,"a" :3}`:      `{ "b": {"c": 2},"a" :3} [b.c a]`,
+		`{"a": {"c": 1, "c": 2}, "a": [{"d": 1, "d": 2}]}`: `{ "a": [{ "d": 2}]} [a.c a a[0].d]`,
+		`{"a": 1, "a": }`: `{"a": 1, "a": } []`,
+	} {
+		got, twice := once([]byte(in))
+		if diff := cmp.Diff(want, fmt.Sprintf("%s %v", got, twice)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", in, diff)
+		}
+	}
+}
