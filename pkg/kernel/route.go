@@ -26,6 +26,9 @@ type parsedRoute struct {
 	place int
 	// expires says that the route has a lifetime.
 	expires bool
+	// encapsulated says that the route wraps packets, or one of its next hops does (seg6, mpls, ip). It is
+	// never among the captured routes.
+	encapsulated bool
 	// skip says that the route is of the kernel's cache, and of no table.
 	skip bool
 }
@@ -101,9 +104,17 @@ func (r *parsedRoute) attribute(a *rtnl.Attribute, m *nl.RtMsg) {
 	case unix.RTA_MULTIPATH:
 		r.parseHops(a)
 	default:
-		if what, ok := lostAttributes[a.Type()]; ok {
-			r.lost = append(r.lost, what)
-		}
+		r.undescribed(a.Type())
+	}
+}
+
+// undescribed notes an attribute of the route or of a next hop that cannot be described.
+func (r *parsedRoute) undescribed(attribute uint16) {
+	if attribute == unix.RTA_ENCAP {
+		r.encapsulated = true
+	}
+	if what, ok := lostAttributes[attribute]; ok {
+		r.lost = append(r.lost, what)
 	}
 }
 
@@ -174,9 +185,7 @@ func (r *parsedRoute) parseHops(list *rtnl.Attribute) {
 			case unix.RTA_VIA:
 				hop.Gateway = parseVia(a)
 			default:
-				if what, ok := lostAttributes[a.Type()]; ok {
-					r.lost = append(r.lost, what)
-				}
+				r.undescribed(a.Type())
 			}
 		})
 		if list.Fail(err); err != nil {

@@ -121,18 +121,20 @@ func (r *routeReader) take(route parsedRoute) {
 	own := route.through(r.index)
 	daemon := netstate.DaemonOf(route.Protocol)
 	kernels := route.isKernels(r.table)
-	if r.beside && daemon == "" && route.hasPlace() {
+	if r.beside && daemon == "" && !route.encapsulated && route.hasPlace() {
 		r.slots.add(route, own)
 	}
 	switch {
 	case !own:
-		if r.beside && daemon == "" && !kernels && r.sources[route.Source] && route.Table != unix.RT_TABLE_LOCAL {
+		if r.beside && daemon == "" && !kernels && !route.encapsulated && r.sources[route.Source] && route.Table != unix.RT_TABLE_LOCAL {
 			r.keep(route)
 		}
 	case kernels:
 		r.kernels = append(r.kernels, route.Destination)
 	case daemon != "" && (r.toKeep || len(route.hops) == 0): // The kernel does not tell the protocol of a single leg in IPv6.
 		r.daemons[daemon]++
+	case route.encapsulated: // Without its encapsulation it would send packets another way.
+		r.note(fmt.Sprintf("route %s: its encapsulation", route.Route))
 	case route.expires && r.toKeep:
 		r.note(fmt.Sprintf("route %s: it has a lifetime", route.Route))
 	default:

@@ -226,3 +226,27 @@ func TestTheWeightOfALegThatIsLeftAlone(t *testing.T) {
 		t.Errorf("differs: %v", diffs)
 	}
 }
+
+// A route with an encapsulation is named, and never captured: without the encapsulation it would send packets another
+// way. A comparison passes over it.
+func TestEncapsulatedRoutesAreNotCaptured(t *testing.T) {
+	for add, note := range map[string]string{
+		"ip -6 route add fd00:9::/64 encap seg6 mode encap segs fd00::9 dev eth0":                  "route fd00:9::/64 metric 1024: its encapsulation",
+		"ip route add 10.9.0.0/16 encap ip id 5 dst 10.3.0.9 dev eth0":                             "route 10.9.0.0/16 scope 253: its encapsulation",
+		"ip route add 10.9.0.0/16 encap ip id 5 dst 10.3.0.9 via 10.3.0.1 src 10.3.0.2":            "route 10.9.0.0/16 via 10.3.0.1 src 10.3.0.2: its encapsulation",
+		"ip route add 10.9.0.0/16 nexthop via 10.3.0.1 nexthop encap ip dst 10.3.0.9 via 10.3.0.7": "route 10.9.0.0/16 nexthop via 10.3.0.1 weight 1 nexthop via 10.3.0.7 weight 1: its encapsulation",
+	} {
+		t.Run(add, func(t *testing.T) {
+			w := plainPod(t)
+			bare := w.capture(t, "eth0")
+			fresh.Run(t, w.path, add)
+			captured := w.capture(t, "eth0")
+			if got := fmt.Sprint(captured.Routes, captured.RouteOrder, captured.NotCaptured); got != fmt.Sprintf("[] [] [%s]", note) {
+				t.Errorf("captured %s, want the note %q alone", got, note)
+			}
+			if diffs := append(netstate.Diff(bare, captured), netstate.Diff(captured, bare)...); len(diffs) > 0 {
+				t.Errorf("differs: %v", diffs)
+			}
+		})
+	}
+}
