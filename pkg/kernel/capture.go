@@ -230,12 +230,27 @@ func (c *capture) carried() error {
 	if c.link.hasXDP {
 		c.note("its XDP program")
 	}
+	c.altNames()
 	for _, read := range []func() error{c.settings, c.rules, c.neighbours, c.qdiscs} {
 		if err := read(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// altNames notes the alternative names of the link. It passes over a NIC, to which udev gives them again.
+func (c *capture) altNames() {
+	if c.captured.Link.Kind == netstate.KindNIC {
+		return
+	}
+	names := c.link.altNames
+	for _, name := range names[:min(len(names), maxNotes)] {
+		c.note(fmt.Sprintf("its alternative name %q", name))
+	}
+	if more := len(names) - maxNotes; more > 0 {
+		c.note(fmt.Sprintf("more alternative names: %d", more))
+	}
 }
 
 // markWithoutRoute marks the addresses for whose prefix the kernel has no route any more. kernels

@@ -177,6 +177,8 @@ func TestWhatIsNotCapturedIsNamed(t *testing.T) {
 		"echo 1400 > /proc/sys/net/ipv6/conf/eth0/mtu":                               "setting ipv6/mtu=1400: the kernel sets it anew when the carrier comes",
 		"ip route add 10.9.0.0/16 via 10.3.0.1 dev eth0 realms 3":                    "route 10.9.0.0/16 via 10.3.0.1: its realm",
 		"ip nexthop add id 5 via 10.3.0.1 dev eth0; ip route add 10.9.0.0/16 nhid 5": "route 10.9.0.0/16 via 10.3.0.1: its nexthop object",
+		"ip link property add dev eth0 altname other":                                `its alternative name "other"`,
+		"for i in $(seq 22); do ip link property add dev eth0 altname other$i; done": otherNames(maxNotes) + "\nmore alternative names: 2",
 		"ip -6 route add fd00:9::/64 dev eth0 expires 1000":                          "route fd00:9::/64 metric 1024: it has a lifetime",
 		"ip route add 10.9.0.0/16 via 10.3.0.1 proto bgp; ip route add 10.8.0.0/16 via 10.3.0.1 proto babel; ip route add 10.7.0.0/16 via 10.3.0.1 proto bgp": "routes of babel, which makes them itself: 1\nroutes of bgp, which makes them itself: 2",
 		"ip -6 route add fd00:9::/64 dev eth0 proto keepalived":                                    "routes of keepalived, which makes them itself: 1",
@@ -204,6 +206,15 @@ func TestWhatIsNotCapturedIsNamed(t *testing.T) {
 func many(command string, count int) string {
 	return fmt.Sprintf("for i in $(seq 0 %d); do echo %s; done | ip -batch -",
 		count-1, strings.NewReplacer("ip ", "", "%d.%d", "$((i / 250)).$((i % 250 + 1))").Replace(command))
+}
+
+// otherNames returns the notes on that many alternative names.
+func otherNames(count int) string {
+	var notes []string
+	for i := range count {
+		notes = append(notes, fmt.Sprintf("its alternative name %q", fmt.Sprint("other", i+1)))
+	}
+	return strings.Join(notes, "\n")
 }
 
 // realms returns the notes on that many routes with a realm.
