@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -119,58 +118,6 @@ func TestPageOfGarbageIsAnErrorAndNoPanic(t *testing.T) {
 	}
 	if refused == 0 {
 		t.Error("nothing was refused")
-	}
-}
-
-// tooLong is how long a command may take on a damaged file. On a sound one it takes milliseconds.
-const tooLong = 20 * time.Second
-
-// A few damaged bytes anywhere give an error or nothing at all: a command neither panics nor works without end, with
-// the file locked.
-func TestDamagedBytesEndEveryCommand(t *testing.T) {
-	n, file := filled(t)
-	used := usedOf(t, n.path())
-	random := rand.New(rand.NewPCG(1, 2))
-	refused := 0
-	for range 150 {
-		damaged, where := bytes.Clone(file), ""
-		page := random.IntN(used/os.Getpagesize()) * os.Getpagesize()
-		for range 1 + random.IntN(3) {
-			at := page + random.IntN(os.Getpagesize())
-			if random.IntN(2) == 0 {
-				at = page + random.IntN(256) // Here are the header of the page and the places of its keys.
-			}
-			damaged[at] = byte(random.Uint32())
-			where += fmt.Sprintf(" byte %d is %#x", at, damaged[at])
-		}
-		for name, command := range n.commands(t) {
-			if err := os.WriteFile(n.path(), damaged, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := endsInTime(t, command, name+where); err != nil {
-				refused++
-			}
-		}
-	}
-	if refused == 0 {
-		t.Error("nothing was refused")
-	}
-}
-
-// endsInTime returns the error of the command. It ends the test if the command takes too long.
-func endsInTime(t *testing.T, command func() (uint, error), what string) error {
-	t.Helper()
-	ended := make(chan error, 1)
-	go func() {
-		_, err := command()
-		ended <- err
-	}()
-	select {
-	case err := <-ended:
-		return err
-	case <-time.After(tooLong):
-		t.Fatalf("%s: it has not ended after %s", what, tooLong)
-		return nil
 	}
 }
 

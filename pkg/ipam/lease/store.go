@@ -230,35 +230,12 @@ func (s *Store) change(ctx context.Context, change func(*leases) error) error {
 	return err
 }
 
-// checkPages reports a page that claims to go on beyond the end of the file. When bbolt frees such a page, it notes up
-// to 2^32 pages one by one: that takes minutes and gigabytes, with the file locked. tx must not have changed anything.
-func (s *Store) checkPages(tx *bolt.Tx) error {
-	pages := int(tx.Size() / int64(tx.DB().Info().PageSize))
-	for id := 0; id < pages; id++ {
-		page, err := tx.Page(id)
-		if err != nil {
-			return err
-		}
-		if page.Type == "free" {
-			continue
-		}
-		if id+page.OverflowCount >= pages {
-			return fmt.Errorf("store %s: %w: its page %d claims %d more pages, and the file has %d in all", s.path, ErrDamaged, id, page.OverflowCount, pages)
-		}
-		id += page.OverflowCount
-	}
-	return nil
-}
-
 // commit runs the change in a transaction.
 func (s *Store) commit(o *opened, change func(*leases) error) error {
 	failpoint.Here("store open")
 	err := o.db.Update(func(tx *bolt.Tx) error {
 		l, err := s.begin(o, tx)
 		if err != nil {
-			return err
-		}
-		if err := s.checkPages(tx); err != nil {
 			return err
 		}
 		if to := l.frozenFor(); to != "" && !s.evenFrozen {
