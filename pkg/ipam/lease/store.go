@@ -160,19 +160,30 @@ func (s *Store) Exists() (bool, error) {
 func (s *Store) Began() bool { return s.began }
 
 // Writable says why nothing can be changed: the file system is read-only, or the caller may not write. A
-// full disk is no reason: it may have room for a change.
+// full disk is no reason: it may have room for a change. For a store that is missing it makes the directory and a file
+// there, and removes the file: access(2) allows root what /proc, for example, refuses.
 func (s *Store) Writable() error {
 	const write = 2 // W_OK of access(2).
-	path := s.path
-	err := syscall.Access(path, write)
-	for errors.Is(err, fs.ErrNotExist) && path != filepath.Dir(path) {
-		path = filepath.Dir(path) // A change creates it here.
-		err = syscall.Access(path, write)
+	err := syscall.Access(s.path, write)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = tryDir(filepath.Dir(s.path))
 	}
 	if err != nil {
-		return fmt.Errorf("store %s cannot be written: %s: %w", s.path, path, err)
+		return fmt.Errorf("store %s cannot be written: %w", s.path, err)
 	}
 	return nil
+}
+
+// tryDir makes the directory if it is missing, and a file in it, which it removes.
+func tryDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".usable-*") // Without the extension it is no store.
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // update runs change on the leases, and creates the store if there is none. If update returns nil, the change

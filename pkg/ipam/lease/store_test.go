@@ -298,3 +298,24 @@ func TestNothingIsMadeBeforeTheFirstAdd(t *testing.T) {
 		t.Errorf("files %v, %v", files, err)
 	}
 }
+
+// A directory that root may write by its mode can refuse all the same. Only a try tells.
+func TestWritableTries(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	for dir, want := range map[string]string{
+		"/proc/y":                            "store /proc/y/pods.db cannot be written: mkdir /proc/y: no such file or directory",
+		"/proc":                              "store /proc/pods.db cannot be written: open /proc/.usable-",
+		filepath.Join(file, "dir"):           "store " + file + "/dir/pods.db cannot be written: ",
+		filepath.Join(t.TempDir(), "a", "b"): "",
+	} {
+		s, err := Open(dir, "pods")
+		must(t, err)
+		if err = s.Writable(); (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", dir, err, want)
+		}
+		if left, _ := os.ReadDir(dir); want == "" && len(left) > 0 {
+			t.Errorf("%s: it left %v", dir, left)
+		}
+	}
+}
