@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"slices"
@@ -61,9 +62,17 @@ func (d leaseDir) path() (string, error) {
 		err = fmt.Errorf("%s: not a directory", dir)
 	}
 	if err != nil {
-		return "", fmt.Errorf("data directory: %w", err)
+		return "", fmt.Errorf("data directory: %w", needsRoot(err))
 	}
 	return dir, nil
+}
+
+// needsRoot adds to a refusal what to do about it. Only root may look into the directory of the leases.
+func needsRoot(err error) error {
+	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
+		return fmt.Errorf("%w: run relink ipam as root", err)
+	}
+	return err
 }
 
 // networks returns the networks that have a store. only is one of them, or empty for all.
@@ -75,7 +84,7 @@ func (d leaseDir) networks(only string) ([]string, error) {
 	all, err := lease.Networks(dir)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, needsRoot(err)
 	case only == "":
 		return all, nil
 	case slices.Contains(all, only):
@@ -101,7 +110,7 @@ func (d leaseDir) open(network string) (*lease.Store, error) {
 	if network == "" {
 		all, err := lease.Networks(dir)
 		if err != nil {
-			return nil, err
+			return nil, needsRoot(err)
 		}
 		return nil, fmt.Errorf("--network is missing: give --network NETWORK; %s", leasesIn(dir, all))
 	}
@@ -134,7 +143,7 @@ func (d leaseDir) eachStore(networks []string, s *screen, f func(*lease.Store) e
 			return err
 		}
 		if err := f(store); err != nil {
-			sayError(s.err, err)
+			sayError(s.err, needsRoot(err))
 			result = errDiffers
 		}
 	}

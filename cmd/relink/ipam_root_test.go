@@ -1,0 +1,38 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A normal user is told who may look.
+func TestIPAMSaysThatItNeedsRoot(t *testing.T) {
+	const nobody = 65534
+	top := t.TempDir()
+	relink, leases := filepath.Join(top, "relink"), filepath.Join(top, "leases")
+	binary, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{
+		os.WriteFile(relink, binary, 0o755), os.Mkdir(leases, 0o700), os.Chmod(top, 0o755), os.Chmod(filepath.Dir(top), 0o755),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(relink, "ipam", "list", "--data-dir", leases)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	said, err := cmd.CombinedOutput()
+	if code := cmd.ProcessState.ExitCode(); code != exitUsage {
+		t.Errorf("exit status %d, %v", code, err)
+	}
+	if want := "open " + leases + ": permission denied: run relink ipam as root\n"; !strings.HasSuffix(string(said), want) {
+		t.Errorf("it says %q, want %q at the end", said, want)
+	}
+}
