@@ -14,6 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // Status fails if an ADD is certain to fail: code 50 if no master exists or no checkpoint can be
@@ -71,5 +72,5 @@ func storeStatus(store *checkpoint.Store) error {
 	if err == nil || slices.ContainsFunc(passing, func(p error) bool { return errors.Is(err, p) }) {
 		return nil
 	}
-	return cniplugin.Error(types.ErrPluginNotAvailable, "%v", err)
+	return cniplugin.Error(types.ErrPluginNotAvailable, "%s", printable.Joined(err))
 }

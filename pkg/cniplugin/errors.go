@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // Error codes that package types does not have. The specification leaves 100 and
@@ -54,14 +56,14 @@ func Wrap(err error, attempted string) error {
 	return types.NewError(codeOf(err), attempted+": "+err.Error(), "")
 }
 
-// Join returns one error with the messages of all and the code of the first. It returns
-// nil if there is no error.
+// Join returns one error with the messages of all, on one line, and the code of the first. It returns nil if there is
+// no error.
 func Join(errs ...error) error {
 	joined := errors.Join(errs...)
 	if joined == nil {
 		return nil
 	}
-	return types.NewError(codeOf(joined), joined.Error(), "")
+	return types.NewError(codeOf(joined), printable.Joined(joined), "")
 }
 
 func codeOf(err error) uint {

@@ -54,10 +54,10 @@ func TestJoinHasTheFirstCodeAndAllMessages(t *testing.T) {
 		"none":               {nil, coded{}},
 		"nil alone":          {[]error{nil, nil}, coded{}},
 		"one":                {[]error{nil, io, nil}, coded{5, "io"}},
-		"two codes":          {[]error{io, env}, coded{5, "io\nenv"}},
-		"a code behind none": {[]error{plain, env, io}, coded{4, "plain\nenv\nio"}},
+		"two codes":          {[]error{io, env}, coded{5, "io; env"}},
+		"a code behind none": {[]error{plain, env, io}, coded{4, "plain; env; io"}},
 		"no code is internal": {
-			[]error{plain, fmt.Errorf("other: %w", plain)}, coded{999, "plain\nother: plain"},
+			[]error{plain, fmt.Errorf("other: %w", plain)}, coded{999, "plain; other: plain"},
 		},
 		"a wrapped code": {[]error{fmt.Errorf("save: %w", io)}, coded{5, "save: io"}},
 	} {

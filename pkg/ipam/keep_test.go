@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"testing"
 	"time"
 
@@ -433,13 +434,25 @@ func TestStatusOfAPoolThatIsExhausted(t *testing.T) {
 	}
 	const one, two = "1 (10.4.0.1-10.4.0.2)", "2 (10.5.0.1-10.5.0.2)"
 	held := "1 held, 0 reserved, 0 in quarantine"
-	n.expectError(t, "two are full", n.status(t), 50, full(one, held)+"\n"+full(two, held))
+	n.expectError(t, "two are full", n.status(t), 50, full(one, held)+"; "+full(two, held))
 	n.del(t, "c1/eth0")
 	n.expectError(t, "what is in quarantine can be given", n.status(t), 0, "")
 	if _, err := n.store(t).Reserve(t.Context(), addr("10.5.0.2"), pod("web-0"), 0); err != nil {
 		t.Fatal(err)
 	}
 	n.expectError(t, "what is reserved waits for a pod that may come back", n.status(t), 0, "")
+}
+
+// Without its file an ADD fails, so STATUS does, with the same error.
+func TestStatusWithoutTheFileOfResolvConf(t *testing.T) {
+	n := newNode(t, `"subnet": "10.3.0.0/24", "resolvConf": "/nowhere/resolv.conf"`)
+	n.expectError(t, "no file", n.status(t), 7, `invalid "ipam.resolvConf": "/nowhere/resolv.conf": must be a file that can be read: no such file or directory`)
+	file := t.TempDir() + "/resolv.conf"
+	if err := os.WriteFile(file, []byte("nameserver 10.3.0.1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.ipam = `"subnet": "10.3.0.0/24", "resolvConf": "` + file + `"`
+	n.expectError(t, "a file", n.status(t), 0, "")
 }
 
 func TestGCFreesWhatIsNotValidAndNothingWithoutAList(t *testing.T) {

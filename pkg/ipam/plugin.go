@@ -17,6 +17,7 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
@@ -125,10 +126,8 @@ func (c *Call) Add(ctx context.Context) (*current.Result, error) {
 		return nil, err
 	}
 	result := &current.Result{CNIVersion: current.ImplementedSpecVersion, Routes: n.routes}
-	if n.resolvConf != "" {
-		if result.DNS, err = readResolvConf(n.resolvConf); err != nil {
-			return nil, cniplugin.ConfigError("ipam.resolvConf", n.resolvConf, "must be a file that can be read: "+reason(err))
-		}
+	if result.DNS, err = n.dns(); err != nil {
+		return nil, err
 	}
 	given, err := store.Allocate(ctx, r)
 	if err != nil {
@@ -235,6 +234,9 @@ func (c *Call) Status(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if _, err := n.dns(); err != nil {
+		return err
+	}
 	var judged []lease.RangeSet
 	if c.section.StatusExhausted {
 		judged = n.sets
@@ -242,7 +244,7 @@ func (c *Call) Status(ctx context.Context) error {
 	full, err := store.Exhausted(ctx, judged)
 	full = append(full, store.Writable())
 	if err := errors.Join(append(full, ignoreNone(err))...); err != nil {
-		return cniplugin.Error(types.ErrPluginNotAvailable, "%v", err)
+		return cniplugin.Error(types.ErrPluginNotAvailable, "%s", printable.Joined(err))
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/relink-cni/relink/pkg/cniplugin"
 )
 
 // reason is what the kernel says, without the path. The message has the path already.
@@ -17,6 +19,19 @@ func reason(err error) string {
 		return path.Err.Error()
 	}
 	return err.Error()
+}
+
+// dns returns what the file of "resolvConf" has. It is empty without that key. A file that cannot be read is an error
+// with code 7.
+func (n network) dns() (types.DNS, error) {
+	if n.resolvConf == "" {
+		return types.DNS{}, nil
+	}
+	dns, err := readResolvConf(n.resolvConf)
+	if err != nil {
+		return types.DNS{}, cniplugin.ConfigError("ipam.resolvConf", n.resolvConf, "must be a file that can be read: "+reason(err))
+	}
+	return dns, nil
 }
 
 // readResolvConf reads what resolv.conf(5) has for a result.
