@@ -149,14 +149,18 @@ func (c Config) Problems() []error {
 	return errs
 }
 
-// saysMore says whether the section has more keys than the type.
+// saysMore says whether the section has more keys than the type and comments.
 func (s Section) saysMore() bool {
 	var keys map[string]json.RawMessage
 	if json.Unmarshal(s.JSON, &keys) != nil {
 		return false
 	}
-	delete(keys, "type")
-	return len(keys) > 0
+	for key := range keys {
+		if key != "type" && !isForeign(key) {
+			return true
+		}
+	}
+	return false
 }
 
 // First returns the first of the errors, nil for none.

@@ -264,3 +264,16 @@ func TestParseVLANProtocol(t *testing.T) {
 		}
 	}
 }
+
+// A comment in "ipam" asks for no addresses.
+func TestASectionWithNothingButComments(t *testing.T) {
+	for section, want := range map[string]int{`{}`: 0, `{"_comment": "none"}`: 0, `{"#": 1, "//": 2, "type": ""}`: 0, `{"_comment": "none", "subnet": "10.3.0.0/24"}`: 1} {
+		var c Config
+		if err := Decode([]byte(`{"name": "pods", "ipam": `+section+`}`), &c); err != nil {
+			t.Fatal(err)
+		}
+		if errs := c.Problems(); len(errs) != want {
+			t.Errorf("%s: %v, want %d", section, errs, want)
+		}
+	}
+}

@@ -195,9 +195,14 @@ func (k *Keys) indexOfSameLetters(name string) int {
 	return slices.IndexFunc(k.Known, func(known Key) bool { return strings.EqualFold(known.Name, name) })
 }
 
+// isForeign says whether a key looks like a comment, or like one of libcni and Kubernetes.
+func isForeign(name string) bool {
+	return strings.ContainsAny(name, "./:") || strings.HasPrefix(name, "_") || strings.HasPrefix(name, "#")
+}
+
 // near returns the known key that is closest to the name, "" if none is close.
 func (k *Keys) near(name string) string {
-	if k.Shared || strings.ContainsAny(name, "./:") || strings.HasPrefix(name, "_") || strings.HasPrefix(name, "#") {
+	if k.Shared || isForeign(name) {
 		return ""
 	}
 	var names []string

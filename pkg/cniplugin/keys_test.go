@@ -121,13 +121,57 @@ func TestExamineSaysWhatIsNoJSON(t *testing.T) {
 func TestNearest(t *testing.T) {
 	names := []string{"vlan", "mtu", "mac", "master", "bcqueuelen", "host-local"}
 	for in, want := range map[string]string{
-		"vlna": "vlan", "vln": "vlan", "vlaan": "vlan", "clan": "vlan", "vl": "", "vlanId": "", "v": "", "": "",
+		"vlna": "vlan", "vln": "vlan", "vlaan": "vlan", "clan": "", "vl": "", "vlanId": "", "v": "", "": "",
 		"mut": "mtu", "mt": "", "mtuu": "mtu", "mtv": "", "map": "", "m": "",
 		"maser": "master", "mastre": "master", "mastar": "master", "masters": "master", "mistress": "",
 		"bcqueulen": "bcqueuelen", "BCQueueLength": "", "bc_queue_len": "bcqueuelen", "hostlocal": "host-local", "host_lcoal": "host-local",
 	} {
 		if got := Nearest(in, names...); got != want {
 			t.Errorf("Nearest(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// knownKeys are those of relink's plugins.
+var knownKeys = strings.Fields(`cniVersion cniVersions name type ipam capabilities prevResult runtimeConfig args dns master mtu linkInContainer
+	statusCarrier checkpointDir mode mac bcqueuelen vlan vlanId vlanProtocol vlanName subnet rangeStart rangeEnd gateway ranges routes dataDir
+	resolvConf exclude sticky retain quarantine statusExhausted conflictDetection nameservers domain search options`)
+
+// Keys that other programs read are no misspelt ones of relink's.
+func TestNearestPassesOverTheKeysOfOthers(t *testing.T) {
+	for _, key := range strings.Fields(`CNIDeviceInfoFile addr advmss allmulti apiVersion auxiliaryCNIChainName backend bandwidth binDir bootstrapKubeconfig
+		bridge capabilityArgs certDir certDuration chrootDir cleanup clusterNetwork cni cniArgs cniConfigDir cniDir code commandLog compress conditionsV4
+		conditionsV6 confDir config connectionLimit containerID containerPort daemonSocketDir datastore debugFile default-route defaultNetworks delegate
+		delegates details device deviceID disableCheck disableContainerInterface disableGC dst egressBurst egressRate enableIPv6 enabled enabledad
+		endpointMacPrefix env externalSetMarkChain firewalldZone forceAddress forceCNIVersion fromArg globalNamespaces group gw hairpinMode hostIP
+		hostInterface hostPort hwaddr id ifName ifname ignoreunknown infinibandGUID ingressBurst ingressPolicy ingressRate interface interfaces ip ip4 ip6
+		ipMasq ipMasqBackend ipRequest ips ipv4 ipv4_pools iptablesAdminChainName isDefaultGateway isGateway kernelpath kind kubeconfig kubernetes
+		link_state logFile logLevel logOptions logToStderr loopbackDSR macspoofchk markMasqBit masqAll maxAge maxBackups maxID maxSize max_tx_rate mdns
+		metricsPort minID min_tx_rate model msg mtuProbe multiQueue multusNamespace namespace namespaceIsolation netns network networkName networks node
+		nodename nodes overrideNetworkName owner parent pciBusID pciID plugins pmtu podCIDR policies policy portIsolation portMappings
+		preserveDefaultVlan priority promisc promiscMode protocol provide rdma readinessindicatorfile request resourceName result sample sandbox scope
+		selinuxContext servers skipDefault snat socketDir spoofchk sysctl systemNamespaces table tags trust txQLen valid value version vlanMode vlanQoS
+		vlanTrunk vrfname vxlan trace mark mask map max made lan wlan lane plan note named tape arm ns dn`) {
+		if near := Nearest(key, knownKeys...); near != "" && near != key {
+			t.Errorf("%s: taken for %s", key, near)
+		}
+	}
+}
+
+func TestNearestFindsWhatIsMisspelt(t *testing.T) {
+	for _, pair := range strings.Fields(`vlna:vlan valn:vlan lvan:vlan vln:vlan vla:vlan vlaan:vlan mut:mtu mtuu:mtu tmu:mtu mca:mac amc:mac macc:mac mdoe:mode
+		mod:mode moode:mode nmae:name nme:name tpye:type typ:type agrs:args ipma:ipam iapm:ipam dsn:dns masetr:master maser:master mastr:master
+		mater:master msater:master masters:master mastar:master amster:master subnte:subnet subent:subnet subnets:subnet sub_net:subnet subnat:subnet
+		gatway:gateway gatewya:gateway gateways:gateway gatewey:gateway rangs:ranges rnages:ranges route:routes rotues:routes rangeStrat:rangeStart
+		range_start:rangeStart rangend:rangeEnd dataDri:dataDir data_dir:dataDir resolveConf:resolvConf resolvCnof:resolvConf excldue:exclude
+		excludes:exclude stiky:sticky stickyy:sticky retian:retain quarentine:quarantine quarantene:quarantine quarantin:quarantine vlanid:vlanId
+		vlan_id:vlanId vlanProtocl:vlanProtocol vlanPrtocol:vlanProtocol vlanNam:vlanName bcqueulen:bcqueuelen bc_queue_len:bcqueuelen
+		checkpointdir:checkpointDir check_point_dir:checkpointDir checkpiontDir:checkpointDir linkIncontainer:linkInContainer
+		linkInContaner:linkInContainer statusCarier:statusCarrier conflictDetecton:conflictDetection capabilites:capabilities cniVersoin:cniVersion
+		nameserver:nameservers`) {
+		key, want, _ := strings.Cut(pair, ":")
+		if got := Nearest(key, knownKeys...); got != want {
+			t.Errorf("%s: %q, want %q", key, got, want)
 		}
 	}
 }

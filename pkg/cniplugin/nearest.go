@@ -1,34 +1,63 @@
 package cniplugin
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Nearest returns the name that s probably means, "" if it is close to none. Case, '_' and '-' do not count.
 //
-// A mistake is a letter that is missing, too many or another, or two letters that have changed places. A name of up to
-// five letters may have one mistake, and a longer one two. In a name of up to three letters, a missing or
-// another letter makes another word, such as "ns" for "dns" or "map" for "mac". Such a word is not close.
+// A mistake is a letter that is missing, too many or another, or two letters that have changed places. A name is close
+// if it has one mistake, or two where both names have at least eight letters. In short names most mistakes make another
+// word, so fewer count:
+//   - The first letter is never wrong: "pmtu" is no "mtu". Only the first two letters may have changed places.
+//   - With up to five letters, no letter may be another ("node" is no "mode"), and a letter too many must double the one
+//     before it ("vxlan" is no "vlan").
+//   - With up to three letters, no letter may be missing either: "ns" is no "dns".
 func Nearest(s string, names ...string) string {
 	written := plain(s)
 	best, least := "", len(s)+1
 	for _, name := range names {
-		known := plain(name)
-		limit := 2
-		if min(len(known), len(written)) <= 5 {
-			limit = 1
-		}
-		// The lengths alone say that it is too far.
-		if d := len(written) - len(known); d > limit || -d > limit {
-			continue
-		}
-		d := distance(written, known)
-		if len(known) <= 3 && (len(written) < len(known) || len(known) == len(written) && !sameLetters(written, known)) {
-			continue
-		}
-		if d <= limit && d < least {
+		if d, ok := mistakes(written, plain(name)); ok && d < least {
 			best, least = name, d
 		}
 	}
 	return best
+}
+
+// mistakes counts those that make the written name of the known one. ok says whether they are few enough.
+func mistakes(written, known string) (count int, ok bool) {
+	if written == known {
+		return 0, true
+	}
+	if written == "" || known == "" {
+		return 0, false
+	}
+	limit := 1
+	if min(len(written), len(known)) >= 8 {
+		limit = 2
+	}
+	// The lengths alone tell that it is too far.
+	if d := len(written) - len(known); d > limit || -d > limit {
+		return 0, false
+	}
+	swapped := len(written) > 1 && len(known) > 1 && written[0] == known[1] && written[1] == known[0]
+	if written[0] != known[0] && !swapped {
+		return 0, false
+	}
+	count = distance(written, known)
+	return count, count <= limit && (len(known) > 5 || isSlip(written, known))
+}
+
+// isSlip says whether the one mistake in a short name is of the hand: it does not make another word.
+func isSlip(written, known string) bool {
+	switch {
+	case len(written) == len(known):
+		return sameLetters(written, known)
+	case len(written) < len(known):
+		return len(known) > 3
+	}
+	return slices.Equal(slices.Compact([]byte(written)), slices.Compact([]byte(known)))
 }
 
 // plain returns a name in the form in which names are compared.
