@@ -160,14 +160,14 @@ func TestNearestPassesOverTheKeysOfOthers(t *testing.T) {
 
 func TestNearestFindsWhatIsMisspelt(t *testing.T) {
 	for _, pair := range strings.Fields(`vlna:vlan valn:vlan lvan:vlan vln:vlan vla:vlan vlaan:vlan mut:mtu mtuu:mtu tmu:mtu mca:mac amc:mac macc:mac mdoe:mode
-		mod:mode moode:mode nmae:name nme:name tpye:type typ:type agrs:args ipma:ipam iapm:ipam dsn:dns masetr:master maser:master mastr:master
+		mod:mode moode:mode nmae:name nme:name tpye:type agrs:args ipma:ipam iapm:ipam dsn:dns masetr:master maser:master mastr:master
 		mater:master msater:master masters:master mastar:master amster:master subnte:subnet subent:subnet subnets:subnet sub_net:subnet subnat:subnet
 		gatway:gateway gatewya:gateway gateways:gateway gatewey:gateway rangs:ranges rnages:ranges route:routes rotues:routes rangeStrat:rangeStart
 		range_start:rangeStart rangend:rangeEnd dataDri:dataDir data_dir:dataDir resolveConf:resolvConf resolvCnof:resolvConf excldue:exclude
-		excludes:exclude stiky:sticky stickyy:sticky retian:retain quarentine:quarantine quarantene:quarantine quarantin:quarantine vlanid:vlanId
+		excludes:exclude stiky:sticky stickyy:sticky retian:retain quarentine:quarantine quarantinne:quarantine quarantin:quarantine vlanid:vlanId
 		vlan_id:vlanId vlanProtocl:vlanProtocol vlanPrtocol:vlanProtocol vlanNam:vlanName bcqueulen:bcqueuelen bc_queue_len:bcqueuelen
 		checkpointdir:checkpointDir check_point_dir:checkpointDir checkpiontDir:checkpointDir linkIncontainer:linkInContainer
-		linkInContaner:linkInContainer statusCarier:statusCarrier conflictDetecton:conflictDetection capabilites:capabilities cniVersoin:cniVersion
+		linkInContaner:linkInContainer statusCarier:statusCarrier conflictDetecton:conflictDetection capabiliities:capabilities cniVersoin:cniVersion
 		nameserver:nameservers`) {
 		key, want, _ := strings.Cut(pair, ":")
 		if got := Nearest(key, knownKeys...); got != want {
