@@ -160,7 +160,7 @@ func TestNearestPassesOverTheKeysOfOthers(t *testing.T) {
 
 func TestNearestFindsWhatIsMisspelt(t *testing.T) {
 	for _, pair := range strings.Fields(`vlna:vlan valn:vlan lvan:vlan vln:vlan vla:vlan vlaan:vlan mut:mtu mtuu:mtu tmu:mtu mca:mac amc:mac macc:mac mdoe:mode
-		mod:mode moode:mode nmae:name nme:name tpye:type agrs:args ipma:ipam iapm:ipam dsn:dns masetr:master maser:master mastr:master
+		mod:mode moode:mode naem:name nme:name tpye:type agrs:args ipma:ipam iapm:ipam dsn:dns masetr:master maser:master mastr:master
 		mater:master msater:master masters:master mastar:master amster:master subnte:subnet subent:subnet subnets:subnet sub_net:subnet subnat:subnet
 		gatway:gateway gatewya:gateway gateways:gateway gatewey:gateway rangs:ranges rnages:ranges route:routes rotues:routes rangeStrat:rangeStart
 		range_start:rangeStart rangend:rangeEnd dataDri:dataDir data_dir:dataDir resolveConf:resolvConf resolvCnof:resolvConf excldue:exclude
