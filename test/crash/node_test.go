@@ -54,9 +54,15 @@ func makeParent(t *testing.T) {
 }
 
 // loseParent takes lan0 away, and with it all that is on it, and brings it back.
-func loseParent(t *testing.T) {
+func loseParent(t *testing.T) { replaceParent(t, "lan0", "lan0") }
+
+// replaceParent takes the parent away and brings it back under a name, with more words for ip(8). It comes back when
+// the kernel lets it send: else what a restore has to remember depends on the moment.
+func replaceParent(t *testing.T, was, is string, more ...string) {
 	t.Helper()
-	fresh.Run(t, "", "ip link del lan0; ip link add lan0 type veth peer name lan1; ip link set lan1 up")
+	fresh.Run(t, "", strings.NewReplacer("WAS", was, "IS", is, "MORE", strings.Join(more, " ")).Replace(
+		"ip link del WAS; ip link add IS MORE up type veth peer name lan1; ip link set lan1 up; "+
+			"until ip link show IS | grep -q 'state UP'; do sleep 0.01; done"))
 }
 
 // pod is an attachment as its runtime knows it.

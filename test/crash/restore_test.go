@@ -151,7 +151,7 @@ func TestRestoreThatMovesKilledAtEveryStep(t *testing.T) {
 	n.env = []string{olderEnv + "=1"}
 	restoreKilledAtEveryStep(t, n, func(t *testing.T, _ *wholeNode) {
 		const first = 2 // lo has 1.
-		fresh.Run(t, "", fmt.Sprintf("ip link del lan0; ip link add lan0 index %d type veth peer name lan1; ip link set lan1 up", first))
+		replaceParent(t, "lan0", "lan0", "index", fmt.Sprint(first))
 	}, "capture --refresh")
 }
 
@@ -172,8 +172,8 @@ func delAfterARestoreKilledAtEveryStep(t *testing.T, n *node) {
 			},
 			after: func(t *testing.T) {
 				must(t, p.del())
+				p.says(t, 0, "restore") // It removes what the kill has left of a note.
 				p.gone(t)
-				fresh.IP(t, "", "link set lan0 up") // Else the restore has yet to do it.
 			},
 		}.killAtEveryStep(t)
 	})
@@ -186,8 +186,7 @@ func TestRestoreOfARenamedParentKilledAtEveryStep(t *testing.T) {
 	was, is := "lan0", "lan9"
 	operation{
 		prepare: func(t *testing.T) *exec.Cmd {
-			fresh.Run(t, "", strings.NewReplacer("WAS", was, "IS", is).Replace(
-				"ip link del WAS; ip link add IS type veth peer name lan1; ip link set lan1 up"))
+			replaceParent(t, was, is)
 			cmd := w.command("restore --wait 5s --parent " + was + "=" + is)
 			was, is = is, was
 			return cmd

@@ -272,7 +272,7 @@ var environment = []malformed{
 	{`CNI_ARGS=IP=10.9.0.5/64`, 4, `invalid CNI_ARGS: "IP=10.9.0.5/64": must be an IP address`},
 	{`CNI_NETNS=ns`, 4, `invalid CNI_NETNS: "ns": must be an absolute path`},
 	{`CNI_NETNS=/run/netns/none`, 4, `invalid CNI_NETNS: "/run/netns/none": must be the path of a network namespace: `},
-	{`CNI_IFNAME=.eth0`, 4, `".eth0": a name that begins with a dot can't be remembered`},
+	{`CNI_IFNAME=.eth0`, 4, `".eth0": a name that begins with a dot cannot be remembered`},
 	{`RELINK_CHECKPOINT_DIR=here`, 4, `invalid RELINK_CHECKPOINT_DIR: "here": must be an absolute path`},
 	{`RELINK_IPAM_DIR=here`, 4, `invalid RELINK_IPAM_DIR: "here": must be an absolute path`},
 }
@@ -441,7 +441,9 @@ func TestValidateSaysWhatAnAddWould(t *testing.T) {
 		found := false
 		for _, f := range report.Findings {
 			expectReadable(t, f.Message)
-			found = found || f.Severity == "error" && f.Message == said
+			// libcni keeps the last of two keys alike: the plugin does not see the first.
+			twice := f.Severity == "warning" && strings.Contains(f.Message, "is there twice") && strings.Contains(said, "it is there twice")
+			found = found || f.Severity == "error" && f.Message == said || twice
 		}
 		if !found {
 			t.Errorf("%.400s\nADD: %s\nvalidate: %s", config, said, out)
