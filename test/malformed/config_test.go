@@ -435,15 +435,16 @@ func TestValidateSaysWhatAnAddWould(t *testing.T) {
 			Errors   int
 			Findings []struct{ Severity, Message string }
 		}
-		if jsonErr := json.Unmarshal(out, &report); jsonErr != nil || cmd.ProcessState.ExitCode() != 1 || report.Errors == 0 {
+		// libcni keeps the last of two keys alike in a file: the plugin does not see the first, and validate warns.
+		collapsed := strings.Contains(said, "it is there twice")
+		if jsonErr := json.Unmarshal(out, &report); jsonErr != nil || !collapsed && (cmd.ProcessState.ExitCode() != 1 || report.Errors == 0) {
 			t.Fatalf("%.400s: %v\n%s", config, err, out)
 		}
 		found := false
 		for _, f := range report.Findings {
 			expectReadable(t, f.Message)
-			// libcni keeps the last of two keys alike: the plugin does not see the first.
-			twice := f.Severity == "warning" && strings.Contains(f.Message, "is there twice") && strings.Contains(said, "it is there twice")
-			found = found || f.Severity == "error" && f.Message == said || twice
+			found = found || f.Severity == "error" && f.Message == said ||
+				collapsed && f.Severity == "warning" && strings.Contains(f.Message, "is there twice")
 		}
 		if !found {
 			t.Errorf("%.400s\nADD: %s\nvalidate: %s", config, said, out)
