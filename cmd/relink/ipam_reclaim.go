@@ -228,7 +228,7 @@ func complete(from *reclaim.Sources, open storeOpener) error {
 		from.Namespaces[r.Attachment.ContainerID] = r.Namespace
 	}
 	for _, u := range unreadable {
-		from.Unreadable[u.ContainerID] = fmt.Sprintf("a checkpoint of %s cannot be read; relink capture --refresh mends it: %v", u.ContainerID, u.Err)
+		from.Unreadable[u.ContainerID] = fmt.Sprintf("a checkpoint of %s cannot be read: %v", u.ContainerID, u.Err)
 	}
 	return nil
 }

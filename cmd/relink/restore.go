@@ -199,7 +199,7 @@ func summary(report restore.Report, dir string) string {
 		restore.AsRecorded, restore.SandboxGone, restore.Failed,
 	} {
 		if counts[s] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))
+			parts = append(parts, inState(counts[s], s))
 		}
 	}
 	if len(parts) == 0 {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/relink-cni/relink/checkpoint/adopt"
 	"github.com/relink-cni/relink/checkpoint/netfix"
 	"github.com/relink-cni/relink/checkpoint/restore"
@@ -31,3 +33,11 @@ var colours = map[string]paint{
 }
 
 func stateColour(state string) paint { return colours[state] }
+
+// inState is a number of attachments in a state.
+func inState(n int, state restore.State) string {
+	if state == restore.SandboxGone {
+		return count(n, "sandbox") + " gone"
+	}
+	return fmt.Sprintf("%d %s", n, state)
+}

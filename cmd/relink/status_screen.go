@@ -53,7 +53,7 @@ func (now nodeStatus) states() string {
 	var parts []string
 	for _, state := range order {
 		if n := now.Attachments[state]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+			parts = append(parts, inState(n, state))
 		}
 	}
 	return cmp.Or(strings.Join(parts, ", "), "none is remembered")
@@ -198,7 +198,7 @@ func lastCounts(l checkpoint.LastRestore) string {
 	var parts []string
 	for _, state := range slices.Sorted(maps.Keys(l.Counts)) {
 		if n := l.Counts[state]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+			parts = append(parts, inState(n, restore.State(state)))
 		}
 	}
 	if l.Problems > 0 {
