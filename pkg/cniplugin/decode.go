@@ -2,6 +2,7 @@ package cniplugin
 
 import (
 	"bytes"
+	v1 "encoding/json"
 	"errors"
 	"io"
 	"reflect"
@@ -14,20 +15,31 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Decode reads the configuration in b into config, a pointer to a struct. Case counts in keys. Keys that the
-// struct does not have are left out. A value of a wrong type is an error with code 7 that names the key. Text that
-// is no JSON is an error with code 6.
+// Decode reads the configuration in b into config, a pointer to a struct. Keys that the struct does not have are left
+// out. A value of a wrong type is an error with code 7 that names the key. Text that is no JSON is an error with
+// code 6. Case does not count in keys: Keys.Examine reports a known key in another case.
 func Decode(b []byte, config any) error { return DecodePart("", b, config) }
 
 // DecodePart is Decode for a part of the configuration: the value at the key. "" stands for all of it.
 func DecodePart(key string, b []byte, part any) error {
-	return decodeError(key, b, json.Unmarshal(b, part, jsontext.AllowDuplicateNames(true)))
+	if v1.Unmarshal(b, part) == nil {
+		return nil
+	}
+	return decodeError(key, b, unmarshal(b, part))
+}
+
+// unmarshal decodes with a JSON package whose errors name the place in the text and the type that is wanted. It runs
+// after encoding/json has refused the text: its first call in a process costs 0.1 ms more, and an ADD takes 2 ms.
+func unmarshal(b []byte, part any) error {
+	return json.Unmarshal(b, part, json.MatchCaseInsensitiveNames(true), jsontext.AllowDuplicateNames(true))
 }
 
 // DecodeLoosely is DecodePart for a DEL and a GC. They have to work with a configuration that an ADD would refuse by
-// now. Case does not count in keys. Of a key that is there twice the last one counts. Bytes that are not UTF-8 are
-// replaced.
+// now. Of a key that is there twice the last one counts. Bytes that are not UTF-8 are replaced.
 func DecodeLoosely(key string, b []byte, part any) error {
+	if v1.Unmarshal(b, part) == nil {
+		return nil
+	}
 	return decodeError(key, b, json.Unmarshal(b, part, json.MatchCaseInsensitiveNames(true),
 		jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)))
 }
@@ -35,9 +47,12 @@ func DecodeLoosely(key string, b []byte, part any) error {
 // DecodeAll is DecodePart that does not stop at the first value of a wrong type. It returns all errors. A wrong
 // value counts as null.
 func DecodeAll(key string, b []byte, part any) []error {
+	if v1.Unmarshal(b, part) == nil {
+		return nil
+	}
 	var errs []error
 	for {
-		err := json.Unmarshal(b, part, jsontext.AllowDuplicateNames(true))
+		err := unmarshal(b, part)
 		if err == nil {
 			return errs
 		}

@@ -1,13 +1,13 @@
 package cniplugin
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -49,21 +49,30 @@ func call(funcs skel.CNIFuncs, versions version.PluginInfo, about string) *types
 	return skel.PluginMainFuncsWithError(funcs, versions, about)
 }
 
-// readAgain makes the configuration the standard input again. Package skel reads nothing else.
+// readAgain makes the configuration the standard input again. Package skel reads nothing else. The pipe blocks: for
+// one of os.Pipe, the runtime sets up its poller first.
 func readAgain(config []byte) error {
-	from, to, err := os.Pipe()
-	if err != nil {
-		return err
+	var pipe [2]int
+	if err := syscall.Pipe2(pipe[:], syscall.O_CLOEXEC); err != nil {
+		return os.NewSyscallError("pipe2", err)
 	}
-	os.Stdin = from
-	// A long configuration does not fit into the pipe, so this waits for the reader. If nobody reads, because the
-	// environment is wrong, the program ends all the same.
-	go func() {
-		_, _ = io.Copy(to, bytes.NewReader(config))
+	os.Stdin = os.NewFile(uintptr(pipe[0]), "configuration")
+	to := os.NewFile(uintptr(pipe[1]), "configuration")
+	write := func() {
+		_, _ = to.Write(config)
 		_ = to.Close()
-	}()
+	}
+	if len(config) <= roomInPipe {
+		write()
+		return nil
+	}
+	// This waits for the reader. If nobody reads, because the environment is wrong, the program ends all the same.
+	go write()
 	return nil
 }
+
+// roomInPipe is a size in bytes that every pipe has room for, also if its user has too many of them (pipe(7)).
+const roomInPipe = 4096
 
 // checkHead reports what is wrong with the name and the version, for every command. A DEL needs them
 // too.
