@@ -62,8 +62,8 @@ environment.`,
 	return cmd
 }
 
-// cacheIsThere reports a directory that somebody named and that is missing: every
-// sandbox would go without its name. The default one is made by the first ADD.
+// cacheIsThere reports a directory that the user named and that does not exist. Without it, every sandbox would go
+// without its name. The first ADD makes the default directory.
 func cacheIsThere(cmd *cobra.Command, dir string) error {
 	if !cmd.Flags().Changed("cni-cache") {
 		return nil
@@ -129,7 +129,7 @@ func writeCaptured(report adopt.Report, wide bool, s *screen) {
 	s.inform(capturedSummary(report))
 }
 
-// writeNotCaptured sums up what was refused or failed, below the table: there the reasons can be cut.
+// writeNotCaptured lists below the table what was refused or failed. The table can cut a reason short.
 func writeNotCaptured(outcomes []adopt.Outcome, s *screen) {
 	var lines []checkLine
 	for _, o := range outcomes {
@@ -142,7 +142,7 @@ func writeNotCaptured(outcomes []adopt.Outcome, s *screen) {
 
 func hasFailed(o adopt.Outcome) bool { return o.State == adopt.Refused || o.State == adopt.Failed }
 
-// captureCell is what names the interface's sandbox.
+// captureCell returns the text that names the interface's sandbox.
 func captureCell(o adopt.Outcome) string {
 	if o.Pod == (attachment.Pod{}) {
 		return o.Namespace.Path

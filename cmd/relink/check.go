@@ -55,15 +55,15 @@ Exit status 0: everything is as recorded; 1: something is not, and each was said
 	return cmd
 }
 
-// checked is the report of a check as JSON: that of a restore that does nothing, and
-// the interfaces that have no checkpoint.
+// checked is the report of a check as JSON. It has the report of a restore that does nothing, and the interfaces
+// without a checkpoint.
 type checked struct {
 	restore.Report
 	Unremembered []unremembered `json:"unremembered"`
 }
 
-// unremembered is an interface of a running sandbox without a checkpoint. Its key is
-// the one that relink capture would give it.
+// unremembered is an interface of a running sandbox without a checkpoint. It has the key that relink capture would give
+// it.
 type unremembered struct {
 	Attachment attachment.Key       `json:"attachment"`
 	Pod        attachment.Pod       `json:"pod,omitzero"`
@@ -104,11 +104,11 @@ func check(ctx context.Context, opts restore.Options, cacheDir string, output fo
 	return nil
 }
 
-// errInterrupted says that nothing is known of what was not looked at.
+// errInterrupted says that relink did not look at everything, so it does not know the rest.
 var errInterrupted = errors.New("interrupted before everything was looked at")
 
-// lookAt says how everything is that is selected. A look that was interrupted says nothing: what it did not come to
-// would seem to have failed.
+// lookAt returns the state of everything that is selected. A look that was interrupted returns an error instead of a
+// report. In its report, the attachments that it did not reach would seem to have failed.
 func lookAt(ctx context.Context, opts restore.Options) (restore.Report, error) {
 	report, err := restore.Run(ctx, opts)
 	if err == nil && ctx.Err() != nil {
@@ -117,9 +117,9 @@ func lookAt(ctx context.Context, opts restore.Options) (restore.Report, error) {
 	return report, err
 }
 
-// selectAll selects among the checkpoints, the interfaces without one and the problems together: what is named may
-// have a checkpoint or not. It returns what to select among the checkpoints, nil for none of them, and what is
-// selected of the others.
+// selectAll selects among the checkpoints, the interfaces without one and the problems together, because a name may
+// belong to any of them. It returns three things: the selection among the checkpoints, nil for none of them; the
+// selected interfaces without a checkpoint; and the selected problems.
 func selectAll(store *checkpoint.Store, by selection.Selection, without []adopt.Found, problems []adopt.Problem) (
 	*selection.Selection, []adopt.Found, []adopt.Problem, error,
 ) {
@@ -145,7 +145,7 @@ func selectAll(store *checkpoint.Store, by selection.Selection, without []adopt.
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	// The container IDs stand for the namespace, too: the pod of a torn checkpoint may be known here alone.
+	// The container IDs replace the names and the namespace. The pod of a torn checkpoint may be known only here.
 	narrow := by
 	narrow.Names, narrow.Namespace = nil, ""
 	for i, t := range things[:remembered] {
@@ -177,11 +177,11 @@ func unrememberedOf(found []adopt.Found) []unremembered {
 	return all
 }
 
-// checkLine is what check says of one attachment, or of many that are alike.
+// checkLine is the line of check for one attachment, or for many that are alike.
 type checkLine struct {
 	pod, place, ifName string
 	says               string
-	// sort is what many have in common whose reasons differ in a path alone. It is empty if the reason tells.
+	// sort groups attachments whose reasons differ only in a path. It is empty if the reason itself groups them.
 	sort string
 }
 
@@ -189,8 +189,8 @@ func lineOf(o restore.Outcome, says string) checkLine {
 	return checkLine{pod: o.Pod.String(), place: selection.ShortID(o.Attachment.ContainerID), ifName: o.Attachment.IfName, says: says, sort: sortOf(o)}
 }
 
-// sortOf is what the outcome has in common with others whose reasons differ in a path alone, empty if the reason
-// tells all.
+// sortOf returns the sort of outcomes whose reasons differ only in a path. It is empty if the reason itself groups
+// them.
 func sortOf(o restore.Outcome) string {
 	switch {
 	case o.State == restore.SandboxGone:
@@ -201,7 +201,7 @@ func sortOf(o restore.Outcome) string {
 	return ""
 }
 
-// alike is the key by which lines of one sort, or with one text, are folded.
+// alike returns the key by which lines are folded: their sort, or else their text.
 func (l checkLine) alike() string { return cmp.Or(l.sort, l.says) }
 
 func checkLines(report restore.Report, without []adopt.Found, dir string, s *screen) {
@@ -248,7 +248,7 @@ func checkLines(report restore.Report, without []adopt.Found, dir string, s *scr
 	s.inform(summary)
 }
 
-// writeLines writes a line for each attachment, and one for many that say the same.
+// writeLines writes one line for each attachment, or one line for many that say the same.
 func writeLines(lines []checkLine, s *screen) {
 	for _, alike := range folded(lines, s, checkLine.alike) {
 		l := alike[0]
@@ -263,7 +263,7 @@ func writeLines(lines []checkLine, s *screen) {
 	}
 }
 
-// someOf names the first few.
+// someOf names the first few of them.
 func someOf(lines []checkLine) string {
 	const named = 3
 	var all []string

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Each malformed command line ends with exit status 2 and one line that names what is wrong and what to do. Nothing
-// is done.
+// Each malformed command line ends with exit status 2 and one line. The line names what is wrong and what to do. relink
+// changes nothing.
 func TestMalformedCommandLines(t *testing.T) {
 	dir := t.TempDir()
 	for line, says := range map[string]string{

@@ -9,12 +9,12 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// description is names and values, in the manner of kubectl describe.
+// description is a list of names and values, laid out as kubectl describe does.
 type description struct {
 	rows [][2]string
 }
 
-// row adds a name and its value. A value that is empty adds nothing.
+// row adds a name and its value. It adds nothing if the value is empty.
 func (d *description) row(name, format string, args ...any) {
 	value := printable.Line(fmt.Sprintf(format, args...))
 	if value != "" {
@@ -22,7 +22,7 @@ func (d *description) row(name, format string, args ...any) {
 	}
 }
 
-// at adds an instant, unless it is zero.
+// at adds a point in time, unless it is zero.
 func (d *description) at(name string, when time.Time) {
 	if !when.IsZero() {
 		d.row(name, "%s", when.Local().Format("2006-01-02 15:04:05 MST"))

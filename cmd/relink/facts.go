@@ -10,11 +10,12 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// fact is one thing about an interface, of which there may be several values.
+// fact is one thing about an interface. It can have several values.
 type fact struct {
 	name   string
 	values []value
-	// compared facts are shown only beside another interface, and only where they differ: there are many of them.
+	// compared facts are shown only beside another interface, and only where they differ. There are too many of them to
+	// show all.
 	compared bool
 }
 
@@ -23,25 +24,27 @@ type value struct {
 	// key is the same for two values that replace each other.
 	key  string
 	text string
-	// whole has all that text leaves out. It is shown where two values have the same text.
+	// whole adds what text leaves out. It is shown where two values have the same text.
 	whole string
-	// unlessKnown says what it means if only one of two interfaces has the value.
+	// unlessKnown says what it means if only one of the two interfaces has the value.
 	unlessKnown absence
 }
 
-// absence is the meaning of a value that only one of two interfaces has.
+// absence says what it means if only one of two interfaces has a value.
 type absence int
 
 const (
-	// counts: the value was added or is missing.
+	// counts: it is a difference. The value was added, or it is missing.
 	counts absence = iota
-	// chosen: the kernel chooses a value if the record has none. So a live value alone is no difference.
+	// chosen: the kernel chooses a value if the record has none. So it is no difference if only the live interface has
+	// one.
 	chosen
-	// untold: the same, and not every kernel tells the value. So a live interface without it does not differ.
+	// untold: like chosen, and not every kernel tells the value. So it is no difference if the live interface has none
+	// either.
 	untold
 )
 
-// factsOf returns what there is to say of an interface, always in the same order.
+// factsOf returns the facts of an interface, always in the same order.
 func factsOf(i netstate.Interface) []fact {
 	facts := slices.Concat(linkFacts(i.Link), []fact{
 		{name: "Parents:", values: parentValues(i)},
@@ -62,7 +65,7 @@ func factsOf(i netstate.Interface) []fact {
 		fact{name: "Not captured:", values: eachOf(i.NotCaptured, strings.Clone, strings.Clone)})
 }
 
-// linkFacts are those of the device itself.
+// linkFacts returns the facts of the device itself.
 func linkFacts(l netstate.Link) []fact {
 	state := "down"
 	if l.Up {
@@ -88,10 +91,10 @@ func linkFacts(l netstate.Link) []fact {
 		fact{name: "Flags:", values: known(flags.String(), counts)})
 }
 
-// one is the only value of a fact.
+// one returns the only value of a fact.
 func one(text string) []value { return known(text, counts) }
 
-// known is the only value of a fact, none if it is empty.
+// known returns the only value of a fact, or none if the text is empty.
 func known(text string, unlessKnown absence) []value {
 	if text == "" {
 		return nil
@@ -99,8 +102,8 @@ func known(text string, unlessKnown absence) []value {
 	return []value{{text: text, whole: text, unlessKnown: unlessKnown}}
 }
 
-// eachOf returns a value of each in a list, which has no order. Values that differ in nothing but what text leaves out
-// replace each other.
+// eachOf returns one value for each element of a list without an order. Two values replace each other if their texts
+// are equal.
 func eachOf[T any](all []T, text, whole func(T) string) []value {
 	var values []value
 	for _, of := range all {
@@ -109,7 +112,7 @@ func eachOf[T any](all []T, text, whole func(T) string) []value {
 	return values
 }
 
-// eachKey returns a value of each in a map, sorted.
+// eachKey returns one value for each key of a map, sorted.
 func eachKey[V any](all map[string]V, text func(string, V) string) []value {
 	var values []value
 	for _, key := range slices.Sorted(maps.Keys(all)) {

@@ -1,10 +1,10 @@
 package main
 
-// foldFrom is how many things that are alike become one line.
+// foldFrom is the smallest number of like things that become one line.
 const foldFrom = 6
 
-// folded groups what says the same, in the order of the first of each group: many that are alike are one group,
-// few are groups of one. A verbose screen folds nothing.
+// folded groups the elements that say the same, in the order of each group's first element. Fewer than foldFrom like
+// elements stay apart, each in a group of its own. A verbose screen folds nothing.
 func folded[T any](all []T, s *screen, says func(T) string) [][]T {
 	alike := map[string]int{}
 	for _, one := range all {
@@ -28,7 +28,7 @@ func folded[T any](all []T, s *screen, says func(T) string) [][]T {
 	return groups
 }
 
-// compareBool orders what is not before what is.
+// compareBool orders false before true.
 func compareBool(a, b bool) int {
 	switch {
 	case a == b:

@@ -78,8 +78,8 @@ environment.`,
 	return cmd
 }
 
-// askForget shows what would be dropped, whole, and asks. Both go to standard error: standard output can be a file.
-// It returns errDiffers if the answer is no, or if the context ends first.
+// askForget shows in full what would be dropped, and asks. Both go to standard error, because standard output can be a
+// file. It returns errDiffers if the answer is no, or if the context ends first.
 func askForget(ctx context.Context, report forget.Report, stdin io.Reader, s *screen) error {
 	f, ok := stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) || terminal(s.err) == nil {
@@ -90,7 +90,7 @@ func askForget(ctx context.Context, report forget.Report, stdin io.Reader, s *sc
 	fmt.Fprintf(asking.out, "Forget %s? [y/N] ", count(report.Count(forget.ToForget), "checkpoint"))
 	answer, err := readLine(ctx, f)
 	if err != nil {
-		fmt.Fprintln(asking.out) // Nobody typed the end of the line.
+		fmt.Fprintln(asking.out) // The user typed no newline.
 	} else if answer = strings.ToLower(strings.TrimSpace(answer)); answer == "y" || answer == "yes" {
 		return nil
 	}
@@ -101,8 +101,8 @@ func askForget(ctx context.Context, report forget.Report, stdin io.Reader, s *sc
 	return err
 }
 
-// readLine returns the next line, or the context's error once that has ended. A read that has begun
-// then goes on until the program ends: nothing can interrupt a read from a terminal.
+// readLine returns the next line, or the context's error once the context has ended. A read that has begun then goes on
+// until the program ends, because nothing can interrupt a read from a terminal.
 func readLine(ctx context.Context, from io.Reader) (string, error) {
 	type result struct {
 		line string
@@ -153,7 +153,7 @@ func forgetTable(report forget.Report, wide bool, s *screen) {
 	t.write(s)
 }
 
-// writeKept sums up what is not forgotten, below the table: there the reasons can be cut.
+// writeKept lists below the table what is not forgotten. The table can cut a reason short.
 func writeKept(report forget.Report, s *screen) {
 	var lines []checkLine
 	for _, o := range report.Checkpoints {

@@ -15,7 +15,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// remembered returns a store with the checkpoint of a sandbox that is alive: it is in the namespace of the test.
+// remembered returns a store with the checkpoint of a live sandbox: its namespace is the test's own.
 func remembered(t *testing.T) *checkpoint.Store {
 	t.Helper()
 	namespace, err := identity.Read("/proc/self/ns/net")
@@ -43,7 +43,7 @@ func remembered(t *testing.T) *checkpoint.Store {
 	return store
 }
 
-// left says how many checkpoints the store has.
+// left returns the number of checkpoints in the store.
 func left(t *testing.T, store *checkpoint.Store) int {
 	t.Helper()
 	records, unreadable, err := store.List()
@@ -53,8 +53,8 @@ func left(t *testing.T, store *checkpoint.Store) int {
 	return len(records)
 }
 
-// typed runs relink on a terminal of 80 columns, waits for the question, and types the answer. It returns what the
-// terminal shows, and the exit status.
+// typed runs relink on a terminal of 80 columns, waits for the question, and types the answer. It returns the text on
+// the terminal and the exit status.
 func typed(t *testing.T, answer, args string) (string, int) {
 	t.Helper()
 	cmd := terminalOf(t, "80", []string{"NO_COLOR=1"}, args)
@@ -83,12 +83,12 @@ func typed(t *testing.T, answer, args string) (string, int) {
 	if _, err := io.WriteString(keyboard, answer); err != nil {
 		t.Fatal(err)
 	}
-	_, _ = io.Copy(&all, shown) // A terminal ends with an error.
+	_, _ = io.Copy(&all, shown) // The read from a terminal always ends with an error.
 	_ = cmd.Wait()
 	return strings.ReplaceAll(all.String(), "\r\n", "\n"), cmd.ProcessState.ExitCode()
 }
 
-// Nothing but a yes forgets anything. One ^C is enough to end it.
+// Only a yes forgets anything. One ^C ends the command.
 func TestForgetTakesAnAnswer(t *testing.T) {
 	store := remembered(t)
 	const warning = "relink restore will not bring this interface back\n"

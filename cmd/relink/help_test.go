@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// verbs calls f for each verb that is relink's own.
+// verbs calls f for each verb of relink's own.
 func verbs(cmd *cobra.Command, f func(*cobra.Command)) {
 	for _, c := range cmd.Commands() {
 		if c.Name() == "completion" || c.Name() == "help" {
@@ -21,7 +21,7 @@ func verbs(cmd *cobra.Command, f func(*cobra.Command)) {
 	}
 }
 
-// Each verb says in its help how it is used, and what its exit status means.
+// The help of each verb says how to use it and what its exit status means.
 func TestHelpOfEachVerb(t *testing.T) {
 	root := newRoot()
 	seen := 0
@@ -48,7 +48,7 @@ func TestHelpOfEachVerb(t *testing.T) {
 	}
 }
 
-// Each example in a help is a command line that the program takes.
+// The program accepts each example in a help text as a command line.
 func TestExamplesAreTaken(t *testing.T) {
 	check := func(c *cobra.Command) {
 		for line := range strings.Lines(c.Example) {
@@ -76,7 +76,7 @@ func TestExamplesAreTaken(t *testing.T) {
 	verbs(root, check)
 }
 
-// The manual pages are of the same source as the help.
+// The manual pages have the same source as the help.
 func TestManualPages(t *testing.T) {
 	dir := t.TempDir()
 	if out, err := exec.Command("go", "run", "-tags", "man", ".", "man", dir).CombinedOutput(); err != nil {

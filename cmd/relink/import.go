@@ -74,7 +74,7 @@ func importAll(ctx context.Context, opts netfix.Options, output format, s *scree
 func writeImported(report netfix.Report, dir string, wide bool, s *screen) {
 	t := newTable(wide, column{name: "FILE"}, column{name: "POD"}, column{name: "INTERFACE", spare: 1}, column{name: "PARENTS", spare: 3},
 		column{name: "MAC", wide: true}, column{name: "ADDRESSES", spare: 2}, column{name: stateColumn}, column{name: "WHY"})
-	var notImported []checkLine // Below the table, where the reasons can be cut.
+	var notImported []checkLine // Written below the table, which can cut a reason short.
 	for _, o := range report.Files {
 		failed := o.State == netfix.Refused || o.State == netfix.Failed
 		if failed {

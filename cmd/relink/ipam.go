@@ -50,8 +50,8 @@ func addDataDir(flags *pflag.FlagSet, dir *leaseDir) {
 // leaseDir is the value of --data-dir.
 type leaseDir string
 
-// path returns the directory of the leases. One that somebody named must exist: a misspelt one would look
-// as if no address were given. The first ADD makes the default one.
+// path returns the directory of the leases. A directory that the user named must exist: a misspelt one would look as if
+// no address were given. The first ADD makes the default directory.
 func (d leaseDir) path() (string, error) {
 	dir, err := lease.Dir(string(d))
 	if err != nil || dir == lease.DefaultDir {
@@ -67,7 +67,7 @@ func (d leaseDir) path() (string, error) {
 	return dir, nil
 }
 
-// needsRoot adds to a refusal what to do about it. Only root may look into the directory of the leases.
+// needsRoot adds to a permission error what to do about it. Only root may look into the directory of the leases.
 func needsRoot(err error) error {
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
 		return fmt.Errorf("%w: run relink ipam as root", err)
@@ -75,7 +75,7 @@ func needsRoot(err error) error {
 	return err
 }
 
-// networks returns the networks that have a store. only is one of them, or empty for all.
+// networks returns the networks that have a store, or just only, unless it is empty.
 func (d leaseDir) networks(only string) ([]string, error) {
 	dir, err := d.path()
 	if err != nil {
@@ -93,7 +93,7 @@ func (d leaseDir) networks(only string) ([]string, error) {
 	return nil, fmt.Errorf("--network %s matches nothing: %s", only, leasesIn(dir, all))
 }
 
-// leasesIn says of which networks the directory has leases.
+// leasesIn says which networks have leases in the directory.
 func leasesIn(dir string, networks []string) string {
 	if len(networks) == 0 {
 		return dir + " has no leases of any network"
@@ -124,7 +124,7 @@ func (d leaseDir) open(network string) (*lease.Store, error) {
 	return store, err
 }
 
-// openThere is open for a network that must have a store.
+// openThere is like open, but the network must have a store.
 func (d leaseDir) openThere(network string) (*lease.Store, error) {
 	store, err := d.open(network)
 	if err == nil {
@@ -133,8 +133,8 @@ func (d leaseDir) openThere(network string) (*lease.Store, error) {
 	return store, err
 }
 
-// eachStore calls f for the store of each of the networks. A store that cannot be read does not stop the
-// others: it is reported, and makes the exit code.
+// eachStore calls f for the store of each network. A store that cannot be read does not stop the others: it is
+// reported, and decides the exit status.
 func (d leaseDir) eachStore(networks []string, s *screen, f func(*lease.Store) error) error {
 	var result error
 	for _, network := range networks {
@@ -150,7 +150,7 @@ func (d leaseDir) eachStore(networks []string, s *screen, f func(*lease.Store) e
 	return result
 }
 
-// takes says which arguments a verb needs, by the names that they have in its line of usage.
+// takes returns a check that a verb has its arguments. names are their names in the usage line.
 func takes(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -171,7 +171,7 @@ func usageOfVerb(cmd *cobra.Command) string {
 	return "usage is " + strings.TrimSuffix(cmd.UseLine(), " [flags]")
 }
 
-// parseAddress reads an address that is an argument.
+// parseAddress parses an argument as an address.
 func parseAddress(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Zone() != "" {
@@ -180,7 +180,7 @@ func parseAddress(s string) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
-// lasting is the value of a flag that says for how long. 0: it was not given.
+// lasting is the value of a flag that gives a duration. 0 means that the flag was not given.
 type lasting time.Duration
 
 func (l *lasting) Type() string { return "duration" }
@@ -202,13 +202,13 @@ func (l *lasting) Set(s string) error {
 	return nil
 }
 
-// differs reports an error that is about what is there, not about the command line.
+// differs reports an error about the node, not about the command line.
 func differs(s *screen, err error) error {
 	sayError(s.err, err)
 	return errDiffers
 }
 
-// timeCell is a time in a table, empty for none.
+// timeCell is a time in a table, or empty for the zero time.
 func timeCell(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -231,11 +231,11 @@ func storeRemarks(ctx context.Context, store *lease.Store) (all []string, err er
 	return all, err
 }
 
-// offIsWrong is how far a store's time may be from the time of day. A clock that is set right after a boot
-// is off by less.
+// offIsWrong is how far a store's time may be from the time of day. A clock that is set right after a boot is off by
+// less than this.
 const offIsWrong = time.Hour
 
-// clockRemark says that the time of the store is wrong, empty if it is not.
+// clockRemark says that the time of the store is wrong. It is empty if the time is right.
 func clockRemark(ctx context.Context, store *lease.Store) (string, error) {
 	ahead, err := store.ClockAhead(ctx)
 	if err != nil || ahead.Abs() < offIsWrong {

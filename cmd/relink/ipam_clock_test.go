@@ -10,7 +10,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// The time of a store that is far from the clock's is said, with what would come of it.
+// relink reports a store whose time is far from the clock's, and what would follow from it.
 func TestClockRemark(t *testing.T) {
 	begin := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	for off, want := range map[time.Duration]string{

@@ -19,7 +19,7 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-// reservedFor has an address reserved in the network for the pod.
+// reservedFor reserves an address of the network for the pod.
 func reservedFor(t *testing.T, dir, network, address, namespace, name string) {
 	t.Helper()
 	store, err := lease.Open(dir, network)
@@ -31,7 +31,7 @@ func reservedFor(t *testing.T, dir, network, address, namespace, name string) {
 	}
 }
 
-// Each malformed command line ends with exit status 2 and one line that names what is wrong, and does nothing.
+// Each malformed command line ends with exit status 2 and one line that names what is wrong. relink changes nothing.
 func TestMalformedIPAMCommandLines(t *testing.T) {
 	dir := t.TempDir()
 	reservedFor(t, dir, "lan", "10.3.0.9", "shop", "web-0")
@@ -148,7 +148,7 @@ func TestChooseLeases(t *testing.T) {
 		"the same twice":                       {selection.Selection{Names: []string{"10.3.0.3", "bb1"}}, []string{noPod}, ""},
 		"an address and a pod on a network":    {selection.Selection{Names: []string{"10.3.0.2", "lab/web-0"}, Network: "lan"}, append(both, six), ""},
 		"a namespace":                          {selection.Selection{Namespace: "lab"}, []string{six}, ""},
-		"a network that has no leases":         {selection.Selection{Network: "idle"}, append(both, noPod, six, reserved), ""}, // The caller has read that one alone.
+		"a network that has no leases":         {selection.Selection{Network: "idle"}, append(both, noPod, six, reserved), ""}, // The caller has read only that network.
 		"an address that is free":              {selection.Selection{Names: []string{"10.3.0.2", "10.3.0.4"}}, nil, `"10.3.0.4" matches nothing: no such address`},
 		"a prefix without leases":              {selection.Selection{Names: []string{"10.4.0.0/16"}}, nil, `"10.4.0.0/16" matches nothing: no address in it`},
 		"an address of another namespace":      {selection.Selection{Names: []string{"10.3.0.3"}, Namespace: "shop"}, nil, `"10.3.0.3" matches nothing`},
@@ -171,7 +171,7 @@ func TestChooseLeases(t *testing.T) {
 	}
 }
 
-// A table of leases fits a terminal of 80 columns, whatever names there are, as long as the pod and the address fit.
+// A table of leases fits on a terminal of 80 columns, whatever names it has. Only the pod and the address must fit.
 func TestLeasesFitATerminal(t *testing.T) {
 	var all []lease.Lease
 	for i, name := range []string{"web-0", "a-stateful-set-of-a-long-name-0"} {
@@ -232,7 +232,8 @@ func TestFullSets(t *testing.T) {
 	}
 }
 
-// Whoever presses a key does not wait for a store that is in use, and gets the values of the others.
+// A user who presses the completion key does not wait for a store that is in use. The values of the other stores are
+// offered.
 func TestCompletionDoesNotWait(t *testing.T) {
 	dir := t.TempDir()
 	reservedFor(t, dir, "busy", "10.3.0.9", "shop", "web-0")

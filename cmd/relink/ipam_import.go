@@ -106,7 +106,7 @@ func writeImportedLeases(report hostlocal.Report, wide bool, s *screen) {
 	}
 }
 
-// writeImportedFiles writes the table. What needs a look comes last.
+// writeImportedFiles writes the table. Files that need attention come last.
 func writeImportedFiles(files []hostlocal.Outcome, wide bool, s *screen) {
 	shown := slices.Clone(files)
 	if s.quiet {
@@ -138,7 +138,7 @@ func countFiles(report hostlocal.Report, is func(hostlocal.Outcome) bool) (n int
 	return n
 }
 
-// isWithoutPod says whether nobody knows the pod of an address whose sandbox may be there.
+// isWithoutPod reports whether the pod of an address is unknown although its sandbox may exist.
 func isWithoutPod(f hostlocal.Outcome) bool {
 	switch f.State {
 	case hostlocal.Imported, hostlocal.ToImport, hostlocal.Completed, hostlocal.ToComplete, hostlocal.Kept:
@@ -149,7 +149,7 @@ func isWithoutPod(f hostlocal.Outcome) bool {
 	return false
 }
 
-// fileCell is a file's name, which can have any character but a slash.
+// fileCell is a file's name in a table. The name can have any character but a slash.
 func fileCell(name string) string {
 	if quoted := fmt.Sprintf("%q", name); quoted != `"`+name+`"` {
 		return quoted

@@ -47,7 +47,7 @@ Exit status 0: all stores could be read; 1: one could not, and it was said;
 	return cmd
 }
 
-// leaseChoice chooses leases. What is not set chooses all.
+// leaseChoice chooses leases. A zero field limits nothing.
 type leaseChoice struct {
 	selection.Selection
 	state stateFlag
@@ -71,7 +71,7 @@ func (f *stateFlag) Set(s string) error {
 	return nil
 }
 
-// of returns the leases that are chosen, in the order in which they are listed.
+// of returns the chosen leases in the order in which they are listed.
 func (c leaseChoice) of(all []lease.Lease) ([]lease.Lease, error) {
 	holdings, err := choose(holdingsOf(all), c.Selection)
 	if err != nil {
@@ -79,7 +79,7 @@ func (c leaseChoice) of(all []lease.Lease) ([]lease.Lease, error) {
 	}
 	var chosen []lease.Lease
 	for _, h := range holdings {
-		// All holders of an address follow each other.
+		// All holders of one address follow each other.
 		again := len(chosen) > 0 && chosen[len(chosen)-1].Address == h.lease.Address && chosen[len(chosen)-1].Network == h.lease.Network
 		if !again && (c.state == "" || h.lease.State == lease.State(c.state)) {
 			chosen = append(chosen, h.lease)
@@ -120,7 +120,7 @@ func listLeases(ctx context.Context, dir leaseDir, what leaseChoice, output form
 	return err
 }
 
-// readLeases returns the leases of a store, and what is wrong with it though it can be read.
+// readLeases returns the leases of a store, and remarks on what is wrong with a store that can still be read.
 func readLeases(ctx context.Context, store *lease.Store) (all []lease.Lease, remarks []string, err error) {
 	if all, err = store.List(ctx); err != nil {
 		return nil, nil, err
@@ -129,7 +129,7 @@ func readLeases(ctx context.Context, store *lease.Store) (all []lease.Lease, rem
 	return all, remarks, errors.Join(err, store.Verify(ctx))
 }
 
-// writeLeases writes what was chosen. incomplete says that some could not be read.
+// writeLeases writes the chosen leases. incomplete says that some could not be read.
 func writeLeases(chosen []lease.Lease, dir leaseDir, what leaseChoice, output format, incomplete bool, s *screen) error {
 	switch {
 	case output.isData():
@@ -150,7 +150,7 @@ func writeLeases(chosen []lease.Lease, dir leaseDir, what leaseChoice, output fo
 	return nil
 }
 
-// addressNames returns the addresses, each once.
+// addressNames returns the addresses, each of them once.
 func addressNames(leases []lease.Lease) []string {
 	said := map[string]bool{}
 	var all []string
@@ -163,7 +163,7 @@ func addressNames(leases []lease.Lease) []string {
 	return all
 }
 
-// noLease says that nothing was found.
+// noLease returns the line that says that nothing was found.
 func noLease(what leaseChoice, dir string) string {
 	state := "held or reserved"
 	if what.state != "" {
@@ -197,7 +197,7 @@ func ownerCell(l lease.Lease) string {
 	return selection.ShortID(l.Newest().ContainerID)
 }
 
-// leaseAge is the time since the address came to be as it is. A store's time can be ahead of the clock.
+// leaseAge is the time since the address got its state. A store's time can be ahead of the clock.
 func leaseAge(l lease.Lease) string {
 	if since(l).After(time.Now()) {
 		return "0s"
@@ -205,7 +205,7 @@ func leaseAge(l lease.Lease) string {
 	return age(since(l))
 }
 
-// since is when the address came to be as it is.
+// since returns when the address got its state.
 func since(l lease.Lease) time.Time {
 	if l.State == lease.Held {
 		return l.Newest().Since
@@ -213,7 +213,7 @@ func since(l lease.Lease) time.Time {
 	return l.ReleasedAt
 }
 
-// why is why the attachment was given the address, or why nobody has it.
+// why says why the attachment was given the address, or why nobody has it.
 func why(l lease.Lease) string {
 	if l.State == lease.Held {
 		return string(l.Newest().Origin)
@@ -221,7 +221,7 @@ func why(l lease.Lease) string {
 	return l.Why
 }
 
-// ofHolders joins what f says of each holder, or of the last one.
+// ofHolders joins the results of f for each holder, or for the last holder if nobody has the address.
 func ofHolders(l lease.Lease, f func(lease.Holder) string) string {
 	var all []string
 	for _, h := range l.Holders {

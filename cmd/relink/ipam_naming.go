@@ -16,10 +16,10 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-// leaseNameUsage is how the line of usage shows what names leases.
+// leaseNameUsage shows in a usage line how to name leases.
 const leaseNameUsage = "[[NAMESPACE/]POD|ID|ADDRESS|PREFIX]..."
 
-// leaseNamingHelp is what the help of every verb that selects leases says.
+// leaseNamingHelp is in the help of every verb that selects leases.
 const leaseNamingHelp = `POD is the name of a pod. ID is a container ID, or the beginning of one as relink ipam list
 -o wide shows it. PREFIX stands for the addresses in it, such as 10.3.0.0/28. A name that
 matches nothing is an error. So is one that matches several pods.`
@@ -27,8 +27,7 @@ matches nothing is an error. So is one that matches several pods.`
 // ipamList is the verb that shows which leases can be named.
 const ipamList = "relink ipam list"
 
-// addLeaseSelection lets the verb name leases, in the way in which others name attachments. The names are in
-// args.
+// addLeaseSelection lets a user name leases in the same way as attachments. The names are in args.
 func addLeaseSelection(cmd *cobra.Command, dir *leaseDir, s *selection.Selection) {
 	s.Lister = ipamList
 	addNamespaces(cmd, &s.Namespace)
@@ -50,8 +49,7 @@ func addNetwork(cmd *cobra.Command, dir *leaseDir, network *string, usage string
 	must(cmd.RegisterFlagCompletionFunc("network", dir.completesNetworks))
 }
 
-// holding is a holder of an address. Of an address that nobody holds, it is the last holder: there is one
-// holding of each.
+// holding is an address with one of its holders. If nobody holds the address, it has one holding, with the last holder.
 type holding struct {
 	lease  lease.Lease
 	holder lease.Holder
@@ -71,7 +69,7 @@ func holdingsOf(leases []lease.Lease) []holding {
 	return all
 }
 
-// podOf returns the pod that the owner is, the zero Pod for another one.
+// podOf returns the owner's pod, or the zero Pod if the owner is no pod.
 func podOf(o attachment.Owner) attachment.Pod {
 	if o.Kind != attachment.OwnerPod {
 		return attachment.Pod{}
@@ -83,7 +81,7 @@ func (h holding) thing() selection.Thing {
 	return selection.Thing{Pod: podOf(h.lease.Owner), ContainerID: h.holder.ContainerID, Network: h.lease.Network}
 }
 
-// namesOfHolding returns the name that selects the holding, if it has any but its address.
+// namesOfHolding returns the names that select the holding. The address is not among them.
 func namesOfHolding(h holding) []string {
 	switch pod := podOf(h.lease.Owner); {
 	case pod.Name != "":
@@ -94,12 +92,12 @@ func namesOfHolding(h holding) []string {
 	return nil
 }
 
-// choose returns those of the holdings that the selection names. selection.ErrNothing and
-// selection.ErrAmbiguous can be matched.
+// choose returns the holdings that the selection names. errors.Is matches selection.ErrNothing and
+// selection.ErrAmbiguous.
 func choose(all []holding, by selection.Selection) ([]holding, error) {
 	prefixes, names := splitNames(by.Names)
 	if by.Names = names; len(all) == 0 || len(names) == 0 {
-		by.Network = "" // Other networks were not read, and one without leases is no mistake.
+		by.Network = "" // Other networks were not read. A network without leases is no mistake.
 	}
 	if by.All() && len(prefixes) == 0 {
 		return all, nil
@@ -126,8 +124,8 @@ func choose(all []holding, by selection.Selection) ([]holding, error) {
 	return those, nil
 }
 
-// choosePrefixes adds to chosen what has an address in one of the prefixes, within the limits of the
-// selection. Without names, chosen is only a limit so far.
+// choosePrefixes adds to chosen the holdings with an address in one of the prefixes, within the limits of the
+// selection. If the selection has no names, chosen has only applied the limits so far.
 func choosePrefixes(chosen []bool, all []holding, things []selection.Thing, by selection.Selection, prefixes []netip.Prefix) error {
 	within := slices.Clone(chosen)
 	if len(by.Names) == 0 {
@@ -160,8 +158,8 @@ func noneIn(prefix netip.Prefix) error {
 	return fmt.Errorf("%q %w: no address in it is held, reserved or in quarantine; %s shows those that are", prefix, selection.ErrNothing, ipamList)
 }
 
-// splitNames tells addresses and prefixes from other names. No namespace and no container ID of a runtime
-// reads like one. A pod can, and is named with its namespace then.
+// splitNames separates addresses and prefixes from other names. No namespace and no container ID of a runtime looks
+// like an address. The name of a pod can. The user then names it with its namespace.
 func splitNames(all []string) (prefixes []netip.Prefix, names []string) {
 	for _, name := range all {
 		if a, err := parseAddress(name); err == nil {
@@ -175,19 +173,18 @@ func splitNames(all []string) (prefixes []netip.Prefix, names []string) {
 	return prefixes, names
 }
 
-// compareLeases orders leases as kubectl orders pods: by namespace and name. So the addresses of a pod are
-// together, as relink list has them. Those of no pod come last.
+// compareLeases orders leases as kubectl orders pods: by namespace and name. So a pod's addresses are together, as in
+// relink list. Leases without a pod come last.
 func compareLeases(a, b lease.Lease) int {
 	podA, podB := podOf(a.Owner), podOf(b.Owner)
 	return cmp.Or(compareBool(podA.Name == "", podB.Name == ""), strings.Compare(podA.Namespace, podB.Namespace),
 		strings.Compare(podA.Name, podB.Name), a.Address.Compare(b.Address), strings.Compare(a.Network, b.Network))
 }
 
-// completionWait bounds the wait for a store that is in use: somebody has pressed a key.
+// completionWait bounds the wait for a store that is in use: the user has pressed a key and is waiting.
 const completionWait = 200 * time.Millisecond
 
-// completesLeases returns the completion of a value by what the stores have. A store that cannot be read in
-// time adds nothing.
+// completesLeases returns a completion with values from the stores. A store that cannot be read in time adds no values.
 func (d *leaseDir) completesLeases(of func(holding) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		var all []string
@@ -198,7 +195,7 @@ func (d *leaseDir) completesLeases(of func(holding) []string) cobra.CompletionFu
 	}
 }
 
-// holdingsInTime returns what the stores have that can be read at once.
+// holdingsInTime returns the holdings of the stores that can be read in time.
 func (d *leaseDir) holdingsInTime(ctx context.Context) []holding {
 	networks, err := d.networks("")
 	if err != nil {
@@ -228,7 +225,7 @@ func (d *leaseDir) completesNetworks(_ *cobra.Command, _ []string, begun string)
 	return completionsOf(all, begun), cobra.ShellCompDirectiveNoFileComp
 }
 
-// eachCompletes returns the completion of arguments of which each has its own.
+// eachCompletes returns a completion for several arguments, where each argument has a completion of its own.
 func eachCompletes(each ...cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) >= len(each) {

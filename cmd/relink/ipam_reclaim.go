@@ -67,8 +67,7 @@ looked at so that a holder is unknown, and it was said; 2: usage or environment.
 	return cmd
 }
 
-// storesOf returns the stores of the networks that are named, and limits what is judged to the holders that
-// are.
+// storesOf returns the stores of the named networks. It sets opts.Chosen to the named holders.
 func (d leaseDir) storesOf(ctx context.Context, by selection.Selection, opts *reclaim.Options) ([]*lease.Store, error) {
 	networks, err := d.networks(by.Network)
 	if err != nil {
@@ -87,7 +86,7 @@ func (d leaseDir) storesOf(ctx context.Context, by selection.Selection, opts *re
 		}
 		all, err := store.List(ctx)
 		if err != nil {
-			return nil, err // What is named may be there.
+			return nil, err // The named holder may be in this store.
 		}
 		held = append(held, slices.DeleteFunc(all, func(l lease.Lease) bool { return l.State != lease.Held })...)
 	}
@@ -134,14 +133,14 @@ func reclaimLeases(ctx context.Context, stores []*lease.Store, opts reclaim.Opti
 	return nil
 }
 
-// sayProblems says what of the node could not be looked at.
+// sayProblems reports the parts of the node that relink could not look at.
 func sayProblems(s *screen, problems []string) {
 	for _, p := range problems {
 		s.warn("not looked at: %s", p)
 	}
 }
 
-// writeReclaimed writes the table, with what failed last.
+// writeReclaimed writes the table. Failures come last.
 func writeReclaimed(report reclaim.Report, wide bool, s *screen) {
 	becomes := "IS NOW"
 	if report.DryRun {
@@ -174,12 +173,12 @@ func writeReclaimed(report reclaim.Report, wide bool, s *screen) {
 	s.inform(reclaimedSummary(report))
 }
 
-// ofFinding is what the finding says of the lease.
+// ofFinding returns the lease as the finding describes it.
 func ofFinding(f reclaim.Finding) lease.Lease {
 	return lease.Lease{Address: f.Address, Network: f.Network, Owner: f.Owner, State: lease.Held, Holders: []lease.Holder{f.Holder}}
 }
 
-// reclaimedSummary counts the holders by what became of them, and says how to go on.
+// reclaimedSummary counts the holders by outcome, and says how to go on.
 func reclaimedSummary(report reclaim.Report) string {
 	states, verdicts := map[reclaim.State]int{}, map[reclaim.Verdict]int{reclaim.Alive: report.Alive}
 	for _, f := range report.Holders {
@@ -208,11 +207,11 @@ func reclaimedSummary(report reclaim.Report) string {
 	return strings.Join(parts, ", ")
 }
 
-// allProcesses says whether the processes that are seen here are all of the node's.
+// allProcesses reports whether this program sees all processes of the node.
 var allProcesses = sandbox.SeesAllProcesses
 
-// complete adds what this node's checkpoints know of the sandboxes: an address that the loss of a NIC took
-// away is still its pod's. A checkpoint that cannot be read hides the namespace of its container.
+// complete adds what this node's checkpoints know of the sandboxes. A pod still owns the address that it lost with a
+// NIC. A checkpoint that cannot be read hides the namespace of its container.
 func complete(from *reclaim.Sources, open storeOpener) error {
 	store, err := open()
 	if err != nil {

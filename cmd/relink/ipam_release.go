@@ -64,9 +64,9 @@ Exit status 0: it was released; 1: it is free, or another one has it, and it was
 	return cmd
 }
 
-// expectation is whom the command line names as the holder of an address.
+// expectation is the holder that the command line names.
 type expectation struct {
-	// name is that of a pod or the beginning of a container ID.
+	// name is a pod's name or the beginning of a container ID.
 	name, namespace, ifName string
 	nobody                  bool
 }
@@ -103,8 +103,8 @@ func (e expectation) selection() selection.Selection {
 	return selection.Selection{Names: []string{e.name}, Namespace: e.namespace, Lister: ipamList}
 }
 
-// storeOf returns the store of the network, or, if none is named, of the one network that has a lease of the
-// address. The error is errDiffers if none has, which is reported.
+// storeOf returns the store of the network. If no network is named, it returns the store of the only network with a
+// lease of the address. If no store has one, storeOf reports that and returns errDiffers.
 func (d leaseDir) storeOf(ctx context.Context, address netip.Addr, network string, s *screen) (*lease.Store, error) {
 	if network != "" {
 		return d.openThere(network)
@@ -135,8 +135,8 @@ func (d leaseDir) storeOf(ctx context.Context, address netip.Addr, network strin
 	return nil, fmt.Errorf("%s is leased in networks %s: give --network NETWORK", address, strings.Join(found, ", "))
 }
 
-// expected returns the lease that was seen, and which of its holders are meant. lease.ErrHolder can be matched:
-// another one has the address.
+// expected returns the lease that was seen, with the holders that the user means. errors.Is matches lease.ErrHolder if
+// somebody else has the address.
 func (e expectation) expected(seen lease.Lease) (lease.Expected, error) {
 	if e.nobody {
 		if !seen.Nobodys() {
@@ -158,8 +158,8 @@ func (e expectation) expected(seen lease.Lease) (lease.Expected, error) {
 	return expected, nil
 }
 
-// holdings returns those who have the address. Nobody has one in quarantine, and a pod has one that is
-// reserved for it, whatever sandbox had it before.
+// holdings returns who has the address. Nobody has an address in quarantine. A reserved address belongs to its pod,
+// whichever sandbox had it before.
 func (e expectation) holdings(l lease.Lease) []holding {
 	switch l.State {
 	case lease.Quarantined:
@@ -170,7 +170,7 @@ func (e expectation) holdings(l lease.Lease) []holding {
 	return slices.DeleteFunc(holdingsOf([]lease.Lease{l}), func(h holding) bool { return e.ifName != "" && h.holder.IfName != e.ifName })
 }
 
-// unmet says that the lease is another one's than the command line says.
+// unmet says who has the lease instead of the named holder.
 func (e expectation) unmet(l lease.Lease) error {
 	if l.Nobodys() {
 		return fmt.Errorf("%s is %w: it is %s; to release it, give --nobody instead of the holder", l.Address, lease.ErrHolder, l.Whose())
@@ -207,7 +207,8 @@ func release(ctx context.Context, store *lease.Store, address netip.Addr, from e
 	return nil
 }
 
-// releaseFrom finds out who is meant, and releases the address if they have it still: the store compares.
+// releaseFrom finds the holder that the user means. It releases the address only if that holder still has it: the store
+// compares.
 func releaseFrom(ctx context.Context, store *lease.Store, address netip.Addr, from expectation) (was, left lease.Lease, err error) {
 	is, err := store.Get(ctx, address)
 	if err != nil {
@@ -220,7 +221,7 @@ func releaseFrom(ctx context.Context, store *lease.Store, address netip.Addr, fr
 	return store.ReleaseByHand(ctx, address, expected)
 }
 
-// completesHolder returns who has the address that the command line names.
+// completesHolder offers the holders of the address on the command line.
 func (d *leaseDir) completesHolder(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	address, err := parseAddress(args[0])
 	return d.completesLeases(func(h holding) []string {

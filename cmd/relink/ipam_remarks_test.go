@@ -15,7 +15,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// A network whose rename was killed is said by list and usage, with what to do.
+// list and usage report a network whose rename was killed, and say what to do.
 func TestNetworkThatIsBeingRenamedIsSaid(t *testing.T) {
 	dir := t.TempDir()
 	store, err := lease.Open(dir, "lan")

@@ -69,8 +69,8 @@ Exit status 0: it is reserved; 1: another one has it, or no ADD gives it, and it
 	return cmd
 }
 
-// parsePod returns the pod that name and namespace say. There is no default namespace: an address that is
-// reserved for a pod of another one is lost to both.
+// parsePod returns the pod of this name and namespace. There is no default namespace: an address that is reserved in
+// the wrong one is lost to both pods.
 func parsePod(name, namespace string) (attachment.Pod, error) {
 	pod := attachment.Pod{Namespace: namespace, Name: name}
 	if in, rest, qualified := strings.Cut(name, "/"); qualified {

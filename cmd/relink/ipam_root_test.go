@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A normal user is told who may look.
+// A normal user learns that only root may look.
 func TestIPAMSaysThatItNeedsRoot(t *testing.T) {
 	const nobody = 65534
 	top := t.TempDir()

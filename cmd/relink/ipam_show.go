@@ -48,9 +48,9 @@ Exit status 0: it is leased; 1: it is free, or a store could not be read, and it
 	return cmd
 }
 
-// shown is all that is known of an address in a network.
+// shown is what relink knows of an address in a network.
 type shown struct {
-	// Lease is what keeps it from being given, the zero Lease for nothing.
+	// Lease keeps the address from being given to others. It is the zero Lease if nothing does.
 	lease.Lease
 	History []lease.Event `json:"history"`
 }
@@ -113,7 +113,7 @@ func writeHistory(of shown, s *screen) {
 	fmt.Fprintln(s.raw())
 }
 
-// ownerName is the name of the pod, or what else the owner is.
+// ownerName is the name of the pod, or of another kind of owner.
 func ownerName(o attachment.Owner) string {
 	if pod := podOf(o); pod.Name != "" {
 		return pod.String()
@@ -131,7 +131,7 @@ func isFree(address netip.Addr, networks []string) string {
 	return fmt.Sprintf("%s is free in networks %s", address, strings.Join(networks, ", "))
 }
 
-// describeLease writes a lease in the manner of kubectl describe.
+// describeLease writes a lease in the layout of kubectl describe.
 func describeLease(l lease.Lease, s *screen) {
 	if l.State == "" {
 		return
@@ -168,7 +168,7 @@ func describeLease(l lease.Lease, s *screen) {
 // leaseDescription is a description of a lease.
 type leaseDescription struct{ description }
 
-// holder writes who holds an address, or held it last.
+// holder writes who holds the address, or who held it last.
 func (d *leaseDescription) holder(last string, h lease.Holder) {
 	name := func(s string) string {
 		if last == "" {
@@ -189,7 +189,7 @@ func (d *leaseDescription) holder(last string, h lease.Holder) {
 	}
 }
 
-// whenGivenUp says what comes after what is held.
+// whenGivenUp says what happens to the address once it is given up.
 func whenGivenUp(l lease.Lease) string {
 	if l.State != lease.Held {
 		return ""

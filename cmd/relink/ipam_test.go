@@ -31,11 +31,11 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// aloneEnv has relink run in a PID namespace of its own. It sees no process of this machine there, and takes those
-// that it sees for all of the node's. So nothing that others do meanwhile changes what it finds.
+// aloneEnv makes relink run in a PID namespace of its own. There it sees no process of this machine, and takes the
+// processes that it sees for all of the node's. So other programs on this machine cannot change what it finds.
 const aloneEnv = "ALONE"
 
-// TestStories runs what an operator does, as it is typed and answered.
+// TestStories runs an operator's commands as typed, and compares the answers.
 func TestStories(t *testing.T) {
 	hostLocal := filepath.Join(t.TempDir(), "host-local")
 	build := exec.Command("go", "build", "-o", hostLocal, "github.com/containernetworking/plugins/plugins/ipam/host-local")
@@ -62,15 +62,15 @@ func TestStories(t *testing.T) {
 	})
 }
 
-// instant is how relink prints when something was.
+// instant matches a time as relink prints it.
 var instant = regexp.MustCompile(`\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d+)?Z| \d\d:\d\d:\d\d UTC)`)
 
-// boot is an ID of a boot.
+// boot matches the ID of a boot.
 var boot = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
-// answers STATUS FILE ARGUMENT... runs relink, which has to end with the exit status and
-// write what the file has: first all of stdout, then all of stderr. INSTANT and BOOT in the file stand for
-// any, and an age of 0s for one of some seconds.
+// answers STATUS FILE ARGUMENT... runs relink. It must end with the exit status and print the text of the file: first
+// all of stdout, then all of stderr. INSTANT and BOOT in the file stand for any time and any boot. An age of 0s stands
+// for an age in seconds.
 func cmdAnswers(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: answers STATUS FILE ARGUMENT...")
@@ -81,7 +81,7 @@ func cmdAnswers(ts *testscript.TestScript, neg bool, args []string) {
 		cmd = exec.Command("unshare", append([]string{"--pid", "--fork", "--kill-child", "--mount-proc", "relink"}, args[2:]...)...)
 	}
 	cmd.Dir, cmd.Stdout, cmd.Stderr = ts.Getenv("WORK"), &stdout, &stderr
-	// A program with the race detector sleeps for a second before it ends, if not told.
+	// A program with the race detector sleeps for a second before it ends, unless told otherwise.
 	cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}
 	for _, v := range []string{"TZ", "RELINK_IPAM_DIR", "PATH", "GOCOVERDIR", aloneEnv} {
 		cmd.Env = append(cmd.Env, v+"="+ts.Getenv(v))
@@ -106,20 +106,18 @@ func cmdAnswers(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// spaces are what the columns of a table are apart, more where an instant is wider
-// than the word for it.
+// spaces matches the gap between two columns of a table. The gap is wider where a time is longer than the word for it.
 var spaces = regexp.MustCompile(` {2,}`)
 
-// seconds are an age in a table.
+// seconds matches an age in a table.
 var seconds = regexp.MustCompile(`  \d+s  `)
 
-// uncommon are ranges that no namespace of this machine has addresses of: an import looks.
+// uncommon are ranges of which no namespace of this machine has addresses. An import looks for such addresses.
 const uncommon = `[[{"subnet": "10.231.77.0/24"}]]`
 
 const ranges = `[[{"subnet": "10.3.0.0/24"}]]`
 
-// relink-ipam add|del NETWORK CONTAINER IFNAME [NAMESPACE POD] calls the plugin as a
-// runtime does.
+// relink-ipam add|del NETWORK CONTAINER IFNAME [NAMESPACE POD] calls the plugin as a runtime does.
 func cmdRelinkIPAM(ts *testscript.TestScript, neg bool, args []string) {
 	callRelinkIPAM(ts, neg, `"ranges": `+ranges, args)
 }
@@ -187,7 +185,7 @@ func cmdHostLocal(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// write FILE TEXT makes a file as host-local does; the text can have \r and \n.
+// write FILE TEXT makes a file as host-local does. The text can contain \r and \n.
 func cmdWrite(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: write FILE TEXT")
@@ -197,7 +195,7 @@ func cmdWrite(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
 }
 
-// cut-short FILE leaves of a file what a lost write might.
+// cut-short FILE cuts a file as a lost write might.
 func cmdCutShort(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: cut-short FILE")
@@ -205,8 +203,7 @@ func cmdCutShort(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.Truncate(ts.MkAbs(args[0]), 100))
 }
 
-// TestListWhileAddsRun says that a look waits for an ADD, and an ADD for a look, and
-// neither fails.
+// TestListWhileAddsRun checks that list and ADDs wait for each other, and that neither fails.
 func TestListWhileAddsRun(t *testing.T) {
 	const adds = 40
 	t.Setenv(lease.DirEnv, t.TempDir())
@@ -250,7 +247,7 @@ func TestListWhileAddsRun(t *testing.T) {
 	}
 }
 
-// TestStoreInUse says that a store that is in use is waited for, and not for ever.
+// TestStoreInUse checks that a command waits for a store that is in use, but not for ever.
 func TestStoreInUse(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(lease.DirEnv, dir)
@@ -285,7 +282,7 @@ func TestStoreInUse(t *testing.T) {
 			t.Errorf("%v: exit status %d, %q; want %d, %q", test.args, code, &stderr, test.code, want)
 		}
 	}
-	// Who looks does not keep others from looking.
+	// A reader's lock does not keep other readers out.
 	if err := flock.Try(f, flock.Shared); err != nil {
 		t.Fatal(err)
 	}

@@ -46,8 +46,8 @@ Exit status 0: all stores could be read; 1: one could not, and it was said;
 	return cmd
 }
 
-// usages returns how full each of the networks is, only the one that is named if one is. A store that
-// cannot be read does not stop the others: it is reported, and the error is errDiffers.
+// usages returns how full each network is, or only the named network. A store that cannot be read does not stop the
+// others: it is reported, and the error is errDiffers.
 func (d leaseDir) usages(ctx context.Context, network string, s *screen) ([]lease.Usage, error) {
 	networks, err := d.networks(network)
 	if err != nil {
@@ -64,7 +64,7 @@ func (d leaseDir) usages(ctx context.Context, network string, s *screen) ([]leas
 	return all, err
 }
 
-// usageOf returns how full the network is, with all remarks on it.
+// usageOf returns how full the network is, with all remarks about its store.
 func usageOf(ctx context.Context, store *lease.Store) (lease.Usage, error) {
 	u, err := store.Usage(ctx)
 	if err != nil {
@@ -82,7 +82,7 @@ func usageOf(ctx context.Context, store *lease.Store) (lease.Usage, error) {
 	return u, err
 }
 
-// writeUsages writes the usages. incomplete says that some could not be read.
+// writeUsages writes the usages. incomplete says that some stores could not be read.
 func writeUsages(all []lease.Usage, dir leaseDir, output format, incomplete bool, s *screen) error {
 	if output.isData() {
 		return output.write(s.out, orEmpty(all))
@@ -123,7 +123,7 @@ func usageTable(all []lease.Usage, s *screen) {
 	t.write(s)
 }
 
-// fullShare is the share of a range set from which on it is nearly full.
+// fullShare is the share from which a range set counts as nearly full.
 const fullShare = 0.9
 
 // fullSet is a range set that is nearly full, or full.
@@ -157,7 +157,7 @@ func (f fullSet) String() string {
 		"relink ipam reclaim --network %s; relink ipam list --network %s --state reserved", f.Network, f.Ranges, state, f.Network, f.Network)
 }
 
-// countCell is a number that people can read: a subnet of IPv6 has more addresses than they count.
+// countCell is a number that people can read. An IPv6 subnet has more addresses than anybody counts.
 func countCell(n *big.Int) string {
 	const readable = 12
 	if s := n.String(); len(s) <= readable {

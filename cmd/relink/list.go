@@ -48,7 +48,7 @@ Exit status 0: all checkpoints could be read; 1: one could not, and it was said;
 	return cmd
 }
 
-// listed is an attachment as list writes it for programs.
+// listed is an attachment as list prints it for programs.
 type listed struct {
 	checkpoint.Record
 	State restore.State `json:"state"`
@@ -66,7 +66,7 @@ func list(store *checkpoint.Store, report restore.Report, by selection.Selection
 	}
 	var all []listed
 	for _, o := range report.Attachments {
-		// What was forgotten since the look is not listed any more.
+		// An attachment that was forgotten since the look is no longer listed.
 		if r, there := recorded[o.Attachment]; there {
 			all = append(all, listed{Record: r, State: stateOf(o), Why: o.Why()})
 		}
@@ -108,7 +108,7 @@ func listTable(all []listed, wide bool, s *screen) {
 	t.write(s)
 }
 
-// writeNames writes what names each of the sandboxes on a command line, one a line.
+// writeNames writes one line for each sandbox: the name that selects it on a command line.
 func writeNames(all []listed, s *screen) {
 	said := map[string]bool{}
 	for _, l := range all {
@@ -139,7 +139,7 @@ func age(then time.Time) string {
 // passed is a time that has passed, as kubectl shows it. A clock that was set back makes none negative.
 func passed(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }
 
-// sayUnreadable names the checkpoints that could not be read, and makes that an exit code.
+// sayUnreadable names the checkpoints that could not be read. Its error decides the exit status.
 func sayUnreadable(s *screen, unreadable []checkpoint.Unreadable) error {
 	for _, u := range unreadable {
 		sayError(s.err, u.Err)

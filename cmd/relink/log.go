@@ -11,7 +11,7 @@ import (
 	"github.com/relink-cni/relink/pkg/runlog"
 )
 
-// logRun writes to the journal or to syslog what a run has changed. A dry run changes nothing.
+// logRun writes what a run has changed to the journal or to syslog. A dry run changes nothing.
 func logRun(dryRun bool, summary string, failures []string, err error) {
 	if !dryRun {
 		runlog.Here().Write(runlog.Run{Summary: summary, Failures: failures, Err: err})
@@ -58,7 +58,7 @@ func logForget(dryRun bool, report forget.Report) {
 	logRun(dryRun, forgetSummary(report), failures, nil)
 }
 
-// failure names the attachment, and the pod where it is known.
+// failure names the attachment, and its pod if it is known.
 func failure(pod attachment.Pod, key attachment.Key, why string) string {
 	if pod == (attachment.Pod{}) {
 		return fmt.Sprintf("%s %s: %s", key.ContainerID, key.IfName, why)

@@ -21,19 +21,19 @@ import (
 // Exit codes.
 const (
 	exitOK = iota
-	// exitDiffers: something is not as recorded; what is has been said.
+	// exitDiffers: something is not as recorded, and relink has said what.
 	exitDiffers
-	// exitUsage: the command line or the environment keeps relink from looking.
+	// exitUsage: relink could not look, because of the command line or the environment.
 	exitUsage
 )
 
-// errDiffers ends a command that found something and has said it.
+// errDiffers ends a command that found a difference and has reported it.
 var errDiffers = errors.New("not everything is as recorded")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	go func() {
-		// The first signal ends the work in an orderly way, the second at once.
+		// The first signal lets the work end in order, the second ends it at once.
 		<-ctx.Done()
 		stop()
 	}()
@@ -125,13 +125,13 @@ func addGroup(root *cobra.Command, title string, verbs ...*cobra.Command) {
 	}
 }
 
-// storeOpener is how a verb gets at the checkpoints, once the flags are read.
+// storeOpener gives a verb the checkpoints, once the flags are read.
 type storeOpener func() (*checkpoint.Store, error)
 
-// openStore opens the store. A directory that somebody named has to be there: to
-// find nothing in a misspelt one would look as if all were well. The default one is
-// made by the first ADD after a boot. A flag's may be relative, as who types it knows to
-// what; the environment's is the plugins' too, which refuse that.
+// openStore opens the store. A directory that the user named must exist: an empty result from a misspelt one would look
+// as if all were well. The first ADD after a boot makes the default directory. A flag's path may be relative, because
+// the user knows where it starts. The environment's path may not: the plugins read the same variable, and they refuse a
+// relative path.
 func openStore(dir string) (*checkpoint.Store, error) {
 	store := checkpoint.OpenStore(dir)
 	if store.Dir() == checkpoint.DefaultDir {

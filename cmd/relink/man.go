@@ -27,7 +27,7 @@ func newMan() *cobra.Command {
 			}
 			root := cmd.Root()
 			root.DisableAutoGenTag = true
-			// The pages of one version are the same whenever they are written.
+			// The pages of one version are the same, whenever they are written.
 			date := time.Unix(0, 0)
 			header := &doc.GenManHeader{Section: "8", Source: "relink " + cniplugin.Version, Manual: "relink", Date: &date}
 			if err := doc.GenManTree(root, header, args[0]); err != nil {

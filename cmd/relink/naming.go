@@ -11,14 +11,14 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-// nameUsage is how a verb's line of usage shows what can be named.
+// nameUsage shows in a usage line what a user can name.
 const nameUsage = "[[NAMESPACE/]POD|ID]..."
 
-// namingHelp is what the help of every verb that selects says.
+// namingHelp is in the help of every verb that selects.
 const namingHelp = `POD is the name of a pod. ID is a container ID, or the beginning of one as relink list -o wide
 shows it. A name that matches nothing is an error. So is one that matches several pods.`
 
-// addSelection lets the verb name pods and sandboxes, all in the same way. The names are in args.
+// addSelection lets a user name pods and sandboxes, in the same way for every verb. The names are in args.
 func addSelection(cmd *cobra.Command, open storeOpener, s *selection.Selection) {
 	addNamespaces(cmd, &s.Namespace)
 	cmd.Flags().StringVar(&s.Network, "network", "", "only attachments of this `network`")
@@ -28,7 +28,7 @@ func addSelection(cmd *cobra.Command, open storeOpener, s *selection.Selection) 
 	must(cmd.RegisterFlagCompletionFunc("network", completes(open, networkOf)))
 }
 
-// addParent lets the verb select by a device below the attachments.
+// addParent lets a user select by a device below the attachments.
 func addParent(cmd *cobra.Command, open storeOpener, s *selection.Selection) {
 	cmd.Flags().StringVar(&s.Parent, "parent", "", "only attachments on this `device`: a NIC, a bond or a VLAN device")
 	completeParent(cmd, open)
@@ -57,7 +57,7 @@ func namespaceOf(r checkpoint.Record) []string { return []string{r.Pod.Namespace
 func networkOf(r checkpoint.Record) []string   { return []string{r.Attachment.Network} }
 func parentsOf(r checkpoint.Record) []string   { return netstate.ChainNames(r.Interface.Parents) }
 
-// completes returns the completion of a value by what the checkpoints have.
+// completes returns a completion with values from the checkpoints.
 func completes(open storeOpener, of func(checkpoint.Record) []string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		store, err := open()
@@ -76,7 +76,7 @@ func completes(open storeOpener, of func(checkpoint.Record) []string) cobra.Comp
 	}
 }
 
-// completionsOf returns the values that begin so, each once.
+// completionsOf returns the values with this beginning, each of them once.
 func completionsOf(values []string, begun string) []cobra.Completion {
 	values = slices.DeleteFunc(values, func(v string) bool { return v == "" || !strings.HasPrefix(v, begun) })
 	slices.Sort(values)

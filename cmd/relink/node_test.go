@@ -17,8 +17,8 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// TestNodeStories runs what an operator does on a node, as it is typed and answered. Each story has a host of its
-// own, a network namespace with the NICs lan0, san0 and wan0, which are veth pairs, and empty stores.
+// TestNodeStories runs an operator's commands on a node as typed, and compares the answers. Each story has a host of
+// its own: empty stores, and a network namespace with the NICs lan0, san0 and wan0, which are veth pairs.
 func TestNodeStories(t *testing.T) {
 	bin, err := filepath.Abs("../../bin/test")
 	if err != nil {
@@ -92,7 +92,7 @@ func cmdIn(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(runIn(ts.MkAbs(args[0]), exec.Command("sh", "-ec", strings.Join(args[1:], " "))))
 }
 
-// sandbox NAME... makes sandboxes. They go with the story.
+// sandbox NAME... makes sandboxes. They are removed at the end of the story.
 func cmdSandbox(ts *testscript.TestScript, _ bool, args []string) {
 	for _, name := range args {
 		path := ts.MkAbs(name)
@@ -118,10 +118,10 @@ func removeNamespace(path string) error {
 func cmdAttach(ts *testscript.TestScript, neg bool, args []string) { callMacvlan(ts, neg, "ADD", args) }
 func cmdDetach(ts *testscript.TestScript, neg bool, args []string) { callMacvlan(ts, neg, "DEL", args) }
 
-// subnets are what the networks of the stories give addresses of.
+// subnets are the addresses that the networks of the stories give.
 var subnets = map[string]string{"lan": "10.3.0.0/22", "san": "10.4.0.0/29", "wan": "10.5.0.0/24"}
 
-// cmdAttachMany is attach-many COUNT NETWORK NAMESPACE: so many attachments. Of every ten pods one has two of them.
+// cmdAttachMany is attach-many COUNT NETWORK NAMESPACE. It makes COUNT attachments. One pod in ten has two of them.
 func cmdAttachMany(ts *testscript.TestScript, _ bool, args []string) {
 	n, err := strconv.Atoi(args[0])
 	ts.Check(err)
@@ -163,8 +163,8 @@ func macvlan(ts *testscript.TestScript, verb string, args []string) error {
 	return runIn(ts.MkAbs("host"), cmd)
 }
 
-// cmdNodeAnswers is answers in the host: STATUS FILE ARGUMENT... What differs from run to run stands as a word in
-// the file: MAC, INSTANT, INODE and alike.
+// cmdNodeAnswers is answers in the host: STATUS FILE ARGUMENT... A word in the file, such as MAC, INSTANT or INODE,
+// stands for text that differs from run to run.
 func cmdNodeAnswers(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: answers STATUS FILE ARGUMENT...")
@@ -198,7 +198,7 @@ func cmdNodeAnswers(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// cmdFits is fits FILE: the answer is no more than 24 lines of 100 columns.
+// cmdFits is fits FILE: the answer has no more than 24 lines of 100 columns.
 func cmdFits(ts *testscript.TestScript, _ bool, args []string) {
 	lines := strings.Split(strings.TrimSuffix(ts.ReadFile(args[0]), "\n"), "\n")
 	if len(lines) > 24 {
@@ -211,7 +211,7 @@ func cmdFits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// varying is what differs from run to run, and the word for it.
+// varying pairs the text that differs from run to run with the word for it.
 var varying = []struct {
 	is   *regexp.Regexp
 	word string
@@ -227,6 +227,6 @@ var varying = []struct {
 	{regexp.MustCompile(`\b\d+s ago`), "AGE ago"},
 	{regexp.MustCompile(`(?m) \d+s( {2}|$)`), " AGE$1"},
 	{regexp.MustCompile(`process \d+`), "process PID"},
-	// Another story may have an inode again that was a sandbox's.
+	// Another story may get the inode of a sandbox that is gone.
 	{regexp.MustCompile(`is gone: (no mount, process or socket of the node keeps it|an? .* keeps another namespace, which has its inode now)`), "is gone: PROOF"},
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// outlet is one of the two streams. It remembers that it could not be written: nobody looks at the errors of single
+// outlet is one of the two streams. It remembers that a write failed, because nobody looks at the errors of single
 // lines. Several goroutines can write at once.
 type outlet struct {
 	to io.Writer
-	// line is cleared before anything is written.
+	// line is cleared before each write.
 	line   *statusLine
 	failed error
 }
@@ -37,8 +37,8 @@ func outletOf(w io.Writer) *outlet {
 	return o
 }
 
-// statusLine is the last line of a terminal while a verb works. Each new text replaces the one before it. Both streams
-// share it: standard output can be the same terminal.
+// statusLine is the last line of a terminal while a verb works. Each new text replaces the text before it. Both streams
+// share the line, because standard output can be the same terminal.
 type statusLine struct {
 	mu sync.Mutex
 	// on is the terminal that shows the line, nil if none does.
@@ -61,7 +61,7 @@ func (l *statusLine) clear() {
 	l.clearLocked()
 }
 
-// clearLocked is clear for who holds the lock. It erases the line with ECMA-48's "EL".
+// clearLocked is clear for a caller that holds the lock. It erases the line with ECMA-48's "EL".
 func (l *statusLine) clearLocked() {
 	if l.on != nil {
 		fmt.Fprint(l.on, "\r\x1b[K")

@@ -40,7 +40,7 @@ func TestAStatusLineIsClearedBeforeAnotherLine(t *testing.T) {
 	}
 }
 
-// A restore that waits for a lock on a terminal says so on a line of its own.
+// A restore on a terminal that waits for a lock says so on a line of its own.
 func TestRestoreSaysOnALineOfItsOwnThatItWaits(t *testing.T) {
 	store := remembered(t)
 	host := filepath.Join(t.TempDir(), "host")
@@ -74,13 +74,13 @@ func TestRestoreSaysOnALineOfItsOwnThatItWaits(t *testing.T) {
 		}
 	}
 	unlock()
-	_ = cmd.Wait() // Their parent is not there.
+	_ = cmd.Wait() // It fails, because the parent does not exist.
 	if !strings.Contains(all(), "1 of 2 sandboxes\r\x1b[Krelink: waiting for the lock of shop/web-0 ") {
 		t.Errorf("the terminal shows %q", all())
 	}
 }
 
-// twoSandboxes puts two sandboxes that are alive into the store, on a parent that is not there.
+// twoSandboxes puts two live sandboxes into the store. Their parent does not exist.
 func twoSandboxes(t *testing.T, store *checkpoint.Store) {
 	t.Helper()
 	records, _, err := store.List()

@@ -28,7 +28,7 @@ type format struct {
 	of   []string
 }
 
-// addOutput adds --output to the command. The verb's formats are table, json, yaml and those that are named.
+// addOutput adds --output to the command. The verb's formats are table, json, yaml and those in more.
 func addOutput(cmd *cobra.Command, f *format, more ...string) {
 	f.name, f.of = formatTable, []string{formatTable}
 	f.of = append(append(f.of, more...), formatJSON, formatYAML)
@@ -59,7 +59,7 @@ func (f *format) Set(s string) error {
 	return nil
 }
 
-// wide says that a table has all its columns.
+// wide reports whether a table has all its columns.
 func (f format) wide() bool { return f.name == formatWide }
 
 // isData says that the output is for programs.
@@ -75,14 +75,14 @@ func (f format) write(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// must is for what only a mistake in this program can make fail.
+// must panics on an error that only a mistake in this program can cause.
 func must(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// orEmpty makes no list an empty one, for JSON.
+// orEmpty turns nil into an empty list, for JSON.
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -98,7 +98,7 @@ func addressList(addresses []netstate.Address) string {
 	return strings.Join(all, ",")
 }
 
-// someAddresses is what a column of a narrow table shows: the first address, and how many more there are.
+// someAddresses is the text for a column of a narrow table: the first address, and the number of the others.
 func someAddresses(addresses []netstate.Address) string {
 	if len(addresses) < 2 {
 		return addressList(addresses)
@@ -114,7 +114,7 @@ func parentNames(parents []netstate.Device) string {
 	return strings.Join(all, " < ")
 }
 
-// firstParent is the device that the interface is stacked on itself.
+// firstParent is the device directly below the interface.
 func firstParent(parents []netstate.Device) string {
 	if len(parents) == 0 {
 		return ""

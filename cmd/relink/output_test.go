@@ -14,7 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// data is what format f writes of v on a screen.
+// data returns v on a screen in format f.
 func data(t interface{ Fatal(...any) }, f string, v any) []byte {
 	var b bytes.Buffer
 	if err := (format{name: f}).write(&printable.Writer{To: &b}, v); err != nil {
@@ -23,7 +23,7 @@ func data(t interface{ Fatal(...any) }, f string, v any) []byte {
 	return b.Bytes()
 }
 
-// What a program reads as YAML is what it reads as JSON, whatever names a pod has chosen.
+// A program reads the same from YAML as from JSON, whatever names a pod has chosen.
 func TestYAMLSaysWhatJSONSays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{
@@ -55,7 +55,7 @@ func TestYAMLKeepsLargeNumbers(t *testing.T) {
 	}
 }
 
-// What cannot be written is no success.
+// Output that cannot be written is a failure.
 func TestOutputThatCannotBeWritten(t *testing.T) {
 	for _, args := range [][]string{{"status"}, {"check"}, {"version"}, {"version", "-o", "json"}, {"list", "-o", "yaml"}} {
 		var stderr bytes.Buffer

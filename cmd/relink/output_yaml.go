@@ -13,7 +13,7 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// writeYAML writes as YAML what JSON would say, in the same order.
+// writeYAML writes as YAML what JSON would contain, in the same order.
 func writeYAML(w io.Writer, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -47,7 +47,7 @@ func nodeOf(decoder *json.Decoder) (*yaml.Node, error) {
 	case string:
 		n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: t}
 		if printable.Line(t) != t {
-			n.Style = yaml.DoubleQuotedStyle // Only there a character can be spelt out.
+			n.Style = yaml.DoubleQuotedStyle // YAML spells out characters only between double quotes.
 		}
 		return n, nil
 	case json.Number:
@@ -58,7 +58,7 @@ func nodeOf(decoder *json.Decoder) (*yaml.Node, error) {
 	return &yaml.Node{Kind: yaml.ScalarNode, Value: "null"}, nil
 }
 
-// collectionOf reads a list or an object, whose names are nodes like their values.
+// collectionOf reads a list or an object. The names of an object are nodes like their values.
 func collectionOf(decoder *json.Decoder, begin json.Delim) (*yaml.Node, error) {
 	n := &yaml.Node{Kind: yaml.SequenceNode}
 	if begin == '{' {
@@ -75,8 +75,8 @@ func collectionOf(decoder *json.Decoder, begin json.Delim) (*yaml.Node, error) {
 	return n, err
 }
 
-// spelt spells out the characters that printable.Writer would spell in the way of JSON, which has two escapes for one
-// character beyond the first 65,536. YAML does not read those.
+// spelt spells out the characters that printable.Writer would spell out for JSON. JSON uses two escapes for one
+// character beyond the first 65,536, and YAML does not read those.
 func spelt(text string) string {
 	var b strings.Builder
 	for _, r := range text {

@@ -67,7 +67,8 @@ Exit status 0: everything is as recorded; 1: something is not, and each was said
 	return cmd
 }
 
-// parseParents reads the values of --parent: a device that selects, and pairs that map one device to another.
+// parseParents reads the values of --parent. A value is a device that selects, or a pair that maps one device to
+// another.
 func parseParents(values []string) (selected string, mapped map[string]string, err error) {
 	mapped = map[string]string{}
 	for _, value := range values {
@@ -92,8 +93,8 @@ func parseParents(values []string) (selected string, mapped map[string]string, e
 	return selected, mapped, nil
 }
 
-// heapGrowth lets the heap grow to so many percent of what is live before it is
-// collected: a restore is over soon, and 5,000 sandboxes stay below 100 MB.
+// heapGrowth is the percentage by which the live heap may grow before a garbage collection. A restore ends soon, and
+// 5,000 sandboxes stay below 100 MB.
 const heapGrowth = 300
 
 func restoreAll(ctx context.Context, opts restore.Options, output format, s *screen) error {
@@ -138,7 +139,7 @@ func writeReport(report restore.Report, dir string, wide bool, s *screen) {
 	s.inform(summary(report, dir))
 }
 
-// writeFailures sums up what failed, below the table: there the reasons can be cut.
+// writeFailures lists below the table what failed. The table can cut a reason short.
 func writeFailures(report restore.Report, s *screen) {
 	var failed []checkLine
 	for _, o := range report.Attachments {
@@ -149,7 +150,7 @@ func writeFailures(report restore.Report, s *screen) {
 	writeLines(failed, s)
 }
 
-// writeAttachments writes the table: sorted by pod, what failed last.
+// writeAttachments writes the table, sorted by pod. Failures come last.
 func writeAttachments(report restore.Report, wide bool, s *screen) {
 	outcomes := slices.Clone(report.Attachments)
 	slices.SortStableFunc(outcomes, func(a, b restore.Outcome) int { return compareBool(a.Differs(), b.Differs()) })
@@ -178,8 +179,8 @@ func writeAttachments(report restore.Report, wide bool, s *screen) {
 	t.write(s)
 }
 
-// tableReason is the reason for a table below which the parents' steps have been
-// said already: they concern every row alike.
+// tableReason is the reason in a table. The steps of the parents are printed above the table already, because they
+// concern every row alike.
 func tableReason(o restore.Outcome) string {
 	if o.Reason != "" {
 		return o.Reason
@@ -187,7 +188,7 @@ func tableReason(o restore.Outcome) string {
 	return o.ParentReason
 }
 
-// summary counts the attachments by state; dir is where they are remembered.
+// summary counts the attachments by state. dir is the directory of their checkpoints.
 func summary(report restore.Report, dir string) string {
 	counts := map[restore.State]int{}
 	for _, o := range report.Attachments {
@@ -215,7 +216,7 @@ func summary(report restore.Report, dir string) string {
 	return line
 }
 
-// waiting returns a function that says once of each thing that relink waits for it, or nil on a quiet screen.
+// waiting returns a function that prints each reason to wait once. It returns nil on a quiet screen.
 func (s *screen) waiting() func(reasons []string) {
 	if s.quiet {
 		return nil

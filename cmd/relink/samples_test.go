@@ -36,7 +36,7 @@ func samples() map[string]netstate.Interface {
 	}
 }
 
-// carrying returns an interface that carries one of all there is.
+// carrying returns an interface with one item of each kind.
 func carrying(link netstate.Link, parents ...netstate.Device) netstate.Interface {
 	prefix, addr := netip.MustParsePrefix, netip.MustParseAddr
 	return netstate.Interface{

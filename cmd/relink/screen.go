@@ -16,7 +16,7 @@ import (
 
 // verbosity is how much a verb says.
 type verbosity struct {
-	// quiet leaves out what is as it should be, verbose folds nothing and says more.
+	// quiet leaves out everything that is right. verbose folds nothing and adds details.
 	quiet, verbose bool
 }
 
@@ -27,13 +27,13 @@ func addVerbosity(root *cobra.Command, v *verbosity) {
 	root.MarkFlagsMutuallyExclusive("quiet", "verbose")
 }
 
-// screen is where a verb writes for people. All text is spelt out by pkg/printable, as much of it has names
-// in it that a pod has chosen.
+// screen is where a verb writes for people. pkg/printable makes all text safe, because a pod has chosen many of the
+// names in it.
 type screen struct {
 	verbosity
 	// out and err are the two streams.
 	out, err io.Writer
-	// colour says that out shows colours, width how many columns it has, 0 for no limit.
+	// colour says that out shows colours. width is its number of columns, 0 for no limit.
 	colour bool
 	width  int
 }
@@ -48,17 +48,17 @@ func screenOf(cmd *cobra.Command, v *verbosity) *screen {
 	return s
 }
 
-// dialogue returns a screen on standard error for a question and what has to be known for the answer: it shows all,
-// and cuts nothing.
+// dialogue returns a screen on standard error for a question and the facts that the answer needs. It shows everything
+// in full.
 func (s *screen) dialogue() *screen {
 	f := terminal(s.err)
 	return &screen{out: s.err, err: s.err, colour: f != nil && wantsColour()}
 }
 
-// wantsColour says that nothing in the environment speaks against colours on a terminal.
+// wantsColour reports whether the environment allows colours on a terminal.
 func wantsColour() bool { return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" }
 
-// terminal returns the terminal that w writes to, nil if it is none.
+// terminal returns the terminal that w writes to, or nil if w is no terminal.
 func terminal(w io.Writer) *os.File {
 	if o := outletOf(w); o != nil {
 		w = o.to
@@ -69,7 +69,7 @@ func terminal(w io.Writer) *os.File {
 	return nil
 }
 
-// widthOf returns the columns of a terminal. COLUMNS goes first, as in ls(1).
+// widthOf returns the number of columns of a terminal. COLUMNS comes first, as in ls(1).
 func widthOf(f *os.File) int {
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
 		return n
@@ -83,7 +83,7 @@ func widthOf(f *os.File) int {
 // say writes one line.
 func (s *screen) say(format string, args ...any) { say(s.out, format, args...) }
 
-// fitted writes one line, as much of it as the terminal has columns. A verbose screen has all of it.
+// fitted writes one line, cut to the width of the terminal. A verbose screen shows the whole line.
 func (s *screen) fitted(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
 	if !s.verbose {
@@ -92,14 +92,14 @@ func (s *screen) fitted(format string, args ...any) {
 	s.say("%s", line)
 }
 
-// inform writes one line, unless only what is wrong is to be said.
+// inform writes one line, unless the screen is quiet.
 func (s *screen) inform(line string) {
 	if !s.quiet {
 		s.say("%s", line)
 	}
 }
 
-// warn writes one line about what concerns the command itself.
+// warn writes one line about the command itself.
 func (s *screen) warn(format string, args ...any) { say(s.err, "relink: "+format, args...) }
 
 // paint is a colour (ECMA-48, "SGR").
@@ -114,7 +114,7 @@ const (
 	bold   paint = "1"
 )
 
-// on returns the text, which is printable, in the colour.
+// on returns the printable text in the colour.
 func (p paint) on(s *screen, text string) string {
 	if p == plain || text == "" || !s.colour {
 		return text
@@ -122,7 +122,7 @@ func (p paint) on(s *screen, text string) string {
 	return "\x1b[" + string(p) + "m" + text + "\x1b[0m"
 }
 
-// raw is out without the spelling out of what moves a cursor: for text that has been spelt out, and colours.
+// raw is out without the writer that makes text safe. It is for colours, and for text that is safe already.
 func (s *screen) raw() io.Writer {
 	if p, ok := s.out.(*printable.Writer); ok {
 		return p.To
@@ -135,13 +135,13 @@ func (s *screen) heading(format string, args ...any) {
 	fmt.Fprintln(s.raw(), bold.on(s, printable.Line(fmt.Sprintf(format, args...))))
 }
 
-// say writes one line, whatever is in it.
+// say writes one line.
 func say(w io.Writer, format string, args ...any) {
 	fmt.Fprintln(w, printable.Line(fmt.Sprintf(format, args...)))
 }
 
-// waitsOn returns a function that prints which lock the command waits for. It writes each line
-// at once, past the printable.Writer: several goroutines can wait.
+// waitsOn returns a function that prints which lock the command waits for. It writes each line at once, not through the
+// printable.Writer, because several goroutines can wait.
 func waitsOn(w io.Writer) flock.OnWait {
 	if p, ok := w.(*printable.Writer); ok {
 		w = p.To
@@ -149,7 +149,7 @@ func waitsOn(w io.Writer) flock.OnWait {
 	return func(wait flock.Wait) { say(w, "relink: %s", wait) }
 }
 
-// sayError says all of an error on one line.
+// sayError writes a whole error on one line.
 func sayError(w io.Writer, err error) {
 	say(w, "relink: %s", printable.Joined(err))
 }

@@ -40,8 +40,8 @@ func terminalOf(t *testing.T, columns string, env []string, args string) *exec.C
 	return cmd
 }
 
-// Colours are for a terminal that wants them, and lines for one that has room for them.
-func TestATerminalIsAskedWhatItShows(t *testing.T) {
+// relink uses colours only on a terminal that wants them.
+func TestColoursOnlyOnATerminalThatWantsThem(t *testing.T) {
 	dir := t.TempDir()
 	status := []string{"--checkpoint-dir", dir, "status"}
 	if out := onTerminal(t, "80", nil, status...); out != "\x1b[1mnothing is remembered in "+dir+"\x1b[0m\n" {
@@ -58,7 +58,7 @@ func TestATerminalIsAskedWhatItShows(t *testing.T) {
 	}
 }
 
-// What an interrupt kept from being looked at has not failed.
+// An attachment that was not looked at because of an interrupt has not failed.
 func TestAnInterruptedLookSaysSo(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -72,7 +72,7 @@ func TestAnInterruptedLookSaysSo(t *testing.T) {
 	}
 }
 
-// --watch shows the node again and again. ^C ends it, and that is no failure.
+// --watch shows the node again and again. ^C ends it without a failure.
 func TestWatch(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()

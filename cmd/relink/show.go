@@ -44,12 +44,12 @@ Exit status 0: all checkpoints could be read; 1: one could not, and it was said;
 	return cmd
 }
 
-// compared is an attachment as show writes it for programs.
+// compared is an attachment as show prints it for programs.
 type compared struct {
 	checkpoint.Record
 	State restore.State `json:"state"`
 	Why   string        `json:"why,omitempty"`
-	// Live is the interface as it is now, if it differs from the record and is there.
+	// Live is the present interface, if it exists and differs from the record.
 	Live *netstate.Interface `json:"live,omitempty"`
 }
 
@@ -85,7 +85,7 @@ func show(store *checkpoint.Store, report restore.Report, by selection.Selection
 	return sayUnreadable(s, unreadable)
 }
 
-// describe writes a record in the manner of kubectl describe, and beside it what differs now.
+// describe writes a record in the layout of kubectl describe, with the live differences beside it.
 func describe(one compared, s *screen) {
 	r := one.Record
 	var d description
@@ -111,7 +111,7 @@ func describe(one compared, s *screen) {
 	sideBySide(r.Interface, *one.Live, s)
 }
 
-// first is the name of a list at its first value, and nothing at the others.
+// first returns the name of a list for its first value, and nothing for the others.
 func first(i int, name string) string {
 	if i == 0 {
 		return name

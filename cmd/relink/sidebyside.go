@@ -8,7 +8,7 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// sideBySide writes what is recorded, and in a second column what is live where that differs.
+// sideBySide writes the recorded values, and in a second column the live values that differ.
 func sideBySide(recorded, live netstate.Interface, s *screen) {
 	t := newTable(true, columns("", "RECORDED", "LIVE")...)
 	for _, f := range compare(recorded, live) {
@@ -22,16 +22,16 @@ func sideBySide(recorded, live netstate.Interface, s *screen) {
 	s.say("")
 }
 
-// comparison is a fact of two interfaces.
+// comparison is one fact of two interfaces.
 type comparison struct {
 	name  string
 	pairs []pair
 }
 
-// pair is a recorded value and a live one beside it. A live one that is the same is left out.
+// pair is a recorded value and the live one beside it. live is empty if both are the same.
 type pair struct{ recorded, live string }
 
-// compare returns the facts that either interface has, those of the record first.
+// compare returns the facts of both interfaces, first those of the record.
 func compare(recorded, live netstate.Interface) []comparison {
 	was, is := factsOf(recorded), factsOf(inTermsOf(recorded, live))
 	var all []comparison
@@ -48,8 +48,8 @@ func compare(recorded, live netstate.Interface) []comparison {
 	return all
 }
 
-// inTermsOf returns the live interface in the form of the record. Where netstate.Diff finds no difference, it has the
-// recorded values. It also has them where nobody looked at the live ones.
+// inTermsOf returns the live interface in the form of the record. It takes the recorded values where netstate.Diff
+// finds no difference, and where nobody looked at the live ones.
 func inTermsOf(recorded, live netstate.Interface) netstate.Interface {
 	if len(live.Parents) == 0 {
 		live.Parents, live.ParentsInSandbox = recorded.Parents, recorded.ParentsInSandbox
@@ -64,7 +64,7 @@ func inTermsOf(recorded, live netstate.Interface) netstate.Interface {
 	live.RouteOrder = ordersInTermsOf(recorded.RouteOrder, live.RouteOrder)
 	if w, h := recorded.Master, live.Master; w != nil && h != nil {
 		master := *h
-		master.Port = maps.Clone(w.Port) // Two other masters are not compared any further.
+		master.Port = maps.Clone(w.Port) // Two other masters are not compared further.
 		if w.Kind == h.Kind && w.Name == h.Name {
 			for name := range master.Port {
 				master.Port[name] = h.Port[name]
@@ -77,8 +77,8 @@ func inTermsOf(recorded, live netstate.Interface) netstate.Interface {
 	return live
 }
 
-// routesInTermsOf returns the live routes, each in the form in which it is recorded. The kernel can tell a leg of an
-// IPv6 route in another form.
+// routesInTermsOf returns the live routes, each in its recorded form. The kernel can report a leg of an IPv6 route in
+// another form.
 func routesInTermsOf(recorded, live []netstate.Route) []netstate.Route {
 	there := netstate.RoutesOf(live)
 	var agree, other []netstate.Route
@@ -96,8 +96,8 @@ func routesInTermsOf(recorded, live []netstate.Route) []netstate.Route {
 	return slices.Concat(agree, other)
 }
 
-// ordersInTermsOf returns the live orders. Where a recorded order holds, it returns that one: the live order can have
-// more routes.
+// ordersInTermsOf returns the live orders. It returns a recorded order itself where it still holds, because the live
+// order can have more routes.
 func ordersInTermsOf(recorded, live []netstate.Order) []netstate.Order {
 	there := map[netstate.Slot]netstate.Order{}
 	for _, o := range live {
@@ -121,7 +121,7 @@ func ordersInTermsOf(recorded, live []netstate.Order) []netstate.Order {
 	return orders
 }
 
-// namesOfFacts returns the names that either has, in the order of what is recorded.
+// namesOfFacts returns the names of both lists, first those of the record.
 func namesOfFacts(recorded, live []fact) []string {
 	var names []string
 	for _, f := range slices.Concat(recorded, live) {
@@ -141,8 +141,8 @@ func factNamed(facts []fact, name string) fact {
 	return fact{}
 }
 
-// pairs puts values side by side: those of the same key, else the only one of each. A recorded value that is not live is
-// missing. A live one that is not recorded stands alone.
+// pairs puts values side by side if they have the same key, or if each side has only one. A recorded value without a
+// live one is missing. A live value without a recorded one stands alone.
 func pairs(recorded, live []value) []pair {
 	if len(recorded) == 1 && len(live) == 1 && recorded[0].unlessKnown == counts && live[0].unlessKnown == counts {
 		return []pair{beside(recorded[0], live[0])}
@@ -156,7 +156,7 @@ func pairs(recorded, live []value) []pair {
 		same := there[v.key]
 		switch {
 		case len(same) > 0:
-			// Of several values with the same key, one that is the same goes first.
+			// Several live values can have this key. An equal one goes first.
 			at := max(0, slices.IndexFunc(same, func(h value) bool { return h.whole == v.whole }))
 			all = append(all, beside(v, same[at]))
 			there[v.key] = slices.Delete(same, at, at+1)
@@ -177,7 +177,7 @@ func pairs(recorded, live []value) []pair {
 	return all
 }
 
-// beside puts a live value beside the recorded one that it replaces.
+// beside puts a live value beside the recorded value that it replaced.
 func beside(recorded, live value) pair {
 	switch {
 	case recorded.whole == live.whole:

@@ -10,7 +10,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// shownIn has the facts that show a difference.
+// shownIn has the facts that show a difference of each field.
 var shownIn = map[netstate.Field][]string{
 	netstate.FieldKind: {"Interface:"}, netstate.FieldVLAN: {"Interface:"}, netstate.FieldMode: {"Interface:"},
 	netstate.FieldParent: {"Parents:"}, netstate.FieldOptions: {"Options:"}, netstate.FieldBCQueue: {"Options:"},
@@ -21,8 +21,8 @@ var shownIn = map[netstate.Field][]string{
 	netstate.FieldRule: {"Rules:"}, netstate.FieldNeighbour: {"Neighbours:"}, netstate.FieldQdisc: {"Qdiscs:"},
 }
 
-// Whatever keeps an interface from being as recorded, show has a row for it in which record and interface differ. Each
-// attribute of the samples is changed in turn, here and there.
+// show has a row for each difference between an interface and its record. The test changes each attribute of the
+// samples in turn, on either side.
 func TestShowHasARowForEachDifference(t *testing.T) {
 	found, filled := map[netstate.Field]bool{}, map[string]bool{}
 	for name, sample := range samples() {
@@ -48,7 +48,7 @@ func TestShowHasARowForEachDifference(t *testing.T) {
 	}
 }
 
-// expectRowsThatDiffer notes the fields that differ in found.
+// expectRowsThatDiffer notes in found the fields that differ.
 func expectRowsThatDiffer(t *testing.T, what string, want, have netstate.Interface, found map[netstate.Field]bool) {
 	t.Helper()
 	differ := map[string]bool{}
@@ -73,7 +73,7 @@ func expectRowsThatDiffer(t *testing.T, what string, want, have netstate.Interfa
 	}
 }
 
-// whole are the types all of whose attributes a sample must have. Of the devices of the host only the identity matters.
+// whole are the types whose attributes must all occur in a sample. Of the host's devices only the identity matters.
 var whole = []any{
 	netstate.Interface{}, netstate.Link{}, netstate.LinkFlags{}, netstate.Macvlan{}, netstate.IPvlan{}, netstate.VLAN{}, netstate.VLANOptions{},
 	netstate.NIC{}, netstate.Master{}, netstate.Address{}, netstate.Route{}, netstate.NextHop{}, netstate.Order{}, netstate.Slot{},
@@ -138,7 +138,8 @@ func eachFieldChange(v reflect.Value, name string, filled map[string]bool, then 
 	}
 }
 
-// eachElementChange takes each element of a list or a map away, puts it before the one ahead of it, and changes it.
+// eachElementChange goes through the elements of a list or a map. It removes each one, swaps it with the one before it,
+// and changes it.
 func eachElementChange(v reflect.Value, name string, filled map[string]bool, then func(what string)) {
 	old := v.Interface()
 	if v.Kind() == reflect.Slice {

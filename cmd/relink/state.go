@@ -9,8 +9,8 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// noCarrier is the state of an attachment that is as recorded and cut off: its parent, or the interface itself,
-// has no carrier.
+// noCarrier is the state of an attachment that is as recorded and cut off: its parent or the interface itself has no
+// carrier.
 const noCarrier restore.State = "no carrier"
 
 // stateOf is the attachment's state in one word or two.
@@ -21,7 +21,7 @@ func stateOf(o restore.Outcome) restore.State {
 	return o.State
 }
 
-// colours are those of the words in a STATE column: green is right, yellow needs a look, red went wrong.
+// colours are the colours of the words in a STATE column. Green is right, yellow needs a look, red went wrong.
 var colours = map[string]paint{
 	string(restore.AsRecorded): green, string(restore.Restored): green, string(restore.Repaired): green,
 	string(restore.ToRestore): yellow, string(restore.ToRepair): yellow, string(noCarrier): yellow,
@@ -34,7 +34,7 @@ var colours = map[string]paint{
 
 func stateColour(state string) paint { return colours[state] }
 
-// inState is a number of attachments in a state.
+// inState says how many attachments are in a state.
 func inState(n int, state restore.State) string {
 	if state == restore.SandboxGone {
 		return count(n, "sandbox") + " gone"

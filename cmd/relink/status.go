@@ -69,11 +69,11 @@ Exit status 0: everything is as recorded; 1: something is not; 2: usage or envir
 	return cmd
 }
 
-// watched calls show every interval, until the context ends.
+// watched calls show at every interval until the context ends.
 func watched(ctx context.Context, interval time.Duration, s *screen, show func() error) error {
 	for {
 		if s.colour {
-			fmt.Fprint(s.raw(), "\x1b[H\x1b[2J") // The cursor goes home, and the screen is empty.
+			fmt.Fprint(s.raw(), "\x1b[H\x1b[2J") // Move the cursor home and clear the screen.
 		}
 		switch err := show(); {
 		case ctx.Err() != nil:
@@ -89,14 +89,14 @@ func watched(ctx context.Context, interval time.Duration, s *screen, show func()
 	}
 }
 
-// nodeStatus is how the pods of the node are.
+// nodeStatus is the state of the pods on the node.
 type nodeStatus struct {
 	At      time.Time             `json:"at"`
 	Parents []restore.DeviceState `json:"parents"`
-	// Attachments has their number by state, Pods the number of pods that they are of.
+	// Attachments is the number of attachments in each state. Pods is the number of their pods.
 	Attachments map[restore.State]int `json:"attachments"`
 	Pods        int                   `json:"pods"`
-	// Causes say why attachments are not as recorded, that of most of them first.
+	// Causes say why attachments are not as recorded. The cause of most of them comes first.
 	Causes []restore.Cause `json:"causes"`
 	Owed   owed            `json:"owed"`
 	// Pools are the address pools that are nearly full. PoolProblems are the networks whose leases could not be
@@ -105,9 +105,9 @@ type nodeStatus struct {
 	PoolProblems []string  `json:"poolProblems,omitempty"`
 	// LastRestore is nil if none ran since the boot.
 	LastRestore *checkpoint.LastRestore `json:"lastRestore,omitempty"`
-	// Problems are what is not as recorded besides the attachments.
+	// Problems are the differences from the record that belong to no attachment.
 	Problems []string `json:"problems,omitempty"`
-	// Notes are what is good to know, such as a NIC under another name.
+	// Notes are facts that are good to know, such as a NIC under another name.
 	Notes []string `json:"notes,omitempty"`
 
 	pods     map[attachment.Key]string
@@ -115,19 +115,19 @@ type nodeStatus struct {
 	dir      string
 }
 
-// owed is what somebody has yet to do.
+// owed is work that is left to do.
 type owed struct {
 	// Announcements is the number of attachments whose neighbours were not told.
 	Announcements int `json:"announcements"`
-	// Unreadable are the checkpoints that cannot be read, each with the reason.
+	// Unreadable has the reason of each checkpoint that cannot be read.
 	Unreadable []string `json:"unreadable"`
-	// WithoutCheckpoint are interfaces of running sandboxes that no checkpoint has.
+	// WithoutCheckpoint are interfaces of running sandboxes without a checkpoint.
 	WithoutCheckpoint []unremembered `json:"withoutCheckpoint"`
 	// SandboxesGone is the number of checkpoints whose sandbox is gone.
 	SandboxesGone int `json:"sandboxesGone"`
 }
 
-// look looks at the node. The leases are read meanwhile.
+// look looks at the node, and reads the leases at the same time.
 func look(ctx context.Context, opts restore.Options, cacheDir string, leases leaseDir) (nodeStatus, error) {
 	type pools struct {
 		full     []fullSet
@@ -163,7 +163,8 @@ func look(ctx context.Context, opts restore.Options, cacheDir string, leases lea
 	return now, nil
 }
 
-// statusOf sums up what was found. What is owed is no cause besides, and what is a cause no problem besides.
+// statusOf sums up what was found. It names each thing once: what Owed has is not in Causes, and what Causes has is not
+// in Problems.
 func statusOf(report restore.Report, without []adopt.Found) nodeStatus {
 	now := nodeStatus{
 		Parents: orEmpty(report.Devices), Attachments: map[restore.State]int{}, Causes: restore.Causes(report),
@@ -192,7 +193,7 @@ func statusOf(report restore.Report, without []adopt.Found) nodeStatus {
 	return now
 }
 
-// isUnreadable says that the outcome is of a checkpoint that cannot be read: nothing is known of the interface.
+// isUnreadable reports whether the outcome's checkpoint cannot be read. Then relink knows nothing of the interface.
 func isUnreadable(o restore.Outcome) bool { return o.Interface.Link.Name == "" }
 
 func (now nodeStatus) show(output format, s *screen) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/restore"
 )
 
-// How many of each there are on the screen, which is to have no more than 24 lines. With --verbose all.
+// The screen has at most 24 lines, so it shows only the first few of each. With --verbose it shows all.
 const (
 	shownParents = 6
 	shownCauses  = 4
@@ -47,7 +47,7 @@ func (now nodeStatus) writeHead(s *screen) {
 	}
 }
 
-// states are the numbers of attachments by state, those that are right first.
+// states returns the numbers of attachments by state, first of those that are right.
 func (now nodeStatus) states() string {
 	order := []restore.State{restore.AsRecorded, restore.ToRestore, restore.ToRepair, noCarrier, restore.Failed, restore.SandboxGone}
 	var parts []string
@@ -59,7 +59,7 @@ func (now nodeStatus) states() string {
 	return cmp.Or(strings.Join(parts, ", "), "none is remembered")
 }
 
-// writeParents writes the devices below the attachments, each base before what is on it.
+// writeParents writes the devices below the attachments, each one before the devices on it.
 func (now nodeStatus) writeParents(s *screen) {
 	if len(now.Parents) == 0 {
 		return
@@ -76,7 +76,7 @@ func (now nodeStatus) writeParents(s *screen) {
 	more(len(now.Parents), shownParents, "parent", s)
 }
 
-// deviceState says how the device is.
+// deviceState returns the device's state.
 func deviceState(d restore.DeviceState) string {
 	switch {
 	case !d.Present:
@@ -89,7 +89,7 @@ func deviceState(d restore.DeviceState) string {
 	return "up"
 }
 
-// writeCauses writes why attachments are not as recorded, whose they are, and how to see all of them.
+// writeCauses writes why attachments are not as recorded, names their pods, and says how to see all of them.
 func (now nodeStatus) writeCauses(s *screen) {
 	if len(now.Causes) == 0 {
 		return
@@ -110,7 +110,7 @@ func (now nodeStatus) writeCauses(s *screen) {
 	more(len(now.Causes), shownCauses, "cause", s)
 }
 
-// someOf names the first pods that the cause concerns.
+// someOf names the first pods of the cause.
 func (now nodeStatus) someOf(c restore.Cause, s *screen) string {
 	var names []string
 	for _, key := range c.Attachments {
@@ -128,7 +128,7 @@ func (now nodeStatus) someOf(c restore.Cause, s *screen) string {
 	return line
 }
 
-// writeOwed writes what somebody has yet to do, and what does it.
+// writeOwed writes the work that is left to do, and the command for it.
 func (now nodeStatus) writeOwed(s *screen) {
 	var lines []string
 	if n := now.Owed.Announcements; n > 0 {
@@ -215,7 +215,7 @@ func limited[T any](all []T, n int, s *screen) []T {
 	return all[:n]
 }
 
-// more says how many there are beyond those that limited returned.
+// more says how many are left out after limited.
 func more(all, n int, thing string, s *screen) {
 	if left := all - n; left > 0 && !s.verbose {
 		s.fitted("  and %s more: relink status --verbose", count(left, thing))

@@ -13,13 +13,14 @@ import (
 // column is one column of a table.
 type column struct {
 	name string
-	// wide columns are shown by -o wide alone.
+	// wide columns are shown only with -o wide.
 	wide bool
-	// spare columns are left out of a narrow terminal, those of the greatest number first. 0: never.
+	// spare columns are left out on a narrow terminal, the one with the greatest number first. A column with 0 always
+	// stays.
 	spare int
 }
 
-// table is rows in columns. An empty cell is a dash.
+// table is a list of rows. An empty cell is shown as a dash.
 type table struct {
 	columns []column
 	rows    [][]cell
@@ -32,7 +33,7 @@ type cell struct {
 	in   paint
 }
 
-// newTable returns a table with all its columns if wide is set.
+// newTable returns a table. With wide it shows all its columns.
 func newTable(wide bool, columns ...column) *table { return &table{columns: columns, wide: wide} }
 
 // row adds a row with a cell for each column.
@@ -47,14 +48,14 @@ func (t *table) row(cells ...string) {
 	t.rows = append(t.rows, all)
 }
 
-// stateColumn is the name of the column whose words have colours.
+// stateColumn is the name of the column that has colours.
 const stateColumn = "STATE"
 
-// gap is between two columns.
+// gap is the space between two columns.
 const gap = "  "
 
-// write writes the table, if it has a row, as far as it fits on the screen: a terminal that is too narrow gets fewer columns,
-// and less of the last one. Of a wide table, or on a verbose screen, nothing is cut.
+// write writes the table, if it has a row. A terminal that is too narrow gets fewer columns, and less of the last one.
+// A wide table is never cut, nor is a table on a verbose screen.
 func (t *table) write(s *screen) {
 	if len(t.rows) == 0 {
 		return
@@ -92,8 +93,7 @@ func (t *table) write(s *screen) {
 	fmt.Fprint(s.raw(), b.String())
 }
 
-// fit returns the columns to show, and the width of each column. The last one may be cut, but not below
-// leastLast.
+// fit returns the columns to show, and the width of each column. The last one may be cut down to leastLast.
 func (t *table) fit(width int) (shown []int, widths []int) {
 	widths = make([]int, len(t.columns))
 	for i, c := range t.columns {
@@ -115,10 +115,10 @@ func (t *table) fit(width int) (shown []int, widths []int) {
 	return shown, widths
 }
 
-// leastLast is how much of the last column is shown at least.
+// leastLast is the number of characters of the last column that are always shown.
 const leastLast = 24
 
-// least is how wide the columns are if the last one is cut.
+// least is the width of the columns if the last one is cut.
 func (t *table) least(shown, widths []int) int {
 	total := 0
 	for _, i := range shown[:len(shown)-1] {
@@ -127,7 +127,7 @@ func (t *table) least(shown, widths []int) int {
 	return total + min(leastLast, widths[shown[len(shown)-1]])
 }
 
-// cut shortens the text to so many columns, if there is a limit.
+// cut shortens the text to width characters, if there is a limit.
 func cut(text string, width int) string {
 	const dots = "..."
 	if width <= len(dots) || utf8.RuneCountInString(text) <= width {
@@ -136,7 +136,7 @@ func cut(text string, width int) string {
 	return string([]rune(text)[:width-len(dots)]) + dots
 }
 
-// columns returns columns that are all shown everywhere.
+// columns returns columns that are always shown.
 func columns(names ...string) []column {
 	all := make([]column, len(names))
 	for i, name := range names {
@@ -145,8 +145,8 @@ func columns(names ...string) []column {
 	return all
 }
 
-// notDone is the line below a table about what was not done. place is where the interface is. What is not known is
-// a dash.
+// notDone is the line below a table about an attachment that failed or was refused. place says where the interface is.
+// Unknown values become a dash.
 func notDone(pod, place, ifName, state, reason string) checkLine {
 	return checkLine{
 		pod: cmp.Or(pod, "-"), place: cmp.Or(place, "-"), ifName: cmp.Or(ifName, "-"),

@@ -11,7 +11,7 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// written is what the table is on a screen.
+// written returns the table as a screen shows it.
 func written(t *table, colour bool, width int) string {
 	var b bytes.Buffer
 	t.write(&screen{out: &printable.Writer{To: &b}, err: &b, colour: colour, width: width})
@@ -74,7 +74,7 @@ lab/db      0a:00:00:00:00:02  10.3.0.3/24  failed       the parent eth1 is gone
 	}
 }
 
-// No line is wider than a terminal that has room for the columns that are never left out.
+// No line is wider than the terminal if the terminal has room for the columns that always stay.
 func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		width := rapid.IntRange(50, 200).Draw(t, "width")
@@ -90,7 +90,7 @@ func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 	})
 }
 
-// Colours are relink's own: what a pod has chosen cannot bring any.
+// All colours are relink's own. A name that a pod has chosen cannot add any.
 func TestColours(t *testing.T) {
 	table := newTable(false, column{name: "POD"}, column{name: stateColumn})
 	table.row("shop/\x1b[31mweb", "as recorded")

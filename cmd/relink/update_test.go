@@ -11,17 +11,17 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// update has the stories take what the command answers for what it should: go test ./cmd/relink -update. Read the
-// difference before you commit it.
+// update replaces the expected answers in the stories by the command's present answers: go test ./cmd/relink -update.
+// Read the difference before you commit it.
 var update = flag.Bool("update", false, "write what the command answers into the stories")
 
-// answered is what the command answered, by story and file.
+// answered has the command's answers, by story and file.
 var answered = struct {
 	sync.Mutex
 	stories map[string]map[string]string
 }{stories: map[string]map[string]string{}}
 
-// takeAnswer keeps the answer for writeAnswers. Two answers of one file have to be the same.
+// takeAnswer keeps the answer for writeAnswers. If a story expects one file twice, both answers must be the same.
 func takeAnswer(ts *testscript.TestScript, file, answer string) {
 	answered.Lock()
 	defer answered.Unlock()
@@ -36,7 +36,7 @@ func takeAnswer(ts *testscript.TestScript, file, answer string) {
 	story[file] = answer
 }
 
-// writeAnswers writes the answers into the stories of the directory, once they have run.
+// writeAnswers writes the answers into the stories of the directory, after they have run.
 func writeAnswers(t *testing.T, dir string) {
 	t.Cleanup(func() {
 		answered.Lock()
@@ -45,7 +45,7 @@ func writeAnswers(t *testing.T, dir string) {
 			path := filepath.Join(dir, name+".txt")
 			archive, err := txtar.ParseFile(path)
 			if os.IsNotExist(err) {
-				continue // A story of another directory.
+				continue // This story is in another directory.
 			}
 			if err != nil {
 				t.Error(err)

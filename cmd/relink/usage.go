@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// speakPlainly has the command and its verbs say in plain words what is wrong with a command line.
+// speakPlainly makes the command and its verbs explain a wrong command line in plain words.
 func speakPlainly(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(flagError)
 	if takes := cmd.Args; takes != nil {
@@ -29,11 +29,11 @@ func speakPlainly(cmd *cobra.Command) {
 	}
 }
 
-// limits are the flags that limit what a verb is about. An empty one is a mistake, such as a variable of a script that
-// is not set: it would mean everything.
+// limits are the flags that narrow down a verb's objects. An empty value is a mistake, such as an unset variable in a
+// script. It would select everything.
 var limits = []string{"namespace", "network", "parent"}
 
-// emptyLimit reports a limit that is given and empty.
+// emptyLimit reports a limit that is given but empty.
 func emptyLimit(cmd *cobra.Command) error {
 	for _, name := range limits {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && (f.Value.String() == "" || f.Value.String() == "[]") {
@@ -43,10 +43,10 @@ func emptyLimit(cmd *cobra.Command) error {
 	return nil
 }
 
-// counted is how cobra says that there are too many or too few arguments.
+// counted matches cobra's errors about too many or too few arguments.
 var counted = regexp.MustCompile(`^(accepts|requires|unknown command) `)
 
-// needsVerb is for a command that does nothing without a verb.
+// needsVerb is for a command that needs a verb to do anything.
 func needsVerb(cmd *cobra.Command) {
 	cmd.Args, cmd.SuggestionsMinimumDistance = cobra.ArbitraryArgs, 2
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -60,7 +60,7 @@ func needsVerb(cmd *cobra.Command) {
 	}
 }
 
-// verbsOf returns the names of the verbs that the help shows.
+// verbsOf returns the names of the verbs in the help.
 func verbsOf(cmd *cobra.Command) []string {
 	var all []string
 	for _, verb := range cmd.Commands() {
@@ -71,7 +71,7 @@ func verbsOf(cmd *cobra.Command) []string {
 	return all
 }
 
-// flagError says what is wrong with a flag.
+// flagError explains what is wrong with a flag.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var wrong *pflag.InvalidValueError
@@ -89,7 +89,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// mustBe says what values the flag takes. What the packages time and strconv say is for programmers.
+// mustBe says which values the flag takes. The errors of the packages time and strconv are written for programmers.
 func mustBe(wrong *pflag.InvalidValueError) string {
 	says := wrong.Unwrap().Error()
 	if !strings.HasPrefix(says, "time: ") && !strings.HasPrefix(says, "strconv.") {
@@ -104,7 +104,7 @@ func mustBe(wrong *pflag.InvalidValueError) string {
 	return "must be a whole number"
 }
 
-// argumentError says that there are too many or too few arguments.
+// argumentError explains that there are too many or too few arguments.
 func argumentError(cmd *cobra.Command, args []string) error {
 	_, wanted, _ := strings.Cut(cmd.Use, " ")
 	least := 0
@@ -126,10 +126,10 @@ func argumentError(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unexpected argument %q: %s %s", args[len(args)-1], cmd.CommandPath(), wanted)
 }
 
-// setFlags is how cobra says that flags do not go together.
+// setFlags matches cobra's error about flags that exclude each other.
 var setFlags = regexp.MustCompile(`\[([^\]]*)\] were all set$`)
 
-// exclusive says which flags do not go together.
+// exclusive says which flags exclude each other.
 func exclusive(err error) error {
 	if err == nil {
 		return nil

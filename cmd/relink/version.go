@@ -14,18 +14,18 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// versions are those of all that a report of a fault should name.
+// versions are the versions that a bug report should name.
 type versions struct {
 	Version string `json:"version"`
-	// Commit is the one that the program was built from, empty if the build does not know it. Modified says
-	// that files were changed since.
+	// Commit is the commit that the program was built from. It is empty if the build does not know it. Modified says
+	// that files were changed since that commit.
 	Commit   string `json:"commit,omitempty"`
 	Modified bool   `json:"modified,omitempty"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 	Kernel   string `json:"kernel"`
-	// Checkpoints and Leases are the schemas of what is stored: the oldest that can be read, and the one that is
-	// written.
+	// Checkpoints and Leases are versions of the stored formats: the oldest one that relink reads, and the one that it
+	// writes.
 	Checkpoints [2]int `json:"checkpointVersions"`
 	Leases      [2]int `json:"leaseSchemas"`
 }
@@ -74,7 +74,7 @@ func versionsNow() versions {
 	return all
 }
 
-// kernelRelease is what uname -r shows, empty if it is not known.
+// kernelRelease is the output of uname -r, or empty if it is not known.
 func kernelRelease() string {
 	b, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
@@ -98,5 +98,5 @@ func (all versions) write(s *screen) {
 	d.write(s)
 }
 
-// span says which versions are read and which one is written.
+// span says which versions relink reads and which one it writes.
 func span(v [2]int) string { return fmt.Sprintf("%d to %d, writes %d", v[0], v[1], v[1]) }
