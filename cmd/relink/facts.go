@@ -39,8 +39,8 @@ const (
 	// chosen: the kernel chooses a value if the record has none. So it is no difference if only the live interface has
 	// one.
 	chosen
-	// untold: like chosen, and not every kernel tells the value. So it is no difference if the live interface has none
-	// either.
+	// untold: like chosen. In addition, not every kernel tells the value. So it is no difference either if only the
+	// record has one.
 	untold
 )
 

@@ -32,7 +32,7 @@ func TestAFailureIsNotRemembered(t *testing.T) {
 	}
 }
 
-// Nobody can set it, and it goes on while the machine sleeps: /proc/uptime says the same.
+// Uptime agrees with /proc/uptime, which nobody can set and which goes on while the machine sleeps.
 func TestUptimeIsTheKernels(t *testing.T) {
 	b, err := os.ReadFile("/proc/uptime")
 	if err != nil {
@@ -48,7 +48,8 @@ func TestUptimeIsTheKernels(t *testing.T) {
 	}
 }
 
-// What a container puts in its place is not the kernel's: by that all would be of an earlier boot.
+// A container can have a file of its own in this place. Its ID is not the kernel's, so everything would seem to be of
+// an earlier boot.
 func TestIDOfSomebodyElseIsRefused(t *testing.T) {
 	usual := path
 	t.Cleanup(func() { path = usual })

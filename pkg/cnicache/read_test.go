@@ -48,7 +48,7 @@ func TestRead(t *testing.T) {
 	for name, test := range map[string]struct {
 		files      map[string]string
 		want       []Entry
-		unreadable string // What is said, all of it matched as a part; empty for nothing.
+		unreadable string // Parts of the reports, separated by "; ". Empty for no report.
 	}{
 		"no cache": {nil, nil, ""},
 		"an entry with its namespace": {
@@ -130,7 +130,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// Multus may know a sandbox that no runtime does any more.
+// Multus may know a sandbox that no runtime knows any more.
 func TestDelegating(t *testing.T) {
 	dir := write(t, map[string]string{
 		"multus/c1": `[{"Conf": {"name": "lan"}}]`, "multus/c2": `[]`, "multus/bad": "no list", "multus/results/x": result("lan", "c3", "eth0", ""),

@@ -24,7 +24,7 @@ func member(name string) Member {
 	return Member{Name: name, NIC: NIC{PermanentMAC: "52:54:00:00:00:0" + name[len(name)-1:]}}
 }
 
-// live is the device as it is in a namespace.
+// live returns the device as it is in a namespace.
 func live(d Device, index, parent, master int) LiveDevice {
 	return LiveDevice{Device: d, Index: index, ParentIndex: parent, MasterIndex: master, Up: true}
 }
@@ -39,7 +39,7 @@ func route(destination, gateway string) Route {
 	return r
 }
 
-// pod is a macvlan over VLAN 3 of a bond, with two addresses and two routes.
+// pod returns a macvlan on VLAN 3 of a bond, with two addresses and two routes.
 func pod() Interface {
 	return Interface{
 		Link: Link{
@@ -52,7 +52,7 @@ func pod() Interface {
 	}
 }
 
-// vlanPod is a VLAN interface on a NIC.
+// vlanPod returns a VLAN interface on a NIC.
 func vlanPod() Interface {
 	i := pod()
 	i.Link.Kind, i.Link.Macvlan, i.Link.VLAN = KindVLAN, nil, &VLAN{ID: 3, Protocol: Protocol8021Q}
@@ -60,7 +60,7 @@ func vlanPod() Interface {
 	return i
 }
 
-// message is what an error says, empty for none.
+// message returns the text of an error, or an empty one for nil.
 func message(err error) string {
 	if err == nil {
 		return ""

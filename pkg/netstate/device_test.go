@@ -53,8 +53,7 @@ func TestNICSameByMACOrByBus(t *testing.T) {
 	}
 }
 
-// host has a bond of two NICs with stacked VLANs, a NIC with a VLAN of the same
-// ID, and a veth.
+// host returns a bond of two NICs with stacked VLANs, a NIC with a VLAN of the same ID, and a veth.
 func host() Devices {
 	return Devices{
 		live(nic("eth1", "52:54:00:00:00:01", ""), 2, 0, 5),
@@ -121,8 +120,8 @@ func TestChainThatCannotBeFollowed(t *testing.T) {
 	}
 }
 
-// A VLAN whose parent is in another namespace has no parent index. No interface
-// can be remembered on it: its base is not known.
+// A VLAN whose parent is in another namespace has no parent index. relink remembers no interface on it, because it does
+// not know the base.
 func TestChainWhoseParentIsElsewhereIsNoValidBase(t *testing.T) {
 	devices := Devices{live(vlanDevice("eth0.3", v3), 2, 0, 0)}
 	chain, err := devices.Chain(2)

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// says returns the differences as they are printed.
+// says returns the text of each difference.
 func says(diffs []Difference) []string {
 	var all []string
 	for _, d := range diffs {

@@ -7,7 +7,7 @@ import (
 
 func pointer[T any](v T) *T { return &v }
 
-// whole is pod with all that few interfaces have.
+// whole returns pod with all that only few interfaces have.
 func whole() Interface {
 	i := pod()
 	i.Link.TxQueueLen, i.Link.Alias, i.Link.Group = pointer(500), "the pod's", 5
@@ -84,7 +84,7 @@ func TestDiffOfAVLANsOptions(t *testing.T) {
 	}
 }
 
-// An ipvlan has its parent's MAC, whatever that is now.
+// An ipvlan has its parent's MAC, whatever that MAC is now.
 func TestDiffOfAnIPvlan(t *testing.T) {
 	ipvlan := func() Interface {
 		i := pod()

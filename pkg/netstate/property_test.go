@@ -44,8 +44,8 @@ func drawLink(t *rapid.T) Link {
 	return l
 }
 
-// drawInterface returns an interface in which nothing is left open. Its
-// addresses and routes differ in what makes them another address or route.
+// drawInterface returns an interface with every field set. Any two of its addresses differ in what makes them two
+// addresses, and so do any two routes.
 func drawInterface(t *rapid.T) Interface {
 	i := Interface{Link: drawLink(t), ParentsInSandbox: rapid.Bool().Draw(t, "in the sandbox")}
 	for n := range rapid.IntRange(0, 2).Draw(t, "VLAN parents") {
@@ -65,7 +65,7 @@ func drawInterface(t *rapid.T) Interface {
 	return i
 }
 
-// clone copies what the mutations below reach by pointer.
+// clone copies everything that the mutations below reach through a pointer.
 func clone(i Interface) Interface {
 	if m := i.Link.Macvlan; m != nil {
 		c := *m
@@ -81,7 +81,7 @@ func clone(i Interface) Interface {
 	return i
 }
 
-// mutations each change one field of what there is, if it has that field.
+// mutations each change one field of an interface. A mutation returns false if the interface does not have that field.
 var mutations = map[Field]func(*rapid.T, *Interface) bool{
 	FieldKind: func(_ *rapid.T, i *Interface) bool { i.Link.Kind = "ipvlan"; return true },
 	FieldVLAN: func(_ *rapid.T, i *Interface) bool {

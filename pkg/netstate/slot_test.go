@@ -10,7 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// places are written "a" for the interface's own through gateway a, "A" for another's.
+// places reads one place from each letter. "a" is a route of the interface itself through gateway a, "A" one of another
+// interface.
 func places(s string) []Place {
 	var all []Place
 	for _, letter := range s {
@@ -60,7 +61,7 @@ func TestMovesPutRoutesInOrder(t *testing.T) {
 	}
 }
 
-// Moved as Moves says, they are in order, and what need not move is where it was.
+// The moves put the routes in order. A route that need not move stays where it was.
 func TestMovesLeadToTheOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		letter := rapid.SampledFrom([]rune("abcdABCD"))
@@ -177,7 +178,7 @@ func TestWhoseRoutesAreADaemons(t *testing.T) {
 	}
 }
 
-// manyOf is an interface with so many routes, addresses, neighbours and rules.
+// manyOf returns an interface with count routes, addresses, neighbours and rules.
 func manyOf(count int, third byte) Interface {
 	i := pod()
 	for n := range count {
@@ -191,7 +192,7 @@ func manyOf(count int, third byte) Interface {
 	return i
 }
 
-// Compared one with the other, this would take many minutes.
+// If Diff compared each with each, this would take many minutes.
 func TestVeryMuchIsCompared(t *testing.T) {
 	const count = 50_000
 	want, have := manyOf(count, 1), manyOf(count, 2)

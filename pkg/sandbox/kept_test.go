@@ -14,7 +14,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// inodeOf is that of the namespace at the path.
+// inodeOf returns the inode of the namespace at the path.
 func inodeOf(t *testing.T, path string) uint64 {
 	t.Helper()
 	_, inode, ok := Identify(path)
@@ -24,7 +24,7 @@ func inodeOf(t *testing.T, path string) uint64 {
 	return inode
 }
 
-// What nothing leads to is there all the same.
+// A namespace that no listed path leads to still exists.
 func TestKeptFindsWhatNothingLeadsTo(t *testing.T) {
 	for what, keep := range map[string]func(t *testing.T, path string) (by string){
 		"an open file": func(t *testing.T, path string) string {
@@ -41,7 +41,7 @@ func TestKeptFindsWhatNothingLeadsTo(t *testing.T) {
 			t.Cleanup(func() { close(end) })
 			entered := make(chan error)
 			go func() {
-				runtime.LockOSThread() // It ends with its goroutine.
+				runtime.LockOSThread() // The thread ends with its goroutine.
 				f, err := os.Open(path)
 				if err == nil {
 					err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
@@ -75,7 +75,8 @@ func TestKeptFindsWhatNothingLeadsTo(t *testing.T) {
 			if _, err := out.Read(make([]byte, 1)); err != nil {
 				t.Fatal(err)
 			}
-			// Where it is mounted there, too, removing it here takes it away in all: unmount it here alone.
+			// The other mount namespace has this mount too. Removing the file would remove the mount in both. So only
+			// unmount it here.
 			if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
 				t.Fatal(err)
 			}
@@ -103,7 +104,7 @@ func TestKeptFindsWhatNothingLeadsTo(t *testing.T) {
 	}
 }
 
-// An open directory is no namespace, though its name is like that of one.
+// An open directory is no namespace, although it has an inode number too.
 func TestKeptTakesNoDirectoryForANamespace(t *testing.T) {
 	root, err := os.Open("/")
 	if err != nil {
@@ -128,8 +129,8 @@ func TestKeptForgetsWhatIsGone(t *testing.T) {
 	}
 }
 
-// What lasts longest is tried first, and the newest of those that last equally long. No number of threads
-// crowds it out.
+// The path that lasts longest is tried first. Of those that last equally long, the newest is first. No number of
+// threads pushes it out.
 func TestPathsOfAKeeper(t *testing.T) {
 	var k Keeper
 	for i := range 6 {

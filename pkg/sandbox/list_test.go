@@ -83,7 +83,7 @@ func list(t *testing.T) []Sandbox {
 	return all
 }
 
-// at returns the sandbox that has the path, or nil.
+// at returns the sandbox with the path, or nil.
 func at(all []Sandbox, path string) *Sandbox {
 	if i := slices.IndexFunc(all, func(s Sandbox) bool { return slices.Contains(s.Paths, path) }); i >= 0 {
 		return &all[i]
@@ -140,7 +140,7 @@ func TestListWithoutWhatIsNoNamespace(t *testing.T) {
 	}
 }
 
-// Processes come and go while /proc is read.
+// List works while processes start and end.
 func TestListWhileProcessesComeAndGo(t *testing.T) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -165,7 +165,7 @@ func TestListWhileProcessesComeAndGo(t *testing.T) {
 	<-stopped
 }
 
-// Who may not see a process's namespace is told that there is such a process.
+// A process that may not see the namespace of another one learns that there is such a process.
 func TestHidden(t *testing.T) {
 	cmd := exec.Command("sleep", "60")
 	if err := cmd.Start(); err != nil {

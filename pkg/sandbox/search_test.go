@@ -20,7 +20,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// kept makes a namespace that nothing but what open returns keeps.
+// kept makes a namespace. Only the file that open returns keeps it.
 func kept(t *testing.T, open func() (int, error)) (was attachment.Namespace, end func()) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ns")
@@ -31,7 +31,7 @@ func kept(t *testing.T, open func() (int, error)) (was attachment.Namespace, end
 	}
 	fd, opened := -1, make(chan error)
 	go func() {
-		runtime.LockOSThread() // It ends with its goroutine.
+		runtime.LockOSThread() // The thread ends with its goroutine.
 		f, err := os.Open(path)
 		if err == nil {
 			err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
@@ -53,7 +53,7 @@ func kept(t *testing.T, open func() (int, error)) (was attachment.Namespace, end
 	}
 	t.Cleanup(end)
 	fresh.Remove(t, path)
-	waitFor(t, func() bool { // The thread needs its time.
+	waitFor(t, func() bool { // The thread takes a while to end.
 		all, err := Kept()
 		_, there := all[was.Inode]
 		return err == nil && !there
@@ -74,7 +74,7 @@ func find(t *testing.T, wanted ...uint64) map[uint64]Keeper {
 	return found
 }
 
-// The kernel answers for the addresses of a namespace that a socket keeps, or a device's open file.
+// A socket keeps a namespace, and so does the open file of a device. The kernel tells which namespace that is.
 func TestSearchFindsWhatASocketKeeps(t *testing.T) {
 	for what, open := range map[string]func() (int, error){
 		"UDP":  func() (int, error) { return unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0) },
@@ -132,7 +132,7 @@ func TestSearchFindsWhatShortLivedProcessesHandOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// In a PID namespace of their own, whose end is theirs.
+	// The processes get a PID namespace of their own, which ends all of them when it ends.
 	cmd := exec.Command("unshare", "--pid", "--fork", "--kill-child", "sh", "-c", "nsenter --net="+path+" sh "+chain+"; echo; while :; do sleep 0.02 & wait; done")
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -160,7 +160,7 @@ func TestSearchFindsWhatShortLivedProcessesHandOn(t *testing.T) {
 	waitFor(t, func() bool { return isGone(t.Context(), was, true) })
 }
 
-// On a node where processes come all the time, what several looks have not shown is gone.
+// On a node where new processes start all the time, a namespace is gone if several looks have not found it.
 func TestSearchEndsWhileProcessesCome(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ns")
 	fresh.At(t, path)
@@ -176,11 +176,11 @@ func TestSearchEndsWhileProcessesCome(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { cancel(); _ = busy.Wait() }()
-	// Another namespace may have its inode for a moment, in a process that ends while it is asked.
+	// Another namespace may have its inode for a moment, in a process that ends during the look.
 	waitFor(t, func() bool { return isGone(ctx, was, true) })
 }
 
-// What can't be known is not gone.
+// A namespace is not called gone if nobody can know it.
 func TestGone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ns")
 	fresh.At(t, path)
@@ -193,7 +193,7 @@ func TestGone(t *testing.T) {
 		id := was
 		change(&id)
 		if want {
-			waitFor(t, func() bool { return isGone(t.Context(), id, all) }) // Another may have its inode for a moment.
+			waitFor(t, func() bool { return isGone(t.Context(), id, all) }) // Another namespace may have its inode for a moment.
 		} else if isGone(t.Context(), id, all) {
 			t.Errorf("%s: it is called gone", what)
 		}
@@ -237,8 +237,8 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// Whose sockets may not be asked, he does not know what they keep.
-func TestSearchOfWhoMayNotAsk(t *testing.T) {
+// A program that may not ask about the sockets of others does not know what they keep.
+func TestSearchWithoutCapNetAdmin(t *testing.T) {
 	was, _ := kept(t, func() (int, error) { return unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0) })
 	var blind string
 	var err error
@@ -254,7 +254,7 @@ func withoutCapability(t *testing.T, capability int, f func()) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // The thread ends with the goroutine.
+		runtime.LockOSThread() // The thread ends with its goroutine.
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var data [2]unix.CapUserData
 		err := unix.Capget(&header, &data[0])
@@ -272,7 +272,7 @@ func withoutCapability(t *testing.T, capability int, f func()) {
 	}
 }
 
-// A thread can have open files of its own, which its process does not show.
+// A thread can have its own open files, which its process does not show.
 func TestSearchFindsWhatAThreadsOwnFilesKeep(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ns")
 	fresh.At(t, path)
@@ -282,7 +282,7 @@ func TestSearchFindsWhatAThreadsOwnFilesKeep(t *testing.T) {
 	}
 	opened, end := make(chan error), make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // It ends with its goroutine.
+		runtime.LockOSThread() // The thread ends with its goroutine.
 		err := unix.Unshare(unix.CLONE_FILES)
 		if err == nil {
 			_, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -301,7 +301,7 @@ func TestSearchFindsWhatAThreadsOwnFilesKeep(t *testing.T) {
 	waitFor(t, func() bool { return isGone(t.Context(), was, true) })
 }
 
-// A process whose root is another directory shows no mounts but those below it.
+// A process with another root directory shows only the mounts below that directory.
 func TestSearchFindsAMountThatAChangedRootHides(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "ns")
@@ -310,7 +310,7 @@ func TestSearchFindsAMountThatAChangedRootHides(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The first of its two processes, which is seen first, has another root.
+	// Of the two processes, the one that is seen first has another root.
 	cmd := exec.Command("perl", "-e", `if (!fork) { sleep 60; exit } chroot "/proc" and chdir "/"; $| = 1; print "ready\n"; sleep 60`)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Setpgid: true, Pdeathsig: unix.SIGKILL}
 	out, err := cmd.StdoutPipe()
@@ -324,7 +324,7 @@ func TestSearchFindsAMountThatAChangedRootHides(t *testing.T) {
 	if _, err := out.Read(make([]byte, 5)); err != nil {
 		t.Fatal(err)
 	}
-	// The file stays: without it the mounts on it would go everywhere.
+	// Keep the file: without it, the kernel would remove the mounts on it everywhere.
 	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +333,7 @@ func TestSearchFindsAMountThatAChangedRootHides(t *testing.T) {
 	}
 }
 
-// The evidence says what shows that a namespace is there, or is not.
+// The evidence says why a namespace counts as alive, gone or unknown.
 func TestProveSaysWhy(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ns")
 	fresh.At(t, path)

@@ -11,7 +11,7 @@ import (
 func fmtPID(cmd *exec.Cmd) string { return strconv.Itoa(cmd.Process.Pid) }
 func fmtSelf() string             { return strconv.Itoa(os.Getpid()) }
 
-// waitFor waits until what a started program does has come to be.
+// waitFor waits until done returns true. It gives up after 10 s.
 func waitFor(t *testing.T, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {

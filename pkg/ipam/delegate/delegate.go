@@ -16,32 +16,32 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam"
 )
 
-// ExecEnv is an environment variable. If it is not empty, relink-ipam is executed like any other plugin. The
-// results are the same.
+// ExecEnv is an environment variable. If it is not empty, relink-ipam runs as a program of its own, like any other
+// plugin. The results are the same.
 const ExecEnv = "RELINK_IPAM_EXEC"
 
-// IPAM is the delegate that a configuration names in "ipam.type". A plugin
-// without one makes interfaces without addresses: all methods do nothing then.
+// IPAM is the delegate that a configuration names in "ipam.type". A plugin without a delegate makes interfaces without
+// addresses: then all methods do nothing.
 type IPAM struct {
-	// Type is the delegate's name, empty for none. Its program is found in CNI_PATH. relink's own needs no
-	// program.
+	// Type is the delegate's name, or empty for none. CNI_PATH says where to find its program. relink's own delegate
+	// needs no program.
 	Type string
 	args *skel.CmdArgs
-	// own is the call of relink-ipam. It is there also if relink-ipam is executed.
+	// own is the call of relink-ipam. It is also set if relink-ipam runs as a program.
 	own *ipam.Call
 }
 
-// New returns the delegate of a configuration. args and config are those of the calling plugin, config
-// decoded.
+// New returns the delegate of a configuration. args are the arguments of the calling plugin, and config is its decoded
+// configuration.
 func New(args *skel.CmdArgs, config cniplugin.Network) IPAM {
 	return IPAM{Type: config.IPAM.Type, args: args, own: ipam.New(args, config)}
 }
 
-// inProcess says whether the delegate runs in this process. A process of its own would make
-// each start of a pod slower.
+// inProcess reports whether the delegate runs in this process. A process of its own would slow down each start of a
+// pod.
 func (i IPAM) inProcess() bool { return i.Type == ipam.PluginName && os.Getenv(ExecEnv) == "" }
 
-// Add asks for addresses. Before it the caller calls Find.
+// Add asks for addresses. The caller calls Find first.
 func (i IPAM) Add(ctx context.Context) (*current.Result, error) {
 	if i.Type == "" {
 		return &current.Result{}, nil
@@ -78,7 +78,7 @@ func (i IPAM) add(ctx context.Context) (*current.Result, error) {
 	return current.NewResultFromResult(of)
 }
 
-// Find reports a delegate that is not there. For relink's own, it reports what an ADD would refuse in its
+// Find reports a delegate that does not exist. For relink's own delegate, it reports what an ADD would refuse in the
 // configuration.
 func (i IPAM) Find() error {
 	if i.Type == ipam.PluginName {
@@ -100,8 +100,8 @@ func (i IPAM) Find() error {
 	return cniplugin.ConfigError("ipam.type", i.Type, must)
 }
 
-// Detection says how to probe for the addresses before they are used. It is nil for not at
-// all. Only relink-ipam can handle a conflict.
+// Detection says how to probe for the addresses before they are used. nil means not at all. Only relink-ipam can handle
+// a conflict.
 func (i IPAM) Detection() (*ipam.Detection, error) {
 	if i.Type != ipam.PluginName {
 		return nil, nil
@@ -109,15 +109,15 @@ func (i IPAM) Detection() (*ipam.Detection, error) {
 	return i.own.Detection()
 }
 
-// Conflict records that the host with that MAC has an address that Add returned. exchanged
-// says whether Add gives another one now (see ipam.Call.Conflict).
+// Conflict records that the host with that MAC uses an address that Add returned. exchanged says whether Add now gives
+// another one (see ipam.Call.Conflict).
 func (i IPAM) Conflict(ctx context.Context, address netip.Addr, mac string) (exchanged bool, err error) {
 	exchanged, err = i.own.Conflict(ctx, address, mac)
 	return exchanged, i.wrap(err)
 }
 
-// Settled is called when the ADD of the interface plugin has succeeded. Only relink-ipam in this process
-// learns of it. Sandboxes before this one that are gone hold nothing any more then.
+// Settled is called after the ADD of the interface plugin has succeeded. Only relink-ipam in this process learns of it.
+// Earlier sandboxes of the pod that are gone then lose their hold on the addresses.
 func (i IPAM) Settled(ctx context.Context) error {
 	if !i.inProcess() {
 		return nil
@@ -140,7 +140,7 @@ func (i IPAM) Status(ctx context.Context) error {
 	return i.call(ctx, (*ipam.Call).Status, invoke.DelegateStatus)
 }
 
-// GC passes the list of valid attachments on.
+// GC passes on the list of valid attachments.
 func (i IPAM) GC(ctx context.Context) error {
 	return i.call(ctx, (*ipam.Call).GC, invoke.DelegateGC)
 }

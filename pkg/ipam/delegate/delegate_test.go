@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// code returns the error as CNI has it.
+// code returns the error in the form of CNI.
 func code(t *testing.T, err error) *types.Error {
 	t.Helper()
 	var coded *types.Error
@@ -22,7 +22,7 @@ func code(t *testing.T, err error) *types.Error {
 	return coded
 }
 
-// calls are the calls of an IPAM that give nothing back.
+// calls are the calls of an IPAM that return only an error.
 func calls(i IPAM) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{"DEL": i.Del, "CHECK": i.Check, "STATUS": i.Status, "GC": i.GC}
 }
