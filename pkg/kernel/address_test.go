@@ -8,7 +8,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// An address belongs to the namespace, whoever made it and on whichever device.
+// An address belongs to the namespace. Who added it, and to which device, does not matter.
 func TestEveryAddress(t *testing.T) {
 	w := newWorld(t)
 	fresh.Run(t, w.path, `

@@ -12,8 +12,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// The neighbours of a restored interface learn its addresses. The frames arrive at the other end of
-// the wire.
+// The neighbours of a restored interface learn its addresses: the frames arrive at the other end of the wire.
 func TestAnnounceTellsTheNeighbours(t *testing.T) {
 	w := newWorld(t)
 	i := netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{
@@ -73,7 +72,7 @@ func newSniffer(t *testing.T, index int) *sniffer {
 	return &sniffer{fd: fd}
 }
 
-// await reads until a frame matches. It looks at the frames that were read before, too.
+// await reads until a frame matches. It first looks at the frames that were read before.
 func (s *sniffer) await(t *testing.T, what string, match func([]byte) bool) {
 	t.Helper()
 	for i := 0; ; i++ {

@@ -15,11 +15,11 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// answerReader reads one kind of answer.
+// answerReader reads one kind of the kernel's answers.
 type answerReader struct {
 	name   string
 	header int
-	// requests ask the kernel for such answers.
+	// requests ask the kernel for answers of this kind.
 	requests func(index int) []*nl.NetlinkRequest
 	read     func(n *Namespace, payload []byte) error
 }
@@ -81,8 +81,7 @@ var answerReaders = []answerReader{
 	}},
 }
 
-// readLink reads the link, and its data as those of every kind. A kernel can send any data with any
-// kind.
+// readLink reads the link, and reads its data as every kind of link. A kernel can send any data with any kind.
 func readLink(_ *Namespace, payload []byte) error {
 	l, err := parseLink(payload)
 	if err != nil {
@@ -102,7 +101,7 @@ func readLink(_ *Namespace, payload []byte) error {
 	return errors.Join(errs...)
 }
 
-// collect returns the kernel's answers of that kind in the namespace.
+// collect returns the kernel's answers of this kind in the namespace.
 func (r answerReader) collect(t testing.TB, n *Namespace, index int) [][]byte {
 	t.Helper()
 	var all [][]byte
@@ -120,11 +119,10 @@ func (r answerReader) collect(t testing.TB, n *Namespace, index int) [][]byte {
 	return all
 }
 
-// cuts are the extras of the sandbox whose answers are cut. They have something of everything.
+// cuts are the extras of the sandbox whose answers are cut. They give it something of every kind.
 var cuts = []string{"IPv4 addresses", "IPv6 addresses", "routes with metrics", "several next hops", "rules", "neighbours", "a bridge"}
 
-// Wherever an answer of the kernel is cut off, and whichever of its lengths is wrong: it is read or
-// is an error. No reader panics.
+// A reader reads a cut answer, or one with a wrong length, or returns an error. It never panics.
 func TestAnswersThatAreCutOff(t *testing.T) {
 	w := newWorld(t)
 	w.build(t, netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("10.3.0.2/24")}}}, ConfigureOptions{Known: true})
@@ -140,7 +138,7 @@ func TestAnswersThatAreCutOff(t *testing.T) {
 			t.Errorf("%s: %d answers", reader.name, len(whole))
 		}
 		for _, payload := range whole {
-			if err := reader.read(w.sandbox, payload); err != nil && reader.name != "link" { // Its data are those of one kind.
+			if err := reader.read(w.sandbox, payload); err != nil && reader.name != "link" { // A link has the data of only one kind.
 				t.Errorf("%s, whole: %v", reader.name, err)
 			}
 			for size := range payload {
@@ -158,8 +156,8 @@ func TestAnswersThatAreCutOff(t *testing.T) {
 	}
 }
 
-// shortened calls f with copies of the answer in which one two-byte number was changed. In some of
-// them, that is the length of an attribute.
+// shortened calls f with copies of the answer. In each copy one two-byte number is changed. Some of these numbers are
+// the lengths of attributes.
 func shortened(payload []byte, header int, f func([]byte)) {
 	for at := header; at+2 <= len(payload); at += 4 {
 		for _, size := range []uint16{0, 3, 4, 5, 6, 7, 8, 11, 0xffff} {

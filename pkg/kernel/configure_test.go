@@ -13,7 +13,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// everything is an interface with everything that can be described.
+// everything returns an interface with everything that relink can describe.
 func everything() netstate.Interface {
 	route := func(r netstate.Route) netstate.Route {
 		if r.Table == 0 {
@@ -53,7 +53,7 @@ func (w *world) build(t *testing.T, want netstate.Interface, opts ConfigureOptio
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What the kernel told during the build is what it tells when it is asked.
+	// The kernel told the same during the build as it tells now.
 	if built.link == nil {
 		return
 	}
@@ -100,8 +100,7 @@ func text(v any) string {
 	return ""
 }
 
-// A captured interface can be built again, and is then the same. It takes one datagram on kernels
-// that can do that.
+// A captured interface can be built again, and is the same afterwards. Kernels that can do so take one datagram.
 func TestWhatIsCapturedCanBeBuilt(t *testing.T) { eachWay(t, whatIsCapturedCanBeBuilt) }
 
 func whatIsCapturedCanBeBuilt(t *testing.T) {
@@ -177,7 +176,7 @@ func TestAddRouteTakesThePlaceOfAWrongOneOnly(t *testing.T) {
 	if out := fresh.IP(t, w.path, "route show default"); !strings.Contains(out, "via 10.3.0.1 ") || strings.Contains(out, "10.3.0.77") {
 		t.Errorf("default route: %s", out)
 	}
-	// If two recorded routes are in one slot, the one that is there stays.
+	// If two recorded routes are in one slot, the existing one stays.
 	second := i.Routes[0]
 	second.Gateway = addr("10.3.0.5")
 	i.Routes = append(i.Routes, second)
@@ -193,8 +192,8 @@ func TestAddRouteTakesThePlaceOfAWrongOneOnly(t *testing.T) {
 	}
 }
 
-// The kernel announces no address of an interface that is built again, even if a setting tells it
-// to. The parent can have hundreds of macvlans, and each of them would hear it.
+// The kernel announces no address of an interface that is built again, even if a setting tells it to. The parent can
+// have hundreds of macvlans, and each of them would receive it.
 func TestKnownAddressesAreNotAnnouncedByTheKernel(t *testing.T) {
 	eachWay(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -224,7 +223,7 @@ func TestKnownAddressesAreNotAnnouncedByTheKernel(t *testing.T) {
 	})
 }
 
-// A MAC that is not valid is an error. Everything else is configured.
+// An invalid MAC is an error. Everything else is still configured.
 func TestConfigureWithAMACThatIsNone(t *testing.T) {
 	w := newWorld(t)
 	i := netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("10.3.0.2/24")}}}

@@ -14,14 +14,14 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// eachWay runs the test in each way to make an interface: that of this kernel, the same with a held
-// processor as in relink restore, and that of older kernels.
+// eachWay runs the test once for each way to make an interface: the way of this kernel, the same way with a held
+// processor as in relink restore, and the way of older kernels.
 func eachWay(t *testing.T, test func(*testing.T)) {
 	t.Run("here", test)
-	if createsInTarget() { // Older kernels build nothing at once, and a processor is held only for that.
+	if createsInTarget() { // Older kernels cannot build everything in one datagram. Only that needs a held processor.
 		t.Run("holding the processor", func(t *testing.T) {
 			t.Cleanup(func() { rtnl.HoldProcessor(false) })
-			rtnl.HoldProcessor(true) // However many there are.
+			rtnl.HoldProcessor(true) // Hold it even if the machine has several processors.
 			test(t)
 		})
 	}
@@ -96,8 +96,7 @@ func createIsNotDisturbedByTheHostsDevices(t *testing.T) {
 	}
 }
 
-// A parent and a child have the same index. The kernel then leaves the index of the parent out of
-// its answer.
+// If a parent and a child have the same index, the kernel leaves the parent's index out of its answer.
 func TestCaptureFindsAParentOfTheSameIndex(t *testing.T) {
 	eachWay(t, captureFindsAParentOfTheSameIndex)
 }
@@ -121,7 +120,7 @@ func TestCreateLeavesNothingBehindWhenTheNameIsTaken(t *testing.T) {
 func createLeavesNothingBehindWhenTheNameIsTaken(t *testing.T) {
 	w := newWorld(t)
 	fresh.IP(t, w.path, "link add eth0 type veth peer name peer")
-	// Without their states: lan0 may be about to get its carrier.
+	// The states are left out, because lan0 may be about to get its carrier.
 	devices := func() string {
 		return fresh.Run(t, "", "ip -o link | cut -d: -f1,2") + fresh.Run(t, w.path, "ip -o link | cut -d: -f1,2")
 	}
@@ -130,7 +129,7 @@ func createLeavesNothingBehindWhenTheNameIsTaken(t *testing.T) {
 	if !errors.Is(err, ErrExists) {
 		t.Errorf("error %v, want ErrExists", err)
 	}
-	// A device that is made in the host and moved leaves nothing behind either.
+	// A device that is made in the host and then moved leaves nothing behind either.
 	link := bridge("eth0")
 	link.Index = 55
 	if err := createAndMove(w.host, w.sandbox, w.index(t, "lan0"), link); !errors.Is(err, unix.EEXIST) {
@@ -191,7 +190,7 @@ func TestDeleteOfWhatIsNotThere(t *testing.T) {
 	}
 }
 
-// The next Create deletes what a kill left of the way of older kernels.
+// The next Create deletes what an older kernel's way leaves behind after a kill.
 func TestCreateSweepsWhatAKillLeft(t *testing.T) {
 	w := newWorld(t)
 	if _, err := Create(w.host, w.sandbox, w.index(t, "lan0"), bridge("rlnk4abcdef0")); err != nil {
@@ -206,7 +205,7 @@ func TestCreateSweepsWhatAKillLeft(t *testing.T) {
 	}
 }
 
-// A device of the pod's own is not deleted for its name.
+// The name alone does not make relink delete a device of the pod.
 func TestCreateSweepsNothingOfThePods(t *testing.T) {
 	w := newWorld(t)
 	fresh.IP(t, w.path, "link add rlnk40000000 type bridge")

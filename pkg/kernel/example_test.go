@@ -10,8 +10,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// An interface is built as it is described, captured, lost, and built again. Here it is in the
-// host's namespace. The namespace of a pod is opened by its path.
+// An interface is built from a description, captured, lost, and built again. This example uses the host's namespace. A
+// pod's namespace is opened by its path.
 func Example() {
 	if err := exec.Command("ip", "link", "add", "lan0", "up", "type", "veth", "peer", "name", "lan1").Run(); err != nil {
 		log.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// ownSysfs mounts a sysfs at /sys that shows the tests' own network namespace, as it is on a node.
+// ownSysfs mounts a sysfs at /sys that shows the tests' own network namespace, as on a node.
 func ownSysfs(t *testing.T) {
 	t.Helper()
 	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
@@ -21,7 +21,7 @@ func ownSysfs(t *testing.T) {
 func TestThePortIsReadHereAndInASandbox(t *testing.T) {
 	ownSysfs(t)
 	w := newWorld(t)
-	// A device of the same name with another index is not taken.
+	// A device with the same name but another index is not taken.
 	fresh.IP(t, "", "link add inside type veth peer name outside")
 	fresh.IP(t, "", "link set inside netns "+w.path)
 	for name, test := range map[string]struct {
@@ -32,7 +32,7 @@ func TestThePortIsReadHereAndInASandbox(t *testing.T) {
 		if nic := must(test.at.fromSysfs(l))(t); nic.DevPort != "0" || nic.BusAddress != "" {
 			t.Errorf("%s: %+v", name, nic)
 		}
-		l.name = "lo" // As if it were renamed since, and its name another's.
+		l.name = "lo" // As if the device were renamed meanwhile, and another device had its name.
 		if nic := must(test.at.fromSysfs(l))(t); nic.DevPort != "0" {
 			t.Errorf("%s, renamed: %+v", name, nic)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// The kernel cannot make devices of a kind. The error says which module is missing.
+// If the kernel cannot make devices of a kind, the error names the missing module.
 func TestAMissingModuleIsNamed(t *testing.T) {
 	w := newWorld(t)
 	for kind, advice := range map[string]string{
@@ -38,7 +38,7 @@ func TestAMissingModuleIsNamed(t *testing.T) {
 	}
 }
 
-// Each way to make a device of a kind that this kernel may not have makes it, or names the module.
+// This kernel may lack a kind of device. Each way to make such a device makes it, or names the missing module.
 func TestCreateNamesTheModuleThatIsMissing(t *testing.T) {
 	w := newWorld(t)
 	parent := w.index(t, "lan0")

@@ -40,8 +40,7 @@ func TestOpenRefusesWhatIsNoNetworkNamespace(t *testing.T) {
 	}
 }
 
-// The kernel gives the inode number of a namespace that is gone to the next one. Only the cookie
-// tells them apart.
+// The kernel reuses the inode number of a namespace that is gone for the next one. Only the cookie tells the two apart.
 func TestANamespaceInThePlaceOfAnotherIsAStranger(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ns")
 	identity := func() attachment.Namespace {
@@ -76,8 +75,8 @@ func TestOpenHostIsTheOwnNamespace(t *testing.T) {
 	}
 }
 
-// While devices come and go, a list has all devices that stay. The kernel marks a list that changed
-// meanwhile, and it is read again.
+// While devices come and go, a list has all devices that stay. The kernel marks a list that changed during the dump,
+// and relink reads it again.
 func TestListsAreWholeWhileTheyChange(t *testing.T) {
 	w := newWorld(t)
 	const pairs = 150
@@ -135,8 +134,7 @@ func TestDefaultRouteDevice(t *testing.T) {
 	}
 }
 
-// The process's own namespace cannot be opened while there is no free descriptor. Afterwards it
-// can.
+// The process cannot open its own namespace while it has no free descriptor. Afterwards it can.
 func TestAFailureToOpenTheOwnNamespaceIsNotRemembered(t *testing.T) {
 	w := newWorld(t)
 	usual := home.Swap(nil)
@@ -173,8 +171,8 @@ func TestAKernelWithoutCookiesIsRefused(t *testing.T) {
 	}
 }
 
-// onlyWithout runs the test again in a process of its own, as root but without one capability. It
-// returns the first line of its standard output. In that process, it returns false.
+// onlyWithout runs the test again in a new process, as root but without one capability. It returns the first line of
+// that process's standard output. In the new process, it returns false.
 func onlyWithout(t *testing.T, capability uintptr) (output string, outside bool) {
 	t.Helper()
 	const inside = "RELINK_TEST_WITHOUT_CAPABILITY"
@@ -185,7 +183,7 @@ func onlyWithout(t *testing.T, capability uintptr) (output string, outside bool)
 	cmd.Env = append(os.Environ(), inside+"=1")
 	ran := make(chan error)
 	go func() {
-		runtime.LockOSThread() // The thread has lost something, and ends with this goroutine.
+		runtime.LockOSThread() // The thread has lost a capability. It ends with this goroutine.
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0); err != nil {
 			ran <- err
 			return

@@ -11,7 +11,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// A link without carrier is not taken for a silent one.
+// A link without carrier does not count as a silent one.
 func TestProbeOfALinkWithoutCarrier(t *testing.T) {
 	w, _ := newLAN(t)
 	index := w.add(t, w.sandbox, bridge("eth0"))
@@ -23,7 +23,7 @@ func TestProbeOfALinkWithoutCarrier(t *testing.T) {
 	w.wantDown(t, w.path, "eth0")
 }
 
-// A link that goes after the first probe is not taken for a silent one either.
+// A link that goes after the first probe does not count as a silent one either.
 func TestProbeOfALinkThatGoes(t *testing.T) {
 	for what, line := range map[string]string{
 		"the parent's carrier":       "ip link set lan0 down",
@@ -43,7 +43,7 @@ func TestProbeOfALinkThatGoes(t *testing.T) {
 			if !errors.Is(err, ErrNoCarrier) {
 				t.Errorf("error %v, want ErrNoCarrier", err)
 			}
-			// The shell may set it up again after the probing has ended and left it down.
+			// The probing ends and leaves the link down. The shell may then set it up again.
 			if once.Do(func() { t.Error("the link did not go") }); !strings.Contains(line, " up") {
 				w.wantDown(t, w.path, "eth0")
 			}

@@ -21,7 +21,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// patient goes on until each address has a conflict, however slow the machine is.
+// patient probes until each address has a conflict, however slow the machine is.
 var patient = ProbeOptions{Count: 1 << 30, Wait: 50 * time.Millisecond}
 
 // neighbourMAC is the MAC of eth0 in the neighbour's namespace.
@@ -46,14 +46,14 @@ func newLAN(t *testing.T) (w *world, neighbour string) {
 	return w, neighbour
 }
 
-// add makes an interface in a sandbox, as an ADD does before it configures it.
+// add makes an interface in a sandbox. An ADD does the same before it configures the interface.
 func (w *world) add(t *testing.T, sandbox *Namespace, link netstate.Link) int {
 	t.Helper()
 	return must(Create(w.host, sandbox, w.index(t, "lan1"), link))(t)
 }
 
-// probeUntil probes for longer and longer until it has at least these conflicts, and returns all.
-// So the test does not depend on how long an answer takes.
+// probeUntil probes for longer and longer until it has at least these conflicts, and returns all of them. So the test
+// does not depend on how fast an answer comes.
 func probeUntil(t *testing.T, n *Namespace, index int, addresses []netip.Addr, least ...netip.Addr) []Conflict {
 	t.Helper()
 	for wait := 20 * time.Millisecond; ; wait *= 2 {
@@ -93,8 +93,8 @@ func wantConflicts(t *testing.T, got []Conflict, want ...Conflict) {
 	}
 }
 
-// Linux itself has the addresses and answers the probes. The conflict has its MAC. The sandbox that
-// probes may be without IPv6.
+// Linux itself has the addresses and answers the probes. The conflict names its MAC. The sandbox that probes may have
+// no IPv6.
 func TestProbeFindsAnAddressInUse(t *testing.T) {
 	for what, disabled := range map[string]string{"with IPv6": "0", "without IPv6": "1"} {
 		t.Run(what, func(t *testing.T) {
@@ -128,8 +128,7 @@ func TestProbeFindsTheOneAddressInUseAmongOthers(t *testing.T) {
 	w.wantDown(t, w.path, "eth0")
 }
 
-// After a probing, the device can be configured as if there had been none, and the neighbour
-// reaches it.
+// After a probing, the device can be configured as if nobody had probed, and the neighbour reaches it.
 func TestProbeLeavesADeviceToBeConfigured(t *testing.T) {
 	w, neighbour := newLAN(t)
 	fresh.IP(t, neighbour, "addr add 10.3.0.9/24 dev eth0")
@@ -138,7 +137,7 @@ func TestProbeLeavesADeviceToBeConfigured(t *testing.T) {
 		{Prefix: prefix("10.3.0.2/24")}, {Prefix: prefix("fd00:3::2/64")},
 	}}
 	index := w.add(t, w.sandbox, want.Link)
-	// The qdisc is left out: every device that has been up has one.
+	// The qdisc is left out, because every device that was ever up has one.
 	state := func() string {
 		return fresh.Run(t, w.path, "ip -o link | sed 's/qdisc [a-z]*//'; ip -o addr; ip -6 route show table all")
 	}
@@ -164,7 +163,7 @@ func TestProbeLeavesADeviceToBeConfigured(t *testing.T) {
 	}
 }
 
-// Both hear of each other, although neither has the address.
+// Both hear each other, although neither has the address.
 func TestTwoThatProbeForTheSameAddress(t *testing.T) {
 	w, _ := newLAN(t)
 	first, second := bridge("eth0"), bridge("eth0")
@@ -174,7 +173,7 @@ func TestTwoThatProbeForTheSameAddress(t *testing.T) {
 	firstIndex, secondIndex := w.add(t, w.sandbox, first), w.add(t, other, second)
 	shared := []netip.Addr{addr("10.3.0.2"), addr("fd00:3::2")}
 	for wait := 20 * time.Millisecond; ; wait *= 2 {
-		// An address that nobody else wants keeps both probing for the whole time.
+		// Both probe for the whole time, because nobody else wants the address.
 		p := ProbeOptions{Count: 5, Wait: wait}
 		var seen [2][]Conflict
 		var errs [2]error
@@ -221,8 +220,8 @@ func TestProbeHearsOfAnAddressThatIsTakenMeanwhile(t *testing.T) {
 	wantConflicts(t, got, Conflict{in[0], neighbourMAC}, Conflict{in[1], neighbourMAC})
 }
 
-// newHost calls answer for each probe on the parent's wire, and sends the frames that it returns,
-// until the test ends. It stands for hosts that Linux does not play.
+// newHost plays hosts that Linux cannot play. Until the test ends, it calls answer for each probe on the parent's wire,
+// and sends the frames that answer returns.
 func newHost(t *testing.T, w *world, answer func(probe []byte) [][]byte) {
 	t.Helper()
 	index := w.index(t, "lan0")
@@ -244,7 +243,7 @@ func newHost(t *testing.T, w *world, answer func(probe []byte) [][]byte) {
 			if err != nil || from.(*unix.SockaddrLinklayer).Pkttype == unix.PACKET_OUTGOING {
 				continue
 			}
-			// Probes are what another prober would hear.
+			// ParseProbeAnswer knows a probe, because another prober would hear it.
 			if _, ok := wire.ParseProbeAnswer(buf[:size], nil, nil); !ok || !bytes.Equal(buf[6:12], probeMAC) {
 				continue
 			}
@@ -263,9 +262,9 @@ var (
 	probeNonce = []byte{1, 2, 3, 4, 5, 6}
 )
 
-// A loop in the network brings the probes back, with their own MAC or that of a forwarder. A
-// macvlan in private mode gets its own frames.
-func TestProbeHeedsNotItsOwnProbes(t *testing.T) {
+// A loop in the network returns the probes, with their own MAC or with that of a forwarder. A macvlan in private mode
+// receives its own frames.
+func TestProbeIgnoresItsOwnProbes(t *testing.T) {
 	w, _ := newLAN(t)
 	link := bridge("eth0")
 	link.Macvlan.Mode = "private"
@@ -275,7 +274,7 @@ func TestProbeHeedsNotItsOwnProbes(t *testing.T) {
 		forwarded := bytes.Clone(probe)
 		copy(forwarded[6:], rivalMAC)
 		frames := [][]byte{probe, forwarded}
-		// The frames after them are heard.
+		// It still hears the frames that follow.
 		for _, a := range taken {
 			frames = append(frames, wire.Announcement(rivalMAC, a))
 		}
@@ -285,8 +284,8 @@ func TestProbeHeedsNotItsOwnProbes(t *testing.T) {
 	wantConflicts(t, got, Conflict{taken[0], neighbourMAC}, Conflict{taken[1], neighbourMAC})
 }
 
-// A frame that no host would send means nothing, nor does a frame of a VLAN that is not this link.
-func TestProbeHeedsNotWhatIsNoAnswer(t *testing.T) {
+// A frame that no host would send means nothing. A frame of a VLAN other than this link's means nothing either.
+func TestProbeIgnoresFramesThatAreNoAnswer(t *testing.T) {
 	w, _ := newLAN(t)
 	index := w.add(t, w.sandbox, bridge("eth0"))
 	free, taken := []netip.Addr{addr("10.3.0.2"), addr("fd00:3::2")}, []netip.Addr{addr("10.3.0.3"), addr("fd00:3::3")}
@@ -307,7 +306,7 @@ func TestProbeHeedsNotWhatIsNoAnswer(t *testing.T) {
 	wantConflicts(t, got, Conflict{taken[0], neighbourMAC}, Conflict{taken[1], neighbourMAC})
 }
 
-// A frame of VLAN 0 has only a priority. An answer in it counts.
+// A frame of VLAN 0 only carries a priority. An answer in such a frame counts.
 func TestProbeHeedsAnAnswerWithAPriority(t *testing.T) {
 	w, _ := newLAN(t)
 	index := w.add(t, w.sandbox, bridge("eth0"))
@@ -322,7 +321,7 @@ func TestProbeHeedsAnAnswerWithAPriority(t *testing.T) {
 	wantConflicts(t, got, Conflict{in[0], neighbourMAC}, Conflict{in[1], neighbourMAC})
 }
 
-// Each round has a probe for each address, and there are as many rounds as were asked for.
+// Each round has a probe for each address. The number of rounds is the one in the options.
 func TestProbeSendsAsManyAsItIsToldTo(t *testing.T) {
 	w, _ := newLAN(t)
 	index := w.add(t, w.sandbox, bridge("eth0"))
@@ -349,8 +348,8 @@ func TestProbeSendsAsManyAsItIsToldTo(t *testing.T) {
 	}
 }
 
-// An answer that came in time counts, even if it was not read in time.
-func TestProbeTakesWhatHasComeInTheEnd(t *testing.T) {
+// An answer that arrives in time counts, even if it is read later.
+func TestProbeCountsAnAnswerThatIsReadLate(t *testing.T) {
 	fds := must(unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0))(t)
 	to, from := os.NewFile(uintptr(fds[0]), "to"), os.NewFile(uintptr(fds[1]), "from")
 	defer to.Close()

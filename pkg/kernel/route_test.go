@@ -12,7 +12,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// plainPod builds eth0 with an address of each family and no routes.
+// plainPod returns a world whose sandbox has eth0 with an address of each family and no routes.
 func plainPod(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -24,8 +24,7 @@ func plainPod(t *testing.T) *world {
 
 func anyDevice(string) bool { return true }
 
-// A route that could not be made again is not deleted, and neither is any other that was to move
-// with it.
+// If a route cannot be made again, OrderRoutes deletes neither this route nor the others that would move with it.
 func TestOrderRoutesLosesNothingWhenARouteIsRefused(t *testing.T) {
 	w := plainPod(t)
 	fresh.Run(t, w.path, `set -e
@@ -33,7 +32,7 @@ func TestOrderRoutesLosesNothingWhenARouteIsRefused(t *testing.T) {
 		ip route append default via 10.3.0.8
 		ip route append default via 10.3.0.9`)
 	order := w.capture(t, "eth0").RouteOrder[0]
-	// The kernel would not accept the gateway any more, but keeps the route.
+	// The kernel would no longer accept the gateway, but it keeps the route.
 	fresh.Run(t, w.path, `set -e
 		ip route flush exact default
 		ip route add 198.18.0.0/24 dev eth0
@@ -53,7 +52,7 @@ func TestOrderRoutesLosesNothingWhenARouteIsRefused(t *testing.T) {
 	}
 }
 
-// A route that no checkpoint has is not moved, nor is one that cannot be made again.
+// OrderRoutes does not move a route that no checkpoint has, nor one that cannot be made again.
 func TestOrderRoutesRefuses(t *testing.T) {
 	for name, test := range map[string]struct{ lines, says string }{
 		"another's": {`ip link add other0 type veth peer other1; ip link set other0 up
@@ -91,8 +90,8 @@ func TestOrderRoutesRefuses(t *testing.T) {
 	}
 }
 
-// Slots of several tables are put in order at once. They are more than fit one datagram. A slot
-// with a route that the kernel refuses does not stop the others.
+// OrderRoutes handles the slots of several tables at once. Their routes do not fit into one datagram. A route that the
+// kernel refuses in one slot does not stop the others.
 func TestOrderRoutesOfManySlots(t *testing.T) {
 	w := plainPod(t)
 	lines := func(first, second string) string {
@@ -131,8 +130,8 @@ func TestOrderRoutesOfManySlots(t *testing.T) {
 	}
 }
 
-// A route of somebody else stays that is where a stand-in would be.
-func TestWhatStandsInTakesNothingOfSomebodysAway(t *testing.T) {
+// Somebody else's route stays, even if it is in the place where a stand-in would go.
+func TestAStandInTakesNoRouteOfSomebodyElse(t *testing.T) {
 	w := plainPod(t)
 	fresh.Run(t, w.path, `set -e
 		ip route append default via 10.3.0.7
@@ -160,8 +159,8 @@ func TestWhatStandsInTakesNothingOfSomebodysAway(t *testing.T) {
 	}
 }
 
-// The kernel tells only the routes of the interface, however many others the pod has. Their order
-// among other routes is an exception.
+// The kernel returns only the routes of the interface, however many other routes the pod has. Only the order needs the
+// others.
 func TestRoutesOfOthersAreNotRead(t *testing.T) {
 	w := plainPod(t)
 	fresh.Run(t, w.path, "ip link add other0 type veth peer other1; ip link set other0 up; "+
@@ -179,8 +178,7 @@ func TestRoutesOfOthersAreNotRead(t *testing.T) {
 	}
 }
 
-// A route is replaced if it differs in something that does not make it another route for the
-// kernel.
+// A route is replaced if it differs only in something by which the kernel does not tell routes apart.
 func TestAddRoutesReplacesWhatTheKernelTakesForTheSame(t *testing.T) {
 	w := plainPod(t)
 	fresh.Run(t, w.path, `set -e
@@ -208,7 +206,7 @@ func TestAddRoutesReplacesWhatTheKernelTakesForTheSame(t *testing.T) {
 	}
 }
 
-// The kernel does not tell the weight of a single leg. That is no difference.
+// The kernel does not report the weight of a route's only leg. That is no difference.
 func TestTheWeightOfALegThatIsLeftAlone(t *testing.T) {
 	w := plainPod(t)
 	fresh.Run(t, w.path, `ip link add other0 type veth peer other1; ip link set other0 up
@@ -227,8 +225,8 @@ func TestTheWeightOfALegThatIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A route with an encapsulation is named, and never captured: without the encapsulation it would send packets another
-// way. A comparison passes over it.
+// A route with an encapsulation is named but never captured: without the encapsulation it would send packets another
+// way. A comparison skips it.
 func TestEncapsulatedRoutesAreNotCaptured(t *testing.T) {
 	for add, note := range map[string]string{
 		"ip -6 route add fd00:9::/64 encap seg6 mode encap segs fd00::9 dev eth0":                  "route fd00:9::/64 metric 1024: its encapsulation",

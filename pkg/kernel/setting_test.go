@@ -6,7 +6,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// The settings that the kernel tells with the link are those in the files.
+// The settings that the kernel reports with the link are the same as in the files.
 func TestSettingsAreToldWithTheLink(t *testing.T) {
 	w := newWorld(t)
 	w.build(t, everything(), ConfigureOptions{Known: true})

@@ -8,8 +8,8 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// stranger makes a device of the pod's own. asItWas fails the test if the device has changed:
-// nothing that is meant for the interface may reach it.
+// stranger makes a device of the pod's own. asItWas fails the test if the device has changed. Nothing that is meant for
+// the interface may reach the device.
 func (w *world) stranger(t *testing.T, name string) (index int, asItWas func()) {
 	t.Helper()
 	fresh.IP(t, w.path, "link add "+name+" type veth peer name peer")
@@ -76,7 +76,7 @@ func buildLeavesWhoHasTheNameAlone(t *testing.T) {
 	}
 }
 
-// The parent goes while an interface is built on it.
+// The parent goes while an interface is being built on it.
 func TestBuildOnAParentThatIsGoneTouchesNothing(t *testing.T) {
 	eachWay(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -110,7 +110,7 @@ func TestNameNow(t *testing.T) {
 		{"link set eth0 alias same", "eth0"},
 		{"link set eth0 name web0", "web0"},
 		{"link add eth0 type veth peer name peer", "web0"},
-		// This may be another device: its MAC is another one.
+		// It may be another device, because its MAC differs.
 		{"link set web0 address 02:00:00:00:00:99", "eth0"},
 		{"link del web0", "eth0"},
 		{"link del eth0", "eth0"},

@@ -15,14 +15,13 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// incidental is the output of ip and tc that is no property of the interface: counters, and what
-// the kernel chooses.
+// incidental matches the output of ip and tc that is no property of the interface: counters, and values that the kernel
+// chooses.
 var incidental = regexp.MustCompile(`bc_queue_len_used \d+|promiscuity \d+|qdisc no\w+|refcnt \d+|0: root|state [A-Z]+|(valid|preferred)_lft \w+|hello_timer.*|` +
 	`(Sent|backlog|rate|index|designated_\w+|port_id|port_no|message_age_timer|forward_delay_timer|root_id|bridge_id) .*|installed .*`)
 
-// everythingOf returns everything that iproute2 and /proc/sys tell of the interface. It first waits
-// until no IPv6 address is tentative: the kernel ends that from a queue, and makes their routes
-// then.
+// everythingOf returns everything that iproute2 and /proc/sys report of the interface. It first waits until no IPv6
+// address is tentative. The kernel ends that state from a queue, and only then makes the routes of these addresses.
 func everythingOf(t *testing.T, path, name string) string {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); fresh.IP(t, path, "-6 addr show tentative dev "+name) != ""; time.Sleep(time.Millisecond) {
@@ -42,8 +41,7 @@ func everythingOf(t *testing.T, path, name string) string {
 	return strings.Join(strings.Fields(incidental.ReplaceAllString(all, "")), "\n")
 }
 
-// extras are shell lines, run in the sandbox. They give eth0 something that it does not have by
-// itself.
+// extras are shell lines, run in the sandbox. Each gives eth0 something that it does not have by default.
 var extras = map[string]string{
 	"link attributes": `ip link set eth0 txqueuelen 77 alias "the pod's" group 5
 		ip link set eth0 promisc on allmulticast on
@@ -103,7 +101,7 @@ var extras = map[string]string{
 		ip rule add lookup 300 priority 5`,
 }
 
-// Whatever somebody gives an interface is captured and built again.
+// Everything that somebody gives an interface is captured and built again.
 func TestTheWholeStateComesBack(t *testing.T) { eachWay(t, theWholeStateComesBack) }
 
 func theWholeStateComesBack(t *testing.T) {
@@ -117,7 +115,7 @@ func theWholeStateComesBack(t *testing.T) {
 	}
 }
 
-// Links of every kind come back with what only they have.
+// Links of every kind come back, with the properties that only their kind has.
 func TestEveryKindComesBack(t *testing.T) { eachWay(t, everyKindComesBack) }
 
 func everyKindComesBack(t *testing.T) {
@@ -146,7 +144,7 @@ func everyKindComesBack(t *testing.T) {
 func comesBack(t *testing.T, i netstate.Interface, change string) {
 	t.Helper()
 	w := newWorld(t)
-	// Duplicate address detection would still be under way.
+	// Otherwise duplicate address detection would still be running.
 	fresh.Run(t, w.path, "for of in all default; do echo 0 > /proc/sys/net/ipv6/conf/$of/accept_dad; done")
 	w.build(t, i, ConfigureOptions{Known: true})
 	fresh.Run(t, w.path, "ip link set eth0 up; "+change)
@@ -170,7 +168,7 @@ func comesBack(t *testing.T, i netstate.Interface, change string) {
 	}
 }
 
-// What cannot be described is noted.
+// The capture notes what it cannot describe.
 func TestWhatIsNotCapturedIsNamed(t *testing.T) {
 	for change, want := range map[string]string{
 		"ip addr add 10.3.0.77/24 dev eth0 valid_lft 100 preferred_lft 50":           "address 10.3.0.77/24: it has a lifetime",
@@ -202,13 +200,13 @@ func TestWhatIsNotCapturedIsNamed(t *testing.T) {
 	}
 }
 
-// many returns shell lines that run the command of ip for that many addresses.
+// many returns shell lines that run the ip command for count addresses.
 func many(command string, count int) string {
 	return fmt.Sprintf("for i in $(seq 0 %d); do echo %s; done | ip -batch -",
 		count-1, strings.NewReplacer("ip ", "", "%d.%d", "$((i / 250)).$((i % 250 + 1))").Replace(command))
 }
 
-// otherNames returns the notes on that many alternative names.
+// otherNames returns the notes on count alternative names.
 func otherNames(count int) string {
 	var notes []string
 	for i := range count {
@@ -217,7 +215,7 @@ func otherNames(count int) string {
 	return strings.Join(notes, "\n")
 }
 
-// realms returns the notes on that many routes with a realm.
+// realms returns the notes on count routes with a realm.
 func realms(count int) string {
 	var notes []string
 	for i := range count {
@@ -226,7 +224,7 @@ func realms(count int) string {
 	return strings.Join(notes, "\n")
 }
 
-// A qdisc that cannot be made, because the device of its filter is gone, replaces nothing.
+// A qdisc cannot be made if the device of its filter is gone. Then it replaces nothing.
 func TestAddQdiscKeepsWhatIsThereWhenItFails(t *testing.T) {
 	w := newWorld(t)
 	w.build(t, netstate.Interface{Link: bridge("eth0")}, ConfigureOptions{})
@@ -241,8 +239,8 @@ func TestAddQdiscKeepsWhatIsThereWhenItFails(t *testing.T) {
 	}
 }
 
-// A pod can give its devices names that cannot stand in a checkpoint. What names such a device is
-// left out, and the rest is kept.
+// A pod can give its devices names that no checkpoint may contain. relink leaves out what refers to such a device, and
+// keeps the rest.
 func TestWhatNamesADeviceThatCannotBeNamedIsNoted(t *testing.T) {
 	w := plainPod(t)
 	fresh.Run(t, w.path, `set -e

@@ -16,27 +16,26 @@ import (
 
 const insideEnv = "RELINK_FRESH"
 
-// The main thread is kept for the main goroutine: a thread that At has moved to
-// another namespace ends with its goroutine, but the main thread can't end.
+// Keep the main thread for the main goroutine. A thread that In or Make has moved to another namespace must end with
+// its goroutine, and the main thread cannot end.
 func init() { runtime.LockOSThread() }
 
-// Inside says whether this process is the one in the new namespaces.
+// Inside reports whether this process runs in the new namespaces.
 func Inside() bool { return os.Getenv(insideEnv) != "" }
 
-// Main is for a package's TestMain and does not return. It runs the tests in a new
-// network namespace, which is the host's namespace to them, and in a new mount
-// namespace, so that nothing that they do outlives them.
+// Main is for a package's TestMain and does not return. It runs the tests in a new network namespace and a new mount
+// namespace. The tests take the new network namespace for the host's. Nothing that they do outlives them.
 func Main(m *testing.M) {
 	Enter()
 	os.Exit(m.Run())
 }
 
-// Enter runs the program again in new network and mount namespaces, if it is not
-// there yet, and exits with its status. There, it returns.
+// Enter returns if the program already runs in the new namespaces. Otherwise it runs the program again in new network
+// and mount namespaces, and exits with its status.
 func Enter() { enter(0) }
 
-// EnterAlone is Enter with processes of the program's own besides: it sees no others of
-// this machine, and whatever it starts ends with it.
+// EnterAlone is like Enter, and also gives the program a PID namespace of its own. There it sees no other process of
+// this machine. Everything that it starts ends with it.
 func EnterAlone() {
 	enter(unix.CLONE_NEWPID)
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
@@ -45,7 +44,7 @@ func EnterAlone() {
 	}
 }
 
-// enter is Enter with further namespaces.
+// enter is like Enter, with more namespaces.
 func enter(more uintptr) {
 	if Inside() {
 		return
@@ -68,7 +67,7 @@ func enter(more uintptr) {
 	os.Exit(1)
 }
 
-// Sandbox makes a network namespace and returns its path. It goes with the test.
+// Sandbox makes a network namespace and returns its path. The end of the test removes the namespace.
 func Sandbox(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ns")
@@ -76,7 +75,7 @@ func Sandbox(t testing.TB) string {
 	return path
 }
 
-// At makes a network namespace at the path, which must not exist.
+// At makes a network namespace at the path, which must not exist. The end of the test removes the namespace.
 func At(t testing.TB, path string) {
 	t.Helper()
 	if err := Make(path); err != nil {
@@ -106,7 +105,7 @@ func Make(path string) error {
 	return nil
 }
 
-// Remove removes the namespace at the path, if it is there.
+// Remove removes the namespace at the path, if it exists.
 func Remove(t testing.TB, path string) {
 	t.Helper()
 	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
@@ -115,15 +114,15 @@ func Remove(t testing.TB, path string) {
 	_ = os.Remove(path)
 }
 
-// IP runs ip(8) with the words of args in the namespace at the path, or with an
-// empty path in the host's, and returns what it prints.
+// IP runs ip(8) with the words of args in the namespace at the path, and returns its output. An empty path means the
+// host's namespace.
 func IP(t testing.TB, path, args string) string {
 	t.Helper()
 	return Run(t, path, "ip "+args)
 }
 
-// Run runs a shell command line in the namespace at the path, or with an empty path
-// in the host's, and returns what it prints.
+// Run runs a shell command line in the namespace at the path, and returns its output. An empty path means the host's
+// namespace.
 func Run(t testing.TB, path, line string) string {
 	t.Helper()
 	var out []byte
@@ -140,8 +139,8 @@ func Run(t testing.TB, path, line string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// In calls f on a thread that is in the namespace at the path. A program that f starts is there too. That is
-// much less work than to start nsenter.
+// In calls f on a thread that is in the namespace at the path. A program that f starts is there too. That takes much
+// less work than starting nsenter.
 func In(path string, f func()) error {
 	done := make(chan error)
 	go func() {
@@ -174,7 +173,7 @@ func AsNobody(t testing.TB, f func()) {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // The thread ends with the goroutine.
-		// The package syscall would change all threads.
+		// The package syscall would change all threads of the process.
 		_, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody)
 		if errno != 0 {
 			done <- errno

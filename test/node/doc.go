@@ -1,2 +1,2 @@
-// Package node is a host of a test's own, with a parent for pods, a checkpoint store and relink's programs.
+// Package node gives a test a host of its own, with a parent for pods, a checkpoint store and relink's programs.
 package node

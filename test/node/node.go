@@ -17,8 +17,8 @@ import (
 // Bin is the directory of the programs that Main has built.
 var Bin string
 
-// Main is for a package's TestMain, and does not return. It builds the programs, which tests run
-// as an operator or a runtime does, and is fresh.Main otherwise.
+// Main is for a package's TestMain, and does not return. It builds the programs, which the tests run as an operator or
+// a runtime would. Then it does the same as fresh.Main.
 func Main(m *testing.M) {
 	root, err := moduleRoot()
 	if err == nil {
@@ -51,12 +51,12 @@ func moduleRoot() (string, error) {
 
 // Node is a host with a parent for pods, lan0, and a checkpoint store.
 type Node struct {
-	// Dir is the test's, for whatever it keeps.
+	// Dir is a directory that the test can use for its files.
 	Dir   string
 	Store *checkpoint.Store
 }
 
-// New returns a node whose store is there and empty. Its parent goes with the test.
+// New returns a node with an empty store. The end of the test removes its parent.
 func New(t testing.TB) *Node {
 	t.Helper()
 	n := &Node{Dir: t.TempDir()}
@@ -69,14 +69,13 @@ func New(t testing.TB) *Node {
 	return n
 }
 
-// addParent makes lan0 and what it is wired to, and sets both up.
+// addParent makes lan0 and its peer on the wire, and sets both up.
 func addParent(t testing.TB) {
 	t.Helper()
 	fresh.Run(t, "", "ip link add lan0 type veth peer name lan1; ip link set lan0 up; ip link set lan1 up")
 }
 
-// LoseParent takes lan0 away, and with it all that is on it, and brings it back as a driver does:
-// down.
+// LoseParent deletes lan0, and with it everything on it. Then it makes lan0 again as a driver does: down.
 func (n *Node) LoseParent(t testing.TB) {
 	t.Helper()
 	fresh.IP(t, "", "link del lan0")
@@ -84,7 +83,7 @@ func (n *Node) LoseParent(t testing.TB) {
 	fresh.IP(t, "", "link set lan0 down")
 }
 
-// Records returns the checkpoints, all of which can be read.
+// Records returns the checkpoints. It fails the test if one of them cannot be read.
 func (n *Node) Records(t testing.TB) []checkpoint.Record {
 	t.Helper()
 	records, unreadable, err := n.Store.List()
@@ -99,14 +98,13 @@ func (n *Node) Command(args ...string) *exec.Cmd {
 	return exec.Command(filepath.Join(Bin, "relink"), append([]string{"--checkpoint-dir", n.Store.Dir()}, args...)...)
 }
 
-// Relink runs relink and returns what it says.
+// Relink runs relink and returns its output.
 func (n *Node) Relink(args ...string) (string, error) {
 	out, err := n.Command(args...).CombinedOutput()
 	return string(out), err
 }
 
-// Says runs relink with the words of args. It expects the exit status, and each of the parts in
-// what relink says.
+// Says runs relink with the words of args. It expects this exit status, and each of the parts in the output.
 func (n *Node) Says(t testing.TB, status int, args string, parts ...string) string {
 	t.Helper()
 	out, err := n.Relink(strings.Fields(args)...)

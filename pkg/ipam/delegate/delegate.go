@@ -117,7 +117,7 @@ func (i IPAM) Conflict(ctx context.Context, address netip.Addr, mac string) (exc
 }
 
 // Settled is called after the ADD of the interface plugin has succeeded. Only relink-ipam in this process learns of it.
-// Earlier sandboxes of the pod that are gone then lose their hold on the addresses.
+// Earlier sandboxes of the owner that are proven gone then hold nothing any more.
 func (i IPAM) Settled(ctx context.Context) error {
 	if !i.inProcess() {
 		return nil

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { fresh.Main(m) }
 
-// A namespace is the same by every path to it. Another namespace is not.
+// All paths to a namespace give the same identity. Another namespace has another one.
 func TestRead(t *testing.T) {
 	path, other := fresh.Sandbox(t), fresh.Sandbox(t)
 	bootID, err := boot.ID()
@@ -99,7 +99,7 @@ func TestOpenWhileAProcessEnds(t *testing.T) {
 	}
 }
 
-// Reading an identity leaves the thread where it was, and all others too.
+// Reading an identity moves no thread to another namespace.
 func TestReadLeavesEverybodyWhereTheyAre(t *testing.T) {
 	here := func() string {
 		link, err := os.Readlink("/proc/thread-self/ns/net")

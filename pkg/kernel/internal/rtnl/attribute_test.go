@@ -42,11 +42,11 @@ func TestAttributesAreRead(t *testing.T) {
 		reader string
 		value  []byte
 		want   any
-		reason string // Of ErrMalformed, empty for none.
+		reason string // The reason in ErrMalformed, empty for no error.
 	}{
 		{"Uint8", []byte{5}, uint8(5), ""},
 		{"Uint8", nil, uint8(0), "length 0, want at least 1"},
-		{"Uint16", append(two, 9, 9), uint16(2), ""}, // Longer, as of a newer kernel.
+		{"Uint16", append(two, 9, 9), uint16(2), ""}, // A newer kernel may send more bytes.
 		{"Uint16", two[:1], uint16(0), "length 1, want at least 2"},
 		{"Uint32", minusTwo, uint32(0xfffffffe), ""},
 		{"Uint32", minusTwo[:3], uint32(0), "length 3, want at least 4"},
@@ -88,7 +88,7 @@ func TestListsOfAttributesThatAreCutOff(t *testing.T) {
 	nested := nl.NewRtAttr(9, nil)
 	nested.AddRtAttr(1, []byte{1, 2, 3, 4})
 	short := nested.Serialize()
-	short[4] = 200 // The length of the attribute in it.
+	short[4] = 200 // The attribute in it has a wrong length.
 	for what, test := range map[string]struct {
 		payload []byte
 		reason  string
@@ -115,7 +115,7 @@ func TestListsOfAttributesThatAreCutOff(t *testing.T) {
 	}
 }
 
-// After a value that could not be read, nothing else is read.
+// After a value that cannot be read, the reader reads nothing else.
 func TestNothingIsReadAfterAFailure(t *testing.T) {
 	read := 0
 	payload := append(one(1), one(2)...)
@@ -158,8 +158,8 @@ func TestAcknowledgementsThatAreCutOff(t *testing.T) {
 	}
 }
 
-// FuzzEachAttribute shows that no answer makes the reading panic. It reads nothing but the answer,
-// does not change it, and returns no other error than ErrMalformed.
+// FuzzEachAttribute shows that no answer makes the reader panic. The reader reads only the answer and does not change
+// it. Its only error is ErrMalformed.
 func FuzzEachAttribute(f *testing.F) {
 	s := newSocket(f)
 	for kind, payload := range map[int]nl.NetlinkRequestData{

@@ -39,7 +39,7 @@ func onDevice(kind, index int) *nl.NetlinkRequest {
 	return request
 }
 
-// noDevice returns a request that sets a missing device down.
+// noDevice returns a request that sets down a device that does not exist.
 func noDevice() Message {
 	return Message{Request: onDevice(unix.RTM_SETLINK, 99999), What: "set nothing down"}
 }
@@ -69,7 +69,7 @@ func names(t testing.TB, s *Socket) []string {
 	return all
 }
 
-// The kernel works through a batch to its end. Each outcome stands at its place.
+// The kernel works through a batch to its end. Each outcome is at its message's position.
 func TestRunEachTellsEachOutcome(t *testing.T) {
 	s := newSocket(t)
 	lo := Message{Request: onDevice(unix.RTM_SETLINK, 1), What: "set lo down"}
@@ -84,7 +84,7 @@ func TestRunEachTellsEachOutcome(t *testing.T) {
 	}
 }
 
-// What depends on the first message is not sent if that fails.
+// If the first message fails, the messages that depend on it are not sent.
 func TestRunAfterSendsNothingAfterAFailure(t *testing.T) {
 	s := newSocket(t)
 	rename := func(name string) Message {
@@ -129,7 +129,7 @@ func TestAdviceFollowsTheError(t *testing.T) {
 	}
 }
 
-// All errors are heard, even if they are more than fit the socket. The next answers are heard too.
+// No error is lost, even if there are more than fit the socket. The next answers arrive too.
 func TestEveryErrorOfALargeBatchIsHeard(t *testing.T) {
 	s := newSocket(t)
 	batch := times(3*MaxBatch, noDevice)
@@ -156,8 +156,7 @@ func TestASocketThatOverflowedIsOfUseAgain(t *testing.T) {
 	}
 }
 
-// A process in the sandbox can send messages to the socket. They are not taken for those of the
-// kernel.
+// A process in the sandbox can send messages to the socket. The reader does not take them for messages of the kernel.
 func TestForgedAnswersAreNotTaken(t *testing.T) {
 	s, forger := newSocket(t), newSocket(t)
 	address, err := unix.Getsockname(s.FD())

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// This part of the filter needs no kernel: which messages it passes. The tests of Probe show, with
-// real frames, that the filter passes only frames for this host.
+// This test checks which messages the filter passes, and needs no kernel. The tests of Probe show with real frames that
+// the filter passes only frames for this host.
 func TestNeighbourFilterPassesNeighbourMessages(t *testing.T) {
 	vm, err := bpf.NewVM(neighbourMessages)
 	if err != nil {

@@ -26,7 +26,7 @@ func unhex(t *testing.T, s string) []byte {
 	return b
 }
 
-// What is sent, byte by byte. The checksums were computed by another program.
+// Each frame is right in every byte. Another program computed the checksums.
 func TestFrames(t *testing.T) {
 	for what, test := range map[string]struct {
 		got  []byte
@@ -94,7 +94,7 @@ func checked(t *testing.T, frame string) []byte {
 	return b
 }
 
-// setChecksum sets the checksum of ICMPv6 in an IPv6 frame, if that is long enough.
+// setChecksum sets the ICMPv6 checksum of an IPv6 frame that is long enough.
 func setChecksum(frame []byte) {
 	const checksum = ethernetLen + ipv6Len + 2
 	if len(frame) < checksum+2 || frame[12] != 0x86 || frame[13] != 0xdd {
@@ -177,8 +177,8 @@ func TestParseProbeAnswer(t *testing.T) {
 	}
 }
 
-// FuzzParseProbeAnswer shows that no frame makes ParseProbeAnswer panic. It claims nothing for the
-// prober, and a frame claims the same with padding as without.
+// FuzzParseProbeAnswer shows that no frame makes ParseProbeAnswer panic, that no frame claims anything for the prober
+// itself, and that padding does not change what a frame claims.
 func FuzzParseProbeAnswer(f *testing.F) {
 	other := net.HardwareAddr{2, 0, 0, 0, 0, 0x99}
 	for _, a := range []netip.Addr{addr("10.3.0.2"), addr("fd00:3::2")} {
