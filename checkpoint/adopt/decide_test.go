@@ -19,7 +19,7 @@ func ns(inode uint64) attachment.Namespace {
 	return attachment.Namespace{Path: "/run/netns/a", BootID: "b", Device: 4, Inode: inode, Cookie: inode * 10}
 }
 
-// eth0 is a macvlan with an address and a route.
+// eth0 returns a macvlan with an address and a route.
 func eth0(change func(*netstate.Interface)) netstate.Interface {
 	i := netstate.Interface{
 		Link: netstate.Link{
@@ -48,7 +48,7 @@ func recordOn(id string, inode uint64, writer string) checkpoint.Record {
 	return checkpoint.Record{Attachment: key(id, "eth0"), Namespace: ns(inode), Interface: eth0(nil), Writer: writer}
 }
 
-// decided is what a test compares of an action.
+// decided is the part of an action that a test compares.
 type decided struct {
 	Do     Verb
 	ID     string
@@ -59,7 +59,7 @@ func TestDecide(t *testing.T) {
 	torn := fmt.Errorf("%w: it ends early", checkpoint.ErrTorn)
 	for name, test := range map[string]struct {
 		node          Node
-		plain, renews []decided // What is decided without and with refresh.
+		plain, renews []decided // The decisions without and with refresh.
 	}{
 		"nothing there": {},
 		"no checkpoint": {
@@ -143,7 +143,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// A refresh makes no announcement, so that it is owed after it as it was before.
+// A refresh announces nothing. So an announcement that was owed before is still owed.
 func TestRefreshKeepsWhatIsOwed(t *testing.T) {
 	for _, owed := range []bool{true, false} {
 		r := recordOn("c1", 1, "relink-macvlan")
@@ -187,7 +187,7 @@ func TestRefreshIsNoWorse(t *testing.T) {
 	}
 }
 
-// An interface that was renamed is known by its index.
+// An interface that was renamed is found by its index.
 func TestRefreshOfARenamedInterface(t *testing.T) {
 	const from = "it was renamed from eth0 to web0"
 	for name, test := range map[string]struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// What changes something is written to the log of the node, and what only looks is not.
+// A run that changes something is written to the log of the node. A run that only looks is not.
 func TestRunsAreLogged(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	dev := t.TempDir()
@@ -25,7 +25,7 @@ func TestRunsAreLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = daemon.Close() }()
-	// Its own /dev, with nothing but the log.
+	// relink gets a /dev of its own that has nothing but the log.
 	run := func(args string) {
 		t.Helper()
 		relink := n.Command(strings.Fields(args)...).Args

@@ -33,7 +33,7 @@ func newNode(t *testing.T) *node {
 			t.Fatal(err)
 		}
 	}
-	// cnitool's cache is where libcni has it.
+	// This is where libcni keeps the cache of cnitool.
 	if err := os.MkdirAll("/var/lib/cni", 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestCaptureOfStockPodsIsRestored(t *testing.T) {
 	}
 	n.Says(t, 0, "capture --refresh", "as it was recorded", "2 refreshed\n")
 
-	// A stock DEL forgets nothing: once the sandbox is gone, capture does.
+	// The DEL of a stock plugin forgets nothing. Once the sandbox is gone, capture does.
 	n.cnitool(t, "del", "stock", "web", web)
 	fresh.Remove(t, web)
 	n.waitGone(t, "no DEL forgets what relink did not attach")
@@ -136,15 +136,15 @@ func TestRefreshRefusesWhatIsWorse(t *testing.T) {
 	}
 }
 
-// Without a cache, an interface on the host's device is remembered under a name made
-// from its namespace; what a process has made for itself in there is not.
+// An interface on the host's device that no cache knows is remembered under a name made from its namespace. An
+// interface that a process has made for itself inside is not.
 func TestCaptureWithoutNames(t *testing.T) {
 	n, netns, nested := newNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
 	fresh.IP(t, "", "link add link lan0 name tmp0 netns "+netns+" type macvlan mode bridge")
 	fresh.Run(t, netns, "ip link set tmp0 name eth0; ip link set eth0 up; ip addr add 10.9.0.7/16 dev eth0")
 	fresh.Run(t, netns, "ip link add own0 type veth peer name own1; ip link add link own0 name own0.3 type vlan id 3 || true")
 	fresh.Run(t, nested, "ip link add own0 type veth peer name own1; ip link add link own0 name eth0 type macvlan")
-	// A stranger to this host: its parent is in a namespace of another.
+	// This one is a stranger to the host: its parent is in another sandbox.
 	deeper := fresh.Sandbox(t)
 	fresh.Run(t, nested, "ip link add link own1 name tmp1 netns "+deeper+" type macvlan")
 	n.Says(t, 1, "check", "- "+netns+" eth0: it has no checkpoint", "0 attachments as recorded, 0 not, 1 other problem")
@@ -163,9 +163,8 @@ func TestCaptureWithoutNames(t *testing.T) {
 	n.Says(t, 0, "capture --refresh "+r.Attachment.ContainerID, "1 refreshed\n")
 }
 
-// A macvlan that the pod has stacked on its own, as keepalived does for a virtual router, is
-// reported on the host's device. It is no attachment, whoever attached the pod, and no
-// restore brings it back.
+// A pod can stack a macvlan on its own one, as keepalived does for a virtual router. The kernel reports the host's
+// device as its parent. It is no attachment, whoever attached the pod, and no restore brings it back.
 func TestAMacvlanOfThePodsOwn(t *testing.T) {
 	for _, network := range []string{"stock", "chained"} {
 		t.Run(network, func(t *testing.T) {
@@ -180,7 +179,7 @@ func TestAMacvlanOfThePodsOwn(t *testing.T) {
 			if r := n.Records(t); len(r) != 1 || r[0].Attachment.IfName != "eth0" {
 				t.Errorf("remembered: %+v", r)
 			}
-			// Nor when what it is on is gone, but is remembered.
+			// It is no attachment either if the interface below it is gone, but remembered.
 			fresh.IP(t, netns, "link del eth0")
 			n.Says(t, 1, "check", "0 attachments as recorded, 1 not\n")
 			n.Says(t, 0, "restore", "1 restored")
@@ -193,7 +192,7 @@ func TestAMacvlanOfThePodsOwn(t *testing.T) {
 	}
 }
 
-// Where no cache tells, nobody knows which of two was attached, until the operator says.
+// If no cache knows, nobody can tell which of two interfaces was attached. The operator has to say.
 func TestTheOperatorNamesTheAttachment(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	fresh.IP(t, "", "link add link lan0 name tmp0 netns "+netns+" type macvlan mode bridge")
@@ -207,12 +206,11 @@ func TestTheOperatorNamesTheAttachment(t *testing.T) {
 	n.Says(t, 0, "capture --attached eth0", "1 captured, 1 left alone\n")
 	n.Says(t, 0, "check", "1 attachment as recorded, 0 not\n")
 	n.Says(t, 0, "capture", "1 kept, 1 left alone\n")
-	// The operator's word goes before what it looks like.
+	// The operator's word counts more than what the interface looks like.
 	n.Says(t, 0, "capture --attached vrrp.51", "1 captured, 1 kept\n")
 }
 
-// Nothing that a pod calls itself or its devices moves the cursor, or looks like a line of
-// relink's own.
+// No name that a pod gives itself or its devices moves the cursor or looks like a line of relink's own.
 func TestWhatAPodChoosesIsPrintedAsItIs(t *testing.T) {
 	n, netns, other := newNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
 	clean := func(out string) {
@@ -239,7 +237,7 @@ func TestWhatAPodChoosesIsPrintedAsItIs(t *testing.T) {
 			t.Errorf("%s: %s", verb, out)
 		}
 	}
-	// One that can't be remembered at all, for its name.
+	// This name cannot be remembered at all.
 	fresh.IP(t, "", "link add link lan0 name tmp0 netns "+other+" type macvlan mode bridge")
 	fresh.Run(t, other, `ip link set tmp0 name "$(printf 'n\033[2J')"; ip link set "$(printf 'n\033[2J')" up`)
 	clean(n.Says(t, 1, "capture", other+`: n\u001b[2J can't be remembered`))
@@ -265,9 +263,8 @@ func TestCaptureUsage(t *testing.T) {
 	n.Says(t, 0, "capture", "results/torn", "no interfaces to remember\n")
 }
 
-// While captures run one after the other, pods come and go by a list with
-// relink-checkpoint and by relink-macvlan without any cache: no checkpoint outlives
-// its DEL, and none is brought back.
+// Captures run one after the other. Meanwhile pods come and go, some through a list with relink-checkpoint, others
+// through relink-macvlan without any cache. No checkpoint outlives its DEL, and no restore brings one back.
 func TestCaptureBesideAddAndDel(t *testing.T) {
 	n := newNode(t)
 	stop := make(chan struct{})
@@ -321,7 +318,7 @@ func TestCaptureBesideAddAndDel(t *testing.T) {
 	}
 }
 
-// byHand runs relink-macvlan with no runtime.
+// byHand runs relink-macvlan without a runtime.
 func (n *node) byHand(command, id, netns string) (string, error) {
 	cmd := exec.Command(filepath.Join(testnode.Bin, "relink-macvlan"))
 	cmd.Env = []string{
@@ -332,13 +329,13 @@ func (n *node) byHand(command, id, netns string) (string, error) {
 	return string(out), err
 }
 
-// A pod that makes very many devices of its own does not hold up what is done for all.
+// A pod that makes very many devices of its own does not delay the work for the other pods.
 func TestVeryManyMacvlansOfThePodsOwn(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	n.cnitool(t, "add", "stock", "web", netns)
 	n.Says(t, 0, "capture", "1 captured")
 	const count = 1000
 	fresh.Run(t, netns, fmt.Sprintf(`for i in $(seq %d); do echo "link add link eth0 name own$i type macvlan mode bridge"; done | ip -batch -`, count))
-	// Were each compared with a look at each other, this would take half a minute.
+	// This would take half a minute if each were compared with each.
 	n.Says(t, 0, "capture", fmt.Sprintf("1 kept, %d left alone\n", count))
 }

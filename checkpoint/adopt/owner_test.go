@@ -117,7 +117,7 @@ func TestIsGone(t *testing.T) {
 	}
 }
 
-// Where no cache tells, the other checkpoints of the namespace do.
+// If no cache knows the owner, the other checkpoints of the namespace do.
 func TestOwnerByNeighbours(t *testing.T) {
 	web := attachment.Pod{Namespace: "shop", Name: "web"}
 	of := func(id string, pod attachment.Pod) checkpoint.Record {

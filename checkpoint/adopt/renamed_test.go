@@ -8,8 +8,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// swapped is a sandbox with eth0 and net1, which are remembered and whose names are
-// swapped then.
+// swapped returns a sandbox with eth0 and net1. Both are remembered, and then exchange their names.
 func swapped(t *testing.T, n *node) string {
 	t.Helper()
 	netns := fresh.Sandbox(t)
@@ -31,7 +30,7 @@ func (n *node) byIfName(t *testing.T) map[string]checkpoint.Record {
 	return all
 }
 
-// Each checkpoint stays that of its interface, whose name alone changes.
+// Each checkpoint stays with its interface. Only the name changes.
 func TestRefreshOfSwappedNames(t *testing.T) {
 	n := newNode(t)
 	swapped(t, n)
@@ -47,7 +46,7 @@ func TestRefreshOfSwappedNames(t *testing.T) {
 	n.Says(t, 0, "check", "2 attachments as recorded, 0 not\n")
 }
 
-// What is there and can't be remembered is not said to be gone.
+// relink does not call an interface gone if it exists and cannot be remembered.
 func TestRefreshOfWhatCanNotBeRemembered(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	n.cnitool(t, "add", "stock", "web", netns)
@@ -61,7 +60,7 @@ func TestRefreshOfWhatCanNotBeRemembered(t *testing.T) {
 	n.Says(t, 1, "capture --refresh", "eth0 is there as a veth", "1 refused")
 }
 
-// A new interface under the old name of a renamed one is not taken for that one.
+// A new interface under the old name of a renamed one does not count as the renamed one.
 func TestCaptureOfANewInterfaceUnderAnOldName(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	n.cnitool(t, "add", "stock", "web", netns)

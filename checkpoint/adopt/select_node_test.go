@@ -11,18 +11,18 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// macvlanByHand gives the sandbox an interface on the parent that no cache has.
+// macvlanByHand gives the sandbox an interface on the parent. No cache has this interface.
 func macvlanByHand(t *testing.T, parent, netns, name string) {
 	t.Helper()
 	fresh.IP(t, "", "link add link "+parent+" name tmp0 netns "+netns+" type macvlan mode bridge")
 	fresh.Run(t, netns, "ip link set tmp0 name "+name+"; ip link set "+name+" up")
 }
 
-// An interface that no cache names belongs to the pod whose checkpoint is of the same namespace.
+// An interface that no cache names belongs to the pod whose checkpoint has the same namespace.
 func TestAnInterfaceBesideACheckpointIsThePods(t *testing.T) {
 	n, web, other := newNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
 	n.cnitool(t, "add", "chained", "web", web)
-	// The caches are lost, as after a change of runtimes: only the checkpoint tells the pod.
+	// The caches are lost, as after a change of runtimes. Only the checkpoint knows the pod.
 	if err := os.RemoveAll(filepath.Join(n.cache, "results")); err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestAnInterfaceBesideACheckpointIsThePods(t *testing.T) {
 	}
 }
 
-// No checkpoint can have the name of the lock.
+// No checkpoint can have the name of the lock file.
 func TestANameThatCannotBeRemembered(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	macvlanByHand(t, "lan0", netns, ".lock")
@@ -54,7 +54,7 @@ func TestANameThatCannotBeRemembered(t *testing.T) {
 	n.Says(t, 1, "capture", "it has no checkpoint, and "+why, "1 refused\n")
 }
 
-// A checkpoint of a newer relink whose interface is there is refused once.
+// The interface of a newer relink's checkpoint exists. The refusal is reported once.
 func TestANewerCheckpointIsRefusedOnce(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	n.cnitool(t, "add", "chained", "web", netns)
@@ -78,7 +78,7 @@ func TestANewerCheckpointIsRefusedOnce(t *testing.T) {
 	}
 }
 
-// What is wrong with a sandbox that is not selected fails no check and no capture.
+// A problem of a sandbox that is not selected fails no check and no capture.
 func TestAStrangersProblemIsNotReported(t *testing.T) {
 	n, web, other := newNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
 	n.cnitool(t, "add", "chained", "web", web)
@@ -104,7 +104,7 @@ func TestAPodsProblemIsReportedWithIt(t *testing.T) {
 	n.Says(t, 1, "capture -n default", problem, "1 kept\n")
 }
 
-// An interface that is gone by the second look is nothing: its pod was being attached or detached.
+// An interface that is gone by the second look is ignored: its pod was being attached or detached.
 func TestWhatIsGoneByTheSecondLookIsNothing(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	opts := adopt.Options{Store: n.Store, CacheDir: n.cache}
@@ -121,7 +121,7 @@ func TestWhatIsGoneByTheSecondLookIsNothing(t *testing.T) {
 		t.Errorf("%v, %v, %v, want nothing", found, problems, err)
 	}
 
-	// A plugin that is at work leaves its link down for a while.
+	// A plugin at work leaves its link down for a while.
 	macvlanByHand(t, "lan0", netns, "eth0")
 	fresh.IP(t, netns, "link set eth0 down")
 	soon("ip link del eth0")

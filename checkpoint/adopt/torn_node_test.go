@@ -11,7 +11,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// tear cuts the one checkpoint of the node to the part of its bytes, and returns it as it was.
+// tear cuts the node's only checkpoint to this part of its bytes, and returns the checkpoint as it was.
 func (n *node) tear(t *testing.T, part float64) checkpoint.Record {
 	t.Helper()
 	records := n.Records(t)
@@ -33,8 +33,8 @@ func (n *node) file(r checkpoint.Record) string {
 	return filepath.Join(n.Store.Dir(), r.Attachment.ContainerID, r.Attachment.IfName+".json")
 }
 
-// mended expects that capture --refresh writes the torn checkpoint anew, and that a restore by it
-// builds what was there.
+// mended expects that capture --refresh writes the torn checkpoint anew, and that a restore from it builds the same
+// interface.
 func (n *node) mended(t *testing.T, netns string, was checkpoint.Record) {
 	t.Helper()
 	before := state(t, netns)
@@ -64,8 +64,8 @@ func TestRefreshMendsATornCheckpointThatTheCacheNames(t *testing.T) {
 	}
 }
 
-// Without a cache, what can be read of the checkpoint tells whose the interface is: a DEL by its
-// container ID forgets it then.
+// Without a cache, the readable part of the checkpoint names the sandbox. So a DEL by its container ID forgets the
+// checkpoint later.
 func TestRefreshMendsATornCheckpointThatNoCacheNames(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	if out, err := n.byHand("ADD", "hand", netns); err != nil {
@@ -82,8 +82,8 @@ func TestRefreshMendsATornCheckpointThatNoCacheNames(t *testing.T) {
 	}
 }
 
-// Where nothing tells the sandbox, the interface is remembered as one that nobody names, and the
-// torn file stays until somebody drops it.
+// If nothing names the sandbox, the interface is remembered under a made-up name. The torn file stays until somebody
+// drops it.
 func TestATornCheckpointOfWhichNothingTellsTheSandbox(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	if out, err := n.byHand("ADD", "hand", netns); err != nil {
@@ -95,7 +95,7 @@ func TestATornCheckpointOfWhichNothingTellsTheSandbox(t *testing.T) {
 	n.Says(t, 0, "check", "1 attachment as recorded, 0 not\n")
 }
 
-// What can still be read of a torn checkpoint is not given up for less.
+// A torn checkpoint is not replaced by one that has less than its readable part.
 func TestRefreshRefusesLessThanATornCheckpointHas(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	n.cnitool(t, "add", "chained", "web", netns)
@@ -120,8 +120,8 @@ func TestRefreshForgetsATornCheckpointWhoseSandboxIsGone(t *testing.T) {
 	n.Says(t, 0, "check", "0 attachments as recorded, 0 not")
 }
 
-// waitGone returns when a capture would forget one checkpoint, for that reason. Another process of
-// this machine can have the inode of the namespace for a moment.
+// waitGone returns once a capture would forget one checkpoint for that reason. For a moment, another process of this
+// machine can have the inode of the namespace.
 func (n *node) waitGone(t *testing.T, reason string) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -135,7 +135,7 @@ func (n *node) waitGone(t *testing.T, reason string) {
 	}
 }
 
-// A path that vanished is no proof: while a process has the namespace, its checkpoint stays.
+// A path that vanished is no proof. While a process is in the namespace, its checkpoint stays.
 func TestCaptureKeepsWhatAProcessKeeps(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	n.cnitool(t, "add", "stock", "web", netns)
@@ -151,7 +151,7 @@ func TestCaptureKeepsWhatAProcessKeeps(t *testing.T) {
 	n.Says(t, 0, "capture", "1 forgotten\n")
 }
 
-// A checkpoint of a newer relink is whole: nobody writes over it.
+// The checkpoint of a newer relink is whole. Nothing overwrites it.
 func TestRefreshKeepsTheCheckpointOfANewerRelink(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	n.cnitool(t, "add", "chained", "web", netns)

@@ -12,7 +12,7 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// tornOn is a torn checkpoint of which so much can be read as the record has.
+// tornOn returns a torn checkpoint. left is its readable part.
 func tornOn(id string, left checkpoint.Record) checkpoint.Unreadable {
 	return checkpoint.Unreadable{ContainerID: id, IfName: "eth0", Err: checkpoint.ErrTorn, Left: left}
 }
@@ -85,8 +85,7 @@ func TestDecideTorn(t *testing.T) {
 	}
 }
 
-// The new checkpoint has the name, the pod and the CNI parts of the torn one, as far as they can
-// be read.
+// The new checkpoint takes the name, the pod and the CNI parts of the torn one, as far as they can be read.
 func TestATornCheckpointKeepsItsName(t *testing.T) {
 	left := checkpoint.Record{
 		Attachment: key("c1", "eth0"), Pod: attachment.Pod{Namespace: "shop", Name: "web-0"}, Namespace: ns(1),
@@ -107,7 +106,7 @@ func TestATornCheckpointKeepsItsName(t *testing.T) {
 	}
 }
 
-// Checkpoints of one container that are of two namespaces tell nothing.
+// Checkpoints of one container that name two namespaces prove nothing.
 func TestNamespaceOf(t *testing.T) {
 	u := tornOn("c1", checkpoint.Record{})
 	for name, test := range map[string]struct {

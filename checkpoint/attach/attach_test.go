@@ -46,7 +46,7 @@ func TestAddRecordsWhatItReports(t *testing.T) {
 	n.expectNothing(t, netns)
 }
 
-// Every version of the specification gets a result that it knows.
+// Each version of the specification gets a result in its own form.
 func TestAddSpeaksEveryVersion(t *testing.T) {
 	n := newNode(t)
 	for version, key := range map[string]string{
@@ -69,8 +69,7 @@ func TestAddSpeaksEveryVersion(t *testing.T) {
 	}
 }
 
-// Of several ADDs of one attachment at once, one succeeds, and the others take
-// nothing away from it.
+// Of several ADDs of one attachment at once, one succeeds. The others take nothing away from it.
 func TestOneOfManyAddsOfAnAttachmentWins(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	const count = 8
@@ -100,8 +99,7 @@ func TestOneOfManyAddsOfAnAttachmentWins(t *testing.T) {
 	n.expectNothing(t, netns)
 }
 
-// An ADD that is killed at any moment leaves nothing that the DEL after it does not
-// take away; and the ADD after that works.
+// An ADD can be killed at any moment. The DEL after it removes all that it left, and the next ADD works.
 func TestAddKilledAtAnyMoment(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	finished := 0
@@ -123,8 +121,8 @@ func TestAddKilledAtAnyMoment(t *testing.T) {
 	n.mustCall(t, "ADD", "c1", netns)
 }
 
-// While restores run one after the other, sandboxes are attached, lose their parent
-// and are detached: no restore brings back what a DEL has taken away.
+// Restores run one after the other. Meanwhile sandboxes are attached, lose their parent and are detached. No restore
+// brings back what a DEL has removed.
 func TestRestoreNeverBringsBackWhatWasDetached(t *testing.T) {
 	n := newNode(t)
 	stop := make(chan struct{})
@@ -150,7 +148,7 @@ func TestRestoreNeverBringsBackWhatWasDetached(t *testing.T) {
 				if out, err := n.call("ADD", id, netns); err != nil {
 					t.Errorf("ADD: %v\n%s", err, out)
 				}
-				fresh.IP(t, netns, "link del eth0") // as if the parent were lost
+				fresh.IP(t, netns, "link del eth0") // As if its parent were lost.
 				if out, err := n.call("DEL", id, netns); err != nil {
 					t.Errorf("DEL: %v\n%s", err, out)
 				}
@@ -168,7 +166,7 @@ func TestRestoreNeverBringsBackWhatWasDetached(t *testing.T) {
 	}
 }
 
-// Two restores at once do each thing once, and both end well.
+// Two restores at the same time do each thing once, and both succeed.
 func TestTwoRestoresAtOnce(t *testing.T) {
 	n := newNode(t)
 	const count = 20
@@ -198,7 +196,7 @@ func TestTwoRestoresAtOnce(t *testing.T) {
 	}
 }
 
-// A restore that is killed at any moment is finished by the next one.
+// A restore can be killed at any moment. The next one finishes its work.
 func TestRestoreKilledAtAnyMoment(t *testing.T) {
 	n := newNode(t)
 	const count = 10
@@ -223,12 +221,11 @@ func TestRestoreKilledAtAnyMoment(t *testing.T) {
 	}
 }
 
-// A DEL of what relink does not remember takes away what a killed ADD may have left,
-// and nothing else.
+// A DEL of an attachment that relink does not remember removes what a killed ADD may have left, and nothing else.
 func TestDelOfWhatIsNotRememberedIsCareful(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 
-	// Another plugin's interface, as after an ADD that failed because of it.
+	// This interface is another plugin's. An ADD fails because of it.
 	fresh.IP(t, netns, "link add eth0 type veth peer name eth1")
 	n.mustCall(t, "DEL", "c1", netns)
 	if out := fresh.IP(t, netns, "-o link"); !strings.Contains(out, "eth0") {
@@ -236,7 +233,7 @@ func TestDelOfWhatIsNotRememberedIsCareful(t *testing.T) {
 	}
 	fresh.IP(t, netns, "link del eth0")
 
-	// A later sandbox's, whose namespace is at the same path.
+	// This interface belongs to a later sandbox, whose namespace is at the same path.
 	n.mustCall(t, "ADD", "new", netns)
 	n.mustCall(t, "DEL", "old", netns)
 	if out := fresh.IP(t, netns, "-o link"); !strings.Contains(out, "eth0") {
@@ -244,20 +241,20 @@ func TestDelOfWhatIsNotRememberedIsCareful(t *testing.T) {
 	}
 	n.mustCall(t, "DEL", "new", netns)
 
-	// The host's.
+	// This interface is the host's.
 	fresh.IP(t, "", "link add link lan0 name eth0 type macvlan mode bridge")
 	t.Cleanup(func() { fresh.IP(t, "", "link del eth0") })
 	_, _ = n.call("DEL", "c1", "/proc/self/ns/net")
 	fresh.IP(t, "", "link show eth0")
 
-	// What a kill left.
+	// This is left after a kill.
 	fresh.IP(t, "", "link add link lan0 name tmp0 netns "+netns+" type macvlan mode bridge")
 	fresh.IP(t, netns, "link set tmp0 name eth0")
 	n.mustCall(t, "DEL", "c1", netns)
 	n.expectNothing(t, netns)
 }
 
-// What was renamed in the pod goes all the same.
+// A DEL also deletes an interface that was renamed in the pod.
 func TestDelOfARenamedInterface(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	n.mustCall(t, "ADD", "c1", netns)
@@ -270,8 +267,8 @@ func TestDelOfARenamedInterface(t *testing.T) {
 	n.expectNothing(t, netns)
 }
 
-// Somebody who is alone with the parents, or at work on the sandbox, is stopped: an ADD waits
-// for a while, says who it is, and leaves nothing.
+// A process that holds the lock of the parents or of the sandbox is stopped. An ADD waits for a while, names the
+// process, and leaves nothing behind.
 func TestAddDoesNotWaitForEver(t *testing.T) {
 	for name, file := range map[string]string{"the parents": ".parents.lock", "the sandbox": "c1/.lock"} {
 		t.Run(name, func(t *testing.T) {

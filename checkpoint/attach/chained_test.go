@@ -15,18 +15,18 @@ import (
 	testnode "github.com/relink-cni/relink/test/node"
 )
 
-// stock is a list of the reference plugin and relink-checkpoint, each run by hand as
-// libcni runs a list.
+// stock is a list of the reference plugin and relink-checkpoint. A test runs each of them by hand as libcni runs a
+// list.
 type stock struct {
 	*node
 	version string
-	// result is what the last ADD of the reference plugin printed.
+	// result is the output of the reference plugin's last ADD.
 	result string
 }
 
 func newStock(t *testing.T) *stock { return &stock{node: newNode(t), version: "1.1.0"} }
 
-// run runs a plugin with the configuration's keys.
+// run runs a plugin with these keys in its configuration.
 func (s *stock) run(name, command, id, netns, keys string) (stdout, stderr string, err error) {
 	cmd := exec.Command(filepath.Join(testnode.Bin, name))
 	cmd.Env = []string{
@@ -59,7 +59,7 @@ func (s *stock) checkpoint(command, id, netns, more string) (stdout, stderr stri
 	return s.run("relink-checkpoint", command, id, netns, keys)
 }
 
-// add attaches by both plugins.
+// add attaches a sandbox with both plugins.
 func (s *stock) add(t *testing.T, id, netns string) string {
 	t.Helper()
 	s.result = s.macvlan(t, "ADD", id, netns)
@@ -70,7 +70,7 @@ func (s *stock) add(t *testing.T, id, netns string) string {
 	return out
 }
 
-// del detaches by both, the last one first.
+// del detaches a sandbox with both plugins, the last one first.
 func (s *stock) del(t *testing.T, id, netns string) {
 	t.Helper()
 	s.result = ""
@@ -80,7 +80,7 @@ func (s *stock) del(t *testing.T, id, netns string) {
 	s.macvlan(t, "DEL", id, netns)
 }
 
-// said runs relink-checkpoint and expects its error.
+// said runs relink-checkpoint and expects this error.
 func (s *stock) said(t *testing.T, code int, message, command, id, netns, more string) {
 	t.Helper()
 	out, _, err := s.checkpoint(command, id, netns, more)
@@ -107,8 +107,8 @@ func sameJSON(t *testing.T, a, b string) bool {
 	return bytes.Equal(was, is)
 }
 
-// What a stock plugin attached comes back after its parent was lost, because one line
-// more was in the list; and is gone after DEL.
+// One more line in the list is enough: after the parent was lost, the interface of a stock plugin comes back. After DEL
+// it is gone.
 func TestChainedIsRestored(t *testing.T) {
 	for _, version := range []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
 		t.Run(version, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestChainedCheck(t *testing.T) {
 	s.said(t, 3, "no checkpoint", "CHECK", "c1", netns, "")
 }
 
-// What can't be remembered keeps no pod from starting.
+// An interface that cannot be remembered does not keep the pod from starting.
 func TestChainedPassesOnWhatItCantRemember(t *testing.T) {
 	for name, link := range map[string]string{
 		"another kind": "link add eth0 type veth peer name eth1", "no interface": "link set lo up",
@@ -229,8 +229,8 @@ func TestChainedGC(t *testing.T) {
 	}
 }
 
-// A checkpoint that relink capture wrote between the two ADDs, without knowing whose
-// it is, does not outlive the second.
+// Between the two ADDs, relink capture writes a checkpoint without knowing the sandbox's name. The second ADD replaces
+// it.
 func TestChainedReplacesAnUnnamedCheckpoint(t *testing.T) {
 	s, netns := newStock(t), fresh.Sandbox(t)
 	s.add(t, "c1", netns)

@@ -15,7 +15,7 @@ import (
 	testnode "github.com/relink-cni/relink/test/node"
 )
 
-// lan is a node whose parent is on a bridge, and another host on it.
+// lan is a node whose parent is on a bridge, with another host on the same bridge.
 type lan struct {
 	*node
 	neighbour, mac string
@@ -28,7 +28,7 @@ func newLAN(t *testing.T) *lan {
 	fresh.IP(t, "", "link set br0 up")
 	fresh.IP(t, "", "link set lan1 master br0")
 	fresh.IP(t, "", "link add wire0 type veth peer name eth0 address "+l.mac+" netns "+l.neighbour)
-	// Or it would outlive its other end's namespace for a moment.
+	// Otherwise it would outlive the namespace of its other end for a moment.
 	t.Cleanup(func() { fresh.IP(t, "", "link del wire0") })
 	fresh.IP(t, "", "link set wire0 master br0 up")
 	fresh.IP(t, l.neighbour, "link set eth0 up")
@@ -41,7 +41,7 @@ func (l *lan) has(t *testing.T, address string) {
 	fresh.IP(t, l.neighbour, "address add "+address+" dev eth0 nodad")
 }
 
-// add runs an ADD with relink-ipam and conflict detection.
+// run calls the plugin with relink-ipam and conflict detection.
 func (l *lan) run(command, id, netns, keys string, env ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(testnode.Bin, "relink-macvlan"))
 	cmd.Env = append([]string{
@@ -73,7 +73,7 @@ func (l *lan) add(t *testing.T, id, netns, keys string, env ...string) string {
 	return strings.Join(all, " ")
 }
 
-// leases says what is leased, and in which state and why.
+// leases returns the leases, each with its state and its reason.
 func (l *lan) leases(t *testing.T) string {
 	t.Helper()
 	store, err := lease.Open(filepath.Join(l.Dir, "ipam"), "lan")
@@ -98,8 +98,8 @@ func expect(t *testing.T, what, got, want string) {
 	}
 }
 
-// An address of each family is another host's: both go into quarantine, the next ones
-// are given, and the pod can be talked to.
+// Another host has an address of each family. Both go into quarantine, the pod gets the next ones, and the pod can be
+// reached.
 func TestAddGivesNoAddressThatAnotherHostHas(t *testing.T) {
 	for name, env := range map[string][]string{"in process": nil, "executed": {"RELINK_IPAM_EXEC=1"}} {
 		t.Run(name, func(t *testing.T) {
@@ -126,8 +126,7 @@ func TestAddGoesOnUntilAnAddressIsUnused(t *testing.T) {
 	expect(t, "addresses", l.add(t, "c1", sandbox, ""), "10.9.0.5/29 fd00:9::2/64")
 }
 
-// The owner's address is its own, whoever uses it: no other is given, and it is not
-// lost.
+// The owner's address stays its own, whoever uses it. The ADD gives no other address, and the owner does not lose it.
 func TestAddRefusesAnAddressOfTheOwnersThatAnotherHostHas(t *testing.T) {
 	l, first, second := newLAN(t), fresh.Sandbox(t), fresh.Sandbox(t)
 	const sticky = `, "sticky": "pod"`
@@ -159,7 +158,7 @@ func TestAddRefusesARequestedAddressThatAnotherHostHas(t *testing.T) {
 	}
 }
 
-// A pool that others use up is no endless search.
+// If others use up the pool, the search ends.
 func TestAddOfAPoolThatIsInUseSaysByWhom(t *testing.T) {
 	l, sandbox := newLAN(t), fresh.Sandbox(t)
 	for i := 2; i <= 6; i++ {
@@ -171,7 +170,7 @@ func TestAddOfAPoolThatIsInUseSaysByWhom(t *testing.T) {
 	}
 }
 
-// A macvlan and its parent do not hear each other: the node's own address is looked up.
+// A macvlan and its parent do not hear each other. So relink looks up the node's own addresses.
 func TestAddGivesNoAddressOfTheNodes(t *testing.T) {
 	l, sandbox := newLAN(t), fresh.Sandbox(t)
 	fresh.IP(t, "", "address add 10.9.0.2/29 dev lan0")
@@ -180,12 +179,12 @@ func TestAddGivesNoAddressOfTheNodes(t *testing.T) {
 	expect(t, "leases", l.leases(t), "10.9.0.2 quarantined in use by "+mac+", the node's lan0\n10.9.0.3 held\nfd00:9::2 held")
 }
 
-// The pod's sandbox before has the address still, and answers.
+// The pod's earlier sandbox still has the address and answers for it.
 func TestAddTakesOverWhatTheSandboxBeforeAnswersFor(t *testing.T) {
 	l, old, sandbox := newLAN(t), fresh.Sandbox(t), fresh.Sandbox(t)
 	const sticky = `, "sticky": "pod"`
 	expect(t, "addresses", l.add(t, "c1", old, sticky), "10.9.0.2/29 fd00:9::2/64")
-	// Of IPv6 the kernel's own detection of duplicates would find it.
+	// The kernel's own duplicate detection would find the IPv6 address.
 	fresh.IP(t, old, "-6 address flush dev eth0 scope global")
 	expect(t, "addresses of the next sandbox", l.add(t, "c2", sandbox, sticky), "10.9.0.2/29 fd00:9::2/64")
 	if out, err := l.run("DEL", "c1", old, sticky); err != nil {
@@ -194,11 +193,11 @@ func TestAddTakesOverWhatTheSandboxBeforeAnswersFor(t *testing.T) {
 	expect(t, "leases after the late DEL", l.leases(t), "10.9.0.2 held\nfd00:9::2 held")
 }
 
-// What an earlier ADD was given is in a checkpoint, which a restore would go by.
+// A checkpoint has the address of the earlier ADD, and a restore would use that address.
 func TestRepeatedAddKeepsItsAddressOrFails(t *testing.T) {
 	l, sandbox := newLAN(t), fresh.Sandbox(t)
 	expect(t, "addresses", l.add(t, "c1", sandbox, ""), "10.9.0.2/29 fd00:9::2/64")
-	fresh.IP(t, sandbox, "link del eth0") // As it goes with its NIC.
+	fresh.IP(t, sandbox, "link del eth0") // As if its NIC were lost.
 	l.has(t, "10.9.0.2/29")
 	out, err := l.run("ADD", "c1", sandbox, "")
 	if err == nil || !strings.Contains(out, `"code": 11`) || !strings.Contains(out, "10.9.0.2, which this attachment has by its checkpoint, is in use on the network by 02:00:00:00:0a:0a") {

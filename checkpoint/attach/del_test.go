@@ -11,10 +11,10 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// What CNI_NETNS can be while the sandbox lives on elsewhere.
+// wrongPaths are values of CNI_NETNS although the sandbox lives on elsewhere.
 var wrongPaths = map[string]string{"a relative path": "ns", "a path that is gone": "/run/netns/missing", "no path": ""}
 
-// The address is not free before the interface is gone, wherever the runtime looks for it.
+// The address is not free before the interface is gone, whatever path the runtime gives.
 func TestDelGoesByTheRecordedNamespace(t *testing.T) {
 	for name, path := range wrongPaths {
 		t.Run(name, func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestDelGoesByTheRecordedNamespace(t *testing.T) {
 	})
 }
 
-// The namespace that took the recorded one's path is a stranger's.
+// The namespace at the recorded path is now a stranger's.
 func TestDelOfAStrangerAtTheRecordedPath(t *testing.T) {
 	n, netns, other := newNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
 	n.mustCall(t, "ADD", "c1", netns)
@@ -58,7 +58,7 @@ func TestDelOfAStrangerAtTheRecordedPath(t *testing.T) {
 	}
 }
 
-// Without a record that can be read, nothing but CNI_NETNS says where the interface is.
+// Without a record that can be read, only CNI_NETNS says where the interface is.
 func TestDelByARelativePathNeedsARecord(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	n.mustCall(t, "DEL", "c1", "ns") // As after an ADD that refused the path.
@@ -76,7 +76,7 @@ func TestDelByARelativePathNeedsARecord(t *testing.T) {
 	n.expectNothing(t, netns)
 }
 
-// relink-checkpoint keeps captures off the interface in the sandbox that it knows.
+// relink-checkpoint knows the sandbox from the record, and keeps captures away from its interface.
 func TestChainedDelGoesByTheRecordedNamespace(t *testing.T) {
 	for name, path := range wrongPaths {
 		t.Run(name, func(t *testing.T) {

@@ -32,8 +32,7 @@ func vlanOf(name string, id int) netstate.Device {
 	return netstate.Device{Kind: netstate.KindVLAN, Name: name, MTU: 1500, VLAN: &netstate.VLAN{ID: id, Protocol: netstate.Protocol8021Q}}
 }
 
-// recordOn is the checkpoint of an attachment of the network to pod default/<network>-0
-// on the parents.
+// recordOn returns the checkpoint of an attachment to the network on these parents. Its pod is default/<network>-0.
 func recordOn(network string, parents ...netstate.Device) checkpoint.Record {
 	return checkpoint.Record{
 		Attachment: attachment.Key{Network: network, ContainerID: "c-" + network, IfName: "eth0"},
@@ -48,8 +47,8 @@ var (
 	eth5 = nicOf("eth5", "52:54:00:00:00:05")
 )
 
-// There are eth0 with a VLAN device for VLAN 3, eth1, and eth6, a member of bond8, with a VLAN
-// device of the admin's. The network is pods.
+// The host has eth0 with a device for VLAN 3, and eth1. It also has eth6, a member of bond8, with a VLAN device of the
+// admin's. The network is pods.
 func TestFallbackIsRefusedForCheckpointsOfWhatIsMissing(t *testing.T) {
 	devices := netstate.Devices{
 		{Device: eth0, Index: 2}, {Device: vlanOf("eth0.3", 3), Index: 3, ParentIndex: 2}, {Device: eth1, Index: 4},
@@ -158,7 +157,7 @@ func TestMemberOfABondIsNoMaster(t *testing.T) {
 	}
 }
 
-// To wait does not make a master of a member: that is said first.
+// Waiting does not turn a member into a master. So the error names that first.
 func TestMemberOfABondIsNoFallback(t *testing.T) {
 	devices := netstate.Devices{
 		{Device: eth0, Index: 2}, {Device: eth1, Index: 3, MasterIndex: 4}, {Device: bondOf("bond8"), Index: 4},
@@ -185,8 +184,8 @@ func TestMemberOfABondIsNoFallback(t *testing.T) {
 	}
 }
 
-// The VLAN device that is there is used, under whatever name where none is asked for:
-// the kernel allows no other.
+// An existing VLAN device is used. If no name is asked for, any name will do, because the kernel allows no second
+// device.
 func TestVLANParentIsTheOneOnTheMaster(t *testing.T) {
 	devices := netstate.Devices{
 		{Device: eth0, Index: 2}, {Device: vlanOf("bond4.3", 3), Index: 3, ParentIndex: 2},

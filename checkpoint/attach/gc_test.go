@@ -13,7 +13,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// saveIn makes the record, which says what it is on, a whole one of that namespace.
+// saveIn completes the record, which only has parents so far, and saves it for that namespace.
 func saveIn(t *testing.T, store *checkpoint.Store, r checkpoint.Record, n attachment.Namespace) {
 	t.Helper()
 	r.Namespace, r.Writer, r.CapturedAt = n, "relink-macvlan", time.Now()
@@ -25,8 +25,8 @@ func saveIn(t *testing.T, store *checkpoint.Store, r checkpoint.Record, n attach
 	}
 }
 
-// A sandbox that others are at work on is tried again later, and says whose it is. Those
-// beside it are forgotten.
+// GC cannot lock a sandbox that somebody else works on. Its error names the holder and asks for another try. GC forgets
+// the other sandboxes.
 func TestGCOfABusySandboxIsToBeTriedAgain(t *testing.T) {
 	store := checkpoint.OpenStore(t.TempDir())
 	for _, id := range []string{"busy", "free"} {

@@ -13,7 +13,7 @@ import (
 
 const bondFirst = `, "master": ["bond4", "lan0"]`
 
-// onBond makes the checkpoint of c1 that of an attachment to bond4, of which lan0 is a member.
+// onBond rewrites the checkpoint of c1: its parent is now bond4, with the member lan0.
 func (n *node) onBond(t *testing.T, change func(*checkpoint.Record)) {
 	t.Helper()
 	r, err := n.Store.Load("c1", "eth0")
@@ -30,8 +30,8 @@ func (n *node) onBond(t *testing.T, change func(*checkpoint.Record)) {
 	}
 }
 
-// While a living attachment waits for the first master of the list, no other is built on
-// the next one, and nothing is left of the try.
+// A live attachment waits for the first master of the list. Meanwhile no other one is built on the next master, and the
+// attempt leaves nothing behind.
 func TestAddWaitsForTheFirstMaster(t *testing.T) {
 	n, a, b := newNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
 	n.mustCall(t, "ADD", "c1", a)
@@ -67,7 +67,7 @@ func TestAddWaitsForTheFirstMaster(t *testing.T) {
 	}
 }
 
-// The records that a restore has moved show the node as it is now.
+// After a restore has moved attachments, their records show the node as it is now.
 func TestAddFollowsAttachmentsThatWereMovedForGood(t *testing.T) {
 	n, a, b := newNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
 	n.mustCall(t, "ADD", "c1", a)
@@ -84,8 +84,8 @@ func TestAddFollowsAttachmentsThatWereMovedForGood(t *testing.T) {
 	}
 }
 
-// A checkpoint that can't be read keeps no pod from starting. It is looked for only where
-// the first master is missing.
+// A checkpoint that cannot be read keeps no pod from starting. relink looks for one only if the first master is
+// missing.
 func TestUnreadableCheckpointSpeaksAgainstNoMaster(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	dir := filepath.Join(n.Store.Dir(), "torn")

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { testnode.Main(m) }
 
-// node is a host to which the plugins attach pods, as a runtime does.
+// node is a host. The plugins attach pods to it as for a runtime.
 type node struct{ *testnode.Node }
 
 func newNode(t *testing.T) *node {
@@ -38,8 +38,8 @@ func (n *node) plugin(command, id, netns, more string) *exec.Cmd {
 	return cmd
 }
 
-// merged is the configuration with each key once, the last of several, as libcni passes it on. What is no
-// object stays as it is.
+// merged returns the configuration as libcni passes it on: each key once, with its last value. Text that is no object
+// stays as it is.
 func merged(format string, args ...any) string {
 	config := fmt.Sprintf(format, args...)
 	var keys map[string]json.RawMessage
@@ -53,7 +53,7 @@ func merged(format string, args ...any) string {
 	return string(b)
 }
 
-// call runs the plugin and returns what it says.
+// call runs the plugin and returns its output.
 func (n *node) call(command, id, netns string) (string, error) {
 	var out bytes.Buffer
 	cmd := n.plugin(command, id, netns, "")
@@ -81,7 +81,7 @@ func (n *node) restoreCommand() *exec.Cmd {
 	return n.Command("restore", "--wait", "5s")
 }
 
-// held are the addresses that the IPAM plugin has given.
+// held returns the addresses that the IPAM plugin has given.
 func (n *node) held(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(n.Dir, "ipam/lan/10.9.*"))
@@ -91,7 +91,7 @@ func (n *node) held(t *testing.T) []string {
 	return files
 }
 
-// expectNothing says that nothing is left of any attachment.
+// expectNothing expects that no attachment has left anything.
 func (n *node) expectNothing(t *testing.T, netns string) {
 	t.Helper()
 	if out := fresh.IP(t, netns, "-o link"); strings.Contains(out, "eth0") || strings.Contains(out, "rlnk") {
@@ -108,8 +108,8 @@ func (n *node) expectNothing(t *testing.T, netns string) {
 	}
 }
 
-// code runs the plugin with keys beside the configuration's and returns the code of its
-// error, 0 for none, what the error says, and what is on stderr.
+// code runs the plugin with more keys in its configuration. It returns the code of its error, 0 for none, the text of
+// the error, and stderr.
 func (n *node) code(t *testing.T, command, id, netns, more string) (code int, msg, stderr string) {
 	t.Helper()
 	return coded(t, n.plugin(command, id, netns, more))

@@ -12,8 +12,8 @@ import (
 	testnode "github.com/relink-cni/relink/test/node"
 )
 
-// A relative path would be another directory for each caller: it is refused, and nothing
-// is written there. A DEL detaches all the same.
+// A relative path would be another directory for each caller. It is refused, and nothing is written there. A DEL still
+// detaches.
 func TestRelativePathsAreRefused(t *testing.T) {
 	s, netns := newStock(t), fresh.Sandbox(t)
 	s.result = s.macvlan(t, "ADD", "c1", netns)

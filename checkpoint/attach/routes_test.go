@@ -13,13 +13,12 @@ import (
 	testnode "github.com/relink-cni/relink/test/node"
 )
 
-// attachment is one of the sandbox's interfaces: its name, its parent and what the IPAM plugin
-// gives it.
+// attachment is one interface of the sandbox: its name, its parent, and what the IPAM plugin gives it.
 type attachment struct {
 	name, parent, addresses, routes string
 }
 
-// The two interfaces of a pod, each with a default route of either family.
+// first and second are the two interfaces of a pod. Each has a default route of either family.
 var (
 	first = attachment{"eth0", "lan0", `{"address": "10.1.0.2/24", "gateway": "10.1.0.1"}, {"address": "fd00:1::2/64", "gateway": "fd00:1::1"}`,
 		`{"dst": "0.0.0.0/0"}, {"dst": "::/0"}`}
@@ -53,7 +52,7 @@ func (p *pod) bring(t *testing.T, parent string) {
 	fresh.IP(t, "", "link set "+strings.Replace(parent, "0", "1", 1)+" up")
 }
 
-// lose takes parents away and brings them back.
+// lose deletes parents and makes them again.
 func (p *pod) lose(t *testing.T, parents ...string) {
 	t.Helper()
 	for _, parent := range parents {
@@ -64,7 +63,7 @@ func (p *pod) lose(t *testing.T, parents ...string) {
 	}
 }
 
-// call runs the plugin and returns what it says.
+// call runs the plugin and returns its output.
 func (p *pod) call(t *testing.T, command string, a attachment) string {
 	t.Helper()
 	out, err := p.try(command, a, "")
@@ -98,8 +97,8 @@ func (p *pod) relink(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// routes are all that somebody made, those of IPv4 and the next hops of each of IPv6 in the
-// kernel's order, which IPv6 has only for routes without gateway.
+// routes returns all routes that somebody made. The IPv4 routes are in the kernel's order. The next hops of each IPv6
+// route are sorted, because the kernel keeps an order only for IPv6 routes without gateway.
 func (p *pod) routes(t *testing.T) string {
 	t.Helper()
 	v6 := strings.Split(fresh.IP(t, p.path, "-6 route show table all"), "\n")
@@ -121,8 +120,7 @@ func (p *pod) routes(t *testing.T) string {
 	return v4 + "\n" + strings.Join(v6, "\n")
 }
 
-// comesBack loses the parents in every way, and expects all routes as they were, and that
-// nobody finds a difference.
+// comesBack loses the parents in every way. It expects all routes as they were, and no difference.
 func (p *pod) comesBack(t *testing.T, attachments ...attachment) {
 	t.Helper()
 	before := p.routes(t)
@@ -139,7 +137,7 @@ func (p *pod) comesBack(t *testing.T, attachments ...attachment) {
 	}
 }
 
-// check runs CHECK with the result that was recorded.
+// check runs CHECK with the recorded result.
 func (p *pod) check(t *testing.T, a attachment) {
 	t.Helper()
 	r, err := p.Store.Load("c1", a.name)
@@ -151,8 +149,7 @@ func (p *pod) check(t *testing.T, a attachment) {
 	}
 }
 
-// The kernel makes one IPv6 multipath route of both default routes, and takes the first of the
-// IPv4 ones.
+// The kernel joins both IPv6 default routes into one multipath route. Of the IPv4 default routes it uses the first one.
 func TestTheDefaultRoutesOfTwoInterfacesComeBackInTheirOrder(t *testing.T) {
 	for name, interfaces := range map[string][]attachment{"ADD one after the other": {first, second}, "the other way round": {second, first}} {
 		t.Run(name, func(t *testing.T) {
@@ -164,8 +161,7 @@ func TestTheDefaultRoutesOfTwoInterfacesComeBackInTheirOrder(t *testing.T) {
 	}
 }
 
-// Which of two interfaces in one subnet the kernel takes is decided by the order of its own
-// routes.
+// Two interfaces are in one subnet. The order of the kernel's own routes decides which of them it uses.
 func TestInterfacesOfOneSubnetKeepTheirOrder(t *testing.T) {
 	other := first
 	other.name, other.parent, other.routes = "net1", "wan0", `{"dst": "0.0.0.0/0"}`
@@ -174,7 +170,7 @@ func TestInterfacesOfOneSubnetKeepTheirOrder(t *testing.T) {
 	p.comesBack(t, first, other)
 }
 
-// Whatever the pod makes of slots and next hops.
+// Every use that a pod makes of slots and next hops comes back.
 func TestRoutesThatBelongTogetherComeBack(t *testing.T) {
 	for name, lines := range map[string]string{
 		"several defaults of one interface": `ip route append default via 10.1.0.7 dev eth0
@@ -216,7 +212,7 @@ func TestRoutesThatBelongTogetherComeBack(t *testing.T) {
 	}
 }
 
-// A route through two interfaces goes with the one that is detached, and is not missed.
+// A route through two interfaces goes when one of them is detached. Nobody misses it.
 func TestARouteThroughADetachedInterfaceIsNotMissed(t *testing.T) {
 	p := newPod(t, first, second)
 	fresh.IP(t, p.path, "route add 10.20.0.0/16 nexthop via 10.1.0.7 dev eth0 nexthop via 10.2.0.8 dev net1")
@@ -232,7 +228,7 @@ func TestARouteThroughADetachedInterfaceIsNotMissed(t *testing.T) {
 	}
 }
 
-// What another interface has in the same slot is not taken for a wrong route of this one.
+// A route of another interface in the same slot does not count as a wrong route of this interface.
 func TestARepairLeavesTheRoutesOfOthers(t *testing.T) {
 	p := newPod(t, first, second)
 	before := p.routes(t)
@@ -255,9 +251,8 @@ func TestARepairLeavesTheRoutesOfOthers(t *testing.T) {
 	}
 }
 
-// Pods with very many routes, addresses, neighbours and rules are checked and restored like
-// any other: what is compared is compared in one go. (Compared one with the other, this would
-// take minutes.)
+// Pods with very many routes, addresses, neighbours and rules are checked and restored like any other. relink compares
+// them in one go: comparing each with each would take minutes.
 func TestAPodWithVeryManyOfEverything(t *testing.T) {
 	p := newPod(t, first, second)
 	fresh.Run(t, p.path, `set -e
@@ -295,8 +290,7 @@ func TestAPodWithVeryManyOfEverything(t *testing.T) {
 	}
 }
 
-// A checkpoint from before the order was recorded is restored as ever, and nobody misses the
-// order.
+// A checkpoint from before the order was recorded is still restored. Nobody misses the order.
 func TestACheckpointWithoutOrderIsRestored(t *testing.T) {
 	p := newPod(t, first, second)
 	for _, name := range []string{"eth0", "net1"} {
@@ -318,7 +312,7 @@ func TestACheckpointWithoutOrderIsRestored(t *testing.T) {
 	}
 }
 
-// Where two checkpoints say otherwise, the newer one knows.
+// Two checkpoints disagree, and the newer one is right.
 func TestTheNewerCheckpointKnowsTheOrder(t *testing.T) {
 	p := newPod(t, first, second)
 	older, err := p.Store.Load("c1", "net1")
@@ -334,7 +328,7 @@ func TestTheNewerCheckpointKnowsTheOrder(t *testing.T) {
 	p.comesBack(t, first, second)
 }
 
-// Of three interfaces the order is that of the newest checkpoint, whichever of them is lost.
+// With three interfaces, the newest checkpoint decides the order, whichever interface is lost.
 func TestTheDefaultRoutesOfThreeInterfacesComeBackInTheirOrder(t *testing.T) {
 	third := attachment{"net2", "man0", `{"address": "10.4.0.2/24", "gateway": "10.4.0.1"}`, `{"dst": "0.0.0.0/0"}`}
 	p := newPod(t, first, second)

@@ -12,7 +12,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// Runtimes evict pods from a node whose STATUS fails: what passes by itself is no failure.
+// Runtimes evict pods from a node whose STATUS fails. So a problem that passes by itself is no failure.
 func TestStatusFailsWhereAnAddIsSureTo(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	n.mustCall(t, "ADD", "c1", netns)
@@ -69,7 +69,7 @@ func TestStatusOfAStoreThatCannotBeLocked(t *testing.T) {
 	expectCode(t, "ADD", code, msg, 5, lock+": is a directory")
 }
 
-// What others have filled, others can empty.
+// Others have filled the store, and others can empty it.
 func TestStatusOfAFullStore(t *testing.T) {
 	s := newStock(t)
 	keys := fmt.Sprintf(`, "checkpointDir": %q`, fullDir(t))
@@ -82,7 +82,7 @@ func TestStatusOfAFullStore(t *testing.T) {
 	expectCode(t, "ADD", code, msg, 5, "no space left on device")
 }
 
-// fullDir is a directory in which nothing can be made.
+// fullDir returns a directory in which nothing can be made.
 func fullDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -16,22 +16,21 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// statefulSet is a node on which the sandboxes of one pod, web-0, come and go. Its address stays
-// its own.
+// statefulSet is a node where the sandboxes of one pod, web-0, come and go. The pod keeps its address.
 type statefulSet struct {
 	*node
 	ranges string
 	env    []string
-	// results are what the ADDs printed, by their container IDs.
+	// results are the outputs of the ADDs, by container ID.
 	results map[string]string
 }
 
-// eachSet runs the test with each way in which relink-ipam is called.
+// eachSet runs the test once for each way to call relink-ipam.
 func eachSet(t *testing.T, ranges string, test func(t *testing.T, s *statefulSet, inProcess bool)) {
 	for name, env := range map[string][]string{"in process": nil, "executed": {"RELINK_IPAM_EXEC=1"}} {
 		t.Run(name, func(t *testing.T) {
 			s := &statefulSet{node: newNode(t), ranges: ranges, env: env, results: map[string]string{}}
-			// Small, so that it is soon full.
+			// The store is small, so that it is soon full.
 			dir := s.Store.Dir()
 			if err := os.MkdirAll(dir, 0o700); err != nil {
 				t.Fatal(err)
@@ -68,7 +67,7 @@ func (s *statefulSet) do(t *testing.T, command, pod, id, netns, more string) (co
 
 func (s *statefulSet) leaseDir() string { return filepath.Join(s.Dir, "ipam") }
 
-// must is do for what has to succeed.
+// must is do for a call that has to succeed.
 func (s *statefulSet) must(t *testing.T, command, pod, id, netns string) {
 	t.Helper()
 	if code, msg := s.do(t, command, pod, id, netns, ""); code != 0 {
@@ -76,7 +75,7 @@ func (s *statefulSet) must(t *testing.T, command, pod, id, netns string) {
 	}
 }
 
-// leases are the leases, a line each: who holds them, or what else they are.
+// leases returns one line for each lease: who holds it, or its other state.
 func (s *statefulSet) leases(t *testing.T) []string {
 	t.Helper()
 	store, err := lease.Open(s.leaseDir(), "lan")
@@ -108,7 +107,7 @@ func (s *statefulSet) has(t *testing.T, what string, want ...string) {
 	}
 }
 
-// history says what happened to the address, and to which sandbox of it.
+// history returns what happened to the address, and to which of its sandboxes.
 func (s *statefulSet) history(t *testing.T, address string) []string {
 	t.Helper()
 	store, err := lease.Open(s.leaseDir(), "lan")
@@ -126,7 +125,7 @@ func (s *statefulSet) history(t *testing.T, address string) []string {
 	return all
 }
 
-// fill leaves no room for a checkpoint, and returns what makes room again.
+// fill leaves no room for a checkpoint. empty makes room again.
 func (s *statefulSet) fill(t *testing.T) (empty func()) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(s.Store.Dir(), ".filler"))
@@ -144,9 +143,9 @@ func (s *statefulSet) fill(t *testing.T) (empty func()) {
 
 const one = `[[{"subnet": "10.9.0.0/24"}]]`
 
-// The new sandbox's ADD fails when the address was taken over: the one before has it as before,
-// whatever DELs come for the new one. It has it also while an ADD has succeeded: a plugin that comes
-// later in the list can still fail.
+// The new sandbox's ADD fails after it has taken over the address. Then the earlier sandbox has the address as before,
+// and a DEL of the new one changes nothing. The earlier sandbox also keeps the address while a new ADD has succeeded,
+// because a later plugin in the list can still fail.
 func TestAddThatFailsLateLeavesTheSandboxBeforeItsAddress(t *testing.T) {
 	eachSet(t, one, func(t *testing.T, s *statefulSet, _ bool) {
 		c1, c2, c3, other := fresh.Sandbox(t), fresh.Sandbox(t), fresh.Sandbox(t), fresh.Sandbox(t)
@@ -187,8 +186,8 @@ func TestAddThatFailsLateLeavesTheSandboxBeforeItsAddress(t *testing.T) {
 	})
 }
 
-// Of IPv6 the kernel refuses an address that the sandbox before answers for. The runtime tries
-// again and again, until that one is gone.
+// The kernel refuses an IPv6 address that the earlier sandbox still answers for. The runtime tries again and again
+// until that sandbox is gone.
 func TestAddIsRefusedUntilTheSandboxBeforeIsGone(t *testing.T) {
 	eachSet(t, `[[{"subnet": "10.9.0.0/24"}], [{"subnet": "fd00:9::/64"}]]`, func(t *testing.T, s *statefulSet, _ bool) {
 		c1, next := fresh.Sandbox(t), ""
@@ -209,7 +208,7 @@ func TestAddIsRefusedUntilTheSandboxBeforeIsGone(t *testing.T) {
 	})
 }
 
-// CRI-O sends null for a network on which no pod is.
+// CRI-O sends null for a network without pods.
 func TestGCTakesNullForNoneValid(t *testing.T) {
 	eachSet(t, one, func(t *testing.T, s *statefulSet, _ bool) {
 		s.must(t, "ADD", "web-0", "c1", fresh.Sandbox(t))

@@ -47,7 +47,7 @@ func remember(t *testing.T, n *testnode.Node, id, ifName, netns string) checkpoi
 	return r
 }
 
-// sandboxAt makes a namespace that a test can take away.
+// sandboxAt makes a namespace that a test can remove.
 func sandboxAt(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ns")
@@ -59,7 +59,7 @@ func file(n *testnode.Node, id, ifName string) string {
 	return filepath.Join(n.Store.Dir(), id, ifName+".json")
 }
 
-// tear cuts the checkpoint to so many bytes.
+// tear cuts the checkpoint to size bytes.
 func tear(t *testing.T, n *testnode.Node, id, ifName string, size int64) {
 	t.Helper()
 	if err := os.Truncate(file(n, id, ifName), size); err != nil {
@@ -67,7 +67,7 @@ func tear(t *testing.T, n *testnode.Node, id, ifName string, size int64) {
 	}
 }
 
-// left are the checkpoints that there are, in short.
+// left returns the existing checkpoints in short form.
 func left(t *testing.T, n *testnode.Node) []string {
 	t.Helper()
 	files, err := filepath.Glob(file(n, "*", "*"))
@@ -88,8 +88,8 @@ func expectLeft(t *testing.T, n *testnode.Node, want ...string) {
 	}
 }
 
-// waitGone returns when nothing of this machine has the namespace any more: another process of
-// the tests can have its inode for a moment.
+// waitGone returns once nothing on this machine has the namespace. For a moment, another process of the tests can have
+// its inode.
 func waitGone(t *testing.T, opts forget.Options, count int) *forget.Plan {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -106,7 +106,7 @@ func waitGone(t *testing.T, opts forget.Options, count int) *forget.Plan {
 	}
 }
 
-// Only what is proven gone is forgotten. A path that vanished is no proof.
+// Only a sandbox that is proven gone is forgotten. A path that vanished is no proof.
 func TestForgetStale(t *testing.T) {
 	n := testnode.New(t)
 	goes, stays, kept := sandboxAt(t), sandboxAt(t), sandboxAt(t)
@@ -162,12 +162,12 @@ func sameFile(t *testing.T, path string, device, inode uint64) bool {
 	return id.Device == device && id.Inode == inode
 }
 
-// What cannot be found out is kept, and said.
+// A checkpoint whose sandbox cannot be looked up is kept and reported.
 func TestForgetKeepsWhatIsNotKnown(t *testing.T) {
 	n, netns := testnode.New(t), sandboxAt(t)
 	remember(t, n, "c1", "eth0", netns)
 	fresh.Remove(t, netns)
-	plan, err := forget.Look(t.Context(), forget.Options{Store: n.Store, Stale: true}) // Not all processes are seen.
+	plan, err := forget.Look(t.Context(), forget.Options{Store: n.Store, Stale: true}) // AllProcesses is not set, so not all processes are seen.
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestForgetKeepsWhatIsNotKnown(t *testing.T) {
 	expectLeft(t, n, "c1/eth0")
 }
 
-// Between the decision and the act, the same container was attached anew.
+// The same container was attached anew between the decision and the deletion.
 func TestForgetKeepsWhatWasAttachedAnew(t *testing.T) {
 	n, netns, anew := testnode.New(t), sandboxAt(t), sandboxAt(t)
 	remember(t, n, "c1", "eth0", netns)
@@ -200,8 +200,8 @@ func TestForgetKeepsWhatWasAttachedAnew(t *testing.T) {
 	expectLeft(t, n, "c1/eth0", "c2/eth0")
 }
 
-// A torn checkpoint goes if what can be read of it, or another one of its container, tells the
-// namespace, and that is gone.
+// A torn checkpoint goes if its namespace is known and gone. Its readable part can name the namespace, and so can
+// another checkpoint of its container.
 func TestForgetTorn(t *testing.T) {
 	n, gone, alive := testnode.New(t), sandboxAt(t), sandboxAt(t)
 	for _, id := range []string{"half", "empty", "beside"} {
@@ -245,7 +245,7 @@ func TestForgetNeedsToKnowWhat(t *testing.T) {
 	}
 }
 
-// The command asks on a terminal, and only there.
+// The command asks only on a terminal.
 func TestForgetAsks(t *testing.T) {
 	n, netns := testnode.New(t), sandboxAt(t)
 	remember(t, n, "living", "eth0", netns)
@@ -302,7 +302,8 @@ func TestTheCommandSaysThatItWaits(t *testing.T) {
 		fmt.Sprintf("relink: waiting for the lock of shop/c1 (held by sleep 2, process %d)\n", holder.Process.Pid), "1 forgotten\n")
 }
 
-// What cannot be read may be of any namespace: --force with a limit drops it only if something tells that it is meant.
+// A checkpoint that cannot be read may be of any namespace. --force with a limit drops it only if something shows that
+// it is within the limit.
 func TestForcedForgetGuessesNothing(t *testing.T) {
 	n, netns := testnode.New(t), fresh.Sandbox(t)
 	for _, id := range []string{"whole", "empty", "cut"} {

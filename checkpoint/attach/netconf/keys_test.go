@@ -11,7 +11,7 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 )
 
-// tagsOf are the keys that a struct is decoded from.
+// tagsOf returns the keys from which a struct is decoded.
 func tagsOf(t reflect.Type) []string {
 	var all []string
 	for i := range t.NumField() {
@@ -25,8 +25,7 @@ func tagsOf(t reflect.Type) []string {
 	return all
 }
 
-// A key that is read but not known would be refused as a misspelt one, and one that is known but not read would
-// be passed over.
+// relink would refuse a key as misspelt if it is read but not known. It would ignore a key that is known but not read.
 func TestKnownKeysAreThoseThatAreRead(t *testing.T) {
 	forOthers := []string{"type", "capabilities", "cniVersions"}
 	for _, test := range []struct {
@@ -67,7 +66,7 @@ func indexOf(k cniplugin.Keys, name string) int {
 	return -1
 }
 
-// A configuration as the examples have it, with what libcni and Multus add.
+// usual is a configuration as in the examples, with what libcni and Multus add.
 const usual = `{"cniVersion": "1.1.0", "name": "vlan3", "type": "relink-macvlan", "master": ["bond4", "eth0"], "vlan": 3, "mode": "bridge", "mtu": 1400,
 	"capabilities": {"mac": true, "ips": true}, "runtimeConfig": {"mac": "02:00:00:00:00:01", "ips": ["10.3.0.5"]}, "deviceID": "0000:01:00.0",
 	"args": {"cni": {"ips": ["10.3.0.5"]}}, "cni.dev/valid-attachments": [], "dns": {"nameservers": ["10.3.0.1"]},
@@ -82,7 +81,7 @@ func TestUsualConfigurationHasNothingStrangeButWhatOthersAdd(t *testing.T) {
 	}
 }
 
-// BenchmarkMacvlan is what an ADD pays to read its configuration, its keys included.
+// BenchmarkMacvlan measures how long an ADD reads its configuration, including the keys.
 func BenchmarkMacvlan(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
@@ -92,7 +91,7 @@ func BenchmarkMacvlan(b *testing.B) {
 	}
 }
 
-// BenchmarkKeys is the part of BenchmarkMacvlan that the look at the keys is.
+// BenchmarkKeys measures the part of BenchmarkMacvlan that looks at the keys.
 func BenchmarkKeys(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

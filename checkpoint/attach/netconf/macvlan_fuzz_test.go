@@ -9,8 +9,8 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 )
 
-// FuzzMacvlan shows that no configuration makes parse panic, that each error has a
-// code, and that what is asked for can be built.
+// FuzzMacvlan shows that no configuration makes parse panic, that each error has a code, and that each accepted request
+// can be built.
 func FuzzMacvlan(f *testing.F) {
 	f.Add([]byte(`{"name": "mynet", "type": "macvlan", "master": "eth0", "linkInContainer": false, "ipam": {"type": "dhcp"}}`), "")
 	f.Add([]byte(`{"master": ["bond4", "eth1"], "mode": "private", "mtu": 1400, "bcqueuelen": 5000, "vlan": 3, "vlanProtocol": "802.1ad", "vlanName": "s"}`), "")

@@ -11,7 +11,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// asked is what a configuration asks for, without the keys that are passed on.
+// asked is the request of a configuration, without the keys that are passed on.
 type asked struct {
 	Master          cniplugin.Names
 	MTU             int

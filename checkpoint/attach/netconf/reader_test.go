@@ -2,7 +2,7 @@ package netconf
 
 import "github.com/relink-cni/relink/pkg/cniplugin"
 
-// macvlanOf is what an ADD takes of a configuration, or the error that it reports.
+// macvlanOf returns what an ADD reads from a configuration, or the error that it reports.
 func macvlanOf(b []byte, args cniplugin.Args) (Request, error) {
 	r, errs := Macvlan(b, args)
 	return r, cniplugin.First(errs)

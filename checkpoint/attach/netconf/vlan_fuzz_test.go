@@ -9,8 +9,8 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 )
 
-// FuzzVLAN shows that no configuration makes parse panic, that each error has a
-// code, and that what is asked for can be built.
+// FuzzVLAN shows that no configuration makes parse panic, that each error has a code, and that each accepted request
+// can be built.
 func FuzzVLAN(f *testing.F) {
 	f.Add([]byte(`{"name": "mynet", "cniVersion": "0.3.1", "type": "vlan", "master": "eth0", "mtu": 1500, "vlanId": 5, "ipam": {"type": "static"}}`))
 	f.Add([]byte(`{"master": ["bond4", "eth1"], "vlanId": 4094, "vlanProtocol": "802.1AD", "linkInContainer": true, "checkpointDir": "/x"}`))
