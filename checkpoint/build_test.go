@@ -14,12 +14,12 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// sameRecord compares records by what they say: what the runtime gave and got is
-// JSON, and laid out anew when it is stored.
+// sameRecord compares what two records say. The runtime's configuration and result are JSON, and storing changes its
+// layout.
 var sameRecord = cmp.Options{
 	cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}),
 	cmpopts.EquateEmpty(),
-	cmpopts.IgnoreUnexported(Record{}), // the file that it was read from
+	cmpopts.IgnoreUnexported(Record{}), // The file that it was read from.
 	cmp.Transformer("JSON", func(raw json.RawMessage) any {
 		var value any
 		decoder := json.NewDecoder(bytes.NewReader(raw))
@@ -55,7 +55,7 @@ func bondDevice(name string) netstate.Device {
 	}
 }
 
-// record is the least that is a checkpoint: a macvlan on a NIC without addresses.
+// record returns the smallest valid checkpoint: a macvlan on a NIC without addresses.
 func record(containerID, ifName string) Record {
 	return Record{
 		Version:    Version,
@@ -90,7 +90,7 @@ func save(t *testing.T, s *Store, records ...Record) {
 	}
 }
 
-// message is what an error says, empty for none.
+// message returns the text of an error, or an empty one for nil.
 func message(err error) string {
 	if err == nil {
 		return ""

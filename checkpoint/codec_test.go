@@ -14,7 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// The last byte is a newline behind the record: without it the record is whole.
+// The last byte is a newline after the record. Without it the record is still whole.
 func TestDecodeOfEveryPrefixIsTorn(t *testing.T) {
 	for name := range golden() {
 		t.Run(name, func(t *testing.T) {
@@ -32,8 +32,7 @@ func TestDecodeOfEveryPrefixIsTorn(t *testing.T) {
 	}
 }
 
-// A file system can leave a file at its full length, with zeros for what never
-// reached the disk.
+// A file system can leave a file at its full length, with zeros for the part that never reached the disk.
 func TestDecodeOfAZeroedTailIsTorn(t *testing.T) {
 	whole := readGolden(t, "v1/vlan-on-nic.json")
 	for n := range len(whole) - 1 {
@@ -144,7 +143,7 @@ func TestEncodeWritesTheVersionItself(t *testing.T) {
 	}
 }
 
-// What a runtime gave is kept as it was, and is no reason to lose the checkpoint.
+// The JSON of a runtime is kept as it was, however strange. It is no reason to lose the checkpoint.
 func TestARuntimesStrangeJSONComesBack(t *testing.T) {
 	deep := strings.Repeat("[", 500) + strings.Repeat("]", 500)
 	for name, config := range map[string]string{
@@ -194,8 +193,7 @@ func TestEncodeRefusesWhatDecodeWould(t *testing.T) {
 	}
 }
 
-// An older record has an IPv6 route with the next hops of all interfaces in one, and the routes
-// of daemons.
+// An older record has IPv6 routes with the next hops of all interfaces in one, and the routes of daemons.
 func TestTheRoutesOfAnOlderRecordAreItsOwn(t *testing.T) {
 	r := everything()
 	both, bgp := route("::/0", ""), route("10.0.0.0/8", "10.3.0.1")

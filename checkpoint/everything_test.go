@@ -8,7 +8,7 @@ import (
 
 func number[T any](n T) *T { return &n }
 
-// everything is a record with all that version 2 has.
+// everything returns a record with all that version 2 has.
 func everything() Record {
 	r := dualStack()
 	i := &r.Interface
@@ -51,7 +51,7 @@ func everything() Record {
 	return r
 }
 
-// everythingNow is a record with all that version 3 has.
+// everythingNow returns a record with all that version 3 has.
 func everythingNow() Record {
 	r := everything()
 	r.AnnouncementOwed = true
@@ -72,7 +72,7 @@ func manyHops() netstate.Route {
 	return r
 }
 
-// via6 is an IPv4 route through an IPv6 gateway.
+// via6 returns an IPv4 route through an IPv6 gateway.
 func via6() netstate.Route { return route("10.77.0.0/16", "fe80::1") }
 
 func onIPvlan() Record {
@@ -93,7 +93,7 @@ func hostDevice() Record {
 	return r
 }
 
-// routesOfOthers has what version 3 has beyond version 2.
+// routesOfOthers returns a record with what version 3 added to the routes of version 2.
 func routesOfOthers() Record {
 	r := podRecord(sandboxID, "eth0", "default", "two-defaults")
 	leans, leg := route("192.0.2.0/24", ""), route("::/0", "")

@@ -9,8 +9,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// FuzzDecode shows that no bytes make Decode panic, and that a record which was
-// read once can be stored and read again for what it is.
+// FuzzDecode shows that no bytes make Decode panic. A record that was read once can be stored and read again unchanged.
 func FuzzDecode(f *testing.F) {
 	for name := range golden() {
 		f.Add(readGolden(f, name))

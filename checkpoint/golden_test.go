@@ -21,8 +21,7 @@ var update = flag.Bool("update", false, "write testdata/v3 anew: only before a v
 
 const goldenDir = "testdata"
 
-// golden are records as they were stored, by the name of their file. They must be read
-// for ever.
+// golden has stored records by the name of their file. relink must read them for ever.
 func golden() map[string]Record {
 	return map[string]Record{
 		"v1/macvlan-on-vlan-on-bond.json": dualStack(),
@@ -142,7 +141,7 @@ func TestStoredRecordsAreReadAndWrittenAsTheyWere(t *testing.T) {
 	}
 }
 
-// asWritten is a stored record as this version writes it.
+// asWritten returns a stored record as this version writes it.
 func asWritten(stored []byte) string {
 	return storedVersion.ReplaceAllString(string(stored), fmt.Sprintf(`  "version": %d,`, Version))
 }

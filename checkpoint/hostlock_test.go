@@ -21,7 +21,7 @@ func TestTheHostIsChangedByOneAtATime(t *testing.T) {
 	if _, err := s.LockHost(ctx); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), ".host.lock") {
 		t.Errorf("a second one: %v", err)
 	}
-	// An ADD does not wait for it, and is not in its way.
+	// An ADD does not wait for the host's lock, and does not delay its holder.
 	share(t, s)
 	go func() {
 		time.Sleep(10 * time.Millisecond)

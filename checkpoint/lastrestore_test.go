@@ -13,7 +13,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// What the last restore did is read as it was written, whatever ran before.
+// The summary of the last restore is read as it was written, whatever ran before.
 func TestTheLastRestoreIsRemembered(t *testing.T) {
 	s := OpenStore(t.TempDir())
 	if l, err := s.LastRestore(); !errors.Is(err, ErrNone) {
@@ -49,7 +49,7 @@ func TestTheLastRestoreIsRemembered(t *testing.T) {
 	}
 }
 
-// A restore that comes to its end removes what a kill left of writing the note, and not the note.
+// When a restore ends, it removes the temporary file of a killed write, but not the note itself.
 func TestTheEndOfARestoreLeavesTheLastOne(t *testing.T) {
 	s := OpenStore(t.TempDir())
 	restoring := begin(t, s)

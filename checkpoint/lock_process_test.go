@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// holdEnv makes the test binary another relink process: it takes the lock of
-// sandbox c1 in the store that it names, says so, and holds it until its input
-// ends.
+// holdEnv turns the test binary into another relink process. It names a store. The process takes the lock of sandbox c1
+// there, says so, and holds the lock until its input ends.
 const holdEnv = "RELINK_TEST_HOLD_LOCK"
 
 func TestMain(m *testing.M) {
@@ -34,7 +33,7 @@ func hold(s *Store) {
 	unlock()
 }
 
-// holder is another process that has the lock.
+// holder is another process that holds the lock.
 type holder struct {
 	cmd   *exec.Cmd
 	input io.Closer

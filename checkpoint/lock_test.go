@@ -16,7 +16,7 @@ import (
 	"github.com/relink-cni/relink/pkg/flock"
 )
 
-// lock takes the lock, waiting as long as the test may run.
+// lock takes the lock. It waits as long as the test may run.
 func lock(t *testing.T, s *Store, containerID string) (unlock func()) {
 	t.Helper()
 	unlock, err := s.Lock(t.Context(), containerID)
@@ -26,7 +26,7 @@ func lock(t *testing.T, s *Store, containerID string) (unlock func()) {
 	return unlock
 }
 
-// over is a context whose time is up.
+// over returns a context whose time is up.
 func over() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -128,7 +128,7 @@ func TestUnlockKeepsWhatIsThere(t *testing.T) {
 	}
 }
 
-// A checkpoint can stay for as long as its sandbox lives.
+// unlock removes it, because a checkpoint can stay for as long as its sandbox lives.
 func TestUnlockRemovesWhatAKillLeftBesideACheckpoint(t *testing.T) {
 	s := newStore(t)
 	unlock := lock(t, s, "c1")
@@ -148,14 +148,14 @@ func TestTryLockDoesNotWait(t *testing.T) {
 		t.Errorf("held, and it says %v", err)
 	}
 	unlock()
-	// No attempt of before holds it.
+	// None of the earlier attempts holds it.
 	if unlock, err = s.TryLock("c1"); err != nil {
 		t.Fatal(err)
 	}
 	unlock()
 }
 
-// The lock of a listed record's sandbox is like any other, whatever becomes of the record.
+// The lock of a listed record's sandbox is like any other lock, whatever happens to the record.
 func TestTryLockOfARecord(t *testing.T) {
 	for name, test := range map[string]struct {
 		before, during func(*testing.T, *Store)
@@ -201,8 +201,7 @@ func forget(ifName string) func(*testing.T, *Store) {
 	}
 }
 
-// Who waited for a lock can get it when its file is gone already, and somebody
-// else holds the lock that took its place.
+// A waiter can get a lock whose file is already gone, while somebody else holds the lock that replaced it.
 func TestLockWhoseDirectoryWasRemovedIsNotTheLockAnyMore(t *testing.T) {
 	s := newStore(t)
 	unlock := lock(t, s, "c1")
@@ -243,7 +242,7 @@ func TestLockThatCannotBeMadeSaysSo(t *testing.T) {
 	}
 }
 
-// What nobody but the admin can mend is said at once, with its path.
+// A problem that only the admin can fix is reported at once, with its path.
 func TestLockBehindALinkToNowhereSaysSo(t *testing.T) {
 	for name, link := range map[string]string{"the lock": "c1/.lock", "the directory": "c1"} {
 		t.Run(name, func(t *testing.T) {
@@ -282,8 +281,7 @@ func TestLockKeepsOthersOut(t *testing.T) {
 	}
 }
 
-// TestLockExcludesManyAtOnce has many use a sandbox that another interface's
-// checkpoint keeps alive.
+// TestLockExcludesManyAtOnce lets many goroutines use a sandbox. Another interface's checkpoint keeps its directory.
 func TestLockExcludesManyAtOnce(t *testing.T) {
 	s := newStore(t)
 	save(t, s, record("c1", "net1"))
@@ -291,9 +289,8 @@ func TestLockExcludesManyAtOnce(t *testing.T) {
 	expectFiles(t, s, "c1/", "c1/.lock", "c1/net1.json")
 }
 
-// excludeMany has many lock sandbox c1, use it and unlock it, over and over.
-// counter has no other protection than the lock: the race detector sees what it
-// does not protect. At the end, the checkpoint of eth0 is forgotten.
+// excludeMany lets many goroutines lock sandbox c1, use it and unlock it, over and over. Only the lock protects
+// counter, so the race detector finds any gap. At the end it forgets the checkpoint of eth0.
 func excludeMany(t *testing.T, s *Store) {
 	t.Helper()
 	const workers, rounds = 8, 40
@@ -328,7 +325,7 @@ func excludeMany(t *testing.T, s *Store) {
 	}
 }
 
-// useSandbox saves, forgets or leaves the record, and reads back what it did.
+// useSandbox saves, forgets or leaves the record, and checks the result.
 func useSandbox(t *testing.T, s *Store, mtu, what int) {
 	switch what % 3 {
 	case 0:
@@ -350,8 +347,8 @@ func useSandbox(t *testing.T, s *Store, mtu, what int) {
 	}
 }
 
-// TestLockExcludesManyWhileTheDirectoryComesAndGoes has each holder come upon
-// what the one before it left: often no directory at all.
+// TestLockExcludesManyWhileTheDirectoryComesAndGoes lets each holder meet what the holder before it left, often no
+// directory at all.
 func TestLockExcludesManyWhileTheDirectoryComesAndGoes(t *testing.T) {
 	excludeMany(t, newStore(t))
 }

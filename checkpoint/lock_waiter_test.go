@@ -9,8 +9,8 @@ import (
 	"github.com/relink-cni/relink/pkg/flock"
 )
 
-// waitsForLock says whether a goroutine of this process waits for the lock that another one
-// holds: both have the file open.
+// waitsForLock reports whether one goroutine of this process waits for the lock that another one holds. Then both have
+// the file open.
 func waitsForLock(t *testing.T, path string) bool {
 	t.Helper()
 	const own = "/proc/self/fd"
@@ -27,9 +27,8 @@ func waitsForLock(t *testing.T, path string) bool {
 	return count > 1
 }
 
-// TestLockWaitsForTheLockThatTookTheOldOnesPlace lets a waiter have the lock of a
-// directory that was removed and made anew meanwhile, by somebody who holds the
-// new one.
+// TestLockWaitsForTheLockThatTookTheOldOnesPlace removes and remakes the directory of a lock while somebody waits for
+// it. Another holder has the new lock, so the waiter must not return with the old one.
 func TestLockWaitsForTheLockThatTookTheOldOnesPlace(t *testing.T) {
 	s := newStore(t)
 	first, err := openLock(t.Context(), s.sandboxDir("c1"))
@@ -49,7 +48,7 @@ func TestLockWaitsForTheLockThatTookTheOldOnesPlace(t *testing.T) {
 	}()
 	untilItWaits(t, s, got)
 
-	// What unlock does, and another Lock behind it.
+	// Do the same as unlock. The next lock then makes the directory again.
 	for _, path := range []string{filepath.Join(s.sandboxDir("c1"), lockName), s.sandboxDir("c1")} {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
@@ -67,7 +66,7 @@ func TestLockWaitsForTheLockThatTookTheOldOnesPlace(t *testing.T) {
 	unlock()
 }
 
-// untilItWaits returns when the waiter waits, and fails when it has the lock.
+// untilItWaits returns once the waiter waits. It fails the test if the waiter has the lock.
 func untilItWaits(t *testing.T, s *Store, got <-chan func()) {
 	t.Helper()
 	for !waitsForLock(t, filepath.Join(s.sandboxDir("c1"), lockName)) {

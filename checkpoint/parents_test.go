@@ -63,7 +63,7 @@ func TestParentsAloneKeepsEverybodyOffUntilRelease(t *testing.T) {
 	}
 }
 
-// The wait for somebody who is alone with the parents has an end, and says who it is.
+// The wait for a process that holds the parents' lock alone has an end. The error names that process.
 func TestShareParentsWaitsNoLongerThanItMay(t *testing.T) {
 	s := newStore(t)
 	if !share(t, s).Alone() {

@@ -37,7 +37,7 @@ func TestUsable(t *testing.T) {
 	if err := s.Usable(); err != nil {
 		t.Error(err)
 	}
-	// An ADD would make the lock that is left, and no more is.
+	// Only the lock is left, which an ADD would make too.
 	if files, err := os.ReadDir(s.Dir()); err != nil || len(files) != 1 || files[0].Name() != ".parents.lock" {
 		t.Errorf("left: %v %v", files, err)
 	}
@@ -53,7 +53,7 @@ func TestUsable(t *testing.T) {
 	}
 }
 
-// Where no ADD can take the lock that all of them take, nothing can be saved.
+// All ADDs take this lock. If no ADD can take it, nothing can be saved.
 func TestAStoreWhoseParentsCannotBeLockedIsNotUsable(t *testing.T) {
 	for name, obstruct := range map[string]func(path string) error{
 		"a directory":       func(path string) error { return os.Mkdir(path, 0o700) },
@@ -72,7 +72,7 @@ func TestAStoreWhoseParentsCannotBeLockedIsNotUsable(t *testing.T) {
 	}
 }
 
-// A sandbox's operation under way, and a restore on the host's devices, pass.
+// A sandbox's operation and a restore's change of the host's devices do not last. The store is usable meanwhile.
 func TestAStoreThatIsLockedIsUsable(t *testing.T) {
 	s := newStore(t)
 	if p := share(t, s); !p.Alone() {

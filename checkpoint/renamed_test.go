@@ -31,7 +31,7 @@ func TestARenamedDeviceIsNoted(t *testing.T) {
 	}
 }
 
-// A name that is a path is none of a device.
+// A path is not the name of a device.
 func TestARenamedDeviceHasANameOfADevice(t *testing.T) {
 	s := OpenStore(t.TempDir())
 	for _, name := range []string{"", ".", "../eth0", "with space", strings.Repeat("a", 16)} {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountTmpfs mounts a file system of its own for the store, which takes root.
+// mountTmpfs mounts a file system for the store alone. It needs root.
 func mountTmpfs(t *testing.T, options string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -44,8 +44,7 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// TestSaveThatFailsKeepsTheLastRecord also shows that the next one works, once
-// what was in the way is gone.
+// TestSaveThatFailsKeepsTheLastRecord also shows that the next save works once the obstacle is gone.
 func TestSaveThatFailsKeepsTheLastRecord(t *testing.T) {
 	for name, test := range map[string]struct {
 		options     string
@@ -63,7 +62,7 @@ func TestSaveThatFailsKeepsTheLastRecord(t *testing.T) {
 			want: unix.ENOSPC,
 		},
 		"no inodes": {
-			options: "nr_inodes=5", // The root, two directories, the record, and one that is free.
+			options: "nr_inodes=5", // The root, two directories, the record, and a free one.
 			block: func(t *testing.T, dir string) {
 				if err := os.WriteFile(filepath.Join(dir, "filler"), nil, 0o600); err != nil {
 					t.Fatal(err)

@@ -14,8 +14,8 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-// populated has two sandboxes of one pod, the old one still there while it is
-// being replaced, one of another pod, one of none, and one that can't be read.
+// populated returns a store with five sandboxes. Two belong to one pod, because the old one still exists while it is
+// being replaced. One belongs to another pod, one to none, and one cannot be read.
 func populated(t *testing.T) *Store {
 	t.Helper()
 	s := newStore(t)
@@ -30,7 +30,7 @@ func populated(t *testing.T) *Store {
 	return s
 }
 
-// none is the message for a name of nothing.
+// none returns the message for a name that matches nothing.
 func none(name, what string) string {
 	return fmt.Sprintf("%q matches nothing: there is no such %s; relink list shows what there is", name, what)
 }
@@ -115,7 +115,7 @@ func TestSelectFromNothing(t *testing.T) {
 	}
 }
 
-// What is left of a torn checkpoint tells whose it is. What is not left counts for every limit.
+// The readable part of a torn checkpoint says whose it is. A missing part matches every limit.
 func TestSelectByWhatIsLeftOfATornCheckpoint(t *testing.T) {
 	s := newStore(t)
 	other := podRecord("bbbb", "eth0", "lab", "web-0")

@@ -11,13 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// newStore returns an empty store, whose directory is not there yet.
+// newStore returns an empty store. Its directory does not exist yet.
 func newStore(t *testing.T) *Store {
 	t.Helper()
 	return OpenStore(filepath.Join(t.TempDir(), "relink", "checkpoints"))
 }
 
-// write puts a file into the store, as somebody else would.
+// write puts a file into the store, as some other program would.
 func write(t *testing.T, s *Store, name, content string) {
 	t.Helper()
 	path := filepath.Join(s.Dir(), name)
@@ -29,7 +29,7 @@ func write(t *testing.T, s *Store, name, content string) {
 	}
 }
 
-// files returns what is in the store, directories with a slash.
+// files returns the paths in the store. Directories end with a slash.
 func files(t *testing.T, s *Store) []string {
 	t.Helper()
 	var all []string
@@ -49,7 +49,7 @@ func files(t *testing.T, s *Store) []string {
 	return all
 }
 
-// listed returns what List says, in short.
+// listed returns the result of List in short form.
 func listed(t *testing.T, records []Record, unreadable []Unreadable) (read, failed []string) {
 	t.Helper()
 	for _, r := range records {

@@ -12,7 +12,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// leftAfter is what is left of the bytes, in short.
+// leftAfter describes the readable part of the bytes in short form.
 func leftAfter(b []byte) string {
 	r := leftOf(b)
 	var has []string
@@ -39,7 +39,7 @@ func TestWhatIsLeftOfATornCheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(b)
-	// upTo returns all before the n-th of what.
+	// upTo returns the text before the n-th what.
 	upTo := func(what string, n int) string {
 		at := 0
 		for range n {
@@ -75,7 +75,7 @@ func TestWhatIsLeftOfATornCheckpoint(t *testing.T) {
 	}
 }
 
-// Wherever it is torn, what is left is what was there, and never half of an identity.
+// Wherever the file is torn, the readable part is what was there, and never half of an identity.
 func TestEveryTearLeavesWhatWasThere(t *testing.T) {
 	was := everythingNow()
 	b, err := Encode(was)
@@ -105,7 +105,7 @@ func TestListHasWhatIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, s, "c1/eth0.json", string(b[:len(b)/2]))
-	write(t, s, "c2/eth0.json", string(b)) // Another attachment's says nothing of this one.
+	write(t, s, "c2/eth0.json", string(b)) // This file is another attachment's. It says nothing of the name it has here.
 	write(t, s, "c3/eth0.json", "")
 	_, unreadable, err := s.List()
 	if err != nil || len(unreadable) != 3 {

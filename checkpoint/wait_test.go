@@ -14,7 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/flock"
 )
 
-// Each lock of the store has its name, and its holder is named.
+// A long wait names the lock and its holder.
 func TestALongWaitNamesTheLock(t *testing.T) {
 	s := newStore(t)
 	save(t, s, podRecord("c1", "eth0", "shop", "web-0"), record("c2", "eth0"))
@@ -67,7 +67,7 @@ func TestALongWaitNamesTheLock(t *testing.T) {
 	}
 }
 
-// A lock that comes soon needs no word.
+// A short wait is not reported.
 func TestAShortWaitIsNotTold(t *testing.T) {
 	s := newStore(t)
 	s.OnWait(func(w flock.Wait) { t.Errorf("told: %s", w) })

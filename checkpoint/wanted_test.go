@@ -14,10 +14,10 @@ import (
 
 var anySlot = netstate.Slot{Destination: netip.MustParsePrefix("0.0.0.0/0"), Table: 254}
 
-// slot is the routes of one slot, each by its device and its gateway's last number.
+// slot has the routes of one slot. Each is written as its device and the last number of its gateway.
 type slot []string
 
-// seenBy returns the places as the interface sees them.
+// seenBy returns the routes from the view of the interface.
 func (s slot) seenBy(name string) []netstate.Place {
 	var places []netstate.Place
 	for _, route := range s {
@@ -55,7 +55,7 @@ func (s slot) moved(front, back []int) slot {
 	return slices.Concat(first, middle, last)
 }
 
-// captured saves a checkpoint of the interface beside the slot.
+// captured saves a checkpoint of the interface that was taken while the slot was like this.
 func (s slot) captured(t *rapid.T, store *Store, name string, at int) {
 	r := record("pod", name)
 	r.CapturedAt = time.Unix(int64(at), 0)
@@ -67,7 +67,7 @@ func (s slot) captured(t *rapid.T, store *Store, name string, at int) {
 	}
 }
 
-// order is what the interface's checkpoint wants of the slot.
+// order returns the order that the interface's checkpoint wants in the slot.
 func (s slot) order(t *rapid.T, store *Store, name string) netstate.Order {
 	r, err := store.Load("pod", name)
 	if err != nil {
@@ -83,8 +83,8 @@ func (s slot) order(t *rapid.T, store *Store, name string) netstate.Order {
 	return wanted.RouteOrder[0]
 }
 
-// The order that the newest checkpoint has seen comes back, whichever it is, whatever the older
-// ones say, whatever is lost, in whatever order the interfaces come back, and all agree.
+// The order in the newest checkpoint comes back. It does not matter which checkpoint that is, what the older ones say,
+// which interfaces are lost, and in which order they come back. In the end all checkpoints agree.
 func TestTheNewestCheckpointsOrderComesBack(t *testing.T) {
 	dir := t.TempDir()
 	count := 0
@@ -98,7 +98,7 @@ func TestTheNewestCheckpointsOrderComesBack(t *testing.T) {
 				all = append(all, fmt.Sprintf("%s %d", name, number))
 			}
 		}
-		if rapid.Bool().Draw(t, "one without checkpoint") { // Only where there is one can everything be put round it.
+		if rapid.Bool().Draw(t, "one without checkpoint") { // There is at most one such route. The others can be arranged around one, but not around two.
 			all = append(all, "veth 1")
 		}
 		captures := rapid.Permutation(names).Draw(t, "captures")
@@ -141,7 +141,7 @@ func ordered(t *rapid.T, store *Store, now slot, name string) slot {
 	return now.moved(front, back)
 }
 
-// Of what the newest checkpoint does not know, the others say where it is.
+// The newest checkpoint does not know this interface. The other checkpoints know its place.
 func TestAnInterfaceThatWasLostAtTheNewestCaptureHasItsPlace(t *testing.T) {
 	store := OpenStore(t.TempDir())
 	rapid.Check(t, func(t *rapid.T) {

@@ -25,7 +25,7 @@ var onVLAN3 = []netstate.Device{
 	{Kind: netstate.KindNIC, Name: "eth0", MTU: 1500, NIC: netstate.NIC{PermanentMAC: "52:54:00:00:00:01"}},
 }
 
-// live is what the file says, alive.
+// live returns the interface of the file, as if it existed.
 func live(change func(*netstate.Interface)) *netstate.Interface {
 	file := parsed(nil)
 	i := netstate.Interface{
@@ -41,8 +41,8 @@ func live(change func(*netstate.Interface)) *netstate.Interface {
 	return &i
 }
 
-// found is a file whose interface is gone, written in the noon of the boot's day by a
-// process of the morning.
+// found returns a file whose interface is gone. It was written at noon on the day of the boot, and its process started
+// an hour earlier.
 func found(change func(*Found)) Found {
 	f := Found{
 		Path: "/fix/0123456789ab", File: parsed(nil), Written: noon,
@@ -66,7 +66,7 @@ const (
 	ownMAC = "02:42:0a:03:00:05"
 )
 
-// decided is what a test compares of an action.
+// decided is the part of an action that a test compares.
 type decided struct {
 	Do     Verb
 	From   Source
@@ -128,7 +128,7 @@ func TestDecide(t *testing.T) {
 		},
 		"its own, but none to be remembered": {
 			found: func(f *Found) {
-				f.There.Live = live(func(i *netstate.Interface) { i.Addresses = nil }) // They were not read.
+				f.There.Live = live(func(i *netstate.Interface) { i.Addresses = nil }) // The addresses were not read.
 				f.There.Unsupported = errors.New("its parent is elsewhere")
 			},
 			want: decided{Refuse, "", own, "it can't be remembered: its parent is elsewhere"},
@@ -279,7 +279,7 @@ func TestUsableAddresses(t *testing.T) {
 	}
 }
 
-// An import onto the wrong device can be redone. What a live interface told stays.
+// An import onto the wrong device can be done again. A record that was read from a live interface stays.
 func TestDecideReplace(t *testing.T) {
 	imported := func(change func(*checkpoint.Record)) Node {
 		a := Decide([]Found{found(nil)}, Node{Parents: onVLAN3[1:], MTU: 1500})[0]

@@ -15,13 +15,13 @@ import (
 
 var comparable = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
 
-// written is a file as the tool writes it.
+// written is a file in the form in which the tool writes it.
 const written = `{"netns":"/proc/1234/ns/net","podname":"web-0","sandbox":"0123456789abcdef","ifname":"eth0","result":{"cniVersion":"0.4.0",
 "interfaces":[{"name":"eth0","mac":"02:42:0A:03:00:05","sandbox":"/proc/1234/ns/net"}],
 "ips":[{"version":"4","interface":0,"address":"10.3.0.5/24","gateway":"10.3.0.1"}],
 "routes":[{"dst":"0.0.0.0/0"}],"dns":{}}}`
 
-// edit returns the file with a part of it replaced.
+// edit returns the file with one part replaced.
 func edit(t testing.TB, old, replacement string) string {
 	t.Helper()
 	if !strings.Contains(written, old) {
@@ -46,7 +46,7 @@ func route(destination, gateway string, priority uint32) netstate.Route {
 	return r
 }
 
-// parsed is what written says.
+// parsed returns the content of written.
 func parsed(change func(*File)) File {
 	f := File{
 		Netns: "/proc/1234/ns/net", PodName: "web-0", Sandbox: "0123456789abcdef", IfName: "eth0", MAC: "02:42:0a:03:00:05",

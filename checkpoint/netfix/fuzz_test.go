@@ -12,8 +12,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// FuzzParse shows that no file makes Parse panic, that an error is one line that can
-// be shown, and that what is accepted can be remembered and read again.
+// FuzzParse shows that no file makes Parse panic, and that each error is one line that is safe to print. An accepted
+// file can be remembered and read again.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(written))
 	for _, pair := range [][2]string{

@@ -33,7 +33,7 @@ func newNode(t *testing.T) *node {
 	return &node{testnode.New(t), t.TempDir()}
 }
 
-// attach gives the sandbox an interface as the tool does.
+// attach gives the sandbox an interface in the way of the tool.
 func attach(t *testing.T, netns string, last int) {
 	t.Helper()
 	fresh.IP(t, "", fmt.Sprintf("link add link lan0 name fix0 netns %s mtu 1500 type macvlan mode bridge", netns))
@@ -48,7 +48,7 @@ func mac(last int) string { return fmt.Sprintf("02:42:0a:09:00:%02x", last) }
 
 func id(last int) string { return fmt.Sprintf("%012d0000", last) }
 
-// write writes the file that the tool keeps of a sandbox, and returns its name.
+// write writes the tool's file for a sandbox, and returns its name.
 func (n *node) write(t *testing.T, netns string, last int) string {
 	t.Helper()
 	const format = `{"netns":%q,"podname":"web-%[2]d","sandbox":%[3]q,"ifname":"eth0","result":{
@@ -66,8 +66,8 @@ func (n *node) put(t *testing.T, name, content string) {
 	}
 }
 
-// imports runs an import and expects of each file what became of it and why, as
-// "name state reason", where the reason can be the beginning of it.
+// imports runs an import and expects one outcome for each file: "name state reason". The reason may be only its
+// beginning.
 func (n *node) imports(t *testing.T, dryRun bool, want ...string) netfix.Report {
 	t.Helper()
 	report, err := netfix.Run(t.Context(), netfix.Options{
@@ -90,7 +90,7 @@ func (n *node) imports(t *testing.T, dryRun bool, want ...string) netfix.Report 
 	return report
 }
 
-// restores runs a restore and expects so many attachments, each in one of the states.
+// restores runs a restore and expects count attachments, each in one of the states.
 func (n *node) restores(t *testing.T, count int, states ...restore.State) {
 	t.Helper()
 	report, err := restore.Run(t.Context(), restore.Options{Store: n.Store, Wait: 5 * time.Second})
@@ -107,7 +107,7 @@ func (n *node) restores(t *testing.T, count int, states ...restore.State) {
 	}
 }
 
-// state is the interface, less its number and its parent's.
+// state returns the interface without its index and its parent's.
 func state(t *testing.T, netns string) string {
 	t.Helper()
 	return fresh.Run(t, netns, `ip -d -o link show eth0 | sed 's/^[0-9]*: //; s/@if[0-9]*//; s/ link-netnsid [0-9]*//'
@@ -119,8 +119,8 @@ const (
 	gone  = "eth0 is gone from the sandbox: remembered from the file, on lan0"
 )
 
-// One is imported while it is there, one when it is gone, among files that are no use;
-// both come back as they were.
+// One interface is imported while it exists, another when it is gone, among files that are useless. Both come back as
+// they were.
 func TestImportIsRestored(t *testing.T) {
 	n, alive, late := newNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
 	attach(t, alive, 5)
@@ -226,8 +226,7 @@ func TestImportRefusesStrangers(t *testing.T) {
 	}
 }
 
-// A process proves nothing by its number: one that started after the file was written
-// is a stranger's.
+// The number of a process proves nothing. A process that started after the file was written is a stranger's.
 func TestImportByProcess(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	cmd := exec.Command("nsenter", "--net="+netns, "sleep", "60")
@@ -263,7 +262,7 @@ func TestImportBesideCheckpoints(t *testing.T) {
 	name := n.write(t, netns, 5)
 	n.imports(t, false, name+" imported "+there)
 
-	// Another namespace under the same container ID.
+	// Another namespace has the same container ID.
 	n.write(t, another, 5)
 	n.imports(t, false, name+" refused its name is that of a checkpoint of another namespace, "+netns)
 	n.write(t, netns, 5)
@@ -276,7 +275,7 @@ func TestImportBesideCheckpoints(t *testing.T) {
 	}
 	n.imports(t, false, name+" imported "+there)
 
-	// What capture remembered without knowing the container ID.
+	// A capture remembered the interface without knowing the container ID.
 	r := n.Records(t)[0]
 	if err := n.Store.Forget(id(5), "eth0"); err != nil {
 		t.Fatal(err)

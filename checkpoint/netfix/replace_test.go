@@ -9,7 +9,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// An import onto the wrong device is redone, before a restore and after one.
+// An import onto the wrong device is done again, both before a restore and after one.
 func TestAnImportOntoTheWrongDeviceIsRedone(t *testing.T) {
 	n, netns, live := newNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
 	fresh.Run(t, "", "ip link add wrong0 type veth peer name wrong1; ip link set wrong0 up; ip link set wrong1 up")
@@ -40,7 +40,7 @@ func TestAnImportOntoTheWrongDeviceIsRedone(t *testing.T) {
 		t.Errorf("a dry run wrote %s", on)
 	}
 
-	// It is restored onto the wrong device first.
+	// First it is restored onto the wrong device.
 	n.restores(t, 2, restore.AsRecorded, restore.Restored)
 	onto("lan0", false, "refused it was imported onto wrong0, and eth0 is there, on wrong0")
 	fresh.Run(t, netns, "ip link del eth0")
@@ -55,6 +55,6 @@ func TestAnImportOntoTheWrongDeviceIsRedone(t *testing.T) {
 	if on := n.Records(t)[0].Interface.Parents[0].Name; on != "lan0" {
 		t.Errorf("it is on %s", on)
 	}
-	// The command.
+	// The same with the command.
 	n.Says(t, 0, "import "+n.dir+" --parent lan0 --replace", "2 kept\n")
 }

@@ -16,22 +16,22 @@ type (
 	chain   = []netstate.Device
 )
 
-// hardware is NIC number n: its permanent MAC and its address on the bus.
+// hardware returns NIC number n: its permanent MAC and its address on the bus.
 func hardware(n int) netstate.NIC {
 	return netstate.NIC{PermanentMAC: fmt.Sprintf("52:54:00:00:00:%02x", n), BusAddress: fmt.Sprintf("0000:00:%02x.0", n)}
 }
 
-// nic is the NIC number n under a name.
+// nic returns NIC number n under a name.
 func nic(name string, n int) netstate.Device {
 	return netstate.Device{Kind: netstate.KindNIC, Name: name, MTU: 1500, NIC: hardware(n)}
 }
 
-// plain is a device that is known by its name and kind alone.
+// plain returns a device that has only a name and a kind.
 func plain(kind, name string) netstate.Device {
 	return netstate.Device{Kind: kind, Name: name, MTU: 1500}
 }
 
-// bond has as members the NICs of these numbers, recorded as eth<n>.
+// bond returns a bond. Its members are the NICs of these numbers, recorded as eth<n>.
 func bond(name string, members ...int) netstate.Device {
 	d := plain(netstate.KindBond, name)
 	d.Bond = &netstate.Bond{Mode: "active-backup"}
@@ -58,7 +58,7 @@ func mtu(d netstate.Device, bytes int) netstate.Device {
 	return d
 }
 
-// up is a device that is there and up, on the parent of that index or none.
+// up returns a device that exists and is up, on the parent with index on, or on none.
 func up(index int, d netstate.Device, on int) netstate.LiveDevice {
 	return netstate.LiveDevice{Device: d, Index: index, ParentIndex: on, Up: true, Carrier: true}
 }
@@ -67,19 +67,17 @@ func down(index int, d netstate.Device, on int) netstate.LiveDevice {
 	return netstate.LiveDevice{Device: d, Index: index, ParentIndex: on}
 }
 
-// enslaved is a NIC that belongs to the bond of that index.
+// enslaved returns a NIC that belongs to the bond with index to.
 func enslaved(index int, d netstate.Device, to int) netstate.LiveDevice {
 	return netstate.LiveDevice{Device: d, Index: index, MasterIndex: to, Up: true, Carrier: true}
 }
 
-// said is all that a plan says: the steps with their reasons, and what became of each
-// chain.
+// said has everything that a plan says: the steps with their reasons, and the result for each chain.
 type said struct {
 	Steps, Notes []string
-	// On is what each chain is to be built on, "" where it can't be.
+	// On is the device on which each chain is to be built, or "" if none can be used.
 	On []string
-	// Problems are those that leave a chain usable, Broken those that don't. A
-	// question mark follows one that time may mend.
+	// Problems leave a chain usable, those in Broken do not. A question mark follows a problem that time may solve.
 	Problems, Broken []string
 }
 
@@ -121,7 +119,7 @@ type planTest struct {
 	there  devices
 	chains []chain
 	mapped map[string]string
-	// rebuild is --rebuild-bond.
+	// rebuild is the flag --rebuild-bond.
 	rebuild bool
 	want    said
 }
@@ -141,7 +139,7 @@ func (tests planTests) run(t *testing.T) {
 	}
 }
 
-// named are the NICs in the chains.
+// named returns the NICs in the chains.
 func named(chains ...chain) []netstate.Member {
 	var all []netstate.Member
 	for _, c := range chains {

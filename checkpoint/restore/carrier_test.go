@@ -16,8 +16,8 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// lan is a host with the parent lan0 and a sandbox with a macvlan on it that has a checkpoint. lan0
-// has carrier while its other end, lan1, is up.
+// lan is a host with the parent lan0, and a sandbox with a macvlan on it. The macvlan has a checkpoint. lan0 has
+// carrier while its other end, lan1, is up.
 type lan struct {
 	store *checkpoint.Store
 	// sandbox and wire are the namespaces of the pod and of lan1.
@@ -36,7 +36,7 @@ func newLAN(t *testing.T) *lan {
 	return l
 }
 
-// remember saves the checkpoint of the interface as it is now.
+// remember saves the checkpoint of the interface in its present state.
 func (l *lan) remember(t *testing.T, ifName string) {
 	t.Helper()
 	host := must(kernel.OpenHost())(t)
@@ -55,15 +55,14 @@ func (l *lan) remember(t *testing.T, ifName string) {
 	}
 }
 
-// makeParent makes lan0, without carrier, and a neighbour behind it that learns from
-// announcements.
+// makeParent makes lan0 without carrier, and a neighbour behind it that learns from announcements.
 func (l *lan) makeParent(t *testing.T) {
 	t.Helper()
 	fresh.Run(t, "", "ip link add lan0 up type veth peer name lan1; ip link set lan1 netns "+l.wire)
 	fresh.Run(t, l.wire, "ip addr add 10.9.0.1/24 dev lan1; echo 1 >/proc/sys/net/ipv4/conf/lan1/arp_accept")
 }
 
-// lose takes lan0 away and brings it back, without carrier.
+// lose deletes lan0 and makes it again without carrier.
 func (l *lan) lose(t *testing.T) {
 	t.Helper()
 	fresh.IP(t, "", "link del lan0")
@@ -73,7 +72,7 @@ func (l *lan) lose(t *testing.T) {
 func (l *lan) connect(t *testing.T) {
 	t.Helper()
 	fresh.IP(t, l.wire, "link set lan1 up")
-	// The kernel notices the carrier of lan0 a moment later, and that of the devices on it after that.
+	// The kernel notices the carrier of lan0 a moment later, and after that the carrier of the devices on it.
 	fresh.Run(t, "", "until ip link show lan0 | grep -q 'state UP'; do sleep 0.05; done")
 	fresh.Run(t, l.sandbox, "until ip link show up | grep -q 'eth0.*state UP' || ! ip link show eth0 >/dev/null 2>&1; do sleep 0.05; done")
 }
@@ -83,7 +82,7 @@ func (l *lan) disconnect(t *testing.T) {
 	fresh.IP(t, l.wire, "link set lan1 down")
 }
 
-// run runs a restore and says what it reports of the one attachment.
+// run runs a restore and returns its report, and the outcome of the one attachment.
 func (l *lan) run(t *testing.T, opts Options) (Report, Outcome) {
 	t.Helper()
 	opts.Store = l.store
@@ -94,7 +93,7 @@ func (l *lan) run(t *testing.T, opts Options) (Report, Outcome) {
 	return report, report.Attachments[0]
 }
 
-// knows says whether the neighbour has been told where the sandbox's address is.
+// knows reports whether the neighbour knows where the sandbox's address is.
 func (l *lan) knows(t *testing.T) bool {
 	t.Helper()
 	deadline := time.Now().Add(time.Second)
@@ -106,7 +105,7 @@ func (l *lan) knows(t *testing.T) bool {
 	return false
 }
 
-// The kernel drops what is sent in the moment after carrier has come. The restore waits until that is over.
+// In the first moment of carrier, the kernel drops what is sent. The restore waits until that moment is over.
 func TestNoAnnouncementIsLostWhenCarrierComesMeanwhile(t *testing.T) {
 	l := newLAN(t)
 	l.remember(t, "eth0")
@@ -120,8 +119,8 @@ func TestNoAnnouncementIsLostWhenCarrierComesMeanwhile(t *testing.T) {
 	}
 }
 
-// Every restore and every check reports what was built without carrier. Once there is carrier, the
-// next restore announces it, and only that one.
+// Every restore and every check reports an interface that was built without carrier. Only the first restore with
+// carrier announces it.
 func TestMissingCarrierIsSaidEachTime(t *testing.T) {
 	l := newLAN(t)
 	l.lose(t)
@@ -158,7 +157,7 @@ func TestMissingCarrierIsSaidEachTime(t *testing.T) {
 	}
 }
 
-// Carrier that comes while the restore waits ends its wait.
+// The restore stops waiting when carrier comes.
 func TestRestoreWaitsForCarrier(t *testing.T) {
 	l := newLAN(t)
 	l.lose(t)
@@ -195,17 +194,17 @@ func TestCarrierThatWasLostIsSaid(t *testing.T) {
 	}
 }
 
-// The interface itself can be without carrier while its parent has some.
+// The interface itself can lack carrier while its parent has some.
 func TestCarrierOfTheInterfaceItself(t *testing.T) {
 	l := newLAN(t)
-	// A macvlan of the pod's own, on a veth of the pod's own.
+	// The pod stacks a macvlan of its own on a veth of its own.
 	fresh.Run(t, l.sandbox, `ip link add up0 up type veth peer name down0; ip link set down0 up
 		ip link add net1 link up0 type macvlan mode bridge; ip addr add 10.8.0.2/24 dev net1; ip link set net1 up`)
 	if err := l.store.Forget("c1", "eth0"); err != nil {
 		t.Fatal(err)
 	}
 	l.remember(t, "net1")
-	// The kernel tells the devices on up0 a moment later that its carrier has gone.
+	// The carrier of up0 is gone. The kernel passes that on to the devices on up0 a moment later.
 	fresh.Run(t, l.sandbox, "ip link set down0 down; while ip link show net1 | grep -q LOWER_UP; do sleep 0.05; done")
 	report, o := l.run(t, Options{DryRun: true})
 	if o.State != AsRecorded || !slices.Equal(report.Problems, []string{"net1 of shop/web-0 has no carrier: 1 attachment cut off"}) {
@@ -217,8 +216,7 @@ func TestCarrierOfTheInterfaceItself(t *testing.T) {
 	}
 }
 
-// A restore that was killed may not have announced what it built. The next restore of all sandboxes
-// does.
+// A killed restore may not have announced what it built. The next restore of all sandboxes announces it.
 func TestKilledRestoreIsAnnouncedByTheNext(t *testing.T) {
 	l := newLAN(t)
 	note := must(l.store.BeginRestore())(t)
@@ -243,8 +241,8 @@ func TestKilledRestoreIsAnnouncedByTheNext(t *testing.T) {
 	}
 }
 
-// What was built is announced, or is owed, even if something else failed: a pod that lacks a route has
-// the rest.
+// An interface that was built is announced or the announcement is owed, even if another step failed. A pod without one
+// route still has all the others.
 func TestWhatFailsInPartIsAnnounced(t *testing.T) {
 	l := newLAN(t)
 	whole := must(l.store.Load("c1", "eth0"))(t)
@@ -268,7 +266,7 @@ func TestWhatFailsInPartIsAnnounced(t *testing.T) {
 			t.Errorf("carrier %v: the checkpoint says that it is owed: %v", connected, owed)
 		}
 	}
-	// The route is mended, and there is carrier.
+	// Now the route is right, and there is carrier.
 	mended := must(l.store.Load("c1", "eth0"))(t)
 	mended.Interface.Routes = whole.Interface.Routes
 	save(t, l.store, mended)

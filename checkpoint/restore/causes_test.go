@@ -17,7 +17,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// inPod makes the outcome one of interface ifName of pod number n.
+// inPod assigns the outcome to interface ifName of pod number n.
 func inPod(n int, ifName string, o Outcome) Outcome {
 	o.Attachment = attachment.Key{Network: "lan", ContainerID: fmt.Sprintf("c%d", n), IfName: ifName}
 	o.Pod = attachment.Pod{Namespace: "shop", Name: fmt.Sprintf("web-%d", n)}
@@ -25,8 +25,8 @@ func inPod(n int, ifName string, o Outcome) Outcome {
 	return o
 }
 
-// causesSaid returns a line for each cause: its kind, device and reason, and how many attachments of how
-// many pods it concerns.
+// causesSaid returns a line for each cause: its kind, device and reason, the number of its attachments, and the number
+// of their pods.
 func causesSaid(causes []Cause) (all []string) {
 	for _, c := range causes {
 		all = append(all, fmt.Sprintf("%s %q: %s: %d of %d", c.Kind, c.Device, c.Reason, len(c.Attachments), c.Pods))
@@ -151,8 +151,8 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// Each attachment that differs or is cut off has exactly one cause, and no other attachment has one. The
-// cause that concerns most attachments comes first.
+// Each attachment that differs or is cut off has exactly one cause, and no other attachment has one. The cause of most
+// attachments comes first.
 func TestEachAttachmentThatDiffersHasOneCause(t *testing.T) {
 	name := func(t *rapid.T, what string, names ...string) string { return rapid.SampledFrom(names).Draw(t, what) }
 	rapid.Check(t, func(t *rapid.T) {
@@ -203,7 +203,7 @@ func TestEachAttachmentThatDiffersHasOneCause(t *testing.T) {
 	})
 }
 
-// A lost parent is one cause: while it is away, when it is back, and while it has no carrier.
+// A lost parent is one cause: while it is gone, when it is back, and while it has no carrier.
 func TestTheCauseOfWhatIsLost(t *testing.T) {
 	p := newLiving(t)
 	p.attach(t, "net1", 2)
@@ -229,7 +229,7 @@ func TestTheCauseOfWhatIsLost(t *testing.T) {
 	expect("changed", Options{DryRun: true}, `drift "": MTU is 1400, not 1500: 2 of 1`)
 }
 
-// The live interface is kept beside the recorded one, also if no parent is found.
+// The report keeps the live interface beside the recorded one, even if no parent is found.
 func TestTheLiveInterfaceIsKept(t *testing.T) {
 	p := newLiving(t)
 	live := func(keep bool) *netstate.Interface {

@@ -67,7 +67,7 @@ func TestStatesOfTheDevicesThatRecordsName(t *testing.T) {
 	}
 }
 
-// The report of a dry run has the devices as they are, not as they would be.
+// The report of a dry run shows the present state of the devices, not their state after a restore.
 func TestTheReportHasTheDevices(t *testing.T) {
 	p := newLiving(t)
 	p.attach(t, "net1", 2)

@@ -24,7 +24,7 @@ func route(destination, gateway string) netstate.Route {
 	return r
 }
 
-// pod is a macvlan on VLAN 3 of a NIC, with addresses and routes.
+// pod returns a macvlan on VLAN 3 of a NIC, with addresses and routes.
 func pod() netstate.Interface {
 	return netstate.Interface{
 		Link: netstate.Link{
@@ -38,7 +38,7 @@ func pod() netstate.Interface {
 	}
 }
 
-// vlanPod is VLAN 3 of a NIC itself.
+// vlanPod returns VLAN 3 of a NIC itself.
 func vlanPod() netstate.Interface {
 	i := pod()
 	i.Link.Kind, i.Link.Macvlan, i.Link.VLAN = netstate.KindVLAN, nil, &netstate.VLAN{ID: 3, Protocol: netstate.Protocol8021Q}
@@ -65,7 +65,7 @@ func TestPlanOfAnInterfaceThatIsGone(t *testing.T) {
 
 func TestPlanOfAnInterfaceThatIsThere(t *testing.T) {
 	for name, test := range map[string]struct {
-		// record and live change what is recorded, and what is there.
+		// record changes what is recorded, and live changes the live interface.
 		record, live func(*netstate.Interface)
 		want         []string
 		problem      string
@@ -181,8 +181,7 @@ func TestPlanOfAVLANInterfaceOfAnotherIDLeavesItAlone(t *testing.T) {
 	expectPlan(t, steps, problem, nil, "eth0 is there, but its vlan is VLAN 4, not VLAN 3: left alone")
 }
 
-// The interface is compared with the chain as it is now. The operator or the hardware has told which
-// devices the recorded parents are.
+// The interface is compared with its present parents. The operator or the hardware has told which devices they are.
 func TestPlanComparesWithTheParentsAsTheyAreNow(t *testing.T) {
 	recorded, live := vlanPod(), vlanPod()
 	live.Parents = chain{nic("eth9", 9)}

@@ -14,8 +14,8 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// After an interrupt during the wait for devices, the report is complete. Each attachment says what was
-// missing for it. The others say that they were not looked at.
+// After an interrupt during the wait for devices, the report is complete. Each attachment says which device it lacked.
+// The others say that they were not looked at.
 func TestInterruptedWhileWaitingForADevice(t *testing.T) {
 	p := newLiving(t)
 	p.attach(t, "net1", 2)
@@ -50,7 +50,7 @@ func TestInterruptedWhileWaitingForADevice(t *testing.T) {
 	}
 }
 
-// An attachment that is a NIC waits for the NIC in the host.
+// If an attachment is a NIC itself, it waits for that NIC in the host.
 func TestInterruptedWhileWaitingForANIC(t *testing.T) {
 	p := newLiving(t)
 	r := must(p.store.Load("c1", "eth0"))(t)
@@ -94,7 +94,7 @@ func TestInterruptedWhileWaitingForCarrier(t *testing.T) {
 	}
 }
 
-// A restore can also wait for a device that is there: udev may still rename it.
+// A restore can also wait for a device that exists, because udev may still rename it.
 func TestWhatAnAttachmentWaitsFor(t *testing.T) {
 	missing, unnamed, ready := recordOn(vlan("eth1.3", 3), nic("eth1", 1)), recordOn(vlan("eth2.3", 3), nic("eth2", 2)), recordOn(nic("eth3", 3))
 	alien, inSandbox := recordOn(plain("veth", "eth3")), recordOn(plain("veth", "up0"))

@@ -19,7 +19,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// process starts a process in the sandbox. It returns the path of the namespace in /proc.
+// process starts a process in the sandbox. It returns the path of its namespace in /proc.
 func (p *living) process(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command("nsenter", "--net="+p.netns, "sleep", "300")
@@ -40,7 +40,7 @@ func (p *living) process(t *testing.T) string {
 	}
 }
 
-// A sandbox that is gone is reported. It is no failure, because there is nothing to restore.
+// A sandbox that is gone is reported. It is no failure, because nothing is left to restore.
 func TestASandboxThatIsGoneIsNoFailure(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*testing.T, *living)
@@ -76,7 +76,7 @@ func TestASandboxThatIsElsewhereIsRestoredThere(t *testing.T) {
 	p := newLiving(t)
 	path := p.process(t)
 	fresh.Remove(t, p.netns)
-	fresh.At(t, p.netns) // A stranger's, in which nothing is built.
+	fresh.At(t, p.netns) // This namespace is a stranger's. Nothing is built in it.
 	p.loseParent(t)
 	note := fmt.Sprintf("sandbox c1: the sandbox is not at %s any more, but at %s: relink capture --refresh c1 records that", p.netns, path)
 	for _, want := range []struct {
@@ -100,7 +100,7 @@ func TestASandboxThatIsElsewhereIsRestoredThere(t *testing.T) {
 	}
 }
 
-// A restore of one pod does not report where the sandboxes of others are. An interrupted one proves nothing.
+// A restore of one pod does not report where the sandboxes of others are. An interrupted restore proves nothing.
 func TestOnlyWhatIsSelectedIsLookedFor(t *testing.T) {
 	p := newLiving(t)
 	path := p.process(t)
@@ -141,7 +141,7 @@ func TestASandboxThatSomethingKeepsFails(t *testing.T) {
 	p.is(t, p.restore(t, false), SandboxGone)
 }
 
-// A namespace with the recorded inode can be another one by now. Without a cookie nothing is built in it.
+// Another namespace can have the recorded inode by now. Without a cookie nothing is built in it.
 func TestASandboxWithoutACookieIsNotTakenForAnother(t *testing.T) {
 	p := newLiving(t)
 	path := p.process(t)
@@ -156,7 +156,7 @@ func TestASandboxWithoutACookieIsNotTakenForAnother(t *testing.T) {
 	}
 }
 
-// A sandbox can go while the restore waits for the devices of others.
+// A sandbox can disappear while the restore waits for the devices of others.
 func TestASandboxThatGoesDuringTheRestore(t *testing.T) {
 	p := newLiving(t)
 	fresh.IP(t, "", "link del lan0")
@@ -174,7 +174,7 @@ func TestASandboxThatGoesDuringTheRestore(t *testing.T) {
 	}
 }
 
-// What is known of a namespace that is not at its path decides, and is the reason.
+// For a namespace that is not at its path, the evidence decides, and its text is the reason.
 func TestWhatTheEvidenceOfANamespaceMeans(t *testing.T) {
 	const path = "/run/netns/web"
 	missing := fmt.Errorf("%s: %w: it does not exist", path, kernel.ErrNoNamespace)

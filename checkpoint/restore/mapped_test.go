@@ -56,8 +56,8 @@ func TestNamesInParentAreThoseOfCheckpoints(t *testing.T) {
 	}
 }
 
-// A mapping can be said again with each restore, also after the checkpoints were written anew. A dry run
-// remembers nothing.
+// The user can repeat a mapping with each restore, even after the checkpoints were rewritten. A dry run remembers
+// nothing.
 func TestAParentThatIsSaidAgain(t *testing.T) {
 	p := newLiving(t)
 	fresh.Run(t, "", "ip link del lan0; ip link add new0 type veth peer name new1; ip link set new0 up; ip link set new1 up")
@@ -74,7 +74,7 @@ func TestAParentThatIsSaidAgain(t *testing.T) {
 		if names := must(p.store.Load("c1", "eth0"))(t).Interface.Parents; names[0].Name != "new0" {
 			t.Errorf("the checkpoint has %+v", names)
 		}
-		p.save(t, "eth0", "eth0") // As relink capture --refresh does.
+		p.save(t, "eth0", "eth0") // This is what relink capture --refresh does.
 	}
 	opts.Mapped = map[string]string{"lam0": "new0"}
 	if _, err := Run(t.Context(), opts); err == nil || !strings.HasSuffix(err.Error(), "no checkpoint has a parent or bond member lam0; they have: new0") {
@@ -95,7 +95,7 @@ func TestAParentThatCannotBeNoted(t *testing.T) {
 	}
 }
 
-// An exchange of names for a part of the checkpoints could never be finished.
+// An exchange of names for only some of the checkpoints could never be finished.
 func TestAnExchangeIsForAllPods(t *testing.T) {
 	one, all := selection.Selection{Names: []string{"shop/web-0"}}, selection.Selection{}
 	for name, test := range map[string]struct {
@@ -130,7 +130,7 @@ func TestAnExchangeIsForAllPods(t *testing.T) {
 	}
 }
 
-// A DEL that comes between the look at the checkpoints and the look at the interfaces leaves nothing to report.
+// A DEL can come between the look at the checkpoints and the look at the interfaces. Then there is nothing to report.
 func TestADryRunReportsNothingOfADetachedPod(t *testing.T) {
 	p := newLiving(t)
 	opts := Options{Store: p.store, DryRun: true}

@@ -10,7 +10,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// A parent has the name that it has now, and the one that it had unless that is another's now.
+// A parent has its present name, and also its old one, unless another device has that name now.
 func TestNaming(t *testing.T) {
 	type chain = []netstate.Device
 	type host = netstate.Devices

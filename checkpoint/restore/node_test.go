@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { fresh.Main(m) }
 
-// living is a sandbox of this kernel with eth0, a macvlan on the host's lan0, and its checkpoint.
+// living is a sandbox of this kernel. It has eth0, a macvlan on the host's lan0, and its checkpoint.
 type living struct {
 	store *checkpoint.Store
 	netns string
@@ -55,13 +55,13 @@ func (p *living) attach(t *testing.T, name string, n int) {
 	p.save(t, name, name)
 }
 
-// save writes the checkpoint of the attachment ifName as the interface is now.
+// save writes the checkpoint of the attachment ifName from the present state of the interface called name.
 func (p *living) save(t *testing.T, ifName, name string) {
 	t.Helper()
 	remember(t, p.store, p.netns, attachment.Key{Network: "lan", ContainerID: "c1", IfName: ifName}, name)
 }
 
-// remember saves the checkpoint of the interface as it is now.
+// remember saves the checkpoint of the interface in its present state.
 func remember(t *testing.T, store *checkpoint.Store, netns string, key attachment.Key, name string) {
 	t.Helper()
 	host, sandbox := must(kernel.OpenHost())(t), must(kernel.Open(netns))(t)
@@ -87,14 +87,14 @@ func must[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
-// loseParent deletes the parent, and with it what is on it. Then it brings the parent back.
+// loseParent deletes the parent, and with it the devices on it. Then it makes the parent again.
 func (p *living) loseParent(t *testing.T) {
 	t.Helper()
 	fresh.IP(t, "", "link del lan0")
 	parent(t)
 }
 
-// restore runs a restore or a dry run, and returns what became of eth0.
+// restore runs a restore or a dry run, and returns the outcome of eth0.
 func (p *living) restore(t *testing.T, dry bool) Outcome {
 	t.Helper()
 	report := must(Run(t.Context(), Options{Store: p.store, DryRun: dry}))(t)
@@ -119,7 +119,7 @@ func (p *living) is(t *testing.T, o Outcome, state State, parts ...string) {
 	}
 }
 
-// In the meantime the pod has made another device, which got the index.
+// Meanwhile the pod has made another device, which got the index.
 func TestAnIndexThatIsTaken(t *testing.T) {
 	p := newLiving(t)
 	fresh.Run(t, p.netns, "ip link del eth0; ip link add other index 77 type veth peer name peer")
@@ -129,13 +129,13 @@ func TestAnIndexThatIsTaken(t *testing.T) {
 	if after := fresh.Run(t, p.netns, "ip -d -o link show dev other; ip -o addr show dev other; ip route show dev other"); after != before {
 		t.Errorf("the other is\n%s\nand was\n%s", after, before)
 	}
-	// The record knows the new index, by which it would be found under another name.
+	// The record now has the new index. So the interface is found under another name.
 	p.is(t, p.restore(t, false), AsRecorded)
 	fresh.IP(t, p.netns, "link set eth0 down name web0")
 	p.is(t, p.restore(t, false), Failed, "it is there as web0")
 }
 
-// Another attachment has the index. It is not taken for this one.
+// Another attachment has the index. restore does not confuse the two.
 func TestAnIndexThatAnotherAttachmentHas(t *testing.T) {
 	p := newLiving(t)
 	fresh.Run(t, p.netns, "ip link del eth0")
@@ -169,7 +169,7 @@ func TestARenamedInterface(t *testing.T) {
 			if after := fresh.Run(t, p.netns, "ip -o addr; ip route"); after != before {
 				t.Errorf("it is\n%s\nand was\n%s", after, before)
 			}
-			// Once the parent goes, it is gone, and is built.
+			// When the parent goes, the renamed interface goes too. Then restore builds it.
 			if strings.Contains(test.change, "link add eth0") {
 				return
 			}
@@ -179,7 +179,7 @@ func TestARenamedInterface(t *testing.T) {
 	}
 }
 
-// A half-built interface that a kill has left is not a renamed one.
+// A half-built interface that a kill has left does not count as a renamed one.
 func TestWhatAKillLeftIsNotRenamed(t *testing.T) {
 	p := newLiving(t)
 	fresh.IP(t, p.netns, "link set eth0 down name rlnk4abcdef0")
@@ -190,7 +190,7 @@ func TestWhatAKillLeftIsNotRenamed(t *testing.T) {
 	}
 }
 
-// The device that has the index is of another kind, or on another parent. It is not the interface.
+// The device with the index is of another kind, or on another parent. So it is not the interface.
 func TestWhatIsNotRenamed(t *testing.T) {
 	for name, make := range map[string]string{
 		"another kind":   "ip link add web0 index 77 type veth peer name peer",

@@ -53,8 +53,8 @@ func TestPlanOfWhatTheHostCarried(t *testing.T) {
 	}
 }
 
-// The newest record of a device counts. An address that somebody has removed is not brought back
-// because an older record has it.
+// The newest record of a device counts. An address that somebody has removed does not come back just because an older
+// record has it.
 func TestTheNewestRecordSaysWhatTheHostCarried(t *testing.T) {
 	older, newer := carries(list("10.3.0.250/24")), carries(list("10.3.0.251/24"))
 	at := func(minute int, own *netstate.Carried) checkpoint.Record {

@@ -191,8 +191,8 @@ func TestPlanOfABond(t *testing.T) {
 	}.run(t)
 }
 
-// The operator says that a NIC stands in for a bond that is gone. By the record that is written then,
-// the next run finds the NIC without being told.
+// The operator names a NIC as the stand-in for a bond that is gone. The record that relink then writes has the NIC, so
+// the next run finds it without being told.
 func TestAStandInOfAnotherKindIsFoundTheNextTime(t *testing.T) {
 	there := devices{up(2, nic("eth0", 1), 0)}
 	told := NewParentPlan(there, nil, ParentOptions{Mapped: map[string]string{"bond4": "eth0"}})

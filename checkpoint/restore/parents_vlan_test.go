@@ -196,8 +196,7 @@ func TestPlanOfManyRecordsHasEachStepOnce(t *testing.T) {
 	}
 }
 
-// The records of one node were captured at different times: their chains name
-// the same devices in different words.
+// The records of one node were captured at different times. Their chains describe the same devices differently.
 func TestPlanOfRecordsThatDisagreeHasEachStepOnce(t *testing.T) {
 	planTests{
 		"on the members of a bond": {

@@ -11,14 +11,14 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// port is NIC number n as a port of the one card that all NICs are on. "" is an unknown port.
+// port returns NIC number n as a port of one card. All NICs are on this card. number "" means an unknown port.
 func port(name string, n int, number string) netstate.Device {
 	d := nic(name, n)
 	d.BusAddress, d.DevPort = "0000:3b:00.0", number
 	return d
 }
 
-// bondOf has the devices as members.
+// bondOf returns a bond with the devices as members.
 func bondOf(members ...netstate.Device) netstate.Device {
 	d := bond("bond4")
 	for _, m := range members {
@@ -101,10 +101,10 @@ func TestPlanTellsThePortsOfACardApart(t *testing.T) {
 	}.run(t)
 }
 
-// shared is the number of the MAC that several NICs have.
+// shared is the number of a MAC that several NICs have.
 const shared = 99
 
-// drawMAC gives the NIC the MAC of one of the numbers. 0 stands for no MAC.
+// drawMAC gives the NIC the MAC of one of the numbers. 0 means no MAC.
 func drawMAC(t *rapid.T, d netstate.Device, numbers ...int) netstate.Device {
 	n := rapid.SampledFrom(numbers).Draw(t, "MAC")
 	d.PermanentMAC = hardware(n).PermanentMAC
@@ -114,8 +114,8 @@ func drawMAC(t *rapid.T, d netstate.Device, numbers ...int) netstate.Device {
 	return d
 }
 
-// drawRecorded returns the records of NIC number n: of its card and of the card before it. Each has the
-// name of its time, and not every one knows everything. Only NICs in different slots have the shared MAC.
+// drawRecorded returns the records of NIC number n: of its present card and of an earlier card. Each record has the
+// name of its time, and some do not know everything. Only NICs in different slots have the shared MAC.
 func drawRecorded(t *rapid.T, n int, sharing map[string]bool) []netstate.Device {
 	slot := rapid.SampledFrom([]string{slotA, slotB}).Draw(t, "slot")
 	port := rapid.SampledFrom([]string{"0", "0", "1"}).Draw(t, "port")
@@ -139,7 +139,7 @@ func drawRecorded(t *rapid.T, n int, sharing map[string]bool) []netstate.Device 
 	return all
 }
 
-// drawThere returns the NICs that came back: in any slot, under any name, some with a recorded MAC.
+// drawThere returns the NICs that came back. They are in any slot, under any name, and some have a recorded MAC.
 func drawThere(t *rapid.T) devices {
 	there := devices{up(20, bond("bond4"), 0)}
 	names := rapid.Permutation([]string{"eth1", "eth2", "eth3", "eth4", "enp1", "enp2"}).Draw(t, "names")
@@ -152,8 +152,8 @@ func drawThere(t *rapid.T) devices {
 	return there
 }
 
-// portFits fails if the NIC that was found has neither the MAC nor the port that a record of it
-// knows.
+// portFits fails if the MAC of the found NIC is not the recorded one, and its port differs from one that a record of
+// this NIC has.
 func portFits(t *rapid.T, was netstate.Member, is netstate.LiveDevice, number map[netstate.Member]int) {
 	for other, n := range number {
 		alike := other.Name == was.Name || other.PermanentMAC != "" && other.PermanentMAC == was.PermanentMAC
@@ -164,8 +164,8 @@ func portFits(t *rapid.T, was netstate.Member, is netstate.LiveDevice, number ma
 	}
 }
 
-// Whatever comes back, and whatever is known of it: no NIC becomes two of the recorded ones. None is at
-// another port than recorded. A NIC that alone has its recorded MAC is found by it.
+// This holds whatever comes back, and whatever the records know. No NIC becomes two recorded NICs. No NIC is found at
+// another port than recorded. A NIC is always found if it alone has the recorded MAC.
 func TestNoNICBecomesTwoOfTheRecorded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		there, sharing := drawThere(t), map[string]bool{}
@@ -211,13 +211,13 @@ func TestNoNICBecomesTwoOfTheRecorded(t *testing.T) {
 	})
 }
 
-// A restore that is killed has written into some of the records what it found. The next restore still
-// finds the other NICs, if they have their names and slots, and each has its own MAC or none.
+// A killed restore has already written some of its findings into the records. The next restore still finds the other
+// NICs, if they have their names and slots, and each has its own MAC or none.
 func TestWhatAKilledRestoreRewroteDoesNotHideTheRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		there, none := drawThere(t), map[string]bool{slotA: true, slotB: true}
 		for i, d := range there {
-			there[i].DevPort = cmp.Or(d.DevPort, "0") // Which Linux tells of every NIC.
+			there[i].DevPort = cmp.Or(d.DevPort, "0") // Linux reports a port for every NIC.
 			if d.PermanentMAC == hardware(shared).PermanentMAC {
 				there[i].PermanentMAC = hardware(60 + i).PermanentMAC
 			}

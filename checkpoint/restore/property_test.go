@@ -13,8 +13,8 @@ import (
 
 func drawMTU(t *rapid.T) int { return rapid.SampledFrom([]int{1500, 4000, 9000}).Draw(t, "MTU") }
 
-// drawHost returns some of three NICs, two bonds and a few VLANs. Each is in any state: renamed,
-// free, enslaved, down.
+// drawHost returns some of three NICs and two bonds, and a few VLANs. Each is in any state: renamed, free, enslaved,
+// down.
 func drawHost(t *rapid.T) devices {
 	var there devices
 	some := func(what string) bool { return rapid.IntRange(0, 3).Draw(t, what) > 0 }
@@ -60,8 +60,8 @@ func drawChain(t *rapid.T) chain {
 	return c
 }
 
-// Whatever the host and the records are: each step can be done when its turn comes. A restore after one
-// that was killed goes on with the next step. A restore after one that was finished has nothing to do.
+// This holds for every host and all records. Each step is possible when its turn comes. After a killed restore, the
+// next one goes on with the next step. After a finished restore, the next one has nothing to do.
 func TestRestoreOfParentsCanBeKilledAnywhereAndRunTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		there := drawHost(t)
@@ -120,7 +120,7 @@ func drawRoutes(t *rapid.T) []netstate.Route {
 	}), 0, 4, netstate.Route.String).Draw(t, "routes")
 }
 
-// drawPod returns an interface in any state. It is down only if it may be.
+// drawPod returns an interface in any state. It can be down only with mayBeDown.
 func drawPod(t *rapid.T, mayBeDown bool) netstate.Interface {
 	i := pod()
 	i.Link.Macvlan.Mode = rapid.SampledFrom([]string{"bridge", "private", "vepa"}).Draw(t, "mode")
@@ -137,8 +137,8 @@ func drawPod(t *rapid.T, mayBeDown bool) netstate.Interface {
 	return i
 }
 
-// Whatever is there: each step can be done when its turn comes. Other things stay unless they are in the
-// way. In the end nothing is left to do.
+// This holds whatever exists. Each step is possible when its turn comes. The restore leaves everything that is not in
+// its way. In the end nothing is left to do.
 func TestRestoreOfAnInterfaceCanBeKilledAnywhereAndRunTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		recorded := drawPod(t, false)
@@ -155,7 +155,7 @@ func TestRestoreOfAnInterfaceCanBeKilledAnywhereAndRunTwice(t *testing.T) {
 			if len(steps) == 0 {
 				break
 			}
-			// It is killed after some of the steps, or none of them too many.
+			// A kill comes after one of the steps, perhaps after the last one.
 			for _, step := range steps[:rapid.IntRange(1, len(steps)).Draw(t, "killed after")] {
 				var err error
 				if live, err = simulateSandbox(live, step, recorded.Routes, recorded.Parents); err != nil {

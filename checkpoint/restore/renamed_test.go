@@ -6,7 +6,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// Nothing is done to an interface because of the record of another one.
+// restore changes no interface because of another interface's record.
 func TestTheNameIsAnothers(t *testing.T) {
 	const down, up = "ip link set eth0 down; ip link set net1 down; ", "; ip link set eth0 up; ip link set net1 up"
 	for name, test := range map[string]struct {
@@ -31,7 +31,7 @@ func TestTheNameIsAnothers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			const state = "ip -o link; ip -o addr | sed 's/ tentative//'; ip route" // An address is that for a moment.
+			const state = "ip -o link; ip -o addr | sed 's/ tentative//'; ip route" // An address can be tentative for a moment.
 			p := newLiving(t)
 			p.attach(t, "net1", 2)
 			fresh.Run(t, p.netns, test.change)
@@ -50,7 +50,7 @@ func TestTheNameIsAnothers(t *testing.T) {
 	}
 }
 
-// An interface that somebody else has built again under its name is repaired.
+// Somebody else has built the interface again under its name. restore repairs it.
 func TestTheNameIsItsOwnAgain(t *testing.T) {
 	p := newLiving(t)
 	p.attach(t, "net1", 2)

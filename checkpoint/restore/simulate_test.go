@@ -7,12 +7,11 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// simulateHost does the step to the devices as the kernel would. The error says why the kernel would
-// refuse it.
+// simulateHost changes the devices as the kernel would do for this step. Its error says why the kernel would refuse.
 func simulateHost(there devices, s Step) (devices, error) {
 	there = slices.Clone(there)
 	at := slices.IndexFunc(there, func(d netstate.LiveDevice) bool { return d.Name == s.Device })
-	// It is the index that the step goes by.
+	// A step finds its devices by their index.
 	for _, seen := range append(others(s), s.at) {
 		if seen.Index == 0 {
 			return nil, fmt.Errorf("%s: it is not said for which devices it was planned", s)
@@ -52,7 +51,7 @@ func simulateHost(there devices, s Step) (devices, error) {
 	return there, nil
 }
 
-// others are the devices that the step is planned for besides its own.
+// others returns the other devices that the step was planned for.
 func others(s Step) []netstate.LiveDevice {
 	switch c := s.change.(type) {
 	case enslave:
@@ -77,8 +76,8 @@ func simulateVLAN(there devices, s Step, c createVLAN) (devices, error) {
 	return append(there, up(100+len(there), d, on.Index)), nil
 }
 
-// simulateSandbox does the step to the interface, which is nil if it is gone. keep are the recorded
-// routes: no step replaces them.
+// simulateSandbox changes the interface as the kernel would do for this step. The interface is nil if it is gone. keep
+// are the recorded routes, which no step replaces.
 func simulateSandbox(there *netstate.Interface, s Step, keep []netstate.Route, parents chain) (*netstate.Interface, error) {
 	if c, ok := s.change.(create); ok {
 		if there != nil {

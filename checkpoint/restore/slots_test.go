@@ -17,16 +17,16 @@ import (
 
 const slotA, slotB = "0000:3b:00.0", "0000:5e:00.0"
 
-// in is the NIC in the slot, with that port.
+// in returns the NIC in the slot, with that port.
 func in(slot, port string, d netstate.Device) netstate.Device {
 	d.BusAddress, d.DevPort = slot, port
 	return d
 }
 
-// switchPort is a port of a switch: none has a MAC, and all are at one place.
+// switchPort returns a port of a switch. No such port has a MAC, and all are at one place.
 func switchPort(name string) netstate.Device { return noMAC(in("switch0", "0", nic(name, 0))) }
 
-// of is the hardware in words.
+// of describes the hardware in words.
 func of(n int, slot string) string { return words("52:54:00:00:00:"+fmt.Sprintf("%02x", n), slot) }
 
 func words(mac, slot string) string {
@@ -41,8 +41,8 @@ func anotherCard(is, was string, n, recorded int) string {
 		is, was, slotA, n, recorded)
 }
 
-// There are records of the new card beside those of the old one: a restore was killed, or was of a
-// single sandbox, or an ADD came.
+// Some records are of the new card, others of the old one. A restore was killed, or was limited to one sandbox, or an
+// ADD came in between.
 func TestPlanKnowsTheSlotOfAnExchangedCard(t *testing.T) {
 	old, now := in(slotA, "0", nic("eth0", 1)), in(slotA, "0", nic("eth0", 9))
 	uplink, rep := up(2, now, 0), noMAC(in(slotA, "0", nic("rep0", 0)))
@@ -109,7 +109,7 @@ func TestPlanKnowsTheSlotOfAnExchangedCard(t *testing.T) {
 	}.run(t)
 }
 
-// Ports of a switch and representors have no MAC, and many are at one place.
+// Ports of a switch and representors have no MAC, and many of them are at one place.
 func TestPlanTellsNICsAtOnePlaceApartByName(t *testing.T) {
 	lan0, lan1 := up(2, switchPort("lan0"), 0), up(3, switchPort("lan1"), 0)
 	sw := words("", "switch0")
@@ -158,7 +158,7 @@ func TestPlanTellsNICsAtOnePlaceApartByName(t *testing.T) {
 	}.run(t)
 }
 
-// Two NICs have one permanent MAC.
+// Two NICs have the same permanent MAC.
 func TestPlanTellsNICsWithOneMACApartByPlace(t *testing.T) {
 	eth0, eth1 := in(slotA, "0", nic("eth0", 1)), in(slotB, "0", nic("eth1", 1))
 	const gone = "the recorded eth0 (permanent MAC 52:54:00:00:00:01, bus address 0000:3b:00.0) is not there; what is eth1 now is " +
@@ -228,7 +228,7 @@ func TestPlanKnowsThePortFromAnotherRecord(t *testing.T) {
 	}.run(t)
 }
 
-// The NICs of pods that are gone are free for pods that live.
+// The NICs of pods that are gone are free for live pods.
 func TestNICsOfSandboxesThatAreGoneAreNobodys(t *testing.T) {
 	record := func(id, path string, n int) checkpoint.Record {
 		sandbox := must(kernel.Open(path))(t)
@@ -251,7 +251,7 @@ func TestNICsOfSandboxesThatAreGoneAreNobodys(t *testing.T) {
 	}
 }
 
-// A sandbox that nobody can look at fails. Nobody waits for it, and its NIC stays its own.
+// A sandbox that nobody can look at fails. Nobody waits for it, and no other pod gets its NIC.
 func TestASandboxThatCannotBeLookedAtHoldsNobodyUp(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "loop")
 	if err := os.Symlink(path, path); err != nil {

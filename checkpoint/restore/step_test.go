@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// everyStep returns a step of each action, with all that the action needs.
+// everyStep returns a step of each action, with all that its action needs.
 func everyStep() []Step {
 	i := pod()
 	link := i.Link
@@ -49,8 +49,8 @@ func everyStep() []Step {
 	}
 }
 
-// Programs read what -o json has of a step, and people read what a step says of itself. The file has both:
-// of a step of an outcome, and of a step in the host with and without an error.
+// Programs read a step in the output of -o json, and people read its text. The file has both: for a step of an outcome,
+// and for a step in the host with and without an error.
 func TestWhatIsSaidOfEachAction(t *testing.T) {
 	var got bytes.Buffer
 	for _, step := range everyStep() {
@@ -95,7 +95,7 @@ func TestWhatIsDoneInOneGo(t *testing.T) {
 	}
 }
 
-// Something carries out each change, and there are as many actions as changes.
+// Each change can be carried out, and there are as many actions as changes.
 func TestEveryActionCanBeCarriedOut(t *testing.T) {
 	actions := map[Action]bool{}
 	for _, step := range everyStep() {

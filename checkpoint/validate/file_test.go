@@ -14,7 +14,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// inDirectory are the findings of a directory with these files, without its path.
+// inDirectory returns the findings for the directory, without its path.
 func inDirectory(t *testing.T, dir string) []string {
 	t.Helper()
 	report, err := Run(t.Context(), Options{Paths: []string{dir}, FilesOnly: true})
@@ -34,7 +34,7 @@ func TestWhichFileTheRuntimesTake(t *testing.T) {
 		return "d: error: containerd has no network: it does not load its first file, " + file + ", and takes no later one; CRI-O passes over the file: " + why
 	}
 	for name, test := range map[string]struct {
-		// files are the content by name. One that begins with -> is a symbolic link.
+		// files are the contents by name. A content that begins with -> makes a symbolic link.
 		files map[string]string
 		want  string
 	}{
@@ -71,7 +71,7 @@ func TestWhichFileTheRuntimesTake(t *testing.T) {
 	}
 }
 
-// Nothing makes it wait, or read without an end.
+// No file makes it wait or read without end.
 func TestOnlyRegularFilesAreRead(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mkfifo(dir+"/fifo.conf", 0o600); err != nil {
@@ -101,9 +101,9 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 	}
 }
 
-// A user who may not read a file does not learn what the runtimes take.
+// A user who may not read a file does not learn which file the runtimes take.
 func TestAFileThatOnlyRootMayRead(t *testing.T) {
-	dir, err := os.MkdirTemp("/tmp", "validate") // Only root enters what t.TempDir makes.
+	dir, err := os.MkdirTemp("/tmp", "validate") // Only root can enter a directory of t.TempDir.
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// found are the findings of one file, a line each.
+// found returns the findings for one file, one on each line.
 func found(t *testing.T, file, content string) []string {
 	t.Helper()
 	networks, findings := Read(file, []byte(content))
@@ -25,7 +25,7 @@ func lines(findings []Finding) []string {
 	return all
 }
 
-// list is a conflist of these plugins.
+// list returns a conflist of these plugins.
 func list(plugins string) string {
 	return `{"cniVersion": "1.1.0", "name": "pods", "plugins": [` + plugins + `]}`
 }

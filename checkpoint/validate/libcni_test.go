@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Where libcni refuses a list, no runtime has the network.
+// If libcni refuses a list, no runtime has the network.
 func TestRefusesTheListsThatLibcniRefuses(t *testing.T) {
 	const plugins = `"plugins": [{"type": "x"}]`
 	inPlugin := func(keys string) string { return `{"cniVersion": "1.1.0", "name": "a", "plugins": [{` + keys + `}]}` }
@@ -70,7 +70,7 @@ func TestRefusesTheListsThatLibcniRefuses(t *testing.T) {
 	}
 }
 
-// What is refused is reported with its place, once.
+// Each refusal is reported once, with its place.
 func TestReportsWhatLibcniRefuses(t *testing.T) {
 	for config, want := range map[string][]string{
 		`{"cniVersion": "1.1.0", "name": "a", "disableGC": "maybe", "plugins": [{"type": "x", "capabilities": ["mac"], "name": 5}, {"master": "x"}]}`: {
@@ -100,7 +100,7 @@ func sortedSet(all []string) map[string]int {
 	return set
 }
 
-// What libcni mends by itself works.
+// A mistake that libcni corrects by itself is no error.
 func TestWhatLibcniMendsIsNoError(t *testing.T) {
 	for config, want := range map[string][]string{
 		`{"cniVersion": "1.1.0", "name": "pods", "Name": "x", "plugins": [` + good + `]}`: {
@@ -170,7 +170,7 @@ func TestNetworksInTheConfigurationOfMultus(t *testing.T) {
 	}
 }
 
-// relink-ipam is looked at although it would refuse something beside its section.
+// relink validate looks at relink-ipam's section even if relink-ipam would refuse something outside of it.
 func TestRelinkIPAMBesideAWrongValue(t *testing.T) {
 	want := []string{
 		`10.conflist: plugins[0] bridge: error: invalid "runtimeConfig": []: must be an object: put its keys in { }`,

@@ -58,7 +58,7 @@ func TestUnwritableSaysWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	fresh.AsNobody(t, func() {
-		// A plugin runs as root, and may write there.
+		// A plugin runs as root, so it may write there.
 		node := Look(Needs{Stores: []string{dir, "/proc/version"}}, nil)
 		want := []string{"whether a checkpoint can be written: " + dir + ": permission denied: run as root"}
 		if diff := cmp.Diff(want, node.Unknown); diff != "" {

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Every document of a manifest is read, however its lines end and however the documents are divided.
+// Every document of a manifest is read, whatever ends its lines and whatever divides the documents.
 func TestAllDocumentsOfAManifestAreRead(t *testing.T) {
 	const wrong = `relink-macvlan: error: invalid configuration key "vlna": no such key of relink-macvlan; did you mean "vlan"?`
 	const misspelt = "kind: NetworkAttachmentDefinition\nmetadata:\n  name: lan\nspec:\n  config: '{\"cniVersion\": \"1.0.0\", \"type\": \"relink-macvlan\", \"vlna\": 3}'\n"
@@ -42,7 +42,7 @@ func TestAllDocumentsOfAManifestAreRead(t *testing.T) {
 	}
 }
 
-// What is no network configuration is passed over, whatever is in it.
+// YAML that is no network configuration is ignored, whatever it contains.
 func TestOtherYAMLIsPassedOver(t *testing.T) {
 	for name, content := range map[string]string{
 		"nothing":                    "",
@@ -64,7 +64,7 @@ func TestOtherYAMLIsPassedOver(t *testing.T) {
 	}
 }
 
-// A few lines of YAML can stand for gigabytes.
+// A few lines of YAML can expand to gigabytes.
 func TestYAMLThatGrowsIsRefused(t *testing.T) {
 	content := "a: &a [x,x,x,x,x,x,x,x,x]\n"
 	for c := 'b'; c <= 'j'; c++ {
