@@ -13,14 +13,14 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// configured is all that a configuration says.
+// configured is everything that a configuration says.
 type configured struct {
 	network
 	name, dataDir string
 	detection     *Detection
 }
 
-// parse reads all of a configuration, as an ADD does.
+// parse reads a whole configuration, as an ADD does.
 func parse(b []byte, env cniplugin.Args) (configured, error) {
 	if err := networkKeys.Check("", b); err != nil {
 		return configured{}, err
@@ -42,8 +42,8 @@ func parse(b []byte, env cniplugin.Args) (configured, error) {
 	return c, err
 }
 
-// parsed is what a configuration comes to, for people to compare: a line for each
-// range, "number of its set: span in subnet via gateway".
+// parsed returns the result of a configuration as readable text. It has a line for each range: "number of its set: span
+// in subnet via gateway".
 func parsed(n configured) string {
 	var lines []string
 	for i, set := range n.sets {
@@ -54,7 +54,7 @@ func parsed(n configured) string {
 	return strings.Join(lines, "\n")
 }
 
-// parseIPAM parses a configuration of "ipam": {ipam}, with more beside it.
+// parseIPAM parses a configuration with "ipam": {ipam}. more are the keys beside "ipam".
 func parseIPAM(ipam, more string) (configured, error) {
 	return parse([]byte(`{"cniVersion": "1.1.0", "name": "pods", "ipam": {`+ipam+`}`+more+`}`), cniplugin.Args{})
 }
@@ -357,7 +357,7 @@ func TestRequestedAddressesInHostLocalsOrder(t *testing.T) {
 	}
 }
 
-// Routes are passed on with all of their keys.
+// Routes are passed on with all their keys.
 func TestRoutesAreKept(t *testing.T) {
 	n, err := parseIPAM(`"subnet": "10.3.0.0/24", "routes": [{"dst": "0.0.0.0/0"}, {"dst": "10.0.0.7/8", "gw": "10.3.0.1", "mtu": 1400, "advmss": 1360, "priority": 5, "table": 7, "scope": 253}]`, "")
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// commands are those that look into the store, each with its error's code for a file
-// that is damaged.
+// commands are the commands that look into the store. Each returns the code that it must have for a damaged file, and
+// its error.
 func (n *node) commands(t *testing.T) map[string]func() (uint, error) {
 	return map[string]func() (uint, error){
 		"ADD":    func() (uint, error) { _, err := n.tryAdd(t, "new/eth0", "", ""); return 6, err },
@@ -28,7 +28,7 @@ func (n *node) commands(t *testing.T) map[string]func() (uint, error) {
 	}
 }
 
-// refuses fails unless every command calls the file damaged, and leaves it as it is.
+// refuses fails the test unless every command calls the file damaged and leaves it unchanged.
 func (n *node) refuses(t *testing.T, what string, file []byte) {
 	t.Helper()
 	if err := os.WriteFile(n.path(), file, 0o600); err != nil {
@@ -48,7 +48,7 @@ func (n *node) refuses(t *testing.T, what string, file []byte) {
 	}
 }
 
-// filled is a node with leases, and their file.
+// filled returns a node with leases, and the content of their file.
 func filled(t *testing.T) (*node, []byte) {
 	t.Helper()
 	n := newNode(t, `"subnet": "10.3.0.0/24"`)
@@ -62,8 +62,8 @@ func filled(t *testing.T) (*node, []byte) {
 	return n, file
 }
 
-// A file that was cut short is an error at every length, and never taken for an empty
-// store: its addresses would be given twice.
+// A file that was cut short is an error at every length. It never counts as an empty store, which would give its
+// addresses twice.
 func TestFileThatWasCutShortIsDamaged(t *testing.T) {
 	n, file := filled(t)
 	used := usedOf(t, n.path())
@@ -72,7 +72,7 @@ func TestFileThatWasCutShortIsDamaged(t *testing.T) {
 	}
 }
 
-// usedOf is the length of the part of the file that bbolt has pages in.
+// usedOf returns the length of the part of the file that has pages of bbolt.
 func usedOf(t *testing.T, path string) int {
 	t.Helper()
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
@@ -88,8 +88,7 @@ func usedOf(t *testing.T, path string) int {
 	return used
 }
 
-// A page that holds something else is an error with a code and no panic, unless nobody
-// reads it: a free one.
+// A page with other content is an error with a code, and no panic. Nobody reads a free page, so that one is no error.
 func TestPageOfGarbageIsAnErrorAndNoPanic(t *testing.T) {
 	n, file := filled(t)
 	size, refused := os.Getpagesize(), 0
@@ -121,7 +120,7 @@ func TestPageOfGarbageIsAnErrorAndNoPanic(t *testing.T) {
 	}
 }
 
-// What is no store at all is left to who put it there.
+// A file that is no store stays unchanged. That is the business of whoever put it there.
 func TestOtherFilesAreNoStores(t *testing.T) {
 	n, file := filled(t)
 	for what, other := range map[string][]byte{
@@ -181,8 +180,8 @@ func TestStoreOfAnotherSchemaIsNamed(t *testing.T) {
 	}
 }
 
-// Nobody waits for the store without end: ADD, DEL and GC say try again later, and
-// STATUS that no ADD would work.
+// Nobody waits for the store without end. ADD, DEL and GC then ask for another try, and STATUS says that no ADD would
+// work.
 func TestWaitForTheStoreIsBounded(t *testing.T) {
 	n := newNode(t, `"subnet": "10.3.0.0/24"`)
 	n.add(t, "c1/eth0", "", "10.3.0.2")

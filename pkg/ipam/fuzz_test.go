@@ -10,8 +10,8 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// FuzzParse shows that no configuration makes parse panic, that each error has a code,
-// and that of what is accepted every address is one of its subnet's, in one set alone.
+// FuzzParse shows that no configuration makes parse panic, and that each error has a code. If a configuration is
+// accepted, each of its addresses belongs to its subnet, and to one set only.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"name": "pods", "ipam": {"subnet": "10.3.0.0/24", "rangeStart": "10.3.0.9", "rangeEnd": "10.3.0.20", "gateway": "10.3.0.30"}}`), "IP=10.3.0.9/24")
 	f.Add([]byte(`{"cniVersion": "1.1.0", "name": "pods", "ipam": {"ranges": [[{"subnet": "10.3.0.0/24"}, {"subnet": "0.0.0.0/30"}], [{"subnet": "2001:db8::/64", "gateway": "fe80::1"}]], "routes": [{"dst": "::/0"}]}}`), "")
@@ -45,7 +45,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// expectSound fails for a range that is none of its subnet or gives what it must not.
+// expectSound fails the test if the range is not in its subnet, or gives an address that it must not give.
 func expectSound(t *testing.T, r lease.Range) {
 	t.Helper()
 	if r.Last.Less(r.First) || !r.Subnet.Contains(r.First) || !r.Subnet.Contains(r.Last) || r.First.Is4In6() || r.Last.Is4In6() {
@@ -56,7 +56,7 @@ func expectSound(t *testing.T, r lease.Range) {
 	}
 }
 
-// expectAlone fails if an end of the range of set i is in another one.
+// expectAlone fails the test if another set has an end of this range of set i.
 func expectAlone(t *testing.T, r lease.Range, i int, sets []lease.RangeSet) {
 	t.Helper()
 	for j, set := range sets {

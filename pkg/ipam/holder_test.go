@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { fresh.Main(m) }
 
-// The ADD of a pod's new sandbox fails, and its DEL comes, while the old sandbox runs on: the
-// address stays the old one's, however long that takes.
+// The ADD of a pod's new sandbox fails, and its DEL comes, while the old sandbox still runs. The old sandbox keeps the
+// address, however long that takes.
 func TestFailedTakeoverLeavesTheOldSandboxHolding(t *testing.T) {
 	n := newNode(t, small+`, "sticky": "pod", "retain": "1h"`)
 	n.add(t, "old/eth0", "web-0", "10.3.0.2")
@@ -39,8 +39,8 @@ func TestFailedTakeoverLeavesTheOldSandboxHolding(t *testing.T) {
 	}
 }
 
-// When the ADD of the interface plugin has succeeded, a sandbox before that is gone holds nothing any
-// more. One that is there holds on: the rest of the list can still fail.
+// After the ADD of the interface plugin has succeeded, an earlier sandbox that is gone holds nothing any more. One that
+// still exists keeps its hold, because a later plugin of the list can still fail.
 func TestSettledTakeover(t *testing.T) {
 	n := newNode(t, sticky)
 	n.boot = thisBoot(t)
@@ -68,8 +68,8 @@ func TestSettledTakeover(t *testing.T) {
 	n.expect(t, "a later plugin failed", "10.3.0.2 held there/eth0 web-0")
 }
 
-// A path that leads nowhere, or to another sandbox, proves nothing: what keeps the namespace has the
-// address still.
+// A path that leads nowhere, or to another sandbox, proves nothing. The namespace may be kept elsewhere, and then it
+// still has the address.
 func TestSettledTakeoverFromASandboxThatOnlyItsPathLost(t *testing.T) {
 	for name, again := range map[string]bool{"the path leads nowhere": false, "the path is another's": true} {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestSettledTakeoverFromASandboxThatOnlyItsPathLost(t *testing.T) {
 			if err := keeper.Close(); err != nil {
 				t.Fatal(err)
 			}
-			// Another namespace of this machine may have its inode for a moment.
+			// For a moment, another namespace of this machine may have its inode.
 			for range 5 {
 				if err := c.Settled(t.Context()); err != nil {
 					t.Fatal(err)
@@ -113,7 +113,7 @@ func TestSettledTakeoverFromASandboxThatOnlyItsPathLost(t *testing.T) {
 	}
 }
 
-// Who is executed lets go by itself what is proven gone, and that alone.
+// A plugin that runs as a program of its own lets go of what is proven gone, and of nothing else.
 func TestAddThatIsExecutedLetsGoWhatIsProvenGone(t *testing.T) {
 	n := newNode(t, sticky)
 	config := fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": "pods", "ipam": {"dataDir": %q, "sticky": "pod", "subnet": "10.3.0.0/24"}}`, n.dir)
@@ -148,7 +148,7 @@ func TestAddThatIsExecutedLetsGoWhatIsProvenGone(t *testing.T) {
 		t.Errorf("while the first is there (-want +got):\n%s", diff)
 	}
 	fresh.Remove(t, path)
-	for range 5 { // Another namespace of this machine may have its inode for a moment.
+	for range 5 { // For a moment, another namespace of this machine may have its inode.
 		add("c3", "")
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -157,7 +157,7 @@ func TestAddThatIsExecutedLetsGoWhatIsProvenGone(t *testing.T) {
 	}
 }
 
-// A container that was stopped and started again keeps its ID, and has another namespace.
+// A container that was stopped and started again keeps its ID but has another namespace.
 func TestAddThatIsRepeatedByAnotherSandbox(t *testing.T) {
 	n := newNode(t, sticky)
 	n.boot = thisBoot(t)
@@ -180,7 +180,7 @@ func TestAddThatIsRepeatedByAnotherSandbox(t *testing.T) {
 	}
 }
 
-// A holder is known by all that the plugin can know.
+// The record of a holder has everything that the plugin can know of it.
 func TestHolderIsRecordedWithItsNamespace(t *testing.T) {
 	n := newNode(t, sticky)
 	sandbox := fresh.Sandbox(t)
@@ -205,7 +205,7 @@ func TestHolderIsRecordedWithItsNamespace(t *testing.T) {
 	}
 }
 
-// What an operator reserved goes before what the policy did, and the newest of that first.
+// A reservation by an operator comes before one by the policy, and the operator's newest one comes first.
 func TestNewestReservationByHandGoesFirst(t *testing.T) {
 	n := newNode(t, sticky)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
@@ -223,7 +223,7 @@ func TestNewestReservationByHandGoesFirst(t *testing.T) {
 	n.del(t, "c1/eth0")
 	n.add(t, "c2/eth0", "web-0", "10.3.0.9")
 	n.expect(t, "what the policy reserved is let go of", "10.3.0.2 quarantined c1/eth0 web-0", "10.3.0.9 held c2/eth0 web-0", "10.3.0.20 reserved / web-0")
-	// While the sandbox before holds one still, too.
+	// This also holds while the earlier sandbox still holds an address.
 	reserve("10.3.0.30", time.Hour)
 	n.add(t, "c3/eth0", "web-0", "10.3.0.30")
 	n.del(t, "c2/eth0")
@@ -268,8 +268,8 @@ func TestWhatNoAddGivesIsNotReserved(t *testing.T) {
 	}
 }
 
-// A sticky pod that takes another address of the set leaves none behind, whether the sandbox
-// that had the first one is gone by then or not.
+// If a sticky pod takes another address of the set, it leaves none behind. It does not matter whether the sandbox with
+// the first address is already gone.
 func TestTakingAnotherAddressReleasesTheOneBefore(t *testing.T) {
 	for name, late := range map[string]bool{"the old sandbox is gone": false, "it goes later": true} {
 		n := newNode(t, sticky)
@@ -307,7 +307,7 @@ func TestAddressesOfBothFamiliesInCNIArgs(t *testing.T) {
 	}
 }
 
-// A gateway that is a pod's address is said in the runtime's log. It keeps no pod from starting.
+// The runtime's log reports a gateway that is a pod's address. The pod still starts.
 func TestGatewayThatMovedOntoAHeldAddress(t *testing.T) {
 	n := newNode(t, sticky)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
@@ -326,7 +326,7 @@ func TestGatewayThatMovedOntoAHeldAddress(t *testing.T) {
 	}
 }
 
-// The first ADD of a network that has another name now says so, once.
+// The first ADD after a network got another name says so, once.
 func TestRenamedNetworkIsSaid(t *testing.T) {
 	n := newNode(t, sticky)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
@@ -346,7 +346,7 @@ func TestRenamedNetworkIsSaid(t *testing.T) {
 	if diff := cmp.Diff(want, n.said.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	// Networks that are at work beside each other are two.
+	// Two networks that work at the same time are two different ones.
 	n.said.Reset()
 	n.add(t, "c3/eth0", "web-3", "10.3.0.3")
 	n.later(-time.Hour)
@@ -358,7 +358,7 @@ func TestRenamedNetworkIsSaid(t *testing.T) {
 	}
 }
 
-// "sticky" that comes into the configuration under running pods counts from their next DEL on.
+// If the configuration becomes "sticky" under running pods, that counts from their next DEL on.
 func TestStickyThatIsTurnedOnUnderARunningPod(t *testing.T) {
 	n := newNode(t, `"subnet": "10.3.0.0/24"`)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
@@ -371,13 +371,13 @@ func TestStickyThatIsTurnedOnUnderARunningPod(t *testing.T) {
 	}
 	n.del(t, "c1/eth0")
 	n.expect(t, "after its DEL", "10.3.0.2 reserved c1/eth0 web-0", "10.3.0.3 held c2/eth0 web-1", "10.3.0.4 held c3/eth0 web-2")
-	n.ipam = `"subnet": "10.3.0.0/24"` // As the runtime may have cached it.
+	n.ipam = `"subnet": "10.3.0.0/24"` // The runtime may have this configuration in its cache.
 	n.del(t, "c2/eth0")
 	n.later(2 * time.Hour)
 	n.expect(t, "later", "10.3.0.4 held c3/eth0 web-2")
 }
 
-// What happened to an address can be told.
+// The history of an address tells what happened to it.
 func TestHistoryOfAnAddress(t *testing.T) {
 	n := newNode(t, sticky+`, "retain": "1h"`)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")

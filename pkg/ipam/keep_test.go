@@ -33,8 +33,8 @@ func TestAddThatIsRepeatedGivesTheSame(t *testing.T) {
 	}
 }
 
-// A StatefulSet's next pod is started before the last one's sandbox is torn down: the
-// address goes over in one step, and the late DEL frees nothing.
+// A StatefulSet's next pod starts before the last one's sandbox is torn down. The address changes hands in one step,
+// and the late DEL frees nothing.
 func TestStickyAddressIsTakenOverBeforeTheOldSandboxGoes(t *testing.T) {
 	n := newNode(t, sticky)
 	n.add(t, "old/eth0", "web-0", "10.3.0.2")
@@ -66,7 +66,7 @@ func TestInterfacesOfAPodKeepTheirAddresses(t *testing.T) {
 		n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 		n.add(t, "c1/net1", "web-0", "10.3.0.3")
 		addresses := map[string]string{"eth0": "10.3.0.2", "net1": "10.3.0.3"}
-		// The old one is still there.
+		// The old sandbox still exists.
 		for _, ifname := range order {
 			n.add(t, "c2/"+ifname, "web-0", addresses[ifname])
 		}
@@ -75,11 +75,11 @@ func TestInterfacesOfAPodKeepTheirAddresses(t *testing.T) {
 			n.del(t, "c2/"+ifname)
 		}
 		n.expect(t, name, "10.3.0.2 reserved c2/eth0 web-0", "10.3.0.3 reserved c2/net1 web-0")
-		// It is gone.
+		// The old sandbox is gone.
 		for _, ifname := range order {
 			n.add(t, "c3/"+ifname, "web-0", addresses[ifname])
 		}
-		// One of the two is.
+		// One of the old sandbox's two interfaces is gone.
 		n.del(t, "c3/eth0")
 		n.add(t, "c4/net1", "web-0", "10.3.0.3")
 		n.add(t, "c4/eth0", "web-0", "10.3.0.2")
@@ -101,8 +101,8 @@ func TestPodsOfOneNameInTwoNamespacesAreTwo(t *testing.T) {
 	n.expectError(t, "no pod", err, 4, `invalid CNI_ARGS: "IgnoreUnknown=1": must have K8S_POD_NAMESPACE and K8S_POD_NAME: with "sticky": "pod" an address is the pod's`)
 }
 
-// After its quarantine nothing in the file tells of an address: files of a node that
-// has started a million pods are as small as that of one which has started ten.
+// After its quarantine, nothing in the file remembers an address. The file of a node that has started a million pods is
+// as small as after ten pods.
 func TestNothingIsLeftAfterTheQuarantine(t *testing.T) {
 	n := newNode(t, `"subnet": "10.3.0.0/24"`)
 	for i := range 9 {
@@ -129,9 +129,9 @@ func TestNothingIsLeftAfterTheQuarantine(t *testing.T) {
 	}
 }
 
-// An ADD clears away a number of what has ended, not all at once.
+// An ADD clears away some of the ended leases, not all at once.
 func TestNoAddPaysForAllThatHasEnded(t *testing.T) {
-	const atOnce = 64 // As many as an ADD clears away.
+	const atOnce = 64 // The number that one ADD clears away.
 	n := newNode(t, `"subnet": "10.3.0.0/24", "sticky": "pod", "retain": "1h"`)
 	for i := range 2 * atOnce {
 		n.add(t, fmt.Sprintf("c%d/eth0", i), fmt.Sprintf("web-%d", i), fmt.Sprintf("10.3.0.%d", i+2))
@@ -180,15 +180,15 @@ func TestAddressInQuarantineIsGivenWhenNoOtherIsFree(t *testing.T) {
 	n.later(time.Second)
 	n.del(t, "c1/eth0")
 	n.add(t, "c3/eth0", "", "10.3.0.4")
-	// What was released first is most likely forgotten.
+	// The address that was released first is given first: by now it is most likely forgotten.
 	n.add(t, "c4/eth0", "", "10.3.0.3")
 	n.add(t, "c5/eth0", "", "10.3.0.2")
 	_, err := n.tryAdd(t, "c6/eth0", "", "")
 	n.expectError(t, "all held", err, 11, "relink-ipam: range set 0 (10.3.0.2-10.3.0.4) of network pods: no address is free: 3 held, 0 reserved, 0 in quarantine; relink ipam list says for whom")
 }
 
-// An address that another host uses is not given for a lack of others: it would not
-// work. The next ADD of the attachment gets another one.
+// An address that another host uses is not given even if no other is free, because it would not work. The next ADD of
+// the attachment gets another address.
 func TestAddressOfAnotherHostIsNotGiven(t *testing.T) {
 	n := newNode(t, small)
 	n.add(t, "c1/eth0", "", "10.3.0.2")
@@ -215,7 +215,7 @@ func TestAddressOfAnotherHostIsNotGiven(t *testing.T) {
 	}
 }
 
-// An address that was asked for, or that is the pod's, has no other in its place.
+// No other address can replace one that was asked for, or one that is the pod's own.
 func TestConflictOfAnAddressThatWasMeantIsAnError(t *testing.T) {
 	n := newNode(t, sticky)
 	if _, err := n.tryAdd(t, "c1/eth0", "web-0", "10.3.0.9"); err != nil {
@@ -232,7 +232,7 @@ func TestConflictOfAnAddressThatWasMeantIsAnError(t *testing.T) {
 	n.expect(t, "kept", "10.3.0.9 held c2/eth0 web-0")
 }
 
-// What answers for an address that was taken over is the pod's own sandbox before.
+// The host that answers for an address that was taken over is the pod's own earlier sandbox.
 func TestConflictOfAnAddressThatWasTakenOverIsNone(t *testing.T) {
 	n := newNode(t, sticky)
 	n.add(t, "old/eth0", "web-0", "10.3.0.2")
@@ -244,8 +244,8 @@ func TestConflictOfAnAddressThatWasTakenOverIsNone(t *testing.T) {
 	n.expect(t, "kept", "10.3.0.2 held old/eth0+new/eth0 web-0")
 }
 
-// A requested address that another host has is in quarantine as such, once it is given
-// up: nobody gets it for a lack of others.
+// Another host has the requested address. Once the pod gives the address up, its quarantine remembers that: nobody gets
+// the address, even if no other is free.
 func TestRefusedConflictIsRememberedInQuarantine(t *testing.T) {
 	n := newNode(t, `"subnet": "10.3.0.0/24", "rangeStart": "10.3.0.2", "rangeEnd": "10.3.0.2", "quarantine": "0s"`)
 	if _, err := n.tryAdd(t, "c1/eth0", "", "10.3.0.2"); err != nil {
@@ -262,7 +262,7 @@ func TestRefusedConflictIsRememberedInQuarantine(t *testing.T) {
 	n.add(t, "c2/eth0", "", "10.3.0.2")
 }
 
-// A clock that is behind after a boot ends nothing before its time, nor once it is right.
+// A clock that is behind after a boot ends nothing too early, not even after it is set right.
 func TestClockThatWasBehindEndsNothing(t *testing.T) {
 	n := newNode(t, sticky+`, "retain": "72h"`)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
@@ -273,7 +273,7 @@ func TestClockThatWasBehindEndsNothing(t *testing.T) {
 	n.add(t, "c3/eth0", "web-0", "10.3.0.2")
 }
 
-// A clock that was ahead by years for a moment neither ends anything nor keeps anything for years.
+// A clock that was years ahead for a moment ends nothing, and keeps nothing for years.
 func TestClockThatJumpedAheadFreezesNothing(t *testing.T) {
 	n := newNode(t, sticky+`, "retain": "72h"`)
 	n.add(t, "c0/eth0", "web-0", "10.3.0.2")
@@ -289,7 +289,7 @@ func TestClockThatJumpedAheadFreezesNothing(t *testing.T) {
 	n.expect(t, "after it")
 }
 
-// Only a boot can carry the wrong time on. Then one verb sets it right.
+// Only a boot can carry on the wrong time. Then one verb sets it right.
 func TestClockThatWasAheadAtABootIsReset(t *testing.T) {
 	n := newNode(t, sticky+`, "retain": "72h"`)
 	right := n.clock
@@ -314,8 +314,8 @@ func TestClockThatWasAheadAtABootIsReset(t *testing.T) {
 	n.expect(t, "after retain")
 }
 
-// No sandbox outlives a boot: what was held before it is given up by the first ADD,
-// and STATUS knows that the ADD after it would work.
+// No sandbox outlives a boot. So the first ADD gives up what was held before, and STATUS already knows that this ADD
+// would work.
 func TestLeasesOfAnEarlierBootAreGivenUp(t *testing.T) {
 	for name, test := range map[string]struct {
 		ipam string
@@ -363,13 +363,13 @@ func TestReservationByHandSurvivesItsUse(t *testing.T) {
 	}
 	n.expect(t, "used twice", "10.3.0.2 held other/eth0 web-1", "10.3.0.9 reserved c2/eth0 web-0")
 	n.expectError(t, "reserved for another", withCode(reserve("10.3.0.9", "web-1")), 11, "relink-ipam: 10.3.0.9 is not available: it is reserved for pod default/web-0")
-	// What is held becomes reserved when it is given up.
+	// An address that is held becomes reserved when it is given up.
 	if err := reserve("10.3.0.2", "web-1"); err != nil {
 		t.Fatal(err)
 	}
 	n.del(t, "other/eth0")
 	n.expect(t, "both reserved", "10.3.0.2 reserved other/eth0 web-1", "10.3.0.9 reserved c2/eth0 web-0")
-	// While the next sandbox starts, the one before holds it still.
+	// While the next sandbox starts, the earlier one still holds the address.
 	n.add(t, "c3/eth0", "web-0", "10.3.0.9")
 	n.add(t, "c4/eth0", "web-0", "10.3.0.9")
 	n.expect(t, "both hold it", "10.3.0.2 reserved other/eth0 web-1", "10.3.0.9 held c3/eth0+c4/eth0 web-0")
@@ -377,7 +377,7 @@ func TestReservationByHandSurvivesItsUse(t *testing.T) {
 	n.expect(t, "taken over", "10.3.0.2 reserved other/eth0 web-1", "10.3.0.9 held c4/eth0 web-0")
 }
 
-// A reservation that has ended says nothing about the address's next holder.
+// A reservation that has ended does not matter to the address's next holder.
 func TestEndedReservationByHandIsNotInherited(t *testing.T) {
 	n := newNode(t, `"subnet": "10.3.0.0/24", "quarantine": "0s"`)
 	for i := range 100 {
@@ -386,7 +386,7 @@ func TestEndedReservationByHandIsNotInherited(t *testing.T) {
 		}
 	}
 	n.later(2 * time.Hour)
-	// An ADD clears 64 of them away, and this one is another.
+	// The ADD clears away 64 of them. This address is not among those.
 	if got, err := n.tryAdd(t, "c1/eth0", "next", "10.3.0.90"); err != nil || got != "10.3.0.90" {
 		t.Fatal(got, err)
 	}
@@ -420,8 +420,8 @@ func TestRequestedAddressOfAnotherIsRefusedByName(t *testing.T) {
 	n.expect(t, "after all", "10.3.0.2 held c1/eth0 web-0", "10.3.0.3 reserved c2/eth0 web-1", "10.3.0.44 held c9/eth0 web-9")
 }
 
-// A STATUS that fails makes the node NotReady, which evicts its pods: a pool without a free
-// address does not, unless that is asked for.
+// A STATUS that fails makes the node NotReady, and that evicts its pods. So STATUS does not fail for a pool without a
+// free address, unless the configuration asks for it.
 func TestStatusOfAPoolThatIsExhausted(t *testing.T) {
 	const ranges = `"ranges": [[{"subnet": "10.3.0.0/24"}], [{"subnet": "10.4.0.0/30"}], [{"subnet": "10.5.0.0/30"}]]`
 	n := newNode(t, ranges)
@@ -443,7 +443,7 @@ func TestStatusOfAPoolThatIsExhausted(t *testing.T) {
 	n.expectError(t, "what is reserved waits for a pod that may come back", n.status(t), 0, "")
 }
 
-// Without its file an ADD fails, so STATUS does, with the same error.
+// Without this file an ADD fails. So STATUS fails with the same error.
 func TestStatusWithoutTheFileOfResolvConf(t *testing.T) {
 	n := newNode(t, `"subnet": "10.3.0.0/24", "resolvConf": "/nowhere/resolv.conf"`)
 	n.expectError(t, "no file", n.status(t), 7, `invalid "ipam.resolvConf": "/nowhere/resolv.conf": must be a file that can be read: no such file or directory`)
@@ -478,14 +478,14 @@ func TestGCFreesWhatIsNotValidAndNothingWithoutAList(t *testing.T) {
 		t.Error(err)
 	}
 	n.expect(t, "one valid", "10.3.0.2 quarantined c1/eth0 web-0", "10.3.0.3 held c1/net1 web-0", "10.3.0.4 reserved c2/eth0 web-1")
-	// CRI-O sends null for a network that no pod is on.
+	// CRI-O sends null for a network without pods.
 	if err := n.gc(t, `null`); err != nil {
 		t.Error(err)
 	}
 	n.expect(t, "none valid", "10.3.0.2 quarantined c1/eth0 web-0", "10.3.0.3 quarantined c1/net1 web-0", "10.3.0.4 reserved c2/eth0 web-1")
 }
 
-// A failure of one set gives nothing of the others, and says nothing of their turn.
+// If one set fails, the others give nothing, and their turn stays as it was.
 func TestAddThatFailsChangesNothing(t *testing.T) {
 	n := newNode(t, `"ranges": [[{"subnet": "10.3.0.0/24"}], [{"subnet": "10.4.0.0/30"}]]`)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2 10.4.0.2")

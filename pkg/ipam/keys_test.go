@@ -10,7 +10,7 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 )
 
-// tagsOf are the keys that a struct is decoded from.
+// tagsOf returns the keys from which a struct is decoded.
 func tagsOf(t reflect.Type) []string {
 	var all []string
 	for i := range t.NumField() {
@@ -24,8 +24,7 @@ func tagsOf(t reflect.Type) []string {
 	return all
 }
 
-// A key that is read but not known would be refused as a misspelt one, and one that is known but not read would
-// be passed over.
+// relink would refuse a key as misspelt if it is read but not known. It would ignore a key that is known but not read.
 func TestKnownKeysAreThoseThatAreRead(t *testing.T) {
 	for _, test := range []struct {
 		keys cniplugin.Keys

@@ -21,7 +21,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// onWire is what an error says on the wire, zero for none.
+// onWire is an error as CNI prints it, zero for none.
 type onWire struct {
 	Code uint
 	Msg  string
@@ -39,8 +39,7 @@ func wire(t *testing.T, err error) onWire {
 	return onWire{e.Code, e.Msg}
 }
 
-// expectError fails unless err says on the wire what is wanted, with "DIR" for the
-// directory of the leases.
+// expectError fails the test unless CNI would print err in this way. "DIR" stands for the directory of the leases.
 func (n *node) expectError(t *testing.T, what string, err error, code uint, msg string) {
 	t.Helper()
 	got := wire(t, err)
@@ -50,15 +49,15 @@ func (n *node) expectError(t *testing.T, what string, err error, code uint, msg 
 	}
 }
 
-// node is a node with one network, a clock that the test sets, and boots.
+// node is a node with one network. The test sets its clock and its boots.
 type node struct {
 	dir, boot string
-	// clock is the time of day, up the time since the boot.
+	// clock is the time of day. up is the time since the boot.
 	clock time.Time
 	up    time.Duration
-	// said is what was said besides.
+	// said is the output besides results.
 	said *bytes.Buffer
-	// ipam are the keys of the configuration besides dataDir, more those beside "ipam".
+	// ipam are the keys of "ipam" other than dataDir. more are the keys beside "ipam".
 	ipam, more string
 }
 
@@ -67,14 +66,13 @@ func newNode(t *testing.T, ipam string) *node {
 	return &node{dir: t.TempDir(), boot: "boot-1", clock: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), ipam: ipam, said: &bytes.Buffer{}}
 }
 
-// later lets time go by.
+// later lets time pass.
 func (n *node) later(d time.Duration) { n.clock, n.up = n.clock.Add(d), n.up+d }
 
-// reboot starts the node again, after it was off for so long.
+// reboot starts the node again after it was off for that long.
 func (n *node) reboot(off time.Duration) { n.boot, n.clock, n.up = n.boot+"+", n.clock.Add(off), 0 }
 
-// args are those of a call for the interface of a sandbox: "sandbox/ifname", and of a
-// pod if it is not empty.
+// args returns the arguments of a call for "sandbox/ifname", and for a pod if it is not empty.
 func (n *node) args(sandbox, pod string) *skel.CmdArgs {
 	id, ifname, _ := strings.Cut(sandbox, "/")
 	args := &skel.CmdArgs{ContainerID: id, IfName: ifname, StdinData: fmt.Appendf(nil,
@@ -85,7 +83,7 @@ func (n *node) args(sandbox, pod string) *skel.CmdArgs {
 	return args
 }
 
-// begin is a call at the node's time.
+// begin starts a call at the node's time.
 func (n *node) begin(t *testing.T, args *skel.CmdArgs) *Call {
 	t.Helper()
 	c, err := begin(args)
@@ -93,7 +91,7 @@ func (n *node) begin(t *testing.T, args *skel.CmdArgs) *Call {
 		t.Fatal(err)
 	}
 	c.tune, c.stderr = n.set, n.said
-	c.settling = time.Minute // However busy this machine is.
+	c.settling = time.Minute // This machine can be busy.
 	return c
 }
 
@@ -101,7 +99,7 @@ func (n *node) set(s *lease.Store) {
 	s.SetClock(n.boot, func() time.Time { return n.clock }, func() (time.Duration, error) { return n.up, nil })
 }
 
-// store is the network's.
+// store returns the store of the network.
 func (n *node) store(t *testing.T) *lease.Store {
 	t.Helper()
 	s, err := lease.Open(n.dir, "pods")
@@ -147,7 +145,7 @@ func (n *node) del(t *testing.T, sandbox string) {
 	}
 }
 
-// sandboxes names the attachments that hold the address, or the last one that did.
+// sandboxes names the attachments that hold the address, or the last one that held it.
 func sandboxes(l lease.Lease) string {
 	if len(l.Holders) == 0 {
 		return l.Last.ContainerID + "/" + l.Last.IfName
@@ -175,8 +173,8 @@ func (n *node) expect(t *testing.T, when string, want ...string) {
 	}
 }
 
-// residue is how many entries the file has of leases, by bucket: what was given last in turn,
-// what happened and the schema aside.
+// residue returns the number of entries about leases in the file, by bucket. It leaves out the last address given, the
+// events, and the schema.
 func (n *node) residue(t *testing.T) map[string]int {
 	t.Helper()
 	db, err := bolt.Open(n.path(), 0o600, &bolt.Options{ReadOnly: true})
@@ -199,7 +197,7 @@ func (n *node) status(t *testing.T) error {
 	return n.begin(t, n.args("/", "")).Status(t.Context())
 }
 
-// gc is a GC with the list, which is JSON.
+// gc runs a GC with the list, which is JSON.
 func (n *node) gc(t *testing.T, list string) error {
 	t.Helper()
 	if _, err := begin(n.gcArgs(list)); err != nil {
@@ -216,14 +214,14 @@ func (n *node) gcArgs(list string) *skel.CmdArgs {
 	return with.args("/", "")
 }
 
-// pod is the owner that args names.
+// pod returns the owner that args names.
 func pod(name string) attachment.Owner {
 	return attachment.Pod{Namespace: "default", Name: name}.Owner()
 }
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-// thisBoot is the kernel's ID of this boot.
+// thisBoot returns the kernel's ID of this boot.
 func thisBoot(t *testing.T) string {
 	t.Helper()
 	id, err := boot.ID()

@@ -16,12 +16,12 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 )
 
-// told is evidence that the test gives: verdicts and pods by container ID. Other containers are alive, and in no
-// cache.
+// told is evidence that the test gives: verdicts and pods by container ID. All other containers are alive, and no cache
+// knows them.
 type told struct {
 	verdicts map[string]reclaim.Verdict
 	pods     map[string]attachment.Pod
-	// network is that of the cache's entries, empty for lan.
+	// network is the network of the cache's entries. Empty means lan.
 	network string
 }
 
@@ -59,7 +59,7 @@ func newImporter(e evidence, p lease.Policy) *importer {
 	}
 }
 
-// held is a lease with holders of the origin on eth0, by their container IDs.
+// held returns a lease with holders on eth0, given by their container IDs. All have this origin.
 func held(origin lease.Origin, ids ...string) lease.Lease {
 	l := lease.Lease{Address: subject, Network: "lan", State: lease.Held}
 	for _, id := range ids {
@@ -110,13 +110,13 @@ var sameLease = cmp.Options{
 	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.AllowUnexported(lease.Lease{}, lease.Holder{}),
 }
 
-// decision is what is said and done of one address.
+// decision is the result for one address.
 type decision struct {
-	// Said are the states and reasons, in their order.
+	// Said are the states and reasons in their order.
 	Said []string
-	// Put is the lease that it gets, the zero Lease for none.
+	// Put is its new lease, or the zero Lease for none.
 	Put lease.Lease
-	// Gone are the containers whose holding ends.
+	// Gone are the containers whose hold ends.
 	Gone []string
 }
 
@@ -145,8 +145,8 @@ func (im *importer) decision(t *testing.T) decision {
 	return d
 }
 
-// What becomes of a file depends on what its address is before, and on whether its sandbox and
-// those of the lease are there.
+// The result for a file depends on the earlier lease of its address. It also depends on whether the sandbox of the file
+// and those of the lease still exist.
 func TestDecideAboutAFile(t *testing.T) {
 	torn := file{address: subject, torn: "it is empty", written: written}
 	eth0 := file{address: subject, containerID: "c1", ifName: "eth0", written: written}
@@ -325,9 +325,7 @@ func TestDecideAboutThePolicy(t *testing.T) {
 	}
 }
 
-// Well is what needs no look: a sandbox that is gone is left to reclaim.
-// A cache's entry counts if its network is that of the import, or that by whose name host-local's
-// directory is called.
+// A cache's entry counts if its network is the import's, or if host-local's directory has the name of that network.
 func TestEntryOfHostLocalsNetwork(t *testing.T) {
 	for network, want := range map[string]attachment.Pod{"lan": web, "vlan3": web, "other": {}} {
 		im := newImporter(told{pods: map[string]attachment.Pod{"c1": web}, network: network}, lease.Policy{})
@@ -342,6 +340,7 @@ func TestEntryOfHostLocalsNetwork(t *testing.T) {
 	}
 }
 
+// A report is well if nobody has to look at it. A sandbox that is gone is left to reclaim.
 func TestReportWell(t *testing.T) {
 	for state, want := range map[State]bool{
 		Imported: true, ToImport: true, Present: true, Completed: true, ToComplete: true, NoSandbox: true, GivenUp: true, ToGiveUp: true, OutOfDate: true,

@@ -78,7 +78,7 @@ func FuzzParseHostLocal(f *testing.F) {
 		if err := key.Validate(); err != nil {
 			t.Errorf("%q is %v: %v", b, key, err)
 		}
-		// What is read is what host-local would look for.
+		// The result is what host-local would look for.
 		text := strings.TrimSuffix(containerID+"\r\n"+ifName, "\r\n")
 		if id, name, err := parseFile([]byte(text)); id != containerID || name != ifName || err != nil {
 			t.Errorf("%q is read as %q, %q, %v", text, id, name, err)
@@ -86,7 +86,7 @@ func FuzzParseHostLocal(f *testing.F) {
 	})
 }
 
-// host-local and an import exclude each other, and neither waits for ever.
+// host-local and an import exclude each other, and neither of them waits for ever.
 func TestImportAndHostLocalExcludeEachOther(t *testing.T) {
 	s := importInto(t)
 	dir := hostLocalWith(t, map[string]string{"10.231.77.2": "c1\r\neth0", "lock": ""})
@@ -122,7 +122,7 @@ func TestImportAndHostLocalExcludeEachOther(t *testing.T) {
 	}
 }
 
-// A file that cannot be read may belong to a live pod. Nobody waits for a pipe.
+// A file that cannot be read may belong to a live pod. A pipe keeps nobody waiting.
 func TestImportHoldsBackWhatCannotBeRead(t *testing.T) {
 	s := importInto(t)
 	dir := hostLocalWith(t, map[string]string{"10.231.77.2": "c1\r\neth0", "large": "", "10.231.77.4": strings.Repeat("a", 5000)})

@@ -22,7 +22,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// The tests see no processes but their own: another one's sandbox may have any address.
+// The tests see only their own processes. Otherwise, the sandbox of another process might have any address.
 func TestMain(m *testing.M) {
 	fresh.EnterAlone()
 	fresh.Main(m)
@@ -38,7 +38,7 @@ func importInto(t testing.TB) *lease.Store {
 	return s
 }
 
-// filesIn makes the files below the directory.
+// filesIn makes files in the directory.
 func filesIn(t testing.TB, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
@@ -52,7 +52,7 @@ func filesIn(t testing.TB, dir string, files map[string]string) {
 	}
 }
 
-// hostLocalWith makes a directory of host-local with the files.
+// hostLocalWith makes a directory of host-local with these files.
 func hostLocalWith(t testing.TB, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -60,7 +60,7 @@ func hostLocalWith(t testing.TB, files map[string]string) string {
 	return dir
 }
 
-// cacheWith makes CNI caches with the files.
+// cacheWith makes CNI caches with these files.
 func cacheWith(t testing.TB, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -94,7 +94,7 @@ func listed(t testing.TB, s *lease.Store) []lease.Lease {
 	return all
 }
 
-// onLan is an attachment of the network lan.
+// onLan returns an attachment of the network lan.
 func onLan(containerID, ifName string) attachment.Key {
 	return attachment.Key{Network: "lan", ContainerID: containerID, IfName: ifName}
 }
@@ -104,7 +104,7 @@ func TestImportLeasesAllFamilies(t *testing.T) {
 	dir := hostLocalWith(t, map[string]string{
 		"10.231.77.2": "c1\r\neth0", "fd00:3::5": "c1\r\neth0", "lock": "",
 		"last_reserved_ip.0": "10.231.77.2", "last_reserved_ip.1": "fd00:3::5",
-		// These host-local never looks for.
+		// host-local never looks for these.
 		"fd00:3:0::6": "c2\r\neth0", "::ffff:10.231.77.3": "c2\r\neth0", "fe80::1%eth0": "c2\r\neth0",
 	})
 	written := time.Now().Add(-time.Minute).UTC().Truncate(time.Second)
@@ -151,8 +151,7 @@ func added(t testing.TB, s *lease.Store, r lease.Request) netip.Addr {
 	return given[0].Address
 }
 
-// The next address comes after the one that host-local gave last, but not again after
-// relink has given.
+// The next address follows the last one that host-local gave. Once relink has given an address, its own order counts.
 func TestImportGoesOnAfterTheLastGiven(t *testing.T) {
 	s := importInto(t)
 	dir := hostLocalWith(t, map[string]string{"10.231.77.2": "c1\r\neth0", "last_reserved_ip.0": "10.231.77.40"})
@@ -167,7 +166,7 @@ func TestImportGoesOnAfterTheLastGiven(t *testing.T) {
 	}
 }
 
-// What an old host-local gave names no interface: it is eth0's, as pods have one.
+// A lease of an old host-local names no interface. It belongs to eth0, because pods have an eth0.
 func TestImportOfAnOldHostLocal(t *testing.T) {
 	s := importInto(t)
 	imported(t, s, hostLocalWith(t, map[string]string{"10.231.77.2": "c1", "10.231.77.3": "c1\r\nnet1"}))
@@ -271,7 +270,7 @@ func TestImportOfAFullNetworkTwiceAtOnce(t *testing.T) {
 			t.Fatalf("%+v, want it held by %s", l, want[l.Address])
 		}
 	}
-	// Each is found by its attachment, and by its neighbours.
+	// Each lease is found by its attachment, and through its neighbours.
 	if err := s.Verify(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -283,7 +282,7 @@ func TestImportOfAFullNetworkTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// ofEarlierBoot is a holder as an import made it before this boot.
+// ofEarlierBoot returns a holder that an import made before this boot.
 func ofEarlierBoot(id string) lease.Holder {
 	return lease.Holder{
 		ContainerID: id, IfName: "eth0", Origin: lease.Imported, Since: time.Now().Add(-24 * time.Hour).UTC(),
@@ -291,7 +290,7 @@ func ofEarlierBoot(id string) lease.Holder {
 	}
 }
 
-// host-local forgets nothing in a boot: its files are out of date then.
+// host-local forgets nothing at a boot, so its files are then out of date.
 func TestImportAfterABoot(t *testing.T) {
 	s := importInto(t)
 	dir := hostLocalWith(t, map[string]string{"10.231.77.2": "c1\r\neth0"})
@@ -308,8 +307,8 @@ func TestImportAfterABoot(t *testing.T) {
 	}
 }
 
-// A reservation that has ended is nobody's, even if it is not cleared away: a change clears away
-// only so many.
+// A reservation that has ended is nobody's, even if it is not cleared away yet. One change clears away only a limited
+// number of them.
 func TestImportTakesWhatHasEnded(t *testing.T) {
 	s := importInto(t)
 	dir := hostLocalWith(t, map[string]string{"10.231.77.101": "c1\r\neth0", "10.231.77.102": "c2\r\neth0"})
@@ -336,8 +335,8 @@ func TestImportTakesWhatHasEnded(t *testing.T) {
 	}
 }
 
-// A directory that nothing is in but the lock is host-local's, and one without is not: that nothing
-// is there proves nothing of an address.
+// A directory with nothing but the lock is host-local's. One without the lock is not, and that it is empty says nothing
+// about any address.
 func TestImportOfADirectoryThatIsNone(t *testing.T) {
 	s := importInto(t)
 	imported(t, s, hostLocalWith(t, map[string]string{"10.231.77.2": "c1\r\neth0"}))
@@ -351,7 +350,7 @@ func TestImportOfADirectoryThatIsNone(t *testing.T) {
 	}
 }
 
-// What is new of a dry run is what the import does then.
+// The changes that a dry run reports are those that the import then makes.
 func TestADryRunIsWhatAnImportDoes(t *testing.T) {
 	dir := hostLocalWith(t, map[string]string{"10.231.77.2": "c1\r\neth0", "10.231.77.3": "", "last_reserved_ip.0": "10.231.77.3"})
 	s, cacheDir := importInto(t), cacheWith(t, nil)

@@ -20,8 +20,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// machine is a node with host-local: its directory of the network lan, the CNI caches and the
-// store of relink-ipam.
+// machine is a node with host-local: its directory for the network lan, the CNI caches, and the store of relink-ipam.
 type machine struct {
 	t               *testing.T
 	store           *lease.Store
@@ -39,8 +38,8 @@ func newMachine(t *testing.T) *machine {
 	}
 }
 
-// pod attaches a sandbox of a pod as host-local and the runtime leave it: the file, the entry of
-// the cache, the namespace that has the address.
+// pod attaches a sandbox of a pod. It leaves what host-local and the runtime leave: the file, the cache's entry, and a
+// namespace with the address.
 func (m *machine) pod(a, id, pod string) {
 	m.t.Helper()
 	path := fresh.Sandbox(m.t)
@@ -56,7 +55,7 @@ func (m *machine) file(a, id string) {
 	m.age(a)
 }
 
-// age makes the file so old that no ADD is under way.
+// age makes the file so old that no ADD can be running.
 func (m *machine) age(a string) {
 	m.t.Helper()
 	then := time.Now().Add(-time.Hour)
@@ -82,7 +81,7 @@ func (m *machine) remember(name, network, id, ifName, pod string) {
 		id, base64.StdEncoding.EncodeToString([]byte(`{"name":"`+network+`"}`)), ifName, network, m.sandboxes[id], pod, id, "uid-of-"+pod)})
 }
 
-// end ends the sandbox, without any DEL.
+// end ends the sandbox without any DEL.
 func (m *machine) end(id string) {
 	m.t.Helper()
 	fresh.Remove(m.t, m.sandboxes[id])
@@ -102,8 +101,7 @@ func (m *machine) unlink(path string) {
 	}
 }
 
-// delByHostLocal is a DEL with the configuration that the runtime has cached: relink-ipam hears
-// nothing of it.
+// delByHostLocal is a DEL with the configuration in the runtime's cache. relink-ipam learns nothing of it.
 func (m *machine) delByHostLocal(a, id string) {
 	m.t.Helper()
 	m.end(id)
@@ -111,7 +109,7 @@ func (m *machine) delByHostLocal(a, id string) {
 	m.forget(id)
 }
 
-// delByRelink is a DEL with the configuration of now: host-local hears nothing of it.
+// delByRelink is a DEL with the present configuration. host-local learns nothing of it.
 func (m *machine) delByRelink(id string) {
 	m.t.Helper()
 	m.end(id)
@@ -121,7 +119,7 @@ func (m *machine) delByRelink(id string) {
 	m.forget(id)
 }
 
-// imports runs an import and returns what it says of each address, without the reasons.
+// imports runs an import and returns its result for each address, without the reasons.
 func (m *machine) imports(p lease.Policy) (said []string, r Report) {
 	m.t.Helper()
 	r = importWith(m.t, m.store, Options{Dir: m.dir, Sources: reclaim.Sources{CacheDir: m.cache, AllProcesses: true}, Policy: p})
@@ -131,7 +129,7 @@ func (m *machine) imports(p lease.Policy) (said []string, r Report) {
 	return said, r
 }
 
-// leases are the addresses that are not free, each with its state, owner and holders.
+// leases returns the addresses that are not free, each with its state, owner and holders.
 func (m *machine) leases() []string {
 	m.t.Helper()
 	var lines []string
@@ -172,7 +170,7 @@ func (m *machine) reclaims() (said []string) {
 func TestImportTakesThePodFromTheCaches(t *testing.T) {
 	m := newMachine(t)
 	m.pod("10.231.77.2", "c1", "web-1")
-	// Multus is in the runtime's cache with the first interface, and keeps its delegates itself.
+	// Multus and the first interface are in the runtime's cache. Multus keeps a cache of its own for its delegates.
 	m.pod("10.231.77.3", "c2", "web-2")
 	m.forget("c2")
 	m.remember("results/multus-c2-eth0", "multus", "c2", "eth0", "web-2")
@@ -180,7 +178,7 @@ func TestImportTakesThePodFromTheCaches(t *testing.T) {
 	filesIn(t, m.dir, map[string]string{"10.231.77.3": "c2\r\nnet1"})
 	// No cache has this interface.
 	filesIn(t, m.dir, map[string]string{"10.231.77.4": "c1\r\nnet7"})
-	// The namespace of this one is gone from its path.
+	// The namespace of this sandbox is gone from its path.
 	m.pod("10.231.77.5", "c5", "web-5")
 	path := m.sandboxes["c5"]
 	m.end("c5")
@@ -209,7 +207,7 @@ func TestImportTakesThePodFromTheCaches(t *testing.T) {
 	}
 }
 
-// A sandbox that is gone keeps its address until it is reclaimed, and the import says so.
+// A sandbox that is gone keeps its address until it is reclaimed. The import reports that.
 func TestImportMarksSandboxesThatAreGone(t *testing.T) {
 	m := newMachine(t)
 	m.pod("10.231.77.2", "c1", "web-1")
@@ -241,8 +239,8 @@ func TestImportMarksSandboxesThatAreGone(t *testing.T) {
 	}
 }
 
-// CRI-O and Multus send a pod's DEL with the configuration of its ADD. The second import sees in the files that
-// it came.
+// CRI-O and Multus send a pod's DEL with the configuration of its ADD. The second import learns of the DEL from the
+// files.
 func TestImportAgainWhereDELsWentToHostLocal(t *testing.T) {
 	m := newMachine(t)
 	for i := 2; i <= 6; i++ {
@@ -251,7 +249,7 @@ func TestImportAgainWhereDELsWentToHostLocal(t *testing.T) {
 	sticky := lease.Policy{Sticky: true}
 	m.imports(sticky)
 	m.delByHostLocal("10.231.77.2", "c2")
-	// This pod has its next sandbox, which relink-ipam gave the same address.
+	// This pod already has its next sandbox. relink-ipam gave it the same address.
 	m.delByHostLocal("10.231.77.3", "c3")
 	m.sandboxes["c13"] = fresh.Sandbox(t)
 	id, err := identity.Read(m.sandboxes["c13"])
@@ -262,10 +260,10 @@ func TestImportAgainWhereDELsWentToHostLocal(t *testing.T) {
 	if a := added(t, m.store, next); a.String() != "10.231.77.3" {
 		t.Fatalf("the next sandbox was given %s", a)
 	}
-	// Of this one the DEL failed after host-local's part: the runtime calls again.
+	// Here the DEL failed after host-local's part. The runtime will call again.
 	m.end("c4")
 	m.unlink(filepath.Join(m.dir, "10.231.77.4"))
-	// Somebody took the file of a pod that is alive.
+	// Somebody removed the file of a live pod.
 	m.unlink(filepath.Join(m.dir, "10.231.77.5"))
 	m.expect("before", m.leases(), []string{
 		"10.231.77.2 held pod shop/web-2 c2", "10.231.77.3 held pod shop/web-3 c3 c13", "10.231.77.4 held pod shop/web-4 c4", "10.231.77.5 held pod shop/web-5 c5",
@@ -295,7 +293,7 @@ func TestImportAgainWhereDELsWentToHostLocal(t *testing.T) {
 	}
 }
 
-// containerd sends a DEL with the configuration of now: host-local's file stays.
+// containerd sends a DEL with the present configuration, so host-local's file stays.
 func TestImportAgainWhereDELsWentToRelink(t *testing.T) {
 	m := newMachine(t)
 	for i := 2; i <= 4; i++ {
@@ -305,7 +303,7 @@ func TestImportAgainWhereDELsWentToRelink(t *testing.T) {
 	for _, id := range []string{"c2", "c3"} {
 		m.delByRelink(id)
 	}
-	// One of the addresses is another pod's by now, which has it in its sandbox.
+	// Another pod has one of the addresses now, and its sandbox has it too.
 	m.sandboxes["c9"] = fresh.Sandbox(t)
 	m.addressIn("c9", "10.231.77.3")
 	id, err := identity.Read(m.sandboxes["c9"])
@@ -320,7 +318,7 @@ func TestImportAgainWhereDELsWentToRelink(t *testing.T) {
 		t.Errorf("well %v, %q", report.Complete(), report.Files[1].Why)
 	}
 	m.expect("the leases", m.leases(), []string{"10.231.77.2 quarantined pod shop/web-2", "10.231.77.3 held - c9", "10.231.77.4 held pod shop/web-4 c4"})
-	// An address that is free since is held again, and marked.
+	// The address has become free since. It is held again, and marked.
 	seen, err := m.store.Get(t.Context(), netip.MustParseAddr("10.231.77.2"))
 	if err != nil {
 		t.Fatal(err)
@@ -333,11 +331,11 @@ func TestImportAgainWhereDELsWentToRelink(t *testing.T) {
 	m.expect("reclaim", m.reclaims(), []string{"10.231.77.2 c2 reclaimed"})
 }
 
-// Somebody emptied the directory. No live pod loses its address, however little is known of it.
+// Somebody emptied the directory. No live pod loses its address, however little relink knows of it.
 func TestImportOfADirectoryThatWasEmptied(t *testing.T) {
 	nothing := cacheWith(t, nil)
 	for name, test := range map[string]struct {
-		// first and then are the caches of the two imports, empty for the machine's.
+		// first and then are the caches of the two imports. Empty means the machine's caches.
 		first, then string
 		pod         string
 	}{
@@ -364,7 +362,7 @@ func TestImportOfADirectoryThatWasEmptied(t *testing.T) {
 	}
 }
 
-// Without the caches, or if one cannot be read whole, nothing is given up.
+// Without the caches nothing is given up, nor if one of them cannot be read whole.
 func TestImportWithoutTheCaches(t *testing.T) {
 	m := newMachine(t)
 	m.file("10.231.77.2", "c1")
@@ -383,7 +381,7 @@ func TestImportWithoutTheCaches(t *testing.T) {
 	m.expect("the leases", m.leases(), []string{"10.231.77.2 held - c1"})
 }
 
-// An import completes what an import without the caches, or of an older relink, could not know.
+// An import completes what an earlier import could not know, because it had no caches or came from an older relink.
 func TestImportCompletesAnEarlierOne(t *testing.T) {
 	m := newMachine(t)
 	m.pod("10.231.77.2", "c1", "web-1")
@@ -406,8 +404,8 @@ func TestImportCompletesAnEarlierOne(t *testing.T) {
 	}
 }
 
-// The path in a cache leads to a stranger's namespace by now. Whatever becomes of that namespace, the pod that has
-// the address keeps it.
+// The path in a cache now leads to a stranger's namespace. Whatever happens to that namespace, the pod keeps its
+// address.
 func TestImportBelievesNoPathOfACache(t *testing.T) {
 	m := newMachine(t)
 	m.pod("10.231.77.2", "c1", "web-1")

@@ -14,7 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// imported is a lease of one holder.
+// imported returns a lease with one holder.
 func (n *node) imported(a, sandbox, owner string) Lease {
 	key := n.key(sandbox)
 	return Lease{Address: addr(a), Owner: pod(owner), State: Held, Holders: []Holder{{
@@ -145,7 +145,7 @@ func TestViewWithoutAStore(t *testing.T) {
 	n.expect(t, "taken in", "10.3.0.5 held h1/eth0", "10.3.0.6 held c1/eth0")
 }
 
-// What is taken in replaces the earlier leases, in any order of container IDs.
+// The leases that are taken in replace the earlier ones, in any order of container IDs.
 func TestWhatIsTakenInIsFound(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := newNode(t, "10.3.0.20", sticky)

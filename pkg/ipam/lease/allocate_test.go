@@ -127,9 +127,9 @@ func TestWhoTakesOver(t *testing.T) {
 	}
 }
 
-// An address that an operator reserved goes first, and of several the newest.
+// An address that an operator reserved comes first, and of several the newest one.
 func TestWhichOfTheOwnersAddresses(t *testing.T) {
-	// had gives the pod the address on the interface, and takes it away again.
+	// had gives the address to the pod on this interface, and then takes it away.
 	had := func(t *testing.T, n *node, sandbox, a string) {
 		t.Helper()
 		n.addWanted(t, sandbox, "web-0", a)
@@ -183,7 +183,7 @@ func TestWhichOfTheOwnersAddresses(t *testing.T) {
 		}, "10.3.0.9"},
 		"a reservation by hand that has ended is none": {func(t *testing.T, n *node) {
 			by(t, n, "10.3.0.5", time.Minute)
-			had(t, n, "c1/eth0", "10.3.0.5") // By the policy it is reserved for longer.
+			had(t, n, "c1/eth0", "10.3.0.5") // The policy reserves it for longer.
 			had(t, n, "c2/eth0", "10.3.0.9")
 			n.later(time.Minute)
 		}, "10.3.0.9"},
@@ -198,7 +198,7 @@ func TestWhichOfTheOwnersAddresses(t *testing.T) {
 	}
 }
 
-// ended leaves ended leases, as many as one ADD clears away, and more leases that end later.
+// ended leaves as many ended leases as one ADD clears away, and more that end later.
 func (n *node) ended(t *testing.T) {
 	t.Helper()
 	for i := range dueAtOnce {
@@ -206,7 +206,7 @@ func (n *node) ended(t *testing.T) {
 	}
 }
 
-// A lease that has ended is over, even if it was not cleared away.
+// A lease that has ended is over, even if it is not cleared away yet.
 func TestReservationThatHasEndedIsNotTheOwners(t *testing.T) {
 	n := newNode(t, "10.3.0.254", stickyFor(time.Hour))
 	n.addWanted(t, "c1/eth0", "web-0", "10.3.0.5")
@@ -239,7 +239,7 @@ func TestReservationThatHasEndedIsNotInherited(t *testing.T) {
 	}
 }
 
-// An ADD clears away some of what has ended, not all at once.
+// An ADD clears away some of the ended leases, not all at once.
 func TestNoAddPaysForAllThatHasEnded(t *testing.T) {
 	n := newNode(t, "10.3.0.254", stickyFor(time.Hour))
 	for i := range 2 * dueAtOnce {
@@ -311,7 +311,7 @@ func TestAddThatFailsChangesNothing(t *testing.T) {
 	n.add(t, "c4/eth0", "web-1", "10.3.0.3 10.4.0.2")
 }
 
-// A lease tells which sandbox has the address: where it is, and since when.
+// A lease tells where the sandbox is that has the address, and since when it has it.
 func TestHolderIsWhoAsked(t *testing.T) {
 	n := newNode(t, "10.3.0.9", stickyFor(time.Hour))
 	r := n.request("c1/eth0", "web-0")

@@ -62,7 +62,7 @@ func TestClockThatWasAheadAtBoot(t *testing.T) {
 	n.day = right
 	n.later(71 * time.Hour)
 	n.reboot("boot-3", time.Minute)
-	// A boot without a change before knows no more than the last change.
+	// If nothing was changed before the boot, the store knows only the time of the last change.
 	n.expect(t, "the next boot goes on from the last change", "10.3.0.2 reserved c1/eth0 web-1", "10.3.0.3 reserved c2/eth0 web-2", "10.3.0.10 reserved hand-1")
 	n.add(t, "c3/eth0", "web-3", "10.3.0.4")
 	n.later(72 * time.Hour)
@@ -95,7 +95,7 @@ func TestTimeOfTheStore(t *testing.T) {
 		return node{boot: boot, day: start.Add(day), uptime: uptime}
 	}
 	for name, test := range map[string]struct {
-		// changes are when something was changed. The look comes last.
+		// changes are the times of the changes. The look comes last.
 		changes []node
 		look    node
 		want    time.Duration
@@ -129,7 +129,7 @@ func TestTimeOfTheStore(t *testing.T) {
 	}
 }
 
-// The time that changes take does not make the time of the store fall behind.
+// Changes take time themselves. That does not make the store's time fall behind.
 func TestTimeOfTheStoreKeepsUpWithManyChanges(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	n.add(t, "c1/eth0", "", "10.3.0.2")
@@ -162,7 +162,7 @@ func TestResetClock(t *testing.T) {
 			n.reserve(t, "10.3.0.11", "hand-2", 0)
 			n.later(time.Hour)
 			before := n.lines(t)
-			// It ended by a wrong time, and nobody has cleared it away.
+			// It ended because of a wrong time, and nobody has cleared it away yet.
 			n.day = n.day.Add(-off)
 			ahead, err := n.store(t).ResetClock(t.Context())
 			if err != nil || ahead != off {
@@ -196,7 +196,7 @@ func TestResetClock(t *testing.T) {
 	}
 }
 
-// A holder from long before the clock jumped keeps the time at which it got the address.
+// A holder from long before the clock jumped keeps the time at which it got its address.
 func TestResetClockLeavesWhatWasBeforeTheJump(t *testing.T) {
 	n := newNode(t, "10.3.0.20", sticky)
 	given := n.day
@@ -223,7 +223,7 @@ func TestResetClockLeavesWhatWasBeforeTheJump(t *testing.T) {
 	}
 }
 
-// A lease that ended only by a time that was ahead is in force again, unless it was cleared away.
+// A lease that ended only because the time was ahead is in force again, unless it was cleared away.
 func TestResetClockBringsBackWhatHasEndedTooEarly(t *testing.T) {
 	n := newNode(t, "10.3.0.20", stickyFor(72*time.Hour))
 	n.add(t, "c1/eth0", "web-1", "10.3.0.2")

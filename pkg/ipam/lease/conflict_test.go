@@ -12,7 +12,7 @@ func TestConflict(t *testing.T) {
 	for name, test := range map[string]struct {
 		policy Policy
 		before func(t *testing.T, n *node)
-		// exchanged says whether it was replaced. The leases are those after the DEL that follows a refusal.
+		// exchanged says whether it was replaced. leases are those after the DEL that follows a refusal.
 		exchanged bool
 		is        error
 		msg       string
@@ -138,7 +138,7 @@ func TestAddressOfAnotherHostIsNotGivenForALackOfOthers(t *testing.T) {
 	}
 }
 
-// refuse is an ADD of 10.3.0.2 that is refused because another host uses the address.
+// refuse is an ADD that asks for 10.3.0.2. It is refused, because another host uses the address.
 func refuse(t *testing.T, n *node) {
 	t.Helper()
 	n.addWanted(t, "c1/eth0", "web-0", "10.3.0.2")

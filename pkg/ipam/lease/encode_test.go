@@ -32,7 +32,7 @@ func drawHolder(t *rapid.T) Holder {
 	}
 }
 
-// What is encoded is decoded, field by field.
+// Encoding and decoding keep every field.
 func TestLeasesAreDecodedAsTheyWereEncoded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`[a-z0-9<&ü"\\ ]{0,9}`)
@@ -55,11 +55,11 @@ func TestLeasesAreDecodedAsTheyWereEncoded(t *testing.T) {
 	})
 }
 
-// The stored form is that of encoding/json, which users see: one description is enough for both.
+// The stored form is the JSON of encoding/json, which users also see. So one description is enough for both.
 func TestWhatIsStoredIsOrdinaryJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := drawHolder(t)
-		h.Namespace.BootID = "boot-1" // Users see an empty one as well.
+		h.Namespace.BootID = "boot-1" // Users also see an empty one.
 		l := Lease{Address: drawAddress(t), Owner: drawOwner(t), State: Reserved, Last: h, Until: drawTime(t, "until")}
 		k := Known{Sets: []RangeSet{drawSet(t, window(t))}, Policy: drawPolicy(t)}
 		for i := range k.Sets[0] {
@@ -87,7 +87,7 @@ func TestWhatIsStoredIsOrdinaryJSON(t *testing.T) {
 	})
 }
 
-// A failing disk may return anything. It is read as damaged, or as a valid value.
+// A failing disk may return anything. The store reads it as damaged, or as a valid value.
 func FuzzDecodeLease(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"address":"10.3.0.2","state":"held","holders":[{"containerID":"c1","ifName":"eth0","namespace":{"inode":1},"future":{"a":[1]}}],"future":7}`,
@@ -118,7 +118,7 @@ func FuzzDecodeLease(f *testing.F) {
 	})
 }
 
-// Everything that encoding/json could read in a store can still be read.
+// A store still reads everything that encoding/json could read.
 func TestLeasesThatAreWrittenUnusually(t *testing.T) {
 	for text, want := range map[string]Lease{
 		`{"address":"10.3.0.2","until":null,"owner":null,"holders":null,"byHand":null,"last":{"namespace":{"inode":null}}}`: {Address: addr("10.3.0.2")},
@@ -141,7 +141,7 @@ func TestLeasesThatAreWrittenUnusually(t *testing.T) {
 	n.refused(t, "one that can't be read", err, ErrDamaged, `store DIR/pods.db: 10.3.0.2: lease: not usable: number at "/state", where string belongs`)
 }
 
-// A text from a runtime that is not UTF-8 is no reason to lose an address, or to keep one.
+// A runtime's text may not be UTF-8. That is no reason to lose an address or to keep one.
 func TestTextsThatAreNoUTF8(t *testing.T) {
 	n := newNode(t, "10.3.0.9", sticky)
 	owner := attachment.Owner{Kind: "pod", Namespace: "default", Name: "web\xff\xfe"}

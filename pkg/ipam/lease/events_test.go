@@ -13,7 +13,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// told is the history of an address in words: when, what, who, why, and the state afterwards.
+// told returns the history of an address in words: when, what, who, why, and the state afterwards.
 func (n *node) told(t *testing.T, a string) []string {
 	t.Helper()
 	events, err := n.store(t).History(t.Context(), addr(a))
@@ -30,19 +30,19 @@ func (n *node) told(t *testing.T, a string) []string {
 	return all
 }
 
-// Each thing that happens to an address is in its history, with the holder and the reason.
+// The history of an address has everything that happened to it, with the holder and the reason.
 func TestHistoryTellsWhatHappened(t *testing.T) {
 	n := newNode(t, "10.3.0.20", stickyFor(72*time.Hour))
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 	n.later(time.Minute)
 	n.add(t, "c2/eth0", "web-0", "10.3.0.2")
 	n.later(time.Minute)
-	n.add(t, "c2/eth0", "web-0", "10.3.0.2") // Repeated: nothing happens.
+	n.add(t, "c2/eth0", "web-0", "10.3.0.2") // A repeated ADD changes nothing.
 	n.settled(t, "c2/eth0")
 	n.later(time.Minute)
 	n.reserve(t, "10.3.0.2", "web-0", time.Hour)
 	n.del(t, "c2/eth0")
-	n.del(t, "c2/eth0") // Repeated, too.
+	n.del(t, "c2/eth0") // Nor does a repeated DEL.
 	n.later(73 * time.Hour)
 	n.add(t, "c3/eth0", "web-1", "10.3.0.3")
 	n.addWanted(t, "c4/eth0", "web-2", "10.3.0.2")
@@ -92,7 +92,7 @@ func TestHistoryTellsOfBootsConflictsAndWhatIsHadInstead(t *testing.T) {
 	}
 }
 
-// numbers are those of the events, and how many there are.
+// numbers returns the first and the last number of the events, and the count of events.
 func (n *node) numbers(t *testing.T) (first, last uint64, count int) {
 	t.Helper()
 	must(t, n.store(t).view(t.Context(), func(l *leases) error {
@@ -112,12 +112,12 @@ func (n *node) numbers(t *testing.T) (first, last uint64, count int) {
 	return first, last, count
 }
 
-// Events are few enough that a store stays small, and the oldest are forgotten first.
+// The number of events is limited, so a store stays small. The oldest ones are forgotten first.
 func TestEventsAreBounded(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	n.add(t, "c1/eth0", "", "10.3.0.2")
 	n.del(t, "c1/eth0")
-	// One less than there may be.
+	// This is one less than the limit.
 	must(t, n.store(t).change(t.Context(), func(l *leases) error {
 		for i := range maxEvents + moreEvents - 3 {
 			l.note(Event{What: Given, Address: addr("10.3.0.9"), Why: fmt.Sprint(i)})
@@ -203,7 +203,7 @@ func TestDamagedEventIsAnError(t *testing.T) {
 	n.refused(t, "history", err, ErrDamaged, "event: not usable: it was cut short")
 }
 
-// A loop over numbers of a damaged file could take years, with the file locked. The change is refused in a moment,
+// A loop over the numbers of a damaged file could take years, with the file locked. So the change is refused at once,
 // and changes nothing.
 func TestEventNumbersThatCannotBeAreDamage(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// STATUS can fail a node because of this. An address that waits for an owner counts as free.
+// STATUS can fail a node because of this. An address that waits for its owner counts as free.
 func TestExhausted(t *testing.T) {
 	full := "range set 0 (10.3.0.2-10.3.0.3) of network pods: no address is free: "
 	for name, test := range map[string]struct {
@@ -76,8 +76,8 @@ func TestExhausted(t *testing.T) {
 	}
 }
 
-// A gateway that is another pod's address is reported, and refuses no ADD: it may be meant, and a pod that does not
-// start helps nobody.
+// A gateway that is another pod's address is reported and refuses no ADD. Somebody may want it so, and a pod that does
+// not start helps nobody.
 func TestGatewayThatIsHeld(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
@@ -102,13 +102,13 @@ func TestGatewayThatIsHeld(t *testing.T) {
 	}
 	n.del(t, "c1/eth0")
 	add("c4/eth0", "10.3.0.4", nil)
-	// A reservation of the gateway does no harm.
+	// It does no harm if the gateway is reserved.
 	n.reserve(t, "10.3.0.6", "web-9", 0)
 	n.sets[0][0].Gateway = addr("10.3.0.6")
 	add("c5/eth0", "10.3.0.5", nil)
 }
 
-// Nobody asks for those ranges any more: their gateway does not matter.
+// Nobody asks for those ranges any more, so their gateway does not matter.
 func TestGatewayOfEarlierRanges(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
 	n.sets[0] = RangeSet{{Span: span("10.3.0.128", "10.3.0.130"), Subnet: n.sets[0][0].Subnet, Gateway: addr("10.3.0.1")}}

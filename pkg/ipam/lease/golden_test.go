@@ -22,14 +22,14 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/schema2.db and its JSON anew: only before a version is released")
 
-// golden is the contents of a store in JSON. Every store that was ever written must stay readable.
+// golden is the content of a store in JSON. Every store that was ever written must stay readable.
 type golden struct {
 	Leases []jsontext.Value `json:"leases"`
 	Known  []Known          `json:"known,omitzero"`
 	Events []Event          `json:"events,omitzero"`
 }
 
-// goldens are the stores by the names of their files, each with the node that wrote it.
+// goldens returns the stores by the names of their files, each with the node that wrote it.
 func goldens(t *testing.T) map[string]*node {
 	t.Helper()
 	first := newNode(t, "10.3.0.254", minute)
@@ -62,7 +62,7 @@ func (n *node) readGolden(t *testing.T, name string) (want golden, listed []Leas
 	return want, listed
 }
 
-// all is everything that the store tells.
+// all returns everything that the store tells.
 func (n *node) all(t *testing.T) (listed []Lease, known []Known, events []Event) {
 	t.Helper()
 	listed, err := n.store(t).List(t.Context())
@@ -93,8 +93,8 @@ func (n *node) compare(t *testing.T, when, name string) {
 	n.sound(t)
 }
 
-// A store is read as it was written: by a look, and after a change has migrated it. The change
-// takes something that is given up again at once, so that it leaves nothing but its events.
+// A store is read as it was written. This holds for a look, and after a change has migrated the store. The change
+// leaves no lease behind.
 func TestStoredLeasesAreReadAsTheyWere(t *testing.T) {
 	if *update {
 		writeGolden(t)
@@ -106,7 +106,7 @@ func TestStoredLeasesAreReadAsTheyWere(t *testing.T) {
 		if sumOf(t, n.path()) != before {
 			t.Errorf("%s: a look changed the file", name)
 		}
-		// There is no event: nothing happened.
+		// The change makes no event, because nothing happened to an address.
 		must(t, n.store(t).change(t.Context(), func(l *leases) error { return l.setLastGiven(7, addr("10.3.0.2")) }))
 		n.compare(t, "after a change", name)
 		if sumOf(t, n.path()) == before {
@@ -123,8 +123,7 @@ func TestStoredLeasesAreReadAsTheyWere(t *testing.T) {
 	}
 }
 
-// What a store of this schema has in its buckets stays as it is: a newer relink reads it, and
-// an older one.
+// The content of a store's buckets does not change within this schema, because newer and older relinks read it.
 func TestLeasesAreStoredAsTheyWere(t *testing.T) {
 	n := newNode(t, "10.3.0.30", minute)
 	eventful(t, n)
@@ -141,7 +140,7 @@ func sumOf(t *testing.T, path string) string {
 	return string(b)
 }
 
-// contents are the keys and values of a store by bucket. Bytes that are not text are quoted.
+// contents returns the keys and values of a store by bucket. Bytes that are not text are quoted.
 func contents(t *testing.T, path string) map[string]map[string]string {
 	t.Helper()
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
@@ -161,7 +160,7 @@ func contents(t *testing.T, path string) map[string]map[string]string {
 	return all
 }
 
-// used is the length of the part of the file that bbolt has pages in.
+// used returns the length of the part of the file that has pages of bbolt.
 func used(t *testing.T, path string) (size int64) {
 	t.Helper()
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
@@ -181,13 +180,13 @@ func printable(v []byte) string {
 	return fmt.Sprintf("%q", v)
 }
 
-// writeGolden writes what eventful makes.
+// writeGolden writes the store that eventful makes.
 func writeGolden(t *testing.T) {
 	t.Helper()
 	n := newNode(t, "10.3.0.30", minute)
 	eventful(t, n)
 	copyFile(t, n.path(), goldenFile("schema2.db"))
-	// Without the room that was made in it.
+	// Cut off the spare room in the file.
 	must(t, os.Truncate(goldenFile("schema2.db"), used(t, n.path())))
 	var g golden
 	listed, known, events := n.all(t)
@@ -202,7 +201,7 @@ func writeGolden(t *testing.T) {
 	must(t, os.WriteFile(goldenFile("schema2.json"), append(b, '\n'), 0o644))
 }
 
-// eventful makes a store in which each kind of lease is.
+// eventful makes a store with a lease of each kind.
 func eventful(t *testing.T, n *node) {
 	t.Helper()
 	six := RangeSet{{Span: span("fd00:3::2", "fd00:3::ff"), Subnet: netip.MustParsePrefix("fd00:3::/64"), Gateway: addr("fd00:3::1"), Excluded: []Span{span("fd00:3::3", "fd00:3::3")}}}
@@ -249,7 +248,7 @@ func eventful(t *testing.T, n *node) {
 	})
 }
 
-// takeIn makes the leases those of their addresses.
+// takeIn gives these leases to their addresses.
 func (n *node) takeIn(t *testing.T, why string, all ...Lease) {
 	t.Helper()
 	must(t, n.store(t).TakeIn(t.Context(), false, func(View) (Intake, error) {

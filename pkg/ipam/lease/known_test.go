@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// tens is a range of ten addresses.
+// tens returns a range of ten addresses.
 func tens(net int) RangeSet {
 	base := fmt.Sprintf("10.%d.0.", net)
 	return RangeSet{{Span: span(base+"10", base+"19"), Subnet: netip.MustParsePrefix(base + "0/24"), Gateway: addr(base + "1")}}
@@ -24,7 +24,7 @@ func (n *node) known(t *testing.T) []string {
 		var sets []string
 		for _, s := range k.Sets {
 			if len(s) == 0 {
-				sets = append(sets, "-") // Others ask for its addresses by now.
+				sets = append(sets, "-") // Now ADDs of another set ask for its addresses.
 				continue
 			}
 			sets = append(sets, s.String())
@@ -34,8 +34,8 @@ func (n *node) known(t *testing.T) []string {
 	return all
 }
 
-// The ranges that ADDs asked for are known: the last one's first, at most eight, and only the
-// newest of the same addresses.
+// The store knows the ranges that ADDs asked for, those of the last ADD first. It keeps at most eight, and only the
+// newest ones for the same addresses.
 func TestKnownRanges(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	asks := 0
@@ -92,7 +92,7 @@ func TestKnownRanges(t *testing.T) {
 	expect("after an ADD that failed", "10.0.0.1-10.255.255.254 0s")
 }
 
-// An operator cannot reserve an address that no ADD gives, after the first ADD.
+// After the first ADD, an operator cannot reserve an address that no ADD gives.
 func TestReserveRefusesWhatNoAddGives(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	n.sets[0][0].Excluded = []Span{span("10.3.0.5", "10.3.0.6")}

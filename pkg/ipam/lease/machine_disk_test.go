@@ -11,15 +11,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// machineDisk is what the stores of all lives are on, one after the other.
+// machineDisk is the disk on which the stores of all lives are, one after the other.
 type machineDisk struct {
 	*disk
 	t *testing.T
-	// full says that others have filled it.
+	// full says that other programs have filled the disk.
 	full bool
 	// roomy says that an ADD has made room in the store since somebody else wrote it.
 	roomy bool
-	// fills and refused count.
+	// fills and refused are counters.
 	fills, refused int
 }
 
@@ -30,7 +30,7 @@ func (m *machine) fillDisk(t *rapid.T) {
 	m.disk.fills++
 }
 
-// copyWithHoles puts a copy in the place of the file that has nothing on the disk where it has zeros.
+// copyWithHoles replaces the file by a copy that uses no disk blocks for zeros.
 func (m *machine) copyWithHoles(t *rapid.T) {
 	m.disk.needsRoom(t)
 	b, err := os.ReadFile(m.store.path)
@@ -58,15 +58,15 @@ func (d *machineDisk) empty() {
 	}
 }
 
-// needsRoom is for what others do to the file of a store.
+// needsRoom skips an action of others on the store's file while the disk is full.
 func (d *machineDisk) needsRoom(t *rapid.T) {
 	if d.full {
 		t.Skip("the disk is full")
 	}
 }
 
-// lacksRoom says that an operation has failed because the disk is full, and so has changed nothing. One
-// that needs more of the disk may. One that gives something up may not, once an ADD has made room for it.
+// lacksRoom reports whether an operation has failed and changed nothing because the disk is full. An operation that
+// needs more of the disk may fail. One that gives something up may not, once an ADD has made room for it.
 func (d *machineDisk) lacksRoom(t *rapid.T, err error, needsMore bool) bool {
 	if !errors.Is(err, unix.ENOSPC) {
 		return false

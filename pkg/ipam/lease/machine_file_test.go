@@ -16,8 +16,8 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// What others do to the file of a store: who copies it and copies it back, and other versions
-// of relink.
+// The actions below are those of others on the file of a store: copies, copies that are put back, and other versions of
+// relink.
 
 func (m *machine) backUp(t *rapid.T) {
 	m.disk.needsRoom(t)
@@ -28,7 +28,7 @@ func (m *machine) backUp(t *rapid.T) {
 	m.backup = &s
 }
 
-// restore puts the copy in the place of the file, which stays where somebody has it open.
+// restore replaces the file by the copy. Programs that have the old file open still see that one.
 func (m *machine) restore(t *rapid.T) {
 	if m.backup == nil {
 		t.Skip("nothing to restore")
@@ -38,8 +38,8 @@ func (m *machine) restore(t *rapid.T) {
 	m.disk.roomy = false
 }
 
-// goBack makes the store one of schema 1, with the same leases. It could not say that an
-// address has several holders.
+// goBack turns the store into one of schema 1 with the same leases. Schema 1 cannot describe an address with several
+// holders.
 func (m *machine) goBack(t *rapid.T) {
 	m.disk.needsRoom(t)
 	s := m.model.state.clone()
@@ -72,7 +72,7 @@ func (m *machine) goBack(t *rapid.T) {
 	m.model.state, m.disk.roomy = s, false
 }
 
-// schema1 is the lease as schema 1 stored it.
+// schema1 returns the lease as schema 1 stored it.
 func schema1(l Lease) []byte {
 	l = fromSchema1(l)
 	h := newest(l)
@@ -90,8 +90,7 @@ func schema1(l Lease) []byte {
 	return b
 }
 
-// fromSchema1 is the lease without what schema 1 does not say. When somebody reserved it by
-// hand is one of these.
+// fromSchema1 returns the lease without what schema 1 does not store, such as the time of a reservation by hand.
 func fromSchema1(l Lease) Lease {
 	h := newest(l)
 	h.Namespace, h.unknown = attachment.Namespace{BootID: h.Namespace.BootID}, nil
@@ -111,8 +110,8 @@ func fromSchema1(l Lease) Lease {
 	return l
 }
 
-// goOn is what a newer relink does that this one can still work with: it adds a bucket, and
-// fields to a lease and whoever has it.
+// goOn does what a newer relink may do without shutting out this one. It adds a bucket, and fields to a lease and its
+// holders.
 func (m *machine) goOn(t *rapid.T) {
 	if m.model.state.schema == schemaV1 {
 		t.Skip("it would have migrated it")
@@ -143,7 +142,7 @@ func (m *machine) goOn(t *rapid.T) {
 	m.model.state, m.disk.roomy = s, false
 }
 
-// withFuture is the lease in JSON with a field that this relink does not know, in it and in
+// withFuture returns the lease in JSON with a field that this relink does not know. The lease has the field, and so has
 // each of its holders.
 func withFuture(b []byte, n int) []byte {
 	var lease map[string]any
@@ -167,7 +166,7 @@ func withFuture(b []byte, n int) []byte {
 	return b
 }
 
-// hasFuture is the lease as this relink has it then.
+// hasFuture returns that lease as this relink reads it.
 func hasFuture(l Lease, n int) Lease {
 	field := func(n int) unknown { return unknown{"future": jsontext.Value(strconv.Itoa(n))} }
 	l.unknown = field(n)
@@ -185,8 +184,8 @@ func hasFuture(l Lease, n int) Lease {
 	return l
 }
 
-// checkFile looks at what no command shows: the schema, a newer relink's bucket, and that the
-// last event of each address says what the address is.
+// checkFile checks what no command shows: the schema, a newer relink's bucket, and whether the last event of each
+// address matches its lease.
 func (m *machine) checkFile(t *rapid.T) {
 	var last map[netip.Addr]Event
 	must(t, m.store.view(t.Context(), func(l *leases) error {

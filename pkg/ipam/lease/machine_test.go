@@ -19,12 +19,12 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// machine is a store and its model under the same operations.
+// machine is a store and its model. Both go through the same operations.
 type machine struct {
 	store *Store
 	model *model
 	boots int
-	// backup is what the model was when the file was copied, nil for never.
+	// backup is the model at the time of the copy, or nil if there is no copy.
 	backup *modelState
 	disk   *machineDisk
 }
@@ -40,7 +40,7 @@ func newMachine(t *rapid.T, dir string, disk *machineDisk) *machine {
 	return m
 }
 
-// kind is which refusal an error is.
+// kind returns which kind of refusal an error is.
 func kind(err error) error {
 	var refused *RefusedError
 	if errors.As(err, &refused) {
@@ -57,7 +57,7 @@ func kind(err error) error {
 	return nil
 }
 
-// agree compares two outcomes: what was refused and what was given.
+// agree compares two outcomes: the refusal, and what was given.
 func agree(t *rapid.T, what string, err, wantErr error, gotAndWant ...any) {
 	t.Helper()
 	if !errors.Is(kind(err), wantErr) {
@@ -88,7 +88,7 @@ func drawPolicy(t *rapid.T) Policy {
 	return Policy{Sticky: rapid.Bool().Draw(t, "sticky"), Retain: seconds("retain", 0, 0, 30, 300), Quarantine: seconds("quarantine", 0, 60)}
 }
 
-// add asks by the first plan mostly: the configuration of a network does not change often.
+// add mostly uses the first plan, because the configuration of a network does not change often.
 func (m *machine) add(t *rapid.T) {
 	p := plans[max(0, rapid.IntRange(-4, len(plans)-1).Draw(t, "plan"))]
 	key := drawKey(t)
@@ -145,7 +145,7 @@ func (m *machine) settled(t *rapid.T) {
 	}
 }
 
-// abandon means a holder as somebody has seen it, maybe long ago.
+// abandon names a holder as somebody has seen it, perhaps long ago.
 func (m *machine) abandon(t *rapid.T) {
 	lease := m.model.state.leases[drawAddress(t)]
 	holder := lease.Last
@@ -178,7 +178,7 @@ func (m *machine) reserve(t *rapid.T) {
 	agree(t, "reserve", err, m.model.reserve(a, owner, retain))
 }
 
-// releaseByHand expects who has it, or somebody else, which changes nothing.
+// releaseByHand names the present holders, or sometimes somebody else. The latter changes nothing.
 func (m *machine) releaseByHand(t *rapid.T) {
 	a := drawAddress(t)
 	l, leased := m.model.current()[a]
@@ -212,7 +212,7 @@ func (m *machine) conflict(t *rapid.T) {
 	agree(t, "conflict", err, wantErr, got, want)
 }
 
-// crash ends an ADD or a DEL after what it did and before it is committed.
+// crash ends an ADD or a DEL after its changes, but before it commits them.
 func (m *machine) crash(t *rapid.T) {
 	key := drawKey(t)
 	err := m.store.update(t.Context(), func(l *leases) error {
@@ -229,14 +229,14 @@ func (m *machine) crash(t *rapid.T) {
 	}
 }
 
-// later lets time go by, as the clock and the kernel see it.
+// later lets time pass, both for the clock and for the kernel.
 func (m *machine) later(t *rapid.T) {
 	by := time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second
 	m.model.day, m.model.uptime = m.model.day.Add(by), m.model.uptime+by
 }
 
-// setClock sets the time of day: to where it is right by and by, or far off. The kernel takes no
-// time before 1970, where a node without a battery begins.
+// setClock sets the time of day: sometimes right, sometimes far off. The kernel takes no time before 1970, and a node
+// without a battery begins there.
 func (m *machine) setClock(t *rapid.T) {
 	years := rapid.SampledFrom([]int{-100, -10, 0, 0, 10}).Draw(t, "years")
 	m.model.day = m.model.day.AddDate(years, rapid.SampledFrom([]int{-1, 0, 1}).Draw(t, "months"), 0)
@@ -272,7 +272,7 @@ func (m *machine) check(t *rapid.T) {
 	must(t, m.store.Verify(t.Context()))
 	got, err := m.store.List(t.Context())
 	must(t, err)
-	// Why is for people.
+	// Why is written for people.
 	if diff := cmp.Diff(m.model.list(), got, sameLease, cmpopts.IgnoreFields(Lease{}, "Why")); diff != "" {
 		t.Fatalf("(-model +store):\n%s", diff)
 	}
@@ -304,7 +304,7 @@ func (m *machine) checkExhausted(t *rapid.T) {
 	}
 }
 
-// checkUsage compares the numbers of each set that is known with a look at each address.
+// checkUsage compares the numbers of each known set with a look at each address.
 func (m *machine) checkUsage(t *rapid.T) {
 	u, err := m.store.Usage(t.Context())
 	must(t, err)
@@ -314,7 +314,7 @@ func (m *machine) checkUsage(t *rapid.T) {
 	for _, p := range m.model.state.known {
 		for i, set := range p.sets {
 			if len(set) == 0 {
-				continue // Others ask for its addresses by now.
+				continue // Now ADDs of another set ask for its addresses.
 			}
 			w := SetUsage{Set: i, Ranges: set, Size: big.NewInt(int64(len(p.gives[i])))}
 			for _, a := range p.within[i] {
@@ -341,8 +341,8 @@ func (m *machine) checkUsage(t *rapid.T) {
 	}
 }
 
-// TestStoreDoesAsItsModel is 100 lives of a store of some 30 operations each, compared
-// after each with a model that knows no index.
+// TestStoreDoesAsItsModel runs 100 lives of a store of some 30 operations each. After each operation it compares the
+// store with a model that has no index.
 func TestStoreDoesAsItsModel(t *testing.T) {
 	lives := 0
 	disk := &machineDisk{disk: newDisk(t, "16M", minute), t: t}
@@ -350,7 +350,7 @@ func TestStoreDoesAsItsModel(t *testing.T) {
 		lives++
 		dir := filepath.Join(disk.mount, fmt.Sprint(lives))
 		must(t, os.Mkdir(dir, 0o700))
-		defer func() { must(t, os.RemoveAll(dir)) }() // Of thousands of lives.
+		defer func() { must(t, os.RemoveAll(dir)) }() // It has the files of thousands of lives.
 		defer disk.empty()
 		m := newMachine(rt, dir, disk)
 		disk.roomy = true

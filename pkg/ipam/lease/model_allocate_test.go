@@ -32,7 +32,7 @@ func (m *model) add(p *plan, r Request) (given []netip.Addr, err error) {
 	return given, err
 }
 
-// modelPick is the choice of an address of the plan's set of that number.
+// modelPick chooses an address of the set with that number in the plan.
 type modelPick struct {
 	*model
 	s   *modelState
@@ -41,7 +41,7 @@ type modelPick struct {
 	r   Request
 }
 
-// address gives one. What the attachment held before the ADD it keeps.
+// address gives an address. The attachment keeps what it held before the ADD.
 func (c modelPick) address(before modelState) (netip.Addr, error) {
 	wanted := c.wanted()
 	for _, a := range everyAddress {
@@ -69,7 +69,7 @@ func (c modelPick) address(before modelState) (netip.Addr, error) {
 	return netip.Addr{}, ErrExhausted
 }
 
-// renew makes the attachment's holder that of the sandbox which asks again.
+// renew updates the attachment's holder for the sandbox that asks again.
 func (c modelPick) renew(a netip.Addr) {
 	l := c.s.leases[a]
 	l.Holders = slices.Clone(l.Holders)
@@ -88,7 +88,7 @@ func (c modelPick) renew(a netip.Addr) {
 	c.s.leases[a] = l
 }
 
-// wanted is what is asked for of the set, the zero Addr for nothing.
+// wanted returns the address of this set that the request asks for, or the zero Addr for none.
 func (c modelPick) wanted() netip.Addr {
 	for _, a := range c.r.Wanted {
 		if c.p.setOf(a) == c.set {
@@ -114,7 +114,7 @@ func (c modelPick) pickWanted(a netip.Addr) (netip.Addr, error) {
 
 func (c modelPick) isOwner(l Lease) bool { return owned(l) && l.Owner == c.r.Owner }
 
-// succeeds says whether who asks is the next sandbox of the pod that holds the address.
+// succeeds reports whether the request comes from the next sandbox of the pod that holds the address.
 func (c modelPick) succeeds(l Lease) bool {
 	keeps := c.r.Policy.Sticky || newest(l).Policy.Sticky || c.byHand(l)
 	return l.State == Held && c.isOwner(l) && keeps && slices.ContainsFunc(l.Holders, func(h Holder) bool {
@@ -122,7 +122,8 @@ func (c modelPick) succeeds(l Lease) bool {
 	})
 }
 
-// ofOwner is the best of the addresses that wait for the owner or that its sandbox before has.
+// ofOwner returns the best address for the owner. Either it is reserved for the owner, or the owner's earlier sandbox
+// has it.
 func (c modelPick) ofOwner() netip.Addr {
 	var best netip.Addr
 	for _, a := range everyAddress {
@@ -137,7 +138,7 @@ func (c modelPick) ofOwner() netip.Addr {
 	return best
 }
 
-// better says whether a goes before b, which has the lower address.
+// better reports whether a comes before b. b has the lower address.
 func (c modelPick) better(a, b Lease) bool {
 	if x, y := c.class(a), c.class(b); x != y {
 		return x < y
@@ -158,8 +159,8 @@ func (c modelPick) better(a, b Lease) bool {
 	return false
 }
 
-// class orders what waits for an owner: what somebody reserved, what this interface had, what
-// the sandbox before has still, the rest.
+// class orders the addresses for an owner: those reserved by hand, those that this interface had, those that the
+// earlier sandbox still has, then the rest.
 func (c modelPick) class(l Lease) string {
 	had := newest(l).IfName
 	switch {
@@ -173,7 +174,7 @@ func (c modelPick) class(l Lease) string {
 	return "4 of another interface"
 }
 
-// inTurn is the first free address after that which was given last.
+// inTurn returns the first free address after the one that was given last.
 func (c modelPick) inTurn() netip.Addr {
 	within := c.p.within[c.set]
 	at := slices.Index(within, c.s.last[c.set]) + 1
@@ -186,7 +187,7 @@ func (c modelPick) inTurn() netip.Addr {
 	return netip.Addr{}
 }
 
-// longestReleased is the address whose quarantine is the first to end.
+// longestReleased returns the address whose quarantine ends first.
 func (c modelPick) longestReleased() netip.Addr {
 	var first netip.Addr
 	for _, a := range everyAddress {
@@ -201,7 +202,7 @@ func (c modelPick) longestReleased() netip.Addr {
 	return first
 }
 
-// fresh gives an address of which nothing is known.
+// fresh gives an address without using anything of an earlier lease.
 func (c modelPick) fresh(a netip.Addr, origin Origin) (netip.Addr, error) {
 	c.s.last[c.set] = a
 	c.give(Lease{}, a, origin)
@@ -226,7 +227,7 @@ func (c modelPick) give(was Lease, a netip.Addr, origin Origin) {
 	c.letOthersGo(a)
 }
 
-// letOthersGo ends what waits for the owner on the interface besides: it has one now.
+// letOthersGo ends the owner's other reservations for this interface, because it has an address now.
 func (c modelPick) letOthersGo(given netip.Addr) {
 	for _, a := range c.p.within[c.set] {
 		l := c.s.leases[a]
@@ -236,7 +237,7 @@ func (c modelPick) letOthersGo(given netip.Addr) {
 	}
 }
 
-// available says whether an ADD with the plan could be given something of the set, by anybody.
+// available reports whether an ADD with the plan could give anybody an address of the set.
 func (m *model) available(p *plan, set int) bool {
 	leases := m.current()
 	return slices.ContainsFunc(p.gives[set], func(a netip.Addr) bool {

@@ -17,7 +17,7 @@ func (m *model) reserve(a netip.Addr, o attachment.Owner, retain time.Duration) 
 		if leased && l.State != Quarantined && l.Owner != o {
 			return ErrTaken
 		}
-		// What was there ends no earlier for it.
+		// A new reservation never shortens what was there.
 		ends := []time.Time{m.now().Add(retain)}
 		forEver := retain == 0
 		switch {
@@ -48,7 +48,7 @@ func (m *model) reserve(a netip.Addr, o attachment.Owner, retain time.Duration) 
 	})
 }
 
-// releaseByHand lets those holders go that are meant, or ends what waits.
+// releaseByHand lets go of the holders that are meant, or ends a reservation or quarantine.
 func (m *model) releaseByHand(a netip.Addr, meant func(Holder) bool) error {
 	return m.settled(func(s *modelState) error {
 		l, leased := s.leases[a]
@@ -73,7 +73,7 @@ func (m *model) releaseByHand(a netip.Addr, meant func(Holder) bool) error {
 	})
 }
 
-// conflict returns whether another address is given in the place of this one.
+// conflict reports whether another address replaces this one.
 func (m *model) conflict(key attachment.Key, a netip.Addr) (exchanged bool, err error) {
 	var refusal error
 	err = m.change(func(s *modelState) error {
@@ -103,14 +103,14 @@ func (m *model) conflict(key attachment.Key, a netip.Addr) (exchanged bool, err 
 	return exchanged, err
 }
 
-// resetClock makes the time of the store the time of day.
+// resetClock sets the time of the store to the time of day.
 func (m *model) resetClock() {
 	was, now := m.now(), m.day
 	s := m.state.clone()
 	if s.schema == schemaV1 {
 		s.schema = schema
 	}
-	// What is to come is as far ahead as before. What is past stays past.
+	// A time in the future stays as far ahead as before. A time in the past stays in the past.
 	ahead := func(t time.Time) time.Time {
 		if t.After(was) {
 			return now.Add(t.Sub(was))
@@ -124,7 +124,7 @@ func (m *model) resetClock() {
 		return t
 	}
 	for a, l := range s.leases {
-		// What was made and has ended while the time was ahead has ended now.
+		// A lease that was made and ended while the time was ahead has now ended.
 		if made := latest(l.ReleasedAt, l.ByHandAt); made.After(now) && l.Until.After(now) && !l.Until.After(was) {
 			l.Until = now
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// model is what a store does, told by looking at every address: no index, no runs.
+// model does what a store does. It looks at every address, without any index and without runs.
 type model struct {
 	// day is the time of day, uptime the time since the boot.
 	day    time.Time
@@ -18,15 +18,15 @@ type model struct {
 	state  modelState
 }
 
-// modelState is what a store has on disk.
+// modelState is the content of a store on disk.
 type modelState struct {
 	schema int
-	// bootID is that of the last ADD.
+	// bootID is the boot of the last ADD.
 	bootID string
 	mark   clockMark
 	last   map[int]netip.Addr
 	leases map[netip.Addr]Lease
-	// known are what ADDs asked for, the last one first.
+	// known are the ranges that ADDs asked for, the last one first.
 	known []*plan
 }
 
@@ -42,13 +42,13 @@ func (s modelState) clone() modelState {
 	return s
 }
 
-// errModel is a refusal that has no error of its own, errSame a change that has nothing to do.
+// errModel is a refusal without an error of its own. errSame is a change that has nothing to do.
 var (
 	errModel = errors.New("refused")
 	errSame  = errors.New("same")
 )
 
-// now is the time of the store: within a boot it goes on as the uptime does.
+// now is the time of the store. Within a boot it follows the uptime.
 func (m *model) now() time.Time {
 	mark := m.state.mark
 	switch {
@@ -62,7 +62,7 @@ func (m *model) now() time.Time {
 	return m.day
 }
 
-// change is all or nothing.
+// change applies all of f's changes, or none.
 func (m *model) change(f func(*modelState) error) error {
 	s := m.state.clone()
 	if err := f(&s); err != nil {
@@ -79,7 +79,7 @@ func (m *model) change(f func(*modelState) error) error {
 	return nil
 }
 
-// settled is change after what nobody has any more is free.
+// settled is like change, but first it frees what nobody has any more.
 func (m *model) settled(f func(*modelState) error) error {
 	return m.change(func(s *modelState) error {
 		*s = m.booted()
@@ -92,7 +92,7 @@ func (m *model) settled(f func(*modelState) error) error {
 	})
 }
 
-// booted is the state once nothing of an earlier boot is held any more.
+// booted returns the state after everything from an earlier boot is given up.
 func (m *model) booted() modelState {
 	s := m.state.clone()
 	if s.bootID == m.bootID {
@@ -107,7 +107,7 @@ func (m *model) booted() modelState {
 
 func (m *model) over(l Lease) bool { return !l.Until.IsZero() && !l.Until.After(m.now()) }
 
-// byHand says whether an operator's reservation is in force.
+// byHand reports whether an operator's reservation is in force.
 func (m *model) byHand(l Lease) bool {
 	return l.ByHand && (l.ByHandUntil.IsZero() || l.ByHandUntil.After(m.now()))
 }
@@ -116,7 +116,7 @@ func notByHand(l *Lease) { l.ByHand, l.ByHandAt, l.ByHandUntil = false, time.Tim
 
 func owned(l Lease) bool { return l.Owner != attachment.Owner{} }
 
-// newest is the holder that was given the address last.
+// newest returns the holder that got the address last.
 func newest(l Lease) Holder {
 	if len(l.Holders) == 0 {
 		return l.Last
@@ -124,7 +124,7 @@ func newest(l Lease) Holder {
 	return l.Holders[len(l.Holders)-1]
 }
 
-// giveUp takes the holders that are gone from the lease of the address.
+// giveUp removes the holders that are gone from the lease of the address.
 func (m *model) giveUp(s *modelState, a netip.Addr, gone func(Holder) bool) {
 	l := s.leases[a]
 	left := slices.DeleteFunc(slices.Clone(l.Holders), gone)
@@ -139,13 +139,13 @@ func (m *model) giveUp(s *modelState, a netip.Addr, gone func(Holder) bool) {
 	l.Last, l.Holders = newest(l), nil
 	if !m.byHand(l) {
 		notByHand(&l)
-		// Nobody would ever ask for it: the owner has another.
+		// Nobody would ever ask for it, because the owner has another address.
 		l.Last.Policy.Sticky = l.Last.Policy.Sticky && !m.hasAnother(s, l)
 	}
 	m.leave(s, l)
 }
 
-// hasAnother says whether the owner holds another address of the set on the same interface.
+// hasAnother reports whether the owner holds another address of the set on the same interface.
 func (m *model) hasAnother(s *modelState, l Lease) bool {
 	for a, other := range s.leases {
 		if !owned(l) || a == l.Address || other.Owner != l.Owner || !sameSet(s.known, a, l.Address) {
@@ -160,7 +160,7 @@ func (m *model) hasAnother(s *modelState, l Lease) bool {
 	return false
 }
 
-// leave makes the lease, which nobody holds any more, reserved, quarantined or free.
+// leave makes a lease without holders reserved, quarantined or free.
 func (m *model) leave(s *modelState, l Lease) {
 	now := m.now()
 	l.ReleasedAt = now
@@ -187,7 +187,7 @@ func (m *model) leave(s *modelState, l Lease) {
 	s.leases[l.Address] = l
 }
 
-// unreserve ends a reservation. Its quarantine may not be over.
+// unreserve ends a reservation. A quarantine may follow.
 func (m *model) unreserve(s *modelState, l Lease) {
 	notByHand(&l)
 	l.Last.Policy.Sticky = false
@@ -200,7 +200,7 @@ func (m *model) unreserve(s *modelState, l Lease) {
 	s.leases[l.Address] = l
 }
 
-// giveUpIf gives up what those have that are gone, in the order of the addresses.
+// giveUpIf gives up the addresses of the holders that are gone, in the order of the addresses.
 func (m *model) giveUpIf(gone func(Holder) bool) error {
 	return m.change(func(s *modelState) error {
 		err := errSame
@@ -218,7 +218,7 @@ func isOf(key attachment.Key) func(Holder) bool {
 	return func(h Holder) bool { return h.ContainerID == key.ContainerID && h.IfName == key.IfName }
 }
 
-// release is a DEL, whose configuration may have become sticky.
+// release is a DEL. Its configuration may have become sticky since the ADD.
 func (m *model) release(key attachment.Key, present Policy) error {
 	return m.change(func(s *modelState) error {
 		err := errSame
@@ -240,7 +240,7 @@ func (m *model) release(key attachment.Key, present Policy) error {
 	})
 }
 
-// settle lets the holders go from which the attachment has taken over.
+// settle lets go of the holders from which the attachment has taken over.
 func (m *model) settle(key attachment.Key) error {
 	return m.change(func(s *modelState) error {
 		err := errSame
@@ -256,7 +256,7 @@ func (m *model) settle(key attachment.Key) error {
 	})
 }
 
-// abandon lets the very holder go.
+// abandon lets go of exactly this holder.
 func (m *model) abandon(a netip.Addr, holder Holder) error {
 	is := func(h Holder) bool {
 		return h.ContainerID == holder.ContainerID && h.IfName == holder.IfName && h.Since.Equal(holder.Since) && h.Namespace == holder.Namespace
@@ -274,7 +274,7 @@ func (m *model) abandon(a netip.Addr, holder Holder) error {
 	})
 }
 
-// current are the leases as the next ADD would find them.
+// current returns the leases as the next ADD would find them.
 func (m *model) current() map[netip.Addr]Lease {
 	leases := m.booted().leases
 	for a, l := range leases {
@@ -285,7 +285,7 @@ func (m *model) current() map[netip.Addr]Lease {
 	return leases
 }
 
-// list is what Store.List returns.
+// list returns the same as Store.List.
 func (m *model) list() []Lease {
 	var all []Lease
 	leases := m.current()

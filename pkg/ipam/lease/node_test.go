@@ -23,29 +23,29 @@ type node struct {
 	// day is the time of day, uptime the time since the boot.
 	day    time.Time
 	uptime time.Duration
-	// sets and policy are those of the configuration.
+	// sets and policy are the ranges and the policy of the configuration.
 	sets   []RangeSet
 	policy Policy
 }
 
 var (
-	// minute is what the plugin has without a key.
+	// minute is the plugin's policy without any key.
 	minute = Policy{Quarantine: DefaultQuarantine}
 	// sticky keeps an address for its owner.
 	sticky = Policy{Sticky: true, Quarantine: DefaultQuarantine}
 )
 
-// stickyFor keeps an address for its owner for a time.
+// stickyFor keeps an address for its owner for the time d.
 func stickyFor(d time.Duration) Policy {
 	return Policy{Sticky: true, Retain: Duration(d), Quarantine: DefaultQuarantine}
 }
 
-// subnet is a range set of one range, whose gateway is 10.3.0.1.
+// subnet returns a range set of one range with the gateway 10.3.0.1.
 func subnet(first, last string) RangeSet {
 	return RangeSet{{Span: span(first, last), Subnet: netip.MustParsePrefix("10.3.0.0/24"), Gateway: addr("10.3.0.1")}}
 }
 
-// newNode is a node with a range of the addresses from 10.3.0.2 to the last.
+// newNode returns a node with a range of the addresses from 10.3.0.2 to last.
 func newNode(t *testing.T, last string, policy Policy) *node {
 	t.Helper()
 	return &node{
@@ -54,10 +54,10 @@ func newNode(t *testing.T, last string, policy Policy) *node {
 	}
 }
 
-// later lets time go by.
+// later lets time pass.
 func (n *node) later(d time.Duration) { n.day, n.uptime = n.day.Add(d), n.uptime+d }
 
-// reboot takes a time. The clock goes on meanwhile.
+// reboot takes a while. The clock goes on meanwhile.
 func (n *node) reboot(boot string, takes time.Duration) {
 	n.boot, n.day, n.uptime = boot, n.day.Add(takes), time.Minute
 }
@@ -75,13 +75,13 @@ func (n *node) store(t *testing.T) *Store {
 
 func (n *node) path() string { return filepath.Join(n.dir, n.network+extension) }
 
-// key is the attachment "sandbox/interface".
+// key returns the attachment "sandbox/interface".
 func (n *node) key(sandbox string) attachment.Key {
 	id, ifname, _ := strings.Cut(sandbox, "/")
 	return attachment.Key{Network: n.network, ContainerID: id, IfName: ifname}
 }
 
-// pod is the owner of that name, nobody for none.
+// pod returns the owner of that name, or nobody for an empty name.
 func pod(name string) attachment.Owner {
 	return attachment.Pod{Namespace: "default", Name: name}.Owner()
 }
@@ -148,7 +148,7 @@ func (n *node) get(t *testing.T, address string) Lease {
 	return l
 }
 
-// lines are the leases: "address state holders owner".
+// lines returns a line for each lease: "address state holders owner".
 func (n *node) lines(t *testing.T) []string {
 	t.Helper()
 	all, err := n.store(t).List(t.Context())
@@ -184,7 +184,7 @@ func (n *node) expect(t *testing.T, when string, want ...string) {
 	n.sound(t)
 }
 
-// sound fails where what the leases are found by does not agree with them.
+// sound fails the test if an index does not match the leases.
 func (n *node) sound(t *testing.T) {
 	t.Helper()
 	if err := n.store(t).Verify(t.Context()); err != nil && !errors.Is(err, ErrNone) {
@@ -192,8 +192,8 @@ func (n *node) sound(t *testing.T) {
 	}
 }
 
-// refused fails unless errors.Is matches, and the error says it in these words. "DIR" is the
-// directory of the leases.
+// refused fails the test unless errors.Is matches, and the error has this text. "DIR" stands for the directory of the
+// leases.
 func (n *node) refused(t *testing.T, what string, err, is error, msg string) {
 	t.Helper()
 	if !errors.Is(err, is) {

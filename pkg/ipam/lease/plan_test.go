@@ -6,16 +6,15 @@ import (
 	"strings"
 )
 
-// plan is what a configuration gives addresses of, spelled out for the model: each address by
-// itself.
+// plan has the addresses that a configuration gives. For the model, it lists each address.
 type plan struct {
 	sets []RangeSet
-	// within are the addresses of each set in its order, gives those that an ADD gives.
+	// within are the addresses of each set in order. gives are those that an ADD gives.
 	within, gives [][]netip.Addr
 	gateways      []netip.Addr
 }
 
-// everyAddress is in a plan, in order.
+// everyAddress has all addresses of the plans in order.
 var (
 	texts        = strings.Fields("10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6 10.0.1.1 10.0.1.2 10.0.9.1 10.0.9.2")
 	everyAddress = addrs(strings.Join(texts, " "))
@@ -29,15 +28,15 @@ var (
 	five      = []Span{span("10.0.0.5", "10.0.0.5")}
 )
 
-// plans are small, so that everything meets. One is the network's first; the others are what
-// it is changed to.
+// plans are small, so that all cases occur together. The network begins with the first one, and then changes to the
+// others.
 var plans = []*plan{
-	{ // Two ranges: the gateway and an excluded address are between.
+	{ // Two ranges. Between them are the gateway and an excluded address.
 		sets:   []RangeSet{{{Span: low, Gateway: addr("10.0.0.4"), Excluded: five, Subnet: lowNet}, high}},
 		within: [][]netip.Addr{addrs("10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6 10.0.1.1 10.0.1.2")},
 		gives:  [][]netip.Addr{addrs("10.0.0.2 10.0.0.3 10.0.0.6 10.0.1.1 10.0.1.2")}, gateways: addrs("10.0.0.4 10.0.1.9"),
 	},
-	{ // The gateway has moved onto an address that was given before.
+	{ // The gateway has moved onto an address that could be given before.
 		sets:   []RangeSet{{{Span: low, Gateway: addr("10.0.0.3"), Excluded: five, Subnet: lowNet}, high}},
 		within: [][]netip.Addr{addrs("10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6 10.0.1.1 10.0.1.2")},
 		gives:  [][]netip.Addr{addrs("10.0.0.2 10.0.0.4 10.0.0.6 10.0.1.1 10.0.1.2")}, gateways: addrs("10.0.0.3 10.0.1.9"),
@@ -52,7 +51,7 @@ var plans = []*plan{
 		within: [][]netip.Addr{addrs("10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6"), addrs("10.0.1.1 10.0.1.2")},
 		gives:  [][]netip.Addr{addrs("10.0.0.2 10.0.0.3 10.0.0.6"), addrs("10.0.1.1 10.0.1.2")}, gateways: addrs("10.0.0.4 10.0.1.9"),
 	},
-	{ // Other ranges altogether.
+	{ // Completely different ranges.
 		sets: []RangeSet{{elsewhere}}, within: [][]netip.Addr{addrs("10.0.9.1 10.0.9.2")},
 		gives: [][]netip.Addr{addrs("10.0.9.1 10.0.9.2")}, gateways: addrs("10.0.9.9"),
 	},
@@ -66,23 +65,23 @@ func addrs(list string) []netip.Addr {
 	return all
 }
 
-// setOf is the number of the set that has the address, -1 for none.
+// setOf returns the number of the set with the address, or -1 for none.
 func (p *plan) setOf(a netip.Addr) int {
 	return slices.IndexFunc(p.within, func(set []netip.Addr) bool { return slices.Contains(set, a) })
 }
 
-// givesIt says whether an ADD gives the address.
+// givesIt reports whether an ADD gives the address.
 func (p *plan) givesIt(a netip.Addr) bool {
 	i := p.setOf(a)
 	return i >= 0 && slices.Contains(p.gives[i], a)
 }
 
-// sameSet says whether one set of those that are known has both.
+// sameSet reports whether one of the known sets has both addresses.
 func sameSet(known []*plan, a, b netip.Addr) bool {
 	return slices.ContainsFunc(known, func(p *plan) bool { return p.setOf(a) >= 0 && p.setOf(a) == p.setOf(b) })
 }
 
-// remember puts the plan first. Sets of the same addresses are forgotten.
+// remember puts the plan first. It forgets older sets with the same addresses.
 func (s *modelState) remember(p *plan) {
 	known := []*plan{p}
 	for _, o := range s.known {
@@ -93,7 +92,7 @@ func (s *modelState) remember(p *plan) {
 	s.known = known
 }
 
-// without is the plan whose sets are empty that have an address of the other one.
+// without returns the plan with some sets emptied: those that have an address of o.
 func (p *plan) without(o *plan) *plan {
 	left := &plan{sets: slices.Clone(p.sets), within: slices.Clone(p.within), gives: slices.Clone(p.gives), gateways: p.gateways}
 	for i, set := range p.within {
@@ -104,7 +103,7 @@ func (p *plan) without(o *plan) *plan {
 	return left
 }
 
-// isGiven says whether an ADD gives the address, as far as is known.
+// isGiven reports whether an ADD gives the address, as far as the store knows.
 func (s *modelState) isGiven(a netip.Addr) bool {
 	for _, p := range s.known {
 		if p.setOf(a) >= 0 {

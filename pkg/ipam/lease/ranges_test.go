@@ -84,8 +84,7 @@ func TestTurnsBeginAfterWhatWasGivenLast(t *testing.T) {
 	}
 }
 
-// windows are where sets are drawn: at both ends of each family's addresses, and across
-// a byte.
+// windows are the places where sets are drawn: at both ends of each family's addresses, and across a byte.
 var windows = []netip.Addr{addr("0.0.0.0"), addr("10.3.0.240"), addr("255.255.255.224"), addr("::"), addr("2001:db8::fff0"), addr("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffe0")}
 
 const windowSize = 32
@@ -99,8 +98,7 @@ func window(t *rapid.T) []netip.Addr {
 	return all
 }
 
-// drawSet draws disjoint ranges in any order, each with a gateway and exclusions that
-// may lie anywhere.
+// drawSet draws disjoint ranges in any order. Each has a gateway and exclusions, which may be anywhere.
 func drawSet(t *rapid.T, all []netip.Addr) RangeSet {
 	var set RangeSet
 	for at := 0; at < len(all) && len(set) < 4; {
@@ -120,8 +118,8 @@ func drawSet(t *rapid.T, all []netip.Addr) RangeSet {
 	return rapid.Permutation(set).Draw(t, "order")
 }
 
-// inOrder is the plain way to what turns, skip and free do: every address of the set
-// that may be given, range by range, begun after the one that was given last.
+// inOrder is the simple form of turns, skip and free. It returns every address of the set that may be given, range by
+// range, beginning after the last one given.
 func inOrder(set RangeSet, all []netip.Addr, last netip.Addr) []netip.Addr {
 	var order []netip.Addr
 	begin := 0
@@ -162,12 +160,12 @@ func TestSkipAndTurnsGoThroughAllThatMayBeGiven(t *testing.T) {
 	})
 }
 
-// How many addresses a set has, and whether it has any, is what a look at each would find.
+// The size of a set, and whether it is empty, agree with a look at each address.
 func TestSizeCountsAllThatMayBeGiven(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := window(t)
 		set := drawSet(t, all)
-		// One of the other family excludes nothing.
+		// An exclusion of the other family excludes nothing.
 		set[0].Excluded = append(set[0].Excluded, span("2001:db8:ffff::", "2001:db8:ffff::1"), span("192.0.2.1", "192.0.2.9"))
 		want := len(inOrder(set, all, netip.Addr{}))
 		if got := set.size(); got.Cmp(big.NewInt(int64(want))) != 0 {
@@ -224,8 +222,8 @@ func TestGivesSaysWhyNot(t *testing.T) {
 	}
 }
 
-// Whatever is held and given up in whatever order, the next that is given is the first
-// in order that is not held, as a look at each would find it.
+// Addresses are held and given up in any order. The next address given is always the first in order that is not held. A
+// look at each address gives the same.
 func TestNextIsTheFirstThatIsFree(t *testing.T) {
 	store := newNode(t, "10.3.0.254", minute).store(t)
 	rapid.Check(t, func(t *rapid.T) {

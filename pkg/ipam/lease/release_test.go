@@ -10,11 +10,11 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// A holder whose sandbox is proven gone, and whose DEL never came, is let go: the very one
-// that somebody looked at, and nobody who came after it.
+// The DEL of a holder never came, and its sandbox is proven gone. Then its hold ends: for exactly the holder that
+// somebody looked at, and for nobody who came later.
 func TestAbandon(t *testing.T) {
 	for name, test := range map[string]struct {
-		// meanwhile is what happens after somebody has looked at c1's holding.
+		// meanwhile happens after somebody has looked at c1's hold.
 		meanwhile func(t *testing.T, n *node)
 		is        error
 		msg       string
@@ -67,7 +67,7 @@ func TestAbandonIsTold(t *testing.T) {
 	}
 }
 
-// A holder that somebody proves gone by its namespace is not the one with another namespace.
+// A proof about one namespace is no proof for a holder with another namespace.
 func TestAbandonComparesTheNamespace(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
 	r := n.request("c1/eth0", "")
@@ -82,11 +82,11 @@ func TestAbandonComparesTheNamespace(t *testing.T) {
 	must(t, n.store(t).Abandon(t.Context(), l, l.Holders[0], "gone"))
 }
 
-// The policy of the last holder says what becomes of the address, whoever came first.
+// The policy of the last holder decides about the address, whoever came first.
 func TestPolicyOfTheLastHolder(t *testing.T) {
 	for name, test := range map[string]struct {
 		old, next Policy
-		// order are the DELs.
+		// order is the order of the DELs.
 		order []string
 		want  string
 	}{
@@ -111,7 +111,7 @@ func TestPolicyOfTheLastHolder(t *testing.T) {
 	}
 }
 
-// A GC that finds both sandboxes gone does what the newer one's policy says.
+// If a GC finds both sandboxes gone, the policy of the newer one decides.
 func TestGC(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
@@ -139,7 +139,7 @@ func TestGC(t *testing.T) {
 	n.expect(t, "none is", "10.3.0.2 quarantined c1/eth0 web-0", "10.3.0.3 quarantined c1/net1 web-0", "10.3.0.4 reserved c3/eth0 web-1")
 }
 
-// A DEL whose configuration has become sticky since the ADD keeps the address.
+// The configuration has become sticky since the ADD. A DEL with it keeps the address for the owner.
 func TestDelWithAConfigurationThatBecameSticky(t *testing.T) {
 	for name, test := range map[string]struct {
 		was, is Policy
@@ -166,11 +166,11 @@ func TestDelWithAConfigurationThatBecameSticky(t *testing.T) {
 	}
 }
 
-// What nobody would ever ask for again is not reserved: the owner has another address of the
-// set on the same interface.
+// An address is not reserved if nobody would ever ask for it again: the owner has another address of the set on the
+// same interface.
 func TestReservationsThatNobodyWouldAskForAreNotMade(t *testing.T) {
 	for name, test := range map[string]struct {
-		// after is what happens once web-0 had 10.3.0.2 on eth0 of c1.
+		// after happens once web-0 has had 10.3.0.2 on eth0 of c1.
 		after func(t *testing.T, n *node)
 		want  []string
 	}{
@@ -230,9 +230,9 @@ func TestReservationsThatNobodyWouldAskForAreNotMade(t *testing.T) {
 func TestReleaseByHand(t *testing.T) {
 	for name, test := range map[string]struct {
 		before func(t *testing.T, n *node)
-		// meant are the containers that are meant, none for all.
+		// meant are the containers that the user means, none for all.
 		meant []string
-		// since is what happens between the look and the release.
+		// since happens between the look and the release.
 		since func(t *testing.T, n *node)
 		is    error
 		msg   string

@@ -9,7 +9,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// freeze marks the store as one that a Rename which was killed was about to put into the other one.
+// freeze marks the store as if a Rename was killed just before it moved the leases into the other store.
 func (n *node) freeze(t *testing.T, to *node) {
 	t.Helper()
 	s := n.store(t)
@@ -19,8 +19,8 @@ func (n *node) freeze(t *testing.T, to *node) {
 	}))
 }
 
-// One that was killed after the leases were merged, and before the file went, is run again. Meanwhile
-// nothing is given by the old name: it would be lost.
+// A rename was killed after it had merged the leases and before it removed the file. It is run again. Meanwhile nothing
+// is given by the old name, because that would be lost.
 func TestRenameThatWasKilledIsRunAgain(t *testing.T) {
 	n := newNode(t, "10.3.0.20", sticky)
 	to := n.as("new")
@@ -64,8 +64,7 @@ func TestRenameThatWasKilledIsRunAgain(t *testing.T) {
 	}
 }
 
-// One that was killed before anything was put into the other store: a DEL is as good as before, and
-// when it is run again the rest goes over.
+// A rename was killed before it put anything into the other store. A DEL works as before. The next run moves the rest.
 func TestRenameThatWasKilledBeforeItMergedIsRunAgain(t *testing.T) {
 	for name, gone := range map[string]bool{"the other store is there": false, "the other store has been moved away": true} {
 		t.Run(name, func(t *testing.T) {
@@ -91,8 +90,8 @@ func TestRenameThatWasKilledBeforeItMergedIsRunAgain(t *testing.T) {
 	}
 }
 
-// What was given up since a Rename was killed does not come back when it is run again, and what
-// another pod has by then is not in the way.
+// A lease was given up after the rename was killed. The next run does not bring it back, and another pod's lease of
+// that address is not in the way.
 func TestRenameThatWasKilledBringsNothingBack(t *testing.T) {
 	for name, next := range map[string]string{"into the same store": "new", "which has another name by now": "newest"} {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +100,7 @@ func TestRenameThatWasKilledBringsNothingBack(t *testing.T) {
 			n.add(t, "c1/eth0", "", "10.3.0.2")
 			n.add(t, "c2/eth0", "", "10.3.0.3")
 			to.addWanted(t, "n1/eth0", "x", "10.3.0.9")
-			// The state after a kill between the two stores' changes.
+			// This is the state after a kill between the changes of the two stores.
 			n.freeze(t, to)
 			copyFile(t, n.path(), n.path()+".copy")
 			_, err := n.rename(t, to)
@@ -123,7 +122,7 @@ func TestRenameThatWasKilledBringsNothingBack(t *testing.T) {
 	}
 }
 
-// A rename that can't work changes nothing: ADDs by the old name go on.
+// A rename that cannot work changes nothing. ADDs by the old name still work.
 func TestRenameThatFailsFreezesNothing(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil func(t *testing.T, n, to *node)
@@ -155,7 +154,7 @@ func TestRenameThatFailsFreezesNothing(t *testing.T) {
 	}
 }
 
-// What a DEL gave up by the new names does not come back, whatever the stores are called by then.
+// A lease that a DEL gave up by the new names does not come back, whatever the stores are called by then.
 func TestRenameThatWasKilledAndItsSuccessorRenamed(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	to, last := n.as("new"), n.as("newest")
@@ -176,7 +175,7 @@ func TestRenameThatWasKilledAndItsSuccessorRenamed(t *testing.T) {
 	n.gone(t)
 }
 
-// A DEL by the oldest name finds its holder where it is, however many renames were killed.
+// A DEL by the oldest name finds its holder wherever it is, however many renames were killed.
 func TestDELByTheOldNameInAStoreThatIsBeingRenamed(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	to, last := n.as("new"), n.as("newest")
@@ -194,7 +193,7 @@ func TestDELByTheOldNameInAStoreThatIsBeingRenamed(t *testing.T) {
 	must(t, os.Rename(to.path()+".copy", to.path()))
 	must(t, n.store(t).Release(t.Context(), n.key("c2/eth0"), Policy{}))
 	last.expect(t, "put into the other one", "10.3.0.2 quarantined c1/eth0", "10.3.0.3 quarantined c2/eth0", "10.3.0.10 held x1/eth0 y")
-	// By way of the first name once more.
+	// This goes through the first name once more.
 	_, err = to.rename(t, last)
 	must(t, err)
 	back := n.as("pods")

@@ -11,20 +11,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// as is the same node with the network by another name.
+// as returns the same node with its network under another name.
 func (n *node) as(network string) *node {
 	other := *n
 	other.network = network
 	return &other
 }
 
-// rename makes the leases those of the other network.
+// rename moves the leases to the other network.
 func (n *node) rename(t *testing.T, to *node) (int, error) {
 	t.Helper()
 	return n.store(t).Rename(t.Context(), to.store(t))
 }
 
-// gone fails if the node has a store of the network.
+// gone fails the test if the node has a store for the network.
 func (n *node) gone(t *testing.T) {
 	t.Helper()
 	if there, err := n.store(t).Exists(); there || err != nil {
@@ -35,7 +35,7 @@ func (n *node) gone(t *testing.T) {
 	}
 }
 
-// Where the other network has none, the file gets its name.
+// If the other network has no store, the file only gets a new name.
 func TestRenameOfTheFile(t *testing.T) {
 	n := newNode(t, "10.3.0.20", sticky)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
@@ -62,7 +62,7 @@ func TestRenameOfTheFile(t *testing.T) {
 	to.expect(t, "used", "10.3.0.2 held c2/eth0 web-0", "10.3.0.3 held c4/eth0 web-1")
 }
 
-// Where the other one has leases already, these are put to them.
+// If the other network already has leases, these are added to them.
 func TestRenameIntoANetworkWithLeases(t *testing.T) {
 	n := newNode(t, "10.3.0.20", sticky)
 	to := n.as("new")
@@ -78,7 +78,7 @@ func TestRenameIntoANetworkWithLeases(t *testing.T) {
 	n.add(t, "c6/eth0", "", "10.3.0.6")
 	n.del(t, "c6/eth0")
 	to.day, to.uptime = n.day, n.uptime
-	// Here another pod had an address, and is gone.
+	// Here another pod had an address and is gone.
 	to.addWanted(t, "n1/eth0", "x", "10.3.0.4")
 	to.policy = minute
 	to.addWanted(t, "n2/eth0", "y", "10.3.0.9")
@@ -105,7 +105,7 @@ func TestRenameIntoANetworkWithLeases(t *testing.T) {
 		"10.3.0.6 quarantined c6/eth0", "10.3.0.9 held n2/eth0 y")
 }
 
-// All or nothing: every lease that is in the way is named.
+// A rename moves all leases or none. Its error names every lease that is in the way.
 func TestRenameThatClashesChangesNothing(t *testing.T) {
 	n := newNode(t, "10.3.0.20", sticky)
 	to := n.as("new")
@@ -136,10 +136,10 @@ func TestRenameThatClashesChangesNothing(t *testing.T) {
 	if got := to.told(t, "10.3.0.3"); len(got) > 0 {
 		t.Errorf("of what was not taken in: %q", got)
 	}
-	// Once they are out of the way, it works.
+	// Once they are out of the way, the rename works.
 	to.del(t, "n1/eth0")
 	for _, a := range []string{"10.3.0.2", "10.3.0.4"} {
-		for range 2 { // A reservation leaves a quarantine.
+		for range 2 { // A reservation leaves a quarantine behind.
 			l := to.get(t, a)
 			_, _, err := to.store(t).ReleaseByHand(t.Context(), addr(a), Expected{Seen: l})
 			must(t, err)
@@ -154,7 +154,7 @@ func TestRenameThatClashesChangesNothing(t *testing.T) {
 	to.expect(t, "at last", "10.3.0.2 held c1/eth0 web-0", "10.3.0.3 held c2/eth0 web-1", "10.3.0.4 held c3/eth0 web-2")
 }
 
-// What happened by both names is told in the order of the time, also where no lease was left.
+// The events of both names are told in the order of time, even where no lease was left.
 func TestRenameTellsWhatHappenedByBothNames(t *testing.T) {
 	n := newNode(t, "10.3.0.20", Policy{})
 	to := n.as("new")
@@ -180,8 +180,8 @@ func TestRenameTellsWhatHappenedByBothNames(t *testing.T) {
 	}
 }
 
-// After a boot the new name gives addresses first, and only then somebody renames the old one.
-// Whatever that held in the boot before is given up: no boot of the new one would do it.
+// After a boot the new name gives addresses first. Only then somebody renames the old one. What the old one held in the
+// earlier boot is given up, because no boot of the new one would do it.
 func TestRenameOfAnEarlierBoot(t *testing.T) {
 	for name, first := range map[string]bool{"the new name has given addresses in this boot": true, "nobody has given an address in this boot": false} {
 		t.Run(name, func(t *testing.T) {
@@ -215,8 +215,8 @@ func TestRenameOfAnEarlierBoot(t *testing.T) {
 	}
 }
 
-// The time of one store can be far from that of the other. What ends by itself has as long to go
-// as before.
+// The time of one store can be far from that of the other. A lease that ends by itself still has as long to go as
+// before.
 func TestRenameBetweenClocks(t *testing.T) {
 	for name, off := range map[string]time.Duration{"the old one is ahead": 10 * 365 * 24 * time.Hour, "the old one is behind": -90 * 24 * time.Hour, "both are right": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -252,7 +252,7 @@ func TestRenameOfSchema1(t *testing.T) {
 	if count, err := n.rename(t, to); count != 14 || err != nil {
 		t.Errorf("%d leases, %v", count, err)
 	}
-	at := len(want) - 3 // Before the IPv6 ones.
+	at := len(want) - 3 // Insert it before the IPv6 addresses.
 	want = append(want[:at:at], append([]string{"10.3.0.99 held n1/eth0 x"}, want[at:]...)...)
 	to.expect(t, "merged", want...)
 }
@@ -269,7 +269,7 @@ func TestRenameThatHasNothingToDo(t *testing.T) {
 	n.expect(t, "after it", "10.3.0.2 held c1/eth0")
 }
 
-// Who waits for a store that is renamed meanwhile makes no second one of the old name.
+// A store is renamed while an ADD waits for it. The ADD makes no second store under the old name.
 func TestRenameWhileAnAddWaits(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
 	n.add(t, "c1/eth0", "", "10.3.0.2")
@@ -286,7 +286,7 @@ func TestRenameWhileAnAddWaits(t *testing.T) {
 	n.gone(t)
 }
 
-// Of two reservations of one owner the stronger is kept.
+// If one owner has two reservations, the stronger one stays.
 func TestRenameKeepsTheStrongerReservation(t *testing.T) {
 	n := newNode(t, "10.3.0.20", stickyFor(time.Hour))
 	to := n.as("new")
@@ -306,7 +306,7 @@ func TestRenameKeepsTheStrongerReservation(t *testing.T) {
 	to.expect(t, "what somebody has reserved by hand", "10.3.0.3 reserved c2/eth0 web-1")
 }
 
-// What is known of the ranges goes over but for those that the other name's ADDs ask for.
+// The known ranges move too, except those that ADDs of the other name ask for.
 func TestRenameTakesTheRangesThatTheOtherDoesNotKnow(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	to := n.as("new")

@@ -11,8 +11,8 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// Some runtimes send the configuration of the ADD with DEL and CHECK, with the old name. No runtime's
-// GC by the new name speaks of what was attached by the old one.
+// Some runtimes send DEL and CHECK with the configuration of the ADD, so with the old name. No runtime's GC by the new
+// name mentions attachments of the old one.
 func TestRuntimesThatKnowTheOldName(t *testing.T) {
 	for name, merge := range map[string]bool{"the file got the name": false, "put into another store": true} {
 		t.Run(name, func(t *testing.T) {
@@ -28,7 +28,7 @@ func TestRuntimesThatKnowTheOldName(t *testing.T) {
 			_, err := n.rename(t, to)
 			must(t, err)
 			to.addWanted(t, "n1/eth0", "y", "10.3.0.10")
-			// Once more: each holder is known by its own name.
+			// Rename it once more. Each holder is still found by its own name.
 			_, err = to.rename(t, last)
 			must(t, err)
 
@@ -49,7 +49,7 @@ func TestRuntimesThatKnowTheOldName(t *testing.T) {
 			}
 			last.expect(t, "after GC and DELs", append(want, "10.3.0.10 reserved n1/eth0 y")...)
 
-			// An attachment whose ADD is repeated is known by the new name, and its DEL may come by that.
+			// An attachment whose ADD is repeated is known by the new name. Its DEL may use that name.
 			last.add(t, "c1/eth0", "web-0", "10.3.0.2")
 			last.del(t, "c3/eth0")
 			must(t, last.store(t).Collect(t.Context(), nobody))
@@ -59,7 +59,7 @@ func TestRuntimesThatKnowTheOldName(t *testing.T) {
 	}
 }
 
-// An ADD by the old name that was refused has made a store there, in which nothing was ever given.
+// An ADD by the old name was refused. It has made a store there that never gave an address.
 func TestDELByTheOldNameAfterAnAddByItWasRefused(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
 	to := n.as("new")
@@ -73,7 +73,7 @@ func TestDELByTheOldNameAfterAnAddByItWasRefused(t *testing.T) {
 	to.expect(t, "after the DEL", "10.3.0.2 quarantined c1/eth0")
 }
 
-// What an import has taken in is given up here, whatever others do to the stores of other networks.
+// An imported lease is given up here, whatever others do to the stores of other networks.
 func TestDELOfWhatWasTakenInLooksNowhereElse(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
 	other := n.as("other")
@@ -89,14 +89,14 @@ func TestDELOfWhatWasTakenInLooksNowhereElse(t *testing.T) {
 	n.expect(t, "after the DEL", "10.3.0.3 quarantined c1/eth0")
 }
 
-// A store that somebody else has may be that which holds it: the runtime tries again.
+// Somebody else uses a store that may hold the address. So the runtime has to try again.
 func TestDELByTheOldNameWhileTheStoreIsInUse(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
 	to := n.as("new")
 	n.add(t, "c1/eth0", "", "10.3.0.2")
 	_, err := n.rename(t, to)
 	must(t, err)
-	must(t, os.WriteFile(n.as("other").path(), []byte("no store"), 0o600)) // Of no concern.
+	must(t, os.WriteFile(n.as("other").path(), []byte("no store"), 0o600)) // This store does not matter.
 	_, letGo := to.occupy(t)
 	s := n.store(t)
 	s.wait = time.Millisecond
@@ -108,7 +108,7 @@ func TestDELByTheOldNameWhileTheStoreIsInUse(t *testing.T) {
 	to.expect(t, "afterwards", "10.3.0.2 quarantined c1/eth0")
 }
 
-// Renamed finds by which name a network may have been known.
+// Renamed finds the earlier name of a network.
 func TestRenamedFindsTheOldName(t *testing.T) {
 	later := func(n, other *node) {
 		n.later(time.Minute)

@@ -7,7 +7,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// until is how long the lease lasts from now on, "for ever" for no end.
+// until returns how long the lease still lasts, "for ever" if it has no end.
 func (n *node) until(when time.Time) string {
 	if when.IsZero() {
 		return "for ever"
@@ -15,7 +15,7 @@ func (n *node) until(when time.Time) string {
 	return when.Sub(n.day).String()
 }
 
-// Whoever reserves an address, it ends no earlier for that.
+// Whoever reserves an address, its lease never ends earlier because of that.
 func TestReservingNeverShortens(t *testing.T) {
 	hold := func(p Policy) func(t *testing.T, n *node) {
 		return func(t *testing.T, n *node) {
@@ -32,8 +32,8 @@ func TestReservingNeverShortens(t *testing.T) {
 	for name, test := range map[string]struct {
 		before func(t *testing.T, n *node)
 		retain time.Duration
-		// byHand is how long the reservation by hand lasts, kept how long the address is the owner's
-		// once nobody holds it.
+		// byHand is how long the reservation by hand lasts. kept is how long the owner keeps the address once nobody
+		// holds it.
 		byHand, kept string
 	}{
 		"free":                                {func(*testing.T, *node) {}, time.Hour, "1h0m0s", "1h0m0s"},
@@ -84,7 +84,7 @@ func both(a, b func(*testing.T, *node)) func(*testing.T, *node) {
 	}
 }
 
-// by reserves by hand for web-0.
+// by returns an action that reserves the address by hand for web-0.
 func by(retain time.Duration) func(*testing.T, *node) {
 	return func(t *testing.T, n *node) {
 		t.Helper()
@@ -138,7 +138,7 @@ func TestReserveWhatIsAnothers(t *testing.T) {
 	}
 }
 
-// A reservation by hand is made again each time the address is given up.
+// A reservation by hand comes back each time the address is given up.
 func TestReservationByHandSurvivesItsUse(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
 	n.reserve(t, "10.3.0.9", "web-0", 2*time.Hour)

@@ -17,7 +17,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// disk is a small ext4 with the leases of a node.
+// disk is a small ext4 file system with the leases of a node.
 type disk struct {
 	*node
 	mount string
@@ -35,7 +35,7 @@ func newDisk(t *testing.T, size string, policy Policy) *disk {
 	return d
 }
 
-// fill leaves no room.
+// fill leaves no room on the disk.
 func (d *disk) fill(t *testing.T) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(d.mount, "filler"))
@@ -52,7 +52,7 @@ func (d *disk) fill(t *testing.T) {
 	}
 }
 
-// allocated returns how much of the disk the file has, and its size.
+// allocated returns the bytes that the file takes on the disk, and its size.
 func (d *disk) allocated(t *testing.T) (allocated, size int64) {
 	t.Helper()
 	var st syscall.Stat_t
@@ -60,7 +60,7 @@ func (d *disk) allocated(t *testing.T) (allocated, size int64) {
 	return st.Blocks * 512, st.Size
 }
 
-// pods attaches pods with those numbers, each in a sandbox of that name and its number.
+// pods attaches the pods with these numbers. Each has its own sandbox, named by sandbox and the number.
 func (d *disk) pods(t *testing.T, sandbox string, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
@@ -74,7 +74,7 @@ func (d *disk) sandbox(name string, i int) attachment.Key {
 	return d.key(fmt.Sprintf("%s%060d/eth0", name, i))
 }
 
-// After an ADD all of the file is on the disk, and so is room for what gives it up.
+// After an ADD, the whole file is on the disk, and so is the room that giving up its addresses needs.
 func TestAddMakesRoomOnTheDisk(t *testing.T) {
 	d := newDisk(t, "32M", sticky)
 	d.pods(t, "c", 0, 1)
@@ -89,20 +89,19 @@ func TestAddMakesRoomOnTheDisk(t *testing.T) {
 			t.Fatalf("ADD %d leaves %d bytes on the disk, %d were in use", i, allocated, before)
 		}
 	}
-	// A copy that leaves holes, as some make of a backup.
+	// Make a copy with holes, as some backup programs do.
 	fresh.Run(t, "", fmt.Sprintf("cp --sparse=always %[1]s %[1]s.copy && mv %[1]s.copy %[1]s", d.path()))
 	if allocated, size := d.allocated(t); allocated >= size {
 		t.Fatalf("the copy has no holes: %d bytes of %d", allocated, size)
 	}
 	before := used(t, d.path())
-	d.pods(t, "c", 599, 600) // Repeated: it takes no more than there is.
+	d.pods(t, "c", 599, 600) // A repeated ADD takes no more room.
 	if allocated, _ := d.allocated(t); allocated < room(before) {
 		t.Errorf("after an ADD in the copy, %d bytes are on the disk, %d were in use", allocated, before)
 	}
 }
 
-// Pods are evicted because a disk is full. That their addresses can be given up then is what
-// the room is for.
+// A full disk evicts pods. The reserved room is there so that their addresses can be given up.
 func TestAllIsGivenUpOnAFullDisk(t *testing.T) {
 	const many = 300
 	gone := func(t *testing.T, d *disk, state State) {
@@ -188,7 +187,7 @@ func TestAllIsGivenUpOnAFullDisk(t *testing.T) {
 	}
 }
 
-// What does not fit is not there at all, and hinders no DEL.
+// An import that does not fit leaves nothing behind, and stops no DEL.
 func TestImportThatDoesNotFitChangesNothing(t *testing.T) {
 	d := newDisk(t, "8M", minute)
 	d.pods(t, "c", 0, 50)
@@ -206,7 +205,7 @@ func TestImportThatDoesNotFitChangesNothing(t *testing.T) {
 	d.giveAllUp(t, 50)
 }
 
-// An ADD that is refused has given nothing, nor does it take of the room that a DEL needs.
+// An ADD that is refused gives nothing, and uses none of the room that a DEL needs.
 func TestAddOnAFullDiskChangesNothing(t *testing.T) {
 	d := newDisk(t, "8M", minute)
 	d.pods(t, "c", 0, 50)
@@ -236,7 +235,7 @@ func TestAddOnAFullDiskChangesNothing(t *testing.T) {
 	d.pods(t, "later", 0, 1)
 }
 
-// giveAllUp is the DEL of so many pods.
+// giveAllUp sends the DELs of that many pods.
 func (d *disk) giveAllUp(t *testing.T, pods int) {
 	t.Helper()
 	for i := range pods {

@@ -66,13 +66,13 @@ func (n *node) operations(t *testing.T) map[string]func() error {
 	}
 }
 
-// withSchema is a node whose store is what eventful made, changed as another program would.
+// withSchema returns a node with the store that eventful made, changed as another program would.
 func withSchema(t *testing.T, change func(*bolt.Tx) error) *node {
 	t.Helper()
 	n := goldens(t)["schema2"]
 	copyFile(t, goldenFile("schema2.db"), n.path())
 	edit(t, n.path(), change)
-	// bbolt has made it longer. An ADD would make room in it.
+	// bbolt has made the file longer. An ADD would make room in it.
 	must(t, os.Truncate(n.path(), used(t, n.path())))
 	return n
 }
@@ -135,11 +135,11 @@ func TestStoreThatWasCutShortIsLeftAsItIs(t *testing.T) {
 	}
 }
 
-// If a newer relink leaves the oldest reader as it is, this one can replace it, and be replaced again. Nothing is
-// lost.
+// A newer relink may leave this relink able to read its store. Then this one can replace the newer one and be replaced
+// again. Nothing is lost.
 func TestNothingOfANewerSchemaIsLost(t *testing.T) {
 	future := map[string]any{"future": 1}
-	// change adds what a newer relink has to each value in JSON.
+	// change adds to each JSON value what a newer relink may add.
 	change := func(b *bolt.Bucket) error {
 		values := map[string][]byte{}
 		_ = b.ForEach(func(k, v []byte) error {
@@ -167,13 +167,13 @@ func TestNothingOfANewerSchemaIsLost(t *testing.T) {
 	})
 	operations := n.operations(t)
 	delete(operations, "rename") // It leaves no store.
-	// Some have nothing to do after others.
+	// The order matters: after some operations, others have nothing to do.
 	for _, what := range slices.Sorted(maps.Keys(operations)) {
 		if err := operations[what](); errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	// Other ranges, so that the known ones are written anew.
+	// The ranges change, so that the known ones are written anew.
 	n.sets = []RangeSet{{{Span: span("10.9.0.2", "10.9.0.9"), Subnet: netip.MustParsePrefix("10.9.0.0/24"), Gateway: addr("10.9.0.1")}}}
 	n.add(t, "other/eth0", "", "10.9.0.2")
 	n.later(time.Hour)
@@ -221,7 +221,7 @@ func eventsInGolden(t *testing.T) int {
 	return len(contents(t, goldenFile("schema2.db"))[bucketEvents])
 }
 
-// withMore is an object in JSON with more fields.
+// withMore adds fields to an object in JSON.
 func withMore(b []byte, more map[string]any) []byte {
 	var o map[string]any
 	if err := json.Unmarshal(b, &o); err != nil {
@@ -248,7 +248,7 @@ func hasField(t *testing.T, values map[string]string, field string) (n int) {
 	return n
 }
 
-// An owner whose name was no UTF-8 was found by that, and its lease said another name.
+// In schema 1, an owner whose name is not UTF-8 was found by its raw name, while its lease said another name.
 func TestOwnersOfSchema1AreFoundByWhatTheirLeasesSay(t *testing.T) {
 	n := goldens(t)["schema1"]
 	copyFile(t, goldenFile("schema1.db"), n.path())
@@ -264,7 +264,7 @@ func TestOwnersOfSchema1AreFoundByWhatTheirLeasesSay(t *testing.T) {
 	n.sound(t)
 }
 
-// Whoever puts schema 1's file back, such as from a backup, has it migrated again.
+// Somebody may put the file of schema 1 back, such as from a backup. Then it is migrated again.
 func TestSchema1IsMigratedByTheFirstChangeOnly(t *testing.T) {
 	n := goldens(t)["schema1"]
 	copyFile(t, goldenFile("schema1.db"), n.path())

@@ -24,7 +24,7 @@ func (n *node) occupy(t *testing.T) (file *os.File, letGo func()) {
 	return f, func() { must(t, f.Close()) }
 }
 
-// waits returns once somebody besides the test has the file open.
+// waits returns once somebody other than the test has the file open.
 func (n *node) waits(t *testing.T) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -45,16 +45,15 @@ func (n *node) waits(t *testing.T) {
 	}
 }
 
-// Somebody restores a backup while others wait for the store. The others change the new file, and not the one
-// that is gone.
+// Somebody restores a backup while others wait for the store. The others change the new file, not the one that is gone.
 func TestStoreThatIsExchangedWhileItIsWaitedFor(t *testing.T) {
 	replace := func(t *testing.T, n *node, by string) { must(t, os.Rename(by, n.path())) }
 	for name, test := range map[string]struct {
-		// exchange is done while the operation waits. The backup has 10.3.0.2 of c1.
+		// exchange runs while the operation waits. The backup has 10.3.0.2, held by c1.
 		exchange func(t *testing.T, n *node, backup string)
 		is       error
 		msg      string
-		// given is what an ADD gives.
+		// given are the addresses that an ADD gives.
 		given string
 		after []string
 	}{
@@ -122,7 +121,7 @@ func TestStoreThatIsExchangedWhileItIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A DEL and a look wait for the store as well.
+// A DEL and a look also wait for the store.
 func TestDelAndLookOfAStoreThatIsExchanged(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	n.add(t, "c1/eth0", "", "10.3.0.2")
@@ -162,7 +161,7 @@ func TestDelAndLookOfAStoreThatIsExchanged(t *testing.T) {
 	}
 }
 
-// A backup that is put back while nobody waits is the store from then on.
+// A backup is put back while nobody waits. From then on it is the store.
 func TestStoreThatIsPutBack(t *testing.T) {
 	n := newNode(t, "10.3.0.20", sticky)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
@@ -193,7 +192,7 @@ func TestWaitForTheStoreIsBounded(t *testing.T) {
 	n.add(t, "c2/eth0", "", "10.3.0.3")
 }
 
-// A long wait names the network and the holder. A short one is not told.
+// A long wait names the network and the holder. A short one is not reported.
 func TestALongWaitForTheStoreIsTold(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	n.add(t, "c1/eth0", "", "10.3.0.2")
@@ -261,7 +260,7 @@ func TestNetworksAreWhatHasAStore(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(n.dir, other), nil, 0o600))
 	}
 	must(t, os.Mkdir(filepath.Join(n.dir, "dir.db"), 0o700))
-	// A store on another disk.
+	// This store is on another disk.
 	must(t, os.Rename(filepath.Join(n.dir, "a.db"), filepath.Join(n.dir, "elsewhere")))
 	must(t, errors.Join(os.Symlink("elsewhere", filepath.Join(n.dir, "a.db")), os.Symlink("missing", filepath.Join(n.dir, "broken.db"))))
 	n.network = "a"
@@ -272,7 +271,7 @@ func TestNetworksAreWhatHasAStore(t *testing.T) {
 	}
 }
 
-// Before the first ADD there is nothing, and neither a look nor a DEL creates anything.
+// Before the first ADD nothing exists, and neither a look nor a DEL creates anything.
 func TestNothingIsMadeBeforeTheFirstAdd(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	n.dir = filepath.Join(n.dir, "ipam")
@@ -299,7 +298,7 @@ func TestNothingIsMadeBeforeTheFirstAdd(t *testing.T) {
 	}
 }
 
-// A directory that root may write by its mode can refuse all the same. Only a try tells.
+// A directory can refuse root although its mode allows root to write. Only a try shows that.
 func TestWritableTries(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))

@@ -10,13 +10,12 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// The fields that a newer relink has written stay with a lease and its holders, whatever this relink does to the
-// lease.
+// The fields of a newer relink stay with a lease and its holders, whatever this relink does to the lease.
 func TestFieldsOfANewerRelinkSurvive(t *testing.T) {
 	a := addr("10.3.0.2")
-	// The lease has field 7, its holders 8 and 9; or its last holder has 8.
+	// The lease has field 7. Its holders have 8 and 9, or its last holder has 8.
 	for name, test := range map[string]struct {
-		// reserved: it waits for its owner, and is not held.
+		// reserved says that the address waits for its owner and nobody holds it.
 		reserved bool
 		do       func(t *testing.T, n *node) error
 		want     string
@@ -117,7 +116,7 @@ func TestFieldsOfANewerRelinkSurvive(t *testing.T) {
 	}
 }
 
-// fields says what a lease and its holders have of a newer relink.
+// fields returns the fields of a newer relink in a lease and its holders.
 func fields(l Lease) string {
 	field := func(u unknown) string {
 		switch future, ok := u["future"]; {

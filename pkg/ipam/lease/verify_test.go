@@ -79,7 +79,7 @@ func TestVerifyFindsWhatIsNotAsTheLeasesSay(t *testing.T) {
 	}
 }
 
-// An index that names an address without a lease is damage, and not a free address.
+// An index that names an address without a lease is damage. The address does not count as free.
 func TestIndexThatNamesNoLease(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
 	n.add(t, "c1/eth0", "", "10.3.0.2")

@@ -17,7 +17,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// A namespace that nothing leads to may be there all the same.
+// A namespace that nothing leads to may still exist.
 func TestJudgeOfWhatCannotBeSeen(t *testing.T) {
 	now := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	known := attachment.Namespace{BootID: "boot-1", Device: 4, Inode: 7, Cookie: 9}
@@ -78,14 +78,14 @@ func TestJudgeOfWhatCannotBeSeen(t *testing.T) {
 	}
 }
 
-// A holder whose namespace a second look finds, right before the act, is kept.
+// A holder whose namespace a second look finds, right before it would be let go, is kept.
 func TestLookAgain(t *testing.T) {
 	there, gone := idOf(t, fresh.Sandbox(t)), goneNamespace(t)
 	reused := there
 	reused.Cookie++
 	want, states := []State{Kept, ToReclaim, ToReclaim, Kept, ToReclaim}, []State(nil)
 	var found []Finding
-	// Another namespace of this machine may have the inode of the one that is gone for a moment.
+	// For a moment, another namespace of this machine may have the inode of the one that is gone.
 	for range 10 {
 		found = []Finding{
 			{State: ToReclaim, judged: there}, {State: ToReclaim, judged: gone}, {State: ToReclaim, judged: reused}, {State: Kept, judged: there},
@@ -106,13 +106,13 @@ func TestLookAgain(t *testing.T) {
 	}
 }
 
-// A socket keeps a namespace, and its address answers.
+// A socket keeps a namespace, and its address still answers.
 func TestLookFindsWhatASocketKeeps(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ns")
 	fresh.At(t, path)
 	id, opened, fd := idOf(t, path), make(chan error), -1
 	go func() {
-		runtime.LockOSThread() // It ends with its goroutine.
+		runtime.LockOSThread() // The thread ends with its goroutine.
 		f, err := os.Open(path)
 		if err == nil {
 			err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
@@ -127,7 +127,7 @@ func TestLookFindsWhatASocketKeeps(t *testing.T) {
 		t.Fatal(err)
 	}
 	fresh.Remove(t, path)
-	time.Sleep(50 * time.Millisecond) // The thread ends, so that it is the socket alone.
+	time.Sleep(50 * time.Millisecond) // The thread ends, so that only the socket is left.
 	none := caches(t, nil)
 	expect(t, look(t, none), "10.231.77.5", id, Alive, "it is in the network namespace that a socket of process ")
 	expect(t, look(t, none), "10.231.77.5", attachment.Namespace{BootID: id.BootID}, Unknown, "that a socket of process ")

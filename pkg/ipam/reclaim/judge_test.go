@@ -13,7 +13,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// The tests see no processes but their own: another one's sandbox may have any address.
+// The tests see only their own processes. Otherwise, the sandbox of another process might have any address.
 func TestMain(m *testing.M) {
 	fresh.EnterAlone()
 	fresh.Main(m)
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 
 var address = netip.MustParseAddr("10.231.77.5")
 
-// quiet is a node that was looked at without a problem.
+// quiet returns a node that was looked at without a problem.
 func quiet() *Node {
 	return &Node{
 		bootID: "boot-2",
@@ -42,7 +42,7 @@ func (n *Node) shut() { n.closed = []string{"the network namespace at /run/netns
 func (n *Node) nothing() {
 }
 
-// Each holder is judged by what is known of it, and each verdict has its evidence.
+// Each holder is judged by what is known of it. Each verdict has its evidence.
 func TestJudge(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	const (
@@ -113,7 +113,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// What is known of another container keeps no holder.
+// Evidence about another container keeps no holder.
 func TestJudgeLooksForTheContainerItself(t *testing.T) {
 	n := quiet()
 	n.cached()

@@ -24,7 +24,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// caches makes the files of CNI caches, by their path below the directory.
+// caches makes the files of CNI caches. files has their paths below the directory.
 func caches(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,7 +43,7 @@ func caches(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// cachedResult is a file as libcni writes it.
+// cachedResult returns a file in the form of libcni.
 func cachedResult(network, id, ifName, pod string) string {
 	return fmt.Sprintf(`{"kind":"cniCacheV1","containerId":%q,"config":%q,"ifName":%q,"networkName":%q,"netns":"/run/netns/x",`+
 		`"cniArgs":[["IgnoreUnknown","1"],["K8S_POD_NAMESPACE","shop"],["K8S_POD_NAME",%q],["K8S_POD_UID","u1"]],"result":{"cniVersion":"1.0.0"}}`,
@@ -68,7 +68,8 @@ func idOf(t *testing.T, path string) attachment.Namespace {
 	return id
 }
 
-// start starts a program that lasts. It returns the path of the program's namespace after that is not ours any more.
+// start starts a program that keeps running. It returns the path of the program's namespace, once that differs from the
+// test's.
 func start(t *testing.T, name string, args ...string) (path string, end func()) {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -92,7 +93,7 @@ func start(t *testing.T, name string, args ...string) (path string, end func()) 
 	return "", nil
 }
 
-// judged is the verdict on a holder that was given the address long ago, and the evidence.
+// judged returns the verdict on a holder that got the address long ago, and the evidence.
 func judged(n *Node, a string, namespace attachment.Namespace) (Verdict, string) {
 	h := lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: namespace, Since: time.Now().Add(-time.Hour)}
 	j := n.Judge(netip.MustParseAddr(a), h, time.Now())
@@ -106,7 +107,7 @@ func expect(t *testing.T, n *Node, a string, namespace attachment.Namespace, wan
 	}
 }
 
-// A namespace is there while it is mounted or a process is in it, and not a moment longer.
+// A namespace exists while it is mounted or a process is in it, and not a moment longer.
 func TestANamespaceIsKnownByMountsAndProcesses(t *testing.T) {
 	const a = "10.231.77.5"
 	none := caches(t, nil)
@@ -138,7 +139,7 @@ func TestANamespaceIsKnownByMountsAndProcesses(t *testing.T) {
 	expect(t, look(t, none), a, ofBoth, Gone, "no mount and no process")
 }
 
-// If no namespace was recorded, the one that has the address may be the holder's.
+// If no namespace was recorded, any namespace with the address may be the holder's.
 func TestAnAddressIsLookedForInEveryNamespace(t *testing.T) {
 	none := caches(t, nil)
 	path := fresh.Sandbox(t)
@@ -177,7 +178,7 @@ func waitForAddress(t *testing.T, path, a string) {
 	t.Fatalf("%s is not in %s", a, path)
 }
 
-// A cache that was not read whole proves nothing.
+// A cache that cannot be read whole proves nothing.
 func TestWhatTheCachesSay(t *testing.T) {
 	gone := fresh.Sandbox(t)
 	id := idOf(t, gone)
@@ -214,7 +215,7 @@ func TestWhatTheCachesSay(t *testing.T) {
 	}
 }
 
-// fileAt returns a directory with a file of that name.
+// fileAt returns a directory with a file of this name.
 func fileAt(t *testing.T, name string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -278,8 +279,8 @@ func TestLookWhileNamespacesComeAndGo(t *testing.T) {
 	stopped.Wait()
 }
 
-// A thread that works in a namespace for a moment hides no other way to it: not the mount in another mount
-// namespace, and not the open file.
+// A thread that is in a namespace for a moment does not hide other ways to it: the mount in another mount namespace,
+// and the open file.
 func TestLookIntoWhatAThreadIsInForAMoment(t *testing.T) {
 	for what, keep := range map[string]func(path string) (stays string){
 		"a mount that others see": func(path string) string {
@@ -298,7 +299,7 @@ func TestLookIntoWhatAThreadIsInForAMoment(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "ns")
 			fresh.At(t, path)
 			id, stays := idOf(t, path), keep(path)
-			// Removing the file would take the mount away everywhere.
+			// Removing the file would remove the mount everywhere.
 			if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
 				t.Fatal(err)
 			}
@@ -316,7 +317,7 @@ func TestLookIntoWhatAThreadIsInForAMoment(t *testing.T) {
 	}
 }
 
-// startApart starts a process in a mount namespace of its own.
+// startApart starts a process with its own mount namespace.
 func startApart(t *testing.T) (pid int) {
 	t.Helper()
 	cmd := exec.Command("unshare", "-m", "--propagation", "private", "sh", "-c", "echo; exec sleep 60")
@@ -334,7 +335,7 @@ func startApart(t *testing.T) (pid int) {
 	return cmd.Process.Pid
 }
 
-// visitOften has threads enter the namespace and leave it again, until the test ends.
+// visitOften lets threads enter and leave the namespace until the test ends.
 func visitOften(t *testing.T, path string) {
 	t.Helper()
 	stop := make(chan struct{})
@@ -342,7 +343,7 @@ func visitOften(t *testing.T, path string) {
 	t.Cleanup(func() { close(stop); stopped.Wait() })
 	for range 3 {
 		stopped.Go(func() {
-			runtime.LockOSThread() // It ends with its goroutine.
+			runtime.LockOSThread() // The thread ends with its goroutine.
 			home, err := os.Open("/proc/thread-self/ns/net")
 			if err != nil {
 				t.Error(err)
@@ -370,7 +371,7 @@ func visitOften(t *testing.T, path string) {
 	}
 }
 
-// A namespace that is there and cannot be opened is known to be there.
+// A namespace that exists but cannot be opened counts as existing.
 func TestANamespaceThatCannotBeLookedInto(t *testing.T) {
 	n := quiet()
 	long := "/" + strings.Repeat("a", 300)
@@ -397,7 +398,7 @@ func TestANamespaceThatCannotBeLookedInto(t *testing.T) {
 	}
 }
 
-// A caller who cannot see all processes would take live sandboxes for gone.
+// A caller that cannot see all processes would take live sandboxes for gone ones.
 func TestLookOfNobody(t *testing.T) {
 	start(t, "unshare", "--net", "sleep", "60")
 	none := caches(t, nil)

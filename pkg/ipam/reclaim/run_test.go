@@ -62,7 +62,7 @@ func (n *node) add(a, id string, namespace attachment.Namespace, pod string, p l
 	}
 }
 
-// imported is a holder as an import without a CNI cache leaves it.
+// imported adds a holder as an import without a CNI cache leaves it.
 func (n *node) imported(a, id string, since time.Duration) {
 	n.t.Helper()
 	bootID, err := boot.ID()
@@ -92,7 +92,7 @@ func (n *node) run(dryRun bool, cacheDir string) Report {
 	return r
 }
 
-// leases are the addresses that are not free, each with its state and the containers that hold it.
+// leases returns the addresses that are not free, each with its state and the containers that hold it.
 func (n *node) leases() []string {
 	n.t.Helper()
 	all, err := n.store.List(n.t.Context())
@@ -110,7 +110,7 @@ func (n *node) leases() []string {
 	return lines
 }
 
-// lines are the findings, without their evidence.
+// lines returns the findings without their evidence.
 func lines(r Report) []string {
 	var all []string
 	for _, f := range r.Holders {
@@ -119,7 +119,7 @@ func lines(r Report) []string {
 	return all
 }
 
-// goneNamespace returns the identity of a namespace that there was.
+// goneNamespace returns the identity of a namespace that no longer exists.
 func goneNamespace(t *testing.T) attachment.Namespace {
 	t.Helper()
 	path := fresh.Sandbox(t)
@@ -152,7 +152,7 @@ func TestRun(t *testing.T) {
 	n.imported("10.231.77.12", "imported-gone", time.Hour)
 	n.imported("10.231.77.13", "imported-now", time.Second)
 	n.imported("10.231.77.14", "imported-there", time.Hour)
-	// The pod has another address of the set by now: nobody would ask for this one again.
+	// The pod now has another address of the set, so nobody would ask for this one again.
 	n.add("10.231.77.15", "elsewhere", gone, "web-15", sticky)
 	n.add("10.231.77.16", "elsewhere-new", alive, "web-15", sticky)
 	if _, err := n.store.Reserve(t.Context(), netip.MustParseAddr("10.231.77.20"), attachment.Pod{Namespace: "shop", Name: "db-0"}.Owner(), 0); err != nil {
@@ -218,7 +218,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// The history tells what was given up, and the proof.
+// The history says what was given up, and gives the proof.
 func TestRunLeavesTheEvidence(t *testing.T) {
 	n := newNode(t, "lan")
 	gone := goneNamespace(t)
@@ -276,7 +276,7 @@ func TestRunOfSeveralStores(t *testing.T) {
 	}
 }
 
-// judge lists and judges, and leaves the act to the test.
+// judge lists and judges the holders. The test then acts itself.
 func (n *node) judge() []Finding {
 	n.t.Helper()
 	r := run{}
@@ -338,7 +338,7 @@ func TestReclaimGoesOnAfterAFailure(t *testing.T) {
 	}
 }
 
-// A run that is interrupted reports for each holder that it was not done.
+// An interrupted run reports which holders it did not reach.
 func TestReclaimThatIsInterrupted(t *testing.T) {
 	n := newNode(t, "lan")
 	n.add("10.231.77.3", "c1", goneNamespace(t), "", lease.Policy{})
