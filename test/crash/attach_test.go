@@ -8,18 +8,17 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// What comes between the kill and the runtime's next DEL, and what follows it.
+// meanwhile is what can happen between the kill and the runtime's next DEL, with the checks that belong to it.
 var meanwhile = map[string]func(*testing.T, *pod){
 	"nothing": func(*testing.T, *pod) {},
 	"restore": func(t *testing.T, p *pod) { p.restored(t) },
 	"capture": func(t *testing.T, p *pod) {
-		_ = p.command("capture").Run() // It may well refuse a half-built interface.
+		_ = p.command("capture").Run() // It may refuse a half-built interface.
 		p.restored(t)
 	},
 }
 
-// eachWay runs the test with the way in which this kernel makes interfaces, and with
-// that of older ones.
+// eachWay runs the test twice: with this kernel's way to make interfaces, and with the way of older kernels.
 func eachWay(t *testing.T, test func(*testing.T, *node)) {
 	for way, env := range map[string][]string{"here": nil, "older": {olderEnv + "=1"}} {
 		t.Run(way, func(t *testing.T) {
@@ -30,8 +29,8 @@ func eachWay(t *testing.T, test func(*testing.T, *node)) {
 	}
 }
 
-// eachPlugin runs the test with each way of attaching. newPod makes a sandbox for each
-// kill: some steps come only once in the life of one.
+// eachPlugin runs the test with each way to attach a pod. newPod makes a new sandbox for each kill, because a sandbox
+// goes through some steps only once.
 func eachPlugin(t *testing.T, n *node, test func(t *testing.T, newPod func(*testing.T) *pod)) {
 	for name, chained := range map[string]bool{"relink-macvlan": false, "relink-checkpoint": true} {
 		t.Run(name, func(t *testing.T) {
@@ -40,8 +39,7 @@ func eachPlugin(t *testing.T, n *node, test func(t *testing.T, newPod func(*test
 	}
 }
 
-// Of an ADD that was killed, whatever came then, the runtime's DEL leaves nothing; and
-// the next ADD works.
+// After a killed ADD, the runtime's DEL leaves nothing behind, whatever happened in between. The next ADD works.
 func TestAddKilledAtEveryStep(t *testing.T) {
 	eachWay(t, addKilledAtEveryStep)
 }
@@ -54,7 +52,7 @@ func addKilledAtEveryStep(t *testing.T, n *node) {
 	})
 }
 
-// addOfPod is the last step of ADD, with something between it and the next DEL.
+// addOfPod is the last step of an ADD. what happens between it and the next DEL.
 func addOfPod(newPod func(*testing.T) *pod, what string) operation {
 	var p *pod
 	return operation{
@@ -76,8 +74,7 @@ func addOfPod(newPod func(*testing.T) *pod, what string) operation {
 	}
 }
 
-// A DEL that was killed is finished by the next, and brought back is nothing of which
-// the checkpoint was forgotten.
+// The next DEL finishes a killed one. Nothing comes back whose checkpoint was forgotten.
 func TestDelKilledAtEveryStep(t *testing.T) {
 	eachPlugin(t, newNode(t), func(t *testing.T, newPod func(*testing.T) *pod) {
 		for what := range meanwhile {
@@ -86,7 +83,7 @@ func TestDelKilledAtEveryStep(t *testing.T) {
 	})
 }
 
-// delOfPod is the first step of DEL, with something between it and the next.
+// delOfPod is the first step of a DEL. what happens between it and the next DEL.
 func delOfPod(newPod func(*testing.T) *pod, what string) operation {
 	var p *pod
 	return operation{
@@ -103,7 +100,7 @@ func delOfPod(newPod func(*testing.T) *pod, what string) operation {
 	}
 }
 
-// The parent goes after the kill, so that what is there afterwards was brought back.
+// The parent is lost after the kill. So an interface that exists afterwards was brought back.
 func TestRestoreBringsNothingBackThatWasForgotten(t *testing.T) {
 	eachPlugin(t, newNode(t), func(t *testing.T, newPod func(*testing.T) *pod) {
 		var p *pod
@@ -125,16 +122,16 @@ func TestRestoreBringsNothingBackThatWasForgotten(t *testing.T) {
 				}
 				must(t, p.del())
 				p.gone(t)
-				// DELs come again and again, also when nothing is left.
+				// A runtime repeats DELs, even if nothing is left.
 				must(t, p.del())
 				p.gone(t)
-				fresh.IP(t, "", "link set lan0 up") // With nothing to restore, nobody did.
+				fresh.IP(t, "", "link set lan0 up") // restore had nothing to do, so nobody has set lan0 up.
 			},
 		}.killAtEveryStep(t)
 	})
 }
 
-// The runtime, too, is killed: then the plugins before were called, and the others not.
+// The runtime is killed too. It has called the plugins before this point, but not the others.
 func TestListCutBetweenItsPlugins(t *testing.T) {
 	for what, comes := range meanwhile {
 		t.Run(what, func(t *testing.T) {
@@ -154,7 +151,7 @@ func TestListCutBetweenItsPlugins(t *testing.T) {
 	}
 }
 
-// A GC that was killed is finished by the next; what is valid is left alone by both.
+// The next GC finishes a killed one. Neither of them touches valid attachments.
 func TestGCKilledAtEveryStep(t *testing.T) {
 	for name, chained := range map[string]bool{"relink-macvlan": false, "relink-checkpoint": true} {
 		t.Run(name, func(t *testing.T) {

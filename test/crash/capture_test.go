@@ -15,7 +15,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// remember writes into the CNI cache, as a runtime does, whose the pod's interface is.
+// remember writes into the CNI cache whose interface this is, as a runtime does.
 func (p *pod) remember(t *testing.T) {
 	t.Helper()
 	b, err := json.Marshal(map[string]any{
@@ -28,7 +28,7 @@ func (p *pod) remember(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, p.id+"-"+p.ifName), b, 0o600))
 }
 
-// records are those in the store, with all that does not differ between two runs.
+// records returns the records in the store, without what differs between two runs.
 func (n *node) records(t *testing.T) map[string]checkpoint.Record {
 	t.Helper()
 	records, unreadable, err := n.store.List()
@@ -61,8 +61,8 @@ func encoded(t *testing.T, records map[string]checkpoint.Record) map[string]stri
 	return all
 }
 
-// stockNode is a node with a pod of relink's and others of the reference plugin alone:
-// two that the runtime's cache names, and one that it does not.
+// stockNode returns a node with one pod of relink's and three pods of the reference plugin alone. The runtime's cache
+// names two of these, and does not know the third.
 func stockNode(t *testing.T) (n *node, stock []*pod) {
 	n = newNode(t)
 	must(t, n.newPod(t, "own", false).add())
@@ -78,8 +78,7 @@ func stockNode(t *testing.T) (n *node, stock []*pod) {
 	return n, stock
 }
 
-// A capture that was killed is finished by the next, and harms no checkpoint that was
-// there.
+// The next capture finishes a killed one. A killed capture harms no existing checkpoint.
 func TestCaptureKilledAtEveryStep(t *testing.T) {
 	n, stock := stockNode(t)
 	own := n.records(t)
@@ -113,8 +112,7 @@ func TestCaptureKilledAtEveryStep(t *testing.T) {
 	}.killAtEveryStep(t)
 }
 
-// A refresh that was killed leaves each checkpoint as it was or as it is now, and the
-// next finishes it.
+// A killed refresh leaves each checkpoint either as it was or in its new form. The next refresh finishes the work.
 func TestRefreshKilledAtEveryStep(t *testing.T) {
 	n, stock := stockNode(t)
 	n.says(t, 0, "capture")

@@ -17,7 +17,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// call is an ADD or a DEL, and when it was under way.
+// call is an ADD or a DEL, with its begin and its end.
 type call struct {
 	add, ok  bool
 	from, to time.Time
@@ -35,7 +35,7 @@ func (c call) String() string {
 	return fmt.Sprintf("%s %s-%s %s", kind, c.from.Format(clock), c.to.Format(clock), outcome)
 }
 
-// busyPod is a pod that several attach and detach at once.
+// busyPod is a pod that several callers attach and detach at once.
 type busyPod struct {
 	*pod
 	mu    sync.Mutex
@@ -56,7 +56,7 @@ func (b *busyPod) do(add bool) error {
 	return failed
 }
 
-// certain says whether a call of that kind succeeded after every other that did.
+// certain reports whether a successful call of this kind began after all successful calls of the other kind had ended.
 func (b *busyPod) certain(add bool) bool {
 	return slices.ContainsFunc(b.calls, func(c call) bool {
 		return c.ok && c.add == add && !slices.ContainsFunc(b.calls, func(other call) bool {
@@ -69,7 +69,7 @@ func (b *busyPod) certain(add bool) bool {
 type crowd struct {
 	*node
 	pods []*busyPod
-	// ghost is a pod that the runtime does not know any more.
+	// ghost is a pod that the runtime has forgotten.
 	ghost *pod
 
 	mu     sync.Mutex
@@ -85,8 +85,8 @@ func (c *crowd) count(what string, err error) {
 	c.counts[what]++
 }
 
-// TestEverythingAtOnce has several runtimes, restores, captures and GCs work on the same
-// sandboxes and on different ones while the parent goes and comes.
+// TestEverythingAtOnce runs several runtimes, restores, captures and GCs at the same time, on the same sandboxes and on
+// different ones. Meanwhile the parent goes and comes.
 func TestEverythingAtOnce(t *testing.T) { eachWay(t, everythingAtOnce) }
 
 func everythingAtOnce(t *testing.T, n *node) {
@@ -112,14 +112,13 @@ func everythingAtOnce(t *testing.T, n *node) {
 	t.Logf("%d rounds: %s", rounds, strings.Join(lines, ", "))
 }
 
-// round lets everything happen for a while, waits for its end, and looks.
+// round lets everything happen for a while, waits for its end, and checks the result.
 func (c *crowd) round(t *testing.T) {
 	var all sync.WaitGroup
 	for _, b := range c.pods {
 		all.Go(func() { c.runtime(t, b) })
 		if !b.chained {
-			// The plugins of a list are called one after the other and by one
-			// runtime: the reference plugins know of no lock.
+			// One runtime calls the plugins of a list, one after the other. The reference plugins have no lock.
 			all.Go(func() { c.runtime(t, b) })
 		}
 	}
@@ -150,18 +149,18 @@ func (c *crowd) round(t *testing.T) {
 	c.look(t)
 }
 
-// pause is a moment, of any length that lets the others meet.
+// pause lasts for a random time, so that the others can meet in between.
 func pause() { time.Sleep(rand.N(150 * time.Millisecond)) }
 
-// must2 is must for another goroutine than the test's.
+// must2 is must for a goroutine other than the test's.
 func must2(t *testing.T, what string, err error) {
 	if err != nil {
 		t.Errorf("%s: %v", what, err)
 	}
 }
 
-// run runs relink, and returns an error if that says what it could not do while others
-// were at work on the same. Anything else is a failure.
+// run runs relink. It returns an error if relink could not do something because others worked on the same. Any other
+// failure fails the test.
 func (c *crowd) run(t *testing.T, args string) error {
 	cmd := c.command(args)
 	var out bytes.Buffer
@@ -174,7 +173,7 @@ func (c *crowd) run(t *testing.T, args string) error {
 	return err
 }
 
-// runtime attaches and detaches the pod, and detaches it after an ADD that failed.
+// runtime attaches and detaches the pod. After a failed ADD it also detaches the pod.
 func (c *crowd) runtime(t *testing.T, b *busyPod) {
 	for range 2 {
 		pause()
@@ -191,7 +190,7 @@ func (c *crowd) runtime(t *testing.T, b *busyPod) {
 	}
 }
 
-// gc prepares a GC by which all are valid but the ghost.
+// gc prepares a GC whose list has all pods but the ghost.
 func (c *crowd) gc() *exec.Cmd {
 	var valid []string
 	for _, b := range c.pods {
@@ -200,7 +199,7 @@ func (c *crowd) gc() *exec.Cmd {
 	return c.ghost.plugin("relink-macvlan", "GC", `, "cni.dev/valid-attachments": [`+strings.Join(valid, ",")+`]`)
 }
 
-// look says whether anything was lost, or is there that should not be.
+// look checks that nothing was lost, and that nothing exists that should not.
 func (c *crowd) look(t *testing.T) {
 	t.Helper()
 	_, err := output(c.gc())

@@ -16,7 +16,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// static is a delegate that keeps nothing.
+// static is a delegate that stores nothing.
 const static = `{"type": "static", "addresses": [{"address": "10.9.0.9/16"}]}`
 
 // disk is a small file system for the checkpoints.
@@ -33,7 +33,7 @@ func newDisk(t *testing.T) *disk {
 	return &disk{node: n, filler: filepath.Join(n.store.Dir(), ".filler")}
 }
 
-// fill leaves no room.
+// fill leaves no room on the disk.
 func (d *disk) fill(t *testing.T) {
 	t.Helper()
 	f, err := os.Create(d.filler)
@@ -62,7 +62,7 @@ func (d *disk) writable(t *testing.T) {
 	must(t, unix.Mount("", d.store.Dir(), "", unix.MS_REMOUNT, ""))
 }
 
-// eachFailure runs the test with each way in which a disk takes nothing.
+// eachFailure runs the test with each reason for which a disk takes nothing.
 func eachFailure(t *testing.T, test func(t *testing.T, d *disk, spoil, mend func(*testing.T))) {
 	t.Run("full", func(t *testing.T) {
 		d := newDisk(t)
@@ -74,7 +74,7 @@ func eachFailure(t *testing.T, test func(t *testing.T, d *disk, spoil, mend func
 	})
 }
 
-// refused runs the plugin and expects the specification's code of an I/O failure.
+// refused runs the plugin, and expects the CNI error code for an I/O failure.
 func refused(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	out, err := cmd.Output()
@@ -93,7 +93,7 @@ func wasRefused(t *testing.T, out []byte, err error) {
 	}
 }
 
-// An ADD that can't be remembered is none, and whatever is remembered still is.
+// An ADD whose checkpoint cannot be written fails. All existing checkpoints stay.
 func TestAddOnADiskThatTakesNothing(t *testing.T) {
 	for name, chained := range map[string]bool{"relink-macvlan": false, "relink-checkpoint": true} {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestAddOnADiskThatTakesNothing(t *testing.T) {
 				must(t, err)
 				refused(t, cmd)
 				if !chained {
-					// The runtime's DEL comes, but there is nothing left for it to do.
+					// The runtime's DEL comes, but it has nothing left to do.
 					if got := links(t, p.netns); !slices.Equal(got, []string{"lo"}) {
 						t.Errorf("the sandbox has %v", got)
 					}
@@ -127,7 +127,7 @@ func TestAddOnADiskThatTakesNothing(t *testing.T) {
 	}
 }
 
-// The checkpoint that the attachment itself had before stays.
+// The attachment's own earlier checkpoint stays.
 func TestAddAgainOnADiskThatTakesNothing(t *testing.T) {
 	eachFailure(t, func(t *testing.T, d *disk, spoil, mend func(*testing.T)) {
 		p := d.newPod(t, "c1", false)
@@ -150,8 +150,7 @@ func TestAddAgainOnADiskThatTakesNothing(t *testing.T) {
 	})
 }
 
-// A DEL needs no room. Where nothing can be written at all it says so, and the next one
-// does the rest.
+// A DEL needs no room. If nothing can be written at all, the DEL says so, and the next DEL does the rest.
 func TestDelOnADiskThatTakesNothing(t *testing.T) {
 	for name, chained := range map[string]bool{"relink-macvlan": false, "relink-checkpoint": true} {
 		t.Run(name, func(t *testing.T) {
@@ -206,8 +205,7 @@ func TestCaptureOnADiskThatTakesNothing(t *testing.T) {
 	})
 }
 
-// A restore that can't remember the parent's new name says so, and what it was told
-// before is still there.
+// A restore that cannot write the parent's new name says so. The earlier mappings are still there.
 func TestRestoreOnADiskThatTakesNothing(t *testing.T) {
 	eachFailure(t, func(t *testing.T, d *disk, spoil, mend func(*testing.T)) {
 		var pods []*pod
@@ -240,7 +238,7 @@ func TestRestoreOnADiskThatTakesNothing(t *testing.T) {
 	})
 }
 
-// Nothing is taken for a checkpoint that is half of one.
+// Half of a checkpoint never counts as a checkpoint.
 func TestNothingIsReadFromATornFile(t *testing.T) {
 	d := newDisk(t)
 	p := d.newPod(t, "c1", false)

@@ -1,2 +1,2 @@
-// Package crash kills relink's programs at every step and runs them all at once, and then looks whether anything was lost.
+// Package crash kills relink's programs at every step, and runs them all at once. Then it checks that nothing was lost.
 package crash

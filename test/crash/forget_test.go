@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A forget that was killed is finished by the next. What is of a living sandbox is left alone by
-// both, and nothing temporary stays.
+// The next forget finishes a killed one. Neither of them touches the checkpoints of a living sandbox, and no temporary
+// file stays.
 func TestForgetKilledAtEveryStep(t *testing.T) {
 	n := newNode(t)
 	must(t, n.newPod(t, "own", false).add())

@@ -14,24 +14,24 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// scramble is a set whose pods are all at work at once.
+// scramble is a set whose pods all work at the same time.
 type scramble struct {
 	*pool
 	plain string
 	t     *testing.T
-	// alone is for GC: no ADD or DEL is under way then, by the specification.
+	// alone is for GC: the specification allows no ADD or DEL during a GC.
 	alone sync.RWMutex
 
 	mu sync.Mutex
-	// valid are the sandboxes by their pods, told those that were told an address and have
-	// to have it.
+	// valid has the pod of each attached sandbox. told has each sandbox that was told an address and must still have
+	// it.
 	valid map[string]string
 	told  map[string]netip.Addr
 }
 
-// add attaches a sandbox of the pod and returns its address, none if none was free. Its
-// last sandbox, if there is one, had the address had before. An ADD that fails does so after
-// relink-ipam gave the address. One that settles tells relink-ipam when it has succeeded.
+// add attaches a sandbox of the pod and returns its address, or none if none was free. had is the address of the pod's
+// last sandbox, if there is one. With fails, the ADD fails after relink-ipam gave the address. With settles,
+// relink-ipam is told that the ADD has succeeded.
 func (s *scramble) add(c claim, had netip.Addr, fails, settles bool) netip.Addr {
 	s.alone.RLock()
 	defer s.alone.RUnlock()
@@ -65,7 +65,7 @@ func (s *scramble) add(c claim, had netip.Addr, fails, settles bool) netip.Addr 
 	return a
 }
 
-// settle says that the ADD has succeeded. The pod's sandboxes before are there, and hold on.
+// settle says that the ADD has succeeded. The pod's earlier sandboxes still exist, so they keep their hold.
 func (s *scramble) settle(c claim, call *ipam.Call, a netip.Addr) {
 	if err := call.Settled(s.t.Context()); err != nil {
 		s.t.Errorf("%s: %v", c.id, err)
@@ -73,7 +73,7 @@ func (s *scramble) settle(c claim, call *ipam.Call, a netip.Addr) {
 	s.has(c.id, a)
 }
 
-// has says whether the store has it that the sandbox holds the address.
+// has checks that the sandbox holds the address in the store.
 func (s *scramble) has(id string, a netip.Addr) {
 	l, err := s.store(s.t).Get(s.t.Context(), a)
 	if err != nil || !slices.Contains(holderIDs(l), id) {
@@ -97,12 +97,12 @@ func (s *scramble) locked(f func()) {
 	f()
 }
 
-// gc runs with the list of what is valid, and looks, as nothing else is under way.
+// gc runs a GC with the list of valid sandboxes. Nothing else runs meanwhile, so it also checks the store.
 func (s *scramble) gc() {
 	s.alone.Lock()
 	defer s.alone.Unlock()
 	var ids []string
-	s.locked(func() { ids = slices.Collect(maps.Keys(s.valid)) }) // Who is forgotten is so at any time.
+	s.locked(func() { ids = slices.Collect(maps.Keys(s.valid)) }) // The runtime may have forgotten any of the others.
 	if err := ipam.GC(s.t.Context(), s.claim("", "").skelArgs(validAttachments(ids...))); err != nil {
 		s.t.Error(err)
 	}
@@ -114,8 +114,8 @@ func (s *scramble) gc() {
 	}
 }
 
-// web is a pod of the set: the next sandbox comes before, while or after the last goes. Some
-// ADDs fail. Their DELs come like the others, or never: then the next GC does without them.
+// web is a pod of the set. Its next sandbox comes before, while or after the last one goes. Some ADDs fail. Their DELs
+// come like the others, or never: then the next GC cleans up.
 func (s *scramble) web(pod string, r *rand.Rand) {
 	var had netip.Addr
 	var last *claim
@@ -155,7 +155,7 @@ func (s *scramble) web(pod string, r *rand.Rand) {
 	}
 }
 
-// other is a pod that is not of the set.
+// other is a pod outside of the set.
 func (s *scramble) other(pod string, r *rand.Rand) {
 	for i := range 4 {
 		c := s.claim(fmt.Sprintf("%s-%d", pod, i), pod)
@@ -167,7 +167,7 @@ func (s *scramble) other(pod string, r *rand.Rand) {
 	}
 }
 
-// TestIPAMScalingAtOnce is TestIPAMScaling where the kernel chooses the interleaving.
+// TestIPAMScalingAtOnce is like TestIPAMScaling, but the kernel chooses the order of the steps.
 func TestIPAMScalingAtOnce(t *testing.T) {
 	t.Parallel()
 	runs := times(100)

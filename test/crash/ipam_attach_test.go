@@ -11,8 +11,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/delegate"
 )
 
-// leased is held for a node whose delegate is relink-ipam, and says that the leases are
-// sound.
+// leased is like held, for a node with the delegate relink-ipam. It also checks that the leases are sound.
 func (n *node) leased(t *testing.T) []string {
 	t.Helper()
 	p := &pool{dir: n.leases(), network: "lan"}
@@ -25,13 +24,12 @@ func (n *node) leased(t *testing.T) []string {
 	return ids
 }
 
-// ipamCall is a way in which relink-macvlan calls relink-ipam, and who of them is
-// killed.
+// ipamCall is a way in which relink-macvlan calls relink-ipam. It says which of the two is killed.
 type ipamCall struct {
 	env                 []string
 	programs, delegates string
 	killsDelegate       bool
-	// meanwhile is what comes between the kill and the next DEL.
+	// meanwhile happens between the kill and the next DEL.
 	meanwhile []string
 }
 
@@ -44,11 +42,11 @@ func ipamCalls() map[string]ipamCall {
 	}
 }
 
-// Neither interface nor checkpoint nor address is left, whoever is killed and wherever.
+// No interface, checkpoint or address is left, whichever program is killed at whichever step.
 func TestAddWithRelinkIPAMKilledAtEveryStep(t *testing.T) { eachIPAMCall(t, addOfPod) }
 func TestDelWithRelinkIPAMKilledAtEveryStep(t *testing.T) { eachIPAMCall(t, delOfPod) }
 
-// newNode is a node that calls relink-ipam in this way, with further keys.
+// newNode returns a node that calls relink-ipam in this way, with more keys.
 func (c ipamCall) newNode(t *testing.T, keys string) *node {
 	t.Helper()
 	n := newNode(t)
@@ -64,7 +62,7 @@ func eachIPAMCall(t *testing.T, of func(func(*testing.T) *pod, string) operation
 			for _, what := range call.meanwhile {
 				t.Run(what, func(t *testing.T) {
 					o := of(func(t *testing.T) *pod {
-						must(t, os.RemoveAll(n.leases())) // The store is made by the first ADD.
+						must(t, os.RemoveAll(n.leases())) // The first ADD makes the store.
 						return n.newPod(t, "c1", false)
 					}, what)
 					o.delegate = call.killsDelegate
@@ -75,8 +73,8 @@ func eachIPAMCall(t *testing.T, of func(func(*testing.T) *pod, string) operation
 	}
 }
 
-// A pod's next sandbox takes the address over from the one before. Killed wherever, that one has it
-// as before: never has nobody or another pod it.
+// A pod's next sandbox takes over the address of the earlier one. Wherever the ADD is killed, the earlier sandbox still
+// has the address. At no time has nobody or another pod it.
 func TestTakeoverKilledAtEveryStep(t *testing.T) {
 	for name, call := range ipamCalls() {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +101,7 @@ func takeoverOn(n *node) operation {
 			return is.plugin("relink-macvlan", "ADD", "")
 		},
 		after: func(t *testing.T) {
-			// The sandbox before is there, so that it holds on, whatever became of the next one.
+			// The earlier sandbox still exists, so it keeps its hold, whatever happened to the next one.
 			was.holds(t, true)
 			must(t, is.del())
 			is.gone(t)
@@ -113,7 +111,7 @@ func takeoverOn(n *node) operation {
 			n.isHeldBy(t, "c1", "c3")
 			must(t, is.add())
 			n.isHeldBy(t, "c1", "c2", "c3")
-			// Late, and more than once.
+			// The DEL comes late, and more than once.
 			for range 2 {
 				must(t, was.del())
 				was.gone(t)
@@ -128,10 +126,10 @@ func takeoverOn(n *node) operation {
 	}
 }
 
-// webAddress is that of web-0.
+// webAddress is the address of web-0.
 var webAddress = netip.MustParseAddr("10.9.0.2")
 
-// isHeldBy says who holds addresses: the pod's sandboxes its own, and another pod another.
+// isHeldBy checks who holds the addresses. The sandboxes of web-0 hold its address. The other pod holds another one.
 func (n *node) isHeldBy(t *testing.T, ids ...string) {
 	t.Helper()
 	if got := n.leased(t); !slices.Equal(got, ids) {
@@ -144,7 +142,7 @@ func (n *node) isHeldBy(t *testing.T, ids ...string) {
 	}
 }
 
-// holds says whether relink-ipam's CHECK is to find that the pod holds its address.
+// holds expects relink-ipam's CHECK to find, or with false not to find, that the pod holds its address.
 func (p *pod) holds(t *testing.T, want bool) {
 	t.Helper()
 	if _, err := output(p.plugin("relink-ipam", "CHECK", "")); (err == nil) != want {

@@ -15,11 +15,11 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// leaseDisk is a small disk with the leases of a pool: as large as its journal lets it.
+// leaseDisk is a disk with the leases of a pool. It is as small as its journal allows.
 type leaseDisk struct {
 	*pool
 	mount string
-	// fills says that the disk takes nothing because it is full.
+	// fills says that the disk takes nothing because it is full. Otherwise it is read-only.
 	fills bool
 }
 
@@ -40,7 +40,7 @@ func newLeaseDisk(t *testing.T, keys string, fills bool) *leaseDisk {
 
 func (d *leaseDisk) filler() string { return filepath.Join(d.mount, "filler") }
 
-// fill leaves no room.
+// fill leaves no room on the disk.
 func (d *leaseDisk) fill(t *testing.T) {
 	t.Helper()
 	f, err := os.Create(d.filler())
@@ -60,14 +60,14 @@ func (d *leaseDisk) empty(t *testing.T) {
 	must(t, os.Remove(d.filler()))
 }
 
-// remount makes the disk read-only, or with 0 writable.
+// remount makes the disk read-only, or writable if flag is 0.
 func (d *leaseDisk) remount(t *testing.T, flag uintptr) {
 	t.Helper()
 	must(t, unix.Mount("", d.mount, "", unix.MS_REMOUNT|flag, ""))
 }
 
-// eachLeaseDisk runs the test with each way in which a disk takes nothing. Nothing else is at
-// work: what is about to become another program would keep the disk in use.
+// eachLeaseDisk runs the test with each reason for which a disk takes nothing. Nothing else runs meanwhile: between
+// fork and exec, another program's process would keep the disk in use.
 func eachLeaseDisk(t *testing.T, keys string, test func(t *testing.T, d *leaseDisk, spoil, mend func(*testing.T))) {
 	t.Run("full", func(t *testing.T) {
 		d := newLeaseDisk(t, keys, true)
@@ -83,7 +83,7 @@ func eachLeaseDisk(t *testing.T, keys string, test func(t *testing.T, d *leaseDi
 func (d *leaseDisk) untilRefused(t *testing.T) []claim {
 	t.Helper()
 	var all []claim
-	// More leases than fit into what an empty store takes of a disk.
+	// These are more leases than fit into the first size of a store.
 	for i := range 500 {
 		c := d.claim(fmt.Sprintf("c%d", i), fmt.Sprintf("pod%d", i))
 		before := d.leases(t)
@@ -104,8 +104,8 @@ func (d *leaseDisk) untilRefused(t *testing.T) []claim {
 	return nil
 }
 
-// An ADD that can't be recorded is none, nor is one that would leave no room for its DEL, and
-// whatever is recorded stays.
+// An ADD that cannot be recorded fails. So does an ADD that would leave no room for its DEL. Everything that is
+// recorded stays.
 func TestIPAMAddOnADiskThatTakesNothing(t *testing.T) {
 	eachLeaseDisk(t, plain+wide, func(t *testing.T, d *leaseDisk, spoil, mend func(*testing.T)) {
 		added(t, d.pool, "a", "b", "c")
@@ -121,7 +121,7 @@ func TestIPAMAddOnADiskThatTakesNothing(t *testing.T) {
 		// CHECK only reads.
 		_, err := output(d.claim("a", "a").plugin("CHECK", ""))
 		must(t, err)
-		// A full disk may have room for a change. One that is read-only has none.
+		// A full disk may have room for a change. A read-only disk has none.
 		var fs unix.Statfs_t
 		must(t, unix.Statfs(d.mount, &fs))
 		if _, err := output(d.claim("a", "a").plugin("STATUS", "")); (err != nil) != (fs.Flags&unix.ST_RDONLY != 0) {
@@ -142,7 +142,7 @@ func TestIPAMAddOnADiskThatTakesNothing(t *testing.T) {
 	})
 }
 
-// The first ADD of all leaves no half of a store behind.
+// A failed first ADD leaves no half of a store behind.
 func TestIPAMFirstAddOnADiskThatTakesNothing(t *testing.T) {
 	eachLeaseDisk(t, plain+wide, func(t *testing.T, d *leaseDisk, spoil, mend func(*testing.T)) {
 		must(t, os.MkdirAll(d.dir, 0o700))
@@ -160,7 +160,7 @@ func TestIPAMFirstAddOnADiskThatTakesNothing(t *testing.T) {
 	})
 }
 
-// manyPods are more than fit into what an empty store takes of a disk.
+// manyPods are more pods than fit into the first size of a store.
 func manyPods() []string {
 	var pods []string
 	for i := range 64 {
@@ -169,8 +169,8 @@ func manyPods() []string {
 	return pods
 }
 
-// A full disk is why pods are evicted: their DELs work, whatever they leave of a lease. On one
-// that is read-only a DEL says that it can't, and the next one does.
+// A full disk evicts pods. Their DELs work, whatever they leave of a lease. On a read-only disk a DEL reports its
+// failure, and the next DEL does the work.
 func TestIPAMDelOnADiskThatTakesNothing(t *testing.T) {
 	const wideDual = `"ranges": [[{"subnet": "10.7.0.0/16"}], [{"subnet": "fd00:7::/64"}]]`
 	for name, kind := range map[string]struct {
@@ -209,7 +209,7 @@ func TestIPAMDelOnADiskThatTakesNothing(t *testing.T) {
 	}
 }
 
-// areAll says that every lease is in that state, none at all for an empty one.
+// areAll expects that every lease is in this state. For an empty state it expects no lease at all.
 func (d *leaseDisk) areAll(t *testing.T, state lease.State) {
 	t.Helper()
 	all := d.list(t)
@@ -223,7 +223,7 @@ func (d *leaseDisk) areAll(t *testing.T, state lease.State) {
 	}
 }
 
-// One call of GC gives everything up, and a pod's sandbox before does, on a full disk too.
+// One call of GC gives up everything, even on a full disk. So does the end of a pod's earlier sandbox.
 func TestIPAMGivesUpManyAtOnceOnAFullDisk(t *testing.T) {
 	d := newLeaseDisk(t, sticky+plain+wide, true)
 	added(t, d.pool, manyPods()...)

@@ -14,18 +14,18 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam"
 )
 
-// poolSize is how many attachments find addresses in the pools of these tests.
+// poolSize is the number of attachments that the pools of these tests have addresses for.
 const poolSize = 5
 
 // deed is something that relink-ipam does, and what a runtime may do next.
 type deed struct {
 	keys string
-	// before puts a new pool into the state before it.
+	// before prepares a new pool for the deed.
 	before func(t *testing.T, p *pool)
 	act    func(p *pool) *exec.Cmd
-	// next are the ways in which the runtime goes on, whether it was killed or not.
+	// next are the ways in which the runtime goes on, whether the deed was killed or not.
 	next map[string]func(t *testing.T, p *pool)
-	// repeats are those of next after which all is as if it had not been killed.
+	// repeats are the ways of next that repeat the deed. After these, everything is as without the kill.
 	repeats []string
 }
 
@@ -42,7 +42,7 @@ const (
 	lateDELToo = "DEL, and late DEL of the sandbox before"
 )
 
-// added has the pods attach, each in a sandbox with its name.
+// added attaches the pods, each in a sandbox of its name.
 func added(t *testing.T, p *pool, pods ...string) {
 	t.Helper()
 	for _, pod := range pods {
@@ -51,7 +51,7 @@ func added(t *testing.T, p *pool, pods ...string) {
 	}
 }
 
-// deleted has them detach.
+// deleted detaches the pods.
 func deleted(t *testing.T, p *pool, pods ...string) {
 	t.Helper()
 	for _, pod := range pods {
@@ -59,8 +59,7 @@ func deleted(t *testing.T, p *pool, pods ...string) {
 	}
 }
 
-// addOf is the ADD of the claim, after which the runtime comes with an ADD again or a
-// DEL.
+// addOf is the ADD of the claim. Afterwards the runtime repeats the ADD, or sends a DEL.
 func addOf(keys string, before func(*testing.T, *pool), c func(*pool) claim) deed {
 	return deed{
 		keys: keys, before: before,
@@ -76,12 +75,12 @@ func addOf(keys string, before func(*testing.T, *pool), c func(*pool) claim) dee
 	}
 }
 
-// web is the pod's sandbox of that number.
+// web returns the sandbox id of web-0.
 func web(id string) func(*pool) claim {
 	return func(p *pool) claim { return p.claim(id, "web-0") }
 }
 
-// webIsHeldBy says which of the pod's sandboxes hold its address, the oldest first.
+// webIsHeldBy checks which of the pod's sandboxes hold its address, the oldest first.
 func (p *pool) webIsHeldBy(t *testing.T, ids ...string) {
 	t.Helper()
 	var held []string
@@ -95,7 +94,7 @@ func (p *pool) webIsHeldBy(t *testing.T, ids ...string) {
 	}
 }
 
-// others are two pods that stay and one that came and went.
+// others adds two pods that stay and one that comes and goes.
 func others(t *testing.T, p *pool) {
 	added(t, p, "a", "b", "c")
 	deleted(t, p, "b")
@@ -163,14 +162,14 @@ func ipamAdds() map[string]deed {
 	}
 }
 
-// delOf is a DEL of the last of the attachments that before adds.
+// delOf is a DEL of an attachment that before has added.
 func delOf(keys string, before func(*testing.T, *pool), c func(*pool) claim) deed {
 	return deed{
 		keys: keys, before: before,
 		act: func(p *pool) *exec.Cmd { return c(p).plugin("DEL", "") },
 		next: map[string]func(*testing.T, *pool){
 			repeatDEL: func(t *testing.T, p *pool) { must(t, c(p).del()) },
-			// GC is for what the runtime gave up without a DEL that worked.
+			// GC is for attachments that the runtime gave up without a successful DEL.
 			"GC": func(t *testing.T, p *pool) {
 				_, err := output(c(p).plugin("GC", validAttachments("a", "c", "web2")))
 				must(t, err)
@@ -203,7 +202,7 @@ func ipamDels() map[string]deed {
 	}
 }
 
-// gcOf is a GC that leaves the valid ones alone: a, and those that are given.
+// gcOf is a GC that keeps the valid attachments: a, and those in valid.
 func gcOf(keys string, before func(*testing.T, *pool), valid ...string) deed {
 	gc := func(p *pool) *exec.Cmd {
 		return p.claim("a", "a").plugin("GC", validAttachments(append(valid, "a")...))
@@ -242,8 +241,7 @@ func ipamGCs() map[string]deed {
 	}
 }
 
-// An operation that was killed was done or was not, the next is none the worse for it,
-// and no address is lost.
+// A killed operation was done or not done. The next one works as usual, and no address is lost.
 func TestIPAMAddKilledAtEveryStep(t *testing.T) { eachDeed(t, ipamAdds()) }
 func TestIPAMDelKilledAtEveryStep(t *testing.T) { eachDeed(t, ipamDels()) }
 func TestIPAMGCKilledAtEveryStep(t *testing.T)  { eachDeed(t, ipamGCs()) }
@@ -260,11 +258,10 @@ func eachDeed(t *testing.T, deeds map[string]deed) {
 	}
 }
 
-// outcome is what the store says after a deed that was done or not, and after what came
-// next.
+// outcome is the state of the store after a deed that was done or left out, and its state after the runtime went on.
 type outcome struct{ then, next []string }
 
-// undisturbed is the outcome of a deed that nobody kills, done or left undone.
+// undisturbed is the outcome without a kill, with the deed done or left out.
 func (d deed) undisturbed(t *testing.T, way string, done bool) outcome {
 	t.Helper()
 	p := newPool(t, d.keys)
@@ -292,8 +289,8 @@ func (d deed) killAtEveryStep(t *testing.T, way string) {
 	}.killAtEveryStep(t)
 }
 
-// judge returns what says whether a pool is as it should be after the deed was killed
-// or done, and goes on in that way.
+// judge returns a check for a pool after its deed was killed or done. The check also goes on in this way, and compares
+// again.
 func (d deed) judge(t *testing.T, way string) func(*testing.T, *pool) {
 	t.Helper()
 	done, undone := d.undisturbed(t, way, true), d.undisturbed(t, way, false)
@@ -321,7 +318,7 @@ func (d deed) judge(t *testing.T, way string) func(*testing.T, *pool) {
 	}
 }
 
-// nothingElse says that nothing is left beside the store.
+// nothingElse expects that there is nothing beside the store.
 func (p *pool) nothingElse(t *testing.T) {
 	t.Helper()
 	files, err := os.ReadDir(p.dir)
@@ -333,8 +330,8 @@ func (p *pool) nothingElse(t *testing.T) {
 	}
 }
 
-// What a boot ended is free to STATUS before the first change of the new boot: a runtime
-// that asks it first would wait for ever.
+// STATUS counts an address as free as soon as a boot has ended its lease, even before the first change of the new boot.
+// Otherwise a runtime that asks STATUS first would wait for ever.
 func TestIPAMStatusAfterABoot(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, plain+`"statusExhausted": true, `+ranges(poolSize))
@@ -353,8 +350,8 @@ func TestIPAMStatusAfterABoot(t *testing.T) {
 	must(t, status(""))
 }
 
-// "sticky" that came into the configuration after the ADD counts from the DEL on, also where the
-// configuration is one that an ADD would refuse.
+// If the configuration becomes "sticky" after the ADD, that counts from the DEL on. This holds even if an ADD would
+// refuse that configuration.
 func TestIPAMStickyCountsFromTheDelOn(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ keys, want string }{

@@ -17,7 +17,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// locked opens and locks the file, as a program does that is at work on it.
+// locked opens and locks the file, as a program does that works on it.
 func locked(t *testing.T, path string) *os.File {
 	t.Helper()
 	f, err := os.Open(path)
@@ -27,7 +27,7 @@ func locked(t *testing.T, path string) *os.File {
 	return f
 }
 
-// haveOpen waits until the programs have the file open, whose lock somebody else has.
+// haveOpen waits until these programs have the file open. Somebody else holds its lock.
 func haveOpen(t *testing.T, all []*ipamRun, f *os.File) {
 	t.Helper()
 	info, err := f.Stat()
@@ -52,7 +52,7 @@ type ipamRun struct {
 	err   error
 }
 
-// begin starts the call for so many pods.
+// begin starts one call for each of the pods.
 func (p *pool) begin(t *testing.T, command string, pods ...string) []*ipamRun {
 	t.Helper()
 	var all []*ipamRun
@@ -71,7 +71,7 @@ func (c *ipamRun) wait() error {
 	return c.err
 }
 
-// failed waits for the call's end, and returns the code of its error and what that says.
+// failed waits for the end of the call, and returns the code and the text of its error.
 func (c *ipamRun) failed(t *testing.T) (code uint, msg string) {
 	t.Helper()
 	if err := c.wait(); err == nil {
@@ -87,8 +87,8 @@ func (c *ipamRun) failed(t *testing.T) (code uint, msg string) {
 	return e.Code, e.Msg
 }
 
-// haveTheirOwn waits for ADDs, and says that each was told an address that nobody else was, and
-// that it is in the store that is there.
+// haveTheirOwn waits for the ADDs. It expects that each was told an address that no other was told, and that the
+// present store has it.
 func (p *pool) haveTheirOwn(t *testing.T, adds []*ipamRun) {
 	t.Helper()
 	given := map[netip.Addr]string{}
@@ -111,7 +111,7 @@ func (p *pool) haveTheirOwn(t *testing.T, adds []*ipamRun) {
 	p.sound(t)
 }
 
-// backup copies the store to another file, which can take its place.
+// backup copies the store to another file, which can replace it.
 func (p *pool) backup(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(p.path())
@@ -121,7 +121,7 @@ func (p *pool) backup(t *testing.T, name string) string {
 	return path
 }
 
-// numbered are n names of pods.
+// numbered returns n names of pods.
 func numbered(name string, n int) []string {
 	var all []string
 	for i := range n {
@@ -130,20 +130,20 @@ func numbered(name string, n int) []string {
 	return all
 }
 
-// Who restores a backup does not ask who waits for the store. What those are told is in the
-// backup then, beside what it has.
+// Somebody restores a backup while others wait for the store. The backup then has its own leases, and those that were
+// told to the others.
 func TestIPAMStoreIsExchangedWhileItIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, plain+wide)
 	added(t, p, "a", "b", "c")
 	first, second := p.backup(t, "first"), p.backup(t, "second")
-	added(t, p, "d") // The backups lack it.
+	added(t, p, "d") // The backups do not have it.
 	had := locked(t, p.path())
 	adds, del := p.begin(t, "ADD", numbered("new", 20)...), p.begin(t, "DEL", "b")
 	all := append(slices.Clone(adds), del...)
 	haveOpen(t, all, had)
 	must(t, os.Rename(first, p.path()))
-	// And once more, while they wait for the backup.
+	// The same once more, while they wait for the backup.
 	now := locked(t, p.path())
 	must(t, had.Close())
 	haveOpen(t, all, now)
@@ -165,8 +165,8 @@ func TestIPAMStoreIsExchangedWhileItIsWaitedFor(t *testing.T) {
 	p.nothingElse(t)
 }
 
-// A damaged store is moved away, and nothing is there then. Who waited for it fails, so that a
-// runtime tries again, and writes to neither.
+// Somebody moves a damaged store away, and nothing replaces it. The programs that waited for it fail, so a runtime
+// tries again. They write to no store.
 func TestIPAMStoreIsMovedAwayWhileItIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, plain+wide)

@@ -29,18 +29,18 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// ranges is a set of n addresses in 10.7.0.0/16, less than 200.
+// ranges returns a set of n addresses in 10.7.0.0/16. n is less than 200.
 func ranges(n int) string {
 	return fmt.Sprintf(`"ranges": [[{"subnet": "10.7.0.0/16", "rangeStart": "10.7.0.10", "rangeEnd": "10.7.0.%d"}]]`, 9+n)
 }
 
 // pool is a network whose addresses relink-ipam gives.
 type pool struct {
-	// dir is where the leases are, network the configuration's name.
+	// dir is the directory of the leases. network is the name in the configuration.
 	dir, network, netns string
-	// keys are those of "ipam" besides its type and dataDir.
+	// keys are the keys of "ipam" other than its type and dataDir.
 	keys string
-	// programs is where relink-ipam is.
+	// programs is the directory of relink-ipam.
 	programs string
 }
 
@@ -49,7 +49,7 @@ func newPool(t *testing.T, keys string) *pool {
 	return &pool{dir: filepath.Join(onDisk(t), "ipam"), network: "pods", netns: fresh.Sandbox(t), keys: keys, programs: bin}
 }
 
-// onDisk makes a directory that is on a disk: memory writes nothing late.
+// onDisk makes a directory on a disk. A file system in memory has no late writes.
 func onDisk(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "relink-crash-")
@@ -78,9 +78,9 @@ func (p *pool) store(t testing.TB) *lease.Store {
 type claim struct {
 	*pool
 	id, pod string
-	// args are further CNI_ARGS.
+	// args are more CNI_ARGS.
 	args string
-	// keys take the place of the pool's.
+	// keys replace those of the pool.
 	keys string
 }
 
@@ -98,7 +98,7 @@ func (c claim) config(more string) string {
 	return fmt.Sprintf(`{"cniVersion": "1.1.0", "name": %q, "type": "relink-macvlan", "ipam": {"type": "relink-ipam", "dataDir": %q, %s}%s}`, c.network, c.dir, keys, more)
 }
 
-// plugin prepares the call of relink-ipam, with more keys in the configuration.
+// plugin prepares a call of relink-ipam with more keys in the configuration.
 func (c claim) plugin(command, more string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(c.programs, "relink-ipam"))
 	cmd.Env = []string{
@@ -109,7 +109,7 @@ func (c claim) plugin(command, more string) *exec.Cmd {
 	return cmd
 }
 
-// skelArgs is for a call without a process.
+// skelArgs returns the arguments for a call in this process.
 func (c claim) skelArgs(more string) *skel.CmdArgs {
 	return &skel.CmdArgs{ContainerID: c.id, Netns: c.netns, IfName: "eth0", Args: c.cniArgs(), StdinData: []byte(c.config(more))}
 }
@@ -123,7 +123,7 @@ func (c claim) add() ([]netip.Addr, error) {
 	return printed([]byte(out))
 }
 
-// printed reads what an ADD prints.
+// printed reads the output of an ADD.
 func printed(out []byte) ([]netip.Addr, error) {
 	r, err := current.NewResult(out)
 	if err != nil {
@@ -152,7 +152,7 @@ func (c claim) del() error {
 	return err
 }
 
-// validAttachments is the list that a GC is given.
+// validAttachments returns the list for a GC.
 func validAttachments(ids ...string) string {
 	list := make([]types.GCAttachment, 0)
 	for _, id := range ids {
@@ -162,7 +162,7 @@ func validAttachments(ids ...string) string {
 	return `, "cni.dev/valid-attachments": ` + string(b)
 }
 
-// list returns the leases, none if nothing was ever given.
+// list returns the leases, or none if nothing was ever given.
 func (p *pool) list(t testing.TB) []lease.Lease {
 	t.Helper()
 	all, err := p.store(t).List(t.Context())
@@ -172,7 +172,7 @@ func (p *pool) list(t testing.TB) []lease.Lease {
 	return all
 }
 
-// leases are all of them, a line each, less what differs between two runs.
+// leases returns a line for each lease, without what differs between two runs.
 func (p *pool) leases(t testing.TB) []string {
 	t.Helper()
 	lines := []string{}
@@ -194,18 +194,18 @@ func (p *pool) leases(t testing.TB) []string {
 	return lines
 }
 
-// anyTime is the holder less when it was and where: each pool has a namespace of its own.
+// anyTime returns the holder without its time and its namespace, because each pool has a namespace of its own.
 func anyTime(h lease.Holder) lease.Holder {
 	h.Since, h.Namespace = time.Time{}, attachment.Namespace{BootID: h.Namespace.BootID}
 	return h
 }
 
-// key is that of the claim's attachment.
+// key returns the claim's attachment.
 func (c claim) key() attachment.Key {
 	return attachment.Key{Network: c.network, ContainerID: c.id, IfName: "eth0"}
 }
 
-// holderIDs are the containers that hold the lease, the oldest first.
+// holderIDs returns the containers that hold the lease, the oldest first.
 func holderIDs(l lease.Lease) []string {
 	var ids []string
 	for _, h := range l.Holders {
@@ -214,7 +214,7 @@ func holderIDs(l lease.Lease) []string {
 	return ids
 }
 
-// sound says that the store opens, and that nothing in it contradicts the rest.
+// sound expects that the store opens and does not contradict itself.
 func (p *pool) sound(t testing.TB) {
 	t.Helper()
 	if _, err := os.Stat(p.path()); errors.Is(err, fs.ErrNotExist) {
@@ -239,8 +239,8 @@ func (p *pool) sound(t testing.TB) {
 	}
 }
 
-// allCanBeGiven ends whatever keeps an address from being given, and says that all n
-// times as many as one ADD gets can be given then, each once, and no more.
+// allCanBeGiven ends everything that keeps an address from being given. Then it expects that exactly n ADDs succeed,
+// and that no address is given twice.
 func (p *pool) allCanBeGiven(t testing.TB, n int) {
 	t.Helper()
 	p.endAll(t)
@@ -276,13 +276,13 @@ func (p *pool) allCanBeGiven(t testing.TB, n int) {
 	p.sound(t)
 }
 
-// triesLater says whether the error is the code of what can work later.
+// triesLater reports whether the error's code asks for another try later.
 func triesLater(err error) bool {
 	coded := new(types.Error)
 	return errors.As(err, &coded) && coded.Code == types.ErrTryAgainLater
 }
 
-// endAll has every attachment give up what it holds, and releases what is reserved.
+// endAll makes every attachment give up what it holds, and releases all reservations.
 func (p *pool) endAll(t testing.TB) {
 	t.Helper()
 	for _, l := range p.list(t) {
@@ -309,8 +309,7 @@ func (p *pool) endReservations(t testing.TB) {
 	}
 }
 
-// inEarlierBoot makes all that is in the store look as if the machine had been started
-// again since.
+// inEarlierBoot makes everything in the store look older than the machine's last boot.
 func (p *pool) inEarlierBoot(t *testing.T) {
 	t.Helper()
 	bootID, err := boot.ID()
@@ -331,13 +330,13 @@ func (p *pool) inEarlierBoot(t *testing.T) {
 	})
 }
 
-// passes makes the time of the store go on by so much: it is counted from the last change.
+// passes lets this much time pass for the store, which counts from its last change.
 func (p *pool) passes(t *testing.T, d time.Duration) {
 	t.Helper()
 	p.edit(t, func(tx *bolt.Tx) error {
 		meta := tx.Bucket([]byte("meta"))
 		clock := slices.Clone(meta.Get([]byte("clock")))
-		// Milliseconds since 1970 come first.
+		// The first bytes are the milliseconds since 1970.
 		binary.BigEndian.PutUint64(clock, binary.BigEndian.Uint64(clock)+uint64(d.Milliseconds()))
 		return meta.Put([]byte("clock"), clock)
 	})
@@ -352,7 +351,7 @@ func (p *pool) edit(t *testing.T, change func(*bolt.Tx) error) {
 	must(t, db.Update(change))
 }
 
-// owner is the pod of that name.
+// owner returns the pod of that name as an owner.
 func owner(pod string) attachment.Owner {
 	return attachment.Pod{Namespace: "default", Name: pod}.Owner()
 }

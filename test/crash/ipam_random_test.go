@@ -19,22 +19,22 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// massacre is a pool from which many attachments take addresses at once while their
-// programs are killed at any time.
+// massacre is a pool from which many attachments take addresses at the same time. Their programs are killed at random
+// times.
 type massacre struct {
 	*pool
 	seed uint64
-	// want is how many are to be killed.
+	// want is the number of programs to kill.
 	want int
 
 	mu      sync.Mutex
 	running []*exec.Cmd
-	// hit are those that were killed with the lock of the store.
+	// hit are the programs that were killed while they held the store's lock.
 	hit []*exec.Cmd
-	// living are the attachments that were told an address, by it.
+	// living has the attachments that were told an address, by that address.
 	living map[netip.Addr]string
-	// killed counts what was killed, under the lock of the store and elsewhere, and
-	// what had printed its result then.
+	// killed counts the killed programs by command, those killed under the lock of the store, and those that had
+	// already printed their result.
 	killed struct{ add, del, locked, printed int }
 	ran    int
 }
@@ -48,7 +48,7 @@ func (m *massacre) done() bool {
 // errKilled says that the program was killed.
 var errKilled = errors.New("killed")
 
-// run runs the program among those that may be killed.
+// run runs the program as one that may be killed.
 func (m *massacre) run(cmd *exec.Cmd) ([]byte, error) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -86,8 +86,8 @@ func (m *massacre) run(cmd *exec.Cmd) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// kill kills at random times until enough were hit. Half of the kills are for who has
-// the store: most wait for it.
+// kill kills at random times until enough programs were killed. Half of the kills are for the holder of the store's
+// lock, because most programs only wait for it.
 func (m *massacre) kill(r *rand.Rand) {
 	for !m.done() {
 		time.Sleep(time.Duration(r.Int64N(int64(20 * time.Millisecond))))
@@ -105,7 +105,7 @@ func (m *massacre) kill(r *rand.Rand) {
 	}
 }
 
-// killOne kills the first that is one of the programs.
+// killOne kills the first of these processes that is one of the programs.
 func (m *massacre) killOne(pids []int, locked bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,12 +115,12 @@ func (m *massacre) killOne(pids []int, locked bool) {
 	}
 }
 
-// lockHolders are the processes that hold a lock.
+// lockHolders returns the processes that hold a lock.
 func lockHolders() []int {
 	b, _ := os.ReadFile("/proc/locks")
 	var pids []int
 	for line := range strings.Lines(string(b)) {
-		// "1: FLOCK  ADVISORY  WRITE <pid> ...", waiting: "1: -> FLOCK ..."
+		// A holder: "1: FLOCK  ADVISORY  WRITE <pid> ...". A waiting one: "1: -> FLOCK ..."
 		f := strings.Fields(line)
 		var pid int
 		if len(f) > 4 && f[1] == "FLOCK" {
@@ -132,7 +132,7 @@ func lockHolders() []int {
 	return pids
 }
 
-// holds says whether the store has it that the attachment holds the address.
+// holds expects that the attachment holds the address in the store.
 func (m *massacre) holds(t *testing.T, c claim, a netip.Addr) {
 	l, err := m.store(t).Get(t.Context(), a)
 	if err != nil || !slices.Equal(holderIDs(l), []string{c.id}) {
@@ -151,14 +151,13 @@ func (m *massacre) told(t *testing.T, c claim, a netip.Addr) {
 	m.living[a] = c.id
 }
 
-// add attaches until it was told an address. A runtime whose ADD failed comes with a
-// DEL, or with another ADD.
+// add repeats the ADD until it was told an address. After a failed ADD, a runtime sends a DEL or another ADD.
 func (m *massacre) add(t *testing.T, r *rand.Rand, c claim) (told netip.Addr, ok bool) {
 	for {
 		out, err := m.run(c.plugin("ADD", ""))
 		all, unread := printed(out)
 		if unread == nil {
-			// Also of one that was killed then: who printed it has recorded it.
+			// This counts even if the program was killed afterwards: what was printed is recorded.
 			m.told(t, c, all[0])
 		}
 		switch {
@@ -187,7 +186,7 @@ func (m *massacre) count(f func()) {
 	f()
 }
 
-// del detaches, as often as it takes.
+// del repeats the DEL until it succeeds.
 func (m *massacre) del(t *testing.T, c claim) {
 	m.count(func() { maps.DeleteFunc(m.living, func(_ netip.Addr, id string) bool { return id == c.id }) })
 	for {
@@ -203,7 +202,7 @@ func (m *massacre) del(t *testing.T, c claim) {
 	}
 }
 
-// live attaches and detaches until there were enough kills, and stays attached then.
+// live attaches and detaches until there were enough kills. In the end it stays attached.
 func (m *massacre) live(t *testing.T, worker int) {
 	r := rand.New(rand.NewPCG(m.seed, uint64(worker)))
 	for i := 0; !t.Failed(); i++ {
@@ -227,8 +226,7 @@ func (m *massacre) live(t *testing.T, worker int) {
 	}
 }
 
-// What an ADD printed is recorded, whoever else is killed and whenever, and no address
-// is lost.
+// Everything that an ADD printed is recorded, whatever else is killed at whatever time. No address is lost.
 func TestIPAMKilledAtAnyTime(t *testing.T) {
 	t.Parallel()
 	const workers, addresses = 50, 60
@@ -260,7 +258,7 @@ func TestIPAMKilledAtAnyTime(t *testing.T) {
 		m.killed.add, m.killed.del, m.ran, time.Since(begin).Round(time.Millisecond), m.killed.locked, m.killed.printed)
 }
 
-// onlyLiving says that what is held is what was told, and nothing else.
+// onlyLiving expects that exactly the addresses that were told are held.
 func (m *massacre) onlyLiving(t *testing.T) {
 	t.Helper()
 	held := map[netip.Addr]string{}
@@ -279,9 +277,9 @@ func (m *massacre) onlyLiving(t *testing.T) {
 	}
 }
 
-// All of a crowd that comes at once get an address of their own.
+// If many ADDs come at once, each gets an address of its own.
 func TestIPAMCrowd(t *testing.T) {
-	const crowd = 200 // Alone, so that what it says of the time is its own.
+	const crowd = 200 // This test runs alone, so that its times are its own.
 	p := newPool(t, plain+`"ranges": [[{"subnet": "10.7.0.0/24"}]]`)
 	p.programs = released
 	took := make([]time.Duration, crowd)

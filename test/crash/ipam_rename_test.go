@@ -15,12 +15,12 @@ import (
 // renaming is a network that gets another name.
 type renaming struct{ old, now *pool }
 
-// command renames it.
+// command prepares the rename.
 func (r renaming) command() *exec.Cmd {
 	return exec.Command(filepath.Join(bin, "relink"), "ipam", "--data-dir", r.old.dir, "rename", r.old.network, r.now.network)
 }
 
-// holds says which sandboxes hold an address of the pool.
+// holds returns the sandboxes that hold an address of the pool.
 func (p *pool) holds(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -33,8 +33,8 @@ func (p *pool) holds(t *testing.T) []string {
 	return all
 }
 
-// goOn is what a node goes through after a rename that may have been killed: pods come and go by the
-// old name, somebody runs it again, and a GC comes by the new name.
+// goOn does what happens on a node after a rename, killed or not: pods come and go by the old name, somebody runs the
+// rename again, and a GC comes by the new name.
 func (r renaming) goOn(t *testing.T, want ...string) {
 	t.Helper()
 	must(t, r.old.claim("a", "a").del())
@@ -59,7 +59,7 @@ func (r renaming) goOn(t *testing.T, want ...string) {
 	r.now.sound(t)
 }
 
-// A rename that is killed and run again loses no address of a pod, and brings none back.
+// A rename that is killed and run again loses no pod's address, and brings none back.
 func TestIPAMRenameKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
 	for name, merged := range map[string]bool{"the file gets the name": false, "into another store": true} {

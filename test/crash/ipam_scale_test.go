@@ -19,7 +19,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// seedEnv has the interleavings of a seed tried again.
+// seedEnv is the environment variable for the seed whose orders of steps are to be tried again.
 const seedEnv = "RELINK_CRASH_SEED"
 
 // seeded returns the seed of the test.
@@ -34,52 +34,51 @@ func seeded(t *testing.T) uint64 {
 	return seed
 }
 
-// replicas is how many pods the StatefulSet has, and addresses the pool.
+// replicas is the number of pods in the StatefulSet, and of addresses in the pool.
 const replicas = 5
 
-// set is a StatefulSet whose pods keep their addresses, beside pods that come and go and
-// take what they get of the same ones.
+// set is a StatefulSet whose pods keep their addresses. Beside it, other pods come and go and take addresses of the
+// same pool.
 type set struct {
 	*pool
 	t *testing.T
 	r *rand.Rand
-	// plain are the keys for the pods that are not the set's, retain how long an address
-	// of the set's waits for its pod, 0 for ever.
+	// plain are the keys for the pods outside of the set. retain is how long an address of the set waits for its pod, 0
+	// for ever.
 	plain  string
 	retain time.Duration
 	made   int
-	// all are the sandboxes that there ever were, in the order of their ADDs.
+	// all has every sandbox that ever existed, in the order of their ADDs.
 	all []*holder
-	// current are the newest of the pods' sandboxes that are attached, each by its pod.
+	// current has the newest attached sandbox of each pod.
 	current map[string]*holder
-	// leases are what the store had after the last step.
+	// leases are the leases in the store after the last step.
 	leases map[netip.Addr]lease.Lease
-	// steps is what was done, for whoever reads of a failure.
+	// steps says what was done, for the report of a failure.
 	steps []string
 }
 
 // holder is a sandbox.
 type holder struct {
 	claim
-	// asks is the address that it asks for, if it does.
+	// asks is the address that the sandbox asks for, if any.
 	asks netip.Addr
-	// address is what relink-ipam gave it, if it did.
+	// address is what relink-ipam gave it, if anything.
 	address netip.Addr
-	// failed says that its ADD failed after that, as one does whose interface plugin can't
-	// go on.
+	// failed says that its ADD failed later, such as in the interface plugin.
 	failed bool
 	// deleted says that its DEL has begun, or that the runtime has forgotten it.
 	deleted bool
-	// result is what its ADD printed.
+	// result is the output of its ADD.
 	result string
 }
 
 func (h *holder) isWeb() bool { return strings.HasPrefix(h.pod, "web-") }
 
-// holds says whether the address has to be the sandbox's.
+// holds reports whether the sandbox must have its address.
 func (h *holder) holds() bool { return h.address.IsValid() && !h.deleted }
 
-// inMemory is a directory for what is not about disks.
+// inMemory returns a directory in memory, for tests that are not about disks.
 func inMemory(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -88,7 +87,7 @@ func inMemory(t *testing.T) string {
 	return dir
 }
 
-// newSet is a set in a new store.
+// newSet returns a set in a new store.
 func newSet(t *testing.T, dir string, r *rand.Rand) *set {
 	quarantine := []string{atOnce, plain}[r.IntN(2)]
 	retain := []time.Duration{0, 24 * time.Hour}[r.IntN(2)]
@@ -102,7 +101,7 @@ func newSet(t *testing.T, dir string, r *rand.Rand) *set {
 	}
 }
 
-// sandbox is a new one of the pod.
+// sandbox returns a new sandbox of the pod.
 func (s *set) sandbox(pod string) *holder {
 	s.made++
 	h := &holder{claim: s.claim(fmt.Sprintf("s%d", s.made), pod)}
@@ -112,15 +111,15 @@ func (s *set) sandbox(pod string) *holder {
 	return h
 }
 
-// errorf reports a failure with all that led to it.
+// errorf reports a failure with all the steps that led to it.
 func (s *set) errorf(format string, args ...any) {
 	s.t.Helper()
 	s.t.Fatalf("%s\nafter %s\nwith\n%s", fmt.Sprintf(format, args...), strings.Join(s.steps, ", "), strings.Join(s.pool.leases(s.t), "\n"))
 }
 
-// add attaches a new sandbox of the pod. Its last one may be there still. The ADD may fail
-// after relink-ipam has given the address. Where it does not, relink-ipam may be told so: who
-// executes it has no way to.
+// add attaches a new sandbox of the pod. The pod's last sandbox may still exist. The ADD may fail after relink-ipam has
+// given the address. If it succeeds, relink-ipam may be told so. A plugin that executes relink-ipam cannot tell it, so
+// sometimes it is not told.
 func (s *set) add(pod string) {
 	h := s.sandbox(pod)
 	h.failed = s.r.IntN(4) == 0
@@ -157,7 +156,7 @@ func (s *set) add(pod string) {
 	}
 }
 
-// check runs CHECK of a sandbox that is attached.
+// check runs a CHECK of a sandbox, if it is attached.
 func (s *set) check(h *holder) {
 	if !h.holds() || h.failed {
 		return
@@ -173,10 +172,10 @@ func (s *set) settle(h *holder, call *ipam.Call) {
 	if err := call.Settled(s.t.Context()); err != nil {
 		s.errorf("%v", err)
 	}
-	s.look() // The sandboxes before are there, and hold on.
+	s.look() // The earlier sandboxes still exist, so they keep their hold.
 }
 
-// call is one of relink-ipam, as an interface plugin makes it in its own process.
+// call returns a call of relink-ipam as an interface plugin makes it, in this process.
 func (c claim) call(t *testing.T) *ipam.Call {
 	t.Helper()
 	var config cniplugin.Network
@@ -185,7 +184,7 @@ func (c claim) call(t *testing.T) *ipam.Call {
 	return ipam.New(args, config)
 }
 
-// wasRight says whether the ADD gave what it should have, of what there was.
+// wasRight checks what the ADD gave. was are the leases before it.
 func (s *set) wasRight(h *holder, was map[netip.Addr]lease.Lease, err error) {
 	own, free := netip.Addr{}, len(was) < replicas
 	for a, l := range was {
@@ -252,13 +251,13 @@ func (s *set) del(h *holder) {
 	}
 }
 
-// gc tells which sandboxes are there, or some of those that are to be DELed as well.
+// gc sends the list of attached sandboxes. It leaves out some for which a DEL is still to come.
 func (s *set) gc() {
 	var valid []string
 	for _, h := range s.all {
 		if !h.deleted {
 			if h != s.current[h.pod] && s.r.IntN(2) == 0 {
-				h.deleted = true // The runtime has forgotten it. Its DEL may come yet.
+				h.deleted = true // The runtime has forgotten it. Its DEL may still come.
 				continue
 			}
 			valid = append(valid, h.id)
@@ -271,7 +270,7 @@ func (s *set) gc() {
 	s.look()
 }
 
-// wait lets more time go by than what is reserved for a time waits.
+// wait lets more time pass than any limited reservation lasts.
 func (s *set) wait() {
 	s.steps = append(s.steps, "two days pass")
 	s.passes(s.t, 48*time.Hour)
@@ -283,8 +282,8 @@ func (s *set) wait() {
 	}
 }
 
-// look says that each sandbox has what is its own, with those of its pod that it took it over
-// from or that took it over, and that nobody else has anything.
+// look expects that each sandbox has its address, and shares it only with sandboxes of the same pod that took it over.
+// Nobody else may have anything.
 func (s *set) look() {
 	s.leases = s.byAddress()
 	holders := map[netip.Addr][]string{}
@@ -310,7 +309,7 @@ func (s *set) look() {
 	}
 }
 
-// pods are the set's.
+// pods returns the names of the set's pods.
 func pods() []string {
 	var names []string
 	for i := range replicas {
@@ -319,13 +318,13 @@ func pods() []string {
 	return names
 }
 
-// gone are the sandboxes that are not the newest of their pods, and those whose ADD failed:
-// their DELs come late, and more than once, or never.
+// gone returns the sandboxes that are not the newest of their pods, and those whose ADD failed. Their DELs come late,
+// more than once, or never.
 func (s *set) gone() []*holder {
 	return slices.DeleteFunc(slices.Clone(s.all), func(h *holder) bool { return h == s.current[h.pod] })
 }
 
-// event is something that comes when it likes.
+// event does one thing that can happen at any time.
 func (s *set) event() {
 	switch s.r.IntN(7) {
 	case 0, 1:
@@ -358,7 +357,7 @@ func (s *set) scale() {
 	order := pods()
 	s.r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	for _, pod := range order {
-		// Some sandboxes are DELed at once, others when their successor is there.
+		// Some sandboxes get their DEL at once, others after their successor has come.
 		if h := s.current[pod]; h != nil && s.r.IntN(2) == 0 {
 			s.del(h)
 		}
@@ -375,7 +374,7 @@ func (s *set) scale() {
 	}
 }
 
-// finish ends all, in any order.
+// finish detaches everything, in any order.
 func (s *set) finish() {
 	all := slices.Clone(s.all)
 	s.r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -388,8 +387,8 @@ func (s *set) finish() {
 	s.allCanBeGiven(s.t, replicas)
 }
 
-// An address is its pod's through all of the set's scaling, and the others get what is
-// nobody's.
+// A pod of the set keeps its address whenever the set is scaled. The other pods get only addresses that belong to
+// nobody.
 func TestIPAMScaling(t *testing.T) {
 	t.Parallel()
 	interleavings := times(400)
@@ -397,7 +396,7 @@ func TestIPAMScaling(t *testing.T) {
 	for i := range interleavings {
 		s := newSet(t, fmt.Sprintf("%s/%d", dir, i), rand.New(rand.NewPCG(seed, uint64(i))))
 		s.steps = []string{fmt.Sprintf("%s=%d, interleaving %d, quarantine %s", seedEnv, seed, i, s.plain)}
-		s.scale() // 0 to 5.
+		s.scale() // From 0 to 5.
 		s.scale()
 		s.finish()
 		total.interleavings.Add(1)

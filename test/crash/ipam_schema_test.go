@@ -15,9 +15,8 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam"
 )
 
-// buildOlder builds the last relink-ipam of schema 1 into dir, from its sources in testdata. root
-// is where the module's go.mod is: the sources have none of their own, so that they need no other
-// modules than those that are there.
+// buildOlder builds the last relink-ipam of schema 1 into dir, from its sources in testdata. root is the directory of
+// the module's go.mod. The sources have no go.mod of their own, so they need only modules that are already there.
 func buildOlder(root, dir string) error {
 	sources, err := os.MkdirTemp("", "relink-schema1-")
 	if err != nil {
@@ -38,7 +37,7 @@ func buildOlder(root, dir string) error {
 	return nil
 }
 
-// ofOlder has the older program do what before does.
+// ofOlder lets the older program do the work of before.
 func ofOlder(before func(*testing.T, *pool)) func(*testing.T, *pool) {
 	return func(t *testing.T, p *pool) {
 		present := p.programs
@@ -49,7 +48,7 @@ func ofOlder(before func(*testing.T, *pool)) func(*testing.T, *pool) {
 	}
 }
 
-// isOfSchema says of which schema the store is.
+// isOfSchema expects that the store is of this schema.
 func (p *pool) isOfSchema(t *testing.T, want string) {
 	t.Helper()
 	db, err := bolt.Open(p.path(), 0o600, &bolt.Options{ReadOnly: true})
@@ -63,7 +62,7 @@ func (p *pool) isOfSchema(t *testing.T, want string) {
 	}))
 }
 
-// migrations are first changes of stores that the older program made.
+// migrations are the first changes to stores that the older program made.
 func migrations() map[string]deed {
 	full := ofOlder(func(t *testing.T, p *pool) {
 		others(t, p)
@@ -84,8 +83,7 @@ func migrations() map[string]deed {
 	}
 }
 
-// A migration that is killed was done whole or not at all. The next program goes on with what
-// there is.
+// A killed migration was done completely or not at all. The next program goes on with the store in that state.
 func TestIPAMMigrationKilledAtEveryStep(t *testing.T) {
 	for name, d := range migrations() {
 		p := newPool(t, d.keys)
@@ -113,10 +111,10 @@ func TestIPAMMigrationKilledBeforeEverySystemCall(t *testing.T) {
 	})
 }
 
-// tooOld is what the older program says of a newer store.
+// tooOld is the older program's message about a newer store.
 const tooOld = `it is of schema "2", this relink knows "1": use the relink that wrote it or a newer one`
 
-// wasTooOld says that the older program failed as one that can't know the store.
+// wasTooOld expects that the older program failed because it does not know the store's schema.
 func wasTooOld(t *testing.T, command string, c *ipamRun) {
 	t.Helper()
 	want := uint(6)
@@ -128,9 +126,8 @@ func wasTooOld(t *testing.T, command string, c *ipamRun) {
 	}
 }
 
-// While relink is upgraded the runtime runs old and new programs. The old ones work until a new
-// one has changed something, and fail then, with an error that says why. Whoever was told an
-// address has it, and nobody else.
+// During an upgrade of relink, the runtime runs old and new programs. The old ones work until a new one has changed
+// something. After that they fail, and their error says why. Exactly those that were told an address have it.
 func TestIPAMOldAndNewProgramsAtOnce(t *testing.T) {
 	t.Parallel()
 	worked, rounds := 0, times(4)
@@ -139,7 +136,7 @@ func TestIPAMOldAndNewProgramsAtOnce(t *testing.T) {
 		old := *p
 		old.programs = older
 		added(t, &old, "a", "b", "c")
-		// A look changes nothing.
+		// Reading changes nothing.
 		must(t, ipam.Status(t.Context(), p.claim("a", "a").skelArgs("")))
 		_, err := output(p.claim("a", "a").plugin("CHECK", ""))
 		must(t, err)
@@ -164,12 +161,12 @@ func TestIPAMOldAndNewProgramsAtOnce(t *testing.T) {
 	t.Logf("%d of %d old programs came before the first new one", worked, eachKind*rounds)
 }
 
-// eachKind is how many old programs there are at once, and as many new ones.
+// eachKind is the number of old programs that run at once. There are as many new ones.
 const eachKind = 25
 
-// oldAndNew has pods attached by old and by new programs at once, and returns how many of the
-// old ones came before the first new one. Of those that wait for the store a new one may well be
-// the first to get it: with oldFirst, the new ones come when the old ones have begun.
+// oldAndNew attaches pods with old and new programs at the same time. It returns how many old ones came before the
+// first new one. A new program may be the first to get the store. With oldFirst, the new ones start only after the
+// first old one has ended.
 func (p *pool) oldAndNew(t *testing.T, old *pool, oldFirst bool) (worked int) {
 	t.Helper()
 	lock := locked(t, p.path())
@@ -199,8 +196,8 @@ func (p *pool) oldAndNew(t *testing.T, old *pool, oldFirst bool) (worked int) {
 	return len(told) - len(news)
 }
 
-// toldOf returns those that were told an address, all of the new ones and those of the old ones
-// that came before them, and says that each has its own.
+// toldOf returns the calls that were told an address: all new ones, and the old ones that came before them. It expects
+// that each has an address of its own.
 func (p *pool) toldOf(t *testing.T, olds, news []*ipamRun) []*ipamRun {
 	t.Helper()
 	told := slices.Clone(news)
@@ -215,7 +212,7 @@ func (p *pool) toldOf(t *testing.T, olds, news []*ipamRun) []*ipamRun {
 	return told
 }
 
-// The store is made by whoever comes first.
+// The first program that comes makes the store.
 func TestIPAMOldAndNewProgramsMakeAStoreAtOnce(t *testing.T) {
 	t.Parallel()
 	for range times(3) {
@@ -234,8 +231,7 @@ func TestIPAMOldAndNewProgramsMakeAStoreAtOnce(t *testing.T) {
 	}
 }
 
-// refuses says that no old program can do anything with the store any more, and that none
-// touches it.
+// refuses expects that no old program can use the store any more, and that none changes it.
 func (p *pool) refuses(t *testing.T, old *pool) {
 	t.Helper()
 	before, err := os.ReadFile(p.path())

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// callNames are the system calls by which a program changes files, or says that it did.
+// callNames are the system calls with which a program changes files or writes its result.
 var callNames = map[uint64]string{
 	unix.SYS_FLOCK: "flock", unix.SYS_MKDIRAT: "mkdirat", unix.SYS_OPENAT: "openat", unix.SYS_FTRUNCATE: "ftruncate",
 	unix.SYS_FALLOCATE: "fallocate", unix.SYS_PWRITE64: "pwrite64", unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fdatasync",
@@ -30,8 +30,8 @@ type syscallInfo struct {
 	_    [16]byte
 }
 
-// changes names the call that the thread is about to make, if it is one of callNames
-// that changes something or is said on the standard output.
+// changes names the call that the thread is about to make. ok says that it is one of callNames that changes something
+// or writes to standard output.
 func (i syscallInfo) changes() (string, bool) {
 	const entry = 1 // PTRACE_SYSCALL_INFO_ENTRY
 	name, ok := callNames[i.nr]
@@ -41,7 +41,7 @@ func (i syscallInfo) changes() (string, bool) {
 	case i.nr == unix.SYS_OPENAT:
 		return name, i.args[2]&unix.O_CREAT != 0
 	case i.nr == unix.SYS_WRITE:
-		return name, i.args[0] == uint64(syscall.Stdout) // The runtime wakes itself by other files.
+		return name, i.args[0] == uint64(syscall.Stdout) // The Go runtime writes to other files only to wake itself.
 	}
 	return name, true
 }
@@ -55,17 +55,17 @@ func callOf(tid int) (info syscallInfo, err error) {
 	return info, nil
 }
 
-// killedBefore runs the program, kills it before the n-th call that changes something,
-// and returns the names of those that it came to. 0 is for not at all.
+// killedBefore runs the program and kills it before its n-th call that changes something. It returns the names of the
+// calls up to there. If n is 0, it does not kill the program.
 func killedBefore(t *testing.T, cmd *exec.Cmd, n int) []string {
 	t.Helper()
-	// The thread is the tracer. It may have children of others: the group is waited for.
+	// This thread is the tracer. It may also have other tests' children, so it waits for the process group.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Setpgid: true}
 	must(t, cmd.Start())
 	pid := cmd.Process.Pid
-	defer func() { _ = cmd.Wait() }() // It is waited for below.
+	defer func() { _ = cmd.Wait() }() // The loop below has waited for it.
 	var calls []string
 	for traced := false; ; {
 		var status unix.WaitStatus
@@ -97,17 +97,16 @@ func killedBefore(t *testing.T, cmd *exec.Cmd, n int) []string {
 			}
 			signal = 0
 		case unix.SIGTRAP, unix.SIGSTOP:
-			signal = 0 // A new thread.
+			signal = 0 // It announces a new thread.
 		}
-		// One that was killed meanwhile is no more.
+		// The thread may have been killed meanwhile.
 		if err := unix.PtraceSyscall(tid, int(signal)); err != nil && !errors.Is(err, unix.ESRCH) {
 			t.Fatal(err)
 		}
 	}
 }
 
-// The steps of bbolt have no failpoints: what it writes, and in which order, is seen
-// from outside.
+// The steps inside bbolt have no failpoints. So this test watches from outside what bbolt writes, and in which order.
 func TestIPAMKilledBeforeEverySystemCall(t *testing.T) {
 	t.Parallel()
 	adds, dels, gcs := ipamAdds(), ipamDels(), ipamGCs()
@@ -123,7 +122,7 @@ func TestIPAMKilledBeforeEverySystemCall(t *testing.T) {
 	})
 }
 
-// wayOfDeed is a deed, and how the runtime goes on after it was killed.
+// wayOfDeed is a deed, and the way in which the runtime goes on after the kill.
 type wayOfDeed struct {
 	deed
 	way string

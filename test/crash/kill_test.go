@@ -13,14 +13,14 @@ import (
 	"testing"
 )
 
-// What the programs heed that are built with the tag "failpoint" (pkg/failpoint).
+// These environment variables control programs that are built with the tag "failpoint" (pkg/failpoint).
 const (
 	killEnv  = "RELINK_FAILPOINT"
 	traceEnv = "RELINK_FAILPOINT_TRACE"
 	olderEnv = "RELINK_FAILPOINT_OLDER"
 )
 
-// step is a place to be killed at: the n-th passing of a failpoint.
+// step is a place for a kill: the n-th time that the program passes this failpoint.
 type step struct {
 	name string
 	n    int
@@ -28,20 +28,19 @@ type step struct {
 
 func (s step) String() string { return fmt.Sprintf("%s#%d", s.name, s.n) }
 
-// operation is something that is killed at every step of its own.
+// operation is killed at each of its steps in turn.
 type operation struct {
-	// prepare puts the world into the state before the operation, which is what
-	// after leaves, and returns the program that is to be killed.
+	// prepare returns the program that is to be killed. First it restores the state before the operation, from the
+	// state that after leaves.
 	prepare func(t *testing.T) *exec.Cmd
-	// after says what must hold when the program was killed, and also when it ran to
-	// its end.
+	// after checks what must hold after a kill, and also after a complete run.
 	after func(t *testing.T)
-	// delegate says that not the program is killed, but one that it calls.
+	// delegate says that a program that it calls is killed instead.
 	delegate bool
 }
 
-// killAtEveryStep runs the operation once to see its steps, and then once for each
-// of them. It is a failure if one of them was not killed at.
+// killAtEveryStep runs the operation once to see its steps, and then once for each of them. It fails the test if a step
+// comes without its kill.
 func (o operation) killAtEveryStep(t *testing.T) {
 	t.Helper()
 	passed, err := traced(t, o.prepare(t))
@@ -64,7 +63,7 @@ func (o operation) killAtEveryStep(t *testing.T) {
 	logKills(t, kills, len(passed))
 }
 
-// logKills says how often the operation was killed at which step.
+// logKills logs the number of kills at each step.
 func logKills(t *testing.T, kills map[string]int, want int) {
 	t.Helper()
 	all := 0
@@ -81,7 +80,7 @@ func logKills(t *testing.T, kills map[string]int, want int) {
 	}
 }
 
-// killed runs the program and says whether it was killed at that step.
+// killed runs the program and reports whether it was killed at that step.
 func (o operation) killed(t *testing.T, at step) bool {
 	t.Helper()
 	cmd := o.prepare(t)
@@ -89,7 +88,7 @@ func (o operation) killed(t *testing.T, at step) bool {
 	passed, err := traced(t, cmd)
 	exit := new(exec.ExitError)
 	if o.delegate {
-		// The program tells of it, and may have called another to undo things.
+		// The program reports the kill. It may have called the delegate again to undo things.
 		if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signaled() || !slices.Contains(passed, at) {
 			t.Errorf("its delegate is not killed: %v", err)
 			return false
@@ -100,7 +99,7 @@ func (o operation) killed(t *testing.T, at step) bool {
 		t.Errorf("not killed: %v", err)
 		return false
 	}
-	// Nothing is passed after the kill.
+	// The kill is the last step that is passed.
 	if len(passed) == 0 || passed[len(passed)-1] != at {
 		t.Errorf("killed elsewhere: %v", passed)
 		return false
@@ -108,7 +107,7 @@ func (o operation) killed(t *testing.T, at step) bool {
 	return true
 }
 
-// traced runs the program and returns the steps that it passes.
+// traced runs the program and returns the steps that it passed.
 func traced(t *testing.T, cmd *exec.Cmd) ([]step, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "trace")

@@ -12,8 +12,8 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// bin is where the programs are that can be killed at a step, released those as they
-// are released, older the relink-ipam of schema 1.
+// bin is the directory of the programs that can be killed at a step. released has the programs as they are released.
+// older has the relink-ipam of schema 1.
 var bin, released, older string
 
 func TestMain(m *testing.M) {
@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// times is how often a test tries what comes out differently each time: n times, and
-// ten times as often in make test-long.
+// times is how often a test repeats what comes out differently each time: n times, and ten times as often in make
+// test-long.
 func times(n int) int {
 	if os.Getenv("RELINK_LONG") != "" {
 		return 10 * n
@@ -48,15 +48,15 @@ func times(n int) int {
 	return n
 }
 
-// total counts what all tests have tried, tests at once the kills.
+// total counts what all tests have tried. Tests that run at the same time count the kills.
 var total struct {
 	kills, anywhere, interleavings atomic.Int64
 	rounds, operations             int
-	// crowd is how long many ADDs at once waited for each other.
+	// crowd says how long many ADDs at once waited for each other.
 	crowd string
 }
 
-// What can kill a program at a step is in no program that is released.
+// No released program has the code that can kill it at a step.
 func TestReleasedProgramsHaveNoFailpoints(t *testing.T) {
 	const saving = "temporary file made"
 	for name, step := range map[string]string{

@@ -18,16 +18,16 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// node is a host with a parent, lan0, and with a store, a cache and leases of its own.
+// node is a host with a parent, lan0, and with its own store, cache and leases.
 type node struct {
 	dir   string
 	store *checkpoint.Store
-	// env is given to every program.
+	// env is added to the environment of every program.
 	env []string
-	// programs is where the plugin is, delegates where those are that it calls: bin
-	// if it is empty.
+	// programs is the directory of the plugin. delegates is the directory of the plugins that it calls. Empty means
+	// bin.
 	programs, delegates string
-	// ipam takes the place of the usual delegate.
+	// ipam replaces the usual delegate.
 	ipam string
 }
 
@@ -53,11 +53,11 @@ func makeParent(t *testing.T) {
 	fresh.Run(t, "", "ip link add lan0 up type veth peer name lan1; ip link set lan1 up")
 }
 
-// loseParent takes lan0 away, and with it all that is on it, and brings it back.
+// loseParent deletes lan0, and with it everything on it. Then it makes lan0 again.
 func loseParent(t *testing.T) { replaceParent(t, "lan0", "lan0") }
 
-// replaceParent takes the parent away and brings it back under a name, with more words for ip(8). It comes back when
-// the kernel lets it send: else what a restore has to remember depends on the moment.
+// replaceParent deletes the parent and makes it again under a name, with more words for ip(8). It returns once the
+// kernel lets the parent send. Otherwise a restore would sometimes have more to remember, depending on the moment.
 func replaceParent(t *testing.T, was, is string, more ...string) {
 	t.Helper()
 	fresh.Run(t, "", strings.NewReplacer("WAS", was, "IS", is, "MORE", strings.Join(more, " ")).Replace(
@@ -69,12 +69,11 @@ func replaceParent(t *testing.T, was, is string, more ...string) {
 type pod struct {
 	*node
 	id, ifName, netns string
-	// name is the pod's in Kubernetes, the container's ID for an empty one.
+	// name is the pod's name in Kubernetes. If it is empty, the container's ID is used.
 	name string
-	// chained says that it is attached by the reference plugin, with
-	// relink-checkpoint after it.
+	// chained says that the reference plugin attaches the pod, followed by relink-checkpoint.
 	chained bool
-	// ipam takes the place of the usual delegate.
+	// ipam replaces the usual delegate.
 	ipam string
 }
 
@@ -83,7 +82,7 @@ func (n *node) newPod(t *testing.T, id string, chained bool) *pod {
 	return &pod{node: n, id: id, ifName: "eth0", netns: fresh.Sandbox(t), chained: chained}
 }
 
-// plugin prepares the call of a plugin.
+// plugin prepares a call of a plugin.
 func (p *pod) plugin(name, command, keys string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(cmp.Or(p.programs, bin), name))
 	cmd.Env = append([]string{
@@ -102,11 +101,10 @@ func (p *pod) plugin(name, command, keys string) *exec.Cmd {
 	return cmd
 }
 
-// patience is how long a program may take, whatever the others do. It is less than any
-// waits for a lock.
+// patience is how long a program may take, whatever the others do. It is shorter than any wait for a lock.
 const patience = 25 * time.Second
 
-// finish runs the program, but not for longer than patience.
+// finish runs the program. It waits no longer than patience.
 func finish(cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
@@ -119,7 +117,7 @@ func finish(cmd *exec.Cmd) error {
 	return err
 }
 
-// output runs the program and returns what it prints.
+// output runs the program and returns its output.
 func output(cmd *exec.Cmd) (string, error) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -132,7 +130,7 @@ func output(cmd *exec.Cmd) (string, error) {
 	return out.String(), nil
 }
 
-// addLast prepares the last step of ADD, what comes before it is done.
+// addLast does the first steps of an ADD and prepares the last one.
 func (p *pod) addLast() (*exec.Cmd, error) {
 	if !p.chained {
 		return p.plugin("relink-macvlan", "ADD", ""), nil
@@ -164,8 +162,8 @@ func (p *pod) del() error {
 	}
 	_, err = output(p.plugin("macvlan", "DEL", ""))
 	if err != nil && strings.Contains(err.Error(), "no such device") {
-		// Its parent took the interface away between the reference plugin's look and its deletion.
-		// A runtime calls DEL until it succeeds.
+		// The loss of the parent removed the interface between the reference plugin's look and its deletion. A runtime
+		// repeats DEL until it succeeds.
 		_, err = output(p.plugin("macvlan", "DEL", ""))
 	}
 	return err
@@ -190,7 +188,7 @@ func (n *node) command(args string) *exec.Cmd {
 	return cmd
 }
 
-// says runs relink and expects its exit status, and each of the parts in what it says.
+// says runs relink and expects this exit status, and each of the parts in its output.
 func (n *node) says(t *testing.T, status int, args string, parts ...string) string {
 	t.Helper()
 	cmd := n.command(args)
@@ -211,8 +209,7 @@ func (n *node) says(t *testing.T, status int, args string, parts ...string) stri
 	return out.String()
 }
 
-// restored restores what there is, and looks whether all that is remembered is whole
-// then.
+// restored runs a restore, and checks that everything that is remembered is then complete.
 func (n *node) restored(t *testing.T) {
 	t.Helper()
 	n.says(t, 0, "restore --wait 5s")
@@ -224,8 +221,7 @@ func (n *node) restored(t *testing.T) {
 	}
 }
 
-// held are the container IDs that hold an address, each as often as it does, of
-// host-local or of relink-ipam.
+// held returns the container IDs that hold an address of host-local or of relink-ipam, once for each address.
 func (n *node) held(t *testing.T) []string {
 	t.Helper()
 	if n.ipam != "" {
@@ -244,7 +240,7 @@ func (n *node) held(t *testing.T) []string {
 	return ids
 }
 
-// links are the interfaces of the namespace, the host's for an empty path.
+// links returns the interfaces of the namespace. An empty path means the host's.
 func links(t *testing.T, netns string) []string {
 	t.Helper()
 	var names []string
@@ -256,8 +252,8 @@ func links(t *testing.T, netns string) []string {
 	return names
 }
 
-// temporary are the files in the store that are neither checkpoints, nor what stays
-// there by design: locks, and the notes that something is being detached.
+// temporary returns the files in the store that should not stay there: neither checkpoints, nor locks, nor the notes
+// that something is being detached.
 func (n *node) temporary(t *testing.T) []string {
 	t.Helper()
 	var left []string
@@ -277,8 +273,7 @@ func (n *node) temporary(t *testing.T) []string {
 	return left
 }
 
-// nothingTemporary says that nothing is left that is only there while something is at
-// work.
+// nothingTemporary expects that nothing temporary is left.
 func (n *node) nothingTemporary(t *testing.T) {
 	t.Helper()
 	if left := n.temporary(t); len(left) > 0 {
@@ -289,7 +284,7 @@ func (n *node) nothingTemporary(t *testing.T) {
 	}
 }
 
-// gone says that nothing is left of the pod.
+// gone expects that nothing is left of the pod.
 func (p *pod) gone(t *testing.T) {
 	t.Helper()
 	p.nothingTemporary(t)

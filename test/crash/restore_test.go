@@ -18,7 +18,7 @@ const (
 		"routes": [{"dst": "10.10%[2]d.0.0/16"}, {"dst": "fd00:10%[2]d::/32"}]}`
 )
 
-// wholeNode is a node with sandboxes of two interfaces each, and their state.
+// wholeNode is a node with sandboxes of two interfaces each, and their recorded state.
 type wholeNode struct {
 	*node
 	pods   []*pod
@@ -41,19 +41,19 @@ func newWholeNode(t *testing.T, n *node) *wholeNode {
 		}
 		w.before[netns] = w.state(t, netns)
 	}
-	// So that a refresh later changes nothing: an ADD also remembers settings that it
-	// made sure of, and that are the default.
+	// Refresh now, so that a later refresh changes nothing. An ADD also remembers settings that it checked and that are
+	// the default.
 	w.says(t, 0, "capture --refresh")
 	return w
 }
 
-// state is the state of the sandbox at that path.
+// state returns the state of the sandbox at that path.
 func (w *wholeNode) state(t *testing.T, netns string) []string {
 	t.Helper()
 	return append(state(t, netns), settings(t, netns)...)
 }
 
-// asBefore says that all sandboxes are as they were made.
+// asBefore expects that all sandboxes are in their first state.
 func (w *wholeNode) asBefore(t *testing.T) {
 	t.Helper()
 	for netns, before := range w.before {
@@ -63,7 +63,7 @@ func (w *wholeNode) asBefore(t *testing.T) {
 	}
 }
 
-// whole says that everything is as it was before, for whoever asks.
+// whole expects that everything is as before, for restore, for check and in the kernel.
 func (w *wholeNode) whole(t *testing.T) {
 	t.Helper()
 	w.says(t, 0, "restore --wait 5s")
@@ -76,8 +76,7 @@ func (w *wholeNode) whole(t *testing.T) {
 	}
 }
 
-// A restore that was killed is finished by the next, and what it left half-built is
-// remembered by no capture.
+// The next restore finishes a killed one. No capture remembers what the kill left half-built.
 func TestRestoreKilledAtEveryStep(t *testing.T) {
 	eachWay(t, func(t *testing.T, n *node) {
 		restoreKilledAtEveryStep(t, n, func(t *testing.T, _ *wholeNode) { loseParent(t) }, "capture --refresh")
@@ -95,7 +94,8 @@ func TestRepairKilledAtEveryStep(t *testing.T) {
 	})
 }
 
-// What stands in for a route while it is moved is left by no kill, and remembered by no capture.
+// While a route is moved, another one stands in for it. No kill leaves the stand-in behind, and no capture remembers
+// it.
 func TestPuttingRoutesInOrderKilledAtEveryStep(t *testing.T) {
 	w := newWholeNode(t, newNode(t))
 	netns := w.pods[0].netns
@@ -119,7 +119,7 @@ func TestPuttingRoutesInOrderKilledAtEveryStep(t *testing.T) {
 			if all := fresh.IP(t, netns, "route show") + fresh.IP(t, netns, "-6 route show"); strings.Contains(all, "metric 1 ") || strings.Contains(all, "metric 1025") {
 				t.Errorf("a route still stands in:\n%s", all)
 			}
-			// What the capture has seen may be half in order.
+			// The capture may have seen the routes half in order.
 			fresh.Run(t, netns, "ip route flush root 10.50.0.0/16; ip -6 route flush fd00:50::/64")
 			fresh.Run(t, netns, inOrder("net1", "eth0"))
 			w.says(t, 0, "capture --refresh")
@@ -128,8 +128,7 @@ func TestPuttingRoutesInOrderKilledAtEveryStep(t *testing.T) {
 	}.killAtEveryStep(t)
 }
 
-// restoreKilledAtEveryStep has relink do what meanwhile says between the kill and the
-// next restore.
+// restoreKilledAtEveryStep runs relink with meanwhile between the kill and the next restore.
 func restoreKilledAtEveryStep(t *testing.T, n *node, breakIt func(*testing.T, *wholeNode), meanwhile string) {
 	w := newWholeNode(t, n)
 	operation{
@@ -138,24 +137,24 @@ func restoreKilledAtEveryStep(t *testing.T, n *node, breakIt func(*testing.T, *w
 			return w.command("restore --wait 5s")
 		},
 		after: func(t *testing.T) {
-			_ = finish(w.command(meanwhile)) // It refuses, as much is missing.
+			_ = finish(w.command(meanwhile)) // It may refuse, because much is missing.
 			w.whole(t)
 		},
 	}.killAtEveryStep(t)
 }
 
-// Where the host has a device with the index that an interface had in its sandbox, an
-// older kernel makes it in the host and moves it.
+// The host may have a device with the index that an interface had in its sandbox. Then an older kernel makes the
+// interface in the host and moves it.
 func TestRestoreThatMovesKilledAtEveryStep(t *testing.T) {
 	n := newNode(t)
 	n.env = []string{olderEnv + "=1"}
 	restoreKilledAtEveryStep(t, n, func(t *testing.T, _ *wholeNode) {
-		const first = 2 // lo has 1.
+		const first = 2 // lo has index 1.
 		replaceParent(t, "lan0", "lan0", "index", fmt.Sprint(first))
 	}, "capture --refresh")
 }
 
-// A DEL finishes what a killed restore has begun, too.
+// A DEL also finishes what a killed restore has begun.
 func TestDelAfterARestoreKilledAtEveryStep(t *testing.T) {
 	eachWay(t, delAfterARestoreKilledAtEveryStep)
 }
@@ -172,15 +171,15 @@ func delAfterARestoreKilledAtEveryStep(t *testing.T, n *node) {
 			},
 			after: func(t *testing.T) {
 				must(t, p.del())
-				p.says(t, 0, "restore") // It removes what the kill has left of a note.
+				p.says(t, 0, "restore") // It removes the killed restore's note, if there is one.
 				p.gone(t)
 			},
 		}.killAtEveryStep(t)
 	})
 }
 
-// A restore that remembers the parent's new name is killed: all checkpoints can be read,
-// whichever of the names they have, and the next restore finishes it.
+// A restore that records the parent's new name is killed. All checkpoints can still be read, whichever of the two names
+// they have. The next restore finishes the work.
 func TestRestoreOfARenamedParentKilledAtEveryStep(t *testing.T) {
 	w := newWholeNode(t, newNode(t))
 	was, is := "lan0", "lan9"
@@ -196,7 +195,7 @@ func TestRestoreOfARenamedParentKilledAtEveryStep(t *testing.T) {
 			if err != nil || len(unreadable) > 0 || len(records) != len(w.pods) {
 				t.Errorf("%d records, unreadable: %v %v", len(records), unreadable, err)
 			}
-			// was and is are exchanged: the device is was now.
+			// was and is were exchanged above, so the device is now called was.
 			w.says(t, 0, fmt.Sprintf("restore --wait 5s --parent %s=%s", is, was))
 			w.says(t, 0, "restore --wait 5s", fmt.Sprintf("%d as recorded", len(w.pods)))
 			w.says(t, 0, "check")

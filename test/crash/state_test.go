@@ -11,15 +11,14 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// incidental are the values in ip's output that say nothing about what an interface
-// is: what the kernel counts up or down, and how far it is with a thing.
+// incidental are values in ip's output that are no property of an interface: counters, timers and states on the way.
 var incidental = []string{"link_index", "link_netnsid", "valid_life_time", "preferred_life_time", "tentative", "nodad"}
 
-// state is what iproute2 tells of the namespace's links, addresses and routes, less
-// what is incidental, a line each, in an order of its own.
+// state returns what iproute2 tells of the namespace's links, addresses and routes: sorted lines without incidental
+// values.
 func state(t *testing.T, netns string) []string {
 	t.Helper()
-	// Link-local addresses come when duplicate address detection has ended.
+	// Link-local addresses are left out, because they come only after duplicate address detection.
 	out := fresh.Run(t, netns, `ip -d -j link; ip -j addr show scope global; ip -j -4 route show table all; ip -j -6 route`)
 	var lines []string
 	decoder := json.NewDecoder(strings.NewReader(out))
@@ -44,7 +43,7 @@ func state(t *testing.T, netns string) []string {
 	return lines
 }
 
-// settings are the sysctls of the pods' interfaces that an ADD of relink-macvlan sets.
+// settings returns the sysctls of the pods' interfaces that relink-macvlan's ADD sets.
 func settings(t *testing.T, netns string) []string {
 	t.Helper()
 	return strings.Split(fresh.Run(t, netns,

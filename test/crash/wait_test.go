@@ -15,11 +15,11 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel"
 )
 
-// soon is how long what waits for nobody may take: less than the 30 s that relink waits
-// for a lock.
+// soon is how long a program may take that has to wait for nobody. It is less than the 30 s for which relink waits for
+// a lock.
 const soon = 20 * time.Second
 
-// await waits until it holds, which is to be soon.
+// await waits until holds returns true. That must happen soon.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(soon); !holds(); time.Sleep(10 * time.Millisecond) {
@@ -46,8 +46,8 @@ func start(t *testing.T, cmd *exec.Cmd) *background {
 	return b
 }
 
-// waits says that the program waits for the lock of a sandbox that somebody else holds, and
-// has not ended for another reason: it has the file open.
+// waits expects that the program waits for the lock of a sandbox that somebody else holds. Then it has the file of the
+// lock open.
 func (b *background) waits(t *testing.T) {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", b.cmd.Process.Pid)
@@ -60,7 +60,7 @@ func (b *background) waits(t *testing.T) {
 	})
 }
 
-// ends says that the program ends soon, and well.
+// ends expects that the program ends soon and successfully.
 func (b *background) ends(t *testing.T) {
 	t.Helper()
 	select {
@@ -73,8 +73,7 @@ func (b *background) ends(t *testing.T) {
 	}
 }
 
-// hold takes the locks of the sandboxes, as somebody does who is at work on them, and
-// returns how to end that.
+// hold takes the locks of the sandboxes, as somebody does who works on them. release ends that.
 func hold(t *testing.T, store *checkpoint.Store, ids ...string) (release func()) {
 	t.Helper()
 	var unlocks []func()
@@ -95,8 +94,7 @@ func (p *pod) attached(t *testing.T) bool {
 	return slices.Contains(links(t, p.netns), p.ifName)
 }
 
-// Whoever is at work on some sandboxes, on more even than relink has processors, keeps
-// nothing off the others.
+// Somebody works on more sandboxes than relink has processors. All other sandboxes are still served.
 func TestSandboxesDoNotWaitForEachOther(t *testing.T) {
 	n := newNode(t)
 	var ids []string
@@ -177,8 +175,8 @@ func TestCaptureDoesNotWaitForOtherSandboxes(t *testing.T) {
 	}
 }
 
-// What was attached anew while GC waited, in the same namespace even, is not what the
-// runtime's list left out.
+// A pod was attached anew while GC waited, even in the same namespace. It is not the one that the runtime's list left
+// out.
 func TestGCKeepsWhatWasAttachedAnewMeanwhile(t *testing.T) {
 	n := newNode(t)
 	p := n.newPod(t, "c1", false)
@@ -197,8 +195,8 @@ func TestGCKeepsWhatWasAttachedAnewMeanwhile(t *testing.T) {
 	}
 }
 
-// A capture that began before a DEL writes its checkpoint while the DEL is under way:
-// that of an interface which no other checkpoint named, as after a kill.
+// A capture that began before a DEL writes its checkpoint during the DEL. No other checkpoint has named this interface,
+// as after a kill.
 func TestDelForgetsWhatACaptureIsAboutToWrite(t *testing.T) {
 	eachPlugin(t, newNode(t), func(t *testing.T, newPod func(*testing.T) *pod) {
 		p := newPod(t)
