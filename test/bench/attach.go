@@ -13,14 +13,14 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// contender is a plugin to measure, as a whole process that a runtime starts.
+// contender is a plugin that is measured. A runtime would start it in the same way, as a whole process.
 type contender struct {
 	name, plugin, ipam, dataDir string
 	add, del                    []time.Duration
 }
 
-// benchAttach measures ADD and DEL of the contenders in turn. So other work on the machine
-// slows all of them down alike.
+// benchAttach measures ADD and DEL of all contenders in turn. So other work on the machine slows all of them down
+// alike.
 func benchAttach(bin string, pairs int) ([]results.Attach, error) {
 	contenders := []*contender{
 		{name: "macvlan + host-local", plugin: "macvlan", ipam: "host-local"},

@@ -15,8 +15,8 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// keeper is an IPAM plugin that holds a number of addresses already. It is measured as a whole
-// process that an interface plugin starts.
+// keeper is an IPAM plugin that already holds a number of addresses. It is measured as a whole process, as an interface
+// plugin starts it.
 type keeper struct {
 	plugin   string
 	dir      string
@@ -25,12 +25,12 @@ type keeper struct {
 	program string
 }
 
-// benchIPAM measures relink-ipam's ADD and DEL in turn with host-local's, and in turn with its own while it holds no address.
-// So other work on the machine slows both down alike. The leases are on a disk and not in memory, because relink-ipam waits
-// for the disk.
+// benchIPAM measures ADD and DEL of relink-ipam and host-local in turn. It also measures relink-ipam in turn with a
+// relink-ipam that holds no address. So other work on the machine slows both down alike. The leases are on a disk and
+// not in memory, because relink-ipam waits for the disk.
 func benchIPAM(bin string, held []int, pairs int) ([]results.IPAM, error) {
-	// The namespace is in the directory that goes away with the mount namespace. relink-ipam reads its
-	// identity; host-local does not look at it.
+	// The namespace is in the directory that disappears with the mount namespace. relink-ipam reads its identity.
+	// host-local does not look at it.
 	if err := fresh.Make(benchNetns); err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func benchIPAM(bin string, held []int, pairs int) ([]results.IPAM, error) {
 // benchNetns is the network namespace that all calls name.
 const benchNetns = "/run/relink-bench/netns"
 
-// removeAll removes dir. It returns err, or without one the error of the removal.
+// removeAll removes dir. It returns err, or if err is nil, the error of the removal.
 func removeAll(dir string, err error) error {
 	if removed := os.RemoveAll(dir); err == nil {
 		return removed
@@ -66,8 +66,8 @@ func removeAll(dir string, err error) error {
 	return err
 }
 
-// benchHeld measures host-local and relink-ipam while each holds n addresses. growth is the ratio of relink-ipam's ADD then to its
-// ADD while it holds none.
+// benchHeld measures host-local and relink-ipam while each holds n addresses. growth is the ratio of relink-ipam's ADD
+// at that time to its ADD while it holds none.
 func benchHeld(bin, dir string, n, pairs int) (theirs, ours *keeper, growth float64, err error) {
 	theirs = &keeper{plugin: "host-local", dir: filepath.Join(dir, "host-local")}
 	ours = &keeper{plugin: "relink-ipam", dir: filepath.Join(dir, "relink")}
@@ -93,7 +93,7 @@ func benchHeld(bin, dir string, n, pairs int) (theirs, ours *keeper, growth floa
 	return theirs, ours, ratio(full.add, empty.add), err
 }
 
-// inTurn runs that many rounds of both. Each of them is first every other time.
+// inTurn runs pairs rounds of both. They take turns at being first.
 func inTurn(bin string, pairs int, one, other *keeper) error {
 	const rounds = 20
 	for i := range pairs {
@@ -112,7 +112,7 @@ func inTurn(bin string, pairs int, one, other *keeper) error {
 	return nil
 }
 
-// fill writes a directory like that of a host-local that holds n addresses.
+// fill writes a directory like that of a host-local with n addresses.
 func fill(dir string, n int) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -143,8 +143,8 @@ func takeOver(bin, from, to string) (time.Duration, error) {
 	return time.Since(start), nil
 }
 
-// install copies the plugin anew. A tenth of a process's time depends on where in memory the kernel keeps the file: two
-// copies of the same bytes were seen to differ by that much.
+// install makes a new copy of the plugin. A tenth of a process's time depends on where in memory the kernel keeps the
+// file: two copies of the same bytes were seen to differ by that much.
 func (k *keeper) install(bin string) error {
 	k.program = filepath.Join(filepath.Dir(k.dir), "bin-"+filepath.Base(k.dir), k.plugin)
 	if err := os.RemoveAll(filepath.Dir(k.program)); err != nil {
@@ -160,7 +160,7 @@ func (k *keeper) install(bin string) error {
 	return os.WriteFile(k.program, b, 0o755)
 }
 
-// round is an ADD and its DEL.
+// round runs an ADD and its DEL.
 func (k *keeper) round(bin string, i int) error {
 	add, err := k.call(bin, "ADD", i)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command bench measures relink beside its peers, in one run. It writes the tables of docs/benchmarks.md, keeps what it measured in a
-// file, and draws charts of it. With -draw it only draws the charts of that file.
+// Command bench measures relink and its peers in one run. It writes the tables of docs/benchmarks.md, keeps the
+// measurements in a file, and draws charts of them. With -draw it only draws the charts of that file.
 package main
 
 import (
@@ -45,7 +45,8 @@ func main() {
 	exit(err)
 }
 
-// allWays names all ways of the table of restores. A run with fewer is for work on one of them, and its figures are not kept.
+// allWays names all ways in the table of restores. A run with fewer is meant for work on those ways, and its figures
+// are not kept.
 const allWays = "abcd"
 
 // exit ends the program.
@@ -57,7 +58,7 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// draw reads the file and draws its charts beside it.
+// draw reads the file and draws its charts into the same directory.
 func draw(kept string) error {
 	r, err := results.Load(kept)
 	if err != nil {
@@ -66,9 +67,9 @@ func draw(kept string) error {
 	return r.Draw(filepath.Dir(kept))
 }
 
-// installed calls use with a directory that has a copy of the programs. An installation is a copy too. The kernel keeps a file that
-// the linker wrote in single pages of memory, and a copied file in larger ones: a copy of the same program starts 0.1 ms
-// sooner. Without the copy, programs that were linked at different times would not be alike.
+// installed calls use with a directory that has copies of the programs. An installed program is also a copy. The kernel
+// keeps a file from the linker in single pages of memory, and a copied file in larger ones, so a copy starts 0.1 ms
+// sooner. Without copies, programs that were linked at different times would not be comparable.
 func installed(bin string, use func(bin string) error) error {
 	dir, err := os.MkdirTemp("/var/tmp", "relink-bench-bin-")
 	if err != nil {
@@ -81,7 +82,7 @@ func installed(bin string, use func(bin string) error) error {
 }
 
 func bench(bin, sizes, shared, held string, pairs int, only, which, kept string) error {
-	// Everything that the runs write goes away with the mount namespace.
+	// All files of the runs disappear with the mount namespace.
 	if err := os.MkdirAll("/run/relink-bench", 0o700); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRSS is the highest resident memory of an ended process, in KiB.
+// maxRSS returns the highest resident memory of an ended process, in KiB.
 func maxRSS(p *os.ProcessState) int64 {
 	if usage, ok := p.SysUsage().(*syscall.Rusage); ok {
 		return usage.Maxrss
@@ -58,10 +58,11 @@ func (n *node) parentIndices() (map[string]int, error) {
 	return indices, nil
 }
 
-// byLibrary makes the calls of the netlink library that i40e_net_fix makes for each pod, one after the other. It looks up the
-// parents, makes the macvlan under a temporary name and sets its proxy_arp. It looks up the macvlan again before and after
-// it sets the name and the MAC, and before it sets the link up and adds the address and the route. The last step of i40e_net_fix is left
-// out: a gratuitous ARP over a socket of its own for each pod. Closing such a socket takes an RCU grace period.
+// byLibrary makes the calls of the netlink library that i40e_net_fix makes for each pod, one after the other. It looks
+// up the parents, makes the macvlan under a temporary name and sets its proxy_arp. It looks up the macvlan again before
+// and after it sets the name and the MAC. It does so once more before it sets the link up and adds the address and the
+// route. The last step of i40e_net_fix is left out. That step is a gratuitous ARP over a socket of its own for each
+// pod, and closing such a socket takes an RCU grace period.
 func byLibrary(n *node) error {
 	for i, s := range n.sandboxes {
 		if _, err := netlink.LinkByName(s.parent); err != nil { // The bond.
@@ -138,9 +139,9 @@ func configureByLibrary(s sandbox) error {
 	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: s.iface.Routes[0].Gateway.AsSlice()})
 }
 
-// byBatches is the floor. One datagram for each sandbox, sent in that sandbox, makes the link, sets it up, and adds the
-// address and the route. There is no checkpoint and no plan, and only the acknowledgements are read. (Kernels before 6.15
-// make the link in the host that way and move it.)
+// byBatches is the floor. It sends one datagram in each sandbox, which makes the link, sets it up, and adds the address
+// and the route. It has no checkpoint and no plan, and reads only the acknowledgements. (Kernels before 6.15 make the
+// link in the host that way and move it.)
 func byBatches(n *node) error {
 	parents, err := n.parentIndices()
 	if err != nil {
@@ -172,8 +173,8 @@ func byBatches(n *node) error {
 	return nil
 }
 
-// hostID asks for the number by which the socket's namespace knows the host's namespace. A
-// sandbox that had an interface on a parent in the host has such a number.
+// hostID asks for the number by which the socket's namespace knows the host's namespace. A sandbox has such a number if
+// it had an interface on a parent in the host.
 func hostID(socket int, home netns.NsHandle) (int, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETNSID, 0)
 	request.AddData(nl.NewRtGenMsg())

@@ -27,7 +27,7 @@ import (
 type way struct {
 	name string
 	run  func(*node) error
-	// once is set for a way that takes minutes, and takes as long each time.
+	// once is set for a way that takes minutes, and takes the same time in each round.
 	once bool
 }
 
@@ -38,8 +38,8 @@ var ways = []way{
 	{name: "(d) relink restore", run: byRelink},
 }
 
-// rounds returns how often each way is measured. A round measures all ways, one after the other, so other work on the
-// machine concerns all of them. Short measurements have more rounds.
+// rounds returns how often each way is measured. A round measures all ways one after the other, so other work on the
+// machine affects all of them. Short measurements have more rounds.
 func rounds(sandboxes int) int {
 	if sandboxes <= 250 {
 		return 25
@@ -51,9 +51,8 @@ func rounds(sandboxes int) int {
 type node struct {
 	bin   string
 	store *checkpoint.Store
-	// perParent is how many sandboxes share a veth. The kernel hands every broadcast and multicast of
-	// a macvlan to all others on its parent. So each interface costs more where there are more of them, whoever
-	// makes it.
+	// perParent is the number of sandboxes that share a veth. The kernel gives every broadcast and multicast of a
+	// macvlan to all others on its parent. So an interface costs more if its parent has more of them, whoever makes it.
 	perParent int
 	sandboxes []sandbox
 	// peak is the highest resident memory of the last process, in KiB.
@@ -67,11 +66,11 @@ type sandbox struct {
 	iface        netstate.Interface
 }
 
-// onOne, as perParent, puts all sandboxes on one parent.
+// onOne as perParent puts all sandboxes on one parent.
 const onOne = math.MaxInt
 
-// benchRestore measures the numbers of sandboxes in counts, where 100 share a parent. Then it measures those in shared, where all
-// share one parent, as the pods of a VLAN do.
+// benchRestore first measures the numbers of sandboxes in counts, where 100 share a parent. Then it measures those in
+// shared, where all share one parent, as the pods of a VLAN do.
 func benchRestore(bin string, counts, shared []int, which string) ([]results.Restore, error) {
 	rows, err := benchNode(bin, 100, counts, which)
 	if err != nil {
@@ -124,7 +123,7 @@ func ratios(over, under []float64) []float64 {
 	return all
 }
 
-// median returns 0 for none.
+// median returns the median, or 0 for an empty list.
 func median(of []float64) float64 {
 	if len(of) == 0 {
 		return 0
@@ -223,8 +222,8 @@ func (n *node) attach(host *kernel.Namespace, i int) error {
 	})
 }
 
-// parents makes the veths below the interfaces. If they are there already, it deletes them first, and all interfaces
-// with them.
+// parents makes the veths below the interfaces. If they already exist, it deletes them first, and with them all
+// interfaces.
 func (n *node) parents() error {
 	var batch strings.Builder
 	for i := 0; i < len(n.sandboxes); i += min(n.perParent, len(n.sandboxes)) {
@@ -240,7 +239,7 @@ func (n *node) parents() error {
 	return nil
 }
 
-// measure returns the milliseconds that each way took, by the first three letters of its name.
+// measure returns the times of each way in milliseconds, by the first three letters of its name.
 func (n *node) measure(which string) (map[string][]float64, error) {
 	took := map[string][]float64{}
 	for round := range rounds(len(n.sandboxes)) {
@@ -275,7 +274,7 @@ func (n *node) measureOnce(w way) (time.Duration, error) {
 	return took, n.verify()
 }
 
-// verify returns an error if a sandbox lacks something that it had.
+// verify returns an error if a sandbox has not got everything back.
 func (n *node) verify() error {
 	host, err := kernel.OpenHost()
 	if err != nil {
@@ -297,7 +296,7 @@ func (n *node) verify() error {
 			return fmt.Errorf("%s: %w", s.path, err)
 		}
 		want := s.iface
-		want.Addresses = nil // (a) sets no broadcast address
+		want.Addresses = nil // Way (a) sets no broadcast address.
 		if diffs := netstate.Diff(want, live); len(diffs) > 0 || len(live.Addresses) != 1 {
 			return fmt.Errorf("%s: %v", s.path, diffs)
 		}
@@ -305,8 +304,7 @@ func (n *node) verify() error {
 	return nil
 }
 
-// byCommands is the published manual fix. It uses ip(8) for everything, and enters each
-// namespace by nsenter(1).
+// byCommands is the published manual fix. It uses ip(8) for everything, and enters each namespace with nsenter(1).
 func byCommands(n *node) error {
 	for i, s := range n.sandboxes {
 		temporary := fmt.Sprintf("tmp%d", i)
@@ -328,7 +326,7 @@ func byCommands(n *node) error {
 	return nil
 }
 
-// check measures relink check as a whole process, while everything is as recorded.
+// check measures relink check as a whole process while nothing differs from the record.
 func (n *node) check() (time.Duration, error) {
 	var all []time.Duration
 	for range 5 {
@@ -342,7 +340,7 @@ func (n *node) check() (time.Duration, error) {
 	return all[len(all)/2], nil
 }
 
-// byRelink is relink restore as a whole process, with everything on.
+// byRelink runs relink restore as a whole process with all its features.
 func byRelink(n *node) error {
 	cmd := exec.Command(filepath.Join(n.bin, "relink"), "--checkpoint-dir", n.store.Dir(), "restore")
 	cmd.Env = append(os.Environ(), "GOMAXPROCS="+fmt.Sprint(runtime.NumCPU()))

@@ -10,7 +10,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// commands are the words of the stories beyond testscript's own.
+// commands are the commands of the stories in addition to testscript's own.
 var commands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"pod":     cmdPod,
 	"attach":  cmdAttach,
@@ -38,8 +38,7 @@ func usage(ts *testscript.TestScript, neg bool, ok bool, text string) {
 	}
 }
 
-// run runs a program with the story's environment and directory, and some more
-// variables.
+// run runs a program in the story's directory, with the story's environment and some more variables.
 func run(ts *testscript.TestScript, env []string, name string, args ...string) error {
 	path := name
 	for _, dir := range strings.Split(ts.Getenv("PATH"), ":") {
@@ -76,13 +75,13 @@ func cmdPod(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// attach POD NETWORK [IFNAME] attaches a pod as a runtime does, by cnitool.
+// attach POD NETWORK [IFNAME] attaches a pod with cnitool, as a runtime would.
 func cmdAttach(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2 || len(args) == 3, "attach POD NETWORK [IFNAME]")
 	check(ts, cnitool(ts, "add", args))
 }
 
-// detach POD NETWORK [IFNAME] detaches a pod as a runtime does, by cnitool.
+// detach POD NETWORK [IFNAME] detaches a pod with cnitool, as a runtime would.
 func cmdDetach(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2 || len(args) == 3, "detach POD NETWORK [IFNAME]")
 	check(ts, cnitool(ts, "del", args))
@@ -100,8 +99,8 @@ func cnitool(ts *testscript.TestScript, verb string, args []string) error {
 	return run(ts, env, "cnitool", verb, network, "/run/netns/"+pod)
 }
 
-// state POD FILE writes down all that iproute2 tells of the pod's interfaces, less
-// what is incidental, to be compared by cmp.
+// state POD FILE writes to FILE all that iproute2 tells of the pod's interfaces, without incidental values. Stories
+// compare such files with cmp.
 func cmdState(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2, "state POD FILE")
 	state, err := podState(args[0])
@@ -109,8 +108,8 @@ func cmdState(ts *testscript.TestScript, neg bool, args []string) {
 	check(ts, os.WriteFile(ts.MkAbs(args[1]), []byte(state), 0o600))
 }
 
-// host DEVICE FILE writes down all that iproute2 tells of a device of the host, less what
-// is incidental, to be compared by cmp.
+// host DEVICE FILE writes to FILE all that iproute2 tells of a device of the host, without incidental values. Stories
+// compare such files with cmp.
 func cmdHost(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2, "host DEVICE FILE")
 	state, err := deviceState(args[0])
@@ -118,8 +117,7 @@ func cmdHost(ts *testscript.TestScript, neg bool, args []string) {
 	check(ts, os.WriteFile(ts.MkAbs(args[1]), []byte(state), 0o600))
 }
 
-// reach POD ADDRESS... says that the pod gets an answer from each address, as soon
-// as the link is there.
+// reach POD ADDRESS... expects that each address answers the pod, as soon as the link is there.
 func cmdReach(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) > 1, "reach POD ADDRESS...")
 	for _, address := range args[1:] {
@@ -127,7 +125,7 @@ func cmdReach(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// unreach POD ADDRESS... says that the pod gets no answer.
+// unreach POD ADDRESS... expects that no address answers the pod.
 func cmdUnreach(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) > 1, "unreach POD ADDRESS...")
 	for _, address := range args[1:] {
@@ -162,9 +160,8 @@ func hasCarrier(name string) error {
 	return err
 }
 
-// wire VID[,VID] ADDRESS... gives the wire's other end addresses on a VLAN, or on a
-// stack of two with the outer one first. A VID of 0 is no VLAN; ad: before one makes
-// it 802.1ad.
+// wire VID[,VID] ADDRESS... gives addresses to the wire's other end, on a VLAN or on a stack of two VLANs with the
+// outer one first. A VID of 0 means no VLAN. ad: before a VID makes the VLAN 802.1ad.
 func cmdWire(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) > 0, "wire VID[,VID] ADDRESS...")
 	device := "wire0"
@@ -195,7 +192,7 @@ func cmdWire(ts *testscript.TestScript, neg bool, args []string) {
 	check(ts, ipBatch("wire", lines...))
 }
 
-// onWire says whether the wire's other end has the device.
+// onWire reports whether the wire's other end has the device.
 func onWire(device string) bool {
 	return within("wire", func() error {
 		_, err := net.InterfaceByName(device)
@@ -203,8 +200,7 @@ func onWire(device string) bool {
 	}) == nil
 }
 
-// reload [off|on] takes the NICs' driver out of the kernel and puts it back, or
-// does one half of that.
+// reload [off|on] removes the NICs' driver from the kernel and loads it again, or does one of the two.
 func cmdReload(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 0 || len(args) == 1 && (args[0] == "off" || args[0] == "on"), "reload [off|on]")
 	half := strings.Join(args, "")
@@ -217,8 +213,7 @@ func cmdReload(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// device NAME... says that the host has the devices; ! device NAME... that it has
-// none of them.
+// device NAME... expects that the host has these devices. ! device NAME... expects that it has none of them.
 func cmdDevice(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, false, len(args) > 0, "device NAME...")
 	for _, name := range args {
@@ -229,7 +224,7 @@ func cmdDevice(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// await FILE... waits until the files are there.
+// await FILE... waits until the files exist.
 func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) > 0, "await FILE...")
 	for _, name := range args {

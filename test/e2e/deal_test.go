@@ -11,12 +11,11 @@ import (
 	"time"
 )
 
-// runsLong are the stories that do more than their length says: a few words start many
-// programs.
+// runsLong are stories that take longer than their length suggests, because a few words start many programs.
 var runsLong = []string{"killed", "kernel"}
 
-// stories are the names of all stories, those that take long first: what is dealt out
-// last decides how long all machines but one have nothing to do.
+// stories returns the names of all stories, the long ones first. If a long story were dealt out last, all machines but
+// one would be idle at the end.
 func stories(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -41,7 +40,7 @@ func stories(t *testing.T) []string {
 	return names
 }
 
-// commandsOf returns how many commands a story has.
+// commandsOf returns the number of commands in a story.
 func commandsOf(story string) int {
 	n := 0
 	for line := range strings.Lines(story) {
@@ -55,7 +54,7 @@ func commandsOf(story string) int {
 	return n
 }
 
-// told is how long which story took.
+// told are the stories that have run, each with its time.
 var told []story
 
 type story struct {
@@ -67,7 +66,7 @@ func remember(name string, took time.Duration) {
 	told = append(told, story{name, took})
 }
 
-// slowest says which stories took the longest.
+// slowest returns a text about the stories that took longest.
 func slowest() string {
 	const most = 10
 	slices.SortFunc(told, func(a, b story) int { return cmp.Compare(b.took, a.took) })

@@ -12,7 +12,7 @@ import (
 	"github.com/relink-cni/relink/test/vm"
 )
 
-// binEnv names the directory of the programs to the guest.
+// binEnv is the environment variable that gives the guest the directory of the programs.
 const binEnv = "RELINK_E2E_BIN"
 
 // TestMain builds the programs that the stories in the test machines call.
@@ -38,12 +38,12 @@ func TestMain(m *testing.M) {
 	_ = os.Setenv(binEnv, dir)
 	status := m.Run()
 	fmt.Print(slowest())
-	_ = os.WriteFile("../../bin/slowest-stories", []byte(slowest()), 0o600) // For the end of make test.
+	_ = os.WriteFile("../../bin/slowest-stories", []byte(slowest()), 0o600) // make test prints it at its end.
 	os.Exit(status)
 }
 
-// TestStories runs every story on a node in a clean state, a test machine. Those of one
-// machine share its NICs, so that they run one after the other.
+// TestStories runs every story on a test machine, on a node in a clean state. The stories of one machine share its
+// NICs, so they run one after the other.
 func TestStories(t *testing.T) {
 	if !vm.InGuest() {
 		vm.Deal(t, stories(t), remember)
@@ -58,7 +58,7 @@ func TestStories(t *testing.T) {
 	})
 }
 
-// condition knows [long]: what make test-long shows beyond make test.
+// condition knows [long]. It holds in make test-long and not in make test.
 func condition(name string) (bool, error) {
 	if name != "long" {
 		return false, fmt.Errorf("unknown condition %q", name)
@@ -66,7 +66,7 @@ func condition(name string) (bool, error) {
 	return os.Getenv("RELINK_LONG") != "", nil
 }
 
-// sequential is a testscript.T whose scripts don't run beside each other.
+// sequential is a testscript.T whose scripts do not run in parallel.
 type sequential struct{ *testing.T }
 
 func (s sequential) Parallel() {}
@@ -77,7 +77,7 @@ func (s sequential) Run(name string, f func(testscript.T)) {
 	s.T.Run(name, func(t *testing.T) { f(sequential{t}) })
 }
 
-// setup cleans the node and tells the story where things are.
+// setup cleans the node and tells the story its paths.
 func setup(env *testscript.Env) error {
 	if err := cleanNode(); err != nil {
 		return fmt.Errorf("clean the node: %w", err)
@@ -92,7 +92,7 @@ func setup(env *testscript.Env) error {
 	env.Setenv("NETCONFPATH", filepath.Join(env.WorkDir, "net.d"))
 	env.Setenv("EXAMPLES", configs)
 	env.Setenv("KILLABLE", bin+"-failpoint")
-	// For the programs that this test binary also is.
+	// This test binary is also some of the stories' programs. They need this variable.
 	env.Setenv("RELINK_VM", os.Getenv("RELINK_VM"))
 	return nil
 }

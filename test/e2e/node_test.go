@@ -15,12 +15,10 @@ import (
 	"time"
 )
 
-// patience is how long a story waits for what takes the kernel or the wire some
-// time.
+// patience is how long a story waits for the kernel or for the wire.
 const patience = 20 * time.Second
 
-// eventually calls try until it returns nil, and returns its last error when the
-// patience is at its end.
+// eventually calls try until it returns nil. After patience it returns the last error of try.
 func eventually(try func() error) error {
 	var err error
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
@@ -34,8 +32,8 @@ func eventually(try func() error) error {
 // nics are the bus addresses of eth0 and eth1.
 var nics = map[string]string{"eth0": "0000:00:02.0", "eth1": "0000:00:03.0"}
 
-// cleanNode puts the node into the state in which each story finds it: eth0 and
-// eth1 down with nothing on them, no pods, nothing remembered, nothing on the wire.
+// cleanNode restores the state in which each story begins: eth0 and eth1 are down with nothing on them, there are no
+// pods, nothing is remembered, and nothing is on the wire.
 func cleanNode() error {
 	entries, err := os.ReadDir("/run/netns")
 	if err != nil {
@@ -65,8 +63,8 @@ func cleanNode() error {
 	return nil
 }
 
-// deleteDevices deletes all devices of this namespace but those that can't be: lo, and
-// what has gone with another one.
+// deleteDevices deletes all devices of this namespace that can be deleted. lo cannot. Some devices go together with
+// another one.
 func deleteDevices() error {
 	devices, err := net.Interfaces()
 	if err != nil {
@@ -79,12 +77,12 @@ func deleteDevices() error {
 		}
 	}
 	if len(lines) > 0 {
-		_ = ipBatch("", lines...) // It goes on after a failure.
+		_ = ipBatch("", lines...) // A failed line does not stop the others.
 	}
 	return nil
 }
 
-// loadDriver loads the NICs' driver, and sees to it that they have their names.
+// loadDriver loads the NICs' driver, and makes sure that the NICs have their names.
 func loadDriver() error {
 	if err := program("modprobe", "e1000e"); err != nil {
 		return err
@@ -102,7 +100,7 @@ func onBus(name string) bool {
 	return err == nil
 }
 
-// inOrder says whether each NIC has the name that belongs to its bus address.
+// inOrder reports whether each NIC has the name that belongs to its bus address.
 func inOrder() bool {
 	for name, address := range nics {
 		if device, _ := os.Readlink("/sys/class/net/" + name + "/device"); filepath.Base(device) != address {
@@ -112,8 +110,8 @@ func inOrder() bool {
 	return true
 }
 
-// findNICsAgain takes the NICs off the bus and has them found again together, in their
-// first order, so that they get their first names.
+// findNICsAgain removes the NICs from the bus. Then it lets the kernel find them together, in their first order, so
+// that they get their first names.
 func findNICsAgain() error {
 	if err := program("modprobe", "-r", "e1000e"); err != nil {
 		return err
@@ -145,22 +143,20 @@ func awaitDevices(names ...string) error {
 	})
 }
 
-// incidental are the values in ip's output that say nothing about what an
-// interface is: numbers that the kernel counts up, and how far it is with a thing.
+// incidental are values in ip's output that are no property of an interface: counters, timers and states on the way.
 var incidental = []string{
-	"link_index",          // the parent's index: the parent is a new device
-	"link_netnsid",        // the number by which the pod knows the host
-	"operstate",           // of an interface whose carrier was there from the start, unknown
-	"usedbcqueuelen",      // the largest of all macvlans on the parent
-	"gc_timer",            // counts down, of a bridge
-	"forward_delay_timer", // counts down, of its port
-	"valid_life_time",     // counts down
-	"preferred_life_time", // counts down
+	"link_index",          // The parent's index. The parent is a new device.
+	"link_netnsid",        // The number by which the pod knows the host.
+	"operstate",           // It is unknown if the carrier was there from the start.
+	"usedbcqueuelen",      // The largest value of all macvlans on the parent.
+	"gc_timer",            // A timer of a bridge.
+	"forward_delay_timer", // A timer of the bridge's port.
+	"valid_life_time",     // A timer.
+	"preferred_life_time", // A timer.
 }
 
-// podState returns what iproute2 tells of a pod's interfaces, addresses, routes,
-// rules, neighbours and qdiscs, less what is incidental, and all of their settings, for a
-// comparison. It waits until no address is tentative.
+// podState returns what iproute2 tells of a pod's interfaces, addresses, routes, rules, neighbours and qdiscs, and all
+// their settings, without incidental values. It first waits until no address is tentative.
 func podState(pod string) (string, error) {
 	var state strings.Builder
 	err := within(pod, func() error {
@@ -201,8 +197,7 @@ func noneTentative() error {
 	return nil
 }
 
-// describeRest writes what ip does not tell of this namespace's interfaces: qdiscs,
-// filters, settings.
+// describeRest writes what ip does not tell of this namespace's interfaces: qdiscs, filters and settings.
 func describeRest(w io.Writer) error {
 	devices, err := net.Interfaces()
 	if err != nil {
@@ -229,8 +224,8 @@ func describeRest(w io.Writer) error {
 	return nil
 }
 
-// describeSettings writes the settings of all interfaces of this namespace. What can't
-// be read, as it is not set or for writing alone, is left out.
+// describeSettings writes the settings of all interfaces of this namespace. It leaves out settings that cannot be read,
+// because they are not set or can only be written.
 func describeSettings(w io.Writer, dir string) error {
 	files, err := filepath.Glob("/proc/sys/net/" + dir + "/*/*")
 	if err != nil {
@@ -250,16 +245,14 @@ func describeSettings(w io.Writer, dir string) error {
 	return nil
 }
 
-// linkLocalRoute is the route of an interface's link-local addresses in the main table. The
-// kernel makes it again when the carrier comes, even if somebody had taken it away.
+// linkLocalRoute matches the route of an interface's link-local addresses in the main table. The kernel makes it again
+// when the carrier comes, even if somebody had removed it.
 var linkLocalRoute = regexp.MustCompile(`(?m)^.*"dst":"fe80::/64","flags":\[\],"metric":256,"pref":"medium","protocol":"kernel"}\n`)
 
-// counted is what tc prints that the kernel counts up: references, and how often an
-// action was used.
+// counted matches the counters in tc's output: references, and the uses of an action.
 var counted = regexp.MustCompile(`(refcnt|index|ref|bind|installed|used) \d+( sec)?`)
 
-// deviceState returns what iproute2 tells of a device of the host, less what is
-// incidental.
+// deviceState returns what iproute2 tells of a device of the host, without incidental values.
 func deviceState(name string) (string, error) {
 	var state strings.Builder
 	err := describeAll(&state, map[string][]string{
@@ -267,14 +260,14 @@ func deviceState(name string) (string, error) {
 		"-4": {"addr show dev " + name, "route show table all dev " + name},
 		"-6": {"addr show scope global dev " + name, "route show proto boot dev " + name},
 	})
-	// The device is another one, and how far its members are with it is their affair.
+	// The device is a new one, so it has another index. The states of its members are not compared.
 	return devicesNumber.ReplaceAllString(state.String(), ""), err
 }
 
 var devicesNumber = regexp.MustCompile(`"(ifindex|active_slave|operstate|ad_info|tentative)":("[^"]*"|\d+|\{[^}]*\}|true),?|"LOWER_UP",|"NO-CARRIER",`)
 
-// describeAll writes a line for each object that ip tells of in this namespace. Its
-// questions are by the option that they are asked with.
+// describeAll writes a line for each object that ip tells of in this namespace. questions are ip's command lines, by
+// the option that belongs to them.
 func describeAll(w io.Writer, questions map[string][]string) error {
 	for _, option := range slices.Sorted(maps.Keys(questions)) {
 		out, err := batch("ip", []string{"-j", option}, questions[option])
@@ -299,7 +292,7 @@ func describeAll(w io.Writer, questions map[string][]string) error {
 	return nil
 }
 
-// describe returns a line for each object, in an order of its own.
+// describe returns a line for each object. The lines are sorted.
 func describe(objects []map[string]any) []string {
 	var lines []string
 	for _, o := range objects {
@@ -311,8 +304,8 @@ func describe(objects []map[string]any) []string {
 	return lines
 }
 
-// byAddress orders addresses. The kernel lists a link-local one of its own where it was
-// made, which is when the carrier comes.
+// byAddress sorts addresses. The kernel lists its own link-local address in the order in which the addresses were made,
+// so its place depends on when the carrier came.
 func byAddress(list []any) {
 	local := func(v any) string { return fmt.Sprint(v.(map[string]any)["local"]) }
 	slices.SortFunc(list, func(a, b any) int { return strings.Compare(local(a), local(b)) })

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A program takes long to start in the test machine: what many could do, one does.
+// A program takes long to start in the test machine. So one program does the work of many where it can.
 
 // program runs a program in the namespace that the caller is in.
 func program(name string, args ...string) error {
@@ -18,8 +18,7 @@ func program(name string, args ...string) error {
 	return err
 }
 
-// batch has ip or tc run each line, in the namespace that the caller is in, and returns
-// all that it prints.
+// batch runs each line with ip or tc, in the namespace that the caller is in. It returns the output.
 func batch(name string, options, lines []string) (string, error) {
 	cmd := exec.Command(name, append(options, "-batch", "-")...)
 	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
@@ -30,8 +29,7 @@ func batch(name string, options, lines []string) (string, error) {
 	return out, err
 }
 
-// ipBatch has ip run each line in a pod, or in the host where pod is empty. It goes on
-// after a line that fails.
+// ipBatch runs each line with ip in a pod, or in the host if pod is empty. A failed line does not stop the others.
 func ipBatch(pod string, lines ...string) error {
 	if len(lines) == 0 {
 		return nil

@@ -18,9 +18,9 @@ import (
 
 func init() { commands["refused"] = cmdRefused }
 
-// refused CODE PATTERN CONFIG [VARIABLE=VALUE]... says that an ADD is refused with
-// one error of that code whose message matches, and that nothing is left behind.
-// CONFIG is merged into a configuration that would work.
+// refused CODE PATTERN CONFIG [VARIABLE=VALUE]... expects that an ADD is refused with one error of this code. The
+// error's message must match, and the ADD must leave nothing behind. CONFIG is merged into a configuration that would
+// work.
 func cmdRefused(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) >= 3, "refused CODE PATTERN CONFIG [VARIABLE=VALUE]...")
 	code, err := strconv.Atoi(args[0])
@@ -62,8 +62,7 @@ func oneError(stdout []byte, code int, pattern string) error {
 	return nil
 }
 
-// mergedConfig returns the plugin and the configuration. What is no JSON is taken
-// as it is.
+// mergedConfig returns the plugin and the configuration. Text that is no JSON is returned unchanged.
 func mergedConfig(changes string) (plugin, config string) {
 	merged := map[string]any{
 		"cniVersion": "1.1.0", "name": "t", "type": "relink-macvlan", "master": "eth0",
@@ -76,7 +75,7 @@ func mergedConfig(changes string) (plugin, config string) {
 	return merged["type"].(string), string(b)
 }
 
-// traces is all that a failed ADD could leave: devices, addresses, checkpoints.
+// traces returns everything that a failed ADD could leave: devices, addresses, checkpoints.
 func traces(ts *testscript.TestScript) string {
 	var all strings.Builder
 	addDevices := func() error {
@@ -94,7 +93,7 @@ func traces(ts *testscript.TestScript) string {
 	}
 	for _, dir := range []string{"/run/relink", "/var/lib/cni"} {
 		fmt.Fprintf(&all, "%s:\n", dir)
-		_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error { // It may not be there yet.
+		_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error { // The directory may not exist yet.
 			if name := filepath.Base(path); strings.HasSuffix(name, ".json") || strings.HasPrefix(name, "10.") || strings.HasPrefix(name, "fd") {
 				fmt.Fprintf(&all, "  %s\n", path)
 			}

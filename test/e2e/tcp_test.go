@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// tcpEcho ADDRESS is a program for the wire's other end: it sends back what it
-// gets on every connection, for ever.
+// tcpEcho ADDRESS is a program for the wire's other end. It never ends, and sends back all that it receives on any
+// connection.
 func tcpEcho() {
 	listener, err := net.Listen("tcp", os.Args[1])
 	exitOn(err)
@@ -21,8 +21,8 @@ func tcpEcho() {
 	}
 }
 
-// tcpTalk ADDRESS FILE is a program for a pod: it connects, says something, waits
-// until FILE is there and says something more over the same connection.
+// tcpTalk ADDRESS FILE is a program for a pod. It connects and sends a text. Once FILE exists, it sends another text
+// over the same connection.
 func tcpTalk() {
 	var conn net.Conn
 	exitOn(eventually(func() (err error) {

@@ -15,11 +15,11 @@ import (
 const (
 	width, height = 18 * vg.Centimeter, 9 * vg.Centimeter
 	barWidth      = 0.9 * vg.Centimeter
-	// headroom is for the legend above the bars.
+	// headroom leaves space for the legend above the bars.
 	headroom = 1.2
 )
 
-// series is one line or one colour of bars, with a value for each group.
+// series is one line, or the bars of one colour. It has a value for each group.
 type series struct {
 	name   string
 	values []float64
@@ -111,8 +111,8 @@ func newPlot(title, unit string) *plot.Plot {
 	return p
 }
 
-// points draws a mark for each value of each series over its group, joined by a line if the groups are in an order. The scale is
-// logarithmic: values differ by a factor of hundreds.
+// points draws a mark for each value of each series above its group. If joined is set, the groups have an order and a
+// line joins the marks. The scale is logarithmic, because values differ by a factor of hundreds.
 func points(p *plot.Plot, groups []string, all []series, joined bool) error {
 	least := all[0].values[0]
 	for i, s := range all {

@@ -1,3 +1,3 @@
-// Package results is what the benchmarks measured: as a file that can be read again, as the tables of docs/benchmarks.md, and as
-// the charts of docs/images. The charts need no second measurement.
+// Package results has the measurements of the benchmarks: as a file that can be read again, as the tables of
+// docs/benchmarks.md, and as the charts of docs/images. So new charts need no new measurement.
 package results

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Results are those of one or several runs: a run that measures one table only keeps the others.
+// Results are the measurements of one or several runs. A run that measures only one table keeps the others.
 type Results struct {
-	// System is the kernel, the number of processors and the version of Go of the last run.
+	// System names the kernel, the number of processors and the version of Go of the last run.
 	System  string    `json:"system"`
 	Attach  []Attach  `json:"attach"`
 	IPAM    []IPAM    `json:"ipam"`
@@ -26,7 +26,7 @@ type Spread struct {
 
 func (s Spread) String() string { return fmt.Sprintf("%.2f (%.2f)", s.Median, s.P90) }
 
-// Attach is the time of an interface plugin's ADD and DEL. Ratios are to the first row.
+// Attach has the times of an interface plugin's ADD and DEL. The ratios compare it with the first row.
 type Attach struct {
 	Who      string  `json:"who"`
 	Add      Spread  `json:"add"`
@@ -35,22 +35,22 @@ type Attach struct {
 	DelRatio float64 `json:"delRatio"`
 }
 
-// IPAM is the time of ADD and DEL of host-local and of relink-ipam while Held addresses are held.
+// IPAM has the times of ADD and DEL of host-local and of relink-ipam while Held addresses are held.
 type IPAM struct {
 	Held     int     `json:"held"`
 	TheirAdd Spread  `json:"theirAdd"`
 	Add      Spread  `json:"add"`
 	AddRatio float64 `json:"addRatio"`
-	Growth   float64 `json:"growth"` // Of relink-ipam's ADD, compared with none held.
+	Growth   float64 `json:"growth"` // The ratio of relink-ipam's ADD to its ADD with no address held.
 	TheirDel Spread  `json:"theirDel"`
 	Del      Spread  `json:"del"`
 	DelRatio float64 `json:"delRatio"`
 }
 
-// Restore is the time in milliseconds that each way takes for one sandbox, when all Sandboxes lost their interface.
+// Restore has the time in milliseconds that each way takes for one sandbox after all Sandboxes lost their interface.
 type Restore struct {
 	Sandboxes int     `json:"sandboxes"`
-	OnParent  int     `json:"onParent"` // How many share a parent.
+	OnParent  int     `json:"onParent"` // The number of sandboxes that share a parent.
 	Commands  float64 `json:"commands"` // (a)
 	Library   float64 `json:"library"`  // (b)
 	Batches   float64 `json:"batches"`  // (c)
@@ -58,11 +58,11 @@ type Restore struct {
 	ToBatches float64 `json:"toBatches"`
 	ToLibrary float64 `json:"toLibrary"`
 	ToCommand float64 `json:"toCommands"`
-	PeakMB    int64   `json:"peakMB"` // Of relink, in MiB.
-	CheckS    float64 `json:"checkS"` // relink check of all, in seconds.
+	PeakMB    int64   `json:"peakMB"` // The memory of relink, in MiB.
+	CheckS    float64 `json:"checkS"` // The time of relink check for all sandboxes, in seconds.
 }
 
-// Load reads the file. A file that is missing has no results.
+// Load reads the file. A missing file gives empty results.
 func Load(path string) (Results, error) {
 	var r Results
 	b, err := os.ReadFile(path)
@@ -87,7 +87,7 @@ func (r Results) Save(path string) error {
 	return os.WriteFile(path, append(b, '\n'), 0o644)
 }
 
-// AttachTable is the table of Attach, in Markdown.
+// AttachTable returns the table of Attach in Markdown.
 func (r Results) AttachTable() string {
 	t := table("who", "ADD", "ratio", "DEL", "ratio")
 	for _, a := range r.Attach {
@@ -96,7 +96,7 @@ func (r Results) AttachTable() string {
 	return t.String()
 }
 
-// IPAMTable is the table of IPAM, in Markdown.
+// IPAMTable returns the table of IPAM in Markdown.
 func (r Results) IPAMTable() string {
 	t := table("addresses held", "host-local ADD", "relink-ipam ADD", "ratio", "of relink-ipam at 0", "host-local DEL", "relink-ipam DEL", "ratio")
 	for _, i := range r.IPAM {
@@ -105,7 +105,7 @@ func (r Results) IPAMTable() string {
 	return t.String()
 }
 
-// RestoreTable is the table of Restore, in Markdown.
+// RestoreTable returns the table of Restore in Markdown.
 func (r Results) RestoreTable() string {
 	t := table("sandboxes", "on a parent", "(a) ip commands", "(b) library calls", "(c) bare batches", "(d) relink restore",
 		"d/c", "b/d", "a/d", "peak memory of d", "relink check of all")

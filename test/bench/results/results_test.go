@@ -12,7 +12,7 @@ import (
 
 const root = "../../.."
 
-// TestTables says that docs/benchmarks.md has the tables of what was measured.
+// TestTables checks that docs/benchmarks.md has the tables of the measurements.
 func TestTables(t *testing.T) {
 	r, err := Load(filepath.Join(root, "docs/images/benchmarks.json"))
 	if err != nil {
@@ -29,7 +29,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// TestCharts says that the charts of docs/images are those of what was measured.
+// TestCharts checks that the charts in docs/images show the measurements.
 func TestCharts(t *testing.T) {
 	r, err := Load(filepath.Join(root, "docs/images/benchmarks.json"))
 	if err != nil {
@@ -55,7 +55,7 @@ func TestCharts(t *testing.T) {
 	}
 }
 
-// TestDrawWithout says that a table that was not measured has no chart and is no error.
+// TestDrawWithout checks that a table without measurements has no chart, and that this is no error.
 func TestDrawWithout(t *testing.T) {
 	dir := t.TempDir()
 	if err := (Results{Attach: []Attach{{Who: "one", Add: Spread{Median: 1}, Del: Spread{Median: 2}}}}).Draw(dir); err != nil {
@@ -67,7 +67,7 @@ func TestDrawWithout(t *testing.T) {
 	}
 }
 
-// TestKept says that what is saved is loaded again, and that a missing file is no error.
+// TestKept checks that saved results can be loaded again, and that a missing file is no error.
 func TestKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kept.json")
 	if r, err := Load(path); err != nil || !cmp.Equal(r, Results{}) {
@@ -88,7 +88,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestNotInTheProduct says that no program of the release links what draws charts and reads documents.
+// TestNotInTheProduct checks that no released program links a package that draws charts or reads documents.
 func TestNotInTheProduct(t *testing.T) {
 	cmd := exec.Command("go", "list", "-deps", "./cmd/...", "./plugins/...")
 	cmd.Dir = root
