@@ -21,24 +21,25 @@ func newCapture(open storeOpener, v *verbosity) *cobra.Command {
 	var opts adopt.Options
 	cmd := &cobra.Command{
 		Use:   "capture " + nameUsage,
-		Short: "Write checkpoints of running sandboxes that have none",
-		Long: `Write checkpoints of the interfaces of running sandboxes that have none, as they
-are now, whoever attached them: every interface that is stacked on a device of the
-host, in every network namespace that is mounted or that a process is in. Networks,
-container IDs and pods are named by the caches of libcni and Multus. A macvlan or ipvlan
-that no cache has and that shares its parent with an attachment of the pod is taken to
-be the pod's own; --attached NAME says that it is not.
+		Short: "Write checkpoints for pods that run without one",
+		Long: `Write checkpoints for pods that run without one, as they are now, whoever attached them.
+relink looks into every network namespace that is mounted or that a process is in. It records
+each interface that is stacked on a device of the host. The CNI caches (of libcni and Multus)
+name networks, container IDs and pods. A pod can stack a macvlan or ipvlan on its own. If a
+cache has one and lacks the other, the other is taken to be the pod's own: --attached NAME
+says that it is not.
 
-A checkpoint that is there is left alone. --refresh renews it, unless what is there
-now is worse: gone, down, on another parent, or without a recorded address or route.
-It writes a torn checkpoint anew, and forgets one whose sandbox is proven gone.
+A checkpoint that is there stays as it is. --refresh writes it anew, unless the interface is
+worse now: gone, down, on another parent, or without a recorded address or route. It also
+writes a torn (damaged) checkpoint anew. A checkpoint that capture or import wrote is dropped
+if its sandbox is proven gone.
 
 ` + namingHelp + `
 
-Exit status 0: all is remembered; 1: something is not, and each was said; 2: usage or
-environment.`,
-		Example: `  relink capture --dry-run          # what would be remembered
-  relink capture                    # remember all that runs without a checkpoint
+Exit status 0: every attachment has a checkpoint; 1: one has none, or was refused, and the
+output names it; 2: usage or environment.`,
+		Example: `  relink capture --dry-run          # what would be recorded
+  relink capture                    # record all that runs without a checkpoint
   relink capture --refresh shop/db  # record how a pod is now`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.Select.Names = args
@@ -52,11 +53,11 @@ environment.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&opts.Refresh, "refresh", false, "renew the checkpoints that are there, too")
+	flags.BoolVar(&opts.Refresh, "refresh", false, "also write the existing checkpoints anew")
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be written and why, and write nothing")
 	addSelection(cmd, open, &opts.Select)
 	addParent(cmd, open, &opts.Select)
-	flags.StringArrayVar(&opts.Attached, "attached", nil, "interfaces of this `name` were attached to their pods, whatever the CNI caches say (repeatable)")
+	flags.StringArrayVar(&opts.Attached, "attached", nil, "interfaces of this `name` were attached by the runtime, whatever the CNI caches say (repeatable)")
 	addCacheDir(cmd, &opts.CacheDir)
 	addOutput(cmd, &output, formatWide)
 	return cmd

@@ -23,20 +23,20 @@ func newCheck(open storeOpener, v *verbosity) *cobra.Command {
 	opts := restore.Options{DryRun: true}
 	cmd := &cobra.Command{
 		Use:   "check " + nameUsage,
-		Short: "Say whether the kernel agrees with every checkpoint, and every sandbox has one",
-		Long: `Say whether the kernel agrees with every checkpoint, and whether every running
-sandbox with an interface on a device of the host has one. It changes nothing. There is
-one line for each attachment that differs or has no checkpoint. Many that say the same
-are one line; --verbose shows each. A sandbox that is gone is reported and is no failure.
+		Short: "Say whether every pod is as recorded, and has a checkpoint",
+		Long: `Compare the interfaces of every pod with their checkpoints, and look for interfaces without a
+checkpoint. It changes nothing. It prints one line for each interface that differs or has no
+checkpoint. Many equal lines become one: --verbose shows each. A sandbox that is gone is
+reported and is no failure.
 
 ` + namingHelp + `
 
-Exit status 0: everything is as recorded; 1: something is not, and each was said;
+Exit status 0: everything is as recorded; 1: something is not, and the output names it;
 2: usage or environment.`,
 		Example: `  relink check                 # every pod of this node
   relink check -n shop         # the pods of a namespace
   relink check --parent bond4  # what is on a device
-  relink check -q              # nothing is said if all is well`,
+  relink check -q              # prints nothing if all is well`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.Select.Names = args
 			if err := cacheIsThere(cmd, cacheDir); err != nil {

@@ -24,22 +24,22 @@ func newForget(open storeOpener, v *verbosity) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget " + nameUsage + " [--stale] [--force] [--yes]",
 		Short: "Drop checkpoints of sandboxes that are gone",
-		Long: `Drop checkpoints of sandboxes that are proven gone: no mount, no process and no socket of
-the node keeps the network namespace, or it is of an earlier boot. What cannot be found out is
-kept and reported. A torn checkpoint is dropped too, if the rest of it or another checkpoint
-of its container tells the namespace.
+		Long: `Drop the checkpoints of sandboxes that are proven gone: no mount, no process and no socket of
+the node keeps the network namespace, or it is of an earlier boot. If relink cannot find out,
+it keeps the checkpoint and reports it. A torn checkpoint is dropped too, if the rest of it or
+another checkpoint of its container names the namespace.
 
---stale is for all sandboxes that are gone, and passes over the others. --force drops what is
-named even if the sandbox is alive: relink restore will not bring its interfaces back then.
+--stale is for all sandboxes that are gone, and leaves the others alone. --force drops what you
+name even if the sandbox is alive: relink restore will not bring its interfaces back then.
 
 It shows what it would drop and asks first. With --yes it does not ask. Without a terminal
---yes is needed. Interfaces and leases are not touched: relink ipam reclaim gives up the addresses
-of sandboxes that are gone. Run it on the node itself: in a container it does not see the
-node's processes and mounts.
+--yes is needed. It leaves interfaces and addresses alone: relink ipam reclaim gives up the
+addresses of sandboxes that are gone. Run it on the node itself: in a container it does not see
+the node's processes and mounts.
 
 ` + namingHelp + `
 
-Exit status 0: done; 1: something is kept or failed, and each was said; 2: usage or
+Exit status 0: done; 1: something is kept or failed, and the output names it; 2: usage or
 environment.`,
 		Example: `  relink forget --stale --dry-run  # what would be dropped
   relink forget --stale --yes      # all checkpoints of sandboxes that are gone
@@ -72,7 +72,7 @@ environment.`,
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.Stale, "stale", false, "all checkpoints of sandboxes that are gone")
 	flags.BoolVar(&yes, "yes", false, "do not ask")
-	flags.BoolVar(&opts.Force, "force", false, "even if the sandbox is alive, or nobody knows")
+	flags.BoolVar(&opts.Force, "force", false, "drop what is named, even if the sandbox may be alive")
 	flags.BoolVar(&dryRun, "dry-run", false, "print what would be dropped and why, and drop nothing")
 	addOutput(cmd, &output, formatWide)
 	return cmd

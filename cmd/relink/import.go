@@ -18,17 +18,17 @@ func newImport(open storeOpener, v *verbosity) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import DIR --parent DEVICE[,DEVICE...] [--vlan ID] [--replace]",
 		Short: "Write checkpoints of the pods that i40e_net_fix remembers",
-		Long: `Write checkpoints of the pods of which i40e_net_fix has a file in DIR, so that
-relink restore brings them back. An interface that is there and has the file's MAC
-and addresses is remembered as it is; one that is gone, from the file, as a macvlan
-on --parent or on its VLAN. A sandbox that may be a stranger's by now is refused.
+		Long: `Write checkpoints of the pods that the tool i40e_net_fix remembers, so that relink restore can
+bring them back. DIR has that tool's files. An interface that is there with the file's MAC and
+addresses is recorded as it is. An interface that is gone is recorded from the file, as a
+macvlan on --parent or on its VLAN. A file is refused if its sandbox may be another pod's now.
 
-A checkpoint that is there is left alone: it can be run again at any time. An import
-onto the wrong --parent or --vlan can be redone: --replace writes anew what an import
-wrote from a file alone, while the interface is not there.
+A checkpoint that is there stays as it is, so you can run import again. If you named the wrong
+--parent or --vlan, run it again with --replace: this writes anew what an import wrote from a
+file alone, while the interface is gone.
 
-Exit status 0: all is remembered; 1: something is not, and each was said; 2: usage or
-environment.`,
+Exit status 0: every pod has its checkpoint; 1: one has none, and the output names it; 2: usage
+or environment.`,
 		Example: `  relink import /var/lib/i40e_net_fix --parent bond4 --vlan 3 --dry-run
   relink import /var/lib/i40e_net_fix --parent bond4,eth0 --vlan 3
   relink import /var/lib/i40e_net_fix --parent bond4 --vlan 4 --replace`,
@@ -42,10 +42,10 @@ environment.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&opts.Below.Devices, "parent", nil, "`device` of the host that interfaces that are gone were on; of several, the first that exists")
+	flags.StringSliceVar(&opts.Below.Devices, "parent", nil, "`device` of the host that the lost interfaces were on; of several, the first that exists")
 	flags.IntVar(&opts.Below.VLAN, "vlan", 0, "802.1q `VLAN` of that device; 0: the device itself")
-	flags.IntVar(&opts.Below.MTU, "mtu", 0, "their MTU in `bytes`; 0: that of what they are on")
-	flags.BoolVar(&opts.Replace, "replace", false, "write anew what an import wrote from the files, while the interfaces are gone")
+	flags.IntVar(&opts.Below.MTU, "mtu", 0, "MTU of the lost interfaces in `bytes`; 0: that of the device they are on")
+	flags.BoolVar(&opts.Replace, "replace", false, "write a checkpoint anew if an import wrote it from a file alone and the interface is gone")
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be written and why, and write nothing")
 	addOutput(cmd, &output, formatWide)
 	return cmd

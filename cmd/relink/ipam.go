@@ -22,15 +22,17 @@ func newIPAM(open storeOpener, v *verbosity) *cobra.Command {
 	var dir leaseDir
 	cmd := &cobra.Command{
 		Use:   "ipam",
-		Short: "Show and change the leases of relink-ipam: who holds which address, and why",
-		Long: `Show and change the leases of relink-ipam: who holds which address, and why.
+		Short: "Show and change the leases of relink-ipam: who has which address, and why",
+		Long: `Show and change the leases of relink-ipam. A lease is the record of one address: who has it,
+and why. A held address is in use. A reserved one waits for its pod. A quarantined one was given
+up, and rests before another pod gets it.
 
-Exit status of each verb: its --help says it. Without a verb: 2.`,
+Exit status: the --help of each verb says it. Without a verb it is 2.`,
 		Example: `  relink ipam list                                      # all addresses that are not free
   relink ipam show 10.3.0.5                             # one address, with its history
   relink ipam usage                                     # how full the ranges are
   relink ipam reserve 10.3.0.9 shop/db-0 --network lan  # keep an address for a pod
-  relink ipam reclaim                                   # find what sandboxes hold that are gone`,
+  relink ipam reclaim                                   # find the addresses of pods that are gone`,
 	}
 	needsVerb(cmd)
 	addDataDir(cmd.PersistentFlags(), &dir)

@@ -26,19 +26,19 @@ func newIPAMImport(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command
 		Long: `Take over the addresses that host-local has given, from its directory of the network,
 /var/lib/cni/networks/<network>: all of them, or none. From then on the running pods hold
 them, and the DEL of relink-ipam frees them. The CNI caches name the pods and the network
-namespaces. DIR stays as it is.
+namespaces. DIR stays as it is. No pod may start on the network meanwhile.
 
-It can be run again. A lease that is there is kept, and completed where the caches know
-more by now. An imported lease whose file is gone from DIR is given up, unless its sandbox
-may be alive: a runtime has sent that DEL to host-local.
+You can run it again. A lease that is there is kept, and completed if the caches know more by
+now. If the file of an imported lease is gone from DIR, the lease is given up, unless its
+sandbox may be alive: the runtime has sent that DEL to host-local.
 
 An address whose sandbox is proven gone is taken over too: relink ipam reclaim gives it up.
-An address whose file is torn is held back until somebody releases it, because a pod may
-have it: relink ipam release ADDRESS --nobody. --quiet shows only what needs a look, and
---verbose one line for each file, even if many are alike.
+The address of a torn (damaged) file is reserved until somebody releases it, because a pod may
+have it: relink ipam release ADDRESS --nobody. --quiet shows only what needs a look. --verbose
+shows one line for each file, even if many are alike.
 
-Exit status 0: all are leased as DIR says; 1: one is not, or is kept without a file, or
-DIR has other files, and it was said; 2: usage or environment, and nothing was taken over.`,
+Exit status 0: all are leased as DIR says; 1: one is not, or is kept without a file, or DIR has
+other files, and the output names it; 2: usage or environment, and nothing was taken over.`,
 		Example: `  relink ipam import /var/lib/cni/networks/lan --network lan --dry-run
   relink ipam import /var/lib/cni/networks/lan --network lan --sticky --retain 72h`,
 		Args: takes("DIR"),
@@ -66,8 +66,8 @@ DIR has other files, and it was said; 2: usage or environment, and nothing was t
 	addNetwork(cmd, dir, &network, "the `network` of the addresses: the name in relink-ipam's configuration")
 	addCacheDir(cmd, &opts.CacheDir)
 	flags := cmd.Flags()
-	flags.BoolVar(&opts.Policy.Sticky, "sticky", false, `keep imported addresses for their pods, as "sticky": "pod" does, where the pod is known`)
-	flags.Var(&retain, "retain", "keep them so long, such as 72h (default until they are released)")
+	flags.BoolVar(&opts.Policy.Sticky, "sticky", false, `keep imported addresses for their pods, as "sticky": "pod" does, if the pod is known`)
+	flags.Var(&retain, "retain", "how long to keep them, such as 72h (default until they are released)")
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be taken over, and change nothing")
 	addOutput(cmd, &output, formatWide)
 	return cmd

@@ -21,15 +21,15 @@ func newIPAMList(dir *leaseDir, v *verbosity) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list " + leaseNameUsage,
 		Short: "List the addresses that are not free: who has them, and why",
-		Long: `List the addresses that are not free: which pod holds each, for which pod it is reserved,
-or who had it before its quarantine. They are in the order of the pods. Addresses of no pod
-come last, and show the container ID, if any. AGE is the time since the address came to be
-as it is. A narrow terminal shows fewer columns; -o wide shows all. A pod's new sandbox
-takes an address over from the one before: both hold it until the change is done.
+		Long: `List the addresses that are not free: which pod holds each, for which pod it is reserved, or who
+had it before its quarantine. The rows are sorted by pod. Addresses of no pod come last, with
+the container ID, if any. AGE is the time since the address got its state. A narrow terminal
+shows fewer columns; -o wide shows all. While a pod's new sandbox takes over the address of the
+old one, both hold it.
 
 ` + leaseNamingHelp + `
 
-Exit status 0: all stores could be read; 1: one could not, and it was said;
+Exit status 0: all stores could be read; 1: one could not, and a message names it;
 2: usage or environment.`,
 		Example: `  relink ipam list                        # all addresses that are not free
   relink ipam list shop/web-0 -o wide     # those of a pod, with all columns

@@ -20,9 +20,9 @@ import (
 const leaseNameUsage = "[[NAMESPACE/]POD|ID|ADDRESS|PREFIX]..."
 
 // leaseNamingHelp is in the help of every verb that selects leases.
-const leaseNamingHelp = `POD is the name of a pod. ID is a container ID, or the beginning of one as relink ipam list
--o wide shows it. PREFIX stands for the addresses in it, such as 10.3.0.0/28. A name that
-matches nothing is an error. So is one that matches several pods.`
+const leaseNamingHelp = `POD is the name of a pod. ID is a container ID or its beginning: relink ipam list -o wide shows
+it. PREFIX stands for the addresses in it, such as 10.3.0.0/28. A name that matches nothing is
+an error. So is one that matches several pods.`
 
 // ipamList is the verb that shows which leases can be named.
 const ipamList = "relink ipam list"

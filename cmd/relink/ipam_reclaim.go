@@ -25,21 +25,21 @@ func newIPAMReclaim(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Comman
 	var opts reclaim.Options
 	cmd := &cobra.Command{
 		Use:   "reclaim " + leaseNameUsage,
-		Short: "Give up what sandboxes hold that are proven gone",
-		Long: `Give up the addresses whose sandboxes are proven gone, and print the proof: the lease is of
-an earlier boot, or no mount and no process has its network namespace any more, and no CNI
-cache has the container. If no namespace was recorded, as by an older relink, no namespace
-of the node may have the address. What cannot be known is kept and reported. Each address
-becomes what its DEL would have made of it.
+		Short: "Give up the addresses of sandboxes that are proven gone",
+		Long: `Give up the addresses of sandboxes that are proven gone, and print the proof: the lease is of an
+earlier boot, or no mount and no process has the sandbox's network namespace any more, and no
+CNI cache has the container. If no namespace was recorded, as by an older relink, no namespace
+of the node may have the address. If relink cannot find out, it keeps the address and reports
+it. Each address becomes what its DEL would have made of it.
 
-Without --yes it prints what it would do, and changes nothing. Run it on the node
-itself: in a container it does not see the node's processes and mounts. --verbose lists
-the holders that are alive, too, and --quiet leaves out those that were reclaimed.
+Without --yes it prints what it would do, and changes nothing. Run it on the node itself: in a
+container it does not see the node's processes and mounts. --verbose also lists the holders
+that are alive. --quiet leaves out those that were reclaimed.
 
 ` + leaseNamingHelp + `
 
-Exit status 0: done; 1: an address could not be given up, or part of the node could not be
-looked at so that a holder is unknown, and it was said; 2: usage or environment.`,
+Exit status 0: done; 1: an address could not be given up, or a holder is unknown because relink
+could not look at part of the node; 2: usage or environment.`,
 		Example: `  relink ipam reclaim                # what would be given up, and why
   relink ipam reclaim --yes          # give it up
   relink ipam reclaim shop/web-0     # only what a pod holds`,

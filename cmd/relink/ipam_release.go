@@ -22,15 +22,15 @@ func newIPAMRelease(dir *leaseDir, v *verbosity) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release ADDRESS {[NAMESPACE/]POD|ID|--nobody}",
 		Short: "Make an address free that its holder does not need any more",
-		Long: `Make an address free: a held address goes into quarantine as after a DEL, a reservation or
-a quarantine ends. Name the holder: the pod or the container ID that holds the address, the
+		Long: `Make an address free: a held address goes into quarantine as after a DEL, and a reservation or a
+quarantine ends. Name the holder: the pod or the container ID that holds the address, the
 beginning of that ID, or the pod for which the address is reserved. If another one has it by
-now, nothing is released. --nobody stands for the holder of an address in quarantine, or of
-one that is reserved for nobody.
+now, nothing is released. --nobody is for an address in quarantine, or one that is reserved for
+nobody.
 
 relink does not look whether the holder is alive: relink ipam show says who it is.
 
-Exit status 0: it was released; 1: it is free, or another one has it, and it was said;
+Exit status 0: it was released; 1: it is free, or another one has it, and a message says so;
 2: usage or environment.`,
 		Example: `  relink ipam release 10.3.0.5 shop/web-0
   relink ipam release 10.3.0.5 4f1c2ab0d6e91 --ifname net1

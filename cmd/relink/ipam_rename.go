@@ -13,13 +13,13 @@ import (
 func newIPAMRename(dir *leaseDir, v *verbosity) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rename OLD NEW",
-		Short: "Give the leases of a network that was renamed to the network of the new name",
-		Long: `Give the leases of the network OLD to the network NEW, after the "name" in its configuration
-was changed. NEW may have leases already. If both have a lease of one address, nothing is
+		Short: "Move the leases of a renamed network to its new name",
+		Long: `Give the leases of the network OLD to the network NEW, after you changed the "name" in its
+configuration. NEW may have leases already. If both have a lease of one address, nothing is
 done, and each such address is named: delete one of the two pods, or release one of the two
 leases. If the command was killed, run it again.
 
-Exit status 0: done; 1: both have leases of one address, or OLD has none, and it was said;
+Exit status 0: done; 1: both have leases of one address, or OLD has none, and a message says so;
 2: usage or environment.`,
 		Example:           `  relink ipam rename lan vlan3`,
 		Args:              takes("OLD", "NEW"),

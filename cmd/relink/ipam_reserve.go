@@ -25,10 +25,10 @@ func newIPAMReserve(dir *leaseDir, v *verbosity) *cobra.Command {
 		Long: `Reserve an address for a pod, known by namespace and name. The pod's next sandbox on the
 network gets it, and nobody else does. The address may be free, in quarantine, or that
 pod's already. A pod with several such addresses gets the one that was reserved last.
-An address that no ADD of the network gives is refused, and so is a network that has given
-no address yet: its name may be misspelt.
+An address outside of the ranges is refused. So is a network that has given no address yet,
+because its name may be misspelt.
 
-Exit status 0: it is reserved; 1: another one has it, or no ADD gives it, and it was said;
+Exit status 0: it is reserved; 1: another one has it, or no ADD gives it, and a message says so;
 2: usage or environment.`,
 		Example: `  relink ipam reserve 10.3.0.9 shop/db-0 --network lan
   relink ipam reserve 10.3.0.9 db-0 -n shop --network lan --for 24h`,
@@ -64,7 +64,7 @@ Exit status 0: it is reserved; 1: another one has it, or no ADD gives it, and it
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "the `namespace` of the pod")
 	completeLeaseNamespaces(cmd, dir)
 	cmd.Flags().Var(&retain, "for", "how long it is reserved, such as 24h (default until it is released)")
-	cmd.Flags().BoolVar(&force, "force", false, "also in a network that has given no address yet")
+	cmd.Flags().BoolVar(&force, "force", false, "reserve also in a network that has given no address yet")
 	addOutput(cmd, &output)
 	return cmd
 }

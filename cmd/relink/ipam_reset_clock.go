@@ -11,13 +11,13 @@ func newIPAMResetClock(dir *leaseDir, v *verbosity) *cobra.Command {
 	var network string
 	cmd := &cobra.Command{
 		Use:   "reset-clock --network NETWORK",
-		Short: "Set the time of a network's leases to the time of day",
-		Long: `Set the time of a network's leases to the time of day. Between boots that time only goes
-forward, and within a boot it ignores changes of the clock. So a clock that was years ahead
-at a boot leaves it ahead: reservations that have an end would end years too late. A clock
-that was behind leaves it behind: at the next boot they would end too early. What is
-reserved or in quarantine keeps the time that it has left. Make sure that the clock is right
-first.
+		Short: "Set the time of a network's leases to the clock's",
+		Long: `Set the time of a network's leases to the clock's. You need it only if the clock was far off at
+a boot: relink ipam list reports that. Within a boot this time ignores changes of the clock, and
+from one boot to the next it only goes forward. So a clock that was years ahead at a boot leaves
+it ahead, and reservations end too late. A clock that was behind leaves it behind, and at the
+next boot reservations end too early. Reservations and quarantines keep the time that they have
+left. First make sure that the clock is right.
 
 Exit status 0: it is set; 2: usage or environment.`,
 		Example:           `  relink ipam reset-clock --network lan`,

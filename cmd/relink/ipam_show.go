@@ -20,12 +20,11 @@ func newIPAMShow(dir *leaseDir, v *verbosity) *cobra.Command {
 	var network string
 	cmd := &cobra.Command{
 		Use:   "show ADDRESS",
-		Short: "Show all that is known of an address",
-		Long: `Show all that is known of an address, in every network that has leased it: who has it,
-what becomes of it when the holder gives it up, and what happened to it before, as far as
-the store remembers.
+		Short: "Show everything about an address",
+		Long: `Show everything about an address, in every network that has leased it: who has it, its state
+after the holder gives it up, and what happened to it before, as far as the store remembers.
 
-Exit status 0: it is leased; 1: it is free, or a store could not be read, and it was said;
+Exit status 0: it is leased; 1: it is free, or a store could not be read, and a message says so;
 2: usage or environment.`,
 		Example: `  relink ipam show 10.3.0.5
   relink ipam show fd00:3::5 --network lan -o yaml`,

@@ -16,13 +16,13 @@ func newIPAMUsage(dir *leaseDir, v *verbosity) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "usage",
 		Short: "Show how full the ranges of each network are",
-		Long: `Show how full the ranges are that the last ADDs gave addresses of: for each range set how
-many addresses it has, and how many of these are held, reserved, in quarantine and free. USED
-is the share that is held or reserved: an ADD takes an address from quarantine if no other
-is left. The lines below the table say what is wrong, and what to do. Ranges that are 90% full
-are among them.
+		Long: `Show how full the ranges of each network are: how many addresses each range set has, and how
+many of them are held, reserved, in quarantine and free. The ranges are those that the last
+ADDs asked for. USED is the share that is held or reserved: an ADD takes an address from
+quarantine if no other is left. The lines below the table say what is wrong, and what to do,
+such as ranges that are 90% full.
 
-Exit status 0: all stores could be read; 1: one could not, and it was said;
+Exit status 0: all stores could be read; 1: one could not, and a message names it;
 2: usage or environment.`,
 		Example: `  relink ipam usage
   relink ipam usage --quiet              # only what needs a look, such as full ranges

@@ -17,14 +17,15 @@ func newList(open storeOpener, v *verbosity) *cobra.Command {
 	opts := restore.Options{DryRun: true}
 	cmd := &cobra.Command{
 		Use:   "list " + nameUsage,
-		Short: "List the attachments that are remembered, and how each is now",
-		Long: `List the attachments that are remembered, and how each is now. AGE is the time since
-the checkpoint was written. A narrow terminal shows fewer columns; -o wide shows all.
-With -o json or yaml, each is its checkpoint with "state" and "why" beside it.
+		Short: "List the attachments that have a checkpoint, and the state of each",
+		Long: `List the attachments that have a checkpoint, and the state of each. An attachment is one
+interface of a pod on one network. AGE is the time since the checkpoint was written. A narrow
+terminal shows fewer columns; -o wide shows all. With -o json or yaml, each is its checkpoint
+with "state" and "why" beside it.
 
 ` + namingHelp + `
 
-Exit status 0: all checkpoints could be read; 1: one could not, and it was said;
+Exit status 0: all checkpoints could be read; 1: one could not, and a message names it;
 2: usage or environment.`,
 		Example: `  relink list                     # all attachments
   relink list -n shop -o wide     # those of a namespace, with all columns

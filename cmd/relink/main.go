@@ -73,13 +73,14 @@ func newRoot() *cobra.Command {
 	var v verbosity
 	root := &cobra.Command{
 		Use:   "relink",
-		Short: "Keep pods on the wire when the NIC below them goes away",
-		Long: `Keep pods on the wire when the NIC below them goes away. relink shows what is remembered
-of the pods of this node, says whether the kernel agrees, and restores what was lost.
+		Short: "Keep pods on their network when the NIC below them goes away",
+		Long: `Keep pods on their network when the NIC below them goes away. relink shows how the pods of
+this node are, compares them with their checkpoints, and rebuilds what was lost. A checkpoint
+is relink's record of one interface of a pod. A sandbox is a pod's network namespace.
 
 Exit status of every verb:
   0  everything is as recorded, or was done
-  1  something is not; each thing was said
+  1  something is not as recorded, or was not done; the output names it
   2  the command line or the environment keeps relink from looking`,
 		Example: `  relink status             # one screen: what is wrong, and what to do
   relink check              # is every pod as recorded?

@@ -15,8 +15,8 @@ import (
 const nameUsage = "[[NAMESPACE/]POD|ID]..."
 
 // namingHelp is in the help of every verb that selects.
-const namingHelp = `POD is the name of a pod. ID is a container ID, or the beginning of one as relink list -o wide
-shows it. A name that matches nothing is an error. So is one that matches several pods.`
+const namingHelp = `POD is the name of a pod. ID is a container ID or its beginning: relink list -o wide shows it. A
+name that matches nothing is an error. So is one that matches several pods.`
 
 // addSelection lets a user name pods and sandboxes, in the same way for every verb. The names are in args.
 func addSelection(cmd *cobra.Command, open storeOpener, s *selection.Selection) {

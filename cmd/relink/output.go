@@ -38,7 +38,7 @@ func addOutput(cmd *cobra.Command, f *format, more ...string) {
 
 // addCacheDir adds --cni-cache to the command.
 func addCacheDir(cmd *cobra.Command, dir *string) {
-	cmd.Flags().StringVar(dir, "cni-cache", cnicache.DefaultDir, "`directory` of the caches of libcni and Multus, which name the pods")
+	cmd.Flags().StringVar(dir, "cni-cache", cnicache.DefaultDir, "`directory` of the CNI caches (of libcni and Multus), which name the pods")
 	must(cmd.MarkFlagDirname("cni-cache"))
 }
 

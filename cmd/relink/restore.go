@@ -22,17 +22,17 @@ func newRestore(open storeOpener, v *verbosity) *cobra.Command {
 	var opts restore.Options
 	cmd := &cobra.Command{
 		Use:   "restore " + nameUsage,
-		Short: "Rebuild what the kernel lost: VLAN parents, bond members, pod interfaces",
-		Long: `Rebuild what the kernel lost: enslave bond members that came back, create VLAN
-parents, create or repair interfaces in the surviving sandboxes with their old
-MAC, addresses and routes, tell the neighbours, and verify.
+		Short: "Rebuild what was lost: VLAN parents, bond members, interfaces of pods",
+		Long: `Rebuild what was lost: make NICs that came back members of their bonds again, create VLAN
+parents, create or repair the interfaces of running pods with their old MAC, addresses and
+routes, tell the neighbours, and verify.
 
-Nothing that is present and right is touched: it can be run again at any time.
-A sandbox that is gone is reported and is no failure.
+It leaves alone what is right, so you can run it at any time. A sandbox that is gone is reported
+and is no failure.
 
 ` + namingHelp + `
 
-Exit status 0: everything is as recorded; 1: something is not, and each was said;
+Exit status 0: everything is as recorded; 1: something is not, and the output names it;
 2: usage or environment.`,
 		Example: `  relink restore --dry-run            # what would be done, and why
   relink restore                      # rebuild what was lost
@@ -58,9 +58,9 @@ Exit status 0: everything is as recorded; 1: something is not, and each was said
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be done and why, and change nothing")
 	addSelection(cmd, open, &opts.Select)
-	flags.DurationVar(&opts.Wait, "wait", 30*time.Second, "wait so long for missing devices, and again for their carrier")
-	flags.BoolVar(&opts.RebuildBond, "rebuild-bond", false, "build a bond that is missing from its record: mode, options, members")
-	flags.BoolVar(&opts.HostAddresses, "host-addresses", false, "bring back the addresses and routes that VLAN parents and bonds carried themselves")
+	flags.DurationVar(&opts.Wait, "wait", 30*time.Second, "how long to wait for missing devices, and again for their carrier")
+	flags.BoolVar(&opts.RebuildBond, "rebuild-bond", false, "build a missing bond from its record: mode, options, MAC, MTU, members")
+	flags.BoolVar(&opts.HostAddresses, "host-addresses", false, "bring back the addresses and routes that VLAN parents and bonds had themselves")
 	flags.StringArrayVar(&parents, "parent", nil, "only attachments on this `device`; with OLD=NEW: the device OLD of the checkpoints is NEW now (repeatable)")
 	completeParent(cmd, open)
 	addOutput(cmd, &output, formatWide)

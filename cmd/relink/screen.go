@@ -22,8 +22,8 @@ type verbosity struct {
 
 func addVerbosity(root *cobra.Command, v *verbosity) {
 	flags := root.PersistentFlags()
-	flags.BoolVarP(&v.quiet, "quiet", "q", false, "say only what is wrong")
-	flags.BoolVarP(&v.verbose, "verbose", "v", false, "say more: one line for each attachment, even if many are alike")
+	flags.BoolVarP(&v.quiet, "quiet", "q", false, "print only what is wrong")
+	flags.BoolVarP(&v.verbose, "verbose", "v", false, "print more: one line for each attachment, even if many are alike")
 	root.MarkFlagsMutuallyExclusive("quiet", "verbose")
 }
 

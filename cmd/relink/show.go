@@ -15,13 +15,13 @@ func newShow(open storeOpener, v *verbosity) *cobra.Command {
 	opts := restore.Options{DryRun: true, KeepLive: true}
 	cmd := &cobra.Command{
 		Use:   "show [NAMESPACE/]POD|ID...",
-		Short: "Show what is remembered of a pod, and how it is now",
-		Long: `Show all that is remembered of a pod's interfaces. Where an interface is not as it was
-recorded, both are shown side by side.
+		Short: "Show what the checkpoints of a pod have, and what differs now",
+		Long: `Show everything that the checkpoints of a pod have. Where an interface is not as recorded, the
+column LIVE shows what is there now.
 
 ` + namingHelp + `
 
-Exit status 0: all checkpoints could be read; 1: one could not, and it was said;
+Exit status 0: all checkpoints could be read; 1: one could not, and a message names it;
 2: usage or environment.`,
 		Example: `  relink show shop/web-0
   relink show 4f1c2ab0d6e91

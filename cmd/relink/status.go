@@ -27,9 +27,9 @@ func newStatus(open storeOpener, v *verbosity) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show on one screen how the pods of this node are, and what to do",
-		Long: `Show on one screen how the pods of this node are: the parents and what is on them, the
-attachments by their state, the causes for which some are not as recorded, what is owed,
-the address pools that are nearly full, and what the last restore did. It changes nothing.
+		Long: `Show on one screen how the pods of this node are: the devices below them, the causes for which
+some pods are not as recorded, what to do, the address ranges that are nearly full, and what
+the last restore did. It changes nothing.
 
 Exit status 0: everything is as recorded; 1: something is not; 2: usage or environment.`,
 		Example: `  relink status

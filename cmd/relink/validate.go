@@ -13,14 +13,13 @@ func newValidate(v *verbosity) *cobra.Command {
 	var output format
 	cmd := &cobra.Command{
 		Use:   "validate FILE|DIR...",
-		Short: "Say what is wrong with network configurations, before a pod needs them",
-		Long: `Say what is wrong with network configurations: lists of plugins (*.conflist), single
-ones (*.conf, *.json), and NetworkAttachmentDefinitions (*.yaml, *.json). It reads
-them as the plugins do. It also says what this node lacks for them: devices, kernel
-modules, plugins, a directory for checkpoints. For a directory it says which file the
-runtimes take.
+		Short: "Find errors in network configurations, before a pod needs them",
+		Long: `Find errors in network configurations: lists of plugins (*.conflist), single plugins (*.conf,
+*.json), and NetworkAttachmentDefinitions (*.yaml, *.json). It reads them as the plugins do. It
+also says what this node lacks for them: devices, kernel modules, plugins, a directory for
+checkpoints. Of a directory it says which file the runtimes take.
 
-Exit status 0: nothing is wrong (warnings do not count); 1: there are errors; 2: nothing
+Exit status 0: there are no errors (warnings do not count); 1: there are errors; 2: nothing
 could be read.`,
 		Example: `  relink validate /etc/cni/net.d
   relink validate --files-only manifests/*.yaml   # in CI: this is not the node`,
@@ -41,7 +40,7 @@ could be read.`,
 		},
 	}
 	cmd.Flags().StringArrayVar(&opts.PluginDirs, "cni-bin", validate.PluginDirs, "`directory` of the runtime's plugins (repeatable)")
-	cmd.Flags().BoolVar(&opts.FilesOnly, "files-only", false, "say nothing of this node")
+	cmd.Flags().BoolVar(&opts.FilesOnly, "files-only", false, "do not look at this node")
 	addOutput(cmd, &output)
 	return cmd
 }

@@ -36,7 +36,7 @@ func newVersion(v *verbosity) *cobra.Command {
 		Use:   "version",
 		Short: "Show the versions of relink, Go, the kernel and what is stored",
 		Long: `Show the version of relink and the commit that it was built from, the versions of Go and of
-the running kernel, and which versions of checkpoints and leases this relink reads and
+the running kernel, and the versions of checkpoints and leases that this relink reads and
 writes.
 
 Exit status 0: always; 2: usage.`,
