@@ -102,24 +102,10 @@ func (p *ParentPlan) notFound(name string, nic netstate.NIC) *Problem {
 			"%s is another NIC now (permanent MAC %s, bus address %s; recorded %s, %s): use it by --parent %s=%s",
 			name, d.PermanentMAC, d.BusAddress, nic.PermanentMAC, nic.BusAddress, name, name)}
 	}
-	return &Problem{Waiting: true, Reason: fmt.Sprintf("%s (%s) is not there", name, hardwareWords(nic))}
+	return &Problem{Waiting: true, Reason: fmt.Sprintf("%s (%s) is not there", name, nic.Hardware())}
 }
 
-func hardwareWords(nic netstate.NIC) string {
-	told := func(what, value string) string {
-		if value == "" {
-			return "no " + what
-		}
-		return what + " " + value
-	}
-	words := told("permanent MAC", nic.PermanentMAC) + ", " + told("bus address", nic.BusAddress)
-	if nic.DevPort != "" && nic.DevPort != "0" {
-		words += ", port " + nic.DevPort
-	}
-	return words
-}
-
-func inWords(m netstate.Member) string { return fmt.Sprintf("%s (%s)", m.Name, hardwareWords(m.NIC)) }
+func inWords(m netstate.Member) string { return fmt.Sprintf("%s (%s)", m.Name, m.Hardware()) }
 
 // isAnother says that the NIC at that place is another recorded one than the wanted one.
 func (p *ParentPlan) isAnother(wanted netstate.Member, index int, other netstate.Member) *Problem {

@@ -83,7 +83,7 @@ func mistaken(planned, now netstate.LiveDevice) string {
 	case planned.Kind != now.Kind:
 		return fmt.Sprintf("it is a %s, not a %s", now.Kind, planned.Kind)
 	case planned.Contradicts(now.NIC):
-		return fmt.Sprintf("it is another NIC (%s), not that one (%s)", hardwareWords(now.NIC), hardwareWords(planned.NIC))
+		return fmt.Sprintf("it is another NIC (%s), not that one (%s)", now.Hardware(), planned.Hardware())
 	case planned.VLAN != nil && *planned.VLAN != *now.VLAN:
 		return fmt.Sprintf("it is %s, not %s", now.VLAN, planned.VLAN)
 	case planned.VLAN != nil && planned.ParentIndex != now.ParentIndex:

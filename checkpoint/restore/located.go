@@ -206,7 +206,7 @@ func (m lost) tell(now sandbox.Evidence) {
 	case was.Cookie == 0:
 		o.lost = kept
 		o.Reason = fmt.Sprintf("%s; %s keeps the recorded namespace, or another one that has its inode now. The record has no cookie to tell. "+
-			"If a pod lives in it: relink capture --refresh records it again", why, now.KeptBy)
+			"If a pod lives in it: relink capture --refresh %s records it again", why, now.KeptBy, o.argument())
 	default:
 		o.lost = kept
 		o.Reason = fmt.Sprintf("%s; but %s keeps the namespace. No mount and no process shows it, so that nothing is restored in it. "+

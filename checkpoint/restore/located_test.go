@@ -195,7 +195,7 @@ func TestWhatTheEvidenceOfANamespaceMeans(t *testing.T) {
 				"No mount and no process shows it, so that nothing is restored in it. If the pod is gone: relink forget c1 --force"},
 		"kept, perhaps": {missing, sandbox.Evidence{State: sandbox.IsAlive, KeptBy: "a thread of process 12"}, 0, Failed,
 			"/run/netns/web: no network namespace: it does not exist; a thread of process 12 keeps the recorded namespace, or another one that has its inode now. " +
-				"The record has no cookie to tell. If a pod lives in it: relink capture --refresh records it again"},
+				"The record has no cookie to tell. If a pod lives in it: relink capture --refresh shop/web-0 records it again"},
 		"not known": {another, sandbox.Evidence{State: sandbox.IsUnknown, Why: "/proc is not mounted"}, 9, Failed,
 			"/run/netns/web: another namespace is there now (inode 4:8, recorded 4:7); whether the sandbox is gone is not known: /proc is not mounted"},
 		"back": {missing, sandbox.Evidence{State: sandbox.IsAlive}, 9, Failed,
@@ -204,7 +204,7 @@ func TestWhatTheEvidenceOfANamespaceMeans(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			at := was
 			at.Cookie = test.cookie
-			m := lost{record: checkpoint.Record{Attachment: attachment.Key{ContainerID: "c1"}, Namespace: at}, outcome: &Outcome{}, why: test.why}
+			m := lost{record: checkpoint.Record{Attachment: attachment.Key{ContainerID: "c1"}, Namespace: at}, outcome: &Outcome{Attachment: attachment.Key{ContainerID: "c1"}, Pod: attachment.Pod{Namespace: "shop", Name: "web-0"}}, why: test.why}
 			m.tell(test.now)
 			if m.outcome.State != test.state || m.outcome.Reason != test.reason {
 				t.Errorf("%s: %s\nwant %s: %s", m.outcome.State, m.outcome.Reason, test.state, test.reason)

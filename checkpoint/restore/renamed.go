@@ -28,7 +28,7 @@ func (w *work) lookElsewhere() error {
 		return err
 	}
 	if holder.is {
-		return holder.renamed(w.record.Interface, w.sandbox.Path())
+		return holder.renamed(w.record, w.sandbox.Path())
 	}
 	w.taken = holder.name
 	return nil
@@ -156,15 +156,15 @@ func isRenamed(recorded, live netstate.Interface, parents []netstate.Device) boo
 // renamed says what is there and what to do about it. restore does not rename it back. Whoever renames
 // a pod's interface, as KubeVirt does, works with it under the new name. And before Linux 6.2 it would
 // have to go down for that, and would lose its routes.
-func (h holder) renamed(recorded netstate.Interface, sandbox string) *Problem {
-	was := recorded.Link
+func (h holder) renamed(recorded checkpoint.Record, sandbox string) *Problem {
+	was := recorded.Interface.Link
 	mac := ""
 	if was.MAC != "" && was.MAC != h.mac {
 		mac = fmt.Sprintf(", with the MAC %s instead of %s", h.mac, was.MAC)
 	}
 	return &Problem{Reason: fmt.Sprintf(
-		"%s was renamed: it is there as %s (the same index %d, kind and parent%s) and is not built again: record the new name (relink capture --refresh), or rename it back (nsenter --net=%s ip link set %s name %s)",
-		was.Name, h.name, was.Index, mac, sandbox, h.name, was.Name)}
+		"%s was renamed: it is there as %s (the same index %d, kind and parent%s) and is not built again: record the new name (relink capture --refresh %s), or rename it back (nsenter --net=%s ip link set %s name %s)",
+		was.Name, h.name, was.Index, mac, outcomeOf(recorded).argument(), sandbox, h.name, was.Name)}
 }
 
 // otherIndex says that the interface cannot get its index again.

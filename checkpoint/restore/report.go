@@ -75,7 +75,15 @@ func (o Outcome) IsAsRecorded() bool {
 // sandboxName names the sandbox for people: by its pod, or by its container ID where that is not known.
 func (o Outcome) sandboxName() string {
 	if o.Pod == (attachment.Pod{}) {
-		return "sandbox " + o.Attachment.ContainerID
+		return "sandbox " + o.argument()
+	}
+	return o.argument()
+}
+
+// argument is what names the sandbox on a command line.
+func (o Outcome) argument() string {
+	if o.Pod == (attachment.Pod{}) {
+		return o.Attachment.ContainerID
 	}
 	return o.Pod.String()
 }

@@ -1,6 +1,8 @@
 package validate
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -172,6 +174,39 @@ func TestNetworksThatGiveTheSameAddresses(t *testing.T) {
 		if diff := cmp.Diff(test.want, lines(judgeRanges(chains))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
+	}
+}
+
+func TestANodeLacksAFileThatIsRead(t *testing.T) {
+	chains, wrong := readChains([]Network{{File: "10.conf", Config: []byte(`{"name": "pods", "type": "relink-macvlan", "master": "bond4",
+		"ipam": {"type": "relink-ipam", "subnet": "10.3.0.0/24", "resolvConf": "/etc/pods.resolv"}}`)}})
+	if len(wrong) > 0 {
+		t.Fatal(lines(wrong))
+	}
+	if diff := cmp.Diff([]string{"/etc/pods.resolv"}, needsOf(chains).Files); diff != "" {
+		t.Errorf("needs (-want +got):\n%s", diff)
+	}
+	for why, want := range map[string][]string{
+		"":                          nil,
+		"no such file or directory": {`10.conf: relink-macvlan: error: invalid "ipam.resolvConf": "/etc/pods.resolv": must be a file that can be read: no such file or directory`},
+	} {
+		if diff := cmp.Diff(want, lines(judgeNode(chains, Node{Files: map[string]string{"/etc/pods.resolv": why}}))); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", why, diff)
+		}
+	}
+}
+
+// Both kinds of files are looked at on a real file system.
+func TestLooksWhetherAFileCanBeRead(t *testing.T) {
+	dir := t.TempDir()
+	there, missing := filepath.Join(dir, "resolv.conf"), filepath.Join(dir, "missing")
+	if err := os.WriteFile(there, []byte("nameserver 10.3.0.1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	node := Look(Needs{Files: []string{there, missing, dir}}, nil)
+	want := map[string]string{there: "", missing: "no such file or directory", dir: dir + " is no regular file"}
+	if diff := cmp.Diff(want, node.Files); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

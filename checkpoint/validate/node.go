@@ -21,8 +21,9 @@ var PluginDirs = []string{"/opt/cni/bin", "/usr/libexec/cni", "/usr/lib/cni"}
 
 // Needs is what has to be known of a node for some networks.
 type Needs struct {
-	// Modules are kernel modules, Plugins are names of programs, Stores are directories of checkpoints.
-	Modules, Plugins, Stores []string
+	// Modules are kernel modules, Plugins are names of programs, Stores are directories of checkpoints, Files are files
+	// that a plugin reads.
+	Modules, Plugins, Stores, Files []string
 	// Devices says that the devices of the host have to be known.
 	Devices bool
 }
@@ -40,6 +41,8 @@ type Node struct {
 	PluginDirs []string
 	// Stores says why no checkpoint can be written in a directory. "" says that it works.
 	Stores map[string]string
+	// Files says why a file cannot be read. "" says that it can be read.
+	Files map[string]string
 	// Unknown says what could not be found out, and why.
 	Unknown []string
 }
@@ -56,11 +59,14 @@ func needsOf(chains []chain) Needs {
 			if p.store != "" {
 				n.Stores = append(n.Stores, p.store)
 			}
+			if p.resolvConf != "" {
+				n.Files = append(n.Files, p.resolvConf)
+			}
 			n.Modules = append(n.Modules, p.modules()...)
 			n.Devices = n.Devices || p.request != nil
 		}
 	}
-	for _, list := range []*[]string{&n.Modules, &n.Plugins, &n.Stores} {
+	for _, list := range []*[]string{&n.Modules, &n.Plugins, &n.Stores, &n.Files} {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)
 	}
@@ -81,7 +87,7 @@ func (p plugin) modules() []string {
 
 // Look finds out what has to be known of this node. It leaves nothing behind.
 func Look(needs Needs, pluginDirs []string) Node {
-	node := Node{Modules: map[string]bool{}, Plugins: map[string]bool{}, PluginDirs: pluginDirs, Stores: map[string]string{}}
+	node := Node{Modules: map[string]bool{}, Plugins: map[string]bool{}, PluginDirs: pluginDirs, Stores: map[string]string{}, Files: map[string]string{}}
 	if needs.Devices {
 		if err := node.lookAtDevices(); err != nil {
 			node.Unknown = append(node.Unknown, "the devices of this host: "+err.Error())
@@ -101,6 +107,9 @@ func Look(needs Needs, pluginDirs []string) Node {
 	for _, dir := range needs.Stores {
 		node.lookAtStore(dir)
 	}
+	for _, path := range needs.Files {
+		node.lookAtFile(path)
+	}
 	return node
 }
 
@@ -115,6 +124,18 @@ func (n *Node) lookAtStore(dir string) {
 		n.Unknown = append(n.Unknown, fmt.Sprintf("whether a checkpoint can be written: %v: run as root", err))
 	default:
 		n.Stores[dir] = err.Error()
+	}
+}
+
+func (n *Node) lookAtFile(path string) {
+	_, err := readRegular(path)
+	switch {
+	case err == nil:
+		n.Files[path] = ""
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+		n.Unknown = append(n.Unknown, fmt.Sprintf("whether %s can be read: %s: run as root", path, reason(err)))
+	default:
+		n.Files[path] = reason(err)
 	}
 }
 

@@ -48,6 +48,8 @@ type Reading struct {
 	Sets []lease.RangeSet
 	// DataDir is the directory of the leases, empty for the default.
 	DataDir string
+	// ResolvConf is the path of a file like resolv.conf(5), empty for none. Nobody has looked whether it is there.
+	ResolvConf string
 	// Detection says that an address is probed for before it is used.
 	Detection bool
 }
@@ -61,7 +63,7 @@ func Examine(n cniplugin.Network) (Reading, []error) {
 	}
 	parsed, wrong := s.parse(n, cniplugin.Args{})
 	detection, _ := s.detection()
-	return Reading{Sets: parsed.sets, DataDir: s.DataDir, Detection: detection != nil}, append(errs, wrong...)
+	return Reading{Sets: parsed.sets, DataDir: s.DataDir, ResolvConf: s.ResolvConf, Detection: detection != nil}, append(errs, wrong...)
 }
 
 // ExamineNetwork returns the strange keys beside the section, for a configuration whose "type" is another

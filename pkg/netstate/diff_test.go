@@ -254,3 +254,27 @@ func TestDiffOfRoutes(t *testing.T) {
 		t.Run(name, func(t *testing.T) { test.run(t, pod) })
 	}
 }
+
+// Two parents that are not one device never have the same description.
+func TestParentsThatDifferAreDescribedApart(t *testing.T) {
+	port := func(p string) Device {
+		return Device{Kind: KindNIC, Name: "eth0", NIC: NIC{BusAddress: "0000:3b:00.0", DevPort: p}}
+	}
+	vlan := Device{Kind: KindVLAN, Name: "eth0.3", VLAN: &VLAN{ID: 3, Protocol: Protocol8021Q}}
+	const hardware = "no permanent MAC, bus address 0000:3b:00.0"
+	for name, test := range map[string]struct {
+		want, have Device
+		reason     *Difference
+	}{
+		"the same port":       {port("1"), port("1"), nil},
+		"another port":        {port("0"), port("1"), &Difference{Field: FieldParent, Want: "eth0 (" + hardware + ")", Have: "eth0 (" + hardware + ", port 1)"}},
+		"a VLAN without ID":   {vlan, Device{Kind: KindVLAN, Name: "eth0.3"}, &Difference{Field: FieldParent, Want: "eth0.3 (" + vlan.VLAN.String() + ")", Have: "eth0.3 (vlan)"}},
+		"no ID was recorded":  {Device{Kind: KindVLAN, Name: "eth0.3"}, vlan, &Difference{Field: FieldParent, Want: "eth0.3 (vlan)", Have: "eth0.3 (" + vlan.VLAN.String() + ")"}},
+		"another kind of NIC": {port(""), Device{Kind: "team", Name: "eth0", NIC: port("").NIC}, &Difference{Field: FieldParent, Want: "eth0 (" + hardware + ")", Have: "eth0 (team, " + hardware + ")"}},
+	} {
+		got := parentsDiffer(Interface{Parents: []Device{test.want}}, Interface{Parents: []Device{test.have}})
+		if diff := cmp.Diff(test.reason, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}

@@ -32,8 +32,10 @@ func (d Device) Is(other Device) bool {
 		return false
 	}
 	switch {
-	case d.VLAN != nil:
+	case d.VLAN != nil && other.VLAN != nil:
 		return *d.VLAN == *other.VLAN
+	case d.VLAN != nil || other.VLAN != nil:
+		return false
 	case d.Known():
 		return d.Same(other.NIC)
 	}
@@ -88,12 +90,29 @@ func chainNames(chain []Device) string {
 	return names
 }
 
+// Hardware says in words for people what is known of the NIC. Port 0 is left out.
+func (n NIC) Hardware() string {
+	told := func(what, value string) string {
+		if value == "" {
+			return "no " + what
+		}
+		return what + " " + value
+	}
+	words := told("permanent MAC", n.PermanentMAC) + ", " + told("bus address", n.BusAddress)
+	if n.DevPort != "" && n.DevPort != "0" {
+		words += ", port " + n.DevPort
+	}
+	return words
+}
+
 func describe(d Device) string {
 	switch {
 	case d.VLAN != nil:
 		return fmt.Sprintf("%s (%s)", d.Name, d.VLAN)
+	case d.Known() && d.Kind == KindNIC:
+		return fmt.Sprintf("%s (%s)", d.Name, d.Hardware())
 	case d.Known():
-		return fmt.Sprintf("%s (permanent MAC %s, bus address %s)", d.Name, d.PermanentMAC, d.BusAddress)
+		return fmt.Sprintf("%s (%s, %s)", d.Name, d.Kind, d.Hardware())
 	}
 	return fmt.Sprintf("%s (%s)", d.Name, d.Kind)
 }
