@@ -3,6 +3,7 @@ package adopt_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -115,22 +116,22 @@ func TestRefreshForgetsATornCheckpointWhoseSandboxIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	fresh.Remove(t, netns)
-	n.waitGone(t, "its checkpoint is torn, and its sandbox is gone")
-	n.Says(t, 0, "capture --refresh", "1 forgotten\n")
+	n.eventually(t, "capture --refresh", "its checkpoint is torn, and its sandbox is gone", "1 forgotten\n")
 	n.Says(t, 0, "check", "0 attachments as recorded, 0 not")
 }
 
-// waitGone returns once a capture would forget one checkpoint for that reason. For a moment, another process of this
-// machine can have the inode of the namespace.
-func (n *node) waitGone(t *testing.T, reason string) {
+// eventually runs relink until it says all of that. For a moment, another process of this machine can have the inode of
+// a namespace that is gone.
+func (n *node) eventually(t *testing.T, line string, says ...string) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		out, _ := n.Relink("capture", "--refresh", "--dry-run")
-		if strings.Contains(out, "1 to forget") && strings.Contains(out, reason) {
+		out, _ := n.Relink(strings.Fields(line)...)
+		missing := slices.IndexFunc(says, func(s string) bool { return !strings.Contains(out, s) })
+		if missing < 0 {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("it does not say %q:\n%s", reason, out)
+			t.Fatalf("relink %s does not say %q:\n%s", line, says[missing], out)
 		}
 	}
 }
@@ -147,8 +148,7 @@ func TestCaptureKeepsWhatAProcessKeeps(t *testing.T) {
 	fresh.Remove(t, netns)
 	n.Says(t, 0, "capture", "its sandbox was not found, but is not proven gone: nothing leads to it at "+netns+", but an open file of process", "1 kept\n")
 	_ = f.Close()
-	n.waitGone(t, "no DEL forgets what relink did not attach")
-	n.Says(t, 0, "capture", "1 forgotten\n")
+	n.eventually(t, "capture", "no DEL forgets what relink did not attach", "1 forgotten\n")
 }
 
 // The checkpoint of a newer relink is whole. Nothing overwrites it.
