@@ -2,12 +2,10 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/relink-cni/relink/test/fresh"
 )
 
 // A program takes long to start in the test machine. So one program does the work of many where it can.
@@ -54,26 +52,9 @@ func output(cmd *exec.Cmd) (string, error) {
 
 // within calls f in a pod's network namespace.
 func within(pod string, f func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // The thread ends with the goroutine.
-		err := enter("/run/netns/" + pod)
-		if err == nil {
-			err = f()
-		}
-		done <- err
-	}()
-	return <-done
-}
-
-func enter(path string) error {
-	namespace, err := os.Open(path)
-	if err != nil {
-		return err
+	var err error
+	if enterErr := fresh.In("/run/netns/"+pod, func() { err = f() }); enterErr != nil {
+		return enterErr
 	}
-	defer namespace.Close()
-	if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("enter %s: %w", path, err)
-	}
-	return nil
+	return err
 }
