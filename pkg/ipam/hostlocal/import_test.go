@@ -220,7 +220,7 @@ func TestImportIsAllOrNothing(t *testing.T) {
 }
 
 func TestImportOfAFullNetworkTwiceAtOnce(t *testing.T) {
-	const n = 60_000
+	const n = 16_000
 	dir := t.TempDir()
 	want := map[netip.Addr]string{}
 	a := netip.MustParseAddr("10.231.77.2")
