@@ -99,7 +99,7 @@ func benchNode(bin string, perParent int, counts []int, which string) ([]results
 		if err != nil {
 			return nil, err
 		}
-		check, err := n.check()
+		check, status, err := n.looks()
 		if err != nil {
 			return nil, err
 		}
@@ -108,7 +108,7 @@ func benchNode(bin string, perParent int, counts []int, which string) ([]results
 		rows = append(rows, results.Restore{
 			Sandboxes: count, OnParent: min(count, perParent), Commands: each(a), Library: each(b), Batches: each(c), Relink: each(d),
 			ToBatches: median(ratios(d, c)), ToLibrary: median(ratios(b, d)), ToCommand: median(a) / median(d),
-			PeakMB: n.peak >> 10, CheckS: check.Seconds(),
+			PeakMB: n.peak >> 10, CheckS: check.Seconds(), StatusS: status.Seconds(),
 		})
 	}
 	return rows, nil
@@ -326,18 +326,22 @@ func byCommands(n *node) error {
 	return nil
 }
 
-// check measures relink check as a whole process while nothing differs from the record.
-func (n *node) check() (time.Duration, error) {
-	var all []time.Duration
-	for range 5 {
-		start := time.Now()
-		if out, err := exec.Command(filepath.Join(n.bin, "relink"), "--checkpoint-dir", n.store.Dir(), "check").CombinedOutput(); err != nil {
-			return 0, fmt.Errorf("relink check: %w: %s", err, out)
+// looks returns how long relink check and relink status take, as whole processes in turn.
+func (n *node) looks() (check, status time.Duration, err error) {
+	took := map[string][]time.Duration{}
+	for range 9 {
+		for _, verb := range []string{"check", "status"} {
+			start := time.Now()
+			if out, err := exec.Command(filepath.Join(n.bin, "relink"), "--checkpoint-dir", n.store.Dir(), verb).CombinedOutput(); err != nil {
+				return 0, 0, fmt.Errorf("relink %s: %w: %s", verb, err, out)
+			}
+			took[verb] = append(took[verb], time.Since(start))
 		}
-		all = append(all, time.Since(start))
 	}
-	slices.Sort(all)
-	return all[len(all)/2], nil
+	for _, all := range took {
+		slices.Sort(all)
+	}
+	return took["check"][4], took["status"][4], nil
 }
 
 // byRelink runs relink restore as a whole process with all its features.

@@ -59,7 +59,9 @@ type Restore struct {
 	ToLibrary float64 `json:"toLibrary"`
 	ToCommand float64 `json:"toCommands"`
 	PeakMB    int64   `json:"peakMB"` // The memory of relink, in MiB.
-	CheckS    float64 `json:"checkS"` // The time of relink check for all sandboxes, in seconds.
+	// CheckS and StatusS are the times of relink check and relink status for all sandboxes, in seconds.
+	CheckS  float64 `json:"checkS"`
+	StatusS float64 `json:"statusS"`
 }
 
 // Load reads the file. A missing file gives empty results.
@@ -108,10 +110,10 @@ func (r Results) IPAMTable() string {
 // RestoreTable returns the table of Restore in Markdown.
 func (r Results) RestoreTable() string {
 	t := table("sandboxes", "on a parent", "(a) ip commands", "(b) library calls", "(c) bare batches", "(d) relink restore",
-		"d/c", "b/d", "a/d", "peak memory of d", "relink check of all")
+		"d/c", "b/d", "a/d", "peak memory of d", "relink check", "relink status")
 	for _, s := range r.Restore {
-		fmt.Fprintf(t, "| %d | %d | %.2f | %.3f | %.3f | %.3f | %.2f | %.1f | %.0f | %d MB | %.2f s |\n", s.Sandboxes, s.OnParent,
-			s.Commands, s.Library, s.Batches, s.Relink, s.ToBatches, s.ToLibrary, s.ToCommand, s.PeakMB, s.CheckS)
+		fmt.Fprintf(t, "| %d | %d | %.2f | %.3f | %.3f | %.3f | %.2f | %.1f | %.0f | %d MB | %.2f s | %.2f s |\n", s.Sandboxes, s.OnParent,
+			s.Commands, s.Library, s.Batches, s.Relink, s.ToBatches, s.ToLibrary, s.ToCommand, s.PeakMB, s.CheckS, s.StatusS)
 	}
 	return t.String()
 }
