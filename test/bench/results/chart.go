@@ -1,7 +1,10 @@
 package results
 
 import (
+	"bytes"
 	"fmt"
+	"math"
+	"os"
 	"path/filepath"
 	"strconv"
 
@@ -32,13 +35,27 @@ func (r Results) Draw(dir string) error {
 	} {
 		p, err := draw()
 		if err == nil && p != nil {
-			err = p.Save(width, height, filepath.Join(dir, name))
+			err = save(p, filepath.Join(dir, name))
 		}
 		if err != nil {
 			return fmt.Errorf("draw %s: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// save writes the chart. Few browsers have the font by whose widths it is laid out. Those of Arial are the same.
+func save(p *plot.Plot, path string) error {
+	w, err := p.WriterTo(width, height, "svg")
+	if err != nil {
+		return err
+	}
+	var svg bytes.Buffer
+	if _, err := w.WriteTo(&svg); err != nil {
+		return err
+	}
+	const family = "font-family:Liberation Sans"
+	return os.WriteFile(path, bytes.ReplaceAll(svg.Bytes(), []byte(family), []byte(family+",Arial,Helvetica,sans-serif")), 0o644)
 }
 
 func (r Results) attachChart() (*plot.Plot, error) {
@@ -114,18 +131,19 @@ func newPlot(title, unit string) *plot.Plot {
 // points draws a mark for each value of each series above its group. If joined is set, the groups have an order and a
 // line joins the marks. The scale is logarithmic, because values differ by a factor of hundreds.
 func points(p *plot.Plot, groups []string, all []series, joined bool) error {
-	least := all[0].values[0]
+	least, most := all[0].values[0], all[0].values[0]
 	for i, s := range all {
 		var values plotter.XYs
 		for x, y := range s.values {
 			values = append(values, plotter.XY{X: float64(x), Y: y})
-			least = min(least, y)
+			least, most = min(least, y), max(most, y)
 		}
 		line, marks, err := plotter.NewLinePoints(values)
 		if err != nil {
 			return err
 		}
 		line.Color, marks.Color, marks.Shape = plotutil.Color(i), plotutil.Color(i), plotutil.Shape(i)
+		marks.Radius = 4 * vg.Points(1)
 		if joined {
 			p.Add(line)
 		}
@@ -133,8 +151,9 @@ func points(p *plot.Plot, groups []string, all []series, joined bool) error {
 		p.Legend.Add(s.name, marks)
 	}
 	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
-	p.Y.Min = least / 2
+	// The legend has room above the axis.
+	p.Y.Min, p.Y.Max = least/2, math.Pow(10, math.Ceil(math.Log10(most)))
 	p.NominalX(groups...)
-	p.X.Min, p.X.Max = -0.3, float64(len(groups))-0.7
+	p.X.Min, p.X.Max = -0.5, float64(len(groups))-0.5
 	return nil
 }
