@@ -225,7 +225,7 @@ func (r *reading) plugin(place string, config, written []byte) {
 		IPAM cniplugin.Section `json:"ipam"`
 	}
 	// The plugin's reader reports values of a wrong type.
-	_ = cniplugin.DecodeLoosely("", config, &head)
+	_ = cniplugin.DecodePart("", config, &head)
 	refused := refusals(written)
 	r.said = maps.Clone(r.headSaid)
 	if head.Type == "" {

@@ -131,9 +131,6 @@ func refusals(config []byte) []error {
 		ValidAttachments []types.GCAttachment `json:"cni.dev/valid-attachments"`
 	}
 	errs := cniplugin.DecodeAll("", config, &c)
-	if err := cniplugin.DecodeLoosely("", config, &c); err != nil && len(errs) == 0 {
-		errs = append(errs, err)
-	}
 	if c.Type == "" && !slices.ContainsFunc(errs, func(err error) bool { return strings.HasPrefix(message(err), `invalid "type"`) }) {
 		errs = append(errs, cniplugin.ConfigError("type", cniplugin.Missing, "must be the plugin's name, such as relink-macvlan"))
 	}

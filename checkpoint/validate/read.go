@@ -103,7 +103,7 @@ func readJSON(file, place string, b []byte) ([]Network, []Finding) {
 		return nil, nil
 	}
 	var o object
-	if err := cniplugin.DecodeLoosely("", b, &o); err != nil {
+	if err := cniplugin.DecodePart("", b, &o); err != nil {
 		return nil, refuse(message(err))
 	}
 	if o.Metadata.Namespace != "" {

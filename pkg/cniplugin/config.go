@@ -69,7 +69,7 @@ func (s *Section) UnmarshalJSON(b []byte) error {
 		Type string `json:"type"`
 	}
 	// Keys.Examine reports a key in another case. A DEL takes it.
-	if err := DecodeLoosely("ipam", b, &keys); err != nil {
+	if err := DecodePart("ipam", b, &keys); err != nil {
 		return err
 	}
 	s.Type, s.JSON = keys.Type, slices.Clone(b)
@@ -181,11 +181,11 @@ type Detached struct {
 	CheckpointDir json.RawMessage `json:"checkpointDir"`
 }
 
-// ReadDetached reads the configuration in b for a DEL or a GC, as DecodeLoosely does. It fails with code 7 if the
+// ReadDetached reads the configuration in b for a DEL or a GC, as DecodePart does. It fails with code 7 if the
 // name or the IPAM section is of a wrong type, and with code 6 if b is no JSON.
 func ReadDetached(b []byte) (Detached, error) {
 	var d Detached
-	err := DecodeLoosely("", b, &d)
+	err := DecodePart("", b, &d)
 	return d, err
 }
 
@@ -196,7 +196,7 @@ func (d Detached) Config() (Config, error) {
 	if d.CheckpointDir == nil {
 		return config, nil
 	}
-	return config, DecodeLoosely("checkpointDir", d.CheckpointDir, &config.CheckpointDir)
+	return config, DecodePart("checkpointDir", d.CheckpointDir, &config.CheckpointDir)
 }
 
 // ValidAttachments returns the attachments that the configuration of a GC lists as valid. listed says whether
@@ -208,7 +208,7 @@ func ValidAttachments(config []byte) (_ map[types.GCAttachment]bool, listed bool
 	var c struct {
 		List json.RawMessage `json:"cni.dev/valid-attachments"`
 	}
-	if err := DecodeLoosely("", config, &c); err != nil || c.List == nil {
+	if err := DecodePart("", config, &c); err != nil || c.List == nil {
 		return nil, false, err
 	}
 	var list []json.RawMessage

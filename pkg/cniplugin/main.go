@@ -81,7 +81,7 @@ func checkHead(config []byte, supported []string) error {
 		Name       string `json:"name"`
 		CNIVersion string `json:"cniVersion"`
 	}
-	if err := DecodeLoosely("", config, &head); err != nil {
+	if err := DecodePart("", config, &head); err != nil {
 		return err
 	}
 	if head.Name == "" {

@@ -179,7 +179,7 @@ func decodeIfAny(key string, b json.RawMessage, part any) error {
 	if b == nil {
 		return nil
 	}
-	return cniplugin.DecodeLoosely(key, b, part)
+	return cniplugin.DecodePart(key, b, part)
 }
 
 // checkOneOfAFamily reports several addresses of one family if the result of the specification's version
