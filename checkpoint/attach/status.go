@@ -3,8 +3,6 @@ package attach
 import (
 	"context"
 	"errors"
-	"slices"
-	"syscall"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -62,14 +60,10 @@ func (c *call) hostMaster() (netstate.LiveDevice, error) {
 	return master, err
 }
 
-// passing are errors of a store that can be over when the next ADD comes: somebody else has used up
-// a shared resource.
-var passing = []error{syscall.ENOSPC, syscall.EDQUOT, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE}
-
 // storeStatus fails if no checkpoints can be kept.
 func storeStatus(store *checkpoint.Store) error {
 	err := store.Usable()
-	if err == nil || slices.ContainsFunc(passing, func(p error) bool { return errors.Is(err, p) }) {
+	if err == nil || cniplugin.IsPassing(err) {
 		return nil
 	}
 	return cniplugin.Error(types.ErrPluginNotAvailable, "%s", printable.Joined(err))

@@ -3,7 +3,9 @@ package cniplugin
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -64,6 +66,14 @@ func Join(errs ...error) error {
 		return nil
 	}
 	return types.NewError(codeOf(joined), printable.Joined(joined), "")
+}
+
+// passing are errors that can be over when the next ADD comes: somebody else has used up a shared resource.
+var passing = []error{syscall.ENOSPC, syscall.EDQUOT, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE}
+
+// IsPassing says that a STATUS must not fail because of the error. A runtime would make the node NotReady.
+func IsPassing(err error) bool {
+	return slices.ContainsFunc(passing, func(p error) bool { return errors.Is(err, p) })
 }
 
 func codeOf(err error) uint {

@@ -163,6 +163,10 @@ func (e *examination) explain(place int, known string, there bool) {
 }
 
 func (e *examination) unknown(at string, k *Keys, name string) {
+	if isForeign(name) {
+		e.strange = append(e.strange, Strange{Key: within(at, name)})
+		return
+	}
 	if i := slices.IndexFunc(k.Elsewhere, func(h Hint) bool { return h.Key == plain(name) }); i >= 0 {
 		e.add(at, name, k.Elsewhere[i].Do)
 		return
@@ -202,7 +206,7 @@ func isForeign(name string) bool {
 
 // near returns the known key that is closest to the name, "" if none is close.
 func (k *Keys) near(name string) string {
-	if k.Shared || isForeign(name) {
+	if k.Shared {
 		return ""
 	}
 	var names []string

@@ -242,7 +242,9 @@ func (c *Call) Status(ctx context.Context) error {
 		judged = n.sets
 	}
 	full, err := store.Exhausted(ctx, judged)
-	full = append(full, store.Writable())
+	if err := store.Writable(); !cniplugin.IsPassing(err) {
+		full = append(full, err)
+	}
 	if err := errors.Join(append(full, ignoreNone(err))...); err != nil {
 		return cniplugin.Error(types.ErrPluginNotAvailable, "%s", printable.Joined(err))
 	}

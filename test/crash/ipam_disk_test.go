@@ -104,6 +104,16 @@ func (d *leaseDisk) untilRefused(t *testing.T) []claim {
 	return nil
 }
 
+// status expects that STATUS fails only on a read-only disk. A full disk may have room for the next change.
+func (d *leaseDisk) status(t *testing.T) {
+	t.Helper()
+	var fs unix.Statfs_t
+	must(t, unix.Statfs(d.mount, &fs))
+	if _, err := output(d.claim("a", "a").plugin("STATUS", "")); (err != nil) != (fs.Flags&unix.ST_RDONLY != 0) {
+		t.Errorf("STATUS: %v", err)
+	}
+}
+
 // An ADD that cannot be recorded fails. So does an ADD that would leave no room for its DEL. Everything that is
 // recorded stays.
 func TestIPAMAddOnADiskThatTakesNothing(t *testing.T) {
@@ -121,12 +131,7 @@ func TestIPAMAddOnADiskThatTakesNothing(t *testing.T) {
 		// CHECK only reads.
 		_, err := output(d.claim("a", "a").plugin("CHECK", ""))
 		must(t, err)
-		// A full disk may have room for a change. A read-only disk has none.
-		var fs unix.Statfs_t
-		must(t, unix.Statfs(d.mount, &fs))
-		if _, err := output(d.claim("a", "a").plugin("STATUS", "")); (err != nil) != (fs.Flags&unix.ST_RDONLY != 0) {
-			t.Errorf("STATUS: %v", err)
-		}
+		d.status(t)
 		mend(t)
 		d.sound(t)
 		if diff := cmp.Diff(with, d.leases(t)); diff != "" {
@@ -147,6 +152,7 @@ func TestIPAMFirstAddOnADiskThatTakesNothing(t *testing.T) {
 	eachLeaseDisk(t, plain+wide, func(t *testing.T, d *leaseDisk, spoil, mend func(*testing.T)) {
 		must(t, os.MkdirAll(d.dir, 0o700))
 		spoil(t)
+		d.status(t)
 		c := d.claim("c1", "pod1")
 		refused(t, c.plugin("ADD", ""))
 		if files, err := os.ReadDir(d.dir); err == nil && len(files) > 0 {
