@@ -46,5 +46,31 @@ func (s *Store) RenamedTo(was string) (string, error) {
 	return string(is), nil
 }
 
+// NoteExchanged notes that checkpoints are about to be rewritten for the exchange of names, such as "eth0=eth1 eth1=eth0".
+func (s *Store) NoteExchanged(exchange string) error {
+	f, err := s.note(func(f *os.File) error {
+		if _, err := f.WriteString(exchange); err != nil {
+			return err
+		}
+		return os.Rename(f.Name(), s.ExchangedPath())
+	})
+	if err != nil {
+		return fmt.Errorf("note the exchange of names: %w", err)
+	}
+	return f.Close()
+}
+
+// Exchanged returns the last exchange of names for which checkpoints were rewritten since the boot, "" for none.
+func (s *Store) Exchanged() (string, error) {
+	b, err := os.ReadFile(s.ExchangedPath())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("the last exchange of names: %w", err)
+	}
+	return string(b), nil
+}
+
+// ExchangedPath is the file with the note of NoteExchanged.
+func (s *Store) ExchangedPath() string { return filepath.Join(s.restoring(), "exchanged") }
+
 // It is beside the notes of restores that are under way, as lastRestore is.
 func (s *Store) renamed() string { return filepath.Join(s.restoring(), "renamed") }

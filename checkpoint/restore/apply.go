@@ -370,6 +370,9 @@ func (w *work) remember() error {
 		return nil
 	}
 	if !sameParents {
+		if err := w.noteExchange(); err != nil {
+			return err
+		}
 		w.record.Interface.Parents = w.now
 	}
 	link.Index, w.record.AnnouncementOwed = w.index, w.outcome.AnnouncementOwed

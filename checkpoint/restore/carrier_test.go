@@ -316,3 +316,13 @@ func save(t *testing.T, store *checkpoint.Store, r checkpoint.Record) {
 		t.Fatal(err)
 	}
 }
+
+// A pod may make its own link dormant. No restore waits for that: it sends on the parent.
+func TestADormantInterfaceHoldsNobodyUp(t *testing.T) {
+	p := newLiving(t)
+	fresh.Run(t, p.netns, "ip link set eth0 mode dormant state dormant")
+	report := must(Run(t.Context(), Options{Store: p.store, Wait: time.Hour}))(t)
+	if o := report.Attachments[0]; !report.AsRecorded() || o.State != AsRecorded || o.NoCarrier != "" {
+		t.Errorf("%+v", report)
+	}
+}

@@ -2,12 +2,15 @@ package restore
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/selection"
 	"github.com/relink-cni/relink/test/fresh"
@@ -101,18 +104,23 @@ func TestAnExchangeIsForAllPods(t *testing.T) {
 	for name, test := range map[string]struct {
 		mapped map[string]string
 		by     selection.Selection
+		before string
 		want   string
 	}{
-		"all":                  {map[string]string{"lan0": "lan2", "lan2": "lan0"}, all, ""},
-		"one pod, no exchange": {map[string]string{"lan0": "lan2"}, one, ""},
-		"said of itself":       {map[string]string{"lan0": "lan2", "lan2": "lan2", "lan1": "lan1"}, one, ""},
-		"one pod": {map[string]string{"lan0": "lan2", "lan2": "lan0"}, one,
+		"all":                  {map[string]string{"lan0": "lan2", "lan2": "lan0"}, all, "", ""},
+		"after another one":    {map[string]string{"lan0": "lan2", "lan2": "lan0"}, all, "lan0=lan4 lan4=lan0", ""},
+		"one pod, no exchange": {map[string]string{"lan0": "lan2"}, one, "lan0=lan2", ""},
+		"said of itself":       {map[string]string{"lan0": "lan2", "lan2": "lan2", "lan1": "lan1"}, one, "", ""},
+		"a second time": {map[string]string{"lan0": "lan2", "lan2": "lan0", "lan1": "lan1"}, all, "lan0=lan2 lan2=lan0",
+			"--parent lan0=lan2 together with --parent lan2=lan0 was said before: the checkpoints that it has reached name the new devices, and a second time would change them once more. " +
+				"If all pods were restored: relink restore. For a pod that it did not reach: relink restore --parent lan0=lan2 POD. To exchange all once more: remove /run/note first"},
+		"one pod": {map[string]string{"lan0": "lan2", "lan2": "lan0"}, one, "",
 			"--parent lan0=lan2 together with --parent lan2=lan0 changes the meaning of lan2, so it has to be for all pods at once: restore without shop/web-0"},
-		"a chain": {map[string]string{"lan0": "lan2", "lan2": "lan4"}, selection.Selection{Parent: "lan0", Namespace: "shop"},
+		"a chain": {map[string]string{"lan0": "lan2", "lan2": "lan4"}, selection.Selection{Parent: "lan0", Namespace: "shop"}, "",
 			"--parent lan0=lan2 together with --parent lan2=lan4 changes the meaning of lan2, so it has to be for all pods at once: restore without --namespace shop --parent lan0"},
 	} {
 		got := ""
-		if err := checkExchange(test.mapped, test.by); err != nil {
+		if err := checkExchange(test.mapped, test.by, test.before, "/run/note"); err != nil {
 			got = err.Error()
 		}
 		if got != test.want {
@@ -127,6 +135,71 @@ func TestAnExchangeIsForAllPods(t *testing.T) {
 	}
 	if after := must(p.store.Load("c1", "eth0"))(t); after.Interface.Parents[0].Name != before.Interface.Parents[0].Name {
 		t.Errorf("the checkpoint was changed: %+v", after.Interface.Parents)
+	}
+}
+
+// Said a second time, an exchange would put the pods on the wrong devices: the checkpoints name the new ones by then.
+func TestAnExchangeIsSaidOnce(t *testing.T) {
+	p := newLiving(t)
+	p.attach(t, "net1", 2)
+	second := must(p.store.Load("c1", "net1"))(t)
+	second.Interface.Parents[0].Name = "lan1"
+	if err := p.store.Save(second); err != nil {
+		t.Fatal(err)
+	}
+	fresh.IP(t, "", "link del lan0")
+	parent(t)
+	opts := Options{Store: p.store, ParentOptions: ParentOptions{Mapped: map[string]string{"lan0": "lan1", "lan1": "lan0"}}}
+	dry := opts
+	dry.DryRun = true
+	must(Run(t.Context(), dry))(t)
+	if report := must(Run(t.Context(), opts))(t); !report.AsRecorded() {
+		t.Errorf("%+v", report)
+	}
+	names := func() string {
+		return must(p.store.Load("c1", "eth0"))(t).Interface.Parents[0].Name + " " + must(p.store.Load("c1", "net1"))(t).Interface.Parents[0].Name
+	}
+	if names() != "lan1 lan0" {
+		t.Errorf("the checkpoints have %s", names())
+	}
+	fresh.IP(t, "", "link del lan0")
+	parent(t)
+	for _, again := range []Options{opts, dry} {
+		if _, err := Run(t.Context(), again); err == nil || !strings.Contains(err.Error(), "was said before") {
+			t.Errorf("said again: %v", err)
+		}
+	}
+	if report := must(Run(t.Context(), Options{Store: p.store}))(t); !report.AsRecorded() || names() != "lan1 lan0" {
+		t.Errorf("the checkpoints have %s\n%+v", names(), report)
+	}
+	if err := os.Remove(p.store.ExchangedPath()); err != nil {
+		t.Error(err)
+	}
+	fresh.IP(t, "", "link del lan0")
+	parent(t)
+	if report := must(Run(t.Context(), opts))(t); !report.AsRecorded() || names() != "lan0 lan1" {
+		t.Errorf("the checkpoints have %s\n%+v", names(), report)
+	}
+}
+
+// A pod that an exchange did not reach must not be restored onto its old device.
+func TestAnExchangeNamesWhatItDidNotReach(t *testing.T) {
+	mapped := map[string]string{"lan0": "lan2", "lan2": "lan0"}
+	failed := &Outcome{State: Failed, Pod: attachment.Pod{Namespace: "shop", Name: "web-0"}}
+	for name, test := range map[string]struct {
+		mapped   map[string]string
+		outcomes []*Outcome
+		problems int
+	}{
+		"all reached": {mapped, []*Outcome{{State: Restored}, {State: SandboxGone}}, 0},
+		"one failed":  {mapped, []*Outcome{{State: Restored}, failed, failed}, 1},
+		"one device":  {map[string]string{"lan0": "lan2"}, []*Outcome{failed}, 0},
+	} {
+		r := &run{Options: Options{ParentOptions: ParentOptions{Mapped: test.mapped}}}
+		r.reportExchange(test.outcomes)
+		if len(r.report.Problems) != test.problems || test.problems > 0 && !strings.HasSuffix(fmt.Sprint(r.report.Problems), "such as relink restore --parent lan0=lan2 shop/web-0]") {
+			t.Errorf("%s: %v", name, r.report.Problems)
+		}
 	}
 }
 

@@ -74,7 +74,7 @@ func (o Outcome) IsAsRecorded() bool {
 
 // sandboxName names the sandbox for people: by its pod, or by its container ID where that is not known.
 func (o Outcome) sandboxName() string {
-	if o.Pod == (attachment.Pod{}) {
+	if o.Pod.Name == "" {
 		return "sandbox " + o.argument()
 	}
 	return o.argument()
@@ -82,7 +82,7 @@ func (o Outcome) sandboxName() string {
 
 // argument is what names the sandbox on a command line.
 func (o Outcome) argument() string {
-	if o.Pod == (attachment.Pod{}) {
+	if o.Pod.Name == "" {
 		return o.Attachment.ContainerID
 	}
 	return o.Pod.String()

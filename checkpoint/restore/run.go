@@ -68,6 +68,9 @@ type run struct {
 	// vanished are the records whose namespace disappeared from its path during the run. mu guards it.
 	mu       sync.Mutex
 	vanished []lost
+	// exchange notes that --parent exchanges names, once.
+	exchange    sync.Once
+	exchangeErr error
 	// notes are those that concern the run itself.
 	notes []string
 }
@@ -81,10 +84,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	if err := checkExchange(opts.Mapped, opts.Select); err != nil {
-		return Report{}, err
-	}
-	if err := checkMapped(opts.Mapped, records, opts.Store.RenamedTo); err != nil {
+	if err := opts.checkNames(records); err != nil {
 		return Report{}, err
 	}
 	host, err := kernel.OpenHost()
@@ -116,6 +116,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	outcomes := r.sandboxes(ctx, todo.here)
 	r.proveGone(ctx, r.vanished)
 	r.awaitCarrier(ctx, outcomes)
+	r.reportExchange(outcomes)
 	r.report.Devices = deviceStates(r.after.plan, r.seen, todo.here)
 	outcomes = append(outcomes, todo.outcomes...)
 	settled = r.settle(outcomes)

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint/adopt"
-	"github.com/relink-cni/relink/pkg/attachment"
 )
 
 func newCapture(open storeOpener, v *verbosity) *cobra.Command {
@@ -145,7 +144,7 @@ func hasFailed(o adopt.Outcome) bool { return o.State == adopt.Refused || o.Stat
 
 // captureCell returns the text that names the interface's sandbox.
 func captureCell(o adopt.Outcome) string {
-	if o.Pod == (attachment.Pod{}) {
+	if o.Pod.Name == "" {
 		return o.Namespace.Path
 	}
 	return o.Pod.String()

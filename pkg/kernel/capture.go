@@ -95,7 +95,7 @@ func Capture(host, sandbox *Namespace, devices netstate.Devices, ifName string, 
 	if c.captured.Link, err = sandbox.describe(link); err != nil {
 		return c.captured, err
 	}
-	c.captured.Carrier = c.link.carrier()
+	c.captured.Carrier = c.link.carrierInSandbox()
 	if err := c.parents(); err != nil {
 		return c.captured, fmt.Errorf("parents of %s: %w", ifName, err)
 	}

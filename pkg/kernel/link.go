@@ -140,12 +140,20 @@ func (l *link) up() bool { return l.flags&unix.IFF_UP != 0 }
 
 // carrier says that the device can send. When carrier comes, the kernel first drops what is sent, until it has noticed:
 // linkwatch_do_dev (net/core/link_watch.c) sets the operational state and then lets the queues send, up to a second
-// later. The state stays unknown if a driver never tells of its carrier. Its queues send from the start.
+// later. The state stays unknown if a driver never tells of its carrier. Its queues send from the start. A device that is
+// dormant waits for somebody else, such as the switch (802.1X): what it sends goes no further.
 func (l *link) carrier() bool {
 	if l.flags&(unix.IFF_UP|unix.IFF_LOWER_UP) != unix.IFF_UP|unix.IFF_LOWER_UP {
 		return false
 	}
 	return l.operState == netlink.OperUp || l.operState == netlink.OperUnknown && l.carrierChanges == 0
+}
+
+// carrierInSandbox is carrier for an interface of a pod. A pod that may change its link can make it dormant: restores
+// would wait for it without end. Nothing but a NIC in the pod has to send by itself.
+func (l *link) carrierInSandbox() bool {
+	dormant := l.operState == netlink.OperDormant || l.operState == netlink.OperTesting
+	return l.carrier() || dormant && l.up() && l.flags&unix.IFF_LOWER_UP != 0
 }
 
 // parentIndex returns the index of the parent, in this namespace or in another one. If a parent in
