@@ -110,6 +110,7 @@ Exit status of every verb:
 		root.AddCommand(verb())
 	}
 	needsVerb(root)
+	strictDefaults(root)
 	speakPlainly(root)
 	return root
 }

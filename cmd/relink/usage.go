@@ -60,6 +60,25 @@ func needsVerb(cmd *cobra.Command) {
 	}
 }
 
+// strictDefaults makes cobra's own verbs refuse what they do not know. They would print a help and end with 0.
+func strictDefaults(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "completion":
+			needsVerb(cmd)
+		case "help":
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return fmt.Errorf("unknown verb %q: %s --help lists the verbs", strings.Join(args, " "), root.CommandPath())
+				}
+				return nil
+			}
+		}
+	}
+}
+
 // verbsOf returns the names of the verbs in the help.
 func verbsOf(cmd *cobra.Command) []string {
 	var all []string
