@@ -118,14 +118,12 @@ func Look(ctx context.Context, opts Options) (*Plan, error) {
 	case opts.Stale && opts.Force:
 		return nil, fmt.Errorf("%w: --force is only for sandboxes that are named", ErrUsage)
 	}
-	records, unreadable, err := restore.Select(opts.Store, opts.Select)
+	found, err := candidates(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
 	plan := &Plan{store: opts.Store}
-	things := selection.WithPods(checkpoint.Things(records, unreadable))
-	for i, c := range prove(ctx, opts.AllProcesses, records, unreadable) {
-		c.guessed = opts.Select.Guesses(things[i])
+	for _, c := range found {
 		do, reason := decide(c, !opts.Stale, opts.Force)
 		if do == doPass {
 			plan.alive++
@@ -134,6 +132,32 @@ func Look(ctx context.Context, opts Options) (*Plan, error) {
 		plan.planned = append(plan.planned, planned{c, do, reason})
 	}
 	return plan, nil
+}
+
+// candidates returns the selected checkpoints with their evidence. All checkpoints of a container tell about its
+// sandbox, also those that are not selected.
+func candidates(ctx context.Context, opts Options) ([]candidate, error) {
+	records, unreadable, err := opts.Store.List()
+	if err != nil {
+		return nil, err
+	}
+	things, err := restore.Things(records, unreadable, opts.Select)
+	if err != nil {
+		return nil, err
+	}
+	chosen, err := opts.Select.Choose(things)
+	if err != nil {
+		return nil, err
+	}
+	things = selection.WithPods(things)
+	var selected []candidate
+	for i, c := range prove(ctx, opts.AllProcesses, records, unreadable) {
+		if chosen[i] {
+			c.guessed = opts.Select.Guesses(things[i])
+			selected = append(selected, c)
+		}
+	}
+	return selected, nil
 }
 
 // prove finds out which of the sandboxes are there. The candidates are the records, and then what is unreadable.

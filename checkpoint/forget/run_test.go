@@ -235,6 +235,36 @@ func TestForgetTorn(t *testing.T) {
 	expectLeft(t, n)
 }
 
+// A checkpoint that is not selected still tells whether the sandbox of its container is there.
+func TestForgetTornAsksAllCheckpointsOfItsContainer(t *testing.T) {
+	n, gone, alive := testnode.New(t), sandboxAt(t), sandboxAt(t)
+	remember(t, n, "c1", "eth0", gone)
+	other := remember(t, n, "c1", "net1", alive)
+	remember(t, n, "c1", "net2", alive)
+	other.Attachment.Network = "san"
+	if err := n.Store.Save(other); err != nil {
+		t.Fatal(err)
+	}
+	tear(t, n, "c1", "net2", 0)
+	fresh.Remove(t, gone)
+	opts := forget.Options{Store: n.Store, Stale: true, AllProcesses: true, Select: selection.Selection{Network: "lan"}}
+	report := waitGone(t, opts, 1).Run(t.Context())
+	if report.Count(forget.Forgotten) != 1 || report.Alive != 1 || !report.Complete() {
+		t.Errorf("%+v", report)
+	}
+	expectLeft(t, n, "c1/net1", "c1/net2")
+
+	opts = forget.Options{Store: n.Store, AllProcesses: true, Select: selection.Selection{Names: []string{"c1"}}}
+	plan, err := forget.Look(t.Context(), opts)
+	if err != nil || len(plan.Report().Checkpoints) != 2 {
+		t.Fatalf("%+v, %v", plan, err)
+	}
+	torn := plan.Report().Checkpoints[1]
+	if want := "another checkpoint of its container tells the namespace: it is at " + alive; torn.State != forget.Kept || !strings.Contains(torn.Reason, want) {
+		t.Errorf("%+v", torn)
+	}
+}
+
 func TestForgetNeedsToKnowWhat(t *testing.T) {
 	n := testnode.New(t)
 	for _, opts := range []forget.Options{{}, {Stale: true, Force: true}} {
