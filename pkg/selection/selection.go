@@ -37,7 +37,8 @@ type Thing struct {
 	// Parents are the names of all devices that the interface is stacked on, members of bonds included.
 	Parents []string
 	// Unknown says that nobody can tell what belongs into the empty fields. Every limit on such a field chooses
-	// the thing, so that it is reported. Without a pod only its container ID names it.
+	// the thing, so that it is reported, if the limit also leaves a thing whose field is known. Without a pod only
+	// its container ID names it.
 	Unknown bool
 }
 
@@ -144,29 +145,44 @@ func (s Selection) Guesses(t Thing) bool {
 	return slices.ContainsFunc(s.limits(), func(l limit) bool { return l.isUnknown(t) })
 }
 
-// limit applies Namespace, Network and Parent, one after the other.
+// limit applies Namespace, Network and Parent, one after the other. A guess alone is no match: the value of a limit
+// can be misspelt.
 func (s Selection) limit(things []Thing) ([]bool, error) {
-	chosen := make([]bool, len(things))
+	chosen, known := make([]bool, len(things)), make([]bool, len(things))
 	for i := range chosen {
-		chosen[i] = true
+		chosen[i], known[i] = true, true
 	}
 	for _, l := range s.limits() {
-		there, left := map[string]bool{}, false
+		there, guesses := map[string]bool{}, 0
 		for i, t := range things {
-			if !chosen[i] {
-				continue
+			if known[i] {
+				for _, v := range l.of(t) {
+					there[v] = true
+				}
 			}
-			for _, v := range l.of(t) {
-				there[v] = true
+			chosen[i] = chosen[i] && l.chooses(t)
+			known[i] = known[i] && chosen[i] && !l.isUnknown(t)
+			if chosen[i] && !known[i] {
+				guesses++
 			}
-			chosen[i] = l.chooses(t)
-			left = left || chosen[i]
 		}
-		if !left {
-			return nil, fmt.Errorf("%s %s %w: %s", l.flag, l.value, ErrNothing, thereIs(there))
+		if !slices.Contains(known, true) {
+			return nil, fmt.Errorf("%s %s %w: %s%s", l.flag, l.value, ErrNothing, thereIs(there), s.unknown(guesses))
 		}
 	}
 	return chosen, nil
+}
+
+// unknown tells of the things that only a guess chooses.
+func (s Selection) unknown(guesses int) string {
+	lister := cmp.Or(s.Lister, "relink list")
+	switch guesses {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("; 1 attachment may be meant, but its checkpoint cannot be read: %s shows it", lister)
+	}
+	return fmt.Sprintf("; %d attachments may be meant, but their checkpoints cannot be read: %s shows them", guesses, lister)
 }
 
 // meant returns what the name stands for among the chosen things: a whole container ID, else a pod, else the

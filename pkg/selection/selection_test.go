@@ -142,7 +142,6 @@ func TestChooseWhatIsUnknown(t *testing.T) {
 		"its parents are unknown":                          {selection.Selection{Parent: "eth0"}, []int{0, 1, 2, 3}},
 		"its container ID names it":                        {selection.Selection{Names: []string{"bbbb"}}, []int{1}},
 		"no name of a pod finds it":                        {selection.Selection{Names: []string{"shop/web-0"}}, []int{0, 2, 3}},
-		"nothing else is left":                             {selection.Selection{Namespace: "shpo"}, []int{1}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -163,6 +162,17 @@ func TestChooseWhatIsUnknown(t *testing.T) {
 	}
 	if _, err := (selection.Selection{Names: []string{"web-0"}}).Choose(all); !errors.Is(err, selection.ErrAmbiguous) {
 		t.Errorf("web-0: %v, want that it is ambiguous: two torn ones have the name", err)
+	}
+	for says, by := range map[string]selection.Selection{
+		"--namespace shpo matches nothing: there is lab, shop; 1 attachment may be meant, but its checkpoint cannot be read: relink list shows it":        {Namespace: "shpo"},
+		"--network typo matches nothing: there is lan, storage; 2 attachments may be meant, but their checkpoints cannot be read: relink list shows them": {Network: "typo"},
+		"--parent lna0 matches nothing: there is eth0, eth2; 3 attachments may be meant, but their checkpoints cannot be read: relink list shows them":    {Parent: "lna0"},
+		"--parent eth2 matches nothing: there is eth0; 2 attachments may be meant, but their checkpoints cannot be read: relink list shows them":          {Network: "lan", Parent: "eth2"},
+		"--parent eth2 matches nothing: there is eth0; 2 attachments may be meant, but their checkpoints cannot be read: relink list -o wide shows them":  {Network: "lan", Parent: "eth2", Lister: "relink list -o wide"},
+	} {
+		if chosen, err := by.Choose(all); !errors.Is(err, selection.ErrNothing) || err.Error() != says {
+			t.Errorf("%+v: %v, %v, want %s", by, chosen, err, says)
+		}
 	}
 	by := selection.Selection{Namespace: "shop"}
 	if !by.Guesses(all[1]) || by.Guesses(all[2]) || by.Guesses(all[4]) {
