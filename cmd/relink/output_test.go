@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math/big"
 	"reflect"
 	"syscall"
@@ -45,6 +46,34 @@ func TestYAMLSaysWhatJSONSays(t *testing.T) {
 			t.Fatalf("JSON %q\nYAML %q\n%s", fromJSON, fromYAML, b)
 		}
 	})
+}
+
+// Readers of YAML 1.1 know more kinds of text than YAML 1.2: text of such a kind needs quotes. Other text needs none.
+func TestYAMLIsReadAlikeByOldReaders(t *testing.T) {
+	for _, quoted := range []string{
+		"52:54:00:12:34:56", "1:30", "190:20:30.15", "-1:0", "+12:59", "1_0:30",
+		"y", "Y", "yes", "Yes", "YES", "n", "N", "no", "NO", "on", "On", "off", "OFF", "true", "FALSE",
+		"=", "<<", "~", "null", "Null", "", ".inf", "-.Inf", ".NaN",
+		"12", "-12", "+1", "0123", "0o17", "0b11", "0x1f", "-0x_1f", "1_000", "1.5", "1.", ".5", "1e10", "1e-7", "1.5e+3", "6.8523015e+5",
+		"2026-11-22", "2026-1-2", "2026-11-22T10:00:00Z", "2026-11-22 10:00:00.5 -5", "2026-11-22t10:00:00+01:00",
+	} {
+		want := fmt.Sprintf("- %q\n%q: 1\n", quoted, quoted)
+		if got := string(data(t, formatYAML, []string{quoted})) + string(data(t, formatYAML, map[string]int{quoted: 1})); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	for _, plain := range []string{
+		"0a:00:00:00:00:01", "52:54:00:12:34:5e", "10.3.0.2", "10.3.0.2/24", "fd00:3::2", "shop/web-0", "4f1c2ab0d6e91aa", "eth0", "yes-0", "none", "123e", "1.2.3",
+	} {
+		if got, want := string(data(t, formatYAML, []string{plain})), "- "+plain+"\n"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	for number, want := range map[float64]string{1e-7: "1.0e-7", 1.5e-7: "1.5e-7", 1e21: "1.0e+21", 0.25: "0.25", 12: "12"} {
+		if got := string(data(t, formatYAML, []float64{number})); got != "- "+want+"\n" {
+			t.Errorf("%v: %q, want %s", number, got, want)
+		}
+	}
 }
 
 // A subnet of IPv6 has more addresses than a floating-point number can count.
