@@ -31,7 +31,8 @@ func newStatus(open storeOpener, v *verbosity) *cobra.Command {
 some pods are not as recorded, what to do, the address ranges that are nearly full, and what
 the last restore did. It changes nothing.
 
-Exit status 0: everything is as recorded; 1: something is not; 2: usage or environment.`,
+Exit status 0: everything is as recorded; 1: something is not, or cannot be read; 2: usage or
+environment.`,
 		Example: `  relink status
   relink status --watch   # again every 2 seconds, until ^C
   relink status -o json`,
@@ -41,6 +42,9 @@ Exit status 0: everything is as recorded; 1: something is not; 2: usage or envir
 				return fmt.Errorf("invalid --interval %s: must be more than 0", interval)
 			}
 			if err := cacheIsThere(cmd, cacheDir); err != nil {
+				return err
+			}
+			if _, err := leases.path(); err != nil {
 				return err
 			}
 			if opts.Store, err = open(); err != nil {
@@ -110,7 +114,8 @@ type nodeStatus struct {
 	// Notes are facts that are good to know, such as a NIC under another name.
 	Notes []string `json:"notes,omitempty"`
 
-	pods     map[attachment.Key]string
+	pods map[attachment.Key]string
+	// recorded says that everything is as recorded, and that nothing is unknown. It decides the exit status.
 	recorded bool
 	dir      string
 }
@@ -151,16 +156,28 @@ func look(ctx context.Context, opts restore.Options, cacheDir string, leases lea
 	}
 	now := statusOf(report, without)
 	now.At, now.dir = time.Now().UTC().Truncate(time.Second), opts.Store.Dir()
-	last, err := opts.Store.LastRestore()
+	now.addLastRestore(opts.Store.LastRestore())
+	p := <-read
+	now.Pools, now.PoolProblems = orEmpty(p.full), p.problems
+	now.recorded = now.recorded && len(now.PoolProblems) == 0
+	return now, nil
+}
+
+// addLastRestore adds what checkpoint.Store.LastRestore returned. A restore replaces a torn file. It cannot replace a
+// directory.
+func (now *nodeStatus) addLastRestore(last checkpoint.LastRestore, err error) {
 	switch {
 	case err == nil:
 		now.LastRestore = &last
-	case !errors.Is(err, checkpoint.ErrNone):
+		return
+	case errors.Is(err, checkpoint.ErrNone):
+		return
+	case errors.Is(err, checkpoint.ErrTorn):
 		now.Problems = append(now.Problems, fmt.Sprintf("%v; the next relink restore writes it anew", err))
+	default:
+		now.Problems = append(now.Problems, fmt.Sprintf("%v: remove it. The next relink restore writes it anew", err))
 	}
-	p := <-read
-	now.Pools, now.PoolProblems = orEmpty(p.full), p.problems
-	return now, nil
+	now.recorded = false
 }
 
 // statusOf sums up what was found. It names each thing once: what Owed has is not in Causes, and what Causes has is not

@@ -24,6 +24,7 @@ const (
 func (now nodeStatus) write(s *screen) {
 	now.writeHead(s)
 	if s.quiet {
+		now.writeUnknown(s)
 		return
 	}
 	now.writeParents(s)
@@ -44,6 +45,16 @@ func (now nodeStatus) writeHead(s *screen) {
 	case now.recorded && s.quiet:
 	default:
 		s.heading("%s in %s: %s", count(total, "attachment"), count(now.Pods, "pod"), now.states())
+	}
+}
+
+// writeUnknown writes on a quiet screen what the counts of the first line do not say.
+func (now nodeStatus) writeUnknown(s *screen) {
+	for _, problem := range now.Problems {
+		s.fitted("%s", problem)
+	}
+	for _, problem := range now.PoolProblems {
+		s.fitted("leases not known: %s", problem)
 	}
 }
 
