@@ -42,7 +42,7 @@ type plugin struct {
 	store string
 	// sets are the ranges of relink-ipam or host-local.
 	sets []lease.RangeSet
-	// resolvConf is the file whose settings of DNS relink-ipam returns, empty for none.
+	// resolvConf is the absolute path of the file whose settings of DNS relink-ipam returns, empty for none.
 	resolvConf string
 }
 
@@ -300,7 +300,9 @@ func (r *reading) section(p *plugin, n cniplugin.Network) {
 		read, errs := ipam.Examine(n)
 		r.errors(p.place, errs)
 		r.strange(p.place, &ipam.Keys, "ipam", n.IPAM.JSON, none)
-		p.resolvConf = read.ResolvConf
+		if filepath.IsAbs(read.ResolvConf) { // Examine reports a relative path: it names no file of the node.
+			p.resolvConf = read.ResolvConf
+		}
 		if p.sets = read.Sets; read.Detection && netconf.Interface[p.kind] == nil {
 			r.say(Warning, p.place, `"ipam.conflictDetection": %s does not probe for addresses: only relink-macvlan and relink-vlan do`, p.kind)
 		}

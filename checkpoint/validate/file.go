@@ -75,9 +75,13 @@ func (c *collected) addFile(path string) ([]byte, error) {
 	return b, nil
 }
 
-// readRegular reads a regular file. A FIFO and a device could give no end of bytes, or none at all.
+// readRegular reads a regular file. A FIFO and a device could give no end of bytes, or none at all. It does not even open
+// them: a device such as /dev/watchdog acts when it is opened.
 func readRegular(path string) ([]byte, error) {
-	// Without O_NONBLOCK it would wait for the writer of a FIFO.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
+	// Another file can have its name by now. Without O_NONBLOCK it would wait for the writer of a FIFO.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err

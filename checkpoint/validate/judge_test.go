@@ -1,9 +1,11 @@
 package validate
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -196,6 +198,19 @@ func TestANodeLacksAFileThatIsRead(t *testing.T) {
 	}
 }
 
+// A relative path has one error. No file below the directory of relink validate is meant.
+func TestARelativeResolvConfIsNoFileOfTheNode(t *testing.T) {
+	chains, wrong := readChains([]Network{{File: "10.conf", Config: []byte(`{"name": "pods", "type": "relink-macvlan", "master": "bond4",
+		"ipam": {"type": "relink-ipam", "subnet": "10.3.0.0/24", "resolvConf": "resolv.conf"}}`)}})
+	want := []string{`10.conf: relink-macvlan: error: invalid "ipam.resolvConf": "resolv.conf": must be an absolute path`}
+	if diff := cmp.Diff(want, lines(wrong)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if files := needsOf(chains).Files; len(files) > 0 {
+		t.Errorf("needs %v", files)
+	}
+}
+
 // Both kinds of files are looked at on a real file system.
 func TestLooksWhetherAFileCanBeRead(t *testing.T) {
 	dir := t.TempDir()
@@ -203,8 +218,16 @@ func TestLooksWhetherAFileCanBeRead(t *testing.T) {
 	if err := os.WriteFile(there, []byte("nameserver 10.3.0.1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	node := Look(Needs{Files: []string{there, missing, dir}}, nil)
-	want := map[string]string{there: "", missing: "no such file or directory", dir: dir + " is no regular file"}
+	link, fifo := filepath.Join(dir, "link"), filepath.Join(dir, "fifo")
+	if err := errors.Join(os.Symlink(os.DevNull, link), syscall.Mkfifo(fifo, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	node := Look(Needs{Files: []string{there, missing, dir, os.DevNull, link, fifo, "/dev/zero", "/dev/ptmx"}}, nil)
+	want := map[string]string{
+		there: "", missing: "no such file or directory", dir: dir + " is no regular file",
+		os.DevNull: "", link: "", // An ADD reads an empty file.
+		fifo: fifo + " is no regular file", "/dev/zero": "/dev/zero is no regular file", "/dev/ptmx": "/dev/ptmx is no regular file",
+	}
 	if diff := cmp.Diff(want, node.Files); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

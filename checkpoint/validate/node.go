@@ -130,13 +130,23 @@ func (n *Node) lookAtStore(dir string) {
 func (n *Node) lookAtFile(path string) {
 	_, err := readRegular(path)
 	switch {
-	case err == nil:
+	case err == nil || isNull(path):
 		n.Files[path] = ""
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
 		n.Unknown = append(n.Unknown, fmt.Sprintf("whether %s can be read: %s: run as root", path, reason(err)))
 	default:
 		n.Files[path] = reason(err)
 	}
+}
+
+// isNull says that the path leads to /dev/null. An ADD reads it as an empty file.
+func isNull(path string) bool {
+	file, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return err == nil && os.SameFile(file, null)
 }
 
 func (n *Node) lookAtDevices() error {
