@@ -72,6 +72,19 @@ func TestAnInterruptedLookSaysSo(t *testing.T) {
 	}
 }
 
+// --watch ends if nobody can read what it shows.
+func TestWatchEndsIfItCannotWrite(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for _, output := range []string{"table", "json"} {
+		var stderr bytes.Buffer
+		code := run(ctx, []string{"--checkpoint-dir", t.TempDir(), "status", "--watch", "--interval", "1ms", "-o", output}, full{}, &stderr)
+		if ctx.Err() != nil || code != exitDiffers || stderr.String() != "relink: what it has to say cannot be written: no space left on device\n" {
+			t.Errorf("%s: exit status %d, %q, %v", output, code, &stderr, ctx.Err())
+		}
+	}
+}
+
 // --watch shows the node again and again. ^C ends it without a failure.
 func TestWatch(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -85,6 +85,9 @@ func watched(ctx context.Context, interval time.Duration, s *screen, show func()
 		case err != nil && !errors.Is(err, errDiffers):
 			return err
 		}
+		if o := outletOf(s.out); o != nil && o.failed != nil {
+			return o.failed // Nobody can read what it shows.
+		}
 		select {
 		case <-ctx.Done():
 			return nil
