@@ -94,7 +94,7 @@ var entries = []entry{
 	{"docs/runbook.md", "relink restore --parent eth0=ens5f0", parts, "", "the test machine's NICs keep their names"},
 	{"docs/runbook.md", "relink restore shop/web-0", session, "", ""},
 	{"docs/runbook.md", "kubectl -n shop delete pod web-0", parts, "", runtime},
-	{"docs/runbook.md", "relink capture --refresh", session, "", ""},
+	{"docs/runbook.md", "relink capture --refresh shop/web-0", session, "", ""},
 	{"docs/runbook.md", "# journalctl -t relink", parts, "", systemd},
 	{"docs/runbook.md", "relink forget --stale --yes", session, "", ""},
 
