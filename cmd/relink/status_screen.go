@@ -3,35 +3,69 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// The screen has at most 24 lines, so it shows only the first few of each. With --verbose it shows all.
-const (
-	shownParents = 6
-	shownCauses  = 4
-	shownOthers  = 2
-	shownPods    = 3
-)
+// screenLines is how many lines the screen has at most. With --verbose it has all.
+const screenLines = 24
+
+// shownPods is how many pods of one cause the screen names.
+const shownPods = 3
+
+// amounts is how many of each thing the screen shows. After them it says how many it leaves out.
+type amounts struct{ parents, causes, others int }
+
+// fewerAndFewer are the amounts to try, until the screen has at most screenLines lines. With the last ones it has 20 if it
+// has every part.
+var fewerAndFewer = []amounts{{6, 4, 2}, {4, 3, 2}, {3, 3, 1}, {2, 2, 1}, {1, 1, 1}, {1, 1, 0}}
 
 // write writes the screen.
 func (now nodeStatus) write(s *screen) {
-	now.writeHead(s)
 	if s.quiet {
+		now.writeHead(s)
 		now.writeUnknown(s)
 		return
 	}
-	now.writeParents(s)
-	now.writeCauses(s)
-	now.writeOwed(s)
-	now.writePools(s)
-	now.writeLast(s)
+	shown := fewerAndFewer[0]
+	for _, shown = range fewerAndFewer {
+		if s.verbose || now.lines(s, shown) <= screenLines {
+			break
+		}
+	}
+	now.writeParts(s, shown)
+}
+
+// lines counts the lines of the screen on its terminal. A line that is too wide takes several.
+func (now nodeStatus) lines(s *screen, shown amounts) int {
+	var text strings.Builder
+	trial := &screen{verbosity: s.verbosity, out: &printable.Writer{To: &text}, err: io.Discard, width: s.width}
+	now.writeParts(trial, shown)
+	n := 0
+	for line := range strings.Lines(text.String()) {
+		n++
+		if columns := utf8.RuneCountInString(line) - 1; s.width > 0 && columns > 0 {
+			n += (columns - 1) / s.width
+		}
+	}
+	return n
+}
+
+func (now nodeStatus) writeParts(s *screen, shown amounts) {
+	now.writeHead(s)
+	now.writeParents(s, shown)
+	now.writeCauses(s, shown)
+	now.writeOwed(s, shown)
+	now.writePools(s, shown)
+	now.writeLast(s, shown)
 }
 
 func (now nodeStatus) writeHead(s *screen) {
@@ -71,12 +105,12 @@ func (now nodeStatus) states() string {
 }
 
 // writeParents writes the devices below the attachments, each one before the devices on it.
-func (now nodeStatus) writeParents(s *screen) {
+func (now nodeStatus) writeParents(s *screen, shown amounts) {
 	if len(now.Parents) == 0 {
 		return
 	}
 	t := newTable(true, columns("PARENT", "STATE", "ATTACHMENTS")...)
-	for _, d := range limited(now.Parents, shownParents, s) {
+	for _, d := range limited(now.Parents, shown.parents, s) {
 		name := d.Name
 		if d.On != "" {
 			name = "  " + name
@@ -84,7 +118,7 @@ func (now nodeStatus) writeParents(s *screen) {
 		t.row(name, deviceState(d), fmt.Sprint(d.Attachments+d.Through))
 	}
 	t.write(s)
-	more(len(now.Parents), shownParents, "parent", s)
+	more(len(now.Parents), shown.parents, "parent", s)
 }
 
 // deviceState returns the device's state.
@@ -101,12 +135,12 @@ func deviceState(d restore.DeviceState) string {
 }
 
 // writeCauses writes why attachments are not as recorded, names their pods, and says how to see all of them.
-func (now nodeStatus) writeCauses(s *screen) {
+func (now nodeStatus) writeCauses(s *screen, shown amounts) {
 	if len(now.Causes) == 0 {
 		return
 	}
 	s.heading("NOT AS RECORDED")
-	for _, c := range limited(now.Causes, shownCauses, s) {
+	for _, c := range limited(now.Causes, shown.causes, s) {
 		s.fitted("  %s in %s: %s", count(len(c.Attachments), "attachment"), count(c.Pods, "pod"), c.Reason)
 		see := "relink show " + now.pods[c.Attachments[0]]
 		shows := "one of them"
@@ -118,7 +152,7 @@ func (now nodeStatus) writeCauses(s *screen) {
 		}
 		s.fitted("      %s shows %s: %s", see, shows, now.someOf(c, s))
 	}
-	more(len(now.Causes), shownCauses, "cause", s)
+	more(len(now.Causes), shown.causes, "cause", s)
 }
 
 // someOf names the first pods of the cause.
@@ -140,51 +174,66 @@ func (now nodeStatus) someOf(c restore.Cause, s *screen) string {
 }
 
 // writeOwed writes the work that is left to do, and the command for it.
-func (now nodeStatus) writeOwed(s *screen) {
+func (now nodeStatus) writeOwed(s *screen, shown amounts) {
 	var lines []string
 	if n := now.Owed.Announcements; n > 0 {
 		lines = append(lines, fmt.Sprintf("%s whose neighbours were not told: relink restore", count(n, "attachment")))
 	}
-	if n := len(now.Owed.Unreadable); n > 0 {
-		lines = append(lines, count(n, "checkpoint")+" that cannot be read:")
-		for _, why := range limited(now.Owed.Unreadable, shownOthers, s) {
-			lines = append(lines, "    "+why)
-		}
-	}
+	lines = append(lines, now.Owed.unreadable(s, shown)...)
 	if n := len(now.Owed.WithoutCheckpoint); n > 0 {
 		lines = append(lines, fmt.Sprintf("%s without a checkpoint: relink capture", count(n, "interface")))
 	}
 	if n := now.Owed.SandboxesGone; n > 0 {
 		lines = append(lines, fmt.Sprintf("%s of sandboxes that are gone: relink forget --stale", count(n, "checkpoint")))
 	}
-	lines = append(lines, limited(slices.Concat(now.Problems, now.Notes), shownOthers, s)...)
-	if len(lines) == 0 {
+	remarks := slices.Concat(now.Problems, now.Notes)
+	if len(lines)+len(remarks) == 0 {
 		return
 	}
 	s.heading("TO DO")
-	for _, line := range lines {
+	for _, line := range slices.Concat(lines, limited(remarks, shown.others, s)) {
 		s.fitted("  %s", line)
 	}
-	more(len(now.Problems)+len(now.Notes), shownOthers, "remark", s)
+	more(len(remarks), shown.others, "remark", s)
 }
 
-func (now nodeStatus) writePools(s *screen) {
+// unreadable returns lines about the checkpoints that cannot be read.
+func (o owed) unreadable(s *screen, shown amounts) []string {
+	if len(o.Unreadable) == 0 {
+		return nil
+	}
+	first := count(len(o.Unreadable), "checkpoint") + " that cannot be read:"
+	if shown.others == 0 && !s.verbose {
+		return []string{first + " " + seeAll}
+	}
+	lines := []string{first}
+	for _, why := range limited(o.Unreadable, shown.others, s) {
+		lines = append(lines, "    "+why)
+	}
+	if left := leftOut(len(o.Unreadable), shown.others, "checkpoint", s); left != "" {
+		lines = append(lines, "    "+left)
+	}
+	return lines
+}
+
+func (now nodeStatus) writePools(s *screen, shown amounts) {
 	if len(now.Pools)+len(now.PoolProblems) == 0 {
 		return
 	}
 	s.heading("POOLS NEARLY FULL")
-	for _, p := range limited(now.Pools, shownOthers, s) {
+	for _, p := range limited(now.Pools, shown.others, s) {
 		s.fitted("  %s: %s of %s addresses are held or reserved, %s are free: relink ipam usage --network %s",
 			p.Network, percent(p.Share), countCell(p.Size), countCell(p.Free), p.Network)
 	}
-	more(len(now.Pools), shownOthers, "pool", s)
-	for _, problem := range limited(now.PoolProblems, 1, s) {
+	more(len(now.Pools), shown.others, "pool", s)
+	for _, problem := range limited(now.PoolProblems, shown.others, s) {
 		s.fitted("  not known: %s", problem)
 	}
+	more(len(now.PoolProblems), shown.others, "unreadable pool", s)
 }
 
 // writeLast writes what the last restore did.
-func (now nodeStatus) writeLast(s *screen) {
+func (now nodeStatus) writeLast(s *screen, shown amounts) {
 	l := now.LastRestore
 	if l == nil {
 		return
@@ -199,10 +248,10 @@ func (now nodeStatus) writeLast(s *screen) {
 		line += ", interrupted"
 	}
 	s.fitted("  %s: %s", line, lastCounts(*l))
-	for _, f := range limited(l.Failed, shownOthers, s) {
+	for _, f := range limited(l.Failed, shown.others, s) {
 		s.fitted("  failed: %s %s: %s", podCell(f.Pod, f.Attachment.ContainerID), f.Attachment.IfName, f.Reason)
 	}
-	more(len(l.Failed), shownOthers, "failure", s)
+	more(len(l.Failed), shown.others, "failure", s)
 }
 
 func lastCounts(l checkpoint.LastRestore) string {
@@ -226,10 +275,25 @@ func limited[T any](all []T, n int, s *screen) []T {
 	return all[:n]
 }
 
+// seeAll is the command that shows everything.
+const seeAll = "relink status --verbose"
+
 // more says how many are left out after limited.
 func more(all, n int, thing string, s *screen) {
-	if left := all - n; left > 0 && !s.verbose {
-		s.fitted("  and %s more: relink status --verbose", count(left, thing))
+	if left := leftOut(all, n, thing, s); left != "" {
+		s.fitted("  %s", left)
+	}
+}
+
+// leftOut returns the text of more, empty if nothing is left out.
+func leftOut(all, n int, thing string, s *screen) string {
+	switch left := all - n; {
+	case left <= 0 || s.verbose:
+		return ""
+	case n == 0:
+		return count(left, thing) + ": " + seeAll
+	default:
+		return fmt.Sprintf("and %s more: %s", count(left, thing), seeAll)
 	}
 }
 

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/printable"
+)
+
+// part is a part of the screen: so many things, which begin with a word of their own, and the noun for those that are
+// left out.
+type part struct {
+	things     int
+	word, noun string
+}
+
+// anyStatus returns a status with any amount of everything, and its parts.
+func anyStatus(t *rapid.T) (nodeStatus, []part) {
+	some := func(name string) int {
+		return rapid.OneOf(rapid.IntRange(0, 3), rapid.IntRange(0, 30)).Draw(t, name)
+	}
+	named := func(n int, word string) (all []string) {
+		for i := range n {
+			all = append(all, fmt.Sprintf("%s-%d says why", word, i))
+		}
+		return all
+	}
+	now := nodeStatus{At: time.Now(), Attachments: map[restore.State]int{}, pods: map[attachment.Key]string{}, dir: "/run"}
+	parts := []part{
+		{some("parents"), "parent", "parent"}, {some("causes"), "cause", "cause"}, {some("torn"), "torn", "checkpoint"},
+		{some("problems"), "remark", "remark"}, {some("pools"), "pool", "pool"}, {some("pool problems"), "store", "unreadable pool"},
+		{some("failures"), "failed: ns/failure", "failure"},
+	}
+	for _, state := range []restore.State{restore.AsRecorded, restore.ToRestore, restore.ToRepair, noCarrier, restore.Failed, restore.SandboxGone} {
+		now.Attachments[state] = some(string(state)) * 1000
+	}
+	for _, name := range named(parts[0].things, parts[0].word) {
+		now.Parents = append(now.Parents, restore.DeviceState{Name: strings.Fields(name)[0], Present: true})
+	}
+	for i, why := range named(parts[1].things, parts[1].word) {
+		key := attachment.Key{ContainerID: fmt.Sprint(i), IfName: "eth0"}
+		now.pods[key] = fmt.Sprintf("shop/web-%d", i)
+		now.Causes = append(now.Causes, restore.Cause{Reason: why, Attachments: []attachment.Key{key}, Pods: 1})
+	}
+	now.Owed = owed{Announcements: some("announcements"), Unreadable: named(parts[2].things, parts[2].word), SandboxesGone: some("gone")}
+	now.Owed.WithoutCheckpoint = make([]unremembered, some("without"))
+	remarks := named(parts[3].things, parts[3].word)
+	now.Problems, now.Notes = remarks[:len(remarks)/2], remarks[len(remarks)/2:]
+	for _, name := range named(parts[4].things, parts[4].word) {
+		now.Pools = append(now.Pools, fullSet{Network: strings.Fields(name)[0]})
+	}
+	now.PoolProblems = named(parts[5].things, parts[5].word)
+	if parts[6].things > 0 || rapid.Bool().Draw(t, "restored") {
+		now.LastRestore = &checkpoint.LastRestore{StartedAt: now.At, Counts: map[string]int{string(restore.Restored): 1}}
+	}
+	for i := range parts[6].things {
+		now.LastRestore.Failed = append(now.LastRestore.Failed, checkpoint.FailedRestore{Pod: attachment.Pod{Namespace: "ns", Name: fmt.Sprintf("failure-%d", i)}})
+	}
+	return now, parts
+}
+
+// Whatever is wrong, the screen has 24 lines, and says of each part how much of it is not shown.
+func TestTheScreenHas24Lines(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now, parts := anyStatus(t)
+		width := rapid.SampledFrom([]int{0, 80, 120}).Draw(t, "width")
+		var b bytes.Buffer
+		now.write(&screen{out: &printable.Writer{To: &b}, err: &b, width: width, colour: rapid.Bool().Draw(t, "colour")})
+		text := regexp.MustCompile("\x1b\\[[0-9]*m").ReplaceAllString(b.String(), "")
+		rows := 0
+		for line := range strings.Lines(text) {
+			rows++
+			for columns := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); width > 0 && columns > width; columns -= width {
+				rows++
+			}
+		}
+		if rows > 24 {
+			t.Fatalf("%d lines:\n%s", rows, text)
+		}
+		for _, p := range parts {
+			if shown, left := accounted(text, p); shown+left != p.things {
+				t.Fatalf("%d of %d: %s is shown, %d are said to be left out:\n%s", shown, p.things, p.noun, left, text)
+			}
+		}
+		for _, owed := range []struct {
+			n    int
+			says string
+		}{
+			{now.Owed.Announcements, "whose neighbours were not told"}, {len(now.Owed.WithoutCheckpoint), "without a checkpoint"},
+			{now.Owed.SandboxesGone, "of sandboxes that are gone"}, {len(now.Owed.Unreadable), "that cannot be read"},
+		} {
+			if strings.Contains(text, owed.says) != (owed.n > 0) {
+				t.Fatalf("%d %s:\n%s", owed.n, owed.says, text)
+			}
+		}
+	})
+}
+
+// accounted returns how many things of the part the screen shows, and how many it says that it leaves out.
+func accounted(text string, p part) (shown, left int) {
+	for i := range p.things {
+		if regexp.MustCompile(`\b` + p.word + `-` + strconv.Itoa(i) + `\b`).MatchString(text) {
+			shown++
+		}
+	}
+	more := regexp.MustCompile(`(?m)^ +(?:and )?(\d+) ` + p.noun + `s?( that cannot be read| more)?: relink status --verbose$`)
+	for _, said := range more.FindAllStringSubmatch(text, -1) {
+		n, _ := strconv.Atoi(said[1])
+		left += n
+	}
+	return shown, left
+}
+
+// A screen with room shows as much as ever. A verbose one shows everything.
+func TestTheScreenShowsWhatItCan(t *testing.T) {
+	now := nodeStatus{pods: map[attachment.Key]string{}, Owed: owed{Unreadable: []string{"torn-0", "torn-1", "torn-2"}}}
+	for i := range 40 {
+		now.Parents = append(now.Parents, restore.DeviceState{Name: fmt.Sprintf("eth%d", i), Present: true})
+	}
+	for _, verbose := range []bool{false, true} {
+		var b bytes.Buffer
+		now.write(&screen{verbosity: verbosity{verbose: verbose}, out: &printable.Writer{To: &b}, err: &b})
+		want := 6
+		if verbose {
+			want = 40
+		}
+		if got := strings.Count(b.String(), "eth"); got != want {
+			t.Errorf("verbose %v: %d parents, want %d:\n%s", verbose, got, want, &b)
+		}
+		if says := strings.Contains(b.String(), "    and 1 checkpoint more: relink status --verbose\n"); says == verbose {
+			t.Errorf("verbose %v: the third torn checkpoint:\n%s", verbose, &b)
+		}
+	}
+}
