@@ -8,10 +8,10 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// candidate is a checkpoint that may be forgotten.
+// candidate is a checkpoint, and what is known of its sandbox.
 type candidate struct {
 	record checkpoint.Record
-	// unreadable is set for one that cannot be read. Then record is what is left of it.
+	// unreadable is set if the checkpoint cannot be read. Then record is what is left of it.
 	unreadable *checkpoint.Unreadable
 	evidence   sandbox.Evidence
 	// guessed says that nobody can tell whether the checkpoint is meant (selection.Selection.Guesses).
@@ -42,7 +42,8 @@ const (
 	doFail verb = "fail"
 )
 
-// decide says what to do and why. Without named the operator asked for whatever is stale.
+// decide says what to do and why. named says that the operator named checkpoints. Without it the operator asked for all that
+// are stale.
 func decide(c candidate, named, force bool) (verb, string) {
 	if c.unreadable != nil && c.unreadable.IfName == "" {
 		return doFail, fmt.Sprintf("the sandbox's directory cannot be read: %v", c.unreadable.Err)
@@ -71,9 +72,8 @@ func decide(c candidate, named, force bool) (verb, string) {
 	return doKeep, fmt.Sprintf("nobody knows whether its sandbox is gone: %s. To forget it all the same: relink forget %s --force", why, c.key().ContainerID)
 }
 
-// tornEvidence says whether the sandbox of a checkpoint is there that cannot be read. own is for
-// the namespace that can still be read in it, nil for none. others are for those that the other
-// checkpoints of its container have.
+// tornEvidence says whether the sandbox of a torn checkpoint is there. own is the evidence of the namespace that can still be
+// read in it, nil if none can. others is the evidence of the namespaces in the other checkpoints of its container.
 func tornEvidence(own *sandbox.Evidence, others []sandbox.Evidence) sandbox.Evidence {
 	if own != nil {
 		return *own
@@ -91,5 +91,5 @@ func tornEvidence(own *sandbox.Evidence, others []sandbox.Evidence) sandbox.Evid
 	return is
 }
 
-// weight puts the states in order: all namespaces of a container have to be gone.
+// weight orders the states. The sandbox is gone only if all namespaces of its container are.
 var weight = map[sandbox.State]int{sandbox.IsGone: 0, sandbox.IsUnknown: 1, sandbox.IsAlive: 2}

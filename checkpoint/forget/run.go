@@ -15,7 +15,7 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-// Options of a run. It names something, or Stale is set, or both.
+// Options say what to forget. Select names something, or Stale is set, or both.
 type Options struct {
 	Store *checkpoint.Store
 	// Select names the checkpoints.
@@ -24,8 +24,7 @@ type Options struct {
 	Stale bool
 	// Force forgets what Select names, even if the sandbox is alive or nobody knows.
 	Force bool
-	// AllProcesses says that the processes that are seen here are all of the node's
-	// (sandbox.SeesAllProcesses).
+	// AllProcesses says that relink sees all processes of the node (sandbox.SeesAllProcesses).
 	AllProcesses bool
 }
 
@@ -40,7 +39,7 @@ const (
 	Failed    State = "failed"
 )
 
-// Outcome is what is reported of one checkpoint.
+// Outcome reports one checkpoint.
 type Outcome struct {
 	Attachment attachment.Key       `json:"attachment"`
 	Pod        attachment.Pod       `json:"pod,omitzero"`
@@ -53,7 +52,7 @@ type Outcome struct {
 	LeaseMayRemain bool `json:"leaseMayRemain,omitempty"`
 }
 
-// Report is the whole of what a run found and did.
+// Report is everything that a run found and did.
 type Report struct {
 	DryRun      bool      `json:"dryRun"`
 	Checkpoints []Outcome `json:"checkpoints"`
@@ -61,7 +60,7 @@ type Report struct {
 	Alive int `json:"alive"`
 }
 
-// Complete says that everything was forgotten that was asked for.
+// Complete says that nothing was kept against the operator's wish, and that nothing failed.
 func (r Report) Complete() bool {
 	for _, o := range r.Checkpoints {
 		if o.State == Kept || o.State == Failed {
@@ -82,7 +81,7 @@ func (r Report) Count(s State) int {
 	return n
 }
 
-// LeasesMayRemain says that something was forgotten of which relink-ipam may have a lease.
+// LeasesMayRemain says that relink-ipam may still have the lease of a forgotten checkpoint.
 func (r Report) LeasesMayRemain() bool {
 	for _, o := range r.Checkpoints {
 		if o.State == Forgotten && o.LeaseMayRemain {
@@ -95,7 +94,7 @@ func (r Report) LeasesMayRemain() bool {
 // ErrUsage says that the options do not say what to forget.
 var ErrUsage = errors.New("relink forget needs the names of pods or sandboxes, or --stale")
 
-// Plan is what is to be done.
+// Plan is what Run does.
 type Plan struct {
 	store   *checkpoint.Store
 	planned []planned
@@ -160,7 +159,7 @@ func candidates(ctx context.Context, opts Options) ([]candidate, error) {
 	return selected, nil
 }
 
-// prove finds out which of the sandboxes are there. The candidates are the records, and then what is unreadable.
+// prove finds out which sandboxes are there. It returns first the records, and then the checkpoints that cannot be read.
 func prove(ctx context.Context, all bool, records []checkpoint.Record, unreadable []checkpoint.Unreadable) []candidate {
 	var namespaces []attachment.Namespace
 	ofContainer := map[string][]attachment.Namespace{}
@@ -252,8 +251,7 @@ func (p *Plan) underLock(ctx context.Context, c planned) (forgotten bool, err er
 	return p.store.ForgetRead(c.record)
 }
 
-// leaseMayRemain says that the CNI configuration gives addresses by relink-ipam, or that nothing
-// is known of it.
+// leaseMayRemain says that the addresses of the CNI configuration come from relink-ipam, or that nobody can tell.
 func leaseMayRemain(config []byte) bool {
 	var parsed struct {
 		IPAM struct {

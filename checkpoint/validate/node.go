@@ -85,7 +85,7 @@ func (p plugin) modules() []string {
 	return all
 }
 
-// Look finds out what has to be known of this node. It leaves nothing behind.
+// Look finds out what the networks need to know of this node. It leaves nothing behind.
 func Look(needs Needs, pluginDirs []string) Node {
 	node := Node{Modules: map[string]bool{}, Plugins: map[string]bool{}, PluginDirs: pluginDirs, Stores: map[string]string{}, Files: map[string]string{}}
 	if needs.Devices {
@@ -168,7 +168,7 @@ func isProgram(path string) bool {
 }
 
 // hasModule says whether the kernel has the module: loaded, built in, or in a file that modprobe finds. root is /, or
-// another directory in a test. It fails if the modules of the kernel can't be listed, as in a container without
+// another directory in a test. It fails if the modules of the kernel cannot be listed, as in a container without
 // /lib/modules.
 func hasModule(root, name string) (bool, error) {
 	if _, err := os.Stat(filepath.Join(root, "sys/module", name)); err == nil {
@@ -200,7 +200,7 @@ func hasModule(root, name string) (bool, error) {
 
 var errNotListed = errors.New("not in the list")
 
-// listed returns nil if a line of the file is it, errNotListed if none is.
+// listed returns nil if is accepts a line of the file, else errNotListed.
 func listed(path string, is func(line string) bool) error {
 	f, err := os.Open(path)
 	if err != nil {

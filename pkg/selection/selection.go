@@ -28,15 +28,15 @@ type Selection struct {
 }
 
 // Thing is one attachment that may be named. A field that is not known is empty. A limit on an empty field
-// does not choose the thing, unless Unknown is set. An empty pod is that of the other things of the same
-// sandbox.
+// does not choose the thing, unless Unknown is set. If the pod is empty, the other things of the same sandbox
+// name it.
 type Thing struct {
 	Pod         attachment.Pod
 	ContainerID string
 	Network     string
 	// Parents are the names of all devices that the interface is stacked on, members of bonds included.
 	Parents []string
-	// Unknown says that nobody can tell what belongs into the empty fields. Every limit on such a field chooses
+	// Unknown says that nobody can tell what belongs in the empty fields. Every limit on such a field chooses
 	// the thing, so that it is reported, if the limit also leaves a thing whose field is known. Without a pod only
 	// its container ID names it.
 	Unknown bool
@@ -124,7 +124,7 @@ func (l limit) isUnknown(t Thing) bool { return t.Unknown && len(l.of(t)) == 0 }
 
 func (l limit) chooses(t Thing) bool { return slices.Contains(l.of(t), l.value) || l.isUnknown(t) }
 
-// limits are those that are set.
+// limits returns the flags that are set.
 func (s Selection) limits() []limit {
 	one := func(value string) []string {
 		if value == "" {
@@ -256,7 +256,7 @@ func ShortID(id string) string {
 	return id
 }
 
-// listed bounds how many of the things that are meant a message lists.
+// listed is how many things a message lists at most.
 const listed = 10
 
 func ambiguous(name string, pods map[string]bool, sandboxes map[string]attachment.Pod) error {
