@@ -19,7 +19,7 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// names are the names of relink's plugins that stand in a list.
+// names are the names of those of relink's plugins that a list can have.
 var names = []string{netconf.MacvlanName, netconf.VLANName, netconf.CheckpointName}
 
 // chain is a network taken apart.
@@ -61,7 +61,7 @@ type reading struct {
 	version  string
 	// delegates are the networks in the plugins' configurations.
 	delegates []chain
-	// said are the keys of which an error was reported, for the plugin that is read. headSaid are those of the list.
+	// said are the keys of the present plugin that have an error in the report. headSaid are those of the list.
 	said, headSaid map[string]bool
 }
 
@@ -74,11 +74,11 @@ func (r *reading) say(severity Severity, place, format string, args ...any) {
 	r.findings = append(r.findings, Finding{File: r.File, Place: place, Severity: severity, Message: printable.Line(fmt.Sprintf(format, args...))})
 }
 
-// none is the severity of what is not said.
+// none is the severity of a finding that is not reported.
 const none Severity = ""
 
-// strange reports strange keys. A key that is allowed gets a warning, as perhaps nobody reads it. The others have the
-// severity, or are not said: the plugin's reader has them among its errors.
+// strange reports strange keys. A key that is allowed gets a warning, because perhaps nobody reads it. The others have the
+// given severity. With none they are not reported: the plugin's reader has them among its errors.
 func (r *reading) strange(place string, k *cniplugin.Keys, at string, b []byte, severity Severity) {
 	strange, err := k.Examine(at, b)
 	if err != nil {
@@ -94,8 +94,8 @@ func (r *reading) strange(place string, k *cniplugin.Keys, at string, b []byte, 
 	}
 }
 
-// readChain reads a network and all plugins of it. The first chain is the network's own. The others are those that
-// its plugins delegate to.
+// readChain reads a network and all its plugins. The first chain is the network's own. Its plugins delegate to the
+// others.
 func readChain(n Network) ([]chain, []Finding) {
 	r := reading{chain: chain{Network: n}}
 	config, twice := once(n.Config)
@@ -158,8 +158,8 @@ func (r *reading) list(config []byte, keys map[string]json.RawMessage, hasType b
 	}
 }
 
-// head reports what is wrong with the name and the version, and the other errors. A network without a name has that
-// of its definition.
+// head reports what is wrong with the name and the version, and the other errors. A network without a name has the
+// name of its definition.
 func (r *reading) head(name, cniVersion string, errs []error) {
 	r.said = map[string]bool{}
 	if r.name = name; name == "" {
@@ -255,7 +255,7 @@ func (r *reading) plugin(place string, config, written []byte) {
 }
 
 // errors reports what the plugin would say, once for each key: a value of a wrong type would be reported as missing,
-// too. What was said of the network's name and version is not said again for each plugin.
+// too. Errors of the network's name and version are not repeated for each plugin.
 func (r *reading) errors(place string, errs []error) {
 	for _, err := range errs {
 		text := message(err)
@@ -283,7 +283,7 @@ func (r *reading) ownInterface(p *plugin, config []byte, reader netconf.Reader) 
 	r.section(p, request.Network)
 }
 
-// store reports a directory of checkpoints that no plugin takes.
+// store reports a directory of checkpoints that every plugin refuses.
 func (r *reading) store(p *plugin, c cniplugin.Config) {
 	store, err := netconf.OpenStore(c)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // maxFile is the greatest length of a file in bytes. Kubernetes takes no object of more than 1.5 MiB.
 const maxFile = 10 << 20
 
-// collected is what was read.
+// collected has the networks that were read, and what was wrong.
 type collected struct {
 	files    int
 	networks []Network

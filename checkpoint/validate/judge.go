@@ -65,8 +65,8 @@ type giver struct {
 	plugin
 }
 
-// judgeRanges says which networks of different names give the same addresses. Each has its own leases and
-// does not know those of the other.
+// judgeRanges says which networks of different names give the same addresses. Each network has its own leases, and
+// does not know the leases of the other.
 func judgeRanges(chains []chain) []Finding {
 	var all []giver
 	var findings []Finding

@@ -18,7 +18,7 @@ import (
 type head struct {
 	name, version string
 	plugins       []json.RawMessage
-	// errs are all reasons for which libcni refuses the list. Those of the plugins are left to refusals.
+	// errs are all reasons for which libcni refuses the list. refusals has the reasons of the plugins.
 	errs []error
 }
 

@@ -32,7 +32,7 @@ func once(config []byte) (_ []byte, twice []string) {
 type pass struct {
 	text    []byte
 	decoder *jsontext.Decoder
-	// cuts are the parts of the text to leave out: the first byte of each, and the first byte behind it.
+	// cuts are the parts of the text to leave out: the place of the first byte of each, and the place behind its last byte.
 	cuts  [][2]int
 	twice []string
 }

@@ -30,7 +30,7 @@ type Report struct {
 }
 
 // Run validates the networks in the files. If it can read none, its error matches ErrNothing and says why. If ctx is
-// done before, its error matches that of ctx.
+// done first, its error matches the error of ctx.
 func Run(ctx context.Context, o Options) (Report, error) {
 	var all collected
 	for _, path := range o.Paths {
