@@ -4,77 +4,86 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// lookAgain takes a second look at what was refused, has failed or could not be looked at, under no lock. It
-// drops what is nothing any more: an ADD has given the interface its checkpoint meanwhile, or a DEL took both.
-func (r *run) lookAgain(ctx context.Context, actions []Action) error {
-	some := filesOf(r.problems)
-	failed := filesOf(r.problems)
-	doubtful := false
+// lookAgain takes a second look at what was refused, has failed or could not be looked at. It drops what is nothing
+// any more: an ADD has given the interface its checkpoint meanwhile, or a DEL took both. It carries out what it
+// decides about sandboxes that could not be looked at before. If the second look fails, the report of the first one
+// counts.
+func (r *run) lookAgain(ctx context.Context, actions []Action) {
+	failed, some := filesOf(r.problems), filesOf(r.problems)
 	for i, o := range r.outcomes {
-		if o.State == Refused || o.State == Failed {
-			some[fileOf(actions[i].Namespace)], doubtful = true, true
+		if isDoubtful(o) {
+			some[fileOf(actions[i].Namespace)] = true
 		}
 	}
-	if !doubtful && len(r.problems) == 0 {
-		return nil
+	if len(some) == 0 || settle(ctx) != nil {
+		return
 	}
-	select {
-	case <-ctx.Done():
-		return nil // The report of the first look counts.
-	case <-time.After(changing):
-	}
-	now, err := r.onceMore(some)
+	second := newRun(r.Options)
+	node, err := second.lookInto(some)
 	if err != nil {
-		return err
+		r.problems = append(r.problems, Problem{Text: "the second look at what was not captured failed: " + printable.Joined(err)})
+		return
 	}
-	var left []Outcome
+	defer second.look.close()
+	now := decideLiving(node, r.Refresh)
+	chosen, problems, err := choose(now, second.problems, slices.Concat(second.things(now), r.seen), r.Select)
+	if err != nil {
+		r.problems = append(r.problems, Problem{Text: printable.Joined(err)})
+		return
+	}
+	later := slices.DeleteFunc(slices.Clone(chosen), func(a Action) bool { return !failed[fileOf(a.Namespace)] || r.isDone(a, actions) })
+	r.outcomes = r.left(actions, now, later, filesOf(second.problems))
+	second.carryOut(ctx, later)
+	r.outcomes, r.problems = append(r.outcomes, second.outcomes...), problems
+}
+
+func isDoubtful(o Outcome) bool { return o.State == Refused || o.State == Failed }
+
+// isDone says that the first look has settled what the action is about.
+func (r *run) isDone(a Action, actions []Action) bool {
 	for i, o := range r.outcomes {
-		if o.State != Refused && o.State != Failed || !r.isNothing(actions[i], now) {
-			left = append(left, o)
+		if !isDoubtful(o) && isSame(actions[i], a) {
+			return true
 		}
 	}
-	r.outcomes = left
-	r.problems = slices.DeleteFunc(now.problems, func(p Problem) bool { return !failed[fileOf(p.Namespace)] })
-	return nil
+	return false
 }
 
-// secondLook is what a second look has found.
-type secondLook struct {
-	// without are the interfaces that have no checkpoint.
-	without  map[interfaceAt]bool
-	problems []Problem
-	// failed are the sandboxes with problems.
-	failed map[file]bool
+// isSame says that both actions are about one checkpoint or one interface.
+func isSame(a, b Action) bool {
+	if a.recorded && b.recorded {
+		return a.Attachment.ContainerID == b.Attachment.ContainerID && a.Attachment.IfName == b.Attachment.IfName
+	}
+	return a.place() == b.place()
 }
 
-func (r *run) onceMore(some map[file]bool) (secondLook, error) {
-	records, unreadable, err := r.Store.List()
-	if err != nil {
-		return secondLook{}, err
+func (a Action) place() interfaceAt { return at(a.Namespace, a.Interface.Link.Index) }
+
+// left returns the outcomes that still count after the second look, which has decided now. later are the actions
+// that will be carried out. failed are the sandboxes that it could not look at.
+func (r *run) left(actions, now, later []Action, failed map[file]bool) (left []Outcome) {
+	without := map[interfaceAt]bool{}
+	for _, a := range now {
+		without[a.place()] = without[a.place()] || !a.recorded
 	}
-	l, _, err := newLook(r.Options, slices.Concat(records, leftovers(unreadable, records)), true)
-	if err != nil {
-		return secondLook{}, err
+	for i, o := range r.outcomes {
+		isAbout := func(a Action) bool { return isSame(a, actions[i]) }
+		if isDoubtful(o) && (slices.ContainsFunc(later, isAbout) || r.isNothing(actions[i], without, failed)) {
+			continue
+		}
+		left = append(left, o)
 	}
-	defer l.close()
-	node, problems, err := l.all(some)
-	if err != nil {
-		return secondLook{}, err
-	}
-	now := secondLook{without: map[interfaceAt]bool{}, problems: problems, failed: filesOf(problems)}
-	for _, f := range node.Found {
-		now.without[placeOf(f)] = true
-	}
-	return now, nil
+	return left
 }
 
-// isNothing says that there is nothing to report of what was refused or has failed.
-func (r *run) isNothing(a Action, now secondLook) bool {
+// isNothing says that there is nothing to report of what was refused or has failed. without are the interfaces that
+// have no checkpoint.
+func (r *run) isNothing(a Action, without map[interfaceAt]bool, failed map[file]bool) bool {
 	if a.recorded {
 		if a.Attachment.IfName == "" {
 			return false // It is a directory that cannot be read.
@@ -82,5 +91,5 @@ func (r *run) isNothing(a Action, now secondLook) bool {
 		_, err := r.Store.Load(a.Attachment.ContainerID, a.Attachment.IfName)
 		return errors.Is(err, checkpoint.ErrNone)
 	}
-	return !now.failed[fileOf(a.Namespace)] && !now.without[interfaceAt{a.Namespace, a.Interface.Link.Index}]
+	return !failed[fileOf(a.Namespace)] && !without[a.place()]
 }

@@ -83,6 +83,20 @@ type Action struct {
 // for checkpoints of other interfaces. It keeps an existing checkpoint unless refresh is set. Even
 // then it keeps the checkpoint if the interface is in a worse state now.
 func Decide(node Node, refresh bool) []Action {
+	actions := decideLiving(node, refresh)
+	if refresh {
+		actions = append(actions, decideLeftover(node, actions)...)
+	}
+	for _, r := range node.Gone {
+		if forgets(r) {
+			actions = append(actions, decideGone(r, node.Evidence[r.Namespace]))
+		}
+	}
+	return actions
+}
+
+// decideLiving is Decide for the sandboxes that were looked into.
+func decideLiving(node Node, refresh bool) []Action {
 	var actions []Action
 	ofSandbox := recordsOf(node)
 	for _, f := range node.Found {
@@ -90,12 +104,6 @@ func Decide(node Node, refresh bool) []Action {
 	}
 	if refresh {
 		actions = append(actions, missing(node, ofSandbox)...)
-		actions = append(actions, decideLeftover(node, actions)...)
-	}
-	for _, r := range node.Gone {
-		if forgets(r) {
-			actions = append(actions, decideGone(r, node.Evidence[r.Namespace]))
-		}
 	}
 	return actions
 }

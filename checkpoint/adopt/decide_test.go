@@ -227,17 +227,23 @@ func TestChoose(t *testing.T) {
 		{Attachment: key("abc1", "eth0"), Pod: attachment.Pod{Namespace: "shop", Name: "web"}},
 		{Attachment: key("abc2", "eth0")}, {Attachment: key("abc", "eth0")}, {Attachment: key("abc1", "net1")},
 	}
+	things := thingsOf(actions, nil, nil)
 	for id, want := range map[string]int{"abc1": 2, "abc": 1, "shop/web": 2, "abc2": 1} {
-		if got, _, err := choose(actions, nil, nil, selection.Selection{Names: []string{id}}); err != nil || len(got) != want {
+		if got, _, err := choose(actions, nil, things, selection.Selection{Names: []string{id}}); err != nil || len(got) != want {
 			t.Errorf("%s: %d %v", id, len(got), err)
 		}
 	}
 	for _, id := range []string{"", "ab", "shop/db", "x"} {
-		if got, _, err := choose(actions, nil, nil, selection.Selection{Names: []string{id}}); err == nil {
+		if got, _, err := choose(actions, nil, things, selection.Selection{Names: []string{id}}); err == nil {
 			t.Errorf("%q: %v", id, got)
 		}
 	}
-	if got, _, err := choose(actions, nil, nil, selection.Selection{}); err != nil || len(got) != len(actions) {
+	// What only the first look has found is no mistake in the name.
+	more := append(things, selection.Thing{Pod: attachment.Pod{Namespace: "shop", Name: "db"}, ContainerID: "d1"})
+	if got, _, err := choose(actions, nil, more, selection.Selection{Names: []string{"shop/db", "abc"}}); err != nil || len(got) != 1 {
+		t.Error(got, err)
+	}
+	if got, _, err := choose(actions, nil, things, selection.Selection{}); err != nil || len(got) != len(actions) {
 		t.Error(got, err)
 	}
 }

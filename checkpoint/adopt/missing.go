@@ -2,6 +2,7 @@ package adopt
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"time"
 
@@ -12,23 +13,41 @@ import (
 // an interface has no checkpoint for a moment: an ADD saves it last, a DEL forgets it first.
 const changing = 300 * time.Millisecond
 
+// settle waits as long as that. It returns the context's error if the context ends first.
+func settle(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(changing):
+		return nil
+	}
+}
+
 // Missing returns the interfaces of running sandboxes that have no checkpoint and are not the pods' own. The
 // second result names what it could not look at. It changes nothing. It takes a second look at what it would
-// return, so that a pod that is being attached or detached is not reported.
-func Missing(opts Options) ([]Found, []Problem, error) {
+// return, so that a pod that is being attached or detached is not reported. If the context ends between the
+// looks, it returns the context's error.
+func Missing(ctx context.Context, opts Options) ([]Found, []Problem, error) {
 	first, problems, err := withoutCheckpoint(opts, nil)
 	if err != nil || len(first)+len(problems) == 0 {
 		return nil, nil, err
 	}
-	time.Sleep(changing)
-	reported, failed := map[interfaceAt]bool{}, filesOf(problems)
-	some := filesOf(problems)
+	if err := settle(ctx); err != nil {
+		return nil, nil, err
+	}
+	return stillMissing(opts, first, problems)
+}
+
+// stillMissing takes the second look of Missing. The first one found the interfaces and the problems.
+func stillMissing(opts Options, first []Found, problems []Problem) ([]Found, []Problem, error) {
+	reported, failed, some := map[interfaceAt]bool{}, filesOf(problems), filesOf(problems)
 	for _, f := range first {
 		reported[placeOf(f)], some[fileOf(f.Namespace)] = true, true
 	}
 	second, problems, err := withoutCheckpoint(opts, some)
-	second = slices.DeleteFunc(second, func(f Found) bool { return !reported[placeOf(f)] })
-	return second, slices.DeleteFunc(problems, func(p Problem) bool { return !failed[fileOf(p.Namespace)] }), err
+	// The first look knows only a part of a sandbox that had a problem.
+	second = slices.DeleteFunc(second, func(f Found) bool { return !reported[placeOf(f)] && !failed[fileOf(f.Namespace)] })
+	return second, problems, err
 }
 
 // withoutCheckpoint looks once, into all sandboxes or only into some.
@@ -60,13 +79,19 @@ func withoutCheckpoint(opts Options, some map[file]bool) (none []Found, problems
 	return none, problems, nil
 }
 
-// interfaceAt identifies an interface of a running sandbox.
+// interfaceAt identifies an interface of a running sandbox. Its namespace has no path: a namespace can have many,
+// and each look can find it by another one.
 type interfaceAt struct {
 	namespace attachment.Namespace
 	index     int
 }
 
-func placeOf(f Found) interfaceAt { return interfaceAt{f.Namespace, f.Live.Link.Index} }
+func at(namespace attachment.Namespace, index int) interfaceAt {
+	namespace.Path = ""
+	return interfaceAt{namespace, index}
+}
+
+func placeOf(f Found) interfaceAt { return at(f.Namespace, f.Live.Link.Index) }
 
 func fileOf(n attachment.Namespace) file { return file{n.Device, n.Inode} }
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -84,31 +83,43 @@ func (r Report) Complete() bool {
 // Run captures the interfaces of the running sandboxes. One failure does not stop the others; the
 // report has all of them. Run returns an error if it could look at nothing.
 func Run(ctx context.Context, opts Options) (Report, error) {
-	r := &run{Options: opts, report: Report{DryRun: opts.DryRun, Interfaces: []Outcome{}}}
-	node, err := r.lookAround(ctx)
+	r := newRun(opts)
+	actions, err := r.lookFirst(ctx)
 	if err != nil {
 		return Report{}, err
 	}
-	defer r.look.close()
-	actions, problems, err := choose(Decide(node, opts.Refresh), r.problems, restore.NewNaming(r.look.devices, node.Records, node.Unreadable), opts.Select)
-	if err != nil {
-		return Report{}, err
-	}
-	r.node, r.problems = node, problems
-	r.outcomes = make([]Outcome, len(actions))
-	if opts.DryRun {
-		for i, a := range actions {
-			r.outcomes[i] = outcomeOf(a, planned[a.Do])
-		}
-	} else {
-		r.act(ctx, actions)
-	}
-	if err := r.lookAgain(ctx, actions); err != nil {
-		return Report{}, err
-	}
+	r.lookAgain(ctx, actions)
 	r.report.Interfaces = append(r.report.Interfaces, r.outcomes...)
 	r.report.Problems = texts(r.problems)
 	return r.report, nil
+}
+
+// lookFirst takes the first look, and carries out what it decides about what is selected.
+func (r *run) lookFirst(ctx context.Context) ([]Action, error) {
+	node, err := r.lookAround(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer r.look.close()
+	actions := Decide(node, r.Refresh)
+	r.seen = r.things(actions)
+	if actions, r.problems, err = choose(actions, r.problems, r.seen, r.Select); err != nil {
+		return nil, err
+	}
+	r.carryOut(ctx, actions)
+	return actions, nil
+}
+
+// carryOut does what was decided. A dry run only says it.
+func (r *run) carryOut(ctx context.Context, actions []Action) {
+	r.outcomes = make([]Outcome, len(actions))
+	if !r.DryRun {
+		r.act(ctx, actions)
+		return
+	}
+	for i, a := range actions {
+		r.outcomes[i] = outcomeOf(a, planned[a.Do])
+	}
 }
 
 // planned and done map what was decided to states.
@@ -123,7 +134,7 @@ func outcomeOf(a Action, state State) Outcome {
 	}
 }
 
-// run is one run under way.
+// run is one run under way, or its second look.
 type run struct {
 	Options
 	look     *look
@@ -131,10 +142,31 @@ type run struct {
 	node     Node
 	outcomes []Outcome
 	problems []Problem
+	// seen is all that the first look could choose from.
+	seen []selection.Thing
+}
+
+func newRun(opts Options) *run {
+	return &run{Options: opts, report: Report{DryRun: opts.DryRun, Interfaces: []Outcome{}}}
 }
 
 // lookAround looks at everything that is remembered and everything that runs.
 func (r *run) lookAround(ctx context.Context) (Node, error) {
+	if _, err := r.lookInto(nil); err != nil {
+		return Node{}, err
+	}
+	for _, record := range r.node.Records {
+		if isGone(record, r.node.Alive) {
+			r.node.Gone = append(r.node.Gone, record)
+		}
+	}
+	r.node.Evidence = r.prove(ctx, r.node)
+	return r.node, nil
+}
+
+// lookInto looks at what is remembered and at what runs in all sandboxes, or only in some if that is not nil. The
+// caller closes r.look unless there is an error.
+func (r *run) lookInto(some map[file]bool) (Node, error) {
 	records, unreadable, err := r.Store.List()
 	if err != nil {
 		return Node{}, err
@@ -144,19 +176,13 @@ func (r *run) lookAround(ctx context.Context) (Node, error) {
 	if r.look, torn, err = newLook(r.Options, known, false); err != nil {
 		return Node{}, err
 	}
-	node, problems, err := r.look.all(nil)
+	node, problems, err := r.look.all(some)
 	if err != nil {
 		r.look.close()
 		return Node{}, err
 	}
 	node.Records, node.Unreadable = records, unreadable
-	r.problems, r.report.Notes = problems, lines(torn)
-	for _, record := range records {
-		if isGone(record, node.Alive) {
-			node.Gone = append(node.Gone, record)
-		}
-	}
-	node.Evidence = r.prove(ctx, node)
+	r.node, r.problems, r.report.Notes = node, problems, lines(torn)
 	return node, nil
 }
 

@@ -7,12 +7,26 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-// choose returns the actions on what is selected, and the problems with it. selection.ErrNothing and
-// selection.ErrAmbiguous can be matched.
-func choose(actions []Action, problems []Problem, naming *restore.Naming, by selection.Selection) ([]Action, []Problem, error) {
+// choose returns the actions on what is selected, and the problems with it. things has a thing for each action, then
+// one for each problem. It can have more things that a name may be of.
+// selection.ErrNothing and selection.ErrAmbiguous can be matched.
+func choose(actions []Action, problems []Problem, things []selection.Thing, by selection.Selection) ([]Action, []Problem, error) {
 	if by.All() {
 		return actions, problems, nil
 	}
+	chosen, err := by.Choose(things)
+	if err != nil {
+		return nil, nil, err
+	}
+	return those(actions, chosen), those(problems, chosen[len(actions):]), nil
+}
+
+// things returns how the actions, and then the problems of the look, are selected.
+func (r *run) things(actions []Action) []selection.Thing {
+	return thingsOf(actions, r.problems, restore.NewNaming(r.look.devices, r.node.Records, r.node.Unreadable))
+}
+
+func thingsOf(actions []Action, problems []Problem, naming *restore.Naming) []selection.Thing {
 	things := make([]selection.Thing, 0, len(actions)+len(problems))
 	for _, a := range actions {
 		things = append(things, a.thing(naming))
@@ -20,11 +34,7 @@ func choose(actions []Action, problems []Problem, naming *restore.Naming, by sel
 	for _, p := range problems {
 		things = append(things, p.Thing())
 	}
-	chosen, err := by.Choose(things)
-	if err != nil {
-		return nil, nil, err
-	}
-	return those(actions, chosen), those(problems, chosen[len(actions):]), nil
+	return things
 }
 
 // thing has the parents that the interface is on, and those that its checkpoint has.

@@ -112,12 +112,12 @@ func TestWhatIsGoneByTheSecondLookIsNothing(t *testing.T) {
 		fresh.Run(t, "", "(sleep 0.15; nsenter --net="+netns+" "+what+") >/dev/null 2>&1 &")
 	}
 	macvlanByHand(t, "lan0", netns, "eth0")
-	found, problems, err := adopt.Missing(opts)
+	found, problems, err := adopt.Missing(t.Context(), opts)
 	if err != nil || len(found) != 1 || len(problems) > 0 {
 		t.Fatalf("%v, %v, %v, want the interface that stays", found, problems, err)
 	}
 	soon("ip link del eth0")
-	if found, problems, err := adopt.Missing(opts); err != nil || len(found) > 0 || len(problems) > 0 {
+	if found, problems, err := adopt.Missing(t.Context(), opts); err != nil || len(found) > 0 || len(problems) > 0 {
 		t.Errorf("%v, %v, %v, want nothing", found, problems, err)
 	}
 

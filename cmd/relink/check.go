@@ -73,7 +73,7 @@ type unremembered struct {
 }
 
 func check(ctx context.Context, opts restore.Options, cacheDir string, output format, s *screen) error {
-	without, problems, err := adopt.Missing(adopt.Options{Store: opts.Store, CacheDir: cacheDir})
+	without, problems, err := missingFrom(ctx, opts.Store, cacheDir)
 	if err != nil {
 		return err
 	}
@@ -115,6 +115,15 @@ func lookAt(ctx context.Context, opts restore.Options) (restore.Report, error) {
 		err = errInterrupted
 	}
 	return report, err
+}
+
+// missingFrom returns what adopt.Missing does. A look that was interrupted returns errInterrupted.
+func missingFrom(ctx context.Context, store *checkpoint.Store, cacheDir string) ([]adopt.Found, []adopt.Problem, error) {
+	without, problems, err := adopt.Missing(ctx, adopt.Options{Store: store, CacheDir: cacheDir})
+	if ctx.Err() != nil {
+		return nil, nil, errInterrupted
+	}
+	return without, problems, err
 }
 
 // selectAll selects among the checkpoints, the interfaces without one and the problems together, because a name may

@@ -150,7 +150,7 @@ func look(ctx context.Context, opts restore.Options, cacheDir string, leases lea
 	if err != nil {
 		return nodeStatus{}, err
 	}
-	without, problems, err := adopt.Missing(adopt.Options{Store: opts.Store, CacheDir: cacheDir})
+	without, problems, err := missingFrom(ctx, opts.Store, cacheDir)
 	if err != nil {
 		return nodeStatus{}, err
 	}
