@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
 )
@@ -208,21 +209,27 @@ func (r *run) current(was Action, f *Found, records []checkpoint.Record) (Action
 	others := slices.DeleteFunc(slices.Clone(records), func(r checkpoint.Record) bool {
 		return r.Attachment.ContainerID == key.ContainerID && r.Attachment.IfName == key.IfName
 	})
+	unreadable := slices.DeleteFunc(slices.Clone(r.node.Unreadable), func(u checkpoint.Unreadable) bool {
+		return isOf(u, key) || slices.ContainsFunc(others, func(r checkpoint.Record) bool { return isOf(u, r.Attachment) })
+	})
 	record, err := r.Store.Load(key.ContainerID, key.IfName)
-	var unreadable []checkpoint.Unreadable
 	switch {
 	case errors.Is(err, checkpoint.ErrNone) && was.Do == Refresh:
 		return Action{}, errors.New("it was detached meanwhile")
 	case errors.Is(err, checkpoint.ErrNone):
 	case errors.Is(err, checkpoint.ErrTorn), errors.Is(err, checkpoint.ErrVersion):
-		unreadable = []checkpoint.Unreadable{r.Store.Unreadable(key.ContainerID, key.IfName, err)}
+		unreadable = append(unreadable, r.Store.Unreadable(key.ContainerID, key.IfName, err))
 	case err != nil:
 		return Action{}, err
 	default:
 		others = append([]checkpoint.Record{record}, others...)
 	}
-	inside := bySandbox(others).in(f.Namespace, with(f.Beside, *f))
-	return decide(*f, inside, others, unreadable, r.Refresh), nil
+	inside := bySandbox(others, unreadable).in(f.Namespace, with(f.Beside, *f))
+	return decide(*f, inside, slices.Concat(others, leftovers(unreadable, others)), unreadable, r.Refresh), nil
+}
+
+func isOf(u checkpoint.Unreadable, k attachment.Key) bool {
+	return u.ContainerID == k.ContainerID && u.IfName == k.IfName
 }
 
 // forget removes the checkpoint if it is still the one that was read.

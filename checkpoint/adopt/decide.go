@@ -99,8 +99,9 @@ func Decide(node Node, refresh bool) []Action {
 func decideLiving(node Node, refresh bool) []Action {
 	var actions []Action
 	ofSandbox := recordsOf(node)
+	records := slices.Concat(node.Records, leftovers(node.Unreadable, node.Records))
 	for _, f := range node.Found {
-		actions = append(actions, decide(f, ofSandbox[f.Namespace], node.Records, node.Unreadable, refresh))
+		actions = append(actions, decide(f, ofSandbox[f.Namespace], records, node.Unreadable, refresh))
 	}
 	if refresh {
 		actions = append(actions, missing(node, ofSandbox)...)
@@ -132,7 +133,7 @@ func missing(node Node, ofSandbox map[attachment.Namespace]matched) []Action {
 	var actions []Action
 	for _, namespace := range node.Alive {
 		for _, r := range ofSandbox[namespace].records {
-			if found[r.Attachment] {
+			if _, torn := ofSandbox[namespace].unreadable(r); torn || found[r.Attachment] {
 				continue
 			}
 			if why := ofSandbox[namespace].why(r); why != "" {
@@ -147,13 +148,14 @@ func actionOn(r checkpoint.Record, do Verb, reason string) Action {
 	return Action{Do: do, Attachment: r.Attachment, Pod: r.Pod, Namespace: r.Namespace, Interface: r.Interface, Reason: reason, recorded: true, was: &r.Interface}
 }
 
-// decide is Decide for one interface. inside has the records of its sandbox.
+// decide is Decide for one interface. inside has the records of its sandbox. records have those that are left of torn
+// checkpoints too.
 func decide(f Found, inside matched, records []checkpoint.Record, unreadable []checkpoint.Unreadable, refresh bool) Action {
 	a := Action{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Interface: f.Live, cni: f.CNI, on: f.Live.Parents}
 	if r, ok := inside.record(f); ok {
 		return decideKnown(a, f, withoutDetached(r, f, records), refresh)
 	}
-	if u, torn := unreadableOf(f, records, unreadable); torn {
+	if u, torn := unreadableOf(f, inside, records, unreadable); torn {
 		return decideTorn(a, f, u, records, refresh)
 	}
 	switch f.Origin {

@@ -31,8 +31,8 @@ type look struct {
 
 // newLook opens the host, and the caller closes it. torn are the errors of entries in the caches
 // that cannot be read.
-func newLook(opts Options, records []checkpoint.Record, onlyNew bool) (l *look, torn []error, err error) {
-	l = &look{onlyNew: onlyNew, records: bySandbox(records), attached: opts.Attached}
+func newLook(opts Options, records []checkpoint.Record, unreadable []checkpoint.Unreadable, onlyNew bool) (l *look, torn []error, err error) {
+	l = &look{onlyNew: onlyNew, records: bySandbox(records, unreadable), attached: opts.Attached}
 	entries, torn, err := cnicache.Read(opts.CacheDir)
 	if err != nil {
 		return nil, nil, err
@@ -124,7 +124,7 @@ func (l *look) into(s sandbox.Sandbox) inside {
 	}
 	result := inside{namespace: &id, listed: true, devices: room.own}
 	for _, d := range room.own {
-		if _, recorded := room.records.of[d.Index]; d.Name == "lo" || recorded && l.onlyNew {
+		if d.Name == "lo" || l.onlyNew && room.records.recorded(d.Index) {
 			continue
 		}
 		f, err := room.at(d.Name)
@@ -195,7 +195,7 @@ func (r *room) at(name string) (*Found, error) {
 	}
 	f := &Found{Namespace: r.namespace.Identity(), Live: live, Beside: r.own}
 	f.Owner = ownerOf(f.Namespace, live.Link, r.cache).byNeighbours(f.Namespace, r.records.records)
-	if _, recorded := r.records.record(*f); !f.Named && !recorded {
+	if !f.Named && !r.records.recorded(live.Link.Index) {
 		if !onHost(live) {
 			return nil, nil
 		}

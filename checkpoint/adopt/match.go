@@ -12,22 +12,34 @@ import (
 // file identifies a namespace, but for one thing: the kernel gives inode numbers again.
 type file struct{ device, inode uint64 }
 
-// sandboxes has the records by the file of their namespace.
-type sandboxes map[file][]checkpoint.Record
+// sandboxes has what is remembered by the file of its namespace.
+type sandboxes struct {
+	// records are all that can be read, and what is left of the torn ones.
+	records map[file][]checkpoint.Record
+	torn    map[name]checkpoint.Unreadable
+}
 
-func bySandbox(records []checkpoint.Record) sandboxes {
-	all := sandboxes{}
-	for _, r := range records {
-		at := file{r.Namespace.Device, r.Namespace.Inode}
-		all[at] = append(all[at], r)
+// name is what a checkpoint's file has as its name.
+type name struct{ containerID, ifName string }
+
+func nameOf(k attachment.Key) name { return name{k.ContainerID, k.IfName} }
+
+func bySandbox(records []checkpoint.Record, unreadable []checkpoint.Unreadable) sandboxes {
+	all := sandboxes{records: map[file][]checkpoint.Record{}, torn: map[name]checkpoint.Unreadable{}}
+	for _, r := range slices.Concat(records, leftovers(unreadable, records)) {
+		at := fileOf(r.Namespace)
+		all.records[at] = append(all.records[at], r)
+	}
+	for _, u := range unreadable {
+		all.torn[name{u.ContainerID, u.IfName}] = u
 	}
 	return all
 }
 
 // in matches the records of the namespace with its devices.
 func (s sandboxes) in(namespace attachment.Namespace, devices netstate.Devices) matched {
-	m := matched{devices: devices}
-	for _, r := range s[file{namespace.Device, namespace.Inode}] {
+	m := matched{devices: devices, torn: s.torn}
+	for _, r := range s.records[fileOf(namespace)] {
 		if r.Namespace.Same(namespace) == nil {
 			m.records = append(m.records, r)
 		}
@@ -36,18 +48,33 @@ func (s sandboxes) in(namespace attachment.Namespace, devices netstate.Devices) 
 	return m
 }
 
-// matched are the records of one sandbox with all its container IDs.
+// matched are the records of one sandbox with all its container IDs. A torn checkpoint counts like the others: the
+// interface that fits it best is its own.
 type matched struct {
 	records []checkpoint.Record
+	torn    map[name]checkpoint.Unreadable
 	devices netstate.Devices
 	// of has the records by the index of their device.
 	of map[int]checkpoint.Record
 }
 
-// record returns the checkpoint of the interface that was found.
+// record returns the checkpoint of the interface that was found, if it can be read.
 func (m matched) record(f Found) (checkpoint.Record, bool) {
 	r, ok := m.of[f.Live.Link.Index]
-	return r, ok
+	_, torn := m.unreadable(r)
+	return r, ok && !torn
+}
+
+// recorded says that the device has a checkpoint, readable or not.
+func (m matched) recorded(index int) bool {
+	_, ok := m.of[index]
+	return ok
+}
+
+// unreadable returns the checkpoint that the record is left of.
+func (m matched) unreadable(r checkpoint.Record) (checkpoint.Unreadable, bool) {
+	u, torn := m.torn[nameOf(r.Attachment)]
+	return u, torn
 }
 
 // device returns the device of the record.
@@ -130,7 +157,7 @@ func recordsOf(node Node) map[attachment.Namespace]matched {
 	for _, f := range node.Found {
 		devices[f.Namespace] = with(devices[f.Namespace], f)
 	}
-	all, records := map[attachment.Namespace]matched{}, bySandbox(node.Records)
+	all, records := map[attachment.Namespace]matched{}, bySandbox(node.Records, node.Unreadable)
 	for namespace, there := range devices {
 		all[namespace] = records.in(namespace, there)
 	}

@@ -56,7 +56,7 @@ func withoutCheckpoint(opts Options, some map[file]bool) (none []Found, problems
 	if err != nil {
 		return nil, nil, err
 	}
-	l, _, err := newLook(opts, slices.Concat(records, leftovers(unreadable, records)), true)
+	l, _, err := newLook(opts, records, unreadable, true)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -66,7 +66,8 @@ func withoutCheckpoint(opts Options, some map[file]bool) (none []Found, problems
 		return nil, nil, err
 	}
 	for _, f := range node.Found {
-		if _, torn := unreadableOf(f, records, unreadable); torn {
+		// It has no checkpoint whose namespace is known: such an interface is not among those found.
+		if _, torn := unreadableOf(f, matched{}, records, unreadable); torn {
 			continue // The checkpoint itself is reported.
 		}
 		if err := f.Attachment.Validate(); err != nil {

@@ -23,8 +23,7 @@ func (p Problem) Thing() selection.Thing {
 
 // problem says whose the problem is: that of an interface, or of the whole sandbox if ifName is empty.
 func (l *look) problem(namespace attachment.Namespace, ifName string, err error) Problem {
-	at := file{namespace.Device, namespace.Inode}
-	owner := ownerOf(namespace, netstate.Link{Name: ifName}, l.cache).byNeighbours(namespace, l.records[at])
+	owner := ownerOf(namespace, netstate.Link{Name: ifName}, l.cache).byNeighbours(namespace, l.records.records[fileOf(namespace)])
 	return Problem{Owner: owner, Namespace: namespace, Text: printable.Joined(err)}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -172,8 +171,7 @@ func (r *run) lookInto(some map[file]bool) (Node, error) {
 		return Node{}, err
 	}
 	var torn []error
-	known := slices.Concat(records, leftovers(unreadable, records))
-	if r.look, torn, err = newLook(r.Options, known, false); err != nil {
+	if r.look, torn, err = newLook(r.Options, records, unreadable, false); err != nil {
 		return Node{}, err
 	}
 	node, problems, err := r.look.all(some)

@@ -48,19 +48,18 @@ func leftovers(unreadable []checkpoint.Unreadable, records []checkpoint.Record) 
 	return left
 }
 
-// unreadableOf returns the checkpoint of the interface, or the directory that it
-// would be in, if that cannot be read.
-func unreadableOf(f Found, records []checkpoint.Record, unreadable []checkpoint.Unreadable) (checkpoint.Unreadable, bool) {
+// unreadableOf returns the checkpoint of the interface, or the directory that it would be in, if that cannot be read.
+// The name tells only if nothing tells the checkpoint's namespace: a cache can have the namespace's path for a
+// container that is gone.
+func unreadableOf(f Found, inside matched, records []checkpoint.Record, unreadable []checkpoint.Unreadable) (checkpoint.Unreadable, bool) {
+	if u, torn := inside.unreadable(inside.of[f.Live.Link.Index]); torn {
+		return u, true
+	}
 	for _, u := range unreadable {
-		if u.ContainerID == f.Attachment.ContainerID && (u.IfName == f.Attachment.IfName || u.IfName == "") {
-			return u, true
-		}
-		was, is := u.Left.Interface.Link, f.Live.Link
-		n := namespaceOf(u, records)
-		if n == (attachment.Namespace{}) || n.Same(f.Namespace) != nil {
+		if u.ContainerID != f.Attachment.ContainerID {
 			continue
 		}
-		if u.IfName == is.Name || was.Index != 0 && was.Index == is.Index && was.Kind == is.Kind {
+		if u.IfName == "" || u.IfName == f.Attachment.IfName && namespaceOf(u, records) == (attachment.Namespace{}) {
 			return u, true
 		}
 	}
@@ -84,7 +83,7 @@ func decideTorn(a Action, f Found, u checkpoint.Unreadable, records []checkpoint
 	if why := worse(f, r, netstate.Diff(r.Interface, f.Live)); why != "" {
 		a.Do = Refuse
 		a.Reason = fmt.Sprintf("its checkpoint is torn, and what can be read of it is not there: %s. Put that right by hand and capture again. "+
-			"To capture it as it is: relink forget %s --force, then relink capture", why, u.ContainerID)
+			"To capture it as it is: relink forget %s --force drops every checkpoint of this container ID, then relink capture writes them anew", why, u.ContainerID)
 		return a
 	}
 	a.Do, a.Reason = Capture, "its checkpoint was torn: it is written anew"
@@ -133,15 +132,16 @@ func asFarAsLeft(left, is netstate.Interface) netstate.Interface {
 // decideLeftover decides about the checkpoints that cannot be read and that no action takes: their
 // interfaces were not found.
 func decideLeftover(node Node, actions []Action) []Action {
-	taken := map[attachment.Key]bool{}
+	taken := map[name]bool{}
 	for _, a := range actions {
-		taken[attachment.Key{ContainerID: a.Attachment.ContainerID, IfName: a.Attachment.IfName}] = true
+		if a.torn != nil {
+			taken[nameOf(a.Attachment)] = true
+		}
 	}
 	var more []Action
 	for _, u := range node.Unreadable {
-		key := attachment.Key{ContainerID: u.ContainerID, IfName: u.IfName}
 		directory := slices.ContainsFunc(actions, func(a Action) bool { return u.IfName == "" && a.Attachment.ContainerID == u.ContainerID })
-		if taken[key] || directory {
+		if taken[name{u.ContainerID, u.IfName}] || directory {
 			continue
 		}
 		a := Action{Namespace: namespaceOf(u, node.Records), Interface: u.Left.Interface, recorded: true, torn: &u, was: &u.Left.Interface}
@@ -153,7 +153,7 @@ func decideLeftover(node Node, actions []Action) []Action {
 }
 
 func leftover(u checkpoint.Unreadable, n attachment.Namespace, is sandbox.Evidence) (Verb, string) {
-	forget := fmt.Sprintf("relink forget %s --force drops it", u.ContainerID)
+	forget := fmt.Sprintf("relink forget %s --force drops it, with every other checkpoint of this container ID", u.ContainerID)
 	switch {
 	case u.IfName == "" || !errors.Is(u.Err, checkpoint.ErrTorn):
 		return Refuse, fmt.Sprintf("its checkpoint cannot be read: %v", u.Err)

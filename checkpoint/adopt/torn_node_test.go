@@ -91,7 +91,7 @@ func TestATornCheckpointOfWhichNothingTellsTheSandbox(t *testing.T) {
 		t.Fatal(out, err)
 	}
 	n.tear(t, 0)
-	n.Says(t, 1, "capture --refresh", "nothing tells which sandbox it is of: relink forget hand --force drops it", "1 captured, 1 refused\n")
+	n.Says(t, 1, "capture --refresh", "nothing tells which sandbox it is of: relink forget hand --force drops it, with every other checkpoint of this container ID", "1 captured, 1 refused\n")
 	n.Says(t, 0, "forget hand --force --yes", "1 forgotten")
 	n.Says(t, 0, "check", "1 attachment as recorded, 0 not\n")
 }
@@ -106,6 +106,82 @@ func TestRefreshRefusesLessThanATornCheckpointHas(t *testing.T) {
 	fresh.Run(t, netns, "ip route add default via 10.9.0.1")
 	n.LoseParent(t)
 	n.Says(t, 1, "capture --refresh", "no interface of the sandbox is found for it: nothing can bring that back", "1 refused\n")
+}
+
+// tearAll cuts each checkpoint of the node behind its link, and returns the checkpoints as they were.
+func (n *node) tearAll(t *testing.T) []checkpoint.Record {
+	t.Helper()
+	records := n.Records(t)
+	for _, r := range records {
+		b, err := os.ReadFile(n.file(r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, _, cut := strings.Cut(string(b), `"addresses"`)
+		if !cut {
+			t.Fatalf("no addresses in %s", b)
+		}
+		if err := os.WriteFile(n.file(r), []byte(whole), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return records
+}
+
+// Two interfaces of a pod have swapped their names, as KubeVirt does. Each torn checkpoint gets its own interface back.
+func TestRefreshMendsTornCheckpointsWhoseInterfacesSwappedNames(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	macvlanByHand(t, "lan0", netns, "eth0")
+	macvlanByHand(t, "lan0", netns, "net1")
+	fresh.Run(t, netns, "ip addr add 10.9.0.7/16 dev eth0; ip addr add 10.9.0.8/16 dev net1")
+	n.Says(t, 0, "capture --attached eth0 --attached net1", "2 captured\n")
+	was := n.tearAll(t)
+	fresh.Run(t, netns, "ip link set eth0 name tmp; ip link set net1 name eth0; ip link set tmp name net1")
+	n.Says(t, 0, "capture --refresh --dry-run", "2 to capture\n")
+	n.Says(t, 0, "capture --refresh", "2 captured\n")
+	now := n.Records(t)
+	if len(was) != 2 || len(now) != 2 {
+		t.Fatalf("%d checkpoints, there were %d", len(now), len(was))
+	}
+	for i, r := range now {
+		if r.Attachment != was[i].Attachment || r.Interface.Link.Index != was[i].Interface.Link.Index || r.Interface.Link.Name == was[i].Interface.Link.Name {
+			t.Errorf("%+v\nwas %+v", r, was[i])
+		}
+	}
+	n.Says(t, 0, "check", "2 attachments as recorded, 0 not\n")
+}
+
+// Another namespace has the path of the sandbox now. The cache still has it for the old container.
+func TestRefreshMendsNoTornCheckpointByAnotherPodsInterface(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	n.cnitool(t, "add", "chained", "web", netns)
+	was := n.tearAll(t)
+	fresh.Remove(t, netns)
+	fresh.At(t, netns)
+	macvlanByHand(t, "lan0", netns, "eth0")
+	n.eventually(t, "capture --refresh --dry-run", "its checkpoint is torn, and its sandbox is gone", "1 to forget, 1 refused\n")
+	n.eventually(t, "capture --refresh", "its name is that of a checkpoint of another namespace", "1 forgotten, 1 refused\n")
+	if left := n.Records(t); len(was) != 1 || len(left) > 0 {
+		t.Errorf("left: %+v, there were %d", left, len(was))
+	}
+}
+
+// The parents of a torn checkpoint may not be readable. It still tells that its interface was attached.
+func TestATornCheckpointWithoutParentsWhoseInterfaceIsGone(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	n.cnitool(t, "add", "chained", "web", netns)
+	path := n.file(n.Records(t)[0])
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, _, _ := strings.Cut(string(b), `"parents"`)
+	if err := os.WriteFile(path, []byte(whole), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fresh.IP(t, netns, "link del eth0")
+	macvlanByHand(t, "lan0", netns, "net1")
+	n.Says(t, 1, "capture --refresh", "no interface of the sandbox is found for it", "1 captured, 1 refused\n")
 }
 
 func TestRefreshForgetsATornCheckpointWhoseSandboxIsGone(t *testing.T) {

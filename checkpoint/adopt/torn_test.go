@@ -17,12 +17,35 @@ func tornOn(id string, left checkpoint.Record) checkpoint.Unreadable {
 	return checkpoint.Unreadable{ContainerID: id, IfName: "eth0", Err: checkpoint.ErrTorn, Left: left}
 }
 
+// named returns an interface of container c1 and its sandbox.
+func named(name string, index int) Found {
+	f := found("c1", 1, func(i *netstate.Interface) { i.Link.Name, i.Link.Index = name, index })
+	f.Attachment.IfName = name
+	return f
+}
+
+// tornAt returns a torn checkpoint of container c1 that still has all of the interface.
+func tornAt(ifName string, index int) checkpoint.Unreadable {
+	u := tornOn("c1", recordOn("c1", 1, ""))
+	u.IfName, u.Left.Attachment.IfName = ifName, ifName
+	u.Left.Interface.Link.Name, u.Left.Interface.Link.Index = ifName, index
+	return u
+}
+
+func beside(found ...Found) map[attachment.Namespace]netstate.Devices {
+	var all netstate.Devices
+	for _, f := range found {
+		all = with(all, f)
+	}
+	return map[attachment.Namespace]netstate.Devices{ns(1): all}
+}
+
 func TestDecideTorn(t *testing.T) {
 	whole := recordOn("c1", 1, "")
 	newer := tornOn("c1", whole)
 	newer.Err = checkpoint.ErrVersion
 	loses := func(i *netstate.Interface) { i.Addresses = nil }
-	const byHand = ". Put that right by hand and capture again. To capture it as it is: relink forget c1 --force, then relink capture"
+	const byHand = ". Put that right by hand and capture again. To capture it as it is: relink forget c1 --force drops every checkpoint of this container ID, then relink capture writes them anew"
 	for name, test := range map[string]struct {
 		node Node
 		want []decided
@@ -42,7 +65,28 @@ func TestDecideTorn(t *testing.T) {
 			Node{Found: []Found{found("ns-2-20", 2, nil)}, Unreadable: []checkpoint.Unreadable{tornOn("c1", whole)}, Evidence: map[attachment.Namespace]sandbox.Evidence{ns(1): {State: sandbox.IsUnknown, Why: "it is dark"}}},
 			[]decided{
 				{Capture, "ns-2-20", "it has no checkpoint"},
-				{Refuse, "c1", "its checkpoint is torn, and nobody knows whether its sandbox is gone (it is dark): relink forget c1 --force drops it"},
+				{Refuse, "c1", "its checkpoint is torn, and nobody knows whether its sandbox is gone (it is dark): relink forget c1 --force drops it, with every other checkpoint of this container ID"},
+			},
+		},
+		"of another namespace, whose path the cache has for its container ID": {
+			Node{Found: []Found{found("c1", 2, nil)}, Unreadable: []checkpoint.Unreadable{tornOn("c1", whole)}, Evidence: map[attachment.Namespace]sandbox.Evidence{ns(1): {State: sandbox.IsGone, Why: "nothing keeps it"}}},
+			[]decided{
+				{Refuse, "c1", "its name is that of a checkpoint of another namespace, /run/netns/a"},
+				{Forget, "c1", "its checkpoint is torn, and its sandbox is gone: nothing keeps it"},
+			},
+		},
+		"renamed, with another interface under its name": {
+			Node{Found: []Found{named("net9", 5), named("eth0", 6)}, Unreadable: []checkpoint.Unreadable{tornAt("eth0", 5)}, Beside: beside(named("net9", 5), named("eth0", 6))},
+			[]decided{
+				{Capture, "c1", "its checkpoint was torn: it is written anew"},
+				{Refuse, "c1", "its name is taken: net9 was renamed from eth0, and its checkpoint still has that name"},
+			},
+		},
+		"two that swapped names": {
+			Node{Found: []Found{named("net1", 5), named("eth0", 6)}, Unreadable: []checkpoint.Unreadable{tornAt("eth0", 5), tornAt("net1", 6)}, Beside: beside(named("net1", 5), named("eth0", 6))},
+			[]decided{
+				{Capture, "c1", "its checkpoint was torn: it is written anew"},
+				{Capture, "c1", "its checkpoint was torn: it is written anew"},
 			},
 		},
 		"with an address that is not there": {
@@ -68,8 +112,8 @@ func TestDecideTorn(t *testing.T) {
 			},
 			[]decided{
 				{Forget, "c1", "its checkpoint is torn, and its sandbox is gone: nothing keeps it"},
-				{Refuse, "c2", "its checkpoint is torn, and no interface of the sandbox is found for it: nothing can bring that back. relink forget c2 --force drops it"},
-				{Refuse, "c3", "its checkpoint is torn, and nothing tells which sandbox it is of: relink forget c3 --force drops it"},
+				{Refuse, "c2", "its checkpoint is torn, and no interface of the sandbox is found for it: nothing can bring that back. relink forget c2 --force drops it, with every other checkpoint of this container ID"},
+				{Refuse, "c3", "its checkpoint is torn, and nothing tells which sandbox it is of: relink forget c3 --force drops it, with every other checkpoint of this container ID"},
 			},
 		},
 	} {

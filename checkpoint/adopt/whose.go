@@ -70,8 +70,7 @@ func family(kind string) string {
 
 // known says that a checkpoint or the operator knows the device.
 func (r *room) known(name string, index int) bool {
-	_, recorded := r.records.of[index]
-	return recorded || slices.Contains(r.attached, name)
+	return r.records.recorded(index) || slices.Contains(r.attached, name)
 }
 
 // stack is a device of the host, and the kind of what the sandbox has on it.
@@ -109,7 +108,8 @@ func (r *room) lookAtStacks() error {
 	}
 	r.stacks = map[stack][]neighbour{}
 	for _, lost := range r.records.lost() {
-		if i := lost.Interface; family(i.Link.Kind) != "" && !i.ParentsInSandbox {
+		// The parents of a torn checkpoint may not be readable.
+		if i := lost.Interface; family(i.Link.Kind) != "" && !i.ParentsInSandbox && len(i.Parents) > 0 {
 			at := stack{i.Parents[0].Name, family(i.Link.Kind)}
 			r.stacks[at] = append(r.stacks[at], neighbour{name: i.Link.Name, attached: true})
 		}
