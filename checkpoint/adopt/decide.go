@@ -103,10 +103,7 @@ func decideLiving(node Node, refresh bool) []Action {
 	for _, f := range node.Found {
 		actions = append(actions, decide(f, ofSandbox[f.Namespace], records, node.Unreadable, refresh))
 	}
-	if refresh {
-		actions = append(actions, missing(node, ofSandbox)...)
-	}
-	return actions
+	return append(actions, missing(node, ofSandbox, refresh)...)
 }
 
 // decideGone forgets a record only if its sandbox is proven gone. A path that vanished is no proof.
@@ -122,8 +119,9 @@ func decideGone(r checkpoint.Record, is sandbox.Evidence) Action {
 // forgets says that no DEL will ever forget the record, because relink did not attach the interface.
 func forgets(r checkpoint.Record) bool { return r.Writer == Writer || netfix.IsOurs(r) }
 
-// missing refuses to refresh checkpoints whose interfaces were not found in a living sandbox.
-func missing(node Node, ofSandbox map[attachment.Namespace]matched) []Action {
+// missing refuses to refresh checkpoints whose interfaces were not found in a living sandbox. Without refresh, it keeps
+// those whose interface is there and could not be looked at.
+func missing(node Node, ofSandbox map[attachment.Namespace]matched, refresh bool) []Action {
 	found := map[attachment.Key]bool{}
 	for _, f := range node.Found {
 		if r, ok := ofSandbox[f.Namespace].record(f); ok {
@@ -136,7 +134,12 @@ func missing(node Node, ofSandbox map[attachment.Namespace]matched) []Action {
 			if _, torn := ofSandbox[namespace].unreadable(r); torn || found[r.Attachment] {
 				continue
 			}
-			if why := ofSandbox[namespace].why(r); why != "" {
+			_, there := ofSandbox[namespace].device(r)
+			why := ofSandbox[namespace].why(r)
+			switch {
+			case !refresh && there:
+				actions = append(actions, actionOn(r, Keep, hasOne))
+			case refresh && why != "":
 				actions = append(actions, actionOn(r, Refuse, why))
 			}
 		}
@@ -204,6 +207,9 @@ func impossible(err error) string {
 	return fmt.Sprintf("none can be written: %v. Attach it under another name", err)
 }
 
+// hasOne is why a checkpoint is kept that nobody wants to renew.
+const hasOne = "it has a checkpoint"
+
 // decideKnown keeps the record's name and pod, because a DEL goes by them. It also keeps what the
 // runtime gave and got.
 func decideKnown(a Action, f Found, r checkpoint.Record, refresh bool) Action {
@@ -212,7 +218,7 @@ func decideKnown(a Action, f Found, r checkpoint.Record, refresh bool) Action {
 		a.Pod = r.Pod
 	}
 	if !refresh {
-		a.Do, a.Reason = Keep, "it has a checkpoint"
+		a.Do, a.Reason = Keep, hasOne
 		return a
 	}
 	diffs := netstate.Diff(r.Interface, f.Live)

@@ -244,6 +244,20 @@ func TestWhatAPodChoosesIsPrintedAsItIs(t *testing.T) {
 	clean(out)
 }
 
+// A recorded interface stays in the report if its state cannot be remembered any more, and the report says why.
+func TestARecordedInterfaceThatCannotBeRememberedAnyMore(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	n.cnitool(t, "add", "chained", "web", netns)
+	fresh.Run(t, netns, `ip link set eth0 down name "$(printf 'e\033[2Jth')"; ip link set "$(printf 'e\033[2Jth')" up`)
+	const why = `e\u001b[2Jth can't be remembered: link "e\x1b[2Jth": contains`
+	n.Says(t, 1, "capture", "default/web", "it has a checkpoint", why, "\n1 kept\n")
+	n.Says(t, 1, "capture --dry-run", "default/web", "it has a checkpoint", why, "\n1 kept\n")
+	n.Says(t, 1, "capture --refresh", `eth0 is there as e\u001b[2Jth, and can't be remembered as it is`, why, "\n1 refused\n")
+	if r := n.Records(t); len(r) != 1 || r[0].Writer != "relink-checkpoint" {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestCaptureUsage(t *testing.T) {
 	n := newNode(t)
 	n.Says(t, 2, "capture nobody", "nobody")
