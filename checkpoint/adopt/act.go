@@ -69,8 +69,8 @@ func (r *run) named(ctx context.Context, a Action, unlock func(), err error) Out
 // unnamed writes checkpoints of interfaces whose container ID is not known. Nobody can take the lock
 // of such a sandbox. So it makes sure in another way that no ADD and no DEL of relink works on them.
 //
-// It keeps all ADDs of the node off until it is done. It reads the checkpoints and then sees that
-// nobody holds a lock. A DEL that begins later is of an attachment whose checkpoint it has read.
+// It keeps all ADDs of the node off until it is done. It reads the checkpoints, and then makes
+// sure that nobody holds a lock. If a DEL begins later, unnamed has read the checkpoint of its attachment.
 func (r *run) unnamed(ctx context.Context, actions []Action, batch []int) {
 	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
 	defer cancel()
@@ -245,7 +245,7 @@ func (r *run) forget(was Action) Outcome {
 	case err != nil:
 		o.fail(err)
 	case !forgotten:
-		o.State, o.Reason = Kept, "it is another one by now"
+		o.State, o.Reason = Kept, "it was written anew meanwhile"
 	}
 	return o
 }

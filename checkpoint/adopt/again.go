@@ -9,10 +9,10 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// lookAgain takes a second look at what was refused, has failed or could not be looked at. It drops what is nothing
-// any more: an ADD has given the interface its checkpoint meanwhile, or a DEL took both. It carries out what it
-// decides about sandboxes that could not be looked at before. If the second look fails, the report of the first one
-// counts.
+// lookAgain takes a second look at what was refused, has failed or could not be looked at. It drops what is
+// settled by then: an ADD has given the interface its checkpoint, or a DEL has taken both away. It decides anew about
+// the sandboxes that the first look could not look at, and carries that out. If the second look fails, the report of
+// the first one counts.
 func (r *run) lookAgain(ctx context.Context, actions []Action) {
 	failed, some := filesOf(r.problems), filesOf(r.problems)
 	for i, o := range r.outcomes {
@@ -44,7 +44,7 @@ func (r *run) lookAgain(ctx context.Context, actions []Action) {
 
 func isDoubtful(o Outcome) bool { return o.State == Refused || o.State == Failed }
 
-// isDone says that the first look has settled what the action is about.
+// isDone reports whether the run has already done something about the action's interface.
 func (r *run) isDone(a Action, actions []Action) bool {
 	for i, o := range r.outcomes {
 		if !isDoubtful(o) && isSame(actions[i], a) {
@@ -54,7 +54,7 @@ func (r *run) isDone(a Action, actions []Action) bool {
 	return false
 }
 
-// isSame says that both actions are about one checkpoint or one interface.
+// isSame reports whether both actions are about one checkpoint or one interface.
 func isSame(a, b Action) bool {
 	if a.recorded && b.recorded {
 		return a.Attachment.ContainerID == b.Attachment.ContainerID && a.Attachment.IfName == b.Attachment.IfName
@@ -64,8 +64,8 @@ func isSame(a, b Action) bool {
 
 func (a Action) place() interfaceAt { return at(a.Namespace, a.Interface.Link.Index) }
 
-// left returns the outcomes that still count after the second look, which has decided now. later are the actions
-// that will be carried out. failed are the sandboxes that it could not look at.
+// left returns the outcomes that still count after the second look. now is what the second look has decided. later are
+// the actions among these that will be carried out. failed are the sandboxes that it could not look at.
 func (r *run) left(actions, now, later []Action, failed map[file]bool) (left []Outcome) {
 	without := map[interfaceAt]bool{}
 	for _, a := range now {
@@ -81,8 +81,8 @@ func (r *run) left(actions, now, later []Action, failed map[file]bool) (left []O
 	return left
 }
 
-// isNothing says that there is nothing to report of what was refused or has failed. without are the interfaces that
-// have no checkpoint.
+// isNothing reports whether a refused or failed action is settled by the second look. without are the interfaces that
+// have no checkpoint then.
 func (r *run) isNothing(a Action, without map[interfaceAt]bool, failed map[file]bool) bool {
 	if a.recorded {
 		if a.Attachment.IfName == "" {

@@ -67,7 +67,7 @@ type Action struct {
 	Interface netstate.Interface
 	Reason    string
 	cni       checkpoint.CNI
-	// recorded says that the attachment has a checkpoint, readable or not. torn is set if it cannot be read.
+	// recorded is true if the attachment has a checkpoint, readable or not. torn is set if relink cannot read it.
 	recorded bool
 	torn     *checkpoint.Unreadable
 	// on are the parents of an interface that is there. was is the interface as far as a checkpoint has it.
@@ -116,7 +116,8 @@ func decideGone(r checkpoint.Record, is sandbox.Evidence) Action {
 	return a
 }
 
-// forgets says that no DEL will ever forget the record, because relink did not attach the interface.
+// forgets reports whether a capture may forget the record. No DEL ever will, because relink did not attach the
+// interface.
 func forgets(r checkpoint.Record) bool { return r.Writer == Writer || netfix.IsOurs(r) }
 
 // missing refuses to refresh checkpoints whose interfaces were not found in a living sandbox. Without refresh, it keeps
@@ -207,7 +208,7 @@ func impossible(err error) string {
 	return fmt.Sprintf("none can be written: %v. Attach it under another name", err)
 }
 
-// hasOne is why a checkpoint is kept that nobody wants to renew.
+// hasOne is the reason to keep a checkpoint without --refresh.
 const hasOne = "it has a checkpoint"
 
 // decideKnown keeps the record's name and pod, because a DEL goes by them. It also keeps what the
@@ -247,9 +248,8 @@ func changed(was, is string, diffs []netstate.Difference) string {
 	return cmp.Or(strings.Join(all, "; "), "as it was recorded")
 }
 
-// withoutDetached returns the record without some of its routes through other interfaces: those
-// whose other interface is gone and has no checkpoint. That one was detached, and the route went
-// with it.
+// withoutDetached returns the record without its routes through interfaces that were detached. Such an interface is
+// gone and has no checkpoint. The route went with it.
 func withoutDetached(r checkpoint.Record, f Found, records []checkpoint.Record) checkpoint.Record {
 	gone := func(name string) bool {
 		_, there := f.Beside.ByName(name)

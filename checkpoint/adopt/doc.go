@@ -2,9 +2,12 @@
 //
 // [Run] looks into every sandbox of the node. Each interface that a checkpoint can hold is a [Found]:
 // what it is like now, whose it is (an [Owner], from the CNI caches) and who made it (its [Origin]).
-// All that was found and all that is remembered is a [Node]. [Decide] is a pure function from a Node
-// to [Action]s, each with its reason. Each action is decided again under the sandbox's lock, from what
-// is there then, and becomes an [Outcome] of the [Report].
+// A [Node] has all that was found and all that is remembered. [Decide] is a pure function from a Node
+// to [Action]s, each with its reason. Run decides each action again under the sandbox's lock, from what
+// is there then. The result is an [Outcome] of the [Report].
+//
+// A pod that is being attached or detached has no checkpoint for a moment. So a second look follows at everything that
+// was refused, has failed or could not be looked at.
 //
 // [Missing] is the look alone: what relink check reports.
 package adopt

@@ -214,7 +214,7 @@ func (r *room) at(name string) (*Found, error) {
 	return f, nil
 }
 
-// isNone says that there is nothing for a checkpoint to hold.
+// isNone reports whether the error says that there is nothing for a checkpoint to hold.
 func isNone(err error) bool {
 	return errors.Is(err, kernel.ErrUnsupported) || errors.Is(err, kernel.ErrNoDevice)
 }

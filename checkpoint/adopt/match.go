@@ -9,17 +9,17 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// file identifies a namespace, but for one thing: the kernel gives inode numbers again.
+// file identifies a namespace as long as it exists. After that, the kernel can give its inode number to another one.
 type file struct{ device, inode uint64 }
 
 // sandboxes has what is remembered by the file of its namespace.
 type sandboxes struct {
-	// records are all that can be read, and what is left of the torn ones.
+	// records are the checkpoints that can be read, and what can be read of the torn ones.
 	records map[file][]checkpoint.Record
 	torn    map[name]checkpoint.Unreadable
 }
 
-// name is what a checkpoint's file has as its name.
+// name identifies the file of a checkpoint.
 type name struct{ containerID, ifName string }
 
 func nameOf(k attachment.Key) name { return name{k.ContainerID, k.IfName} }
@@ -48,8 +48,8 @@ func (s sandboxes) in(namespace attachment.Namespace, devices netstate.Devices) 
 	return m
 }
 
-// matched are the records of one sandbox with all its container IDs. A torn checkpoint counts like the others: the
-// interface that fits it best is its own.
+// matched are the records of one sandbox with all its container IDs. What can be read of a torn checkpoint is a
+// record like the others. So a torn checkpoint gets the interface that fits it best.
 type matched struct {
 	records []checkpoint.Record
 	torn    map[name]checkpoint.Unreadable
@@ -71,7 +71,7 @@ func (m matched) recorded(index int) bool {
 	return ok
 }
 
-// unreadable returns the checkpoint that the record is left of.
+// unreadable returns the torn checkpoint of the record, if the record is what can be read of one.
 func (m matched) unreadable(r checkpoint.Record) (checkpoint.Unreadable, bool) {
 	u, torn := m.torn[nameOf(r.Attachment)]
 	return u, torn
@@ -104,7 +104,7 @@ func (m matched) lost() []checkpoint.Record {
 	return lost
 }
 
-// why says why no interface was found for the record. It is empty if another container ID has a
+// why returns the reason why no interface was found for the record. It is empty if another container ID has a
 // checkpoint of the same interface.
 func (m matched) why(r checkpoint.Record) string {
 	was := r.Interface.Link
@@ -136,8 +136,7 @@ func notTaken(was netstate.Link, is netstate.LiveDevice) string {
 	return fmt.Sprintf("%s is there%s, and can't be remembered as it is", was.Name, as)
 }
 
-// namesake says whose checkpoint already has the name under which an interface of the sandbox would
-// be remembered.
+// namesake says whose checkpoint r is. A new checkpoint of an interface of the sandbox would have the same name.
 func (m matched) namesake(r checkpoint.Record) string {
 	if is, there := m.device(r); there {
 		return fmt.Sprintf("its name is taken: %s was renamed from %s, and its checkpoint still has that name", is.Name, r.Attachment.IfName)

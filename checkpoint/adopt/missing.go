@@ -9,11 +9,11 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// changing is how long an ADD or a DEL that is under way may have for its next steps before a look counts. Such
-// an interface has no checkpoint for a moment: an ADD saves it last, a DEL forgets it first.
+// changing is the time between two looks. An ADD or a DEL that is under way finishes its next steps in that time. Its
+// interface has no checkpoint for a moment: an ADD saves the checkpoint last, a DEL forgets it first.
 const changing = 300 * time.Millisecond
 
-// settle waits as long as that. It returns the context's error if the context ends first.
+// settle waits for the time between two looks. It returns the context's error if the context ends first.
 func settle(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -66,7 +66,7 @@ func withoutCheckpoint(opts Options, some map[file]bool) (none []Found, problems
 		return nil, nil, err
 	}
 	for _, f := range node.Found {
-		// It has no checkpoint whose namespace is known: such an interface is not among those found.
+		// An interface whose checkpoint has a known namespace is not among those found.
 		if _, torn := unreadableOf(f, matched{}, records, unreadable); torn {
 			continue // The checkpoint itself is reported.
 		}

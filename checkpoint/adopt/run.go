@@ -109,7 +109,7 @@ func (r *run) lookFirst(ctx context.Context) ([]Action, error) {
 	return actions, nil
 }
 
-// carryOut does what was decided. A dry run only says it.
+// carryOut does what was decided. A dry run only reports it.
 func (r *run) carryOut(ctx context.Context, actions []Action) {
 	r.outcomes = make([]Outcome, len(actions))
 	if !r.DryRun {
@@ -184,7 +184,7 @@ func (r *run) lookInto(some map[file]bool) (Node, error) {
 	return node, nil
 }
 
-// prove says whether the namespaces are there of checkpoints that may have to go.
+// prove finds out whether the namespaces of some checkpoints still exist. These are the checkpoints that may have to go.
 func (r *run) prove(ctx context.Context, node Node) map[attachment.Namespace]sandbox.Evidence {
 	var namespaces []attachment.Namespace
 	for _, record := range node.Gone {
@@ -200,8 +200,8 @@ func (r *run) prove(ctx context.Context, node Node) map[attachment.Namespace]san
 	return sandbox.Prove(ctx, sandbox.SeesAllProcesses(), namespaces...)
 }
 
-// isGone says that the record's namespace is neither among the living ones nor at its path. If
-// nobody can tell, it is not gone.
+// isGone reports whether the record's namespace is neither among the living ones nor at its path. If nobody can
+// tell, it is not gone.
 func isGone(r checkpoint.Record, alive []attachment.Namespace) bool {
 	was := r.Namespace
 	reused := false
@@ -227,7 +227,7 @@ func lines(errs []error) []string {
 	return all
 }
 
-// errBusy says that pods came and went all the time, with no moment to write in.
+// errBusy says that pods came and went all the time. There was no quiet moment to write in.
 var errBusy = errors.New("too many pods are changing to tell whose interface this is: try again")
 
 func (o *Outcome) fail(err error) { o.State, o.Reason = Failed, printable.Joined(err) }

@@ -14,7 +14,7 @@ import (
 
 // namespaceOf returns the namespace of a checkpoint that cannot be read: its own if that can
 // still be read, else the one that all other checkpoints of its container have. It is empty
-// where nothing tells.
+// if nothing tells the namespace.
 func namespaceOf(u checkpoint.Unreadable, records []checkpoint.Record) attachment.Namespace {
 	is := u.Left.Namespace
 	if is != (attachment.Namespace{}) {
@@ -49,8 +49,8 @@ func leftovers(unreadable []checkpoint.Unreadable, records []checkpoint.Record) 
 }
 
 // unreadableOf returns the checkpoint of the interface, or the directory that it would be in, if that cannot be read.
-// The name tells only if nothing tells the checkpoint's namespace: a cache can have the namespace's path for a
-// container that is gone.
+// It goes by the name only if nothing tells the checkpoint's namespace. The name comes from a cache, and the cache can
+// be of a container that is gone: another container has its path now.
 func unreadableOf(f Found, inside matched, records []checkpoint.Record, unreadable []checkpoint.Unreadable) (checkpoint.Unreadable, bool) {
 	if u, torn := inside.unreadable(inside.of[f.Live.Link.Index]); torn {
 		return u, true
@@ -129,8 +129,7 @@ func asFarAsLeft(left, is netstate.Interface) netstate.Interface {
 	return is
 }
 
-// decideLeftover decides about the checkpoints that cannot be read and that no action takes: their
-// interfaces were not found.
+// decideLeftover decides about the unreadable checkpoints that no action is about. Their interfaces were not found.
 func decideLeftover(node Node, actions []Action) []Action {
 	taken := map[name]bool{}
 	for _, a := range actions {
