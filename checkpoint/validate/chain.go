@@ -2,7 +2,6 @@ package validate
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -98,17 +97,16 @@ func (r *reading) strange(place string, k *cniplugin.Keys, at string, b []byte, 
 // others.
 func readChain(n Network) ([]chain, []Finding) {
 	r := reading{chain: chain{Network: n}}
-	config, twice := once(n.Config)
-	for _, key := range twice {
-		r.say(Warning, "", "configuration key %q is there twice: the last one counts: keep one", key)
-	}
-	var keys map[string]json.RawMessage
-	if err := cniplugin.DecodePart("", config, &keys); err != nil {
+	config, err := rewritten(n.Config)
+	if err != nil {
 		r.say(Error, "", "%s", message(err))
 		return nil, r.findings
 	}
+	r.odd(n.Config)
+	var keys map[string]json.RawMessage
+	_ = json.Unmarshal(config, &keys) // It was decoded before.
 	if kind, _ := decoded[string](keys["type"]); kind != "" && keys["plugins"] == nil {
-		r.single(config)
+		r.single(n.Config)
 	} else {
 		r.list(config, keys, kind != "")
 	}
@@ -116,8 +114,8 @@ func readChain(n Network) ([]chain, []Finding) {
 	return append([]chain{r.chain}, r.delegates...), r.findings
 }
 
-// single reads a configuration of one plugin.
-func (r *reading) single(config []byte) {
+// single reads a configuration of one plugin, as it is in the file.
+func (r *reading) single(written []byte) {
 	if r.isFile() && filepath.Ext(r.File) == ".conflist" {
 		r.say(Error, "", `is one plugin: put it in "plugins": [ ], or name the file *.conf`)
 	}
@@ -125,14 +123,15 @@ func (r *reading) single(config []byte) {
 		Name       string `json:"name"`
 		CNIVersion string `json:"cniVersion"`
 	}
-	errs := cniplugin.DecodeAll("", config, &head)
-	if head.Name == "" && r.Name != "" {
-		if named, err := withHead(config, map[string]string{"name": r.Name}); err == nil {
-			config = named
-		}
-	}
+	// The runtime reads them from the file, before it writes the configuration anew.
+	errs := cniplugin.DecodeAll("", written, &head)
 	r.head(head.Name, head.CNIVersion, errs)
-	r.plugin("", config, config)
+	config, err := withHead(written, r.name, head.CNIVersion)
+	if err != nil {
+		r.say(Error, "", "%s", message(err))
+		return
+	}
+	r.plugin("", config, written)
 }
 
 // list reads a list of plugins.
@@ -148,8 +147,7 @@ func (r *reading) list(config []byte, keys map[string]json.RawMessage, hasType b
 	r.strange("", &listKeys, "", config, Warning)
 	for i, written := range h.plugins {
 		place := fmt.Sprintf("plugins[%d]", i)
-		// libcni puts both into each plugin's configuration, over what is there.
-		config, err := withHead(written, map[string]string{"name": r.name, "cniVersion": h.version})
+		config, err := withHead(written, r.name, h.version)
 		if err != nil {
 			r.say(Error, "", "%s", message(cniplugin.ConfigError(place, cniplugin.Written(written), "must be an object: put its keys in { }")))
 			continue
@@ -189,35 +187,6 @@ func (r *reading) isFile() bool {
 	return r.Place == "" && slices.Contains(runtimeExtensions, filepath.Ext(r.File))
 }
 
-// withHead sets keys in a plugin's object, over those that are there. An empty value is left out. The rest of the
-// text stays as it is.
-func withHead(written json.RawMessage, set map[string]string) ([]byte, error) {
-	var keys map[string]json.RawMessage
-	if err := json.Unmarshal(written, &keys); err != nil {
-		return nil, err
-	}
-	if keys == nil {
-		return nil, errors.New("null is no object")
-	}
-	body := strings.TrimSuffix(strings.TrimSpace(string(written)), "}")
-	for _, key := range slices.Sorted(maps.Keys(set)) {
-		if set[key] == "" {
-			continue
-		}
-		quoted, err := json.Marshal(set[key])
-		if err != nil {
-			return nil, err
-		}
-		if len(keys) > 0 {
-			body += ","
-		}
-		keys[key] = quoted
-		body += fmt.Sprintf("%q:%s", key, quoted)
-	}
-	all, _ := once([]byte(body + "}"))
-	return all, nil
-}
-
 // plugin reads the configuration of one plugin, as the plugin gets it. libcni refuses it as it is written.
 func (r *reading) plugin(place string, config, written []byte) {
 	var head struct {
@@ -225,7 +194,7 @@ func (r *reading) plugin(place string, config, written []byte) {
 		IPAM cniplugin.Section `json:"ipam"`
 	}
 	// The plugin's reader reports values of a wrong type.
-	_ = cniplugin.DecodePart("", config, &head)
+	_ = cniplugin.DecodeAll("", config, &head)
 	refused := refusals(written)
 	r.said = maps.Clone(r.headSaid)
 	if head.Type == "" {

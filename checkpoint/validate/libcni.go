@@ -139,13 +139,15 @@ func refusals(config []byte) []error {
 
 // loads says why libcni does not load a file of that form. It is nil for a file that libcni loads.
 func loads(isList bool, content []byte) error {
-	var keys map[string]json.RawMessage
-	if err := cniplugin.DecodePart("", content, &keys); err != nil {
+	config, err := rewritten(content)
+	if err != nil {
 		return err
 	}
 	if !isList {
 		return cniplugin.First(refusals(content))
 	}
+	var keys map[string]json.RawMessage
+	_ = json.Unmarshal(config, &keys) // It was decoded before.
 	h := readHead(keys)
 	if err := cniplugin.First(h.errs); err != nil {
 		return err

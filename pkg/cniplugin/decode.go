@@ -196,6 +196,8 @@ func wanted(t reflect.Type, value []byte) string {
 		return "true or false" + without(quoted)
 	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint32, reflect.Uint64:
 		return "a whole number" + beyond(t, value) + without(quoted)
+	case reflect.Float64:
+		return "a number between -1.7e308 and 1.7e308" + without(quoted)
 	}
 	return "an object: put its keys in { }"
 }

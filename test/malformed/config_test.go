@@ -1,10 +1,7 @@
 package malformed
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -416,55 +413,5 @@ func TestWhatIsNoConfigurationIsRefused(t *testing.T) {
 		for _, m := range whole {
 			n.expectRefused(t, plugin, m.body, m)
 		}
-	}
-}
-
-// What an ADD refuses on this node, relink validate has said before, in the same words.
-func TestValidateSaysWhatAnAddWould(t *testing.T) {
-	n := newNode(t)
-	expect := func(plugin, config string) {
-		t.Helper()
-		said := strings.TrimPrefix(n.call(t, plugin, "ADD", config).Msg, "IPAM plugin relink-ipam: ")
-		file := n.dir + "/10-pods.conf"
-		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command(bin+"/relink", "validate", "--cni-bin", bin, "-o", "json", file)
-		out, err := cmd.Output()
-		var report struct {
-			Errors   int
-			Findings []struct{ Severity, Message string }
-		}
-		// libcni keeps the last of two keys alike in a file: the plugin does not see the first, and validate warns.
-		collapsed := strings.Contains(said, "it is there twice")
-		if jsonErr := json.Unmarshal(out, &report); jsonErr != nil || !collapsed && (cmd.ProcessState.ExitCode() != 1 || report.Errors == 0) {
-			t.Fatalf("%.400s: %v\n%s", config, err, out)
-		}
-		found := false
-		for _, f := range report.Findings {
-			expectReadable(t, f.Message)
-			found = found || f.Severity == "error" && f.Message == said ||
-				collapsed && f.Severity == "warning" && strings.Contains(f.Message, "is there twice")
-		}
-		if !found {
-			t.Errorf("%.400s\nADD: %s\nvalidate: %s", config, said, out)
-		}
-	}
-	for plugin, all := range of {
-		for _, m := range all {
-			// A plugin that is not there is named by its directories in other words.
-			if !strings.Contains(m.body, "relink-ipma") && !strings.Contains(m.body, "prevResult") {
-				expect(plugin, config(n, plugin, m.body))
-			}
-		}
-	}
-	for _, m := range section {
-		// The file is read by nobody but an ADD.
-		if !strings.Contains(m.body, "/etc/none/resolv.conf") {
-			expect("relink-macvlan", config(n, "relink-macvlan", `"master": "lan0", "ipam": `+ipam(n, m.body)))
-		}
-	}
-	for _, m := range asked {
-		expect("relink-macvlan", config(n, "relink-macvlan", m.body))
 	}
 }
