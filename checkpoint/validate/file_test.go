@@ -17,7 +17,13 @@ import (
 // inDirectory returns the findings for the directory, without its path.
 func inDirectory(t *testing.T, dir string) []string {
 	t.Helper()
-	report, err := Run(t.Context(), Options{Paths: []string{dir}, FilesOnly: true})
+	return inPaths(t, dir, dir)
+}
+
+// inPaths returns the findings for the paths, without that of the directory.
+func inPaths(t *testing.T, dir string, paths ...string) []string {
+	t.Helper()
+	report, err := Run(t.Context(), Options{Paths: paths, FilesOnly: true})
 	if err != nil {
 		return []string{strings.ReplaceAll(err.Error(), dir, "d")}
 	}
@@ -98,6 +104,30 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 	stop()
 	if _, err := Run(done, Options{Paths: []string{dir}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the end: %v", err)
+	}
+}
+
+// A path that cannot be read does not hide what is wrong in the others.
+func TestAPathThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	there, missing := dir+"/10.conflist", dir+"/20.conflist"
+	write(t, there, list(`{"type": "relink-macvlan", "vlna": 3}`))
+	for name, test := range map[string]struct {
+		paths []string
+		want  []string
+	}{
+		"one of two": {[]string{missing, there, "/dev/zero"}, []string{
+			"/dev/zero: error: cannot be read: /dev/zero is no regular file",
+			`d/10.conflist: plugins[0] relink-macvlan: error: invalid configuration key "vlna": no such key of relink-macvlan; did you mean "vlan"?`,
+			"d/20.conflist: error: cannot be read: no such file or directory",
+		}},
+		"both": {[]string{missing, "/dev/zero"}, []string{
+			"no network configuration was read: stat d/20.conflist: no such file or directory; /dev/zero is no regular file",
+		}},
+	} {
+		if diff := cmp.Diff(test.want, inPaths(t, dir, test.paths...)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }
 

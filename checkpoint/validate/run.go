@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // ErrNothing says that there was nothing to validate. errors.Is matches it.
@@ -29,20 +31,12 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 }
 
-// Run validates the networks in the files. If it can read none, its error matches ErrNothing and says why. If ctx is
-// done first, its error matches the error of ctx.
+// Run validates the networks in the files. A path that cannot be read is an error among the findings. If nothing can be
+// read, Run's error matches ErrNothing and says why. If ctx is done before, its error matches that of ctx.
 func Run(ctx context.Context, o Options) (Report, error) {
-	var all collected
-	for _, path := range o.Paths {
-		if err := ctx.Err(); err != nil {
-			return Report{}, err
-		}
-		if err := all.add(ctx, path); err != nil {
-			return Report{}, fmt.Errorf("%w: %w", ErrNothing, err)
-		}
-	}
-	if len(all.networks) == 0 && len(all.findings) == 0 {
-		return Report{}, fmt.Errorf("%w: none of the files has one: name *.conflist, *.conf, *.json, *.yaml or *.yml", ErrNothing)
+	all, err := collect(ctx, o.Paths)
+	if err != nil {
+		return Report{}, err
 	}
 	chains, findings := readChains(all.networks)
 	findings = append(findings, all.findings...)
@@ -51,6 +45,31 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		findings = append(findings, judgeNode(chains, Look(needsOf(chains), o.PluginDirs))...)
 	}
 	return reportOf(all, findings), nil
+}
+
+// collect reads the paths. It fails if no network configuration is in them.
+func collect(ctx context.Context, paths []string) (collected, error) {
+	var all collected
+	var unread []Finding
+	var why []error
+	for _, path := range paths {
+		err := all.add(ctx, path)
+		if done := ctx.Err(); done != nil {
+			return all, done
+		}
+		if err != nil {
+			unread = append(unread, Finding{File: path, Severity: Error, Message: "cannot be read: " + reason(err)})
+			why = append(why, err)
+		}
+	}
+	switch {
+	case len(all.networks) > 0 || len(all.findings) > 0:
+		all.findings = append(all.findings, unread...)
+		return all, nil
+	case len(why) > 0:
+		return all, fmt.Errorf("%w: %s", ErrNothing, printable.Joined(errors.Join(why...)))
+	}
+	return all, fmt.Errorf("%w: none of the files has one: name *.conflist, *.conf, *.json, *.yaml or *.yml", ErrNothing)
 }
 
 func readChains(networks []Network) ([]chain, []Finding) {
