@@ -39,6 +39,8 @@ type plugin struct {
 	request *netconf.Request
 	// store is the directory of the checkpoints. It is empty for a plugin without checkpoints, and for a wrong directory.
 	store string
+	// leases are where relink-ipam keeps its leases. It is empty for another IPAM plugin, and for a wrong directory.
+	leases leaseStore
 	// sets are the ranges of relink-ipam or host-local.
 	sets []lease.RangeSet
 	// resolvConf is the absolute path of the file whose settings of DNS relink-ipam returns, empty for none.
@@ -262,6 +264,19 @@ func (r *reading) store(p *plugin, c cniplugin.Config) {
 	p.store = store.Dir()
 }
 
+// leases reports a directory of leases that relink-ipam does not take. A directory or a name of the configuration was
+// reported before.
+func (r *reading) leases(p *plugin, dataDir string) {
+	dir, err := lease.Dir(dataDir)
+	if err != nil {
+		r.say(Error, p.place, "%s", message(err))
+		return
+	}
+	if _, err := lease.Open(dir, r.name); err == nil && filepath.IsAbs(dir) {
+		p.leases = leaseStore{dir: dir, network: r.name}
+	}
+}
+
 // section reads what the plugin has for its IPAM plugin.
 func (r *reading) section(p *plugin, n cniplugin.Network) {
 	switch p.ipam {
@@ -272,6 +287,7 @@ func (r *reading) section(p *plugin, n cniplugin.Network) {
 		if filepath.IsAbs(read.ResolvConf) { // Examine reports a relative path: it names no file of the node.
 			p.resolvConf = read.ResolvConf
 		}
+		r.leases(p, read.DataDir)
 		if p.sets = read.Sets; read.Detection && netconf.Interface[p.kind] == nil {
 			r.say(Warning, p.place, `"ipam.conflictDetection": %s does not probe for addresses: only relink-macvlan and relink-vlan do`, p.kind)
 		}

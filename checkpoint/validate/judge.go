@@ -42,6 +42,9 @@ func (r *reading) lacks(p plugin, node Node) {
 	if why := node.Stores[p.store]; why != "" {
 		r.say(Error, p.place, "invalid \"checkpointDir\": %q: no checkpoint can be written there: %s", p.store, why)
 	}
+	if why := node.Leases[p.leases]; why != "" {
+		r.say(Error, p.place, "invalid \"ipam.dataDir\": %q: no lease can be written there: %s", p.leases.dir, why)
+	}
 	if why := node.Files[p.resolvConf]; why != "" {
 		r.say(Error, p.place, "invalid \"ipam.resolvConf\": %q: must be a file that can be read: %s", p.resolvConf, why)
 	}

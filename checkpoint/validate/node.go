@@ -12,6 +12,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
 	"github.com/relink-cni/relink/pkg/ipam"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -24,9 +25,14 @@ type Needs struct {
 	// Modules are kernel modules, Plugins are names of programs, Stores are directories of checkpoints, Files are files
 	// that a plugin reads.
 	Modules, Plugins, Stores, Files []string
+	// Leases are stores of leases.
+	Leases []leaseStore
 	// Devices says that the devices of the host have to be known.
 	Devices bool
 }
+
+// leaseStore is where a network has its leases.
+type leaseStore struct{ dir, network string }
 
 // Node is what is known of this node. What a map does not have is not known. Nothing is reported for it.
 type Node struct {
@@ -41,6 +47,8 @@ type Node struct {
 	PluginDirs []string
 	// Stores says why no checkpoint can be written in a directory. "" says that it works.
 	Stores map[string]string
+	// Leases says why no lease can be written in a store. "" says that it works.
+	Leases map[leaseStore]string
 	// Files says why a file cannot be read. "" says that it can be read.
 	Files map[string]string
 	// Unknown says what could not be found out, and why.
@@ -58,6 +66,9 @@ func needsOf(chains []chain) Needs {
 			}
 			if p.store != "" {
 				n.Stores = append(n.Stores, p.store)
+			}
+			if p.leases != (leaseStore{}) && !slices.Contains(n.Leases, p.leases) {
+				n.Leases = append(n.Leases, p.leases)
 			}
 			if p.resolvConf != "" {
 				n.Files = append(n.Files, p.resolvConf)
@@ -87,7 +98,7 @@ func (p plugin) modules() []string {
 
 // Look finds out what the networks need to know of this node. It leaves nothing behind.
 func Look(needs Needs, pluginDirs []string) Node {
-	node := Node{Modules: map[string]bool{}, Plugins: map[string]bool{}, PluginDirs: pluginDirs, Stores: map[string]string{}, Files: map[string]string{}}
+	node := Node{Modules: map[string]bool{}, Plugins: map[string]bool{}, PluginDirs: pluginDirs, Stores: map[string]string{}, Leases: map[leaseStore]string{}, Files: map[string]string{}}
 	if needs.Devices {
 		if err := node.lookAtDevices(); err != nil {
 			node.Unknown = append(node.Unknown, "the devices of this host: "+err.Error())
@@ -107,24 +118,53 @@ func Look(needs Needs, pluginDirs []string) Node {
 	for _, dir := range needs.Stores {
 		node.lookAtStore(dir)
 	}
+	for _, store := range needs.Leases {
+		node.lookAtLeases(store)
+	}
 	for _, path := range needs.Files {
 		node.lookAtFile(path)
 	}
 	return node
 }
 
-// lookAtStore finds out whether a checkpoint can be written. Plugins run as root. What another user may not write says
-// nothing about them.
+// lookAtStore finds out whether a checkpoint can be written.
 func (n *Node) lookAtStore(dir string) {
-	err := unwritable(dir)
+	if why, known := n.whyNot("a checkpoint", unwritable(dir)); known {
+		n.Stores[dir] = why
+	}
+}
+
+// lookAtLeases finds out whether a lease can be written.
+func (n *Node) lookAtLeases(store leaseStore) {
+	if why, known := n.whyNot("a lease", store.unwritable()); known {
+		n.Leases[store] = why
+	}
+}
+
+// whyNot says why something cannot be written, "" if err is nil. Plugins run as root. What another user may not write
+// says nothing about them: then it is not known.
+func (n *Node) whyNot(what string, err error) (why string, known bool) {
 	switch {
 	case err == nil:
-		n.Stores[dir] = ""
+		return "", true
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
-		n.Unknown = append(n.Unknown, fmt.Sprintf("whether a checkpoint can be written: %v: run as root", err))
-	default:
-		n.Stores[dir] = err.Error()
+		n.Unknown = append(n.Unknown, fmt.Sprintf("whether %s can be written: %v: run as root", what, err))
+		return "", false
 	}
+	return err.Error(), true
+}
+
+// unwritable says why no lease can be written. Without a file of the network, its directory counts:
+// Store.Writable would make that directory.
+func (l leaseStore) unwritable() error {
+	store, err := lease.Open(l.dir, l.network)
+	if err != nil {
+		return err
+	}
+	if there, err := store.Exists(); err == nil && there {
+		return store.Writable()
+	}
+	return unwritable(l.dir)
 }
 
 func (n *Node) lookAtFile(path string) {

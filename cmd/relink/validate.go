@@ -17,7 +17,7 @@ func newValidate(v *verbosity) *cobra.Command {
 		Long: `Find errors in network configurations: lists of plugins (*.conflist), single plugins (*.conf,
 *.json), and NetworkAttachmentDefinitions (*.yaml, *.json). It reads them as the plugins do. It
 also says what this node lacks for them: devices, kernel modules, plugins, a directory for
-checkpoints. Of a directory it says which file the runtimes take.
+checkpoints, one for leases. Of a directory it says which file the runtimes take.
 
 Exit status 0: there are no errors (warnings do not count); 1: there are errors; 2: nothing
 could be read.`,

@@ -1,0 +1,84 @@
+package validate
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// withLeases is a network whose leases are in the directory.
+func withLeases(t *testing.T, dataDir string) []chain {
+	t.Helper()
+	chains, wrong := readChains([]Network{{File: "10.conf", Config: []byte(`{"name": "pods", "type": "macvlan", "cniVersion": "1.1.0",
+		"ipam": {"type": "relink-ipam", "subnet": "10.3.0.0/24", "dataDir": "` + dataDir + `"}}`)}})
+	if len(wrong) > 0 {
+		t.Fatal(lines(wrong))
+	}
+	return chains
+}
+
+func TestADirectoryInWhichNoLeaseCanBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/file", "")
+	write(t, dir+"/leases/pods.db", "")
+	const invalid = `10.conf: macvlan: error: invalid "ipam.dataDir": `
+	for dataDir, want := range map[string][]string{
+		dir:              nil,
+		dir + "/not/yet": nil,
+		dir + "/leases":  nil,
+		dir + "/file":    {invalid + `"d/file": no lease can be written there: d/file is not a directory`},
+		"/proc/y":        {invalid + `"/proc/y": no lease can be written there: /proc: no such file or directory`},
+	} {
+		chains := withLeases(t, dataDir)
+		got := lines(judgeNode(chains, Look(Needs{Leases: needsOf(chains).Leases}, nil)))
+		for i := range got {
+			got[i] = strings.ReplaceAll(got[i], dir, "d")
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", dataDir, diff)
+		}
+	}
+	var left []string
+	for _, pattern := range []string{"/*", "/*/*", "/.*"} {
+		found, err := filepath.Glob(dir + pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, found...)
+	}
+	if want := []string{dir + "/file", dir + "/leases", dir + "/leases/pods.db"}; !cmp.Equal(want, left) {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// relink-ipam runs as root. It may write where another user may not.
+func TestLeasesThatOnlyRootMayWrite(t *testing.T) {
+	dir, err := os.MkdirTemp("/tmp", "validate") // Only root can enter a directory of t.TempDir.
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	chains := withLeases(t, dir)
+	fresh.AsNobody(t, func() {
+		want := []string{"this node: warning: not looked at: whether a lease can be written: " + dir + ": permission denied: run as root"}
+		if diff := cmp.Diff(want, lines(judgeNode(chains, Look(Needs{Leases: needsOf(chains).Leases}, nil)))); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestADirectoryOfLeasesInTheEnvironment(t *testing.T) {
+	t.Setenv("RELINK_IPAM_DIR", "leases")
+	want := []string{`10.conflist: plugins[0] relink-macvlan: error: invalid RELINK_IPAM_DIR: "leases": must be an absolute path`}
+	if diff := cmp.Diff(want, found(t, "10.conflist", list(good))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
