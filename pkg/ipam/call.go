@@ -156,10 +156,7 @@ func (c *Call) request(n network, env cniplugin.Args) (lease.Request, error) {
 		return lease.Request{}, cniplugin.EnvError("CNI_ARGS", c.args.Args, `must have K8S_POD_NAMESPACE and K8S_POD_NAME: with "sticky": "pod" an address is the pod's`)
 	}
 	r := lease.Request{
-		Attachment: key, Owner: owner, PodUID: env.Pod.UID, Namespace: namespaceAt(c.args.Netns), Sets: n.sets, Policy: n.policy,
-	}
-	for _, q := range n.requested {
-		r.Wanted = append(r.Wanted, q.address)
+		Attachment: key, Owner: owner, PodUID: env.Pod.UID, Namespace: namespaceAt(c.args.Netns), Sets: n.sets, Policy: n.policy, Wanted: n.wanted(),
 	}
 	return r, nil
 }

@@ -63,7 +63,29 @@ func Examine(n cniplugin.Network) (Reading, []error) {
 	}
 	parsed, wrong := s.parse(n, cniplugin.Args{})
 	detection, _ := s.detection()
-	return Reading{Sets: parsed.sets, DataDir: s.DataDir, ResolvConf: s.ResolvConf, Detection: detection != nil}, append(errs, wrong...)
+	if errs = append(errs, wrong...); len(errs) == 0 {
+		errs = parsed.neverGiven()
+	}
+	return Reading{Sets: parsed.sets, DataDir: s.DataDir, ResolvConf: s.ResolvConf, Detection: detection != nil}, errs
+}
+
+// neverGiven returns the errors of an ADD for the addresses that are asked for and that it cannot give, whatever is
+// leased.
+func (n network) neverGiven() []error {
+	var errs []error
+	for _, refused := range lease.CheckWanted(n.sets, n.wanted()) {
+		errs = append(errs, n.refused(refused))
+	}
+	return errs
+}
+
+// wanted returns the addresses that are asked for.
+func (n network) wanted() []netip.Addr {
+	var all []netip.Addr
+	for _, q := range n.requested {
+		all = append(all, q.address)
+	}
+	return all
 }
 
 // ExamineNetwork returns the strange keys beside the section, for a configuration whose "type" is another

@@ -357,6 +357,33 @@ func TestRequestedAddressesInHostLocalsOrder(t *testing.T) {
 	}
 }
 
+// What no ADD can give is known without the leases.
+func TestExamineReportsAddressesThatAreNeverGiven(t *testing.T) {
+	for ips, want := range map[string][]string{
+		`[]`: nil, `["10.3.0.5"]`: nil, `["fd00::5/64", "10.3.0.5"]`: nil,
+		`["10.4.0.5"]`:             {`invalid "args.cni.ips[0]": "10.4.0.5": is in none of the range sets, or is the second address of a set that gives one`},
+		`["10.3.0.5", "10.3.0.6"]`: {`invalid "args.cni.ips[1]": "10.3.0.6": is in none of the range sets, or is the second address of a set that gives one`},
+		`["fd00::1", "10.3.0.9"]`: {
+			`invalid "args.cni.ips[1]": "10.3.0.9": cannot be given: it is in exclude 10.3.0.9`, `invalid "args.cni.ips[0]": "fd00::1": cannot be given: it is the gateway`,
+		},
+	} {
+		var n cniplugin.Network
+		config := `{"cniVersion": "1.1.0", "name": "pods", "args": {"cni": {"ips": ` + ips + `}}, "ipam": {"type": "relink-ipam",
+			"ranges": [[{"subnet": "10.3.0.0/24"}], [{"subnet": "fd00::/64"}]], "exclude": ["10.3.0.9"]}}`
+		if err := cniplugin.Decode([]byte(config), &n); err != nil {
+			t.Fatal(err)
+		}
+		_, errs := Examine(n)
+		var got []string
+		for _, err := range errs {
+			got = append(got, wire(t, err).Msg)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", ips, diff)
+		}
+	}
+}
+
 // Routes are passed on with all their keys.
 func TestRoutesAreKept(t *testing.T) {
 	n, err := parseIPAM(`"subnet": "10.3.0.0/24", "routes": [{"dst": "0.0.0.0/0"}, {"dst": "10.0.0.7/8", "gw": "10.3.0.1", "mtu": 1400, "advmss": 1360, "priority": 5, "table": 7, "scope": 253}]`, "")

@@ -77,6 +77,10 @@ func TestValidateSaysWhatAnAddWould(t *testing.T) {
 	for _, m := range asked {
 		n.expectValidated(t, "relink-macvlan", config(n, "relink-macvlan", m.body))
 	}
+	// An ADD looks at these after it has made the store.
+	for _, never := range []string{`"args": {"cni": {"ips": ["10.9.0.5", "10.8.0.5"]}}`, `"runtimeConfig": {"ips": ["10.9.0.5", "10.9.0.6/24"]}`, `"runtimeConfig": {"ips": ["10.9.0.1"]}`} {
+		n.expectValidated(t, "relink-macvlan", config(n, "relink-macvlan", never))
+	}
 	for _, mended := range []string{`"master": "lan0", "mtu": 1.4e3`, "\"master\": \"lan0\", \"_comment\": \"caf\xe9\"", `"master": "lan0", "_comment": "\ud800"`, `"mtu": "x", "master": "lan0", "mtu": 1400`} {
 		n.expectValidated(t, "relink-macvlan", config(n, "relink-macvlan", mended))
 	}

@@ -65,24 +65,58 @@ func (l *leases) allocate(r Request) ([]Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	pending := slices.Clone(r.Wanted)
+	wanted, left := assign(r.Sets, r.Wanted)
 	var given []Lease
 	for i, set := range r.Sets {
-		c := choice{leases: l, Request: r, number: i, set: set}
-		if n := slices.IndexFunc(pending, func(a netip.Addr) bool { _, ok := set.Find(a); return ok }); n >= 0 {
-			c.wanted = pending[n]
-			pending = slices.Delete(pending, n, n+1)
-		}
+		c := choice{leases: l, Request: r, number: i, set: set, wanted: wanted[i]}
 		lease, err := c.choose(held)
 		if err != nil {
 			return nil, err
 		}
 		given = append(given, lease)
 	}
-	if len(pending) > 0 {
-		return nil, &RefusedError{pending[0], "is in none of the range sets, or is the second address of a set that gives one"}
+	if len(left) > 0 {
+		return nil, leftOver(left[0])
 	}
 	return given, l.remember(Known{Sets: r.Sets, Policy: r.Policy})
+}
+
+// assign returns the wanted address of each set, the zero Addr for none, and those that are left over.
+func assign(sets []RangeSet, wanted []netip.Addr) (each, left []netip.Addr) {
+	left = slices.Clone(wanted)
+	for _, set := range sets {
+		var one netip.Addr
+		if n := slices.IndexFunc(left, func(a netip.Addr) bool { _, ok := set.Find(a); return ok }); n >= 0 {
+			one = left[n]
+			left = slices.Delete(left, n, n+1)
+		}
+		each = append(each, one)
+	}
+	return each, left
+}
+
+func leftOver(a netip.Addr) *RefusedError {
+	return &RefusedError{a, "is in none of the range sets, or is the second address of a set that gives one"}
+}
+
+func notGiven(a netip.Addr, why string) *RefusedError {
+	return &RefusedError{a, "cannot be given: " + why}
+}
+
+// CheckWanted returns an error for each wanted address that no Allocate of an attachment without addresses would give,
+// whatever is leased.
+func CheckWanted(sets []RangeSet, wanted []netip.Addr) []*RefusedError {
+	var errs []*RefusedError
+	each, left := assign(sets, wanted)
+	for i, a := range each {
+		if ok, why := sets[i].Gives(a); a.IsValid() && !ok {
+			errs = append(errs, notGiven(a, why))
+		}
+	}
+	for _, a := range left {
+		errs = append(errs, leftOver(a))
+	}
+	return errs
 }
 
 // remarkGateways remarks on a gateway that is a pod's address: the configuration changed after the pod was
@@ -167,7 +201,7 @@ func (c choice) keep(held Lease) (Lease, error) {
 func (c choice) asked() (Lease, error) {
 	a := c.wanted
 	if ok, why := c.set.Gives(a); !ok {
-		return Lease{}, &RefusedError{a, "cannot be given: " + why}
+		return Lease{}, notGiven(a, why)
 	}
 	lease, leased, err := c.get(a)
 	if err != nil {
