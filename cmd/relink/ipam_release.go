@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/selection"
 )
@@ -225,12 +224,15 @@ func releaseFrom(ctx context.Context, store *lease.Store, address netip.Addr, fr
 func (d *leaseDir) completesHolder(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	address, err := parseAddress(args[0])
 	return d.completesLeases(func(h holding) []string {
-		if err != nil || h.lease.Address != address || h.lease.Nobodys() {
+		if err != nil || h.lease.Address != address {
 			return nil
 		}
-		names := []string{h.holder.ContainerID}
-		if h.lease.Owner != (attachment.Owner{}) {
-			names = append(names, podOf(h.lease.Owner).String())
+		var names []string
+		for _, has := range (expectation{}).holdings(h.lease) {
+			names = append(names, has.holder.ContainerID)
+			if pod := podOf(has.lease.Owner); pod.Name != "" {
+				names = append(names, pod.String())
+			}
 		}
 		return names
 	})(cmd, args, begun)
