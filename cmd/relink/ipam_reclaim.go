@@ -53,10 +53,11 @@ could not look at part of the node; 2: usage or environment.`,
 			s := screenOf(cmd, v)
 			by.Names = args
 			opts.DryRun, opts.WithAlive = !yes, s.verbose
-			stores, err := dir.storesOf(cmd.Context(), by, &opts)
+			stores, unheld, err := dir.storesOf(cmd.Context(), by, &opts)
 			if err != nil {
 				return err
 			}
+			sayUnheld(s, unheld)
 			return reclaimLeases(cmd.Context(), stores, opts, output, s)
 		},
 	}
@@ -67,42 +68,58 @@ could not look at part of the node; 2: usage or environment.`,
 	return cmd
 }
 
-// storesOf returns the stores of the named networks. It sets opts.Chosen to the named holders.
-func (d leaseDir) storesOf(ctx context.Context, by selection.Selection, opts *reclaim.Options) ([]*lease.Store, error) {
+// storesOf returns the stores of the named networks. It sets opts.Chosen to the named holders. unheld are the named
+// leases that nobody holds.
+func (d leaseDir) storesOf(ctx context.Context, by selection.Selection, opts *reclaim.Options) (stores []*lease.Store, unheld []lease.Lease, err error) {
 	networks, err := d.networks(by.Network)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var stores []*lease.Store
-	var held []lease.Lease
+	isNamed := len(by.Names) > 0
+	var leases []lease.Lease
 	for _, n := range networks {
 		store, err := d.open(n)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		stores = append(stores, store)
-		if len(by.Names) == 0 && by.Namespace == "" {
+		if !isNamed && by.Namespace == "" {
 			continue
 		}
 		all, err := store.List(ctx)
 		if err != nil {
-			return nil, err // The named holder may be in this store.
+			return nil, nil, err // The named holder may be in this store.
 		}
-		held = append(held, slices.DeleteFunc(all, func(l lease.Lease) bool { return l.State != lease.Held })...)
+		leases = append(leases, all...)
 	}
-	if len(by.Names) == 0 && by.Namespace == "" {
-		return stores, nil
+	if !isNamed && by.Namespace == "" {
+		return stores, nil, nil
 	}
-	named, err := choose(holdingsOf(held), by)
+	named, err := choose(holdingsOf(leases), by)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	chosen := map[heldAddress]bool{}
 	for _, h := range named {
-		chosen[heldAddress{h.lease.Address, h.holder.Key(h.lease.Network)}] = true
+		if h.lease.State == lease.Held {
+			chosen[heldAddress{h.lease.Address, h.holder.Key(h.lease.Network)}] = true
+		} else if isNamed {
+			unheld = append(unheld, h.lease)
+		}
 	}
 	opts.Chosen = func(l lease.Lease, h lease.Holder) bool { return chosen[heldAddress{l.Address, h.Key(l.Network)}] }
-	return stores, nil
+	return stores, unheld, nil
+}
+
+// sayUnheld reports the named addresses that have nobody to give them up.
+func sayUnheld(s *screen, leases []lease.Lease) {
+	for _, l := range leases {
+		is := "in quarantine"
+		if l.State == lease.Reserved {
+			is = l.Whose()
+		}
+		s.warn("nobody holds %s: it is %s; there is nothing to reclaim", l.Address, is)
+	}
 }
 
 // heldAddress is an address and one of its holders.
