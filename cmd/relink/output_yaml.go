@@ -8,6 +8,7 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 
@@ -47,7 +48,7 @@ func nodeOf(decoder *json.Decoder) (*yaml.Node, error) {
 		return collectionOf(decoder, t)
 	case string:
 		n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: t}
-		if printable.Line(t) != t || oldYAML.MatchString(t) {
+		if printable.Line(t) != t || oldYAML().MatchString(t) {
 			n.Style = yaml.DoubleQuotedStyle // YAML spells out characters only between double quotes.
 		}
 		return n, nil
@@ -62,14 +63,17 @@ func nodeOf(decoder *json.Decoder) (*yaml.Node, error) {
 // oldYAML matches the text that a reader of YAML 1.1 (PyYAML, Ansible) takes for something else than a string, if it
 // has no quotes: a boolean, a special key, a number (also in base 60, as a MAC of digits alone) or a time. It is
 // wider than the types on yaml.org/type, because quotes do no harm. go-yaml adds the quotes that YAML 1.2 needs.
-var oldYAML = regexp.MustCompile(`^(?:` + strings.Join([]string{
-	`(?i:y|yes|on|true|n|no|off|false)`,
-	`=|<<`,
-	`[-+]?[0-9_]*\.?[0-9_]*(?:[eE][-+]?[0-9]+)?`,
-	`[-+]?0[box][0-9a-fA-F_]+`,
-	`[-+]?[0-9_]+(?::[0-9]+)+(?:\.[0-9_]*)?`,
-	`[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?`,
-}, "|") + `)$`)
+// Only a run that prints YAML pays for the expression.
+var oldYAML = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:` + strings.Join([]string{
+		`(?i:y|yes|on|true|n|no|off|false)`,
+		`=|<<`,
+		`[-+]?[0-9_]*\.?[0-9_]*(?:[eE][-+]?[0-9]+)?`,
+		`[-+]?0[box][0-9a-fA-F_]+`,
+		`[-+]?[0-9_]+(?::[0-9]+)+(?:\.[0-9_]*)?`,
+		`[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?`,
+	}, "|") + `)$`)
+})
 
 // withPoint returns the number with a decimal point if it has an exponent. YAML 1.1 takes 1e-7 for a string.
 func withPoint(number string) string {
