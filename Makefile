@@ -65,7 +65,7 @@ test-crash:
 test-units:
 	$(GO) test -race -timeout 30m $$($(GO) list ./... | grep -v /test/)
 
-# What is drawn at random; test-units draws each a hundred times.
+# What is drawn at random; test-units draws each 50 or 100 times.
 test-properties:
 	$(GO) test -race -timeout 4h -v ./checkpoint/restore ./pkg/ipam/lease ./pkg/netstate \
 		-run 'KilledAnywhereAndRunTwice|NeverLowers|AsItsModel|GoThroughAll|FirstThatIsFree|SizeCountsAll|IsTakenInIsFound|DecodedAsTheyWere|EmptyWhatever|OneFieldThatChanged' -rapid.checks=2000
