@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
@@ -63,11 +64,27 @@ func Prove(ctx context.Context, all bool, were ...attachment.Namespace) map[atta
 	return proven
 }
 
-// lookFor looks for the namespaces that are not at their paths any more.
+// lookFor looks for the namespaces that are not at their paths any more. A thread can be in a namespace for a moment, to
+// look into it, or on its way out. So what only a thread keeps is looked for again.
 func lookFor(ctx context.Context, all bool, lost []attachment.Namespace, proven map[attachment.Namespace]Evidence) {
-	if len(lost) == 0 {
-		return
+	for tries := 3; len(lost) > 0; tries-- {
+		lost = lookOnce(ctx, all, lost, proven)
+		if tries == 1 || len(lost) == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(moment):
+		}
 	}
+}
+
+// moment is how long a thread may be in a namespace that it only looks into.
+const moment = 100 * time.Millisecond
+
+// lookOnce is lookFor for one look. It returns the namespaces that only a thread keeps.
+func lookOnce(ctx context.Context, all bool, lost []attachment.Namespace, proven map[attachment.Namespace]Evidence) (again []attachment.Namespace) {
 	found, blind := map[uint64]Keeper{}, notAll(all)
 	if blind == "" {
 		var inodes []uint64
@@ -86,12 +103,16 @@ func lookFor(ctx context.Context, all bool, lost []attachment.Namespace, proven 
 			proven[was] = Evidence{State: IsGone, Why: fmt.Sprintf("%s keeps another namespace, which has its inode now", keeper.By)}
 		case kept:
 			proven[was] = Evidence{State: IsAlive, Why: fmt.Sprintf("nothing leads to it at %s, but %s keeps it", was.Path, keeper.By), KeptBy: keeper.By}
+			if keeper.isThread() {
+				again = append(again, was)
+			}
 		case blind != "":
 			proven[was] = Evidence{State: IsUnknown, Why: fmt.Sprintf("it is not at %s, and what keeps it elsewhere cannot be seen: %s", was.Path, blind)}
 		default:
 			proven[was] = Evidence{State: IsGone, Why: "no mount, process or socket of the node keeps it"}
 		}
 	}
+	return again
 }
 
 // notAll says why not all processes are seen, empty if they are.

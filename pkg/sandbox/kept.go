@@ -50,6 +50,9 @@ func (k Keeper) Paths() []string {
 	return all
 }
 
+// isThread says that nothing but threads was found to keep the namespace.
+func (k Keeper) isThread() bool { return k.ways[0].path != "" && k.ways[0].lasts == byThread }
+
 // with returns the keeper with one more way. Of those that last equally long, the newest goes first.
 func (k Keeper) with(by, path string, l lasts) Keeper {
 	i := 0

@@ -372,3 +372,38 @@ func TestProveSaysWhy(t *testing.T) {
 		t.Errorf("interrupted: %+v", e)
 	}
 }
+
+// A thread that is in the namespace for a moment does not keep it. One that stays does.
+func TestProveLooksAgainAtWhatAThreadKeeps(t *testing.T) {
+	inside := func(t *testing.T) (attachment.Namespace, chan struct{}) {
+		path := fresh.Sandbox(t)
+		was, err := kernelid.Read(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		was.Path = path
+		entered, end := make(chan struct{}), make(chan struct{})
+		go func() {
+			if err := fresh.In(path, func() { close(entered); <-end }); err != nil {
+				t.Error(err)
+			}
+		}()
+		<-entered
+		fresh.Remove(t, path)
+		return was, end
+	}
+	t.Run("for a moment", func(t *testing.T) {
+		was, end := inside(t)
+		time.AfterFunc(moment/2, func() { close(end) })
+		if e := Prove(t.Context(), true, was)[was]; e.State != IsGone {
+			t.Errorf("%+v", e)
+		}
+	})
+	t.Run("for good", func(t *testing.T) {
+		was, end := inside(t)
+		defer close(end)
+		if e := Prove(t.Context(), true, was)[was]; e.State != IsAlive || !strings.HasPrefix(e.KeptBy, "a thread of process ") {
+			t.Errorf("%+v", e)
+		}
+	})
+}
