@@ -51,8 +51,18 @@ func everything() Record {
 	return r
 }
 
-// everythingNow returns a record with all that version 3 has.
+// everythingNow returns a record with all that version 4 has.
 func everythingNow() Record {
+	r := everythingOfV3()
+	parents := r.Interface.Parents
+	parents[0].IfIndex, parents[1].IfIndex = 12, 5
+	members := parents[1].Bond.Members
+	members[0].IfIndex, members[1].IfIndex = 2, 3
+	return r
+}
+
+// everythingOfV3 returns a record with all that version 3 has.
+func everythingOfV3() Record {
 	r := everything()
 	r.AnnouncementOwed = true
 	parents := r.Interface.Parents

@@ -17,7 +17,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-var update = flag.Bool("update", false, "write testdata/v3 anew: only before a version is released")
+var update = flag.Bool("update", false, "write testdata/v4 anew: only before a version is released")
 
 const goldenDir = "testdata"
 
@@ -32,8 +32,9 @@ func golden() map[string]Record {
 		"v2/everything.json":              everything(),
 		"v2/ipvlan.json":                  onIPvlan(),
 		"v2/host-device.json":             hostDevice(),
-		"v3/everything.json":              everythingNow(),
+		"v3/everything.json":              everythingOfV3(),
 		"v3/routes-of-others.json":        routesOfOthers(),
+		"v4/everything.json":              everythingNow(),
 	}
 }
 
@@ -119,7 +120,7 @@ func readGolden(t testing.TB, name string) []byte {
 func TestStoredRecordsAreReadAndWrittenAsTheyWere(t *testing.T) {
 	for name, want := range golden() {
 		t.Run(name, func(t *testing.T) {
-			if *update && strings.HasPrefix(name, "v3/") {
+			if *update && strings.HasPrefix(name, "v4/") {
 				writeGolden(t, name, want)
 			}
 			stored := readGolden(t, name)
@@ -161,7 +162,7 @@ func writeGolden(t *testing.T, name string, r Record) {
 
 func TestEveryStoredRecordIsTested(t *testing.T) {
 	var there, tested []string
-	for _, version := range []string{"v1", "v2", "v3"} {
+	for _, version := range []string{"v1", "v2", "v3", "v4"} {
 		files, err := os.ReadDir(filepath.Join(goldenDir, version))
 		if err != nil {
 			t.Fatal(err)

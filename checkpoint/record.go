@@ -14,7 +14,7 @@ import (
 // Version is the version of the format that Encode writes. docs/state-format.md
 // describes it. Decode also reads the versions from Oldest on.
 const (
-	Version = 3
+	Version = 4
 	Oldest  = 1
 
 	// routesApart is the first version in which all routes are the interface's own: no leg of an IPv6

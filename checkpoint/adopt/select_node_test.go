@@ -63,7 +63,7 @@ func TestANewerCheckpointIsRefusedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer := strings.Replace(string(b), `"version": 3`, `"version": 99`, 1)
+	newer := strings.Replace(string(b), `"version": 4`, `"version": 99`, 1)
 	if newer == string(b) {
 		newer = strings.Replace(string(b), `"version":3`, `"version":99`, 1)
 	}

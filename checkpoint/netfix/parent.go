@@ -46,7 +46,8 @@ func (b Below) choose(devices netstate.Devices) ([]netstate.Device, int, error) 
 	case mtu < netstate.MinMTU || mtu > most:
 		return nil, 0, fmt.Errorf("invalid --mtu %d: must be between %d and %d, the MTU of %s", mtu, netstate.MinMTU, most, parents[0].Name)
 	}
-	return parents, mtu, nil
+	// The interfaces may be gone, and with them the devices that they were on.
+	return netstate.WithIndices(parents, nil), mtu, nil
 }
 
 // base returns the first of the devices that exists.

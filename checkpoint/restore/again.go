@@ -14,8 +14,8 @@ import (
 const detaching = 300 * time.Millisecond
 
 // dropDetached looks a second time at what differs, and drops what has no checkpoint any more.
-func (r *run) dropDetached(ctx context.Context) {
-	if !slices.ContainsFunc(r.report.Attachments, Outcome.Differs) {
+func (r *run) dropDetached(ctx context.Context, report *Report) {
+	if !slices.ContainsFunc(report.Attachments, Outcome.Differs) {
 		return
 	}
 	select {
@@ -23,7 +23,7 @@ func (r *run) dropDetached(ctx context.Context) {
 		return // The report of the first look counts.
 	case <-time.After(detaching):
 	}
-	r.report.Attachments = slices.DeleteFunc(r.report.Attachments, func(o Outcome) bool {
+	report.Attachments = slices.DeleteFunc(report.Attachments, func(o Outcome) bool {
 		if !o.Differs() || o.Attachment.IfName == "" { // Without a name it is a directory that cannot be read.
 			return false
 		}

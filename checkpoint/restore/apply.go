@@ -12,8 +12,8 @@ import (
 )
 
 // attachment restores one attachment and fills in what became of it.
-func (r *run) attachment(record checkpoint.Record, o *Outcome) {
-	sandbox, err := r.open(record.Namespace)
+func (c *chain) attachment(record checkpoint.Record, o *Outcome) {
+	sandbox, err := c.open(record.Namespace)
 	if err == nil {
 		defer sandbox.Close()
 		err = record.Namespace.Same(sandbox.Identity())
@@ -21,11 +21,11 @@ func (r *run) attachment(record checkpoint.Record, o *Outcome) {
 	if err != nil {
 		o.fail(err)
 		if isGone(err) {
-			r.vanish(lost{record: record, outcome: o, why: err})
+			c.vanish(lost{record: record, outcome: o, why: err})
 		}
 		return
 	}
-	w := &work{run: r, record: record, sandbox: sandbox, outcome: o}
+	w := &work{chain: c, record: record, sandbox: sandbox, outcome: o}
 	if err := w.do(); err != nil {
 		o.fail(err)
 	}
@@ -33,7 +33,7 @@ func (r *run) attachment(record checkpoint.Record, o *Outcome) {
 
 // work is the restore of one attachment.
 type work struct {
-	*run
+	*chain
 	record  checkpoint.Record
 	sandbox *kernel.Namespace
 	outcome *Outcome
@@ -78,21 +78,21 @@ func (w *work) do() error {
 	failed := w.apply(steps)
 	w.owe() // Something may be built even if another step failed.
 	if failed != nil {
-		return errors.Join(failed, w.tell())
+		return errors.Join(failed, w.tell(false))
 	}
 	w.outcome.State = stateOf(steps, Restored, Repaired)
 	if was := w.record.Interface.Link.Index; w.outcome.State == Restored && was != 0 && was != w.index && w.taken == "" {
 		w.outcome.Reason += "; " + otherIndex(was, "another device")
 	}
-	return w.tell()
+	return w.tell(true)
 }
 
 // tell tells the neighbours the addresses, if they are owed and there is carrier. Then it writes into
-// the record what the next restore needs.
-func (w *work) tell() error {
+// the record what the next restore needs. whole says that the interface is as recorded.
+func (w *work) tell(whole bool) error {
 	w.lookForCarrier()
 	w.announce()
-	err := w.remember()
+	err := w.remember(whole)
 	w.outcome.settled = err == nil
 	return err
 }
@@ -106,7 +106,7 @@ func (w *work) leave() error {
 		w.lookForCarrier()
 		return nil
 	}
-	return w.tell()
+	return w.tell(true)
 }
 
 func stateOf(steps []Step, created, repaired State) State {
@@ -137,7 +137,7 @@ func (w *work) findParent() error {
 	if w.record.Interface.ParentsInSandbox {
 		return w.findParentInSandbox()
 	}
-	w.below = w.run.plan.stepsBelow(w.record.Interface.Parents)
+	w.below = w.chain.plan.stepsBelow(w.record.Interface.Parents)
 	w.outcome.below = w.below
 	result, lacking, chain, err := w.after.chain(w.record.Interface.Parents)
 	switch {
@@ -355,26 +355,4 @@ func (w *work) live(name string) (netstate.LiveDevice, error) {
 		return netstate.LiveDevice{}, err
 	}
 	return w.sandbox.Device(index)
-}
-
-// remember writes into the record what the next restore needs: the names and the hardware that
-// the parents came back with, the interface's index, and whether an announcement is owed. So
-// nobody has to say --parent again.
-func (w *work) remember() error {
-	link := &w.record.Interface.Link
-	if w.index == 0 {
-		w.index = link.Index // It is not there: creating it failed.
-	}
-	sameParents := w.isNIC() || chainKey(w.now) == chainKey(w.record.Interface.Parents)
-	if sameParents && link.Index == w.index && w.record.AnnouncementOwed == w.outcome.AnnouncementOwed {
-		return nil
-	}
-	if !sameParents {
-		if err := w.noteExchange(); err != nil {
-			return err
-		}
-		w.record.Interface.Parents = w.now
-	}
-	link.Index, w.record.AnnouncementOwed = w.index, w.outcome.AnnouncementOwed
-	return w.Store.Save(w.record)
 }

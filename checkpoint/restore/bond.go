@@ -70,7 +70,7 @@ func (p *ParentPlan) members(bond netstate.LiveDevice, recorded netstate.Bond, r
 			continue
 		}
 		live := p.devices[index]
-		now[i] = netstate.Member{Name: live.Name, NIC: live.NIC}
+		now[i] = netstate.Member{Name: live.Name, IfIndex: live.Index, NIC: live.NIC}
 		taken[index] = m.Name
 	}
 	return now

@@ -13,7 +13,7 @@ import (
 
 type (
 	devices = netstate.Devices
-	chain   = []netstate.Device
+	stack   = []netstate.Device
 )
 
 // hardware returns NIC number n: its permanent MAC and its address on the bus.
@@ -96,7 +96,7 @@ func withReasons(steps []Step) []string {
 	return all
 }
 
-func ask(p *ParentPlan, chains ...chain) said {
+func ask(p *ParentPlan, chains ...stack) said {
 	var s said
 	for _, c := range chains {
 		r := p.chain(c)
@@ -117,7 +117,7 @@ func ask(p *ParentPlan, chains ...chain) said {
 
 type planTest struct {
 	there  devices
-	chains []chain
+	chains []stack
 	mapped map[string]string
 	// rebuild is the flag --rebuild-bond.
 	rebuild bool
@@ -140,7 +140,7 @@ func (tests planTests) run(t *testing.T) {
 }
 
 // named returns the NICs in the chains.
-func named(chains ...chain) []netstate.Member {
+func named(chains ...stack) []netstate.Member {
 	var all []netstate.Member
 	for _, c := range chains {
 		all = append(all, hardwareOf(c)...)
@@ -148,5 +148,5 @@ func named(chains ...chain) []netstate.Member {
 	return all
 }
 
-func one(parents ...netstate.Device) []chain { return []chain{parents} }
+func one(parents ...netstate.Device) []stack { return []stack{parents} }
 func list(lines ...string) []string          { return lines }

@@ -27,32 +27,33 @@ func (w *work) lookForCarrier() {
 
 // awaitCarrier waits for carrier, and announces what is owed as soon as there is some. It reports
 // what is still cut off when the time has passed. A dry run only reports.
-func (r *run) awaitCarrier(ctx context.Context, outcomes []*Outcome) {
+func (c *chain) awaitCarrier(ctx context.Context) {
 	start := time.Now()
-	left, failed := pending(outcomes), error(nil)
-	for !r.DryRun && len(left) > 0 {
-		if left, failed = r.reconnect(left); len(left) == 0 || time.Since(start) >= r.Wait || ctx.Err() != nil {
+	left, failed := c.pending(c.outcomes), error(nil)
+	for !c.DryRun && len(left) > 0 {
+		if left, failed = c.reconnect(left); len(left) == 0 || time.Since(start) >= c.Wait || ctx.Err() != nil {
 			break
 		}
-		if r.Waiting != nil {
-			r.Waiting(cutOff(left))
-		}
+		c.waitFor(c.cutOff(left))
 		select {
 		case <-ctx.Done():
 		case <-time.After(pollInterval):
 		}
 	}
-	r.report.Waited += time.Since(start)
-	if ctx.Err() != nil && !r.DryRun {
+	c.report.Waited += time.Since(start)
+	c.waitFor(nil)
+	c.outcomesMu.Lock()
+	defer c.outcomesMu.Unlock()
+	if ctx.Err() != nil && !c.DryRun {
 		for _, o := range left {
 			o.interruptedCutOff()
 		}
 	}
 	for _, text := range cutOff(left) {
-		r.report.problem(text)
+		c.report.problem(text)
 	}
 	if failed != nil {
-		r.report.problem(printable.Joined(failed))
+		c.report.problem(printable.Joined(failed))
 	}
 }
 
@@ -73,6 +74,19 @@ func (o *Outcome) interruptedCutOff() {
 
 // pending returns the attachments that are as recorded and lack only carrier or an
 // announcement.
+func (c *chain) pending(outcomes []*Outcome) (left []*Outcome) {
+	c.outcomesMu.Lock()
+	defer c.outcomesMu.Unlock()
+	return pending(outcomes)
+}
+
+// cutOff is the function of that name, while nobody changes the outcomes.
+func (c *chain) cutOff(outcomes []*Outcome) []string {
+	c.outcomesMu.Lock()
+	defer c.outcomesMu.Unlock()
+	return cutOff(outcomes)
+}
+
 func pending(outcomes []*Outcome) (left []*Outcome) {
 	for _, o := range outcomes {
 		if o.IsAsRecorded() && (o.NoCarrier != "" || o.AnnouncementOwed) {
@@ -84,12 +98,14 @@ func pending(outcomes []*Outcome) (left []*Outcome) {
 
 // reconnect looks for carrier again and announces what it can. It returns the attachments that
 // still lack something.
-func (r *run) reconnect(outcomes []*Outcome) ([]*Outcome, error) {
-	devices, err := r.host.Devices()
+func (c *chain) reconnect(outcomes []*Outcome) ([]*Outcome, error) {
+	devices, err := c.host.Devices()
 	if err != nil {
 		return outcomes, err
 	}
-	r.seen = devices
+	c.seen = devices
+	c.outcomesMu.Lock()
+	defer c.outcomesMu.Unlock()
 	var failed []error
 	for _, o := range outcomes {
 		if !o.hasCarrier(devices) {
@@ -97,7 +113,7 @@ func (r *run) reconnect(outcomes []*Outcome) ([]*Outcome, error) {
 		}
 		o.NoCarrier = ""
 		if o.AnnouncementOwed {
-			failed = append(failed, r.announceOwed(o))
+			failed = append(failed, c.announceOwed(o))
 		}
 	}
 	return pending(outcomes), errors.Join(failed...)

@@ -55,7 +55,7 @@ func TestStatesOfTheDevicesThatRecordsName(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var chains []chain
+			var chains []stack
 			for _, r := range test.records {
 				chains = append(chains, r.Interface.Parents)
 			}

@@ -14,14 +14,14 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// parents waits for the bases. Then it brings back the devices between them and the
+// restoreParents waits for the bases. Then it brings back the devices between them and the
 // interfaces.
-func (r *run) parents(ctx context.Context, records []checkpoint.Record) error {
+func (c *chain) restoreParents(ctx context.Context) error {
 	for start := time.Now(); ; {
-		if err := r.waitForBases(ctx, records, start); err != nil {
+		if err := c.waitForBases(ctx, start); err != nil {
 			return err
 		}
-		done, err := r.onHostAlone(ctx, records, start)
+		done, err := c.onHostAlone(ctx, start)
 		if done || err != nil {
 			return err
 		}
@@ -30,52 +30,52 @@ func (r *run) parents(ctx context.Context, records []checkpoint.Record) error {
 
 // onHostAlone changes the host's devices, under the lock that keeps other restores off. done is false
 // if there is something to wait for again: nobody waits under the lock.
-func (r *run) onHostAlone(ctx context.Context, records []checkpoint.Record, start time.Time) (done bool, err error) {
-	if !r.DryRun && (len(r.plan.Steps()) > 0 || r.HostAddresses) {
+func (c *chain) onHostAlone(ctx context.Context, start time.Time) (done bool, err error) {
+	if !c.DryRun && (len(c.plan.Steps()) > 0 || c.HostAddresses) {
 		if ctx.Err() != nil {
-			r.report.problem("interrupted before anything was done to the host's devices")
-			return true, r.withHostAsItIs(records)
+			c.report.problem("interrupted before anything was done to the host's devices")
+			return true, c.withHostAsItIs()
 		}
-		unlock, err := r.lockHost(ctx)
+		unlock, err := c.lockHost(ctx)
 		if err != nil {
-			r.report.problem(printable.Joined(err) + ": nothing is done to the host's devices")
-			return true, r.withHostAsItIs(records)
+			c.report.problem(printable.Joined(err) + ": nothing is done to the host's devices")
+			return true, c.withHostAsItIs()
 		}
 		defer unlock()
-		if wait, err := r.look(ctx, records, start); wait || err != nil {
+		if wait, err := c.look(ctx, start); wait || err != nil {
 			return false, err
 		}
 	}
-	if err := r.changeHost(records); err != nil {
+	if err := c.changeHost(); err != nil {
 		return false, err
 	}
-	r.planAfter(records)
-	return true, r.own(records)
+	c.planAfter()
+	return true, c.own()
 }
 
 // withHostAsItIs goes on with the devices that are there. Sandboxes on them can be restored.
-func (r *run) withHostAsItIs(records []checkpoint.Record) (err error) {
-	if r.devices, err = r.host.Devices(); err == nil {
-		r.seen = r.devices
-		r.planAfter(records)
+func (c *chain) withHostAsItIs() (err error) {
+	if c.devices, err = c.host.Devices(); err == nil {
+		c.seen = c.devices
+		c.planAfter()
 	}
 	return err
 }
 
 // planAfter plans again on the devices as they are after the first plan. It reports the steps that
 // were not done.
-func (r *run) planAfter(records []checkpoint.Record) {
-	r.after.plan = NewParentPlan(r.devices, r.recorded, ParentOptions{Mapped: r.Mapped})
-	for i := range records {
-		if record := &records[i]; onHost(record) {
-			r.after.plan.chain(record.Interface.Parents)
+func (c *chain) planAfter() {
+	c.after.plan = NewParentPlan(c.devices, c.recorded, ParentOptions{Mapped: c.Mapped})
+	for i := range c.records {
+		if record := &c.records[i]; onHost(record) {
+			c.after.plan.chain(record.Interface.Parents)
 		}
 	}
-	for _, text := range framesTaken(r.devices, parentNames(records)) {
-		r.report.problem(text)
+	for _, text := range framesTaken(c.devices, parentNames(c.records)) {
+		c.report.problem(text)
 	}
-	for _, step := range r.after.plan.Steps() {
-		r.report.problem(fmt.Sprintf("not done: %s: %s", step, step.Reason))
+	for _, step := range c.after.plan.Steps() {
+		c.report.problem(fmt.Sprintf("not done: %s: %s", step, step.Reason))
 	}
 }
 
@@ -112,55 +112,57 @@ func framesTaken(devices netstate.Devices, used map[string]bool) (texts []string
 
 // changeHost carries the plan out. If something has changed since the plan was made, it plans
 // again, a few times at most.
-func (r *run) changeHost(records []checkpoint.Record) error {
+func (c *chain) changeHost() error {
 	for pass := 1; ; pass++ {
-		steps := r.plan.Steps()
-		done := r.inHost(steps, pass < passes)
-		r.devices = r.plan.devices
-		if r.DryRun || len(steps) == 0 {
+		steps := c.plan.Steps()
+		done := c.inHost(steps, pass < passes)
+		c.devices = c.plan.devices
+		if c.DryRun || len(steps) == 0 {
 			return nil
 		}
-		devices, err := r.host.Devices()
+		devices, err := c.host.Devices()
 		if err != nil {
 			return err
 		}
-		r.devices, r.seen = devices, devices
+		c.devices, c.seen = devices, devices
 		if done == len(steps) {
 			return nil
 		}
-		before := slices.Concat(r.plan.before, steps[:done])
-		r.plan = NewParentPlan(devices, r.recorded, r.ParentOptions)
-		r.plan.before = before
-		r.tell(r.prospect(records))
+		before := slices.Concat(c.plan.before, steps[:done])
+		c.plan = NewParentPlan(devices, c.recorded, c.ParentOptions)
+		c.plan.before = before
+		c.tell(c.prospect())
 	}
 }
 
 // inHost carries out steps on devices of the host, and reports them. A dry run only reports them. It
 // returns how many steps it has finished: with giveUp it stops at a step whose devices have changed.
-func (r *run) inHost(steps []Step, giveUp bool) int {
-	hands := newHands(r.host)
+func (c *chain) inHost(steps []Step, giveUp bool) int {
+	hands := newHands(c.host)
 	for i, step := range steps {
 		result := StepResult{Step: step}
-		if !r.DryRun {
+		if !c.DryRun {
 			err := hands.do(step)
 			if giveUp && errors.Is(err, errChanged) {
 				return i
 			}
 			if err != nil {
 				result.Error = err.Error()
-				r.report.problem(err.Error())
+				c.report.problem(err.Error())
 			}
 		}
-		r.report.Parents = append(r.report.Parents, result)
+		c.report.Parents = append(c.report.Parents, result)
 	}
 	return len(steps)
 }
 
-// lockHost keeps off other restores that would change the host's devices.
+// lockHost keeps off other restores that would change the host's devices, and other chains of this one.
 func (r *run) lockHost(ctx context.Context) (func(), error) {
 	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
 	defer cancel()
-	return r.Store.LockHost(ctx)
+	r.hostMu.Lock() // Whoever holds it waits for no device, so it is short.
+	unlock, err := r.Store.LockHost(ctx)
+	return both(&r.hostMu, unlock, err)
 }
 
 // moveNIC moves the NIC that was found in the host into the sandbox.

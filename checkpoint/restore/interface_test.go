@@ -31,7 +31,7 @@ func pod() netstate.Interface {
 			Kind: netstate.KindMacvlan, Name: "eth0", Index: 2, MAC: "02:00:00:00:00:01", MTU: 1500, Up: true,
 			Macvlan: &netstate.Macvlan{Mode: "bridge", BCQueueLen: 1000},
 		},
-		Parents:   chain{vlan("eth1.3", 3), nic("eth1", 1)},
+		Parents:   stack{vlan("eth1.3", 3), nic("eth1", 1)},
 		Addresses: []netstate.Address{address("10.3.0.5/24"), address("fd00:3::5/64")},
 		Routes:    []netstate.Route{route("0.0.0.0/0", "10.3.0.1"), route("::/0", "fd00:3::1")},
 		Settings:  map[string]string{"ipv4/arp_notify": "1"},
@@ -42,13 +42,13 @@ func pod() netstate.Interface {
 func vlanPod() netstate.Interface {
 	i := pod()
 	i.Link.Kind, i.Link.Macvlan, i.Link.VLAN = netstate.KindVLAN, nil, &netstate.VLAN{ID: 3, Protocol: netstate.Protocol8021Q}
-	i.Parents = chain{nic("eth1", 1)}
+	i.Parents = stack{nic("eth1", 1)}
 	return i
 }
 
 func TestPlanOfAnInterfaceThatIsGone(t *testing.T) {
 	for kind, recorded := range map[string]netstate.Interface{"macvlan on vlan7": pod(), "vlan on vlan7": vlanPod()} {
-		steps, problem := planInterface(recorded, nil, "vlan7", chain{vlan("vlan7", 7)})
+		steps, problem := planInterface(recorded, nil, "vlan7", stack{vlan("vlan7", 7)})
 		if problem != nil {
 			t.Fatal(problem)
 		}
@@ -184,18 +184,18 @@ func TestPlanOfAVLANInterfaceOfAnotherIDLeavesItAlone(t *testing.T) {
 // The interface is compared with its present parents. The operator or the hardware has told which devices they are.
 func TestPlanComparesWithTheParentsAsTheyAreNow(t *testing.T) {
 	recorded, live := vlanPod(), vlanPod()
-	live.Parents = chain{nic("eth9", 9)}
-	steps, problem := planInterface(recorded, &live, "eth9", chain{nic("eth9", 9)})
+	live.Parents = stack{nic("eth9", 9)}
+	steps, problem := planInterface(recorded, &live, "eth9", stack{nic("eth9", 9)})
 	expectPlan(t, steps, problem, nil, "")
 
-	steps, problem = planInterface(recorded, &live, "eth1", chain{nic("eth1", 1)})
+	steps, problem = planInterface(recorded, &live, "eth1", stack{nic("eth1", 1)})
 	expectPlan(t, steps, problem, nil, "eth0 is there, but its parent is eth9 (permanent MAC 52:54:00:00:00:09, bus address 0000:00:09.0), not eth1 (permanent MAC 52:54:00:00:00:01, bus address 0000:00:01.0): left alone")
 }
 
 func TestPlanLeavesTheRecordAlone(t *testing.T) {
 	recorded, live := pod(), pod()
 	live.Addresses, live.Link.MTU = nil, 68
-	if _, problem := planInterface(recorded, &live, "vlan3", chain{vlan("vlan3", 3), nic("eth1", 1)}); problem != nil {
+	if _, problem := planInterface(recorded, &live, "vlan3", stack{vlan("vlan3", 3), nic("eth1", 1)}); problem != nil {
 		t.Fatal(problem)
 	}
 	if diff := cmp.Diff(pod(), recorded, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {

@@ -3,6 +3,7 @@ package restore
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 )
 
 // After an interrupt during the wait for devices, the report is complete. Each attachment says which device it lacked.
-// The others say that they were not looked at.
+// Those on other devices did not wait.
 func TestInterruptedWhileWaitingForADevice(t *testing.T) {
 	p := newLiving(t)
 	p.attach(t, "net1", 2)
@@ -28,7 +29,16 @@ func TestInterruptedWhileWaitingForADevice(t *testing.T) {
 
 	ctx, interrupt := context.WithCancel(t.Context())
 	start := time.Now()
-	report := must(Run(ctx, Options{Store: p.store, Wait: time.Minute, Waiting: func([]string) { interrupt() }}))(t)
+	var done atomic.Bool
+	report := must(Run(ctx, Options{
+		Store: p.store, Wait: time.Minute,
+		Progress: func(int, int) { done.Store(true) },
+		Waiting: func([]string) {
+			if done.Load() {
+				interrupt()
+			}
+		},
+	}))(t)
 	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("it went on for %s", took)
 	}
@@ -37,11 +47,11 @@ func TestInterruptedWhileWaitingForADevice(t *testing.T) {
 		got = append(got, o.Attachment.ContainerID+" "+o.Attachment.IfName+" "+string(o.State)+": "+o.Why())
 	}
 	want := list("c1 eth0 failed: interrupted while waiting for lan0; not restored", "c1 net1 failed: interrupted while waiting for lan0; not restored",
-		"c2 eth0 failed: interrupted before it was looked at")
+		"c2 eth0 as recorded: ")
 	if diff := cmp.Diff(want, got); diff != "" || !report.Interrupted || report.AsRecorded() {
 		t.Errorf("interrupted %v, as recorded %v, (-want +got):\n%s", report.Interrupted, report.AsRecorded(), diff)
 	}
-	causes := list(`interrupted "lan0": interrupted while waiting for lan0: 2 of 1`, `failure "": interrupted before it was looked at: 1 of 1`)
+	causes := list(`interrupted "lan0": interrupted while waiting for lan0: 2 of 1`)
 	if diff := cmp.Diff(causes, causesSaid(Causes(report))); diff != "" {
 		t.Errorf("causes (-want +got):\n%s", diff)
 	}
@@ -100,7 +110,7 @@ func TestWhatAnAttachmentWaitsFor(t *testing.T) {
 	alien, inSandbox := recordOn(plain("veth", "eth3")), recordOn(plain("veth", "up0"))
 	inSandbox.Interface.ParentsInSandbox = true
 	there := devices{down(2, nic("eth2", 2), 0), up(3, nic("eth3", 3), 0)}
-	r := &run{unnamed: []int{2}, after: sharedPlan{plan: NewParentPlan(there, nil, ParentOptions{})}}
+	c := &chain{unnamed: []int{2}, after: sharedPlan{plan: NewParentPlan(there, nil, ParentOptions{})}}
 	for name, test := range map[string]struct {
 		record       checkpoint.Record
 		device, what string
@@ -111,7 +121,7 @@ func TestWhatAnAttachmentWaitsFor(t *testing.T) {
 		"what no time mends":         {alien, "", ""},
 		"what is in its own sandbox": {inSandbox, "", ""},
 	} {
-		if device, what := r.waitedFor(&test.record); device != test.device || what != test.what {
+		if device, what := c.waitedFor(&test.record); device != test.device || what != test.what {
 			t.Errorf("%s: %q, %q, want %q, %q", name, device, what, test.device, test.what)
 		}
 	}

@@ -9,14 +9,14 @@ import (
 
 // noteLast writes down what the restore did, for relink status. If it cannot be written, the report
 // has a note, and nothing fails.
-func (r *run) noteLast(start time.Time) {
+func (r *run) noteLast(start time.Time, report *Report) {
 	if r.DryRun {
 		return
 	}
-	last := lastOf(r.report)
+	last := lastOf(*report)
 	last.StartedAt, last.Selection = start.UTC().Truncate(time.Millisecond), r.Select.Words()
 	if err := r.Store.SaveLastRestore(last); err != nil {
-		r.report.Notes = append(r.report.Notes, fmt.Sprintf("%v: relink status does not know of this restore", err))
+		report.Notes = append(report.Notes, fmt.Sprintf("%v: relink status does not know of this restore", err))
 	}
 }
 

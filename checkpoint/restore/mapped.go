@@ -147,17 +147,18 @@ func (r *run) noteExchange() error {
 	return r.exchangeErr
 }
 
-// reportExchange says what to do about attachments that an exchange of names did not reach.
-func (r *run) reportExchange(outcomes []*Outcome) {
+// exchangeProblem says what to do about attachments that an exchange of names did not reach. It returns "" if there are
+// none.
+func (r *run) exchangeProblem(outcomes []*Outcome) string {
 	was, is, found := overlap(r.Mapped)
 	if !found || r.DryRun {
-		return
+		return ""
 	}
 	for _, o := range outcomes {
 		if o.State == Failed {
-			r.report.problem(fmt.Sprintf("not all pods were reached by the exchange of names: before any other restore, restore each of them by its own device alone, "+
-				"such as relink restore --parent %s=%s %s", was, is, o.argument()))
-			return
+			return fmt.Sprintf("not all pods were reached by the exchange of names: before any other restore, restore each of them by its own device alone, "+
+				"such as relink restore --parent %s=%s %s", was, is, o.argument())
 		}
 	}
+	return ""
 }

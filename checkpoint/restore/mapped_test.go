@@ -2,7 +2,6 @@ package restore
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -189,16 +188,16 @@ func TestAnExchangeNamesWhatItDidNotReach(t *testing.T) {
 	for name, test := range map[string]struct {
 		mapped   map[string]string
 		outcomes []*Outcome
-		problems int
+		problem  bool
 	}{
-		"all reached": {mapped, []*Outcome{{State: Restored}, {State: SandboxGone}}, 0},
-		"one failed":  {mapped, []*Outcome{{State: Restored}, failed, failed}, 1},
-		"one device":  {map[string]string{"lan0": "lan2"}, []*Outcome{failed}, 0},
+		"all reached": {mapped, []*Outcome{{State: Restored}, {State: SandboxGone}}, false},
+		"one failed":  {mapped, []*Outcome{{State: Restored}, failed, failed}, true},
+		"one device":  {map[string]string{"lan0": "lan2"}, []*Outcome{failed}, false},
 	} {
 		r := &run{Options: Options{ParentOptions: ParentOptions{Mapped: test.mapped}}}
-		r.reportExchange(test.outcomes)
-		if len(r.report.Problems) != test.problems || test.problems > 0 && !strings.HasSuffix(fmt.Sprint(r.report.Problems), "such as relink restore --parent lan0=lan2 shop/web-0]") {
-			t.Errorf("%s: %v", name, r.report.Problems)
+		const want = "such as relink restore --parent lan0=lan2 shop/web-0"
+		if problem := r.exchangeProblem(test.outcomes); (problem != "") != test.problem || test.problem && !strings.HasSuffix(problem, want) {
+			t.Errorf("%s: %q", name, problem)
 		}
 	}
 }

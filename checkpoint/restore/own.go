@@ -11,36 +11,36 @@ import (
 
 // own brings back the addresses and routes that VLAN devices and bonds of the host had themselves,
 // if the operator asked for that. Otherwise it says what they lack.
-func (r *run) own(records []checkpoint.Record) error {
-	for _, step := range r.report.Parents {
+func (c *chain) own() error {
+	for _, step := range c.report.Parents {
 		if (step.Action() == CreateVLAN || step.Action() == CreateBond) && step.Error == "" {
-			r.report.Notes = append(r.report.Notes, notBroughtBack(step.Device, records)...)
+			c.report.Notes = append(c.report.Notes, notBroughtBack(step.Device, c.records)...)
 		}
 	}
-	for _, recorded := range newestOwn(records, r.nameNow) {
-		device, ok := r.devices.ByName(recorded.name)
+	for _, recorded := range newestOwn(c.records, c.nameNow) {
+		device, ok := c.devices.ByName(recorded.name)
 		if !ok {
 			continue // It has been reported.
 		}
 		var live netstate.Carried
 		if device.Index > 0 { // A dry run has devices that are not there yet.
 			var err error
-			if live, _, err = r.host.CarriedBy(device.Index); err != nil {
+			if live, _, err = c.host.CarriedBy(device.Index); err != nil {
 				return err
 			}
 		}
 		steps, note := planOwn(recorded.name, recorded.own, live)
 		if note != "" {
-			r.report.Notes = appendNew(r.report.Notes, note)
+			c.report.Notes = appendNew(c.report.Notes, note)
 		}
-		if len(steps) > 0 && !r.HostAddresses {
-			r.report.Notes = appendNew(r.report.Notes, lacks(recorded.name, steps))
+		if len(steps) > 0 && !c.HostAddresses {
+			c.report.Notes = appendNew(c.report.Notes, lacks(recorded.name, steps))
 			continue
 		}
 		for i := range steps {
 			steps[i].at = device
 		}
-		r.inHost(steps, false)
+		c.inHost(steps, false)
 	}
 	return nil
 }
@@ -84,8 +84,8 @@ func lacks(name string, steps []Step) string {
 }
 
 // nameNow returns the name that the parent at that place of the record has now.
-func (r *run) nameNow(record checkpoint.Record, place int) (string, bool) {
-	result, _, _, err := r.after.chain(record.Interface.Parents)
+func (c *chain) nameNow(record checkpoint.Record, place int) (string, bool) {
+	result, _, _, err := c.after.chain(record.Interface.Parents)
 	if err != nil || result.broken != nil {
 		return "", false
 	}

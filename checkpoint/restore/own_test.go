@@ -61,7 +61,7 @@ func TestTheNewestRecordSaysWhatTheHostCarried(t *testing.T) {
 		parent := vlan("eth1.3", 3)
 		parent.Carried = own
 		i := pod()
-		i.Parents = chain{parent, nic("eth1", 1)}
+		i.Parents = stack{parent, nic("eth1", 1)}
 		return checkpoint.Record{Interface: i, CapturedAt: time.Date(2026, 1, 1, 1, minute, 0, 0, time.UTC)}
 	}
 	now := func(r checkpoint.Record, place int) (string, bool) { return r.Interface.Parents[place].Name, true }
@@ -146,7 +146,7 @@ func TestWhatARebuiltParentLacksIsNamed(t *testing.T) {
 	on := func(name string, inSandbox bool, had ...string) checkpoint.Record {
 		d := vlan(name, 3)
 		d.Carried = &netstate.Carried{NotRestored: had}
-		return checkpoint.Record{Interface: netstate.Interface{ParentsInSandbox: inSandbox, Parents: chain{d, nic("eth1", 1)}}}
+		return checkpoint.Record{Interface: netstate.Interface{ParentsInSandbox: inSandbox, Parents: stack{d, nic("eth1", 1)}}}
 	}
 	const begin = "eth1.3 in the host is made anew, without what it had when recorded and no restore brings back: "
 	for name, test := range map[string]struct {

@@ -109,7 +109,8 @@ func (p *ParentPlan) stepsBelow(parents []netstate.Device) []Step {
 	return p.stepsFor(r.parent.Index)
 }
 
-// chainKey returns what matters of a chain for the plan, as a key to compare chains by.
+// chainKey returns what matters of a chain for the plan, as a key to compare chains by. The indices do not
+// matter: the plan knows devices by their hardware and their names.
 func chainKey(parents []netstate.Device) string {
 	var key strings.Builder
 	for _, d := range parents {
@@ -118,11 +119,23 @@ func chainKey(parents []netstate.Device) string {
 			key.WriteByte(' ')
 		}
 		if d.VLAN != nil || d.Bond != nil {
-			fmt.Fprintf(&key, "%+v %+v %+v", d.VLAN, d.VLANOptions, d.Bond)
+			fmt.Fprintf(&key, "%+v %+v %+v", d.VLAN, d.VLANOptions, withoutIndices(d.Bond))
 		}
 		key.WriteByte('\n')
 	}
 	return key.String()
+}
+
+func withoutIndices(b *netstate.Bond) *netstate.Bond {
+	if b == nil {
+		return nil
+	}
+	bond := *b
+	bond.Members = slices.Clone(b.Members)
+	for i := range bond.Members {
+		bond.Members[i].IfIndex = 0
+	}
+	return &bond
 }
 
 func (p *ParentPlan) plan(parents []netstate.Device) (r chainResult) {
@@ -165,7 +178,7 @@ func (p *ParentPlan) stepsFor(index int) []Step {
 	return steps
 }
 
-// identify gives the recorded device the name and the hardware that it has now. Only the operator
+// identify gives the recorded device the name, the index and the hardware that it has now. Only the operator
 // can name a device of another kind for it. Such a device replaces the recorded one as a whole.
 func (p *ParentPlan) identify(recorded *netstate.Device, index int) {
 	live := p.devices[index]
@@ -173,7 +186,7 @@ func (p *ParentPlan) identify(recorded *netstate.Device, index int) {
 		*recorded = p.devices.Recorded(live)
 		return
 	}
-	recorded.Name, recorded.NIC = live.Name, live.NIC
+	recorded.Name, recorded.IfIndex, recorded.NIC = live.Name, max(live.Index, 0), live.NIC
 }
 
 func (p *ParentPlan) add(s Step) { p.steps = append(p.steps, s) }

@@ -80,7 +80,7 @@ func TestPlanOfABaseThatTheOperatorMapped(t *testing.T) {
 	planTests{
 		"a member's pods move to its bond": {
 			there:  devices{up(9, bond("bond4"), 0), enslaved(2, nic("eth1", 1), 9)},
-			chains: []chain{{bond("bond4", 1)}, {nic("eth1", 1)}},
+			chains: []stack{{bond("bond4", 1)}, {nic("eth1", 1)}},
 			mapped: map[string]string{"eth1": "bond4"},
 			want:   said{On: list("bond4", "bond4"), Notes: list("eth1 is bond4, as told by --parent")},
 		},
@@ -105,7 +105,7 @@ func TestPlanOfABaseThatTheOperatorMapped(t *testing.T) {
 			want:   said{On: list(""), Broken: list("eth9, told by --parent for eth1, is not there ?")},
 		},
 		"two exchanged": {
-			there: devices{up(2, nic("eth1", 1), 0), up(3, nic("eth2", 2), 0)}, chains: []chain{{nic("eth1", 1)}, {nic("eth2", 2)}},
+			there: devices{up(2, nic("eth1", 1), 0), up(3, nic("eth2", 2), 0)}, chains: []stack{{nic("eth1", 1)}, {nic("eth2", 2)}},
 			mapped: map[string]string{"eth1": "eth2", "eth2": "eth1"},
 			want:   said{On: list("eth2", "eth1"), Notes: list("eth1 is eth2, as told by --parent", "eth2 is eth1, as told by --parent")},
 		},

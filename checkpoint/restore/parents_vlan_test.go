@@ -149,11 +149,11 @@ func TestPlanRaisesAnMTUAndNeverLowersIt(t *testing.T) {
 			want:   said{On: list("eth1.3")},
 		},
 		"of two records, to the larger": {
-			there: devices{up(2, nic("eth1", 1), 0)}, chains: []chain{{mtu(nic("eth1", 1), 9000)}, {mtu(nic("eth1", 1), 4000)}},
+			there: devices{up(2, nic("eth1", 1), 0)}, chains: []stack{{mtu(nic("eth1", 1), 9000)}, {mtu(nic("eth1", 1), 4000)}},
 			want: said{On: list("eth1", "eth1"), Steps: list("set MTU of eth1 to 9000: its MTU is 1500, recorded 9000")},
 		},
 		"of a VLAN that is missing, with its creation": {
-			there: devices{up(2, mtu(nic("eth1", 1), 9000), 0)}, chains: []chain{
+			there: devices{up(2, mtu(nic("eth1", 1), 9000), 0)}, chains: []stack{
 				{vlan("eth1.3", 3), nic("eth1", 1)}, {mtu(vlan("eth1.3", 3), 4000), nic("eth1", 1)},
 			},
 			want: said{On: list("eth1.3", "eth1.3"), Steps: list(
@@ -167,7 +167,7 @@ func TestPlanRaisesAnMTUAndNeverLowersIt(t *testing.T) {
 func TestPlanCreatesAVLANAsRecorded(t *testing.T) {
 	p := NewParentPlan(devices{up(2, mtu(nic("eth1", 1), 9000), 0)}, nil, ParentOptions{})
 	recorded := mtu(serviceVLAN("s100", 100), 4000)
-	p.chain(chain{recorded, nic("eth1", 1)})
+	p.chain(stack{recorded, nic("eth1", 1)})
 	want := []Step{{
 		Device: "s100", Reason: "it is missing", at: up(-2, recorded, 2),
 		change: createVLAN{recorded: recorded, on: up(2, mtu(nic("eth1", 1), 9000), 0)},
@@ -179,7 +179,7 @@ func TestPlanCreatesAVLANAsRecorded(t *testing.T) {
 
 func TestPlanOfManyRecordsHasEachStepOnce(t *testing.T) {
 	there := devices{up(2, nic("eth1", 1), 0), up(3, nic("eth2", 2), 0), down(4, bond("bond4"), 0)}
-	var chains []chain
+	var chains []stack
 	want := said{Steps: list(
 		"enslave eth1 to bond4: it was a member of bond4 when recorded and is free",
 		"enslave eth2 to bond4: it was a member of bond4 when recorded and is free",
@@ -189,7 +189,7 @@ func TestPlanOfManyRecordsHasEachStepOnce(t *testing.T) {
 	)}
 	for n := range 200 {
 		name := fmt.Sprintf("bond4.%d", n%2+1)
-		chains, want.On = append(chains, chain{vlan(name, n%2+1), bond("bond4", 1, 2)}), append(want.On, name)
+		chains, want.On = append(chains, stack{vlan(name, n%2+1), bond("bond4", 1, 2)}), append(want.On, name)
 	}
 	if diff := cmp.Diff(want, ask(NewParentPlan(there, nil, ParentOptions{}), chains...)); diff != "" {
 		t.Errorf("plan (-want +got):\n%s", diff)
@@ -201,7 +201,7 @@ func TestPlanOfRecordsThatDisagreeHasEachStepOnce(t *testing.T) {
 	planTests{
 		"on the members of a bond": {
 			there:  devices{up(2, nic("eth1", 1), 0), up(3, nic("eth2", 2), 0), up(4, bond("bond4"), 0)},
-			chains: []chain{{bond("bond4", 1)}, {bond("bond4", 1, 2)}, {bond("bond4", 2)}},
+			chains: []stack{{bond("bond4", 1)}, {bond("bond4", 1, 2)}, {bond("bond4", 2)}},
 			want: said{On: list("bond4", "bond4", "bond4"), Steps: list(
 				"enslave eth1 to bond4: it was a member of bond4 when recorded and is free",
 				"enslave eth2 to bond4: it was a member of bond4 when recorded and is free",
@@ -209,7 +209,7 @@ func TestPlanOfRecordsThatDisagreeHasEachStepOnce(t *testing.T) {
 		},
 		"on the name of a VLAN": {
 			there:  devices{up(2, nic("eth1", 1), 0)},
-			chains: []chain{{vlan("eth1.3", 3), nic("eth1", 1)}, {vlan("vlan3", 3), nic("eth1", 1)}},
+			chains: []stack{{vlan("eth1.3", 3), nic("eth1", 1)}, {vlan("vlan3", 3), nic("eth1", 1)}},
 			want: said{
 				On: list("eth1.3", "eth1.3"), Notes: list("vlan3 is now eth1.3 (same VLAN 3 on eth1)"),
 				Steps: list("create eth1.3, VLAN 3 on eth1: it is missing"),
@@ -217,7 +217,7 @@ func TestPlanOfRecordsThatDisagreeHasEachStepOnce(t *testing.T) {
 		},
 		"on what a VLAN's name means": {
 			there:  devices{up(2, nic("eth1", 1), 0)},
-			chains: []chain{{vlan("pods", 3), nic("eth1", 1)}, {vlan("pods", 4), nic("eth1", 1)}},
+			chains: []stack{{vlan("pods", 3), nic("eth1", 1)}, {vlan("pods", 4), nic("eth1", 1)}},
 			want: said{
 				On: list("pods", ""), Steps: list("create pods, VLAN 3 on eth1: it is missing"),
 				Broken: list("pods is there but is VLAN 3 on eth1, recorded as VLAN 4 on eth1: left alone"),
@@ -225,7 +225,7 @@ func TestPlanOfRecordsThatDisagreeHasEachStepOnce(t *testing.T) {
 		},
 		"on the master of one ID, which is two VLANs": {
 			there: devices{up(2, nic("eth1", 1), 0), up(3, nic("eth2", 2), 0)},
-			chains: []chain{
+			chains: []stack{
 				{vlan("eth1.3", 3), nic("eth1", 1)}, {vlan("eth2.3", 3), nic("eth2", 2)}, {vlan("eth1.3", 3), nic("eth1", 1)},
 			},
 			want: said{On: list("eth1.3", "eth2.3", "eth1.3"), Steps: list(
@@ -238,7 +238,7 @@ func TestPlanOfRecordsThatDisagreeHasEachStepOnce(t *testing.T) {
 func TestPlanGoesOnBehindABrokenChain(t *testing.T) {
 	planTests{"the second of three": {
 		there: devices{up(2, nic("eth1", 1), 0)},
-		chains: []chain{
+		chains: []stack{
 			{vlan("eth1.3", 3), nic("eth1", 1)}, {vlan("eth9.3", 3), nic("eth9", 9)}, {vlan("eth1.4", 4), nic("eth1", 1)},
 		},
 		want: said{
@@ -255,7 +255,7 @@ func TestPlanLeavesTheDevicesItWasGivenAlone(t *testing.T) {
 	}
 	there := fresh()
 	p := NewParentPlan(there, nil, ParentOptions{})
-	p.chain(chain{mtu(vlan("bond4.3", 3), 4000), mtu(bond("bond4", 1), 9000)})
+	p.chain(stack{mtu(vlan("bond4.3", 3), 4000), mtu(bond("bond4", 1), 9000)})
 	if len(p.Steps()) != 5 {
 		t.Errorf("%d steps: %q, want 5", len(p.Steps()), withReasons(p.Steps()))
 	}
@@ -266,12 +266,12 @@ func TestPlanLeavesTheDevicesItWasGivenAlone(t *testing.T) {
 
 func TestStepsBelowAreThoseOfTheOwnChain(t *testing.T) {
 	there := devices{up(2, nic("eth1", 1), 0), down(3, nic("eth2", 2), 0), up(4, bond("bond4"), 0)}
-	onBond, onNIC := chain{vlan("bond4.3", 3), bond("bond4", 1)}, chain{vlan("eth2.3", 3), nic("eth2", 2)}
-	broken := chain{vlan("eth9.3", 3), nic("eth9", 9)}
+	onBond, onNIC := stack{vlan("bond4.3", 3), bond("bond4", 1)}, stack{vlan("eth2.3", 3), nic("eth2", 2)}
+	broken := stack{vlan("eth9.3", 3), nic("eth9", 9)}
 	p := NewParentPlan(there, nil, ParentOptions{})
 	ask(p, onBond, onNIC, broken)
 	for name, test := range map[string]struct {
-		parents chain
+		parents stack
 		want    []string
 	}{
 		"on the bond, its member's too": {onBond, list(
@@ -280,7 +280,7 @@ func TestStepsBelowAreThoseOfTheOwnChain(t *testing.T) {
 		)},
 		"on the NIC":       {onNIC, list("set eth2 up: it is down", "create eth2.3, VLAN 3 on eth2: it is missing")},
 		"on nothing":       {broken, nil},
-		"not planned for":  {chain{nic("eth1", 1)}, nil},
+		"not planned for":  {stack{nic("eth1", 1)}, nil},
 		"nothing, no less": {nil, nil},
 	} {
 		if diff := cmp.Diff(test.want, withReasons(p.stepsBelow(test.parents))); diff != "" {

@@ -55,7 +55,7 @@ func TestPlanTellsThePortsOfACardApart(t *testing.T) {
 			want: said{On: list("bond4"), Steps: list(enslave("eth1", "eth1")), Problems: list("bond4 lacks its member: " + isEth1)},
 		},
 		"only the second is there, which another record names": {
-			there: devices{up(3, port("eth1", 2, "1"), 0)}, chains: []chain{{port("eth0", 1, "")}, {port("eth1", 2, "")}},
+			there: devices{up(3, port("eth1", 2, "1"), 0)}, chains: []stack{{port("eth0", 1, "")}, {port("eth1", 2, "")}},
 			want: said{On: list("", "eth1"), Broken: list(isEth1)},
 		},
 		"the card was exchanged": {
@@ -73,7 +73,7 @@ func TestPlanTellsThePortsOfACardApart(t *testing.T) {
 					"eth1 (permanent MAC 52:54:00:00:00:09, bus address 0000:3b:00.0) or eth0 (permanent MAC 52:54:00:00:00:08, bus address 0000:3b:00.0, port 1): say which, such as --parent eth1=eth1")},
 		},
 		"the card was exchanged, and one of the new ports is there": {
-			there: devices{up(3, port("eth1", 9, "0"), 0)}, chains: []chain{{port("eth0", 1, "")}, {port("eth1", 2, "")}},
+			there: devices{up(3, port("eth1", 9, "0"), 0)}, chains: []stack{{port("eth0", 1, "")}, {port("eth1", 2, "")}},
 			want: said{On: list("", ""), Broken: list(
 				either, either)},
 		},
@@ -83,7 +83,7 @@ func TestPlanTellsThePortsOfACardApart(t *testing.T) {
 		},
 		"a driver that tells no MACs": {
 			there:  devices{up(2, noMAC(port("eth5", 0, "1")), 0), up(3, noMAC(port("eth6", 0, "0")), 0)},
-			chains: []chain{{noMAC(port("eth0", 0, "0"))}, {noMAC(port("eth1", 0, "1"))}},
+			chains: []stack{{noMAC(port("eth0", 0, "0"))}, {noMAC(port("eth1", 0, "1"))}},
 			want: said{On: list("eth6", "eth5"), Notes: list(
 				"eth0 is now eth6 (same bus address 0000:3b:00.0)", "eth1 is now eth5 (same bus address 0000:3b:00.0)")},
 		},
@@ -93,7 +93,7 @@ func TestPlanTellsThePortsOfACardApart(t *testing.T) {
 			want:   said{On: list("bond4"), Problems: list("bond4 lacks its member: eth0 would be eth1, which is its member eth1 already")},
 		},
 		"a NIC that told nothing does not take the name's new owner": {
-			there: devices{up(3, port("eth0", 2, "1"), 0)}, chains: []chain{{plain(netstate.KindNIC, "eth0")}, {port("eth1", 2, "1")}},
+			there: devices{up(3, port("eth0", 2, "1"), 0)}, chains: []stack{{plain(netstate.KindNIC, "eth0")}, {port("eth1", 2, "1")}},
 			want: said{On: list("", "eth0"), Notes: list("eth1 is now eth0 (same permanent MAC 52:54:00:00:00:02)"), Broken: list(
 				"the recorded eth0 (no permanent MAC, no bus address) is not there; " +
 					"what is eth0 now is the recorded eth1 (permanent MAC 52:54:00:00:00:02, bus address 0000:3b:00.0, port 1): to use it for eth0 as well, say --parent eth0=eth0 ?")},
@@ -169,7 +169,7 @@ func portFits(t *rapid.T, was netstate.Member, is netstate.LiveDevice, number ma
 func TestNoNICBecomesTwoOfTheRecorded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		there, sharing := drawThere(t), map[string]bool{}
-		var chains []chain
+		var chains []stack
 		var members []netstate.Device
 		number := map[netstate.Member]int{}
 		for n := 1; n <= 4; n++ {
@@ -179,10 +179,10 @@ func TestNoNICBecomesTwoOfTheRecorded(t *testing.T) {
 					members = append(members, d)
 					continue
 				}
-				chains = append(chains, chain{d})
+				chains = append(chains, stack{d})
 			}
 		}
-		chains = append(chains, chain{bondOf(members...)})
+		chains = append(chains, stack{bondOf(members...)})
 		p := NewParentPlan(there, named(chains...), ParentOptions{})
 		became := map[int]netstate.Member{}
 		for _, m := range named(chains...) {

@@ -47,12 +47,12 @@ func drawHost(t *rapid.T) devices {
 }
 
 // drawChain returns a base with up to two VLANs on it. No MTU is larger than the one below.
-func drawChain(t *rapid.T) chain {
+func drawChain(t *rapid.T) stack {
 	base := nic("eth3", 3)
 	if n := rapid.IntRange(0, 2).Draw(t, "base"); n < 2 {
 		base = bond(fmt.Sprintf("bond%d", n), rapid.SliceOfNDistinct(rapid.IntRange(1, 3), 0, 3, rapid.ID[int]).Draw(t, "members")...)
 	}
-	c := chain{mtu(base, drawMTU(t))}
+	c := stack{mtu(base, drawMTU(t))}
 	for range rapid.IntRange(0, 2).Draw(t, "VLANs") {
 		id := rapid.IntRange(1, 2).Draw(t, "ID")
 		c = slices.Insert(c, 0, mtu(vlan(fmt.Sprintf("%s.%d", c[0].Name, id), id), min(c[0].MTU, drawMTU(t))))

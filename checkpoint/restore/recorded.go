@@ -77,9 +77,11 @@ func recordedNICs(records []checkpoint.Record) []netstate.Member {
 	return all
 }
 
-// appendKnown appends the members that are new and describe their NIC by more than its name.
+// appendKnown appends the members that are new and describe their NIC by more than its name. Their indices are
+// left out: they differ between records of one NIC.
 func appendKnown(all []netstate.Member, members ...netstate.Member) []netstate.Member {
 	for _, m := range members {
+		m.IfIndex = 0
 		if m.Known() && !slices.Contains(all, m) {
 			all = append(all, m)
 		}

@@ -51,6 +51,8 @@ type Outcome struct {
 	NoCarrier string `json:"noCarrier,omitempty"`
 	// settled says that the record is up to date about what is owed.
 	settled bool
+	// parentsNow are the recorded parents as they came back.
+	parentsNow []netstate.Device
 	// ownLink says that NoCarrier is the interface itself. at is the sandbox. parentIndex is the index
 	// of the parent in the host: another device may get its name.
 	ownLink     bool

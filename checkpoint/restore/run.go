@@ -3,7 +3,9 @@ package restore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -42,27 +44,29 @@ type Options struct {
 // pollInterval is how often the devices are looked at while waiting.
 const pollInterval = 100 * time.Millisecond
 
-// run is one restore under way.
+// run is one restore under way. Its chains share it.
 type run struct {
 	Options
 	host      *kernel.Namespace
 	announcer *kernel.Announcer
-	report    Report
 	// recorded are all the NICs that the records name.
 	recorded []netstate.Member
-	// plan is for the parents in the host. devices are the host's devices after it, in a dry run as
-	// they would be. after plans on those devices: it finds what is still missing.
-	plan    *ParentPlan
-	devices netstate.Devices
-	after   sharedPlan
-	// seen are the host's devices by the last look.
-	seen netstate.Devices
-	// unnamed are the indices of those with which udev was not done when the wait ended.
-	unnamed []int
-	// elsewhere has the paths of namespaces that are not at their recorded ones any more.
+	chains   []*chain
+	// groups is how many times a chain has a sandbox. done is how many of them are done. mu guards done.
+	groups, done int
+	// several are the sandboxes that have several records, by their container IDs.
+	several map[string]bool
+	// shared are the sandboxes that several chains have, by their container IDs.
+	shared map[string]*sharedSandbox
+	// workers has a place for each sandbox that is restored at the same time.
+	workers chan struct{}
+	// hostMu is held together with the host's lock.
+	hostMu sync.Mutex
+	// waitingFor is what each chain waits for. mu guards it.
+	waitingFor [][]string
+	// elsewhere has the paths of namespaces that are not at their recorded ones any more. It does not change
+	// once the chains are there.
 	elsewhere map[attachment.Namespace]string
-	// inPlace says whether the NICs that belong to sandboxes are in them.
-	inPlace map[attachment.Key]bool
 	// unfinished says that an earlier restore may have left things unannounced.
 	unfinished bool
 	// vanished are the records whose namespace disappeared from its path during the run. mu guards it.
@@ -92,48 +96,96 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 		return Report{}, err
 	}
 	defer host.Close()
-	r := &run{Options: opts, host: host, inPlace: map[attachment.Key]bool{}, elsewhere: map[attachment.Namespace]string{}}
+	r := newRun(opts, host)
 	if !opts.DryRun {
 		if r.announcer, err = host.NewAnnouncer(); err != nil {
 			return Report{}, err
 		}
 		defer r.announcer.Close()
 	}
-	r.report = Report{DryRun: opts.DryRun, Parents: []StepResult{}, Attachments: []Outcome{}}
 	settled := false
 	note := r.begin()
 	defer func() { note.End(settled, r.Select.All()) }()
-	r.report.Attachments = append(r.report.Attachments, unreadableOutcomes(records, unreadable)...)
 	r.noteMapped()
 	todo := r.locate(ctx, records)
 	r.noteElsewhere(todo.here)
 	if r.recorded, err = r.allNICs(ctx, todo); err != nil {
 		return Report{}, err
 	}
-	if err := r.parents(ctx, todo.here); err != nil {
+	r.newChains(todo.here)
+	if err := r.restoreChains(ctx); err != nil {
 		return Report{}, err
 	}
-	outcomes := r.sandboxes(ctx, todo.here)
 	r.proveGone(ctx, r.vanished)
-	r.awaitCarrier(ctx, outcomes)
-	r.reportExchange(outcomes)
-	r.report.Devices = deviceStates(r.after.plan, r.seen, todo.here)
-	outcomes = append(outcomes, todo.outcomes...)
+	outcomes := append(r.outcomes(), todo.outcomes...)
 	settled = r.settle(outcomes)
-	for _, o := range outcomes {
-		r.report.Attachments = append(r.report.Attachments, *o)
-	}
+	report := r.report(outcomes)
+	report.Attachments = append(report.Attachments, unreadableOutcomes(records, unreadable)...)
 	if r.DryRun {
-		r.dropDetached(ctx)
+		r.dropDetached(ctx, &report)
 	}
-	slices.SortStableFunc(r.report.Attachments, func(a, b Outcome) int {
+	slices.SortStableFunc(report.Attachments, func(a, b Outcome) int {
 		return cmp.Or(
 			strings.Compare(a.Pod.Namespace, b.Pod.Namespace), strings.Compare(a.Pod.Name, b.Pod.Name),
 			strings.Compare(a.Attachment.ContainerID, b.Attachment.ContainerID), strings.Compare(a.Attachment.IfName, b.Attachment.IfName))
 	})
-	r.report.Took, r.report.Interrupted = time.Since(start), ctx.Err() != nil
-	r.noteLast(start)
-	return r.report, nil
+	report.Took, report.Interrupted = time.Since(start), ctx.Err() != nil
+	r.noteLast(start, &report)
+	return report, nil
+}
+
+func newRun(opts Options, host *kernel.Namespace) *run {
+	return &run{
+		Options: opts, host: host, elsewhere: map[attachment.Namespace]string{}, several: map[string]bool{}, shared: map[string]*sharedSandbox{},
+		workers: make(chan struct{}, workersPerCPU*runtime.GOMAXPROCS(0)),
+	}
+}
+
+// restoreChains restores the chains beside each other. It returns the errors of those that could look at nothing.
+func (r *run) restoreChains(ctx context.Context) error {
+	errs := make([]error, len(r.chains))
+	var group sync.WaitGroup
+	for i, c := range r.chains {
+		group.Go(func() { errs[i] = c.restore(ctx) })
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}
+
+// outcomes are those of all chains.
+func (r *run) outcomes() (all []*Outcome) {
+	for _, c := range r.chains {
+		all = append(all, c.outcomes...)
+	}
+	return all
+}
+
+// report is what is told of the run and of its chains.
+func (r *run) report(outcomes []*Outcome) Report {
+	report := Report{DryRun: r.DryRun, Parents: []StepResult{}, Attachments: []Outcome{}, Notes: r.notes}
+	for _, c := range r.chains {
+		report.add(c.report)
+		report.Devices = append(report.Devices, deviceStates(c.after.plan, c.seen, c.records)...)
+	}
+	for _, o := range outcomes {
+		report.Attachments = append(report.Attachments, *o)
+	}
+	if problem := r.exchangeProblem(r.outcomes()); problem != "" {
+		report.problem(problem)
+	}
+	return report
+}
+
+// add adds what is told of a chain.
+func (r *Report) add(chain Report) {
+	r.Parents = append(r.Parents, chain.Parents...)
+	for _, note := range chain.Notes {
+		r.Notes = appendNew(r.Notes, note)
+	}
+	for _, problem := range chain.Problems {
+		r.problem(problem)
+	}
+	r.Waited = max(r.Waited, chain.Waited)
 }
 
 // begin notes that the restore is under way, and looks whether an earlier one was killed. If the

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"slices"
 	"sync"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -21,50 +18,44 @@ import (
 // turn: pkg/kernel lets one at a time change something in the kernel.
 const workersPerCPU = 4
 
-// sandboxes restores the attachments: those of one sandbox one after the other, and different
+// sandboxes restores the chain's attachments: those of one sandbox one after the other, and different
 // sandboxes at the same time.
-func (r *run) sandboxes(ctx context.Context, records []checkpoint.Record) []*Outcome {
-	groups := bySandbox(records)
+func (c *chain) sandboxes(ctx context.Context) []*Outcome {
+	groups := bySandbox(c.records)
 	outcomes := make([][]*Outcome, len(groups))
-	var workers, waiting errgroup.Group // They return no errors: the outcomes have them.
-	workers.SetLimit(workersPerCPU * runtime.GOMAXPROCS(0))
-	progress := r.progress(len(groups))
+	var workers, waiting sync.WaitGroup
 	finish := func(i int, unlock func(), err error) {
-		outcomes[i] = r.sandbox(ctx, groups[i], unlock, err)
-		progress()
+		outcomes[i] = c.sandbox(ctx, groups[i], unlock, err)
+		c.progress()
 	}
 	for i, group := range groups {
-		workers.Go(func() error {
-			unlock, err := r.tryLock(group)
+		c.workers <- struct{}{}
+		workers.Go(func() {
+			defer func() { <-c.workers }()
+			unlock, err := c.tryLock(group)
 			if !errors.Is(err, checkpoint.ErrBusy) {
 				finish(i, unlock, err)
-				return nil
+				return
 			}
 			// Somebody is at work on this sandbox. The others do not wait for that.
-			waiting.Go(func() error {
-				unlock, err := r.lock(ctx, group)
+			waiting.Go(func() {
+				unlock, err := c.lock(ctx, group)
 				finish(i, unlock, err)
-				return nil
 			})
-			return nil
 		})
 	}
-	_ = workers.Wait() // Before the others, which workers start.
-	_ = waiting.Wait()
+	workers.Wait() // Before the others, which workers start.
+	waiting.Wait()
 	return slices.Concat(outcomes...)
 }
 
-// progress returns a function that counts one more as done.
-func (r *run) progress(total int) func() {
-	var mu sync.Mutex
-	done := 0
-	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		done++
-		if r.Progress != nil {
-			r.Progress(done, total)
-		}
+// progress counts one more as done.
+func (r *run) progress() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done++
+	if r.Progress != nil {
+		r.Progress(r.done, r.groups)
 	}
 }
 
@@ -95,7 +86,7 @@ func bySandbox(records []checkpoint.Record) [][]checkpoint.Record {
 
 // sandbox restores the attachments of one sandbox under its lock, and then calls unlock. err is
 // the error of locking: if there is one, it reports that.
-func (r *run) sandbox(ctx context.Context, records []checkpoint.Record, unlock func(), err error) []*Outcome {
+func (c *chain) sandbox(ctx context.Context, records []checkpoint.Record, unlock func(), err error) []*Outcome {
 	if err == nil {
 		defer unlock()
 	}
@@ -104,7 +95,7 @@ func (r *run) sandbox(ctx context.Context, records []checkpoint.Record, unlock f
 		for _, record := range records {
 			o := outcomeOf(record)
 			if ctx.Err() != nil {
-				r.interrupted(&record, o)
+				c.interrupted(&record, o)
 			} else {
 				o.fail(err)
 			}
@@ -113,16 +104,24 @@ func (r *run) sandbox(ctx context.Context, records []checkpoint.Record, unlock f
 		return outcomes
 	}
 	for _, record := range records {
-		if o := r.current(record); o != nil {
+		if o := c.current(record); o != nil {
 			outcomes = append(outcomes, o)
 		}
 	}
-	return r.onceMore(records, outcomes)
+	outcomes = c.onceMore(records, outcomes)
+	id := records[0].Attachment.ContainerID
+	if s := c.shared[id]; s != nil {
+		s.leaningOn(c, records, outcomes)
+	}
+	if c.several[id] {
+		c.rememberIndices(outcomes)
+	}
+	return outcomes
 }
 
 // interrupted says that an interrupt came before the attachment, and what was missing for it.
-func (r *run) interrupted(record *checkpoint.Record, o *Outcome) {
-	device, what := r.waitedFor(record)
+func (c *chain) interrupted(record *checkpoint.Record, o *Outcome) {
+	device, what := c.waitedFor(record)
 	if device == "" {
 		o.fail(errors.New("interrupted before it was looked at"))
 		return
@@ -133,9 +132,9 @@ func (r *run) interrupted(record *checkpoint.Record, o *Outcome) {
 
 // waitedFor returns the recorded name of the device of the host that the attachment had to wait for,
 // and in words what it waited for. device is empty if it waited for nothing.
-func (r *run) waitedFor(record *checkpoint.Record) (device, what string) {
+func (c *chain) waitedFor(record *checkpoint.Record) (device, what string) {
 	if link := record.Interface.Link; link.Kind == netstate.KindNIC {
-		if _, problem := r.after.nic(link); problem == nil || !problem.Waiting || r.isInPlace(*record) {
+		if _, problem := c.after.nic(link); problem == nil || !problem.Waiting || c.isInPlace(*record) {
 			return "", ""
 		}
 		return nameInHost(link), nameInHost(link)
@@ -144,7 +143,7 @@ func (r *run) waitedFor(record *checkpoint.Record) (device, what string) {
 		return "", ""
 	}
 	parents := record.Interface.Parents
-	result, lacking, _, err := r.after.chain(parents)
+	result, lacking, _, err := c.after.chain(parents)
 	switch {
 	case err != nil:
 		return "", ""
@@ -153,7 +152,7 @@ func (r *run) waitedFor(record *checkpoint.Record) (device, what string) {
 		return name, name
 	}
 	for _, step := range lacking {
-		if slices.Contains(r.unnamed, step.at.Index) {
+		if slices.Contains(c.unnamed, step.at.Index) {
 			return step.Device, "udev to be done with " + step.Device
 		}
 	}
@@ -162,12 +161,12 @@ func (r *run) waitedFor(record *checkpoint.Record) (device, what string) {
 
 // onceMore restores again what depends on other interfaces of the sandbox, because these are there by
 // now: an attachment that failed, and one that was done before another one was changed.
-func (r *run) onceMore(records []checkpoint.Record, outcomes []*Outcome) []*Outcome {
+func (c *chain) onceMore(records []checkpoint.Record, outcomes []*Outcome) []*Outcome {
 	changedAfter := false
 	again := make([]bool, len(outcomes))
 	for i, o := range slices.Backward(outcomes) {
 		again[i] = leans(o.Interface) && (o.State == Failed || changedAfter)
-		changedAfter = changedAfter || len(o.Steps) > 0 && !r.DryRun
+		changedAfter = changedAfter || len(o.Steps) > 0 && !c.DryRun
 	}
 	for i, o := range outcomes {
 		if !again[i] {
@@ -177,7 +176,7 @@ func (r *run) onceMore(records []checkpoint.Record, outcomes []*Outcome) []*Outc
 			if record.Attachment != o.Attachment {
 				continue
 			}
-			if now := r.current(record); now != nil {
+			if now := c.current(record); now != nil {
 				outcomes[i] = now.after(o)
 			}
 		}
@@ -215,8 +214,8 @@ func (o *Outcome) after(first *Outcome) *Outcome {
 
 // current restores the attachment by its record as it is now: an ADD or a DEL may have changed
 // it since the list was read. It returns nil if the attachment was detached.
-func (r *run) current(listed checkpoint.Record) *Outcome {
-	record, err := r.Store.Reload(listed)
+func (c *chain) current(listed checkpoint.Record) *Outcome {
+	record, err := c.Store.Reload(listed)
 	if errors.Is(err, checkpoint.ErrNone) {
 		return nil
 	}
@@ -231,20 +230,48 @@ func (r *run) current(listed checkpoint.Record) *Outcome {
 		record.Interface.Parents = listed.Interface.Parents
 	}
 	o := outcomeOf(record)
-	r.attachment(record, o)
+	c.attachment(record, o)
 	return o
 }
 
-func (r *run) lock(ctx context.Context, of []checkpoint.Record) (func(), error) {
+func (r *run) lock(ctx context.Context, of []checkpoint.Record) (unlock func(), err error) {
+	mu := r.inProcess(of)
+	mu.Lock()
+	if r.DryRun {
+		return mu.Unlock, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
 	defer cancel()
-	return r.Store.Lock(ctx, of[0].Attachment.ContainerID)
+	unlock, err = r.Store.Lock(ctx, of[0].Attachment.ContainerID)
+	return both(mu, unlock, err)
 }
 
-// tryLock returns checkpoint.ErrBusy where lock would wait. A dry run locks nothing.
-func (r *run) tryLock(of []checkpoint.Record) (func(), error) {
-	if r.DryRun {
-		return func() {}, nil
+// tryLock returns checkpoint.ErrBusy where lock would wait. A dry run takes no lock of the store.
+func (r *run) tryLock(of []checkpoint.Record) (unlock func(), err error) {
+	mu := r.inProcess(of)
+	if !mu.TryLock() {
+		return nil, checkpoint.ErrBusy
 	}
-	return r.Store.TryLockOf(of[0])
+	if r.DryRun {
+		return mu.Unlock, nil
+	}
+	unlock, err = r.Store.TryLockOf(of[0])
+	return both(mu, unlock, err)
+}
+
+// inProcess returns what the run's chains lock before they lock the sandbox for other processes.
+func (r *run) inProcess(of []checkpoint.Record) *sync.Mutex {
+	if s := r.shared[of[0].Attachment.ContainerID]; s != nil {
+		return &s.mu
+	}
+	return &sync.Mutex{}
+}
+
+// both returns what unlocks both locks. If there is an error, it has unlocked mu.
+func both(mu *sync.Mutex, unlock func(), err error) (func(), error) {
+	if err != nil {
+		mu.Unlock()
+		return nil, err
+	}
+	return func() { unlock(); mu.Unlock() }, nil
 }

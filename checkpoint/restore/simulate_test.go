@@ -78,7 +78,7 @@ func simulateVLAN(there devices, s Step, c createVLAN) (devices, error) {
 
 // simulateSandbox changes the interface as the kernel would do for this step. The interface is nil if it is gone. keep
 // are the recorded routes, which no step replaces.
-func simulateSandbox(there *netstate.Interface, s Step, keep []netstate.Route, parents chain) (*netstate.Interface, error) {
+func simulateSandbox(there *netstate.Interface, s Step, keep []netstate.Route, parents stack) (*netstate.Interface, error) {
 	if c, ok := s.change.(create); ok {
 		if there != nil {
 			return nil, fmt.Errorf("%s: exists", s)

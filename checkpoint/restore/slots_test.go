@@ -48,15 +48,15 @@ func TestPlanKnowsTheSlotOfAnExchangedCard(t *testing.T) {
 	uplink, rep := up(2, now, 0), noMAC(in(slotA, "0", nic("rep0", 0)))
 	planTests{
 		"some records are of the new card": {
-			there: devices{uplink}, chains: []chain{{old}, {now}},
+			there: devices{uplink}, chains: []stack{{old}, {now}},
 			want: said{On: list("eth0", "eth0"), Notes: list(anotherCard("eth0", "eth0", 9, 1))},
 		},
 		"some records are of the new card, the old have no port": {
-			there: devices{uplink}, chains: []chain{{in(slotA, "", nic("eth0", 1))}, {now}},
+			there: devices{uplink}, chains: []stack{{in(slotA, "", nic("eth0", 1))}, {now}},
 			want: said{On: list("eth0", "eth0"), Notes: list(anotherCard("eth0", "eth0", 9, 1))},
 		},
 		"the card was exchanged twice": {
-			there: devices{uplink}, chains: []chain{{old}, {in(slotA, "0", nic("eth0", 2))}},
+			there: devices{uplink}, chains: []stack{{old}, {in(slotA, "0", nic("eth0", 2))}},
 			want: said{On: list("eth0", "eth0"), Notes: list(anotherCard("eth0", "eth0", 9, 1), anotherCard("eth0", "eth0", 9, 2))},
 		},
 		"it has a representor": {
@@ -64,37 +64,37 @@ func TestPlanKnowsTheSlotOfAnExchangedCard(t *testing.T) {
 			want: said{On: list("eth0"), Notes: list(anotherCard("eth0", "eth0", 9, 1))},
 		},
 		"it has a representor that a record names, and some are of the new card": {
-			there: devices{up(3, rep, 0), uplink}, chains: []chain{{rep}, {now}, {old}},
+			there: devices{up(3, rep, 0), uplink}, chains: []stack{{rep}, {now}, {old}},
 			want: said{On: list("rep0", "eth0", "eth0"), Notes: list(anotherCard("eth0", "eth0", 9, 1))},
 		},
 		"it has a representor, and was renamed since some records are of the new card": {
-			there: devices{up(2, in(slotA, "0", nic("enp1", 9)), 0), up(3, rep, 0)}, chains: []chain{{old}, {now}},
+			there: devices{up(2, in(slotA, "0", nic("enp1", 9)), 0), up(3, rep, 0)}, chains: []stack{{old}, {now}},
 			want: said{On: list("enp1", "enp1"), Notes: list(anotherCard("enp1", "eth0", 9, 1),
 				"eth0 is now enp1 (same permanent MAC 52:54:00:00:00:09)")},
 		},
 		"the new card was in another slot": {
-			there: devices{uplink}, chains: []chain{{old}, {in(slotB, "0", nic("eth1", 9))}},
+			there: devices{uplink}, chains: []stack{{old}, {in(slotB, "0", nic("eth1", 9))}},
 			want: said{On: list("", "eth0"), Notes: list("eth1 is now eth0 (same permanent MAC 52:54:00:00:00:09)"), Broken: list(
 				"the recorded eth0 " + of(1, slotA) + " is not there; what is eth0 now is the recorded eth1 " + of(9, slotB) +
 					": to use it for eth0 as well, say --parent eth0=eth0 ?")},
 		},
 		"the new card was in another slot under the same name": {
-			there: devices{uplink}, chains: []chain{{old}, {in(slotB, "0", nic("eth0", 9))}},
+			there: devices{uplink}, chains: []stack{{old}, {in(slotB, "0", nic("eth0", 9))}},
 			want: said{On: list("", "eth0"), Broken: list(
 				"the recorded eth0 " + of(1, slotA) + " is not there; what is eth0 now is the recorded eth0 " + of(9, slotB) +
 					": to use it for eth0 as well, say --parent eth0=eth0 ?")},
 		},
 		"cards exchanged their slots": {
 			there:  devices{up(2, in(slotB, "0", nic("eth0", 1)), 0), up(3, in(slotA, "0", nic("eth1", 2)), 0)},
-			chains: []chain{{old}, {in(slotB, "0", nic("eth1", 2))}}, want: said{On: list("eth0", "eth1")},
+			chains: []stack{{old}, {in(slotB, "0", nic("eth1", 2))}}, want: said{On: list("eth0", "eth1")},
 		},
 		"it moved to another slot, and some records know": {
 			there:  devices{up(2, in(slotB, "0", nic("eth0", 1)), 0)},
-			chains: []chain{{old}, {in(slotB, "0", nic("eth0", 1))}}, want: said{On: list("eth0", "eth0")},
+			chains: []stack{{old}, {in(slotB, "0", nic("eth0", 1))}}, want: said{On: list("eth0", "eth0")},
 		},
 		"the operator says what one of two is": {
 			there:  devices{up(2, in(slotA, "0", nic("eth1", 9)), 0)},
-			chains: []chain{{in(slotA, "", nic("eth0", 1))}, {in(slotA, "", nic("eth1", 2))}},
+			chains: []stack{{in(slotA, "", nic("eth0", 1))}, {in(slotA, "", nic("eth1", 2))}},
 			mapped: map[string]string{"eth0": "eth1"},
 			want: said{On: list("eth1", ""), Notes: list("eth0 is eth1, as told by --parent"), Broken: list(
 				"the recorded eth1 " + of(2, slotA) + " is not there; what is eth1 now is the recorded eth0 " + of(1, slotA) +
@@ -102,7 +102,7 @@ func TestPlanKnowsTheSlotOfAnExchangedCard(t *testing.T) {
 		},
 		"the operator says that one of two is elsewhere": {
 			there:  devices{up(2, in(slotA, "0", nic("eth1", 9)), 0), up(3, nic("eth7", 7), 0)},
-			chains: []chain{{in(slotA, "", nic("eth0", 1))}, {in(slotA, "", nic("eth1", 2))}},
+			chains: []stack{{in(slotA, "", nic("eth0", 1))}, {in(slotA, "", nic("eth1", 2))}},
 			mapped: map[string]string{"eth0": "eth7"},
 			want:   said{On: list("eth7", "eth1"), Notes: list("eth0 is eth7, as told by --parent", anotherCard("eth1", "eth1", 9, 2))},
 		},
@@ -120,15 +120,15 @@ func TestPlanTellsNICsAtOnePlaceApartByName(t *testing.T) {
 	oldPort := func(name string) netstate.Device { return noMAC(in(slotA, "", nic(name, 0))) }
 	planTests{
 		"all are there": {
-			there: devices{lan0, lan1}, chains: []chain{{switchPort("lan0")}, {switchPort("lan1")}}, want: said{On: list("lan0", "lan1")},
+			there: devices{lan0, lan1}, chains: []stack{{switchPort("lan0")}, {switchPort("lan1")}}, want: said{On: list("lan0", "lan1")},
 		},
 		"one of them is recorded": {there: devices{lan0, lan1}, chains: one(switchPort("lan1")), want: said{On: list("lan1")}},
 		"one is gone": {
-			there: devices{lan1}, chains: []chain{{switchPort("lan0")}, {switchPort("lan1")}},
+			there: devices{lan1}, chains: []stack{{switchPort("lan0")}, {switchPort("lan1")}},
 			want: said{On: list("", ""), Broken: list(either("lan1", "lan0"), either("lan1", "lan0"))},
 		},
 		"one has another name": {
-			there: devices{lan0, up(3, switchPort("eth5"), 0)}, chains: []chain{{switchPort("lan0")}, {switchPort("lan1")}},
+			there: devices{lan0, up(3, switchPort("eth5"), 0)}, chains: []stack{{switchPort("lan0")}, {switchPort("lan1")}},
 			want: said{On: list("", ""), Broken: list(either("lan0", "lan1"),
 				"the recorded lan1 "+sw+" could be what is now eth5 "+sw+" or lan0 "+sw+": say which, such as --parent lan1=eth5 ?")},
 		},
@@ -144,16 +144,16 @@ func TestPlanTellsNICsAtOnePlaceApartByName(t *testing.T) {
 		},
 		"ports of a card, of records without ports": {
 			there:  devices{up(2, noMAC(in(slotA, "0", nic("eth0", 0))), 0), up(3, noMAC(in(slotA, "1", nic("eth1", 0))), 0)},
-			chains: []chain{{oldPort("eth1")}, {oldPort("eth0")}}, want: said{On: list("eth1", "eth0")},
+			chains: []stack{{oldPort("eth1")}, {oldPort("eth0")}}, want: said{On: list("eth1", "eth0")},
 		},
 		"a NIC that tells nothing has the name of one that has another now": {
-			there: devices{up(2, switchPort("lan0"), 0)}, chains: []chain{{plain(netstate.KindNIC, "lan0")}, {switchPort("lan1")}},
+			there: devices{up(2, switchPort("lan0"), 0)}, chains: []stack{{plain(netstate.KindNIC, "lan0")}, {switchPort("lan1")}},
 			want: said{On: list("", "lan0"), Notes: list("lan1 is now lan0 (same bus address switch0)"), Broken: list(
 				"the recorded lan0 (no permanent MAC, no bus address) is not there; what is lan0 now is the recorded lan1 " + sw +
 					": to use it for lan0 as well, say --parent lan0=lan0 ?")},
 		},
 		"a record that tells nothing is of the NIC that another tells of": {
-			there: devices{lan0}, chains: []chain{{plain(netstate.KindNIC, "lan0")}, {switchPort("lan0")}}, want: said{On: list("lan0", "lan0")},
+			there: devices{lan0}, chains: []stack{{plain(netstate.KindNIC, "lan0")}, {switchPort("lan0")}}, want: said{On: list("lan0", "lan0")},
 		},
 	}.run(t)
 }
@@ -165,7 +165,7 @@ func TestPlanTellsNICsWithOneMACApartByPlace(t *testing.T) {
 		"the recorded eth1 (permanent MAC 52:54:00:00:00:01, bus address 0000:5e:00.0): to use it for eth0 as well, say --parent eth0=eth1 ?"
 	planTests{
 		"one is gone": {
-			there: devices{up(3, eth1, 0)}, chains: []chain{{eth0}, {eth1}}, want: said{On: list("", "eth1"), Broken: list(gone)},
+			there: devices{up(3, eth1, 0)}, chains: []stack{{eth0}, {eth1}}, want: said{On: list("", "eth1"), Broken: list(gone)},
 		},
 		"one is gone from a bond": {
 			there: devices{up(4, bond("bond4"), 0), down(3, eth1, 0)}, chains: one(bondOf(eth0, eth1)),
@@ -174,7 +174,7 @@ func TestPlanTellsNICsWithOneMACApartByPlace(t *testing.T) {
 		},
 		"they have each other's names": {
 			there:  devices{up(2, in(slotA, "0", nic("eth1", 1)), 0), up(3, in(slotB, "0", nic("eth0", 1)), 0)},
-			chains: []chain{{eth0}, {eth1}},
+			chains: []stack{{eth0}, {eth1}},
 			want: said{On: list("eth1", "eth0"), Notes: list(
 				"eth0 is now eth1 (same bus address 0000:3b:00.0)", "eth1 is now eth0 (same bus address 0000:5e:00.0)")},
 		},
@@ -184,11 +184,11 @@ func TestPlanTellsNICsWithOneMACApartByPlace(t *testing.T) {
 			want:   said{On: list("bond4"), Steps: list("enslave eth1 to bond4: it was a member of bond4 as eth0 when recorded and is free")},
 		},
 		"one card was exchanged": {
-			there: devices{up(2, in(slotA, "0", nic("eth0", 9)), 0), up(3, eth1, 0)}, chains: []chain{{eth0}, {eth1}},
+			there: devices{up(2, in(slotA, "0", nic("eth0", 9)), 0), up(3, eth1, 0)}, chains: []stack{{eth0}, {eth1}},
 			want: said{On: list("eth0", "eth1"), Notes: list(anotherCard("eth0", "eth0", 9, 1))},
 		},
 		"one is there, in a third slot": {
-			there: devices{up(3, in("0000:00:05.0", "0", nic("eth5", 1)), 0)}, chains: []chain{{eth0}, {eth1}},
+			there: devices{up(3, in("0000:00:05.0", "0", nic("eth5", 1)), 0)}, chains: []stack{{eth0}, {eth1}},
 			want: said{On: list("", ""), Broken: list(
 				"what is eth5 now could be the recorded eth0 "+of(1, slotA)+" or the recorded eth1 "+of(1, slotB)+": say --parent eth0=eth5 to use it for eth0, or --parent eth1=eth5 to use it for eth1 ?",
 				"what is eth5 now could be the recorded eth1 "+of(1, slotB)+" or the recorded eth0 "+of(1, slotA)+": say --parent eth1=eth5 to use it for eth1, or --parent eth0=eth5 to use it for eth0 ?")},
@@ -202,25 +202,25 @@ func TestPlanKnowsThePortFromAnotherRecord(t *testing.T) {
 	old, missing := in(slotA, "", nic("eth0", 1)), "eth0 "+of(1, slotA)+" is not there ?"
 	planTests{
 		"of its MAC": {
-			there: devices{other}, chains: []chain{{old}, {in(slotA, "0", nic("eth0", 1))}},
+			there: devices{other}, chains: []stack{{old}, {in(slotA, "0", nic("eth0", 1))}},
 			want: said{On: list("", ""), Broken: list(missing, missing)},
 		},
 		"of its MAC, under another name": {
-			there: devices{other}, chains: []chain{{old}, {in(slotA, "0", nic("enp1", 1))}},
+			there: devices{other}, chains: []stack{{old}, {in(slotA, "0", nic("enp1", 1))}},
 			want: said{On: list("", ""), Broken: list(missing, "enp1 "+of(1, slotA)+" is not there ?")},
 		},
 		"of its name, where it has no MAC": {
-			there: devices{other}, chains: []chain{{noMAC(old)}, {noMAC(in(slotA, "0", nic("eth0", 1)))}},
+			there: devices{other}, chains: []stack{{noMAC(old)}, {noMAC(in(slotA, "0", nic("eth0", 1)))}},
 			want: said{On: list("", ""), Broken: list("eth0 "+words("", slotA)+" is not there ?", "eth0 "+words("", slotA)+" is not there ?")},
 		},
 		"of a bond's member": {
 			there:  devices{up(4, bond("bond4"), 0), down(3, in(slotA, "1", nic("eth9", 7)), 0)},
-			chains: []chain{{vlan("bond4.3", 3), bondOf(old)}, {in(slotA, "0", nic("eth0", 1))}},
+			chains: []stack{{vlan("bond4.3", 3), bondOf(old)}, {in(slotA, "0", nic("eth0", 1))}},
 			want: said{On: list("bond4.3", ""), Broken: list(missing), Problems: list("bond4 lacks its member: " + missing),
 				Steps: list("create bond4.3, VLAN 3 on bond4: it is missing")},
 		},
 		"of its MAC, which two ports have: the MAC decides": {
-			there: devices{other}, chains: []chain{{in(slotA, "0", nic("eth0", 7))}, {in(slotA, "1", nic("eth1", 7))}, {in(slotA, "", nic("eth5", 7))}},
+			there: devices{other}, chains: []stack{{in(slotA, "0", nic("eth0", 7))}, {in(slotA, "1", nic("eth1", 7))}, {in(slotA, "", nic("eth5", 7))}},
 			want: said{On: list("", "eth1", "eth1"), Notes: list("eth5 is now eth1 (same permanent MAC 52:54:00:00:00:07)"), Broken: list(
 				"the recorded eth0 " + of(7, slotA) + " is not there; what is eth1 now is the recorded eth1 " +
 					"(permanent MAC 52:54:00:00:00:07, bus address 0000:3b:00.0, port 1): to use it for eth0 as well, say --parent eth0=eth1 ?")},
@@ -234,7 +234,7 @@ func TestNICsOfSandboxesThatAreGoneAreNobodys(t *testing.T) {
 		sandbox := must(kernel.Open(path))(t)
 		defer sandbox.Close()
 		i := pod()
-		i.Parents = chain{nic("eth0", n)}
+		i.Parents = stack{nic("eth0", n)}
 		return checkpoint.Record{Attachment: attachment.Key{ContainerID: id, IfName: "eth0"}, Namespace: sandbox.Identity(), Interface: i}
 	}
 	gone := fresh.Sandbox(t)
@@ -258,7 +258,7 @@ func TestASandboxThatCannotBeLookedAtHoldsNobodyUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := pod()
-	i.Parents = chain{nic("up7", 7)}
+	i.Parents = stack{nic("up7", 7)}
 	identity := must(kernel.OpenHost())(t)
 	defer identity.Close()
 	namespace := identity.Identity()

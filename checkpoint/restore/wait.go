@@ -14,9 +14,9 @@ import (
 
 // waitForBases plans again and again, until no device is missing that may still appear and udev is
 // done with those that are there, or until the time has passed.
-func (r *run) waitForBases(ctx context.Context, records []checkpoint.Record, start time.Time) error {
+func (c *chain) waitForBases(ctx context.Context, start time.Time) error {
 	for {
-		wait, err := r.look(ctx, records, start)
+		wait, err := c.look(ctx, start)
 		if !wait || err != nil {
 			return err
 		}
@@ -28,30 +28,29 @@ func (r *run) waitForBases(ctx context.Context, records []checkpoint.Record, sta
 }
 
 // look plans on the devices as they are now. It says whether there is something to wait for.
-func (r *run) look(ctx context.Context, records []checkpoint.Record, start time.Time) (wait bool, err error) {
-	devices, err := r.host.Devices()
+func (c *chain) look(ctx context.Context, start time.Time) (wait bool, err error) {
+	devices, err := c.host.Devices()
 	if err != nil {
 		return false, err
 	}
-	r.seen, r.plan = devices, NewParentPlan(devices, r.recorded, r.ParentOptions)
-	p := r.prospect(records)
+	c.seen, c.plan = devices, NewParentPlan(devices, c.recorded, c.ParentOptions)
+	p := c.prospect()
 	waited := time.Since(start)
-	if r.DryRun || ctx.Err() != nil || waited >= r.Wait || p.complete() && (len(p.wanting) == 0 || waited >= memberWait) {
-		r.tell(p)
-		r.report.Waited, r.unnamed = waited, p.unnamedAt
+	if c.DryRun || ctx.Err() != nil || waited >= c.Wait || p.complete() && (len(p.wanting) == 0 || waited >= memberWait) {
+		c.tell(p)
+		c.report.Waited, c.unnamed = waited, p.unnamedAt
+		c.waitFor(nil)
 		return false, nil
 	}
-	if r.Waiting != nil {
-		r.Waiting(slices.Concat(p.missing, p.unnamed, p.wanting))
-	}
+	c.waitFor(slices.Concat(p.missing, p.unnamed, p.wanting))
 	return true, nil
 }
 
 // tell puts into the report what is known before anything is done.
-func (r *run) tell(p prospect) {
-	r.report.Notes, r.report.Problems = slices.Concat(r.notes, p.notes), p.problems
+func (c *chain) tell(p prospect) {
+	c.report.Notes, c.report.Problems = slices.Clone(p.notes), p.problems
 	for _, reason := range p.unnamed {
-		r.report.Notes = appendNew(r.report.Notes, reason+": it is used all the same")
+		c.report.Notes = appendNew(c.report.Notes, reason+": it is used all the same")
 	}
 }
 
@@ -79,9 +78,7 @@ func bondsFirst(records []checkpoint.Record) iter.Seq[*checkpoint.Record] {
 	return func(yield func(*checkpoint.Record) bool) {
 		for _, bonds := range []bool{true, false} {
 			for i := range records {
-				parents := records[i].Interface.Parents
-				onBond := len(parents) > 0 && parents[len(parents)-1].Bond != nil
-				if onBond == bonds && !yield(&records[i]) {
+				if onBond(&records[i]) == bonds && !yield(&records[i]) {
 					return
 				}
 			}
@@ -89,16 +86,16 @@ func bondsFirst(records []checkpoint.Record) iter.Seq[*checkpoint.Record] {
 	}
 }
 
-func (r *run) prospect(records []checkpoint.Record) (p prospect) {
-	for record := range bondsFirst(records) {
+func (c *chain) prospect() (p prospect) {
+	for record := range bondsFirst(c.records) {
 		if record.Interface.Link.Kind == netstate.KindNIC {
-			r.prospectOfNIC(*record, &p)
+			c.prospectOfNIC(*record, &p)
 			continue
 		}
 		if record.Interface.ParentsInSandbox {
 			continue
 		}
-		result := r.plan.chain(record.Interface.Parents)
+		result := c.plan.chain(record.Interface.Parents)
 		for _, n := range result.notes {
 			p.notes = appendNew(p.notes, n)
 		}
@@ -115,23 +112,23 @@ func (r *run) prospect(records []checkpoint.Record) (p prospect) {
 			p.missing = appendNew(p.missing, result.broken.Reason)
 		}
 	}
-	for _, step := range r.plan.Steps() {
+	for _, step := range c.plan.Steps() {
 		p.await(step.at)
 	}
 	return p
 }
 
 // prospectOfNIC adds what is known of a NIC that belongs to the sandbox.
-func (r *run) prospectOfNIC(record checkpoint.Record, p *prospect) {
-	there, known := r.inPlace[record.Attachment]
+func (c *chain) prospectOfNIC(record checkpoint.Record, p *prospect) {
+	there, known := c.inPlace[record.Attachment]
 	if !known {
-		there = r.isInPlace(record)
-		r.inPlace[record.Attachment] = there
+		there = c.isInPlace(record)
+		c.inPlace[record.Attachment] = there
 	}
 	if there {
 		return
 	}
-	nic, note, problem := r.plan.nic(record.Interface.Link)
+	nic, note, problem := c.plan.nic(record.Interface.Link)
 	if note != "" {
 		p.notes = appendNew(p.notes, note)
 	}
@@ -162,8 +159,8 @@ func (p *prospect) await(d netstate.LiveDevice) {
 
 // isInPlace says that the sandbox has the interface, under whatever name. It also returns true if
 // nobody can look at the sandbox.
-func (r *run) isInPlace(record checkpoint.Record) bool {
-	sandbox, err := r.open(record.Namespace)
+func (c *chain) isInPlace(record checkpoint.Record) bool {
+	sandbox, err := c.open(record.Namespace)
 	if err != nil {
 		return true
 	}
@@ -172,6 +169,6 @@ func (r *run) isInPlace(record checkpoint.Record) bool {
 	if err != nil || there {
 		return true
 	}
-	w := work{run: r, record: record, sandbox: sandbox}
+	w := work{chain: c, record: record, sandbox: sandbox}
 	return w.lookElsewhere() != nil
 }

@@ -12,6 +12,9 @@ type Device struct {
 	Name string `json:"name"`
 	MAC  string `json:"mac,omitempty"`
 	MTU  int    `json:"mtu"`
+	// IfIndex is the index that it had in its namespace when it was recorded. No later device of that
+	// namespace gets it by itself: without a device of this index, the recorded one has gone. 0: not known.
+	IfIndex int `json:"ifIndex,omitempty"`
 	NIC
 	VLAN        *VLAN        `json:"vlan,omitempty"`
 	VLANOptions *VLANOptions `json:"vlanOptions,omitempty"`
@@ -85,6 +88,8 @@ var BondOptions = []string{
 // Member is a NIC that is enslaved to a bond.
 type Member struct {
 	Name string `json:"name"`
+	// IfIndex is the Device's.
+	IfIndex int `json:"ifIndex,omitempty"`
 	NIC
 }
 
@@ -183,6 +188,7 @@ func (d LiveDevice) stacked() bool {
 
 // Recorded returns d in the form in which it is remembered, with the members of a bond filled in.
 func (ds Devices) Recorded(d LiveDevice) Device {
+	d.IfIndex = max(d.Index, 0) // A plan's own devices have no index yet.
 	if d.Bond == nil {
 		return d.Device
 	}
@@ -193,9 +199,35 @@ func (ds Devices) Recorded(d LiveDevice) Device {
 	bond.Members = nil
 	for i := range ds {
 		if ds[i].MasterIndex == d.Index {
-			bond.Members = append(bond.Members, Member{Name: ds[i].Name, NIC: ds[i].NIC})
+			bond.Members = append(bond.Members, Member{Name: ds[i].Name, IfIndex: ds[i].Index, NIC: ds[i].NIC})
 		}
 	}
 	d.Bond = &bond
 	return d.Device
+}
+
+// WithIndices returns the chain with the indices of the other chain, which has the same devices. Where the other one ends,
+// they are not known.
+func WithIndices(chain, other []Device) []Device {
+	chain = slices.Clone(chain)
+	for i := range chain {
+		was := Device{}
+		if i < len(other) {
+			was = other[i]
+		}
+		chain[i].IfIndex = was.IfIndex
+		if chain[i].Bond == nil {
+			continue
+		}
+		bond := *chain[i].Bond
+		bond.Members = slices.Clone(bond.Members)
+		for j := range bond.Members {
+			bond.Members[j].IfIndex = 0
+			if was.Bond != nil && j < len(was.Bond.Members) {
+				bond.Members[j].IfIndex = was.Bond.Members[j].IfIndex
+			}
+		}
+		chain[i].Bond = &bond
+	}
+	return chain
 }

@@ -67,18 +67,30 @@ func host() Devices {
 	}
 }
 
+// at returns the device as recorded with that index.
+func at(index int, d Device) Device {
+	d.IfIndex = index
+	return d
+}
+
+// memberAt is at for a bond's member.
+func memberAt(index int, m Member) Member {
+	m.IfIndex = index
+	return m
+}
+
 func TestChainGoesDownToTheBase(t *testing.T) {
-	members := bond("bond4", member("eth1"), member("eth2"))
+	members := at(5, bond("bond4", memberAt(2, member("eth1")), memberAt(3, member("eth2"))))
 	for name, test := range map[string]struct {
 		index int
 		want  []Device
 	}{
 		"nothing":                             {0, nil},
-		"a NIC":                               {4, []Device{nic("eth3", "52:54:00:00:00:03", "")}},
-		"a member of a bond ends at the NIC":  {2, []Device{nic("eth1", "52:54:00:00:00:01", "")}},
+		"a NIC":                               {4, []Device{at(4, nic("eth3", "52:54:00:00:00:03", ""))}},
+		"a member of a bond ends at the NIC":  {2, []Device{at(2, nic("eth1", "52:54:00:00:00:01", ""))}},
 		"a bond with its members":             {5, []Device{members}},
-		"stacked VLANs":                       {7, []Device{vlanDevice("bond4.100.3", v3), vlanDevice("bond4.100", service), members}},
-		"a veth's parent index means no base": {9, []Device{{Kind: "veth", Name: "veth0"}}},
+		"stacked VLANs":                       {7, []Device{at(7, vlanDevice("bond4.100.3", v3)), at(6, vlanDevice("bond4.100", service)), members}},
+		"a veth's parent index means no base": {9, []Device{at(9, Device{Kind: "veth", Name: "veth0"})}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := host().Chain(test.index)
@@ -125,7 +137,7 @@ func TestChainThatCannotBeFollowed(t *testing.T) {
 func TestChainWhoseParentIsElsewhereIsNoValidBase(t *testing.T) {
 	devices := Devices{live(vlanDevice("eth0.3", v3), 2, 0, 0)}
 	chain, err := devices.Chain(2)
-	if diff := cmp.Diff([]Device{vlanDevice("eth0.3", v3)}, chain); err != nil || diff != "" {
+	if diff := cmp.Diff([]Device{at(2, vlanDevice("eth0.3", v3))}, chain); err != nil || diff != "" {
 		t.Fatalf("Chain(): %v\n%s", err, diff)
 	}
 	i := pod()

@@ -1,0 +1,122 @@
+package restore
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// chain is the restore of one Chain. Chains of one run are restored beside each other.
+type chain struct {
+	*run
+	// place is the chain's place in the run.
+	place   int
+	records []checkpoint.Record
+	// plan is for the parents in the host. devices are the host's devices after it, in a dry run as
+	// they would be. after plans on those devices: it finds what is still missing.
+	plan    *ParentPlan
+	devices netstate.Devices
+	after   sharedPlan
+	// seen are the host's devices by the last look.
+	seen netstate.Devices
+	// unnamed are the indices of those with which udev was not done when the wait ended.
+	unnamed []int
+	// inPlace says whether the NICs that belong to sandboxes are in them.
+	inPlace map[attachment.Key]bool
+	// outcomes are those of the records. outcomesMu guards what they point to, once all are there: another
+	// chain may restore an attachment of a shared sandbox again.
+	outcomes   []*Outcome
+	outcomesMu sync.Mutex
+	// report has what is told of the chain besides its outcomes.
+	report Report
+}
+
+// newChains makes the run's chains of the records.
+func (r *run) newChains(records []checkpoint.Record) {
+	chains := Chains(records, r.Mapped)
+	seen := map[string]int{}
+	for i, c := range chains {
+		r.chains = append(r.chains, &chain{run: r, place: i, records: c.Records, inPlace: map[attachment.Key]bool{}, report: Report{Parents: []StepResult{}}})
+		for _, group := range bySandbox(c.Records) {
+			id := group[0].Attachment.ContainerID
+			if seen[id]++; seen[id] == 2 {
+				r.shared[id] = &sharedSandbox{}
+			}
+			r.several[id] = r.several[id] || len(group) > 1 || r.shared[id] != nil
+			r.groups++
+		}
+	}
+	r.waitingFor = make([][]string, len(chains))
+}
+
+// restore brings the parents of the chain back, then its interfaces, and then announces their addresses.
+func (c *chain) restore(ctx context.Context) error {
+	if err := c.restoreParents(ctx); err != nil {
+		return err
+	}
+	c.outcomes = c.sandboxes(ctx)
+	c.awaitCarrier(ctx)
+	return nil
+}
+
+// sharedSandbox is a sandbox whose attachments are in several chains of the run.
+type sharedSandbox struct {
+	// mu is held by the chain that works on the sandbox. Its lock in the store would do, but with a
+	// wait of its own.
+	mu sync.Mutex
+	// done are the attachments that earlier chains have restored.
+	done []doneByChain
+}
+
+type doneByChain struct {
+	chain   *chain
+	record  checkpoint.Record
+	outcome *Outcome
+}
+
+// leaningOn restores again what an earlier chain has restored in the sandbox and what depends on the interfaces
+// that this chain has changed now. Then it adds its own to what is done. The caller holds the sandbox's lock.
+func (s *sharedSandbox) leaningOn(c *chain, records []checkpoint.Record, outcomes []*Outcome) {
+	changed := slices.ContainsFunc(outcomes, func(o *Outcome) bool { return len(o.Steps) > 0 && !c.DryRun })
+	for _, d := range s.done {
+		if !leans(d.outcome.Interface) || !changed {
+			continue
+		}
+		if now := d.chain.current(d.record); now != nil {
+			d.chain.outcomesMu.Lock()
+			now = now.after(d.outcome)
+			c.rememberIndices([]*Outcome{now})
+			*d.outcome = *now
+			d.chain.outcomesMu.Unlock()
+		}
+	}
+	for _, o := range outcomes {
+		i := slices.IndexFunc(records, func(r checkpoint.Record) bool { return r.Attachment == o.Attachment })
+		s.done = append(s.done, doneByChain{chain: c, record: records[i], outcome: o})
+	}
+}
+
+// waitFor tells what the chain waits for, together with what the others wait for. Without reasons, it waits no
+// longer.
+func (c *chain) waitFor(reasons []string) {
+	if c.Waiting == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waitingFor[c.place] = reasons
+	if len(reasons) == 0 {
+		return
+	}
+	var all []string
+	for _, one := range c.waitingFor {
+		for _, reason := range one {
+			all = appendNew(all, reason)
+		}
+	}
+	c.Waiting(all)
+}

@@ -1,0 +1,148 @@
+package restore
+
+import (
+	"slices"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Chain is a set of records whose parents go and come back together: those on one NIC, or on one bond and its
+// members. No chain waits for another.
+type Chain struct {
+	// Base is the recorded name of the lowest device. It is empty if the records are on a device of the
+	// sandbox that has no record.
+	Base    string
+	Records []checkpoint.Record
+}
+
+// Chains is a pure function: it groups the records by what they are on in the host. Records that name the same
+// device by its name, its permanent MAC or its place on the bus are in one chain. mapped are ParentOptions.Mapped:
+// a device and what it is mapped to are in one chain too. Chains on bonds come first, and else the chain of
+// the first record.
+func Chains(records []checkpoint.Record, mapped map[string]string) []Chain {
+	sets := disjoint{}
+	for was, is := range mapped {
+		sets.join("name "+was, "name "+is)
+	}
+	keys := make([]string, len(records))
+	for i := range records {
+		of := chainKeys(&records[i])
+		for _, key := range of[1:] {
+			sets.join(of[0], key)
+		}
+		keys[i] = of[0]
+	}
+	var chains []Chain
+	place := map[string]int{}
+	for i, key := range keys {
+		root := sets.find(key)
+		at, known := place[root]
+		if !known {
+			at = len(chains)
+			place[root] = at
+			chains = append(chains, Chain{Base: baseOf(&records[i])})
+		}
+		chains[at].Records = append(chains[at].Records, records[i])
+		if onBond(&records[i]) {
+			chains[at].Base = baseOf(&records[i])
+		}
+	}
+	slices.SortStableFunc(chains, func(a, b Chain) int {
+		return trueFirst(slices.ContainsFunc(a.Records, isOnBond), slices.ContainsFunc(b.Records, isOnBond))
+	})
+	return chains
+}
+
+// chainKeys returns what the record has in common with others of its chain. There is at least one key.
+func chainKeys(r *checkpoint.Record) []string {
+	sandbox := "sandbox " + r.Attachment.ContainerID + " "
+	own := sandbox + r.Interface.Link.Name
+	if r.Interface.ParentsInSandbox && len(r.Interface.Parents) > 0 {
+		return []string{sandbox + r.Interface.Parents[len(r.Interface.Parents)-1].Name, own}
+	}
+	if link := r.Interface.Link; link.Kind == netstate.KindNIC {
+		nic := netstate.NIC{}
+		if link.NIC != nil {
+			nic = *link.NIC
+		}
+		return append([]string{own, "name " + nameInHost(link)}, hardwareKeys(nic)...)
+	}
+	keys := []string{own}
+	if len(r.Interface.Parents) == 0 {
+		return keys
+	}
+	base := r.Interface.Parents[len(r.Interface.Parents)-1]
+	keys = append(keys, "name "+base.Name)
+	keys = append(keys, hardwareKeys(base.NIC)...)
+	if base.Bond != nil {
+		for _, m := range base.Bond.Members {
+			keys = append(keys, "name "+m.Name)
+			keys = append(keys, hardwareKeys(m.NIC)...)
+		}
+	}
+	return keys
+}
+
+// hardwareKeys are what other records of the NIC can know it by.
+func hardwareKeys(n netstate.NIC) (keys []string) {
+	if n.PermanentMAC != "" {
+		keys = append(keys, "MAC "+n.PermanentMAC)
+	}
+	if n.BusAddress != "" {
+		keys = append(keys, "place "+n.BusAddress+" "+n.DevPort)
+	}
+	return keys
+}
+
+// baseOf returns the recorded name of the lowest device of the host.
+func baseOf(r *checkpoint.Record) string {
+	switch parents := r.Interface.Parents; {
+	case r.Interface.Link.Kind == netstate.KindNIC:
+		return nameInHost(r.Interface.Link)
+	case r.Interface.ParentsInSandbox, len(parents) == 0:
+		return ""
+	default:
+		return parents[len(parents)-1].Name
+	}
+}
+
+func onBond(r *checkpoint.Record) bool {
+	parents := r.Interface.Parents
+	return len(parents) > 0 && parents[len(parents)-1].Bond != nil
+}
+
+func isOnBond(r checkpoint.Record) bool { return onBond(&r) }
+
+// trueFirst puts what is true first.
+func trueFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+// disjoint are sets of keys (union-find), each under the key that leads to the others.
+type disjoint map[string]string
+
+func (d disjoint) find(key string) string {
+	for {
+		up, ok := d[key]
+		if !ok || up == key {
+			return key
+		}
+		if next, ok := d[up]; ok {
+			d[key] = next // Shortens the way of the next search.
+		}
+		key = up
+	}
+}
+
+func (d disjoint) join(a, b string) {
+	if a, b = d.find(a), d.find(b); a != b {
+		d[b] = a
+	}
+}

@@ -1,0 +1,236 @@
+package restore
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// recordOf returns the record of an interface of a sandbox on these parents.
+func recordOf(id, ifName string, parents ...netstate.Device) checkpoint.Record {
+	r := recordOn(parents...)
+	r.Attachment = attachment.Key{Network: "lan", ContainerID: id, IfName: ifName}
+	r.Interface.Link.Name = ifName
+	return r
+}
+
+// onOwn returns the record of an interface that is on another one of its sandbox.
+func onOwn(id, ifName string, parents ...netstate.Device) checkpoint.Record {
+	r := recordOf(id, ifName, parents...)
+	r.Interface.ParentsInSandbox = true
+	return r
+}
+
+// ofNIC returns the record of a NIC in a sandbox.
+func ofNIC(id, ifName string, index, n int) checkpoint.Record {
+	r, own := recordOf(id, ifName), hardware(n)
+	r.Interface.Link.Kind, r.Interface.Link.NIC, r.Interface.Link.Index, r.Interface.Parents = netstate.KindNIC, &own, index, nil
+	return r
+}
+
+func TestChains(t *testing.T) {
+	for name, test := range map[string]struct {
+		records []checkpoint.Record
+		mapped  map[string]string
+		want    []string
+	}{
+		"none": {nil, nil, nil},
+		"two NICs": {[]checkpoint.Record{recordOf("a", "eth0", vlan("eth1.3", 3), nic("eth1", 1)), recordOf("b", "eth0", nic("eth2", 2)), recordOf("c", "eth0", nic("eth1", 1))}, nil,
+			list("eth1: a/eth0 c/eth0", "eth2: b/eth0")},
+		"a bond and what was on its member before": {[]checkpoint.Record{recordOf("a", "eth0", nic("eth1", 1)), recordOf("b", "eth0", bond("bond4", 1, 2)), recordOf("c", "eth0", nic("eth3", 3))}, nil,
+			list("bond4: a/eth0 b/eth0", "eth3: c/eth0")},
+		"one NIC under two names":      {[]checkpoint.Record{recordOf("a", "eth0", nic("eth1", 1)), recordOf("b", "eth0", nic("ens1", 1))}, nil, list("eth1: a/eth0 b/eth0")},
+		"one name, two NICs":           {[]checkpoint.Record{recordOf("a", "eth0", nic("eth1", 1)), recordOf("b", "eth0", nic("eth1", 2))}, nil, list("eth1: a/eth0 b/eth0")},
+		"one pod on two NICs":          {[]checkpoint.Record{recordOf("a", "eth0", nic("eth1", 1)), recordOf("a", "net1", nic("eth2", 2))}, nil, list("eth1: a/eth0", "eth2: a/net1")},
+		"what is mapped goes together": {[]checkpoint.Record{recordOf("a", "eth0", nic("eth1", 1)), recordOf("b", "eth0", nic("eth2", 2))}, map[string]string{"eth1": "eth2"}, list("eth1: a/eth0 b/eth0")},
+		"bonds first":                  {[]checkpoint.Record{recordOf("a", "eth0", nic("eth3", 3)), recordOf("b", "eth0", bond("bond4", 1))}, nil, list("bond4: b/eth0", "eth3: a/eth0")},
+		"on an interface of the pod": {[]checkpoint.Record{recordOf("a", "eth0", nic("eth1", 1)), recordOf("a", "net1", nic("eth2", 2)), onOwn("a", "top0", plain("macvlan", "net1"))}, nil,
+			list("eth1: a/eth0", "eth2: a/net1 a/top0")},
+		"on a device of the pod without a record": {[]checkpoint.Record{recordOf("a", "eth0", nic("eth1", 1)), onOwn("a", "top0", plain("bridge", "br0"))}, nil,
+			list("eth1: a/eth0", ": a/top0")},
+		"a NIC in a pod, and one that names its port": {[]checkpoint.Record{ofNIC("a", "net1", 7, 5), recordOf("b", "eth0", nic("eth5", 5))}, nil, list("net1: a/net1 b/eth0")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, c := range Chains(test.records, test.mapped) {
+				line := c.Base + ":"
+				for _, r := range c.Records {
+					line += " " + r.Attachment.ContainerID + "/" + r.Attachment.IfName
+				}
+				got = append(got, line)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("Chains() (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// indexed returns the device as recorded with that index.
+func indexed(index int, d netstate.Device) netstate.Device {
+	d.IfIndex = index
+	if d.Bond != nil {
+		for i := range d.Bond.Members {
+			d.Bond.Members[i].IfIndex = index - len(d.Bond.Members) + i
+		}
+	}
+	return d
+}
+
+func TestLosses(t *testing.T) {
+	onVLAN := recordOf("a", "eth0", indexed(12, vlan("eth1.3", 3)), indexed(2, nic("eth1", 1)))
+	onBond := recordOf("a", "eth0", indexed(12, vlan("bond4.3", 3)), indexed(6, bond("bond4", 1, 2)))
+	there := func(indices ...int) (ds netstate.Devices) {
+		for _, i := range indices {
+			ds = append(ds, up(i, plain("veth", "x"), 0))
+		}
+		return ds
+	}
+	for name, test := range map[string]struct {
+		there   netstate.Devices
+		records []checkpoint.Record
+		want    []string
+	}{
+		"all is there":               {there(2, 12), []checkpoint.Record{onVLAN}, list("")},
+		"the VLAN device went":       {there(2), []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
+		"all went":                   {there(1), []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
+		"others are in their places": {there(20, 21), []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
+		"a member of the bond went":  {there(5, 6, 12), []checkpoint.Record{onBond}, list("eth1: eth1 (index 4), a member of bond4, has gone")},
+		"the bond is whole":          {there(4, 5, 6, 12), []checkpoint.Record{onBond}, list("")},
+		"an old record tells none":   {there(1), []checkpoint.Record{recordOf("a", "eth0", nic("eth1", 1))}, list("")},
+		"what is on a lost interface goes with it": {there(1), []checkpoint.Record{
+			onOwn("a", "top1", indexed(3, plain("macvlan", "top0")), indexed(2, plain("macvlan", "eth0"))), onOwn("a", "top0", indexed(2, plain("macvlan", "eth0"))), onVLAN, onOwn("b", "top0", indexed(2, plain("macvlan", "eth0"))),
+		}, list("eth1.3: eth1.3 (index 12) has gone", "eth1.3: eth1.3 (index 12) has gone", "eth1.3: eth1.3 (index 12) has gone", "")},
+		"a NIC of a pod is in it":       {there(1), []checkpoint.Record{ofNIC("a", "net1", 7, 5)}, list("")},
+		"its driver came back":          {netstate.Devices{up(30, nic("eth5", 5), 0)}, []checkpoint.Record{ofNIC("a", "net1", 7, 5)}, list("net1: eth5 is in the host, as a new device")},
+		"somebody moved it to the host": {netstate.Devices{up(7, nic("eth5", 5), 0)}, []checkpoint.Record{ofNIC("a", "net1", 7, 5)}, list("")},
+		"another card is in its place":  {netstate.Devices{up(30, netstate.Device{Kind: "nic", Name: "eth5", NIC: netstate.NIC{PermanentMAC: "x", BusAddress: hardware(5).BusAddress}}, 0)}, []checkpoint.Record{ofNIC("a", "net1", 7, 5)}, list("")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, l := range Losses(test.there, test.records) {
+				if l == nil {
+					got = append(got, "")
+					continue
+				}
+				got = append(got, l.Device+": "+l.Reason)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("Losses() (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// wan gives the sandbox an interface on a parent of its own.
+func (p *living) wan(t *testing.T, ifName string) {
+	t.Helper()
+	fresh.Run(t, "", "ip link add wan0 up type veth peer name wan1; ip link set wan1 up; ip link add pod0 link wan0 type macvlan; ip link set pod0 netns "+p.netns+" name "+ifName)
+	t.Cleanup(func() { fresh.Run(t, "", "ip link del wan0 || true") })
+	fresh.Run(t, p.netns, "ip link set "+ifName+" up; ip addr add 10.9.0.2/24 dev "+ifName)
+}
+
+func (p *living) devices(t *testing.T) netstate.Devices {
+	t.Helper()
+	host := must(kernel.OpenHost())(t)
+	defer host.Close()
+	return must(host.Devices())(t)
+}
+
+// A base that is missing holds up nobody else, not even in the same sandbox.
+func TestAMissingBaseHoldsNobodyUp(t *testing.T) {
+	p := newLiving(t)
+	p.wan(t, "net1")
+	remember(t, p.store, p.netns, attachment.Key{Network: "wan", ContainerID: "c1", IfName: "net1"}, "net1")
+	fresh.Run(t, "", "ip link del wan0")
+	p.loseParent(t)
+	start := time.Now()
+	var whole time.Duration
+	report := must(Run(t.Context(), Options{Store: p.store, Wait: 3 * time.Second, Waiting: func(reasons []string) {
+		if !slices.ContainsFunc(reasons, func(r string) bool { return strings.Contains(r, "wan0") }) {
+			t.Errorf("it waits for %q", reasons)
+		}
+		if whole == 0 && fresh.Run(t, p.netns, "ip -o link show dev eth0 2>/dev/null || true") != "" {
+			whole = time.Since(start)
+		}
+	}}))(t)
+	if whole == 0 || whole > 2*time.Second {
+		t.Errorf("eth0 was there after %s", whole)
+	}
+	states := map[string]State{}
+	for _, o := range report.Attachments {
+		states[o.Attachment.IfName] = o.State
+	}
+	if diff := cmp.Diff(map[string]State{"eth0": Restored, "net1": Failed}, states); diff != "" {
+		t.Errorf("states (-want +got):\n%s", diff)
+	}
+}
+
+// The indices of the parents are in the record once the interface is whole, and not before.
+func TestIndicesOfParentsAreRecordedWhenAllIsWhole(t *testing.T) {
+	p := newLiving(t)
+	index := func() int { return must(p.store.Load("c1", "eth0"))(t).Interface.Parents[0].IfIndex }
+	lost := func() bool {
+		return Losses(p.devices(t), []checkpoint.Record{must(p.store.Load("c1", "eth0"))(t)})[0] != nil
+	}
+	before := index()
+	if before == 0 || lost() {
+		t.Fatalf("recorded index %d, lost %v", before, lost())
+	}
+	p.loseParent(t)
+	if !lost() {
+		t.Error("the parent has gone, and nothing is lost")
+	}
+	// A route that the kernel refuses: the interface is there, and not whole.
+	r := must(p.store.Load("c1", "eth0"))(t)
+	whole := r.Interface.Routes
+	r.Interface.Routes = append(slices.Clone(whole), route("10.99.0.0/16", "203.0.113.1"))
+	save(t, p.store, r)
+	p.is(t, p.restore(t, false), Failed)
+	if index() != before || !lost() {
+		t.Errorf("not whole: recorded index %d, was %d; lost %v", index(), before, lost())
+	}
+	r = must(p.store.Load("c1", "eth0"))(t)
+	r.Interface.Routes = whole
+	save(t, p.store, r)
+	p.is(t, p.restore(t, false), AsRecorded)
+	if index() == before || lost() {
+		t.Errorf("whole: recorded index %d, was %d; lost %v", index(), before, lost())
+	}
+}
+
+// Routes of an interface can depend on another interface, whose base comes back later.
+func TestRoutesThatDependOnAnotherChain(t *testing.T) {
+	p := newLiving(t)
+	p.wan(t, "net1")
+	fresh.Run(t, p.netns, "ip route add 10.77.0.0/16 nexthop via 10.1.0.1 nexthop via 10.9.0.1")
+	p.save(t, "eth0", "eth0")
+	remember(t, p.store, p.netns, attachment.Key{Network: "wan", ContainerID: "c1", IfName: "net1"}, "net1")
+	fresh.Run(t, "", "ip link del wan0")
+	p.loseParent(t)
+	time.AfterFunc(500*time.Millisecond, func() {
+		fresh.Run(t, "", "ip link add wan0 up type veth peer name wan1; ip link set wan1 up")
+	})
+	report := must(Run(t.Context(), Options{Store: p.store, Wait: 10 * time.Second}))(t)
+	for _, o := range report.Attachments {
+		if o.State != Restored {
+			t.Errorf("%s: %s: %s", o.Attachment.IfName, o.State, o.Why())
+		}
+	}
+	records, _, err := p.store.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lost := Losses(p.devices(t), records); slices.ContainsFunc(lost, func(l *Loss) bool { return l != nil }) {
+		t.Errorf("lost after the restore: %v", lost)
+	}
+}

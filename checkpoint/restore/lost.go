@@ -1,0 +1,102 @@
+package restore
+
+import (
+	"fmt"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Loss says why an interface may be restored unasked: what it was built on has gone.
+type Loss struct {
+	// Device is the recorded name of the device that has gone.
+	Device string
+	Reason string
+}
+
+// Losses is a pure function: it returns the losses of a chain's records, in their order, nil for a record without one.
+// there are the devices of the host.
+//
+// An interface is lost if its recorded parent is not there any more: no later device has that parent's index. It
+// does not matter whether another device has the parent's place by now, or whether an interface is there: a
+// restore that ended before the interface was whole leaves the index in the record as it was. As long as the parent is
+// there, whatever is missing was taken away by somebody. That is drift.
+func Losses(there netstate.Devices, records []checkpoint.Record) []*Loss {
+	indices := map[int]bool{}
+	for i := range there {
+		indices[there[i].Index] = true
+	}
+	losses := make([]*Loss, len(records))
+	lost := map[string]map[string]*Loss{} // by sandbox and interface
+	note := func(i int, l *Loss) {
+		losses[i] = l
+		id := records[i].Attachment.ContainerID
+		if l != nil {
+			if lost[id] == nil {
+				lost[id] = map[string]*Loss{}
+			}
+			lost[id][records[i].Interface.Link.Name] = l
+		}
+	}
+	for i := range records {
+		if r := &records[i]; !r.Interface.ParentsInSandbox {
+			note(i, lossInHost(there, indices, r))
+		}
+	}
+	// What is on an interface of the sandbox goes with that one, and with what that one is on.
+	for range records {
+		found := false
+		for i := range records {
+			r := &records[i]
+			if losses[i] != nil || !r.Interface.ParentsInSandbox || len(r.Interface.Parents) == 0 {
+				continue
+			}
+			for _, p := range r.Interface.Parents {
+				if below := lost[r.Attachment.ContainerID][p.Name]; below != nil {
+					note(i, below)
+					found = true
+					break
+				}
+			}
+		}
+		if !found {
+			break
+		}
+	}
+	return losses
+}
+
+// lossInHost is Losses for an interface that is on devices of the host.
+func lossInHost(there netstate.Devices, indices map[int]bool, r *checkpoint.Record) *Loss {
+	if r.Interface.Link.Kind == netstate.KindNIC {
+		return lossOfNIC(there, r.Interface.Link)
+	}
+	for _, p := range r.Interface.Parents {
+		if p.IfIndex != 0 && !indices[p.IfIndex] {
+			return &Loss{Device: p.Name, Reason: fmt.Sprintf("%s (index %d) has gone", p.Name, p.IfIndex)}
+		}
+		if p.Bond == nil {
+			continue
+		}
+		for _, m := range p.Bond.Members {
+			if m.IfIndex != 0 && !indices[m.IfIndex] {
+				return &Loss{Device: m.Name, Reason: fmt.Sprintf("%s (index %d), a member of %s, has gone", m.Name, m.IfIndex, p.Name)}
+			}
+		}
+	}
+	return nil
+}
+
+// lossOfNIC is Losses for a NIC that belongs to the sandbox. If its driver goes and comes back, the kernel makes a new
+// device in the host. Whoever moves it to the host by hand, moves it with its index, unless that is taken.
+func lossOfNIC(there netstate.Devices, link netstate.Link) *Loss {
+	if link.NIC == nil || !link.NIC.Known() {
+		return nil
+	}
+	for _, d := range there {
+		if d.Kind == netstate.KindNIC && d.Index != link.Index && d.PermanentMAC == link.NIC.PermanentMAC && link.NIC.Same(d.NIC) {
+			return &Loss{Device: nameInHost(link), Reason: fmt.Sprintf("%s is in the host, as a new device", d.Name)}
+		}
+	}
+	return nil
+}
