@@ -1,13 +1,17 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/relink-cni/relink/test/vm"
 )
 
 // commands are the commands of the stories in addition to testscript's own.
@@ -24,6 +28,7 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"reload":  cmdReload,
 	"device":  cmdDevice,
 	"await":   cmdAwait,
+	"systemd": cmdSystemd,
 }
 
 func check(ts *testscript.TestScript, err error) {
@@ -233,4 +238,13 @@ func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 			return err
 		}))
 	}
+}
+
+// systemd makes systemd process 1 of the machine. The next story gets another machine. The story starts what it needs by
+// systemctl.
+func cmdSystemd(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) == 0, "systemd")
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	check(ts, vm.StartSystemd(ctx))
 }

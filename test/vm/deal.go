@@ -24,8 +24,8 @@ const (
 
 // Deal runs the subtests of t with these names, which are there in the guest, and nothing of t here. It deals them out to
 // machines of one processor each, as many as -test.parallel says and four at most: who is done gets the next in the order
-// of names. In the guest this very test binary runs that subtest alone. A machine whose subtest has failed is not used
-// again. Deal calls done, which may be nil, one at a time, with how long each that ran took.
+// of names. In the guest this very test binary runs that subtest alone. A machine whose subtest has failed, or has called
+// Spend, is not used again. Deal calls done, which may be nil, one at a time, with how long each that ran took.
 func Deal(t *testing.T, names []string, done func(name string, took time.Duration)) {
 	t.Helper()
 	next := make(chan string, len(names))
@@ -75,7 +75,7 @@ func (d *dealer) work(ctx context.Context, t *testing.T, next <-chan string) {
 			start := time.Now()
 			defer func() {
 				d.tell(name, time.Since(start))
-				if t.Failed() {
+				if t.Failed() || session != nil && session.Spent() {
 					closeSession()
 				}
 			}()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -72,7 +73,7 @@ func TestDealt(t *testing.T) {
 // Each failure is its own subtest's, and the others run all the same.
 func TestDeal(t *testing.T) {
 	t.Parallel()
-	output, err := dealt("TestDealt")
+	output, err := dealt("TestDealt", 2)
 	if err == nil {
 		t.Errorf("it does not fail")
 	}
@@ -94,15 +95,43 @@ func TestDeal(t *testing.T) {
 
 func TestDealHeedsWhatIsAskedFor(t *testing.T) {
 	t.Parallel()
-	output, err := dealt("TestDealt/good$")
+	output, err := dealt("TestDealt/good$", 2)
 	if err != nil || !strings.Contains(output, "--- PASS: TestDealt/good ") || strings.Contains(output, "good_too") || strings.Contains(output, "wrong") {
 		t.Errorf("%v\n%s", err, output)
 	}
 }
 
-// dealt runs this test binary anew.
-func dealt(pattern string) (string, error) {
-	cmd := exec.Command("/proc/self/exe", "-test.run="+pattern, "-test.v", "-test.parallel=2")
+// TestSpends deals its subtests out for TestDealLeavesASpentMachine.
+func TestSpends(t *testing.T) {
+	const changed = "/etc/changed-for-good"
+	switch {
+	case vm.InGuest():
+		t.Run("first", func(t *testing.T) {
+			if err := errors.Join(os.WriteFile(changed, nil, 0o600), vm.Spend()); err != nil {
+				t.Error(err)
+			}
+		})
+		t.Run("second", func(t *testing.T) {
+			if _, err := os.Stat(changed); err == nil {
+				t.Error("runs in the spent machine")
+			}
+		})
+	case os.Getenv(dealtEnv) != "":
+		vm.Deal(t, []string{"first", "second"}, nil)
+	}
+}
+
+func TestDealLeavesASpentMachine(t *testing.T) {
+	t.Parallel()
+	output, err := dealt("TestSpends", 1)
+	if err != nil || !strings.Contains(output, "--- PASS: TestSpends/second ") {
+		t.Errorf("%v\n%s", err, output)
+	}
+}
+
+// dealt runs this test binary anew, with as many machines.
+func dealt(pattern string, machines int) (string, error) {
+	cmd := exec.Command("/proc/self/exe", "-test.run="+pattern, "-test.v", "-test.parallel="+strconv.Itoa(machines))
 	cmd.Env = append(os.Environ(), dealtEnv+"=1")
 	out, err := cmd.CombinedOutput()
 	return string(out), err

@@ -43,17 +43,24 @@ END
 	link set wire0 up
 END
 
-# The command writes to a pipe, not to the port: a port can be opened only once, which breaks >/dev/stderr. Being the
-# pipe's writer too, this process knows that what it writes last also arrives last.
+# The command writes to a pipe, not to the port: a port can be opened only once, which breaks >/dev/stderr. The shell that
+# writes the exit status is the pipe's writer too, so it knows that what it writes last also arrives last.
 mkfifo /run/.vm/output
 cat /run/.vm/output >/dev/vport0p1 &
-exec 3<>/run/.vm/output
-/bin/sh /run/.vm/run </dev/null >/run/.vm/output 2>&1 3>&-
-status=$?
-sync
-printf '%s%d\n' "$TRAILER" "$status" >&3
+(
+	exec 3<>/run/.vm/output
+	/bin/sh /run/.vm/run </dev/null >/run/.vm/output 2>&1 3>&-
+	status=$?
+	sync
+	printf '%s%d\n' "$TRAILER" "$status" >&3
+	# The host ends the machine when it has read the status.
+	sleep 30
+	poweroff -f
+) &
 
-# The host ends the machine when it has read the status.
-sleep 30
-poweroff -f
-sleep 60
+# Process 1 becomes systemd on this signal. Everything that runs goes on: systemd moves it into init.scope.
+become_systemd() {
+	exec /lib/systemd/systemd --unit=basic.target </dev/null >/dev/console 2>&1
+}
+trap become_systemd USR1
+while :; do wait; done
