@@ -1,0 +1,180 @@
+package control
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/textproto"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+var (
+	// ErrNoAgent says that no agent listens on the socket.
+	ErrNoAgent = errors.New("no relink-agent runs on this node")
+	// ErrNoAnswer says that an agent runs, but did not answer in time.
+	ErrNoAnswer = errors.New("relink-agent does not answer")
+	// ErrRefused says that the agent did not do what it was asked. The error has its reason.
+	ErrRefused = errors.New("relink-agent refused")
+)
+
+// Patience is how long a client waits for an answer if it does not say otherwise.
+const Patience = 5 * time.Second
+
+// mostBytes bounds an answer: 5,000 attachments that all drifted take 2 MB.
+const mostBytes = 16 << 20
+
+// Client talks to the agent of this node. The zero value is ready for use.
+type Client struct {
+	// Path is the path of the socket. An empty path stands for that of Socket.
+	Path string
+	// Patience is how long a request takes at most. Zero stands for the constant Patience.
+	Patience time.Duration
+}
+
+// Status asks the agent how it is. Its errors are ErrNoAgent, ErrNoAnswer, ErrRefused, or that of the connection.
+func (c Client) Status(ctx context.Context) (Status, error) {
+	var s Status
+	err := c.do(ctx, "GET", StatusPath, nil, &s)
+	return s, err
+}
+
+// Pause makes the agent restore nothing for that long, or until a resume if the time is zero. When it returns, no
+// restore of the agent is under way. It has the errors of Status. After ErrNoAnswer the agent may be paused.
+func (c Client) Pause(ctx context.Context, length time.Duration, why string) (Pause, error) {
+	req := PauseRequest{Why: why}
+	if length > 0 {
+		req.For = length.String()
+	}
+	var p Pause
+	err := c.do(ctx, "POST", PausePath, req, &p)
+	return p, err
+}
+
+// Resume ends a pause. It is no error if the agent is not paused. It has the errors of Status.
+func (c Client) Resume(ctx context.Context) error { return c.do(ctx, "POST", ResumePath, nil, nil) }
+
+// do sends a request and reads the answer into into. body and into may be nil.
+func (c Client) do(ctx context.Context, method, path string, body, into any) error {
+	patience := c.Patience
+	if patience == 0 {
+		patience = Patience
+	}
+	socket := c.Path
+	if socket == "" {
+		socket = Socket()
+	}
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := exchange(bounded, socket, method, path, body, into)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	// A socket whose queue is full says EAGAIN at once: nobody takes what is in it.
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.EAGAIN):
+		return fmt.Errorf("%w within %s: look at its log, or restart it (%s)", ErrNoAnswer, patience, socket)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w: nothing listens on %s", ErrNoAgent, socket)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s: only root may talk to relink-agent: %w", socket, err)
+	case errors.Is(err, ErrRefused):
+		return err
+	}
+	return fmt.Errorf("relink-agent at %s: %w", socket, err)
+}
+
+// exchange makes a connection for one request and its answer.
+func exchange(ctx context.Context, socket, method, path string, body, into any) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // The answer is complete, or there is an error already.
+	// A deadline in the past ends reading and writing at once.
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	request, err := requestOf(method, path, body)
+	if err != nil {
+		return err
+	}
+	// An agent that refuses may answer before it has read the whole request.
+	_, writeErr := conn.Write(request)
+	status, answer, err := readAnswer(conn)
+	if err != nil {
+		return errors.Join(err, writeErr)
+	}
+	if status < 200 || status > 299 {
+		return refusal(status, answer)
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		return fmt.Errorf("its answer is no %T in JSON: %w", into, err)
+	}
+	return nil
+}
+
+// requestOf returns the request as HTTP/1.0: after the answer, the connection ends.
+func requestOf(method, path string, body any) ([]byte, error) {
+	var content []byte
+	if body != nil {
+		var err error
+		if content, err = json.Marshal(body); err != nil {
+			return nil, err
+		}
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s %s HTTP/1.0\r\nHost: relink\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", method, path, len(content))
+	b.Write(content)
+	return b.Bytes(), nil
+}
+
+// readAnswer reads an answer to a request of HTTP/1.0. A server sends no chunks to such a client (RFC 9112, section
+// 6.1). Without a length, the body goes on to the end of the connection.
+func readAnswer(conn io.Reader) (status int, body []byte, err error) {
+	limited := &io.LimitedReader{R: conn, N: mostBytes + 1}
+	r := textproto.NewReader(bufio.NewReader(limited))
+	line, err := r.ReadLine()
+	if err != nil {
+		return 0, nil, fmt.Errorf("read its answer: %w", err)
+	}
+	version, rest, _ := strings.Cut(line, " ")
+	code, _, _ := strings.Cut(rest, " ")
+	if status, err = strconv.Atoi(code); err != nil || !strings.HasPrefix(version, "HTTP/1.") {
+		return 0, nil, fmt.Errorf("its answer begins with %q: this is not HTTP", line)
+	}
+	header, err := r.ReadMIMEHeader()
+	if err != nil {
+		return 0, nil, fmt.Errorf("read its answer: %w", err)
+	}
+	if body, err = io.ReadAll(r.R); err != nil {
+		return 0, nil, fmt.Errorf("read its answer: %w", err)
+	}
+	if limited.N <= 0 {
+		return 0, nil, fmt.Errorf("its answer is longer than %d bytes", mostBytes)
+	}
+	if length := header.Get("Content-Length"); length != "" && length != strconv.Itoa(len(body)) {
+		return 0, nil, fmt.Errorf("its answer is cut off: %d of %s bytes came", len(body), length)
+	}
+	return status, body, nil
+}
+
+// refusal is the error of an answer that is none of success.
+func refusal(status int, body []byte) error {
+	var said Refusal
+	if json.Unmarshal(body, &said) != nil || said.Error == "" {
+		return fmt.Errorf("%w: HTTP status %d", ErrRefused, status)
+	}
+	return fmt.Errorf("%w: %s", ErrRefused, said.Error)
+}

@@ -1,0 +1,121 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"golang.org/x/net/netutil"
+
+	"github.com/relink-cni/relink/pkg/flock"
+)
+
+// mostConnections is how many clients are served at once. The others wait.
+const mostConnections = 32
+
+// Listen makes the control socket at the path, with mode 0600, and its directory if it is missing. It replaces the
+// socket of an agent that was killed. If an agent is alive it returns flock.ErrBusy, which names that process. It
+// serves root alone. Close removes the socket.
+func Listen(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	lock, err := lockFor(path)
+	if err != nil {
+		return nil, fmt.Errorf("control socket %s: %w", path, err)
+	}
+	unix, err := listenAt(path)
+	if err != nil {
+		_ = lock.Close()
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	return netutil.LimitListener(&listener{UnixListener: unix, path: path, lock: lock}, mostConnections), nil
+}
+
+// lockFor keeps a second agent away for as long as the returned file is open. The lock file stays.
+func lockFor(path string) (*os.File, error) {
+	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := flock.Try(lock, flock.Exclusive); err != nil {
+		holders := flock.HoldersOf(lock)
+		_ = lock.Close()
+		if errors.Is(err, flock.ErrBusy) && len(holders) > 0 {
+			return nil, fmt.Errorf("%w: %s", err, holders[0])
+		}
+		return nil, err
+	}
+	return lock, nil
+}
+
+// listenAt binds the socket under another name, and gives it its mode before its name. So nobody can connect while it has
+// the mode of the umask.
+func listenAt(path string) (*net.UnixListener, error) {
+	early := path + ".new"
+	if err := os.Remove(early); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: early, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false)
+	if err = os.Chmod(early, 0o600); err == nil {
+		err = os.Rename(early, path)
+	}
+	if err != nil {
+		_, _ = l.Close(), os.Remove(early)
+		return nil, err
+	}
+	return l, nil
+}
+
+// listener hands out connections of root alone.
+type listener struct {
+	*net.UnixListener
+	path  string
+	lock  *os.File
+	close sync.Once
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		if fromRoot(conn) {
+			return conn, nil
+		}
+		_ = conn.Close()
+	}
+}
+
+// fromRoot asks the kernel who has connected. The mode of the socket keeps others away already, unless somebody
+// changed it, or gave an open connection away.
+func fromRoot(conn *net.UnixConn) bool {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	root := false
+	err = raw.Control(func(fd uintptr) {
+		cred, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+		root = err == nil && cred.Uid == 0
+	})
+	return err == nil && root
+}
+
+// Close removes the socket and lets another agent begin.
+func (l *listener) Close() error {
+	err := error(nil)
+	l.close.Do(func() {
+		err = errors.Join(os.Remove(l.path), l.UnixListener.Close(), l.lock.Close())
+	})
+	return err
+}

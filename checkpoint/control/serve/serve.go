@@ -1,0 +1,125 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint/control"
+)
+
+// Agent is what the control socket shows and steers. Several goroutines call it at once.
+type Agent interface {
+	// Status returns how the agent is now. It waits for no work that is under way.
+	Status() control.Status
+	// Pause makes the agent restore nothing for that long, or until Resume if the time is zero. A pause that is under
+	// way is replaced. Pause returns when no restore is under way any more, or with the error of ctx. The agent
+	// is paused in both cases.
+	Pause(ctx context.Context, length time.Duration, why string) (control.Pause, error)
+	// Resume ends a pause. It does nothing if there is none.
+	Resume(ctx context.Context) error
+}
+
+// mostBody is how many bytes of a request's body are read.
+const mostBody = 4096
+
+// Handler returns the handler of the control socket. more has the handlers of further paths, such as /metrics.
+func Handler(agent Agent, more map[string]http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	for path, handler := range more {
+		mux.Handle(path, handler)
+	}
+	mux.HandleFunc("GET "+control.StatusPath, func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, agent.Status())
+	})
+	mux.HandleFunc("POST "+control.PausePath, func(w http.ResponseWriter, r *http.Request) { pause(agent, w, r) })
+	mux.HandleFunc("POST "+control.ResumePath, func(w http.ResponseWriter, r *http.Request) {
+		if err := agent.Resume(r.Context()); err != nil {
+			refuse(w, http.StatusServiceUnavailable, err)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	return mux
+}
+
+func pause(agent Agent, w http.ResponseWriter, r *http.Request) {
+	length, why, err := readPause(http.MaxBytesReader(w, r.Body, mostBody))
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	p, err := agent.Pause(r.Context(), length, why)
+	if err != nil {
+		refuse(w, http.StatusServiceUnavailable, err)
+		return
+	}
+	answer(w, http.StatusOK, p)
+}
+
+// readPause reads a control.PauseRequest. An empty body is one without anything in it.
+func readPause(body io.Reader) (length time.Duration, why string, err error) {
+	var req control.PauseRequest
+	d := json.NewDecoder(body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&req); err != nil && !errors.Is(err, io.EOF) {
+		return 0, "", fmt.Errorf(`the body must be JSON such as {"for": "10m", "why": "new driver"}: %w`, err)
+	}
+	if req.For == "" {
+		return 0, req.Why, nil
+	}
+	if length, err = time.ParseDuration(req.For); err != nil || length <= 0 {
+		return 0, "", fmt.Errorf(`invalid "for" %q: must be a time of more than 0, such as 90s or 10m; leave it out for a pause until you resume`, req.For)
+	}
+	return length, req.Why, nil
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	content, err := json.Marshal(body)
+	if err != nil {
+		status, content = http.StatusInternalServerError, []byte(`{"error":"the answer cannot be written as JSON"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(content, '\n')) // A client that is gone needs no answer.
+}
+
+func refuse(w http.ResponseWriter, status int, err error) {
+	answer(w, status, control.Refusal{Error: err.Error()})
+}
+
+// Limits of a request. A client that is slower than this loses its connection.
+const (
+	readLimit = 2 * time.Second
+	// writeLimit includes the wait of a pause for the work that is under way.
+	writeLimit = 30 * time.Second
+	mostHeader = 8 << 10
+)
+
+// Serve answers on the listener until ctx is done, and closes it. Requests that are under way then have a second to
+// end. It returns nil after the end of ctx.
+func Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
+	server := &http.Server{
+		Handler: handler, MaxHeaderBytes: mostHeader,
+		ReadHeaderTimeout: readLimit, ReadTimeout: readLimit, WriteTimeout: writeLimit, IdleTimeout: readLimit,
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	select {
+	case err := <-ended:
+		_ = listener.Close()
+		return fmt.Errorf("control socket: %w", err)
+	case <-ctx.Done():
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if server.Shutdown(last) != nil {
+		_ = server.Close() // A client that does not read keeps its connection otherwise.
+	}
+	return nil
+}

@@ -1,0 +1,303 @@
+package serve_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/control/serve"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// agent keeps what it is told.
+type agent struct {
+	mu     sync.Mutex
+	status control.Status
+	// busy keeps a pause waiting until it is closed or the request ends.
+	busy chan struct{}
+}
+
+func (a *agent) Status() control.Status {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.status
+}
+
+func (a *agent) Pause(ctx context.Context, length time.Duration, why string) (control.Pause, error) {
+	p := control.Pause{Since: time.Unix(1000, 0).UTC(), Why: why}
+	if length > 0 {
+		p.Until = p.Since.Add(length)
+	}
+	a.mu.Lock()
+	a.status.Paused = &p
+	a.mu.Unlock()
+	if a.busy != nil {
+		select {
+		case <-a.busy:
+		case <-ctx.Done():
+			return p, ctx.Err()
+		}
+	}
+	return p, nil
+}
+
+func (a *agent) Resume(context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.status.PID == 0 {
+		return errors.New("it is ending")
+	}
+	a.status.Paused = nil
+	return nil
+}
+
+// begin serves the agent and returns the socket's path.
+func begin(t *testing.T, a *agent) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "run", "agent.sock")
+	listener, err := serve.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	ended := make(chan error)
+	more := map[string]http.Handler{"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "well") })}
+	go func() { ended <- serve.Serve(ctx, listener, serve.Handler(a, more)) }()
+	t.Cleanup(func() {
+		end()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the socket after the end: %v", err)
+		}
+	})
+	return path
+}
+
+func TestClientSteersTheAgent(t *testing.T) {
+	want := control.Status{
+		Version: "1", PID: 7, StartedAt: time.Unix(900, 0).UTC(), Owed: 2,
+		Chains: []control.Chain{{Base: "eth0", State: control.BackingOff, Since: time.Unix(950, 0).UTC(), Reason: "it is gone", NextTry: time.Unix(960, 0).UTC(), Attachments: 3, Lost: 3}},
+		Drift:  []control.Drift{{Attachment: attachment.Key{Network: "n", ContainerID: "c", IfName: "eth0"}, Pod: attachment.Pod{Namespace: "shop", Name: "web-0"}, Reason: "MTU is 1400, not 1500"}},
+	}
+	a := &agent{status: want}
+	client := control.Client{Path: begin(t, a)}
+	if got, err := client.Status(t.Context()); err != nil || !cmp.Equal(got, want) {
+		t.Errorf("%v\n%s", err, cmp.Diff(want, got))
+	}
+	p, err := client.Pause(t.Context(), 10*time.Minute, "new driver")
+	if want := (control.Pause{Since: time.Unix(1000, 0).UTC(), Until: time.Unix(1600, 0).UTC(), Why: "new driver"}); err != nil || p != want {
+		t.Errorf("%+v, %v, want %+v", p, err, want)
+	}
+	if got, err := client.Status(t.Context()); err != nil || got.Paused == nil || *got.Paused != p {
+		t.Errorf("while it is paused: %+v, %v", got.Paused, err)
+	}
+	if p, err = client.Pause(t.Context(), 0, ""); err != nil || !p.Until.IsZero() {
+		t.Errorf("without end: %+v, %v", p, err)
+	}
+	if err := client.Resume(t.Context()); err != nil || a.Status().Paused != nil {
+		t.Errorf("after a resume: %+v, %v", a.Status().Paused, err)
+	}
+	a.status.PID = 0
+	if err := client.Resume(t.Context()); !errors.Is(err, control.ErrRefused) || !strings.HasSuffix(err.Error(), ": it is ending") {
+		t.Errorf("an agent that refuses: %v", err)
+	}
+}
+
+// What the documents promise: curl works.
+func TestCurlWorks(t *testing.T) {
+	a := &agent{status: control.Status{PID: 7}}
+	path := begin(t, a)
+	curl := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command("curl", append([]string{"-sS", "--max-time", "10", "--unix-socket", path}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Errorf("curl %v: %v", args, err)
+		}
+		return string(out)
+	}
+	var s control.Status
+	if out := curl("http://relink/v1/status"); json.Unmarshal([]byte(out), &s) != nil || s.PID != 7 {
+		t.Errorf("status: %s", out)
+	}
+	if out := curl("-d", `{"for":"10m","why":"new driver"}`, "http://relink/v1/pause"); !strings.Contains(out, `"why":"new driver"`) {
+		t.Errorf("pause: %s", out)
+	}
+	if out := curl("-X", "POST", "http://relink/v1/pause"); strings.Contains(out, "until") || a.Status().Paused == nil {
+		t.Errorf("pause without a body: %s", out)
+	}
+	if out := curl("-w", "%{http_code}", "-X", "POST", "http://relink/v1/resume"); out != "204" {
+		t.Errorf("resume: %s", out)
+	}
+	if out := curl("http://relink/healthz"); out != "well\n" {
+		t.Errorf("healthz: %s", out)
+	}
+	if out := curl("-o", "/dev/null", "-w", "%{http_code}", "http://relink/v1/pause"); out != "405" {
+		t.Errorf("GET of pause: %s", out)
+	}
+}
+
+func TestABadPauseIsExplained(t *testing.T) {
+	path := begin(t, &agent{})
+	for body, want := range map[string]string{
+		`{"for":"ten"}`:   `invalid "for" "ten": must be a time of more than 0, such as 90s or 10m; leave it out for a pause until you resume`,
+		`{"for":"-1s"}`:   `invalid "for" "-1s": must be a time of more than 0`,
+		`{"for":"0s"}`:    `invalid "for" "0s": must be a time of more than 0`,
+		`{"until":"10m"}`: `the body must be JSON such as {"for": "10m", "why": "new driver"}: json: unknown field "until"`,
+		`{"for":`:         `the body must be JSON`,
+		`{"why":"` + strings.Repeat("x", 5000) + `"}`: `the body must be JSON such as {"for": "10m", "why": "new driver"}: http: request body too large`,
+	} {
+		status, answer := raw(t, path, fmt.Sprintf("POST /v1/pause HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+		var said control.Refusal
+		if err := json.Unmarshal([]byte(answer), &said); err != nil || status != 400 || !strings.HasPrefix(said.Error, want) {
+			t.Errorf("%.40s: status %d, %q, want %q (%v)", body, status, said.Error, want, err)
+		}
+	}
+}
+
+// raw sends text as it is, and returns the status and the body of the answer.
+func raw(t *testing.T, path, text string) (status int, body string) {
+	t.Helper()
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := conn.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for buf := make([]byte, 4096); ; {
+		n, err := conn.Read(buf)
+		all.Write(buf[:n])
+		if err != nil {
+			break
+		}
+	}
+	head, body, _ := strings.Cut(all.String(), "\r\n\r\n")
+	_, _ = fmt.Sscanf(head, "HTTP/1.0 %d", &status)
+	return status, body
+}
+
+func TestOnlyRootMayConnect(t *testing.T) {
+	path := begin(t, &agent{status: control.Status{PID: 7}})
+	if info, err := os.Stat(path); err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Fatalf("the socket: %v, %v", info.Mode(), err)
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err != nil || info.Mode().Perm() != 0o700 {
+		t.Fatalf("its directory: %v, %v", info.Mode(), err)
+	}
+	// Somebody opens everything up. The kernel still says who connects.
+	for dir := path; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got string
+	var failed error
+	fresh.AsNobody(t, func() { got, failed = statusByHand(path) })
+	if failed != nil || got != "" {
+		t.Errorf("nobody gets %q, %v", got, failed)
+	}
+	if got, err := statusByHand(path); err != nil || !strings.HasPrefix(got, "HTTP/1.0 200 ") {
+		t.Errorf("root gets %q, %v", got, err)
+	}
+}
+
+// statusByHand asks for the status on the calling thread alone.
+func statusByHand(path string) (string, error) {
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	if err := syscall.Connect(fd, &syscall.SockaddrUnix{Name: path}); err != nil {
+		return "", err
+	}
+	_ = syscall.Sendto(fd, []byte("GET /v1/status HTTP/1.0\r\n\r\n"), syscall.MSG_NOSIGNAL, nil) // It may be closed already.
+	buf := make([]byte, 512)
+	n, err := syscall.Read(fd, buf)
+	if errors.Is(err, syscall.ECONNRESET) {
+		return "", nil
+	}
+	return string(buf[:max(n, 0)]), err
+}
+
+// Clients that connect and say nothing, or never end what they say, take no place from the others for good.
+func TestSlowClientsAreDropped(t *testing.T) {
+	t.Parallel()
+	path := begin(t, &agent{status: control.Status{PID: 7}})
+	for i := range 40 {
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if i%2 == 0 {
+			_, _ = conn.Write([]byte("POST /v1/pause HTTP/1.1\r\nHost: relink\r\nContent-Type: a\r\nContent-Length: 4000\r\n\r\n{"))
+		}
+	}
+	start := time.Now()
+	if _, err := (control.Client{Path: path, Patience: 20 * time.Second}).Status(t.Context()); err != nil {
+		t.Errorf("after %s: %v", time.Since(start), err)
+	}
+	if time.Since(start) < time.Second {
+		t.Error("the slow ones took no place")
+	}
+}
+
+func TestASecondAgentIsRefused(t *testing.T) {
+	path := begin(t, &agent{status: control.Status{PID: 7}})
+	if _, err := serve.Listen(path); !errors.Is(err, flock.ErrBusy) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
+		t.Errorf("beside another: %v", err)
+	}
+	if s, err := (control.Client{Path: path}).Status(t.Context()); err != nil || s.PID != 7 {
+		t.Errorf("the first one afterwards: %+v, %v", s, err)
+	}
+}
+
+// A pause that has to wait for work ends with the request. An agent that was killed leaves its socket.
+func TestWithoutAnAnswer(t *testing.T) {
+	a := &agent{busy: make(chan struct{})}
+	path := begin(t, a)
+	start := time.Now()
+	if _, err := (control.Client{Path: path, Patience: 50 * time.Millisecond}).Pause(t.Context(), 0, ""); !errors.Is(err, control.ErrNoAnswer) || time.Since(start) > 5*time.Second {
+		t.Errorf("a busy agent: %v after %s", err, time.Since(start))
+	}
+	if a.Status().Paused == nil {
+		t.Error("a pause that nobody waits for any more is undone")
+	}
+	left := filepath.Join(t.TempDir(), "agent.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: left, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	_ = l.Close()
+	if _, err := (control.Client{Path: left}).Status(t.Context()); !errors.Is(err, control.ErrNoAgent) {
+		t.Errorf("a socket that was left: %v", err)
+	}
+	again, err := serve.Listen(left)
+	if err != nil {
+		t.Fatalf("it is not replaced: %v", err)
+	}
+	_ = again.Close()
+}
