@@ -16,10 +16,10 @@ import (
 
 // settingDirs are the directories of the sysctls of interfaces, by the beginning of their keys.
 var settingDirs = []struct{ prefix, dir string }{
-	{"ipv4/", "/proc/sys/net/ipv4/conf"},
-	{"ipv6/", "/proc/sys/net/ipv6/conf"},
-	{"ipv4/neigh/", "/proc/sys/net/ipv4/neigh"},
-	{"ipv6/neigh/", "/proc/sys/net/ipv6/neigh"},
+	{"ipv4/", settingsDir("ipv4/conf")},
+	{"ipv6/", settingsDir("ipv6/conf")},
+	{"ipv4/neigh/", settingsDir("ipv4/neigh")},
+	{"ipv6/neigh/", settingsDir("ipv6/neigh")},
 }
 
 // settingFile returns the directory of the setting of that key, and the file in it.
@@ -29,7 +29,7 @@ func settingFile(ifName, key string) (dir, file string) {
 	if neigh, ok := strings.CutPrefix(name, "neigh/"); ok {
 		kind, name = "neigh", neigh
 	}
-	return filepath.Join("/proc/sys/net", family, kind, ifName), name
+	return filepath.Join(settingsDir(family, kind), ifName), name
 }
 
 // settingFiles are the files of an interface's settings in the namespace of the thread. Each

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"os"
+)
+
+// newLogger returns a logger that writes a line for each event. To the journal it writes each line with its priority, as
+// sd-daemon(3) has it, and without the time: the journal has its own.
+func newLogger(to io.Writer, level slog.Level) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: level}
+	if os.Getenv("JOURNAL_STREAM") != "" {
+		opts.ReplaceAttr = withoutTime
+		to = journal{to}
+	}
+	return slog.New(slog.NewTextHandler(to, opts))
+}
+
+func withoutTime(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}
+
+// journal turns the level at the beginning of a line into the priority that journald reads.
+type journal struct{ to io.Writer }
+
+// priorities are those of syslog(3).
+var priorities = []struct{ level, priority string }{
+	{"level=DEBUG ", "<7>"}, {"level=INFO ", "<6>"}, {"level=WARN ", "<4>"}, {"level=ERROR ", "<3>"},
+}
+
+// Write takes one line: a slog.TextHandler writes each record at once.
+func (j journal) Write(line []byte) (int, error) {
+	for _, p := range priorities {
+		if rest, ok := bytes.CutPrefix(line, []byte(p.level)); ok {
+			if _, err := j.to.Write(append([]byte(p.priority), rest...)); err != nil {
+				return 0, err
+			}
+			return len(line), nil
+		}
+	}
+	return j.to.Write(line)
+}

@@ -1,0 +1,123 @@
+// Command relink-agent watches the devices of a node, and restores the interfaces of pods as soon as the NIC below them is
+// back.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/cniplugin"
+)
+
+// Exit statuses. The unit does not start the agent again after exitUsage and exitNotAllowed: it would end in the same way.
+const (
+	exitOK = iota
+	// exitFailed: the working loop ended with an error.
+	exitFailed
+	// exitUsage: the command line or the environment is wrong.
+	exitUsage
+	// exitNotAllowed: a capability is missing, or another right.
+	exitNotAllowed
+)
+
+// options are what the command line and systemd say of the working loop.
+type options struct {
+	store *checkpoint.Store
+	// hostGrace is how long the host's own network manager has for a NIC that is back, before the agent begins.
+	hostGrace time.Duration
+	log       *slog.Logger
+	// supervisor takes the loop's signs of life.
+	supervisor *supervisor
+}
+
+func main() { os.Exit(start(os.Args[1:])) }
+
+// start runs the agent until a signal comes, and returns the exit status.
+func start(args []string) int {
+	opts, err := parse(args)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		return exitOK
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "relink-agent: %v\n", err)
+		return exitUsage
+	case opts == nil:
+		fmt.Println(cniplugin.Version)
+		return exitOK
+	}
+	lacks, err := checkRights()
+	if err != nil {
+		opts.log.Error(err.Error())
+		return exitFailed
+	}
+	for _, what := range lacks {
+		opts.log.Error(what)
+	}
+	if len(lacks) > 0 {
+		return exitNotAllowed
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	go func() {
+		// The first signal lets the work end in order, the second ends it at once.
+		<-ctx.Done()
+		opts.supervisor.stopping()
+		stop()
+	}()
+	opts.log.Info("relink-agent starts", "version", cniplugin.Version, "checkpoints", opts.store.Dir())
+	if err := run(ctx, *opts); err != nil && ctx.Err() == nil {
+		opts.log.Error("relink-agent ends", "error", err)
+		return exitFailed
+	}
+	opts.log.Info("relink-agent ends in order")
+	return exitOK
+}
+
+// parse reads the command line. It returns nil if only the version is asked for.
+func parse(args []string) (*options, error) {
+	flags := pflag.NewFlagSet("relink-agent", pflag.ContinueOnError)
+	flags.Usage = func() {
+		fmt.Fprintf(os.Stdout, `Usage: relink-agent [flags]
+
+Watch the devices of this node. When a NIC comes back, rebuild the interfaces of running pods that
+went with it. One agent runs on each node, as root; systemd or Kubernetes starts it.
+
+Flags:
+%s
+Exit status 0: it was asked to end; 1: it failed; 2: usage or environment;
+3: a capability is missing, and the output names it.
+`, flags.FlagUsages())
+	}
+	var opts options
+	var dir string
+	var level slog.Level
+	flags.StringVar(&dir, "checkpoint-dir", "", "`directory` of the checkpoints (default $"+checkpoint.DirEnv+", else "+checkpoint.DefaultDir+")")
+	flags.DurationVar(&opts.hostGrace, "host-grace", 2*time.Second, "how long the host's network manager has for a NIC that is back")
+	flags.TextVar(&level, "log-level", slog.LevelInfo, "least `level` of what is logged: debug, info, warn or error")
+	version := flags.Bool("version", false, "print the version")
+	if err := flags.Parse(args); err != nil {
+		return nil, fmt.Errorf("%w; see relink-agent --help", err)
+	}
+	switch {
+	case flags.NArg() > 0:
+		return nil, fmt.Errorf("unknown argument %q; see relink-agent --help", flags.Arg(0))
+	case opts.hostGrace < 0:
+		return nil, fmt.Errorf("invalid --host-grace %s: must not be negative", opts.hostGrace)
+	case *version:
+		return nil, nil
+	}
+	opts.store = checkpoint.OpenStore(dir)
+	opts.log = newLogger(os.Stderr, level)
+	var err error
+	opts.supervisor, err = newSupervisor()
+	return &opts, err
+}
