@@ -12,6 +12,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/adopt"
+	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -28,8 +29,8 @@ func newStatus(open storeOpener, v *verbosity) *cobra.Command {
 		Use:   "status",
 		Short: "Show on one screen how the pods of this node are, and what to do",
 		Long: `Show on one screen how the pods of this node are: the devices below them, the causes for which
-some pods are not as recorded, what to do, the address ranges that are nearly full, and what
-the last restore did. It changes nothing.
+some pods are not as recorded, what to do, the address ranges that are nearly full, what the
+last restore did, and what relink-agent does. It changes nothing.
 
 Exit status 0: everything is as recorded; 1: something is not, or cannot be read; 2: usage or
 environment.`,
@@ -112,6 +113,9 @@ type nodeStatus struct {
 	PoolProblems []string  `json:"poolProblems,omitempty"`
 	// LastRestore is nil if none ran since the boot.
 	LastRestore *checkpoint.LastRestore `json:"lastRestore,omitempty"`
+	// Agent is what relink-agent says, nil if none answers. AgentProblem says why one that runs does not answer.
+	Agent        *control.Status `json:"agent,omitempty"`
+	AgentProblem string          `json:"agentProblem,omitempty"`
 	// Problems are the differences from the record that belong to no attachment.
 	Problems []string `json:"problems,omitempty"`
 	// Notes are facts that are good to know, such as a NIC under another name.
@@ -160,6 +164,7 @@ func look(ctx context.Context, opts restore.Options, cacheDir string, leases lea
 	now := statusOf(report, without)
 	now.At, now.dir = time.Now().UTC().Truncate(time.Second), opts.Store.Dir()
 	now.addLastRestore(opts.Store.LastRestore())
+	now.addAgent(ctx)
 	p := <-read
 	now.Pools, now.PoolProblems = orEmpty(p.full), p.problems
 	now.recorded = now.recorded && len(now.PoolProblems) == 0

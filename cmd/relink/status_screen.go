@@ -24,7 +24,7 @@ const shownPods = 3
 // amounts is how many of each thing the screen shows. After them it says how many it leaves out.
 type amounts struct{ parents, causes, others int }
 
-// fewerAndFewer are the amounts to try, until the screen has at most screenLines lines. With the last ones it has 20 if it
+// fewerAndFewer are the amounts to try, until the screen has at most screenLines lines. With the last ones it has 23 if it
 // has every part.
 var fewerAndFewer = []amounts{{6, 4, 2}, {4, 3, 2}, {3, 3, 1}, {2, 2, 1}, {1, 1, 1}, {1, 1, 0}}
 
@@ -66,6 +66,7 @@ func (now nodeStatus) writeParts(s *screen, shown amounts) {
 	now.writeOwed(s, shown)
 	now.writePools(s, shown)
 	now.writeLast(s, shown)
+	now.writeAgent(s, shown)
 }
 
 func (now nodeStatus) writeHead(s *screen) {
@@ -89,6 +90,9 @@ func (now nodeStatus) writeUnknown(s *screen) {
 	}
 	for _, problem := range now.PoolProblems {
 		s.fitted("leases not known: %s", problem)
+	}
+	if now.AgentProblem != "" {
+		s.fitted("%s", now.AgentProblem)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -40,7 +41,7 @@ func anyStatus(t *rapid.T) (nodeStatus, []part) {
 	parts := []part{
 		{some("parents"), "parent", "parent"}, {some("causes"), "cause", "cause"}, {some("torn"), "torn", "checkpoint"},
 		{some("problems"), "remark", "remark"}, {some("pools"), "pool", "pool"}, {some("pool problems"), "store", "unreadable pool"},
-		{some("failures"), "failed: ns/failure", "failure"},
+		{some("failures"), "failed: ns/failure", "failure"}, {some("bases"), "base", "base"},
 	}
 	for _, state := range []restore.State{restore.AsRecorded, restore.ToRestore, restore.ToRepair, noCarrier, restore.Failed, restore.SandboxGone} {
 		now.Attachments[state] = some(string(state)) * 1000
@@ -66,6 +67,18 @@ func anyStatus(t *rapid.T) (nodeStatus, []part) {
 	}
 	for i := range parts[6].things {
 		now.LastRestore.Failed = append(now.LastRestore.Failed, checkpoint.FailedRestore{Pod: attachment.Pod{Namespace: "ns", Name: fmt.Sprintf("failure-%d", i)}})
+	}
+	switch n := parts[7].things; {
+	case n > 0:
+		now.Agent = &control.Status{Chains: []control.Chain{{Base: "whole", State: control.Whole}}}
+		for i := range n {
+			now.Agent.Chains = append(now.Agent.Chains, control.Chain{Base: fmt.Sprintf("base-%d", i), State: control.Lost, Reason: "it is gone"})
+		}
+		if rapid.Bool().Draw(t, "paused") {
+			now.Agent.Paused = &control.Pause{Why: "a new driver, and a long story of why it is needed, which goes on and on"}
+		}
+	case rapid.Bool().Draw(t, "the agent hangs"):
+		now.AgentProblem = control.ErrNoAnswer.Error()
 	}
 	return now, parts
 }

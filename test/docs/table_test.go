@@ -70,6 +70,7 @@ var entries = []entry{
 	{"docs/commands.md", "# relink restore", session, "", ""},
 	{"docs/commands.md", "# relink capture", session, "", ""},
 	{"docs/commands.md", "# relink forget --stale --yes", session, "", ""},
+	{"docs/commands.md", "curl --unix-socket /run/relink/agent.sock http://relink/v1/status", parts, "", "no agent runs in the test machine; checkpoint/control/serve calls curl"},
 	{"docs/commands.md", "relink import DIR --parent bond4,eth0 --vlan 3", parts, "", "DIR stands for a directory"},
 	{"docs/commands.md", "# relink validate /etc/cni/net.d", session, "", ""},
 	{"docs/commands.md", "# relink version", session, "", ""},

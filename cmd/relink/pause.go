@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relink-cni/relink/checkpoint/control"
+)
+
+// pausePatience is how long a pause waits for a restore of the agent to end.
+const pausePatience = 30 * time.Second
+
+func newPause(v *verbosity) *cobra.Command {
+	var length time.Duration
+	var why string
+	cmd := &cobra.Command{
+		Use:   "pause",
+		Short: "Make relink-agent restore nothing for a while",
+		Long: `Make relink-agent restore nothing for a while. If the agent is restoring, the command waits
+until that has ended. The agent still watches, and shows what it would do in relink status. Give
+a limit, so that a forgotten pause ends by itself. A new pause replaces the one before.
+
+Exit status 0: the agent is paused; 2: no agent runs, or it did not do it.`,
+		Example: `  relink pause --for 10m --why "new firmware on eth0"
+  relink pause        # until relink resume`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("for") && length <= 0 {
+				return fmt.Errorf("invalid --for %s: must be more than 0; leave it out for a pause until relink resume", length)
+			}
+			p, err := control.Client{Patience: pausePatience}.Pause(cmd.Context(), length, why)
+			if err != nil {
+				return err
+			}
+			screenOf(cmd, v).inform("relink-agent is " + pausedText(p, time.Now()))
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.DurationVar(&length, "for", 0, "end the pause after this `time`, such as 10m (default: relink resume ends it)")
+	flags.StringVar(&why, "why", "", "`text` that relink status shows beside the pause")
+	return cmd
+}
+
+func newResume(v *verbosity) *cobra.Command {
+	return &cobra.Command{
+		Use:   "resume",
+		Short: "End a pause of relink-agent",
+		Long: `End a pause of relink-agent. The agent looks at everything and restores what was lost meanwhile.
+It is no error if the agent is not paused.
+
+Exit status 0: the agent is not paused; 2: no agent runs, or it did not do it.`,
+		Example: "  relink resume",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := (control.Client{}).Resume(cmd.Context()); err != nil {
+				return err
+			}
+			screenOf(cmd, v).inform("relink-agent is not paused")
+			return nil
+		},
+	}
+}
+
+// pausedText says how long a pause lasts, and why there is one.
+func pausedText(p control.Pause, now time.Time) string {
+	text := "paused until relink resume"
+	if !p.Until.IsZero() {
+		text = fmt.Sprintf("paused until %s, for another %s", p.Until.Local().Format("15:04:05"), passed(p.Until.Sub(now).Round(time.Second)))
+	}
+	if p.Why != "" {
+		text += ": " + p.Why
+	}
+	return text
+}
