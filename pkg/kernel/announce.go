@@ -24,7 +24,7 @@ type Announcer struct {
 // NewAnnouncer returns an Announcer for interfaces whose parents are in n.
 func (n *Namespace) NewAnnouncer() (*Announcer, error) {
 	// Protocol 0: this socket only sends, and the kernel gives it no packets.
-	fd, err := n.openSocket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+	fd, err := n.openSocket(unix.AF_PACKET, unix.SOCK_RAW)
 	if err != nil {
 		return nil, err
 	}

@@ -315,14 +315,23 @@ func (n *Namespace) assignID(other *Namespace) (int, error) {
 	if err != nil || id >= 0 {
 		return id, err
 	}
+	if err := n.giveNumber(other); err != nil {
+		return -1, err
+	}
+	return n.idOf(other)
+}
+
+// giveNumber asks the kernel to give other a number in n, unless it has one.
+func (n *Namespace) giveNumber(other *Namespace) error {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWNSID, 0)
 	request.AddData(nl.NewRtGenMsg())
 	request.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(other.handle))))
 	request.AddData(nl.NewRtAttr(unix.NETNSA_NSID, nl.Uint32Attr(uint32(0xffffffff)))) // -1: any
-	if err := n.socket.Run(rtnl.Message{Request: request, What: "assign namespace ID"}); err != nil && !errors.Is(err, unix.EEXIST) {
-		return -1, err
+	err := n.socket.Run(rtnl.Message{Request: request, What: "assign namespace ID"})
+	if errors.Is(err, unix.EEXIST) {
+		return nil
 	}
-	return n.idOf(other)
+	return err
 }
 
 // idOf returns the number by which n knows other (ip-netns(8), "nsid"), or -1 if n has no number
@@ -331,20 +340,21 @@ func (n *Namespace) idOf(other *Namespace) (int, error) {
 	if id, ok := n.known.Load(other); ok {
 		return id.(int), nil
 	}
-	request := nl.NewNetlinkRequest(unix.RTM_GETNSID, 0)
-	request.AddData(nl.NewRtGenMsg())
-	request.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(other.handle))))
-	id := -1
-	err := n.socket.Get(rtnl.Message{Request: request, What: "read namespace ID"}, func(payload []byte) error {
-		// The kernel pads struct rtgenmsg to a multiple of four bytes.
-		return rtnl.EachAttribute(payload, nl.NewRtGenMsg().Len(), func(a *rtnl.Attribute) {
-			if a.Type() == unix.NETNSA_NSID {
-				id = a.Int32()
-			}
-		})
-	})
+	id, err := n.askNumber(other)
 	if err == nil && id >= 0 {
 		n.known.Store(other, id)
 	}
 	return id, err
+}
+
+// askNumber is idOf, but always asks the kernel.
+func (n *Namespace) askNumber(other *Namespace) (number int, err error) {
+	request := nl.NewNetlinkRequest(unix.RTM_GETNSID, 0)
+	request.AddData(nl.NewRtGenMsg())
+	request.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(other.handle))))
+	err = n.socket.Get(rtnl.Message{Request: request, What: "read namespace ID"}, func(payload []byte) (err error) {
+		number, err = numberIn(payload)
+		return err
+	})
+	return number, err
 }

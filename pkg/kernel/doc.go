@@ -18,6 +18,7 @@
 //     the index that the kernel answered with.
 //   - SetMAC, AddRoutes, AddAddresses, Enslave and their like change one thing each. CreateVLAN and
 //     CreateBond make the parents in the host.
+//   - Watch and WatchSandboxes tell which devices have changed, in one namespace or in all sandboxes.
 //   - Probe asks the neighbours whether an address is free. An Announcer tells them where it is.
 //
 // Package identity, below this one, says which network namespace is which. It needs no netlink.

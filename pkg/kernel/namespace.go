@@ -68,7 +68,7 @@ func open(path string) (*Namespace, error) {
 
 // dial opens a netlink socket inside the namespace.
 func (n *Namespace) dial() (*rtnl.Socket, error) {
-	fd, err := n.openSocket(unix.AF_NETLINK, unix.SOCK_RAW, rtnl.Protocol)
+	fd, err := n.openSocket(unix.AF_NETLINK, unix.SOCK_RAW)
 	if err != nil {
 		return nil, err
 	}
@@ -80,10 +80,11 @@ func (n *Namespace) dial() (*rtnl.Socket, error) {
 }
 
 // openSocket opens a socket inside the namespace. Whatever is sent through it works there, without
-// a further change of namespace. The caller closes it.
-func (n *Namespace) openSocket(domain, kind, protocol int) (fd int, err error) {
+// a further change of namespace. The caller closes it. The protocol is 0. For a netlink socket, that is NETLINK_ROUTE. A
+// packet socket gets its own later.
+func (n *Namespace) openSocket(domain, kind int) (fd int, err error) {
 	err = n.do(func() error {
-		if fd, err = unix.Socket(domain, kind|unix.SOCK_CLOEXEC, protocol); err != nil {
+		if fd, err = unix.Socket(domain, kind|unix.SOCK_CLOEXEC, 0); err != nil {
 			return fmt.Errorf("socket in %s: %w", n.Path(), privilege.Explain(err, "CAP_NET_RAW"))
 		}
 		return nil

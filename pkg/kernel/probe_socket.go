@@ -21,7 +21,7 @@ func (n *Namespace) probeSocket(index int, protocol uint16, assemble func() ([]b
 		return nil, err
 	}
 	// Protocol 0: no frame comes before the socket is bound, and has its filter.
-	fd, err := n.openSocket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK, 0)
+	fd, err := n.openSocket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK)
 	if err != nil {
 		return nil, err
 	}

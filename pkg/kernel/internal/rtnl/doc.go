@@ -11,6 +11,7 @@
 //     once that has succeeded.
 //   - Socket.Dump reads a list, again from the start when the kernel says that it changed
 //     meanwhile. Socket.Get reads one object.
+//   - Listener hears what the kernel tells unasked, and tells when something of that is lost.
 //   - EachAttribute reads the attributes of an answer. No answer makes it panic: one that is cut
 //     off, or has a value too short for its type, is ErrMalformed.
 //   - Error is what the kernel answers to a request that it refuses.

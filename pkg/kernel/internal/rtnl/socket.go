@@ -21,11 +21,7 @@ type Socket struct {
 // that only a kernel in trouble is late.
 var answerTimeout = unix.Timeval{Sec: 30}
 
-// Protocol is the third argument of socket(2) for a descriptor that NewSocket takes. The others are
-// AF_NETLINK and SOCK_RAW.
-const Protocol = unix.NETLINK_ROUTE
-
-// NewSocket makes a Socket of the descriptor, and owns it from now on. If it fails, it closes it.
+// NewSocket makes a Socket of the descriptor of a socket of NETLINK_ROUTE, and owns it from now on. If it fails, it closes it.
 // Requests work in the namespace in which the descriptor was opened, whichever thread sends them.
 func NewSocket(fd int) (*Socket, error) {
 	s := &Socket{fd: fd}

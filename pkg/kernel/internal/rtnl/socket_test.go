@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { fresh.Main(m) }
 // newSocket returns a socket in the tests' own namespace.
 func newSocket(t testing.TB) *Socket {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, Protocol)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,233 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
+)
+
+// Sort says what sorts of things changed. Each bit is one sort.
+type Sort uint16
+
+// The sorts.
+const (
+	// LinkChanged: a device came, went or changed.
+	LinkChanged Sort = 1 << iota
+	// LinkDown: a device was down or went. The kernel tells this before it drops the addresses and routes of the device
+	// (dev_close_many and __dev_notify_flags in net/core/dev.c). It may be up again by now.
+	LinkDown
+	AddressChanged
+	RouteChanged
+	RuleChanged
+	NeighbourChanged
+	SettingChanged
+	QdiscChanged
+	// NamespaceGone: the namespace is no longer heard, because the kernel says that it has ended. It is the last change
+	// of that namespace. Very rarely it has not ended: another namespace had its number before, and ended while Add ran.
+	// Then a new Add succeeds.
+	NamespaceGone
+)
+
+// Change says that something about a device has changed. It is a mark only: what there is now, a look tells.
+type Change struct {
+	// Namespace is as Add got it, or the watch's own.
+	Namespace attachment.Namespace
+	// Index is that of the device. It is 0 if the change is about no device or about several.
+	Index int
+	Sorts Sort
+}
+
+// Changes are what has changed since the last call of Take.
+type Changes struct {
+	// Overrun says that messages are lost. Anything may have changed in every namespace of the watch: look at everything
+	// again. The end of a namespace may have been missed too.
+	Overrun bool
+	// List has each device once.
+	List []Change
+}
+
+// WatchOptions are those of a watch.
+type WatchOptions struct {
+	// ReceiveBuffer is how many bytes of messages the kernel keeps for the watch. 0 means 4 MiB.
+	ReceiveBuffer int
+}
+
+const (
+	defaultReceiveBuffer = 4 << 20
+	// messageSize is the least that a message takes in the receive buffer: the kernel counts the whole struct sk_buff.
+	messageSize = 512
+	// breath is how long a watch rests after it was woken. A flood of changes then wakes it 500 times per second. Take
+	// does not wait for it.
+	breath = 2 * time.Millisecond
+	// maxMarks is how many devices of a namespace are told apart. A pod can make any number.
+	maxMarks = 256
+)
+
+// Watch hears what changes about devices. Its memory is bounded: equal changes become one. It never lets the kernel
+// wait. Several goroutines may use it at once. The caller closes it.
+type Watch struct {
+	listener *rtnl.Listener
+	changed  chan struct{}
+	closed   chan struct{}
+	ended    chan struct{}
+	close    sync.Once
+	// atOnce is how many messages the receive buffer can hold.
+	atOnce int
+
+	mu sync.Mutex
+	// sources are the namespaces that are heard, by their numbers.
+	sources map[int]*source
+	dirty   []*source
+	overrun bool
+	// deaf says that the kernel tells nothing more until the socket has been emptied.
+	deaf bool
+}
+
+// source is one namespace that is heard.
+type source struct {
+	namespace attachment.Namespace
+	// marks are the sorts of changes by the index of the device. They are empty unless the source is dirty.
+	marks map[int]Sort
+}
+
+// Watch hears the changes of all devices of n, but not of their addresses and routes. Everything that changes after
+// Watch has returned is told. So the caller looks at the devices afterwards.
+func (n *Namespace) Watch(opts WatchOptions) (*Watch, error) {
+	w, err := n.watch(opts, rtnl.Hearing{Groups: []int{unix.RTNLGRP_LINK}})
+	if err != nil {
+		return nil, err
+	}
+	w.sources[rtnl.Own] = &source{namespace: n.id}
+	go w.listen()
+	return w, nil
+}
+
+// watch returns a watch that does not listen yet.
+func (n *Namespace) watch(opts WatchOptions, hearing rtnl.Hearing) (*Watch, error) {
+	if hearing.ReceiveBuffer = opts.ReceiveBuffer; hearing.ReceiveBuffer == 0 {
+		hearing.ReceiveBuffer = defaultReceiveBuffer
+	}
+	fd, err := n.openSocket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	filter, err := bpf.Assemble(withoutNoise)
+	if err == nil {
+		err = attachFilter(fd, filter)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("filter of netlink messages: %w", err)
+	}
+	listener, err := rtnl.NewListener(fd, hearing)
+	if err != nil {
+		return nil, fmt.Errorf("listen to changes in %s: %w", n.Path(), err)
+	}
+	return &Watch{
+		listener: listener, changed: make(chan struct{}, 1), closed: make(chan struct{}), ended: make(chan struct{}),
+		atOnce: 2*hearing.ReceiveBuffer/messageSize + 1, sources: map[int]*source{},
+	}, nil
+}
+
+// Close ends the watch and its goroutine. It can be called twice.
+func (w *Watch) Close() {
+	w.close.Do(func() {
+		close(w.closed)
+		w.listener.Close()
+	})
+	<-w.ended
+}
+
+// Changed gets a value when there is something to Take. One value can stand for many changes.
+func (w *Watch) Changed() <-chan struct{} { return w.changed }
+
+// Take returns what has changed since the last Take, up to this moment: a change that was complete before the call is
+// in it, or in an earlier one.
+func (w *Watch) Take() Changes {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.read()
+	changes := Changes{Overrun: w.overrun}
+	for _, s := range w.dirty {
+		for index, sorts := range s.marks {
+			changes.List = append(changes.List, Change{Namespace: s.namespace, Index: index, Sorts: sorts})
+		}
+		s.marks = nil
+	}
+	w.dirty, w.overrun = nil, w.deaf
+	return changes
+}
+
+func (w *Watch) listen() {
+	defer close(w.ended)
+	for w.listener.Wait() == nil {
+		w.mu.Lock()
+		w.read()
+		is := w.overrun || len(w.dirty) > 0
+		w.mu.Unlock()
+		if is {
+			select {
+			case w.changed <- struct{}{}:
+			default: // Nobody has taken the last one yet.
+			}
+		}
+		select {
+		case <-w.closed:
+		case <-time.After(breath):
+		}
+	}
+}
+
+// read reads all messages that were there when it was called. The caller holds w.mu.
+func (w *Watch) read() {
+	for range w.atOnce {
+		more, err := w.listener.Read(w.hear)
+		if errors.Is(err, rtnl.ErrOverrun) {
+			w.overrun, w.deaf = true, true
+			continue
+		}
+		if !more {
+			w.deaf = false
+			return
+		}
+	}
+}
+
+// hear takes a message about the namespace of that number.
+func (w *Watch) hear(number int, m *syscall.NetlinkMessage) {
+	if number == rtnl.Own && (m.Header.Type == unix.RTM_NEWNSID || m.Header.Type == unix.RTM_DELNSID) {
+		w.hearNumber(m)
+		return
+	}
+	s, heard := w.sources[number]
+	if !heard {
+		return
+	}
+	index, sorts, err := told(m)
+	if err != nil {
+		w.overrun = true
+		return
+	}
+	if sorts != 0 {
+		w.mark(s, index, sorts)
+	}
+}
+
+func (w *Watch) mark(s *source, index int, sorts Sort) {
+	if s.marks == nil {
+		s.marks = map[int]Sort{}
+		w.dirty = append(w.dirty, s)
+	}
+	if _, there := s.marks[index]; !there && len(s.marks) >= maxMarks {
+		index = 0
+	}
+	s.marks[index] |= sorts
+}

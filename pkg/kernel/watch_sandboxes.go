@@ -1,0 +1,123 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
+)
+
+// SandboxWatch hears many namespaces by one socket: what changes about devices, addresses, routes, rules, neighbours
+// that somebody made, forwarding settings and qdiscs. It keeps no namespace open, so a namespace can end while it is
+// heard.
+//
+// The kernel tells nothing of most sysctls, of proxy neighbours, and of a permanent neighbour that becomes a learnt one.
+type SandboxWatch struct {
+	*Watch
+	own *Namespace
+}
+
+// sandboxGroups are what a SandboxWatch hears. RTNLGRP_NSID tells which namespaces have ended.
+var sandboxGroups = []int{
+	unix.RTNLGRP_NSID, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE,
+	unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_NETCONF,
+	unix.RTNLGRP_IPV6_NETCONF, unix.RTNLGRP_TC,
+}
+
+// WatchSandboxes hears the namespaces that Add names. n is the host, and stays open until the watch is closed. The watch
+// needs CAP_NET_BROADCAST.
+func (n *Namespace) WatchSandboxes(opts WatchOptions) (*SandboxWatch, error) {
+	w, err := n.watch(opts, rtnl.Hearing{Groups: sandboxGroups, All: true})
+	if err != nil {
+		return nil, err
+	}
+	go w.listen()
+	return &SandboxWatch{Watch: w, own: n}, nil
+}
+
+// Add hears the namespace from now on, if its path still leads to it. Everything that changes after Add has returned is
+// told. A namespace can be added twice. Add returns ErrNoNamespace if there is no namespace at the path, and
+// attachment.ErrOtherNamespace if there is another one.
+func (w *SandboxWatch) Add(namespace attachment.Namespace) error {
+	there, err := Open(namespace.Path)
+	if err != nil {
+		return err
+	}
+	defer there.Close()
+	if err := namespace.Same(there.id); err != nil {
+		return fmt.Errorf("namespace %s: %w", namespace.Path, err)
+	}
+	number, err := w.own.numberOf(there)
+	if err != nil {
+		return fmt.Errorf("namespace %s: %w", namespace.Path, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s, heard := w.sources[number]; heard && s.namespace == namespace {
+		return nil
+	}
+	w.sources[number] = &source{namespace: namespace}
+	return nil
+}
+
+// Remove stops hearing the namespace. The kernel goes on telling of it, and the watch passes over that.
+func (w *SandboxWatch) Remove(namespace attachment.Namespace) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for number, s := range w.sources {
+		if s.namespace == namespace {
+			delete(w.sources, number)
+			s.marks = nil
+		}
+	}
+}
+
+// hearNumber takes the message that a number was given to a namespace or is free again.
+func (w *Watch) hearNumber(m *syscall.NetlinkMessage) {
+	number, err := numberIn(m.Data)
+	if err != nil {
+		w.overrun = true
+		return
+	}
+	s, heard := w.sources[number]
+	if m.Header.Type != unix.RTM_DELNSID || !heard {
+		return
+	}
+	// What follows under this number is another namespace's.
+	delete(w.sources, number)
+	w.mark(s, 0, NamespaceGone)
+}
+
+// numberOf returns the number by which n knows other, as assignID does. It asks the kernel each time, and remembers
+// nothing: a long-lived host opens many sandboxes.
+func (n *Namespace) numberOf(other *Namespace) (int, error) {
+	number, err := n.askNumber(other)
+	if err != nil || number >= 0 {
+		return number, err
+	}
+	if err := n.giveNumber(other); err != nil {
+		return -1, err
+	}
+	number, err = n.askNumber(other)
+	if err == nil && number < 0 {
+		err = errors.New("the kernel gives it no number (RTM_NEWNSID)")
+	}
+	return number, err
+}
+
+// numberIn returns the number in a message, or -1 if there is none.
+func numberIn(payload []byte) (number int, err error) {
+	number = -1
+	// The kernel pads struct rtgenmsg to a multiple of four bytes.
+	err = rtnl.EachAttribute(payload, nl.NewRtGenMsg().Len(), func(a *rtnl.Attribute) {
+		if a.Type() == unix.NETNSA_NSID {
+			number = a.Int32()
+		}
+	})
+	return number, err
+}
