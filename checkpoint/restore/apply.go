@@ -246,11 +246,13 @@ func (w *work) plan() ([]Step, error) {
 	if w.KeepLive {
 		w.outcome.Live = there
 	}
+	part := w.parts[w.record.Attachment]
 	steps, problem := planInterface(recorded, there, w.parent.Name, w.parents)
-	if problem != nil {
+	if problem != nil && part == everything {
 		return nil, problem
 	}
-	if gone && w.taken != "" {
+	steps = part.keep(steps, recorded)
+	if gone && w.taken != "" && len(steps) > 0 {
 		steps[0].Reason += "; " + otherIndex(w.record.Interface.Link.Index, w.taken)
 	}
 	w.addressed = !gone && !slices.ContainsFunc(steps, func(s Step) bool { return s.Action() == AddAddress })

@@ -71,6 +71,9 @@ func (p *ParentPlan) members(bond netstate.LiveDevice, recorded netstate.Bond, r
 		}
 		live := p.devices[index]
 		now[i] = netstate.Member{Name: live.Name, IfIndex: live.Index, NIC: live.NIC}
+		if p.isWithheld(live) {
+			now[i].IfIndex = m.IfIndex // Still lost.
+		}
 		taken[index] = m.Name
 	}
 	return now
@@ -122,6 +125,11 @@ func (p *ParentPlan) mayBe(m netstate.Member, index int) bool {
 	}
 	_, owned := p.owner(index, m)
 	return !owned
+}
+
+// isWithheld says that the NIC is to be made a member, and that this is not allowed yet.
+func (p *ParentPlan) isWithheld(nic netstate.LiveDevice) bool {
+	return slices.ContainsFunc(p.withheld, func(s Step) bool { return s.Action() == Enslave && s.at.Index == nic.Index })
 }
 
 // enslave plans to make the NIC a member of the bond. name is the recorded name of the NIC.

@@ -65,7 +65,7 @@ func (c *chain) withHostAsItIs() (err error) {
 // planAfter plans again on the devices as they are after the first plan. It reports the steps that
 // were not done.
 func (c *chain) planAfter() {
-	c.after.plan = NewParentPlan(c.devices, c.recorded, ParentOptions{Mapped: c.Mapped})
+	c.after.plan = NewParentPlan(c.devices, c.recorded, ParentOptions{Mapped: c.Mapped, allowed: c.allowed})
 	for i := range c.records {
 		if record := &c.records[i]; onHost(record) {
 			c.after.plan.chain(record.Interface.Parents)

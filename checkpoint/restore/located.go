@@ -159,6 +159,13 @@ func (r *run) proveGone(ctx context.Context, all []lost) {
 	if len(all) == 0 {
 		return
 	}
+	if r.unasked {
+		for _, m := range all {
+			m.outcome.State, m.outcome.lost, m.outcome.Reason = Failed, unproven, m.why.Error()
+			r.absent = append(r.absent, m.record.Attachment)
+		}
+		return
+	}
 	if ctx.Err() != nil {
 		for _, m := range all {
 			m.outcome.fail(errors.New("interrupted before it was looked at"))

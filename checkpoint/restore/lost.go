@@ -12,6 +12,8 @@ type Loss struct {
 	// Device is the recorded name of the device that has gone.
 	Device string
 	Reason string
+	// Member says that only a member of the bond has gone. The interface is there, and cannot send.
+	Member bool
 }
 
 // Losses is a pure function: it returns the losses of a chain's records, in their order, nil for a record without one.
@@ -75,12 +77,14 @@ func lossInHost(there netstate.Devices, indices map[int]bool, r *checkpoint.Reco
 		if p.IfIndex != 0 && !indices[p.IfIndex] {
 			return &Loss{Device: p.Name, Reason: fmt.Sprintf("%s (index %d) has gone", p.Name, p.IfIndex)}
 		}
+	}
+	for _, p := range r.Interface.Parents {
 		if p.Bond == nil {
 			continue
 		}
 		for _, m := range p.Bond.Members {
 			if m.IfIndex != 0 && !indices[m.IfIndex] {
-				return &Loss{Device: m.Name, Reason: fmt.Sprintf("%s (index %d), a member of %s, has gone", m.Name, m.IfIndex, p.Name)}
+				return &Loss{Device: m.Name, Member: true, Reason: fmt.Sprintf("%s (index %d), a member of %s, has gone", m.Name, m.IfIndex, p.Name)}
 			}
 		}
 	}
@@ -99,4 +103,10 @@ func lossOfNIC(there netstate.Devices, link netstate.Link) *Loss {
 		}
 	}
 	return nil
+}
+
+// Unindexed says that the record does not have the index of the device that its interface was on. Records before version 4
+// do not have it, nor those of relink import.
+func Unindexed(r checkpoint.Record) bool {
+	return onHost(&r) && len(r.Interface.Parents) > 0 && r.Interface.Parents[0].IfIndex == 0
 }

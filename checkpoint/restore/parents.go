@@ -16,6 +16,8 @@ import (
 type ParentPlan struct {
 	devices netstate.Devices
 	steps   []Step
+	// withheld are the steps that are not allowed. The picture is as if they were done, too.
+	withheld []Step
 	// recorded are all the NICs that records name, by the names that they had, with their ports.
 	recorded []netstate.Member
 	// before are steps of an earlier plan that were carried out.
@@ -30,6 +32,8 @@ type ParentOptions struct {
 	Mapped map[string]string
 	// RebuildBond builds a bond that is missing from its record.
 	RebuildBond bool
+	// allowed says which steps are taken, nil if all are.
+	allowed func(Step) bool
 }
 
 // chainResult is what the plan says of one chain of parents.
@@ -164,12 +168,20 @@ func (p *ParentPlan) plan(parents []netstate.Device) (r chainResult) {
 // stepsFor returns the planned steps that concern the device of that index or
 // anything below it.
 func (p *ParentPlan) stepsFor(index int) []Step {
+	return p.concerning(index, slices.Concat(p.before, p.steps))
+}
+
+// withheldFor is stepsFor for the steps that are not allowed.
+func (p *ParentPlan) withheldFor(index int) []Step { return p.concerning(index, p.withheld) }
+
+// concerning returns those of the steps that concern the device of that index or anything below it.
+func (p *ParentPlan) concerning(index int, of []Step) []Step {
 	chain, err := p.devices.Chain(index)
 	if err != nil {
 		return nil
 	}
 	var steps []Step
-	for _, s := range slices.Concat(p.before, p.steps) {
+	for _, s := range of {
 		to, isMember := s.change.(enslave)
 		if slices.ContainsFunc(chain, func(d netstate.Device) bool { return d.Name == s.Device || isMember && d.Name == to.bond.Name }) {
 			steps = append(steps, s)
@@ -189,7 +201,14 @@ func (p *ParentPlan) identify(recorded *netstate.Device, index int) {
 	recorded.Name, recorded.IfIndex, recorded.NIC = live.Name, max(live.Index, 0), live.NIC
 }
 
-func (p *ParentPlan) add(s Step) { p.steps = append(p.steps, s) }
+// add plans a step, or withholds it if it is not allowed.
+func (p *ParentPlan) add(s Step) {
+	if p.allowed != nil && !p.allowed(s) {
+		p.withheld = append(p.withheld, s)
+		return
+	}
+	p.steps = append(p.steps, s)
+}
 
 func (p *ParentPlan) carryMTU(index int, recorded netstate.Device) {
 	live := &p.devices[index]

@@ -67,6 +67,11 @@ type run struct {
 	// elsewhere has the paths of namespaces that are not at their recorded ones any more. It does not change
 	// once the chains are there.
 	elsewhere map[attachment.Namespace]string
+	// unasked says that nobody asked for this run. Then it does the parts of the attachments, and does not prove which
+	// sandboxes are gone: absent has those that were not found.
+	unasked bool
+	parts   map[attachment.Key]part
+	absent  []attachment.Key
 	// unfinished says that an earlier restore may have left things unannounced.
 	unfinished bool
 	// vanished are the records whose namespace disappeared from its path during the run. mu guards it.
@@ -83,7 +88,6 @@ type run struct {
 // attachment fails, the others go on, and the report has all of them. An error says that Run could
 // look at nothing.
 func Run(ctx context.Context, opts Options) (Report, error) {
-	start := time.Now()
 	records, unreadable, err := Select(opts.Store, opts.Select)
 	if err != nil {
 		return Report{}, err
@@ -103,18 +107,26 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 		}
 		defer r.announcer.Close()
 	}
-	settled := false
+	report, _, err := r.restore(ctx, records, unreadable)
+	return report, err
+}
+
+// restore restores the records. It returns the attachments whose sandboxes were found nowhere, if the run is unasked.
+func (r *run) restore(ctx context.Context, records []checkpoint.Record, unreadable []checkpoint.Unreadable) (_ Report, absent []attachment.Key, err error) {
+	start, settled := time.Now(), false
 	note := r.begin()
-	defer func() { note.End(settled, r.Select.All()) }()
+	defer func() { note.End(settled, r.Select.All() && !r.unasked) }()
 	r.noteMapped()
 	todo := r.locate(ctx, records)
 	r.noteElsewhere(todo.here)
-	if r.recorded, err = r.allNICs(ctx, todo); err != nil {
-		return Report{}, err
+	if !r.unasked {
+		if r.recorded, err = r.allNICs(ctx, todo); err != nil {
+			return Report{}, nil, err
+		}
 	}
 	r.newChains(todo.here)
 	if err := r.restoreChains(ctx); err != nil {
-		return Report{}, err
+		return Report{}, nil, err
 	}
 	r.proveGone(ctx, r.vanished)
 	outcomes := append(r.outcomes(), todo.outcomes...)
@@ -126,17 +138,20 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	}
 	slices.SortStableFunc(report.Attachments, func(a, b Outcome) int {
 		return cmp.Or(
-			strings.Compare(a.Pod.Namespace, b.Pod.Namespace), strings.Compare(a.Pod.Name, b.Pod.Name),
-			strings.Compare(a.Attachment.ContainerID, b.Attachment.ContainerID), strings.Compare(a.Attachment.IfName, b.Attachment.IfName))
+			strings.Compare(a.Pod.Namespace, b.Pod.Namespace), strings.Compare(a.Pod.Name, b.Pod.Name), compareKeys(a.Attachment, b.Attachment))
 	})
 	report.Took, report.Interrupted = time.Since(start), ctx.Err() != nil
 	r.noteLast(start, &report)
-	return report, nil
+	return report, r.absent, nil
+}
+
+func compareKeys(a, b attachment.Key) int {
+	return cmp.Or(strings.Compare(a.ContainerID, b.ContainerID), strings.Compare(a.IfName, b.IfName))
 }
 
 func newRun(opts Options, host *kernel.Namespace) *run {
 	return &run{
-		Options: opts, host: host, elsewhere: map[attachment.Namespace]string{}, several: map[string]bool{}, shared: map[string]*sharedSandbox{},
+		Options: opts, host: host, elsewhere: map[attachment.Namespace]string{}, several: map[string]bool{}, parts: map[attachment.Key]part{}, shared: map[string]*sharedSandbox{},
 		workers: make(chan struct{}, workersPerCPU*runtime.GOMAXPROCS(0)),
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -17,6 +18,10 @@ import (
 // workersPerCPU is how many sandboxes are restored at once for each CPU. Most of them wait for their
 // turn: pkg/kernel lets one at a time change something in the kernel.
 const workersPerCPU = 4
+
+// busyPatience is how long a restore that nobody asked for waits for a sandbox on which somebody else is at work. It comes
+// again, and until it ends nobody is told of the others.
+const busyPatience = 2 * time.Second
 
 // sandboxes restores the chain's attachments: those of one sandbox one after the other, and different
 // sandboxes at the same time.
@@ -240,7 +245,11 @@ func (r *run) lock(ctx context.Context, of []checkpoint.Record) (unlock func(), 
 	if r.DryRun {
 		return mu.Unlock, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
+	patience := flock.Patience
+	if r.unasked {
+		patience = busyPatience
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	unlock, err = r.Store.Lock(ctx, of[0].Attachment.ContainerID)
 	return both(mu, unlock, err)

@@ -34,7 +34,9 @@ type options struct {
 	store *checkpoint.Store
 	// hostGrace is how long the host's own network manager has for a NIC that is back, before the agent begins.
 	hostGrace time.Duration
-	log       *slog.Logger
+	// rebuildBond says that the agent builds a bond that is missing after that time.
+	rebuildBond bool
+	log         *slog.Logger
 	// supervisor takes the loop's signs of life.
 	supervisor *supervisor
 }
@@ -102,6 +104,7 @@ Exit status 0: it was asked to end; 1: it failed; 2: usage or environment;
 	var level slog.Level
 	flags.StringVar(&dir, "checkpoint-dir", "", "`directory` of the checkpoints (default $"+checkpoint.DirEnv+", else "+checkpoint.DefaultDir+")")
 	flags.DurationVar(&opts.hostGrace, "host-grace", 2*time.Second, "how long the host's network manager has for a NIC that is back")
+	flags.BoolVar(&opts.rebuildBond, "rebuild-bond", false, "build a bond that is missing from its record, after --host-grace")
 	flags.TextVar(&level, "log-level", slog.LevelInfo, "least `level` of what is logged: debug, info, warn or error")
 	version := flags.Bool("version", false, "print the version")
 	if err := flags.Parse(args); err != nil {

@@ -1,0 +1,133 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Options of an agent.
+type Options struct {
+	Store *checkpoint.Store
+	// HostGrace is how long the host's network manager has for a device that is back, before the agent sets it
+	// up and makes it a member of its bond.
+	HostGrace time.Duration
+	// RebuildBond builds a bond that is missing after that time.
+	RebuildBond bool
+	Log         *slog.Logger
+	// Version is the program's.
+	Version string
+	// Ready is called once, after the first look. Alive is called each time that the loop comes round, at least every
+	// Patience. Both may be nil.
+	Ready, Alive func()
+	Patience     time.Duration
+	// ReceiveBuffer is that of the watch of the host's devices, in bytes. 0 means the default.
+	ReceiveBuffer int
+}
+
+// Agent watches a node. Its methods Status, Pause and Resume may be called from several goroutines at once.
+type Agent struct {
+	Options
+	restorer *restore.Restorer
+	watch    *kernel.Watch
+	index    *index
+	started  time.Time
+
+	// The loop alone uses these.
+	devices netstate.Devices
+	// stale says that the devices have to be looked at again. looked is when they were looked at last.
+	stale  bool
+	looked time.Time
+	chains []*chain
+	nics   []netstate.Member
+	// absent are attachments whose sandboxes were not found, by when they were looked for.
+	absent map[attachment.Key]time.Time
+	// unindexed are attachments whose records do not have the parents' indices, with what that means for them.
+	unindexed map[attachment.Key]*restore.Loss
+	running   int
+	ended     chan ended
+	requests  chan func()
+
+	mu sync.Mutex
+	// status is the answer to Status. mu guards it.
+	status control.Status
+	paused *control.Pause
+}
+
+// ended is the end of a restore.
+type ended struct {
+	chain  *chain
+	result *restore.Result
+	err    error
+	took   time.Duration
+}
+
+// New returns an agent of this network namespace and the store. The caller runs and closes it.
+func New(opts Options) (*Agent, error) {
+	if opts.Patience == 0 {
+		opts.Patience = time.Minute
+	}
+	restorer, err := restore.NewRestorer(opts.Store)
+	if err != nil {
+		return nil, err
+	}
+	// First the watch, then the first look: nothing is missed in between.
+	watch, err := restorer.Host().Watch(kernel.WatchOptions{ReceiveBuffer: opts.ReceiveBuffer})
+	if err != nil {
+		restorer.Close()
+		return nil, err
+	}
+	a := &Agent{
+		Options: opts, restorer: restorer, watch: watch, started: time.Now(), stale: true,
+		absent: map[attachment.Key]time.Time{}, unindexed: map[attachment.Key]*restore.Loss{},
+		ended: make(chan ended), requests: make(chan func()),
+	}
+	if a.index, err = newIndex(opts.Store); a.index == nil {
+		a.Close()
+		return nil, err
+	}
+	if err != nil {
+		a.Log.Warn("some checkpoints are not watched: they are looked at once a minute", "error", err)
+	}
+	if a.paused, err = loadPause(a.pauseFile()); err != nil {
+		a.Log.Warn("the note of a pause cannot be read: the agent is not paused", "error", err)
+	}
+	return a, nil
+}
+
+// Close releases what the agent has open. Run has returned before.
+func (a *Agent) Close() {
+	if a.index != nil {
+		a.index.close()
+	}
+	a.watch.Close()
+	a.restorer.Close()
+}
+
+// Run watches until ctx is done, and then waits for the restores that are under way.
+func (a *Agent) Run(ctx context.Context) error {
+	if err := a.restorer.OweAll(); err != nil {
+		a.Log.Warn("a restore was killed, and its announcements cannot be noted as owed", "error", err)
+	}
+	a.regroup()
+	if err := a.look(ctx); err != nil {
+		return fmt.Errorf("look at the host's devices: %w", err)
+	}
+	if a.Ready != nil {
+		a.Ready()
+	}
+	a.loop(ctx)
+	for a.running > 0 {
+		a.finish(<-a.ended)
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// The parent comes back, and nobody types anything.
+func TestWhatWentWithItsParentComesBack(t *testing.T) {
+	n := newNode(t, "lan0")
+	pods := []pod{n.attach(t, "lan0", 1), n.attach(t, "lan0", 2)}
+	before := []string{pods[0].state(t), pods[1].state(t)}
+	n.start(t, nil)
+	n.is(t, "lan0", control.Whole)
+	for range 3 {
+		fresh.IP(t, "", "link del lan0")
+		n.is(t, "lan0", control.Lost)
+		if c := n.chain("lan0"); c.Lost != 2 || !strings.Contains(c.Reason, "lan0") {
+			t.Errorf("status %+v", c)
+		}
+		makeParent(t, "lan0")
+		n.is(t, "lan0", control.Whole)
+		for i, p := range pods {
+			if now := p.state(t); now != before[i] || now == "" {
+				t.Errorf("it is\n%s\nand was\n%s", now, before[i])
+			}
+		}
+	}
+}
+
+// A base that stays away holds nobody up.
+func TestADeadBaseHoldsNobodyUp(t *testing.T) {
+	n := newNode(t, "lan0", "wan0")
+	p, other := n.attach(t, "lan0", 1), n.attach(t, "wan0", 2)
+	n.start(t, nil)
+	fresh.IP(t, "", "link del lan0")
+	fresh.IP(t, "", "link del wan0")
+	n.is(t, "lan0", control.Lost)
+	makeParent(t, "lan0")
+	n.is(t, "lan0", control.Whole)
+	if p.state(t) == "" || other.state(t) != "" || n.chain("wan0").State != control.Lost {
+		t.Errorf("lan0's pod %q, wan0's pod %q, wan0 %+v", p.state(t), other.state(t), n.chain("wan0"))
+	}
+}
+
+// What somebody took away while the parent was there is not given back, neither at once nor with the parent of another.
+func TestDriftIsLeftAlone(t *testing.T) {
+	n := newNode(t, "lan0", "wan0")
+	gone, changed, lost := n.attach(t, "lan0", 1), n.attach(t, "lan0", 2), n.attach(t, "wan0", 3)
+	n.start(t, nil)
+	fresh.Run(t, gone.netns, "ip link del eth0")
+	fresh.Run(t, changed.netns, "ip route del default")
+	is := changed.state(t)
+	fresh.IP(t, "", "link del wan0")
+	n.is(t, "wan0", control.Lost)
+	makeParent(t, "wan0")
+	n.is(t, "wan0", control.Whole)
+	if gone.state(t) != "" || changed.state(t) != is || lost.state(t) == "" {
+		t.Errorf("deleted by somebody: %q; changed by somebody: %q, was %q; lost: %q", gone.state(t), changed.state(t), is, lost.state(t))
+	}
+}
+
+// A new device is the network manager's first. When its time is over, the agent sets the device up.
+func TestTheNetworkManagerComesFirst(t *testing.T) {
+	n := newNode(t, "lan0")
+	p := n.attach(t, "lan0", 1)
+	n.start(t, func(o *Options) { o.HostGrace = time.Second })
+	fresh.IP(t, "", "link del lan0")
+	n.is(t, "lan0", control.Lost)
+	fresh.Run(t, "", "ip link add lan0 type veth peer name lan0p; ip link set lan0p up")
+	n.is(t, "lan0", control.Waiting)
+	if c := n.chain("lan0"); !strings.Contains(c.Reason, "lan0: it is down; the host's network manager has 1s for this") || c.NextTry.IsZero() {
+		t.Errorf("status %+v", c)
+	}
+	if p.state(t) != "" {
+		t.Error("it did not wait")
+	}
+	n.is(t, "lan0", control.Whole)
+	if p.state(t) == "" {
+		t.Error("it is not restored")
+	}
+
+	// The manager does it: the agent does not wait to the end of the time.
+	n.stop()
+	n.start(t, func(o *Options) { o.HostGrace = time.Hour })
+	fresh.IP(t, "", "link del lan0")
+	fresh.Run(t, "", "ip link add lan0 type veth peer name lan0p; ip link set lan0p up")
+	n.is(t, "lan0", control.Waiting)
+	fresh.IP(t, "", "link set lan0 up")
+	n.is(t, "lan0", control.Whole)
+}
+
+// A paused agent does nothing, also after a restart, until its pause ends.
+func TestPause(t *testing.T) {
+	n := newNode(t, "lan0")
+	p := n.attach(t, "lan0", 1)
+	n.start(t, nil)
+	if _, err := n.agent.Pause(t.Context(), 0, "new driver"); err != nil {
+		t.Fatal(err)
+	}
+	fresh.IP(t, "", "link del lan0")
+	makeParent(t, "lan0")
+	n.is(t, "lan0", control.Lost)
+	n.stop()
+	n.start(t, nil)
+	n.is(t, "lan0", control.Lost)
+	if s := n.agent.Status(); s.Paused == nil || s.Paused.Why != "new driver" || p.state(t) != "" {
+		t.Fatalf("status %+v, pod %q", s, p.state(t))
+	}
+	if err := n.agent.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.is(t, "lan0", control.Whole)
+	if _, err := n.agent.Pause(t.Context(), 300*time.Millisecond, ""); err != nil {
+		t.Fatal(err)
+	}
+	fresh.IP(t, "", "link del lan0")
+	makeParent(t, "lan0")
+	n.is(t, "lan0", control.Whole)
+	if n.agent.Status().Paused != nil {
+		t.Error("still paused")
+	}
+}
+
+// An agent that was not there at the loss finds it.
+func TestALossWithoutTheAgent(t *testing.T) {
+	n := newNode(t, "lan0")
+	p := n.attach(t, "lan0", 1)
+	was := p.state(t)
+	fresh.IP(t, "", "link del lan0")
+	makeParent(t, "lan0")
+	n.start(t, nil)
+	n.is(t, "lan0", control.Whole)
+	if p.state(t) != was {
+		t.Errorf("it is\n%s\nand was\n%s", p.state(t), was)
+	}
+}
+
+// A pod that comes while the agent runs is known to it at once, and one that goes is forgotten.
+func TestPodsComeAndGo(t *testing.T) {
+	n := newNode(t, "lan0")
+	n.start(t, nil)
+	p := n.attach(t, "lan0", 1)
+	within(t, 5*time.Second, "the agent knows the pod", func() bool { return n.chain("lan0").Attachments == 1 })
+	fresh.IP(t, "", "link del lan0")
+	makeParent(t, "lan0")
+	n.is(t, "lan0", control.Whole)
+	within(t, 5*time.Second, "the pod is whole", func() bool { return p.state(t) != "" })
+	n.forget(t, p)
+	within(t, 5*time.Second, "the agent forgets the pod", func() bool { return n.chain("lan0").Attachments == 0 })
+
+	// A sandbox that has gone without a DEL is nobody's loss.
+	q := n.attach(t, "lan0", 2)
+	fresh.IP(t, "", "link del lan0")
+	fresh.Remove(t, q.netns)
+	makeParent(t, "lan0")
+	within(t, 5*time.Second, "nothing is lost", func() bool { return n.chain("lan0").Lost == 0 })
+}

@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/udev"
+)
+
+// chain is what the loop knows of a chain of parents and of the attachments on it.
+type chain struct {
+	restore.Chain
+	losses  []*restore.Loss
+	outlook restore.Outlook
+	// picture is what the outlook says, to compare outlooks by. tried is that of the last try.
+	picture, tried string
+	view           view
+	decided        decision
+	// since is when the chain came into its state.
+	since time.Time
+	// lostAt is when the loss was seen, and backAt when something of it could be restored. Both are zero for a chain that is
+	// whole.
+	lostAt, backAt time.Time
+	// owed are the results of restores whose neighbours are not told yet.
+	owed []*restore.Result
+}
+
+// look compares the chain with the devices as they are now.
+func (c *chain) look(there netstate.Devices, losses []*restore.Loss, nics []netstate.Member, rebuildBond bool, now time.Time) {
+	c.losses, c.view.lost, c.view.reason = losses, 0, ""
+	for _, l := range losses {
+		if l == nil {
+			continue
+		}
+		if c.view.lost++; c.view.reason == "" {
+			c.view.reason = l.Reason
+		}
+	}
+	if c.view.lost == 0 {
+		c.outlook, c.picture = restore.Outlook{}, ""
+		c.view = view{running: c.view.running}
+		c.lostAt, c.backAt = time.Time{}, time.Time{}
+		return
+	}
+	if c.lostAt.IsZero() {
+		c.lostAt = now
+	}
+	o := c.task(nics, rebuildBond, false).Outlook(there, udev.Done)
+	c.outlook, c.picture = o, pictureOf(o)
+	v := &c.view
+	v.ready, v.missing, v.blocked, v.unnamed, v.theirs = len(o.Ready), o.Missing, o.Blocked, o.Unnamed, len(o.Theirs)
+	v.unnamedSince = since(v.unnamedSince, len(o.Unnamed) > 0, now)
+	v.backSince = since(v.backSince, len(o.Theirs) > 0, now)
+	v.changed = c.picture != c.tried
+	if c.backAt.IsZero() && (v.ready > 0 || v.theirs > 0) {
+		c.backAt = now
+	}
+}
+
+// since returns when something began that is now, zero if it is not.
+func since(began time.Time, is bool, now time.Time) time.Time {
+	switch {
+	case !is:
+		return time.Time{}
+	case began.IsZero():
+		return now
+	}
+	return began
+}
+
+// task is what may be restored of the chain. theirs says that the network manager has had its time.
+func (c *chain) task(nics []netstate.Member, rebuildBond, theirs bool) restore.Task {
+	return restore.Task{Chain: c.Chain, Losses: c.losses, NICs: nics, RebuildBond: rebuildBond, Theirs: theirs}
+}
+
+// pictureOf returns what the outlook says as one text.
+func pictureOf(o restore.Outlook) string {
+	var b strings.Builder
+	for _, r := range o.Ready {
+		b.WriteString(r.Attachment.String() + "\n")
+	}
+	for _, text := range slices.Concat(o.Missing, o.Blocked, o.Unnamed) {
+		b.WriteString(text + "\n")
+	}
+	for _, s := range slices.Concat(o.Ours, o.Theirs) {
+		b.WriteString(s.String() + "\n")
+	}
+	return b.String()
+}
+
+// decide decides what to do now, and notes since when that is so.
+func (c *chain) decide(r rules, now time.Time) decision {
+	d := decide(c.view, r, now)
+	if d.state != c.decided.state {
+		c.since = now
+	}
+	c.decided = d
+	return d
+}
+
+// status is what the control socket says of the chain.
+func (c *chain) status() control.Chain {
+	return control.Chain{
+		Base: c.Base, State: c.decided.state, Since: c.since, Reason: c.decided.reason, NextTry: c.decided.next,
+		Attachments: len(c.Records), Lost: c.view.lost,
+	}
+}
+
+// beside returns the other records of the sandboxes of the given ones, without those that are lost.
+func beside(ready []checkpoint.Record, all map[string][]checkpoint.Record, lost map[attachment.Key]bool) (others []checkpoint.Record) {
+	mine, seen := map[attachment.Key]bool{}, map[string]bool{}
+	for _, r := range ready {
+		mine[r.Attachment] = true
+	}
+	for _, r := range ready {
+		id := r.Attachment.ContainerID
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
+		for _, other := range all[id] {
+			if !mine[other.Attachment] && !lost[other.Attachment] {
+				others = append(others, other)
+			}
+		}
+	}
+	return others
+}

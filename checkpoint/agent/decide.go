@@ -1,0 +1,116 @@
+package agent
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint/control"
+)
+
+// Limits of the waits. Each is documented where an operator can see it.
+const (
+	// udevPatience is how long a device that udev is not done with is waited for: udev gives up a rule after three
+	// minutes, and pods do not wait for that.
+	udevPatience = 10 * time.Second
+	// firstBackoff and lastBackoff bound the time after a failure. It doubles with each failure.
+	firstBackoff = 500 * time.Millisecond
+	lastBackoff  = time.Minute
+	// afterChange is the least time between two tries if something about the devices has changed since.
+	afterChange = 500 * time.Millisecond
+)
+
+// view is what decide sees of a chain.
+type view struct {
+	// lost is the number of attachments that are lost. ready is how many of them can be restored now.
+	lost, ready int
+	// reason says what was lost.
+	reason string
+	// missing, blocked, unnamed and theirs are restore.Outlook's. theirs is the number of steps.
+	missing, blocked, unnamed []string
+	theirs                    int
+	// unnamedSince is when udev was first seen to be at work on a device of the chain. backSince is when a step of the
+	// network manager's was first seen to be left to do. Both are zero if there is nothing.
+	unnamedSince, backSince time.Time
+	// running says that a restore of the chain is under way.
+	running bool
+	// failures is the number of tries since the last one that worked. lastTry is when the last one ended. changed says
+	// that the outlook is another one than at the last try.
+	failures int
+	lastTry  time.Time
+	changed  bool
+	// why is the reason of the last failure.
+	why string
+}
+
+// rules are what an operator chooses.
+type rules struct {
+	paused *control.Pause
+	// grace is how long the network manager has for a device that is back.
+	grace time.Duration
+}
+
+// decision is what to do about a chain.
+type decision struct {
+	state  control.ChainState
+	reason string
+	// restore says that what is ready is to be restored now. theirs says that the network manager's steps are to be
+	// taken, too.
+	restore, theirs bool
+	// next is when to decide again if no event comes before. It is zero if only an event can change something.
+	next time.Time
+}
+
+// decide is a pure function: it says what to do about a chain at the time now.
+func decide(v view, r rules, now time.Time) decision {
+	switch {
+	case v.running:
+		return decision{state: control.Restoring, reason: v.reason}
+	case v.lost == 0:
+		return decision{state: control.Whole}
+	case r.paused != nil:
+		return decision{state: control.Lost, reason: v.reason + "; the agent is paused", next: r.paused.Until}
+	}
+	if until := nextTry(v); now.Before(until) {
+		return decision{state: control.BackingOff, reason: v.why, next: until}
+	}
+	if until := v.unnamedSince.Add(udevPatience); len(v.unnamed) > 0 && now.Before(until) {
+		return decision{state: control.Waiting, reason: strings.Join(v.unnamed, "; "), next: until}
+	}
+	graceEnds := v.backSince.Add(r.grace)
+	theirs := v.theirs > 0 && !now.Before(graceEnds)
+	switch {
+	case v.ready > 0 || theirs:
+		return decision{state: control.Restoring, reason: v.reason, restore: true, theirs: theirs}
+	case v.theirs > 0:
+		return decision{
+			state: control.Waiting, next: graceEnds,
+			reason: fmt.Sprintf("%s; the host's network manager has %s for this", strings.Join(v.missing, "; "), r.grace),
+		}
+	case len(v.missing)+len(v.blocked) > 0:
+		return decision{state: control.Lost, reason: strings.Join(append(v.missing, v.blocked...), "; ")}
+	}
+	return decision{state: control.Lost, reason: v.reason}
+}
+
+// nextTry is when the chain may be tried again after a failure. It is in the past if there was none.
+func nextTry(v view) time.Time {
+	if v.failures == 0 {
+		return time.Time{}
+	}
+	if v.changed {
+		return v.lastTry.Add(afterChange)
+	}
+	return v.lastTry.Add(backoff(v.failures))
+}
+
+// backoff is the wait after so many failures.
+func backoff(failures int) time.Duration {
+	wait := firstBackoff
+	for range failures - 1 {
+		if wait *= 2; wait >= lastBackoff {
+			return lastBackoff
+		}
+	}
+	return wait
+}

@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/checkpoint/control"
+)
+
+func TestDecide(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	at := func(d time.Duration) time.Time { return now.Add(d) }
+	grace := rules{grace: 2 * time.Second}
+	type said struct {
+		State           control.ChainState
+		Reason          string
+		Restore, Theirs bool
+		Next            time.Duration // from now, 0 for none
+	}
+	for name, test := range map[string]struct {
+		view  view
+		rules rules
+		want  said
+	}{
+		"nothing is lost":          {view{}, grace, said{State: control.Whole}},
+		"a restore is under way":   {view{lost: 1, ready: 1, running: true, reason: "eth0 has gone"}, grace, said{State: control.Restoring, Reason: "eth0 has gone"}},
+		"the base is away":         {view{lost: 2, reason: "eth0 has gone", missing: []string{"eth0 is not there"}}, grace, said{State: control.Lost, Reason: "eth0 is not there"}},
+		"the base is back and up":  {view{lost: 2, ready: 2, reason: "eth0 has gone"}, grace, said{State: control.Restoring, Reason: "eth0 has gone", Restore: true}},
+		"one base is back":         {view{lost: 2, ready: 1, reason: "eth0 has gone", missing: []string{"eth1 is not there"}}, grace, said{State: control.Restoring, Reason: "eth0 has gone", Restore: true}},
+		"the base is down":         {view{lost: 1, theirs: 1, backSince: at(-time.Second), missing: []string{"eth0: it is down"}}, grace, said{State: control.Waiting, Reason: "eth0: it is down; the host's network manager has 2s for this", Next: time.Second}},
+		"it is down for too long":  {view{lost: 1, theirs: 1, backSince: at(-2 * time.Second), reason: "eth0 has gone"}, grace, said{State: control.Restoring, Reason: "eth0 has gone", Restore: true, Theirs: true}},
+		"no time for the manager":  {view{lost: 1, theirs: 1, backSince: now, reason: "eth0 has gone"}, rules{}, said{State: control.Restoring, Reason: "eth0 has gone", Restore: true, Theirs: true}},
+		"pods do not wait for it":  {view{lost: 1, ready: 1, theirs: 1, backSince: now, reason: "bond4 has gone"}, grace, said{State: control.Restoring, Reason: "bond4 has gone", Restore: true}},
+		"udev is at work":          {view{lost: 1, ready: 1, unnamed: []string{"eth0: udev"}, unnamedSince: at(-time.Second)}, grace, said{State: control.Waiting, Reason: "eth0: udev", Next: 9 * time.Second}},
+		"udev never ends":          {view{lost: 1, ready: 1, unnamed: []string{"eth0: udev"}, unnamedSince: at(-10 * time.Second), reason: "r"}, grace, said{State: control.Restoring, Reason: "r", Restore: true}},
+		"somebody set it down":     {view{lost: 1, blocked: []string{"eth0 is down: somebody made it so"}}, grace, said{State: control.Lost, Reason: "eth0 is down: somebody made it so"}},
+		"paused":                   {view{lost: 1, ready: 1, reason: "r"}, rules{paused: &control.Pause{}}, said{State: control.Lost, Reason: "r; the agent is paused"}},
+		"paused for a while":       {view{lost: 1, ready: 1, reason: "r"}, rules{paused: &control.Pause{Until: at(time.Minute)}}, said{State: control.Lost, Reason: "r; the agent is paused", Next: time.Minute}},
+		"paused, nothing is lost":  {view{}, rules{paused: &control.Pause{}}, said{State: control.Whole}},
+		"it failed":                {view{lost: 1, ready: 1, failures: 1, lastTry: now, why: "busy"}, grace, said{State: control.BackingOff, Reason: "busy", Next: 500 * time.Millisecond}},
+		"it failed again":          {view{lost: 1, ready: 1, failures: 3, lastTry: now, why: "busy"}, grace, said{State: control.BackingOff, Reason: "busy", Next: 2 * time.Second}},
+		"it has failed for ever":   {view{lost: 1, ready: 1, failures: 1000, lastTry: now, why: "busy"}, grace, said{State: control.BackingOff, Reason: "busy", Next: time.Minute}},
+		"something has changed":    {view{lost: 1, ready: 1, failures: 9, lastTry: at(-time.Second), changed: true, reason: "r"}, grace, said{State: control.Restoring, Reason: "r", Restore: true}},
+		"it changes all the time":  {view{lost: 1, ready: 1, failures: 9, lastTry: at(-100 * time.Millisecond), changed: true, why: "busy"}, grace, said{State: control.BackingOff, Reason: "busy", Next: 400 * time.Millisecond}},
+		"the backoff has an end":   {view{lost: 1, ready: 1, failures: 2, lastTry: at(-time.Second), reason: "r"}, grace, said{State: control.Restoring, Reason: "r", Restore: true}},
+		"nothing can be done":      {view{lost: 1, reason: "eth1, a member of bond4, has gone"}, grace, said{State: control.Lost, Reason: "eth1, a member of bond4, has gone"}},
+		"a failure of what is now": {view{failures: 3, lastTry: now}, grace, said{State: control.Whole}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := decide(test.view, test.rules, now)
+			got := said{State: d.state, Reason: d.reason, Restore: d.restore, Theirs: d.theirs}
+			if !d.next.IsZero() {
+				got.Next = d.next.Sub(now)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("decide() (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

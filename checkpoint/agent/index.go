@@ -1,0 +1,171 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// index has the records of the store in memory, and follows the store by inotify(7).
+type index struct {
+	store     *checkpoint.Store
+	watcher   *fsnotify.Watcher
+	sandboxes map[string][]checkpoint.Record
+	// unreadable is the number of checkpoints that cannot be read, by sandbox.
+	unreadable map[string]int
+	// changed gets a value when there is something to take.
+	changed chan struct{}
+
+	mu sync.Mutex
+	// dirty are the sandboxes that changed. all says that any may have.
+	dirty map[string]bool
+	all   bool
+	// failed is the last error of inotify, nil if there is none.
+	failed error
+}
+
+// newIndex reads the store and follows it from then on. It creates the store's directory. The caller closes it.
+func newIndex(store *checkpoint.Store) (*index, error) {
+	if err := os.MkdirAll(store.Dir(), 0o700); err != nil {
+		return nil, fmt.Errorf("checkpoint directory: %w", err)
+	}
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, fmt.Errorf("watch the checkpoints: %w", err)
+	}
+	x := &index{
+		store: store, watcher: watcher, sandboxes: map[string][]checkpoint.Record{}, unreadable: map[string]int{},
+		changed: make(chan struct{}, 1), dirty: map[string]bool{}, all: true,
+	}
+	if err := watcher.Add(store.Dir()); err != nil {
+		_ = watcher.Close()
+		return nil, fmt.Errorf("watch the checkpoints: %w", err)
+	}
+	go x.listen()
+	return x, x.take()
+}
+
+func (x *index) close() { _ = x.watcher.Close() }
+
+// listen marks what changes. It ends when the watcher is closed.
+func (x *index) listen() {
+	events, errs := x.watcher.Events, x.watcher.Errors
+	for events != nil || errs != nil {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				events = nil
+				continue
+			}
+			if id := x.sandboxOf(e.Name); id != "" {
+				x.mark(id, nil)
+			}
+		case err, ok := <-errs:
+			if !ok {
+				errs = nil
+				continue
+			}
+			x.mark("", err) // Events are lost.
+		}
+	}
+}
+
+// sandboxOf returns the container ID of the sandbox whose checkpoint or directory has the path, "" if it is of none.
+func (x *index) sandboxOf(path string) string {
+	dir, name := filepath.Split(path)
+	if dir = filepath.Clean(dir); dir != filepath.Clean(x.store.Dir()) {
+		if strings.HasPrefix(name, ".") { // The lock, or a file that is being written.
+			return ""
+		}
+		name = filepath.Base(dir)
+	}
+	if attachment.ValidateName(name) != nil {
+		return ""
+	}
+	return name
+}
+
+// mark marks a sandbox, or all of them if an error says that events are lost.
+func (x *index) mark(id string, err error) {
+	x.mu.Lock()
+	if err != nil {
+		x.all, x.failed = true, err
+	} else {
+		x.dirty[id] = true
+	}
+	x.mu.Unlock()
+	select {
+	case x.changed <- struct{}{}:
+	default:
+	}
+}
+
+// take reads what has changed.
+func (x *index) take() error {
+	x.mu.Lock()
+	dirty, all, failed := x.dirty, x.all, x.failed
+	x.dirty, x.all, x.failed = map[string]bool{}, false, nil
+	x.mu.Unlock()
+	if errors.Is(failed, fsnotify.ErrEventOverflow) {
+		failed = nil // All is read again.
+	}
+	if all {
+		entries, err := os.ReadDir(x.store.Dir())
+		if err != nil {
+			x.mark("", err)
+			return errors.Join(failed, fmt.Errorf("list checkpoints: %w", err))
+		}
+		for id := range x.sandboxes {
+			dirty[id] = true
+		}
+		for _, e := range entries {
+			if e.IsDir() && attachment.ValidateName(e.Name()) == nil {
+				dirty[e.Name()] = true
+			}
+		}
+	}
+	for id := range dirty {
+		failed = errors.Join(failed, x.read(id))
+	}
+	return failed
+}
+
+// read reads the records of the sandbox. Its directory is watched first, so that no change is missed.
+func (x *index) read(id string) error {
+	err := x.watcher.Add(filepath.Join(x.store.Dir(), id))
+	if errors.Is(err, fs.ErrNotExist) {
+		delete(x.sandboxes, id)
+		delete(x.unreadable, id)
+		return nil
+	}
+	records, unreadable := x.store.Sandbox(id)
+	x.sandboxes[id], x.unreadable[id] = records, len(unreadable)
+	if err != nil {
+		return fmt.Errorf("watch the checkpoints of %s: %w", id, err)
+	}
+	return nil
+}
+
+// records returns all records, ordered by container ID and interface name.
+func (x *index) records() []checkpoint.Record {
+	ids := make([]string, 0, len(x.sandboxes))
+	for id := range x.sandboxes {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	var all []checkpoint.Record
+	for _, id := range ids {
+		all = append(all, x.sandboxes[id]...)
+	}
+	return all
+}

@@ -1,0 +1,339 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
+)
+
+const (
+	// idleLook is the least time between two looks at the devices while nothing is restored, and busyLook while
+	// something is: each step of a restore tells the watch of itself.
+	idleLook = 10 * time.Millisecond
+	busyLook = 100 * time.Millisecond
+	// round is how often everything is looked at without an event: for what an event cannot tell, such as the
+	// carrier of a NIC in a sandbox, or a lost event of the file system.
+	round = time.Minute
+	// owedRound is the round while announcements are owed.
+	owedRound = 5 * time.Second
+	// absentRound is how often a sandbox is looked for that was not found.
+	absentRound = 5 * time.Minute
+)
+
+// loop handles one event after the other until ctx is done.
+func (a *Agent) loop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		if a.Alive != nil {
+			a.Alive()
+		}
+		timer.Reset(a.nextWake(time.Now()))
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.watch.Changed():
+			if changes := a.watch.Take(); changes.Overrun || len(changes.List) > 0 {
+				a.stale = true
+			}
+		case <-a.index.changed:
+			if err := a.index.take(); err != nil {
+				a.Log.Warn("some checkpoints are not watched: they are looked at once a minute", "error", err)
+			}
+			a.regroup()
+			a.stale = true
+		case e := <-a.ended:
+			a.finish(e)
+		case request := <-a.requests:
+			request()
+		case <-timer.C:
+			a.roundIsOver(time.Now())
+		}
+		if a.stale && time.Now().Before(a.mayLook()) {
+			continue // The timer comes when it may.
+		}
+		if a.stale {
+			if err := a.look(ctx); err != nil {
+				a.Log.Error("the host's devices cannot be looked at", "error", err)
+			}
+			continue
+		}
+		a.decide(ctx)
+	}
+}
+
+// mayLook is when the devices may be looked at again.
+func (a *Agent) mayLook() time.Time {
+	if a.running > 0 {
+		return a.looked.Add(busyLook)
+	}
+	return a.looked.Add(idleLook)
+}
+
+// nextWake is how long the loop may wait for an event.
+func (a *Agent) nextWake(now time.Time) time.Duration {
+	until := now.Add(min(a.Patience, round))
+	earlier := func(t time.Time) {
+		if !t.IsZero() && t.Before(until) {
+			until = t
+		}
+	}
+	if a.stale {
+		earlier(a.mayLook())
+	}
+	for _, c := range a.chains {
+		earlier(c.decided.next)
+		if len(c.owed) > 0 {
+			earlier(a.looked.Add(owedRound))
+		}
+	}
+	return max(until.Sub(now), 0)
+}
+
+// roundIsOver looks again at what no event tells.
+func (a *Agent) roundIsOver(now time.Time) {
+	if now.Sub(a.looked) >= round || a.isOwing() && now.Sub(a.looked) >= owedRound {
+		a.stale = true
+	}
+	for key, at := range a.absent {
+		if now.Sub(at) >= absentRound {
+			delete(a.absent, key)
+			a.regroup()
+			a.stale = true
+			break
+		}
+	}
+	if a.paused != nil && !a.paused.Until.IsZero() && !now.Before(a.paused.Until) {
+		a.endPause("its time is over")
+	}
+}
+
+func (a *Agent) isOwing() bool {
+	for _, c := range a.chains {
+		if len(c.owed) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// regroup makes the chains of the records anew. What is known of a chain stays with its base.
+func (a *Agent) regroup() {
+	records := a.index.records()
+	a.nics = restore.NICs(records)
+	a.lookAtUnindexed(records)
+	var living []checkpoint.Record
+	for _, r := range records {
+		if _, absent := a.absent[r.Attachment]; !absent {
+			living = append(living, r)
+		}
+	}
+	known := map[string]*chain{}
+	for _, c := range a.chains {
+		known[c.Base] = c
+	}
+	var chains []*chain
+	for _, now := range restore.Chains(living, nil) {
+		c := known[now.Base]
+		if c == nil {
+			c = &chain{since: time.Now()}
+		}
+		delete(known, now.Base) // Two chains may have one base's name, after an exchange.
+		c.Chain = now
+		chains = append(chains, c)
+	}
+	for _, c := range known {
+		if c.view.running || len(c.owed) > 0 {
+			c.Records = nil
+			chains = append(chains, c)
+		}
+	}
+	a.chains = chains
+}
+
+// look looks at the devices, and decides.
+func (a *Agent) look(ctx context.Context) error {
+	a.stale, a.looked = false, time.Now()
+	devices, err := a.restorer.Host().Devices()
+	if err != nil {
+		a.stale = true
+		return err
+	}
+	a.devices = devices
+	a.announceOwed()
+	a.decide(ctx)
+	return nil
+}
+
+// announceOwed announces what is owed and has carrier now.
+func (a *Agent) announceOwed() {
+	for _, c := range a.chains {
+		var left []*restore.Result
+		for _, r := range c.owed {
+			owed, err := r.Reconnect()
+			if err != nil {
+				a.Log.Warn("announcements failed", "base", c.Base, "error", err)
+			}
+			if owed > 0 {
+				left = append(left, r)
+				continue
+			}
+			a.announced(c, r)
+		}
+		c.owed = left
+	}
+}
+
+// decide decides about all chains, and starts the restores.
+func (a *Agent) decide(ctx context.Context) {
+	now := time.Now()
+	rules := rules{paused: a.paused, grace: a.HostGrace}
+	lost := map[attachment.Key]bool{}
+	for _, c := range a.chains {
+		before := c.view.lost
+		c.look(a.devices, a.lossesOf(c), a.nics, a.RebuildBond, now)
+		for i, l := range c.losses {
+			if l != nil {
+				lost[c.Records[i].Attachment] = true
+			}
+		}
+		if before == 0 && c.view.lost > 0 {
+			a.lost(c)
+		}
+	}
+	for _, c := range a.chains {
+		was := c.decided
+		d := c.decide(rules, now)
+		if d.reason != was.reason || d.state != was.state {
+			a.Log.Debug("chain", "base", c.Base, "state", string(d.state), "reason", d.reason)
+		}
+		if d.restore && ctx.Err() == nil {
+			a.start(ctx, c, d.theirs, lost)
+		}
+	}
+	a.publish()
+}
+
+// lossesOf returns the losses of the chain's records.
+func (a *Agent) lossesOf(c *chain) []*restore.Loss {
+	losses := restore.Losses(a.devices, c.Records)
+	for i := range losses {
+		if losses[i] == nil {
+			losses[i] = a.unindexed[c.Records[i].Attachment]
+		}
+	}
+	return losses
+}
+
+// start starts a restore of what is ready in the chain.
+func (a *Agent) start(ctx context.Context, c *chain, theirs bool, lost map[attachment.Key]bool) {
+	task := c.task(a.nics, a.RebuildBond, theirs)
+	ready := task.Outlook(a.devices, noUdev).Ready
+	others := beside(ready, a.index.sandboxes, lost)
+	c.view.running, c.tried = true, c.picture
+	a.running++
+	go func() {
+		began := time.Now()
+		// A restore that was begun is ended: an interface that is half built helps nobody.
+		result, err := a.restorer.Restore(context.WithoutCancel(ctx), task, ready, others)
+		a.ended <- ended{chain: c, result: result, err: err, took: time.Since(began)}
+	}()
+}
+
+// noUdev is for an outlook that does not ask: the wait for udev is over.
+func noUdev(int) (bool, error) { return true, nil }
+
+// finish takes the end of a restore.
+func (a *Agent) finish(e ended) {
+	a.running--
+	c := e.chain
+	c.view.running, c.view.lastTry = false, time.Now()
+	a.stale, a.looked = true, time.Time{}
+	if e.err != nil {
+		c.view.failures++
+		c.view.why = printable.Joined(e.err)
+		a.failed(c, e)
+		return
+	}
+	for _, key := range e.result.Absent {
+		a.absent[key] = time.Now()
+	}
+	for _, o := range e.result.Attachments {
+		// The records have changed. The loop must not decide by what they were.
+		if err := a.index.read(o.Attachment.ContainerID); err != nil {
+			a.Log.Warn("a sandbox's checkpoints are not watched", "sandbox", o.Attachment.ContainerID, "error", err)
+		}
+		if o.IsAsRecorded() {
+			delete(a.unindexed, o.Attachment)
+		}
+	}
+	a.regroup()
+	if why := failures(e.result); why != "" {
+		c.view.failures++
+		c.view.why = why
+	} else {
+		c.view.failures, c.view.why = 0, ""
+	}
+	if e.result.Owed() > 0 {
+		c.owed = append(c.owed, e.result)
+	}
+	a.restored(c, e)
+}
+
+// failures says what failed, "" if nothing did.
+func failures(r *restore.Result) string {
+	absent := map[attachment.Key]bool{}
+	for _, key := range r.Absent {
+		absent[key] = true
+	}
+	for _, o := range r.Attachments {
+		if o.State == restore.Failed && !absent[o.Attachment] {
+			return o.Why()
+		}
+	}
+	return ""
+}
+
+// lookAtUnindexed finds out what became of interfaces whose records do not say on which device they were: records of an
+// older relink, and of relink import.
+func (a *Agent) lookAtUnindexed(records []checkpoint.Record) {
+	for _, r := range records {
+		if !restore.Unindexed(r) {
+			delete(a.unindexed, r.Attachment)
+			continue
+		}
+		if a.unindexed[r.Attachment] != nil {
+			continue
+		}
+		if loss := lossOfUnindexed(r); loss != nil {
+			a.unindexed[r.Attachment] = loss
+		}
+	}
+}
+
+// lossOfUnindexed looks into the sandbox. It returns nil if it cannot.
+func lossOfUnindexed(r checkpoint.Record) *restore.Loss {
+	base := netstate.ChainNames(r.Interface.Parents)[0]
+	sandbox, err := kernel.Open(r.Namespace.Path)
+	if err != nil {
+		return nil
+	}
+	defer sandbox.Close()
+	if r.Namespace.Same(sandbox.Identity()) != nil {
+		return nil
+	}
+	there, err := sandbox.Exists(r.Interface.Link.Name)
+	switch {
+	case err != nil:
+		return nil
+	case there:
+		return &restore.Loss{Device: base, Member: true, Reason: "the checkpoint does not have the indices of the parents: they are noted"}
+	}
+	return &restore.Loss{Device: base, Reason: r.Interface.Link.Name + " is gone, and its checkpoint does not have the indices of the parents"}
+}

@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/relink-cni/relink/checkpoint/control"
+)
+
+// pauseFile keeps a pause over a restart of the agent: whoever paused it counts on that.
+func (a *Agent) pauseFile() string { return filepath.Join(a.Store.Dir(), ".agent", "pause.json") }
+
+// loadPause returns the pause that is noted, nil if there is none or its time is over.
+func loadPause(path string) (*control.Pause, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var p control.Pause
+	if err := json.Unmarshal(b, &p); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if !p.Until.IsZero() && !time.Now().Before(p.Until) {
+		return nil, nil
+	}
+	return &p, nil
+}
+
+func savePause(path string, p control.Pause) error {
+	b, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return renameio.WriteFile(path, b, 0o600)
+}
+
+// inLoop has the loop run f, and waits until it has.
+func (a *Agent) inLoop(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	select {
+	case a.requests <- func() { f(); close(done) }:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	<-done
+	return nil
+}
+
+// Status returns how the agent is. It waits for nothing.
+func (a *Agent) Status() control.Status {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.status
+}
+
+// Pause makes the agent restore nothing for that long, or until Resume if the time is zero. It returns when no restore is
+// under way any more, or with the error of ctx. The agent is paused in both cases, also after a restart.
+func (a *Agent) Pause(ctx context.Context, length time.Duration, why string) (control.Pause, error) {
+	p := control.Pause{Since: time.Now().UTC(), Why: why}
+	if length > 0 {
+		p.Until = p.Since.Add(length)
+	}
+	if err := savePause(a.pauseFile(), p); err != nil {
+		return p, fmt.Errorf("note the pause: %w", err)
+	}
+	err := a.inLoop(ctx, func() {
+		a.paused = &p
+		a.stale = true
+		a.Log.Info("paused", "until", untilWords(p), "why", why)
+	})
+	for err == nil {
+		running := 0
+		if err = a.inLoop(ctx, func() { running = a.running }); err != nil || running == 0 {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return p, err
+}
+
+func untilWords(p control.Pause) string {
+	if p.Until.IsZero() {
+		return "a resume"
+	}
+	return p.Until.Format(time.RFC3339)
+}
+
+// Resume ends a pause. It does nothing if there is none.
+func (a *Agent) Resume(ctx context.Context) error {
+	return a.inLoop(ctx, func() { a.endPause("somebody resumed it") })
+}
+
+// endPause ends the pause. The loop calls it.
+func (a *Agent) endPause(why string) {
+	if a.paused == nil {
+		return
+	}
+	a.paused, a.stale = nil, true
+	a.Log.Info("goes on", "why", why)
+	if err := os.Remove(a.pauseFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		a.Log.Warn("the note of the pause stays: the next start of the agent is paused", "error", err)
+	}
+}

@@ -1,0 +1,76 @@
+package agent
+
+import (
+	"os"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/printable"
+)
+
+// publish makes the answer to Status.
+func (a *Agent) publish() {
+	s := control.Status{Version: a.Version, PID: os.Getpid(), StartedAt: a.started.UTC(), Paused: a.paused, Chains: []control.Chain{}, Drift: []control.Drift{}}
+	for _, c := range a.chains {
+		s.Chains = append(s.Chains, c.status())
+		for _, r := range c.owed {
+			s.Owed += r.Owed()
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.status = s
+}
+
+// lost logs a loss: a line that is worth to wake up for.
+func (a *Agent) lost(c *chain) {
+	a.Log.Warn("interfaces are lost", "base", c.Base, "attachments", c.view.lost, "why", printable.Line(c.view.reason))
+}
+
+// restored logs what a restore has done.
+func (a *Agent) restored(c *chain, e ended) {
+	counts := map[restore.State]int{}
+	for _, o := range e.result.Attachments {
+		counts[o.State]++
+	}
+	whole := counts[restore.Restored] + counts[restore.Repaired]
+	if whole > 0 {
+		a.Log.Info("interfaces are restored", "base", c.Base, "attachments", whole, "took", e.took.Round(time.Microsecond*100),
+			"sinceLoss", sinceOr(c.lostAt), "sinceBack", sinceOr(c.backAt), "owed", e.result.Owed())
+	}
+	for _, step := range e.result.Parents {
+		if step.Error == "" {
+			a.Log.Info("the host is changed", "step", step.String(), "why", printable.Line(step.Reason))
+		}
+	}
+	if c.view.why != "" {
+		a.failed(c, e)
+	}
+}
+
+// failed logs that something could not be restored. The agent tries again.
+func (a *Agent) failed(c *chain, e ended) {
+	failed := 0
+	if e.result != nil {
+		for _, o := range e.result.Attachments {
+			if o.State == restore.Failed {
+				failed++
+			}
+		}
+	}
+	a.Log.Warn("a restore failed", "base", c.Base, "failed", failed, "why", printable.Line(c.view.why), "nextTry", backoff(c.view.failures))
+}
+
+// announced logs that the neighbours know the addresses of a restore that had no carrier at first.
+func (a *Agent) announced(c *chain, r *restore.Result) {
+	a.Log.Info("the neighbours are told", "base", c.Base, "attachments", len(r.Attachments))
+}
+
+// sinceOr returns how long ago it was, 0 for never.
+func sinceOr(t time.Time) time.Duration {
+	if t.IsZero() {
+		return 0
+	}
+	return time.Since(t).Round(time.Microsecond * 100)
+}

@@ -1,0 +1,125 @@
+package restore
+
+import (
+	"context"
+	"slices"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/selection"
+)
+
+// Restorer restores what was lost, unasked, for as long as its process lives. Several goroutines may use it at once, each
+// for chains of its own. The caller closes it.
+type Restorer struct {
+	store     *checkpoint.Store
+	host      *kernel.Namespace
+	announcer *kernel.Announcer
+}
+
+// NewRestorer returns a Restorer of the host's namespace and the store.
+func NewRestorer(store *checkpoint.Store) (*Restorer, error) {
+	host, err := kernel.OpenHost()
+	if err != nil {
+		return nil, err
+	}
+	announcer, err := host.NewAnnouncer()
+	if err != nil {
+		host.Close()
+		return nil, err
+	}
+	return &Restorer{store: store, host: host, announcer: announcer}, nil
+}
+
+// Close releases what the Restorer has open.
+func (r *Restorer) Close() {
+	r.announcer.Close()
+	r.host.Close()
+}
+
+// Host is the host's namespace. The Restorer owns it.
+func (r *Restorer) Host() *kernel.Namespace { return r.host }
+
+// Result is what a task has done.
+type Result struct {
+	Report
+	// Absent are the records whose sandboxes are not at their paths and were found nowhere else. Their pods have
+	// ended, or are about to.
+	Absent []attachment.Key
+	run    *run
+}
+
+// Restore restores the records of the task that are ready, by the devices as they are when it has the locks. beside are
+// other records of their sandboxes, without a loss: their routes are restored if they depend on what is restored. Restore waits
+// for no device and for no carrier. It returns an error if it could look at nothing.
+func (r *Restorer) Restore(ctx context.Context, t Task, ready, beside []checkpoint.Record) (*Result, error) {
+	run := newRun(Options{Store: r.store, ParentOptions: ParentOptions{RebuildBond: t.RebuildBond, allowed: t.policy().allows}}, r.host)
+	run.announcer, run.recorded, run.unasked = r.announcer, t.NICs, true
+	for i, l := range t.Losses {
+		if l != nil && l.Member {
+			run.parts[t.Records[i].Attachment] = hostOnly
+		}
+	}
+	for _, b := range beside {
+		if leans(b.Interface) {
+			run.parts[b.Attachment] = leaning
+			ready = append(slices.Clip(ready), b)
+		}
+	}
+	slices.SortStableFunc(ready, bySandboxID)
+	report, absent, err := run.restore(ctx, ready, nil)
+	if err != nil {
+		return nil, err
+	}
+	report.Attachments = slices.DeleteFunc(report.Attachments, func(o Outcome) bool {
+		return run.parts[o.Attachment] == leaning && len(o.Steps) == 0
+	})
+	return &Result{Report: report, Absent: absent, run: run}, nil
+}
+
+// Owed returns how many attachments of the result lack carrier, or an announcement.
+func (r *Result) Owed() (n int) {
+	for _, c := range r.run.chains {
+		n += len(c.pending(c.outcomes))
+	}
+	return n
+}
+
+// Reconnect looks for carrier again, and announces what it can. It returns what Owed then returns.
+func (r *Result) Reconnect() (owed int, err error) {
+	for _, c := range r.run.chains {
+		left, failed := c.reconnect(c.pending(c.outcomes))
+		owed += len(left)
+		if failed != nil {
+			err = failed
+		}
+	}
+	return owed, err
+}
+
+// OweAll notes in all checkpoints that an announcement is owed, if an earlier restore was killed: nobody knows what it has
+// announced.
+func (r *Restorer) OweAll() error {
+	if !r.store.RestoreUnfinished() {
+		return nil
+	}
+	note, err := r.store.BeginRestore()
+	if err != nil {
+		return err
+	}
+	run := newRun(Options{Store: r.store}, r.host)
+	records, _, err := r.store.Select(selection.Selection{})
+	settled := err == nil
+	for _, record := range records {
+		o := outcomeOf(record)
+		w := work{chain: &chain{run: run}, record: record, outcome: o}
+		if w.owe(); o.AnnouncementOwed && !record.AnnouncementOwed {
+			settled = run.setOwed(o, true) == nil && settled
+		}
+	}
+	note.End(settled, true)
+	return err
+}
+
+func bySandboxID(a, b checkpoint.Record) int { return compareKeys(a.Attachment, b.Attachment) }

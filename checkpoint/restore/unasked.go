@@ -1,0 +1,189 @@
+package restore
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Task is what a restore that nobody asked for may do: the losses of a chain, and nothing else.
+type Task struct {
+	Chain
+	// Losses are those of the chain's records (Losses), in their order.
+	Losses []*Loss
+	// NICs are all the NICs that the records of the node name (NICs).
+	NICs []netstate.Member
+	// Theirs says that the network manager of the host has had its time. Then the task also takes the steps that
+	// are the manager's: a new device is set up, gets its MTU, and becomes a member of its bond.
+	Theirs bool
+	// RebuildBond builds a bond that is missing, as one of the manager's steps.
+	RebuildBond bool
+}
+
+// NICs returns all the NICs that records name, each description once.
+func NICs(records []checkpoint.Record) []netstate.Member { return recordedNICs(records) }
+
+// Outlook is what a Task would meet in the host.
+type Outlook struct {
+	// Ready are the lost records of the task that can be restored now.
+	Ready []checkpoint.Record
+	// Missing says what the others wait for: devices that may still appear, or the manager's steps.
+	Missing []string
+	// Blocked says what no waiting mends. The devices are there, and somebody made them so.
+	Blocked []string
+	// Unnamed are devices that are to be changed and that udev is not done with.
+	Unnamed []string
+	// Theirs are the manager's steps that the task would take if its Theirs were set.
+	Theirs []Step
+	// Ours are the steps that the task takes now.
+	Ours []Step
+}
+
+// Outlook is a pure function but for udevDone, which says whether udev is done with the device of an index.
+func (t Task) Outlook(there netstate.Devices, udevDone func(index int) (bool, error)) (o Outlook) {
+	policy := t.policy()
+	plan := NewParentPlan(there, t.NICs, ParentOptions{RebuildBond: t.RebuildBond, allowed: policy.allows})
+	ready := map[string]bool{}
+	for i := range t.Records {
+		if t.Losses[i] == nil {
+			continue
+		}
+		r := &t.Records[i]
+		if r.Interface.ParentsInSandbox {
+			continue
+		}
+		if t.isReady(plan, policy, r, t.Losses[i].Member, &o) {
+			o.Ready = append(o.Ready, *r)
+			ready[r.Attachment.ContainerID] = true
+		}
+	}
+	for i, r := range t.Records {
+		if t.Losses[i] != nil && r.Interface.ParentsInSandbox && ready[r.Attachment.ContainerID] {
+			o.Ready = append(o.Ready, r)
+		}
+	}
+	o.Ours = plan.Steps()
+	for _, step := range slices.Concat(o.Ours, plan.withheld) {
+		if done, err := udevDone(step.at.Index); step.at.Index > 0 && err == nil && !done {
+			o.Unnamed = appendNew(o.Unnamed, step.at.Name+" is there, but udev is not done with it")
+		}
+	}
+	for _, step := range plan.withheld {
+		if policy.isTheirs(step) {
+			o.Theirs = append(o.Theirs, step)
+		}
+	}
+	return o
+}
+
+// isReady says that the record can be restored now, or adds to the outlook why not. member says that only a member of
+// its bond has gone.
+func (t Task) isReady(plan *ParentPlan, policy policy, r *checkpoint.Record, member bool, o *Outlook) bool {
+	if link := r.Interface.Link; link.Kind == netstate.KindNIC {
+		_, _, problem := plan.nic(link)
+		return problem == nil || o.lacks(problem)
+	}
+	result := plan.chain(r.Interface.Parents)
+	for _, problem := range result.problems {
+		if problem.Waiting {
+			o.Missing = appendNew(o.Missing, problem.Reason)
+		}
+	}
+	if result.broken != nil {
+		return o.lacks(result.broken)
+	}
+	if member {
+		return !sameIndices(result.now, r.Interface.Parents) // Some member is back.
+	}
+	for _, step := range plan.withheldFor(result.parent.Index) {
+		switch {
+		case step.Action() == Enslave && policy.isTheirs(step):
+			// The pods do not need the member to be built.
+		case policy.isTheirs(step):
+			return o.lacks(&Problem{Reason: step.Device + ": " + step.Reason, Waiting: true})
+		default:
+			return o.lacks(&Problem{Reason: step.Device + ": " + step.Reason + ", and it was there all the time: somebody made it so"})
+		}
+	}
+	return true
+}
+
+func (o *Outlook) lacks(problem *Problem) bool {
+	if problem.Waiting {
+		o.Missing = appendNew(o.Missing, problem.Reason)
+	} else {
+		o.Blocked = appendNew(o.Blocked, problem.Reason)
+	}
+	return false
+}
+
+// policy says which steps in the host a restore that nobody asked for takes. VLAN parents are relink's own. A device
+// that is new since the records were written is the network manager's first. A device that was there when they were written
+// is as somebody wants it.
+type policy struct {
+	known  map[int]bool
+	theirs bool
+}
+
+func (t Task) policy() policy {
+	p := policy{known: map[int]bool{}, theirs: t.Theirs}
+	for i := range t.Records {
+		for _, d := range t.Records[i].Interface.Parents {
+			if onHost(&t.Records[i]) {
+				p.know(d)
+			}
+		}
+	}
+	return p
+}
+
+func (p policy) know(d netstate.Device) {
+	p.known[d.IfIndex] = d.IfIndex != 0
+	if d.Bond == nil {
+		return
+	}
+	for _, m := range d.Bond.Members {
+		p.known[m.IfIndex] = m.IfIndex != 0
+	}
+}
+
+func (p policy) isTheirs(s Step) bool { return s.Action() != CreateVLAN && !p.known[s.at.Index] }
+
+func (p policy) allows(s Step) bool { return s.Action() == CreateVLAN || p.theirs && p.isTheirs(s) }
+
+// part is what a restore does of what an attachment lacks.
+type part int
+
+const (
+	// everything: somebody asked for it, or what the interface was built on has gone.
+	everything part = iota
+	// hostOnly: a member of the bond has gone, and the interface is there.
+	hostOnly
+	// leaning: the interface lacks nothing itself, but routes of it can depend on one that is restored.
+	leaning
+)
+
+// keep returns the steps that belong to the part.
+func (p part) keep(steps []Step, i netstate.Interface) []Step {
+	switch p {
+	case hostOnly:
+		return nil
+	case leaning:
+		own := map[netip.Addr]bool{{}: true}
+		for _, a := range i.Addresses {
+			own[a.Prefix.Addr()] = true
+		}
+		return slices.DeleteFunc(slices.Clone(steps), func(s Step) bool {
+			switch c := s.change.(type) {
+			case orderRoutes:
+				return false
+			case addRoute:
+				return len(c.route.Devices()) == 0 && own[c.route.Source]
+			}
+			return true
+		})
+	}
+	return steps
+}
