@@ -73,7 +73,7 @@ func TestTheNetworkManagerComesFirst(t *testing.T) {
 	n.is(t, "lan0", control.Lost)
 	fresh.Run(t, "", "ip link add lan0 type veth peer name lan0p; ip link set lan0p up")
 	n.is(t, "lan0", control.Waiting)
-	if c := n.chain("lan0"); !strings.Contains(c.Reason, "lan0: it is down; the host's network manager has 1s for this") || c.NextTry.IsZero() {
+	if c := n.chain("lan0"); !strings.Contains(c.Reason, "the host's network manager has 1s for this: set lan0 up") || c.NextTry.IsZero() {
 		t.Errorf("status %+v", c)
 	}
 	if p.state(t) != "" {

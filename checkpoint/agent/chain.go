@@ -45,7 +45,9 @@ func (c *chain) look(there netstate.Devices, losses []*restore.Loss, nics []nets
 	if c.view.lost == 0 {
 		c.outlook, c.picture = restore.Outlook{}, ""
 		c.view = view{running: c.view.running}
-		c.lostAt, c.backAt = time.Time{}, time.Time{}
+		if !c.view.running { // What was restored is told with these times.
+			c.lostAt, c.backAt = time.Time{}, time.Time{}
+		}
 		return
 	}
 	if c.lostAt.IsZero() {
@@ -54,11 +56,14 @@ func (c *chain) look(there netstate.Devices, losses []*restore.Loss, nics []nets
 	o := c.task(nics, rebuildBond, false).Outlook(there, udev.Done)
 	c.outlook, c.picture = o, pictureOf(o)
 	v := &c.view
-	v.ready, v.missing, v.blocked, v.unnamed, v.theirs = len(o.Ready), o.Missing, o.Blocked, o.Unnamed, len(o.Theirs)
+	v.ready, v.missing, v.blocked, v.unnamed, v.theirs = len(o.Ready), o.Missing, o.Blocked, o.Unnamed, nil
+	for _, step := range o.Theirs {
+		v.theirs = append(v.theirs, step.String())
+	}
 	v.unnamedSince = since(v.unnamedSince, len(o.Unnamed) > 0, now)
 	v.backSince = since(v.backSince, len(o.Theirs) > 0, now)
 	v.changed = c.picture != c.tried
-	if c.backAt.IsZero() && (v.ready > 0 || v.theirs > 0) {
+	if c.backAt.IsZero() && (v.ready > 0 || len(v.theirs) > 0) {
 		c.backAt = now
 	}
 }

@@ -26,9 +26,8 @@ type view struct {
 	lost, ready int
 	// reason says what was lost.
 	reason string
-	// missing, blocked, unnamed and theirs are restore.Outlook's. theirs is the number of steps.
-	missing, blocked, unnamed []string
-	theirs                    int
+	// missing, blocked, unnamed and theirs are restore.Outlook's.
+	missing, blocked, unnamed, theirs []string
 	// unnamedSince is when udev was first seen to be at work on a device of the chain. backSince is when a step of the
 	// network manager's was first seen to be left to do. Both are zero if there is nothing.
 	unnamedSince, backSince time.Time
@@ -78,14 +77,14 @@ func decide(v view, r rules, now time.Time) decision {
 		return decision{state: control.Waiting, reason: strings.Join(v.unnamed, "; "), next: until}
 	}
 	graceEnds := v.backSince.Add(r.grace)
-	theirs := v.theirs > 0 && !now.Before(graceEnds)
+	theirs := len(v.theirs) > 0 && !now.Before(graceEnds)
 	switch {
 	case v.ready > 0 || theirs:
 		return decision{state: control.Restoring, reason: v.reason, restore: true, theirs: theirs}
-	case v.theirs > 0:
+	case len(v.theirs) > 0:
 		return decision{
 			state: control.Waiting, next: graceEnds,
-			reason: fmt.Sprintf("%s; the host's network manager has %s for this", strings.Join(v.missing, "; "), r.grace),
+			reason: fmt.Sprintf("the host's network manager has %s for this: %s", r.grace, strings.Join(v.theirs, "; ")),
 		}
 	case len(v.missing)+len(v.blocked) > 0:
 		return decision{state: control.Lost, reason: strings.Join(append(v.missing, v.blocked...), "; ")}

@@ -99,7 +99,7 @@ func (t Task) isReady(plan *ParentPlan, policy policy, r *checkpoint.Record, mem
 	}
 	for _, step := range plan.withheldFor(result.parent.Index) {
 		switch {
-		case step.Action() == Enslave && policy.isTheirs(step):
+		case step.Action() == Enslave:
 			// The pods do not need the member to be built.
 		case policy.isTheirs(step):
 			return o.lacks(&Problem{Reason: step.Device + ": " + step.Reason, Waiting: true})
@@ -149,7 +149,12 @@ func (p policy) know(d netstate.Device) {
 	}
 }
 
-func (p policy) isTheirs(s Step) bool { return s.Action() != CreateVLAN && !p.known[s.at.Index] }
+func (p policy) isTheirs(s Step) bool {
+	if to, ok := s.change.(enslave); ok && !p.known[to.bond.Index] {
+		return true // The bond is new: its members are free because the old one went.
+	}
+	return s.Action() != CreateVLAN && !p.known[s.at.Index]
+}
 
 func (p policy) allows(s Step) bool { return s.Action() == CreateVLAN || p.theirs && p.isTheirs(s) }
 

@@ -27,6 +27,7 @@ var renamed = map[string]string{
 // named are the other packages: one go command builds them all.
 var named = []string{
 	module + "/cmd/relink",
+	module + "/cmd/relink-agent",
 	"github.com/containernetworking/cni/cnitool",
 	reference + "/main/macvlan",
 	reference + "/main/ipvlan",

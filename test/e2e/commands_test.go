@@ -29,6 +29,7 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"device":  cmdDevice,
 	"await":   cmdAwait,
 	"systemd": cmdSystemd,
+	"soon":    cmdSoon,
 }
 
 func check(ts *testscript.TestScript, err error) {
@@ -227,6 +228,21 @@ func cmdDevice(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("device %s is there: %v", name, err == nil)
 		}
 	}
+}
+
+// soon PROGRAM ARGUMENT... runs the program again and again until it succeeds, or, after a !, until it fails.
+func cmdSoon(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, false, len(args) > 0, "soon PROGRAM ARGUMENT...")
+	check(ts, eventually(func() error {
+		err := run(ts, nil, args[0], args[1:]...)
+		if neg && err == nil {
+			return fmt.Errorf("%s still succeeds", strings.Join(args, " "))
+		}
+		if neg {
+			return nil
+		}
+		return err
+	}))
 }
 
 // await FILE... waits until the files exist.
