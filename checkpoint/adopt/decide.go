@@ -28,6 +28,8 @@ type Found struct {
 	Why    string
 	// Beside are all devices of the sandbox.
 	Beside netstate.Devices
+	// Unbroken says that what is missing now was taken away on purpose (Heard).
+	Unbroken bool
 }
 
 // Node is all that runs on the node and all that is remembered.
@@ -281,7 +283,7 @@ var essential = []netstate.Field{
 
 // worse says why the present state must not replace the record. A link that went down has lost its
 // routes. A link whose parent went away is another one now. diffs are the differences from the
-// record. Nobody can tell whether an address or a route was lost or was taken away on purpose, so
+// record. Where nobody can tell whether an address or a route was lost or was taken away on purpose,
 // both count as lost. An interface that became the port of a bridge needs neither: there they do not
 // count.
 func worse(f Found, r checkpoint.Record, diffs []netstate.Difference) string {
@@ -291,7 +293,7 @@ func worse(f Found, r checkpoint.Record, diffs []netstate.Difference) string {
 	becamePort := f.Live.Master != nil && f.Live.Master.Kind == netstate.KindBridge && r.Interface.Master == nil
 	var lost []netstate.Difference
 	for _, d := range diffs {
-		if becamePort && (d.Field == netstate.FieldAddress || d.Field == netstate.FieldRoute) {
+		if (becamePort || f.Unbroken) && (d.Field == netstate.FieldAddress || d.Field == netstate.FieldRoute) {
 			continue
 		}
 		if slices.Contains(essential, d.Field) && (d.Have == "" || d.Field == netstate.FieldKind || d.Field == netstate.FieldParent) {

@@ -145,6 +145,8 @@ type room struct {
 	// own are its devices, except those under construction.
 	own     netstate.Devices
 	records matched
+	// extent is how much of an interface is read.
+	extent kernel.Extent
 	// stacks are what the sandbox has on the host's devices. It is nil before somebody asks.
 	stacks map[stack][]neighbour
 }
@@ -156,7 +158,7 @@ func (l *look) enter(namespace *kernel.Namespace) (*room, error) {
 		return nil, fmt.Errorf("%s: %w", id.Path, err)
 	}
 	own = slices.DeleteFunc(own, kernel.Unfinished)
-	return &room{look: l, namespace: namespace, own: own, records: l.records.in(id, own)}, nil
+	return &room{look: l, namespace: namespace, own: own, records: l.records.in(id, own), extent: kernel.Everything}, nil
 }
 
 // open opens the sandbox by the first of its paths that still leads there. It returns nil if none
@@ -183,7 +185,7 @@ func open(s sandbox.Sandbox) (*kernel.Namespace, error) {
 // recorded.
 func (r *room) at(name string) (*Found, error) {
 	host, path := r.devices, r.namespace.Path()
-	live, err := kernel.Capture(r.host, r.namespace, host, name, kernel.Everything)
+	live, err := kernel.Capture(r.host, r.namespace, host, name, r.extent)
 	if err != nil && !isNone(err) {
 		host, live, err = r.retry(name)
 	}
@@ -225,7 +227,7 @@ func (r *room) retry(name string) (netstate.Devices, netstate.Interface, error) 
 	if err != nil {
 		return nil, netstate.Interface{}, err
 	}
-	live, err := kernel.Capture(r.host, r.namespace, host, name, kernel.Everything)
+	live, err := kernel.Capture(r.host, r.namespace, host, name, r.extent)
 	if err == nil || isNone(err) {
 		return host, live, err
 	}

@@ -1,0 +1,170 @@
+package fresh
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Options of a Refresher.
+type Options struct {
+	Store *checkpoint.Store
+	// Host is the host's namespace. It stays open until Run has returned.
+	Host *kernel.Namespace
+	// ReceiveBuffer is that of the watch of the sandboxes (kernel.WatchOptions).
+	ReceiveBuffer int
+	// OnError is called with each failure to read or write. The refresher tries again by itself. It may be nil.
+	OnError func(namespace attachment.Namespace, err error)
+}
+
+// Finding says why the checkpoint of an attachment is not renewed: the interface is gone, down, on another parent, or
+// lacks something.
+type Finding struct {
+	Attachment attachment.Key
+	Pod        attachment.Pod
+	Reason     string
+}
+
+// Counters count since the start.
+type Counters struct {
+	// Readings are looks into one sandbox. Refreshes are checkpoints that were written. Refusals are findings that were
+	// new. Failures are readings that did not come to an end. Overruns are how often the kernel told more than was read.
+	Readings, Refreshes, Refusals, Failures, Overruns uint64
+}
+
+// Refresher keeps the checkpoints of a store fresh. Its methods can be called at any time, from several goroutines.
+type Refresher struct {
+	Options
+	watch     *kernel.SandboxWatch
+	hostWatch *kernel.Watch
+	wake      chan struct{}
+
+	// These belong to the goroutine of Run. devices are those of the host. They are nil if they are out of date.
+	devices   netstate.Devices
+	sandboxes map[attachment.Namespace]*sandbox
+	active    map[*sandbox]struct{}
+
+	mu sync.Mutex
+	// asked are the container IDs whose checkpoints may have changed. The value says that their sandboxes have changed.
+	asked    map[string]bool
+	held     map[string]int
+	findings map[attachment.Key]Finding
+	counters Counters
+}
+
+// New returns a Refresher that listens to the kernel, for Run. It needs CAP_NET_BROADCAST.
+func New(opts Options) (*Refresher, error) {
+	r := &Refresher{
+		Options: opts, wake: make(chan struct{}, 1), sandboxes: map[attachment.Namespace]*sandbox{}, active: map[*sandbox]struct{}{},
+		asked: map[string]bool{}, held: map[string]int{}, findings: map[attachment.Key]Finding{},
+	}
+	if r.OnError == nil {
+		r.OnError = func(attachment.Namespace, error) {}
+	}
+	var err error
+	if r.hostWatch, err = opts.Host.Watch(kernel.WatchOptions{}); err != nil {
+		return nil, err
+	}
+	if r.watch, err = opts.Host.WatchSandboxes(kernel.WatchOptions{ReceiveBuffer: opts.ReceiveBuffer}); err != nil {
+		r.hostWatch.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Run renews checkpoints until ctx is done. It first looks at all of them. It is called once, and ends the watches.
+func (r *Refresher) Run(ctx context.Context) error {
+	defer r.hostWatch.Close()
+	defer r.watch.Close()
+	if err := r.lookAtAll(); err != nil {
+		return fmt.Errorf("keep checkpoints fresh: %w", err)
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		r.hear()
+		r.lookAtAsked()
+		if next, ok := r.readDue(ctx); ok {
+			timer.Reset(time.Until(next))
+		}
+		select {
+		case <-ctx.Done():
+		case <-r.watch.Changed():
+		case <-r.wake:
+		case <-timer.C:
+		}
+	}
+	return nil
+}
+
+func (r *Refresher) lookAtAll() error {
+	records, _, err := r.Store.List()
+	for _, record := range records {
+		r.Look(record.Attachment.ContainerID)
+	}
+	return err
+}
+
+// Look says that the checkpoints of the container may have been written or forgotten.
+func (r *Refresher) Look(containerID string) { r.ask(containerID, false) }
+
+// Hold leaves the sandbox of the container alone until Release. Several holds need as many releases. A reading that is
+// under way goes on: it holds the sandbox's lock.
+func (r *Refresher) Hold(containerID string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held[containerID]++
+}
+
+// Release ends a Hold. After the last one the sandbox is read.
+func (r *Refresher) Release(containerID string) {
+	r.mu.Lock()
+	if r.held[containerID]--; r.held[containerID] <= 0 {
+		delete(r.held, containerID)
+	}
+	r.mu.Unlock()
+	r.ask(containerID, true)
+}
+
+func (r *Refresher) ask(containerID string, changed bool) {
+	r.mu.Lock()
+	r.asked[containerID] = r.asked[containerID] || changed
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Findings returns why checkpoints are not renewed, ordered by container ID and interface. An interface that went with
+// its parent is among them too.
+func (r *Refresher) Findings() []Finding {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]Finding, 0, len(r.findings))
+	for _, f := range r.findings {
+		all = append(all, f)
+	}
+	slices.SortFunc(all, func(a, b Finding) int { return compareKeys(a.Attachment, b.Attachment) })
+	return all
+}
+
+// Counters returns what was counted so far.
+func (r *Refresher) Counters() Counters {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.counters
+}
+
+func (r *Refresher) count(f func(*Counters)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(&r.counters)
+}

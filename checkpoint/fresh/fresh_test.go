@@ -1,0 +1,168 @@
+package fresh
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	testnet "github.com/relink-cni/relink/test/fresh"
+)
+
+// content is what a checkpoint has of an interface.
+func content(t testing.TB, v any) string {
+	t.Helper()
+	b, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// What somebody changes in a pod is in its checkpoint soon, and nothing is found wrong.
+func TestAChangeInAPodIsInItsCheckpoint(t *testing.T) {
+	n := newNode(t, 1)
+	p := n.pods[0]
+	r := n.run(t)
+	for _, line := range []string{
+		"ip route add 10.8.0.0/24 via 10.9.0.1",
+		"ip route del 10.8.0.0/24",
+		"ip route add 10.7.0.0/24 via 10.9.0.1 src 10.9.0.2; ip -6 route add fd00:7::/64 via fd00:9:0::1",
+		"ip route del 10.7.0.0/24; ip -6 route del fd00:7::/64",
+		"ip addr add 10.6.0.2/24 dev eth0",
+		"ip addr del 10.6.0.2/24 dev eth0",
+		"ip -6 addr add fd00:6::2/64 dev eth0 nodad",
+		"ip rule add from 10.9.0.2 table 100 priority 1000; ip route add default via 10.9.0.1 table 100",
+		"ip neigh add 10.9.0.9 lladdr 02:00:00:00:00:09 dev eth0",
+		"ip neigh del 10.9.0.9 dev eth0",
+		"ip link set eth0 mtu 1400",
+		"echo 2 >/proc/sys/net/ipv4/conf/eth0/rp_filter",
+		"ip route del default; ip -6 route del default",
+	} {
+		testnet.Run(t, p.path, line)
+		want := content(t, n.capture(t, p))
+		began, got := time.Now(), ""
+		for got != want && time.Since(began) < 3*time.Second {
+			time.Sleep(time.Millisecond)
+			got = content(t, n.record(t, p).Interface)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-pod +checkpoint):\n%s", line, diff)
+		}
+		time.Sleep((quiet + 1) * firstPause)
+	}
+	if found := r.Findings(); len(found) > 0 {
+		t.Errorf("found: %+v", found)
+	}
+	if is := n.record(t, p); is.Writer != "relink-macvlan" || is.Pod.Name != "c0" || string(is.CNI.Config) != "{}" {
+		t.Errorf("the checkpoint has lost what the runtime gave: %+v", is)
+	}
+}
+
+// A checkpoint is not written if nothing but the time differs.
+func TestNothingIsWrittenWithoutAChange(t *testing.T) {
+	n := newNode(t, 1)
+	p := n.pods[0]
+	before := n.record(t, p)
+	r := n.run(t)
+	testnet.Run(t, p.path, "ip link set lo up; ip route add blackhole 10.5.0.0/24; ip link set eth0 alias there; ip link set eth0 alias ''")
+	readings := r.Counters().Readings
+	within(t, 5*time.Second, "the pod is read when it has settled", func() bool {
+		return r.Counters().Readings > readings && !strings.Contains(content(t, n.record(t, p).Interface), "there")
+	})
+	time.Sleep(settle + 200*time.Millisecond)
+	if count := r.Counters(); count.Refusals+count.Failures+count.Overruns > 0 {
+		t.Errorf("%+v", count)
+	}
+	idle := r.Counters().Readings
+	if after := n.record(t, p); content(t, after.Interface) != content(t, before.Interface) {
+		t.Error("the checkpoint has changed")
+	} else if r.Counters().Refreshes == 0 && after.CapturedAt != before.CapturedAt {
+		t.Error("it was written without a change")
+	}
+	time.Sleep(300 * time.Millisecond)
+	if now := r.Counters().Readings; now != idle {
+		t.Errorf("an idle pod was read %d times", now-idle)
+	}
+}
+
+// A state that is worse than the recorded one is not written, and is found. It is found no more when it is whole again.
+func TestAWorseStateIsAFinding(t *testing.T) {
+	n := newNode(t, 1)
+	p := n.pods[0]
+	r := n.run(t)
+	before := content(t, n.record(t, p).Interface)
+	for _, test := range []struct{ name, line, reason, back string }{
+		{"down", "ip link set eth0 down", "eth0 is down", "ip link set eth0 up; ip -6 addr add fd00:9:0::2/64 dev eth0 nodad; " + routes},
+		{"lost with a down", "ip link set eth0 down; ip link set eth0 up; ip -6 addr add fd00:9:0::2/64 dev eth0 nodad", "route 0.0.0.0/0 via 10.9.0.1 is missing", routes},
+		{"gone", "ip link del eth0", "eth0 is gone from the sandbox", ""},
+	} {
+		testnet.Run(t, p.path, test.line)
+		within(t, 3*time.Second, test.name+" is found", func() bool {
+			found := r.Findings()
+			return len(found) == 1 && strings.Contains(found[0].Reason, test.reason) && found[0].Pod.Name == "c0" && found[0].Attachment.ContainerID == "c0"
+		})
+		if now := content(t, n.record(t, p).Interface); now != before {
+			t.Errorf("%s: the checkpoint has changed:\n%s", test.name, cmp.Diff(before, now))
+		}
+		if test.back == "" {
+			n.lose(t)
+			n.build(t)
+		} else {
+			testnet.Run(t, p.path, test.back)
+		}
+		within(t, 3*time.Second, test.name+": whole again", func() bool { return len(r.Findings()) == 0 })
+		before = content(t, n.record(t, p).Interface)
+	}
+	if err := n.store.Forget("c0", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	testnet.IP(t, p.path, "link set eth0 down")
+	within(t, 3*time.Second, "the last finding", func() bool { r.Look("c0"); return len(r.Findings()) == 0 })
+}
+
+// routes are the routes that every pod has.
+const routes = "ip route add default via 10.9.0.1; ip -6 route add default via fd00:9:0::1 dev eth0"
+
+// A sandbox that is held is not read. Afterwards it is read once.
+func TestAHeldSandboxIsLeftAlone(t *testing.T) {
+	n := newNode(t, 2)
+	r := n.run(t)
+	time.Sleep(settle + 200*time.Millisecond)
+	r.Hold("c0")
+	r.Hold("c0")
+	for _, p := range n.pods {
+		testnet.IP(t, p.path, "link set eth0 mtu 1400")
+	}
+	within(t, 3*time.Second, "the other one is read", func() bool { return n.record(t, n.pods[1]).Interface.Link.MTU == 1400 })
+	r.Release("c0")
+	time.Sleep(100 * time.Millisecond)
+	if mtu := n.record(t, n.pods[0]).Interface.Link.MTU; mtu != 1500 {
+		t.Errorf("the held one has an MTU of %d in its checkpoint", mtu)
+	}
+	r.Release("c0")
+	within(t, 3*time.Second, "it is read", func() bool { return n.record(t, n.pods[0]).Interface.Link.MTU == 1400 })
+}
+
+// A pod that changes a route 1,000 times per second is read a few times only, and its last state is recorded.
+func TestAPodThatFlapsIsReadRarely(t *testing.T) {
+	n := newNode(t, 1)
+	p := n.pods[0]
+	r := n.run(t)
+	time.Sleep(settle + 200*time.Millisecond)
+	before := r.Counters().Readings
+	var batch strings.Builder
+	for range 1000 {
+		batch.WriteString("route add 10.8.0.0/24 via 10.9.0.1\nroute del 10.8.0.0/24\n")
+	}
+	fmt.Fprintln(&batch, "route add 10.8.0.0/24 via 10.9.0.1")
+	testnet.Run(t, p.path, "ip -batch - <<'X'\n"+batch.String()+"X")
+	want := content(t, n.capture(t, p))
+	within(t, 3*time.Second, "its last state is recorded", func() bool { return content(t, n.record(t, p).Interface) == want })
+	if readings := r.Counters().Readings - before; readings > 10 {
+		t.Errorf("it was read %d times", readings)
+	}
+}

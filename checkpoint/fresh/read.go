@@ -1,0 +1,140 @@
+package fresh
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/adopt"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+)
+
+// readDue reads all sandboxes that are due, and returns when the next one is. It returns false if none will be.
+func (r *Refresher) readDue(ctx context.Context) (next time.Time, ok bool) {
+	for ctx.Err() == nil {
+		s, at := r.first()
+		if s == nil {
+			return time.Time{}, false
+		}
+		if at.After(time.Now()) {
+			return at, true
+		}
+		r.read(ctx, s)
+	}
+	return time.Time{}, false
+}
+
+// first returns the sandbox that is due first, unless it is held.
+func (r *Refresher) first() (first *sandbox, at time.Time) {
+	r.mu.Lock()
+	held := maps.Clone(r.held)
+	r.mu.Unlock()
+	for s := range r.active {
+		due, is := s.pace.due()
+		if !is {
+			delete(r.active, s)
+			continue
+		}
+		if len(held) > 0 && slices.ContainsFunc(s.containers(), func(id string) bool { return held[id] > 0 }) {
+			continue // Release marks it.
+		}
+		if first == nil || due.Before(at) {
+			first, at = s, due
+		}
+	}
+	return first, at
+}
+
+// read reads the sandbox once, and renews its checkpoints.
+func (r *Refresher) read(ctx context.Context, s *sandbox) {
+	r.count(func(c *Counters) { c.Readings++ })
+	r.hear() // What comes after this was told while the sandbox was read.
+	began := time.Now()
+	s.pace.begin()
+	s.suspectNow, s.down = false, map[int]bool{}
+	outcomes, err := r.renew(ctx, s)
+	s.down = nil
+	switch {
+	case err == nil:
+		if r.take(s, outcomes) {
+			s.pace.end(began, time.Now())
+		} else {
+			s.pace.failed(began, time.Now(), longestRetry)
+		}
+	case errors.Is(err, kernel.ErrNoNamespace), errors.Is(err, attachment.ErrOtherNamespace):
+		r.drop(s)
+	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, kernel.ErrNoDevice):
+		// Somebody works on the sandbox, or an interface goes at this moment.
+		s.pace.failed(began, time.Now(), longestPause)
+	default:
+		s.pace.failed(began, time.Now(), longestRetry)
+		r.count(func(c *Counters) { c.Failures++ })
+		r.OnError(s.namespace, err)
+	}
+}
+
+func (r *Refresher) renew(ctx context.Context, s *sandbox) (_ []adopt.Outcome, err error) {
+	if !s.heard {
+		if err := r.watch.Add(s.namespace); err != nil {
+			return nil, err
+		}
+		s.heard = true
+	}
+	if r.devices == nil {
+		if r.devices, err = r.Host.Devices(); err != nil {
+			return nil, err
+		}
+	}
+	return adopt.Renewal{
+		Store: r.Store, Host: r.Host, Devices: r.devices, Namespace: s.namespace, ContainerIDs: s.containers(), Quick: s.pace.hurried(time.Now()),
+		Heard: func() adopt.Heard {
+			r.hear()
+			return adopt.Heard{Down: s.down, Unbroken: !s.suspect}
+		},
+	}.Renew(ctx)
+}
+
+// take takes the outcomes of a reading. It returns false if one of them has to be tried again.
+func (r *Refresher) take(s *sandbox, outcomes []adopt.Outcome) (done bool) {
+	done = true
+	whole := true
+	for _, o := range outcomes {
+		switch o.State {
+		case adopt.Refused:
+			whole = false
+			r.find(Finding{Attachment: o.Attachment, Pod: o.Pod, Reason: o.Reason})
+			continue
+		case adopt.Failed:
+			done, whole = false, false
+			r.count(func(c *Counters) { c.Failures++ })
+			r.OnError(s.namespace, errors.New(o.Reason))
+			continue
+		case adopt.Refreshed:
+			r.count(func(c *Counters) { c.Refreshes++ })
+		}
+		r.settled(o.Attachment)
+	}
+	if whole {
+		s.suspect = s.suspectNow
+	}
+	return done
+}
+
+func (r *Refresher) find(f Finding) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.findings[f.Attachment] != f {
+		r.counters.Refusals++
+	}
+	r.findings[f.Attachment] = f
+}
+
+func (r *Refresher) settled(key attachment.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.findings, key)
+}
