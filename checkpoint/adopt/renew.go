@@ -53,11 +53,20 @@ var errBroken = fmt.Errorf("an interface went down while it was read: %w", kerne
 // It returns checkpoint.ErrBusy at once if somebody works on the sandbox, and kernel.ErrNoNamespace or
 // attachment.ErrOtherNamespace if the sandbox is gone. It returns kernel.ErrNoDevice if an interface or a parent went
 // down or away meanwhile. Then nothing is written.
-func (n Renewal) Renew(ctx context.Context) ([]Outcome, error) {
+func (n Renewal) Renew(ctx context.Context) (outcomes []Outcome, err error) {
+	err = n.underLock(ctx, func() error {
+		outcomes, err = n.renew()
+		return err
+	})
+	return outcomes, err
+}
+
+// underLock calls f under the sandbox's lock, with a hold on the VLAN parents.
+func (n Renewal) underLock(ctx context.Context, f func() error) error {
 	for _, id := range n.ContainerIDs {
 		unlock, err := n.Store.TryLock(id)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		defer unlock()
 	}
@@ -65,10 +74,10 @@ func (n Renewal) Renew(ctx context.Context) ([]Outcome, error) {
 	defer cancel()
 	shared, err := n.Store.ShareParents(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer shared.Release()
-	return n.renew()
+	return f()
 }
 
 // renewal is a Renewal under way, under the sandbox's lock.

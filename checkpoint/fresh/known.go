@@ -22,6 +22,9 @@ type sandbox struct {
 	// suspect says that a device of the sandbox may have been down since all its interfaces were last found whole. What
 	// is missing may be lost.
 	suspect bool
+	// told is what the kernel has told of the devices, by their indexes, since the last reading began and before the
+	// sandbox was suspect.
+	told map[int][]kernel.Told
 	// down are the devices that were down or gone since the present reading began. suspectNow is suspect for that time.
 	down       map[int]bool
 	suspectNow bool
@@ -67,6 +70,7 @@ func (r *Refresher) lookAtAsked() {
 		for _, s := range r.sandboxes {
 			if changed && slices.Contains(s.containers(), containerID) {
 				s.doubt()
+				s.pace = pace{}
 				r.mark(s)
 			}
 		}
@@ -119,6 +123,20 @@ func (r *Refresher) drop(s *sandbox) {
 	}
 }
 
+// hearBefore takes what came and went before any device was down.
+func (r *Refresher) hearBefore(changes []kernel.Change) {
+	for _, c := range changes {
+		s, known := r.sandboxes[id(c.Namespace)]
+		if !known || s.suspect || len(c.Before) == 0 {
+			continue
+		}
+		if s.told == nil {
+			s.told = map[int][]kernel.Told{}
+		}
+		s.told[c.Index] = append(s.told[c.Index], c.Before...)
+	}
+}
+
 // hear takes what the kernel has told until now.
 func (r *Refresher) hear() {
 	if host := r.hostWatch.Take(); host.Overrun || len(host.List) > 0 {
@@ -133,6 +151,7 @@ func (r *Refresher) hear() {
 			r.mark(s)
 		}
 	}
+	r.hearBefore(changes.List)
 	for _, c := range changes.List {
 		s, known := r.sandboxes[id(c.Namespace)]
 		if !known {

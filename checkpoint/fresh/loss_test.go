@@ -2,10 +2,12 @@ package fresh
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -97,29 +99,37 @@ func TestAHalfDeadStateIsNeverWritten(t *testing.T) {
 	}
 }
 
-// A route is added, and the parent is deleted right after that.
+// Somebody changes a pod, and the parent is deleted right after that. The checkpoint has the change, however late the
+// pod is read.
 func TestAChangeRightBeforeALossIsKept(t *testing.T) {
 	n := newNode(t, 1)
 	p := n.pods[0]
 	r := n.run(t)
-	const rounds = 20
-	kept := 0
-	for range rounds {
-		readings := r.Counters().Readings
-		within(t, 5*time.Second, "the pod is quiet", func() bool {
-			is := r.Counters().Readings
-			defer func() { readings = is }()
-			time.Sleep(settle / 5)
-			return is == readings
-		})
-		testnet.Run(t, "", "nsenter --net="+p.path+" ip route add 10.8.0.0/24 via 10.9.0.1; ip link del lan0")
+	for round := range 5 {
+		before := n.record(t, p).Interface
+		line := fmt.Sprintf("route add 10.8.%d.0/24 via 10.9.0.1\naddr add 10.7.%d.1/24 dev eth0\naddr add fd00:8:%x::1/64 dev eth0 nodad\nroute add fd00:7:%x::/64 via fd00:9::1\n",
+			round, round, round+1, round+1)
+		added := []string{fmt.Sprintf("10.8.%d.0/24", round), fmt.Sprintf("10.7.%d.1/24", round), fmt.Sprintf("fd00:8:%x::1/64", round+1), fmt.Sprintf("fd00:7:%x::/64", round+1)}
+		if round > 0 {
+			line += fmt.Sprintf("route del 10.8.%d.0/24\n", round-1)
+		}
+		testnet.Run(t, "", "nsenter --net="+p.path+" ip -batch - <<'X'\n"+line+"X\nip link del lan0")
 		within(t, 3*time.Second, "the loss is found", func() bool { return len(r.Findings()) == 1 })
-		if slices.ContainsFunc(n.record(t, p).Interface.Routes, func(r netstate.Route) bool { return r.Destination == netip.MustParsePrefix("10.8.0.0/24") }) {
-			kept++
+		is := n.record(t, p).Interface
+		for _, what := range added {
+			if !strings.Contains(content(t, is), what) {
+				t.Errorf("round %d: the checkpoint has no %s", round, what)
+			}
+		}
+		if gone := fmt.Sprintf("10.8.%d.0/24", round-1); strings.Contains(content(t, is), gone) {
+			t.Errorf("round %d: the checkpoint still has %s", round, gone)
+		}
+		if len(is.Addresses) != len(before.Addresses)+2 {
+			t.Errorf("round %d: %d addresses, %d before", round, len(is.Addresses), len(before.Addresses))
 		}
 		n.build(t)
-		n.save(t, p)
-		within(t, 3*time.Second, "the pod is whole", func() bool { r.Look(p.id); return len(r.Findings()) == 0 })
+		within(t, 3*time.Second, "the pod is whole", func() bool { return len(r.Findings()) == 0 })
+		want := content(t, n.capture(t, p))
+		within(t, 3*time.Second, "what was told is as it is read", func() bool { return content(t, n.record(t, p).Interface) == want })
 	}
-	t.Logf("%d of %d routes are in the checkpoint", kept, rounds)
 }

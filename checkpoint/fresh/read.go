@@ -56,8 +56,13 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 	began := time.Now()
 	s.pace.begin()
 	s.suspectNow, s.down = false, map[int]bool{}
+	told := s.told
+	s.told = nil
 	outcomes, err := r.renew(ctx, s)
 	s.down = nil
+	if isLost(outcomes, err) {
+		r.keepTold(ctx, s, told)
+	}
 	switch {
 	case err == nil:
 		if r.take(s, outcomes) {
@@ -96,6 +101,34 @@ func (r *Refresher) renew(ctx context.Context, s *sandbox) (_ []adopt.Outcome, e
 			return adopt.Heard{Down: s.down, Unbroken: !s.suspect}
 		},
 	}.Renew(ctx)
+}
+
+// isLost reports whether an interface was not there as it has to be. Then nothing of it was written.
+func isLost(outcomes []adopt.Outcome, err error) bool {
+	return errors.Is(err, kernel.ErrNoDevice) || slices.ContainsFunc(outcomes, func(o adopt.Outcome) bool { return o.State == adopt.Refused })
+}
+
+// keepTold adds to the checkpoints what the kernel told before and during a reading that came too late.
+func (r *Refresher) keepTold(ctx context.Context, s *sandbox, told map[int][]kernel.Told) {
+	for index, during := range s.told {
+		if told == nil {
+			told = map[int][]kernel.Told{}
+		}
+		told[index] = append(told[index], during...)
+	}
+	s.told = nil
+	if len(told) == 0 {
+		return
+	}
+	written, err := adopt.Renewal{Store: r.Store, Namespace: s.namespace, ContainerIDs: s.containers()}.Tell(ctx, told)
+	switch {
+	case errors.Is(err, checkpoint.ErrBusy):
+		s.told = told
+		r.mark(s)
+	case err != nil:
+		r.OnError(s.namespace, err)
+	}
+	r.count(func(c *Counters) { c.Refreshes += uint64(written) })
 }
 
 // take takes the outcomes of a reading. It returns false if one of them has to be tried again.

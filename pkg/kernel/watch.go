@@ -43,6 +43,9 @@ type Change struct {
 	// Index is that of the device. It is 0 if the change is about no device or about several.
 	Index int
 	Sorts Sort
+	// Before are addresses and routes that came or went before the device was down for the first time, in order. A
+	// reading of the device may come too late for them. Not every change is among them. Only a SandboxWatch tells them.
+	Before []Told
 }
 
 // Changes are what has changed since the last call of Take.
@@ -67,6 +70,8 @@ const (
 	// breath is how long a watch rests after it was woken. A flood of changes then wakes it 500 times per second. Take
 	// does not wait for it.
 	breath = 2 * time.Millisecond
+	// maxBefore is how much a device can have in Before. Of one that changes more at a time, nothing is told.
+	maxBefore = 64
 	// maxMarks is how many devices of a namespace are told apart. A pod can make any number.
 	maxMarks = 256
 )
@@ -94,8 +99,18 @@ type Watch struct {
 // source is one namespace that is heard.
 type source struct {
 	namespace attachment.Namespace
-	// marks are the sorts of changes by the index of the device. They are empty unless the source is dirty.
-	marks map[int]Sort
+	// marks are the changes by the index of the device. They are empty unless the source is dirty.
+	marks map[int]*mark
+	// tells says that Before is of interest.
+	tells bool
+}
+
+// mark is what has changed about one device.
+type mark struct {
+	sorts  Sort
+	before []Told
+	// closed says that before is complete.
+	closed bool
 }
 
 // Watch hears the changes of all devices of n, but not of their addresses and routes. Everything that changes after
@@ -157,8 +172,8 @@ func (w *Watch) Take() Changes {
 	w.read()
 	changes := Changes{Overrun: w.overrun}
 	for _, s := range w.dirty {
-		for index, sorts := range s.marks {
-			changes.List = append(changes.List, Change{Namespace: s.namespace, Index: index, Sorts: sorts})
+		for index, m := range s.marks {
+			changes.List = append(changes.List, Change{Namespace: s.namespace, Index: index, Sorts: m.sorts, Before: m.before})
 		}
 		s.marks = nil
 	}
@@ -216,18 +231,30 @@ func (w *Watch) hear(number int, m *syscall.NetlinkMessage) {
 		w.overrun = true
 		return
 	}
-	if sorts != 0 {
-		w.mark(s, index, sorts)
+	if sorts == 0 {
+		return
+	}
+	marked := w.mark(s, index, sorts)
+	if s.tells && index != 0 {
+		marked.hear(m)
 	}
 }
 
-func (w *Watch) mark(s *source, index int, sorts Sort) {
+// mark marks the device, and returns its mark.
+func (w *Watch) mark(s *source, index int, sorts Sort) *mark {
 	if s.marks == nil {
-		s.marks = map[int]Sort{}
+		s.marks = map[int]*mark{}
 		w.dirty = append(w.dirty, s)
 	}
-	if _, there := s.marks[index]; !there && len(s.marks) >= maxMarks {
+	m, there := s.marks[index]
+	if !there && len(s.marks) >= maxMarks {
 		index = 0
+		m, there = s.marks[index]
 	}
-	s.marks[index] |= sorts
+	if !there {
+		m = &mark{closed: index == 0}
+		s.marks[index] = m
+	}
+	m.sorts |= sorts
+	return m
 }

@@ -61,7 +61,7 @@ func (w *SandboxWatch) Add(namespace attachment.Namespace) error {
 	if s, heard := w.sources[number]; heard && s.namespace == namespace {
 		return nil
 	}
-	w.sources[number] = &source{namespace: namespace}
+	w.sources[number] = &source{namespace: namespace, tells: true}
 	return nil
 }
 

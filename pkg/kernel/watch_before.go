@@ -1,0 +1,66 @@
+package kernel
+
+import (
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Told is an address or a route that came or went, as a checkpoint has it. One of the two is set.
+type Told struct {
+	Gone    bool
+	Address *netstate.Address
+	Route   *netstate.Route
+}
+
+// IsOf reports whether both tell of the same address or route.
+func (t Told) IsOf(other Told) bool {
+	switch {
+	case t.Address != nil && other.Address != nil:
+		return t.Address.Prefix == other.Address.Prefix && t.Address.Peer == other.Address.Peer
+	case t.Route != nil && other.Route != nil:
+		return t.Route.Slot() == other.Route.Slot() && t.Route.Gateway == other.Route.Gateway
+	}
+	return false
+}
+
+// hear takes what a message says of the addresses and routes of the device. When the device goes down, the kernel says
+// so before it drops them. So nothing counts that comes after that.
+func (m *mark) hear(message *syscall.NetlinkMessage) {
+	m.closed = m.closed || m.sorts&LinkDown != 0
+	is := toldBy(message)
+	if m.closed || is.Address == nil && is.Route == nil {
+		return
+	}
+	if m.before = append(slices.DeleteFunc(m.before, is.IsOf), is); len(m.before) > maxBefore {
+		m.before, m.closed = nil, true
+	}
+}
+
+// toldBy returns the address or the route that a message tells, if a checkpoint can have it. It returns nothing for a
+// route through several next hops: what is in the kernel then depends on what was there before.
+func toldBy(message *syscall.NetlinkMessage) (is Told) {
+	switch message.Header.Type {
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		address, of, by, err := parseAddress(message.Data)
+		if err == nil && of != 0 && by == somebody {
+			is.Address = &address
+		}
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		route, err := parseRoute(message.Data)
+		if err == nil && route.isPlain() {
+			is.Route = &route.Route
+		}
+	}
+	is.Gone = message.Header.Type == unix.RTM_DELADDR || message.Header.Type == unix.RTM_DELROUTE
+	return is
+}
+
+// isPlain reports whether a checkpoint can have the route, and has all of it without a further look.
+func (r parsedRoute) isPlain() bool {
+	return !r.skip && r.hasPlace() && len(r.hops) == 0 && len(r.lost) == 0 && !r.expires && !r.encapsulated &&
+		!slices.Contains(kernelsOwn, r.Protocol) && r.Table != unix.RT_TABLE_LOCAL && netstate.DaemonOf(r.Protocol) == ""
+}
