@@ -9,10 +9,12 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/fresh"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // Options of an agent.
@@ -37,10 +39,11 @@ type Options struct {
 // Agent watches a node. Its methods Status, Pause and Resume may be called from several goroutines at once.
 type Agent struct {
 	Options
-	restorer *restore.Restorer
-	watch    *kernel.Watch
-	index    *index
-	started  time.Time
+	restorer  *restore.Restorer
+	watch     *kernel.Watch
+	index     *index
+	refresher *fresh.Refresher
+	started   time.Time
 
 	// The loop alone uses these.
 	devices netstate.Devices
@@ -53,9 +56,13 @@ type Agent struct {
 	absent map[attachment.Key]time.Time
 	// unindexed are attachments whose records do not have the parents' indices, with what that means for them.
 	unindexed map[attachment.Key]*restore.Loss
-	running   int
-	ended     chan ended
-	requests  chan func()
+	// drifts are the attachments that differ while their parents are there.
+	drifts  map[attachment.Key]*drift
+	running int
+	ended   chan ended
+	// findings gets a value when those of the refresher have changed.
+	findings chan struct{}
+	requests chan func()
 
 	mu sync.Mutex
 	// status is the answer to Status. mu guards it.
@@ -69,6 +76,8 @@ type ended struct {
 	result *restore.Result
 	err    error
 	took   time.Duration
+	// held are the sandboxes that the refresher left alone meanwhile.
+	held []string
 }
 
 // New returns an agent of this network namespace and the store. The caller runs and closes it.
@@ -88,8 +97,8 @@ func New(opts Options) (*Agent, error) {
 	}
 	a := &Agent{
 		Options: opts, restorer: restorer, watch: watch, started: time.Now(), stale: true,
-		absent: map[attachment.Key]time.Time{}, unindexed: map[attachment.Key]*restore.Loss{},
-		ended: make(chan ended), requests: make(chan func()),
+		absent: map[attachment.Key]time.Time{}, drifts: map[attachment.Key]*drift{}, unindexed: map[attachment.Key]*restore.Loss{},
+		ended: make(chan ended), findings: make(chan struct{}, 1), requests: make(chan func()),
 	}
 	if a.index, err = newIndex(opts.Store); a.index == nil {
 		a.Close()
@@ -97,6 +106,15 @@ func New(opts Options) (*Agent, error) {
 	}
 	if err != nil {
 		a.Log.Warn("some checkpoints are not watched: they are looked at once a minute", "error", err)
+	}
+	a.refresher, err = fresh.New(fresh.Options{Store: opts.Store, Host: restorer.Host(), ReceiveBuffer: opts.ReceiveBuffer, OnError: a.notFresh, OnFindings: a.newFindings})
+	if err != nil {
+		a.Close()
+		return nil, err
+	}
+	a.index.onRead = a.refresher.Look
+	if err := a.loadDrifts(); err != nil {
+		a.Log.Warn("what differed before the start is not known", "error", err)
 	}
 	if a.paused, err = loadPause(a.pauseFile()); err != nil {
 		a.Log.Warn("the note of a pause cannot be read: the agent is not paused", "error", err)
@@ -125,9 +143,29 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.Ready != nil {
 		a.Ready()
 	}
+	var refreshing sync.WaitGroup
+	refreshing.Go(func() {
+		if err := a.refresher.Run(ctx); err != nil {
+			a.Log.Error("checkpoints are not kept fresh", "error", err)
+		}
+	})
+	defer refreshing.Wait()
 	a.loop(ctx)
 	for a.running > 0 {
 		a.finish(<-a.ended)
 	}
 	return nil
+}
+
+// newFindings wakes the loop.
+func (a *Agent) newFindings() {
+	select {
+	case a.findings <- struct{}{}:
+	default:
+	}
+}
+
+// notFresh logs that a checkpoint could not be renewed. The refresher tries again.
+func (a *Agent) notFresh(namespace attachment.Namespace, err error) {
+	a.Log.Warn("a checkpoint is not kept fresh", "namespace", namespace.Path, "error", printable.Joined(err))
 }

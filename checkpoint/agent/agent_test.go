@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -159,4 +161,77 @@ func TestPodsComeAndGo(t *testing.T) {
 	fresh.Remove(t, q.netns)
 	makeParent(t, "lan0")
 	within(t, 5*time.Second, "nothing is lost", func() bool { return n.chain("lan0").Lost == 0 })
+}
+
+// What somebody took away stays away when the parent goes and comes back, also if the agent was started anew. Then it is the
+// operator's to decide.
+func TestWhatWasTakenAwayStaysAway(t *testing.T) {
+	n := newNode(t, "lan0")
+	gone, down, other := n.attach(t, "lan0", 1), n.attach(t, "lan0", 2), n.attach(t, "lan0", 3)
+	n.start(t, nil)
+	fresh.Run(t, gone.netns, "ip link del eth0")
+	fresh.Run(t, down.netns, "ip link set eth0 down")
+	drift := func() (names []string) {
+		for _, d := range n.agent.Status().Drift {
+			names = append(names, d.Attachment.ContainerID)
+		}
+		return names
+	}
+	within(t, 10*time.Second, "both are drift", func() bool { return len(drift()) == 2 && n.settled() == 2 })
+	for range 2 {
+		fresh.IP(t, "", "link del lan0")
+		n.is(t, "lan0", control.Lost)
+		makeParent(t, "lan0")
+		n.is(t, "lan0", control.Whole)
+		if gone.state(t) != "" || down.state(t) != "" || other.state(t) == "" || len(drift()) != 2 {
+			t.Errorf("deleted: %q; set down: %q; lost: %q; drift %q", gone.state(t), down.state(t), other.state(t), drift())
+		}
+		n.stop()
+		n.start(t, nil)
+	}
+	if _, err := restore.Run(t.Context(), restore.Options{Store: n.store}); err != nil {
+		t.Fatal(err)
+	}
+	within(t, 10*time.Second, "no drift", func() bool { return len(drift()) == 0 })
+	if gone.state(t) == "" || down.state(t) == "" {
+		t.Error("relink restore did not bring them back")
+	}
+}
+
+// settled counts the drifts that have settled.
+func (n *node) settled() (count int) {
+	_ = n.agent.inLoop(context.Background(), func() {
+		for _, d := range n.agent.drifts {
+			if d.Settled {
+				count++
+			}
+		}
+	})
+	return count
+}
+
+// A route that somebody adds in a pod is in its checkpoint, and so it comes back with the parent. One that somebody removes does
+// not come back.
+func TestCheckpointsAreKeptFresh(t *testing.T) {
+	n := newNode(t, "lan0")
+	p := n.attach(t, "lan0", 1)
+	n.start(t, nil)
+	fresh.Run(t, p.netns, "ip route add 10.70.0.0/16 via 10.1.2.1; ip route add 10.71.0.0/16 via 10.1.2.1")
+	fresh.IP(t, "", "link del lan0")
+	makeParent(t, "lan0")
+	n.is(t, "lan0", control.Whole)
+	within(t, 5*time.Second, "the routes are back", func() bool {
+		return strings.Contains(p.state(t), "10.70.0.0/16") && strings.Contains(p.state(t), "10.71.0.0/16")
+	})
+	fresh.Run(t, p.netns, "ip route del 10.70.0.0/16")
+	within(t, 5*time.Second, "the checkpoint is refreshed", func() bool {
+		return len(must(n.store.Load(p.key.ContainerID, "eth0"))(t).Interface.Routes) == 2
+	})
+	fresh.IP(t, "", "link del lan0")
+	makeParent(t, "lan0")
+	n.is(t, "lan0", control.Whole)
+	within(t, 5*time.Second, "the pod is whole", func() bool { return strings.Contains(p.state(t), "10.71.0.0/16") })
+	if strings.Contains(p.state(t), "10.70.0.0/16") {
+		t.Errorf("a route that somebody removed is back:\n%s", p.state(t))
+	}
 }

@@ -23,6 +23,8 @@ type index struct {
 	sandboxes map[string][]checkpoint.Record
 	// unreadable is the number of checkpoints that cannot be read, by sandbox.
 	unreadable map[string]int
+	// onRead is called with each sandbox that was read. It may be nil.
+	onRead func(containerID string)
 	// changed gets a value when there is something to take.
 	changed chan struct{}
 
@@ -142,6 +144,9 @@ func (x *index) take() error {
 
 // read reads the records of the sandbox. Its directory is watched first, so that no change is missed.
 func (x *index) read(id string) error {
+	if x.onRead != nil {
+		defer x.onRead(id)
+	}
 	err := x.watcher.Add(filepath.Join(x.store.Dir(), id))
 	if errors.Is(err, fs.ErrNotExist) {
 		delete(x.sandboxes, id)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -48,6 +49,7 @@ func (a *Agent) loop(ctx context.Context) {
 			}
 			a.regroup()
 			a.stale = true
+		case <-a.findings: // decide reads them.
 		case e := <-a.ended:
 			a.finish(e)
 		case request := <-a.requests:
@@ -86,6 +88,11 @@ func (a *Agent) nextWake(now time.Time) time.Duration {
 	}
 	if a.stale {
 		earlier(a.mayLook())
+	}
+	for _, d := range a.drifts {
+		if !d.Settled {
+			earlier(d.Since.Add(driftSettles))
+		}
 	}
 	for _, c := range a.chains {
 		earlier(c.decided.next)
@@ -196,13 +203,17 @@ func (a *Agent) decide(ctx context.Context) {
 	rules := rules{paused: a.paused, grace: a.HostGrace}
 	lost := map[attachment.Key]bool{}
 	for _, c := range a.chains {
-		before := c.view.lost
-		c.look(a.devices, a.lossesOf(c), a.nics, a.RebuildBond, now)
+		c.losses = a.lossesOf(c)
 		for i, l := range c.losses {
 			if l != nil {
 				lost[c.Records[i].Attachment] = true
 			}
 		}
+	}
+	a.lookAtDrift(lost, now)
+	for _, c := range a.chains {
+		before := c.view.lost
+		c.look(a.devices, a.withoutTakenAway(c), a.nics, a.RebuildBond, now)
 		if before == 0 && c.view.lost > 0 {
 			a.lost(c)
 		}
@@ -223,9 +234,9 @@ func (a *Agent) decide(ctx context.Context) {
 // lossesOf returns the losses of the chain's records.
 func (a *Agent) lossesOf(c *chain) []*restore.Loss {
 	losses := restore.Losses(a.devices, c.Records)
-	for i := range losses {
+	for i, r := range c.Records {
 		if losses[i] == nil {
-			losses[i] = a.unindexed[c.Records[i].Attachment]
+			losses[i] = a.unindexed[r.Attachment]
 		}
 	}
 	return losses
@@ -238,12 +249,26 @@ func (a *Agent) start(ctx context.Context, c *chain, theirs bool, lost map[attac
 	others := beside(ready, a.index.sandboxes, lost)
 	c.view.running, c.tried = true, c.picture
 	a.running++
+	held := sandboxesOf(ready)
+	for _, id := range held {
+		a.refresher.Hold(id)
+	}
 	go func() {
 		began := time.Now()
 		// A restore that was begun is ended: an interface that is half built helps nobody.
 		result, err := a.restorer.Restore(context.WithoutCancel(ctx), task, ready, others)
-		a.ended <- ended{chain: c, result: result, err: err, took: time.Since(began)}
+		a.ended <- ended{chain: c, result: result, err: err, took: time.Since(began), held: held}
 	}()
+}
+
+// sandboxesOf returns the container IDs of the records, each once.
+func sandboxesOf(records []checkpoint.Record) (ids []string) {
+	for _, r := range records {
+		if !slices.Contains(ids, r.Attachment.ContainerID) {
+			ids = append(ids, r.Attachment.ContainerID)
+		}
+	}
+	return ids
 }
 
 // noUdev is for an outlook that does not ask: the wait for udev is over.
@@ -252,6 +277,9 @@ func noUdev(int) (bool, error) { return true, nil }
 // finish takes the end of a restore.
 func (a *Agent) finish(e ended) {
 	a.running--
+	for _, id := range e.held {
+		a.refresher.Release(id)
+	}
 	c := e.chain
 	c.view.running, c.view.lastTry = false, time.Now()
 	a.stale, a.looked = true, time.Time{}

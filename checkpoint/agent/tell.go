@@ -2,6 +2,8 @@ package agent
 
 import (
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/control"
@@ -12,6 +14,10 @@ import (
 // publish makes the answer to Status.
 func (a *Agent) publish() {
 	s := control.Status{Version: a.Version, PID: os.Getpid(), StartedAt: a.started.UTC(), Paused: a.paused, Chains: []control.Chain{}, Drift: []control.Drift{}}
+	for _, d := range a.drifts {
+		s.Drift = append(s.Drift, control.Drift{Attachment: d.Attachment, Pod: d.Pod, Reason: d.Reason})
+	}
+	slices.SortFunc(s.Drift, func(a, b control.Drift) int { return strings.Compare(a.Attachment.String(), b.Attachment.String()) })
 	for _, c := range a.chains {
 		s.Chains = append(s.Chains, c.status())
 		for _, r := range c.owed {

@@ -22,6 +22,8 @@ type Options struct {
 	ReceiveBuffer int
 	// OnError is called with each failure to read or write. The refresher tries again by itself. It may be nil.
 	OnError func(namespace attachment.Namespace, err error)
+	// OnFindings is called when Findings has changed. It may be nil, and must not call the Refresher.
+	OnFindings func()
 }
 
 // Finding says why the checkpoint of an attachment is not renewed: the interface is gone, down, on another parent, or
@@ -64,6 +66,9 @@ func New(opts Options) (*Refresher, error) {
 	r := &Refresher{
 		Options: opts, wake: make(chan struct{}, 1), sandboxes: map[attachment.Namespace]*sandbox{}, active: map[*sandbox]struct{}{},
 		asked: map[string]bool{}, held: map[string]int{}, findings: map[attachment.Key]Finding{},
+	}
+	if r.OnFindings == nil {
+		r.OnFindings = func() {}
 	}
 	if r.OnError == nil {
 		r.OnError = func(attachment.Namespace, error) {}

@@ -162,6 +162,7 @@ func (r *Refresher) find(f Finding) {
 	defer r.mu.Unlock()
 	if r.findings[f.Attachment] != f {
 		r.counters.Refusals++
+		r.OnFindings()
 	}
 	r.findings[f.Attachment] = f
 }
@@ -169,5 +170,8 @@ func (r *Refresher) find(f Finding) {
 func (r *Refresher) settled(key attachment.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.findings, key)
+	if _, was := r.findings[key]; was {
+		delete(r.findings, key)
+		r.OnFindings()
+	}
 }
