@@ -1,0 +1,235 @@
+package crash
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// agentNode is a node with a relink-agent that is killed and started again.
+type agentNode struct {
+	*node
+	log  bytes.Buffer
+	cmd  *exec.Cmd
+	pods []*agentPod
+	// made counts the pods.
+	made int
+}
+
+// agentPod is a pod, and what it has to have.
+type agentPod struct {
+	*pod
+	state string
+	// away says that somebody has deleted the interface.
+	away bool
+}
+
+func (n *agentNode) socket() string { return filepath.Join(n.dir, "agent.sock") }
+
+func (n *agentNode) client() control.Client { return control.Client{Path: n.socket()} }
+
+func (n *agentNode) start(t *testing.T) {
+	t.Helper()
+	n.cmd = exec.Command(filepath.Join(released, "relink-agent"), "--checkpoint-dir", n.store.Dir(), "--host-grace", "100ms", "--log-level", "debug")
+	n.cmd.Env = append(os.Environ(), control.SocketEnv+"="+n.socket())
+	n.cmd.Stderr = &n.log
+	if err := n.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kill kills the agent without a warning and starts it again after a while.
+func (n *agentNode) kill(t *testing.T) {
+	t.Helper()
+	_ = n.cmd.Process.Kill()
+	_ = n.cmd.Wait()
+	total.anywhere.Add(1)
+	time.Sleep(rand.N(200 * time.Millisecond))
+	n.start(t)
+}
+
+// eventually waits until f returns "". Otherwise it fails with what f has returned.
+func (n *agentNode) eventually(t *testing.T, f func() string) {
+	t.Helper()
+	said := ""
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if said = f(); said == "" {
+			return
+		}
+	}
+	t.Fatalf("%s\n%s", said, &n.log)
+}
+
+func (p *agentPod) now(t *testing.T) string {
+	t.Helper()
+	return fresh.Run(t, p.netns, "ip -o link show dev eth0 2>/dev/null | grep -o 'link/ether [0-9a-f:]*' || true; ip -o -4 addr show dev eth0 2>/dev/null || true; ip -4 route show dev eth0 2>/dev/null || true")
+}
+
+func (n *agentNode) addPod(t *testing.T) {
+	t.Helper()
+	n.made++
+	p := &agentPod{pod: n.newPod(t, fmt.Sprintf("pod%d", n.made), false)}
+	if err := p.add(); err != nil {
+		t.Fatal(err)
+	}
+	p.state = p.now(t)
+	n.pods = append(n.pods, p)
+}
+
+// takePod removes a pod from the list.
+func (n *agentNode) takePod() *agentPod {
+	if len(n.pods) < 3 {
+		return nil
+	}
+	i := rand.IntN(len(n.pods))
+	p := n.pods[i]
+	n.pods = append(n.pods[:i], n.pods[i+1:]...)
+	return p
+}
+
+// knows says whether the agent's status has what f looks for.
+func (n *agentNode) knows(t *testing.T, what string, f func(control.Status) bool) {
+	t.Helper()
+	n.eventually(t, func() string {
+		s, err := n.client().Status(t.Context())
+		if err != nil {
+			return err.Error()
+		}
+		if !f(s) {
+			return fmt.Sprintf("%s: %+v", what, s)
+		}
+		return ""
+	})
+}
+
+// change does something that happens to pods between two reloads.
+func (n *agentNode) change(t *testing.T) {
+	t.Helper()
+	switch rand.IntN(6) {
+	case 0:
+		n.addPod(t)
+	case 1: // The pod ends in order.
+		if p := n.takePod(); p != nil {
+			if err := p.del(); err != nil {
+				t.Fatal(err)
+			}
+			fresh.Remove(t, p.netns)
+		}
+	case 2: // The pod ends without a DEL.
+		if p := n.takePod(); p != nil {
+			fresh.Remove(t, p.netns)
+		}
+	case 3: // Somebody adds a route, right before the loss.
+		if p := n.pods[rand.IntN(len(n.pods))]; !p.away {
+			fresh.Run(t, p.netns, fmt.Sprintf("ip route replace 10.%d.0.0/16 dev eth0", 100+rand.IntN(100)))
+			p.state = p.now(t)
+		}
+	case 4: // Somebody removes a route. The agent hears of that, if it lives.
+		if p := n.pods[rand.IntN(len(n.pods))]; !p.away {
+			n.knows(t, "the agent listens", func(s control.Status) bool { return len(s.Chains) > 0 && s.Chains[0].State == control.Whole })
+			fresh.Run(t, p.netns, "ip route show dev eth0 | grep '^10.1' | head -1 | while read to rest; do ip route del $to dev eth0; done || true")
+			p.state = p.now(t)
+			n.eventually(t, func() string {
+				r, err := n.store.Load(p.id, "eth0")
+				if err != nil {
+					return err.Error()
+				}
+				if routes := strings.Count(p.state, "scope link") - 1; len(r.Interface.Routes)-1 != routes {
+					return fmt.Sprintf("%s has routes\n%s\nand its checkpoint %v", p.id, p.state, r.Interface.Routes)
+				}
+				return ""
+			})
+		}
+	case 5: // Somebody takes a pod off the wire.
+		if p := n.pods[rand.IntN(len(n.pods))]; !p.away && len(n.pods) > 3 {
+			fresh.Run(t, p.netns, "ip link del eth0")
+			p.away, p.state = true, ""
+			n.eventually(t, func() string {
+				b, _ := os.ReadFile(filepath.Join(n.store.Dir(), ".agent", "drift.json"))
+				if !strings.Contains(string(b), `"`+p.id+`"`) {
+					return p.id + " is off the wire, and the agent has not noted it"
+				}
+				return ""
+			})
+		}
+	}
+}
+
+// flat returns the agent's open descriptors and its own memory in KiB.
+func (n *agentNode) flat(t *testing.T) (descriptors, memory int) {
+	t.Helper()
+	proc := fmt.Sprintf("/proc/%d/", n.cmd.Process.Pid)
+	fds, err := os.ReadDir(proc + "fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := os.ReadFile(proc + "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if value, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			memory, _ = strconv.Atoi(strings.Fields(value)[0])
+		}
+	}
+	return len(fds), memory
+}
+
+// The parent goes and comes back many times, with random pauses, while pods come and go, somebody changes their interfaces, and the agent
+// is killed. Every living pod is whole each time, no dead one comes back, and nothing that somebody did is undone.
+func TestAgentThroughReloads(t *testing.T) {
+	n := &agentNode{node: newNode(t)}
+	for range 5 {
+		n.addPod(t)
+	}
+	n.start(t)
+	t.Cleanup(func() { _ = n.cmd.Process.Kill(); _ = n.cmd.Wait() })
+	reloads := times(12)
+	var descriptors, memory int
+	for i := range reloads {
+		for range rand.IntN(3) {
+			n.change(t)
+		}
+		time.Sleep(rand.N(100 * time.Millisecond))
+		fresh.IP(t, "", "link del lan0")
+		if rand.IntN(4) == 0 {
+			n.kill(t)
+		}
+		time.Sleep(rand.N(300 * time.Millisecond))
+		makeParent(t)
+		if rand.IntN(4) == 0 {
+			time.Sleep(rand.N(50 * time.Millisecond))
+			n.kill(t)
+		}
+		for _, p := range n.pods {
+			n.eventually(t, func() string {
+				if now := p.now(t); now != p.state {
+					return fmt.Sprintf("reload %d: %s is\n%s\nand was\n%s", i+1, p.id, now, p.state)
+				}
+				return ""
+			})
+		}
+		n.knows(t, "nothing is lost", func(s control.Status) bool { return len(s.Chains) > 0 && s.Chains[0].Lost == 0 })
+	}
+	for i := range 20 {
+		if i == 10 {
+			descriptors, memory = n.flat(t)
+		}
+		fresh.IP(t, "", "link del lan0")
+		makeParent(t)
+		n.knows(t, "nothing is lost", func(s control.Status) bool { return len(s.Chains) > 0 && s.Chains[0].Lost == 0 })
+	}
+	if d, m := n.flat(t); d > descriptors+2 || m > memory+4<<10 {
+		t.Errorf("after 10 more reloads: %d descriptors, before %d; %d KiB of memory, before %d KiB", d, descriptors, m, memory)
+	}
+}
