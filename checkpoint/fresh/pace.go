@@ -12,7 +12,7 @@ const (
 	longestPause = time.Second
 	longestRetry = 30 * time.Second
 	// quiet is how many pauses a sandbox has to be quiet for the pauses to begin anew.
-	quiet = 8
+	quiet = 4
 	// share is the part of the time that may be spent on one sandbox: 1/share.
 	share = 10
 )

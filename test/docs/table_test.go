@@ -59,6 +59,7 @@ var entries = []entry{
 
 	{"docs/architecture.md", "plugins/                 the CNI programs: main.go wires", tree, "", ""},
 	{"docs/architecture.md", "sequenceDiagram", drawing, "", ""},
+	{"docs/architecture.md", "flowchart LR", drawing, "", ""},
 	{"docs/benchmarks.md", "go run ./test/bench -only ipam", parts, "", "it measures for minutes"},
 	{"docs/benchmarks.md", "go run ./test/bench -only restore", parts, "", "it measures for minutes"},
 
