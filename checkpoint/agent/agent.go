@@ -28,7 +28,7 @@ type Options struct {
 	Log         *slog.Logger
 	// Version is the program's.
 	Version string
-	// Ready is called once, after the first look. Alive is called each time that the loop comes round, at least every
+	// Ready is called once, when the agent has looked at everything and hears of each change. Alive is called each time that the loop comes round, at least every
 	// Patience. Both may be nil.
 	Ready, Alive func()
 	Patience     time.Duration
@@ -140,9 +140,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.look(ctx); err != nil {
 		return fmt.Errorf("look at the host's devices: %w", err)
 	}
-	if a.Ready != nil {
-		a.Ready()
-	}
 	var refreshing sync.WaitGroup
 	refreshing.Go(func() {
 		if err := a.refresher.Run(ctx); err != nil {
@@ -150,6 +147,15 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	})
 	defer refreshing.Wait()
+	if a.Ready != nil {
+		refreshing.Go(func() {
+			select {
+			case <-ctx.Done():
+			case <-a.refresher.Listening():
+				a.Ready()
+			}
+		})
+	}
 	a.loop(ctx)
 	for a.running > 0 {
 		a.finish(<-a.ended)

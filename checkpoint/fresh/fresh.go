@@ -47,6 +47,8 @@ type Refresher struct {
 	watch     *kernel.SandboxWatch
 	hostWatch *kernel.Watch
 	wake      chan struct{}
+	// listening is closed when all sandboxes were read once.
+	listening chan struct{}
 
 	// These belong to the goroutine of Run. devices are those of the host. They are nil if they are out of date.
 	devices   netstate.Devices
@@ -64,7 +66,7 @@ type Refresher struct {
 // New returns a Refresher that listens to the kernel, for Run. It needs CAP_NET_BROADCAST.
 func New(opts Options) (*Refresher, error) {
 	r := &Refresher{
-		Options: opts, wake: make(chan struct{}, 1), sandboxes: map[attachment.Namespace]*sandbox{}, active: map[*sandbox]struct{}{},
+		Options: opts, wake: make(chan struct{}, 1), listening: make(chan struct{}), sandboxes: map[attachment.Namespace]*sandbox{}, active: map[*sandbox]struct{}{},
 		asked: map[string]bool{}, held: map[string]int{}, findings: map[attachment.Key]Finding{},
 	}
 	if r.OnFindings == nil {
@@ -93,12 +95,14 @@ func (r *Refresher) Run(ctx context.Context) error {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	first := sync.OnceFunc(func() { close(r.listening) })
 	for ctx.Err() == nil {
 		r.hear()
 		r.lookAtAsked()
 		if next, ok := r.readDue(ctx); ok {
 			timer.Reset(time.Until(next))
 		}
+		first()
 		select {
 		case <-ctx.Done():
 		case <-r.watch.Changed():
@@ -116,6 +120,9 @@ func (r *Refresher) lookAtAll() error {
 	}
 	return err
 }
+
+// Listening is closed once Run has read all sandboxes for the first time. From then on it hears of each change.
+func (r *Refresher) Listening() <-chan struct{} { return r.listening }
 
 // Look says that the checkpoints of the container may have been written or forgotten.
 func (r *Refresher) Look(containerID string) { r.ask(containerID, false) }

@@ -67,7 +67,8 @@ func (n *agentNode) eventually(t *testing.T, f func() string) {
 			return
 		}
 	}
-	t.Fatalf("%s\n%s", said, &n.log)
+	log := n.log.Bytes()
+	t.Fatalf("%s\nThe end of the agent's log:\n%s", said, log[max(0, len(log)-8<<10):])
 }
 
 func (p *agentPod) now(t *testing.T) string {
@@ -112,6 +113,18 @@ func (n *agentNode) knows(t *testing.T, what string, f func(control.Status) bool
 	})
 }
 
+// listens waits until the agent hears of each change.
+func (n *agentNode) listens(t *testing.T) {
+	t.Helper()
+	n.eventually(t, func() string {
+		out, err := exec.Command("curl", "-sf", "--unix-socket", n.socket(), "http://agent/readyz").CombinedOutput()
+		if err != nil {
+			return "the agent does not listen: " + string(out)
+		}
+		return ""
+	})
+}
+
 // change does something that happens to pods between two reloads.
 func (n *agentNode) change(t *testing.T) {
 	t.Helper()
@@ -131,12 +144,13 @@ func (n *agentNode) change(t *testing.T) {
 		}
 	case 3: // Somebody adds a route, right before the loss.
 		if p := n.pods[rand.IntN(len(n.pods))]; !p.away {
+			n.listens(t)
 			fresh.Run(t, p.netns, fmt.Sprintf("ip route replace 10.%d.0.0/16 dev eth0", 100+rand.IntN(100)))
 			p.state = p.now(t)
 		}
 	case 4: // Somebody removes a route. The agent hears of that, if it lives.
 		if p := n.pods[rand.IntN(len(n.pods))]; !p.away {
-			n.knows(t, "the agent listens", func(s control.Status) bool { return len(s.Chains) > 0 && s.Chains[0].State == control.Whole })
+			n.listens(t)
 			fresh.Run(t, p.netns, "ip route show dev eth0 | grep '^10.1' | head -1 | while read to rest; do ip route del $to dev eth0; done || true")
 			p.state = p.now(t)
 			n.eventually(t, func() string {

@@ -95,3 +95,34 @@ cmp /tmp/before /tmp/after
 echo
 echo "   The restore took $took. Most of that is the NICs' own time until they have carrier."
 echo "   From the loss of the driver to all answers it took $gap, with the commands shown above in between."
+
+say "The same once more, with relink-agent: nobody types anything."
+relink-agent --host-grace 1s 2>/tmp/agent.log &
+agent=$!
+until curl -sf --unix-socket /run/relink/agent.sock http://agent/readyz >/dev/null; do sleep 0.05; done
+lost=$EPOCHREALTIME
+rmmod e1000e
+ip link del bond4
+modprobe e1000e
+ip link add bond4 type bond mode active-backup miimon 100
+ip link set bond4 up
+back=$EPOCHREALTIME
+for pod in $pods; do
+	until ip -n "$pod" link show eth0 >/dev/null 2>&1; do sleep 0.02; done
+done
+whole=$(seconds "$back")
+carrier=$(cat /sys/class/net/bond4/carrier)
+await_carrier bond4
+linked=$(seconds "$back")
+until answers 5 >/tmp/answers; do :; done
+cat /tmp/answers
+gap=$(seconds "$lost")
+state >/tmp/after
+cmp /tmp/before /tmp/after
+until relink check --quiet; do sleep 0.1; done
+show grep -v level=DEBUG /tmp/agent.log
+kill $agent
+wait $agent || true
+echo
+echo "   All pods had their interfaces $whole after the bond was back. It had carrier after $linked (when the pods were whole: $carrier)."
+echo "   From the loss of the driver to all answers it took $gap."
