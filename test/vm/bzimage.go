@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/relink-cni/relink/test/cache"
 )
 
 // unpackKernel leaves an unpacked kernel beside the packed one: qemu can start that directly, and the emulated processor
@@ -90,7 +92,7 @@ func bzImagePayload(data []byte) (payload []byte, unpackedSize int, err error) {
 
 // unpack returns what a program that understands -dc makes of data.
 func unpack(program string, data []byte) ([]byte, error) {
-	path, err := lookTool(program)
+	path, err := cache.LookTool(program)
 	if err != nil {
 		return nil, err
 	}

@@ -1,15 +1,15 @@
 package vm
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/relink-cni/relink/test/cache"
 )
 
 // defaultKernel is a package that depends on the distribution's current kernel.
@@ -63,7 +63,7 @@ func fetchKernel(ctx context.Context, from source, dir string) error {
 		}
 		defer func() { _ = os.Remove(file) }() // it only wastes space
 	}
-	if _, err := tool(ctx, dir, "dpkg", "-x", file, dir); err != nil {
+	if _, err := cache.Tool(ctx, dir, "dpkg", "-x", file, dir); err != nil {
 		return fmt.Errorf("unpacking %s: %w", file, err)
 	}
 	if err := arrangeModules(ctx, dir); err != nil {
@@ -74,7 +74,7 @@ func fetchKernel(ctx context.Context, from source, dir string) error {
 
 // arrangeModules puts the modules where kernelFiles looks for them, drops what is of no use and indexes the rest.
 func arrangeModules(ctx context.Context, dir string) error {
-	if newer := filepath.Join(dir, "usr/lib/modules"); exists(newer) { // since Debian 13
+	if newer := filepath.Join(dir, "usr/lib/modules"); cache.Exists(newer) { // since Debian 13
 		if err := os.MkdirAll(filepath.Join(dir, "lib"), 0o755); err != nil {
 			return fmt.Errorf("arranging the modules: %w", err)
 		}
@@ -95,7 +95,7 @@ func arrangeModules(ctx context.Context, dir string) error {
 			return fmt.Errorf("dropping unneeded modules: %w", err)
 		}
 	}
-	if _, err := tool(ctx, dir, "depmod", "-b", dir, filepath.Base(img.modules)); err != nil {
+	if _, err := cache.Tool(ctx, dir, "depmod", "-b", dir, filepath.Base(img.modules)); err != nil {
 		return fmt.Errorf("indexing the modules: %w", err)
 	}
 	return nil
@@ -110,7 +110,7 @@ func kernelFiles(dir string) (image, error) {
 			len(kernels), len(modules))
 	}
 	img := image{kernel: kernels[0], modules: modules[0]}
-	if unpacked := unpackedKernel(img.kernel); exists(unpacked) {
+	if unpacked := unpackedKernel(img.kernel); cache.Exists(unpacked) {
 		img.kernel = unpacked
 	}
 	return img, nil
@@ -118,20 +118,11 @@ func kernelFiles(dir string) (image, error) {
 
 // download fetches the kernel that a package is, or depends on, and returns the file's path below dir.
 func download(ctx context.Context, name, dir string) (string, error) {
-	depends, err := tool(ctx, dir, "apt-cache", "depends", "--important", name)
+	depends, err := cache.Tool(ctx, dir, "apt-cache", "depends", "--important", name)
 	if err != nil {
 		return "", fmt.Errorf("looking for the package %s, `make setup` reads the package lists: %w", name, err)
 	}
-	name = dependedKernel(name, depends)
-	// The sandbox user of apt could not write to a directory in somebody's cache.
-	if _, err := tool(ctx, dir, "apt-get", "-o", "APT::Sandbox::User=root", "-q", "download", name); err != nil {
-		return "", fmt.Errorf("downloading the package %s, `make setup` refreshes the package lists: %w", name, err)
-	}
-	files, _ := filepath.Glob(filepath.Join(dir, name+"_*.deb"))
-	if len(files) != 1 {
-		return "", fmt.Errorf("downloading the package %s left %d files", name, len(files))
-	}
-	return files[0], nil
+	return cache.Download(ctx, dependedKernel(name, depends), dir)
 }
 
 var kernelDependency = regexp.MustCompile(`(?m)^\s*Depends: (linux-image-\d\S*)`)
@@ -142,22 +133,4 @@ func dependedKernel(name, depends string) string {
 		return match[1]
 	}
 	return name
-}
-
-// tool runs a program and returns what it wrote to stdout; the error holds what it wrote to stderr.
-func tool(ctx context.Context, dir, name string, args ...string) (string, error) {
-	path, err := lookTool(name)
-	if err != nil {
-		return "", err
-	}
-	var stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
-	}
-	return string(out), nil
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/relink-cni/relink/test/cache"
 )
 
 // errReported ends a machine whose command's exit status has arrived.
@@ -36,7 +38,7 @@ func newMachine(ctx context.Context, cfg Config) (_ *machine, retErr error) {
 	if err != nil {
 		return nil, err
 	}
-	qemu, err := lookTool("qemu-system-x86_64")
+	qemu, err := cache.LookTool("qemu-system-x86_64")
 	if err != nil {
 		return nil, err
 	}
@@ -180,19 +182,4 @@ func checkDirectories(paths []string) error {
 		}
 	}
 	return nil
-}
-
-// lookTool finds a program, in the administrator's directories too, that a user's PATH often lacks.
-func lookTool(name string) (string, error) {
-	path, err := exec.LookPath(name)
-	for _, directory := range []string{"/usr/sbin", "/sbin"} {
-		if err == nil {
-			break
-		}
-		path, err = exec.LookPath(filepath.Join(directory, name))
-	}
-	if err != nil {
-		return "", fmt.Errorf("the test machine needs %s, `make setup` installs it: %w", name, exec.ErrNotFound)
-	}
-	return path, nil
 }

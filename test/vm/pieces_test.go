@@ -3,14 +3,11 @@ package vm
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -217,31 +214,6 @@ func TestCheckStatic(t *testing.T) {
 		if err := checkStatic(data); (err == nil) != static {
 			t.Errorf("checkStatic(%s) = %v", path, err)
 		}
-	}
-}
-
-func TestOnceBuildsOnce(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "thing")
-	if err := once(path, func(string) error { return errors.New("no") }); err == nil || exists(path) {
-		t.Errorf("a failed build: error %v, exists %v", err, exists(path))
-	}
-	var builds atomic.Int32
-	var wait sync.WaitGroup
-	for range 8 {
-		wait.Go(func() {
-			err := once(path, func(partial string) error {
-				builds.Add(1)
-				time.Sleep(20 * time.Millisecond)
-				return os.WriteFile(partial, []byte("whole"), 0o644)
-			})
-			if text, _ := os.ReadFile(path); err != nil || string(text) != "whole" {
-				t.Errorf("once: %v, the file reads %q", err, text)
-			}
-		})
-	}
-	wait.Wait()
-	if builds.Load() != 1 {
-		t.Errorf("built %d times", builds.Load())
 	}
 }
 

@@ -1,0 +1,3 @@
+// Package cache keeps what the tests fetch or build once and use many times: programs and kernels, in a directory
+// outside the checkout.
+package cache
