@@ -1,0 +1,166 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	// answerLimit is how long a runtime may take to say that it is there.
+	answerLimit = 2 * time.Second
+	// listLimit is how long a runtime may take to tell of all its sandboxes.
+	listLimit = 10 * time.Second
+	// mostBytes is the greatest answer that is accepted; the kubelet has the same limit (maxMsgSize in cri-client).
+	mostBytes = 16 << 20
+)
+
+// ErrOldAPI says that the runtime does not serve CRI v1.
+var ErrOldAPI = errors.New("it does not serve the API CRI v1: its version is older than Kubernetes 1.26 asks for," +
+	" or its CRI plugin is off (disabled_plugins in containerd's config.toml)")
+
+// Client asks a container runtime. It connects when it is asked, and again if the runtime was away: a Client is there before
+// the runtime is. It is safe for use by several goroutines.
+type Client struct {
+	find  func() ([]endpoint, error)
+	limit time.Duration
+
+	mu   sync.Mutex
+	conn *connection // nil while no runtime has answered
+}
+
+// connection is a runtime that has answered.
+type connection struct {
+	at      endpoint
+	runtime string // name and version
+	wire    *grpc.ClientConn
+	api     runtimeapi.RuntimeServiceClient
+}
+
+// New returns a client of the runtime at the endpoint, as unix:///run/x.sock or as a path. An empty endpoint stands for the
+// runtime that crictl would find: CONTAINER_RUNTIME_ENDPOINT, then runtime-endpoint in /etc/crictl.yaml (or in the file that
+// CRI_CONFIG_FILE names), then the default sockets that exist. The caller closes the client.
+func New(named string) (*Client, error) {
+	f := finder{getenv: os.Getenv, root: "/"}
+	if named == "" {
+		return &Client{find: f.find, limit: listLimit}, nil
+	}
+	e, err := parseEndpoint(named, "the runtime's endpoint")
+	if err != nil {
+		return nil, err
+	}
+	e.from = ""
+	return &Client{find: func() ([]endpoint, error) { return []endpoint{e}, nil }, limit: listLimit}, nil
+}
+
+// Close ends the connection.
+func (c *Client) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn != nil {
+		_ = c.conn.wire.Close() // Nothing was written that could be lost.
+		c.conn = nil
+	}
+}
+
+// Runtime returns the name, the version and the endpoint of the runtime, for people. The error names the endpoint, and
+// errors.Is tells ErrNoRuntime, ErrOldAPI and context.DeadlineExceeded apart.
+func (c *Client) Runtime(ctx context.Context) (string, error) {
+	conn, err := c.connect(ctx)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s at %s", conn.runtime, conn.at), nil
+}
+
+// connect returns the connection to the one runtime that answers. Several that answer are an error: a runtime that runs no
+// pod would show all sandboxes of the node as gone.
+func (c *Client) connect(ctx context.Context) (*connection, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn != nil {
+		return c.conn, nil
+	}
+	candidates, err := c.find()
+	if err != nil {
+		return nil, err
+	}
+	var answer []*connection
+	var failures []error
+	for _, at := range candidates {
+		conn, err := dial(ctx, at, min(answerLimit, c.limit))
+		if err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		answer = append(answer, conn)
+	}
+	switch len(answer) {
+	case 0:
+		return nil, errors.Join(failures...)
+	case 1:
+		c.conn = answer[0]
+		return c.conn, nil
+	}
+	var all []string
+	for _, conn := range answer {
+		all = append(all, fmt.Sprintf("%s at %s", conn.runtime, conn.at))
+		_ = conn.wire.Close()
+	}
+	return nil, fmt.Errorf("several container runtimes answer (%s): name the kubelet's as runtime-endpoint in %s, or in %s",
+		strings.Join(all, ", "), configFile, endpointEnv)
+}
+
+// dial connects to the endpoint and waits for its answer.
+func dial(ctx context.Context, at endpoint, limit time.Duration) (*connection, error) {
+	wire, err := grpc.NewClient("unix://"+at.socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostBytes)))
+	if err != nil {
+		return nil, fmt.Errorf("container runtime at %s: %w", at, err)
+	}
+	api := runtimeapi.NewRuntimeServiceClient(wire)
+	ctx, stop := context.WithTimeout(ctx, limit)
+	defer stop()
+	version, err := api.Version(ctx, &runtimeapi.VersionRequest{})
+	if err != nil {
+		_ = wire.Close()
+		return nil, explain(at, limit, err)
+	}
+	return &connection{at: at, runtime: version.RuntimeName + " " + version.RuntimeVersion, wire: wire, api: api}, nil
+}
+
+// forget drops a connection whose runtime went away, so that the next call looks for the runtime anew.
+func (c *Client) forget(conn *connection) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == conn {
+		_ = conn.wire.Close()
+		c.conn = nil
+	}
+}
+
+// explain returns an error that names the endpoint and says what its answer means.
+func explain(at endpoint, limit time.Duration, err error) error {
+	said := status.Convert(err)
+	switch said.Code() {
+	case codes.DeadlineExceeded:
+		return fmt.Errorf("container runtime at %s: no answer within %v: %w", at, limit, context.DeadlineExceeded)
+	case codes.Unimplemented:
+		return fmt.Errorf("container runtime at %s: %w (%s)", at, ErrOldAPI, said.Message())
+	case codes.Unavailable:
+		return fmt.Errorf("container runtime at %s: it cannot be reached, is it running? (%s)", at, said.Message())
+	case codes.Canceled:
+		return fmt.Errorf("container runtime at %s: %w", at, context.Canceled)
+	}
+	return fmt.Errorf("container runtime at %s: %s", at, said.Message())
+}

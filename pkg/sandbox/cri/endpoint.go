@@ -1,0 +1,111 @@
+package cri
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// The names by which crictl finds its runtime (cmd/crictl/main.go in cri-tools).
+const (
+	endpointEnv = "CONTAINER_RUNTIME_ENDPOINT"
+	configEnv   = "CRI_CONFIG_FILE"
+	configFile  = "/etc/crictl.yaml"
+)
+
+// defaultSockets are the sockets that crictl tries, and those of k3s and RKE2. /var/run is a link to /run.
+var defaultSockets = []string{
+	"/run/k3s/containerd/containerd.sock",
+	"/run/containerd/containerd.sock",
+	"/run/crio/crio.sock",
+	"/run/cri-dockerd.sock",
+}
+
+// ErrNoRuntime says that this node has no socket of a container runtime, and that nothing names one.
+var ErrNoRuntime = errors.New("no container runtime found")
+
+// endpoint is the socket of a runtime, and who names it.
+type endpoint struct {
+	socket string
+	// from is who names it, empty for a default.
+	from string
+}
+
+func (e endpoint) String() string {
+	if e.from == "" {
+		return "unix://" + e.socket
+	}
+	return "unix://" + e.socket + " (from " + e.from + ")"
+}
+
+// finder finds the runtime's socket. Tests have an environment and a root directory of their own.
+type finder struct {
+	getenv func(string) string
+	root   string
+}
+
+// find returns the endpoint that is named, or the default sockets that exist. crictl has the same order: the environment,
+// the configuration file, the defaults.
+func (f finder) find() ([]endpoint, error) {
+	if named := f.getenv(endpointEnv); named != "" {
+		e, err := parseEndpoint(named, endpointEnv)
+		return []endpoint{e}, err
+	}
+	named, from, err := f.configured()
+	if err != nil {
+		return nil, err
+	}
+	if named != "" {
+		e, err := parseEndpoint(named, from)
+		return []endpoint{e}, err
+	}
+	var found []endpoint
+	for _, socket := range defaultSockets {
+		info, err := os.Stat(filepath.Join(f.root, socket))
+		if err == nil && info.Mode().Type() == fs.ModeSocket {
+			found = append(found, endpoint{socket: filepath.Join(f.root, socket)})
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%w: there is no socket at %s; name the runtime's socket as runtime-endpoint in %s, or in %s",
+			ErrNoRuntime, strings.Join(defaultSockets, ", "), configFile, endpointEnv)
+	}
+	return found, nil
+}
+
+// configured returns the endpoint in crictl's configuration file, and the path of the file. Without such a file the
+// endpoint is empty.
+func (f finder) configured() (named, from string, err error) {
+	path, asked := filepath.Join(f.root, configFile), false
+	if other := f.getenv(configEnv); other != "" {
+		path, asked = other, true
+	}
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) && !asked {
+		return "", "", nil
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("crictl's configuration: %w", err)
+	}
+	var config struct {
+		RuntimeEndpoint string `yaml:"runtime-endpoint"`
+	}
+	if err := yaml.Unmarshal(b, &config); err != nil {
+		return "", "", fmt.Errorf("crictl's configuration %s: %w", path, err)
+	}
+	return config.RuntimeEndpoint, path, nil
+}
+
+// parseEndpoint accepts unix:///run/x.sock and /run/x.sock, as crictl does on Linux.
+func parseEndpoint(named, from string) (endpoint, error) {
+	socket := strings.TrimPrefix(named, "unix://")
+	if !filepath.IsAbs(socket) {
+		return endpoint{}, fmt.Errorf("%s: %q is not the socket of a container runtime: write it as unix:///run/containerd/containerd.sock", from, named)
+	}
+	return endpoint{socket: socket, from: from}, nil
+}

@@ -1,0 +1,129 @@
+package cri
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/sandbox"
+)
+
+// atOnce is how many questions a runtime gets at a time.
+const atOnce = 8
+
+// Sandboxes returns the runtime's sandboxes. It takes ten seconds at most. A sandbox that goes meanwhile is left out. With an
+// error there can be sandboxes too: those that the runtime told of. The error names the endpoint. errors.Is tells
+// ErrNoRuntime, ErrOldAPI and context.DeadlineExceeded apart.
+func (c *Client) Sandboxes(ctx context.Context) ([]sandbox.OfRuntime, error) {
+	ctx, stop := context.WithTimeout(ctx, c.limit)
+	defer stop()
+	conn, err := c.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := conn.api.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		c.lost(conn, err)
+		return nil, explain(conn.at, c.limit, err)
+	}
+	found := make([]*sandbox.OfRuntime, len(list.Items))
+	failures := make([]error, len(list.Items))
+	var asking errgroup.Group
+	asking.SetLimit(atOnce)
+	for i, item := range list.Items {
+		asking.Go(func() error {
+			found[i], failures[i] = conn.ask(ctx, c.limit, item)
+			return nil
+		})
+	}
+	_ = asking.Wait() // No question returns an error: each failure has its place.
+	var all []sandbox.OfRuntime
+	for _, s := range found {
+		if s != nil {
+			all = append(all, *s)
+		}
+	}
+	return all, errors.Join(failures...)
+}
+
+// lost forgets the connection if the runtime went away.
+func (c *Client) lost(conn *connection, err error) {
+	if status.Code(err) == codes.Unavailable {
+		c.forget(conn)
+	}
+}
+
+// ask returns the sandbox with its network namespace, which only the verbose status tells. It is nil for a sandbox that has
+// gone meanwhile. If the namespace is not told, there is a sandbox and an error.
+func (conn *connection) ask(ctx context.Context, limit time.Duration, item *runtimeapi.PodSandbox) (*sandbox.OfRuntime, error) {
+	s := &sandbox.OfRuntime{
+		ContainerID: item.Id,
+		Pod: attachment.Pod{
+			Namespace: item.GetMetadata().GetNamespace(), Name: item.GetMetadata().GetName(), UID: item.GetMetadata().GetUid(),
+		},
+		Ready:   item.State == runtimeapi.PodSandboxState_SANDBOX_READY,
+		Created: time.Unix(0, item.CreatedAt),
+	}
+	answer, err := conn.api.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: item.Id, Verbose: true})
+	if status.Code(err) == codes.NotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return s, fmt.Errorf("sandbox %s of %s/%s: %w", s.ContainerID, s.Pod.Namespace, s.Pod.Name, explain(conn.at, limit, err))
+	}
+	s.Ready = answer.GetStatus().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
+	options := answer.GetStatus().GetLinux().GetNamespaces().GetOptions()
+	s.HostNetwork = options.GetNetwork() == runtimeapi.NamespaceMode_NODE
+	if s.HostNetwork {
+		return s, nil
+	}
+	s.Netns, err = netnsIn(answer.Info)
+	if err != nil && s.Ready {
+		return s, fmt.Errorf("container runtime at %s: sandbox %s of %s/%s: %w", conn.at, s.ContainerID, s.Pod.Namespace, s.Pod.Name, err)
+	}
+	return s, nil
+}
+
+// info is the part of the verbose status that relink reads. containerd (SandboxInfo in pkg/cri/server/sandbox_status.go,
+// since 2.0 in internal/cri/server/podsandbox) and CRI-O (createSandboxInfo in server/sandbox_status.go) write it as JSON
+// under the key "info".
+type info struct {
+	RuntimeSpec struct {
+		Linux struct {
+			Namespaces []struct{ Type, Path string }
+		}
+	}
+	// SandboxMetadata is containerd's, since 2.0. There the specification can be missing from a sandbox whose task has gone.
+	SandboxMetadata struct {
+		Metadata struct{ NetNSPath string }
+	}
+}
+
+// netnsIn returns the path of the network namespace in the verbose status.
+func netnsIn(verbose map[string]string) (string, error) {
+	text, ok := verbose["info"]
+	if !ok {
+		return "", errors.New("its verbose status has no part \"info\", so its network namespace is not known")
+	}
+	var i info
+	if err := json.Unmarshal([]byte(text), &i); err != nil {
+		return "", fmt.Errorf("its verbose status cannot be read: %w", err)
+	}
+	for _, ns := range i.RuntimeSpec.Linux.Namespaces {
+		if ns.Type == "network" && ns.Path != "" {
+			return ns.Path, nil
+		}
+	}
+	if path := i.SandboxMetadata.Metadata.NetNSPath; path != "" {
+		return path, nil
+	}
+	return "", errors.New("its verbose status does not tell its network namespace")
+}

@@ -1,0 +1,29 @@
+package sandbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// Runtime is a container runtime. Package cri has the one of this node.
+type Runtime interface {
+	// Sandboxes returns the runtime's sandboxes. With an error there can be some, but not all.
+	Sandboxes(ctx context.Context) ([]OfRuntime, error)
+}
+
+// OfRuntime is a sandbox as the container runtime has it.
+type OfRuntime struct {
+	ContainerID string
+	Pod         attachment.Pod
+	// Ready says that the runtime keeps the sandbox running.
+	Ready bool
+	// HostNetwork says that the pod uses the host's network.
+	HostNetwork bool
+	// Netns is the path of the network namespace, empty with HostNetwork. If the sandbox is not ready, Netns can be empty, or
+	// can lead to nothing or to another namespace.
+	Netns string
+	// Created is when the runtime made the sandbox.
+	Created time.Time
+}

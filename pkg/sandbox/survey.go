@@ -1,0 +1,114 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cnicache"
+)
+
+// Source is who tells the pod of a sandbox.
+type Source string
+
+// The sources. A cache can be out of date: only FromRuntime is what is.
+const (
+	FromNobody  Source = ""
+	FromRuntime Source = "runtime"
+	FromCache   Source = "CNI cache"
+)
+
+// Known is a network namespace of this node, and what is known of it.
+type Known struct {
+	Sandbox
+	// From tells who knows the rest. All of it is empty with FromNobody.
+	From        Source
+	ContainerID string
+	Pod         attachment.Pod
+	// Ready says that the runtime keeps the sandbox running. It is false if only a cache knows the sandbox.
+	Ready bool
+}
+
+// Survey is what mounts, processes and the container runtime tell of this node's sandboxes at one moment.
+type Survey struct {
+	// Sandboxes are the network namespaces that List finds, and in the same order.
+	Sandboxes []Known
+	// Absent are the runtime's sandboxes whose namespaces cannot be found from here: they have just gone, or /run/netns is not
+	// mounted here. Sandboxes that use the host's network are left out.
+	Absent []OfRuntime
+	// Incomplete says why the runtime did not tell of all its sandboxes. It is for people, as a warning. Whoever deletes
+	// or frees because a sandbox is missing here must first see that Incomplete is nil.
+	Incomplete error
+}
+
+// Complete says that the runtime told of all its sandboxes. Without that, nothing may be deleted or freed because it is not
+// in the survey.
+func (s Survey) Complete() bool { return s.Incomplete == nil }
+
+// Look surveys the sandboxes of this node. If the runtime does not answer, or not in full, the survey says so, and the caches
+// of libcni and Multus below cacheDir fill in what they can. The error says that /proc cannot be read at all.
+func Look(ctx context.Context, runtime Runtime, cacheDir string) (Survey, error) {
+	// First the runtime: what it starts meanwhile is then found in /proc, and is somebody whom nobody knows.
+	told, incomplete := runtime.Sandboxes(ctx)
+	found, err := List()
+	if err != nil {
+		return Survey{}, err
+	}
+	s := Survey{Incomplete: incomplete}
+	place := map[identity]int{}
+	for i, f := range found {
+		s.Sandboxes = append(s.Sandboxes, Known{Sandbox: f})
+		place[identity{f.Device, f.Inode}] = i
+	}
+	s.addRuntime(told, place)
+	if !s.Complete() {
+		s.addCache(cacheDir, place)
+	}
+	return s, nil
+}
+
+// addRuntime notes what the runtime told.
+func (s *Survey) addRuntime(told []OfRuntime, place map[identity]int) {
+	for _, t := range told {
+		if t.HostNetwork {
+			continue
+		}
+		id, there := identify(t.Netns)
+		i, listed := place[id]
+		if !there || !listed {
+			s.Absent = append(s.Absent, t)
+			continue
+		}
+		// The path of a sandbox that has stopped can lead to another one's namespace.
+		if k := &s.Sandboxes[i]; k.From == FromNobody || t.Ready && !k.Ready {
+			k.From, k.ContainerID, k.Pod, k.Ready = FromRuntime, t.ContainerID, t.Pod, t.Ready
+		}
+	}
+}
+
+// addCache notes what the caches tell of the sandboxes that the runtime did not tell of.
+func (s *Survey) addCache(dir string, place map[identity]int) {
+	entries, unreadable, err := cnicache.Read(dir)
+	s.Incomplete = errors.Join(append([]error{s.Incomplete, err}, unreadable...)...)
+	for _, e := range entries {
+		id, there := identify(e.Netns)
+		i, listed := place[id]
+		if !there || !listed || s.Sandboxes[i].From != FromNobody {
+			continue
+		}
+		k := &s.Sandboxes[i]
+		k.From, k.ContainerID, k.Pod = FromCache, e.Attachment.ContainerID, e.Pod
+	}
+}
+
+// String describes the sandbox in one line, for people.
+func (k Known) String() string {
+	switch {
+	case k.From == FromNobody:
+		return fmt.Sprintf("%s: known to nobody", k.Paths[0])
+	case k.From == FromRuntime && !k.Ready:
+		return fmt.Sprintf("%s: %v, sandbox %s, stopped, by the %s", k.Paths[0], k.Pod, k.ContainerID, k.From)
+	}
+	return fmt.Sprintf("%s: %v, sandbox %s, by the %s", k.Paths[0], k.Pod, k.ContainerID, k.From)
+}
