@@ -47,7 +47,7 @@ demo-svg: setup  ## the demo's terminal as docs/images/demo.svg
 TESTS := test-stories test-units test-crash test-machine test-fuzz $(if $(RELINK_LONG),test-properties)
 
 test: setup  ## all that shows something, once: units, namespaces, kills, stories on a real NIC driver
-	@hack/setup vm
+	@hack/setup node
 	@echo "$(words $(TESTS)) parts, three at a time; each prints when it ends: $(TESTS)"
 	@rm -f bin/slowest-stories
 	@$(MAKE) --no-print-directory -k -j 3 -Otarget $(TESTS); status=$$?; cat bin/slowest-stories 2>/dev/null; exit $$status

@@ -33,6 +33,7 @@ var named = []string{
 	reference + "/main/ipvlan",
 	reference + "/main/vlan",
 	reference + "/main/host-device",
+	reference + "/main/loopback",
 	reference + "/meta/tuning",
 	reference + "/meta/sbr",
 	reference + "/meta/bandwidth",
