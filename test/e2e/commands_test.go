@@ -30,6 +30,8 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"await":   cmdAwait,
 	"systemd": cmdSystemd,
 	"soon":    cmdSoon,
+	"kubelet": cmdKubelet,
+	"outage":  cmdOutage,
 }
 
 func check(ts *testscript.TestScript, err error) {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/relink-cni/relink/test/binaries"
+	"github.com/relink-cni/relink/test/kubenode"
 	"github.com/relink-cni/relink/test/vm"
 )
 
@@ -18,7 +20,7 @@ const binEnv = "RELINK_E2E_BIN"
 // TestMain builds the programs that the stories in the test machines call.
 func TestMain(m *testing.M) {
 	if vm.InGuest() {
-		testscript.Main(m, map[string]func(){"tcp-echo": tcpEcho, "tcp-talk": tcpTalk})
+		testscript.Main(m, map[string]func(){"tcp-echo": tcpEcho, "tcp-talk": tcpTalk, "survey": survey})
 		return
 	}
 	dir, err := filepath.Abs("../../bin/test")
@@ -31,11 +33,16 @@ func TestMain(m *testing.M) {
 	if err == nil {
 		err = binaries.Build(dir+"-failpoint", "failpoint")
 	}
+	var node string
+	if err == nil {
+		node, err = kubenode.Prepare(context.Background())
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	_ = os.Setenv(binEnv, dir)
+	_ = os.Setenv(kubenode.Env, node)
 	status := m.Run()
 	fmt.Print(slowest())
 	_ = os.WriteFile("../../bin/slowest-stories", []byte(slowest()), 0o600) // make test prints it at its end.
@@ -87,6 +94,7 @@ func setup(env *testscript.Env) error {
 	if err != nil {
 		return err
 	}
+	env.Values[kubeletKey] = &kubelet{}
 	env.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	env.Setenv("CNI_PATH", bin)
 	env.Setenv("NETCONFPATH", filepath.Join(env.WorkDir, "net.d"))
