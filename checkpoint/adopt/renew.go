@@ -239,26 +239,46 @@ func keepWithoutRoute(was, is []netstate.Address) {
 	}
 }
 
-// withLost returns the parents as they are, but each one that has lost a member of a bond, an address or a route as it
-// was. Such a loss is no change of the pod's. It can be one half of a restart of the host's network.
+// withLost returns the parents as they are, but with the members of a bond, the addresses and the routes that they have
+// lost. Such a loss is no change of the pod's. It can be one half of a restart of the host's network.
 func withLost(was, is []netstate.Device) []netstate.Device {
 	is = slices.Clone(is)
 	for i := range min(len(was), len(is)) {
-		if was[i].Is(is[i]) && hasLost(was[i], is[i]) {
+		if !was[i].Is(is[i]) {
+			continue
+		}
+		if hasLostOwn(was[i], is[i]) {
+			is[i].Carried = was[i].Carried
+		}
+		if members, lost := withLostMembers(was[i], is[i]); lost {
+			bond, index, own := *was[i].Bond, is[i].IfIndex, is[i].Carried
+			// A bond without members has another MAC and other options than it is to have.
 			is[i] = was[i]
+			bond.Members = members
+			is[i].Bond, is[i].IfIndex, is[i].Carried = &bond, index, own
 		}
 	}
 	return is
 }
 
-func hasLost(was, is netstate.Device) bool {
-	if was.Bond != nil && is.Bond != nil {
-		for _, m := range was.Bond.Members {
-			if !slices.ContainsFunc(is.Bond.Members, func(now netstate.Member) bool { return now.Name == m.Name || m.Known() && m.Same(now.NIC) }) {
-				return true
-			}
+// withLostMembers returns the recorded members, those that are there as they are now. lost says that one is not there.
+func withLostMembers(was, is netstate.Device) (members []netstate.Member, lost bool) {
+	if was.Bond == nil || is.Bond == nil {
+		return nil, false
+	}
+	for _, m := range was.Bond.Members {
+		i := slices.IndexFunc(is.Bond.Members, func(now netstate.Member) bool { return now.Name == m.Name || m.Known() && m.Same(now.NIC) })
+		if i < 0 {
+			members, lost = append(members, m), true
+		} else {
+			members = append(members, is.Bond.Members[i])
 		}
 	}
+	return members, lost
+}
+
+// hasLostOwn reports whether the parent lacks an address or a route that somebody gave it.
+func hasLostOwn(was, is netstate.Device) bool {
 	if was.Carried == nil {
 		return false
 	}

@@ -38,41 +38,40 @@ func TestWhatWasTakenAwayOnPurposeIsRenewed(t *testing.T) {
 	}
 }
 
-// A parent that has lost something stays as it was recorded. Another change of it counts.
-func TestAParentThatLostSomethingStaysAsItWas(t *testing.T) {
-	member := func(name, mac string) netstate.Member {
-		return netstate.Member{Name: name, NIC: netstate.NIC{PermanentMAC: mac}}
+// What a parent has lost stays as it was recorded. Another change of the parent counts.
+func TestWhatAParentLostStaysRecorded(t *testing.T) {
+	member := func(name, mac string, index int) netstate.Member {
+		return netstate.Member{Name: name, IfIndex: index, NIC: netstate.NIC{PermanentMAC: mac}}
 	}
-	bond := func(mtu int, members ...netstate.Member) netstate.Device {
-		return netstate.Device{Kind: netstate.KindBond, Name: "bond4", MTU: mtu, Bond: &netstate.Bond{Members: members}}
+	bond := func(mtu, index int, members ...netstate.Member) netstate.Device {
+		return netstate.Device{Kind: netstate.KindBond, Name: "bond4", MTU: mtu, IfIndex: index, Bond: &netstate.Bond{Members: members}}
 	}
-	carrying := func(addresses ...netstate.Address) netstate.Device {
-		d := bond(1500)
+	carrying := func(d netstate.Device, addresses ...netstate.Address) netstate.Device {
 		d.Carried = &netstate.Carried{Addresses: addresses}
 		return d
 	}
-	one, two := member("eth0", "02:00:00:00:00:01"), member("eth1", "02:00:00:00:00:02")
+	one, two := member("eth0", "02:00:00:00:00:01", 2), member("eth1", "02:00:00:00:00:02", 3)
+	oneAnew := member("eth0", "02:00:00:00:00:01", 12)
 	address := netstate.Address{Prefix: netip.MustParsePrefix("10.0.0.1/24")}
-	for name, test := range map[string]struct {
-		was, is netstate.Device
-		kept    bool
-	}{
-		"nothing":             {bond(1500, one), bond(1500, one), false},
-		"another MTU":         {bond(1500, one), bond(9000, one), false},
-		"a member":            {bond(1500, one, two), bond(9000, one), true},
-		"all members":         {bond(1500, one), bond(1500), true},
-		"a member is renamed": {bond(1500, one), bond(9000, member("eth7", one.PermanentMAC)), false},
-		"one member more":     {bond(1500, one), bond(1500, one, two), false},
-		"an address":          {carrying(address), bond(9000), true},
-		"one address more":    {bond(1500), carrying(address), false},
-		"another bond":        {bond(1500, one), netstate.Device{Kind: netstate.KindBond, Name: "bond5", Bond: &netstate.Bond{}}, false},
+	for name, test := range map[string]struct{ was, is, want netstate.Device }{
+		"nothing":                 {bond(1500, 5, one), bond(1500, 5, one), bond(1500, 5, one)},
+		"another MTU":             {bond(1500, 5, one), bond(9000, 5, one), bond(9000, 5, one)},
+		"a member":                {bond(1500, 5, one, two), bond(9000, 5, one), bond(1500, 5, one, two)},
+		"all members":             {bond(1500, 5, one), bond(1500, 5), bond(1500, 5, one)},
+		"a member of a new bond":  {bond(1500, 5, one, two), bond(1500, 15, oneAnew), bond(1500, 15, oneAnew, two)},
+		"a member is a new one":   {bond(1500, 5, one), bond(1500, 5, oneAnew), bond(1500, 5, oneAnew)},
+		"a member is renamed":     {bond(1500, 5, one), bond(9000, 5, member("eth7", one.PermanentMAC, 2)), bond(9000, 5, member("eth7", one.PermanentMAC, 2))},
+		"one member more":         {bond(1500, 5, one), bond(1500, 5, one, two), bond(1500, 5, one, two)},
+		"an address":              {carrying(bond(1500, 5), address), bond(9000, 6), carrying(bond(9000, 6), address)},
+		"an address and a member": {carrying(bond(1500, 5, one), address), bond(1500, 6), carrying(bond(1500, 6, one), address)},
+		"one address more":        {bond(1500, 5), carrying(bond(1500, 5), address), carrying(bond(1500, 5), address)},
+		"another bond": {
+			bond(1500, 5, one), netstate.Device{Kind: netstate.KindBond, Name: "bond5", Bond: &netstate.Bond{}},
+			netstate.Device{Kind: netstate.KindBond, Name: "bond5", Bond: &netstate.Bond{}},
+		},
 	} {
-		want := test.is
-		if test.kept {
-			want = test.was
-		}
 		got := withLost([]netstate.Device{test.was}, []netstate.Device{test.is})
-		if diff := cmp.Diff([]netstate.Device{want}, got, addresses); diff != "" {
+		if diff := cmp.Diff([]netstate.Device{test.want}, got, addresses); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

@@ -45,7 +45,7 @@ func TestAChangeInAPodIsInItsCheckpoint(t *testing.T) {
 		testnet.Run(t, p.path, line)
 		want := content(t, n.capture(t, p))
 		began, got := time.Now(), ""
-		for got != want && time.Since(began) < 3*time.Second {
+		for got != want && time.Since(began) < patience {
 			time.Sleep(time.Millisecond)
 			got = content(t, n.record(t, p).Interface)
 		}
@@ -69,7 +69,7 @@ func TestNothingIsWrittenWithoutAChange(t *testing.T) {
 	before := n.record(t, p)
 	r := n.run(t)
 	testnet.Run(t, p.path, "ip link set lo up; ip route add blackhole 10.5.0.0/24; ip link set eth0 alias there; ip link set eth0 alias ''")
-	within(t, 10*time.Second, "the pod is left alone when it has settled", func() bool {
+	within(t, "the pod is left alone when it has settled", func() bool {
 		readings := r.Counters().Readings
 		time.Sleep(settle + 100*time.Millisecond)
 		return r.Counters().Readings == readings
@@ -97,7 +97,7 @@ func TestAWorseStateIsAFinding(t *testing.T) {
 		{"gone", "ip link del eth0", "eth0 is gone from the sandbox", ""},
 	} {
 		testnet.Run(t, p.path, test.line)
-		within(t, 3*time.Second, test.name+" is found", func() bool {
+		within(t, test.name+" is found", func() bool {
 			found := r.Findings()
 			return len(found) == 1 && strings.Contains(found[0].Reason, test.reason) && found[0].Pod.Name == "c0" && found[0].Attachment.ContainerID == "c0"
 		})
@@ -110,14 +110,14 @@ func TestAWorseStateIsAFinding(t *testing.T) {
 		} else {
 			testnet.Run(t, p.path, test.back)
 		}
-		within(t, 3*time.Second, test.name+": whole again", func() bool { return len(r.Findings()) == 0 })
+		within(t, test.name+": whole again", func() bool { return len(r.Findings()) == 0 })
 		before = content(t, n.record(t, p).Interface)
 	}
 	if err := n.store.Forget("c0", "eth0"); err != nil {
 		t.Fatal(err)
 	}
 	testnet.IP(t, p.path, "link set eth0 down")
-	within(t, 3*time.Second, "the last finding", func() bool { r.Look("c0"); return len(r.Findings()) == 0 })
+	within(t, "the last finding", func() bool { r.Look("c0"); return len(r.Findings()) == 0 })
 }
 
 // routes are the routes that every pod has.
@@ -132,14 +132,14 @@ func TestAHeldSandboxIsLeftAlone(t *testing.T) {
 	for _, p := range n.pods {
 		testnet.IP(t, p.path, "link set eth0 mtu 1400")
 	}
-	within(t, 3*time.Second, "the other one is read", func() bool { return n.record(t, n.pods[1]).Interface.Link.MTU == 1400 })
+	within(t, "the other one is read", func() bool { return n.record(t, n.pods[1]).Interface.Link.MTU == 1400 })
 	r.Release("c0")
 	time.Sleep(100 * time.Millisecond)
 	if mtu := n.record(t, n.pods[0]).Interface.Link.MTU; mtu != 1500 {
 		t.Errorf("the held one has an MTU of %d in its checkpoint", mtu)
 	}
 	r.Release("c0")
-	within(t, 3*time.Second, "it is read", func() bool { return n.record(t, n.pods[0]).Interface.Link.MTU == 1400 })
+	within(t, "it is read", func() bool { return n.record(t, n.pods[0]).Interface.Link.MTU == 1400 })
 }
 
 // A pod that changes a route 1,000 times per second is read a few times only, and its last state is recorded.
@@ -155,7 +155,7 @@ func TestAPodThatFlapsIsReadRarely(t *testing.T) {
 	fmt.Fprintln(&batch, "route add 10.8.0.0/24 via 10.9.0.1")
 	testnet.Run(t, p.path, "ip -batch - <<'X'\n"+batch.String()+"X")
 	want := content(t, n.capture(t, p))
-	within(t, 3*time.Second, "its last state is recorded", func() bool { return content(t, n.record(t, p).Interface) == want })
+	within(t, "its last state is recorded", func() bool { return content(t, n.record(t, p).Interface) == want })
 	if readings := r.Counters().Readings - before; readings > 10 {
 		t.Errorf("it was read %d times", readings)
 	}

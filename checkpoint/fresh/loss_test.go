@@ -150,7 +150,7 @@ func TestAChangeRightBeforeALossIsKept(t *testing.T) {
 			line += fmt.Sprintf("route del 10.8.%d.0/24\n", round-1)
 		}
 		testnet.Run(t, "", "nsenter --net="+p.path+" ip -batch - <<'X'\n"+line+"X\nip link del lan0")
-		within(t, 3*time.Second, "the loss is found", func() bool { return len(r.Findings()) == 1 })
+		within(t, "the loss is found", func() bool { return len(r.Findings()) == 1 })
 		is := n.record(t, p).Interface
 		for _, what := range added {
 			if !strings.Contains(content(t, is), what) {
@@ -164,8 +164,8 @@ func TestAChangeRightBeforeALossIsKept(t *testing.T) {
 			t.Errorf("round %d: %d addresses, %d before", round, len(is.Addresses), len(before.Addresses))
 		}
 		n.build(t)
-		within(t, 3*time.Second, "the pod is whole", func() bool { return len(r.Findings()) == 0 })
+		within(t, "the pod is whole", func() bool { return len(r.Findings()) == 0 })
 		want := content(t, n.capture(t, p))
-		within(t, 3*time.Second, "what was told is as it is read", func() bool { return content(t, n.record(t, p).Interface) == want })
+		within(t, "what was told is as it is read", func() bool { return content(t, n.record(t, p).Interface) == want })
 	}
 }
