@@ -201,11 +201,6 @@ func (s *Store) List() ([]Record, []Unreadable, error) {
 	return records, unreadable, nil
 }
 
-// Sandbox returns the records of one sandbox, ordered by interface name, and what it could not read.
-func (s *Store) Sandbox(containerID string) ([]Record, []Unreadable) {
-	return s.listSandbox(containerID)
-}
-
 func (s *Store) listSandbox(containerID string) (records []Record, unreadable []Unreadable) {
 	files, err := os.ReadDir(s.sandboxDir(containerID))
 	if errors.Is(err, fs.ErrNotExist) {

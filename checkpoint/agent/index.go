@@ -153,7 +153,7 @@ func (x *index) read(id string) error {
 		delete(x.unreadable, id)
 		return nil
 	}
-	records, unreadable := x.store.Sandbox(id)
+	records, unreadable := x.store.ListSandbox(id)
 	x.sandboxes[id], x.unreadable[id] = records, len(unreadable)
 	if err != nil {
 		return fmt.Errorf("watch the checkpoints of %s: %w", id, err)

@@ -250,15 +250,23 @@ func (a *Agent) start(ctx context.Context, c *chain, theirs bool, lost map[attac
 	c.view.running, c.tried = true, c.picture
 	a.running++
 	held := sandboxesOf(ready)
-	for _, id := range held {
-		a.refresher.Hold(id)
-	}
 	go func() {
 		began := time.Now()
+		a.hold(ctx, held)
 		// A restore that was begun is ended: an interface that is half built helps nobody.
 		result, err := a.restorer.Restore(context.WithoutCancel(ctx), task, ready, others)
 		a.ended <- ended{chain: c, result: result, err: err, took: time.Since(began), held: held}
 	}()
+}
+
+// holdLimit bounds the wait for checkpoints that are out of date. It is long beside the reading of 250 sandboxes.
+const holdLimit = 2 * time.Second
+
+// hold has the refresher write what it knows of the sandboxes, and leave them alone.
+func (a *Agent) hold(ctx context.Context, containerIDs []string) {
+	ctx, cancel := context.WithTimeout(ctx, holdLimit)
+	defer cancel()
+	a.refresher.Hold(ctx, containerIDs...)
 }
 
 // sandboxesOf returns the container IDs of the records, each once.

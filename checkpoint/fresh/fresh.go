@@ -47,6 +47,7 @@ type Refresher struct {
 	watch     *kernel.SandboxWatch
 	hostWatch *kernel.Watch
 	wake      chan struct{}
+	holds     chan hold
 	// listening is closed when all sandboxes were read once.
 	listening chan struct{}
 
@@ -66,7 +67,7 @@ type Refresher struct {
 // New returns a Refresher that listens to the kernel, for Run. It needs CAP_NET_BROADCAST.
 func New(opts Options) (*Refresher, error) {
 	r := &Refresher{
-		Options: opts, wake: make(chan struct{}, 1), listening: make(chan struct{}), sandboxes: map[attachment.Namespace]*sandbox{}, active: map[*sandbox]struct{}{},
+		Options: opts, wake: make(chan struct{}, 1), holds: make(chan hold), listening: make(chan struct{}), sandboxes: map[attachment.Namespace]*sandbox{}, active: map[*sandbox]struct{}{},
 		asked: map[string]bool{}, held: map[string]int{}, findings: map[attachment.Key]Finding{},
 	}
 	if r.OnFindings == nil {
@@ -107,6 +108,8 @@ func (r *Refresher) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-r.watch.Changed():
 		case <-r.wake:
+		case h := <-r.holds:
+			r.readBefore(ctx, h)
 		case <-timer.C:
 		}
 	}
@@ -127,12 +130,45 @@ func (r *Refresher) Listening() <-chan struct{} { return r.listening }
 // Look says that the checkpoints of the container may have been written or forgotten.
 func (r *Refresher) Look(containerID string) { r.ask(containerID, false) }
 
-// Hold leaves the sandbox of the container alone until Release. Several holds need as many releases. A reading that is
-// under way goes on: it holds the sandbox's lock.
-func (r *Refresher) Hold(containerID string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.held[containerID]++
+// hold is a request of Hold.
+type hold struct {
+	containerIDs []string
+	done         chan struct{}
+}
+
+// Hold leaves the sandboxes of the containers alone until each is given to Release. Several holds need as many releases. It
+// returns when the checkpoints have what the kernel has told of the sandboxes so far, or when ctx is done: whoever restores
+// them then restores what was there last. The sandboxes are held in both cases. Run is running.
+func (r *Refresher) Hold(ctx context.Context, containerIDs ...string) {
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, id := range containerIDs {
+			r.held[id]++
+		}
+	}()
+	h := hold{containerIDs: containerIDs, done: make(chan struct{})}
+	select {
+	case r.holds <- h:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-h.done:
+	case <-ctx.Done():
+	}
+}
+
+// readBefore reads the sandboxes of which something was told, before they are held.
+func (r *Refresher) readBefore(ctx context.Context, h hold) {
+	defer close(h.done)
+	r.hear()
+	r.lookAtAsked()
+	for s := range r.active {
+		if slices.ContainsFunc(s.containers(), func(id string) bool { return slices.Contains(h.containerIDs, id) }) {
+			r.read(ctx, s)
+		}
+	}
 }
 
 // Release ends a Hold. After the last one the sandbox is read.

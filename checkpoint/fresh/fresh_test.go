@@ -127,8 +127,8 @@ const routes = "ip route add default via 10.9.0.1; ip -6 route add default via f
 func TestAHeldSandboxIsLeftAlone(t *testing.T) {
 	n := newNode(t, 2)
 	r := n.run(t)
-	r.Hold("c0")
-	r.Hold("c0")
+	r.Hold(t.Context(), "c0")
+	r.Hold(t.Context(), "c0")
 	for _, p := range n.pods {
 		testnet.IP(t, p.path, "link set eth0 mtu 1400")
 	}
