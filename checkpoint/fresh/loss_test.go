@@ -48,7 +48,7 @@ func (p *pod) addMarker() {
 // Parents are deleted at random moments while their pods are read all the time. No reading is written that has seen a
 // part of the end.
 func TestAHalfDeadStateIsNeverWritten(t *testing.T) {
-	const pods = 10
+	const pods = 20
 	deletions := 1000
 	if os.Getenv("RELINK_LONG") != "" {
 		deletions = 20000
