@@ -343,6 +343,7 @@ func (n *Namespace) idOf(other *Namespace) (int, error) {
 	id, err := n.askNumber(other)
 	if err == nil && id >= 0 {
 		n.known.Store(other, id)
+		other.knownBy.Store(n, struct{}{})
 	}
 	return id, err
 }

@@ -36,8 +36,10 @@ type Namespace struct {
 	socket *rtnl.Socket
 	id     attachment.Namespace
 	// known are the numbers by which this namespace knows others. A number stays once the kernel
-	// has given it.
-	known sync.Map // of int by *Namespace
+	// has given it. knownBy are the namespaces that have n in known. A host stays open for long, and must not keep what
+	// it knew of sandboxes that were closed.
+	known   sync.Map // of int by *Namespace
+	knownBy sync.Map // of struct{} by *Namespace
 }
 
 // Open opens the network namespace at path. It returns ErrNoNamespace if there is none.
@@ -125,6 +127,14 @@ func (n *Namespace) Path() string { return n.id.Path }
 
 // Close releases the namespace and its socket. It can be called twice.
 func (n *Namespace) Close() {
+	n.knownBy.Range(func(by, _ any) bool {
+		by.(*Namespace).known.Delete(n)
+		return true
+	})
+	n.known.Range(func(other, _ any) bool {
+		other.(*Namespace).knownBy.Delete(n)
+		return true
+	})
 	if n.socket != nil {
 		n.socket.Close()
 		n.socket = nil

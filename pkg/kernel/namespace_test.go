@@ -158,6 +158,26 @@ func TestAFailureToOpenTheOwnNamespaceIsNotRemembered(t *testing.T) {
 	}
 }
 
+// A host that stays open keeps nothing of the sandboxes that were opened and closed meanwhile.
+func TestAHostKeepsNothingOfClosedSandboxes(t *testing.T) {
+	w := newWorld(t)
+	for range 3 {
+		sandbox := must(Open(w.path))(t)
+		must(w.host.assignID(sandbox))(t)
+		must(sandbox.assignID(w.host))(t)
+		if one, other := must(w.host.idOf(sandbox))(t), must(sandbox.idOf(w.host))(t); one < 0 || other < 0 {
+			t.Errorf("numbers %d and %d", one, other)
+		}
+		sandbox.Close()
+	}
+	for name, all := range map[string]*sync.Map{"known": &w.host.known, "knownBy": &w.host.knownBy} {
+		all.Range(func(other, _ any) bool {
+			t.Errorf("%s still has %s", name, other.(*Namespace).Path())
+			return true
+		})
+	}
+}
+
 func TestAKernelWithoutCookiesIsRefused(t *testing.T) {
 	err := cookieError(unix.ENOPROTOOPT)
 	if !errors.Is(err, errOldKernel) || !strings.Contains(err.Error(), "SO_NETNS_COOKIE") || !strings.Contains(err.Error(), "5.14") {
