@@ -127,7 +127,11 @@ func (r *Refresher) drop(s *sandbox) {
 func (r *Refresher) hearBefore(changes []kernel.Change) {
 	for _, c := range changes {
 		s, known := r.sandboxes[id(c.Namespace)]
-		if !known || s.suspect || len(c.Before) == 0 {
+		if !known || len(c.Before) == 0 {
+			continue
+		}
+		// After a doubt, nobody knows whether a route went on purpose. What came is certain all the same.
+		if s.suspect && slices.ContainsFunc(c.Before, func(t kernel.Told) bool { return t.Gone }) {
 			continue
 		}
 		if s.told == nil {

@@ -60,6 +60,8 @@ var entries = []entry{
 	{"docs/architecture.md", "plugins/                 the CNI programs: main.go wires", tree, "", ""},
 	{"docs/architecture.md", "sequenceDiagram", drawing, "", ""},
 	{"docs/architecture.md", "flowchart LR", drawing, "", ""},
+	{"docs/agent.md", "flowchart LR", drawing, "", ""},
+	{"docs/agent.md", "curl --unix-socket /run/relink/agent.sock http://agent/v1/status", parts, "", "the story agent asks an agent with curl"},
 	{"docs/benchmarks.md", "go run ./test/bench -only ipam", parts, "", "it measures for minutes"},
 	{"docs/benchmarks.md", "go run ./test/bench -only restore", parts, "", "it measures for minutes"},
 
