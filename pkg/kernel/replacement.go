@@ -1,0 +1,194 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Replacement is a new interface beside the one that it is to replace. It has the MAC, the MTU, the
+// options and the settings of the old one, another parent, and a temporary name. It is down until
+// TakePlace.
+type Replacement struct {
+	sandbox *Namespace
+	want    netstate.Interface
+	// Old and New are the indices of the two interfaces.
+	Old, New int
+	// temporary is the name of the new one until TakePlace. retired is the name of the old one
+	// afterwards.
+	temporary, retired string
+}
+
+// BuildReplacement makes an interface that can take the place of the one of the index old in
+// sandbox. want describes it, with the final name. It gets the index want.Link.Index if that is not
+// 0 and free. The parent has that index in parentAt. The old interface works on undisturbed. If
+// BuildReplacement fails, it takes away what it began.
+func BuildReplacement(parentAt, sandbox *Namespace, parentIndex, old int, want netstate.Interface) (*Replacement, error) {
+	r := &Replacement{
+		sandbox: sandbox, want: want, Old: old,
+		temporary: temporaryName(highIndex + rand.IntN(highIndex)), retired: temporaryName(highIndex + rand.IntN(highIndex)),
+	}
+	link := want.Link
+	link.Name = r.temporary
+	var err error
+	if r.New, err = Create(parentAt, sandbox, parentIndex, link); err != nil {
+		return nil, fmt.Errorf("build beside %s: %w", want.Link.Name, err)
+	}
+	if err := r.prepare(); err != nil {
+		return nil, errors.Join(fmt.Errorf("build beside %s: %w", want.Link.Name, err), r.Discard())
+	}
+	return r, nil
+}
+
+// prepare does to the new interface what can be done before it takes the place of the old one.
+func (r *Replacement) prepare() error {
+	early, _ := settingsInOrder(r.want.Settings, knownState)
+	link := r.want.Link
+	link.Name = r.temporary
+	errs := []error{r.sandbox.writeSettings(r.temporary, early)}
+	var batch []rtnl.Message
+	if hasAttributes(link) {
+		attributes, err := setAttributes(r.New, link)
+		errs, batch = append(errs, err), append(batch, attributes)
+	}
+	own, err := r.sandbox.linkLocal(r.Old)
+	errs = append(errs, err)
+	batch = append(batch, addAddresses(r.New, own, true)...)
+	return errors.Join(append(errs, r.sandbox.socket.Run(batch...))...)
+}
+
+// knownState says that the pod had all of this before.
+var knownState = ConfigureOptions{Known: true}
+
+// linkLocal returns the link-local addresses that the kernel made for the device. A new interface
+// gets them before it goes up. Otherwise the kernel would probe for them, would hear the old
+// interface answer, and would not use them.
+func (n *Namespace) linkLocal(index int) (own []netstate.Address, err error) {
+	err = n.eachAddress(index, []int{unix.AF_INET6}, func() { own = nil }, func(a netstate.Address, by maker) {
+		if by == theKernel && a.Prefix.Addr().IsLinkLocalUnicast() {
+			own = append(own, a)
+		}
+	})
+	return own, err
+}
+
+// TakePlace gives the new interface the name, the addresses, the routes and everything else of the
+// old one. The old one is then down, and has a temporary name. switched says whether the new one
+// has the name: then TakePlace may still have failed to add something. If switched is false, the old
+// interface has its name, and may lack routes that went while it was down.
+//
+// Since Linux 6.2 an interface that is up can be renamed. There the new interface is up, with
+// addresses and routes, before the old one goes down: the pod is never without. A port of a bridge or
+// VRF goes the older way, because two ports of one bridge on one wire make a loop.
+func (r *Replacement) TakePlace() (switched bool, err error) {
+	after, err := r.takeover()
+	if r.overlaps() {
+		err = errors.Join(err, r.sandbox.afterwards(r.rename(r.Old, r.retired, false), after))
+	} else {
+		// The old one first goes down. The renaming of the new one fails as long as the old one has the name.
+		down := setDown(r.Old, r.want.Link.Name)
+		err = errors.Join(err, r.sandbox.afterwards(down, append([]rtnl.Message{r.rename(r.Old, r.retired, false)}, after...)))
+	}
+	index, lookErr := r.sandbox.Index(r.want.Link.Name)
+	if lookErr != nil || index != r.New {
+		return false, errors.Join(err, r.takeBack())
+	}
+	if r.overlaps() {
+		err = errors.Join(err, r.sandbox.socket.Run(setDown(r.Old, r.retired)))
+	}
+	return true, err
+}
+
+// afterwards sends first, and the others if that succeeds.
+func (n *Namespace) afterwards(first rtnl.Message, others []rtnl.Message) error {
+	failed, more := n.socket.RunAfter(first, others...)
+	return errors.Join(failed, more)
+}
+
+// overlaps says whether both interfaces are up for a moment.
+func (r *Replacement) overlaps() bool {
+	return renamesLive() && r.want.Master == nil && r.want.Link.Up
+}
+
+// renamesLive says whether the kernel renames a device that is up (since 6.2; "net/core: Allow live
+// renaming when an interface is up").
+// Tests try both ways.
+var renamesLive = sync.OnceValue(func() bool { return kernelAtLeast(6, 2) && !failpoint.OlderKernel() })
+
+// takeover returns the requests by which the new interface takes over, from its name on.
+func (r *Replacement) takeover() ([]rtnl.Message, error) {
+	batch := []rtnl.Message{r.rename(r.New, r.want.Link.Name, r.want.Link.Up && r.want.Master == nil)}
+	var errs []error
+	if r.want.Master != nil {
+		enslave, err := r.sandbox.enslave(r.New, *r.want.Master)
+		errs, batch = append(errs, err), append(batch, enslave...)
+		if r.want.Link.Up {
+			batch = append(batch, setUp(r.New, r.want.Link.Name))
+		}
+	}
+	_, late := settingsInOrder(r.want.Settings, knownState)
+	want := r.want
+	// A route of another interface stays, because the address that it has as its source is always there.
+	want.Routes = slices.DeleteFunc(slices.Clone(want.Routes), func(route netstate.Route) bool { return route.Device != "" })
+	after, err := r.sandbox.afterUp(r.New, want, true)
+	return slices.Concat(batch, announcing(r.New, late), addAddresses(r.New, want.Addresses, true), after), errors.Join(append(errs, err)...)
+}
+
+// rename returns the request that renames the device of that index, and then sets it up if asked.
+func (r *Replacement) rename(index int, name string, up bool) rtnl.Message {
+	request := setLink(index, 0, 0)
+	if up {
+		request = setLink(index, unix.IFF_UP, unix.IFF_UP)
+	}
+	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+	return rtnl.Message{Request: request, What: fmt.Sprintf("rename the device with index %d to %s", index, name)}
+}
+
+// takeBack gives the old interface its name again, and takes the new one away.
+func (r *Replacement) takeBack() error {
+	errs := []error{r.Discard()}
+	if name, err := r.sandbox.NameOf(r.Old); err != nil || name != r.want.Link.Name {
+		errs = append(errs, err, r.sandbox.socket.Run(r.rename(r.Old, r.want.Link.Name, false)))
+	}
+	if r.want.Link.Up {
+		errs = append(errs, r.sandbox.socket.Run(setUp(r.Old, r.want.Link.Name)))
+	}
+	return errors.Join(errs...)
+}
+
+// Discard deletes the new interface. It is for one that has not taken the place.
+func (r *Replacement) Discard() error { return r.sandbox.deleteIndex(r.New, r.temporary) }
+
+// deleteIndex deletes the device of that index. It is no error if it is gone.
+func (n *Namespace) deleteIndex(index int, name string) error {
+	if err := n.socket.Run(deleteLink(index, name)); !errors.Is(err, unix.ENODEV) {
+		return err
+	}
+	return nil
+}
+
+// DeleteRetired deletes the interface of that index that a Replacement has replaced. It leaves alone
+// a device that has no temporary name, and so is none that was replaced. deleted says whether there
+// was one.
+func (n *Namespace) DeleteRetired(index int) (deleted bool, err error) {
+	device, err := n.Device(index)
+	if errors.Is(err, ErrNoDevice) || err == nil && (!temporaryForm.MatchString(device.Name) || !creates(device.Kind)) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if device.Up { // A kill came between the two halves of TakePlace.
+		err = n.socket.Run(setDown(index, device.Name))
+	}
+	return true, errors.Join(err, n.deleteIndex(index, device.Name))
+}
