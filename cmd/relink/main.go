@@ -102,7 +102,7 @@ Exit status of every verb:
 		return s, err
 	}
 	addGroup(root, "Look:", newStatus(store, &v), newCheck(store, &v), newList(store, &v), newShow(store, &v))
-	addGroup(root, "Repair:", newRestore(store, &v), newPause(&v), newResume(&v))
+	addGroup(root, "Repair:", newRestore(store, &v), newMove(store, &v), newPause(&v), newResume(&v))
 	addGroup(root, "Remember:", newCapture(store, &v), newForget(store, &v), newImport(store, &v))
 	addGroup(root, "Addresses:", newIPAM(store, &v))
 	addGroup(root, "Other:", newValidate(&v), newVersion(&v))

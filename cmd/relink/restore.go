@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/relink-cni/relink/checkpoint/move"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -100,6 +101,11 @@ const heapGrowth = 300
 func restoreAll(ctx context.Context, opts restore.Options, output format, s *screen) error {
 	debug.SetGCPercent(heapGrowth)
 	kernel.HoldProcessor()
+	if !opts.DryRun {
+		if err := move.Settle(ctx, opts.Store); err != nil {
+			s.warn("what a killed relink move has left: %v", err)
+		}
+	}
 	report, err := restore.Run(ctx, opts)
 	logRestore(opts.DryRun, report, opts.Store.Dir(), err)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/relink-cni/relink/checkpoint/adopt"
+	"github.com/relink-cni/relink/checkpoint/move"
 	"github.com/relink-cni/relink/checkpoint/netfix"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -28,6 +29,7 @@ var colours = map[string]paint{
 	string(restore.SandboxGone): faint, string(restore.Failed): red,
 	string(adopt.Captured): green, string(adopt.Refreshed): green, string(adopt.Kept): green, string(adopt.Refused): red,
 	string(adopt.Forgotten): faint, string(netfix.Imported): green,
+	string(move.Moved): green, string(move.ToMove): yellow, string(move.Refused): red,
 	"gone": red, "down": yellow, "up": green,
 	string(lease.Held): green, string(lease.Quarantined): yellow,
 }

@@ -92,11 +92,11 @@ func (n *Namespace) linkLocal(index int) (own []netstate.Address, err error) {
 func (r *Replacement) TakePlace() (switched bool, err error) {
 	after, err := r.takeover()
 	if r.overlaps() {
-		err = errors.Join(err, r.sandbox.afterwards(r.rename(r.Old, r.retired, false), after))
+		err = errors.Join(err, r.sandbox.afterwards(rename(r.Old, r.retired, false), after))
 	} else {
 		// The old one first goes down. The renaming of the new one fails as long as the old one has the name.
 		down := setDown(r.Old, r.want.Link.Name)
-		err = errors.Join(err, r.sandbox.afterwards(down, append([]rtnl.Message{r.rename(r.Old, r.retired, false)}, after...)))
+		err = errors.Join(err, r.sandbox.afterwards(down, append([]rtnl.Message{rename(r.Old, r.retired, false)}, after...)))
 	}
 	index, lookErr := r.sandbox.Index(r.want.Link.Name)
 	if lookErr != nil || index != r.New {
@@ -126,7 +126,7 @@ var renamesLive = sync.OnceValue(func() bool { return kernelAtLeast(6, 2) && !fa
 
 // takeover returns the requests by which the new interface takes over, from its name on.
 func (r *Replacement) takeover() ([]rtnl.Message, error) {
-	batch := []rtnl.Message{r.rename(r.New, r.want.Link.Name, r.want.Link.Up && r.want.Master == nil)}
+	batch := []rtnl.Message{rename(r.New, r.want.Link.Name, r.want.Link.Up && r.want.Master == nil)}
 	var errs []error
 	if r.want.Master != nil {
 		enslave, err := r.sandbox.enslave(r.New, *r.want.Master)
@@ -144,7 +144,7 @@ func (r *Replacement) takeover() ([]rtnl.Message, error) {
 }
 
 // rename returns the request that renames the device of that index, and then sets it up if asked.
-func (r *Replacement) rename(index int, name string, up bool) rtnl.Message {
+func rename(index int, name string, up bool) rtnl.Message {
 	request := setLink(index, 0, 0)
 	if up {
 		request = setLink(index, unix.IFF_UP, unix.IFF_UP)
@@ -157,7 +157,7 @@ func (r *Replacement) rename(index int, name string, up bool) rtnl.Message {
 func (r *Replacement) takeBack() error {
 	errs := []error{r.Discard()}
 	if name, err := r.sandbox.NameOf(r.Old); err != nil || name != r.want.Link.Name {
-		errs = append(errs, err, r.sandbox.socket.Run(r.rename(r.Old, r.want.Link.Name, false)))
+		errs = append(errs, err, r.sandbox.socket.Run(rename(r.Old, r.want.Link.Name, false)))
 	}
 	if r.want.Link.Up {
 		errs = append(errs, r.sandbox.socket.Run(setUp(r.Old, r.want.Link.Name)))
@@ -191,4 +191,20 @@ func (n *Namespace) DeleteRetired(index int) (deleted bool, err error) {
 		err = n.socket.Run(setDown(index, device.Name))
 	}
 	return true, errors.Join(err, n.deleteIndex(index, device.Name))
+}
+
+// GiveBack gives the interface of that index its name again, if a kill came before its Replacement had the name. It
+// leaves alone a device that has no temporary name, and does nothing if the name is taken.
+func (n *Namespace) GiveBack(index int, name string) error {
+	device, err := n.Device(index)
+	if errors.Is(err, ErrNoDevice) || err == nil && !temporaryForm.MatchString(device.Name) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if there, err := n.Exists(name); err != nil || there {
+		return err
+	}
+	return n.socket.Run(rename(index, name, false))
 }

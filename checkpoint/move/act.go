@@ -1,0 +1,138 @@
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
+)
+
+// sandboxes moves the attachments: those of one sandbox one after the other, and different sandboxes at the same time.
+// An interrupt lets those that are under way end.
+func (r *run) sandboxes(ctx context.Context) {
+	groups := bySandbox(r.movable())
+	group := workers()
+	var mu sync.Mutex
+	done := 0
+	for _, jobs := range groups {
+		group.Go(func() error {
+			r.sandbox(ctx, jobs)
+			mu.Lock()
+			defer mu.Unlock()
+			if done++; r.Progress != nil {
+				r.Progress(done, len(groups))
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // The outcomes have what fails.
+}
+
+func bySandbox(jobs []*job) (groups [][]*job) {
+	place := map[string]int{}
+	for _, j := range jobs {
+		at, known := place[containerID(j)]
+		if !known {
+			at = len(groups)
+			place[containerID(j)], groups = at, append(groups, nil)
+		}
+		groups[at] = append(groups[at], j)
+	}
+	return groups
+}
+
+// sandbox moves the attachments of one sandbox under its lock.
+func (r *run) sandbox(ctx context.Context, jobs []*job) {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	unlock, err := r.Store.Lock(waiting, containerID(jobs[0]))
+	if err != nil {
+		for _, j := range jobs {
+			j.fail(err)
+		}
+		return
+	}
+	defer unlock()
+	for _, j := range jobs {
+		if ctx.Err() != nil {
+			j.fail(errors.New("interrupted before it was moved"))
+			continue
+		}
+		if err := r.move(j); err != nil {
+			j.fail(err)
+		}
+	}
+}
+
+// fail makes the state Failed.
+func (j *job) fail(err error) {
+	j.outcome.State, j.outcome.Reason = Failed, printable.Joined(err)
+}
+
+// errDetached says that the attachment was detached in the meantime.
+var errDetached = errors.New("it was detached in the meantime")
+
+// move moves one attachment. The caller holds the sandbox's lock. If it fails before the new interface has taken the
+// place of the old one, the old one goes on as it was.
+func (r *run) move(j *job) error {
+	record, err := r.Store.Reload(j.record)
+	switch {
+	case errors.Is(err, checkpoint.ErrNone):
+		return errDetached
+	case err != nil:
+		return err
+	case !sameParents(record.Interface.Parents, j.record.Interface.Parents):
+		return fmt.Errorf("it was moved to %s in the meantime", nearest(record.Interface.Parents))
+	}
+	sandbox, err := openSandbox(record)
+	if err != nil {
+		return err
+	}
+	defer sandbox.Close()
+	live, err := r.inspectIn(sandbox, record)
+	if err != nil {
+		return err
+	}
+	note := checkpoint.Moving{
+		Attachment: record.Attachment, Namespace: record.Namespace, State: checkpoint.MoveBegun,
+		From: record.Interface.Parents, To: j.target.Now, Index: live.Link.Index,
+	}
+	if err := r.Store.SaveMoving(note); err != nil {
+		return err
+	}
+	return r.replace(j, note, record, sandbox, live)
+}
+
+// replace builds the new interface and lets it take the place of the old one. Then it saves where the attachment is.
+func (r *run) replace(j *job, note checkpoint.Moving, record checkpoint.Record, sandbox *kernel.Namespace, live netstate.Interface) error {
+	live.Link.Index = j.index
+	replacement, err := kernel.BuildReplacement(r.host, sandbox, j.target.Parent.Index, note.Index, live)
+	if err != nil {
+		return errors.Join(err, r.Store.ForgetMoving(note.Attachment.ContainerID, note.Attachment.IfName))
+	}
+	start := time.Now()
+	switched, err := replacement.TakePlace()
+	if !switched {
+		return errors.Join(err, r.Store.ForgetMoving(note.Attachment.ContainerID, note.Attachment.IfName))
+	}
+	failpoint.Here("switched")
+	record.Interface.Parents, record.Interface.Link.Index = note.To, replacement.New
+	if record.Interface.Link.SharesMAC() {
+		record.Interface.Link.MAC = j.target.Parent.MAC
+	}
+	record.AnnouncementOwed = r.announcer.Announce(j.target.Parent.Index, record.Interface) != nil
+	j.outcome.Switched = time.Since(start)
+	if saveErr := r.Store.Save(record); saveErr != nil {
+		return errors.Join(err, saveErr) // The note stays: Settle saves it.
+	}
+	note.State = checkpoint.MoveSwitched
+	j.outcome.State = Moved
+	return errors.Join(err, r.Store.SaveMoving(note))
+}

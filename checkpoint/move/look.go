@@ -1,0 +1,122 @@
+package move
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
+)
+
+// workersPerCPU is how many sandboxes are looked at and moved at once for each CPU. Most of them wait for their turn:
+// pkg/kernel lets one at a time change something in the kernel.
+const workersPerCPU = 4
+
+func workers() *errgroup.Group {
+	group := &errgroup.Group{}
+	group.SetLimit(workersPerCPU * runtime.GOMAXPROCS(0))
+	return group
+}
+
+// look looks into the pods, and refuses what cannot be moved.
+func (r *run) look() {
+	group := workers()
+	for _, j := range r.movable() {
+		group.Go(func() error {
+			if _, err := r.inspect(j.record); err != nil {
+				j.refuse(printable.Joined(err))
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // The outcomes have what fails.
+	for _, j := range r.movable() {
+		if j.record.Interface.Link.Kind == netstate.KindMacvtap {
+			r.report.Notes = append(r.report.Notes, fmt.Sprintf(
+				"%s of %s is a macvtap: a program that has its /dev/tap file open has to open the new one", j.record.Interface.Link.Name, podOf(j.record)))
+		}
+	}
+}
+
+// inspect opens the sandbox of the record, and returns the interface as it is there. The error says why it cannot be
+// moved.
+func (r *run) inspect(record checkpoint.Record) (live netstate.Interface, err error) {
+	sandbox, err := openSandbox(record)
+	if err != nil {
+		return live, err
+	}
+	defer sandbox.Close()
+	return r.inspectIn(sandbox, record)
+}
+
+func (r *run) inspectIn(sandbox *kernel.Namespace, record checkpoint.Record) (live netstate.Interface, err error) {
+	if live, err = kernel.Capture(r.host, sandbox, r.devices, record.Interface.Link.Name, whole); err != nil {
+		return live, fmt.Errorf("it is not as recorded: %w: relink restore", err)
+	}
+	recorded, err := r.Store.Wanted(record, sandbox.Exists)
+	if err != nil {
+		return live, err
+	}
+	beside, err := r.beside(sandbox, record, live)
+	if err != nil {
+		return live, err
+	}
+	if why := refusal(recorded, live, beside); why != "" {
+		return live, errors.New(why)
+	}
+	return live, nil
+}
+
+// beside returns what the sandbox has besides the interface.
+func (r *run) beside(sandbox *kernel.Namespace, record checkpoint.Record, live netstate.Interface) (b surroundings, err error) {
+	if b.devices, err = sandbox.Devices(); err != nil {
+		return b, err
+	}
+	parents, err := sandbox.ParentsIn(r.host)
+	if err != nil {
+		return b, err
+	}
+	for index, parent := range parents {
+		if parent == parents[live.Link.Index] && index != live.Link.Index {
+			b.siblings = append(b.siblings, index)
+		}
+	}
+	for i := range r.all {
+		if r.all[i].Attachment.ContainerID == record.Attachment.ContainerID {
+			b.recorded = append(b.recorded, r.all[i].Interface.Link.Name)
+		}
+	}
+	return b, nil
+}
+
+// whole is the extent of what a new interface gets from the old one.
+var whole = func() kernel.Extent {
+	extent := kernel.Everything
+	extent.ParentsCarried = false // What the host's devices carry stays where it is.
+	return extent
+}()
+
+// openSandbox opens the sandbox of the record, and no other.
+func openSandbox(record checkpoint.Record) (*kernel.Namespace, error) {
+	sandbox, err := kernel.Open(record.Namespace.Path)
+	if err != nil {
+		return nil, err
+	}
+	if err := record.Namespace.Same(sandbox.Identity()); err != nil {
+		sandbox.Close()
+		return nil, err
+	}
+	return sandbox, nil
+}
+
+func podOf(record checkpoint.Record) string {
+	if record.Pod.Name != "" {
+		return record.Pod.String()
+	}
+	return record.Attachment.ContainerID
+}

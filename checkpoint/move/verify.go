@@ -1,0 +1,193 @@
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/printable"
+	"github.com/relink-cni/relink/pkg/selection"
+)
+
+// verify compares what has moved with the records, and repairs what differs. Then it deletes the old interfaces, and
+// looks once more: the end of an address can take the source of another interface's route with it. An interrupt does
+// not stop it.
+func (r *run) verify(ctx context.Context) {
+	ctx = context.WithoutCancel(ctx)
+	r.repair(ctx)
+	r.deleteRetired(ctx)
+	r.repair(ctx)
+}
+
+// repair runs a restore of the sandboxes with something that has switched.
+func (r *run) repair(ctx context.Context) {
+	var ids []string
+	for _, j := range r.moves {
+		if j.outcome.Switched > 0 && !slices.Contains(ids, containerID(j)) {
+			ids = append(ids, containerID(j))
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	report, err := restored(ctx, r.Store, ids)
+	if err != nil {
+		r.report.Problems = append(r.report.Problems, printable.Joined(err))
+		return
+	}
+	for _, o := range report.Attachments {
+		place := slices.IndexFunc(r.moves, sameAttachment(o.Attachment))
+		if place < 0 || r.moves[place].outcome.Switched == 0 {
+			continue
+		}
+		j := r.moves[place]
+		switch {
+		case o.IsAsRecorded():
+			j.outcome.State, j.outcome.Reason = Moved, ""
+		case o.Differs():
+			j.outcome.State, j.outcome.Reason = Failed, "it is on "+j.outcome.To+": "+o.Why()
+		}
+	}
+}
+
+// restored restores the sandboxes if anything in them differs from the records, or if the neighbours are still to be told.
+func restored(ctx context.Context, store *checkpoint.Store, ids []string) (restore.Report, error) {
+	opts := restore.Options{Store: store, Select: selection.Selection{Names: ids}, DryRun: true}
+	report, err := restore.Run(ctx, opts)
+	lacks := func(o restore.Outcome) bool { return o.Differs() || o.AnnouncementOwed }
+	if err != nil || !slices.ContainsFunc(report.Attachments, lacks) {
+		return report, err
+	}
+	opts.DryRun = false
+	return restore.Run(ctx, opts)
+}
+
+// deleteRetired deletes the interfaces that were replaced, after all of them: a deletion keeps the kernel's lock from
+// those that have still to switch.
+func (r *run) deleteRetired(ctx context.Context) {
+	group := workers()
+	for _, j := range r.moves {
+		if j.outcome.Switched == 0 {
+			continue
+		}
+		group.Go(func() error {
+			if err := settleOne(ctx, r.Store, r.host, j.record.Attachment.ContainerID, j.record.Attachment.IfName); err != nil {
+				j.fail(fmt.Errorf("it is on %s, but the old interface is still there: %w", j.outcome.To, err))
+			}
+			return nil
+		})
+	}
+	_ = group.Wait()
+}
+
+// Settle finishes what killed moves have left, and restores their sandboxes. A checkpoint then names the parents that its
+// interface is on, and nothing of the other interface is left. A sandbox that another process is at work on is left to
+// that one.
+func Settle(ctx context.Context, store *checkpoint.Store) error {
+	notes, err := store.Movings()
+	errs := []error{err}
+	notes = slices.DeleteFunc(notes, func(m checkpoint.Moving) bool {
+		_, err := store.Load(m.Attachment.ContainerID, m.Attachment.IfName)
+		return m.State == checkpoint.MoveDone && !errors.Is(err, checkpoint.ErrNone)
+	})
+	if len(notes) == 0 {
+		return err
+	}
+	host, err := kernel.OpenHost()
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	defer host.Close()
+	var begun []string
+	for _, m := range notes {
+		err := settleOne(ctx, store, host, m.Attachment.ContainerID, m.Attachment.IfName)
+		if err != nil && !errors.Is(err, checkpoint.ErrBusy) {
+			errs = append(errs, fmt.Errorf("finish the move of %s: %w", m.Attachment, err))
+		}
+		_, gone := store.Load(m.Attachment.ContainerID, m.Attachment.IfName)
+		if m.State == checkpoint.MoveBegun && gone == nil && !slices.Contains(begun, m.Attachment.ContainerID) {
+			begun = append(begun, m.Attachment.ContainerID)
+		}
+	}
+	if len(begun) > 0 { // A kill may have come while an interface was down.
+		_, err := restored(ctx, store, begun)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// settleOne finishes the move of one attachment, under its sandbox's lock.
+func settleOne(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, containerID, ifName string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	unlock, err := store.Lock(ctx, containerID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	note, err := store.LoadMoving(containerID, ifName)
+	if errors.Is(err, checkpoint.ErrNone) {
+		return nil // Somebody else has finished it.
+	}
+	if err != nil {
+		return err
+	}
+	record, err := store.Load(containerID, ifName)
+	if errors.Is(err, checkpoint.ErrNone) {
+		return store.ForgetMoving(containerID, ifName) // It was detached.
+	}
+	if err != nil {
+		return err
+	}
+	sandbox, err := openSandbox(record)
+	if err != nil {
+		return nil //nolint:nilerr // Its sandbox has ended: a restore says so.
+	}
+	defer sandbox.Close()
+	if note.State == checkpoint.MoveBegun {
+		if note, err = decide(store, host, sandbox, note, record); err != nil || note.State == checkpoint.MoveBegun {
+			return err
+		}
+	}
+	if _, err := sandbox.DeleteRetired(note.Index); err != nil {
+		return err
+	}
+	note.State = checkpoint.MoveDone
+	return store.SaveMoving(note)
+}
+
+// decide finds out whether the new interface has taken the place of the old one, and makes the record say so. If it
+// has not, nothing is left of the move: neither the new interface nor the note, which still says MoveBegun then.
+func decide(store *checkpoint.Store, host, sandbox *kernel.Namespace, note checkpoint.Moving, record checkpoint.Record) (checkpoint.Moving, error) {
+	devices, err := host.Devices()
+	if err != nil {
+		return note, err
+	}
+	live, err := kernel.Capture(host, sandbox, devices, record.Interface.Link.Name, kernel.Extent{})
+	if err != nil && !errors.Is(err, kernel.ErrNoDevice) && !errors.Is(err, kernel.ErrUnsupported) {
+		return note, err
+	}
+	if err == nil && live.Link.Index != note.Index && sameParents(live.Parents, note.To) {
+		record.Interface.Parents, record.Interface.Link.Index, record.AnnouncementOwed = note.To, live.Link.Index, true
+		if record.Interface.Link.SharesMAC() {
+			record.Interface.Link.MAC = live.Link.MAC
+		}
+		if err := store.Save(record); err != nil {
+			return note, err
+		}
+		note.State = checkpoint.MoveSwitched
+		return note, store.SaveMoving(note)
+	}
+	// A kill between two renames leaves the old interface without its name, and nothing under that name.
+	if err := sandbox.GiveBack(note.Index, record.Interface.Link.Name); err != nil {
+		return note, err
+	}
+	if err := kernel.DeleteUnfinished(sandbox); err != nil {
+		return note, err
+	}
+	return note, store.ForgetMoving(note.Attachment.ContainerID, note.Attachment.IfName)
+}

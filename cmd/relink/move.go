@@ -1,0 +1,175 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relink-cni/relink/checkpoint/move"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+)
+
+func newMove(open storeOpener, v *verbosity) *cobra.Command {
+	var output format
+	var opts move.Options
+	cmd := &cobra.Command{
+		Use:   "move OLD=NEW " + nameUsage,
+		Short: "Move running pods to another uplink, before its driver is upgraded",
+		Long: `Move the interfaces of running pods from one device of the host to another that carries the
+same VLANs. A new interface is built beside the old one, and takes its place in one step: same
+name, same MAC, same addresses, same routes. Open TCP connections go on. A pod is off the wire for
+milliseconds at most. relink move NEW=OLD moves the pods back.
+
+relink first asks whether each pod's gateway answers on the new device. If one pod cannot be moved,
+none is: --force moves the others.
+
+` + namingHelp + `
+
+Exit status 0: everything was moved; 1: something was not, and the output names it;
+2: usage or environment.`,
+		Example: `  relink move eth0=eth2 --dry-run # what would be done, and what is in the way
+  relink move eth0=eth2           # all pods on eth0, on VLANs too
+  relink move eth0=eth2 shop/web-0 # only this pod
+  relink move eth2=eth0           # and back`,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if len(args) == 0 {
+				return errors.New("relink move needs OLD=NEW: the device that the pods are on, and the one to move them to")
+			}
+			if opts.From, opts.To, err = parseMove(args[0]); err != nil {
+				return err
+			}
+			opts.Select.Names = args[1:]
+			if opts.Wait < 0 {
+				return fmt.Errorf("invalid --wait %s: must not be negative", opts.Wait)
+			}
+			if opts.Store, err = open(); err != nil {
+				return err
+			}
+			s := screenOf(cmd, v)
+			opts.Progress = s.progress()
+			return moveAll(cmd.Context(), opts, output, s)
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be done, and change nothing")
+	flags.BoolVar(&opts.Force, "force", false, "leave out what cannot be moved, and move the rest")
+	flags.BoolVar(&opts.NoProbe, "no-probe", false, "do not ask whether the gateways answer on the new device")
+	flags.DurationVar(&opts.Wait, "wait", 5*time.Second, "how long to wait until the gateways answer on the new device")
+	addSelection(cmd, open, &opts.Select)
+	addOutput(cmd, &output)
+	return cmd
+}
+
+// parseMove reads OLD=NEW.
+func parseMove(pair string) (from, to string, err error) {
+	from, to, ok := strings.Cut(pair, "=")
+	if !ok {
+		return "", "", fmt.Errorf("invalid argument %q: give OLD=NEW first, such as eth0=eth2", pair)
+	}
+	for _, name := range []string{from, to} {
+		if err := attachment.ValidateIfName(name); err != nil {
+			return "", "", fmt.Errorf("invalid argument %q: device %q %w", pair, name, err)
+		}
+	}
+	return from, to, nil
+}
+
+func moveAll(ctx context.Context, opts move.Options, output format, s *screen) error {
+	kernel.HoldProcessor()
+	report, err := move.Run(ctx, opts)
+	logMove(opts, report, err)
+	if err != nil {
+		return err
+	}
+	if output.isData() {
+		if err := output.write(s.out, report); err != nil {
+			return err
+		}
+	} else {
+		writeMove(opts, report, s)
+	}
+	if !report.Whole() {
+		return errDiffers
+	}
+	return nil
+}
+
+func logMove(opts move.Options, report move.Report, err error) {
+	var failures []string
+	for _, o := range report.Attachments {
+		if o.State == move.Failed || o.State == move.Refused {
+			failures = append(failures, failure(o.Pod, o.Attachment, o.Reason))
+		}
+	}
+	logRun(opts.DryRun, moveSummary(opts, report), append(failures, report.Problems...), err)
+}
+
+func writeMove(opts move.Options, report move.Report, s *screen) {
+	for _, note := range report.Notes {
+		s.inform(note)
+	}
+	for _, step := range report.Steps {
+		line := fmt.Sprintf("%s: %s", step, step.Reason)
+		if step.Error != "" {
+			s.say("%s: FAILED: %s", line, step.Error)
+		} else {
+			s.inform(line)
+		}
+	}
+	t := newTable(false, column{name: "POD"}, column{name: "INTERFACE", spare: 1}, column{name: "FROM", spare: 3}, column{name: "TO", spare: 2},
+		column{name: stateColumn}, column{name: "WHY"})
+	outcomes := slices.Clone(report.Attachments)
+	slices.SortStableFunc(outcomes, func(a, b move.Outcome) int { return compareBool(a.Reason != "", b.Reason != "") })
+	if s.quiet {
+		outcomes = slices.DeleteFunc(outcomes, func(o move.Outcome) bool { return o.Reason == "" })
+	}
+	for _, alike := range folded(outcomes, s, func(o move.Outcome) string {
+		return strings.Join([]string{o.From, o.To, string(o.State), o.Reason}, " ")
+	}) {
+		o := alike[0]
+		if len(alike) > 1 {
+			t.row(count(len(alike), "interface"), "", o.From, o.To, string(o.State), o.Reason)
+		} else {
+			t.row(podCell(o.Pod, o.Attachment.ContainerID), o.Attachment.IfName, o.From, o.To, string(o.State), o.Reason)
+		}
+	}
+	t.write(s)
+	for _, p := range report.Problems {
+		s.say("%s", p)
+	}
+	s.inform(moveSummary(opts, report))
+}
+
+// moveSummary counts the attachments by state.
+func moveSummary(opts move.Options, report move.Report) string {
+	counts := map[move.State]int{}
+	slowest := time.Duration(0)
+	for _, o := range report.Attachments {
+		counts[o.State]++
+		slowest = max(slowest, o.Switched)
+	}
+	var parts []string
+	for _, state := range []move.State{move.Moved, move.ToMove, move.Refused, move.Failed} {
+		if n := counts[state]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	if n := len(report.Problems); n > 0 {
+		parts = append(parts, count(n, "other problem"))
+	}
+	line := fmt.Sprintf("%s=%s: %s in %s", opts.From, opts.To, cmp.Or(strings.Join(parts, ", "), "nothing to move"), report.Took.Round(time.Millisecond))
+	switch {
+	case slowest > 0:
+		line += fmt.Sprintf("; a pod took %s at most to switch", slowest.Round(10*time.Microsecond))
+	case report.Nothing() && !report.DryRun && counts[move.Refused] > 0:
+		line += "; nothing was moved: --force moves what can be moved"
+	}
+	return line
+}
