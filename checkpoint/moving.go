@@ -47,6 +47,10 @@ func (s *Store) SaveMoving(m Moving) error {
 		err = os.MkdirAll(filepath.Dir(path), 0o700)
 	}
 	if err == nil {
+		left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"*")) // By a kill.
+		for _, temporary := range left {
+			_ = os.Remove(temporary)
+		}
 		err = replace(path, append(b, '\n'))
 	}
 	if err != nil {
@@ -74,7 +78,7 @@ func (s *Store) LoadMoving(containerID, ifName string) (m Moving, err error) {
 
 // Movings returns all notes. One that cannot be read is an error, and the others are returned beside it.
 func (s *Store) Movings() (all []Moving, err error) {
-	paths, _ := filepath.Glob(filepath.Join(s.moving(), "*", "[!.]*"+suffix)) // Only a bad pattern is an error.
+	paths, _ := filepath.Glob(filepath.Join(s.moving(), "*", "[^.]*"+suffix)) // Only a bad pattern is an error.
 	var errs []error
 	for _, path := range paths {
 		dir, file := filepath.Split(path)

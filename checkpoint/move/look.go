@@ -55,7 +55,7 @@ func (r *run) inspect(record checkpoint.Record) (live netstate.Interface, err er
 }
 
 func (r *run) inspectIn(sandbox *kernel.Namespace, record checkpoint.Record) (live netstate.Interface, err error) {
-	if live, err = kernel.Capture(r.host, sandbox, r.devices, record.Interface.Link.Name, whole); err != nil {
+	if live, err = kernel.Capture(r.host, sandbox, r.devices, record.Interface.Link.Name, wholeOf(record.Interface)); err != nil {
 		return live, fmt.Errorf("it is not as recorded: %w: relink restore", err)
 	}
 	recorded, err := r.Store.Wanted(record, sandbox.Exists)
@@ -94,12 +94,13 @@ func (r *run) beside(sandbox *kernel.Namespace, record checkpoint.Record, live n
 	return b, nil
 }
 
-// whole is the extent of what a new interface gets from the old one.
-var whole = func() kernel.Extent {
+// wholeOf is the extent of what a new interface gets from the old one. The record can have settings that are the default.
+func wholeOf(recorded netstate.Interface) kernel.Extent {
 	extent := kernel.Everything
+	extent.Settings = kernel.ExtentOf(recorded).Settings
 	extent.ParentsCarried = false // What the host's devices carry stays where it is.
 	return extent
-}()
+}
 
 // openSandbox opens the sandbox of the record, and no other.
 func openSandbox(record checkpoint.Record) (*kernel.Namespace, error) {

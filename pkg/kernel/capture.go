@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -21,8 +22,8 @@ var ErrUnsupported = errors.New("not supported")
 // Extent says what Capture reads besides the link, its parents, its master, its addresses and its
 // routes.
 type Extent struct {
-	// Changed reads all settings that differ from the namespace's defaults. Without it, Capture
-	// reads the settings of the keys in Settings.
+	// Changed reads all settings that differ from the namespace's defaults. Settings are the keys of
+	// others to read.
 	Changed  bool
 	Settings []string
 	Rules    bool
@@ -268,14 +269,18 @@ func markWithoutRoute(addresses []netstate.Address, kernels []netip.Prefix) {
 }
 
 func (c *capture) settings() (err error) {
-	switch {
-	case c.extent.Changed:
-		var notes []string
-		c.captured.Settings, notes, err = c.sandbox.changedSettings(c.link)
-		c.note(notes...)
-	case len(c.extent.Settings) > 0:
+	if len(c.extent.Settings) > 0 {
 		c.captured.Settings, err = c.sandbox.settings(c.link, c.extent.Settings)
 	}
+	if err != nil || !c.extent.Changed {
+		return err
+	}
+	changed, notes, err := c.sandbox.changedSettings(c.link)
+	c.note(notes...)
+	if c.captured.Settings == nil {
+		c.captured.Settings = changed
+	}
+	maps.Copy(c.captured.Settings, changed)
 	return err
 }
 
