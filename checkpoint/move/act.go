@@ -127,7 +127,11 @@ func (r *run) replace(j *job, note checkpoint.Moving, record checkpoint.Record, 
 	if record.Interface.Link.SharesMAC() {
 		record.Interface.Link.MAC = j.target.Parent.MAC
 	}
-	record.AnnouncementOwed = r.announcer.Announce(j.target.Parent.Index, record.Interface) != nil
+	// The neighbours hear of it before the old interface goes down, and once more afterwards: until then it may have
+	// answered somebody.
+	first := r.announcer.Announce(j.target.Parent.Index, record.Interface)
+	err = errors.Join(err, replacement.Retire())
+	record.AnnouncementOwed = errors.Join(first, r.announcer.Announce(j.target.Parent.Index, record.Interface)) != nil
 	j.outcome.Switched = time.Since(start)
 	if saveErr := r.Store.Save(record); saveErr != nil {
 		return errors.Join(err, saveErr) // The note stays: Settle saves it.

@@ -82,19 +82,20 @@ func (n *Namespace) linkLocal(index int) (own []netstate.Address, err error) {
 }
 
 // TakePlace gives the new interface the name, the addresses, the routes and everything else of the
-// old one. The old one is then down, and has a temporary name. switched says whether the new one
-// has the name: then TakePlace may still have failed to add something. If switched is false, the old
-// interface has its name, and may lack routes that went while it was down.
+// old one, which gets a temporary name. switched says whether the new one has the name: then
+// TakePlace may still have failed to add something. If switched is false, the old interface has its
+// name, and may lack routes that went while it was down.
 //
-// Since Linux 6.2 an interface that is up can be renamed. There the new interface is up, with
-// addresses and routes, before the old one goes down: the pod is never without. A port of a bridge or
-// VRF goes the older way, because two ports of one bridge on one wire make a loop.
+// Since Linux 6.2 an interface that is up can be renamed. There both are up until Retire, so the pod
+// is never without: what it sends leaves by the new one, and what still comes in by the old one is
+// taken. The caller tells the neighbours in between. On older kernels, and for a port of a bridge or
+// VRF, the old interface goes down first: two ports of one bridge on one wire would make a loop.
 func (r *Replacement) TakePlace() (switched bool, err error) {
 	after, err := r.takeover()
 	if r.overlaps() {
 		err = errors.Join(err, r.sandbox.afterwards(rename(r.Old, r.retired, false), after))
 	} else {
-		// The old one first goes down. The renaming of the new one fails as long as the old one has the name.
+		// The renaming of the new one fails as long as the old one has the name.
 		down := setDown(r.Old, r.want.Link.Name)
 		err = errors.Join(err, r.sandbox.afterwards(down, append([]rtnl.Message{rename(r.Old, r.retired, false)}, after...)))
 	}
@@ -103,9 +104,28 @@ func (r *Replacement) TakePlace() (switched bool, err error) {
 		return false, errors.Join(err, r.takeBack())
 	}
 	if r.overlaps() {
-		err = errors.Join(err, r.sandbox.socket.Run(setDown(r.Old, r.retired)))
+		err = errors.Join(err, r.unaddress())
 	}
 	return true, err
+}
+
+// unaddress takes the addresses from the old interface. Its routes to their networks go, and what the
+// pod sends leaves by those of the new one.
+func (r *Replacement) unaddress() error {
+	var batch []rtnl.Message
+	for _, a := range r.want.Addresses {
+		batch = append(batch, deleteAddress(r.Old, a))
+	}
+	return r.sandbox.socket.Run(batch...)
+}
+
+// Retire sets the old interface down, if it is not. It takes an RCU grace period, in which the
+// kernel drops what comes in by it.
+func (r *Replacement) Retire() error {
+	if !r.overlaps() {
+		return nil
+	}
+	return r.sandbox.socket.Run(setDown(r.Old, r.retired))
 }
 
 // afterwards sends first, and the others if that succeeds.

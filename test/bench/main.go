@@ -23,7 +23,8 @@ func main() {
 	shared := flag.String("shared", "250,1000", "numbers of sandboxes to restore that are all on one parent")
 	pairs := flag.Int("pairs", 200, "pairs of ADD and DEL")
 	held := flag.String("held", "0,1000,10000,60000", "numbers of addresses that are held already")
-	only := flag.String("only", "", "restore, attach or ipam: only this table")
+	only := flag.String("only", "", "restore, attach, ipam or move: only this table")
+	moved := flag.Int("moved", 250, "pods that move to another uplink")
 	which := flag.String("ways", allWays, "which of the ways to restore, while working on one; fewer are not kept")
 	kept := flag.String("results", "docs/images/benchmarks.json", "`file` that keeps what was measured; the charts are drawn beside it")
 	drawOnly := flag.Bool("draw", false, "measure nothing; draw the charts of -results")
@@ -37,7 +38,9 @@ func main() {
 	}
 	if err == nil {
 		fresh.Enter()
-		err = installed(bin, func(bin string) error { return bench(bin, *sizes, *shared, *held, *pairs, *only, *which, *kept) })
+		err = installed(bin, func(bin string) error {
+			return bench(bin, *sizes, *shared, *held, *pairs, *moved, *only, *which, *kept)
+		})
 	}
 	if err == nil && *which == allWays {
 		err = draw(*kept)
@@ -81,7 +84,7 @@ func installed(bin string, use func(bin string) error) error {
 	return removeAll(dir, err)
 }
 
-func bench(bin, sizes, shared, held string, pairs int, only, which, kept string) error {
+func bench(bin, sizes, shared, held string, pairs, moved int, only, which, kept string) error {
 	// All files of the runs disappear with the mount namespace.
 	if err := os.MkdirAll("/run/relink-bench", 0o700); err != nil {
 		return err
@@ -115,6 +118,7 @@ func bench(bin, sizes, shared, held string, pairs int, only, which, kept string)
 		{"attach", func() (err error) { all.Attach, err = benchAttach(bin, pairs); return err }},
 		{"ipam", func() (err error) { all.IPAM, err = benchIPAM(bin, leases, pairs); return err }},
 		{"restore", func() (err error) { all.Restore, err = benchRestore(bin, counts, onOneParent, which); return err }},
+		{"move", func() (err error) { all.Move, err = benchMove(bin, moved); return err }},
 	}
 	for _, table := range tables {
 		if only != "" && only != table.name {

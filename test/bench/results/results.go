@@ -16,6 +16,7 @@ type Results struct {
 	Attach  []Attach  `json:"attach"`
 	IPAM    []IPAM    `json:"ipam"`
 	Restore []Restore `json:"restore"`
+	Move    []Move    `json:"move"`
 }
 
 // Spread is the median and the 90th percentile of a time, in milliseconds.
@@ -62,6 +63,24 @@ type Restore struct {
 	// CheckS and StatusS are the times of relink check and relink status for all sandboxes, in seconds.
 	CheckS  float64 `json:"checkS"`
 	StatusS float64 `json:"statusS"`
+}
+
+// Move has what pods notice while all of them move to another uplink and back.
+type Move struct {
+	Way  string `json:"way"`
+	Pods int    `json:"pods"`
+	// PingMS is the longest time between two answers of any pod, PingMedianMS the median of the pods' longest ones, in
+	// milliseconds. LateMS is how late the requests were at most.
+	PingMS       float64 `json:"pingMS"`
+	PingMedianMS float64 `json:"pingMedianMS"`
+	LateMS       float64 `json:"lateMS"`
+	// Lost is how many of the Sent pings were not answered.
+	Lost int `json:"lost"`
+	Sent int `json:"sent"`
+	// StreamMS is the longest time between two arrivals of any TCP stream, in milliseconds.
+	StreamMS float64 `json:"streamMS"`
+	// TookS is how long a move of all pods took, in seconds.
+	TookS float64 `json:"tookS"`
 }
 
 // Load reads the file. A missing file gives empty results.
@@ -114,6 +133,16 @@ func (r Results) RestoreTable() string {
 	for _, s := range r.Restore {
 		fmt.Fprintf(t, "| %d | %d | %.2f | %.3f | %.3f | %.3f | %.2f | %.1f | %.0f | %d MB | %.2f s | %.2f s |\n", s.Sandboxes, s.OnParent,
 			s.Commands, s.Library, s.Batches, s.Relink, s.ToBatches, s.ToLibrary, s.ToCommand, s.PeakMB, s.CheckS, s.StatusS)
+	}
+	return t.String()
+}
+
+// MoveTable returns the table of Move in Markdown.
+func (r Results) MoveTable() string {
+	t := table("pods", "way", "longest gap of a ping", "median of the pods", "requests late by", "pings lost", "longest gap of a stream", "all pods moved in")
+	for _, m := range r.Move {
+		fmt.Fprintf(t, "| %d | %s | %.1f ms | %.1f ms | %.1f ms | %d of %d | %.1f ms | %.2f s |\n", m.Pods, m.Way,
+			m.PingMS, m.PingMedianMS, m.LateMS, m.Lost, m.Sent, m.StreamMS, m.TookS)
 	}
 	return t.String()
 }
