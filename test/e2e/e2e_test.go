@@ -20,7 +20,7 @@ const binEnv = "RELINK_E2E_BIN"
 // TestMain builds the programs that the stories in the test machines call.
 func TestMain(m *testing.M) {
 	if vm.InGuest() {
-		testscript.Main(m, map[string]func(){"tcp-echo": tcpEcho, "tcp-talk": tcpTalk, "survey": survey})
+		testscript.Main(m, map[string]func(){"tcp-echo": tcpEcho, "tcp-talk": tcpTalk, "busy-pods": busyPods, "survey": survey})
 		return
 	}
 	dir, err := filepath.Abs("../../bin/test")

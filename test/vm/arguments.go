@@ -19,6 +19,7 @@ var nics = []string{
 	"e1000e,netdev=wire0,mac=52:54:00:00:00:01,addr=0x02,romfile=",
 	"e1000e,netdev=wire1,mac=52:54:00:00:00:02,addr=0x03,romfile=",
 	"virtio-net-pci,netdev=wire2,mac=52:54:00:00:00:10,addr=0x04,romfile=",
+	"virtio-net-pci,netdev=wire3,mac=52:54:00:00:00:11,addr=0x05,romfile=",
 }
 
 // arguments returns qemu's command line. It expects the output and the console on descriptors 3 and 4.

@@ -32,11 +32,13 @@ echo "127.0.0.1 $GUEST_HOSTNAME" >>/etc/hosts
 [ "$(nic_by_mac 52:54:00:00:00:01)" = eth0 ] || fail "the first e1000e NIC is not eth0"
 [ "$(nic_by_mac 52:54:00:00:00:02)" = eth1 ] || fail "the second e1000e NIC is not eth1"
 wire=$(nic_by_mac 52:54:00:00:00:10)
+spare=$(nic_by_mac 52:54:00:00:00:11)
 ip=$(PATH=/usr/sbin:/sbin:/usr/bin:/bin /run/.vm/busybox which ip) || fail "no ip command: run make setup"
 "$ip" -batch - <<-END || fail "making the namespace wire"
 	link set lo up
 	netns add wire
 	link set $wire netns wire name wire0
+	link set $spare netns wire name spare0
 END
 "$ip" -netns wire -batch - <<-END || fail "setting wire0 up"
 	link set lo up
