@@ -1,0 +1,56 @@
+package checkpoint
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+func TestNotesOfMoves(t *testing.T) {
+	s := OpenStore(t.TempDir())
+	note := func(id, ifName string) Moving {
+		return Moving{
+			Attachment: attachment.Key{Network: "lan", ContainerID: id, IfName: ifName}, Namespace: attachment.Namespace{Path: "/run/netns/a", Cookie: 7}, State: MoveBegun,
+			From: []netstate.Device{{Kind: netstate.KindNIC, Name: "eth0", MTU: 1500}}, To: []netstate.Device{{Kind: netstate.KindNIC, Name: "eth2", MTU: 1500}}, Index: 2,
+		}
+	}
+	want := []Moving{note("a", "eth0"), note("a", "net1"), note("b", "eth0")}
+	for _, m := range want {
+		for range 2 { // The second one takes the place of the first.
+			if err := s.SaveMoving(m); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	all, err := s.Movings()
+	if diff := cmp.Diff(want, all); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	// The notes are no sandboxes, and no checkpoints.
+	if records, unreadable, err := s.List(); len(records)+len(unreadable) > 0 || err != nil {
+		t.Error(records, unreadable, err)
+	}
+	if err := os.WriteFile(filepath.Join(s.Dir(), ".moving", "a", "net1.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := s.Movings(); len(all) != 2 || !errors.Is(err, ErrTorn) {
+		t.Error(all, err)
+	}
+	for range 2 { // None is no error.
+		if err := s.ForgetMoving("b", "eth0"); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := s.LoadMoving("b", "eth0"); !errors.Is(err, ErrNone) {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(s.Dir(), ".moving", "b")); !os.IsNotExist(err) {
+		t.Error("an empty directory is left", err)
+	}
+}
