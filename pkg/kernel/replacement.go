@@ -60,9 +60,11 @@ func (r *Replacement) prepare() error {
 		attributes, err := setAttributes(r.New, link)
 		errs, batch = append(errs, err), append(batch, attributes)
 	}
-	own, err := r.sandbox.linkLocal(r.Old)
-	errs = append(errs, err)
-	batch = append(batch, addAddresses(r.New, own, true)...)
+	if !link.SharesMAC() { // With another MAC it gets another link-local address.
+		own, err := r.sandbox.linkLocal(r.Old)
+		errs = append(errs, err)
+		batch = append(batch, addAddresses(r.New, own, true)...)
+	}
 	return errors.Join(append(errs, r.sandbox.socket.Run(batch...))...)
 }
 

@@ -71,6 +71,7 @@ var entries = []entry{
 	{"docs/commands.md", "# relink show shop/db-0", session, "", ""},
 	{"docs/commands.md", "# relink restore --dry-run", session, "", ""},
 	{"docs/commands.md", "# relink restore", session, "", ""},
+	{"docs/commands.md", "relink move eth0=eth2 --dry-run", parts, "", "it needs a second uplink: the story moved runs it"},
 	{"docs/commands.md", "# relink capture", session, "", ""},
 	{"docs/commands.md", "# relink forget --stale --yes", session, "", ""},
 	{"docs/commands.md", "curl --unix-socket /run/relink/agent.sock http://relink/v1/status", parts, "", "no agent runs in the test machine; checkpoint/control/serve calls curl"},
@@ -86,6 +87,7 @@ var entries = []entry{
 	{"docs/ipam.md", "systemctl stop kubelet", parts, "", runtime},
 	{"docs/plugins.md", `{ "cniVersion": "1.1.0", "name": "lan", "plugins": [`, file, "docs/examples/50-checkpoint.conflist", ""},
 
+	{"docs/runbook.md", "relink move eth0=eth2 --dry-run", parts, "", "it needs a second uplink: the story moved runs it"},
 	{"docs/runbook.md", "# relink status", session, "", ""},
 	{"docs/runbook.md", "# relink capture", session, "", ""},
 	{"docs/runbook.md", "# relink list", session, "", ""},

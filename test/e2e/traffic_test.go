@@ -28,7 +28,8 @@ func busyPods() {
 	time.Sleep(time.Second)
 	start := time.Now()
 	exitOn(os.WriteFile(file+".going", nil, 0o600))
-	for {
+	const limit = 90 * time.Second // A story that fails would wait for this program.
+	for time.Since(start) < limit {
 		if _, err := os.Stat(file); err == nil {
 			break
 		}
