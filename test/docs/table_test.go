@@ -64,6 +64,7 @@ var entries = []entry{
 	{"docs/agent.md", "curl --unix-socket /run/relink/agent.sock http://agent/v1/status", parts, "", "the story agent asks an agent with curl"},
 	{"docs/benchmarks.md", "go run ./test/bench -only ipam", parts, "", "it measures for minutes"},
 	{"docs/benchmarks.md", "go run ./test/bench -only restore", parts, "", "it measures for minutes"},
+	{"docs/benchmarks.md", "go run ./test/bench -only move", parts, "", "it measures for minutes"},
 
 	{"docs/commands.md", "# relink status", session, "", ""},
 	{"docs/commands.md", "# relink check", session, "", ""},

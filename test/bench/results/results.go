@@ -69,8 +69,9 @@ type Restore struct {
 type Move struct {
 	Way  string `json:"way"`
 	Pods int    `json:"pods"`
-	// PingMS is the longest time between two answers of any pod, PingMedianMS the median of the pods' longest ones, in
-	// milliseconds. LateMS is how late the requests were at most.
+	// PingMS is the longest gap of any pod: the time from the last answered ping before a lost one to the first answered one
+	// after it. PingMedianMS is the median of the pods' longest ones. Both are in milliseconds, and 0 if no ping was lost.
+	// LateMS is the longest time between two rounds of pings.
 	PingMS       float64 `json:"pingMS"`
 	PingMedianMS float64 `json:"pingMedianMS"`
 	LateMS       float64 `json:"lateMS"`
@@ -139,10 +140,16 @@ func (r Results) RestoreTable() string {
 
 // MoveTable returns the table of Move in Markdown.
 func (r Results) MoveTable() string {
-	t := table("pods", "way", "longest gap of a ping", "median of the pods", "requests late by", "pings lost", "longest gap of a stream", "all pods moved in")
+	t := table("pods", "way", "pings lost", "longest gap of a ping", "median of the pods", "longest gap of a stream", "requests late by", "all pods moved in")
+	gap := func(ms float64) string {
+		if ms == 0 {
+			return "none"
+		}
+		return fmt.Sprintf("%.0f ms", ms)
+	}
 	for _, m := range r.Move {
-		fmt.Fprintf(t, "| %d | %s | %.1f ms | %.1f ms | %.1f ms | %d of %d | %.1f ms | %.2f s |\n", m.Pods, m.Way,
-			m.PingMS, m.PingMedianMS, m.LateMS, m.Lost, m.Sent, m.StreamMS, m.TookS)
+		fmt.Fprintf(t, "| %d | %s | %d of %d | %s | %s | %.0f ms | %.0f ms | %.1f s |\n", m.Pods, m.Way,
+			m.Lost, m.Sent, gap(m.PingMS), gap(m.PingMedianMS), m.StreamMS, m.LateMS, m.TookS)
 	}
 	return t.String()
 }
