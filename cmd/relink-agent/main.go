@@ -19,14 +19,16 @@ import (
 )
 
 // Exit statuses. The unit does not start the agent again after exitUsage and exitNotAllowed: it would end in the same way.
+// Both are those of sysexits.h. They must not be 2: a Go program ends with 2 when it panics, and when the watchdog aborts
+// it, and then a new start does help.
 const (
-	exitOK = iota
+	exitOK = 0
 	// exitFailed: the working loop ended with an error.
-	exitFailed
+	exitFailed = 1
 	// exitUsage: the command line or the environment is wrong.
-	exitUsage
+	exitUsage = 64
 	// exitNotAllowed: a capability is missing, or another right.
-	exitNotAllowed
+	exitNotAllowed = 77
 )
 
 // options are what the command line and systemd say of the working loop.
@@ -95,8 +97,8 @@ went with it. One agent runs on each node, as root; systemd or Kubernetes starts
 
 Flags:
 %s
-Exit status 0: it was asked to end; 1: it failed; 2: usage or environment;
-3: a capability is missing, and the output names it.
+Exit status 0: it was asked to end; 1: it failed; 64: usage or environment;
+77: a capability is missing, and the output names it.
 `, flags.FlagUsages())
 	}
 	var opts options

@@ -105,7 +105,7 @@ Exit status of every verb:
 	addGroup(root, "Repair:", newRestore(store, &v), newMove(store, &v), newPause(&v), newResume(&v))
 	addGroup(root, "Remember:", newCapture(store, &v), newForget(store, &v), newImport(store, &v))
 	addGroup(root, "Addresses:", newIPAM(store, &v))
-	addGroup(root, "Other:", newValidate(&v), newVersion(&v))
+	addGroup(root, "Other:", newValidate(&v), newInstall(&v), newUninstall(store, &v), newVersion(&v))
 	for _, verb := range extra {
 		root.AddCommand(verb())
 	}

@@ -18,9 +18,10 @@ func init() { extra = append(extra, newMan) }
 
 func newMan() *cobra.Command {
 	return &cobra.Command{
-		Use:   "man DIR",
-		Short: "Write the manual pages of all verbs to a directory",
-		Args:  cobra.ExactArgs(1),
+		Use:    "man DIR",
+		Short:  "Write the manual pages of all verbs to a directory",
+		Hidden: true, // The pages are of the verbs that a release has.
+		Args:   cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return err

@@ -1,0 +1,116 @@
+package install
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+)
+
+// File is a file to install.
+type File struct {
+	// Path is where it goes on the node, without Options.Root.
+	Path string
+	Mode fs.FileMode
+	// From is the file that it is a copy of. If it is empty, Content is the file.
+	From    string
+	Content []byte
+}
+
+// open returns the content. The caller closes it.
+func (f File) open() (io.ReadCloser, error) {
+	if f.From == "" {
+		return io.NopCloser(bytes.NewReader(f.Content)), nil
+	}
+	return os.Open(f.From)
+}
+
+// sum returns the checksum of the content.
+func (f File) sum() (string, error) {
+	r, err := f.open()
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = r.Close() }() // It was only read.
+	return sumOf(r)
+}
+
+func sumOf(r io.Reader) (string, error) {
+	h := sha256.New()
+	if _, err := io.Copy(h, r); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// present is what is at a path now.
+type present struct {
+	// there says that something is. sum is empty if that is no regular file.
+	there bool
+	sum   string
+	mode  fs.FileMode
+}
+
+// look returns what is at the path.
+func look(path string) (present, error) {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return present{}, nil
+	}
+	if err != nil || !info.Mode().IsRegular() {
+		return present{there: err == nil}, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return present{}, err
+	}
+	defer func() { _ = f.Close() }() // It was only read.
+	sum, err := sumOf(f)
+	if err != nil {
+		return present{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	return present{true, sum, info.Mode().Perm()}, nil
+}
+
+// put writes the file to the path: whole or not at all, and on the disk when it returns. A program that runs goes on
+// with the file that it was started from.
+func (f File) put(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	from, err := f.open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = from.Close() }() // It was only read.
+	// A name that starts with a dot, and beside its target: a runtime that lists the directory takes it for no plugin, and
+	// the rename never crosses file systems.
+	to, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(f.Mode))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = to.Cleanup() }()
+	if _, err := io.Copy(to, from); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := to.CloseAtomicallyReplace(); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir puts a directory's entries on the disk.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

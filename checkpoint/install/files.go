@@ -1,0 +1,85 @@
+package install
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/relink-cni/relink/deploy/systemd"
+)
+
+// The places of files on a node, all but the plugins'. They are those of make install.
+const (
+	prefix = "/usr/local"
+	// DefaultCNIBin is where most runtimes look for plugins.
+	DefaultCNIBin = "/opt/cni/bin"
+	// Unit is the agent's.
+	Unit    = "relink-agent.service"
+	unitDir = prefix + "/lib/systemd/system"
+)
+
+var (
+	plugins  = []string{"relink-macvlan", "relink-vlan", "relink-ipam", "relink-checkpoint"}
+	programs = []string{"relink", "relink-agent"}
+)
+
+// Completion is the file that completes relink's words in one shell.
+type Completion struct {
+	Shell string // bash, zsh or fish
+	Text  []byte
+}
+
+// completionPaths is where each shell looks, by its name.
+var completionPaths = map[string]string{
+	"bash": prefix + "/share/bash-completion/completions/relink",
+	"zsh":  prefix + "/share/zsh/site-functions/_relink",
+	"fish": prefix + "/share/fish/vendor_completions.d/relink.fish",
+}
+
+// files returns what there is to install.
+func files(o Options) ([]File, error) {
+	all, err := copies(plugins, o.From, o.CNIBin)
+	if err != nil || o.PluginsOnly {
+		return all, err
+	}
+	own, err := copies(programs, o.From, prefix+"/sbin")
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, own...)
+	all = append(all, File{Path: filepath.Join(unitDir, Unit), Mode: textMode, Content: systemd.Unit})
+	for _, c := range o.Completions {
+		all = append(all, File{Path: completionPaths[c.Shell], Mode: textMode, Content: c.Text})
+	}
+	pages, err := filepath.Glob(filepath.Join(globbed(o.From), "man", "*.8"))
+	if err != nil {
+		return nil, err
+	}
+	for _, page := range pages {
+		all = append(all, File{Path: filepath.Join(prefix, "share/man/man8", filepath.Base(page)), Mode: textMode, From: page})
+	}
+	return all, nil
+}
+
+// copies returns the programs of these names.
+func copies(names []string, from, to string) ([]File, error) {
+	var all []File
+	for _, name := range names {
+		path := filepath.Join(from, name)
+		info, err := os.Stat(path)
+		if err == nil && !info.Mode().IsRegular() {
+			err = fmt.Errorf("%s: not a file", path)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("a release has %s beside relink: %w; run relink install from a release's directory, or name it with --from", name, err)
+		}
+		all = append(all, File{Path: filepath.Join(to, name), Mode: programMode, From: path})
+	}
+	return all, nil
+}
+
+// globbed quotes what filepath.Glob takes for patterns.
+func globbed(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}

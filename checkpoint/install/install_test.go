@@ -1,0 +1,228 @@
+package install
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/relink-cni/relink/checkpoint"
+)
+
+// release makes the directory of a release whose programs have this content.
+func release(t *testing.T, content string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range slices.Concat(plugins, programs, []string{"man/relink.8", "man/relink-check.8"}) {
+		write(t, filepath.Join(dir, name), name+" "+content)
+	}
+	return dir
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func options(from, root string) Options {
+	return Options{From: from, Root: root, CNIBin: DefaultCNIBin, Completions: []Completion{{"bash", []byte("complete")}}}
+}
+
+func planned(t *testing.T, o Options) *Plan {
+	t.Helper()
+	p, err := o.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func installed(t *testing.T, o Options) {
+	t.Helper()
+	if err := planned(t, o).Install(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// filesBelow returns all files below the directory, with their modes.
+func filesBelow(t *testing.T, dir string) map[string]fs.FileMode {
+	t.Helper()
+	all := map[string]fs.FileMode{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		all[strings.TrimPrefix(path, dir)] = info.Mode()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func actions(p *Plan) map[Action]int {
+	all := map[Action]int{}
+	for _, s := range p.Steps {
+		all[s.Action]++
+	}
+	return all
+}
+
+func TestInstallUpgradeUninstall(t *testing.T) {
+	root := t.TempDir()
+	first, second := release(t, "1"), release(t, "2")
+	write(t, filepath.Join(root, "opt/cni/bin/bridge"), "another's")
+	installed(t, options(first, root))
+	got := filesBelow(t, root)
+	for path, mode := range map[string]fs.FileMode{
+		"/opt/cni/bin/relink-macvlan": 0o755, "/opt/cni/bin/relink-ipam": 0o755, "/usr/local/sbin/relink": 0o755, "/usr/local/sbin/relink-agent": 0o755,
+		"/usr/local/lib/systemd/system/relink-agent.service": 0o644, "/usr/local/share/man/man8/relink-check.8": 0o644,
+		"/usr/local/share/bash-completion/completions/relink": 0o644, "/var/lib/relink/installed.json": 0o644,
+	} {
+		if got[path] != mode {
+			t.Errorf("%s has mode %v, want %v", path, got[path], mode)
+		}
+	}
+	if p := planned(t, options(first, root)); p.Changes() || actions(p)[Keep] != 10 {
+		t.Errorf("a second run: %v", p.Steps)
+	}
+
+	if err := os.Remove(filepath.Join(second, "man/relink-check.8")); err != nil {
+		t.Fatal(err)
+	}
+	upgrade := planned(t, options(second, root))
+	if a := actions(upgrade); a[Replace] != 7 || a[Remove] != 1 || a[Keep] != 2 {
+		t.Errorf("an upgrade: %v", upgrade.Steps)
+	}
+	if err := upgrade.Install(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(root, "usr/local/sbin/relink")); string(b) != "relink 2" {
+		t.Errorf("relink is %q, %v", b, err)
+	}
+
+	write(t, filepath.Join(root, "usr/local/share/man/man8/relink.8"), "changed")
+	gone, err := options("", root).PlanUninstall()
+	if err != nil || gone.Uninstall() != nil {
+		t.Fatal(err)
+	}
+	left := filesBelow(t, root)
+	if len(left) != 2 || left["/opt/cni/bin/bridge"] == 0 || left["/usr/local/share/man/man8/relink.8"] == 0 {
+		t.Errorf("left are %v", left)
+	}
+	if a := actions(gone); a[Leave] != 1 {
+		t.Errorf("the changed file is not named: %v", gone.Steps)
+	}
+	if _, err := options("", root).PlanUninstall(); !errors.Is(err, ErrNotInstalled) {
+		t.Errorf("a second uninstall: %v", err)
+	}
+}
+
+// A run that ends anywhere leaves nothing that a later run takes for somebody else's.
+func TestKilledAnywhere(t *testing.T) {
+	first, second := release(t, "1"), release(t, "2")
+	steps := len(planned(t, options(first, t.TempDir())).Steps)
+	for at := range steps {
+		root := t.TempDir()
+		installed(t, options(first, root))
+		p := planned(t, options(second, root))
+		if err := p.manifest(true).save(root); err != nil {
+			t.Fatal(err)
+		}
+		p.Steps = p.Steps[:at]
+		if err := p.apply(); err != nil {
+			t.Fatal(err)
+		}
+		switch at % 2 {
+		case 0:
+			installed(t, options(second, root))
+			if again := planned(t, options(second, root)); again.Changes() {
+				t.Errorf("killed before step %d: %v", at, again.Steps)
+			}
+		case 1:
+			gone, err := options("", root).PlanUninstall()
+			if err != nil || gone.Uninstall() != nil {
+				t.Fatal(err)
+			}
+			if left := filesBelow(t, root); len(left) > 0 {
+				t.Errorf("killed before step %d, and %v stay", at, left)
+			}
+		}
+	}
+}
+
+func TestInTheWay(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, "usr/local/sbin/relink"), "built by hand")
+	o := options(release(t, "1"), root)
+	err := planned(t, o).Install()
+	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), root+"/usr/local/sbin/relink: relink install has not put it there") {
+		t.Errorf("%v", err)
+	}
+	if got := filesBelow(t, root); len(got) != 1 {
+		t.Errorf("something was installed: %v", got)
+	}
+	o.Force = true
+	installed(t, o)
+}
+
+func TestPluginsOnly(t *testing.T) {
+	root := t.TempDir()
+	o := Options{From: release(t, "1"), Root: root, CNIBin: "/bin", PluginsOnly: true}
+	write(t, filepath.Join(root, "bin/relink-vlan"), "of another version")
+	installed(t, o)
+	got := filesBelow(t, root)
+	if len(got) != 4 || got["/bin/relink-vlan"] != 0o755 {
+		t.Errorf("%v", got)
+	}
+	if again := planned(t, o); again.Changes() {
+		t.Errorf("a second run: %v", again.Steps)
+	}
+}
+
+func TestErrorsNameThePath(t *testing.T) {
+	from := release(t, "1")
+	if err := os.Remove(filepath.Join(from, "relink-vlan")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := options(from, t.TempDir()).Plan()
+	if err == nil || !strings.Contains(err.Error(), from+"/relink-vlan: no such file") || !strings.Contains(err.Error(), "--from") {
+		t.Errorf("without a program: %v", err)
+	}
+	from = release(t, "1")
+	for manifest, want := range map[string]string{
+		`{"version":1,"fil`: "is damaged", `{"version":2}`: "has version 2, and this relink knows only 1",
+	} {
+		root := t.TempDir()
+		write(t, root+manifestPath, manifest)
+		if _, err := options(from, root).Plan(); err == nil || !strings.Contains(err.Error(), root+manifestPath+" "+want) {
+			t.Errorf("%s: %v", manifest, err)
+		}
+	}
+	root := t.TempDir()
+	write(t, filepath.Join(root, "opt"), "a file")
+	if _, err := options(from, root).Plan(); err == nil || !strings.Contains(err.Error(), root+"/opt/cni/bin/relink-macvlan") {
+		t.Errorf("a file for a directory: %v", err)
+	}
+}
+
+func TestPurge(t *testing.T) {
+	checkpoints, leases := filepath.Join(t.TempDir(), "relink/checkpoints"), filepath.Join(t.TempDir(), "relink/ipam")
+	write(t, filepath.Join(checkpoints, "c/eth0.json"), "{}")
+	write(t, filepath.Join(leases, "pods.db"), "")
+	t.Setenv("RELINK_IPAM_DIR", leases)
+	deleted, err := Purge(checkpoint.OpenStore(checkpoints))
+	if err != nil || !slices.Equal(deleted, []string{checkpoints, leases}) {
+		t.Errorf("%v, %v", deleted, err)
+	}
+	if deleted, err = Purge(checkpoint.OpenStore(checkpoints)); err != nil || len(deleted) > 0 {
+		t.Errorf("again: %v, %v", deleted, err)
+	}
+}

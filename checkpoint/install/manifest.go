@@ -1,0 +1,81 @@
+package install
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+)
+
+// manifestPath is where the manifest is, without Options.Root.
+const manifestPath = "/var/lib/relink/installed.json"
+
+// manifestVersion is the version of the manifest's format.
+const manifestVersion = 1
+
+// ErrNotInstalled says that no manifest is there: relink install has not put anything here.
+var ErrNotInstalled = errors.New("relink install has put nothing here")
+
+// manifest is what relink install has put on the node.
+type manifest struct {
+	Version int `json:"version"`
+	// Relink is the version of relink that was installed last.
+	Relink string  `json:"relink"`
+	Files  []entry `json:"files"`
+}
+
+// entry is one file of the manifest. An installation that was killed leaves two checksums: nobody knows whether the file
+// is the old one or the new one, but both are relink's.
+type entry struct {
+	Path   string   `json:"path"`
+	SHA256 []string `json:"sha256"`
+}
+
+// sums returns the checksums that relink has given this file, or nil.
+func (m manifest) sums(path string) []string {
+	for _, e := range m.Files {
+		if e.Path == path {
+			return e.SHA256
+		}
+	}
+	return nil
+}
+
+// loadManifest returns an empty manifest if there is none.
+func loadManifest(root string) (manifest, error) {
+	path := under(root, manifestPath)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return manifest{}, nil
+	}
+	if err != nil {
+		return manifest{}, err
+	}
+	var m manifest
+	if err := json.Unmarshal(b, &m); err != nil {
+		return manifest{}, fmt.Errorf("%s is damaged: %w; delete it, and run relink install again", path, err)
+	}
+	if m.Version != manifestVersion {
+		return manifest{}, fmt.Errorf("%s has version %d, and this relink knows only %d: use the relink that wrote it, or a newer one",
+			path, m.Version, manifestVersion)
+	}
+	return m, nil
+}
+
+// save writes the manifest, its files in order.
+func (m manifest) save(root string) error {
+	m.Version = manifestVersion
+	slices.SortFunc(m.Files, func(a, b entry) int {
+		if a.Path < b.Path {
+			return -1
+		}
+		return 1
+	})
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	return File{Content: append(b, '\n'), Mode: 0o644}.put(under(root, manifestPath))
+}

@@ -1,0 +1,182 @@
+package install
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/relink-cni/relink/pkg/cniplugin"
+)
+
+// Options say what to install and where.
+type Options struct {
+	// From is the directory of the programs to install, and of man/ with the manual pages.
+	From string
+	// Root is the directory that the node's file system is mounted on; empty for this node's own.
+	Root string
+	// CNIBin is the directory of the plugins, without Root.
+	CNIBin string
+	// PluginsOnly installs the plugins and nothing else. No manifest is written.
+	PluginsOnly bool
+	Completions []Completion
+	// Force replaces files that relink install has not put there.
+	Force bool
+}
+
+// ErrRefused says that a file is in the way. Nothing was changed.
+var ErrRefused = errors.New("nothing is installed")
+
+// Plan is what Install does, or Uninstall. It is made from what was there when it was made.
+type Plan struct {
+	Steps []Step
+
+	opts Options
+	was  manifest
+}
+
+// Changes says whether any file is to be changed.
+func (p *Plan) Changes() bool {
+	return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Action != Keep && s.Action != Leave })
+}
+
+// Removes says whether a file of this name is taken away.
+func (p *Plan) Removes(name string) bool {
+	return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Action == Remove && filepath.Base(s.Path) == name })
+}
+
+// Plan decides what to install. It changes nothing.
+func (o Options) Plan() (*Plan, error) {
+	list, err := files(o)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{opts: o}
+	if !o.PluginsOnly {
+		if p.was, err = loadManifest(o.Root); err != nil {
+			return nil, err
+		}
+	}
+	var all []wanted
+	for _, f := range list {
+		sum, err := f.sum()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, wanted{f, sum})
+	}
+	there, err := o.present(list, p.was)
+	if err != nil {
+		return nil, err
+	}
+	// Without a manifest nobody knows whose plugin a file is. Its name begins with relink, so it is relink's.
+	p.Steps = planInstall(all, p.was, there, o.Force || o.PluginsOnly)
+	return p, nil
+}
+
+// PlanUninstall decides what to take away. It changes nothing. The error is ErrNotInstalled if there is no manifest.
+func (o Options) PlanUninstall() (*Plan, error) {
+	was, err := loadManifest(o.Root)
+	if err != nil {
+		return nil, err
+	}
+	if was.Version == 0 {
+		return nil, fmt.Errorf("%w: there is no %s", ErrNotInstalled, under(o.Root, manifestPath))
+	}
+	there, err := o.present(nil, was)
+	if err != nil {
+		return nil, err
+	}
+	return &Plan{Steps: planUninstall(was, there), opts: o, was: was}, nil
+}
+
+// present looks at the paths of the files and of the manifest.
+func (o Options) present(list []File, was manifest) (map[string]present, error) {
+	there := map[string]present{}
+	add := func(path string) error {
+		now, err := look(under(o.Root, path))
+		there[path] = now
+		return err
+	}
+	for _, f := range list {
+		if err := add(f.Path); err != nil {
+			return nil, err
+		}
+	}
+	for _, e := range was.Files {
+		if err := add(e.Path); err != nil {
+			return nil, err
+		}
+	}
+	return there, nil
+}
+
+// Install carries out the plan of Options.Plan. The error wraps ErrRefused if a file is in the way. After any other error
+// a part is installed: the next run goes on from there.
+func (p *Plan) Install() error {
+	for _, s := range p.Steps {
+		if s.Action == Refuse {
+			return fmt.Errorf("%w: %s: %s", ErrRefused, under(p.opts.Root, s.Path), s.Reason)
+		}
+	}
+	if p.opts.PluginsOnly {
+		return p.apply()
+	}
+	// First both checksums of each file: whenever this is killed, the manifest knows all that is there.
+	if err := p.manifest(true).save(p.opts.Root); err != nil {
+		return err
+	}
+	if err := p.apply(); err != nil {
+		return err
+	}
+	return p.manifest(false).save(p.opts.Root)
+}
+
+// manifest returns what is on the node while the plan is carried out, or when it is done.
+func (p *Plan) manifest(meanwhile bool) manifest {
+	m := manifest{Relink: cniplugin.Version}
+	for _, s := range p.Steps {
+		var sums []string
+		if meanwhile || s.Action == Leave {
+			sums = slices.Clone(p.was.sums(s.Path))
+		}
+		if s.sum != "" && !slices.Contains(sums, s.sum) {
+			sums = append(sums, s.sum)
+		}
+		if len(sums) > 0 {
+			m.Files = append(m.Files, entry{s.Path, sums})
+		}
+	}
+	return m
+}
+
+// apply puts and removes files.
+func (p *Plan) apply() error {
+	for _, s := range p.Steps {
+		path := under(p.opts.Root, s.Path)
+		var err error
+		switch s.Action {
+		case Create, Replace:
+			err = s.file.put(path)
+		case Remove:
+			if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
+				err = nil // Somebody was faster.
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", s.Action, path, err)
+		}
+	}
+	return nil
+}
+
+// Uninstall carries out the plan of Options.PlanUninstall.
+func (p *Plan) Uninstall() error {
+	if err := p.apply(); err != nil {
+		return err
+	}
+	// The manifest goes last: a run that was killed can be repeated. Files that were left are their owner's now.
+	return os.Remove(under(p.opts.Root, manifestPath))
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relink-cni/relink/checkpoint/install"
+)
+
+func newInstall(v *verbosity) *cobra.Command {
+	var opts install.Options
+	var dryRun, noStart bool
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Put relink's programs on this node, and start the agent",
+		Long: `Put relink's programs on this node: the plugins into --cni-bin, relink and relink-agent into
+/usr/local/sbin, the agent's systemd unit, the manual pages and the completions below
+/usr/local. Then enable and start the agent, where systemd runs. Run it from the directory of a
+release: it takes the programs that are beside it.
+
+Run it again to upgrade. Each file is replaced at once, also while it runs, and the agent is
+restarted. Pods keep their interfaces. It does not replace files that it has not put there.
+
+relink uninstall takes everything away again.
+
+Exit status 0: done; 1: a part failed; 2: nothing was changed.`,
+		Example: `  relink install --dry-run                # what would be put where
+  relink install
+  relink install --cni-bin /usr/lib/cni   # another directory for the plugins
+  relink install --plugins-only --cni-bin /host/opt/cni/bin`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := checkPlaces(opts.Root, opts.CNIBin); err != nil {
+				return err
+			}
+			if opts.From == "" {
+				if opts.From, err = besideThis(); err != nil {
+					return err
+				}
+			}
+			if opts.Completions, err = completions(cmd.Root()); err != nil {
+				return err
+			}
+			plan, err := opts.Plan()
+			if err != nil {
+				return err
+			}
+			return installAll(cmd.Context(), plan, opts, dryRun, noStart, screenOf(cmd, v))
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&opts.From, "from", "", "`directory` of the release's programs (default: where this relink is)")
+	flags.StringVar(&opts.CNIBin, "cni-bin", install.DefaultCNIBin, "`directory` in which the container runtime looks for plugins")
+	flags.StringVar(&opts.Root, "root", "", "install into the system that is mounted on this `directory`")
+	flags.BoolVar(&opts.PluginsOnly, "plugins-only", false, "put the plugins into --cni-bin, and do nothing else")
+	flags.BoolVar(&noStart, "no-start", false, "do not enable and start the agent")
+	flags.BoolVar(&opts.Force, "force", false, "replace files that relink install has not put there")
+	flags.BoolVar(&dryRun, "dry-run", false, "print what would be put where, and change nothing")
+	for _, dir := range []string{"from", "cni-bin", "root"} {
+		must(cmd.MarkFlagDirname(dir))
+	}
+	return cmd
+}
+
+// checkPlaces refuses directories that cannot be meant.
+func checkPlaces(root, cniBin string) error {
+	if !filepath.IsAbs(cniBin) {
+		return fmt.Errorf("invalid --cni-bin %q: must be an absolute path", cniBin)
+	}
+	if root == "" {
+		return nil
+	}
+	info, err := os.Stat(root)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s: not a directory", root)
+	}
+	if err != nil {
+		return fmt.Errorf("invalid --root: %w", err)
+	}
+	return nil
+}
+
+// besideThis is the directory of this program.
+func besideThis() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find the directory of this program: %w; name it with --from", err)
+	}
+	return filepath.Dir(path), nil
+}
+
+// completions are the files that relink completion writes.
+func completions(root *cobra.Command) ([]install.Completion, error) {
+	var all []install.Completion
+	for _, shell := range []struct {
+		name  string
+		write func(*bytes.Buffer) error
+	}{
+		{"bash", func(b *bytes.Buffer) error { return root.GenBashCompletionV2(b, true) }},
+		{"zsh", func(b *bytes.Buffer) error { return root.GenZshCompletion(b) }},
+		{"fish", func(b *bytes.Buffer) error { return root.GenFishCompletion(b, true) }},
+	} {
+		var b bytes.Buffer
+		if err := shell.write(&b); err != nil {
+			return nil, fmt.Errorf("write the completion for %s: %w", shell.name, err)
+		}
+		all = append(all, install.Completion{Shell: shell.name, Text: b.Bytes()})
+	}
+	return all, nil
+}
+
+// installAll carries out the plan and starts the agent, or says what it would do.
+func installAll(ctx context.Context, plan *install.Plan, opts install.Options, dryRun, noStart bool, s *screen) error {
+	service := install.Service{Root: opts.Root}
+	if dryRun {
+		writeSteps(plan, s)
+		if refused(plan) {
+			return errDiffers
+		}
+		return nil
+	}
+	if err := plan.Install(); err != nil {
+		if refused(plan) {
+			return err
+		}
+		return partly(s, err)
+	}
+	writeSteps(plan, s)
+	if opts.PluginsOnly || noStart {
+		return nil
+	}
+	if ok, why := service.Manageable(); !ok {
+		s.inform("the agent is not started: " + why + ". Start /usr/local/sbin/relink-agent at each boot")
+		return nil
+	}
+	if err := service.Start(ctx, plan.Changes()); err != nil {
+		return partly(s, fmt.Errorf("the files are installed, but the agent does not run: %w; journalctl -u %s says why", err, install.Unit))
+	}
+	if opts.Root != "" {
+		s.inform(install.Unit + " is enabled in " + opts.Root)
+	} else {
+		s.inform(install.Unit + " is enabled and runs")
+	}
+	return nil
+}
+
+// partly reports a failure after something was changed.
+func partly(s *screen, err error) error {
+	sayError(s.err, err)
+	return errDiffers
+}
+
+func refused(plan *install.Plan) bool { return stepsThat(plan, install.Refuse) > 0 }
+
+func stepsThat(plan *install.Plan, action install.Action) int {
+	n := 0
+	for _, step := range plan.Steps {
+		if step.Action == action {
+			n++
+		}
+	}
+	return n
+}
+
+// writeSteps prints what is done about each file. Files that stay as they are have a line only on a verbose screen.
+func writeSteps(plan *install.Plan, s *screen) {
+	for _, step := range plan.Steps {
+		switch {
+		case step.Action == install.Keep && !s.verbose:
+		case step.Action == install.Leave || step.Action == install.Refuse:
+			s.say("%s %s: %s", step.Action, step.Path, step.Reason)
+		default:
+			s.inform(fmt.Sprintf("%s %s: %s", step.Action, step.Path, step.Reason))
+		}
+	}
+	if !plan.Changes() {
+		s.inform(count(stepsThat(plan, install.Keep), "file") + " to keep, nothing to change")
+	}
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relink-cni/relink/checkpoint/install"
+)
+
+func newUninstall(open storeOpener, v *verbosity) *cobra.Command {
+	var opts install.Options
+	var dryRun, force, purge bool
+	cmd := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Take away what relink install has put on this node",
+		Long: `Stop the agent, and take away the files that relink install has put on this node. A file that
+was changed since stays, and relink names it. Checkpoints and leases of addresses stay, unless
+you say --purge.
+
+It refuses while checkpoints of living sandboxes exist. Without the plugins the container runtime
+cannot detach these pods: they would not end. Without the checkpoints no restore brings their
+interfaces back. Move the pods away first, or say --force.
+
+Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was changed.`,
+		Example: `  relink uninstall --dry-run  # what would be taken away
+  relink uninstall
+  relink uninstall --purge    # checkpoints and leases, too`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkPlaces(opts.Root, install.DefaultCNIBin); err != nil {
+				return err
+			}
+			if purge && opts.Root != "" {
+				return fmt.Errorf("--purge and --root cannot be used together: delete the checkpoints and leases below %s yourself", opts.Root)
+			}
+			plan, err := opts.PlanUninstall()
+			if err != nil {
+				return err
+			}
+			s := screenOf(cmd, v)
+			if opts.Root == "" && !force {
+				if err := refuseInUse(cmd.Context(), open); err != nil {
+					return err
+				}
+			}
+			if dryRun {
+				writeSteps(plan, s)
+				return nil
+			}
+			if err := uninstallAll(cmd.Context(), plan, opts, s); err != nil {
+				return err
+			}
+			if purge {
+				if err := purgeAll(open, s); err != nil {
+					return err
+				}
+			}
+			if stepsThat(plan, install.Leave) > 0 {
+				return errDiffers
+			}
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&opts.Root, "root", "", "uninstall from the system that is mounted on this `directory`")
+	flags.BoolVar(&force, "force", false, "uninstall even while checkpoints of living sandboxes exist")
+	flags.BoolVar(&purge, "purge", false, "delete all checkpoints and leases of this node, too")
+	flags.BoolVar(&dryRun, "dry-run", false, "print what would be taken away, and change nothing")
+	must(cmd.MarkFlagDirname("root"))
+	return cmd
+}
+
+// refuseInUse returns an error while a checkpoint is of a sandbox that may be alive.
+func refuseInUse(ctx context.Context, open storeOpener) error {
+	store, err := open()
+	if err != nil {
+		return err
+	}
+	n, err := install.InUse(ctx, store)
+	if err != nil {
+		return err
+	}
+	if n > 0 {
+		return fmt.Errorf("nothing is taken away: %s of sandboxes that may be alive. Without the plugins their pods cannot end. "+
+			"Move the pods away (relink list names them), or use --force", count(n, "checkpoint"))
+	}
+	return nil
+}
+
+// uninstallAll stops the agent and takes the files away.
+func uninstallAll(ctx context.Context, plan *install.Plan, opts install.Options, s *screen) error {
+	service := install.Service{Root: opts.Root}
+	manageable, _ := service.Manageable()
+	if manageable && plan.Removes(install.Unit) {
+		if err := service.Stop(ctx); err != nil {
+			return fmt.Errorf("nothing is taken away: the agent cannot be stopped: %w", err)
+		}
+	}
+	if err := plan.Uninstall(); err != nil {
+		return partly(s, err)
+	}
+	writeSteps(plan, s)
+	if manageable {
+		if err := service.Reload(ctx); err != nil {
+			return partly(s, err)
+		}
+	}
+	return nil
+}
+
+func purgeAll(open storeOpener, s *screen) error {
+	store, err := open()
+	if err != nil {
+		return err
+	}
+	deleted, err := install.Purge(store)
+	for _, dir := range deleted {
+		s.inform("delete " + dir)
+	}
+	if err != nil {
+		return partly(s, err)
+	}
+	return nil
+}
