@@ -1,0 +1,144 @@
+package deploy
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+)
+
+const manifests = "../../deploy/kubernetes"
+
+// built runs kustomize in the directory, and returns the objects. A key that the API does not have is an error.
+func built(t *testing.T, dir string) []runtime.Object {
+	t.Helper()
+	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(manifests, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, corev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	var objects []runtime.Object
+	for _, r := range all.Resources() {
+		text, err := r.AsYAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		object, _, err := decoder.Decode(text, nil, nil)
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", r.OrgId(), err, text)
+		}
+		objects = append(objects, object)
+	}
+	return objects
+}
+
+// daemonSet returns the one DaemonSet of the directory.
+func daemonSet(t *testing.T, dir string) *appsv1.DaemonSet {
+	t.Helper()
+	var found *appsv1.DaemonSet
+	for _, o := range built(t, dir) {
+		if set, ok := o.(*appsv1.DaemonSet); ok {
+			if found != nil {
+				t.Fatalf("%s has several DaemonSets", dir)
+			}
+			found = set
+		}
+	}
+	if found == nil {
+		t.Fatalf("%s has no DaemonSet", dir)
+	}
+	return found
+}
+
+func TestUnknownKeysAreErrors(t *testing.T) {
+	scheme := runtime.NewScheme()
+	_ = appsv1.AddToScheme(scheme)
+	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	_, _, err := decoder.Decode([]byte("apiVersion: apps/v1\nkind: DaemonSet\nspec:\n  minReadySecond: 1\n"), &schema.GroupVersionKind{}, nil)
+	if err == nil || !strings.Contains(err.Error(), "minReadySecond") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestDaemonSet(t *testing.T) {
+	set := daemonSet(t, "base")
+	pod := set.Spec.Template.Spec
+	if pod.PriorityClassName != "system-node-critical" || !pod.HostNetwork || pod.HostPID {
+		t.Errorf("priority %q, hostNetwork %v, hostPID %v", pod.PriorityClassName, pod.HostNetwork, pod.HostPID)
+	}
+	if len(pod.Tolerations) != 1 || pod.Tolerations[0] != (corev1.Toleration{Operator: corev1.TolerationOpExists}) {
+		t.Errorf("it does not tolerate everything: %v", pod.Tolerations)
+	}
+	if most := set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable; most.IntValue() != 1 {
+		t.Errorf("maxUnavailable is %v", most)
+	}
+	agent := pod.Containers[0]
+	rights := agent.SecurityContext
+	want := []corev1.Capability{"SYS_ADMIN", "NET_ADMIN", "NET_RAW", "NET_BROADCAST"}
+	if !slices.Equal(rights.Capabilities.Add, want) || !slices.Equal(rights.Capabilities.Drop, []corev1.Capability{"ALL"}) || *rights.Privileged {
+		t.Errorf("the agent's rights are %+v", rights)
+	}
+	if add := pod.InitContainers[0].SecurityContext.Capabilities.Add; len(add) > 0 {
+		t.Errorf("the init container has the capabilities %v", add)
+	}
+	for _, m := range agent.VolumeMounts {
+		if m.MountPath == "/run/netns" && (m.MountPropagation == nil || *m.MountPropagation != corev1.MountPropagationHostToContainer) {
+			t.Errorf("namespaces that come and go do not come and go in the container: %+v", m)
+		}
+	}
+}
+
+// Each volume is mounted, and each mount has its volume.
+func TestVolumes(t *testing.T) {
+	for _, dir := range []string{"base", "examples/registry", "examples/k3s"} {
+		pod := daemonSet(t, dir).Spec.Template.Spec
+		var volumes, mounted []string
+		for _, v := range pod.Volumes {
+			volumes = append(volumes, v.Name)
+			if v.HostPath == nil || v.HostPath.Type == nil {
+				t.Errorf("%s: volume %s does not say what is on the node", dir, v.Name)
+			}
+		}
+		for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+			for _, m := range c.VolumeMounts {
+				mounted = append(mounted, m.Name)
+			}
+		}
+		slices.Sort(volumes)
+		slices.Sort(mounted)
+		if !slices.Equal(volumes, slices.Compact(mounted)) {
+			t.Errorf("%s: the volumes are %v, mounted are %v", dir, volumes, mounted)
+		}
+	}
+}
+
+func TestExamples(t *testing.T) {
+	for dir, bin := range map[string]string{"examples/registry": "/opt/cni/bin", "examples/k3s": "/var/lib/rancher/k3s/data/cni"} {
+		objects, pod := built(t, dir), daemonSet(t, dir).Spec.Template.Spec
+		if len(objects) != 3 {
+			t.Errorf("%s has %d objects, want a Namespace, a ServiceAccount and a DaemonSet", dir, len(objects))
+		}
+		for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+			if c.Image != "registry.example/relink:v1.0.0" {
+				t.Errorf("%s: %s has the image %s", dir, c.Name, c.Image)
+			}
+		}
+		if got := pod.Volumes[slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == "cni-bin" })].HostPath.Path; got != bin {
+			t.Errorf("%s puts the plugins into %s, want %s", dir, got, bin)
+		}
+	}
+}
