@@ -1,0 +1,127 @@
+package debian
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/test/binaries"
+	"github.com/relink-cni/relink/test/vm"
+)
+
+// packagesEnv is the directory of the packages in the test machine.
+const packagesEnv = "RELINK_PACKAGES"
+
+// TestMain makes the packages, and runs the tests in the test machine.
+func TestMain(m *testing.M) {
+	if !vm.InGuest() {
+		dir, err := filepath.Abs("../../bin/test-packages")
+		if err == nil {
+			err = makePackages(dir)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		_ = os.Setenv(packagesEnv, dir)
+	}
+	vm.Main(m)
+}
+
+// makePackages makes a release in the directory, and packages of it as two versions.
+func makePackages(dir string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	programs := filepath.Join(dir, "../test")
+	if err := binaries.Build(programs); err != nil {
+		return err
+	}
+	// The machine is slow: the plugins, which are not run here, are small, and nothing is compressed.
+	script := `set -e
+		mkdir -p "$1/man" "$1/completion"
+		for p in relink relink-agent; do ln "$2/$p" "$1/$p"; done
+		for p in relink-macvlan relink-vlan relink-ipam relink-checkpoint; do echo "$p" >"$1/$p"; done
+		for s in bash zsh fish; do "$1/relink" completion $s >"$1/completion/relink.$s"; done
+		echo '.TH relink 8' >"$1/man/relink.8"
+		for v in v1.0.0-rc1 v1.0.0; do go -C ../../hack/deb run . -version $v -bin "$1" -compression none; done`
+	if out, err := exec.Command("sh", "-c", script, "sh", dir, programs).CombinedOutput(); err != nil {
+		return fmt.Errorf("make the packages: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// must runs a shell command line and returns its output.
+func must(t *testing.T, line string) string {
+	t.Helper()
+	out, err := exec.Command("sh", "-ec", line).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", line, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func agentIs(t *testing.T, active, enabled string) {
+	t.Helper()
+	out, _ := exec.Command("sh", "-c", "systemctl is-active relink-agent; systemctl is-enabled relink-agent").CombinedOutput()
+	got := strings.Fields(string(out))
+	if len(got) < 2 || got[0] != active || got[1] != enabled {
+		t.Errorf("the agent is %q, want %s and %s", got, active, enabled)
+	}
+}
+
+func TestPackage(t *testing.T) {
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	if err := vm.StartSystemd(ctx); err != nil {
+		t.Fatal(err)
+	}
+	// Images of containers have a policy that lets no package start a service.
+	must(t, "rm -f /usr/sbin/policy-rc.d")
+	// /var/lib is empty here: dpkg needs its database, with the package that relink depends on.
+	must(t, `mkdir -p /var/lib/dpkg/info /var/lib/dpkg/updates /usr/share/man
+		printf 'Package: init-system-helpers\nStatus: install ok installed\nVersion: 1.65\nArchitecture: all\nMaintainer: x\nDescription: x\n' >/var/lib/dpkg/status`)
+	debs := os.Getenv(packagesEnv)
+	pid := func() string { return must(t, "systemctl show -P MainPID relink-agent") }
+
+	must(t, "dpkg --force-unsafe-io -i "+debs+"/relink_1.0.0~rc1_amd64.deb")
+	agentIs(t, "active", "enabled")
+	must(t, "test -x /opt/cni/bin/relink-macvlan && test -x /usr/lib/cni/relink-ipam && relink version && test -e /usr/share/man/man8/relink.8.gz")
+	must(t, `test "$(readlink /proc/`+pid()+`/exe)" = /usr/sbin/relink-agent`)
+
+	// An upgrade keeps what the administrator has set, and restarts the agent.
+	must(t, `echo 'RELINK_AGENT_ARGS="--log-level debug"' >>/etc/default/relink-agent
+		mkdir -p /run/relink/checkpoints/c1 /var/lib/cni/relink/ipam && echo kept >/run/relink/checkpoints/c1/kept`)
+	before := pid()
+	must(t, "dpkg --force-unsafe-io -i "+debs+"/relink_1.0.0_amd64.deb")
+	agentIs(t, "active", "enabled")
+	if after := pid(); after == before {
+		t.Errorf("the agent was not restarted: it is process %s", after)
+	}
+	must(t, "tr '\\0' ' ' </proc/"+pid()+"/cmdline | grep -q -e '--log-level debug'")
+
+	must(t, "systemctl disable relink-agent")
+	out := must(t, "dpkg -r relink 2>&1")
+	if !strings.Contains(out, "relink: pods of this node may still need the plugins") {
+		t.Errorf("the removal does not warn: %s", out)
+	}
+	if exec.Command("systemctl", "is-active", "-q", "relink-agent").Run() == nil {
+		t.Error("the agent outlives the package")
+	}
+	must(t, "! test -e /usr/sbin/relink-agent && ! test -e /opt/cni/bin/relink-vlan")
+	must(t, "test -e /etc/default/relink-agent && test -e /run/relink/checkpoints/c1/kept")
+
+	// What was disabled stays disabled.
+	must(t, "dpkg --force-unsafe-io -i "+debs+"/relink_1.0.0_amd64.deb")
+	agentIs(t, "inactive", "disabled")
+	must(t, "dpkg -P relink")
+	must(t, "! test -e /etc/default/relink-agent && ! test -e /run/relink && ! test -e /var/lib/cni/relink && ! test -e /usr/lib/cni/relink-ipam")
+	if left := must(t, "find /etc/systemd /var/lib/systemd/deb-systemd-helper* -name '*relink*' 2>/dev/null || true"); left != "" {
+		t.Errorf("left are %s", left)
+	}
+}
