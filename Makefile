@@ -6,11 +6,11 @@ CACHE := $(or $(RELINK_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/relink)
 export PATH := $(CACHE)/go/current/bin:$(PATH):/usr/local/go/bin
 
 # The release's programs, each by its package.
-PROGRAMS := relink=./cmd/relink relink-macvlan=./plugins/main/macvlan relink-vlan=./plugins/main/vlan \
+PROGRAMS := relink=./cmd/relink relink-agent=./cmd/relink-agent relink-macvlan=./plugins/main/macvlan relink-vlan=./plugins/main/vlan \
 	relink-ipam=./plugins/ipam/relink relink-checkpoint=./plugins/meta/checkpoint
 LDFLAGS := -s -w -X github.com/relink-cni/relink/pkg/cniplugin.Version=$(VERSION)
 
-.PHONY: build man demo demo-svg test test-long test-stories test-units test-crash test-fuzz test-properties test-machine lint bench install setup
+.PHONY: build man deb demo demo-svg test test-long test-stories test-units test-crash test-fuzz test-properties test-machine lint bench install setup
 
 build:  ## static, trimmed programs in bin/
 	@for p in $(PROGRAMS); do \
@@ -23,13 +23,19 @@ man: build  ## manual pages and completions of the command, in bin/man and bin/c
 	$(GO) run -tags man -ldflags='$(LDFLAGS)' ./cmd/relink man bin/man
 	@for shell in bash zsh fish; do bin/relink completion $$shell >bin/completion/relink.$$shell || exit 1; done
 
-install: build man  ## into PREFIX/sbin, PREFIX/share and CNI_BIN
-	install -D -m 0755 bin/relink $(DESTDIR)$(or $(PREFIX),/usr/local)/sbin/relink
+install: build man  ## into PREFIX/sbin, PREFIX/share, PREFIX/lib/systemd and CNI_BIN
+	install -D -m 0755 -t $(DESTDIR)$(or $(PREFIX),/usr/local)/sbin bin/relink bin/relink-agent
+	install -d $(DESTDIR)$(or $(PREFIX),/usr/local)/lib/systemd/system
+	sed 's,/usr/local/sbin,$(or $(PREFIX),/usr/local)/sbin,' deploy/systemd/relink-agent.service \
+		>$(DESTDIR)$(or $(PREFIX),/usr/local)/lib/systemd/system/relink-agent.service
 	install -D -m 0755 -t $(DESTDIR)$(or $(CNI_BIN),/opt/cni/bin) bin/relink-macvlan bin/relink-vlan bin/relink-ipam bin/relink-checkpoint
 	install -D -m 0644 -t $(DESTDIR)$(or $(PREFIX),/usr/local)/share/man/man8 bin/man/*.8
 	install -D -m 0644 bin/completion/relink.bash $(DESTDIR)$(or $(PREFIX),/usr/local)/share/bash-completion/completions/relink
 	install -D -m 0644 bin/completion/relink.zsh $(DESTDIR)$(or $(PREFIX),/usr/local)/share/zsh/site-functions/_relink
 	install -D -m 0644 bin/completion/relink.fish $(DESTDIR)$(or $(PREFIX),/usr/local)/share/fish/vendor_completions.d/relink.fish
+
+deb: build man  ## bin/relink_VERSION_amd64.deb
+	$(GO) -C hack/deb run . -version $(VERSION) -date $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null || echo 0))
 
 setup:
 	@hack/setup

@@ -34,21 +34,21 @@ type entry struct {
 const (
 	runtime  = "it needs a container runtime or an API server"
 	building = "it compiles: TestInstall runs the targets on this machine"
-	systemd  = "the test machine has no systemd"
+	systemd  = "the sessions run without systemd"
 )
 
 // entries has every code block of every document.
 var entries = []entry{
 	{"README.md", "flowchart LR", drawing, "", ""},
 	{"README.md", "make demo", parts, "", building},
-	{"README.md", "make build", parts, "", building},
+	{"README.md", "make build man", parts, "", building},
 	{"README.md", "cp docs/examples/10-vlan3.conflist /etc/cni/net.d/10-vlan3.conflist", session, "", ""},
 	{"README.md", "{", file, "docs/examples/10-vlan3.conflist", ""},
 	{"README.md", "relink check", session, "", ""},
 
 	{"README.zh.md", "flowchart LR", drawing, "", ""},
 	{"README.zh.md", "make demo", parts, "", building},
-	{"README.zh.md", "make build", parts, "", building},
+	{"README.zh.md", "make build man", parts, "", building},
 	{"README.zh.md", "cp docs/examples/10-vlan3.conflist /etc/cni/net.d/10-vlan3.conflist", parts, "", "TestChinese: it is README.md's, which runs"},
 	{"README.zh.md", "{", file, "docs/examples/10-vlan3.conflist", ""},
 	{"README.zh.md", "relink check", parts, "", "TestChinese: it is README.md's, which runs"},
@@ -116,6 +116,20 @@ var entries = []entry{
 	{"docs/install/containerd.md", "kubectl describe node | grep -i network", parts, "", runtime},
 	{"docs/install/containerd.md", "kubectl drain \"$(hostname)\" --ignore-daemonsets --delete-emptydir-data", parts, "", runtime},
 	{"docs/install/containerd.md", "rm /etc/cni/net.d/10-vlan3.conflist", session, "", ""},
+
+	{"docs/install/systemd.md", "make build man", parts, "", building},
+	{"docs/install/systemd.md", "./relink install --dry-run", parts, "", "the story unit runs it"},
+	{"docs/install/systemd.md", "systemctl status relink-agent", parts, "", systemd},
+	{"docs/install/systemd.md", "relink uninstall", parts, "", "the story unit runs it"},
+	{"docs/install/deb.md", "make deb", parts, "", "test/debian makes packages"},
+	{"docs/install/deb.md", "apt-get install /tmp/relink_1.0.0_amd64.deb", parts, "", "test/debian installs it"},
+	{"docs/install/deb.md", "apt-get remove relink", parts, "", "test/debian removes it"},
+	{"docs/install/daemonset.md", "make build", parts, "", building},
+	{"docs/install/daemonset.md", "kubectl apply -k deploy/kubernetes/examples/registry", parts, "", runtime},
+	{"docs/install/daemonset.md", "kubectl -n relink-system exec POD -- /relink status", parts, "", runtime},
+	{"docs/install/daemonset.md", "kubectl delete -k deploy/kubernetes/examples/registry", parts, "", runtime},
+	{"docs/install/driver-hooks.md", "cp deploy/systemd/relink-restore@.service /etc/systemd/system/relink-restore@.service", parts, "", "the story unit does it"},
+	{"docs/install/driver-hooks.md", "systemctl start --no-block relink-restore@hook.service", parts, "", systemd},
 
 	{"docs/install/crio.md", "crio config 2>/dev/null | grep -A 30 '^\\[crio.network\\]'", parts, "", runtime},
 	{"docs/install/crio.md", "make build", parts, "", building},
