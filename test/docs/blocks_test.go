@@ -86,7 +86,7 @@ func checkTree(t *testing.T, b block) {
 
 var (
 	drawnNode = regexp.MustCompile(`\b\w+\["[^"]*"\]`)
-	drawnLine = regexp.MustCompile(`^(\w+( (-->|~~~|---) \w+)*|subgraph \w+\["[^"]*"\]|direction (TB|LR)|end|flowchart (TB|LR)|` +
+	drawnLine = regexp.MustCompile(`^(\w+( (-->|~~~|---)(\|"[^"]*"\|)? \w+)*|subgraph \w+\["[^"]*"\]|direction (TB|LR)|end|flowchart (TB|LR)|` +
 		`sequenceDiagram|participant \w as [\w -]+|\w--?>>\w: [^;#]+|Note over \w: [^;#]+)$`)
 )
 
