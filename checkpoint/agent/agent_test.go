@@ -235,3 +235,21 @@ func TestCheckpointsAreKeptFresh(t *testing.T) {
 		t.Errorf("a route that somebody removed is back:\n%s", p.state(t))
 	}
 }
+
+// What a restore without carrier has left unannounced, the agent announces when there is carrier. Nobody else has to come.
+func TestAnnouncementsOfOthers(t *testing.T) {
+	n := newNode(t, "lan0")
+	p := n.attach(t, "lan0", 1)
+	fresh.Run(t, "", "ip link del lan0; ip link add lan0 type veth peer name lan0p; ip link set lan0 up")
+	if _, err := restore.Run(t.Context(), restore.Options{Store: n.store}); err != nil {
+		t.Fatal(err)
+	}
+	owed := func() bool { return must(n.store.Load(p.key.ContainerID, "eth0"))(t).AnnouncementOwed }
+	if !owed() {
+		t.Fatal("nothing is owed")
+	}
+	n.start(t, nil)
+	within(t, 5*time.Second, "the agent knows what is owed", func() bool { return n.agent.Status().Owed == 1 })
+	fresh.IP(t, "", "link set lan0p up")
+	within(t, 10*time.Second, "it is announced", func() bool { return !owed() && n.agent.Status().Owed == 0 })
+}

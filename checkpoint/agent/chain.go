@@ -16,6 +16,8 @@ import (
 // chain is what the loop knows of a chain of parents and of the attachments on it.
 type chain struct {
 	restore.Chain
+	// name tells it from other chains.
+	name    string
 	losses  []*restore.Loss
 	outlook restore.Outlook
 	// picture is what the outlook says, to compare outlooks by. tried is that of the last try.
@@ -115,6 +117,43 @@ func (c *chain) status() control.Chain {
 		Base: c.Base, State: c.decided.state, Since: c.since, Reason: c.decided.reason, NextTry: c.decided.next,
 		Attachments: len(c.Records), Lost: c.view.lost,
 	}
+}
+
+// nameOf is the base's name. Chains in sandboxes of their own have none.
+func nameOf(c restore.Chain) string {
+	if c.Base == "" {
+		return "in sandbox " + c.Records[0].Attachment.ContainerID
+	}
+	return c.Base
+}
+
+// owes adds a result with announcements that are owed, in the place of earlier ones for the same attachments.
+func (c *chain) owes(result *restore.Result) {
+	now := map[attachment.Key]bool{}
+	for _, o := range result.Attachments {
+		now[o.Attachment] = true
+	}
+	c.owed = slices.DeleteFunc(c.owed, func(r *restore.Result) bool {
+		return slices.ContainsFunc(r.Attachments, func(o restore.Outcome) bool { return now[o.Attachment] })
+	})
+	c.owed = append(c.owed, result)
+}
+
+// unknownOwed returns the records with an announcement that is owed, and that no result of this agent has: those of
+// another restore, or of an agent before.
+func (c *chain) unknownOwed() (unknown []checkpoint.Record) {
+	known := map[attachment.Key]bool{}
+	for _, result := range c.owed {
+		for _, o := range result.Attachments {
+			known[o.Attachment] = true
+		}
+	}
+	for _, r := range c.Records {
+		if r.AnnouncementOwed && !known[r.Attachment] && !c.view.running {
+			unknown = append(unknown, r)
+		}
+	}
+	return unknown
 }
 
 // beside returns the other records of the sandboxes of the given ones, without those that are lost.

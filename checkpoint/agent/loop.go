@@ -89,6 +89,9 @@ func (a *Agent) nextWake(now time.Time) time.Duration {
 	if a.stale {
 		earlier(a.mayLook())
 	}
+	if a.paused != nil {
+		earlier(a.paused.Until)
+	}
 	for _, d := range a.drifts {
 		if !d.Settled {
 			earlier(d.Since.Add(driftSettles))
@@ -143,16 +146,20 @@ func (a *Agent) regroup() {
 	}
 	known := map[string]*chain{}
 	for _, c := range a.chains {
-		known[c.Base] = c
+		known[c.name] = c
 	}
 	var chains []*chain
 	for _, now := range restore.Chains(living, nil) {
-		c := known[now.Base]
+		name := nameOf(now)
+		c := known[name]
 		if c == nil {
-			c = &chain{since: time.Now()}
+			c = &chain{name: name, since: time.Now()}
 		}
-		delete(known, now.Base) // Two chains may have one base's name, after an exchange.
+		delete(known, name) // Two chains may have one base's name, after an exchange.
 		c.Chain = now
+		if owed := a.restorer.Unannounced(c.unknownOwed()); owed != nil {
+			c.owed = append(c.owed, owed)
+		}
 		chains = append(chains, c)
 	}
 	for _, c := range known {
@@ -317,7 +324,7 @@ func (a *Agent) finish(e ended) {
 		c.view.failures, c.view.why = 0, ""
 	}
 	if e.result.Owed() > 0 {
-		c.owed = append(c.owed, e.result)
+		c.owes(e.result)
 	}
 	a.restored(c, e)
 }

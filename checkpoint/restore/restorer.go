@@ -78,6 +78,32 @@ func (r *Restorer) Restore(ctx context.Context, t Task, ready, beside []checkpoi
 	return &Result{Report: report, Absent: absent, run: run}, nil
 }
 
+// Unannounced returns the records that an earlier restore has left unannounced, as a Result to reconnect. It is nil if there
+// are none.
+func (r *Restorer) Unannounced(records []checkpoint.Record) *Result {
+	run := newRun(Options{Store: r.store}, r.host)
+	run.announcer = r.announcer
+	c := &chain{run: run}
+	for _, record := range records {
+		if !record.AnnouncementOwed {
+			continue
+		}
+		o := outcomeOf(record)
+		o.AnnouncementOwed, o.at, o.NoCarrier = true, record.Namespace, o.Parent
+		if onHost(&record) && len(record.Interface.Parents) > 0 {
+			o.parentIndex = record.Interface.Parents[0].IfIndex
+		} else {
+			o.NoCarrier, o.ownLink = record.Interface.Link.Name, true
+		}
+		c.outcomes = append(c.outcomes, o)
+	}
+	if len(c.outcomes) == 0 {
+		return nil
+	}
+	run.chains = []*chain{c}
+	return &Result{Report: run.report(c.outcomes), run: run}
+}
+
 // Owed returns how many attachments of the result lack carrier, or an announcement.
 func (r *Result) Owed() (n int) {
 	for _, c := range r.run.chains {

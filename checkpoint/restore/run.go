@@ -180,7 +180,9 @@ func (r *run) report(outcomes []*Outcome) Report {
 	report := Report{DryRun: r.DryRun, Parents: []StepResult{}, Attachments: []Outcome{}, Notes: r.notes}
 	for _, c := range r.chains {
 		report.add(c.report)
-		report.Devices = append(report.Devices, deviceStates(c.after.plan, c.seen, c.records)...)
+		if c.after.plan != nil {
+			report.Devices = append(report.Devices, deviceStates(c.after.plan, c.seen, c.records)...)
+		}
 	}
 	for _, o := range outcomes {
 		report.Attachments = append(report.Attachments, *o)
