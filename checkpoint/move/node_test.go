@@ -17,6 +17,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/selection"
 	"github.com/relink-cni/relink/test/fresh"
+	"github.com/relink-cni/relink/test/traffic"
 )
 
 func TestMain(m *testing.M) { fresh.Main(m) }
@@ -212,7 +213,7 @@ func TestBackByJournal(t *testing.T) {
 	}
 }
 
-// Two interfaces of one pod move together. A TCP connection that is open goes on.
+// Two interfaces of one pod move together.
 func TestMoveOfAPodWithTwoInterfaces(t *testing.T) {
 	n := newNode(t, 1)
 	n.attach(t, 0, "net1", netstate.Link{Kind: netstate.KindMacvlan, Macvlan: &netstate.Macvlan{Mode: "private"}})
@@ -220,4 +221,27 @@ func TestMoveOfAPodWithTwoInterfaces(t *testing.T) {
 		t.Fatalf("%q", states(r))
 	}
 	n.isOn(t, "lan2", 0)
+}
+
+// Pods that are pinged every 5 ms, and have a TCP stream open, notice nothing of a move there and back.
+func TestPodsNoticeNothing(t *testing.T) {
+	n := newNode(t, 3)
+	const here, interval, enough = "/proc/self/ns/net", 5 * time.Millisecond, 500 * time.Millisecond
+	pings := must(traffic.StartPings(here, []netip.Addr{netip.MustParseAddr("10.9.0.2"), netip.MustParseAddr("10.9.0.3"), netip.MustParseAddr("10.9.0.4")}, interval))(t)
+	t.Cleanup(pings.Stop)
+	streams := must(traffic.StartStreams(here, netip.MustParseAddr("10.9.0.1"), n.pods, 4*interval))(t)
+	t.Cleanup(streams.Stop)
+	start := time.Now()
+	for _, way := range [][2]string{{"lan0", "lan2"}, {"lan2", "lan0"}} {
+		if r := must(Run(t.Context(), n.options(way[0], way[1])))(t); !r.Whole() {
+			t.Fatalf("%q", states(r))
+		}
+		time.Sleep(enough)
+	}
+	pinged := must(pings.Since(start))(t)
+	must(streams.Since(start))(t) // No connection broke.
+	// An address that the kernel would have to probe for, or a neighbour that does not know of the move, takes a second.
+	if most := 50 * time.Millisecond; pinged.Sent < 100 || pinged.Longest() > most+pinged.Late {
+		t.Errorf("%d of %d pings lost, the longest gap %s", pinged.Lost, pinged.Sent*len(n.pods), pinged.Longest())
+	}
 }

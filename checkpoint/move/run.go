@@ -191,7 +191,7 @@ func (r *run) mayGoOn() bool {
 	return can > 0 && (can == len(r.moves) || r.Force) && (len(r.report.Problems) == 0 || r.Force)
 }
 
-// eachTarget calls f with the moves that can be made, by the chain that they go to.
+// movable returns the moves that nothing stands in the way of.
 func (r *run) movable() (some []*job) {
 	for _, j := range r.moves {
 		if j.refused == "" {

@@ -98,6 +98,9 @@ func TestNICs(t *testing.T) {
 	if !strings.Contains(wire, "52:54:00:00:00:10") || !strings.Contains(wire, "LOWER_UP") {
 		t.Errorf("wire0 is %s", wire)
 	}
+	if spare := must(t, "ip -netns wire -o link show dev spare0"); !strings.Contains(spare, "52:54:00:00:00:11") || strings.Contains(spare, "LOWER_UP") {
+		t.Errorf("spare0 is %s", spare)
+	}
 	if _, err := os.Stat("/sys/class/net/eth2"); err == nil {
 		t.Error("there is a third NIC in the first namespace")
 	}
