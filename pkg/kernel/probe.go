@@ -110,7 +110,11 @@ func noCarrier(err error) error {
 
 // probeUp is Probe once the device is up.
 func (n *Namespace) probeUp(ctx context.Context, link *link, addresses []netip.Addr, p ProbeOptions) ([]Conflict, error) {
-	pr, err := n.newProber(link, addresses)
+	nonce := make([]byte, wire.NonceLen)
+	_, _ = rand.Read(nonce) // It never fails.
+	ask := func(a netip.Addr) []byte { return wire.Probe(link.mac, a, nonce) }
+	parse := func(frame []byte) (wire.Claim, bool) { return wire.ParseProbeAnswer(frame, link.mac, nonce) }
+	pr, err := n.newProber(link, addresses, ask, parse)
 	if err != nil {
 		return nil, err
 	}
@@ -146,9 +150,10 @@ func (n *Namespace) awaitCarrier(ctx context.Context, index int, limit time.Dura
 
 // prober sends probes and listens for answers.
 type prober struct {
-	mac       net.HardwareAddr
 	addresses []netip.Addr
-	nonce     []byte
+	// ask returns the frame that asks for an address. parse reads an answer.
+	ask   func(netip.Addr) []byte
+	parse func(frame []byte) (wire.Claim, bool)
 	// arp and neighbours are packet sockets, nil where no address needs them.
 	arp, neighbours *os.File
 
@@ -163,12 +168,11 @@ type prober struct {
 }
 
 // newProber returns a prober, which listens from now on. The caller closes it.
-func (n *Namespace) newProber(link *link, addresses []netip.Addr) (pr *prober, err error) {
+func (n *Namespace) newProber(link *link, addresses []netip.Addr, ask func(netip.Addr) []byte, parse func([]byte) (wire.Claim, bool)) (pr *prober, err error) {
 	pr = &prober{
-		mac: link.mac, addresses: addresses, nonce: make([]byte, wire.NonceLen), heard: map[netip.Addr]string{},
+		addresses: addresses, ask: ask, parse: parse, heard: map[netip.Addr]string{},
 		decided: make(chan struct{}), failed: make(chan error, 2),
 	}
-	_, _ = rand.Read(pr.nonce) // It never fails.
 	// The answers to duplicate address detection go to all nodes.
 	groups := []net.HardwareAddr{wire.AllNodesMAC}
 	for _, a := range addresses {
@@ -281,7 +285,7 @@ func (pr *prober) send(deadline time.Time, sent map[netip.Addr]bool, connected f
 		if a.Is6() {
 			socket = pr.neighbours
 		}
-		_, err := socket.Write(wire.Probe(pr.mac, a, pr.nonce))
+		_, err := socket.Write(pr.ask(a))
 		if errors.Is(err, unix.ENOBUFS) && connected() == nil {
 			continue
 		}
@@ -334,7 +338,7 @@ func (pr *prober) drain(socket *os.File, buf []byte) {
 const maxQueued = 512
 
 func (pr *prober) take(frame []byte) {
-	claim, ok := wire.ParseProbeAnswer(frame, pr.mac, pr.nonce)
+	claim, ok := pr.parse(frame)
 	if !ok {
 		return
 	}

@@ -361,7 +361,8 @@ func TestProbeCountsAnAnswerThatIsReadLate(t *testing.T) {
 		}
 	}
 	pr := &prober{
-		mac: probeMAC, nonce: probeNonce, addresses: in, heard: map[netip.Addr]string{in[0]: "", in[1]: ""}, free: 2,
+		parse:     func(frame []byte) (wire.Claim, bool) { return wire.ParseProbeAnswer(frame, probeMAC, probeNonce) },
+		addresses: in, heard: map[netip.Addr]string{in[0]: "", in[1]: ""}, free: 2,
 		decided: make(chan struct{}), failed: make(chan error, 1),
 	}
 	if err := from.SetReadDeadline(time.Now().Add(-time.Second)); err != nil {

@@ -6,6 +6,8 @@
 //   - Probe asks whether another host has an address, and ParseProbeAnswer reads what comes
 //     back. What it reads is from strangers: no frame makes it fail, and what is malformed says
 //     nothing.
+//   - Solicitation asks which MAC an address is at, as a host does before it sends to a neighbour.
+//     ParseSolicited reads the answer.
 //   - ARPFilter and NeighbourFilter are programs for the kernel. They keep all frames away from a
 //     probing socket that cannot answer a probe.
 package wire

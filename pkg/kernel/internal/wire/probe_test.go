@@ -49,6 +49,17 @@ func TestFrames(t *testing.T) {
 				"fd0000030000000000000000 00a1b2c3" + // target
 				"0e01 010203040506", // nonce, 8 bytes: RFC 7527, RFC 3971 section 5.3.2
 		},
+		"ARP request, RFC 826": {
+			Solicitation(probeMAC, addr("10.3.0.5"), addr("10.3.0.2")),
+			"ffffffffffff 020000000001 0806 0001 0800 06 04 0001 020000000001 0a030005 000000000000 0a030002",
+		},
+		"neighbour solicitation, RFC 4861 section 4.3": {
+			Solicitation(probeMAC, addr("fd00:3::5"), addr("fd00:3::2")),
+			"3333ff000002 020000000001 86dd 60000000 0020 3a ff" +
+				"fd000003000000000000000000000005 ff0200000000000000000001ff000002" +
+				"8700 7d8d 00000000 fd000003000000000000000000000002" +
+				"0101 020000000001", // the MAC of the host that asks
+		},
 		"gratuitous ARP, RFC 5227 section 3": {
 			Announcement(probeMAC, addr("10.3.0.2")),
 			"ffffffffffff 020000000001 0806 0001 0800 06 04 0001" +
@@ -105,6 +116,26 @@ func setChecksum(frame []byte) {
 	message = message[:min(len(message), int(binary.BigEndian.Uint16(frame[ethernetLen+4:])))&^1]
 	from, to := netip.AddrFrom16([16]byte(frame[22:38])), netip.AddrFrom16([16]byte(frame[38:54]))
 	binary.BigEndian.PutUint16(frame[checksum:], icmpv6Checksum(from, to, message))
+}
+
+// Only an answer says that a host is there. What others ask for, or probe for, says nothing.
+func TestParseSolicited(t *testing.T) {
+	for what, test := range map[string]struct{ frame, addr string }{
+		"reply":               {arpFrom + "0002 020000000099 0a030002 020000000001 0a030005", "10.3.0.2"},
+		"reply cut off":       {arpFrom + "0002 020000000099 0a030002 020000000001 0a0300", ""},
+		"request for it":      {arpFrom + "0001 020000000099 0a030009 000000000000 0a030002", ""},
+		"probe for it":        {arpFrom + "0001 020000000099 00000000 000000000000 0a030002", ""},
+		"own MAC":             {"ffffffffffff 020000000001 0806 0001 0800 06 04 0002 020000000001 0a030002 020000000001 00000000", ""},
+		"advertisement to it": {naFrom + "0018 3a ff" + otherHost + otherHost + "8800 CHECK 60000000" + otherHost, "fd00:3::2"},
+		"bad checksum":        {naFrom + "0018 3a ff" + otherHost + otherHost + "8800 0000 60000000" + otherHost, ""},
+		"duplicate detection": {nsFrom + "0018 3a ff" + nobody + solicitedGroup + "8700 CHECK 00000000" + otherHost, ""},
+		"nothing":             {"", ""},
+	} {
+		claim, ok := ParseSolicited(checked(t, test.frame), probeMAC)
+		if ok != (test.addr != "") || ok && claim.Address != addr(test.addr) {
+			t.Errorf("%s: %v %v, want %q", what, claim, ok, test.addr)
+		}
+	}
 }
 
 func TestParseProbeAnswer(t *testing.T) {
