@@ -18,7 +18,8 @@ import (
 // Status fails if an ADD is certain to fail: code 50 if no master exists or no checkpoint can be
 // kept, and whatever the IPAM plugin says. Runtimes turn a failure into a node that is not ready,
 // which evicts pods. So nothing counts that can pass by itself: neither a master that cannot send,
-// unless the configuration asks for code 51, nor an ADD that waits for the first master of the list.
+// unless the configuration asks for code 51, nor an ADD that waits for the first master of the list, nor
+// a master that somebody has taken away on purpose and brings back (checkpoint.Store.Guarded).
 func (p Plugin) Status(args *skel.CmdArgs) error {
 	c, err := p.begin(args)
 	if err != nil {
@@ -30,6 +31,9 @@ func (p Plugin) Status(args *skel.CmdArgs) error {
 func (c *call) masterStatus() error {
 	if c.LinkInContainer {
 		return nil // STATUS is about no sandbox.
+	}
+	if c.store.Guarded() {
+		return nil
 	}
 	master, err := c.hostMaster()
 	none := new(types.Error)

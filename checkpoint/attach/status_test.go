@@ -36,6 +36,14 @@ func TestStatusFailsWhereAnAddIsSureTo(t *testing.T) {
 	fresh.IP(t, "", "link set lan0 down")
 	status("down", "", 0, "")
 	status("down, and that is asked for", carrier, 51, "master lan0 is down: set it up")
+	end, err := n.Store.BeginGuard()
+	if err != nil {
+		t.Fatal(err)
+	}
+	status("down, while a guard is under way", carrier, 0, "")
+	status("away, while a guard is under way", `, "master": "lan9"`, 0, "")
+	end()
+	status("away, and the guard's note is left", `, "master": "lan9"`, 50, `invalid "master": "lan9": does not exist`)
 	status("no true or false", `, "statusCarrier": "yes"`, 7, `invalid "statusCarrier": "yes": must be true or false`)
 }
 
