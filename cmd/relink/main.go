@@ -54,8 +54,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		root.SetArgs([]string{"help"})
 	}
-	err := root.ExecuteContext(ctx)
+	verb, err := root.ExecuteContextC(ctx)
+	var status exitStatus
 	switch {
+	case errors.As(err, &status):
+		return int(status)
+	case verb.Name() == guardVerb && err != nil:
+		sayError(errs, err)
+		return guardStatus(err)
 	case out.failed != nil:
 		sayError(errs, fmt.Errorf("what it has to say cannot be written: %w", out.failed))
 		return exitDiffers
@@ -78,7 +84,7 @@ func newRoot() *cobra.Command {
 this node are, compares them with their checkpoints, and rebuilds what was lost. A checkpoint
 is relink's record of one interface of a pod. A sandbox is a pod's network namespace.
 
-Exit status of every verb:
+Exit status of every verb but guard:
   0  everything is as recorded, or was done
   1  something is not as recorded, or was not done; the output names it
   2  the command line or the environment keeps relink from looking`,
@@ -102,7 +108,7 @@ Exit status of every verb:
 		return s, err
 	}
 	addGroup(root, "Look:", newStatus(store, &v), newCheck(store, &v), newList(store, &v), newShow(store, &v))
-	addGroup(root, "Repair:", newRestore(store, &v), newMove(store, &v), newPause(&v), newResume(&v))
+	addGroup(root, "Repair:", newRestore(store, &v), newGuard(store, &v), newMove(store, &v), newPause(&v), newResume(&v))
 	addGroup(root, "Remember:", newCapture(store, &v), newForget(store, &v), newImport(store, &v))
 	addGroup(root, "Addresses:", newIPAM(store, &v))
 	addGroup(root, "Other:", newValidate(&v), newInstall(&v), newUninstall(store, &v), newVersion(&v))

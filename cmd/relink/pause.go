@@ -23,7 +23,7 @@ until that has ended. The agent still watches, and shows what it would do in rel
 a limit, so that a forgotten pause ends by itself. A new pause replaces the one before.
 
 Exit status 0: the agent is paused; 2: no agent runs, or it did not do it.`,
-		Example: `  relink pause --for 10m --why "new firmware on eth0"
+		Example: `  relink pause --for 10m --why firmware
   relink pause        # until relink resume`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

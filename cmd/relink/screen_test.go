@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/test/binaries"
 )
 
@@ -43,17 +44,20 @@ func terminalOf(t *testing.T, columns string, env []string, args string) *exec.C
 // relink uses colours only on a terminal that wants them.
 func TestColoursOnlyOnATerminalThatWantsThem(t *testing.T) {
 	dir := t.TempDir()
+	t.Setenv(control.SocketEnv, filepath.Join(dir, "none.sock"))
 	status := []string{"--checkpoint-dir", dir, "status"}
-	if out := onTerminal(t, "80", nil, status...); out != "\x1b[1mnothing is remembered in "+dir+"\x1b[0m\n" {
+	const agent = "  none runs: after a loss, type relink restore\n"
+	plain := "nothing is remembered in " + dir + "\nAGENT\n" + agent
+	if out := onTerminal(t, "80", nil, status...); out != "\x1b[1mnothing is remembered in "+dir+"\x1b[0m\n\x1b[1mAGENT\x1b[0m\n"+agent {
 		t.Errorf("%q", out)
 	}
 	for _, env := range []string{"NO_COLOR=1", "TERM=dumb"} {
-		if out := onTerminal(t, "80", []string{env}, status...); out != "nothing is remembered in "+dir+"\n" {
+		if out := onTerminal(t, "80", []string{env}, status...); out != plain {
 			t.Errorf("%s: %q", env, out)
 		}
 	}
 	var piped bytes.Buffer
-	if code := run(t.Context(), status, &piped, &piped); code != exitOK || piped.String() != "nothing is remembered in "+dir+"\n" {
+	if code := run(t.Context(), status, &piped, &piped); code != exitOK || piped.String() != plain {
 		t.Errorf("%d, %q", code, &piped)
 	}
 }

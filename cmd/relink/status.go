@@ -13,6 +13,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/adopt"
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/guard"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -116,6 +117,8 @@ type nodeStatus struct {
 	// Agent is what relink-agent says, nil if none answers. AgentProblem says why one that runs does not answer.
 	Agent        *control.Status `json:"agent,omitempty"`
 	AgentProblem string          `json:"agentProblem,omitempty"`
+	// Guard is the guard that is under way or was killed, nil if there is none.
+	Guard *guard.View `json:"guard,omitempty"`
 	// Problems are the differences from the record that belong to no attachment.
 	Problems []string `json:"problems,omitempty"`
 	// Notes are facts that are good to know, such as a NIC under another name.
@@ -165,6 +168,7 @@ func look(ctx context.Context, opts restore.Options, cacheDir string, leases lea
 	now.At, now.dir = time.Now().UTC().Truncate(time.Second), opts.Store.Dir()
 	now.addLastRestore(opts.Store.LastRestore())
 	now.addAgent(ctx)
+	now.addGuard()
 	p := <-read
 	now.Pools, now.PoolProblems = orEmpty(p.full), p.problems
 	now.recorded = now.recorded && len(now.PoolProblems) == 0

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/guard"
 )
 
 // agentPatience is how long a status waits for the agent. The agent answers from memory.
@@ -22,6 +23,29 @@ func (now *nodeStatus) addAgent(ctx context.Context) {
 		now.Agent = &s
 	case !errors.Is(err, control.ErrNoAgent):
 		now.AgentProblem, now.recorded = err.Error(), false
+	}
+}
+
+// addGuard adds a guard that is under way, or that was killed before it had finished.
+func (now *nodeStatus) addGuard() {
+	view, ok, err := guard.Look()
+	switch {
+	case err != nil:
+		now.Problems, now.recorded = append(now.Problems, err.Error()), false
+	case ok && view.Finished.IsZero():
+		now.Guard = &view
+		now.recorded = now.recorded && view.Alive
+	}
+}
+
+// writeGuard writes where the guard is. The line comes first: the rest of the screen depends on it.
+func (now nodeStatus) writeGuard(s *screen) {
+	switch g := now.Guard; {
+	case g == nil:
+	case g.Alive:
+		s.fitted("relink guard is at the step %q for %s: relink guard --follow", g.Step, passed(now.At.Sub(g.Since)))
+	default:
+		s.fitted("relink guard was killed at the step %q: relink guard --resume", g.Step)
 	}
 }
 

@@ -26,11 +26,12 @@ type amounts struct{ parents, causes, others int }
 
 // fewerAndFewer are the amounts to try, until the screen has at most screenLines lines. With the last ones it has 23 if it
 // has every part.
-var fewerAndFewer = []amounts{{6, 4, 2}, {4, 3, 2}, {3, 3, 1}, {2, 2, 1}, {1, 1, 1}, {1, 1, 0}}
+var fewerAndFewer = []amounts{{6, 4, 2}, {4, 3, 2}, {3, 3, 1}, {2, 2, 1}, {1, 1, 1}, {1, 1, 0}, {1, 0, 0}}
 
 // write writes the screen.
 func (now nodeStatus) write(s *screen) {
 	if s.quiet {
+		now.writeGuard(s)
 		now.writeHead(s)
 		now.writeUnknown(s)
 		return
@@ -60,6 +61,7 @@ func (now nodeStatus) lines(s *screen, shown amounts) int {
 }
 
 func (now nodeStatus) writeParts(s *screen, shown amounts) {
+	now.writeGuard(s)
 	now.writeHead(s)
 	now.writeParents(s, shown)
 	now.writeCauses(s, shown)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/guard"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -79,6 +80,9 @@ func anyStatus(t *rapid.T) (nodeStatus, []part) {
 		}
 	case rapid.Bool().Draw(t, "the agent hangs"):
 		now.AgentProblem = control.ErrNoAnswer.Error()
+	}
+	if rapid.Bool().Draw(t, "guard") {
+		now.Guard = &guard.View{Alive: rapid.Bool().Draw(t, "alive"), Step: guard.Command}
 	}
 	return now, parts
 }

@@ -25,6 +25,9 @@ func TestUnknownTo(t *testing.T) {
 		"relink check":                                 "",
 		"relink restore --dry-run --wait 5s":           "",
 		"relink restore --parent old=new":              "",
+		"relink guard --limit 2m -- modprobe -r e1000": "",
+		"relink guard --limt 2m -- true":               "no such flag: --limt",
+		"relink status -- true":                        "no such flag: --",
 		"relink ipam list --state reserved -n shop":    "",
 		"relink ipam show 10.3.0.2":                    "",
 		"relink --checkpoint-dir /x list -o json":      "",
@@ -131,6 +134,8 @@ func unknownTo(words []string) string {
 	for i := 1; i < len(words); i++ {
 		word := words[i]
 		switch name, _, given := strings.Cut(word, "="); {
+		case word == "--" && help.arguments():
+			return "" // What follows is a command of its own.
 		case strings.HasPrefix(word, "-"):
 			f, ok := help.flag(name)
 			if !ok {

@@ -44,14 +44,14 @@ var entries = []entry{
 	{"README.md", "make build man", parts, "", building},
 	{"README.md", "cp docs/examples/10-vlan3.conflist /etc/cni/net.d/10-vlan3.conflist", session, "", ""},
 	{"README.md", "{", file, "docs/examples/10-vlan3.conflist", ""},
-	{"README.md", "relink check", session, "", ""},
+	{"README.md", "relink guard -- sh -c 'modprobe -r i40e && modprobe i40e'", session, "", ""},
 
 	{"README.zh.md", "flowchart LR", drawing, "", ""},
 	{"README.zh.md", "make demo", parts, "", building},
 	{"README.zh.md", "make build man", parts, "", building},
 	{"README.zh.md", "cp docs/examples/10-vlan3.conflist /etc/cni/net.d/10-vlan3.conflist", parts, "", "TestChinese: it is README.md's, which runs"},
 	{"README.zh.md", "{", file, "docs/examples/10-vlan3.conflist", ""},
-	{"README.zh.md", "relink check", parts, "", "TestChinese: it is README.md's, which runs"},
+	{"README.zh.md", "relink guard -- sh -c 'modprobe -r i40e && modprobe i40e'", parts, "", "TestChinese: it is README.md's, which runs"},
 
 	{"CONTRIBUTING.md", "make build", parts, "", building},
 	{"CONTRIBUTING.md", "go test ./checkpoint/restore", parts, "", "it runs other tests"},
@@ -75,6 +75,7 @@ var entries = []entry{
 	{"docs/commands.md", "relink move eth0=eth2 --dry-run", parts, "", "it needs a second uplink: the story moved runs it"},
 	{"docs/commands.md", "# relink capture", session, "", ""},
 	{"docs/commands.md", "# relink forget --stale --yes", session, "", ""},
+	{"docs/commands.md", "relink guard -- sh -c 'modprobe -r i40e && modprobe i40e'", parts, "", "README.md's session runs it"},
 	{"docs/commands.md", "curl --unix-socket /run/relink/agent.sock http://relink/v1/status", parts, "", "no agent runs in the test machine; checkpoint/control/serve calls curl"},
 	{"docs/commands.md", "relink import DIR --parent bond4,eth0 --vlan 3", parts, "", "DIR stands for a directory"},
 	{"docs/commands.md", "# relink validate /etc/cni/net.d", session, "", ""},
@@ -89,6 +90,7 @@ var entries = []entry{
 	{"docs/plugins.md", `{ "cniVersion": "1.1.0", "name": "lan", "plugins": [`, file, "docs/examples/50-checkpoint.conflist", ""},
 
 	{"docs/runbook.md", "relink move eth0=eth2 --dry-run", parts, "", "it needs a second uplink: the story moved runs it"},
+	{"docs/runbook.md", "relink guard -- sh -c 'modprobe -r i40e && modprobe i40e'", parts, "", "README.md's session runs it"},
 	{"docs/runbook.md", "# relink status", session, "", ""},
 	{"docs/runbook.md", "# relink capture", session, "", ""},
 	{"docs/runbook.md", "# relink list", session, "", ""},

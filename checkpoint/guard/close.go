@@ -1,0 +1,213 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint/restore"
+)
+
+// await waits for the command of a guard that was killed. Nobody knows the command's exit status any more. At the limit it is
+// ended.
+func (g *guard) await() error {
+	p, r := g.j.Plan, &g.j.Run
+	limit := g.begunAt(Command).Add(p.Limit)
+	for signals := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}; ; {
+		alive := g.commandAlive()
+		if len(alive) == 0 {
+			break
+		}
+		if time.Now().Before(limit) && !r.Interrupted {
+			select {
+			case <-g.signals:
+				r.Interrupted = true
+			case <-time.After(100 * time.Millisecond):
+			}
+			continue
+		}
+		if len(signals) == 0 {
+			return fmt.Errorf("the command does not end: %s", alive[0])
+		}
+		r.LimitPassed = !r.Interrupted
+		g.say("the command gets %s", signalName(signals[0]))
+		for _, process := range alive {
+			_ = syscall.Kill(process.pid, signals[0])
+		}
+		signals = signals[1:]
+		for end := time.Now().Add(p.KillAfter); len(g.commandAlive()) > 0 && time.Now().Before(end); {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	g.noteLeft(0)
+	g.say("the command %s", r.text())
+	return nil
+}
+
+// commandAlive returns the command's first process if it lives. After the limit, it returns all of its processes.
+func (g *guard) commandAlive() []process {
+	all := ofCommand(g.j.ID, 0)
+	if g.j.Run.PID == 0 || g.j.Run.LimitPassed {
+		return all
+	}
+	return slices.DeleteFunc(all, func(p process) bool { return p.pid != g.j.Run.PID })
+}
+
+func (g *guard) begunAt(s Step) time.Time {
+	for _, t := range g.j.Steps {
+		if t.Step == s {
+			return t.Begun
+		}
+	}
+	return g.j.StartedAt
+}
+
+// restore brings the interfaces back. A guard that is late waits for no device: the kubelet comes first.
+func (g *guard) restore(ctx context.Context) error {
+	p := g.j.Plan
+	wait := p.Wait
+	if g.j.begun(Stop) && time.Now().After(p.deadline(g.begunAt(Stop))) {
+		wait = 0
+	}
+	waited := map[string]bool{}
+	report, err := restore.Run(ctx, restore.Options{
+		Store: g.Store, Wait: wait, HostAddresses: p.HostAddresses, ParentOptions: restore.ParentOptions{RebuildBond: p.RebuildBond},
+		Waiting: func(reasons []string) {
+			for _, r := range reasons {
+				if !waited[r] {
+					waited[r] = true
+					g.say("waiting: %s", r)
+				}
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("nothing was restored: %w", err)
+	}
+	back := 0
+	for _, o := range report.Attachments {
+		switch {
+		case o.Differs():
+			g.trouble("%s: %s", nameOf(o), o.Why())
+		case o.State == restore.Restored || o.State == restore.Repaired:
+			back++
+		}
+	}
+	for _, problem := range report.Problems {
+		g.trouble("%s", problem)
+	}
+	for _, note := range report.Notes {
+		g.note("%s", note)
+	}
+	g.say("restored or repaired %s in %s", count(back, "attachment"), report.Took.Round(time.Millisecond))
+	return nil
+}
+
+// verify asks the gateways that answered before.
+func (g *guard) verify(ctx context.Context) error {
+	if len(g.j.Gateways) == 0 {
+		return nil
+	}
+	opts := askAfter
+	if g.j.begun(Stop) && time.Now().After(g.j.Plan.deadline(g.begunAt(Stop))) {
+		opts = askBefore
+	}
+	answered, err := answering(ctx, g.Store, g.j.Gateways, opts)
+	if err != nil {
+		return err
+	}
+	g.say("gateways that answer: %d of %d", len(answered), len(g.j.Gateways))
+	for _, gateway := range g.j.Gateways {
+		if !slices.Contains(answered, gateway) && !g.gone(gateway) {
+			g.trouble("%s %s: its gateway %s does not answer", gateway.Pod, gateway.Attachment.IfName, gateway.Of)
+		}
+	}
+	return nil
+}
+
+// gone says whether the gateway's attachment was detached meanwhile, or its sandbox is gone.
+func (g *guard) gone(gateway Gateway) bool {
+	records, _, err := g.Store.List()
+	if err != nil {
+		return false
+	}
+	for _, r := range records {
+		if r.Attachment == gateway.Attachment {
+			return isGone(r)
+		}
+	}
+	return true
+}
+
+// start starts the units that ran. Each is tried, whatever becomes of the others.
+func (g *guard) start(ctx context.Context) error {
+	var failed []string
+	for _, unit := range g.j.ran() {
+		if err := g.units.start(ctx, unit); err != nil {
+			failed = append(failed, fmt.Sprintf("%s: %v", unit, err))
+			continue
+		}
+		g.say("%s is started, %s after it was stopped", unit, time.Since(g.begunAt(Stop)).Round(time.Millisecond))
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("not started: %s: start it yourself by systemctl start %s", strings.Join(failed, "; "), unitsOf(g.j.ran()))
+	}
+	return nil
+}
+
+// resume ends the pause that the guard has made, or goes back to the pause that was there before.
+func (g *guard) resume(ctx context.Context) error {
+	a := g.j.Agent
+	if !a.Paused {
+		return nil
+	}
+	var err error
+	if left := a.left(time.Now()); left > 0 {
+		_, err = g.agent.Pause(ctx, left, a.Before.Why)
+	} else {
+		err = g.agent.Resume(ctx)
+	}
+	if err != nil {
+		// A pause of a guard ends by itself, and an agent that is gone has none.
+		g.note("relink-agent goes on by itself at %s: %v", g.j.Plan.deadline(g.begunAt(Pause)).Add(agentMargin).Local().Format("15:04:05"), err)
+		return nil
+	}
+	g.say("relink-agent goes on")
+	return nil
+}
+
+// left returns how long the pause from before would go on, 0 if there was none or if it would be over.
+func (a AgentWas) left(now time.Time) time.Duration {
+	if a.Before == nil {
+		return 0
+	}
+	return max(0, a.Before.Until.Sub(now))
+}
+
+// report says what became of everything, and finishes the journal.
+func (g *guard) report() {
+	g.j.Status, g.j.Finished = ExitStatus(g.j), time.Now().UTC()
+	if g.j.Abandoned != "" {
+		g.insist("the command was not run: %s", g.j.Abandoned)
+	} else {
+		g.say("the command %s", g.j.Run.text())
+	}
+	for _, left := range g.j.Run.Left {
+		g.say("the command has left a process behind: %s", left)
+	}
+	for _, note := range g.notes {
+		g.say("note: %s", note)
+	}
+	for _, trouble := range g.j.Troubles {
+		g.insist("NOT BACK: %s", trouble)
+	}
+	if len(g.j.Troubles) == 0 && g.j.begun(Command) {
+		g.say("everything is back")
+	} else if len(g.j.Troubles) > 0 {
+		g.insist("%s not back: relink status shows what is wrong, relink restore tries again", count(len(g.j.Troubles), "thing"))
+	}
+	g.say("relink guard took %s, and ends with exit status %d", g.j.Finished.Sub(g.j.StartedAt).Round(time.Millisecond), g.j.Status)
+}

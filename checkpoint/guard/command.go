@@ -1,0 +1,265 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/term"
+)
+
+// lookUp returns the file of the program. Its error is an *ExitError of StatusNotFound or StatusCannotRun.
+func lookUp(program string) (string, error) {
+	path, err := exec.LookPath(program)
+	switch {
+	case err == nil:
+		path, err = filepath.Abs(path)
+		return path, err
+	case errors.Is(err, os.ErrPermission):
+		return "", &ExitError{StatusCannotRun, fmt.Errorf("the command %s cannot be run: %w", program, err)}
+	}
+	return "", &ExitError{StatusNotFound, fmt.Errorf("the command %s was not found: give a program, or sh -c '...' for a line of the shell", program)}
+}
+
+// runCommand runs the command to its end, or to its limit, and notes how it ended.
+func (g *guard) runCommand() error {
+	cmd := exec.Command(g.j.Plan.Path, g.j.Plan.Command[1:]...)
+	cmd.Args[0] = g.j.Plan.Command[0]
+	cmd.Env = append(os.Environ(), markEnv+"="+g.j.ID)
+	flow, err := g.attach(cmd)
+	if err == nil {
+		err = cmd.Start()
+		flow.started()
+	}
+	if err != nil {
+		g.j.Run.NotStarted = err.Error()
+		return fmt.Errorf("the command could not be started: %w", err)
+	}
+	g.j.Run.PID = cmd.Process.Pid
+	if err := g.j.save(g.dir); err != nil {
+		g.say("%v", err) // It is started already: go on.
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // How it ended is in its ProcessState.
+		close(ended)
+	}()
+	g.attend(ended)
+	flow.end()
+	g.noteEnd(cmd.ProcessState)
+	return nil
+}
+
+// attend waits for the end of the command. It ends it at the limit, or when somebody interrupts.
+func (g *guard) attend(ended <-chan struct{}) {
+	limit := time.NewTimer(g.j.Plan.Limit)
+	defer limit.Stop()
+	var later <-chan time.Time
+	ladder := []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL}
+	// climb sends the next signal, and makes sure that the one after that follows.
+	climb := func() {
+		if len(ladder) == 0 {
+			return
+		}
+		g.signal(ladder[0])
+		ladder, later = ladder[1:], time.After(g.j.Plan.KillAfter)
+	}
+	for {
+		select {
+		case <-ended:
+			return
+		case <-limit.C:
+			g.j.Run.LimitPassed = true
+			g.say("the command has taken %s: it is ended", g.j.Plan.Limit)
+			if len(ladder) == 3 {
+				ladder = ladder[1:]
+			}
+			climb()
+		case s := <-g.signals:
+			g.j.Run.Interrupted = true
+			g.say("%s: the command is ended, then everything is put back", s)
+			if s == syscall.SIGTERM && len(ladder) == 3 {
+				ladder = ladder[1:]
+			}
+			climb()
+		case <-later:
+			climb()
+		}
+	}
+}
+
+// signal sends the signal to the command's process group.
+func (g *guard) signal(s syscall.Signal) {
+	g.say("the command gets %s", signalName(s))
+	_ = syscall.Kill(-g.j.Run.PID, s)
+}
+
+func signalName(s syscall.Signal) string {
+	switch s {
+	case syscall.SIGINT:
+		return "SIGINT"
+	case syscall.SIGTERM:
+		return "SIGTERM"
+	case syscall.SIGKILL:
+		return "SIGKILL"
+	}
+	return s.String()
+}
+
+// noteEnd notes how the command ended, and what it leaves behind.
+func (g *guard) noteEnd(state *os.ProcessState) {
+	r := &g.j.Run
+	r.Known = true
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		r.Signal = int(status.Signal())
+	} else {
+		r.Status = state.ExitCode()
+	}
+	if r.LimitPassed { // What ignores TERM goes now, also if the first process has ended.
+		for _, p := range ofCommand(g.j.ID, r.PID) {
+			g.say("SIGKILL for %s", p)
+			_ = syscall.Kill(p.pid, syscall.SIGKILL)
+		}
+		waitGone(g.j.ID, r.PID, time.Second)
+	}
+	g.noteLeft(r.PID)
+	g.say("the command %s", r.text())
+}
+
+// noteLeft notes the processes of the command that go on.
+func (g *guard) noteLeft(session int) {
+	g.j.Run.Left = nil
+	for _, p := range ofCommand(g.j.ID, session) {
+		g.j.Run.Left = append(g.j.Run.Left, p.String())
+	}
+}
+
+// waitGone waits until no process of the command is left, up to the limit.
+func waitGone(id string, session int, limit time.Duration) {
+	for deadline := time.Now().Add(limit); len(ofCommand(id, session)) > 0 && time.Now().Before(deadline); {
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// text says how the command ended.
+func (r Ran) text() string {
+	switch {
+	case r.NotStarted != "":
+		return "could not be started: " + r.NotStarted
+	case r.LimitPassed:
+		return "was ended because it took too long"
+	case !r.Known:
+		return "has ended, and its exit status is not known"
+	case r.Signal > 0:
+		return "was ended by signal " + fmt.Sprint(r.Signal) + when(r.Interrupted, " after an interrupt")
+	}
+	return fmt.Sprintf("has ended with exit status %d", r.Status)
+}
+
+// flow is what carries the command's input and output.
+type flow struct {
+	// started closes what only the command needs. end waits for the last output.
+	started, end func()
+}
+
+// attach gives the command a session, and a terminal of its own if the guard has one. Without a terminal, the command
+// writes to a file. Then nothing that happens to the guard keeps it from writing.
+func (g *guard) attach(cmd *exec.Cmd) (flow, error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if g.Stdin != nil && term.IsTerminal(int(g.Stdin.Fd())) && g.TerminalOut != nil {
+		return g.attachTerminal(cmd)
+	}
+	path := filepath.Join(g.dir, "output")
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return flow{}, err
+	}
+	in, err := os.Open(path)
+	if err != nil {
+		_ = out.Close()
+		return flow{}, err
+	}
+	if g.Stdin != nil && !term.IsTerminal(int(g.Stdin.Fd())) {
+		cmd.Stdin = g.Stdin
+	}
+	cmd.Stdout, cmd.Stderr = out, out
+	stop, copied := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(copied)
+		g.tail(in, stop)
+		_ = in.Close()
+	}()
+	return flow{
+		started: func() { _ = out.Close() },
+		end: func() {
+			close(stop)
+			<-copied
+		},
+	}, nil
+}
+
+// tailInterval is how often the file with the command's output is looked at.
+const tailInterval = 50 * time.Millisecond
+
+// tail shows what is written to the file, until stop is closed and all is read.
+func (g *guard) tail(in io.Reader, stop <-chan struct{}) {
+	buf := make([]byte, 32<<10)
+	for last := false; ; {
+		n, _ := in.Read(buf) // At the end there may be more later.
+		if n > 0 {
+			g.show(buf[:n])
+			continue
+		}
+		if last {
+			return
+		}
+		select {
+		case <-stop:
+			last = true
+		case <-time.After(tailInterval):
+		}
+	}
+}
+
+// attachTerminal gives the command a terminal of its own, in raw mode: the guard's terminal, if it lives, does the rest.
+func (g *guard) attachTerminal(cmd *exec.Cmd) (flow, error) {
+	here, there, err := pty.Open()
+	if err != nil {
+		return flow{}, err
+	}
+	if _, err := term.MakeRaw(int(there.Fd())); err != nil {
+		return flow{}, errors.Join(err, here.Close(), there.Close())
+	}
+	_ = pty.InheritSize(g.TerminalOut, there) // Without a size the command takes its own.
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = there, there, there
+	cmd.SysProcAttr.Setctty = true
+	go func() { _, _ = io.Copy(here, g.Stdin) }()
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := here.Read(buf)
+			g.show(buf[:n])
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return flow{
+		started: func() { _ = there.Close() },
+		end: func() {
+			select { // A process that is left keeps the terminal open.
+			case <-copied:
+			case <-time.After(readerPatience):
+			}
+			_ = here.SetReadDeadline(time.Now())
+		},
+	}, nil
+}

@@ -1,0 +1,75 @@
+package guard
+
+import (
+	"io"
+	"sync"
+	"time"
+)
+
+// console writes to a terminal that may die or hang. Nobody waits for it for long: what the guard does must not depend on
+// somebody who reads. Everything is in the log, too.
+type console struct {
+	queue chan written
+	ended chan struct{}
+	mu    sync.Mutex
+	// gone says that nobody has read for a while.
+	gone   bool
+	closed bool
+}
+
+type written struct {
+	to   io.Writer
+	text []byte
+}
+
+const (
+	// queued is how many writes wait for the reader.
+	queued = 256
+	// readerPatience is how long the guard waits for a reader once the queue is full, and at its end.
+	readerPatience = time.Second
+)
+
+func newConsole() *console {
+	c := &console{queue: make(chan written, queued), ended: make(chan struct{})}
+	go func() {
+		defer close(c.ended)
+		for w := range c.queue {
+			_, _ = w.to.Write(w.text) // The log has it if the terminal is dead.
+		}
+	}()
+	return c
+}
+
+// write gives a copy of the text to the writer, after everything that was given before.
+func (c *console) write(to io.Writer, text []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone || c.closed || to == nil {
+		return
+	}
+	w := written{to, append([]byte(nil), text...)}
+	select {
+	case c.queue <- w:
+		return
+	default:
+	}
+	select {
+	case c.queue <- w:
+	case <-time.After(readerPatience):
+		c.gone = true
+	}
+}
+
+// close waits a moment until everything is written.
+func (c *console) close() {
+	c.mu.Lock()
+	if !c.closed {
+		c.closed = true
+		close(c.queue)
+	}
+	c.mu.Unlock()
+	select {
+	case <-c.ended:
+	case <-time.After(readerPatience):
+	}
+}

@@ -1,0 +1,356 @@
+package guard
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/pkg/boot"
+	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/pkg/printable"
+)
+
+// Options of a guard.
+type Options struct {
+	Store *checkpoint.Store
+	// Stdin is for the command. It may be nil. The command's output goes to Out, and what the guard says goes to Err.
+	Stdin    *os.File
+	Out, Err io.Writer
+	// TerminalOut is the terminal that Out writes to, nil if it is none.
+	TerminalOut *os.File
+	// Quiet leaves out of Err everything but what is wrong. The log has all.
+	Quiet bool
+}
+
+// ExitError is an error with an exit status of its own.
+type ExitError struct {
+	Status int
+	err    error
+}
+
+func (e *ExitError) Error() string { return e.err.Error() }
+func (e *ExitError) Unwrap() error { return e.err }
+
+// refused is an error because of which the command is not run.
+func refused(format string, args ...any) error {
+	return &ExitError{StatusNotRun, fmt.Errorf(format, args...)}
+}
+
+// guard is one guard under way.
+type guard struct {
+	Options
+	dir     string
+	units   manager
+	agent   control.Client
+	console *console
+	log     *os.File
+	signals chan os.Signal
+	j       Journal
+	// notes are what the report says again.
+	notes []string
+}
+
+// Run carries out the plan, and returns the journal when everything is finished. It returns an *ExitError if it did
+// nothing. While it runs, SIGHUP does nothing, and SIGINT and SIGTERM end the command and put everything back.
+func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
+	g, unlock, err := begin(opts)
+	if err != nil {
+		return Journal{}, err
+	}
+	defer unlock()
+	if last, err := load(g.dir); err == nil && last.Finished.IsZero() {
+		return Journal{}, refused("a guard was killed at the step %q: run relink guard --resume first", last.at().Step)
+	} else if err != nil && !errors.Is(err, errNoJournal) {
+		return Journal{}, &ExitError{StatusNotRun, err}
+	}
+	if plan.Path, err = lookUp(plan.Command[0]); err != nil {
+		return Journal{}, err
+	}
+	if plan.Stop, err = g.chooseUnits(ctx, plan.Stop); err != nil {
+		return Journal{}, &ExitError{StatusNotRun, err}
+	}
+	if g.j, err = newJournal(plan); err != nil {
+		return Journal{}, &ExitError{StatusNotRun, err}
+	}
+	if err := g.openLog(os.O_TRUNC); err != nil {
+		return Journal{}, &ExitError{StatusNotRun, err}
+	}
+	defer g.close()
+	for _, line := range plan.lines(time.Now(), logPath(g.dir)) {
+		g.print(line, !g.Quiet)
+	}
+	return g.work(ctx)
+}
+
+// Finish finishes the work of a guard that was killed. It returns an *ExitError if there is nothing to finish, or if
+// the guard is alive. With an ID it is for that guard alone: it does nothing for any other.
+func Finish(ctx context.Context, id string, opts Options) (Journal, error) {
+	g, unlock, err := begin(opts)
+	if err != nil {
+		return Journal{}, err
+	}
+	defer unlock()
+	if g.j, err = load(g.dir); err != nil {
+		return Journal{}, &ExitError{StatusNotRun, err}
+	}
+	if id != "" && g.j.ID != id || !g.j.Finished.IsZero() {
+		return g.j, nil
+	}
+	g.Store = checkpoint.OpenStore(g.j.Plan.CheckpointDir)
+	if err := g.openLog(os.O_APPEND); err != nil {
+		return Journal{}, &ExitError{StatusNotRun, err}
+	}
+	defer g.close()
+	g.j.Resumed, g.j.PID = true, os.Getpid()
+	if g.j.Abandoned == "" && !g.j.begun(Command) {
+		g.j.Abandoned = "the guard was killed before the command was run"
+	}
+	g.say("the guard was killed at the step %q: this finishes its work", g.j.at().Step)
+	return g.work(ctx)
+}
+
+// begin takes the lock of all guards. Nothing that this process starts inherits it.
+func begin(opts Options) (g *guard, unlock func(), err error) {
+	g = &guard{Options: opts, dir: Dir(), units: managerHere(), signals: make(chan os.Signal, 8)}
+	if err := os.MkdirAll(g.dir, 0o700); err != nil {
+		return nil, nil, &ExitError{StatusNotRun, fmt.Errorf("guard's directory: %w", err)}
+	}
+	lock, err := os.OpenFile(lockPath(g.dir), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, nil, &ExitError{StatusNotRun, fmt.Errorf("guard's lock: %w", err)}
+	}
+	// Whoever looks at the lock holds it for a moment.
+	short, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := flock.Lock(short, lock, flock.Exclusive); err != nil {
+		return nil, nil, refused("another guard is under way: %w: relink guard --follow shows it", err)
+	}
+	signal.Ignore(syscall.SIGHUP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGTSTP)
+	signal.Notify(g.signals, syscall.SIGINT, syscall.SIGTERM)
+	// A write to a pipe that nobody reads would end this process otherwise. The command gets the default back.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	return g, func() {
+		signal.Stop(g.signals)
+		_ = lock.Close()
+	}, nil
+}
+
+func lockPath(dir string) string { return filepath.Join(dir, "lock") }
+func logPath(dir string) string  { return filepath.Join(dir, "log") }
+
+func newJournal(plan Plan) (Journal, error) {
+	bootID, err := boot.ID()
+	if err != nil {
+		return Journal{}, err
+	}
+	id := make([]byte, 4)
+	_, _ = rand.Read(id) // It never fails.
+	return Journal{Version: journalVersion, ID: hex.EncodeToString(id), BootID: bootID, PID: os.Getpid(), Plan: plan, StartedAt: time.Now().UTC()}, nil
+}
+
+// chooseUnits returns the full names of the units to stop: those that were asked for, or the kubelet where there is one.
+func (g *guard) chooseUnits(ctx context.Context, asked []string) (units []string, err error) {
+	if len(asked) == 0 {
+		ok, err := g.units.knows(ctx, Kubelet)
+		if err != nil || !ok {
+			return nil, err
+		}
+		return []string{Kubelet}, nil
+	}
+	for _, unit := range asked {
+		full, err := fullName(unit)
+		if err != nil {
+			return nil, err
+		}
+		if _, isNone := g.units.(none); isNone {
+			return nil, fmt.Errorf("invalid --stop %q: %w: stop it yourself, and leave --stop out", unit, errNoSystemd)
+		}
+		ok, err := g.units.knows(ctx, full)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, fmt.Errorf("invalid --stop %q: systemd knows no such unit: systemctl list-units shows those that run", unit)
+		}
+		units = append(units, full)
+	}
+	return units, nil
+}
+
+// interruptedBefore says why the command is not run.
+const interruptedBefore = "it was interrupted"
+
+// work does one step after the other, until none is left.
+func (g *guard) work(ctx context.Context) (Journal, error) {
+	end, err := g.Store.BeginGuard()
+	if err != nil {
+		g.note("%v: the plugins may report the missing master meanwhile", err)
+	} else {
+		defer end()
+	}
+	// What is begun is put back, whoever wants the guard to end.
+	whole := context.WithoutCancel(ctx)
+	for {
+		if g.interrupted(ctx) && g.j.Abandoned == "" && !g.j.begun(Command) {
+			g.j.Abandoned = interruptedBefore
+		}
+		step, _ := Next(g.j)
+		if step == "" {
+			return g.j, nil
+		}
+		g.j.begin(step, time.Now().UTC())
+		if err := g.j.save(g.dir); err != nil && slices.Contains(opening, step) {
+			// Nobody could finish the work.
+			g.j.Steps, g.j.Abandoned = g.j.Steps[:len(g.j.Steps)-1], err.Error()
+			continue
+		} else if err != nil {
+			g.note("%v", err)
+		}
+		failpoint.Here("guard:", string(step))
+		if step == Command && g.interrupted(ctx) {
+			g.j.Steps, g.j.Abandoned = g.j.Steps[:len(g.j.Steps)-1], interruptedBefore
+			continue
+		}
+		opens, during := slices.Contains(opening, step), whole
+		if opens {
+			during = ctx
+		}
+		if err := g.do(during, step); err != nil {
+			switch {
+			case step == Command:
+				g.note("%v", err)
+			case opens && !g.j.begun(Command):
+				g.j.Abandoned = printable.Joined(err)
+			default:
+				g.trouble("%s", printable.Joined(err))
+			}
+		}
+		g.j.end(step, time.Now().UTC())
+		if step == Report {
+			if err := g.j.save(g.dir); err != nil {
+				g.say("%v", err)
+			}
+		}
+	}
+}
+
+// interrupted says whether somebody wants the guard to end before the command runs.
+func (g *guard) interrupted(ctx context.Context) bool {
+	select {
+	case <-g.signals:
+		return true
+	default:
+		return ctx.Err() != nil
+	}
+}
+
+// do carries out one step. A step can be done twice.
+func (g *guard) do(ctx context.Context, step Step) error {
+	switch step {
+	case Check:
+		return g.check(ctx)
+	case Capture:
+		return g.capture(ctx)
+	case Pause:
+		return g.pause(ctx)
+	case Note:
+		return g.noteUnits(ctx)
+	case Arm:
+		return g.arm(ctx)
+	case Stop:
+		return g.stop(ctx)
+	case Command:
+		return g.runCommand()
+	case Await:
+		return g.await()
+	case Restore:
+		return g.restore(ctx)
+	case Verify:
+		return g.verify(ctx)
+	case Start:
+		return g.start(ctx)
+	case Resume:
+		return g.resume(ctx)
+	case Disarm:
+		return g.disarm(ctx)
+	case Report:
+		g.report()
+		return nil
+	}
+	return fmt.Errorf("no such step: %s", step)
+}
+
+func (g *guard) openLog(how int) (err error) {
+	if g.log, err = os.OpenFile(logPath(g.dir), os.O_WRONLY|os.O_CREATE|os.O_APPEND|how, 0o600); err != nil {
+		return fmt.Errorf("guard's log: %w", err)
+	}
+	g.console = newConsole()
+	return nil
+}
+
+func (g *guard) close() {
+	g.console.close()
+	_ = g.log.Close()
+}
+
+// say tells one thing, with the time.
+func (g *guard) say(format string, args ...any) {
+	g.print(time.Now().Format("15:04:05 ")+fmt.Sprintf(format, args...), !g.Quiet)
+}
+
+// insist is say for what is wrong.
+func (g *guard) insist(format string, args ...any) {
+	g.print(time.Now().Format("15:04:05 ")+fmt.Sprintf(format, args...), true)
+}
+
+func (g *guard) print(line string, aloud bool) {
+	text := []byte(printable.Line(line) + "\n")
+	_, _ = g.log.Write(text) // A full disk must not keep the guard from its work.
+	if aloud {
+		g.console.write(g.Err, text)
+	}
+}
+
+// show passes on what the command has written.
+func (g *guard) show(output []byte) {
+	_, _ = g.log.Write(output)
+	g.console.write(g.Out, output)
+}
+
+// note tells one thing, and tells it again at the end.
+func (g *guard) note(format string, args ...any) {
+	g.say(format, args...)
+	g.notes = append(g.notes, fmt.Sprintf(format, args...))
+}
+
+// trouble tells what is not back.
+func (g *guard) trouble(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	g.insist("NOT BACK: %s", text)
+	g.j.Troubles = append(g.j.Troubles, text)
+}
+
+// ran returns the units that the guard found running.
+func (j Journal) ran() (units []string) {
+	for _, u := range j.Units {
+		if u.Ran {
+			units = append(units, u.Name)
+		}
+	}
+	return units
+}
+
+func unitsOf(units []string) string { return strings.Join(units, " ") }

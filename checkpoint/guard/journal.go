@@ -1,0 +1,186 @@
+package guard
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/boot"
+)
+
+// journalVersion is the version of the journal's format.
+const journalVersion = 1
+
+// Journal is what is known of a guard. It is one file in the guard's directory.
+type Journal struct {
+	Version int `json:"version"`
+	// ID marks the processes of the command, and what was armed.
+	ID string `json:"id"`
+	// BootID is that of the boot. A journal of an earlier boot counts for nothing: no pod and no kubelet outlives one.
+	BootID string `json:"bootID"`
+	// PID is the guard's process.
+	PID       int       `json:"pid"`
+	Plan      Plan      `json:"plan"`
+	StartedAt time.Time `json:"startedAt"`
+	// Steps are those that were begun, in their order.
+	Steps []StepTimes `json:"steps,omitempty"`
+	// Abandoned says why the command is not run. It is empty if it is to be run, or was.
+	Abandoned string `json:"abandoned,omitempty"`
+	// Resumed says that another process took over after the guard was killed.
+	Resumed bool `json:"resumed,omitempty"`
+	// Gateways are those that answered before.
+	Gateways []Gateway `json:"gateways,omitempty"`
+	Agent    AgentWas  `json:"agent,omitzero"`
+	Units    []Unit    `json:"units,omitempty"`
+	Armed    *Armed    `json:"armed,omitempty"`
+	Run      Ran       `json:"run,omitzero"`
+	// Troubles name what is not back.
+	Troubles []string  `json:"troubles,omitempty"`
+	Finished time.Time `json:"finished,omitzero"`
+	// Status is the guard's exit status, once it has finished.
+	Status int `json:"status"`
+}
+
+// StepTimes says when a step was begun and when it was done. Done is zero for a step that is under way, or was when the
+// guard was killed.
+type StepTimes struct {
+	Step  Step      `json:"step"`
+	Begun time.Time `json:"begun"`
+	Done  time.Time `json:"done,omitzero"`
+}
+
+// AgentWas is how relink-agent was found.
+type AgentWas struct {
+	// Paused says that the guard has paused it. Before is a pause that it had already.
+	Paused bool           `json:"paused,omitempty"`
+	Before *control.Pause `json:"before,omitempty"`
+}
+
+// Unit is a unit of systemd.
+type Unit struct {
+	Name string `json:"name"`
+	// Ran says that it ran when the guard found it.
+	Ran bool `json:"ran"`
+}
+
+// Gateway is a router that an attachment sends to, and its address that asks for it.
+type Gateway struct {
+	Attachment attachment.Key `json:"attachment"`
+	Pod        attachment.Pod `json:"pod,omitzero"`
+	Question
+}
+
+// Ran is what became of the command.
+type Ran struct {
+	// PID is that of its first process, which leads its session. It is 0 until the process was started.
+	PID int `json:"pid,omitempty"`
+	// NotStarted says why it could not be started.
+	NotStarted string `json:"notStarted,omitempty"`
+	// Known says that it has ended, and how: by itself with Status, or by a signal of that number.
+	Known  bool `json:"known,omitempty"`
+	Status int  `json:"status,omitempty"`
+	Signal int  `json:"signal,omitempty"`
+	// LimitPassed says that it was ended because it took too long. Interrupted says that somebody wanted it to end.
+	LimitPassed bool `json:"limitPassed,omitempty"`
+	Interrupted bool `json:"interrupted,omitempty"`
+	// Left are processes of it that go on.
+	Left []string `json:"left,omitempty"`
+}
+
+func (j Journal) begun(s Step) bool {
+	for _, t := range j.Steps {
+		if t.Step == s {
+			return true
+		}
+	}
+	return false
+}
+
+func (j Journal) done(s Step) bool {
+	for _, t := range j.Steps {
+		if t.Step == s {
+			return !t.Done.IsZero()
+		}
+	}
+	return false
+}
+
+// begin notes that the step is begun. A step that is begun again keeps its place.
+func (j *Journal) begin(s Step, now time.Time) {
+	if !j.begun(s) {
+		j.Steps = append(j.Steps, StepTimes{Step: s, Begun: now})
+	}
+}
+
+func (j *Journal) end(s Step, now time.Time) {
+	for i := range j.Steps {
+		if j.Steps[i].Step == s {
+			j.Steps[i].Done = now
+		}
+	}
+}
+
+// at returns the step that is under way, or was last.
+func (j Journal) at() StepTimes {
+	if len(j.Steps) == 0 {
+		return StepTimes{Step: Check, Begun: j.StartedAt}
+	}
+	return j.Steps[len(j.Steps)-1]
+}
+
+func journalPath(dir string) string { return filepath.Join(dir, "journal.json") }
+
+// save writes the journal. It is on disk when save returns.
+func (j Journal) save(dir string) error {
+	b, err := json.MarshalIndent(j, "", "  ")
+	if err != nil {
+		return fmt.Errorf("guard's journal: %w", err)
+	}
+	if err := renameio.WriteFile(journalPath(dir), append(b, '\n'), 0o600); err != nil {
+		return fmt.Errorf("guard's journal: %w", err)
+	}
+	d, err := os.Open(dir)
+	if err == nil {
+		err = errors.Join(d.Sync(), d.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("guard's journal: %w", err)
+	}
+	return nil
+}
+
+// errNoJournal says that no guard has run since the boot.
+var errNoJournal = errors.New("no guard has run since the boot")
+
+// load reads the journal of the last guard. It returns errNoJournal if there is none of this boot.
+func load(dir string) (Journal, error) {
+	b, err := os.ReadFile(journalPath(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Journal{}, errNoJournal
+	} else if err != nil {
+		return Journal{}, fmt.Errorf("guard's journal: %w", err)
+	}
+	var j Journal
+	if err := json.Unmarshal(b, &j); err != nil {
+		return Journal{}, fmt.Errorf("guard's journal %s: %w: start the kubelet yourself, and remove the file", journalPath(dir), err)
+	}
+	if j.Version != journalVersion {
+		return Journal{}, fmt.Errorf("guard's journal %s has version %d, and this relink knows version %d: use the relink that wrote it", journalPath(dir), j.Version, journalVersion)
+	}
+	id, err := boot.ID()
+	if err != nil {
+		return Journal{}, err
+	}
+	if j.BootID != id {
+		return Journal{}, errNoJournal
+	}
+	return j, nil
+}

@@ -1,0 +1,91 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/pkg/kernel"
+)
+
+// isGone says whether the record's sandbox is not at its path any more.
+func isGone(r checkpoint.Record) bool {
+	err := kernel.SameNamespace(r.Namespace)
+	return errors.Is(err, kernel.ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace)
+}
+
+// View is what others see of a guard.
+type View struct {
+	// Alive says that its process lives. A guard that is not alive and has not finished was killed.
+	Alive   bool      `json:"alive"`
+	Step    Step      `json:"step"`
+	Since   time.Time `json:"since"`
+	Command []string  `json:"command"`
+	// Finished is zero until it has finished. Status is its exit status from then on.
+	Finished time.Time `json:"finished,omitzero"`
+	Status   int       `json:"status"`
+}
+
+// Look returns what is to be seen of the last guard since the boot. It returns false if there was none.
+func Look() (View, bool, error) {
+	dir := Dir()
+	// The lock first: a guard that ends meanwhile has finished its journal before.
+	alive := held(lockPath(dir))
+	j, err := load(dir)
+	if errors.Is(err, errNoJournal) {
+		return View{}, false, nil
+	} else if err != nil {
+		return View{}, false, err
+	}
+	at := j.at()
+	return View{Alive: alive, Step: at.Step, Since: at.Begun, Command: j.Plan.Command, Finished: j.Finished, Status: j.Status}, true, nil
+}
+
+// held says whether somebody holds the lock. It waits for nobody.
+func held(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }() // It was only read.
+	return errors.Is(flock.Try(f, flock.Shared), flock.ErrBusy)
+}
+
+// followInterval is how often a follower looks.
+const followInterval = 100 * time.Millisecond
+
+// Follow writes the log of the last guard, and goes on until that has finished. It returns the guard's exit status. Its
+// error is an *ExitError if no guard ran, or if the guard was killed.
+func Follow(ctx context.Context, out io.Writer) (int, error) {
+	log, err := os.Open(logPath(Dir()))
+	if err != nil {
+		return 0, refused("no guard has run since the boot: %w", err)
+	}
+	defer func() { _ = log.Close() }() // It was only read.
+	for {
+		view, _, err := Look()
+		if err != nil {
+			return 0, &ExitError{StatusNotRun, err}
+		}
+		if _, err := io.Copy(out, log); err != nil {
+			return 0, &ExitError{StatusNotRun, fmt.Errorf("follow: %w", err)}
+		}
+		switch {
+		case !view.Finished.IsZero() && !view.Alive: // One that is alive may be the next, without a journal so far.
+			return view.Status, nil
+		case !view.Alive && view.Finished.IsZero():
+			return 0, refused("the guard was killed at the step %q: relink guard --resume finishes its work", view.Step)
+		}
+		select {
+		case <-ctx.Done():
+			return 0, refused("interrupted: the guard itself goes on")
+		case <-time.After(followInterval):
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package guard
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+const (
+	// DefaultDir is on a file system that does not outlive a boot.
+	DefaultDir = "/run/relink/guard"
+	// DirEnv is the environment variable that names another directory.
+	DirEnv = "RELINK_GUARD_DIR"
+)
+
+// Dir returns the directory of the guard's journal, log and lock: the one of the environment, else DefaultDir.
+func Dir() string { return cmp.Or(os.Getenv(DirEnv), DefaultDir) }
+
+// Plan is what a guard was asked to do.
+type Plan struct {
+	// Command is the command line. Path is the program's file.
+	Command []string `json:"command"`
+	Path    string   `json:"path"`
+	// Limit is how long the command may take. KillAfter is how long it may take to end after each signal.
+	Limit     time.Duration `json:"limitNanoseconds"`
+	KillAfter time.Duration `json:"killAfterNanoseconds"`
+	// Wait is how long a restore waits for devices, and then for their carrier.
+	Wait time.Duration `json:"waitNanoseconds"`
+	// Stop are the units to stop.
+	Stop []string `json:"stop,omitempty"`
+	// Force goes on if not everything is as recorded before.
+	Force bool `json:"force,omitempty"`
+	// RebuildBond and HostAddresses are those of a restore.
+	RebuildBond   bool `json:"rebuildBond,omitempty"`
+	HostAddresses bool `json:"hostAddresses,omitempty"`
+	// CheckpointDir and CacheDir are those of the store and of the CNI caches.
+	CheckpointDir string `json:"checkpointDir"`
+	CacheDir      string `json:"cacheDir,omitempty"`
+}
+
+// startMargin is for the steps between the command and the start of the units that wait for nothing.
+const startMargin = 10 * time.Second
+
+// eviction is when Kubernetes begins to evict the pods of a node whose kubelet is silent.
+const eviction = 5 * time.Minute
+
+// most returns how long the units are away at most.
+func (p Plan) most() time.Duration { return p.Limit + 2*p.KillAfter + p.Wait + startMargin }
+
+// deadline is when the units are started whatever happens, if they are stopped at that moment.
+func (p Plan) deadline(stopped time.Time) time.Time { return stopped.Add(p.most()) }
+
+// lines returns the plan for people. Each line is a step, and what it will do.
+func (p Plan) lines(now time.Time, log string) []string {
+	units := strings.Join(p.Stop, ", ")
+	lines := []string{
+		"check that every pod is as recorded" + when(p.Force, ", and go on if not"),
+		"capture the interfaces that have no checkpoint",
+		"pause relink-agent, if one runs",
+	}
+	if len(p.Stop) > 0 {
+		lines = append(lines, "stop "+units+" if it runs, with a timer that starts it again")
+	}
+	lines = append(lines, fmt.Sprintf("run for %s at most: %s", p.Limit, strings.Join(p.Command, " ")),
+		fmt.Sprintf("restore: wait up to %s for the devices, then for their carrier", p.Wait),
+		"ask the gateways of the pods")
+	if len(p.Stop) > 0 {
+		lines = append(lines, "start "+units+" if it ran")
+	}
+	lines = append(lines, "resume relink-agent")
+	for i, line := range lines {
+		lines[i] = fmt.Sprintf("%2d. %s", i+1, line)
+	}
+	if len(p.Stop) > 0 {
+		lines = append(lines, fmt.Sprintf("deadline: %s is away for %s at most, until about %s", units, p.most(), p.deadline(now).Local().Format("15:04:05")))
+		if p.most() > eviction {
+			lines = append(lines, fmt.Sprintf("warning: Kubernetes evicts the pods of a node whose kubelet is silent for %s: give a shorter --limit or --wait", eviction))
+		}
+	}
+	return append(lines, "log: "+log+" (relink guard --follow shows it)")
+}
+
+func when(is bool, text string) string {
+	if is {
+		return text
+	}
+	return ""
+}

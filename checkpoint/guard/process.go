@@ -1,0 +1,82 @@
+package guard
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// markEnv marks the command and everything that it starts, by the guard's ID.
+const markEnv = "RELINK_GUARD"
+
+// process is a process as /proc shows it.
+type process struct {
+	pid, session   int
+	state, command string
+}
+
+func (p process) String() string { return fmt.Sprintf("%s (process %d)", p.command, p.pid) }
+
+// lookAt reads /proc/PID/stat (proc_pid_stat(5)). It returns a zero process if there is none.
+func lookAt(pid int) (p process) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return p
+	}
+	// The name is in parentheses, and may have any characters in it.
+	open, closed := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	if open < 0 || closed < open {
+		return p
+	}
+	fields := strings.Fields(string(b[closed+1:]))
+	if len(fields) < 4 {
+		return p
+	}
+	p = process{pid: pid, state: fields[0], command: string(b[open+1 : closed])}
+	p.session, _ = strconv.Atoi(fields[3])
+	return p
+}
+
+// marked returns the living processes whose environment has the variable with the value, at the time of their last
+// execve(2).
+func marked(variable, value string) []process {
+	want := []byte(variable + "=" + value)
+	return processes(func(p process) bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
+		return err == nil && slices.ContainsFunc(bytes.Split(b, []byte{0}), func(v []byte) bool { return bytes.Equal(v, want) })
+	})
+}
+
+// ofCommand returns the living processes of the command: those with its mark, and those of its session. The session
+// counts only for a guard that has started the command itself: otherwise its number may be another's.
+func ofCommand(id string, session int) []process {
+	all := marked(markEnv, id)
+	if session == 0 {
+		return all
+	}
+	for _, p := range processes(func(p process) bool { return p.session == session }) {
+		if !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// processes returns the living processes that fit.
+func processes(fits func(process) bool) (all []process) {
+	paths, _ := filepath.Glob("/proc/[0-9]*") // Only a bad pattern is an error.
+	for _, path := range paths {
+		pid, err := strconv.Atoi(filepath.Base(path))
+		if err != nil {
+			continue
+		}
+		if p := lookAt(pid); p.pid != 0 && p.state != "Z" && p.state != "X" && fits(p) {
+			all = append(all, p)
+		}
+	}
+	return all
+}

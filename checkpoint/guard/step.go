@@ -1,0 +1,93 @@
+package guard
+
+// Step is one part of the work.
+type Step string
+
+// The steps in their order. Those up to Command open the way for it. Those from Await on put everything back.
+const (
+	Check   Step = "check"
+	Capture Step = "capture"
+	Pause   Step = "pause the agent"
+	Note    Step = "note the units"
+	Arm     Step = "arm the restart"
+	Stop    Step = "stop the units"
+	Command Step = "run the command"
+	Await   Step = "await the command"
+	Restore Step = "restore"
+	Verify  Step = "ask the gateways"
+	Start   Step = "start the units"
+	Resume  Step = "resume the agent"
+	Disarm  Step = "disarm the restart"
+	Report  Step = "report"
+)
+
+var opening = []Step{Check, Capture, Pause, Note, Arm, Stop, Command}
+
+// closing are the steps that put everything back. Each has the step that makes it necessary: without that one it has
+// nothing to do.
+var closing = []struct{ step, because Step }{
+	{Await, Command}, {Restore, Command}, {Verify, Command}, {Start, Stop}, {Resume, Pause}, {Disarm, Arm}, {Report, ""},
+}
+
+// Next returns the step that comes next, and why. It returns no step if the journal is finished.
+func Next(j Journal) (Step, string) {
+	if !j.Finished.IsZero() {
+		return "", "everything is finished"
+	}
+	if j.Abandoned == "" && !j.Resumed {
+		for _, s := range opening {
+			if !j.done(s) {
+				return s, "it is the next step on the way to the command"
+			}
+		}
+	}
+	for _, c := range closing {
+		switch {
+		case j.done(c.step):
+		case c.because == "":
+			return c.step, "it is the last step"
+		case !j.begun(c.because):
+		case c.step == Await && j.done(Command):
+		case c.step == Await:
+			return c.step, "the guard was killed while the command ran"
+		default:
+			return c.step, "it follows from: " + string(c.because)
+		}
+	}
+	return "", "everything is finished"
+}
+
+// Exit statuses of a guard, as timeout(1) and xargs(1) have them. All others are those of the command.
+const (
+	// StatusNotBack says that something is not back, whatever the command's own status is.
+	StatusNotBack = 123
+	// StatusLimit says that the command was ended at its limit, and that everything is back.
+	StatusLimit = 124
+	// StatusNotRun says that the command was not run.
+	StatusNotRun = 125
+	// StatusCannotRun and StatusNotFound say that the command cannot be run, or does not exist.
+	StatusCannotRun = 126
+	StatusNotFound  = 127
+	// signalled is added to the number of the signal that ended the command, as a shell does.
+	signalled = 128
+)
+
+// ExitStatus returns what the outcome is worth.
+func ExitStatus(j Journal) int {
+	switch c := j.Run; {
+	case len(j.Troubles) > 0:
+		return StatusNotBack
+	case !j.begun(Command):
+		return StatusNotRun
+	case c.NotStarted != "":
+		return StatusCannotRun
+	case c.LimitPassed:
+		return StatusLimit
+	case c.Signal > 0:
+		return signalled + c.Signal
+	case !c.Known:
+		return 0 // Everything is back. The report says that the command's status is not known.
+	default:
+		return c.Status
+	}
+}

@@ -1,0 +1,221 @@
+package guard
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// after returns a journal in which these steps are done. A step with a dash before it is begun only.
+func after(steps ...string) (j Journal) {
+	for _, s := range steps {
+		name, half := strings.CutPrefix(s, "-")
+		j.begin(Step(name), time.Unix(1, 0))
+		if !half {
+			j.end(Step(name), time.Unix(2, 0))
+		}
+	}
+	return j
+}
+
+func TestNext(t *testing.T) {
+	opened := []string{string(Check), string(Capture), string(Pause), string(Note), string(Arm), string(Stop)}
+	ran := append(slices.Clone(opened), string(Command))
+	const way, finished, last = "it is the next step on the way to the command", "everything is finished", "it is the last step"
+	for what, test := range map[string]struct {
+		j    Journal
+		mut  func(*Journal)
+		want Step
+		why  string
+	}{
+		"nothing done":                       {after(), nil, Check, way},
+		"half a check":                       {after("-check"), nil, Check, way},
+		"everything open":                    {after(opened...), nil, Command, way},
+		"the command has run":                {after(ran...), nil, Restore, "it follows from: run the command"},
+		"restored":                           {after(append(ran, "restore")...), nil, Verify, "it follows from: run the command"},
+		"asked":                              {after(append(ran, "restore", "ask the gateways")...), nil, Start, "it follows from: stop the units"},
+		"started":                            {after(append(ran, "restore", "ask the gateways", "start the units")...), nil, Resume, "it follows from: pause the agent"},
+		"the agent goes on":                  {after(append(ran, "restore", "ask the gateways", "start the units", "resume the agent")...), nil, Disarm, "it follows from: arm the restart"},
+		"disarmed":                           {after(append(ran, "restore", "ask the gateways", "start the units", "resume the agent", "disarm the restart")...), nil, Report, last},
+		"finished":                           {after(ran...), func(j *Journal) { j.Finished = time.Unix(3, 0) }, "", finished},
+		"refused at the check":               {after("check"), func(j *Journal) { j.Abandoned = "why" }, Report, last},
+		"refused after the pause":            {after("check", "capture", "pause the agent"), func(j *Journal) { j.Abandoned = "why" }, Resume, "it follows from: pause the agent"},
+		"refused at the stop":                {after(append(opened[:5:5], "-stop the units")...), func(j *Journal) { j.Abandoned = "why" }, Start, "it follows from: stop the units"},
+		"killed at the stop":                 {after(append(opened[:5:5], "-stop the units")...), func(j *Journal) { j.Abandoned, j.Resumed = "why", true }, Start, "it follows from: stop the units"},
+		"killed while the command ran":       {after(append(opened[:6:6], "-run the command")...), func(j *Journal) { j.Resumed = true }, Await, "the guard was killed while the command ran"},
+		"killed after the command was noted": {after(ran...), func(j *Journal) { j.Resumed = true }, Restore, "it follows from: run the command"},
+		"killed in the restore":              {after(append(ran, "-restore")...), func(j *Journal) { j.Resumed = true }, Restore, "it follows from: run the command"},
+		"awaited":                            {after(append(opened[:6:6], "-run the command", "await the command")...), func(j *Journal) { j.Resumed = true }, Restore, "it follows from: run the command"},
+	} {
+		if test.mut != nil {
+			test.mut(&test.j)
+		}
+		if got, why := Next(test.j); got != test.want || why != test.why {
+			t.Errorf("%s: %q because %s, want %q because %s", what, got, why, test.want, test.why)
+		}
+	}
+}
+
+// From any kill on, a resume comes to an end, starts the kubelet if it was stopped, and does nothing twice.
+func TestNextComesToAnEnd(t *testing.T) {
+	for n := range opening {
+		for _, half := range []bool{false, true} {
+			var j Journal
+			for _, s := range opening[:n+1] {
+				j.begin(s, time.Unix(1, 0))
+				if s != opening[n] || !half {
+					j.end(s, time.Unix(2, 0))
+				}
+			}
+			j.Resumed = true
+			if !j.begun(Command) {
+				j.Abandoned = "killed"
+			}
+			var did []Step
+			for s, _ := Next(j); s != ""; s, _ = Next(j) {
+				if did = append(did, s); len(did) > len(closing) || slices.Contains(opening, s) {
+					t.Fatalf("after %s: %v", opening[n], did)
+				}
+				j.begin(s, time.Unix(3, 0))
+				j.end(s, time.Unix(4, 0))
+			}
+			for step, because := range map[Step]Step{Start: Stop, Resume: Pause, Restore: Command, Disarm: Arm} {
+				if slices.Contains(did, step) != j.begun(because) {
+					t.Errorf("after %s: %v", opening[n], did)
+				}
+			}
+			if did[len(did)-1] != Report {
+				t.Errorf("after %s: %v ends without a report", opening[n], did)
+			}
+		}
+	}
+}
+
+func TestExitStatus(t *testing.T) {
+	ran := after(string(Command))
+	with := func(r Ran, troubles ...string) Journal {
+		j := ran
+		j.Run, j.Troubles = r, troubles
+		return j
+	}
+	for what, test := range map[string]struct {
+		j    Journal
+		want int
+	}{
+		"well":                        {with(Ran{Known: true}), 0},
+		"failed":                      {with(Ran{Known: true, Status: 3}), 3},
+		"failed, and not back":        {with(Ran{Known: true, Status: 3}, "web-0"), StatusNotBack},
+		"signal":                      {with(Ran{Known: true, Signal: 9}), 137},
+		"limit":                       {with(Ran{Known: true, Signal: 9, LimitPassed: true}), StatusLimit},
+		"limit, and not back":         {with(Ran{Known: true, Signal: 9, LimitPassed: true}, "web-0"), StatusNotBack},
+		"refused":                     {after(string(Check)), StatusNotRun},
+		"refused, kubelet not back":   {func() Journal { j := after(string(Stop)); j.Troubles = []string{"kubelet"}; return j }(), StatusNotBack},
+		"could not be started":        {with(Ran{NotStarted: "exec format error"}), StatusCannotRun},
+		"status unknown after a kill": {with(Ran{}), 0},
+	} {
+		if got := ExitStatus(test.j); got != test.want {
+			t.Errorf("%s: %d, want %d", what, got, test.want)
+		}
+	}
+}
+
+func TestTheDeadlineIsInThePlan(t *testing.T) {
+	p := Plan{Command: []string{"modprobe", "i40e"}, Limit: 4 * time.Minute, KillAfter: 5 * time.Second, Wait: 30 * time.Second, Stop: []string{Kubelet}}
+	now := time.Date(2026, 3, 1, 11, 0, 0, 0, time.Local)
+	text := strings.Join(p.lines(now, "/run/relink/guard/log"), "\n")
+	for _, want := range []string{
+		" 5. run for 4m0s at most: modprobe i40e", "deadline: kubelet.service is away for 4m50s at most, until about 11:04:50", "log: /run/relink/guard/log",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it does not say %q:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "warning") {
+		t.Errorf("it warns:\n%s", text)
+	}
+	p.Limit = 5 * time.Minute
+	if text := strings.Join(p.lines(now, ""), "\n"); !strings.Contains(text, "warning: Kubernetes evicts the pods of a node whose kubelet is silent for 5m0s") {
+		t.Errorf("it does not warn:\n%s", text)
+	}
+	p.Stop = nil
+	if text := strings.Join(p.lines(now, ""), "\n"); strings.Contains(text, "kubelet") {
+		t.Errorf("without units:\n%s", text)
+	}
+}
+
+func TestGatewaysOf(t *testing.T) {
+	addr, prefix := netip.MustParseAddr, netip.MustParsePrefix
+	i := netstate.Interface{
+		Addresses: []netstate.Address{{Prefix: prefix("10.9.0.5/24")}, {Prefix: prefix("10.3.0.5/24")}, {Prefix: prefix("fd00:3::5/64")}},
+		Routes: []netstate.Route{
+			{Gateway: addr("10.3.0.1")}, {Gateway: addr("10.3.0.1"), Table: 100}, {}, {Gateway: addr("fe80::1")}, {Gateway: addr("10.7.0.1"), Device: "net1"},
+			{NextHops: []netstate.NextHop{{Gateway: addr("10.9.0.2")}, {Gateway: addr("10.8.0.1"), Device: "net1"}}}, {Gateway: addr("172.16.0.1")},
+		},
+	}
+	want := []Question{
+		{addr("10.3.0.5"), addr("10.3.0.1")}, {addr("fd00:3::5"), addr("fe80::1")}, {addr("10.9.0.5"), addr("10.9.0.2")}, {addr("10.9.0.5"), addr("172.16.0.1")},
+	}
+	if got := gatewaysOf(i); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	i.Addresses = nil
+	if got := gatewaysOf(i); got != nil {
+		t.Errorf("without an address: %v", got)
+	}
+}
+
+func TestThePauseFromBefore(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for what, test := range map[string]struct {
+		was  AgentWas
+		want time.Duration
+	}{
+		"none":        {AgentWas{Paused: true}, 0},
+		"still valid": {AgentWas{Paused: true, Before: &control.Pause{Until: now.Add(time.Minute)}}, time.Minute},
+		"over":        {AgentWas{Paused: true, Before: &control.Pause{Until: now.Add(-time.Minute)}}, 0},
+	} {
+		if got := test.was.left(now); got != test.want {
+			t.Errorf("%s: %s, want %s", what, got, test.want)
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := load(dir); !errors.Is(err, errNoJournal) {
+		t.Errorf("an empty directory: %v", err)
+	}
+	j, err := newJournal(Plan{Command: []string{"true"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.save(dir); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := load(dir); err != nil || got.ID != j.ID {
+		t.Errorf("%+v, %v", got, err)
+	}
+	j.BootID = "another"
+	if err := j.save(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := load(dir); !errors.Is(err, errNoJournal) {
+		t.Errorf("of another boot: %v", err)
+	}
+	for text, want := range map[string]string{"{": "start the kubelet yourself, and remove the file", `{"version": 9}`: "has version 9, and this relink knows version 1"} {
+		if err := os.WriteFile(filepath.Join(dir, "journal.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := load(dir); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}

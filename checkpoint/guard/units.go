@@ -1,0 +1,142 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/printable"
+)
+
+// Kubelet is the unit that a guard stops if it is not told which.
+const Kubelet = "kubelet.service"
+
+// manager steers the units of the node.
+type manager interface {
+	// knows says whether there is such a unit.
+	knows(ctx context.Context, unit string) (bool, error)
+	// runs says whether the unit runs, or is being started.
+	runs(ctx context.Context, unit string) (bool, error)
+	stop(ctx context.Context, unit string) error
+	start(ctx context.Context, unit string) error
+	// arm runs the command line after that time, whatever becomes of this process. The environment has the variables in
+	// it.
+	arm(ctx context.Context, id string, after time.Duration, environment, command []string) (Armed, error)
+}
+
+// Armed is what starts the units if the guard does not: a timer of systemd, or a process.
+type Armed struct {
+	Timer string `json:"timer,omitempty"`
+	PID   int    `json:"pid,omitempty"`
+}
+
+// booted is a directory that is there if systemd runs this machine (sd_booted(3)).
+const booted = "/run/systemd/system"
+
+// managerHere returns the manager of this node.
+func managerHere() manager {
+	if info, err := os.Stat(booted); err == nil && info.IsDir() {
+		if _, err := exec.LookPath("systemctl"); err == nil {
+			return systemd{}
+		}
+	}
+	return none{}
+}
+
+// unitName is what systemd takes for a unit's name (systemd.unit(5)).
+var unitName = regexp.MustCompile(`^[A-Za-z0-9:_.\\@-]+\.[a-z]+$`)
+
+// fullName adds the kind that systemctl adds, too.
+func fullName(unit string) (string, error) {
+	full := unit
+	if !strings.Contains(full, ".") {
+		full += ".service"
+	}
+	if !unitName.MatchString(full) {
+		return "", fmt.Errorf("invalid --stop %q: must be the name of a systemd unit, such as kubelet.service", unit)
+	}
+	return full, nil
+}
+
+// systemd asks systemctl(1) and systemd-run(1).
+type systemd struct{}
+
+// unitPatience is how long systemctl may take. A unit that does not stop gets TERM and KILL from systemd, after 90 s as a rule.
+const unitPatience = 2 * time.Minute
+
+func (systemd) call(ctx context.Context, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, unitPatience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	text := strings.TrimSpace(string(out))
+	if err != nil {
+		return text, fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, printable.Line(text))
+	}
+	return text, nil
+}
+
+// property returns one property of the unit.
+func (s systemd) property(ctx context.Context, unit, name string) (string, error) {
+	out, err := s.call(ctx, "systemctl", "show", "--property="+name, unit)
+	if err != nil {
+		return "", err
+	}
+	value, ok := strings.CutPrefix(out, name+"=")
+	if !ok {
+		return "", fmt.Errorf("systemctl show %s has no %s: %q", unit, name, out)
+	}
+	return value, nil
+}
+
+func (s systemd) knows(ctx context.Context, unit string) (bool, error) {
+	state, err := s.property(ctx, unit, "LoadState")
+	return state == "loaded", err
+}
+
+func (s systemd) runs(ctx context.Context, unit string) (bool, error) {
+	state, err := s.property(ctx, unit, "ActiveState")
+	return state == "active" || state == "activating" || state == "reloading", err
+}
+
+func (s systemd) stop(ctx context.Context, unit string) error {
+	_, err := s.call(ctx, "systemctl", "stop", unit)
+	return err
+}
+
+func (s systemd) start(ctx context.Context, unit string) error {
+	_, err := s.call(ctx, "systemctl", "start", unit)
+	return err
+}
+
+func (s systemd) arm(ctx context.Context, id string, after time.Duration, environment, command []string) (Armed, error) {
+	unit := timerOf(id)
+	args := []string{
+		"--unit=" + unit, "--description=finish relink guard", "--on-active=" + strconv.Itoa(int(after/time.Second)),
+		"--timer-property=AccuracySec=1s", "--collect",
+	}
+	for _, variable := range environment {
+		args = append(args, "--setenv="+variable)
+	}
+	if _, err := s.call(ctx, "systemd-run", append(append(args, "--"), command...)...); err != nil {
+		return none{}.arm(ctx, id, after, environment, command)
+	}
+	return Armed{Timer: unit + ".timer"}, nil
+}
+
+// none is for a machine without systemd. It has no units.
+type none struct{}
+
+var errNoSystemd = errors.New("systemd does not run this machine")
+
+func (none) knows(context.Context, string) (bool, error) { return false, nil }
+func (none) runs(context.Context, string) (bool, error)  { return false, nil }
+func (none) stop(context.Context, string) error          { return errNoSystemd }
+func (none) start(context.Context, string) error         { return errNoSystemd }

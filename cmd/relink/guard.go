@@ -1,0 +1,153 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/relink-cni/relink/checkpoint/guard"
+)
+
+const guardVerb = "guard"
+
+// exitStatus ends the command with that status, without a message.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// guardStatus is the exit status of a guard that did nothing.
+func guardStatus(err error) int {
+	var exit *guard.ExitError
+	if errors.As(err, &exit) {
+		return exit.Status
+	}
+	return guard.StatusNotRun
+}
+
+func newGuard(open storeOpener, v *verbosity) *cobra.Command {
+	var plan guard.Plan
+	var resume string
+	var follow bool
+	cmd := &cobra.Command{
+		Use:                   "guard -- COMMAND [ARGUMENT]...",
+		DisableFlagsInUseLine: true,
+		Short:                 "Run a command that takes NICs away, and bring everything back",
+		Long: `Run a command that takes NICs away, such as the reload of a driver, and bring everything back
+afterwards. guard checks all pods, captures what has no checkpoint, pauses relink-agent, stops
+the kubelet, runs COMMAND, restores, asks the gateway of each pod, starts the kubelet, and
+resumes the agent. It stops the kubelet only if it runs, and starts it only then.
+
+The kubelet comes back whatever happens: a timer is armed before it is stopped. If your terminal
+dies, guard goes on: see relink guard --follow, or relink status. ^C ends COMMAND and puts
+everything back. If guard is killed, the timer finishes its work, or relink guard --resume does.
+
+Exit status: that of COMMAND if everything is back, with 128 added to the number of a signal;
+123: something is not back; 124: COMMAND was ended at its limit; 125: COMMAND was not run;
+126: it cannot be run; 127: it was not found.`,
+		Example: `  relink guard -- sh -c 'modprobe -r i40e && modprobe i40e'
+  relink guard --limit 2m --stop rke2-agent -- update-firmware
+  relink guard --follow   # watch it from another terminal
+  relink guard --resume   # finish the work of a guard that was killed`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			plan.Command = args
+			if err := checkGuard(cmd, plan, resume, follow); err != nil {
+				return err
+			}
+			if follow {
+				return followGuard(cmd)
+			}
+			return runGuard(cmd, plan, resume, open, v)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false) // Everything from COMMAND on is its own.
+	flags.DurationVar(&plan.Limit, "limit", 4*time.Minute, "end COMMAND after this `time`: Kubernetes evicts pods five minutes after the kubelet's last sign")
+	flags.DurationVar(&plan.KillAfter, "kill-after", 5*time.Second, "how long COMMAND may take to end before it gets the next signal: SIGINT, SIGTERM, SIGKILL")
+	flags.DurationVar(&plan.Wait, "wait", 30*time.Second, "how long to wait for missing devices, and again for their carrier")
+	flags.StringArrayVar(&plan.Stop, "stop", nil, "`unit` of systemd to stop meanwhile (repeatable; default kubelet.service, if systemd knows it)")
+	flags.BoolVar(&plan.Force, "force", false, "go on if not everything is as recorded, a checkpoint cannot be written, or the agent cannot be paused")
+	flags.BoolVar(&plan.RebuildBond, "rebuild-bond", false, "build a missing bond from its record: mode, options, MAC, MTU, members")
+	flags.BoolVar(&plan.HostAddresses, "host-addresses", false, "bring back the addresses and routes that VLAN parents and bonds had themselves")
+	addCacheDir(cmd, &plan.CacheDir)
+	flags.BoolVar(&follow, "follow", false, "show the log of the guard that is under way, and its exit status; if none is, those of the last one")
+	flags.StringVar(&resume, "resume", "", "finish the work of a guard that was killed; with an `ID`, only of that one")
+	flags.Lookup("resume").NoOptDefVal = lastGuard
+	cmd.MarkFlagsMutuallyExclusive("follow", "resume")
+	return cmd
+}
+
+// lastGuard stands for the last guard, whatever its ID.
+const lastGuard = "last"
+
+// checkGuard reports what is wrong with the command line.
+func checkGuard(cmd *cobra.Command, plan guard.Plan, resume string, follow bool) error {
+	for name, value := range map[string]time.Duration{"limit": plan.Limit, "kill-after": plan.KillAfter} {
+		if value <= 0 {
+			return fmt.Errorf("invalid --%s %s: must be more than 0", name, value)
+		}
+	}
+	if plan.Wait < 0 {
+		return fmt.Errorf("invalid --wait %s: must not be negative", plan.Wait)
+	}
+	if err := cacheIsThere(cmd, plan.CacheDir); err != nil {
+		return err
+	}
+	alone := follow || resume != ""
+	switch {
+	case alone && len(plan.Command) > 0:
+		return fmt.Errorf("--follow and --resume take no COMMAND: leave %q out", plan.Command[0])
+	case !alone && len(plan.Command) == 0:
+		return fmt.Errorf("an argument is missing: %s", cmd.UseLine())
+	}
+	return nil
+}
+
+func followGuard(cmd *cobra.Command) error {
+	status, err := guard.Follow(cmd.Context(), outletOf(cmd.OutOrStdout()).to)
+	if err == nil && status != 0 {
+		err = exitStatus(status)
+	}
+	return err
+}
+
+func runGuard(cmd *cobra.Command, plan guard.Plan, resume string, open storeOpener, v *verbosity) error {
+	store, err := open()
+	if err != nil {
+		return err
+	}
+	if plan.CheckpointDir, err = filepath.Abs(store.Dir()); err != nil {
+		return err
+	}
+	// Not by way of the outlets: nothing may depend on whether somebody reads.
+	opts := guard.Options{Store: store, Out: outletOf(cmd.OutOrStdout()).to, Err: outletOf(cmd.ErrOrStderr()).to, Quiet: v.quiet}
+	if f, ok := cmd.InOrStdin().(*os.File); ok {
+		opts.Stdin = f
+	}
+	if f, ok := opts.Out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		opts.TerminalOut = f
+	}
+	var j guard.Journal
+	if resume == "" {
+		j, err = guard.Run(cmd.Context(), plan, opts)
+	} else {
+		id := resume
+		if id == lastGuard {
+			id = ""
+		}
+		j, err = guard.Finish(cmd.Context(), id, opts)
+	}
+	if err != nil {
+		return err
+	}
+	logRun(false, fmt.Sprintf("guard ended with exit status %d", j.Status), j.Troubles, nil)
+	if j.Status != 0 {
+		return exitStatus(j.Status)
+	}
+	return nil
+}

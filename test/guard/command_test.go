@@ -1,0 +1,219 @@
+package guard
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+func contains(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("it does not say %q:\n%s", part, text)
+		}
+	}
+}
+
+// The whole work, in its order, and what the command sees meanwhile.
+func TestGuardBringsEverythingBack(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "active")
+	h.runAgent(t)
+	seen := `cat "$UNITS/kubelet.service" >"$UNITS/seen"; ` + bin + `/relink status | grep -A1 AGENT >>"$UNITS/seen"; echo "the command speaks"; ` + reload
+	out := h.guard(t, 0, seen)
+	contains(t, out, "the command speaks\n", " 1. check that every pod is as recorded", "deadline: kubelet.service is away for 4m12.6s at most",
+		"1 attachment checked; gateways that answer: 1 of 1", "relink-agent is paused", "kubelet.service is stopped", "the command has ended with exit status 0",
+		"restored or repaired 1 attachment", "kubelet.service is started", "relink-agent goes on", "everything is back", "exit status 0\n")
+	h.whole(t, "active")
+	if log := h.read("units/log"); !strings.HasPrefix(log, "arm\nstop kubelet.service\nstart kubelet.service\nstop relink-guard-") {
+		t.Errorf("the units:\n%s", log)
+	}
+	contains(t, h.read("units/seen"), "inactive\n", "AGENT\n  up for ", "paused until ")
+	if after := h.read("units/after"); after != "252\n" {
+		t.Errorf("the timer is for %q seconds", after)
+	}
+	// Whoever comes later sees it, too.
+	follow, status := h.status(t, h.relink("guard", "--follow"))
+	if status != 0 || follow != h.read("guard/log") || !strings.Contains(follow, "the command speaks\n") {
+		t.Errorf("follow: %d\n%s", status, follow)
+	}
+}
+
+func TestTheStatusTellsWhoEnded(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "active")
+	contains(t, h.guard(t, 3, reload+"; exit 3"), "the command has ended with exit status 3", "everything is back")
+	h.whole(t, "active")
+	contains(t, h.guard(t, 128+11, "kill -SEGV $$"), "the command was ended by signal 11", "everything is back")
+	out, status := h.status(t, h.relink("guard", "--", "no-such-program"))
+	if status != 127 || !strings.Contains(out, "the command no-such-program was not found: give a program, or sh -c '...'") {
+		t.Errorf("no such program: %d, %s", status, out)
+	}
+	h.write(t, "path/plain", "")
+	if out, status = h.status(t, h.relink("guard", "--", filepath.Join(h.dir, "path", "plain"))); status != 126 || !strings.Contains(out, "cannot be run: ") {
+		t.Errorf("no program: %d, %s", status, out)
+	}
+	for want, args := range map[string][]string{
+		"an argument is missing: relink guard -- COMMAND":     {"guard"},
+		"unknown flag --nonsense":                             {"guard", "--nonsense", "--", "true"},
+		"invalid --limit 0s: must be more than 0":             {"guard", "--limit", "0", "--", "true"},
+		`invalid --stop "no": systemd knows no such unit`:     {"guard", "--stop", "no", "--", "true"},
+		`invalid --stop "a b": must be the name of a systemd`: {"guard", "--stop", "a b", "--", "true"},
+		`--follow and --resume take no COMMAND`:               {"guard", "--follow", "--", "true"},
+	} {
+		if out, status := h.status(t, h.relink(args...)); status != 125 || !strings.Contains(out, want) {
+			t.Errorf("%v: %d, %s, want %s", args, status, out, want)
+		}
+	}
+	h.whole(t, "active")
+	if got := strings.Count(h.read("units/log"), "stop kubelet.service"); got != 2 {
+		t.Errorf("the kubelet was stopped %d times, want 2", got)
+	}
+}
+
+func TestAKubeletThatDoesNotRunStaysSo(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "inactive")
+	contains(t, h.guard(t, 0, reload), "kubelet.service does not run, and stays so")
+	h.whole(t, "inactive")
+	if log := h.read("units/log"); strings.Contains(log, "kubelet") {
+		t.Errorf("the units:\n%s", log)
+	}
+}
+
+func TestOtherUnits(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "active")
+	h.write(t, "units/rke2-agent.service", "active\n")
+	h.write(t, "units/other.service", "inactive\n")
+	h.guard(t, 0, `cat "$UNITS/rke2-agent.service" "$UNITS/other.service" "$UNITS/kubelet.service" >"$UNITS/seen"`, "--stop", "rke2-agent", "--stop", "other")
+	if seen, now := h.read("units/seen"), h.read("units/rke2-agent.service")+h.read("units/other.service"); seen != "inactive\ninactive\nactive\n" || now != "active\ninactive\n" {
+		t.Errorf("meanwhile %q, now %q", seen, now)
+	}
+	h.whole(t, "active")
+}
+
+// Nothing is touched if the pods are not as recorded before, and if the kubelet cannot be stopped.
+func TestWhatGuardRefuses(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "active")
+	h.runAgent(t)
+	fresh.Run(t, h.pod, "ip link set eth0 mtu 1400")
+	touch := "touch " + filepath.Join(h.dir, "ran")
+	contains(t, h.guard(t, 125, touch), "the command was not run: not everything is as recorded: shop/web-0: eth0: MTU is 1400, not 1500", "--force goes on")
+	if h.read("units/log") != "" || h.agent.pauses > 0 {
+		t.Errorf("the units:\n%s", h.read("units/log"))
+	}
+	contains(t, h.guard(t, 0, reload, "--force"), "note: not everything was as recorded before: shop/web-0: eth0: MTU is 1400, not 1500")
+	h.whole(t, "active")
+	h.write(t, "units/refuse-stop-kubelet.service", "")
+	contains(t, h.guard(t, 125, touch), "the command was not run: systemctl stop kubelet.service: exit status 1: Job for kubelet.service failed.")
+	h.atRest(t, "active")
+	if _, err := os.Stat(filepath.Join(h.dir, "ran")); err == nil {
+		t.Error("the command was run")
+	}
+}
+
+func TestTheNICNeverComesBack(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "active")
+	start := time.Now()
+	out := h.guard(t, 123, "ip link del lan0", "--wait", "300ms")
+	contains(t, out, "the command has ended with exit status 0", "waiting: ", "NOT BACK: shop/web-0: ", "its gateway 10.3.0.1 does not answer",
+		"kubelet.service is started", "relink status shows what is wrong, relink restore tries again")
+	if took := time.Since(start); took > 60*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	h.atRest(t, "active")
+}
+
+func TestACommandThatHangs(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "active")
+	// It ignores TERM, and so does what it has started in a session of its own.
+	out := h.guard(t, 124, reload+`; trap "" TERM INT; setsid sh -c 'trap "" TERM; echo $$ >"$UNITS/daemon"; while :; do sleep 1; done' & while :; do sleep 1; done`, "--limit", "1s")
+	contains(t, out, "the command has taken 1s: it is ended", "the command gets SIGTERM", "the command gets SIGKILL", "SIGKILL for sh (process ", "the command was ended because it took too long", "everything is back")
+	h.whole(t, "active")
+	if pid := strings.TrimSpace(h.read("units/daemon")); pid == "" {
+		t.Error("it has started nothing")
+	} else if b, err := os.ReadFile("/proc/" + pid + "/stat"); err == nil && !strings.Contains(string(b), ") Z ") {
+		t.Errorf("what it has started is alive: %s", b)
+	}
+}
+
+// What the command leaves behind is named and lives on. It holds no lock of the guard.
+func TestACommandThatForks(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "active")
+	out := h.guard(t, 0, reload+`; setsid sleep 97 & nohup sleep 98 >/dev/null 2>&1 & sleep 0.3`)
+	contains(t, out, "the command has left a process behind: sleep (process ")
+	if got := strings.Count(out, "left a process behind: sleep"); got != 2 {
+		t.Errorf("%d processes are named, want 2", got)
+	}
+	h.whole(t, "active")
+	h.guard(t, 0, "true")
+	fresh.Run(t, "", `for n in 97 98; do kill $(pgrep -x -f "sleep $n"); done`)
+}
+
+// With --quiet it says only what is wrong. The command's output is the command's.
+func TestQuiet(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "active")
+	if out := h.guard(t, 0, "echo said; "+reload, "--quiet"); out != "said\n" {
+		t.Errorf("all is well: %q", out)
+	}
+	out := h.guard(t, 123, "ip link del lan0", "--quiet", "--wait", "100ms")
+	if strings.Contains(out, "is started") || strings.Contains(out, "check that") {
+		t.Errorf("it is not quiet:\n%s", out)
+	}
+	contains(t, out, "NOT BACK: shop/web-0: ", "not back: relink status shows what is wrong")
+}
+
+// An agent that runs and does not answer may restore while the command works. Somebody else's pause is left alone.
+func TestThePauseOfTheAgent(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "active")
+	silent, err := net.Listen("unix", filepath.Join(h.dir, "agent.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	contains(t, h.guard(t, 125, "true"), "the command was not run: relink-agent is not paused: relink-agent does not answer within 5s")
+	if h.read("units/log") != "" {
+		t.Errorf("the units:\n%s", h.read("units/log"))
+	}
+	_ = silent.Close()
+	h.runAgent(t)
+	_, _ = h.agent.Pause(t.Context(), 0, "mine")
+	contains(t, h.guard(t, 0, reload), "relink-agent is paused already, and stays so")
+	if p := h.agent.paused(); p == nil || p.Why != "mine" || h.agent.pauses != 1 {
+		t.Errorf("a pause without end: %+v", p)
+	}
+	_, _ = h.agent.Pause(t.Context(), 2*time.Minute, "short")
+	h.guard(t, 0, "true")
+	if p := h.agent.paused(); p == nil || p.Why != "short" || time.Until(p.Until) > 2*time.Minute || time.Until(p.Until) < time.Minute {
+		t.Errorf("a shorter pause: %+v", p)
+	}
+}
+
+// The plugins' STATUS does not report the master that is away while a guard is under way. Otherwise it does.
+func TestStatusOfThePluginsMeanwhile(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "active")
+	status := `echo '{"cniVersion": "1.1.0", "name": "lan", "type": "relink-macvlan", "master": "lan0", "ipam": {"type": "relink-ipam", "subnet": "10.3.0.0/24"}}' |
+		CNI_COMMAND=STATUS CNI_PATH=` + bin + " " + filepath.Join(bin, "relink-macvlan")
+	out := h.guard(t, 0, strings.Replace(reload, ";", "; "+status+" && echo the node is ready;", 1))
+	contains(t, out, "the node is ready\n", "everything is back")
+	fresh.Run(t, h.netns, "ip link del lan0")
+	cmd := exec.Command("sh", "-c", status)
+	cmd.Env = h.env
+	if out, status := h.status(t, cmd); status == 0 || !strings.Contains(out, "lan0") {
+		t.Errorf("without a guard: %d\n%s", status, out)
+	}
+}

@@ -1,0 +1,285 @@
+package guard
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/control/serve"
+	"github.com/relink-cni/relink/test/binaries"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// bin has programs that can be killed at a step.
+var bin string
+
+func TestMain(m *testing.M) {
+	dir, err := filepath.Abs("../../bin/test-failpoint")
+	bin = dir
+	if err == nil && !fresh.Inside() {
+		err = binaries.Build(bin, "failpoint")
+	}
+	if err == nil && fresh.Inside() {
+		// By this directory a program knows that systemd runs the machine. The scripts below stand for systemd.
+		if err = unix.Mount("tmpfs", "/run", "tmpfs", 0, ""); err == nil {
+			err = os.MkdirAll("/run/systemd/system", 0o755)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fresh.EnterAlone()
+	os.Exit(m.Run())
+}
+
+// systemctl keeps a file for each unit, with its state in it, and notes each change.
+const systemctl = `#!/bin/sh
+cd "$UNITS" || exit 1
+case "$1 $2" in
+"show --property=LoadState") if [ -e "$3" ]; then echo LoadState=loaded; else echo LoadState=not-found; fi ;;
+"show --property=ActiveState") echo "ActiveState=$(cat "$3")" ;;
+stop*|start*)
+	verb=$1; shift
+	for unit; do
+		[ -e "$unit" ] || { echo "Unit $unit not loaded." >&2; exit 5; }
+		[ ! -e "refuse-$verb-$unit" ] || { echo "Job for $unit failed." >&2; exit 1; }
+		echo "$verb $unit" >>log
+		case $verb-$unit in
+		stop-*.timer) rm "$unit" ;;
+		stop-*) echo inactive >"$unit" ;;
+		start-*) echo active >"$unit" ;;
+		esac
+	done ;;
+*) echo "unexpected: $*" >&2; exit 1 ;;
+esac
+`
+
+// systemdRun notes what a timer would run. A test fires it.
+const systemdRun = `#!/bin/sh
+cd "$UNITS" || exit 1
+[ ! -e refuse-timer ] || exit 1
+for word; do
+	shift
+	case $word in
+	--unit=*) unit=${word#--unit=} ;;
+	--on-active=*) echo "${word#--on-active=}" >after ;;
+	--) break ;;
+	esac
+done
+echo active >"$unit.timer"
+printf '%s\0' "$@" >fire
+echo "arm" >>log
+`
+
+// reload is a command that reloads a driver: the NIC goes, and comes back down.
+const reload = `ip link del lan0; sleep 0.05; ip link add lan0 type veth peer name lan1; ip link set lan1 master br0 up`
+
+// host is a machine with a NIC, lan0, a gateway behind it, and a pod on it.
+type host struct {
+	dir, netns, pod string
+	env             []string
+	agent           *agent
+}
+
+// newHost returns a host whose kubelet is in that state: active, inactive, or empty for a machine without one.
+func newHost(t *testing.T, kubelet string) *host {
+	t.Helper()
+	dir := t.TempDir()
+	h := &host{dir: dir, netns: filepath.Join(dir, "host"), pod: filepath.Join(dir, "pod"), agent: &agent{}}
+	fresh.At(t, h.netns)
+	fresh.At(t, h.pod)
+	for _, sub := range []string{"checkpoints", "leases", "units", "path", "cache"} {
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, script := range map[string]string{"systemctl": systemctl, "systemd-run": systemdRun} {
+		if err := os.WriteFile(filepath.Join(dir, "path", name), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kubelet != "" {
+		h.write(t, "units/kubelet.service", kubelet+"\n")
+	}
+	h.env = []string{
+		"PATH=" + filepath.Join(dir, "path") + ":" + os.Getenv("PATH"), "UNITS=" + filepath.Join(dir, "units"),
+		"RELINK_CHECKPOINT_DIR=" + filepath.Join(dir, "checkpoints"), "RELINK_IPAM_DIR=" + filepath.Join(dir, "leases"),
+		"RELINK_GUARD_DIR=" + filepath.Join(dir, "guard"), "RELINK_AGENT_SOCKET=" + filepath.Join(dir, "agent.sock"),
+	}
+	fresh.Run(t, h.netns, "ip link add br0 type bridge; ip link set br0 up; ip addr add 10.3.0.1/24 dev br0; ip link add lan0 type veth peer name lan1; "+
+		"ip link set lan1 master br0 up; ip link set lan0 up")
+	h.attach(t)
+	return h
+}
+
+// attach attaches the pod as a runtime does.
+func (h *host) attach(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(bin, "relink-macvlan"))
+	cmd.Env = append(slices.Clone(h.env), "CNI_COMMAND=ADD", "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_NETNS="+h.pod, "CNI_PATH="+bin,
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0")
+	cmd.Stdin = strings.NewReader(`{"cniVersion": "1.1.0", "name": "lan", "type": "relink-macvlan", "master": "lan0",
+		"ipam": {"type": "relink-ipam", "ranges": [[{"subnet": "10.3.0.0/24", "rangeStart": "10.3.0.5", "gateway": "10.3.0.1"}]], "routes": [{"dst": "0.0.0.0/0"}]}}`)
+	if out, err := h.run(cmd); err != nil {
+		t.Fatalf("attach: %v\n%s", err, out)
+	}
+}
+
+// in calls f on a thread in the host's network.
+func (h *host) in(f func() error) error {
+	var err error
+	return errors.Join(fresh.In(h.netns, func() { err = f() }), err)
+}
+
+func (h *host) run(cmd *exec.Cmd) (string, error) {
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := h.in(cmd.Run)
+	return out.String(), err
+}
+
+// relink prepares a run of relink.
+func (h *host) relink(args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(bin, "relink"), args...)
+	cmd.Env = h.env
+	return cmd
+}
+
+// guard runs relink guard with quick limits and a shell's line for the command. It wants that exit status, and returns all
+// that was said.
+func (h *host) guard(t *testing.T, want int, line string, flags ...string) string {
+	t.Helper()
+	out, status := h.status(t, h.relink(h.guardArgs(line, flags...)...))
+	if status != want {
+		t.Errorf("guard: exit status %d, want %d\n%s", status, want, out)
+	}
+	return out
+}
+
+func (h *host) guardArgs(line string, flags ...string) []string {
+	args := append([]string{"guard", "--wait", "2s", "--kill-after", "300ms", "--cni-cache", filepath.Join(h.dir, "cache")}, flags...)
+	return append(args, "--", "sh", "-c", line)
+}
+
+// status runs the command and returns its output and exit status.
+func (h *host) status(t *testing.T, cmd *exec.Cmd) (string, int) {
+	t.Helper()
+	out, err := h.run(cmd)
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+	return out, cmd.ProcessState.ExitCode()
+}
+
+func (h *host) write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(h.dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read returns a file, empty if it is not there.
+func (h *host) read(name string) string {
+	b, _ := os.ReadFile(filepath.Join(h.dir, name))
+	return string(b)
+}
+
+// whole fails the test unless the pod is as before, the gateway answers it, the kubelet is in that state, nothing is armed,
+// and the agent is not paused.
+func (h *host) whole(t *testing.T, kubelet string) {
+	t.Helper()
+	if out, status := h.status(t, h.relink("check", "--cni-cache", filepath.Join(h.dir, "cache"))); status != 0 {
+		t.Errorf("check: %d\n%s", status, out)
+	}
+	fresh.Run(t, h.pod, "ping -q -c 1 -W 3 10.3.0.1")
+	h.atRest(t, kubelet)
+}
+
+// atRest fails the test unless the kubelet is in that state, nothing is armed, and the agent is not paused.
+func (h *host) atRest(t *testing.T, kubelet string) {
+	t.Helper()
+	if got := strings.TrimSpace(h.read("units/kubelet.service")); got != kubelet {
+		t.Errorf("the kubelet is %q, want %q\n%s", got, kubelet, h.read("units/log"))
+	}
+	if timers, _ := filepath.Glob(filepath.Join(h.dir, "units", "*.timer")); len(timers) > 0 {
+		t.Errorf("%v is armed", timers)
+	}
+	if h.agent.paused() != nil {
+		t.Error("the agent is paused")
+	}
+}
+
+// agent is an agent that keeps its pause.
+type agent struct {
+	mu     sync.Mutex
+	status control.Status
+	pauses int
+}
+
+func (a *agent) Status() control.Status {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.status
+}
+
+func (a *agent) paused() *control.Pause { return a.Status().Paused }
+
+func (a *agent) Pause(_ context.Context, length time.Duration, why string) (control.Pause, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pauses++
+	a.status.Paused = &control.Pause{Since: time.Now(), Why: why}
+	if length > 0 {
+		a.status.Paused.Until = time.Now().Add(length)
+	}
+	return *a.status.Paused, nil
+}
+
+func (a *agent) Resume(context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.status.Paused = nil
+	return nil
+}
+
+// runAgent serves the host's agent until the end of the test.
+func (h *host) runAgent(t *testing.T) {
+	t.Helper()
+	l, err := serve.Listen(filepath.Join(h.dir, "agent.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- serve.Serve(ctx, l, serve.Handler(h.agent, nil)) }()
+	t.Cleanup(func() {
+		end()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// eventually waits until it is so.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}

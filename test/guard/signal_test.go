@@ -1,0 +1,209 @@
+package guard
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+)
+
+// An interrupt at any step puts everything back. Before the command it is not run. SIGHUP changes nothing.
+func TestSignalsAtEachStep(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "active")
+	h.runAgent(t)
+	steps := stepsOf(t, h)
+	ran := slices.Index(steps, "guard: run the command")
+	for i, step := range steps {
+		for signal, want := range map[syscall.Signal]int{syscall.SIGINT: 125, syscall.SIGHUP: 0} {
+			if i > ran {
+				want = 0
+			}
+			t.Run(step+" "+signal.String(), func(t *testing.T) {
+				pause := filepath.Join(h.dir, "pause")
+				cmd := h.relink(h.guardArgs(reload)...)
+				cmd.Env = append(slices.Clone(h.env), "RELINK_FAILPOINT_PAUSE="+step+"#1", "RELINK_FAILPOINT_PAUSE_FILE="+pause)
+				out, err := os.Create(filepath.Join(h.dir, "says"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer out.Close()
+				cmd.Stdout, cmd.Stderr = out, out
+				if err := h.in(cmd.Start); err != nil {
+					t.Fatal(err)
+				}
+				eventually(t, "it stops at the step", func() bool { _, err := os.Stat(pause); return err == nil })
+				_ = cmd.Process.Signal(signal)
+				time.Sleep(20 * time.Millisecond)
+				if err := os.Remove(pause); err != nil {
+					t.Fatal(err)
+				}
+				_ = cmd.Wait()
+				if got := cmd.ProcessState.ExitCode(); got != want {
+					t.Errorf("exit status %d, want %d\n%s", got, want, h.read("says"))
+				}
+				if want == 125 {
+					contains(t, h.read("says"), "the command was not run: ")
+				}
+				h.whole(t, "active")
+			})
+		}
+	}
+}
+
+// The command gets the interrupt, and ends in its own way.
+func TestAnInterruptIsForTheCommand(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "active")
+	cmd := h.relink(h.guardArgs(`trap 'echo cleaned up; ` + reload + `; exit 7' INT; ` + began + `while :; do sleep 0.05; done`)...)
+	h.begin(t, cmd)
+	_ = cmd.Process.Signal(syscall.SIGINT)
+	_ = cmd.Wait()
+	if got := cmd.ProcessState.ExitCode(); got != 7 {
+		t.Errorf("exit status %d, want 7", got)
+	}
+	contains(t, h.read("says"), "interrupt: the command is ended, then everything is put back", "the command gets SIGINT", "cleaned up", "everything is back")
+	if strings.Contains(h.read("says"), "SIGTERM") {
+		t.Error("it gets SIGTERM too")
+	}
+	h.whole(t, "active")
+
+	_ = os.Remove(filepath.Join(h.dir, "units", "began"))
+	cmd = h.relink(h.guardArgs(reload + `; trap "" INT TERM; ` + began + `while :; do sleep 0.05; done`)...)
+	h.begin(t, cmd)
+	_ = cmd.Process.Signal(syscall.SIGINT)
+	_ = cmd.Wait()
+	if got := cmd.ProcessState.ExitCode(); got != 128+9 {
+		t.Errorf("a command that ignores all: exit status %d, want 137", got)
+	}
+	contains(t, h.read("says"), "the command gets SIGINT", "the command gets SIGTERM", "the command gets SIGKILL", "was ended by signal 9 after an interrupt")
+	h.whole(t, "active")
+}
+
+func TestTwoGuards(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "active")
+	first := h.relink(h.guardArgs(began + `while [ ! -e "$UNITS/go" ]; do sleep 0.02; done; ` + reload)...)
+	h.begin(t, first)
+	for _, args := range [][]string{{"guard", "--", "true"}, {"guard", "--resume"}} {
+		out, status := h.status(t, h.relink(args...))
+		if status != 125 || !strings.Contains(out, "another guard is under way: in use by ") || !strings.Contains(out, "relink guard --follow shows it") {
+			t.Errorf("%v: %d, %s", args, status, out)
+		}
+	}
+	out, _ := h.status(t, h.relink("status"))
+	contains(t, out, `relink guard is at the step "run the command" for `)
+	h.write(t, "units/go", "")
+	if err := first.Wait(); err != nil {
+		t.Errorf("the first: %v\n%s", err, h.read("says"))
+	}
+	h.whole(t, "active")
+	if out, _ := h.status(t, h.relink("status")); strings.Contains(out, "relink guard") {
+		t.Errorf("status afterwards: %s", out)
+	}
+}
+
+// terminal starts the guard on a terminal of its own, as a login does.
+func (h *host) terminal(t *testing.T, cmd *exec.Cmd) *os.File {
+	t.Helper()
+	here, there, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = there, there, there
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := h.in(cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	return here
+}
+
+// On a terminal the command has a terminal too, reads from it, and gets the interrupt that somebody types.
+func TestOnATerminal(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "active")
+	cmd := h.relink(h.guardArgs(`test -t 0 && test -t 1 && test -t 2 || exit 9; echo "ready?"; read answer </dev/tty; echo "it is $answer"; ` + reload +
+		`; trap "echo stopped; exit 5" INT; echo waiting; while :; do sleep 0.05; done`)...)
+	terminal := h.terminal(t, cmd)
+	defer terminal.Close()
+	lines := bufio.NewReader(terminal)
+	var said strings.Builder
+	until := func(want string) {
+		t.Helper()
+		for {
+			line, err := lines.ReadString('\n')
+			said.WriteString(line)
+			if strings.Contains(line, want) {
+				return
+			}
+			if err != nil {
+				t.Fatalf("it never says %s: %v\n%s", want, err, &said)
+			}
+		}
+	}
+	until("ready?")
+	_, _ = io.WriteString(terminal, "yes\n")
+	until("it is yes")
+	until("waiting")
+	_, _ = io.WriteString(terminal, "\x03")
+	until("stopped")
+	until("exit status 5")
+	_ = cmd.Wait()
+	if got := cmd.ProcessState.ExitCode(); got != 5 {
+		t.Errorf("exit status %d, want 5", got)
+	}
+	h.whole(t, "active")
+}
+
+// The terminal dies while the command runs, as an SSH session does whose NIC goes. Everything is done all the same.
+func TestATerminalThatDies(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "active")
+	cmd := h.relink(h.guardArgs(began + `while [ ! -e "$UNITS/go" ]; do echo still here; sleep 0.02; done; ` + reload + `; echo done with it; exit 4`)...)
+	terminal := h.terminal(t, cmd)
+	go func() { _, _ = io.Copy(io.Discard, terminal) }()
+	eventually(t, "the command runs", func() bool { return h.read("units/began") != "" })
+	_ = terminal.Close()
+	time.Sleep(100 * time.Millisecond)
+	h.write(t, "units/go", "")
+	_ = cmd.Wait()
+	if got := cmd.ProcessState.ExitCode(); got != 4 {
+		t.Errorf("exit status %d, want 4: %v", got, cmd.ProcessState)
+	}
+	contains(t, h.read("guard/log"), "still here\n", "done with it\n", "the command has ended with exit status 4", "everything is back")
+	h.whole(t, "active")
+	follow, status := h.status(t, h.relink("guard", "--follow"))
+	if status != 4 {
+		t.Errorf("follow: %d\n%s", status, follow)
+	}
+}
+
+// Nobody reads what the guard says: a pipe that is full, or a terminal that was stopped.
+func TestAReaderThatHangs(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "active")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd := h.relink(h.guardArgs(reload + `; head -c 30000000 /dev/zero | tr "\0" x`)...)
+	cmd.Stdout, cmd.Stderr = w, w
+	if err := h.in(cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ends with %v", err)
+	}
+	h.whole(t, "active")
+}
