@@ -253,3 +253,23 @@ func TestAnnouncementsOfOthers(t *testing.T) {
 	fresh.IP(t, "", "link set lan0p up")
 	within(t, 10*time.Second, "it is announced", func() bool { return !owed() && n.agent.Status().Owed == 0 })
 }
+
+// Somebody works on the sandbox when its announcement is sent. The checkpoint says that nothing is owed as soon as it can be
+// written.
+func TestAnAnnouncementOfABusySandbox(t *testing.T) {
+	n := newNode(t, "lan0")
+	p := n.attach(t, "lan0", 1)
+	fresh.Run(t, "", "ip link del lan0; ip link add lan0 type veth peer name lan0p; ip link set lan0 up")
+	if _, err := restore.Run(t.Context(), restore.Options{Store: n.store}); err != nil {
+		t.Fatal(err)
+	}
+	n.start(t, nil)
+	within(t, 5*time.Second, "the agent knows what is owed", func() bool { return n.agent.Status().Owed == 1 })
+	unlock := must(n.store.Lock(t.Context(), p.key.ContainerID))(t)
+	fresh.IP(t, "", "link set lan0p up")
+	time.Sleep(500 * time.Millisecond)
+	unlock()
+	within(t, 10*time.Second, "nothing is owed", func() bool {
+		return !must(n.store.Load(p.key.ContainerID, "eth0"))(t).AnnouncementOwed && n.agent.Status().Owed == 0
+	})
+}

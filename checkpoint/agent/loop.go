@@ -22,7 +22,7 @@ const (
 	// carrier of a NIC in a sandbox, or a lost event of the file system.
 	round = time.Minute
 	// owedRound is the round while announcements are owed.
-	owedRound = 5 * time.Second
+	owedRound = time.Second
 	// absentRound is how often a sandbox is looked for that was not found.
 	absentRound = 5 * time.Minute
 )

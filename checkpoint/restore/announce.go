@@ -40,10 +40,14 @@ func (r *run) announceOwed(o *Outcome) error {
 		return err
 	}
 	o.Announced, o.AnnouncementOwed = true, false
-	if err := r.setOwed(o, false); !errors.Is(err, checkpoint.ErrBusy) {
+	err = r.setOwed(o, false)
+	switch {
+	case !errors.Is(err, checkpoint.ErrBusy):
 		return err
+	case r.unasked: // The caller comes again. Announcing twice does no harm.
+		o.AnnouncementOwed = true
 	}
-	return nil // The next restore announces it again, which does no harm.
+	return nil // The next restore announces it again.
 }
 
 // setOwed writes into the record whether an announcement is owed.

@@ -82,7 +82,7 @@ func (r *Restorer) Restore(ctx context.Context, t Task, ready, beside []checkpoi
 // are none.
 func (r *Restorer) Unannounced(records []checkpoint.Record) *Result {
 	run := newRun(Options{Store: r.store}, r.host)
-	run.announcer = r.announcer
+	run.announcer, run.unasked = r.announcer, true
 	c := &chain{run: run}
 	for _, record := range records {
 		if !record.AnnouncementOwed {
