@@ -132,8 +132,7 @@ func (k *kubelet) stop(ctx context.Context) error {
 }
 
 // outage [COMMAND...] reloads the NICs' driver under the kubelet's pods, runs the command, waits until all pods answer the wire
-// again, and reports how long the parts of the outage took. It is the one place where a story restores the pods of a kubelet: a
-// running agent needs no command.
+// again, and reports how long the parts of the outage took. Where an agent runs, no command is needed.
 func cmdOutage(ts *testscript.TestScript, neg bool, args []string) {
 	k := ts.Value(kubeletKey).(*kubelet)
 	usage(ts, neg, k.node != nil, "outage [COMMAND...], after kubelet start")
