@@ -50,8 +50,10 @@ type Agent struct {
 	// stale says that the devices have to be looked at again. looked is when they were looked at last.
 	stale  bool
 	looked time.Time
-	chains []*chain
-	nics   []netstate.Member
+	// outdated says that checkpoints have changed since they were read.
+	outdated bool
+	chains   []*chain
+	nics     []netstate.Member
 	// absent are attachments whose sandboxes were not found, by when they were looked for.
 	absent map[attachment.Key]time.Time
 	// unindexed are attachments whose records do not have the parents' indices, with what that means for them.

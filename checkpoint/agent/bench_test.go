@@ -3,12 +3,26 @@ package agent
 import (
 	"fmt"
 	"log/slog"
+	"os"
+	"regexp"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/test/fresh"
 )
+
+// medianTook is the median of what the agent says its restores of 250 attachments took, in milliseconds.
+func (n *node) medianTook(b *testing.B) float64 {
+	var all []float64
+	for _, m := range regexp.MustCompile(`attachments=250 took=(\S+)`).FindAllStringSubmatch(n.log.String(), -1) {
+		all = append(all, float64(must(time.ParseDuration(m[1]))(b).Microseconds())/1000)
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
 
 // BenchmarkNICBack is the time from the moment that the parent is back and up until all pods on it are whole. One round in
 // two has a dead base beside it.
@@ -16,13 +30,15 @@ func BenchmarkNICBack(b *testing.B) {
 	for _, dead := range []bool{false, true} {
 		b.Run(fmt.Sprintf("250 sandboxes, dead base beside %v", dead), func(b *testing.B) {
 			n := newNode(b, "lan0", "wan0")
+			n.store = checkpoint.OpenStore(must(os.MkdirTemp("/dev/shm", "relink-bench-"))(b)) // As /run: no disk.
+			b.Cleanup(func() { _ = os.RemoveAll(n.store.Dir()) })
 			for i := range 250 {
 				n.attach(b, "lan0", i)
 			}
 			n.attach(b, "wan0", 300)
 			n.start(b, func(o *Options) {
 				o.Log = slog.New(slog.NewTextHandler(n.log, nil))
-				o.HostGrace = 2 * time.Second
+				o.HostGrace = time.Minute
 			})
 			if dead {
 				fresh.IP(b, "", "link del wan0")
@@ -34,13 +50,14 @@ func BenchmarkNICBack(b *testing.B) {
 				n.is(b, "lan0", control.Lost)
 				fresh.Run(b, "", "ip link add lan0 type veth peer name lan0p; ip link set lan0p up")
 				n.is(b, "lan0", control.Waiting)
+				time.Sleep(time.Second) // No NIC is back at once.
 				start := time.Now()
 				fresh.IP(b, "", "link set lan0 up")
 				within(b, 20*time.Second, "all are whole", func() bool { c := n.chain("lan0"); return c.State == control.Whole })
 				total += time.Since(start)
 			}
 			b.ReportMetric(float64(total.Microseconds())/1000/float64(b.N), "ms/restore")
-			b.Log(n.log)
+			b.ReportMetric(n.medianTook(b), "ms/whole")
 		})
 	}
 }

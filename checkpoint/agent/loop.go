@@ -44,11 +44,7 @@ func (a *Agent) loop(ctx context.Context) {
 				a.stale = true
 			}
 		case <-a.index.changed:
-			if err := a.index.take(); err != nil {
-				a.Log.Warn("some checkpoints are not watched: they are looked at once a minute", "error", err)
-			}
-			a.regroup()
-			a.stale = true
+			a.outdated = true
 		case <-a.findings: // decide reads them.
 		case e := <-a.ended:
 			a.finish(e)
@@ -57,8 +53,11 @@ func (a *Agent) loop(ctx context.Context) {
 		case <-timer.C:
 			a.roundIsOver(time.Now())
 		}
-		if a.stale && time.Now().Before(a.mayLook()) {
+		if (a.stale || a.outdated) && time.Now().Before(a.mayLook()) {
 			continue // The timer comes when it may.
+		}
+		if a.outdated {
+			a.readIndex()
 		}
 		if a.stale {
 			if err := a.look(ctx); err != nil {
@@ -70,7 +69,16 @@ func (a *Agent) loop(ctx context.Context) {
 	}
 }
 
-// mayLook is when the devices may be looked at again.
+// readIndex reads the checkpoints that have changed.
+func (a *Agent) readIndex() {
+	a.outdated, a.stale = false, true
+	if err := a.index.take(); err != nil {
+		a.Log.Warn("some checkpoints are not watched: they are looked at once a minute", "error", err)
+	}
+	a.regroup()
+}
+
+// mayLook is when the devices and the checkpoints may be looked at again.
 func (a *Agent) mayLook() time.Time {
 	if a.running > 0 {
 		return a.looked.Add(busyLook)
@@ -86,7 +94,7 @@ func (a *Agent) nextWake(now time.Time) time.Duration {
 			until = t
 		}
 	}
-	if a.stale {
+	if a.stale || a.outdated {
 		earlier(a.mayLook())
 	}
 	if a.paused != nil {

@@ -159,13 +159,14 @@ func (r *Refresher) Hold(ctx context.Context, containerIDs ...string) {
 	}
 }
 
-// readBefore reads the sandboxes of which something was told, before they are held.
+// readBefore reads the sandboxes of which the kernel has told more than that something went, before they are held. A
+// reading of the others would add nothing to their checkpoints: when a parent goes, hundreds of them are marked at once.
 func (r *Refresher) readBefore(ctx context.Context, h hold) {
 	defer close(h.done)
 	r.hear()
 	r.lookAtAsked()
 	for s := range r.active {
-		if slices.ContainsFunc(s.containers(), func(id string) bool { return slices.Contains(h.containerIDs, id) }) {
+		if len(s.told) > 0 && slices.ContainsFunc(s.containers(), func(id string) bool { return slices.Contains(h.containerIDs, id) }) {
 			r.read(ctx, s)
 		}
 	}
