@@ -1,9 +1,11 @@
 // Package restore decides what makes the kernel agree with the checkpoints again, and does it.
 //
-// Run is the whole of it. Its run goes through these stages:
+// Run is the whole of it, for whoever asks for a restore. Its run goes through these stages:
 //
 //   - locate (located.go) finds the network namespaces of the records. A sandbox that is proven gone is
 //     only reported.
+//   - Chains (chains.go) groups the records by what they are on in the host. Each chain (chain.go) goes through
+//     the following stages by itself, so that one dead NIC holds up nobody else.
 //   - A ParentPlan (parents.go, bond.go, find.go, claim.go) decides on a picture of the host's devices which
 //     Steps bring the recorded parents back. It is pure: Run waits (wait.go), looks and plans again until
 //     nothing is missing that may still appear.
@@ -13,6 +15,9 @@
 //     other (sandboxes.go).
 //   - awaitCarrier (carrier.go) waits for carrier, so that the neighbours can be told the addresses
 //     (announce.go).
+//
+// A Restorer (restorer.go) does the same for one chain, and unasked: relink-agent uses it. It restores a Loss only
+// (lost.go), and takes only steps in the host that undo nobody's doing (unasked.go).
 //
 // A Step has the device, the reason, and a change: one type for each Action (step_*.go), which knows how to
 // say itself, how to be carried out, and what JSON has of it. A dry run makes the same plan, carries nothing
