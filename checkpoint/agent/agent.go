@@ -10,6 +10,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/fresh"
+	"github.com/relink-cni/relink/checkpoint/move"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -82,7 +83,23 @@ type ended struct {
 	held []string
 }
 
-// New returns an agent of this network namespace and the store. The caller runs and closes it.
+// settlePatience bounds the wait for sandboxes that another process is at work on.
+const settlePatience = 10 * time.Second
+
+// settle finishes what a killed move has left. A guard finishes its moves itself, and a paused agent changes nothing.
+func (a *Agent) settle() {
+	if a.paused != nil || a.Store.Guarded() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), settlePatience)
+	defer cancel()
+	if err := move.Settle(ctx, a.Store); err != nil {
+		a.Log.Warn("a killed move is not finished: relink restore finishes it", "error", printable.Joined(err))
+	}
+}
+
+// New returns an agent of this network namespace and the store. It finishes what a killed move has left. The caller runs
+// and closes the agent.
 func New(opts Options) (*Agent, error) {
 	if opts.Patience == 0 {
 		opts.Patience = time.Minute
@@ -102,6 +119,10 @@ func New(opts Options) (*Agent, error) {
 		absent: map[attachment.Key]time.Time{}, drifts: map[attachment.Key]*drift{}, unindexed: map[attachment.Key]*restore.Loss{},
 		ended: make(chan ended), findings: make(chan struct{}, 1), requests: make(chan func()),
 	}
+	if a.paused, err = loadPause(a.pauseFile()); err != nil {
+		a.Log.Warn("the note of a pause cannot be read: the agent is not paused", "error", err)
+	}
+	a.settle() // Before the records are read: afterwards they say where the interfaces are.
 	if a.index, err = newIndex(opts.Store); a.index == nil {
 		a.Close()
 		return nil, err
@@ -117,9 +138,6 @@ func New(opts Options) (*Agent, error) {
 	a.index.onRead = a.refresher.Look
 	if err := a.loadDrifts(); err != nil {
 		a.Log.Warn("what differed before the start is not known", "error", err)
-	}
-	if a.paused, err = loadPause(a.pauseFile()); err != nil {
-		a.Log.Warn("the note of a pause cannot be read: the agent is not paused", "error", err)
 	}
 	return a, nil
 }

@@ -128,6 +128,29 @@ func TestPause(t *testing.T) {
 	}
 }
 
+// An agent that nobody has paused restores nothing while a guard is at work, also if it starts then.
+func TestAGuardIsAtWork(t *testing.T) {
+	n := newNode(t, "lan0")
+	p := n.attach(t, "lan0", 1)
+	end, err := n.store.BeginGuard()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh.IP(t, "", "link del lan0")
+	makeParent(t, "lan0")
+	n.start(t, nil)
+	n.is(t, "lan0", control.Lost)
+	time.Sleep(guardRound + 100*time.Millisecond) // It has looked again.
+	if c := n.chain("lan0"); c.State != control.Lost || !strings.HasSuffix(c.Reason, "; relink guard is at work") || p.state(t) != "" {
+		t.Errorf("status %+v, pod %q", c, p.state(t))
+	}
+	end()
+	n.is(t, "lan0", control.Whole)
+	if p.state(t) == "" {
+		t.Error("it is not restored")
+	}
+}
+
 // An agent that was not there at the loss finds it.
 func TestALossWithoutTheAgent(t *testing.T) {
 	n := newNode(t, "lan0")

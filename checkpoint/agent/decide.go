@@ -18,6 +18,8 @@ const (
 	lastBackoff  = time.Minute
 	// afterChange is the least time between two tries if something about the devices has changed since.
 	afterChange = 500 * time.Millisecond
+	// guardRound is how often a loss is looked at again while a guard is at work. No event tells the end of a guard.
+	guardRound = 500 * time.Millisecond
 )
 
 // view is what decide sees of a chain.
@@ -45,6 +47,8 @@ type view struct {
 // rules are what an operator chooses.
 type rules struct {
 	paused *control.Pause
+	// guarded says that a guard (checkpoint.Store.Guarded) has taken the parents away, and brings them back itself.
+	guarded bool
 	// grace is how long the network manager has for a device that is back.
 	grace time.Duration
 }
@@ -69,6 +73,8 @@ func decide(v view, r rules, now time.Time) decision {
 		return decision{state: control.Whole}
 	case r.paused != nil:
 		return decision{state: control.Lost, reason: v.reason + "; the agent is paused", next: r.paused.Until}
+	case r.guarded:
+		return decision{state: control.Lost, reason: v.reason + "; relink guard is at work", next: now.Add(guardRound)}
 	}
 	if until := nextTry(v); now.Before(until) {
 		return decision{state: control.BackingOff, reason: v.why, next: until}

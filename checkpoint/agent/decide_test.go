@@ -39,6 +39,8 @@ func TestDecide(t *testing.T) {
 		"paused":                   {view{lost: 1, ready: 1, reason: "r"}, rules{paused: &control.Pause{}}, said{State: control.Lost, Reason: "r; the agent is paused"}},
 		"paused for a while":       {view{lost: 1, ready: 1, reason: "r"}, rules{paused: &control.Pause{Until: at(time.Minute)}}, said{State: control.Lost, Reason: "r; the agent is paused", Next: time.Minute}},
 		"paused, nothing is lost":  {view{}, rules{paused: &control.Pause{}}, said{State: control.Whole}},
+		"a guard is at work":       {view{lost: 1, ready: 1, reason: "r"}, rules{guarded: true}, said{State: control.Lost, Reason: "r; relink guard is at work", Next: 500 * time.Millisecond}},
+		"a guard, nothing is lost": {view{}, rules{guarded: true}, said{State: control.Whole}},
 		"it failed":                {view{lost: 1, ready: 1, failures: 1, lastTry: now, why: "busy"}, grace, said{State: control.BackingOff, Reason: "busy", Next: 500 * time.Millisecond}},
 		"it failed again":          {view{lost: 1, ready: 1, failures: 3, lastTry: now, why: "busy"}, grace, said{State: control.BackingOff, Reason: "busy", Next: 2 * time.Second}},
 		"it has failed for ever":   {view{lost: 1, ready: 1, failures: 1000, lastTry: now, why: "busy"}, grace, said{State: control.BackingOff, Reason: "busy", Next: time.Minute}},

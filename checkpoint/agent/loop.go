@@ -215,7 +215,6 @@ func (a *Agent) announceOwed() {
 // decide decides about all chains, and starts the restores.
 func (a *Agent) decide(ctx context.Context) {
 	now := time.Now()
-	rules := rules{paused: a.paused, grace: a.HostGrace}
 	lost := map[attachment.Key]bool{}
 	for _, c := range a.chains {
 		c.losses = a.lossesOf(c)
@@ -233,6 +232,7 @@ func (a *Agent) decide(ctx context.Context) {
 			a.lost(c)
 		}
 	}
+	rules := rules{paused: a.paused, guarded: len(lost) > 0 && a.Store.Guarded(), grace: a.HostGrace}
 	for _, c := range a.chains {
 		was := c.decided
 		d := c.decide(rules, now)
