@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -35,6 +36,8 @@ type Options struct {
 	Patience     time.Duration
 	// ReceiveBuffer is that of the watch of the host's devices, in bytes. 0 means the default.
 	ReceiveBuffer int
+	// Observer hears what the agent does. It may be nil.
+	Observer Observer
 }
 
 // Agent watches a node. Its methods Status, Pause and Resume may be called from several goroutines at once.
@@ -62,15 +65,21 @@ type Agent struct {
 	// drifts are the attachments that differ while their parents are there.
 	drifts  map[attachment.Key]*drift
 	running int
-	ended   chan ended
+	// overruns is how often the watch of the host's devices has lost messages.
+	overruns uint64
+	ended    chan ended
 	// findings gets a value when those of the refresher have changed.
 	findings chan struct{}
 	requests chan func()
 
 	mu sync.Mutex
-	// status is the answer to Status. mu guards it.
-	status control.Status
-	paused *control.Pause
+	// status is the answer to Status, and figures is that to Figures. mu guards both.
+	status  control.Status
+	figures Figures
+	paused  *control.Pause
+
+	// cameRound is when the loop came round last, in nanoseconds since 1970.
+	cameRound atomic.Int64
 }
 
 // ended is the end of a restore.
@@ -104,6 +113,9 @@ func New(opts Options) (*Agent, error) {
 	if opts.Patience == 0 {
 		opts.Patience = time.Minute
 	}
+	if opts.Observer == nil {
+		opts.Observer = unobserved{}
+	}
 	restorer, err := restore.NewRestorer(opts.Store)
 	if err != nil {
 		return nil, err
@@ -123,6 +135,7 @@ func New(opts Options) (*Agent, error) {
 		a.Log.Warn("the note of a pause cannot be read: the agent is not paused", "error", err)
 	}
 	a.settle() // Before the records are read: afterwards they say where the interfaces are.
+	a.cameRound.Store(a.started.UnixNano())
 	if a.index, err = newIndex(opts.Store); a.index == nil {
 		a.Close()
 		return nil, err

@@ -29,6 +29,10 @@ type chain struct {
 	// lostAt is when the loss was seen, and backAt when something of it could be restored. Both are zero for a chain that is
 	// whole.
 	lostAt, backAt time.Time
+	// wholeAt is when the last restore since lostAt ended. over is an outage that has ended and that the observer has not
+	// heard of. uncarried is when something was lost that is restored, and that the neighbours were not told of.
+	wholeAt, uncarried time.Time
+	over               *Outage
 	// owed are the results of restores whose neighbours are not told yet.
 	owed []*restore.Result
 }
@@ -48,7 +52,7 @@ func (c *chain) look(there netstate.Devices, losses []*restore.Loss, nics []nets
 		c.outlook, c.picture = restore.Outlook{}, ""
 		c.view = view{running: c.view.running}
 		if !c.view.running { // What was restored is told with these times.
-			c.lostAt, c.backAt = time.Time{}, time.Time{}
+			c.endOutage()
 		}
 		return
 	}

@@ -32,25 +32,31 @@ func (a *Agent) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		if a.Alive != nil {
-			a.Alive()
-		}
+		a.comesRound()
 		timer.Reset(a.nextWake(time.Now()))
 		select {
 		case <-ctx.Done():
 			return
 		case <-a.watch.Changed():
-			if changes := a.watch.Take(); changes.Overrun || len(changes.List) > 0 {
-				a.stale = true
+			a.Observer.Woke(FromDevices)
+			changes := a.watch.Take()
+			if changes.Overrun {
+				a.overruns++
 			}
+			a.stale = a.stale || changes.Overrun || len(changes.List) > 0
 		case <-a.index.changed:
+			a.Observer.Woke(FromCheckpoints)
 			a.outdated = true
 		case <-a.findings: // decide reads them.
+			a.Observer.Woke(FromFindings)
 		case e := <-a.ended:
+			a.Observer.Woke(FromRestores)
 			a.finish(e)
 		case request := <-a.requests:
+			a.Observer.Woke(FromRequests)
 			request()
 		case <-timer.C:
+			a.Observer.Woke(FromTimer)
 			a.roundIsOver(time.Now())
 		}
 		if (a.stale || a.outdated) && time.Now().Before(a.mayLook()) {
@@ -209,6 +215,7 @@ func (a *Agent) announceOwed() {
 			a.announced(c, r)
 		}
 		c.owed = left
+		a.observeConnected(c)
 	}
 }
 
@@ -230,7 +237,9 @@ func (a *Agent) decide(ctx context.Context) {
 		c.look(a.devices, a.withoutTakenAway(c), a.nics, a.RebuildBond, now)
 		if before == 0 && c.view.lost > 0 {
 			a.lost(c)
+			a.observeLoss(c)
 		}
+		a.observeWhole(c)
 	}
 	rules := rules{paused: a.paused, guarded: len(lost) > 0 && a.Store.Guarded(), grace: a.HostGrace}
 	for _, c := range a.chains {
@@ -310,6 +319,7 @@ func (a *Agent) finish(e ended) {
 		c.view.failures++
 		c.view.why = printable.Joined(e.err)
 		a.failed(c, e)
+		a.observeTry(e)
 		return
 	}
 	for _, key := range e.result.Absent {
@@ -335,6 +345,7 @@ func (a *Agent) finish(e ended) {
 		c.owes(e.result)
 	}
 	a.restored(c, e)
+	a.observeTry(e)
 }
 
 // failures says what failed, "" if nothing did.

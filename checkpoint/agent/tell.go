@@ -24,9 +24,10 @@ func (a *Agent) publish() {
 			s.Owed += r.Owed()
 		}
 	}
+	figures := a.count()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.status = s
+	a.status, a.figures = s, figures
 }
 
 // lost logs a loss: a line that is worth to wake up for.

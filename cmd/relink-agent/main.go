@@ -38,7 +38,9 @@ type options struct {
 	hostGrace time.Duration
 	// rebuildBond says that the agent builds a bond that is missing after that time.
 	rebuildBond bool
-	log         *slog.Logger
+	// metricsListen is a TCP address for metrics and health, as host:port. It is empty if there is to be none.
+	metricsListen string
+	log           *slog.Logger
 	// supervisor takes the loop's signs of life.
 	supervisor *supervisor
 }
@@ -107,6 +109,7 @@ Exit status 0: it was asked to end; 1: it failed; 64: usage or environment;
 	flags.StringVar(&dir, "checkpoint-dir", "", "`directory` of the checkpoints (default $"+checkpoint.DirEnv+", else "+checkpoint.DefaultDir+")")
 	flags.DurationVar(&opts.hostGrace, "host-grace", 2*time.Second, "how long the host's network manager has for a NIC that is back")
 	flags.BoolVar(&opts.rebuildBond, "rebuild-bond", false, "build a bond that is missing from its record, after --host-grace")
+	flags.StringVar(&opts.metricsListen, "metrics-listen", "", "`address` that answers to /metrics, /healthz and /readyz, such as 127.0.0.1:9477 (default none)")
 	flags.TextVar(&level, "log-level", slog.LevelInfo, "least `level` of what is logged: debug, info, warn or error")
 	version := flags.Bool("version", false, "print the version")
 	if err := flags.Parse(args); err != nil {
@@ -117,6 +120,8 @@ Exit status 0: it was asked to end; 1: it failed; 64: usage or environment;
 		return nil, fmt.Errorf("unknown argument %q; see relink-agent --help", flags.Arg(0))
 	case opts.hostGrace < 0:
 		return nil, fmt.Errorf("invalid --host-grace %s: must not be negative", opts.hostGrace)
+	case opts.metricsListen != "" && !isAddress(opts.metricsListen):
+		return nil, fmt.Errorf("invalid --metrics-listen %q: must be IP:PORT such as 127.0.0.1:9477, or :PORT for all addresses of the node", opts.metricsListen)
 	case *version:
 		return nil, nil
 	}

@@ -113,7 +113,7 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 	select {
 	case err := <-ended:
 		_ = listener.Close()
-		return fmt.Errorf("control socket: %w", err)
+		return fmt.Errorf("serve on %s: %w", listener.Addr(), err)
 	case <-ctx.Done():
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)

@@ -88,6 +88,9 @@ func Open(dir, network string) (*Store, error) {
 // other calls.
 func (s *Store) OnWait(tell flock.OnWait) { s.onWait = tell }
 
+// Path returns the path of the store's file. The file need not exist.
+func (s *Store) Path() string { return s.path }
+
 // Network returns the name of the network.
 func (s *Store) Network() string { return s.network }
 

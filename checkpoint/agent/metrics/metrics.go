@@ -1,0 +1,148 @@
+package metrics
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/agent"
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/restore"
+)
+
+// Agent is what the metrics show. Several goroutines call it at once, and it waits for nothing.
+type Agent interface {
+	Status() control.Status
+	Figures() agent.Figures
+}
+
+// Metrics counts what an agent does. It is the agent's Observer.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	wakes    *prometheus.CounterVec
+	losses   prometheus.Counter
+	lost     prometheus.Counter
+	tries    *prometheus.CounterVec
+	outcomes *prometheus.CounterVec
+	duration prometheus.Histogram
+	toWhole  prometheus.Histogram
+	fromBack prometheus.Histogram
+	toLink   prometheus.Histogram
+}
+
+// Upper bounds of histograms, in seconds. A restore of one pod takes some milliseconds, and one of 250 less than a second.
+// An outage takes as long as the driver is away.
+var (
+	restoreBuckets = []float64{.002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30}
+	outageBuckets  = []float64{.1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 900, 3600}
+)
+
+// New returns the metrics of an agent of this version. leaseDir is the directory of relink-ipam's stores. It need not exist.
+func New(version, leaseDir string) *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		wakes:    counters("relink_agent_wakeups_total", "How often the working loop woke up, by what woke it.", "source"),
+		losses:   counter("relink_losses_total", "How often a NIC or a bond went that pods are on."),
+		lost:     counter("relink_lost_attachments_total", "Interfaces of pods that went with their NIC or bond."),
+		tries:    counters("relink_restores_total", "Tries to restore what is on one NIC or bond, by result.", "result"),
+		outcomes: counters("relink_restored_attachments_total", "Interfaces of pods in all tries to restore, by what became of them.", "outcome"),
+		duration: histogram("relink_restore_duration_seconds", "How long one try to restore took.", restoreBuckets),
+		toWhole: histogram("relink_loss_to_whole_seconds",
+			"Time from the loss of a NIC or bond until the last interface on it was restored.", outageBuckets),
+		fromBack: histogram("relink_back_to_whole_seconds",
+			"Time from when a NIC or bond was back until the last interface on it was restored. It includes the time of the host's network manager.", restoreBuckets),
+		toLink: histogram("relink_loss_to_connected_seconds",
+			"Time from the loss of a NIC or bond until it had carrier, and the neighbours were told of all restored addresses.", outageBuckets),
+	}
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "relink_agent_build_info", Help: "The version of relink-agent. The value is 1.", ConstLabels: prometheus.Labels{"version": version},
+	})
+	info.Set(1)
+	m.registry.MustRegister(info, m.wakes, m.losses, m.lost, m.tries, m.outcomes, m.duration, m.toWhole, m.fromBack, m.toLink,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), newPools(leaseDir))
+	m.begin()
+	return m
+}
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
+
+func counters(name, help, label string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+}
+
+func histogram(name, help string, buckets []float64) prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+}
+
+// The values of labels.
+const (
+	restored = "restored"
+	failed   = "failed"
+)
+
+// outcomeNames are the values of the label outcome.
+var outcomeNames = map[restore.State]string{
+	restore.Restored: restored, restore.Repaired: "repaired", restore.AsRecorded: "as_recorded", restore.Failed: failed, restore.SandboxGone: "sandbox_gone",
+}
+
+// begin makes each series with the value 0: a rate knows an increase only if it has seen the value before.
+func (m *Metrics) begin() {
+	for _, s := range agent.Sources {
+		m.wakes.WithLabelValues(string(s))
+	}
+	for _, name := range outcomeNames {
+		m.outcomes.WithLabelValues(name)
+	}
+	m.tries.WithLabelValues(restored)
+	m.tries.WithLabelValues(failed)
+}
+
+// Show has the metrics show the agent, too. It is called once.
+func (m *Metrics) Show(a Agent) { m.registry.MustRegister(present{a}) }
+
+// Handler answers with all metrics.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+}
+
+// Woke implements agent.Observer.
+func (m *Metrics) Woke(s agent.Source) { m.wakes.WithLabelValues(string(s)).Inc() }
+
+// Lost implements agent.Observer.
+func (m *Metrics) Lost(_ string, lost []checkpoint.Record) {
+	m.losses.Inc()
+	m.lost.Add(float64(len(lost)))
+}
+
+// Tried implements agent.Observer.
+func (m *Metrics) Tried(t agent.Try) {
+	result := restored
+	if t.Why != "" {
+		result = failed
+	}
+	m.tries.WithLabelValues(result).Inc()
+	m.duration.Observe(t.Took.Seconds())
+	for _, o := range t.Outcomes {
+		if name := outcomeNames[o.State]; name != "" {
+			m.outcomes.WithLabelValues(name).Inc()
+		}
+	}
+}
+
+// Whole implements agent.Observer.
+func (m *Metrics) Whole(o agent.Outage) {
+	m.toWhole.Observe(o.WholeAt.Sub(o.LostAt).Seconds())
+	if !o.BackAt.IsZero() {
+		m.fromBack.Observe(o.WholeAt.Sub(o.BackAt).Seconds())
+	}
+}
+
+// Connected implements agent.Observer.
+func (m *Metrics) Connected(sinceLoss time.Duration) { m.toLink.Observe(sinceLoss.Seconds()) }

@@ -1,0 +1,185 @@
+package metrics
+
+import (
+	"context"
+	"math/big"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+)
+
+// poolsKept is how long what was read of the stores is good for. A test sets it to 0.
+var poolsKept = 5 * time.Second
+
+const (
+	// poolsWait is how long a question waits for a reading. Then it gets what was read before.
+	poolsWait = time.Second
+	// poolsLimit bounds a reading: an ADD may hold the lock of a store meanwhile.
+	poolsLimit = 10 * time.Second
+	// unchangedKept is how long what was read of a store is good for if its file is as it was. Time alone changes something, too:
+	// a quarantine ends.
+	unchangedKept = time.Minute
+)
+
+var (
+	leases    = desc("relink_ipam_leases", "Addresses of the pool that are not free, by state: held, reserved, or quarantined.", "network", "ranges", "state")
+	poolSize  = desc("relink_ipam_pool_addresses", "Addresses that the pool has.", "network", "ranges")
+	poolFree  = desc("relink_ipam_pool_free_addresses", "Addresses of the pool that are free. An ADD takes a quarantined one if none is free.", "network", "ranges")
+	outside   = desc("relink_ipam_outside_leases", "Leases of the network outside of all pools that its configuration has.", "network")
+	readable  = desc("relink_ipam_store_readable", "1 if the network's leases could be read, 0 if not.", "network")
+	storeRead = desc("relink_ipam_store_read_timestamp_seconds", "When the network's leases were read last.", "network")
+)
+
+// pools shows the stores of relink-ipam. A store with many leases takes long to read, and the lock of a reader keeps ADDs
+// waiting. So a store is read only if it has changed, at most every poolsKept, and no question waits longer than poolsWait.
+type pools struct {
+	dir string
+
+	mu    sync.Mutex
+	known map[string]*network
+	// reading is closed at the end of the reading that is under way, and nil if none is. read is when the last one ended.
+	reading chan struct{}
+	read    time.Time
+}
+
+// network is what was read of one store.
+type network struct {
+	usage lease.Usage
+	// file is the store's file before the reading.
+	file os.FileInfo
+	read time.Time
+	// failed says that the last reading did not work. usage is then that of an earlier one.
+	failed bool
+}
+
+func newPools(dir string) *pools { return &pools{dir: dir, known: map[string]*network{}} }
+
+// Describe implements prometheus.Collector.
+func (p *pools) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{leases, poolSize, poolFree, outside, readable, storeRead} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (p *pools) Collect(to chan<- prometheus.Metric) {
+	p.refresh()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, n := range p.known {
+		n.collect(name, to)
+	}
+}
+
+// refresh has the stores read if it is time, and waits for that, but not long.
+func (p *pools) refresh() {
+	p.mu.Lock()
+	if p.reading == nil && time.Since(p.read) >= poolsKept {
+		p.reading = make(chan struct{})
+		go p.readAll(p.reading)
+	}
+	reading := p.reading
+	p.mu.Unlock()
+	if reading == nil {
+		return
+	}
+	select {
+	case <-reading:
+	case <-time.After(poolsWait):
+	}
+}
+
+// readAll reads each store that has changed, and then closes done.
+func (p *pools) readAll(done chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), poolsLimit)
+	defer cancel()
+	p.mu.Lock()
+	before := p.known
+	p.mu.Unlock()
+	now := map[string]*network{}
+	names, err := lease.Networks(p.dir)
+	for _, name := range names {
+		now[name] = readNetwork(ctx, p.dir, name, before[name])
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		p.known = now
+	} else {
+		p.known = allFailed(before)
+	}
+	p.reading, p.read = nil, time.Now()
+	close(done)
+}
+
+// readNetwork reads a store, unless it is as before.
+func readNetwork(ctx context.Context, dir, name string, before *network) *network {
+	n := &network{read: time.Now()}
+	store, err := lease.Open(dir, name)
+	if err == nil {
+		n.file, err = os.Stat(store.Path())
+	}
+	if err == nil && before != nil && before.isAsItWas(n.file) {
+		return before
+	}
+	if err == nil {
+		n.usage, err = store.Usage(ctx)
+	}
+	if err == nil {
+		return n
+	}
+	if before == nil {
+		return &network{failed: true}
+	}
+	return &network{usage: before.usage, read: before.read, failed: true}
+}
+
+// isAsItWas says that the store is the same file as when it was read, and nobody has changed it since.
+func (n *network) isAsItWas(file os.FileInfo) bool {
+	return !n.failed && n.file != nil && os.SameFile(n.file, file) && n.file.Size() == file.Size() && n.file.ModTime().Equal(file.ModTime()) &&
+		time.Since(n.read) < unchangedKept
+}
+
+// allFailed is what is known when not even the names of the stores can be read.
+func allFailed(before map[string]*network) map[string]*network {
+	now := map[string]*network{}
+	for name, n := range before {
+		now[name] = &network{usage: n.usage, read: n.read, failed: true}
+	}
+	return now
+}
+
+func (n *network) collect(name string, to chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{name}, labels...)...)
+	}
+	gauge(readable, number(!n.failed))
+	if n.read.IsZero() {
+		return
+	}
+	gauge(storeRead, timestamp(n.read))
+	gauge(outside, float64(n.usage.Outside))
+	shown := map[string]bool{}
+	for _, set := range n.usage.Sets {
+		ranges := set.Ranges.String()
+		if shown[ranges] { // Two configurations of the network have it. The first one has its leases.
+			continue
+		}
+		shown[ranges] = true
+		gauge(leases, float64(set.Held), ranges, string(lease.Held))
+		gauge(leases, float64(set.Reserved), ranges, string(lease.Reserved))
+		gauge(leases, float64(set.Quarantined), ranges, string(lease.Quarantined))
+		gauge(poolSize, float(set.Size), ranges)
+		gauge(poolFree, float(set.Free), ranges)
+	}
+}
+
+// float is the nearest number: an IPv6 pool has more addresses than a float64 can count one by one.
+func float(n *big.Int) float64 {
+	f, _ := new(big.Float).SetInt(n).Float64()
+	return f
+}

@@ -1,0 +1,201 @@
+package agent
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/fresh"
+	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// Observer hears what the agent does. The loop calls it, so its methods return at once.
+type Observer interface {
+	// Woke is called each time that the loop wakes, with what woke it.
+	Woke(Source)
+	// Lost is called when records of a whole chain are lost.
+	Lost(base string, lost []checkpoint.Record)
+	// Tried is called at the end of each try to restore.
+	Tried(Try)
+	// Whole is called when nothing of a chain is lost any more, and the agent has restored something of it.
+	Whole(Outage)
+	// Connected is called when the neighbours know all addresses that were restored: the carrier was there. It has the
+	// time since the loss.
+	Connected(sinceLoss time.Duration)
+}
+
+// Source is what wakes the loop.
+type Source string
+
+// All sources.
+const (
+	FromDevices     Source = "devices"
+	FromCheckpoints Source = "checkpoints"
+	FromFindings    Source = "findings"
+	FromRestores    Source = "restores"
+	FromRequests    Source = "requests"
+	FromTimer       Source = "timer"
+)
+
+// Sources are all of them.
+var Sources = []Source{FromDevices, FromCheckpoints, FromFindings, FromRestores, FromRequests, FromTimer}
+
+// Try is a try to restore what is lost of a chain.
+type Try struct {
+	Base string
+	Took time.Duration
+	// Outcomes has an entry for each attachment of the try. It is empty if nothing could be looked at.
+	Outcomes []restore.Outcome
+	// Why says what failed. It is empty if nothing did.
+	Why string
+}
+
+// Outage is the time in which something of a chain was lost.
+type Outage struct {
+	Base string
+	// LostAt is when the agent saw the loss, BackAt when something of it could be restored, and WholeAt when the last
+	// restore ended.
+	LostAt, BackAt, WholeAt time.Time
+}
+
+// Figures are numbers of the agent that its Status does not have.
+type Figures struct {
+	// Unreadable is the number of checkpoints that cannot be read. Absent is the number of attachments whose sandboxes were not
+	// found.
+	Unreadable, Absent int
+	// Oldest and Newest are when the oldest and the newest checkpoint were written. Both are zero if there is none.
+	Oldest, Newest time.Time
+	// CameRound is when the loop came round last.
+	CameRound time.Time
+	// HostOverruns is how often the kernel told more about the host's devices than the agent has read.
+	HostOverruns uint64
+	// Refresher has the counters of what keeps checkpoints fresh.
+	Refresher fresh.Counters
+}
+
+// unobserved is the Observer of an agent without one.
+type unobserved struct{}
+
+func (unobserved) Woke(Source)                      {}
+func (unobserved) Lost(string, []checkpoint.Record) {}
+func (unobserved) Tried(Try)                        {}
+func (unobserved) Whole(Outage)                     {}
+func (unobserved) Connected(time.Duration)          {}
+
+// Figures returns the agent's numbers. It waits for nothing, and several goroutines may call it at once.
+func (a *Agent) Figures() Figures {
+	a.mu.Lock()
+	f := a.figures
+	a.mu.Unlock()
+	f.CameRound, f.Refresher = time.Unix(0, a.cameRound.Load()), a.refresher.Counters()
+	return f
+}
+
+// late is how long after its time the loop may come round. A look at the devices of a busy node takes less than a second.
+const late = 30 * time.Second
+
+// Healthy returns an error if the loop has not come round in time. It waits for nothing.
+func (a *Agent) Healthy() error {
+	limit := min(a.Patience, round) + late
+	if since := time.Since(time.Unix(0, a.cameRound.Load())); since > limit {
+		return fmt.Errorf("the working loop has not come round for %s; it must every %s", since.Round(time.Second), min(a.Patience, round))
+	}
+	return nil
+}
+
+// comesRound is a sign of life of the loop.
+func (a *Agent) comesRound() {
+	a.cameRound.Store(time.Now().UnixNano())
+	if a.Alive != nil {
+		a.Alive()
+	}
+}
+
+// count makes the numbers that only the loop can see.
+func (a *Agent) count() Figures {
+	f := Figures{Absent: len(a.absent), HostOverruns: a.overruns}
+	for _, n := range a.index.unreadable {
+		f.Unreadable += n
+	}
+	for _, records := range a.index.sandboxes {
+		for _, r := range records {
+			if f.Oldest.IsZero() || r.CapturedAt.Before(f.Oldest) {
+				f.Oldest = r.CapturedAt
+			}
+			if r.CapturedAt.After(f.Newest) {
+				f.Newest = r.CapturedAt
+			}
+		}
+	}
+	return f
+}
+
+// observeLoss tells the observer what of the chain is lost.
+func (a *Agent) observeLoss(c *chain) {
+	var lost []checkpoint.Record
+	for i, l := range c.losses {
+		if l != nil {
+			lost = append(lost, c.Records[i])
+		}
+	}
+	a.Observer.Lost(c.Base, lost)
+}
+
+// observeTry tells the observer of the end of a restore.
+func (a *Agent) observeTry(e ended) {
+	c := e.chain
+	try := Try{Base: c.Base, Took: e.took, Why: c.view.why}
+	if e.result != nil {
+		gone := map[attachment.Key]bool{}
+		for _, key := range e.result.Absent {
+			gone[key] = true
+		}
+		for _, o := range e.result.Attachments {
+			if gone[o.Attachment] {
+				o.State = restore.SandboxGone
+			}
+			try.Outcomes = append(try.Outcomes, o)
+		}
+	}
+	a.Observer.Tried(try)
+	for _, o := range try.Outcomes {
+		if o.State == restore.Restored || o.State == restore.Repaired {
+			c.noteRestored(time.Now())
+			break
+		}
+	}
+	a.observeConnected(c)
+}
+
+// noteRestored notes that something of the present loss is restored.
+func (c *chain) noteRestored(now time.Time) {
+	c.wholeAt = now
+	if c.uncarried.IsZero() {
+		c.uncarried = c.lostAt
+	}
+}
+
+// observeConnected tells the observer if the neighbours know all that was restored of the chain.
+func (a *Agent) observeConnected(c *chain) {
+	if !c.uncarried.IsZero() && len(c.owed) == 0 && c.view.why == "" {
+		a.Observer.Connected(time.Since(c.uncarried))
+		c.uncarried = time.Time{}
+	}
+}
+
+// observeWhole tells the observer of an outage that is over.
+func (a *Agent) observeWhole(c *chain) {
+	if o := c.over; o != nil {
+		c.over = nil
+		a.Observer.Whole(*o)
+	}
+}
+
+// endOutage ends the chain's loss.
+func (c *chain) endOutage() {
+	if !c.wholeAt.IsZero() {
+		c.over = &Outage{Base: c.Base, LostAt: c.lostAt, BackAt: c.backAt, WholeAt: c.wholeAt}
+	}
+	c.lostAt, c.backAt, c.wholeAt = time.Time{}, time.Time{}, time.Time{}
+}

@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// observed keeps what an observer hears.
+type observed struct {
+	mu        sync.Mutex
+	woke      map[Source]int
+	lost      []int
+	tries     []Try
+	outages   []Outage
+	connected []time.Duration
+}
+
+func (o *observed) add(f func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f()
+}
+
+func (o *observed) Woke(s Source) {
+	o.add(func() {
+		if o.woke == nil {
+			o.woke = map[Source]int{}
+		}
+		o.woke[s]++
+	})
+}
+func (o *observed) Lost(_ string, lost []checkpoint.Record) {
+	o.add(func() { o.lost = append(o.lost, len(lost)) })
+}
+func (o *observed) Tried(t Try)               { o.add(func() { o.tries = append(o.tries, t) }) }
+func (o *observed) Whole(out Outage)          { o.add(func() { o.outages = append(o.outages, out) }) }
+func (o *observed) Connected(d time.Duration) { o.add(func() { o.connected = append(o.connected, d) }) }
+
+// has waits until f says so of what was heard.
+func (o *observed) has(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	within(t, 10*time.Second, what, func() (is bool) {
+		o.add(func() { is = f() })
+		return is
+	})
+}
+
+// An outage has three lengths: the NIC stays away for 100 ms, and has no carrier for 200 ms more.
+func TestAnOutageIsMeasured(t *testing.T) {
+	n, o := newNode(t, "lan0"), &observed{}
+	pods := []pod{n.attach(t, "lan0", 1), n.attach(t, "lan0", 2)}
+	n.start(t, func(opts *Options) { opts.Observer = o })
+	fresh.IP(t, "", "link del lan0")
+	n.is(t, "lan0", control.Lost)
+	o.has(t, "the loss", func() bool { return slices.Equal(o.lost, []int{2}) })
+	time.Sleep(100 * time.Millisecond)
+	fresh.Run(t, "", "ip link add lan0 type veth peer name lan0p; ip link set lan0 up") // The other end is down: no carrier.
+	n.is(t, "lan0", control.Whole)
+	o.has(t, "the end of the outage", func() bool { return len(o.outages) == 1 })
+	time.Sleep(200 * time.Millisecond)
+	o.add(func() {
+		if out := o.outages[0]; out.Base != "lan0" || out.WholeAt.Sub(out.LostAt) < 100*time.Millisecond || out.WholeAt.Before(out.BackAt) || out.BackAt.Sub(out.LostAt) < 100*time.Millisecond {
+			t.Errorf("outage %+v", out)
+		}
+		if try := o.tries[len(o.tries)-1]; try.Why != "" || try.Took <= 0 || len(try.Outcomes) != 2 || try.Outcomes[0].State != restore.Restored || try.Base != "lan0" {
+			t.Errorf("try %+v", try)
+		}
+		if len(o.connected) > 0 {
+			t.Error("it is said to be connected without carrier")
+		}
+	})
+	fresh.IP(t, "", "link set lan0p up")
+	o.has(t, "the carrier", func() bool { return len(o.connected) == 1 && o.connected[0] > 300*time.Millisecond })
+	o.has(t, "what woke the loop", func() bool { return o.woke[FromDevices] > 0 && o.woke[FromCheckpoints] > 0 && o.woke[FromRestores] > 0 })
+	for _, p := range pods {
+		if p.state(t) == "" {
+			t.Error("a pod is not restored")
+		}
+	}
+	if f := n.agent.Figures(); f.Oldest.IsZero() || f.Newest.Before(f.Oldest) || f.Absent != 0 || f.Unreadable != 0 || f.Refresher.Readings == 0 {
+		t.Errorf("figures %+v", f)
+	}
+
+	// Pods that end while they are lost: that is no outage that the agent has ended.
+	if _, err := n.agent.Pause(t.Context(), 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	fresh.IP(t, "", "link del lan0")
+	n.is(t, "lan0", control.Lost)
+	for _, p := range pods {
+		n.forget(t, p)
+	}
+	within(t, 5*time.Second, "nothing is lost", func() bool { return n.chain("lan0").Lost == 0 })
+	if err := n.agent.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	o.add(func() {
+		if len(o.outages) != 1 || len(o.lost) != 2 {
+			t.Errorf("outages %+v, losses %v", o.outages, o.lost)
+		}
+	})
+}
+
+// Health is that of the loop: one that hangs is not healthy, even if the process answers.
+func TestHealth(t *testing.T) {
+	n := newNode(t, "lan0")
+	n.start(t, func(opts *Options) { opts.Patience = 20 * time.Millisecond })
+	if err := n.agent.Healthy(); err != nil {
+		t.Error(err)
+	}
+	hangs, stop := make(chan struct{}), make(chan struct{})
+	go func() { _ = n.agent.inLoop(context.Background(), func() { close(hangs); <-stop }) }()
+	<-hangs
+	came := n.agent.Figures().CameRound
+	n.agent.cameRound.Add(-int64(late)) // So much time goes by.
+	within(t, 5*time.Second, "the loop hangs, and the agent says so", func() bool {
+		err := n.agent.Healthy()
+		return err != nil && strings.Contains(err.Error(), "the working loop has not come round for 30s")
+	})
+	close(stop)
+	within(t, 5*time.Second, "the loop is healthy again", func() bool { return n.agent.Healthy() == nil })
+	if !n.agent.Figures().CameRound.After(came) {
+		t.Error("the loop did not come round")
+	}
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"github.com/relink-cni/relink/checkpoint/control/serve"
+)
+
+const (
+	// listenAgain is the time between two tries to listen on an address. The address may come later: the node's network may not be
+	// up yet when the agent starts.
+	listenAgain = 5 * time.Second
+	// mostClients is how many clients are served at once on an address. The others wait.
+	mostClients = 16
+)
+
+// publish serves the pages on the address until ctx ends. Without the address the agent still restores, so publish logs that and
+// tries again.
+func publish(ctx context.Context, address string, pages map[string]http.Handler, log *slog.Logger) {
+	mux := http.NewServeMux()
+	for path, page := range pages {
+		mux.Handle(path, page)
+	}
+	logged := false
+	for ctx.Err() == nil {
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+		if err == nil {
+			log.Info("metrics are served", "address", listener.Addr().String())
+			err = serve.Serve(ctx, netutil.LimitListener(listener, mostClients), mux)
+		}
+		if err != nil && ctx.Err() == nil && !logged {
+			log.Error("metrics are not served: the agent tries again every "+listenAgain.String(), "address", address, "error", err)
+			logged = true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(listenAgain):
+		}
+	}
+}
+
+// isAddress says that the text is IP:PORT or :PORT. A name would need a name server, and the node may have no network.
+func isAddress(s string) bool {
+	if port, ok := strings.CutPrefix(s, ":"); ok {
+		n, err := strconv.ParseUint(port, 10, 16)
+		return err == nil && n > 0
+	}
+	a, err := netip.ParseAddrPort(s)
+	return err == nil && a.Port() > 0
+}
+
+// isReady returns a check that fails until the channel is closed.
+func isReady(ready <-chan struct{}) func() error {
+	return func() error {
+		select {
+		case <-ready:
+			return nil
+		default:
+			return errors.New("the first look is not over")
+		}
+	}
+}
+
+// answering answers with ok, or with the error of the check.
+func answering(check func() error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if err := check(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+}
