@@ -17,6 +17,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
 )
 
 // drift is an attachment that differs from its record while its parent is there. The record stays as it is, because a
@@ -56,7 +57,7 @@ func (a *Agent) lookAtDrift(lost map[attachment.Key]bool, now time.Time) {
 		d.Reason = f.Reason
 		if !d.Settled && now.Sub(d.Since) >= driftSettles {
 			r, known := a.recordOf(f.Attachment)
-			d.Settled, d.TakenAway, d.CapturedAt = known, known && isTakenAway(r), r.CapturedAt
+			d.Settled, d.TakenAway, d.CapturedAt = known, known && isTakenAway(r, a.devices), r.CapturedAt
 			changed = true
 		}
 	}
@@ -80,7 +81,7 @@ func (d *drift) ends(r checkpoint.Record, found, lost bool) bool {
 	case !r.CapturedAt.Equal(d.CapturedAt):
 		return true
 	case d.TakenAway:
-		return !isTakenAway(r)
+		return isBack(r)
 	}
 	return lost || !found
 }
@@ -104,22 +105,65 @@ func (a *Agent) recordOf(key attachment.Key) (checkpoint.Record, bool) {
 	return records[i], true
 }
 
-// isTakenAway looks whether the interface is gone from its sandbox, or down and recorded as up.
-func isTakenAway(r checkpoint.Record) bool {
+// isTakenAway looks whether somebody has taken the interface away: it is gone, or it is down and recorded as up. parents are
+// the devices of the host.
+//
+// Some interfaces go or go down without anybody's wish. A NIC goes with its driver, and nothing in the host tells that. A VLAN
+// device is down while its parent is. An interface under another name is not gone.
+func isTakenAway(r checkpoint.Record, parents netstate.Devices) bool {
+	link := r.Interface.Link
+	devices, ok := devicesOf(r)
+	if !ok {
+		return false
+	}
+	d, there := liveOf(link, devices)
+	switch {
+	case !there:
+		return link.Kind != netstate.KindNIC
+	case !link.Up || d.Up:
+		return false
+	case r.Interface.ParentsInSandbox:
+		parents = devices
+	}
+	return areUp(r.Interface.Parents, parents)
+}
+
+// isBack looks whether an interface that was taken away is there and up again.
+func isBack(r checkpoint.Record) bool {
+	devices, ok := devicesOf(r)
+	d, there := liveOf(r.Interface.Link, devices)
+	return ok && there && (d.Up || !r.Interface.Link.Up)
+}
+
+// devicesOf returns the devices of the record's sandbox. ok is false if nobody can look at them.
+func devicesOf(r checkpoint.Record) (devices netstate.Devices, ok bool) {
 	sandbox, err := kernel.Open(r.Namespace.Path)
 	if err != nil {
-		return false
+		return nil, false
 	}
 	defer sandbox.Close()
 	if r.Namespace.Same(sandbox.Identity()) != nil {
-		return false
+		return nil, false
 	}
-	devices, err := sandbox.Devices()
-	if err != nil {
-		return false
+	devices, err = sandbox.Devices()
+	return devices, err == nil
+}
+
+// liveOf returns the device that the recorded one is, under whatever name.
+func liveOf(link netstate.Link, devices netstate.Devices) (netstate.LiveDevice, bool) {
+	if d, there := devices.ByName(link.Name); there {
+		return d, true
 	}
-	d, there := devices.ByName(r.Interface.Link.Name)
-	return !there || r.Interface.Link.Up && !d.Up
+	d, there := devices.ByIndex(link.Index)
+	return d, there && d.Kind == link.Kind
+}
+
+// areUp says that all recorded devices are there and up.
+func areUp(recorded []netstate.Device, there netstate.Devices) bool {
+	return !slices.ContainsFunc(recorded, func(p netstate.Device) bool {
+		d, ok := there.ByIndex(p.IfIndex)
+		return !ok || !d.Up
+	})
 }
 
 func (a *Agent) driftFile() string { return filepath.Join(a.Store.Dir(), ".agent", "drift.json") }
