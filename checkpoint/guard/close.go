@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/attachment"
 )
 
 // await waits for the command of a guard that was killed. Nobody knows the command's exit status any more. At the limit it is
@@ -65,11 +66,16 @@ func (g *guard) begunAt(s Step) time.Time {
 	return g.j.StartedAt
 }
 
+// late says that units are away which should run by now.
+func (g *guard) late() bool {
+	return g.j.begun(Stop) && len(g.j.ran()) > 0 && time.Now().After(g.j.Plan.deadline(g.begunAt(Stop)))
+}
+
 // restore brings the interfaces back. A guard that is late waits for no device: the kubelet comes first.
 func (g *guard) restore(ctx context.Context) error {
 	p := g.j.Plan
 	wait := p.Wait
-	if g.j.begun(Stop) && time.Now().After(p.deadline(g.begunAt(Stop))) {
+	if g.late() {
 		wait = 0
 	}
 	waited := map[string]bool{}
@@ -112,7 +118,7 @@ func (g *guard) verify(ctx context.Context) error {
 		return nil
 	}
 	opts := askAfter
-	if g.j.begun(Stop) && time.Now().After(g.j.Plan.deadline(g.begunAt(Stop))) {
+	if g.late() {
 		opts = askBefore
 	}
 	answered, err := answering(ctx, g.Store, g.j.Gateways, opts)
@@ -121,21 +127,21 @@ func (g *guard) verify(ctx context.Context) error {
 	}
 	g.say("gateways that answer: %d of %d", len(answered), len(g.j.Gateways))
 	for _, gateway := range g.j.Gateways {
-		if !slices.Contains(answered, gateway) && !g.gone(gateway) {
+		if !slices.Contains(answered, gateway) && !g.gone(gateway.Attachment) {
 			g.trouble("%s %s: its gateway %s does not answer", gateway.Pod, gateway.Attachment.IfName, gateway.Of)
 		}
 	}
 	return nil
 }
 
-// gone says whether the gateway's attachment was detached meanwhile, or its sandbox is gone.
-func (g *guard) gone(gateway Gateway) bool {
+// gone says whether the attachment was detached meanwhile, or its sandbox is gone.
+func (g *guard) gone(key attachment.Key) bool {
 	records, _, err := g.Store.List()
 	if err != nil {
 		return false
 	}
 	for _, r := range records {
-		if r.Attachment == gateway.Attachment {
+		if r.Attachment == key {
 			return isGone(r)
 		}
 	}
@@ -207,7 +213,8 @@ func (g *guard) report() {
 	if len(g.j.Troubles) == 0 && g.j.begun(Command) {
 		g.say("everything is back")
 	} else if len(g.j.Troubles) > 0 {
-		g.insist("%s not back: relink status shows what is wrong, relink restore tries again", count(len(g.j.Troubles), "thing"))
+		g.insist("%s not back: relink status shows what is wrong%s", count(len(g.j.Troubles), "thing"),
+			when(len(g.j.Troubles) > g.j.Staying, ", relink restore tries again"))
 	}
 	g.say("relink guard took %s, and ends with exit status %d", g.j.Finished.Sub(g.j.StartedAt).Round(time.Millisecond), g.j.Status)
 }

@@ -7,6 +7,6 @@
 // why. ExitStatus decides what the outcome is worth. All else is in the steps, each of which can be done
 // twice.
 //
-// An upgrade that moves the pods onto another uplink would do so between Stop and Command, and move them
-// back between Command and Restore.
+// With Plan.Via the pods are on another uplink while the command runs (via.go): the steps Try, Move and Return use
+// checkpoint/move. A kill leaves every interface on one of the two uplinks, and Return finishes by the move's journal.
 package guard

@@ -79,7 +79,10 @@ func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
 	if plan.Path, err = lookUp(plan.Command[0]); err != nil {
 		return Journal{}, err
 	}
-	if plan.Stop, err = g.chooseUnits(ctx, plan.Stop); err != nil {
+	if plan.Via, err = g.chooseVia(plan.Via); err != nil {
+		return Journal{}, &ExitError{StatusNotRun, err}
+	}
+	if plan.Stop, err = g.chooseUnits(ctx, plan); err != nil {
 		return Journal{}, &ExitError{StatusNotRun, err}
 	}
 	if g.j, err = newJournal(plan); err != nil {
@@ -162,15 +165,20 @@ func newJournal(plan Plan) (Journal, error) {
 }
 
 // chooseUnits returns the full names of the units to stop: those that were asked for, or the kubelet where there is one.
-func (g *guard) chooseUnits(ctx context.Context, asked []string) (units []string, err error) {
-	if len(asked) == 0 {
+// If all pods have another uplink meanwhile, no unit has to stop: the kubelet sees no pod without its network. Then an
+// upgrade can also take longer than Kubernetes waits for a kubelet.
+func (g *guard) chooseUnits(ctx context.Context, plan Plan) (units []string, err error) {
+	if len(plan.Via) > 0 && !plan.Force && len(plan.Stop) == 0 {
+		return nil, nil
+	}
+	if len(plan.Stop) == 0 {
 		ok, err := g.units.knows(ctx, Kubelet)
 		if err != nil || !ok {
 			return nil, err
 		}
 		return []string{Kubelet}, nil
 	}
-	for _, unit := range asked {
+	for _, unit := range plan.Stop {
 		full, err := fullName(unit)
 		if err != nil {
 			return nil, err
@@ -266,10 +274,14 @@ func (g *guard) do(ctx context.Context, step Step) error {
 		return g.capture(ctx)
 	case Pause:
 		return g.pause(ctx)
+	case Try:
+		return g.tryMove(ctx)
 	case Note:
 		return g.noteUnits(ctx)
 	case Arm:
 		return g.arm(ctx)
+	case Move:
+		return g.move(ctx)
 	case Stop:
 		return g.stop(ctx)
 	case Command:
@@ -278,6 +290,8 @@ func (g *guard) do(ctx context.Context, step Step) error {
 		return g.await()
 	case Restore:
 		return g.restore(ctx)
+	case Return:
+		return g.moveBack(ctx)
 	case Verify:
 		return g.verify(ctx)
 	case Start:

@@ -43,7 +43,9 @@ type Journal struct {
 	Armed    *Armed    `json:"armed,omitempty"`
 	Run      Ran       `json:"run,omitzero"`
 	// Troubles name what is not back.
-	Troubles []string  `json:"troubles,omitempty"`
+	Troubles []string `json:"troubles,omitempty"`
+	// Staying is the number of those troubles that name pods which are whole, but were not moved back.
+	Staying  int       `json:"staying,omitempty"`
 	Finished time.Time `json:"finished,omitzero"`
 	// Status is the guard's exit status, once it has finished.
 	Status int `json:"status"`

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -30,6 +31,8 @@ type Plan struct {
 	Wait time.Duration `json:"waitNanoseconds"`
 	// Stop are the units to stop.
 	Stop []string `json:"stop,omitempty"`
+	// Via are the devices whose pods are on another one while the command runs.
+	Via []Via `json:"via,omitempty"`
 	// Force goes on if not everything is as recorded before.
 	Force bool `json:"force,omitempty"`
 	// RebuildBond and HostAddresses are those of a restore.
@@ -46,8 +49,17 @@ const startMargin = 10 * time.Second
 // eviction is when Kubernetes begins to evict the pods of a node whose kubelet is silent.
 const eviction = 5 * time.Minute
 
+// moveMargin is for the moves of the pods to the other uplink and back. Each pod takes some tens of milliseconds.
+const moveMargin = 30 * time.Second
+
 // most returns how long the units are away at most.
-func (p Plan) most() time.Duration { return p.Limit + 2*p.KillAfter + p.Wait + startMargin }
+func (p Plan) most() time.Duration {
+	most := p.Limit + 2*p.KillAfter + p.Wait + startMargin
+	if len(p.Via) > 0 {
+		most += p.Wait + moveMargin
+	}
+	return most
+}
 
 // deadline is when the units are started whatever happens, if they are stopped at that moment.
 func (p Plan) deadline(stopped time.Time) time.Time { return stopped.Add(p.most()) }
@@ -60,18 +72,27 @@ func (p Plan) lines(now time.Time, log string) []string {
 		"capture the interfaces that have no checkpoint",
 		"pause relink-agent, if one runs",
 	}
+	for _, v := range p.Via {
+		lines = append(lines, fmt.Sprintf("move the pods from %s to %s, if all can be moved", v.From, v.To)+when(p.Force, ", else those that can"))
+	}
 	if len(p.Stop) > 0 {
 		lines = append(lines, "stop "+units+" if it runs, with a timer that starts it again")
 	}
 	lines = append(lines, fmt.Sprintf("run for %s at most: %s", p.Limit, strings.Join(p.Command, " ")),
-		fmt.Sprintf("restore: wait up to %s for the devices, then for their carrier", p.Wait),
-		"ask the gateways of the pods")
+		fmt.Sprintf("restore: wait up to %s for the devices, then for their carrier", p.Wait))
+	for _, v := range slices.Backward(p.Via) {
+		lines = append(lines, fmt.Sprintf("move the pods back to %s: wait up to %s for its carrier and the gateways; if the command has failed, leave them on %s", v.From, p.Wait, v.To))
+	}
+	lines = append(lines, "ask the gateways of the pods")
 	if len(p.Stop) > 0 {
 		lines = append(lines, "start "+units+" if it ran")
 	}
 	lines = append(lines, "resume relink-agent")
 	for i, line := range lines {
 		lines[i] = fmt.Sprintf("%2d. %s", i+1, line)
+	}
+	if len(p.Via) > 0 && len(p.Stop) == 0 {
+		lines = append(lines, "the kubelet goes on: no pod is cut off (--stop stops it)")
 	}
 	if len(p.Stop) > 0 {
 		lines = append(lines, fmt.Sprintf("deadline: %s is away for %s at most, until about %s", units, p.most(), p.deadline(now).Local().Format("15:04:05")))

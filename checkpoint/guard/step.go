@@ -1,5 +1,7 @@
 package guard
 
+import "slices"
+
 // Step is one part of the work.
 type Step string
 
@@ -8,12 +10,15 @@ const (
 	Check   Step = "check"
 	Capture Step = "capture"
 	Pause   Step = "pause the agent"
+	Try     Step = "check the move"
 	Note    Step = "note the units"
 	Arm     Step = "arm the restart"
+	Move    Step = "move the pods"
 	Stop    Step = "stop the units"
 	Command Step = "run the command"
 	Await   Step = "await the command"
 	Restore Step = "restore"
+	Return  Step = "move the pods back"
 	Verify  Step = "ask the gateways"
 	Start   Step = "start the units"
 	Resume  Step = "resume the agent"
@@ -21,13 +26,27 @@ const (
 	Report  Step = "report"
 )
 
-var opening = []Step{Check, Capture, Pause, Note, Arm, Stop, Command}
+// The pods move before the units stop: that takes time, and a move that fails leaves the units alone.
+var opening = []Step{Check, Capture, Pause, Try, Note, Arm, Move, Stop, Command}
 
-// closing are the steps that put everything back. Each has the step that makes it necessary: without that one it has
-// nothing to do.
-var closing = []struct{ step, because Step }{
-	{Await, Command}, {Restore, Command}, {Verify, Command}, {Start, Stop}, {Resume, Pause}, {Disarm, Arm}, {Report, ""},
+// closing are the steps that put everything back. Each has the steps that make it necessary: without any of them it has
+// nothing to do. What was cut off is restored before the others move back: those have an uplink.
+var closing = []struct {
+	step    Step
+	because []Step
+}{
+	{Await, []Step{Command}},
+	{Restore, []Step{Command}},
+	{Return, []Step{Move}},
+	{Verify, []Step{Command, Move}},
+	{Start, []Step{Stop}},
+	{Resume, []Step{Pause}},
+	{Disarm, []Step{Arm}},
+	{Report, nil},
 }
+
+// has says whether the step belongs to the plan.
+func (p Plan) has(s Step) bool { return len(p.Via) > 0 || s != Try && s != Move }
 
 // Next returns the step that comes next, and why. It returns no step if the journal is finished.
 func Next(j Journal) (Step, string) {
@@ -36,22 +55,23 @@ func Next(j Journal) (Step, string) {
 	}
 	if j.Abandoned == "" && !j.Resumed {
 		for _, s := range opening {
-			if !j.done(s) {
+			if j.Plan.has(s) && !j.done(s) {
 				return s, "it is the next step on the way to the command"
 			}
 		}
 	}
 	for _, c := range closing {
+		cause := slices.IndexFunc(c.because, j.begun)
 		switch {
 		case j.done(c.step):
-		case c.because == "":
+		case c.because == nil:
 			return c.step, "it is the last step"
-		case !j.begun(c.because):
+		case cause < 0:
 		case c.step == Await && j.done(Command):
 		case c.step == Await:
 			return c.step, "the guard was killed while the command ran"
 		default:
-			return c.step, "it follows from: " + string(c.because)
+			return c.step, "it follows from: " + string(c.because[cause])
 		}
 	}
 	return "", "everything is finished"

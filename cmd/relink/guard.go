@@ -33,6 +33,7 @@ func newGuard(open storeOpener, v *verbosity) *cobra.Command {
 	var plan guard.Plan
 	var resume string
 	var follow bool
+	var via []string
 	cmd := &cobra.Command{
 		Use:                   "guard -- COMMAND [ARGUMENT]...",
 		DisableFlagsInUseLine: true,
@@ -42,6 +43,9 @@ afterwards. guard checks all pods, captures what has no checkpoint, pauses relin
 the kubelet, runs COMMAND, restores, asks the gateway of each pod, starts the kubelet, and
 resumes the agent. It stops the kubelet only if it runs, and starts it only then.
 
+With --via DEVICE nobody notices: the pods are on DEVICE, another uplink, while COMMAND runs. The
+kubelet goes on then. If COMMAND fails, the pods stay on DEVICE.
+
 The kubelet comes back whatever happens: a timer is armed before it is stopped. If your terminal
 dies, guard goes on: see relink guard --follow, or relink status. ^C ends COMMAND and puts
 everything back. If guard is killed, the timer finishes its work, or relink guard --resume does.
@@ -50,12 +54,16 @@ Exit status: that of COMMAND if everything is back, with 128 added to the number
 123: something is not back; 124: COMMAND was ended at its limit; 125: COMMAND was not run;
 126: it cannot be run; 127: it was not found.`,
 		Example: `  relink guard -- sh -c 'modprobe -r i40e && modprobe i40e'
+  relink guard --via eth2 -- sh -c 'modprobe -r i40e && modprobe i40e'
   relink guard --limit 2m --stop rke2-agent -- update-firmware
   relink guard --follow   # watch it from another terminal
   relink guard --resume   # finish the work of a guard that was killed`,
 		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			plan.Command = args
+			if plan.Via, err = guard.ParseVia(via); err != nil {
+				return err
+			}
 			if err := checkGuard(cmd, plan, resume, follow); err != nil {
 				return err
 			}
@@ -70,8 +78,9 @@ Exit status: that of COMMAND if everything is back, with 128 added to the number
 	flags.DurationVar(&plan.Limit, "limit", 4*time.Minute, "end COMMAND after this `time`: Kubernetes evicts pods five minutes after the kubelet's last sign")
 	flags.DurationVar(&plan.KillAfter, "kill-after", 5*time.Second, "how long COMMAND may take to end before it gets the next signal: SIGINT, SIGTERM, SIGKILL")
 	flags.DurationVar(&plan.Wait, "wait", 30*time.Second, "how long to wait for missing devices, and again for their carrier")
-	flags.StringArrayVar(&plan.Stop, "stop", nil, "`unit` of systemd to stop meanwhile (repeatable; default kubelet.service, if systemd knows it)")
-	flags.BoolVar(&plan.Force, "force", false, "go on if not everything is as recorded, a checkpoint cannot be written, or the agent cannot be paused")
+	flags.StringArrayVar(&plan.Stop, "stop", nil, "`unit` of systemd to stop meanwhile (repeatable; default kubelet.service, if systemd knows it; with --via none)")
+	flags.StringArrayVar(&via, "via", nil, "move the pods to this `device` before COMMAND, and back afterwards; OLD=NEW (repeatable) if pods are on several devices")
+	flags.BoolVar(&plan.Force, "force", false, "go on if not everything is as recorded, a checkpoint cannot be written, the agent cannot be paused, or a pod cannot be moved")
 	flags.BoolVar(&plan.RebuildBond, "rebuild-bond", false, "build a missing bond from its record: mode, options, MAC, MTU, members")
 	flags.BoolVar(&plan.HostAddresses, "host-addresses", false, "bring back the addresses and routes that VLAN parents and bonds had themselves")
 	addCacheDir(cmd, &plan.CacheDir)
@@ -97,6 +106,9 @@ func checkGuard(cmd *cobra.Command, plan guard.Plan, resume string, follow bool)
 	}
 	if err := cacheIsThere(cmd, plan.CacheDir); err != nil {
 		return err
+	}
+	if (follow || resume != "") && len(plan.Via) > 0 {
+		return errors.New("--follow and --resume take no --via: the guard that began knows it")
 	}
 	alone := follow || resume != ""
 	switch {

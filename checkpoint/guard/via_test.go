@@ -1,0 +1,123 @@
+package guard
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// on returns a record of a macvlan on these parents, the nearest first.
+func on(parents ...string) (r checkpoint.Record) {
+	r.Interface.Link.Kind = netstate.KindMacvlan
+	for _, name := range parents {
+		r.Interface.Parents = append(r.Interface.Parents, netstate.Device{Name: name})
+	}
+	return r
+}
+
+func TestChooseVia(t *testing.T) {
+	inside, nic := on("eth5"), on("eth6")
+	inside.Interface.ParentsInSandbox, nic.Interface.Link.Kind = true, netstate.KindNIC
+	one := []checkpoint.Record{on("eth0.3", "eth0"), on("eth0"), on("eth2"), inside, nic}
+	two := append([]checkpoint.Record{on("bond4.3", "bond4")}, one...)
+	for what, test := range map[string]struct {
+		asked   []Via
+		records []checkpoint.Record
+		want    []Via
+		err     string
+	}{
+		"none":                 {nil, one, nil, ""},
+		"one base":             {[]Via{{To: "eth2"}}, one, []Via{{"eth0", "eth2"}}, ""},
+		"both are named":       {[]Via{{"bond4", "eth2"}, {"eth0", "eth3"}}, two, []Via{{"bond4", "eth2"}, {"eth0", "eth3"}}, ""},
+		"a VLAN device":        {[]Via{{"eth0.3", "eth2"}}, one, []Via{{"eth0.3", "eth2"}}, ""},
+		"two bases":            {[]Via{{To: "eth2"}}, two, nil, "invalid --via eth2: pods are on bond4 and eth0: say whose pods to move: --via bond4=eth2 or --via eth0=eth2"},
+		"all are there":        {[]Via{{To: "eth2"}}, []checkpoint.Record{on("eth2.3", "eth2"), nic}, nil, "invalid --via eth2: no pod is on another device: leave --via out"},
+		"one device twice":     {[]Via{{"eth0", "eth2"}, {"eth0", "eth3"}}, one, nil, "invalid --via eth0=eth3: --via eth0=eth2 moves the pods of eth0 already: name each device once"},
+		"one that goes itself": {[]Via{{"eth0", "bond4"}, {"bond4", "eth2"}}, two, nil, "invalid --via eth0=bond4: --via bond4=eth2 takes the pods away from bond4: name a device that stays"},
+		"the same":             {[]Via{{"eth0", "eth0"}}, one, nil, "invalid --via eth0=eth0: --via eth0=eth0 takes the pods away from eth0: name a device that stays"},
+	} {
+		got, err := chooseVia(test.asked, test.records)
+		if !slices.Equal(got, test.want) || (err == nil) != (test.err == "") || err != nil && err.Error() != test.err {
+			t.Errorf("%s: %v, %v, want %v, %s", what, got, err, test.want, test.err)
+		}
+	}
+}
+
+func TestNextWithVia(t *testing.T) {
+	opened := []string{string(Check), string(Capture), string(Pause), string(Try), string(Note), string(Arm), string(Move), string(Stop)}
+	ran := append(slices.Clone(opened), string(Command))
+	const way, moved = "it is the next step on the way to the command", "it follows from: move the pods"
+	for what, test := range map[string]struct {
+		j    Journal
+		mut  func(*Journal)
+		want Step
+		why  string
+	}{
+		"paused":                 {after(opened[:3]...), nil, Try, way},
+		"armed":                  {after(opened[:6]...), nil, Move, way},
+		"moved":                  {after(opened[:7]...), nil, Stop, way},
+		"restored":               {after(append(ran, string(Restore))...), nil, Return, moved},
+		"moved back":             {after(append(ran, string(Restore), string(Return))...), nil, Verify, "it follows from: run the command"},
+		"refused at the check":   {after(opened[:4]...), func(j *Journal) { j.Abandoned = "why" }, Resume, "it follows from: pause the agent"},
+		"refused at the move":    {after(opened[:7]...), func(j *Journal) { j.Abandoned = "why" }, Return, moved},
+		"moved back, never run":  {after(append(opened[:7:7], string(Return))...), func(j *Journal) { j.Abandoned = "why" }, Verify, moved},
+		"killed in the move":     {after(append(opened[:6:6], "-move the pods")...), func(j *Journal) { j.Abandoned, j.Resumed = "why", true }, Return, moved},
+		"killed on the way back": {after(append(ran, string(Restore), "-move the pods back")...), func(j *Journal) { j.Resumed = true }, Return, moved},
+	} {
+		test.j.Plan.Via = []Via{{"eth0", "eth2"}}
+		if test.mut != nil {
+			test.mut(&test.j)
+		}
+		if got, why := Next(test.j); got != test.want || why != test.why {
+			t.Errorf("%s: %q because %s, want %q because %s", what, got, why, test.want, test.why)
+		}
+	}
+}
+
+func TestTheCommandFailed(t *testing.T) {
+	for what, test := range map[string]struct {
+		r    Ran
+		want bool
+	}{
+		"well":           {Ran{Known: true}, false},
+		"a status":       {Ran{Known: true, Status: 1}, true},
+		"a signal":       {Ran{Known: true, Signal: 9}, true},
+		"the limit":      {Ran{LimitPassed: true}, true},
+		"an interrupt":   {Ran{Known: true, Interrupted: true}, true},
+		"nobody knows":   {Ran{PID: 7}, false},
+		"it never began": {Ran{NotStarted: "no memory"}, false},
+	} {
+		if got := test.r.failed(); got != test.want {
+			t.Errorf("%s: %t", what, got)
+		}
+	}
+}
+
+func TestThePlanWithVia(t *testing.T) {
+	p := Plan{
+		Command: []string{"modprobe", "i40e"}, Limit: 4 * time.Minute, KillAfter: 5 * time.Second, Wait: 30 * time.Second,
+		Via: []Via{{"bond4", "eth2"}, {"eth0", "eth3"}},
+	}
+	text := strings.Join(p.lines(time.Now(), ""), "\n")
+	for _, want := range []string{
+		" 4. move the pods from bond4 to eth2, if all can be moved\n 5. move the pods from eth0 to eth3, if all can be moved\n 6. run for 4m0s at most",
+		" 8. move the pods back to eth0: wait up to 30s for its carrier and the gateways; if the command has failed, leave them on eth3\n 9. move the pods back to bond4:",
+		"the kubelet goes on: no pod is cut off",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it does not say %q:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "evicts") || strings.Contains(text, "deadline") {
+		t.Errorf("without units:\n%s", text)
+	}
+	p.Stop, p.Force = []string{Kubelet}, true
+	text = strings.Join(p.lines(time.Now(), ""), "\n")
+	if !strings.Contains(text, "if all can be moved, else those that can") || !strings.Contains(text, "kubelet.service is away for 5m50s at most") || strings.Contains(text, "goes on:") {
+		t.Errorf("with units:\n%s", text)
+	}
+}

@@ -1,0 +1,209 @@
+package guard
+
+import (
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/test/fresh"
+	"github.com/relink-cni/relink/test/traffic"
+)
+
+// newHostWithSpare returns a host with a second uplink, lan2, beside lan0.
+func newHostWithSpare(t *testing.T) *host {
+	t.Helper()
+	h := newHost(t, "active")
+	fresh.Run(t, h.netns, "ip link add lan2 type veth peer name lan3; ip link set lan3 master br0 up; ip link set lan2 up")
+	h.runAgent(t)
+	return h
+}
+
+// isOn fails the test unless the pod's interface is on the device and works, with nothing left beside it.
+func (h *host) isOn(t *testing.T, device string) {
+	t.Helper()
+	if out, _ := h.status(t, h.relink("list")); !strings.Contains(out, " "+device+" ") || !strings.Contains(out, "as recorded") {
+		t.Errorf("it is not on %s as recorded:\n%s", device, out)
+	}
+	if left := fresh.Run(t, h.pod, "ip -o link show | grep -v -e ' lo:' -e ' eth0@' || true"); left != "" {
+		t.Errorf("left over: %s", left)
+	}
+	h.whole(t, "active")
+}
+
+// goHome moves the pod back by hand.
+func (h *host) goHome(t *testing.T) {
+	t.Helper()
+	if out, status := h.status(t, h.relink("move", "lan2=lan0")); status != 0 {
+		t.Errorf("move: %d\n%s", status, out)
+	}
+	h.isOn(t, "lan0")
+}
+
+// A pod that is pinged every 5 ms, and has a TCP stream open, does not notice the upgrade. The kubelet goes on.
+func TestViaNobodyNotices(t *testing.T) {
+	t.Parallel()
+	h := newHostWithSpare(t)
+	const interval = 5 * time.Millisecond
+	pings, err := traffic.StartPings(h.netns, []netip.Addr{netip.MustParseAddr("10.3.0.5")}, interval)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pings.Stop)
+	streams, err := traffic.StartStreams(h.netns, netip.MustParseAddr("10.3.0.1"), []string{h.pod}, 4*interval)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(streams.Stop)
+	start := time.Now()
+	out := h.guard(t, 0, bin+`/relink list >"$UNITS/seen"; `+reload+`; sleep 0.5`, "--via", "lan2")
+	contains(t, out, " 4. move the pods from lan0 to lan2, if all can be moved\n", " 7. move the pods back to lan0: wait up to 2s for its carrier and the gateways",
+		"the kubelet goes on: no pod is cut off", "1 attachment can be moved from lan0 to lan2", "moved 1 attachment from lan0 to lan2 in ",
+		"restored or repaired 0 attachments", "moved 1 attachment from lan2 to lan0 in ", "gateways that answer: 1 of 1", "relink-agent goes on", "everything is back")
+	contains(t, h.read("units/seen"), " lan2 ")
+	h.isOn(t, "lan0")
+	time.Sleep(200 * time.Millisecond) // The newest answers are still on their way.
+	gaps, err := pings.Since(start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := 50 * time.Millisecond; gaps.Sent < 100 || gaps.Longest() > most+gaps.Late {
+		t.Errorf("%d of %d pings lost, the longest gap %s", gaps.Lost, gaps.Sent, gaps.Longest())
+	}
+	if _, err := streams.Since(start); err != nil {
+		t.Errorf("the stream: %v", err)
+	}
+	if log := h.read("units/log"); strings.Contains(log, "kubelet") {
+		t.Errorf("the units:\n%s", log)
+	}
+}
+
+// What is wrong with the old device keeps the pods on the other one. They work there, and the report says how to move them.
+func TestViaThePodsStay(t *testing.T) {
+	t.Parallel()
+	h := newHostWithSpare(t)
+	for line, want := range map[string]string{
+		reload + "; exit 3":        "shop/web-0 eth0 stays on lan2: the command has ended with exit status 3: relink move lan2=lan0 moves it back",
+		reload + "; kill -TERM $$": "shop/web-0 eth0 stays on lan2: the command was ended by signal 15: relink move lan2=lan0 moves it back",
+		reload + "; sleep 1000":    "shop/web-0 eth0 stays on lan2: the command was ended because it took too long: relink move lan2=lan0 moves it back",
+		"ip link del lan0":         "shop/web-0 eth0 stays on lan2: lan0 (veth) is not there: relink move lan2=lan0 moves it back",
+		"ip link set lan1 down":    "shop/web-0 eth0 stays on lan2: lan0: no carrier: relink move lan2=lan0 moves it back",
+	} {
+		out := h.guard(t, 123, line, "--via", "lan2", "--limit", "1s", "--wait", "300ms")
+		contains(t, out, "NOT BACK: "+want, "gateways that answer: 1 of 1", "1 thing not back: relink status shows what is wrong\n")
+		h.isOn(t, "lan2")
+		fresh.Run(t, h.netns, "ip link show lan0 >/dev/null 2>&1 || ip link add lan0 type veth peer name lan1; ip link set lan1 master br0 up; ip link set lan0 up")
+		h.goHome(t)
+	}
+}
+
+// A pod that cannot be moved is said before anything is touched. With --force it is cut off and restored.
+func TestViaWhatCannotBeMoved(t *testing.T) {
+	t.Parallel()
+	h := newHostWithSpare(t)
+	for flag, want := range map[string]string{
+		"lan9":      "the command was not run: --via lan0=lan9: lan9 is not there: name a device of this host",
+		"lan2=lan0": "the command was not run: --via lan2=lan0: no attachment is on lan2",
+		"lan0":      "invalid --via lan0: no pod is on another device: leave --via out",
+		"a/b":       `invalid --via "a/b": device "a/b" `,
+		"lan0=":     `invalid --via "lan0=": device "" `,
+	} {
+		contains(t, h.guard(t, 125, "true", "--via", flag), want)
+	}
+	// lan2 leads elsewhere: only the gateways tell.
+	fresh.Run(t, h.netns, "ip link set lan3 nomaster; echo 1 >/proc/sys/net/ipv4/conf/lan3/arp_ignore")
+	contains(t, h.guard(t, 125, "true", "--via", "lan2", "--wait", "0s"),
+		"not everything can be moved: shop/web-0 eth0: its gateway 10.3.0.1 does not answer on lan2: look whether the switch's port carries the VLAN")
+	h.isOn(t, "lan0")
+	fresh.Run(t, h.netns, "ip link set lan3 master br0")
+	// Nor does a pod move whose own macvlan would stay behind.
+	fresh.Run(t, h.pod, "ip link add link eth0 name vrrp.1 type macvlan")
+	const behind = "shop/web-0 eth0: vrrp.1 of the pod is on lan0 too and has no checkpoint: it would stay behind"
+	contains(t, h.guard(t, 125, "true", "--via", "lan2"), "the command was not run: --via lan0=lan2: not everything can be moved: "+behind, "--force moves the rest")
+	if log := h.read("units/log"); strings.Contains(log, "kubelet") {
+		t.Errorf("the units:\n%s", log)
+	}
+	contains(t, h.guard(t, 0, reload, "--via", "lan2", "--force"), "note: not moved to lan2, so cut off while lan0 is away: "+behind,
+		"kubelet.service is stopped", "restored or repaired 1 attachment", "kubelet.service is started", "everything is back")
+	h.isOn(t, "lan0")
+}
+
+// Killed at any step, a guard leaves the interface on one of the two uplinks. A resume finishes.
+func TestViaKilledAtEachStep(t *testing.T) {
+	t.Parallel()
+	h := newHostWithSpare(t)
+	trace := filepath.Join(h.dir, "trace")
+	cmd := h.relink(h.guardArgs(reload, "--via", "lan2")...)
+	cmd.Env = append(slices.Clone(h.env), "RELINK_FAILPOINT_TRACE="+trace)
+	if out, status := h.status(t, cmd); status != 0 {
+		t.Fatalf("undisturbed: %d\n%s", status, out)
+	}
+	// Beside the steps: the two times that the interface has switched, there and back.
+	var points []string
+	count := map[string]int{}
+	ran := 0
+	for line := range strings.Lines(h.read("trace")) {
+		point := strings.TrimSpace(line)
+		if point == "guard: run the command" {
+			ran = len(points)
+		}
+		if count[point]++; strings.HasPrefix(point, "guard: ") {
+			points = append(points, point+"#1")
+		} else if point == "switched" {
+			points = append(points, point+"#"+string(rune('0'+count[point])))
+		}
+	}
+	if len(points) != 18 {
+		t.Fatalf("the points: %q", points)
+	}
+	for i, point := range points {
+		t.Run(point, func(t *testing.T) {
+			cmd := h.relink(h.guardArgs(reload, "--via", "lan2")...)
+			cmd.Env = append(slices.Clone(h.env), "RELINK_FAILPOINT="+point)
+			if out, _ := h.status(t, cmd); !cmd.ProcessState.Sys().(syscall.WaitStatus).Signaled() {
+				t.Fatalf("it is not killed\n%s", out)
+			}
+			fresh.Run(t, h.pod, "ping -q -c 1 -W 3 10.3.0.1") // It is on one of the two.
+			want := 125
+			if i >= ran {
+				want = 0
+			}
+			if out, status := h.status(t, h.relink("guard", "--resume")); status != want {
+				t.Errorf("resume: %d, want %d\n%s", status, want, out)
+			}
+			h.isOn(t, "lan0")
+		})
+	}
+}
+
+// What a killed move has left is finished by the next agent.
+func TestTheAgentFinishesAKilledMove(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "active")
+	fresh.Run(t, h.netns, "ip link add lan2 type veth peer name lan3; ip link set lan3 master br0 up; ip link set lan2 up")
+	cmd := h.relink("move", "lan0=lan2")
+	cmd.Env = append(slices.Clone(h.env), "RELINK_FAILPOINT=switched#1")
+	if out, _ := h.status(t, cmd); !cmd.ProcessState.Sys().(syscall.WaitStatus).Signaled() {
+		t.Fatalf("it is not killed\n%s", out)
+	}
+	if left := fresh.Run(t, h.pod, "ip -o link show | grep -c macvlan || ip -o link show"); strings.TrimSpace(left) == "1" {
+		t.Fatalf("nothing is left of the move")
+	}
+	agent := exec.Command(filepath.Join(bin, "relink-agent"))
+	agent.Env = h.env
+	if err := h.in(agent.Start); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the agent sees the pod on lan2", func() bool {
+		out, _ := h.status(t, h.relink("status"))
+		_, after, _ := strings.Cut(out, "AGENT\n")
+		return strings.Contains(after, ": 1 base whole")
+	})
+	h.isOn(t, "lan2")
+	_ = agent.Process.Signal(syscall.SIGTERM)
+	_ = agent.Wait()
+}
