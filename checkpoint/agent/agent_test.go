@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -295,5 +297,41 @@ func TestAnAnnouncementOfABusySandbox(t *testing.T) {
 	unlock()
 	within(t, 10*time.Second, "nothing is owed", func() bool {
 		return !must(n.store.Load(p.key.ContainerID, "eth0"))(t).AnnouncementOwed && n.agent.Status().Owed == 0
+	})
+}
+
+// The store's directory is removed, or another one is put in its place. The agent watches the new one.
+func TestAnotherDirectoryOfCheckpoints(t *testing.T) {
+	n := newNode(t, "lan0")
+	p := n.attach(t, "lan0", 1)
+	n.start(t, nil)
+	attachments := func(want int) {
+		t.Helper()
+		within(t, 10*time.Second, fmt.Sprintf("the agent knows %d attachments", want), func() bool { return n.chain("lan0").Attachments == want })
+	}
+	attachments(1)
+	if err := os.RemoveAll(n.store.Dir()); err != nil {
+		t.Fatal(err)
+	}
+	attachments(0)
+	n.save(t, p)
+	attachments(1)
+	if err := os.Rename(n.store.Dir(), n.store.Dir()+".old"); err != nil {
+		t.Fatal(err)
+	}
+	attachments(0)
+	n.save(t, p)
+	attachments(1)
+	// A mount tells nothing. The agent finds it when it looks once a minute.
+	fresh.Run(t, "", "mount -t tmpfs none "+n.store.Dir())
+	t.Cleanup(func() { fresh.Run(t, "", "umount "+n.store.Dir()) })
+	n.save(t, n.attach(t, "lan0", 2))
+	if err := n.agent.inLoop(t.Context(), n.agent.index.doubt); err != nil {
+		t.Fatal(err)
+	}
+	within(t, 10*time.Second, "the agent knows the other pod", func() bool {
+		found := false
+		_ = n.agent.inLoop(t.Context(), func() { found = len(n.agent.index.sandboxes["c2"]) == 1 && len(n.agent.index.sandboxes["c1"]) == 0 })
+		return found
 	})
 }

@@ -23,6 +23,9 @@ type index struct {
 	sandboxes map[string][]checkpoint.Record
 	// unreadable is the number of checkpoints that cannot be read, by sandbox.
 	unreadable map[string]int
+	// root is the store's directory that is watched. unwatched says that some sandbox's directory is not.
+	root      fs.FileInfo
+	unwatched bool
 	// onRead is called with each sandbox that was read. It may be nil.
 	onRead func(containerID string)
 	// changed gets a value when there is something to take.
@@ -38,9 +41,6 @@ type index struct {
 
 // newIndex reads the store and follows it from then on. It creates the store's directory. The caller closes it.
 func newIndex(store *checkpoint.Store) (*index, error) {
-	if err := os.MkdirAll(store.Dir(), 0o700); err != nil {
-		return nil, fmt.Errorf("checkpoint directory: %w", err)
-	}
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, fmt.Errorf("watch the checkpoints: %w", err)
@@ -49,13 +49,41 @@ func newIndex(store *checkpoint.Store) (*index, error) {
 		store: store, watcher: watcher, sandboxes: map[string][]checkpoint.Record{}, unreadable: map[string]int{},
 		changed: make(chan struct{}, 1), dirty: map[string]bool{}, all: true,
 	}
-	if err := watcher.Add(store.Dir()); err != nil {
+	if err := x.watchRoot(); err != nil {
 		_ = watcher.Close()
-		return nil, fmt.Errorf("watch the checkpoints: %w", err)
+		return nil, err
 	}
 	go x.listen()
 	return x, x.take()
 }
+
+// watchRoot watches the store's directory, which it makes if it is missing.
+func (x *index) watchRoot() error {
+	err := os.MkdirAll(x.store.Dir(), 0o700)
+	if err == nil {
+		x.root, err = os.Stat(x.store.Dir())
+	}
+	if err == nil {
+		err = x.watcher.Add(x.store.Dir())
+	}
+	if err != nil {
+		return fmt.Errorf("watch the checkpoints: %w", err)
+	}
+	return nil
+}
+
+// doubt marks all sandboxes if something is not watched: a directory for which inotify(7) had no room, or the store's if another
+// one is in its place, which no event tells of a mount.
+func (x *index) doubt() {
+	now, err := os.Stat(x.store.Dir())
+	if x.unwatched || err != nil || x.root == nil || !os.SameFile(now, x.root) {
+		x.root = nil
+		x.mark("", errUnwatched)
+	}
+}
+
+// errUnwatched says that not all checkpoints are watched.
+var errUnwatched = errors.New("not all checkpoints are watched")
 
 func (x *index) close() { _ = x.watcher.Close() }
 
@@ -69,7 +97,10 @@ func (x *index) listen() {
 				events = nil
 				continue
 			}
-			if id := x.sandboxOf(e.Name); id != "" {
+			switch id := x.sandboxOf(e.Name); {
+			case filepath.Clean(e.Name) == filepath.Clean(x.store.Dir()) && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)):
+				x.mark("", errUnwatched)
+			case id != "":
 				x.mark(id, nil)
 			}
 		case err, ok := <-errs:
@@ -118,10 +149,15 @@ func (x *index) take() error {
 	dirty, all, failed := x.dirty, x.all, x.failed
 	x.dirty, x.all, x.failed = map[string]bool{}, false, nil
 	x.mu.Unlock()
-	if errors.Is(failed, fsnotify.ErrEventOverflow) {
+	if errors.Is(failed, fsnotify.ErrEventOverflow) || errors.Is(failed, errUnwatched) {
 		failed = nil // All is read again.
 	}
 	if all {
+		x.unwatched = false
+		if err := x.watchRoot(); err != nil {
+			x.root = nil
+			return errors.Join(failed, err)
+		}
 		entries, err := os.ReadDir(x.store.Dir())
 		if err != nil {
 			x.mark("", err)
@@ -156,6 +192,7 @@ func (x *index) read(id string) error {
 	records, unreadable := x.store.ListSandbox(id)
 	x.sandboxes[id], x.unreadable[id] = records, len(unreadable)
 	if err != nil {
+		x.unwatched = true
 		return fmt.Errorf("watch the checkpoints of %s: %w", id, err)
 	}
 	return nil

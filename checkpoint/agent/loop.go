@@ -122,20 +122,30 @@ func (a *Agent) nextWake(now time.Time) time.Duration {
 
 // roundIsOver looks again at what no event tells.
 func (a *Agent) roundIsOver(now time.Time) {
+	if now.Sub(a.looked) >= round {
+		a.index.doubt()
+	}
 	if now.Sub(a.looked) >= round || a.isOwing() && now.Sub(a.looked) >= owedRound {
 		a.stale = true
 	}
-	for key, at := range a.absent {
-		if now.Sub(at) >= absentRound {
-			delete(a.absent, key)
-			a.regroup()
-			a.stale = true
-			break
-		}
+	if a.lookAgainForAbsent(now) {
+		a.regroup()
+		a.stale = true
 	}
 	if a.paused != nil && !a.paused.Until.IsZero() && !now.Before(a.paused.Until) {
 		a.endPause("its time is over")
 	}
+}
+
+// lookAgainForAbsent forgets which sandboxes were not found a while ago. It returns whether there are some.
+func (a *Agent) lookAgainForAbsent(now time.Time) (some bool) {
+	for key, at := range a.absent {
+		if now.Sub(at) >= absentRound {
+			delete(a.absent, key)
+			some = true
+		}
+	}
+	return some
 }
 
 func (a *Agent) isOwing() bool {

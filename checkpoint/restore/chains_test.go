@@ -90,8 +90,13 @@ func TestLosses(t *testing.T) {
 	onVLAN := recordOf("a", "eth0", indexed(12, vlan("eth1.3", 3)), indexed(2, nic("eth1", 1)))
 	onBond := recordOf("a", "eth0", indexed(12, vlan("bond4.3", 3)), indexed(6, bond("bond4", 1, 2)))
 	there := func(indices ...int) (ds netstate.Devices) {
+		of := map[int]netstate.Device{2: nic("eth1", 1), 4: nic("eth1", 1), 5: nic("eth2", 2), 6: bond("bond4"), 12: vlan("x", 3)}
 		for _, i := range indices {
-			ds = append(ds, up(i, plain("veth", "x"), 0))
+			d, known := of[i]
+			if !known {
+				d = plain("veth", "x")
+			}
+			ds = append(ds, up(i, d, 0))
 		}
 		return ds
 	}
@@ -103,6 +108,9 @@ func TestLosses(t *testing.T) {
 		"all is there":               {there(2, 12), []checkpoint.Record{onVLAN}, list("")},
 		"the VLAN device went":       {there(2), []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
 		"all went":                   {there(1), []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
+		"a bridge has its index":     {netstate.Devices{up(2, nic("eth1", 1), 0), up(12, plain("bridge", "br0"), 0)}, []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
+		"another VLAN has its index": {netstate.Devices{up(2, nic("eth1", 1), 0), up(12, vlan("eth1.3", 4), 2)}, []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
+		"another NIC has its index":  {netstate.Devices{up(2, nic("eth1", 9), 0), up(12, vlan("eth1.3", 3), 2)}, []checkpoint.Record{onVLAN}, list("eth1: eth1 (index 2) has gone")},
 		"others are in their places": {there(20, 21), []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
 		"a member of the bond went":  {there(5, 6, 12), []checkpoint.Record{onBond}, list("eth1: eth1 (index 4), a member of bond4, has gone")},
 		"the bond is whole":          {there(4, 5, 6, 12), []checkpoint.Record{onBond}, list("")},

@@ -24,9 +24,9 @@ type Loss struct {
 // restore that ended before the interface was whole leaves the index in the record as it was. As long as the parent is
 // there, whatever is missing was taken away by somebody. That is drift.
 func Losses(there netstate.Devices, records []checkpoint.Record) []*Loss {
-	indices := map[int]bool{}
+	present := byIndex{}
 	for i := range there {
-		indices[there[i].Index] = true
+		present[there[i].Index] = &there[i]
 	}
 	losses := make([]*Loss, len(records))
 	lost := map[string]map[string]*Loss{} // by sandbox and interface
@@ -42,7 +42,7 @@ func Losses(there netstate.Devices, records []checkpoint.Record) []*Loss {
 	}
 	for i := range records {
 		if r := &records[i]; !r.Interface.ParentsInSandbox {
-			note(i, lossInHost(there, indices, r))
+			note(i, lossInHost(there, present, r))
 		}
 	}
 	// What is on an interface of the sandbox goes with that one, and with what that one is on.
@@ -68,13 +68,30 @@ func Losses(there netstate.Devices, records []checkpoint.Record) []*Loss {
 	return losses
 }
 
+// byIndex has the devices of the host by their indices.
+type byIndex map[int]*netstate.LiveDevice
+
+// has says that the recorded device is there. Whoever makes a device can choose its index, even an old one.
+func (b byIndex) has(d netstate.Device) bool {
+	live := b[d.IfIndex]
+	switch {
+	case live == nil || d.Contradicts(live.NIC):
+		return false
+	case d.Kind == "": // A member of a bond can be of any kind.
+		return true
+	case d.VLAN != nil && live.VLAN != nil && *d.VLAN != *live.VLAN:
+		return false
+	}
+	return live.Kind == d.Kind
+}
+
 // lossInHost is Losses for an interface that is on devices of the host.
-func lossInHost(there netstate.Devices, indices map[int]bool, r *checkpoint.Record) *Loss {
+func lossInHost(there netstate.Devices, present byIndex, r *checkpoint.Record) *Loss {
 	if r.Interface.Link.Kind == netstate.KindNIC {
 		return lossOfNIC(there, r.Interface.Link)
 	}
 	for _, p := range r.Interface.Parents {
-		if p.IfIndex != 0 && !indices[p.IfIndex] {
+		if p.IfIndex != 0 && !present.has(p) {
 			return &Loss{Device: p.Name, Reason: fmt.Sprintf("%s (index %d) has gone", p.Name, p.IfIndex)}
 		}
 	}
@@ -83,7 +100,7 @@ func lossInHost(there netstate.Devices, indices map[int]bool, r *checkpoint.Reco
 			continue
 		}
 		for _, m := range p.Bond.Members {
-			if m.IfIndex != 0 && !indices[m.IfIndex] {
+			if m.IfIndex != 0 && !present.has(netstate.Device{IfIndex: m.IfIndex, NIC: m.NIC}) {
 				return &Loss{Device: m.Name, Member: true, Reason: fmt.Sprintf("%s (index %d), a member of %s, has gone", m.Name, m.IfIndex, p.Name)}
 			}
 		}
