@@ -17,6 +17,7 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // Options of an agent.
@@ -28,6 +29,8 @@ type Options struct {
 	// RebuildBond builds a bond that is missing after that time.
 	RebuildBond bool
 	Log         *slog.Logger
+	// Runtime is asked about sandboxes that are not found. It may be nil.
+	Runtime sandbox.Runtime
 	// Version is the program's.
 	Version string
 	// Ready is called once, when the agent has looked at everything and hears of each change. Alive is called each time that the loop comes round, at least every
@@ -60,6 +63,8 @@ type Agent struct {
 	nics     []netstate.Member
 	// absent are attachments whose sandboxes were not found, by when they were looked for.
 	absent map[attachment.Key]time.Time
+	// asked are the attachments about whose sandboxes the container runtime was asked.
+	asked map[attachment.Key]bool
 	// unindexed are attachments whose records do not have the parents' indices, with what that means for them.
 	unindexed map[attachment.Key]*restore.Loss
 	// drifts are the attachments that differ while their parents are there.
@@ -128,7 +133,7 @@ func New(opts Options) (*Agent, error) {
 	}
 	a := &Agent{
 		Options: opts, restorer: restorer, watch: watch, started: time.Now(), stale: true,
-		absent: map[attachment.Key]time.Time{}, drifts: map[attachment.Key]*drift{}, unindexed: map[attachment.Key]*restore.Loss{},
+		absent: map[attachment.Key]time.Time{}, asked: map[attachment.Key]bool{}, drifts: map[attachment.Key]*drift{}, unindexed: map[attachment.Key]*restore.Loss{},
 		ended: make(chan ended), findings: make(chan struct{}, 1), requests: make(chan func()),
 	}
 	if a.paused, err = loadPause(a.pauseFile()); err != nil {

@@ -335,6 +335,7 @@ func (a *Agent) finish(e ended) {
 	for _, key := range e.result.Absent {
 		a.absent[key] = time.Now()
 	}
+	a.askAbout(e.result.Absent)
 	for _, o := range e.result.Attachments {
 		// The records have changed. The loop must not decide by what they were.
 		if err := a.index.read(o.Attachment.ContainerID); err != nil {

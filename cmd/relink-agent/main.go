@@ -38,6 +38,8 @@ type options struct {
 	hostGrace time.Duration
 	// rebuildBond says that the agent builds a bond that is missing after that time.
 	rebuildBond bool
+	// runtimeEndpoint is that of the container runtime. If it is empty, the runtime is found as crictl finds it.
+	runtimeEndpoint string
 	// metricsListen is a TCP address for metrics and health, as host:port. It is empty if there is to be none.
 	metricsListen string
 	log           *slog.Logger
@@ -109,6 +111,7 @@ Exit status 0: it was asked to end; 1: it failed; 64: usage or environment;
 	flags.StringVar(&dir, "checkpoint-dir", "", "`directory` of the checkpoints (default $"+checkpoint.DirEnv+", else "+checkpoint.DefaultDir+")")
 	flags.DurationVar(&opts.hostGrace, "host-grace", 2*time.Second, "how long the host's network manager has for a NIC that is back")
 	flags.BoolVar(&opts.rebuildBond, "rebuild-bond", false, "build a bond that is missing from its record, after --host-grace")
+	flags.StringVar(&opts.runtimeEndpoint, "runtime-endpoint", "", "`endpoint` of the container runtime, such as unix:///run/containerd/containerd.sock (default as crictl finds it)")
 	flags.StringVar(&opts.metricsListen, "metrics-listen", "", "`address` that answers to /metrics, /healthz and /readyz, such as 127.0.0.1:9477 (default none)")
 	flags.TextVar(&level, "log-level", slog.LevelInfo, "least `level` of what is logged: debug, info, warn or error")
 	version := flags.Bool("version", false, "print the version")

@@ -12,6 +12,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control/serve"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/sandbox/cri"
 )
 
 // run watches until the context ends.
@@ -24,6 +25,12 @@ func run(ctx context.Context, opts options) error {
 	if err != nil {
 		return err
 	}
+	runtime, err := cri.New(opts.runtimeEndpoint)
+	if err != nil {
+		_ = listener.Close()
+		return err
+	}
+	defer runtime.Close()
 	numbers := metrics.New(cniplugin.Version, leases)
 	ready := make(chan struct{})
 	a, err := agent.New(agent.Options{
@@ -32,6 +39,7 @@ func run(ctx context.Context, opts options) error {
 		Alive:    opts.supervisor.alive,
 		Patience: opts.supervisor.patience(),
 		Observer: numbers,
+		Runtime:  runtime,
 	})
 	if err != nil {
 		_ = listener.Close()
