@@ -16,8 +16,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/kernel"
-	"github.com/relink-cni/relink/pkg/netstate"
 )
 
 // drift is an attachment that differs from its record while its parent is there. The record stays as it is, because a
@@ -35,6 +33,11 @@ type drift struct {
 	TakenAway bool `json:"takenAway"`
 	// CapturedAt is that of the record. Another record ends the drift.
 	CapturedAt time.Time `json:"capturedAt"`
+	// Index is the interface's in the record, 0 if it is not known. A restore that somebody asked for may have given the
+	// interface another one. That ends the drift, even if the agent did not run then and the interface is lost by now.
+	Index int `json:"index,omitempty"`
+	// lasts says that it was seen again after driftSettles, whoever caused it.
+	lasts bool
 }
 
 // driftSettles is how long a difference lasts before it counts. A parent that goes takes its interfaces with it, and the
@@ -54,16 +57,14 @@ func (a *Agent) lookAtDrift(lost map[attachment.Key]bool, now time.Time) {
 			d = &drift{Attachment: f.Attachment, Pod: f.Pod, Since: now}
 			a.drifts[f.Attachment] = d
 		}
-		d.Reason = f.Reason
+		d.note(f.Reason, now)
 		if !d.Settled && now.Sub(d.Since) >= driftSettles {
-			r, known := a.recordOf(f.Attachment)
-			d.Settled, d.TakenAway, d.CapturedAt = known, known && isTakenAway(r, a.devices), r.CapturedAt
-			changed = true
+			changed = a.judge(d, now) || changed
 		}
 	}
 	for key, d := range a.drifts {
 		r, known := a.recordOf(key)
-		if !known || d.ends(r, found[key], lost[key]) {
+		if !known || a.ends(d, r, found[key], lost[key]) {
 			delete(a.drifts, key)
 			changed = changed || d.Settled
 		}
@@ -73,17 +74,47 @@ func (a *Agent) lookAtDrift(lost map[attachment.Key]bool, now time.Time) {
 	}
 }
 
+// note notes the reason why the checkpoint is not renewed now. Another reason can say that somebody has taken the
+// interface away since.
+func (d *drift) note(reason string, now time.Time) {
+	if d.Reason != reason && d.Settled && !d.TakenAway {
+		d.Settled, d.Since = false, now
+	}
+	d.Reason = reason
+}
+
+// judge looks whether the interface was taken away. It returns false if that is not certain: then the agent looks again
+// after driftSettles.
+func (a *Agent) judge(d *drift, now time.Time) bool {
+	d.lasts = true
+	r, known := a.recordOf(d.Attachment)
+	is := unsure
+	if known {
+		is = a.presenceOf(r)
+	}
+	if is == unsure {
+		d.Since = now
+		return false
+	}
+	d.Settled, d.TakenAway, d.CapturedAt, d.Index = true, is == away, r.CapturedAt, r.Interface.Link.Index
+	return true
+}
+
 // ends says that the drift is over. found says that the refresher finds it now, and lost that the parent has gone.
-func (d *drift) ends(r checkpoint.Record, found, lost bool) bool {
+func (a *Agent) ends(d *drift, r checkpoint.Record, found, lost bool) bool {
 	switch {
 	case !d.Settled:
 		return lost || !found
-	case !r.CapturedAt.Equal(d.CapturedAt):
+	case !r.CapturedAt.Equal(d.CapturedAt), d.Index != 0 && r.Interface.Link.Index != d.Index:
 		return true
 	case d.TakenAway:
-		return isBack(r)
+		return a.presenceOf(r) == present
 	}
 	return lost || !found
+}
+
+func (a *Agent) presenceOf(r checkpoint.Record) presence {
+	return presenceOf(a.restorer.Host(), r, a.index.sandboxes[r.Attachment.ContainerID])
 }
 
 // withoutTakenAway returns the chain's losses without those of interfaces that somebody had taken away before.
@@ -103,67 +134,6 @@ func (a *Agent) recordOf(key attachment.Key) (checkpoint.Record, bool) {
 		return checkpoint.Record{}, false
 	}
 	return records[i], true
-}
-
-// isTakenAway looks whether somebody has taken the interface away: it is gone, or it is down and recorded as up. parents are
-// the devices of the host.
-//
-// Some interfaces go or go down without anybody's wish. A NIC goes with its driver, and nothing in the host tells that. A VLAN
-// device is down while its parent is. An interface under another name is not gone.
-func isTakenAway(r checkpoint.Record, parents netstate.Devices) bool {
-	link := r.Interface.Link
-	devices, ok := devicesOf(r)
-	if !ok {
-		return false
-	}
-	d, there := liveOf(link, devices)
-	switch {
-	case !there:
-		return link.Kind != netstate.KindNIC
-	case !link.Up || d.Up:
-		return false
-	case r.Interface.ParentsInSandbox:
-		parents = devices
-	}
-	return areUp(r.Interface.Parents, parents)
-}
-
-// isBack looks whether an interface that was taken away is there and up again.
-func isBack(r checkpoint.Record) bool {
-	devices, ok := devicesOf(r)
-	d, there := liveOf(r.Interface.Link, devices)
-	return ok && there && (d.Up || !r.Interface.Link.Up)
-}
-
-// devicesOf returns the devices of the record's sandbox. ok is false if nobody can look at them.
-func devicesOf(r checkpoint.Record) (devices netstate.Devices, ok bool) {
-	sandbox, err := kernel.Open(r.Namespace.Path)
-	if err != nil {
-		return nil, false
-	}
-	defer sandbox.Close()
-	if r.Namespace.Same(sandbox.Identity()) != nil {
-		return nil, false
-	}
-	devices, err = sandbox.Devices()
-	return devices, err == nil
-}
-
-// liveOf returns the device that the recorded one is, under whatever name.
-func liveOf(link netstate.Link, devices netstate.Devices) (netstate.LiveDevice, bool) {
-	if d, there := devices.ByName(link.Name); there {
-		return d, true
-	}
-	d, there := devices.ByIndex(link.Index)
-	return d, there && d.Kind == link.Kind
-}
-
-// areUp says that all recorded devices are there and up.
-func areUp(recorded []netstate.Device, there netstate.Devices) bool {
-	return !slices.ContainsFunc(recorded, func(p netstate.Device) bool {
-		d, ok := there.ByIndex(p.IfIndex)
-		return !ok || !d.Up
-	})
 }
 
 func (a *Agent) driftFile() string { return filepath.Join(a.Store.Dir(), ".agent", "drift.json") }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
 )
@@ -11,6 +12,8 @@ import (
 // What goes without anybody's wish is not taken away: otherwise a pod would stay off the wire after the next loss.
 func TestWhatIsTakenAway(t *testing.T) {
 	n := newNode(t, "lan0")
+	host := must(kernel.OpenHost())(t)
+	t.Cleanup(host.Close)
 	asNIC := func(r checkpoint.Record) checkpoint.Record {
 		r.Interface.Link.Kind, r.Interface.Parents = netstate.KindNIC, nil
 		return r
@@ -39,7 +42,8 @@ func TestWhatIsTakenAway(t *testing.T) {
 				fresh.Run(t, "", test.parent)
 				defer fresh.Run(t, "", "ip link set lan0 up")
 			}
-			if taken, back := isTakenAway(r, n.hostDevices(t)), isBack(r); taken != test.taken || back != test.back {
+			is := presenceOf(host, r, []checkpoint.Record{r})
+			if taken, back := is == away, is == present; taken != test.taken || back != test.back {
 				t.Errorf("taken away %v, back %v, want %v and %v", taken, back, test.taken, test.back)
 			}
 		})

@@ -169,13 +169,6 @@ func (n *node) forget(t testing.TB, p pod) {
 	}
 }
 
-func (n *node) hostDevices(t testing.TB) netstate.Devices {
-	t.Helper()
-	host := must(kernel.OpenHost())(t)
-	defer host.Close()
-	return must(host.Devices())(t)
-}
-
 // state is what the pod's interface has, as one text.
 func (p pod) state(t testing.TB) string {
 	t.Helper()

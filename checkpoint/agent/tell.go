@@ -15,6 +15,9 @@ import (
 func (a *Agent) publish() {
 	s := control.Status{Version: a.Version, PID: os.Getpid(), StartedAt: a.started.UTC(), Paused: a.paused, Chains: []control.Chain{}, Drift: []control.Drift{}}
 	for _, d := range a.drifts {
+		if !d.lasts && !d.Settled {
+			continue // What a restore has just repaired is a finding until the sandbox is read again.
+		}
 		s.Drift = append(s.Drift, control.Drift{Attachment: d.Attachment, Pod: d.Pod, Reason: d.Reason})
 	}
 	slices.SortFunc(s.Drift, func(a, b control.Drift) int { return strings.Compare(a.Attachment.String(), b.Attachment.String()) })

@@ -1,0 +1,100 @@
+package agent
+
+import (
+	"slices"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// presence says whether somebody has taken an interface away.
+type presence int
+
+const (
+	// unsure: nobody can look into the sandbox, or the interface went or is down without anybody's wish.
+	unsure presence = iota
+	// present: the interface is there, under whatever name, and up if it was recorded as up.
+	present
+	// away: it is gone or down, and its parents are there and up.
+	away
+)
+
+// presenceOf looks into the sandbox. beside are all records of the sandbox.
+//
+// Some interfaces go or go down without anybody's wish. A NIC goes with its driver, and nothing in the host tells that. A VLAN
+// device is down while its parent is. What is on a parent goes with it. The parents are looked at last: Linux first sets a
+// parent down that goes, and then what is on it. So a parent that is up after the look explains nothing.
+func presenceOf(host *kernel.Namespace, r checkpoint.Record, beside []checkpoint.Record) presence {
+	devices, ok := devicesOf(r)
+	if !ok {
+		return unsure
+	}
+	d, there := deviceOf(r, beside, devices)
+	switch {
+	case there && (d.Up || !r.Interface.Link.Up):
+		return present
+	case !there && r.Interface.Link.Kind == netstate.KindNIC:
+		return unsure
+	case r.Interface.ParentsInSandbox:
+		return presenceOnOwn(host, r, beside, devices)
+	case !areUp(host, r.Interface.Parents):
+		return unsure
+	}
+	return away
+}
+
+// presenceOnOwn is for what is gone or down and was on an interface of the sandbox, which may have gone with its own
+// parent.
+func presenceOnOwn(host *kernel.Namespace, r checkpoint.Record, beside []checkpoint.Record, devices netstate.Devices) presence {
+	others := slices.DeleteFunc(slices.Clone(beside), func(b checkpoint.Record) bool { return b.Attachment == r.Attachment })
+	for _, p := range r.Interface.Parents {
+		if d, there := devices.ByName(p.Name); there && !d.Up {
+			return unsure
+		}
+		for _, below := range others {
+			if below.Interface.Link.Name == p.Name && presenceOf(host, below, others) == unsure {
+				return unsure
+			}
+		}
+	}
+	return away
+}
+
+// devicesOf returns the devices of the record's sandbox. ok is false if nobody can look at them.
+func devicesOf(r checkpoint.Record) (devices netstate.Devices, ok bool) {
+	sandbox, err := kernel.Open(r.Namespace.Path)
+	if err != nil {
+		return nil, false
+	}
+	defer sandbox.Close()
+	if r.Namespace.Same(sandbox.Identity()) != nil {
+		return nil, false
+	}
+	devices, err = sandbox.Devices()
+	return devices, err == nil
+}
+
+// deviceOf returns the device that the recorded one is. It may have another name by now: KubeVirt renames the pod's
+// interface, and gives its name to another device.
+func deviceOf(r checkpoint.Record, beside []checkpoint.Record, devices netstate.Devices) (netstate.LiveDevice, bool) {
+	here := slices.DeleteFunc(slices.Clone(beside), func(b checkpoint.Record) bool { return b.Namespace.Same(r.Namespace) != nil })
+	of := checkpoint.Match(here, devices)
+	for _, d := range devices {
+		if b, is := of[d.Index]; is && b.Attachment == r.Attachment && d.Kind == r.Interface.Link.Kind {
+			return d, true
+		}
+	}
+	return netstate.LiveDevice{}, false
+}
+
+// areUp says that all recorded devices are in the host, and up. Old records do not have their indices: then they do not count.
+func areUp(host *kernel.Namespace, recorded []netstate.Device) bool {
+	return !slices.ContainsFunc(recorded, func(p netstate.Device) bool {
+		if p.IfIndex == 0 {
+			return false
+		}
+		d, err := host.Device(p.IfIndex)
+		return err != nil || !d.Up
+	})
+}

@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// judged waits until the agent has judged a drift of each pod.
+func (n *node) judged(t *testing.T, away ...pod) {
+	t.Helper()
+	within(t, 10*time.Second, "the drift is judged", func() bool {
+		of := map[any]bool{}
+		if err := n.agent.inLoop(t.Context(), func() {
+			for key, d := range n.agent.drifts {
+				of[key] = d.Settled && d.TakenAway
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range away {
+			if !of[p.key] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// What somebody took away stays away, also if it drifted in another way before, or if the sandbox could not be looked into
+// since. What somebody renamed was on the wire: it comes back.
+func TestTakenAwayForCertain(t *testing.T) {
+	n := newNode(t, "lan0")
+	renamed, covered, later := n.attach(t, "lan0", 1), n.attach(t, "lan0", 2), n.attach(t, "lan0", 3)
+	n.start(t, nil)
+	fresh.Run(t, renamed.netns, "ip link set eth0 down; ip link set eth0 name net1; ip link set net1 up")
+	fresh.Run(t, covered.netns, "ip link del eth0")
+	fresh.Run(t, later.netns, "ip link set eth0 down; ip link set eth0 up")
+	n.judged(t, covered)
+	within(t, 10*time.Second, "a drift without its route", func() bool {
+		is := false
+		_ = n.agent.inLoop(t.Context(), func() { d := n.agent.drifts[later.key]; is = d != nil && d.Settled && !d.TakenAway })
+		return is
+	})
+	fresh.Run(t, later.netns, "ip link del eth0")
+	fresh.Run(t, "", "mount --bind /proc/self/ns/net "+covered.netns)
+	n.judged(t, covered, later)
+	fresh.Run(t, "", "umount "+covered.netns)
+
+	fresh.IP(t, "", "link del lan0")
+	n.is(t, "lan0", control.Lost)
+	makeParent(t, "lan0")
+	n.is(t, "lan0", control.Whole)
+	if renamed.state(t) == "" || covered.state(t) != "" || later.state(t) != "" {
+		t.Errorf("renamed: %q; deleted, then not to be looked into: %q; drifted, then deleted: %q", renamed.state(t), covered.state(t), later.state(t))
+	}
+}
+
+// Nobody has taken away what nobody can look at, and what went with its parent.
+func TestPresence(t *testing.T) {
+	n := newNode(t, "lan0")
+	p := n.attach(t, "lan0", 1)
+	host := must(kernel.OpenHost())(t)
+	t.Cleanup(host.Close)
+	record := must(n.store.Load(p.key.ContainerID, p.key.IfName))(t)
+	other, elsewhere := record, record
+	other.Namespace.Inode++
+	elsewhere.Namespace.Path += "-gone"
+	for _, step := range []struct {
+		name, netns, run string
+		record           checkpoint.Record
+		want             presence
+	}{
+		{"as it was", "", "true", record, present},
+		{"another namespace is at the path", "", "true", other, unsure},
+		{"the path is gone", "", "true", elsewhere, unsure},
+		{"another device has its name", p.netns, "ip link set eth0 down; ip link set eth0 name net1; ip link set net1 up; ip link add eth0 type veth peer name x", record, present},
+		{"gone", p.netns, "ip link del net1; ip link del eth0", record, away},
+		{"gone, and the parent is down", "", "ip link set lan0 down", record, unsure},
+		{"gone, and the parent is up", "", "ip link set lan0 up", record, away},
+		{"gone with its parent", "", "ip link del lan0", record, unsure},
+	} {
+		fresh.Run(t, step.netns, step.run)
+		if is := presenceOf(host, step.record, []checkpoint.Record{step.record}); is != step.want {
+			t.Errorf("%s: %d, want %d", step.name, is, step.want)
+		}
+	}
+}
