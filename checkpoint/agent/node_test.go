@@ -172,7 +172,7 @@ func (n *node) forget(t testing.TB, p pod) {
 // state is what the pod's interface has, as one text.
 func (p pod) state(t testing.TB) string {
 	t.Helper()
-	return fresh.Run(t, p.netns, fmt.Sprintf("ip -o -d link show dev %[1]s 2>/dev/null | grep -o 'link/ether [0-9a-f:]*' || true; ip -o -4 addr show dev %[1]s 2>/dev/null || true; ip -4 route show dev %[1]s 2>/dev/null || true", p.key.IfName))
+	return fresh.Run(t, p.netns, fmt.Sprintf("ip -o -d link show dev %[1]s 2>/dev/null | grep -o 'link/ether [0-9a-f:]*' || true; ip -o -4 addr show dev %[1]s 2>/dev/null || true; ip -4 route show dev %[1]s 2>/dev/null | sed 's/ linkdown//' || true", p.key.IfName))
 }
 
 // within waits until f returns true.

@@ -44,7 +44,9 @@ func (r *run) announceOwed(o *Outcome) error {
 	switch {
 	case !errors.Is(err, checkpoint.ErrBusy):
 		return err
-	case r.unasked: // The caller comes again. Announcing twice does no harm.
+	case r.unasked, r.shared[o.Attachment.ContainerID] != nil:
+		// The caller comes again, and so does a run whose other chain is at work on the sandbox. Announcing twice does no
+		// harm.
 		o.AnnouncementOwed = true
 	}
 	return nil // The next restore announces it again.

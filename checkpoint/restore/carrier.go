@@ -25,13 +25,12 @@ func (w *work) lookForCarrier() {
 	}
 }
 
-// awaitCarrier waits for carrier, and announces what is owed as soon as there is some. It reports
-// what is still cut off when the time has passed. A dry run only reports.
+// awaitCarrier waits for carrier, and announces what is owed as soon as there is some.
 func (c *chain) awaitCarrier(ctx context.Context) {
 	start := time.Now()
-	left, failed := c.pending(c.outcomes), error(nil)
+	left := c.pending(c.outcomes)
 	for !c.DryRun && len(left) > 0 {
-		if left, failed = c.reconnect(left); len(left) == 0 || time.Since(start) >= c.Wait || ctx.Err() != nil {
+		if left, c.unannounced = c.reconnect(left); len(left) == 0 || time.Since(start) >= c.Wait || ctx.Err() != nil {
 			break
 		}
 		c.waitFor(c.cutOff(left))
@@ -42,8 +41,15 @@ func (c *chain) awaitCarrier(ctx context.Context) {
 	}
 	c.report.Waited += time.Since(start)
 	c.waitFor(nil)
-	c.outcomesMu.Lock()
-	defer c.outcomesMu.Unlock()
+}
+
+// reportCutOff reports what is still cut off when all chains are done. Another chain may have been at work on a sandbox when its
+// announcement was to be noted, so this one tries once more.
+func (c *chain) reportCutOff(ctx context.Context) {
+	left := c.pending(c.outcomes)
+	if !c.DryRun && len(left) > 0 && len(c.shared) > 0 {
+		left, c.unannounced = c.reconnect(left)
+	}
 	if ctx.Err() != nil && !c.DryRun {
 		for _, o := range left {
 			o.interruptedCutOff()
@@ -52,8 +58,8 @@ func (c *chain) awaitCarrier(ctx context.Context) {
 	for _, text := range cutOff(left) {
 		c.report.problem(text)
 	}
-	if failed != nil {
-		c.report.problem(printable.Joined(failed))
+	if c.unannounced != nil {
+		c.report.problem(printable.Joined(c.unannounced))
 	}
 }
 

@@ -31,6 +31,8 @@ type chain struct {
 	// chain may restore an attachment of a shared sandbox again.
 	outcomes   []*Outcome
 	outcomesMu sync.Mutex
+	// unannounced is why announcements failed at the last try.
+	unannounced error
 	// report has what is told of the chain besides its outcomes.
 	report Report
 }

@@ -164,6 +164,9 @@ func (r *run) restoreChains(ctx context.Context) error {
 		group.Go(func() { errs[i] = c.restore(ctx) })
 	}
 	group.Wait()
+	for _, c := range r.chains {
+		c.reportCutOff(ctx)
+	}
 	return errors.Join(errs...)
 }
 

@@ -70,7 +70,7 @@ func replacementHasEverything(t *testing.T) {
 			t.Errorf("not taken over: %v", left)
 		}
 		// At once: neither the addresses nor the link-local one are tentative.
-		fresh.Run(t, w.path, "ping -q -c 1 -W 1 10.9.0.1; ping -q -c 1 -W 1 fd00:9::1; ! ip -6 addr show dev eth0 | grep tentative; ip -6 addr show dev eth0 scope link | grep -q inet6")
+		fresh.Run(t, w.path, "ping -q -c 1 -W 10 10.9.0.1; ping -q -c 1 -W 10 fd00:9::1; ! ip -6 addr show dev eth0 | grep tentative; ip -6 addr show dev eth0 scope link | grep -q inet6")
 	}
 	if n := len(must(w.sandbox.Devices())(t)); n != 2 {
 		t.Errorf("%d devices, want lo and eth0", n)

@@ -73,7 +73,7 @@ func (n *agentNode) eventually(t *testing.T, f func() string) {
 
 func (p *agentPod) now(t *testing.T) string {
 	t.Helper()
-	return fresh.Run(t, p.netns, "ip -o link show dev eth0 2>/dev/null | grep -o 'link/ether [0-9a-f:]*' || true; ip -o -4 addr show dev eth0 2>/dev/null || true; ip -4 route show dev eth0 2>/dev/null || true")
+	return fresh.Run(t, p.netns, "ip -o link show dev eth0 2>/dev/null | grep -o 'link/ether [0-9a-f:]*' || true; ip -o -4 addr show dev eth0 2>/dev/null || true; ip -4 route show dev eth0 2>/dev/null | sed 's/ linkdown//' || true")
 }
 
 func (n *agentNode) addPod(t *testing.T) {
