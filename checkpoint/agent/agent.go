@@ -57,6 +57,8 @@ type Agent struct {
 	// stale says that the devices have to be looked at again. looked is when they were looked at last.
 	stale  bool
 	looked time.Time
+	// doubted is when the index was last asked whether it hears of everything.
+	doubted time.Time
 	// outdated says that checkpoints have changed since they were read.
 	outdated bool
 	chains   []*chain

@@ -90,3 +90,24 @@ func TestPresence(t *testing.T) {
 		}
 	}
 }
+
+// A node with an event every second still looks once a minute whether another directory of checkpoints was mounted.
+func TestABusyNodeDoubtsItsIndex(t *testing.T) {
+	n := newNode(t, "lan0")
+	n.start(t, nil)
+	fresh.Run(t, "", "mount -t tmpfs none "+n.store.Dir())
+	t.Cleanup(func() { fresh.Run(t, "", "umount "+n.store.Dir()) })
+	n.save(t, n.attach(t, "lan0", 1))
+	err := n.agent.inLoop(t.Context(), func() {
+		now := time.Now()
+		n.agent.doubted, n.agent.looked = now.Add(-round), now
+		if wake := n.agent.nextWake(now); wake != 0 {
+			t.Errorf("the loop waits %s", wake)
+		}
+		n.agent.roundIsOver(now)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, 10*time.Second, "the agent knows the pod", func() bool { return n.chain("lan0").Attachments == 1 })
+}

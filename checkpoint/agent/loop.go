@@ -103,6 +103,7 @@ func (a *Agent) nextWake(now time.Time) time.Duration {
 	if a.stale || a.outdated {
 		earlier(a.mayLook())
 	}
+	earlier(a.doubted.Add(round))
 	if a.paused != nil {
 		earlier(a.paused.Until)
 	}
@@ -122,7 +123,8 @@ func (a *Agent) nextWake(now time.Time) time.Duration {
 
 // roundIsOver looks again at what no event tells.
 func (a *Agent) roundIsOver(now time.Time) {
-	if now.Sub(a.looked) >= round {
+	if now.Sub(a.doubted) >= round { // Not by looked: on a node with events every second that is never a round ago.
+		a.doubted = now
 		a.index.doubt()
 	}
 	if now.Sub(a.looked) >= round || a.isOwing() && now.Sub(a.looked) >= owedRound {
