@@ -23,8 +23,9 @@ func main() {
 	shared := flag.String("shared", "250,1000", "numbers of sandboxes to restore that are all on one parent")
 	pairs := flag.Int("pairs", 200, "pairs of ADD and DEL")
 	held := flag.String("held", "0,1000,10000,60000", "numbers of addresses that are held already")
-	only := flag.String("only", "", "restore, attach, ipam or move: only this table")
+	only := flag.String("only", "", "restore, attach, ipam, move or agent: only this table")
 	moved := flag.Int("moved", 250, "pods that move to another uplink")
+	watched := flag.Int("watched", 250, "idle pods that an agent watches")
 	which := flag.String("ways", allWays, "which of the ways to restore, while working on one; fewer are not kept")
 	kept := flag.String("results", "docs/images/benchmarks.json", "`file` that keeps what was measured; the charts are drawn beside it")
 	drawOnly := flag.Bool("draw", false, "measure nothing; draw the charts of -results")
@@ -39,7 +40,7 @@ func main() {
 	if err == nil {
 		fresh.Enter()
 		err = installed(bin, func(bin string) error {
-			return bench(bin, *sizes, *shared, *held, *pairs, *moved, *only, *which, *kept)
+			return bench(bin, *sizes, *shared, *held, *pairs, *moved, *watched, *only, *which, *kept)
 		})
 	}
 	if err == nil && *which == allWays {
@@ -84,7 +85,7 @@ func installed(bin string, use func(bin string) error) error {
 	return removeAll(dir, err)
 }
 
-func bench(bin, sizes, shared, held string, pairs, moved int, only, which, kept string) error {
+func bench(bin, sizes, shared, held string, pairs, moved, watched int, only, which, kept string) error {
 	// All files of the runs disappear with the mount namespace.
 	if err := os.MkdirAll("/run/relink-bench", 0o700); err != nil {
 		return err
@@ -119,6 +120,7 @@ func bench(bin, sizes, shared, held string, pairs, moved int, only, which, kept 
 		{"ipam", func() (err error) { all.IPAM, err = benchIPAM(bin, leases, pairs); return err }},
 		{"restore", func() (err error) { all.Restore, err = benchRestore(bin, counts, onOneParent, which); return err }},
 		{"move", func() (err error) { all.Move, err = benchMove(bin, moved); return err }},
+		{"agent", func() (err error) { all.Agent, err = benchAgent(bin, watched); return err }},
 	}
 	for _, table := range tables {
 		if only != "" && only != table.name {

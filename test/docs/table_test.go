@@ -68,6 +68,7 @@ var entries = []entry{
 	{"docs/benchmarks.md", "go run ./test/bench -only ipam", parts, "", "it measures for minutes"},
 	{"docs/benchmarks.md", "go run ./test/bench -only restore", parts, "", "it measures for minutes"},
 	{"docs/benchmarks.md", "go run ./test/bench -only move", parts, "", "it measures for minutes"},
+	{"docs/benchmarks.md", "go run ./test/bench -only agent", parts, "", "it measures for minutes"},
 
 	{"docs/commands.md", "# relink status", session, "", ""},
 	{"docs/commands.md", "# relink check", session, "", ""},

@@ -17,6 +17,7 @@ type Results struct {
 	IPAM    []IPAM    `json:"ipam"`
 	Restore []Restore `json:"restore"`
 	Move    []Move    `json:"move"`
+	Agent   []Agent   `json:"agent"`
 }
 
 // Spread is the median and the 90th percentile of a time, in milliseconds.
@@ -82,6 +83,20 @@ type Move struct {
 	StreamMS float64 `json:"streamMS"`
 	// TookS is how long a move of all pods took, in seconds.
 	TookS float64 `json:"tookS"`
+}
+
+// Agent has what relink-agent takes while nothing happens.
+type Agent struct {
+	Pods int    `json:"pods"`
+	When string `json:"when"`
+	// Resident is all memory in use: Anonymous is its own, File is the program and what else is mapped from files. Peak is the
+	// most that was resident since the start. All are in MiB.
+	Resident  float64 `json:"resident"`
+	Anonymous float64 `json:"anonymous"`
+	File      float64 `json:"file"`
+	Peak      float64 `json:"peak"`
+	// CPU is the processor time in milliseconds per second.
+	CPU float64 `json:"cpu"`
 }
 
 // Load reads the file. A missing file gives empty results.
@@ -150,6 +165,15 @@ func (r Results) MoveTable() string {
 	for _, m := range r.Move {
 		fmt.Fprintf(t, "| %d | %s | %d of %d | %s | %s | %.0f ms | %.0f ms | %.1f s |\n", m.Pods, m.Way,
 			m.Lost, m.Sent, gap(m.PingMS), gap(m.PingMedianMS), m.StreamMS, m.LateMS, m.TookS)
+	}
+	return t.String()
+}
+
+// AgentTable returns the table of Agent in Markdown.
+func (r Results) AgentTable() string {
+	t := table("pods", "when", "resident", "its own", "program and files", "peak", "CPU time per second")
+	for _, a := range r.Agent {
+		fmt.Fprintf(t, "| %d | %s | %.1f MiB | %.1f MiB | %.1f MiB | %.1f MiB | %.2f ms |\n", a.Pods, a.When, a.Resident, a.Anonymous, a.File, a.Peak, a.CPU)
 	}
 	return t.String()
 }
