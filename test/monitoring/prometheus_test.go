@@ -228,7 +228,7 @@ func TestPrometheusSeesARestore(t *testing.T) {
 	attach(t, env, "c2")
 	run(t, env, filepath.Join(node.Bin, "relink-agent"), "--metrics-listen", agentAddress, "--host-grace", "0s")
 	copyTo(t, n.Dir, rulesFile)
-	config := "global: {scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 200ms}\nrule_files: [relink.rules.yml]\nscrape_configs:\n  - job_name: relink-agent\n    static_configs: [{targets: [\"" + agentAddress + "\"]}]\n"
+	config := "global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}\nrule_files: [relink.rules.yml]\nscrape_configs:\n  - job_name: relink-agent\n    static_configs: [{targets: [\"" + agentAddress + "\"]}]\n"
 	if err := os.WriteFile(filepath.Join(n.Dir, "prometheus.yml"), []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
