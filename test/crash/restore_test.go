@@ -149,8 +149,9 @@ func TestRestoreThatMovesKilledAtEveryStep(t *testing.T) {
 	n := newNode(t)
 	n.env = []string{olderEnv + "=1"}
 	restoreKilledAtEveryStep(t, n, func(t *testing.T, _ *wholeNode) {
-		const first = 2 // lo has index 1.
-		replaceParent(t, "lan0", "lan0", "index", fmt.Sprint(first))
+		// The parent's peer has the pods' index, the first after lo's. The parent has another index each time.
+		fresh.Run(t, "", "ip link del lan0; ip link add lan0 up type veth peer index 2 name lan1; ip link set lan1 up; "+
+			"until ip link show lan0 | grep -q 'state UP'; do sleep 0.01; done")
 	}, "capture --refresh")
 }
 
