@@ -180,6 +180,14 @@ func TestMoveRefusesAnUplinkWithoutTheGateway(t *testing.T) {
 	if _, err := Run(t.Context(), opts); err == nil || err.Error() != "lan2 has no carrier: look at the link, the cable and the switch's port" {
 		t.Error(err)
 	}
+	// A carrier that comes late is waited for.
+	opts.Wait = 5 * time.Second
+	late := time.AfterFunc(300*time.Millisecond, func() { fresh.Run(t, "", "ip link set lan3 up master wire0") })
+	defer late.Stop()
+	if r := must(Run(t.Context(), opts))(t); !r.Whole() {
+		t.Errorf("%q", states(r))
+	}
+	n.isOn(t, "lan2", 0)
 }
 
 // The journal moves back what the move has moved, and nothing else.

@@ -65,7 +65,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 		return Report{}, err
 	}
 	defer finish()
-	device, err := uplink(r.devices, opts.From, opts.To)
+	device, err := r.uplink(ctx, start.Add(opts.Wait))
 	if err != nil {
 		return Report{}, err
 	}
@@ -116,6 +116,22 @@ func begin(ctx context.Context, opts Options) (*run, func(), error) {
 		r.announcer.Close()
 		host.Close()
 	}, nil
+}
+
+// uplink returns the device that attachments are to be moved to. It waits until the deadline for its carrier: a NIC whose
+// driver was just loaded needs seconds for it. A dry run waits for nothing.
+func (r *run) uplink(ctx context.Context, deadline time.Time) (netstate.LiveDevice, error) {
+	for {
+		device, err := uplink(r.devices, r.From, r.To)
+		waiting := err != nil && device.Up && !device.Carrier
+		if !waiting || r.DryRun || time.Now().After(deadline) || ctx.Err() != nil {
+			return device, err
+		}
+		pause(ctx)
+		if r.devices, err = r.host.Devices(); err != nil {
+			return device, err
+		}
+	}
 }
 
 // earlierIndex returns the index that the interface had on the parent to which it goes back, 0 if it was never there.

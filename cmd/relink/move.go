@@ -61,7 +61,7 @@ Exit status 0: everything was moved; 1: something was not, and the output names 
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be done, and change nothing")
 	flags.BoolVar(&opts.Force, "force", false, "leave out what cannot be moved, and move the rest")
 	flags.BoolVar(&opts.NoProbe, "no-probe", false, "do not ask whether the gateways answer on the new device")
-	flags.DurationVar(&opts.Wait, "wait", 5*time.Second, "how long to wait until the gateways answer on the new device")
+	flags.DurationVar(&opts.Wait, "wait", 5*time.Second, "how long to wait until the new device has carrier and the gateways answer on it")
 	addSelection(cmd, open, &opts.Select)
 	addOutput(cmd, &output)
 	return cmd
