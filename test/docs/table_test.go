@@ -66,6 +66,7 @@ var entries = []entry{
 	{"docs/monitoring.md", "RELINK_AGENT_ARGS=\"--metrics-listen 127.0.0.1:9477\"", parts, "", "a file of the unit: the story unit reads it"},
 	{"docs/monitoring.md", "rule_files: [relink.rules.yml]", parts, "", "test/monitoring runs Prometheus"},
 	{"docs/benchmarks.md", "go run ./test/bench -only ipam", parts, "", "it measures for minutes"},
+	{"docs/benchmarks.md", "go test ./checkpoint/agent -run NONE -bench NICBack -benchtime 30x", parts, "", "it measures for minutes"},
 	{"docs/benchmarks.md", "go run ./test/bench -only restore", parts, "", "it measures for minutes"},
 	{"docs/benchmarks.md", "go run ./test/bench -only move", parts, "", "it measures for minutes"},
 	{"docs/benchmarks.md", "go run ./test/bench -only agent", parts, "", "it measures for minutes"},
