@@ -16,6 +16,8 @@ type chain struct {
 	// place is the chain's place in the run.
 	place   int
 	records []checkpoint.Record
+	// groups are the records by their sandboxes.
+	groups [][]checkpoint.Record
 	// plan is for the parents in the host. devices are the host's devices after it, in a dry run as
 	// they would be. after plans on those devices: it finds what is still missing.
 	plan    *ParentPlan
@@ -42,8 +44,9 @@ func (r *run) newChains(records []checkpoint.Record) {
 	chains := Chains(records, r.Mapped)
 	seen := map[string]int{}
 	for i, c := range chains {
-		r.chains = append(r.chains, &chain{run: r, place: i, records: c.Records, inPlace: map[attachment.Key]bool{}, report: Report{Parents: []StepResult{}}})
-		for _, group := range bySandbox(c.Records) {
+		groups := bySandbox(c.Records)
+		r.chains = append(r.chains, &chain{run: r, place: i, records: c.Records, groups: groups, inPlace: map[attachment.Key]bool{}, report: Report{Parents: []StepResult{}}})
+		for _, group := range groups {
 			id := group[0].Attachment.ContainerID
 			if seen[id]++; seen[id] == 2 {
 				r.shared[id] = &sharedSandbox{}

@@ -10,7 +10,7 @@ import (
 // the parents came back with, the interface's index, and whether an announcement is owed. So
 // nobody has to say --parent again.
 //
-// The indices of the parents tell a loss (Lost): without them, nobody knows of a restore that was killed that it has
+// The indices of the parents tell a loss (Losses): without them, nobody knows of a restore that was killed that it has
 // to go on. So they are written once the interface is whole, and last if other interfaces of the sandbox can depend on
 // this one.
 func (w *work) remember(whole bool) error {

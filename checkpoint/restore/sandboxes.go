@@ -26,14 +26,13 @@ const busyPatience = 2 * time.Second
 // sandboxes restores the chain's attachments: those of one sandbox one after the other, and different
 // sandboxes at the same time.
 func (c *chain) sandboxes(ctx context.Context) []*Outcome {
-	groups := bySandbox(c.records)
-	outcomes := make([][]*Outcome, len(groups))
+	outcomes := make([][]*Outcome, len(c.groups))
 	var workers, waiting sync.WaitGroup
 	finish := func(i int, unlock func(), err error) {
-		outcomes[i] = c.sandbox(ctx, groups[i], unlock, err)
+		outcomes[i] = c.sandbox(ctx, c.groups[i], unlock, err)
 		c.progress()
 	}
-	for i, group := range groups {
+	for i, group := range c.groups {
 		c.workers <- struct{}{}
 		workers.Go(func() {
 			defer func() { <-c.workers }()
