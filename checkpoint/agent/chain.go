@@ -23,7 +23,9 @@ type chain struct {
 	// picture is what the outlook says, to compare outlooks by. tried is that of the last try.
 	picture, tried string
 	view           view
-	decided        decision
+	// inVain is the number of tries in a row that changed nothing.
+	inVain  int
+	decided decision
 	// since is when the chain came into its state.
 	since time.Time
 	// lostAt is when the loss was seen, and backAt when something of it could be restored. Both are zero for a chain that is
@@ -50,7 +52,7 @@ func (c *chain) look(there netstate.Devices, losses []*restore.Loss, nics []nets
 	}
 	if c.view.lost == 0 {
 		c.outlook, c.picture = restore.Outlook{}, ""
-		c.view = view{running: c.view.running}
+		c.view, c.inVain = view{running: c.view.running}, 0
 		if !c.view.running { // What was restored is told with these times.
 			c.endOutage()
 		}
@@ -69,8 +71,20 @@ func (c *chain) look(there netstate.Devices, losses []*restore.Loss, nics []nets
 	v.unnamedSince = since(v.unnamedSince, len(o.Unnamed) > 0, now)
 	v.backSince = since(v.backSince, len(o.Theirs) > 0, now)
 	v.changed = c.picture != c.tried
+	c.noteInVain()
 	if c.backAt.IsZero() && (v.ready > 0 || len(v.theirs) > 0) {
 		c.backAt = now
+	}
+}
+
+// noteInVain counts a try that failed at nothing and changed nothing as a failure: the next one waits.
+func (c *chain) noteInVain() {
+	switch v := &c.view; {
+	case v.changed:
+		c.inVain = 0
+	case v.failures == 0 && !v.running && !v.lastTry.IsZero():
+		c.inVain++
+		v.failures, v.why = c.inVain, "the last restore changed nothing: "+v.reason
 	}
 }
 

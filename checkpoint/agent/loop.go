@@ -308,11 +308,10 @@ func (a *Agent) hold(ctx context.Context, containerIDs []string) {
 // sandboxesOf returns the container IDs of the records, each once.
 func sandboxesOf(records []checkpoint.Record) (ids []string) {
 	for _, r := range records {
-		if !slices.Contains(ids, r.Attachment.ContainerID) {
-			ids = append(ids, r.Attachment.ContainerID)
-		}
+		ids = append(ids, r.Attachment.ContainerID)
 	}
-	return ids
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // noUdev is for an outlook that does not ask: the wait for udev is over.

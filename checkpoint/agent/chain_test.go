@@ -1,0 +1,46 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// The manager's step is left to do, and another thing, which no restore mends, keeps the pods lost. The agent does not try again and
+// again at once.
+func TestATryInVainIsFollowedByAWait(t *testing.T) {
+	nic := netstate.Device{Kind: netstate.KindNIC, Name: "eth1", MTU: 1500, IfIndex: 2}
+	vlan := netstate.Device{Kind: netstate.KindVLAN, Name: "eth1.3", MTU: 1500, IfIndex: 12, VLAN: &netstate.VLAN{ID: 3, Protocol: netstate.Protocol8021Q}}
+	var r checkpoint.Record
+	r.Interface.Link = netstate.Link{Kind: netstate.KindMacvlan, Name: "eth0"}
+	r.Interface.Parents = []netstate.Device{vlan, nic}
+	there := netstate.Devices{
+		{Device: netstate.Device{Kind: netstate.KindNIC, Name: "eth1", MTU: 1500}, Index: 20},
+		{Device: netstate.Device{Kind: netstate.KindBridge, Name: "eth1.3", MTU: 1500}, Index: 21, Up: true},
+	}
+	c := &chain{Chain: restore.Chain{Base: "eth1", Records: []checkpoint.Record{r}}}
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	look := func() decision {
+		c.look(there, restore.Losses(there, c.Records), nil, false, now)
+		return c.decide(rules{}, now)
+	}
+	for try := range 4 {
+		d := look()
+		if !d.restore || !d.theirs {
+			t.Fatalf("try %d: %+v", try, d)
+		}
+		c.tried, c.view.lastTry, c.view.failures, c.view.why = c.picture, now, 0, "" // As start and finish do.
+		if d = look(); d.state != control.BackingOff || !d.next.Equal(now.Add(backoff(try+1))) {
+			t.Fatalf("after try %d: %+v", try, d)
+		}
+		now = d.next
+	}
+	there[0].Up = true
+	if look(); c.view.failures != 4 || !c.view.changed || c.inVain != 0 {
+		t.Errorf("after a change: %+v", c.view)
+	}
+}
