@@ -8,6 +8,7 @@ import (
 
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
 // Errors of Decode, matched with errors.Is.
@@ -24,7 +25,7 @@ func Encode(r Record) ([]byte, error) {
 	if err := r.Validate(); err != nil {
 		return nil, fmt.Errorf("encode checkpoint: %w", err)
 	}
-	b, err := json.MarshalIndent(r, "", "  ")
+	b, err := jsonv2.Marshal(r, asStored)
 	if err != nil {
 		return nil, fmt.Errorf("encode checkpoint: %w", err)
 	}
@@ -48,6 +49,9 @@ func Decode(b []byte) (Record, error) {
 	r.Version = Version
 	return r, nil
 }
+
+// asStored are the rules of encoding/json. This package takes half its time for them.
+var asStored = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsontext.WithIndent("  "))
 
 // strict refuses unknown fields. It allows what a runtime may have given and what Encode keeps as it
 // is. The package is encoding/json/v2 from Go 1.27 on. It reads a record in half the time, and a

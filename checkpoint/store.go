@@ -12,11 +12,11 @@ import (
 	"strings"
 
 	"github.com/google/renameio/v2"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/pkg/inparallel"
 )
 
 const (
@@ -86,7 +86,7 @@ func (s *Store) Save(r Record) error {
 func replace(path string, b []byte) error {
 	failpoint.Here("before saving")
 	// Beside its target, so that the rename never crosses file systems.
-	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(0o600))
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithPermissions(0o600))
 	if err != nil {
 		return err
 	}
@@ -184,15 +184,9 @@ func (s *Store) List() ([]Record, []Unreadable, error) {
 		unreadable []Unreadable
 	}
 	lists := make([]listed, len(sandboxes))
-	var workers errgroup.Group
-	workers.SetLimit(runtime.GOMAXPROCS(0))
-	for i, sandbox := range sandboxes {
-		workers.Go(func() error {
-			lists[i].records, lists[i].unreadable = s.listSandbox(sandbox.Name())
-			return nil
-		})
-	}
-	_ = workers.Wait()                                // What fails is in the lists.
+	inparallel.Do(runtime.GOMAXPROCS(0), len(sandboxes), func(i int) {
+		lists[i].records, lists[i].unreadable = s.listSandbox(sandboxes[i].Name())
+	})
 	records := slices.Grow([]Record(nil), len(lists)) // A record is large to move, and most sandboxes have one.
 	var unreadable []Unreadable
 	for _, l := range lists {
@@ -232,7 +226,7 @@ func (s *Store) listSandbox(containerID string) (records []Record, unreadable []
 func isTemporary(name string) bool { return strings.HasPrefix(name, ".") }
 
 func syncDir(dir string) error {
-	d, err := os.Open(dir)
+	d, err := os.OpenFile(dir, os.O_RDONLY|atOnce, 0)
 	if err != nil {
 		return fmt.Errorf("sync %s: %w", dir, err)
 	}

@@ -6,11 +6,10 @@ import (
 	"runtime"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cnicache"
+	"github.com/relink-cni/relink/pkg/inparallel"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/sandbox"
@@ -86,15 +85,7 @@ func (l *look) all(some map[file]bool) (node Node, problems []Problem, err error
 		sandboxes = slices.DeleteFunc(sandboxes, func(s sandbox.Sandbox) bool { return !some[file{s.Device, s.Inode}] })
 	}
 	results := make([]inside, len(sandboxes))
-	var workers errgroup.Group
-	workers.SetLimit(runtime.GOMAXPROCS(0))
-	for i, s := range sandboxes {
-		workers.Go(func() error {
-			results[i] = l.into(s)
-			return nil
-		})
-	}
-	_ = workers.Wait() // What fails is among the results.
+	inparallel.Do(runtime.GOMAXPROCS(0), len(sandboxes), func(i int) { results[i] = l.into(sandboxes[i]) })
 	node.Beside = map[attachment.Namespace]netstate.Devices{}
 	for _, r := range results {
 		node.Found, problems = append(node.Found, r.found...), append(problems, r.problems...)

@@ -12,6 +12,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/pkg/inparallel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -27,28 +28,25 @@ const busyPatience = 2 * time.Second
 // sandboxes at the same time.
 func (c *chain) sandboxes(ctx context.Context) []*Outcome {
 	outcomes := make([][]*Outcome, len(c.groups))
-	var workers, waiting sync.WaitGroup
 	finish := func(i int, unlock func(), err error) {
 		outcomes[i] = c.sandbox(ctx, c.groups[i], unlock, err)
 		c.progress()
 	}
-	for i, group := range c.groups {
+	var waiting sync.WaitGroup
+	inparallel.Do(cap(c.workers), len(c.groups), func(i int) {
 		c.workers <- struct{}{}
-		workers.Go(func() {
-			defer func() { <-c.workers }()
-			unlock, err := c.tryLock(group)
-			if !errors.Is(err, checkpoint.ErrBusy) {
-				finish(i, unlock, err)
-				return
-			}
-			// Somebody is at work on this sandbox. The others do not wait for that.
-			waiting.Go(func() {
-				unlock, err := c.lock(ctx, group)
-				finish(i, unlock, err)
-			})
+		defer func() { <-c.workers }()
+		unlock, err := c.tryLock(c.groups[i])
+		if !errors.Is(err, checkpoint.ErrBusy) {
+			finish(i, unlock, err)
+			return
+		}
+		// Somebody is at work on this sandbox. The others do not wait for that.
+		waiting.Go(func() {
+			unlock, err := c.lock(ctx, c.groups[i])
+			finish(i, unlock, err)
 		})
-	}
-	workers.Wait() // Before the others, which workers start.
+	})
 	waiting.Wait()
 	return slices.Concat(outcomes...)
 }

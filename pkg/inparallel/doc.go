@@ -1,0 +1,2 @@
+// Package inparallel calls a function for each of many things, with a few goroutines.
+package inparallel
