@@ -49,11 +49,13 @@ func runSelf(ctx context.Context) (int, error) {
 	}
 	args := guestArguments(os.Args[1:])
 	return Run(ctx, Config{
-		Command:   append([]string{binary}, args...),
-		Env:       guestEnvironment(os.Environ()),
-		Dir:       dir,
-		Writable:  writtenDirectories(dir, args, os.Getenv("GOCOVERDIR")),
-		TimeLimit: limit,
+		Command:  append([]string{binary}, args...),
+		Env:      guestEnvironment(os.Environ()),
+		Dir:      dir,
+		Writable: writtenDirectories(dir, args, os.Getenv("GOCOVERDIR")),
+		// A second emulated processor costs more than it does, see README.md.
+		Processors: 1,
+		TimeLimit:  limit,
 	})
 }
 

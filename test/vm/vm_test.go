@@ -128,7 +128,7 @@ func TestCancelEndsMachine(t *testing.T) {
 	out.on = func(string) { cancel() }
 	share := t.TempDir()
 	_, err := vm.Run(ctx, vm.Config{
-		Command: []string{"sh", "-c", "echo up; sleep 1000"}, Share: share, Output: out,
+		Command: []string{"sh", "-c", "echo up; sleep 1000"}, Share: share, Output: out, Processors: 1,
 	})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("Run's error is %v, want %v", err, context.Canceled)
