@@ -39,7 +39,7 @@ var stages = map[string]stage{
 	"crio":       {doc: "docs/install/crio.md", script: onBond + "pod web-0\n"},
 	"k3s": {doc: "docs/install/k3s.md", script: onBond + `pod web-0
 mkdir -p /var/lib/rancher/k3s/data/cni /var/lib/rancher/k3s/agent/etc/cni/net.d
-cp "$BIN"/relink-* /var/lib/rancher/k3s/data/cni
+ln -s "$BIN"/relink-* /var/lib/rancher/k3s/data/cni
 cp docs/examples/10-vlan3.conflist /var/lib/rancher/k3s/agent/etc/cni/net.d
 `},
 	"rke2": {doc: "docs/install/rke2.md", script: onBond + `pod web-0
@@ -252,7 +252,7 @@ ip -n wire link del wire0.3 2>/dev/null || true
 modprobe e1000e
 
 await_carrier() {
-	for _ in $(seq 200); do
+	for _ in $(seq 1200); do
 		if [ "$(cat "/sys/class/net/$1/carrier" 2>/dev/null)" = 1 ]; then return; fi
 		sleep 0.05
 	done
@@ -266,10 +266,11 @@ network() {
 	ip -n wire addr add 10.3.0.1/24 dev wire0.3
 	ip -n wire addr add fd00:3::1/64 dev wire0.3 nodad
 }
+# A link is enough: the emulated processor would translate the code of each copy anew.
 install_relink() {
 	mkdir -p /opt/cni/bin /etc/cni/net.d
-	cp "$BIN"/relink-* /opt/cni/bin
-	cp "$BIN/relink" /usr/local/sbin
+	ln -sf "$BIN"/relink-* /opt/cni/bin
+	ln -sf "$BIN/relink" /usr/local/sbin
 }
 bond() {
 	ip link add bond4 type bond mode active-backup miimon 100
