@@ -32,12 +32,12 @@ func everythingOf(t *testing.T, path, name string) string {
 	// A program starts slowly in the test machine, so few are started.
 	all := fresh.Run(t, path, strings.ReplaceAll(`
 		printf '%s\n' 'link show dev NAME' 'addr show dev NAME' 'neigh show nud permanent dev NAME' 'neigh show proxy dev NAME' | ip -d -batch -
-		echo '# IPv4'; printf '%s\n' 'route show table all dev NAME' rule | ip -d -4 -batch -
+		# A route with several next hops is shown only if all devices are.
+		echo '# IPv4'; printf '%s\n' 'route show table all' rule | ip -d -4 -batch -
 		echo '# IPv6'; printf '%s\n' 'route show table all dev NAME' rule | ip -d -6 -batch -
-		echo '# next hops'; ip -d -4 route show table all | grep -A2 nexthop || true
 		echo '# shaping'; printf '%s\n' 'qdisc show dev NAME' 'filter show dev NAME ingress' | tc -d -batch -
 		echo '# settings'; cd /proc/sys/net
-		grep -r . ipv4/conf/NAME ipv6/conf/NAME ipv4/neigh/NAME ipv6/neigh/NAME 2>/dev/null | sort`, "NAME", name))
+		grep . ipv4/conf/NAME/* ipv6/conf/NAME/* ipv4/neigh/NAME/* ipv6/neigh/NAME/* 2>/dev/null || true`, "NAME", name))
 	return strings.Join(strings.Fields(incidental.ReplaceAllString(all, "")), "\n")
 }
 
