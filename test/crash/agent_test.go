@@ -243,7 +243,11 @@ func TestAgentThroughReloads(t *testing.T) {
 		makeParent(t)
 		n.knows(t, "nothing is lost", func(s control.Status) bool { return len(s.Chains) > 0 && s.Chains[0].Lost == 0 })
 	}
-	if d, m := n.flat(t); d > descriptors+2 || m > memory+4<<10 {
-		t.Errorf("after 10 more reloads: %d descriptors, before %d; %d KiB of memory, before %d KiB", d, descriptors, m, memory)
-	}
+	// An announcement that goes on has descriptors of its own. What leaked stays.
+	n.eventually(t, func() string {
+		if d, m := n.flat(t); d > descriptors+2 || m > memory+4<<10 {
+			return fmt.Sprintf("after 10 more reloads: %d descriptors, before %d; %d KiB of memory, before %d KiB", d, descriptors, m, memory)
+		}
+		return ""
+	})
 }
