@@ -16,7 +16,7 @@ import (
 )
 
 // patience is how long a story waits for the kernel or for the wire.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // eventually calls try until it returns nil. After patience it returns the last error of try.
 func eventually(try func() error) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/relink-cni/relink/test/traffic"
 )
 
-// busyPods WIRE FILE POD=ADDRESS... pings each pod from the wire every 5 ms, and keeps a TCP stream open from each to the
+// busyPods WIRE FILE POD=ADDRESS... pings each pod from the wire every 20 ms, and keeps a TCP stream open from each to the
 // address WIRE. It creates FILE.going when all goes on. Once FILE exists, it prints what was lost, and for how long.
 func busyPods() {
 	wire, file := netip.MustParseAddr(os.Args[1]), os.Args[2]
@@ -20,7 +20,7 @@ func busyPods() {
 		pod, address, _ := strings.Cut(arg, "=")
 		addresses, paths = append(addresses, netip.MustParseAddr(address)), append(paths, "/run/netns/"+pod)
 	}
-	const pingInterval, streamInterval = 5 * time.Millisecond, 20 * time.Millisecond
+	const pingInterval, streamInterval = 20 * time.Millisecond, 20 * time.Millisecond
 	pings, err := traffic.StartPings("/run/netns/wire", addresses, pingInterval)
 	exitOn(err)
 	streams, err := traffic.StartStreams("/run/netns/wire", wire, paths, streamInterval)
