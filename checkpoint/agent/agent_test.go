@@ -173,20 +173,20 @@ func TestPodsComeAndGo(t *testing.T) {
 	n := newNode(t, "lan0")
 	n.start(t, nil)
 	p := n.attach(t, "lan0", 1)
-	within(t, 5*time.Second, "the agent knows the pod", func() bool { return n.chain("lan0").Attachments == 1 })
+	within(t, patience, "the agent knows the pod", func() bool { return n.chain("lan0").Attachments == 1 })
 	fresh.IP(t, "", "link del lan0")
 	makeParent(t, "lan0")
 	n.is(t, "lan0", control.Whole)
-	within(t, 5*time.Second, "the pod is whole", func() bool { return p.state(t) != "" })
+	within(t, patience, "the pod is whole", func() bool { return p.state(t) != "" })
 	n.forget(t, p)
-	within(t, 5*time.Second, "the agent forgets the pod", func() bool { return n.chain("lan0").Attachments == 0 })
+	within(t, patience, "the agent forgets the pod", func() bool { return n.chain("lan0").Attachments == 0 })
 
 	// A sandbox that has gone without a DEL is nobody's loss.
 	q := n.attach(t, "lan0", 2)
 	fresh.IP(t, "", "link del lan0")
 	fresh.Remove(t, q.netns)
 	makeParent(t, "lan0")
-	within(t, 5*time.Second, "nothing is lost", func() bool { return n.chain("lan0").Lost == 0 })
+	within(t, patience, "nothing is lost", func() bool { return n.chain("lan0").Lost == 0 })
 }
 
 // What somebody took away stays away when the parent goes and comes back, also if the agent was started anew. Then it is the
@@ -203,7 +203,7 @@ func TestWhatWasTakenAwayStaysAway(t *testing.T) {
 		}
 		return names
 	}
-	within(t, 10*time.Second, "both are drift", func() bool { return len(drift()) == 2 && n.settled() == 2 })
+	within(t, patience, "both are drift", func() bool { return len(drift()) == 2 && n.settled() == 2 })
 	for range 2 {
 		fresh.IP(t, "", "link del lan0")
 		n.is(t, "lan0", control.Lost)
@@ -218,7 +218,7 @@ func TestWhatWasTakenAwayStaysAway(t *testing.T) {
 	if _, err := restore.Run(t.Context(), restore.Options{Store: n.store}); err != nil {
 		t.Fatal(err)
 	}
-	within(t, 10*time.Second, "no drift", func() bool { return len(drift()) == 0 })
+	within(t, patience, "no drift", func() bool { return len(drift()) == 0 })
 	if gone.state(t) == "" || down.state(t) == "" {
 		t.Error("relink restore did not bring them back")
 	}
@@ -246,17 +246,17 @@ func TestCheckpointsAreKeptFresh(t *testing.T) {
 	fresh.IP(t, "", "link del lan0")
 	makeParent(t, "lan0")
 	n.is(t, "lan0", control.Whole)
-	within(t, 5*time.Second, "the routes are back", func() bool {
+	within(t, patience, "the routes are back", func() bool {
 		return strings.Contains(p.state(t), "10.70.0.0/16") && strings.Contains(p.state(t), "10.71.0.0/16")
 	})
 	fresh.Run(t, p.netns, "ip route del 10.70.0.0/16")
-	within(t, 5*time.Second, "the checkpoint is refreshed", func() bool {
+	within(t, patience, "the checkpoint is refreshed", func() bool {
 		return len(must(n.store.Load(p.key.ContainerID, "eth0"))(t).Interface.Routes) == 2
 	})
 	fresh.IP(t, "", "link del lan0")
 	makeParent(t, "lan0")
 	n.is(t, "lan0", control.Whole)
-	within(t, 5*time.Second, "the pod is whole", func() bool { return strings.Contains(p.state(t), "10.71.0.0/16") })
+	within(t, patience, "the pod is whole", func() bool { return strings.Contains(p.state(t), "10.71.0.0/16") })
 	if strings.Contains(p.state(t), "10.70.0.0/16") {
 		t.Errorf("a route that somebody removed is back:\n%s", p.state(t))
 	}
@@ -275,9 +275,9 @@ func TestAnnouncementsOfOthers(t *testing.T) {
 		t.Fatal("nothing is owed")
 	}
 	n.start(t, nil)
-	within(t, 5*time.Second, "the agent knows what is owed", func() bool { return n.agent.Status().Owed == 1 })
+	within(t, patience, "the agent knows what is owed", func() bool { return n.agent.Status().Owed == 1 })
 	fresh.IP(t, "", "link set lan0p up")
-	within(t, 10*time.Second, "it is announced", func() bool { return !owed() && n.agent.Status().Owed == 0 })
+	within(t, patience, "it is announced", func() bool { return !owed() && n.agent.Status().Owed == 0 })
 }
 
 // Somebody works on the sandbox when its announcement is sent. The checkpoint says that nothing is owed as soon as it can be
@@ -290,12 +290,12 @@ func TestAnAnnouncementOfABusySandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.start(t, nil)
-	within(t, 5*time.Second, "the agent knows what is owed", func() bool { return n.agent.Status().Owed == 1 })
+	within(t, patience, "the agent knows what is owed", func() bool { return n.agent.Status().Owed == 1 })
 	unlock := must(n.store.Lock(t.Context(), p.key.ContainerID))(t)
 	fresh.IP(t, "", "link set lan0p up")
 	time.Sleep(500 * time.Millisecond)
 	unlock()
-	within(t, 10*time.Second, "nothing is owed", func() bool {
+	within(t, patience, "nothing is owed", func() bool {
 		return !must(n.store.Load(p.key.ContainerID, "eth0"))(t).AnnouncementOwed && n.agent.Status().Owed == 0
 	})
 }
@@ -307,7 +307,7 @@ func TestAnotherDirectoryOfCheckpoints(t *testing.T) {
 	n.start(t, nil)
 	attachments := func(want int) {
 		t.Helper()
-		within(t, 10*time.Second, fmt.Sprintf("the agent knows %d attachments", want), func() bool { return n.chain("lan0").Attachments == want })
+		within(t, patience, fmt.Sprintf("the agent knows %d attachments", want), func() bool { return n.chain("lan0").Attachments == want })
 	}
 	attachments(1)
 	if err := os.RemoveAll(n.store.Dir()); err != nil {
@@ -329,7 +329,7 @@ func TestAnotherDirectoryOfCheckpoints(t *testing.T) {
 	if err := n.agent.inLoop(t.Context(), n.agent.index.doubt); err != nil {
 		t.Fatal(err)
 	}
-	within(t, 10*time.Second, "the agent knows the other pod", func() bool {
+	within(t, patience, "the agent knows the other pod", func() bool {
 		found := false
 		_ = n.agent.inLoop(t.Context(), func() { found = len(n.agent.index.sandboxes["c2"]) == 1 && len(n.agent.index.sandboxes["c1"]) == 0 })
 		return found

@@ -13,7 +13,7 @@ import (
 // judged waits until the agent has judged a drift of each pod.
 func (n *node) judged(t *testing.T, away ...pod) {
 	t.Helper()
-	within(t, 10*time.Second, "the drift is judged", func() bool {
+	within(t, patience, "the drift is judged", func() bool {
 		of := map[any]bool{}
 		if err := n.agent.inLoop(t.Context(), func() {
 			for key, d := range n.agent.drifts {
@@ -41,7 +41,7 @@ func TestTakenAwayForCertain(t *testing.T) {
 	fresh.Run(t, covered.netns, "ip link del eth0")
 	fresh.Run(t, later.netns, "ip link set eth0 down; ip link set eth0 up")
 	n.judged(t, covered)
-	within(t, 10*time.Second, "a drift without its route", func() bool {
+	within(t, patience, "a drift without its route", func() bool {
 		is := false
 		_ = n.agent.inLoop(t.Context(), func() { d := n.agent.drifts[later.key]; is = d != nil && d.Settled && !d.TakenAway })
 		return is
@@ -109,5 +109,5 @@ func TestABusyNodeDoubtsItsIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	within(t, 10*time.Second, "the agent knows the pod", func() bool { return n.chain("lan0").Attachments == 1 })
+	within(t, patience, "the agent knows the pod", func() bool { return n.chain("lan0").Attachments == 1 })
 }

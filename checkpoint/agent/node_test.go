@@ -175,6 +175,9 @@ func (p pod) state(t testing.TB) string {
 	return fresh.Run(t, p.netns, fmt.Sprintf("ip -o -d link show dev %[1]s 2>/dev/null | grep -o 'link/ether [0-9a-f:]*' || true; ip -o -4 addr show dev %[1]s 2>/dev/null || true; ip -4 route show dev %[1]s 2>/dev/null | sed 's/ linkdown//' || true", p.key.IfName))
 }
 
+// patience is how long a test waits for what comes at once on a machine that is not busy.
+const patience = 30 * time.Second
+
 // within waits until f returns true.
 func within(t testing.TB, limit time.Duration, what string, f func() bool) time.Duration {
 	t.Helper()
@@ -200,5 +203,5 @@ func (n *node) chain(base string) control.Chain {
 
 func (n *node) is(t testing.TB, base string, state control.ChainState) {
 	t.Helper()
-	within(t, 20*time.Second, fmt.Sprintf("%s is %s", base, state), func() bool { return n.chain(base).State == state })
+	within(t, patience, fmt.Sprintf("%s is %s", base, state), func() bool { return n.chain(base).State == state })
 }

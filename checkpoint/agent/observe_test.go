@@ -48,7 +48,7 @@ func (o *observed) Connected(d time.Duration) { o.add(func() { o.connected = app
 // has waits until f says so of what was heard.
 func (o *observed) has(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	within(t, 10*time.Second, what, func() (is bool) {
+	within(t, patience, what, func() (is bool) {
 		o.add(func() { is = f() })
 		return is
 	})
@@ -99,7 +99,7 @@ func TestAnOutageIsMeasured(t *testing.T) {
 	for _, p := range pods {
 		n.forget(t, p)
 	}
-	within(t, 5*time.Second, "nothing is lost", func() bool { return n.chain("lan0").Lost == 0 })
+	within(t, patience, "nothing is lost", func() bool { return n.chain("lan0").Lost == 0 })
 	if err := n.agent.Resume(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -122,12 +122,12 @@ func TestHealth(t *testing.T) {
 	<-hangs
 	came := n.agent.Figures().CameRound
 	n.agent.cameRound.Add(-int64(late)) // So much time goes by.
-	within(t, 5*time.Second, "the loop hangs, and the agent says so", func() bool {
+	within(t, patience, "the loop hangs, and the agent says so", func() bool {
 		err := n.agent.Healthy()
 		return err != nil && strings.Contains(err.Error(), "the working loop has not come round for 30s")
 	})
 	close(stop)
-	within(t, 5*time.Second, "the loop is healthy again", func() bool { return n.agent.Healthy() == nil })
+	within(t, patience, "the loop is healthy again", func() bool { return n.agent.Healthy() == nil })
 	if !n.agent.Figures().CameRound.After(came) {
 		t.Error("the loop did not come round")
 	}

@@ -83,7 +83,7 @@ func TestAnAgentThatHangs(t *testing.T) {
 		if want := "relink-agent does not answer within 50ms: look at its log, or restart it (" + path + ")"; !errors.Is(err, control.ErrNoAnswer) || err.Error() != want {
 			t.Errorf("%s: %v, want %s", what, err, want)
 		}
-		if took := time.Since(start); took > 5*time.Second {
+		if took := time.Since(start); took > 20*time.Second {
 			t.Errorf("%s: it took %s", what, took)
 		}
 	}

@@ -62,7 +62,7 @@ func get(t *testing.T, url string) string {
 	t.Helper()
 	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		resp, err := http.Get(url)
-		if err != nil && time.Since(begun) < 5*time.Second {
+		if err != nil && time.Since(begun) < 30*time.Second {
 			continue // It does not listen yet.
 		}
 		if err != nil {

@@ -123,7 +123,7 @@ func TestARuntimeThatDoesNotAnswer(t *testing.T) {
 					t.Errorf("%q does not say %q", err, want)
 				}
 			}
-			if took := time.Since(start); took > 10*limit {
+			if took := time.Since(start); took > 20*time.Second {
 				t.Errorf("it took %v", took)
 			}
 		})
