@@ -31,7 +31,8 @@ func (g *guard) await() error {
 			continue
 		}
 		if len(signals) == 0 {
-			return fmt.Errorf("the command does not end: %s", alive[0])
+			r.Endless = true
+			return fmt.Errorf("the command does not end, not even by SIGKILL: %s", alive[0])
 		}
 		r.LimitPassed = !r.Interrupted
 		g.say("the command gets %s", signalName(signals[0]))

@@ -50,30 +50,36 @@ func (g *guard) runCommand() error {
 		_ = cmd.Wait() // How it ended is in its ProcessState.
 		close(ended)
 	}()
-	g.attend(ended)
+	if !g.attend(ended) {
+		flow.end()
+		// The kernel ends a process only when that leaves the driver it is in. The pods must not wait for that.
+		g.j.Run.Endless = true
+		g.trouble("the command does not end, not even by SIGKILL: %s", lookAt(g.j.Run.PID))
+		return nil
+	}
 	flow.end()
 	g.noteEnd(cmd.ProcessState)
 	return nil
 }
 
-// attend waits for the end of the command. It ends it at the limit, or when somebody interrupts.
-func (g *guard) attend(ended <-chan struct{}) {
+// attend waits for the end of the command. It ends it at the limit, or when somebody interrupts. It returns false if
+// the command lives on even after SIGKILL.
+func (g *guard) attend(ended <-chan struct{}) bool {
 	limit := time.NewTimer(g.j.Plan.Limit)
 	defer limit.Stop()
 	var later <-chan time.Time
 	ladder := []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL}
-	// climb sends the next signal, and makes sure that the one after that follows.
+	// climb sends the next signal, and makes sure that the one after that follows. After the last one it only waits.
 	climb := func() {
-		if len(ladder) == 0 {
-			return
+		if len(ladder) > 0 {
+			g.signal(ladder[0])
+			ladder, later = ladder[1:], time.After(g.j.Plan.KillAfter)
 		}
-		g.signal(ladder[0])
-		ladder, later = ladder[1:], time.After(g.j.Plan.KillAfter)
 	}
 	for {
 		select {
 		case <-ended:
-			return
+			return true
 		case <-limit.C:
 			g.j.Run.LimitPassed = true
 			g.say("the command has taken %s: it is ended", g.j.Plan.Limit)
@@ -89,6 +95,9 @@ func (g *guard) attend(ended <-chan struct{}) {
 			}
 			climb()
 		case <-later:
+			if len(ladder) == 0 {
+				return false
+			}
 			climb()
 		}
 	}
@@ -152,6 +161,10 @@ func (r Ran) text() string {
 	switch {
 	case r.NotStarted != "":
 		return "could not be started: " + r.NotStarted
+	case r.LimitPassed && r.Endless:
+		return "took too long, and does not end"
+	case r.Endless:
+		return "does not end"
 	case r.LimitPassed:
 		return "was ended because it took too long"
 	case !r.Known:

@@ -93,6 +93,8 @@ type Ran struct {
 	// LimitPassed says that it was ended because it took too long. Interrupted says that somebody wanted it to end.
 	LimitPassed bool `json:"limitPassed,omitempty"`
 	Interrupted bool `json:"interrupted,omitempty"`
+	// Endless says that it lives on, although it got SIGKILL: it is in a driver that hangs.
+	Endless bool `json:"endless,omitempty"`
 	// Left are processes of it that go on.
 	Left []string `json:"left,omitempty"`
 }
