@@ -64,7 +64,7 @@ type guard struct {
 }
 
 // Run carries out the plan, and returns the journal when everything is finished. It returns an *ExitError if it did
-// nothing. While it runs, SIGHUP does nothing, and SIGINT and SIGTERM end the command and put everything back.
+// nothing. While it runs, SIGHUP does nothing, and SIGINT, SIGQUIT and SIGTERM end the command and put everything back.
 func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
 	g, unlock, err := begin(opts)
 	if err != nil {
@@ -98,8 +98,8 @@ func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
 	return g.work(ctx)
 }
 
-// Finish finishes the work of a guard that was killed. It returns an *ExitError if there is nothing to finish, or if
-// the guard is alive. With an ID it is for that guard alone: it does nothing for any other.
+// Finish finishes the work of a guard that was killed. It returns an *ExitError if no guard has run, or if the guard is
+// alive. It returns the journal of a guard that has finished already. With an ID it is for that guard alone: it does nothing for any other.
 func Finish(ctx context.Context, id string, opts Options) (Journal, error) {
 	g, unlock, err := begin(opts)
 	if err != nil {
@@ -109,7 +109,13 @@ func Finish(ctx context.Context, id string, opts Options) (Journal, error) {
 	if g.j, err = load(g.dir); err != nil {
 		return Journal{}, &ExitError{StatusNotRun, err}
 	}
-	if id != "" && g.j.ID != id || !g.j.Finished.IsZero() {
+	if id != "" && g.j.ID != id {
+		return g.j, nil
+	}
+	if !g.j.Finished.IsZero() {
+		if id == "" { // A timer finds this as a rule.
+			_, _ = fmt.Fprintf(g.Err, "there is nothing to finish: the last guard has ended with exit status %d: relink guard --follow shows its log\n", g.j.Status)
+		}
 		return g.j, nil
 	}
 	g.Store = checkpoint.OpenStore(g.j.Plan.CheckpointDir)
@@ -142,7 +148,8 @@ func begin(opts Options) (g *guard, unlock func(), err error) {
 		return nil, nil, refused("another guard is under way: %w: relink guard --follow shows it", err)
 	}
 	signal.Ignore(syscall.SIGHUP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGTSTP)
-	signal.Notify(g.signals, syscall.SIGINT, syscall.SIGTERM)
+	// SIGQUIT is for those whose ^C takes them too long. It would end this process in the middle of its work otherwise.
+	signal.Notify(g.signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
 	// A write to a pipe that nobody reads would end this process otherwise. The command gets the default back.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return g, func() {

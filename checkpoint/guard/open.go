@@ -134,11 +134,22 @@ func (g *guard) pause(ctx context.Context) error {
 	}
 	agent := g.agent
 	agent.Patience = agentPatience
-	if _, err := agent.Pause(ctx, length, "relink guard: "+printable.Line(strings.Join(g.j.Plan.Command, " "))); err != nil {
+	if _, err := agent.Pause(ctx, length, "relink guard: "+shortened(strings.Join(g.j.Plan.Command, " "))); err != nil {
 		return g.unpaused(err)
 	}
 	g.say("relink-agent is paused")
 	return nil
+}
+
+// shownCommand is how many bytes of the command line a pause shows. An agent takes no more than some thousands.
+const shownCommand = 200
+
+// shortened returns the beginning of a command line, on one line.
+func shortened(command string) string {
+	if len(command) > shownCommand {
+		command = strings.ToValidUTF8(command[:shownCommand], "") + "..."
+	}
+	return printable.Line(command)
 }
 
 // unpaused is for an agent that runs and was not paused. It may restore while the command works.

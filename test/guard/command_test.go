@@ -44,6 +44,9 @@ func TestGuardBringsEverythingBack(t *testing.T) {
 	if status != 0 || follow != h.read("guard/log") || !strings.Contains(follow, "the command speaks\n") {
 		t.Errorf("follow: %d\n%s", status, follow)
 	}
+	if out, status := h.status(t, h.relink("guard", "--resume")); status != 0 || !strings.Contains(out, "there is nothing to finish: the last guard has ended with exit status 0") {
+		t.Errorf("resume: %d\n%s", status, out)
+	}
 }
 
 func TestTheStatusTellsWhoEnded(t *testing.T) {
@@ -196,7 +199,7 @@ func TestThePauseOfTheAgent(t *testing.T) {
 		t.Errorf("a pause without end: %+v", p)
 	}
 	_, _ = h.agent.Pause(t.Context(), 2*time.Minute, "short")
-	h.guard(t, 0, "true")
+	h.guard(t, 0, "true #"+strings.Repeat("x", 8000)) // An agent takes no reason as long as that.
 	if p := h.agent.paused(); p == nil || p.Why != "short" || time.Until(p.Until) > 2*time.Minute || time.Until(p.Until) < time.Minute {
 		t.Errorf("a shorter pause: %+v", p)
 	}
