@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/forget"
@@ -23,17 +24,44 @@ func InUse(ctx context.Context, store *checkpoint.Store) (int, error) {
 	return report.Alive + report.Count(forget.Kept), nil
 }
 
-// Purge deletes all checkpoints and all leases of this node. It returns the directories that it has deleted.
-func Purge(store *checkpoint.Store) ([]string, error) {
+// ErrForeign says that a directory to delete has what is not relink's.
+var ErrForeign = errors.New("nothing is deleted")
+
+// Purgeable returns the directories of the checkpoints and the leases of this node that are there. The error is ErrForeign
+// if one of them has anything else in it.
+func Purgeable(store *checkpoint.Store) (dirs []string, err error) {
 	leases, err := lease.Dir("")
 	if err != nil {
 		return nil, err
 	}
-	var deleted []string
-	for _, dir := range []string{store.Dir(), leases} {
+	for dir, foreign := range map[string]func() ([]string, error){
+		store.Dir(): store.Foreign,
+		leases:      func() ([]string, error) { return lease.Foreign(leases) },
+	} {
 		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 			continue
 		}
+		others, err := foreign()
+		if err != nil {
+			return nil, err
+		}
+		if len(others) > 0 {
+			return nil, fmt.Errorf("%w: %s has what is not relink's, such as %s: delete relink's files there yourself", ErrForeign, dir, others[0])
+		}
+		dirs = append(dirs, dir)
+	}
+	slices.Sort(dirs)
+	return dirs, nil
+}
+
+// Purge deletes all checkpoints and all leases of this node. It returns the directories that it has deleted. The error is
+// that of Purgeable, or one about a directory that cannot be deleted.
+func Purge(store *checkpoint.Store) (deleted []string, err error) {
+	dirs, err := Purgeable(store)
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range dirs {
 		if err := os.RemoveAll(dir); err != nil {
 			return deleted, fmt.Errorf("delete %s: %w", dir, err)
 		}

@@ -218,7 +218,16 @@ func TestPurge(t *testing.T) {
 	write(t, filepath.Join(checkpoints, "c/eth0.json"), "{}")
 	write(t, filepath.Join(leases, "pods.db"), "")
 	t.Setenv("RELINK_IPAM_DIR", leases)
+	other := filepath.Join(leases, "networks/lan/10.3.0.2")
+	write(t, other, "host-local's")
 	deleted, err := Purge(checkpoint.OpenStore(checkpoints))
+	if !errors.Is(err, ErrForeign) || len(deleted) > 0 || !strings.Contains(err.Error(), leases+" has what is not relink's, such as "+leases+"/networks") {
+		t.Errorf("a directory of others: %v, %v", deleted, err)
+	}
+	if err := os.RemoveAll(filepath.Join(leases, "networks")); err != nil {
+		t.Fatal(err)
+	}
+	deleted, err = Purge(checkpoint.OpenStore(checkpoints))
 	if err != nil || !slices.Equal(deleted, []string{checkpoints, leases}) {
 		t.Errorf("%v, %v", deleted, err)
 	}

@@ -45,6 +45,11 @@ Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was c
 					return err
 				}
 			}
+			if purge {
+				if err := mayPurge(open); err != nil {
+					return err
+				}
+			}
 			if dryRun {
 				writeSteps(plan, s)
 				return nil
@@ -108,6 +113,15 @@ func uninstallAll(ctx context.Context, plan *install.Plan, opts install.Options,
 		}
 	}
 	return nil
+}
+
+// mayPurge returns an error if a directory to delete has what is not relink's.
+func mayPurge(open storeOpener) error {
+	store, err := open()
+	if err == nil {
+		_, err = install.Purgeable(store)
+	}
+	return err
 }
 
 func purgeAll(open storeOpener, s *screen) error {

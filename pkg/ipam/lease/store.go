@@ -140,6 +140,24 @@ func Networks(dir string) ([]string, error) {
 	return names, nil
 }
 
+// Foreign returns the paths in the directory that no store has made. A directory that is missing has none. Whoever deletes
+// the whole directory asks first: the configuration may name a directory that others use, too.
+func Foreign(dir string) (all []string, err error) {
+	files, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list stores: %w", err)
+	}
+	for _, f := range files {
+		name := f.Name()
+		own := strings.HasSuffix(name, extension) || strings.HasPrefix(name, ".") && strings.HasSuffix(name, extension+".new") ||
+			strings.HasPrefix(name, ".usable-")
+		if !own || !isFile(dir, f) {
+			all = append(all, filepath.Join(dir, name))
+		}
+	}
+	return all, nil
+}
+
 // isFile says whether the entry of the directory is a file, or a link to one: a store may be on a disk of its
 // own.
 func isFile(dir string, f fs.DirEntry) bool {
