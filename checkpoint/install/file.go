@@ -82,7 +82,7 @@ func look(path string) (present, error) {
 // put writes the file to the path: whole or not at all, and on the disk when it returns. A program that runs goes on
 // with the file that it was started from.
 func (f File) put(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := makeDir(filepath.Dir(path)); err != nil {
 		return err
 	}
 	from, err := f.open()
@@ -104,6 +104,27 @@ func (f File) put(path string) error {
 		return err
 	}
 	return syncDir(filepath.Dir(path))
+}
+
+// makeDir makes a directory and those above it, where they are missing. Others put files there too, and all users read
+// them: so the umask does not count.
+func makeDir(dir string) error {
+	if info, err := os.Stat(dir); err == nil && info.IsDir() {
+		return nil
+	}
+	if up := filepath.Dir(dir); up != dir {
+		if err := makeDir(up); err != nil {
+			return err
+		}
+	}
+	err := os.Mkdir(dir, dirMode)
+	if errors.Is(err, fs.ErrExist) { // Somebody was faster, or it is no directory: then the file cannot be made.
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.Chmod(dir, dirMode)
 }
 
 // syncDir puts a directory's entries on the disk.

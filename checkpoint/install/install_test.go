@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -158,6 +159,48 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 }
 
+// An installation that is killed before it has restarted the agent has nothing more to change, and still restarts the agent.
+func TestTheAgentIsRestartedAfterAKill(t *testing.T) {
+	root := t.TempDir()
+	o := options(release(t, "1"), root)
+	if p := planned(t, o); !p.NeedsRestart() || p.Install() != nil || p.Started() != nil {
+		t.Error("the first installation")
+	}
+	if p := planned(t, o); p.NeedsRestart() || p.Install() != nil {
+		t.Error("the same once more")
+	}
+	o = options(release(t, "2"), root)
+	if p := planned(t, o); !p.NeedsRestart() || p.Install() != nil {
+		t.Error("an upgrade")
+	}
+	p := planned(t, o)
+	if p.Changes() || !p.NeedsRestart() || p.Install() != nil || p.Started() != nil {
+		t.Errorf("after a kill: changes %v", p.Changes())
+	}
+	if planned(t, o).NeedsRestart() {
+		t.Error("restarted already")
+	}
+}
+
+// Directories that are made are for all, whatever the umask says.
+func TestUmask(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "root")
+	old := syscall.Umask(0o077)
+	defer syscall.Umask(old)
+	if err := os.Mkdir(root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	installed(t, options(release(t, "1"), root))
+	for _, dir := range []string{"opt/cni/bin", "opt", "usr/local/share/man/man8", "usr/local/share/man", "usr/local/lib/systemd/system", "var/lib/relink"} {
+		if info, err := os.Stat(filepath.Join(root, dir)); err != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("%s: %v, %v", dir, info.Mode(), err)
+		}
+	}
+	if info, err := os.Stat(root); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("a directory that was there: %v, %v", info.Mode(), err)
+	}
+}
+
 func TestInTheWay(t *testing.T) {
 	root := t.TempDir()
 	write(t, filepath.Join(root, "usr/local/sbin/relink"), "built by hand")
@@ -170,6 +213,17 @@ func TestInTheWay(t *testing.T) {
 		t.Errorf("something was installed: %v", got)
 	}
 	o.Force = true
+	installed(t, o)
+
+	root = t.TempDir()
+	write(t, filepath.Join(root, "usr/sbin/relink-agent"), "of a package")
+	o = options(release(t, "1"), root)
+	if _, err := o.Plan(); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), root+"/usr/sbin/relink-agent is there: a package has put relink on this node") {
+		t.Errorf("beside a package: %v", err)
+	}
+	o.PluginsOnly = true
+	installed(t, o)
+	o.Force, o.PluginsOnly = true, false
 	installed(t, o)
 }
 

@@ -24,6 +24,8 @@ type manifest struct {
 	// Relink is the version of relink that was installed last.
 	Relink string  `json:"relink"`
 	Files  []entry `json:"files"`
+	// Restart says that the agent was not started since files were changed: it may run an earlier version.
+	Restart bool `json:"restart,omitempty"`
 }
 
 // entry is one file of the manifest. An installation that was killed leaves two checksums: nobody knows whether the file

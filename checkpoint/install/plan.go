@@ -100,8 +100,9 @@ func decideRemove(e entry, now present) Step {
 // under is the path below another root.
 func under(root, path string) string { return filepath.Join("/", root, path) }
 
-// programMode and textMode are the modes of what is installed.
+// programMode, textMode and dirMode are the modes of what is installed.
 const (
 	programMode fs.FileMode = 0o755
+	dirMode     fs.FileMode = 0o755
 	textMode    fs.FileMode = 0o644
 )

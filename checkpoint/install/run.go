@@ -42,6 +42,17 @@ func (p *Plan) Changes() bool {
 	return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Action != Keep && s.Action != Leave })
 }
 
+// NeedsRestart says whether an agent that runs may be of an earlier version: after this plan, or because an installation
+// was killed before it has restarted the agent.
+func (p *Plan) NeedsRestart() bool { return p.Changes() || p.was.Restart }
+
+// Started notes that the agent runs the version of this plan.
+func (p *Plan) Started() error {
+	m := p.manifest(false)
+	m.Restart = false
+	return m.save(p.opts.Root)
+}
+
 // Removes says whether a file of this name is taken away.
 func (p *Plan) Removes(name string) bool {
 	return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Action == Remove && filepath.Base(s.Path) == name })
@@ -55,6 +66,9 @@ func (o Options) Plan() (*Plan, error) {
 	}
 	p := &Plan{opts: o}
 	if !o.PluginsOnly {
+		if err := o.besidePackage(); err != nil {
+			return nil, err
+		}
 		if p.was, err = loadManifest(o.Root); err != nil {
 			return nil, err
 		}
@@ -74,6 +88,19 @@ func (o Options) Plan() (*Plan, error) {
 	// Without a manifest nobody knows whose plugin a file is. Its name begins with relink, so it is relink's.
 	p.Steps = planInstall(all, p.was, there, o.Force || o.PluginsOnly)
 	return p, nil
+}
+
+// packaged is where a package of a distribution puts the agent.
+const packaged = "/usr/sbin/relink-agent"
+
+// besidePackage returns ErrRefused if a package has put relink on the node. The unit below /usr/local would hide that of
+// the package, and no upgrade of the package would reach the agent.
+func (o Options) besidePackage() error {
+	path := under(o.Root, packaged)
+	if _, err := os.Lstat(path); err != nil || o.Force {
+		return nil //nolint:nilerr // No package has put anything there.
+	}
+	return fmt.Errorf("%w: %s is there: a package has put relink on this node: upgrade that package, or remove it first (apt-get remove relink)", ErrRefused, path)
 }
 
 // PlanUninstall decides what to take away. It changes nothing. The error is ErrNotInstalled if there is no manifest.
@@ -113,7 +140,7 @@ func (o Options) present(list []File, was manifest) (map[string]present, error) 
 	return there, nil
 }
 
-// Install carries out the plan of Options.Plan. The error wraps ErrRefused if a file is in the way. After any other error
+// Install carries out the plan of Options.Plan. The caller starts the agent then, and calls Started. The error wraps ErrRefused if a file is in the way. After any other error
 // a part is installed: the next run goes on from there.
 func (p *Plan) Install() error {
 	for _, s := range p.Steps {
@@ -136,7 +163,7 @@ func (p *Plan) Install() error {
 
 // manifest returns what is on the node while the plan is carried out, or when it is done.
 func (p *Plan) manifest(meanwhile bool) manifest {
-	m := manifest{Relink: cniplugin.Version}
+	m := manifest{Relink: cniplugin.Version, Restart: p.NeedsRestart()}
 	for _, s := range p.Steps {
 		var sums []string
 		if meanwhile || s.Action == Leave {

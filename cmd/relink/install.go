@@ -59,7 +59,7 @@ Exit status 0: done; 1: a part failed; 2: nothing was changed.`,
 	flags.StringVar(&opts.Root, "root", "", "install into the system that is mounted on this `directory`")
 	flags.BoolVar(&opts.PluginsOnly, "plugins-only", false, "put the plugins into --cni-bin, and do nothing else")
 	flags.BoolVar(&noStart, "no-start", false, "do not enable and start the agent")
-	flags.BoolVar(&opts.Force, "force", false, "replace files that relink install has not put there")
+	flags.BoolVar(&opts.Force, "force", false, "replace files that relink install has not put there, and install beside a package")
 	flags.BoolVar(&dryRun, "dry-run", false, "print what would be put where, and change nothing")
 	for _, dir := range []string{"from", "cni-bin", "root"} {
 		must(cmd.MarkFlagDirname(dir))
@@ -138,8 +138,11 @@ func installAll(ctx context.Context, plan *install.Plan, opts install.Options, d
 		s.inform("the agent is not started: " + why + ". Start /usr/local/sbin/relink-agent at each boot")
 		return nil
 	}
-	if err := service.Start(ctx, plan.Changes()); err != nil {
+	if err := service.Start(ctx, plan.NeedsRestart()); err != nil {
 		return partly(s, fmt.Errorf("the files are installed, but the agent does not run: %w; journalctl -u %s says why", err, install.Unit))
+	}
+	if err := plan.Started(); err != nil {
+		return partly(s, err)
 	}
 	if opts.Root != "" {
 		s.inform(install.Unit + " is enabled in " + opts.Root)

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/relink-cni/relink/checkpoint/guard"
 	"github.com/relink-cni/relink/checkpoint/install"
 )
 
@@ -41,6 +43,9 @@ Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was c
 			}
 			s := screenOf(cmd, v)
 			if opts.Root == "" && !force {
+				if err := refuseGuarded(); err != nil {
+					return err
+				}
 				if err := refuseInUse(cmd.Context(), open); err != nil {
 					return err
 				}
@@ -70,11 +75,25 @@ Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was c
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&opts.Root, "root", "", "uninstall from the system that is mounted on this `directory`")
-	flags.BoolVar(&force, "force", false, "uninstall even while checkpoints of living sandboxes exist")
+	flags.BoolVar(&force, "force", false, "uninstall even while checkpoints of living sandboxes exist, or while a guard has not finished")
 	flags.BoolVar(&purge, "purge", false, "delete all checkpoints and leases of this node, too")
 	flags.BoolVar(&dryRun, "dry-run", false, "print what would be taken away, and change nothing")
 	must(cmd.MarkFlagDirname("root"))
 	return cmd
+}
+
+// refuseGuarded returns an error while the work of a guard is not finished: relink has to finish it.
+func refuseGuarded() error {
+	view, ok, err := guard.Look()
+	switch {
+	case err != nil:
+		return err
+	case !ok || !view.Finished.IsZero():
+		return nil
+	case view.Alive:
+		return errors.New("nothing is taken away: relink guard is under way: relink guard --follow shows it")
+	}
+	return errors.New("nothing is taken away: relink guard was killed: relink guard --resume finishes its work")
 }
 
 // refuseInUse returns an error while a checkpoint is of a sandbox that may be alive.

@@ -65,7 +65,7 @@ func write(r release) (string, error) {
 			Recommends: []string{"kmod"},
 			Contents:   list,
 			Deb:        nfpm.Deb{Compression: r.compression},
-			Scripts:    nfpm.Scripts{PostInstall: deploy("postinst"), PreRemove: deploy("prerm"), PostRemove: deploy("postrm")},
+			Scripts:    nfpm.Scripts{PreInstall: deploy("preinst"), PostInstall: deploy("postinst"), PreRemove: deploy("prerm"), PostRemove: deploy("postrm")},
 		},
 	})
 	packager, err := nfpm.Get("deb")

@@ -89,6 +89,14 @@ func TestPackage(t *testing.T) {
 	debs := os.Getenv(packagesEnv)
 	pid := func() string { return must(t, "systemctl show -P MainPID relink-agent") }
 
+	// Two installers would hide each other's files.
+	must(t, "mkdir -p /var/lib/relink && touch /var/lib/relink/installed.json")
+	out := must(t, "! dpkg --force-unsafe-io -i "+debs+"/relink_1.0.0~rc1_amd64.deb 2>&1")
+	if !strings.Contains(out, "run 'relink uninstall --force' first") {
+		t.Errorf("beside relink install: %s", out)
+	}
+	must(t, "rm /var/lib/relink/installed.json; ! test -e /usr/sbin/relink")
+
 	must(t, "dpkg --force-unsafe-io -i "+debs+"/relink_1.0.0~rc1_amd64.deb")
 	agentIs(t, "active", "enabled")
 	must(t, "test -x /opt/cni/bin/relink-macvlan && test -x /usr/lib/cni/relink-ipam && relink version && test -e /usr/share/man/man8/relink.8.gz")
@@ -106,7 +114,7 @@ func TestPackage(t *testing.T) {
 	must(t, "tr '\\0' ' ' </proc/"+pid()+"/cmdline | grep -q -e '--log-level debug'")
 
 	must(t, "systemctl disable relink-agent")
-	out := must(t, "dpkg -r relink 2>&1")
+	out = must(t, "dpkg -r relink 2>&1")
 	if !strings.Contains(out, "relink: pods of this node may still need the plugins") {
 		t.Errorf("the removal does not warn: %s", out)
 	}
