@@ -42,18 +42,8 @@ Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was c
 				return err
 			}
 			s := screenOf(cmd, v)
-			if opts.Root == "" && !force {
-				if err := refuseGuarded(); err != nil {
-					return err
-				}
-				if err := refuseInUse(cmd.Context(), open); err != nil {
-					return err
-				}
-			}
-			if purge {
-				if err := mayPurge(open); err != nil {
-					return err
-				}
+			if err := mayUninstall(cmd.Context(), open, opts.Root == "" && !force, purge); err != nil {
+				return err
 			}
 			if dryRun {
 				writeSteps(plan, s)
@@ -80,6 +70,27 @@ Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was c
 	flags.BoolVar(&dryRun, "dry-run", false, "print what would be taken away, and change nothing")
 	must(cmd.MarkFlagDirname("root"))
 	return cmd
+}
+
+// mayUninstall returns an error if something is in the way: if careful, a guard or a living sandbox; if purge, a directory
+// that has what is not relink's.
+func mayUninstall(ctx context.Context, open storeOpener, careful, purge bool) error {
+	if careful {
+		if err := refuseGuarded(); err != nil {
+			return err
+		}
+		if err := refuseInUse(ctx, open); err != nil {
+			return err
+		}
+	}
+	if !purge {
+		return nil
+	}
+	store, err := open()
+	if err == nil {
+		_, err = install.Purgeable(store)
+	}
+	return err
 }
 
 // refuseGuarded returns an error while the work of a guard is not finished: relink has to finish it.
@@ -132,15 +143,6 @@ func uninstallAll(ctx context.Context, plan *install.Plan, opts install.Options,
 		}
 	}
 	return nil
-}
-
-// mayPurge returns an error if a directory to delete has what is not relink's.
-func mayPurge(open storeOpener) error {
-	store, err := open()
-	if err == nil {
-		_, err = install.Purgeable(store)
-	}
-	return err
 }
 
 func purgeAll(open storeOpener, s *screen) error {
