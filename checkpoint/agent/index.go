@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/fsnotify/fsnotify"
 
@@ -18,7 +19,8 @@ import (
 
 // index has the records of the store in memory, and follows the store by inotify(7).
 type index struct {
-	store     *checkpoint.Store
+	store *checkpoint.Store
+	// watcher is nil as long as inotify(7) has no instance left.
 	watcher   *fsnotify.Watcher
 	sandboxes map[string][]checkpoint.Record
 	// unreadable is the number of checkpoints that cannot be read, by sandbox.
@@ -39,21 +41,16 @@ type index struct {
 	failed error
 }
 
-// newIndex reads the store and follows it from then on. It creates the store's directory. The caller closes it.
+// newIndex reads the store and follows it from then on. It creates the store's directory. An error beside an index says that
+// not all checkpoints are watched. The caller closes the index.
 func newIndex(store *checkpoint.Store) (*index, error) {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return nil, fmt.Errorf("watch the checkpoints: %w", err)
-	}
 	x := &index{
-		store: store, watcher: watcher, sandboxes: map[string][]checkpoint.Record{}, unreadable: map[string]int{},
+		store: store, sandboxes: map[string][]checkpoint.Record{}, unreadable: map[string]int{},
 		changed: make(chan struct{}, 1), dirty: map[string]bool{}, all: true,
 	}
-	if err := x.watchRoot(); err != nil {
-		_ = watcher.Close()
-		return nil, err
+	if err := os.MkdirAll(store.Dir(), 0o700); err != nil {
+		return nil, fmt.Errorf("watch the checkpoints: %w", err)
 	}
-	go x.listen()
 	return x, x.take()
 }
 
@@ -63,13 +60,49 @@ func (x *index) watchRoot() error {
 	if err == nil {
 		x.root, err = os.Stat(x.store.Dir())
 	}
+	if err == nil && x.watcher == nil {
+		if err = x.newWatcher(); err != nil {
+			x.unwatched = true
+			return err
+		}
+	}
 	if err == nil {
-		err = x.watcher.Add(x.store.Dir())
+		err = x.watch(x.store.Dir())
 	}
 	if err != nil {
+		x.root = nil
 		return fmt.Errorf("watch the checkpoints: %w", err)
 	}
 	return nil
+}
+
+// newWatcher begins to listen. Other programs of the same user can have all instances of inotify(7). The node needs the agent
+// then, too.
+func (x *index) newWatcher() error {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return explainLimit(fmt.Errorf("watch the checkpoints: %w", err), syscall.EMFILE, "fs.inotify.max_user_instances")
+	}
+	x.watcher = watcher
+	go x.listen(watcher)
+	return nil
+}
+
+// watch watches the directory. It does nothing without a watcher: newWatcher has said why there is none.
+func (x *index) watch(dir string) error {
+	if x.watcher == nil {
+		x.unwatched = true
+		return nil
+	}
+	return explainLimit(x.watcher.Add(dir), syscall.ENOSPC, "fs.inotify.max_user_watches")
+}
+
+// explainLimit adds the sysctl to an error that means that its limit is reached.
+func explainLimit(err error, means error, sysctl string) error {
+	if !errors.Is(err, means) {
+		return err
+	}
+	return fmt.Errorf("%w: raise the sysctl %s", err, sysctl)
 }
 
 // doubt marks all sandboxes if something is not watched: a directory for which inotify(7) had no room, or the store's if another
@@ -85,11 +118,15 @@ func (x *index) doubt() {
 // errUnwatched says that not all checkpoints are watched.
 var errUnwatched = errors.New("not all checkpoints are watched")
 
-func (x *index) close() { _ = x.watcher.Close() }
+func (x *index) close() {
+	if x.watcher != nil {
+		_ = x.watcher.Close()
+	}
+}
 
 // listen marks what changes. It ends when the watcher is closed.
-func (x *index) listen() {
-	events, errs := x.watcher.Events, x.watcher.Errors
+func (x *index) listen(watcher *fsnotify.Watcher) {
+	events, errs := watcher.Events, watcher.Errors
 	for events != nil || errs != nil {
 		select {
 		case e, ok := <-events:
@@ -154,10 +191,7 @@ func (x *index) take() error {
 	}
 	if all {
 		x.unwatched = false
-		if err := x.watchRoot(); err != nil {
-			x.root = nil
-			return errors.Join(failed, err)
-		}
+		failed = errors.Join(failed, x.watchRoot()) // What is not watched is read all the same.
 		entries, err := os.ReadDir(x.store.Dir())
 		if err != nil {
 			x.mark("", err)
@@ -173,7 +207,9 @@ func (x *index) take() error {
 		}
 	}
 	for id := range dirty {
-		failed = errors.Join(failed, x.read(id))
+		if err := x.read(id); err != nil && failed == nil {
+			failed = err // The others fail for the same reason.
+		}
 	}
 	return failed
 }
@@ -183,8 +219,8 @@ func (x *index) read(id string) error {
 	if x.onRead != nil {
 		defer x.onRead(id)
 	}
-	err := x.watcher.Add(filepath.Join(x.store.Dir(), id))
-	if errors.Is(err, fs.ErrNotExist) {
+	err := x.watch(filepath.Join(x.store.Dir(), id))
+	if errors.Is(err, fs.ErrNotExist) || !x.store.InUse(id) {
 		delete(x.sandboxes, id)
 		delete(x.unreadable, id)
 		return nil

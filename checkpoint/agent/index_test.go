@@ -1,0 +1,74 @@
+package agent
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+)
+
+// limitedEnv says that the test runs where it may set the limits of inotify(7).
+const limitedEnv = "RELINK_TEST_LIMITED"
+
+// Other programs of the node have taken all that inotify(7) has. The agent reads the checkpoints all the same, says which limit to
+// raise, and watches as soon as it can. The limits of a user namespace are its own.
+func TestLimitsOfInotify(t *testing.T) {
+	if os.Getenv(limitedEnv) == "" {
+		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), limitedEnv+"=1")
+		root := []syscall.SysProcIDMap{{Size: 1}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: root, GidMappings: root}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return
+	}
+	limit := func(what, value string) {
+		t.Helper()
+		if err := os.WriteFile("/proc/sys/user/max_inotify_"+what, []byte(value), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := checkpoint.OpenStore(t.TempDir())
+	write := func(id string) {
+		t.Helper()
+		if err := os.MkdirAll(store.Dir()+"/"+id, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(store.Dir()+"/"+id+"/eth0.json", []byte("torn"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("c1")
+
+	limit("instances", "0")
+	x, err := newIndex(store)
+	if x == nil || err == nil || !strings.Contains(err.Error(), "raise the sysctl fs.inotify.max_user_instances") || x.unreadable["c1"] != 1 {
+		t.Fatalf("without an instance: %v, index %+v", err, x)
+	}
+	defer x.close()
+	limit("instances", "9")
+	limit("watches", "1")
+	x.doubt()
+	if err := x.take(); err == nil || !strings.Contains(err.Error(), "raise the sysctl fs.inotify.max_user_watches") || x.unreadable["c1"] != 1 {
+		t.Fatalf("with one watch: %v", err)
+	}
+	limit("watches", "9")
+	x.doubt()
+	if err := x.take(); err != nil || x.unwatched {
+		t.Fatalf("with enough of both: %v", err)
+	}
+	for len(x.changed) > 0 {
+		<-x.changed
+	}
+	write("c2")
+	select {
+	case <-x.changed:
+	case <-time.After(10 * time.Second):
+		t.Error("it is not watched")
+	}
+}
