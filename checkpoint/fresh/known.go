@@ -24,10 +24,33 @@ type sandbox struct {
 	suspect bool
 	// told is what the kernel has told of the devices, by their indexes, since the last reading began and before the
 	// sandbox was suspect.
-	told map[int][]kernel.Told
+	told toldOf
 	// down are the devices that were down or gone since the present reading began. suspectNow is suspect for that time.
 	down       map[int]bool
 	suspectNow bool
+}
+
+// toldOf is what the kernel has told of devices, by their indexes. A device of which it has told more than mostTold has an empty
+// list: nobody can say what became of it.
+type toldOf map[int][]kernel.Told
+
+// mostTold is how much is kept of a device until its sandbox is read. A pod can change its routes as often as it likes, and its
+// sandbox is not read while somebody holds it.
+const mostTold = 64
+
+// add adds what was told of the device after all that was told before. An empty list stands for more than can be told.
+func (t *toldOf) add(index int, more []kernel.Told) {
+	if *t == nil {
+		*t = toldOf{}
+	}
+	all, known := (*t)[index]
+	switch {
+	case known && len(all) == 0:
+	case len(more) == 0, len(all)+len(more) > mostTold:
+		(*t)[index] = nil
+	default:
+		(*t)[index] = append(all, more...)
+	}
 }
 
 func (s *sandbox) doubt() { s.suspect, s.suspectNow = true, true }
@@ -127,17 +150,20 @@ func (r *Refresher) drop(s *sandbox) {
 func (r *Refresher) hearBefore(changes []kernel.Change) {
 	for _, c := range changes {
 		s, known := r.sandboxes[id(c.Namespace)]
-		if !known || len(c.Before) == 0 {
+		switch {
+		case !known:
+			continue
+		case c.TooMuch:
+			s.told.add(c.Index, nil)
+			continue
+		case len(c.Before) == 0:
 			continue
 		}
 		// After a doubt, nobody knows whether a route went on purpose. What came is certain all the same.
 		if s.suspect && slices.ContainsFunc(c.Before, func(t kernel.Told) bool { return t.Gone }) {
 			continue
 		}
-		if s.told == nil {
-			s.told = map[int][]kernel.Told{}
-		}
-		s.told[c.Index] = append(s.told[c.Index], c.Before...)
+		s.told.add(c.Index, c.Before)
 	}
 }
 
@@ -151,6 +177,7 @@ func (r *Refresher) hear() {
 		r.count(func(c *Counters) { c.Overruns++ })
 		for _, s := range r.sandboxes {
 			s.heard = false // Its end may have been missed.
+			s.told = nil    // What came may have gone again.
 			s.doubt()
 			r.mark(s)
 		}

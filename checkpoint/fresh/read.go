@@ -109,12 +109,9 @@ func isLost(outcomes []adopt.Outcome, err error) bool {
 }
 
 // keepTold adds to the checkpoints what the kernel told before and during a reading that came too late.
-func (r *Refresher) keepTold(ctx context.Context, s *sandbox, told map[int][]kernel.Told) {
+func (r *Refresher) keepTold(ctx context.Context, s *sandbox, told toldOf) {
 	for index, during := range s.told {
-		if told == nil {
-			told = map[int][]kernel.Told{}
-		}
-		told[index] = append(told[index], during...)
+		told.add(index, during)
 	}
 	s.told = nil
 	if len(told) == 0 {

@@ -46,6 +46,8 @@ type Change struct {
 	// Before are addresses and routes that came or went before the device was down for the first time, in order. A
 	// reading of the device may come too late for them. Not every change is among them. Only a SandboxWatch tells them.
 	Before []Told
+	// TooMuch says that there were more than Before can have. It is empty then.
+	TooMuch bool
 }
 
 // Changes are what has changed since the last call of Take.
@@ -109,8 +111,8 @@ type source struct {
 type mark struct {
 	sorts  Sort
 	before []Told
-	// closed says that before is complete.
-	closed bool
+	// closed says that before is complete. tooMuch says that there was more of it than is kept.
+	closed, tooMuch bool
 }
 
 // Watch hears the changes of all devices of n, but not of their addresses and routes. Everything that changes after
@@ -173,7 +175,7 @@ func (w *Watch) Take() Changes {
 	changes := Changes{Overrun: w.overrun}
 	for _, s := range w.dirty {
 		for index, m := range s.marks {
-			changes.List = append(changes.List, Change{Namespace: s.namespace, Index: index, Sorts: m.sorts, Before: m.before})
+			changes.List = append(changes.List, Change{Namespace: s.namespace, Index: index, Sorts: m.sorts, Before: m.before, TooMuch: m.tooMuch})
 		}
 		s.marks = nil
 	}

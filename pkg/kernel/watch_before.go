@@ -36,7 +36,7 @@ func (m *mark) hear(message *syscall.NetlinkMessage) {
 		return
 	}
 	if m.before = append(slices.DeleteFunc(m.before, is.IsOf), is); len(m.before) > maxBefore {
-		m.before, m.closed = nil, true
+		m.before, m.closed, m.tooMuch = nil, true, true
 	}
 }
 
