@@ -85,7 +85,7 @@ type Agent struct {
 	figures Figures
 	paused  *control.Pause
 
-	// cameRound is when the loop came round last, in nanoseconds since 1970.
+	// cameRound is when the loop came round last, in nanoseconds since started. Whoever sets the date does not change it.
 	cameRound atomic.Int64
 }
 
@@ -138,11 +138,11 @@ func New(opts Options) (*Agent, error) {
 		absent: map[attachment.Key]time.Time{}, asked: map[attachment.Key]bool{}, drifts: map[attachment.Key]*drift{}, unindexed: map[attachment.Key]*restore.Loss{},
 		ended: make(chan ended), findings: make(chan struct{}, 1), requests: make(chan func()),
 	}
-	if a.paused, err = loadPause(a.pauseFile()); err != nil {
+	if a.paused, err = loadPause(a.pauseFile(), a.started); err != nil {
 		a.Log.Warn("the note of a pause cannot be read: the agent is not paused", "error", err)
 	}
 	a.settle() // Before the records are read: afterwards they say where the interfaces are.
-	a.cameRound.Store(a.started.UnixNano())
+	a.cameRound.Store(int64(time.Since(a.started)))
 	if a.index, err = newIndex(opts.Store); a.index == nil {
 		a.Close()
 		return nil, err

@@ -88,7 +88,7 @@ func (a *Agent) Figures() Figures {
 	a.mu.Lock()
 	f := a.figures
 	a.mu.Unlock()
-	f.CameRound, f.Refresher = time.Unix(0, a.cameRound.Load()), a.refresher.Counters()
+	f.CameRound, f.Refresher = time.Now().Add(-a.sinceRound()), a.refresher.Counters()
 	return f
 }
 
@@ -98,15 +98,20 @@ const late = 30 * time.Second
 // Healthy returns an error if the loop has not come round in time. It waits for nothing.
 func (a *Agent) Healthy() error {
 	limit := min(a.Patience, round) + late
-	if since := time.Since(time.Unix(0, a.cameRound.Load())); since > limit {
+	if since := a.sinceRound(); since > limit {
 		return fmt.Errorf("the working loop has not come round for %s; it must every %s", since.Round(time.Second), min(a.Patience, round))
 	}
 	return nil
 }
 
+// sinceRound is how long ago the loop came round last.
+func (a *Agent) sinceRound() time.Duration {
+	return time.Since(a.started) - time.Duration(a.cameRound.Load())
+}
+
 // comesRound is a sign of life of the loop.
 func (a *Agent) comesRound() {
-	a.cameRound.Store(time.Now().UnixNano())
+	a.cameRound.Store(int64(time.Since(a.started)))
 	if a.Alive != nil {
 		a.Alive()
 	}

@@ -18,8 +18,8 @@ import (
 // pauseFile keeps a pause over a restart of the agent: whoever paused it counts on that.
 func (a *Agent) pauseFile() string { return filepath.Join(a.Store.Dir(), ".agent", "pause.json") }
 
-// loadPause returns the pause that is noted, nil if there is none or its time is over.
-func loadPause(path string) (*control.Pause, error) {
+// loadPause returns the pause that is noted, nil if there is none or its time is over. now is the present time.
+func loadPause(path string, now time.Time) (*control.Pause, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -31,7 +31,13 @@ func loadPause(path string) (*control.Pause, error) {
 	if err := json.Unmarshal(b, &p); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if !p.Until.IsZero() && !time.Now().Before(p.Until) {
+	if p.Until.IsZero() {
+		return &p, nil
+	}
+	if now.Before(p.Since) { // The date was set back. The pause takes no longer for that.
+		p.Since, p.Until = now, now.Add(p.Until.Sub(p.Since))
+	}
+	if !now.Before(p.Until) {
 		return nil, nil
 	}
 	return &p, nil
