@@ -2,9 +2,12 @@ package agent
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -13,6 +16,50 @@ import (
 
 // surveyLimit bounds the survey of the node's sandboxes.
 const surveyLimit = 15 * time.Second
+
+// absence is that of a sandbox that was not found.
+type absence struct {
+	// at is when it was looked for, and namespace is what was looked for.
+	at        time.Time
+	namespace attachment.Namespace
+}
+
+// noteAbsent notes which sandboxes the restore has not found.
+func (a *Agent) noteAbsent(e ended, now time.Time) {
+	for _, r := range e.records {
+		if slices.Contains(e.result.Absent, r.Attachment) {
+			a.absent[r.Attachment] = absence{at: now, namespace: r.Namespace}
+		}
+	}
+}
+
+// withoutAbsent returns the records without those of sandboxes that were not found. It forgets what it knows of attachments that
+// have no record any more, or one in another sandbox.
+func (a *Agent) withoutAbsent(records []checkpoint.Record) (living []checkpoint.Record) {
+	recorded, still := map[attachment.Key]bool{}, map[attachment.Key]bool{}
+	for _, r := range records {
+		recorded[r.Attachment] = true
+		if absent, is := a.absent[r.Attachment]; is && absent.namespace == r.Namespace {
+			still[r.Attachment] = true
+			continue
+		}
+		living = append(living, r)
+	}
+	maps.DeleteFunc(a.absent, func(key attachment.Key, _ absence) bool { return !still[key] })
+	maps.DeleteFunc(a.asked, func(key attachment.Key, _ bool) bool { return !recorded[key] })
+	return living
+}
+
+// lookAgainForAbsent forgets which sandboxes were not found a while ago. It returns whether there are some.
+func (a *Agent) lookAgainForAbsent(now time.Time) (some bool) {
+	for key, absent := range a.absent {
+		if now.Sub(absent.at) >= absentRound {
+			delete(a.absent, key)
+			some = true
+		}
+	}
+	return some
+}
 
 // askAbout asks the container runtime about sandboxes that were not found, once about each. Nothing waits for the answer: it
 // is for people.

@@ -3,10 +3,15 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
@@ -36,5 +41,32 @@ func TestAboutAbsent(t *testing.T) {
 				t.Errorf("aboutAbsent() (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A sandbox that was not found is looked for later. A record of the same attachment in another sandbox does not wait for that.
+func TestAbsentUntilRecordedAnew(t *testing.T) {
+	was, other := attachment.Namespace{Path: "/run/netns/a", Inode: 1}, attachment.Namespace{Path: "/run/netns/b", Inode: 2}
+	record := func(id string, at attachment.Namespace) checkpoint.Record {
+		return checkpoint.Record{Attachment: attachment.Key{Network: "lan", ContainerID: id, IfName: "eth0"}, Namespace: at}
+	}
+	gone, anew, found := record("c1", was), record("c2", was), record("c3", was)
+	a := &Agent{absent: map[attachment.Key]absence{}, asked: map[attachment.Key]bool{gone.Attachment: true, anew.Attachment: true}}
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	a.noteAbsent(ended{records: []checkpoint.Record{gone, anew, found}, result: &restore.Result{Absent: []attachment.Key{gone.Attachment, anew.Attachment}}}, now)
+	ids := func(records []checkpoint.Record) (ids []string) {
+		for _, r := range a.withoutAbsent(records) {
+			ids = append(ids, r.Attachment.ContainerID)
+		}
+		return ids
+	}
+	if got := ids([]checkpoint.Record{gone, record("c2", other), found}); !slices.Equal(got, []string{"c2", "c3"}) {
+		t.Errorf("%v are looked at", got)
+	}
+	if a.lookAgainForAbsent(now.Add(absentRound-1)) || !a.lookAgainForAbsent(now.Add(absentRound)) {
+		t.Error("it is not looked for again when its time has come")
+	}
+	if ids(nil); len(a.absent)+len(a.asked) != 0 {
+		t.Errorf("the agent remembers forgotten attachments: %v, %v", a.absent, a.asked)
 	}
 }

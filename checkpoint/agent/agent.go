@@ -51,6 +51,8 @@ type Agent struct {
 	index     *index
 	refresher *fresh.Refresher
 	started   time.Time
+	// complaints are the refresher's. Its goroutine alone uses them.
+	complaints complaints
 
 	// The loop alone uses these.
 	devices netstate.Devices
@@ -63,8 +65,8 @@ type Agent struct {
 	outdated bool
 	chains   []*chain
 	nics     []netstate.Member
-	// absent are attachments whose sandboxes were not found, by when they were looked for.
-	absent map[attachment.Key]time.Time
+	// absent are attachments whose sandboxes were not found.
+	absent map[attachment.Key]absence
 	// asked are the attachments about whose sandboxes the container runtime was asked.
 	asked map[attachment.Key]bool
 	// unindexed are attachments whose records do not have the parents' indices, with what that means for them.
@@ -95,6 +97,8 @@ type ended struct {
 	result *restore.Result
 	err    error
 	took   time.Duration
+	// records are those that it was given.
+	records []checkpoint.Record
 	// held are the sandboxes that the refresher left alone meanwhile.
 	held []string
 }
@@ -134,8 +138,8 @@ func New(opts Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		Options: opts, restorer: restorer, watch: watch, started: time.Now(), stale: true,
-		absent: map[attachment.Key]time.Time{}, asked: map[attachment.Key]bool{}, drifts: map[attachment.Key]*drift{}, unindexed: map[attachment.Key]*restore.Loss{},
+		Options: opts, restorer: restorer, watch: watch, started: time.Now(), stale: true, complaints: complaints{},
+		absent: map[attachment.Key]absence{}, asked: map[attachment.Key]bool{}, drifts: map[attachment.Key]*drift{}, unindexed: map[attachment.Key]*restore.Loss{},
 		ended: make(chan ended), findings: make(chan struct{}, 1), requests: make(chan func()),
 	}
 	if a.paused, err = loadPause(a.pauseFile(), a.started); err != nil {
@@ -211,7 +215,9 @@ func (a *Agent) newFindings() {
 	}
 }
 
-// notFresh logs that a checkpoint could not be renewed. The refresher tries again.
+// notFresh logs that a checkpoint could not be renewed. The refresher calls it, and tries again.
 func (a *Agent) notFresh(namespace attachment.Namespace, err error) {
-	a.Log.Warn("a checkpoint is not kept fresh", "namespace", namespace.Path, "error", printable.Joined(err))
+	if text := printable.Joined(err); a.complaints.isNew(namespace, text, time.Now()) {
+		a.Log.Warn("a checkpoint is not kept fresh", "namespace", namespace.Path, "error", text)
+	}
 }

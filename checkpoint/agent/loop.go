@@ -139,17 +139,6 @@ func (a *Agent) roundIsOver(now time.Time) {
 	}
 }
 
-// lookAgainForAbsent forgets which sandboxes were not found a while ago. It returns whether there are some.
-func (a *Agent) lookAgainForAbsent(now time.Time) (some bool) {
-	for key, at := range a.absent {
-		if now.Sub(at) >= absentRound {
-			delete(a.absent, key)
-			some = true
-		}
-	}
-	return some
-}
-
 func (a *Agent) isOwing() bool {
 	for _, c := range a.chains {
 		if len(c.owed) > 0 {
@@ -164,12 +153,7 @@ func (a *Agent) regroup() {
 	records := a.index.records()
 	a.nics = restore.NICs(records)
 	a.lookAtUnindexed(records)
-	var living []checkpoint.Record
-	for _, r := range records {
-		if _, absent := a.absent[r.Attachment]; !absent {
-			living = append(living, r)
-		}
-	}
+	living := a.withoutAbsent(records)
 	known := map[string]*chain{}
 	for _, c := range a.chains {
 		known[c.name] = c
@@ -291,7 +275,7 @@ func (a *Agent) start(ctx context.Context, c *chain, theirs bool, lost map[attac
 		a.hold(ctx, held)
 		// A restore that was begun is ended: an interface that is half built helps nobody.
 		result, err := a.restorer.Restore(context.WithoutCancel(ctx), task, ready, others)
-		a.ended <- ended{chain: c, result: result, err: err, took: time.Since(began), held: held}
+		a.ended <- ended{chain: c, result: result, err: err, took: time.Since(began), records: slices.Concat(ready, others), held: held}
 	}()
 }
 
@@ -333,9 +317,7 @@ func (a *Agent) finish(e ended) {
 		a.observeTry(e)
 		return
 	}
-	for _, key := range e.result.Absent {
-		a.absent[key] = time.Now()
-	}
+	a.noteAbsent(e, time.Now())
 	a.askAbout(e.result.Absent)
 	for _, o := range e.result.Attachments {
 		// The records have changed. The loop must not decide by what they were.
