@@ -35,6 +35,9 @@ type chain struct {
 	// heard of. uncarried is when something was lost that is restored, and that the neighbours were not told of.
 	wholeAt, uncarried time.Time
 	over               *Outage
+	// losts are when the chain was lost last, flaps times at most. endedAt is when a restore of it ended last.
+	losts   []time.Time
+	endedAt time.Time
 	// owed are the results of restores whose neighbours are not told yet.
 	owed []*restore.Result
 }
@@ -60,6 +63,7 @@ func (c *chain) look(there netstate.Devices, losses []*restore.Loss, nics []nets
 	}
 	if c.lostAt.IsZero() {
 		c.lostAt = now
+		c.losts = append(c.losts[max(len(c.losts)-flaps+1, 0):], now)
 	}
 	o := c.task(nics, rebuildBond, false).Outlook(there, udev.Done)
 	c.outlook, c.picture = o, pictureOf(o)
@@ -70,7 +74,7 @@ func (c *chain) look(there netstate.Devices, losses []*restore.Loss, nics []nets
 	}
 	v.unnamedSince = since(v.unnamedSince, len(o.Unnamed) > 0, now)
 	v.backSince = since(v.backSince, len(o.Theirs) > 0, now)
-	v.changed = c.picture != c.tried
+	v.changed, v.restUntil = c.picture != c.tried, c.restUntil(now)
 	c.noteInVain()
 	if c.backAt.IsZero() && (v.ready > 0 || len(v.theirs) > 0) {
 		c.backAt = now
@@ -86,6 +90,14 @@ func (c *chain) noteInVain() {
 		c.inVain++
 		v.failures, v.why = c.inVain, "the last restore changed nothing: "+v.reason
 	}
+}
+
+// restUntil is when a base that comes and goes may be restored again, zero for another one.
+func (c *chain) restUntil(now time.Time) time.Time {
+	if len(c.losts) < flaps || now.Sub(c.losts[0]) >= flapTime {
+		return time.Time{}
+	}
+	return c.endedAt.Add(flapPause)
 }
 
 // since returns when something began that is now, zero if it is not.

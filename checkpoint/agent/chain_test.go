@@ -44,3 +44,47 @@ func TestATryInVainIsFollowedByAWait(t *testing.T) {
 		t.Errorf("after a change: %+v", c.view)
 	}
 }
+
+// A base that comes and goes is restored at once the first times, and then at a pace. When it has stayed for a while, it is restored
+// at once again.
+func TestABaseThatComesAndGoes(t *testing.T) {
+	var r checkpoint.Record
+	r.Interface.Link = netstate.Link{Kind: netstate.KindMacvlan, Name: "eth0"}
+	r.Interface.Parents = []netstate.Device{{Kind: netstate.KindNIC, Name: "eth1", MTU: 1500, IfIndex: 2}}
+	back := netstate.Devices{{Device: netstate.Device{Kind: netstate.KindNIC, Name: "eth1", MTU: 1500}, Index: 20, Up: true}}
+	c := &chain{Chain: restore.Chain{Base: "eth1", Records: []checkpoint.Record{r}}}
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	// flap has the base go and come back. It returns what is decided, and after what wait it is restored.
+	flap := func() (first decision, wait time.Duration) {
+		began := now
+		decide := func() decision {
+			c.look(back, restore.Losses(back, c.Records), nil, false, now)
+			return c.decide(rules{}, now)
+		}
+		for first = decide(); !c.decided.restore; decide() {
+			now = c.decided.next
+		}
+		wait = now.Sub(began)
+		now = now.Add(10 * time.Millisecond)
+		c.tried, c.view.lastTry, c.endedAt = c.picture, now, now // As start and finish do.
+		c.look(back, make([]*restore.Loss, 1), nil, false, now)
+		now = now.Add(10 * time.Millisecond)
+		return first, wait
+	}
+	for i := range flaps - 1 {
+		if d, wait := flap(); wait != 0 || !d.restore {
+			t.Fatalf("loss %d: %+v after %s", i, d, wait)
+		}
+	}
+	restores := 0
+	for began := now; now.Sub(began) < time.Minute; restores++ {
+		flap()
+	}
+	if restores > 25 {
+		t.Errorf("%d restores in a minute", restores)
+	}
+	now = now.Add(flapTime)
+	if _, wait := flap(); wait != 0 {
+		t.Errorf("it waits for %s after it has stayed for %s", wait, flapTime)
+	}
+}

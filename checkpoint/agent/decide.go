@@ -20,6 +20,10 @@ const (
 	afterChange = 500 * time.Millisecond
 	// guardRound is how often a loss is looked at again while a guard is at work. No event tells the end of a guard.
 	guardRound = 500 * time.Millisecond
+	// A base that was lost flaps times within flapTime comes and goes. From then on it is restored every flapPause at most.
+	flaps     = 10
+	flapTime  = 30 * time.Second
+	flapPause = 3 * time.Second
 )
 
 // view is what decide sees of a chain.
@@ -42,6 +46,8 @@ type view struct {
 	changed  bool
 	// why is the reason of the last failure.
 	why string
+	// restUntil is when a base that comes and goes may be restored again. It is zero for others.
+	restUntil time.Time
 }
 
 // rules are what an operator chooses.
@@ -78,6 +84,12 @@ func decide(v view, r rules, now time.Time) decision {
 	}
 	if until := nextTry(v); now.Before(until) {
 		return decision{state: control.BackingOff, reason: v.why, next: until}
+	}
+	if now.Before(v.restUntil) {
+		return decision{
+			state: control.Waiting, next: v.restUntil,
+			reason: fmt.Sprintf("%s; it was lost %d times in %s, and is restored every %s at most", v.reason, flaps, flapTime, flapPause),
+		}
 	}
 	if until := v.unnamedSince.Add(udevPatience); len(v.unnamed) > 0 && now.Before(until) {
 		return decision{state: control.Waiting, reason: strings.Join(v.unnamed, "; "), next: until}

@@ -47,6 +47,8 @@ func TestDecide(t *testing.T) {
 		"something has changed":    {view{lost: 1, ready: 1, failures: 9, lastTry: at(-time.Second), changed: true, reason: "r"}, grace, said{State: control.Restoring, Reason: "r", Restore: true}},
 		"it changes all the time":  {view{lost: 1, ready: 1, failures: 9, lastTry: at(-100 * time.Millisecond), changed: true, why: "busy"}, grace, said{State: control.BackingOff, Reason: "busy", Next: 400 * time.Millisecond}},
 		"the backoff has an end":   {view{lost: 1, ready: 1, failures: 2, lastTry: at(-time.Second), reason: "r"}, grace, said{State: control.Restoring, Reason: "r", Restore: true}},
+		"it comes and goes":        {view{lost: 1, ready: 1, restUntil: at(time.Second), reason: "r"}, grace, said{State: control.Waiting, Reason: "r; it was lost 10 times in 30s, and is restored every 3s at most", Next: time.Second}},
+		"it came and went":         {view{lost: 1, ready: 1, restUntil: now, reason: "r"}, grace, said{State: control.Restoring, Reason: "r", Restore: true}},
 		"nothing can be done":      {view{lost: 1, reason: "eth1, a member of bond4, has gone"}, grace, said{State: control.Lost, Reason: "eth1, a member of bond4, has gone"}},
 		"a failure of what is now": {view{failures: 3, lastTry: now}, grace, said{State: control.Whole}},
 	} {

@@ -308,7 +308,7 @@ func (a *Agent) finish(e ended) {
 		a.refresher.Release(id)
 	}
 	c := e.chain
-	c.view.running, c.view.lastTry = false, time.Now()
+	c.view.running, c.view.lastTry, c.endedAt = false, time.Now(), time.Now()
 	a.stale, a.looked = true, time.Time{}
 	if e.err != nil {
 		c.view.failures++
