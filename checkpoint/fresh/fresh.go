@@ -136,9 +136,12 @@ type hold struct {
 	done         chan struct{}
 }
 
+// acceptLimit bounds the wait of a Hold for the reading that is under way. Most take a few milliseconds.
+const acceptLimit = 250 * time.Millisecond
+
 // Hold leaves the sandboxes of the containers alone until each is given to Release. Several holds need as many releases. It
-// returns when the checkpoints have what the kernel has told of the sandboxes so far, or when ctx is done: whoever restores
-// them then restores what was there last. The sandboxes are held in both cases. Run is running.
+// returns when the checkpoints have what the kernel has told of the sandboxes so far, when a long reading is under way, or when ctx is
+// done: whoever restores them then restores what was there last. The sandboxes are held in both cases. Run is running.
 func (r *Refresher) Hold(ctx context.Context, containerIDs ...string) {
 	defer func() {
 		r.mu.Lock()
@@ -150,6 +153,8 @@ func (r *Refresher) Hold(ctx context.Context, containerIDs ...string) {
 	h := hold{containerIDs: containerIDs, done: make(chan struct{})}
 	select {
 	case r.holds <- h:
+	case <-time.After(acceptLimit): // A pod can make so many routes that its reading takes seconds.
+		return
 	case <-ctx.Done():
 		return
 	}
@@ -160,13 +165,14 @@ func (r *Refresher) Hold(ctx context.Context, containerIDs ...string) {
 }
 
 // readBefore reads the sandboxes of which the kernel has told more than that something went, before they are held. A
-// reading of the others would add nothing to their checkpoints: when a parent goes, hundreds of them are marked at once.
+// reading of the others would add nothing to their checkpoints: when a parent goes, hundreds of them are marked at once. Nobody waits
+// for a sandbox whose readings take long.
 func (r *Refresher) readBefore(ctx context.Context, h hold) {
 	defer close(h.done)
 	r.hear()
 	r.lookAtAsked()
 	for s := range r.active {
-		if len(s.told) > 0 && slices.ContainsFunc(s.containers(), func(id string) bool { return slices.Contains(h.containerIDs, id) }) {
+		if len(s.told) > 0 && !s.pace.slow && slices.ContainsFunc(s.containers(), func(id string) bool { return slices.Contains(h.containerIDs, id) }) {
 			r.read(ctx, s)
 		}
 	}

@@ -142,6 +142,40 @@ func TestAHeldSandboxIsLeftAlone(t *testing.T) {
 	within(t, "it is read", func() bool { return n.record(t, n.pods[0]).Interface.Link.MTU == 1400 })
 }
 
+// A reading can take seconds: a pod can make any number of routes, and here somebody has the lock that a reading takes. A restore of
+// others does not wait for that.
+func TestALongReadingHoldsNobodyUp(t *testing.T) {
+	n := newNode(t, 2)
+	r := n.run(t)
+	parents, err := n.store.ShareParents(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for !parents.Alone() { // It is not if a reading is under way, and then it has to share anew.
+		parents.Release()
+		if parents, err = n.store.ShareParents(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testnet.IP(t, n.pods[0].path, "link set eth0 mtu 1400")
+	hold := func(id string) time.Duration {
+		began := time.Now()
+		r.Hold(t.Context(), id)
+		return time.Since(began)
+	}
+	within(t, "it is read", func() bool { return hold("another one") >= acceptLimit })
+	if took := hold("c1"); took < acceptLimit || took > 10*acceptLimit {
+		t.Errorf("it is held after %s", took)
+	}
+	testnet.IP(t, n.pods[1].path, "link set eth0 mtu 1400")
+	parents.Release()
+	within(t, "the other one is read", func() bool { return n.record(t, n.pods[0]).Interface.Link.MTU == 1400 })
+	time.Sleep(100 * time.Millisecond)
+	if mtu := n.record(t, n.pods[1]).Interface.Link.MTU; mtu != 1500 {
+		t.Errorf("the held one has an MTU of %d in its checkpoint", mtu)
+	}
+}
+
 // A pod that changes a route 1,000 times per second is read a few times only, and its last state is recorded.
 func TestAPodThatFlapsIsReadRarely(t *testing.T) {
 	n := newNode(t, 1)

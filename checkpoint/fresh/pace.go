@@ -15,6 +15,8 @@ const (
 	quiet = 4
 	// share is the part of the time that may be spent on one sandbox: 1/share.
 	share = 10
+	// long is more than most readings take, also on a busy machine.
+	long = 100 * time.Millisecond
 )
 
 // pace decides when a sandbox is read. The first change after a quiet time is read at once: the parent may go next.
@@ -27,6 +29,8 @@ type pace struct {
 	// read is when the last reading ended. notBefore is the earliest time of the next one.
 	read, notBefore time.Time
 	pause           time.Duration
+	// slow says that the last reading took long. A pod can have as many routes and devices as it likes.
+	slow bool
 }
 
 // mark notes a change.
@@ -58,6 +62,7 @@ func (p *pace) begin() { p.dirty = false }
 
 // end notes that the reading has ended.
 func (p *pace) end(began, ended time.Time) {
+	p.slow = ended.Sub(began) >= long
 	if !p.dirty && began.Sub(p.changed) >= settle {
 		p.unsettled, p.pause = false, 0
 		return
@@ -67,6 +72,7 @@ func (p *pace) end(began, ended time.Time) {
 
 // failed notes that the reading has failed. It is to be tried again, after the longest pause at the latest.
 func (p *pace) failed(began, ended time.Time, longest time.Duration) {
+	p.slow = ended.Sub(began) >= long
 	p.dirty, p.unsettled = true, true
 	p.rest(began, ended, longest)
 }

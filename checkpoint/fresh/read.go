@@ -13,9 +13,15 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel"
 )
 
-// readDue reads all sandboxes that are due, and returns when the next one is. It returns false if none will be.
+// readDue reads all sandboxes that are due, and returns when the next one is. It returns false if none will be. A hold waits for one
+// reading at most.
 func (r *Refresher) readDue(ctx context.Context) (next time.Time, ok bool) {
 	for ctx.Err() == nil {
+		select {
+		case h := <-r.holds:
+			r.readBefore(ctx, h)
+		default:
+		}
 		s, at := r.first()
 		if s == nil {
 			return time.Time{}, false
