@@ -72,7 +72,9 @@ type Agent struct {
 	// unindexed are attachments whose records do not have the parents' indices, with what that means for them.
 	unindexed map[attachment.Key]*restore.Loss
 	// drifts are the attachments that differ while their parents are there.
-	drifts  map[attachment.Key]*drift
+	drifts map[attachment.Key]*drift
+	// fates are what became of the interfaces that are lost.
+	fates   map[attachment.Key]*fate
 	running int
 	// overruns is how often the watch of the host's devices has lost messages.
 	overruns uint64
@@ -125,7 +127,7 @@ func New(opts Options) (*Agent, error) {
 		opts.Patience = time.Minute
 	}
 	if opts.Observer == nil {
-		opts.Observer = unobserved{}
+		opts.Observer = Observers{}
 	}
 	restorer, err := restore.NewRestorer(opts.Store)
 	if err != nil {
@@ -140,6 +142,7 @@ func New(opts Options) (*Agent, error) {
 	a := &Agent{
 		Options: opts, restorer: restorer, watch: watch, started: time.Now(), stale: true, complaints: complaints{},
 		absent: map[attachment.Key]absence{}, asked: map[attachment.Key]bool{}, drifts: map[attachment.Key]*drift{}, unindexed: map[attachment.Key]*restore.Loss{},
+		fates: map[attachment.Key]*fate{},
 		ended: make(chan ended), findings: make(chan struct{}, 1), requests: make(chan func()),
 	}
 	if a.paused, err = loadPause(a.pauseFile(), a.started); err != nil {

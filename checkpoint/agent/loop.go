@@ -112,6 +112,9 @@ func (a *Agent) nextWake(now time.Time) time.Duration {
 			earlier(d.Since.Add(driftSettles))
 		}
 	}
+	for _, f := range a.fates {
+		earlier(f.stuckAt())
+	}
 	for _, c := range a.chains {
 		earlier(c.decided.next)
 		if len(c.owed) > 0 {
@@ -238,6 +241,7 @@ func (a *Agent) decide(ctx context.Context) {
 		a.observeWhole(c)
 	}
 	rules := rules{paused: a.paused, guarded: len(lost) > 0 && a.Store.Guarded(), grace: a.HostGrace}
+	a.tellChanges(rules.paused != nil || rules.guarded, now)
 	for _, c := range a.chains {
 		was := c.decided
 		d := c.decide(rules, now)

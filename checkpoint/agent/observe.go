@@ -23,6 +23,53 @@ type Observer interface {
 	// Connected is called when the neighbours know all addresses that were restored: the carrier was there. It has the
 	// time since the loss.
 	Connected(sinceLoss time.Duration)
+	// Changed is called with what has become of interfaces, and never with an empty list.
+	Changed([]Change)
+}
+
+// Observers tells each of them, one after the other. An Observer that hears only some things embeds the empty Observers.
+type Observers []Observer
+
+// Woke implements Observer.
+func (all Observers) Woke(s Source) {
+	for _, o := range all {
+		o.Woke(s)
+	}
+}
+
+// Lost implements Observer.
+func (all Observers) Lost(base string, lost []checkpoint.Record) {
+	for _, o := range all {
+		o.Lost(base, lost)
+	}
+}
+
+// Tried implements Observer.
+func (all Observers) Tried(t Try) {
+	for _, o := range all {
+		o.Tried(t)
+	}
+}
+
+// Whole implements Observer.
+func (all Observers) Whole(out Outage) {
+	for _, o := range all {
+		o.Whole(out)
+	}
+}
+
+// Connected implements Observer.
+func (all Observers) Connected(sinceLoss time.Duration) {
+	for _, o := range all {
+		o.Connected(sinceLoss)
+	}
+}
+
+// Changed implements Observer.
+func (all Observers) Changed(changes []Change) {
+	for _, o := range all {
+		o.Changed(changes)
+	}
 }
 
 // Source is what wakes the loop.
@@ -73,15 +120,6 @@ type Figures struct {
 	// Refresher has the counters of what keeps checkpoints fresh.
 	Refresher fresh.Counters
 }
-
-// unobserved is the Observer of an agent without one.
-type unobserved struct{}
-
-func (unobserved) Woke(Source)                      {}
-func (unobserved) Lost(string, []checkpoint.Record) {}
-func (unobserved) Tried(Try)                        {}
-func (unobserved) Whole(Outage)                     {}
-func (unobserved) Connected(time.Duration)          {}
 
 // Figures returns the agent's numbers. It waits for nothing, and several goroutines may call it at once.
 func (a *Agent) Figures() Figures {
@@ -164,6 +202,7 @@ func (a *Agent) observeTry(e ended) {
 		}
 	}
 	a.Observer.Tried(try)
+	a.noteTry(c, try)
 	for _, o := range try.Outcomes {
 		if o.State == restore.Restored || o.State == restore.Repaired {
 			c.noteRestored(time.Now())

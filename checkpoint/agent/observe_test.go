@@ -22,6 +22,7 @@ type observed struct {
 	tries     []Try
 	outages   []Outage
 	connected []time.Duration
+	changes   []Change
 }
 
 func (o *observed) add(f func()) {
@@ -44,6 +45,7 @@ func (o *observed) Lost(_ string, lost []checkpoint.Record) {
 func (o *observed) Tried(t Try)               { o.add(func() { o.tries = append(o.tries, t) }) }
 func (o *observed) Whole(out Outage)          { o.add(func() { o.outages = append(o.outages, out) }) }
 func (o *observed) Connected(d time.Duration) { o.add(func() { o.connected = append(o.connected, d) }) }
+func (o *observed) Changed(c []Change)        { o.add(func() { o.changes = append(o.changes, c...) }) }
 
 // has waits until f says so of what was heard.
 func (o *observed) has(t *testing.T, what string, f func() bool) {

@@ -146,3 +146,27 @@ func (m *Metrics) Whole(o agent.Outage) {
 
 // Connected implements agent.Observer.
 func (m *Metrics) Connected(sinceLoss time.Duration) { m.toLink.Observe(sinceLoss.Seconds()) }
+
+// Changed implements agent.Observer. No metric is about one pod.
+func (m *Metrics) Changed([]agent.Change) {}
+
+var podEvents = desc("relink_pod_events_total", "Kubernetes events on pods, by what became of them.", "result")
+
+// ShowPodEvents has the metrics show what became of events on pods, too, by result. Several goroutines call counts at once.
+// ShowPodEvents is called once.
+func (m *Metrics) ShowPodEvents(counts func() map[string]uint64) {
+	m.registry.MustRegister(events(counts))
+}
+
+// events shows counts of events.
+type events func() map[string]uint64
+
+// Describe implements prometheus.Collector.
+func (events) Describe(to chan<- *prometheus.Desc) { to <- podEvents }
+
+// Collect implements prometheus.Collector.
+func (e events) Collect(to chan<- prometheus.Metric) {
+	for result, n := range e() {
+		to <- prometheus.MustNewConstMetric(podEvents, prometheus.CounterValue, float64(n), result)
+	}
+}

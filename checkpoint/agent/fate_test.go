@@ -1,0 +1,165 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// What is told of an interface, and when it is told again.
+func TestFateIsTold(t *testing.T) {
+	began := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+	f := &fate{since: began}
+	for _, step := range []struct {
+		after   time.Duration
+		tries   int
+		blocked string
+		want    Fate
+		reason  string
+	}{
+		{0, 0, "", Lost, ""},
+		{time.Second, 0, "", "", ""},
+		{2 * time.Second, 4, "", "", "no such device"},
+		{3 * time.Second, 5, "", Stuck, "no such device"},
+		{4 * time.Second, 6, "", "", "no such device"},
+		{40 * time.Minute, 60, "", Stuck, "no such device"}, // A reminder.
+		{41 * time.Minute, 60, "lan0 is down", "", "lan0 is down"},
+	} {
+		now := began.Add(step.after)
+		if f.tries = step.tries; f.tries > 0 {
+			f.why = "no such device"
+		}
+		f.block(step.blocked, now)
+		if got := f.next(now); got != step.want || f.reason() != step.reason {
+			t.Errorf("after %s: told %q with the reason %q, want %q with %q", step.after, got, f.reason(), step.want, step.reason)
+		}
+	}
+
+	blocked := &fate{since: began}
+	for _, step := range []struct {
+		after   time.Duration
+		blocked string
+		want    Fate
+	}{
+		{0, "lan0 is down", Lost},
+		{9 * time.Second, "lan0 is down", ""},
+		{9500 * time.Millisecond, "", ""}, // Somebody was at work, and is not done.
+		{11 * time.Second, "lan0 is down", ""},
+		{22 * time.Second, "lan0 is down", Stuck},
+		{23 * time.Second, "", ""},
+		{time.Hour, "", Lost}, // It waits for its device, still.
+		{2 * time.Hour, "", Lost},
+	} {
+		now := began.Add(step.after)
+		blocked.block(step.blocked, now)
+		if step.blocked != "" && blocked.told != Stuck && !blocked.stuckAt().Equal(blocked.blockedSince.Add(stuckAfter)) {
+			t.Errorf("after %s: it is stuck at %s", step.after, blocked.stuckAt())
+		}
+		if got := blocked.next(now); got != step.want {
+			t.Errorf("after %s: told %q, want %q", step.after, got, step.want)
+		}
+	}
+}
+
+// Waiting is no fault of anybody, and what can be restored is not blocked.
+func TestBlockedBy(t *testing.T) {
+	down := []string{"lan0: it is down", "lan1: it is down"}
+	for _, test := range []struct {
+		o    restore.Outlook
+		want string
+	}{
+		{restore.Outlook{}, ""},
+		{restore.Outlook{Blocked: down}, "lan0: it is down; lan1: it is down"},
+		{restore.Outlook{Blocked: down, Missing: []string{"wan0 is missing"}}, ""},
+	} {
+		if got := blockedBy(test.o); got != test.want {
+			t.Errorf("%+v: %q, want %q", test.o, got, test.want)
+		}
+	}
+}
+
+// hurry makes what is lost stuck sooner. It is called before the agent starts.
+func hurry(t *testing.T) {
+	t.Helper()
+	tries, after := stuckTries, stuckAfter
+	stuckTries, stuckAfter = 2, time.Second
+	t.Cleanup(func() { stuckTries, stuckAfter = tries, after })
+}
+
+// told returns what the observer heard of the pod, as words.
+func (o *observed) told(p pod) (words []string) {
+	o.add(func() {
+		for _, c := range o.changes {
+			if c.Attachment == p.key {
+				words = append(words, string(c.Fate))
+			}
+		}
+	})
+	return words
+}
+
+// The observer hears of each interface by itself: of the loss, of what cannot be restored, and of the end, whoever brought it.
+func TestChangesOfInterfaces(t *testing.T) {
+	hurry(t)
+	n, o := newNode(t, "lan0"), &observed{}
+	fine, occupied, ends := n.attach(t, "lan0", 1), n.attach(t, "lan0", 2), n.attach(t, "lan0", 3)
+	n.start(t, func(opts *Options) { opts.Observer = Observers{&observed{}, o} })
+	fresh.IP(t, "", "link del lan0")
+	n.is(t, "lan0", control.Lost)
+	n.forget(t, ends)
+	// Somebody gives the interface's name to another device: no restore takes it away from them.
+	fresh.Run(t, occupied.netns, "ip link add eth0 type veth peer name other")
+	time.Sleep(50 * time.Millisecond)
+	makeParent(t, "lan0")
+	o.has(t, "one pod is back", func() bool {
+		return slices.ContainsFunc(o.changes, func(c Change) bool { return c.Attachment == fine.key && c.Fate == Back })
+	})
+	within(t, 30*time.Second, "the other one is stuck", func() bool { return slices.Equal(o.told(occupied), []string{"lost", "stuck"}) })
+	fresh.Run(t, occupied.netns, "ip link del eth0")
+	if _, err := restore.Run(t.Context(), restore.Options{Store: n.store}); err != nil {
+		t.Fatal(err)
+	}
+	within(t, 10*time.Second, "somebody restores it", func() bool { return slices.Equal(o.told(occupied), []string{"lost", "stuck", "back"}) })
+	if got := o.told(fine); !slices.Equal(got, []string{"lost", "back"}) {
+		t.Errorf("told of a pod that was restored at once: %q", got)
+	}
+	if got := o.told(ends); !slices.Equal(got, []string{"lost"}) {
+		t.Errorf("told of a pod that ended: %q", got)
+	}
+	o.add(func() {
+		for _, c := range o.changes {
+			switch {
+			case c.Pod != attachment.Pod{Namespace: "shop", Name: c.Attachment.ContainerID} || c.Base != "lan0":
+				t.Errorf("%+v", c)
+			case c.Fate == Lost && (c.Device != "lan0" || c.Member):
+				t.Errorf("%+v", c)
+			case c.Fate == Stuck && (c.Tries < stuckTries || !strings.Contains(c.Why, "eth0")):
+				t.Errorf("%+v", c)
+			case c.Fate == Back && c.For <= 0:
+				t.Errorf("%+v", c)
+			}
+		}
+	})
+}
+
+// Another kind of device has the parent's name: no waiting mends that. The pods are stuck soon, although nothing was tried, and
+// although no event wakes the loop.
+func TestWhatIsBlockedIsStuck(t *testing.T) {
+	hurry(t)
+	n, o := newNode(t, "lan0"), &observed{}
+	p := n.attach(t, "lan0", 1)
+	n.start(t, func(opts *Options) { opts.Observer = o })
+	fresh.IP(t, "", "link del lan0")
+	n.is(t, "lan0", control.Lost)
+	fresh.Run(t, "", "ip link add lan0 type bridge; ip link set lan0 up")
+	within(t, stuckAfter+5*time.Second, "it is stuck", func() bool { return slices.Equal(o.told(p), []string{"lost", "stuck"}) })
+	if c := o.changes[1]; c.Tries != 0 || !strings.Contains(c.Why, "lan0") || c.For < stuckAfter {
+		t.Errorf("%+v", c)
+	}
+}
