@@ -16,6 +16,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/kube"
 )
 
 // Exit statuses. The unit does not start the agent again after exitUsage and exitNotAllowed: it would end in the same way.
@@ -42,7 +43,9 @@ type options struct {
 	runtimeEndpoint string
 	// metricsListen is a TCP address for metrics and health, as host:port. It is empty if there is to be none.
 	metricsListen string
-	log           *slog.Logger
+	// api is the Kubernetes API. It is nil if there is none.
+	api *kube.Client
+	log *slog.Logger
 	// supervisor takes the loop's signs of life.
 	supervisor *supervisor
 }
@@ -57,6 +60,9 @@ func start(args []string) int {
 		return exitOK
 	case err != nil:
 		fmt.Fprintf(os.Stderr, "relink-agent: %v\n", err)
+		if errors.Is(err, errMayCome) {
+			return exitFailed
+		}
 		return exitUsage
 	case opts == nil:
 		fmt.Println(cniplugin.Version)
@@ -106,13 +112,14 @@ Exit status 0: it was asked to end; 1: it failed; 64: usage or environment;
 `, flags.FlagUsages())
 	}
 	var opts options
-	var dir string
+	var dir, kubeconfig string
 	var level slog.Level
 	flags.StringVar(&dir, "checkpoint-dir", "", "`directory` of the checkpoints (default $"+checkpoint.DirEnv+", else "+checkpoint.DefaultDir+")")
 	flags.DurationVar(&opts.hostGrace, "host-grace", 2*time.Second, "how long the host's network manager has for a NIC that is back")
 	flags.BoolVar(&opts.rebuildBond, "rebuild-bond", false, "build a bond that is missing from its record, after --host-grace")
 	flags.StringVar(&opts.runtimeEndpoint, "runtime-endpoint", "", "`endpoint` of the container runtime, such as unix:///run/containerd/containerd.sock (default as crictl finds it)")
 	flags.StringVar(&opts.metricsListen, "metrics-listen", "", "`address` that answers to /metrics, /healthz and /readyz, such as 127.0.0.1:9477 (default none)")
+	flags.StringVar(&kubeconfig, "kubeconfig", "", "`file` that names the Kubernetes API for events on pods, such as /etc/kubernetes/kubelet.conf (default that of the pod in which the agent runs, else none)")
 	flags.TextVar(&level, "log-level", slog.LevelInfo, "least `level` of what is logged: debug, info, warn or error")
 	version := flags.Bool("version", false, "print the version")
 	if err := flags.Parse(args); err != nil {
@@ -131,6 +138,9 @@ Exit status 0: it was asked to end; 1: it failed; 64: usage or environment;
 	opts.store = checkpoint.OpenStore(dir)
 	opts.log = newLogger(os.Stderr, level)
 	var err error
+	if opts.api, err = connect(kubeconfig, opts.log); err != nil {
+		return nil, err
+	}
 	opts.supervisor, err = newSupervisor()
 	return &opts, err
 }

@@ -8,10 +8,12 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/agent"
 	"github.com/relink-cni/relink/checkpoint/agent/metrics"
+	"github.com/relink-cni/relink/checkpoint/agent/podevents"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/control/serve"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/kube"
 	"github.com/relink-cni/relink/pkg/sandbox/cri"
 )
 
@@ -32,13 +34,20 @@ func run(ctx context.Context, opts options) error {
 	}
 	defer runtime.Close()
 	numbers := metrics.New(cniplugin.Version, leases)
+	observers := agent.Observers{numbers}
+	var recorder *kube.Recorder
+	if opts.api != nil {
+		recorder = kube.NewRecorder(opts.api, "relink-agent", nodeName(), opts.log)
+		numbers.ShowPodEvents(recorder.Counts)
+		observers = append(observers, podevents.To(recorder))
+	}
 	ready := make(chan struct{})
 	a, err := agent.New(agent.Options{
 		Store: opts.store, HostGrace: opts.hostGrace, RebuildBond: opts.rebuildBond, Log: opts.log, Version: cniplugin.Version,
 		Ready:    func() { close(ready); opts.supervisor.ready() },
 		Alive:    opts.supervisor.alive,
 		Patience: opts.supervisor.patience(),
-		Observer: numbers,
+		Observer: observers,
 		Runtime:  runtime,
 	})
 	if err != nil {
@@ -53,6 +62,9 @@ func run(ctx context.Context, opts options) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.Run(ctx) })
 	group.Go(func() error { return serve.Serve(ctx, listener, serve.Handler(a, pages)) })
+	if recorder != nil {
+		group.Go(func() error { recorder.Run(ctx); return nil })
+	}
 	if opts.metricsListen != "" {
 		group.Go(func() error { publish(ctx, opts.metricsListen, pages, opts.log); return nil })
 	}

@@ -98,6 +98,7 @@ func TestWhatIsShown(t *testing.T) {
 	give(t, dir, "lan", 2)
 	m := metrics.New("v1", dir)
 	m.Show(busy)
+	m.ShowPodEvents(func() map[string]uint64 { return map[string]uint64{"sent": 7, "pod_gone": 0} })
 	m.Woke(agent.FromDevices)
 	m.Lost("eth0", make([]checkpoint.Record, 3))
 	m.Tried(agent.Try{Took: 30 * time.Millisecond, Outcomes: []restore.Outcome{{State: restore.Restored}, {State: restore.Restored}, {State: restore.SandboxGone}}})
@@ -123,6 +124,7 @@ func TestWhatIsShown(t *testing.T) {
 		`relink_loss_to_whole_seconds_sum 7.04`, `relink_back_to_whole_seconds_bucket{le="0.05"} 1`, `relink_loss_to_connected_seconds_sum 9`,
 		`relink_ipam_leases{network="lan",ranges="10.9.0.2-10.9.0.6",state="held"} 2`, `relink_ipam_leases{network="lan",ranges="10.9.0.2-10.9.0.6",state="reserved"} 0`,
 		`relink_ipam_pool_addresses{network="lan",ranges="10.9.0.2-10.9.0.6"} 5`, `relink_ipam_pool_free_addresses{network="lan",ranges="10.9.0.2-10.9.0.6"} 3`,
+		`relink_pod_events_total{result="sent"} 7`, `relink_pod_events_total{result="pod_gone"} 0`,
 		`relink_ipam_outside_leases{network="lan"} 0`, `relink_ipam_store_readable{network="lan"} 1`,
 	)
 }
@@ -132,6 +134,7 @@ func TestLint(t *testing.T) {
 	give(t, dir, "lan", 1)
 	m := metrics.New("v1", dir)
 	m.Show(busy)
+	m.ShowPodEvents(func() map[string]uint64 { return map[string]uint64{"sent": 7, "pod_gone": 0} })
 	problems, err := promlint.New(strings.NewReader(scrape(t, m))).Lint()
 	if err != nil {
 		t.Fatal(err)
@@ -229,6 +232,7 @@ func TestTheDocumentHasEachMetric(t *testing.T) {
 	give(t, dir, "lan", 1)
 	m := metrics.New("v1", dir)
 	m.Show(busy)
+	m.ShowPodEvents(func() map[string]uint64 { return map[string]uint64{"sent": 7, "pod_gone": 0} })
 	real := map[string]bool{}
 	for _, line := range regexp.MustCompile(`(?m)^# TYPE (relink_\w+) (\w+)$`).FindAllStringSubmatch(scrape(t, m), -1) {
 		real[line[1]+" "+line[2]] = true

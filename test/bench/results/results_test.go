@@ -102,3 +102,26 @@ func TestNotInTheProduct(t *testing.T) {
 		}
 	}
 }
+
+// TestLeanPrograms checks that the command and the plugins link nothing of what only relink-agent needs: each pod start pays for
+// what they link.
+func TestLeanPrograms(t *testing.T) {
+	for program, heavy := range map[string][]string{
+		"./cmd/relink":  {"k8s.io/client-go/", "k8s.io/api/", "google.golang.org/grpc/", "github.com/prometheus/", "net/http/"},
+		"./plugins/...": {"k8s.io/client-go/", "k8s.io/api/", "google.golang.org/grpc/", "github.com/prometheus/"}, // libcni links net/http.
+	} {
+		cmd := exec.Command("go", "list", "-deps", program)
+		cmd.Dir = root
+		out, err := cmd.Output()
+		if err != nil || !strings.Contains(string(out), "github.com/relink-cni/relink/checkpoint") {
+			t.Fatalf("%v: %s", err, out)
+		}
+		for name := range strings.FieldsSeq(string(out)) {
+			for _, h := range heavy {
+				if strings.HasPrefix(name+"/", h) {
+					t.Errorf("%s links %s", program, name)
+				}
+			}
+		}
+	}
+}

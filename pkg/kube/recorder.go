@@ -1,0 +1,308 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/tools/record/util"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/printable"
+)
+
+// What became of events. Counts has each of them.
+const (
+	// sent: it is in the API.
+	sent = "sent"
+	// podGone: no pod lives under the UID.
+	podGone = "pod_gone"
+	// noUID: it is not known which pod it is.
+	noUID = "no_uid"
+	// rateLimited: there were too many events on this pod.
+	rateLimited = "rate_limited"
+	// queueFull: newer events took its place while the API did not answer.
+	queueFull = "queue_full"
+	// expired: the API did not answer for mostAge.
+	expired = "expired"
+	// refused: the API does not allow it, or finds a fault with it.
+	refused = "refused"
+)
+
+const (
+	// requestsPerSecond and burst bound the requests of a node: each event takes two of them. The events of 250 pods are
+	// written in 23 s.
+	requestsPerSecond, burst = 20, 40
+	// mostQueued is the number of events that wait while the API does not answer: the loss and the return of 500 pods.
+	mostQueued = 1000
+	// mostAge is how long an event waits. By default the API forgets an event after an hour.
+	mostAge = time.Hour
+	// firstWait and lastWait bound the time between two tries. It doubles each time.
+	firstWait, lastWait = time.Second, 5 * time.Second
+	// notReady is how long the API may refuse everything after it was away: it answers before it knows the roles.
+	notReady = 30 * time.Second
+	// mostCorrelated is the number of events and of pods that are kept to count what comes again.
+	mostCorrelated = 1024
+	// mostMessage is the greatest length of a message in bytes, as in events.k8s.io.
+	mostMessage = 1024
+)
+
+// Recorder writes events on pods. Record may be called at any time, from several goroutines. Run writes them.
+//
+// client-go's own recorders (tools/record, tools/events) drop events without a word that anybody could count, and
+// tools/events makes a goroutine for each event that waits. So the Recorder has a queue of its own. What tells repeated events
+// from new ones is client-go's EventCorrelator, as in the kubelet.
+type Recorder struct {
+	client  *Client
+	source  corev1.EventSource
+	log     *slog.Logger
+	queue   chan *queued
+	limiter flowcontrol.RateLimiter
+	// correlator is Run's alone.
+	correlator *record.EventCorrelator
+	// away and refusing say that the last request was not answered, or refused. They are Run's alone.
+	away, refusing bool
+	// awayAt is when the API was found away last. It is Run's alone.
+	awayAt time.Time
+	// now and firstWait are a test's to change.
+	now       func() time.Time
+	firstWait time.Duration
+
+	mu     sync.Mutex
+	counts map[string]uint64
+	// last is the time of the newest event. The name of an event has its time, and no two have the same.
+	last time.Time
+}
+
+// queued is an event that is to be written.
+type queued struct {
+	pod   attachment.Pod
+	at    time.Time
+	event *corev1.Event
+	// correlated is what to write: the event, or a change of an earlier one. It is nil before the pod was found alive.
+	correlated *record.EventCorrelateResult
+}
+
+// NewRecorder returns a Recorder of events that component on node reports.
+func NewRecorder(client *Client, component, node string, log *slog.Logger) *Recorder {
+	r := &Recorder{
+		client: client, source: corev1.EventSource{Component: component, Host: node}, log: log,
+		queue: make(chan *queued, mostQueued), limiter: flowcontrol.NewTokenBucketRateLimiter(requestsPerSecond, burst),
+		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{LRUCacheSize: mostCorrelated}),
+		now:        time.Now, firstWait: firstWait, counts: map[string]uint64{},
+	}
+	for _, result := range []string{sent, podGone, noUID, rateLimited, queueFull, expired, refused} {
+		r.counts[result] = 0
+	}
+	return r
+}
+
+// Counts returns how many events there were so far, by what became of them. Those that wait are not in it.
+func (r *Recorder) Counts() map[string]uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	counts := make(map[string]uint64, len(r.counts))
+	for result, n := range r.counts {
+		counts[result] = n
+	}
+	return counts
+}
+
+func (r *Recorder) count(result string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counts[result]++
+}
+
+// stamp returns the time for a new event.
+func (r *Recorder) stamp() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := r.now()
+	if !at.After(r.last) {
+		at = r.last.Add(1)
+	}
+	r.last = at
+	return at
+}
+
+// Record takes an event on the pod, and waits for nothing. If too many events wait, the oldest of them is dropped. warning
+// is its type: Warning or Normal.
+func (r *Recorder) Record(pod attachment.Pod, warning bool, reason, message string) {
+	if pod.UID == "" || pod.Validate() != nil {
+		r.count(noUID)
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if warning {
+		kind = corev1.EventTypeWarning
+	}
+	at := r.stamp()
+	q := &queued{pod: pod, at: at, event: &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: pod.Namespace, Name: util.GenerateEventName(pod.Name, at.UnixNano())},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID)},
+		Type:           kind, Reason: reason, Message: cut(message),
+		FirstTimestamp: metav1.NewTime(at), LastTimestamp: metav1.NewTime(at), Count: 1,
+		Source: r.source, ReportingController: r.source.Component, ReportingInstance: r.source.Host,
+	}}
+	for {
+		select {
+		case r.queue <- q:
+			return
+		default:
+		}
+		select {
+		case <-r.queue:
+			r.count(queueFull)
+		default:
+		}
+	}
+}
+
+// cut returns what of the message an event can have.
+func cut(message string) string {
+	const more = " ..."
+	if len(message) <= mostMessage {
+		return message
+	}
+	return strings.ToValidUTF8(message[:mostMessage-len(more)], "") + more
+}
+
+// Run writes events until ctx ends. Events that wait then are lost: nobody waits for the API at the end.
+func (r *Recorder) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case q := <-r.queue:
+			r.deliver(ctx, q)
+		}
+	}
+}
+
+// deliver writes an event, and tries again as long as the API does not answer.
+func (r *Recorder) deliver(ctx context.Context, q *queued) {
+	for wait := r.firstWait; ; wait = min(2*wait, lastWait) {
+		if r.now().Sub(q.at) > mostAge {
+			r.count(expired)
+			return
+		}
+		result, err := r.write(ctx, q)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil || !r.isTemporary(err) {
+			r.answered(result, err)
+			return
+		}
+		r.unanswered(err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// write asks for the pod, and writes the event if the pod lives. The result counts if there is no error.
+func (r *Recorder) write(ctx context.Context, q *queued) (result string, err error) {
+	if q.correlated == nil {
+		if err := r.limiter.Wait(ctx); err != nil {
+			return "", err
+		}
+		switch lives, err := r.client.lives(ctx, q.pod); {
+		case apierrors.IsNotFound(err), err == nil && !lives:
+			return podGone, nil
+		case err != nil:
+			return "", err
+		}
+		// Only now: an event that is not written is not to be counted with those that come again.
+		if q.correlated, err = r.correlator.EventCorrelate(q.event); err != nil {
+			return "", apierrors.NewBadRequest(err.Error())
+		}
+	}
+	if q.correlated.Skip {
+		return rateLimited, nil
+	}
+	if err := r.limiter.Wait(ctx); err != nil {
+		return "", err
+	}
+	return r.store(ctx, q.correlated)
+}
+
+// store writes what the correlator made of an event.
+func (r *Recorder) store(ctx context.Context, c *record.EventCorrelateResult) (result string, err error) {
+	var made *corev1.Event
+	repeated := c.Event.Count > 1
+	if repeated {
+		made, err = r.client.patch(ctx, c.Event, c.Patch)
+	}
+	if !repeated || apierrors.IsNotFound(err) { // The API forgets events.
+		c.Event.ResourceVersion = ""
+		made, err = r.client.create(ctx, c.Event)
+	}
+	switch {
+	case apierrors.IsAlreadyExists(err): // An earlier try wrote it, and its answer was lost.
+		return sent, nil
+	case apierrors.IsNotFound(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return podGone, nil // The namespace went meanwhile.
+	case err != nil:
+		return "", err
+	}
+	r.correlator.UpdateState(made)
+	return sent, nil
+}
+
+// isTemporary says that the same request can work later. Whoever does not answer may do so later. A certificate or a token that
+// is over is replaced by the kubelet.
+func (r *Recorder) isTemporary(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) {
+		r.awayAt = r.now()
+		return true
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusForbidden:
+		return r.now().Sub(r.awayAt) < notReady
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return true
+	default:
+		return code >= http.StatusInternalServerError
+	}
+}
+
+// answered counts the event, and logs that the API answers again, or refuses for the first time.
+func (r *Recorder) answered(result string, err error) {
+	if r.away {
+		r.away = false
+		r.log.Info("the Kubernetes API answers again: events on pods are written")
+	}
+	if err == nil {
+		r.refusing = false
+		r.count(result)
+		return
+	}
+	r.count(refused)
+	if !r.refusing {
+		r.log.Warn("the Kubernetes API refuses an event on a pod", "error", printable.Joined(err))
+	}
+	r.refusing = true
+}
+
+// unanswered logs that the API does not answer, once.
+func (r *Recorder) unanswered(err error) {
+	if !r.away {
+		r.log.Warn("the Kubernetes API does not answer: events on pods wait", "error", printable.Joined(err))
+	}
+	r.away = true
+}
