@@ -6,8 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -25,7 +27,7 @@ func built(t *testing.T, dir string) []runtime.Object {
 		t.Fatal(err)
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, corev1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -102,6 +104,35 @@ func TestDaemonSet(t *testing.T) {
 	}
 }
 
+// The agent may write events and get single pods by their names, and nothing else. Its container has the token for that.
+func TestRightsInTheAPI(t *testing.T) {
+	want := []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}},
+	}
+	pod := daemonSet(t, "base").Spec.Template.Spec
+	subject := rbacv1.Subject{Kind: "ServiceAccount", Name: pod.ServiceAccountName, Namespace: "relink-system"}
+	var role *rbacv1.ClusterRole
+	var binding *rbacv1.ClusterRoleBinding
+	for _, o := range built(t, "base") {
+		switch o := o.(type) {
+		case *rbacv1.ClusterRole:
+			role = o
+		case *rbacv1.ClusterRoleBinding:
+			binding = o
+		}
+	}
+	if role == nil || !cmp.Equal(role.Rules, want) {
+		t.Errorf("the role is %+v", role)
+	}
+	if binding == nil || binding.RoleRef.Name != role.Name || !slices.Equal(binding.Subjects, []rbacv1.Subject{subject}) {
+		t.Errorf("the binding is %+v, want one of %+v", binding, subject)
+	}
+	if pod.AutomountServiceAccountToken == nil || !*pod.AutomountServiceAccountToken {
+		t.Error("the agent gets no token")
+	}
+}
+
 // Each volume is mounted, and each mount has its volume.
 func TestVolumes(t *testing.T) {
 	for _, dir := range []string{"base", "examples/registry", "examples/k3s"} {
@@ -129,8 +160,8 @@ func TestVolumes(t *testing.T) {
 func TestExamples(t *testing.T) {
 	for dir, bin := range map[string]string{"examples/registry": "/opt/cni/bin", "examples/k3s": "/var/lib/rancher/k3s/data/cni"} {
 		objects, pod := built(t, dir), daemonSet(t, dir).Spec.Template.Spec
-		if len(objects) != 3 {
-			t.Errorf("%s has %d objects, want a Namespace, a ServiceAccount and a DaemonSet", dir, len(objects))
+		if len(objects) != 5 {
+			t.Errorf("%s has %d objects, want a Namespace, a ServiceAccount, its ClusterRole and ClusterRoleBinding, and a DaemonSet", dir, len(objects))
 		}
 		for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 			if c.Image != "registry.example/relink:v1.0.0" {
