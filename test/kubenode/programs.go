@@ -16,12 +16,12 @@ import (
 // Env is the environment variable that gives the guest the directory of Prepare.
 const Env = "RELINK_KUBENODE"
 
-// kubernetesModule names Kubernetes's version. kubelet.sum has the checksums of all that the kubelet is built from.
+// kubernetesModule names Kubernetes's version. kubernetes.sum has the checksums of all that its programs are built from.
 //
-//go:embed kubelet.mod
+//go:embed kubernetes.mod
 var kubernetesModule []byte
 
-//go:embed kubelet.sum
+//go:embed kubernetes.sum
 var kubernetesSums []byte
 
 var kubernetesVersion = regexp.MustCompile(`(?m)^require k8s\.io/kubernetes (v\S+)$`)
@@ -35,13 +35,9 @@ func Prepare(ctx context.Context) (dir string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("making the cache: %w", err)
 	}
-	version := kubernetesVersion.FindSubmatch(kubernetesModule)
-	if version == nil {
-		return "", errors.New("test/kubenode/kubelet.mod does not require k8s.io/kubernetes")
-	}
-	kubelet := filepath.Join(dir, "kubelet-"+string(version[1]))
-	if err := cache.Once(kubelet, func(partial string) error { return buildKubelet(ctx, string(version[1]), partial) }); err != nil {
-		return "", fmt.Errorf("building the kubelet: %w", err)
+	kubelet, err := Program(ctx, "kubelet")
+	if err != nil {
+		return "", err
 	}
 	if err := cache.Once(runtimeDir(dir), func(partial string) error { return fetchRuntime(ctx, partial) }); err != nil {
 		return "", fmt.Errorf("fetching containerd and runc: %w", err)
@@ -75,10 +71,31 @@ func link(dir string, links map[string]string) error {
 	return nil
 }
 
-// buildKubelet builds the kubelet as an ordinary program of a module that requires Kubernetes: every k8s.io module that
+// Program builds a program of Kubernetes, such as kube-apiserver, unless the cache has it. It returns the program's path. Any
+// number of processes may call it at once.
+func Program(ctx context.Context, name string) (path string, err error) {
+	dir, err := cache.Dir("kubenode")
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("making the cache: %w", err)
+	}
+	version := kubernetesVersion.FindSubmatch(kubernetesModule)
+	if version == nil {
+		return "", errors.New("test/kubenode/kubernetes.mod does not require k8s.io/kubernetes")
+	}
+	path = filepath.Join(dir, name+"-"+string(version[1]))
+	if err := cache.Once(path, func(partial string) error { return build(ctx, name, string(version[1]), partial) }); err != nil {
+		return "", fmt.Errorf("building the %s: %w", name, err)
+	}
+	return path, nil
+}
+
+// build builds a program of Kubernetes as an ordinary program of a module that requires Kubernetes: every k8s.io module that
 // Kubernetes takes from its own tree is replaced by its release.
-func buildKubelet(ctx context.Context, version, to string) error {
-	module, err := os.MkdirTemp("", "relink-kubelet-")
+func build(ctx context.Context, name, version, to string) error {
+	module, err := os.MkdirTemp("", "relink-kubernetes-")
 	if err != nil {
 		return err
 	}
@@ -88,7 +105,7 @@ func buildKubelet(ctx context.Context, version, to string) error {
 			return err
 		}
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion="+version, "-o", to, "k8s.io/kubernetes/cmd/kubelet")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion="+version, "-o", to, "k8s.io/kubernetes/cmd/"+name)
 	cmd.Dir = module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -1,0 +1,275 @@
+package cluster
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+)
+
+const (
+	apiAddress = "127.0.0.1:6443"
+	adminToken = "admin-of-the-test"
+)
+
+// api is an API server, and what an administrator asks it.
+type api struct {
+	dir      string
+	programs Programs
+	keys     *authority
+	http     *http.Client
+	stop     func()
+}
+
+// startAPI starts etcd and an API server with RBAC, and waits until it answers. The end of the test ends both.
+func startAPI(t *testing.T) *api {
+	t.Helper()
+	programs, err := Prepare(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &api{dir: t.TempDir(), programs: programs}
+	a.keys = newAuthority(t, a.dir)
+	a.keys.issue(t, "server", pkix.Name{CommonName: "kube-apiserver"})
+	if err := os.WriteFile(a.path("tokens"), []byte(adminToken+",admin,1,system:masters\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(a.keys.cert)
+	a.http = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	run(t, nil, programs.Etcd, "--data-dir="+a.path("etcd"), "--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls=http://127.0.0.1:2379",
+		"--listen-peer-urls=http://127.0.0.1:2380", "--logger=zap", "--log-level=warn")
+	a.start(t)
+	return a
+}
+
+func (a *api) path(name string) string { return filepath.Join(a.dir, name) }
+
+// start starts the API server. a.stop kills it.
+func (a *api) start(t *testing.T) {
+	t.Helper()
+	_, end := run(t, nil, a.programs.APIServer, "--etcd-servers=http://127.0.0.1:2379", "--bind-address=127.0.0.1", "--secure-port=6443",
+		"--advertise-address=10.96.255.1", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.96.0.0/16",
+		"--tls-cert-file="+a.path("server.crt"), "--tls-private-key-file="+a.path("server.key"), "--client-ca-file="+a.path("ca.crt"),
+		"--token-auth-file="+a.path("tokens"), "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--disable-admission-plugins=ServiceAccount", // No controller makes the accounts of namespaces.
+		"--service-account-issuer=https://test", "--service-account-key-file="+a.path("ca.crt"), "--service-account-signing-key-file="+a.path("ca.key"),
+		"--api-audiences=https://test", "--max-requests-inflight=400")
+	a.stop = func() { _ = end(syscall.SIGKILL) }
+	await(t, 60*time.Second, "the API", func() bool {
+		_, status := a.try(http.MethodGet, "/readyz", "", nil)
+		return status == http.StatusOK
+	})
+}
+
+// logged keeps what a program writes.
+type logged struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// run starts a program. It returns what it writes, and what sends it a signal and waits for its end. The program is killed at the end of
+// the test. If the test fails, the end of what it wrote is shown.
+func run(t *testing.T, env []string, path string, args ...string) (log *logged, end func(os.Signal) error) {
+	t.Helper()
+	log = &logged{}
+	cmd := exec.Command(path, args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started, ended := make(chan error), make(chan struct{})
+	var status error
+	go func() {
+		runtime.LockOSThread() // Linux sends the signal when the thread ends that started the program.
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			status = cmd.Wait()
+		}
+		close(ended)
+	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	end = func(s os.Signal) error {
+		_ = cmd.Process.Signal(s) // It may have ended.
+		<-ended
+		return status
+	}
+	t.Cleanup(func() {
+		_ = end(syscall.SIGKILL)
+		if text := log.String(); t.Failed() {
+			t.Logf("the end of what %s wrote:\n%s", filepath.Base(path), text[max(0, len(text)-3000):])
+		}
+	})
+	return log, end
+}
+
+func await(t *testing.T, limit time.Duration, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); !done(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// try makes a request as the administrator. The status is 0 if nobody answers.
+func (a *api) try(method, path, contentType string, body []byte) (answer []byte, status int) {
+	r, err := http.NewRequest(method, "https://"+apiAddress+path, bytes.NewReader(body))
+	if err != nil {
+		return []byte(err.Error()), 0
+	}
+	r.Header.Set("Authorization", "Bearer "+adminToken)
+	r.Header.Set("Content-Type", contentType)
+	res, err := a.http.Do(r)
+	if err != nil {
+		return []byte(err.Error()), 0
+	}
+	defer res.Body.Close()
+	answer, _ = io.ReadAll(res.Body)
+	return answer, res.StatusCode
+}
+
+// ask makes a request that must succeed.
+func (a *api) ask(t *testing.T, method, path, contentType string, body []byte) []byte {
+	t.Helper()
+	answer, status := a.try(method, path, contentType, body)
+	if status < 200 || status > 299 {
+		t.Fatalf("%s %s: status %d\n%s", method, path, status, answer)
+	}
+	return answer
+}
+
+// create makes an object, and fills into what the API made of it.
+func (a *api) create(t *testing.T, path string, object, into any) {
+	t.Helper()
+	b, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := a.ask(t, http.MethodPost, path, "application/json", b)
+	if err := json.Unmarshal(answer, into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// where are the collections of the kinds in deploy/.
+var where = map[string]string{
+	"Namespace": "/api/v1/namespaces", "ServiceAccount": "/api/v1/namespaces/relink-system/serviceaccounts",
+	"ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles", "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+	"DaemonSet": "/apis/apps/v1/namespaces/relink-system/daemonsets",
+}
+
+// deploy applies what is in deploy/. The API refuses keys that it does not know.
+func (a *api) deploy(t *testing.T) {
+	t.Helper()
+	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), "../../deploy/kubernetes/examples/registry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all.Resources() {
+		text, err := r.AsYAML()
+		if err != nil || where[r.GetKind()] == "" {
+			t.Fatalf("%s: %v", r.GetKind(), err)
+		}
+		a.ask(t, http.MethodPatch, where[r.GetKind()]+"/"+r.GetName()+"?fieldManager=test&fieldValidation=Strict", "application/apply-patch+yaml", text)
+	}
+}
+
+// token returns a token of the agent's service account.
+func (a *api) token(t *testing.T) string {
+	t.Helper()
+	var request struct {
+		Status struct {
+			Token string `json:"token"`
+		} `json:"status"`
+	}
+	body := map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": map[string]any{}}
+	a.create(t, where["ServiceAccount"]+"/relink-agent/token", body, &request)
+	if request.Status.Token == "" {
+		t.Fatal("the API gives no token")
+	}
+	return request.Status.Token
+}
+
+// pod makes a pod in the namespace shop, and returns its UID.
+func (a *api) pod(t *testing.T, name string, annotations map[string]string) types.UID {
+	t.Helper()
+	pod := corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
+		Spec:       corev1.PodSpec{NodeName: "node1", Containers: []corev1.Container{{Name: "web", Image: "web"}}},
+	}
+	var made corev1.Pod
+	a.create(t, "/api/v1/namespaces/shop/pods", pod, &made)
+	return made.UID
+}
+
+// events are those that "kubectl describe pod" shows: kubectl asks by name, namespace and UID.
+func (a *api) events(t *testing.T, name string, uid types.UID) []corev1.Event {
+	t.Helper()
+	selector := fmt.Sprintf("involvedObject.name=%s,involvedObject.namespace=shop,involvedObject.uid=%s", name, uid)
+	return a.list(t, "/api/v1/namespaces/shop/events?fieldSelector="+url.QueryEscape(selector))
+}
+
+func (a *api) list(t *testing.T, path string) []corev1.Event {
+	t.Helper()
+	var list corev1.EventList
+	if err := json.Unmarshal(a.ask(t, http.MethodGet, path, "", nil), &list); err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// find returns the event with the reason, nil if there is none.
+func find(events []corev1.Event, reason string) *corev1.Event {
+	for i := range events {
+		if events[i].Reason == reason {
+			return &events[i]
+		}
+	}
+	return nil
+}
+
+// shown is the events as people read them.
+func shown(events []corev1.Event) string {
+	var b strings.Builder
+	for _, e := range events {
+		fmt.Fprintf(&b, "%s %s x%d %s: %s\n", e.Type, e.Reason, e.Count, e.InvolvedObject.Name, e.Message)
+	}
+	return b.String()
+}

@@ -1,0 +1,22 @@
+// Command prepare fetches and builds the API server that the tests run, unless the cache has it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/relink-cni/relink/test/cluster"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	_, err := cluster.Prepare(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "prepare: %v\n", err)
+		os.Exit(1)
+	}
+}
