@@ -61,6 +61,16 @@ func TestSandboxes(t *testing.T) {
 			[]sandbox.OfRuntime{without(ready), stopped},
 			"container runtime at unix://SOCKET: sandbox " + readyID + ` of default/web-1-node: its verbose status has no part "info", so its network namespace is not known`,
 		},
+		"the status of another sandbox": {
+			func(s *runtimeapi.PodSandboxStatusResponse) error { s.Status.Id = stoppedID; return nil },
+			[]sandbox.OfRuntime{without(ready), stopped},
+			"container runtime at unix://SOCKET: asked about sandbox " + readyID + ` of default/web-1-node, it told of "` + stoppedID + `"`,
+		},
+		"an empty status": {
+			func(s *runtimeapi.PodSandboxStatusResponse) error { s.Reset(); return nil },
+			[]sandbox.OfRuntime{without(ready), stopped},
+			"container runtime at unix://SOCKET: asked about sandbox " + readyID + ` of default/web-1-node, it told of ""`,
+		},
 		"a stopped sandbox needs no namespace": {
 			func(s *runtimeapi.PodSandboxStatusResponse) error {
 				s.Info, s.Status.State = nil, runtimeapi.PodSandboxState_SANDBOX_NOTREADY

@@ -79,6 +79,9 @@ func (conn *connection) ask(ctx context.Context, limit time.Duration, item *runt
 	if err != nil {
 		return s, fmt.Errorf("sandbox %s of %s/%s: %w", s.ContainerID, s.Pod.Namespace, s.Pod.Name, explain(conn.at, limit, err))
 	}
+	if is := answer.GetStatus().GetId(); is != s.ContainerID {
+		return s, fmt.Errorf("container runtime at %s: asked about sandbox %s of %s/%s, it told of %q", conn.at, s.ContainerID, s.Pod.Namespace, s.Pod.Name, is)
+	}
 	s.Ready = answer.GetStatus().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
 	options := answer.GetStatus().GetLinux().GetNamespaces().GetOptions()
 	s.HostNetwork = options.GetNetwork() == runtimeapi.NamespaceMode_NODE
