@@ -111,3 +111,26 @@ func TestABusyNodeDoubtsItsIndex(t *testing.T) {
 	}
 	within(t, patience, "the agent knows the pod", func() bool { return n.chain("lan0").Attachments == 1 })
 }
+
+// A look at an interface that was taken away can take long: a pod can have thousands of devices. The loop does not look all the
+// time, and it looks by itself when the time has come.
+func TestLooksAtWhatWasTakenAwayHaveAPace(t *testing.T) {
+	n := newNode(t, "lan0")
+	p := n.attach(t, "lan0", 1)
+	n.start(t, nil)
+	fresh.Run(t, p.netns, "ip link set eth0 down")
+	n.judged(t, p)
+	next := time.Now().Add(2 * time.Second)
+	if err := n.agent.inLoop(t.Context(), func() { n.agent.drifts[p.key].nextLook = next }); err != nil {
+		t.Fatal(err)
+	}
+	fresh.Run(t, p.netns, "ip link set eth0 up")
+	within(t, 10*time.Second, "it is not taken away any more", func() bool {
+		is := false
+		_ = n.agent.inLoop(t.Context(), func() { d := n.agent.drifts[p.key]; is = d != nil && d.TakenAway })
+		return !is
+	})
+	if early := time.Until(next); early > 0 {
+		t.Errorf("the loop looked %s too early", early)
+	}
+}

@@ -36,6 +36,9 @@ type drift struct {
 	// Index is the interface's in the record, 0 if it is not known. A restore that somebody asked for may have given the
 	// interface another one. That ends the drift, even if the agent did not run then and the interface is lost by now.
 	Index int `json:"index,omitempty"`
+	// nextLook is when it may be looked again whether the interface is back, and skipped says that a look is due then.
+	nextLook time.Time
+	skipped  bool
 	// lasts says that it was seen again after driftSettles, whoever caused it.
 	lasts bool
 }
@@ -108,9 +111,24 @@ func (a *Agent) ends(d *drift, r checkpoint.Record, found, lost bool) bool {
 	case !r.CapturedAt.Equal(d.CapturedAt), d.Index != 0 && r.Interface.Link.Index != d.Index:
 		return true
 	case d.TakenAway:
-		return a.presenceOf(r) == present
+		return a.isBack(d, r)
 	}
 	return lost || !found
+}
+
+// lookShare is the part of the loop's time that may be spent on one interface that was taken away: 1/lookShare. A pod can have
+// thousands of devices, and then a look takes long.
+const lookShare = 50
+
+// isBack looks whether an interface that was taken away is there again, unless it looked a moment ago.
+func (a *Agent) isBack(d *drift, r checkpoint.Record) bool {
+	began := time.Now()
+	if d.skipped = began.Before(d.nextLook); d.skipped {
+		return false
+	}
+	is := a.presenceOf(r) == present
+	d.nextLook = began.Add(lookShare * time.Since(began))
+	return is
 }
 
 func (a *Agent) presenceOf(r checkpoint.Record) presence {

@@ -111,6 +111,9 @@ func (a *Agent) nextWake(now time.Time) time.Duration {
 		if !d.Settled {
 			earlier(d.Since.Add(driftSettles))
 		}
+		if d.skipped {
+			earlier(d.nextLook)
+		}
 	}
 	for _, f := range a.fates {
 		earlier(f.stuckAt())
