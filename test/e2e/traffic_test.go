@@ -20,7 +20,7 @@ func busyPods() {
 		pod, address, _ := strings.Cut(arg, "=")
 		addresses, paths = append(addresses, netip.MustParseAddr(address)), append(paths, "/run/netns/"+pod)
 	}
-	const pingInterval, streamInterval = 20 * time.Millisecond, 20 * time.Millisecond
+	const pingInterval, streamInterval = 20 * time.Millisecond, 50 * time.Millisecond
 	pings, err := traffic.StartPings("/run/netns/wire", addresses, pingInterval)
 	exitOn(err)
 	streams, err := traffic.StartStreams("/run/netns/wire", wire, paths, streamInterval)
