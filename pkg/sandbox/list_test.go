@@ -13,7 +13,12 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-func TestMain(m *testing.M) { fresh.Main(m) }
+// The tests of other packages make namespaces at the same time, and the kernel uses a number anew that has got free. So no
+// process of theirs is seen.
+func TestMain(m *testing.M) {
+	fresh.EnterAlone()
+	os.Exit(m.Run())
+}
 
 func TestParseMounts(t *testing.T) {
 	const mountinfo = `22 1 0:21 / /proc rw,nosuid shared:12 - proc proc rw
