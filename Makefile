@@ -18,9 +18,10 @@ build:  ## static, trimmed programs in bin/
 		CGO_ENABLED=0 $(GO) build -trimpath -ldflags='$(LDFLAGS)' -o bin/$${p%%=*} $${p#*=} || exit 1; \
 	done
 
-man: build  ## manual pages and completions of the command, in bin/man and bin/completion
+man: build  ## manual pages, and completions of the command, in bin/man and bin/completion
 	@rm -rf bin/man bin/completion && mkdir -p bin/completion
 	$(GO) run -tags man -ldflags='$(LDFLAGS)' ./cmd/relink man bin/man
+	$(GO) run -tags man -ldflags='$(LDFLAGS)' ./cmd/relink-agent bin/man
 	@for shell in bash zsh fish; do bin/relink completion $$shell >bin/completion/relink.$$shell || exit 1; done
 
 install: build man  ## into PREFIX/sbin, PREFIX/share, PREFIX/lib/systemd and CNI_BIN
