@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -14,7 +15,7 @@ import (
 
 const (
 	// keptFlags are the flags that somebody gave an address. The other flags say how far the kernel
-	// is with the address, or how it was added.
+	// is with the address, or how it was added; but see parseAddress for IFA_F_DEPRECATED.
 	keptFlags = unix.IFA_F_HOMEADDRESS | unix.IFA_F_MANAGETEMPADDR | unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MCAUTOJOIN | unix.IFA_F_NODAD
 	// ifaProto is IFA_PROTO (since 5.18): who made the address. So far every value but 0 means the
 	// kernel (linux/if_addr.h, IFAPROT_*).
@@ -113,6 +114,9 @@ func parseAddress(payload []byte) (a netstate.Address, of int, by maker, err err
 		return a, 0, theKernel, fmt.Errorf("%w: an address of length %d with a prefix of %d bits", rtnl.ErrMalformed, local.BitLen()/8, bits)
 	}
 	a.Scope, a.Flags = info.Scope, flags&keptFlags
+	if flags&unix.IFA_F_PERMANENT != 0 { // No lifetime has made it deprecated, but somebody.
+		a.Flags |= flags & unix.IFA_F_DEPRECATED
+	}
 	return a, int(info.Index), makerOf(a, flags, proto), nil
 }
 
@@ -200,6 +204,11 @@ func fillAddress(request *nl.NetlinkRequest, index int, a netstate.Address) {
 	request.AddData(nl.NewRtAttr(unix.IFA_LOCAL, local.AsSlice()))
 	request.AddData(nl.NewRtAttr(unix.IFA_ADDRESS, other.AsSlice()))
 	request.AddData(nl.NewRtAttr(unix.IFA_FLAGS, nl.Uint32Attr(a.Flags)))
+	if a.Flags&unix.IFA_F_DEPRECATED != 0 {
+		// The kernel takes the flag by this alone: preferred for no time, valid for ever. An address without it is both for ever.
+		lifetimes := nl.IfaCacheInfo{IfaCacheinfo: unix.IfaCacheinfo{Valid: math.MaxUint32}}
+		request.AddData(nl.NewRtAttr(unix.IFA_CACHEINFO, lifetimes.Serialize()))
+	}
 	if a.Broadcast.IsValid() {
 		request.AddData(nl.NewRtAttr(unix.IFA_BROADCAST, a.Broadcast.AsSlice()))
 	}

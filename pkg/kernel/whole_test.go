@@ -29,9 +29,10 @@ func everythingOf(t *testing.T, path, name string) string {
 			t.Fatalf("%s is tentative still", name)
 		}
 	}
-	// A program starts slowly in the test machine, so few are started.
+	// A program starts slowly in the test machine, so few are started. After "link show", "addr show" in a batch shows no
+	// addresses.
 	all := fresh.Run(t, path, strings.ReplaceAll(`
-		printf '%s\n' 'link show dev NAME' 'addr show dev NAME' 'neigh show nud permanent dev NAME' 'neigh show proxy dev NAME' | ip -d -batch -
+		printf '%s\n' 'addr show dev NAME' 'link show dev NAME' 'neigh show nud permanent dev NAME' 'neigh show proxy dev NAME' | ip -d -batch -
 		# A route with several next hops is shown only if all devices are.
 		echo '# IPv4'; printf '%s\n' 'route show table all' rule | ip -d -4 -batch -
 		echo '# IPv6'; printf '%s\n' 'route show table all dev NAME' rule | ip -d -6 -batch -
@@ -57,6 +58,10 @@ var extras = map[string]string{
 		ip addr add fd00:4::2/64 nodad home dev eth0
 		ip addr add fd00:5::1 peer fd00:5::2 dev eth0
 		ip addr add fe80::77/64 scope link dev eth0`,
+	// keepalived's IPv6 addresses are such: the pod answers on them, and sends from another one.
+	"deprecated addresses": `ip addr add fd00:3::2/64 dev eth0
+		ip addr add fd00:3::9/128 preferred_lft 0 dev eth0
+		ip addr add 10.3.0.9/32 preferred_lft 0 dev eth0`,
 	"routes with metrics": `ip route add 192.168.7.0/24 via 10.3.0.9 dev eth0 metric 50 mtu lock 1300 advmss 1200 initcwnd 30 congctl reno
 		ip route add 172.16.0.0/12 via 10.3.0.8 table 100
 		ip route add 10.9.9.0/24 dev eth0 scope link src 10.3.0.2
