@@ -35,6 +35,9 @@ func uplink(devices netstate.Devices, from, to string) (netstate.LiveDevice, err
 	case !device.Carrier:
 		return device, fmt.Errorf("%s has no carrier: look at the link, the cable and the switch's port", to)
 	}
+	if below, err := devices.Chain(device.Index); err == nil && slices.ContainsFunc(below, func(d netstate.Device) bool { return d.Name == from }) {
+		return device, fmt.Errorf("%s is on %s, and would go with it: name a device that stays without %s", to, from, from)
+	}
 	if over, ok := devices.AggregateOf(device); ok {
 		return device, fmt.Errorf("%s is a member of %s: name %s, or take %s out of it", to, over.Name, over.Name, to)
 	}

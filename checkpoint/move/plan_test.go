@@ -132,13 +132,15 @@ func TestNothingToMove(t *testing.T) {
 func TestUplink(t *testing.T) {
 	down, dark, member, bond := nic(3, "down", 1500), nic(4, "dark", 1500), nic(5, "eth1", 1500), nic(6, "bond4", 1500)
 	down.Up, down.Carrier, dark.Carrier, member.MasterIndex, bond.Kind = false, false, false, 6, netstate.KindBond
-	devices := netstate.Devices{nic(2, "eth2", 1500), down, dark, member, bond}
+	old := nic(7, "eth0", 1500)
+	devices := netstate.Devices{nic(2, "eth2", 1500), down, dark, member, bond, old, vlanOn(old, 8, 5)}
 	for to, want := range map[string]string{
 		"eth2": "", "eth0": "eth0 is both the old and the new device: name two devices",
-		"gone": "gone is not there: name a device of this host",
-		"down": "down is down: set it up first (ip link set down up)",
-		"dark": "dark has no carrier: look at the link, the cable and the switch's port",
-		"eth1": "eth1 is a member of bond4: name bond4, or take eth1 out of it",
+		"gone":   "gone is not there: name a device of this host",
+		"down":   "down is down: set it up first (ip link set down up)",
+		"dark":   "dark has no carrier: look at the link, the cable and the switch's port",
+		"eth1":   "eth1 is a member of bond4: name bond4, or take eth1 out of it",
+		"eth0.5": "eth0.5 is on eth0, and would go with it: name a device that stays without eth0",
 	} {
 		_, err := uplink(devices, "eth0", to)
 		if got := fmt.Sprint(err); want != "" && got != want || want == "" && err != nil {
