@@ -90,7 +90,7 @@ func readLink(_ *Namespace, payload []byte) error {
 	for key := range devconf {
 		l.setting(key)
 	}
-	_, errs := l.parentIndex(), make([]error, 7)
+	_, errs := l.parentIndex(), make([]error, 8)
 	_, errs[0] = parseMacvlan(l.data)
 	_, errs[1] = parseIPvlan(l.data)
 	_, _, errs[2] = parseVLAN(l.data)
@@ -98,6 +98,7 @@ func readLink(_ *Namespace, payload []byte) error {
 	_, errs[4] = vrfTable(l.data)
 	_, errs[5] = filtersVLANs(l.data)
 	_, errs[6] = parsePort(l.portData)
+	_, errs[7] = vxlanDevice(l.data)
 	return errors.Join(errs...)
 }
 

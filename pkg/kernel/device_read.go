@@ -149,6 +149,17 @@ func (n *Namespace) CurrentName(link netstate.Link) (string, error) {
 	return now.name, nil
 }
 
+// vxlanDevice returns the index of the device that a VXLAN sends by, 0 if it takes any. The kernel deletes the VXLAN with
+// that device, but does not call it the parent.
+func vxlanDevice(data []byte) (index int, err error) {
+	err = rtnl.EachAttribute(data, 0, func(a *rtnl.Attribute) {
+		if a.Type() == nl.IFLA_VXLAN_LINK {
+			index = int(a.Uint32())
+		}
+	})
+	return index, err
+}
+
 // live returns the link as a device that others can be stacked on.
 func (n *Namespace) live(l *link) (netstate.LiveDevice, error) {
 	d := netstate.LiveDevice{
@@ -169,6 +180,10 @@ func (n *Namespace) live(l *link) (netstate.LiveDevice, error) {
 		d.VLAN, d.VLANOptions, err = parseVLAN(l.data)
 	case netstate.KindBond:
 		d.Bond, d.PrimaryIndex, err = parseBond(l.data)
+	case "vxlan":
+		if d.ParentIndex == 0 && l.elsewhere < 0 {
+			d.ParentIndex, err = vxlanDevice(l.data)
+		}
 	case "":
 		d.NIC = n.hardware(l)
 	}
