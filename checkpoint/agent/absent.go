@@ -79,7 +79,7 @@ func (a *Agent) askAbout(absent []attachment.Key) {
 		defer cancel()
 		survey, err := sandbox.Look(ctx, a.Runtime, cnicache.DefaultDir)
 		if err != nil {
-			a.Log.Warn("the node's sandboxes cannot be listed", "error", printable.Joined(err))
+			a.Log.Warn("the agent cannot list the node's sandboxes", "error", printable.Joined(err))
 			return
 		}
 		for _, said := range aboutAbsent(survey, ids) {
@@ -97,13 +97,13 @@ type remark struct {
 // aboutAbsent is a pure function: it says what the survey tells of the sandboxes with these IDs, none of which was found at
 // its path. It says nothing of pods that have ended, as pods do.
 func aboutAbsent(survey sandbox.Survey, ids map[string]bool) (remarks []remark) {
-	hidden := remark{text: "the container runtime keeps sandboxes running that cannot be found from here", hint: "are /run/netns and /proc those of the node?"}
+	hidden := remark{text: "the container runtime runs sandboxes that the agent cannot find", hint: "are /run/netns and /proc those of the node?"}
 	for _, s := range survey.Absent {
 		if ids[s.ContainerID] && s.Ready {
 			hidden.ids = append(hidden.ids, s.ContainerID)
 		}
 	}
-	moved := remark{text: "sandboxes run, but not in the recorded namespaces", hint: "relink check says more"}
+	moved := remark{text: "sandboxes run, but in other namespaces than recorded", hint: "relink check says more"}
 	for _, s := range survey.Sandboxes {
 		if ids[s.ContainerID] && s.Ready {
 			moved.ids = append(moved.ids, s.ContainerID)
@@ -116,7 +116,7 @@ func aboutAbsent(survey sandbox.Survey, ids map[string]bool) (remarks []remark) 
 	}
 	if !survey.Complete() {
 		remarks = append(remarks, remark{
-			text: "some sandboxes were not found, and whether their pods have ended is not known", hint: printable.Joined(survey.Incomplete),
+			text: "some sandboxes were not found, and the agent does not know whether their pods have ended", hint: printable.Joined(survey.Incomplete),
 		})
 	}
 	return remarks

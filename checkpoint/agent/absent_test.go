@@ -26,10 +26,10 @@ func TestAboutAbsent(t *testing.T) {
 	}{
 		"the pod has ended":            {sandbox.Survey{}, nil},
 		"its sandbox has stopped":      {sandbox.Survey{Absent: []sandbox.OfRuntime{stopped}}, nil},
-		"it cannot be seen from here":  {sandbox.Survey{Absent: []sandbox.OfRuntime{ready}}, []string{"the container runtime keeps sandboxes running that cannot be found from here: [c1]"}},
-		"it is in another namespace":   {sandbox.Survey{Sandboxes: []sandbox.Known{known("c1", true)}}, []string{"sandboxes run, but not in the recorded namespaces: [c1]"}},
+		"it cannot be seen from here":  {sandbox.Survey{Absent: []sandbox.OfRuntime{ready}}, []string{"the container runtime runs sandboxes that the agent cannot find: [c1]"}},
+		"it is in another namespace":   {sandbox.Survey{Sandboxes: []sandbox.Known{known("c1", true)}}, []string{"sandboxes run, but in other namespaces than recorded: [c1]"}},
 		"others are none of it":        {sandbox.Survey{Sandboxes: []sandbox.Known{known("c2", true)}, Absent: []sandbox.OfRuntime{{ContainerID: "c3", Ready: true}}}, nil},
-		"nobody can be asked":          {sandbox.Survey{Incomplete: errors.New("no runtime")}, []string{"some sandboxes were not found, and whether their pods have ended is not known: []"}},
+		"nobody can be asked":          {sandbox.Survey{Incomplete: errors.New("no runtime")}, []string{"some sandboxes were not found, and the agent does not know whether their pods have ended: []"}},
 		"stopped, in a reused network": {sandbox.Survey{Sandboxes: []sandbox.Known{known("c1", false)}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

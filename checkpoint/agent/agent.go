@@ -155,7 +155,7 @@ func New(opts Options) (*Agent, error) {
 		return nil, err
 	}
 	if err != nil {
-		a.Log.Warn("some checkpoints are not watched: they are looked at once a minute", "error", err)
+		a.Log.Warn("some checkpoints are not watched: the agent reads them once a minute", "error", err)
 	}
 	a.refresher, err = fresh.New(fresh.Options{Store: opts.Store, Host: restorer.Host(), ReceiveBuffer: opts.ReceiveBuffer, OnError: a.notFresh, OnFindings: a.newFindings})
 	if err != nil {
@@ -164,7 +164,7 @@ func New(opts Options) (*Agent, error) {
 	}
 	a.index.onRead = a.refresher.Look
 	if err := a.loadDrifts(); err != nil {
-		a.Log.Warn("what differed before the start is not known", "error", err)
+		a.Log.Warn("the note of earlier drift cannot be read: the agent may undo such a change together with a loss", "error", err)
 	}
 	return a, nil
 }
@@ -181,7 +181,7 @@ func (a *Agent) Close() {
 // Run watches until ctx is done, and then waits for the restores that are under way.
 func (a *Agent) Run(ctx context.Context) error {
 	if err := a.restorer.OweAll(); err != nil {
-		a.Log.Warn("a restore was killed, and its announcements cannot be noted as owed", "error", err)
+		a.Log.Warn("a restore was killed, and the agent cannot note that the neighbours are still to be told", "error", err)
 	}
 	a.regroup()
 	if err := a.look(ctx); err != nil {

@@ -173,7 +173,7 @@ func (a *Agent) saveDrifts() {
 		err = renameio.WriteFile(a.driftFile(), append(b, '\n'), 0o600)
 	}
 	if err != nil {
-		a.Log.Warn("what differs cannot be noted: after a restart the agent may undo it together with a loss", "error", err)
+		a.Log.Warn("drift cannot be noted: after a restart the agent may undo such a change together with a loss", "error", err)
 	}
 }
 

@@ -67,7 +67,7 @@ func (a *Agent) loop(ctx context.Context) {
 		}
 		if a.stale {
 			if err := a.look(ctx); err != nil {
-				a.Log.Error("the host's devices cannot be looked at", "error", err)
+				a.Log.Error("the agent cannot read the host's devices", "error", err)
 			}
 			continue
 		}
@@ -79,7 +79,7 @@ func (a *Agent) loop(ctx context.Context) {
 func (a *Agent) readIndex() {
 	a.outdated, a.stale = false, true
 	if err := a.index.take(); err != nil {
-		a.Log.Warn("some checkpoints are not watched: they are looked at once a minute", "error", err)
+		a.Log.Warn("some checkpoints are not watched: the agent reads them once a minute", "error", err)
 	}
 	a.regroup()
 }
@@ -208,7 +208,7 @@ func (a *Agent) announceOwed() {
 		for _, r := range c.owed {
 			owed, err := r.Reconnect()
 			if err != nil {
-				a.Log.Warn("announcements failed", "base", c.Base, "error", err)
+				a.Log.Warn("the neighbours cannot be told", "base", c.Base, "error", err)
 			}
 			if owed > 0 {
 				left = append(left, r)
@@ -396,7 +396,7 @@ func lossOfUnindexed(r checkpoint.Record) *restore.Loss {
 	case err != nil:
 		return nil
 	case there:
-		return &restore.Loss{Device: base, Member: true, Reason: "the checkpoint does not have the indices of the parents: they are noted"}
+		return &restore.Loss{Device: base, Member: true, Reason: "the checkpoint does not have the indices of the parents: the agent adds them"}
 	}
 	return &restore.Loss{Device: base, Reason: r.Interface.Link.Name + " is gone, and its checkpoint does not have the indices of the parents"}
 }

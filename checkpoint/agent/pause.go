@@ -86,7 +86,7 @@ func (a *Agent) Pause(ctx context.Context, length time.Duration, why string) (co
 	err := a.inLoop(ctx, func() {
 		a.paused = &p
 		a.stale = true
-		a.Log.Info("paused", "until", untilWords(p), "why", why)
+		a.Log.Info("the agent is paused", "until", untilWords(p), "why", why)
 	})
 	for err == nil {
 		running := 0
@@ -120,8 +120,8 @@ func (a *Agent) endPause(why string) {
 		return
 	}
 	a.paused, a.stale = nil, true
-	a.Log.Info("goes on", "why", why)
+	a.Log.Info("the agent goes on", "why", why)
 	if err := os.Remove(a.pauseFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		a.Log.Warn("the note of the pause stays: the next start of the agent is paused", "error", err)
+		a.Log.Warn("the note of the pause cannot be deleted: after its next start the agent will be paused", "error", err)
 	}
 }

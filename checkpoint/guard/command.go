@@ -82,14 +82,14 @@ func (g *guard) attend(ended <-chan struct{}) bool {
 			return true
 		case <-limit.C:
 			g.j.Run.LimitPassed = true
-			g.say("the command has taken %s: it is ended", g.j.Plan.Limit)
+			g.say("the command has run for %s: guard ends it", g.j.Plan.Limit)
 			if len(ladder) == 3 {
 				ladder = ladder[1:]
 			}
 			climb()
 		case s := <-g.signals:
 			g.j.Run.Interrupted = true
-			g.say("%s: the command is ended, then everything is put back", s)
+			g.say("%s: guard ends the command, and then puts everything back", s)
 			if s == syscall.SIGTERM && len(ladder) == 3 {
 				ladder = ladder[1:]
 			}
@@ -162,11 +162,11 @@ func (r Ran) text() string {
 	case r.NotStarted != "":
 		return "could not be started: " + r.NotStarted
 	case r.LimitPassed && r.Endless:
-		return "took too long, and does not end"
+		return "has passed its limit, and does not end"
 	case r.Endless:
 		return "does not end"
 	case r.LimitPassed:
-		return "was ended because it took too long"
+		return "was ended at its limit"
 	case !r.Known:
 		return "has ended, and its exit status is not known"
 	case r.Signal > 0:

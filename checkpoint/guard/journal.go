@@ -90,7 +90,7 @@ type Ran struct {
 	Known  bool `json:"known,omitempty"`
 	Status int  `json:"status,omitempty"`
 	Signal int  `json:"signal,omitempty"`
-	// LimitPassed says that it was ended because it took too long. Interrupted says that somebody wanted it to end.
+	// LimitPassed says that it was ended at its limit. Interrupted says that somebody wanted it to end.
 	LimitPassed bool `json:"limitPassed,omitempty"`
 	Interrupted bool `json:"interrupted,omitempty"`
 	// Endless says that it lives on, although it got SIGKILL: it is in a driver that hangs.

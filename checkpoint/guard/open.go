@@ -38,7 +38,7 @@ func (g *guard) check(ctx context.Context) error {
 	g.j.Gateways = answered
 	g.say("%s checked; gateways that answer: %d of %d", count(len(report.Attachments), "attachment"), len(answered), len(all))
 	if silent := len(all) - len(answered); silent > 0 {
-		g.note("%s did not answer even before: it cannot be told whether its pods are back", count(silent, "gateway"))
+		g.note("%s did not answer before: guard cannot ask there whether pods are back", count(silent, "gateway"))
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func Purgeable(store *checkpoint.Store) (dirs []string, err error) {
 			return nil, err
 		}
 		if len(others) > 0 {
-			return nil, fmt.Errorf("%w: %s has what is not relink's, such as %s: delete relink's files there yourself", ErrForeign, dir, others[0])
+			return nil, fmt.Errorf("%w: %s has other files in it, such as %s: delete relink's files there yourself", ErrForeign, dir, others[0])
 		}
 		dirs = append(dirs, dir)
 	}

@@ -275,7 +275,7 @@ func TestPurge(t *testing.T) {
 	other := filepath.Join(leases, "networks/lan/10.3.0.2")
 	write(t, other, "host-local's")
 	deleted, err := Purge(checkpoint.OpenStore(checkpoints))
-	if !errors.Is(err, ErrForeign) || len(deleted) > 0 || !strings.Contains(err.Error(), leases+" has what is not relink's, such as "+leases+"/networks") {
+	if !errors.Is(err, ErrForeign) || len(deleted) > 0 || !strings.Contains(err.Error(), leases+" has other files in it, such as "+leases+"/networks") {
 		t.Errorf("a directory of others: %v, %v", deleted, err)
 	}
 	if err := os.RemoveAll(filepath.Join(leases, "networks")); err != nil {

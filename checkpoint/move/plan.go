@@ -125,7 +125,7 @@ func (n *vlanNames) chainOn(i netstate.Interface, place int, uplink netstate.Liv
 	}
 	if v := i.Link.VLAN; v != nil && on.Index != 0 {
 		if there, ok := n.devices.VLANOn(on.Index, *v); ok {
-			return nil, fmt.Sprintf("the host has %s on %s already, as %s: the kernel allows one", v, on.Name, there.Name)
+			return nil, fmt.Sprintf("%s already has a device for %s, %s: the kernel allows only one", on.Name, v, there.Name)
 		}
 	}
 	return chain, ""

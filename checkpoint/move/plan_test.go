@@ -77,7 +77,7 @@ func TestPlanMoves(t *testing.T) {
 		"a VLAN interface of the pod": {
 			"eth0", with(on("a", eth0), func(i *netstate.Interface) {
 				i.Link.Kind, i.Link.Macvlan, i.Link.VLAN = netstate.KindVLAN, nil, &netstate.VLAN{ID: 5, Protocol: netstate.Protocol8021Q}
-			}), "", "the host has VLAN 5 on eth2 already, as prod: the kernel allows one",
+			}), "", "eth2 already has a device for VLAN 5, prod: the kernel allows only one",
 		},
 		"on a device of the pod": {
 			"eth0", with(on("a", eth0), func(i *netstate.Interface) { i.ParentsInSandbox = true }), "", "it is on a device of the pod itself, and moves with that",

@@ -26,7 +26,7 @@ func connect(kubeconfig string, log *slog.Logger) (*kube.Client, error) {
 	case err != nil && kubeconfig != "":
 		return nil, fmt.Errorf("invalid --kubeconfig %s: %w; name a file that kubectl takes, such as /etc/kubernetes/kubelet.conf", kubeconfig, err)
 	case err != nil:
-		return nil, fmt.Errorf("the service account of the agent's pod: %w; mend it, or set automountServiceAccountToken: false", err)
+		return nil, fmt.Errorf("the service account of the agent's pod: %w; repair it, or set automountServiceAccountToken: false", err)
 	case api == nil:
 		log.Debug("no Kubernetes API is configured: no events on pods are written")
 	}

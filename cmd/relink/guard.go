@@ -41,18 +41,18 @@ func newGuard(open storeOpener, v *verbosity) *cobra.Command {
 		Long: `Run a command that takes NICs away, such as the reload of a driver, and bring everything back
 afterwards. guard checks all pods, captures what has no checkpoint, pauses relink-agent, stops
 the kubelet, runs COMMAND, restores, asks the gateway of each pod, starts the kubelet, and
-resumes the agent. It stops the kubelet only if it runs, and starts it only then.
+resumes the agent. If the kubelet does not run, guard neither stops nor starts it.
 
-With --via DEVICE nobody notices: the pods are on DEVICE, another uplink, while COMMAND runs. The
-kubelet goes on then. If COMMAND fails, the pods stay on DEVICE.
+With --via DEVICE nobody notices: the pods are on DEVICE, another uplink, while COMMAND runs. Then
+the kubelet goes on. If COMMAND fails, the pods stay on DEVICE.
 
-The kubelet comes back whatever happens: a timer is armed before it is stopped. If your terminal
-dies, guard goes on: see relink guard --follow, or relink status. ^C ends COMMAND and puts
-everything back. If guard is killed, the timer finishes its work, or relink guard --resume does.
+The kubelet comes back whatever happens: guard arms a timer before it stops the kubelet. If your
+terminal dies, guard goes on: see relink guard --follow, or relink status. ^C ends COMMAND and puts
+everything back. If guard is killed, relink guard --resume finishes its work, or the timer does.
 
 Exit status: that of COMMAND if everything is back, with 128 added to the number of a signal;
 123: something is not back; 124: COMMAND was ended at its limit; 125: COMMAND was not run;
-126: it cannot be run; 127: it was not found.`,
+126: COMMAND cannot be run; 127: COMMAND was not found.`,
 		Example: `  relink guard -- sh -c 'modprobe -r i40e && modprobe i40e'
   relink guard --via eth2 -- sh -c 'modprobe -r i40e && modprobe i40e'
   relink guard --limit 2m --stop rke2-agent -- update-firmware
@@ -84,7 +84,7 @@ Exit status: that of COMMAND if everything is back, with 128 added to the number
 	flags.BoolVar(&plan.RebuildBond, "rebuild-bond", false, "build a missing bond from its record: mode, options, MAC, MTU, members")
 	flags.BoolVar(&plan.HostAddresses, "host-addresses", false, "bring back the addresses and routes that VLAN parents and bonds had themselves")
 	addCacheDir(cmd, &plan.CacheDir)
-	flags.BoolVar(&follow, "follow", false, "show the log of the guard that is under way, and its exit status; if none is, those of the last one")
+	flags.BoolVar(&follow, "follow", false, "show the log of the guard that is under way, and end with its exit status; if none is under way, show the last one")
 	flags.StringVar(&resume, "resume", "", "finish the work of a guard that was killed; with an `ID`, only of that one")
 	flags.Lookup("resume").NoOptDefVal = lastGuard
 	cmd.MarkFlagsMutuallyExclusive("follow", "resume")

@@ -23,8 +23,9 @@ func newInstall(v *verbosity) *cobra.Command {
 /usr/local. Then enable and start the agent, where systemd runs. Run it from the directory of a
 release: it takes the programs that are beside it.
 
-Run it again to upgrade. Each file is replaced at once, also while it runs, and the agent is
-restarted. Pods keep their interfaces. It does not replace files that it has not put there.
+Run it again to upgrade. It replaces each file in one step, even while the program runs, and
+restarts the agent. Pods keep their interfaces. It does not replace files that it has not put
+there.
 
 relink uninstall takes everything away again.
 
@@ -60,7 +61,7 @@ Exit status 0: done; 1: a part failed; 2: nothing was changed.`,
 	flags.BoolVar(&opts.PluginsOnly, "plugins-only", false, "put the plugins into --cni-bin, and do nothing else")
 	flags.BoolVar(&noStart, "no-start", false, "do not enable and start the agent")
 	flags.BoolVar(&opts.Force, "force", false, "replace files that relink install has not put there, and install beside a package")
-	flags.BoolVar(&dryRun, "dry-run", false, "print what would be put where, and change nothing")
+	flags.BoolVar(&dryRun, "dry-run", false, "print which files go where, and change nothing")
 	for _, dir := range []string{"from", "cni-bin", "root"} {
 		must(cmd.MarkFlagDirname(dir))
 	}

@@ -23,16 +23,17 @@ func newMove(open storeOpener, v *verbosity) *cobra.Command {
 		Use:   "move OLD=NEW " + nameUsage,
 		Short: "Move running pods to another uplink, before its driver is upgraded",
 		Long: `Move the interfaces of running pods from one device of the host to another that carries the
-same VLANs. A new interface is built beside the old one, and takes its place in one step: same
-name, same MAC, same addresses, same routes. Open TCP connections go on. A pod is off the wire for
-milliseconds at most. relink move NEW=OLD moves the pods back.
+same VLANs. relink builds a new interface beside the old one. Then the new interface takes the
+place of the old one: same name, same MAC, same addresses, same routes. Open TCP connections go on.
+From Linux 6.2 on, no ping is lost. Older kernels cut a pod off for some tens of milliseconds.
+relink move NEW=OLD moves the pods back.
 
 relink first asks whether each pod's gateway answers on the new device. If one pod cannot be moved,
-none is: --force moves the others.
+relink moves none. With --force it moves the others.
 
 ` + namingHelp + `
 
-Exit status 0: everything was moved; 1: something was not, and the output names it;
+Exit status 0: everything was moved; 1: something was not moved, and the output names it;
 2: usage or environment.`,
 		Example: `  relink move eth0=eth2 --dry-run # what would be done, and what is in the way
   relink move eth0=eth2           # all pods on eth0, on VLANs too
@@ -58,7 +59,7 @@ Exit status 0: everything was moved; 1: something was not, and the output names 
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be done, and change nothing")
+	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what a move would do, and change nothing")
 	flags.BoolVar(&opts.Force, "force", false, "leave out what cannot be moved, and move the rest")
 	flags.BoolVar(&opts.NoProbe, "no-probe", false, "do not ask whether the gateways answer on the new device")
 	flags.DurationVar(&opts.Wait, "wait", 5*time.Second, "how long to wait until the new device has carrier and the gateways answer on it")

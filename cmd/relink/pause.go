@@ -19,10 +19,12 @@ func newPause(v *verbosity) *cobra.Command {
 		Use:   "pause",
 		Short: "Make relink-agent restore nothing for a while",
 		Long: `Make relink-agent restore nothing for a while. If the agent is restoring, the command waits
-until that has ended. The agent still watches, and shows what it would do in relink status. Give
-a limit, so that a forgotten pause ends by itself. A new pause replaces the one before.
+until the restore has ended, 30 s at most. The agent still watches, and relink status shows what
+is lost. Give a limit, so that a forgotten pause ends by itself. A new pause replaces the one
+before.
 
-Exit status 0: the agent is paused; 2: no agent runs, or it did not do it.`,
+Exit status 0: the agent is paused; 2: no agent runs, or the agent refused or did not
+answer in time.`,
 		Example: `  relink pause --for 10m --why firmware
   relink pause        # until relink resume`,
 		Args: cobra.NoArgs,
@@ -51,7 +53,7 @@ func newResume(v *verbosity) *cobra.Command {
 		Long: `End a pause of relink-agent. The agent looks at everything and restores what was lost meanwhile.
 It is no error if the agent is not paused.
 
-Exit status 0: the agent is not paused; 2: no agent runs, or it did not do it.`,
+Exit status 0: the agent is not paused; 2: no agent runs, or the agent refused or did not answer.`,
 		Example: "  relink resume",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -17,13 +17,13 @@ func newUninstall(open storeOpener, v *verbosity) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Take away what relink install has put on this node",
-		Long: `Stop the agent, and take away the files that relink install has put on this node. A file that
-was changed since stays, and relink names it. Checkpoints and leases of addresses stay, unless
-you say --purge.
+		Long: `Stop the agent, and take away the files that relink install has put on this node. If
+somebody has changed a file since, relink leaves it and names it. Checkpoints and leases of
+addresses stay, unless you say --purge.
 
-It refuses while checkpoints of living sandboxes exist. Without the plugins the container runtime
-cannot detach these pods: they would not end. Without the checkpoints no restore brings their
-interfaces back. Move the pods away first, or say --force.
+It changes nothing while checkpoints of living sandboxes exist. Without the plugins the container
+runtime cannot detach these pods: they would not end. Without the checkpoints no restore brings
+their interfaces back. Move the pods away first, or say --force.
 
 Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was changed.`,
 		Example: `  relink uninstall --dry-run  # what would be taken away
@@ -67,7 +67,7 @@ Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was c
 	flags.StringVar(&opts.Root, "root", "", "uninstall from the system that is mounted on this `directory`")
 	flags.BoolVar(&force, "force", false, "uninstall even while checkpoints of living sandboxes exist, or while a guard has not finished")
 	flags.BoolVar(&purge, "purge", false, "delete all checkpoints and leases of this node, too")
-	flags.BoolVar(&dryRun, "dry-run", false, "print what would be taken away, and change nothing")
+	flags.BoolVar(&dryRun, "dry-run", false, "print what it would take away, and change nothing")
 	must(cmd.MarkFlagDirname("root"))
 	return cmd
 }

@@ -142,7 +142,7 @@ func TestACommandThatHangs(t *testing.T) {
 	h := newHost(t, "active")
 	// It ignores TERM, and so does what it has started in a session of its own.
 	out := h.guard(t, 124, reload+`; trap "" TERM INT; setsid sh -c 'trap "" TERM; echo $$ >"$UNITS/daemon"; while :; do sleep 1; done' & while :; do sleep 1; done`, "--limit", "1s")
-	contains(t, out, "the command has taken 1s: it is ended", "the command gets SIGTERM", "the command gets SIGKILL", "SIGKILL for sh (process ", "the command was ended because it took too long", "everything is back")
+	contains(t, out, "the command has run for 1s: guard ends it", "the command gets SIGTERM", "the command gets SIGKILL", "SIGKILL for sh (process ", "the command was ended at its limit", "everything is back")
 	h.whole(t, "active")
 	if pid := strings.TrimSpace(h.read("units/daemon")); pid == "" {
 		t.Error("it has started nothing")

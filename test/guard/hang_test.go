@@ -57,6 +57,6 @@ func TestACommandThatCannotBeKilled(t *testing.T) {
 	h.runAgent(t)
 	out := h.guard(t, 123, reload+"; exec cat "+filepath.Join(deaf(t), "driver"), "--limit", "500ms")
 	contains(t, out, "the command gets SIGKILL", "NOT BACK: the command does not end, not even by SIGKILL: cat (process ", "restored or repaired 1 attachment",
-		"gateways that answer: 1 of 1", "the command took too long, and does not end", "1 thing not back")
+		"gateways that answer: 1 of 1", "the command has passed its limit, and does not end", "1 thing not back")
 	h.whole(t, "active")
 }

@@ -142,7 +142,7 @@ func TestTheTimerFinishes(t *testing.T) {
 	if status != 0 {
 		t.Errorf("the timer: %d", status)
 	}
-	contains(t, out, "the command gets SIGTERM", "the command was ended because it took too long", "kubelet.service is started", "everything is back")
+	contains(t, out, "the command gets SIGTERM", "the command was ended at its limit", "kubelet.service is started", "everything is back")
 	h.whole(t, "active")
 	// Later it changes nothing.
 	h.write(t, "units/kubelet.service", "active\n")

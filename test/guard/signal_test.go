@@ -74,7 +74,7 @@ func TestAnInterruptIsForTheCommand(t *testing.T) {
 	if got := cmd.ProcessState.ExitCode(); got != 7 {
 		t.Errorf("exit status %d, want 7", got)
 	}
-	contains(t, h.read("says"), "interrupt: the command is ended, then everything is put back", "the command gets SIGINT", "cleaned up", "everything is back")
+	contains(t, h.read("says"), "interrupt: guard ends the command, and then puts everything back", "the command gets SIGINT", "cleaned up", "everything is back")
 	if strings.Contains(h.read("says"), "SIGTERM") {
 		t.Error("it gets SIGTERM too")
 	}

@@ -89,7 +89,7 @@ func TestViaThePodsStay(t *testing.T) {
 	for line, want := range map[string]string{
 		reload + "; exit 3":        "shop/web-0 eth0 stays on lan2: the command has ended with exit status 3: relink move lan2=lan0 moves it back",
 		reload + "; kill -TERM $$": "shop/web-0 eth0 stays on lan2: the command was ended by signal 15: relink move lan2=lan0 moves it back",
-		reload + "; sleep 1000":    "shop/web-0 eth0 stays on lan2: the command was ended because it took too long: relink move lan2=lan0 moves it back",
+		reload + "; sleep 1000":    "shop/web-0 eth0 stays on lan2: the command was ended at its limit: relink move lan2=lan0 moves it back",
 		"ip link del lan0":         "shop/web-0 eth0 stays on lan2: lan0 (veth) is not there: relink move lan2=lan0 moves it back",
 		"ip link set lan1 down":    "shop/web-0 eth0 stays on lan2: lan0: no carrier: relink move lan2=lan0 moves it back",
 	} {
