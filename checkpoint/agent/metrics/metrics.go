@@ -47,7 +47,7 @@ func New(version, leaseDir string) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		wakes:    counters("relink_agent_wakeups_total", "How often the working loop woke up, by what woke it.", "source"),
-		losses:   counter("relink_losses_total", "How often a NIC or a bond went that pods are on."),
+		losses:   counter("relink_losses_total", "How often a NIC or a bond below pods went away."),
 		lost:     counter("relink_lost_attachments_total", "Interfaces of pods that went with their NIC or bond."),
 		tries:    counters("relink_restores_total", "Tries to restore what is on one NIC or bond, by result.", "result"),
 		outcomes: counters("relink_restored_attachments_total", "Interfaces of pods in all tries to restore, by what became of them.", "outcome"),
@@ -55,9 +55,9 @@ func New(version, leaseDir string) *Metrics {
 		toWhole: histogram("relink_loss_to_whole_seconds",
 			"Time from the loss of a NIC or bond until the last interface on it was restored.", outageBuckets),
 		fromBack: histogram("relink_back_to_whole_seconds",
-			"Time from when a NIC or bond was back until the last interface on it was restored. It includes the time of the host's network manager.", restoreBuckets),
+			"Time from when a NIC or bond was back until the last interface on it was restored. It includes the time that the host's network manager has.", restoreBuckets),
 		toLink: histogram("relink_loss_to_connected_seconds",
-			"Time from the loss of a NIC or bond until it had carrier, and the neighbours were told of all restored addresses.", outageBuckets),
+			"Time from the loss of a NIC or bond until it had carrier, and the agent had told the neighbours of all restored addresses.", outageBuckets),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "relink_agent_build_info", Help: "The version of relink-agent. The value is 1.", ConstLabels: prometheus.Labels{"version": version},

@@ -28,10 +28,10 @@ const (
 var (
 	leases    = desc("relink_ipam_leases", "Addresses of the pool that are not free, by state: held, reserved, or quarantined.", "network", "ranges", "state")
 	poolSize  = desc("relink_ipam_pool_addresses", "Addresses that the pool has.", "network", "ranges")
-	poolFree  = desc("relink_ipam_pool_free_addresses", "Addresses of the pool that are free. An ADD takes a quarantined one if none is free.", "network", "ranges")
+	poolFree  = desc("relink_ipam_pool_free_addresses", "Addresses of the pool that are free. An ADD takes a quarantined address if none is free.", "network", "ranges")
 	outside   = desc("relink_ipam_outside_leases", "Leases of the network outside of all pools that its configuration has.", "network")
-	readable  = desc("relink_ipam_store_readable", "1 if the network's leases could be read, 0 if not.", "network")
-	storeRead = desc("relink_ipam_store_read_timestamp_seconds", "When the network's leases were read last.", "network")
+	readable  = desc("relink_ipam_store_readable", "1 if the agent could read the network's leases, 0 if not.", "network")
+	storeRead = desc("relink_ipam_store_read_timestamp_seconds", "When the agent read the network's leases last.", "network")
 )
 
 // pools shows the stores of relink-ipam. A store with many leases takes long to read, and the lock of a reader keeps ADDs

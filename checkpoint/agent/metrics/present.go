@@ -17,22 +17,22 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	attachments = desc("relink_attachments", "Interfaces of pods that have a checkpoint, by state: whole, lost with their NIC, drifted, or with a sandbox that was not found.", "state")
+	attachments = desc("relink_attachments", "Interfaces of pods that have a checkpoint, by state: whole, lost with their NIC, drifted, or their sandbox was not found.", "state")
 	onBase      = desc("relink_base_attachments", "Interfaces of pods on the NIC or bond.", "base")
 	lostOnBase  = desc("relink_base_lost_attachments", "Interfaces of pods on the NIC or bond that are lost.", "base")
 	baseState   = desc("relink_base_state", "1 for the state that the NIC or bond is in, 0 for the others.", "base", "state")
-	baseSince   = desc("relink_base_state_since_timestamp_seconds", "When the NIC or bond came into its state.", "base")
+	baseSince   = desc("relink_base_state_since_timestamp_seconds", "When the present state of the NIC or bond began.", "base")
 	baseNext    = desc("relink_base_next_try_timestamp_seconds", "When the agent tries again to restore what is on the NIC or bond, after a failure.", "base")
-	owed        = desc("relink_announcements_owed", "Interfaces that are restored, and that the neighbours were not told of, because the carrier is missing.")
+	owed        = desc("relink_announcements_owed", "Interfaces that are restored, but have no carrier: the agent has not told the neighbours yet.")
 	paused      = desc("relink_agent_paused", "1 while the agent is paused, 0 otherwise.")
 	pausedSince = desc("relink_agent_paused_since_timestamp_seconds", "When the pause began. There is no series while the agent is not paused.")
 	cameRound   = desc("relink_agent_last_round_timestamp_seconds", "When the working loop came round last.")
 	unreadable  = desc("relink_checkpoints_unreadable", "Checkpoints that cannot be read.")
 	captured    = desc("relink_checkpoint_captured_timestamp_seconds", "When the oldest and the newest checkpoint were written. A checkpoint is written only if its interface has changed.", "which")
-	readings    = desc("relink_checkpoint_readings_total", "How often pods were read to keep their checkpoints fresh, by result: the reading came to an end, or failed.", "result")
-	refreshes   = desc("relink_checkpoint_refreshes_total", "How often a checkpoint was written anew because its interface had changed.")
-	refusals    = desc("relink_checkpoint_refusals_total", "How often a checkpoint was not written anew because its interface was worse than recorded.")
-	overruns    = desc("relink_agent_overruns_total", "How often the kernel told more than the agent has read, by watch: the devices of the host, or pods. The agent then looks at everything anew.", "watch")
+	readings    = desc("relink_checkpoint_readings_total", "How often the agent read a pod to keep its checkpoints fresh, by result: complete or failed.", "result")
+	refreshes   = desc("relink_checkpoint_refreshes_total", "How often the agent wrote a checkpoint anew because its interface had changed.")
+	refusals    = desc("relink_checkpoint_refusals_total", "How often the agent kept a checkpoint because its interface was worse than recorded.")
+	overruns    = desc("relink_agent_overruns_total", "How often the kernel sent more messages than the agent could read, by watch: host or pods. The agent then looks at everything anew.", "watch")
 )
 
 // Describe implements prometheus.Collector.
