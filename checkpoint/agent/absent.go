@@ -17,14 +17,14 @@ import (
 // surveyLimit bounds the survey of the node's sandboxes.
 const surveyLimit = 15 * time.Second
 
-// absence is that of a sandbox that was not found.
+// absence is a search for a sandbox that found nothing.
 type absence struct {
-	// at is when it was looked for, and namespace is what was looked for.
+	// at is the time of the search. namespace is what was searched for.
 	at        time.Time
 	namespace attachment.Namespace
 }
 
-// noteAbsent notes which sandboxes the restore has not found.
+// noteAbsent notes which sandboxes the restore did not find.
 func (a *Agent) noteAbsent(e ended, now time.Time) {
 	for _, r := range e.records {
 		if slices.Contains(e.result.Absent, r.Attachment) {
@@ -33,8 +33,8 @@ func (a *Agent) noteAbsent(e ended, now time.Time) {
 	}
 }
 
-// withoutAbsent returns the records without those of sandboxes that were not found. It forgets what it knows of attachments that
-// have no record any more, or one in another sandbox.
+// withoutAbsent leaves out the records whose sandboxes were not found. It forgets an attachment that has no record any
+// more, or whose record now names another sandbox.
 func (a *Agent) withoutAbsent(records []checkpoint.Record) (living []checkpoint.Record) {
 	recorded, still := map[attachment.Key]bool{}, map[attachment.Key]bool{}
 	for _, r := range records {
@@ -50,7 +50,8 @@ func (a *Agent) withoutAbsent(records []checkpoint.Record) (living []checkpoint.
 	return living
 }
 
-// lookAgainForAbsent forgets which sandboxes were not found a while ago. It returns whether there are some.
+// lookAgainForAbsent forgets the sandboxes whose last search is some time ago, so that they are searched for again.
+// some says whether there are any.
 func (a *Agent) lookAgainForAbsent(now time.Time) (some bool) {
 	for key, absent := range a.absent {
 		if now.Sub(absent.at) >= absentRound {
@@ -61,8 +62,8 @@ func (a *Agent) lookAgainForAbsent(now time.Time) (some bool) {
 	return some
 }
 
-// askAbout asks the container runtime about sandboxes that were not found, once about each. Nothing waits for the answer: it
-// is for people.
+// askAbout asks the container runtime about sandboxes that were not found, once about each. Nothing waits for the
+// answer: only people read it.
 func (a *Agent) askAbout(absent []attachment.Key) {
 	ids := map[string]bool{}
 	for _, key := range absent {
@@ -88,14 +89,14 @@ func (a *Agent) askAbout(absent []attachment.Key) {
 	}()
 }
 
-// remark is what is to be said of sandboxes that were not found.
+// remark is a line for the log about sandboxes that were not found.
 type remark struct {
 	text, hint string
 	ids        []string
 }
 
-// aboutAbsent is a pure function: it says what the survey tells of the sandboxes with these IDs, none of which was found at
-// its path. It says nothing of pods that have ended, as pods do.
+// aboutAbsent is a pure function. No sandbox with these IDs was found at its path. aboutAbsent says what the survey
+// tells about them. It says nothing about pods that ended in the usual way.
 func aboutAbsent(survey sandbox.Survey, ids map[string]bool) (remarks []remark) {
 	hidden := remark{text: "the container runtime runs sandboxes that the agent cannot find", hint: "are /run/netns and /proc those of the node?"}
 	for _, s := range survey.Absent {

@@ -24,13 +24,13 @@ func TestAboutAbsent(t *testing.T) {
 		survey sandbox.Survey
 		want   []string
 	}{
-		"the pod has ended":            {sandbox.Survey{}, nil},
-		"its sandbox has stopped":      {sandbox.Survey{Absent: []sandbox.OfRuntime{stopped}}, nil},
-		"it cannot be seen from here":  {sandbox.Survey{Absent: []sandbox.OfRuntime{ready}}, []string{"the container runtime runs sandboxes that the agent cannot find: [c1]"}},
-		"it is in another namespace":   {sandbox.Survey{Sandboxes: []sandbox.Known{known("c1", true)}}, []string{"sandboxes run, but in other namespaces than recorded: [c1]"}},
-		"others are none of it":        {sandbox.Survey{Sandboxes: []sandbox.Known{known("c2", true)}, Absent: []sandbox.OfRuntime{{ContainerID: "c3", Ready: true}}}, nil},
-		"nobody can be asked":          {sandbox.Survey{Incomplete: errors.New("no runtime")}, []string{"some sandboxes were not found, and the agent does not know whether their pods have ended: []"}},
-		"stopped, in a reused network": {sandbox.Survey{Sandboxes: []sandbox.Known{known("c1", false)}}, nil},
+		"the pod has ended":             {sandbox.Survey{}, nil},
+		"its sandbox has stopped":       {sandbox.Survey{Absent: []sandbox.OfRuntime{stopped}}, nil},
+		"it cannot be seen from here":   {sandbox.Survey{Absent: []sandbox.OfRuntime{ready}}, []string{"the container runtime runs sandboxes that the agent cannot find: [c1]"}},
+		"it is in another namespace":    {sandbox.Survey{Sandboxes: []sandbox.Known{known("c1", true)}}, []string{"sandboxes run, but in other namespaces than recorded: [c1]"}},
+		"only others are in the survey": {sandbox.Survey{Sandboxes: []sandbox.Known{known("c2", true)}, Absent: []sandbox.OfRuntime{{ContainerID: "c3", Ready: true}}}, nil},
+		"nobody can be asked":           {sandbox.Survey{Incomplete: errors.New("no runtime")}, []string{"some sandboxes were not found, and the agent does not know whether their pods have ended: []"}},
+		"stopped, in a reused network":  {sandbox.Survey{Sandboxes: []sandbox.Known{known("c1", false)}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
@@ -44,7 +44,8 @@ func TestAboutAbsent(t *testing.T) {
 	}
 }
 
-// A sandbox that was not found is looked for later. A record of the same attachment in another sandbox does not wait for that.
+// The agent searches later for a sandbox that it did not find. If the attachment gets a record in another sandbox, the
+// agent does not wait with that record.
 func TestAbsentUntilRecordedAnew(t *testing.T) {
 	was, other := attachment.Namespace{Path: "/run/netns/a", Inode: 1}, attachment.Namespace{Path: "/run/netns/b", Inode: 2}
 	record := func(id string, at attachment.Namespace) checkpoint.Record {
@@ -64,7 +65,7 @@ func TestAbsentUntilRecordedAnew(t *testing.T) {
 		t.Errorf("%v are looked at", got)
 	}
 	if a.lookAgainForAbsent(now.Add(absentRound-1)) || !a.lookAgainForAbsent(now.Add(absentRound)) {
-		t.Error("it is not looked for again when its time has come")
+		t.Error("the agent does not search again when it is time")
 	}
 	if ids(nil); len(a.absent)+len(a.asked) != 0 {
 		t.Errorf("the agent remembers forgotten attachments: %v, %v", a.absent, a.asked)

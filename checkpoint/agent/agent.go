@@ -23,21 +23,21 @@ import (
 // Options of an agent.
 type Options struct {
 	Store *checkpoint.Store
-	// HostGrace is how long the host's network manager has for a device that is back, before the agent sets it
-	// up and makes it a member of its bond.
+	// HostGrace is the time that the host's network manager has for a device that is back. After that, the agent sets
+	// the device up and makes it a member of its bond.
 	HostGrace time.Duration
-	// RebuildBond builds a bond that is missing after that time.
+	// RebuildBond makes the agent build a bond that is still missing after HostGrace.
 	RebuildBond bool
 	Log         *slog.Logger
-	// Runtime is asked about sandboxes that are not found. It may be nil.
+	// Runtime answers questions about sandboxes that are not found. It may be nil.
 	Runtime sandbox.Runtime
-	// Version is the program's.
+	// Version is the version of the program.
 	Version string
-	// Ready is called once, when the agent has looked at everything and hears of each change. Alive is called each time that the loop comes round, at least every
-	// Patience. Both may be nil.
+	// The agent calls Ready once: when it has looked at everything and hears of each change. It calls Alive in each
+	// round of the loop, at least every Patience. Both may be nil.
 	Ready, Alive func()
 	Patience     time.Duration
-	// ReceiveBuffer is that of the watch of the host's devices, in bytes. 0 means the default.
+	// ReceiveBuffer is the size of the receive buffer for the host's devices, in bytes. 0 means the default.
 	ReceiveBuffer int
 	// Observer hears what the agent does. It may be nil.
 	Observer Observer
@@ -51,45 +51,47 @@ type Agent struct {
 	index     *index
 	refresher *fresh.Refresher
 	started   time.Time
-	// complaints are the refresher's. Its goroutine alone uses them.
+	// complaints are about the refresher's errors. Only the refresher's goroutine uses them.
 	complaints complaints
 
-	// The loop alone uses these.
+	// Only the loop uses these.
 	devices netstate.Devices
-	// stale says that the devices have to be looked at again. looked is when they were looked at last.
+	// stale says that the loop has to look at the devices again. looked is the time of the last look.
 	stale  bool
 	looked time.Time
-	// doubted is when the index was last asked whether it hears of everything.
+	// doubted is when the loop last asked the index whether it hears of everything.
 	doubted time.Time
-	// outdated says that checkpoints have changed since they were read.
+	// outdated says that checkpoints have changed since the loop read them.
 	outdated bool
 	chains   []*chain
 	nics     []netstate.Member
 	// absent are attachments whose sandboxes were not found.
 	absent map[attachment.Key]absence
-	// asked are the attachments about whose sandboxes the container runtime was asked.
+	// asked are the attachments whose sandboxes the agent has asked the container runtime about.
 	asked map[attachment.Key]bool
-	// unindexed are attachments whose records do not have the parents' indices, with what that means for them.
+	// unindexed are attachments whose records lack the indices of the parents. The value is the loss of the attachment,
+	// if any.
 	unindexed map[attachment.Key]*restore.Loss
-	// drifts are the attachments that differ while their parents are there.
+	// drifts are the attachments that differ from their records while their parents are there.
 	drifts map[attachment.Key]*drift
-	// fates are what became of the interfaces that are lost.
+	// fates say what became of the lost interfaces.
 	fates   map[attachment.Key]*fate
 	running int
-	// overruns is how often the watch of the host's devices has lost messages.
+	// overruns counts how often the watch of the host's devices lost messages.
 	overruns uint64
 	ended    chan ended
-	// findings gets a value when those of the refresher have changed.
+	// findings gets a value when the refresher's findings have changed.
 	findings chan struct{}
 	requests chan func()
 
 	mu sync.Mutex
-	// status is the answer to Status, and figures is that to Figures. mu guards both.
+	// status is the answer to Status. figures is the answer to Figures. mu guards both.
 	status  control.Status
 	figures Figures
 	paused  *control.Pause
 
-	// cameRound is when the loop came round last, in nanoseconds since started. Whoever sets the date does not change it.
+	// cameRound is the time of the loop's last round, in nanoseconds since started. A change of the system's date does
+	// not change it.
 	cameRound atomic.Int64
 }
 
@@ -99,16 +101,17 @@ type ended struct {
 	result *restore.Result
 	err    error
 	took   time.Duration
-	// records are those that it was given.
+	// records are the records that the restore was given.
 	records []checkpoint.Record
-	// held are the sandboxes that the refresher left alone meanwhile.
+	// held are the sandboxes that the refresher left alone during the restore.
 	held []string
 }
 
-// settlePatience bounds the wait for sandboxes that another process is at work on.
+// settlePatience bounds the wait for sandboxes that another process works on.
 const settlePatience = 10 * time.Second
 
-// settle finishes what a killed move has left. A guard finishes its moves itself, and a paused agent changes nothing.
+// settle finishes what a killed move has left. It does nothing while a guard is at work, because a guard finishes its
+// own moves. It does nothing while the agent is paused.
 func (a *Agent) settle() {
 	if a.paused != nil || a.Store.Guarded() {
 		return
@@ -120,8 +123,8 @@ func (a *Agent) settle() {
 	}
 }
 
-// New returns an agent of this network namespace and the store. It finishes what a killed move has left. The caller runs
-// and closes the agent.
+// New returns an agent for this network namespace and the store. It finishes what a killed move has left. The caller
+// runs and closes the agent.
 func New(opts Options) (*Agent, error) {
 	if opts.Patience == 0 {
 		opts.Patience = time.Minute
@@ -169,7 +172,7 @@ func New(opts Options) (*Agent, error) {
 	return a, nil
 }
 
-// Close releases what the agent has open. Run has returned before.
+// Close releases what the agent has open. Call it after Run has returned.
 func (a *Agent) Close() {
 	if a.index != nil {
 		a.index.close()
@@ -178,7 +181,7 @@ func (a *Agent) Close() {
 	a.restorer.Close()
 }
 
-// Run watches until ctx is done, and then waits for the restores that are under way.
+// Run watches until ctx is done. Then it waits for the restores that are under way.
 func (a *Agent) Run(ctx context.Context) error {
 	if err := a.restorer.OweAll(); err != nil {
 		a.Log.Warn("a restore was killed, and the agent cannot note that the neighbours are still to be told", "error", err)
@@ -218,7 +221,7 @@ func (a *Agent) newFindings() {
 	}
 }
 
-// notFresh logs that a checkpoint could not be renewed. The refresher calls it, and tries again.
+// notFresh logs that a checkpoint could not be renewed. The refresher calls notFresh, and tries again by itself.
 func (a *Agent) notFresh(namespace attachment.Namespace, err error) {
 	if text := printable.Joined(err); a.complaints.isNew(namespace, text, time.Now()) {
 		a.Log.Warn("a checkpoint is not kept fresh", "namespace", namespace.Path, "error", text)

@@ -13,8 +13,8 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// The parent comes back, and nobody types anything.
-func TestWhatWentWithItsParentComesBack(t *testing.T) {
+// The parent comes back. The agent restores the pods without a command.
+func TestInterfacesComeBackWithTheirParent(t *testing.T) {
 	n := newNode(t, "lan0")
 	pods := []pod{n.attach(t, "lan0", 1), n.attach(t, "lan0", 2)}
 	before := []string{pods[0].state(t), pods[1].state(t)}
@@ -30,14 +30,14 @@ func TestWhatWentWithItsParentComesBack(t *testing.T) {
 		n.is(t, "lan0", control.Whole)
 		for i, p := range pods {
 			if now := p.state(t); now != before[i] || now == "" {
-				t.Errorf("it is\n%s\nand was\n%s", now, before[i])
+				t.Errorf("the interface is\n%s\nand was\n%s", now, before[i])
 			}
 		}
 	}
 }
 
-// A base that stays away holds nobody up.
-func TestADeadBaseHoldsNobodyUp(t *testing.T) {
+// A base that stays away does not delay pods on other bases.
+func TestADeadBaseDelaysNobodyElse(t *testing.T) {
 	n := newNode(t, "lan0", "wan0")
 	p, other := n.attach(t, "lan0", 1), n.attach(t, "wan0", 2)
 	n.start(t, nil)
@@ -51,7 +51,8 @@ func TestADeadBaseHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// What somebody took away while the parent was there is not given back, neither at once nor with the parent of another.
+// Somebody takes an interface away while its parent is there. The agent does not bring it back: neither at once, nor
+// when the parent of another pod comes back.
 func TestDriftIsLeftAlone(t *testing.T) {
 	n := newNode(t, "lan0", "wan0")
 	gone, changed, lost := n.attach(t, "lan0", 1), n.attach(t, "lan0", 2), n.attach(t, "wan0", 3)
@@ -68,7 +69,7 @@ func TestDriftIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A new device is the network manager's first. When its time is over, the agent sets the device up.
+// The network manager is first to handle a new device. When its time is over, the agent sets the device up.
 func TestTheNetworkManagerComesFirst(t *testing.T) {
 	n := newNode(t, "lan0")
 	p := n.attach(t, "lan0", 1)
@@ -83,13 +84,13 @@ func TestTheNetworkManagerComesFirst(t *testing.T) {
 	}
 	n.is(t, "lan0", control.Whole)
 	if waited := n.chain("lan0").Since.Sub(waiting.Since); waited < time.Second {
-		t.Errorf("it waited for %s only", waited)
+		t.Errorf("the agent waited only %s", waited)
 	}
 	if p.state(t) == "" {
-		t.Error("it is not restored")
+		t.Error("the pod is not restored")
 	}
 
-	// The manager does it: the agent does not wait to the end of the time.
+	// The manager sets the device up: the agent does not wait any longer.
 	n.stop()
 	n.start(t, func(o *Options) { o.HostGrace = time.Hour })
 	fresh.IP(t, "", "link del lan0")
@@ -99,7 +100,7 @@ func TestTheNetworkManagerComesFirst(t *testing.T) {
 	n.is(t, "lan0", control.Whole)
 }
 
-// A paused agent does nothing, also after a restart, until its pause ends.
+// A paused agent does nothing until its pause ends. A restart does not end the pause.
 func TestPause(t *testing.T) {
 	n := newNode(t, "lan0")
 	p := n.attach(t, "lan0", 1)
@@ -131,8 +132,9 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// An agent that nobody has paused restores nothing while a guard is at work, also if it starts then.
-func TestAGuardIsAtWork(t *testing.T) {
+// While a guard is at work, the agent restores nothing, although nobody has paused it. This also holds for an agent
+// that starts during that time.
+func TestNoRestoreWhileAGuardIsAtWork(t *testing.T) {
 	n := newNode(t, "lan0")
 	p := n.attach(t, "lan0", 1)
 	end, err := n.store.BeginGuard()
@@ -143,18 +145,18 @@ func TestAGuardIsAtWork(t *testing.T) {
 	makeParent(t, "lan0")
 	n.start(t, nil)
 	n.is(t, "lan0", control.Lost)
-	time.Sleep(guardRound + 100*time.Millisecond) // It has looked again.
+	time.Sleep(guardRound + 100*time.Millisecond) // The agent has looked again.
 	if c := n.chain("lan0"); c.State != control.Lost || !strings.HasSuffix(c.Reason, "; relink guard is at work") || p.state(t) != "" {
 		t.Errorf("status %+v, pod %q", c, p.state(t))
 	}
 	end()
 	n.is(t, "lan0", control.Whole)
 	if p.state(t) == "" {
-		t.Error("it is not restored")
+		t.Error("the pod is not restored")
 	}
 }
 
-// An agent that was not there at the loss finds it.
+// An agent that starts after a loss finds the loss.
 func TestALossWithoutTheAgent(t *testing.T) {
 	n := newNode(t, "lan0")
 	p := n.attach(t, "lan0", 1)
@@ -164,11 +166,11 @@ func TestALossWithoutTheAgent(t *testing.T) {
 	n.start(t, nil)
 	n.is(t, "lan0", control.Whole)
 	if p.state(t) != was {
-		t.Errorf("it is\n%s\nand was\n%s", p.state(t), was)
+		t.Errorf("the interface is\n%s\nand was\n%s", p.state(t), was)
 	}
 }
 
-// A pod that comes while the agent runs is known to it at once, and one that goes is forgotten.
+// The agent knows a new pod at once, and forgets a pod that ends.
 func TestPodsComeAndGo(t *testing.T) {
 	n := newNode(t, "lan0")
 	n.start(t, nil)
@@ -181,7 +183,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	n.forget(t, p)
 	within(t, patience, "the agent forgets the pod", func() bool { return n.chain("lan0").Attachments == 0 })
 
-	// A sandbox that has gone without a DEL is nobody's loss.
+	// A sandbox that ended without a DEL is not a loss.
 	q := n.attach(t, "lan0", 2)
 	fresh.IP(t, "", "link del lan0")
 	fresh.Remove(t, q.netns)
@@ -189,8 +191,8 @@ func TestPodsComeAndGo(t *testing.T) {
 	within(t, patience, "nothing is lost", func() bool { return n.chain("lan0").Lost == 0 })
 }
 
-// What somebody took away stays away when the parent goes and comes back, also if the agent was started anew. Then it is the
-// operator's to decide.
+// An interface that somebody took away stays away when the parent goes and comes back. A restart of the agent does not
+// change that. Only the operator brings it back.
 func TestWhatWasTakenAwayStaysAway(t *testing.T) {
 	n := newNode(t, "lan0")
 	gone, down, other := n.attach(t, "lan0", 1), n.attach(t, "lan0", 2), n.attach(t, "lan0", 3)
@@ -236,8 +238,8 @@ func (n *node) settled() (count int) {
 	return count
 }
 
-// A route that somebody adds in a pod is in its checkpoint, and so it comes back with the parent. One that somebody removes does
-// not come back.
+// Somebody adds a route in a pod. The route is in the checkpoint, so it comes back with the parent. A route that
+// somebody removed does not come back.
 func TestCheckpointsAreKeptFresh(t *testing.T) {
 	n := newNode(t, "lan0")
 	p := n.attach(t, "lan0", 1)
@@ -262,7 +264,7 @@ func TestCheckpointsAreKeptFresh(t *testing.T) {
 	}
 }
 
-// What a restore without carrier has left unannounced, the agent announces when there is carrier. Nobody else has to come.
+// A restore without carrier leaves addresses unannounced. The agent announces them when there is carrier.
 func TestAnnouncementsOfOthers(t *testing.T) {
 	n := newNode(t, "lan0")
 	p := n.attach(t, "lan0", 1)
@@ -280,8 +282,8 @@ func TestAnnouncementsOfOthers(t *testing.T) {
 	within(t, patience, "it is announced", func() bool { return !owed() && n.agent.Status().Owed == 0 })
 }
 
-// Somebody works on the sandbox when its announcement is sent. The checkpoint says that nothing is owed as soon as it can be
-// written.
+// Another process works on the sandbox when the agent sends its announcement. The checkpoint says that nothing is owed
+// as soon as the agent can write it.
 func TestAnAnnouncementOfABusySandbox(t *testing.T) {
 	n := newNode(t, "lan0")
 	p := n.attach(t, "lan0", 1)
@@ -300,7 +302,7 @@ func TestAnAnnouncementOfABusySandbox(t *testing.T) {
 	})
 }
 
-// The store's directory is removed, or another one is put in its place. The agent watches the new one.
+// Somebody removes the store's directory, or puts another one in its place. The agent watches the new one.
 func TestAnotherDirectoryOfCheckpoints(t *testing.T) {
 	n := newNode(t, "lan0")
 	p := n.attach(t, "lan0", 1)
@@ -322,7 +324,7 @@ func TestAnotherDirectoryOfCheckpoints(t *testing.T) {
 	attachments(0)
 	n.save(t, p)
 	attachments(1)
-	// A mount tells nothing. The agent finds it when it looks once a minute.
+	// No event tells about a mount. The agent finds it when it looks, once a minute.
 	fresh.Run(t, "", "mount -t tmpfs none "+n.store.Dir())
 	t.Cleanup(func() { fresh.Run(t, "", "umount "+n.store.Dir()) })
 	n.save(t, n.attach(t, "lan0", 2))

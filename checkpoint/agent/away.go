@@ -12,19 +12,20 @@ import (
 type presence int
 
 const (
-	// unsure: nobody can look into the sandbox, or the interface went or is down without anybody's wish.
+	// unsure: nobody can look into the sandbox, or something else explains why the interface is gone or down.
 	unsure presence = iota
-	// present: the interface is there, under whatever name, and up if it was recorded as up.
+	// present: the interface is there, under any name. It is up if it was recorded as up.
 	present
-	// away: it is gone or down, and its parents are there and up.
+	// away: the interface is gone or down, and its parents are there and up.
 	away
 )
 
-// presenceOf looks into the sandbox. beside are all records of the sandbox.
+// presenceOf looks into the sandbox for the interface of the record. beside are all records of the sandbox.
 //
-// Some interfaces go or go down without anybody's wish. A NIC goes with its driver, and nothing in the host tells that. A VLAN
-// device is down while its parent is. What is on a parent goes with it. The parents are looked at last: Linux first sets a
-// parent down that goes, and then what is on it. So a parent that is up after the look explains nothing.
+// Some interfaces go or go down although nobody wanted it. A NIC goes with its driver, and nothing in the host shows
+// that. A VLAN device is down while its parent is down. An interface goes with its parent. presenceOf looks at the
+// parents last: when a parent goes, Linux first sets the parent down, and then what is on it. So a parent that is still
+// up at the end is not the reason.
 func presenceOf(host *kernel.Namespace, r checkpoint.Record, beside []checkpoint.Record) presence {
 	devices, ok := devicesOf(r)
 	if !ok {
@@ -44,8 +45,8 @@ func presenceOf(host *kernel.Namespace, r checkpoint.Record, beside []checkpoint
 	return away
 }
 
-// presenceOnOwn is for what is gone or down and was on an interface of the sandbox, which may have gone with its own
-// parent.
+// presenceOnOwn is for an interface that is gone or down and was on another interface of the sandbox. That one may have
+// gone with its own parent.
 func presenceOnOwn(host *kernel.Namespace, r checkpoint.Record, beside []checkpoint.Record, devices netstate.Devices) presence {
 	others := slices.DeleteFunc(slices.Clone(beside), func(b checkpoint.Record) bool { return b.Attachment == r.Attachment })
 	for _, p := range r.Interface.Parents {
@@ -61,7 +62,7 @@ func presenceOnOwn(host *kernel.Namespace, r checkpoint.Record, beside []checkpo
 	return away
 }
 
-// devicesOf returns the devices of the record's sandbox. ok is false if nobody can look at them.
+// devicesOf returns the devices of the record's sandbox. ok is false if it cannot look at them.
 func devicesOf(r checkpoint.Record) (devices netstate.Devices, ok bool) {
 	sandbox, err := kernel.Open(r.Namespace.Path)
 	if err != nil {
@@ -75,8 +76,8 @@ func devicesOf(r checkpoint.Record) (devices netstate.Devices, ok bool) {
 	return devices, err == nil
 }
 
-// deviceOf returns the device that the recorded one is. It may have another name by now: KubeVirt renames the pod's
-// interface, and gives its name to another device.
+// deviceOf returns the device that was recorded. It may have another name now: KubeVirt renames the pod's interface,
+// and gives the old name to another device.
 func deviceOf(r checkpoint.Record, beside []checkpoint.Record, devices netstate.Devices) (netstate.LiveDevice, bool) {
 	here := slices.DeleteFunc(slices.Clone(beside), func(b checkpoint.Record) bool { return b.Namespace.Same(r.Namespace) != nil })
 	of := checkpoint.Match(here, devices)
@@ -88,7 +89,8 @@ func deviceOf(r checkpoint.Record, beside []checkpoint.Record, devices netstate.
 	return netstate.LiveDevice{}, false
 }
 
-// areUp says that all recorded devices are in the host, and up. Old records do not have their indices: then they do not count.
+// areUp says that all recorded devices are in the host, and up. It ignores devices without an index, as old records
+// have them.
 func areUp(host *kernel.Namespace, recorded []netstate.Device) bool {
 	return !slices.ContainsFunc(recorded, func(p netstate.Device) bool {
 		if p.IfIndex == 0 {

@@ -31,8 +31,8 @@ func (n *node) judged(t *testing.T, away ...pod) {
 	})
 }
 
-// What somebody took away stays away, also if it drifted in another way before, or if the sandbox could not be looked into
-// since. What somebody renamed was on the wire: it comes back.
+// An interface that somebody took away stays away: also if it drifted in another way before, and also if nobody could
+// look into the sandbox since then. An interface that somebody renamed was still in use: it comes back.
 func TestTakenAwayForCertain(t *testing.T) {
 	n := newNode(t, "lan0")
 	renamed, covered, later := n.attach(t, "lan0", 1), n.attach(t, "lan0", 2), n.attach(t, "lan0", 3)
@@ -56,11 +56,11 @@ func TestTakenAwayForCertain(t *testing.T) {
 	makeParent(t, "lan0")
 	n.is(t, "lan0", control.Whole)
 	if renamed.state(t) == "" || covered.state(t) != "" || later.state(t) != "" {
-		t.Errorf("renamed: %q; deleted, then not to be looked into: %q; drifted, then deleted: %q", renamed.state(t), covered.state(t), later.state(t))
+		t.Errorf("renamed: %q; deleted, then hidden: %q; drifted, then deleted: %q", renamed.state(t), covered.state(t), later.state(t))
 	}
 }
 
-// Nobody has taken away what nobody can look at, and what went with its parent.
+// An interface counts as taken away only if somebody can look at it, and only if its parent did not go.
 func TestPresence(t *testing.T) {
 	n := newNode(t, "lan0")
 	p := n.attach(t, "lan0", 1)
@@ -91,7 +91,8 @@ func TestPresence(t *testing.T) {
 	}
 }
 
-// A node with an event every second still looks once a minute whether another directory of checkpoints was mounted.
+// On a node with an event every second, the agent still checks once a minute whether another directory of checkpoints
+// was mounted.
 func TestABusyNodeDoubtsItsIndex(t *testing.T) {
 	n := newNode(t, "lan0")
 	n.start(t, nil)
@@ -112,9 +113,9 @@ func TestABusyNodeDoubtsItsIndex(t *testing.T) {
 	within(t, patience, "the agent knows the pod", func() bool { return n.chain("lan0").Attachments == 1 })
 }
 
-// A look at an interface that was taken away can take long: a pod can have thousands of devices. The loop does not look all the
-// time, and it looks by itself when the time has come.
-func TestLooksAtWhatWasTakenAwayHaveAPace(t *testing.T) {
+// A look at an interface that was taken away can take long: a pod can have thousands of devices. So the loop pauses
+// between two looks. When the pause is over, it looks without an event.
+func TestLooksAtATakenInterfaceAreLimited(t *testing.T) {
 	n := newNode(t, "lan0")
 	p := n.attach(t, "lan0", 1)
 	n.start(t, nil)

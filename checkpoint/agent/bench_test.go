@@ -14,7 +14,8 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// medianTook is the median of what the agent says its restores of 250 attachments took, in milliseconds.
+// medianTook returns the median duration of the agent's restores of 250 attachments, in milliseconds. It reads the
+// agent's log.
 func (n *node) medianTook(b *testing.B) float64 {
 	var all []float64
 	for _, m := range regexp.MustCompile(`attachments=250 took=(\S+)`).FindAllStringSubmatch(n.log.String(), -1) {
@@ -24,7 +25,7 @@ func (n *node) medianTook(b *testing.B) float64 {
 	return all[len(all)/2]
 }
 
-// forgiveFlaps has the agent forget how often a base came and went: the next restore does not wait.
+// forgiveFlaps makes the agent forget how often a base came and went: the next restore does not wait.
 func (n *node) forgiveFlaps(b *testing.B) {
 	b.Helper()
 	err := n.agent.inLoop(b.Context(), func() {
@@ -37,8 +38,8 @@ func (n *node) forgiveFlaps(b *testing.B) {
 	}
 }
 
-// BenchmarkNICBack is the time from the moment that the parent is back and up until all pods on it are whole. One round in
-// two has a dead base beside it.
+// BenchmarkNICBack measures from the moment when the parent is back and up until all pods on it are whole. Every other
+// round has a dead base beside it.
 func BenchmarkNICBack(b *testing.B) {
 	for _, dead := range []bool{false, true} {
 		b.Run(fmt.Sprintf("250 sandboxes, dead base beside %v", dead), func(b *testing.B) {
@@ -63,7 +64,7 @@ func BenchmarkNICBack(b *testing.B) {
 				n.is(b, "lan0", control.Lost)
 				fresh.Run(b, "", "ip link add lan0 type veth peer name lan0p; ip link set lan0p up")
 				n.is(b, "lan0", control.Waiting)
-				time.Sleep(time.Second) // No NIC is back at once.
+				time.Sleep(time.Second) // A real NIC is not back at once either.
 				n.forgiveFlaps(b)
 				start := time.Now()
 				fresh.IP(b, "", "link set lan0 up")

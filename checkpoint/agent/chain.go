@@ -13,14 +13,14 @@ import (
 	"github.com/relink-cni/relink/pkg/udev"
 )
 
-// chain is what the loop knows of a chain of parents and of the attachments on it.
+// chain is what the loop knows about a chain of parents and the attachments on it.
 type chain struct {
 	restore.Chain
-	// name tells it from other chains.
+	// name is different for each chain.
 	name    string
 	losses  []*restore.Loss
 	outlook restore.Outlook
-	// picture is what the outlook says, to compare outlooks by. tried is that of the last try.
+	// picture is the outlook as text, for comparison. tried is the picture of the last try.
 	picture, tried string
 	view           view
 	// inVain is the number of tries in a row that changed nothing.
@@ -28,17 +28,18 @@ type chain struct {
 	decided decision
 	// since is when the chain came into its state.
 	since time.Time
-	// lostAt is when the loss was seen, and backAt when something of it could be restored. Both are zero for a chain that is
-	// whole.
+	// lostAt is when the loop saw the loss. backAt is when a part of it could be restored. Both are zero for a chain
+	// that is whole.
 	lostAt, backAt time.Time
-	// wholeAt is when the last restore since lostAt ended. over is an outage that has ended and that the observer has not
-	// heard of. uncarried is when something was lost that is restored, and that the neighbours were not told of.
+	// wholeAt is when the last restore since lostAt ended. over is an outage that has ended, and that the observer does
+	// not know yet. uncarried is the time of a loss that is restored, but whose neighbours were not told yet.
 	wholeAt, uncarried time.Time
 	over               *Outage
-	// losts are when the chain was lost last, flaps times at most. endedAt is when a restore of it ended last.
+	// losts are the times of the last losses, at most flaps of them. endedAt is when the last restore of the chain
+	// ended.
 	losts   []time.Time
 	endedAt time.Time
-	// owed are the results of restores whose neighbours are not told yet.
+	// owed are the results of restores that still have to be announced to neighbours.
 	owed []*restore.Result
 }
 
@@ -56,7 +57,7 @@ func (c *chain) look(there netstate.Devices, losses []*restore.Loss, nics []nets
 	if c.view.lost == 0 {
 		c.outlook, c.picture = restore.Outlook{}, ""
 		c.view, c.inVain = view{running: c.view.running}, 0
-		if !c.view.running { // What was restored is told with these times.
+		if !c.view.running { // observeTry still needs these times.
 			c.endOutage()
 		}
 		return
@@ -81,7 +82,7 @@ func (c *chain) look(there netstate.Devices, losses []*restore.Loss, nics []nets
 	}
 }
 
-// noteInVain counts a try that failed at nothing and changed nothing as a failure: the next one waits.
+// noteInVain counts a try without an error that changed nothing as a failure. So the next try waits.
 func (c *chain) noteInVain() {
 	switch v := &c.view; {
 	case v.changed:
@@ -92,7 +93,7 @@ func (c *chain) noteInVain() {
 	}
 }
 
-// restUntil is when a base that comes and goes may be restored again, zero for another one.
+// restUntil is when a base that comes and goes may be restored again. It is zero for a base that does not.
 func (c *chain) restUntil(now time.Time) time.Time {
 	if len(c.losts) < flaps || now.Sub(c.losts[0]) >= flapTime {
 		return time.Time{}
@@ -100,7 +101,7 @@ func (c *chain) restUntil(now time.Time) time.Time {
 	return c.endedAt.Add(flapPause)
 }
 
-// since returns when something began that is now, zero if it is not.
+// since returns when a condition began. It returns zero if the condition does not hold now.
 func since(began time.Time, is bool, now time.Time) time.Time {
 	switch {
 	case !is:
@@ -111,12 +112,12 @@ func since(began time.Time, is bool, now time.Time) time.Time {
 	return began
 }
 
-// task is what may be restored of the chain. theirs says that the network manager has had its time.
+// task says what of the chain may be restored. theirs says that the network manager has had its time.
 func (c *chain) task(nics []netstate.Member, rebuildBond, theirs bool) restore.Task {
 	return restore.Task{Chain: c.Chain, Losses: c.losses, NICs: nics, RebuildBond: rebuildBond, Theirs: theirs}
 }
 
-// pictureOf returns what the outlook says as one text.
+// pictureOf returns the outlook as one text.
 func pictureOf(o restore.Outlook) string {
 	var b strings.Builder
 	for _, r := range o.Ready {
@@ -131,7 +132,7 @@ func pictureOf(o restore.Outlook) string {
 	return b.String()
 }
 
-// decide decides what to do now, and notes since when that is so.
+// decide decides what to do now, and notes since when the chain is in its state.
 func (c *chain) decide(r rules, now time.Time) decision {
 	d := decide(c.view, r, now)
 	if d.state != c.decided.state {
@@ -141,7 +142,7 @@ func (c *chain) decide(r rules, now time.Time) decision {
 	return d
 }
 
-// status is what the control socket says of the chain.
+// status is what the control socket says about the chain.
 func (c *chain) status() control.Chain {
 	return control.Chain{
 		Base: c.Base, State: c.decided.state, Since: c.since, Reason: c.decided.reason, NextTry: c.decided.next,
@@ -149,7 +150,7 @@ func (c *chain) status() control.Chain {
 	}
 }
 
-// nameOf is the base's name. Chains in sandboxes of their own have none.
+// nameOf returns the base's name, "" for a chain that is only in its sandbox.
 func nameOf(c restore.Chain) string {
 	if c.Base == "" {
 		return "in sandbox " + c.Records[0].Attachment.ContainerID
@@ -157,7 +158,7 @@ func nameOf(c restore.Chain) string {
 	return c.Base
 }
 
-// owes adds a result with announcements that are owed, in the place of earlier ones for the same attachments.
+// owes adds a result whose announcements are owed. It replaces earlier results for the same attachments.
 func (c *chain) owes(result *restore.Result) {
 	now := map[attachment.Key]bool{}
 	for _, o := range result.Attachments {
@@ -169,8 +170,8 @@ func (c *chain) owes(result *restore.Result) {
 	c.owed = append(c.owed, result)
 }
 
-// unknownOwed returns the records with an announcement that is owed, and that no result of this agent has: those of
-// another restore, or of an agent before.
+// unknownOwed returns the records that owe an announcement and are in no result of this agent. They come from another
+// restore, or from an earlier agent.
 func (c *chain) unknownOwed() (unknown []checkpoint.Record) {
 	known := map[attachment.Key]bool{}
 	for _, result := range c.owed {
@@ -186,7 +187,7 @@ func (c *chain) unknownOwed() (unknown []checkpoint.Record) {
 	return unknown
 }
 
-// beside returns the other records of the sandboxes of the given ones, without those that are lost.
+// beside returns the other records that are in the sandboxes of ready. It leaves out lost ones.
 func beside(ready []checkpoint.Record, all map[string][]checkpoint.Record, lost map[attachment.Key]bool) (others []checkpoint.Record) {
 	mine, seen := map[attachment.Key]bool{}, map[string]bool{}
 	for _, r := range ready {

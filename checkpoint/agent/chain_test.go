@@ -10,8 +10,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// The manager's step is left to do, and another thing, which no restore mends, keeps the pods lost. The agent does not try again and
-// again at once.
+// The manager's step is still to do, and something else keeps the pods lost that no restore can repair. The agent waits
+// between its tries.
 func TestATryInVainIsFollowedByAWait(t *testing.T) {
 	nic := netstate.Device{Kind: netstate.KindNIC, Name: "eth1", MTU: 1500, IfIndex: 2}
 	vlan := netstate.Device{Kind: netstate.KindVLAN, Name: "eth1.3", MTU: 1500, IfIndex: 12, VLAN: &netstate.VLAN{ID: 3, Protocol: netstate.Protocol8021Q}}
@@ -45,8 +45,8 @@ func TestATryInVainIsFollowedByAWait(t *testing.T) {
 	}
 }
 
-// A base that comes and goes is restored at once the first times, and then at a pace. When it has stayed for a while, it is restored
-// at once again.
+// A base comes and goes. The agent restores it at once the first times, and then with pauses. After the base has stayed
+// for a while, the agent restores it at once again.
 func TestABaseThatComesAndGoes(t *testing.T) {
 	var r checkpoint.Record
 	r.Interface.Link = netstate.Link{Kind: netstate.KindMacvlan, Name: "eth0"}
@@ -54,7 +54,7 @@ func TestABaseThatComesAndGoes(t *testing.T) {
 	back := netstate.Devices{{Device: netstate.Device{Kind: netstate.KindNIC, Name: "eth1", MTU: 1500}, Index: 20, Up: true}}
 	c := &chain{Chain: restore.Chain{Base: "eth1", Records: []checkpoint.Record{r}}}
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	// flap has the base go and come back. It returns what is decided, and after what wait it is restored.
+	// flap makes the base go and come back. It returns the first decision, and how long the restore waits.
 	flap := func() (first decision, wait time.Duration) {
 		began := now
 		decide := func() decision {
@@ -85,6 +85,6 @@ func TestABaseThatComesAndGoes(t *testing.T) {
 	}
 	now = now.Add(flapTime)
 	if _, wait := flap(); wait != 0 {
-		t.Errorf("it waits for %s after it has stayed for %s", wait, flapTime)
+		t.Errorf("the restore waits for %s after the base has stayed for %s", wait, flapTime)
 	}
 }

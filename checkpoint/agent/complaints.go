@@ -9,24 +9,26 @@ import (
 )
 
 const (
-	// complaintAgain is how long a complaint that was logged is not logged again.
+	// complaintAgain is the least time between two log lines for the same complaint.
 	complaintAgain = 10 * time.Minute
-	// mostComplaints is how many are told apart. Further ones are not logged for that time: the log has enough to wake somebody.
+	// mostComplaints is how many complaints are kept. More than that are not logged during complaintAgain: the log has
+	// enough lines to alert somebody.
 	mostComplaints = 1000
 )
 
-// complaints are what was logged about sandboxes, and when. A full disk gives an error for each sandbox several times per second.
+// complaints says which complaints about sandboxes were logged, and when. A full disk gives an error for each sandbox
+// several times per second.
 type complaints map[complaint]time.Time
 
 type complaint struct {
 	namespace attachment.Namespace
-	// kind is the error without its numbers. The names of temporary files have some.
+	// kind is the error without its numbers, because the names of temporary files have random numbers.
 	kind string
 }
 
 var numbers = regexp.MustCompile(`[0-9]+`)
 
-// isNew says that the error is to be logged now, and notes that it is.
+// isNew says whether to log the error now, and notes that it is logged.
 func (c complaints) isNew(namespace attachment.Namespace, text string, now time.Time) bool {
 	is := complaint{namespace: namespace, kind: numbers.ReplaceAllString(text, "N")}
 	if at, said := c[is]; said && now.Sub(at) < complaintAgain {

@@ -8,39 +8,41 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 )
 
-// Limits of the waits. Each is documented where an operator can see it.
+// Limits of the waits. The documents for operators name each of them.
 const (
-	// udevPatience is how long a device that udev is not done with is waited for: udev gives up a rule after three
-	// minutes, and pods do not wait for that.
+	// udevPatience is how long the agent waits for a device that udev works on. udev itself gives up a rule after three
+	// minutes. That is too long for pods.
 	udevPatience = 10 * time.Second
-	// firstBackoff and lastBackoff bound the time after a failure. It doubles with each failure.
+	// firstBackoff and lastBackoff bound the wait after a failure. The wait doubles with each failure.
 	firstBackoff = 500 * time.Millisecond
 	lastBackoff  = time.Minute
 	// afterChange is the least time between two tries if something about the devices has changed since.
 	afterChange = 500 * time.Millisecond
-	// guardRound is how often a loss is looked at again while a guard is at work. No event tells the end of a guard.
+	// guardRound is how often the agent looks at a loss again while a guard is at work. No event tells the end of a
+	// guard.
 	guardRound = 500 * time.Millisecond
-	// A base that was lost flaps times within flapTime comes and goes. From then on it is restored every flapPause at most.
+	// A base comes and goes if it was lost flaps times within flapTime. From then on, at least flapPause lies between
+	// two restores.
 	flaps     = 10
 	flapTime  = 30 * time.Second
 	flapPause = 3 * time.Second
 )
 
-// view is what decide sees of a chain.
+// view is what decide knows about a chain.
 type view struct {
 	// lost is the number of attachments that are lost. ready is how many of them can be restored now.
 	lost, ready int
 	// reason says what was lost.
 	reason string
-	// missing, blocked, unnamed and theirs are restore.Outlook's.
+	// missing, blocked, unnamed and theirs are fields of restore.Outlook.
 	missing, blocked, unnamed, theirs []string
-	// unnamedSince is when udev was first seen to be at work on a device of the chain. backSince is when a step of the
-	// network manager's was first seen to be left to do. Both are zero if there is nothing.
+	// unnamedSince is since when udev works on a device of the chain. backSince is since when a step of the network
+	// manager is left to do. Both are zero if there is nothing to wait for.
 	unnamedSince, backSince time.Time
 	// running says that a restore of the chain is under way.
 	running bool
-	// failures is the number of tries since the last one that worked. lastTry is when the last one ended. changed says
-	// that the outlook is another one than at the last try.
+	// failures is the number of failed tries since the last try that worked. lastTry is when the last try ended.
+	// changed says that the outlook has changed since that try.
 	failures int
 	lastTry  time.Time
 	changed  bool
@@ -53,7 +55,8 @@ type view struct {
 // rules are what an operator chooses.
 type rules struct {
 	paused *control.Pause
-	// guarded says that a guard (checkpoint.Store.Guarded) has taken the parents away, and brings them back itself.
+	// guarded says that a guard (checkpoint.Store.Guarded) has taken the parents away. The guard brings them back
+	// itself.
 	guarded bool
 	// grace is how long the network manager has for a device that is back.
 	grace time.Duration
@@ -63,10 +66,9 @@ type rules struct {
 type decision struct {
 	state  control.ChainState
 	reason string
-	// restore says that what is ready is to be restored now. theirs says that the network manager's steps are to be
-	// taken, too.
+	// restore says to restore now what is ready. theirs says to take the network manager's steps, too.
 	restore, theirs bool
-	// next is when to decide again if no event comes before. It is zero if only an event can change something.
+	// next is when to decide again if no event comes first. It is zero if only an event can change something.
 	next time.Time
 }
 
@@ -110,7 +112,7 @@ func decide(v view, r rules, now time.Time) decision {
 	return decision{state: control.Lost, reason: v.reason}
 }
 
-// nextTry is when the chain may be tried again after a failure. It is in the past if there was none.
+// nextTry is when the agent may try the chain again after a failure. It is in the past if there was no failure.
 func nextTry(v view) time.Time {
 	if v.failures == 0 {
 		return time.Time{}
@@ -121,7 +123,7 @@ func nextTry(v view) time.Time {
 	return v.lastTry.Add(backoff(v.failures))
 }
 
-// backoff is the wait after so many failures.
+// backoff is the wait after this number of failures.
 func backoff(failures int) time.Duration {
 	wait := firstBackoff
 	for range failures - 1 {

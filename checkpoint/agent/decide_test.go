@@ -50,7 +50,7 @@ func TestDecide(t *testing.T) {
 		"it comes and goes":        {view{lost: 1, ready: 1, restUntil: at(time.Second), reason: "r"}, grace, said{State: control.Waiting, Reason: "r; it was lost 10 times in 30s, and is restored every 3s at most", Next: time.Second}},
 		"it came and went":         {view{lost: 1, ready: 1, restUntil: now, reason: "r"}, grace, said{State: control.Restoring, Reason: "r", Restore: true}},
 		"nothing can be done":      {view{lost: 1, reason: "eth1, a member of bond4, has gone"}, grace, said{State: control.Lost, Reason: "eth1, a member of bond4, has gone"}},
-		"a failure of what is now": {view{failures: 3, lastTry: now}, grace, said{State: control.Whole}},
+		"it failed, and is whole":  {view{failures: 3, lastTry: now}, grace, said{State: control.Whole}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := decide(test.view, test.rules, now)

@@ -19,35 +19,36 @@ import (
 )
 
 // drift is an attachment that differs from its record while its parent is there. The record stays as it is, because a
-// capture refuses the state.
+// capture refuses a state that is worse than the record.
 type drift struct {
 	Attachment attachment.Key `json:"attachment"`
 	Pod        attachment.Pod `json:"pod,omitzero"`
 	Reason     string         `json:"reason"`
-	// Since is when it was seen first.
+	// Since is when the agent first saw the drift.
 	Since time.Time `json:"since"`
-	// Settled says that it was seen again after driftSettles, with the parent still there.
+	// Settled says that the drift was still there after driftSettles, and the parent too.
 	Settled bool `json:"settled"`
-	// TakenAway says that the interface was gone or down then. Somebody wants this pod off the wire. When the parent goes
-	// and comes back, the agent does not put the pod on the wire again.
+	// TakenAway says that the interface was gone or down then: somebody wants this pod off the network. The agent does
+	// not bring the interface back when the parent goes and comes back.
 	TakenAway bool `json:"takenAway"`
-	// CapturedAt is that of the record. Another record ends the drift.
+	// CapturedAt is the record's CapturedAt. A newer record ends the drift.
 	CapturedAt time.Time `json:"capturedAt"`
-	// Index is the interface's in the record, 0 if it is not known. A restore that somebody asked for may have given the
-	// interface another one. That ends the drift, even if the agent did not run then and the interface is lost by now.
+	// Index is the interface's index in the record, 0 if it is not known. Another index there ends the drift: somebody
+	// has asked for a restore, which built the interface anew. That counts even if the agent did not run then, or if
+	// the interface is lost again.
 	Index int `json:"index,omitempty"`
-	// nextLook is when it may be looked again whether the interface is back, and skipped says that a look is due then.
+	// nextLook is when the loop may look again whether the interface is back. skipped says that it has to look then.
 	nextLook time.Time
 	skipped  bool
-	// lasts says that it was seen again after driftSettles, whoever caused it.
+	// lasts says that the drift was still there after driftSettles, whatever its cause.
 	lasts bool
 }
 
-// driftSettles is how long a difference lasts before it counts. A parent that goes takes its interfaces with it, and the
-// kernel tells of these first.
+// driftSettles is how long a difference lasts before it counts. When a parent goes, its interfaces go too, and the
+// kernel reports the interfaces first.
 const driftSettles = time.Second
 
-// lookAtDrift takes the refresher's findings over, without those that are losses.
+// lookAtDrift takes over the refresher's findings, except for those that are losses.
 func (a *Agent) lookAtDrift(lost map[attachment.Key]bool, now time.Time) {
 	found, changed := map[attachment.Key]bool{}, false
 	for _, f := range a.refresher.Findings() {
@@ -77,8 +78,8 @@ func (a *Agent) lookAtDrift(lost map[attachment.Key]bool, now time.Time) {
 	}
 }
 
-// note notes the reason why the checkpoint is not renewed now. Another reason can say that somebody has taken the
-// interface away since.
+// note notes why the checkpoint is not renewed now. A new reason can mean that somebody has now taken the interface
+// away.
 func (d *drift) note(reason string, now time.Time) {
 	if d.Reason != reason && d.Settled && !d.TakenAway {
 		d.Settled, d.Since = false, now
@@ -86,8 +87,8 @@ func (d *drift) note(reason string, now time.Time) {
 	d.Reason = reason
 }
 
-// judge looks whether the interface was taken away. It returns false if that is not certain: then the agent looks again
-// after driftSettles.
+// judge looks whether somebody has taken the interface away. It returns false if that is not certain. Then the agent
+// looks again after driftSettles.
 func (a *Agent) judge(d *drift, now time.Time) bool {
 	d.lasts = true
 	r, known := a.recordOf(d.Attachment)
@@ -103,7 +104,7 @@ func (a *Agent) judge(d *drift, now time.Time) bool {
 	return true
 }
 
-// ends says that the drift is over. found says that the refresher finds it now, and lost that the parent has gone.
+// ends says that the drift is over. found says that the refresher still reports it. lost says that the parent has gone.
 func (a *Agent) ends(d *drift, r checkpoint.Record, found, lost bool) bool {
 	switch {
 	case !d.Settled:
@@ -116,11 +117,12 @@ func (a *Agent) ends(d *drift, r checkpoint.Record, found, lost bool) bool {
 	return lost || !found
 }
 
-// lookShare is the part of the loop's time that may be spent on one interface that was taken away: 1/lookShare. A pod can have
-// thousands of devices, and then a look takes long.
+// 1/lookShare of the loop's time may go into looks at one interface that was taken away. A pod can have thousands of
+// devices, and then a look takes long.
 const lookShare = 50
 
-// isBack looks whether an interface that was taken away is there again, unless it looked a moment ago.
+// isBack looks whether an interface that was taken away is there again. It does not look if the last look was a moment
+// ago.
 func (a *Agent) isBack(d *drift, r checkpoint.Record) bool {
 	began := time.Now()
 	if d.skipped = began.Before(d.nextLook); d.skipped {
@@ -135,7 +137,7 @@ func (a *Agent) presenceOf(r checkpoint.Record) presence {
 	return presenceOf(a.restorer.Host(), r, a.index.sandboxes[r.Attachment.ContainerID])
 }
 
-// withoutTakenAway returns the chain's losses without those of interfaces that somebody had taken away before.
+// withoutTakenAway returns the chain's losses. It leaves out interfaces that somebody took away before the loss.
 func (a *Agent) withoutTakenAway(c *chain) []*restore.Loss {
 	for i, r := range c.Records {
 		if d := a.drifts[r.Attachment]; d != nil && d.TakenAway {
@@ -156,7 +158,7 @@ func (a *Agent) recordOf(key attachment.Key) (checkpoint.Record, bool) {
 
 func (a *Agent) driftFile() string { return filepath.Join(a.Store.Dir(), ".agent", "drift.json") }
 
-// saveDrifts keeps what has settled over a restart of the agent.
+// saveDrifts saves the settled drifts, so that they survive a restart of the agent.
 func (a *Agent) saveDrifts() {
 	settled := []drift{}
 	for _, d := range a.drifts {

@@ -9,7 +9,8 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// What goes without anybody's wish is not taken away: otherwise a pod would stay off the wire after the next loss.
+// An interface that goes although nobody wanted it is not taken away. Otherwise its pod would stay cut off after the
+// next loss.
 func TestWhatIsTakenAway(t *testing.T) {
 	n := newNode(t, "lan0")
 	host := must(kernel.OpenHost())(t)

@@ -16,9 +16,9 @@ type Fate string
 const (
 	// Lost says that what it was built on has gone.
 	Lost Fate = "lost"
-	// Back says that it was lost, and is whole again, whoever restored it.
+	// Back says that the interface was lost and is whole again, whoever restored it.
 	Back Fate = "back"
-	// Stuck says that it is lost, and the agent cannot restore it. The agent goes on trying.
+	// Stuck says that the interface is lost and the agent cannot restore it. The agent goes on trying.
 	Stuck Fate = "stuck"
 )
 
@@ -29,42 +29,43 @@ type Change struct {
 	Fate       Fate
 	// Base is the NIC or the bond that the interface is on. It is empty for a NIC of the pod's own.
 	Base string
-	// Device is what has gone: the base, or a device on it. If Member is set, it is a NIC of the bond, and the interface is
-	// there.
+	// Device is what has gone: the base, or a device on it. If Member is set, Device is a NIC of the bond, and the
+	// interface is still there.
 	Device string
 	Member bool
-	// Why says why an interface is stuck, and Tries how often the agent has tried to restore it.
+	// Why says why an interface is stuck. Tries says how often the agent has tried to restore it.
 	Why   string
 	Tries int
-	// For is how long the interface has been lost, as far as this agent has seen it.
+	// For is how long the interface has been lost, since this agent first saw it.
 	For time.Duration
 }
 
-// What makes an interface stuck. Tests make both less.
+// What makes an interface stuck. Tests lower both.
 var (
 	// stuckTries is a number of tries. Five take 8 s at least.
 	stuckTries = 5
-	// stuckAfter is how long the interface is blocked: somebody may be at work.
+	// stuckAfter is how long the interface is blocked: an operator may be at work.
 	stuckAfter = 10 * time.Second
 )
 
-// remindAfter is how often an interface is told of again that is lost or stuck. Kubernetes forgets an event after an hour
-// by default.
+// remindAfter is how often the agent repeats that an interface is lost or stuck. Kubernetes forgets an event after an
+// hour by default.
 const remindAfter = 30 * time.Minute
 
-// fate is what the loop knows of an interface that is lost.
+// fate is what the loop knows about a lost interface.
 type fate struct {
 	since time.Time
 	tries int
-	// why is the reason of the last try that failed. blocked says what no waiting mends, and blockedSince since when that is so.
+	// why is the reason of the last failed try. blocked says what will not become better by waiting. blockedSince says
+	// since when.
 	why, blocked string
 	blockedSince time.Time
-	// told is what the observer was told last, and toldAt is when.
+	// told is what the observer heard last. toldAt is when it heard that.
 	told   Fate
 	toldAt time.Time
 }
 
-// next returns what the observer is to be told now. It is "" if it knows.
+// next returns what to tell the observer now. It is "" if there is nothing new.
 func (f *fate) next(now time.Time) Fate {
 	is := Lost
 	if f.tries >= stuckTries || f.blocked != "" && now.Sub(f.blockedSince) >= stuckAfter {
@@ -77,7 +78,7 @@ func (f *fate) next(now time.Time) Fate {
 	return is
 }
 
-// block notes what no waiting mends, "" for nothing.
+// block notes a reason that will not become better by waiting, "" for none.
 func (f *fate) block(why string, now time.Time) {
 	f.blocked = why
 	f.blockedSince = since(f.blockedSince, why != "", now)
@@ -91,7 +92,8 @@ func (f *fate) reason() string {
 	return f.why
 }
 
-// stuckAt is when a blocked interface is stuck. It is zero if it is not blocked, or was told of.
+// stuckAt is when a blocked interface becomes stuck. It is zero if the interface is not blocked, or if the observer
+// knows.
 func (f *fate) stuckAt() time.Time {
 	if f.blocked == "" || f.told == Stuck {
 		return time.Time{}
@@ -99,8 +101,8 @@ func (f *fate) stuckAt() time.Time {
 	return f.blockedSince.Add(stuckAfter)
 }
 
-// tellChanges tells the observer what has become of interfaces. held says that the agent restores nothing now because
-// somebody wants it so.
+// tellChanges tells the observer what has become of interfaces. held says that the agent restores nothing now: it is
+// paused, or a guard is at work.
 func (a *Agent) tellChanges(held bool, now time.Time) {
 	var changes []Change
 	known := map[attachment.Key]bool{}
@@ -117,7 +119,7 @@ func (a *Agent) tellChanges(held bool, now time.Time) {
 			}
 		}
 	}
-	for key := range a.fates { // A sandbox that ends is nobody's change.
+	for key := range a.fates { // A sandbox that ends is not a change.
 		if !known[key] {
 			delete(a.fates, key)
 		}
@@ -127,7 +129,8 @@ func (a *Agent) tellChanges(held bool, now time.Time) {
 	}
 }
 
-// blockedBy says what no waiting mends, "" if something can be restored, or may still appear.
+// blockedBy returns the reason that will not become better by waiting. It is "" if something can be restored, or may
+// still appear.
 func blockedBy(o restore.Outlook) string {
 	if len(o.Missing)+len(o.Ready) > 0 {
 		return ""
@@ -135,7 +138,7 @@ func blockedBy(o restore.Outlook) string {
 	return strings.Join(o.Blocked, "; ")
 }
 
-// change returns what the observer is to be told of the record, if it is anything.
+// change returns what to tell the observer about the record, if there is anything.
 func (a *Agent) change(r checkpoint.Record, loss *restore.Loss, blocked string, now time.Time) (change Change, is bool) {
 	f := a.fates[r.Attachment]
 	switch {
@@ -145,7 +148,7 @@ func (a *Agent) change(r checkpoint.Record, loss *restore.Loss, blocked string, 
 		delete(a.fates, r.Attachment)
 		return Change{Fate: Back, For: now.Sub(f.since)}, true
 	case loss.Member && a.unindexed[r.Attachment] == loss:
-		return Change{}, false // Nothing has gone: the indices are to be noted.
+		return Change{}, false // Nothing has gone: only the indices have to be noted.
 	case f == nil:
 		f = &fate{since: now}
 		a.fates[r.Attachment] = f
@@ -159,7 +162,7 @@ func (a *Agent) change(r checkpoint.Record, loss *restore.Loss, blocked string, 
 	return change, next != ""
 }
 
-// noteTry notes a try with the interfaces that are lost still.
+// noteTry notes a try for each interface that is still lost.
 func (a *Agent) noteTry(c *chain, t Try) {
 	if len(t.Outcomes) == 0 {
 		for _, r := range c.Records {

@@ -12,7 +12,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// What is told of an interface, and when it is told again.
+// What the observer hears about an interface, and when it hears it again.
 func TestFateIsTold(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	f := &fate{since: began}
@@ -49,11 +49,11 @@ func TestFateIsTold(t *testing.T) {
 	}{
 		{0, "lan0 is down", Lost},
 		{9 * time.Second, "lan0 is down", ""},
-		{9500 * time.Millisecond, "", ""}, // Somebody was at work, and is not done.
+		{9500 * time.Millisecond, "", ""}, // Somebody is still at work.
 		{11 * time.Second, "lan0 is down", ""},
 		{22 * time.Second, "lan0 is down", Stuck},
 		{23 * time.Second, "", ""},
-		{time.Hour, "", Lost}, // It waits for its device, still.
+		{time.Hour, "", Lost}, // It still waits for its device.
 		{2 * time.Hour, "", Lost},
 	} {
 		now := began.Add(step.after)
@@ -67,7 +67,7 @@ func TestFateIsTold(t *testing.T) {
 	}
 }
 
-// Waiting is no fault of anybody, and what can be restored is not blocked.
+// An interface that waits is not blocked. An interface that can be restored is not blocked either.
 func TestBlockedBy(t *testing.T) {
 	down := []string{"lan0: it is down", "lan1: it is down"}
 	for _, test := range []struct {
@@ -84,7 +84,7 @@ func TestBlockedBy(t *testing.T) {
 	}
 }
 
-// hurry makes what is lost stuck sooner. It is called before the agent starts.
+// hurry makes lost interfaces stuck sooner. Call it before the agent starts.
 func hurry(t *testing.T) {
 	t.Helper()
 	tries, after := stuckTries, stuckAfter
@@ -92,7 +92,7 @@ func hurry(t *testing.T) {
 	t.Cleanup(func() { stuckTries, stuckAfter = tries, after })
 }
 
-// told returns what the observer heard of the pod, as words.
+// told returns what the observer heard about the pod, as words.
 func (o *observed) told(p pod) (words []string) {
 	o.add(func() {
 		for _, c := range o.changes {
@@ -104,7 +104,8 @@ func (o *observed) told(p pod) (words []string) {
 	return words
 }
 
-// The observer hears of each interface by itself: of the loss, of what cannot be restored, and of the end, whoever brought it.
+// The observer hears about each interface separately: about the loss, about an interface that cannot be restored, and
+// about its return, whoever restored it.
 func TestChangesOfInterfaces(t *testing.T) {
 	hurry(t)
 	n, o := newNode(t, "lan0"), &observed{}
@@ -113,7 +114,7 @@ func TestChangesOfInterfaces(t *testing.T) {
 	fresh.IP(t, "", "link del lan0")
 	n.is(t, "lan0", control.Lost)
 	n.forget(t, ends)
-	// Somebody gives the interface's name to another device: no restore takes it away from them.
+	// Somebody gives the interface's name to another device. No restore takes the name away from that device.
 	fresh.Run(t, occupied.netns, "ip link add eth0 type veth peer name other")
 	time.Sleep(50 * time.Millisecond)
 	makeParent(t, "lan0")
@@ -148,8 +149,8 @@ func TestChangesOfInterfaces(t *testing.T) {
 	})
 }
 
-// Another kind of device has the parent's name: no waiting mends that. The pods are stuck soon, although nothing was tried, and
-// although no event wakes the loop.
+// A device of another kind has the parent's name: that will not become better by waiting. The pods are stuck soon,
+// although the agent tried nothing and no event wakes the loop.
 func TestWhatIsBlockedIsStuck(t *testing.T) {
 	hurry(t)
 	n, o := newNode(t, "lan0"), &observed{}

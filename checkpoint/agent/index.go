@@ -17,32 +17,32 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// index has the records of the store in memory, and follows the store by inotify(7).
+// index keeps the records of the store in memory, and follows the store by inotify(7).
 type index struct {
 	store *checkpoint.Store
-	// watcher is nil as long as inotify(7) has no instance left.
+	// watcher is nil while inotify(7) has no instance left.
 	watcher   *fsnotify.Watcher
 	sandboxes map[string][]checkpoint.Record
 	// unreadable is the number of checkpoints that cannot be read, by sandbox.
 	unreadable map[string]int
-	// root is the store's directory that is watched. unwatched says that some sandbox's directory is not.
+	// root is the store's directory that is watched. unwatched says that the directory of some sandbox is not watched.
 	root      fs.FileInfo
 	unwatched bool
-	// onRead is called with each sandbox that was read. It may be nil.
+	// onRead is called after each read of a sandbox. It may be nil.
 	onRead func(containerID string)
-	// changed gets a value when there is something to take.
+	// changed gets a value when there is something for take.
 	changed chan struct{}
 
 	mu sync.Mutex
-	// dirty are the sandboxes that changed. all says that any may have.
+	// dirty are the sandboxes that changed. all says that any sandbox may have changed.
 	dirty map[string]bool
 	all   bool
 	// failed is the last error of inotify, nil if there is none.
 	failed error
 }
 
-// newIndex reads the store and follows it from then on. It creates the store's directory. An error beside an index says that
-// not all checkpoints are watched. The caller closes the index.
+// newIndex reads the store and follows it from then on. It creates the store's directory. If it returns an index and an
+// error, not all checkpoints are watched. The caller closes the index.
 func newIndex(store *checkpoint.Store) (*index, error) {
 	x := &index{
 		store: store, sandboxes: map[string][]checkpoint.Record{}, unreadable: map[string]int{},
@@ -54,7 +54,7 @@ func newIndex(store *checkpoint.Store) (*index, error) {
 	return x, x.take()
 }
 
-// watchRoot watches the store's directory, which it makes if it is missing.
+// watchRoot watches the store's directory. It makes the directory if it is missing.
 func (x *index) watchRoot() error {
 	err := os.MkdirAll(x.store.Dir(), 0o700)
 	if err == nil {
@@ -76,8 +76,8 @@ func (x *index) watchRoot() error {
 	return nil
 }
 
-// newWatcher begins to listen. Other programs of the same user can have all instances of inotify(7). The node needs the agent
-// then, too.
+// newWatcher begins to listen. Other programs of the same user may have taken all instances of inotify(7). The node
+// needs the agent even then.
 func (x *index) newWatcher() error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -88,7 +88,7 @@ func (x *index) newWatcher() error {
 	return nil
 }
 
-// watch watches the directory. It does nothing without a watcher: newWatcher has said why there is none.
+// watch watches the directory. It does nothing without a watcher: newWatcher has already reported why there is none.
 func (x *index) watch(dir string) error {
 	if x.watcher == nil {
 		x.unwatched = true
@@ -105,8 +105,8 @@ func explainLimit(err error, means error, sysctl string) error {
 	return fmt.Errorf("%w: raise the sysctl %s", err, sysctl)
 }
 
-// doubt marks all sandboxes if something is not watched: a directory for which inotify(7) had no room, or the store's if another
-// one is in its place, which no event tells of a mount.
+// doubt marks all sandboxes if something is not watched. inotify(7) may have had no room for a directory. Or another
+// directory may be in the place of the store's: no event tells about a mount.
 func (x *index) doubt() {
 	now, err := os.Stat(x.store.Dir())
 	if x.unwatched || err != nil || x.root == nil || !os.SameFile(now, x.root) {
@@ -124,7 +124,7 @@ func (x *index) close() {
 	}
 }
 
-// listen marks what changes. It ends when the watcher is closed.
+// listen marks each sandbox that changes. It ends when the watcher is closed.
 func (x *index) listen(watcher *fsnotify.Watcher) {
 	events, errs := watcher.Events, watcher.Errors
 	for events != nil || errs != nil {
@@ -150,11 +150,12 @@ func (x *index) listen(watcher *fsnotify.Watcher) {
 	}
 }
 
-// sandboxOf returns the container ID of the sandbox whose checkpoint or directory has the path, "" if it is of none.
+// sandboxOf returns the container ID of the sandbox whose checkpoint or directory has the path. It returns "" for any
+// other path.
 func (x *index) sandboxOf(path string) string {
 	dir, name := filepath.Split(path)
 	if dir = filepath.Clean(dir); dir != filepath.Clean(x.store.Dir()) {
-		if strings.HasPrefix(name, ".") { // The lock, or a file that is being written.
+		if strings.HasPrefix(name, ".") { // This is the lock, or a file that is still being written.
 			return ""
 		}
 		name = filepath.Base(dir)
@@ -187,11 +188,11 @@ func (x *index) take() error {
 	x.dirty, x.all, x.failed = map[string]bool{}, false, nil
 	x.mu.Unlock()
 	if errors.Is(failed, fsnotify.ErrEventOverflow) || errors.Is(failed, errUnwatched) {
-		failed = nil // All is read again.
+		failed = nil // Everything is read again.
 	}
 	if all {
 		x.unwatched = false
-		failed = errors.Join(failed, x.watchRoot()) // What is not watched is read all the same.
+		failed = errors.Join(failed, x.watchRoot()) // Unwatched directories are read all the same.
 		entries, err := os.ReadDir(x.store.Dir())
 		if err != nil {
 			x.mark("", err)
@@ -214,7 +215,7 @@ func (x *index) take() error {
 	return failed
 }
 
-// read reads the records of the sandbox. Its directory is watched first, so that no change is missed.
+// read reads the records of the sandbox. It first watches the sandbox's directory, so that it misses no change.
 func (x *index) read(id string) error {
 	if x.onRead != nil {
 		defer x.onRead(id)

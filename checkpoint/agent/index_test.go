@@ -11,11 +11,11 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 )
 
-// limitedEnv says that the test runs where it may set the limits of inotify(7).
+// limitedEnv says that the test runs in a user namespace, where it may set the limits of inotify(7).
 const limitedEnv = "RELINK_TEST_LIMITED"
 
-// Other programs of the node have taken all that inotify(7) has. The agent reads the checkpoints all the same, says which limit to
-// raise, and watches as soon as it can. The limits of a user namespace are its own.
+// Other programs of the node use everything that inotify(7) has. The agent still reads the checkpoints, says which
+// limit to raise, and watches as soon as it can. Each user namespace has limits of its own.
 func TestLimitsOfInotify(t *testing.T) {
 	if os.Getenv(limitedEnv) == "" {
 		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$")

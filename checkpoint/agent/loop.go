@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// idleLook is the least time between two looks at the devices while nothing is restored, and busyLook while
-	// something is: each step of a restore tells the watch of itself.
+	// idleLook is the least time between two looks at the devices. busyLook replaces it during a restore: each step of
+	// a restore causes an event.
 	idleLook = 10 * time.Millisecond
 	busyLook = 100 * time.Millisecond
-	// round is how often everything is looked at without an event: for what an event cannot tell, such as the
-	// carrier of a NIC in a sandbox, or a lost event of the file system.
+	// round is how often the loop looks at everything without an event. Some changes cause no event, such as the
+	// carrier of a NIC in a sandbox. An event of the file system can be lost.
 	round = time.Minute
 	// owedRound is the round while announcements are owed.
 	owedRound = time.Second
-	// absentRound is how often a sandbox is looked for that was not found.
+	// absentRound is how often the agent searches again for a sandbox that was not found.
 	absentRound = 5 * time.Minute
 )
 
@@ -47,7 +47,7 @@ func (a *Agent) loop(ctx context.Context) {
 		case <-a.index.changed:
 			a.Observer.Woke(FromCheckpoints)
 			a.outdated = true
-		case <-a.findings: // decide reads them.
+		case <-a.findings: // decide reads the findings.
 			a.Observer.Woke(FromFindings)
 		case e := <-a.ended:
 			a.Observer.Woke(FromRestores)
@@ -60,7 +60,7 @@ func (a *Agent) loop(ctx context.Context) {
 			a.roundIsOver(time.Now())
 		}
 		if (a.stale || a.outdated) && time.Now().Before(a.mayLook()) {
-			continue // The timer comes when it may.
+			continue // The timer ends when the loop may look.
 		}
 		if a.outdated {
 			a.readIndex()
@@ -84,7 +84,7 @@ func (a *Agent) readIndex() {
 	a.regroup()
 }
 
-// mayLook is when the devices and the checkpoints may be looked at again.
+// mayLook is when the loop may look at the devices and the checkpoints again.
 func (a *Agent) mayLook() time.Time {
 	if a.running > 0 {
 		return a.looked.Add(busyLook)
@@ -127,9 +127,9 @@ func (a *Agent) nextWake(now time.Time) time.Duration {
 	return max(until.Sub(now), 0)
 }
 
-// roundIsOver looks again at what no event tells.
+// roundIsOver looks again at what causes no event.
 func (a *Agent) roundIsOver(now time.Time) {
-	if now.Sub(a.doubted) >= round { // Not by looked: on a node with events every second that is never a round ago.
+	if now.Sub(a.doubted) >= round { // looked does not serve here: on a node with events every second it is never a round ago.
 		a.doubted = now
 		a.index.doubt()
 	}
@@ -154,7 +154,7 @@ func (a *Agent) isOwing() bool {
 	return false
 }
 
-// regroup makes the chains of the records anew. What is known of a chain stays with its base.
+// regroup groups the records into chains again. What the loop knows about a chain stays with its base.
 func (a *Agent) regroup() {
 	records := a.index.records()
 	a.nics = restore.NICs(records)
@@ -171,7 +171,7 @@ func (a *Agent) regroup() {
 		if c == nil {
 			c = &chain{name: name, since: time.Now()}
 		}
-		delete(known, name) // Two chains may have one base's name, after an exchange.
+		delete(known, name) // After an exchange of NICs, two chains may have the same base name.
 		c.Chain = now
 		if owed := a.restorer.Unannounced(c.unknownOwed()); owed != nil {
 			c.owed = append(c.owed, owed)
@@ -187,7 +187,7 @@ func (a *Agent) regroup() {
 	a.chains = chains
 }
 
-// look looks at the devices, and decides.
+// look looks at the devices. Then it decides.
 func (a *Agent) look(ctx context.Context) error {
 	a.stale, a.looked = false, time.Now()
 	devices, err := a.restorer.Host().Devices()
@@ -201,7 +201,7 @@ func (a *Agent) look(ctx context.Context) error {
 	return nil
 }
 
-// announceOwed announces what is owed and has carrier now.
+// announceOwed announces addresses that are owed and have carrier now.
 func (a *Agent) announceOwed() {
 	for _, c := range a.chains {
 		var left []*restore.Result
@@ -221,7 +221,7 @@ func (a *Agent) announceOwed() {
 	}
 }
 
-// decide decides about all chains, and starts the restores.
+// decide decides about all chains, and starts their restores.
 func (a *Agent) decide(ctx context.Context) {
 	now := time.Now()
 	lost := map[attachment.Key]bool{}
@@ -269,7 +269,7 @@ func (a *Agent) lossesOf(c *chain) []*restore.Loss {
 	return losses
 }
 
-// start starts a restore of what is ready in the chain.
+// start starts a restore of the records that are ready in the chain.
 func (a *Agent) start(ctx context.Context, c *chain, theirs bool, lost map[attachment.Key]bool) {
 	task := c.task(a.nics, a.RebuildBond, theirs)
 	ready := task.Outlook(a.devices, noUdev).Ready
@@ -280,16 +280,16 @@ func (a *Agent) start(ctx context.Context, c *chain, theirs bool, lost map[attac
 	go func() {
 		began := time.Now()
 		a.hold(ctx, held)
-		// A restore that was begun is ended: an interface that is half built helps nobody.
+		// The end of ctx does not stop a restore: a half-built interface helps nobody.
 		result, err := a.restorer.Restore(context.WithoutCancel(ctx), task, ready, others)
 		a.ended <- ended{chain: c, result: result, err: err, took: time.Since(began), records: slices.Concat(ready, others), held: held}
 	}()
 }
 
-// holdLimit bounds the wait for checkpoints that are out of date. It is long beside the reading of 250 sandboxes.
+// holdLimit bounds the wait for checkpoints that are out of date. Reading 250 sandboxes takes much less.
 const holdLimit = 2 * time.Second
 
-// hold has the refresher write what it knows of the sandboxes, and leave them alone.
+// hold makes the refresher write what it knows about the sandboxes. After that the refresher leaves them alone.
 func (a *Agent) hold(ctx context.Context, containerIDs []string) {
 	ctx, cancel := context.WithTimeout(ctx, holdLimit)
 	defer cancel()
@@ -305,10 +305,10 @@ func sandboxesOf(records []checkpoint.Record) (ids []string) {
 	return slices.Compact(ids)
 }
 
-// noUdev is for an outlook that does not ask: the wait for udev is over.
+// noUdev is for an outlook that does not ask udev, because the wait for udev is over.
 func noUdev(int) (bool, error) { return true, nil }
 
-// finish takes the end of a restore.
+// finish handles the end of a restore.
 func (a *Agent) finish(e ended) {
 	a.running--
 	for _, id := range e.held {
@@ -327,7 +327,7 @@ func (a *Agent) finish(e ended) {
 	a.noteAbsent(e, time.Now())
 	a.askAbout(e.result.Absent)
 	for _, o := range e.result.Attachments {
-		// The records have changed. The loop must not decide by what they were.
+		// The restore has changed the records. The loop must not decide by the old ones.
 		if err := a.index.read(o.Attachment.ContainerID); err != nil {
 			a.Log.Warn("a sandbox's checkpoints are not watched", "sandbox", o.Attachment.ContainerID, "error", err)
 		}
@@ -349,7 +349,7 @@ func (a *Agent) finish(e ended) {
 	a.observeTry(e)
 }
 
-// failures says what failed, "" if nothing did.
+// failures says what failed. It is "" if nothing failed.
 func failures(r *restore.Result) string {
 	absent := map[attachment.Key]bool{}
 	for _, key := range r.Absent {
@@ -363,8 +363,8 @@ func failures(r *restore.Result) string {
 	return ""
 }
 
-// lookAtUnindexed finds out what became of interfaces whose records do not say on which device they were: records of an
-// older relink, and of relink import.
+// lookAtUnindexed finds out what became of interfaces whose records do not have the index of the parent. An older
+// relink and relink import write such records.
 func (a *Agent) lookAtUnindexed(records []checkpoint.Record) {
 	for _, r := range records {
 		if !restore.Unindexed(r) {
@@ -380,7 +380,7 @@ func (a *Agent) lookAtUnindexed(records []checkpoint.Record) {
 	}
 }
 
-// lossOfUnindexed looks into the sandbox. It returns nil if it cannot.
+// lossOfUnindexed looks into the sandbox for a loss. It returns nil if it cannot look.
 func lossOfUnindexed(r checkpoint.Record) *restore.Loss {
 	base := netstate.ChainNames(r.Interface.Parents)[0]
 	sandbox, err := kernel.Open(r.Namespace.Path)

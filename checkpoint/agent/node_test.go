@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { fresh.Main(m) }
 
-// node is a host in a namespace of its own, with a store and pods, and an agent that runs.
+// node is a host in its own namespace, with a store, pods and a running agent.
 type node struct {
 	store *checkpoint.Store
 	agent *Agent
@@ -28,7 +28,7 @@ type node struct {
 	stop  func()
 }
 
-// logged keeps what is logged.
+// logged keeps the log.
 type logged struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -56,7 +56,7 @@ func must[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-// newNode returns a node without an agent. Its parents are gone at the end of the test.
+// newNode returns a node without an agent. The end of the test deletes its parents.
 func newNode(t testing.TB, parents ...string) *node {
 	t.Helper()
 	for _, name := range parents {
@@ -114,7 +114,7 @@ type pod struct {
 	netns string
 }
 
-// attach makes a pod's interface on the parent, number i of the test, and its checkpoint.
+// attach makes the interface of pod number i on the parent, and its checkpoint.
 func (n *node) attach(t testing.TB, parent string, i int) pod {
 	t.Helper()
 	return n.attachTo(t, fresh.Sandbox(t), parent, "eth0", i)
@@ -143,7 +143,7 @@ func (n *node) attachTo(t testing.TB, netns, parent, ifName string, i int) pod {
 	return p
 }
 
-// save writes the checkpoint of the pod's interface as it is.
+// save writes a checkpoint of the pod's interface as it is now.
 func (n *node) save(t testing.TB, p pod) {
 	t.Helper()
 	host, sandbox := must(kernel.OpenHost())(t), must(kernel.Open(p.netns))(t)
@@ -169,13 +169,13 @@ func (n *node) forget(t testing.TB, p pod) {
 	}
 }
 
-// state is what the pod's interface has, as one text.
+// state returns the state of the pod's interface as one text.
 func (p pod) state(t testing.TB) string {
 	t.Helper()
 	return fresh.Run(t, p.netns, fmt.Sprintf("ip -o -d link show dev %[1]s 2>/dev/null | grep -o 'link/ether [0-9a-f:]*' || true; ip -o -4 addr show dev %[1]s 2>/dev/null || true; ip -4 route show dev %[1]s 2>/dev/null | sed 's/ linkdown//' || true", p.key.IfName))
 }
 
-// patience is how long a test waits for what comes at once on a machine that is not busy.
+// patience is how long a test waits for something that comes at once on an idle machine.
 const patience = 30 * time.Second
 
 // within waits until f returns true.
@@ -191,7 +191,7 @@ func within(t testing.TB, limit time.Duration, what string, f func() bool) time.
 	return time.Since(start)
 }
 
-// chain returns what the agent says of a base.
+// chain returns what the agent says about a base.
 func (n *node) chain(base string) control.Chain {
 	for _, c := range n.agent.Status().Chains {
 		if c.Base == base {

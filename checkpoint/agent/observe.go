@@ -10,24 +10,25 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// Observer hears what the agent does. The loop calls it, so its methods return at once.
+// Observer hears what the agent does. The loop calls its methods, so they return at once.
 type Observer interface {
-	// Woke is called each time that the loop wakes, with what woke it.
+	// Woke is called each time the loop wakes, with the cause.
 	Woke(Source)
-	// Lost is called when records of a whole chain are lost.
+	// Lost is called when a chain that was whole loses interfaces.
 	Lost(base string, lost []checkpoint.Record)
 	// Tried is called at the end of each try to restore.
 	Tried(Try)
 	// Whole is called when nothing of a chain is lost any more, and the agent has restored something of it.
 	Whole(Outage)
-	// Connected is called when the neighbours know all addresses that were restored: the carrier was there. It has the
-	// time since the loss.
+	// Connected is called when there was carrier and the neighbours know all restored addresses. It gets the time since
+	// the loss.
 	Connected(sinceLoss time.Duration)
-	// Changed is called with what has become of interfaces, and never with an empty list.
+	// Changed is called with what has become of interfaces. The list is never empty.
 	Changed([]Change)
 }
 
-// Observers tells each of them, one after the other. An Observer that hears only some things embeds the empty Observers.
+// Observers passes each call to all its members, one after the other. An Observer that needs only some methods embeds
+// an empty Observers.
 type Observers []Observer
 
 // Woke implements Observer.
@@ -85,39 +86,40 @@ const (
 	FromTimer       Source = "timer"
 )
 
-// Sources are all of them.
+// Sources are all sources.
 var Sources = []Source{FromDevices, FromCheckpoints, FromFindings, FromRestores, FromRequests, FromTimer}
 
-// Try is a try to restore what is lost of a chain.
+// Try is one try to restore the lost interfaces of a chain.
 type Try struct {
 	Base string
 	Took time.Duration
-	// Outcomes has an entry for each attachment of the try. It is empty if nothing could be looked at.
+	// Outcomes has an entry for each attachment of the try. It is empty if the restore could not look at anything.
 	Outcomes []restore.Outcome
-	// Why says what failed. It is empty if nothing did.
+	// Why says what failed. It is empty if nothing failed.
 	Why string
 }
 
-// Outage is the time in which something of a chain was lost.
+// Outage is a time during which interfaces of a chain were lost.
 type Outage struct {
 	Base string
-	// LostAt is when the agent saw the loss, BackAt when something of it could be restored, and WholeAt when the last
-	// restore ended.
+	// LostAt is when the agent saw the loss. BackAt is when it could restore a part. WholeAt is when the last restore
+	// ended.
 	LostAt, BackAt, WholeAt time.Time
 }
 
-// Figures are numbers of the agent that its Status does not have.
+// Figures are numbers about the agent that Status does not have.
 type Figures struct {
 	// Unreadable is the number of checkpoints that cannot be read. Absent is the number of attachments whose sandboxes were not
 	// found.
 	Unreadable, Absent int
-	// Oldest and Newest are when the oldest and the newest checkpoint were written. Both are zero if there is none.
+	// Oldest and Newest are when the oldest and the newest checkpoint were written. Both are zero if there is no
+	// checkpoint.
 	Oldest, Newest time.Time
-	// CameRound is when the loop came round last.
+	// CameRound is the time of the loop's last round.
 	CameRound time.Time
-	// HostOverruns is how often the kernel told more about the host's devices than the agent has read.
+	// HostOverruns is how often the kernel sent messages about the host's devices faster than the agent read them.
 	HostOverruns uint64
-	// Refresher has the counters of what keeps checkpoints fresh.
+	// Refresher has the counters of the refresher, which keeps checkpoints fresh.
 	Refresher fresh.Counters
 }
 
@@ -130,10 +132,10 @@ func (a *Agent) Figures() Figures {
 	return f
 }
 
-// late is how long after its time the loop may come round. A look at the devices of a busy node takes less than a second.
+// late is how late a round of the loop may be. A look at the devices of a busy node takes less than a second.
 const late = 30 * time.Second
 
-// Healthy returns an error if the loop has not come round in time. It waits for nothing.
+// Healthy returns an error if the loop's last round is too long ago. It waits for nothing.
 func (a *Agent) Healthy() error {
 	limit := min(a.Patience, round) + late
 	if since := a.sinceRound(); since > limit {
@@ -142,12 +144,12 @@ func (a *Agent) Healthy() error {
 	return nil
 }
 
-// sinceRound is how long ago the loop came round last.
+// sinceRound is the time since the loop's last round.
 func (a *Agent) sinceRound() time.Duration {
 	return time.Since(a.started) - time.Duration(a.cameRound.Load())
 }
 
-// comesRound is a sign of life of the loop.
+// comesRound notes a round of the loop: its sign of life.
 func (a *Agent) comesRound() {
 	a.cameRound.Store(int64(time.Since(a.started)))
 	if a.Alive != nil {
@@ -155,7 +157,7 @@ func (a *Agent) comesRound() {
 	}
 }
 
-// count makes the numbers that only the loop can see.
+// count collects the numbers that only the loop can see.
 func (a *Agent) count() Figures {
 	f := Figures{Absent: len(a.absent), HostOverruns: a.overruns}
 	for _, n := range a.index.unreadable {
@@ -174,7 +176,7 @@ func (a *Agent) count() Figures {
 	return f
 }
 
-// observeLoss tells the observer what of the chain is lost.
+// observeLoss tells the observer which records of the chain are lost.
 func (a *Agent) observeLoss(c *chain) {
 	var lost []checkpoint.Record
 	for i, l := range c.losses {
@@ -212,7 +214,7 @@ func (a *Agent) observeTry(e ended) {
 	a.observeConnected(c)
 }
 
-// noteRestored notes that something of the present loss is restored.
+// noteRestored notes that a part of the present loss is restored.
 func (c *chain) noteRestored(now time.Time) {
 	c.wholeAt = now
 	if c.uncarried.IsZero() {
@@ -220,7 +222,7 @@ func (c *chain) noteRestored(now time.Time) {
 	}
 }
 
-// observeConnected tells the observer if the neighbours know all that was restored of the chain.
+// observeConnected tells the observer when the neighbours know all restored addresses of the chain.
 func (a *Agent) observeConnected(c *chain) {
 	if !c.uncarried.IsZero() && len(c.owed) == 0 && c.view.why == "" {
 		a.Observer.Connected(time.Since(c.uncarried))

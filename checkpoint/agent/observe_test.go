@@ -47,7 +47,7 @@ func (o *observed) Whole(out Outage)          { o.add(func() { o.outages = appen
 func (o *observed) Connected(d time.Duration) { o.add(func() { o.connected = append(o.connected, d) }) }
 func (o *observed) Changed(c []Change)        { o.add(func() { o.changes = append(o.changes, c...) }) }
 
-// has waits until f says so of what was heard.
+// has waits until f accepts what was heard.
 func (o *observed) has(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	within(t, patience, what, func() (is bool) {
@@ -56,7 +56,7 @@ func (o *observed) has(t *testing.T, what string, f func() bool) {
 	})
 }
 
-// An outage has three lengths: the NIC stays away for 100 ms, and has no carrier for 200 ms more.
+// The agent measures three parts of an outage. Here the NIC stays away for 100 ms, and has no carrier for 200 ms more.
 func TestAnOutageIsMeasured(t *testing.T) {
 	n, o := newNode(t, "lan0"), &observed{}
 	pods := []pod{n.attach(t, "lan0", 1), n.attach(t, "lan0", 2)}
@@ -77,7 +77,7 @@ func TestAnOutageIsMeasured(t *testing.T) {
 			t.Errorf("try %+v", try)
 		}
 		if len(o.connected) > 0 {
-			t.Error("it is said to be connected without carrier")
+			t.Error("the observer heard Connected without carrier")
 		}
 	})
 	fresh.IP(t, "", "link set lan0p up")
@@ -92,7 +92,7 @@ func TestAnOutageIsMeasured(t *testing.T) {
 		t.Errorf("figures %+v", f)
 	}
 
-	// Pods that end while they are lost: that is no outage that the agent has ended.
+	// Pods end while they are lost. The agent has not ended that outage.
 	if _, err := n.agent.Pause(t.Context(), 0, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestAnOutageIsMeasured(t *testing.T) {
 	})
 }
 
-// Health is that of the loop: one that hangs is not healthy, even if the process answers.
+// Healthy is about the loop: an agent whose loop hangs is not healthy, even if the process answers.
 func TestHealth(t *testing.T) {
 	n := newNode(t, "lan0")
 	n.start(t, func(opts *Options) { opts.Patience = 20 * time.Millisecond })
@@ -123,7 +123,7 @@ func TestHealth(t *testing.T) {
 	go func() { _ = n.agent.inLoop(context.Background(), func() { close(hangs); <-stop }) }()
 	<-hangs
 	came := n.agent.Figures().CameRound
-	n.agent.cameRound.Add(-int64(late)) // So much time goes by.
+	n.agent.cameRound.Add(-int64(late)) // As if this time went by.
 	within(t, patience, "the loop hangs, and the agent says so", func() bool {
 		err := n.agent.Healthy()
 		return err != nil && strings.Contains(err.Error(), "the working loop has not come round for 30s")
@@ -131,6 +131,6 @@ func TestHealth(t *testing.T) {
 	close(stop)
 	within(t, patience, "the loop is healthy again", func() bool { return n.agent.Healthy() == nil })
 	if !n.agent.Figures().CameRound.After(came) {
-		t.Error("the loop did not come round")
+		t.Error("the loop made no round")
 	}
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 )
 
-// pauseFile keeps a pause over a restart of the agent: whoever paused it counts on that.
+// pauseFile is the path of the file that keeps a pause across a restart of the agent. Operators count on that.
 func (a *Agent) pauseFile() string { return filepath.Join(a.Store.Dir(), ".agent", "pause.json") }
 
-// loadPause returns the pause that is noted, nil if there is none or its time is over. now is the present time.
+// loadPause returns the pause in the file. It returns nil if there is none, or if its time is over at the time now.
 func loadPause(path string, now time.Time) (*control.Pause, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -34,7 +34,7 @@ func loadPause(path string, now time.Time) (*control.Pause, error) {
 	if p.Until.IsZero() {
 		return &p, nil
 	}
-	if now.Before(p.Since) { // The date was set back. The pause takes no longer for that.
+	if now.Before(p.Since) { // Somebody set the date back. That must not make the pause longer.
 		p.Since, p.Until = now, now.Add(p.Until.Sub(p.Since))
 	}
 	if !now.Before(p.Until) {
@@ -54,7 +54,7 @@ func savePause(path string, p control.Pause) error {
 	return renameio.WriteFile(path, b, 0o600)
 }
 
-// inLoop has the loop run f, and waits until it has.
+// inLoop makes the loop run f, and waits for the end of f.
 func (a *Agent) inLoop(ctx context.Context, f func()) error {
 	done := make(chan struct{})
 	select {
@@ -66,15 +66,16 @@ func (a *Agent) inLoop(ctx context.Context, f func()) error {
 	return nil
 }
 
-// Status returns how the agent is. It waits for nothing.
+// Status returns the state of the agent. It waits for nothing.
 func (a *Agent) Status() control.Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.status
 }
 
-// Pause makes the agent restore nothing for that long, or until Resume if the time is zero. It returns when no restore is
-// under way any more, or with the error of ctx. The agent is paused in both cases, also after a restart.
+// Pause makes the agent restore nothing for that length of time. Length 0 means until Resume. Pause returns when no
+// restore is under way any more, or with the error of ctx. The agent is paused in both cases, and stays paused after a
+// restart.
 func (a *Agent) Pause(ctx context.Context, length time.Duration, why string) (control.Pause, error) {
 	p := control.Pause{Since: time.Now().UTC(), Why: why}
 	if length > 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 )
 
-// A pause that an earlier agent has noted lasts as long as it was to last, and no longer if the date was set back since.
+// A pause that an earlier agent noted keeps its length. It does not last longer if somebody sets the date back.
 func TestNotedPause(t *testing.T) {
 	noted := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for name, test := range map[string]struct {
@@ -39,7 +39,7 @@ func TestNotedPause(t *testing.T) {
 			lasts = is.Until.Sub(now)
 		}
 		if lasts != test.lasts {
-			t.Errorf("%s: it lasts %s, not %s", name, lasts, test.lasts)
+			t.Errorf("%s: the pause lasts %s, want %s", name, lasts, test.lasts)
 		}
 	}
 }

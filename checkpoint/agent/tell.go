@@ -16,7 +16,7 @@ func (a *Agent) publish() {
 	s := control.Status{Version: a.Version, PID: os.Getpid(), StartedAt: a.started.UTC(), Paused: a.paused, Chains: []control.Chain{}, Drift: []control.Drift{}}
 	for _, d := range a.drifts {
 		if !d.lasts && !d.Settled {
-			continue // What a restore has just repaired is a finding until the sandbox is read again.
+			continue // A restored interface stays a finding until the refresher reads the sandbox again.
 		}
 		s.Drift = append(s.Drift, control.Drift{Attachment: d.Attachment, Pod: d.Pod, Reason: d.Reason})
 	}
@@ -33,7 +33,7 @@ func (a *Agent) publish() {
 	a.status, a.figures = s, figures
 }
 
-// lost logs a loss: a line that is worth to wake up for.
+// lost logs a loss, as a line that operators may want an alert for.
 func (a *Agent) lost(c *chain) {
 	a.Log.Warn("interfaces are lost", "base", c.Base, "attachments", c.view.lost, "why", printable.Line(c.view.reason))
 }
@@ -72,12 +72,12 @@ func (a *Agent) failed(c *chain, e ended) {
 	a.Log.Warn("a restore failed", "base", c.Base, "failed", failed, "why", printable.Line(c.view.why), "nextTry", backoff(c.view.failures))
 }
 
-// announced logs that the neighbours know the addresses of a restore that had no carrier at first.
+// announced logs that the neighbours now know the addresses of a restore that first had no carrier.
 func (a *Agent) announced(c *chain, r *restore.Result) {
 	a.Log.Info("the neighbours are told", "base", c.Base, "attachments", len(r.Attachments))
 }
 
-// sinceOr returns how long ago it was, 0 for never.
+// sinceOr returns the time since t, 0 if t is zero.
 func sinceOr(t time.Time) time.Duration {
 	if t.IsZero() {
 		return 0

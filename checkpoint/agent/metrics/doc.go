@@ -1,7 +1,8 @@
-// Package metrics shows relink-agent to Prometheus. [Metrics] is the agent's Observer: it counts and measures what happens. What
-// is at the moment comes from the agent's Status and Figures, and from the stores of relink-ipam, when somebody asks.
+// Package metrics shows relink-agent to Prometheus. [Metrics] is the agent's Observer: it counts and measures what
+// happens. When somebody asks, the present state comes from the agent's Status and Figures, and from the stores of
+// relink-ipam.
 //
-// The number of series is bounded. The label base has the names of the node's NICs and bonds below pods, and the labels
-// network and ranges have what the configurations of relink-ipam have. No label has the name of a pod, an address or a text of a
-// reason.
+// The number of series is bounded. The label base has the names of the NICs and bonds that the node's pods are on. The
+// labels network and ranges have values from the configurations of relink-ipam. No label has the name of a pod, an
+// address, or the text of a reason.
 package metrics

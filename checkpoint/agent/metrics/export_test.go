@@ -2,7 +2,7 @@ package metrics
 
 import "testing"
 
-// Hurry has each question read the stores that have changed.
+// Hurry makes each question read the stores that have changed.
 func Hurry(t *testing.T) {
 	kept := poolsKept
 	poolsKept = 0

@@ -14,7 +14,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/restore"
 )
 
-// Agent is what the metrics show. Several goroutines call it at once, and it waits for nothing.
+// Agent is what the metrics show. Several goroutines call it at once. It waits for nothing.
 type Agent interface {
 	Status() control.Status
 	Figures() agent.Figures
@@ -35,8 +35,8 @@ type Metrics struct {
 	toLink   prometheus.Histogram
 }
 
-// Upper bounds of histograms, in seconds. A restore of one pod takes some milliseconds, and one of 250 less than a second.
-// An outage takes as long as the driver is away.
+// Upper bounds of histograms, in seconds. A restore of one pod takes some milliseconds. A restore of 250 pods takes
+// less than a second. An outage takes as long as the driver is away.
 var (
 	restoreBuckets = []float64{.002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30}
 	outageBuckets  = []float64{.1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 900, 3600}
@@ -92,7 +92,7 @@ var outcomeNames = map[restore.State]string{
 	restore.Restored: restored, restore.Repaired: "repaired", restore.AsRecorded: "as_recorded", restore.Failed: failed, restore.SandboxGone: "sandbox_gone",
 }
 
-// begin makes each series with the value 0: a rate knows an increase only if it has seen the value before.
+// begin makes each series with the value 0: rate() needs a value from before the increase.
 func (m *Metrics) begin() {
 	for _, s := range agent.Sources {
 		m.wakes.WithLabelValues(string(s))
@@ -104,7 +104,7 @@ func (m *Metrics) begin() {
 	m.tries.WithLabelValues(failed)
 }
 
-// Show has the metrics show the agent, too. It is called once.
+// Show adds the agent to the metrics. Call it once.
 func (m *Metrics) Show(a Agent) { m.registry.MustRegister(present{a}) }
 
 // Handler answers with all metrics.
@@ -152,8 +152,8 @@ func (m *Metrics) Changed([]agent.Change) {}
 
 var podEvents = desc("relink_pod_events_total", "Kubernetes events on pods, by what became of them.", "result")
 
-// ShowPodEvents has the metrics show what became of events on pods, too, by result. Several goroutines call counts at once.
-// ShowPodEvents is called once.
+// ShowPodEvents adds what became of events on pods, by result. Several goroutines call counts at once. Call
+// ShowPodEvents once.
 func (m *Metrics) ShowPodEvents(counts func() map[string]uint64) {
 	m.registry.MustRegister(events(counts))
 }

@@ -28,7 +28,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// shown is an agent that says what it is told to say.
+// shown is an agent with fixed answers.
 type shown struct {
 	status  control.Status
 	figures agent.Figures
@@ -37,7 +37,7 @@ type shown struct {
 func (s shown) Status() control.Status { return s.status }
 func (s shown) Figures() agent.Figures { return s.figures }
 
-// busy is an agent on a node where everything happens at once.
+// busy is an agent on a node with everything that metrics can show.
 var busy = shown{
 	control.Status{
 		Paused: &control.Pause{Since: time.Unix(500, 0)}, Owed: 4,
@@ -54,7 +54,7 @@ var busy = shown{
 	},
 }
 
-// scrape returns what Prometheus gets.
+// scrape returns the metrics as Prometheus gets them.
 func scrape(t testing.TB, m *metrics.Metrics) string {
 	t.Helper()
 	answer := httptest.NewRecorder()
@@ -65,7 +65,7 @@ func scrape(t testing.TB, m *metrics.Metrics) string {
 	return answer.Body.String()
 }
 
-// has reports each line that is not in what Prometheus gets.
+// has reports each line that is missing from the metrics.
 func has(t *testing.T, got string, lines ...string) {
 	t.Helper()
 	all := strings.Split(got, "\n")
@@ -78,7 +78,8 @@ func has(t *testing.T, got string, lines ...string) {
 	}
 }
 
-// give gives the attachment c<n> on the network an address of 10.9.0.0/29, with the gateway 10.9.0.1: it has 5 addresses.
+// give gives the attachment c<n> on the network an address of 10.9.0.0/29 with the gateway 10.9.0.1. That range has 5
+// addresses for pods.
 func give(t testing.TB, dir, network string, n int) {
 	t.Helper()
 	store, err := lease.Open(dir, network)
@@ -144,7 +145,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// A change of a store is seen, and a store that is not changed is not read again.
+// The metrics show a change of a store. They do not read an unchanged store again.
 func TestPools(t *testing.T) {
 	dir := t.TempDir()
 	give(t, dir, "lan", 1)
@@ -160,17 +161,17 @@ func TestPools(t *testing.T) {
 	second := scrape(t, m)
 	has(t, second, held+"2", `relink_ipam_store_readable{network="lan"} 1`)
 
-	// The store is damaged: what is known stays, and the metrics say so.
+	// The store is damaged: the metrics keep the last values, and say that the reading failed.
 	if err := os.WriteFile(filepath.Join(dir, "lan.db"), make([]byte, 20000), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	third := scrape(t, m)
 	has(t, third, held+"2", `relink_ipam_store_readable{network="lan"} 0`)
 	if readAt(t, third) != readAt(t, second) {
-		t.Error("the time of the last reading is that of one that failed")
+		t.Error("a failed reading changed the time of the last reading")
 	}
 
-	// It is gone, and so are its metrics.
+	// The store is deleted, and its metrics go too.
 	if err := os.Remove(filepath.Join(dir, "lan.db")); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +180,7 @@ func TestPools(t *testing.T) {
 	}
 }
 
-// Somebody holds the lock of a store: the question is answered all the same, with what is known.
+// Another process holds the lock of a store. A question still gets an answer, with the last values.
 func TestABusyStore(t *testing.T) {
 	dir := t.TempDir()
 	give(t, dir, "lan", 1)
@@ -243,7 +244,7 @@ func TestTheDocumentHasEachMetric(t *testing.T) {
 	}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(relink_\\w+)(?:{[^`]*})?` \\| (\\w+) \\|").FindAllStringSubmatch(string(text), -1) {
 		if !real[row[1]+" "+row[2]] {
-			t.Errorf("docs/monitoring.md has %s, a %s, and the agent has not", row[1], row[2])
+			t.Errorf("docs/monitoring.md has %s, a %s, but the agent does not", row[1], row[2])
 		}
 		delete(real, row[1]+" "+row[2])
 	}

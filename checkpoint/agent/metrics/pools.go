@@ -12,16 +12,16 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// poolsKept is how long what was read of the stores is good for. A test sets it to 0.
+// poolsKept is how long the values of the last reading are used. A test sets it to 0.
 var poolsKept = 5 * time.Second
 
 const (
-	// poolsWait is how long a question waits for a reading. Then it gets what was read before.
+	// poolsWait is how long a question waits for a reading. After that it gets the values of the reading before.
 	poolsWait = time.Second
-	// poolsLimit bounds a reading: an ADD may hold the lock of a store meanwhile.
+	// poolsLimit bounds a reading: an ADD may hold the lock of a store.
 	poolsLimit = 10 * time.Second
-	// unchangedKept is how long what was read of a store is good for if its file is as it was. Time alone changes something, too:
-	// a quarantine ends.
+	// unchangedKept is how long the values of a store are used while its file is unchanged. Values also change without
+	// a write: a quarantine ends.
 	unchangedKept = time.Minute
 )
 
@@ -41,18 +41,19 @@ type pools struct {
 
 	mu    sync.Mutex
 	known map[string]*network
-	// reading is closed at the end of the reading that is under way, and nil if none is. read is when the last one ended.
+	// reading is closed at the end of the present reading. It is nil if there is none. read is when the last reading
+	// ended.
 	reading chan struct{}
 	read    time.Time
 }
 
-// network is what was read of one store.
+// network has the values of one store.
 type network struct {
 	usage lease.Usage
 	// file is the store's file before the reading.
 	file os.FileInfo
 	read time.Time
-	// failed says that the last reading did not work. usage is then that of an earlier one.
+	// failed says that the last reading did not work. Then usage is from an earlier reading.
 	failed bool
 }
 
@@ -75,7 +76,7 @@ func (p *pools) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// refresh has the stores read if it is time, and waits for that, but not long.
+// refresh starts a reading of the stores if it is time. It waits for the reading for at most poolsWait.
 func (p *pools) refresh() {
 	p.mu.Lock()
 	if p.reading == nil && time.Since(p.read) >= poolsKept {
@@ -116,7 +117,7 @@ func (p *pools) readAll(done chan struct{}) {
 	close(done)
 }
 
-// readNetwork reads a store, unless it is as before.
+// readNetwork reads a store, unless it is unchanged.
 func readNetwork(ctx context.Context, dir, name string, before *network) *network {
 	n := &network{read: time.Now()}
 	store, err := lease.Open(dir, name)
@@ -138,13 +139,13 @@ func readNetwork(ctx context.Context, dir, name string, before *network) *networ
 	return &network{usage: before.usage, read: before.read, failed: true}
 }
 
-// isAsItWas says that the store is the same file as when it was read, and nobody has changed it since.
+// isAsItWas says that the store is the same file as at the last reading, and that nobody has changed it since.
 func (n *network) isAsItWas(file os.FileInfo) bool {
 	return !n.failed && n.file != nil && os.SameFile(n.file, file) && n.file.Size() == file.Size() && n.file.ModTime().Equal(file.ModTime()) &&
 		time.Since(n.read) < unchangedKept
 }
 
-// allFailed is what is known when not even the names of the stores can be read.
+// allFailed marks all stores as failed. It is for the case that not even the names of the stores can be read.
 func allFailed(before map[string]*network) map[string]*network {
 	now := map[string]*network{}
 	for name, n := range before {
@@ -166,7 +167,7 @@ func (n *network) collect(name string, to chan<- prometheus.Metric) {
 	shown := map[string]bool{}
 	for _, set := range n.usage.Sets {
 		ranges := set.Ranges.String()
-		if shown[ranges] { // Two configurations of the network have it. The first one has its leases.
+		if shown[ranges] { // Two configurations of the network have these ranges. The first one has the leases.
 			continue
 		}
 		shown[ranges] = true
@@ -178,7 +179,7 @@ func (n *network) collect(name string, to chan<- prometheus.Metric) {
 	}
 }
 
-// float is the nearest number: an IPv6 pool has more addresses than a float64 can count one by one.
+// float returns the nearest float64: an IPv6 pool can have more addresses than a float64 can count exactly.
 func float(n *big.Int) float64 {
 	f, _ := new(big.Float).SetInt(n).Float64()
 	return f

@@ -9,7 +9,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 )
 
-// present shows how an agent is at the moment of the question.
+// present shows the state of an agent at the moment of the question.
 type present struct{ agent Agent }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -91,13 +91,14 @@ type base struct {
 	since, next       time.Time
 }
 
-// inPods is the base of interfaces that are on nothing in the host: a NIC that was moved into its pod.
+// inPods stands for the base of interfaces that are on nothing in the host, such as a NIC that was moved into its pod.
 const inPods = "in pods"
 
-// states are all states of a chain, the worst one last. Of several chains with one base, the worst one counts.
+// states are all states of a chain, the worst one last. If several chains have one base, the worst state counts.
 var states = []control.ChainState{control.Whole, control.Restoring, control.Waiting, control.Lost, control.BackingOff}
 
-// basesOf sums up the chains by their bases. Two chains may have one base's name, and all interfaces in pods count as one base.
+// basesOf sums up the chains by their bases. Two chains may have the same base name. All NICs in pods count as one
+// base.
 func basesOf(chains []control.Chain) map[string]*base {
 	bases := map[string]*base{}
 	for _, c := range chains {

@@ -1,3 +1,4 @@
-// Package podevents tells in words what became of the interfaces of pods, as Kubernetes events on these pods. It is what a
-// user reads in "kubectl describe pod". It knows nothing of the Kubernetes API: a [Recorder] takes the events there.
+// Package podevents says in words what became of the interfaces of pods. The texts become Kubernetes events on the
+// pods: users read them in "kubectl describe pod". The package knows nothing about the Kubernetes API: a [Recorder]
+// passes the events on.
 package podevents

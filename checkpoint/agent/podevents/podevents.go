@@ -8,7 +8,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// The reasons of events. People search for them and alert on them: they stay as they are.
+// The reasons of events. Do not change them: people search for them and alert on them.
 const (
 	InterfaceLost          = "InterfaceLost"
 	InterfaceRestored      = "InterfaceRestored"
@@ -17,7 +17,7 @@ const (
 
 // Event is an event on a pod.
 type Event struct {
-	// Warning says that it is of the type Warning. The other type is Normal.
+	// Warning says that the event's type is Warning. Otherwise it is Normal.
 	Warning bool
 	// Reason is for programs, Message for people.
 	Reason, Message string
@@ -28,10 +28,10 @@ type Recorder interface {
 	Record(pod attachment.Pod, warning bool, reason, message string)
 }
 
-// To returns an Observer that tells the recorder.
+// To returns an Observer that passes changes to the recorder as events.
 func To(r Recorder) agent.Observer { return teller{to: r} }
 
-// teller hears only of changes: its Observers are none.
+// teller hears only about changes: its Observers is empty.
 type teller struct {
 	agent.Observers
 	to Recorder
@@ -41,15 +41,15 @@ type teller struct {
 func (t teller) Changed(changes []agent.Change) {
 	for _, c := range changes {
 		if c.Pod == (attachment.Pod{}) {
-			continue // A sandbox that is not Kubernetes'.
+			continue // This is not a sandbox of Kubernetes.
 		}
 		e := Of(c)
 		t.to.Record(c.Pod, e.Warning, e.Reason, e.Message)
 	}
 }
 
-// Of is a pure function: it returns the event for a change. The message of a repeated loss is always the same: so
-// Kubernetes counts it, and does not list it again.
+// Of is a pure function: it returns the event for a change. The message of a repeated loss is always the same, so that
+// Kubernetes counts it and does not list it again.
 func Of(c agent.Change) Event {
 	name := fmt.Sprintf("Network interface %s (network %s)", c.Attachment.IfName, c.Attachment.Network)
 	switch c.Fate {
@@ -77,7 +77,7 @@ func gone(c agent.Change) string {
 	return fmt.Sprintf("%s on %s has gone", c.Device, c.Base)
 }
 
-// tries says how often it was tried.
+// tries says how often the agent tried.
 func tries(n int) string {
 	switch n {
 	case 0:
@@ -88,7 +88,7 @@ func tries(n int) string {
 	return fmt.Sprintf(" (%d tries)", n)
 }
 
-// length rounds for people: 40ms, 6.1s, 1h2m3s.
+// length rounds a duration for people: 40ms, 6.1s, 1h2m3s.
 func length(d time.Duration) string {
 	switch {
 	case d < time.Second:

@@ -73,7 +73,7 @@ func (r *recorder) Record(pod attachment.Pod, _ bool, reason, _ string) {
 	*r = append(*r, pod.String()+" "+reason)
 }
 
-// Sandboxes that are nobody's pod have no events.
+// Sandboxes without a pod have no events.
 func TestTo(t *testing.T) {
 	r := &recorder{}
 	o := podevents.To(r)
@@ -89,7 +89,7 @@ func TestTo(t *testing.T) {
 	}
 }
 
-// docs/monitoring.md has each reason, and no other, and shows messages as they are.
+// docs/monitoring.md has all reasons and no others. It shows the real messages.
 func TestTheDocumentHasEachReason(t *testing.T) {
 	b, err := os.ReadFile("../../../docs/monitoring.md")
 	if err != nil {
