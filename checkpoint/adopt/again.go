@@ -9,10 +9,10 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// lookAgain takes a second look at what was refused, has failed or could not be looked at. It drops what is
-// settled by then: an ADD has given the interface its checkpoint, or a DEL has taken both away. It decides anew about
-// the sandboxes that the first look could not look at, and carries that out. If the second look fails, the report of
-// the first one counts.
+// lookAgain looks a second time at interfaces that were refused or have failed, and at sandboxes that the first look
+// could not see. It drops outcomes that are settled now: an ADD has written the checkpoint, or a DEL has removed the
+// interface and the checkpoint. It decides again about sandboxes that the first look could not see, and carries that
+// out. If the second look fails, the report of the first look counts.
 func (r *run) lookAgain(ctx context.Context, actions []Action) {
 	failed, some := filesOf(r.problems), filesOf(r.problems)
 	for i, o := range r.outcomes {
@@ -64,8 +64,9 @@ func isSame(a, b Action) bool {
 
 func (a Action) place() interfaceAt { return at(a.Namespace, a.Interface.Link.Index) }
 
-// left returns the outcomes that still count after the second look. now is what the second look has decided. later are
-// the actions among these that will be carried out. failed are the sandboxes that it could not look at.
+// left returns the outcomes that still count after the second look. now are the actions that the second look has
+// decided. later are those of them that will be carried out. failed are the sandboxes that the second look could not
+// see.
 func (r *run) left(actions, now, later []Action, failed map[file]bool) (left []Outcome) {
 	without := map[interfaceAt]bool{}
 	for _, a := range now {
@@ -81,12 +82,12 @@ func (r *run) left(actions, now, later []Action, failed map[file]bool) (left []O
 	return left
 }
 
-// isNothing reports whether a refused or failed action is settled by the second look. without are the interfaces that
-// have no checkpoint then.
+// isNothing reports whether the second look shows that a refused or failed action is settled. without are the
+// interfaces without a checkpoint at that time.
 func (r *run) isNothing(a Action, without map[interfaceAt]bool, failed map[file]bool) bool {
 	if a.recorded {
 		if a.Attachment.IfName == "" {
-			return false // It is a directory that cannot be read.
+			return false // The action is about a directory that cannot be read.
 		}
 		_, err := r.Store.Load(a.Attachment.ContainerID, a.Attachment.IfName)
 		return errors.Is(err, checkpoint.ErrNone)

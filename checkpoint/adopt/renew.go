@@ -16,43 +16,44 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Heard is what somebody who listens to the kernel knows about a sandbox.
+// Heard is what a listener to the kernel knows about a sandbox.
 type Heard struct {
-	// Down are the indexes of the devices that were down or gone while the sandbox was read. What was read of them may be
-	// half of the truth. Index 0 stands for any device.
+	// Down are the indexes of the devices that were down or gone while the sandbox was read. The reading of such a
+	// device may be incomplete. Index 0 stands for any device.
 	Down map[int]bool
-	// Unbroken says that no device of the sandbox was down since all its interfaces were last found whole. What is
-	// missing now was taken away on purpose: the kernel drops addresses and routes by itself only when a device goes
-	// down.
+	// Unbroken says that no device of the sandbox was down since all its interfaces were last found whole. Then
+	// anything missing now was removed on purpose: the kernel drops addresses and routes by itself only when a device
+	// goes down.
 	Unbroken bool
 }
 
-// Renewal renews the checkpoints of one sandbox. It looks at no other sandbox, and writes no first checkpoint.
+// Renewal renews the checkpoints of one sandbox. It looks at no other sandbox, and writes no checkpoint for an
+// interface that has none.
 type Renewal struct {
 	Store *checkpoint.Store
-	// Host is the host's namespace, and Devices are its devices as they are now.
+	// Host is the host's namespace. Devices are its devices as they are now.
 	Host    *kernel.Namespace
 	Devices netstate.Devices
-	// Namespace is the sandbox, and ContainerIDs are those under which it has checkpoints.
+	// Namespace is the sandbox. ContainerIDs are the IDs under which it has checkpoints.
 	Namespace    attachment.Namespace
 	ContainerIDs []string
-	// Quick leaves sysctls out, except for those that a checkpoint has. They take most of the time of a capture. The
-	// checkpoints keep what they say of the others.
+	// Quick reads only the sysctls that a checkpoint has, because sysctls take most of the time of a capture. For the
+	// others, the checkpoints keep their values.
 	Quick bool
-	// Heard is called once, after everything was read and before it is judged.
+	// Heard is called once: after the reading, and before the decision.
 	Heard func() Heard
 }
 
-// errBroken says that an interface went down or away while it was read.
+// errBroken says that an interface went down or was deleted during the reading.
 var errBroken = fmt.Errorf("an interface went down while it was read: %w", kernel.ErrNoDevice)
 
-// Renew captures the interfaces that have checkpoints, decides as a capture with Refresh does, and writes the
+// Renew captures the interfaces that have checkpoints. It decides like a capture with Refresh, and writes the
 // checkpoints that are out of date. It writes nothing if only the time differs. It never writes a state that was read
 // while an interface or a parent went away.
 //
-// It returns checkpoint.ErrBusy at once if somebody works on the sandbox, and kernel.ErrNoNamespace or
+// Renew returns checkpoint.ErrBusy at once if another process works on the sandbox. It returns kernel.ErrNoNamespace or
 // attachment.ErrOtherNamespace if the sandbox is gone. It returns kernel.ErrNoDevice if an interface or a parent went
-// down or away meanwhile. Then nothing is written.
+// down or was deleted during the reading. In these cases it writes nothing.
 func (n Renewal) Renew(ctx context.Context) (outcomes []Outcome, err error) {
 	err = n.underLock(ctx, func() error {
 		outcomes, err = n.renew()
@@ -61,7 +62,7 @@ func (n Renewal) Renew(ctx context.Context) (outcomes []Outcome, err error) {
 	return outcomes, err
 }
 
-// underLock calls f under the sandbox's lock, with a hold on the VLAN parents.
+// underLock calls f under the sandbox's lock, while it holds the VLAN parents.
 func (n Renewal) underLock(ctx context.Context, f func() error) error {
 	for _, id := range n.ContainerIDs {
 		unlock, err := n.Store.TryLock(id)
@@ -80,7 +81,7 @@ func (n Renewal) underLock(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// renewal is a Renewal under way, under the sandbox's lock.
+// renewal is a running Renewal. It has the sandbox's lock.
 type renewal struct {
 	Renewal
 	room       *room
@@ -144,9 +145,9 @@ func (r *renewal) look(namespace *kernel.Namespace) (err error) {
 	return nil
 }
 
-// stillStanding returns ErrNoDevice unless all interfaces that were up are still there and up, and so are their parents.
-// When a parent goes, the kernel first sets the interface down, then drops its routes and addresses, and then deletes
-// it. So what was read before an interface is seen up is whole.
+// stillStanding returns ErrNoDevice unless all interfaces and parents that were up are still up. When a parent goes,
+// the kernel first sets the interface down, then drops its routes and addresses, and then deletes it. So if an
+// interface is still up now, everything that was read about it before is whole.
 func (r *renewal) stillStanding() error {
 	for _, f := range r.founds {
 		if err := standing(r.room.namespace, f.Live.Link.Index, f.Live.Link.Up); err != nil {
@@ -159,7 +160,7 @@ func (r *renewal) stillStanding() error {
 		for _, p := range f.Live.Parents {
 			was, known := devices.ByName(p.Name)
 			if !known {
-				return errBroken // It came during the look.
+				return errBroken // The device came during the reading.
 			}
 			if err := standing(at, was.Index, was.Up); err != nil {
 				return err
@@ -169,7 +170,7 @@ func (r *renewal) stillStanding() error {
 	return nil
 }
 
-// standing returns ErrNoDevice unless the device is there, and is up if it was up.
+// standing returns ErrNoDevice unless the device is there. A device that was up must still be up.
 func standing(n *kernel.Namespace, index int, wasUp bool) error {
 	is, err := n.Device(index)
 	if err == nil && wasUp && !is.Up {
@@ -178,7 +179,7 @@ func standing(n *kernel.Namespace, index int, wasUp bool) error {
 	return err
 }
 
-// decide judges what was read, and writes what has to be written.
+// decide compares the reading with the checkpoints, and writes those that are out of date.
 func (r *renewal) decide(unbroken bool) (outcomes []Outcome) {
 	inside := r.room.records
 	found := map[attachment.Key]bool{}
@@ -186,7 +187,7 @@ func (r *renewal) decide(unbroken bool) (outcomes []Outcome) {
 		f.Unbroken = unbroken
 		record, readable := inside.record(f)
 		if !readable {
-			continue // Its checkpoint is torn. That is not to be mended unasked.
+			continue // Its checkpoint is torn. Nobody has asked to repair that.
 		}
 		found[record.Attachment] = true
 		outcomes = append(outcomes, r.write(decide(f, inside, r.records, r.unreadable, true), record))
@@ -202,7 +203,7 @@ func (r *renewal) decide(unbroken bool) (outcomes []Outcome) {
 	return outcomes
 }
 
-// write carries the action out, if it changes the record.
+// write carries out the action, if it changes the record.
 func (r *renewal) write(a Action, was checkpoint.Record) Outcome {
 	if a.Do != Refresh {
 		return outcomeOf(a, done[a.Do])
@@ -213,7 +214,7 @@ func (r *renewal) write(a Action, was checkpoint.Record) Outcome {
 	}
 	is := recordOf(a)
 	if !forgets(was) {
-		is.Writer = was.Writer // It still says who attached the interface: that one will forget it.
+		is.Writer = was.Writer // The writer stays the plugin that attached the interface: its DEL will forget the record.
 	}
 	if r.Quick {
 		is.Interface.NotCaptured = was.Interface.NotCaptured
@@ -232,15 +233,16 @@ func (r *renewal) write(a Action, was checkpoint.Record) Outcome {
 	return o
 }
 
-// keepWithoutRoute keeps what was known of addresses without the kernel's route. A link without carrier does not tell.
+// keepWithoutRoute keeps what the record says about addresses without the kernel's route. A link without carrier does
+// not show that.
 func keepWithoutRoute(was, is []netstate.Address) {
 	for i := range is {
 		is[i].WithoutRoute = slices.ContainsFunc(was, func(a netstate.Address) bool { return a.Prefix == is[i].Prefix && a.WithoutRoute })
 	}
 }
 
-// withLost returns the parents as they are, but with the members of a bond, the addresses and the routes that they have
-// lost. Such a loss is no change of the pod's. It can be one half of a restart of the host's network.
+// withLost returns the parents as they are, and adds the bond members, addresses and routes that they have lost. Such a
+// loss is not a change in the pod. It can come from a restart of the host's network that is half done.
 func withLost(was, is []netstate.Device) []netstate.Device {
 	is = slices.Clone(is)
 	for i := range min(len(was), len(is)) {
@@ -252,7 +254,7 @@ func withLost(was, is []netstate.Device) []netstate.Device {
 		}
 		if members, lost := withLostMembers(was[i], is[i]); lost {
 			bond, index, own := *was[i].Bond, is[i].IfIndex, is[i].Carried
-			// A bond without members has another MAC and other options than it is to have.
+			// A bond without members has a wrong MAC and wrong options.
 			is[i] = was[i]
 			bond.Members = members
 			is[i].Bond, is[i].IfIndex, is[i].Carried = &bond, index, own
@@ -261,7 +263,8 @@ func withLost(was, is []netstate.Device) []netstate.Device {
 	return is
 }
 
-// withLostMembers returns the recorded members, those that are there as they are now. lost says that one is not there.
+// withLostMembers returns the recorded members. Those that are there are as they are now. lost says that a member is
+// missing.
 func withLostMembers(was, is netstate.Device) (members []netstate.Member, lost bool) {
 	if was.Bond == nil || is.Bond == nil {
 		return nil, false
@@ -277,7 +280,7 @@ func withLostMembers(was, is netstate.Device) (members []netstate.Member, lost b
 	return members, lost
 }
 
-// hasLostOwn reports whether the parent lacks an address or a route that somebody gave it.
+// hasLostOwn reports whether the parent lacks an address or a route that it was given.
 func hasLostOwn(was, is netstate.Device) bool {
 	if was.Carried == nil {
 		return false
@@ -286,14 +289,14 @@ func hasLostOwn(was, is netstate.Device) bool {
 	return len(netstate.Diff(carrying(*was.Carried), carrying(*own))) > 0
 }
 
-// carrying returns an interface that has what a parent carries, for a comparison.
+// carrying returns an interface with what a parent carries, for a comparison.
 func carrying(c netstate.Carried) netstate.Interface {
 	return netstate.Interface{Addresses: c.Addresses, Routes: c.Routes}
 }
 
-// isSameContent says that the records differ in nothing but the time.
+// isSameContent says that the records differ at most in the time.
 func isSameContent(was, is checkpoint.Record) bool {
-	// The path can be another one. The one that the runtime gave is as good as any.
+	// The paths can differ. The path that the runtime gave stays valid.
 	if was.Namespace.Same(is.Namespace) != nil || was.Pod != is.Pod || was.AnnouncementOwed != is.AnnouncementOwed {
 		return false
 	}

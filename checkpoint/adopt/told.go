@@ -8,9 +8,10 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Tell adds to the checkpoints what the kernel has told of the interfaces since they were last as recorded. told is by
-// the index of the device. It is for interfaces that are gone or down now. It returns how many checkpoints it has
-// written, and checkpoint.ErrBusy at once if somebody works on the sandbox. It does not use Host, Devices and Heard.
+// Tell is for interfaces that are gone or down now. It adds to their checkpoints what the kernel has reported since the
+// interfaces were last as recorded. told is by the index of the device. Tell returns how many checkpoints it has
+// written. It returns checkpoint.ErrBusy at once if another process works on the sandbox. It does not use Host, Devices
+// and Heard.
 func (n Renewal) Tell(ctx context.Context, told map[int][]kernel.Told) (written int, err error) {
 	err = n.underLock(ctx, func() error {
 		for _, id := range n.ContainerIDs {
@@ -32,7 +33,7 @@ func (n Renewal) Tell(ctx context.Context, told map[int][]kernel.Told) (written 
 	return written, err
 }
 
-// withTold returns the recorded interface with what was told. It changes nothing if the result is not certain:
+// withTold adds the reports in told to the recorded interface. It changes nothing if the result is not certain:
 //
 //   - an address went: the kernel drops routes with it, and does not tell them all;
 //   - a route came beside another one of its slot: the message does not tell their order;
@@ -65,7 +66,7 @@ func withAddress(is *netstate.Interface, t kernel.Told) (certain bool) {
 	if slices.ContainsFunc(is.Addresses, func(a netstate.Address) bool { return t.IsOf(kernel.Told{Address: &a}) }) {
 		return true
 	}
-	// As the kernel lists them: the oldest IPv4 address first, and the newest IPv6 address first.
+	// The order is the kernel's: the oldest IPv4 address first, and the newest IPv6 address first.
 	at := slices.IndexFunc(is.Addresses, func(a netstate.Address) bool { return a.Prefix.Addr().Is6() })
 	if at < 0 {
 		at = len(is.Addresses)

@@ -19,15 +19,15 @@ import (
 )
 
 var (
-	// ErrNoAgent says that no agent listens on the socket.
+	// ErrNoAgent means that no agent listens on the socket.
 	ErrNoAgent = errors.New("no relink-agent runs on this node")
-	// ErrNoAnswer says that an agent runs, but did not answer in time.
+	// ErrNoAnswer means that an agent runs, but did not answer in time.
 	ErrNoAnswer = errors.New("relink-agent does not answer")
-	// ErrRefused says that the agent did not do what it was asked. The error has its reason.
+	// ErrRefused means that the agent refused the request. The error has the reason.
 	ErrRefused = errors.New("relink-agent refused")
 )
 
-// Patience is how long a client waits for an answer if it does not say otherwise.
+// Patience is how long a client waits for an answer by default.
 const Patience = 5 * time.Second
 
 // mostBytes bounds an answer: 5,000 attachments that all drifted take 2 MB.
@@ -35,21 +35,22 @@ const mostBytes = 16 << 20
 
 // Client talks to the agent of this node. The zero value is ready for use.
 type Client struct {
-	// Path is the path of the socket. An empty path stands for that of Socket.
+	// Path is the path of the socket. Empty means the result of Socket.
 	Path string
-	// Patience is how long a request takes at most. Zero stands for the constant Patience.
+	// Patience is the limit for a request. Zero means the constant Patience.
 	Patience time.Duration
 }
 
-// Status asks the agent how it is. Its errors are ErrNoAgent, ErrNoAnswer, ErrRefused, or that of the connection.
+// Status asks the agent for its state. errors.Is matches ErrNoAgent, ErrNoAnswer and ErrRefused. Other errors are from
+// the connection.
 func (c Client) Status(ctx context.Context) (Status, error) {
 	var s Status
 	err := c.do(ctx, "GET", StatusPath, nil, &s)
 	return s, err
 }
 
-// Pause makes the agent restore nothing for that long, or until a resume if the time is zero. When it returns, no
-// restore of the agent is under way. It has the errors of Status. After ErrNoAnswer the agent may be paused.
+// Pause makes the agent restore nothing for that length of time. Length 0 means until a resume. When Pause returns, no
+// restore of the agent is under way. Its errors are those of Status. After ErrNoAnswer, the agent may be paused.
 func (c Client) Pause(ctx context.Context, length time.Duration, why string) (Pause, error) {
 	req := PauseRequest{Why: why}
 	if length > 0 {
@@ -60,10 +61,10 @@ func (c Client) Pause(ctx context.Context, length time.Duration, why string) (Pa
 	return p, err
 }
 
-// Resume ends a pause. It is no error if the agent is not paused. It has the errors of Status.
+// Resume ends a pause. It is no error if the agent is not paused. Its errors are those of Status.
 func (c Client) Resume(ctx context.Context) error { return c.do(ctx, "POST", ResumePath, nil, nil) }
 
-// do sends a request and reads the answer into into. body and into may be nil.
+// do sends a request and stores the answer in into. body and into may be nil.
 func (c Client) do(ctx context.Context, method, path string, body, into any) error {
 	patience := c.Patience
 	if patience == 0 {
@@ -81,7 +82,7 @@ func (c Client) do(ctx context.Context, method, path string, body, into any) err
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
-	// A socket whose queue is full says EAGAIN at once: nobody takes what is in it.
+	// A socket with a full queue gives EAGAIN at once: the agent accepts no connections.
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.EAGAIN):
 		return fmt.Errorf("%w within %s: look at its log, or restart it (%s)", ErrNoAnswer, patience, socket)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
@@ -100,7 +101,7 @@ func exchange(ctx context.Context, socket, method, path string, body, into any) 
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // The answer is complete, or there is an error already.
+	defer func() { _ = conn.Close() }() // Either the answer is complete, or there already is an error.
 	// A deadline in the past ends reading and writing at once.
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	request, err := requestOf(method, path, body)
@@ -170,7 +171,7 @@ func readAnswer(conn io.Reader) (status int, body []byte, err error) {
 	return status, body, nil
 }
 
-// refusal is the error of an answer that is none of success.
+// refusal returns the error for an answer with a failure status.
 func refusal(status int, body []byte) error {
 	var said Refusal
 	if json.Unmarshal(body, &said) != nil || said.Error == "" {

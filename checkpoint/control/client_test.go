@@ -13,7 +13,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 )
 
-// answering listens on a socket, and gives each connection to answer. It returns the socket's path.
+// answering listens on a socket, and calls answer with each connection. It returns the socket's path.
 func answering(t *testing.T, answer func(net.Conn)) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agent.sock")
@@ -37,7 +37,7 @@ func answering(t *testing.T, answer func(net.Conn)) string {
 	return path
 }
 
-// read takes a request of no body.
+// read reads a request without a body.
 func read(conn net.Conn) { _, _ = conn.Read(make([]byte, 4096)) }
 
 func TestWhatIsNoAnswer(t *testing.T) {
@@ -89,7 +89,7 @@ func TestAnAgentThatHangs(t *testing.T) {
 	}
 }
 
-// A process that is stopped accepts nothing. Its socket takes connections until the queue is full.
+// A stopped process (SIGSTOP) accepts nothing. The kernel queues connections to its socket until the queue is full.
 func TestAnAgentThatAcceptsNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.sock")
 	l, err := net.Listen("unix", path)

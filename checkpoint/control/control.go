@@ -15,7 +15,7 @@ const (
 	SocketEnv = "RELINK_AGENT_SOCKET"
 )
 
-// Socket returns the path of the control socket: the one of the environment, else DefaultSocket.
+// Socket returns the path of the control socket: the value of SocketEnv, or DefaultSocket.
 func Socket() string { return cmp.Or(os.Getenv(SocketEnv), DefaultSocket) }
 
 // The paths of the requests.
@@ -25,7 +25,7 @@ const (
 	ResumePath = "/v1/resume"
 )
 
-// Status is how the agent is, and what it sees on the node.
+// Status is the state of the agent, and what it sees on the node.
 type Status struct {
 	Version   string    `json:"version"`
 	PID       int       `json:"pid"`
@@ -34,19 +34,19 @@ type Status struct {
 	Paused *Pause  `json:"paused,omitempty"`
 	Chains []Chain `json:"chains"`
 	Drift  []Drift `json:"drift"`
-	// Owed is the number of attachments whose neighbours were not told yet.
+	// Owed is the number of attachments that were not announced to their neighbours yet.
 	Owed int `json:"owed"`
 }
 
-// Pause is a time in which the agent restores nothing.
+// Pause is a time during which the agent restores nothing.
 type Pause struct {
 	Since time.Time `json:"since"`
-	// Until is when the agent goes on by itself. It is zero if only a resume ends the pause.
+	// Until is when the pause ends by itself. It is zero if only a resume ends the pause.
 	Until time.Time `json:"until,omitzero"`
 	Why   string    `json:"why,omitempty"`
 }
 
-// ChainState is how a chain is: a base and everything that is stacked on it.
+// ChainState is the state of a chain: a base and everything that is stacked on it.
 type ChainState string
 
 const (
@@ -54,11 +54,11 @@ const (
 	Whole ChainState = "whole"
 	// Lost says that the base or a parent on it is gone.
 	Lost ChainState = "lost"
-	// Waiting says that the base is back, and the agent waits for the host to finish with it.
+	// Waiting says that the base is back, but the host has not finished with it. The agent waits for that.
 	Waiting ChainState = "waiting"
-	// Restoring says that the agent rebuilds now.
+	// Restoring says that the agent rebuilds interfaces now.
 	Restoring ChainState = "restoring"
-	// BackingOff says that a restore failed, and the agent tries again at Chain.NextTry.
+	// BackingOff says that a restore failed. The agent tries again at Chain.NextTry.
 	BackingOff ChainState = "backing off"
 )
 
@@ -71,9 +71,9 @@ type Chain struct {
 	Since time.Time `json:"since"`
 	// Reason says why the chain is not whole.
 	Reason string `json:"reason,omitempty"`
-	// NextTry is zero unless the agent waits for a moment.
+	// NextTry is when the agent tries or decides again. It is zero if only an event causes that.
 	NextTry time.Time `json:"nextTry,omitzero"`
-	// Attachments is the number of attachments on the base. Lost is how many of them went with it.
+	// Attachments is the number of attachments on the base. Lost is how many of them are lost.
 	Attachments int `json:"attachments"`
 	Lost        int `json:"lost"`
 }
@@ -87,13 +87,13 @@ type Drift struct {
 
 // PauseRequest asks the agent to restore nothing for a while.
 type PauseRequest struct {
-	// For is a duration such as "10m". An empty one means: until a resume.
+	// For is a duration such as "10m". Empty means until a resume.
 	For string `json:"for,omitempty"`
-	// Why is shown to whoever asks for the status.
+	// Why is shown to everybody who asks for the status.
 	Why string `json:"why,omitempty"`
 }
 
-// Refusal is the answer to a request that was not carried out.
+// Refusal is the answer to a refused request.
 type Refusal struct {
 	Error string `json:"error"`
 }

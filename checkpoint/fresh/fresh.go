@@ -18,11 +18,11 @@ type Options struct {
 	Store *checkpoint.Store
 	// Host is the host's namespace. It stays open until Run has returned.
 	Host *kernel.Namespace
-	// ReceiveBuffer is that of the watch of the sandboxes (kernel.WatchOptions).
+	// ReceiveBuffer is the receive buffer of the watch of the sandboxes (kernel.WatchOptions).
 	ReceiveBuffer int
-	// OnError is called with each failure to read or write. The refresher tries again by itself. It may be nil.
+	// OnError is called with each failure to read or write. The Refresher tries again by itself. OnError may be nil.
 	OnError func(namespace attachment.Namespace, err error)
-	// OnFindings is called when Findings has changed. It may be nil, and must not call the Refresher.
+	// OnFindings is called when Findings has changed. It may be nil. It must not call the Refresher.
 	OnFindings func()
 }
 
@@ -34,10 +34,11 @@ type Finding struct {
 	Reason     string
 }
 
-// Counters count since the start.
+// Counters count from the start of the Refresher.
 type Counters struct {
-	// Readings are looks into one sandbox. Refreshes are checkpoints that were written. Refusals are findings that were
-	// new. Failures are readings that did not come to an end. Overruns are how often the kernel told more than was read.
+	// Readings are looks into one sandbox. Refreshes are written checkpoints. Refusals are new findings. Failures are
+	// readings that did not finish. Overruns is how often the kernel's messages were lost because nobody read them in
+	// time.
 	Readings, Refreshes, Refusals, Failures, Overruns uint64
 }
 
@@ -48,23 +49,23 @@ type Refresher struct {
 	hostWatch *kernel.Watch
 	wake      chan struct{}
 	holds     chan hold
-	// listening is closed when all sandboxes were read once.
+	// listening is closed after the first reading of all sandboxes.
 	listening chan struct{}
 
-	// These belong to the goroutine of Run. devices are those of the host. They are nil if they are out of date.
+	// Only the goroutine of Run uses these. devices are the host's devices. They are nil if they are out of date.
 	devices   netstate.Devices
 	sandboxes map[attachment.Namespace]*sandbox
 	active    map[*sandbox]struct{}
 
 	mu sync.Mutex
-	// asked are the container IDs whose checkpoints may have changed. The value says that their sandboxes have changed.
+	// asked are the container IDs whose checkpoints may have changed. The value says that the sandbox has changed too.
 	asked    map[string]bool
 	held     map[string]int
 	findings map[attachment.Key]Finding
 	counters Counters
 }
 
-// New returns a Refresher that listens to the kernel, for Run. It needs CAP_NET_BROADCAST.
+// New returns a Refresher that already listens to the kernel. The caller calls Run. New needs CAP_NET_BROADCAST.
 func New(opts Options) (*Refresher, error) {
 	r := &Refresher{
 		Options: opts, wake: make(chan struct{}, 1), holds: make(chan hold), listening: make(chan struct{}), sandboxes: map[attachment.Namespace]*sandbox{}, active: map[*sandbox]struct{}{},
@@ -87,7 +88,7 @@ func New(opts Options) (*Refresher, error) {
 	return r, nil
 }
 
-// Run renews checkpoints until ctx is done. It first looks at all of them. It is called once, and ends the watches.
+// Run renews checkpoints until ctx is done, and then ends the watches. It first looks at all checkpoints. Call it once.
 func (r *Refresher) Run(ctx context.Context) error {
 	defer r.hostWatch.Close()
 	defer r.watch.Close()
@@ -124,7 +125,8 @@ func (r *Refresher) lookAtAll() error {
 	return err
 }
 
-// Listening is closed once Run has read all sandboxes for the first time. From then on it hears of each change.
+// Listening returns a channel that is closed when Run has read all sandboxes for the first time. From then on, Run
+// hears of each change.
 func (r *Refresher) Listening() <-chan struct{} { return r.listening }
 
 // Look says that the checkpoints of the container may have been written or forgotten.
@@ -136,12 +138,13 @@ type hold struct {
 	done         chan struct{}
 }
 
-// acceptLimit bounds the wait of a Hold for the reading that is under way. Most take a few milliseconds.
+// acceptLimit bounds the wait of a Hold for the present reading. Most readings take a few milliseconds.
 const acceptLimit = 250 * time.Millisecond
 
-// Hold leaves the sandboxes of the containers alone until each is given to Release. Several holds need as many releases. It
-// returns when the checkpoints have what the kernel has told of the sandboxes so far, when a long reading is under way, or when ctx is
-// done: whoever restores them then restores what was there last. The sandboxes are held in both cases. Run is running.
+// Hold makes the Refresher leave the sandboxes of the containers alone, until the caller gives each to Release. Each
+// Hold needs its own Release. Hold first waits until the checkpoints contain what the kernel has reported so far, so
+// that a restore brings back the last state. It does not wait for a long reading, or after the end of ctx. The
+// sandboxes are held in all cases. Run must be running.
 func (r *Refresher) Hold(ctx context.Context, containerIDs ...string) {
 	defer func() {
 		r.mu.Lock()
@@ -153,7 +156,7 @@ func (r *Refresher) Hold(ctx context.Context, containerIDs ...string) {
 	h := hold{containerIDs: containerIDs, done: make(chan struct{})}
 	select {
 	case r.holds <- h:
-	case <-time.After(acceptLimit): // A pod can make so many routes that its reading takes seconds.
+	case <-time.After(acceptLimit): // A pod can have so many routes that its reading takes seconds.
 		return
 	case <-ctx.Done():
 		return
@@ -164,9 +167,9 @@ func (r *Refresher) Hold(ctx context.Context, containerIDs ...string) {
 	}
 }
 
-// readBefore reads the sandboxes of which the kernel has told more than that something went, before they are held. A
-// reading of the others would add nothing to their checkpoints: when a parent goes, hundreds of them are marked at once. Nobody waits
-// for a sandbox whose readings take long.
+// readBefore reads sandboxes before they are held, if the kernel has reported more than a loss. For the others, a
+// reading would add nothing to the checkpoints, and a parent that goes marks hundreds of them at once. readBefore
+// leaves out sandboxes whose readings take long.
 func (r *Refresher) readBefore(ctx context.Context, h hold) {
 	defer close(h.done)
 	r.hear()
@@ -178,7 +181,7 @@ func (r *Refresher) readBefore(ctx context.Context, h hold) {
 	}
 }
 
-// Release ends a Hold. After the last one the sandbox is read.
+// Release ends a Hold. After the last Release of a sandbox, the Refresher reads it.
 func (r *Refresher) Release(containerID string) {
 	r.mu.Lock()
 	if r.held[containerID]--; r.held[containerID] <= 0 {
@@ -198,8 +201,8 @@ func (r *Refresher) ask(containerID string, changed bool) {
 	}
 }
 
-// Findings returns why checkpoints are not renewed, ordered by container ID and interface. An interface that went with
-// its parent is among them too.
+// Findings returns why checkpoints are not renewed, ordered by container ID and interface. They include interfaces that
+// went with their parents.
 func (r *Refresher) Findings() []Finding {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	testnet "github.com/relink-cni/relink/test/fresh"
 )
 
-// content is what a checkpoint has of an interface.
+// content returns the part of a checkpoint that is about an interface.
 func content(t testing.TB, v any) string {
 	t.Helper()
 	b, err := json.MarshalIndent(v, "", " ")
@@ -22,7 +22,7 @@ func content(t testing.TB, v any) string {
 	return string(b)
 }
 
-// What somebody changes in a pod is in its checkpoint soon, and nothing is found wrong.
+// A change in a pod soon appears in its checkpoint, and there is no finding.
 func TestAChangeInAPodIsInItsCheckpoint(t *testing.T) {
 	n := newNode(t, 1)
 	p := n.pods[0]
@@ -81,11 +81,12 @@ func TestNothingIsWrittenWithoutAChange(t *testing.T) {
 	if content(t, after.Interface) != content(t, before.Interface) {
 		t.Error("the checkpoint has changed")
 	} else if count.Refreshes == 0 && after.CapturedAt != before.CapturedAt {
-		t.Error("it was written without a change")
+		t.Error("the checkpoint was written without a change")
 	}
 }
 
-// A state that is worse than the recorded one is not written, and is found. It is found no more when it is whole again.
+// A state that is worse than the recorded one is a finding, and is not written. The finding ends when the interface is
+// whole again.
 func TestAWorseStateIsAFinding(t *testing.T) {
 	n := newNode(t, 1)
 	p := n.pods[0]
@@ -120,10 +121,10 @@ func TestAWorseStateIsAFinding(t *testing.T) {
 	within(t, "the last finding", func() bool { r.Look("c0"); return len(r.Findings()) == 0 })
 }
 
-// routes are the routes that every pod has.
+// routes makes the routes that every pod has.
 const routes = "ip route add default via 10.9.0.1; ip -6 route add default via fd00:9:0::1 dev eth0"
 
-// A sandbox that is held is not read. Afterwards it is read once.
+// The Refresher does not read a held sandbox. After the Release it reads the sandbox once.
 func TestAHeldSandboxIsLeftAlone(t *testing.T) {
 	n := newNode(t, 2)
 	r := n.run(t)
@@ -142,8 +143,8 @@ func TestAHeldSandboxIsLeftAlone(t *testing.T) {
 	within(t, "it is read", func() bool { return n.record(t, n.pods[0]).Interface.Link.MTU == 1400 })
 }
 
-// A reading can take seconds: a pod can make any number of routes, and here somebody has the lock that a reading takes. A restore of
-// others does not wait for that.
+// A reading can take seconds: a pod can have any number of routes. Here another process holds the lock that a reading
+// takes. A restore of other pods does not wait for that.
 func TestALongReadingHoldsNobodyUp(t *testing.T) {
 	n := newNode(t, 2)
 	r := n.run(t)
@@ -151,7 +152,7 @@ func TestALongReadingHoldsNobodyUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for !parents.Alone() { // It is not if a reading is under way, and then it has to share anew.
+	for !parents.Alone() { // While a reading is under way, this process is not alone: share again.
 		parents.Release()
 		if parents, err = n.store.ShareParents(t.Context()); err != nil {
 			t.Fatal(err)
@@ -176,7 +177,7 @@ func TestALongReadingHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// A pod that changes a route 1,000 times per second is read a few times only, and its last state is recorded.
+// A pod changes a route 1,000 times per second. The Refresher reads it only a few times, and records its last state.
 func TestAPodThatFlapsIsReadRarely(t *testing.T) {
 	n := newNode(t, 1)
 	p := n.pods[0]

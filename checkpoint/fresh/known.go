@@ -14,31 +14,32 @@ import (
 // sandbox is a sandbox that has checkpoints.
 type sandbox struct {
 	namespace attachment.Namespace
-	// attachments are those that have checkpoints.
+	// attachments are the attachments that have checkpoints.
 	attachments map[attachment.Key]struct{}
 	pace        pace
-	// heard says that the watch tells of it.
+	// heard says that the watch hears this sandbox.
 	heard bool
-	// suspect says that a device of the sandbox may have been down since all its interfaces were last found whole. What
-	// is missing may be lost.
+	// suspect says that a device of the sandbox may have been down since all its interfaces were last whole. Then
+	// anything missing may be lost.
 	suspect bool
-	// told is what the kernel has told of the devices, by their indexes, since the last reading began and before the
-	// sandbox was suspect.
+	// told is what the kernel has reported about the devices, by their indexes. It covers the time from the begin of
+	// the last reading until the sandbox became suspect.
 	told toldOf
-	// down are the devices that were down or gone since the present reading began. suspectNow is suspect for that time.
+	// down are the devices that were down or gone since the present reading began. suspectNow is suspect, but for that
+	// time.
 	down       map[int]bool
 	suspectNow bool
 }
 
-// toldOf is what the kernel has told of devices, by their indexes. A device of which it has told more than mostTold has an empty
-// list: nobody can say what became of it.
+// toldOf is what the kernel has reported about devices, by their indexes. A device with more than mostTold reports has
+// an empty list: then nobody can say what became of it.
 type toldOf map[int][]kernel.Told
 
-// mostTold is how much is kept of a device until its sandbox is read. A pod can change its routes as often as it likes, and its
-// sandbox is not read while somebody holds it.
+// mostTold is how many reports about a device are kept until its sandbox is read. A pod can change its routes any
+// number of times, and nobody reads its sandbox during a Hold.
 const mostTold = 64
 
-// add adds what was told of the device after all that was told before. An empty list stands for more than can be told.
+// add adds later reports about the device. An empty list stands for more than can be kept.
 func (t *toldOf) add(index int, more []kernel.Told) {
 	if *t == nil {
 		*t = toldOf{}
@@ -69,7 +70,7 @@ func compareKeys(a, b attachment.Key) int {
 	return cmp.Or(cmp.Compare(a.ContainerID, b.ContainerID), cmp.Compare(a.IfName, b.IfName), cmp.Compare(a.Network, b.Network))
 }
 
-// id identifies the namespace by whatever path.
+// id identifies the namespace, whatever its path.
 func id(n attachment.Namespace) attachment.Namespace {
 	n.Path = ""
 	return n
@@ -81,7 +82,7 @@ func (r *Refresher) mark(s *sandbox) {
 	r.active[s] = struct{}{}
 }
 
-// lookAtAsked reads the checkpoints of the containers that somebody asked for.
+// lookAtAsked reads the checkpoints of the containers in asked.
 func (r *Refresher) lookAtAsked() {
 	r.mu.Lock()
 	asked := r.asked
@@ -100,7 +101,7 @@ func (r *Refresher) lookAtAsked() {
 	}
 }
 
-// know takes note of all checkpoints of a container.
+// know notes all checkpoints of a container.
 func (r *Refresher) know(containerID string, records []checkpoint.Record) {
 	now := map[attachment.Key]struct{}{}
 	for _, record := range records {
@@ -146,7 +147,7 @@ func (r *Refresher) drop(s *sandbox) {
 	}
 }
 
-// hearBefore takes what came and went before any device was down.
+// hearBefore takes the addresses and routes that came or went before a device was down.
 func (r *Refresher) hearBefore(changes []kernel.Change) {
 	for _, c := range changes {
 		s, known := r.sandboxes[id(c.Namespace)]
@@ -159,7 +160,7 @@ func (r *Refresher) hearBefore(changes []kernel.Change) {
 		case len(c.Before) == 0:
 			continue
 		}
-		// After a doubt, nobody knows whether a route went on purpose. What came is certain all the same.
+		// In a suspect sandbox, nobody knows whether a route went on purpose. What came is still certain.
 		if s.suspect && slices.ContainsFunc(c.Before, func(t kernel.Told) bool { return t.Gone }) {
 			continue
 		}
@@ -167,7 +168,7 @@ func (r *Refresher) hearBefore(changes []kernel.Change) {
 	}
 }
 
-// hear takes what the kernel has told until now.
+// hear takes what the kernel has reported until now.
 func (r *Refresher) hear() {
 	if host := r.hostWatch.Take(); host.Overrun || len(host.List) > 0 {
 		r.devices = nil
@@ -176,8 +177,8 @@ func (r *Refresher) hear() {
 	if changes.Overrun {
 		r.count(func(c *Counters) { c.Overruns++ })
 		for _, s := range r.sandboxes {
-			s.heard = false // Its end may have been missed.
-			s.told = nil    // What came may have gone again.
+			s.heard = false // The end of the sandbox may have been missed.
+			s.told = nil    // Something that came may have gone again.
 			s.doubt()
 			r.mark(s)
 		}

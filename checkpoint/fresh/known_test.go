@@ -10,7 +10,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// A pod that changes its routes for hours while its sandbox is not read takes no memory. What is not known whole is not told.
+// A pod may change its routes for hours while nobody reads its sandbox. The memory for that is bounded. A list that is
+// not complete is dropped.
 func TestWhatIsToldIsBounded(t *testing.T) {
 	at := attachment.Namespace{Inode: 1}
 	came := func(mtu uint32) kernel.Told { return kernel.Told{Route: &netstate.Route{MTU: mtu}} }

@@ -19,7 +19,7 @@ import (
 	testnet "github.com/relink-cni/relink/test/fresh"
 )
 
-// isWhole reports whether the record has all that the pod had when it was built.
+// isWhole reports whether the record has everything that the pod had when it was built.
 func isWhole(want netstate.Interface, is checkpoint.Record) bool {
 	i := is.Interface
 	for _, a := range want.Addresses {
@@ -35,7 +35,7 @@ func isWhole(want netstate.Interface, is checkpoint.Record) bool {
 	return i.Link.Up && len(i.Parents) == 1
 }
 
-// addMarker adds a route to the pod, if it can.
+// addMarker tries to add a route to the pod.
 func (p *pod) addMarker() {
 	if index, err := p.namespace.Index("eth0"); err == nil {
 		marker := netstate.Route{
@@ -45,8 +45,8 @@ func (p *pod) addMarker() {
 	}
 }
 
-// Parents are deleted at random moments while their pods are read all the time. No reading is written that has seen a
-// part of the end.
+// Parents are deleted at random moments while the Refresher reads their pods all the time. It never writes a reading
+// that has seen half of a loss.
 func TestAHalfDeadStateIsNeverWritten(t *testing.T) {
 	const pods = 20
 	deletions := 1000
@@ -81,7 +81,7 @@ func TestAHalfDeadStateIsNeverWritten(t *testing.T) {
 		}
 		for _, p := range n.pods {
 			s := r.sandboxes[id(p.namespace.Identity())]
-			if alive.Load() { // So that there is something to write.
+			if alive.Load() { // This gives the Refresher something to write.
 				p.addMarker()
 			}
 			r.read(context.Background(), s)
@@ -99,8 +99,8 @@ func TestAHalfDeadStateIsNeverWritten(t *testing.T) {
 	}
 }
 
-// An interface goes down and up all the time, and loses its routes each time, while the pod is read. That is never taken
-// for a removal on purpose.
+// An interface goes down and up all the time while the pod is read, and loses its routes each time. The Refresher never
+// takes that for a removal on purpose.
 func TestAFlapOfAnInterfaceIsNoRemoval(t *testing.T) {
 	n := newNode(t, 1)
 	p := n.pods[0]
@@ -135,8 +135,8 @@ func TestAFlapOfAnInterfaceIsNoRemoval(t *testing.T) {
 	}
 }
 
-// Somebody changes a pod, and the parent is deleted right after that. The checkpoint has the change, however late the
-// pod is read. The kernel tells of a new IPv6 address only later, from a work queue, so that one is not tried here.
+// Somebody changes a pod, and right after that the parent is deleted. The checkpoint has the change, however late the
+// pod is read. The test adds no IPv6 address: the kernel reports a new one only later, from a work queue.
 func TestAChangeRightBeforeALossIsKept(t *testing.T) {
 	n := newNode(t, 1)
 	p := n.pods[0]

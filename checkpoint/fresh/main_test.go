@@ -32,7 +32,7 @@ type pod struct {
 	want             netstate.Interface
 }
 
-// newNode returns a node with so many pods. Each has IPv4 and IPv6 addresses and routes, and a checkpoint.
+// newNode returns a node with this number of pods. Each pod has IPv4 and IPv6 addresses and routes, and a checkpoint.
 func newNode(t testing.TB, pods int) *node {
 	t.Helper()
 	host, err := kernel.OpenHost()
@@ -58,7 +58,7 @@ func newNode(t testing.TB, pods int) *node {
 	return n
 }
 
-// newStore returns an empty store in memory, as that of a node is.
+// newStore returns an empty store in memory, like the store of a real node.
 func newStore(t testing.TB) *checkpoint.Store {
 	t.Helper()
 	dir := t.TempDir()
@@ -69,7 +69,7 @@ func newStore(t testing.TB) *checkpoint.Store {
 	return checkpoint.OpenStore(dir)
 }
 
-// wanted is the interface of pod i.
+// wanted returns the interface of pod i.
 func wanted(i int) netstate.Interface {
 	v4, v6 := netip.AddrFrom4([4]byte{10, 9, byte(i), 2}), netip.MustParseAddr(fmt.Sprintf("fd00:9:%x::2", i))
 	return netstate.Interface{
@@ -92,7 +92,7 @@ func defaultRoute(destination, gateway string) netstate.Route {
 	}
 }
 
-// build makes all parents, and eth0 of all pods: as recorded, or as wanted if there is no checkpoint yet.
+// build makes all parents, and eth0 of all pods. eth0 is as recorded, or as wanted if there is no checkpoint yet.
 func (n *node) build(t testing.TB) {
 	t.Helper()
 	var batch strings.Builder
@@ -118,7 +118,7 @@ func (n *node) build(t testing.TB) {
 // lose deletes all parents, and with them everything on them.
 func (n *node) lose(t testing.TB) { testnet.IP(t, "", "link del group 7") }
 
-// capture returns the pod's eth0 as it is.
+// capture returns the pod's eth0 as it is now.
 func (n *node) capture(t testing.TB, p *pod) netstate.Interface {
 	t.Helper()
 	devices, err := n.host.Devices()
@@ -165,7 +165,7 @@ func (n *node) refresher(t testing.TB) *Refresher {
 	return r
 }
 
-// run starts a refresher. The end of the test ends it. run returns when it has looked at all pods.
+// run starts a refresher, and returns when the refresher has looked at all pods. The end of the test ends it.
 func (n *node) run(t testing.TB) *Refresher {
 	t.Helper()
 	r := n.refresher(t)
@@ -182,7 +182,7 @@ func (n *node) run(t testing.TB) *Refresher {
 	return r
 }
 
-// patience is how long a test waits for what takes a second at most on an idle machine.
+// patience is how long a test waits for something that takes at most a second on an idle machine.
 const patience = 20 * time.Second
 
 // within waits until f is true.

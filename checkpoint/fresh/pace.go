@@ -3,33 +3,34 @@ package fresh
 import "time"
 
 const (
-	// settle is how long a sandbox is quiet before it is read once more. Some changes tell nothing, such as most sysctls,
-	// and often come with others that do.
+	// settle is how long a sandbox is quiet before it is read once more. The kernel does not report some changes, such
+	// as most sysctls. They often come together with changes that it does report.
 	settle = time.Second
 	// firstPause is the pause between the first two readings of a sandbox that goes on changing. Each further pause is
-	// twice as long, up to longestPause, or up to longestRetry if the reading fails.
+	// twice as long, up to longestPause. If the reading fails, the limit is longestRetry.
 	firstPause   = 10 * time.Millisecond
 	longestPause = time.Second
 	longestRetry = 30 * time.Second
-	// quiet is how many pauses a sandbox has to be quiet for the pauses to begin anew.
+	// quiet is how many pauses a sandbox must be quiet until the pauses start again with firstPause.
 	quiet = 4
-	// share is the part of the time that may be spent on one sandbox: 1/share.
+	// 1/share of the time may be spent on one sandbox.
 	share = 10
-	// long is more than most readings take, also on a busy machine.
+	// long is longer than most readings, even on a busy machine.
 	long = 100 * time.Millisecond
 )
 
-// pace decides when a sandbox is read. The first change after a quiet time is read at once: the parent may go next.
+// pace decides when a sandbox is read. The first change after a quiet time is read at once, because the parent may go
+// next.
 type pace struct {
-	// dirty says that something has changed since the last reading began. unsettled says that no reading was made after a
-	// quiet time.
+	// dirty says that something has changed since the last reading began. unsettled says that the sandbox still needs
+	// the reading after a quiet time.
 	dirty, unsettled bool
-	// changed is when the last change was told.
+	// changed is when the last change was reported.
 	changed time.Time
 	// read is when the last reading ended. notBefore is the earliest time of the next one.
 	read, notBefore time.Time
 	pause           time.Duration
-	// slow says that the last reading took long. A pod can have as many routes and devices as it likes.
+	// slow says that the last reading took long. A pod can have any number of routes and devices.
 	slow bool
 }
 
@@ -53,11 +54,11 @@ func (p *pace) due() (time.Time, bool) {
 	return at, p.dirty || p.unsettled
 }
 
-// hurried reports whether the reading that begins now follows a change at once. Another one comes when the sandbox has
-// settled.
+// hurried reports whether the reading that begins now comes soon after a change. Then another reading follows when the
+// sandbox has settled.
 func (p *pace) hurried(now time.Time) bool { return now.Sub(p.changed) < settle }
 
-// begin notes that a reading begins. Changes after that need another one.
+// begin notes that a reading begins. Later changes need another reading.
 func (p *pace) begin() { p.dirty = false }
 
 // end notes that the reading has ended.
@@ -70,7 +71,7 @@ func (p *pace) end(began, ended time.Time) {
 	p.rest(began, ended, longestPause)
 }
 
-// failed notes that the reading has failed. It is to be tried again, after the longest pause at the latest.
+// failed notes that the reading has failed. The next try comes after the longest pause at the latest.
 func (p *pace) failed(began, ended time.Time, longest time.Duration) {
 	p.slow = ended.Sub(began) >= long
 	p.dirty, p.unsettled = true, true

@@ -46,7 +46,7 @@ func TestThePaceOfAnExpensiveSandbox(t *testing.T) {
 	p.mark(now)
 	p.end(now, now.Add(time.Second))
 	if at, is := p.due(); !is || at != now.Add(10*time.Second) {
-		t.Errorf("a reading takes a second, and the next one comes %s after it began", at.Sub(now))
+		t.Errorf("a reading takes a second, and the next one comes %s after the begin of the first", at.Sub(now))
 	}
 }
 
@@ -58,7 +58,7 @@ func TestAFailedReadingIsTriedAgain(t *testing.T) {
 	for range 15 {
 		at, is := p.due()
 		if !is {
-			t.Fatal("it is not tried again")
+			t.Fatal("the failed reading is not repeated")
 		}
 		pauses = append(pauses, at.Sub(now))
 		now = at

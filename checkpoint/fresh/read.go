@@ -13,8 +13,8 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel"
 )
 
-// readDue reads all sandboxes that are due, and returns when the next one is. It returns false if none will be. A hold waits for one
-// reading at most.
+// readDue reads all sandboxes that are due. It returns when the next one is due, or false if none is. A Hold waits for
+// one reading at most.
 func (r *Refresher) readDue(ctx context.Context) (next time.Time, ok bool) {
 	for ctx.Err() == nil {
 		select {
@@ -34,7 +34,7 @@ func (r *Refresher) readDue(ctx context.Context) (next time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// first returns the sandbox that is due first, unless it is held.
+// first returns the sandbox that is due first. It leaves out held sandboxes.
 func (r *Refresher) first() (first *sandbox, at time.Time) {
 	r.mu.Lock()
 	held := maps.Clone(r.held)
@@ -46,7 +46,7 @@ func (r *Refresher) first() (first *sandbox, at time.Time) {
 			continue
 		}
 		if len(held) > 0 && slices.ContainsFunc(s.containers(), func(id string) bool { return held[id] > 0 }) {
-			continue // Release marks it.
+			continue // Release marks the sandbox.
 		}
 		if first == nil || due.Before(at) {
 			first, at = s, due
@@ -58,7 +58,7 @@ func (r *Refresher) first() (first *sandbox, at time.Time) {
 // read reads the sandbox once, and renews its checkpoints.
 func (r *Refresher) read(ctx context.Context, s *sandbox) {
 	r.count(func(c *Counters) { c.Readings++ })
-	r.hear() // What comes after this was told while the sandbox was read.
+	r.hear() // Reports after this belong to the time of the reading.
 	began := time.Now()
 	s.pace.begin()
 	s.suspectNow, s.down = false, map[int]bool{}
@@ -79,7 +79,7 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 	case errors.Is(err, kernel.ErrNoNamespace), errors.Is(err, attachment.ErrOtherNamespace):
 		r.drop(s)
 	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, kernel.ErrNoDevice):
-		// Somebody works on the sandbox, or an interface goes at this moment.
+		// Another process works on the sandbox, or an interface goes at this moment.
 		s.pace.failed(began, time.Now(), longestPause)
 	default:
 		s.pace.failed(began, time.Now(), longestRetry)
@@ -109,12 +109,13 @@ func (r *Refresher) renew(ctx context.Context, s *sandbox) (_ []adopt.Outcome, e
 	}.Renew(ctx)
 }
 
-// isLost reports whether an interface was not there as it has to be. Then nothing of it was written.
+// isLost reports whether an interface was gone or not whole. Then nothing about it was written.
 func isLost(outcomes []adopt.Outcome, err error) bool {
 	return errors.Is(err, kernel.ErrNoDevice) || slices.ContainsFunc(outcomes, func(o adopt.Outcome) bool { return o.State == adopt.Refused })
 }
 
-// keepTold adds to the checkpoints what the kernel told before and during a reading that came too late.
+// keepTold handles a reading that came too late. It adds to the checkpoints what the kernel reported before and during
+// the reading.
 func (r *Refresher) keepTold(ctx context.Context, s *sandbox, told toldOf) {
 	for index, during := range s.told {
 		told.add(index, during)
@@ -134,7 +135,7 @@ func (r *Refresher) keepTold(ctx context.Context, s *sandbox, told toldOf) {
 	r.count(func(c *Counters) { c.Refreshes += uint64(written) })
 }
 
-// take takes the outcomes of a reading. It returns false if one of them has to be tried again.
+// take handles the outcomes of a reading. It returns false if the sandbox has to be read again.
 func (r *Refresher) take(s *sandbox, outcomes []adopt.Outcome) (done bool) {
 	done = true
 	whole := true

@@ -11,11 +11,11 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 )
 
-// armedEnv marks the process that waits, by the guard's ID.
+// armedEnv marks the waiting process. The value is the guard's ID.
 const armedEnv = "RELINK_GUARD_ARMED"
 
-// finisher returns the command line that finishes the work of a guard that was killed. It starts the units in any case:
-// also if the guard hangs, and if relink cannot be run.
+// finisher returns the command line that finishes the work of a killed guard. It starts the units in any case: even if
+// the guard hangs, and even if relink cannot run.
 func (g *guard) finisher() (environment, command []string, err error) {
 	relink, err := os.Executable()
 	if err != nil {
@@ -31,7 +31,7 @@ func (g *guard) finisher() (environment, command []string, err error) {
 	return environment, command, nil
 }
 
-// arm starts a process in a session of its own, which waits. Nothing that ends this process ends it.
+// arm starts a process that waits. It has a session of its own, so it outlives this process.
 func (none) arm(_ context.Context, id string, after time.Duration, environment, command []string) (Armed, error) {
 	seconds := strconv.Itoa(int(after / time.Second))
 	cmd := exec.Command("/bin/sh", append([]string{"-c", `trap "" HUP; sleep "$0"; exec "$@"`, seconds}, command...)...)
@@ -41,17 +41,17 @@ func (none) arm(_ context.Context, id string, after time.Duration, environment, 
 	if err := cmd.Start(); err != nil {
 		return Armed{}, err
 	}
-	go func() { _ = cmd.Wait() }() // It ends when the guard disarms it.
+	go func() { _ = cmd.Wait() }() // The process ends when the guard disarms it.
 	return Armed{PID: cmd.Process.Pid}, nil
 }
 
-// disarm takes back what arm did. It goes by the guard's ID alone, because a guard can be killed between arming and noting
-// it. It is no error if nothing is armed any more, or if the finisher runs already.
+// disarm undoes arm. It uses only the guard's ID, because a guard can be killed between arming and the note about it.
+// It is no error if nothing is armed, or if the finisher already runs.
 func (g *guard) disarm(ctx context.Context) error {
 	own := lookAt(os.Getpid()).session
 	for _, p := range marked(armedEnv, g.j.ID) {
 		if p.session != own { // The finisher must not end itself.
-			// The shell leads its process group, and what it has started meanwhile is in that, too.
+			// The shell leads its process group. Everything that the shell has started is in that group, too.
 			_ = syscall.Kill(-p.session, syscall.SIGKILL)
 		}
 	}
@@ -62,5 +62,5 @@ func (g *guard) disarm(ctx context.Context) error {
 	return g.units.stop(ctx, timer)
 }
 
-// timerOf returns the name of the timer of that guard, without its kind.
+// timerOf returns the name of the guard's timer, without the suffix.
 func timerOf(id string) string { return "relink-guard-" + id }

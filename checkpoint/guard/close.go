@@ -12,8 +12,8 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// await waits for the command of a guard that was killed. Nobody knows the command's exit status any more. At the limit it is
-// ended.
+// await waits for the command of a killed guard. Nobody can learn the command's exit status any more. At the limit,
+// await ends the command.
 func (g *guard) await() error {
 	p, r := g.j.Plan, &g.j.Run
 	limit := g.begunAt(Command).Add(p.Limit)
@@ -49,7 +49,8 @@ func (g *guard) await() error {
 	return nil
 }
 
-// commandAlive returns the command's first process if it lives. After the limit, it returns all of its processes.
+// commandAlive returns the command's first process if it lives. After the limit, it returns all living processes of the
+// command.
 func (g *guard) commandAlive() []process {
 	all := ofCommand(g.j.ID, 0)
 	if g.j.Run.PID == 0 || g.j.Run.LimitPassed {
@@ -67,7 +68,7 @@ func (g *guard) begunAt(s Step) time.Time {
 	return g.j.StartedAt
 }
 
-// late says that units are away which should run by now.
+// late says that units are still stopped, but should run by now.
 func (g *guard) late() bool {
 	return g.j.begun(Stop) && len(g.j.ran()) > 0 && time.Now().After(g.j.Plan.deadline(g.begunAt(Stop)))
 }
@@ -135,7 +136,7 @@ func (g *guard) verify(ctx context.Context) error {
 	return nil
 }
 
-// gone says whether the attachment was detached meanwhile, or its sandbox is gone.
+// gone says whether the attachment was detached during the guard, or its sandbox is gone.
 func (g *guard) gone(key attachment.Key) bool {
 	records, _, err := g.Store.List()
 	if err != nil {
@@ -149,7 +150,7 @@ func (g *guard) gone(key attachment.Key) bool {
 	return true
 }
 
-// start starts the units that ran. Each is tried, whatever becomes of the others.
+// start starts the units that ran. If one fails, it still tries the others.
 func (g *guard) start(ctx context.Context) error {
 	var failed []string
 	for _, unit := range g.j.ran() {
@@ -165,7 +166,7 @@ func (g *guard) start(ctx context.Context) error {
 	return nil
 }
 
-// resume ends the pause that the guard has made, or goes back to the pause that was there before.
+// resume ends the guard's pause. If the agent was paused before the guard, resume brings back that pause.
 func (g *guard) resume(ctx context.Context) error {
 	a := g.j.Agent
 	if !a.Paused {
@@ -178,7 +179,7 @@ func (g *guard) resume(ctx context.Context) error {
 		err = g.agent.Resume(ctx)
 	}
 	if err != nil {
-		// A pause of a guard ends by itself, and an agent that is gone has none.
+		// A guard's pause ends by itself. An agent that is gone has no pause.
 		g.note("relink-agent goes on by itself at %s: %v", g.j.Plan.deadline(g.begunAt(Pause)).Add(agentMargin).Local().Format("15:04:05"), err)
 		return nil
 	}
@@ -186,7 +187,7 @@ func (g *guard) resume(ctx context.Context) error {
 	return nil
 }
 
-// left returns how long the pause from before would go on, 0 if there was none or if it would be over.
+// left returns the rest of the pause from before the guard. It is 0 if there was none, or if it would be over.
 func (a AgentWas) left(now time.Time) time.Duration {
 	if a.Before == nil {
 		return 0

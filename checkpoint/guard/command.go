@@ -14,7 +14,7 @@ import (
 	"golang.org/x/term"
 )
 
-// lookUp returns the file of the program. Its error is an *ExitError of StatusNotFound or StatusCannotRun.
+// lookUp returns the file of the program. Its error is an *ExitError with StatusNotFound or StatusCannotRun.
 func lookUp(program string) (string, error) {
 	path, err := exec.LookPath(program)
 	switch {
@@ -27,7 +27,7 @@ func lookUp(program string) (string, error) {
 	return "", &ExitError{StatusNotFound, fmt.Errorf("the command %s was not found: give a program, or sh -c '...' for a line of the shell", program)}
 }
 
-// runCommand runs the command to its end, or to its limit, and notes how it ended.
+// runCommand runs the command until its end or its limit, and notes how it ended.
 func (g *guard) runCommand() error {
 	cmd := exec.Command(g.j.Plan.Path, g.j.Plan.Command[1:]...)
 	cmd.Args[0] = g.j.Plan.Command[0]
@@ -43,16 +43,16 @@ func (g *guard) runCommand() error {
 	}
 	g.j.Run.PID = cmd.Process.Pid
 	if err := g.j.save(g.dir); err != nil {
-		g.say("%v", err) // It is started already: go on.
+		g.say("%v", err) // The command already runs: go on.
 	}
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // How it ended is in its ProcessState.
+		_ = cmd.Wait() // ProcessState has how it ended.
 		close(ended)
 	}()
 	if !g.attend(ended) {
 		flow.end()
-		// The kernel ends a process only when that leaves the driver it is in. The pods must not wait for that.
+		// A process inside a driver does not end before it leaves the driver. The pods must not wait for that.
 		g.j.Run.Endless = true
 		g.trouble("the command does not end, not even by SIGKILL: %s", lookAt(g.j.Run.PID))
 		return nil
@@ -62,14 +62,14 @@ func (g *guard) runCommand() error {
 	return nil
 }
 
-// attend waits for the end of the command. It ends it at the limit, or when somebody interrupts. It returns false if
-// the command lives on even after SIGKILL.
+// attend waits for the end of the command. It ends the command at the limit, or when somebody interrupts. It returns
+// false if the command lives on even after SIGKILL.
 func (g *guard) attend(ended <-chan struct{}) bool {
 	limit := time.NewTimer(g.j.Plan.Limit)
 	defer limit.Stop()
 	var later <-chan time.Time
 	ladder := []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL}
-	// climb sends the next signal, and makes sure that the one after that follows. After the last one it only waits.
+	// climb sends the next signal, and sets the timer for the one after it. After the last signal it only waits.
 	climb := func() {
 		if len(ladder) > 0 {
 			g.signal(ladder[0])
@@ -130,7 +130,7 @@ func (g *guard) noteEnd(state *os.ProcessState) {
 	} else {
 		r.Status = state.ExitCode()
 	}
-	if r.LimitPassed { // What ignores TERM goes now, also if the first process has ended.
+	if r.LimitPassed { // Kill processes that ignore TERM, even if the first process has ended.
 		for _, p := range ofCommand(g.j.ID, r.PID) {
 			g.say("SIGKILL for %s", p)
 			_ = syscall.Kill(p.pid, syscall.SIGKILL)
@@ -141,7 +141,7 @@ func (g *guard) noteEnd(state *os.ProcessState) {
 	g.say("the command %s", r.text())
 }
 
-// noteLeft notes the processes of the command that go on.
+// noteLeft notes the processes of the command that still live.
 func (g *guard) noteLeft(session int) {
 	g.j.Run.Left = nil
 	for _, p := range ofCommand(g.j.ID, session) {
@@ -149,7 +149,7 @@ func (g *guard) noteLeft(session int) {
 	}
 }
 
-// waitGone waits until no process of the command is left, up to the limit.
+// waitGone waits until no process of the command lives, up to the limit.
 func waitGone(id string, session int, limit time.Duration) {
 	for deadline := time.Now().Add(limit); len(ofCommand(id, session)) > 0 && time.Now().Before(deadline); {
 		time.Sleep(20 * time.Millisecond)
@@ -175,14 +175,14 @@ func (r Ran) text() string {
 	return fmt.Sprintf("has ended with exit status %d", r.Status)
 }
 
-// flow is what carries the command's input and output.
+// flow carries the command's input and output.
 type flow struct {
-	// started closes what only the command needs. end waits for the last output.
+	// started closes files that only the command needs. end waits for the last output.
 	started, end func()
 }
 
-// attach gives the command a session, and a terminal of its own if the guard has one. Without a terminal, the command
-// writes to a file. Then nothing that happens to the guard keeps it from writing.
+// attach gives the command a session of its own. If the guard has a terminal, the command gets a terminal of its own,
+// too. Otherwise the command writes to a file, so that it can write whatever happens to the guard.
 func (g *guard) attach(cmd *exec.Cmd) (flow, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if g.Stdin != nil && term.IsTerminal(int(g.Stdin.Fd())) && g.TerminalOut != nil {
@@ -217,14 +217,14 @@ func (g *guard) attach(cmd *exec.Cmd) (flow, error) {
 	}, nil
 }
 
-// tailInterval is how often the file with the command's output is looked at.
+// tailInterval is how often tail looks at the file with the command's output.
 const tailInterval = 50 * time.Millisecond
 
-// tail shows what is written to the file, until stop is closed and all is read.
+// tail shows what the command writes to the file, until stop is closed and everything is read.
 func (g *guard) tail(in io.Reader, stop <-chan struct{}) {
 	buf := make([]byte, 32<<10)
 	for last := false; ; {
-		n, _ := in.Read(buf) // At the end there may be more later.
+		n, _ := in.Read(buf) // More may come later at the end of the file.
 		if n > 0 {
 			g.show(buf[:n])
 			continue
@@ -240,7 +240,8 @@ func (g *guard) tail(in io.Reader, stop <-chan struct{}) {
 	}
 }
 
-// attachTerminal gives the command a terminal of its own, in raw mode: the guard's terminal, if it lives, does the rest.
+// attachTerminal gives the command a terminal of its own, in raw mode. The guard's own terminal does the rest, while it
+// lives.
 func (g *guard) attachTerminal(cmd *exec.Cmd) (flow, error) {
 	here, there, err := pty.Open()
 	if err != nil {
@@ -249,7 +250,7 @@ func (g *guard) attachTerminal(cmd *exec.Cmd) (flow, error) {
 	if _, err := term.MakeRaw(int(there.Fd())); err != nil {
 		return flow{}, errors.Join(err, here.Close(), there.Close())
 	}
-	_ = pty.InheritSize(g.TerminalOut, there) // Without a size the command takes its own.
+	_ = pty.InheritSize(g.TerminalOut, there) // Without a size the command uses its default.
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = there, there, there
 	cmd.SysProcAttr.Setctty = true
 	go func() { _, _ = io.Copy(here, g.Stdin) }()
@@ -268,7 +269,7 @@ func (g *guard) attachTerminal(cmd *exec.Cmd) (flow, error) {
 	return flow{
 		started: func() { _ = there.Close() },
 		end: func() {
-			select { // A process that is left keeps the terminal open.
+			select { // A process that still lives keeps the terminal open.
 			case <-copied:
 			case <-time.After(readerPatience):
 			}

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// console writes to a terminal that may die or hang. Nobody waits for it for long: what the guard does must not depend on
-// somebody who reads. Everything is in the log, too.
+// console writes to a terminal that may die or hang. The guard waits for it only a short time: its work must not depend
+// on a reader. Everything is in the log, too.
 type console struct {
 	queue chan written
 	ended chan struct{}
 	mu    sync.Mutex
-	// gone says that nobody has read for a while.
+	// gone says that nobody reads any more.
 	gone   bool
 	closed bool
 }
@@ -34,13 +34,13 @@ func newConsole() *console {
 	go func() {
 		defer close(c.ended)
 		for w := range c.queue {
-			_, _ = w.to.Write(w.text) // The log has it if the terminal is dead.
+			_, _ = w.to.Write(w.text) // If the terminal is dead, the log still has the text.
 		}
 	}()
 	return c
 }
 
-// write gives a copy of the text to the writer, after everything that was given before.
+// write queues a copy of the text for the writer.
 func (c *console) write(to io.Writer, text []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +60,7 @@ func (c *console) write(to io.Writer, text []byte) {
 	}
 }
 
-// close waits a moment until everything is written.
+// close waits until everything is written, at most readerPatience.
 func (c *console) close() {
 	c.mu.Lock()
 	if !c.closed {

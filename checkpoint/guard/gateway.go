@@ -15,17 +15,17 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Question is an address to ask for, and the pod's own address that asks.
+// Question is an address to ask for, and the pod's address that asks.
 type Question struct {
 	From netip.Addr `json:"from"`
 	Of   netip.Addr `json:"of"`
 }
 
-// gatewaysOf returns what the pod's interface has to ask to find its routers.
+// gatewaysOf returns the questions that the pod's interface asks to find its routers.
 func gatewaysOf(i netstate.Interface) (all []Question) {
 	add := func(gateway netip.Addr, device string) {
 		if !gateway.IsValid() || device != "" {
-			return // Another interface's.
+			return // This route is for another interface.
 		}
 		if from, ok := sourceFor(gateway, i.Addresses); ok {
 			if q := (Question{From: from, Of: gateway.WithZone("")}); !slices.Contains(all, q) {
@@ -42,7 +42,8 @@ func gatewaysOf(i netstate.Interface) (all []Question) {
 	return all
 }
 
-// sourceFor returns the address of the pod that asks for the gateway: one of its network, else the first of its family.
+// sourceFor returns the pod's address that asks for the gateway: one in the gateway's network, else the first one of
+// its family.
 func sourceFor(gateway netip.Addr, addresses []netstate.Address) (from netip.Addr, ok bool) {
 	for _, a := range addresses {
 		own := a.Prefix.Addr()
@@ -60,7 +61,8 @@ func sourceFor(gateway netip.Addr, addresses []netstate.Address) (from netip.Add
 // asking is how many pods ask at once.
 const asking = 32
 
-// answering returns those gateways that answer their pods now. A pod that cannot be looked at gets no answer.
+// answering returns the gateways that answer their pods now. If nobody can look into a pod, its gateways do not count
+// as answering.
 func answering(ctx context.Context, store *checkpoint.Store, all []Gateway, opts kernel.ProbeOptions) (answered []Gateway, err error) {
 	records, _, err := store.List()
 	if err != nil {
@@ -90,13 +92,13 @@ func answering(ctx context.Context, store *checkpoint.Store, all []Gateway, opts
 			if errors.Is(err, context.Canceled) {
 				return err
 			}
-			return nil // No answer is what the caller reports.
+			return nil // The caller reports a gateway without an answer.
 		})
 	}
 	return answered, group.Wait()
 }
 
-// ask asks from inside the record's namespace, if it is still the recorded one.
+// ask asks from inside the record's namespace, if the namespace is still the recorded one.
 func ask(ctx context.Context, record checkpoint.Record, questions []kernel.Question, opts kernel.ProbeOptions) ([]netip.Addr, error) {
 	if err := kernel.SameNamespace(record.Namespace); err != nil {
 		return nil, err
@@ -117,7 +119,7 @@ func ask(ctx context.Context, record checkpoint.Record, questions []kernel.Quest
 	var found []netip.Addr
 	for start := time.Now(); ; {
 		found, err = sandbox.Resolve(ctx, index, questions, opts)
-		// A carrier that comes late is waited for as long as an answer.
+		// The wait for a late carrier is as long as the wait for an answer.
 		if !errors.Is(err, kernel.ErrNoCarrier) || time.Since(start) >= time.Duration(opts.Count)*opts.Wait {
 			return found, err
 		}
@@ -129,13 +131,13 @@ func ask(ctx context.Context, record checkpoint.Record, questions []kernel.Quest
 	}
 }
 
-// How a gateway is asked: before, when each answer should come at once, and afterwards, when a switch may need a moment.
+// How to ask a gateway. Before the command, each answer should come at once. Afterwards, a switch may need a moment.
 var (
 	askBefore = kernel.ProbeOptions{Count: 3, Wait: 300 * time.Millisecond}
 	askAfter  = kernel.ProbeOptions{Count: 10, Wait: time.Second}
 )
 
-// gatewaysBefore returns all gateways of the living pods, and those that answer.
+// gatewaysBefore returns all gateways of the living pods, and those of them that answer.
 func gatewaysBefore(ctx context.Context, store *checkpoint.Store) (all, answered []Gateway, err error) {
 	records, _, err := store.List()
 	if err != nil {

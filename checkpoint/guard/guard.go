@@ -26,16 +26,16 @@ import (
 // Options of a guard.
 type Options struct {
 	Store *checkpoint.Store
-	// Stdin is for the command. It may be nil. The command's output goes to Out, and what the guard says goes to Err.
+	// Stdin is for the command. It may be nil. The command's output goes to Out. The guard's own lines go to Err.
 	Stdin    *os.File
 	Out, Err io.Writer
-	// TerminalOut is the terminal that Out writes to, nil if it is none.
+	// TerminalOut is the terminal that Out writes to. It is nil if Out is not a terminal.
 	TerminalOut *os.File
-	// Quiet leaves out of Err everything but what is wrong. The log has all.
+	// Quiet writes only problems to Err. The log has everything.
 	Quiet bool
 }
 
-// ExitError is an error with an exit status of its own.
+// ExitError is an error with its own exit status.
 type ExitError struct {
 	Status int
 	err    error
@@ -44,12 +44,12 @@ type ExitError struct {
 func (e *ExitError) Error() string { return e.err.Error() }
 func (e *ExitError) Unwrap() error { return e.err }
 
-// refused is an error because of which the command is not run.
+// refused returns an error that says why the command is not run.
 func refused(format string, args ...any) error {
 	return &ExitError{StatusNotRun, fmt.Errorf(format, args...)}
 }
 
-// guard is one guard under way.
+// guard is a running guard.
 type guard struct {
 	Options
 	dir     string
@@ -59,12 +59,12 @@ type guard struct {
 	log     *os.File
 	signals chan os.Signal
 	j       Journal
-	// notes are what the report says again.
+	// notes are the lines that the report repeats.
 	notes []string
 }
 
-// Run carries out the plan, and returns the journal when everything is finished. It returns an *ExitError if it did
-// nothing. While it runs, SIGHUP does nothing, and SIGINT, SIGQUIT and SIGTERM end the command and put everything back.
+// Run carries out the plan, and returns the journal at the end. It returns an *ExitError if it did nothing. While it
+// runs, SIGHUP does nothing. SIGINT, SIGQUIT and SIGTERM end the command, and Run puts everything back.
 func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
 	g, unlock, err := begin(opts)
 	if err != nil {
@@ -98,8 +98,8 @@ func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
 	return g.work(ctx)
 }
 
-// Finish finishes the work of a guard that was killed. It returns an *ExitError if no guard has run, or if the guard is
-// alive. It returns the journal of a guard that has finished already. With an ID it is for that guard alone: it does nothing for any other.
+// Finish finishes the work of a killed guard. It returns an *ExitError if no guard has run, or if the guard is alive.
+// For a guard that has already finished, it returns the journal. With an ID, it finishes only that guard.
 func Finish(ctx context.Context, id string, opts Options) (Journal, error) {
 	g, unlock, err := begin(opts)
 	if err != nil {
@@ -113,7 +113,7 @@ func Finish(ctx context.Context, id string, opts Options) (Journal, error) {
 		return g.j, nil
 	}
 	if !g.j.Finished.IsZero() {
-		if id == "" { // A timer finds this as a rule.
+		if id == "" { // A timer usually finds a finished guard.
 			_, _ = fmt.Fprintf(g.Err, "there is nothing to finish: the last guard has ended with exit status %d: relink guard --follow shows its log\n", g.j.Status)
 		}
 		return g.j, nil
@@ -131,7 +131,7 @@ func Finish(ctx context.Context, id string, opts Options) (Journal, error) {
 	return g.work(ctx)
 }
 
-// begin takes the lock of all guards. Nothing that this process starts inherits it.
+// begin takes the lock that all guards share. Child processes do not inherit it.
 func begin(opts Options) (g *guard, unlock func(), err error) {
 	g = &guard{Options: opts, dir: Dir(), units: managerHere(), signals: make(chan os.Signal, 8)}
 	if err := os.MkdirAll(g.dir, 0o700); err != nil {
@@ -141,16 +141,17 @@ func begin(opts Options) (g *guard, unlock func(), err error) {
 	if err != nil {
 		return nil, nil, &ExitError{StatusNotRun, fmt.Errorf("guard's lock: %w", err)}
 	}
-	// Whoever looks at the lock holds it for a moment.
+	// Look holds the lock for a moment.
 	short, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if err := flock.Lock(short, lock, flock.Exclusive); err != nil {
 		return nil, nil, refused("another guard is under way: %w: relink guard --follow shows it", err)
 	}
 	signal.Ignore(syscall.SIGHUP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGTSTP)
-	// SIGQUIT is for those whose ^C takes them too long. It would end this process in the middle of its work otherwise.
+	// SIGQUIT is for people who find that ^C takes too long. Without this it would end the guard in the middle of its
+	// work.
 	signal.Notify(g.signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
-	// A write to a pipe that nobody reads would end this process otherwise. The command gets the default back.
+	// Without this, a write to a pipe without a reader would end this process. The command gets the default behaviour.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return g, func() {
 		signal.Stop(g.signals)
@@ -167,13 +168,13 @@ func newJournal(plan Plan) (Journal, error) {
 		return Journal{}, err
 	}
 	id := make([]byte, 4)
-	_, _ = rand.Read(id) // It never fails.
+	_, _ = rand.Read(id) // rand.Read never fails.
 	return Journal{Version: journalVersion, ID: hex.EncodeToString(id), BootID: bootID, PID: os.Getpid(), Plan: plan, StartedAt: time.Now().UTC()}, nil
 }
 
-// chooseUnits returns the full names of the units to stop: those that were asked for, or the kubelet where there is one.
-// If all pods have another uplink meanwhile, no unit has to stop: the kubelet sees no pod without its network. Then an
-// upgrade can also take longer than Kubernetes waits for a kubelet.
+// chooseUnits returns the full names of the units to stop: those that the operator named, or the kubelet if there is
+// one. If all pods are on another uplink during the command, no unit has to stop: the kubelet sees no pod without its
+// network. Then an upgrade can also take longer than Kubernetes waits for a kubelet.
 func (g *guard) chooseUnits(ctx context.Context, plan Plan) (units []string, err error) {
 	if len(plan.Via) > 0 && !plan.Force && len(plan.Stop) == 0 {
 		return nil, nil
@@ -216,7 +217,7 @@ func (g *guard) work(ctx context.Context) (Journal, error) {
 	} else {
 		defer end()
 	}
-	// What is begun is put back, whoever wants the guard to end.
+	// An interrupt must not stop the steps that put everything back.
 	whole := context.WithoutCancel(ctx)
 	for {
 		if g.interrupted(ctx) && g.j.Abandoned == "" && !g.j.begun(Command) {
@@ -228,7 +229,7 @@ func (g *guard) work(ctx context.Context) (Journal, error) {
 		}
 		g.j.begin(step, time.Now().UTC())
 		if err := g.j.save(g.dir); err != nil && slices.Contains(opening, step) {
-			// Nobody could finish the work.
+			// Without the journal, nobody could finish the work.
 			g.j.Steps, g.j.Abandoned = g.j.Steps[:len(g.j.Steps)-1], err.Error()
 			continue
 		} else if err != nil {
@@ -262,7 +263,7 @@ func (g *guard) work(ctx context.Context) (Journal, error) {
 	}
 }
 
-// interrupted says whether somebody wants the guard to end before the command runs.
+// interrupted says whether somebody interrupts the guard before the command runs.
 func (g *guard) interrupted(ctx context.Context) bool {
 	select {
 	case <-g.signals:
@@ -272,7 +273,7 @@ func (g *guard) interrupted(ctx context.Context) bool {
 	}
 }
 
-// do carries out one step. A step can be done twice.
+// do carries out one step. Each step can be done twice.
 func (g *guard) do(ctx context.Context, step Step) error {
 	switch step {
 	case Check:
@@ -327,12 +328,12 @@ func (g *guard) close() {
 	_ = g.log.Close()
 }
 
-// say tells one thing, with the time.
+// say writes one line, with the time.
 func (g *guard) say(format string, args ...any) {
 	g.print(time.Now().Format("15:04:05 ")+fmt.Sprintf(format, args...), !g.Quiet)
 }
 
-// insist is say for what is wrong.
+// insist is say for a problem: Quiet does not hide it.
 func (g *guard) insist(format string, args ...any) {
 	g.print(time.Now().Format("15:04:05 ")+fmt.Sprintf(format, args...), true)
 }
@@ -345,26 +346,26 @@ func (g *guard) print(line string, aloud bool) {
 	}
 }
 
-// show passes on what the command has written.
+// show passes on the command's output.
 func (g *guard) show(output []byte) {
 	_, _ = g.log.Write(output)
 	g.console.write(g.Out, output)
 }
 
-// note tells one thing, and tells it again at the end.
+// note writes one line, and repeats it in the report.
 func (g *guard) note(format string, args ...any) {
 	g.say(format, args...)
 	g.notes = append(g.notes, fmt.Sprintf(format, args...))
 }
 
-// trouble tells what is not back.
+// trouble writes what is not back.
 func (g *guard) trouble(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	g.insist("NOT BACK: %s", text)
 	g.j.Troubles = append(g.j.Troubles, text)
 }
 
-// ran returns the units that the guard found running.
+// ran returns the names of the units that the guard found running.
 func (j Journal) ran() (units []string) {
 	for _, u := range j.Units {
 		if u.Ran {

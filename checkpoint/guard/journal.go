@@ -19,24 +19,25 @@ import (
 // journalVersion is the version of the journal's format.
 const journalVersion = 1
 
-// Journal is what is known of a guard. It is one file in the guard's directory.
+// Journal is what is known about a guard. It is one file in the guard's directory.
 type Journal struct {
 	Version int `json:"version"`
-	// ID marks the processes of the command, and what was armed.
+	// ID marks the processes of the command, and the timer or process that was armed.
 	ID string `json:"id"`
-	// BootID is that of the boot. A journal of an earlier boot counts for nothing: no pod and no kubelet outlives one.
+	// BootID is the ID of the machine's boot. A journal of an earlier boot is ignored: no pod and no kubelet outlives a
+	// boot.
 	BootID string `json:"bootID"`
-	// PID is the guard's process.
+	// PID is the process ID of the guard.
 	PID       int       `json:"pid"`
 	Plan      Plan      `json:"plan"`
 	StartedAt time.Time `json:"startedAt"`
-	// Steps are those that were begun, in their order.
+	// Steps are the steps that were begun, in order.
 	Steps []StepTimes `json:"steps,omitempty"`
-	// Abandoned says why the command is not run. It is empty if it is to be run, or was.
+	// Abandoned says why the command is not run. It is empty if the command will run, or has run.
 	Abandoned string `json:"abandoned,omitempty"`
 	// Resumed says that another process took over after the guard was killed.
 	Resumed bool `json:"resumed,omitempty"`
-	// Gateways are those that answered before.
+	// Gateways are the gateways that answered before the command.
 	Gateways []Gateway `json:"gateways,omitempty"`
 	Agent    AgentWas  `json:"agent,omitzero"`
 	Units    []Unit    `json:"units,omitempty"`
@@ -44,7 +45,7 @@ type Journal struct {
 	Run      Ran       `json:"run,omitzero"`
 	// Troubles name what is not back.
 	Troubles []string `json:"troubles,omitempty"`
-	// Staying is the number of those troubles that name pods which are whole, but were not moved back.
+	// Staying counts the troubles about pods that are whole but were not moved back.
 	Staying  int       `json:"staying,omitempty"`
 	Finished time.Time `json:"finished,omitzero"`
 	// Status is the guard's exit status, once it has finished.
@@ -59,9 +60,9 @@ type StepTimes struct {
 	Done  time.Time `json:"done,omitzero"`
 }
 
-// AgentWas is how relink-agent was found.
+// AgentWas is the state in which the guard found relink-agent.
 type AgentWas struct {
-	// Paused says that the guard has paused it. Before is a pause that it had already.
+	// Paused says that the guard has paused the agent. Before is the pause that the agent already had.
 	Paused bool           `json:"paused,omitempty"`
 	Before *control.Pause `json:"before,omitempty"`
 }
@@ -69,11 +70,11 @@ type AgentWas struct {
 // Unit is a unit of systemd.
 type Unit struct {
 	Name string `json:"name"`
-	// Ran says that it ran when the guard found it.
+	// Ran says that the unit ran when the guard found it.
 	Ran bool `json:"ran"`
 }
 
-// Gateway is a router that an attachment sends to, and its address that asks for it.
+// Gateway is a router that an attachment sends to, and the attachment's address that asks for the router.
 type Gateway struct {
 	Attachment attachment.Key `json:"attachment"`
 	Pod        attachment.Pod `json:"pod,omitzero"`
@@ -82,20 +83,21 @@ type Gateway struct {
 
 // Ran is what became of the command.
 type Ran struct {
-	// PID is that of its first process, which leads its session. It is 0 until the process was started.
+	// PID is the ID of the command's first process, which leads its session. It is 0 until that process starts.
 	PID int `json:"pid,omitempty"`
-	// NotStarted says why it could not be started.
+	// NotStarted says why the command could not be started.
 	NotStarted string `json:"notStarted,omitempty"`
-	// Known says that it has ended, and how: by itself with Status, or by a signal of that number.
+	// Known says that the guard saw the command end: by itself with Status, or by the signal Signal.
 	Known  bool `json:"known,omitempty"`
 	Status int  `json:"status,omitempty"`
 	Signal int  `json:"signal,omitempty"`
-	// LimitPassed says that it was ended at its limit. Interrupted says that somebody wanted it to end.
+	// LimitPassed says that the guard ended the command because it took too long. Interrupted says that somebody
+	// interrupted it.
 	LimitPassed bool `json:"limitPassed,omitempty"`
 	Interrupted bool `json:"interrupted,omitempty"`
-	// Endless says that it lives on, although it got SIGKILL: it is in a driver that hangs.
+	// Endless says that the command lives on after SIGKILL: it is in a driver that hangs.
 	Endless bool `json:"endless,omitempty"`
-	// Left are processes of it that go on.
+	// Left are processes of the command that still live.
 	Left []string `json:"left,omitempty"`
 }
 
@@ -132,7 +134,7 @@ func (j *Journal) end(s Step, now time.Time) {
 	}
 }
 
-// at returns the step that is under way, or was last.
+// at returns the step that is under way, or else the last one.
 func (j Journal) at() StepTimes {
 	if len(j.Steps) == 0 {
 		return StepTimes{Step: Check, Begun: j.StartedAt}
@@ -161,7 +163,7 @@ func (j Journal) save(dir string) error {
 	return nil
 }
 
-// errNoJournal says that no guard has run since the boot.
+// errNoJournal means that no guard has run since the boot.
 var errNoJournal = errors.New("no guard has run since the boot")
 
 // load reads the journal of the last guard. It returns errNoJournal if there is none of this boot.

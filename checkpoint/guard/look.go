@@ -14,28 +14,28 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel"
 )
 
-// isGone says whether the record's sandbox is not at its path any more.
+// isGone says that the record's sandbox is not at its path any more.
 func isGone(r checkpoint.Record) bool {
 	err := kernel.SameNamespace(r.Namespace)
 	return errors.Is(err, kernel.ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace)
 }
 
-// View is what others see of a guard.
+// View is what other processes see of a guard.
 type View struct {
-	// Alive says that its process lives. A guard that is not alive and has not finished was killed.
+	// Alive says that the guard's process lives. A guard that is not alive and has not finished was killed.
 	Alive   bool      `json:"alive"`
 	Step    Step      `json:"step"`
 	Since   time.Time `json:"since"`
 	Command []string  `json:"command"`
-	// Finished is zero until it has finished. Status is its exit status from then on.
+	// Finished is zero until the guard has finished. After that, Status is its exit status.
 	Finished time.Time `json:"finished,omitzero"`
 	Status   int       `json:"status"`
 }
 
-// Look returns what is to be seen of the last guard since the boot. It returns false if there was none.
+// Look returns the View of the last guard since the boot. It returns false if there was none.
 func Look() (View, bool, error) {
 	dir := Dir()
-	// The lock first: a guard that ends meanwhile has finished its journal before.
+	// Look at the lock first: a guard finishes its journal before it gives up the lock.
 	alive := held(lockPath(dir))
 	j, err := load(dir)
 	if errors.Is(err, errNoJournal) {
@@ -47,7 +47,7 @@ func Look() (View, bool, error) {
 	return View{Alive: alive, Step: at.Step, Since: at.Begun, Command: j.Plan.Command, Finished: j.Finished, Status: j.Status}, true, nil
 }
 
-// held says whether somebody holds the lock. It waits for nobody.
+// held says whether somebody holds the lock. It does not wait.
 func held(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
@@ -60,7 +60,7 @@ func held(path string) bool {
 // followInterval is how often a follower looks.
 const followInterval = 100 * time.Millisecond
 
-// Follow writes the log of the last guard, and goes on until that has finished. It returns the guard's exit status. Its
+// Follow writes the log of the last guard to out until the guard has finished. It returns the guard's exit status. Its
 // error is an *ExitError if no guard ran, or if the guard was killed.
 func Follow(ctx context.Context, out io.Writer) (int, error) {
 	log, err := os.Open(logPath(Dir()))
@@ -77,7 +77,7 @@ func Follow(ctx context.Context, out io.Writer) (int, error) {
 			return 0, &ExitError{StatusNotRun, fmt.Errorf("follow: %w", err)}
 		}
 		switch {
-		case !view.Finished.IsZero() && !view.Alive: // One that is alive may be the next, without a journal so far.
+		case !view.Finished.IsZero() && !view.Alive: // A living guard may be the next one, which has no journal yet.
 			return view.Status, nil
 		case !view.Alive && view.Finished.IsZero():
 			return 0, refused("the guard was killed at the step %q: relink guard --resume finishes its work", view.Step)

@@ -16,7 +16,7 @@ import (
 // shownReasons is how many reasons one line names.
 const shownReasons = 3
 
-// check looks whether everything is as recorded, and which gateways answer.
+// check looks whether everything is as recorded. It also asks which gateways answer.
 func (g *guard) check(ctx context.Context) error {
 	report, err := restore.Run(ctx, restore.Options{Store: g.Store, DryRun: true})
 	if err == nil {
@@ -60,7 +60,7 @@ func nameOf(o restore.Outcome) string {
 	return o.Pod.String()
 }
 
-// some names the first few.
+// some names the first few of all.
 func some(all []string) string {
 	if len(all) <= shownReasons {
 		return strings.Join(all, "; ")
@@ -111,10 +111,10 @@ func (g *guard) capture(ctx context.Context) error {
 // agentPatience is how long a pause waits for a restore of the agent to end.
 const agentPatience = 30 * time.Second
 
-// agentMargin is how long the agent stays paused after the deadline, in case that the guard was killed.
+// agentMargin is how long the agent stays paused after the deadline if the guard was killed.
 const agentMargin = time.Minute
 
-// pause pauses the agent, if one runs. A pause that has no end, or ends later, stays as it is.
+// pause pauses the agent, if one runs. An earlier pause stays if it has no end, or if it ends later.
 func (g *guard) pause(ctx context.Context) error {
 	status, err := g.agent.Status(ctx)
 	if errors.Is(err, control.ErrNoAgent) {
@@ -127,7 +127,7 @@ func (g *guard) pause(ctx context.Context) error {
 		g.say("relink-agent is paused already, and stays so")
 		return nil
 	}
-	// Noted before it is done: whoever finishes the work of this guard must know.
+	// Note the pause before it begins: the process that finishes the work of this guard must know.
 	g.j.Agent.Before, g.j.Agent.Paused = status.Paused, true
 	if err := g.j.save(g.dir); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (g *guard) pause(ctx context.Context) error {
 	return nil
 }
 
-// shownCommand is how many bytes of the command line a pause shows. An agent takes no more than some thousands.
+// shownCommand is how many bytes of the command line a pause shows. An agent accepts only a few thousand bytes.
 const shownCommand = 200
 
 // shortened returns the beginning of a command line, on one line.
@@ -152,7 +152,7 @@ func shortened(command string) string {
 	return printable.Line(command)
 }
 
-// unpaused is for an agent that runs and was not paused. It may restore while the command works.
+// unpaused is for an agent that runs but could not be paused. It may restore while the command runs.
 func (g *guard) unpaused(err error) error {
 	if g.j.Plan.Force {
 		g.note("relink-agent is not paused: %v", err)
@@ -177,7 +177,7 @@ func (g *guard) noteUnits(ctx context.Context) error {
 	return nil
 }
 
-// arm makes sure that the units are started if this guard does not do it.
+// arm makes sure that something starts the units if this guard does not.
 func (g *guard) arm(ctx context.Context) error {
 	environment, command, err := g.finisher()
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// DefaultDir is on a file system that does not outlive a boot.
+	// DefaultDir is on a file system that a reboot empties.
 	DefaultDir = "/run/relink/guard"
 	// DirEnv is the environment variable that names another directory.
 	DirEnv = "RELINK_GUARD_DIR"
 )
 
-// Dir returns the directory of the guard's journal, log and lock: the one of the environment, else DefaultDir.
+// Dir returns the directory of the guard's journal, log and lock: the value of DirEnv, or DefaultDir.
 func Dir() string { return cmp.Or(os.Getenv(DirEnv), DefaultDir) }
 
 // Plan is what a guard was asked to do.
@@ -24,35 +24,35 @@ type Plan struct {
 	// Command is the command line. Path is the program's file.
 	Command []string `json:"command"`
 	Path    string   `json:"path"`
-	// Limit is how long the command may take. KillAfter is how long it may take to end after each signal.
+	// Limit is how long the command may take. KillAfter is how long it has to end after each signal.
 	Limit     time.Duration `json:"limitNanoseconds"`
 	KillAfter time.Duration `json:"killAfterNanoseconds"`
 	// Wait is how long a restore waits for devices, and then for their carrier.
 	Wait time.Duration `json:"waitNanoseconds"`
 	// Stop are the units to stop.
 	Stop []string `json:"stop,omitempty"`
-	// Via are the devices whose pods are on another one while the command runs.
+	// Via are the devices whose pods move to another device while the command runs.
 	Via []Via `json:"via,omitempty"`
-	// Force goes on if not everything is as recorded before.
+	// Force goes on even if not everything is as recorded before the command.
 	Force bool `json:"force,omitempty"`
-	// RebuildBond and HostAddresses are those of a restore.
+	// RebuildBond and HostAddresses are options of the restore.
 	RebuildBond   bool `json:"rebuildBond,omitempty"`
 	HostAddresses bool `json:"hostAddresses,omitempty"`
-	// CheckpointDir and CacheDir are those of the store and of the CNI caches.
+	// CheckpointDir is the directory of the store. CacheDir is the directory of the CNI caches.
 	CheckpointDir string `json:"checkpointDir"`
 	CacheDir      string `json:"cacheDir,omitempty"`
 }
 
-// startMargin is for the steps between the command and the start of the units that wait for nothing.
+// startMargin is time for those steps between the command and the start of the units that do not wait.
 const startMargin = 10 * time.Second
 
-// eviction is when Kubernetes begins to evict the pods of a node whose kubelet is silent.
+// eviction is after how long Kubernetes begins to evict the pods of a node whose kubelet is silent.
 const eviction = 5 * time.Minute
 
-// moveMargin is for the moves of the pods to the other uplink and back. Each pod takes some tens of milliseconds.
+// moveMargin is time to move the pods to the other uplink and back. Each pod takes some tens of milliseconds.
 const moveMargin = 30 * time.Second
 
-// most returns how long the units are away at most.
+// most returns how long the units are stopped at most.
 func (p Plan) most() time.Duration {
 	most := p.Limit + 2*p.KillAfter + p.Wait + startMargin
 	if len(p.Via) > 0 {
@@ -61,10 +61,10 @@ func (p Plan) most() time.Duration {
 	return most
 }
 
-// deadline is when the units are started whatever happens, if they are stopped at that moment.
+// deadline is when the units start at the latest, whatever happens. stopped is when they were stopped.
 func (p Plan) deadline(stopped time.Time) time.Time { return stopped.Add(p.most()) }
 
-// lines returns the plan for people. Each line is a step, and what it will do.
+// lines returns the plan for people. Each line says what a step will do.
 func (p Plan) lines(now time.Time, log string) []string {
 	units := strings.Join(p.Stop, ", ")
 	lines := []string{

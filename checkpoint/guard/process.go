@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// markEnv marks the command and everything that it starts, by the guard's ID.
+// markEnv marks the command and everything that it starts. The value is the guard's ID.
 const markEnv = "RELINK_GUARD"
 
 // process is a process as /proc shows it.
@@ -21,13 +21,13 @@ type process struct {
 
 func (p process) String() string { return fmt.Sprintf("%s (process %d)", p.command, p.pid) }
 
-// lookAt reads /proc/PID/stat (proc_pid_stat(5)). It returns a zero process if there is none.
+// lookAt reads /proc/PID/stat (proc_pid_stat(5)). It returns a zero process if there is no such process.
 func lookAt(pid int) (p process) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return p
 	}
-	// The name is in parentheses, and may have any characters in it.
+	// The name is in parentheses. It may contain any characters, even parentheses.
 	open, closed := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || closed < open {
 		return p
@@ -41,8 +41,7 @@ func lookAt(pid int) (p process) {
 	return p
 }
 
-// marked returns the living processes whose environment has the variable with the value, at the time of their last
-// execve(2).
+// marked returns the living processes whose environment had the variable with this value at their last execve(2).
 func marked(variable, value string) []process {
 	want := []byte(variable + "=" + value)
 	return processes(func(p process) bool {
@@ -52,7 +51,8 @@ func marked(variable, value string) []process {
 }
 
 // ofCommand returns the living processes of the command: those with its mark, and those of its session. The session
-// counts only for a guard that has started the command itself: otherwise its number may be another's.
+// counts only for the guard that started the command. For another process, the number may belong to another session by
+// now.
 func ofCommand(id string, session int) []process {
 	all := marked(markEnv, id)
 	if session == 0 {
@@ -66,7 +66,7 @@ func ofCommand(id string, session int) []process {
 	return all
 }
 
-// processes returns the living processes that fit.
+// processes returns the living processes for which fits returns true.
 func processes(fits func(process) bool) (all []process) {
 	paths, _ := filepath.Glob("/proc/[0-9]*") // Only a bad pattern is an error.
 	for _, path := range paths {

@@ -5,7 +5,7 @@ import "slices"
 // Step is one part of the work.
 type Step string
 
-// The steps in their order. Those up to Command open the way for it. Those from Await on put everything back.
+// The steps in order. The steps before Command prepare it. The steps from Await on put everything back.
 const (
 	Check   Step = "check"
 	Capture Step = "capture"
@@ -26,11 +26,12 @@ const (
 	Report  Step = "report"
 )
 
-// The pods move before the units stop: that takes time, and a move that fails leaves the units alone.
+// The pods move before the units stop. A move takes time, and after a failed move the units go on.
 var opening = []Step{Check, Capture, Pause, Try, Note, Arm, Move, Stop, Command}
 
-// closing are the steps that put everything back. Each has the steps that make it necessary: without any of them it has
-// nothing to do. What was cut off is restored before the others move back: those have an uplink.
+// closing are the steps that put everything back. Each names the steps that make it necessary: if none of those was
+// begun, there is nothing to put back. The restore comes before the move back: pods that were moved still have an
+// uplink.
 var closing = []struct {
 	step    Step
 	because []Step
@@ -48,7 +49,7 @@ var closing = []struct {
 // has says whether the step belongs to the plan.
 func (p Plan) has(s Step) bool { return len(p.Via) > 0 || s != Try && s != Move }
 
-// Next returns the step that comes next, and why. It returns no step if the journal is finished.
+// Next returns the next step, and why. It returns an empty step if the journal is finished.
 func Next(j Journal) (Step, string) {
 	if !j.Finished.IsZero() {
 		return "", "everything is finished"
@@ -77,22 +78,22 @@ func Next(j Journal) (Step, string) {
 	return "", "everything is finished"
 }
 
-// Exit statuses of a guard, as timeout(1) and xargs(1) have them. All others are those of the command.
+// Exit statuses of a guard, like those of timeout(1) and xargs(1). All other statuses are the command's.
 const (
 	// StatusNotBack says that something is not back, whatever the command's own status is.
 	StatusNotBack = 123
-	// StatusLimit says that the command was ended at its limit, and that everything is back.
+	// StatusLimit says that the guard ended the command at its limit, and that everything is back.
 	StatusLimit = 124
 	// StatusNotRun says that the command was not run.
 	StatusNotRun = 125
 	// StatusCannotRun and StatusNotFound say that the command cannot be run, or does not exist.
 	StatusCannotRun = 126
 	StatusNotFound  = 127
-	// signalled is added to the number of the signal that ended the command, as a shell does.
+	// A command that was ended by a signal has the status signalled plus the signal's number, as in a shell.
 	signalled = 128
 )
 
-// ExitStatus returns what the outcome is worth.
+// ExitStatus returns the exit status for the outcome.
 func ExitStatus(j Journal) int {
 	switch c := j.Run; {
 	case len(j.Troubles) > 0:

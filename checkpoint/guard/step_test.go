@@ -14,7 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// after returns a journal in which these steps are done. A step with a dash before it is begun only.
+// after returns a journal in which these steps are done. A step with a dash before it is only begun.
 func after(steps ...string) (j Journal) {
 	for _, s := range steps {
 		name, half := strings.CutPrefix(s, "-")
@@ -64,7 +64,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// From any kill on, a resume comes to an end, starts the kubelet if it was stopped, and does nothing twice.
+// After any kill, a resume comes to an end. It starts the kubelet if that was stopped, and does nothing twice.
 func TestNextComesToAnEnd(t *testing.T) {
 	for n := range opening {
 		for _, half := range []bool{false, true} {

@@ -14,23 +14,23 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// Kubelet is the unit that a guard stops if it is not told which.
+// Kubelet is the unit that a guard stops by default.
 const Kubelet = "kubelet.service"
 
-// manager steers the units of the node.
+// manager controls the units of the node.
 type manager interface {
 	// knows says whether there is such a unit.
 	knows(ctx context.Context, unit string) (bool, error)
-	// runs says whether the unit runs, or is being started.
+	// runs says whether the unit runs or is starting.
 	runs(ctx context.Context, unit string) (bool, error)
 	stop(ctx context.Context, unit string) error
 	start(ctx context.Context, unit string) error
-	// arm runs the command line after that time, whatever becomes of this process. The environment has the variables in
-	// it.
+	// arm makes sure that the command line runs after that time, whatever becomes of this process. environment is added
+	// to its environment.
 	arm(ctx context.Context, id string, after time.Duration, environment, command []string) (Armed, error)
 }
 
-// Armed is what starts the units if the guard does not: a timer of systemd, or a process.
+// Armed is the timer of systemd, or the process, that starts the units if the guard does not.
 type Armed struct {
 	Timer string `json:"timer,omitempty"`
 	PID   int    `json:"pid,omitempty"`
@@ -49,10 +49,10 @@ func managerHere() manager {
 	return none{}
 }
 
-// unitName is what systemd takes for a unit's name (systemd.unit(5)).
+// unitName matches the names of units that systemd accepts (systemd.unit(5)).
 var unitName = regexp.MustCompile(`^[A-Za-z0-9:_.\\@-]+\.[a-z]+$`)
 
-// fullName adds the kind that systemctl adds, too.
+// fullName adds the suffix .service to a name without one, as systemctl does.
 func fullName(unit string) (string, error) {
 	full := unit
 	if !strings.Contains(full, ".") {
@@ -67,7 +67,8 @@ func fullName(unit string) (string, error) {
 // systemd asks systemctl(1) and systemd-run(1).
 type systemd struct{}
 
-// unitPatience is how long systemctl may take. A unit that does not stop gets TERM and KILL from systemd, after 90 s as a rule.
+// unitPatience is how long systemctl may take. A unit that does not stop gets TERM and then KILL from systemd, usually
+// after 90 s.
 const unitPatience = 2 * time.Minute
 
 func (systemd) call(ctx context.Context, name string, args ...string) (string, error) {

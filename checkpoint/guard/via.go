@@ -18,15 +18,15 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Via is a device whose pods are on another one while the command runs.
+// Via is a device whose pods move to another device while the command runs.
 type Via struct {
 	// From is the device that the command takes away. Run fills it in if it is empty.
 	From string `json:"from"`
-	// To is where its pods are meanwhile.
+	// To is the device that has the pods during that time.
 	To string `json:"to"`
 }
 
-// ParseVia reads texts like DEVICE or OLD=NEW.
+// ParseVia reads texts of the form DEVICE or OLD=NEW.
 func ParseVia(texts []string) (all []Via, err error) {
 	for _, text := range texts {
 		names := strings.SplitN(text, "=", 2)
@@ -49,7 +49,7 @@ func (v Via) String() string { return v.From + "=" + v.To }
 // back is the argument of relink move that moves the pods back.
 func (v Via) back() string { return v.To + "=" + v.From }
 
-// chooseVia is a pure function: it finds out which device the pods are on if --via does not name it.
+// chooseVia is a pure function: if --via does not name the device that the pods are on, chooseVia finds it.
 func chooseVia(asked []Via, records []checkpoint.Record) (all []Via, err error) {
 	for _, v := range asked {
 		if v.From == "" {
@@ -72,7 +72,8 @@ func chooseVia(asked []Via, records []checkpoint.Record) (all []Via, err error) 
 	return all, nil
 }
 
-// onlyBase returns the base of all records besides the device itself. It is an error if there is none, or more than one.
+// onlyBase returns the base of all records that are not on the device. It is an error if there is none, or more than
+// one.
 func onlyBase(records []checkpoint.Record, device string) (string, error) {
 	var bases []string
 	for _, r := range records {
@@ -110,12 +111,12 @@ func (g *guard) chooseVia(asked []Via) ([]Via, error) {
 	return chooseVia(asked, slices.DeleteFunc(records, isGone))
 }
 
-// moveJournal is the file that says what was moved.
+// moveJournal is the path of the file that says what was moved.
 func (g *guard) moveJournal(v Via) string { return filepath.Join(g.dir, "moved-"+v.From+".json") }
 
 // tryMove looks whether the pods can be moved. It changes nothing.
 func (g *guard) tryMove(ctx context.Context) error {
-	left, err := filepath.Glob(g.moveJournal(Via{From: "*"})) // Of an earlier guard.
+	left, err := filepath.Glob(g.moveJournal(Via{From: "*"})) // These are from an earlier guard.
 	for _, path := range left {
 		err = errors.Join(err, os.Remove(path))
 	}
@@ -138,7 +139,7 @@ func (g *guard) tryMove(ctx context.Context) error {
 	return nil
 }
 
-// accept returns an error if not all could be moved, and nobody wants to go on all the same.
+// accept returns an error if not everything can be moved and Force is not set.
 func (g *guard) accept(v Via, report move.Report) error {
 	if report.Whole() {
 		return nil
@@ -200,7 +201,7 @@ func (g *guard) sayMoved(report move.Report, from, to string) {
 		report.Took.Round(time.Millisecond), slowest.Round(10*time.Microsecond))
 }
 
-// moveBack moves the pods back. After a command that failed they stay: nobody knows what it has left of the device.
+// moveBack moves the pods back. If the command failed, the pods stay: nobody knows in which state the device is.
 func (g *guard) moveBack(ctx context.Context) error {
 	kernel.HoldProcessor()
 	why := when(g.j.begun(Command) && g.j.Run.failed(), "the command "+g.j.Run.text())
@@ -227,7 +228,8 @@ func (g *guard) moveBack(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// staying tells what has not moved back. why is the reason for all of them, empty if each has its own.
+// staying writes which pods have not moved back. why is the reason for all of them. It is empty if each has its own
+// reason.
 func (g *guard) staying(v Via, report move.Report, why string) {
 	var reasons []string
 	names := map[string][]string{}
@@ -257,7 +259,7 @@ func (g *guard) staying(v Via, report move.Report, why string) {
 	}
 }
 
-// failed says that the command ran and did not succeed. A command whose end nobody has seen has not failed.
+// failed says that the command ran and did not succeed. It is false if nobody has seen the end of the command.
 func (r Ran) failed() bool {
 	return r.LimitPassed || r.Interrupted || r.Known && (r.Signal > 0 || r.Status != 0)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// chain is the restore of one Chain. Chains of one run are restored beside each other.
+// chain is the restore of one Chain. The chains of one run are restored at the same time.
 type chain struct {
 	*run
 	// place is the chain's place in the run.
@@ -18,24 +18,24 @@ type chain struct {
 	records []checkpoint.Record
 	// groups are the records by their sandboxes.
 	groups [][]checkpoint.Record
-	// plan is for the parents in the host. devices are the host's devices after it, in a dry run as
-	// they would be. after plans on those devices: it finds what is still missing.
+	// plan is for the parents in the host. devices are the host's devices after the plan; a dry run computes them.
+	// after is a plan on those devices: it finds what is still missing.
 	plan    *ParentPlan
 	devices netstate.Devices
 	after   sharedPlan
-	// seen are the host's devices by the last look.
+	// seen are the host's devices at the last look.
 	seen netstate.Devices
-	// unnamed are the indices of those with which udev was not done when the wait ended.
+	// unnamed are the indices of devices that udev had not finished with at the end of the wait.
 	unnamed []int
-	// inPlace says whether the NICs that belong to sandboxes are in them.
+	// inPlace says whether the NICs that belong in sandboxes are there.
 	inPlace map[attachment.Key]bool
-	// outcomes are those of the records. outcomesMu guards what they point to, once all are there: another
-	// chain may restore an attachment of a shared sandbox again.
+	// outcomes are the outcomes of the records. When all are there, outcomesMu guards what they point to: another chain
+	// may restore an attachment of a shared sandbox again.
 	outcomes   []*Outcome
 	outcomesMu sync.Mutex
-	// unannounced is why announcements failed at the last try.
+	// unannounced is the reason why announcements failed at the last try.
 	unannounced error
-	// report has what is told of the chain besides its outcomes.
+	// report has everything else that the run reports about the chain.
 	report Report
 }
 
@@ -58,7 +58,7 @@ func (r *run) newChains(records []checkpoint.Record) {
 	r.waitingFor = make([][]string, len(chains))
 }
 
-// restore brings the parents of the chain back, then its interfaces, and then announces their addresses.
+// restore brings back the parents of the chain, and then its interfaces. Last, it announces their addresses.
 func (c *chain) restore(ctx context.Context) error {
 	if err := c.restoreParents(ctx); err != nil {
 		return err
@@ -70,10 +70,10 @@ func (c *chain) restore(ctx context.Context) error {
 
 // sharedSandbox is a sandbox whose attachments are in several chains of the run.
 type sharedSandbox struct {
-	// mu is held by the chain that works on the sandbox. Its lock in the store would do, but with a
+	// The chain that works on the sandbox holds mu. The sandbox's lock in the store would do too, but has a limited
 	// wait of its own.
 	mu sync.Mutex
-	// done are the attachments that earlier chains have restored.
+	// done are the attachments that earlier chains of the run have restored.
 	done []doneByChain
 }
 
@@ -83,8 +83,8 @@ type doneByChain struct {
 	outcome *Outcome
 }
 
-// leaningOn restores again what an earlier chain has restored in the sandbox and what depends on the interfaces
-// that this chain has changed now. Then it adds its own to what is done. The caller holds the sandbox's lock.
+// leaningOn restores again what earlier chains have restored in the sandbox, if it depends on interfaces that this
+// chain has now changed. Then it adds this chain's attachments to done. The caller holds the sandbox's lock.
 func (s *sharedSandbox) leaningOn(c *chain, records []checkpoint.Record, outcomes []*Outcome) {
 	changed := slices.ContainsFunc(outcomes, func(o *Outcome) bool { return len(o.Steps) > 0 && !c.DryRun })
 	for _, d := range s.done {
@@ -105,8 +105,8 @@ func (s *sharedSandbox) leaningOn(c *chain, records []checkpoint.Record, outcome
 	}
 }
 
-// waitFor tells what the chain waits for, together with what the others wait for. Without reasons, it waits no
-// longer.
+// waitFor reports what all chains of the run wait for. reasons are those of this chain: without reasons, the chain
+// waits no longer.
 func (c *chain) waitFor(reasons []string) {
 	if c.Waiting == nil {
 		return

@@ -7,19 +7,19 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Chain is a set of records whose parents go and come back together: those on one NIC, or on one bond and its
+// Chain is a set of records whose parents go and come back together: the records on one NIC, or on one bond and its
 // members. No chain waits for another.
 type Chain struct {
-	// Base is the recorded name of the lowest device. It is empty if the records are on a device of the
-	// sandbox that has no record.
+	// Base is the recorded name of the lowest device. It is empty if the records are on a device of the sandbox, and
+	// that device has no record.
 	Base    string
 	Records []checkpoint.Record
 }
 
-// Chains is a pure function: it groups the records by what they are on in the host. Records that name the same
-// device by its name, its permanent MAC or its place on the bus are in one chain. mapped are ParentOptions.Mapped:
-// a device and what it is mapped to are in one chain too. Chains on bonds come first, and else the chain of
-// the first record.
+// Chains is a pure function: it groups the records by what they are on in the host. Records are in one chain if they
+// name the same device: by its name, its permanent MAC or its place on the bus. mapped is ParentOptions.Mapped: a
+// device and the device that it is mapped to are in one chain too. Chains on bonds come first. Otherwise the order is
+// that of the first records.
 func Chains(records []checkpoint.Record, mapped map[string]string) []Chain {
 	sets := disjoint{}
 	for was, is := range mapped {
@@ -54,7 +54,7 @@ func Chains(records []checkpoint.Record, mapped map[string]string) []Chain {
 	return chains
 }
 
-// chainKeys returns what the record has in common with others of its chain. There is at least one key.
+// chainKeys returns the keys that records of one chain share. There is at least one key.
 func chainKeys(r *checkpoint.Record) []string {
 	sandbox := "sandbox " + r.Attachment.ContainerID + " "
 	own := sandbox + r.Interface.Link.Name
@@ -84,7 +84,7 @@ func chainKeys(r *checkpoint.Record) []string {
 	return keys
 }
 
-// hardwareKeys are what other records of the NIC can know it by.
+// hardwareKeys are the keys by which other records can name the same NIC.
 func hardwareKeys(n netstate.NIC) (keys []string) {
 	if n.PermanentMAC != "" {
 		keys = append(keys, "MAC "+n.PermanentMAC)
@@ -95,7 +95,7 @@ func hardwareKeys(n netstate.NIC) (keys []string) {
 	return keys
 }
 
-// baseOf returns the recorded name of the lowest device of the host.
+// baseOf returns the recorded name of the record's lowest device in the host.
 func baseOf(r *checkpoint.Record) string {
 	switch parents := r.Interface.Parents; {
 	case r.Interface.Link.Kind == netstate.KindNIC:
@@ -114,7 +114,7 @@ func onBond(r *checkpoint.Record) bool {
 
 func isOnBond(r checkpoint.Record) bool { return onBond(&r) }
 
-// trueFirst puts what is true first.
+// trueFirst compares two values: true comes first.
 func trueFirst(a, b bool) int {
 	switch {
 	case a == b:
@@ -125,7 +125,7 @@ func trueFirst(a, b bool) int {
 	return 1
 }
 
-// disjoint are sets of keys (union-find), each under the key that leads to the others.
+// disjoint holds sets of keys (union-find). The value of a key is another key of its set, closer to the set's root.
 type disjoint map[string]string
 
 func (d disjoint) find(key string) string {
@@ -135,7 +135,7 @@ func (d disjoint) find(key string) string {
 			return key
 		}
 		if next, ok := d[up]; ok {
-			d[key] = next // Shortens the way of the next search.
+			d[key] = next // This shortens the next search.
 		}
 		key = up
 	}

@@ -13,25 +13,24 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// located are records by what became of their namespaces.
+// located are records, sorted by what became of their namespaces.
 type located struct {
-	// here are the records whose namespace was found. living are those whose namespace may exist:
-	// nobody could look at it, or something keeps it and nobody can enter it.
+	// here are the records whose namespace was found. living are the records whose namespace may exist: nobody could
+	// look at it, or something keeps it but nobody can enter it.
 	here, living []checkpoint.Record
-	// outcomes are those of all records that are not here.
+	// outcomes are the outcomes of all records that are not in here.
 	outcomes []*Outcome
 }
 
-// lost is a record whose path does not show its namespace any more.
+// lost is a record whose path does not lead to its namespace any more.
 type lost struct {
 	record  checkpoint.Record
 	outcome *Outcome
-	// why says what the path shows.
+	// why says what is at the path.
 	why error
 }
 
-// locate finds the namespaces of the records. Only a namespace that is not at its path is looked
-// for elsewhere.
+// locate finds the namespaces of the records. It searches elsewhere only for a namespace that is not at its path.
 func (r *run) locate(ctx context.Context, records []checkpoint.Record) (l located) {
 	var missing []lost
 	for _, record := range records {
@@ -63,22 +62,20 @@ func (r *run) locate(ctx context.Context, records []checkpoint.Record) (l locate
 	return l
 }
 
-// isGone says that the error of looking at a recorded namespace means that the path does not
-// show it any more.
+// isGone says whether the error means that the path does not lead to the recorded namespace any more.
 func isGone(err error) bool {
 	return errors.Is(err, kernel.ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace)
 }
 
-// findElsewhere looks for the namespaces where relink capture finds sandboxes: at mounts and
-// processes. Some runtimes name a namespace by a process (/proc/PID/ns/net). They lose the path when that
-// process ends, while other processes of the pod live on in the namespace. The device, the inode and the
-// cookie prove that a found namespace is the recorded one, so that a restore there is safe. A namespace
-// that only an open file or a socket keeps is not found: its pod may have ended, and its address may be
-// another pod's by now.
+// findElsewhere searches for the namespaces where relink capture finds sandboxes: at mounts and processes. Some
+// runtimes name a namespace by a process (/proc/PID/ns/net). That path ends with the process, while other processes of
+// the pod live on in the namespace. The device, the inode and the cookie prove that a found namespace is the recorded
+// one, so a restore there is safe. findElsewhere does not find a namespace that only an open file or a socket keeps:
+// its pod may have ended, and another pod may have its address by now.
 func (r *run) findElsewhere(missing []lost) (found []checkpoint.Record, left []lost) {
 	sandboxes, err := sandbox.List()
 	if err != nil {
-		sandboxes = nil // The search that follows says why.
+		sandboxes = nil // proveGone reports the reason.
 	}
 	type file struct{ device, inode uint64 }
 	paths := map[file][]string{}
@@ -101,7 +98,7 @@ func (r *run) findElsewhere(missing []lost) (found []checkpoint.Record, left []l
 	return found, left
 }
 
-// noteElsewhere notes the sandboxes of the records that are not at their recorded paths any more.
+// noteElsewhere reports the sandboxes that are not at their recorded paths any more.
 func (r *run) noteElsewhere(records []checkpoint.Record) {
 	if len(r.elsewhere) == 0 {
 		return
@@ -114,8 +111,8 @@ func (r *run) noteElsewhere(records []checkpoint.Record) {
 	}
 }
 
-// pathOf returns the first of the paths that leads to the very namespace, "" if none does. Without
-// a recorded cookie nothing proves that: the inode can be another namespace's by now.
+// pathOf returns the first path that leads to the recorded namespace, "" if none does. Without a recorded cookie
+// nothing proves that: another namespace can have the inode by now.
 func pathOf(was attachment.Namespace, paths []string) string {
 	for _, path := range paths {
 		if was.Cookie == 0 {
@@ -134,7 +131,7 @@ func pathOf(was attachment.Namespace, paths []string) string {
 	return ""
 }
 
-// open opens the namespace of the record, which may not be the recorded one by now.
+// open opens the namespace at the record's path. It may be another namespace by now.
 func (r *run) open(was attachment.Namespace) (*kernel.Namespace, error) {
 	if path := r.elsewhere[was]; path != "" {
 		return kernel.Open(path)
@@ -142,19 +139,18 @@ func (r *run) open(was attachment.Namespace) (*kernel.Namespace, error) {
 	return kernel.Open(was.Path)
 }
 
-// vanish notes a record whose namespace was at its path when the run began.
+// vanish notes a record whose namespace went during the run.
 func (r *run) vanish(m lost) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.vanished = append(r.vanished, m)
 }
 
-// proofWait bounds the search for who keeps namespaces, which reads all of /proc.
+// proofWait bounds the search for processes that keep namespaces. The search reads all of /proc.
 const proofWait = 10 * time.Second
 
-// proveGone finds out whether the sandboxes are gone, by one search for all, and fills in the
-// outcomes. A path can vanish while something still lives in the namespace. So only a namespace that is
-// proven gone is SandboxGone.
+// proveGone finds out whether the sandboxes are gone, and fills in the outcomes. One search serves all of them. A path
+// can go while something still lives in the namespace. So a sandbox is SandboxGone only if there is proof.
 func (r *run) proveGone(ctx context.Context, all []lost) {
 	if len(all) == 0 {
 		return
@@ -184,21 +180,21 @@ func (r *run) proveGone(ctx context.Context, all []lost) {
 	}
 }
 
-// lostWhy is why nothing is restored in a namespace that is not at its path.
+// lostWhy is the reason why nothing is restored in a namespace that is not at its path.
 type lostWhy string
 
 const (
-	// kept: something keeps it, and no path shows it.
+	// kept: something keeps the namespace, but no path leads to it.
 	kept lostWhy = "kept"
-	// unproven: nobody knows whether it is gone.
+	// unproven: nobody knows whether the namespace is gone.
 	unproven lostWhy = "unproven"
 )
 
-// tell fills in what the evidence means for the attachment.
+// tell fills in the outcome of the attachment by the evidence.
 func (m lost) tell(now sandbox.Evidence) {
 	o, was := m.outcome, m.record.Namespace
 	why := m.why.Error()
-	if !errors.Is(m.why, kernel.ErrNoNamespace) { // Which names the path.
+	if !errors.Is(m.why, kernel.ErrNoNamespace) { // That error names the path.
 		why = was.Path + ": " + why
 	}
 	o.State = Failed
@@ -221,7 +217,7 @@ func (m lost) tell(now sandbox.Evidence) {
 	}
 }
 
-// onHost says that the interface is stacked on devices of the host.
+// onHost says that the interface is on devices of the host.
 func onHost(record *checkpoint.Record) bool {
 	return !record.Interface.ParentsInSandbox && record.Interface.Link.Kind != netstate.KindNIC
 }

@@ -7,22 +7,22 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Loss says why an interface may be restored unasked: what it was built on has gone.
+// Loss says why the agent may restore an interface unasked: a device below the interface has gone.
 type Loss struct {
 	// Device is the recorded name of the device that has gone.
 	Device string
 	Reason string
-	// Member says that only a member of the bond has gone. The interface is there, and cannot send.
+	// Member says that only a member of the bond has gone. The interface is there, but cannot send.
 	Member bool
 }
 
-// Losses is a pure function: it returns the losses of a chain's records, in their order, nil for a record without one.
-// there are the devices of the host.
+// Losses is a pure function: it returns the losses of a chain's records, in the order of the records. A record without
+// a loss has nil. there are the devices of the host.
 //
-// An interface is lost if its recorded parent is not there any more: no later device has that parent's index. It
-// does not matter whether another device has the parent's place by now, or whether an interface is there: a
-// restore that ended before the interface was whole leaves the index in the record as it was. As long as the parent is
-// there, whatever is missing was taken away by somebody. That is drift.
+// An interface is lost if its recorded parent is not there any more. The parent's index proves that: no later device
+// has it. Two things do not matter. Another device may have the parent's place by now. The interface may be there: a
+// restore that ended too early leaves the old index in the record. While the parent is there, somebody has taken away
+// whatever is missing. That is drift.
 func Losses(there netstate.Devices, records []checkpoint.Record) []*Loss {
 	present := byIndex{}
 	for i := range there {
@@ -45,7 +45,7 @@ func Losses(there netstate.Devices, records []checkpoint.Record) []*Loss {
 			note(i, lossInHost(there, present, r))
 		}
 	}
-	// What is on an interface of the sandbox goes with that one, and with what that one is on.
+	// An interface on another interface of the sandbox goes with that one, and with everything below it.
 	for range records {
 		found := false
 		for i := range records {
@@ -68,10 +68,11 @@ func Losses(there netstate.Devices, records []checkpoint.Record) []*Loss {
 	return losses
 }
 
-// byIndex has the devices of the host by their indices.
+// byIndex maps indices to devices of the host.
 type byIndex map[int]*netstate.LiveDevice
 
-// has says that the recorded device is there. Whoever makes a device can choose its index, even an old one.
+// has says that the recorded device is there. The index alone does not prove that: whoever makes a device can choose
+// its index, even an old one.
 func (b byIndex) has(d netstate.Device) bool {
 	live := b[d.IfIndex]
 	switch {
@@ -85,7 +86,7 @@ func (b byIndex) has(d netstate.Device) bool {
 	return live.Kind == d.Kind
 }
 
-// lossInHost is Losses for an interface that is on devices of the host.
+// lossInHost returns the loss of an interface that is on devices of the host.
 func lossInHost(there netstate.Devices, present byIndex, r *checkpoint.Record) *Loss {
 	if r.Interface.Link.Kind == netstate.KindNIC {
 		return lossOfNIC(there, r.Interface.Link)
@@ -108,8 +109,8 @@ func lossInHost(there netstate.Devices, present byIndex, r *checkpoint.Record) *
 	return nil
 }
 
-// lossOfNIC is Losses for a NIC that belongs to the sandbox. If its driver goes and comes back, the kernel makes a new
-// device in the host. Whoever moves it to the host by hand, moves it with its index, unless that is taken.
+// lossOfNIC returns the loss of a NIC that belongs to the sandbox. If its driver goes and comes back, the kernel makes
+// a new device in the host. If somebody moves the NIC to the host by hand, it keeps its index, unless that is taken.
 func lossOfNIC(there netstate.Devices, link netstate.Link) *Loss {
 	if link.NIC == nil || !link.NIC.Known() {
 		return nil
@@ -122,8 +123,8 @@ func lossOfNIC(there netstate.Devices, link netstate.Link) *Loss {
 	return nil
 }
 
-// Unindexed says that the record does not have the index of the device that its interface was on. Records before version 4
-// do not have it, nor those of relink import.
+// Unindexed says that the record does not have the index of the device below its interface. Records before version 4
+// and records of relink import do not have it.
 func Unindexed(r checkpoint.Record) bool {
 	return onHost(&r) && len(r.Interface.Parents) > 0 && r.Interface.Parents[0].IfIndex == 0
 }

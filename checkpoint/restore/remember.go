@@ -6,17 +6,16 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// remember writes into the record what the next restore needs: the names and the hardware that
-// the parents came back with, the interface's index, and whether an announcement is owed. So
-// nobody has to say --parent again.
+// remember writes into the record what the next restore needs: the new names and hardware of the parents, the
+// interface's index, and whether an announcement is owed. So nobody has to give --parent again.
 //
-// The indices of the parents tell a loss (Losses): without them, nobody knows of a restore that was killed that it has
-// to go on. So they are written once the interface is whole, and last if other interfaces of the sandbox can depend on
-// this one.
+// Old indices of the parents in the record show a loss (Losses). After a kill, they show that the restore has to go on.
+// So remember writes the new indices only when the interface is whole. If other interfaces of the sandbox can depend on
+// this one, the indices are written last.
 func (w *work) remember(whole bool) error {
 	link, recorded := &w.record.Interface.Link, w.record.Interface.Parents
 	if w.index == 0 {
-		w.index = link.Index // It is not there: creating it failed.
+		w.index = link.Index // The interface is not there: creating it failed.
 	}
 	w.outcome.parentsNow = w.now
 	now := w.now
@@ -39,8 +38,8 @@ func (w *work) remember(whole bool) error {
 	return w.Store.Save(w.record)
 }
 
-// rememberIndices writes the indices of the parents into the records of a sandbox that has several attachments, when all
-// of them are done. The caller holds the sandbox's lock.
+// rememberIndices writes the indices of the parents into the records of a sandbox with several attachments. It is
+// called when all attachments are done. The caller holds the sandbox's lock.
 func (c *chain) rememberIndices(outcomes []*Outcome) {
 	for _, o := range outcomes {
 		if c.DryRun || !o.IsAsRecorded() || o.parentsNow == nil {
@@ -57,7 +56,7 @@ func (c *chain) rememberIndices(outcomes []*Outcome) {
 	}
 }
 
-// sameIndices says that the devices of both chains have the same indices. The chains have the same devices.
+// sameIndices says that the devices have the same indices in a and b. Both have the same devices.
 func sameIndices(a, b []netstate.Device) bool {
 	return slices.EqualFunc(a, b, func(a, b netstate.Device) bool {
 		if a.IfIndex != b.IfIndex || (a.Bond == nil) != (b.Bond == nil) {

@@ -10,8 +10,8 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-// Restorer restores what was lost, unasked, for as long as its process lives. Several goroutines may use it at once, each
-// for chains of its own. The caller closes it.
+// Restorer restores lost interfaces without being asked. It is for a process that lives long. Several goroutines may
+// use it at once, each for its own chains. The caller closes it.
 type Restorer struct {
 	store     *checkpoint.Store
 	host      *kernel.Namespace
@@ -38,21 +38,21 @@ func (r *Restorer) Close() {
 	r.host.Close()
 }
 
-// Host is the host's namespace. The Restorer owns it.
+// Host returns the host's namespace. The Restorer owns it.
 func (r *Restorer) Host() *kernel.Namespace { return r.host }
 
 // Result is what a task has done.
 type Result struct {
 	Report
-	// Absent are the records whose sandboxes are not at their paths and were found nowhere else. Their pods have
-	// ended, or are about to.
+	// Absent are the attachments whose sandboxes are not at their paths and were found nowhere else. Their pods have
+	// ended, or will end soon.
 	Absent []attachment.Key
 	run    *run
 }
 
-// Restore restores the records of the task that are ready, by the devices as they are when it has the locks. beside are
-// other records of their sandboxes, without a loss: their routes are restored if they depend on what is restored. Restore waits
-// for no device and for no carrier. It returns an error if it could look at nothing.
+// Restore restores the ready records of the task. It looks at the devices when it has the locks. beside are other
+// records of the same sandboxes, without a loss: Restore repairs those of their routes that depend on restored
+// interfaces. Restore does not wait for devices or carrier. It returns an error if it could not look at anything.
 func (r *Restorer) Restore(ctx context.Context, t Task, ready, beside []checkpoint.Record) (*Result, error) {
 	run := newRun(Options{Store: r.store, ParentOptions: ParentOptions{RebuildBond: t.RebuildBond, allowed: t.policy().allows}}, r.host)
 	run.announcer, run.recorded, run.unasked = r.announcer, t.NICs, true
@@ -78,8 +78,8 @@ func (r *Restorer) Restore(ctx context.Context, t Task, ready, beside []checkpoi
 	return &Result{Report: report, Absent: absent, run: run}, nil
 }
 
-// Unannounced returns the records that an earlier restore has left unannounced, as a Result to reconnect. It is nil if there
-// are none.
+// Unannounced returns the records that an earlier restore left unannounced, as a Result for Reconnect. It returns nil
+// if there are none.
 func (r *Restorer) Unannounced(records []checkpoint.Record) *Result {
 	run := newRun(Options{Store: r.store}, r.host)
 	run.announcer, run.unasked = r.announcer, true
@@ -104,7 +104,7 @@ func (r *Restorer) Unannounced(records []checkpoint.Record) *Result {
 	return &Result{Report: run.report(c.outcomes), run: run}
 }
 
-// Owed returns how many attachments of the result lack carrier, or an announcement.
+// Owed returns how many attachments of the result lack carrier or an announcement.
 func (r *Result) Owed() (n int) {
 	for _, c := range r.run.chains {
 		n += len(c.pending(c.outcomes))
@@ -112,7 +112,7 @@ func (r *Result) Owed() (n int) {
 	return n
 }
 
-// Reconnect looks for carrier again, and announces what it can. It returns what Owed then returns.
+// Reconnect looks for carrier again, and announces what it can. Then it returns the new value of Owed.
 func (r *Result) Reconnect() (owed int, err error) {
 	for _, c := range r.run.chains {
 		left, failed := c.reconnect(c.pending(c.outcomes))
@@ -124,8 +124,8 @@ func (r *Result) Reconnect() (owed int, err error) {
 	return owed, err
 }
 
-// OweAll notes in all checkpoints that an announcement is owed, if an earlier restore was killed: nobody knows what it has
-// announced.
+// OweAll does something only after a restore that was killed: it notes in all checkpoints that an announcement is owed.
+// Nobody knows what the killed restore has announced.
 func (r *Restorer) OweAll() error {
 	if !r.store.RestoreUnfinished() {
 		return nil

@@ -8,32 +8,33 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Task is what a restore that nobody asked for may do: the losses of a chain, and nothing else.
+// Task is what a restore that nobody asked for may do: restore the losses of a chain, and nothing else.
 type Task struct {
 	Chain
-	// Losses are those of the chain's records (Losses), in their order.
+	// Losses are the losses of the chain's records (function Losses), in the order of the records.
 	Losses []*Loss
-	// NICs are all the NICs that the records of the node name (NICs).
+	// NICs are all NICs that the records of the node name (function NICs).
 	NICs []netstate.Member
-	// Theirs says that the network manager of the host has had its time. Then the task also takes the steps that
-	// are the manager's: a new device is set up, gets its MTU, and becomes a member of its bond.
+	// Theirs says that the network manager of the host has had its time. Then the task also takes the manager's steps:
+	// it sets a new device up, sets its MTU, and makes it a member of its bond.
 	Theirs bool
-	// RebuildBond builds a bond that is missing, as one of the manager's steps.
+	// RebuildBond lets the task build a missing bond, as one of the manager's steps.
 	RebuildBond bool
 }
 
-// NICs returns all the NICs that records name, each description once.
+// NICs returns all NICs that the records name, each description once.
 func NICs(records []checkpoint.Record) []netstate.Member { return recordedNICs(records) }
 
-// Outlook is what a Task would meet in the host.
+// Outlook is what a Task would find in the host.
 type Outlook struct {
 	// Ready are the lost records of the task that can be restored now.
 	Ready []checkpoint.Record
-	// Missing says what the others wait for: devices that may still appear, or the manager's steps.
+	// Missing says what the other records wait for: devices that may still appear, or the manager's steps.
 	Missing []string
-	// Blocked says what no waiting mends. The devices are there, and somebody made them so.
+	// Blocked says what will not become better by waiting. The devices are there, and somebody configured them like
+	// that.
 	Blocked []string
-	// Unnamed are devices that are to be changed and that udev is not done with.
+	// Unnamed are devices that the task would change, but that udev has not finished with.
 	Unnamed []string
 	// Theirs are the manager's steps that the task would take if its Theirs were set.
 	Theirs []Step
@@ -41,7 +42,7 @@ type Outlook struct {
 	Ours []Step
 }
 
-// Outlook is a pure function but for udevDone, which says whether udev is done with the device of an index.
+// Outlook is a pure function, except for udevDone. udevDone says whether udev has finished with the device of an index.
 func (t Task) Outlook(there netstate.Devices, udevDone func(index int) (bool, error)) (o Outlook) {
 	policy := t.policy()
 	plan := NewParentPlan(there, t.NICs, ParentOptions{RebuildBond: t.RebuildBond, allowed: policy.allows})
@@ -78,8 +79,8 @@ func (t Task) Outlook(there netstate.Devices, udevDone func(index int) (bool, er
 	return o
 }
 
-// isReady says that the record can be restored now, or adds to the outlook why not. member says that only a member of
-// its bond has gone.
+// isReady says that the record can be restored now. If it cannot, isReady adds the reason to the outlook. member says
+// that only a member of the record's bond has gone.
 func (t Task) isReady(plan *ParentPlan, policy policy, r *checkpoint.Record, member bool, o *Outlook) bool {
 	if link := r.Interface.Link; link.Kind == netstate.KindNIC {
 		_, _, problem := plan.nic(link)
@@ -119,9 +120,9 @@ func (o *Outlook) lacks(problem *Problem) bool {
 	return false
 }
 
-// policy says which steps in the host a restore that nobody asked for takes. VLAN parents are relink's own. A device
-// that is new since the records were written is the network manager's first. A device that was there when they were written
-// is as somebody wants it.
+// policy says which steps in the host a restore takes if nobody asked for it. VLAN parents belong to relink. A device
+// that is newer than the records first belongs to the network manager. A device that was there when the records were
+// written stays as somebody wants it.
 type policy struct {
 	known  map[int]bool
 	theirs bool
@@ -151,22 +152,22 @@ func (p policy) know(d netstate.Device) {
 
 func (p policy) isTheirs(s Step) bool {
 	if to, ok := s.change.(enslave); ok && !p.known[to.bond.Index] {
-		return true // The bond is new: its members are free because the old one went.
+		return true // The bond is new: its members are free because the old bond went.
 	}
 	return s.Action() != CreateVLAN && !p.known[s.at.Index]
 }
 
 func (p policy) allows(s Step) bool { return s.Action() == CreateVLAN || p.theirs && p.isTheirs(s) }
 
-// part is what a restore does of what an attachment lacks.
+// part says how much of an attachment a restore repairs.
 type part int
 
 const (
-	// everything: somebody asked for it, or what the interface was built on has gone.
+	// everything: somebody asked for it, or a device below the interface has gone.
 	everything part = iota
 	// hostOnly: a member of the bond has gone, and the interface is there.
 	hostOnly
-	// leaning: the interface lacks nothing itself, but routes of it can depend on one that is restored.
+	// leaning: the interface itself lacks nothing, but its routes can depend on a restored interface.
 	leaning
 )
 

@@ -1,3 +1,3 @@
-// Package serve is the agent's end of the control socket: the socket itself, which only root may use, and the
-// handler of its requests. What is asked goes to an [Agent].
+// Package serve is the agent's end of the control socket. It makes the socket, which only root may use, and handles the
+// requests. It passes them to an [Agent].
 package serve

@@ -14,12 +14,12 @@ import (
 	"github.com/relink-cni/relink/pkg/flock"
 )
 
-// mostConnections is how many clients are served at once. The others wait.
+// mostConnections is how many clients are served at the same time. Further clients wait.
 const mostConnections = 32
 
-// Listen makes the control socket at the path, with mode 0600, and its directory if it is missing. It replaces the
-// socket of an agent that was killed. If an agent is alive it returns flock.ErrBusy, which names that process. It
-// serves root alone. Close removes the socket.
+// Listen makes the control socket at the path, with mode 0600. It makes the directory if it is missing. It replaces the
+// socket of an agent that was killed. If another agent lives, the error matches flock.ErrBusy and names that process.
+// The listener accepts only root. Close removes the socket.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
@@ -36,7 +36,7 @@ func Listen(path string) (net.Listener, error) {
 	return netutil.LimitListener(&listener{UnixListener: unix, path: path, lock: lock}, mostConnections), nil
 }
 
-// lockFor keeps a second agent away for as long as the returned file is open. The lock file stays.
+// lockFor keeps a second agent away while the returned file is open. The lock file stays.
 func lockFor(path string) (*os.File, error) {
 	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -53,8 +53,8 @@ func lockFor(path string) (*os.File, error) {
 	return lock, nil
 }
 
-// listenAt binds the socket under another name, and gives it its mode before its name. So nobody can connect while it has
-// the mode of the umask.
+// listenAt binds the socket under another name, sets its mode, and then renames it. So nobody can connect while the
+// socket has the mode of the umask.
 func listenAt(path string) (*net.UnixListener, error) {
 	early := path + ".new"
 	if err := os.Remove(early); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -75,7 +75,7 @@ func listenAt(path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// listener hands out connections of root alone.
+// listener returns only connections from root.
 type listener struct {
 	*net.UnixListener
 	path  string
@@ -96,8 +96,8 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// fromRoot asks the kernel who has connected. The mode of the socket keeps others away already, unless somebody
-// changed it, or gave an open connection away.
+// fromRoot asks the kernel who has connected. The mode of the socket already keeps others away, unless somebody changed
+// the mode or passed on an open connection.
 func fromRoot(conn *net.UnixConn) bool {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -111,7 +111,7 @@ func fromRoot(conn *net.UnixConn) bool {
 	return err == nil && root
 }
 
-// Close removes the socket and lets another agent begin.
+// Close removes the socket, and lets another agent start.
 func (l *listener) Close() error {
 	err := error(nil)
 	l.close.Do(func() {

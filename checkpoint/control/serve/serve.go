@@ -13,19 +13,19 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 )
 
-// Agent is what the control socket shows and steers. Several goroutines call it at once.
+// Agent is what the control socket shows and controls. Several goroutines call it at once.
 type Agent interface {
-	// Status returns how the agent is now. It waits for no work that is under way.
+	// Status returns the present state of the agent. It does not wait for work that is under way.
 	Status() control.Status
-	// Pause makes the agent restore nothing for that long, or until Resume if the time is zero. A pause that is under
-	// way is replaced. Pause returns when no restore is under way any more, or with the error of ctx. The agent
-	// is paused in both cases.
+	// Pause makes the agent restore nothing for that length of time. Length 0 means until Resume. A new pause replaces
+	// an earlier one. Pause returns when no restore is under way any more, or with the error of ctx. The agent is
+	// paused in both cases.
 	Pause(ctx context.Context, length time.Duration, why string) (control.Pause, error)
 	// Resume ends a pause. It does nothing if there is none.
 	Resume(ctx context.Context) error
 }
 
-// mostBody is how many bytes of a request's body are read.
+// mostBody is how many bytes of a request's body are read at most.
 const mostBody = 4096
 
 // Handler returns the handler of the control socket. more has the handlers of further paths, such as /metrics.
@@ -62,7 +62,7 @@ func pause(agent Agent, w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, p)
 }
 
-// readPause reads a control.PauseRequest. An empty body is one without anything in it.
+// readPause reads a control.PauseRequest. An empty body means an empty request.
 func readPause(body io.Reader) (length time.Duration, why string, err error) {
 	var req control.PauseRequest
 	d := json.NewDecoder(body)
@@ -93,16 +93,16 @@ func refuse(w http.ResponseWriter, status int, err error) {
 	answer(w, status, control.Refusal{Error: err.Error()})
 }
 
-// Limits of a request. A client that is slower than this loses its connection.
+// Limits of a request. A slower client loses its connection.
 const (
 	readLimit = 2 * time.Second
-	// writeLimit includes the wait of a pause for the work that is under way.
+	// writeLimit includes the wait of a pause for restores that are under way.
 	writeLimit = 30 * time.Second
 	mostHeader = 8 << 10
 )
 
-// Serve answers on the listener until ctx is done, and closes it. Requests that are under way then have a second to
-// end. It returns nil after the end of ctx.
+// Serve answers on the listener until ctx is done, and then closes it. Requests that are under way then have one second
+// to end. Serve returns nil after the end of ctx.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{
 		Handler: handler, MaxHeaderBytes: mostHeader,
@@ -119,7 +119,7 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if server.Shutdown(last) != nil {
-		_ = server.Close() // A client that does not read keeps its connection otherwise.
+		_ = server.Close() // Otherwise a client that does not read would keep its connection.
 	}
 	return nil
 }

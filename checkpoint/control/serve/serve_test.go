@@ -25,11 +25,11 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// agent keeps what it is told.
+// agent keeps the pause that it is given.
 type agent struct {
 	mu     sync.Mutex
 	status control.Status
-	// busy keeps a pause waiting until it is closed or the request ends.
+	// busy makes a pause wait until busy is closed or the request ends.
 	busy chan struct{}
 }
 
@@ -121,7 +121,7 @@ func TestClientSteersTheAgent(t *testing.T) {
 	}
 }
 
-// What the documents promise: curl works.
+// The documents promise that curl works.
 func TestCurlWorks(t *testing.T) {
 	a := &agent{status: control.Status{PID: 7}}
 	path := begin(t, a)
@@ -205,7 +205,7 @@ func TestOnlyRootMayConnect(t *testing.T) {
 	if info, err := os.Stat(filepath.Dir(path)); err != nil || info.Mode().Perm() != 0o700 {
 		t.Fatalf("its directory: %v, %v", info.Mode(), err)
 	}
-	// Somebody opens everything up. The kernel still says who connects.
+	// Somebody gives everybody access. The kernel still says who connects.
 	for dir := path; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o777); err != nil {
 			t.Fatal(err)
@@ -232,7 +232,7 @@ func statusByHand(path string) (string, error) {
 	if err := syscall.Connect(fd, &syscall.SockaddrUnix{Name: path}); err != nil {
 		return "", err
 	}
-	_ = syscall.Sendto(fd, []byte("GET /v1/status HTTP/1.0\r\n\r\n"), syscall.MSG_NOSIGNAL, nil) // It may be closed already.
+	_ = syscall.Sendto(fd, []byte("GET /v1/status HTTP/1.0\r\n\r\n"), syscall.MSG_NOSIGNAL, nil) // The connection may be closed already.
 	buf := make([]byte, 512)
 	n, err := syscall.Read(fd, buf)
 	if errors.Is(err, syscall.ECONNRESET) {
@@ -241,7 +241,7 @@ func statusByHand(path string) (string, error) {
 	return string(buf[:max(n, 0)]), err
 }
 
-// Clients that connect and say nothing, or never end what they say, take no place from the others for good.
+// Some clients connect and send nothing, or never finish their request. They must not block other clients for ever.
 func TestSlowClientsAreDropped(t *testing.T) {
 	t.Parallel()
 	path := begin(t, &agent{status: control.Status{PID: 7}})
@@ -260,7 +260,7 @@ func TestSlowClientsAreDropped(t *testing.T) {
 		t.Errorf("after %s: %v", time.Since(start), err)
 	}
 	if time.Since(start) < time.Second {
-		t.Error("the slow ones took no place")
+		t.Error("the slow clients blocked nobody, so the test shows nothing")
 	}
 }
 
@@ -274,7 +274,7 @@ func TestASecondAgentIsRefused(t *testing.T) {
 	}
 }
 
-// A pause that has to wait for work ends with the request. An agent that was killed leaves its socket.
+// A pause waits for work: the wait ends with the request. A killed agent leaves its socket behind.
 func TestWithoutAnAnswer(t *testing.T) {
 	a := &agent{busy: make(chan struct{})}
 	path := begin(t, a)
@@ -293,11 +293,11 @@ func TestWithoutAnAnswer(t *testing.T) {
 	l.SetUnlinkOnClose(false)
 	_ = l.Close()
 	if _, err := (control.Client{Path: left}).Status(t.Context()); !errors.Is(err, control.ErrNoAgent) {
-		t.Errorf("a socket that was left: %v", err)
+		t.Errorf("the socket of a killed agent: %v", err)
 	}
 	again, err := serve.Listen(left)
 	if err != nil {
-		t.Fatalf("it is not replaced: %v", err)
+		t.Fatalf("the socket is not replaced: %v", err)
 	}
 	_ = again.Close()
 }
