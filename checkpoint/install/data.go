@@ -14,7 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// InUse returns how many checkpoints are of sandboxes that are not proven gone.
+// InUse returns the number of checkpoints whose sandboxes are not proven gone.
 func InUse(ctx context.Context, store *checkpoint.Store) (int, error) {
 	plan, err := forget.Look(ctx, forget.Options{Store: store, Stale: true, AllProcesses: sandbox.SeesAllProcesses()})
 	if err != nil {
@@ -24,11 +24,11 @@ func InUse(ctx context.Context, store *checkpoint.Store) (int, error) {
 	return report.Alive + report.Count(forget.Kept), nil
 }
 
-// ErrForeign says that a directory to delete has what is not relink's.
+// ErrForeign means that a directory to delete contains files that are not relink's.
 var ErrForeign = errors.New("nothing is deleted")
 
-// Purgeable returns the directories of the checkpoints and the leases of this node that are there. The error is ErrForeign
-// if one of them has anything else in it.
+// Purgeable returns the existing directories with the checkpoints and the leases of this node. The error matches
+// ErrForeign if one of them contains anything else.
 func Purgeable(store *checkpoint.Store) (dirs []string, err error) {
 	leases, err := lease.Dir("")
 	if err != nil {
@@ -54,8 +54,8 @@ func Purgeable(store *checkpoint.Store) (dirs []string, err error) {
 	return dirs, nil
 }
 
-// Purge deletes all checkpoints and all leases of this node. It returns the directories that it has deleted. The error is
-// that of Purgeable, or one about a directory that cannot be deleted.
+// Purge deletes all checkpoints and all leases of this node. It returns the directories that it has deleted. It has the
+// errors of Purgeable, and an error about a directory that cannot be deleted.
 func Purge(store *checkpoint.Store) (deleted []string, err error) {
 	dirs, err := Purgeable(store)
 	if err != nil {
@@ -66,7 +66,7 @@ func Purge(store *checkpoint.Store) (deleted []string, err error) {
 			return deleted, fmt.Errorf("delete %s: %w", dir, err)
 		}
 		deleted = append(deleted, dir)
-		_ = os.Remove(filepath.Dir(dir)) // It goes only if it is empty.
+		_ = os.Remove(filepath.Dir(dir)) // Remove deletes the directory only if it is empty.
 	}
 	return deleted, nil
 }

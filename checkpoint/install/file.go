@@ -19,7 +19,7 @@ type File struct {
 	// Path is where it goes on the node, without Options.Root.
 	Path string
 	Mode fs.FileMode
-	// From is the file that it is a copy of. If it is empty, Content is the file.
+	// From is the file to copy. If From is empty, Content is the content.
 	From    string
 	Content []byte
 }
@@ -52,7 +52,7 @@ func sumOf(r io.Reader) (string, error) {
 
 // present is what is at a path now.
 type present struct {
-	// there says that something is. sum is empty if that is no regular file.
+	// there says that something is at the path. sum is empty if that is not a regular file.
 	there bool
 	sum   string
 	mode  fs.FileMode
@@ -79,8 +79,8 @@ func look(path string) (present, error) {
 	return present{true, sum, info.Mode().Perm()}, nil
 }
 
-// put writes the file to the path: whole or not at all, and on the disk when it returns. A program that runs goes on
-// with the file that it was started from.
+// put writes the file to the path: whole or not at all. The file is on the disk when put returns. A running program
+// keeps the file that it was started from.
 func (f File) put(path string) error {
 	if err := makeDir(filepath.Dir(path)); err != nil {
 		return err
@@ -90,8 +90,8 @@ func (f File) put(path string) error {
 		return err
 	}
 	defer func() { _ = from.Close() }() // It was only read.
-	// A name that starts with a dot, and beside its target: a runtime that lists the directory takes it for no plugin, and
-	// the rename never crosses file systems.
+	// The temporary name starts with a dot, so that a runtime does not take the file for a plugin. It is beside its
+	// target, so that the rename stays on one file system.
 	to, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(f.Mode))
 	if err != nil {
 		return err
@@ -106,8 +106,8 @@ func (f File) put(path string) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// makeDir makes a directory and those above it, where they are missing. Others put files there too, and all users read
-// them: so the umask does not count.
+// makeDir makes a directory and the missing directories above it. It ignores the umask, because other programs put
+// files there too, and all users read them.
 func makeDir(dir string) error {
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
 		return nil
@@ -118,7 +118,7 @@ func makeDir(dir string) error {
 		}
 	}
 	err := os.Mkdir(dir, dirMode)
-	if errors.Is(err, fs.ErrExist) { // Somebody was faster, or it is no directory: then the file cannot be made.
+	if errors.Is(err, fs.ErrExist) { // Another process was faster. Or it is not a directory: then making the file fails.
 		return nil
 	}
 	if err != nil {
@@ -127,7 +127,7 @@ func makeDir(dir string) error {
 	return os.Chmod(dir, dirMode)
 }
 
-// syncDir puts a directory's entries on the disk.
+// syncDir writes a directory's entries to the disk.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

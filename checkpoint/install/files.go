@@ -9,12 +9,12 @@ import (
 	"github.com/relink-cni/relink/deploy/systemd"
 )
 
-// The places of files on a node, all but the plugins'. They are those of make install.
+// The places of files on a node, without the plugins. make install uses the same places.
 const (
 	prefix = "/usr/local"
 	// DefaultCNIBin is where most runtimes look for plugins.
 	DefaultCNIBin = "/opt/cni/bin"
-	// Unit is the agent's.
+	// Unit is the agent's unit.
 	Unit    = "relink-agent.service"
 	unitDir = prefix + "/lib/systemd/system"
 )
@@ -24,13 +24,13 @@ var (
 	programs = []string{"relink", "relink-agent"}
 )
 
-// Completion is the file that completes relink's words in one shell.
+// Completion is the file that completes relink's command line in one shell.
 type Completion struct {
 	Shell string // bash, zsh or fish
 	Text  []byte
 }
 
-// completionPaths is where each shell looks, by its name.
+// completionPaths are the paths where the shells look, by their names.
 var completionPaths = map[string]string{
 	"bash": prefix + "/share/bash-completion/completions/relink",
 	"zsh":  prefix + "/share/zsh/site-functions/_relink",
@@ -62,7 +62,7 @@ func files(o Options) ([]File, error) {
 	return all, nil
 }
 
-// copies returns the programs of these names.
+// copies returns the programs with these names.
 func copies(names []string, from, to string) ([]File, error) {
 	var all []File
 	for _, name := range names {
@@ -79,7 +79,7 @@ func copies(names []string, from, to string) ([]File, error) {
 	return all, nil
 }
 
-// globbed quotes what filepath.Glob takes for patterns.
+// globbed quotes characters that have a meaning for filepath.Glob.
 func globbed(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }

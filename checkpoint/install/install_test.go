@@ -126,7 +126,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	}
 }
 
-// A run that ends anywhere leaves nothing that a later run takes for somebody else's.
+// A run is killed before each step. A later run knows all files that the killed run has left.
 func TestKilledAnywhere(t *testing.T) {
 	first, second := release(t, "1"), release(t, "2")
 	steps := len(planned(t, options(first, t.TempDir())).Steps)
@@ -159,7 +159,8 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 }
 
-// An installation that is killed before it has restarted the agent has nothing more to change, and still restarts the agent.
+// An installation is killed before it restarts the agent. The next run has no file to change, and still restarts the
+// agent.
 func TestTheAgentIsRestartedAfterAKill(t *testing.T) {
 	root := t.TempDir()
 	o := options(release(t, "1"), root)
@@ -182,7 +183,7 @@ func TestTheAgentIsRestartedAfterAKill(t *testing.T) {
 	}
 }
 
-// Directories that are made are for all, whatever the umask says.
+// All users can read new directories, whatever the umask says.
 func TestUmask(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
 	old := syscall.Umask(0o077)

@@ -15,27 +15,27 @@ const manifestPath = "/var/lib/relink/installed.json"
 // manifestVersion is the version of the manifest's format.
 const manifestVersion = 1
 
-// ErrNotInstalled says that no manifest is there: relink install has not put anything here.
+// ErrNotInstalled means that there is no manifest: relink install has put nothing here.
 var ErrNotInstalled = errors.New("relink install has put nothing here")
 
 // manifest is what relink install has put on the node.
 type manifest struct {
 	Version int `json:"version"`
-	// Relink is the version of relink that was installed last.
+	// Relink is the version of the last installation.
 	Relink string  `json:"relink"`
 	Files  []entry `json:"files"`
-	// Restart says that the agent was not started since files were changed: it may run an earlier version.
+	// Restart says that the agent was not started after the last change of files: it may be an earlier version.
 	Restart bool `json:"restart,omitempty"`
 }
 
-// entry is one file of the manifest. An installation that was killed leaves two checksums: nobody knows whether the file
-// is the old one or the new one, but both are relink's.
+// entry is one file of the manifest. A killed installation leaves two checksums: the file is the old or the new one,
+// and both are relink's.
 type entry struct {
 	Path   string   `json:"path"`
 	SHA256 []string `json:"sha256"`
 }
 
-// sums returns the checksums that relink has given this file, or nil.
+// sums returns the checksums of the versions of this file that relink has installed, or nil.
 func (m manifest) sums(path string) []string {
 	for _, e := range m.Files {
 		if e.Path == path {

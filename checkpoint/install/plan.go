@@ -36,8 +36,8 @@ type wanted struct {
 	sum string
 }
 
-// planInstall decides about each file to install, and about each that an earlier version has left. there is what is at
-// each path.
+// planInstall decides about each file to install, and about each file that an earlier version has left. there says what
+// is at each path.
 func planInstall(files []wanted, was manifest, there map[string]present, force bool) []Step {
 	var steps []Step
 	for _, f := range files {
@@ -57,7 +57,7 @@ func planInstall(files []wanted, was manifest, there map[string]present, force b
 	return steps
 }
 
-// decideInstall decides about one file. ours are the checksums that relink has given it.
+// decideInstall decides about one file. ours are the checksums of the versions that relink has installed.
 func decideInstall(f wanted, ours []string, now present, force bool) (Action, string) {
 	switch {
 	case !now.there:
@@ -97,10 +97,10 @@ func decideRemove(e entry, now present) Step {
 	return Step{Path: e.Path, Action: Leave, Reason: "it was changed since relink install put it there"}
 }
 
-// under is the path below another root.
+// under returns the path below another root.
 func under(root, path string) string { return filepath.Join("/", root, path) }
 
-// programMode, textMode and dirMode are the modes of what is installed.
+// programMode, textMode and dirMode are the modes of installed files and directories.
 const (
 	programMode fs.FileMode = 0o755
 	dirMode     fs.FileMode = 0o755

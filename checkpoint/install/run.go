@@ -15,21 +15,21 @@ import (
 type Options struct {
 	// From is the directory of the programs to install, and of man/ with the manual pages.
 	From string
-	// Root is the directory that the node's file system is mounted on; empty for this node's own.
+	// Root is the directory where the node's file system is mounted. It is empty for this node.
 	Root string
 	// CNIBin is the directory of the plugins, without Root.
 	CNIBin string
 	// PluginsOnly installs the plugins and nothing else. No manifest is written.
 	PluginsOnly bool
 	Completions []Completion
-	// Force replaces files that relink install has not put there.
+	// Force also replaces files that relink install has not put there.
 	Force bool
 }
 
 // ErrRefused says that a file is in the way. Nothing was changed.
 var ErrRefused = errors.New("nothing is installed")
 
-// Plan is what Install does, or Uninstall. It is made from what was there when it was made.
+// Plan is what Install or Uninstall will do. It depends on the files that were there when it was made.
 type Plan struct {
 	Steps []Step
 
@@ -37,13 +37,13 @@ type Plan struct {
 	was  manifest
 }
 
-// Changes says whether any file is to be changed.
+// Changes says whether the plan changes any file.
 func (p *Plan) Changes() bool {
 	return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Action != Keep && s.Action != Leave })
 }
 
-// NeedsRestart says whether an agent that runs may be of an earlier version: after this plan, or because an installation
-// was killed before it has restarted the agent.
+// NeedsRestart says whether a running agent may be of an earlier version: after this plan, or because an installation
+// was killed before it restarted the agent.
 func (p *Plan) NeedsRestart() bool { return p.Changes() || p.was.Restart }
 
 // Started notes that the agent runs the version of this plan.
@@ -53,7 +53,7 @@ func (p *Plan) Started() error {
 	return m.save(p.opts.Root)
 }
 
-// Removes says whether a file of this name is taken away.
+// Removes says whether the plan removes a file of this name.
 func (p *Plan) Removes(name string) bool {
 	return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Action == Remove && filepath.Base(s.Path) == name })
 }
@@ -85,7 +85,7 @@ func (o Options) Plan() (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Without a manifest nobody knows whose plugin a file is. Its name begins with relink, so it is relink's.
+	// Without a manifest, nobody knows who installed a plugin. But its name begins with relink, so it is relink's.
 	p.Steps = planInstall(all, p.was, there, o.Force || o.PluginsOnly)
 	return p, nil
 }
@@ -93,17 +93,17 @@ func (o Options) Plan() (*Plan, error) {
 // packaged is where a package of a distribution puts the agent.
 const packaged = "/usr/sbin/relink-agent"
 
-// besidePackage returns ErrRefused if a package has put relink on the node. The unit below /usr/local would hide that of
-// the package, and no upgrade of the package would reach the agent.
+// besidePackage returns ErrRefused if a package has put relink on the node. The unit below /usr/local would hide the
+// package's unit. Then no upgrade of the package would reach the agent.
 func (o Options) besidePackage() error {
 	path := under(o.Root, packaged)
 	if _, err := os.Lstat(path); err != nil || o.Force {
-		return nil //nolint:nilerr // No package has put anything there.
+		return nil //nolint:nilerr // No package has installed relink.
 	}
 	return fmt.Errorf("%w: %s is there: a package has put relink on this node: upgrade that package, or remove it first (apt-get remove relink)", ErrRefused, path)
 }
 
-// PlanUninstall decides what to take away. It changes nothing. The error is ErrNotInstalled if there is no manifest.
+// PlanUninstall decides what to remove. It changes nothing. The error matches ErrNotInstalled if there is no manifest.
 func (o Options) PlanUninstall() (*Plan, error) {
 	was, err := loadManifest(o.Root)
 	if err != nil {
@@ -140,8 +140,9 @@ func (o Options) present(list []File, was manifest) (map[string]present, error) 
 	return there, nil
 }
 
-// Install carries out the plan of Options.Plan. The caller starts the agent then, and calls Started. The error wraps ErrRefused if a file is in the way. After any other error
-// a part is installed: the next run goes on from there.
+// Install carries out the plan of Options.Plan. After that, the caller starts the agent and calls Started. The error
+// matches ErrRefused if a file is in the way. After any other error, some files are installed: the next run goes on
+// from there.
 func (p *Plan) Install() error {
 	for _, s := range p.Steps {
 		if s.Action == Refuse {
@@ -151,7 +152,7 @@ func (p *Plan) Install() error {
 	if p.opts.PluginsOnly {
 		return p.apply()
 	}
-	// First both checksums of each file: whenever this is killed, the manifest knows all that is there.
+	// First save both checksums of each file. So the manifest knows all files whenever a kill comes.
 	if err := p.manifest(true).save(p.opts.Root); err != nil {
 		return err
 	}
@@ -161,7 +162,7 @@ func (p *Plan) Install() error {
 	return p.manifest(false).save(p.opts.Root)
 }
 
-// manifest returns what is on the node while the plan is carried out, or when it is done.
+// manifest returns the manifest for the time while the plan is carried out, or for the time afterwards.
 func (p *Plan) manifest(meanwhile bool) manifest {
 	m := manifest{Relink: cniplugin.Version, Restart: p.NeedsRestart()}
 	for _, s := range p.Steps {
@@ -189,7 +190,7 @@ func (p *Plan) apply() error {
 			err = s.file.put(path)
 		case Remove:
 			if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
-				err = nil // Somebody was faster.
+				err = nil // Somebody else has already removed the file.
 			}
 		}
 		if err != nil {
@@ -204,6 +205,7 @@ func (p *Plan) Uninstall() error {
 	if err := p.apply(); err != nil {
 		return err
 	}
-	// The manifest goes last: a run that was killed can be repeated. Files that were left are their owner's now.
+	// The manifest goes last, so that a killed run can be repeated. From now on, files that stay belong to whoever
+	// changed them.
 	return os.Remove(under(p.opts.Root, manifestPath))
 }

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Service is the agent as a unit of systemd.
+// Service is the agent's unit in systemd.
 type Service struct {
-	// Root is as in Options. The unit of another root is enabled and not started.
+	// Root is as in Options. With another root, the unit is enabled but not started.
 	Root string
 }
 
-// Manageable reports whether systemd can be told about the unit, and if not, why.
+// Manageable reports whether systemd can handle the unit. If not, it says why.
 func (s Service) Manageable() (bool, string) {
 	if _, err := exec.LookPath("systemctl"); err != nil {
 		return false, "there is no systemctl here"
@@ -29,7 +29,7 @@ func (s Service) Manageable() (bool, string) {
 	return true, ""
 }
 
-// Start enables the unit and starts it. An agent that runs is restarted if its files have changed.
+// Start enables the unit and starts it. It restarts a running agent if files have changed.
 func (s Service) Start(ctx context.Context, changed bool) error {
 	if s.Root != "" {
 		return systemctl(ctx, "--root="+s.Root, "enable", Unit)

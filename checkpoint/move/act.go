@@ -14,8 +14,8 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// sandboxes moves the attachments: those of one sandbox one after the other, and different sandboxes at the same time.
-// An interrupt lets those that are under way end.
+// sandboxes moves the attachments. It moves those of one sandbox one after the other, and different sandboxes at the
+// same time. After an interrupt, moves that are under way still finish.
 func (r *run) sandboxes(ctx context.Context) {
 	groups := bySandbox(r.movable())
 	group := workers()
@@ -32,7 +32,7 @@ func (r *run) sandboxes(ctx context.Context) {
 			return nil
 		})
 	}
-	_ = group.Wait() // The outcomes have what fails.
+	_ = group.Wait() // The outcomes have the errors.
 }
 
 func bySandbox(jobs []*job) (groups [][]*job) {
@@ -71,16 +71,16 @@ func (r *run) sandbox(ctx context.Context, jobs []*job) {
 	}
 }
 
-// fail makes the state Failed.
+// fail sets the state to Failed.
 func (j *job) fail(err error) {
 	j.outcome.State, j.outcome.Reason = Failed, printable.Joined(err)
 }
 
-// errDetached says that the attachment was detached in the meantime.
+// errDetached means that the attachment was detached before its move.
 var errDetached = errors.New("it was detached in the meantime")
 
-// move moves one attachment. The caller holds the sandbox's lock. If it fails before the new interface has taken the
-// place of the old one, the old one goes on as it was.
+// move moves one attachment. The caller holds the sandbox's lock. If the move fails before the new interface has taken
+// the old one's place, the old interface goes on as before.
 func (r *run) move(j *job) error {
 	record, err := r.Store.Reload(j.record)
 	switch {
@@ -110,7 +110,7 @@ func (r *run) move(j *job) error {
 	return r.replace(j, note, record, sandbox, live)
 }
 
-// replace builds the new interface and lets it take the place of the old one. Then it saves where the attachment is.
+// replace builds the new interface and lets it take the old one's place. Then it saves where the attachment is.
 func (r *run) replace(j *job, note checkpoint.Moving, record checkpoint.Record, sandbox *kernel.Namespace, live netstate.Interface) error {
 	live.Link.Index = j.index
 	replacement, err := kernel.BuildReplacement(r.host, sandbox, j.target.Parent.Index, note.Index, live)
@@ -127,8 +127,8 @@ func (r *run) replace(j *job, note checkpoint.Moving, record checkpoint.Record, 
 	if record.Interface.Link.SharesMAC() {
 		record.Interface.Link.MAC = j.target.Parent.MAC
 	}
-	// The neighbours hear of it before the old interface goes down, and once more afterwards: until then it may have
-	// answered somebody.
+	// Announce before the old interface goes down, and once more afterwards: until it is down, it may have answered a
+	// neighbour.
 	first := r.announcer.Announce(j.target.Parent.Index, record.Interface)
 	err = errors.Join(err, replacement.Retire())
 	record.AnnouncementOwed = errors.Join(first, r.announcer.Announce(j.target.Parent.Index, record.Interface)) != nil

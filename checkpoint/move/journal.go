@@ -26,11 +26,11 @@ type journaled struct {
 	Attachment attachment.Key    `json:"attachment"`
 	From       []netstate.Device `json:"from"`
 	To         []netstate.Device `json:"to"`
-	// Index is the interface's index on From.
+	// Index is the index that the interface had on From.
 	Index int `json:"index"`
 }
 
-// writeJournal writes what is about to be moved. When it returns, the journal is on the disk.
+// writeJournal writes what will be moved. When it returns, the journal is on the disk.
 func (r *run) writeJournal() error {
 	if r.Journal == "" {
 		return nil
@@ -51,9 +51,9 @@ func (r *run) writeJournal() error {
 	return nil
 }
 
-// Back moves the attachments of opts.Journal back to where they were before the move that wrote it. opts.From, To, Select
-// and Force do not count: what can be moved back is moved back. An attachment that has ended, or that is back already, is
-// left out. It brings the parents back as a restore does, members of bonds among them. It can be run again.
+// Back moves the attachments of opts.Journal back to where they were before the move that wrote the journal. It ignores
+// opts.From, To, Select and Force, and moves back what it can. It leaves out attachments that have ended or are already
+// back. It brings back the parents as a restore does, including members of bonds. It can be run again.
 func Back(ctx context.Context, opts Options) (Report, error) {
 	start := time.Now()
 	entries, err := readJournal(opts.Journal)
@@ -96,7 +96,7 @@ func planBack(entries []journaled, records []checkpoint.Record) (all []planned, 
 	for _, e := range entries {
 		i := slices.IndexFunc(records, func(r checkpoint.Record) bool { return r.Attachment == e.Attachment })
 		if i < 0 || sameParents(records[i].Interface.Parents, e.From) {
-			continue // It has ended, or is back.
+			continue // The attachment has ended, or is already back.
 		}
 		if !sameParents(records[i].Interface.Parents, e.To) {
 			notes = append(notes, fmt.Sprintf("%s of %s stays on %s: it was moved to %s, and somebody has moved it on",

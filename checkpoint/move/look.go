@@ -13,8 +13,8 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// workersPerCPU is how many sandboxes are looked at and moved at once for each CPU. Most of them wait for their turn:
-// pkg/kernel lets one at a time change something in the kernel.
+// workersPerCPU is how many sandboxes are handled at the same time for each CPU. Most of them wait for their turn:
+// pkg/kernel makes only one change in the kernel at a time.
 const workersPerCPU = 4
 
 func workers() *errgroup.Group {
@@ -34,7 +34,7 @@ func (r *run) look() {
 			return nil
 		})
 	}
-	_ = group.Wait() // The outcomes have what fails.
+	_ = group.Wait() // The outcomes have the errors.
 	for _, j := range r.movable() {
 		if j.record.Interface.Link.Kind == netstate.KindMacvtap {
 			r.report.Notes = append(r.report.Notes, fmt.Sprintf(
@@ -43,8 +43,8 @@ func (r *run) look() {
 	}
 }
 
-// inspect opens the sandbox of the record, and returns the interface as it is there. The error says why it cannot be
-// moved.
+// inspect opens the sandbox of the record, and returns the interface as it is now. The error says why the interface
+// cannot be moved.
 func (r *run) inspect(record checkpoint.Record) (live netstate.Interface, err error) {
 	sandbox, err := openSandbox(record)
 	if err != nil {
@@ -72,7 +72,7 @@ func (r *run) inspectIn(sandbox *kernel.Namespace, record checkpoint.Record) (li
 	return live, nil
 }
 
-// beside returns what the sandbox has besides the interface.
+// beside returns what else the sandbox has.
 func (r *run) beside(sandbox *kernel.Namespace, record checkpoint.Record, live netstate.Interface) (b surroundings, err error) {
 	if b.devices, err = sandbox.Devices(); err != nil {
 		return b, err
@@ -94,15 +94,16 @@ func (r *run) beside(sandbox *kernel.Namespace, record checkpoint.Record, live n
 	return b, nil
 }
 
-// wholeOf is the extent of what a new interface gets from the old one. The record can have settings that are the default.
+// wholeOf returns the extent that a new interface gets from the old one. The record can also have settings with their
+// default values.
 func wholeOf(recorded netstate.Interface) kernel.Extent {
 	extent := kernel.Everything
 	extent.Settings = kernel.ExtentOf(recorded).Settings
-	extent.ParentsCarried = false // What the host's devices carry stays where it is.
+	extent.ParentsCarried = false // Addresses and routes of the host's devices stay there.
 	return extent
 }
 
-// openSandbox opens the sandbox of the record, and no other.
+// openSandbox opens the sandbox of the record. If the path now leads to another one, it returns an error.
 func openSandbox(record checkpoint.Record) (*kernel.Namespace, error) {
 	sandbox, err := kernel.Open(record.Namespace.Path)
 	if err != nil {

@@ -91,7 +91,7 @@ func (n *node) options(from, to string) Options {
 	return Options{Store: n.store, From: from, To: to, Wait: 2 * time.Second}
 }
 
-// states returns the states of the attachments, and their reasons, with the pods' names.
+// states returns the pods' names with the states of the attachments and the reasons.
 func states(r Report) (all []string) {
 	for _, o := range r.Attachments {
 		all = append(all, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", o.Pod.Name, o.Attachment.IfName, o.State, o.Reason)))
@@ -99,7 +99,7 @@ func states(r Report) (all []string) {
 	return append(all, r.Problems...)
 }
 
-// isOn expects that the interfaces are on the device, as recorded, with nothing beside them.
+// isOn expects that the interfaces are on the device as recorded, and that nothing is left over.
 func (n *node) isOn(t *testing.T, parent string, index int) {
 	t.Helper()
 	report := must(restore.Run(t.Context(), restore.Options{Store: n.store, DryRun: true}))(t)
@@ -142,7 +142,7 @@ func TestMoveThereAndBack(t *testing.T) {
 	}
 }
 
-// One pod that cannot be moved keeps all where they are, unless Force leaves it out.
+// If one pod cannot be moved, none is moved. With Force, only that pod is left out.
 func TestMoveRefusesBeforeAnythingIsTouched(t *testing.T) {
 	n := newNode(t, 3)
 	fresh.IP(t, n.pods[1], "link add link eth0 name vrrp.1 type macvlan")
@@ -167,7 +167,7 @@ func TestMoveRefusesBeforeAnythingIsTouched(t *testing.T) {
 
 func TestMoveRefusesAnUplinkWithoutTheGateway(t *testing.T) {
 	n := newNode(t, 1)
-	// It has carrier, and leads elsewhere.
+	// It has carrier, but leads to another network.
 	fresh.Run(t, "", "ip link set lan3 nomaster; echo 1 >/proc/sys/net/ipv4/conf/lan3/arp_ignore")
 	opts := n.options("lan0", "lan2")
 	opts.Wait = 0
@@ -180,7 +180,7 @@ func TestMoveRefusesAnUplinkWithoutTheGateway(t *testing.T) {
 	if _, err := Run(t.Context(), opts); err == nil || err.Error() != "lan2 has no carrier: look at the link, the cable and the switch's port" {
 		t.Error(err)
 	}
-	// A carrier that comes late is waited for.
+	// The move waits for a late carrier.
 	opts.Wait = 5 * time.Second
 	late := time.AfterFunc(300*time.Millisecond, func() { fresh.Run(t, "", "ip link set lan3 up master wire0") })
 	defer late.Stop()
@@ -190,7 +190,7 @@ func TestMoveRefusesAnUplinkWithoutTheGateway(t *testing.T) {
 	n.isOn(t, "lan2", 0)
 }
 
-// The journal moves back what the move has moved, and nothing else.
+// Back moves back what the move has moved, and nothing else.
 func TestBackByJournal(t *testing.T) {
 	n := newNode(t, 2)
 	opts := n.options("lan0", "lan2")
@@ -202,7 +202,7 @@ func TestBackByJournal(t *testing.T) {
 	if r := must(Run(t.Context(), other))(t); !r.Whole() || len(r.Attachments) != 1 {
 		t.Fatalf("%q", states(r))
 	}
-	// Meanwhile the driver of lan0 is loaded anew.
+	// Now the driver of lan0 is reloaded.
 	fresh.Run(t, "", "ip link del lan0; ip link add lan0 type veth peer name lan1; ip link set lan1 up master wire0")
 	for range 2 { // The second time nothing is left to do.
 		if r := must(Back(t.Context(), opts))(t); !r.Whole() {
@@ -231,7 +231,7 @@ func TestMoveOfAPodWithTwoInterfaces(t *testing.T) {
 	n.isOn(t, "lan2", 0)
 }
 
-// Pods that are pinged every 5 ms, and have a TCP stream open, notice nothing of a move there and back.
+// Pods answer a ping every 5 ms and have an open TCP stream. They notice nothing when they move there and back.
 func TestPodsNoticeNothing(t *testing.T) {
 	n := newNode(t, 3)
 	const here, interval, enough = "/proc/self/ns/net", 5 * time.Millisecond, 500 * time.Millisecond
@@ -248,7 +248,8 @@ func TestPodsNoticeNothing(t *testing.T) {
 	}
 	pinged := must(pings.Since(start))(t)
 	must(streams.Since(start))(t) // No connection broke.
-	// An address that the kernel would have to probe for, or a neighbour that does not know of the move, takes a second.
+	// A gap of a second would mean that the kernel probes for an address, or that a neighbour does not know of the
+	// move.
 	if most := 50 * time.Millisecond; pinged.Sent < 100 || pinged.Longest() > most+pinged.Late {
 		t.Errorf("%d of %d pings lost, the longest gap %s", pinged.Lost, pinged.Sent*len(n.pods), pinged.Longest())
 	}

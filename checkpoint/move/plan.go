@@ -14,15 +14,15 @@ import (
 // planned is one attachment that is to be moved.
 type planned struct {
 	record checkpoint.Record
-	// to is the chain of parents that it gets, the nearest first. It is empty for one that cannot be moved.
+	// to is the new chain of parents, the nearest first. It is empty if the attachment cannot be moved.
 	to []netstate.Device
 	// index is the index that the interface asks for, 0 for any.
 	index int
-	// refused says why it cannot be moved. It is empty if it can be.
+	// refused says why the attachment cannot be moved. It is empty if it can be moved.
 	refused string
 }
 
-// uplink checks the device that attachments are to be moved to. It is a pure function.
+// uplink is a pure function: it checks the device that attachments will move to.
 func uplink(devices netstate.Devices, from, to string) (netstate.LiveDevice, error) {
 	device, ok := devices.ByName(to)
 	switch {
@@ -44,8 +44,8 @@ func uplink(devices netstate.Devices, from, to string) (netstate.LiveDevice, err
 	return device, nil
 }
 
-// planMoves is a pure function: it decides which of the records move from the device to the uplink. A record that
-// has nothing to do with the device is left out.
+// planMoves is a pure function: it decides which of the records move from the device to the uplink. It leaves out
+// records that are not on the device.
 func planMoves(records []checkpoint.Record, devices netstate.Devices, from string, uplink netstate.LiveDevice) ([]planned, error) {
 	below, err := devices.Chain(uplink.Index)
 	if err != nil {
@@ -71,7 +71,7 @@ func planMoves(records []checkpoint.Record, devices netstate.Devices, from strin
 	return all, nil
 }
 
-// nothingOn says that no attachment is on the device, and what was meant perhaps.
+// nothingOn says that no attachment is on the device. It suggests other devices.
 func nothingOn(records []checkpoint.Record, from string) error {
 	for _, record := range records {
 		for _, d := range record.Interface.Parents {
@@ -104,12 +104,12 @@ func fixed(record checkpoint.Record, records []checkpoint.Record) string {
 // vlanNames chooses the VLAN devices on the uplink.
 type vlanNames struct {
 	devices netstate.Devices
-	// taken has the VLANs of the devices that are to be made, by their names.
+	// taken maps the names of VLAN devices to be made to their VLANs.
 	taken map[string]netstate.VLAN
 }
 
-// chainOn returns the parents of the interface with the uplink in the place of the device at place. below is the
-// chain of the uplink itself.
+// chainOn returns the parents of the interface, with the uplink instead of the device at place. below is the chain of
+// the uplink itself.
 func (n *vlanNames) chainOn(i netstate.Interface, place int, uplink netstate.LiveDevice, below []netstate.Device) (chain []netstate.Device, refused string) {
 	if i.Link.MTU > uplink.MTU {
 		return nil, fmt.Sprintf("its MTU %d does not fit %s, which has %d: ip link set %s mtu %d", i.Link.MTU, uplink.Name, uplink.MTU, uplink.Name, i.Link.MTU)
@@ -131,8 +131,8 @@ func (n *vlanNames) chainOn(i netstate.Interface, place int, uplink netstate.Liv
 	return chain, ""
 }
 
-// vlanOn returns the VLAN device on the uplink that corresponds to the recorded one. live is the zero value for one
-// that has to be made.
+// vlanOn returns the VLAN device on the uplink that corresponds to the recorded one. live is the zero value if the
+// device has to be made.
 func (n *vlanNames) vlanOn(recorded, recordedBelow netstate.Device, mtu int, on netstate.LiveDevice, below netstate.Device) (vlan netstate.Device, live netstate.LiveDevice, refused string) {
 	if recorded.VLAN == nil {
 		return vlan, live, fmt.Sprintf("%s, a %s, cannot be made on %s", recorded.Name, recorded.Kind, below.Name)
@@ -164,14 +164,14 @@ func (n *vlanNames) vlanOn(recorded, recordedBelow netstate.Device, mtu int, on 
 // surroundings are what a sandbox has besides the interface.
 type surroundings struct {
 	devices netstate.Devices
-	// siblings are the indices of the devices that are on the same device of the host. The kernel says so too of a macvlan
-	// that a pod stacks on its own macvlan.
+	// siblings are the indices of devices on the same device of the host. If a pod stacks a macvlan on its own macvlan,
+	// the kernel reports it as on the host's device too.
 	siblings []int
 	// recorded are the names of the interfaces with a checkpoint.
 	recorded []string
 }
 
-// refusal is a pure function: it says why an interface that was looked at cannot be moved, "" if it can be.
+// refusal is a pure function: it says why the live interface cannot be moved. It returns "" if it can be moved.
 func refusal(recorded, live netstate.Interface, beside surroundings) string {
 	if differences := netstate.Diff(recorded, live); len(differences) > 0 {
 		var all []string

@@ -100,7 +100,7 @@ func TestPlanMoves(t *testing.T) {
 	}
 }
 
-// What another interface of the pod is on does not move away below it.
+// An interface does not move if another interface of the pod is on it.
 func TestPlanMovesLeavesWhatCarriesAnother(t *testing.T) {
 	eth0, eth2 := nic(2, "eth0", 1500), nic(4, "eth2", 1500)
 	above := on("a", eth0)

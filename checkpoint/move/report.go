@@ -15,13 +15,13 @@ type State string
 
 // The states.
 const (
-	// Moved: it is on the new parent, as recorded.
+	// Moved: the interface is on the new parent, as recorded.
 	Moved State = "moved"
-	// ToMove: nothing stands in the way of its move. Nothing was changed.
+	// ToMove: the interface can be moved. Nothing was changed.
 	ToMove State = "to move"
-	// Refused: it cannot be moved, and is where it was.
+	// Refused: the interface cannot be moved, and is where it was.
 	Refused State = "not movable"
-	// Failed: its move failed. The reason says where it is.
+	// Failed: the move failed. The reason says where the interface is.
 	Failed State = "FAILED"
 )
 
@@ -31,23 +31,23 @@ type Outcome struct {
 	Pod        attachment.Pod `json:"pod,omitzero"`
 	State      State          `json:"state"`
 	Reason     string         `json:"reason,omitempty"`
-	// From and To are the names of its parents before and after.
+	// From and To are the names of the parents before and after the move.
 	From string `json:"from"`
 	To   string `json:"to,omitempty"`
-	// Switched is how long the pod's part of the move took, from the first request to the last announcement, in
-	// nanoseconds.
+	// Switched is how long the pod's part of the move took, in nanoseconds: from the first request to the last
+	// announcement.
 	Switched time.Duration `json:"switchedNanoseconds,omitempty"`
 }
 
 // Report is the whole of what a move found and did.
 type Report struct {
 	DryRun bool `json:"dryRun"`
-	// Steps are those in the host.
+	// Steps are the steps in the host.
 	Steps []restore.StepResult `json:"steps,omitempty"`
 	// Notes are what the operator should know.
 	Notes       []string  `json:"notes,omitempty"`
 	Attachments []Outcome `json:"attachments"`
-	// Problems are what is wrong besides the attachments.
+	// Problems are problems that do not concern one attachment.
 	Problems []string `json:"problems,omitempty"`
 	// Interrupted says that the context ended before the move did.
 	Interrupted bool          `json:"interrupted,omitempty"`
@@ -59,7 +59,7 @@ func (r Report) Whole() bool {
 	return len(r.Problems) == 0 && !r.Interrupted && !slices.ContainsFunc(r.Attachments, func(o Outcome) bool { return o.State != Moved && o.State != ToMove })
 }
 
-// Nothing says that the move was not begun.
+// Nothing says that the move did not begin.
 func (r Report) Nothing() bool {
 	return !slices.ContainsFunc(r.Attachments, func(o Outcome) bool { return o.State == Moved || o.State == Failed })
 }

@@ -21,22 +21,22 @@ type Options struct {
 	From, To string
 	// Select limits the move.
 	Select selection.Selection
-	// Force moves what can be moved, and leaves out the rest. Without Force, nothing is moved if something that is
-	// selected cannot be.
+	// Force moves what can be moved, and leaves out the rest. Without Force, nothing moves if a selected attachment
+	// cannot move.
 	Force bool
 	// NoProbe does not ask whether the pods' gateways answer on To.
 	NoProbe bool
-	// Wait is how long to wait at most until To has carrier and the gateways answer there.
+	// Wait is the longest wait until To has carrier and the gateways answer there.
 	Wait time.Duration
 	// DryRun plans and changes nothing.
 	DryRun bool
-	// Journal is a file that gets what is needed to move back (Back). Empty: none.
+	// Journal is a file to write for Back. Empty means none.
 	Journal string
-	// Progress is called after each sandbox with the number of those that are done. It may be nil.
+	// Progress is called after each sandbox with the number of finished sandboxes. It may be nil.
 	Progress func(done, total int)
 }
 
-// run is one move under way.
+// run is one running move.
 type run struct {
 	Options
 	host      *kernel.Namespace
@@ -56,8 +56,9 @@ type job struct {
 	outcome Outcome
 }
 
-// Run moves what is on opts.From to opts.To. What cannot be moved is known before anything is touched. If one attachment
-// fails, it stays where it is, and the others go on. The report has all of them. An error says that nothing was done.
+// Run moves what is on opts.From to opts.To. It finds out what cannot be moved before it touches anything. If one
+// attachment fails, it stays where it is, and Run goes on with the others. The report has all of them. An error means
+// that nothing was done.
 func Run(ctx context.Context, opts Options) (Report, error) {
 	start := time.Now()
 	r, finish, err := begin(ctx, opts)
@@ -87,7 +88,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	return r.carryOut(ctx, start)
 }
 
-// begin opens what a move needs, and finishes what an earlier one has left.
+// begin opens what a move needs, and finishes earlier moves that were killed.
 func begin(ctx context.Context, opts Options) (*run, func(), error) {
 	if !opts.DryRun {
 		if err := Settle(ctx, opts.Store); err != nil {
@@ -118,8 +119,8 @@ func begin(ctx context.Context, opts Options) (*run, func(), error) {
 	}, nil
 }
 
-// uplink returns the device that attachments are to be moved to. It waits until the deadline for its carrier: a NIC whose
-// driver was just loaded needs seconds for it. A dry run waits for nothing.
+// uplink returns the device that attachments will move to. It waits for the device's carrier until the deadline: a NIC
+// whose driver was just loaded needs seconds. A dry run does not wait.
 func (r *run) uplink(ctx context.Context, deadline time.Time) (netstate.LiveDevice, error) {
 	for {
 		device, err := uplink(r.devices, r.From, r.To)
@@ -134,7 +135,8 @@ func (r *run) uplink(ctx context.Context, deadline time.Time) (netstate.LiveDevi
 	}
 }
 
-// earlierIndex returns the index that the interface had on the parent to which it goes back, 0 if it was never there.
+// earlierIndex returns the index that the interface had when it was on the new parent before. It returns 0 if it was
+// never there.
 func (r *run) earlierIndex(p planned) int {
 	note, err := r.Store.LoadMoving(p.record.Attachment.ContainerID, p.record.Attachment.IfName)
 	if err != nil || len(p.to) == 0 || note.State == checkpoint.MoveBegun || baseName(note.From) != baseName(p.to) {
@@ -182,7 +184,7 @@ func (r *run) carryOut(ctx context.Context, start time.Time) (Report, error) {
 	return r.finish(start), nil
 }
 
-// shareParents keeps failed ADDs from removing the VLAN devices that the move is about to use.
+// shareParents keeps failed ADDs from removing VLAN devices that the move will use.
 func (r *run) shareParents(ctx context.Context) (func(), error) {
 	if r.DryRun {
 		return func() {}, nil
@@ -196,7 +198,7 @@ func (r *run) shareParents(ctx context.Context) (func(), error) {
 	return shared.Release, nil
 }
 
-// mayGoOn says that there is something to move, and that nothing stands in the way of it.
+// mayGoOn says that there is something to move, and that the move may begin.
 func (r *run) mayGoOn() bool {
 	can := 0
 	for _, j := range r.moves {
@@ -207,7 +209,7 @@ func (r *run) mayGoOn() bool {
 	return can > 0 && (can == len(r.moves) || r.Force) && (len(r.report.Problems) == 0 || r.Force)
 }
 
-// movable returns the moves that nothing stands in the way of.
+// movable returns the jobs that can be moved.
 func (r *run) movable() (some []*job) {
 	for _, j := range r.moves {
 		if j.refused == "" {
@@ -217,8 +219,8 @@ func (r *run) movable() (some []*job) {
 	return some
 }
 
-// unmake removes the VLAN devices that this run has made, unless somebody uses them by now. It is for a run that moves
-// nothing.
+// unmake is for a run that moves nothing. It removes the VLAN devices that this run has made, unless somebody uses them
+// by now.
 func (r *run) unmake() {
 	devices, err := r.host.Devices()
 	if err != nil {
@@ -239,7 +241,7 @@ func (r *run) unmake() {
 	r.made = nil
 }
 
-// keyOf returns what tells chains of parents apart.
+// keyOf returns a key that is different for each chain of parents.
 func keyOf(chain []netstate.Device) (key string) {
 	for _, d := range chain {
 		key += fmt.Sprintf("%s %s %d %+v\n", d.Kind, d.Name, d.MTU, d.VLAN)
@@ -247,7 +249,7 @@ func keyOf(chain []netstate.Device) (key string) {
 	return key
 }
 
-// sameParents says that both chains have the same devices by their names.
+// sameParents says that both chains have devices of the same names.
 func sameParents(a, b []netstate.Device) bool {
 	return slices.EqualFunc(a, b, func(x, y netstate.Device) bool { return x.Name == y.Name && x.Kind == y.Kind })
 }

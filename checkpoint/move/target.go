@@ -25,7 +25,7 @@ type target struct {
 	jobs []*job
 }
 
-// targets makes the new parents ready, and looks whether the pods' gateways can be reached on them.
+// targets makes the new parents ready, and checks that the pods can reach their gateways there.
 func (r *run) targets(ctx context.Context) error {
 	targets := grouped(r.movable())
 	deadline := time.Now().Add(r.Wait)
@@ -64,7 +64,7 @@ func grouped(jobs []*job) (targets []*target) {
 	return targets
 }
 
-// ready makes the chains ready. waiting says that a device is missing that may still appear.
+// ready makes the chains ready. waiting says that a missing device may still appear.
 func (r *run) ready(ctx context.Context, targets []*target) (waiting bool, err error) {
 	var chains [][]netstate.Device
 	for _, t := range targets {
@@ -96,7 +96,7 @@ func (t *target) refuse(why string) {
 	}
 }
 
-// reachable refuses the attachments whose gateway does not answer on the target until the deadline.
+// reachable refuses attachments whose gateway does not answer on the target before the deadline.
 func (r *run) reachable(ctx context.Context, t *target, deadline time.Time) {
 	if t.Parent.Index <= 0 {
 		r.report.Notes = append(r.report.Notes, fmt.Sprintf("%s is not there yet: nobody has asked whether the gateways answer on it", t.Parent.Name))
@@ -128,11 +128,11 @@ func (r *run) reachable(ctx context.Context, t *target, deadline time.Time) {
 	}
 }
 
-// probing asks twice before the deadline is looked at. Some hosts answer only the second question.
+// probing asks twice before silent checks the deadline. Some hosts answer only the second question.
 var probing = kernel.ProbeOptions{Count: 2, Wait: 300 * time.Millisecond}
 
-// silent asks for the addresses until all have answered or the deadline has passed, at least once. It returns those that
-// have not answered. Without carrier it returns kernel.ErrNoCarrier.
+// silent asks for the addresses until all have answered or the deadline has passed. It asks at least once. It returns
+// the addresses that have not answered. Without carrier it returns kernel.ErrNoCarrier.
 func (r *run) silent(ctx context.Context, index int, ask []netip.Addr, deadline time.Time) ([]netip.Addr, error) {
 	for {
 		err := r.carrier(index)
@@ -150,7 +150,7 @@ func (r *run) silent(ctx context.Context, index int, ask []netip.Addr, deadline 
 	}
 }
 
-// carrier returns kernel.ErrNoCarrier if the device has none.
+// carrier returns kernel.ErrNoCarrier if the device has no carrier.
 func (r *run) carrier(index int) error {
 	device, err := r.host.Device(index)
 	if err == nil && !device.Carrier {
@@ -169,8 +169,7 @@ func pause(ctx context.Context) {
 }
 
 // gatewaysOf is a pure function: it returns the addresses that must answer on another uplink, at most one of each
-// family. The gateway of a default route comes before those of others. Without a gateway, a neighbour that somebody
-// recorded counts.
+// family. It prefers the gateway of a default route. Without a gateway, it takes a recorded neighbour.
 func gatewaysOf(i netstate.Interface) (all []netip.Addr) {
 	for _, is6 := range []bool{false, true} {
 		var best netip.Addr

@@ -13,9 +13,9 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-// verify compares what has moved with the records, and repairs what differs. Then it deletes the old interfaces, and
-// looks once more: the end of an address can take the source of another interface's route with it. An interrupt does
-// not stop it.
+// verify compares the moved interfaces with the records, and repairs differences. Then it deletes the old interfaces,
+// and compares once more: a route of another interface can lose its source address with an old interface. An interrupt
+// does not stop verify.
 func (r *run) verify(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	r.repair(ctx)
@@ -23,7 +23,7 @@ func (r *run) verify(ctx context.Context) {
 	r.repair(ctx)
 }
 
-// repair runs a restore of the sandboxes with something that has switched.
+// repair runs a restore of the sandboxes in which an interface has switched.
 func (r *run) repair(ctx context.Context) {
 	var ids []string
 	for _, j := range r.moves {
@@ -54,7 +54,7 @@ func (r *run) repair(ctx context.Context) {
 	}
 }
 
-// restored restores the sandboxes if anything in them differs from the records, or if the neighbours are still to be told.
+// restored restores the sandboxes if anything in them differs from the records, or if an announcement is still owed.
 func restored(ctx context.Context, store *checkpoint.Store, ids []string) (restore.Report, error) {
 	opts := restore.Options{Store: store, Select: selection.Selection{Names: ids}, DryRun: true}
 	report, err := restore.Run(ctx, opts)
@@ -66,8 +66,8 @@ func restored(ctx context.Context, store *checkpoint.Store, ids []string) (resto
 	return restore.Run(ctx, opts)
 }
 
-// deleteRetired deletes the interfaces that were replaced, after all of them: a deletion keeps the kernel's lock from
-// those that have still to switch.
+// deleteRetired deletes the replaced interfaces. It comes after all switches: a deletion holds the kernel's lock, and
+// other interfaces would wait to switch.
 func (r *run) deleteRetired(ctx context.Context) {
 	group := workers()
 	for _, j := range r.moves {
@@ -84,9 +84,9 @@ func (r *run) deleteRetired(ctx context.Context) {
 	_ = group.Wait()
 }
 
-// Settle finishes what killed moves have left, and restores their sandboxes. A checkpoint then names the parents that its
-// interface is on, and nothing of the other interface is left. A sandbox that another process is at work on is left to
-// that one.
+// Settle finishes what killed moves have left, and restores their sandboxes. After that, each checkpoint names the
+// parents that its interface is on, and nothing is left of the other interface. Settle leaves out a sandbox that
+// another process works on.
 func Settle(ctx context.Context, store *checkpoint.Store) error {
 	notes, err := store.Movings()
 	errs := []error{err}
@@ -113,7 +113,7 @@ func Settle(ctx context.Context, store *checkpoint.Store) error {
 			begun = append(begun, m.Attachment.ContainerID)
 		}
 	}
-	if len(begun) > 0 { // A kill may have come while an interface was down.
+	if len(begun) > 0 { // The kill may have come while an interface was down.
 		_, err := restored(ctx, store, begun)
 		errs = append(errs, err)
 	}
@@ -131,21 +131,21 @@ func settleOne(ctx context.Context, store *checkpoint.Store, host *kernel.Namesp
 	defer unlock()
 	note, err := store.LoadMoving(containerID, ifName)
 	if errors.Is(err, checkpoint.ErrNone) {
-		return nil // Somebody else has finished it.
+		return nil // Another process has finished the move.
 	}
 	if err != nil {
 		return err
 	}
 	record, err := store.Load(containerID, ifName)
 	if errors.Is(err, checkpoint.ErrNone) {
-		return store.ForgetMoving(containerID, ifName) // It was detached.
+		return store.ForgetMoving(containerID, ifName) // The attachment was detached.
 	}
 	if err != nil {
 		return err
 	}
 	sandbox, err := openSandbox(record)
 	if err != nil {
-		return nil //nolint:nilerr // Its sandbox has ended: a restore says so.
+		return nil //nolint:nilerr // The sandbox has ended: a restore reports that.
 	}
 	defer sandbox.Close()
 	if note.State == checkpoint.MoveBegun {
@@ -160,8 +160,8 @@ func settleOne(ctx context.Context, store *checkpoint.Store, host *kernel.Namesp
 	return store.SaveMoving(note)
 }
 
-// decide finds out whether the new interface has taken the place of the old one, and makes the record say so. If it
-// has not, nothing is left of the move: neither the new interface nor the note, which still says MoveBegun then.
+// decide finds out whether the new interface has taken the old one's place, and corrects the record. If it has not,
+// decide removes the new interface and the note. Then the returned note still says MoveBegun.
 func decide(store *checkpoint.Store, host, sandbox *kernel.Namespace, note checkpoint.Moving, record checkpoint.Record) (checkpoint.Moving, error) {
 	devices, err := host.Devices()
 	if err != nil {

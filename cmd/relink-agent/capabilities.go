@@ -10,15 +10,15 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel"
 )
 
-// capability is a right of a process, and what the agent needs it for.
+// capability is a right of a process, and the reason why the agent needs it.
 type capability struct {
 	name string
 	bit  uint // its number in linux/capability.h
 	why  string
 }
 
-// needed are the capabilities that the agent cannot work without. The unit and the DaemonSet in deploy/ give these and no
-// others.
+// needed are the capabilities that the agent cannot work without. The unit and the DaemonSet in deploy/ give exactly
+// these.
 var needed = []capability{
 	{"CAP_SYS_ADMIN", 21, "to enter the network namespaces of pods (setns)"},
 	{"CAP_NET_ADMIN", 12, "to make interfaces, addresses and routes"},
@@ -26,7 +26,7 @@ var needed = []capability{
 	{"CAP_NET_BROADCAST", 11, "to hear of changes in the network namespaces of pods"},
 }
 
-// checkRights returns a line for each right that the agent needs and this process does not have.
+// checkRights returns a line for each needed right that this process does not have.
 func checkRights() ([]string, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -44,7 +44,7 @@ func (l *commandLine) flags() *pflag.FlagSet {
 	return flags
 }
 
-// parse reads the command line. It returns nil if only the version is asked for.
+// parse reads the command line. It returns nil if the command line only asks for the version.
 func parse(args []string) (*options, error) {
 	var line commandLine
 	flags := line.flags()

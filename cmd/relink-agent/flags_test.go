@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The manual page has the same source as the help.
+// The manual page and the help have the same source.
 func TestManualPage(t *testing.T) {
 	dir := t.TempDir()
 	if out, err := exec.Command("go", "run", "-tags", "man", ".", dir).CombinedOutput(); err != nil {

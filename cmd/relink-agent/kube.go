@@ -14,10 +14,12 @@ import (
 // nodeEnv has the node's name in Kubernetes. The DaemonSet sets it.
 const nodeEnv = "NODE_NAME"
 
-// errMayCome: the file of --kubeconfig is not there, and a later start may find it. A node gets the file when it joins its cluster.
+// errMayCome means that the file of --kubeconfig is not there, but a later start may find it. A node gets the file when
+// it joins its cluster.
 var errMayCome = errors.New("the agent needs it at its start: wait until the node has joined its cluster, or leave the flag out")
 
-// connect returns a client of the API that the flag --kubeconfig or the agent's own pod names, and nil if neither does.
+// connect returns a client of the API. The flag --kubeconfig or the agent's own pod names the API. connect returns nil
+// if neither does.
 func connect(kubeconfig string, log *slog.Logger) (*kube.Client, error) {
 	api, err := kube.Connect(kubeconfig, log)
 	switch {
@@ -33,7 +35,7 @@ func connect(kubeconfig string, log *slog.Logger) (*kube.Client, error) {
 	return api, nil
 }
 
-// nodeName is the name of this node in Kubernetes. Without nodeEnv it is what the kubelet takes if nobody tells it another name.
+// nodeName returns the name of this node in Kubernetes. Without nodeEnv, it is the kubelet's default.
 func nodeName() string {
 	if name := os.Getenv(nodeEnv); name != "" {
 		return name

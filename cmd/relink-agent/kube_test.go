@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The error names the flag and the file. A file that is not there may come: systemd is to start the agent again.
+// The error names the flag and the file. A missing file may come later, so systemd must start the agent again.
 func TestKubeconfig(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	bad := filepath.Join(t.TempDir(), "kubelet.conf")
@@ -38,7 +38,7 @@ func TestKubeconfig(t *testing.T) {
 	}
 }
 
-// Without an API the agent says so in one line, and only to those who ask for it.
+// Without an API, the agent writes one line, and only at the debug level.
 func TestNoAPI(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	var log bytes.Buffer

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// newLogger returns a logger that writes a line for each event. To the journal it writes each line with its priority, as
-// sd-daemon(3) has it, and without the time: the journal has its own.
+// newLogger returns a logger that writes a line for each event. For the journal, each line has its priority
+// (sd-daemon(3)) and no time: the journal adds the time.
 func newLogger(to io.Writer, level slog.Level) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level}
 	if os.Getenv("JOURNAL_STREAM") != "" {
@@ -33,7 +33,7 @@ var priorities = []struct{ level, priority string }{
 	{"level=DEBUG ", "<7>"}, {"level=INFO ", "<6>"}, {"level=WARN ", "<4>"}, {"level=ERROR ", "<3>"},
 }
 
-// Write takes one line: a slog.TextHandler writes each record at once.
+// Write gets exactly one line: a slog.TextHandler writes each record in one call.
 func (j journal) Write(line []byte) (int, error) {
 	for _, p := range priorities {
 		if rest, ok := bytes.CutPrefix(line, []byte(p.level)); ok {

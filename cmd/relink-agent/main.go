@@ -19,12 +19,12 @@ import (
 	"github.com/relink-cni/relink/pkg/kube"
 )
 
-// Exit statuses. The unit does not start the agent again after exitUsage and exitNotAllowed: it would end in the same way.
-// Both are those of sysexits.h. They must not be 2: a Go program ends with 2 when it panics, and when the watchdog aborts
-// it, and then a new start does help.
+// Exit statuses. After exitUsage and exitNotAllowed, the unit does not start the agent again: it would end in the same
+// way. Both values are from sysexits.h. Neither may be 2: a Go program ends with 2 when it panics or when the watchdog
+// aborts it, and then a new start helps.
 const (
 	exitOK = 0
-	// exitFailed: the working loop ended with an error.
+	// exitFailed: the agent's loop ended with an error.
 	exitFailed = 1
 	// exitUsage: the command line or the environment is wrong.
 	exitUsage = 64
@@ -32,21 +32,22 @@ const (
 	exitNotAllowed = 77
 )
 
-// options are what the command line and systemd say of the working loop.
+// options are the settings of the agent's loop, from the command line and from systemd.
 type options struct {
 	store *checkpoint.Store
-	// hostGrace is how long the host's own network manager has for a NIC that is back, before the agent begins.
+	// hostGrace is the time that the host's network manager has for a NIC that is back, before the agent begins.
 	hostGrace time.Duration
-	// rebuildBond says that the agent builds a bond that is missing after that time.
+	// rebuildBond says that the agent builds a bond that is still missing after hostGrace.
 	rebuildBond bool
-	// runtimeEndpoint is that of the container runtime. If it is empty, the runtime is found as crictl finds it.
+	// runtimeEndpoint is the endpoint of the container runtime. If it is empty, the agent finds the runtime as crictl
+	// does.
 	runtimeEndpoint string
-	// metricsListen is a TCP address for metrics and health, as host:port. It is empty if there is to be none.
+	// metricsListen is a TCP address for metrics and health, as host:port. Empty means none.
 	metricsListen string
 	// api is the Kubernetes API. It is nil if there is none.
 	api *kube.Client
 	log *slog.Logger
-	// supervisor takes the loop's signs of life.
+	// supervisor gets the loop's signs of life.
 	supervisor *supervisor
 }
 
@@ -82,7 +83,7 @@ func start(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	go func() {
-		// The first signal lets the work end in order, the second ends it at once.
+		// After the first signal, the work ends in order. The second signal ends the process at once.
 		<-ctx.Done()
 		opts.supervisor.stopping()
 		stop()

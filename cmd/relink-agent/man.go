@@ -13,7 +13,8 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 )
 
-// init writes the manual page to the directory that the command line names, and ends. make man runs it; no release has it.
+// init writes the manual page to the directory on the command line, and ends the process. make man runs it. No release
+// contains it.
 func init() {
 	if err := writeMan(os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, "relink-agent: write the manual page:", err)
@@ -29,7 +30,7 @@ func writeMan(dir string) error {
 		DisableFlagsInUseLine: true, DisableAutoGenTag: true, Run: func(*cobra.Command, []string) {},
 	}
 	page.Flags().AddFlagSet(line.flags())
-	// The page of one version is the same, whenever it is written.
+	// The page of one version is always the same, whenever it is written.
 	date := time.Unix(0, 0)
 	header := &doc.GenManHeader{Section: "8", Source: "relink " + cniplugin.Version, Manual: "relink", Date: &date}
 	return doc.GenManTree(page, header, dir)

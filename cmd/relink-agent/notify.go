@@ -9,11 +9,11 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// supervisor is systemd, if it watches this process (Type=notify). Without systemd its methods do nothing. They may be
-// called from several goroutines at once.
+// supervisor is systemd, if systemd watches this process (Type=notify). Without systemd, its methods do nothing.
+// Several goroutines may call them at once.
 type supervisor struct {
-	// every is the least time between two signs of life: a quarter of the unit's WatchdogSec. It is 0 if nobody waits for
-	// them.
+	// every is the least time between two signs of life: a quarter of the unit's WatchdogSec. It is 0 if nobody waits
+	// for signs of life.
 	every time.Duration
 
 	mu   sync.Mutex
@@ -30,14 +30,15 @@ func newSupervisor() (*supervisor, error) {
 	return &supervisor{every: limit / 4}, nil
 }
 
-// ready says that the agent has reconciled for the first time and watches. systemd then starts what is ordered after it.
+// ready says that the agent has looked at everything once, and watches. Then systemd starts the units that are ordered
+// after the agent.
 func (s *supervisor) ready() { tell(daemon.SdNotifyReady) }
 
 // stopping says that the agent ends in order.
 func (s *supervisor) stopping() { tell(daemon.SdNotifyStopping) }
 
-// alive is a sign of life. The working loop calls it each time that it comes round, and no timer does: so an agent whose
-// loop hangs is restarted. It returns at once if it was called a moment ago.
+// alive sends a sign of life. The agent's loop calls it in each round, and no timer does. So systemd restarts an agent
+// whose loop hangs. alive does nothing if the last sign was a moment ago.
 func (s *supervisor) alive() {
 	if s.every == 0 {
 		return
@@ -51,7 +52,7 @@ func (s *supervisor) alive() {
 	tell(daemon.SdNotifyWatchdog)
 }
 
-// patience is how long the working loop may wait for an event before it comes round by itself.
+// patience is how long the agent's loop may wait for an event before its next round.
 func (s *supervisor) patience() time.Duration {
 	const longest = time.Minute
 	if s.every == 0 {
@@ -60,5 +61,5 @@ func (s *supervisor) patience() time.Duration {
 	return min(s.every, longest)
 }
 
-// tell sends a line to systemd. A failure is systemd's to notice: it ends a process that does not report.
+// tell sends a line to systemd. It ignores failures: systemd ends a process that sends no signs of life.
 func tell(line string) { _, _ = daemon.SdNotify(false, line) }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestSupervisor is systemd: it takes what the agent says.
+// TestSupervisor plays systemd: it gets what the agent sends.
 func TestSupervisor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -29,7 +29,7 @@ func TestSupervisor(t *testing.T) {
 	}
 	s.ready()
 	for range 1000 {
-		s.alive() // It says so once.
+		s.alive() // Only the first call sends something.
 	}
 	time.Sleep(s.every)
 	s.alive()

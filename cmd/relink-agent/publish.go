@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// listenAgain is the time between two tries to listen on an address. The address may come later: the node's network may not be
-	// up yet when the agent starts.
+	// listenAgain is the time between two tries to listen on an address. The address may come later: when the agent
+	// starts, the node's network may not be up yet.
 	listenAgain = 5 * time.Second
-	// mostClients is how many clients are served at once on an address. The others wait.
+	// mostClients is how many clients of an address are served at the same time. Further clients wait.
 	mostClients = 16
 )
 
-// publish serves the pages on the address until ctx ends. Without the address the agent still restores, so publish logs that and
-// tries again.
+// publish serves the pages on the address until ctx ends. The agent can restore without the address. So if the address
+// is missing, publish logs that and tries again.
 func publish(ctx context.Context, address string, pages map[string]http.Handler, log *slog.Logger) {
 	mux := http.NewServeMux()
 	for path, page := range pages {

@@ -30,7 +30,7 @@ func TestIsAddress(t *testing.T) {
 	}
 }
 
-// What the address answers, and that it has nothing else.
+// The address has these pages and no others.
 func TestPublish(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -63,7 +63,7 @@ func get(t *testing.T, url string) string {
 	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		resp, err := http.Get(url)
 		if err != nil && time.Since(begun) < 30*time.Second {
-			continue // It does not listen yet.
+			continue // Nothing listens on the address yet.
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -77,7 +77,7 @@ func get(t *testing.T, url string) string {
 	}
 }
 
-// An address that the node does not have is no reason to end: a restore may bring it.
+// The agent does not end if the node lacks the address: a restore may bring it back.
 func TestPublishWithoutTheAddress(t *testing.T) {
 	var log bytes.Buffer
 	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)

@@ -12,7 +12,8 @@ import (
 	"github.com/goreleaser/nfpm/v2/files"
 )
 
-// contents returns the files of the package. What is not in the repository as it is packed goes to the directory generated.
+// contents returns the files of the package. It writes files that are not in the repository in their packed form to the
+// directory generated.
 func (r release) contents(generated string) (files.Contents, error) {
 	bin := func(name string) string { return filepath.Join(r.bin, name) }
 	deploy := func(name string) string { return filepath.Join(r.root, "deploy", name) }
@@ -46,7 +47,7 @@ func (r release) contents(generated string) (files.Contents, error) {
 	return append(append(list, unit, changelog), pages...), err
 }
 
-// unit is the agent's unit with the path that the package gives the agent.
+// unit returns the agent's unit, with the agent's path in the package.
 func (r release) unit(generated string) (*files.Content, error) {
 	text, err := os.ReadFile(filepath.Join(r.root, "deploy/systemd/relink-agent.service"))
 	if err != nil {
@@ -64,7 +65,7 @@ func (r release) changelog(generated string) (*files.Content, error) {
 	return file(path, "/usr/share/doc/relink/changelog.gz", 0o644), zip(path, []byte(text))
 }
 
-// pages are the manual pages.
+// pages returns the manual pages.
 func (r release) pages(generated string) (files.Contents, error) {
 	found, err := filepath.Glob(filepath.Join(r.bin, "man/*.8"))
 	if err == nil && len(found) == 0 {

@@ -1,5 +1,5 @@
-// Command deb makes a Debian package of the programs in bin/, which make build and make man have made. It is a module of its
-// own, because the library that writes the package needs many others.
+// Command deb makes a Debian package of the programs in bin/. make build and make man have made those. The command has
+// a module of its own, because the library that writes the package needs many others.
 //
 //	go -C hack/deb run . -version v1.0.0 -date 1700000000
 package main
@@ -88,8 +88,8 @@ var (
 	candidate = regexp.MustCompile(`-(rc|alpha|beta)`)
 )
 
-// debianVersion turns what git describe says into a version that dpkg orders as it is meant: a candidate comes before its
-// release, later commits come after it, and what has no tag comes before everything.
+// debianVersion turns the output of git describe into a version that dpkg sorts correctly. A candidate comes before its
+// release, later commits come after it, and a version without a tag comes before everything.
 func debianVersion(described string) string {
 	found := tagged.FindStringSubmatch(described)
 	if found == nil {

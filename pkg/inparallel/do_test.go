@@ -27,7 +27,7 @@ func TestEachNumberOnceAndNoMoreAtATimeThanAllowed(t *testing.T) {
 			}
 		}
 		if got := most.Load(); int(got) > goroutines {
-			t.Errorf("%d at a time, allowed are %d", got, goroutines)
+			t.Errorf("%d calls at the same time, allowed are %d", got, goroutines)
 		}
 	})
 }
