@@ -28,10 +28,10 @@ type Replacement struct {
 	temporary, retired string
 }
 
-// BuildReplacement makes an interface that can take the place of the one of the index old in
-// sandbox. want describes it, with the final name. It gets the index want.Link.Index if that is not
-// 0 and free. The parent has that index in parentAt. The old interface works on undisturbed. If
-// BuildReplacement fails, it takes away what it began.
+// BuildReplacement makes an interface in sandbox that can take the place of the one with the index old. want describes
+// the new interface, with the final name. It gets the index want.Link.Index if that is not 0 and is free. parentIndex
+// is the parent's index in parentAt. The old interface works on undisturbed. If BuildReplacement fails, it removes what
+// it made.
 func BuildReplacement(parentAt, sandbox *Namespace, parentIndex, old int, want netstate.Interface) (*Replacement, error) {
 	r := &Replacement{
 		sandbox: sandbox, want: want, Old: old,
@@ -83,15 +83,14 @@ func (n *Namespace) linkLocal(index int) (own []netstate.Address, err error) {
 	return own, err
 }
 
-// TakePlace gives the new interface the name, the addresses, the routes and everything else of the
-// old one, which gets a temporary name. switched says whether the new one has the name: then
-// TakePlace may still have failed to add something. If switched is false, the old interface has its
-// name, and may lack routes that went while it was down.
+// TakePlace gives the new interface the name, the addresses, the routes and everything else of the old one. The old one
+// gets a temporary name. switched says that the new interface has the name: even then, TakePlace may have failed to add
+// something. If switched is false, the old interface has its name, but may lack routes that went while it was down.
 //
-// Since Linux 6.2 an interface that is up can be renamed. There both are up until Retire, so the pod
-// is never without: what it sends leaves by the new one, and what still comes in by the old one is
-// taken. The caller tells the neighbours in between. On older kernels, and for a port of a bridge or
-// VRF, the old interface goes down first: two ports of one bridge on one wire would make a loop.
+// Since Linux 6.2 an interface that is up can be renamed. Then both are up until Retire, so the pod always has an
+// interface: it sends by the new one, and still receives by the old one. Between TakePlace and Retire, the caller
+// announces to the neighbours. On older kernels, and for a port of a bridge or VRF, the old interface goes down first:
+// two ports of one bridge on one wire would make a loop.
 func (r *Replacement) TakePlace() (switched bool, err error) {
 	after, err := r.takeover()
 	if r.overlaps() {
@@ -111,8 +110,8 @@ func (r *Replacement) TakePlace() (switched bool, err error) {
 	return true, err
 }
 
-// unaddress takes the addresses from the old interface. Its routes to their networks go, and what the
-// pod sends leaves by those of the new one.
+// unaddress removes the addresses from the old interface. Its routes to their networks go with them. Then the pod sends
+// by the routes of the new interface.
 func (r *Replacement) unaddress() error {
 	var batch []rtnl.Message
 	for _, a := range r.want.Addresses {
@@ -121,8 +120,8 @@ func (r *Replacement) unaddress() error {
 	return r.sandbox.socket.Run(batch...)
 }
 
-// Retire sets the old interface down, if it is not. It takes an RCU grace period, in which the
-// kernel drops what comes in by it.
+// Retire sets the old interface down if it is up. That takes an RCU grace period. During it, the kernel drops packets
+// that come in by the old interface.
 func (r *Replacement) Retire() error {
 	if !r.overlaps() {
 		return nil
@@ -136,7 +135,7 @@ func (n *Namespace) afterwards(first rtnl.Message, others []rtnl.Message) error 
 	return errors.Join(failed, more)
 }
 
-// overlaps says whether both interfaces are up for a moment.
+// overlaps says whether both interfaces are up at the same time for a moment.
 func (r *Replacement) overlaps() bool {
 	return renamesLive() && r.want.Master == nil && r.want.Link.Up
 }
@@ -159,7 +158,7 @@ func (r *Replacement) takeover() ([]rtnl.Message, error) {
 	}
 	_, late := settingsInOrder(r.want.Settings, knownState)
 	want := r.want
-	// A route of another interface stays, because the address that it has as its source is always there.
+	// A route of another interface stays, because its source address is always there.
 	want.Routes = slices.DeleteFunc(slices.Clone(want.Routes), func(route netstate.Route) bool { return route.Device != "" })
 	after, err := r.sandbox.afterUp(r.New, want, true)
 	return slices.Concat(batch, announcing(r.New, late), addAddresses(r.New, want.Addresses, true), after), errors.Join(append(errs, err)...)
@@ -175,7 +174,7 @@ func rename(index int, name string, up bool) rtnl.Message {
 	return rtnl.Message{Request: request, What: fmt.Sprintf("rename the device with index %d to %s", index, name)}
 }
 
-// takeBack gives the old interface its name again, and takes the new one away.
+// takeBack gives the old interface its name back, and deletes the new one.
 func (r *Replacement) takeBack() error {
 	errs := []error{r.Discard()}
 	if name, err := r.sandbox.NameOf(r.Old); err != nil || name != r.want.Link.Name {
@@ -187,7 +186,7 @@ func (r *Replacement) takeBack() error {
 	return errors.Join(errs...)
 }
 
-// Discard deletes the new interface. It is for one that has not taken the place.
+// Discard deletes the new interface. It is for one that has not taken the old one's place.
 func (r *Replacement) Discard() error { return r.sandbox.deleteIndex(r.New, r.temporary) }
 
 // deleteIndex deletes the device of that index. It is no error if it is gone.
@@ -198,9 +197,8 @@ func (n *Namespace) deleteIndex(index int, name string) error {
 	return nil
 }
 
-// DeleteRetired deletes the interface of that index that a Replacement has replaced. It leaves alone
-// a device that has no temporary name, and so is none that was replaced. deleted says whether there
-// was one.
+// DeleteRetired deletes the replaced interface with that index. It leaves alone a device without a temporary name,
+// because that was not replaced. deleted says whether there was one.
 func (n *Namespace) DeleteRetired(index int) (deleted bool, err error) {
 	device, err := n.Device(index)
 	if errors.Is(err, ErrNoDevice) || err == nil && (!temporaryForm.MatchString(device.Name) || !creates(device.Kind)) {
@@ -215,8 +213,8 @@ func (n *Namespace) DeleteRetired(index int) (deleted bool, err error) {
 	return true, errors.Join(err, n.deleteIndex(index, device.Name))
 }
 
-// GiveBack gives the interface of that index its name again, if a kill came before its Replacement had the name. It
-// leaves alone a device that has no temporary name, and does nothing if the name is taken.
+// GiveBack gives the interface with that index its name back, if a kill came before its Replacement had the name. It
+// leaves alone a device without a temporary name. It does nothing if the name is taken.
 func (n *Namespace) GiveBack(index int, name string) error {
 	device, err := n.Device(index)
 	if errors.Is(err, ErrNoDevice) || err == nil && !temporaryForm.MatchString(device.Name) {

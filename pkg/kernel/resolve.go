@@ -15,10 +15,9 @@ import (
 // Both are of one family.
 type Question struct{ From, Of netip.Addr }
 
-// Resolve asks the neighbours on the link of the device of that index, as the kernel does before it sends
-// to them, and returns the addresses of those that answer. It sends p.Count rounds, and waits p.Wait after
-// each. It returns as soon as all have answered. It changes nothing: neither the device nor the table of
-// neighbours.
+// Resolve asks neighbours on the link of the device with that index, as the kernel does before it sends to them. It
+// returns the addresses that answer. It sends p.Count rounds, and waits p.Wait after each. It returns as soon as all
+// have answered. It does not change the device or the table of neighbours.
 //
 // The device must be up. It returns ErrNoDevice if there is no such device, ErrUnsupported for one that
 // does not resolve addresses, ErrNoCarrier if nothing can be sent, or the error of ctx.

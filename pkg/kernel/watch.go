@@ -14,15 +14,15 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 )
 
-// Sort says what sorts of things changed. Each bit is one sort.
+// Sort says which sorts of things changed. Each bit is one sort.
 type Sort uint16
 
 // The sorts.
 const (
 	// LinkChanged: a device came, went or changed.
 	LinkChanged Sort = 1 << iota
-	// LinkDown: a device was down or went. The kernel tells this before it drops the addresses and routes of the device
-	// (dev_close_many and __dev_notify_flags in net/core/dev.c). It may be up again by now.
+	// LinkDown: a device was down or went. The kernel reports this before it drops the addresses and routes of the
+	// device (dev_close_many and __dev_notify_flags in net/core/dev.c). The device may be up again by now.
 	LinkDown
 	AddressChanged
 	RouteChanged
@@ -30,23 +30,24 @@ const (
 	NeighbourChanged
 	SettingChanged
 	QdiscChanged
-	// NamespaceGone: the namespace is no longer heard, because the kernel says that it has ended. It is the last change
-	// of that namespace. Very rarely it has not ended: another namespace had its number before, and ended while Add ran.
-	// Then a new Add succeeds.
+	// NamespaceGone: the kernel says that the namespace has ended, so the watch does not hear it any more. It is the
+	// last change of that namespace. Very rarely the namespace has not ended: another one had its number before, and
+	// ended while Add ran. Then a new Add succeeds.
 	NamespaceGone
 )
 
-// Change says that something about a device has changed. It is a mark only: what there is now, a look tells.
+// Change says that something about a device has changed. It does not have the new state: the caller looks at the
+// device.
 type Change struct {
-	// Namespace is as Add got it, or the watch's own.
+	// Namespace is the one given to Add, or the watch's own.
 	Namespace attachment.Namespace
-	// Index is that of the device. It is 0 if the change is about no device or about several.
+	// Index is the device's index. It is 0 if the change is about no device or about several.
 	Index int
 	Sorts Sort
-	// Before are addresses and routes that came or went before the device was down for the first time, in order. A
-	// reading of the device may come too late for them. Not every change is among them. Only a SandboxWatch tells them.
+	// Before are addresses and routes that came or went before the device was first down, in order. A reading of the
+	// device may come too late for them. Before does not have every change. Only a SandboxWatch fills it in.
 	Before []Told
-	// TooMuch says that there were more than Before can have. It is empty then.
+	// TooMuch says that there were more changes than Before can have. Then Before is empty.
 	TooMuch bool
 }
 
@@ -55,7 +56,7 @@ type Changes struct {
 	// Overrun says that messages are lost. Anything may have changed in every namespace of the watch: look at everything
 	// again. The end of a namespace may have been missed too.
 	Overrun bool
-	// List has each device once.
+	// List has an entry for each device that changed.
 	List []Change
 }
 
@@ -67,19 +68,20 @@ type WatchOptions struct {
 
 const (
 	defaultReceiveBuffer = 4 << 20
-	// messageSize is the least that a message takes in the receive buffer: the kernel counts the whole struct sk_buff.
+	// messageSize is the least space that a message takes in the receive buffer: the kernel counts the whole struct
+	// sk_buff.
 	messageSize = 512
-	// breath is how long a watch rests after it was woken. A flood of changes then wakes it 500 times per second. Take
-	// does not wait for it.
+	// breath is how long a watch rests after it wakes. So a flood of changes wakes it at most 500 times per second.
+	// Take does not wait for that.
 	breath = 2 * time.Millisecond
-	// maxBefore is how much a device can have in Before. Of one that changes more at a time, nothing is told.
+	// maxBefore is how many changes a device can have in Before. With more changes at a time, Before is empty.
 	maxBefore = 64
-	// maxMarks is how many devices of a namespace are told apart. A pod can make any number.
+	// maxMarks is how many devices of a namespace are marked separately. A pod can make any number of devices.
 	maxMarks = 256
 )
 
-// Watch hears what changes about devices. Its memory is bounded: equal changes become one. It never lets the kernel
-// wait. Several goroutines may use it at once. The caller closes it.
+// Watch hears changes of devices. Its memory is bounded: equal changes become one. It never makes the kernel wait.
+// Several goroutines may use it at once. The caller closes it.
 type Watch struct {
 	listener *rtnl.Listener
 	changed  chan struct{}
@@ -94,7 +96,7 @@ type Watch struct {
 	sources map[int]*source
 	dirty   []*source
 	overrun bool
-	// deaf says that the kernel tells nothing more until the socket has been emptied.
+	// deaf says that the kernel sends nothing more until the socket is emptied.
 	deaf bool
 }
 
@@ -103,7 +105,7 @@ type source struct {
 	namespace attachment.Namespace
 	// marks are the changes by the index of the device. They are empty unless the source is dirty.
 	marks map[int]*mark
-	// tells says that Before is of interest.
+	// tells says that the source fills in Before.
 	tells bool
 }
 
@@ -111,12 +113,12 @@ type source struct {
 type mark struct {
 	sorts  Sort
 	before []Told
-	// closed says that before is complete. tooMuch says that there was more of it than is kept.
+	// closed says that before is complete. tooMuch says that there were more changes than before can have.
 	closed, tooMuch bool
 }
 
-// Watch hears the changes of all devices of n, but not of their addresses and routes. Everything that changes after
-// Watch has returned is told. So the caller looks at the devices afterwards.
+// Watch hears the changes of all devices of n, but not of their addresses and routes. It reports everything that
+// changes after Watch has returned. So the caller first calls Watch, and then looks at the devices.
 func (n *Namespace) Watch(opts WatchOptions) (*Watch, error) {
 	w, err := n.watch(opts, rtnl.Hearing{Groups: []int{unix.RTNLGRP_LINK}})
 	if err != nil {
@@ -166,8 +168,8 @@ func (w *Watch) Close() {
 // Changed gets a value when there is something to Take. One value can stand for many changes.
 func (w *Watch) Changed() <-chan struct{} { return w.changed }
 
-// Take returns what has changed since the last Take, up to this moment: a change that was complete before the call is
-// in it, or in an earlier one.
+// Take returns what has changed since the last Take. A change that was complete before the call is in this result or in
+// an earlier one.
 func (w *Watch) Take() Changes {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -218,7 +220,7 @@ func (w *Watch) read() {
 	}
 }
 
-// hear takes a message about the namespace of that number.
+// hear handles a message about the namespace with that number.
 func (w *Watch) hear(number int, m *syscall.NetlinkMessage) {
 	if number == rtnl.Own && (m.Header.Type == unix.RTM_NEWNSID || m.Header.Type == unix.RTM_DELNSID) {
 		w.hearNumber(m)

@@ -9,14 +9,14 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Told is an address or a route that came or went, as a checkpoint has it. One of the two is set.
+// Told is an address or a route that came or went, in the form of a checkpoint. One of the two is set.
 type Told struct {
 	Gone    bool
 	Address *netstate.Address
 	Route   *netstate.Route
 }
 
-// IsOf reports whether both tell of the same address or route.
+// IsOf reports whether both are about the same address or route.
 func (t Told) IsOf(other Told) bool {
 	switch {
 	case t.Address != nil && other.Address != nil:
@@ -27,8 +27,8 @@ func (t Told) IsOf(other Told) bool {
 	return false
 }
 
-// hear takes what a message says of the addresses and routes of the device. When the device goes down, the kernel says
-// so before it drops them. So nothing counts that comes after that.
+// hear handles what a message says about the addresses and routes of the device. When the device goes down, the kernel
+// reports that before it drops them. So hear ignores everything after that report.
 func (m *mark) hear(message *syscall.NetlinkMessage) {
 	m.closed = m.closed || m.sorts&LinkDown != 0
 	is := toldBy(message)
@@ -40,8 +40,8 @@ func (m *mark) hear(message *syscall.NetlinkMessage) {
 	}
 }
 
-// toldBy returns the address or the route that a message tells, if a checkpoint can have it. It returns nothing for a
-// route through several next hops: what is in the kernel then depends on what was there before.
+// toldBy returns the address or the route in a message, if a checkpoint can have it. It returns nothing for a route
+// with several next hops: what the kernel has then depends on what was there before.
 func toldBy(message *syscall.NetlinkMessage) (is Told) {
 	switch message.Header.Type {
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
@@ -59,7 +59,7 @@ func toldBy(message *syscall.NetlinkMessage) (is Told) {
 	return is
 }
 
-// isPlain reports whether a checkpoint can have the route, and has all of it without a further look.
+// isPlain reports whether a checkpoint can have the route, and whether the message has all of it.
 func (r parsedRoute) isPlain() bool {
 	return !r.skip && r.hasPlace() && len(r.hops) == 0 && len(r.lost) == 0 && !r.expires && !r.encapsulated &&
 		!slices.Contains(kernelsOwn, r.Protocol) && r.Table != unix.RT_TABLE_LOCAL && netstate.DaemonOf(r.Protocol) == ""

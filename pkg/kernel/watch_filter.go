@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where a message has what the filter looks at. A struct nlmsghdr of 16 bytes comes first. Each structure behind it
-// begins with the family.
+// The offsets of the fields that the filter looks at. A struct nlmsghdr of 16 bytes comes first. Each structure behind
+// it begins with the family.
 const (
 	atType       = 4
 	atFamily     = unix.SizeofNlMsghdr
@@ -19,7 +19,7 @@ const (
 )
 
 // withoutNoise is a socket filter. It drops these messages before they take room in the receive buffer, because no
-// checkpoint has anything of what they tell:
+// checkpoint contains what they report:
 //
 //   - ports and forwarding entries of bridges (AF_BRIDGE);
 //   - neighbours that the kernel has learnt. It tells several changes of each neighbour that a pod talks to. A

@@ -12,17 +12,17 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 )
 
-// SandboxWatch hears many namespaces by one socket: what changes about devices, addresses, routes, rules, neighbours
-// that somebody made, forwarding settings and qdiscs. It keeps no namespace open, so a namespace can end while it is
-// heard.
+// SandboxWatch hears many namespaces through one socket. It hears changes of devices, addresses, routes, rules,
+// neighbours that somebody made, forwarding settings and qdiscs. It keeps no namespace open, so a namespace can end
+// while the watch hears it.
 //
-// The kernel tells nothing of most sysctls, of proxy neighbours, and of a permanent neighbour that becomes a learnt one.
+// The kernel does not report most sysctls, proxy neighbours, and a permanent neighbour that becomes a learnt one.
 type SandboxWatch struct {
 	*Watch
 	own *Namespace
 }
 
-// sandboxGroups are what a SandboxWatch hears. RTNLGRP_NSID tells which namespaces have ended.
+// sandboxGroups are the groups that a SandboxWatch hears. RTNLGRP_NSID reports which namespaces have ended.
 var sandboxGroups = []int{
 	unix.RTNLGRP_NSID, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE,
 	unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_NETCONF,
@@ -40,9 +40,9 @@ func (n *Namespace) WatchSandboxes(opts WatchOptions) (*SandboxWatch, error) {
 	return &SandboxWatch{Watch: w, own: n}, nil
 }
 
-// Add hears the namespace from now on, if its path still leads to it. Everything that changes after Add has returned is
-// told. A namespace can be added twice. Add returns ErrNoNamespace if there is no namespace at the path, and
-// attachment.ErrOtherNamespace if there is another one.
+// Add makes the watch hear the namespace, if its path still leads to it. The watch reports everything that changes
+// after Add has returned. A namespace can be added twice. Add returns ErrNoNamespace if there is no namespace at the
+// path, and attachment.ErrOtherNamespace if there is another one.
 func (w *SandboxWatch) Add(namespace attachment.Namespace) error {
 	there, err := Open(namespace.Path)
 	if err != nil {
@@ -65,7 +65,7 @@ func (w *SandboxWatch) Add(namespace attachment.Namespace) error {
 	return nil
 }
 
-// Remove stops hearing the namespace. The kernel goes on telling of it, and the watch passes over that.
+// Remove stops hearing the namespace. The kernel still sends messages about it, and the watch ignores them.
 func (w *SandboxWatch) Remove(namespace attachment.Namespace) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,7 +77,7 @@ func (w *SandboxWatch) Remove(namespace attachment.Namespace) {
 	}
 }
 
-// hearNumber takes the message that a number was given to a namespace or is free again.
+// hearNumber handles the message that a namespace got a number, or that a number is free again.
 func (w *Watch) hearNumber(m *syscall.NetlinkMessage) {
 	number, err := numberIn(m.Data)
 	if err != nil {
@@ -88,13 +88,13 @@ func (w *Watch) hearNumber(m *syscall.NetlinkMessage) {
 	if m.Header.Type != unix.RTM_DELNSID || !heard {
 		return
 	}
-	// What follows under this number is another namespace's.
+	// Later messages with this number are about another namespace.
 	delete(w.sources, number)
 	w.mark(s, 0, NamespaceGone)
 }
 
-// numberOf returns the number by which n knows other, as assignID does. It asks the kernel each time, and remembers
-// nothing: a long-lived host opens many sandboxes.
+// numberOf returns the number by which n knows other, as assignID does. It asks the kernel each time and remembers
+// nothing, because a long-lived host opens many sandboxes.
 func (n *Namespace) numberOf(other *Namespace) (int, error) {
 	number, err := n.askNumber(other)
 	if err != nil || number >= 0 {

@@ -9,14 +9,14 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 )
 
-// netconfIndex is NETCONFA_IFINDEX (linux/netconf.h). Its value is negative where it means no single device.
+// netconfIndex is NETCONFA_IFINDEX (linux/netconf.h). Its value is negative if it means no single device.
 const netconfIndex = 1
 
 // indexAt is where the structures of these messages have the index of the device, in four bytes: struct ifinfomsg,
 // ifaddrmsg, ndmsg and tcmsg.
 const indexAt = 4
 
-// told returns what sort of change a message tells, and of which device. The sort is 0 if it is of no interest. told
+// told returns the sort of change in a message, and the device. The sort is 0 if the message is of no interest. told
 // returns ErrMalformed for a message that is cut off.
 func told(m *syscall.NetlinkMessage) (index int, sorts Sort, err error) {
 	switch m.Header.Type {
@@ -48,7 +48,7 @@ func linkTold(m *syscall.NetlinkMessage) (index int, sorts Sort, err error) {
 	if err := rtnl.CheckHeader(m.Data, unix.SizeofIfInfomsg); err != nil {
 		return 0, 0, err
 	}
-	if m.Data[0] != unix.AF_UNSPEC { // It is about a protocol's part of the device.
+	if m.Data[0] != unix.AF_UNSPEC { // The message is about one protocol's part of the device.
 		return 0, 0, nil
 	}
 	const flagsAt = 8

@@ -24,13 +24,13 @@ import (
 // requestLimit bounds a request.
 const requestLimit = 10 * time.Second
 
-// Client asks a Kubernetes API. Only pods and events are known to it: the generated clients link every kind that Kubernetes
-// has, and take megabytes of memory.
+// Client asks a Kubernetes API. It knows only pods and events: the generated clients link every kind of Kubernetes, and
+// take megabytes of memory.
 type Client struct{ api rest.Interface }
 
-// Connect returns a client of the API that the kubeconfig file names. Without a file it is the API of the cluster, if this
-// process is a container with a service account, and nil otherwise. No request is made. A file that is not there
-// is fs.ErrNotExist. What client-go says by itself goes to the log.
+// Connect returns a client of the API that the kubeconfig file names. Without a file, it is the API of the cluster if
+// this process is a container with a service account. Otherwise Connect returns nil. It makes no request. The error
+// matches fs.ErrNotExist if the file is missing. Messages of client-go go to the log.
 func Connect(kubeconfig string, log *slog.Logger) (*Client, error) {
 	config, err := configOf(kubeconfig)
 	if config == nil {
@@ -75,7 +75,7 @@ func newClient(config *rest.Config) (*Client, error) {
 	return &Client{api}, nil
 }
 
-// identity is what makes a pod known. A request for it asks for the metadata alone.
+// identity is what identifies a pod. A request for it asks only for the metadata.
 type identity struct {
 	Metadata struct {
 		UID         types.UID         `json:"uid"`

@@ -18,7 +18,7 @@ current-context: c
 users: [{name: u, user: {token: secret}}]
 `
 
-// A file that cannot be used is told at the start, and not with the first event.
+// Connect reports a file that cannot be used. The error does not wait for the first event.
 func TestConnect(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	for name, test := range map[string]struct{ text, want string }{

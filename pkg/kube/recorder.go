@@ -31,11 +31,11 @@ const (
 	noUID = "no_uid"
 	// rateLimited: there were too many events on this pod.
 	rateLimited = "rate_limited"
-	// queueFull: newer events took its place while the API did not answer.
+	// queueFull: newer events took the event's place while the API did not answer.
 	queueFull = "queue_full"
 	// expired: the API did not answer for mostAge.
 	expired = "expired"
-	// refused: the API does not allow it, or finds a fault with it.
+	// refused: the API does not allow the event, or rejects it as invalid.
 	refused = "refused"
 )
 
@@ -59,22 +59,22 @@ const (
 
 // Recorder writes events on pods. Record may be called at any time, from several goroutines. Run writes them.
 //
-// client-go's own recorders (tools/record, tools/events) drop events without a word that anybody could count, and
-// tools/events makes a goroutine for each event that waits. So the Recorder has a queue of its own. What tells repeated events
-// from new ones is client-go's EventCorrelator, as in the kubelet.
+// client-go's own recorders (tools/record, tools/events) drop events without a way to count them, and tools/events
+// makes a goroutine for each waiting event. So the Recorder has its own queue. As in the kubelet, client-go's
+// EventCorrelator finds repeated events.
 type Recorder struct {
 	client  *Client
 	source  corev1.EventSource
 	log     *slog.Logger
 	queue   chan *queued
 	limiter flowcontrol.RateLimiter
-	// correlator is Run's alone.
+	// Only Run uses correlator.
 	correlator *record.EventCorrelator
-	// away and refusing say that the last request was not answered, or refused. They are Run's alone.
+	// away says that the last request got no answer. refusing says that it was refused. Only Run uses them.
 	away, refusing bool
-	// awayAt is when the API was found away last. It is Run's alone.
+	// awayAt is when the API last did not answer. Only Run uses it.
 	awayAt time.Time
-	// now and firstWait are a test's to change.
+	// Tests change now and firstWait.
 	now       func() time.Time
 	firstWait time.Duration
 
@@ -263,8 +263,8 @@ func (r *Recorder) store(ctx context.Context, c *record.EventCorrelateResult) (r
 	return sent, nil
 }
 
-// isTemporary says that the same request can work later. Whoever does not answer may do so later. A certificate or a token that
-// is over is replaced by the kubelet.
+// isTemporary says that the same request can work later. An API that does not answer may answer later. The kubelet
+// replaces a certificate or a token that has expired.
 func (r *Recorder) isTemporary(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !errors.As(err, &status) {

@@ -31,8 +31,8 @@ func Dir(part string) (string, error) {
 	return filepath.Join(dir, part), nil
 }
 
-// Once makes path by calling build with a temporary path beside it, unless path is there. One process builds, the others
-// wait for it; path appears complete or not at all.
+// Once makes path, unless it is there: it calls build with a temporary path beside it. One process builds, and the
+// others wait for it. path appears complete or not at all.
 func Once(path string, build func(partial string) error) error {
 	if Exists(path) {
 		return nil

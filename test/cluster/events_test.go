@@ -125,8 +125,8 @@ func isThere(netns string) bool {
 
 const hash = "0123456789abcdef0123456789abcdef" // As the kubelet makes the UIDs of static pods.
 
-// An interface is lost and restored, and "kubectl describe pod" tells of it: with the rights of deploy/, on pods that live, also
-// while the API comes and goes.
+// An interface is lost and restored, and "kubectl describe pod" shows both. The agent has the rights of deploy/. Only
+// living pods get events. This also works while the API comes and goes.
 func TestEvents(t *testing.T) {
 	fresh.Run(t, "", "mount -t tmpfs own /run && mkdir -p /run/secrets/kubernetes.io/serviceaccount")
 	t.Cleanup(func() { fresh.Run(t, "", "umount /run") })
@@ -249,8 +249,8 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// many has many pods lose their interfaces at once. Each of them gets its event, and the API gets no more than 40 requests at once and
-// 20 a second. An event takes two.
+// many makes many pods lose their interfaces at once. Each pod gets its event. The API gets at most 40 requests at once
+// and 20 per second. An event takes two requests.
 func (h *host) many(t *testing.T, a *api) {
 	pods := 40
 	if os.Getenv("RELINK_LONG") != "" {

@@ -26,7 +26,7 @@ type agentNode struct {
 	made int
 }
 
-// agentPod is a pod, and what it has to have.
+// agentPod is a pod, and the state that it must have.
 type agentPod struct {
 	*pod
 	state string
@@ -199,8 +199,9 @@ func (n *agentNode) flat(t *testing.T) (descriptors, memory int) {
 	return len(fds), memory
 }
 
-// The parent goes and comes back many times, with random pauses, while pods come and go, somebody changes their interfaces, and the agent
-// is killed. Every living pod is whole each time, no dead one comes back, and nothing that somebody did is undone.
+// The parent goes and comes back many times, with random pauses. During that time pods come and go, somebody changes
+// their interfaces, and the agent is killed. Each time, every living pod is whole, no dead pod comes back, and the
+// agent undoes no change.
 func TestAgentThroughReloads(t *testing.T) {
 	n := &agentNode{node: newNode(t)}
 	for range 5 {

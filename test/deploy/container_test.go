@@ -103,8 +103,8 @@ func TestEachRightMissing(t *testing.T) {
 	}
 }
 
-// The agent runs with exactly the rights and mounts of the DaemonSet. It sees the network namespaces that come after its
-// start. When a pod is deleted, the namespace dies: nothing of the agent keeps it.
+// The agent runs with exactly the rights and mounts of the DaemonSet. It sees network namespaces that come after its
+// start. When a pod is deleted, its namespace ends: the agent does not keep it.
 func TestPodsComeAndGo(t *testing.T) {
 	directories(t)
 	pod, c := agent(t)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deaf mounts a file system that takes requests and answers none. Whoever looks for a file in it waits like a process whose driver
-// hangs: not even SIGKILL ends it. It ends with the test.
+// deaf mounts a file system that accepts requests and never answers. A process that opens a file there waits as in a
+// driver that hangs: not even SIGKILL ends it. The file system ends with the test.
 func deaf(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -50,7 +50,7 @@ func deaf(t *testing.T) string {
 	return dir
 }
 
-// Somebody who waits for a driver that hangs cannot be killed. The pods and the kubelet come back all the same.
+// A process that waits for a hanging driver cannot be killed. The pods and the kubelet come back all the same.
 func TestACommandThatCannotBeKilled(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")

@@ -82,7 +82,8 @@ func TestViaNobodyNotices(t *testing.T) {
 	}
 }
 
-// What is wrong with the old device keeps the pods on the other one. They work there, and the report says how to move them.
+// If something is wrong with the old device, the pods stay on the other one. They work there, and the report says how
+// to move them back.
 func TestViaThePodsStay(t *testing.T) {
 	t.Parallel()
 	h := newHostWithSpare(t)
@@ -101,7 +102,8 @@ func TestViaThePodsStay(t *testing.T) {
 	}
 }
 
-// A pod that cannot be moved is said before anything is touched. With --force it is cut off and restored.
+// The guard reports a pod that cannot be moved before it touches anything. With --force, that pod is cut off and
+// restored.
 func TestViaWhatCannotBeMoved(t *testing.T) {
 	t.Parallel()
 	h := newHostWithSpare(t)

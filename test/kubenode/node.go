@@ -183,7 +183,7 @@ func (p *program) end() {
 	select {
 	case <-p.ended:
 	case <-time.After(10 * time.Second):
-		_ = p.process.Kill() // It does not heed SIGTERM.
+		_ = p.process.Kill() // It ignores SIGTERM.
 		<-p.ended
 	}
 }
@@ -211,8 +211,8 @@ func (n *Node) connect(ctx context.Context) (err error) {
 	})
 }
 
-// Network makes another network configuration the one of the pods to come, and waits until containerd has read it. It must have
-// the name of the one before: containerd deletes each pod by the present configuration.
+// Network sets the network configuration for later pods, and waits until containerd has read it. It must have the same
+// name as the one before: containerd deletes each pod by the present configuration.
 func (n *Node) Network(ctx context.Context, network string) error {
 	text, err := os.ReadFile(network)
 	if err != nil {

@@ -144,8 +144,8 @@ func (w *watch) awaitLoss() {
 	}
 }
 
-// whole says that this namespace has eth0 up, all addresses, and a default route for each kind of address. The routes are what
-// comes last and costs least: the processor is shared with those who restore.
+// whole says that this namespace has eth0 up, all addresses, and a default route for each kind of address. It looks at
+// the routes first: they come last and cost least. The restore needs the same processor.
 func whole(addresses []string) bool {
 	for _, address := range addresses {
 		if !hasDefaultRoute(address) {

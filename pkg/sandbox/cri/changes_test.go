@@ -19,7 +19,7 @@ func awaitHint(t *testing.T, changed <-chan struct{}) {
 	}
 }
 
-// A hint comes for what has changed, again after a stream that broke, and however many events nobody took.
+// A change gives a hint: also after a broken stream, and also after many events that nobody took.
 func TestChangesHint(t *testing.T) {
 	socket := socketIn(t)
 	r := &runtime{events: make(chan *runtimeapi.ContainerEventResponse)}

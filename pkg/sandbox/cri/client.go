@@ -29,8 +29,8 @@ const (
 var ErrOldAPI = errors.New("it does not serve the API CRI v1: its version is older than Kubernetes 1.26 asks for," +
 	" or its CRI plugin is off (disabled_plugins in containerd's config.toml)")
 
-// Client asks a container runtime. It connects when it is asked, and again if the runtime was away: a Client is there before
-// the runtime is. It is safe for use by several goroutines.
+// Client asks a container runtime. It connects at the first question, and again if the runtime was away. So a Client
+// can be made before the runtime runs. It is safe for use by several goroutines.
 type Client struct {
 	find  func() ([]endpoint, error)
 	limit time.Duration
@@ -83,8 +83,8 @@ func (c *Client) Runtime(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s at %s", conn.runtime, conn.at), nil
 }
 
-// connect returns the connection to the one runtime that answers. Several that answer are an error: a runtime that runs no
-// pod would show all sandboxes of the node as gone.
+// connect returns the connection to the only runtime that answers. It is an error if several answer: a runtime without
+// pods would show all sandboxes of the node as gone.
 func (c *Client) connect(ctx context.Context) (*connection, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +139,7 @@ func dial(ctx context.Context, at endpoint, limit time.Duration) (*connection, e
 	return &connection{at: at, runtime: version.RuntimeName + " " + version.RuntimeVersion, wire: wire, api: api}, nil
 }
 
-// forget drops a connection whose runtime went away, so that the next call looks for the runtime anew.
+// forget drops a connection whose runtime went away. Then the next call searches for the runtime again.
 func (c *Client) forget(conn *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

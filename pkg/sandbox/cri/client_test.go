@@ -169,7 +169,7 @@ func TestARuntimeThatRestarts(t *testing.T) {
 	}
 }
 
-// A socket that is left over does not hide the runtime that runs. Of two that run, none is taken for the other.
+// A socket without a runtime does not hide the runtime that runs. If two runtimes run, the client chooses neither.
 func TestSeveralDefaultSockets(t *testing.T) {
 	f := finder{getenv: func(string) string { return "" }, root: t.TempDir()}
 	c := &Client{find: f.find, limit: listLimit}

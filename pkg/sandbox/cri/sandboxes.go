@@ -19,9 +19,9 @@ import (
 // atOnce is how many questions a runtime gets at a time.
 const atOnce = 8
 
-// Sandboxes returns the runtime's sandboxes. It takes ten seconds at most. A sandbox that goes meanwhile is left out. With an
-// error there can be sandboxes too: those that the runtime told of. The error names the endpoint. errors.Is tells
-// ErrNoRuntime, ErrOldAPI and context.DeadlineExceeded apart.
+// Sandboxes returns the runtime's sandboxes. It takes ten seconds at most. It leaves out a sandbox that goes during the
+// call. With an error, it still returns the sandboxes that the runtime reported. The error names the endpoint.
+// errors.Is matches ErrNoRuntime, ErrOldAPI and context.DeadlineExceeded.
 func (c *Client) Sandboxes(ctx context.Context) ([]sandbox.OfRuntime, error) {
 	ctx, stop := context.WithTimeout(ctx, c.limit)
 	defer stop()
@@ -61,8 +61,8 @@ func (c *Client) lost(conn *connection, err error) {
 	}
 }
 
-// ask returns the sandbox with its network namespace, which only the verbose status tells. It is nil for a sandbox that has
-// gone meanwhile. If the namespace is not told, there is a sandbox and an error.
+// ask returns the sandbox with its network namespace. Only the verbose status has the namespace. ask returns nil for a
+// sandbox that has gone. If the status lacks the namespace, ask returns the sandbox and an error.
 func (conn *connection) ask(ctx context.Context, limit time.Duration, item *runtimeapi.PodSandbox) (*sandbox.OfRuntime, error) {
 	s := &sandbox.OfRuntime{
 		ContainerID: item.Id,
