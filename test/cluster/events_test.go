@@ -141,9 +141,9 @@ func TestEvents(t *testing.T) {
 	anew := a.pod(t, "db-0", nil)
 	netns := h.attach(t, 1, "web-0", string(web))
 	h.attach(t, 2, "proxy-node1", hash)
-	h.attach(t, 3, "db-0", "00000000-0000-4000-8000-000000000001") // The pod db-0 was deleted and made anew elsewhere.
+	h.attach(t, 3, "db-0", "00000000-0000-4000-8000-000000000001") // The pod db-0 was deleted and made again on another node.
 	h.attach(t, 4, "gone-0", "00000000-0000-4000-8000-000000000002")
-	h.attach(t, 5, "old-0", "") // Of a runtime that does not tell the UID.
+	h.attach(t, 5, "old-0", "") // The runtime of this pod does not give the UID.
 
 	inPod := []string{"KUBERNETES_SERVICE_HOST=127.0.0.1", "KUBERNETES_SERVICE_PORT=6443", "NODE_NAME=node1"}
 	files(t, map[string]string{"token": a.token(t), "ca.crt": read(t, a.path("ca.crt"))})

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The real agent restores nothing while the command runs, although the NIC is back, and goes on afterwards.
+// The real agent restores nothing while the command runs, although the NIC is back. Afterwards it goes on.
 func TestTheAgentWaitsForTheGuard(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")

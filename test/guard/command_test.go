@@ -21,7 +21,7 @@ func contains(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// The whole work, in its order, and what the command sees meanwhile.
+// The whole work in order, and what the command sees while it runs.
 func TestGuardBringsEverythingBack(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")
@@ -39,7 +39,7 @@ func TestGuardBringsEverythingBack(t *testing.T) {
 	if after := h.read("units/after"); after != "252\n" {
 		t.Errorf("the timer is for %q seconds", after)
 	}
-	// Whoever comes later sees it, too.
+	// A later --follow shows the log, too.
 	follow, status := h.status(t, h.relink("guard", "--follow"))
 	if status != 0 || follow != h.read("guard/log") || !strings.Contains(follow, "the command speaks\n") {
 		t.Errorf("follow: %d\n%s", status, follow)
@@ -103,7 +103,7 @@ func TestOtherUnits(t *testing.T) {
 	h.whole(t, "active")
 }
 
-// Nothing is touched if the pods are not as recorded before, and if the kubelet cannot be stopped.
+// The guard touches nothing if the pods are not as recorded before the command, or if the kubelet cannot be stopped.
 func TestWhatGuardRefuses(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")
@@ -140,7 +140,7 @@ func TestTheNICNeverComesBack(t *testing.T) {
 func TestACommandThatHangs(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")
-	// It ignores TERM, and so does what it has started in a session of its own.
+	// The command ignores TERM, and so does a process that it has started in another session.
 	out := h.guard(t, 124, reload+`; trap "" TERM INT; setsid sh -c 'trap "" TERM; echo $$ >"$UNITS/daemon"; while :; do sleep 1; done' & while :; do sleep 1; done`, "--limit", "1s")
 	contains(t, out, "the command has run for 1s: guard ends it", "the command gets SIGTERM", "the command gets SIGKILL", "SIGKILL for sh (process ", "the command was ended at its limit", "everything is back")
 	h.whole(t, "active")
@@ -151,7 +151,7 @@ func TestACommandThatHangs(t *testing.T) {
 	}
 }
 
-// What the command leaves behind is named and lives on. It holds no lock of the guard.
+// The report names processes that the command leaves behind. They live on, and hold no lock of the guard.
 func TestACommandThatForks(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")
@@ -165,7 +165,7 @@ func TestACommandThatForks(t *testing.T) {
 	fresh.Run(t, "", `for n in 97 98; do kill $(pgrep -x -f "sleep $n"); done`)
 }
 
-// With --quiet it says only what is wrong. The command's output is the command's.
+// With --quiet, the guard writes only problems. It still shows the command's output.
 func TestQuiet(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")
@@ -179,7 +179,8 @@ func TestQuiet(t *testing.T) {
 	contains(t, out, "NOT BACK: shop/web-0: ", "not back: relink status shows what is wrong")
 }
 
-// An agent that runs and does not answer may restore while the command works. Somebody else's pause is left alone.
+// An agent that does not answer may restore while the command runs. The guard leaves an earlier pause of somebody else
+// alone.
 func TestThePauseOfTheAgent(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")
@@ -199,13 +200,13 @@ func TestThePauseOfTheAgent(t *testing.T) {
 		t.Errorf("a pause without end: %+v", p)
 	}
 	_, _ = h.agent.Pause(t.Context(), 2*time.Minute, "short")
-	h.guard(t, 0, "true #"+strings.Repeat("x", 8000)) // An agent takes no reason as long as that.
+	h.guard(t, 0, "true #"+strings.Repeat("x", 8000)) // An agent does not accept such a long reason.
 	if p := h.agent.paused(); p == nil || p.Why != "short" || time.Until(p.Until) > 2*time.Minute || time.Until(p.Until) < time.Minute {
 		t.Errorf("a shorter pause: %+v", p)
 	}
 }
 
-// The plugins' STATUS does not report the master that is away while a guard is under way. Otherwise it does.
+// While a guard runs, the plugins' STATUS does not report a missing master. Without a guard it does.
 func TestStatusOfThePluginsMeanwhile(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")

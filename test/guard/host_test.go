@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 		err = binaries.Build(bin, "failpoint")
 	}
 	if err == nil && fresh.Inside() {
-		// By this directory a program knows that systemd runs the machine. The scripts below stand for systemd.
+		// This directory shows programs that systemd runs the machine. The scripts below play systemd.
 		if err = unix.Mount("tmpfs", "/run", "tmpfs", 0, ""); err == nil {
 			err = os.MkdirAll("/run/systemd/system", 0o755)
 		}
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// systemctl keeps a file for each unit, with its state in it, and notes each change.
+// systemctl keeps a file with the state of each unit, and notes each change.
 const systemctl = `#!/bin/sh
 cd "$UNITS" || exit 1
 case "$1 $2" in
@@ -158,8 +158,8 @@ func (h *host) relink(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// guard runs relink guard with quick limits and a shell's line for the command. It wants that exit status, and returns all
-// that was said.
+// guard runs relink guard with short limits and a shell command line. It expects that exit status, and returns the
+// output.
 func (h *host) guard(t *testing.T, want int, line string, flags ...string) string {
 	t.Helper()
 	out, status := h.status(t, h.relink(h.guardArgs(line, flags...)...))
@@ -198,8 +198,8 @@ func (h *host) read(name string) string {
 	return string(b)
 }
 
-// whole fails the test unless the pod is as before, the gateway answers it, the kubelet is in that state, nothing is armed,
-// and the agent is not paused.
+// whole fails the test unless the pod is as before, its gateway answers, the kubelet is in that state, nothing is
+// armed, and the agent is not paused.
 func (h *host) whole(t *testing.T, kubelet string) {
 	t.Helper()
 	if out, status := h.status(t, h.relink("check", "--cni-cache", filepath.Join(h.dir, "cache"))); status != 0 {
@@ -274,7 +274,7 @@ func (h *host) runAgent(t *testing.T) {
 	})
 }
 
-// eventually waits until it is so.
+// eventually waits until is returns true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {

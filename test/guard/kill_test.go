@@ -30,7 +30,7 @@ func stepsOf(t *testing.T, h *host) (steps []string) {
 	return steps
 }
 
-// Killed at any step, a guard leaves work that a resume finishes. Until then a second guard is refused.
+// A guard is killed at each step. A resume finishes its work. Until then, a second guard is refused.
 func TestKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")
@@ -92,7 +92,7 @@ func (h *host) begin(t *testing.T, cmd *exec.Cmd) {
 
 const began = `echo yes >"$UNITS/began"; `
 
-// Killed while the command runs, a guard leaves the command alone. The resume waits for it.
+// A guard is killed while the command runs. The command goes on, and the resume waits for it.
 func TestKilledWhileTheCommandRuns(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")
@@ -125,7 +125,7 @@ func TestKilledWhileTheCommandRuns(t *testing.T) {
 	}
 }
 
-// Killed while the command hangs, a guard is finished by the timer. The command is ended at its limit.
+// A guard is killed while the command hangs. The timer finishes its work, and ends the command at its limit.
 func TestTheTimerFinishes(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")
@@ -134,7 +134,7 @@ func TestTheTimerFinishes(t *testing.T) {
 	h.begin(t, cmd)
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	// What the timer runs, in systemd's place. It runs elsewhere: nothing of the test's environment is left.
+	// The test runs what systemd's timer would run. As there, nothing is left of the test's environment.
 	words := strings.Split(strings.TrimSuffix(h.read("units/fire"), "\x00"), "\x00")
 	timer := exec.Command(words[0], words[1:]...)
 	timer.Env = h.env
@@ -179,7 +179,7 @@ func TestTheTimerStartsTheKubeletInAnyCase(t *testing.T) {
 	h.whole(t, "active")
 }
 
-// Without systemd a process waits in its place. It outlives the guard, and ends with its work.
+// Without systemd, a process waits instead of a timer. It outlives the guard, and ends with the guard's work.
 func TestWithoutSystemd(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")

@@ -15,7 +15,8 @@ import (
 	"github.com/creack/pty"
 )
 
-// An interrupt at any step puts everything back. Before the command it is not run. SIGHUP changes nothing.
+// After an interrupt at any step, the guard puts everything back. If it comes before the command, the command is not
+// run. SIGHUP changes nothing.
 func TestSignalsAtEachStep(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")
@@ -44,7 +45,7 @@ func TestSignalsAtEachStep(t *testing.T) {
 				_ = cmd.Process.Signal(signal)
 				taken := 20 * time.Millisecond
 				if i == ran {
-					taken = time.Second // The last moment for an interrupt. A busy machine hands a signal on late.
+					taken = time.Second // This is the last moment for an interrupt. A busy machine delivers a signal late.
 				}
 				time.Sleep(taken)
 				if err := os.Remove(pause); err != nil {
@@ -83,7 +84,7 @@ func TestAnInterruptIsForTheCommand(t *testing.T) {
 	_ = os.Remove(filepath.Join(h.dir, "units", "began"))
 	cmd = h.relink(h.guardArgs(reload + `; trap "" INT TERM; ` + began + `while :; do sleep 0.05; done`)...)
 	h.begin(t, cmd)
-	_ = cmd.Process.Signal(syscall.SIGQUIT) // Go would end the guard by it.
+	_ = cmd.Process.Signal(syscall.SIGQUIT) // By default, Go would end the guard.
 	_ = cmd.Wait()
 	if got := cmd.ProcessState.ExitCode(); got != 128+9 {
 		t.Errorf("a command that ignores all: exit status %d, want 137", got)
@@ -131,7 +132,7 @@ func (h *host) terminal(t *testing.T, cmd *exec.Cmd) *os.File {
 	return here
 }
 
-// On a terminal the command has a terminal too, reads from it, and gets the interrupt that somebody types.
+// On a terminal, the command has a terminal too. It reads from it, and gets the interrupt that somebody types.
 func TestOnATerminal(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")
@@ -168,7 +169,7 @@ func TestOnATerminal(t *testing.T) {
 	h.whole(t, "active")
 }
 
-// The terminal dies while the command runs, as an SSH session does whose NIC goes. Everything is done all the same.
+// The terminal dies while the command runs, like an SSH session over a NIC that goes. The guard still does everything.
 func TestATerminalThatDies(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")
@@ -191,7 +192,7 @@ func TestATerminalThatDies(t *testing.T) {
 	}
 }
 
-// Nobody reads what the guard says: a pipe that is full, or a terminal that was stopped.
+// Nobody reads the guard's output: a pipe is full, or a terminal is stopped.
 func TestAReaderThatHangs(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")

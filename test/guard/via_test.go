@@ -116,13 +116,13 @@ func TestViaWhatCannotBeMoved(t *testing.T) {
 	} {
 		contains(t, h.guard(t, 125, "true", "--via", flag), want)
 	}
-	// lan2 leads elsewhere: only the gateways tell.
+	// lan2 leads to another network. Only the gateways show that.
 	fresh.Run(t, h.netns, "ip link set lan3 nomaster; echo 1 >/proc/sys/net/ipv4/conf/lan3/arp_ignore")
 	contains(t, h.guard(t, 125, "true", "--via", "lan2", "--wait", "0s"),
 		"not everything can be moved: shop/web-0 eth0: its gateway 10.3.0.1 does not answer on lan2: look whether the switch's port carries the VLAN")
 	h.isOn(t, "lan0")
 	fresh.Run(t, h.netns, "ip link set lan3 master br0")
-	// Nor does a pod move whose own macvlan would stay behind.
+	// A pod does not move if a macvlan of its own would stay behind.
 	fresh.Run(t, h.pod, "ip link add link eth0 name vrrp.1 type macvlan")
 	const behind = "shop/web-0 eth0: vrrp.1 of the pod is on lan0 too and has no checkpoint: it would stay behind"
 	contains(t, h.guard(t, 125, "true", "--via", "lan2"), "the command was not run: --via lan0=lan2: not everything can be moved: "+behind, "--force moves the rest")
@@ -134,7 +134,7 @@ func TestViaWhatCannotBeMoved(t *testing.T) {
 	h.isOn(t, "lan0")
 }
 
-// Killed at any step, a guard leaves the interface on one of the two uplinks. A resume finishes.
+// A guard is killed at each step. The interface is then on one of the two uplinks, and a resume finishes the work.
 func TestViaKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	h := newHostWithSpare(t)
@@ -144,7 +144,7 @@ func TestViaKilledAtEachStep(t *testing.T) {
 	if out, status := h.status(t, cmd); status != 0 {
 		t.Fatalf("undisturbed: %d\n%s", status, out)
 	}
-	// Beside the steps: the two times that the interface has switched, there and back.
+	// Besides the steps, there are two more points: after the switch there, and after the switch back.
 	var points []string
 	count := map[string]int{}
 	ran := 0
@@ -182,7 +182,7 @@ func TestViaKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// What a killed move has left is finished by the next agent.
+// The next agent finishes what a killed move has left.
 func TestTheAgentFinishesAKilledMove(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")

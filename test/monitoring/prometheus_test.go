@@ -272,7 +272,7 @@ func TestPrometheusSeesARestore(t *testing.T) {
 	}
 }
 
-// rulesAreWell expects that Prometheus has all alerts, evaluates them, and that none is active on a node that is well.
+// rulesAreWell expects that Prometheus has all alerts and evaluates them. On a healthy node, no alert is active.
 func rulesAreWell(t *testing.T) {
 	t.Helper()
 	var loaded struct {
