@@ -193,7 +193,7 @@ func (g *guard) attach(cmd *exec.Cmd) (flow, error) {
 	if err != nil {
 		return flow{}, err
 	}
-	in, err := os.Open(path)
+	in, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		_ = out.Close()
 		return flow{}, err
@@ -221,12 +221,17 @@ func (g *guard) attach(cmd *exec.Cmd) (flow, error) {
 const tailInterval = 50 * time.Millisecond
 
 // tail shows what the command writes to the file, until stop is closed and everything is read.
-func (g *guard) tail(in io.Reader, stop <-chan struct{}) {
+func (g *guard) tail(in *os.File, stop <-chan struct{}) {
 	buf := make([]byte, 32<<10)
+	read, freed := int64(0), int64(0)
 	for last := false; ; {
 		n, _ := in.Read(buf) // More may come later at the end of the file.
 		if n > 0 {
 			g.show(buf[:n])
+			if read += int64(n); read-freed >= freedAtOnce {
+				free(in, read)
+				freed = read
+			}
 			continue
 		}
 		if last {
@@ -238,6 +243,16 @@ func (g *guard) tail(in io.Reader, stop <-chan struct{}) {
 		case <-time.After(tailInterval):
 		}
 	}
+}
+
+// freedAtOnce is how many bytes of the file tail reads before it frees them.
+const freedAtOnce = 1 << 20
+
+// free gives the file system the first bytes of the file back. The command writes at the file's end, and does not notice. A
+// file system that cannot do this keeps them.
+func free(f *os.File, bytes int64) {
+	const keepSize, punchHole = 1, 2 // Of linux/falloc.h.
+	_ = syscall.Fallocate(int(f.Fd()), keepSize|punchHole, 0, bytes)
 }
 
 // attachTerminal gives the command a terminal of its own, in raw mode. The guard's own terminal does the rest, while it

@@ -57,6 +57,9 @@ type guard struct {
 	agent   control.Client
 	console *console
 	log     *os.File
+	// kept is how many bytes of the command's output are in the log. cut says that the log does not have the rest.
+	kept    int
+	cut     bool
 	signals chan os.Signal
 	j       Journal
 	// notes are the lines that the report repeats.
@@ -313,56 +316,6 @@ func (g *guard) do(ctx context.Context, step Step) error {
 		return nil
 	}
 	return fmt.Errorf("no such step: %s", step)
-}
-
-func (g *guard) openLog(how int) (err error) {
-	if g.log, err = os.OpenFile(logPath(g.dir), os.O_WRONLY|os.O_CREATE|os.O_APPEND|how, 0o600); err != nil {
-		return fmt.Errorf("guard's log: %w", err)
-	}
-	g.console = newConsole()
-	return nil
-}
-
-func (g *guard) close() {
-	g.console.close()
-	_ = g.log.Close()
-}
-
-// say writes one line, with the time.
-func (g *guard) say(format string, args ...any) {
-	g.print(time.Now().Format("15:04:05 ")+fmt.Sprintf(format, args...), !g.Quiet)
-}
-
-// insist is say for a problem: Quiet does not hide it.
-func (g *guard) insist(format string, args ...any) {
-	g.print(time.Now().Format("15:04:05 ")+fmt.Sprintf(format, args...), true)
-}
-
-func (g *guard) print(line string, aloud bool) {
-	text := []byte(printable.Line(line) + "\n")
-	_, _ = g.log.Write(text) // A full disk must not keep the guard from its work.
-	if aloud {
-		g.console.write(g.Err, text)
-	}
-}
-
-// show passes on the command's output.
-func (g *guard) show(output []byte) {
-	_, _ = g.log.Write(output)
-	g.console.write(g.Out, output)
-}
-
-// note writes one line, and repeats it in the report.
-func (g *guard) note(format string, args ...any) {
-	g.say(format, args...)
-	g.notes = append(g.notes, fmt.Sprintf(format, args...))
-}
-
-// trouble writes what is not back.
-func (g *guard) trouble(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	g.insist("NOT BACK: %s", text)
-	g.j.Troubles = append(g.j.Troubles, text)
 }
 
 // ran returns the names of the units that the guard found running.

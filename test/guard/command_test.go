@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -219,5 +220,25 @@ func TestStatusOfThePluginsMeanwhile(t *testing.T) {
 	cmd.Env = h.env
 	if out, status := h.status(t, cmd); status == 0 || !strings.Contains(out, "lan0") {
 		t.Errorf("without a guard: %d\n%s", status, out)
+	}
+}
+
+// A command that writes without end must not fill the file system of the checkpoints.
+func TestMuchOutput(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "")
+	out := h.guard(t, 0, `head -c 24000000 /dev/zero | tr '\0' x; echo end of output; `+reload)
+	if len(out) < 24000000 || !strings.Contains(out, "the command has written 16 MiB: the log does not keep the rest\n") {
+		t.Errorf("%d bytes were shown", len(out))
+	}
+	contains(t, out[len(out)-1000:], "end of output", "everything is back")
+	for _, file := range []string{"log", "output"} {
+		var info syscall.Stat_t
+		if err := syscall.Stat(filepath.Join(h.dir, "guard", file), &info); err != nil {
+			t.Fatal(err)
+		}
+		if kept := info.Blocks * 512; kept > 17<<20 {
+			t.Errorf("%s takes %d bytes on the disk", file, kept)
+		}
 	}
 }
