@@ -91,7 +91,7 @@ func (r *run) move(j *job) error {
 	case !sameParents(record.Interface.Parents, j.record.Interface.Parents):
 		return fmt.Errorf("it was moved to %s in the meantime", nearest(record.Interface.Parents))
 	}
-	sandbox, err := openSandbox(record)
+	sandbox, err := openSandbox(record.Namespace)
 	if err != nil {
 		return err
 	}

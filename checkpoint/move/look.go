@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -46,7 +47,7 @@ func (r *run) look() {
 // inspect opens the sandbox of the record, and returns the interface as it is now. The error says why the interface
 // cannot be moved.
 func (r *run) inspect(record checkpoint.Record) (live netstate.Interface, err error) {
-	sandbox, err := openSandbox(record)
+	sandbox, err := openSandbox(record.Namespace)
 	if err != nil {
 		return live, err
 	}
@@ -104,12 +105,12 @@ func wholeOf(recorded netstate.Interface) kernel.Extent {
 }
 
 // openSandbox opens the sandbox of the record. If the path now leads to another one, it returns an error.
-func openSandbox(record checkpoint.Record) (*kernel.Namespace, error) {
-	sandbox, err := kernel.Open(record.Namespace.Path)
+func openSandbox(at attachment.Namespace) (*kernel.Namespace, error) {
+	sandbox, err := kernel.Open(at.Path)
 	if err != nil {
 		return nil, err
 	}
-	if err := record.Namespace.Same(sandbox.Identity()); err != nil {
+	if err := at.Same(sandbox.Identity()); err != nil {
 		sandbox.Close()
 		return nil, err
 	}

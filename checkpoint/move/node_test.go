@@ -1,6 +1,7 @@
 package move
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -218,6 +219,34 @@ func TestBackByJournal(t *testing.T) {
 	}
 	if _, err := Back(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "torn") {
 		t.Error(err)
+	}
+}
+
+// A move was killed, and then its attachment was detached. The pod lives on, without what the move left in it.
+func TestADetachedPodLivesOn(t *testing.T) {
+	n := newNode(t, 2)
+	if r := must(Run(t.Context(), n.options("lan0", "lan2")))(t); !r.Whole() {
+		t.Fatalf("%q", states(r))
+	}
+	note := must(n.store.LoadMoving("c0", "eth0"))(t)
+	note.State = checkpoint.MoveSwitched
+	if err := errors.Join(n.store.SaveMoving(note), n.store.Forget("c0", "eth0")); err != nil {
+		t.Fatal(err)
+	}
+	fresh.Run(t, n.pods[0], "ip link del eth0")
+	sandbox := must(kernel.Open(n.pods[0]))(t)
+	defer sandbox.Close()
+	left := netstate.Link{Kind: netstate.KindMacvlan, Name: "eth0", Index: note.Index, Macvlan: &netstate.Macvlan{Mode: "bridge"}}
+	must(kernel.Create(n.host, sandbox, must(n.host.Index("lan0"))(t), left))(t)
+	fresh.Run(t, n.pods[0], "ip link set eth0 name rlnk40000000")
+	if err := Settle(t.Context(), n.store); err != nil {
+		t.Fatal(err)
+	}
+	if devices := must(sandbox.Devices())(t); len(devices) != 1 {
+		t.Errorf("%d devices are there, want lo alone", len(devices))
+	}
+	if notes := must(n.store.Movings())(t); len(notes) != 1 || notes[0].Attachment.ContainerID != "c1" {
+		t.Errorf("the notes are %v", notes)
 	}
 }
 

@@ -138,12 +138,12 @@ func settleOne(ctx context.Context, store *checkpoint.Store, host *kernel.Namesp
 	}
 	record, err := store.Load(containerID, ifName)
 	if errors.Is(err, checkpoint.ErrNone) {
-		return store.ForgetMoving(containerID, ifName) // The attachment was detached.
+		return forget(store, note)
 	}
 	if err != nil {
 		return err
 	}
-	sandbox, err := openSandbox(record)
+	sandbox, err := openSandbox(record.Namespace)
 	if err != nil {
 		return nil //nolint:nilerr // The sandbox has ended: a restore reports that.
 	}
@@ -158,6 +158,19 @@ func settleOne(ctx context.Context, store *checkpoint.Store, host *kernel.Namesp
 	}
 	note.State = checkpoint.MoveDone
 	return store.SaveMoving(note)
+}
+
+// forget deletes what a killed move has left of an attachment that was detached meanwhile. The pod may live on.
+func forget(store *checkpoint.Store, note checkpoint.Moving) error {
+	sandbox, err := openSandbox(note.Namespace)
+	if err == nil {
+		defer sandbox.Close()
+		_, err := sandbox.DeleteRetired(note.Index)
+		if err := errors.Join(err, kernel.DeleteUnfinished(sandbox)); err != nil {
+			return err
+		}
+	}
+	return store.ForgetMoving(note.Attachment.ContainerID, note.Attachment.IfName)
 }
 
 // decide finds out whether the new interface has taken the old one's place, and corrects the record. If it has not,
