@@ -91,8 +91,12 @@ func (p Plan) lines(now time.Time, log string) []string {
 	for i, line := range lines {
 		lines[i] = fmt.Sprintf("%2d. %s", i+1, line)
 	}
-	if len(p.Via) > 0 && len(p.Stop) == 0 {
+	switch {
+	case len(p.Stop) > 0:
+	case len(p.Via) > 0:
 		lines = append(lines, "the kubelet goes on: no pod is cut off (--stop stops it)")
+	default:
+		lines = append(lines, "the kubelet goes on: systemd knows no "+Kubelet+". With k3s or RKE2, name the unit that contains it: --stop k3s-agent")
 	}
 	if len(p.Stop) > 0 {
 		lines = append(lines, fmt.Sprintf("deadline: %s is away for %s at most, until about %s", units, p.most(), p.deadline(now).Local().Format("15:04:05")))
