@@ -15,11 +15,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/relink-cni/relink/test/node"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -82,29 +82,11 @@ func (a *api) start(t *testing.T) {
 	})
 }
 
-// logged keeps what a program writes.
-type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // run starts a program. It returns what it writes, and what sends it a signal and waits for its end. The program is killed at the end of
 // the test. If the test fails, the end of what it wrote is shown.
-func run(t *testing.T, env []string, path string, args ...string) (log *logged, end func(os.Signal) error) {
+func run(t *testing.T, env []string, path string, args ...string) (log *node.Log, end func(os.Signal) error) {
 	t.Helper()
-	log = &logged{}
+	log = &node.Log{}
 	cmd := exec.Command(path, args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = log, log

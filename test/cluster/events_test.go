@@ -24,13 +24,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if !fresh.Inside() { // There, nothing can be downloaded.
-		if _, err := Prepare(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	}
-	node.Main(m)
+	node.Main(m, func(ctx context.Context) error {
+		_, err := Prepare(ctx)
+		return err
+	})
 }
 
 const agentAddress = "127.0.0.1:9477"
@@ -40,7 +37,7 @@ type host struct {
 	*node.Node
 	// stop ends the agent in order.
 	stop func(t *testing.T)
-	log  *logged
+	log  *node.Log
 }
 
 // start runs the agent until stop, or to the end of the test.

@@ -142,7 +142,7 @@ func hostPath(t *testing.T, pod corev1.PodSpec, volume string) string {
 }
 
 // start runs the container. What it writes goes to the buffer.
-func (c *container) start(t *testing.T) (*exec.Cmd, *output) {
+func (c *container) start(t *testing.T) (*exec.Cmd, *node.Log) {
 	t.Helper()
 	b, err := json.Marshal(c.spec)
 	if err == nil {
@@ -151,7 +151,7 @@ func (c *container) start(t *testing.T) (*exec.Cmd, *output) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := &output{}
+	out := &node.Log{}
 	cmd := exec.Command("runc", "--root", c.runcRoot, "run", "--bundle", c.bundle, "--pid-file", filepath.Join(c.bundle, "pid"), c.id)
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {

@@ -26,13 +26,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if !fresh.Inside() { // There, nothing can be downloaded.
-		if _, err := Prepare(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	}
-	node.Main(m)
+	node.Main(m, func(ctx context.Context) error {
+		_, err := Prepare(ctx)
+		return err
+	})
 }
 
 const (

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -18,13 +19,13 @@ import (
 var Bin string
 
 // Main is for a package's TestMain, and does not return. It builds the programs, which the tests run as an operator or
-// a runtime would. Then it does the same as fresh.Main.
-func Main(m *testing.M) {
+// a runtime would. Before that it calls prepare, for what has to be downloaded. Then it does the same as fresh.Main.
+func Main(m *testing.M, prepare ...func(context.Context) error) {
 	root, err := moduleRoot()
 	if err == nil {
 		Bin = filepath.Join(root, "bin", "test")
-		if !fresh.Inside() {
-			err = binaries.Build(Bin)
+		if !fresh.Inside() { // There, nothing can be downloaded.
+			err = build(prepare)
 		}
 	}
 	if err != nil {
@@ -32,6 +33,15 @@ func Main(m *testing.M) {
 		os.Exit(1)
 	}
 	fresh.Main(m)
+}
+
+func build(prepare []func(context.Context) error) error {
+	for _, fill := range prepare {
+		if err := fill(context.Background()); err != nil {
+			return err
+		}
+	}
+	return binaries.Build(Bin)
 }
 
 // moduleRoot returns the nearest directory above that has a go.mod.
