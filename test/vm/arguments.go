@@ -11,10 +11,11 @@ const (
 	guestHostname = "relink-vm"
 	// Reboots at once on a panic, and turns an oops into one: a kernel that is already broken proves nothing. The check of the timer
 	// panics ("IO-APIC + timer doesn't work!", seen on 6.1) if the host is so busy that the emulated timer does not tick in time.
-	// The last four spare the emulated processor work that no test looks at: pages that are zeroed twice, checks of each system call, and
-	// waits for the grace periods of RCU.
+	// The others spare the emulated processor work that no test looks at: pages that are zeroed twice, checks of each system call, waits
+	// for the grace periods of RCU. norandmaps spares most: qemu translates a program's code once for each address that it runs at.
 	kernelCommandLine = "console=ttyS0 panic=-1 oops=panic quiet net.ifnames=0 mitigations=off no_timer_check" +
-		" init_on_alloc=0 apparmor=0 audit=0 rcupdate.rcu_expedited=1"
+		" norandmaps init_on_alloc=0 transparent_hugepage=madvise lsm= audit=0 hardened_usercopy=off randomize_kstack_offset=off" +
+		" rcupdate.rcu_expedited=1"
 )
 
 // nics are the machine's NICs in the order of their bus addresses, all on one hub. romfile= skips their boot ROMs.
