@@ -51,7 +51,7 @@ demo-svg: setup  ## the demo's terminal as docs/images/demo.svg
 
 # The parts of test, the one that takes longest first. Three run at once, because each of them waits for something at
 # times. What a part prints comes when it ends. A part that fails does not end the others.
-TESTS := test-stories test-units test-crash test-machine test-plain test-fuzz $(if $(RELINK_LONG),test-properties)
+TESTS := test-stories test-units test-machine test-crash test-plain $(if $(RELINK_LONG),test-fuzz test-properties)
 
 test: setup  ## all that shows something, once: units, namespaces, kills, stories on a real NIC driver
 	@hack/setup node
@@ -89,7 +89,7 @@ test-properties:
 test-machine:
 	$(GO) $(TEST) -p 1 -timeout 60m $$($(GO) list ./test/... | grep -v -e /test/crash -e /test/e2e)
 
-# What reads hostile input. Its seeds are a part of test-units, too.
+# What reads hostile input. Its seeds are a part of test-units.
 FUZZED := FuzzDecode=./checkpoint FuzzParse=./checkpoint/netfix FuzzMacvlan=./checkpoint/attach/netconf FuzzVLAN=./checkpoint/attach/netconf FuzzRead=./checkpoint/validate \
 	FuzzParse=./pkg/ipam FuzzDecodeLease=./pkg/ipam/lease FuzzParseHostLocal=./pkg/ipam/hostlocal FuzzParseProbeAnswer=./pkg/kernel/internal/wire \
 	FuzzEachAttribute=./pkg/kernel/internal/rtnl FuzzParseAnswer=./pkg/kernel

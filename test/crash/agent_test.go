@@ -209,7 +209,7 @@ func TestAgentThroughReloads(t *testing.T) {
 	}
 	n.start(t)
 	t.Cleanup(func() { _ = n.cmd.Process.Kill(); _ = n.cmd.Wait() })
-	reloads := times(12)
+	reloads := times(4)
 	var descriptors, memory int
 	for i := range reloads {
 		for range rand.IntN(3) {

@@ -94,7 +94,7 @@ func everythingAtOnce(t *testing.T, n *node) {
 	for i := range 6 {
 		c.pods = append(c.pods, &busyPod{pod: c.newPod(t, fmt.Sprintf("c%d", i), i%3 == 2)})
 	}
-	rounds := times(12)
+	rounds := times(4)
 	for round := range rounds {
 		c.ghost = c.newPod(t, fmt.Sprintf("ghost%d", round), round%2 == 1)
 		must(t, c.ghost.add())

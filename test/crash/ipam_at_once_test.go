@@ -170,7 +170,7 @@ func (s *scramble) other(pod string, r *rand.Rand) {
 // TestIPAMScalingAtOnce is like TestIPAMScaling, but the kernel chooses the order of the steps.
 func TestIPAMScalingAtOnce(t *testing.T) {
 	t.Parallel()
-	runs := times(100)
+	runs := times(30)
 	seed, dir := seeded(t), inMemory(t)
 	for i := range runs {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))

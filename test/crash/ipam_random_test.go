@@ -230,7 +230,7 @@ func (m *massacre) live(t *testing.T, worker int) {
 func TestIPAMKilledAtAnyTime(t *testing.T) {
 	t.Parallel()
 	const workers, addresses = 50, 60
-	kills := times(200)
+	kills := times(60)
 	m := &massacre{pool: newPool(t, ranges(addresses)), seed: seeded(t), want: kills, living: map[netip.Addr]string{}}
 	t.Logf("seed %d", m.seed)
 	begin := time.Now()

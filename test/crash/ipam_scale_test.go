@@ -391,7 +391,7 @@ func (s *set) finish() {
 // nobody.
 func TestIPAMScaling(t *testing.T) {
 	t.Parallel()
-	interleavings := times(200)
+	interleavings := times(60)
 	seed, dir := seeded(t), inMemory(t)
 	for i := range interleavings {
 		s := newSet(t, fmt.Sprintf("%s/%d", dir, i), rand.New(rand.NewPCG(seed, uint64(i))))

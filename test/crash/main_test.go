@@ -39,11 +39,11 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// times is how often a test repeats what comes out differently each time: n times, and ten times as often in make
+// times is how often a test repeats what comes out differently each time: n times, and thirty times as often in make
 // test-long.
 func times(n int) int {
 	if os.Getenv("RELINK_LONG") != "" {
-		return 10 * n
+		return 30 * n
 	}
 	return n
 }
