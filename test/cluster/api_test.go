@@ -19,12 +19,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/relink-cni/relink/test/node"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+
+	"github.com/relink-cni/relink/test/node"
 )
 
 const (
