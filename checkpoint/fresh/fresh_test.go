@@ -148,6 +148,7 @@ func TestAHeldSandboxIsLeftAlone(t *testing.T) {
 func TestALongReadingHoldsNobodyUp(t *testing.T) {
 	n := newNode(t, 2)
 	r := n.run(t)
+	n.rest(t, r)
 	parents, err := n.store.ShareParents(t.Context())
 	if err != nil {
 		t.Fatal(err)

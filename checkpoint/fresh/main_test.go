@@ -182,6 +182,20 @@ func (n *node) run(t testing.TB) *Refresher {
 	return r
 }
 
+// rest waits until the pods cause no more readings by themselves. The kernel checks IPv6 addresses for a second or two, and then reports
+// them once more.
+func (n *node) rest(t testing.TB, r *Refresher) {
+	t.Helper()
+	for _, p := range n.pods {
+		within(t, "no address is tentative", func() bool { return testnet.Run(t, p.path, "ip -6 addr show tentative") == "" })
+	}
+	within(t, "nothing is read", func() bool {
+		before := r.Counters().Readings
+		time.Sleep(500 * time.Millisecond)
+		return before >= uint64(len(n.pods)) && r.Counters().Readings == before
+	})
+}
+
 // patience is how long a test waits for something that takes at most a second on an idle machine.
 const patience = 20 * time.Second
 

@@ -12,7 +12,7 @@ import (
 )
 
 // runsLong are stories that take longer than their length suggests, because a few words start many programs.
-var runsLong = []string{"killed", "kernel", "kubelet"}
+var runsLong = []string{"killed", "kubelet"}
 
 // stories returns the names of all stories, the long ones first. If a long story were dealt out last, all machines but
 // one would be idle at the end.

@@ -88,7 +88,7 @@ func (s *Session) put(kind, text string) error {
 
 // await returns the exit status of the present command when it comes.
 func (s *Session) await(ctx context.Context) (int, error) {
-	look := time.NewTicker(10 * time.Millisecond)
+	look := time.NewTicker(50 * time.Millisecond)
 	defer look.Stop()
 	for {
 		select {
