@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
+	testnode "github.com/relink-cni/relink/test/node"
 )
 
 func TestMain(m *testing.M) { fresh.Main(m) }
@@ -24,26 +24,8 @@ func TestMain(m *testing.M) { fresh.Main(m) }
 type node struct {
 	store *checkpoint.Store
 	agent *Agent
-	log   *logged
+	log   *testnode.Log
 	stop  func()
-}
-
-// logged keeps the log.
-type logged struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 func must[T any](v T, err error) func(testing.TB) T {
@@ -63,7 +45,7 @@ func newNode(t testing.TB, parents ...string) *node {
 		makeParent(t, name)
 		t.Cleanup(func() { fresh.Run(t, "", "ip link del "+name+" 2>/dev/null || true") })
 	}
-	n := &node{store: checkpoint.OpenStore(t.TempDir()), log: &logged{}}
+	n := &node{store: checkpoint.OpenStore(t.TempDir()), log: &testnode.Log{}}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the agent's log:\n%s", n.log)
