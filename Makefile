@@ -72,8 +72,9 @@ PLAIN := ^(TestDecodeOfEveryPrefixIsTorn|TestStoreDoesAsItsModel|TestAllIsGivenU
 test-stories:
 	$(GO) -C test/e2e $(TEST) -timeout 60m
 
+# The programs that are killed are built without the race detector. With it, this is a test of the tests.
 test-crash:
-	$(GO) -C test/crash $(TEST) -race -timeout $(if $(RELINK_LONG),4h,30m) -skip '$(PLAIN)'
+	$(GO) -C test/crash $(TEST) $(if $(RELINK_LONG),-race -timeout 4h,-timeout 30m) -skip '$(PLAIN)'
 
 test-units:
 	$(GO) $(TEST) -race -timeout 30m -skip '$(PLAIN)' $$($(GO) list ./... | grep -v /test/)
