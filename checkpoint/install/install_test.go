@@ -228,6 +228,16 @@ func TestInTheWay(t *testing.T) {
 	installed(t, o)
 }
 
+func TestWhatSomebodyChangedIsInTheWay(t *testing.T) {
+	root := t.TempDir()
+	installed(t, options(release(t, "1"), root))
+	write(t, filepath.Join(root, "usr/local/lib/systemd/system", Unit), "changed")
+	err := planned(t, options(release(t, "2"), root)).Install()
+	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), Unit+": it was changed since relink install put it there: move it away, or use --force") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestPluginsOnly(t *testing.T) {
 	root := t.TempDir()
 	o := Options{From: release(t, "1"), Root: root, CNIBin: "/bin", PluginsOnly: true}

@@ -252,9 +252,11 @@ ip -n wire link del wire0.3 2>/dev/null || true
 modprobe e1000e
 
 await_carrier() {
-	for _ in $(seq 1200); do
-		if [ "$(cat "/sys/class/net/$1/carrier" 2>/dev/null)" = 1 ]; then return; fi
-		sleep 0.05
+	local carrier=
+	for _ in $(seq 300); do
+		{ read -r carrier <"/sys/class/net/$1/carrier"; } 2>/dev/null || true
+		if [ "$carrier" = 1 ]; then return; fi
+		sleep 0.2
 	done
 	echo "no carrier on $1"
 	exit 1

@@ -26,6 +26,10 @@ nic_by_mac() { # prints the name of the NIC that has this address
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin
 export HOME=/root USER=root LANG=C.UTF-8 RELINK_VM=1 RELINK_VM_SHARE=/mnt/share
 
+# The Go runtime has a thread that sleeps for 20 microseconds at a time. The emulated processor needs longer than that for each sleep.
+# With this, timers of all that runs here fire up to 2 ms late. That makes Go programs a fifth to a third faster.
+echo 2000000 >/proc/$$/timerslack_ns
+
 hostname "$GUEST_HOSTNAME"
 echo "127.0.0.1 $GUEST_HOSTNAME" >>/etc/hosts
 
