@@ -89,20 +89,40 @@ func Make(path string) error {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		return err
 	}
-	made := make(chan error)
-	go func() {
-		// The thread is in the new namespace and ends with the goroutine.
-		runtime.LockOSThread()
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
-			err = unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "")
+	err := elsewhere(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return err
 		}
-		made <- err
-	}()
-	if err := <-made; err != nil {
+		return unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "")
+	})
+	if err != nil {
 		return fmt.Errorf("make sandbox: %w", err)
 	}
 	return nil
+}
+
+// elsewhere calls f on a thread that f may move to another network namespace. The thread comes back before elsewhere
+// returns: it ends with its goroutine, but a moment later. Until then it would keep the namespace.
+func elsewhere(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // The thread ends with the goroutine.
+		done <- thereAndBack(f)
+	}()
+	return <-done
+}
+
+func thereAndBack(f func() error) error {
+	home, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = home.Close() }() // It was only read.
+	err = f()
+	if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
+		return errors.Join(err, fmt.Errorf("leave the namespace: %w", back))
+	}
+	return err
 }
 
 // Remove removes the namespace at the path, if it exists.
@@ -142,16 +162,13 @@ func Run(t testing.TB, path, line string) string {
 // In calls f on a thread that is in the namespace at the path. A program that f starts is there too. That takes much
 // less work than starting nsenter.
 func In(path string, f func()) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // The thread ends with the goroutine.
-		err := enterNamespace(path)
-		if err == nil {
-			f()
+	return elsewhere(func() error {
+		if err := enterNamespace(path); err != nil {
+			return err
 		}
-		done <- err
-	}()
-	return <-done
+		f()
+		return nil
+	})
 }
 
 func enterNamespace(path string) error {
