@@ -22,7 +22,7 @@ import (
 	testnode "github.com/relink-cni/relink/test/node"
 )
 
-func TestMain(m *testing.M) { testnode.Main(m) }
+func TestMain(m *testing.M) { testnode.MainAlone(m) }
 
 // remember writes a checkpoint of the container in the namespace at the path.
 func remember(t *testing.T, n *testnode.Node, id, ifName, netns string) checkpoint.Record {

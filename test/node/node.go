@@ -21,6 +21,20 @@ var Bin string
 // Main is for a package's TestMain, and does not return. It builds the programs, which the tests run as an operator or
 // a runtime would. Before that it calls prepare, for what has to be downloaded. Then it does the same as fresh.Main.
 func Main(m *testing.M, prepare ...func(context.Context) error) {
+	makePrograms(prepare)
+	fresh.Main(m)
+}
+
+// MainAlone is like Main, and the tests see no other process of this machine. Otherwise, a new namespace of such a process
+// might have the inode of one that is gone.
+func MainAlone(m *testing.M) {
+	makePrograms(nil)
+	fresh.EnterAlone()
+	fresh.Main(m)
+}
+
+// makePrograms exits if it fails.
+func makePrograms(prepare []func(context.Context) error) {
 	root, err := moduleRoot()
 	if err == nil {
 		Bin = filepath.Join(root, "bin", "test")
@@ -32,7 +46,6 @@ func Main(m *testing.M, prepare ...func(context.Context) error) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	fresh.Main(m)
 }
 
 func build(prepare []func(context.Context) error) error {
