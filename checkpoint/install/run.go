@@ -123,6 +123,9 @@ func (o Options) PlanUninstall() (*Plan, error) {
 func (o Options) present(list []File, was manifest) (map[string]present, error) {
 	there := map[string]present{}
 	add := func(path string) error {
+		if _, looked := there[path]; looked {
+			return nil // Each look reads the whole file.
+		}
 		now, err := look(under(o.Root, path))
 		there[path] = now
 		return err
