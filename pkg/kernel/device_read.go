@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -103,22 +104,30 @@ func (n *Namespace) getLink(index int, name string) (*link, error) {
 	return found, err
 }
 
-// Exists says whether the namespace has a device of that name. It asks by ioctl, which does not
-// wait for the RTNL lock as netlink does.
+// Exists says whether the namespace has a device of that name. It binds its socket to the device: that does not wait
+// for the RTNL lock, as netlink does. For a name that is not there, the ioctl SIOCGIFINDEX would run modprobe twice,
+// for the modules netdev-NAME and NAME (dev_load in net/core/dev_ioctl.c).
 func (n *Namespace) Exists(name string) (bool, error) {
-	request, err := unix.NewIfreq(name)
-	if err != nil {
-		return false, fmt.Errorf("device %q: %w", name, err)
+	// The kernel would cut such a name, or unbind the socket.
+	if name == "" || len(name) >= unix.IFNAMSIZ || strings.Contains(name, "\x00") {
+		return false, nil
 	}
-	err = unix.IoctlIfreq(n.socket.FD(), unix.SIOCGIFINDEX, request)
-	if errors.Is(err, unix.ENODEV) {
+	switch err := unix.BindToDevice(n.socket.FD(), name); {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, unix.ENODEV):
+		return false, nil
+	}
+	// Binding may need CAP_NET_RAW.
+	_, err := n.link(name)
+	if errors.Is(err, ErrNoDevice) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// NameOf returns the name of the device of that index, or ErrNoDevice. It asks by ioctl, as Exists
-// does.
+// NameOf returns the name of the device of that index, or ErrNoDevice. It asks by ioctl, which does not wait for the
+// RTNL lock.
 func (n *Namespace) NameOf(index int) (string, error) {
 	request, err := unix.NewIfreq("")
 	if err != nil {

@@ -101,6 +101,32 @@ func TestNameOf(t *testing.T) {
 	}
 }
 
+// Without CAP_NET_RAW, the first answer may bind the socket, and the next ones may not.
+func TestExists(t *testing.T) {
+	w := newWorld(t)
+	w.stranger(t, "other")
+	fresh.IP(t, w.path, "link property add dev other altname second")
+	ask := func() {
+		for name, want := range map[string]bool{
+			"other": true, "second": true, "peer": true, "lo": true, "othe": false, "lan0": false, "": false, "other:1": false,
+			"of-16-characters": false, "\x00": false, "other\x00": false, "..": false, "%d": false,
+		} {
+			if there, err := w.sandbox.Exists(name); there != want || err != nil {
+				t.Errorf("%q: %v, %v", name, there, err)
+			}
+		}
+	}
+	ask()
+	fresh.AsNobody(t, ask)
+	if there, err := w.host.Exists("other"); there || err != nil {
+		t.Errorf("in the host: %v, %v", there, err)
+	}
+	fresh.IP(t, w.path, "link del other")
+	if there, err := w.sandbox.Exists("other"); there || err != nil {
+		t.Errorf("deleted: %v, %v", there, err)
+	}
+}
+
 func TestNameNow(t *testing.T) {
 	w := newWorld(t)
 	link := bridge("eth0")
