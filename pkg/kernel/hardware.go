@@ -110,21 +110,33 @@ func (n *Namespace) isOwn() bool {
 }
 
 func openAt(dir *os.File, path string, flags int) (*os.File, error) {
-	fd, err := unix.Openat(int(dir.Fd()), path, flags|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := openDescriptor(dir, path, flags)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: filepath.Join(dir.Name(), path), Err: err}
+		return nil, err
 	}
 	return os.NewFile(uintptr(fd), filepath.Join(dir.Name(), path)), nil
 }
 
-// readAt returns the content of a file that has one short line.
+func openDescriptor(dir *os.File, path string, flags int) (int, error) {
+	fd, err := unix.Openat(int(dir.Fd()), path, flags|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: filepath.Join(dir.Name(), path), Err: err}
+	}
+	return fd, nil
+}
+
+// readAt returns the content of a file that has one short line. Hundreds of settings of each interface are read: so it
+// makes three system calls, and os.ReadFile would make nine.
 func readAt(dir *os.File, path string) (string, error) {
-	f, err := openAt(dir, path, 0)
+	fd, err := openDescriptor(dir, path, 0)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = f.Close() }()
-	var line [64]byte
-	size, err := f.Read(line[:])
-	return strings.TrimSpace(string(line[:size])), err
+	defer func() { _ = unix.Close(fd) }() // It was only read.
+	var line [128]byte
+	size, err := unix.Read(fd, line[:])
+	if err != nil {
+		return "", &os.PathError{Op: "read", Path: filepath.Join(dir.Name(), path), Err: err}
+	}
+	return strings.TrimSpace(string(line[:size])), nil
 }

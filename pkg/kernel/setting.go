@@ -68,7 +68,8 @@ func (s *settingFiles) read(key string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return readSetting(root, file)
+	b, err := root.ReadFile(file)
+	return strings.TrimSpace(string(b)), err
 }
 
 func (s *settingFiles) write(key, value string) error {
@@ -82,11 +83,6 @@ func (s *settingFiles) write(key, value string) error {
 	}
 	_, err = f.WriteString(value)
 	return errors.Join(err, f.Close())
-}
-
-func readSetting(root *os.Root, file string) (string, error) {
-	b, err := root.ReadFile(file)
-	return strings.TrimSpace(string(b)), err
 }
 
 // settings returns the interface's sysctls of these keys. It leaves out those that the kernel does
@@ -142,7 +138,7 @@ func (n *Namespace) changedSettings(link *link) (changed map[string]string, note
 // changedIn adds to changed the settings of one directory that differ from the defaults. The
 // directory is missing on a kernel without IPv6, and for an interface without IPv6.
 func changedIn(prefix, dir string, link *link, changed map[string]string) (notes []string, err error) {
-	own, err := os.OpenRoot(filepath.Join(dir, link.name))
+	own, err := os.Open(filepath.Join(dir, link.name))
 	if err != nil {
 		return nil, err
 	}
@@ -152,17 +148,17 @@ func changedIn(prefix, dir string, link *link, changed map[string]string) (notes
 		return nil, err
 	}
 	defer usual.close()
-	files, err := fs.ReadDir(own.FS(), ".")
+	files, err := own.Readdirnames(0)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range files {
-		value, err := readSetting(own, f.Name())
+	for _, file := range files {
+		value, err := readAt(own, file)
 		if err != nil {
 			continue // It cannot be read now, such as stable_secret without a secret.
 		}
-		as, ok := usual.read(f.Name())
-		switch key := prefix + f.Name(); {
+		as, ok := usual.read(file)
+		switch key := prefix + file; {
 		case ok && value == as || derived(key):
 		case key != ipv6MTU:
 			changed[key] = value
@@ -175,34 +171,34 @@ func changedIn(prefix, dir string, link *link, changed map[string]string) (notes
 
 // usualSettings are the directories with the values that a new interface has. Only the first
 // namespace shows the defaults of neighbour tables. In the others, lo has them.
-type usualSettings []*os.Root
+type usualSettings []*os.File
 
 func openUsual(dir string) (usualSettings, error) {
 	var usual usualSettings
 	for _, name := range []string{"default", "lo"} {
-		root, err := os.OpenRoot(filepath.Join(dir, name))
+		settings, err := os.Open(filepath.Join(dir, name))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
 			usual.close()
 			return nil, err
 		default:
-			usual = append(usual, root)
+			usual = append(usual, settings)
 		}
 	}
 	return usual, nil
 }
 
 func (u usualSettings) close() {
-	for _, root := range u {
-		_ = root.Close()
+	for _, settings := range u {
+		_ = settings.Close()
 	}
 }
 
 // read returns the usual value of the setting, if there is one.
 func (u usualSettings) read(file string) (string, bool) {
-	for _, root := range u {
-		value, err := readSetting(root, file)
+	for _, settings := range u {
+		value, err := readAt(settings, file)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return value, err == nil
 		}
