@@ -11,8 +11,9 @@ const (
 	guestHostname = "relink-vm"
 	// Reboots at once on a panic, and turns an oops into one: a kernel that is already broken proves nothing. The check of the timer
 	// panics ("IO-APIC + timer doesn't work!", seen on 6.1) if the host is so busy that the emulated timer does not tick in time.
-	// The others spare the emulated processor work that no test looks at: pages that are zeroed twice, checks of each system call, waits
-	// for the grace periods of RCU. norandmaps spares most: qemu translates a program's code once for each address that it runs at.
+	// The others spare the emulated processor work that no test looks at: pages that are zeroed twice, faults for small pages, checks of
+	// each system call, waits for the grace periods of RCU. norandmaps spares most: qemu translates a program's code once for each
+	// address that it runs at.
 	kernelCommandLine = "console=ttyS0 panic=-1 oops=panic quiet net.ifnames=0 mitigations=off no_timer_check" +
 		" norandmaps init_on_alloc=0 transparent_hugepage=always lsm= audit=0 hardened_usercopy=off randomize_kstack_offset=off" +
 		" rcupdate.rcu_expedited=1"
