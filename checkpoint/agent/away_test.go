@@ -97,7 +97,8 @@ func TestABusyNodeDoubtsItsIndex(t *testing.T) {
 	n := newNode(t, "lan0")
 	n.start(t, nil)
 	fresh.Run(t, "", "mount -t tmpfs none "+n.store.Dir())
-	t.Cleanup(func() { fresh.Run(t, "", "umount "+n.store.Dir()) })
+	// The agent may be reading it.
+	t.Cleanup(func() { fresh.Run(t, "", "umount -l "+n.store.Dir()) })
 	n.save(t, n.attach(t, "lan0", 1))
 	err := n.agent.inLoop(t.Context(), func() {
 		now := time.Now()
