@@ -77,7 +77,8 @@ test-crash:
 	$(GO) -C test/crash $(TEST) $(if $(RELINK_LONG),-race -timeout 4h,-timeout 30m) -skip '$(PLAIN)'
 
 # make test tests these without the race detector, which makes them two to four times slower. The leases start no
-# goroutine. What the command does in parallel is in other packages, and their tests have the detector.
+# goroutine. The command starts three, and calls packages that start more: those have the detector in their own tests.
+# make test-long has it for all.
 UNRACED := $(if $(RELINK_LONG),,./cmd/relink ./pkg/ipam/lease)
 
 test-units:
