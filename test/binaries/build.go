@@ -41,10 +41,17 @@ var named = []string{
 	reference + "/ipam/static",
 }
 
+// builtEnv is set where somebody has built the programs of this state of the source already, as make test does. Each of the
+// many packages that need them would spend a second on seeing that.
+const builtEnv = "RELINK_PROGRAMS_BUILT"
+
 // Build builds all programs into dir, static and stripped as they are released, but
 // for the build tags. The caller is in the module. Packages whose tests run at once may
 // build into one directory: one does, and the others find that done and change nothing.
 func Build(dir string, tags ...string) error {
+	if os.Getenv(builtEnv) != "" {
+		return nil
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -74,7 +81,7 @@ func build(to string, tags []string, packages ...string) error {
 // BuildTests builds the tests of a package of this module, as one program, so that they
 // can be run elsewhere.
 func BuildTests(path, pkg string) error {
-	return run("test", "-c", "-ldflags=-s -w", "-o", path, module+"/"+pkg)
+	return run("test", "-c", "-trimpath", "-ldflags=-s -w", "-o", path, module+"/"+pkg)
 }
 
 func run(args ...string) error {

@@ -51,12 +51,13 @@ func TestExitStatusOutputAndShare(t *testing.T) {
 		printf '%s %s %s' "$GREETING" "$PWD" "$RELINK_VM"; exit 7`
 	lost := t.TempDir()
 	code, err := vm.Run(t.Context(), vm.Config{
-		Command:  []string{"sh", "-c", script, "sh", writable, lost},
-		Env:      []string{"GREETING=it's \"me\" $HOME"},
-		Dir:      "/usr/share",
-		Share:    share,
-		Writable: []string{writable},
-		Output:   out,
+		Command:    []string{"sh", "-c", script, "sh", writable, lost},
+		Env:        []string{"GREETING=it's \"me\" $HOME"},
+		Dir:        "/usr/share",
+		Share:      share,
+		Writable:   []string{writable},
+		Output:     out,
+		Processors: 1,
 	})
 	if err != nil || code != 7 {
 		t.Fatalf("Run = %d, %v; want 7", code, err)
@@ -80,16 +81,13 @@ func TestExitStatusOutputAndShare(t *testing.T) {
 
 func TestMachineFailures(t *testing.T) {
 	tests := []struct {
-		name    string
-		script  string
-		limit   time.Duration
-		want    error
-		console string
+		name   string
+		script string
+		limit  time.Duration
+		want   error
 	}{
-		{"panic that does not reboot", "sysctl -qw kernel.panic=0; echo c >/proc/sysrq-trigger; sleep 100",
-			2 * time.Minute, vm.ErrPanic, "sysrq triggered crash"},
-		{"hang", "sleep 1000", 10 * time.Second, vm.ErrTimeLimit, ""},
-		{"power off", "echo o >/proc/sysrq-trigger; sleep 100", 2 * time.Minute, vm.ErrNoResult, ""},
+		{"hang", "sleep 1000", 10 * time.Second, vm.ErrTimeLimit},
+		{"power off", "echo o >/proc/sysrq-trigger; sleep 100", 2 * time.Minute, vm.ErrNoResult},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -106,9 +104,6 @@ func TestMachineFailures(t *testing.T) {
 			})
 			if !errors.Is(err, test.want) {
 				t.Fatalf("Run's error is %v, want %v", err, test.want)
-			}
-			if !strings.Contains(err.Error(), test.console) {
-				t.Errorf("the error does not show %q on the console: %v", test.console, err)
 			}
 			if took := time.Since(start); took > time.Minute {
 				t.Errorf("it took %v to notice", took)
