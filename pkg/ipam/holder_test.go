@@ -59,10 +59,7 @@ func TestSettledTakeover(t *testing.T) {
 		t.Fatal(err)
 	}
 	fresh.Remove(t, gone)
-	if err := c.Settled(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	n.expect(t, "settled", "10.3.0.2 held there/eth0+unknown/eth0+new/eth0 web-0")
+	n.expectAtLast(t, "settled", func() error { return c.Settled(t.Context()) }, "10.3.0.2 held there/eth0+unknown/eth0+new/eth0 web-0")
 	n.del(t, "new/eth0")
 	n.del(t, "unknown/eth0")
 	n.expect(t, "a later plugin failed", "10.3.0.2 held there/eth0 web-0")
@@ -101,14 +98,7 @@ func TestSettledTakeoverFromASandboxThatOnlyItsPathLost(t *testing.T) {
 			if err := keeper.Close(); err != nil {
 				t.Fatal(err)
 			}
-			// For a moment, another namespace of this machine may have its inode.
-			for range 5 {
-				if err := c.Settled(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(20 * time.Millisecond)
-			}
-			n.expect(t, "when nothing keeps it", "10.3.0.2 held new/eth0 web-0")
+			n.expectAtLast(t, "when nothing keeps it", func() error { return c.Settled(t.Context()) }, "10.3.0.2 held new/eth0 web-0")
 		})
 	}
 }
@@ -116,45 +106,22 @@ func TestSettledTakeoverFromASandboxThatOnlyItsPathLost(t *testing.T) {
 // A plugin that runs as a program of its own lets go of what is proven gone, and of nothing else.
 func TestAddThatIsExecutedLetsGoWhatIsProvenGone(t *testing.T) {
 	n := newNode(t, sticky)
+	n.boot = thisBoot(t)
 	config := fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": "pods", "ipam": {"dataDir": %q, "sticky": "pod", "subnet": "10.3.0.0/24"}}`, n.dir)
-	add := func(id, netns string) {
-		t.Helper()
+	add := func(id, netns string) error {
 		args := n.args(id+"/eth0", "web-0")
 		args.Netns, args.StdinData = netns, config
-		if _, _, err := Add(t.Context(), args); err != nil {
-			t.Fatal(err)
-		}
-	}
-	holders := func() (ids []string) {
-		t.Helper()
-		s, err := lease.Open(n.dir, "pods")
-		if err != nil {
-			t.Fatal(err)
-		}
-		all, err := s.List(t.Context())
-		if err != nil || len(all) != 1 {
-			t.Fatalf("%v, %v", all, err)
-		}
-		for _, h := range all[0].Holders {
-			ids = append(ids, h.ContainerID)
-		}
-		return ids
+		_, _, err := Add(t.Context(), args)
+		return err
 	}
 	path := filepath.Join(t.TempDir(), "ns")
 	fresh.At(t, path)
-	add("c1", path)
-	add("c2", fresh.Sandbox(t))
-	if diff := cmp.Diff([]string{"c1", "c2"}, holders()); diff != "" {
-		t.Errorf("while the first is there (-want +got):\n%s", diff)
+	if err := errors.Join(add("c1", path), add("c2", fresh.Sandbox(t))); err != nil {
+		t.Fatal(err)
 	}
+	n.expect(t, "while the first is there", "10.3.0.2 held c1/eth0+c2/eth0 web-0")
 	fresh.Remove(t, path)
-	for range 5 { // For a moment, another namespace of this machine may have its inode.
-		add("c3", "")
-		time.Sleep(20 * time.Millisecond)
-	}
-	if diff := cmp.Diff([]string{"c2", "c3"}, holders()); diff != "" {
-		t.Errorf("when it is gone (-want +got):\n%s", diff)
-	}
+	n.expectAtLast(t, "when it is gone", func() error { return add("c3", "") }, "10.3.0.2 held c2/eth0+c3/eth0 web-0")
 }
 
 // A container that was stopped and started again keeps its ID but has another namespace.

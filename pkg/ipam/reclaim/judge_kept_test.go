@@ -86,7 +86,7 @@ func TestLookAgain(t *testing.T) {
 	want, states := []State{Kept, ToReclaim, ToReclaim, Kept, ToReclaim}, []State(nil)
 	var found []Finding
 	// For a moment, another namespace of this machine may have the inode of the one that is gone.
-	for range 10 {
+	for range 500 {
 		found = []Finding{
 			{State: ToReclaim, judged: there}, {State: ToReclaim, judged: gone}, {State: ToReclaim, judged: reused}, {State: Kept, judged: there},
 			{State: ToReclaim, judged: attachment.Namespace{BootID: there.BootID}},
