@@ -10,8 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/test/fresh"
 )
@@ -99,13 +102,18 @@ func TestOneOfManyAddsOfAnAttachmentWins(t *testing.T) {
 	n.expectNothing(t, netns)
 }
 
-// An ADD can be killed at any moment. The DEL after it removes all that it left, and the next ADD works.
+// An ADD can be killed at any moment. The DEL after it removes all that it left, and the next ADD works. A kill of the plugin
+// does not end its IPAM plugin: that could take its address after a DEL that is faster, so the DEL comes when it has ended.
 func TestAddKilledAtAnyMoment(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
 	finished := 0
 	const kills = 40
 	for range kills {
 		cmd := n.plugin("ADD", "c1", netns, "")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -114,11 +122,26 @@ func TestAddKilledAtAnyMoment(t *testing.T) {
 		if cmd.Wait() == nil {
 			finished++
 		}
+		groupEnds(t, cmd.Process.Pid)
 		n.mustCall(t, "DEL", "c1", netns)
 		n.expectNothing(t, netns)
 	}
 	t.Logf("%d kills, %d came too late", kills, finished)
 	n.mustCall(t, "ADD", "c1", netns)
+}
+
+// groupEnds waits for the end of all processes of a group. Those that a kill has made orphans are this process's children: it is
+// their subreaper.
+func groupEnds(t *testing.T, group int) {
+	t.Helper()
+	for {
+		switch _, err := unix.Wait4(-group, nil, 0, nil); {
+		case errors.Is(err, unix.ECHILD):
+			return
+		case err != nil && !errors.Is(err, unix.EINTR):
+			t.Fatal(err)
+		}
+	}
 }
 
 // Restores run one after the other. Meanwhile sandboxes are attached, lose their parent and are detached. No restore
