@@ -31,9 +31,12 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// aloneEnv makes relink run in a PID namespace of its own. There it sees no process of this machine, and takes the
-// processes that it sees for all of the node's. So other programs on this machine cannot change what it finds.
+// aloneEnv makes relink run where it sees no process and no mounted namespace of this machine. It takes the processes that
+// it sees for all of the node's. So other programs on this machine cannot change what it finds.
 const aloneEnv = "ALONE"
+
+// aloneScript runs relink in the PID and mount namespaces that unshare has made.
+const aloneScript = `umount -a -t nsfs 2>/dev/null; exec relink "$@"`
 
 // TestStories runs an operator's commands as typed, and compares the answers.
 func TestStories(t *testing.T) {
@@ -78,7 +81,7 @@ func cmdAnswers(ts *testscript.TestScript, neg bool, args []string) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command("relink", args[2:]...)
 	if ts.Getenv(aloneEnv) != "" {
-		cmd = exec.Command("unshare", append([]string{"--pid", "--fork", "--kill-child", "--mount-proc", "relink"}, args[2:]...)...)
+		cmd = exec.Command("unshare", append([]string{"--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", aloneScript, "sh"}, args[2:]...)...)
 	}
 	cmd.Dir, cmd.Stdout, cmd.Stderr = ts.Getenv("WORK"), &stdout, &stderr
 	// A program with the race detector sleeps for a second before it ends, unless told otherwise.
