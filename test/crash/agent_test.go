@@ -9,27 +9,50 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
 // agentNode is a node with a relink-agent that is killed and started again.
 type agentNode struct {
 	*node
-	log  bytes.Buffer
+	log  agentLog
 	cmd  *exec.Cmd
 	pods []*agentPod
 	// made counts the pods.
 	made int
 }
 
+// agentLog is what agents have written. One may be writing while the test reads.
+type agentLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *agentLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// end returns the last 8 KiB.
+func (l *agentLog) end() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(l.text.Bytes()[max(0, l.text.Len()-8<<10):])
+}
+
 // agentPod is a pod, and the state that it must have.
 type agentPod struct {
 	*pod
 	state string
+	// before are the states before each change since the last reload.
+	before []string
 	// away says that somebody has deleted the interface.
 	away bool
 }
@@ -67,8 +90,7 @@ func (n *agentNode) eventually(t *testing.T, f func() string) {
 			return
 		}
 	}
-	log := n.log.Bytes()
-	t.Fatalf("%s\nThe end of the agent's log:\n%s", said, log[max(0, len(log)-8<<10):])
+	t.Fatalf("%s\nThe end of the agent's log:\n%s", said, n.log.end())
 }
 
 func (p *agentPod) now(t *testing.T) string {
@@ -146,7 +168,7 @@ func (n *agentNode) change(t *testing.T) {
 		if p := n.pods[rand.IntN(len(n.pods))]; !p.away {
 			n.listens(t)
 			fresh.Run(t, p.netns, fmt.Sprintf("ip route replace 10.%d.0.0/16 dev eth0", 100+rand.IntN(100)))
-			p.state = p.now(t)
+			p.before, p.state = append(p.before, p.state), p.now(t)
 		}
 	case 4: // Somebody removes a route. The agent hears of that, if it lives.
 		if p := n.pods[rand.IntN(len(n.pods))]; !p.away {
@@ -158,11 +180,12 @@ func (n *agentNode) change(t *testing.T) {
 				if err != nil {
 					return err.Error()
 				}
-				if routes := strings.Count(p.state, "scope link") - 1; len(r.Interface.Routes)-1 != routes {
+				if !shows(p.state, r.Interface.Routes) {
 					return fmt.Sprintf("%s has routes\n%s\nand its checkpoint %v", p.id, p.state, r.Interface.Routes)
 				}
 				return ""
 			})
+			p.before = nil
 		}
 	case 5: // Somebody takes a pod off the wire.
 		if p := n.pods[rand.IntN(len(n.pods))]; !p.away && len(n.pods) > 3 {
@@ -177,6 +200,31 @@ func (n *agentNode) change(t *testing.T) {
 			})
 		}
 	}
+}
+
+// forgotten returns the state that the pod had before changes of which a killed agent has written nothing. Its checkpoint tells.
+func (n *agentNode) forgotten(t *testing.T, p *agentPod) string {
+	t.Helper()
+	r, err := n.store.Load(p.id, "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, state := range p.before {
+		if shows(state, r.Interface.Routes) {
+			return state
+		}
+	}
+	return p.state
+}
+
+// shows says whether a state has these routes, the kernel's own one, and no others.
+func shows(state string, routes []netstate.Route) bool {
+	for _, r := range routes {
+		if !strings.Contains(state, "\n"+r.Destination.String()+" ") {
+			return false
+		}
+	}
+	return strings.Count(state, "\n10.") == len(routes)+1
 }
 
 // flat returns the agent's open descriptors and its own memory in KiB.
@@ -217,7 +265,8 @@ func TestAgentThroughReloads(t *testing.T) {
 		}
 		time.Sleep(rand.N(100 * time.Millisecond))
 		fresh.IP(t, "", "link del lan0")
-		if rand.IntN(4) == 0 {
+		killed := rand.IntN(4) == 0
+		if killed {
 			n.kill(t)
 		}
 		time.Sleep(rand.N(300 * time.Millisecond))
@@ -225,14 +274,19 @@ func TestAgentThroughReloads(t *testing.T) {
 		if rand.IntN(4) == 0 {
 			time.Sleep(rand.N(50 * time.Millisecond))
 			n.kill(t)
+			killed = true
 		}
 		for _, p := range n.pods {
 			n.eventually(t, func() string {
+				if killed { // It needs some milliseconds to write what changed right before the loss.
+					p.state = n.forgotten(t, p)
+				}
 				if now := p.now(t); now != p.state {
 					return fmt.Sprintf("reload %d: %s is\n%s\nand was\n%s", i+1, p.id, now, p.state)
 				}
 				return ""
 			})
+			p.before = nil
 		}
 		n.knows(t, "nothing is lost", func(s control.Status) bool { return len(s.Chains) > 0 && s.Chains[0].Lost == 0 })
 	}
