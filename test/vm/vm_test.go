@@ -81,13 +81,16 @@ func TestExitStatusOutputAndShare(t *testing.T) {
 
 func TestMachineFailures(t *testing.T) {
 	tests := []struct {
-		name   string
-		script string
-		limit  time.Duration
-		want   error
+		name    string
+		script  string
+		limit   time.Duration
+		want    error
+		console string
 	}{
-		{"hang", "sleep 1000", 10 * time.Second, vm.ErrTimeLimit},
-		{"power off", "echo o >/proc/sysrq-trigger; sleep 100", 2 * time.Minute, vm.ErrNoResult},
+		{"panic that does not reboot", "sysctl -qw kernel.panic=0; echo c >/proc/sysrq-trigger; sleep 100",
+			2 * time.Minute, vm.ErrPanic, "sysrq triggered crash"},
+		{"hang", "sleep 1000", 10 * time.Second, vm.ErrTimeLimit, ""},
+		{"power off", "echo o >/proc/sysrq-trigger; sleep 100", 2 * time.Minute, vm.ErrNoResult, ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -104,6 +107,9 @@ func TestMachineFailures(t *testing.T) {
 			})
 			if !errors.Is(err, test.want) {
 				t.Fatalf("Run's error is %v, want %v", err, test.want)
+			}
+			if !strings.Contains(err.Error(), test.console) {
+				t.Errorf("the error does not show %q on the console: %v", test.console, err)
 			}
 			if took := time.Since(start); took > time.Minute {
 				t.Errorf("it took %v to notice", took)
