@@ -41,8 +41,8 @@ var named = []string{
 	reference + "/ipam/static",
 }
 
-// builtEnv is set where somebody has built the programs of this state of the source already, as make test does. Each of the
-// many packages that need them would spend a second on seeing that.
+// builtEnv is set where somebody has built the programs of this state of the source already. Each of the many packages that
+// need them would spend a second on seeing that. make test builds them without it, whatever the caller has set, and then sets it.
 const builtEnv = "RELINK_PROGRAMS_BUILT"
 
 // Build builds all programs into dir, static and stripped as they are released, but
