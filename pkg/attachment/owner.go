@@ -2,22 +2,27 @@ package attachment
 
 import "fmt"
 
-// OwnerPod is the Kind of an owner that is a pod. It is known by namespace and name: the next pod of that name,
-// of a StatefulSet for example, is the same owner.
+// OwnerPod is the Kind of an owner that is a pod. Without a UID it is known by namespace and name: the next pod of
+// that name is the same owner.
 const OwnerPod = "pod"
 
-// Owner is the workload that an address belongs to. The zero Owner is nobody.
+// Owner is the workload that an address belongs to. Two owners are one if all fields are equal. The zero Owner is
+// nobody.
 type Owner struct {
+	// Group is the API group of Kind, such as "apps". It is empty for the core group.
+	Group string `json:"group,omitempty"`
+	// Kind is as in Kubernetes, such as "StatefulSet", or OwnerPod.
 	Kind      string `json:"kind,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
-	// UID is that of the owner's object, if the owner is known by more than its name. It is empty for
-	// OwnerPod: the next pod of the name has another UID.
+	// UID is that of the owner's object. It is empty for a pod that is known by its name.
 	UID string `json:"uid,omitempty"`
+	// Ordinal tells the pods of a StatefulSet apart.
+	Ordinal Ordinal `json:"ordinal,omitzero"`
 }
 
-// Owner returns the pod as an owner, nobody for a pod without a name or a namespace: pods of one name in two
-// namespaces are two owners.
+// Owner returns the pod as an owner by its name, nobody for a pod without a name or a namespace: pods of one name in
+// two namespaces are two owners.
 func (p Pod) Owner() Owner {
 	if p.Name == "" || p.Namespace == "" {
 		return Owner{}
@@ -30,5 +35,9 @@ func (o Owner) String() string {
 	if o == (Owner{}) {
 		return "-"
 	}
-	return fmt.Sprintf("%s %s/%s", o.Kind, o.Namespace, o.Name)
+	s := fmt.Sprintf("%s %s/%s", o.Kind, o.Namespace, o.Name)
+	if number, ok := o.Ordinal.Number(); ok {
+		s += fmt.Sprintf(", ordinal %d", number)
+	}
+	return s
 }

@@ -1,0 +1,106 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+var (
+	// ErrUnavailable says that nobody can answer now: no agent runs, the API does not answer, refuses, or does not know
+	// the pod. The same question may be answered later.
+	ErrUnavailable = errors.New("the owner of the address is not known now")
+	// ErrInvalid says that the pod asks for something that cannot be, such as an annotation that is no address. The
+	// error has the key, the value and what to do.
+	ErrInvalid = errors.New("the pod asks for what cannot be")
+	// ErrDiffers says that an IPAMClaim has other addresses by now.
+	ErrDiffers = errors.New("the IPAMClaim has other addresses")
+)
+
+// Question is what a plugin asks about the pod of an attachment.
+type Question struct {
+	Pod     attachment.Pod `json:"pod"`
+	Network string         `json:"network"`
+	IfName  string         `json:"ifName"`
+	// Claims says that the network has "allowPersistentIPs": the answer has the pod's IPAMClaim, if it names one.
+	Claims bool `json:"claims,omitempty"`
+}
+
+// Answer is what the API knows.
+type Answer struct {
+	// Owner is never nobody.
+	Owner attachment.Owner `json:"owner"`
+	// Lasts says that the owner outlives its pods. Its addresses wait for its next pod.
+	Lasts bool `json:"lasts,omitempty"`
+	// Alone says that the owner has one pod at a time on each interface. Its next pod gets the address although the
+	// sandbox before may still be there. Two pods of another owner never share an address.
+	Alone bool `json:"alone,omitempty"`
+	// Static is nil if the pod asks for no address of the network.
+	Static *Static `json:"static,omitempty"`
+	// Claim is nil if the pod names no IPAMClaim for the interface, or if nobody asked.
+	Claim *Claim `json:"claim,omitempty"`
+}
+
+// Static are the addresses that an annotation of the pod asks for.
+type Static struct {
+	// Key is the annotation's.
+	Key string `json:"key"`
+	// Addresses are in the order of the annotation. The pod gets one of each range set.
+	Addresses []netip.Addr `json:"addresses"`
+	// Replica says which of a range set's addresses the pod gets: 0 for the first one. Nil stands for the first one that
+	// nobody else has.
+	Replica *int `json:"replica,omitempty"`
+}
+
+// Claim is an IPAMClaim (k8s.cni.cncf.io/v1alpha1): the addresses of a virtual machine's interface, in the pod's namespace.
+type Claim struct {
+	Name string `json:"name"`
+	UID  string `json:"uid"`
+	// IPs are the addresses of its status. If there are none, the addresses that the pod gets belong there.
+	IPs []netip.Prefix `json:"ips,omitempty"`
+}
+
+// Fulfilment are addresses that belong into the status of a claim.
+type Fulfilment struct {
+	Pod   attachment.Pod `json:"pod"`
+	Claim Claim          `json:"claim"`
+	IPs   []netip.Prefix `json:"ips"`
+}
+
+// Asker answers for one pod. Its methods may be called at any time.
+type Asker interface {
+	// Ask returns what the API knows of the pod. errors.Is matches ErrUnavailable and ErrInvalid.
+	Ask(ctx context.Context, q Question) (Answer, error)
+	// Fulfil writes the addresses into the claim's status, unless they are there already. errors.Is matches
+	// ErrUnavailable, and ErrDiffers if the claim has others or is another one by now: nothing is overwritten.
+	Fulfil(ctx context.Context, f Fulfilment) error
+}
+
+// Standing says whether an owner is still there.
+type Standing string
+
+// The values of Standing.
+const (
+	Lives Standing = "lives"
+	// Gone says that no pod of the owner will come any more: the API has answered that the object does not exist, that
+	// another one has its name, or that it needs fewer pods.
+	Gone Standing = "gone"
+	// Unknown says that the API has not answered, or that it does not tell by this owner.
+	Unknown Standing = "unknown"
+)
+
+// Judgement says whether an owner is still there, and how that is known.
+type Judgement struct {
+	Owner    attachment.Owner `json:"owner"`
+	Standing Standing         `json:"standing"`
+	// Why is the evidence in words.
+	Why string `json:"why"`
+}
+
+// Judge asks the API itself about each owner, never a cache. The judgements are in the order of the owners. An owner
+// that cannot be judged is Unknown: that is no error, and does not stop the rest.
+type Judge interface {
+	Judge(ctx context.Context, owners []attachment.Owner) []Judgement
+}
