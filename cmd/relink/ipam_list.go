@@ -191,6 +191,9 @@ func leaseTable(leases []lease.Lease, wide bool, s *screen) {
 
 // ownerCell is the pod of the lease, or the container ID of its newest holder if no pod is known.
 func ownerCell(l lease.Lease) string {
+	if pod := (holding{l, l.Newest()}).pod(); pod.Name != "" {
+		return pod.String()
+	}
 	if l.Owner != (attachment.Owner{}) {
 		return ownerName(l.Owner)
 	}

@@ -77,13 +77,21 @@ func podOf(o attachment.Owner) attachment.Pod {
 	return attachment.Pod{Namespace: o.Namespace, Name: o.Name}
 }
 
+// pod returns the pod that has the address or had it last. An address that waits for a pod by its name is that pod's.
+func (h holding) pod() attachment.Pod {
+	if pod := podOf(h.lease.Owner); pod.Name != "" {
+		return pod
+	}
+	return attachment.Pod{Namespace: h.holder.Pod.Namespace, Name: h.holder.Pod.Name}
+}
+
 func (h holding) thing() selection.Thing {
-	return selection.Thing{Pod: podOf(h.lease.Owner), ContainerID: h.holder.ContainerID, Network: h.lease.Network}
+	return selection.Thing{Pod: h.pod(), ContainerID: h.holder.ContainerID, Network: h.lease.Network}
 }
 
 // namesOfHolding returns the names that select the holding. The address is not among them.
 func namesOfHolding(h holding) []string {
-	switch pod := podOf(h.lease.Owner); {
+	switch pod := h.pod(); {
 	case pod.Name != "":
 		return []string{pod.String()}
 	case h.holder.ContainerID != "":

@@ -145,10 +145,10 @@ func describeLease(l lease.Lease, s *screen) {
 		d.row("Owner:", "%s", l.Owner)
 	}
 	for _, h := range l.Holders {
-		d.holder("", h)
+		d.holder("", l, h)
 	}
 	if l.State != lease.Held {
-		d.holder("Last ", l.Last)
+		d.holder("Last ", l, l.Last)
 		d.row("Why:", "%s", l.Why)
 	}
 	if l.Last.ContainerID == "" {
@@ -168,16 +168,21 @@ func describeLease(l lease.Lease, s *screen) {
 type leaseDescription struct{ description }
 
 // holder writes who holds the address, or who held it last.
-func (d *leaseDescription) holder(last string, h lease.Holder) {
+func (d *leaseDescription) holder(last string, l lease.Lease, h lease.Holder) {
 	name := func(s string) string {
 		if last == "" {
 			return s
 		}
 		return last + strings.ToLower(s[:1]) + s[1:]
 	}
+	if podOf(l.Owner) == (attachment.Pod{}) && h.Pod.Name != "" {
+		d.row(name("Pod:"), "%s", h.Pod)
+	} else if h.Owner != (attachment.Owner{}) && h.Owner.Kind != attachment.OwnerPod {
+		d.row(name("Owner:"), "%s", h.Owner)
+	}
 	d.row(name("Sandbox:"), "%s", h.ContainerID)
 	d.row(name("Interface:"), "%s", h.IfName)
-	d.row("Pod UID:", "%s", h.PodUID)
+	d.row("Pod UID:", "%s", h.Pod.UID)
 	d.row("Namespace:", "%s", h.Namespace.Path)
 	if last == "" {
 		d.row("Why:", "%s", string(h.Origin))

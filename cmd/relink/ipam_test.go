@@ -149,7 +149,7 @@ func callRelinkIPAM(ts *testscript.TestScript, neg bool, keys string, args []str
 	}
 	var err error
 	if args[0] == "add" {
-		_, _, err = ipam.Add(context.Background(), call)
+		_, _, err = ipam.Add(context.Background(), call, nil)
 	} else {
 		err = ipam.Del(context.Background(), call)
 	}
@@ -217,7 +217,7 @@ func TestListWhileAddsRun(t *testing.T) {
 			_, _, err := ipam.Add(ctx, &skel.CmdArgs{
 				ContainerID: fmt.Sprint("c", i), IfName: "eth0",
 				StdinData: []byte(`{"cniVersion": "1.0.0", "name": "lan", "ipam": {"ranges": ` + ranges + `}}`),
-			})
+			}, nil)
 			if err != nil {
 				added <- err
 				return

@@ -57,7 +57,7 @@ func TestPauseAndResume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { _ = serve.Serve(t.Context(), listener, serve.Handler(agent, nil)) }()
+	go func() { _ = serve.Serve(t.Context(), listener, serve.Handler(agent, serve.Sources{}, nil)) }()
 
 	if code, out := runsTo("pause", "--for", "10m", "--why", "new \x1b[31mfirmware"); code != exitOK ||
 		!strings.HasPrefix(out, "relink-agent is paused until ") || !strings.HasSuffix(out, `, for another 10m: new \u001b[31mfirmware`+"\n") {

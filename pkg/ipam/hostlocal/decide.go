@@ -150,8 +150,11 @@ func (im *importer) completed(l lease.Lease, key attachment.Key) (_ lease.Lease,
 
 // complete adds to the holder what it lacks and is known by now, and says what that is.
 func (im *importer) complete(h *lease.Holder, a netip.Addr, entry cnicache.Entry, owner attachment.Owner) (what []string) {
-	if h.PodUID == "" && entry.Pod.UID != "" {
-		h.PodUID = entry.Pod.UID
+	if h.Pod.Name == "" {
+		h.Pod.Namespace, h.Pod.Name = entry.Pod.Namespace, entry.Pod.Name
+	}
+	if h.Pod.UID == "" && entry.Pod.UID != "" {
+		h.Pod.UID = entry.Pod.UID
 		what = append(what, "its pod's UID")
 	}
 	if is := im.namespaceAt(entry.Netns, a); h.Namespace.Inode == 0 && is.Path != "" && is != h.Namespace {

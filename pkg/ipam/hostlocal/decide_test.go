@@ -164,7 +164,7 @@ func TestDecideAboutAFile(t *testing.T) {
 	is := func(id string, v reclaim.Verdict) told { return told{verdicts: map[string]reclaim.Verdict{id: v}} }
 	pods := told{pods: map[string]attachment.Pod{"c1": web}}
 	ofWeb := ownedBy(held(lease.Imported, "c1"), web)
-	ofWeb.Holders[0].PodUID = "uid-0"
+	ofWeb.Holders[0].Pod = web
 	net1 := held(lease.InTurn, "c1")
 	net1.Holders[0].IfName = "net1"
 	before := quarantined("c1")
@@ -250,7 +250,7 @@ func TestDecideAboutAFile(t *testing.T) {
 func TestDecideWithoutAFile(t *testing.T) {
 	const noFile = "/networks/lan has no file of it any more; "
 	ofWeb := ownedBy(held(lease.Imported, "c1"), web)
-	ofWeb.Holders[0].PodUID = "uid-0"
+	ofWeb.Holders[0].Pod = web
 	both := ownedBy(held(lease.Imported, "c1"), web)
 	both.Holders = append(both.Holders, holderOf("c2", lease.TakenOver))
 	for name, test := range map[string]struct {

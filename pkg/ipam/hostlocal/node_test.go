@@ -195,11 +195,11 @@ func TestImportTakesThePodFromTheCaches(t *testing.T) {
 		if err != nil || want.Cookie == 0 {
 			t.Fatal(want, err)
 		}
-		if h := all[i].Holders[0]; h.Namespace != want || h.PodUID != fmt.Sprint("uid-of-web-", i+1) {
+		if h := all[i].Holders[0]; h.Namespace != want || h.Pod.UID != fmt.Sprint("uid-of-web-", i+1) {
 			t.Errorf("%s: %+v, want the namespace %+v", all[i].Address, h, want)
 		}
 	}
-	if h := all[2].Holders[0]; h.Namespace.Inode != 0 || h.Namespace.Path != "" || h.Namespace.BootID == "" || h.PodUID != "" {
+	if h := all[2].Holders[0]; h.Namespace.Inode != 0 || h.Namespace.Path != "" || h.Namespace.BootID == "" || h.Pod.UID != "" {
 		t.Errorf("10.231.77.4: %+v", h)
 	}
 	if h := all[3].Holders[0]; h.Namespace.Inode != 0 || h.Namespace.Path != path || h.Namespace.BootID == "" {

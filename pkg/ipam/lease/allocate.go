@@ -21,14 +21,25 @@ var ErrTaken = errors.New("not available")
 // Request is what an attachment asks for.
 type Request struct {
 	Attachment attachment.Key
-	Owner      attachment.Owner
-	PodUID     string
+	// Owner is for whom the address is kept, if Policy is sticky.
+	Owner attachment.Owner
+	// Also are further owners whose addresses the attachment may have: the pod by its name, under which an earlier policy
+	// or an operator has kept an address.
+	Also []attachment.Owner
+	// Resolved is the pod's owner by the Kubernetes API, nobody if the API was not asked.
+	Resolved attachment.Owner
+	Pod      attachment.Pod
 	// Namespace is the sandbox's, as far as it is known.
 	Namespace attachment.Namespace
 	Sets      []RangeSet
 	// Wanted are the addresses that the attachment asks for, at most one of each set.
 	Wanted []netip.Addr
+	// OneOf are addresses of which the attachment wants one of each set that has any of them: the one that is its
+	// owner's already, or the first that nobody has.
+	OneOf  []netip.Addr
 	Policy Policy
+	// ByOwner says that the owner decides whether Policy is sticky, and not the network's configuration.
+	ByOwner bool
 }
 
 // RefusedError says that no ADD can give the requested address.
@@ -53,6 +64,16 @@ func (s *Store) Allocate(ctx context.Context, r Request) (given []Lease, err err
 	return given, err
 }
 
+// ofNetwork is the policy for all addresses of the network, without what is decided for each pod.
+func (r Request) ofNetwork() Policy {
+	p := r.Policy
+	p.Shared = false
+	if r.ByOwner {
+		p.Sticky, p.Retain = false, 0
+	}
+	return p
+}
+
 // Remarks returns what the last Allocate found wrong, and what to do about it, for people.
 func (s *Store) Remarks() []string { return s.remarks }
 
@@ -60,12 +81,18 @@ func (l *leases) allocate(r Request) ([]Lease, error) {
 	if err := errors.Join(l.settle(), l.remarkGateways(r.Sets)); err != nil {
 		return nil, err
 	}
-	r.Owner = storable(r.Owner)
+	r.Owner, r.Resolved, r.Also = storable(r.Owner), storable(r.Resolved), slices.Clone(r.Also)
+	for i := range r.Also {
+		r.Also[i] = storable(r.Also[i])
+	}
 	held, err := l.heldBy(r.Attachment)
 	if err != nil {
 		return nil, err
 	}
 	wanted, left := assign(r.Sets, r.Wanted)
+	if err := checkOneOf(r.Sets, r.OneOf); err != nil {
+		return nil, err
+	}
 	var given []Lease
 	for i, set := range r.Sets {
 		c := choice{leases: l, Request: r, number: i, set: set, wanted: wanted[i]}
@@ -78,45 +105,7 @@ func (l *leases) allocate(r Request) ([]Lease, error) {
 	if len(left) > 0 {
 		return nil, leftOver(left[0])
 	}
-	return given, l.remember(Known{Sets: r.Sets, Policy: r.Policy})
-}
-
-// assign returns the wanted address of each set, the zero Addr for none, and those that are left over.
-func assign(sets []RangeSet, wanted []netip.Addr) (each, left []netip.Addr) {
-	left = slices.Clone(wanted)
-	for _, set := range sets {
-		var one netip.Addr
-		if n := slices.IndexFunc(left, func(a netip.Addr) bool { _, ok := set.Find(a); return ok }); n >= 0 {
-			one = left[n]
-			left = slices.Delete(left, n, n+1)
-		}
-		each = append(each, one)
-	}
-	return each, left
-}
-
-func leftOver(a netip.Addr) *RefusedError {
-	return &RefusedError{a, "is in none of the range sets, or is the second address of a set that gives one"}
-}
-
-func notGiven(a netip.Addr, why string) *RefusedError {
-	return &RefusedError{a, "cannot be given: " + why}
-}
-
-// CheckWanted returns an error for each wanted address that no Allocate of an attachment without addresses would give,
-// whatever is leased.
-func CheckWanted(sets []RangeSet, wanted []netip.Addr) []*RefusedError {
-	var errs []*RefusedError
-	each, left := assign(sets, wanted)
-	for i, a := range each {
-		if ok, why := sets[i].Gives(a); a.IsValid() && !ok {
-			errs = append(errs, notGiven(a, why))
-		}
-	}
-	for _, a := range left {
-		errs = append(errs, leftOver(a))
-	}
-	return errs
+	return given, l.remember(Known{Sets: r.Sets, Policy: r.ofNetwork()})
 }
 
 // remarkGateways remarks on a gateway that is a pod's address: the configuration changed after the pod was
@@ -159,7 +148,10 @@ func (c choice) choose(held []Lease) (Lease, error) {
 		return c.keep(held[i])
 	}
 	if c.wanted.IsValid() {
-		return c.asked()
+		return c.asked(c.wanted)
+	}
+	if oneOf := c.oneOf(); len(oneOf) > 0 {
+		return c.askedOneOf(oneOf)
 	}
 	owned, ok, err := c.owned()
 	if err != nil {
@@ -174,17 +166,21 @@ func (c choice) choose(held []Lease) (Lease, error) {
 // keep is for a repeated ADD: it gets what the first one got. The attachment may have another sandbox by now,
 // as after a container was stopped and started again. That sandbox is the holder then.
 func (c choice) keep(held Lease) (Lease, error) {
-	if c.wanted.IsValid() && c.wanted != held.Address {
-		return Lease{}, &RefusedError{c.wanted, fmt.Sprintf("cannot be given: %s holds %s already; DEL it first", c.Attachment, held.Address)}
+	wanted := c.wanted
+	if oneOf := c.oneOf(); !wanted.IsValid() && len(oneOf) > 0 && !slices.Contains(oneOf, held.Address) {
+		wanted = oneOf[0]
+	}
+	if wanted.IsValid() && wanted != held.Address {
+		return Lease{}, &RefusedError{wanted, fmt.Sprintf("cannot be given: %s holds %s already; DEL it first", c.Attachment, held.Address)}
 	}
 	i := slices.IndexFunc(held.Holders, func(h Holder) bool { return h.is(c.Attachment) })
 	h, is := held.Holders[i], c.Namespace
 	is.BootID = h.Namespace.BootID // A holder of an earlier boot is none any more.
 	byThisName := h.Network == "" || h.Network == c.store.network
-	if byThisName && (is.Inode == 0 || h.Namespace.Same(is) == nil && h.PodUID == c.PodUID) {
+	if byThisName && (is.Inode == 0 || h.Namespace.Same(is) == nil && h.Pod.UID == c.Pod.UID) {
 		return held, nil
 	}
-	h.Network, h.PodUID, h.Since = "", c.PodUID, c.now
+	h.Network, h.Pod, h.Owner, h.Since = "", c.Pod, c.Resolved, c.now
 	if is.Inode != 0 {
 		h.Namespace = is
 	}
@@ -198,8 +194,7 @@ func (c choice) keep(held Lease) (Lease, error) {
 }
 
 // asked gives the requested address, unless it is somebody else's.
-func (c choice) asked() (Lease, error) {
-	a := c.wanted
+func (c choice) asked(a netip.Addr) (Lease, error) {
 	if ok, why := c.set.Gives(a); !ok {
 		return Lease{}, notGiven(a, why)
 	}
@@ -210,28 +205,36 @@ func (c choice) asked() (Lease, error) {
 	switch {
 	case !leased, lease.State == Quarantined, c.over(lease):
 		return c.inTurn(Lease{Address: a}, Requested)
-	case lease.State == Reserved && c.isOwners(lease), c.succeeds(lease):
+	case c.isMine(lease):
 		return c.give(lease, Requested)
 	}
 	return Lease{}, fmt.Errorf("requested address %s is %w: it is %s", a, ErrTaken, lease.Whose())
 }
 
-// isOwners says whether the lease is on behalf of the owner who asks.
-func (c choice) isOwners(l Lease) bool { return l.owned() && l.Owner == c.Owner }
+// isMine says whether the address waits for the owner who asks, or is held by its sandbox before.
+func (c choice) isMine(l Lease) bool {
+	return !c.over(l) && (l.State == Reserved && c.isOwners(l) || c.succeeds(l, true))
+}
+
+// isOwners says whether the lease is on behalf of the owner who asks, or the last holder's pod was the owner's.
+func (c choice) isOwners(l Lease) bool {
+	if !l.owned() {
+		return false
+	}
+	return l.Owner == c.Owner || slices.Contains(c.Also, l.Owner) ||
+		c.Resolved != (attachment.Owner{}) && l.Newest().Owner == c.Resolved
+}
 
 // owned looks for an address of the set that waits for the owner, or that another sandbox of the owner
 // still holds.
 func (c choice) owned() (_ Lease, ok bool, err error) {
-	if c.Owner == (attachment.Owner{}) {
-		return Lease{}, false, nil
-	}
-	all, err := c.ownedBy(c.Owner)
+	all, err := c.ownedByAny()
 	if err != nil {
 		return Lease{}, false, err
 	}
 	all = slices.DeleteFunc(all, func(l Lease) bool {
 		gives, _ := c.set.Gives(l.Address)
-		return !gives || c.over(l) || l.State == Held && !c.succeeds(l)
+		return !gives || c.over(l) || l.State == Held && !c.succeeds(l, false)
 	})
 	if len(all) == 0 {
 		return Lease{}, false, nil
@@ -268,16 +271,38 @@ func (c choice) rank(l Lease) int {
 	return 3
 }
 
+// ownedByAny returns what is held or reserved for the owner, under any of its names.
+func (c choice) ownedByAny() (all []Lease, err error) {
+	for _, o := range append([]attachment.Owner{c.Owner}, c.Also...) {
+		if o == (attachment.Owner{}) {
+			continue
+		}
+		more, err := c.ownedBy(o)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, more...)
+	}
+	return all, nil
+}
+
 // succeeds says whether this attachment follows on one that holds the address: it is the same interface of
-// the pod's next sandbox.
-func (c choice) succeeds(l Lease) bool {
-	if l.State != Held || !c.isOwners(l) {
+// the owner's next sandbox. asked says that it asks for this address: then no policy need keep it.
+func (c choice) succeeds(l Lease, asked bool) bool {
+	if l.State != Held || !c.isOwners(l) || c.besideAnother(l) {
 		return false
 	}
-	keeps := c.Policy.Sticky || l.Newest().Policy.Sticky || l.byHand(c.now)
+	keeps := asked || c.Policy.Sticky || l.Newest().Policy.Sticky || l.byHand(c.now)
 	return keeps && slices.ContainsFunc(l.Holders, func(h Holder) bool {
 		return h.IfName == c.Attachment.IfName && h.ContainerID != c.Attachment.ContainerID
 	})
+}
+
+// besideAnother says that another pod of the owner may run with the address. It keeps the address then: only the next
+// sandbox of the same pod follows on it.
+func (c choice) besideAnother(l Lease) bool {
+	shared := c.Policy.Shared || slices.ContainsFunc(l.Holders, func(h Holder) bool { return h.Policy.Shared })
+	return shared && slices.ContainsFunc(l.Holders, func(h Holder) bool { return h.Pod.UID == "" || h.Pod.UID != c.Pod.UID })
 }
 
 // next gives the next free address in turn. If there is none, it gives the one whose quarantine ends
@@ -314,15 +339,19 @@ func (c choice) give(was Lease, origin Origin) (Lease, error) {
 	if err != nil {
 		return Lease{}, err
 	}
+	owner := c.Owner
+	if was.byHand(c.now) {
+		owner = was.Owner // The operator's word stays: the next ADD finds it again.
+	}
 	lease := Lease{
-		Address: was.Address, Network: c.store.network, Owner: c.Owner, State: Held, Holders: slices.Clone(was.Holders),
+		Address: was.Address, Network: c.store.network, Owner: owner, State: Held, Holders: slices.Clone(was.Holders),
 		ByHand: was.ByHand, ByHandAt: was.ByHandAt, ByHandUntil: was.ByHandUntil, unknown: was.unknown,
 	}
 	if was.State == Held {
 		origin, lease.Conflict, lease.Why = TakenOver, was.Conflict, was.Why
 	}
 	h := Holder{
-		ContainerID: c.Attachment.ContainerID, IfName: c.Attachment.IfName, PodUID: c.PodUID, Namespace: c.Namespace,
+		ContainerID: c.Attachment.ContainerID, IfName: c.Attachment.IfName, Pod: c.Pod, Owner: c.Resolved, Namespace: c.Namespace,
 		Since: c.now, Origin: origin, Policy: c.Policy,
 	}
 	h.Namespace.BootID = bootID
@@ -334,10 +363,10 @@ func (c choice) give(was Lease, origin Origin) (Lease, error) {
 // letOthersGo ends what else the policy reserves for the owner in the set, for the same interface: nobody
 // would ever ask for it again.
 func (c choice) letOthersGo(given Lease) error {
-	if !given.owned() {
+	if !given.owned() || c.Policy.Shared {
 		return nil
 	}
-	all, err := c.ownedBy(c.Owner)
+	all, err := c.ownedByAny()
 	if err != nil {
 		return err
 	}

@@ -320,7 +320,7 @@ func TestHolderIsWhoAsked(t *testing.T) {
 	must(t, err)
 	want := Lease{
 		Address: addr("10.3.0.2"), Network: "pods", Owner: pod("web-0"), State: Held, Holders: []Holder{{
-			ContainerID: "c1", IfName: "eth0", PodUID: "web-0-uid", Since: n.day, Origin: InTurn, Policy: stickyFor(time.Hour),
+			ContainerID: "c1", IfName: "eth0", Pod: attachment.Pod{Namespace: "default", Name: "web-0", UID: "web-0-uid"}, Since: n.day, Origin: InTurn, Policy: stickyFor(time.Hour),
 			Namespace: attachment.Namespace{Path: "/run/netns/c1", BootID: "boot-1", Device: 4, Inode: 5, Cookie: 6},
 		}},
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -16,7 +17,7 @@ import (
 // nothing is lost when the object is written again.
 type unknown map[string]jsontext.Value
 
-// decodeLease reads a lease of schema 2.
+// decodeLease reads a lease of the present schema.
 func decodeLease(b []byte) (l Lease, err error) {
 	err = decode(b, func(r *reader) { l = r.lease() })
 	if err != nil {
@@ -224,6 +225,8 @@ func (r *reader) lease() (l Lease) {
 func (r *reader) owner() (o attachment.Owner) {
 	r.object(func(key string) {
 		switch key {
+		case "group":
+			o.Group = r.text()
 		case "kind":
 			o.Kind = r.text()
 		case "namespace":
@@ -232,11 +235,43 @@ func (r *reader) owner() (o attachment.Owner) {
 			o.Name = r.text()
 		case "uid":
 			o.UID = r.text()
+		case "ordinal":
+			o.Ordinal = r.ordinal()
 		default:
 			r.skip()
 		}
 	})
 	return o
+}
+
+func (r *reader) ordinal() attachment.Ordinal {
+	if r.null() {
+		return 0
+	}
+	number := r.number()
+	if number >= math.MaxInt32 && r.err == nil {
+		r.err = fmt.Errorf("no pod has the ordinal %d", number)
+	}
+	if r.err != nil {
+		return 0
+	}
+	return attachment.OrdinalOf(int(number))
+}
+
+func (r *reader) pod() (p attachment.Pod) {
+	r.object(func(key string) {
+		switch key {
+		case "namespace":
+			p.Namespace = r.text()
+		case "name":
+			p.Name = r.text()
+		case "uid":
+			p.UID = r.text()
+		default:
+			r.skip()
+		}
+	})
+	return p
 }
 
 func (r *reader) holder() (h Holder) {
@@ -248,8 +283,12 @@ func (r *reader) holder() (h Holder) {
 			h.IfName = r.text()
 		case "network":
 			h.Network = r.text()
-		case "podUID":
-			h.PodUID = r.text()
+		case "pod":
+			h.Pod = r.pod()
+		case "podUID": // In schema 2.
+			h.Pod.UID = r.text()
+		case "owner":
+			h.Owner = r.owner()
 		case "namespace":
 			h.Namespace = r.namespace()
 		case "since":
@@ -294,6 +333,8 @@ func (r *reader) policy() (p Policy) {
 			r.parse(&p.Retain)
 		case "quarantine":
 			r.parse(&p.Quarantine)
+		case "shared":
+			p.Shared = r.yes()
 		default:
 			r.skip()
 		}

@@ -147,10 +147,27 @@ func (w *writer) owner(o attachment.Owner) {
 	}
 	w.key("owner")
 	w.object(func() {
+		w.text("group", o.Group)
 		w.text("kind", o.Kind)
 		w.text("namespace", o.Namespace)
 		w.text("name", o.Name)
 		w.text("uid", o.UID)
+		if number, ok := o.Ordinal.Number(); ok {
+			w.key("ordinal")
+			w.token(jsontext.Int(int64(number)))
+		}
+	})
+}
+
+func (w *writer) pod(p attachment.Pod) {
+	if p == (attachment.Pod{}) {
+		return
+	}
+	w.key("pod")
+	w.object(func() {
+		w.text("namespace", p.Namespace)
+		w.text("name", p.Name)
+		w.text("uid", p.UID)
 	})
 }
 
@@ -159,7 +176,8 @@ func (w *writer) holder(h Holder) {
 		w.text("containerID", h.ContainerID)
 		w.text("ifName", h.IfName)
 		w.text("network", h.Network)
-		w.text("podUID", h.PodUID)
+		w.pod(h.Pod)
+		w.owner(h.Owner)
 		w.namespace(h.Namespace)
 		w.time("since", h.Since)
 		w.text("origin", string(h.Origin))
@@ -191,6 +209,7 @@ func (w *writer) policy(p Policy) {
 		w.yes("sticky", p.Sticky)
 		w.duration("retain", p.Retain)
 		w.duration("quarantine", p.Quarantine)
+		w.yes("shared", p.Shared)
 	})
 }
 

@@ -26,7 +26,8 @@ func drawTime(t *rapid.T, what string) time.Time {
 func drawHolder(t *rapid.T) Holder {
 	text := rapid.StringMatching(`[a-z0-9<&ü"\\\x00-\x1f ]{0,9}`)
 	return Holder{
-		ContainerID: rapid.StringMatching(`[a-z0-9]{1,9}`).Draw(t, "container"), IfName: text.Draw(t, "ifname"), Network: text.Draw(t, "network"), PodUID: text.Draw(t, "UID"),
+		ContainerID: rapid.StringMatching(`[a-z0-9]{1,9}`).Draw(t, "container"), IfName: text.Draw(t, "ifname"), Network: text.Draw(t, "network"),
+		Pod: attachment.Pod{Namespace: text.Draw(t, "pod namespace"), Name: text.Draw(t, "pod name"), UID: text.Draw(t, "UID")}, Owner: drawOwner(t),
 		Namespace: attachment.Namespace{Path: text.Draw(t, "path"), BootID: text.Draw(t, "boot"), Inode: rapid.Uint64().Draw(t, "inode"), Cookie: rapid.Uint64().Draw(t, "cookie")},
 		Since:     drawTime(t, "since"), Origin: Origin(text.Draw(t, "origin")), Policy: drawPolicy(t),
 	}
@@ -148,7 +149,7 @@ func TestTextsThatAreNoUTF8(t *testing.T) {
 	add := func(sandbox, want string) {
 		t.Helper()
 		r := n.request(sandbox, "")
-		r.Owner, r.PodUID = owner, "\xff"
+		r.Owner, r.Pod.UID = owner, "\xff"
 		given, err := n.store(t).Allocate(t.Context(), r)
 		if err != nil || given[0].Address != addr(want) {
 			t.Fatalf("%v, %v", given, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -51,7 +52,7 @@ type Event struct {
 // of returns the event with the address and owner of the lease, and the holder.
 func (e Event) of(l Lease, h Holder) Event {
 	e.Address, e.Owner = l.Address, l.Owner
-	e.ContainerID, e.IfName, e.PodUID = h.ContainerID, h.IfName, h.PodUID
+	e.ContainerID, e.IfName, e.PodUID = h.ContainerID, h.IfName, h.Pod.UID
 	return e
 }
 
@@ -138,8 +139,20 @@ func (l *leases) trimEvents() error {
 func encodeEvent(e Event) []byte {
 	b := append(timeKey(e.At), addressKey(e.Address)...)
 	return append(b, textKey(string(e.What), e.Why, string(e.Then), e.ContainerID, e.IfName, e.PodUID,
-		e.Owner.Kind, e.Owner.Namespace, e.Owner.Name, e.Owner.UID)...)
+		e.Owner.Kind, e.Owner.Namespace, e.Owner.Name, e.Owner.UID, e.Owner.Group, ordinalText(e.Owner.Ordinal))...)
 }
+
+// ordinalText is the number, empty for none.
+func ordinalText(o attachment.Ordinal) string {
+	number, ok := o.Number()
+	if !ok {
+		return ""
+	}
+	return strconv.Itoa(number)
+}
+
+// textsOfV2 is how many texts an event of schema 2 has.
+const textsOfV2 = 10
 
 // decodeEvent reads what encodeEvent has written. Further texts are from a newer relink.
 func decodeEvent(b []byte) (Event, error) {
@@ -152,16 +165,23 @@ func decodeEvent(b []byte) (Event, error) {
 		e.Address = a
 	}
 	b = b[number+address:]
-	for _, text := range []*string{
+	ordinal := ""
+	for i, text := range []*string{
 		(*string)(&e.What), &e.Why, (*string)(&e.Then), &e.ContainerID, &e.IfName, &e.PodUID,
-		&e.Owner.Kind, &e.Owner.Namespace, &e.Owner.Name, &e.Owner.UID,
+		&e.Owner.Kind, &e.Owner.Namespace, &e.Owner.Name, &e.Owner.UID, &e.Owner.Group, &ordinal,
 	} {
 		const length = 4
+		if i >= textsOfV2 && len(b) == 0 {
+			break
+		}
 		if len(b) < length || uint64(len(b)-length) < uint64(binary.BigEndian.Uint32(b)) {
 			return Event{}, fmt.Errorf("event: %w: it was cut short", ErrDamaged)
 		}
 		end := length + int(binary.BigEndian.Uint32(b))
 		*text, b = string(b[length:end]), b[end:]
+	}
+	if number, err := strconv.Atoi(ordinal); err == nil {
+		e.Owner.Ordinal = attachment.OrdinalOf(number)
 	}
 	return e, nil
 }

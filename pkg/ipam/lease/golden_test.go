@@ -20,7 +20,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-var update = flag.Bool("update", false, "write testdata/schema2.db and its JSON anew: only before a version is released")
+var update = flag.Bool("update", false, "write testdata/schema3.db and its JSON anew: only before a version is released")
 
 // golden is the content of a store in JSON. Every store that was ever written must stay readable.
 type golden struct {
@@ -36,7 +36,9 @@ func goldens(t *testing.T) map[string]*node {
 	first.day = time.Date(2026, 3, 4, 5, 6, 10, 0, time.UTC)
 	second := newNode(t, "10.3.0.30", minute)
 	second.later(3*time.Minute + 30*time.Second)
-	return map[string]*node{"schema1": first, "schema2": second}
+	third := newNode(t, "10.3.0.30", minute)
+	third.later(3*time.Minute + 30*time.Second)
+	return map[string]*node{"schema1": first, "schema2": second, "schema3": third}
 }
 
 func goldenFile(name string) string { return filepath.Join("testdata", name) }
@@ -54,7 +56,11 @@ func (n *node) readGolden(t *testing.T, name string) (want golden, listed []Leas
 	must(t, err)
 	must(t, jsonv2.Unmarshal(b, &want, jsonv2.RejectUnknownMembers(true)))
 	for _, v := range want.Leases {
-		l, err := decodeLease(v)
+		decode := decodeLeaseV2 // What schema 1 has is written so, too.
+		if name == "schema3" {
+			decode = decodeLease
+		}
+		l, err := decode(v)
 		must(t, err)
 		l.Network = n.network
 		listed = append(listed, l)
@@ -117,7 +123,7 @@ func TestStoredLeasesAreReadAsTheyWere(t *testing.T) {
 			is = fmt.Sprintf("schema %s, reader %s", l.meta.Get([]byte(keySchema)), l.meta.Get([]byte(keyReader)))
 			return nil
 		}))
-		if is != "schema 2, reader 2" {
+		if is != "schema 3, reader 3" {
 			t.Errorf("%s: after a change: %s", name, is)
 		}
 	}
@@ -127,7 +133,7 @@ func TestStoredLeasesAreReadAsTheyWere(t *testing.T) {
 func TestLeasesAreStoredAsTheyWere(t *testing.T) {
 	n := newNode(t, "10.3.0.30", minute)
 	eventful(t, n)
-	want, got := contents(t, goldenFile("schema2.db")), contents(t, n.path())
+	want, got := contents(t, goldenFile("schema3.db")), contents(t, n.path())
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-stored +written now):\n%s", diff)
 	}
@@ -185,9 +191,9 @@ func writeGolden(t *testing.T) {
 	t.Helper()
 	n := newNode(t, "10.3.0.30", minute)
 	eventful(t, n)
-	copyFile(t, n.path(), goldenFile("schema2.db"))
+	copyFile(t, n.path(), goldenFile("schema3.db"))
 	// Cut off the spare room in the file.
-	must(t, os.Truncate(goldenFile("schema2.db"), used(t, n.path())))
+	must(t, os.Truncate(goldenFile("schema3.db"), used(t, n.path())))
 	var g golden
 	listed, known, events := n.all(t)
 	for _, l := range listed {
@@ -198,7 +204,7 @@ func writeGolden(t *testing.T) {
 	g.Known, g.Events = known, events
 	b, err := jsonv2.Marshal(g, jsontext.WithIndent("  "))
 	must(t, err)
-	must(t, os.WriteFile(goldenFile("schema2.json"), append(b, '\n'), 0o644))
+	must(t, os.WriteFile(goldenFile("schema3.json"), append(b, '\n'), 0o644))
 }
 
 // eventful makes a store with a lease of each kind.
@@ -232,9 +238,14 @@ func eventful(t *testing.T, n *node) {
 	n.add(t, "c7/eth0", "", "10.3.0.8")
 	_, err = n.store(t).Conflict(t.Context(), n.key("c7/eth0"), addr("10.3.0.8"), "02:00:00:00:00:01")
 	must(t, err)
+	r = n.request("c10/eth0", "web-1")
+	r.Owner, r.Also = set("web", 1), []attachment.Owner{pod("web-1")}
+	r.Resolved, r.Policy.Shared = r.Owner, true
+	_, err = n.store(t).Allocate(t.Context(), r)
+	must(t, err)
 	n.takeIn(t, "host-local",
 		Lease{Address: addr("10.3.0.28"), Owner: pod("old-0"), State: Held, Holders: []Holder{{
-			ContainerID: "c8", IfName: "eth0", PodUID: "0f5b1c2d", Since: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), Origin: Imported,
+			ContainerID: "c8", IfName: "eth0", Pod: attachment.Pod{Namespace: "default", Name: "old-0", UID: "0f5b1c2d"}, Since: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), Origin: Imported,
 			Policy: minute, Namespace: attachment.Namespace{BootID: n.boot},
 		}}},
 		Lease{Address: addr("10.3.0.29"), State: Reserved, Why: "a pod may have it", ReleasedAt: n.day},
@@ -246,6 +257,13 @@ func eventful(t *testing.T, n *node) {
 		key := addressKey(addr("10.3.0.5"))
 		return leases.Put(key, withFuture(leases.Get(key), 7))
 	})
+}
+
+// set returns the owner of a StatefulSet's pod.
+func set(name string, ordinal int) attachment.Owner {
+	return attachment.Owner{
+		Group: "apps", Kind: "StatefulSet", Namespace: "default", Name: name, UID: "uid-of-" + name, Ordinal: attachment.OrdinalOf(ordinal),
+	}
 }
 
 // takeIn gives these leases to their addresses.

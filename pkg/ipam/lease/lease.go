@@ -64,6 +64,9 @@ type Policy struct {
 	Retain Duration `json:"retain,omitzero"`
 	// Quarantine is how long it is not given to another owner while one is free.
 	Quarantine Duration `json:"quarantine,omitzero"`
+	// Shared: several pods of the owner can run at the same time. Each has its own addresses, and all of these wait for
+	// the owner's next pods.
+	Shared bool `json:"shared,omitzero"`
 }
 
 // DefaultQuarantine is longer than hosts nearby use what they know of an address without asking again: 45 s
@@ -77,8 +80,11 @@ type Holder struct {
 	// Network is the name that the network had when the attachment was given the address, empty for its
 	// present name. A runtime may know the attachment by the old name alone.
 	Network string `json:"network,omitzero"`
-	// PodUID is the UID of the pod that the sandbox belongs to. The next pod of that name has another.
-	PodUID string `json:"podUID,omitzero"`
+	// Pod is the pod that the sandbox belongs to. The next pod of that name has another UID.
+	Pod attachment.Pod `json:"pod,omitzero"`
+	// Owner is the pod's owner by the Kubernetes API, nobody if the API was not asked. Lease.Owner says for whom the
+	// address is kept.
+	Owner attachment.Owner `json:"owner,omitzero"`
 	// Namespace is the sandbox's, as far as it was known when the address was given. The boot is always
 	// known: no attachment outlives its boot.
 	Namespace attachment.Namespace `json:"namespace,omitzero"`
@@ -93,7 +99,7 @@ type Holder struct {
 
 // isNobody says whether the holder is the zero one.
 func (h Holder) isNobody() bool {
-	return len(h.unknown) == 0 && h.ContainerID == "" && h.IfName == "" && h.Network == "" && h.PodUID == "" && h.Namespace == (attachment.Namespace{}) &&
+	return len(h.unknown) == 0 && h.ContainerID == "" && h.IfName == "" && h.Network == "" && h.Pod == (attachment.Pod{}) && h.Owner == (attachment.Owner{}) && h.Namespace == (attachment.Namespace{}) &&
 		h.Since.IsZero() && h.Origin == "" && h.Policy == (Policy{})
 }
 

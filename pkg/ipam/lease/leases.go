@@ -39,8 +39,11 @@ func (l *leases) buckets() map[string]**bolt.Bucket {
 // decode reads a lease as the store has it.
 func (l *leases) decode(b []byte) (Lease, error) {
 	decode := decodeLease
-	if l.schema == schemaV1 {
+	switch l.schema {
+	case schemaV1:
 		decode = decodeLeaseV1
+	case schemaV2:
+		decode = decodeLeaseV2
 	}
 	lease, err := decode(b)
 	lease.Network = l.store.network
@@ -89,7 +92,7 @@ func (l *leases) put(lease Lease) error {
 	for _, k := range heldKeys(lease) {
 		errs = append(errs, l.byAttachment.Put(k, nil))
 	}
-	if k := ownedKey(lease); k != nil {
+	if k := l.ownedKey(lease); k != nil {
 		errs = append(errs, l.byOwner.Put(k, nil))
 	}
 	if k := endKey(lease); k != nil {
@@ -108,7 +111,7 @@ func (l *leases) unindex(lease Lease) error {
 	for _, k := range heldKeys(lease) {
 		errs = append(errs, l.byAttachment.Delete(k))
 	}
-	if k := ownedKey(lease); k != nil {
+	if k := l.ownedKey(lease); k != nil {
 		errs = append(errs, l.byOwner.Delete(k))
 	}
 	if k := endKey(lease); k != nil {
@@ -212,13 +215,18 @@ func textKey(texts ...string) []byte {
 // storable returns the owner as it will be read again: a text in JSON is always UTF-8. Otherwise the index
 // would have another owner than the lease.
 func storable(o attachment.Owner) attachment.Owner {
-	for _, text := range []*string{&o.Kind, &o.Namespace, &o.Name, &o.UID} {
+	for _, text := range []*string{&o.Group, &o.Kind, &o.Namespace, &o.Name, &o.UID} {
 		*text = string([]rune(*text))
 	}
 	return o
 }
 
-func ownerKey(o attachment.Owner) []byte { return textKey(o.Kind, o.Namespace, o.Name, o.UID) }
+func ownerKey(o attachment.Owner) []byte {
+	return textKey(o.Group, o.Kind, o.Namespace, o.Name, o.UID, ordinalText(o.Ordinal))
+}
+
+// ownerKeyV2 is the key in the schemas before 3.
+func ownerKeyV2(o attachment.Owner) []byte { return textKey(o.Kind, o.Namespace, o.Name, o.UID) }
 
 func timeKey(t time.Time) []byte { return binary.BigEndian.AppendUint64(nil, uint64(t.UnixMilli())) }
 
@@ -233,11 +241,16 @@ func heldKeys(l Lease) [][]byte {
 	return keys
 }
 
-func ownedKey(l Lease) []byte {
-	if l.State == Quarantined || l.Owner == (attachment.Owner{}) {
+// ownedKey is the key of a lease in bucketOwners, nil for none.
+func (l *leases) ownedKey(lease Lease) []byte {
+	if lease.State == Quarantined || !lease.owned() {
 		return nil
 	}
-	return append(ownerKey(l.Owner), addressKey(l.Address)...)
+	key := ownerKey
+	if l.schema < schema {
+		key = ownerKeyV2
+	}
+	return append(key(lease.Owner), addressKey(lease.Address)...)
 }
 
 func endKey(l Lease) []byte {

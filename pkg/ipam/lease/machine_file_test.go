@@ -49,10 +49,13 @@ func (m *machine) goBack(t *rapid.T) {
 		}
 	}
 	edit(t, m.store.path, func(tx *bolt.Tx) error {
-		leases, meta := tx.Bucket([]byte(bucketLeases)), tx.Bucket([]byte(bucketMeta))
-		errs := []error{meta.Put([]byte(keySchema), []byte("1")), meta.Delete([]byte(keyReader))}
+		leases, meta, owners := tx.Bucket([]byte(bucketLeases)), tx.Bucket([]byte(bucketMeta)), tx.Bucket([]byte(bucketOwners))
+		errs := []error{meta.Put([]byte(keySchema), []byte("1")), meta.Delete([]byte(keyReader)), removeKeys(owners)}
 		for a, l := range s.leases {
 			errs = append(errs, leases.Put(addressKey(a), schema1(l)))
+			if k := leases1.ownedKey(l); k != nil {
+				errs = append(errs, owners.Put(k, nil))
+			}
 		}
 		for _, name := range []string{bucketRanges, bucketEvents} {
 			if tx.Bucket([]byte(name)) != nil {
@@ -72,13 +75,16 @@ func (m *machine) goBack(t *rapid.T) {
 	m.model.state, m.disk.roomy = s, false
 }
 
+// leases1 are those of a store of schema 1.
+var leases1 = leases{schema: schemaV1}
+
 // schema1 returns the lease as schema 1 stored it.
 func schema1(l Lease) []byte {
 	l = fromSchema1(l)
 	h := newest(l)
 	v1 := map[string]any{
 		"address": l.Address, "attachment": map[string]string{"network": "pods", "containerID": h.ContainerID, "ifName": h.IfName},
-		"owner": l.Owner, "podUID": h.PodUID, "state": l.State, "origin": h.Origin, "why": l.Why,
+		"owner": l.Owner, "podUID": h.Pod.UID, "state": l.State, "origin": h.Origin, "why": l.Why,
 		"policy": map[string]any{"sticky": h.Policy.Sticky, "retain": int64(h.Policy.Retain), "quarantine": int64(h.Policy.Quarantine)},
 		"byHand": l.ByHand, "byHandUntil": l.ByHandUntil, "conflict": l.Conflict, "bootID": h.Namespace.BootID,
 		"acquiredAt": h.Since, "releasedAt": l.ReleasedAt, "until": l.Until,
@@ -94,6 +100,10 @@ func schema1(l Lease) []byte {
 func fromSchema1(l Lease) Lease {
 	h := newest(l)
 	h.Namespace, h.unknown = attachment.Namespace{BootID: h.Namespace.BootID}, nil
+	h.Owner, h.Policy.Shared, h.Pod = attachment.Owner{}, false, attachment.Pod{UID: h.Pod.UID}
+	if owned(l) && h.ContainerID != "" {
+		h.Pod.Namespace, h.Pod.Name = l.Owner.Namespace, l.Owner.Name
+	}
 	l.unknown = nil
 	if l.ByHand {
 		l.ByHandAt = h.Since
@@ -126,7 +136,7 @@ func (m *machine) goOn(t *rapid.T) {
 			return err
 		}
 		errs := []error{
-			meta.Put([]byte(keySchema), []byte("3")), meta.Put([]byte(keyReader), []byte("2")),
+			meta.Put([]byte(keySchema), []byte(strconv.Itoa(schema+1))), meta.Put([]byte(keyReader), []byte(strconv.Itoa(schema))),
 			future.Put([]byte("k"), []byte("v")),
 		}
 		leases := tx.Bucket([]byte(bucketLeases))
@@ -138,7 +148,7 @@ func (m *machine) goOn(t *rapid.T) {
 	if l, leased := s.leases[a]; leased {
 		s.leases[a] = hasFuture(l, n)
 	}
-	s.schema = 3
+	s.schema = schema + 1
 	m.model.state, m.disk.roomy = s, false
 }
 
@@ -193,7 +203,7 @@ func (m *machine) checkFile(t *rapid.T) {
 			t.Fatalf("schema %s, the model says %d", got, m.model.state.schema)
 		}
 		future := l.meta.Tx().Bucket([]byte("future"))
-		if m.model.state.schema == 3 && (future == nil || string(future.Get([]byte("k"))) != "v") {
+		if m.model.state.schema == schema+1 && (future == nil || string(future.Get([]byte("k"))) != "v") {
 			t.Fatal("a newer relink's bucket is lost")
 		}
 		var err error

@@ -76,7 +76,24 @@ func drawKey(t *rapid.T) attachment.Key {
 }
 
 func drawOwner(t *rapid.T) attachment.Owner {
-	return pod(rapid.SampledFrom([]string{"", "web-0", "web-0", "web-1", "web-2"}).Draw(t, "pod"))
+	if rapid.IntRange(0, 3).Draw(t, "resolved") > 0 {
+		return pod(rapid.SampledFrom([]string{"", "web-0", "web-0", "web-1", "web-2"}).Draw(t, "pod"))
+	}
+	return drawResolved(t)
+}
+
+// drawResolved returns an owner as the Kubernetes API has it.
+func drawResolved(t *rapid.T) attachment.Owner {
+	return attachment.Owner{
+		Group: "apps", Kind: "StatefulSet", Namespace: "default", Name: "web", UID: rapid.SampledFrom([]string{"set-1", "set-1", "set-2"}).Draw(t, "set"),
+		Ordinal: attachment.OrdinalOf(rapid.IntRange(-1, 1).Draw(t, "ordinal")),
+	}
+}
+
+func drawPod(t *rapid.T) attachment.Pod {
+	return attachment.Pod{
+		Namespace: "default", Name: rapid.SampledFrom([]string{"web-0", "web-1"}).Draw(t, "name"), UID: rapid.SampledFrom([]string{"", "uid-1", "uid-2"}).Draw(t, "UID"),
+	}
 }
 
 func drawAddress(t *rapid.T) netip.Addr { return addr(rapid.SampledFrom(texts).Draw(t, "address")) }
@@ -85,7 +102,7 @@ func drawPolicy(t *rapid.T) Policy {
 	seconds := func(what string, choices ...int) Duration {
 		return Duration(time.Duration(rapid.SampledFrom(choices).Draw(t, what)) * time.Second)
 	}
-	return Policy{Sticky: rapid.Bool().Draw(t, "sticky"), Retain: seconds("retain", 0, 0, 30, 300), Quarantine: seconds("quarantine", 0, 60)}
+	return Policy{Sticky: rapid.Bool().Draw(t, "sticky"), Retain: seconds("retain", 0, 0, 30, 300), Quarantine: seconds("quarantine", 0, 60), Shared: rapid.IntRange(0, 3).Draw(t, "shared") == 0}
 }
 
 // add mostly uses the first plan, because the configuration of a network does not change often.
@@ -93,7 +110,7 @@ func (m *machine) add(t *rapid.T) {
 	p := plans[max(0, rapid.IntRange(-4, len(plans)-1).Draw(t, "plan"))]
 	key := drawKey(t)
 	r := Request{
-		Attachment: key, Owner: drawOwner(t), PodUID: rapid.SampledFrom([]string{"", "uid-1"}).Draw(t, "UID"), Sets: p.sets, Policy: drawPolicy(t),
+		Attachment: key, Owner: drawOwner(t), Pod: drawPod(t), Sets: p.sets, Policy: drawPolicy(t),
 		Namespace: attachment.Namespace{Path: "/run/netns/" + key.ContainerID, Inode: rapid.Uint64Range(0, 2).Draw(t, "inode")},
 	}
 	if rapid.IntRange(0, 3).Draw(t, "asks") == 0 {
@@ -102,6 +119,7 @@ func (m *machine) add(t *rapid.T) {
 			r.Wanted = append(r.Wanted, addr(rapid.SampledFrom(choices).Draw(t, "wanted")))
 		}
 	}
+	m.drawOwners(t, &r)
 	var got []netip.Addr
 	given, err := m.store.Allocate(t.Context(), r)
 	if m.disk.lacksRoom(t, err, true) {
@@ -113,6 +131,19 @@ func (m *machine) add(t *rapid.T) {
 	}
 	want, wantErr := m.model.add(p, r)
 	agree(t, "ADD", err, wantErr, got, want)
+}
+
+// drawOwners adds what the API tells of the pod to some requests.
+func (m *machine) drawOwners(t *rapid.T, r *Request) {
+	if rapid.Bool().Draw(t, "asked the API") {
+		r.Resolved = drawResolved(t)
+		r.Also = []attachment.Owner{pod(rapid.SampledFrom([]string{"web-0", "web-1"}).Draw(t, "also")), {}}[:rapid.IntRange(0, 2).Draw(t, "names")]
+	}
+	if len(r.Wanted) == 0 && rapid.IntRange(0, 3).Draw(t, "has a list") == 0 {
+		for range rapid.IntRange(1, 3).Draw(t, "of") {
+			r.OneOf = append(r.OneOf, addr(rapid.SampledFrom(append(slices.Clone(texts), "10.0.7.7")).Draw(t, "one of")))
+		}
+	}
 }
 
 func (m *machine) del(t *rapid.T) {
@@ -359,7 +390,7 @@ func TestStoreDoesAsItsModel(t *testing.T) {
 			"settled": m.settled, "settled too": m.settled, "abandon": m.abandon, "reserve": m.reserve, "reserve too": m.reserve,
 			"release": m.releaseByHand, "conflict": m.conflict, "crash": m.crash, "later": m.later, "later too": m.later,
 			"reboot": m.reboot, "set the clock": m.setClock, "reset the clock": m.resetClock,
-			"back up": m.backUp, "restore": m.restore, "go back to schema 1": m.goBack, "go on to schema 3": m.goOn,
+			"back up": m.backUp, "restore": m.restore, "go back to schema 1": m.goBack, "go on to a newer schema": m.goOn,
 			"copy with holes": m.copyWithHoles, "fill the disk": m.fillDisk, "fill the disk too": m.fillDisk, "empty the disk": m.emptyDisk, "": m.check,
 		})
 	})

@@ -12,6 +12,11 @@ import (
 func (m *model) add(p *plan, r Request) (given []netip.Addr, err error) {
 	err = m.settled(func(s *modelState) error {
 		before := s.clone()
+		for _, a := range r.OneOf {
+			if !p.givesIt(a) {
+				return errModel
+			}
+		}
 		for i := range p.sets {
 			pick := modelPick{m, s, p, i, r}
 			a, err := pick.address(before)
@@ -46,7 +51,7 @@ func (c modelPick) address(before modelState) (netip.Addr, error) {
 	wanted := c.wanted()
 	for _, a := range everyAddress {
 		if slices.Contains(c.p.within[c.set], a) && slices.ContainsFunc(before.leases[a].Holders, isOf(c.r.Attachment)) {
-			if wanted.IsValid() && wanted != a {
+			if list := c.list(); wanted.IsValid() && wanted != a || !wanted.IsValid() && len(list) > 0 && !slices.Contains(list, a) {
 				return a, errModel
 			}
 			c.renew(a)
@@ -55,6 +60,9 @@ func (c modelPick) address(before modelState) (netip.Addr, error) {
 	}
 	if wanted.IsValid() {
 		return c.pickWanted(wanted)
+	}
+	if list := c.list(); len(list) > 0 {
+		return c.pickOneOf(list)
 	}
 	if a := c.ofOwner(); a.IsValid() {
 		c.give(c.s.leases[a], a, FromReservation)
@@ -76,10 +84,10 @@ func (c modelPick) renew(a netip.Addr) {
 	for i, h := range l.Holders {
 		is := c.r.Namespace
 		is.BootID = h.Namespace.BootID
-		if !isOf(c.r.Attachment)(h) || is.Inode == 0 || h.Namespace.Same(is) == nil && h.PodUID == c.r.PodUID {
+		if !isOf(c.r.Attachment)(h) || is.Inode == 0 || h.Namespace.Same(is) == nil && h.Pod.UID == c.r.Pod.UID {
 			continue
 		}
-		h.Namespace, h.PodUID, h.Since = is, c.r.PodUID, c.now()
+		h.Namespace, h.Pod, h.Owner, h.Since = is, c.r.Pod, c.r.Resolved, c.now()
 		if h.Origin == Imported {
 			h.Origin = Requested
 		}
@@ -105,21 +113,71 @@ func (c modelPick) pickWanted(a netip.Addr) (netip.Addr, error) {
 		return a, errModel
 	case !leased, l.State == Quarantined:
 		return c.fresh(a, Requested)
-	case l.State == Reserved && c.isOwner(l), c.succeeds(l):
+	case c.isMine(l):
 		c.give(l, a, Requested)
 		return a, nil
 	}
 	return a, ErrTaken
 }
 
-func (c modelPick) isOwner(l Lease) bool { return owned(l) && l.Owner == c.r.Owner }
+// list returns the addresses of this set of which the request wants one.
+func (c modelPick) list() (list []netip.Addr) {
+	for _, a := range c.r.OneOf {
+		if c.p.setOf(a) == c.set {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+func (c modelPick) pickOneOf(list []netip.Addr) (netip.Addr, error) {
+	for _, wants := range []func(Lease) bool{
+		func(l Lease) bool { return c.isMine(l) },
+		func(l Lease) bool { return l.State == "" },
+		func(l Lease) bool { return l.State == Quarantined && !l.Conflict },
+	} {
+		for _, a := range list {
+			if wants(c.s.leases[a]) {
+				return c.pickWanted(a)
+			}
+		}
+	}
+	return netip.Addr{}, ErrTaken
+}
+
+// isOwner reports whether the lease is kept under one of the names of the request's owner.
+func (c modelPick) isOwner(l Lease) bool {
+	return owned(l) && (l.Owner == c.r.Owner || slices.Contains(c.r.Also, l.Owner))
+}
+
+// isMine reports whether a request that names the address gets it from an earlier holder.
+func (c modelPick) isMine(l Lease) bool {
+	same := owned(l) && c.r.Resolved != attachment.Owner{} && newest(l).Owner == c.r.Resolved
+	switch {
+	case !c.isOwner(l) && !same:
+		return false
+	case l.State == Reserved:
+		return true
+	}
+	return l.State == Held && c.follows(l)
+}
+
+// follows reports whether the request is for the same interface of another sandbox than the holders', and the pods may
+// have one address. Two pods of a shared owner may not.
+func (c modelPick) follows(l Lease) bool {
+	shared, another, follows := c.r.Policy.Shared, false, false
+	for _, h := range l.Holders {
+		shared = shared || h.Policy.Shared
+		another = another || h.Pod.UID == "" || h.Pod.UID != c.r.Pod.UID
+		follows = follows || h.IfName == c.r.Attachment.IfName && h.ContainerID != c.r.Attachment.ContainerID
+	}
+	return follows && !(shared && another)
+}
 
 // succeeds reports whether the request comes from the next sandbox of the pod that holds the address.
 func (c modelPick) succeeds(l Lease) bool {
 	keeps := c.r.Policy.Sticky || newest(l).Policy.Sticky || c.byHand(l)
-	return l.State == Held && c.isOwner(l) && keeps && slices.ContainsFunc(l.Holders, func(h Holder) bool {
-		return h.IfName == c.r.Attachment.IfName && h.ContainerID != c.r.Attachment.ContainerID
-	})
+	return l.State == Held && c.isOwner(l) && keeps && c.follows(l)
 }
 
 // ofOwner returns the best address for the owner. Either it is reserved for the owner, or the owner's earlier sandbox
@@ -210,21 +268,27 @@ func (c modelPick) fresh(a netip.Addr, origin Origin) (netip.Addr, error) {
 }
 
 func (c modelPick) give(was Lease, a netip.Addr, origin Origin) {
+	owner := c.r.Owner
+	if c.byHand(was) {
+		owner = was.Owner
+	}
 	l := Lease{
-		Address: a, Network: "pods", Owner: c.r.Owner, State: Held, Holders: slices.Clone(was.Holders),
+		Address: a, Network: "pods", Owner: owner, State: Held, Holders: slices.Clone(was.Holders),
 		ByHand: was.ByHand, ByHandAt: was.ByHandAt, ByHandUntil: was.ByHandUntil, unknown: was.unknown,
 	}
 	if was.State == Held {
 		origin, l.Conflict = TakenOver, was.Conflict
 	}
 	h := Holder{
-		ContainerID: c.r.Attachment.ContainerID, IfName: c.r.Attachment.IfName, PodUID: c.r.PodUID,
+		ContainerID: c.r.Attachment.ContainerID, IfName: c.r.Attachment.IfName, Pod: c.r.Pod, Owner: c.r.Resolved,
 		Namespace: c.r.Namespace, Since: c.now(), Origin: origin, Policy: c.r.Policy,
 	}
 	h.Namespace.BootID = c.bootID
 	l.Holders = append(l.Holders, h)
 	c.s.leases[a] = l
-	c.letOthersGo(a)
+	if owned(l) && !c.r.Policy.Shared {
+		c.letOthersGo(a)
+	}
 }
 
 // letOthersGo ends the owner's other reservations for this interface, because it has an address now.

@@ -147,6 +147,9 @@ func (m *model) giveUp(s *modelState, a netip.Addr, gone func(Holder) bool) {
 
 // hasAnother reports whether the owner holds another address of the set on the same interface.
 func (m *model) hasAnother(s *modelState, l Lease) bool {
+	if l.Last.Policy.Shared {
+		return false
+	}
 	for a, other := range s.leases {
 		if !owned(l) || a == l.Address || other.Owner != l.Owner || !sameSet(s.known, a, l.Address) {
 			continue

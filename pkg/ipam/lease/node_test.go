@@ -89,7 +89,7 @@ func pod(name string) attachment.Owner {
 func (n *node) request(sandbox, owner string, wanted ...string) Request {
 	r := Request{Attachment: n.key(sandbox), Owner: pod(owner), Sets: n.sets, Policy: n.policy}
 	if owner != "" {
-		r.PodUID = owner + "-uid"
+		r.Pod = attachment.Pod{Namespace: "default", Name: owner, UID: owner + "-uid"}
 	}
 	for _, a := range wanted {
 		r.Wanted = append(r.Wanted, addr(a))

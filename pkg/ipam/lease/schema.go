@@ -15,7 +15,9 @@ import (
 // The schema of a store; docs/ipam.md describes it. A newer relink may add fields and buckets, and leave
 // the oldest reader as it is. Then this relink may still change the store, and keeps what it does not know.
 const (
-	schema = 2
+	schema = 3
+	// schemaV2 knew an owner by kind, namespace, name and UID. Of a holder's pod it had only the UID.
+	schemaV2 = 2
 	// schemaV1 had one holder for each lease, and neither events nor ranges.
 	schemaV1 = 1
 
@@ -33,7 +35,7 @@ const (
 	bucketMeta        = "meta"
 	bucketLeases      = "leases"      // address: lease in JSON
 	bucketAttachments = "attachments" // container ID, ifname, address of what is held
-	bucketOwners      = "owners"      // kind, namespace, name, UID, address of what is held or reserved
+	bucketOwners      = "owners"      // group, kind, namespace, name, UID, ordinal, address of what is held or reserved
 	bucketRuns        = "runs"        // first: last of addresses without a gap that are not free
 	bucketEnds        = "ends"        // time, address of what ends by itself
 	bucketLast        = "last"        // number of range set: address that was given last
@@ -98,7 +100,7 @@ func (s *Store) begin(o *opened, tx *bolt.Tx) (*leases, error) {
 	if l.now, err = l.time(); err != nil {
 		return nil, err
 	}
-	if is == schemaV1 && tx.Writable() {
+	if is < schema && tx.Writable() {
 		return l, l.migrate(tx)
 	}
 	return l, nil
@@ -120,7 +122,7 @@ func readableSchema(meta *bolt.Bucket) (int, error) {
 	return 0, fmt.Errorf("a newer relink wrote it, in schema %d, and this one knows schemas up to %d; install the newer one again on this node", is, schema)
 }
 
-// migrate brings a store of schema 1 to this one, in the transaction of the first change.
+// migrate brings a store of an older schema to this one, in the transaction of the first change.
 func (l *leases) migrate(tx *bolt.Tx) error {
 	all, err := l.all()
 	if err != nil {
@@ -143,9 +145,9 @@ func (l *leases) migrate(tx *bolt.Tx) error {
 		if err != nil {
 			return err
 		}
-		// The indices are the same in both schemas, except for an owner whose name is not UTF-8.
+		// The other indices are the same in all schemas.
 		err = l.byAddress.Put(addressKey(lease.Address), b)
-		if k := ownedKey(lease); k != nil {
+		if k := l.ownedKey(lease); k != nil {
 			err = errors.Join(err, l.byOwner.Put(k, nil))
 		}
 		if err != nil {

@@ -32,14 +32,14 @@ type leaseV1 struct {
 	Until       time.Time `json:"until"`
 }
 
-// decodeLeaseV1 reads a lease of schema 1 as one of schema 2.
+// decodeLeaseV1 reads a lease of schema 1 as one of the present schema.
 func decodeLeaseV1(b []byte) (Lease, error) {
 	var v1 leaseV1
 	if err := json.Unmarshal(b, &v1); err != nil {
 		return Lease{}, fmt.Errorf("lease: %w: %w", ErrDamaged, err)
 	}
 	h := Holder{
-		ContainerID: v1.Attachment.ContainerID, IfName: v1.Attachment.IfName, PodUID: v1.PodUID,
+		ContainerID: v1.Attachment.ContainerID, IfName: v1.Attachment.IfName, Pod: attachment.Pod{UID: v1.PodUID},
 		Namespace: attachment.Namespace{BootID: v1.BootID}, Since: v1.AcquiredAt, Origin: v1.Origin,
 		Policy: Policy{Sticky: v1.Policy.Sticky, Retain: Duration(v1.Policy.Retain), Quarantine: Duration(v1.Policy.Quarantine)},
 	}
@@ -56,5 +56,6 @@ func decodeLeaseV1(b []byte) (Lease, error) {
 	} else {
 		l.Last = h
 	}
+	l.nameHolders()
 	return l, nil
 }

@@ -69,8 +69,8 @@ func (n *node) operations(t *testing.T) map[string]func() error {
 // withSchema returns a node with the store that eventful made, changed as another program would.
 func withSchema(t *testing.T, change func(*bolt.Tx) error) *node {
 	t.Helper()
-	n := goldens(t)["schema2"]
-	copyFile(t, goldenFile("schema2.db"), n.path())
+	n := goldens(t)["schema3"]
+	copyFile(t, goldenFile("schema3.db"), n.path())
 	edit(t, n.path(), change)
 	// bbolt has made the file longer. An ADD would make room in it.
 	must(t, os.Truncate(n.path(), used(t, n.path())))
@@ -93,14 +93,14 @@ func putMeta(values map[string]string) func(*bolt.Tx) error {
 
 // A store that this relink does not understand stays as it is, whatever the operation.
 func TestStoreThatThisRelinkCantReadIsLeftAsItIs(t *testing.T) {
-	newer := "a newer relink wrote it, in schema 3, and this one knows schemas up to 2; install the newer one again on this node"
+	newer := "a newer relink wrote it, in schema 4, and this one knows schemas up to 3; install the newer one again on this node"
 	for name, test := range map[string]struct {
 		change func(*bolt.Tx) error
 		why    string
 	}{
-		"newer, and needs a newer reader": {putMeta(map[string]string{keySchema: "3", keyReader: "3"}), newer},
-		"newer, and says no reader":       {putMeta(map[string]string{keySchema: "3", keyReader: ""}), newer},
-		"newer, and its reader is none":   {putMeta(map[string]string{keySchema: "3", keyReader: "x"}), newer},
+		"newer, and needs a newer reader": {putMeta(map[string]string{keySchema: "4", keyReader: "4"}), newer},
+		"newer, and says no reader":       {putMeta(map[string]string{keySchema: "4", keyReader: ""}), newer},
+		"newer, and its reader is none":   {putMeta(map[string]string{keySchema: "4", keyReader: "x"}), newer},
 		"no schema":                       {putMeta(map[string]string{keySchema: ""}), `its schema is "", which does not exist`},
 		"schema 0":                        {putMeta(map[string]string{keySchema: "0"}), `its schema is "0", which does not exist`},
 		"no runs":                         {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(bucketRuns)) }, `it has no bucket "runs"`},
@@ -163,7 +163,7 @@ func TestNothingOfANewerSchemaIsLost(t *testing.T) {
 		}
 		return errors.Join(bucket.Put([]byte("k"), []byte("v")), nested.Put([]byte("k"), []byte("v")),
 			withMoreTexts(tx.Bucket([]byte(bucketEvents))), change(tx.Bucket([]byte(bucketRanges))),
-			putMeta(map[string]string{keySchema: "3", keyReader: "2", "future": "1"})(tx))
+			putMeta(map[string]string{keySchema: "4", keyReader: "3", "future": "1"})(tx))
 	})
 	operations := n.operations(t)
 	delete(operations, "rename") // It leaves no store.
@@ -182,7 +182,7 @@ func TestNothingOfANewerSchemaIsLost(t *testing.T) {
 	stored := contents(t, n.path())
 	meta := stored[bucketMeta]
 	delete(meta, `"clock"`)
-	if diff := cmp.Diff(map[string]string{`"schema"`: `"3"`, `"reader"`: `"2"`, `"future"`: `"1"`, `"boot"`: `"boot-1"`}, meta); diff != "" {
+	if diff := cmp.Diff(map[string]string{`"schema"`: `"4"`, `"reader"`: `"3"`, `"future"`: `"1"`, `"boot"`: `"boot-1"`}, meta); diff != "" {
 		t.Errorf("meta (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(map[string]string{`"k"`: `"v"`, `"nested"`: `""`}, stored["future"]); diff != "" {
@@ -218,7 +218,7 @@ func withMoreTexts(events *bolt.Bucket) error {
 
 func eventsInGolden(t *testing.T) int {
 	t.Helper()
-	return len(contents(t, goldenFile("schema2.db"))[bucketEvents])
+	return len(contents(t, goldenFile("schema3.db"))[bucketEvents])
 }
 
 // withMore adds fields to an object in JSON.
@@ -254,8 +254,8 @@ func TestOwnersOfSchema1AreFoundByWhatTheirLeasesSay(t *testing.T) {
 	copyFile(t, goldenFile("schema1.db"), n.path())
 	edit(t, n.path(), func(tx *bolt.Tx) error {
 		owners := tx.Bucket([]byte(bucketOwners))
-		k := append(ownerKey(attachment.Owner{Kind: "pod", Namespace: "default", Name: "db-\xff"}), addressKey(addr("10.3.0.6"))...)
-		return errors.Join(owners.Delete(append(ownerKey(pod("db-1")), addressKey(addr("10.3.0.6"))...)), owners.Put(k, nil))
+		k := append(ownerKeyV2(attachment.Owner{Kind: "pod", Namespace: "default", Name: "db-\xff"}), addressKey(addr("10.3.0.6"))...)
+		return errors.Join(owners.Delete(append(ownerKeyV2(pod("db-1")), addressKey(addr("10.3.0.6"))...)), owners.Put(k, nil))
 	})
 	if err := n.store(t).Verify(t.Context()); !errors.Is(err, ErrDamaged) {
 		t.Errorf("before: %v", err)
@@ -307,7 +307,7 @@ func TestSchema1IsMigratedByTheFirstChangeOnly(t *testing.T) {
 		t.Error("the file has changed")
 	}
 	n.del(t, "c1/eth0")
-	if got := contents(t, n.path())[bucketMeta][`"schema"`]; got != `"2"` {
+	if got := contents(t, n.path())[bucketMeta][`"schema"`]; got != `"3"` {
 		t.Errorf("after a DEL: schema %s", got)
 	}
 	n.expect(t, "after a DEL",

@@ -37,7 +37,7 @@ func (l *leases) verify() error {
 		if (lease.State == Held) != (len(lease.Holders) > 0) {
 			return fmt.Errorf("the lease of %s is %s and has %d holders: %w", lease.Address, lease.State, len(lease.Holders), ErrDamaged)
 		}
-		owners.add(ownedKey(lease))
+		owners.add(l.ownedKey(lease))
 		ends.add(endKey(lease))
 		if !run.Last.IsValid() || run.Last.Next() != lease.Address {
 			run.First = lease.Address

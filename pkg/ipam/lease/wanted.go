@@ -1,0 +1,108 @@
+package lease
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// assign returns the wanted address of each set, the zero Addr for none, and those that are left over.
+func assign(sets []RangeSet, wanted []netip.Addr) (each, left []netip.Addr) {
+	left = slices.Clone(wanted)
+	for _, set := range sets {
+		var one netip.Addr
+		if n := slices.IndexFunc(left, func(a netip.Addr) bool { _, ok := set.Find(a); return ok }); n >= 0 {
+			one = left[n]
+			left = slices.Delete(left, n, n+1)
+		}
+		each = append(each, one)
+	}
+	return each, left
+}
+
+func leftOver(a netip.Addr) *RefusedError {
+	return &RefusedError{a, "is in none of the range sets, or is the second address of a set that gives one"}
+}
+
+func notGiven(a netip.Addr, why string) *RefusedError {
+	return &RefusedError{a, "cannot be given: " + why}
+}
+
+// CheckWanted returns an error for each wanted address that no Allocate of an attachment without addresses would give,
+// whatever is leased.
+func CheckWanted(sets []RangeSet, wanted []netip.Addr) []*RefusedError {
+	var errs []*RefusedError
+	each, left := assign(sets, wanted)
+	for i, a := range each {
+		if ok, why := sets[i].Gives(a); a.IsValid() && !ok {
+			errs = append(errs, notGiven(a, why))
+		}
+	}
+	for _, a := range left {
+		errs = append(errs, leftOver(a))
+	}
+	return errs
+}
+
+// checkOneOf refuses an address that no ADD can give, whatever is leased.
+func checkOneOf(sets []RangeSet, list []netip.Addr) error {
+	for _, a := range list {
+		i := slices.IndexFunc(sets, func(s RangeSet) bool { _, ok := s.Find(a); return ok })
+		if i < 0 {
+			return &RefusedError{a, "is in none of the range sets"}
+		}
+		if ok, why := sets[i].Gives(a); !ok {
+			return notGiven(a, why)
+		}
+	}
+	return nil
+}
+
+// oneOf returns the addresses of this set of which the attachment wants one.
+func (c choice) oneOf() (list []netip.Addr) {
+	for _, a := range c.OneOf {
+		if _, in := c.set.Find(a); in {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// askedOneOf gives the address of the list that is the owner's already, else the first one that is free, else the first
+// one in quarantine.
+func (c choice) askedOneOf(list []netip.Addr) (Lease, error) {
+	var mine, free, resting netip.Addr
+	var taken []string
+	for _, a := range list {
+		lease, leased, err := c.get(a)
+		switch {
+		case err != nil:
+			return Lease{}, err
+		case !leased, c.over(lease):
+			free = firstOf(free, a)
+		case c.isMine(lease):
+			mine = firstOf(mine, a)
+		case lease.State == Quarantined && !lease.Conflict:
+			resting = firstOf(resting, a)
+		default:
+			taken = append(taken, fmt.Sprintf("%s is %s", a, lease.Whose()))
+		}
+	}
+	if a := firstOf(mine, firstOf(free, resting)); a.IsValid() {
+		return c.asked(a)
+	}
+	const enough = 3
+	if more := len(taken) - enough; more > 0 {
+		taken = append(taken[:enough], fmt.Sprintf("%d more are taken, too", more))
+	}
+	return Lease{}, fmt.Errorf("each of the requested addresses is %w: %s", ErrTaken, strings.Join(taken, "; "))
+}
+
+// firstOf returns a, or b if a is none.
+func firstOf(a, b netip.Addr) netip.Addr {
+	if a.IsValid() {
+		return a
+	}
+	return b
+}
