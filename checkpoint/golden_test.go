@@ -14,10 +14,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-var update = flag.Bool("update", false, "write testdata/v4 anew: only before a version is released")
+var update = flag.Bool("update", false, "write testdata/v5 anew: only before a version is released")
 
 const goldenDir = "testdata"
 
@@ -35,6 +36,7 @@ func golden() map[string]Record {
 		"v3/everything.json":              everythingOfV3(),
 		"v3/routes-of-others.json":        routesOfOthers(),
 		"v4/everything.json":              everythingNow(),
+		"v5/everything.json":              withOwner(everythingNow()),
 	}
 }
 
@@ -45,6 +47,12 @@ func route(destination, gateway string) netstate.Route {
 	if gateway != "" {
 		r.Gateway = netip.MustParseAddr(gateway)
 	}
+	return r
+}
+
+// withOwner returns the record of a pod of a StatefulSet.
+func withOwner(r Record) Record {
+	r.Owner = attachment.Owner{Group: "apps", Kind: "StatefulSet", Namespace: r.Pod.Namespace, Name: "db", UID: "7e1f", Ordinal: attachment.OrdinalOf(0)}
 	return r
 }
 
@@ -120,7 +128,7 @@ func readGolden(t testing.TB, name string) []byte {
 func TestStoredRecordsAreReadAndWrittenAsTheyWere(t *testing.T) {
 	for name, want := range golden() {
 		t.Run(name, func(t *testing.T) {
-			if *update && strings.HasPrefix(name, "v4/") {
+			if *update && strings.HasPrefix(name, "v5/") {
 				writeGolden(t, name, want)
 			}
 			stored := readGolden(t, name)
@@ -162,7 +170,7 @@ func writeGolden(t *testing.T, name string, r Record) {
 
 func TestEveryStoredRecordIsTested(t *testing.T) {
 	var there, tested []string
-	for _, version := range []string{"v1", "v2", "v3", "v4"} {
+	for _, version := range []string{"v1", "v2", "v3", "v4", "v5"} {
 		files, err := os.ReadDir(filepath.Join(goldenDir, version))
 		if err != nil {
 			t.Fatal(err)

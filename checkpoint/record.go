@@ -14,7 +14,7 @@ import (
 // Version is the version of the format that Encode writes. docs/state-format.md
 // describes it. Decode also reads the versions from Oldest on.
 const (
-	Version = 4
+	Version = 5
 	Oldest  = 1
 
 	// routesApart is the first version in which all routes are the interface's own: no leg of an IPv6
@@ -24,12 +24,14 @@ const (
 
 // Record is the checkpoint of one attachment.
 type Record struct {
-	Version    int                  `json:"version"`
-	Attachment attachment.Key       `json:"attachment"`
-	Pod        attachment.Pod       `json:"pod,omitzero"`
-	Namespace  attachment.Namespace `json:"namespace"`
-	Interface  netstate.Interface   `json:"interface"`
-	CNI        CNI                  `json:"cni"`
+	Version    int            `json:"version"`
+	Attachment attachment.Key `json:"attachment"`
+	Pod        attachment.Pod `json:"pod,omitzero"`
+	// Owner is the pod's by the Kubernetes API, nobody if the API was not asked. It is from version 5 on.
+	Owner     attachment.Owner     `json:"owner,omitzero"`
+	Namespace attachment.Namespace `json:"namespace"`
+	Interface netstate.Interface   `json:"interface"`
+	CNI       CNI                  `json:"cni"`
 	// Writer is the program that captured the record, such as relink-macvlan.
 	Writer string `json:"writer"`
 	// CapturedAt is when, in UTC.

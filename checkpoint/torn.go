@@ -52,6 +52,7 @@ func leftOf(b []byte) Record {
 		Version:    part[int](parts["version"]),
 		Attachment: part[attachment.Key](parts["attachment"]),
 		Pod:        part[attachment.Pod](parts["pod"]),
+		Owner:      part[attachment.Owner](parts["owner"]),
 		Namespace:  identityIn(parts["namespace"]),
 		Interface:  part[netstate.Interface](parts["interface"]),
 		CNI:        part[CNI](parts["cni"]),

@@ -64,7 +64,9 @@ type Action struct {
 	Do         Verb
 	Attachment attachment.Key
 	Pod        attachment.Pod
-	Namespace  attachment.Namespace
+	// owner is the pod's as far as a checkpoint has it.
+	owner     attachment.Owner
+	Namespace attachment.Namespace
 	// Interface is as it is now. If it is gone, it is as it was recorded.
 	Interface netstate.Interface
 	Reason    string
@@ -218,7 +220,7 @@ const hasOne = "it has a checkpoint"
 func decideKnown(a Action, f Found, r checkpoint.Record, refresh bool) Action {
 	a.Attachment, a.cni, a.owed, a.recorded, a.was = r.Attachment, r.CNI, r.AnnouncementOwed, true, &r.Interface
 	if r.Pod.Name != "" {
-		a.Pod = r.Pod
+		a.Pod, a.owner = r.Pod, r.Owner
 	}
 	if !refresh {
 		a.Do, a.Reason = Keep, hasOne

@@ -101,7 +101,7 @@ func (a *Action) takeOver(u checkpoint.Unreadable) {
 		a.Attachment.Network = network
 	}
 	if u.Left.Pod.Name != "" {
-		a.Pod = u.Left.Pod
+		a.Pod, a.owner = u.Left.Pod, u.Left.Owner
 	}
 	if u.Left.CNI.Config != nil {
 		a.cni = u.Left.CNI

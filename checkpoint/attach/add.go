@@ -137,8 +137,11 @@ func (a *addition) run(ctx context.Context) error {
 		return fmt.Errorf("capture: %w", err)
 	}
 	a.complete(result, live)
-	if err := a.save(result, live); err != nil {
+	if err := a.save(ctx, result, live); err != nil {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
+	}
+	if err := a.ipam.Confirm(ctx, result); err != nil {
+		return err
 	}
 	failpoint.Here("before printing")
 	defer failpoint.Here("after printing")
@@ -329,7 +332,7 @@ func (a *addition) complete(result *current.Result, live netstate.Interface) {
 	result.DNS = a.DNS
 }
 
-func (a *addition) save(result *current.Result, live netstate.Interface) error {
+func (a *addition) save(ctx context.Context, result *current.Result, live netstate.Interface) error {
 	raw, err := json.Marshal(result)
 	if err != nil {
 		return err
@@ -338,6 +341,7 @@ func (a *addition) save(result *current.Result, live netstate.Interface) error {
 	record := checkpoint.Record{
 		Attachment: a.key(),
 		Pod:        a.env.Pod,
+		Owner:      a.ipam.Owner(ctx),
 		Namespace:  a.sandbox.Identity(),
 		Interface:  live,
 		CNI:        checkpoint.CNI{Config: a.args.StdinData, Result: raw},

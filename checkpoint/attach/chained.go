@@ -15,9 +15,11 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
+	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/pkg/ipam"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -156,6 +158,7 @@ func (c *call) chainedRecord(sandbox *kernel.Namespace, live netstate.Interface)
 	return checkpoint.Record{
 		Attachment: c.key(),
 		Pod:        c.env.Pod,
+		Owner:      ipam.New(c.args, c.Network, control.Client{}).Owner(context.Background()),
 		Namespace:  sandbox.Identity(),
 		Interface:  live,
 		CNI:        checkpoint.CNI{Config: c.args.StdinData, Result: json.RawMessage(c.PrevResult)},

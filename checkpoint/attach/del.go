@@ -69,7 +69,7 @@ func beginDel(args *skel.CmdArgs) (*call, error) {
 	}
 	c := &call{
 		Request: netconf.Request{Config: config}, args: args, store: store,
-		ipam: delegate.New(args, config.Network),
+		ipam: delegate.New(args, config.Network, nil),
 	}
 	if err := c.key().Validate(); err != nil {
 		return nil, cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)

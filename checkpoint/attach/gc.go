@@ -26,7 +26,7 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 		return err
 	}
 	ctx := context.Background()
-	ipam := delegate.New(args, config.Network)
+	ipam := delegate.New(args, config.Network, nil)
 	valid, listed, err := cniplugin.ValidAttachments(args.StdinData)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
+	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/flock"
@@ -64,7 +65,7 @@ func (p Plugin) begin(args *skel.CmdArgs) (*call, error) {
 	request.Link.Name = args.IfName
 	return &call{
 		Request: request, plugin: p, args: args, env: env, store: store,
-		ipam: delegate.New(args, request.Network),
+		ipam: delegate.New(args, request.Network, control.Client{}),
 	}, nil
 }
 

@@ -171,11 +171,21 @@ func readAnswer(conn io.Reader) (status int, body []byte, err error) {
 	return status, body, nil
 }
 
+// refusedError is ErrRefused with the status and what the agent says.
+type refusedError struct {
+	status int
+	says   string
+}
+
+func (e *refusedError) Error() string { return ErrRefused.Error() + ": " + e.says }
+
+func (e *refusedError) Is(target error) bool { return target == ErrRefused }
+
 // refusal returns the error for an answer with a failure status.
 func refusal(status int, body []byte) error {
 	var said Refusal
 	if json.Unmarshal(body, &said) != nil || said.Error == "" {
-		return fmt.Errorf("%w: HTTP status %d", ErrRefused, status)
+		return &refusedError{status, fmt.Sprintf("HTTP status %d", status)}
 	}
-	return fmt.Errorf("%w: %s", ErrRefused, said.Error)
+	return &refusedError{status, said.Error}
 }

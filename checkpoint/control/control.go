@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 const (
@@ -23,7 +24,16 @@ const (
 	StatusPath = "/v1/status"
 	PausePath  = "/v1/pause"
 	ResumePath = "/v1/resume"
+	// OwnerPath is for an owner.Question, ClaimPath for an owner.Fulfilment.
+	OwnerPath = "/v1/owner"
+	ClaimPath = "/v1/claim"
+	// OwnersPath is for a list of owners that are to be judged.
+	OwnersPath    = "/v1/owners"
+	SandboxesPath = "/v1/sandboxes"
 )
+
+// MostOwners is how many owners one request of OwnersPath can have.
+const MostOwners = 100
 
 // Status is the state of the agent, and what it sees on the node.
 type Status struct {
@@ -91,6 +101,13 @@ type PauseRequest struct {
 	For string `json:"for,omitempty"`
 	// Why is shown to everybody who asks for the status.
 	Why string `json:"why,omitempty"`
+}
+
+// Sandboxes are those that the container runtime of the node has.
+type Sandboxes struct {
+	Sandboxes []sandbox.OfRuntime `json:"sandboxes"`
+	// Incomplete says why there may be more. It is empty if these are all.
+	Incomplete string `json:"incomplete,omitempty"`
 }
 
 // Refusal is the answer to a refused request.

@@ -5,6 +5,10 @@
 //	GET  /v1/status   a Status
 //	POST /v1/pause    a PauseRequest; the answer is a Pause
 //	POST /v1/resume   no content either way
+//	POST /v1/owner    an owner.Question; the answer is an owner.Answer
+//	POST /v1/claim    an owner.Fulfilment; no content
+//	POST /v1/owners   a list of owners; the answer is a list of owner.Judgement
+//	GET  /v1/sandboxes the container runtime's Sandboxes
 //	GET  /healthz, /readyz, /metrics
 //
 // A refused request gets a Refusal as its body. The client writes and reads HTTP without net/http, because net/http

@@ -52,7 +52,7 @@ func TestWhatIsWrongInAFile(t *testing.T) {
 			first + `error: invalid "mode": "brigde": must be one of bridge, private, vepa, passthru`,
 			first + `error: invalid "mac": "x": must be the MAC address of one device: 6 bytes such as 02:00:00:00:00:01, neither zero nor multicast`,
 			first + `warning: unknown configuration key "weird": relink-macvlan does not read it: remove it if nobody else does`,
-			first + `error: invalid "ipam.sticky": "yes": must be none or pod`,
+			first + `error: invalid "ipam.sticky": "yes": must be none, pod or owner`,
 			first + `error: invalid "ipam.quarantine": "1": must be a duration such as 60s, or 0s for none`,
 			first + `error: invalid "ipam.exclude[0]": "a": must be an address, a network such as 10.3.0.0/28, or a span such as 10.3.0.5-10.3.0.9`,
 			first + `error: invalid "ipam.exclude[1]": "b": must be an address, a network such as 10.3.0.0/28, or a span such as 10.3.0.5-10.3.0.9`,

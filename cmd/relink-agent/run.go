@@ -59,9 +59,10 @@ func run(ctx context.Context, opts options) error {
 	pages := map[string]http.Handler{
 		"GET /healthz": answering(a.Healthy), "GET /readyz": answering(isReady(ready)), "GET /metrics": numbers.Handler(),
 	}
+	sources := serve.Sources{Runtime: runtime}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.Run(ctx) })
-	group.Go(func() error { return serve.Serve(ctx, listener, serve.Handler(a, pages)) })
+	group.Go(func() error { return serve.Serve(ctx, listener, serve.Handler(a, sources, pages)) })
 	if recorder != nil {
 		group.Go(func() error { recorder.Run(ctx); return nil })
 	}

@@ -24,6 +24,9 @@ type Network struct {
 	Args json.RawMessage `json:"args"`
 	// PrevResult is "prevResult" as it is written, nil for none. Previous reads it.
 	PrevResult Result `json:"prevResult"`
+	// AllowPersistentIPs says that a virtual machine's IPAMClaim has its addresses. KubeVirt's controller looks for this
+	// key beside "type", so it is no key of "ipam".
+	AllowPersistentIPs bool `json:"allowPersistentIPs"`
 }
 
 // Result is the result that another plugin has printed, as it is written.

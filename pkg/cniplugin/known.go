@@ -4,7 +4,7 @@ package cniplugin
 // adds "prevResult" and "runtimeConfig". The keys in "ipam" depend on the plugin that it names, and are not
 // looked into here.
 var NetworkKeys = []Key{
-	{Name: "cniVersion"}, {Name: "cniVersions"}, {Name: "name"}, {Name: "type"}, {Name: "ipam"}, {Name: "capabilities"}, {Name: "prevResult"},
+	{Name: "cniVersion"}, {Name: "cniVersions"}, {Name: "name"}, {Name: "type"}, {Name: "ipam"}, {Name: "capabilities"}, {Name: "prevResult"}, {Name: "allowPersistentIPs"},
 	{Name: "runtimeConfig", In: &Keys{Shared: true, Known: []Key{{Name: "mac"}, {Name: "ips"}, {Name: "ipRanges"}}}},
 	{Name: "args", In: &Keys{Shared: true, Known: []Key{{Name: "cni", In: &Keys{Shared: true, Known: []Key{{Name: "ips"}}}}}}},
 }

@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/kernel/identity"
+	"github.com/relink-cni/relink/pkg/owner"
 )
 
 // Call is one invocation of relink-ipam: by a runtime, or in the process of the interface
@@ -30,13 +32,20 @@ type Call struct {
 	stderr io.Writer
 	// settling limits the search for the sandboxes before.
 	settling time.Duration
+	// owners answers what the Kubernetes API knows of the pod. It is nil if nobody can be asked.
+	owners owner.Asker
+	// learnt is what owners has answered. It is nil before, and if there was no answer.
+	learnt *owner.Answer
+	// consulted says that owners was asked.
+	consulted bool
 	// before are other holders of the addresses that the ADD was given: the sandboxes before this one.
 	before []lease.Holder
 }
 
-// New returns the call with those arguments. config is their configuration, decoded.
-func New(args *skel.CmdArgs, config cniplugin.Network) *Call {
-	return &Call{args: args, config: config, stderr: os.Stderr, settling: settling}
+// New returns the call with those arguments. config is their configuration, decoded. An ADD asks owners about the pod.
+// Other calls need nobody to ask.
+func New(args *skel.CmdArgs, config cniplugin.Network, owners owner.Asker) *Call {
+	return &Call{args: args, config: config, owners: owners, stderr: os.Stderr, settling: settling}
 }
 
 // Version is the cniVersion of the configuration.
@@ -151,12 +160,17 @@ func (c *Call) request(n network, env cniplugin.Args) (lease.Request, error) {
 			return lease.Request{}, cniplugin.EnvError("CNI_ARGS", c.args.Args, "must be UTF-8: an address is found by its pod's name")
 		}
 	}
-	owner := env.Pod.Owner()
-	if n.policy.Sticky && owner == (attachment.Owner{}) {
-		return lease.Request{}, cniplugin.EnvError("CNI_ARGS", c.args.Args, `must have K8S_POD_NAMESPACE and K8S_POD_NAME: with "sticky": "pod" an address is the pod's`)
+	byName := env.Pod.Owner()
+	if (n.policy.Sticky || n.byOwner) && byName == (attachment.Owner{}) {
+		return lease.Request{}, cniplugin.EnvError("CNI_ARGS", c.args.Args,
+			fmt.Sprintf(`must have K8S_POD_NAMESPACE and K8S_POD_NAME: with "sticky": %q an address is kept for the pod`, c.section.Sticky))
 	}
 	r := lease.Request{
-		Attachment: key, Owner: owner, PodUID: env.Pod.UID, Namespace: namespaceAt(c.args.Netns), Sets: n.sets, Policy: n.policy, Wanted: n.wanted(),
+		Attachment: key, Owner: byName, Pod: env.Pod, Namespace: namespaceAt(c.args.Netns), Sets: n.sets, Policy: n.policy,
+		Wanted: n.wanted(), OneOf: addressesOf(n.choices), ByOwner: n.byOwner,
+	}
+	if c.learnt != nil {
+		own(&r, *c.learnt)
 	}
 	return r, nil
 }

@@ -34,13 +34,22 @@ type network struct {
 	routes     []*types.Route
 	resolvConf string
 	requested  []requested
-	policy     lease.Policy
+	// choices are addresses of which the pod wants one of each range set.
+	choices []requested
+	policy  lease.Policy
+	// byOwner says that the pod's owner decides whether the address is kept.
+	byOwner bool
+	// claims says that an IPAMClaim can have the addresses.
+	claims bool
+	static *staticConfig
 }
 
 // requested is an address that is asked for. refuse returns the error of the key that asks for it.
 type requested struct {
 	address netip.Addr
 	refuse  func(must string) error
+	// ofClaim says that an IPAMClaim has the address. Only relink and an administrator can write there.
+	ofClaim bool
 }
 
 // Reading is what others need of a configuration.
@@ -80,9 +89,10 @@ func (n network) neverGiven() []error {
 }
 
 // wanted returns the addresses that are asked for.
-func (n network) wanted() []netip.Addr {
-	var all []netip.Addr
-	for _, q := range n.requested {
+func (n network) wanted() []netip.Addr { return addressesOf(n.requested) }
+
+func addressesOf(asked []requested) (all []netip.Addr) {
+	for _, q := range asked {
 		all = append(all, q.address)
 	}
 	return all
@@ -131,7 +141,7 @@ func checkPlace(name, dataDir string) []error {
 // parse reads the rest of the section, what the runtime asks for, and the addresses that
 // CNI_ARGS ask for. It returns everything that is wrong.
 func (s section) parse(n cniplugin.Network, env cniplugin.Args) (network, []error) {
-	parsed := network{routes: s.Routes, resolvConf: s.ResolvConf}
+	parsed := network{routes: s.Routes, resolvConf: s.ResolvConf, byOwner: s.byOwner(), claims: n.AllowPersistentIPs, static: s.Static}
 	var errs []error
 	if s.ResolvConf != "" && !filepath.IsAbs(s.ResolvConf) {
 		errs = append(errs, cniplugin.ConfigError("ipam.resolvConf", s.ResolvConf, "must be an absolute path"))
@@ -143,6 +153,7 @@ func (s section) parse(n cniplugin.Network, env cniplugin.Args) (network, []erro
 	if _, err := s.detection(); err != nil {
 		errs = append(errs, err)
 	}
+	errs = append(errs, s.Static.problems()...)
 	parsed.sets, wrong = s.sets(n, a)
 	errs = append(errs, wrong...)
 	parsed.requested, wrong = a.requests(env)
@@ -281,7 +292,7 @@ func (a asked) requests(env cniplugin.Args) ([]requested, []error) {
 			case slices.Contains(list, address):
 				errs = append(errs, refuse(i, "is in the list twice: keep one"))
 			case !slices.ContainsFunc(all, func(r requested) bool { return r.address == address }):
-				all = append(all, requested{address, func(must string) error { return refuse(i, must) }})
+				all = append(all, requested{address: address, refuse: func(must string) error { return refuse(i, must) }})
 			}
 			list = append(list, address)
 		}

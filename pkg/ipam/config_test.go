@@ -291,10 +291,10 @@ func TestWhatIsWrongWithThePolicyAndWhatToDo(t *testing.T) {
 		wait       = "must be a duration such as 200ms, at most 2s"
 	)
 	for in, want := range map[string]string{
-		`"sticky": "vm"`:                      `"ipam.sticky": "vm": must be none or pod`,
-		`"sticky": "Pod"`:                     `"ipam.sticky": "Pod": must be none or pod`,
-		`"retain": "24h"`:                     `"ipam.retain": "24h": needs "sticky": "pod": only an address of a pod is retained`,
-		`"sticky": "none", "retain": "24h"`:   `"ipam.retain": "24h": needs "sticky": "pod": only an address of a pod is retained`,
+		`"sticky": "vm"`:                      `"ipam.sticky": "vm": must be none, pod or owner`,
+		`"sticky": "Pod"`:                     `"ipam.sticky": "Pod": must be none, pod or owner`,
+		`"retain": "24h"`:                     `"ipam.retain": "24h": needs "sticky": "pod" or "sticky": "owner": no other address is retained`,
+		`"sticky": "none", "retain": "24h"`:   `"ipam.retain": "24h": needs "sticky": "pod" or "sticky": "owner": no other address is retained`,
 		`"sticky": "pod", "retain": "1d"`:     `"ipam.retain": "1d": ` + retain,
 		`"sticky": "pod", "retain": "0s"`:     `"ipam.retain": "0s": ` + retain,
 		`"sticky": "pod", "retain": "-1h"`:    `"ipam.retain": "-1h": ` + retain,

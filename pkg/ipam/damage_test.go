@@ -142,11 +142,11 @@ func TestStoreOfAnotherSchemaIsNamed(t *testing.T) {
 		change []func(*bolt.Tx) error
 		why    string
 	}{
-		"newer": {[]func(*bolt.Tx) error{meta("schema", "3"), meta("reader", "3")},
-			"a newer relink wrote it, in schema 3, and this one knows schemas up to 2; install the newer one again on this node"},
-		"newer, and says nothing of readers": {[]func(*bolt.Tx) error{meta("schema", "3"), meta("reader", "")},
-			"a newer relink wrote it, in schema 3, and this one knows schemas up to 2; install the newer one again on this node"},
-		"newer, and this one may read it": {[]func(*bolt.Tx) error{meta("schema", "3")}, ""},
+		"newer": {[]func(*bolt.Tx) error{meta("schema", "4"), meta("reader", "4")},
+			"a newer relink wrote it, in schema 4, and this one knows schemas up to 3; install the newer one again on this node"},
+		"newer, and says nothing of readers": {[]func(*bolt.Tx) error{meta("schema", "4"), meta("reader", "")},
+			"a newer relink wrote it, in schema 4, and this one knows schemas up to 3; install the newer one again on this node"},
+		"newer, and this one may read it": {[]func(*bolt.Tx) error{meta("schema", "4")}, ""},
 		"none":                            {[]func(*bolt.Tx) error{meta("schema", "")}, `its schema is "", which does not exist`},
 		"no number":                       {[]func(*bolt.Tx) error{meta("schema", "two")}, `its schema is "two", which does not exist`},
 		"no runs":                         {[]func(*bolt.Tx) error{func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("runs")) }}, `it has no bucket "runs"`},

@@ -111,7 +111,7 @@ func TestAddThatIsExecutedLetsGoWhatIsProvenGone(t *testing.T) {
 	add := func(id, netns string) error {
 		args := n.args(id+"/eth0", "web-0")
 		args.Netns, args.StdinData = netns, config
-		_, _, err := Add(t.Context(), args)
+		_, _, err := Add(t.Context(), args, nil)
 		return err
 	}
 	path := filepath.Join(t.TempDir(), "ns")
@@ -162,7 +162,7 @@ func TestHolderIsRecordedWithItsNamespace(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := l.Newest()
-		if h.PodUID != "uid-1" || h.Namespace.Path != netns || h.Namespace.BootID != n.boot || !h.Since.Equal(n.clock) {
+		if h.Pod.UID != "uid-1" || h.Namespace.Path != netns || h.Namespace.BootID != n.boot || !h.Since.Equal(n.clock) {
 			t.Errorf("%s: %+v", name, h)
 		}
 		if known := h.Namespace.Inode != 0 && h.Namespace.Device != 0 && h.Namespace.Cookie != 0; known != (netns == sandbox) {

@@ -98,7 +98,7 @@ func TestPodsOfOneNameInTwoNamespacesAreTwo(t *testing.T) {
 	nobody := n.args("c3/eth0", "")
 	nobody.Args = "IgnoreUnknown=1"
 	_, err = n.begin(t, nobody).Add(t.Context())
-	n.expectError(t, "no pod", err, 4, `invalid CNI_ARGS: "IgnoreUnknown=1": must have K8S_POD_NAMESPACE and K8S_POD_NAME: with "sticky": "pod" an address is the pod's`)
+	n.expectError(t, "no pod", err, 4, `invalid CNI_ARGS: "IgnoreUnknown=1": must have K8S_POD_NAMESPACE and K8S_POD_NAME: with "sticky": "pod" an address is kept for the pod`)
 }
 
 // After its quarantine, nothing in the file remembers an address. The file of a node that has started a million pods is

@@ -9,7 +9,7 @@ var Keys = cniplugin.Keys{
 		{Name: "type"}, {Name: "subnet"}, {Name: "rangeStart"}, {Name: "rangeEnd"}, {Name: "gateway"},
 		{Name: "ranges", In: &rangeKeys}, {Name: "routes", In: &routeKeys}, {Name: "dataDir"}, {Name: "resolvConf"},
 		{Name: "exclude"}, {Name: "sticky"}, {Name: "retain"}, {Name: "quarantine"}, {Name: "statusExhausted"},
-		{Name: "conflictDetection", In: &detectionKeys},
+		{Name: "conflictDetection", In: &detectionKeys}, {Name: "static", In: &staticKeys},
 	},
 	Elsewhere: []cniplugin.Hint{
 		{Key: "range", Do: `a key of whereabouts; relink-ipam has "subnet"`},
@@ -25,7 +25,7 @@ var Keys = cniplugin.Keys{
 		{Key: "provide", Do: "a key of dhcp, which relink-ipam does not have: remove it"},
 		{Key: "request", Do: "a key of dhcp, which relink-ipam does not have: remove it"},
 		besideIPAM("dns"), besideIPAM("master"), besideIPAM("mtu"), besideIPAM("mac"), besideIPAM("mode"), besideIPAM("vlan"),
-		besideIPAM("vlanid"), besideIPAM("checkpointdir"),
+		besideIPAM("vlanid"), besideIPAM("checkpointdir"), besideIPAM("allowpersistentips"),
 	},
 }
 
@@ -66,6 +66,8 @@ var routeKeys = cniplugin.Keys{
 }
 
 var detectionKeys = cniplugin.Keys{Of: PluginName, Known: []cniplugin.Key{{Name: "probes"}, {Name: "wait"}}}
+
+var staticKeys = cniplugin.Keys{Of: PluginName, Known: []cniplugin.Key{{Name: "namespaces"}}}
 
 // networkKeys are the keys that relink-ipam reads beside its section. If another program executes relink-ipam, all other
 // keys are for that program.

@@ -20,6 +20,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/owner"
 )
 
 // onWire is an error as CNI prints it, zero for none.
@@ -60,6 +61,8 @@ type node struct {
 	said *bytes.Buffer
 	// ipam are the keys of "ipam" other than dataDir. more are the keys beside "ipam".
 	ipam, more string
+	// owners is who an ADD asks. Nil stands for a node without an agent.
+	owners owner.Asker
 }
 
 func newNode(t *testing.T, ipam string) *node {
@@ -87,7 +90,7 @@ func (n *node) args(sandbox, pod string) *skel.CmdArgs {
 // begin starts a call at the node's time.
 func (n *node) begin(t *testing.T, args *skel.CmdArgs) *Call {
 	t.Helper()
-	c, err := begin(args)
+	c, err := begin(args, n.owners)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +228,7 @@ func (n *node) status(t *testing.T) error {
 // gc runs a GC with the list, which is JSON.
 func (n *node) gc(t *testing.T, list string) error {
 	t.Helper()
-	if _, err := begin(n.gcArgs(list)); err != nil {
+	if _, err := begin(n.gcArgs(list), nil); err != nil {
 		return err
 	}
 	return n.begin(t, n.gcArgs(list)).GC(t.Context())

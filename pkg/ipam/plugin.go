@@ -17,6 +17,7 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/owner"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
@@ -27,14 +28,14 @@ const PluginName = "relink-ipam"
 // Plugins are the IPAM plugins that a misspelt "ipam.type" is likely to mean.
 var Plugins = []string{PluginName, "host-local", "static", "dhcp", "whereabouts"}
 
-// Funcs returns the plugin's functions for cniplugin.Main.
-func Funcs() skel.CNIFuncs {
+// Funcs returns the plugin's functions for cniplugin.Main. An ADD asks owners about the pod.
+func Funcs(owners owner.Asker) skel.CNIFuncs {
 	ctx := context.Background()
 	with := func(f func(context.Context, *skel.CmdArgs) error) func(*skel.CmdArgs) error {
 		return func(args *skel.CmdArgs) error { return f(ctx, args) }
 	}
 	add := func(ctx context.Context, args *skel.CmdArgs) error {
-		result, cniVersion, err := Add(ctx, args)
+		result, cniVersion, err := Add(ctx, args, owners)
 		if err != nil {
 			return err
 		}
@@ -45,15 +46,18 @@ func Funcs() skel.CNIFuncs {
 	return skel.CNIFuncs{Add: with(add), Del: with(Del), Check: with(Check), Status: with(Status), GC: with(GC)}
 }
 
-// Add decodes the configuration and calls Call.Add and Call.Settled. cniVersion is that of the
+// Add decodes the configuration and calls Call.Add, Call.Confirm and Call.Settled. cniVersion is that of the
 // configuration. A plugin that is executed does not learn whether the interface plugin's ADD succeeds. So Settled comes
 // at once: a sandbox that is proven gone needs no address either way.
-func Add(ctx context.Context, args *skel.CmdArgs) (_ *current.Result, cniVersion string, err error) {
-	c, err := begin(args)
+func Add(ctx context.Context, args *skel.CmdArgs, owners owner.Asker) (_ *current.Result, cniVersion string, err error) {
+	c, err := begin(args, owners)
 	if err != nil {
 		return nil, "", err
 	}
 	result, err := c.Add(ctx)
+	if err == nil {
+		err = c.Confirm(ctx, result)
+	}
 	if err != nil {
 		return nil, c.config.CNIVersion, err
 	}
@@ -84,7 +88,7 @@ func GC(ctx context.Context, args *skel.CmdArgs) error {
 }
 
 func do(args *skel.CmdArgs, f func(*Call) error) error {
-	c, err := begin(args)
+	c, err := begin(args, nil)
 	if err != nil {
 		return err
 	}
@@ -98,11 +102,11 @@ func release(args *skel.CmdArgs, f func(*Call) error) error {
 	if err != nil {
 		return err
 	}
-	return f(New(args, cniplugin.Network{Name: needed.Name, IPAM: needed.IPAM}))
+	return f(New(args, cniplugin.Network{Name: needed.Name, IPAM: needed.IPAM}, nil))
 }
 
 // begin decodes the configuration.
-func begin(args *skel.CmdArgs) (*Call, error) {
+func begin(args *skel.CmdArgs, owners owner.Asker) (*Call, error) {
 	if err := networkKeys.Check("", args.StdinData); err != nil {
 		return nil, err
 	}
@@ -110,7 +114,7 @@ func begin(args *skel.CmdArgs) (*Call, error) {
 	if err := cniplugin.Decode(args.StdinData, &n); err != nil {
 		return nil, err
 	}
-	return New(args, n), nil
+	return New(args, n, owners), nil
 }
 
 // Add gives the attachment one address of each range set. All that it returns is on
@@ -119,6 +123,17 @@ func begin(args *skel.CmdArgs) (*Call, error) {
 func (c *Call) Add(ctx context.Context) (*current.Result, error) {
 	n, env, store, err := c.prepare()
 	if err != nil {
+		return nil, err
+	}
+	if err := c.learn(ctx, n, env.Pod); err != nil {
+		return nil, err
+	}
+	if c.learnt != nil {
+		if err := n.askedByAPI(*c.learnt); err != nil {
+			return nil, err
+		}
+	}
+	if err := n.mayAsk(env.Pod); err != nil {
 		return nil, err
 	}
 	r, err := c.request(n, env)
@@ -150,7 +165,7 @@ func (c *Call) Add(ctx context.Context) (*current.Result, error) {
 func (n network) refused(err error) error {
 	var refused *lease.RefusedError
 	if errors.As(err, &refused) {
-		for _, q := range n.requested {
+		for _, q := range append(slices.Clone(n.requested), n.choices...) {
 			if q.address == refused.Address {
 				return q.refuse(refused.Why)
 			}

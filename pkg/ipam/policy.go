@@ -18,7 +18,15 @@ type policyConfig struct {
 	ConflictDetection json.RawMessage `json:"conflictDetection"`
 	// StatusExhausted makes STATUS fail while a range set has no address to give.
 	StatusExhausted bool `json:"statusExhausted"`
+	// Static says who may ask for an address. Without it, every pod may.
+	Static *staticConfig `json:"static"`
 }
+
+// stickyOwner is the value of "sticky" that keeps addresses for the pods' owners.
+const stickyOwner = "owner"
+
+// byOwner says that the pod's owner decides whether its address is kept.
+func (c policyConfig) byOwner() bool { return c.Sticky == stickyOwner }
 
 // Detection is how an address is probed for on the network before it is used.
 type Detection struct {
@@ -33,17 +41,17 @@ func (c policyConfig) policy() (lease.Policy, []error) {
 	var errs []error
 	p := lease.Policy{Quarantine: lease.DefaultQuarantine}
 	switch c.Sticky {
-	case "", "none":
+	case "", "none", stickyOwner: // Only an ADD learns the owner. A DEL must not keep the address of a pod without one.
 	case "pod":
 		p.Sticky = true
 	default:
-		errs = append(errs, cniplugin.ConfigError("ipam.sticky", c.Sticky, "must be none or pod"))
+		errs = append(errs, cniplugin.ConfigError("ipam.sticky", c.Sticky, "must be none, pod or owner"))
 	}
 	if c.Retain != nil {
 		retain, err := time.ParseDuration(*c.Retain)
 		switch {
-		case !p.Sticky:
-			errs = append(errs, cniplugin.ConfigError("ipam.retain", *c.Retain, `needs "sticky": "pod": only an address of a pod is retained`))
+		case !p.Sticky && !c.byOwner():
+			errs = append(errs, cniplugin.ConfigError("ipam.retain", *c.Retain, `needs "sticky": "pod" or "sticky": "owner": no other address is retained`))
 		case err != nil || retain <= 0:
 			errs = append(errs, cniplugin.ConfigError("ipam.retain", *c.Retain, "must be a duration such as 24h; leave it out to retain the address until it is released"))
 		default:

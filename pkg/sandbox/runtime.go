@@ -15,15 +15,15 @@ type Runtime interface {
 
 // OfRuntime is a sandbox as the container runtime has it.
 type OfRuntime struct {
-	ContainerID string
-	Pod         attachment.Pod
+	ContainerID string         `json:"containerID"`
+	Pod         attachment.Pod `json:"pod,omitzero"`
 	// Ready says that the runtime keeps the sandbox running.
-	Ready bool
+	Ready bool `json:"ready"`
 	// HostNetwork says that the pod uses the host's network.
-	HostNetwork bool
+	HostNetwork bool `json:"hostNetwork,omitempty"`
 	// Netns is the path of the network namespace, empty with HostNetwork. If the sandbox is not ready, Netns can be empty, or
 	// can lead to nothing or to another namespace.
-	Netns string
+	Netns string `json:"netns,omitempty"`
 	// Created is when the runtime made the sandbox.
-	Created time.Time
+	Created time.Time `json:"created,omitzero"`
 }

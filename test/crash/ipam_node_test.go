@@ -249,7 +249,7 @@ func (p *pool) allCanBeGiven(t testing.TB, n int) {
 	for i := range n {
 		c := p.claim(fmt.Sprintf("last%d", i), fmt.Sprintf("last%d", i))
 		claims = append(claims, c)
-		r, _, err := ipam.Add(t.Context(), c.skelArgs(""))
+		r, _, err := ipam.Add(t.Context(), c.skelArgs(""), nil)
 		if err != nil {
 			t.Fatalf("after %d of %d: %v\n%s", i, n, err, strings.Join(p.leases(t), "\n"))
 		}
@@ -264,7 +264,7 @@ func (p *pool) allCanBeGiven(t testing.TB, n int) {
 			given[a] = true
 		}
 	}
-	if _, _, err := ipam.Add(t.Context(), p.claim("one", "more").skelArgs("")); !triesLater(err) {
+	if _, _, err := ipam.Add(t.Context(), p.claim("one", "more").skelArgs(""), nil); !triesLater(err) {
 		t.Errorf("one more than %d: %v", n, err)
 	}
 	for _, c := range claims {

@@ -181,7 +181,7 @@ func (c claim) call(t *testing.T) *ipam.Call {
 	var config cniplugin.Network
 	args := c.skelArgs("")
 	must(t, cniplugin.Decode(args.StdinData, &config))
-	return ipam.New(args, config)
+	return ipam.New(args, config, nil)
 }
 
 // wasRight checks what the ADD gave. was are the leases before it.

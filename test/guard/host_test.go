@@ -265,7 +265,7 @@ func (h *host) runAgent(t *testing.T) {
 	}
 	ctx, end := context.WithCancel(context.Background())
 	ended := make(chan error)
-	go func() { ended <- serve.Serve(ctx, l, serve.Handler(h.agent, nil)) }()
+	go func() { ended <- serve.Serve(ctx, l, serve.Handler(h.agent, serve.Sources{}, nil)) }()
 	t.Cleanup(func() {
 		end()
 		if err := <-ended; err != nil {

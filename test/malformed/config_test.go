@@ -209,7 +209,7 @@ var section = []malformed{
 	{`"subnet": "10.9.0.0/24", "dataDir": "leases"`, 7, `invalid "ipam.dataDir": "leases": must be an absolute path`},
 	{`"subnet": "10.9.0.0/24", "resolvConf": "resolv.conf"`, 7, `invalid "ipam.resolvConf": "resolv.conf": must be an absolute path`},
 	{`"subnet": "10.9.0.0/24", "resolvConf": "/etc/none/resolv.conf"`, 7, `invalid "ipam.resolvConf": "/etc/none/resolv.conf": must be a file that can be read: no such file or directory`},
-	{`"subnet": "10.9.0.0/24", "sticky": "yes"`, 7, `invalid "ipam.sticky": "yes": must be none or pod`},
+	{`"subnet": "10.9.0.0/24", "sticky": "yes"`, 7, `invalid "ipam.sticky": "yes": must be none, pod or owner`},
 	{`"subnet": "10.9.0.0/24", "sticky": "pod", "retain": "3d"`, 7, `invalid "ipam.retain": "3d": must be a duration such as 24h`},
 	{`"subnet": "10.9.0.0/24", "retain": "24h"`, 7, `invalid "ipam.retain": "24h": needs "sticky": "pod"`},
 	{`"subnet": "10.9.0.0/24", "quarantine": "-1s"`, 7, `invalid "ipam.quarantine": "-1s": must be a duration such as 60s, or 0s for none`},

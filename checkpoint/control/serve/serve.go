@@ -29,8 +29,9 @@ type Agent interface {
 const mostBody = 4096
 
 // Handler returns the handler of the control socket. more has the handlers of further paths, such as /metrics.
-func Handler(agent Agent, more map[string]http.Handler) http.Handler {
+func Handler(agent Agent, sources Sources, more map[string]http.Handler) http.Handler {
 	mux := http.NewServeMux()
+	sources.handle(mux)
 	for path, handler := range more {
 		mux.Handle(path, handler)
 	}

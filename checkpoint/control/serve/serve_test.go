@@ -78,7 +78,7 @@ func begin(t *testing.T, a *agent) string {
 	ctx, end := context.WithCancel(context.Background())
 	ended := make(chan error)
 	more := map[string]http.Handler{"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "well") })}
-	go func() { ended <- serve.Serve(ctx, listener, serve.Handler(a, more)) }()
+	go func() { ended <- serve.Serve(ctx, listener, serve.Handler(a, serve.Sources{}, more)) }()
 	t.Cleanup(func() {
 		end()
 		if err := <-ended; err != nil {

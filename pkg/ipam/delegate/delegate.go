@@ -11,9 +11,11 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/ipam"
+	"github.com/relink-cni/relink/pkg/owner"
 )
 
 // ExecEnv is an environment variable. If it is not empty, relink-ipam runs as a program of its own, like any other
@@ -32,9 +34,9 @@ type IPAM struct {
 }
 
 // New returns the delegate of a configuration. args are the arguments of the calling plugin, and config is its decoded
-// configuration.
-func New(args *skel.CmdArgs, config cniplugin.Network) IPAM {
-	return IPAM{Type: config.IPAM.Type, args: args, own: ipam.New(args, config)}
+// configuration. An ADD of relink's own delegate asks owners about the pod.
+func New(args *skel.CmdArgs, config cniplugin.Network, owners owner.Asker) IPAM {
+	return IPAM{Type: config.IPAM.Type, args: args, own: ipam.New(args, config, owners)}
 }
 
 // inProcess reports whether the delegate runs in this process. A process of its own would slow down each start of a
@@ -114,6 +116,19 @@ func (i IPAM) Detection() (*ipam.Detection, error) {
 func (i IPAM) Conflict(ctx context.Context, address netip.Addr, mac string) (exchanged bool, err error) {
 	exchanged, err = i.own.Conflict(ctx, address, mac)
 	return exchanged, i.wrap(err)
+}
+
+// Owner returns the owner of the pod by the Kubernetes API, nobody if nobody can tell (see ipam.Call.Owner). A plugin
+// without a delegate has one, too.
+func (i IPAM) Owner(ctx context.Context) attachment.Owner { return i.own.Owner(ctx) }
+
+// Confirm is called when the interface plugin has all that it needs for its result, and before it prints that. If it
+// fails, the ADD must be undone (see ipam.Call.Confirm).
+func (i IPAM) Confirm(ctx context.Context, result *current.Result) error {
+	if !i.inProcess() {
+		return nil // The program has done it.
+	}
+	return i.wrap(i.own.Confirm(ctx, result))
 }
 
 // Settled is called after the ADD of the interface plugin has succeeded. Only relink-ipam in this process learns of it.

@@ -1,0 +1,108 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/owner"
+	"github.com/relink-cni/relink/pkg/sandbox"
+)
+
+// The statuses of a refused question about owners. Any other one means that the same question may be answered later.
+const (
+	// StatusInvalid stands for owner.ErrInvalid, StatusDiffers for owner.ErrDiffers.
+	StatusInvalid = 422
+	StatusDiffers = 409
+)
+
+var (
+	_ owner.Asker     = Client{}
+	_ owner.Judge     = Client{}
+	_ sandbox.Runtime = Client{}
+)
+
+// Ask asks the agent what the Kubernetes API knows of a pod. It is owner.Asker's.
+func (c Client) Ask(ctx context.Context, q owner.Question) (owner.Answer, error) {
+	var a owner.Answer
+	err := aboutOwners(c.do(ctx, "POST", OwnerPath, q, &a))
+	if err == nil && a.Owner == (attachment.Owner{}) {
+		err = fmt.Errorf("%w: relink-agent names nobody", owner.ErrUnavailable)
+	}
+	return a, err
+}
+
+// Fulfil has the agent write addresses into an IPAMClaim. It is owner.Asker's.
+func (c Client) Fulfil(ctx context.Context, f owner.Fulfilment) error {
+	return aboutOwners(c.do(ctx, "POST", ClaimPath, f, nil))
+}
+
+// aboutOwners gives an error of do the meaning that owner.Asker has for it.
+func aboutOwners(err error) error {
+	if err == nil {
+		return nil
+	}
+	var refused *refusedError
+	if !errors.As(err, &refused) {
+		return fmt.Errorf("%w: %w", owner.ErrUnavailable, err)
+	}
+	switch refused.status {
+	case StatusInvalid:
+		return fmt.Errorf("%w: %s", owner.ErrInvalid, refused.says)
+	case StatusDiffers:
+		return fmt.Errorf("%w: %s", owner.ErrDiffers, refused.says)
+	}
+	return fmt.Errorf("%w: %s", owner.ErrUnavailable, refused.says)
+}
+
+// judging is how long the agent may take to judge MostOwners: it asks the API about each of them.
+const judging = 30 * time.Second
+
+// Judge has the agent ask the API about each owner. It is owner.Judge's. Owners of which the agent says nothing are unknown.
+func (c Client) Judge(ctx context.Context, owners []attachment.Owner) []owner.Judgement {
+	if c.Patience == 0 {
+		c.Patience = judging
+	}
+	all := make([]owner.Judgement, 0, len(owners))
+	for some := range slices.Chunk(owners, MostOwners) {
+		var judged []owner.Judgement
+		err := c.do(ctx, "POST", OwnersPath, some, &judged)
+		if err == nil && !areOf(judged, some) {
+			err = errors.New("relink-agent has answered about other owners")
+		}
+		if err == nil {
+			all = append(all, judged...)
+			continue
+		}
+		for _, o := range some {
+			all = append(all, owner.Judgement{Owner: o, Standing: owner.Unknown, Why: err.Error()})
+		}
+	}
+	return all
+}
+
+// areOf says whether the judgements are about these owners, in their order.
+func areOf(judged []owner.Judgement, owners []attachment.Owner) bool {
+	return slices.EqualFunc(judged, owners, func(j owner.Judgement, o attachment.Owner) bool { return j.Owner == o })
+}
+
+// surveying is how long the agent may take to ask the container runtime.
+const surveying = 15 * time.Second
+
+// Sandboxes has the agent ask the container runtime. It is sandbox.Runtime's.
+func (c Client) Sandboxes(ctx context.Context) ([]sandbox.OfRuntime, error) {
+	if c.Patience == 0 {
+		c.Patience = surveying
+	}
+	var s Sandboxes
+	if err := c.do(ctx, "GET", SandboxesPath, nil, &s); err != nil {
+		return nil, err
+	}
+	if s.Incomplete != "" {
+		return s.Sandboxes, errors.New(s.Incomplete)
+	}
+	return s.Sandboxes, nil
+}

@@ -1,0 +1,179 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/owner"
+)
+
+const (
+	// needing is how long an ADD waits for what the API knows of the pod, if it cannot do without. The agent answers
+	// within 2 s.
+	needing = 2500 * time.Millisecond
+	// asking is how long an ADD waits that can do without.
+	asking = 500 * time.Millisecond
+)
+
+// Owner returns the owner of the pod by the Kubernetes API, nobody if nobody can tell. It asks unless Add has asked.
+func (c *Call) Owner(ctx context.Context) attachment.Owner {
+	env, err := cniplugin.ParseArgs(c.args.Args)
+	if err == nil && !c.consulted {
+		err = c.learn(ctx, network{}, env.Pod)
+	}
+	if err != nil || c.learnt == nil {
+		return attachment.Owner{}
+	}
+	return c.learnt.Owner
+}
+
+// learn asks once what the API knows of the pod. Without an answer, an ADD goes on by the pod's name, unless the
+// configuration needs the API.
+func (c *Call) learn(ctx context.Context, n network, pod attachment.Pod) error {
+	if c.consulted || pod.Owner() == (attachment.Owner{}) {
+		return nil
+	}
+	c.consulted = true
+	key, limit := n.needsAPI(), asking
+	if key != "" {
+		limit = needing
+	}
+	answer, err := c.ask(ctx, limit, owner.Question{Pod: pod, Network: c.config.Name, IfName: c.args.IfName, Claims: n.claims})
+	switch {
+	case err == nil:
+		c.learnt = &answer
+	case errors.Is(err, owner.ErrInvalid):
+		return cniplugin.Error(types.ErrInvalidNetworkConfig, "%s: %v", PluginName, err)
+	case key != "":
+		return cniplugin.Error(types.ErrTryAgainLater, "%s: %s needs the Kubernetes API: %v", PluginName, key, err)
+	}
+	return nil
+}
+
+func (c *Call) ask(ctx context.Context, limit time.Duration, q owner.Question) (owner.Answer, error) {
+	if c.owners == nil {
+		return owner.Answer{}, owner.ErrUnavailable
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return c.owners.Ask(ctx, q)
+}
+
+// needsAPI returns the key for which an ADD cannot do without the API, empty for none.
+func (n network) needsAPI() string {
+	switch {
+	case n.byOwner:
+		return `"sticky": "owner"`
+	case n.static != nil:
+		return `"static"`
+	case n.claims:
+		return `"allowPersistentIPs"`
+	}
+	return ""
+}
+
+// own puts into the request what the API knows of the owner.
+func own(r *lease.Request, a owner.Answer) {
+	byName := r.Owner
+	r.Resolved = a.Owner
+	if !r.ByOwner {
+		r.Also = []attachment.Owner{a.Owner} // It may have been kept for the owner before.
+		return
+	}
+	r.Owner, r.Also = a.Owner, []attachment.Owner{byName}
+	r.Policy.Sticky, r.Policy.Shared = a.Lasts, !a.Alone
+	if !a.Lasts {
+		r.Policy.Retain = 0
+	}
+}
+
+// Confirm is called when an ADD has all that it needs, and before anybody is told. It writes the addresses of the result
+// into the pod's IPAMClaim, if the claim has none. If it fails, the ADD must be undone: the virtual machine would have
+// other addresses at its next start.
+func (c *Call) Confirm(ctx context.Context, result *current.Result) error {
+	if c.learnt == nil || c.learnt.Claim == nil || len(c.learnt.Claim.IPs) > 0 {
+		return nil
+	}
+	env, err := cniplugin.ParseArgs(c.args.Args)
+	if err != nil {
+		return err
+	}
+	f := owner.Fulfilment{Pod: env.Pod, Claim: *c.learnt.Claim}
+	for _, ip := range result.IPs {
+		if a, ok := netip.AddrFromSlice(ip.Address.IP); ok {
+			bits, _ := ip.Address.Mask.Size()
+			f.IPs = append(f.IPs, netip.PrefixFrom(a.Unmap(), bits))
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, needing)
+	defer cancel()
+	if err := c.owners.Fulfil(ctx, f); err != nil {
+		return cniplugin.Error(types.ErrTryAgainLater, "%s: IPAMClaim %s/%s: %v", PluginName, env.Pod.Namespace, f.Claim.Name, err)
+	}
+	return nil
+}
+
+// askedByAPI adds the addresses that the pod's annotation and its IPAMClaim ask for.
+func (n *network) askedByAPI(a owner.Answer) error {
+	if a.Claim != nil {
+		for _, p := range a.Claim.IPs {
+			n.requested = append(slices.Clip(n.requested), requested{
+				address: p.Addr(), ofClaim: true, refuse: refusing("status.ips of IPAMClaim "+a.Claim.Name, p.Addr()),
+			})
+		}
+	}
+	if a.Static == nil {
+		return nil
+	}
+	wanted, choices, err := pick(n.sets, *a.Static)
+	n.requested, n.choices = append(slices.Clip(n.requested), wanted...), choices
+	return err
+}
+
+// refusing returns the error of a key in the Kubernetes API.
+func refusing(key string, a netip.Addr) func(must string) error {
+	return func(must string) error { return cniplugin.ConfigError(key, a.String(), must) }
+}
+
+// pick returns the addresses of the annotation that are for this pod, and those of which it may have one. An address of
+// no range set is wanted: the store refuses it.
+func pick(sets []lease.RangeSet, s owner.Static) (wanted, choices []requested, err error) {
+	ask := func(a netip.Addr) requested {
+		return requested{address: a, refuse: refusing("annotation "+s.Key, a)}
+	}
+	ofSet := make([][]netip.Addr, len(sets))
+	for _, a := range s.Addresses {
+		if i := setOf(sets, a); i >= 0 {
+			ofSet[i] = append(ofSet[i], a)
+		} else {
+			wanted = append(wanted, ask(a))
+		}
+	}
+	for i, list := range ofSet {
+		switch {
+		case len(list) == 0:
+		case s.Replica != nil && *s.Replica >= len(list):
+			return nil, nil, cniplugin.ConfigError("annotation "+s.Key, listOf(list),
+				fmt.Sprintf("must have an address of %s for each replica: this is replica %d, counted from 1", sets[i], *s.Replica+1))
+		case s.Replica != nil:
+			wanted = append(wanted, ask(list[*s.Replica]))
+		case len(list) == 1:
+			wanted = append(wanted, ask(list[0]))
+		default:
+			for _, a := range list {
+				choices = append(choices, ask(a))
+			}
+		}
+	}
+	return wanted, choices, nil
+}
