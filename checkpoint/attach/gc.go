@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -12,14 +13,18 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/ipam/delegate"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // GC forgets the checkpoints of this network's attachments that the runtime does not call valid any
-// more. It asks the IPAM plugin to do the same. It goes on after a failure and reports all. If the
-// list of valid attachments is missing, it forgets nothing: an empty list is something else.
+// more, and whose network namespaces are proven gone: the runtime makes its list before it calls, and
+// the sandbox of an ADD since then is not in it. GC asks the IPAM plugin to do the same. It goes on
+// after a failure and reports all. If the list of valid attachments is missing, it forgets nothing: an
+// empty list is something else.
 func (p Plugin) GC(args *skel.CmdArgs) error {
 	config, store, err := beginGC(args)
 	if err != nil {
@@ -68,11 +73,15 @@ func forgetInvalid(ctx context.Context, store *checkpoint.Store, network string,
 	for _, u := range unreadable {
 		errs = append(errs, cniplugin.Error(types.ErrDecodingFailure, "kept, as its network is not known: %v", u.Err))
 	}
+	records = slices.DeleteFunc(records, func(r checkpoint.Record) bool {
+		return r.Attachment.Network != network || valid[types.GCAttachment{ContainerID: r.Attachment.ContainerID, IfName: r.Attachment.IfName}]
+	})
+	gone := provenGone(ctx, records)
 	failed := make([]error, len(records))
 	var waiting sync.WaitGroup
 	for i, r := range records {
-		a := types.GCAttachment{ContainerID: r.Attachment.ContainerID, IfName: r.Attachment.IfName}
-		if r.Attachment.Network != network || valid[a] {
+		if !gone[r.Namespace] {
+			fmt.Fprintf(os.Stderr, "GC keeps the checkpoint of %s: the runtime does not list it, but its network namespace may be there\n", r.Attachment)
 			continue
 		}
 		// All at once: none waits because somebody works on another sandbox.
@@ -84,6 +93,15 @@ func forgetInvalid(ctx context.Context, store *checkpoint.Store, network string,
 	}
 	waiting.Wait()
 	return errors.Join(failed...) != nil, cniplugin.Join(append(errs, failed...)...)
+}
+
+// provenGone returns the namespaces of the records that are proven gone.
+func provenGone(ctx context.Context, records []checkpoint.Record) map[attachment.Namespace]bool {
+	var were []attachment.Namespace
+	for _, r := range records {
+		were = append(were, r.Namespace)
+	}
+	return sandbox.Gone(ctx, sandbox.SeesAllProcesses(), were...)
 }
 
 func forget(ctx context.Context, store *checkpoint.Store, r checkpoint.Record) error {

@@ -162,7 +162,7 @@ func (m *machine) gc(t *rapid.T) {
 	for range rapid.IntRange(0, 9).Draw(t, "valid") {
 		valid[drawKey(t)] = true
 	}
-	err := m.store.Collect(t.Context(), func(a attachment.Key) bool { return valid[a] })
+	err := m.store.Collect(t.Context(), func(h Holder) bool { return valid[h.Key("pods")] })
 	if !m.disk.lacksRoom(t, err, false) {
 		agree(t, "GC", err, m.model.giveUpIf(func(h Holder) bool { return !valid[h.Key("pods")] }))
 	}

@@ -121,9 +121,9 @@ func TestGC(t *testing.T) {
 	n.add(t, "c3/eth0", "web-1", "10.3.0.4")
 	gc := func(valid ...string) {
 		t.Helper()
-		must(t, n.store(t).Collect(t.Context(), func(k attachment.Key) bool {
+		must(t, n.store(t).Collect(t.Context(), func(k Holder) bool {
 			for _, v := range valid {
-				if n.key(v) == k {
+				if n.key(v) == k.Key(n.network) {
 					return true
 				}
 			}

@@ -37,7 +37,7 @@ func TestRuntimesThatKnowTheOldName(t *testing.T) {
 			if len(held) != 1 || held[0].Address != addr("10.3.0.2") {
 				t.Errorf("CHECK by the old name: %v", held)
 			}
-			nobody := func(attachment.Key) bool { return false }
+			nobody := func(Holder) bool { return false }
 			must(t, last.store(t).Collect(t.Context(), nobody))
 			must(t, n.store(t).Release(t.Context(), n.key("c2/eth0"), Policy{}))
 			must(t, to.store(t).Release(t.Context(), to.key("n1/eth0"), Policy{}))

@@ -154,7 +154,7 @@ func TestAllIsGivenUpOnAFullDisk(t *testing.T) {
 			del("next")(t, d)
 		}, Reserved},
 		"GC of all at once": {sticky, twice, func(t *testing.T, d *disk) {
-			must(t, d.store(t).Collect(t.Context(), func(attachment.Key) bool { return false }))
+			must(t, d.store(t).Collect(t.Context(), func(Holder) bool { return false }))
 		}, Reserved},
 		"abandon of each": {minute, once, func(t *testing.T, d *disk) {
 			all, err := d.store(t).List(t.Context())

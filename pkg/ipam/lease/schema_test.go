@@ -27,7 +27,7 @@ func (n *node) operations(t *testing.T) map[string]func() error {
 	return map[string]func() error{
 		"ADD":     func() error { _, err := s.Allocate(ctx, n.request("new/eth0", "new-0")); return err },
 		"DEL":     func() error { return s.Release(ctx, n.key("c1/eth0"), Policy{}) },
-		"GC":      func() error { return s.Collect(ctx, func(attachment.Key) bool { return false }) },
+		"GC":      func() error { return s.Collect(ctx, func(Holder) bool { return false }) },
 		"settled": func() error { return s.Settled(ctx, n.key("c9/eth0"), func(Holder) bool { return true }) },
 		"abandon": func() error { return s.Abandon(ctx, held(), Holder{ContainerID: "c9", IfName: "eth0"}, "gone") },
 		"reserve": func() error { _, err := s.Reserve(ctx, addr("10.3.0.25"), pod("x"), 0); return err },
@@ -271,7 +271,7 @@ func TestSchema1IsMigratedByTheFirstChangeOnly(t *testing.T) {
 	before := sumOf(t, n.path())
 	unchanged := map[string]func() error{
 		"DEL of who holds nothing": func() error { return n.store(t).Release(t.Context(), n.key("x/eth0"), Policy{}) },
-		"GC of nothing":            func() error { return n.store(t).Collect(t.Context(), func(attachment.Key) bool { return true }) },
+		"GC of nothing":            func() error { return n.store(t).Collect(t.Context(), func(Holder) bool { return true }) },
 		"an import without effect": func() error {
 			return n.store(t).TakeIn(t.Context(), true, func(v View) (Intake, error) {
 				l, err := v.Get(addr("10.3.0.30"))

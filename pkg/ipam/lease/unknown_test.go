@@ -6,8 +6,6 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
-
-	"github.com/relink-cni/relink/pkg/attachment"
 )
 
 // The fields of a newer relink stay with a lease and its holders, whatever this relink does to the lease.
@@ -29,7 +27,7 @@ func TestFieldsOfANewerRelinkSurvive(t *testing.T) {
 		}, "reserved 7 last 9"},
 		"settled": {false, func(t *testing.T, n *node) error { n.settled(t, "c2/eth0"); return nil }, "held 7 holders 9"},
 		"GC": {false, func(t *testing.T, n *node) error {
-			return n.store(t).Collect(t.Context(), func(k attachment.Key) bool { return k.ContainerID == "c1" })
+			return n.store(t).Collect(t.Context(), func(k Holder) bool { return k.ContainerID == "c1" })
 		}, "held 7 holders 8"},
 		"abandon": {false, func(t *testing.T, n *node) error {
 			l := n.get(t, a.String())
