@@ -22,6 +22,8 @@ type stock struct {
 	version string
 	// result is the output of the reference plugin's last ADD.
 	result string
+	// env is further environment of the plugins.
+	env []string
 }
 
 func newStock(t *testing.T) *stock { return &stock{node: newNode(t), version: "1.1.0"} }
@@ -33,6 +35,7 @@ func (s *stock) run(name, command, id, netns, keys string) (stdout, stderr strin
 		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + testnode.Bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + id,
 		"CNI_NETNS=" + netns, "CNI_IFNAME=eth0", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + id,
 	}
+	cmd.Env = append(cmd.Env, s.env...)
 	cmd.Stdin = strings.NewReader(merged(`{"cniVersion": %q, "name": "lan", "type": %q%s}`, s.version, name, keys))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

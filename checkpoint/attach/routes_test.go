@@ -13,16 +13,16 @@ import (
 	testnode "github.com/relink-cni/relink/test/node"
 )
 
-// attachment is one interface of the sandbox: its name, its parent, and what the IPAM plugin gives it.
-type attachment struct {
+// podInterface is one interface of the sandbox: its name, its parent, and what the IPAM plugin gives it.
+type podInterface struct {
 	name, parent, addresses, routes string
 }
 
 // first and second are the two interfaces of a pod. Each has a default route of either family.
 var (
-	first = attachment{"eth0", "lan0", `{"address": "10.1.0.2/24", "gateway": "10.1.0.1"}, {"address": "fd00:1::2/64", "gateway": "fd00:1::1"}`,
+	first = podInterface{"eth0", "lan0", `{"address": "10.1.0.2/24", "gateway": "10.1.0.1"}, {"address": "fd00:1::2/64", "gateway": "fd00:1::1"}`,
 		`{"dst": "0.0.0.0/0"}, {"dst": "::/0"}`}
-	second = attachment{"net1", "wan0", `{"address": "10.2.0.2/24", "gateway": "10.2.0.1"}, {"address": "fd00:2::2/64", "gateway": "fd00:2::1"}`,
+	second = podInterface{"net1", "wan0", `{"address": "10.2.0.2/24", "gateway": "10.2.0.1"}, {"address": "fd00:2::2/64", "gateway": "fd00:2::1"}`,
 		`{"dst": "0.0.0.0/0"}, {"dst": "::/0"}`}
 )
 
@@ -32,7 +32,7 @@ type pod struct {
 	path string
 }
 
-func newPod(t *testing.T, attachments ...attachment) *pod {
+func newPod(t *testing.T, attachments ...podInterface) *pod {
 	t.Helper()
 	p := &pod{newNode(t), fresh.Sandbox(t)}
 	fresh.Run(t, p.path, "for of in all default; do echo 0 > /proc/sys/net/ipv6/conf/$of/accept_dad; done; ip link set lo up")
@@ -64,7 +64,7 @@ func (p *pod) lose(t *testing.T, parents ...string) {
 }
 
 // call runs the plugin and returns its output.
-func (p *pod) call(t *testing.T, command string, a attachment) string {
+func (p *pod) call(t *testing.T, command string, a podInterface) string {
 	t.Helper()
 	out, err := p.try(command, a, "")
 	if err != nil {
@@ -73,7 +73,7 @@ func (p *pod) call(t *testing.T, command string, a attachment) string {
 	return out
 }
 
-func (p *pod) try(command string, a attachment, result string) (string, error) {
+func (p *pod) try(command string, a podInterface, result string) (string, error) {
 	cmd := exec.Command(filepath.Join(testnode.Bin, "relink-macvlan"))
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + testnode.Bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=c1", "CNI_NETNS=" + p.path,
@@ -121,7 +121,7 @@ func (p *pod) routes(t *testing.T) string {
 }
 
 // comesBack loses the parents in every way. It expects all routes as they were, and no difference.
-func (p *pod) comesBack(t *testing.T, attachments ...attachment) {
+func (p *pod) comesBack(t *testing.T, attachments ...podInterface) {
 	t.Helper()
 	before := p.routes(t)
 	for _, lost := range [][]string{{"lan0"}, {"wan0"}, {"wan0", "lan0"}} {
@@ -138,7 +138,7 @@ func (p *pod) comesBack(t *testing.T, attachments ...attachment) {
 }
 
 // check runs CHECK with the recorded result.
-func (p *pod) check(t *testing.T, a attachment) {
+func (p *pod) check(t *testing.T, a podInterface) {
 	t.Helper()
 	r, err := p.Store.Load("c1", a.name)
 	if err != nil {
@@ -151,7 +151,7 @@ func (p *pod) check(t *testing.T, a attachment) {
 
 // The kernel joins both IPv6 default routes into one multipath route. Of the IPv4 default routes it uses the first one.
 func TestTheDefaultRoutesOfTwoInterfacesComeBackInTheirOrder(t *testing.T) {
-	for name, interfaces := range map[string][]attachment{"ADD one after the other": {first, second}, "the other way round": {second, first}} {
+	for name, interfaces := range map[string][]podInterface{"ADD one after the other": {first, second}, "the other way round": {second, first}} {
 		t.Run(name, func(t *testing.T) {
 			p := newPod(t, interfaces...)
 			p.comesBack(t, interfaces...)
@@ -335,7 +335,7 @@ func TestTheNewerCheckpointKnowsTheOrder(t *testing.T) {
 
 // With three interfaces, the newest checkpoint decides the order, whichever interface is lost.
 func TestTheDefaultRoutesOfThreeInterfacesComeBackInTheirOrder(t *testing.T) {
-	third := attachment{"net2", "man0", `{"address": "10.4.0.2/24", "gateway": "10.4.0.1"}`, `{"dst": "0.0.0.0/0"}`}
+	third := podInterface{"net2", "man0", `{"address": "10.4.0.2/24", "gateway": "10.4.0.1"}`, `{"dst": "0.0.0.0/0"}`}
 	p := newPod(t, first, second)
 	p.bring(t, third.parent)
 	t.Cleanup(func() { fresh.IP(t, "", "link del man0") })
