@@ -93,6 +93,8 @@ var entries = []entry{
 	{"docs/commands.md", "FILE      POD         SANDBOX        INTERFACE  STATE            WHY", table, "relink ipam import /tmp/host-local --network lan --dry-run", ""},
 	{"docs/commands.md", "POD            ADDRESS   NETWORK  VERDICT  BECOMES      WHY", table, "relink ipam reclaim", ""},
 	{"docs/ipam.md", "systemctl stop kubelet", parts, "", runtime},
+	{"docs/owners.md", "{", file, "docs/examples/60-owner.conflist", ""},
+	{"docs/owners.md", "# A StatefulSet on VLAN 5. Its first pod has 10.5.0.11, and its second pod 10.5.0.12.", file, "docs/examples/statefulset-vlan5.yaml", ""},
 	{"docs/plugins.md", `{ "cniVersion": "1.1.0", "name": "lan", "plugins": [`, file, "docs/examples/50-checkpoint.conflist", ""},
 
 	{"docs/runbook.md", "relink move eth0=eth2 --dry-run", parts, "", "it needs a second uplink: the story moved runs it"},
