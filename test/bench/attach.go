@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/test/bench/results"
 	"github.com/relink-cni/relink/test/fresh"
 )
@@ -16,7 +17,9 @@ import (
 // contender is a plugin that is measured. A runtime would start it in the same way, as a whole process.
 type contender struct {
 	name, plugin, ipam, dataDir string
-	add, del                    []time.Duration
+	// keys are more keys of "ipam".
+	keys     string
+	add, del []time.Duration
 }
 
 // benchAttach measures ADD and DEL of all contenders in turn. So other work on the machine slows all of them down
@@ -26,7 +29,13 @@ func benchAttach(bin string, pairs int) ([]results.Attach, error) {
 		{name: "macvlan + host-local", plugin: "macvlan", ipam: "host-local"},
 		{name: "relink-macvlan + host-local", plugin: "relink-macvlan", ipam: "host-local"},
 		{name: "relink-macvlan + relink-ipam", plugin: "relink-macvlan", ipam: "relink-ipam"},
+		{name: "the same, and the agent tells the owner", plugin: "relink-macvlan", ipam: "relink-ipam", keys: `, "sticky": "owner"`},
 	}
+	end, err := serveOwners(agentSocket)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	if err := (&node{perParent: 1, sandboxes: make([]sandbox, 1)}).parents(); err != nil {
 		return nil, err
 	}
@@ -43,7 +52,7 @@ func benchAttach(bin string, pairs int) ([]results.Attach, error) {
 	for i := range pairs {
 		for j := range contenders {
 			c := contenders[(i+j)%len(contenders)]
-			c.dataDir = filepath.Join(dir, c.ipam)
+			c.dataDir = filepath.Join(dir, c.ipam+fmt.Sprint(len(c.keys)))
 			if err := c.round(bin, path); err != nil {
 				return nil, fmt.Errorf("%s: %w", c.name, err)
 			}
@@ -75,10 +84,14 @@ func (c *contender) call(bin, command, netns string) (time.Duration, error) {
 	cmd.Env = []string{
 		"CNI_COMMAND=" + command, "CNI_CONTAINERID=bench", "CNI_IFNAME=eth0", "CNI_NETNS=" + netns, "CNI_PATH=" + bin,
 		"RELINK_CHECKPOINT_DIR=/run/relink-bench/attach-checkpoints", "PATH=" + os.Getenv("PATH"),
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_UID=0f5b1c2d-3e4f-5a6b-7c8d-9e0f1a2b3c4d",
+	}
+	if c.keys != "" {
+		cmd.Env = append(cmd.Env, control.SocketEnv+"="+agentSocket)
 	}
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(
-		`{"cniVersion": "1.0.0", "name": "%s", "type": "%s", "master": "lan0", "ipam": {"type": "%s", "subnet": "10.9.0.0/16", "dataDir": %q, "routes": [{"dst": "0.0.0.0/0"}]}}`,
-		c.plugin, c.plugin, c.ipam, c.dataDir))
+		`{"cniVersion": "1.0.0", "name": "%s", "type": "%s", "master": "lan0", "ipam": {"type": "%s", "subnet": "10.9.0.0/16", "dataDir": %q, "routes": [{"dst": "0.0.0.0/0"}]%s}}`,
+		c.plugin, c.plugin, c.ipam, c.dataDir, c.keys))
 	start := time.Now()
 	out, err := cmd.Output()
 	took := time.Since(start)
