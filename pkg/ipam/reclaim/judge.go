@@ -38,8 +38,9 @@ func (j Judgement) with(v Verdict, format string, args ...any) Judgement {
 	return Judgement{v, append(j.Evidence, fmt.Sprintf(format, args...))}
 }
 
-// adding is longer than any ADD takes: the kubelet gives up after some minutes.
-const adding = 10 * time.Minute
+// LongestADD is longer than any ADD takes: the kubelet gives up after some minutes. Before that, nobody is proven gone by what
+// an ADD has not done yet.
+const LongestADD = 10 * time.Minute
 
 // Judge says whether the sandbox of a holder of the address is still there. now is the time by the clock that
 // the holder's Since was taken from. If a namespace is known to belong to one of the others, its addresses
@@ -139,8 +140,8 @@ func (n *Node) judgeByAddress(a netip.Addr, h lease.Holder, now time.Time, other
 		return j.with(Unknown, "it may be one that cannot be looked into: %s", strings.Join(n.closed, ", "))
 	case n.unreadable[h.ContainerID] != "":
 		return j.with(Unknown, "%s", n.unreadable[h.ContainerID])
-	case h.Since.After(now.Add(-adding)):
-		return j.with(Unknown, "it was given the address less than %s ago: its ADD may not be over", adding)
+	case h.Since.After(now.Add(-LongestADD)):
+		return j.with(Unknown, "it was given the address less than %s ago: its ADD may not be over", LongestADD)
 	}
 	return n.judgeByCache(h, j.with(Unknown, "%s", nowhere))
 }

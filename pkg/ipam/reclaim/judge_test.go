@@ -100,7 +100,7 @@ func TestJudge(t *testing.T) {
 		"no namespace has it, and the cache can't be read":   {path, time.Hour, (*Node).blind, Unknown, []string{unrecorded, nowhere, notKnown}},
 		"an ADD may be under way":                            {path, time.Minute, (*Node).nothing, Unknown, []string{unrecorded, "it was given the address less than 10m0s ago: its ADD may not be over"}},
 		"given after now, by a clock that was set":           {path, -time.Hour, (*Node).nothing, Unknown, []string{unrecorded, "it was given the address less than 10m0s ago: its ADD may not be over"}},
-		"an ADD is over":                                     {path, adding, (*Node).nothing, Gone, []string{unrecorded, nowhere, uncached}},
+		"an ADD is over":                                     {path, LongestADD, (*Node).nothing, Gone, []string{unrecorded, nowhere, uncached}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := quiet()

@@ -1,0 +1,128 @@
+package audit
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/ipam/reclaim"
+)
+
+// user is a live sandbox that has an address on one of its devices.
+type user struct {
+	place Place
+	path  string
+	at    At
+	// key and owner are those of its attachment. held says that it holds the address.
+	key   attachment.Key
+	pod   attachment.Pod
+	owner attachment.Owner
+	held  bool
+}
+
+// duplicates finds the addresses that two live sandboxes of one network have. One of them holds the lease.
+func (j *judge) duplicates() {
+	users := j.users()
+	for i := range j.Networks {
+		n := &j.Networks[i]
+		for k := range n.Leases {
+			if l := &n.Leases[k]; l.State == lease.Held && len(users[l.Address]) > 1 {
+				j.duplicate(n, l, users[l.Address])
+			}
+		}
+	}
+}
+
+// users returns the sandboxes that have each address.
+func (j *judge) users() map[netip.Addr][]user {
+	all := map[netip.Addr][]user{}
+	for place, live := range j.Sandboxes.Live {
+		for _, at := range live.Addresses {
+			all[at.Address] = append(all[at.Address], user{place: place, path: live.Namespace.Path, at: at})
+		}
+	}
+	return all
+}
+
+// duplicate judges an address that several devices have.
+func (j *judge) duplicate(n *Network, l *lease.Lease, all []user) {
+	var users []user
+	for _, u := range all {
+		if j.identify(n, l, &u); u.held {
+			users = append(users, u)
+		}
+	}
+	if len(users) == 0 {
+		return
+	}
+	parent := users[0].at.Parent
+	for _, u := range all {
+		j.identify(n, l, &u)
+		// What is on one parent is in one network. What is elsewhere may have the address in another network.
+		inNetwork := u.key.Network == n.Name || parent != 0 && u.at.Parent == parent
+		if !u.held && inNetwork && !slices.ContainsFunc(users, func(other user) bool { return other.place == u.place }) {
+			users = append(users, u)
+		}
+	}
+	// A sandbox may have it twice: that is one pod's doing.
+	slices.SortStableFunc(users, func(a, b user) int { return compareKeys(a.key, b.key) })
+	users = slices.CompactFunc(users, func(a, b user) bool { return a.place == b.place })
+	if len(users) > 1 {
+		j.add(j.duplicateFinding(n, l, users))
+	}
+}
+
+// identify finds the attachment that the device is of. A holder without a recorded namespace is known by its checkpoint.
+func (j *judge) identify(n *Network, l *lease.Lease, u *user) {
+	for i := range j.Attached {
+		a := &j.Attached[i]
+		if PlaceOf(a.Record.Namespace) == u.place && a.Index == u.at.Index && a.Record.Namespace.Same(j.Sandboxes.Live[u.place].Namespace) == nil {
+			u.key, u.pod, u.owner = a.Record.Attachment, a.Record.Pod, a.Owner
+		}
+	}
+	for _, h := range l.Holders {
+		is := j.Sandboxes.fateOfHolder(*l, h)
+		inPlace := is.is == reclaim.Alive && PlaceOf(h.Namespace) == u.place
+		if inPlace || u.key.ContainerID == h.ContainerID && u.key.ContainerID != "" {
+			u.key, u.pod, u.owner, u.held = h.Key(n.Name), j.podOf(l, h), l.Owner, true
+		}
+	}
+}
+
+// duplicateFinding is an error unless all have the address on behalf of one owner: then a new sandbox takes the address
+// over, and the one before is about to end.
+func (j *judge) duplicateFinding(n *Network, l *lease.Lease, users []user) Finding {
+	first := users[slices.IndexFunc(users, func(u user) bool { return u.held })]
+	f := Finding{
+		Kind: DuplicateAddress, Severity: Information, Attachment: first.key, Pod: first.pod, Network: n.Name, Address: l.Address, Owner: l.Owner,
+		Evidence: []string{}, Fields: Fields{ReleasedAt: l.ReleasedAt},
+	}
+	for _, u := range users {
+		if u.owner != l.Owner || l.Owner == (attachment.Owner{}) {
+			f.Severity = Error
+		}
+		if u.key != first.key {
+			f.Fields.Others = append(f.Fields.Others, u.key)
+		}
+		f.Evidence = append(f.Evidence, u.String())
+	}
+	if f.Severity == Information {
+		f.Evidence = append(f.Evidence, "both are of one owner: the new sandbox takes the address over, and the one before has not ended yet")
+	} else {
+		f.Evidence = append(f.Evidence, "they are in one network: each gets a part of the other's traffic. Delete one of the pods")
+	}
+	return f
+}
+
+// String says which sandbox has the address, and where.
+func (u user) String() string {
+	switch {
+	case u.held:
+		return fmt.Sprintf("%s (sandbox %s) has it on %s, and holds the lease", u.pod, u.key.ContainerID, u.at.Device)
+	case u.key.ContainerID != "":
+		return fmt.Sprintf("%s (sandbox %s) has it on %s, without the lease", u.pod, u.key.ContainerID, u.at.Device)
+	}
+	return fmt.Sprintf("the network namespace at %s has it on %s, without the lease", u.path, u.at.Device)
+}

@@ -1,0 +1,85 @@
+package audit
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/owner"
+	"github.com/relink-cni/relink/pkg/sandbox"
+)
+
+func TestReservations(t *testing.T) {
+	pod := attachment.Owner{Kind: attachment.OwnerPod, Namespace: "shop", Name: "web-0"}
+	vm := attachment.Owner{Group: "kubevirt.io", Kind: "VirtualMachine", Namespace: "shop", Name: "db", UID: "u2"}
+	for name, test := range map[string]struct {
+		of   attachment.Owner
+		make func(w *World, l *lease.Lease)
+		want []string
+		why  string
+	}{
+		"its owner is gone": {web(0), func(w *World, _ *lease.Lease) { w.standing(web(0), owner.Gone, "StatefulSet shop/web has 0 replicas") },
+			[]string{"information: reservation without owner last/eth0 10.3.0.2 proven"}, "its owner is gone: StatefulSet shop/web has 0 replicas"},
+		"its owner lives, and its pod is not here": {web(0), func(w *World, _ *lease.Lease) { w.standing(web(0), owner.Lives, "it has 3 replicas") }, nil, ""},
+		"the API does not answer": {web(0), func(w *World, _ *lease.Lease) { w.standing(web(0), owner.Unknown, "HTTP status 503") },
+			[]string{"information: unknown last/eth0 10.3.0.2"}, "whether its owner is gone is not known: HTTP status 503"},
+		"nobody was asked":          {web(0), func(*World, *lease.Lease) {}, nil, ""},
+		"another ordinal was asked": {web(0), func(w *World, _ *lease.Lease) { w.standing(web(1), owner.Gone, "it has 1 replica") }, nil, ""},
+		"an operator reserved it": {web(0), func(w *World, l *lease.Lease) {
+			l.ByHand = true
+			w.standing(web(0), owner.Gone, "404")
+		}, nil, ""},
+		"an operator's reservation is over": {web(0), func(w *World, l *lease.Lease) {
+			l.ByHand, l.ByHandUntil = true, noon.Add(-time.Minute)
+			w.standing(web(0), owner.Gone, "404")
+		}, []string{"information: reservation without owner last/eth0 10.3.0.2 proven"}, "its owner is gone: 404"},
+		"reserved for nobody": {attachment.Owner{}, func(w *World, _ *lease.Lease) { w.standing(attachment.Owner{}, owner.Gone, "404") }, nil, ""},
+		"the owner's pod is on another network": {web(0), func(w *World, _ *lease.Lease) { w.moved(web(0)) },
+			[]string{"information: reservation without owner last/eth0 10.3.0.2 proven"},
+			"its owner lives: it has 3 replicas; the owner's pod runs in sandbox c1, which has eth0 on san and nothing in network lan: the owner does not use the address any more"},
+		"a pod by its name is on another network": {pod, func(w *World, _ *lease.Lease) { w.moved(pod) },
+			[]string{"information: reservation without owner last/eth0 10.3.0.2 proven"}, ""},
+		"a pod by its name is on a network without leases": {pod, func(w *World, _ *lease.Lease) {
+			w.standing(pod, owner.Lives, "it is there")
+			w.run("c1", 1, "web-0")
+			w.record("c1", 1, "eth0", "san", "", web(0))
+		}, []string{"information: reservation without owner last/eth0 10.3.0.2 proven"}, ""},
+		"a VM can plug the interface in again":        {vm, func(w *World, _ *lease.Lease) { w.moved(vm) }, nil, ""},
+		"many pods can have the owner":                {attachment.Owner{Group: "apps", Kind: "ReplicaSet", Namespace: "shop", Name: "web", UID: "u1"}, func(w *World, l *lease.Lease) { w.moved(l.Owner) }, nil, ""},
+		"the API does not answer, and the pod moved":  {web(0), func(w *World, _ *lease.Lease) { w.moved(web(0)); w.standing(web(0), owner.Unknown, "403") }, []string{"information: unknown last/eth0 10.3.0.2"}, "whether its owner is gone is not known: 403"},
+		"the pod has another interface on it":         {web(0), func(w *World, _ *lease.Lease) { w.moved(web(0)); w.attach("c1", 1, "net1", "lan", "10.3.0.9", web(0)) }, nil, ""},
+		"the pod has it on the network without lease": {web(0), func(w *World, _ *lease.Lease) { w.moved(web(0)); w.record("c1", 1, "net1", "lan", "", web(0)) }, nil, ""},
+		"the pod was attached a moment ago": {web(0), func(w *World, _ *lease.Lease) {
+			w.moved(web(0))
+			w.Attached[0].Record.CapturedAt = noon.Add(-time.Minute)
+		}, nil, ""},
+		"the pod's sandbox has stopped": {web(0), func(w *World, _ *lease.Lease) {
+			w.moved(web(0))
+			w.Sandboxes.Runtime["c1"] = sandbox.OfRuntime{ContainerID: "c1"}
+		}, nil, ""},
+		"the pod has a checkpoint that cannot be read": {web(0), func(w *World, _ *lease.Lease) {
+			w.moved(web(0))
+			w.Unreadable = []Unreadable{{Unreadable: checkpoint.Unreadable{ContainerID: "c1", IfName: "net1", Err: errors.New("torn")}}}
+		}, []string{"error: unknown c1/net1"}, ""},
+		"two sandboxes of the owner": {web(0), func(w *World, _ *lease.Lease) {
+			w.moved(web(0))
+			w.run("c2", 2, "web-0")
+			w.attach("c2", 2, "eth0", "san", "10.4.0.3", web(0))
+		}, nil, ""},
+	} {
+		w := world()
+		l := w.reserve("lan", "10.3.0.2", "eth0", test.of)
+		test.make(&w, l)
+		expect(t, name, Judge(w), test.want, test.why)
+	}
+}
+
+// moved runs the owner's pod on the network san.
+func (w *World) moved(o attachment.Owner) {
+	w.standing(o, owner.Lives, "it has 3 replicas")
+	w.run("c1", 1, "web-0")
+	w.attach("c1", 1, "eth0", "san", "10.4.0.2", o)
+}
