@@ -24,6 +24,9 @@ type Options struct {
 	Stale bool
 	// Force forgets what Select names, even if the sandbox is alive or nobody knows.
 	Force bool
+	// Chosen says which of the selected checkpoints are meant. nil: all. A checkpoint that cannot be read may have an
+	// empty namespace.
+	Chosen func(attachment.Key, attachment.Namespace) bool
 	// AllProcesses says that relink sees all processes of the node (sandbox.SeesAllProcesses).
 	AllProcesses bool
 }
@@ -151,7 +154,7 @@ func candidates(ctx context.Context, opts Options) ([]candidate, error) {
 	things = selection.WithPods(things)
 	var selected []candidate
 	for i, c := range prove(ctx, opts.AllProcesses, records, unreadable) {
-		if chosen[i] {
+		if chosen[i] && (opts.Chosen == nil || opts.Chosen(c.key(), c.record.Namespace)) {
 			c.guessed = opts.Select.Guesses(things[i])
 			selected = append(selected, c)
 		}

@@ -1,0 +1,125 @@
+package reclaim
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/audit"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+)
+
+var noon = time.Date(2026, 2, 3, 12, 0, 0, 0, time.UTC)
+
+// at is a moment so long after the boot.
+func at(uptime time.Duration) Moment { return Moment{BootID: "boot", Uptime: uptime, Now: noon} }
+
+func ofHolder(proven bool) audit.Finding {
+	h := lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: attachment.Namespace{Inode: 1, Cookie: 2, BootID: "boot"}, Since: noon}
+	l := lease.Lease{Address: netip.MustParseAddr("10.3.0.2"), Network: "lan", State: lease.Held, Holders: []lease.Holder{h}}
+	return audit.Finding{Kind: audit.LeaseWithoutSandbox, Proven: proven, Subject: audit.Subject{Lease: l, Holder: &h}}
+}
+
+func ofReservation(o attachment.Owner, released time.Time, present string) audit.Finding {
+	l := lease.Lease{Address: netip.MustParseAddr("10.3.0.2"), Network: "lan", State: lease.Reserved, Owner: o, ReleasedAt: released}
+	return audit.Finding{Kind: audit.ReservationWithoutOwner, Proven: true, Fields: audit.Fields{Present: present}, Subject: audit.Subject{Lease: l, Reservation: true}}
+}
+
+func ofCheckpoint(captured time.Time) audit.Finding {
+	r := checkpoint.Record{Attachment: attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"}, CapturedAt: captured}
+	return audit.Finding{Kind: audit.CheckpointWithoutSandbox, Proven: true, Subject: audit.Subject{Checkpoint: &r}}
+}
+
+// seen is a look at a finding. A finding that is nil is not there in that pass.
+type seen struct {
+	at      Moment
+	finding *audit.Finding
+}
+
+func TestWhatIsSeenTwiceIsFreed(t *testing.T) {
+	proven, unproven := ofHolder(true), ofHolder(false)
+	newer := ofHolder(true)
+	newer.Subject.Holder.Since = noon.Add(time.Second)
+	otherNamespace := ofHolder(true)
+	otherNamespace.Subject.Holder.Namespace.Cookie = 3
+	web := attachment.Owner{Kind: "StatefulSet", Name: "web", UID: "u1"}
+	reservation, again, ofNewUID := ofReservation(web, noon, ""), ofReservation(web, noon.Add(time.Second), ""), ofReservation(attachment.Owner{Kind: "StatefulSet", Name: "web", UID: "u2"}, noon, "")
+	unused, unusedBy2 := ofReservation(web, noon, "c1"), ofReservation(web, noon, "c2")
+	record, written := ofCheckpoint(noon), ofCheckpoint(noon.Add(time.Second))
+	afterBoot := at(time.Hour)
+	afterBoot.BootID = "next boot"
+	const first, twice = "seen dead for the first time: the next pass frees it that sees it dead 10m0s later", "seen dead twice, 10m0s apart"
+	for name, test := range map[string]struct {
+		passes []seen
+		do     Verb
+		why    string
+	}{
+		"once":                       {[]seen{{at(0), &proven}}, Wait, first},
+		"twice, a grace apart":       {[]seen{{at(0), &proven}, {at(10 * time.Minute), &proven}}, Free, twice},
+		"twice, too soon":            {[]seen{{at(0), &proven}, {at(9 * time.Minute), &proven}}, Wait, "seen dead for 9m0s: the next pass frees it that sees it dead 10m0s after the first one"},
+		"many times":                 {[]seen{{at(0), &proven}, {at(4 * time.Minute), &proven}, {at(8 * time.Minute), &proven}, {at(12 * time.Minute), &proven}}, Free, "seen dead twice, 12m0s apart"},
+		"not in between":             {[]seen{{at(0), &proven}, {at(5 * time.Minute), nil}, {at(10 * time.Minute), &proven}}, Wait, first},
+		"not proven in between":      {[]seen{{at(0), &proven}, {at(5 * time.Minute), &unproven}, {at(10 * time.Minute), &proven}}, Wait, first},
+		"not proven any more":        {[]seen{{at(0), &proven}, {at(10 * time.Minute), &unproven}}, Keep, "nothing proves that it can be freed"},
+		"before a boot":              {[]seen{{at(0), &proven}, {afterBoot, &proven}}, Wait, first},
+		"later than now":             {[]seen{{at(time.Hour), &proven}, {at(10 * time.Minute), &proven}}, Wait, first},
+		"given again":                {[]seen{{at(0), &proven}, {at(10 * time.Minute), &newer}}, Wait, first},
+		"in another namespace":       {[]seen{{at(0), &proven}, {at(10 * time.Minute), &otherNamespace}}, Wait, first},
+		"a reservation":              {[]seen{{at(0), &reservation}, {at(10 * time.Minute), &reservation}}, Free, twice},
+		"reserved again":             {[]seen{{at(0), &reservation}, {at(10 * time.Minute), &again}}, Wait, first},
+		"another UID":                {[]seen{{at(0), &reservation}, {at(10 * time.Minute), &ofNewUID}}, Wait, first},
+		"unused":                     {[]seen{{at(0), &unused}, {at(10 * time.Minute), &unused}}, Free, twice},
+		"unused by another sandbox":  {[]seen{{at(0), &unused}, {at(10 * time.Minute), &unusedBy2}}, Wait, first},
+		"unused, and then its owner": {[]seen{{at(0), &unused}, {at(10 * time.Minute), &reservation}}, Wait, first},
+		"a checkpoint":               {[]seen{{at(0), &record}, {at(10 * time.Minute), &record}}, Free, twice},
+		"a checkpoint written anew":  {[]seen{{at(0), &record}, {at(10 * time.Minute), &written}}, Wait, first},
+	} {
+		var sightings Sightings
+		var decisions []Decision
+		for _, s := range test.passes {
+			r := audit.Report{}
+			if s.finding != nil {
+				r.Findings = []audit.Finding{*s.finding}
+			}
+			decisions, sightings = Decide(r, sightings, s.at, 10*time.Minute)
+		}
+		if len(decisions) != 1 || decisions[0].Do != test.do || decisions[0].Why != test.why {
+			t.Errorf("%s: %+v, want %s, %q", name, decisions, test.do, test.why)
+		}
+	}
+}
+
+// The end of a wait is told by the time of day.
+func TestUntil(t *testing.T) {
+	r := audit.Report{Findings: []audit.Finding{ofHolder(true)}}
+	decisions, sightings := Decide(r, Sightings{}, at(0), 10*time.Minute)
+	if want := noon.Add(10 * time.Minute); !decisions[0].Until.Equal(want) {
+		t.Errorf("%s, want %s", decisions[0].Until, want)
+	}
+	decisions, _ = Decide(r, sightings, at(4*time.Minute), 10*time.Minute)
+	if want := noon.Add(6 * time.Minute); !decisions[0].Until.Equal(want) {
+		t.Errorf("%s, want %s", decisions[0].Until, want)
+	}
+}
+
+// What is fine, and what is wrong with a living pod, is nothing that can be freed.
+func TestOthersAreNotDecidedAbout(t *testing.T) {
+	r := audit.Report{Findings: []audit.Finding{{Kind: audit.Fine}, {Kind: audit.LostInterface, Severity: audit.Error}, {Kind: audit.Unknown, Severity: audit.Error}}}
+	if decisions, sightings := Decide(r, Sightings{}, at(0), time.Minute); len(decisions) != 0 || len(sightings.Seen) != 0 {
+		t.Errorf("%+v, %+v", decisions, sightings)
+	}
+}
+
+// The sightings say whose reservations were seen, so that these owners are asked for in the next pass.
+func TestOwnersOfSightings(t *testing.T) {
+	web := attachment.Owner{Kind: "StatefulSet", Name: "web"}
+	r := audit.Report{Findings: []audit.Finding{ofReservation(web, noon, ""), ofReservation(web, noon.Add(time.Second), ""), ofHolder(true)}}
+	_, sightings := Decide(r, Sightings{}, at(0), time.Minute)
+	if diff := cmp.Diff([]attachment.Owner{web}, sightings.Owners()); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,135 @@
+package reclaim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/flock"
+)
+
+// Sightings are the things that the last pass saw proven dead.
+type Sightings struct {
+	// BootID is the boot that FirstSeen counts from.
+	BootID string     `json:"bootID"`
+	Seen   []Sighting `json:"seen"`
+}
+
+// Sighting is a thing, and when it was seen first. Each pass since then has seen it.
+type Sighting struct {
+	Thing
+	// FirstSeen is the time since the boot, in nanoseconds.
+	FirstSeen time.Duration `json:"firstSeenNanoseconds"`
+}
+
+// What tells the sorts of things apart.
+type What string
+
+const (
+	aHolder      What = "holder"
+	aReservation What = "reservation"
+	aCheckpoint  What = "checkpoint"
+)
+
+// Thing is what can be freed. If any of its fields differs, it is another thing.
+type Thing struct {
+	What        What                 `json:"what"`
+	Network     string               `json:"network,omitempty"`
+	Address     netip.Addr           `json:"address,omitzero"`
+	ContainerID string               `json:"containerID,omitempty"`
+	IfName      string               `json:"ifName,omitempty"`
+	Namespace   attachment.Namespace `json:"namespace,omitzero"`
+	Owner       attachment.Owner     `json:"owner,omitzero"`
+	// At is when the address was given or released, or when the checkpoint was written, in milliseconds since 1970.
+	At int64 `json:"atMilliseconds,omitempty"`
+	// Present is the sandbox of the owner's present pod, if that is what the proof stands on.
+	Present string `json:"present,omitempty"`
+}
+
+// byThing returns when each thing was seen first. Sightings of another boot, or of a later time, count for nothing.
+func (s Sightings) byThing(at Moment) map[Thing]time.Duration {
+	all := map[Thing]time.Duration{}
+	if s.BootID != at.BootID {
+		return all
+	}
+	for _, one := range s.Seen {
+		if one.FirstSeen <= at.Uptime {
+			all[one.Thing] = one.FirstSeen
+		}
+	}
+	return all
+}
+
+// Owners returns the owners of the reservations, each once.
+func (s Sightings) Owners() (all []attachment.Owner) {
+	seen := map[attachment.Owner]bool{}
+	for _, one := range s.Seen {
+		if one.What == aReservation && !seen[one.Owner] {
+			seen[one.Owner] = true
+			all = append(all, one.Owner)
+		}
+	}
+	return all
+}
+
+// The file is beside the notes of the agent. The dot marks their directory as no sandbox's.
+func sightingsDir(s *checkpoint.Store) string  { return filepath.Join(s.Dir(), ".agent") }
+func sightingsFile(s *checkpoint.Store) string { return filepath.Join(sightingsDir(s), "gc.json") }
+
+// load returns the sightings of the last pass. A file that cannot be read is an error, and the same as none.
+func load(s *checkpoint.Store) (Sightings, error) {
+	b, err := os.ReadFile(sightingsFile(s))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Sightings{}, nil
+	}
+	var read Sightings
+	if err == nil {
+		err = json.Unmarshal(b, &read)
+	}
+	if err != nil {
+		return Sightings{}, fmt.Errorf("%s: %w: what earlier passes saw does not count", sightingsFile(s), err)
+	}
+	return read, nil
+}
+
+// save replaces the sightings of the last pass, whole or not at all.
+func save(s *checkpoint.Store, now Sightings) error {
+	b, err := json.Marshal(now)
+	if err == nil {
+		err = os.MkdirAll(sightingsDir(s), 0o700)
+	}
+	if err == nil {
+		err = renameio.WriteFile(sightingsFile(s), append(b, '\n'), 0o600, renameio.WithTempDir(sightingsDir(s)))
+	}
+	if err != nil {
+		return fmt.Errorf("note what was seen: %w", err)
+	}
+	return nil
+}
+
+// lock keeps other passes away. errors.Is matches flock.ErrBusy if another one goes on for too long.
+func lock(ctx context.Context, s *checkpoint.Store) (unlock func(), err error) {
+	if err := os.MkdirAll(sightingsDir(s), 0o700); err != nil {
+		return nil, fmt.Errorf("lock gc: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(sightingsDir(s), "gc.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock gc: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
+	defer cancel()
+	if err := flock.Lock(ctx, f, flock.Exclusive); err != nil {
+		return nil, fmt.Errorf("lock gc (%s): %w", f.Name(), err)
+	}
+	return func() { _ = f.Close() }, nil
+}
