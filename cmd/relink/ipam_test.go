@@ -27,6 +27,9 @@ func TestMain(m *testing.M) {
 		if os.Getenv(aloneEnv) != "" {
 			allProcesses = func() bool { return true }
 		}
+		if path := os.Getenv(tellEnv); path != "" {
+			whoAnswers = tellingAgent(path)
+		}
 		main()
 	}})
 }

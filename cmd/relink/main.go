@@ -107,9 +107,9 @@ Exit status of every verb but guard:
 		}
 		return s, err
 	}
-	addGroup(root, "Look:", newStatus(store, &v), newCheck(store, &v), newList(store, &v), newShow(store, &v))
+	addGroup(root, "Look:", newStatus(store, &v), newCheck(store, &v), newAudit(store, &v), newList(store, &v), newShow(store, &v))
 	addGroup(root, "Repair:", newRestore(store, &v), newGuard(store, &v), newMove(store, &v), newPause(&v), newResume(&v))
-	addGroup(root, "Remember:", newCapture(store, &v), newForget(store, &v), newImport(store, &v))
+	addGroup(root, "Remember:", newCapture(store, &v), newForget(store, &v), newGC(store, &v), newImport(store, &v))
 	addGroup(root, "Addresses:", newIPAM(store, &v))
 	addGroup(root, "Other:", newValidate(&v), newInstall(&v), newUninstall(store, &v), newVersion(&v))
 	for _, verb := range extra {

@@ -35,7 +35,7 @@ func TestNodeStories(t *testing.T) {
 		Setup: func(env *testscript.Env) error { return setupNode(env, bin) },
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"answers": cmdNodeAnswers, "host": cmdHost, "sandbox": cmdSandbox, "remove": cmdRemove, "in": cmdIn, "attach": cmdAttach, "detach": cmdDetach,
-			"attach-many": cmdAttachMany, "fits": cmdFits,
+			"attach-many": cmdAttachMany, "fits": cmdFits, "reserved": cmdReserved, "seen-earlier": cmdSeenEarlier,
 			"write": cmdWrite, "cut-short": cmdCutShort,
 		},
 		RequireExplicitExec: true,
@@ -51,6 +51,7 @@ func setupNode(env *testscript.Env, bin string) error {
 	env.Defer(func() { fresh.Remove(env.T().(testing.TB), host) })
 	env.Setenv("BIN", bin)
 	env.Setenv("TZ", "UTC")
+	env.Setenv("RELINK_AGENT_SOCKET", filepath.Join(env.WorkDir, "none.sock"))
 	env.Setenv("RELINK_IPAM_DIR", filepath.Join(env.WorkDir, "leases"))
 	env.Setenv("RELINK_CHECKPOINT_DIR", filepath.Join(env.WorkDir, "checkpoints"))
 	for _, dir := range []string{"leases", "checkpoints", "cache"} {
@@ -175,7 +176,7 @@ func cmdNodeAnswers(ts *testscript.TestScript, neg bool, args []string) {
 	cmd := exec.Command(path, args[2:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = ts.Getenv("WORK"), &stdout, &stderr
 	cmd.Env = []string{"GORACE=atexit_sleep_ms=0", "NODE_NAME=node"}
-	for _, v := range []string{"TZ", "RELINK_IPAM_DIR", "RELINK_CHECKPOINT_DIR", "PATH", "GOCOVERDIR"} {
+	for _, v := range []string{"TZ", "RELINK_IPAM_DIR", "RELINK_CHECKPOINT_DIR", "PATH", "GOCOVERDIR", "RELINK_AGENT_SOCKET", tellEnv} {
 		cmd.Env = append(cmd.Env, v+"="+ts.Getenv(v))
 	}
 	if err := runIn(ts.MkAbs("host"), cmd); cmd.ProcessState == nil {
@@ -225,6 +226,9 @@ var varying = []struct {
 	{regexp.MustCompile(`\bin \d+(\.\d+)?(ms|s)`), "in TIME"},
 	{regexp.MustCompile(`, \S+ of it waiting for devices and carrier`), ""},
 	{regexp.MustCompile(`\b\d+s ago`), "AGE ago"},
+	{regexp.MustCompile(`dead for \d+s`), "dead for AGE"},
+	{regexp.MustCompile(`until \d\d:\d\d:\d\d`), "until TIME"},
+	{regexp.MustCompile(`twice, 1[12]m\d+s apart`), "twice, TIME apart"},
 	{regexp.MustCompile(`(?m) \d+s( {2}|$)`), " AGE$1"},
 	{regexp.MustCompile(`process \d+`), "process PID"},
 	// Another story may get the inode of a sandbox that is gone.

@@ -74,6 +74,7 @@ var entries = []entry{
 
 	{"docs/commands.md", "# relink status", session, "", ""},
 	{"docs/commands.md", "# relink check", session, "", ""},
+	{"docs/commands.md", "# relink audit", parts, "", runtime + ": the story gc of cmd/relink runs it"},
 	{"docs/commands.md", "# relink list", session, "", ""},
 	{"docs/commands.md", "# relink show shop/db-0", session, "", ""},
 	{"docs/commands.md", "# relink restore --dry-run", session, "", ""},
@@ -81,6 +82,7 @@ var entries = []entry{
 	{"docs/commands.md", "relink move eth0=eth2 --dry-run", parts, "", "it needs a second uplink: the story moved runs it"},
 	{"docs/commands.md", "# relink capture", session, "", ""},
 	{"docs/commands.md", "# relink forget --stale --yes", session, "", ""},
+	{"docs/commands.md", "# relink gc --dry-run", parts, "", runtime + ": the story gc of cmd/relink runs it"},
 	{"docs/commands.md", "relink guard -- sh -c 'modprobe -r i40e && modprobe i40e'", parts, "", "README.md's session runs it"},
 	{"docs/commands.md", "curl --unix-socket /run/relink/agent.sock http://relink/v1/status", parts, "", "no agent runs in the test machine; checkpoint/control/serve calls curl"},
 	{"docs/commands.md", "relink import DIR --parent bond4,eth0 --vlan 3", parts, "", "DIR stands for a directory"},

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/relink-cni/relink/checkpoint/audit"
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/pkg/owner"
+	"github.com/relink-cni/relink/pkg/sandbox"
+)
+
+// answering are those who answer for the container runtime and for the Kubernetes API. Both are nil if there is nobody. Then
+// nobody says why.
+type answering struct {
+	runtime sandbox.Runtime
+	judge   owner.Judge
+	nobody  string
+}
+
+// whoAnswers finds out who answers. relink itself links neither the runtime's API nor that of Kubernetes: relink-agent has both.
+var whoAnswers = func(ctx context.Context) answering {
+	const unasked = ": the container runtime and the Kubernetes API were not asked, so nothing is proven dead and nothing is freed"
+	if _, err := (control.Client{Patience: agentPatience}).Status(ctx); errors.Is(err, control.ErrNoAgent) {
+		return answering{nobody: control.ErrNoAgent.Error() + unasked}
+	}
+	return answering{runtime: control.Client{}, judge: control.Client{}} // An agent that does not answer says so at each question.
+}
+
+// auditSources opens what an audit reads.
+func auditSources(ctx context.Context, open storeOpener, leases leaseDir, cacheDir string) (from audit.Sources, err error) {
+	if from.Store, err = open(); err != nil {
+		return from, err
+	}
+	if from.LeaseDir, err = leases.path(); err != nil {
+		return from, err
+	}
+	networks, err := leases.networks("")
+	if err != nil {
+		return from, err
+	}
+	for _, network := range networks {
+		store, err := leases.open(network)
+		if err != nil {
+			return from, err
+		}
+		from.Leases = append(from.Leases, store)
+	}
+	from.CacheDir, from.AllProcesses = cacheDir, allProcesses()
+	who := whoAnswers(ctx)
+	from.Runtime, from.Judge, from.Nobody = who.runtime, who.judge, who.nobody
+	return from, nil
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relink-cni/relink/checkpoint/audit"
+	"github.com/relink-cni/relink/pkg/selection"
+)
+
+func newAudit(open storeOpener, v *verbosity) *cobra.Command {
+	var output format
+	var cacheDir string
+	var leases leaseDir
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Say what does not agree: pods, checkpoints, addresses, owners",
+		Long: `Compare the checkpoints, the leases of relink-ipam, the live sandboxes, their interfaces and the
+owners of reserved addresses with each other. It changes nothing. It prints one line for each
+finding, with the evidence: errors first, then information. Many equal lines become one:
+--verbose shows each, and the attachments that are fine. A pod that relink did not attach, and
+that has no lease, is never in it.
+
+An error is a pod that is cut off or may be: a lost or a wrong interface, two pods with one
+address, an address without a lease. A lease, a reservation or a checkpoint that nobody needs
+any more is information: relink gc frees it. relink-agent asks the container runtime and the
+Kubernetes API. Without an agent nobody is asked.
+
+Exit status 0: there is no error; 1: there is one, or something could not be looked at, and the
+output names it; 2: usage or environment.`,
+		Example: `  relink audit
+  relink audit -v       # also what is fine
+  relink audit -o json  # with the evidence as fields`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := cacheIsThere(cmd, cacheDir); err != nil {
+				return err
+			}
+			from, err := auditSources(cmd.Context(), open, leases, cacheDir)
+			if err != nil {
+				return err
+			}
+			report, err := audit.Run(cmd.Context(), from)
+			if err != nil {
+				return err
+			}
+			return writeAudit(report, output, screenOf(cmd, v))
+		},
+	}
+	addDataDir(cmd.Flags(), &leases)
+	addCacheDir(cmd, &cacheDir)
+	addOutput(cmd, &output)
+	return cmd
+}
+
+func writeAudit(report audit.Report, output format, s *screen) error {
+	if output.isData() {
+		if err := output.write(s.out, report); err != nil {
+			return err
+		}
+	} else {
+		auditLines(report, s)
+	}
+	if !report.Well() {
+		return errDiffers
+	}
+	return nil
+}
+
+func auditLines(report audit.Report, s *screen) {
+	var lines []findingLine
+	for _, f := range report.Findings {
+		switch {
+		case s.quiet && f.Severity != audit.Error, f.Kind == audit.Fine && !s.verbose:
+			continue
+		}
+		head := string(f.Severity) + ": " + string(f.Kind)
+		if f.Kind == audit.Fine {
+			head = string(f.Kind)
+		}
+		says := strings.Join(f.Evidence, "; ")
+		if f.Proven {
+			says += ". relink gc frees it"
+		}
+		lines = append(lines, findingLine{head: head, of: f, says: says})
+	}
+	writeFindings(lines, s)
+	sayUnseen(report.Problems, report.Notes, report.OwnersLeft, s)
+	s.inform(auditSummary(report))
+}
+
+// sayUnseen says what was not looked at.
+func sayUnseen(problems, notes []string, ownersLeft int, s *screen) {
+	sayProblems(s, problems)
+	if s.quiet {
+		return
+	}
+	for _, note := range notes {
+		s.say("%s", note)
+	}
+	if ownersLeft > 0 {
+		s.say("%s not asked for: there are too many for one look. Another look asks for others", count(ownersLeft, "owner"))
+	}
+}
+
+func auditSummary(report audit.Report) string {
+	parts := []string{count(report.Counts[audit.Fine], "attachment") + " fine"}
+	for _, k := range audit.Kinds {
+		if n := report.Counts[k]; n > 0 && k != audit.Fine {
+			parts = append(parts, fmt.Sprintf("%s: %d", k, n))
+		}
+	}
+	summary := fmt.Sprintf("%s; %s, %d reserved", strings.Join(parts, ", "), count(report.Leases, "lease"), report.Reservations)
+	if report.KeptByHand > 0 {
+		summary += fmt.Sprintf(" (%d by hand)", report.KeptByHand)
+	}
+	return summary
+}
+
+// findingLine is the line for one finding, or for many that are alike.
+type findingLine struct {
+	// head is what it is. The lines below one head that say the same are folded.
+	head string
+	of   audit.Finding
+	says string
+}
+
+// name names the thing: an address by itself, an attachment by its pod, sandbox and interface.
+func (l findingLine) name() string {
+	f := l.of
+	var words []string
+	if f.Address.IsValid() {
+		words = append(words, f.Address.String())
+	}
+	if f.Pod.Name != "" {
+		words = append(words, f.Pod.String())
+	} else if f.Owner.Kind != "" && f.Address.IsValid() {
+		words = append(words, "("+f.Owner.String()+")")
+	}
+	if f.Attachment.ContainerID != "" && !f.Subject.Reservation {
+		words = append(words, selection.ShortID(f.Attachment.ContainerID), f.Attachment.IfName)
+	}
+	if f.Network != "" {
+		words = append(words, "on "+f.Network)
+	}
+	return strings.Join(words, " ")
+}
+
+// short is the name in a list.
+func (l findingLine) short() string {
+	switch f := l.of; {
+	case f.Address.IsValid():
+		return f.Address.String()
+	case f.Pod.Name != "":
+		return f.Pod.String()
+	default:
+		return selection.ShortID(f.Attachment.ContainerID)
+	}
+}
+
+// writeFindings writes a line for each finding, or one line for many that say the same.
+func writeFindings(lines []findingLine, s *screen) {
+	for _, alike := range folded(lines, s, func(l findingLine) string { return l.head + "\x00" + l.says }) {
+		l := alike[0]
+		what := l.name()
+		if len(alike) > 1 {
+			what = fmt.Sprintf("%d of them (%s)", len(alike), someNames(alike))
+		}
+		line := l.head
+		if what != "" {
+			line += ": " + what
+		}
+		if l.says != "" {
+			line += ": " + l.says
+		}
+		s.say("%s", line)
+	}
+}
+
+// someNames names the first few of them.
+func someNames(lines []findingLine) string {
+	const named = 3
+	var all []string
+	for _, l := range lines {
+		if name := l.short(); !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	if len(all) <= named {
+		return strings.Join(all, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:named], ", "), len(all)-named)
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relink-cni/relink/checkpoint/audit"
+	"github.com/relink-cni/relink/checkpoint/reclaim"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+)
+
+func newGC(open storeOpener, v *verbosity) *cobra.Command {
+	var output format
+	var cacheDir string
+	var leases leaseDir
+	var opts reclaim.Options
+	cmd := &cobra.Command{
+		Use:   "gc",
+		Short: "Free addresses and checkpoints that are proven dead",
+		Long: `Free what relink audit has proven dead: the address of a sandbox that is gone, the reservation of
+an owner that is gone or scaled down, and the checkpoint of a sandbox that is gone. A sandbox is
+gone if its network namespace is gone and the container runtime does not have it. An owner is
+gone if the Kubernetes API itself says so now. If somebody does not answer, what depends on the
+answer is kept.
+
+A thing is freed when two passes have seen it dead, at least the time of --grace apart.
+relink-agent makes such passes, and both know what the other has seen. A reservation that an
+operator made is never freed. relink ipam show ADDRESS says afterwards why an address was freed.
+Many equal lines become one: --verbose shows each.
+
+Exit status 0: done; 1: something could not be freed or looked at, and the output names it;
+2: usage or environment.`,
+		Example: `  relink gc --dry-run  # what would be freed, what waits, and why
+  relink gc            # free it`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if opts.Grace < reclaim.LeastGrace {
+				return fmt.Errorf("invalid --grace %s: must be at least %s, because an ADD can take nearly that long", opts.Grace, reclaim.LeastGrace)
+			}
+			if err := cacheIsThere(cmd, cacheDir); err != nil {
+				return err
+			}
+			if opts.Sources, err = auditSources(cmd.Context(), open, leases, cacheDir); err != nil {
+				return err
+			}
+			report, err := reclaim.Run(cmd.Context(), opts)
+			if err != nil {
+				return err
+			}
+			logGC(report)
+			return writeGC(report, output, screenOf(cmd, v))
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be freed, what waits and what is kept, and free nothing")
+	flags.DurationVar(&opts.Grace, "grace", reclaim.DefaultGrace, "least `time` between the two passes that see a thing dead")
+	addDataDir(flags, &leases)
+	addCacheDir(cmd, &cacheDir)
+	addOutput(cmd, &output)
+	return cmd
+}
+
+func writeGC(report reclaim.Report, output format, s *screen) error {
+	if output.isData() {
+		if err := output.write(s.out, report); err != nil {
+			return err
+		}
+	} else {
+		gcLines(report, s)
+	}
+	if !report.Complete() {
+		return errDiffers
+	}
+	return nil
+}
+
+func gcLines(report reclaim.Report, s *screen) {
+	shown := slices.Clone(report.Outcomes)
+	if s.quiet {
+		shown = slices.DeleteFunc(shown, func(o reclaim.Outcome) bool { return o.State != reclaim.Failed })
+	}
+	slices.SortStableFunc(shown, func(a, b reclaim.Outcome) int {
+		return slices.Index(reclaim.States, a.State) - slices.Index(reclaim.States, b.State)
+	})
+	var lines []findingLine
+	for _, o := range shown {
+		lines = append(lines, findingLine{head: gcHead(o), of: o.Finding, says: gcWhy(o)})
+	}
+	writeFindings(lines, s)
+	sayUnseen(report.Problems, report.Notes, report.OwnersLeft, s)
+	s.inform(gcSummary(report))
+}
+
+// gcHead says what becomes of the thing.
+func gcHead(o reclaim.Outcome) string {
+	head := string(o.State)
+	if !o.Until.IsZero() {
+		head += " until " + o.Until.Local().Format(time.TimeOnly)
+	}
+	if o.Kind == audit.CheckpointWithoutSandbox || o.Subject.Unreadable != nil {
+		return head + ": checkpoint"
+	}
+	return head
+}
+
+// gcWhy is the evidence, and what follows from it.
+func gcWhy(o reclaim.Outcome) string {
+	why := strings.Join(o.Evidence, "; ")
+	if o.State != reclaim.Kept || o.Proven {
+		why += ". " + strings.ToUpper(o.Why[:1]) + o.Why[1:]
+	}
+	switch {
+	case o.Becomes == "":
+	case o.State == reclaim.ToFree:
+		why += ". Then it is " + afterwards(o)
+	default:
+		why += ". Now it is " + afterwards(o)
+	}
+	return why
+}
+
+// afterwards says what the address is then.
+func afterwards(o reclaim.Outcome) string {
+	switch o.Becomes {
+	case lease.Held:
+		return "held by another sandbox of its owner"
+	case lease.Reserved:
+		return "reserved for its owner"
+	case lease.Quarantined:
+		return "in quarantine"
+	}
+	return string(o.Becomes)
+}
+
+// gcSummary counts the things by state.
+func gcSummary(report reclaim.Report) string {
+	var parts []string
+	for _, state := range reclaim.States {
+		if n := report.Count(state); n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	return cmp.Or(strings.Join(parts, ", "), "nothing to free")
+}
+
+func logGC(report reclaim.Report) {
+	var failures []string
+	for _, o := range report.Outcomes {
+		if o.State == reclaim.Failed {
+			failures = append(failures, failure(o.Pod, o.Attachment, o.Why))
+		}
+	}
+	logRun(report.DryRun, gcSummary(report), append(failures, report.Problems...), nil)
+}
