@@ -46,6 +46,25 @@ type Status struct {
 	Drift  []Drift `json:"drift"`
 	// Owed is the number of attachments that were not announced to their neighbours yet.
 	Owed int `json:"owed"`
+	// Audit is the last one, nil before the first.
+	Audit *Audit `json:"audit,omitempty"`
+}
+
+// Audit is what the agent's last audit has found, and what it has freed.
+type Audit struct {
+	At   time.Time     `json:"at"`
+	Took time.Duration `json:"tookNanoseconds"`
+	// Findings has the number of findings of each kind. Errors is how many of them are errors, and First the first of these
+	// in words.
+	Findings map[string]int `json:"findings"`
+	Errors   int            `json:"errors"`
+	First    string         `json:"first,omitempty"`
+	// Freed, Waiting and Failed count leases, reservations and checkpoints. Waiting were seen dead, but not yet for long enough.
+	Freed   int `json:"freed"`
+	Waiting int `json:"waiting"`
+	Failed  int `json:"failed"`
+	// Problem says what could not be looked at, or why there was no audit.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Pause is a time during which the agent restores nothing.

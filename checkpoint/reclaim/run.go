@@ -61,6 +61,8 @@ type Report struct {
 	// Problems say what could not be looked at. Notes say what nobody was there to ask for.
 	Problems []string `json:"problems,omitempty"`
 	Notes    []string `json:"notes,omitempty"`
+	// Found is the audit that the pass began with.
+	Found audit.Report `json:"-"`
 }
 
 // Complete says that nothing failed, and that all could be looked at.
@@ -105,7 +107,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 			return Report{}, err // Nothing would ever be seen twice.
 		}
 	}
-	p := pass{Options: o, report: Report{DryRun: o.DryRun, Outcomes: []Outcome{}, OwnersLeft: found.OwnersLeft, Problems: found.Problems, Notes: found.Notes}}
+	p := pass{Options: o, report: Report{DryRun: o.DryRun, Outcomes: []Outcome{}, OwnersLeft: found.OwnersLeft, Problems: found.Problems, Notes: found.Notes, Found: found}}
 	if torn != nil {
 		p.report.Problems = append(p.report.Problems, torn.Error())
 	}

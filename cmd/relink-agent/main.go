@@ -39,6 +39,9 @@ type options struct {
 	hostGrace time.Duration
 	// rebuildBond says that the agent builds a bond that is still missing after hostGrace.
 	rebuildBond bool
+	// auditEvery is the time between two audits, 0 for none. gc says that an audit also frees.
+	auditEvery time.Duration
+	gc         bool
 	// runtimeEndpoint is the endpoint of the container runtime. If it is empty, the agent finds the runtime as crictl
 	// does.
 	runtimeEndpoint string

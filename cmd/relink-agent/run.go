@@ -56,13 +56,18 @@ func run(ctx context.Context, opts options) error {
 	}
 	defer a.Close()
 	numbers.Show(a)
+	audits := newKeeper(opts, leases, runtime)
+	numbers.ShowAudits(audits)
 	pages := map[string]http.Handler{
 		"GET /healthz": answering(a.Healthy), "GET /readyz": answering(isReady(ready)), "GET /metrics": numbers.Handler(),
 	}
 	sources := serve.Sources{Runtime: runtime}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.Run(ctx) })
-	group.Go(func() error { return serve.Serve(ctx, listener, serve.Handler(a, sources, pages)) })
+	group.Go(func() error { return serve.Serve(ctx, listener, serve.Handler(audited{a, audits}, sources, pages)) })
+	if opts.auditEvery > 0 {
+		group.Go(func() error { audits.Run(ctx); return nil })
+	}
 	if recorder != nil {
 		group.Go(func() error { recorder.Run(ctx); return nil })
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/guard"
 )
@@ -62,6 +63,9 @@ func (now nodeStatus) writeAgent(s *screen, shown amounts) {
 	}
 	line, notWhole := agentLines(*now.Agent, now.At)
 	s.fitted("  %s", line)
+	if found := auditLine(now.Agent.Audit, now.At); found != "" {
+		s.fitted("  %s", found)
+	}
 	for _, chain := range limited(notWhole, shown.others, s) {
 		s.fitted("  %s", chain)
 	}
@@ -91,6 +95,33 @@ func agentLines(a control.Status, now time.Time) (line string, notWhole []string
 		line += "; " + pausedText(*a.Paused, now)
 	}
 	return line, notWhole
+}
+
+// auditLine says what the agent's last audit has found, empty before the first one. What is wrong comes first: the
+// screen can be too narrow for all.
+func auditLine(a *control.Audit, now time.Time) string {
+	if a == nil {
+		return ""
+	}
+	var parts []string
+	if a.Errors > 0 {
+		parts = append(parts, count(a.Errors, "error")+" (relink audit)")
+	}
+	if a.Problem != "" {
+		parts = append(parts, "not everything could be looked at (relink audit)")
+	}
+	if a.Failed > 0 {
+		parts = append(parts, fmt.Sprintf("%d not freed (relink gc)", a.Failed))
+	}
+	for _, kind := range audit.Kinds {
+		if n := a.Findings[string(kind)]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, kind))
+		}
+	}
+	if len(parts) == 0 {
+		parts = append(parts, "nothing to look at")
+	}
+	return "audit " + passed(now.Sub(a.At)) + " ago: " + strings.Join(parts, ", ")
 }
 
 // chainLine says how a base is that is not whole, and when the agent tries again.

@@ -24,7 +24,7 @@ const shownPods = 3
 // amounts is how many of each thing the screen shows. After them it says how many it leaves out.
 type amounts struct{ parents, causes, others int }
 
-// fewerAndFewer are the amounts to try, until the screen has at most screenLines lines. With the last ones it has 23 if it
+// fewerAndFewer are the amounts to try, until the screen has at most screenLines lines. With the last ones it has 24 if it
 // has every part.
 var fewerAndFewer = []amounts{{6, 4, 2}, {4, 3, 2}, {3, 3, 1}, {2, 2, 1}, {1, 1, 1}, {1, 1, 0}, {1, 0, 0}}
 

@@ -75,6 +75,9 @@ func anyStatus(t *rapid.T) (nodeStatus, []part) {
 		for i := range n {
 			now.Agent.Chains = append(now.Agent.Chains, control.Chain{Base: fmt.Sprintf("base-%d", i), State: control.Lost, Reason: "it is gone"})
 		}
+		if rapid.Bool().Draw(t, "audited") {
+			now.Agent.Audit = &control.Audit{Errors: 3, Problem: "the runtime hangs", Findings: map[string]int{"fine": 249, "lost interface": 3}}
+		}
 		if rapid.Bool().Draw(t, "paused") {
 			now.Agent.Paused = &control.Pause{Why: "a new driver, and a long story of why it is needed, which goes on and on"}
 		}

@@ -1,0 +1,151 @@
+package gc
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint/audit"
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/reclaim"
+	"github.com/relink-cni/relink/pkg/printable"
+)
+
+// Options say how to audit.
+type Options struct {
+	// Sources opens what an audit reads. Each audit opens it anew: networks come and go.
+	Sources func() (audit.Sources, error)
+	// First is the time before the first audit, Every that between two.
+	First, Every time.Duration
+	// Grace is the time between two audits that prove something dead, 0 for reclaim.DefaultGrace.
+	Grace time.Duration
+	// OnlyAudit frees nothing.
+	OnlyAudit bool
+	Log       *slog.Logger
+}
+
+// Keeper audits the node.
+type Keeper struct {
+	Options
+
+	mu sync.Mutex
+	// last is the last audit. freed and failed count since the start.
+	last          *control.Audit
+	freed, failed uint64
+	// said is what was logged last, so that nothing is logged at each audit. Only Run uses it.
+	said string
+}
+
+// New returns a Keeper. The caller runs it.
+func New(o Options) *Keeper { return &Keeper{Options: o} }
+
+// limit bounds an audit. An API that hangs costs no more.
+const limit = 5 * time.Minute
+
+// Run audits until ctx ends.
+func (k *Keeper) Run(ctx context.Context) {
+	timer := time.NewTimer(k.First)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		k.once(ctx)
+		timer.Reset(k.Every)
+	}
+}
+
+// Last returns the last audit, nil before the first.
+func (k *Keeper) Last() *control.Audit {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.last
+}
+
+// Counts returns how many things were freed since the start, and how often that failed.
+func (k *Keeper) Counts() (freed, failed uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.freed, k.failed
+}
+
+// once makes one audit, and frees.
+func (k *Keeper) once(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	began := time.Now()
+	from, err := k.Sources()
+	var report reclaim.Report
+	if err == nil {
+		report, err = reclaim.Run(bounded, reclaim.Options{Sources: from, Grace: k.Grace, DryRun: k.OnlyAudit})
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	k.note(summary(report, err, began))
+	k.tellFreed(report)
+}
+
+// summary returns what is told of an audit.
+func summary(report reclaim.Report, err error, began time.Time) control.Audit {
+	a := control.Audit{
+		At: began.UTC().Truncate(time.Millisecond), Took: time.Since(began), Findings: map[string]int{}, Errors: report.Found.Errors,
+		Freed: report.Count(reclaim.Freed), Waiting: report.Count(reclaim.Waiting), Failed: report.Count(reclaim.Failed),
+		Problem: strings.Join(report.Problems, "; "),
+	}
+	for _, kind := range audit.Kinds {
+		a.Findings[string(kind)] = report.Found.Counts[kind]
+	}
+	for _, f := range report.Found.Findings {
+		if f.Severity == audit.Error {
+			a.First = strings.TrimSpace(string(f.Kind) + ": " + f.Pod.String() + " " + f.Attachment.String() + ": " + strings.Join(f.Evidence, "; "))
+			break
+		}
+	}
+	if err != nil {
+		a.Problem = printable.Joined(err)
+	}
+	return a
+}
+
+// note keeps the audit, and logs what is new in it.
+func (k *Keeper) note(a control.Audit) {
+	k.mu.Lock()
+	k.last = &a
+	k.freed, k.failed = k.freed+uint64(a.Freed), k.failed+uint64(a.Failed)
+	k.mu.Unlock()
+	says := a.First + "\x00" + a.Problem
+	if says == k.said {
+		return
+	}
+	k.said = says
+	switch {
+	case a.Errors > 0:
+		k.Log.Warn("an audit has found errors: relink audit names them", "errors", a.Errors, "first", a.First)
+	case a.Problem == "":
+		k.Log.Info("an audit has found no error")
+	}
+	if a.Problem != "" {
+		k.Log.Warn("an audit could not look at everything: what it did not see is kept", "problem", a.Problem)
+	}
+}
+
+// tellFreed logs each thing that was freed, and each failure.
+func (k *Keeper) tellFreed(report reclaim.Report) {
+	for _, o := range report.Outcomes {
+		args := []any{"attachment", o.Attachment.String(), "pod", o.Pod.String(), "owner", o.Owner.String(), "why", strings.Join(o.Evidence, "; ")}
+		if o.Address.IsValid() {
+			args = append([]any{"address", o.Address.String()}, args...)
+		}
+		switch o.State {
+		case reclaim.Freed:
+			k.Log.Info("freed: it is proven dead", args...)
+		case reclaim.Failed:
+			k.Log.Warn("what is proven dead could not be freed", append(args, "error", o.Why)...)
+		}
+	}
+}

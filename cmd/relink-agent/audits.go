@@ -1,0 +1,61 @@
+package main
+
+import (
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint/agent"
+	"github.com/relink-cni/relink/checkpoint/agent/gc"
+	"github.com/relink-cni/relink/checkpoint/audit"
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/pkg/cnicache"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/sandbox"
+)
+
+const (
+	// leastAuditEvery bounds what audits cost a node.
+	leastAuditEvery = 10 * time.Second
+	// firstAudit is the time from the agent's start to the first audit: at a boot the node has other work.
+	firstAudit = time.Minute
+)
+
+// newKeeper returns what audits the node.
+func newKeeper(opts options, leaseDir string, runtime sandbox.Runtime) *gc.Keeper {
+	return gc.New(gc.Options{
+		Sources: func() (audit.Sources, error) { return auditSources(opts, leaseDir, runtime) },
+		First:   min(firstAudit, opts.auditEvery), Every: opts.auditEvery, OnlyAudit: !opts.gc, Log: opts.log,
+	})
+}
+
+// auditSources opens what an audit reads.
+func auditSources(opts options, leaseDir string, runtime sandbox.Runtime) (audit.Sources, error) {
+	from := audit.Sources{
+		Store: opts.store, LeaseDir: leaseDir, Runtime: runtime, CacheDir: cnicache.DefaultDir, AllProcesses: sandbox.SeesAllProcesses(),
+	}
+	networks, err := lease.Networks(leaseDir)
+	if err != nil {
+		return from, err
+	}
+	for _, network := range networks {
+		store, err := lease.Open(leaseDir, network)
+		if err != nil {
+			return from, err
+		}
+		from.Leases = append(from.Leases, store)
+	}
+	from.Nobody = "no Kubernetes API is configured: nobody knows whether the owners of reserved addresses are gone, so all reservations are kept"
+	return from, nil
+}
+
+// audited is the agent with its last audit.
+type audited struct {
+	*agent.Agent
+	audits *gc.Keeper
+}
+
+// Status returns the state of the agent with the last audit.
+func (a audited) Status() control.Status {
+	s := a.Agent.Status()
+	s.Audit = a.audits.Last()
+	return s
+}
