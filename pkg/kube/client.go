@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -24,9 +25,13 @@ import (
 // requestLimit bounds a request.
 const requestLimit = 10 * time.Second
 
-// Client asks a Kubernetes API. It knows only pods and events: the generated clients link every kind of Kubernetes, and
-// take megabytes of memory.
-type Client struct{ api rest.Interface }
+// Client asks a Kubernetes API. It knows only events, and metadata of the rest: the generated clients link every kind of
+// Kubernetes, and take megabytes of memory.
+type Client struct {
+	api rest.Interface
+	// watcher has no limit for a request: a watch is one long answer.
+	watcher metadata.Interface
+}
 
 // Connect returns a client of the API that the kubeconfig file names. Without a file, it is the API of the cluster if
 // this process is a container with a service account. Otherwise Connect returns nil. It makes no request. The error
@@ -65,14 +70,18 @@ func newClient(config *rest.Config) (*Client, error) {
 	config.GroupVersion = &corev1.SchemeGroupVersion
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.UserAgent = "relink-agent"
-	config.Timeout = requestLimit
 	config.QPS = -1 // The Recorder keeps the rate. client-go would log each wait.
 	config.WarningHandler = rest.NoWarnings{}
+	watcher, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	config.Timeout = requestLimit
 	api, err := rest.RESTClientFor(config)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{api}, nil
+	return &Client{api, watcher}, nil
 }
 
 // identity is what identifies a pod. A request for it asks only for the metadata.

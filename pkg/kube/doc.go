@@ -1,5 +1,8 @@
-// Package kube writes Kubernetes events on pods. It is the only package that links client-go, and only relink-agent links it.
+// Package kube asks and tells a Kubernetes API. It is the only package that links client-go, and only relink-agent links it.
 //
-// It watches nothing and keeps no copies of objects: the agent needs little memory. A [Recorder] asks the API about one pod
-// at a time, just before it writes an event on it.
+// A [Recorder] writes events on pods. It asks the API about one pod at a time, just before it writes an event on it. [Owners]
+// answers who owns the addresses of a pod, and whether an owner still exists.
+//
+// The agent needs little memory. The only copies of objects are those of the pods on this node, and only of what counts here:
+// their identity, their controller, and a few labels and annotations.
 package kube

@@ -1,0 +1,192 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relink-cni/relink/pkg/owner"
+)
+
+const (
+	// networksKey and defaultNetworkKey are the annotations that tell Multus the networks of a pod.
+	networksKey       = "k8s.v1.cni.cncf.io/networks"
+	defaultNetworkKey = "v1.multus-cni.io/default-network"
+	// firstIfName is the name that container runtimes give the first interface of a pod.
+	firstIfName = "eth0"
+	// mostTries bounds how often an object is read again that somebody has changed.
+	mostTries = 3
+)
+
+// element is one network in an annotation for Multus (NetworkSelectionElement in network-attachment-definition-client).
+type element struct {
+	Interface string `json:"interface"`
+	// Old is how it was called before Multus 3.2.
+	Old   string `json:"interfaceRequest"`
+	Claim string `json:"ipam-claim-reference"`
+}
+
+// claimOf returns the name of the IPAMClaim for the interface, empty for none. listed says that the annotations have the
+// interface.
+//
+// KubeVirt gives each element an interface. Where there is none, Multus counts: net1, net2 and so on (getIfname in pkg/multus). If
+// Multus is configured to give all pods further networks, it counts these first. Then the claim can be for another network,
+// which is an error later.
+func claimOf(pod *metav1.ObjectMeta, ifName string) (name string, listed bool, err error) {
+	all, err := elementsOf(pod, networksKey)
+	if err != nil {
+		return "", false, err
+	}
+	for i := range all {
+		all[i].Interface = cmp.Or(all[i].Interface, all[i].Old, fmt.Sprintf("net%d", i+1))
+	}
+	first, err := elementsOf(pod, defaultNetworkKey)
+	if err != nil {
+		return "", false, err
+	}
+	for _, e := range first {
+		e.Interface = cmp.Or(e.Interface, e.Old, firstIfName)
+		all = append(all, e)
+	}
+	for _, e := range all {
+		if e.Interface != ifName {
+			continue
+		}
+		if name != "" && e.Claim != "" && e.Claim != name {
+			return "", false, fmt.Errorf("%w: the pod's annotations %s and %s name two IPAMClaims for the interface %s, %s and %s: name one", owner.ErrInvalid, networksKey, defaultNetworkKey, ifName, name, e.Claim)
+		}
+		name, listed = cmp.Or(name, e.Claim), true
+	}
+	return name, listed, nil
+}
+
+// elementsOf reads an annotation for Multus. Like Multus (parsePodNetworkAnnotation in pkg/k8sclient), it takes text with one of
+// these characters for JSON. The other form has names with commas between them: it has no claims.
+func elementsOf(pod *metav1.ObjectMeta, key string) ([]element, error) {
+	value := pod.Annotations[key]
+	if !strings.ContainsAny(value, `[{"`) {
+		return nil, nil
+	}
+	var elements []element
+	if err := json.Unmarshal([]byte(value), &elements); err != nil {
+		return nil, fmt.Errorf("%w: the pod's annotation %s=%q is no list of networks: %w. Correct it as Multus needs it", owner.ErrInvalid, key, value, err)
+	}
+	return elements, nil
+}
+
+// claim reads the IPAMClaim. KubeVirt may make it a moment after the pod.
+//
+// Its spec.network must be the name of the CNI configuration, if it is there. Its spec.interface does not count: that may be
+// the name in the virtual machine, and KubeVirt gives the pod's interface a hashed one.
+func (c *Client) claim(ctx context.Context, namespace, name, network string) (*owner.Claim, error) {
+	made, err := c.read(ctx, claims, namespace, name)
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("the pod's IPAMClaim %s: %w", name, err))
+	}
+	var spec struct {
+		Network string `json:"network"`
+	}
+	if len(made.Spec) > 0 {
+		if err := json.Unmarshal(made.Spec, &spec); err != nil {
+			return nil, unavailable(fmt.Errorf("the spec of the IPAMClaim %s: %w", name, err))
+		}
+	}
+	if spec.Network != "" && spec.Network != network {
+		return nil, fmt.Errorf("%w: the pod's IPAMClaim %s has spec.network=%q, and the interface is on the network %s: name the claim of that network", owner.ErrInvalid, name, spec.Network, network)
+	}
+	ips, err := ipsOf(made)
+	if err != nil {
+		return nil, err
+	}
+	return &owner.Claim{Name: name, UID: string(made.Metadata.UID), IPs: ips}, nil
+}
+
+// ipsOf returns the addresses in the status of an IPAMClaim.
+func ipsOf(claim object) (ips []netip.Prefix, err error) {
+	var status struct {
+		IPs []string `json:"ips"`
+	}
+	if len(claim.Status) > 0 {
+		if err := json.Unmarshal(claim.Status, &status); err != nil {
+			return nil, fmt.Errorf("%w: the status of the IPAMClaim %s: %w", owner.ErrInvalid, claim.Metadata.Name, err)
+		}
+	}
+	for _, text := range status.IPs {
+		ip, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("%w: the IPAMClaim %s has %q in status.ips, which is no address with a prefix length: correct it", owner.ErrInvalid, claim.Metadata.Name, text)
+		}
+		ips = append(ips, ip)
+	}
+	return ips, nil
+}
+
+// Fulfil implements owner.Asker. It takes at most askLimit.
+func (o *Owners) Fulfil(ctx context.Context, f owner.Fulfilment) error {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	var err error
+	for range mostTries {
+		if err = o.client.fulfil(ctx, f); !errors.Is(err, errConflict) {
+			return err
+		}
+	}
+	return err
+}
+
+// fulfil decides by the claim as it is now. The API takes the change only if the claim is still that one. The error matches
+// errConflict otherwise.
+func (c *Client) fulfil(ctx context.Context, f owner.Fulfilment) error {
+	made, err := c.read(ctx, claims, f.Pod.Namespace, f.Claim.Name)
+	if err != nil {
+		return unavailable(fmt.Errorf("the IPAMClaim %s: %w", f.Claim.Name, err))
+	}
+	done, err := fulfilled(made, f)
+	if done || err != nil {
+		return err
+	}
+	// The definition of IPAMClaim requires ips and ownerPod in a status. A merge keeps the rest of the status.
+	change, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": made.Metadata.UID, "resourceVersion": made.Metadata.ResourceVersion},
+		"status":   map[string]any{"ips": f.IPs, "ownerPod": f.Pod.Name},
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.patchStatus(ctx, claims, f.Pod.Namespace, f.Claim.Name, change); err != nil {
+		return unavailable(fmt.Errorf("write the addresses into the IPAMClaim %s: %w", f.Claim.Name, err))
+	}
+	return nil
+}
+
+// fulfilled says whether the addresses are in the claim's status already. The error matches owner.ErrDiffers if there are
+// others, or if it is another claim. Prefix lengths do not count.
+func fulfilled(claim object, f owner.Fulfilment) (bool, error) {
+	if uid := string(claim.Metadata.UID); uid != f.Claim.UID {
+		return false, fmt.Errorf("%w: the IPAMClaim %s was made anew: its UID is %s, and was %s", owner.ErrDiffers, f.Claim.Name, uid, f.Claim.UID)
+	}
+	has, err := ipsOf(claim)
+	if err != nil || len(has) == 0 && len(f.IPs) > 0 {
+		return false, err
+	}
+	if !slices.Equal(bare(has), bare(f.IPs)) {
+		return false, fmt.Errorf("%w: the IPAMClaim %s has %v, and the pod got %v", owner.ErrDiffers, f.Claim.Name, has, f.IPs)
+	}
+	return true, nil
+}
+
+// bare are the addresses in order, each once.
+func bare(ips []netip.Prefix) (all []netip.Addr) {
+	for _, ip := range ips {
+		all = append(all, ip.Addr())
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all)
+}

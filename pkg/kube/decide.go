@@ -1,0 +1,140 @@
+package kube
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// decision says who the owner of a pod's addresses is. Owner, lasts and alone are as in owner.Answer.
+type decision struct {
+	owner        attachment.Owner
+	lasts, alone bool
+	// scale is that of a StatefulSet. scaleErr says why it is not known.
+	scale    scale
+	scaleErr error
+	// why is the reason in words.
+	why string
+}
+
+// sighting is what the API says of the object that a reference names.
+type sighting struct {
+	// is says that it exists with the UID of the reference. A reference counts only then.
+	is bool
+	// controller is what controls the object itself. It may be nil.
+	controller *metav1.OwnerReference
+	scale      scale
+	scaleErr   error
+}
+
+// decide finds the owner of a pod. seen are the sightings so far: first of the pod's controller, then of that one's
+// controller. If next is not nil, a sighting of it is needed, and there is no decision yet.
+//
+// Only the references that controllers write count, and never a name or a label. The label vm.kubevirt.io/name is the same
+// for VMs whose long names are cut to one label, and anybody can set it. An attachment pod of KubeVirt (hp-volume) is
+// controlled by a launcher: it has an address of its own. The two pods of a migration have one VM, on two nodes.
+func decide(pod *metav1.ObjectMeta, seen []sighting) (d decision, next *metav1.OwnerReference) {
+	controller := metav1.GetControllerOfNoCopy(pod)
+	if controller == nil {
+		return itself(pod, "nothing controls the pod"), nil
+	}
+	switch k, _ := kindOf(controller); k.resource {
+	case sets.resource:
+		return decideSet(pod, controller, k, seen)
+	case instances.resource:
+		return decideMachine(pod, controller, seen)
+	}
+	return itself(pod, fmt.Sprintf("the pods of its %s can stand in for each other", controller.Kind)), nil
+}
+
+// kindOf returns the kind of the object that is referred to. ok is false for a kind that is no owner.
+func kindOf(r *metav1.OwnerReference) (k kind, ok bool) {
+	version, err := schema.ParseGroupVersion(r.APIVersion)
+	if err != nil {
+		return kind{}, false
+	}
+	for _, k := range []kind{sets, kruises, instances, machines} {
+		if k.group == version.Group && k.name == r.Kind {
+			return k, true
+		}
+	}
+	return kind{}, false
+}
+
+// itself is the decision for a pod that is its own owner: the next sandbox of it has the same UID.
+func itself(pod *metav1.ObjectMeta, why string) decision {
+	owner := attachment.Owner{Kind: attachment.OwnerPod, Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
+	return decision{owner: owner, alone: true, why: why}
+}
+
+// byName is the decision for a static pod: the next pod of its name is the same owner.
+func byName(pod attachment.Pod, why string) decision {
+	return decision{owner: pod.Owner(), lasts: true, alone: true, why: why}
+}
+
+func decideSet(pod *metav1.ObjectMeta, set *metav1.OwnerReference, k kind, seen []sighting) (decision, *metav1.OwnerReference) {
+	ordinal, why := ordinalOf(pod, set.Name)
+	switch {
+	case ordinal == 0:
+		return itself(pod, why), nil
+	case len(seen) == 0:
+		return decision{}, set
+	case !seen[0].is:
+		return itself(pod, "no StatefulSet has the UID of the pod's controller"), nil
+	}
+	d := lasting(pod, set, k, fmt.Sprintf("a StatefulSet of %s controls the pod", k.group))
+	d.owner.Ordinal, d.scale, d.scaleErr = ordinal, seen[0].scale, seen[0].scaleErr
+	return d, nil
+}
+
+// ordinalOf returns the ordinal of a pod in the StatefulSet that controls it, and none if the pod does not tell. why says
+// why then.
+//
+// The controller gives a pod the name SET-ORDINAL, and looks for it by that name. Since Kubernetes 1.28 it writes the
+// ordinal into a label, too. On an older cluster the label can come from the pod template: all replicas have the same then,
+// so it never counts alone.
+func ordinalOf(pod *metav1.ObjectMeta, set string) (ordinal attachment.Ordinal, why string) {
+	digits, is := strings.CutPrefix(pod.Name, set+"-")
+	number, err := strconv.Atoi(digits)
+	if !is || err != nil || strconv.Itoa(number) != digits || attachment.OrdinalOf(number) == 0 {
+		return 0, fmt.Sprintf("a StatefulSet controls the pod, but its name is not %s-ORDINAL", set)
+	}
+	if label, is := pod.Labels[appsv1.PodIndexLabel]; is && label != digits {
+		return 0, fmt.Sprintf("the pod's label %s is %q, and its name says %d", appsv1.PodIndexLabel, label, number)
+	}
+	return attachment.OrdinalOf(number), ""
+}
+
+func decideMachine(pod *metav1.ObjectMeta, run *metav1.OwnerReference, seen []sighting) (decision, *metav1.OwnerReference) {
+	switch {
+	case len(seen) == 0:
+		return decision{}, run
+	case !seen[0].is:
+		return itself(pod, "no VirtualMachineInstance has the UID of the pod's controller"), nil
+	}
+	vm := seen[0].controller
+	if vm == nil {
+		return lasting(pod, run, instances, "a VirtualMachineInstance without a VirtualMachine controls the pod"), nil
+	}
+	switch k, ok := kindOf(vm); {
+	case !ok || k.resource != machines.resource:
+		return lasting(pod, run, instances, fmt.Sprintf("a VirtualMachineInstance controls the pod, and a %s controls that", vm.Kind)), nil
+	case len(seen) == 1:
+		return decision{}, vm
+	case !seen[1].is:
+		return lasting(pod, run, instances, "no VirtualMachine has the UID of the controller of the pod's VirtualMachineInstance"), nil
+	}
+	return lasting(pod, vm, machines, "the pod's VirtualMachineInstance is of a VirtualMachine"), nil
+}
+
+// lasting is the decision for an owner that outlives its pods, and has one at a time.
+func lasting(pod *metav1.ObjectMeta, r *metav1.OwnerReference, k kind, why string) decision {
+	owner := attachment.Owner{Group: k.group, Kind: k.name, Namespace: pod.Namespace, Name: r.Name, UID: string(r.UID)}
+	return decision{owner: owner, lasts: true, alone: true, why: why}
+}

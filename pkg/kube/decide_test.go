@@ -1,0 +1,105 @@
+package kube
+
+import (
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+)
+
+// by is a reference of a controller. Its UID is "uid-of-NAME".
+func by(version, kind, name string) *metav1.OwnerReference {
+	is := true
+	return &metav1.OwnerReference{APIVersion: version, Kind: kind, Name: name, UID: uidOf(name), Controller: &is}
+}
+
+func podBy(name string, r *metav1.OwnerReference) *metav1.ObjectMeta {
+	pod := &metav1.ObjectMeta{Namespace: "shop", Name: name, UID: uidOf(name)}
+	if r != nil {
+		pod.OwnerReferences = []metav1.OwnerReference{*r}
+	}
+	return pod
+}
+
+func labelled(pod *metav1.ObjectMeta, key, value string) *metav1.ObjectMeta {
+	pod.Labels = map[string]string{key: value}
+	return pod
+}
+
+func TestDecide(t *testing.T) {
+	const vmi, vm = "VirtualMachineInstance", "VirtualMachine"
+	web, kruise := by("apps/v1", "StatefulSet", "web"), by("apps.kruise.io/v1beta1", "StatefulSet", "web")
+	run, machine := by("kubevirt.io/v1", vmi, "db"), by("kubevirt.io/v1", vm, "db")
+	noController := *web
+	noController.Controller = nil
+	lasts := func(group, kind, name string, ordinal attachment.Ordinal) decision {
+		return decision{owner: attachment.Owner{Group: group, Kind: kind, Namespace: "shop", Name: name, UID: "uid-of-" + name, Ordinal: ordinal}, lasts: true, alone: true}
+	}
+	itself := func(name string) decision {
+		return decision{owner: attachment.Owner{Kind: "pod", Namespace: "shop", Name: name, UID: "uid-of-" + name}, alone: true}
+	}
+	there, gone := sighting{is: true}, sighting{}
+	index := appsv1.PodIndexLabel
+	for name, test := range map[string]struct {
+		pod  *metav1.ObjectMeta
+		seen []sighting
+		want decision
+		why  string
+	}{
+		"a pod":              {podBy("a", nil), nil, itself("a"), "nothing controls the pod"},
+		"of a Deployment":    {podBy("web-0", by("apps/v1", "ReplicaSet", "web")), nil, itself("web-0"), "the pods of its ReplicaSet can stand in for each other"},
+		"of another's kind":  {podBy("web-0", by("example.org/v1", "StatefulSet", "web")), nil, itself("web-0"), "the pods of its StatefulSet can stand in for each other"},
+		"no group at all":    {podBy("web-0", by("a/b/c", "StatefulSet", "web")), nil, itself("web-0"), "the pods of its StatefulSet can stand in for each other"},
+		"not the controller": {podBy("web-0", &noController), nil, itself("web-0"), "nothing controls the pod"},
+
+		"of a StatefulSet":           {podBy("web-7", web), []sighting{there}, lasts("apps", "StatefulSet", "web", 8), "a StatefulSet of apps controls the pod"},
+		"with the label":             {labelled(podBy("web-0", web), index, "0"), []sighting{there}, lasts("apps", "StatefulSet", "web", 1), "a StatefulSet of apps controls the pod"},
+		"of OpenKruise":              {podBy("web-2", kruise), []sighting{there}, lasts("apps.kruise.io", "StatefulSet", "web", 3), "a StatefulSet of apps.kruise.io controls the pod"},
+		"its set is gone":            {podBy("web-7", web), []sighting{gone}, itself("web-7"), "no StatefulSet has the UID of the pod's controller"},
+		"a label of the template":    {labelled(podBy("web-1", web), index, "0"), nil, itself("web-1"), `the pod's label apps.kubernetes.io/pod-index is "0", and its name says 1`},
+		"a label that is no number":  {labelled(podBy("web-1", web), index, "one"), nil, itself("web-1"), `the pod's label apps.kubernetes.io/pod-index is "one", and its name says 1`},
+		"a label alone":              {labelled(podBy("db", web), index, "0"), nil, itself("db"), "a StatefulSet controls the pod, but its name is not web-ORDINAL"},
+		"another set's name":         {podBy("webs-1", web), nil, itself("webs-1"), "a StatefulSet controls the pod, but its name is not web-ORDINAL"},
+		"a longer name":              {podBy("web-a-1", web), nil, itself("web-a-1"), "a StatefulSet controls the pod, but its name is not web-ORDINAL"},
+		"a number in another way":    {podBy("web-01", web), nil, itself("web-01"), "a StatefulSet controls the pod, but its name is not web-ORDINAL"},
+		"a number below zero":        {podBy("web--1", web), nil, itself("web--1"), "a StatefulSet controls the pod, but its name is not web-ORDINAL"},
+		"a number that is too large": {podBy("web-2147483647", web), nil, itself("web-2147483647"), "a StatefulSet controls the pod, but its name is not web-ORDINAL"},
+
+		"a launcher":               {podBy("virt-launcher-db-x", run), []sighting{{is: true, controller: machine}, there}, lasts("kubevirt.io", vm, "db", 0), "the pod's VirtualMachineInstance is of a VirtualMachine"},
+		"the target of a move":     {labelled(podBy("virt-launcher-db-y", run), "kubevirt.io/migrationJobUID", "m"), []sighting{{is: true, controller: machine}, there}, lasts("kubevirt.io", vm, "db", 0), "the pod's VirtualMachineInstance is of a VirtualMachine"},
+		"a label of another VM":    {labelled(podBy("virt-launcher-db-x", run), "vm.kubevirt.io/name", "other"), []sighting{{is: true, controller: machine}, there}, lasts("kubevirt.io", vm, "db", 0), "the pod's VirtualMachineInstance is of a VirtualMachine"},
+		"a VMI alone":              {podBy("virt-launcher-db-x", run), []sighting{there}, lasts("kubevirt.io", vmi, "db", 0), "a VirtualMachineInstance without a VirtualMachine controls the pod"},
+		"a VMI of something else":  {podBy("virt-launcher-db-x", run), []sighting{{is: true, controller: by("pool.kubevirt.io/v1", "VirtualMachinePool", "p")}}, lasts("kubevirt.io", vmi, "db", 0), "a VirtualMachineInstance controls the pod, and a VirtualMachinePool controls that"},
+		"a VMI of a VMI":           {podBy("virt-launcher-db-x", run), []sighting{{is: true, controller: run}}, lasts("kubevirt.io", vmi, "db", 0), "a VirtualMachineInstance controls the pod, and a VirtualMachineInstance controls that"},
+		"its VMI is gone":          {podBy("virt-launcher-db-x", run), []sighting{gone}, itself("virt-launcher-db-x"), "no VirtualMachineInstance has the UID of the pod's controller"},
+		"its VM is gone":           {podBy("virt-launcher-db-x", run), []sighting{{is: true, controller: machine}, gone}, lasts("kubevirt.io", vmi, "db", 0), "no VirtualMachine has the UID of the controller of the pod's VirtualMachineInstance"},
+		"an attachment pod":        {podBy("hp-volume-x", by("v1", "Pod", "virt-launcher-db-x")), nil, itself("hp-volume-x"), "the pods of its Pod can stand in for each other"},
+		"a VM controls it at once": {podBy("x", machine), nil, itself("x"), "the pods of its VirtualMachine can stand in for each other"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i := range test.seen {
+				if d, next := decide(test.pod, test.seen[:i]); next == nil {
+					t.Fatalf("after %d sightings: %+v", i, d)
+				}
+			}
+			got, next := decide(test.pod, test.seen)
+			if next != nil || got.owner != test.want.owner || got.lasts != test.want.lasts || got.alone != test.want.alone || got.why != test.why {
+				t.Errorf("%+v, next %v,\nwant %+v because %q", got, next, test.want, test.why)
+			}
+		})
+	}
+}
+
+// The second sighting is that of the VMI's controller, and not of anything that the pod says.
+func TestDecideAsksForTheController(t *testing.T) {
+	pod := podBy("virt-launcher-db-x", by("kubevirt.io/v1", "VirtualMachineInstance", "db"))
+	if _, next := decide(pod, nil); next == nil || next.Kind != "VirtualMachineInstance" || next.UID != "uid-of-db" {
+		t.Errorf("%+v", next)
+	}
+	vm := by("kubevirt.io/v1", "VirtualMachine", "vm-of-db")
+	if _, next := decide(pod, []sighting{{is: true, controller: vm}}); next != vm {
+		t.Errorf("%+v", next)
+	}
+}

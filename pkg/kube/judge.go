@@ -1,0 +1,155 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/inparallel"
+	"github.com/relink-cni/relink/pkg/owner"
+)
+
+const (
+	// judgeLimit bounds the time of Judge, and readLimit that of each object: one that hangs does not take the time of
+	// the rest.
+	judgeLimit, readLimit = 30 * time.Second, 5 * time.Second
+	// atOnce is the number of requests of Judge at the same time.
+	atOnce = 8
+)
+
+// place is where an owner's object is. The pods of a StatefulSet have one.
+type place struct{ group, kind, namespace, name string }
+
+// reading is what the API says about a place.
+type reading struct {
+	object object
+	err    error
+}
+
+// Judge implements owner.Judge. It takes at most judgeLimit, and reads each object once.
+func (o *Owners) Judge(ctx context.Context, owners []attachment.Owner) []owner.Judgement {
+	ctx, cancel := context.WithTimeout(ctx, judgeLimit)
+	defer cancel()
+	readings, places := map[place]*reading{}, []place{}
+	for _, of := range owners {
+		at := placeOf(of)
+		if readings[at] == nil && of.UID != "" && of.Namespace != "" {
+			readings[at] = &reading{}
+			places = append(places, at)
+		}
+	}
+	kinds := o.client.kinds(ctx)
+	inparallel.Do(atOnce, len(places), func(i int) {
+		at := places[i]
+		r := readings[at]
+		k, err := kinds(at.group, at.kind)
+		if err != nil {
+			r.err = err
+			return
+		}
+		ctx, cancel := context.WithTimeout(ctx, readLimit)
+		defer cancel()
+		r.object, r.err = o.client.read(ctx, k, at.namespace, at.name)
+	})
+	all := make([]owner.Judgement, len(owners))
+	for i, of := range owners {
+		standing, why := judge(of, readings[placeOf(of)])
+		all[i] = owner.Judgement{Owner: of, Standing: standing, Why: why}
+	}
+	return all
+}
+
+func placeOf(of attachment.Owner) place { return place{of.Group, of.Kind, of.Namespace, of.Name} }
+
+// kinds returns a function that finds a kind. It asks the API once about each kind that an annotation has named.
+func (c *Client) kinds(ctx context.Context) func(group, name string) (kind, error) {
+	var mu sync.Mutex
+	found := map[[2]string]func() (kind, error){}
+	return func(group, name string) (kind, error) {
+		for _, k := range knownKinds {
+			if k.group == group && k.name == name {
+				return k, nil
+			}
+		}
+		mu.Lock()
+		find := found[[2]string{group, name}]
+		if find == nil {
+			find = sync.OnceValues(func() (kind, error) {
+				ctx, cancel := context.WithTimeout(ctx, readLimit)
+				defer cancel()
+				k, err := c.discover(ctx, group, name)
+				if err == nil && k.name != name {
+					err = fmt.Errorf("%w: %s of the group %q", errNoKind, name, group)
+				}
+				return k, err
+			})
+			found[[2]string{group, name}] = find
+		}
+		mu.Unlock()
+		return find()
+	}
+}
+
+// judge says whether an owner is still there, by what the API says about its object. r is nil if nobody was asked.
+func judge(of attachment.Owner, r *reading) (owner.Standing, string) {
+	switch {
+	case of.UID == "":
+		return owner.Unknown, "it is known by its name only: nobody can prove that it does not come back"
+	case r == nil:
+		return owner.Unknown, "its namespace is not known"
+	case errors.Is(r.err, errNotThere):
+		return owner.Gone, r.err.Error()
+	case r.err != nil:
+		return owner.Unknown, r.err.Error()
+	case string(r.object.Metadata.UID) != of.UID:
+		return owner.Gone, fmt.Sprintf("the %s %s/%s was made anew: its UID is %s, and was %s", of.Kind, of.Namespace, of.Name, r.object.Metadata.UID, of.UID)
+	}
+	number, ordinal := of.Ordinal.Number()
+	switch {
+	case of.Kind == pods.name && of.Group == pods.group:
+		return judgePod(r.object)
+	case ordinal:
+		return judgeOrdinal(of, number, r.object)
+	}
+	return owner.Lives, fmt.Sprintf("the %s %s/%s exists with this UID", of.Kind, of.Namespace, of.Name)
+}
+
+// judgePod says whether a pod that is in the API lives. A phase that is an end stays (Kubernetes, "Pod Lifecycle").
+func judgePod(pod object) (owner.Standing, string) {
+	var status struct {
+		Phase corev1.PodPhase `json:"phase"`
+	}
+	if err := json.Unmarshal(pod.Status, &status); err != nil {
+		return owner.Unknown, fmt.Sprintf("the status of the pod cannot be read: %v", err)
+	}
+	if status.Phase == corev1.PodSucceeded || status.Phase == corev1.PodFailed {
+		return owner.Gone, fmt.Sprintf("the pod has ended and does not start again: its phase is %s", status.Phase)
+	}
+	return owner.Lives, "the pod exists with this UID"
+}
+
+// judgeOrdinal says whether a StatefulSet that is in the API has a pod with the ordinal. One that is about to be deleted
+// still has all of them.
+func judgeOrdinal(of attachment.Owner, number int, set object) (owner.Standing, string) {
+	if of.Kind != sets.name || of.Group != sets.group && of.Group != kruises.group {
+		return owner.Unknown, fmt.Sprintf("nobody knows what the ordinals of a %s are", of.Kind)
+	}
+	name := fmt.Sprintf("the StatefulSet %s/%s", of.Namespace, of.Name)
+	s, err := scaleOf(set.Spec)
+	if err != nil {
+		return owner.Unknown, fmt.Sprintf("%s does not tell which ordinals it uses: %v", name, err)
+	}
+	if set.Metadata.DeletionTimestamp != nil {
+		return owner.Lives, name + " is being deleted, and is still there"
+	}
+	if why := s.unused(number); why != "" {
+		return owner.Gone, fmt.Sprintf("%s has no pod with the ordinal %d: %s", name, number, why)
+	}
+	return owner.Lives, fmt.Sprintf("%s uses the ordinal %d", name, number)
+}

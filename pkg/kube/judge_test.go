@@ -1,0 +1,152 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/owner"
+)
+
+func setOwner(group string, ordinal int) attachment.Owner {
+	return attachment.Owner{Group: group, Kind: "StatefulSet", Namespace: "shop", Name: "web", UID: "uid-of-web", Ordinal: attachment.OrdinalOf(ordinal)}
+}
+
+func TestJudgeOne(t *testing.T) {
+	of := func(group, kind string) attachment.Owner {
+		return attachment.Owner{Group: group, Kind: kind, Namespace: "shop", Name: "web", UID: "uid-of-web"}
+	}
+	found := func(spec, status string) *reading {
+		r := &reading{}
+		r.object.Metadata.UID, r.object.Spec, r.object.Status = "uid-of-web", json.RawMessage(spec), json.RawMessage(status)
+		return r
+	}
+	another, deleted := found(`{"replicas":3}`, `{}`), found(`{"replicas":1}`, `{}`)
+	another.object.Metadata.UID = "uid-of-another"
+	deleted.object.Metadata.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	byName := of("", "pod")
+	byName.UID = ""
+	vmOrdinal := of("kubevirt.io", "VirtualMachine")
+	vmOrdinal.Ordinal = 1
+	anew := "the StatefulSet shop/web was made anew: its UID is uid-of-another, and was uid-of-web"
+	for name, test := range map[string]struct {
+		owner   attachment.Owner
+		reading *reading
+		want    owner.Standing
+		why     string
+	}{
+		"nobody":               {attachment.Owner{}, nil, owner.Unknown, "it is known by its name only: nobody can prove that it does not come back"},
+		"a static pod":         {byName, nil, owner.Unknown, "it is known by its name only: nobody can prove that it does not come back"},
+		"no namespace":         {attachment.Owner{Kind: "pod", Name: "x", UID: "u"}, nil, owner.Unknown, "its namespace is not known"},
+		"proven":               {of("", "pod"), &reading{err: fmt.Errorf("%w: so it is", errNotThere)}, owner.Gone, "the Kubernetes API answers that it does not exist: so it is"},
+		"not served":           {of("", "pod"), &reading{err: fmt.Errorf("%w: x", errNotServed)}, owner.Unknown, "the Kubernetes API does not serve it: x"},
+		"an error":             {of("", "pod"), &reading{err: errors.New("broken")}, owner.Unknown, "broken"},
+		"a pod":                {of("", "pod"), found("", `{"phase":"Running"}`), owner.Lives, "the pod exists with this UID"},
+		"a pod that starts":    {of("", "pod"), found("", `{}`), owner.Lives, "the pod exists with this UID"},
+		"a pod that is done":   {of("", "pod"), found("", `{"phase":"Succeeded"}`), owner.Gone, "the pod has ended and does not start again: its phase is Succeeded"},
+		"a pod that failed":    {of("", "pod"), found("", `{"phase":"Failed"}`), owner.Gone, "the pod has ended and does not start again: its phase is Failed"},
+		"a pod without status": {of("", "pod"), found("", ``), owner.Unknown, "the status of the pod cannot be read: unexpected end of JSON input"},
+		"a named pod":          {of("", "Pod"), found("", `{"phase":"Succeeded"}`), owner.Lives, "the Pod shop/web exists with this UID"},
+		"a VM":                 {of("kubevirt.io", "VirtualMachine"), found("", ""), owner.Lives, "the VirtualMachine shop/web exists with this UID"},
+		"a VMI that is done":   {of("kubevirt.io", "VirtualMachineInstance"), found("", `{"phase":"Succeeded"}`), owner.Lives, "the VirtualMachineInstance shop/web exists with this UID"},
+		"an ordinal of a VM":   {vmOrdinal, found("{}", ""), owner.Unknown, "nobody knows what the ordinals of a VirtualMachine are"},
+		"a named set":          {of("apps", "StatefulSet"), found(`{"replicas":0}`, ""), owner.Lives, "the StatefulSet shop/web exists with this UID"},
+
+		"its ordinal":       {setOwner("apps", 2), found(`{"replicas":3}`, ""), owner.Lives, "the StatefulSet shop/web uses the ordinal 2"},
+		"scaled past":       {setOwner("apps", 3), found(`{"replicas":3}`, ""), owner.Gone, "the StatefulSet shop/web has no pod with the ordinal 3: it is scaled to 3 replicas, and ordinal 3 would be number 4 of them"},
+		"before its start":  {setOwner("apps", 0), found(`{"replicas":3,"ordinals":{"start":1}}`, ""), owner.Gone, "the StatefulSet shop/web has no pod with the ordinal 0: its ordinals begin with 1"},
+		"from its start":    {setOwner("apps", 3), found(`{"replicas":3,"ordinals":{"start":1}}`, ""), owner.Lives, "the StatefulSet shop/web uses the ordinal 3"},
+		"made anew":         {setOwner("apps", 0), another, owner.Gone, anew},
+		"being deleted":     {setOwner("apps", 1), deleted, owner.Lives, "the StatefulSet shop/web is being deleted, and is still there"},
+		"no spec":           {setOwner("apps", 0), found(``, ""), owner.Unknown, "the StatefulSet shop/web does not tell which ordinals it uses: its spec cannot be read: unexpected end of JSON input"},
+		"reserved":          {setOwner("apps.kruise.io", 1), found(`{"replicas":3,"reserveOrdinals":["1-1"]}`, ""), owner.Gone, "the StatefulSet shop/web has no pod with the ordinal 1: its reserveOrdinals leave out ordinal 1"},
+		"in place of it":    {setOwner("apps.kruise.io", 3), found(`{"replicas":3,"reserveOrdinals":[1]}`, ""), owner.Lives, "the StatefulSet shop/web uses the ordinal 3"},
+		"reserved in words": {setOwner("apps.kruise.io", 9), found(`{"replicas":3,"reserveOrdinals":["one"]}`, ""), owner.Unknown, `the StatefulSet shop/web does not tell which ordinals it uses: its reserveOrdinals have "one", which is no number and no range such as 3-5`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, why := judge(test.owner, test.reading); got != test.want || why != test.why {
+				t.Errorf("%s, %q, want %s, %q", got, why, test.want, test.why)
+			}
+		})
+	}
+}
+
+// Each owner is judged by itself, and each object is read once.
+func TestJudge(t *testing.T) {
+	o, w, _ := newOwners(t, "", map[string]string{
+		setsPath + "web": thing(t, "web", map[string]any{"spec": map[string]int{"replicas": 2}}), podsPath + "a": thing(t, "a", map[string]any{"status": map[string]string{"phase": "Running"}}),
+		"/apis/apps": `{"versions":[{"version":"v1"}],"preferredVersion":{"version":"v1"}}`, "/apis/apps/v1": `{"resources":[{"name":"deployments","kind":"Deployment","namespaced":true}]}`,
+	})
+	w.answers(func(to http.ResponseWriter, r *http.Request) bool {
+		switch r.URL.Path {
+		case podsPath + "hidden":
+			refuse(to, http.StatusForbidden)
+		case kubevirt + "virtualmachines/db", "/apis/example.org":
+			http.NotFound(to, r)
+		default:
+			return false
+		}
+		return true
+	})
+	named := func(group, kind, name string) attachment.Owner {
+		return attachment.Owner{Group: group, Kind: kind, Namespace: "shop", Name: name, UID: string(uidOf(name))}
+	}
+	owners := []attachment.Owner{
+		setOwner("apps", 0), setOwner("apps", 1), setOwner("apps", 2), named("", "pod", "a"), named("", "pod", "b"), named("", "pod", "hidden"),
+		named("kubevirt.io", "VirtualMachine", "db"), {Kind: "pod", Namespace: "shop", Name: "proxy"}, named("apps", "Deployment", "x"), named("apps", "Deployment", "y"),
+		named("apps", "deployment", "z"), named("example.org", "Thing", "x"), named("apps", "Nothing", "x"),
+	}
+	want := []owner.Standing{
+		owner.Lives, owner.Lives, owner.Gone, owner.Lives, owner.Gone, owner.Unknown, owner.Unknown, owner.Unknown, owner.Gone, owner.Gone, owner.Unknown, owner.Unknown, owner.Unknown,
+	}
+	got := o.Judge(t.Context(), owners)
+	for i, j := range got {
+		if j.Owner != owners[i] || j.Standing != want[i] || j.Why == "" {
+			t.Errorf("%+v, want %s of %s", j, want[i], owners[i])
+		}
+	}
+	seen := map[string]int{}
+	for _, request := range w.asked() {
+		seen[request]++
+	}
+	for _, path := range []string{setsPath + "web", "/apis/apps/v1", podsPath + "a"} {
+		if n := seen["GET "+path]; n < 1 || n > 3 {
+			t.Errorf("%d requests for %s", n, path)
+		}
+	}
+	if n := seen["GET "+setsPath+"web"]; n != 1 {
+		t.Errorf("%d requests for the StatefulSet", n)
+	}
+	if len(o.Judge(t.Context(), nil)) != 0 {
+		t.Error("judgements of nobody")
+	}
+}
+
+// An API that hangs or is away leaves all owners, and takes no longer than it may.
+func TestJudgeWithoutTheAPI(t *testing.T) {
+	var owners []attachment.Owner
+	for i := range 40 {
+		owners = append(owners, attachment.Owner{Kind: "pod", Namespace: "shop", Name: fmt.Sprint("p", i), UID: "u"})
+	}
+	o, w, _ := newOwners(t, "", nil)
+	w.answers(func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true })
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	for _, j := range o.Judge(ctx, owners) {
+		if j.Standing != owner.Unknown || !strings.Contains(j.Why, "the Kubernetes API does not answer: ") {
+			t.Fatalf("%+v", j)
+		}
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}

@@ -1,0 +1,103 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/owner"
+)
+
+// namedForm is the form of an owner in an annotation: KIND.GROUP/NAME, and KIND/NAME for a kind of the core group, as
+// "kubectl get -o name" prints it. A kind has no dots (it is a label of RFC 1035), a group may have some, and neither has
+// a slash: there is one way to read it. It has no version: that would grow old, and is no part of what an object is.
+var namedForm = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9-]*)(?:\.([a-z0-9][a-z0-9.-]*))?/([A-Za-z0-9][A-Za-z0-9._:-]*)$`)
+
+// errNoKind says that the API has no such kind.
+var errNoKind = errors.New("the Kubernetes API has no such kind in a namespace")
+
+// named is the owner that the annotation of a pod names. The pods that name it share it, but never an address. The object
+// must be in the pod's own namespace: nobody takes an address of another one.
+func (c *Client) named(ctx context.Context, pod *metav1.ObjectMeta, value string) (decision, error) {
+	invalid := func(format string, args ...any) error {
+		return fmt.Errorf("%w: the pod's annotation %s=%q: %w", owner.ErrInvalid, ownerKey, value, fmt.Errorf(format, args...))
+	}
+	parts := namedForm.FindStringSubmatch(value)
+	if parts == nil {
+		return decision{}, invalid(`write KIND.GROUP/NAME, such as deployment.apps/web, as "kubectl get -o name" prints it`)
+	}
+	k, err := c.discover(ctx, parts[2], parts[1])
+	switch {
+	case errors.Is(err, errNoKind):
+		return decision{}, invalid("%w: name another one, or install its definition", err)
+	case err != nil:
+		return decision{}, unavailable(err)
+	case k.group == machines.group:
+		// The next launcher of a VM takes the VM's addresses over at once. They would have two pods.
+		return decision{}, invalid("the addresses of a virtual machine are those of its launcher pods: name another owner")
+	}
+	is, err := c.read(ctx, k, pod.Namespace, parts[3])
+	switch {
+	case errors.Is(err, errNotThere):
+		return decision{}, invalid("%w. It must be in the namespace %s: make it first, or correct the annotation", err, pod.Namespace)
+	case err != nil:
+		return decision{}, unavailable(err)
+	}
+	made := attachment.Owner{Group: k.group, Kind: k.name, Namespace: pod.Namespace, Name: parts[3], UID: string(is.Metadata.UID)}
+	return decision{owner: made, lasts: true, why: "an annotation of the pod names the owner"}, nil
+}
+
+// discover asks the API where the objects of a kind are. Capital letters in the name do not matter. The error matches errNoKind
+// if the API has none, or several. Only kinds with objects in namespaces count.
+func (c *Client) discover(ctx context.Context, group, name string) (kind, error) {
+	versions := []string{"v1"}
+	if group != "" {
+		var has metav1.APIGroup
+		if err := c.discovery(ctx, "/apis/"+group, &has); err != nil {
+			return kind{}, fmt.Errorf("%s: %w", group, err)
+		}
+		versions = []string{has.PreferredVersion.Version}
+		for _, v := range has.Versions {
+			if v.Version != has.PreferredVersion.Version {
+				versions = append(versions, v.Version)
+			}
+		}
+	}
+	for _, version := range versions {
+		var list metav1.APIResourceList
+		if err := c.discovery(ctx, root(group, version), &list); err != nil {
+			return kind{}, fmt.Errorf("%s: %w", root(group, version), err)
+		}
+		var found []kind
+		for _, r := range list.APIResources {
+			// The resource of a kind has no slash: "deployments/scale" is a part of one.
+			if strings.EqualFold(r.Kind, name) && r.Namespaced && !strings.Contains(r.Name, "/") {
+				found = append(found, kind{group, r.Kind, r.Name, []string{version}, metadataOnly})
+			}
+		}
+		if len(found) == 1 {
+			return found[0], nil
+		}
+	}
+	return kind{}, fmt.Errorf("%w: %s of the group %q", errNoKind, name, group)
+}
+
+// discovery reads what the API says about itself. The error matches errNoKind if it has nothing at the path.
+func (c *Client) discovery(ctx context.Context, path string, into any) error {
+	var code int
+	body, err := c.api.Get().AbsPath(path).SetHeader("Accept", wholeObject).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
+	err = answer(request{verb: "get", right: path}, code, body, err)
+	if errors.Is(err, errNotServed) {
+		return errNoKind
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(body, into)
+}

@@ -1,0 +1,126 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// Only the API's own answer about the object proves that it does not exist.
+func TestWhatAnAnswerMeans(t *testing.T) {
+	const status = `{"kind":%q,"apiVersion":%q,"status":%q,"message":"statefulsets \"web\" not found","reason":%q,"details":%s,"code":404}`
+	const details = `{"name":"web","group":"apps","kind":"statefulsets"}`
+	own := fmt.Sprintf(status, "Status", "v1", "Failure", "NotFound", details)
+	for name, test := range map[string]struct {
+		code        int
+		contentType string
+		body        string
+		is          error
+		want        string
+	}{
+		"it is there":                   {200, "application/json", `{"metadata":{"namespace":"shop","name":"web","uid":"u"}}`, nil, ""},
+		"it is not there":               {404, "application/json", own, errNotThere, `the Kubernetes API answers that it does not exist: statefulsets "web" not found`},
+		"its words in another type":     {404, "text/plain", own, errNotServed, "does not serve it"},
+		"no such kind":                  {404, "text/plain; charset=utf-8", "404 page not found\n", errNotServed, "the Kubernetes API does not serve it: /apis/apps/v1 has no statefulsets"},
+		"a proxy's page":                {404, "text/html", "<html><h1>404 Not Found</h1></html>", errNotServed, "does not serve it"},
+		"an empty 404":                  {404, "", "", errNotServed, "does not serve it"},
+		"JSON of another":               {404, "application/json", `{"type":"error","status":"404","message":"not found"}`, errNotServed, "does not serve it"},
+		"another kind of answer":        {404, "application/json", fmt.Sprintf(status, "Error", "v1", "Failure", "NotFound", details), errNotServed, "does not serve it"},
+		"another version of it":         {404, "application/json", fmt.Sprintf(status, "Status", "v2", "Failure", "NotFound", details), errNotServed, "does not serve it"},
+		"a success with 404":            {404, "application/json", fmt.Sprintf(status, "Status", "v1", "Success", "NotFound", details), errNotServed, "does not serve it"},
+		"another reason":                {404, "application/json", fmt.Sprintf(status, "Status", "v1", "Failure", "Gone", details), errNotServed, "does not serve it"},
+		"no details":                    {404, "application/json", fmt.Sprintf(status, "Status", "v1", "Failure", "NotFound", "null"), errNotServed, "does not serve it"},
+		"another name":                  {404, "application/json", strings.Replace(own, `"name":"web"`, `"name":"db"`, 1), errNotServed, "does not serve it"},
+		"another group":                 {404, "application/json", strings.Replace(own, `"group":"apps"`, `"group":"x"`, 1), errNotServed, "does not serve it"},
+		"another resource":              {404, "application/json", strings.Replace(own, `"kind":"statefulsets"`, `"kind":"namespaces"`, 1), errNotServed, "does not serve it"},
+		"the same with 410":             {410, "application/json", own, nil, `answers with an error: statefulsets "web" not found (status 410)`},
+		"refused":                       {403, "application/json", strings.Replace(own, "not found", "is forbidden", 1), nil, `refuses: statefulsets "web" is forbidden (status 403). The account of relink-agent needs the rule {apiGroups: ["apps"], resources: ["statefulsets"], verbs: ["get"]}, and the credentials of a kubelet never have it`},
+		"refused by a proxy":            {403, "text/html", "<html>", nil, "refuses: status 403, not in the API's own form"},
+		"not who it says":               {401, "application/json", own, nil, "answers with an error"},
+		"too many requests":             {429, "application/json", "", nil, "status 429, not in the API's own form"},
+		"broken":                        {500, "application/json", own, nil, "(status 500)"},
+		"away":                          {503, "text/plain", "no endpoints available", nil, "status 503"},
+		"a proxy that logs in":          {200, "text/html", "<html>log in</html>", nil, "cannot be read"},
+		"an empty answer":               {200, "application/json", "", nil, "cannot be read"},
+		"an empty object":               {200, "application/json", "{}", nil, "the answer of the Kubernetes API is not about statefulsets shop/web"},
+		"no UID":                        {200, "application/json", `{"metadata":{"namespace":"shop","name":"web"}}`, nil, "is not about"},
+		"another object":                {200, "application/json", `{"metadata":{"namespace":"shop","name":"db","uid":"u"}}`, nil, "is not about"},
+		"an object of another":          {200, "application/json", `{"metadata":{"namespace":"bank","name":"web","uid":"u"}}`, nil, "is not about"},
+		"a failure with the status 200": {200, "application/json", own, nil, "is not about"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, w, _ := newOwners(t, "", nil)
+			w.answers(func(to http.ResponseWriter, _ *http.Request) bool {
+				to.Header().Set("Content-Type", test.contentType)
+				to.WriteHeader(test.code)
+				_, _ = io.WriteString(to, test.body)
+				return true
+			})
+			got, err := o.client.read(t.Context(), sets, "shop", "web")
+			if test.want == "" {
+				if err != nil || got.Metadata.UID != "u" {
+					t.Errorf("%+v, %v", got, err)
+				}
+				return
+			}
+			for _, of := range []error{errNotThere, errNotServed, errConflict} {
+				if want := test.is != nil && errors.Is(test.is, of); errors.Is(err, of) != want {
+					t.Errorf("%v is %v", err, of)
+				}
+			}
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v, want %q", err, test.want)
+			}
+			w.wants(t, "GET "+setsPath+"web")
+		})
+	}
+}
+
+// A version that is not served says nothing. The next one is asked then, and only then.
+func TestVersions(t *testing.T) {
+	const newer, older = "/apis/apps.kruise.io/v1beta1/namespaces/shop/statefulsets/web", "/apis/apps.kruise.io/v1alpha1/namespaces/shop/statefulsets/web"
+	for name, test := range map[string]struct {
+		newer, older int
+		want         error
+		asked        []string
+	}{
+		"the newer one has it":  {200, 200, nil, []string{"GET " + newer}},
+		"the newer one has not": {404, 200, errNotThere, []string{"GET " + newer}},
+		"an old OpenKruise":     {0, 200, nil, []string{"GET " + newer, "GET " + older}},
+		"an old one has not":    {0, 404, errNotThere, []string{"GET " + newer, "GET " + older}},
+		"no OpenKruise":         {0, 0, errNotServed, []string{"GET " + newer, "GET " + older}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, w, _ := newOwners(t, "", map[string]string{newer: thing(t, "web", nil), older: thing(t, "web", nil)})
+			w.answers(func(to http.ResponseWriter, r *http.Request) bool {
+				switch map[string]int{newer: test.newer, older: test.older}[r.URL.Path] {
+				case 0:
+					http.NotFound(to, r)
+				case http.StatusNotFound:
+					missing(to, r.URL.Path)
+				default:
+					return false
+				}
+				return true
+			})
+			if _, err := o.client.read(t.Context(), kruises, "shop", "web"); !errors.Is(err, test.want) {
+				t.Errorf("%v, want %v", err, test.want)
+			}
+			w.wants(t, test.asked...)
+		})
+	}
+}
+
+// A name that leads elsewhere is not asked for.
+func TestANameThatIsAPath(t *testing.T) {
+	o, w, _ := newOwners(t, "", nil)
+	for _, name := range []string{"", ".", "..", "../../secrets/x", "a/b", "a%2fb"} {
+		if _, err := o.client.read(t.Context(), sets, "shop", name); err == nil || errors.Is(err, errNotThere) || errors.Is(err, errNotServed) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	w.wants(t)
+}

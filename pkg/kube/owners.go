@@ -1,0 +1,256 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/lru"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/owner"
+)
+
+const (
+	// askLimit bounds the time of Ask and of Fulfil. A container runtime waits meanwhile.
+	askLimit = 2 * time.Second
+	// betweenTries is the time between two questions about a pod that the API refuses.
+	betweenTries = 100 * time.Millisecond
+	// mostVerified is the number of pods whose owners are kept. A node has 110 pods by default.
+	mostVerified = 1024
+)
+
+// Owners answers who owns the addresses of a pod, by the Kubernetes API. It implements owner.Asker and owner.Judge, and its
+// methods may be called at any time. It has what it needs to know of the node's pods while Run runs. Before, and without the
+// API's watch, it asks for each pod.
+type Owners struct {
+	client *Client
+	log    *slog.Logger
+	// watch is nil if the node has no name: it does not watch the pods of all nodes.
+	watch *podWatch
+	// verified has a verified by the UID of a pod. An owner does not change while the pod lives, and no UID comes twice.
+	verified *lru.Cache
+}
+
+// verified is the owner of a pod that was found, and what it was found by.
+type verified struct {
+	controller metav1.OwnerReference
+	named      string
+	decision   decision
+}
+
+var (
+	_ owner.Asker = (*Owners)(nil)
+	_ owner.Judge = (*Owners)(nil)
+)
+
+// NewOwners returns Owners that know the pods of the node. node is its name in Kubernetes. If it is empty, nothing is watched.
+func NewOwners(client *Client, node string, log *slog.Logger) *Owners {
+	o := &Owners{client: client, log: log, verified: lru.New(mostVerified)}
+	if node != "" {
+		o.watch = newPodWatch(client.watcher, node, log)
+	}
+	return o
+}
+
+// Run watches the node's pods until ctx ends. It is called once. If the API goes away it tries again, and the log says it
+// once.
+func (o *Owners) Run(ctx context.Context) {
+	if o.watch == nil {
+		<-ctx.Done()
+		return
+	}
+	// client-go would log each try.
+	o.watch.informer.RunWithContext(klog.NewContext(ctx, klog.Logger{}))
+}
+
+// unavailable makes an error match owner.ErrUnavailable.
+func unavailable(err error) error { return fmt.Errorf("%w: %w", owner.ErrUnavailable, err) }
+
+// Ask implements owner.Asker. It takes at most askLimit, and some microseconds if the pod and its owner were seen before.
+func (o *Owners) Ask(ctx context.Context, q owner.Question) (owner.Answer, error) {
+	if err := q.Pod.Validate(); err != nil {
+		return owner.Answer{}, fmt.Errorf("%w: %w", owner.ErrInvalid, err)
+	}
+	if isHash(q.Pod.UID) {
+		return byName(q.Pod, "the UID is the hash of a static pod's manifest").answer(), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	pod, seen, err := o.pod(ctx, q.Pod)
+	if err != nil {
+		return owner.Answer{}, err
+	}
+	if isMirror(pod, q.Pod.UID) {
+		return byName(q.Pod, "the pod is the mirror of a static pod").answer(), nil
+	}
+	static, err := staticOf(pod.Annotations, q.Network, q.IfName)
+	if err != nil {
+		return owner.Answer{}, err
+	}
+	d, err := o.decide(ctx, pod)
+	if err != nil {
+		return owner.Answer{}, err
+	}
+	a := d.answer()
+	if a.Static = static; static != nil {
+		if static.Replica, err = d.replica(); err != nil {
+			return owner.Answer{}, err
+		}
+	}
+	if q.Claims {
+		a.Claim, err = o.claim(ctx, q, pod, seen)
+	}
+	if err != nil {
+		return owner.Answer{}, err
+	}
+	return a, nil
+}
+
+func (d decision) answer() owner.Answer {
+	return owner.Answer{Owner: d.owner, Lasts: d.lasts, Alone: d.alone}
+}
+
+// isHash says that the UID is of a static pod: 32 hexadecimal digits, the kubelet's hash of the manifest and of the
+// node's name (applyDefaults in pkg/kubelet/config). The API gives each object a UUID with dashes, and lets nobody choose
+// it (FillObjectMetaSystemFields in k8s.io/apiserver). So no pod of the API can be taken for a static one. An owner without
+// a UID is never the same as one of the API, which has a UID.
+//
+// Static pods start before the API, which may need them. So their answer needs no API, and is the same whether the API
+// runs or not: their annotations are never read.
+func isHash(uid string) bool {
+	if len(uid) != 32 {
+		return false
+	}
+	for i := range len(uid) {
+		if c := uid[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// isMirror says that the pod in the API is the mirror of the static pod with the UID. A manifest can have a UID of its own,
+// and an old runtime gives none. No kubelet runs a pod with this annotation that is not its own mirror.
+func isMirror(pod *metav1.ObjectMeta, uid string) bool {
+	mirror, is := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	return is && mirror != "" && string(pod.UID) != uid && (uid == "" || uid == mirror)
+}
+
+// pod returns the metadata of a pod. seen says that they are from the watch, and can be a moment old.
+//
+// With the credentials of a kubelet, the API refuses a pod for some milliseconds after it has given it to the node: its
+// authorizer has not heard of that yet. So a refusal counts only if it stays.
+func (o *Owners) pod(ctx context.Context, asked attachment.Pod) (pod *metav1.ObjectMeta, seen bool, err error) {
+	for try := 1; ; try++ {
+		if o.watch != nil { // No pod in the API is without a UID.
+			if pod := o.watch.pod(asked.Namespace, asked.Name); pod != nil && string(pod.UID) == asked.UID {
+				return pod, true, nil
+			}
+		}
+		pod, err = o.live(ctx, asked)
+		if !errors.Is(err, errRefused) || try == mostTries {
+			return pod, false, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, false, err
+		case <-time.After(betweenTries):
+		}
+	}
+}
+
+// live asks the API for a pod.
+func (o *Owners) live(ctx context.Context, asked attachment.Pod) (*metav1.ObjectMeta, error) {
+	made, err := o.client.read(ctx, metadataOf(pods), asked.Namespace, asked.Name)
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("the pod %s: %w", asked, err))
+	}
+	pod := &made.Metadata
+	if uid := string(pod.UID); asked.UID != "" && uid != asked.UID && !isMirror(pod, asked.UID) {
+		return nil, unavailable(fmt.Errorf("the pod %s with the UID %s is not in the API: the one of that name has the UID %s", asked, asked.UID, uid))
+	}
+	return pod, nil
+}
+
+// decide finds the owner of the pod, as it was found before if nothing has changed.
+func (o *Owners) decide(ctx context.Context, pod *metav1.ObjectMeta) (decision, error) {
+	now := verified{named: pod.Annotations[ownerKey]}
+	if r := metav1.GetControllerOfNoCopy(pod); r != nil {
+		now.controller = metav1.OwnerReference{APIVersion: r.APIVersion, Kind: r.Kind, Name: r.Name, UID: r.UID}
+	}
+	if found, is := o.verified.Get(pod.UID); is {
+		if was := found.(verified); was.controller == now.controller && was.named == now.named {
+			return was.decision, nil
+		}
+	}
+	d, sure, err := o.ask(ctx, pod)
+	if err != nil {
+		return decision{}, err
+	}
+	if now.decision = d; sure {
+		o.verified.Add(pod.UID, now)
+	}
+	o.log.Debug("the owner of a pod's addresses", "pod", attachment.Pod{Namespace: pod.Namespace, Name: pod.Name}, "owner", d.owner, "why", d.why)
+	return d, nil
+}
+
+// ask finds the owner of the pod by the API. sure says that it can be kept: all that the pod refers to was there.
+func (o *Owners) ask(ctx context.Context, pod *metav1.ObjectMeta) (d decision, sure bool, err error) {
+	if value, is := pod.Annotations[ownerKey]; is {
+		d, err = o.client.named(ctx, pod, value)
+		return d, true, err
+	}
+	var seen []sighting
+	sure = true
+	for {
+		d, next := decide(pod, seen)
+		if next == nil {
+			return d, sure, nil
+		}
+		s, err := o.client.sight(ctx, pod.Namespace, next)
+		if err != nil {
+			return decision{}, false, unavailable(fmt.Errorf("the %s %s, which controls the pod %s/%s: %w", next.Kind, next.Name, pod.Namespace, pod.Name, err))
+		}
+		sure = sure && s.is
+		seen = append(seen, s)
+	}
+}
+
+// sight looks for the object that a reference names. An object refers to others of its own namespace only.
+func (c *Client) sight(ctx context.Context, namespace string, r *metav1.OwnerReference) (sighting, error) {
+	k, _ := kindOf(r) // decide asks for no others.
+	made, err := c.read(ctx, k, namespace, r.Name)
+	switch {
+	case errors.Is(err, errNotThere):
+		return sighting{}, nil
+	case err != nil:
+		return sighting{}, err
+	}
+	s := sighting{is: made.Metadata.UID == r.UID, controller: metav1.GetControllerOf(&made.Metadata)}
+	if k.resource == sets.resource {
+		s.scale, s.scaleErr = scaleOf(made.Spec)
+	}
+	return s, nil
+}
+
+// claim returns the IPAMClaim of the interface, nil for none. An interface can be added to a running pod: then the watch may
+// not have the annotation yet that the runtime has seen. The first interface was there from the beginning.
+func (o *Owners) claim(ctx context.Context, q owner.Question, pod *metav1.ObjectMeta, seen bool) (*owner.Claim, error) {
+	name, listed, err := claimOf(pod, q.IfName)
+	if err == nil && !listed && seen && q.IfName != firstIfName {
+		if pod, err = o.live(ctx, q.Pod); err != nil {
+			return nil, err
+		}
+		name, _, err = claimOf(pod, q.IfName)
+	}
+	if err != nil || name == "" {
+		return nil, err
+	}
+	return o.client.claim(ctx, q.Pod.Namespace, name, q.Network)
+}

@@ -1,0 +1,109 @@
+package kube
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// scale says which ordinals the pods of a StatefulSet have: the first replicas ordinals from start on that are not reserved.
+//
+// Kubernetes counts so in [start, start+replicas). OpenKruise leaves out the ordinals of spec.reserveOrdinals, and takes
+// the next ones for them (getStatefulSetReplicasRange in pkg/controller/statefulset).
+type scale struct {
+	start, replicas int
+	// reserved are in order, and do not touch each other.
+	reserved []span
+}
+
+// span are the ordinals from first to last, both included.
+type span struct{ first, last int }
+
+// scaleOf reads the spec of a StatefulSet. The error says what is missing or wrong in it.
+func scaleOf(spec json.RawMessage) (scale, error) {
+	var is struct {
+		Replicas *int32 `json:"replicas"`
+		Ordinals struct {
+			Start int32 `json:"start"`
+		} `json:"ordinals"`
+		ReserveOrdinals []intstr.IntOrString `json:"reserveOrdinals"`
+	}
+	if err := json.Unmarshal(spec, &is); err != nil {
+		return scale{}, fmt.Errorf("its spec cannot be read: %w", err)
+	}
+	if is.Replicas == nil {
+		return scale{}, fmt.Errorf("its spec has no replicas")
+	}
+	s := scale{start: int(is.Ordinals.Start), replicas: int(*is.Replicas)}
+	var reserved []span
+	for _, value := range is.ReserveOrdinals {
+		one, err := spanOf(value)
+		if err != nil {
+			return scale{}, err
+		}
+		reserved = append(reserved, one)
+	}
+	s.reserved = joined(reserved)
+	return s, nil
+}
+
+// spanOf reads an element of reserveOrdinals: a number, or two of them such as "3-5". OpenKruise refuses others, or ignores
+// all elements because of one. Which ordinals are in use is not known then.
+func spanOf(value intstr.IntOrString) (span, error) {
+	if value.Type == intstr.Int {
+		return span{value.IntValue(), value.IntValue()}, nil
+	}
+	first, last, found := strings.Cut(value.StrVal, "-")
+	from, err := strconv.ParseUint(first, 10, 31)
+	to, err2 := strconv.ParseUint(last, 10, 31)
+	if !found || err != nil || err2 != nil || from > to {
+		return span{}, fmt.Errorf("its reserveOrdinals have %q, which is no number and no range such as 3-5", value.StrVal)
+	}
+	return span{int(from), int(to)}, nil
+}
+
+// joined returns the spans in order. Those that overlap or touch become one.
+func joined(spans []span) []span {
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.first, b.first) })
+	var all []span
+	for _, s := range spans {
+		if n := len(all); n > 0 && s.first <= all[n-1].last+1 {
+			all[n-1].last = max(all[n-1].last, s.last)
+			continue
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// position is the number of the ordinal among those that can be in use: 0 for the first. Otherwise why says why no pod has
+// the ordinal.
+func (s scale) position(ordinal int) (position int, why string) {
+	if ordinal < s.start {
+		return 0, fmt.Sprintf("its ordinals begin with %d", s.start)
+	}
+	position = ordinal - s.start
+	for _, r := range s.reserved {
+		if r.first <= ordinal && ordinal <= r.last {
+			return 0, fmt.Sprintf("its reserveOrdinals leave out ordinal %d", ordinal)
+		}
+		if first, last := max(r.first, s.start), min(r.last, ordinal); first <= last {
+			position -= last - first + 1
+		}
+	}
+	return position, ""
+}
+
+// unused is empty if a pod has the ordinal, and otherwise says why no pod has it.
+func (s scale) unused(ordinal int) string {
+	position, why := s.position(ordinal)
+	if why == "" && position >= s.replicas {
+		why = fmt.Sprintf("it is scaled to %d replicas, and ordinal %d would be number %d of them", s.replicas, ordinal, position+1)
+	}
+	return why
+}

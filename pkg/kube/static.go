@@ -1,0 +1,82 @@
+package kube
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/relink-cni/relink/pkg/owner"
+)
+
+const (
+	// annotations is what the keys of relink's annotations begin with.
+	annotations = "ipam.relink.dev/"
+	// ownerKey names the owner of a pod's addresses. A network with the name "owner" has no annotation of its own.
+	ownerKey = annotations + "owner"
+)
+
+// staticOf returns the addresses that the pod's annotations ask for, nil for none. The annotation for one interface,
+// NETWORK.IFNAME, comes before the one for the network.
+//
+// A key is built and looked up, and never taken apart: names of networks and of interfaces can have dots. So one key can
+// be for two attachments of a pod: "lan.net1" is for the interface net1 on the network lan, and for the network lan.net1.
+// Both take it. That is safe: an address is given only if it is in the network's ranges and nobody has it. Who needs two
+// answers renames a network.
+//
+// Kubernetes allows 63 characters after the slash. A network with a longer name has no annotation.
+func staticOf(all map[string]string, network, ifName string) (*owner.Static, error) {
+	for _, key := range []string{annotations + network + "." + ifName, annotations + network} {
+		value, is := all[key]
+		if !is || key == ownerKey {
+			continue
+		}
+		addresses, err := addressesOf(value)
+		if err != nil {
+			return nil, fmt.Errorf("%w: the pod's annotation %s=%q: %w. Write addresses with commas between them, such as 10.3.0.7,fd00::7", owner.ErrInvalid, key, value, err)
+		}
+		return &owner.Static{Key: key, Addresses: addresses}, nil
+	}
+	return nil, nil
+}
+
+// addressesOf reads addresses with commas between them. As in Multus, an address can have a prefix length, which does not
+// count: that of the network's range does.
+func addressesOf(value string) ([]netip.Addr, error) {
+	var all []netip.Addr
+	for text := range strings.SplitSeq(value, ",") {
+		text = strings.TrimSpace(text)
+		address, err := netip.ParseAddr(text)
+		if prefix, err2 := netip.ParsePrefix(text); err2 == nil {
+			address, err = prefix.Addr(), nil
+		}
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%q is no address", text)
+		case address.Zone() != "":
+			return nil, fmt.Errorf("%q names an interface, which an address cannot have here", text)
+		case address.Is4In6():
+			return nil, fmt.Errorf("%q is the IPv4 address %s in another form: write it so", text, address.Unmap())
+		case slices.Contains(all, address):
+			return nil, fmt.Errorf("%s is there twice", address)
+		}
+		all = append(all, address)
+	}
+	return all, nil
+}
+
+// replica returns which of a static list's addresses the pod of the decision gets. It is nil for an owner without ordinals.
+func (d decision) replica() (*int, error) {
+	ordinal, is := d.owner.Ordinal.Number()
+	if !is {
+		return nil, nil
+	}
+	if d.scaleErr != nil {
+		return nil, fmt.Errorf("%w: which of the addresses the pod gets is not known: the StatefulSet %s/%s: %w", owner.ErrUnavailable, d.owner.Namespace, d.owner.Name, d.scaleErr)
+	}
+	position, why := d.scale.position(ordinal)
+	if why != "" {
+		return nil, fmt.Errorf("%w: which of the addresses the pod gets is not known: the StatefulSet %s/%s: %s", owner.ErrUnavailable, d.owner.Namespace, d.owner.Name, why)
+	}
+	return &position, nil
+}

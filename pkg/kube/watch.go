@@ -1,0 +1,113 @@
+package kube
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/relink-cni/relink/pkg/printable"
+)
+
+// podWatch keeps what counts of the pods of a node.
+type podWatch struct {
+	informer cache.SharedIndexInformer
+	log      *slog.Logger
+
+	mu sync.Mutex
+	// away says that the last request has failed.
+	away bool
+}
+
+func newPodWatch(client metadata.Interface, node string, log *slog.Logger) *podWatch {
+	w := &podWatch{log: log}
+	api := client.Resource(corev1.SchemeGroupVersion.WithResource(pods.resource))
+	// The selector is the one that a kubelet's credentials allow.
+	mine := fields.OneTermEqualSelector("spec.nodeName", node).String()
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			ctx, cancel := context.WithTimeout(ctx, requestLimit)
+			defer cancel()
+			o.FieldSelector = mine
+			list, err := api.List(ctx, o)
+			w.answered(err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = mine
+			events, err := api.Watch(ctx, o)
+			// An API older than Kubernetes 1.32 does not begin a watch with a list. client-go lists then.
+			if o.SendInitialEvents == nil || !apierrors.IsInvalid(err) {
+				w.answered(err)
+			}
+			return events, err
+		},
+	}
+	w.informer = cache.NewSharedIndexInformer(lw, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{})
+	// Both fail only after the informer has started.
+	_ = w.informer.SetTransform(func(o any) (any, error) { return reduced(o), nil })
+	_ = w.informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}) // answered has said it.
+	return w
+}
+
+// answered logs that the API stops answering, and that it answers again, each once.
+func (w *podWatch) answered(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case err != nil && !w.away:
+		w.log.Warn("the Kubernetes API does not show the pods of this node: new pods are asked for one by one", "error", printable.Joined(err))
+	case err == nil && w.away:
+		w.log.Info("the Kubernetes API shows the pods of this node again")
+	}
+	w.away = err != nil
+}
+
+// pod returns what was last seen of a pod, nil for nothing. It belongs to the watch, and is not to be changed.
+func (w *podWatch) pod(namespace, name string) *metav1.ObjectMeta {
+	o, is, err := w.informer.GetStore().GetByKey(cache.NewObjectName(namespace, name).String())
+	if err != nil || !is {
+		return nil
+	}
+	return &o.(*metav1.PartialObjectMetadata).ObjectMeta
+}
+
+// reduced leaves only what counts of a pod. The rest can be 256 KB of annotations.
+func reduced(o any) any {
+	pod, is := o.(*metav1.PartialObjectMetadata)
+	if !is {
+		return o // cache.DeletedFinalStateUnknown
+	}
+	less := metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}
+	if r := metav1.GetControllerOf(pod); r != nil {
+		less.OwnerReferences = []metav1.OwnerReference{*r}
+	}
+	if index, is := pod.Labels[appsv1.PodIndexLabel]; is {
+		less.Labels = map[string]string{appsv1.PodIndexLabel: index}
+	}
+	maps.DeleteFunc(pod.Annotations, func(key, _ string) bool { return !counts(key) })
+	if len(pod.Annotations) > 0 {
+		less.Annotations = maps.Clone(pod.Annotations)
+	}
+	return &metav1.PartialObjectMetadata{TypeMeta: pod.TypeMeta, ObjectMeta: less}
+}
+
+// counts says that an annotation of a pod is looked at.
+func counts(key string) bool {
+	switch key {
+	case corev1.MirrorPodAnnotationKey, networksKey, defaultNetworkKey:
+		return true
+	}
+	return strings.HasPrefix(key, annotations)
+}
