@@ -104,29 +104,41 @@ func TestDaemonSet(t *testing.T) {
 	}
 }
 
-// The agent may write events and get single pods by their names, and nothing else. Its container has the token for that.
+// The agent may write events, read pods and owners, and write the status of IPAMClaims, and nothing else. Its container has the
+// token for that. test/cluster shows that the agent needs each of the rules.
 func TestRightsInTheAPI(t *testing.T) {
-	want := []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
-		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}},
+	rule := func(group, resources, verbs string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs)}
+	}
+	want := map[string][]rbacv1.PolicyRule{
+		"relink-agent": {rule("", "events", "create patch"), rule("", "pods", "get")},
+		"relink-agent-owners": {
+			rule("", "pods", "get list watch"), rule("apps", "statefulsets", "get list watch"), rule("apps.kruise.io", "statefulsets", "get list watch"),
+			rule("kubevirt.io", "virtualmachines virtualmachineinstances", "get list watch"),
+			rule("k8s.cni.cncf.io", "ipamclaims", "get"), rule("k8s.cni.cncf.io", "ipamclaims/status", "patch"),
+		},
 	}
 	pod := daemonSet(t, "base").Spec.Template.Spec
 	subject := rbacv1.Subject{Kind: "ServiceAccount", Name: pod.ServiceAccountName, Namespace: "relink-system"}
-	var role *rbacv1.ClusterRole
-	var binding *rbacv1.ClusterRoleBinding
+	roles, bound := map[string][]rbacv1.PolicyRule{}, map[string][]rbacv1.PolicyRule{}
 	for _, o := range built(t, "base") {
-		switch o := o.(type) {
-		case *rbacv1.ClusterRole:
-			role = o
-		case *rbacv1.ClusterRoleBinding:
-			binding = o
+		if role, is := o.(*rbacv1.ClusterRole); is {
+			roles[role.Name] = role.Rules
 		}
 	}
-	if role == nil || !cmp.Equal(role.Rules, want) {
-		t.Errorf("the role is %+v", role)
+	for _, o := range built(t, "base") {
+		if binding, is := o.(*rbacv1.ClusterRoleBinding); is {
+			bound[binding.RoleRef.Name] = roles[binding.RoleRef.Name]
+			if !slices.Equal(binding.Subjects, []rbacv1.Subject{subject}) {
+				t.Errorf("%s is bound to %+v, want %+v", binding.RoleRef.Name, binding.Subjects, subject)
+			}
+		}
 	}
-	if binding == nil || binding.RoleRef.Name != role.Name || !slices.Equal(binding.Subjects, []rbacv1.Subject{subject}) {
-		t.Errorf("the binding is %+v, want one of %+v", binding, subject)
+	if diff := cmp.Diff(want, roles); diff != "" {
+		t.Errorf("the roles differ:\n%s", diff)
+	}
+	if diff := cmp.Diff(want, bound); diff != "" {
+		t.Errorf("the roles of the agent differ:\n%s", diff)
 	}
 	if pod.AutomountServiceAccountToken == nil || !*pod.AutomountServiceAccountToken {
 		t.Error("the agent gets no token")
@@ -160,8 +172,8 @@ func TestVolumes(t *testing.T) {
 func TestExamples(t *testing.T) {
 	for dir, bin := range map[string]string{"examples/registry": "/opt/cni/bin", "examples/k3s": "/var/lib/rancher/k3s/data/cni"} {
 		objects, pod := built(t, dir), daemonSet(t, dir).Spec.Template.Spec
-		if len(objects) != 5 {
-			t.Errorf("%s has %d objects, want a Namespace, a ServiceAccount, its ClusterRole and ClusterRoleBinding, and a DaemonSet", dir, len(objects))
+		if len(objects) != 7 {
+			t.Errorf("%s has %d objects, want a Namespace, a ServiceAccount, its two ClusterRoles and ClusterRoleBindings, and a DaemonSet", dir, len(objects))
 		}
 		for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 			if c.Image != "registry.example/relink:v1.0.0" {

@@ -1,0 +1,173 @@
+package cluster
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kube"
+	"github.com/relink-cni/relink/pkg/owner"
+	"github.com/relink-cni/relink/test/node"
+)
+
+// m is a part of an object of the API.
+type m = map[string]any
+
+// definition makes a CustomResourceDefinition, with the status apart as in the real ones, and waits until the API serves it.
+func (a *api) definition(t *testing.T, group, kind, plural string, versions []string, status m) {
+	t.Helper()
+	loose := m{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
+	if status == nil {
+		status = loose
+	}
+	schema := m{"openAPIV3Schema": m{"type": "object", "properties": m{"spec": loose, "status": status}}}
+	var all []m
+	for i, v := range versions {
+		all = append(all, m{"name": v, "served": true, "storage": i == 0, "schema": schema, "subresources": m{"status": m{}}})
+	}
+	a.create(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", m{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": m{"name": plural + "." + group},
+		"spec": m{"group": group, "scope": "Namespaced", "names": m{"kind": kind, "plural": plural, "singular": strings.ToLower(kind)}, "versions": all},
+	}, &struct{}{})
+	await(t, 20*time.Second, plural, func() bool {
+		_, status := a.try(http.MethodGet, "/apis/"+group+"/"+versions[0]+"/"+plural, "", nil)
+		return status == http.StatusOK
+	})
+}
+
+// collections are the paths of the kinds in a namespace.
+var collections = map[string]string{
+	"Pod": "/api/v1/namespaces/%s/pods", "StatefulSet.apps": "/apis/apps/v1/namespaces/%s/statefulsets",
+	"StatefulSet.apps.kruise.io": "/apis/apps.kruise.io/v1beta1/namespaces/%s/statefulsets",
+	"VirtualMachine.kubevirt.io": "/apis/kubevirt.io/v1/namespaces/%s/virtualmachines", "VirtualMachineInstance.kubevirt.io": "/apis/kubevirt.io/v1/namespaces/%s/virtualmachineinstances",
+	"IPAMClaim.k8s.cni.cncf.io": "/apis/k8s.cni.cncf.io/v1alpha1/namespaces/%s/ipamclaims", "ConfigMap": "/api/v1/namespaces/%s/configmaps",
+}
+
+// made is an object that the test has made.
+type made struct {
+	kind, namespace, name string
+	uid                   types.UID
+}
+
+func (o made) path() string { return fmt.Sprintf(collections[o.kind], o.namespace) + "/" + o.name }
+
+// make makes an object of the kind, which has the form KIND.GROUP. more are parts of it, and of its metadata if they begin with "metadata.".
+func (a *api) make(t *testing.T, kind, namespace, name string, more m) made {
+	t.Helper()
+	metadata := m{"name": name}
+	bare, group, _ := strings.Cut(kind, ".")
+	version := map[string]string{"": "v1", "apps": "apps/v1", "apps.kruise.io": "apps.kruise.io/v1beta1", "kubevirt.io": "kubevirt.io/v1", "k8s.cni.cncf.io": "k8s.cni.cncf.io/v1alpha1"}[group]
+	o := m{"apiVersion": version, "kind": bare, "metadata": metadata}
+	for key, value := range more {
+		if inside, is := strings.CutPrefix(key, "metadata."); is {
+			metadata[inside] = value
+			continue
+		}
+		o[key] = value
+	}
+	var answer metav1.PartialObjectMetadata
+	a.create(t, fmt.Sprintf(collections[kind], namespace), o, &answer)
+	return made{kind, namespace, name, answer.UID}
+}
+
+// by is metadata that say that the object controls another one.
+func by(o made) m {
+	bare, group, _ := strings.Cut(o.kind, ".")
+	version := "v1"
+	switch group {
+	case "apps.kruise.io":
+		version = group + "/v1beta1"
+	case "":
+	default:
+		version = group + "/v1"
+	}
+	return m{"metadata.ownerReferences": []m{{"apiVersion": version, "kind": bare, "name": o.name, "uid": o.uid, "controller": true}}}
+}
+
+func with(parts ...m) m {
+	all := m{}
+	for _, p := range parts {
+		maps.Copy(all, p)
+	}
+	return all
+}
+
+func annotated(key, value string) m { return m{"metadata.annotations": m{key: value}} }
+
+// podOn makes a pod on node1, with parts as for make.
+func (a *api) podOn(t *testing.T, namespace, name string, parts ...m) made {
+	t.Helper()
+	spec := m{"spec": m{"nodeName": "node1", "containers": []m{{"name": "c", "image": "i"}}}}
+	return a.make(t, "Pod", namespace, name, with(append([]m{spec}, parts...)...))
+}
+
+// setOf makes a StatefulSet with a spec.
+func (a *api) setOf(t *testing.T, kind, namespace, name string, spec m) made {
+	t.Helper()
+	labels := m{"app": name}
+	full := m{"serviceName": name, "selector": m{"matchLabels": labels}, "template": m{"metadata": m{"labels": labels}, "spec": m{"containers": []m{{"name": "c", "image": "i"}}}}}
+	return a.make(t, kind, namespace, name, m{"spec": with(full, spec)})
+}
+
+func (a *api) delete(t *testing.T, o made) {
+	t.Helper()
+	a.ask(t, http.MethodDelete, o.path()+"?gracePeriodSeconds=0", "", nil)
+}
+
+func (a *api) merge(t *testing.T, path string, change m) {
+	t.Helper()
+	b, err := json.Marshal(change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.ask(t, http.MethodPatch, path, "application/merge-patch+json", b)
+}
+
+// owners returns Owners with the rights of the agent's service account, and their log.
+func (a *api) owners(t *testing.T) (*kube.Owners, *node.Log) {
+	t.Helper()
+	user := "{token: " + a.token(t) + "}"
+	return connected(t, a, "agent.conf", user)
+}
+
+// connected returns Owners with the credentials of user, which is YAML as in a kubeconfig file. They know the pods of node1.
+func connected(t *testing.T, a *api, file, user string) (*kube.Owners, *node.Log) {
+	t.Helper()
+	ca := base64.StdEncoding.EncodeToString([]byte(read(t, a.path("ca.crt"))))
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: 'https://%s', certificate-authority-data: %s}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: %s}]\n", apiAddress, ca, user)
+	if err := os.WriteFile(a.path(file), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := &node.Log{}
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	client, err := kube.Connect(a.path(file), logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := kube.NewOwners(client, "node1", logger)
+	return o, log
+}
+
+func question(pod made) owner.Question {
+	return owner.Question{Pod: attachment.Pod{Namespace: pod.namespace, Name: pod.name, UID: string(pod.uid)}, Network: "lan", IfName: "eth0"}
+}
+
+func lasting(of made, ordinal attachment.Ordinal) owner.Answer {
+	kind, group, _ := strings.Cut(of.kind, ".")
+	return owner.Answer{Owner: attachment.Owner{Group: group, Kind: kind, Namespace: of.namespace, Name: of.name, UID: string(of.uid), Ordinal: ordinal}, Lasts: true, Alone: true}
+}
+
+func itself(pod made) owner.Answer {
+	return owner.Answer{Owner: attachment.Owner{Kind: "pod", Namespace: pod.namespace, Name: pod.name, UID: string(pod.uid)}, Alone: true}
+}
