@@ -59,7 +59,7 @@ func aboutOwners(err error) error {
 }
 
 // judging is how long the agent may take to judge MostOwners: it asks the API about each of them.
-const judging = 30 * time.Second
+const judging = 40 * time.Second
 
 // Judge has the agent ask the API about each owner. It is owner.Judge's. Owners of which the agent says nothing are unknown.
 func (c Client) Judge(ctx context.Context, owners []attachment.Owner) []owner.Judgement {

@@ -7,6 +7,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/agent/gc"
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/control/serve"
 	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/sandbox"
@@ -20,17 +21,17 @@ const (
 )
 
 // newKeeper returns what audits the node.
-func newKeeper(opts options, leaseDir string, runtime sandbox.Runtime) *gc.Keeper {
+func newKeeper(opts options, leaseDir string, asked serve.Sources) *gc.Keeper {
 	return gc.New(gc.Options{
-		Sources: func() (audit.Sources, error) { return auditSources(opts, leaseDir, runtime) },
+		Sources: func() (audit.Sources, error) { return auditSources(opts, leaseDir, asked) },
 		First:   min(firstAudit, opts.auditEvery), Every: opts.auditEvery, OnlyAudit: !opts.gc, Log: opts.log,
 	})
 }
 
 // auditSources opens what an audit reads.
-func auditSources(opts options, leaseDir string, runtime sandbox.Runtime) (audit.Sources, error) {
+func auditSources(opts options, leaseDir string, asked serve.Sources) (audit.Sources, error) {
 	from := audit.Sources{
-		Store: opts.store, LeaseDir: leaseDir, Runtime: runtime, CacheDir: cnicache.DefaultDir, AllProcesses: sandbox.SeesAllProcesses(),
+		Store: opts.store, LeaseDir: leaseDir, Runtime: asked.Runtime, CacheDir: cnicache.DefaultDir, AllProcesses: sandbox.SeesAllProcesses(),
 	}
 	networks, err := lease.Networks(leaseDir)
 	if err != nil {
@@ -43,7 +44,11 @@ func auditSources(opts options, leaseDir string, runtime sandbox.Runtime) (audit
 		}
 		from.Leases = append(from.Leases, store)
 	}
-	from.Nobody = "no Kubernetes API is configured: nobody knows whether the owners of reserved addresses are gone, so all reservations are kept"
+	if asked.Owners == nil {
+		from.Nobody = "no Kubernetes API is configured: nobody knows whether the owners of reserved addresses are gone, so all reservations are kept"
+		return from, nil
+	}
+	from.Judge = asked.Owners
 	return from, nil
 }
 

@@ -35,11 +35,15 @@ func run(ctx context.Context, opts options) error {
 	defer runtime.Close()
 	numbers := metrics.New(cniplugin.Version, leases)
 	observers := agent.Observers{numbers}
+	sources := serve.Sources{Runtime: runtime}
 	var recorder *kube.Recorder
+	var owners *kube.Owners
 	if opts.api != nil {
 		recorder = kube.NewRecorder(opts.api, "relink-agent", nodeName(), opts.log)
 		numbers.ShowPodEvents(recorder.Counts)
 		observers = append(observers, podevents.To(recorder))
+		owners = kube.NewOwners(opts.api, nodeName(), opts.log)
+		sources.Owners = owners
 	}
 	ready := make(chan struct{})
 	a, err := agent.New(agent.Options{
@@ -56,20 +60,20 @@ func run(ctx context.Context, opts options) error {
 	}
 	defer a.Close()
 	numbers.Show(a)
-	audits := newKeeper(opts, leases, runtime)
+	audits := newKeeper(opts, leases, sources)
 	numbers.ShowAudits(audits)
 	pages := map[string]http.Handler{
 		"GET /healthz": answering(a.Healthy), "GET /readyz": answering(isReady(ready)), "GET /metrics": numbers.Handler(),
 	}
-	sources := serve.Sources{Runtime: runtime}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.Run(ctx) })
 	group.Go(func() error { return serve.Serve(ctx, listener, serve.Handler(audited{a, audits}, sources, pages)) })
 	if opts.auditEvery > 0 {
 		group.Go(func() error { audits.Run(ctx); return nil })
 	}
-	if recorder != nil {
+	if opts.api != nil {
 		group.Go(func() error { recorder.Run(ctx); return nil })
+		group.Go(func() error { owners.Run(ctx); return nil })
 	}
 	if opts.metricsListen != "" {
 		group.Go(func() error { publish(ctx, opts.metricsListen, pages, opts.log); return nil })

@@ -97,8 +97,9 @@ func refuse(w http.ResponseWriter, status int, err error) {
 // Limits of a request. A slower client loses its connection.
 const (
 	readLimit = 2 * time.Second
-	// writeLimit includes the wait of a pause for restores that are under way.
-	writeLimit = 30 * time.Second
+	// writeLimit includes the wait of a pause for restores that are under way, and that for the Kubernetes API: it is
+	// asked about many owners for 30 s.
+	writeLimit = 40 * time.Second
 	mostHeader = 8 << 10
 )
 
