@@ -45,7 +45,11 @@ func (w *World) askRuntime(ctx context.Context, from Sources) {
 	for _, t := range told {
 		w.Sandboxes.Runtime[t.ContainerID] = t
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, sandbox.ErrNoRuntime): // Such a node may have pods of cnitool only.
+		w.Sandboxes.NotAsked = err.Error()
+		w.Notes = append(w.Notes, "no container runtime was asked, so no sandbox is proven gone: "+err.Error())
+	case err != nil:
 		w.Sandboxes.NotAsked = err.Error()
 		w.Problems = append(w.Problems, "the container runtime did not tell of all its sandboxes: "+err.Error())
 	}

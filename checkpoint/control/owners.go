@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -101,7 +102,10 @@ func (c Client) Sandboxes(ctx context.Context) ([]sandbox.OfRuntime, error) {
 	if err := c.do(ctx, "GET", SandboxesPath, nil, &s); err != nil {
 		return nil, err
 	}
-	if s.Incomplete != "" {
+	switch {
+	case s.NoRuntime:
+		return s.Sandboxes, fmt.Errorf("%w: %s", sandbox.ErrNoRuntime, strings.TrimPrefix(s.Incomplete, sandbox.ErrNoRuntime.Error()+": "))
+	case s.Incomplete != "":
 		return s.Sandboxes, errors.New(s.Incomplete)
 	}
 	return s.Sandboxes, nil

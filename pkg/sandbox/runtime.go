@@ -2,14 +2,19 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
+// ErrNoRuntime says that this node has no socket of a container runtime, and that nothing names one.
+var ErrNoRuntime = errors.New("no container runtime found")
+
 // Runtime is a container runtime. Package cri has the one of this node.
 type Runtime interface {
-	// Sandboxes returns the runtime's sandboxes. With an error there can be some, but not all.
+	// Sandboxes returns the runtime's sandboxes. With an error there can be some, but not all. errors.Is tells
+	// ErrNoRuntime.
 	Sandboxes(ctx context.Context) ([]OfRuntime, error)
 }
 

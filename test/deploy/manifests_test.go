@@ -145,9 +145,22 @@ func TestRightsInTheAPI(t *testing.T) {
 	}
 }
 
+// To prove that a sandbox is gone, the agent sees all processes and asks the container runtime.
+func TestReclaimExample(t *testing.T) {
+	pod := daemonSet(t, "examples/reclaim").Spec.Template.Spec
+	agent := pod.Containers[0]
+	want := []corev1.Capability{"SYS_ADMIN", "NET_ADMIN", "NET_RAW", "NET_BROADCAST", "SYS_PTRACE"}
+	if !pod.HostPID || !slices.Equal(agent.SecurityContext.Capabilities.Add, want) || !slices.Equal(agent.SecurityContext.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+		t.Errorf("hostPID %v, rights %+v", pod.HostPID, agent.SecurityContext.Capabilities)
+	}
+	if !slices.ContainsFunc(agent.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == "/run/containerd" && !m.ReadOnly }) {
+		t.Errorf("the runtime's socket is not mounted: %+v", agent.VolumeMounts)
+	}
+}
+
 // Each volume is mounted, and each mount has its volume.
 func TestVolumes(t *testing.T) {
-	for _, dir := range []string{"base", "examples/registry", "examples/k3s"} {
+	for _, dir := range []string{"base", "examples/registry", "examples/k3s", "examples/reclaim"} {
 		pod := daemonSet(t, dir).Spec.Template.Spec
 		var volumes, mounted []string
 		for _, v := range pod.Volumes {
@@ -170,7 +183,7 @@ func TestVolumes(t *testing.T) {
 }
 
 func TestExamples(t *testing.T) {
-	for dir, bin := range map[string]string{"examples/registry": "/opt/cni/bin", "examples/k3s": "/var/lib/rancher/k3s/data/cni"} {
+	for dir, bin := range map[string]string{"examples/registry": "/opt/cni/bin", "examples/reclaim": "/opt/cni/bin", "examples/k3s": "/var/lib/rancher/k3s/data/cni"} {
 		objects, pod := built(t, dir), daemonSet(t, dir).Spec.Template.Spec
 		if len(objects) != 7 {
 			t.Errorf("%s has %d objects, want a Namespace, a ServiceAccount, its two ClusterRoles and ClusterRoleBindings, and a DaemonSet", dir, len(objects))

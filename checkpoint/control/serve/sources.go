@@ -119,7 +119,7 @@ func (s Sources) sandboxes(w http.ResponseWriter, r *http.Request) {
 	}
 	told := control.Sandboxes{Sandboxes: all}
 	if err != nil {
-		told.Incomplete = printable.Joined(err)
+		told.Incomplete, told.NoRuntime = printable.Joined(err), errors.Is(err, sandbox.ErrNoRuntime)
 	}
 	answer(w, http.StatusOK, told)
 }

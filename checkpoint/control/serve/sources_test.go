@@ -169,6 +169,10 @@ func TestTheRuntimesSandboxesComeOver(t *testing.T) {
 	if len(got) != 1 || err == nil || err.Error() != "it hangs" {
 		t.Errorf("%v %v", got, err)
 	}
+	none := fmt.Errorf("%w: nothing listens on /x", sandbox.ErrNoRuntime)
+	if _, err := serveSources(t, serve.Sources{Runtime: runtime{err: none}}).Sandboxes(t.Context()); !errors.Is(err, sandbox.ErrNoRuntime) || err.Error() != none.Error() {
+		t.Errorf("a node without a runtime: %v", err)
+	}
 	if _, err := serveSources(t, serve.Sources{}).Sandboxes(t.Context()); !errors.Is(err, control.ErrRefused) {
 		t.Errorf("no runtime: %v", err)
 	}

@@ -74,7 +74,7 @@ func (c *Client) Close() {
 }
 
 // Runtime returns the name, the version and the endpoint of the runtime, for people. The error names the endpoint, and
-// errors.Is tells ErrNoRuntime, ErrOldAPI and context.DeadlineExceeded apart.
+// errors.Is tells sandbox.ErrNoRuntime, ErrOldAPI and context.DeadlineExceeded apart.
 func (c *Client) Runtime(ctx context.Context) (string, error) {
 	conn, err := c.connect(ctx)
 	if err != nil {

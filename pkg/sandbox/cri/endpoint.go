@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // The names by which crictl finds its runtime (cmd/crictl/main.go in cri-tools).
@@ -25,9 +27,6 @@ var defaultSockets = []string{
 	"/run/crio/crio.sock",
 	"/run/cri-dockerd.sock",
 }
-
-// ErrNoRuntime says that this node has no socket of a container runtime, and that nothing names one.
-var ErrNoRuntime = errors.New("no container runtime found")
 
 // endpoint is the socket of a runtime, and who names it.
 type endpoint struct {
@@ -73,7 +72,7 @@ func (f finder) find() ([]endpoint, error) {
 	}
 	if len(found) == 0 {
 		return nil, fmt.Errorf("%w: there is no socket at %s; name the runtime's socket as runtime-endpoint in %s, or in %s",
-			ErrNoRuntime, strings.Join(defaultSockets, ", "), configFile, endpointEnv)
+			sandbox.ErrNoRuntime, strings.Join(defaultSockets, ", "), configFile, endpointEnv)
 	}
 	return found, nil
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 func TestFind(t *testing.T) {
@@ -69,7 +71,7 @@ func TestFind(t *testing.T) {
 			if fmt.Sprint(got) != in(test.want) || message(err) != in(test.err) {
 				t.Errorf("%v, %q; want %s, %q", got, message(err), in(test.want), in(test.err))
 			}
-			if none := strings.HasPrefix(test.err, "no container runtime found"); errors.Is(err, ErrNoRuntime) != none {
+			if none := strings.HasPrefix(test.err, "no container runtime found"); errors.Is(err, sandbox.ErrNoRuntime) != none {
 				t.Errorf("ErrNoRuntime: %v, want %v", !none, none)
 			}
 		})

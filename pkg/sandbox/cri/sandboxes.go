@@ -21,7 +21,7 @@ const atOnce = 8
 
 // Sandboxes returns the runtime's sandboxes. It takes ten seconds at most. It leaves out a sandbox that goes during the
 // call. With an error, it still returns the sandboxes that the runtime reported. The error names the endpoint.
-// errors.Is matches ErrNoRuntime, ErrOldAPI and context.DeadlineExceeded.
+// errors.Is matches sandbox.ErrNoRuntime, ErrOldAPI and context.DeadlineExceeded.
 func (c *Client) Sandboxes(ctx context.Context) ([]sandbox.OfRuntime, error) {
 	ctx, stop := context.WithTimeout(ctx, c.limit)
 	defer stop()
