@@ -93,6 +93,22 @@ func give(t testing.TB, dir, network string, n int) {
 	}
 }
 
+// audited are audits of which this is the last one.
+type audited struct{ last *control.Audit }
+
+func (a audited) Last() *control.Audit { return a.last }
+
+func (audited) Counts() (freed, failed uint64) { return 5, 3 }
+
+// Before the first audit only the counters are there.
+func TestBeforeTheFirstAudit(t *testing.T) {
+	m := metrics.New("v1", t.TempDir())
+	m.ShowAudits(audited{})
+	if got := scrape(t, m); !strings.Contains(got, "relink_gc_freed_total 5") || strings.Contains(got, "relink_audit_") {
+		t.Error(got)
+	}
+}
+
 func TestWhatIsShown(t *testing.T) {
 	dir := t.TempDir()
 	give(t, dir, "lan", 1)
@@ -100,6 +116,7 @@ func TestWhatIsShown(t *testing.T) {
 	m := metrics.New("v1", dir)
 	m.Show(busy)
 	m.ShowPodEvents(func() map[string]uint64 { return map[string]uint64{"sent": 7, "pod_gone": 0} })
+	m.ShowAudits(audited{&control.Audit{At: time.Unix(700, 0), Findings: map[string]int{"fine": 9, "lost interface": 1}, Errors: 1, Waiting: 2, Problem: "x"}})
 	m.Woke(agent.FromDevices)
 	m.Lost("eth0", make([]checkpoint.Record, 3))
 	m.Tried(agent.Try{Took: 30 * time.Millisecond, Outcomes: []restore.Outcome{{State: restore.Restored}, {State: restore.Restored}, {State: restore.SandboxGone}}})
@@ -125,6 +142,8 @@ func TestWhatIsShown(t *testing.T) {
 		`relink_loss_to_whole_seconds_sum 7.04`, `relink_back_to_whole_seconds_bucket{le="0.05"} 1`, `relink_loss_to_connected_seconds_sum 9`,
 		`relink_ipam_leases{network="lan",ranges="10.9.0.2-10.9.0.6",state="held"} 2`, `relink_ipam_leases{network="lan",ranges="10.9.0.2-10.9.0.6",state="reserved"} 0`,
 		`relink_ipam_pool_addresses{network="lan",ranges="10.9.0.2-10.9.0.6"} 5`, `relink_ipam_pool_free_addresses{network="lan",ranges="10.9.0.2-10.9.0.6"} 3`,
+		`relink_audit_findings{kind="fine"} 9`, `relink_audit_findings{kind="lost interface"} 1`, `relink_audit_errors 1`, `relink_audit_complete 0`,
+		`relink_audit_last_timestamp_seconds 700`, `relink_gc_freed_total 5`, `relink_gc_failures_total 3`, `relink_gc_waiting 2`,
 		`relink_pod_events_total{result="sent"} 7`, `relink_pod_events_total{result="pod_gone"} 0`,
 		`relink_ipam_outside_leases{network="lan"} 0`, `relink_ipam_store_readable{network="lan"} 1`,
 	)
@@ -136,6 +155,7 @@ func TestLint(t *testing.T) {
 	m := metrics.New("v1", dir)
 	m.Show(busy)
 	m.ShowPodEvents(func() map[string]uint64 { return map[string]uint64{"sent": 7, "pod_gone": 0} })
+	m.ShowAudits(audited{&control.Audit{At: time.Unix(700, 0), Findings: map[string]int{"fine": 9, "lost interface": 1}, Errors: 1, Waiting: 2, Problem: "x"}})
 	problems, err := promlint.New(strings.NewReader(scrape(t, m))).Lint()
 	if err != nil {
 		t.Fatal(err)
@@ -234,6 +254,7 @@ func TestTheDocumentHasEachMetric(t *testing.T) {
 	m := metrics.New("v1", dir)
 	m.Show(busy)
 	m.ShowPodEvents(func() map[string]uint64 { return map[string]uint64{"sent": 7, "pod_gone": 0} })
+	m.ShowAudits(audited{&control.Audit{At: time.Unix(700, 0), Findings: map[string]int{"fine": 9, "lost interface": 1}, Errors: 1, Waiting: 2, Problem: "x"}})
 	real := map[string]bool{}
 	for _, line := range regexp.MustCompile(`(?m)^# TYPE (relink_\w+) (\w+)$`).FindAllStringSubmatch(scrape(t, m), -1) {
 		real[line[1]+" "+line[2]] = true
