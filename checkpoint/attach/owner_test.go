@@ -67,7 +67,12 @@ func serveAPI(t *testing.T, a *api) string {
 	ctx, end := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- serve.Serve(ctx, listener, serve.Handler(nil, serve.Sources{Owners: a}, nil)) }()
-	t.Cleanup(func() { end(); <-ended })
+	t.Cleanup(func() {
+		end()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 	return path
 }
 

@@ -68,7 +68,12 @@ func serveSources(t *testing.T, s serve.Sources) control.Client {
 	ctx, end := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- serve.Serve(ctx, listener, serve.Handler(&agent{}, s, nil)) }()
-	t.Cleanup(func() { end(); <-ended })
+	t.Cleanup(func() {
+		end()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 	return control.Client{Path: path}
 }
 

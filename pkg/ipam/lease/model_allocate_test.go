@@ -171,7 +171,7 @@ func (c modelPick) follows(l Lease) bool {
 		another = another || h.Pod.UID == "" || h.Pod.UID != c.r.Pod.UID
 		follows = follows || h.IfName == c.r.Attachment.IfName && h.ContainerID != c.r.Attachment.ContainerID
 	}
-	return follows && !(shared && another)
+	return follows && (!shared || !another)
 }
 
 // succeeds reports whether the request comes from the next sandbox of the pod that holds the address.
