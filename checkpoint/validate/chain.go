@@ -45,6 +45,8 @@ type plugin struct {
 	sets []lease.RangeSet
 	// resolvConf is the absolute path of the file whose settings of DNS relink-ipam returns, empty for none.
 	resolvConf string
+	// needsAPI is the key for which an ADD asks the Kubernetes API, empty for none.
+	needsAPI string
 }
 
 // listKeys are the keys of a list of plugins (libcni.NetworkConfFromBytes).
@@ -287,6 +289,7 @@ func (r *reading) section(p *plugin, n cniplugin.Network) {
 		if filepath.IsAbs(read.ResolvConf) { // Examine reports a relative path: it names no file of the node.
 			p.resolvConf = read.ResolvConf
 		}
+		p.needsAPI = read.NeedsAPI
 		r.leases(p, read.DataDir)
 		if p.sets = read.Sets; read.Detection && netconf.Interface[p.kind] == nil {
 			r.say(Warning, p.place, `"ipam.conflictDetection": %s does not probe for addresses: only relink-macvlan and relink-vlan do`, p.kind)

@@ -48,6 +48,9 @@ func (r *reading) lacks(p plugin, node Node) {
 	if why := node.Files[p.resolvConf]; why != "" {
 		r.say(Error, p.place, "invalid \"ipam.resolvConf\": %q: must be a file that can be read: %s", p.resolvConf, why)
 	}
+	if p.needsAPI != "" && node.NoAPI != "" {
+		r.say(Warning, p.place, "%s: no pod starts on this network before relink-agent can ask the Kubernetes API: %s", p.needsAPI, node.NoAPI)
+	}
 	if node.Devices != nil && p.request != nil {
 		if err := parents.CheckHost(node.Devices, node.Route, *p.request); err != nil {
 			r.say(Error, p.place, "%s", message(err))

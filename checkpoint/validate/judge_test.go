@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -195,6 +196,40 @@ func TestANodeLacksAFileThatIsRead(t *testing.T) {
 		if diff := cmp.Diff(want, lines(judgeNode(chains, Node{Files: map[string]string{"/etc/pods.resolv": why}}))); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", why, diff)
 		}
+	}
+}
+
+func TestANetworkThatNeedsTheAPI(t *testing.T) {
+	for keys, key := range map[string]string{`"sticky": "owner"`: `"sticky": "owner"`, `"static": {}`: `"static"`, `"sticky": "pod"`: ""} {
+		chains, wrong := readChains([]Network{{File: "10.conf", Config: []byte(`{"name": "pods", "type": "relink-macvlan", "master": "bond4",
+			"ipam": {"type": "relink-ipam", "subnet": "10.3.0.0/24", ` + keys + `}}`)}})
+		if len(wrong) > 0 {
+			t.Fatal(lines(wrong))
+		}
+		if needsOf(chains).API != (key != "") {
+			t.Errorf("%s: needs %+v", keys, needsOf(chains))
+		}
+		var want []string
+		if key != "" {
+			want = []string{"10.conf: relink-macvlan: warning: " + key + ": no pod starts on this network before relink-agent can ask the Kubernetes API: nobody listens"}
+		}
+		if diff := cmp.Diff(want, lines(judgeNode(chains, Node{NoAPI: "nobody listens"}))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", keys, diff)
+		}
+		if got := judgeNode(chains, Node{}); len(got) > 0 {
+			t.Errorf("%s, with an agent: %v", keys, lines(got))
+		}
+	}
+}
+
+// Whether the agent can ask the API is known by its own answer.
+func TestTheAgentIsAskedForTheAPI(t *testing.T) {
+	t.Setenv(control.SocketEnv, filepath.Join(t.TempDir(), "none"))
+	if why := Look(Needs{API: true}, nil).NoAPI; !strings.HasPrefix(why, "no relink-agent runs on this node") {
+		t.Errorf("no agent: %s", why)
+	}
+	if why := Look(Needs{}, nil).NoAPI; why != "" {
+		t.Errorf("nobody has to know: %s", why)
 	}
 }
 

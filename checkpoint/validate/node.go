@@ -2,6 +2,7 @@ package validate
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,10 +12,12 @@ import (
 	"strings"
 
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
+	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/ipam"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/owner"
 )
 
 // PluginDirs are the directories in which containerd and CRI-O look for plugins by default.
@@ -27,8 +30,8 @@ type Needs struct {
 	Modules, Plugins, Stores, Files []string
 	// Leases are stores of leases.
 	Leases []leaseStore
-	// Devices says that the devices of the host have to be known.
-	Devices bool
+	// Devices says that the devices of the host have to be known, API that ADDs ask the Kubernetes API.
+	Devices, API bool
 }
 
 // leaseStore is where a network has its leases.
@@ -51,6 +54,8 @@ type Node struct {
 	Leases map[leaseStore]string
 	// Files says why a file cannot be read. "" says that it can be read.
 	Files map[string]string
+	// NoAPI says why relink-agent cannot ask the Kubernetes API. It is empty if it can, or if nobody has to know.
+	NoAPI string
 	// Unknown says what could not be found out, and why.
 	Unknown []string
 }
@@ -75,6 +80,7 @@ func needsOf(chains []chain) Needs {
 			}
 			n.Modules = append(n.Modules, p.modules()...)
 			n.Devices = n.Devices || p.request != nil
+			n.API = n.API || p.needsAPI != ""
 		}
 	}
 	for _, list := range []*[]string{&n.Modules, &n.Plugins, &n.Stores, &n.Files} {
@@ -124,7 +130,19 @@ func Look(needs Needs, pluginDirs []string) Node {
 	for _, path := range needs.Files {
 		node.lookAtFile(path)
 	}
+	if needs.API {
+		node.lookAtAgent()
+	}
 	return node
+}
+
+// lookAtAgent finds out whether the agent can ask the API. The question names no pod: the agent refuses it without asking
+// anybody.
+func (n *Node) lookAtAgent() {
+	_, err := control.Client{}.Ask(context.Background(), owner.Question{})
+	if err != nil && !errors.Is(err, owner.ErrInvalid) {
+		n.NoAPI = strings.TrimPrefix(err.Error(), owner.ErrUnavailable.Error()+": ")
+	}
 }
 
 // lookAtStore finds out whether a checkpoint can be written.

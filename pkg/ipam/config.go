@@ -61,6 +61,8 @@ type Reading struct {
 	ResolvConf string
 	// Detection says that an address is probed for before it is used.
 	Detection bool
+	// NeedsAPI is the key for which an ADD cannot do without the Kubernetes API, empty for none.
+	NeedsAPI string
 }
 
 // Examine reads all that a configuration has for relink-ipam, and returns everything for which an ADD would be
@@ -75,7 +77,7 @@ func Examine(n cniplugin.Network) (Reading, []error) {
 	if errs = append(errs, wrong...); len(errs) == 0 {
 		errs = parsed.neverGiven()
 	}
-	return Reading{Sets: parsed.sets, DataDir: s.DataDir, ResolvConf: s.ResolvConf, Detection: detection != nil}, errs
+	return Reading{Sets: parsed.sets, DataDir: s.DataDir, ResolvConf: s.ResolvConf, Detection: detection != nil, NeedsAPI: parsed.needsAPI()}, errs
 }
 
 // neverGiven returns the errors of an ADD for the addresses that are asked for and that it cannot give, whatever is
