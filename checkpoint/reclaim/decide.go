@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/audit"
@@ -79,11 +80,23 @@ func (d *Decision) decide(known bool, at Moment, first, grace time.Duration) {
 	case known && since >= grace:
 		d.Do, d.Why = Free, fmt.Sprintf("seen dead twice, %s apart", since.Round(time.Second))
 	case known:
-		d.Do, d.Why = Wait, fmt.Sprintf("seen dead for %s: the next pass frees it that sees it dead %s after the first one", since.Round(time.Second), grace)
+		d.Do, d.Why = Wait, fmt.Sprintf("seen dead for %s, and %s are needed", since.Round(time.Second), inWords(grace))
 	default:
-		d.Do, d.New, d.Why = Wait, true, fmt.Sprintf("seen dead for the first time: the next pass frees it that sees it dead %s later", grace)
+		d.Do, d.New, d.Why = Wait, true, fmt.Sprintf("seen dead for the first time: it must be seen dead again after %s", inWords(grace))
 	}
 	d.Until = at.Now.Add(grace - since)
+}
+
+// inWords is the duration without minutes and seconds that are zero.
+func inWords(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // thingOf returns what the finding is about. ok is false for a finding about nothing that could ever be freed.
