@@ -284,7 +284,7 @@ func (p Chained) Status(args *skel.CmdArgs) error {
 }
 
 // GC forgets checkpoints as Plugin.GC does: those of this network's attachments that the runtime
-// does not call valid any more.
+// does not call valid any more, and whose network namespaces are proven gone.
 func (p Chained) GC(args *skel.CmdArgs) error {
 	config, store, err := beginGC(args)
 	if err != nil {
@@ -298,7 +298,10 @@ func (p Chained) GC(args *skel.CmdArgs) error {
 		p.say("GC without cni.dev/valid-attachments: every checkpoint is kept")
 		return nil
 	}
-	_, err = forgetInvalid(context.Background(), store, config.Name, valid)
+	left, err := forgetInvalid(context.Background(), store, config.Name, valid)
+	if said := left.said(); said != "" {
+		p.say("%s", said)
+	}
 	return err
 }
 

@@ -7,8 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/relink-cni/relink/test/fresh"
 	testnode "github.com/relink-cni/relink/test/node"
@@ -106,6 +108,36 @@ func (n *node) expectNothing(t *testing.T, netns string) {
 	if left, _ := filepath.Glob(filepath.Join(n.Store.Dir(), "[a-z]*")); len(left) > 0 {
 		t.Errorf("directories are left: %v", left)
 	}
+}
+
+// leftAtLast repeats a GC until there are checkpoints of just these containers, for half a minute at most. While another
+// namespace of this machine has the inode of one that is gone, nothing proves that.
+func (n *node) leftAtLast(t *testing.T, gc func(), ids ...string) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		gc()
+		left := n.recorded(t)
+		if slices.Equal(left, ids) {
+			return
+		}
+		if t.Failed() || time.Now().After(deadline) {
+			t.Fatalf("checkpoints are left of %v, wanted of %v", left, ids)
+		}
+	}
+}
+
+// recorded returns the containers that have checkpoints, in their order.
+func (n *node) recorded(t *testing.T) (ids []string) {
+	t.Helper()
+	records, unreadable, err := n.Store.List()
+	if err != nil || len(unreadable) > 0 {
+		t.Fatal(unreadable, err)
+	}
+	for _, r := range records {
+		ids = append(ids, r.Attachment.ContainerID)
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // code runs the plugin with more keys in its configuration. It returns the code of its error, 0 for none, the text of

@@ -202,33 +202,6 @@ func (d Detached) Config() (Config, error) {
 	return config, DecodePart("checkpointDir", d.CheckpointDir, &config.CheckpointDir)
 }
 
-// ValidAttachments returns the attachments that the configuration of a GC lists as valid. listed says whether
-// there is a list: a missing list is not an empty one. null is an empty list: CRI-O sends it for a network
-// that no pod is on. An entry that is no attachment is an error with code 7: it may stand for an attachment that
-// is valid.
-func ValidAttachments(config []byte) (_ map[types.GCAttachment]bool, listed bool, err error) {
-	const key = "cni.dev/valid-attachments"
-	var c struct {
-		List json.RawMessage `json:"cni.dev/valid-attachments"`
-	}
-	if err := DecodePart("", config, &c); err != nil || c.List == nil {
-		return nil, false, err
-	}
-	var list []json.RawMessage
-	if err := json.Unmarshal(c.List, &list); err != nil {
-		return nil, false, ConfigError(key, Written(c.List), "must be a list of attachments: everything is kept")
-	}
-	valid := map[types.GCAttachment]bool{}
-	for i, written := range list {
-		var a types.GCAttachment
-		if err := json.Unmarshal(written, &a); err != nil || a.ContainerID == "" || a.IfName == "" {
-			return nil, true, ConfigError(fmt.Sprintf("%s[%d]", key, i), Written(written), "must have containerID and ifname: everything is kept")
-		}
-		valid[a] = true
-	}
-	return valid, true, nil
-}
-
 // Args are the parts of CNI_ARGS that relink looks at.
 type Args struct {
 	Pod attachment.Pod

@@ -198,39 +198,6 @@ func TestConfigProblems(t *testing.T) {
 	}
 }
 
-func TestValidAttachmentsTellsNoListFromAnEmptyOne(t *testing.T) {
-	one := map[types.GCAttachment]bool{{ContainerID: "c1", IfName: "eth0"}: true}
-	const must = ": must have containerID and ifname: everything is kept"
-	for in, want := range map[string]struct {
-		valid  map[types.GCAttachment]bool
-		listed bool
-		err    coded
-	}{
-		`{"name": "pods"}`:                    {},
-		`{"valid-attachments": []}`:           {},
-		`{"x": "cni.dev/valid-attachments"}`:  {},
-		`{"cni.dev/valid-attachments": []}`:   {map[types.GCAttachment]bool{}, true, coded{}},
-		`{"cni.dev/valid-attachments": null}`: {map[types.GCAttachment]bool{}, true, coded{}},
-		`{"cni.dev/valid-attachments": [{"containerID": "c1", "ifname": "eth0"}]}`: {one, true, coded{}},
-		`{"cni.dev/valid-attachments": [{"containerID": "c1", "ifname": "eth0"}, null]}`: {nil, true,
-			coded{7, `invalid "cni.dev/valid-attachments[1]": null` + must}},
-		`{"cni.dev/valid-attachments": [{"containerID": "c1"}]}`: {nil, true,
-			coded{7, `invalid "cni.dev/valid-attachments[0]": {"containerID": "c1"}` + must}},
-		`{"cni.dev/valid-attachments": "c1"}`: {nil, false, coded{7, `invalid "cni.dev/valid-attachments": "c1": must be a list of attachments: everything is kept`}},
-		`{"cni.dev/valid-attachments": {}}`:   {nil, false, coded{7, `invalid "cni.dev/valid-attachments": {}: must be a list of attachments: everything is kept`}},
-		`{"cni.dev/valid-attachments": [[]]}`: {nil, true, coded{7, `invalid "cni.dev/valid-attachments[0]": []` + must}},
-		`["cni.dev/valid-attachments"]`:       {nil, false, coded{6, "network configuration: must be an object"}},
-	} {
-		valid, listed, err := ValidAttachments([]byte(in))
-		if diff := cmp.Diff(want.err, code(t, err)); diff != "" {
-			t.Errorf("%s: error (-want +got):\n%s", in, diff)
-		}
-		if diff := cmp.Diff(want.valid, valid); diff != "" || listed != want.listed {
-			t.Errorf("%s: listed %v (-want +got):\n%s", in, listed, diff)
-		}
-	}
-}
-
 func TestParseMACNamesItsKey(t *testing.T) {
 	for in, test := range map[string]struct {
 		want string

@@ -15,6 +15,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/kernel/identity"
 	"github.com/relink-cni/relink/pkg/owner"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // Call is one invocation of relink-ipam: by a runtime, or in the process of the interface
@@ -32,6 +33,8 @@ type Call struct {
 	stderr io.Writer
 	// settling limits the search for the sandboxes before.
 	settling time.Duration
+	// seesAll says whether the processes that are seen here are all of the node's.
+	seesAll func() bool
 	// owners answers what the Kubernetes API knows of the pod. It is nil if nobody can be asked.
 	owners owner.Asker
 	// learnt is what owners has answered. It is nil before, and if there was no answer.
@@ -45,7 +48,7 @@ type Call struct {
 // New returns the call with those arguments. config is their configuration, decoded. An ADD asks owners about the pod.
 // Other calls need nobody to ask.
 func New(args *skel.CmdArgs, config cniplugin.Network, owners owner.Asker) *Call {
-	return &Call{args: args, config: config, owners: owners, stderr: os.Stderr, settling: settling}
+	return &Call{args: args, config: config, owners: owners, stderr: os.Stderr, settling: settling, seesAll: sandbox.SeesAllProcesses}
 }
 
 // Version is the cniVersion of the configuration.

@@ -203,7 +203,7 @@ func (c *Call) Settled(ctx context.Context) error {
 	}
 	looking, cancel := context.WithTimeout(ctx, c.settling)
 	defer cancel()
-	proven := sandbox.Gone(looking, sandbox.SeesAllProcesses(), were...)
+	proven := sandbox.Gone(looking, c.seesAll(), were...)
 	gone := slices.DeleteFunc(slices.Clone(c.before), func(h lease.Holder) bool { return !proven[h.Namespace] })
 	if len(gone) == 0 {
 		return nil
@@ -264,58 +264,6 @@ func (c *Call) Status(ctx context.Context) error {
 		return cniplugin.Error(types.ErrPluginNotAvailable, "%s", printable.Joined(err))
 	}
 	return nil
-}
-
-// GC gives up the addresses of attachments that the runtime does not list as valid, and whose network namespaces are
-// proven gone. A runtime makes its list before it calls: the sandbox of an ADD since then is not in it. A missing
-// list is not an empty one: it is an error with code 7, and nothing is given up.
-func (c *Call) GC(ctx context.Context) error {
-	store, _, err := c.prepareRelease()
-	if err != nil {
-		return err
-	}
-	valid, listed, err := cniplugin.ValidAttachments(c.args.StdinData)
-	if err != nil {
-		return err
-	}
-	if !listed {
-		return cniplugin.ConfigError("cni.dev/valid-attachments", cniplugin.Missing, "must list the valid attachments; without the list every address is kept")
-	}
-	isValid := func(h lease.Holder) bool {
-		return valid[types.GCAttachment{ContainerID: h.ContainerID, IfName: h.IfName}]
-	}
-	isThere, err := c.stillThere(ctx, store, isValid)
-	if err != nil {
-		return withCode(ignoreNone(err))
-	}
-	return withCode(ignoreNone(store.Collect(ctx, func(h lease.Holder) bool { return isValid(h) || isThere(h) })))
-}
-
-// stillThere returns which holders that are not valid may have a sandbox all the same, and says so on stderr. It also holds
-// for holders that come later. If the namespace of a holder is not known, the runtime's word counts.
-func (c *Call) stillThere(ctx context.Context, store *lease.Store, valid func(lease.Holder) bool) (func(lease.Holder) bool, error) {
-	all, err := store.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var were []attachment.Namespace
-	for _, l := range all {
-		for _, h := range l.Holders {
-			if !valid(h) && h.Namespace.Inode != 0 {
-				were = append(were, h.Namespace)
-			}
-		}
-	}
-	gone := sandbox.Gone(ctx, sandbox.SeesAllProcesses(), were...)
-	for _, l := range all {
-		for _, h := range l.Holders {
-			if !valid(h) && h.Namespace.Inode != 0 && !gone[h.Namespace] {
-				fmt.Fprintf(c.stderr, "%s: GC keeps %s of %s: the runtime does not list it, but its network namespace may be there\n",
-					PluginName, l.Address, h.Key(l.Network))
-			}
-		}
-	}
-	return func(h lease.Holder) bool { return h.Namespace.Inode != 0 && !gone[h.Namespace] }, nil
 }
 
 func ipConfig(set lease.RangeSet, a netip.Addr) *current.IPConfig {

@@ -189,11 +189,11 @@ func (l *Lease) makeSticky(a attachment.Key, p Policy) {
 	}
 }
 
-// Collect gives up what holders have that are not valid any more. Holders by an earlier name of the network stay: a GC
-// by this name does not know them. ErrNone: there is no store.
-func (s *Store) Collect(ctx context.Context, valid func(Holder) bool) error {
+// Collect gives up what holders have that are not kept. Holders by an earlier name of the network stay: a GC by this name
+// does not know them. ErrNone: there is no store.
+func (s *Store) Collect(ctx context.Context, kept func(Holder) bool) error {
 	return s.change(ctx, func(l *leases) error {
-		invalid := func(h Holder) bool { return cmp.Or(h.Network, s.network) == s.network && !valid(h) }
+		invalid := func(h Holder) bool { return cmp.Or(h.Network, s.network) == s.network && !kept(h) }
 		all, err := l.all()
 		if err != nil {
 			return err

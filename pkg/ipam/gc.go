@@ -1,0 +1,109 @@
+package ipam
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/printable"
+	"github.com/relink-cni/relink/pkg/sandbox"
+)
+
+// GC gives up the addresses of attachments that the runtime does not list as valid, and whose network namespaces are
+// proven gone. A runtime makes its list before it calls: the sandbox of an ADD since then is not in it. What is kept is
+// said on stderr. A missing list is not an empty one: it is an error with code 7, and nothing is given up.
+func (c *Call) GC(ctx context.Context) error {
+	store, _, err := c.prepareRelease()
+	if err != nil {
+		return err
+	}
+	valid, listed, err := cniplugin.ValidAttachments(c.args.StdinData)
+	if err != nil {
+		return err
+	}
+	if !listed {
+		return cniplugin.ConfigError("cni.dev/valid-attachments", cniplugin.Missing, "must list the valid attachments; without the list every address is kept")
+	}
+	all, err := store.List(ctx)
+	if err != nil {
+		return withCode(ignoreNone(err))
+	}
+	g := collection{network: c.config.Name, valid: valid}
+	// This can read all of /proc, so it comes before the store is locked. What an ADD changes meanwhile is kept.
+	looking, cancel := context.WithTimeout(ctx, flock.Patience)
+	defer cancel()
+	g.proven = sandbox.Prove(looking, c.seesAll(), g.namespaces(all)...)
+	if said := cniplugin.KeptByGC(g.kept(all)); said != "" {
+		fmt.Fprintln(c.stderr, printable.Line(PluginName+": "+said))
+	}
+	return withCode(ignoreNone(store.Collect(ctx, func(h lease.Holder) bool {
+		due, _ := g.judge(h)
+		return !due
+	})))
+}
+
+// collection is what a GC knows.
+type collection struct {
+	network string
+	valid   map[types.GCAttachment]bool
+	// proven is what was found out about the namespaces of the holders that the runtime does not list.
+	proven map[attachment.Namespace]sandbox.Evidence
+}
+
+func (g collection) isValid(h lease.Holder) bool {
+	return g.valid[types.GCAttachment{ContainerID: h.ContainerID, IfName: h.IfName}]
+}
+
+// judge says whether the GC gives up what the holder has, and why. A holder without the path of a namespace is not of
+// an ADD of relink-ipam, because an ADD has CNI_NETNS: it was imported, and nothing but the runtime's list tells of it.
+func (g collection) judge(h lease.Holder) (due bool, why string) {
+	if g.isValid(h) {
+		return false, "the runtime lists it"
+	}
+	if h.Namespace.Path == "" && h.Namespace.Inode == 0 {
+		return true, "no network namespace was recorded, and the runtime does not list it"
+	}
+	e, looked := g.proven[h.Namespace]
+	if !looked {
+		return false, "it came after the look at the namespaces"
+	}
+	return e.State == sandbox.IsGone, e.Why
+}
+
+// asked are the holders that the runtime does not list and that this GC may give up: those by an earlier name of the
+// network are not its own.
+func (g collection) asked(l lease.Lease) (asked []lease.Holder) {
+	for _, h := range l.Holders {
+		if (h.Network == "" || h.Network == g.network) && !g.isValid(h) {
+			asked = append(asked, h)
+		}
+	}
+	return asked
+}
+
+// namespaces are those of the holders that may be given up.
+func (g collection) namespaces(all []lease.Lease) (were []attachment.Namespace) {
+	for _, l := range all {
+		for _, h := range g.asked(l) {
+			were = append(were, h.Namespace)
+		}
+	}
+	return were
+}
+
+// kept says which holders keep their addresses although the runtime does not list them, and why.
+func (g collection) kept(all []lease.Lease) (kept []string) {
+	for _, l := range all {
+		for _, h := range g.asked(l) {
+			if due, why := g.judge(h); !due {
+				kept = append(kept, fmt.Sprintf("%s of %s: %s", l.Address, h.Key(g.network), why))
+			}
+		}
+	}
+	return kept
+}

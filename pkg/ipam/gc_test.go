@@ -1,0 +1,186 @@
+package ipam
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/sandbox"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+func TestJudgementOfAGC(t *testing.T) {
+	was := attachment.Namespace{Path: "/run/netns/c1", BootID: "b", Device: 4, Inode: 70, Cookie: 9}
+	found := func(s sandbox.State, why string) map[attachment.Namespace]sandbox.Evidence {
+		return map[attachment.Namespace]sandbox.Evidence{was: {State: s, Why: why}}
+	}
+	anew, unread, imported := was, was, attachment.Namespace{BootID: "b"}
+	anew.Cookie = 10
+	unread.Device, unread.Inode, unread.Cookie = 0, 0, 0
+	gone := found(sandbox.IsGone, "nothing keeps it")
+	for name, test := range map[string]struct {
+		holder lease.Holder
+		proven map[attachment.Namespace]sandbox.Evidence
+		due    bool
+		why    string
+	}{
+		"listed, and gone":     {lease.Holder{ContainerID: "valid", IfName: "eth0", Namespace: was}, gone, false, "the runtime lists it"},
+		"gone":                 {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: was}, gone, true, "nothing keeps it"},
+		"another interface":    {lease.Holder{ContainerID: "valid", IfName: "net1", Namespace: was}, gone, true, "nothing keeps it"},
+		"alive":                {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: was}, found(sandbox.IsAlive, "it is there"), false, "it is there"},
+		"not known":            {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: was}, found(sandbox.IsUnknown, "nobody knows"), false, "nobody knows"},
+		"added after the look": {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: anew}, gone, false, "it came after the look at the namespaces"},
+		"imported":             {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: imported}, gone, true, "no network namespace was recorded, and the runtime does not list it"},
+		"an ADD that could not read it": {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: unread},
+			map[attachment.Namespace]sandbox.Evidence{unread: {State: sandbox.IsUnknown, Why: "no namespace was recorded"}}, false, "no namespace was recorded"},
+	} {
+		g := collection{network: "pods", valid: map[types.GCAttachment]bool{{ContainerID: "valid", IfName: "eth0"}: true}, proven: test.proven}
+		if due, why := g.judge(test.holder); due != test.due || why != test.why {
+			t.Errorf("%s: due %t, %s; want %t, %s", name, due, why, test.due, test.why)
+		}
+	}
+}
+
+// A GC by this name of the network asks only about its own holders, and looks for no other namespace.
+func TestGCAsksAboutItsOwnHolders(t *testing.T) {
+	in := func(inode uint64) attachment.Namespace { return attachment.Namespace{Path: "/n", BootID: "b", Inode: inode} }
+	l := lease.Lease{Address: addr("10.3.0.2"), Network: "pods", Holders: []lease.Holder{
+		{ContainerID: "valid", IfName: "eth0", Namespace: in(1)}, {ContainerID: "old", IfName: "eth0", Network: "before", Namespace: in(2)},
+		{ContainerID: "c1", IfName: "eth0", Namespace: in(3)}, {ContainerID: "c2", IfName: "eth0", Network: "pods", Namespace: in(4)},
+	}}
+	g := collection{network: "pods", valid: map[types.GCAttachment]bool{{ContainerID: "valid", IfName: "eth0"}: true}}
+	if diff := cmp.Diff([]attachment.Namespace{in(3), in(4)}, g.namespaces([]lease.Lease{l})); diff != "" {
+		t.Errorf("namespaces (-want +got):\n%s", diff)
+	}
+	const why = ": it came after the look at the namespaces"
+	if diff := cmp.Diff([]string{"10.3.0.2 of eth0 of c1 on pods" + why, "10.3.0.2 of eth0 of c2 on pods" + why}, g.kept([]lease.Lease{l})); diff != "" {
+		t.Errorf("kept (-want +got):\n%s", diff)
+	}
+}
+
+// collected is a node of this boot, on which pods have sandboxes.
+type collected struct{ *node }
+
+func newCollected(t *testing.T) collected {
+	t.Helper()
+	c := collected{newNode(t, `"subnet": "10.3.0.0/24"`)}
+	c.boot = thisBoot(t)
+	return c
+}
+
+// attach is an ADD for a new sandbox. It returns the path of the sandbox.
+func (c collected) attach(t *testing.T, id string) string {
+	t.Helper()
+	args := c.args(id+"/eth0", id)
+	args.Netns = filepath.Join(t.TempDir(), "ns")
+	fresh.At(t, args.Netns)
+	if _, err := c.begin(t, args).Add(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return args.Netns
+}
+
+// collect is a GC. What it says is in said.
+func (c collected) collect(t *testing.T, list string) func() error {
+	return func() error {
+		c.said.Reset()
+		return c.gc(t, list)
+	}
+}
+
+func (c collected) says(t *testing.T, when, want string) {
+	t.Helper()
+	if diff := cmp.Diff(want, c.said.String()); diff != "" {
+		t.Errorf("%s it says (-want +got):\n%s", when, diff)
+	}
+}
+
+const keeps = "relink-ipam: GC keeps what the runtime does not list, as its network namespace is not proven gone: "
+
+// The runtime made its list before the ADDs of these sandboxes. GC keeps what lives.
+func TestGCWithAListFromBeforeTheADD(t *testing.T) {
+	n := newCollected(t)
+	alive, gone := n.attach(t, "alive"), n.attach(t, "gone")
+	fresh.Remove(t, gone)
+	n.expectAtLast(t, "one lives", n.collect(t, "[]"), "10.3.0.2 held alive/eth0 alive", "10.3.0.3 quarantined gone/eth0 gone")
+	n.says(t, "one lives", keeps+"10.3.0.2 of eth0 of alive on pods: it is at "+alive+"\n")
+	fresh.Remove(t, alive)
+	n.expectAtLast(t, "none lives", n.collect(t, "[]"), "10.3.0.2 quarantined alive/eth0 alive", "10.3.0.3 quarantined gone/eth0 gone")
+	n.says(t, "none lives", "")
+}
+
+// Of many, the line names a few.
+func TestGCSaysInOneLineWhatItKeeps(t *testing.T) {
+	n := newCollected(t)
+	var named []string
+	for i := range 5 {
+		id := fmt.Sprintf("c%d", i)
+		named = append(named, fmt.Sprintf("10.3.0.%d of eth0 of %s on pods: it is at %s", 2+i, id, n.attach(t, id)))
+	}
+	if err := n.collect(t, "[]")(); err != nil {
+		t.Fatal(err)
+	}
+	n.says(t, "of five", keeps+strings.Join(named[:3], "; ")+"; and 2 more\n")
+}
+
+// Nothing leads to the namespace any more, and a socket is in it.
+func TestGCKeepsWhatASocketKeeps(t *testing.T) {
+	n := newCollected(t)
+	path := n.attach(t, "c1")
+	socket := -1
+	if err := fresh.In(path, func() { socket, _ = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0) }); err != nil || socket < 0 {
+		t.Fatal(socket, err)
+	}
+	fresh.Remove(t, path)
+	if err := n.collect(t, "[]")(); err != nil {
+		t.Fatal(err)
+	}
+	n.expect(t, "while the socket is open", "10.3.0.2 held c1/eth0 c1")
+	n.says(t, "while the socket is open", fmt.Sprintf("%s10.3.0.2 of eth0 of c1 on pods: nothing leads to it at %s, but a socket of process %d keeps it\n", keeps, path, os.Getpid()))
+	if err := unix.Close(socket); err != nil {
+		t.Fatal(err)
+	}
+	n.expectAtLast(t, "when it is closed", n.collect(t, "[]"), "10.3.0.2 quarantined c1/eth0 c1")
+}
+
+// In a container the processes of the node are not seen. So nothing proves that they have left a namespace.
+func TestGCThatSeesNotAllProcesses(t *testing.T) {
+	n := newCollected(t)
+	path := n.attach(t, "c1")
+	fresh.Remove(t, path)
+	c := n.begin(t, n.gcArgs("[]"))
+	c.seesAll = func() bool { return false }
+	if err := c.GC(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.expect(t, "in a container", "10.3.0.2 held c1/eth0 c1")
+	n.says(t, "in a container", keeps+"10.3.0.2 of eth0 of c1 on pods: it is not at "+path+
+		", and what keeps it elsewhere cannot be seen: the processes of the node are not seen from here: run it outside of a container, or in the host's PID namespace\n")
+	n.expectAtLast(t, "on the node", n.collect(t, "[]"), "10.3.0.2 quarantined c1/eth0 c1")
+}
+
+// A container was stopped and started again: it has its ID from before and another sandbox. The list is from before that.
+func TestGCKnowsAContainerThatWasStartedAgain(t *testing.T) {
+	n := newCollected(t)
+	fresh.Remove(t, n.attach(t, "c1"))
+	is := n.attach(t, "c1")
+	if err := n.collect(t, "[]")(); err != nil {
+		t.Fatal(err)
+	}
+	n.expect(t, "with the list from before", "10.3.0.2 held c1/eth0 c1")
+	n.says(t, "with the list from before", keeps+"10.3.0.2 of eth0 of c1 on pods: it is at "+is+"\n")
+	fresh.Remove(t, is)
+	if err := n.collect(t, `[{"containerID": "c1", "ifname": "eth0"}]`)(); err != nil {
+		t.Fatal(err)
+	}
+	n.expect(t, "while the runtime lists it", "10.3.0.2 held c1/eth0 c1")
+	n.says(t, "while the runtime lists it", "")
+}
