@@ -22,6 +22,8 @@ const (
 	PauseFileEnv = "RELINK_FAILPOINT_PAUSE_FILE"
 	// OlderEnv makes the program take the kernel for an older one, if it is not empty.
 	OlderEnv = "RELINK_FAILPOINT_OLDER"
+	// AllProcessesEnv makes the program take its PID namespace for the node's, if it is not empty.
+	AllProcessesEnv = "RELINK_FAILPOINT_ALL_PROCESSES"
 )
 
 // passed counts how often each step was reached.
@@ -86,3 +88,7 @@ func trace(step string) {
 
 // OlderKernel says whether to work as older kernels need it.
 func OlderKernel() bool { return os.Getenv(OlderEnv) != "" }
+
+// AllProcesses says whether to take the processes of this PID namespace for all of the node's. Tests that work in a PID
+// namespace of their own are the node.
+func AllProcesses() bool { return os.Getenv(AllProcessesEnv) != "" }

@@ -51,7 +51,9 @@ func TestJudgementOfAGC(t *testing.T) {
 
 // A GC by this name of the network asks only about its own holders, and looks for no other namespace.
 func TestGCAsksAboutItsOwnHolders(t *testing.T) {
-	in := func(inode uint64) attachment.Namespace { return attachment.Namespace{Path: "/n", BootID: "b", Inode: inode} }
+	in := func(inode uint64) attachment.Namespace {
+		return attachment.Namespace{Path: "/n", BootID: "b", Inode: inode}
+	}
 	l := lease.Lease{Address: addr("10.3.0.2"), Network: "pods", Holders: []lease.Holder{
 		{ContainerID: "valid", IfName: "eth0", Namespace: in(1)}, {ContainerID: "old", IfName: "eth0", Network: "before", Namespace: in(2)},
 		{ContainerID: "c1", IfName: "eth0", Namespace: in(3)}, {ContainerID: "c2", IfName: "eth0", Network: "pods", Namespace: in(4)},

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/relink-cni/relink/pkg/failpoint"
 	kernelid "github.com/relink-cni/relink/pkg/kernel/identity"
 )
 
@@ -181,6 +182,9 @@ const initialPIDs = 0xEFFFFFFC
 // SeesAllProcesses says whether the processes that are seen here are all of the node's: they are
 // not in a PID namespace of a container.
 func SeesAllProcesses() bool {
+	if failpoint.AllProcesses() {
+		return true
+	}
 	link, err := os.Readlink("/proc/self/ns/pid")
 	return err == nil && link == fmt.Sprintf("pid:[%d]", uint64(initialPIDs))
 }

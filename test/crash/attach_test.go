@@ -176,16 +176,17 @@ func TestGCKilledAtEveryStep(t *testing.T) {
 			valid := n.newPod(t, "valid", chained)
 			must(t, valid.add())
 			var others []*pod
-			for i := range 2 {
-				others = append(others, n.newPod(t, fmt.Sprintf("c%d", i), chained))
-			}
 			gc := func() *exec.Cmd {
 				return valid.plugin(name, "GC", `, "cni.dev/valid-attachments": [{"containerID": "valid", "ifname": "eth0"}]`)
 			}
 			operation{
 				prepare: func(t *testing.T) *exec.Cmd {
-					for _, p := range others {
+					others = nil
+					for i := range 2 {
+						p := n.newPod(t, fmt.Sprintf("c%d", i), chained)
 						must(t, p.add())
+						p.loseSandbox(t)
+						others = append(others, p)
 					}
 					return gc()
 				},

@@ -69,7 +69,7 @@ func (b *busyPod) certain(add bool) bool {
 type crowd struct {
 	*node
 	pods []*busyPod
-	// ghost is a pod that the runtime has forgotten.
+	// ghost is a pod that the runtime has forgotten, and whose sandbox is gone.
 	ghost *pod
 
 	mu     sync.Mutex
@@ -98,6 +98,7 @@ func everythingAtOnce(t *testing.T, n *node) {
 	for round := range rounds {
 		c.ghost = c.newPod(t, fmt.Sprintf("ghost%d", round), round%2 == 1)
 		must(t, c.ghost.add())
+		c.ghost.loseSandbox(t)
 		c.round(t)
 		if t.Failed() {
 			t.Fatalf("in round %d", round+1)

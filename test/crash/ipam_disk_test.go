@@ -245,6 +245,7 @@ func TestIPAMGivesUpManyAtOnceOnAFullDisk(t *testing.T) {
 			t.Errorf("%s: %+v, %v", pod, l, err)
 		}
 	}
+	d.loseSandboxes(t)
 	_, err := output(d.claim("", "").plugin("GC", validAttachments()))
 	must(t, err)
 	d.areAll(t, lease.Reserved)

@@ -171,6 +171,7 @@ func delOf(keys string, before func(*testing.T, *pool), c func(*pool) claim) dee
 			repeatDEL: func(t *testing.T, p *pool) { must(t, c(p).del()) },
 			// GC is for attachments that the runtime gave up without a successful DEL.
 			"GC": func(t *testing.T, p *pool) {
+				p.loseSandboxes(t)
 				_, err := output(c(p).plugin("GC", validAttachments("a", "c", "web2")))
 				must(t, err)
 			},
@@ -202,13 +203,18 @@ func ipamDels() map[string]deed {
 	}
 }
 
-// gcOf is a GC that keeps the valid attachments: a, and those in valid.
+// gcOf is a GC that keeps the valid attachments: a, and those in valid. All sandboxes are gone before it, so that nothing but
+// the list keeps an address.
 func gcOf(keys string, before func(*testing.T, *pool), valid ...string) deed {
 	gc := func(p *pool) *exec.Cmd {
 		return p.claim("a", "a").plugin("GC", validAttachments(append(valid, "a")...))
 	}
 	return deed{
-		keys: keys, before: before, act: gc,
+		keys: keys, act: gc,
+		before: func(t *testing.T, p *pool) {
+			before(t, p)
+			p.loseSandboxes(t)
+		},
 		next: map[string]func(*testing.T, *pool){
 			repeatGC: func(t *testing.T, p *pool) {
 				_, err := output(gc(p))

@@ -27,6 +27,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/test/fresh"
+	testnode "github.com/relink-cni/relink/test/node"
 )
 
 // ranges returns a set of n addresses in 10.7.0.0/16. n is less than 200.
@@ -61,6 +62,14 @@ func onDisk(t *testing.T) string {
 		t.Fatal("/var/tmp is no disk")
 	}
 	return dir
+}
+
+// loseSandboxes ends the sandboxes of all pods, and nothing is detached. The pool then has an empty one for what is called
+// next.
+func (p *pool) loseSandboxes(t *testing.T) {
+	t.Helper()
+	testnode.EndSandbox(t, p.netns)
+	p.netns = fresh.Sandbox(t)
 }
 
 func (p *pool) path() string { return filepath.Join(p.dir, p.network+".db") }
@@ -103,7 +112,7 @@ func (c claim) plugin(command, more string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(c.programs, "relink-ipam"))
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + c.programs, "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + c.id,
-		"CNI_NETNS=" + c.netns, "CNI_IFNAME=eth0", "CNI_ARGS=" + c.cniArgs(),
+		"CNI_NETNS=" + c.netns, "CNI_IFNAME=eth0", "CNI_ARGS=" + c.cniArgs(), allEnv + "=1",
 	}
 	cmd.Stdin = strings.NewReader(c.config(more))
 	return cmd

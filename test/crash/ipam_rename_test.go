@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	testnode "github.com/relink-cni/relink/test/node"
 )
 
 // renaming is a network that gets another name.
@@ -50,6 +51,7 @@ func (r renaming) goOn(t *testing.T, want ...string) {
 	if _, err := os.Stat(r.old.path()); err == nil {
 		t.Error("the old store is there still")
 	}
+	testnode.EndSandbox(t, r.now.netns) // So that nothing but its network's name keeps an address.
 	_, err := output(r.now.claim("x", "x").plugin("GC", validAttachments()))
 	must(t, err)
 	slices.Sort(want)

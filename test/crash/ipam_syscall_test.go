@@ -135,8 +135,7 @@ func eachSystemCall(t *testing.T, deeds map[string]wayOfDeed) {
 			t.Parallel()
 			judge := d.judge(t, d.way)
 			try := func(t *testing.T, n int) []string {
-				p := newPool(t, d.keys)
-				p.programs = released
+				p := newPool(t, d.keys) // Its programs make the same calls as those that are released.
 				d.before(t, p)
 				calls := killedBefore(t, d.act(p), n)
 				judge(t, p)

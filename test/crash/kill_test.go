@@ -20,6 +20,8 @@ const (
 	killEnv  = "RELINK_FAILPOINT"
 	traceEnv = "RELINK_FAILPOINT_TRACE"
 	olderEnv = "RELINK_FAILPOINT_OLDER"
+	// allEnv tells the programs that these tests' PID namespace is the node's.
+	allEnv = "RELINK_FAILPOINT_ALL_PROCESSES"
 )
 
 // step is a place for a kill: the n-th time that the program passes this failpoint.

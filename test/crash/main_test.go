@@ -67,7 +67,7 @@ func TestReleasedProgramsHaveNoFailpoints(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, mark := range []string{killEnv, step} {
+			for _, mark := range []string{killEnv, allEnv, step} {
 				if has := bytes.Contains(b, []byte(mark)); has != want {
 					t.Errorf("%s in %s has %q: %v, want %v", name, dir, mark, has, want)
 				}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/test/fresh"
+	testnode "github.com/relink-cni/relink/test/node"
 )
 
 // node is a host with a parent, lan0, and with its own store, cache and leases.
@@ -82,12 +83,20 @@ func (n *node) newPod(t *testing.T, id string, chained bool) *pod {
 	return &pod{node: n, id: id, ifName: "eth0", netns: fresh.Sandbox(t), chained: chained}
 }
 
+// loseSandbox ends the pod's sandbox, and nothing is detached. The pod then has an empty one for what is called next.
+func (p *pod) loseSandbox(t *testing.T) {
+	t.Helper()
+	testnode.EndSandbox(t, p.netns)
+	p.netns = fresh.Sandbox(t)
+}
+
 // plugin prepares a call of a plugin.
 func (p *pod) plugin(name, command, keys string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(cmp.Or(p.programs, bin), name))
 	cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + cmp.Or(p.delegates, bin), "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + p.id,
 		"CNI_NETNS=" + p.netns, "CNI_IFNAME=" + p.ifName, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + cmp.Or(p.name, p.id),
+		allEnv + "=1",
 	}, p.env...)
 	ipam := cmp.Or(p.ipam, p.node.ipam)
 	if ipam == "" {

@@ -125,6 +125,16 @@ func TestSandboxesDoNotWaitForEachOther(t *testing.T) {
 	for _, p := range free {
 		await(t, p.id+" is restored", func() bool { return p.attached(t) })
 	}
+	for _, b := range restores {
+		b.waits(t)
+	}
+	for _, p := range held {
+		if p.attached(t) {
+			t.Errorf("%s was touched", p.id)
+		}
+		p.loseSandbox(t)
+	}
+	free[0].loseSandbox(t)
 	gc := start(t, free[0].plugin("relink-macvlan", "GC", `, "cni.dev/valid-attachments": [{"containerID": "free1", "ifname": "eth0"}]`))
 	await(t, "free0 is forgotten", func() bool {
 		_, err := n.store.Load("free0", "eth0")
@@ -134,7 +144,7 @@ func TestSandboxesDoNotWaitForEachOther(t *testing.T) {
 		b.waits(t)
 	}
 	for _, p := range held {
-		if _, err := n.store.Load(p.id, "eth0"); err != nil || p.attached(t) {
+		if _, err := n.store.Load(p.id, "eth0"); err != nil {
 			t.Errorf("%s was touched: %v", p.id, err)
 		}
 	}
@@ -182,6 +192,7 @@ func TestGCKeepsWhatWasAttachedAnewMeanwhile(t *testing.T) {
 	p := n.newPod(t, "c1", false)
 	must(t, p.add())
 	release := hold(t, n.store, p.id)
+	p.loseSandbox(t)
 	gc := start(t, p.plugin("relink-macvlan", "GC", `, "cni.dev/valid-attachments": []`))
 	gc.waits(t)
 	r, err := n.store.Load(p.id, p.ifName)

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/test/fresh"
+	testnode "github.com/relink-cni/relink/test/node"
 )
 
 // way is how an interface plugin gets at relink-ipam, with directories of its own.
@@ -24,7 +26,7 @@ type way struct {
 func newWay(t *testing.T, plugin, version, master string, env ...string) *way {
 	t.Helper()
 	w := &way{plugin, version, t.TempDir(), master, env, map[string]string{}, map[string]string{}}
-	for _, id := range []string{"c1", "c2", "c3"} {
+	for _, id := range []string{"c1", "c2", "c3", "c4"} {
 		w.namespaces[id] = fresh.Sandbox(t)
 	}
 	return w
@@ -37,6 +39,10 @@ type call struct{ command, id, ipam, beside string }
 // can't have in common.
 func (w *way) said(t *testing.T, c call) string {
 	t.Helper()
+	if c.command == sandboxEnds {
+		testnode.EndSandbox(t, w.namespaces[c.id])
+		return ""
+	}
 	if c.command == "CHECK" && w.results[c.id] != "" {
 		c.beside += `, "prevResult": ` + w.results[c.id]
 	}
@@ -62,6 +68,9 @@ var macs = regexp.MustCompile(`([0-9a-f]{2}:){5}[0-9a-f]{2}`)
 
 const tiny = `, "subnet": "10.3.0.0/24", "rangeStart": "10.3.0.2", "rangeEnd": "10.3.0.3", "routes": [{"dst": "10.9.0.0/16"}]`
 
+// sandboxEnds is no command: the container's sandbox ends, and nothing is detached.
+const sandboxEnds = "the sandbox ends"
+
 // calls go through all that an IPAM plugin is asked, the errors too.
 var calls = []call{
 	{"STATUS", "", tiny, ""},
@@ -79,12 +88,17 @@ var calls = []call{
 	{"GC", "", tiny, ""},
 	{"GC", "", tiny, `, "cni.dev/valid-attachments": [{"containerID": "c1"}]`},
 	{"GC", "", tiny, `, "cni.dev/valid-attachments": [{"containerID": "c1", "ifname": "eth0"}]`},
+	{"ADD", "c4", tiny, ""}, // c2 lives, and has the last address.
+	{sandboxEnds, "c2", "", ""},
+	{"GC", "", tiny, `, "cni.dev/valid-attachments": [{"containerID": "c1", "ifname": "eth0"}]`},
+	{"ADD", "c4", tiny, ""},
 	{"CHECK", "c1", tiny, ""},
 	{"CHECK", "c2", tiny, ""},
 	{"DEL", "c1", tiny, ""},
 	{"DEL", "c1", tiny, ""},
 	{"DEL", "c2", `, "subnet": "10.3.0.7/24"`, ""},
 	{"DEL", "c3", tiny, ""},
+	{"DEL", "c4", tiny, ""},
 	{"GC", "", tiny, `, "cni.dev/valid-attachments": null`},
 	{"STATUS", "", tiny + `, "statusExhausted": true`, ""},
 }
@@ -99,6 +113,7 @@ func TestInProcessIsAsExecuted(t *testing.T) {
 		for _, version := range versions {
 			t.Run(plugin+"/"+version, func(t *testing.T) {
 				inside, outside := newWay(t, plugin, version, "wire-a"), newWay(t, plugin, version, "wire-b", "RELINK_IPAM_EXEC=1")
+				var ofC4 []bool
 				for i, c := range calls {
 					in, out := inside.said(t, c), outside.said(t, c)
 					if diff := cmp.Diff(in, out); diff != "" {
@@ -107,6 +122,13 @@ func TestInProcessIsAsExecuted(t *testing.T) {
 					if plugin == "relink-macvlan" && c.command == "ADD" && i < 6 && c.beside == "" && !strings.HasPrefix(in, "true") {
 						t.Errorf("step %d, %+v: %s", i, c, in)
 					}
+					if c.command == "ADD" && c.id == "c4" {
+						ofC4 = append(ofC4, strings.HasPrefix(in, "true"))
+					}
+				}
+				// Older versions have no GC.
+				if want := []bool{false, version == "1.1.0"}; plugin == "relink-macvlan" && !slices.Equal(ofC4, want) {
+					t.Errorf("the ADDs of c4 work: %v, want %v", ofC4, want)
 				}
 			})
 		}

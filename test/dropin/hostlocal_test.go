@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/test/fresh"
+	testnode "github.com/relink-cni/relink/test/node"
 )
 
 const several = "0.3.0"
@@ -271,15 +274,19 @@ func TestRequestedAddressesInOneArgument(t *testing.T) {
 	})
 }
 
-// host-local answers STATUS and GC with nothing, whatever there is to say.
+// host-local answers STATUS and GC with nothing, whatever there is to say. relink-ipam's GC frees what the runtime does not list,
+// once its sandbox is gone.
 func TestStatusAndGCExist(t *testing.T) {
 	st := story{ipam: `"subnet": "10.3.0.0/30", "statusExhausted": true`}
 	dir := t.TempDir()
-	for _, s := range []*side{{"host-local", dir, dir, map[string]string{}}, {"relink-ipam", dir, dir, map[string]string{}}} {
+	for _, plugin := range []string{"host-local", "relink-ipam"} {
+		s := &side{plugin, dir, dir, map[string]string{}, fresh.Sandbox(t)}
 		own := s.plugin == "relink-ipam"
 		for _, test := range []struct {
 			do   step
 			fail bool
+			// ended says that the sandbox has ended before, and that there is a new one.
+			ended bool
 		}{
 			{do: step{call: "STATUS"}},
 			{do: step{call: "ADD c1/eth0"}},
@@ -287,15 +294,21 @@ func TestStatusAndGCExist(t *testing.T) {
 			{do: step{call: "GC"}, fail: own},
 			{do: step{call: "CHECK c1/eth0"}},
 			{do: step{call: "GC", beside: `"cni.dev/valid-attachments": []`}},
+			{do: step{call: "CHECK c1/eth0"}},
+			{do: step{call: "GC", beside: `"cni.dev/valid-attachments": []`}, ended: true},
 			{do: step{call: "CHECK c1/eth0"}, fail: own},
 			{do: step{call: "STATUS"}},
 			// Of host-local the first one has it still.
 			{do: step{call: "ADD c2/eth0"}, fail: !own},
-			{do: step{call: "GC", beside: `"cni.dev/valid-attachments": [{"containerID": "c2", "ifname": "eth0"}]`}},
+			{do: step{call: "GC", beside: `"cni.dev/valid-attachments": [{"containerID": "c2", "ifname": "eth0"}]`}, ended: true},
 			{do: step{call: "CHECK c2/eth0"}, fail: !own},
 			{do: step{call: "GC", beside: `"cni.dev/valid-attachments": null`}},
 			{do: step{call: "CHECK c2/eth0"}, fail: true},
 		} {
+			if test.ended {
+				testnode.EndSandbox(t, s.netns)
+				s.netns = fresh.Sandbox(t)
+			}
 			if output, ok := s.run(t, "1.1.0", st, test.do); ok == test.fail {
 				t.Errorf("%s: %+v: %s", s.plugin, test.do, output)
 			}
@@ -315,7 +328,7 @@ func TestVersionsAreHostLocals(t *testing.T) {
 func TestOneDirectoryForBoth(t *testing.T) {
 	st, dir := story{ipam: `"subnet": "10.3.0.0/24"`}, t.TempDir()
 	for _, plugin := range []string{"host-local", "relink-ipam", "host-local", "relink-ipam"} {
-		s := &side{plugin, dir, dir, map[string]string{}}
+		s := &side{plugin, dir, dir, map[string]string{}, none}
 		if output, ok := s.run(t, "1.1.0", st, step{call: "DEL c1/eth0"}); !ok {
 			t.Errorf("%s: DEL: %s", plugin, output)
 		}

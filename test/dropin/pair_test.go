@@ -39,7 +39,12 @@ type side struct {
 	plugin, dir, files string
 	// results are those of ADDs by container and interface.
 	results map[string]string
+	// netns is the containers' sandbox.
+	netns string
 }
+
+// none is no sandbox. An IPAM plugin makes nothing in it.
+const none = "/none"
 
 func (s *side) run(t *testing.T, version string, st story, do step) (output []byte, ok bool) {
 	t.Helper()
@@ -57,8 +62,7 @@ func (s *side) run(t *testing.T, version string, st story, do step) (output []by
 		ipam = ", " + ipam
 	}
 	config := fmt.Sprintf(`{"cniVersion": %q, "name": "pods", "type": "macvlan", "ipam": {"type": %q, "dataDir": %q%s}%s}`, version, s.plugin, s.dir, ipam, beside)
-	// Nobody looks at the namespace: an IPAM plugin makes nothing in it.
-	output, ok = execute(t, s.plugin, config, "CNI_COMMAND="+command, "CNI_CONTAINERID="+id, "CNI_IFNAME="+ifname, "CNI_NETNS=/none", "CNI_NETNS_OVERRIDE=1", "CNI_ARGS="+do.args)
+	output, ok = execute(t, s.plugin, config, "CNI_COMMAND="+command, "CNI_CONTAINERID="+id, "CNI_IFNAME="+ifname, "CNI_NETNS="+s.netns, "CNI_NETNS_OVERRIDE=1", "CNI_ARGS="+do.args)
 	if command == "ADD" && ok {
 		s.results[of] = string(output)
 	}
@@ -81,8 +85,8 @@ func outcome(t *testing.T, do step, output []byte, ok bool) string {
 func (st story) tell(t *testing.T, version string) {
 	t.Helper()
 	files := filesOf(t)
-	theirs := &side{"host-local", filepath.Join(t.TempDir(), "not/there"), files, map[string]string{}}
-	ours := &side{"relink-ipam", filepath.Join(t.TempDir(), "not/there"), files, map[string]string{}}
+	theirs := &side{"host-local", filepath.Join(t.TempDir(), "not/there"), files, map[string]string{}, none}
+	ours := &side{"relink-ipam", filepath.Join(t.TempDir(), "not/there"), files, map[string]string{}, none}
 	for i, do := range st.steps {
 		if do.want != "error" && strings.HasPrefix(do.call, "CHECK") && version < "0.4.0" {
 			do.want, do.ours = "error", "" // There is none yet.
