@@ -11,8 +11,11 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// validKey is the key of a GC's list.
-const validKey = "cni.dev/valid-attachments"
+// validKey is the key of a GC's list. oldKey is what the specification called it at first. libcni writes both.
+const (
+	validKey = "cni.dev/valid-attachments"
+	oldKey   = "cni.dev/attachments"
+)
 
 // ValidAttachments returns the attachments that the configuration of a GC lists as valid. listed says whether
 // there is a list: a missing list is not an empty one. null is an empty list: CRI-O sends it for a network
@@ -61,11 +64,17 @@ func WithValid(config []byte, more []types.GCAttachment) ([]byte, error) {
 	if err := DecodePart("", config, &keys); err != nil {
 		return nil, err
 	}
-	// Case does not count in keys. A second list would be read instead of this one.
-	maps.DeleteFunc(keys, func(key string, _ json.RawMessage) bool { return strings.EqualFold(key, validKey) })
 	written, err := json.Marshal(list)
 	if err != nil {
 		return nil, err
+	}
+	for key := range keys {
+		switch {
+		case strings.EqualFold(key, oldKey):
+			keys[key] = written // A plugin may read only this one.
+		case strings.EqualFold(key, validKey):
+			delete(keys, key) // Case does not count in keys. A second list would be read instead of this one.
+		}
 	}
 	keys[validKey] = written
 	return json.Marshal(keys)

@@ -2,6 +2,7 @@ package cniplugin
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -55,7 +56,9 @@ func TestWithValidAddsToTheList(t *testing.T) {
 		`{` + one + `, "name": "again"}`:                                {more: []types.GCAttachment{c2, c1}, want: `{` + both + `,"name":"again"}`},
 		`{"name": "null", "cni.dev/valid-attachments": null}`:           {more: []types.GCAttachment{c2, c1}, want: `{` + both + `,"name":"null"}`},
 		`{"CNI.dev/Valid-Attachments": [], "name": "case"}`:             {more: []types.GCAttachment{c1, c2}, want: `{` + both + `,"name":"case"}`},
-		`{"name": "none", "cni.dev/valid-attachments": []}`:             {want: `{"cni.dev/valid-attachments":[],"name":"none"}`},
+		`{"cni.dev/attachments": [], "cni.dev/valid-attachments": [], "name": "as libcni"}`: {
+			more: []types.GCAttachment{c1, c2}, want: `{` + strings.Replace(both, "valid-", "", 1) + `,` + both + `,"name":"as libcni"}`},
+		`{"name": "none", "cni.dev/valid-attachments": []}`: {want: `{"cni.dev/valid-attachments":[],"name":"none"}`},
 		`{"name": "pods"}`:                 {err: coded{7, `invalid "cni.dev/valid-attachments": missing: must list the valid attachments: everything is kept`}},
 		`{"cni.dev/valid-attachments": 7}`: {err: coded{7, `invalid "cni.dev/valid-attachments": 7: must be a list of attachments: everything is kept`}},
 	} {

@@ -95,7 +95,7 @@ func TestIPAMMigrationKilledAtEveryStep(t *testing.T) {
 				t.Errorf("%s does not pass %s", name, at)
 			}
 		}
-		p.isOfSchema(t, "2")
+		p.isOfSchema(t, "3")
 	}
 	eachDeed(t, migrations())
 }
@@ -112,7 +112,7 @@ func TestIPAMMigrationKilledBeforeEverySystemCall(t *testing.T) {
 }
 
 // tooOld is the older program's message about a newer store.
-const tooOld = `it is of schema "2", this relink knows "1": use the relink that wrote it or a newer one`
+const tooOld = `it is of schema "3", this relink knows "1": use the relink that wrote it or a newer one`
 
 // wasTooOld expects that the older program failed because it does not know the store's schema.
 func wasTooOld(t *testing.T, command string, c *ipamRun) {
@@ -145,7 +145,7 @@ func TestIPAMOldAndNewProgramsAtOnce(t *testing.T) {
 		deleted(t, &old, "b")
 		had := p.leases(t)
 		worked += p.oldAndNew(t, &old, i >= rounds/2)
-		p.isOfSchema(t, "2")
+		p.isOfSchema(t, "3")
 		now := p.leases(t)
 		for _, line := range had {
 			if !slices.Contains(now, line) {
@@ -225,7 +225,7 @@ func TestIPAMOldAndNewProgramsMakeAStoreAtOnce(t *testing.T) {
 		haveOpen(t, slices.Concat(olds, news), lock)
 		must(t, lock.Close())
 		p.toldOf(t, olds, news)
-		p.isOfSchema(t, "2")
+		p.isOfSchema(t, "3")
 		p.nothingElse(t)
 		p.refuses(t, &old)
 	}
