@@ -221,8 +221,12 @@ func (c choice) isOwners(l Lease) bool {
 	if !l.owned() {
 		return false
 	}
-	return l.Owner == c.Owner || slices.Contains(c.Also, l.Owner) ||
-		c.Resolved != (attachment.Owner{}) && l.Newest().Owner == c.Resolved
+	return l.Owner == c.Owner || slices.Contains(c.Also, l.Owner) || c.isResolvedOwners(l)
+}
+
+// isResolvedOwners says whether the API has told of both pods that they are one owner's.
+func (c choice) isResolvedOwners(l Lease) bool {
+	return c.Resolved != (attachment.Owner{}) && l.Newest().Owner == c.Resolved
 }
 
 // owned looks for an address of the set that waits for the owner, or that another sandbox of the owner
@@ -287,12 +291,13 @@ func (c choice) ownedByAny() (all []Lease, err error) {
 }
 
 // succeeds says whether this attachment follows on one that holds the address: it is the same interface of
-// the owner's next sandbox. asked says that it asks for this address: then no policy need keep it.
+// the owner's next sandbox. asked says that it asks for this address: then no policy need keep it, if the API knows the
+// owner. A pod's name alone does not tell whether two sandboxes are of one workload.
 func (c choice) succeeds(l Lease, asked bool) bool {
 	if l.State != Held || !c.isOwners(l) || c.besideAnother(l) {
 		return false
 	}
-	keeps := asked || c.Policy.Sticky || l.Newest().Policy.Sticky || l.byHand(c.now)
+	keeps := asked && c.isResolvedOwners(l) || c.Policy.Sticky || l.Newest().Policy.Sticky || l.byHand(c.now)
 	return keeps && slices.ContainsFunc(l.Holders, func(h Holder) bool {
 		return h.IfName == c.Attachment.IfName && h.ContainerID != c.Attachment.ContainerID
 	})

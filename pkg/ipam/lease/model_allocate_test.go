@@ -159,7 +159,7 @@ func (c modelPick) isMine(l Lease) bool {
 	case l.State == Reserved:
 		return true
 	}
-	return l.State == Held && c.follows(l)
+	return l.State == Held && c.follows(l) && (same || c.succeeds(l))
 }
 
 // follows reports whether the request is for the same interface of another sandbox than the holders', and the pods may
