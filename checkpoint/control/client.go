@@ -80,8 +80,10 @@ func (c Client) do(ctx context.Context, method, path string, body, into any) err
 	switch {
 	case err == nil:
 		return nil
-	case ctx.Err() != nil:
+	case errors.Is(ctx.Err(), context.Canceled):
 		return ctx.Err()
+	case ctx.Err() != nil: // The caller's time is shorter than the patience.
+		return fmt.Errorf("%w in time: look at its log, or restart it (%s)", ErrNoAnswer, socket)
 	// A socket with a full queue gives EAGAIN at once: the agent accepts no connections.
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.EAGAIN):
 		return fmt.Errorf("%w within %s: look at its log, or restart it (%s)", ErrNoAnswer, patience, socket)

@@ -47,10 +47,15 @@ func aboutOwners(err error) error {
 		return nil
 	}
 	var refused *refusedError
-	if !errors.As(err, &refused) {
+	switch {
+	case errors.Is(err, ErrNoAgent):
+		return nobody{err}
+	case !errors.As(err, &refused):
 		return fmt.Errorf("%w: %w", owner.ErrUnavailable, err)
 	}
 	switch refused.status {
+	case statusNotFound:
+		return fmt.Errorf("%w: this relink-agent is too old: it does not know of owners", owner.ErrUnavailable)
 	case StatusInvalid:
 		return fmt.Errorf("%w: %s", owner.ErrInvalid, refused.says)
 	case StatusDiffers:
@@ -58,6 +63,16 @@ func aboutOwners(err error) error {
 	}
 	return fmt.Errorf("%w: %s", owner.ErrUnavailable, refused.says)
 }
+
+// statusNotFound is the answer to a path that an older agent does not have.
+const statusNotFound = 404
+
+// nobody is owner.ErrUnavailable for a node without an agent. It matches owner.ErrNobody, too.
+type nobody struct{ noAgent error }
+
+func (n nobody) Error() string { return owner.ErrUnavailable.Error() + ": " + n.noAgent.Error() }
+
+func (n nobody) Unwrap() []error { return []error{owner.ErrUnavailable, owner.ErrNobody, n.noAgent} }
 
 // judging is how long the agent may take to judge MostOwners: it asks the API about each of them.
 const judging = 40 * time.Second
@@ -68,9 +83,12 @@ func (c Client) Judge(ctx context.Context, owners []attachment.Owner) []owner.Ju
 		c.Patience = judging
 	}
 	all := make([]owner.Judgement, 0, len(owners))
+	var err error
 	for some := range slices.Chunk(owners, MostOwners) {
 		var judged []owner.Judgement
-		err := c.do(ctx, "POST", OwnersPath, some, &judged)
+		if err == nil { // An agent that does not answer is asked once.
+			err = c.do(ctx, "POST", OwnersPath, some, &judged)
+		}
 		if err == nil && !areOf(judged, some) {
 			err = errors.New("relink-agent has answered about other owners")
 		}
@@ -103,6 +121,8 @@ func (c Client) Sandboxes(ctx context.Context) ([]sandbox.OfRuntime, error) {
 		return nil, err
 	}
 	switch {
+	case s.Sandboxes == nil: // An agent without sandboxes says so by an empty list.
+		return nil, errors.New("relink-agent has answered without a list of sandboxes")
 	case s.NoRuntime:
 		return s.Sandboxes, fmt.Errorf("%w: %s", sandbox.ErrNoRuntime, strings.TrimPrefix(s.Incomplete, sandbox.ErrNoRuntime.Error()+": "))
 	case s.Incomplete != "":

@@ -88,11 +88,18 @@ func sightingsFile(s *checkpoint.Store) string { return filepath.Join(sightingsD
 
 // load returns the sightings of the last pass. A file that cannot be read is an error, and the same as none.
 func load(s *checkpoint.Store) (Sightings, error) {
-	b, err := os.ReadFile(sightingsFile(s))
+	info, err := os.Lstat(sightingsFile(s))
 	if errors.Is(err, fs.ErrNotExist) {
 		return Sightings{}, nil
 	}
+	var b []byte
 	var read Sightings
+	if err == nil && !info.Mode().IsRegular() { // A pipe would hang for ever.
+		err = errors.New("is no regular file")
+	}
+	if err == nil {
+		b, err = os.ReadFile(sightingsFile(s))
+	}
 	if err == nil {
 		err = json.Unmarshal(b, &read)
 	}

@@ -170,8 +170,9 @@ func (c *Call) request(n network, env cniplugin.Args) (lease.Request, error) {
 	}
 	r := lease.Request{
 		Attachment: key, Owner: byName, Pod: env.Pod, Namespace: namespaceAt(c.args.Netns), Sets: n.sets, Policy: n.policy,
-		Wanted: n.wanted(), OneOf: addressesOf(n.choices), ByOwner: n.byOwner,
+		Wanted: n.wanted(), OneOf: addressesOf(n.choices),
 	}
+	r.Policy.ByOwner = n.byOwner
 	if c.learnt != nil {
 		own(&r, *c.learnt)
 	}

@@ -156,6 +156,9 @@ func (s section) parse(n cniplugin.Network, env cniplugin.Args) (network, []erro
 		errs = append(errs, err)
 	}
 	errs = append(errs, s.Static.problems()...)
+	if n.AllowPersistentIPs && !s.byOwner() {
+		errs = append(errs, cniplugin.ConfigError("allowPersistentIPs", "true", `needs "sticky": "owner": otherwise another pod gets the address while the virtual machine is off`))
+	}
 	parsed.sets, wrong = s.sets(n, a)
 	errs = append(errs, wrong...)
 	parsed.requested, wrong = a.requests(env)

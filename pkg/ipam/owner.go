@@ -18,9 +18,8 @@ import (
 )
 
 const (
-	// needing is how long an ADD waits for what the API knows of the pod, if it cannot do without. The agent answers
-	// within 2 s.
-	needing = 2500 * time.Millisecond
+	// needing is how long an ADD waits for what the API knows of the pod, if it cannot do without.
+	needing = owner.Limit + 500*time.Millisecond
 	// asking is how long an ADD waits that can do without.
 	asking = 500 * time.Millisecond
 )
@@ -29,7 +28,7 @@ const (
 func (c *Call) Owner(ctx context.Context) attachment.Owner {
 	env, err := cniplugin.ParseArgs(c.args.Args)
 	if err == nil && !c.consulted {
-		err = c.learn(ctx, network{}, env.Pod)
+		_ = c.consult(ctx, env.Pod, asking, false) // Without an answer, nobody knows.
 	}
 	if err != nil || c.learnt == nil {
 		return attachment.Owner{}
@@ -40,33 +39,42 @@ func (c *Call) Owner(ctx context.Context) attachment.Owner {
 // learn asks once what the API knows of the pod. Without an answer, an ADD goes on by the pod's name, unless the
 // configuration needs the API.
 func (c *Call) learn(ctx context.Context, n network, pod attachment.Pod) error {
-	if c.consulted || pod.Owner() == (attachment.Owner{}) {
+	if c.consulted {
 		return nil
 	}
-	c.consulted = true
 	key, limit := n.needsAPI(), asking
 	if key != "" {
 		limit = needing
 	}
-	answer, err := c.ask(ctx, limit, owner.Question{Pod: pod, Network: c.config.Name, IfName: c.args.IfName, Claims: n.claims})
+	err := c.consult(ctx, pod, limit, n.claims)
 	switch {
 	case err == nil:
-		c.learnt = &answer
 	case errors.Is(err, owner.ErrInvalid):
 		return cniplugin.Error(types.ErrInvalidNetworkConfig, "%s: %v", PluginName, err)
 	case key != "":
 		return cniplugin.Error(types.ErrTryAgainLater, "%s: %s needs the Kubernetes API: %v", PluginName, key, err)
+	case !errors.Is(err, owner.ErrNobody):
+		fmt.Fprintf(c.stderr, "%s: the pod %s gets an address without a look at its annotations: %v\n", PluginName, pod, err)
 	}
 	return nil
 }
 
-func (c *Call) ask(ctx context.Context, limit time.Duration, q owner.Question) (owner.Answer, error) {
+// consult asks about the pod, if there is one, and notes the answer.
+func (c *Call) consult(ctx context.Context, pod attachment.Pod, limit time.Duration, claims bool) error {
+	if pod.Owner() == (attachment.Owner{}) {
+		return nil
+	}
+	c.consulted = true
 	if c.owners == nil {
-		return owner.Answer{}, owner.ErrUnavailable
+		return fmt.Errorf("%w: %w", owner.ErrUnavailable, owner.ErrNobody)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return c.owners.Ask(ctx, q)
+	answer, err := c.owners.Ask(ctx, owner.Question{Pod: pod, Network: c.config.Name, IfName: c.args.IfName, Claims: claims})
+	if err == nil {
+		c.learnt = &answer
+	}
+	return err
 }
 
 // needsAPI returns the key for which an ADD cannot do without the API, empty for none.
@@ -76,8 +84,6 @@ func (n network) needsAPI() string {
 		return `"sticky": "owner"`
 	case n.static != nil:
 		return `"static"`
-	case n.claims:
-		return `"allowPersistentIPs"`
 	}
 	return ""
 }
@@ -85,14 +91,14 @@ func (n network) needsAPI() string {
 // own puts into the request what the API knows of the owner.
 func own(r *lease.Request, a owner.Answer) {
 	byName := r.Owner
-	r.Resolved = a.Owner
-	if !r.ByOwner {
+	// Whatever keeps the address: two pods of such an owner never have it at the same time.
+	r.Resolved, r.Policy.Shared = a.Owner, !a.Alone
+	if !r.Policy.ByOwner {
 		r.Also = []attachment.Owner{a.Owner} // It may have been kept for the owner before.
 		return
 	}
 	r.Owner, r.Also = a.Owner, []attachment.Owner{byName}
-	r.Policy.Sticky, r.Policy.Shared = a.Lasts, !a.Alone
-	if !a.Lasts {
+	if r.Policy.Sticky = a.Lasts; !a.Lasts {
 		r.Policy.Retain = 0
 	}
 }
@@ -121,6 +127,17 @@ func (c *Call) Confirm(ctx context.Context, result *current.Result) error {
 		return cniplugin.Error(types.ErrTryAgainLater, "%s: IPAMClaim %s/%s: %v", PluginName, env.Pod.Namespace, f.Claim.Name, err)
 	}
 	return nil
+}
+
+// canConfirm refuses what cannot be done by a program of its own. It would write a claim before the interface plugin has
+// probed for the address, and a claim is never overwritten.
+func (c *Call) canConfirm() error {
+	probes, err := c.Detection()
+	if err == nil && probes != nil && c.config.AllowPersistentIPs {
+		return cniplugin.ConfigError("ipam.conflictDetection", cniplugin.Written("true"),
+			`works with "allowPersistentIPs" only inside of relink-macvlan and relink-vlan: do not set RELINK_IPAM_EXEC`)
+	}
+	return err
 }
 
 // askedByAPI adds the addresses that the pod's annotation and its IPAMClaim ask for.

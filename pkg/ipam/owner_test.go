@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/google/go-cmp/cmp"
@@ -126,13 +127,13 @@ func TestWithoutAnAnswer(t *testing.T) {
 		msg        string
 	}{
 		"sticky owner, no agent": {`"sticky": "owner", ` + ranges, "", nil, 11,
-			`relink-ipam: "sticky": "owner" needs the Kubernetes API: the owner of the address is not known now`},
+			`relink-ipam: "sticky": "owner" needs the Kubernetes API: the owner of the address is not known now: nobody can be asked about owners`},
 		"sticky owner, API away": {`"sticky": "owner", ` + ranges, "", &api{err: away}, 11,
 			`relink-ipam: "sticky": "owner" needs the Kubernetes API: the owner of the address is not known now: no relink-agent runs on this node: nothing listens on /x`},
 		"static": {`"static": {}, ` + ranges, "", &api{err: away}, 11,
 			`relink-ipam: "static" needs the Kubernetes API: the owner of the address is not known now: no relink-agent runs on this node: nothing listens on /x`},
-		"claims": {ranges, `, "allowPersistentIPs": true`, &api{err: away}, 11,
-			`relink-ipam: "allowPersistentIPs" needs the Kubernetes API: the owner of the address is not known now: no relink-agent runs on this node: nothing listens on /x`},
+		"claims without owners": {ranges, `, "allowPersistentIPs": true`, &api{err: away}, 7,
+			`invalid "allowPersistentIPs": "true": needs "sticky": "owner": otherwise another pod gets the address while the virtual machine is off`},
 		"sticky pod":         {`"sticky": "pod", ` + ranges, "", &api{err: away}, 0, ""},
 		"not sticky":         {ranges, "", nil, 0, ""},
 		"a wrong annotation": {ranges, "", &api{err: wrong}, 7, `relink-ipam: the pod asks for what cannot be: annotation ipam.relink.dev/pods: "x": must be an IP address`},
@@ -142,7 +143,13 @@ func TestWithoutAnAnswer(t *testing.T) {
 		_, err := n.tryAdd(t, "c1/eth0", "web-0", "")
 		n.expectError(t, name, err, test.code, test.msg)
 	}
-	n := newNode(t, byOwner)
+	n := newNode(t, ranges)
+	n.owners = &api{err: away}
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	if got, want := n.said.String(), "relink-ipam: the pod default/web-0 gets an address without a look at its annotations: "+away.Error()+"\n"; got != want {
+		t.Errorf("stderr says %q, want %q", got, want)
+	}
+	n = newNode(t, byOwner)
 	_, err := n.tryAdd(t, "c1/eth0", "", "")
 	n.expectError(t, "no pod", err, 4, `invalid CNI_ARGS: "": must have K8S_POD_NAMESPACE and K8S_POD_NAME: with "sticky": "owner" an address is kept for the pod`)
 }
@@ -187,6 +194,81 @@ func TestStaticAddresses(t *testing.T) {
 	_, err := n.tryAdd(t, "x/eth0", "both", "10.3.0.9")
 	n.expectError(t, "two ways", err, 7, `invalid "annotation ipam.relink.dev/pods": "10.3.0.8": is in none of the range sets, or is the second address of a set that gives one`)
 	n.add(t, "c6/eth0", "unnoticed", "10.3.0.8 fd00:3::3")
+}
+
+// Several pods of an owner that a user has named run at the same time. No two of them have one address, whatever the network
+// keeps.
+func TestPodsOfANamedOwner(t *testing.T) {
+	named := owner.Answer{Owner: attachment.Owner{Group: "apps", Kind: "Deployment", Namespace: "default", Name: "web", UID: "u1"}, Lasts: true}
+	for _, keeps := range []string{"none", "pod", "owner"} {
+		n := newNode(t, fmt.Sprintf(`"sticky": %q, "ranges": [[{"subnet": "10.3.0.0/24", "rangeEnd": "10.3.0.9"}]]`, keeps))
+		one, two := askingFor(named, "ipam.relink.dev/pods", nil, "10.3.0.5"), askingFor(named, "ipam.relink.dev/pods", nil, "10.3.0.6", "10.3.0.7")
+		n.owners = &api{answers: map[string]owner.Answer{"a": one, "b": one, "c": two, "d": two, "e": two}}
+		n.add(t, "c1/eth0", "a", "10.3.0.5")
+		_, err := n.tryAdd(t, "c2/eth0", "b", "")
+		if got := wire(t, err); got.Code != 11 || !strings.Contains(got.Msg, "10.3.0.5 is not available: it is held by eth0 of c1 on pods") {
+			t.Errorf("%s: %+v", keeps, got)
+		}
+		n.add(t, "c3/eth0", "c", "10.3.0.6")
+		n.add(t, "c4/eth0", "d", "10.3.0.7")
+		_, err = n.tryAdd(t, "c5/eth0", "e", "")
+		if got := wire(t, err); got.Code != 11 || !strings.Contains(got.Msg, "each of the requested addresses is not available") {
+			t.Errorf("%s: %+v", keeps, got)
+		}
+	}
+}
+
+// One pod after the other of a named owner asks for another address. No more addresses wait than the owner had pods at once.
+func TestANamedOwnerKeepsNoMoreThanItHadPods(t *testing.T) {
+	n := newNode(t, byOwner)
+	named := owner.Answer{Owner: attachment.Owner{Group: "apps", Kind: "Deployment", Namespace: "default", Name: "web", UID: "u1"}, Lasts: true}
+	a := &api{answers: map[string]owner.Answer{}}
+	n.owners = a
+	for i := 2; i < 9; i++ {
+		pod, address := fmt.Sprint("pod-", i), fmt.Sprint("10.3.0.", i)
+		a.answers[pod] = askingFor(named, "ipam.relink.dev/pods", nil, address)
+		n.add(t, pod+"/eth0", pod, address)
+		n.del(t, pod+"/eth0")
+		n.later(2 * time.Minute)
+	}
+	n.expect(t, "one pod at a time", "10.3.0.8 reserved pod-8/eth0 web")
+}
+
+// The StatefulSet was made anew, and has adopted the pod that runs. The pod's next sandbox has its address.
+func TestThePodThatHadTheAddressGetsIt(t *testing.T) {
+	n := newNode(t, byOwner)
+	at := 0
+	a := &api{answers: map[string]owner.Answer{"web-0": askingFor(replica(0), "ipam.relink.dev/pods", &at, "10.3.0.5")}}
+	n.owners = a
+	add := func(sandbox, uid string) error {
+		args := n.args(sandbox, "")
+		args.Args = "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;K8S_POD_UID=" + uid
+		_, err := n.begin(t, args).Add(t.Context())
+		return err
+	}
+	if err := add("c1/eth0", "pod-1"); err != nil {
+		t.Fatal(err)
+	}
+	anew := a.answers["web-0"]
+	anew.Owner.UID = "another"
+	a.answers["web-0"] = anew
+	if err := add("c2/eth0", "pod-1"); err != nil {
+		t.Errorf("the same pod: %v", err)
+	}
+	n.expectError(t, "another pod", add("c3/eth0", "pod-2"), 0, "") // Its owner has the address by now.
+	anew.Owner.UID = "a third one"
+	a.answers["web-0"] = anew
+	n.expectError(t, "of a third set", add("c4/eth0", "pod-3"), 11,
+		"relink-ipam: requested address 10.3.0.5 is not available: it is held by eth0 of c1 on pods and eth0 of c2 on pods and eth0 of c3 on pods (StatefulSet default/web, ordinal 0)")
+}
+
+// A program of its own cannot probe before it writes a claim.
+func TestAClaimAndAProbeInAProgramOfItsOwn(t *testing.T) {
+	n := newNode(t, byOwner+`, "conflictDetection": true`)
+	n.more = `, "allowPersistentIPs": true`
+	_, _, err := Add(t.Context(), n.args("c1/eth0", "web-0"), &api{answers: map[string]owner.Answer{"web-0": replica(0)}})
+	n.expectError(t, "both", err, 7,
+		`invalid "ipam.conflictDetection": true: works with "allowPersistentIPs" only inside of relink-macvlan and relink-vlan: do not set RELINK_IPAM_EXEC`)
 }
 
 // A network says whose pods may ask for an address, in whatever way. An IPAMClaim's address was given before.

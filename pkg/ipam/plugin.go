@@ -54,6 +54,9 @@ func Add(ctx context.Context, args *skel.CmdArgs, owners owner.Asker) (_ *curren
 	if err != nil {
 		return nil, "", err
 	}
+	if err := c.canConfirm(); err != nil {
+		return nil, c.config.CNIVersion, err
+	}
 	result, err := c.Add(ctx)
 	if err == nil {
 		err = c.Confirm(ctx, result)

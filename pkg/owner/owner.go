@@ -4,11 +4,17 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
+// Limit is how long an Asker takes at most.
+const Limit = 2 * time.Second
+
 var (
+	// ErrNobody says that there is nobody to ask on this node. It comes with ErrUnavailable.
+	ErrNobody = errors.New("nobody can be asked about owners")
 	// ErrUnavailable says that nobody can answer now: no agent runs, the API does not answer, refuses, or does not know
 	// the pod. The same question may be answered later.
 	ErrUnavailable = errors.New("the owner of the address is not known now")

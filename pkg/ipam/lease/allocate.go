@@ -38,8 +38,6 @@ type Request struct {
 	// owner's already, or the first that nobody has.
 	OneOf  []netip.Addr
 	Policy Policy
-	// ByOwner says that the owner decides whether Policy is sticky, and not the network's configuration.
-	ByOwner bool
 }
 
 // RefusedError says that no ADD can give the requested address.
@@ -67,10 +65,10 @@ func (s *Store) Allocate(ctx context.Context, r Request) (given []Lease, err err
 // ofNetwork is the policy for all addresses of the network, without what is decided for each pod.
 func (r Request) ofNetwork() Policy {
 	p := r.Policy
-	p.Shared = false
-	if r.ByOwner {
+	if p.ByOwner { // Each owner decides whether it is sticky.
 		p.Sticky, p.Retain = false, 0
 	}
+	p.Shared, p.ByOwner = false, false
 	return p
 }
 
@@ -216,13 +214,20 @@ func (c choice) isMine(l Lease) bool {
 	return !c.over(l) && (l.State == Reserved && c.isOwners(l) || c.succeeds(l, true))
 }
 
-// isOwners says whether the lease is on behalf of the owner who asks, or the last holder's pod was the owner's.
+// isOwners says whether the lease is on behalf of the owner who asks, or the last holder's pod was the owner's. What an
+// operator has reserved is for whom the operator has said.
 func (c choice) isOwners(l Lease) bool {
 	if !l.owned() {
 		return false
 	}
-	return l.Owner == c.Owner || slices.Contains(c.Also, l.Owner) || c.isResolvedOwners(l)
+	if l.Owner == c.Owner || slices.Contains(c.Also, l.Owner) {
+		return true
+	}
+	return !l.byHand(c.now) && (c.isResolvedOwners(l) || c.isSamePods(l))
 }
+
+// isSamePods says whether the pod that asks had the address last. Its owner can have been made anew meanwhile.
+func (c choice) isSamePods(l Lease) bool { return c.Pod.UID != "" && l.Newest().Pod.UID == c.Pod.UID }
 
 // isResolvedOwners says whether the API has told of both pods that they are one owner's.
 func (c choice) isResolvedOwners(l Lease) bool {
@@ -265,7 +270,7 @@ func (c choice) byHandSince(l Lease) time.Time {
 func (c choice) rank(l Lease) int {
 	had := l.Newest().IfName
 	switch {
-	case l.byHand(c.now) && (had == c.Attachment.IfName || had == ""):
+	case l.byHand(c.now) && (had == c.Attachment.IfName || had == ""), c.Policy.Shared && had == c.Attachment.IfName && c.isSamePods(l):
 		return 0
 	case l.State == Reserved && had == c.Attachment.IfName:
 		return 1
@@ -297,7 +302,7 @@ func (c choice) succeeds(l Lease, asked bool) bool {
 	if l.State != Held || !c.isOwners(l) || c.besideAnother(l) {
 		return false
 	}
-	keeps := asked && c.isResolvedOwners(l) || c.Policy.Sticky || l.Newest().Policy.Sticky || l.byHand(c.now)
+	keeps := asked && (c.isResolvedOwners(l) || c.isSamePods(l)) || c.Policy.Sticky || l.Newest().Policy.Sticky || l.byHand(c.now)
 	return keeps && slices.ContainsFunc(l.Holders, func(h Holder) bool {
 		return h.IfName == c.Attachment.IfName && h.ContainerID != c.Attachment.ContainerID
 	})
@@ -362,24 +367,34 @@ func (c choice) give(was Lease, origin Origin) (Lease, error) {
 	h.Namespace.BootID = bootID
 	lease.Holders = append(lease.Holders, h)
 	c.note(Event{What: Given, Why: string(origin), Then: Held}.of(lease, h))
-	return lease, errors.Join(c.put(lease), c.letOthersGo(lease))
+	return lease, errors.Join(c.put(lease), c.letOthersGo(lease, was.State))
 }
 
 // letOthersGo ends what else the policy reserves for the owner in the set, for the same interface: nobody
-// would ever ask for it again.
-func (c choice) letOthersGo(given Lease) error {
-	if !given.owned() || c.Policy.Shared {
+// would ever ask for it again. was is the state of the given address before. A pod of a shared owner uses up only one of the
+// addresses that wait: the given one, or the one that it would have been given if it had not asked for another. So no more
+// addresses wait than the owner had pods at one time.
+func (c choice) letOthersGo(given Lease, was State) error {
+	if !given.owned() {
 		return nil
 	}
 	all, err := c.ownedByAny()
 	if err != nil {
 		return err
 	}
-	for _, other := range all {
+	all = slices.DeleteFunc(all, func(other Lease) bool {
 		_, in := c.set.Find(other.Address)
-		if !in || other.State != Reserved || other.byHand(c.now) || other.Last.IfName != c.Attachment.IfName {
-			continue
+		shared := other.Last.Policy.Shared != c.Policy.Shared
+		return !in || shared || other.State != Reserved || other.byHand(c.now) || other.Last.IfName != c.Attachment.IfName
+	})
+	if c.Policy.Shared && len(all) > 0 {
+		slices.SortFunc(all, c.compare)
+		all = all[:1]
+		if was == Reserved || was == Held {
+			all = nil
 		}
+	}
+	for _, other := range all {
 		why := fmt.Sprintf("the owner has %s instead", given.Address)
 		left, ok := other.unreserved(why, c.now)
 		c.note(Event{What: Ended, Why: why, Then: left.State}.of(other, Holder{}))

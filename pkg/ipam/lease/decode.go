@@ -335,6 +335,8 @@ func (r *reader) policy() (p Policy) {
 			r.parse(&p.Quarantine)
 		case "shared":
 			p.Shared = r.yes()
+		case "byOwner":
+			p.ByOwner = r.yes()
 		default:
 			r.skip()
 		}

@@ -210,6 +210,7 @@ func (w *writer) policy(p Policy) {
 		w.duration("retain", p.Retain)
 		w.duration("quarantine", p.Quarantine)
 		w.yes("shared", p.Shared)
+		w.yes("byOwner", p.ByOwner)
 	})
 }
 

@@ -240,7 +240,7 @@ func eventful(t *testing.T, n *node) {
 	must(t, err)
 	r = n.request("c10/eth0", "web-1")
 	r.Owner, r.Also = set("web", 1), []attachment.Owner{pod("web-1")}
-	r.Resolved, r.Policy.Shared = r.Owner, true
+	r.Resolved, r.Policy.Shared, r.Policy.ByOwner = r.Owner, true, true
 	_, err = n.store(t).Allocate(t.Context(), r)
 	must(t, err)
 	n.takeIn(t, "host-local",

@@ -67,6 +67,8 @@ type Policy struct {
 	// Shared: several pods of the owner can run at the same time. Each has its own addresses, and all of these wait for
 	// the owner's next pods.
 	Shared bool `json:"shared,omitzero"`
+	// ByOwner: the address is kept for Holder.Owner, and not for the pod by its name.
+	ByOwner bool `json:"byOwner,omitzero"`
 }
 
 // DefaultQuarantine is longer than hosts nearby use what they know of an address without asking again: 45 s
@@ -228,8 +230,11 @@ func (l Lease) GivenUp(why string, now time.Time) (_ Lease, ok bool) {
 		l.Last.Policy.Quarantine = max(l.Last.Policy.Quarantine, DefaultQuarantine)
 	}
 	l.ReleasedAt, l.Why = now, why
-	if !l.byHand(now) {
+	if l.ByHand && !l.byHand(now) {
 		l.ByHand, l.ByHandAt, l.ByHandUntil = false, time.Time{}, time.Time{}
+		if l.Last.Policy.ByOwner { // The operator has kept it for the pod by its name. That is over.
+			l.Owner = l.Last.Owner
+		}
 	}
 	switch policy := l.Last.Policy; {
 	case l.owned() && (l.ByHand || policy.Sticky):

@@ -100,7 +100,7 @@ func schema1(l Lease) []byte {
 func fromSchema1(l Lease) Lease {
 	h := newest(l)
 	h.Namespace, h.unknown = attachment.Namespace{BootID: h.Namespace.BootID}, nil
-	h.Owner, h.Policy.Shared, h.Pod = attachment.Owner{}, false, attachment.Pod{UID: h.Pod.UID}
+	h.Owner, h.Policy.Shared, h.Policy.ByOwner, h.Pod = attachment.Owner{}, false, false, attachment.Pod{UID: h.Pod.UID}
 	if owned(l) && h.ContainerID != "" {
 		h.Pod.Namespace, h.Pod.Name = l.Owner.Namespace, l.Owner.Name
 	}

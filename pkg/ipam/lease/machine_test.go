@@ -102,7 +102,7 @@ func drawPolicy(t *rapid.T) Policy {
 	seconds := func(what string, choices ...int) Duration {
 		return Duration(time.Duration(rapid.SampledFrom(choices).Draw(t, what)) * time.Second)
 	}
-	return Policy{Sticky: rapid.Bool().Draw(t, "sticky"), Retain: seconds("retain", 0, 0, 30, 300), Quarantine: seconds("quarantine", 0, 60), Shared: rapid.IntRange(0, 3).Draw(t, "shared") == 0}
+	return Policy{Sticky: rapid.Bool().Draw(t, "sticky"), Retain: seconds("retain", 0, 0, 30, 300), Quarantine: seconds("quarantine", 0, 60), Shared: rapid.IntRange(0, 3).Draw(t, "shared") == 0, ByOwner: rapid.IntRange(0, 3).Draw(t, "by owner") == 0}
 }
 
 // add mostly uses the first plan, because the configuration of a network does not change often.
@@ -128,9 +128,20 @@ func (m *machine) add(t *rapid.T) {
 	m.disk.roomy = m.disk.roomy || err == nil
 	for _, l := range given {
 		got = append(got, l.Address)
+		neverTwoPods(t, l)
 	}
 	want, wantErr := m.model.add(p, r)
 	agree(t, "ADD", err, wantErr, got, want)
+}
+
+// neverTwoPods checks what an owner with several pods is promised: no two of them have one address.
+func neverTwoPods(t *rapid.T, l Lease) {
+	newest := l.Newest()
+	for _, h := range l.Holders {
+		if newest.Policy.Shared && (h.Pod.UID == "" || h.Pod.UID != newest.Pod.UID) && h.ContainerID != newest.ContainerID {
+			t.Fatalf("%s is held by %s and %s, two pods of an owner that has several", l.Address, h.Pod, newest.Pod)
+		}
+	}
 }
 
 // drawOwners adds what the API tells of the pod to some requests.

@@ -131,8 +131,16 @@ func (c modelPick) list() (list []netip.Addr) {
 }
 
 func (c modelPick) pickOneOf(list []netip.Addr) (netip.Addr, error) {
+	var mine netip.Addr
+	for _, a := range everyAddress {
+		if slices.Contains(list, a) && c.isMine(c.s.leases[a]) && (!mine.IsValid() || c.better(c.s.leases[a], c.s.leases[mine])) {
+			mine = a
+		}
+	}
+	if mine.IsValid() {
+		return c.pickWanted(mine)
+	}
 	for _, wants := range []func(Lease) bool{
-		func(l Lease) bool { return c.isMine(l) },
 		func(l Lease) bool { return l.State == "" },
 		func(l Lease) bool { return l.State == Quarantined && !l.Conflict },
 	} {
@@ -152,7 +160,7 @@ func (c modelPick) isOwner(l Lease) bool {
 
 // isMine reports whether a request that names the address gets it from an earlier holder.
 func (c modelPick) isMine(l Lease) bool {
-	same := owned(l) && c.r.Resolved != attachment.Owner{} && newest(l).Owner == c.r.Resolved
+	same := owned(l) && !c.byHand(l) && (c.r.Resolved != attachment.Owner{} && newest(l).Owner == c.r.Resolved || c.samePod(l))
 	switch {
 	case !c.isOwner(l) && !same:
 		return false
@@ -161,6 +169,9 @@ func (c modelPick) isMine(l Lease) bool {
 	}
 	return l.State == Held && c.follows(l) && (same || c.succeeds(l))
 }
+
+// samePod reports whether the pod that asks had the address last.
+func (c modelPick) samePod(l Lease) bool { return c.r.Pod.UID != "" && newest(l).Pod.UID == c.r.Pod.UID }
 
 // follows reports whether the request is for the same interface of another sandbox than the holders', and the pods may
 // have one address. Two pods of a shared owner may not.
@@ -224,6 +235,8 @@ func (c modelPick) class(l Lease) string {
 	switch {
 	case c.byHand(l) && (had == "" || had == c.r.Attachment.IfName):
 		return "1 by hand"
+	case c.r.Policy.Shared && had == c.r.Attachment.IfName && c.samePod(l):
+		return "1 by hand"
 	case l.State == Reserved && had == c.r.Attachment.IfName:
 		return "2 of the interface"
 	case l.State == Held:
@@ -286,19 +299,45 @@ func (c modelPick) give(was Lease, a netip.Addr, origin Origin) {
 	h.Namespace.BootID = c.bootID
 	l.Holders = append(l.Holders, h)
 	c.s.leases[a] = l
-	if owned(l) && !c.r.Policy.Shared {
+	switch {
+	case !owned(l):
+	case !c.r.Policy.Shared:
 		c.letOthersGo(a)
+	case was.State == "":
+		c.letOneGo(a)
 	}
 }
 
 // letOthersGo ends the owner's other reservations for this interface, because it has an address now.
 func (c modelPick) letOthersGo(given netip.Addr) {
-	for _, a := range c.p.within[c.set] {
-		l := c.s.leases[a]
-		if a != given && c.isOwner(l) && l.State == Reserved && !c.byHand(l) && l.Last.IfName == c.r.Attachment.IfName {
-			c.unreserve(c.s, l)
+	for _, l := range c.others(given) {
+		c.unreserve(c.s, l)
+	}
+}
+
+// letOneGo ends the one of them that the owner would have been given.
+func (c modelPick) letOneGo(given netip.Addr) {
+	var best Lease
+	for _, l := range c.others(given) {
+		if best.State == "" || c.better(l, best) {
+			best = l
 		}
 	}
+	if best.State != "" {
+		c.unreserve(c.s, best)
+	}
+}
+
+// others are the owner's other reservations for this interface, of the same sort.
+func (c modelPick) others(given netip.Addr) (all []Lease) {
+	for _, a := range everyAddress {
+		l := c.s.leases[a]
+		if slices.Contains(c.p.within[c.set], a) && a != given && c.isOwner(l) && l.State == Reserved && !c.byHand(l) &&
+			l.Last.IfName == c.r.Attachment.IfName && l.Last.Policy.Shared == c.r.Policy.Shared {
+			all = append(all, l)
+		}
+	}
+	return all
 }
 
 // available reports whether an ADD with the plan could give anybody an address of the set.

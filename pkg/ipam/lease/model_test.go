@@ -138,6 +138,9 @@ func (m *model) giveUp(s *modelState, a netip.Addr, gone func(Holder) bool) {
 	}
 	l.Last, l.Holders = newest(l), nil
 	if !m.byHand(l) {
+		if l.ByHand && l.Last.Policy.ByOwner {
+			l.Owner = l.Last.Owner
+		}
 		notByHand(&l)
 		// Nobody would ever ask for it, because the owner has another address.
 		l.Last.Policy.Sticky = l.Last.Policy.Sticky && !m.hasAnother(s, l)

@@ -17,7 +17,7 @@ func vm(name string) attachment.Owner {
 // ofOwner returns the request of a pod whose owner the API has told.
 func (n *node) ofOwner(sandbox, podName string, owner attachment.Owner, change ...func(*Request)) Request {
 	r := n.request(sandbox, podName)
-	r.Owner, r.Resolved, r.Also, r.ByOwner = owner, owner, []attachment.Owner{pod(podName)}, true
+	r.Owner, r.Resolved, r.Also, r.Policy.ByOwner = owner, owner, []attachment.Owner{pod(podName)}, true
 	for _, c := range change {
 		c(&r)
 	}
@@ -138,7 +138,7 @@ func TestPodsOfASharedOwnerHaveTheirOwnAddresses(t *testing.T) {
 // even on a network that keeps no address.
 func TestAnAddressThatIsAskedFor(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
-	byName := func(r *Request) { r.Owner, r.Also, r.ByOwner = r.Also[0], nil, false }
+	byName := func(r *Request) { r.Owner, r.Also, r.Policy.ByOwner = r.Also[0], nil, false }
 	n.gives(t, n.ofOwner("c1/net1", "virt-launcher-db-1", vm("db"), byName, wants("10.3.0.5")), "10.3.0.5")
 	n.gives(t, n.ofOwner("c2/net1", "virt-launcher-db-2", vm("db"), byName, wants("10.3.0.5")), "10.3.0.5")
 	n.gives(t, n.ofOwner("c3/net1", "virt-launcher-mydb-1", vm("mydb"), byName, wants("10.3.0.5")),
@@ -182,4 +182,51 @@ func TestOneAddressOfAList(t *testing.T) {
 	n.gives(t, n.ofOwner("c8/eth0", "f", vm("f"), oneOf("10.3.0.4", "10.3.0.3")), "10.3.0.4")
 	n.del(t, "c8/eth0")
 	n.gives(t, n.ofOwner("c9/eth0", "g", vm("g"), oneOf("10.3.0.4", "10.3.0.3")), "10.3.0.3") // The other one rests.
+}
+
+// What an operator has reserved is for the pod that the operator has named. When the operator's time is over while the pod
+// runs, the address is its owner's.
+func TestWhatAnOperatorHasReserved(t *testing.T) {
+	n := newNode(t, "10.3.0.9", sticky)
+	ours := attachment.Owner{Group: "example.org", Kind: "Cluster", Namespace: "default", Name: "ours", UID: "uid-1"}
+	n.reserve(t, "10.3.0.5", "a", time.Hour)
+	n.gives(t, n.ofOwner("c1/eth0", "a", ours, shared), "10.3.0.5")
+	n.gives(t, n.ofOwner("c2/eth0", "b", ours, shared, wants("10.3.0.5")),
+		"requested address 10.3.0.5 is not available: it is held by eth0 of c1 on pods (pod default/a)")
+	n.del(t, "c1/eth0")
+	n.gives(t, n.ofOwner("c2/eth0", "b", ours, shared, wants("10.3.0.5")), "requested address 10.3.0.5 is not available: it is reserved for pod default/a")
+	n.gives(t, n.ofOwner("c3/eth0", "a", ours, shared), "10.3.0.5")
+	n.later(2 * time.Hour)
+	n.del(t, "c3/eth0")
+	n.expect(t, "the operator's time is over", "10.3.0.5 reserved c3/eth0 ours")
+}
+
+// Each interface gets its own address of a list back.
+func TestEachInterfaceGetsItsAddressOfAListBack(t *testing.T) {
+	n := newNode(t, "10.3.0.9", sticky)
+	list := oneOf("10.3.0.7", "10.3.0.6")
+	n.gives(t, n.ofOwner("c1/net1", "a", vm("a"), list), "10.3.0.7")
+	n.gives(t, n.ofOwner("c1/net2", "a", vm("a"), list), "10.3.0.6")
+	n.del(t, "c1/net1")
+	n.del(t, "c1/net2")
+	n.gives(t, n.ofOwner("c2/net2", "a", vm("a"), list), "10.3.0.6")
+	n.gives(t, n.ofOwner("c2/net1", "a", vm("a"), list), "10.3.0.7")
+}
+
+// A network that does not keep by owner lets the addresses of a shared owner wait: other pods of it will come.
+func TestOnePodOfASharedOwnerLetsTheOthersAddressesWait(t *testing.T) {
+	n := newNode(t, "10.3.0.9", sticky)
+	ours := attachment.Owner{Group: "example.org", Kind: "Cluster", Namespace: "default", Name: "ours", UID: "uid-1"}
+	for i, name := range []string{"a", "b", "c"} {
+		n.gives(t, n.ofOwner("c"+name+"/eth0", name, ours, shared), []string{"10.3.0.2", "10.3.0.3", "10.3.0.4"}[i])
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		n.del(t, "c"+name+"/eth0")
+		n.later(time.Second)
+	}
+	byName := func(r *Request) {
+		r.Owner, r.Also, r.Policy.ByOwner = pod("a"), []attachment.Owner{ours}, false
+	}
+	n.gives(t, n.ofOwner("d/eth0", "a", ours, shared, byName), "10.3.0.2")
+	n.expect(t, "two wait", "10.3.0.2 held d/eth0 a", "10.3.0.3 reserved cb/eth0 ours", "10.3.0.4 reserved cc/eth0 ours")
 }

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -72,7 +73,8 @@ func (c choice) oneOf() (list []netip.Addr) {
 // askedOneOf gives the address of the list that is the owner's already, else the first one that is free, else the first
 // one in quarantine.
 func (c choice) askedOneOf(list []netip.Addr) (Lease, error) {
-	var mine, free, resting netip.Addr
+	var mine []Lease
+	var free, resting netip.Addr
 	var taken []string
 	for _, a := range list {
 		lease, leased, err := c.get(a)
@@ -80,16 +82,19 @@ func (c choice) askedOneOf(list []netip.Addr) (Lease, error) {
 		case err != nil:
 			return Lease{}, err
 		case !leased, c.over(lease):
-			free = firstOf(free, a)
+			free = cmp.Or(free, a)
 		case c.isMine(lease):
-			mine = firstOf(mine, a)
+			mine = append(mine, lease)
 		case lease.State == Quarantined && !lease.Conflict:
-			resting = firstOf(resting, a)
+			resting = cmp.Or(resting, a)
 		default:
 			taken = append(taken, fmt.Sprintf("%s is %s", a, lease.Whose()))
 		}
 	}
-	if a := firstOf(mine, firstOf(free, resting)); a.IsValid() {
+	if len(mine) > 0 {
+		return c.asked(slices.MinFunc(mine, c.compare).Address)
+	}
+	if a := cmp.Or(free, resting); a.IsValid() {
 		return c.asked(a)
 	}
 	const enough = 3
@@ -97,12 +102,4 @@ func (c choice) askedOneOf(list []netip.Addr) (Lease, error) {
 		taken = append(taken[:enough], fmt.Sprintf("%d more are taken, too", more))
 	}
 	return Lease{}, fmt.Errorf("each of the requested addresses is %w: %s", ErrTaken, strings.Join(taken, "; "))
-}
-
-// firstOf returns a, or b if a is none.
-func firstOf(a, b netip.Addr) netip.Addr {
-	if a.IsValid() {
-		return a
-	}
-	return b
 }
