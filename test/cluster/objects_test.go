@@ -141,17 +141,24 @@ func (a *api) owners(t *testing.T) (*kube.Owners, *node.Log) {
 	return connected(t, a, "agent.conf", user)
 }
 
-// connected returns Owners with the credentials of user, which is YAML as in a kubeconfig file. They know the pods of node1.
-func connected(t *testing.T, a *api, file, user string) (*kube.Owners, *node.Log) {
+// config writes a kubeconfig file for the API at the address, and returns its path. user is YAML, as in such a file.
+func (a *api) config(t *testing.T, server, file, user string) string {
 	t.Helper()
 	ca := base64.StdEncoding.EncodeToString([]byte(read(t, a.path("ca.crt"))))
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: 'https://%s', certificate-authority-data: %s}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: %s}]\n", apiAddress, ca, user)
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: '%s', certificate-authority-data: %s}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: %s}]\n", server, ca, user)
 	if err := os.WriteFile(a.path(file), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return a.path(file)
+}
+
+// connected returns Owners with the credentials of user. They know the pods of node1.
+func connected(t *testing.T, a *api, file, user string) (*kube.Owners, *node.Log) {
+	t.Helper()
+	path := a.config(t, "https://"+apiAddress, file, user)
 	log := &node.Log{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
-	client, err := kube.Connect(a.path(file), logger)
+	client, err := kube.Connect(path, logger)
 	if err != nil {
 		t.Fatal(err)
 	}
