@@ -27,6 +27,8 @@ func TestWhatBecomesOfAddresses(t *testing.T) {
 		{"an OpenKruise StatefulSet leaves out ordinals", reservedOrdinals},
 		{"scaled down and up at once", downAndUp},
 		{"deleted and made anew", madeAnew},
+		{"deleted without its pods, and made anew", adopted},
+		{"pods that name their owner", namedOwner},
 		{"a workload moves to another network", movesAway},
 		{"a workload no longer uses relink-ipam", withoutIPAM},
 		{"a Job has finished", jobEnds},
@@ -44,6 +46,9 @@ func TestWhatBecomesOfAddresses(t *testing.T) {
 		{"replay: a new network for one interface changes the other's address", replayTwoInterfaces},
 		{"replay: what a DEL gave up is given up once more", replayTwiceFreed},
 		{"replay: attempts to start a pod use up the addresses", replayAttempts},
+		{"replay: a StatefulSet of an operator's controller", replayOperator},
+		{"replay: a pod moves to another node and loses its new address", replayOtherNode},
+		{"replay: the range of a network is changed", replayOtherRange},
 		{"the API says nothing", sayNothing},
 		{"the watch is stale", staleWatch},
 		{"the container runtime says nothing", runtimeSaysNothing},
@@ -83,6 +88,8 @@ func podIsGone(t *testing.T, s *site) {
 	s.keeps(t, "the pods are deleted, and the sandboxes are there")
 	s.dies(t, a)
 	s.dies(t, b)
+	const ready = namespaceGone + " | but the container runtime says that the sandbox is ready | nothing proves that it can be freed"
+	s.pass(t, "the runtime does not know yet", "lan .2 kept: "+ready, "lan .3 kept: "+ready, "checkpoint of stays kept: "+ready, "checkpoint of loose kept: "+ready)
 	s.runtime.knows(a, false)
 	s.runtime.knows(b, false)
 	const owed = namespaceGone + " | the container runtime still has the sandbox, stopped: it owes a DEL | nothing proves that it can be freed"
