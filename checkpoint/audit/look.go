@@ -29,6 +29,8 @@ type Sources struct {
 	Runtime sandbox.Runtime
 	Judge   owner.Judge
 	Nobody  string
+	// Asker tells whose the pods are that relink has attached to nothing. It is nil if there is nobody to ask.
+	Asker Asker
 	// CacheDir is where the CNI caches are (cnicache.DefaultDir).
 	CacheDir string
 	// AllProcesses says that the caller sees all processes of the node (sandbox.SeesAllProcesses).
@@ -37,6 +39,11 @@ type Sources struct {
 	// for 0. Later looks ask for the rest.
 	First      []attachment.Owner
 	MostOwners int
+}
+
+// Asker knows the owner of a pod: an owner.Asker.
+type Asker interface {
+	Ask(ctx context.Context, q owner.Question) (owner.Answer, error)
 }
 
 // DefaultMostOwners bounds what one look costs the Kubernetes API.
@@ -119,6 +126,7 @@ func Look(ctx context.Context, from Sources) (World, error) {
 		return World{}, err
 	}
 	w.askForOwners(ctx, from)
+	w.askForUnattached(ctx, from)
 	if from.Nobody != "" {
 		w.Notes = append(w.Notes, from.Nobody)
 	}

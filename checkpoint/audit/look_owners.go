@@ -3,11 +3,14 @@ package audit
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math/rand/v2"
+	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/owner"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // askForOwners asks whether the owners of reservations are still there. Others are not asked for: what is held stays held
@@ -66,4 +69,76 @@ func (w *World) ownersToAsk(first []attachment.Owner, most int) (asked []attachm
 		asked = append(asked, o)
 	}
 	return asked
+}
+
+// whoseWait bounds the questions about pods that relink has attached to nothing.
+const whoseWait = 10 * time.Second
+
+// askForUnattached asks whose the pods are that the runtime keeps running and that relink has attached to nothing. It asks
+// only if there are reservations of living owners for which that can count. If it is not known whose one pod is, the others
+// of its namespace prove nothing, either.
+func (w *World) askForUnattached(ctx context.Context, from Sources) {
+	w.Owners.Unattached = map[attachment.Owner][]sandbox.OfRuntime{}
+	waiting := w.livingOwners()
+	if from.Asker == nil || w.Sandboxes.NotAsked != "" || len(waiting) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, whoseWait)
+	defer cancel()
+	attached, unknown := w.attachedContainers(), map[string]bool{}
+	for id, told := range w.Sandboxes.Runtime {
+		in := told.Pod.Namespace
+		if !told.Ready || attached[id] || unknown[in] || !waiting.inNamespace(in) {
+			continue
+		}
+		a, err := from.Asker.Ask(ctx, owner.Question{Pod: told.Pod})
+		if err != nil || told.Pod.UID == "" {
+			unknown[in] = true
+		} else if waiting[a.Owner] {
+			w.Owners.Unattached[a.Owner] = append(w.Owners.Unattached[a.Owner], told)
+		}
+	}
+	maps.DeleteFunc(w.Owners.Unattached, func(o attachment.Owner, _ []sandbox.OfRuntime) bool { return unknown[o.Namespace] })
+}
+
+// owners is a set of owners.
+type owners map[attachment.Owner]bool
+
+func (all owners) inNamespace(namespace string) bool {
+	for o := range all {
+		if o.Namespace == namespace {
+			return true
+		}
+	}
+	return false
+}
+
+// livingOwners are those of reservations that live, and have one pod at a time.
+func (w *World) livingOwners() owners {
+	all := owners{}
+	for o, j := range w.Owners.Judged {
+		if j.Standing == owner.Lives && onePodAtATime(o) {
+			all[o] = true
+		}
+	}
+	return all
+}
+
+// attachedContainers are the sandboxes that have a checkpoint or a lease.
+func (w *World) attachedContainers() map[string]bool {
+	all := map[string]bool{}
+	for _, a := range w.Attached {
+		all[a.Record.Attachment.ContainerID] = true
+	}
+	for _, u := range w.Unreadable {
+		all[u.ContainerID] = true
+	}
+	for _, n := range w.Networks {
+		for _, l := range n.Leases {
+			for _, h := range l.Holders {
+				all[h.ContainerID] = true
+			}
+		}
+	}
+	return all
 }

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -53,16 +54,12 @@ func (j *judge) reservation(n *Network, l *lease.Lease, present []*living) (f Fi
 		f.Kind, f.Evidence = Unknown, []string{"whether its owner is gone is not known: " + judged.Why}
 		return f, true
 	}
-	by, unused := j.unused(n, l, present)
-	if !unused {
+	sandboxID, why := j.unused(n, l, present)
+	if why == "" {
 		return f, false
 	}
-	f.Proven, f.Fields.Present = true, by.key.ContainerID
-	f.Evidence = []string{
-		"its owner lives: " + judged.Why,
-		fmt.Sprintf("the owner's pod runs in sandbox %s, which has %s on %s and nothing in network %s: the owner does not use the address any more",
-			by.key.ContainerID, by.key.IfName, by.key.Network, n.Name),
-	}
+	f.Proven, f.Fields.Present = true, sandboxID
+	f.Evidence = []string{"its owner lives: " + judged.Why, why + ": the owner does not use the address any more"}
 	return f, true
 }
 
@@ -91,13 +88,39 @@ func (l *living) owners() map[attachment.Owner]bool {
 	return all
 }
 
-// unused says that a living owner does not use its reservation any more, and by which attachment that is known. The
-// owner has one pod at a time, and that pod is on this node: the runtime keeps its sandbox running. The pod is attached
-// for longer than an ADD takes, and has nothing in the network.
-func (j *judge) unused(n *Network, l *lease.Lease, present []*living) (by *living, ok bool) {
-	if len(present) == 0 || !onePodAtATime(l.Owner) || j.leasesMissing() {
-		return nil, false
+// unused says why a living owner does not use its reservation any more, and by which sandbox that is known. The owner has
+// one pod at a time, and that pod is on this node: the runtime keeps its sandbox running. The pod is attached for longer than
+// an ADD takes, or relink has attached it to nothing for as long. It has nothing in the network.
+func (j *judge) unused(n *Network, l *lease.Lease, present []*living) (sandboxID, why string) {
+	if !onePodAtATime(l.Owner) || j.leasesMissing() {
+		return "", ""
 	}
+	if len(present) == 0 {
+		return j.unattached(l)
+	}
+	if by, ok := j.attachedElsewhere(n, present); ok {
+		return by.key.ContainerID, fmt.Sprintf("the owner's pod runs in sandbox %s, which has %s on %s and nothing in network %s",
+			by.key.ContainerID, by.key.IfName, by.key.Network, n.Name)
+	}
+	return "", ""
+}
+
+// unattached is unused for an owner whose pod relink has attached to nothing.
+func (j *judge) unattached(l *lease.Lease) (sandboxID, why string) {
+	all := j.Owners.Unattached[l.Owner]
+	if len(all) != 1 || !all[0].Created.Before(j.Now.Add(-reclaim.LongestADD)) || j.cannotRead(all[0].ContainerID) {
+		return "", ""
+	}
+	return all[0].ContainerID, fmt.Sprintf("the owner's pod runs in sandbox %s, which relink has attached to nothing", all[0].ContainerID)
+}
+
+// cannotRead says that a checkpoint of the sandbox cannot be read: that attachment can be in any network.
+func (j *judge) cannotRead(containerID string) bool {
+	return slices.ContainsFunc(j.Unreadable, func(u Unreadable) bool { return u.ContainerID == containerID })
+}
+
+// attachedElsewhere says that the owner's pod is on other networks only, and returns one of its attachments.
+func (j *judge) attachedElsewhere(n *Network, present []*living) (by *living, ok bool) {
 	for _, one := range present {
 		if by == nil || one.key.IfName < by.key.IfName {
 			by = one
@@ -116,13 +139,7 @@ func (j *judge) unused(n *Network, l *lease.Lease, present []*living) (by *livin
 			}
 		}
 	}
-	// What cannot be read of the sandbox can be in the network.
-	for _, u := range j.Unreadable {
-		if u.ContainerID == by.key.ContainerID {
-			return nil, false
-		}
-	}
-	return by, true
+	return by, !j.cannotRead(by.key.ContainerID)
 }
 
 // leasesMissing says that some leases cannot be read: the owner's pod may hold one of these.

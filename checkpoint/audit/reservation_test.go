@@ -64,6 +64,27 @@ func TestReservations(t *testing.T) {
 			w.moved(web(0))
 			w.Unreadable = []Unreadable{{Unreadable: checkpoint.Unreadable{ContainerID: "c1", IfName: "net1", Err: errors.New("torn")}}}
 		}, []string{"error: unknown c1/net1"}, ""},
+		"relink has attached the owner's pod to nothing": {web(0), func(w *World, _ *lease.Lease) { w.leaves(web(0)) },
+			[]string{"information: reservation without owner last/eth0 10.3.0.2 proven"},
+			"its owner lives: it has 3 replicas; the owner's pod runs in sandbox c1, which relink has attached to nothing: the owner does not use the address any more"},
+		"its sandbox was made a moment ago": {web(0), func(w *World, _ *lease.Lease) {
+			w.leaves(web(0))
+			w.Owners.Unattached[web(0)][0].Created = noon.Add(-time.Minute)
+		}, nil, ""},
+		"two sandboxes that are attached to nothing": {web(0), func(w *World, _ *lease.Lease) {
+			w.leaves(web(0))
+			w.Owners.Unattached[web(0)] = append(w.Owners.Unattached[web(0)], sandbox.OfRuntime{ContainerID: "c2", Ready: true})
+		}, nil, ""},
+		"attached to nothing, but a checkpoint cannot be read": {web(0), func(w *World, _ *lease.Lease) {
+			w.leaves(web(0))
+			w.Unreadable = []Unreadable{{Unreadable: checkpoint.Unreadable{ContainerID: "c1", IfName: "net1", Err: errors.New("torn")}}}
+		}, []string{"error: unknown c1/net1"}, ""},
+		"attached to nothing, but leases cannot be read": {web(0), func(w *World, _ *lease.Lease) {
+			w.leaves(web(0))
+			w.Networks = append(w.Networks, Network{Name: "san", Problem: "torn"})
+		}, []string{"error: unknown"}, ""},
+		"a VM that relink has attached to nothing":   {vm, func(w *World, _ *lease.Lease) { w.leaves(vm) }, nil, ""},
+		"attached to nothing, and the API is silent": {web(0), func(w *World, _ *lease.Lease) { w.leaves(web(0)); w.standing(web(0), owner.Unknown, "403") }, []string{"information: unknown last/eth0 10.3.0.2"}, ""},
 		"two sandboxes of the owner": {web(0), func(w *World, _ *lease.Lease) {
 			w.moved(web(0))
 			w.run("c2", 2, "web-0")
@@ -82,4 +103,10 @@ func (w *World) moved(o attachment.Owner) {
 	w.standing(o, owner.Lives, "it has 3 replicas")
 	w.run("c1", 1, "web-0")
 	w.attach("c1", 1, "eth0", "san", "10.4.0.2", o)
+}
+
+// leaves runs the owner's pod on somebody else's network.
+func (w *World) leaves(o attachment.Owner) {
+	w.standing(o, owner.Lives, "it has 3 replicas")
+	w.Owners.Unattached = map[attachment.Owner][]sandbox.OfRuntime{o: {{ContainerID: "c1", Ready: true, Created: noon.Add(-time.Hour)}}}
 }

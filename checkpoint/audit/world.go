@@ -119,6 +119,9 @@ type Owners struct {
 	Judged map[attachment.Owner]owner.Judgement
 	// NotAsked says why nobody was asked, empty if somebody was.
 	NotAsked string
+	// Unattached are the sandboxes that the runtime keeps running, and that relink has attached to nothing, by the owners of
+	// their pods. Only those count whose owners have reservations.
+	Unattached map[attachment.Owner][]sandbox.OfRuntime
 	// Left is how many owners were not asked for.
 	Left int
 }

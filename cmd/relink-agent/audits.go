@@ -48,7 +48,7 @@ func auditSources(opts options, leaseDir string, asked serve.Sources) (audit.Sou
 		from.Nobody = "no Kubernetes API is configured: nobody knows whether the owners of reserved addresses are gone, so all reservations are kept"
 		return from, nil
 	}
-	from.Judge = asked.Owners
+	from.Judge, from.Asker = asked.Owners, asked.Owners
 	return from, nil
 }
 

@@ -10,11 +10,12 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// answering are those who answer for the container runtime and for the Kubernetes API. Both are nil if there is nobody. Then
+// answering are those who answer for the container runtime and for the Kubernetes API. All are nil if there is nobody. Then
 // nobody says why.
 type answering struct {
 	runtime sandbox.Runtime
 	judge   owner.Judge
+	asker   audit.Asker
 	nobody  string
 }
 
@@ -24,7 +25,7 @@ var whoAnswers = func(ctx context.Context) answering {
 	if _, err := (control.Client{Patience: agentPatience}).Status(ctx); errors.Is(err, control.ErrNoAgent) {
 		return answering{nobody: control.ErrNoAgent.Error() + unasked}
 	}
-	return answering{runtime: control.Client{}, judge: control.Client{}} // An agent that does not answer says so at each question.
+	return answering{runtime: control.Client{}, judge: control.Client{}, asker: control.Client{}} // An agent that does not answer says so at each question.
 }
 
 // auditSources opens what an audit reads.
@@ -48,6 +49,6 @@ func auditSources(ctx context.Context, open storeOpener, leases leaseDir, cacheD
 	}
 	from.CacheDir, from.AllProcesses = cacheDir, allProcesses()
 	who := whoAnswers(ctx)
-	from.Runtime, from.Judge, from.Nobody = who.runtime, who.judge, who.nobody
+	from.Runtime, from.Judge, from.Asker, from.Nobody = who.runtime, who.judge, who.asker, who.nobody
 	return from, nil
 }
