@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -27,9 +28,10 @@ type containerRuntime struct {
 }
 
 type runtimeSandbox struct {
-	pod   made
-	netns string
-	ready bool
+	pod     made
+	netns   string
+	ready   bool
+	created time.Time
 }
 
 // startRuntime serves a runtime without sandboxes. The end of the test ends it.
@@ -57,7 +59,7 @@ func startRuntime(t *testing.T) *containerRuntime {
 func (c *containerRuntime) knows(b *box, ready bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.has[b.id] = runtimeSandbox{b.pod, b.netns, ready}
+	c.has[b.id] = runtimeSandbox{b.pod, b.netns, ready, b.created}
 }
 
 func (c *containerRuntime) forgets(b *box) {
@@ -86,7 +88,7 @@ func (c *containerRuntime) ListPodSandbox(context.Context, *runtimeapi.ListPodSa
 	}
 	list := &runtimeapi.ListPodSandboxResponse{}
 	for id, s := range c.has {
-		list.Items = append(list.Items, &runtimeapi.PodSandbox{Id: id, Metadata: s.metadata(), State: s.state()})
+		list.Items = append(list.Items, &runtimeapi.PodSandbox{Id: id, Metadata: s.metadata(), State: s.state(), CreatedAt: s.created.UnixNano()})
 	}
 	return list, nil
 }

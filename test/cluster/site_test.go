@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
@@ -112,12 +113,13 @@ func (s *site) config(network string, more m) []byte {
 type box struct {
 	id, netns string
 	pod       made
+	created   time.Time
 }
 
 // box makes a sandbox. The runtime does not tell of it before it is attached, as containerd does not.
 func (s *site) box(t *testing.T, id string, pod made) *box {
 	t.Helper()
-	b := &box{id: id, netns: fresh.Sandbox(t), pod: pod}
+	b := &box{id: id, netns: fresh.Sandbox(t), pod: pod, created: time.Now()}
 	t.Cleanup(func() { s.runtime.forgets(b) })
 	return b
 }

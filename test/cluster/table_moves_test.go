@@ -66,6 +66,30 @@ func withoutIPAM(t *testing.T, s *site) {
 	s.add(t, s.box(t, "next", s.anew(t, after.pod, by(web))), "flat", 9)
 }
 
+// withoutRelink has a workload whose pods are not attached by relink any more: somebody took the annotation away.
+func withoutRelink(t *testing.T, s *site) {
+	web := s.set(t, "unplugged", 1)
+	before := s.box(t, "before", s.member(t, web, 0))
+	s.add(t, before, "lan", 2)
+	s.vanishes(t, before)
+	bare := s.box(t, "bare", s.anew(t, before.pod, by(web)))
+	s.runtime.knows(bare, true)
+	s.reclaims(t, "the sandbox before is gone", "lan .2 freed, reserved: "+dead, "checkpoint of before freed: "+dead)
+	s.keeps(t, "the pod has just started")
+	bare.created = bare.created.Add(-time.Hour)
+	s.runtime.knows(bare, false)
+	s.keeps(t, "it does not run")
+	s.runtime.knows(bare, true)
+	stranger := s.box(t, "stranger", made{"Pod", "shop", "unplugged-stranger", zeroUID})
+	s.runtime.knows(stranger, true)
+	s.keeps(t, "it is not known whose one sandbox is")
+	s.runtime.forgets(stranger)
+	s.reclaims(t, "relink has no part in it", "lan .2 freed, free: its owner lives: the StatefulSet shop/unplugged uses the ordinal 0 | the owner's pod runs in sandbox bare, which relink has attached to nothing: the owner does not use the address any more")
+	s.runtime.forgets(bare)
+	s.dies(t, bare)
+	s.add(t, s.box(t, "next", s.anew(t, bare.pod, by(web))), "lan", 3)
+}
+
 // A workload stopped using the IPAM. What was left of it had another pod UID, and its next pods did not start: neither
 // where they went, nor back.
 func replayLeftovers(t *testing.T, s *site) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"sync/atomic"
@@ -86,6 +88,58 @@ func staleWatch(t *testing.T, s *site) {
 		_, err := ask(before.pod)
 		return errors.Is(err, owner.ErrUnavailable)
 	})
+}
+
+// lastMoment has an owner that comes back when the API has just said that it is gone, right before its address would be freed.
+func lastMoment(t *testing.T, s *site) {
+	set := s.set(t, "last-moment", 1)
+	first := s.box(t, "first", s.member(t, set, 0))
+	s.add(t, first, "lan", 2)
+	s.ends(t, first, "lan")
+	s.scale(t, set, m{"replicas": 0})
+	s.pass(t, "scaled down", "lan .2 waiting: it is scaled to 0 replicas")
+	said, goOn := make(chan struct{}), make(chan struct{})
+	var asked atomic.Int32
+	s.proxy.answer(t, about("/statefulsets/last-moment", func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) != 2 { // In the pass, and once more.
+			s.proxy.to.ServeHTTP(w, r)
+			return
+		}
+		answer := httptest.NewRecorder()
+		s.proxy.to.ServeHTTP(answer, r)
+		close(said)
+		<-goOn
+		maps.Copy(w.Header(), answer.Header())
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes())
+	}))
+	type result struct {
+		reclaim.Report
+		err error
+	}
+	done := make(chan result, 1)
+	options := s.options(t)
+	go func() {
+		r, err := reclaim.Run(context.Background(), options)
+		done <- result{r, err}
+	}()
+	select {
+	case <-said:
+	case r := <-done:
+		t.Fatalf("the pass has not asked once more: %+v", r)
+	}
+	s.scale(t, set, m{"replicas": 1})
+	second := s.box(t, "second", s.anew(t, first.pod, by(set)))
+	s.add(t, second, "lan", 2)
+	s.ends(t, second, "lan") // It is reserved again.
+	close(goOn)
+	r := <-done
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	s.compare(t, "in the last moment", r.Report, []string{"lan .2 changed meanwhile: it is scaled to 0 replicas"})
+	s.is(t, "lan", 2, "reserved for StatefulSet shop/last-moment, ordinal 0")
+	s.keeps(t, "it is back")
 }
 
 func runtimeSaysNothing(t *testing.T, s *site) {

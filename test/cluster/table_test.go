@@ -31,6 +31,7 @@ func TestWhatBecomesOfAddresses(t *testing.T) {
 		{"pods that name their owner", namedOwner},
 		{"a workload moves to another network", movesAway},
 		{"a workload no longer uses relink-ipam", withoutIPAM},
+		{"a workload no longer uses relink", withoutRelink},
 		{"a Job has finished", jobEnds},
 		{"a pod is Terminating, and its node is not ready", terminating},
 		{"an ADD is under way", underWay},
@@ -51,6 +52,7 @@ func TestWhatBecomesOfAddresses(t *testing.T) {
 		{"replay: the range of a network is changed", replayOtherRange},
 		{"the API says nothing", sayNothing},
 		{"the watch is stale", staleWatch},
+		{"an owner comes back in the last moment", lastMoment},
 		{"the container runtime says nothing", runtimeSaysNothing},
 		{"many, and one error", manyAndOneError},
 		{"the API is away", apiIsAway}, // It stays away.
