@@ -26,6 +26,9 @@ func (s *Store) List(ctx context.Context) ([]Lease, error) {
 	err := s.view(ctx, func(l *leases) error {
 		return l.each(func(lease Lease) error {
 			if lease, ok := l.asOfNow(lease); ok {
+				if len(all) == cap(all) {
+					all = slices.Grow(all, max(16, len(all))) // append would add a quarter, and copy much more often.
+				}
 				all = append(all, lease)
 			}
 			return nil
