@@ -62,9 +62,8 @@ type made struct {
 
 func (o made) path() string { return fmt.Sprintf(collections[o.kind], o.namespace) + "/" + o.name }
 
-// make makes an object of the kind, which has the form KIND.GROUP. more are parts of it, and of its metadata if they begin with "metadata.".
-func (a *api) make(t *testing.T, kind, namespace, name string, more m) made {
-	t.Helper()
+// object is an object of the kind, which has the form KIND.GROUP. more are parts of it, and of its metadata if they begin with "metadata.".
+func object(kind, name string, more m) m {
 	metadata := m{"name": name}
 	bare, group, _ := strings.Cut(kind, ".")
 	version := map[string]string{"": "v1", "apps": "apps/v1", "apps.kruise.io": "apps.kruise.io/v1beta1", "kubevirt.io": "kubevirt.io/v1", "k8s.cni.cncf.io": "k8s.cni.cncf.io/v1alpha1"}[group]
@@ -76,8 +75,14 @@ func (a *api) make(t *testing.T, kind, namespace, name string, more m) made {
 		}
 		o[key] = value
 	}
+	return o
+}
+
+// make makes such an object.
+func (a *api) make(t *testing.T, kind, namespace, name string, more m) made {
+	t.Helper()
 	var answer metav1.PartialObjectMetadata
-	a.create(t, fmt.Sprintf(collections[kind], namespace), o, &answer)
+	a.create(t, fmt.Sprintf(collections[kind], namespace), object(kind, name, more), &answer)
 	return made{kind, namespace, name, answer.UID}
 }
 
@@ -108,16 +113,26 @@ func annotated(key, value string) m { return m{"metadata.annotations": m{key: va
 // podOn makes a pod on node1, with parts as for make.
 func (a *api) podOn(t *testing.T, namespace, name string, parts ...m) made {
 	t.Helper()
+	return a.make(t, "Pod", namespace, name, onNode1(parts...))
+}
+
+// onNode1 are the parts of a pod on node1.
+func onNode1(parts ...m) m {
 	spec := m{"spec": m{"nodeName": "node1", "containers": []m{{"name": "c", "image": "i"}}}}
-	return a.make(t, "Pod", namespace, name, with(append([]m{spec}, parts...)...))
+	return with(append([]m{spec}, parts...)...)
 }
 
 // setOf makes a StatefulSet with a spec.
 func (a *api) setOf(t *testing.T, kind, namespace, name string, spec m) made {
 	t.Helper()
+	return a.make(t, kind, namespace, name, setSpec(name, spec))
+}
+
+// setSpec is the spec of a StatefulSet with the name.
+func setSpec(name string, more m) m {
 	labels := m{"app": name}
 	full := m{"serviceName": name, "selector": m{"matchLabels": labels}, "template": m{"metadata": m{"labels": labels}, "spec": m{"containers": []m{{"name": "c", "image": "i"}}}}}
-	return a.make(t, kind, namespace, name, m{"spec": with(full, spec)})
+	return m{"spec": with(full, more)}
 }
 
 func (a *api) delete(t *testing.T, o made) {
