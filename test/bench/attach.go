@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/control/serve"
 	"github.com/relink-cni/relink/test/bench/results"
 	"github.com/relink-cni/relink/test/fresh"
 )
@@ -31,7 +32,7 @@ func benchAttach(bin string, pairs int) ([]results.Attach, error) {
 		{name: "relink-macvlan + relink-ipam", plugin: "relink-macvlan", ipam: "relink-ipam"},
 		{name: "the same, and the agent tells the owner", plugin: "relink-macvlan", ipam: "relink-ipam", keys: `, "sticky": "owner"`},
 	}
-	end, err := serveOwners(agentSocket)
+	end, err := serveAgent(agentSocket, serve.Sources{Owners: cached{}})
 	if err != nil {
 		return nil, err
 	}

@@ -23,9 +23,11 @@ func main() {
 	shared := flag.String("shared", "250,1000", "numbers of sandboxes to restore that are all on one parent")
 	pairs := flag.Int("pairs", 200, "pairs of ADD and DEL")
 	held := flag.String("held", "0,1000,10000,60000", "numbers of addresses that are held already")
-	only := flag.String("only", "", "restore, attach, ipam, move or agent: only this table")
+	only := flag.String("only", "", "restore, attach, ipam, move, agent or audit: only this table")
 	moved := flag.Int("moved", 250, "pods that move to another uplink")
 	watched := flag.Int("watched", 250, "idle pods that an agent watches")
+	audited := flag.Int("audited", 1000, "pods on the node that is audited")
+	leases := flag.String("leases", "1000,60000", "numbers of leases on the node that is audited")
 	which := flag.String("ways", allWays, "which of the ways to restore, while working on one; fewer are not kept")
 	kept := flag.String("results", "docs/images/benchmarks.json", "`file` that keeps what was measured; the charts are drawn beside it")
 	drawOnly := flag.Bool("draw", false, "measure nothing; draw the charts of -results")
@@ -40,7 +42,7 @@ func main() {
 	if err == nil {
 		fresh.Enter()
 		err = installed(bin, func(bin string) error {
-			return bench(bin, *sizes, *shared, *held, *pairs, *moved, *watched, *only, *which, *kept)
+			return bench(bin, counts{*sizes, *shared, *held, *leases, *pairs, *moved, *watched, *audited}, *only, *which, *kept)
 		})
 	}
 	if err == nil && *which == allWays {
@@ -85,7 +87,13 @@ func installed(bin string, use func(bin string) error) error {
 	return removeAll(dir, err)
 }
 
-func bench(bin, sizes, shared, held string, pairs, moved, watched int, only, which, kept string) error {
+// counts are how many of each thing are measured. The texts are lists of numbers.
+type counts struct {
+	sizes, shared, held, leases    string
+	pairs, moved, watched, audited int
+}
+
+func bench(bin string, of counts, only, which, kept string) error {
 	// All files of the runs disappear with the mount namespace.
 	if err := os.MkdirAll("/run/relink-bench", 0o700); err != nil {
 		return err
@@ -95,17 +103,12 @@ func bench(bin, sizes, shared, held string, pairs, moved, watched int, only, whi
 	}
 	system := fmt.Sprintf("Linux %s, %d cores, %s", kernelRelease(), runtime.NumCPU(), runtime.Version())
 	fmt.Printf("%s\n\n", system)
-	counts, err := numbers("-sandboxes", sizes)
-	if err != nil {
-		return err
-	}
-	onOneParent, err := numbers("-shared", shared)
-	if err != nil {
-		return err
-	}
-	leases, err := numbers("-held", held)
-	if err != nil {
-		return err
+	var lists [4][]int
+	for i, list := range [][2]string{{"-sandboxes", of.sizes}, {"-shared", of.shared}, {"-held", of.held}, {"-leases", of.leases}} {
+		var err error
+		if lists[i], err = numbers(list[0], list[1]); err != nil {
+			return err
+		}
 	}
 	all, err := results.Load(kept)
 	if err != nil {
@@ -116,11 +119,12 @@ func bench(bin, sizes, shared, held string, pairs, moved, watched int, only, whi
 		name string
 		make func() error
 	}{
-		{"attach", func() (err error) { all.Attach, err = benchAttach(bin, pairs); return err }},
-		{"ipam", func() (err error) { all.IPAM, err = benchIPAM(bin, leases, pairs); return err }},
-		{"restore", func() (err error) { all.Restore, err = benchRestore(bin, counts, onOneParent, which); return err }},
-		{"move", func() (err error) { all.Move, err = benchMove(bin, moved); return err }},
-		{"agent", func() (err error) { all.Agent, err = benchAgent(bin, watched); return err }},
+		{"attach", func() (err error) { all.Attach, err = benchAttach(bin, of.pairs); return err }},
+		{"ipam", func() (err error) { all.IPAM, err = benchIPAM(bin, lists[2], of.pairs); return err }},
+		{"restore", func() (err error) { all.Restore, err = benchRestore(bin, lists[0], lists[1], which); return err }},
+		{"move", func() (err error) { all.Move, err = benchMove(bin, of.moved); return err }},
+		{"agent", func() (err error) { all.Agent, err = benchAgent(bin, of.watched); return err }},
+		{"audit", func() (err error) { all.Audit, err = benchAudit(bin, of.audited, lists[3]); return err }},
 	}
 	for _, table := range tables {
 		if only != "" && only != table.name {

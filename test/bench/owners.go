@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"time"
 
+	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/control/serve"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/owner"
@@ -21,10 +23,26 @@ func (cached) Ask(context.Context, owner.Question) (owner.Answer, error) {
 
 func (cached) Fulfil(context.Context, owner.Fulfilment) error { return nil }
 
-func (cached) Judge(context.Context, []attachment.Owner) []owner.Judgement { return nil }
+func (cached) Judge(_ context.Context, owners []attachment.Owner) (all []owner.Judgement) {
+	for _, o := range owners {
+		all = append(all, owner.Judgement{Owner: o, Standing: owner.Lives, Why: "it is there"})
+	}
+	return all
+}
 
-// serveOwners serves the owners on the socket until end is called.
-func serveOwners(path string) (end func(), err error) {
+// idle stands for the rest of an agent.
+type idle struct{}
+
+func (idle) Status() control.Status { return control.Status{} }
+
+func (idle) Pause(context.Context, time.Duration, string) (control.Pause, error) {
+	return control.Pause{}, nil
+}
+
+func (idle) Resume(context.Context) error { return nil }
+
+// serveAgent serves what an agent says of owners and sandboxes on the socket until end is called.
+func serveAgent(path string, says serve.Sources) (end func(), err error) {
 	listener, err := serve.Listen(path)
 	if err != nil {
 		return nil, err
@@ -32,7 +50,7 @@ func serveOwners(path string) (end func(), err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
-		_ = serve.Serve(ctx, listener, serve.Handler(nil, serve.Sources{Owners: cached{}}, nil))
+		_ = serve.Serve(ctx, listener, serve.Handler(idle{}, says, nil))
 		close(ended)
 	}()
 	return func() { cancel(); <-ended }, nil

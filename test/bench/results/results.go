@@ -18,6 +18,7 @@ type Results struct {
 	Restore []Restore `json:"restore"`
 	Move    []Move    `json:"move"`
 	Agent   []Agent   `json:"agent"`
+	Audit   []Audit   `json:"audit"`
 }
 
 // Spread is the median and the 90th percentile of a time, in milliseconds.
@@ -99,6 +100,25 @@ type Agent struct {
 	CPU float64 `json:"cpu"`
 }
 
+// Audit has what relink audit and relink check take, as whole processes.
+type Audit struct {
+	Sandboxes int `json:"sandboxes"`
+	Leases    int `json:"leases"`
+	// AuditS and CheckS are times in seconds, AuditMB and CheckMB the most that was resident, in MiB.
+	AuditS  Seconds `json:"audit"`
+	AuditMB int64   `json:"auditMB"`
+	CheckS  Seconds `json:"check"`
+	CheckMB int64   `json:"checkMB"`
+}
+
+// Seconds are the median and the longest of some times, in seconds.
+type Seconds struct {
+	Median  float64 `json:"median"`
+	Longest float64 `json:"longest"`
+}
+
+func (s Seconds) String() string { return fmt.Sprintf("%.2f s (%.2f s)", s.Median, s.Longest) }
+
 // Load reads the file. A missing file gives empty results.
 func Load(path string) (Results, error) {
 	var r Results
@@ -174,6 +194,15 @@ func (r Results) AgentTable() string {
 	t := table("pods", "when", "resident", "its own", "program and files", "peak", "CPU time per second")
 	for _, a := range r.Agent {
 		fmt.Fprintf(t, "| %d | %s | %.1f MiB | %.1f MiB | %.1f MiB | %.1f MiB | %.2f ms |\n", a.Pods, a.When, a.Resident, a.Anonymous, a.File, a.Peak, a.CPU)
+	}
+	return t.String()
+}
+
+// AuditTable returns the table of Audit in Markdown.
+func (r Results) AuditTable() string {
+	t := table("sandboxes", "leases", "relink audit", "peak memory", "relink check", "peak memory")
+	for _, a := range r.Audit {
+		fmt.Fprintf(t, "| %d | %d | %s | %d MiB | %s | %d MiB |\n", a.Sandboxes, a.Leases, a.AuditS, a.AuditMB, a.CheckS, a.CheckMB)
 	}
 	return t.String()
 }
