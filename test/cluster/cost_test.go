@@ -71,7 +71,7 @@ func TestAgentInALargeCluster(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, p := range pods {
 		for is := false; !is && !c.over(); { // Some ADDs are killed, as in the chaos.
-			is = c.run(r, &box{of: p.owner, lasts: true, pod: podOf(p.made), macvlan: true})
+			is = c.run(r, &cell{of: p.owner, lasts: true, pod: podOf(p.made), macvlan: true})
 		}
 	}
 	measure("after an ADD of each pod")
