@@ -20,6 +20,10 @@ type user struct {
 	pod   attachment.Pod
 	owner attachment.Owner
 	held  bool
+	// resolved is the owner of a holder by the API, nobody if it was not asked. shared says that this owner has several pods at
+	// a time, each with an address of its own.
+	resolved attachment.Owner
+	shared   bool
 }
 
 // duplicates finds the addresses that two live sandboxes of one network have. One of them holds the lease.
@@ -87,6 +91,7 @@ func (j *judge) identify(n *Network, l *lease.Lease, u *user) {
 		inPlace := is.is == reclaim.Alive && PlaceOf(h.Namespace) == u.place
 		if inPlace || u.key.ContainerID == h.ContainerID && u.key.ContainerID != "" {
 			u.key, u.pod, u.owner, u.held = h.Key(n.Name), j.podOf(l, h), l.Owner, true
+			u.resolved, u.shared = h.Owner, h.Policy.Shared
 		}
 	}
 }
@@ -100,7 +105,7 @@ func (j *judge) duplicateFinding(n *Network, l *lease.Lease, users []user) Findi
 		Evidence: []string{}, Fields: Fields{ReleasedAt: l.ReleasedAt},
 	}
 	for _, u := range users {
-		if u.owner != l.Owner || l.Owner == (attachment.Owner{}) {
+		if !first.isFollowedBy(u) {
 			f.Severity = Error
 		}
 		if u.key != first.key {
@@ -114,6 +119,16 @@ func (j *judge) duplicateFinding(n *Network, l *lease.Lease, users []user) Findi
 		f.Evidence = append(f.Evidence, "they are in one network: each gets a part of the other's traffic. Delete one of the pods")
 	}
 	return f
+}
+
+// isFollowedBy says that both have the address on behalf of one owner, which has one pod at a time: one is the other's next
+// sandbox.
+func (u user) isFollowedBy(next user) bool {
+	known := u.resolved != (attachment.Owner{}) && next.resolved != (attachment.Owner{})
+	if u.owner != next.owner || u.owner == (attachment.Owner{}) || known && u.resolved != next.resolved {
+		return false
+	}
+	return !u.shared && !next.shared || u.pod.UID != "" && u.pod.UID == next.pod.UID
 }
 
 // String says which sandbox has the address, and where.

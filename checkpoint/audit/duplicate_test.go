@@ -17,6 +17,17 @@ func TestDuplicates(t *testing.T) {
 		}, []string{"information: duplicate address c1/eth0 10.3.0.2"},
 			"shop/web-0 (sandbox c1) has it on eth0, and holds the lease; shop/web-1 (sandbox c2) has it on eth0, and holds the lease; " +
 				"both are of one owner: the new sandbox takes the address over, and the one before has not ended yet"},
+		"the API knows two owners": {func(w *World) {
+			w.attach("c2", 2, "eth0", "lan", "10.3.0.2", web(0))
+			w.network("lan").Leases[0].Holders[0].Owner = web(0)
+			w.network("lan").Leases[0].Holders[1].Owner = web(7)
+		}, []string{"error: duplicate address c1/eth0 10.3.0.2"}, ""},
+		"two pods of an owner that has several": {func(w *World) {
+			w.attach("c2", 2, "eth0", "lan", "10.3.0.2", web(0))
+			for i := range w.network("lan").Leases[0].Holders {
+				w.network("lan").Leases[0].Holders[i].Policy.Shared = true
+			}
+		}, []string{"error: duplicate address c1/eth0 10.3.0.2"}, ""},
 		"two holders of nobody": {func(w *World) {
 			w.network("lan").Leases[0].Owner = attachment.Owner{}
 			w.attach("c2", 2, "eth0", "lan", "10.3.0.2", attachment.Owner{})

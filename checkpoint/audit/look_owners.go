@@ -18,7 +18,6 @@ import (
 func (w *World) askForOwners(ctx context.Context, from Sources) {
 	w.Owners.Judged = map[attachment.Owner]owner.Judgement{}
 	if from.Judge == nil {
-		w.Owners.NotAsked = from.Nobody
 		return
 	}
 	asked := w.ownersToAsk(from.First, cmp.Or(from.MostOwners, DefaultMostOwners))

@@ -117,8 +117,6 @@ type At struct {
 // Owners are what the API said of the owners of reservations.
 type Owners struct {
 	Judged map[attachment.Owner]owner.Judgement
-	// NotAsked says why nobody was asked, empty if somebody was.
-	NotAsked string
 	// Unattached are the sandboxes that the runtime keeps running, and that relink has attached to nothing, by the owners of
 	// their pods. Only those count whose owners have reservations.
 	Unattached map[attachment.Owner][]sandbox.OfRuntime

@@ -7,12 +7,13 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/pkg/attachment"
+	ipamreclaim "github.com/relink-cni/relink/pkg/ipam/reclaim"
 )
 
 const (
-	// DefaultGrace is the time between two sightings. It is as long as an ADD may take at most.
-	DefaultGrace = 10 * time.Minute
-	// LeastGrace is longer than a kubelet waits for an ADD: 4 minutes, twice its runtimeRequestTimeout.
+	// DefaultGrace is the time between two sightings.
+	DefaultGrace = ipamreclaim.LongestADD
+	// LeastGrace is longer than a kubelet waits for an ADD by default: 4 minutes, twice its runtimeRequestTimeout.
 	LeastGrace = 5 * time.Minute
 )
 
@@ -131,11 +132,11 @@ func milliseconds(t time.Time) int64 {
 	return t.UnixMilli()
 }
 
-// ownersOf returns the owners of the reservations among the decisions to do so.
-func ownersOf(all []Decision, do Verb) (owners []attachment.Owner) {
+// ownersToFree returns the owners of the reservations that are to be freed.
+func ownersToFree(all []Decision) (owners []attachment.Owner) {
 	seen := map[attachment.Owner]bool{}
 	for _, d := range all {
-		if o := d.Finding.Subject.Lease.Owner; d.Do == do && d.Finding.Subject.Reservation && !seen[o] {
+		if o := d.Finding.Subject.Lease.Owner; d.Do == Free && d.Finding.Subject.Reservation && !seen[o] {
 			seen[o] = true
 			owners = append(owners, o)
 		}

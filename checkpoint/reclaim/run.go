@@ -174,7 +174,7 @@ func (p *pass) carryOut(ctx context.Context, all []Decision) {
 // askAgain asks for the owners once more, right before their reservations end.
 func (p *pass) askAgain(ctx context.Context, all []Decision) {
 	p.again = map[attachment.Owner]owner.Judgement{}
-	owners := ownersOf(all, Free)
+	owners := ownersToFree(all)
 	if len(owners) == 0 || p.Judge == nil || p.DryRun {
 		return
 	}
@@ -280,8 +280,13 @@ func (p *pass) forget(ctx context.Context, due []*Outcome) {
 	}
 	for _, f := range plan.Run(ctx).Checkpoints {
 		o := of[one{f.Attachment.ContainerID, f.Attachment.IfName}]
-		if o.State, o.Why = Freed, whys[o]; f.State != forget.Forgotten {
-			o.State, o.Why = map[forget.State]State{forget.Kept: Kept, forget.Failed: Failed}[f.State], f.Reason
+		switch f.State {
+		case forget.Forgotten:
+			o.State, o.Why = Freed, whys[o]
+		case forget.Kept:
+			o.State, o.Why = Kept, f.Reason
+		default:
+			o.State, o.Why = Failed, f.Reason
 		}
 	}
 }

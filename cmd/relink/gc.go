@@ -111,8 +111,8 @@ func gcHead(o reclaim.Outcome) string {
 // gcWhy is the evidence, and what follows from it.
 func gcWhy(o reclaim.Outcome) string {
 	why := strings.Join(o.Evidence, "; ")
-	if o.State != reclaim.Kept || o.Proven {
-		why += ". " + strings.ToUpper(o.Why[:1]) + o.Why[1:]
+	if next := o.Why; next != "" && (o.State != reclaim.Kept || o.Proven) {
+		why += ". " + strings.ToUpper(next[:1]) + next[1:]
 	}
 	switch {
 	case o.Becomes == "":

@@ -171,7 +171,9 @@ func (c modelPick) isMine(l Lease) bool {
 }
 
 // samePod reports whether the pod that asks had the address last.
-func (c modelPick) samePod(l Lease) bool { return c.r.Pod.UID != "" && newest(l).Pod.UID == c.r.Pod.UID }
+func (c modelPick) samePod(l Lease) bool {
+	return c.r.Pod.UID != "" && newest(l).Pod.UID == c.r.Pod.UID
+}
 
 // follows reports whether the request is for the same interface of another sandbox than the holders', and the pods may
 // have one address. Two pods of a shared owner may not.
