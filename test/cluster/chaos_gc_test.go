@@ -101,7 +101,6 @@ func (c *chaos) compares(r *rand.Rand) {
 // finish deletes everything. Then as many passes as it needs free what is left: first the sandboxes whose DEL was lost, twice seen, then what
 // these leave to their owners.
 func (c *chaos) finish(workloads []workload, r *rand.Rand) {
-	c.loseSome(r)
 	for _, w := range workloads {
 		w.finish(r)
 	}
@@ -112,7 +111,10 @@ func (c *chaos) finish(workloads []workload, r *rand.Rand) {
 		c.t.Errorf("the test itself has left the sandboxes %v", ids)
 	}
 	const grace = 200 * time.Millisecond // Nobody attaches anything any more.
-	for range 4 {
+	for round := range 6 {
+		if round == 2 { // What had a DEL is free, and there is room.
+			c.loseSome(r)
+		}
 		if report := c.pass(grace, false); len(report.Problems) > 0 {
 			c.t.Errorf("everybody is there, and a pass has problems: %v", report.Problems)
 		}
@@ -126,12 +128,13 @@ func (c *chaos) loseSome(r *rand.Rand) {
 	lost := crew{chaos: c}
 	for i := range 3 {
 		p := lost.newPod(fmt.Sprintf("lost-%d", i), nil, false)
-		b := &cell{}
-		for is := false; !is && !c.t.Failed(); {
-			b = &cell{of: p.owner, pod: podOf(p.made), macvlan: true}
-			is = c.run(r, b)
+		for range 10 { // Some ADDs are killed.
+			b := &cell{of: p.owner, pod: podOf(p.made), macvlan: true}
+			if c.run(r, b) {
+				c.vanish(b, "")
+				break
+			}
 		}
-		c.vanish(b, "")
 		lost.drop(r, p)
 	}
 }

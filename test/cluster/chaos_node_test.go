@@ -143,7 +143,7 @@ func (c *chaos) end(r *rand.Rand, b *cell) {
 		c.vanish(b, "")
 	case 2: // The namespace goes first, and the DEL comes late.
 		c.vanish(b, "stopped")
-		moment()
+		c.rest(r)
 		c.del(r, b)
 	case 3: // The DEL comes when the runtime does not have it any more.
 		c.vanish(b, "")

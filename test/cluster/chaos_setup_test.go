@@ -65,6 +65,13 @@ func (c *chaos) pause(r *rand.Rand, most int) {
 	time.Sleep(time.Duration(r.IntN(most)) * time.Millisecond)
 }
 
+// rest waits for any time, at most for longer than the grace, or until the test ends.
+func (c *chaos) rest(r *rand.Rand) {
+	for until := time.Now().Add(time.Duration(r.Int64N(int64(2 * chaosGrace)))); time.Now().Before(until) && !c.over(); {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 func (c *chaos) count(what string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -117,7 +117,9 @@ func (c *chaos) disturb(r *rand.Rand) (endAgent func(inOrder bool)) {
 		case 2:
 			c.count("APIs killed")
 			c.api.stop()
-			c.pause(r, 1000)
+			if c.pause(r, 1000); round < atLeast || r.IntN(2) == 0 {
+				time.Sleep(chaosGrace) // For so long that what nobody can be asked about could be seen twice.
+			}
 			c.api.start(c.t)
 		default: // A calm time, in which what is dead can be freed.
 			time.Sleep(2 * chaosGrace)

@@ -127,7 +127,9 @@ func (s *set) step(r *rand.Rand) {
 	case n < 15:
 		if p := oneOf(r, s.pods); p != nil { // The pod is made anew: it has another UID.
 			s.drop(r, p)
-			delete(s.pods, ordinalIn(p.name))
+			if delete(s.pods, ordinalIn(p.name)); r.IntN(8) == 0 {
+				s.rest(r) // The node has no room for it for a while.
+			}
 		}
 	default:
 		if p := oneOf(r, s.pods); p != nil { // Its sandbox dies, and the pod gets another one.
@@ -259,7 +261,9 @@ func (v *machine) step(r *rand.Rand) {
 	case n == 0:
 		v.finish(r)
 	case n < 4:
-		v.stop(r)
+		if v.stop(r); r.IntN(2) == 0 {
+			v.rest(r)
+		}
 	default:
 		v.launch(r, n < 9)
 	}
