@@ -128,9 +128,9 @@ func ipsOf(claim object) (ips []netip.Prefix, err error) {
 	return ips, nil
 }
 
-// Fulfil implements owner.Asker. It takes at most askLimit.
+// Fulfil implements owner.Asker. It takes at most owner.Limit.
 func (o *Owners) Fulfil(ctx context.Context, f owner.Fulfilment) error {
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	ctx, cancel := context.WithTimeout(ctx, owner.Limit)
 	defer cancel()
 	var err error
 	for range mostTries {

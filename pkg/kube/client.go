@@ -25,8 +25,8 @@ import (
 // requestLimit bounds a request.
 const requestLimit = 10 * time.Second
 
-// Client asks a Kubernetes API. It knows only events, and metadata of the rest: the generated clients link every kind of
-// Kubernetes, and take megabytes of memory.
+// Client asks a Kubernetes API. The only type of an object that it knows is the event. It reads owners and IPAMClaims one by
+// one, as JSON, and watches only metadata: the generated clients link every kind of Kubernetes, and take megabytes of memory.
 type Client struct {
 	api rest.Interface
 	// watcher has no limit for a request: a watch is one long answer.

@@ -17,8 +17,6 @@ import (
 )
 
 const (
-	// askLimit bounds the time of Ask and of Fulfil. A container runtime waits meanwhile.
-	askLimit = 2 * time.Second
 	// betweenTries is the time between two questions about a pod that the API refuses.
 	betweenTries = 100 * time.Millisecond
 	// mostVerified is the number of pods whose owners are kept. A node has 110 pods by default.
@@ -72,7 +70,7 @@ func (o *Owners) Run(ctx context.Context) {
 // unavailable makes an error match owner.ErrUnavailable.
 func unavailable(err error) error { return fmt.Errorf("%w: %w", owner.ErrUnavailable, err) }
 
-// Ask implements owner.Asker. It takes at most askLimit, and some microseconds if the pod and its owner were seen before.
+// Ask implements owner.Asker. It takes at most owner.Limit, and some microseconds if the pod and its owner were seen before.
 func (o *Owners) Ask(ctx context.Context, q owner.Question) (owner.Answer, error) {
 	if err := q.Pod.Validate(); err != nil {
 		return owner.Answer{}, fmt.Errorf("%w: %w", owner.ErrInvalid, err)
@@ -80,7 +78,7 @@ func (o *Owners) Ask(ctx context.Context, q owner.Question) (owner.Answer, error
 	if isHash(q.Pod.UID) {
 		return byName(q.Pod, "the UID is the hash of a static pod's manifest").answer(), nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	ctx, cancel := context.WithTimeout(ctx, owner.Limit)
 	defer cancel()
 	pod, seen, err := o.pod(ctx, q.Pod)
 	if err != nil {

@@ -156,7 +156,7 @@ func TestTheAPIFails(t *testing.T) {
 				!strings.Contains(err.Error(), "the StatefulSet web, which controls the pod shop/web-0: ") {
 				t.Errorf("%+v, %v, want %q", got, err, test.want)
 			}
-			if took := time.Since(began); took > askLimit+time.Second {
+			if took := time.Since(began); took > owner.Limit+time.Second {
 				t.Errorf("the answer took %s", took)
 			}
 		})

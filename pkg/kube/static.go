@@ -21,7 +21,7 @@ const (
 //
 // A key is built and looked up, and never taken apart: names of networks and of interfaces can have dots. So one key can
 // be for two attachments of a pod: "lan.net1" is for the interface net1 on the network lan, and for the network lan.net1.
-// Both take it. That is safe: an address is given only if it is in the network's ranges and nobody has it. Who needs two
+// Both take it. No wrong address comes of that: if none is in the network's ranges, the ADD fails with code 7. Who needs two
 // answers renames a network.
 //
 // Kubernetes allows 63 characters after the slash. A network with a longer name has no annotation.
