@@ -16,9 +16,6 @@ import (
 type decision struct {
 	owner        attachment.Owner
 	lasts, alone bool
-	// scale is that of a StatefulSet. scaleErr says why it is not known.
-	scale    scale
-	scaleErr error
 	// why is the reason in words.
 	why string
 }
@@ -29,8 +26,6 @@ type sighting struct {
 	is bool
 	// controller is what controls the object itself. It may be nil.
 	controller *metav1.OwnerReference
-	scale      scale
-	scaleErr   error
 }
 
 // decide finds the owner of a pod. seen are the sightings so far: first of the pod's controller, then of that one's
@@ -89,7 +84,7 @@ func decideSet(pod *metav1.ObjectMeta, set *metav1.OwnerReference, k kind, seen 
 		return itself(pod, "no StatefulSet has the UID of the pod's controller"), nil
 	}
 	d := lasting(pod, set, k, fmt.Sprintf("a StatefulSet of %s controls the pod", k.group))
-	d.owner.Ordinal, d.scale, d.scaleErr = ordinal, seen[0].scale, seen[0].scaleErr
+	d.owner.Ordinal = ordinal
 	return d, nil
 }
 

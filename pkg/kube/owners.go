@@ -70,7 +70,8 @@ func (o *Owners) Run(ctx context.Context) {
 // unavailable makes an error match owner.ErrUnavailable.
 func unavailable(err error) error { return fmt.Errorf("%w: %w", owner.ErrUnavailable, err) }
 
-// Ask implements owner.Asker. It takes at most owner.Limit, and some microseconds if the pod and its owner were seen before.
+// Ask implements owner.Asker. It takes at most owner.Limit, and some microseconds if the pod and its owner were seen before. A
+// claim, and the replica of a StatefulSet, are asked for each time.
 func (o *Owners) Ask(ctx context.Context, q owner.Question) (owner.Answer, error) {
 	if err := q.Pod.Validate(); err != nil {
 		return owner.Answer{}, fmt.Errorf("%w: %w", owner.ErrInvalid, err)
@@ -97,7 +98,7 @@ func (o *Owners) Ask(ctx context.Context, q owner.Question) (owner.Answer, error
 	}
 	a := d.answer()
 	if a.Static = static; static != nil {
-		if static.Replica, err = d.replica(); err != nil {
+		if static.Replica, err = o.client.replica(ctx, d.owner); err != nil {
 			return owner.Answer{}, err
 		}
 	}
@@ -223,18 +224,14 @@ func (o *Owners) ask(ctx context.Context, pod *metav1.ObjectMeta) (d decision, s
 // sight looks for the object that a reference names. An object refers to others of its own namespace only.
 func (c *Client) sight(ctx context.Context, namespace string, r *metav1.OwnerReference) (sighting, error) {
 	k, _ := kindOf(r) // decide asks for no others.
-	made, err := c.read(ctx, k, namespace, r.Name)
+	made, err := c.read(ctx, metadataOf(k), namespace, r.Name)
 	switch {
 	case errors.Is(err, errNotThere):
 		return sighting{}, nil
 	case err != nil:
 		return sighting{}, err
 	}
-	s := sighting{is: made.Metadata.UID == r.UID, controller: metav1.GetControllerOf(&made.Metadata)}
-	if k.resource == sets.resource {
-		s.scale, s.scaleErr = scaleOf(made.Spec)
-	}
-	return s, nil
+	return sighting{is: made.Metadata.UID == r.UID, controller: metav1.GetControllerOf(&made.Metadata)}, nil
 }
 
 // claim returns the IPAMClaim of the interface, nil for none. An interface can be added to a running pod: then the watch may

@@ -192,9 +192,18 @@ func TestStaticAddressesOfReplicas(t *testing.T) {
 	if number, _ := got.Owner.Ordinal.Number(); err != nil || number != 6 || got.Static == nil || got.Static.Replica == nil || *got.Static.Replica != 1 || !slices.Equal(got.Static.Addresses, addrs("10.0.0.1", "10.0.0.2", "10.0.0.3")) {
 		t.Errorf("%+v, %+v, %v", got, got.Static, err)
 	}
-	w.set(setsPath+"web", thing(t, "web", map[string]any{"spec": map[string]any{"replicas": 3}}))
-	if again, err := o.Ask(t.Context(), ask("web-6")); err != nil || *again.Static.Replica != 1 {
-		t.Errorf("the position of a pod changed while it lives: %+v, %v", again.Static, err)
+	// All pods count by the set as it is now, and not by what it was when a pod was seen first.
+	w.set(setsPath+"web", thing(t, "web", map[string]any{"spec": map[string]any{"replicas": 3, "ordinals": map[string]int{"start": 6}}}))
+	w.set(podsPath+"web-7", thing(t, "web-7", pod))
+	for name, want := range map[string]int{"web-6": 0, "web-7": 1} {
+		if again, err := o.Ask(t.Context(), ask(name)); err != nil || again.Static.Replica == nil || *again.Static.Replica != want {
+			t.Errorf("%s: %+v, %v, want replica %d", name, again.Static, err, want)
+		}
+	}
+	w.set(setsPath+"web", thing(t, "web", map[string]any{"spec": map[string]any{"replicas": 3, "ordinals": map[string]int{"start": 7}}}))
+	want := "which of the addresses the pod gets is not known: the StatefulSet shop/web: its ordinals begin with 7"
+	if got, err := o.Ask(t.Context(), ask("web-6")); !errors.Is(err, owner.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%+v, %v, want %q", got, err, want)
 	}
 	// Without ordinals the pod takes any of them.
 	w.set(podsPath+"a", thing(t, "a", map[string]any{"metadata.annotations": pod["metadata.annotations"]}))

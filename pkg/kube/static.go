@@ -1,11 +1,14 @@
 package kube
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/owner"
 )
 
@@ -65,18 +68,41 @@ func addressesOf(value string) ([]netip.Addr, error) {
 	return all, nil
 }
 
-// replica returns which of a static list's addresses the pod of the decision gets. It is nil for an owner without ordinals.
-func (d decision) replica() (*int, error) {
-	ordinal, is := d.owner.Ordinal.Number()
+// replica returns which of a static list's addresses the owner's pod gets. It is nil for an owner without ordinals.
+//
+// It is counted by the StatefulSet as it is now: two pods that counted by different states of it would take one address.
+func (c *Client) replica(ctx context.Context, of attachment.Owner) (*int, error) {
+	ordinal, is := of.Ordinal.Number()
 	if !is {
 		return nil, nil
 	}
-	if d.scaleErr != nil {
-		return nil, fmt.Errorf("%w: which of the addresses the pod gets is not known: the StatefulSet %s/%s: %w", owner.ErrUnavailable, d.owner.Namespace, d.owner.Name, d.scaleErr)
+	k := sets
+	if of.Group == kruises.group {
+		k = kruises
 	}
-	position, why := d.scale.position(ordinal)
-	if why != "" {
-		return nil, fmt.Errorf("%w: which of the addresses the pod gets is not known: the StatefulSet %s/%s: %s", owner.ErrUnavailable, d.owner.Namespace, d.owner.Name, why)
+	set, err := c.read(ctx, k, of.Namespace, of.Name)
+	position := 0
+	if err == nil {
+		position, err = positionIn(set, of.UID, ordinal)
+	}
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("which of the addresses the pod gets is not known: the StatefulSet %s/%s: %w", of.Namespace, of.Name, err))
 	}
 	return &position, nil
+}
+
+// positionIn is the number of the ordinal among those of the StatefulSet with the UID: 0 for the first.
+func positionIn(set object, uid string, ordinal int) (int, error) {
+	if now := string(set.Metadata.UID); now != uid {
+		return 0, fmt.Errorf("it was made anew: its UID is %s, and was %s", now, uid)
+	}
+	s, err := scaleOf(set.Spec)
+	if err != nil {
+		return 0, err
+	}
+	position, why := s.position(ordinal)
+	if why != "" {
+		return 0, errors.New(why)
+	}
+	return position, nil
 }

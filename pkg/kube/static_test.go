@@ -1,13 +1,15 @@
 package kube
 
 import (
+	"encoding/json"
 	"errors"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/relink-cni/relink/pkg/attachment"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/relink-cni/relink/pkg/owner"
 )
 
@@ -72,31 +74,31 @@ func TestWrongAddresses(t *testing.T) {
 	}
 }
 
-func TestReplica(t *testing.T) {
-	of := func(ordinal int, s scale, err error) decision {
-		return decision{owner: attachment.Owner{Namespace: "shop", Name: "web", Ordinal: attachment.OrdinalOf(ordinal)}, scale: s, scaleErr: err}
-	}
+func TestPositionIn(t *testing.T) {
 	for name, test := range map[string]struct {
-		decision decision
-		want     int
-		err      string
+		uid     string
+		ordinal int
+		spec    string
+		want    int
+		err     string
 	}{
-		"no ordinal":         {decision{}, -1, ""},
-		"the first":          {of(0, scale{replicas: 1}, nil), 0, ""},
-		"from a start on":    {of(7, scale{start: 5, replicas: 3}, nil), 2, ""},
-		"reserved before it": {of(7, scale{replicas: 3, reserved: []span{{1, 1}, {3, 5}, {9, 9}}}, nil), 3, ""},
-		"beyond the end":     {of(7, scale{replicas: 3}, nil), 7, ""},
-		"before the start":   {of(4, scale{start: 5, replicas: 3}, nil), 0, "the StatefulSet shop/web: its ordinals begin with 5"},
-		"reserved":           {of(4, scale{replicas: 3, reserved: []span{{4, 4}}}, nil), 0, "the StatefulSet shop/web: its reserveOrdinals leave out ordinal 4"},
-		"nobody knows":       {of(4, scale{}, errors.New("its spec has no replicas")), 0, "the StatefulSet shop/web: its spec has no replicas"},
+		"the first":          {"u", 0, `{"replicas":1}`, 0, ""},
+		"from a start on":    {"u", 7, `{"replicas":3,"ordinals":{"start":5}}`, 2, ""},
+		"reserved before it": {"u", 7, `{"replicas":3,"reserveOrdinals":[1,"3-5",9]}`, 3, ""},
+		"beyond the end":     {"u", 7, `{"replicas":3}`, 7, ""},
+		"before the start":   {"u", 4, `{"replicas":3,"ordinals":{"start":5}}`, 0, "its ordinals begin with 5"},
+		"reserved":           {"u", 4, `{"replicas":3,"reserveOrdinals":[4]}`, 0, "its reserveOrdinals leave out ordinal 4"},
+		"nobody knows":       {"u", 4, `{}`, 0, "its spec has no replicas"},
+		"another set":        {"v", 0, `{"replicas":1}`, 0, "it was made anew: its UID is v, and was u"},
 	} {
-		got, err := test.decision.replica()
-		switch {
+		var set object
+		set.Metadata.UID, set.Spec = types.UID(test.uid), json.RawMessage(test.spec)
+		switch got, err := positionIn(set, "u", test.ordinal); {
 		case test.err != "":
-			if !errors.Is(err, owner.ErrUnavailable) || !strings.Contains(err.Error(), test.err) {
+			if err == nil || err.Error() != test.err {
 				t.Errorf("%s: %v, want %q", name, err, test.err)
 			}
-		case err != nil, (got == nil) != (test.want < 0), got != nil && *got != test.want:
+		case err != nil, got != test.want:
 			t.Errorf("%s: %v, %v, want %d", name, got, err, test.want)
 		}
 	}
