@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 )
@@ -26,26 +27,30 @@ type sighting struct {
 	is bool
 	// controller is what controls the object itself. It may be nil.
 	controller *metav1.OwnerReference
+	// active are the pods that a VirtualMachineInstance lists, by UID.
+	active map[types.UID]string
 }
 
 // decide finds the owner of a pod. seen are the sightings so far: first of the pod's controller, then of that one's
-// controller. If next is not nil, a sighting of it is needed, and there is no decision yet.
+// controller. If next is not nil, a sighting of it is needed, and there is no decision yet. The error says why there is none
+// now, although all that is needed was seen.
 //
 // Only the references that controllers write count, and never a name or a label. The label vm.kubevirt.io/name is the same
 // for VMs whose long names are cut to one label, and anybody can set it. An attachment pod of KubeVirt (hp-volume) is
 // controlled by a launcher: it has an address of its own. The two pods of a migration have one VM, on two nodes.
-func decide(pod *metav1.ObjectMeta, seen []sighting) (d decision, next *metav1.OwnerReference) {
+func decide(pod *metav1.ObjectMeta, seen []sighting) (d decision, next *metav1.OwnerReference, err error) {
 	controller := metav1.GetControllerOfNoCopy(pod)
 	if controller == nil {
-		return itself(pod, "nothing controls the pod"), nil
+		return itself(pod, "nothing controls the pod"), nil, nil
 	}
 	switch k, _ := kindOf(controller); k.resource {
 	case sets.resource:
-		return decideSet(pod, controller, k, seen)
+		d, next = decideSet(pod, controller, k, seen)
+		return d, next, nil
 	case instances.resource:
 		return decideMachine(pod, controller, seen)
 	}
-	return itself(pod, fmt.Sprintf("the pods of its %s can stand in for each other", controller.Kind)), nil
+	return itself(pod, fmt.Sprintf("the pods of its %s can stand in for each other", controller.Kind)), nil, nil
 }
 
 // kindOf returns the kind of the object that is referred to. ok is false for a kind that is no owner.
@@ -106,13 +111,29 @@ func ordinalOf(pod *metav1.ObjectMeta, set string) (ordinal attachment.Ordinal, 
 	return attachment.OrdinalOf(number), ""
 }
 
-func decideMachine(pod *metav1.ObjectMeta, run *metav1.OwnerReference, seen []sighting) (decision, *metav1.OwnerReference) {
+// decideMachine finds the owner of a pod that refers to a VirtualMachineInstance.
+//
+// virt-controller lists all pods of the instance in status.activePods: also the target of a migration, and pods that have no
+// node yet (setActivePods in pkg/virt-controller/watch/vmi). It may do so a moment after the pod has come to its node. A pod that
+// is not listed has no owner: if it is a launcher, its addresses are not its own.
+//
+// The list is no proof of who has made the pod: virt-controller lists each pod that refers to the instance as its controller.
+func decideMachine(pod *metav1.ObjectMeta, run *metav1.OwnerReference, seen []sighting) (decision, *metav1.OwnerReference, error) {
 	switch {
 	case len(seen) == 0:
-		return decision{}, run
+		return decision{}, run, nil
 	case !seen[0].is:
-		return itself(pod, "no VirtualMachineInstance has the UID of the pod's controller"), nil
+		return itself(pod, "no VirtualMachineInstance has the UID of the pod's controller"), nil, nil
 	}
+	if _, is := seen[0].active[pod.UID]; !is {
+		return decision{}, nil, fmt.Errorf("the VirtualMachineInstance %s, which controls the pod %s/%s, does not list the pod's UID %s in status.activePods: virt-controller lists a launcher soon after it has made it", run.Name, pod.Namespace, pod.Name, pod.UID)
+	}
+	d, next := decideLauncher(pod, run, seen)
+	return d, next, nil
+}
+
+// decideLauncher finds the owner of a pod that the VirtualMachineInstance lists.
+func decideLauncher(pod *metav1.ObjectMeta, run *metav1.OwnerReference, seen []sighting) (decision, *metav1.OwnerReference) {
 	vm := seen[0].controller
 	if vm == nil {
 		return lasting(pod, run, instances, "a VirtualMachineInstance without a VirtualMachine controls the pod"), nil

@@ -1,10 +1,12 @@
 package kube
 
 import (
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 )
@@ -41,6 +43,10 @@ func TestDecide(t *testing.T) {
 		return decision{owner: attachment.Owner{Kind: "pod", Namespace: "shop", Name: name, UID: "uid-of-" + name}, alone: true}
 	}
 	there, gone := sighting{is: true}, sighting{}
+	// lists is the sighting of a VirtualMachineInstance that lists the launchers of the table.
+	lists := func(controller *metav1.OwnerReference) sighting {
+		return sighting{is: true, controller: controller, active: map[types.UID]string{uidOf("virt-launcher-db-x"): "node1", uidOf("virt-launcher-db-y"): ""}}
+	}
 	index := appsv1.PodIndexLabel
 	for name, test := range map[string]struct {
 		pod  *metav1.ObjectMeta
@@ -67,26 +73,26 @@ func TestDecide(t *testing.T) {
 		"a number below zero":        {podBy("web--1", web), nil, itself("web--1"), "a StatefulSet controls the pod, but its name is not web-ORDINAL"},
 		"a number that is too large": {podBy("web-2147483647", web), nil, itself("web-2147483647"), "a StatefulSet controls the pod, but its name is not web-ORDINAL"},
 
-		"a launcher":               {podBy("virt-launcher-db-x", run), []sighting{{is: true, controller: machine}, there}, lasts("kubevirt.io", vm, "db", 0), "the pod's VirtualMachineInstance is of a VirtualMachine"},
-		"the target of a move":     {labelled(podBy("virt-launcher-db-y", run), "kubevirt.io/migrationJobUID", "m"), []sighting{{is: true, controller: machine}, there}, lasts("kubevirt.io", vm, "db", 0), "the pod's VirtualMachineInstance is of a VirtualMachine"},
-		"a label of another VM":    {labelled(podBy("virt-launcher-db-x", run), "vm.kubevirt.io/name", "other"), []sighting{{is: true, controller: machine}, there}, lasts("kubevirt.io", vm, "db", 0), "the pod's VirtualMachineInstance is of a VirtualMachine"},
-		"a VMI alone":              {podBy("virt-launcher-db-x", run), []sighting{there}, lasts("kubevirt.io", vmi, "db", 0), "a VirtualMachineInstance without a VirtualMachine controls the pod"},
-		"a VMI of something else":  {podBy("virt-launcher-db-x", run), []sighting{{is: true, controller: by("pool.kubevirt.io/v1", "VirtualMachinePool", "p")}}, lasts("kubevirt.io", vmi, "db", 0), "a VirtualMachineInstance controls the pod, and a VirtualMachinePool controls that"},
-		"a VMI of a VMI":           {podBy("virt-launcher-db-x", run), []sighting{{is: true, controller: run}}, lasts("kubevirt.io", vmi, "db", 0), "a VirtualMachineInstance controls the pod, and a VirtualMachineInstance controls that"},
+		"a launcher":               {podBy("virt-launcher-db-x", run), []sighting{lists(machine), there}, lasts("kubevirt.io", vm, "db", 0), "the pod's VirtualMachineInstance is of a VirtualMachine"},
+		"the target of a move":     {labelled(podBy("virt-launcher-db-y", run), "kubevirt.io/migrationJobUID", "m"), []sighting{lists(machine), there}, lasts("kubevirt.io", vm, "db", 0), "the pod's VirtualMachineInstance is of a VirtualMachine"},
+		"a label of another VM":    {labelled(podBy("virt-launcher-db-x", run), "vm.kubevirt.io/name", "other"), []sighting{lists(machine), there}, lasts("kubevirt.io", vm, "db", 0), "the pod's VirtualMachineInstance is of a VirtualMachine"},
+		"a VMI alone":              {podBy("virt-launcher-db-x", run), []sighting{lists(nil)}, lasts("kubevirt.io", vmi, "db", 0), "a VirtualMachineInstance without a VirtualMachine controls the pod"},
+		"a VMI of something else":  {podBy("virt-launcher-db-x", run), []sighting{lists(by("pool.kubevirt.io/v1", "VirtualMachinePool", "p"))}, lasts("kubevirt.io", vmi, "db", 0), "a VirtualMachineInstance controls the pod, and a VirtualMachinePool controls that"},
+		"a VMI of a VMI":           {podBy("virt-launcher-db-x", run), []sighting{lists(run)}, lasts("kubevirt.io", vmi, "db", 0), "a VirtualMachineInstance controls the pod, and a VirtualMachineInstance controls that"},
 		"its VMI is gone":          {podBy("virt-launcher-db-x", run), []sighting{gone}, itself("virt-launcher-db-x"), "no VirtualMachineInstance has the UID of the pod's controller"},
-		"its VM is gone":           {podBy("virt-launcher-db-x", run), []sighting{{is: true, controller: machine}, gone}, lasts("kubevirt.io", vmi, "db", 0), "no VirtualMachine has the UID of the controller of the pod's VirtualMachineInstance"},
+		"its VM is gone":           {podBy("virt-launcher-db-x", run), []sighting{lists(machine), gone}, lasts("kubevirt.io", vmi, "db", 0), "no VirtualMachine has the UID of the controller of the pod's VirtualMachineInstance"},
 		"an attachment pod":        {podBy("hp-volume-x", by("v1", "Pod", "virt-launcher-db-x")), nil, itself("hp-volume-x"), "the pods of its Pod can stand in for each other"},
 		"a VM controls it at once": {podBy("x", machine), nil, itself("x"), "the pods of its VirtualMachine can stand in for each other"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for i := range test.seen {
-				if d, next := decide(test.pod, test.seen[:i]); next == nil {
-					t.Fatalf("after %d sightings: %+v", i, d)
+				if d, next, err := decide(test.pod, test.seen[:i]); next == nil || err != nil {
+					t.Fatalf("after %d sightings: %+v, %v", i, d, err)
 				}
 			}
-			got, next := decide(test.pod, test.seen)
-			if next != nil || got.owner != test.want.owner || got.lasts != test.want.lasts || got.alone != test.want.alone || got.why != test.why {
-				t.Errorf("%+v, next %v,\nwant %+v because %q", got, next, test.want, test.why)
+			got, next, err := decide(test.pod, test.seen)
+			if err != nil || next != nil || got.owner != test.want.owner || got.lasts != test.want.lasts || got.alone != test.want.alone || got.why != test.why {
+				t.Errorf("%+v, next %v, %v,\nwant %+v because %q", got, next, err, test.want, test.why)
 			}
 		})
 	}
@@ -95,11 +101,32 @@ func TestDecide(t *testing.T) {
 // The second sighting is that of the VMI's controller, and not of anything that the pod says.
 func TestDecideAsksForTheController(t *testing.T) {
 	pod := podBy("virt-launcher-db-x", by("kubevirt.io/v1", "VirtualMachineInstance", "db"))
-	if _, next := decide(pod, nil); next == nil || next.Kind != "VirtualMachineInstance" || next.UID != "uid-of-db" {
+	if _, next, _ := decide(pod, nil); next == nil || next.Kind != "VirtualMachineInstance" || next.UID != "uid-of-db" {
 		t.Errorf("%+v", next)
 	}
 	vm := by("kubevirt.io/v1", "VirtualMachine", "vm-of-db")
-	if _, next := decide(pod, []sighting{{is: true, controller: vm}}); next != vm {
-		t.Errorf("%+v", next)
+	seen := []sighting{{is: true, controller: vm, active: map[types.UID]string{pod.UID: "node1"}}}
+	if _, next, err := decide(pod, seen); next != vm || err != nil {
+		t.Errorf("%+v, %v", next, err)
+	}
+}
+
+// A pod that refers to a VirtualMachineInstance, and that the instance does not list, has no owner: not the machine, and not
+// itself.
+func TestDecideAPodThatTheInstanceDoesNotList(t *testing.T) {
+	pod := podBy("evil", by("kubevirt.io/v1", "VirtualMachineInstance", "db"))
+	vm := by("kubevirt.io/v1", "VirtualMachine", "db")
+	others := map[types.UID]string{uidOf("virt-launcher-db-x"): "node1", "": "node1", types.UID(pod.Name): "node1"}
+	for name, run := range map[string]sighting{
+		"no list":             {is: true, controller: vm},
+		"others":              {is: true, controller: vm, active: others},
+		"a VMI without VM":    {is: true, active: others},
+		"a VMI of a stranger": {is: true, active: others, controller: by("example.org/v1", "Thing", "x")},
+	} {
+		got, next, err := decide(pod, []sighting{run})
+		const want = "the VirtualMachineInstance db, which controls the pod shop/evil, does not list the pod's UID uid-of-evil in status.activePods"
+		if got != (decision{}) || next != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v, %v, %v, want %q", name, got, next, err, want)
+		}
 	}
 }

@@ -44,7 +44,7 @@ var (
 	sets      = kind{"apps", "StatefulSet", "statefulsets", []string{"v1"}, wholeObject}
 	kruises   = kind{"apps.kruise.io", "StatefulSet", "statefulsets", []string{"v1beta1", "v1alpha1"}, wholeObject}
 	machines  = kind{"kubevirt.io", "VirtualMachine", "virtualmachines", []string{"v1"}, metadataOnly}
-	instances = kind{"kubevirt.io", "VirtualMachineInstance", "virtualmachineinstances", []string{"v1"}, metadataOnly}
+	instances = kind{"kubevirt.io", "VirtualMachineInstance", "virtualmachineinstances", []string{"v1"}, wholeObject}
 	claims    = kind{"k8s.cni.cncf.io", "IPAMClaim", "ipamclaims", []string{"v1alpha1"}, wholeObject}
 )
 
@@ -55,7 +55,7 @@ func metadataOf(k kind) kind {
 }
 
 // knownKinds are the kinds that an owner has if the pod does not name another one.
-var knownKinds = []kind{pods, sets, kruises, machines, instances}
+var knownKinds = []kind{pods, sets, kruises, machines, metadataOf(instances)}
 
 // object is what the API says about an object.
 type object struct {

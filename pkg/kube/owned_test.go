@@ -193,6 +193,21 @@ func controlled(version, kind, name string) map[string]any {
 	return map[string]any{"metadata.ownerReferences": []any{by(version, kind, name)}}
 }
 
+// running is a VirtualMachineInstance of the VirtualMachine vm, or of none if vm is empty. It lists the pods.
+func running(t testing.TB, name, vm string, pods ...string) string {
+	t.Helper()
+	active := map[types.UID]string{}
+	for _, pod := range pods {
+		active[uidOf(pod)] = "node1"
+	}
+	more := map[string]any{}
+	if vm != "" {
+		more = controlled("kubevirt.io/v1", "VirtualMachine", vm)
+	}
+	more["status"] = map[string]any{"activePods": active}
+	return thing(t, name, more)
+}
+
 func ask(name string) owner.Question {
 	return owner.Question{Pod: attachment.Pod{Namespace: "shop", Name: name, UID: string(uidOf(name))}, Network: "lan", IfName: "eth0"}
 }

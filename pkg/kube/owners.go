@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/lru"
 
@@ -208,8 +210,11 @@ func (o *Owners) ask(ctx context.Context, pod *metav1.ObjectMeta) (d decision, s
 	var seen []sighting
 	sure = true
 	for {
-		d, next := decide(pod, seen)
-		if next == nil {
+		d, next, err := decide(pod, seen)
+		switch {
+		case err != nil:
+			return decision{}, false, unavailable(err)
+		case next == nil:
 			return d, sure, nil
 		}
 		s, err := o.client.sight(ctx, pod.Namespace, next)
@@ -224,14 +229,34 @@ func (o *Owners) ask(ctx context.Context, pod *metav1.ObjectMeta) (d decision, s
 // sight looks for the object that a reference names. An object refers to others of its own namespace only.
 func (c *Client) sight(ctx context.Context, namespace string, r *metav1.OwnerReference) (sighting, error) {
 	k, _ := kindOf(r) // decide asks for no others.
-	made, err := c.read(ctx, metadataOf(k), namespace, r.Name)
+	if k.resource != instances.resource {
+		k = metadataOf(k)
+	}
+	made, err := c.read(ctx, k, namespace, r.Name)
 	switch {
 	case errors.Is(err, errNotThere):
 		return sighting{}, nil
 	case err != nil:
 		return sighting{}, err
 	}
-	return sighting{is: made.Metadata.UID == r.UID, controller: metav1.GetControllerOf(&made.Metadata)}, nil
+	s := sighting{is: made.Metadata.UID == r.UID, controller: metav1.GetControllerOf(&made.Metadata)}
+	if k.resource == instances.resource {
+		s.active, err = activePods(made)
+	}
+	return s, err
+}
+
+// activePods are the pods in the status of a VirtualMachineInstance: the names of their nodes by their UIDs.
+func activePods(run object) (map[types.UID]string, error) {
+	var status struct {
+		ActivePods map[types.UID]string `json:"activePods"`
+	}
+	if len(run.Status) > 0 {
+		if err := json.Unmarshal(run.Status, &status); err != nil {
+			return nil, fmt.Errorf("its status cannot be read: %w", err)
+		}
+	}
+	return status.ActivePods, nil
 }
 
 // claim returns the IPAMClaim of the interface, nil for none. An interface can be added to a running pod: then the watch may

@@ -81,7 +81,7 @@ func TestAnOwnerIsFoundOnce(t *testing.T) {
 	vmi, vm := kubevirt+"virtualmachineinstances/db", kubevirt+"virtualmachines/db"
 	o, w, log := newOwners(t, "", map[string]string{
 		podsPath + "launcher": thing(t, "launcher", controlled("kubevirt.io/v1", "VirtualMachineInstance", "db")),
-		vmi:                   thing(t, "db", controlled("kubevirt.io/v1", "VirtualMachine", "db")), vm: thing(t, "db", nil),
+		vmi:                   running(t, "db", "db", "launcher"), vm: thing(t, "db", nil),
 	})
 	want := owner.Answer{Owner: attachment.Owner{Group: "kubevirt.io", Kind: "VirtualMachine", Namespace: "shop", Name: "db", UID: "uid-of-db"}, Lasts: true, Alone: true}
 	gets := func(vm string, paths ...string) {
@@ -101,9 +101,37 @@ func TestAnOwnerIsFoundOnce(t *testing.T) {
 	other := kubevirt + "virtualmachineinstances/other"
 	gets("launcher", "GET "+other)
 	gets("launcher", "GET "+other)
-	w.set(other, thing(t, "other", nil))
+	w.set(other, running(t, "other", "", "launcher"))
 	gets("other", "GET "+other)
 	gets("other")
+}
+
+// Anybody who may make a pod may write a reference into it. virt-controller lists a launcher a moment after it has made it. So
+// the answer is not kept.
+func TestAPodThatItsVirtualMachineInstanceDoesNotList(t *testing.T) {
+	vmi, vm := kubevirt+"virtualmachineinstances/db", kubevirt+"virtualmachines/db"
+	o, w, _ := newOwners(t, "", map[string]string{
+		podsPath + "evil": thing(t, "evil", controlled("kubevirt.io/v1", "VirtualMachineInstance", "db")), vm: thing(t, "db", nil),
+	})
+	const want = "the VirtualMachineInstance db, which controls the pod shop/evil, does not list the pod's UID uid-of-evil in status.activePods"
+	for what, run := range map[string]string{
+		"a list with another pod": running(t, "db", "db", "launcher"), "an empty list": running(t, "db", "db"),
+		"no list": thing(t, "db", map[string]any{"status": map[string]any{"phase": "Scheduling"}}), "no status": thing(t, "db", nil),
+	} {
+		w.set(vmi, run)
+		if got, err := o.Ask(t.Context(), ask("evil")); !errors.Is(err, owner.ErrUnavailable) || !strings.Contains(err.Error(), want) || got != (owner.Answer{}) {
+			t.Errorf("%s: %+v, %v, want %q", what, got, err, want)
+		}
+		w.wants(t, "GET "+podsPath+"evil", "GET "+vmi)
+	}
+	w.set(vmi, thing(t, "db", map[string]any{"status": map[string]any{"activePods": []string{"uid-of-evil"}}}))
+	if got, err := o.Ask(t.Context(), ask("evil")); !errors.Is(err, owner.ErrUnavailable) || !strings.Contains(err.Error(), "its status cannot be read") {
+		t.Errorf("a list of another form: %+v, %v", got, err)
+	}
+	w.set(vmi, running(t, "db", "db", "launcher", "evil"))
+	if got, err := o.Ask(t.Context(), ask("evil")); err != nil || got.Owner.Kind != "VirtualMachine" {
+		t.Errorf("virt-controller lists it: %+v, %v", got, err)
+	}
 }
 
 // A reference does not count if another object has its name by now.
@@ -113,7 +141,7 @@ func TestAReferenceToAnObjectThatWasMadeAnew(t *testing.T) {
 		podsPath + "web-0":    thing(t, "web-0", controlled("apps/v1", "StatefulSet", "web")),
 		podsPath + "launcher": thing(t, "launcher", controlled("kubevirt.io/v1", "VirtualMachineInstance", "db")),
 		setsPath + "web":      thing(t, "web", anew), kubevirt + "virtualmachines/db": thing(t, "db", anew),
-		kubevirt + "virtualmachineinstances/db": thing(t, "db", controlled("kubevirt.io/v1", "VirtualMachine", "db")),
+		kubevirt + "virtualmachineinstances/db": running(t, "db", "db", "launcher"),
 	})
 	for pod, kind := range map[string]string{"web-0": "pod", "launcher": "VirtualMachineInstance"} {
 		if got, err := o.Ask(t.Context(), ask(pod)); err != nil || got.Owner.Kind != kind {

@@ -122,6 +122,13 @@ func onNode1(parts ...m) m {
 	return with(append([]m{spec}, parts...)...)
 }
 
+// listed writes the pod into the list of its VirtualMachineInstance, as KubeVirt's virt-controller does.
+func (a *api) listed(t *testing.T, run, pod made) made {
+	t.Helper()
+	a.merge(t, run.path()+"/status", m{"status": m{"activePods": m{string(pod.uid): "node1"}}})
+	return pod
+}
+
 // setOf makes a StatefulSet with a spec.
 func (a *api) setOf(t *testing.T, kind, namespace, name string, spec m) made {
 	t.Helper()

@@ -62,7 +62,7 @@ func (a *api) whoItIs(t *testing.T, o *kube.Owners) {
 	}
 	launcher := func(run made, parts ...m) made {
 		labels := m{"metadata.labels": m{"kubevirt.io": "virt-launcher", "vm.kubevirt.io/name": "a", "kubevirt.io/created-by": string(run.uid)}}
-		return a.podOn(t, run.namespace, "virt-launcher-"+strings.ReplaceAll(run.name, ".", "-")+fmt.Sprintf("-%d", time.Now().UnixNano()%100000), with(append([]m{by(run), labels}, parts...)...))
+		return a.listed(t, run, a.podOn(t, run.namespace, "virt-launcher-"+strings.ReplaceAll(run.name, ".", "-")+fmt.Sprintf("-%d", time.Now().UnixNano()%100000), with(append([]m{by(run), labels}, parts...)...)))
 	}
 	dbRun, abRun, acRun := vmi(db), vmi(ab), vmi(ac)
 	dbLauncher := launcher(dbRun)
@@ -111,6 +111,13 @@ func (a *api) whoItIs(t *testing.T, o *kube.Owners) {
 		if got, err := o.Ask(t.Context(), question(pod)); err != nil || got != itself(pod) {
 			t.Errorf("%s: %+v, %v, want %+v", name, got, err, itself(pod))
 		}
+	}
+	unlisted := a.podOn(t, "shop", "virt-launcher-db-by-hand", by(dbRun))
+	if got, err := o.Ask(t.Context(), question(unlisted)); !errors.Is(err, owner.ErrUnavailable) || !strings.Contains(err.Error(), "does not list the pod's UID "+string(unlisted.uid)+" in status.activePods") {
+		t.Errorf("a pod that its VMI does not list: %+v, %v", got, err)
+	}
+	if got, err := o.Ask(t.Context(), question(a.listed(t, dbRun, unlisted))); err != nil || got != lasting(db, 0) {
+		t.Errorf("a pod that its VMI lists by now: %+v, %v", got, err)
 	}
 	a.whoItIsByName(t, o, podDB)
 }

@@ -84,7 +84,7 @@ func (a *api) eachRule(t *testing.T) {
 	a.make(t, "IPAMClaim.k8s.cni.cncf.io", "shop", "vm.rule", m{"spec": m{"network": "lan", "interface": "lan0"}})
 	pod := a.podOn(t, "shop", "rule-0", by(set), annotated("k8s.v1.cni.cncf.io/networks", `[{"interface":"eth0","ipam-claim-reference":"vm.rule"}]`))
 	run := a.make(t, "VirtualMachineInstance.kubevirt.io", "shop", "rule", nil)
-	launcher := a.podOn(t, "shop", "virt-launcher-rule", by(run))
+	launcher := a.listed(t, run, a.podOn(t, "shop", "virt-launcher-rule", by(run)))
 	kruise := a.podOn(t, "shop", "kruise-0", by(made{"StatefulSet.apps.kruise.io", "shop", "kruise", zeroUID}))
 	asks := func(pod made) func() error {
 		return func() error {

@@ -26,7 +26,7 @@ func (s *site) launcher(t *testing.T, run made, parts ...m) made {
 	t.Helper()
 	s.launchers++
 	name := fmt.Sprintf("virt-launcher-%s-%05d", strings.ReplaceAll(run.name, ".", "-"), s.launchers)
-	return s.podOn(t, run.namespace, name, append([]m{by(run)}, parts...)...)
+	return s.listed(t, run, s.podOn(t, run.namespace, name, append([]m{by(run)}, parts...)...))
 }
 
 // asks are parts of a pod that asks for an address of the network.
