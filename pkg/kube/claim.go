@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/relink-cni/relink/pkg/owner"
 )
@@ -81,14 +82,20 @@ func elementsOf(pod *metav1.ObjectMeta, key string) ([]element, error) {
 	return elements, nil
 }
 
-// claim reads the IPAMClaim. KubeVirt may make it a moment after the pod.
+// claim reads the IPAMClaim. It must be one of the machine that d has found. KubeVirt may make it a moment after the pod.
 //
 // Its spec.network must be the name of the CNI configuration, if it is there. Its spec.interface does not count: that may be
 // the name in the virtual machine, and KubeVirt gives the pod's interface a hashed one.
-func (c *Client) claim(ctx context.Context, namespace, name, network string) (*owner.Claim, error) {
-	made, err := c.read(ctx, claims, namespace, name)
+func (c *Client) claim(ctx context.Context, d decision, name, network string) (*owner.Claim, error) {
+	if d.run == "" {
+		return nil, fmt.Errorf("%w: the pod names the IPAMClaim %s, and its addresses are those of %s: only a launcher of a virtual machine has IPAMClaims. Remove ipam-claim-reference from the pod's annotation", owner.ErrInvalid, name, d.owner)
+	}
+	made, err := c.read(ctx, claims, d.owner.Namespace, name)
 	if err != nil {
 		return nil, unavailable(fmt.Errorf("the pod's IPAMClaim %s: %w", name, err))
+	}
+	if err := ofMachine(made, d); err != nil {
+		return nil, err
 	}
 	var spec struct {
 		Network string `json:"network"`
@@ -106,6 +113,29 @@ func (c *Client) claim(ctx context.Context, namespace, name, network string) (*o
 		return nil, err
 	}
 	return &owner.Claim{Name: name, UID: string(made.Metadata.UID), IPs: ips}, nil
+}
+
+// ofMachine returns an error if the claim is another machine's: anybody may write the name of any claim into a pod.
+//
+// KubeVirt makes the VirtualMachine the claim's owner, and the VirtualMachineInstance if there is none (ownerReferenceFor in
+// pkg/vminetworkscontroller of kubevirt/ipam-extensions). A claim that somebody has made by hand may have no reference.
+func ofMachine(claim object, d decision) error {
+	var other *metav1.OwnerReference
+	for i, r := range claim.Metadata.OwnerReferences {
+		version, err := schema.ParseGroupVersion(r.APIVersion)
+		if err != nil || version.Group != machines.group {
+			continue
+		}
+		if string(r.UID) == d.owner.UID || r.UID == d.run {
+			return nil
+		}
+		other = &claim.Metadata.OwnerReferences[i]
+	}
+	if other == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: the pod's IPAMClaim %s belongs to the %s %s with the UID %s, and the pod runs for %s with the UID %s: name a claim of the pod's own machine", owner.ErrInvalid,
+		claim.Metadata.Name, other.Kind, other.Name, other.UID, d.owner, d.owner.UID)
 }
 
 // ipsOf returns the addresses in the status of an IPAMClaim.
@@ -128,7 +158,8 @@ func ipsOf(claim object) (ips []netip.Prefix, err error) {
 	return ips, nil
 }
 
-// Fulfil implements owner.Asker. It takes at most owner.Limit.
+// Fulfil implements owner.Asker. It takes at most owner.Limit. That the claim is of the pod's machine is known: Ask has returned
+// it for the pod, and no other claim has its UID.
 func (o *Owners) Fulfil(ctx context.Context, f owner.Fulfilment) error {
 	ctx, cancel := context.WithTimeout(ctx, owner.Limit)
 	defer cancel()

@@ -16,8 +16,12 @@ import (
 
 func TestClaims(t *testing.T) {
 	annotated := func(name string) map[string]any {
-		return map[string]any{"metadata.annotations": map[string]string{networksKey: `[{"name":"lan","interface":"pod1","ipam-claim-reference":"` + name + `"}]`}}
+		pod := controlled("kubevirt.io/v1", "VirtualMachineInstance", "run")
+		pod["metadata.annotations"] = map[string]string{networksKey: `[{"name":"lan","interface":"pod1","ipam-claim-reference":"` + name + `"}]`}
+		return pod
 	}
+	of := func(references ...any) map[string]any { return map[string]any{"metadata.ownerReferences": references} }
+	plain := &owner.Claim{Name: "db.lan", UID: "uid-of-db.lan"}
 	claim := func(network string, ips ...string) map[string]any {
 		return map[string]any{"spec": map[string]string{"network": network, "interface": "in-the-vm"}, "status": map[string]any{"ips": ips}}
 	}
@@ -35,10 +39,19 @@ func TestClaims(t *testing.T) {
 		"of no network":        {"db.lan", claim(""), &owner.Claim{Name: "db.lan", UID: "uid-of-db.lan"}, nil, ""},
 		"of another network":   {"db.lan", claim("wan"), nil, owner.ErrInvalid, `the pod's IPAMClaim db.lan has spec.network="wan", and the interface is on the network lan`},
 		"an address is wrong":  {"db.lan", claim("lan", "10.3.0.7"), nil, owner.ErrInvalid, `the IPAMClaim db.lan has "10.3.0.7" in status.ips`},
+		"of the machine":       {"db.lan", of(by("kubevirt.io/v1", "VirtualMachine", "db")), plain, nil, ""},
+		"of the run":           {"db.lan", of(by("kubevirt.io/v1", "VirtualMachineInstance", "run")), plain, nil, ""},
+		"of both":              {"db.lan", of(by("kubevirt.io/v1", "VirtualMachine", "other"), by("kubevirt.io/v1", "VirtualMachine", "db")), plain, nil, ""},
+		"of something else":    {"db.lan", of(by("v1", "ConfigMap", "x"), by("a/b/c", "VirtualMachine", "x")), plain, nil, ""},
+		"of another machine":   {"db.lan", of(by("v1", "ConfigMap", "db"), by("kubevirt.io/v1", "VirtualMachine", "other")), nil, owner.ErrInvalid, "the pod's IPAMClaim db.lan belongs to the VirtualMachine other with the UID uid-of-other, and the pod runs for VirtualMachine shop/db with the UID uid-of-db"},
+		"of another run":       {"db.lan", of(by("kubevirt.io/v1alpha3", "VirtualMachineInstance", "other")), nil, owner.ErrInvalid, "the pod's IPAMClaim db.lan belongs to the VirtualMachineInstance other"},
 		"KubeVirt is not done": {"db.lan", nil, nil, owner.ErrUnavailable, "the pod's IPAMClaim db.lan: the Kubernetes API answers that it does not exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, w, _ := newOwners(t, "", map[string]string{podsPath + "x": thing(t, "x", annotated(test.reference))})
+			o, w, _ := newOwners(t, "", map[string]string{
+				podsPath + "x":                           thing(t, "x", annotated(test.reference)),
+				kubevirt + "virtualmachineinstances/run": running(t, "run", "db", "x"), kubevirt + "virtualmachines/db": thing(t, "db", nil),
+			})
 			if test.claim != nil {
 				w.set(claimsAt+"db.lan", thing(t, "db.lan", test.claim))
 			}
@@ -62,6 +75,35 @@ func TestClaims(t *testing.T) {
 			}
 			w.wants(t, "GET "+podsPath+"x")
 		})
+	}
+}
+
+// Anybody may write the name of a claim into a pod. Only a launcher gets its addresses.
+func TestAClaimOfAPodThatIsNoLauncher(t *testing.T) {
+	annotations := map[string]string{networksKey: `[{"interface":"pod1","ipam-claim-reference":"db.lan"}]`}
+	named := map[string]string{networksKey: annotations[networksKey], ownerKey: "configmap/settings"}
+	annotated := func(pod map[string]any, with map[string]string) map[string]any {
+		pod["metadata.annotations"] = with
+		return pod
+	}
+	o, w, _ := newOwners(t, "", map[string]string{
+		podsPath + "x":     thing(t, "x", annotated(map[string]any{}, annotations)),
+		podsPath + "web-0": thing(t, "web-0", annotated(controlled("apps/v1", "StatefulSet", "web"), annotations)), setsPath + "web": thing(t, "web", nil),
+		podsPath + "named": thing(t, "named", annotated(map[string]any{}, named)), "/api/v1": `{"resources":[{"name":"configmaps","kind":"ConfigMap","namespaced":true}]}`,
+		"/api/v1/namespaces/shop/configmaps/settings": thing(t, "settings", nil),
+		podsPath + "gone":   thing(t, "gone", annotated(controlled("kubevirt.io/v1", "VirtualMachineInstance", "none"), annotations)),
+		claimsAt + "db.lan": thing(t, "db.lan", map[string]any{"status": map[string]any{"ips": []string{"10.3.0.7/24"}}}),
+	})
+	for pod, who := range map[string]string{"x": "pod shop/x", "web-0": "StatefulSet shop/web, ordinal 0", "named": "ConfigMap shop/settings", "gone": "pod shop/gone"} {
+		q := ask(pod)
+		q.IfName, q.Claims = "pod1", true
+		want := "the pod names the IPAMClaim db.lan, and its addresses are those of " + who + ": only a launcher of a virtual machine has IPAMClaims"
+		if got, err := o.Ask(t.Context(), q); !errors.Is(err, owner.ErrInvalid) || !strings.Contains(err.Error(), want) || got.Claim != nil {
+			t.Errorf("%s: %+v, %v, want %q", pod, got.Claim, err, want)
+		}
+		if asked := w.asked(); slices.Contains(asked, "GET "+claimsAt+"db.lan") {
+			t.Errorf("%s: requests %q", pod, asked)
+		}
 	}
 }
 

@@ -17,6 +17,8 @@ import (
 type decision struct {
 	owner        attachment.Owner
 	lasts, alone bool
+	// run is the UID of the VirtualMachineInstance whose launcher the pod is, empty for any other pod.
+	run types.UID
 	// why is the reason in words.
 	why string
 }
@@ -129,6 +131,7 @@ func decideMachine(pod *metav1.ObjectMeta, run *metav1.OwnerReference, seen []si
 		return decision{}, nil, fmt.Errorf("the VirtualMachineInstance %s, which controls the pod %s/%s, does not list the pod's UID %s in status.activePods: virt-controller lists a launcher soon after it has made it", run.Name, pod.Namespace, pod.Name, pod.UID)
 	}
 	d, next := decideLauncher(pod, run, seen)
+	d.run = run.UID
 	return d, next, nil
 }
 

@@ -105,7 +105,7 @@ func (o *Owners) Ask(ctx context.Context, q owner.Question) (owner.Answer, error
 		}
 	}
 	if q.Claims {
-		a.Claim, err = o.claim(ctx, q, pod, seen)
+		a.Claim, err = o.claim(ctx, q, pod, seen, d)
 	}
 	if err != nil {
 		return owner.Answer{}, err
@@ -259,9 +259,9 @@ func activePods(run object) (map[types.UID]string, error) {
 	return status.ActivePods, nil
 }
 
-// claim returns the IPAMClaim of the interface, nil for none. An interface can be added to a running pod: then the watch may
+// claim returns the IPAMClaim of the interface, nil for none. d says who the pod runs for. An interface can be added to a running pod: then the watch may
 // not have the annotation yet that the runtime has seen. The first interface was there from the beginning.
-func (o *Owners) claim(ctx context.Context, q owner.Question, pod *metav1.ObjectMeta, seen bool) (*owner.Claim, error) {
+func (o *Owners) claim(ctx context.Context, q owner.Question, pod *metav1.ObjectMeta, seen bool, d decision) (*owner.Claim, error) {
 	name, listed, err := claimOf(pod, q.IfName)
 	if err == nil && !listed && seen && q.IfName != firstIfName {
 		if pod, err = o.live(ctx, q.Pod); err != nil {
@@ -272,5 +272,5 @@ func (o *Owners) claim(ctx context.Context, q owner.Question, pod *metav1.Object
 	if err != nil || name == "" {
 		return nil, err
 	}
-	return o.client.claim(ctx, q.Pod.Namespace, name, q.Network)
+	return o.client.claim(ctx, d, name, q.Network)
 }

@@ -94,17 +94,22 @@ func TestWithoutAUIDTheWatchIsNotAsked(t *testing.T) {
 
 // An interface that is added to a running pod can be ahead of the watch.
 func TestAClaimThatTheWatchHasNotSeen(t *testing.T) {
-	o, w, _ := newOwners(t, "node1", map[string]string{podsPath + "x": thing(t, "x", nil), claimsAt + "db.lan": thing(t, "db.lan", nil)})
+	o, w, _ := newOwners(t, "node1", map[string]string{
+		podsPath + "x": thing(t, "x", controlled("kubevirt.io/v1", "VirtualMachineInstance", "db")), claimsAt + "db.lan": thing(t, "db.lan", nil),
+		kubevirt + "virtualmachineinstances/db": running(t, "db", "", "x"),
+	})
 	watching(t, o)
 	await(t, "the pod", func() bool { return o.watch.pod("shop", "x") != nil })
-	w.set(podsPath+"x", thing(t, "x", map[string]any{"metadata.annotations": map[string]string{networksKey: `[{"interface":"pod1","ipam-claim-reference":"db.lan"}]`}}))
+	plugged := controlled("kubevirt.io/v1", "VirtualMachineInstance", "db")
+	plugged["metadata.annotations"] = map[string]string{networksKey: `[{"interface":"pod1","ipam-claim-reference":"db.lan"}]`}
+	w.set(podsPath+"x", thing(t, "x", plugged))
 	w.asked()
 	q := ask("x")
 	q.Claims = true
 	if got, err := o.Ask(t.Context(), q); err != nil || got.Claim != nil {
 		t.Errorf("the first interface: %+v, %v", got.Claim, err)
 	}
-	w.wants(t)
+	w.wants(t, "GET "+kubevirt+"virtualmachineinstances/db")
 	q.IfName = "pod1"
 	if got, err := o.Ask(t.Context(), q); err != nil || got.Claim == nil || got.Claim.Name != "db.lan" {
 		t.Errorf("%+v, %v", got.Claim, err)

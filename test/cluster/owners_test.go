@@ -158,8 +158,10 @@ func (a *api) claims(t *testing.T, o *kube.Owners) {
 	ip := netip.MustParsePrefix("10.3.0.7/24")
 	a.merge(t, full.path()+"/status", m{"status": m{"ips": []string{ip.String()}, "ownerPod": "x"}})
 	empty := a.make(t, "IPAMClaim.k8s.cni.cncf.io", "shop", "vm.empty", m{"spec": m{"network": "lan", "interface": "lan0"}})
-	pod := a.podOn(t, "shop", "claims", annotated("k8s.v1.cni.cncf.io/networks", `[{"name":"lan","interface":"pod1","ipam-claim-reference":"vm.full"},{"name":"lan","interface":"pod2","ipam-claim-reference":"vm.empty"},{"name":"lan","interface":"pod3","ipam-claim-reference":"vm.none"}]`))
-	q := question(pod)
+	vm := a.make(t, "VirtualMachine.kubevirt.io", "shop", "claims", nil)
+	run := a.make(t, "VirtualMachineInstance.kubevirt.io", "shop", "claims", by(vm))
+	pod := a.podOn(t, "shop", "claims", by(run), annotated("k8s.v1.cni.cncf.io/networks", `[{"name":"lan","interface":"pod1","ipam-claim-reference":"vm.full"},{"name":"lan","interface":"pod2","ipam-claim-reference":"vm.empty"},{"name":"lan","interface":"pod3","ipam-claim-reference":"vm.none"}]`))
+	q := question(a.listed(t, run, pod))
 	q.Claims = true
 	claim := func(ifName string) (*owner.Claim, error) {
 		q.IfName = ifName
@@ -176,6 +178,7 @@ func (a *api) claims(t *testing.T, o *kube.Owners) {
 	if got, err := claim("pod3"); !errors.Is(err, owner.ErrUnavailable) || !strings.Contains(err.Error(), `does not exist: ipamclaims.k8s.cni.cncf.io "vm.none" not found`) {
 		t.Errorf("%+v, %v", got, err)
 	}
+	a.claimsOfOthers(t, o, run, vm)
 	if got, err := claim("net9"); err != nil || got != nil {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -202,6 +205,33 @@ func (a *api) claims(t *testing.T, o *kube.Owners) {
 		t.Error(err)
 	}
 	a.writersOfAClaim(t, o, q.Pod)
+}
+
+// claimsOfOthers are named by pods that they are not for.
+func (a *api) claimsOfOthers(t *testing.T, o *kube.Owners, run, vm made) {
+	spec := m{"spec": m{"network": "lan", "interface": "lan0"}}
+	for name, machine := range map[string]made{"vm.mine": vm, "vm.run": run, "vm.other": a.make(t, "VirtualMachine.kubevirt.io", "shop", "claims-other", nil)} {
+		a.make(t, "IPAMClaim.k8s.cni.cncf.io", "shop", name, with(spec, by(machine)))
+	}
+	names := annotated("k8s.v1.cni.cncf.io/networks", `[{"interface":"mine","ipam-claim-reference":"vm.mine"},{"interface":"run","ipam-claim-reference":"vm.run"},{"interface":"other","ipam-claim-reference":"vm.other"}]`)
+	launcher, stranger := a.listed(t, run, a.podOn(t, "shop", "claims-launcher", by(run), names)), a.podOn(t, "shop", "claims-stranger", names)
+	for _, test := range []struct {
+		pod          made
+		ifName, want string
+	}{
+		{launcher, "mine", ""}, {launcher, "run", ""}, {launcher, "other", "the pod's IPAMClaim vm.other belongs to the VirtualMachine claims-other"},
+		{stranger, "mine", "the pod names the IPAMClaim vm.mine, and its addresses are those of pod shop/claims-stranger"},
+	} {
+		q := question(test.pod)
+		q.IfName, q.Claims = test.ifName, true
+		got, err := o.Ask(t.Context(), q)
+		switch {
+		case test.want == "" && (err != nil || got.Claim == nil || got.Claim.Name != "vm."+test.ifName):
+			t.Errorf("%s of %s: %+v, %v", test.ifName, test.pod.name, got.Claim, err)
+		case test.want != "" && (!errors.Is(err, owner.ErrInvalid) || !strings.Contains(err.Error(), test.want)):
+			t.Errorf("%s of %s: %v, want %q", test.ifName, test.pod.name, err, test.want)
+		}
+	}
 }
 
 // writersOfAClaim write different addresses at the same time. One of them wins, and the others hear of it.

@@ -82,9 +82,9 @@ func (a *api) whoIsGone(t *testing.T, o *kube.Owners) {
 func (a *api) eachRule(t *testing.T) {
 	set := a.setOf(t, "StatefulSet.apps", "shop", "rule", m{"replicas": 1})
 	a.make(t, "IPAMClaim.k8s.cni.cncf.io", "shop", "vm.rule", m{"spec": m{"network": "lan", "interface": "lan0"}})
-	pod := a.podOn(t, "shop", "rule-0", by(set), annotated("k8s.v1.cni.cncf.io/networks", `[{"interface":"eth0","ipam-claim-reference":"vm.rule"}]`))
+	pod := a.podOn(t, "shop", "rule-0", by(set))
 	run := a.make(t, "VirtualMachineInstance.kubevirt.io", "shop", "rule", nil)
-	launcher := a.listed(t, run, a.podOn(t, "shop", "virt-launcher-rule", by(run)))
+	launcher := a.listed(t, run, a.podOn(t, "shop", "virt-launcher-rule", by(run), annotated("k8s.v1.cni.cncf.io/networks", `[{"interface":"eth0","ipam-claim-reference":"vm.rule"}]`)))
 	kruise := a.podOn(t, "shop", "kruise-0", by(made{"StatefulSet.apps.kruise.io", "shop", "kruise", zeroUID}))
 	asks := func(pod made) func() error {
 		return func() error {
@@ -117,7 +117,7 @@ func (a *api) eachRule(t *testing.T) {
 		{`apiGroups: ["apps"], resources: ["statefulsets"], verbs: ["get"]`, asks(pod)},
 		{`apiGroups: ["apps.kruise.io"], resources: ["statefulsets"], verbs: ["get"]`, asks(kruise)},
 		{`apiGroups: ["kubevirt.io"], resources: ["virtualmachineinstances"], verbs: ["get"]`, asks(launcher)},
-		{`apiGroups: ["k8s.cni.cncf.io"], resources: ["ipamclaims"], verbs: ["get"]`, asks(pod)},
+		{`apiGroups: ["k8s.cni.cncf.io"], resources: ["ipamclaims"], verbs: ["get"]`, asks(launcher)},
 		{`apiGroups: ["k8s.cni.cncf.io"], resources: ["ipamclaims/status"], verbs: ["patch"]`, fulfils},
 	}
 	const role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/relink-agent-owners"
