@@ -6,12 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/relink-cni/relink/pkg/owner"
 )
@@ -46,7 +49,7 @@ func claimOf(pod *metav1.ObjectMeta, ifName string) (name string, listed bool, e
 		return "", false, err
 	}
 	for i := range all {
-		all[i].Interface = cmp.Or(all[i].Interface, all[i].Old, fmt.Sprintf("net%d", i+1))
+		all[i].Interface = cmp.Or(all[i].Interface, all[i].Old, "net"+strconv.Itoa(i+1))
 	}
 	first, err := elementsOf(pod, defaultNetworkKey)
 	if err != nil {
@@ -61,9 +64,12 @@ func claimOf(pod *metav1.ObjectMeta, ifName string) (name string, listed bool, e
 			continue
 		}
 		if name != "" && e.Claim != "" && e.Claim != name {
-			return "", false, fmt.Errorf("%w: the pod's annotations %s and %s name two IPAMClaims for the interface %s, %s and %s: name one", owner.ErrInvalid, networksKey, defaultNetworkKey, ifName, name, e.Claim)
+			return "", false, fmt.Errorf("%w: the pod's annotations %s and %s name two IPAMClaims for the interface %s, %s and %s: name one", owner.ErrInvalid, networksKey, defaultNetworkKey, ifName, shown(name), shown(e.Claim))
 		}
 		name, listed = cmp.Or(name, e.Claim), true
+	}
+	if name != "" && len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return "", false, fmt.Errorf("%w: the pod's annotations name the IPAMClaim %s for the interface %s, which no object can have as its name: correct it", owner.ErrInvalid, shown(name), ifName)
 	}
 	return name, listed, nil
 }
@@ -72,12 +78,40 @@ func claimOf(pod *metav1.ObjectMeta, ifName string) (name string, listed bool, e
 // these characters for JSON. The other form has names with commas between them: it has no claims.
 func elementsOf(pod *metav1.ObjectMeta, key string) ([]element, error) {
 	value := pod.Annotations[key]
+	if err := within(key, value); err != nil {
+		return nil, err
+	}
 	if !strings.ContainsAny(value, `[{"`) {
 		return nil, nil
 	}
-	var elements []element
-	if err := json.Unmarshal([]byte(value), &elements); err != nil {
-		return nil, fmt.Errorf("%w: the pod's annotation %s=%q is no list of networks: %w. Correct it as Multus needs it", owner.ErrInvalid, key, value, err)
+	elements, err := decoded(value)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the pod's annotation %s=%s is no list of networks (%s). Correct it as Multus needs it", owner.ErrInvalid, key, shown(value), shown(err.Error()))
+	}
+	return elements, nil
+}
+
+// decoded reads a list of networks. It reads one after the other: a list of empty ones would take much memory.
+func decoded(value string) (elements []element, err error) {
+	d := json.NewDecoder(strings.NewReader(value))
+	if t, err := d.Token(); err != nil || t != json.Delim('[') {
+		return nil, errors.New("it does not begin with [")
+	}
+	for d.More() {
+		if len(elements) == mostElements {
+			return nil, fmt.Errorf("it has more than %d networks", mostElements)
+		}
+		var e element
+		if err := d.Decode(&e); err != nil {
+			return nil, err
+		}
+		elements = append(elements, e)
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, fmt.Errorf("it does not end with ]: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is more after the list")
 	}
 	return elements, nil
 }
@@ -102,11 +136,11 @@ func (c *Client) claim(ctx context.Context, d decision, name, network string) (*
 	}
 	if len(made.Spec) > 0 {
 		if err := json.Unmarshal(made.Spec, &spec); err != nil {
-			return nil, unavailable(fmt.Errorf("the spec of the IPAMClaim %s: %w", name, err))
+			return nil, unavailable(fmt.Errorf("the spec of the IPAMClaim %s: %s", name, shown(err.Error())))
 		}
 	}
 	if spec.Network != "" && spec.Network != network {
-		return nil, fmt.Errorf("%w: the pod's IPAMClaim %s has spec.network=%q, and the interface is on the network %s: name the claim of that network", owner.ErrInvalid, name, spec.Network, network)
+		return nil, fmt.Errorf("%w: the pod's IPAMClaim %s has spec.network=%s, and the interface is on the network %s: name the claim of that network", owner.ErrInvalid, name, shown(spec.Network), network)
 	}
 	ips, err := ipsOf(made)
 	if err != nil {
@@ -134,8 +168,8 @@ func ofMachine(claim object, d decision) error {
 	if other == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: the pod's IPAMClaim %s belongs to the %s %s with the UID %s, and the pod runs for %s with the UID %s: name a claim of the pod's own machine", owner.ErrInvalid,
-		claim.Metadata.Name, other.Kind, other.Name, other.UID, d.owner, d.owner.UID)
+	return fmt.Errorf("%w: the pod's IPAMClaim %s belongs to the %s with the UID %s, and the pod runs for %s with the UID %s: name a claim of the pod's own machine", owner.ErrInvalid,
+		claim.Metadata.Name, shown(other.Kind+" "+other.Name), shown(string(other.UID)), d.owner, d.owner.UID)
 }
 
 // ipsOf returns the addresses in the status of an IPAMClaim.
@@ -145,13 +179,13 @@ func ipsOf(claim object) (ips []netip.Prefix, err error) {
 	}
 	if len(claim.Status) > 0 {
 		if err := json.Unmarshal(claim.Status, &status); err != nil {
-			return nil, fmt.Errorf("%w: the status of the IPAMClaim %s: %w", owner.ErrInvalid, claim.Metadata.Name, err)
+			return nil, fmt.Errorf("%w: the status of the IPAMClaim %s: %s", owner.ErrInvalid, claim.Metadata.Name, shown(err.Error()))
 		}
 	}
 	for _, text := range status.IPs {
 		ip, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, fmt.Errorf("%w: the IPAMClaim %s has %q in status.ips, which is no address with a prefix length: correct it", owner.ErrInvalid, claim.Metadata.Name, text)
+			return nil, fmt.Errorf("%w: the IPAMClaim %s has %s in status.ips, which is no address with a prefix length: correct it", owner.ErrInvalid, claim.Metadata.Name, shown(text))
 		}
 		ips = append(ips, ip)
 	}

@@ -33,8 +33,12 @@ func TestClaimOf(t *testing.T) {
 		"not the default network":      {`[{"name":"a","ipam-claim-reference":"db.a"}]`, `[{"name":"default","ipam-claim-reference":"db.default"}]`, "net1", "db.a", true, ""},
 		"both say the same":            {`[{"interface":"eth0","ipam-claim-reference":"x"}]`, `[{"ipam-claim-reference":"x"}]`, "eth0", "x", true, ""},
 		"one has a claim, one has not": {`[{"interface":"eth0"}]`, `[{"ipam-claim-reference":"x"}]`, "eth0", "x", true, ""},
-		"they differ":                  {`[{"interface":"eth0","ipam-claim-reference":"x"}]`, `[{"ipam-claim-reference":"y"}]`, "eth0", "", false, "name two IPAMClaims for the interface eth0, x and y: name one"},
+		"they differ":                  {`[{"interface":"eth0","ipam-claim-reference":"x"}]`, `[{"ipam-claim-reference":"y"}]`, "eth0", "", false, "name two IPAMClaims for the interface eth0, \"x\" and \"y\": name one"},
 		"torn":                         {`[{"interface":"eth0"`, "", "eth0", "", false, `the pod's annotation k8s.v1.cni.cncf.io/networks="[{\"interface\":\"eth0\"" is no list of networks`},
+		"more than a list":             {`[{"interface":"eth0"}] []`, "", "eth0", "", false, "there is more after the list"},
+		"with null":                    {`[null,{"name":"a","ipam-claim-reference":"x"}]`, "", "net2", "x", true, ""},
+		"an element that is none":      {`[{"interface":"eth0"},"net1"]`, "", "eth0", "", false, "cannot unmarshal string"},
+		"empty":                        {`[]`, "", "eth0", "", false, ""},
 		"no list":                      {"", `{"name":"default"}`, "eth0", "", false, "the pod's annotation v1.multus-cni.io/default-network="},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +85,7 @@ func TestFulfilled(t *testing.T) {
 		"made anew":                 {"v", `{"ips":["10.3.0.7/24"]}`, v4, false, owner.ErrDiffers, "the IPAMClaim db.lan was made anew: its UID is v, and was u"},
 		"made anew and empty":       {"v", ``, v4, false, owner.ErrDiffers, "its UID is v, and was u"},
 		"an address without prefix": {"u", `{"ips":["10.3.0.7"]}`, v4, false, owner.ErrInvalid, `the IPAMClaim db.lan has "10.3.0.7" in status.ips, which is no address with a prefix length`},
-		"no list":                   {"u", `{"ips":"10.3.0.7/24"}`, v4, false, owner.ErrInvalid, "the status of the IPAMClaim db.lan: json"},
+		"no list":                   {"u", `{"ips":"10.3.0.7/24"}`, v4, false, owner.ErrInvalid, `the status of the IPAMClaim db.lan: "json: cannot unmarshal string`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var made object

@@ -43,8 +43,8 @@ func TestClaims(t *testing.T) {
 		"of the run":           {"db.lan", of(by("kubevirt.io/v1", "VirtualMachineInstance", "run")), plain, nil, ""},
 		"of both":              {"db.lan", of(by("kubevirt.io/v1", "VirtualMachine", "other"), by("kubevirt.io/v1", "VirtualMachine", "db")), plain, nil, ""},
 		"of something else":    {"db.lan", of(by("v1", "ConfigMap", "x"), by("a/b/c", "VirtualMachine", "x")), plain, nil, ""},
-		"of another machine":   {"db.lan", of(by("v1", "ConfigMap", "db"), by("kubevirt.io/v1", "VirtualMachine", "other")), nil, owner.ErrInvalid, "the pod's IPAMClaim db.lan belongs to the VirtualMachine other with the UID uid-of-other, and the pod runs for VirtualMachine shop/db with the UID uid-of-db"},
-		"of another run":       {"db.lan", of(by("kubevirt.io/v1alpha3", "VirtualMachineInstance", "other")), nil, owner.ErrInvalid, "the pod's IPAMClaim db.lan belongs to the VirtualMachineInstance other"},
+		"of another machine":   {"db.lan", of(by("v1", "ConfigMap", "db"), by("kubevirt.io/v1", "VirtualMachine", "other")), nil, owner.ErrInvalid, `the pod's IPAMClaim db.lan belongs to the "VirtualMachine other" with the UID "uid-of-other", and the pod runs for VirtualMachine shop/db with the UID uid-of-db`},
+		"of another run":       {"db.lan", of(by("kubevirt.io/v1alpha3", "VirtualMachineInstance", "other")), nil, owner.ErrInvalid, `the pod's IPAMClaim db.lan belongs to the "VirtualMachineInstance other"`},
 		"KubeVirt is not done": {"db.lan", nil, nil, owner.ErrUnavailable, "the pod's IPAMClaim db.lan: the Kubernetes API answers that it does not exist"},
 	} {
 		t.Run(name, func(t *testing.T) {

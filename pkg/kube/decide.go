@@ -52,7 +52,7 @@ func decide(pod *metav1.ObjectMeta, seen []sighting) (d decision, next *metav1.O
 	case instances.resource:
 		return decideMachine(pod, controller, seen)
 	}
-	return itself(pod, fmt.Sprintf("the pods of its %s can stand in for each other", controller.Kind)), nil, nil
+	return itself(pod, fmt.Sprintf("the pods of its %.*s can stand in for each other", mostShown, controller.Kind)), nil, nil
 }
 
 // kindOf returns the kind of the object that is referred to. ok is false for a kind that is no owner.
@@ -143,7 +143,7 @@ func decideLauncher(pod *metav1.ObjectMeta, run *metav1.OwnerReference, seen []s
 	}
 	switch k, ok := kindOf(vm); {
 	case !ok || k.resource != machines.resource:
-		return lasting(pod, run, instances, fmt.Sprintf("a VirtualMachineInstance controls the pod, and a %s controls that", vm.Kind)), nil
+		return lasting(pod, run, instances, fmt.Sprintf("a VirtualMachineInstance controls the pod, and a %.*s controls that", mostShown, vm.Kind)), nil
 	case len(seen) == 1:
 		return decision{}, vm
 	case !seen[1].is:

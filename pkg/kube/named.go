@@ -26,7 +26,10 @@ var errNoKind = errors.New("the Kubernetes API has no such kind in a namespace")
 // must be in the pod's own namespace: nobody takes an address of another one.
 func (c *Client) named(ctx context.Context, pod *metav1.ObjectMeta, value string) (decision, error) {
 	invalid := func(format string, args ...any) error {
-		return fmt.Errorf("%w: the pod's annotation %s=%q: %w", owner.ErrInvalid, ownerKey, value, fmt.Errorf(format, args...))
+		return fmt.Errorf("%w: the pod's annotation %s=%s: %w", owner.ErrInvalid, ownerKey, shown(value), fmt.Errorf(format, args...))
+	}
+	if err := within(ownerKey, value); err != nil {
+		return decision{}, err
 	}
 	parts := namedForm.FindStringSubmatch(value)
 	if parts == nil {

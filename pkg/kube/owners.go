@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/lru"
 
@@ -226,9 +227,13 @@ func (o *Owners) ask(ctx context.Context, pod *metav1.ObjectMeta) (d decision, s
 	}
 }
 
-// sight looks for the object that a reference names. An object refers to others of its own namespace only.
+// sight looks for the object that a reference names. An object refers to others of its own namespace only. The API allows any
+// name in a reference, of any length.
 func (c *Client) sight(ctx context.Context, namespace string, r *metav1.OwnerReference) (sighting, error) {
 	k, _ := kindOf(r) // decide asks for no others.
+	if len(validation.IsDNS1123Subdomain(r.Name)) > 0 {
+		return sighting{}, nil // No object of these kinds can have the name.
+	}
 	if k.resource != instances.resource {
 		k = metadataOf(k)
 	}
@@ -253,7 +258,7 @@ func activePods(run object) (map[types.UID]string, error) {
 	}
 	if len(run.Status) > 0 {
 		if err := json.Unmarshal(run.Status, &status); err != nil {
-			return nil, fmt.Errorf("its status cannot be read: %w", err)
+			return nil, fmt.Errorf("its status cannot be read: %s", shown(err.Error()))
 		}
 	}
 	return status.ActivePods, nil

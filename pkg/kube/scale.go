@@ -62,7 +62,7 @@ func spanOf(value intstr.IntOrString) (span, error) {
 	from, err := strconv.ParseUint(first, 10, 31)
 	to, err2 := strconv.ParseUint(last, 10, 31)
 	if !found || err != nil || err2 != nil || from > to {
-		return span{}, fmt.Errorf("its reserveOrdinals have %q, which is no number and no range such as 3-5", value.StrVal)
+		return span{}, fmt.Errorf("its reserveOrdinals have %s, which is no number and no range such as 3-5", shown(value.StrVal))
 	}
 	return span{int(from), int(to)}, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -34,9 +33,12 @@ func staticOf(all map[string]string, network, ifName string) (*owner.Static, err
 		if !is || key == ownerKey {
 			continue
 		}
+		if err := within(key, value); err != nil {
+			return nil, err
+		}
 		addresses, err := addressesOf(value)
 		if err != nil {
-			return nil, fmt.Errorf("%w: the pod's annotation %s=%q: %w. Write addresses with commas between them, such as 10.3.0.7,fd00::7", owner.ErrInvalid, key, value, err)
+			return nil, fmt.Errorf("%w: the pod's annotation %s=%s: %w. Write addresses with commas between them, such as 10.3.0.7,fd00::7", owner.ErrInvalid, key, shown(value), err)
 		}
 		return &owner.Static{Key: key, Addresses: addresses}, nil
 	}
@@ -47,6 +49,7 @@ func staticOf(all map[string]string, network, ifName string) (*owner.Static, err
 // count: that of the network's range does.
 func addressesOf(value string) ([]netip.Addr, error) {
 	var all []netip.Addr
+	has := map[netip.Addr]bool{}
 	for text := range strings.SplitSeq(value, ",") {
 		text = strings.TrimSpace(text)
 		address, err := netip.ParseAddr(text)
@@ -55,14 +58,17 @@ func addressesOf(value string) ([]netip.Addr, error) {
 		}
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("%q is no address", text)
+			return nil, fmt.Errorf("%s is no address", shown(text))
 		case address.Zone() != "":
-			return nil, fmt.Errorf("%q names an interface, which an address cannot have here", text)
+			return nil, fmt.Errorf("%s names an interface, which an address cannot have here", shown(text))
 		case address.Is4In6():
-			return nil, fmt.Errorf("%q is the IPv4 address %s in another form: write it so", text, address.Unmap())
-		case slices.Contains(all, address):
+			return nil, fmt.Errorf("%s is the IPv4 address %s in another form: write it so", shown(text), address.Unmap())
+		case has[address]:
 			return nil, fmt.Errorf("%s is there twice", address)
+		case len(all) == mostAddresses:
+			return nil, fmt.Errorf("it has more than %d addresses", mostAddresses)
 		}
+		has[address] = true
 		all = append(all, address)
 	}
 	return all, nil

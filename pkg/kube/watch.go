@@ -3,7 +3,6 @@ package kube
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"strings"
 	"sync"
 
@@ -96,9 +95,17 @@ func reduced(o any) any {
 	if index, is := pod.Labels[appsv1.PodIndexLabel]; is {
 		less.Labels = map[string]string{appsv1.PodIndexLabel: index}
 	}
-	maps.DeleteFunc(pod.Annotations, func(key, _ string) bool { return !counts(key) })
-	if len(pod.Annotations) > 0 {
-		less.Annotations = maps.Clone(pod.Annotations)
+	for key, value := range pod.Annotations {
+		if !counts(key) {
+			continue
+		}
+		if less.Annotations == nil {
+			less.Annotations = map[string]string{}
+		}
+		if most := limitOf(key); len(value) > most {
+			value = strings.Clone(value[:most+1]) // It is still too long, and says so.
+		}
+		less.Annotations[key] = value
 	}
 	return &metav1.PartialObjectMetadata{TypeMeta: pod.TypeMeta, ObjectMeta: less}
 }

@@ -219,7 +219,7 @@ func (a *api) claimsOfOthers(t *testing.T, o *kube.Owners, run, vm made) {
 		pod          made
 		ifName, want string
 	}{
-		{launcher, "mine", ""}, {launcher, "run", ""}, {launcher, "other", "the pod's IPAMClaim vm.other belongs to the VirtualMachine claims-other"},
+		{launcher, "mine", ""}, {launcher, "run", ""}, {launcher, "other", `the pod's IPAMClaim vm.other belongs to the "VirtualMachine claims-other"`},
 		{stranger, "mine", "the pod names the IPAMClaim vm.mine, and its addresses are those of pod shop/claims-stranger"},
 	} {
 		q := question(test.pod)
