@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509/pkix"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // proxy is between the agent and the API. It passes everything on, unless a rule answers in place of the API.
@@ -24,6 +26,8 @@ type proxy struct {
 	rule func(*http.Request) http.HandlerFunc
 	// held is closed when watches may tell again. It is nil while nothing holds them.
 	held chan struct{}
+	// told is all that watches have told.
+	told bytes.Buffer
 }
 
 // newProxy starts a proxy before the API. The end of the test ends it.
@@ -80,7 +84,22 @@ func (g gate) Write(b []byte) (int, error) {
 		case <-g.request.Context().Done():
 		}
 	}
-	return g.ResponseWriter.Write(b)
+	n, err := g.ResponseWriter.Write(b)
+	g.proxy.mu.Lock()
+	g.proxy.told.Write(b[:n])
+	g.proxy.mu.Unlock()
+	return n, err
+}
+
+// shows waits until the watch has told the agent of the pod, and the agent has read that.
+func (p *proxy) shows(t *testing.T, pod made) {
+	t.Helper()
+	await(t, 10*time.Second, "the watch of "+pod.name, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return bytes.Contains(p.told.Bytes(), []byte(pod.uid))
+	})
+	time.Sleep(200 * time.Millisecond)
 }
 
 // Unwrap is for http.ResponseController, which flushes.

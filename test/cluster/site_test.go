@@ -19,7 +19,10 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/kernel/identity"
+	"github.com/relink-cni/relink/pkg/sandbox"
 	"github.com/relink-cni/relink/test/fresh"
 	"github.com/relink-cni/relink/test/node"
 )
@@ -211,21 +214,33 @@ func (s *site) ends(t *testing.T, b *box, on ...string) {
 	for _, one := range on {
 		s.del(t, b, one)
 	}
-	s.dies(t, b)
+	fresh.Remove(t, b.netns)
 	s.runtime.forgets(b)
 }
 
-// dies is the end of a namespace. Nobody calls DEL.
-func (s *site) dies(t *testing.T, b *box) {
+// dies is the end of namespaces. Nobody calls DEL. The agent may be in one of them for a moment, to look into it: dies waits
+// for the end of that.
+func (s *site) dies(t *testing.T, all ...*box) {
 	t.Helper()
-	fresh.Remove(t, b.netns)
+	var were []attachment.Namespace
+	for _, b := range all {
+		id, err := identity.Read(b.netns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		were = append(were, id)
+		fresh.Remove(t, b.netns)
+	}
+	await(t, 10*time.Second, "the end of the namespaces", func() bool {
+		return len(sandbox.Gone(t.Context(), sandbox.SeesAllProcesses(), were...)) == len(were)
+	})
 }
 
-// vanishes is the end of a sandbox without a DEL: a runtime that was reset, or whose DEL has failed.
+// vanishes is the end of sandboxes without a DEL: of a runtime that was reset, or whose DEL has failed.
 func (s *site) vanishes(t *testing.T, all ...*box) {
 	t.Helper()
+	s.dies(t, all...)
 	for _, b := range all {
-		s.dies(t, b)
 		s.runtime.forgets(b)
 	}
 }

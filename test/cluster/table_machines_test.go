@@ -120,8 +120,8 @@ func namesAlike(t *testing.T, s *site) {
 	s.keeps(t, "all run")
 	s.relink(t, 0, "audit", fmt.Sprintf("%d attachments fine", len(all)))
 	s.vanishes(t, boxes...)
-	s.delete(t, made{kind: "VirtualMachine.kubevirt.io", namespace: "shop", name: "db"})
 	s.reclaims(t, "all sandboxes are gone", want...)
+	s.delete(t, made{kind: "VirtualMachine.kubevirt.io", namespace: "shop", name: "db"})
 	s.reclaims(t, "one owner is gone", `lan .2 freed, free: its owner is gone: the Kubernetes API answers that it does not exist: virtualmachines.kubevirt.io "db" not found`)
 	for i, one := range all {
 		if i == 0 || one.owner == "" {

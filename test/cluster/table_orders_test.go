@@ -105,7 +105,7 @@ func (s *site) order(t *testing.T, set made, order []string, way way, last int) 
 // passing makes a pass. What it finds depends on what came before.
 func (s *site) passing(t *testing.T) {
 	t.Helper()
-	if r, err := s.run(t); err != nil || !r.Complete() {
+	if r, err := s.run(t, 1); err != nil || !r.Complete() {
 		t.Errorf("%v, %q", err, r.Problems)
 	}
 }

@@ -63,7 +63,7 @@ func staleWatch(t *testing.T, s *site) {
 	old := s.set(t, "stale", 1)
 	before := s.box(t, "before", s.member(t, old, 0))
 	s.add(t, before, "lan", 2)
-	time.Sleep(200 * time.Millisecond) // The watch shows the pod.
+	s.proxy.shows(t, before.pod)
 	release := s.proxy.hold()
 	s.delete(t, before.pod)
 	s.delete(t, old)
@@ -119,6 +119,7 @@ func lastMoment(t *testing.T, s *site) {
 	}
 	done := make(chan result, 1)
 	options := s.options(t)
+	options.Grace = 1
 	go func() {
 		r, err := reclaim.Run(context.Background(), options)
 		done <- result{r, err}
@@ -137,7 +138,9 @@ func lastMoment(t *testing.T, s *site) {
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
-	s.compare(t, "in the last moment", r.Report, []string{"lan .2 changed meanwhile: it is scaled to 0 replicas"})
+	if left, differs := s.compare(r.Report, []string{"lan .2 changed meanwhile: it is scaled to 0 replicas"}); differs != "" || len(left) > 0 {
+		t.Errorf("in the last moment: %s, missing %q", differs, left)
+	}
 	s.is(t, "lan", 2, "reserved for StatefulSet shop/last-moment, ordinal 0")
 	s.keeps(t, "it is back")
 }
@@ -197,7 +200,7 @@ func manyAndOneError(t *testing.T, s *site) {
 	}))
 	expect := func(when string, freed, waiting, kept, left int) reclaim.Report {
 		t.Helper()
-		r, err := s.run(t)
+		r, err := s.run(t, 1)
 		if err != nil || r.Count(reclaim.Freed) != freed || r.Count(reclaim.Waiting) != waiting || r.Count(reclaim.Kept) != kept || len(r.Outcomes) != freed+waiting+kept {
 			t.Errorf("%s: %d freed, %d wait, %d kept of %d, %v", when, r.Count(reclaim.Freed), r.Count(reclaim.Waiting), r.Count(reclaim.Kept), len(r.Outcomes), err)
 		}
@@ -235,6 +238,7 @@ func apiIsAway(t *testing.T, s *site) {
 	b := s.box(t, "machine", s.launcher(t, s.vmi(t, vm)))
 	s.add(t, seen, "lan", 2)
 	s.add(t, b, "lan", 3)
+	s.proxy.shows(t, seen.pod)
 	s.ends(t, b, "lan")
 	s.delete(t, vm)
 	gone := `lan .3 waiting: its owner is gone: the Kubernetes API answers that it does not exist: virtualmachines.kubevirt.io "away" not found`
