@@ -296,7 +296,7 @@ func (v *machine) launch(r *rand.Rand, anew bool) {
 		}
 		v.launched++
 		v.launcher = v.newPod(fmt.Sprintf("virt-launcher-%s-%x", v.name, v.launched), &owner, false, by(v.runs))
-		v.patch(v.runs.path()+"/status", m{"status": m{"activePods": m{string(v.launcher.made.uid): "node1"}}})
+		v.patch(v.runs.path()+"/status", m{"status": m{"activePods": m{string(v.launcher.uid): "node1"}}})
 	}
 	v.ensure(r, v.launcher)
 }
