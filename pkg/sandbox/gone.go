@@ -65,7 +65,8 @@ func Prove(ctx context.Context, all bool, were ...attachment.Namespace) map[atta
 }
 
 // lookFor looks for the namespaces that are not at their paths any more. A thread can be in a namespace for a moment, to
-// look into it, or on its way out. So what only a thread keeps is looked for again.
+// look into it, or on its way out. What kept a namespace can go before it is asked whether this is the one, or another
+// with its inode. So what only a thread keeps, and what went meanwhile, is looked for again.
 func lookFor(ctx context.Context, all bool, lost []attachment.Namespace, proven map[attachment.Namespace]Evidence) {
 	for tries := 3; len(lost) > 0; tries-- {
 		lost = lookOnce(ctx, all, lost, proven)
@@ -83,7 +84,7 @@ func lookFor(ctx context.Context, all bool, lost []attachment.Namespace, proven 
 // moment is how long a thread may be in a namespace that it only looks into.
 const moment = 100 * time.Millisecond
 
-// lookOnce is lookFor for one look. It returns the namespaces that only a thread keeps.
+// lookOnce is lookFor for one look. It returns the namespaces to look for again.
 func lookOnce(ctx context.Context, all bool, lost []attachment.Namespace, proven map[attachment.Namespace]Evidence) (again []attachment.Namespace) {
 	found, blind := map[uint64]Keeper{}, notAll(all)
 	if blind == "" {
@@ -103,7 +104,7 @@ func lookOnce(ctx context.Context, all bool, lost []attachment.Namespace, proven
 			proven[was] = Evidence{State: IsGone, Why: fmt.Sprintf("%s keeps another namespace, which has its inode now", keeper.By)}
 		case kept:
 			proven[was] = Evidence{State: IsAlive, Why: fmt.Sprintf("nothing leads to it at %s, but %s keeps it", was.Path, keeper.By), KeptBy: keeper.By}
-			if keeper.isThread() {
+			if keeper.isThread() || keeper.hasLeft(was.Inode) {
 				again = append(again, was)
 			}
 		case blind != "":
@@ -166,4 +167,13 @@ func (k Keeper) KeepsAnother(was attachment.Namespace) bool {
 	}
 	is, err := kernelid.Read(k.Path)
 	return err == nil && replaced(was, is)
+}
+
+// hasLeft says that the path of the keeper does not lead to the inode any more.
+func (k Keeper) hasLeft(inode uint64) bool {
+	if k.Path == "" {
+		return false // A socket told all about itself when it was found.
+	}
+	is, err := kernelid.Read(k.Path)
+	return errors.Is(err, kernelid.ErrNoNamespace) || err == nil && is.Inode != inode
 }

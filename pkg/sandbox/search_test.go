@@ -407,3 +407,23 @@ func TestProveLooksAgainAtWhatAThreadKeeps(t *testing.T) {
 		}
 	})
 }
+
+// What kept a namespace can go, or lead to another one, before it is asked which namespace that is.
+func TestKeeperHasLeft(t *testing.T) {
+	path := fresh.Sandbox(t)
+	was, err := kernelid.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounted := Keeper{}.with("a mount", path, byMount)
+	if mounted.hasLeft(was.Inode) || !mounted.hasLeft(was.Inode+1) {
+		t.Error("the mount is there, and leads to its namespace alone")
+	}
+	fresh.Remove(t, path)
+	if !mounted.hasLeft(was.Inode) {
+		t.Error("the mount is gone")
+	}
+	if (Keeper{By: "a socket", Cookie: was.Cookie}).hasLeft(was.Inode) {
+		t.Error("a socket has no path that can be gone")
+	}
+}
