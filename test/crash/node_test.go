@@ -193,7 +193,7 @@ func (n *node) command(args string) *exec.Cmd {
 		words = append(words, "--cni-cache", n.cache())
 	}
 	cmd := exec.Command(filepath.Join(bin, "relink"), append([]string{"--checkpoint-dir", n.store.Dir()}, words...)...)
-	cmd.Env = append(os.Environ(), n.env...)
+	cmd.Env = append(append(os.Environ(), allEnv+"=1"), n.env...)
 	return cmd
 }
 
