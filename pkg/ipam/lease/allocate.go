@@ -173,6 +173,9 @@ func (c choice) keep(held Lease) (Lease, error) {
 	}
 	i := slices.IndexFunc(held.Holders, func(h Holder) bool { return h.is(c.Attachment) })
 	h, is := held.Holders[i], c.Namespace
+	if h.Pod.UID != c.Pod.UID && c.besideAnother(held) {
+		return Lease{}, fmt.Errorf("%s is %w to pod %s: it is %s; DEL %s first", held.Address, ErrTaken, c.Pod, held.Whose(), c.Attachment)
+	}
 	is.BootID = h.Namespace.BootID // A holder of an earlier boot is none any more.
 	byThisName := h.Network == "" || h.Network == c.store.network
 	if byThisName && (is.Inode == 0 || h.Namespace.Same(is) == nil && h.Pod.UID == c.Pod.UID) {
@@ -312,7 +315,9 @@ func (c choice) succeeds(l Lease, asked bool) bool {
 // sandbox of the same pod follows on it.
 func (c choice) besideAnother(l Lease) bool {
 	shared := c.Policy.Shared || slices.ContainsFunc(l.Holders, func(h Holder) bool { return h.Policy.Shared })
-	return shared && slices.ContainsFunc(l.Holders, func(h Holder) bool { return h.Pod.UID == "" || h.Pod.UID != c.Pod.UID })
+	return shared && slices.ContainsFunc(l.Holders, func(h Holder) bool {
+		return !h.is(c.Attachment) && (h.Pod.UID == "" || h.Pod.UID != c.Pod.UID)
+	})
 }
 
 // next gives the next free address in turn. If there is none, it gives the one whose quarantine ends

@@ -54,6 +54,9 @@ func (c modelPick) address(before modelState) (netip.Addr, error) {
 			if list := c.list(); wanted.IsValid() && wanted != a || !wanted.IsValid() && len(list) > 0 && !slices.Contains(list, a) {
 				return a, errModel
 			}
+			if c.isAnotherPods(before.leases[a]) {
+				return a, ErrTaken
+			}
 			c.renew(a)
 			return a, nil
 		}
@@ -176,15 +179,28 @@ func (c modelPick) samePod(l Lease) bool {
 }
 
 // follows reports whether the request is for the same interface of another sandbox than the holders', and the pods may
-// have one address. Two pods of a shared owner may not.
+// have one address.
 func (c modelPick) follows(l Lease) bool {
-	shared, another, follows := c.r.Policy.Shared, false, false
+	follows := false
 	for _, h := range l.Holders {
-		shared = shared || h.Policy.Shared
-		another = another || h.Pod.UID == "" || h.Pod.UID != c.r.Pod.UID
 		follows = follows || h.IfName == c.r.Attachment.IfName && h.ContainerID != c.r.Attachment.ContainerID
 	}
-	return follows && (!shared || !another)
+	return follows && !c.besideAnother(l)
+}
+
+// besideAnother reports whether another pod of a shared owner has the address. Two of them may not have one.
+func (c modelPick) besideAnother(l Lease) bool {
+	shared, another := c.r.Policy.Shared, false
+	for _, h := range l.Holders {
+		shared = shared || h.Policy.Shared
+		another = another || !isOf(c.r.Attachment)(h) && (h.Pod.UID == "" || h.Pod.UID != c.r.Pod.UID)
+	}
+	return shared && another
+}
+
+// isAnotherPods reports whether the attachment holds the address for another pod, and cannot give it to this one.
+func (c modelPick) isAnotherPods(l Lease) bool {
+	return c.besideAnother(l) && slices.ContainsFunc(l.Holders, func(h Holder) bool { return isOf(c.r.Attachment)(h) && h.Pod.UID != c.r.Pod.UID })
 }
 
 // succeeds reports whether the request comes from the next sandbox of the pod that holds the address.
