@@ -16,7 +16,7 @@ import (
 )
 
 // podLimit is how long pods may take to run.
-const podLimit = 3 * time.Minute
+const podLimit = 6 * time.Minute
 
 //go:embed pod.yaml
 var podManifest string

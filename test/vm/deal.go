@@ -19,7 +19,7 @@ const (
 	// mostMachines bounds what is dealt out at once, for the sake of the host's memory.
 	mostMachines = 4
 	// testPatience is how long one test may take. It is for a host that is busy otherwise.
-	testPatience = 10 * time.Minute
+	testPatience = 20 * time.Minute
 )
 
 // Deal runs the subtests of t with these names, which are there in the guest, and nothing of t here. It deals them out to
