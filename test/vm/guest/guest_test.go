@@ -73,6 +73,20 @@ func TestClockIsTheHosts(t *testing.T) {
 	}
 }
 
+// A shell makes what it starts with & ignore an interrupt. A story that fails ends its programs with one.
+func TestInterruptEndsAProgram(t *testing.T) {
+	sleep := exec.Command("sleep", "10")
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := sleep.Process.Signal(os.Interrupt); err != nil {
+		t.Error(err)
+	}
+	if err := sleep.Wait(); err == nil || err.Error() != "signal: interrupt" {
+		t.Errorf("the program ended with %v, want that the interrupt ends it", err)
+	}
+}
+
 func TestModulesLoad(t *testing.T) {
 	for _, name := range []string{
 		"8021q", "bonding", "macvlan", "macvtap", "ipvlan", "dummy", "veth", "bridge", "sch_tbf", "sch_ingress",

@@ -51,11 +51,13 @@ END
 
 # The command writes to a pipe, not to the port: a port can be opened only once, which breaks >/dev/stderr. The shell that
 # writes the exit status is the pipe's writer too, so it knows that what it writes last also arrives last.
+# What a shell starts with & ignores SIGINT and SIGQUIT, and so do its children. The command must not: a test ends its
+# programs with SIGINT. The shell's own env has no such option.
 mkfifo /run/.vm/output
 cat /run/.vm/output >/dev/vport0p1 &
 (
 	exec 3<>/run/.vm/output
-	/bin/sh /run/.vm/run </dev/null >/run/.vm/output 2>&1 3>&-
+	/usr/bin/env --default-signal=INT,QUIT /bin/sh /run/.vm/run </dev/null >/run/.vm/output 2>&1 3>&-
 	status=$?
 	sync
 	printf '%s%d\n' "$TRAILER" "$status" >&3
