@@ -57,7 +57,7 @@ func run(ts *testscript.TestScript, env []string, name string, args ...string) e
 	}
 	cmd := exec.Command(path, args...)
 	cmd.Dir = ts.Getenv("WORK")
-	for _, v := range []string{"PATH", "CNI_PATH", "NETCONFPATH", "CAP_ARGS", "RELINK_CHECKPOINT_DIR"} {
+	for _, v := range []string{"PATH", "CNI_PATH", "NETCONFPATH", "CAP_ARGS", "RELINK_CHECKPOINT_DIR", "RELINK_VM"} {
 		if value := ts.Getenv(v); value != "" {
 			cmd.Env = append(cmd.Env, v+"="+value)
 		}

@@ -151,7 +151,7 @@ func cmdOutage(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // survey is a program that tells what the container runtime, mounts and processes tell of the node's sandboxes. It finds the
-// runtime as relink-agent does.
+// runtime as relink-agent does. It fails if something did not tell all.
 func survey() {
 	runtime, err := cri.New("")
 	exitOn(err)
@@ -162,5 +162,6 @@ func survey() {
 	}
 	if !s.Complete() {
 		fmt.Println("incomplete:", s.Incomplete)
+		os.Exit(1)
 	}
 }
