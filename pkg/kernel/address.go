@@ -1,7 +1,9 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -237,11 +239,17 @@ func (n *Namespace) Addresses(index int) ([]netip.Addr, error) {
 	return all, err
 }
 
-// EveryAddress returns the addresses of all devices of the namespace, whoever made them.
+// EveryAddress returns the addresses of all devices of the namespace, whoever made them. A pod can change its addresses all
+// the time. Then these are all that the namespace had while it was read, each once.
 func (n *Namespace) EveryAddress() (all []netip.Addr, err error) {
+	seen := map[netip.Addr]bool{}
 	err = n.eachAddress(0, bothFamilies, func() { all = nil }, func(a netstate.Address, _ maker) {
 		all = append(all, a.Prefix.Addr())
+		seen[a.Prefix.Addr()] = true
 	})
+	if errors.Is(err, rtnl.ErrChanging) {
+		return slices.Collect(maps.Keys(seen)), nil
+	}
 	return all, err
 }
 

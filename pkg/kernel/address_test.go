@@ -1,10 +1,17 @@
 package kernel
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
+	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -30,5 +37,38 @@ func TestEveryAddress(t *testing.T) {
 	}
 	if got := must(w.host.EveryAddress())(t); slices.Contains(got, netip.MustParseAddr("10.3.0.5")) {
 		t.Errorf("the host has the sandbox's address: %v", got)
+	}
+}
+
+// A pod that changes its addresses all the time hides none of them, and it is no error.
+func TestEveryAddressOfARestlessPod(t *testing.T) {
+	w := newWorld(t)
+	var stay strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&stay, "addr add 10.4.%d.%d/32 dev lo\n", i/250, i%250)
+	}
+	fresh.Run(t, w.path, "ip -batch - <<END\n"+stay.String()+"END")
+	restless := exec.CommandContext(t.Context(), "nsenter", "--net="+w.path, "ip", "-batch", "-")
+	changes := must(restless.StdinPipe())(t)
+	if err := restless.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = restless.Wait() }()
+	defer func() { _ = restless.Process.Kill() }()
+	go func() {
+		for err := error(nil); err == nil; {
+			_, err = changes.Write([]byte("addr add 10.5.0.1/32 dev lo\naddr del 10.5.0.1/32 dev lo\n"))
+		}
+	}()
+	within(t, time.Minute, "the list changes during each reading", func() bool {
+		err := w.sandbox.eachAddress(0, bothFamilies, func() {}, func(netstate.Address, maker) {})
+		return errors.Is(err, rtnl.ErrChanging)
+	})
+	for range 20 {
+		all := must(w.sandbox.EveryAddress())(t)
+		theirs := slices.DeleteFunc(all, func(a netip.Addr) bool { return a == netip.MustParseAddr("10.5.0.1") })
+		if slices.SortFunc(theirs, netip.Addr.Compare); len(slices.Compact(theirs)) != 1000 {
+			t.Fatalf("%d addresses, want the 1000 that do not change", len(theirs))
+		}
 	}
 }

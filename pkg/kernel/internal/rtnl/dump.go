@@ -13,9 +13,12 @@ import (
 // changed meanwhile.
 const maxDumps = 20
 
+// ErrChanging says that a list changed during each reading. each was called with what all of the readings have.
+var ErrChanging = fmt.Errorf("the list changed during each of %d readings", maxDumps)
+
 // Dump sends a request for a list, and calls each with the payload of every answer. The payload is
 // valid during the call only. Dump calls reset before each attempt: if the list changed while it
-// was read, it reads the list again from the start.
+// was read, it reads the list again from the start. At last it returns ErrChanging.
 func (s *Socket) Dump(m Message, reset func(), each func(payload []byte) error) error {
 	m.Request.Flags |= unix.NLM_F_DUMP
 	for range maxDumps {
@@ -28,7 +31,7 @@ func (s *Socket) Dump(m Message, reset func(), each func(payload []byte) error) 
 			return nil
 		}
 	}
-	return fmt.Errorf("%s: the list changed during each of %d readings", m.What, maxDumps)
+	return fmt.Errorf("%s: %w", m.What, ErrChanging)
 }
 
 func (s *Socket) dumpOnce(request *nl.NetlinkRequest, each func([]byte) error) (interrupted bool, err error) {
