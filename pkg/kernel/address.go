@@ -3,7 +3,6 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -240,15 +239,15 @@ func (n *Namespace) Addresses(index int) ([]netip.Addr, error) {
 }
 
 // EveryAddress returns the addresses of all devices of the namespace, whoever made them. A pod can change its addresses all
-// the time. Then these are all that the namespace had while it was read, each once.
+// the time. Then EveryAddress returns the addresses of all its readings, most of them more than once.
 func (n *Namespace) EveryAddress() (all []netip.Addr, err error) {
-	seen := map[netip.Addr]bool{}
-	err = n.eachAddress(0, bothFamilies, func() { all = nil }, func(a netstate.Address, _ maker) {
+	var before []netip.Addr
+	again := func() { before, all = append(before, all...), nil }
+	err = n.eachAddress(0, bothFamilies, again, func(a netstate.Address, _ maker) {
 		all = append(all, a.Prefix.Addr())
-		seen[a.Prefix.Addr()] = true
 	})
 	if errors.Is(err, rtnl.ErrChanging) {
-		return slices.Collect(maps.Keys(seen)), nil
+		return append(before, all...), nil
 	}
 	return all, err
 }

@@ -283,7 +283,7 @@ func TestProbeIgnoresItsOwnProbes(t *testing.T) {
 	})
 	var got []Conflict
 	for round := 0; !hasAll(got, taken); round++ {
-		// On a busy host a probe can come back during the next call, which has another nonce. So that asks for another address.
+		// On a busy host a probe can come back during the next call, which has another nonce. So each call asks for another address.
 		free := []netip.Addr{addr("10.3.0.2"), addr(fmt.Sprintf("fd00:3::2:%d", round))}
 		wait := 20 * time.Millisecond << round
 		got = must(w.sandbox.Probe(t.Context(), index, append(free, taken...), ProbeOptions{Count: 3, Wait: wait}))(t)

@@ -13,7 +13,7 @@ import (
 // changed meanwhile.
 const maxDumps = 20
 
-// ErrChanging says that a list changed during each reading. each was called with what all of the readings have.
+// ErrChanging says that a list changed during each reading. By then each has had the answers of all readings.
 var ErrChanging = fmt.Errorf("the list changed during each of %d readings", maxDumps)
 
 // Dump sends a request for a list, and calls each with the payload of every answer. The payload is
