@@ -240,12 +240,18 @@ func (n *Namespace) Addresses(index int) ([]netip.Addr, error) {
 
 // EveryAddress returns the addresses of all devices of the namespace, whoever made them. A pod can change its addresses all
 // the time. Then EveryAddress returns the addresses of all its readings, most of them more than once.
-func (n *Namespace) EveryAddress() (all []netip.Addr, err error) {
+func (n *Namespace) EveryAddress() ([]netip.Addr, error) {
+	return allReadings(func(again func(), each func(netstate.Address, maker)) error {
+		return n.eachAddress(0, bothFamilies, again, each)
+	})
+}
+
+// allReadings returns the addresses that read tells. When the list changed during each reading, these are the addresses of
+// all readings. Otherwise they are those of the last one. read calls again before each reading.
+func allReadings(read func(again func(), each func(netstate.Address, maker)) error) (all []netip.Addr, err error) {
 	var before []netip.Addr
 	again := func() { before, all = append(before, all...), nil }
-	err = n.eachAddress(0, bothFamilies, again, func(a netstate.Address, _ maker) {
-		all = append(all, a.Prefix.Addr())
-	})
+	err = read(again, func(a netstate.Address, _ maker) { all = append(all, a.Prefix.Addr()) })
 	if errors.Is(err, rtnl.ErrChanging) {
 		return append(before, all...), nil
 	}
