@@ -144,6 +144,10 @@ func (n *Namespace) Close() {
 	}
 }
 
+// Inside runs f on a thread that is in n. It is for f that starts other programs: these are in n too. f starts no goroutine
+// that has to be in n.
+func (n *Namespace) Inside(f func() error) error { return n.do(f) }
+
 // do runs f on a thread that is in n. f starts no goroutines.
 func (n *Namespace) do(f func() error) error {
 	runtime.LockOSThread()

@@ -1,8 +1,8 @@
 package kernel
 
 import (
+	"cmp"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -199,24 +199,6 @@ func (r *parsedRoute) parseHops(list *rtnl.Attribute) {
 // DefaultRouteDevice returns the index of the device of the first default route of the main table.
 // An IPv4 route comes before an IPv6 route. The index is 0 if there is none.
 func (n *Namespace) DefaultRouteDevice() (int, error) {
-	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		device := 0
-		request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, 0)
-		request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family), Table: unix.RT_TABLE_MAIN}})
-		list := rtnl.Message{Request: request, What: "list routes"}
-		err := n.socket.Dump(list, func() { device = 0 }, func(payload []byte) error {
-			route, err := parseRoute(payload)
-			if err == nil && device == 0 && !route.skip && route.Destination.Bits() == 0 && route.Table == unix.RT_TABLE_MAIN && route.Type == unix.RTN_UNICAST {
-				device = route.oif
-			}
-			return err
-		})
-		if err != nil && !errors.Is(err, unix.ENOENT) {
-			return 0, err
-		}
-		if device != 0 {
-			return device, nil
-		}
-	}
-	return 0, nil
+	ipv4, ipv6, err := n.DefaultRoutes()
+	return cmp.Or(ipv4.Index, ipv6.Index), err
 }

@@ -51,6 +51,17 @@ var ruleSelectors = []ruleSelector{
 // rules returns the policy rules of the namespace that somebody made, and notes those that cannot
 // be described.
 func (n *Namespace) rules() (rules []netstate.Rule, notes []string, err error) {
+	all, notes, err := n.everyRule()
+	for _, r := range all {
+		if r.Protocol != unix.RTPROT_KERNEL {
+			rules = append(rules, r)
+		}
+	}
+	return rules, notes, err
+}
+
+// everyRule returns all policy rules that can be described, whoever made them.
+func (n *Namespace) everyRule() (rules []netstate.Rule, notes []string, err error) {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		var some []netstate.Rule
 		var unknown []string
@@ -63,7 +74,7 @@ func (n *Namespace) rules() (rules []netstate.Rule, notes []string, err error) {
 				return err
 			case note != "":
 				unknown = append(unknown, note)
-			case r.Protocol != unix.RTPROT_KERNEL:
+			default:
 				some = append(some, r)
 			}
 			return nil

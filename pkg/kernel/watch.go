@@ -120,7 +120,19 @@ type mark struct {
 // Watch hears the changes of all devices of n, but not of their addresses and routes. It reports everything that
 // changes after Watch has returned. So the caller first calls Watch, and then looks at the devices.
 func (n *Namespace) Watch(opts WatchOptions) (*Watch, error) {
-	w, err := n.watch(opts, rtnl.Hearing{Groups: []int{unix.RTNLGRP_LINK}})
+	return n.watchOwn(opts, []int{unix.RTNLGRP_LINK})
+}
+
+// WatchAddressing is Watch, and also hears the changes of addresses, routes and policy rules.
+func (n *Namespace) WatchAddressing(opts WatchOptions) (*Watch, error) {
+	return n.watchOwn(opts, []int{
+		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+		unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE,
+	})
+}
+
+func (n *Namespace) watchOwn(opts WatchOptions, groups []int) (*Watch, error) {
+	w, err := n.watch(opts, rtnl.Hearing{Groups: groups})
 	if err != nil {
 		return nil, err
 	}

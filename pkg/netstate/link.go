@@ -13,6 +13,7 @@ const (
 	KindIPvlan  = "ipvlan"
 	KindBridge  = "bridge"
 	KindVRF     = "vrf"
+	KindVeth    = "veth"
 )
 
 // Link is the device itself.

@@ -1,0 +1,114 @@
+package kernel
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
+)
+
+// OwnAddress is an address of a device, whoever made it.
+type OwnAddress struct {
+	Addr netip.Addr
+	// Bits is the length of its prefix.
+	Bits int
+	// Index is that of the device.
+	Index int
+	// Scope is the kernel's number (rtnetlink(7)).
+	Scope uint8
+	// Passing says that the node should begin no new connection from the address: it is temporary or deprecated. Unusable says
+	// that the kernel does not know yet whether somebody else has it, or that somebody has.
+	Passing, Unusable bool
+}
+
+const (
+	passingFlags  = unix.IFA_F_TEMPORARY | unix.IFA_F_DEPRECATED
+	unusableFlags = unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
+)
+
+// OwnAddresses returns the addresses of all devices, in the kernel's order.
+func (n *Namespace) OwnAddresses() (all []OwnAddress, err error) {
+	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, 0)
+	request.AddData(nl.NewIfAddrmsg(unix.AF_UNSPEC))
+	err = n.socket.Dump(rtnl.Message{Request: request, What: "list addresses"}, func() { all = nil }, func(payload []byte) error {
+		a, err := parseOwnAddress(payload)
+		if err == nil && a.Addr.IsValid() {
+			all = append(all, a)
+		}
+		return err
+	})
+	return all, err
+}
+
+// parseOwnAddress returns the address in an answer. It is not valid for another family than IPv4 and IPv6.
+func parseOwnAddress(payload []byte) (own OwnAddress, err error) {
+	if err := rtnl.CheckHeader(payload, unix.SizeofIfAddrmsg); err != nil {
+		return own, err
+	}
+	info := nl.DeserializeIfAddrmsg(payload)
+	if info.Family != unix.AF_INET && info.Family != unix.AF_INET6 {
+		return own, nil
+	}
+	flags := uint32(info.Flags)
+	var local, other netip.Addr
+	err = rtnl.EachAttribute(payload, unix.SizeofIfAddrmsg, func(a *rtnl.Attribute) {
+		switch a.Type() {
+		case unix.IFA_LOCAL:
+			local = a.Address()
+		case unix.IFA_ADDRESS:
+			other = a.Address()
+		case unix.IFA_FLAGS:
+			flags = a.Uint32()
+		}
+	})
+	if !local.IsValid() {
+		local = other // Of IPv6, the kernel tells IFA_LOCAL only where there is a peer.
+	}
+	// For IPv4, this bit says that the address is a secondary one.
+	if info.Family == unix.AF_INET {
+		flags &^= unix.IFA_F_TEMPORARY
+	}
+	return OwnAddress{
+		Addr: local, Bits: int(info.Prefixlen), Index: int(info.Index), Scope: info.Scope, Passing: flags&passingFlags != 0, Unusable: flags&unusableFlags != 0,
+	}, err
+}
+
+// DefaultRoute is the first default route of the main table.
+type DefaultRoute struct {
+	// Index is that of the device, 0 if there is no default route.
+	Index int
+	// Source is the address that the route prefers, if it names one. Gateway is its next hop, if it has one of its own family.
+	Source, Gateway netip.Addr
+}
+
+// DefaultRoutes returns the first default route of IPv4 and that of IPv6.
+func (n *Namespace) DefaultRoutes() (ipv4, ipv6 DefaultRoute, err error) {
+	if ipv4, err = n.defaultRoute(unix.AF_INET); err == nil {
+		ipv6, err = n.defaultRoute(unix.AF_INET6)
+	}
+	return ipv4, ipv6, err
+}
+
+func (n *Namespace) defaultRoute(family uint8) (first DefaultRoute, err error) {
+	request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, 0)
+	request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: family, Table: unix.RT_TABLE_MAIN}})
+	list := rtnl.Message{Request: request, What: "list routes"}
+	err = n.socket.Dump(list, func() { first = DefaultRoute{} }, func(payload []byte) error {
+		r, err := parseRoute(payload)
+		if err != nil || first.Index != 0 || r.skip || r.Destination.Bits() != 0 || r.Table != unix.RT_TABLE_MAIN || r.Type != unix.RTN_UNICAST {
+			return err
+		}
+		first = DefaultRoute{Index: r.oif, Source: r.Source, Gateway: r.Gateway}
+		if first.Index == 0 && len(r.hops) > 0 {
+			first.Index = r.hops[0]
+		}
+		return nil
+	})
+	if errors.Is(err, unix.ENOENT) {
+		err = nil
+	}
+	return first, err
+}

@@ -1,0 +1,118 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// TableRoute is a route of a table, with the index of its device.
+type TableRoute struct {
+	netstate.Route
+	Index int
+}
+
+// TableRoutes returns the routes of a table, of both families. It leaves out what cannot be described: encapsulations and the
+// like.
+func (n *Namespace) TableRoutes(table uint32) ([]TableRoute, error) {
+	var all []TableRoute
+	for _, family := range bothFamilies {
+		var found []TableRoute
+		request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, 0)
+		request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}})
+		request.AddData(nl.NewRtAttr(unix.RTA_TABLE, nl.Uint32Attr(table)))
+		list := rtnl.Message{Request: request, What: fmt.Sprintf("list the routes of table %d", table)}
+		err := n.socket.Dump(list, func() { found = nil }, func(payload []byte) error {
+			r, err := parseRoute(payload)
+			if err == nil && !r.skip && r.Table == table && len(r.lost) == 0 && len(r.hops) == 0 {
+				found = append(found, TableRoute{Route: r.Route, Index: r.oif})
+			}
+			return err
+		})
+		// The kernel has no such table before its first route.
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// ReplaceRoutes makes the routes. Each takes the place of the one with the same destination, table and metric. It goes on after
+// a failure, and returns all errors.
+func (n *Namespace) ReplaceRoutes(routes []TableRoute) error {
+	var batch []rtnl.Message
+	var errs []error
+	for _, r := range routes {
+		m, err := n.addRoute(r.Index, r.Route, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		batch = append(batch, m)
+	}
+	return errors.Join(append(errs, n.socket.Run(batch...))...)
+}
+
+// AddRoutesBeside makes the routes, and leaves those of other devices where they are. It is no error if a route is there.
+func (n *Namespace) AddRoutesBeside(routes []TableRoute) error {
+	var batch []rtnl.Message
+	var errs []error
+	for _, r := range routes {
+		m, err := n.addRoute(r.Index, r.Route, unix.NLM_F_CREATE)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		m.MayExist = true
+		batch = append(batch, m)
+	}
+	return errors.Join(append(errs, n.socket.Run(batch...))...)
+}
+
+// DeleteRoutes deletes exactly these routes. It is no error if one is gone.
+func (n *Namespace) DeleteRoutes(routes []TableRoute) error {
+	var batch []rtnl.Message
+	var errs []error
+	for _, r := range routes {
+		m, err := n.deleteRoute(r.Index, r.Route)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		batch = append(batch, m)
+	}
+	return errors.Join(append(errs, n.socket.Run(batch...))...)
+}
+
+// Rules returns the policy rules of the namespace, also the kernel's own. It leaves out those that cannot be described.
+func (n *Namespace) Rules() ([]netstate.Rule, error) {
+	rules, _, err := n.everyRule()
+	return rules, err
+}
+
+// DeleteRule deletes the policy rule. It is no error if it is gone.
+func (n *Namespace) DeleteRule(r netstate.Rule) error {
+	m := addRule(r)
+	m.Request.Type, m.Request.Flags = unix.RTM_DELRULE, unix.NLM_F_REQUEST
+	m.What, m.MayExist = "remove rule "+r.String(), false
+	err := n.socket.Run(m)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+// DeleteAddress takes the address from the device. It is no error if it is gone.
+func (n *Namespace) DeleteAddress(index int, a netstate.Address) error {
+	err := n.socket.Run(deleteAddress(index, a))
+	if errors.Is(err, unix.EADDRNOTAVAIL) {
+		return nil
+	}
+	return err
+}

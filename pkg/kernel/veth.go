@@ -1,0 +1,171 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Pair is a veth pair between the host and a sandbox. Both ends have the same MAC and MTU.
+type Pair struct {
+	// HostName is the name of the host's end, Name that of the sandbox's.
+	HostName, Name string
+	MAC            string
+	MTU            int
+	// Alias says whose the pair is. It is the host end's (ip-link(8), "alias"), at most 255 bytes.
+	Alias string
+}
+
+// CreatePair makes both ends, down and without addresses. Neither end asks for neighbours (NOARP): each sends to its own
+// MAC, which is the other's too. If one of the names is taken, CreatePair returns ErrExists and makes nothing. The name
+// and the alias of the host's end come in one datagram, so a kill leaves no end without an alias.
+func CreatePair(host, sandbox *Namespace, p Pair) error {
+	create, err := newPair(sandbox, p)
+	if err != nil {
+		return err
+	}
+	outcomes := host.socket.RunEach(create, setAlias(p.HostName, p.Alias))
+	switch {
+	case isTaken(outcomes[0]):
+		return fmt.Errorf("%s in the host, or %s in %s: %w", p.HostName, p.Name, sandbox.Path(), ErrExists)
+	case outcomes[0] != nil:
+		return outcomes[0]
+	}
+	return outcomes[1]
+}
+
+// vethInfoPeer is VETH_INFO_PEER (linux/veth.h).
+const vethInfoPeer = 1
+
+func newPair(sandbox *Namespace, p Pair) (rtnl.Message, error) {
+	mac, err := macAttr(p.MAC)
+	if err != nil {
+		return rtnl.Message{}, err
+	}
+	request := linkRequest(unix.RTM_NEWLINK, 0, unix.IFF_NOARP, unix.IFF_NOARP)
+	request.Flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
+	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(p.HostName)))
+	request.AddData(mac)
+	request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(p.MTU))))
+	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(netstate.KindVeth))
+	peer := info.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(vethInfoPeer, nil)
+	head := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	head.Flags, head.Change = unix.IFF_NOARP, unix.IFF_NOARP
+	peer.AddChild(head)
+	peer.AddRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(p.Name))
+	peer.AddChild(mac)
+	peer.AddRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(p.MTU)))
+	peer.AddRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(sandbox.handle)))
+	request.AddData(info)
+	return rtnl.Message{Request: request, What: "create-pair " + p.HostName, Advise: missingModule(netstate.KindVeth)}, nil
+}
+
+// setAlias returns the request that sets the alias of the device of that name. The kernel takes no alias for a device that it
+// is about to make.
+func setAlias(name, alias string) rtnl.Message {
+	request := setLink(0, 0, 0)
+	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+	request.AddData(nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(alias)))
+	return rtnl.Message{Request: request, What: "set the alias of " + name}
+}
+
+// End is one end of a veth pair.
+type End struct {
+	netstate.Interface
+	// PeerIndex is the index of the other end in its namespace.
+	PeerIndex int
+	// Joined says that the other end is in the namespace that CaptureEnd was asked about.
+	Joined bool
+}
+
+// CaptureEnd reads the end of a veth pair of that name: its link, the settings of these keys, its addresses, its first 4,096
+// routes of each family, and all policy rules of the namespace. It returns ErrNoDevice if there is none, and ErrUnsupported for a device that
+// is no veth. other is the namespace in which the caller expects the other end.
+func (n *Namespace) CaptureEnd(name string, other *Namespace, settings []string) (End, error) {
+	end, link, err := n.end(name, other, settings)
+	if err != nil {
+		return end, err
+	}
+	if end.Addresses, _, err = n.addresses(link.index, bothFamilies); err != nil {
+		return end, err
+	}
+	routes, err := n.routes(routeQuery{index: link.index, families: bothFamilies, toKeep: true})
+	if err != nil {
+		return end, err
+	}
+	end.Routes = routes.routes
+	end.Rules, _, err = n.rules()
+	return end, err
+}
+
+// CaptureEndAlone is CaptureEnd without addresses, routes and rules.
+func (n *Namespace) CaptureEndAlone(name string, other *Namespace, settings []string) (End, error) {
+	end, _, err := n.end(name, other, settings)
+	return end, err
+}
+
+func (n *Namespace) end(name string, other *Namespace, settings []string) (end End, l *link, err error) {
+	there, err := n.Exists(name)
+	if err == nil && !there {
+		err = fmt.Errorf("%s: %w", name, ErrNoDevice)
+	}
+	if err != nil {
+		return end, nil, err
+	}
+	if l, err = n.link(name); err != nil {
+		return end, nil, err
+	}
+	if end.Link, err = n.describe(l); l.kind == netstate.KindVeth && errors.Is(err, ErrUnsupported) {
+		err = nil // Only a checkpoint of an attachment cannot be a veth.
+	} else if err == nil {
+		err = fmt.Errorf("%s is a %s and no veth: %w", name, l.kindOf(), ErrUnsupported)
+	}
+	if err != nil {
+		return end, nil, err
+	}
+	end.PeerIndex = l.parent
+	id, err := n.idOf(other)
+	if err != nil {
+		return end, nil, err
+	}
+	end.Joined = l.elsewhere >= 0 && l.elsewhere == id
+	end.Settings, err = n.settings(l, settings)
+	return end, l, err
+}
+
+// Ends returns the ends of veth pairs that n has, by their names, with their links alone.
+func (n *Namespace) Ends() (map[string]netstate.Link, error) {
+	links, err := n.links()
+	if err != nil {
+		return nil, err
+	}
+	ends := map[string]netstate.Link{}
+	for _, l := range links {
+		if l.kind == netstate.KindVeth {
+			ends[l.name], _ = n.describe(l)
+		}
+	}
+	return ends, nil
+}
+
+// SetEnd gives the end of that index the MAC, the MTU, the flags and the alias of the link, and sets it up.
+func (n *Namespace) SetEnd(index int, link netstate.Link) error {
+	mac, err := macAttr(link.MAC)
+	if err != nil {
+		return err
+	}
+	flags, mask := flagBits(link.LinkFlags)
+	request := setLink(index, flags|unix.IFF_UP, mask|unix.IFF_UP)
+	request.AddData(mac)
+	request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(link.MTU))))
+	if link.Alias != "" {
+		request.AddData(nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(link.Alias)))
+	}
+	return n.socket.Run(rtnl.Message{Request: request, What: "set-end " + link.Name})
+}
