@@ -1,0 +1,5 @@
+// Package netfilter keeps chains of iptables in the network namespace of the calling thread. It finds the variant of
+// iptables that is in use there, nft or legacy. It compares a chain with what it should be, and changes only what differs.
+//
+// All calls need a thread that stays in its namespace: runtime.LockOSThread, if it is not the namespace of the process.
+package netfilter

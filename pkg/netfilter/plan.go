@@ -1,0 +1,218 @@
+package netfilter
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// kind is what a step does.
+type kind int
+
+const (
+	newChain kind = iota
+	appendRule
+	insertRule // at position
+	deleteRule
+	deleteAt // position
+	flush
+	deleteChain
+)
+
+// step is one call of iptables. Each step leaves a state from which the next plan goes on.
+type step struct {
+	kind     kind
+	chain    string
+	position int
+	rule     Rule
+	// reason says what differs.
+	reason string
+}
+
+// plan returns the steps that make the chain as it should be. The jump to a new chain comes last: no packet sees
+// half of it. A rule that is right stays.
+func plan(l listing, c *Chain) []step {
+	var steps []step
+	missing := fmt.Sprintf("chain %s is missing", c.Name)
+	if !l.has(c.Name) {
+		steps = append(steps, step{kind: newChain, chain: c.Name, reason: missing})
+	}
+	if c.Shared {
+		steps = append(steps, planShared(l.rules[c.Name], c)...)
+	} else {
+		steps = append(steps, planRules(l.rules[c.Name], c)...)
+	}
+	if !l.has(c.Name) {
+		for i := range steps {
+			steps[i].reason = missing // For each rule of it.
+		}
+	}
+	return append(steps, planJump(l.rules[c.From], c)...)
+}
+
+// planShared appends what is missing. The order of the rules is nobody's.
+func planShared(have []Rule, c *Chain) []step {
+	var steps []step
+	for _, rule := range c.Rules {
+		if !slices.ContainsFunc(have, rule.equal) {
+			steps = append(steps, step{kind: appendRule, chain: c.Name, rule: rule, reason: ruleMissing(rule, c.Name)})
+			have = append(slices.Clip(have), rule)
+		}
+	}
+	return steps
+}
+
+// planRules keeps as many rules as it can. What comes instead of a rule is there before the rule goes.
+func planRules(have []Rule, c *Chain) []step {
+	if surplus := len(have) - len(c.Rules); surplus > mostEdits {
+		return planAnew(surplus, c)
+	}
+	var steps []step
+	kept, want := longestCommon(have, c.Rules), c.Rules
+	position, end := 1, len(have) // position is where the next rule is.
+	for len(have) > 0 || len(want) > 0 {
+		switch {
+		case len(kept) > 0 && len(have) > 0 && len(want) > 0 && have[0].equal(kept[0]) && want[0].equal(kept[0]):
+			kept, have, want, position = kept[1:], have[1:], want[1:], position+1
+		case len(want) > 0 && (len(kept) == 0 || !want[0].equal(kept[0])):
+			s := step{kind: insertRule, chain: c.Name, position: position, rule: want[0], reason: ruleMissing(want[0], c.Name)}
+			if position > end {
+				s.kind, s.position = appendRule, 0
+			}
+			steps = append(steps, s)
+			want, position, end = want[1:], position+1, end+1
+		default:
+			steps = append(steps, step{kind: deleteAt, chain: c.Name, position: position, reason: ruleTooMuch(have[0], c.Name)})
+			have, end = have[1:], end-1
+		}
+	}
+	return steps
+}
+
+// mostEdits is how many rules are taken away one by one. Each takes a process, and a pod can fill its own chains.
+const mostEdits = 16
+
+// planAnew empties the chain and fills it.
+func planAnew(surplus int, c *Chain) []step {
+	steps := []step{{kind: flush, chain: c.Name, reason: fmt.Sprintf("%d rules are too much in %s", surplus, c.Name)}}
+	for _, rule := range c.Rules {
+		steps = append(steps, step{kind: appendRule, chain: c.Name, rule: rule, reason: ruleMissing(rule, c.Name)})
+	}
+	return steps
+}
+
+// longestCommon returns the longest sequence of rules that is in both, in order.
+func longestCommon(a, b []Rule) []Rule {
+	// length[i][j] is the length of that of a[i:] and b[j:].
+	length := make([][]int, len(a)+1)
+	for i := range length {
+		length[i] = make([]int, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			length[i][j] = max(length[i+1][j], length[i][j+1])
+			if a[i].equal(b[j]) {
+				length[i][j] = length[i+1][j+1] + 1
+			}
+		}
+	}
+	var common []Rule
+	for i, j := 0, 0; i < len(a) && j < len(b); {
+		switch {
+		case a[i].equal(b[j]):
+			common = append(common, a[i])
+			i, j = i+1, j+1
+		case length[i+1][j] >= length[i][j+1]:
+			i++
+		default:
+			j++
+		}
+	}
+	return common
+}
+
+// planJump leaves one right jump. It deletes the others by what they are, not by their number: somebody else can add
+// a rule to a built-in chain at any time.
+func planJump(from []Rule, c *Chain) []step {
+	var steps []step
+	found := false
+	for _, rule := range from {
+		if rule.target() != c.Name {
+			continue
+		}
+		if !found && rule.equal(c.jump()) {
+			found = true
+			continue
+		}
+		if len(steps) == mostEdits {
+			break // The next look says that there are more.
+		}
+		reason := fmt.Sprintf("jump from %s to %s is too much: %s", c.From, c.Name, rule)
+		steps = append(steps, step{kind: deleteRule, chain: c.From, rule: rule, reason: reason})
+	}
+	if !found {
+		reason := fmt.Sprintf("jump from %s to %s is missing", c.From, c.Name)
+		steps = slices.Insert(steps, 0, step{kind: appendRule, chain: c.From, rule: c.jump(), reason: reason})
+	}
+	return steps
+}
+
+// planRemove takes every jump to the chain away: the kernel deletes no chain that has one.
+func planRemove(l listing, name string) []step {
+	if !l.has(name) {
+		return nil
+	}
+	var steps []step
+	there := fmt.Sprintf("chain %s is there", name)
+	for chain, rules := range l.rules {
+		for _, rule := range rules {
+			if rule.target() == name && chain != name {
+				steps = append(steps, step{kind: deleteRule, chain: chain, rule: rule, reason: there})
+			}
+		}
+	}
+	if len(l.rules[name]) > 0 {
+		steps = append(steps, step{kind: flush, chain: name, reason: there})
+	}
+	return append(steps, step{kind: deleteChain, chain: name, reason: there})
+}
+
+// planRemoveRules deletes the rules that match.
+func planRemoveRules(l listing, name string, match func(Rule) bool) []step {
+	var steps []step
+	for _, rule := range l.rules[name] {
+		if match(rule) {
+			steps = append(steps, step{kind: deleteRule, chain: name, rule: rule, reason: ruleTooMuch(rule, name)})
+		}
+	}
+	return steps
+}
+
+// reasons returns those of the steps, each once.
+func reasons(steps []step) []string {
+	var all []string
+	for _, s := range steps {
+		if !slices.Contains(all, s.reason) {
+			all = append(all, s.reason)
+		}
+	}
+	return all
+}
+
+func ruleMissing(rule Rule, chain string) string {
+	return fmt.Sprintf("rule is missing in %s: %s", chain, rule)
+}
+
+func ruleTooMuch(rule Rule, chain string) string {
+	return fmt.Sprintf("rule is too much in %s: %s", chain, rule)
+}
+
+// arguments are those of iptables, for people to read.
+func (s step) arguments() []string {
+	option := map[kind]string{newChain: "-N", appendRule: "-A", insertRule: "-I", deleteRule: "-D", deleteAt: "-D", flush: "-F", deleteChain: "-X"}
+	args := []string{option[s.kind], s.chain}
+	if s.position > 0 {
+		args = append(args, strconv.Itoa(s.position))
+	}
+	return append(args, s.rule...)
+}
