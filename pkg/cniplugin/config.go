@@ -182,6 +182,18 @@ type Detached struct {
 	Name          string          `json:"name"`
 	IPAM          Section         `json:"ipam"`
 	CheckpointDir json.RawMessage `json:"checkpointDir"`
+	// HostAccess is relink-macvlan's. Masquerade is relink-host-access's, which has its keys beside the others.
+	HostAccess json.RawMessage `json:"hostAccess"`
+	Masquerade json.RawMessage `json:"masquerade"`
+}
+
+// AsksForMasquerade says that the configuration asks for a rule of iptables in the host, as far as a DEL can tell.
+func (d Detached) AsksForMasquerade() bool {
+	var in struct {
+		Masquerade bool `json:"masquerade"`
+	}
+	_ = json.Unmarshal(d.HostAccess, &in) // "true" asks for host access alone.
+	return in.Masquerade || string(d.Masquerade) == "true"
 }
 
 // ReadDetached reads the configuration in b for a DEL or a GC, as DecodePart does. It fails with code 7 if the

@@ -1,0 +1,321 @@
+package hostaccess
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// HostPlan is what it takes to make the host's part right. It is data: a dry run prints Steps.
+type HostPlan struct {
+	// Steps say what is done, each with its reason.
+	Steps []string
+	// Broken are the accesses whose end in the host is missing or down, by its name. The host's part of them cannot be made.
+	Broken []string
+
+	replace, remove        []kernel.TableRoute
+	addRules, removeRules  []netstate.Rule
+	standIns, dropStandIns []netip.Addr
+}
+
+// hostState is what the host has of all accesses.
+type hostState struct {
+	ends   map[string]netstate.Link
+	routes []kernel.TableRoute
+	rules  []netstate.Rule
+	own    []kernel.OwnAddress
+}
+
+// indices are those of relink's ends that are up.
+func (s hostState) indices() map[int]bool {
+	all := map[int]bool{}
+	for _, link := range s.ends {
+		if _, ours := Whose(link.Alias); ours && link.Up {
+			all[link.Index] = true
+		}
+	}
+	return all
+}
+
+// living are the accesses whose end is there.
+func (s hostState) living(accesses []Access) (living []Access) {
+	for _, a := range accesses {
+		if _, ok := s.ends[a.HostName]; ok {
+			living = append(living, a)
+		}
+	}
+	return living
+}
+
+// hasEnds says that there is an end of relink's.
+func (s hostState) hasEnds() bool {
+	for _, link := range s.ends {
+		if _, ok := Whose(link.Alias); ok {
+			return true
+		}
+	}
+	return false
+}
+
+func readHost(host *kernel.Namespace) (s hostState, err error) {
+	if s.ends, err = host.Ends(); err != nil {
+		return s, err
+	}
+	if s.routes, err = host.TableRoutes(Table); err != nil {
+		return s, err
+	}
+	if s.rules, err = host.Rules(); err != nil {
+		return s, err
+	}
+	s.own, err = host.OwnAddresses()
+	return s, err
+}
+
+// Removes says that the plan takes something away that all pods share.
+func (p HostPlan) Removes() bool { return len(p.removeRules) > 0 || len(p.dropStandIns) > 0 }
+
+// Summary says what is done, with one line for many routes.
+func (p HostPlan) Summary() []string {
+	const few = 3
+	var routes, others []string
+	for _, s := range p.Steps {
+		if strings.HasPrefix(s, aRoute) {
+			routes = append(routes, s)
+		} else {
+			others = append(others, s)
+		}
+	}
+	if len(routes) > few {
+		routes = []string{fmt.Sprintf("%d routes between the host and its pods differ. One of them: %s", len(routes), routes[0])}
+	}
+	return append(routes, others...)
+}
+
+// aRoute begins each step about a route.
+const aRoute = "route to "
+
+// PlanHost says what the host lacks for the accesses. all says that these are all of the node's: then the rules and the stand-in
+// go with the last access.
+func PlanHost(host *kernel.Namespace, accesses []Access, node Node, all bool) (HostPlan, error) {
+	state, err := readHost(host)
+	if err != nil {
+		return HostPlan{}, err
+	}
+	return planHost(state, accesses, node, scope{all: all}), nil
+}
+
+// TakeRoutes makes the host's routes to a new pod, also if they go to another one now.
+func TakeRoutes(host *kernel.Namespace, access Access, node Node) error {
+	state, err := readHost(host)
+	if err != nil {
+		return err
+	}
+	for _, want := range access.hostRoutes(node) {
+		for _, r := range state.routes {
+			if end, other := state.otherPod(r, want, access); other {
+				return fmt.Errorf("%w: %s, by %s in the host (%s)", ErrAddressTaken, want.Destination.Addr(), end.Name, end.Alias)
+			}
+		}
+	}
+	return planHost(state, []Access{access}, node, scope{take: true}).Run(host)
+}
+
+// ErrAddressTaken says that another pod of this node has the address, and is reached by it. It may end soon.
+var ErrAddressTaken = errors.New("another pod of this node has the address")
+
+// otherPod says that the route leads to another pod than the access' own, over a pair that is up.
+func (s hostState) otherPod(r kernel.TableRoute, want netstate.Route, access Access) (netstate.Link, bool) {
+	own := s.ends[access.HostName]
+	for _, end := range s.ends {
+		if _, ours := Whose(end.Alias); r.Destination == want.Destination && r.Index == end.Index && end.Index != own.Index && end.Up && ours {
+			return end, !SamePod(end.Alias, own.Alias)
+		}
+	}
+	return netstate.Link{}, false
+}
+
+// scope says what the accesses of a plan are: all of the node's, or one that takes over what others have.
+type scope struct{ all, take bool }
+
+// planHost is a pure function.
+func planHost(state hostState, accesses []Access, node Node, what scope) HostPlan {
+	var p HostPlan
+	p.routes(state, accesses, node, what.take)
+	accesses = state.living(accesses)
+	none := what.all && !state.hasEnds()
+	for _, ipv6 := range []bool{false, true} {
+		needed := (!ipv6 || !node.NoIPv6) && slices.ContainsFunc(accesses, func(a Access) bool { return a.has(ipv6) })
+		p.rule(state, ipv6, needed, none)
+		p.standIn(state, ipv6, needed && node.standsIn(ipv6))
+	}
+	return p
+}
+
+func (p *HostPlan) say(format string, args ...any) {
+	p.Steps = append(p.Steps, fmt.Sprintf(format, args...))
+}
+
+// routes plans the routes to the pods. Two pods can have the same address for a moment, as when a new sandbox takes over: a
+// route to either of them is right.
+func (p *HostPlan) routes(state hostState, accesses []Access, node Node, take bool) {
+	others := state.indices()
+	there := map[netip.Prefix]kernel.TableRoute{}
+	for _, r := range state.routes {
+		if r.Priority == route(r.Destination, Table, hostProtocol).Priority {
+			there[r.Destination] = r
+		}
+	}
+	right, ours := map[netip.Prefix]bool{}, map[int]string{}
+	for _, a := range accesses {
+		end, ok := state.ends[a.HostName]
+		if !ok || !end.Up {
+			p.Broken = append(p.Broken, a.HostName)
+			continue
+		}
+		ours[end.Index] = a.HostName
+		for _, want := range a.hostRoutes(node) {
+			r, ok := there[want.Destination]
+			right[want.Destination] = right[want.Destination] || ok && r.Source == want.Source && (r.Index == end.Index || !take && others[r.Index])
+		}
+	}
+	wanted := map[netip.Prefix]bool{}
+	for _, a := range accesses {
+		end, ok := state.ends[a.HostName]
+		if !ok || !end.Up {
+			continue
+		}
+		for _, want := range a.hostRoutes(node) {
+			if wanted[want.Destination] = true; right[want.Destination] {
+				continue
+			}
+			right[want.Destination] = true
+			p.replace = append(p.replace, kernel.TableRoute{Route: want, Index: end.Index})
+			p.say(aRoute+"%s through %s in the host: %s", want.Destination.Addr(), a.HostName, whyRoute(there, want, end.Index))
+		}
+	}
+	for _, r := range state.routes {
+		if name := ours[r.Index]; name != "" && !wanted[r.Destination] {
+			p.remove = append(p.remove, r)
+			p.say(aRoute+"%s through %s in the host: the pod does not have the address", r.Destination, name)
+		}
+	}
+}
+
+func whyRoute(there map[netip.Prefix]kernel.TableRoute, want netstate.Route, index int) string {
+	r, ok := there[want.Destination]
+	switch {
+	case !ok:
+		return "it is missing"
+	case r.Index != index:
+		return "it goes through another device"
+	case !r.Source.IsValid():
+		return fmt.Sprintf("it has no source, not %s", want.Source)
+	}
+	return fmt.Sprintf("its source is %s, not %s", r.Source, want.Source)
+}
+
+func (p *HostPlan) rule(state hostState, ipv6, needed, none bool) {
+	want := hostRule(ipv6)
+	family := map[bool]string{false: "IPv4", true: "IPv6"}[ipv6]
+	i := slices.IndexFunc(state.rules, func(r netstate.Rule) bool {
+		r.Protocol = want.Protocol // Somebody may have added it by hand.
+		return r.String() == want.String()
+	})
+	switch {
+	case needed && i < 0 && !none:
+		p.addRules = append(p.addRules, want)
+		p.say("%s rule to table %d in the host: it is missing", family, Table)
+	case none && i >= 0:
+		p.removeRules = append(p.removeRules, state.rules[i])
+		p.say("%s rule to table %d in the host: no pod needs it", family, Table)
+	}
+}
+
+// standIn plans the node's stand-in. It stays while a route has it as its source: the route's pod may not be among those that are
+// looked at.
+func (p *HostPlan) standIn(state hostState, ipv6, needed bool) {
+	addr := standIn4
+	if ipv6 {
+		addr = standIn6
+	}
+	there := slices.ContainsFunc(state.own, func(a kernel.OwnAddress) bool { return a.Addr == addr })
+	switch {
+	case needed && !there:
+		p.standIns = append(p.standIns, addr)
+		p.say("address %s of lo in the host: the node has no other one for its pods", addr)
+	case !needed && there && !p.leavesSource(state, addr):
+		p.dropStandIns = append(p.dropStandIns, addr)
+		p.say("address %s of lo in the host: no route has it as its source", addr)
+	}
+}
+
+// deprecated is IFA_F_DEPRECATED: nothing begins a connection from the address unless it is told to.
+const deprecated = 0x20
+
+// leavesSource says that a route has the source, also after the plan.
+func (p *HostPlan) leavesSource(state hostState, source netip.Addr) bool {
+	changed := map[netip.Prefix]bool{}
+	for _, r := range slices.Concat(p.replace, p.remove) {
+		changed[r.Destination] = true
+	}
+	return slices.ContainsFunc(state.routes, func(r kernel.TableRoute) bool { return r.Source == source && !changed[r.Destination] })
+}
+
+// loopback is the index of lo in every namespace.
+const loopback = 1
+
+// Run carries the plan out. It goes on after a failure, and returns all errors.
+func (p HostPlan) Run(host *kernel.Namespace) error {
+	var errs []error
+	for _, addr := range p.standIns {
+		address := netstate.Address{Prefix: single(addr)}
+		if addr.Is4() {
+			address.Scope = scopeLink // No service of the node takes it for an address to be reached at.
+		} else {
+			address.Flags = noDAD | deprecated
+		}
+		errs = append(errs, host.AddAddresses(loopback, []netstate.Address{address}))
+	}
+	failpoint.Here("before host routes")
+	failed := host.ReplaceRoutes(p.replace)
+	errs = append(errs, failed, host.DeleteRoutes(p.remove))
+	for _, r := range p.addRules {
+		errs = append(errs, host.AddRule(r))
+	}
+	for _, r := range p.removeRules {
+		errs = append(errs, host.DeleteRule(r))
+	}
+	failpoint.Here("after host rules")
+	if failed != nil {
+		return errors.Join(errs...) // The stand-in may be the source still.
+	}
+	for _, addr := range p.dropStandIns {
+		errs = append(errs, host.DeleteAddress(loopback, netstate.Address{Prefix: single(addr)}))
+	}
+	return errors.Join(errs...)
+}
+
+// AssertHost plans and runs. It returns what it has done.
+func AssertHost(host *kernel.Namespace, accesses []Access, node Node, all bool) (steps []string, err error) {
+	plan, err := PlanHost(host, accesses, node, all)
+	if err != nil || len(plan.Steps) == 0 {
+		return nil, err
+	}
+	return plan.Steps, plan.Run(host)
+}
+
+// RemoveUnused takes away what no pod of the node needs any more: the policy rules, and the stand-in. It does nothing while
+// there is a pair of relink's.
+func RemoveUnused(host *kernel.Namespace) error {
+	state, err := readHost(host)
+	if err != nil || state.hasEnds() {
+		return err
+	}
+	return planHost(state, nil, Node{}, scope{all: true}).Run(host)
+}

@@ -1,0 +1,180 @@
+package hostaccess
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/relink-cni/relink/pkg/kernel"
+)
+
+// Node is what the pods have to know of their node.
+type Node struct {
+	// Addresses are the node's. Each pod has a route to each of them.
+	Addresses []netip.Addr `json:"addresses"`
+	// Source4 and Source6 are the sources of what the node sends to pods. If the node has no address of a family, that is its
+	// stand-in.
+	Source4 netip.Addr `json:"source4"`
+	Source6 netip.Addr `json:"source6"`
+	// Without is how many addresses have no routes in the pods, because the node has too many.
+	Without int `json:"without,omitempty"`
+	// NoIPv6 says that IPv6 is switched off on the node.
+	NoIPv6 bool `json:"noIPv6,omitempty"`
+}
+
+// The stand-ins are addresses of the node while it has no other one of the family, as when the NIC with its only address is
+// reloaded. They are on lo, and the pods always have a route to them. 72 65 6c 69 6e 6b is "relink".
+var (
+	standIn4 = netip.MustParseAddr("169.254.114.1")
+	standIn6 = netip.MustParseAddr("fd72:656c:696e:6b::1")
+)
+
+// maxAddresses is how many addresses of a node the pods get routes to, of each family.
+const maxAddresses = 256
+
+// ipvsDevice has the addresses of all services, if kube-proxy works in its mode ipvs. They are not the node's.
+const ipvsDevice = "kube-ipvs0"
+
+// ReadNode reads the addresses of the host.
+func ReadNode(host *kernel.Namespace) (Node, error) {
+	own, err := host.OwnAddresses()
+	if err != nil {
+		return Node{}, err
+	}
+	ipv4, ipv6, err := host.DefaultRoutes()
+	if err != nil {
+		return Node{}, err
+	}
+	ipvs := 0
+	if there, err := host.Exists(ipvsDevice); err == nil && there {
+		if ipvs, err = host.Index(ipvsDevice); err != nil {
+			ipvs = 0 // It went meanwhile.
+		}
+	}
+	own = slices.DeleteFunc(own, func(a kernel.OwnAddress) bool { return a.Index == ipvs })
+	node := nodeOf(own, ipv4, ipv6)
+	node.NoIPv6, err = isOff(host)
+	return node, err
+}
+
+// isOff says that IPv6 is switched off on the host, or that its kernel has none.
+func isOff(host *kernel.Namespace) (off bool, err error) {
+	err = host.Inside(func() error {
+		b, err := os.ReadFile("/proc/sys/net/ipv6/conf/all/disable_ipv6")
+		off = errors.Is(err, fs.ErrNotExist) || err == nil && strings.TrimSpace(string(b)) == "1"
+		return nil
+	})
+	return off, err
+}
+
+// MayReach returns an error if one of the addresses is not a pod's: it is the node's own, or a gateway of it.
+func MayReach(host *kernel.Namespace, addresses []netip.Addr) error {
+	own, err := host.OwnAddresses()
+	if err != nil {
+		return err
+	}
+	ipv4, ipv6, err := host.DefaultRoutes()
+	if err != nil {
+		return err
+	}
+	for _, addr := range addresses {
+		if addr == ipv4.Gateway || addr == ipv6.Gateway || slices.ContainsFunc(own, func(a kernel.OwnAddress) bool { return a.Addr == addr }) {
+			return fmt.Errorf("%s is the node's, or its gateway's", addr)
+		}
+	}
+	return nil
+}
+
+// nodeOf is a pure function: it decides which addresses count as the node's, and which is the source.
+func nodeOf(own []kernel.OwnAddress, ipv4, ipv6 kernel.DefaultRoute) Node {
+	own = slices.DeleteFunc(slices.Clone(own), func(a kernel.OwnAddress) bool { return !countsForPods(a) })
+	node := Node{Source4: sourceOf(own, ipv4, false), Source6: sourceOf(own, ipv6, true)}
+	node.add(own, node.Source4, ipv4, false)
+	node.add(own, node.Source6, ipv6, true)
+	slices.SortFunc(node.Addresses, netip.Addr.Compare)
+	if !node.Source4.IsValid() {
+		node.Source4 = standIn4
+	}
+	if !node.Source6.IsValid() {
+		node.Source6 = standIn6
+	}
+	return node
+}
+
+// add adds the addresses of the family: the source, then those of the default route's device, then the others, up to the limit.
+func (n *Node) add(own []kernel.OwnAddress, source netip.Addr, route kernel.DefaultRoute, ipv6 bool) {
+	var first, others []netip.Addr
+	for _, a := range own {
+		switch {
+		case a.Addr.Is6() != ipv6 || slices.Contains(first, a.Addr) || slices.Contains(others, a.Addr):
+		case a.Addr == source:
+			first = slices.Insert(first, 0, a.Addr)
+		case a.Index == route.Index:
+			first = append(first, a.Addr)
+		default:
+			others = append(others, a.Addr)
+		}
+	}
+	all := slices.Concat(first, others)
+	if len(all) > maxAddresses {
+		n.Without += len(all) - maxAddresses
+		all = all[:maxAddresses]
+	}
+	n.Addresses = append(n.Addresses, all...)
+}
+
+// Equal says that both are the same.
+func (n Node) Equal(other Node) bool {
+	return n.NoIPv6 == other.NoIPv6 && n.Source4 == other.Source4 && n.Source6 == other.Source6 && slices.Equal(n.Addresses, other.Addresses)
+}
+
+// scopeLink is RT_SCOPE_LINK: an address of that scope or a narrower one is not for other networks.
+const scopeLink = 253
+
+func countsForPods(a kernel.OwnAddress) bool {
+	return a.Addr != standIn4 && a.Addr != standIn6 && !a.Addr.IsLoopback() && !a.Addr.IsUnspecified() && !a.Addr.IsMulticast() &&
+		a.Scope < scopeLink && (a.Addr.Is4() || !a.Addr.IsLinkLocalUnicast())
+}
+
+// sourceOf returns the address that the node uses for its default route, or else its first one. It prefers an address that
+// stays. It is not valid if the node has none of the family.
+func sourceOf(own []kernel.OwnAddress, route kernel.DefaultRoute, ipv6 bool) (source netip.Addr) {
+	best := -1
+	for _, a := range own {
+		if a.Addr.Is6() != ipv6 || a.Unusable {
+			continue
+		}
+		rank := 0
+		onDevice := route.Index != 0 && a.Index == route.Index
+		besideGateway := onDevice && route.Gateway.IsValid() && netip.PrefixFrom(a.Addr, a.Bits).Contains(route.Gateway)
+		for place, better := range []bool{a.Addr.IsGlobalUnicast(), onDevice, besideGateway, !a.Passing, a.Addr == route.Source} {
+			if better {
+				rank |= 1 << place
+			}
+		}
+		if rank > best {
+			best, source = rank, a.Addr
+		}
+	}
+	return source
+}
+
+// source returns the source of what the node sends to the address.
+func (n Node) source(to netip.Addr) netip.Addr {
+	if to.Is6() {
+		return n.Source6
+	}
+	return n.Source4
+}
+
+// standsIn says that the node's stand-in of the family is in use.
+func (n Node) standsIn(ipv6 bool) bool {
+	if ipv6 {
+		return n.Source6 == standIn6
+	}
+	return n.Source4 == standIn4
+}
