@@ -7,7 +7,8 @@ export PATH := $(CACHE)/go/current/bin:$(PATH):/usr/local/go/bin
 
 # The release's programs, each by its package.
 PROGRAMS := relink=./cmd/relink relink-agent=./cmd/relink-agent relink-macvlan=./plugins/main/macvlan relink-vlan=./plugins/main/vlan \
-	relink-ipam=./plugins/ipam/relink relink-checkpoint=./plugins/meta/checkpoint
+	relink-ipam=./plugins/ipam/relink relink-checkpoint=./plugins/meta/checkpoint \
+	relink-host-access=./plugins/meta/hostaccess
 LDFLAGS := -s -w -X github.com/relink-cni/relink/pkg/cniplugin.Version=$(VERSION)
 
 .PHONY: build man deb demo demo-svg test test-long test-stories test-units test-plain test-crash test-fuzz test-properties test-machine lint bench install setup
@@ -29,7 +30,7 @@ install: build man  ## into PREFIX/sbin, PREFIX/share, PREFIX/lib/systemd and CN
 	install -d $(DESTDIR)$(or $(PREFIX),/usr/local)/lib/systemd/system
 	sed 's,/usr/local/sbin,$(or $(PREFIX),/usr/local)/sbin,' deploy/systemd/relink-agent.service \
 		>$(DESTDIR)$(or $(PREFIX),/usr/local)/lib/systemd/system/relink-agent.service
-	install -D -m 0755 -t $(DESTDIR)$(or $(CNI_BIN),/opt/cni/bin) bin/relink-macvlan bin/relink-vlan bin/relink-ipam bin/relink-checkpoint
+	install -D -m 0755 -t $(DESTDIR)$(or $(CNI_BIN),/opt/cni/bin) bin/relink-macvlan bin/relink-vlan bin/relink-ipam bin/relink-checkpoint bin/relink-host-access
 	install -D -m 0644 -t $(DESTDIR)$(or $(PREFIX),/usr/local)/share/man/man8 bin/man/*.8
 	install -D -m 0644 bin/completion/relink.bash $(DESTDIR)$(or $(PREFIX),/usr/local)/share/bash-completion/completions/relink
 	install -D -m 0644 bin/completion/relink.zsh $(DESTDIR)$(or $(PREFIX),/usr/local)/share/zsh/site-functions/_relink

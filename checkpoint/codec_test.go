@@ -71,10 +71,10 @@ func TestDecodeSaysWhatIsWrong(t *testing.T) {
 		is     error
 		says   string
 	}{
-		"a later version": {func(r map[string]any) { r["version"] = 6 }, ErrVersion, "unknown checkpoint version: 6, this relink reads 1 to 5"},
-		"a later version with more in it": {func(r map[string]any) { r["version"], r["colour"], r["interface"] = 6, "red", 7 },
-			ErrVersion, "unknown checkpoint version: 6, this relink reads 1 to 5"},
-		"version 0":          {func(r map[string]any) { r["version"] = 0 }, ErrVersion, "unknown checkpoint version: 0, this relink reads 1 to 5"},
+		"a later version": {func(r map[string]any) { r["version"] = 7 }, ErrVersion, "unknown checkpoint version: 7, this relink reads 1 to 6"},
+		"a later version with more in it": {func(r map[string]any) { r["version"], r["colour"], r["interface"] = 7, "red", 7 },
+			ErrVersion, "unknown checkpoint version: 7, this relink reads 1 to 6"},
+		"version 0":          {func(r map[string]any) { r["version"] = 0 }, ErrVersion, "unknown checkpoint version: 0, this relink reads 1 to 6"},
 		"no version":         {func(r map[string]any) { delete(r, "version") }, ErrTorn, "torn or no checkpoint: it has no version"},
 		"version null":       {func(r map[string]any) { r["version"] = nil }, ErrTorn, "torn or no checkpoint: it has no version"},
 		"version a string":   {func(r map[string]any) { r["version"] = "1" }, ErrTorn, `"/version" is of the wrong type: string`},

@@ -15,10 +15,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-var update = flag.Bool("update", false, "write testdata/v5 anew: only before a version is released")
+var update = flag.Bool("update", false, "write testdata/v6 anew: only before a version is released")
 
 const goldenDir = "testdata"
 
@@ -37,6 +38,7 @@ func golden() map[string]Record {
 		"v3/routes-of-others.json":        routesOfOthers(),
 		"v4/everything.json":              everythingNow(),
 		"v5/everything.json":              withOwner(everythingNow()),
+		"v6/everything.json":              withHostAccess(withOwner(everythingNow())),
 	}
 }
 
@@ -53,6 +55,19 @@ func route(destination, gateway string) netstate.Route {
 // withOwner returns the record of a pod of a StatefulSet.
 func withOwner(r Record) Record {
 	r.Owner = attachment.Owner{Group: "apps", Kind: "StatefulSet", Namespace: r.Pod.Namespace, Name: "db", UID: "7e1f", Ordinal: attachment.OrdinalOf(0)}
+	return r
+}
+
+// withHostAccess returns the record of a pod that its node reaches.
+func withHostAccess(r Record) Record {
+	r.HostAccess = &hostaccess.Access{
+		Options: hostaccess.Options{
+			Name: "host0", Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}, Extra: []netip.Prefix{netip.MustParsePrefix("169.254.20.10/32")},
+			PreserveSource: true, Mark: hostaccess.DefaultMark, Masquerade: true,
+		},
+		HostName: hostaccess.HostName(r.Attachment), MAC: "02:00:00:00:00:99", MTU: 1500,
+		Addresses: []netip.Addr{netip.MustParseAddr("10.3.0.5"), netip.MustParseAddr("fd00:3::5")},
+	}
 	return r
 }
 
@@ -128,7 +143,7 @@ func readGolden(t testing.TB, name string) []byte {
 func TestStoredRecordsAreReadAndWrittenAsTheyWere(t *testing.T) {
 	for name, want := range golden() {
 		t.Run(name, func(t *testing.T) {
-			if *update && strings.HasPrefix(name, "v5/") {
+			if *update && strings.HasPrefix(name, "v6/") {
 				writeGolden(t, name, want)
 			}
 			stored := readGolden(t, name)
@@ -152,7 +167,11 @@ func TestStoredRecordsAreReadAndWrittenAsTheyWere(t *testing.T) {
 
 // asWritten returns a stored record as this version writes it.
 func asWritten(stored []byte) string {
-	return storedVersion.ReplaceAllString(string(stored), fmt.Sprintf(`  "version": %d,`, Version))
+	version := beforeHostAccess
+	if strings.Contains(string(stored), `"hostAccess"`) {
+		version = Version
+	}
+	return storedVersion.ReplaceAllString(string(stored), fmt.Sprintf(`  "version": %d,`, version))
 }
 
 var storedVersion = regexp.MustCompile(`(?m)^  "version": \d+,`)
@@ -170,7 +189,7 @@ func writeGolden(t *testing.T, name string, r Record) {
 
 func TestEveryStoredRecordIsTested(t *testing.T) {
 	var there, tested []string
-	for _, version := range []string{"v1", "v2", "v3", "v4", "v5"} {
+	for _, version := range []string{"v1", "v2", "v3", "v4", "v5", "v6"} {
 		files, err := os.ReadDir(filepath.Join(goldenDir, version))
 		if err != nil {
 			t.Fatal(err)

@@ -8,15 +8,18 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
 // Version is the version of the format that Encode writes. docs/state-format.md
 // describes it. Decode also reads the versions from Oldest on.
 const (
-	Version = 5
+	Version = 6
 	Oldest  = 1
 
+	// beforeHostAccess is the last version without host access. A record that has none is written as that.
+	beforeHostAccess = 5
 	// routesApart is the first version in which all routes are the interface's own: no leg of an IPv6
 	// route through another interface, and no route of a routing daemon.
 	routesApart = 3
@@ -31,7 +34,9 @@ type Record struct {
 	Owner     attachment.Owner     `json:"owner,omitzero"`
 	Namespace attachment.Namespace `json:"namespace"`
 	Interface netstate.Interface   `json:"interface"`
-	CNI       CNI                  `json:"cni"`
+	// HostAccess is the path between the pod and its node, nil for none. It is from version 6 on.
+	HostAccess *hostaccess.Access `json:"hostAccess,omitempty"`
+	CNI        CNI                `json:"cni"`
 	// Writer is the program that captured the record, such as relink-macvlan.
 	Writer string `json:"writer"`
 	// CapturedAt is when, in UTC.
@@ -76,6 +81,11 @@ func (r Record) Validate() error {
 	}
 	if r.Interface.Link.Name == "" || r.Interface.Link.MAC == "" || r.Interface.Link.MTU == 0 {
 		return errors.New("interface: name, MAC or MTU is missing")
+	}
+	if r.HostAccess != nil {
+		if err := r.HostAccess.Validate(); err != nil {
+			return fmt.Errorf("hostAccess: %w", err)
+		}
 	}
 	return nil
 }

@@ -147,7 +147,7 @@ func TestLoadNamesTheFileThatIsWrong(t *testing.T) {
 	save(t, s, record("c1", "eth0"))
 	moved := string(readGolden(t, "v1/vlan-on-nic.json"))
 	write(t, s, "c1/torn.json", moved[:100])
-	write(t, s, "c1/later.json", `{"version": 6}`)
+	write(t, s, "c1/later.json", `{"version": 7}`)
 	write(t, s, "c1/net1.json", moved)
 	write(t, s, "c1/net2.json", strings.ReplaceAll(moved, "cnitool-77383ca0a0715733ca6f", "c1"))
 	for ifName, test := range map[string]struct {
@@ -155,7 +155,7 @@ func TestLoadNamesTheFileThatIsWrong(t *testing.T) {
 		says string
 	}{
 		"torn":  {ErrTorn, "/c1/torn.json: torn or no checkpoint: unexpected end of JSON input: relink capture --refresh c1 mends it"},
-		"later": {ErrVersion, "/c1/later.json: unknown checkpoint version: 6, this relink reads 1 to 5: a newer relink wrote it"},
+		"later": {ErrVersion, "/c1/later.json: unknown checkpoint version: 7, this relink reads 1 to 6: a newer relink wrote it"},
 		"net1":  {ErrTorn, "/c1/net1.json: torn or no checkpoint: it is that of net1 of cnitool-77383ca0a0715733ca6f on pods: relink capture --refresh c1 mends it"},
 		"net2":  {ErrTorn, "/c1/net2.json: torn or no checkpoint: it is that of net1 of c1 on pods: relink capture --refresh c1 mends it"},
 	} {

@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -55,6 +56,7 @@ func leftOf(b []byte) Record {
 		Owner:      part[attachment.Owner](parts["owner"]),
 		Namespace:  identityIn(parts["namespace"]),
 		Interface:  part[netstate.Interface](parts["interface"]),
+		HostAccess: part[*hostaccess.Access](parts["hostAccess"]),
 		CNI:        part[CNI](parts["cni"]),
 		Writer:     part[string](parts["writer"]),
 	}

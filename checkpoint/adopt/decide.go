@@ -9,6 +9,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/netfix"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
@@ -30,6 +31,8 @@ type Found struct {
 	Beside netstate.Devices
 	// Unbroken says that what is missing now was taken away on purpose (Heard).
 	Unbroken bool
+	// access is the host access of an interface without a readable checkpoint, nil for none.
+	access *hostaccess.Access
 }
 
 // Node is all that runs on the node and all that is remembered.
@@ -65,7 +68,9 @@ type Action struct {
 	Attachment attachment.Key
 	Pod        attachment.Pod
 	// owner is the pod's as far as a checkpoint has it.
-	owner     attachment.Owner
+	owner attachment.Owner
+	// access is the pod's host access as far as a checkpoint has it.
+	access    *hostaccess.Access
 	Namespace attachment.Namespace
 	// Interface is as it is now. If it is gone, it is as it was recorded.
 	Interface netstate.Interface
@@ -159,7 +164,7 @@ func actionOn(r checkpoint.Record, do Verb, reason string) Action {
 // decide is Decide for one interface. inside has the records of its sandbox. records have those that are left of torn
 // checkpoints too.
 func decide(f Found, inside matched, records []checkpoint.Record, unreadable []checkpoint.Unreadable, refresh bool) Action {
-	a := Action{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Interface: f.Live, cni: f.CNI, on: f.Live.Parents}
+	a := Action{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Interface: f.Live, cni: f.CNI, on: f.Live.Parents, access: f.access}
 	if r, ok := inside.record(f); ok {
 		return decideKnown(a, f, withoutDetached(r, f, records), refresh)
 	}
@@ -222,6 +227,7 @@ func decideKnown(a Action, f Found, r checkpoint.Record, refresh bool) Action {
 	if r.Pod.Name != "" {
 		a.Pod, a.owner = r.Pod, r.Owner
 	}
+	a.access = r.HostAccess
 	if !refresh {
 		a.Do, a.Reason = Keep, hasOne
 		return a

@@ -9,6 +9,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cnicache"
+	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/inparallel"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -26,12 +27,14 @@ type look struct {
 	attached []string
 	// onlyNew skips interfaces that have a record.
 	onlyNew bool
+	// masquerades says that a rule of iptables for host access may be in the host.
+	masquerades bool
 }
 
 // newLook opens the host, and the caller closes it. torn are the errors of entries in the caches
 // that cannot be read.
 func newLook(opts Options, records []checkpoint.Record, unreadable []checkpoint.Unreadable, onlyNew bool) (l *look, torn []error, err error) {
-	l = &look{onlyNew: onlyNew, records: bySandbox(records, unreadable), attached: opts.Attached}
+	l = &look{onlyNew: onlyNew, masquerades: opts.Store.Masquerades(), records: bySandbox(records, unreadable), attached: opts.Attached}
 	entries, torn, err := cnicache.Read(opts.CacheDir)
 	if err != nil {
 		return nil, nil, err
@@ -194,6 +197,11 @@ func (r *room) at(name string) (*Found, error) {
 		}
 		if f.Origin, f.Why, err = r.whose(*f); err != nil {
 			return nil, err
+		}
+	}
+	if _, readable := r.records.record(*f); !readable {
+		if f.access, err = hostaccess.Recall(r.host, r.namespace, r.own, live, r.masquerades); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", path, name, err)
 		}
 	}
 	at := host

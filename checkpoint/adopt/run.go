@@ -237,7 +237,7 @@ func stamp() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 // recordOf returns the record for the action to write.
 func recordOf(a Action) checkpoint.Record {
 	return checkpoint.Record{
-		Attachment: a.Attachment, Pod: a.Pod, Owner: a.owner, Namespace: a.Namespace, Interface: a.Interface, CNI: a.cni,
+		Attachment: a.Attachment, Pod: a.Pod, Owner: a.owner, Namespace: a.Namespace, Interface: a.Interface, HostAccess: a.access, CNI: a.cni,
 		Writer: Writer, CapturedAt: stamp(), AnnouncementOwed: a.owed,
 	}
 }

@@ -103,6 +103,9 @@ func (a *Action) takeOver(u checkpoint.Unreadable) {
 	if u.Left.Pod.Name != "" {
 		a.Pod, a.owner = u.Left.Pod, u.Left.Owner
 	}
+	if u.Left.HostAccess != nil && u.Left.HostAccess.Validate() == nil {
+		a.access = u.Left.HostAccess
+	}
 	if u.Left.CNI.Config != nil {
 		a.cni = u.Left.CNI
 	}

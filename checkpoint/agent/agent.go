@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/access"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/fresh"
 	"github.com/relink-cni/relink/checkpoint/move"
@@ -50,9 +52,13 @@ type Agent struct {
 	watch     *kernel.Watch
 	index     *index
 	refresher *fresh.Refresher
+	keeper    *access.Keeper
 	started   time.Time
 	// complaints are about the refresher's errors. Only the refresher's goroutine uses them.
 	complaints complaints
+	// accessComplaints are about the keeper's errors. accessMu guards them.
+	accessComplaints complaints
+	accessMu         sync.Mutex
 
 	// Only the loop uses these.
 	devices netstate.Devices
@@ -143,7 +149,7 @@ func New(opts Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		Options: opts, restorer: restorer, watch: watch, started: time.Now(), stale: true, complaints: complaints{},
+		Options: opts, restorer: restorer, watch: watch, started: time.Now(), stale: true, complaints: complaints{}, accessComplaints: complaints{},
 		absent: map[attachment.Key]absence{}, asked: map[attachment.Key]bool{}, drifts: map[attachment.Key]*drift{}, unindexed: map[attachment.Key]*restore.Loss{},
 		fates: map[attachment.Key]*fate{},
 		ended: make(chan ended), findings: make(chan struct{}, 1), requests: make(chan func()),
@@ -160,7 +166,10 @@ func New(opts Options) (*Agent, error) {
 	if err != nil {
 		a.Log.Warn("some checkpoints are not watched: the agent reads them once a minute", "error", err)
 	}
-	a.refresher, err = fresh.New(fresh.Options{Store: opts.Store, Host: restorer.Host(), ReceiveBuffer: opts.ReceiveBuffer, OnError: a.notFresh, OnFindings: a.newFindings})
+	a.keeper = access.NewKeeper(access.KeeperOptions{Store: opts.Store, Host: restorer.Host(), OnDone: a.accessMended, OnError: a.accessFailed, OnFindings: a.newFindings})
+	a.refresher, err = fresh.New(fresh.Options{
+		Store: opts.Store, Host: restorer.Host(), ReceiveBuffer: opts.ReceiveBuffer, OnError: a.notFresh, OnFindings: a.newFindings, OnRead: a.keeper.Look,
+	})
 	if err != nil {
 		a.Close()
 		return nil, err
@@ -197,6 +206,11 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	})
 	defer refreshing.Wait()
+	refreshing.Go(func() {
+		if err := a.keeper.Run(ctx); err != nil {
+			a.Log.Error("host access is not kept right", "error", err)
+		}
+	})
 	if a.Ready != nil {
 		refreshing.Go(func() {
 			select {
@@ -225,5 +239,23 @@ func (a *Agent) newFindings() {
 func (a *Agent) notFresh(namespace attachment.Namespace, err error) {
 	if text := printable.Joined(err); a.complaints.isNew(namespace, text, time.Now()) {
 		a.Log.Warn("a checkpoint is not kept fresh", "namespace", namespace.Path, "error", text)
+	}
+}
+
+// accessMended logs what the keeper has made right. Many pods are one line.
+func (a *Agent) accessMended(steps []string) {
+	a.Log.Info("host access follows the node", "changes", len(steps), "first", printable.Line(steps[0]))
+}
+
+// accessFailed logs what the keeper could not make right. A sandbox that somebody works on is no failure: the keeper comes
+// again.
+func (a *Agent) accessFailed(err error) {
+	if errors.Is(err, checkpoint.ErrBusy) {
+		return
+	}
+	a.accessMu.Lock()
+	defer a.accessMu.Unlock()
+	if text := printable.Joined(err); a.accessComplaints.isNew(attachment.Namespace{}, text, time.Now()) {
+		a.Log.Warn("host access is not right", "error", text)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/fresh"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 )
@@ -51,7 +52,7 @@ const driftSettles = time.Second
 // lookAtDrift takes over the refresher's findings, except for those that are losses.
 func (a *Agent) lookAtDrift(lost map[attachment.Key]bool, now time.Time) {
 	found, changed := map[attachment.Key]bool{}, false
-	for _, f := range a.refresher.Findings() {
+	for _, f := range a.foundDrifts() {
 		found[f.Attachment] = true
 		if lost[f.Attachment] {
 			continue
@@ -76,6 +77,21 @@ func (a *Agent) lookAtDrift(lost map[attachment.Key]bool, now time.Time) {
 	if changed {
 		a.saveDrifts()
 	}
+}
+
+// foundDrifts are the findings of the refresher, and those of the keeper about other attachments.
+func (a *Agent) foundDrifts() []fresh.Finding {
+	all := a.refresher.Findings()
+	known := map[attachment.Key]bool{}
+	for _, f := range all {
+		known[f.Attachment] = true
+	}
+	for _, f := range a.keeper.Findings() {
+		if !known[f.Attachment] {
+			all = append(all, fresh.Finding(f))
+		}
+	}
+	return all
 }
 
 // note notes why the checkpoint is not renewed now. A new reason can mean that somebody has now taken the interface

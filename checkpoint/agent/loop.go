@@ -160,6 +160,7 @@ func (a *Agent) regroup() {
 	a.nics = restore.NICs(records)
 	a.lookAtUnindexed(records)
 	living := a.withoutAbsent(records)
+	a.keeper.Know(living, a.count().Unreadable == 0)
 	known := map[string]*chain{}
 	for _, c := range a.chains {
 		known[c.name] = c

@@ -16,6 +16,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/attach/parents"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -71,6 +72,8 @@ type addition struct {
 	// parent is what the interface is on. index is that of the interface.
 	parent netstate.LiveDevice
 	index  int
+	// access is the path between the pod and its node, nil for none.
+	access *hostaccess.Access
 	undo   cniplugin.Undo
 }
 
@@ -135,6 +138,11 @@ func (a *addition) run(ctx context.Context) error {
 	live, err := kernel.Capture(a.host, a.sandbox, a.devices, a.args.IfName, kernel.JustBuilt)
 	if err != nil {
 		return fmt.Errorf("capture: %w", err)
+	}
+	if a.HostAccess != nil {
+		if a.access, err = a.giveAccess(ctx, a.host, a.sandbox, live, &a.undo); err != nil {
+			return err
+		}
 	}
 	a.complete(result, live)
 	if err := a.save(ctx, result, live); err != nil {
@@ -326,6 +334,9 @@ func (a *addition) complete(result *current.Result, live netstate.Interface) {
 	result.Interfaces = []*current.Interface{{
 		Name: a.args.IfName, Mac: live.Link.MAC, Mtu: live.Link.MTU, Sandbox: a.args.Netns,
 	}}
+	if a.access != nil {
+		result.Interfaces = append(result.Interfaces, hostEnd(a.access))
+	}
 	for _, ip := range result.IPs {
 		ip.Interface = current.Int(0)
 	}
@@ -344,6 +355,7 @@ func (a *addition) save(ctx context.Context, result *current.Result, live netsta
 		Owner:      a.ipam.Owner(ctx),
 		Namespace:  a.sandbox.Identity(),
 		Interface:  live,
+		HostAccess: a.access,
 		CNI:        checkpoint.CNI{Config: a.args.StdinData, Result: raw},
 		Writer:     a.plugin.Name,
 		CapturedAt: time.Now().UTC().Truncate(time.Millisecond),

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"strings"
 	"time"
 
@@ -19,17 +20,20 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/ipam"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// Chained is the plugin that remembers what the earlier plugins of a list have built. It changes
-// nothing in the sandbox.
+// Chained is the plugin that remembers what the earlier plugins of a list have built. relink-checkpoint
+// changes nothing in the sandbox. relink-host-access adds host access.
 type Chained struct {
-	// Name is the plugin's: relink-checkpoint.
+	// Name is the plugin's: relink-checkpoint or relink-host-access.
 	Name string
+	// Parse reads the plugin's configuration.
+	Parse func(config []byte) (netconf.Request, []error)
 	// Stderr gets a line about what cannot be remembered. nil stands for the process's own.
 	Stderr io.Writer
 }
@@ -42,11 +46,11 @@ func (p Chained) Funcs() skel.CNIFuncs {
 // begin reads what the runtime gives. If the configuration names an IPAM plugin, that is for the
 // interface plugin.
 func (p Chained) begin(args *skel.CmdArgs) (*call, error) {
-	config, errs := netconf.Checkpoint(args.StdinData)
+	request, errs := p.Parse(args.StdinData)
 	if err := cniplugin.First(errs); err != nil {
 		return nil, err
 	}
-	store, err := netconf.OpenStore(config)
+	store, err := netconf.OpenStore(request.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +58,7 @@ func (p Chained) begin(args *skel.CmdArgs) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &call{Request: netconf.Request{Config: config}, plugin: Plugin{Name: p.Name}, args: args, env: env, store: store}, nil
+	return &call{Request: request, plugin: Plugin{Name: p.Name}, args: args, env: env, store: store}, nil
 }
 
 // Add remembers the interface as it is now and prints prevResult. If an interface cannot be
@@ -138,12 +142,34 @@ func (p Chained) remember(c *call, undo *cniplugin.Undo) error {
 		return fmt.Errorf("capture: %w", err)
 	}
 	record := c.chainedRecord(sandbox, live)
+	if earlier := record.HostAccess; c.HostAccess != nil && earlier != nil && !reflect.DeepEqual(earlier.Options, *c.HostAccess) {
+		return cniplugin.ConfigError("type", c.plugin.Name, "the pod has host access already, by an earlier plugin of the list: keep it once")
+	}
+	if c.HostAccess != nil {
+		host, err := kernel.OpenHost()
+		if err != nil {
+			return err
+		}
+		defer host.Close()
+		if record.HostAccess, err = c.giveAccess(context.Background(), host, sandbox, live, undo); err != nil {
+			return err
+		}
+	}
 	undo.Push("checkpoint", func() error { return c.store.Forget(c.args.ContainerID, c.args.IfName) })
 	if err := c.store.Save(record); err != nil {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
 	c.store.EndDetach(sandbox.Identity(), c.args.IfName)
 	return c.forgetUnnamed(sandbox)
+}
+
+// earlierAccess returns the host access that relink-host-access gave before in the same list, nil for none.
+func (c *call) earlierAccess(sandbox *kernel.Namespace) *hostaccess.Access {
+	r, err := c.store.Load(c.args.ContainerID, c.args.IfName)
+	if err != nil || r.Namespace.Same(sandbox.Identity()) != nil {
+		return nil
+	}
+	return r.HostAccess
 }
 
 // describable returns ErrUnsupported for an interface that no checkpoint can hold.
@@ -161,6 +187,7 @@ func (c *call) chainedRecord(sandbox *kernel.Namespace, live netstate.Interface)
 		Owner:      ipam.New(c.args, c.Network, control.Client{}).Owner(context.Background()),
 		Namespace:  sandbox.Identity(),
 		Interface:  live,
+		HostAccess: c.earlierAccess(sandbox),
 		CNI:        checkpoint.CNI{Config: c.args.StdinData, Result: json.RawMessage(c.PrevResult)},
 		Writer:     c.plugin.Name,
 		CapturedAt: time.Now().UTC().Truncate(time.Millisecond),
@@ -212,7 +239,7 @@ func (p Chained) Del(args *skel.CmdArgs) error {
 	if err := c.store.Forget(args.ContainerID, args.IfName); err != nil {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
-	return nil
+	return c.takeAccess(context.Background(), recorded)
 }
 
 // beginDetach makes sure that no `relink capture` remembers the interface anew before the interface
@@ -268,6 +295,11 @@ func (p Chained) Check(args *skel.CmdArgs) error {
 	for _, d := range netstate.Diff(recorded.Interface, live) {
 		found = append(found, d.String())
 	}
+	access, err := c.checkAccess(sandbox, recorded)
+	if err != nil {
+		return err
+	}
+	found = append(found, access...)
 	if len(found) > 0 {
 		return cniplugin.Error(cniplugin.CodeDiffers, "%s: %s", args.IfName, strings.Join(found, "; "))
 	}
@@ -299,6 +331,7 @@ func (p Chained) GC(args *skel.CmdArgs) error {
 		return nil
 	}
 	left, err := forgetInvalid(context.Background(), store, config.Name, valid)
+	err = cniplugin.Join(err, sweepAccess(context.Background(), store))
 	if said := left.said(); said != "" {
 		p.say("%s", said)
 	}

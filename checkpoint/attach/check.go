@@ -45,6 +45,11 @@ func (p Plugin) Check(args *skel.CmdArgs) error {
 		return err
 	}
 	differences := differences(args, recorded, result, live)
+	access, err := c.checkAccess(sandbox, recorded)
+	if err != nil {
+		return err
+	}
+	differences = append(differences, access...)
 	if len(differences) > 0 {
 		err = cniplugin.Error(cniplugin.CodeDiffers, "%s: %s", args.IfName, strings.Join(differences, "; "))
 	}

@@ -42,7 +42,8 @@ func (p Plugin) Del(args *skel.CmdArgs) error {
 	if err := c.store.Forget(args.ContainerID, args.IfName); err != nil {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
-	if err := c.deleteInterface(recorded); err != nil {
+	// The host's routes to the addresses go before somebody else gets these.
+	if err := cniplugin.Join(c.takeAccess(ctx, recorded), c.deleteInterface(recorded)); err != nil {
 		return err
 	}
 	return c.ipam.Del(ctx)
@@ -69,7 +70,8 @@ func beginDel(args *skel.CmdArgs) (*call, error) {
 	}
 	c := &call{
 		Request: netconf.Request{Config: config}, args: args, store: store,
-		ipam: delegate.New(args, config.Network, nil),
+		ipam:        delegate.New(args, config.Network, nil),
+		masquerades: read.AsksForMasquerade(),
 	}
 	if err := c.key().Validate(); err != nil {
 		return nil, cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)

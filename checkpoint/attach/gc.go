@@ -41,6 +41,7 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 		return delegate.New(args, config.Network, nil).GC(ctx)
 	}
 	left, err := forgetInvalid(ctx, store, config.Name, valid)
+	err = cniplugin.Join(err, sweepAccess(ctx, store))
 	if said := left.said(); said != "" {
 		fmt.Fprintln(os.Stderr, printable.Line(p.Name+": "+said))
 	}

@@ -47,6 +47,8 @@ type call struct {
 	env    cniplugin.Args
 	store  *checkpoint.Store
 	ipam   delegate.IPAM
+	// masquerades says that the configuration of a DEL asks for a rule of iptables in the host.
+	masquerades bool
 }
 
 func (p Plugin) begin(args *skel.CmdArgs) (*call, error) {

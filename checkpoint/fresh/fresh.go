@@ -24,6 +24,8 @@ type Options struct {
 	OnError func(namespace attachment.Namespace, err error)
 	// OnFindings is called when Findings has changed. It may be nil. It must not call the Refresher.
 	OnFindings func()
+	// OnRead is called after each reading with the sandbox's container IDs. It may be nil. It must not call the Refresher.
+	OnRead func(containerIDs ...string)
 }
 
 // Finding says why the checkpoint of an attachment is not renewed: the interface is gone, down, on another parent, or
@@ -73,6 +75,9 @@ func New(opts Options) (*Refresher, error) {
 	}
 	if r.OnFindings == nil {
 		r.OnFindings = func() {}
+	}
+	if r.OnRead == nil {
+		r.OnRead = func(...string) {}
 	}
 	if r.OnError == nil {
 		r.OnError = func(attachment.Namespace, error) {}

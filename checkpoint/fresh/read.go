@@ -71,6 +71,7 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 	}
 	switch {
 	case err == nil:
+		r.OnRead(s.containers()...)
 		if r.take(s, outcomes) {
 			s.pace.end(began, time.Now())
 		} else {

@@ -20,7 +20,7 @@ const (
 )
 
 var (
-	plugins  = []string{"relink-macvlan", "relink-vlan", "relink-ipam", "relink-checkpoint"}
+	plugins  = []string{"relink-macvlan", "relink-vlan", "relink-ipam", "relink-checkpoint", "relink-host-access"}
 	programs = []string{"relink", "relink-agent"}
 )
 

@@ -91,7 +91,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 			t.Errorf("%s has mode %v, want %v", path, got[path], mode)
 		}
 	}
-	if p := planned(t, options(first, root)); p.Changes() || actions(p)[Keep] != 10 {
+	if p := planned(t, options(first, root)); p.Changes() || actions(p)[Keep] != 11 {
 		t.Errorf("a second run: %v", p.Steps)
 	}
 
@@ -99,7 +99,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	upgrade := planned(t, options(second, root))
-	if a := actions(upgrade); a[Replace] != 7 || a[Remove] != 1 || a[Keep] != 2 {
+	if a := actions(upgrade); a[Replace] != 8 || a[Remove] != 1 || a[Keep] != 2 {
 		t.Errorf("an upgrade: %v", upgrade.Steps)
 	}
 	if err := upgrade.Install(); err != nil {
@@ -244,7 +244,7 @@ func TestPluginsOnly(t *testing.T) {
 	write(t, filepath.Join(root, "bin/relink-vlan"), "of another version")
 	installed(t, o)
 	got := filesBelow(t, root)
-	if len(got) != 4 || got["/bin/relink-vlan"] != 0o755 {
+	if len(got) != 5 || got["/bin/relink-vlan"] != 0o755 {
 		t.Errorf("%v", got)
 	}
 	if again := planned(t, o); again.Changes() {

@@ -29,6 +29,7 @@ func (c *chain) attachment(record checkpoint.Record, o *Outcome) {
 	if err := w.do(); err != nil {
 		o.fail(err)
 	}
+	w.mendAccess()
 }
 
 // work is the restore of one attachment.

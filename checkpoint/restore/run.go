@@ -80,6 +80,8 @@ type run struct {
 	// exchange notes that --parent exchanges names, once.
 	exchange    sync.Once
 	exchangeErr error
+	// nodeRead are the node's addresses, for host access.
+	nodeRead nodeOnce
 	// notes are those that concern the run itself.
 	notes []string
 }
@@ -132,6 +134,7 @@ func (r *run) restore(ctx context.Context, records []checkpoint.Record, unreadab
 	outcomes := append(r.outcomes(), todo.outcomes...)
 	settled = r.settle(outcomes)
 	report := r.report(outcomes)
+	report.addHost(r.assertHost(ctx, todo.here, r.Select.All() && !r.unasked && len(unreadable) == 0))
 	report.Attachments = append(report.Attachments, unreadableOutcomes(records, unreadable)...)
 	if r.DryRun {
 		r.dropDetached(ctx, &report)

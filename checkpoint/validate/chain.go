@@ -13,13 +13,23 @@ import (
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/ipam"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // names are the names of those of relink's plugins that a list can have.
-var names = []string{netconf.MacvlanName, netconf.VLANName, netconf.CheckpointName}
+var names = []string{netconf.MacvlanName, netconf.VLANName, netconf.CheckpointName, netconf.HostAccessName}
+
+// chained are the plugins that come after an interface plugin.
+var chained = map[string]struct {
+	read func([]byte) (netconf.Request, []error)
+	keys *cniplugin.Keys
+}{
+	netconf.CheckpointName: {netconf.Checkpoint, &netconf.CheckpointKeys},
+	netconf.HostAccessName: {netconf.HostAccess, &netconf.HostAccessKeys},
+}
 
 // chain is a network taken apart.
 type chain struct {
@@ -47,6 +57,8 @@ type plugin struct {
 	resolvConf string
 	// needsAPI is the key for which an ADD asks the Kubernetes API, empty for none.
 	needsAPI string
+	// access is what relink-host-access or "hostAccess" asks for, nil for nothing.
+	access *hostaccess.Options
 }
 
 // listKeys are the keys of a list of plugins (libcni.NetworkConfFromBytes).
@@ -210,14 +222,15 @@ func (r *reading) plugin(place string, config, written []byte) {
 	switch reader := netconf.Interface[head.Type]; {
 	case reader != nil:
 		r.ownInterface(&p, config, reader)
-	case head.Type == netconf.CheckpointName:
-		c, errs := netconf.Checkpoint(config)
+	case chained[head.Type].read != nil:
+		c, errs := chained[head.Type].read(config)
 		if err := cniplugin.CheckVersion(r.version, netconf.CheckpointVersions.SupportedVersions()); err != nil {
 			errs = append(errs, err)
 		}
 		r.errors(place, errs)
-		r.strange(place, &netconf.CheckpointKeys, "", config, none)
-		r.store(&p, c)
+		r.strange(place, chained[head.Type].keys, "", config, none)
+		p.access = c.HostAccess
+		r.store(&p, c.Config)
 	case head.Type == ipam.PluginName:
 		r.say(Error, place, `invalid "type": %q: must be an interface plugin such as relink-macvlan; write relink-ipam in "ipam"`, head.Type)
 	default:
@@ -250,7 +263,7 @@ func (r *reading) ownInterface(p *plugin, config []byte, reader netconf.Reader) 
 	r.errors(p.place, errs)
 	r.strange(p.place, interfaceKeys[p.kind], "", config, none)
 	if len(errs) == 0 {
-		p.request = &request
+		p.request, p.access = &request, request.HostAccess
 	}
 	r.store(p, request.Config)
 	r.section(p, request.Network)
@@ -354,15 +367,19 @@ func (r *reading) delegated(place string, config []byte) {
 func (r *reading) order() {
 	made := ""
 	for i, p := range r.plugins {
+		r.needlessAccess(p)
+		if p.kind == netconf.HostAccessName && slices.ContainsFunc(r.plugins[:i], func(before plugin) bool { return before.access != nil }) {
+			r.say(Error, p.place, "invalid \"type\": %q: the list has host access already: keep it once", p.kind)
+		}
 		last := i == len(r.plugins)-1
 		switch {
 		case netconf.Interface[p.kind] != nil && made != "":
 			r.say(Error, p.place, "invalid \"type\": %q: %s makes the pod's interface already: a list has one interface plugin", p.kind, made)
 		case netconf.Interface[p.kind] != nil:
-			if made = p.kind; !last && r.plugins[len(r.plugins)-1].kind != netconf.CheckpointName {
+			if made = p.kind; !last && chained[r.plugins[len(r.plugins)-1].kind].read == nil {
 				r.say(Warning, p.place, "%s comes later: what it changes is not remembered: put relink-checkpoint last", r.plugins[i+1].kind)
 			}
-		case p.kind == netconf.CheckpointName && i == 0:
+		case chained[p.kind].read != nil && i == 0:
 			r.say(Error, p.place, "%s", message(netconf.NoInterface(p.kind)))
 		case p.kind == netconf.CheckpointName && !last:
 			r.say(Warning, p.place, "%s comes later: what it changes is not remembered: put relink-checkpoint last", r.plugins[i+1].kind)

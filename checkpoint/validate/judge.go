@@ -51,6 +51,7 @@ func (r *reading) lacks(p plugin, node Node) {
 	if p.needsAPI != "" && node.NoAPI != "" {
 		r.say(Warning, p.place, "%s: no pod starts on this network before relink-agent can ask the Kubernetes API: %s", p.needsAPI, node.NoAPI)
 	}
+	r.lacksForAccess(p, node)
 	if node.Devices != nil && p.request != nil {
 		if err := parents.CheckHost(node.Devices, node.Route, *p.request); err != nil {
 			r.say(Error, p.place, "%s", message(err))

@@ -32,6 +32,8 @@ type Needs struct {
 	Leases []leaseStore
 	// Devices says that the devices of the host have to be known, API that ADDs ask the Kubernetes API.
 	Devices, API bool
+	// Access says that a network asks for host access.
+	Access bool
 }
 
 // leaseStore is where a network has its leases.
@@ -54,6 +56,8 @@ type Node struct {
 	Leases map[leaseStore]string
 	// Files says why a file cannot be read. "" says that it can be read.
 	Files map[string]string
+	// Access is what concerns host access, nil if it is not known.
+	Access *AccessNode
 	// NoAPI says why relink-agent cannot ask the Kubernetes API. It is empty if it can, or if nobody has to know.
 	NoAPI string
 	// Unknown says what could not be found out, and why.
@@ -79,7 +83,8 @@ func needsOf(chains []chain) Needs {
 				n.Files = append(n.Files, p.resolvConf)
 			}
 			n.Modules = append(n.Modules, p.modules()...)
-			n.Devices = n.Devices || p.request != nil
+			n.Devices = n.Devices || p.request != nil || p.access != nil
+			n.Access = n.Access || p.access != nil
 			n.API = n.API || p.needsAPI != ""
 		}
 	}
@@ -129,6 +134,9 @@ func Look(needs Needs, pluginDirs []string) Node {
 	}
 	for _, path := range needs.Files {
 		node.lookAtFile(path)
+	}
+	if needs.Access {
+		node.lookAtAccess()
 	}
 	if needs.API {
 		node.lookAtAgent()

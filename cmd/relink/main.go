@@ -110,6 +110,7 @@ Exit status of every verb but guard:
 	addGroup(root, "Look:", newStatus(store, &v), newCheck(store, &v), newAudit(store, &v), newList(store, &v), newShow(store, &v))
 	addGroup(root, "Repair:", newRestore(store, &v), newGuard(store, &v), newMove(store, &v), newPause(&v), newResume(&v))
 	addGroup(root, "Remember:", newCapture(store, &v), newForget(store, &v), newGC(store, &v), newImport(store, &v))
+	addGroup(root, "Reach:", newHostAccess(store, &v))
 	addGroup(root, "Addresses:", newIPAM(store, &v))
 	addGroup(root, "Other:", newValidate(&v), newInstall(&v), newUninstall(store, &v), newVersion(&v))
 	for _, verb := range extra {

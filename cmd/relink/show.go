@@ -94,6 +94,9 @@ func describe(one compared, s *screen) {
 	d.row("Network:", "%s", r.Attachment.Network)
 	d.row("Namespace:", "%s (inode %d, cookie %d)", r.Namespace.Path, r.Namespace.Inode, r.Namespace.Cookie)
 	d.row("Captured:", "%s by %s", r.CapturedAt.Local().Format("2006-01-02 15:04:05 MST"), r.Writer)
+	if a := r.HostAccess; a != nil {
+		d.row("Host access:", "%s in the pod, %s in the host, settings: %s", a.Name, a.HostName, settingsOf(a.Options))
+	}
 	d.row("State:", "%s", one.State)
 	d.row("Why:", "%s", one.Why)
 	if one.Live == nil {

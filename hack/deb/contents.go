@@ -21,7 +21,7 @@ func (r release) contents(generated string) (files.Contents, error) {
 	for _, name := range []string{"relink", "relink-agent"} {
 		list = append(list, file(bin(name), "/usr/sbin/"+name, 0o755))
 	}
-	for _, name := range []string{"relink-macvlan", "relink-vlan", "relink-ipam", "relink-checkpoint"} {
+	for _, name := range []string{"relink-macvlan", "relink-vlan", "relink-ipam", "relink-checkpoint", "relink-host-access"} {
 		list = append(list, file(bin(name), "/opt/cni/bin/"+name, 0o755))
 		// Debian's containerd looks here.
 		list = append(list, &files.Content{Source: "/opt/cni/bin/" + name, Destination: "/usr/lib/cni/" + name, Type: files.TypeSymlink})

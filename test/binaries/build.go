@@ -18,10 +18,11 @@ const (
 
 // renamed are the packages whose programs have another name than their directory.
 var renamed = map[string]string{
-	"relink-macvlan":    module + "/plugins/main/macvlan",
-	"relink-vlan":       module + "/plugins/main/vlan",
-	"relink-ipam":       module + "/plugins/ipam/relink",
-	"relink-checkpoint": module + "/plugins/meta/checkpoint",
+	"relink-macvlan":     module + "/plugins/main/macvlan",
+	"relink-vlan":        module + "/plugins/main/vlan",
+	"relink-ipam":        module + "/plugins/ipam/relink",
+	"relink-checkpoint":  module + "/plugins/meta/checkpoint",
+	"relink-host-access": module + "/plugins/meta/hostaccess",
 }
 
 // named are the other packages: one go command builds them all.

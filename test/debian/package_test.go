@@ -46,7 +46,7 @@ func makePackages(dir string) error {
 	script := `set -e
 		mkdir -p "$1/man" "$1/completion"
 		for p in relink relink-agent; do ln "$2/$p" "$1/$p"; done
-		for p in relink-macvlan relink-vlan relink-ipam relink-checkpoint; do echo "$p" >"$1/$p"; done
+		for p in relink-macvlan relink-vlan relink-ipam relink-checkpoint relink-host-access; do echo "$p" >"$1/$p"; done
 		for s in bash zsh fish; do "$1/relink" completion $s >"$1/completion/relink.$s"; done
 		echo '.TH relink 8' >"$1/man/relink.8"
 		go -C ../../hack/deb build -o "$1/deb" .

@@ -54,10 +54,10 @@ func TestInitContainer(t *testing.T) {
 			t.Fatalf("status %d\n%s", status, out)
 		}
 	}
-	for _, name := range []string{"relink-macvlan", "relink-vlan", "relink-ipam", "relink-checkpoint"} {
+	for _, name := range []string{"relink-macvlan", "relink-vlan", "relink-ipam", "relink-checkpoint", "relink-host-access"} {
 		fresh.Run(t, "", "cmp /opt/cni/bin/"+name+" "+filepath.Join(node.Bin, name)+" && test -x /opt/cni/bin/"+name)
 	}
-	if files, err := os.ReadDir("/opt/cni/bin"); err != nil || len(files) != 4 {
+	if files, err := os.ReadDir("/opt/cni/bin"); err != nil || len(files) != 5 {
 		t.Errorf("%v, %v", files, err)
 	}
 }

@@ -21,7 +21,8 @@ var CheckpointKeys = cniplugin.Keys{
 	Known: append(slices.Clip(cniplugin.NetworkKeys), cniplugin.Key{Name: "dns"}, cniplugin.Key{Name: "checkpointDir"}),
 	Elsewhere: append(slices.Clip(inIPAM), inInterface("master"), inInterface("mode"), inInterface("mtu"), inInterface("mac"),
 		inInterface("vlan"), inInterface("vlanid"), inInterface("vlanprotocol"), inInterface("vlanname"), inInterface("bcqueuelen"),
-		inInterface("linkincontainer"), inInterface("statuscarrier")),
+		inInterface("linkincontainer"), inInterface("statuscarrier"),
+		cniplugin.Hint{Key: "hostaccess", Do: "a key of relink-macvlan; after a stock plugin, use relink-host-access"}),
 }
 
 func inInterface(key string) cniplugin.Hint {
@@ -30,7 +31,7 @@ func inInterface(key string) cniplugin.Hint {
 
 // Checkpoint reads relink-checkpoint's configuration, and returns everything that is wrong. It leaves "ipam" to the
 // interface plugin.
-func Checkpoint(b []byte) (cniplugin.Config, []error) {
+func Checkpoint(b []byte) (Request, []error) {
 	var c struct {
 		cniplugin.Network
 		CheckpointDir string `json:"checkpointDir"`
@@ -38,7 +39,7 @@ func Checkpoint(b []byte) (cniplugin.Config, []error) {
 	errs := decode(b, &CheckpointKeys, &c)
 	config := cniplugin.Config{Network: c.Network, CheckpointDir: c.CheckpointDir}
 	config.IPAM = cniplugin.Section{}
-	return config, append(errs, config.Problems()...)
+	return Request{Config: config}, append(errs, config.Problems()...)
 }
 
 // NoInterface is the error of a plugin with that name that comes after no interface plugin.

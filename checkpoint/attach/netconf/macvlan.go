@@ -17,7 +17,8 @@ var MacvlanKeys = cniplugin.Keys{
 	Of: MacvlanName,
 	Known: append(slices.Clip(cniplugin.ConfigKeys),
 		cniplugin.Key{Name: "mode"}, cniplugin.Key{Name: "mac"}, cniplugin.Key{Name: "bcqueuelen"},
-		cniplugin.Key{Name: "vlan"}, cniplugin.Key{Name: "vlanProtocol"}, cniplugin.Key{Name: "vlanName"}),
+		cniplugin.Key{Name: "vlan"}, cniplugin.Key{Name: "vlanProtocol"}, cniplugin.Key{Name: "vlanName"},
+		cniplugin.Key{Name: "hostAccess", In: &inHostAccess}),
 	Elsewhere: append(slices.Clip(inIPAM), cniplugin.Hint{Key: "vlanid", Do: `a key of relink-vlan; relink-macvlan has "vlan"`}),
 }
 
@@ -32,6 +33,8 @@ type macvlan struct {
 	VLAN         *int   `json:"vlan"`
 	VLANProtocol string `json:"vlanProtocol"`
 	VLANName     string `json:"vlanName"`
+
+	HostAccess *hostAccess `json:"hostAccess"`
 }
 
 // Macvlan is relink-macvlan's Reader.
@@ -50,13 +53,18 @@ func Macvlan(b []byte, args cniplugin.Args) (Request, []error) {
 		errs = append(errs, err)
 	}
 	vlan, wrong := c.parentVLAN()
+	errs = append(errs, wrong...)
+	access, wrong := c.HostAccess.options()
+	if access != nil && c.IPAM.Type == "" {
+		wrong = append(wrong, cniplugin.ConfigError("hostAccess", "true", `needs the pod's addresses: name an IPAM plugin in "ipam"`))
+	}
 	return Request{
 		Config: c.Config,
 		Link: netstate.Link{
 			Kind: netstate.KindMacvlan, MAC: mac,
 			Macvlan: &netstate.Macvlan{Mode: c.Mode, BCQueueLen: c.BCQueueLen},
 		},
-		VLAN: vlan,
+		VLAN: vlan, HostAccess: access,
 	}, append(errs, wrong...)
 }
 

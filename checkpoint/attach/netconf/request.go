@@ -6,6 +6,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -17,6 +18,8 @@ type Request struct {
 	// VLAN is the VLAN device to put between the master and the interface. It is nil for
 	// none.
 	VLAN *ParentVLAN
+	// HostAccess is the path between the pod and its node. It is nil for none.
+	HostAccess *hostaccess.Options
 }
 
 // ParentVLAN is a VLAN device of the host. All attachments that ask for it share it. No DEL

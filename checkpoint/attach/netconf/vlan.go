@@ -16,6 +16,7 @@ var VLANKeys = cniplugin.Keys{
 	Known: append(slices.Clip(cniplugin.ConfigKeys), cniplugin.Key{Name: "vlanId"}, cniplugin.Key{Name: "vlanProtocol"}),
 	Elsewhere: append(slices.Clip(inIPAM),
 		cniplugin.Hint{Key: "vlan", Do: `a key of relink-macvlan; relink-vlan has "vlanId"`},
+		cniplugin.Hint{Key: "hostaccess", Do: "a key of relink-macvlan; a pod on a VLAN device has no host access"},
 		cniplugin.Hint{Key: "vlanname", Do: "a key of relink-macvlan; the device has the pod's interface name: remove it"},
 		cniplugin.Hint{Key: "mode", Do: "a key of relink-macvlan, which relink-vlan does not have: remove it, or change the type"},
 		cniplugin.Hint{Key: "bcqueuelen", Do: "a key of relink-macvlan, which relink-vlan does not have: remove it"},

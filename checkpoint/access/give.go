@@ -1,0 +1,349 @@
+package access
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/hostaccess"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Errors of Give that callers match with errors.Is.
+var (
+	// ErrNoAddress: the attachment has no address to be reached at.
+	ErrNoAddress = errors.New("the pod's interface has no address")
+	// ErrOtherPath: the node reaches the pod over another network, or has host access by another one.
+	ErrOtherPath = errors.New("the node reaches the pod another way")
+	// ErrCutsOff: the pod would lose a route that it has.
+	ErrCutsOff = errors.New("the pod would lose a route")
+	// ErrAlias: the names of the attachment are too long for the alias of a device.
+	ErrAlias = errors.New("names too long")
+)
+
+// To is the attachment that gets host access.
+type To struct {
+	Store     *checkpoint.Store
+	Key       attachment.Key
+	Pod       attachment.Pod
+	Interface netstate.Interface
+	// Host and Sandbox are open during the call. The caller holds the sandbox's lock.
+	Host, Sandbox *kernel.Namespace
+}
+
+// Give makes the path between the pod and its node, and returns what a checkpoint has of it. Its part of the undo takes
+// everything away again.
+func Give(ctx context.Context, to To, asked hostaccess.Options, undo *cniplugin.Undo) (*hostaccess.Access, error) {
+	var addresses []netip.Addr
+	for _, a := range to.Interface.Addresses {
+		addresses = append(addresses, a.Prefix.Addr())
+	}
+	access := hostaccess.Of(to.Key, asked, to.Interface.Link.MTU, addresses)
+	if len(access.Addresses) == 0 {
+		return nil, ErrNoAddress
+	}
+	alias, err := hostaccess.Alias(to.Key, to.Pod)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAlias, err)
+	}
+	if err := errors.Join(to.onlyPath(), to.cutsOff(asked)); err != nil {
+		return nil, err
+	}
+	if err := hostaccess.MayReach(to.Host, access.Addresses); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoAddress, err)
+	}
+	pod := hostaccess.Pod{Access: access, Alias: alias, Host: to.Host, Sandbox: to.Sandbox}
+	namespace := to.Sandbox.Identity()
+	undo.Push("host access", func() error { return takeBack(ctx, to.Store, access, namespace) })
+	node, err := hostaccess.ReadNode(to.Host)
+	if err != nil {
+		return nil, err
+	}
+	// The pair comes before the lock: while it is there, nobody takes away what all pods share.
+	if err := pod.Build(node); err != nil {
+		return nil, err
+	}
+	if err := takeRoutes(ctx, to.Store, to.Host, access, node); err != nil {
+		return nil, err
+	}
+	return &access, giveMasquerade(ctx, to.Store, to.Host, access, node)
+}
+
+// takeRoutes makes the host's routes to the pod, also if another pod has had the address until now.
+func takeRoutes(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, access hostaccess.Access, node hostaccess.Node) error {
+	unlock, err := lock(ctx, store)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return hostaccess.TakeRoutes(host, access, node)
+}
+
+func giveMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, access hostaccess.Access, node hostaccess.Node) error {
+	if !access.Masquerade {
+		return nil
+	}
+	unlock, err := lockMasquerade(ctx, store)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := store.NoteMasquerade(); err != nil {
+		return err
+	}
+	return hostaccess.EnsureMasquerade(host, node, access)
+}
+
+// cutsOff refuses a network to be reached through the node for which the pod has an equal route, or that has the way to the pod's
+// gateway.
+func (to To) cutsOff(asked hostaccess.Options) error {
+	for _, p := range slices.Concat(asked.Services, asked.Extra) {
+		for _, a := range to.Interface.Addresses {
+			own := a.Prefix.Masked()
+			if p == own || p.Bits() >= own.Bits() && slices.ContainsFunc(to.Interface.Routes, func(r netstate.Route) bool { return p.Contains(r.Gateway) && own.Contains(r.Gateway) }) {
+				return fmt.Errorf("%w: %s has the pod's own network or its gateway", ErrCutsOff, p)
+			}
+		}
+		if slices.ContainsFunc(to.Interface.Routes, func(r netstate.Route) bool { return r.Destination == p && r.Table == mainTable }) {
+			return fmt.Errorf("%w: it has a route to %s over %s. Leave it out in one place", ErrCutsOff, p, to.Interface.Link.Name)
+		}
+	}
+	return nil
+}
+
+// mainTable is RT_TABLE_MAIN.
+const mainTable = 254
+
+// takeBack undoes a Give. By then, the namespaces that Give had may be closed.
+func takeBack(ctx context.Context, store *checkpoint.Store, access hostaccess.Access, namespace attachment.Namespace) error {
+	host, err := kernel.OpenHost()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	var cleared error
+	if sandbox, err := kernel.Open(namespace.Path); err == nil {
+		if namespace.Same(sandbox.Identity()) == nil {
+			cleared = hostaccess.Pod{Access: access, Host: host, Sandbox: sandbox}.Clear()
+		}
+		sandbox.Close()
+	}
+	return errors.Join(cleared, Take(ctx, store, host, access.HostName, access.Masquerade))
+}
+
+// onlyPath refuses host access to a pod that another network gives its default route: the node reaches the pod over that one,
+// and the answers must go there.
+func (to To) onlyPath() error {
+	own, err := to.Sandbox.Index(to.Interface.Link.Name)
+	if err != nil {
+		return err
+	}
+	ipv4, ipv6, err := to.Sandbox.DefaultRoutes()
+	if err != nil {
+		return err
+	}
+	for _, route := range []kernel.DefaultRoute{ipv4, ipv6} {
+		if route.Index == 0 || route.Index == own {
+			continue
+		}
+		other, err := to.Sandbox.NameOf(route.Index)
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: its default route goes over %s, which is another network's. Give host access to that network if it needs it", ErrOtherPath, other)
+	}
+	records, _ := to.Store.ListSandbox(to.Key.ContainerID)
+	for _, r := range records {
+		if r.HostAccess != nil && r.Attachment != to.Key {
+			return fmt.Errorf("%w: it has host access by its interface %s. Keep one of them", ErrOtherPath, r.Attachment.IfName)
+		}
+	}
+	return nil
+}
+
+// Take deletes the pair, and what the host has for it. It is no error if nothing is there. masquerades says that there may be a
+// rule of iptables. If another sandbox of the same pod has the address, the host's route goes there.
+func Take(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, hostName string, masquerades bool) error {
+	alias, err := hostaccess.Remove(host, hostName)
+	if err != nil {
+		return err
+	}
+	if masquerades {
+		if err := takeMasquerade(ctx, store, host, hostName); err != nil {
+			return err
+		}
+	}
+	if alias == "" {
+		// Nothing was there. A killed Take can have left what all pods share: nobody waits for that.
+		now, cancel := context.WithCancel(ctx)
+		cancel()
+		if err := removeUnused(now, store, host); !errors.Is(err, checkpoint.ErrBusy) {
+			return err
+		}
+		return nil
+	}
+	return errors.Join(removeUnused(ctx, store, host), handBack(ctx, store, host, alias))
+}
+
+func removeUnused(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace) error {
+	unlock, err := lock(ctx, store)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return hostaccess.RemoveUnused(host)
+}
+
+func takeMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, hostName string) error {
+	unlock, err := lockMasquerade(ctx, store)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	err = hostaccess.RemoveMasquerade(host, hostName)
+	if errors.Is(err, hostaccess.ErrNoIPTables) {
+		return nil // The note stays: whoever has iptables sweeps.
+	}
+	return err
+}
+
+// handBack makes the routes to another sandbox of the pod that the alias names: it can have the same addresses.
+func handBack(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, alias string) error {
+	ends, err := host.Ends()
+	if err != nil {
+		return err
+	}
+	for _, link := range ends {
+		key, ours := hostaccess.Whose(link.Alias)
+		if !ours || !hostaccess.SamePod(alias, link.Alias) {
+			continue
+		}
+		r, err := store.Load(key.ContainerID, key.IfName)
+		if err != nil || r.HostAccess == nil {
+			continue
+		}
+		node, err := hostaccess.ReadNode(host)
+		if err != nil {
+			return err
+		}
+		if _, err := (Host{Store: store, Host: host, Records: []checkpoint.Record{r}, Quick: true}).Assert(ctx, node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Done is what became of one attachment.
+type Done string
+
+// All of them.
+const (
+	Given   Done = "given"
+	Taken   Done = "taken away"
+	Had     Done = "has it already"
+	HadNone Done = "has none"
+)
+
+// Add gives host access to a running pod, and notes it in the checkpoint. A pod that has it already with the same options keeps it;
+// with others, Add fails.
+func Add(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, listed checkpoint.Record, asked hostaccess.Options) (done Done, err error) {
+	err = withSandbox(ctx, store, listed, func(r checkpoint.Record, sandbox *kernel.Namespace) (err error) {
+		if r.HostAccess != nil {
+			if !reflect.DeepEqual(r.HostAccess.Options, asked) {
+				return errors.New("it has host access with other settings: remove that first")
+			}
+			done = Had
+			return nil
+		}
+		var undo cniplugin.Undo
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, undo.Run())
+			}
+		}()
+		live := r.Interface
+		live.Addresses = given(r)
+		if now, err := sandbox.CurrentName(live.Link); err == nil {
+			live.Link.Name = now
+		}
+		to := To{Store: store, Key: r.Attachment, Pod: r.Pod, Interface: live, Host: host, Sandbox: sandbox}
+		if r.HostAccess, err = Give(ctx, to, asked, &undo); err != nil {
+			return err
+		}
+		done = Given
+		return store.Save(r)
+	})
+	return done, err
+}
+
+// given are the recorded addresses that the runtime was told at the ADD, if it was told any. A pod can give itself others, such as
+// that of the node's gateway. The node must not send there.
+func given(r checkpoint.Record) (addresses []netstate.Address) {
+	var result struct {
+		IPs []struct {
+			Address netip.Prefix `json:"address"`
+		} `json:"ips"`
+	}
+	if json.Unmarshal(r.CNI.Result, &result) != nil || len(result.IPs) == 0 {
+		return r.Interface.Addresses
+	}
+	for _, a := range r.Interface.Addresses {
+		for _, ip := range result.IPs {
+			if ip.Address.Addr() == a.Prefix.Addr() {
+				addresses = append(addresses, a)
+			}
+		}
+	}
+	return addresses
+}
+
+// Remove takes the host access from a running pod, and then from its checkpoint. It can be killed and run again: then it also takes
+// away what a killed Add has left.
+func Remove(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, listed checkpoint.Record) (done Done, err error) {
+	err = withSandbox(ctx, store, listed, func(r checkpoint.Record, sandbox *kernel.Namespace) error {
+		if done = HadNone; r.HostAccess == nil {
+			return Take(ctx, store, host, hostaccess.HostName(r.Attachment), store.Masquerades())
+		}
+		pod := r.AccessIn(host, sandbox)
+		// What the pod keeps cannot keep it from losing the path.
+		cleared := pod.Clear()
+		if err := Take(ctx, store, host, pod.HostName, pod.Masquerade); err != nil {
+			return errors.Join(cleared, err)
+		}
+		r.HostAccess, done = nil, Taken
+		return errors.Join(store.Save(r), cleared)
+	})
+	return done, err
+}
+
+// withSandbox calls f with the record as it is now and its sandbox, under the sandbox's lock.
+func withSandbox(ctx context.Context, store *checkpoint.Store, listed checkpoint.Record, f func(checkpoint.Record, *kernel.Namespace) error) error {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	unlock, err := store.Lock(waiting, listed.Attachment.ContainerID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r, err := store.Reload(listed)
+	if err != nil {
+		return err
+	}
+	sandbox, err := kernel.Open(r.Namespace.Path)
+	if err != nil {
+		return err
+	}
+	defer sandbox.Close()
+	if err := r.Namespace.Same(sandbox.Identity()); err != nil {
+		return err
+	}
+	return f(r, sandbox)
+}

@@ -1,0 +1,145 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/access"
+	"github.com/relink-cni/relink/checkpoint/attach/netconf"
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/hostaccess"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// giveAccess makes the path between the pod and its node. It returns what the checkpoint has of it. live is the pod's interface.
+func (c *call) giveAccess(ctx context.Context, host, sandbox *kernel.Namespace, live netstate.Interface, undo *cniplugin.Undo) (*hostaccess.Access, error) {
+	to := access.To{Store: c.store, Key: c.key(), Pod: c.env.Pod, Interface: live, Host: host, Sandbox: sandbox}
+	given, err := access.Give(ctx, to, *c.HostAccess, undo)
+	return given, c.accessError(err)
+}
+
+// accessKey is the place of a key of host access in the configuration: relink-host-access has it beside its other keys.
+func (c *call) accessKey(key string) string {
+	if c.plugin.Name == netconf.HostAccessName {
+		return key
+	}
+	return "hostAccess." + key
+}
+
+// accessError gives an error of host access its code.
+func (c *call) accessError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, hostaccess.ErrTaken):
+		return cniplugin.ConfigError(c.accessKey("ifName"), c.HostAccess.Name, "the sandbox has a device of that name already: choose another one")
+	case errors.Is(err, access.ErrNoAddress), errors.Is(err, access.ErrOtherPath), errors.Is(err, access.ErrCutsOff), errors.Is(err, hostaccess.ErrNoIPTables):
+		return cniplugin.ConfigError("hostAccess", "true", err.Error())
+	case errors.Is(err, access.ErrAlias):
+		return cniplugin.ConfigError("name", c.Name, err.Error())
+	case errors.As(err, new(*fs.PathError)):
+		return cniplugin.Error(types.ErrIOFailure, "host access: %v", err)
+	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, hostaccess.ErrAddressTaken), hostaccess.MayPass(err):
+		return cniplugin.Error(types.ErrTryAgainLater, "host access: %v", err)
+	}
+	return fmt.Errorf("host access: %w", err)
+}
+
+// takeAccess takes away the host access of the attachment, also what a killed ADD left without a checkpoint.
+func (c *call) takeAccess(ctx context.Context, recorded *checkpoint.Record) error {
+	host, err := kernel.OpenHost()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	name := hostaccess.HostName(c.key())
+	there, err := host.Exists(name)
+	if err != nil {
+		return err
+	}
+	had := recorded != nil && recorded.HostAccess != nil
+	masquerades := c.masquerades || had && recorded.HostAccess.Masquerade || !had && c.store.Masquerades()
+	// A killed DEL can have left what all pods share.
+	if !there && !had && !masquerades && !c.store.GaveHostAccess() {
+		return nil
+	}
+	if had && recorded.HostAccess.PreserveSource {
+		c.clearPod(host, recorded)
+	}
+	return c.accessError(access.Take(ctx, c.store, host, name, masquerades))
+}
+
+// clearPod takes away what the sandbox keeps without the pair. Most often it ends right after, so nothing waits for that.
+func (c *call) clearPod(host *kernel.Namespace, recorded *checkpoint.Record) {
+	sandbox, err := kernel.Open(recorded.Namespace.Path)
+	if err != nil {
+		return
+	}
+	defer sandbox.Close()
+	if recorded.Namespace.Same(sandbox.Identity()) == nil {
+		_ = recorded.AccessIn(host, sandbox).Clear() // It ends with the sandbox.
+	}
+}
+
+// checkAccess compares the host access with the record. It puts right what follows from the node's addresses, as CHECK is called
+// from time to time where no agent runs.
+func (c *call) checkAccess(sandbox *kernel.Namespace, recorded checkpoint.Record) (differences []string, err error) {
+	if recorded.HostAccess == nil {
+		return nil, nil
+	}
+	host, err := kernel.OpenHost()
+	if err != nil {
+		return nil, err
+	}
+	defer host.Close()
+	node, err := hostaccess.ReadNode(host)
+	if err != nil {
+		return nil, err
+	}
+	pod := recorded.AccessIn(host, sandbox)
+	seen, err := pod.Look(node)
+	if err != nil {
+		return nil, err
+	}
+	if !seen.NodeOnly && len(seen.Differences) > 0 {
+		return seen.Differences, nil
+	}
+	differences, nodeOnly, err := hostaccess.MasqueradeDiffers(host, node, pod.Access)
+	if err != nil || !nodeOnly && len(differences) > 0 {
+		return differences, err
+	}
+	unlock, err := c.store.TryLock(c.args.ContainerID)
+	if errors.Is(err, checkpoint.ErrBusy) {
+		return nil, nil // Whoever works on the sandbox puts it right.
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := pod.Follow(seen); err != nil {
+		return nil, err
+	}
+	_, err = access.Host{Store: c.store, Host: host, Records: []checkpoint.Record{recorded}}.Assert(context.Background(), node)
+	return nil, err
+}
+
+// hostEnd is the host's end in a result (CNI specification, "interfaces": without "sandbox" it is in the host).
+func hostEnd(access *hostaccess.Access) *current.Interface {
+	return &current.Interface{Name: access.HostName, Mac: access.MAC, Mtu: access.MTU}
+}
+
+// sweepAccess takes away what killed operations have left of host access in the host. A pair is not among that: it goes with its
+// sandbox, and a sandbox that lives may need it.
+func sweepAccess(ctx context.Context, store *checkpoint.Store) error {
+	if err := access.Sweep(ctx, store); err != nil {
+		return fmt.Errorf("host access: %w", err)
+	}
+	return nil
+}

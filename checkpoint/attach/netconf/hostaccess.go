@@ -1,0 +1,171 @@
+package netconf
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/hostaccess"
+)
+
+// HostAccessName is the name of the plugin that gives host access to the pods of another interface plugin.
+const HostAccessName = "relink-host-access"
+
+// accessKeys are the keys of "hostAccess". The plugin relink-host-access has them beside its own.
+var accessKeys = []cniplugin.Key{
+	{Name: "ifName"}, {Name: "services"}, {Name: "extra"}, {Name: "preserveSource"}, {Name: "mark"}, {Name: "masquerade"},
+}
+
+var (
+	// inHostAccess are the keys of the object "hostAccess".
+	inHostAccess = cniplugin.Keys{Of: `"hostAccess"`, Known: accessKeys}
+	// HostAccessKeys are the plugin's keys.
+	HostAccessKeys = cniplugin.Keys{
+		Of: HostAccessName, Known: slices.Concat(CheckpointKeys.Known, accessKeys),
+		Elsewhere: append(slices.Clip(CheckpointKeys.Elsewhere),
+			cniplugin.Hint{Key: "hostaccess", Do: "a key of relink-macvlan; here, write its keys beside \"type\""}),
+	}
+)
+
+// access are the keys as they are written.
+type access struct {
+	IfName         string          `json:"ifName"`
+	Services       []string        `json:"services"`
+	Extra          []string        `json:"extra"`
+	PreserveSource bool            `json:"preserveSource"`
+	Mark           json.RawMessage `json:"mark"`
+	Masquerade     bool            `json:"masquerade"`
+}
+
+// hostAccess is "hostAccess": a boolean, or an object with the keys.
+type hostAccess struct {
+	access
+	off bool
+}
+
+// UnmarshalJSON takes a boolean or an object.
+func (h *hostAccess) UnmarshalJSON(b []byte) error {
+	*h = hostAccess{}
+	switch text := bytes.TrimSpace(b); {
+	case bytes.Equal(text, []byte("true")):
+		return nil
+	case bytes.Equal(text, []byte("false")), bytes.Equal(text, []byte("null")):
+		h.off = true
+		return nil
+	case len(text) == 0 || text[0] != '{':
+		return cniplugin.ConfigError("hostAccess", cniplugin.Written(b), "must be true or an object")
+	}
+	return cniplugin.DecodePart("hostAccess", b, &h.access)
+}
+
+// options returns what is asked for, nil for nothing, and everything that is wrong.
+func (h *hostAccess) options() (*hostaccess.Options, []error) {
+	if h == nil || h.off {
+		return nil, nil
+	}
+	return h.access.options("hostAccess.")
+}
+
+// options returns what is asked for, and everything that is wrong. at is the place of the keys in the configuration.
+func (h access) options(at string) (*hostaccess.Options, []error) {
+	o := &hostaccess.Options{Name: h.IfName, PreserveSource: h.PreserveSource, Masquerade: h.Masquerade}
+	var errs []error
+	if o.Name == "" {
+		o.Name = hostaccess.DefaultName
+	}
+	if err := attachment.ValidateIfName(o.Name); err != nil {
+		errs = append(errs, cniplugin.ConfigError(at+"ifName", o.Name, err.Error()))
+	} else if o.Name == "lo" || o.Name == "all" || o.Name == "default" {
+		errs = append(errs, cniplugin.ConfigError(at+"ifName", o.Name, "must be another name: the kernel has this one for itself"))
+	}
+	var wrong []error
+	o.Services, wrong = prefixes(at+"services", h.Services)
+	errs = append(errs, wrong...)
+	o.Extra, wrong = prefixes(at+"extra", h.Extra)
+	errs = append(errs, wrong...)
+	mark, err := markOf(at+"mark", h.Mark)
+	if errs = append(errs, err); h.PreserveSource {
+		o.Mark = mark
+	} else if h.Mark != nil {
+		errs = append(errs, cniplugin.ConfigError(at+"mark", cniplugin.Written(h.Mark), `is of use with "preserveSource": true alone`))
+	}
+	return o, slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+}
+
+// prefixes reads networks. An address stands for itself alone.
+func prefixes(key string, texts []string) (all []netip.Prefix, errs []error) {
+	for i, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		if addr, plain := netip.ParseAddr(text); plain == nil && addr.Zone() == "" {
+			p, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+		}
+		at := fmt.Sprintf("%s[%d]", key, i)
+		switch {
+		case err != nil || p.Addr().Is4In6():
+			errs = append(errs, cniplugin.ConfigError(at, text, "must be a network such as 10.96.0.0/12, or an address"))
+		case p.Masked() != p:
+			errs = append(errs, cniplugin.ConfigError(at, text, fmt.Sprintf("has bits beyond the prefix length: write %s", p.Masked())))
+		case p.Bits() == 0:
+			errs = append(errs, cniplugin.ConfigError(at, text, "must not be everything: the pod's own network would be of no use"))
+		case slices.Contains(all, p):
+			errs = append(errs, cniplugin.ConfigError(at, text, "is in the list twice: keep one"))
+		default:
+			all = append(all, p)
+		}
+	}
+	return all, errs
+}
+
+// markOf reads the bit of preserveSource: a number, or a string with one.
+func markOf(key string, b json.RawMessage) (uint32, error) {
+	if b == nil || string(b) == "null" {
+		return hostaccess.DefaultMark, nil
+	}
+	text := string(b)
+	var quoted string
+	if json.Unmarshal(b, &quoted) == nil {
+		text = quoted
+	}
+	mark, ok := hostaccess.ParseMark(text)
+	if !ok {
+		return 0, cniplugin.ConfigError(key, cniplugin.Written(b), `must be one bit of 32, such as "0x10000000"`)
+	}
+	return mark, nil
+}
+
+// HostAccess reads relink-host-access' configuration, and returns everything that is wrong.
+func HostAccess(b []byte) (Request, []error) {
+	var c struct {
+		cniplugin.Network
+		CheckpointDir string `json:"checkpointDir"`
+		access
+	}
+	errs := decode(b, &HostAccessKeys, &c)
+	config := cniplugin.Config{Network: c.Network, CheckpointDir: c.CheckpointDir}
+	config.IPAM = cniplugin.Section{}
+	errs = append(errs, config.Problems()...)
+	options, wrong := c.options("")
+	return Request{Config: config, HostAccess: options}, append(errs, wrong...)
+}
+
+// AccessFlags are the keys of "hostAccess" as flags of a command.
+type AccessFlags struct {
+	IfName                     string
+	Services, Extra            []string
+	PreserveSource, Masquerade bool
+	// Mark is empty for the default.
+	Mark string
+}
+
+// Options returns what is asked for, and everything that is wrong.
+func (f AccessFlags) Options() (*hostaccess.Options, []error) {
+	h := access{IfName: f.IfName, Services: f.Services, Extra: f.Extra, PreserveSource: f.PreserveSource, Masquerade: f.Masquerade}
+	if f.Mark != "" {
+		h.Mark, _ = json.Marshal(f.Mark) // A string.
+	}
+	return h.options("--")
+}

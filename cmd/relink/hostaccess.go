@@ -1,0 +1,315 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/access"
+	"github.com/relink-cni/relink/checkpoint/attach/netconf"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/hostaccess"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/printable"
+	"github.com/relink-cni/relink/pkg/selection"
+)
+
+func newHostAccess(open storeOpener, v *verbosity) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "host-access",
+		Short: "The path between pods and this node",
+		Long: `The path between macvlan or ipvlan pods and this node: a veth pair beside the pod's interface. The
+key "hostAccess" of a network's configuration gives it to new pods (docs/host-access.md). These
+verbs show it, and give it to pods that run.
+
+Exit status: each verb has its own.`,
+		Example: `  relink host-access show
+  relink host-access add shop/web-0`,
+	}
+	cmd.AddCommand(newHostAccessShow(open, v), newHostAccessAdd(open, v), newHostAccessRemove(open, v))
+	needsVerb(cmd)
+	return cmd
+}
+
+func newHostAccessShow(open storeOpener, v *verbosity) *cobra.Command {
+	var output format
+	var by selection.Selection
+	cmd := &cobra.Command{
+		Use:   "show " + nameUsage,
+		Short: "Show which pods have host access, and whether it works",
+		Long: `Show which pods have host access. Compare it with the checkpoints, and try it: the node asks each
+pod, and each pod asks the node. It changes nothing.
+
+` + namingHelp + `
+
+Exit status 0: all of it works; 1: something does not, and the output names it; 2: usage or
+environment.`,
+		Example: `  relink host-access show
+  relink host-access show shop/web-0`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			store, err := open()
+			if err != nil {
+				return err
+			}
+			by.Names = args
+			records, unreadable, err := store.Select(by)
+			if err != nil {
+				return err
+			}
+			report, err := access.Show(cmd.Context(), store, records, by.All() && len(unreadable) == 0)
+			if err != nil {
+				return err
+			}
+			return writeHostAccess(report, output, screenOf(cmd, v))
+		},
+	}
+	addSelection(cmd, open, &by)
+	addParent(cmd, open, &by)
+	addOutput(cmd, &output, formatWide)
+	return cmd
+}
+
+func writeHostAccess(report access.Report, output format, s *screen) error {
+	if output.isData() {
+		if err := output.write(s.out, report); err != nil {
+			return err
+		}
+	} else {
+		hostAccessTable(report, output.wide(), s)
+		if !s.quiet {
+			for _, note := range report.Notes {
+				s.say("%s", note)
+			}
+		}
+		for _, p := range report.Problems {
+			s.say("%s", p)
+		}
+		wrong := 0
+		for _, p := range report.Pods {
+			for _, why := range p.Problems {
+				s.say("%s %s: %s", p.Pod, p.Attachment.IfName, why)
+			}
+			if len(p.Problems) > 0 {
+				wrong++
+			}
+		}
+		s.inform(fmt.Sprintf("%s with host access, %d with a problem. The node speaks to them as %s",
+			count(len(report.Pods), "pod"), wrong, sources(report)))
+	}
+	if !report.Well() {
+		return errDiffers
+	}
+	return nil
+}
+
+// sources are the addresses of the node that its pods see.
+func sources(report access.Report) string {
+	var used []string
+	for _, source := range []netip.Addr{report.Node.Source4, report.Node.Source6} {
+		for _, p := range report.Pods {
+			if len(used) == 0 || used[len(used)-1] != source.String() {
+				if hasFamily(p.Access.Addresses, source.Is6()) {
+					used = append(used, source.String())
+				}
+			}
+		}
+	}
+	if len(used) == 0 {
+		return report.Node.Source4.String()
+	}
+	return strings.Join(used, " and ")
+}
+
+func hasFamily(addresses []netip.Addr, ipv6 bool) bool {
+	for _, a := range addresses {
+		if a.Is6() == ipv6 {
+			return true
+		}
+	}
+	return false
+}
+
+func hostAccessTable(report access.Report, wide bool, s *screen) {
+	t := newTable(wide, column{name: "POD"}, column{name: "INTERFACE"}, column{name: "IN POD"}, column{name: "IN HOST"},
+		column{name: "ADDRESS"}, column{name: "SETTINGS", spare: 1}, column{name: stateColumn})
+	for _, p := range report.Pods {
+		state := "works"
+		if len(p.Problems) > 0 {
+			state = "problem"
+		} else if s.quiet {
+			continue
+		}
+		var addresses []string
+		for _, a := range p.Access.Addresses {
+			addresses = append(addresses, a.String())
+		}
+		t.row(p.Pod.String(), p.Attachment.IfName, p.Access.Name, p.Access.HostName, strings.Join(addresses, ","), settingsOf(p.Access.Options), state)
+	}
+	t.write(s)
+}
+
+// settingsOf are the options in the words of the configuration.
+func settingsOf(o hostaccess.Options) string {
+	var all []string
+	for _, list := range []struct {
+		key      string
+		prefixes []netip.Prefix
+	}{{"services", o.Services}, {"extra", o.Extra}} {
+		var texts []string
+		for _, p := range list.prefixes {
+			texts = append(texts, p.String())
+		}
+		if len(texts) > 0 {
+			all = append(all, list.key+"="+strings.Join(texts, ","))
+		}
+	}
+	if o.PreserveSource {
+		all = append(all, fmt.Sprintf("preserveSource (%#x)", o.Mark))
+	}
+	if o.Masquerade {
+		all = append(all, "masquerade")
+	}
+	if len(all) == 0 {
+		return "-"
+	}
+	return strings.Join(all, " ")
+}
+
+// accessChange is add or remove.
+type accessChange struct {
+	by     selection.Selection
+	output format
+	// each changes one attachment. only leaves those attachments of a pod that the change is for.
+	each func(context.Context, *checkpoint.Store, *kernel.Namespace, checkpoint.Record) (access.Done, error)
+}
+
+// changed is what became of one attachment.
+type changed struct {
+	Attachment attachment.Key `json:"attachment"`
+	Pod        attachment.Pod `json:"pod,omitzero"`
+	State      string         `json:"state"`
+	Reason     string         `json:"reason,omitempty"`
+}
+
+func newHostAccessAdd(open storeOpener, v *verbosity) *cobra.Command {
+	var c accessChange
+	var written netconf.AccessFlags
+	cmd := &cobra.Command{
+		Use:   "add POD...",
+		Short: "Give host access to pods that run",
+		Long: `Give host access to pods that run. No container restarts, and the pod's own interface stays as it
+is. The flags are the keys of "hostAccess" in a network's configuration. A pod with several
+interfaces gets it beside the one of --network.
+
+` + namingHelp + `
+
+Exit status 0: all named pods have it; 1: one has not, and the output names it; 2: usage or
+environment.`,
+		Example: `  relink host-access add shop/web-0
+  relink host-access add -n shop --services 10.96.0.0/12 --extra 169.254.20.10`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			options, errs := written.Options()
+			if len(errs) > 0 {
+				return errors.New(printable.Joined(errs[0]))
+			}
+			c.each = func(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, r checkpoint.Record) (access.Done, error) {
+				return access.Add(ctx, store, host, r, *options)
+			}
+			return c.run(cmd, open, args, v)
+		},
+	}
+	c.flags(cmd, open)
+	flags := cmd.Flags()
+	flags.StringVar(&written.IfName, "if-name", hostaccess.DefaultName, "`name` of the device in the pod")
+	flags.StringSliceVar(&written.Services, "services", nil, "`networks` of ClusterIPs that the pod reaches through the node")
+	flags.StringSliceVar(&written.Extra, "extra", nil, "other `networks` or addresses that it reaches through the node")
+	flags.BoolVar(&written.PreserveSource, "preserve-source", false, "send answers to what came through the node back through it")
+	flags.StringVar(&written.Mark, "mark", "", "one `bit` of the mark for --preserve-source (default 0x10000000)")
+	flags.BoolVar(&written.Masquerade, "masquerade", false, "give what the pod sends through the node an address of the node")
+	return cmd
+}
+
+func newHostAccessRemove(open storeOpener, v *verbosity) *cobra.Command {
+	c := accessChange{each: access.Remove}
+	cmd := &cobra.Command{
+		Use:   "remove POD...",
+		Short: "Take host access from pods that run",
+		Long: `Take host access from pods that run. Their probes fail afterwards, if nothing else lets the node
+reach them.
+
+` + namingHelp + `
+
+Exit status 0: none of the named pods has it; 1: one has, and the output names it; 2: usage or
+environment.`,
+		Example: "  relink host-access remove shop/web-0",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.run(cmd, open, args, v)
+		},
+	}
+	c.flags(cmd, open)
+	return cmd
+}
+
+func (c *accessChange) flags(cmd *cobra.Command, open storeOpener) {
+	addSelection(cmd, open, &c.by)
+	addParent(cmd, open, &c.by)
+	addOutput(cmd, &c.output)
+}
+
+func (c *accessChange) run(cmd *cobra.Command, open storeOpener, args []string, v *verbosity) error {
+	c.by.Names = args
+	if c.by.All() {
+		return errors.New("name the pods, or select them by --namespace, --network or --parent")
+	}
+	store, err := open()
+	if err != nil {
+		return err
+	}
+	records, unreadable, err := store.Select(c.by)
+	if err != nil {
+		return err
+	}
+	host, err := kernel.OpenHost()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	results := []changed{}
+	failed := false
+	for _, u := range unreadable {
+		failed = true
+		results = append(results, changed{Attachment: attachment.Key{ContainerID: u.ContainerID, IfName: u.IfName}, Pod: u.Left.Pod, State: "failed", Reason: printable.Joined(u.Err)})
+	}
+	for _, r := range records {
+		result := changed{Attachment: r.Attachment, Pod: r.Pod}
+		done, err := c.each(cmd.Context(), store, host, r)
+		result.State = string(done)
+		if err != nil {
+			failed = true
+			result.State, result.Reason = "failed", printable.Joined(err)
+		}
+		results = append(results, result)
+	}
+	s := screenOf(cmd, v)
+	if c.output.isData() {
+		if err := c.output.write(s.out, results); err != nil {
+			return err
+		}
+	} else {
+		for _, r := range results {
+			if s.quiet && r.Reason == "" {
+				continue
+			}
+			s.say("%s", strings.TrimSuffix(fmt.Sprintf("%s %s: host access %s: %s", r.Pod, r.Attachment.IfName, r.State, r.Reason), ": "))
+		}
+	}
+	if failed {
+		return errDiffers
+	}
+	return nil
+}
