@@ -23,10 +23,11 @@ func main() {
 	shared := flag.String("shared", "250,1000", "numbers of sandboxes to restore that are all on one parent")
 	pairs := flag.Int("pairs", 200, "pairs of ADD and DEL")
 	held := flag.String("held", "0,1000,10000,60000", "numbers of addresses that are held already")
-	only := flag.String("only", "", "restore, attach, ipam, move, agent or audit: only this table")
+	only := flag.String("only", "", "restore, attach, ipam, move, agent, audit or hostaccess: only this table")
 	moved := flag.Int("moved", 250, "pods that move to another uplink")
 	watched := flag.Int("watched", 250, "idle pods that an agent watches")
 	audited := flag.Int("audited", 1000, "pods on the node that is audited")
+	reached := flag.Int("reached", 250, "pods with host access")
 	leases := flag.String("leases", "1000,60000", "numbers of leases on the node that is audited")
 	which := flag.String("ways", allWays, "which of the ways to restore, while working on one; fewer are not kept")
 	kept := flag.String("results", "docs/images/benchmarks.json", "`file` that keeps what was measured; the charts are drawn beside it")
@@ -42,7 +43,7 @@ func main() {
 	if err == nil {
 		fresh.Enter()
 		err = installed(bin, func(bin string) error {
-			return bench(bin, counts{*sizes, *shared, *held, *leases, *pairs, *moved, *watched, *audited}, *only, *which, *kept)
+			return bench(bin, counts{*sizes, *shared, *held, *leases, *pairs, *moved, *watched, *audited, *reached}, *only, *which, *kept)
 		})
 	}
 	if err == nil && *which == allWays {
@@ -89,8 +90,8 @@ func installed(bin string, use func(bin string) error) error {
 
 // counts are how many of each thing are measured. The texts are lists of numbers.
 type counts struct {
-	sizes, shared, held, leases    string
-	pairs, moved, watched, audited int
+	sizes, shared, held, leases             string
+	pairs, moved, watched, audited, reached int
 }
 
 func bench(bin string, of counts, only, which, kept string) error {
@@ -125,6 +126,7 @@ func bench(bin string, of counts, only, which, kept string) error {
 		{"move", func() (err error) { all.Move, err = benchMove(bin, of.moved); return err }},
 		{"agent", func() (err error) { all.Agent, err = benchAgent(bin, of.watched); return err }},
 		{"audit", func() (err error) { all.Audit, err = benchAudit(bin, of.audited, lists[3]); return err }},
+		{"hostaccess", func() error { return benchHostAccess(bin, of.pairs, of.reached, kept) }},
 	}
 	for _, table := range tables {
 		if only != "" && only != table.name {

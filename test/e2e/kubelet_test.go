@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -25,7 +26,7 @@ type kubelet struct {
 // kubeletKey is the key of the story's *kubelet in testscript's values.
 const kubeletKey = "kubelet"
 
-const kubeletUsage = "kubelet start CONFLIST | network CONFLIST | run POD... | delete POD... | state FILE | answers POD... | signal NAME SIGNAL | stop"
+const kubeletUsage = "kubelet start CONFLIST | network CONFLIST | run POD... | probe POD IPV6 | delete POD... | state FILE | answers POD... | signal NAME SIGNAL | stop"
 
 // signals are what a story can send.
 var signals = map[string]syscall.Signal{"STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT}
@@ -35,6 +36,7 @@ var signals = map[string]syscall.Signal{"STOP": syscall.SIGSTOP, "CONT": syscall
 //	start CONFLIST    starts both
 //	network CONFLIST  pods to come use this network
 //	run POD...        runs static pods with HTTP servers; then POD is also the name of the pod's namespace
+//	probe POD IPV6    runs one such pod, which the kubelet probes every second, also by this IPv6 address of the pod
 //	delete POD...     deletes static pods
 //	state FILE        writes the pods' sandbox IDs, container IDs and restarts to FILE
 //	answers POD...    expects that each pod's HTTP server answers the wire
@@ -57,6 +59,11 @@ func cmdKubelet(ts *testscript.TestScript, neg bool, args []string) {
 	case "run":
 		k.pods = append(k.pods, args[1:]...)
 		check(ts, k.node.Run(ctx, args[1:]...))
+		check(ts, k.link(ctx))
+	case "probe":
+		usage(ts, neg, len(args) == 3, kubeletUsage)
+		k.pods = append(k.pods, args[1])
+		check(ts, k.node.RunProbed(ctx, args[1], args[2]))
 		check(ts, k.link(ctx))
 	case "delete":
 		check(ts, k.node.Delete(ctx, args[1:]...))
@@ -131,15 +138,23 @@ func (k *kubelet) stop(ctx context.Context) error {
 	return node.Stop(ctx)
 }
 
-// outage [COMMAND...] reloads the NICs' driver under the kubelet's pods, runs the command, waits until all pods answer the wire
+// outage [TIME] [COMMAND...] reloads the NICs' driver under the kubelet's pods, leaves it out for that time, runs the command, waits until all pods answer the wire
 // again, and reports how long the parts of the outage took. Where an agent runs, no command is needed.
 func cmdOutage(ts *testscript.TestScript, neg bool, args []string) {
 	k := ts.Value(kubeletKey).(*kubelet)
-	usage(ts, neg, k.node != nil, "outage [COMMAND...], after kubelet start")
+	usage(ts, neg, k.node != nil, "outage [TIME] [COMMAND...], after kubelet start")
+	gap := time.Duration(0)
+	if len(args) > 0 {
+		if d, err := time.ParseDuration(args[0]); err == nil {
+			gap, args = d, args[1:]
+		}
+	}
 	pods, err := k.node.Pods(context.Background())
 	check(ts, err)
 	wait := kubenode.Watch(context.Background(), []string{"eth0", "eth1"}, pods)
-	cmdReload(ts, false, nil)
+	cmdReload(ts, false, []string{"off"})
+	time.Sleep(gap)
+	cmdReload(ts, false, []string{"on"})
 	if len(args) > 0 {
 		err = run(ts, nil, args[0], args[1:]...)
 	}

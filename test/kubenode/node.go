@@ -83,7 +83,7 @@ func Start(ctx context.Context, cniBin, network string) (_ *Node, retErr error) 
 	if err := n.connect(ctx); err != nil {
 		return nil, err
 	}
-	if n.kubelet, err = n.start("kubelet", "--config=/etc/kubelet.yaml", "--hostname-override="+Name); err != nil {
+	if n.kubelet, err = n.start("kubelet", "--config=/etc/kubelet.yaml", "--hostname-override="+Name, "-v=1"); err != nil {
 		return nil, err
 	}
 	_, err = n.run("ctr", "-n", "k8s.io", "images", "import", "--snapshotter", "native", filepath.Join(dir, "image.tar"))

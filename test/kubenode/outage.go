@@ -15,7 +15,7 @@ import (
 )
 
 // outageLimit is how long an outage may last. On a busy host, the restore alone took half a minute.
-const outageLimit = 2 * time.Minute
+const outageLimit = 4 * time.Minute
 
 // Outage is how long the parts of an outage took, on the clock of the machine.
 type Outage struct {
@@ -42,7 +42,7 @@ func (o Outage) String() string {
 }
 
 // Watch watches an outage of the NICs and of the pods, from before the loss to the last answer. wait returns when all pods have
-// answered, or when ctx ends, or after two minutes.
+// answered, or when ctx ends, or after four minutes.
 func Watch(ctx context.Context, nics []string, pods map[string]Pod) (wait func() (Outage, error)) {
 	ctx, stop := context.WithTimeout(ctx, outageLimit)
 	w := watch{ctx: ctx, lost: make(chan struct{})}

@@ -21,6 +21,9 @@ const podLimit = 6 * time.Minute
 //go:embed pod.yaml
 var podManifest string
 
+//go:embed probes.yaml
+var probes string
+
 // Pod is a pod that the runtime runs.
 type Pod struct {
 	// Sandbox is the pod's sandbox, as relink-agent sees it.
@@ -46,11 +49,30 @@ func (p Pod) String() string {
 // Run makes static pods, each with an HTTP server that answers GET /name with the pod's name, and waits until they run.
 func (n *Node) Run(ctx context.Context, names ...string) error {
 	for _, name := range names {
-		text := strings.NewReplacer("@NAME@", name, "@IMAGE@", imageName).Replace(podManifest)
-		if err := os.WriteFile(manifest(name), []byte(text), 0o600); err != nil {
+		if err := writeManifest(name, podManifest); err != nil {
 			return err
 		}
 	}
+	return n.running(ctx, names...)
+}
+
+// RunProbed is Run for one pod that the kubelet probes by HTTP every second: whether it lives, by its IPv4 address, and whether it
+// is ready, by this IPv6 address. Its log has a line for each answer.
+func (n *Node) RunProbed(ctx context.Context, name, ipv6 string) error {
+	text := strings.Replace(podManifest, "exec httpd -f", "exec httpd -v -f", 1) + strings.ReplaceAll(probes, "@IPV6@", ipv6)
+	if err := writeManifest(name, text); err != nil {
+		return err
+	}
+	return n.running(ctx, name)
+}
+
+func writeManifest(name, text string) error {
+	text = strings.NewReplacer("@NAME@", name, "@IMAGE@", imageName).Replace(text)
+	return os.WriteFile(manifest(name), []byte(text), 0o600)
+}
+
+// running waits until the pods run.
+func (n *Node) running(ctx context.Context, names ...string) error {
 	return n.eventually(ctx, podLimit, func() error {
 		pods, err := n.Pods(ctx)
 		if err != nil {
