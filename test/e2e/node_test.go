@@ -33,7 +33,7 @@ func eventually(try func() error) error {
 var nics = map[string]string{"eth0": "0000:00:02.0", "eth1": "0000:00:03.0"}
 
 // cleanNode restores the state in which each story begins: eth0 and eth1 are down with nothing on them, there are no
-// pods, nothing is remembered, and nothing is on the wire.
+// pods, nothing is remembered, and nothing but the NICs wire0 and spare0 is on the wire.
 func cleanNode() error {
 	entries, err := os.ReadDir("/run/netns")
 	if err != nil {
@@ -51,7 +51,9 @@ func cleanNode() error {
 		func() error { return os.RemoveAll("/var/lib/cni") },
 		func() error { return os.RemoveAll("/run/udev") },
 		func() error { return program("modprobe", "-r", "e1000e") },
+		func() error { return os.RemoveAll("/run/systemd/network") },
 		deleteDevices,
+		giveSpareBack,
 		func() error { return within("wire", deleteDevices) },
 		func() error { return ipBatch("wire", "addr flush dev wire0 scope global") },
 		loadDriver,
@@ -78,6 +80,14 @@ func deleteDevices() error {
 	}
 	if len(lines) > 0 {
 		_ = ipBatch("", lines...) // A failed line does not stop the others.
+	}
+	return nil
+}
+
+// giveSpareBack moves spare0 back to the wire, if a story has taken it from there. It loses its addresses.
+func giveSpareBack() error {
+	if _, err := net.InterfaceByName("spare0"); err == nil {
+		return ipBatch("", "link set spare0 down netns wire")
 	}
 	return nil
 }
