@@ -2,8 +2,11 @@ package crash
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 
 	"github.com/relink-cni/relink/test/fresh"
@@ -63,14 +66,32 @@ func addKilledAtEveryStep(t *testing.T, n *node) {
 		plugins = alone
 	}
 	plugins(t, n, func(t *testing.T, newPod func(*testing.T) *pod) {
-		for what := range meanwhile {
-			t.Run(what, func(t *testing.T) { addOfPod(newPod, what).killAtEveryStep(t) })
-		}
+		withEach(t, slices.Collect(maps.Keys(meanwhile)), func(t *testing.T, what []string) { addOfPod(newPod, what).killAtEveryStep(t) })
 	})
 }
 
-// addOfPod is the last step of an ADD. what happens between it and the next DEL.
-func addOfPod(newPod func(*testing.T) *pod, what string) operation {
+// withEach has make test-long run the test with each of what can happen meanwhile. make test runs it once with all: then one of
+// them happens after each kill, by chance.
+func withEach(t *testing.T, what []string, test func(*testing.T, []string)) {
+	if os.Getenv("RELINK_LONG") == "" {
+		test(t, what)
+		return
+	}
+	for _, one := range what {
+		t.Run(one, func(t *testing.T) { test(t, []string{one}) })
+	}
+}
+
+// happens does one of what can happen meanwhile.
+func happens(t *testing.T, what []string, p *pod) {
+	t.Helper()
+	one := what[rand.IntN(len(what))]
+	t.Logf("then %s", one)
+	meanwhile[one](t, p)
+}
+
+// addOfPod is the last step of an ADD. One of what happens between it and the next DEL.
+func addOfPod(newPod func(*testing.T) *pod, what []string) operation {
 	var p *pod
 	return operation{
 		prepare: func(t *testing.T) *exec.Cmd {
@@ -80,7 +101,7 @@ func addOfPod(newPod func(*testing.T) *pod, what string) operation {
 			return cmd
 		},
 		after: func(t *testing.T) {
-			meanwhile[what](t, p)
+			happens(t, what, p)
 			must(t, p.del())
 			p.gone(t)
 			must(t, p.add())
@@ -94,14 +115,12 @@ func addOfPod(newPod func(*testing.T) *pod, what string) operation {
 // The next DEL finishes a killed one. Nothing comes back whose checkpoint was forgotten.
 func TestDelKilledAtEveryStep(t *testing.T) {
 	eachPlugin(t, newNode(t), func(t *testing.T, newPod func(*testing.T) *pod) {
-		for what := range meanwhile {
-			t.Run(what, func(t *testing.T) { delOfPod(newPod, what).killAtEveryStep(t) })
-		}
+		withEach(t, slices.Collect(maps.Keys(meanwhile)), func(t *testing.T, what []string) { delOfPod(newPod, what).killAtEveryStep(t) })
 	})
 }
 
-// delOfPod is the first step of a DEL. what happens between it and the next DEL.
-func delOfPod(newPod func(*testing.T) *pod, what string) operation {
+// delOfPod is the first step of a DEL. One of what happens between it and the next DEL.
+func delOfPod(newPod func(*testing.T) *pod, what []string) operation {
 	var p *pod
 	return operation{
 		prepare: func(t *testing.T) *exec.Cmd {
@@ -110,7 +129,7 @@ func delOfPod(newPod func(*testing.T) *pod, what string) operation {
 			return p.delFirst()
 		},
 		after: func(t *testing.T) {
-			meanwhile[what](t, p)
+			happens(t, what, p)
 			must(t, p.del())
 			p.gone(t)
 		},

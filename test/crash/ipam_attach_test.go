@@ -55,20 +55,18 @@ func (c ipamCall) newNode(t *testing.T, keys string) *node {
 	return n
 }
 
-func eachIPAMCall(t *testing.T, of func(func(*testing.T) *pod, string) operation) {
+func eachIPAMCall(t *testing.T, of func(func(*testing.T) *pod, []string) operation) {
 	for name, call := range ipamCalls() {
 		t.Run(name, func(t *testing.T) {
 			n := call.newNode(t, "")
-			for _, what := range call.meanwhile {
-				t.Run(what, func(t *testing.T) {
-					o := of(func(t *testing.T) *pod {
-						must(t, os.RemoveAll(n.leases())) // The first ADD makes the store.
-						return n.newPod(t, "c1", false)
-					}, what)
-					o.delegate = call.killsDelegate
-					o.killAtEveryStep(t)
-				})
-			}
+			withEach(t, call.meanwhile, func(t *testing.T, what []string) {
+				o := of(func(t *testing.T) *pod {
+					must(t, os.RemoveAll(n.leases())) // The first ADD makes the store.
+					return n.newPod(t, "c1", false)
+				}, what)
+				o.delegate = call.killsDelegate
+				o.killAtEveryStep(t)
+			})
 		})
 	}
 }
