@@ -66,7 +66,7 @@ test-long:  ## test, and more of the same: for every night, and before a release
 
 # The linter vets all packages: make lint. No result is taken from go's cache: it knows neither the programs that a test runs
 # nor the kernel. With -trimpath, what is compiled serves all clones of the repository.
-TEST := test -vet=off -count=1 -trimpath
+TEST := test -vet=off -count=1 -trimpath -ldflags='-s -w'
 
 # These start no goroutine and compute a lot. The race detector would find nothing in them, and make them ten times slower.
 PLAIN := ^(TestDecodeOfEveryPrefixIsTorn|TestStoreDoesAsItsModel|TestAllIsGivenUpOnAFullDisk|TestVeryMuchIsCompared|TestIPAMScaling)$$

@@ -92,7 +92,7 @@ func TestChaos(t *testing.T) {
 // ends the agent.
 func (c *chaos) disturb(r *rand.Rand) (endAgent func(inOrder bool)) {
 	const atLeast = 3
-	length := 10 * time.Second
+	length := 5 * time.Second
 	if os.Getenv("RELINK_LONG") != "" {
 		length = 6 * time.Minute
 	}
