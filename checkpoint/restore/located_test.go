@@ -156,22 +156,32 @@ func TestASandboxWithoutACookieIsNotTakenForAnother(t *testing.T) {
 	}
 }
 
-// A sandbox can disappear while the restore waits for the devices of others.
+// A sandbox can disappear while the restore waits for the devices of others. The proof that it is gone reads all of /proc within a
+// limit, which a busy machine can miss: then another sandbox has to go.
 func TestASandboxThatGoesDuringTheRestore(t *testing.T) {
-	p := newLiving(t)
-	fresh.IP(t, "", "link del lan0")
-	went := false
-	report := must(Run(t.Context(), Options{Store: p.store, Wait: time.Minute, Waiting: func([]string) {
-		if !went {
-			fresh.Remove(t, p.netns)
-			parent(t)
+	const tries = 5
+	for range tries {
+		p := newLiving(t)
+		fresh.IP(t, "", "link del lan0")
+		went := false
+		report := must(Run(t.Context(), Options{Store: p.store, Wait: time.Minute, Waiting: func([]string) {
+			if !went {
+				fresh.Remove(t, p.netns)
+				parent(t)
+			}
+			went = true
+		}}))(t)
+		if strings.Contains(report.Attachments[0].Reason, context.DeadlineExceeded.Error()) {
+			p.is(t, report.Attachments[0], Failed, "whether the sandbox is gone is not known: ")
+			continue
 		}
-		went = true
-	}}))(t)
-	p.is(t, report.Attachments[0], SandboxGone, "the sandbox is gone: ", "it does not exist")
-	if !report.AsRecorded() {
-		t.Errorf("problems %q", report.Problems)
+		p.is(t, report.Attachments[0], SandboxGone, "the sandbox is gone: ", "it does not exist")
+		if !report.AsRecorded() {
+			t.Errorf("problems %q", report.Problems)
+		}
+		return
 	}
+	t.Errorf("no proof was in time, %d times", tries)
 }
 
 // For a namespace that is not at its path, the evidence decides, and its text is the reason.

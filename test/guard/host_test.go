@@ -119,7 +119,8 @@ func newHost(t *testing.T, kubelet string) *host {
 		"RELINK_CHECKPOINT_DIR=" + filepath.Join(dir, "checkpoints"), "RELINK_IPAM_DIR=" + filepath.Join(dir, "leases"),
 		"RELINK_GUARD_DIR=" + filepath.Join(dir, "guard"), "RELINK_AGENT_SOCKET=" + filepath.Join(dir, "agent.sock"),
 	}
-	fresh.Run(t, h.netns, "ip link add br0 type bridge; ip link set br0 up; ip addr add 10.3.0.1/24 dev br0; ip link add lan0 type veth peer name lan1; "+
+	// With an address of its own, the bridge keeps it: otherwise it takes that of a port, and another one when the port goes.
+	fresh.Run(t, h.netns, "ip link add br0 address 02:00:00:00:03:01 type bridge; ip link set br0 up; ip addr add 10.3.0.1/24 dev br0; ip link add lan0 type veth peer name lan1; "+
 		"ip link set lan1 master br0 up; ip link set lan0 up")
 	h.attach(t)
 	return h
