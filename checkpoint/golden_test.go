@@ -66,6 +66,7 @@ func withHostAccess(r Record) Record {
 			PreserveSource: true, Mark: hostaccess.DefaultMark, Masquerade: true,
 		},
 		HostName: hostaccess.HostName(r.Attachment), MAC: "02:00:00:00:00:99", MTU: 1500,
+		Alias:     `{"pod":"default/web-0","network":"pods","container":"` + sandboxID + `","interface":"eth0"}`,
 		Addresses: []netip.Addr{netip.MustParseAddr("10.3.0.5"), netip.MustParseAddr("fd00:3::5")},
 	}
 	return r

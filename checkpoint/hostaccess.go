@@ -14,12 +14,7 @@ import (
 
 // AccessIn returns the recorded host access, to be compared and mended in the sandbox. The record has one.
 func (r Record) AccessIn(host, sandbox *kernel.Namespace) hostaccess.Pod {
-	alias := "" // A capture without the container ID knows the pair, and not by whose name it is.
-	if hostaccess.HostName(r.Attachment) == r.HostAccess.HostName {
-		// The record was made, so the alias was not too long.
-		alias, _ = hostaccess.Alias(r.Attachment, r.Pod)
-	}
-	return hostaccess.Pod{Access: *r.HostAccess, Alias: alias, Host: host, Sandbox: sandbox}
+	return hostaccess.Pod{Access: *r.HostAccess, Host: host, Sandbox: sandbox}
 }
 
 // Accesses returns the host accesses of the records, the newest first: of two sandboxes with one address, the newer one counts.

@@ -6,11 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/pkg/hostaccess"
+	"github.com/relink-cni/relink/test/fresh"
 )
 
 // everyKey has all keys of host access. Services are not among them: a capture cannot tell them from other networks.
@@ -46,6 +48,50 @@ func TestCaptureKnowsHostAccess(t *testing.T) {
 	n.Says(t, 0, "capture --refresh", "")
 	if got := n.Records(t); len(got) != 1 || got[0].HostAccess == nil || got[0].HostAccess.HostName != want.HostName {
 		t.Errorf("after the checkpoint was torn: %+v", got)
+	}
+}
+
+// A pod gives itself an address of somebody else, and its checkpoint is lost. The node does not send there.
+func TestACaptureBelievesOnlyWhatWasGiven(t *testing.T) {
+	n := newNode(t)
+	p := n.attached(t, 2, plainAccess)
+	const foreign = "198.51.100.53"
+	fresh.Run(t, p.netns, "ip address add "+foreign+"/32 dev eth0; ip address add "+foreign+"/32 dev host0")
+	if err := os.Remove(filepath.Join(n.Store.Dir(), p.id, "eth0.json")); err != nil {
+		t.Fatal(err)
+	}
+	n.Says(t, 0, "capture", "")
+	n.Says(t, 0, "restore", "")
+	access := n.Records(t)[0].HostAccess
+	if access == nil || !slices.Equal(access.Addresses, []netip.Addr{netip.MustParseAddr(p.ipv4), netip.MustParseAddr(p.ipv6)}) {
+		t.Errorf("the checkpoint has %+v", access)
+	}
+	if out := fresh.IP(t, "", "route show table 1140"); strings.Contains(out, foreign) {
+		t.Errorf("the node sends there:\n%s", out)
+	}
+}
+
+// Nobody can ask iptables. The pod's interface is remembered all the same.
+func TestACaptureWithoutIPTables(t *testing.T) {
+	n := newNode(t)
+	p := n.attached(t, 2, everyKey)
+	if err := os.Remove(filepath.Join(n.Store.Dir(), p.id, "eth0.json")); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"iptables-nft", "ip6tables-nft"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\nexit 4\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := n.Command("capture")
+	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "it is remembered without masquerade: iptables could not be asked") {
+		t.Errorf("capture: %v\n%s", err, out)
+	}
+	if records := n.Records(t); len(records) != 1 || records[0].HostAccess == nil || !records[0].HostAccess.PreserveSource {
+		t.Errorf("checkpoints: %+v", records)
 	}
 }
 

@@ -2,7 +2,6 @@ package access
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -23,11 +22,19 @@ var (
 	ErrNoAddress = errors.New("the pod's interface has no address")
 	// ErrOtherPath: the node reaches the pod over another network, or has host access by another one.
 	ErrOtherPath = errors.New("the node reaches the pod another way")
-	// ErrCutsOff: the pod would lose a route that it has.
-	ErrCutsOff = errors.New("the pod would lose a route")
-	// ErrAlias: the names of the attachment are too long for the alias of a device.
-	ErrAlias = errors.New("names too long")
 )
+
+// CutsOffError says that the pod would lose a way that it has.
+type CutsOffError struct {
+	// Key is "services" or "extra", and Index the place of Network there.
+	Key     string
+	Index   int
+	Network netip.Prefix
+	// Reason says which way that is, and what to do.
+	Reason string
+}
+
+func (e *CutsOffError) Error() string { return fmt.Sprintf("%s: %s %s", e.Key, e.Network, e.Reason) }
 
 // To is the attachment that gets host access.
 type To struct {
@@ -46,13 +53,12 @@ func Give(ctx context.Context, to To, asked hostaccess.Options, undo *cniplugin.
 	for _, a := range to.Interface.Addresses {
 		addresses = append(addresses, a.Prefix.Addr())
 	}
-	access := hostaccess.Of(to.Key, asked, to.Interface.Link.MTU, addresses)
+	access, err := hostaccess.Of(to.Key, to.Pod, asked, to.Interface.Link.MTU, addresses)
+	if err != nil {
+		return nil, err
+	}
 	if len(access.Addresses) == 0 {
 		return nil, ErrNoAddress
-	}
-	alias, err := hostaccess.Alias(to.Key, to.Pod)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrAlias, err)
 	}
 	if err := errors.Join(to.onlyPath(), to.cutsOff(asked)); err != nil {
 		return nil, err
@@ -60,7 +66,10 @@ func Give(ctx context.Context, to To, asked hostaccess.Options, undo *cniplugin.
 	if err := hostaccess.MayReach(to.Host, access.Addresses); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoAddress, err)
 	}
-	pod := hostaccess.Pod{Access: access, Alias: alias, Host: to.Host, Sandbox: to.Sandbox}
+	pod := hostaccess.Pod{Access: access, Host: to.Host, Sandbox: to.Sandbox}
+	if err := to.clearLeftovers(ctx, access.HostName); err != nil {
+		return nil, err
+	}
 	namespace := to.Sandbox.Identity()
 	undo.Push("host access", func() error { return takeBack(ctx, to.Store, access, namespace) })
 	node, err := hostaccess.ReadNode(to.Host)
@@ -74,7 +83,16 @@ func Give(ctx context.Context, to To, asked hostaccess.Options, undo *cniplugin.
 	if err := takeRoutes(ctx, to.Store, to.Host, access, node); err != nil {
 		return nil, err
 	}
-	return &access, giveMasquerade(ctx, to.Store, to.Host, access, node)
+	return &access, giveMasquerade(ctx, to.Store, to.Host, access)
+}
+
+// clearLeftovers takes away what a killed Give of the same attachment has left: it can have had other settings.
+func (to To) clearLeftovers(ctx context.Context, hostName string) error {
+	there, err := to.Host.Exists(hostName)
+	if err != nil || !there {
+		return err
+	}
+	return errors.Join(hostaccess.ClearLeftovers(to.Sandbox), Take(ctx, to.Store, to.Host, hostName, to.Store.Masquerades()))
 }
 
 // takeRoutes makes the host's routes to the pod, also if another pod has had the address until now.
@@ -87,7 +105,7 @@ func takeRoutes(ctx context.Context, store *checkpoint.Store, host *kernel.Names
 	return hostaccess.TakeRoutes(host, access, node)
 }
 
-func giveMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, access hostaccess.Access, node hostaccess.Node) error {
+func giveMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, access hostaccess.Access) error {
 	if !access.Masquerade {
 		return nil
 	}
@@ -99,24 +117,41 @@ func giveMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.N
 	if err := store.NoteMasquerade(); err != nil {
 		return err
 	}
+	node, err := hostaccess.ReadNode(host) // Its address can have changed during the wait.
+	if err != nil {
+		return err
+	}
 	return hostaccess.EnsureMasquerade(host, node, access)
 }
 
 // cutsOff refuses a network to be reached through the node for which the pod has an equal route, or that has the way to the pod's
 // gateway.
 func (to To) cutsOff(asked hostaccess.Options) error {
-	for _, p := range slices.Concat(asked.Services, asked.Extra) {
-		for _, a := range to.Interface.Addresses {
-			own := a.Prefix.Masked()
-			if p == own || p.Bits() >= own.Bits() && slices.ContainsFunc(to.Interface.Routes, func(r netstate.Route) bool { return p.Contains(r.Gateway) && own.Contains(r.Gateway) }) {
-				return fmt.Errorf("%w: %s has the pod's own network or its gateway", ErrCutsOff, p)
-			}
+	for i, p := range asked.Services {
+		if reason := to.losesBy(p); reason != "" {
+			return &CutsOffError{"services", i, p, reason}
 		}
-		if slices.ContainsFunc(to.Interface.Routes, func(r netstate.Route) bool { return r.Destination == p && r.Table == mainTable }) {
-			return fmt.Errorf("%w: it has a route to %s over %s. Leave it out in one place", ErrCutsOff, p, to.Interface.Link.Name)
+	}
+	for i, p := range asked.Extra {
+		if reason := to.losesBy(p); reason != "" {
+			return &CutsOffError{"extra", i, p, reason}
 		}
 	}
 	return nil
+}
+
+// losesBy says which way the pod would lose by a route to p through the node. It is empty if it loses none.
+func (to To) losesBy(p netip.Prefix) string {
+	for _, a := range to.Interface.Addresses {
+		own := a.Prefix.Masked()
+		if p == own || p.Bits() >= own.Bits() && slices.ContainsFunc(to.Interface.Routes, func(r netstate.Route) bool { return p.Contains(r.Gateway) && own.Contains(r.Gateway) }) {
+			return "has the pod's own network or its gateway: leave it out"
+		}
+	}
+	if slices.ContainsFunc(to.Interface.Routes, func(r netstate.Route) bool { return r.Destination == p && r.Table == mainTable }) {
+		return fmt.Sprintf("is the destination of a route that the pod has over %s: leave it out in one place", to.Interface.Link.Name)
+	}
+	return ""
 }
 
 // mainTable is RT_TABLE_MAIN.
@@ -173,24 +208,20 @@ func (to To) onlyPath() error {
 // rule of iptables. If another sandbox of the same pod has the address, the host's route goes there.
 func Take(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, hostName string, masquerades bool) error {
 	alias, err := hostaccess.Remove(host, hostName)
-	if err != nil {
-		return err
-	}
+	errs := []error{err}
 	if masquerades {
-		if err := takeMasquerade(ctx, store, host, hostName); err != nil {
-			return err
-		}
+		errs = append(errs, takeMasquerade(ctx, store, host, hostName))
 	}
-	if alias == "" {
-		// Nothing was there. A killed Take can have left what all pods share: nobody waits for that.
-		now, cancel := context.WithCancel(ctx)
-		cancel()
-		if err := removeUnused(now, store, host); !errors.Is(err, checkpoint.ErrBusy) {
-			return err
-		}
-		return nil
+	if alias != "" {
+		return errors.Join(append(errs, removeUnused(ctx, store, host), handBack(ctx, store, host, alias))...)
 	}
-	return errors.Join(removeUnused(ctx, store, host), handBack(ctx, store, host, alias))
+	// Nothing was there. A killed Take can have left what all pods share: nobody waits for that.
+	now, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := removeUnused(now, store, host); !errors.Is(err, checkpoint.ErrBusy) {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 func removeUnused(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace) error {
@@ -234,7 +265,7 @@ func handBack(ctx context.Context, store *checkpoint.Store, host *kernel.Namespa
 		if err != nil {
 			return err
 		}
-		if _, err := (Host{Store: store, Host: host, Records: []checkpoint.Record{r}, Quick: true}).Assert(ctx, node); err != nil {
+		if _, err := (Host{Store: store, Host: host, Records: []checkpoint.Record{r}}).AssertRoutes(ctx, node); err != nil {
 			return err
 		}
 	}
@@ -248,8 +279,8 @@ type Done string
 const (
 	Given   Done = "given"
 	Taken   Done = "taken away"
-	Had     Done = "has it already"
-	HadNone Done = "has none"
+	Had     Done = "there already"
+	HadNone Done = "not there"
 )
 
 // Add gives host access to a running pod, and notes it in the checkpoint. A pod that has it already with the same options keeps it;
@@ -270,7 +301,9 @@ func Add(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, l
 			}
 		}()
 		live := r.Interface
-		live.Addresses = given(r)
+		if live.Addresses, err = given(r); err != nil {
+			return err
+		}
 		if now, err := sandbox.CurrentName(live.Link); err == nil {
 			live.Link.Name = now
 		}
@@ -284,42 +317,30 @@ func Add(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, l
 	return done, err
 }
 
-// given are the recorded addresses that the runtime was told at the ADD, if it was told any. A pod can give itself others, such as
-// that of the node's gateway. The node must not send there.
-func given(r checkpoint.Record) (addresses []netstate.Address) {
-	var result struct {
-		IPs []struct {
-			Address netip.Prefix `json:"address"`
-		} `json:"ips"`
+// given are the recorded addresses that the runtime was told at the ADD. A pod can give itself others, such as that of the node's
+// gateway. The node must not send there.
+func given(r checkpoint.Record) (addresses []netstate.Address, err error) {
+	told := r.CNI.Addresses()
+	if len(told) == 0 {
+		return nil, fmt.Errorf("%w that relink can be sure of: nobody knows the result of its ADD", ErrNoAddress)
 	}
-	if json.Unmarshal(r.CNI.Result, &result) != nil || len(result.IPs) == 0 {
-		return r.Interface.Addresses
-	}
-	for _, a := range r.Interface.Addresses {
-		for _, ip := range result.IPs {
-			if ip.Address.Addr() == a.Prefix.Addr() {
-				addresses = append(addresses, a)
-			}
-		}
-	}
-	return addresses
+	return slices.DeleteFunc(slices.Clone(r.Interface.Addresses), func(a netstate.Address) bool { return !slices.Contains(told, a.Prefix.Addr()) }), nil
 }
 
-// Remove takes the host access from a running pod, and then from its checkpoint. It can be killed and run again: then it also takes
-// away what a killed Add has left.
+// Remove takes the host access from the checkpoint of a running pod, and then from the pod. It can be killed and run again: then it also
+// takes away what a killed Add or Remove has left.
 func Remove(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, listed checkpoint.Record) (done Done, err error) {
 	err = withSandbox(ctx, store, listed, func(r checkpoint.Record, sandbox *kernel.Namespace) error {
 		if done = HadNone; r.HostAccess == nil {
-			return Take(ctx, store, host, hostaccess.HostName(r.Attachment), store.Masquerades())
+			return errors.Join(hostaccess.ClearLeftovers(sandbox), Take(ctx, store, host, hostaccess.HostName(r.Attachment), store.Masquerades()))
 		}
 		pod := r.AccessIn(host, sandbox)
-		// What the pod keeps cannot keep it from losing the path.
-		cleared := pod.Clear()
-		if err := Take(ctx, store, host, pod.HostName, pod.Masquerade); err != nil {
-			return errors.Join(cleared, err)
+		r.HostAccess = nil
+		if err := store.Save(r); err != nil {
+			return err
 		}
-		r.HostAccess, done = nil, Taken
-		return errors.Join(store.Save(r), cleared)
+		done = Taken
+		return errors.Join(pod.Clear(), Take(ctx, store, host, pod.HostName, pod.Masquerade || store.Masquerades()))
 	})
 	return done, err
 }

@@ -36,24 +36,52 @@ type Host struct {
 	// Records are those of living sandboxes. All says that they are all of the node's: what no pod needs goes then.
 	Records []checkpoint.Record
 	All     bool
-	// Quick leaves out the rules of iptables, and takes no lock to add something. The Keeper looks again if somebody removes
-	// meanwhile what it adds.
-	Quick bool
+	// LooksAgain takes no lock to add something: the Keeper looks again if somebody removes meanwhile what it adds.
+	LooksAgain bool
+}
+
+// Asserted is what the host lacks, and what became of it. The two parts are apart: the routes do not wait for iptables.
+type Asserted struct {
+	// Plan is for the routes, the policy rules and the stand-in. PlanErr says why that could not be looked at or not be made.
+	Plan    hostaccess.HostPlan
+	PlanErr error
+	// Filter says what is wrong with the rules of iptables. FilterErr says why they could not be looked at or not be made.
+	Filter    []string
+	FilterErr error
+}
+
+// Err joins the errors.
+func (a Asserted) Err() error { return errors.Join(a.PlanErr, a.FilterErr) }
+
+// Done is what an Assert has done: the steps of the parts that did not fail.
+func (a Asserted) Done() (steps []string) {
+	if a.PlanErr == nil {
+		steps = a.Plan.Steps()
+	}
+	if a.FilterErr == nil {
+		steps = append(steps, a.Filter...)
+	}
+	return steps
 }
 
 // Differs says what the host lacks, and changes nothing.
-func (h Host) Differs(node hostaccess.Node) (hostaccess.HostPlan, error) {
-	plan, err := hostaccess.PlanHost(h.Host, checkpoint.Accesses(h.Records), node, h.All)
-	if err != nil || h.Quick {
-		return plan, err
-	}
+func (h Host) Differs(node hostaccess.Node) (a Asserted) {
+	a.Plan, a.PlanErr = h.plan(node)
+	a.Filter, a.FilterErr = h.filterDiffers(node)
+	return a
+}
+
+func (h Host) plan(node hostaccess.Node) (hostaccess.HostPlan, error) {
+	return hostaccess.PlanHost(h.Host, checkpoint.Accesses(h.Records), node, h.All)
+}
+
+func (h Host) filterDiffers(node hostaccess.Node) ([]string, error) {
 	living, err := h.living()
 	if err != nil {
-		return plan, err
+		return nil, err
 	}
-	rules, _, err := hostaccess.MasqueradeDiffers(h.Host, node, living...)
-	plan.Steps = append(plan.Steps, rules...)
-	return plan, err
+	differences, _, err := hostaccess.MasqueradeDiffers(h.Host, node, living...)
+	return differences, err
 }
 
 // living are the accesses whose pair is there: a rule for a pod that is gone would meet the next one with its address.
@@ -67,33 +95,41 @@ func (h Host) living() (living []hostaccess.Access, err error) {
 	return living, err
 }
 
-// Assert makes the host's part right. The plan says what was to be done.
-func (h Host) Assert(ctx context.Context, node hostaccess.Node) (hostaccess.HostPlan, error) {
-	plan, err := h.Differs(node)
-	if err != nil || len(plan.Steps) == 0 && !h.mayHaveLeftovers() {
-		return plan, err // On most looks nothing is to be done: no lock is needed.
-	}
-	if h.Quick && !plan.Removes() {
-		return plan, plan.Run(h.Host)
-	}
-	failed := h.assertRoutes(ctx, node)
-	if !h.Quick {
-		failed = errors.Join(failed, h.assertMasquerade(ctx, node))
-	}
-	return plan, failed
+// Assert makes the host's part right.
+func (h Host) Assert(ctx context.Context, node hostaccess.Node) (a Asserted) {
+	a.Plan, a.PlanErr = h.AssertRoutes(ctx, node)
+	a.Filter, a.FilterErr = h.AssertFilter(ctx, node)
+	return a
 }
 
-func (h Host) assertRoutes(ctx context.Context, node hostaccess.Node) error {
+// AssertRoutes makes the routes, the policy rules and the stand-in right. The plan says what was to be done.
+func (h Host) AssertRoutes(ctx context.Context, node hostaccess.Node) (hostaccess.HostPlan, error) {
+	plan, err := h.plan(node)
+	if err != nil || len(plan.Steps()) == 0 {
+		return plan, err // On most looks nothing is to be done: no lock is needed.
+	}
+	if h.LooksAgain && !plan.Removes() {
+		return plan, plan.Run(h.Host)
+	}
 	unlock, err := lock(ctx, h.Store)
 	if err != nil {
-		return err
+		return plan, err
 	}
 	defer unlock()
-	plan, err := hostaccess.PlanHost(h.Host, checkpoint.Accesses(h.Records), node, h.All)
+	now, err := h.plan(node)
 	if err != nil {
-		return err
+		return plan, err
 	}
-	return plan.Run(h.Host)
+	return plan, now.Run(h.Host)
+}
+
+// AssertFilter makes the rules of iptables right. It returns what was wrong.
+func (h Host) AssertFilter(ctx context.Context, node hostaccess.Node) (differences []string, err error) {
+	differences, err = h.filterDiffers(node)
+	if err != nil || len(differences) == 0 && !h.mayHaveLeftovers() {
+		return differences, err
+	}
+	return differences, h.assertMasquerade(ctx, node)
 }
 
 // assertMasquerade makes the rules of iptables right, and deletes those of pods that are gone, as after a kill. A pair that is there
@@ -119,7 +155,7 @@ func (h Host) assertMasquerade(ctx context.Context, node hostaccess.Node) error 
 	return h.sweepMasquerade()
 }
 
-func (h Host) mayHaveLeftovers() bool { return h.All && !h.Quick && h.Store.Masquerades() }
+func (h Host) mayHaveLeftovers() bool { return h.All && h.Store.Masquerades() }
 
 func (h Host) sweepMasquerade() error {
 	if !h.mayHaveLeftovers() {
@@ -129,11 +165,18 @@ func (h Host) sweepMasquerade() error {
 	if err != nil {
 		return err
 	}
+	masquerades := map[string]bool{}
+	for _, a := range checkpoint.Accesses(h.Records) {
+		masquerades[a.HostName] = a.Masquerade
+	}
 	left := false
 	err = hostaccess.KeepMasquerade(h.Host, func(name string) bool {
-		_, ours := hostaccess.Whose(ends[name].Alias)
-		left = left || ours
-		return ours
+		end, there := ends[name]
+		asked, recorded := masquerades[name]
+		_, ours := hostaccess.Whose(end.Alias)
+		keep := there && (recorded && asked || !recorded && ours)
+		left = left || keep
+		return keep
 	})
 	if err == nil && !left {
 		h.Store.EndMasquerade()
@@ -141,8 +184,8 @@ func (h Host) sweepMasquerade() error {
 	return err
 }
 
-// Sweep takes away what killed operations have left in the host. It does nothing if a checkpoint cannot be read: nobody knows then
-// what is needed.
+// Sweep takes away what killed operations have left in the host. It does nothing if a checkpoint cannot be read, which the caller
+// says: nobody knows then what is needed.
 func Sweep(ctx context.Context, store *checkpoint.Store) error {
 	records, unreadable, err := store.List()
 	if err != nil || len(unreadable) > 0 {
@@ -157,6 +200,5 @@ func Sweep(ctx context.Context, store *checkpoint.Store) error {
 	if err != nil {
 		return err
 	}
-	_, err = Host{Store: store, Host: host, Records: records, All: true}.Assert(ctx, node)
-	return err
+	return Host{Store: store, Host: host, Records: records, All: true}.Assert(ctx, node).Err()
 }

@@ -1,14 +1,13 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
+	"reflect"
 	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -29,6 +28,8 @@ type KeeperOptions struct {
 	Store *checkpoint.Store
 	// Host is the host's namespace. It stays open until Run has returned.
 	Host *kernel.Namespace
+	// ReceiveBuffer is that of the watch, in bytes. 0 stands for the kernel package's own choice.
+	ReceiveBuffer int
 	// OnDone is called with what was made right, in words, and why. OnError is called with each failure: the Keeper tries
 	// again by itself. OnFindings is called when Findings has changed. None may call the Keeper, and each may be nil. Several
 	// goroutines call OnDone and OnError.
@@ -42,14 +43,16 @@ type KeeperOptions struct {
 type Keeper struct {
 	KeeperOptions
 	wake chan struct{}
+	// podsShare is the constant, but for tests.
+	podsShare time.Duration
 
-	// Only Run uses these. filtered is when the rules of iptables were last looked at. broken are the accesses whose end in the
-	// host was missing or down at the last look.
-	filtered time.Time
-	broken   map[string]bool
-	// filters looks at the rules of iptables, once at a time: filtering says that it does.
-	filters   sync.WaitGroup
-	filtering atomic.Bool
+	// filter wakes the one who keeps the rules of iptables right.
+	filter chan struct{}
+
+	// Only Run uses these. broken are the accesses whose end in the host was missing or down at the last look. took is how long
+	// the last look at a pod took.
+	broken map[string]bool
+	took   map[attachment.Key]time.Duration
 
 	mu sync.Mutex
 	// records are those with host access. complete says that they are all of the node's.
@@ -72,8 +75,9 @@ func NewKeeper(opts KeeperOptions) *Keeper {
 		opts.OnFindings = func() {}
 	}
 	return &Keeper{
-		KeeperOptions: opts, wake: make(chan struct{}, 1), records: map[attachment.Key]checkpoint.Record{}, marked: map[attachment.Key]bool{},
-		findings: map[attachment.Key]Finding{},
+		KeeperOptions: opts, wake: make(chan struct{}, 1), filter: make(chan struct{}, 1), podsShare: podsShare,
+		took:    map[attachment.Key]time.Duration{},
+		records: map[attachment.Key]checkpoint.Record{}, marked: map[attachment.Key]bool{}, findings: map[attachment.Key]Finding{},
 	}
 }
 
@@ -82,14 +86,16 @@ func (k *Keeper) Know(records []checkpoint.Record, complete bool) {
 	k.mu.Lock()
 	was := k.records
 	k.records, k.complete = map[attachment.Key]checkpoint.Record{}, complete
-	changed := false
+	changed, masquerades := false, false
 	for _, r := range records {
 		if r.HostAccess == nil {
 			continue
 		}
 		k.records[r.Attachment] = r
-		if before, ok := was[r.Attachment]; !ok || !before.CapturedAt.Equal(r.CapturedAt) {
+		before, known := was[r.Attachment]
+		if !known || !before.CapturedAt.Equal(r.CapturedAt) || !reflect.DeepEqual(before.HostAccess, r.HostAccess) {
 			k.marked[r.Attachment], changed = true, true
+			masquerades = masquerades || r.HostAccess.Masquerade
 		}
 	}
 	changed = changed || len(was) != len(k.records)
@@ -100,7 +106,10 @@ func (k *Keeper) Know(records []checkpoint.Record, complete bool) {
 	}
 	k.mu.Unlock()
 	if changed {
-		k.wakeUp()
+		wake(k.wake)
+	}
+	if masquerades {
+		wake(k.filter)
 	}
 }
 
@@ -115,13 +124,13 @@ func (k *Keeper) Look(containerIDs ...string) {
 	}
 	k.mu.Unlock()
 	if marked {
-		k.wakeUp()
+		wake(k.wake)
 	}
 }
 
-func (k *Keeper) wakeUp() {
+func wake(who chan<- struct{}) {
 	select {
-	case k.wake <- struct{}{}:
+	case who <- struct{}{}:
 	default:
 	}
 }
@@ -137,6 +146,9 @@ const (
 	// rest is the time from a change to the look, and the least time between two looks. longestRest is the longest one: the
 	// probes' source is right again within a second.
 	rest, longestRest = 50 * time.Millisecond, 300 * time.Millisecond
+	// podsShare is how long a look works on pods, before the host is looked at again. A node can have many pods, and the
+	// probes' source must not wait for them.
+	podsShare = 200 * time.Millisecond
 	// restShare: about 1/restShare of the time goes into looks. A node can have a routing daemon that changes routes all the
 	// time.
 	restShare = 10
@@ -156,12 +168,14 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}
 	}
 	// First the watch, then the look: nothing is missed in between.
-	watch, err := k.Host.WatchAddressing(kernel.WatchOptions{})
+	watch, err := k.Host.WatchAddressing(kernel.WatchOptions{ReceiveBuffer: k.ReceiveBuffer})
 	if err != nil {
 		return err
 	}
 	defer watch.Close()
-	defer k.filters.Wait()
+	var filters sync.WaitGroup
+	filters.Go(func() { k.keepFilter(ctx) })
+	defer filters.Wait()
 	var last hostaccess.Node
 	next := time.Duration(0)
 	for {
@@ -181,15 +195,29 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}
 		timer.Stop()
 		began := time.Now()
-		next = round
-		if err := k.lookTwice(ctx, &last); err != nil {
+		more, err := k.lookTwice(ctx, &last)
+		if err != nil {
 			k.OnError(err)
-			next = retry
+		}
+		next = untilNext(more, err)
+		if more && err == nil {
+			continue // The host comes first again.
 		}
 		if !sleep(ctx, min(max(rest, restShare*time.Since(began)), longestRest)) {
 			return nil
 		}
 	}
+}
+
+// untilNext is how long the Keeper waits for an event after a look.
+func untilNext(more bool, err error) time.Duration {
+	switch {
+	case more:
+		return 0
+	case err != nil:
+		return retry
+	}
+	return round
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
@@ -208,33 +236,45 @@ func (k *Keeper) hasAny() bool {
 }
 
 // lookTwice looks again after a failure. An address can go between two steps of a look. Then the kernel refuses it as a source.
-func (k *Keeper) lookTwice(ctx context.Context, last *hostaccess.Node) error {
-	if k.look(ctx, last) == nil {
-		return nil
+func (k *Keeper) lookTwice(ctx context.Context, last *hostaccess.Node) (more bool, err error) {
+	if more, err = k.look(ctx, last); err == nil {
+		return more, nil
 	}
 	sleep(ctx, rest)
 	return k.look(ctx, last)
 }
 
-// look makes the host's part right, and the pods' parts if the node is not what it was at the last look.
-func (k *Keeper) look(ctx context.Context, last *hostaccess.Node) error {
+// look makes the host's part right, and the pods' parts if the node is not what it was at the last look. more says that pods are
+// left for the next look.
+func (k *Keeper) look(ctx context.Context, last *hostaccess.Node) (more bool, err error) {
 	node, err := hostaccess.ReadNode(k.Host)
 	if err != nil {
-		return err
+		return false, err
 	}
-	records, marked, complete := k.due(node.Equal(*last))
-	host := Host{Store: k.Store, Host: k.Host, Records: records, All: complete, Quick: true}
-	moved := node.Source4 != last.Source4 || node.Source6 != last.Source6
-	if (moved || time.Since(k.filtered) >= round) && !k.filtering.Swap(true) {
-		k.filtered = time.Now()
-		k.filters.Go(func() { k.filter(ctx, host) })
+	records, complete := k.known()
+	k.forgetTimes(records)
+	marked := k.due(node.Equal(*last))
+	if node.Source4 != last.Source4 || node.Source6 != last.Source6 {
+		wake(k.filter)
 	}
-	plan, err := host.Assert(ctx, node)
-	steps, failed := plan.Steps, []error{err}
+	host := Host{Store: k.Store, Host: k.Host, Records: records, All: complete, LooksAgain: true}
+	plan, err := host.AssertRoutes(ctx, node)
+	var steps []string
+	if err == nil {
+		steps = plan.Steps()
+	}
+	failed := []error{err}
 	marked = append(marked, k.brokenNow(records, plan.Broken)...)
 	*last = node
-	for _, r := range marked {
+	began := time.Now()
+	for i, r := range marked {
+		if more = i > 0 && time.Since(began) >= k.podsShare; more {
+			k.again(marked[i:]...)
+			break
+		}
+		start := time.Now()
 		done, err := k.pod(r, node)
+		k.took[r.Attachment] = time.Since(start)
 		steps = append(steps, done...)
 		if err != nil {
 			k.again(r)
@@ -244,46 +284,40 @@ func (k *Keeper) look(ctx context.Context, last *hostaccess.Node) error {
 	if len(steps) > 0 {
 		k.OnDone(steps)
 	}
-	return errors.Join(failed...)
+	return more, errors.Join(failed...)
 }
 
-// filter makes the rules of iptables right. Changes of them cause no event, and a look takes several processes: nothing waits for
-// it.
-func (k *Keeper) filter(ctx context.Context, host Host) {
-	defer k.filtering.Store(false)
-	host.Quick = false
-	node, err := hostaccess.ReadNode(host.Host)
-	for now := node; err == nil && ctx.Err() == nil; {
-		var plan hostaccess.HostPlan
-		plan, err = host.Assert(ctx, node)
-		if len(plan.Steps) > 0 {
-			k.OnDone(plan.Steps)
-		}
-		if err == nil {
-			now, err = hostaccess.ReadNode(host.Host)
-		}
-		if now.Equal(node) {
-			break
-		}
-		node = now // It has changed meanwhile.
-	}
-	if err != nil {
-		k.OnError(err)
-	}
+// known returns all records. complete says that none is missing.
+func (k *Keeper) known() (all []checkpoint.Record, complete bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Collect(maps.Values(k.records)), k.complete
 }
 
-// due returns all records, and those to look at.
-func (k *Keeper) due(sameNode bool) (all, marked []checkpoint.Record, complete bool) {
+// due returns the records to look at. Those that take long come last: a pod can have very many routes.
+func (k *Keeper) due(sameNode bool) (marked []checkpoint.Record) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for key, r := range k.records {
-		all = append(all, r)
 		if !sameNode || k.marked[key] {
 			marked = append(marked, r)
 		}
 	}
 	clear(k.marked)
-	return all, marked, k.complete
+	slices.SortFunc(marked, func(a, b checkpoint.Record) int { return cmp.Compare(k.took[a.Attachment], k.took[b.Attachment]) })
+	return marked
+}
+
+// forgetTimes drops the times of pods that are gone.
+func (k *Keeper) forgetTimes(records []checkpoint.Record) {
+	if len(k.took) <= len(records) {
+		return
+	}
+	there := map[attachment.Key]bool{}
+	for _, r := range records {
+		there[r.Attachment] = true
+	}
+	maps.DeleteFunc(k.took, func(key attachment.Key, _ time.Duration) bool { return !there[key] })
 }
 
 // brokenNow returns the records whose end in the host has broken or is whole again since the last look.
@@ -301,89 +335,10 @@ func (k *Keeper) brokenNow(records []checkpoint.Record, broken []string) (change
 	return changed
 }
 
-func (k *Keeper) again(r checkpoint.Record) {
+func (k *Keeper) again(records ...checkpoint.Record) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.marked[r.Attachment] = true
-}
-
-// pod makes right what follows from the node, and notes what does not.
-func (k *Keeper) pod(r checkpoint.Record, node hostaccess.Node) (steps []string, err error) {
-	sandbox, err := kernel.Open(r.Namespace.Path)
-	if errors.Is(err, kernel.ErrNoNamespace) {
-		return nil, nil // Its DEL comes, or a GC.
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer sandbox.Close()
-	if r.Namespace.Same(sandbox.Identity()) != nil {
-		return nil, nil
-	}
-	pod := r.AccessIn(k.Host, sandbox)
-	pod.WithoutFilter = true
-	seen, err := pod.Look(node)
-	if err == nil && (seen.NodeOnly || seen.Follows()) {
-		steps, seen, err = k.follow(r, pod, node)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name(r), err)
-	}
-	k.note(r, seen.Differences)
-	return steps, nil
-}
-
-// follow looks again under the sandbox's lock, and makes right what follows from the node. It returns what it did, and what is left
-// then. If somebody works on the sandbox, it returns ErrBusy.
-func (k *Keeper) follow(r checkpoint.Record, pod hostaccess.Pod, node hostaccess.Node) (steps []string, left hostaccess.Seen, err error) {
-	unlock, err := k.Store.TryLockOf(r)
-	if err != nil {
-		return nil, left, err
-	}
-	defer unlock()
-	now, err := k.Store.Reload(r)
-	if errors.Is(err, checkpoint.ErrNone) || err == nil && now.HostAccess == nil {
-		return nil, left, nil // Its DEL was faster.
-	}
-	if err != nil {
-		return nil, left, err
-	}
-	seen, err := pod.Look(node)
-	if err != nil {
-		return nil, left, err
-	}
-	if seen.NodeOnly {
-		err = pod.Mend(seen, node)
-	} else if err = pod.Follow(seen); err == nil {
-		left, err = pod.Look(node)
-	}
-	for _, d := range seen.Differences {
-		if !slices.Contains(left.Differences, d) {
-			steps = append(steps, name(r)+": "+d)
-		}
-	}
-	return steps, left, err
-}
-
-func name(r checkpoint.Record) string {
-	if r.Pod.Name != "" {
-		return r.Pod.String()
-	}
-	return r.Attachment.String()
-}
-
-// note notes what somebody has changed, or that nothing is changed any more.
-func (k *Keeper) note(r checkpoint.Record, differences []string) {
-	k.mu.Lock()
-	before, was := k.findings[r.Attachment]
-	f := Finding{Attachment: r.Attachment, Pod: r.Pod, Reason: "host access: " + strings.Join(differences, ", ")}
-	if len(differences) == 0 {
-		delete(k.findings, r.Attachment)
-	} else {
-		k.findings[r.Attachment] = f
-	}
-	k.mu.Unlock()
-	if was != (len(differences) > 0) || was && before != f {
-		k.OnFindings()
+	for _, r := range records {
+		k.marked[r.Attachment] = true
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"context"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +48,49 @@ func TestTheNodesAddressMoves(t *testing.T) {
 	}
 	if fastest > time.Second {
 		t.Errorf("the fastest took %s", fastest)
+	}
+}
+
+// The node's address changes once more while the Keeper works on many pods. The probes come from the newest address before the
+// Keeper has been at all pods.
+func TestTheHostDoesNotWaitForAllPods(t *testing.T) {
+	n := newNode(t)
+	pods := []*pod{n.attached(t, 2, plainAccess), n.attached(t, 3, plainAccess), n.attached(t, 4, plainAccess)}
+	fresh.Run(t, "", "ip address flush dev nic0; ip address add 192.0.2.7/24 dev nic0")
+	var looks []string
+	followed := true
+	onDone := func(steps []string) {
+		look := strings.Join(steps, "\n")
+		if !strings.Contains(look, "default/") {
+			return // It is about the host alone.
+		}
+		switch looks = append(looks, look); len(looks) {
+		case 1:
+			fresh.Run(t, "", "ip address del 192.0.2.7/24 dev nic0; ip address add 192.0.2.8/24 dev nic0")
+		case 2:
+			for _, p := range pods {
+				followed = followed && p.sentFrom(t, "192.0.2.8", "fd72:656c:696e:6b::1")
+			}
+		}
+	}
+	k := n.keepBy(t, onDone, func(k *access.Keeper) { k.SetPodsShare(0) }) // One pod in each look.
+	for _, p := range pods {
+		await(t, "the pod follows", func() bool { return p.sendsTo(t, "192.0.2.8") })
+	}
+	k.stop()
+	if !followed {
+		t.Error("the host had to wait for the pods")
+	}
+	for i, look := range looks {
+		worked := 0
+		for _, p := range pods {
+			if strings.Contains(look, "default/"+p.id+": ") {
+				worked++
+			}
+		}
+		if worked != 1 {
+			t.Errorf("look %d worked on %d pods, not on one:\n%s", i+1, worked, look)
+		}
 	}
 }
 
@@ -269,6 +314,61 @@ func TestAKeeperWaitsForNobody(t *testing.T) {
 	}
 	unlock()
 	await(t, "the other pod follows, too", func() bool { return held.sendsTo(t, "192.0.2.1", "192.0.2.5", "fd00:77::1") })
+}
+
+// Somebody gave the pod other settings, and the Keeper was not told yet. It goes by the checkpoint as it is now.
+func TestTheKeeperGoesByTheNewestCheckpoint(t *testing.T) {
+	n := newNode(t)
+	p := n.attached(t, 2, plainAccess)
+	k := n.keep(t)
+	await(t, "the first look", func() bool { return p.sentFrom(t, "192.0.2.1", "fd00:77::1") })
+	n.Says(t, 0, "host-access remove default/c2", "")
+	n.Says(t, 0, "host-access add default/c2 --services 10.96.0.0/12", "")
+	fresh.IP(t, "", "address add 192.0.2.5/32 dev nic0")
+	want := []string{"192.0.2.1", "192.0.2.5", "fd00:77::1", "10.96.0.0/12"}
+	await(t, "it follows the node", func() bool { return p.sendsTo(t, want...) })
+	k.Look(p.id)
+	fresh.IP(t, "", "address add 192.0.2.6/32 dev nic0")
+	await(t, "it follows the node again", func() bool { return p.sendsTo(t, append(want, "192.0.2.6")...) })
+	k.Know(n.Records(t), true)
+	fresh.IP(t, "", "address del 192.0.2.6/32 dev nic0")
+	await(t, "it follows the node once more", func() bool { return p.sendsTo(t, want...) })
+	if found := k.found(p); len(found) > 0 {
+		t.Errorf("findings %q", found)
+	}
+}
+
+// Another program has the tables of iptables while the node's address changes. The routes do not wait for that, and the rules follow
+// soon after.
+func TestRulesOfIPTablesAreTriedAgain(t *testing.T) {
+	n := newNode(t)
+	dir, locked := t.TempDir(), filepath.Join(t.TempDir(), "locked")
+	for _, name := range []string{"iptables-nft", "ip6tables-nft"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		script := "#!/bin/sh\n[ -e " + locked + " ] && echo 'Another app is currently holding the xtables lock' >&2 && exit 4\nexec " + path + " \"$@\"\n"
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := n.attached(t, 2, `, "hostAccess": {"masquerade": true}`)
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	k := n.keep(t)
+	if err := os.WriteFile(locked, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fresh.Run(t, "", "ip address flush dev nic0; ip address add 192.0.2.7/24 dev nic0; ip address add fd00:77::7/64 dev nic0 nodad")
+	await(t, "the routes follow", func() bool { return p.sentFrom(t, "192.0.2.7", "fd00:77::7") })
+	await(t, "the failure is told", func() bool { k.mu.Lock(); defer k.mu.Unlock(); return len(k.errs) > 0 })
+	if err := os.Remove(locked); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the rules follow", func() bool {
+		rules := fresh.Run(t, "", "iptables-save -t nat; ip6tables-save -t nat")
+		return strings.Count(rules, "--to-source 192.0.2.7\n") == 1 && strings.Count(rules, "--to-source fd00:77::7\n") == 1 && strings.Count(rules, "SNAT") == 2
+	})
 }
 
 func TestRunEndsBeforeTheFirstPod(t *testing.T) {

@@ -111,10 +111,18 @@ type keeper struct {
 	mu         sync.Mutex
 	done, errs []string
 	findings   int
+	// stop ends Run, and waits for that.
+	stop func()
 }
 
 // keep starts a Keeper that knows the node's pods. The end of the test stops it.
 func (n *node) keep(t *testing.T) *keeper {
+	t.Helper()
+	return n.keepBy(t, func([]string) {}, func(*access.Keeper) {})
+}
+
+// keepBy is keep with something to do for each OnDone, and with something to set.
+func (n *node) keepBy(t *testing.T, onDone func(steps []string), set func(*access.Keeper)) *keeper {
 	t.Helper()
 	host, err := kernel.OpenHost()
 	if err != nil {
@@ -123,19 +131,23 @@ func (n *node) keep(t *testing.T) *keeper {
 	k := &keeper{node: n}
 	k.Keeper = access.NewKeeper(access.KeeperOptions{
 		Store: n.Store, Host: host,
-		OnDone:     func(steps []string) { k.note(&k.done, steps...) },
+		OnDone:     func(steps []string) { k.note(&k.done, steps...); onDone(steps) },
 		OnError:    func(err error) { k.note(&k.errs, err.Error()) },
 		OnFindings: func() { k.mu.Lock(); defer k.mu.Unlock(); k.findings++ },
 	})
+	set(k.Keeper)
 	k.Know(n.Records(t), true)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- k.Run(ctx) }()
-	t.Cleanup(func() {
+	k.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
 		}
+	})
+	t.Cleanup(func() {
+		k.stop()
 		host.Close()
 		if t.Failed() {
 			t.Logf("done: %q\nerrors: %q\nfindings: %v", k.done, k.errs, k.Findings())

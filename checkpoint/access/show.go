@@ -58,10 +58,13 @@ func Show(ctx context.Context, store *checkpoint.Store, records []checkpoint.Rec
 	}
 	records = slices.DeleteFunc(slices.Clone(records), func(r checkpoint.Record) bool { return r.HostAccess == nil })
 	report := Report{Node: node, Pods: make([]Shown, len(records))}
-	plan, err := Host{Store: store, Host: host, Records: records, All: all}.Differs(node)
-	report.Problems, report.Notes = plan.Summary(), obstacles(records)
-	if err != nil {
+	lacks := Host{Store: store, Host: host, Records: records, All: all}.Differs(node)
+	report.Problems, report.Notes = slices.Concat(lacks.Plan.Summary(), lacks.Filter), obstacles(records)
+	if err := lacks.Err(); err != nil {
 		report.Problems = append(report.Problems, printable.Joined(err)) // The pods are shown all the same.
+	}
+	if node.NoIPv6 && slices.ContainsFunc(records, func(r checkpoint.Record) bool { return slices.ContainsFunc(r.HostAccess.Addresses, netip.Addr.Is6) }) {
+		report.Notes = append(report.Notes, "the node has no IPv6: the pods have host access by IPv4 alone")
 	}
 	if node.Without > 0 {
 		report.Notes = append(report.Notes, fmt.Sprintf("the node has too many addresses: the pods have no routes to %d of them", node.Without))
@@ -97,7 +100,9 @@ func show(host *kernel.Namespace, node hostaccess.Node, r checkpoint.Record) Sho
 	for _, addr := range r.HostAccess.Addresses {
 		source := node.Source4
 		if addr.Is6() {
-			source = node.Source6
+			if source = node.Source6; node.NoIPv6 {
+				continue
+			}
 		}
 		s.ask("the node", host, source, addr)
 		s.ask("the pod", sandbox, addr, source)

@@ -46,6 +46,10 @@ func TestShowSeesAFirewall(t *testing.T) {
 			p.netns, `nft add table inet guard; nft 'add chain inet guard input { type filter hook input priority 0; policy drop; }'; nft add rule inet guard input ip6 version 6 accept; nft add rule inet guard input ct state established accept`,
 			"nft delete table inet guard", "the node (192.0.2.1) does not reach 10.9.0.2: no answer within 1s. ",
 		},
+		"strict nftables of the node": {
+			"", `nft add table inet guard; nft 'add chain inet guard input { type filter hook input priority 0; policy drop; }'; nft add rule inet guard input ip6 version 6 accept; nft add rule inet guard input ct state established accept; nft add rule inet guard input iifname != ` + p.host + ` accept`,
+			"nft delete table inet guard", "the pod (10.9.0.2) does not reach 192.0.2.1: no answer within 1s. ",
+		},
 		"a firewall of the node that refuses": {
 			"", "iptables -A INPUT -i " + p.host + " -m conntrack --ctstate NEW -j REJECT --reject-with icmp-host-prohibited", "iptables -F INPUT", "the pod (10.9.0.2) does not reach 192.0.2.1: rejected on the way: no route to host. ",
 		},

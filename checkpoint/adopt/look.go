@@ -13,6 +13,7 @@ import (
 	"github.com/relink-cni/relink/pkg/inparallel"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
@@ -200,7 +201,7 @@ func (r *room) at(name string) (*Found, error) {
 		}
 	}
 	if _, readable := r.records.record(*f); !readable {
-		if f.access, err = hostaccess.Recall(r.host, r.namespace, r.own, live, r.masquerades); err != nil {
+		if err := r.recall(f); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", path, name, err)
 		}
 	}
@@ -213,6 +214,17 @@ func (r *room) at(name string) (*Found, error) {
 		return nil, fmt.Errorf("%s: %s can't be remembered: %w", path, name, err)
 	}
 	return f, nil
+}
+
+// recall finds out which host access the interface has.
+func (r *room) recall(f *Found) (err error) {
+	lost := hostaccess.Lost{Devices: r.own, Interface: f.Live, Given: f.CNI.Addresses(), Masquerades: r.masquerades}
+	f.access, err = hostaccess.Recall(r.host, r.namespace, lost)
+	if errors.Is(err, hostaccess.ErrNoFilter) {
+		f.note("it is remembered without masquerade: " + printable.Joined(err))
+		return nil
+	}
+	return err
 }
 
 // isNone reports whether the error says that there is nothing for a checkpoint to hold.

@@ -17,7 +17,7 @@ type Owner struct {
 	CNI        checkpoint.CNI
 	// Named says that a cache has this very interface.
 	Named bool
-	// Note says which part of Attachment is made up, and why.
+	// Note says which part of Attachment is made up, and why, and what else could not be found out.
 	Note string
 }
 
@@ -112,4 +112,12 @@ func containerIDs(entries []located) []string {
 		}
 	}
 	return ids
+}
+
+// note adds to the Note.
+func (o *Owner) note(more string) {
+	if o.Note != "" {
+		o.Note += "; "
+	}
+	o.Note += more
 }

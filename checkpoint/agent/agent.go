@@ -166,7 +166,9 @@ func New(opts Options) (*Agent, error) {
 	if err != nil {
 		a.Log.Warn("some checkpoints are not watched: the agent reads them once a minute", "error", err)
 	}
-	a.keeper = access.NewKeeper(access.KeeperOptions{Store: opts.Store, Host: restorer.Host(), OnDone: a.accessMended, OnError: a.accessFailed, OnFindings: a.newFindings})
+	a.keeper = access.NewKeeper(access.KeeperOptions{
+		Store: opts.Store, Host: restorer.Host(), ReceiveBuffer: opts.ReceiveBuffer, OnDone: a.accessMended, OnError: a.accessFailed, OnFindings: a.newFindings,
+	})
 	a.refresher, err = fresh.New(fresh.Options{
 		Store: opts.Store, Host: restorer.Host(), ReceiveBuffer: opts.ReceiveBuffer, OnError: a.notFresh, OnFindings: a.newFindings, OnRead: a.keeper.Look,
 	})
@@ -206,11 +208,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	})
 	defer refreshing.Wait()
-	refreshing.Go(func() {
-		if err := a.keeper.Run(ctx); err != nil {
-			a.Log.Error("host access is not kept right", "error", err)
-		}
-	})
+	refreshing.Go(func() { a.keepAccess(ctx) })
 	if a.Ready != nil {
 		refreshing.Go(func() {
 			select {
@@ -225,6 +223,23 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.finish(<-a.ended)
 	}
 	return nil
+}
+
+// keepAccess runs the keeper until ctx is done. The keeper ends early only if it cannot watch the host: that may pass.
+func (a *Agent) keepAccess(ctx context.Context) {
+	const pause = 10 * time.Second
+	for {
+		err := a.keeper.Run(ctx)
+		if err == nil {
+			return
+		}
+		a.accessFailed(err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
 }
 
 // newFindings wakes the loop.

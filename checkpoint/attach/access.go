@@ -2,6 +2,7 @@ package attach
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,19 +34,36 @@ func (c *call) accessKey(key string) string {
 	return "hostAccess." + key
 }
 
+// accessRefused says that the pod cannot have host access.
+func (c *call) accessRefused(reason string) error {
+	if c.plugin.Name == netconf.HostAccessName {
+		return cniplugin.ConfigError("type", c.plugin.Name, reason)
+	}
+	var config struct {
+		HostAccess json.RawMessage `json:"hostAccess"`
+	}
+	_ = json.Unmarshal(c.args.StdinData, &config) // It was read before.
+	return cniplugin.ConfigError("hostAccess", cniplugin.Written(config.HostAccess), reason)
+}
+
 // accessError gives an error of host access its code.
 func (c *call) accessError(err error) error {
+	var cutsOff *access.CutsOffError
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, hostaccess.ErrTaken):
+	case errors.Is(err, hostaccess.ErrTaken) && c.HostAccess != nil:
 		return cniplugin.ConfigError(c.accessKey("ifName"), c.HostAccess.Name, "the sandbox has a device of that name already: choose another one")
-	case errors.Is(err, access.ErrNoAddress), errors.Is(err, access.ErrOtherPath), errors.Is(err, access.ErrCutsOff), errors.Is(err, hostaccess.ErrNoIPTables):
-		return cniplugin.ConfigError("hostAccess", "true", err.Error())
-	case errors.Is(err, access.ErrAlias):
-		return cniplugin.ConfigError("name", c.Name, err.Error())
+	case errors.As(err, &cutsOff):
+		return cniplugin.ConfigError(fmt.Sprintf("%s[%d]", c.accessKey(cutsOff.Key), cutsOff.Index), cutsOff.Network.String(), cutsOff.Reason)
+	case errors.Is(err, access.ErrNoAddress), errors.Is(err, access.ErrOtherPath):
+		return c.accessRefused(err.Error())
+	case errors.Is(err, hostaccess.ErrLongName):
+		return cniplugin.ConfigError("name", c.Name, "too long for hostAccess: the alias of a device has it")
 	case errors.As(err, new(*fs.PathError)):
 		return cniplugin.Error(types.ErrIOFailure, "host access: %v", err)
+	case errors.Is(err, hostaccess.ErrNoIPTables):
+		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "host access: %v", err)
 	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, hostaccess.ErrAddressTaken), hostaccess.MayPass(err):
 		return cniplugin.Error(types.ErrTryAgainLater, "host access: %v", err)
 	}
@@ -65,7 +83,9 @@ func (c *call) takeAccess(ctx context.Context, recorded *checkpoint.Record) erro
 		return err
 	}
 	had := recorded != nil && recorded.HostAccess != nil
-	masquerades := c.masquerades || had && recorded.HostAccess.Masquerade || !had && c.store.Masquerades()
+	// Without a record and a pair, a kill can have left a rule. A pod whose record has no host access has none.
+	unknown := !had && (there || recorded == nil)
+	masquerades := c.masquerades || had && recorded.HostAccess.Masquerade || unknown && c.store.Masquerades()
 	// A killed DEL can have left what all pods share.
 	if !there && !had && !masquerades && !c.store.GaveHostAccess() {
 		return nil
@@ -94,12 +114,28 @@ func (c *call) checkAccess(sandbox *kernel.Namespace, recorded checkpoint.Record
 	if recorded.HostAccess == nil {
 		return nil, nil
 	}
+	defer func() { err = c.accessError(err) }()
 	host, err := kernel.OpenHost()
 	if err != nil {
 		return nil, err
 	}
 	defer host.Close()
 	node, err := hostaccess.ReadNode(host)
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := c.store.TryLock(c.args.ContainerID)
+	if errors.Is(err, checkpoint.ErrBusy) {
+		return nil, nil // Whoever works on the sandbox puts it right.
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	recorded, err = c.store.Reload(recorded)
+	if errors.Is(err, checkpoint.ErrNone) || err == nil && recorded.HostAccess == nil {
+		return nil, nil // Somebody was faster.
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -111,23 +147,22 @@ func (c *call) checkAccess(sandbox *kernel.Namespace, recorded checkpoint.Record
 	if !seen.NodeOnly && len(seen.Differences) > 0 {
 		return seen.Differences, nil
 	}
-	differences, nodeOnly, err := hostaccess.MasqueradeDiffers(host, node, pod.Access)
-	if err != nil || !nodeOnly && len(differences) > 0 {
-		return differences, err
-	}
-	unlock, err := c.store.TryLock(c.args.ContainerID)
-	if errors.Is(err, checkpoint.ErrBusy) {
-		return nil, nil // Whoever works on the sandbox puts it right.
-	}
-	if err != nil {
+	if err := pod.Mend(seen, node); err != nil {
 		return nil, err
 	}
-	defer unlock()
-	if err := pod.Follow(seen); err != nil {
-		return nil, err
+	return c.checkHost(host, node, recorded)
+}
+
+// checkHost is checkAccess for the host's part.
+func (c *call) checkHost(host *kernel.Namespace, node hostaccess.Node, recorded checkpoint.Record) (differences []string, err error) {
+	part := access.Host{Store: c.store, Host: host, Records: []checkpoint.Record{recorded}}
+	_, failed := part.AssertRoutes(context.Background(), node)
+	differences, nodeOnly, err := hostaccess.MasqueradeDiffers(host, node, *recorded.HostAccess)
+	if err != nil || !nodeOnly {
+		return differences, errors.Join(failed, err)
 	}
-	_, err = access.Host{Store: c.store, Host: host, Records: []checkpoint.Record{recorded}}.Assert(context.Background(), node)
-	return nil, err
+	_, err = part.AssertFilter(context.Background(), node)
+	return nil, errors.Join(failed, err)
 }
 
 // hostEnd is the host's end in a result (CNI specification, "interfaces": without "sandbox" it is in the host).
@@ -138,8 +173,16 @@ func hostEnd(access *hostaccess.Access) *current.Interface {
 // sweepAccess takes away what killed operations have left of host access in the host. A pair is not among that: it goes with its
 // sandbox, and a sandbox that lives may need it.
 func sweepAccess(ctx context.Context, store *checkpoint.Store) error {
-	if err := access.Sweep(ctx, store); err != nil {
-		return fmt.Errorf("host access: %w", err)
+	return new(call).accessError(access.Sweep(ctx, store))
+}
+
+// accessStatus fails if the node lacks what each ADD needs for host access.
+func (c *call) accessStatus() error {
+	if c.HostAccess == nil || !c.HostAccess.PreserveSource && !c.HostAccess.Masquerade {
+		return nil
+	}
+	if err := hostaccess.HasIPTables(); err != nil {
+		return cniplugin.Error(types.ErrPluginNotAvailable, "host access: %v", err)
 	}
 	return nil
 }

@@ -62,7 +62,8 @@ func (p Chained) begin(args *skel.CmdArgs) (*call, error) {
 }
 
 // Add remembers the interface as it is now and prints prevResult. If an interface cannot be
-// remembered, the pod starts all the same: Add says so on stderr and writes nothing.
+// remembered, the pod starts all the same: Add says so on stderr and writes nothing. Host access needs a
+// checkpoint, so relink-host-access fails then.
 func (p Chained) Add(args *skel.CmdArgs) (err error) {
 	c, err := p.begin(args)
 	if err != nil {
@@ -135,6 +136,9 @@ func (p Chained) remember(c *call, undo *cniplugin.Undo) error {
 		err = describable(live)
 	}
 	if errors.Is(err, kernel.ErrUnsupported) || errors.Is(err, kernel.ErrNoDevice) {
+		if c.HostAccess != nil {
+			return c.accessRefused(fmt.Sprintf("%s cannot have host access, which is for macvlan and ipvlan: %v", c.args.IfName, err))
+		}
 		p.say("%s of %s can't be remembered, and will not be restored: %v", c.args.IfName, c.args.ContainerID, err)
 		return nil
 	}
@@ -306,13 +310,13 @@ func (p Chained) Check(args *skel.CmdArgs) error {
 	return nil
 }
 
-// Status fails where no checkpoint can be kept, as Plugin.Status does.
+// Status fails where no checkpoint can be kept, and where iptables is missing, as Plugin.Status does.
 func (p Chained) Status(args *skel.CmdArgs) error {
 	c, err := p.begin(args)
 	if err != nil {
 		return err
 	}
-	return storeStatus(c.store)
+	return cniplugin.Join(storeStatus(c.store), c.accessStatus())
 }
 
 // GC forgets checkpoints as Plugin.GC does: those of this network's attachments that the runtime

@@ -16,7 +16,7 @@ import (
 )
 
 // Status fails if an ADD is certain to fail: code 50 if no master exists or no checkpoint can be
-// kept, and whatever the IPAM plugin says. Runtimes turn a failure into a node that is not ready,
+// kept, or iptables is missing that host access needs, and whatever the IPAM plugin says. Runtimes turn a failure into a node that is not ready,
 // which evicts pods. So nothing counts that can pass by itself: neither a master that cannot send,
 // unless the configuration asks for code 51, nor an ADD that waits for the first master of the list, nor
 // a master that somebody has taken away on purpose and brings back (checkpoint.Store.Guarded).
@@ -25,7 +25,7 @@ func (p Plugin) Status(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	return cniplugin.Join(c.masterStatus(), storeStatus(c.store), c.ipam.Status(context.Background()))
+	return cniplugin.Join(c.masterStatus(), storeStatus(c.store), c.accessStatus(), c.ipam.Status(context.Background()))
 }
 
 func (c *call) masterStatus() error {

@@ -2,6 +2,7 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 
@@ -100,28 +101,36 @@ func (r *run) assertHost(ctx context.Context, records []checkpoint.Record, all b
 		return nil, err
 	}
 	host := access.Host{Store: r.Store, Host: r.host, Records: records, All: all}
-	var plan hostaccess.HostPlan
-	failed := ""
+	var did access.Asserted
 	if r.DryRun {
-		if plan, err = host.Differs(node); err != nil {
-			return nil, err
+		did = host.Differs(node)
+	} else {
+		did = host.Assert(ctx, node)
+	}
+	var errs []error
+	for _, part := range []struct {
+		reasons []string
+		err     error
+	}{{did.Plan.Summary(), did.PlanErr}, {did.Filter, did.FilterErr}} {
+		failed := ""
+		switch {
+		case part.err == nil:
+		case r.DryRun || len(part.reasons) == 0:
+			errs = append(errs, part.err)
+		default:
+			failed = printable.Joined(part.err)
 		}
-	} else if plan, err = host.Assert(ctx, node); err != nil {
-		if failed = printable.Joined(err); len(plan.Steps) == 0 {
-			return nil, err
+		for _, why := range part.reasons {
+			steps = append(steps, StepResult{Step: Step{Device: accessDevice, Reason: why, change: mendAccess{}}, Error: failed})
 		}
 	}
-	for _, why := range plan.Summary() {
-		steps = append(steps, StepResult{Step: Step{Device: accessDevice, Reason: why, change: mendAccess{}}, Error: failed})
-	}
-	return steps, nil
+	return steps, errors.Join(errs...)
 }
 
 // addHost adds what assertHost has found to the report.
 func (r *Report) addHost(steps []StepResult, err error) {
 	if err != nil {
 		r.problem("host access: " + printable.Joined(err))
-		return
 	}
 	for _, s := range steps {
 		switch {

@@ -1,9 +1,13 @@
 package validate
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/relink-cni/relink/pkg/hostaccess"
@@ -14,10 +18,14 @@ import (
 type AccessNode struct {
 	// NoForwarding4 and NoForwarding6 say that the node forwards nothing.
 	NoForwarding4, NoForwarding6 bool
-	// ProxyARP says that the node answers ARP for what it has a route to.
-	ProxyARP bool
-	// Cilium says that Cilium runs there.
-	Cilium bool
+	// ProxyARP are the devices, or "all", on which the node answers ARP for what it has a route to.
+	ProxyARP []string
+	// ReversePath are the devices on which the node drops what comes from where it would not send to (rp_filter 1).
+	ReversePath []string
+	// ForwardDrop is the program of iptables that shows the policy DROP for forwarded packets, and no rule for relink's devices.
+	ForwardDrop string
+	// Cilium says that Cilium runs there, IPVS that kube-proxy works in its mode ipvs.
+	Cilium, IPVS bool
 	// NoIPTables says why iptables cannot be used, empty if it can.
 	NoIPTables string
 }
@@ -27,14 +35,58 @@ func (n *Node) lookAtAccess() {
 	n.Access = &AccessNode{
 		NoForwarding4: sysctl("net/ipv4/ip_forward") == "0",
 		NoForwarding6: sysctl("net/ipv6/conf/all/forwarding") == "0",
-		ProxyARP:      sysctl("net/ipv4/conf/all/proxy_arp") == "1",
+		ProxyARP:      devicesWith("proxy_arp", 1),
+		ReversePath:   devicesWith("rp_filter", 1),
 	}
 	_, n.Access.Cilium = n.Devices.ByName("cilium_host")
+	_, n.Access.IPVS = n.Devices.ByName("kube-ipvs0")
+	n.lookAtForwarding()
 	for _, family := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
 		if err := netfilter.Installed(family); err != nil {
 			n.Access.NoIPTables = err.Error()
 		}
 	}
+}
+
+// lookAtForwarding asks iptables. Only root may.
+func (n *Node) lookAtForwarding() {
+	tables, err := netfilter.Open(netfilter.IPv4, "RELINK-")
+	if errors.Is(err, netfilter.ErrNotInstalled) {
+		return
+	}
+	policy, rules := "", []netfilter.Rule(nil)
+	if err == nil {
+		policy, rules, err = tables.Policy("filter", "FORWARD")
+	}
+	if err != nil {
+		n.Unknown = append(n.Unknown, fmt.Sprintf("whether the node forwards what pods send: %v", err))
+		return
+	}
+	if policy == "DROP" && !slices.ContainsFunc(rules, func(r netfilter.Rule) bool { return slices.Contains(r, ownDevices) }) {
+		n.Access.ForwardDrop = tables.Program()
+	}
+}
+
+// ownDevices are all of relink's devices in the host, as iptables names them.
+const ownDevices = "rl+"
+
+// devicesWith returns the devices for which a sysctl of IPv4 has this value, "all" if it has it for all. The higher one of a device's own
+// and that of "all" counts (ip-sysctl.rst). Loopback and relink's own do not matter.
+func devicesWith(key string, want int) (names []string) {
+	const conf = "net/ipv4/conf/"
+	all, _ := strconv.Atoi(sysctl(conf + "all/" + key))
+	if all == want {
+		return []string{"all"}
+	}
+	paths, _ := filepath.Glob("/proc/sys/" + conf + "*/" + key)
+	for _, path := range paths {
+		name := filepath.Base(filepath.Dir(path))
+		own, _ := strconv.Atoi(sysctl(conf + name + "/" + key))
+		if max(all, own) == want && name != "lo" && name != "default" && name != "all" && !strings.HasPrefix(name, "rl") {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // sysctl is empty if it cannot be read.
@@ -48,9 +100,12 @@ func (r *reading) lacksForAccess(p plugin, node Node) {
 	if p.access == nil || node.Access == nil {
 		return
 	}
-	for key, asked := range map[string]bool{"preserveSource": p.access.PreserveSource, "masquerade": p.access.Masquerade} {
-		if asked && node.Access.NoIPTables != "" {
-			r.say(Error, p.place, "%q needs iptables: %s", key, node.Access.NoIPTables)
+	for _, key := range []struct {
+		name  string
+		asked bool
+	}{{"preserveSource", p.access.PreserveSource}, {"masquerade", p.access.Masquerade}} {
+		if key.asked && node.Access.NoIPTables != "" {
+			r.say(Error, p.place, "%q needs iptables: %s", key.name, node.Access.NoIPTables)
 		}
 	}
 	for _, f := range []struct {
@@ -61,8 +116,17 @@ func (r *reading) lacksForAccess(p plugin, node Node) {
 			r.say(Warning, p.place, "%s is 0 on this node: pods reach no ClusterIP whose backend is another pod. relink changes no sysctl of the node: set it to 1, as kube-proxy needs it", f.sysctl)
 		}
 	}
-	if node.Access.ProxyARP {
-		r.say(Warning, p.place, "net.ipv4.conf.all.proxy_arp is 1 on this node: it answers ARP on the VLAN for its pods' addresses, and takes their packets. Set it to 0")
+	if on := node.Access.ProxyARP; len(on) > 0 {
+		r.say(Warning, p.place, "net.ipv4.conf.%s.proxy_arp is 1 on this node: it answers ARP there for its pods' addresses, and takes their packets. Set it to 0", strings.Join(on, ", "))
+	}
+	if on := node.Access.ReversePath; len(on) > 0 {
+		r.say(Note, p.place, "net.ipv4.conf.%s.rp_filter is 1 on this node: it drops what a pod sends to a LoadBalancer by the VLAN. If pods do that, name the range of these addresses in \"extra\"", strings.Join(on, ", "))
+	}
+	if node.Access.ForwardDrop != "" && (len(p.access.Services) > 0 || p.access.PreserveSource) {
+		r.say(Warning, p.place, "the policy of FORWARD is DROP on this node (%s), and no rule accepts %s: pods reach no ClusterIP whose backend is another pod (docs/host-access.md, \"Strict firewalls\")", node.Access.ForwardDrop, ownDevices)
+	}
+	if node.Access.IPVS {
+		r.say(Note, p.place, "kube-proxy works in its mode ipvs on this node, for which host access was not tried")
 	}
 	if node.Access.Cilium && len(p.access.Services) > 0 {
 		r.say(Warning, p.place, "this node has Cilium. Its socket load balancer sends what a pod connects to a ClusterIP straight to a backend's address. %s", ciliumAdvice)
@@ -73,6 +137,37 @@ const ciliumAdvice = `Set socketLB.hostNamespaceOnly to true in Cilium, or name 
 
 func beyondTheNode(o hostaccess.Options, ipv6 bool) bool {
 	return slices.ContainsFunc(o.Services, func(p netip.Prefix) bool { return p.Addr().Is6() == ipv6 })
+}
+
+// losesByAccess says which network of "services" or "extra" would take away the pod's own network. An ADD would refuse it.
+func (r *reading) losesByAccess(p plugin) {
+	if p.access == nil {
+		return
+	}
+	for _, key := range []struct {
+		name     string
+		networks []netip.Prefix
+	}{{"services", p.access.Services}, {"extra", p.access.Extra}} {
+		for i, network := range key.networks {
+			if r.ownNetwork(network) {
+				r.say(Error, p.place, "invalid \"%s[%d]\": %q: has the pods' own network or its gateway: leave it out", key.name, i, network)
+			}
+		}
+	}
+}
+
+// ownNetwork says that the network is the one of the pods, or has their gateway.
+func (r *reading) ownNetwork(network netip.Prefix) bool {
+	for _, p := range r.plugins {
+		for _, set := range p.sets {
+			for _, given := range set {
+				if network == given.Subnet || network.Bits() >= given.Subnet.Bits() && given.Gateway.IsValid() && network.Contains(given.Gateway) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // needlessAccess says what the configuration of host access leaves open. It holds on each node.

@@ -368,6 +368,7 @@ func (r *reading) order() {
 	made := ""
 	for i, p := range r.plugins {
 		r.needlessAccess(p)
+		r.losesByAccess(p)
 		if p.kind == netconf.HostAccessName && slices.ContainsFunc(r.plugins[:i], func(before plugin) bool { return before.access != nil }) {
 			r.say(Error, p.place, "invalid \"type\": %q: the list has host access already: keep it once", p.kind)
 		}

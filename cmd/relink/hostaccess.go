@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -184,7 +185,7 @@ func settingsOf(o hostaccess.Options) string {
 type accessChange struct {
 	by     selection.Selection
 	output format
-	// each changes one attachment. only leaves those attachments of a pod that the change is for.
+	// each changes one attachment.
 	each func(context.Context, *checkpoint.Store, *kernel.Namespace, checkpoint.Record) (access.Done, error)
 }
 
@@ -204,7 +205,7 @@ func newHostAccessAdd(open storeOpener, v *verbosity) *cobra.Command {
 		Short: "Give host access to pods that run",
 		Long: `Give host access to pods that run. No container restarts, and the pod's own interface stays as it
 is. The flags are the keys of "hostAccess" in a network's configuration. A pod with several
-interfaces gets it beside the one of --network.
+interfaces gets it beside the one with its default route.
 
 ` + namingHelp + `
 
@@ -215,7 +216,7 @@ environment.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			options, errs := written.Options()
 			if len(errs) > 0 {
-				return errors.New(printable.Joined(errs[0]))
+				return errors.New(printable.Joined(errors.Join(errs...)))
 			}
 			c.each = func(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, r checkpoint.Record) (access.Done, error) {
 				return access.Add(ctx, store, host, r, *options)
@@ -280,21 +281,10 @@ func (c *accessChange) run(cmd *cobra.Command, open storeOpener, args []string, 
 	}
 	defer host.Close()
 	results := []changed{}
-	failed := false
 	for _, u := range unreadable {
-		failed = true
-		results = append(results, changed{Attachment: attachment.Key{ContainerID: u.ContainerID, IfName: u.IfName}, Pod: u.Left.Pod, State: "failed", Reason: printable.Joined(u.Err)})
+		results = append(results, changed{Attachment: attachment.Key{ContainerID: u.ContainerID, IfName: u.IfName}, Pod: u.Left.Pod, State: failed, Reason: printable.Joined(u.Err)})
 	}
-	for _, r := range records {
-		result := changed{Attachment: r.Attachment, Pod: r.Pod}
-		done, err := c.each(cmd.Context(), store, host, r)
-		result.State = string(done)
-		if err != nil {
-			failed = true
-			result.State, result.Reason = "failed", printable.Joined(err)
-		}
-		results = append(results, result)
-	}
+	results = append(results, c.changeAll(cmd.Context(), store, host, records)...)
 	s := screenOf(cmd, v)
 	if c.output.isData() {
 		if err := c.output.write(s.out, results); err != nil {
@@ -308,8 +298,35 @@ func (c *accessChange) run(cmd *cobra.Command, open storeOpener, args []string, 
 			s.say("%s", strings.TrimSuffix(fmt.Sprintf("%s %s: host access %s: %s", r.Pod, r.Attachment.IfName, r.State, r.Reason), ": "))
 		}
 	}
-	if failed {
+	if slices.ContainsFunc(results, func(r changed) bool { return r.State == failed }) {
 		return errDiffers
 	}
 	return nil
+}
+
+// failed is the state of an attachment that could not be changed.
+const failed = "failed"
+
+// changeAll changes all attachments. A pod has host access by one of its interfaces: that the others cannot have it too is no failure.
+func (c *accessChange) changeAll(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, records []checkpoint.Record) (results []changed) {
+	has, refused := map[string]string{}, map[int]bool{}
+	for i, r := range records {
+		result := changed{Attachment: r.Attachment, Pod: r.Pod}
+		done, err := c.each(ctx, store, host, r)
+		result.State = string(done)
+		switch {
+		case err != nil:
+			result.State, result.Reason = failed, printable.Joined(err)
+			refused[i] = errors.Is(err, access.ErrOtherPath)
+		case done == access.Given || done == access.Had:
+			has[r.Attachment.ContainerID] = r.Attachment.IfName
+		}
+		results = append(results, result)
+	}
+	for i := range results {
+		if by, ok := has[results[i].Attachment.ContainerID]; ok && refused[i] {
+			results[i].State, results[i].Reason = "not needed", "the pod has it by "+by
+		}
+	}
+	return results
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -41,6 +42,8 @@ type Access struct {
 	Options
 	// HostName is the name of the host's end. No two attachments have the same.
 	HostName string `json:"hostName"`
+	// Alias is that of the host's end. It says whose the pair is.
+	Alias string `json:"alias"`
 	// MAC is that of both ends.
 	MAC string `json:"mac"`
 	// MTU is that of both ends, in bytes.
@@ -49,16 +52,20 @@ type Access struct {
 	Addresses []netip.Addr `json:"addresses"`
 }
 
-// Of returns the access of the attachment. mtu is that of the pod's interface, addresses are its addresses.
-func Of(key attachment.Key, asked Options, mtu int, addresses []netip.Addr) Access {
-	sum := identity(key)
-	a := Access{Options: asked, HostName: HostName(key), MAC: macOf(sum), MTU: mtu}
+// Of returns the access of the attachment. mtu is that of the pod's interface, addresses are its addresses. It fails if the names are too
+// long for the alias.
+func Of(key attachment.Key, pod attachment.Pod, asked Options, mtu int, addresses []netip.Addr) (Access, error) {
+	text, err := aliasOf(key, pod)
+	if err != nil {
+		return Access{}, err
+	}
+	a := Access{Options: asked, HostName: HostName(key), Alias: text, MAC: macOf(identity(key)), MTU: mtu}
 	for _, addr := range addresses {
 		if !addr.IsLinkLocalUnicast() {
 			a.Addresses = append(a.Addresses, addr)
 		}
 	}
-	return a
+	return a, nil
 }
 
 // identity tells attachments apart. A container ID has no zero byte.
@@ -85,29 +92,43 @@ func macOf(sum [sha256.Size]byte) string {
 	return mac.String()
 }
 
-// alias is the text in the alias of the host's end: whose it is.
+// alias is the text in the alias of the host's end: whose it is. A pod whose name is too long has its hash.
 type alias struct {
 	Pod       string `json:"pod,omitempty"`
+	PodHash   string `json:"podHash,omitempty"`
 	Network   string `json:"network"`
 	Container string `json:"container"`
 	Interface string `json:"interface"`
 }
 
-// Alias returns the alias of the host's end. It leaves out the pod if that is too long. It fails if the rest is too long.
-func Alias(key attachment.Key, pod attachment.Pod) (string, error) {
+// aliasOf returns the alias of the host's end.
+func aliasOf(key attachment.Key, pod attachment.Pod) (string, error) {
 	a := alias{Network: key.Network, Container: key.ContainerID, Interface: key.IfName}
 	if pod.Name != "" {
 		a.Pod = pod.String()
 	}
 	text := a.encode()
-	if len(text) > maxAlias {
-		a.Pod = ""
+	if len(text) > maxAlias && a.Pod != "" {
+		a.Pod, a.PodHash = "", a.podHash()
 		text = a.encode()
 	}
 	if len(text) > maxAlias {
-		return "", fmt.Errorf("the network's name is too long for hostAccess: %q", key.Network)
+		return "", fmt.Errorf("%w: %q", ErrLongName, key.Network)
 	}
 	return text, nil
+}
+
+// ErrLongName says that the network's name is too long for the alias of a device.
+var ErrLongName = errors.New("the network's name is too long for hostAccess")
+
+// podHash tells pods apart. It is empty if the alias names none.
+func (a alias) podHash() string {
+	if a.Pod == "" {
+		return a.PodHash
+	}
+	const digits = 16
+	sum := sha256.Sum256([]byte(a.Pod))
+	return hex.EncodeToString(sum[:])[:digits]
 }
 
 func (a alias) encode() string {
@@ -124,10 +145,19 @@ func Whose(text string) (attachment.Key, bool) {
 	return attachment.Key{Network: a.Network, ContainerID: a.Container, IfName: a.Interface}, true
 }
 
+// podOf is whose the pair with the alias is, for people.
+func podOf(text string) string {
+	var a alias
+	if json.Unmarshal([]byte(text), &a) == nil && a.Pod != "" {
+		return a.Pod
+	}
+	return fmt.Sprintf("the sandbox %s (%s of network %s)", a.Container, a.Interface, a.Network)
+}
+
 // SamePod says that both aliases name the same pod.
 func SamePod(one, other string) bool {
 	var a, b alias
-	return json.Unmarshal([]byte(one), &a) == nil && json.Unmarshal([]byte(other), &b) == nil && a.Pod != "" && a.Pod == b.Pod
+	return json.Unmarshal([]byte(one), &a) == nil && json.Unmarshal([]byte(other), &b) == nil && a.podHash() != "" && a.podHash() == b.podHash()
 }
 
 // has says that the access has an address of the family.
@@ -152,6 +182,9 @@ func (a Access) Validate() error {
 	}
 	if _, err := net.ParseMAC(a.MAC); err != nil {
 		return err
+	}
+	if _, ours := Whose(a.Alias); !ours {
+		return fmt.Errorf("alias %q names no attachment", a.Alias)
 	}
 	if a.MTU <= 0 {
 		return fmt.Errorf("mtu %d", a.MTU)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netfilter"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -48,8 +49,8 @@ func (p Pod) configure(node Node) error {
 		return err
 	}
 	pod.Routes = without(pod.Routes, taken)
-	host := p.inHost()
-	host.Settings = newHostSettings()
+	host := p.inHost(node)
+	host.Settings = p.newHostSettings(node)
 	for _, end := range []struct {
 		at   *kernel.Namespace
 		want netstate.Interface
@@ -81,7 +82,7 @@ func withoutIPv6(err error) error {
 }
 
 // Remove deletes the pair with that end in the host, and returns its alias. It is no error if it is gone: the alias is empty then. It
-// leaves a device alone that is no veth.
+// leaves a device alone that is no veth, or that has somebody else's alias.
 func Remove(host *kernel.Namespace, hostName string) (alias string, err error) {
 	there, err := host.Exists(hostName)
 	if err != nil || !there {
@@ -89,6 +90,9 @@ func Remove(host *kernel.Namespace, hostName string) (alias string, err error) {
 	}
 	end, err := host.CaptureEndAlone(hostName, host, nil)
 	if err == nil {
+		if _, ours := Whose(end.Link.Alias); !ours && end.Link.Alias != "" {
+			return "", nil
+		}
 		alias = end.Link.Alias
 		failpoint.Here("before pair's end")
 		err = host.Delete(hostName)
@@ -124,11 +128,10 @@ func (p Pod) mendOnce(seen Seen, node Node) error {
 		return p.Build(node)
 	}
 	var errs []error
-	wantHost := p.inHost()
-	wantHost.Link.Alias = p.Alias
+	wantHost := p.inHost(node)
 	if slices.ContainsFunc(seen.host, func(d netstate.Difference) bool { return d.Field == netstate.FieldUp }) {
 		// A kill can have left it so: it is as a new one.
-		wantHost.Settings = newHostSettings()
+		wantHost.Settings = p.newHostSettings(node)
 		errs = append(errs, withoutIPv6(p.Host.Configure(seen.hostEnd, wantHost, kernel.ConfigureOptions{})))
 	}
 	errs = append(errs, mendEnd(p.Host, seen.hostEnd, wantHost, seen.host), mendEnd(p.Sandbox, seen.podIndex, p.inPod(node), seen.pod))
@@ -180,11 +183,37 @@ func isLinks(f netstate.Field) bool {
 // Clear takes away what the pod keeps when the pair is deleted: its rules and its chains of iptables. A pod that ends needs no
 // Clear.
 func (p Pod) Clear() error {
-	var errs []error
-	if p.PreserveSource {
-		for _, r := range p.returnRules() {
-			errs = append(errs, p.Sandbox.DeleteRule(r))
-		}
+	if !p.PreserveSource {
+		return nil
 	}
-	return errors.Join(append(errs, p.removeFilter())...)
+	return clearSandbox(p.Sandbox, familiesOf(p.Access))
+}
+
+// ClearLeftovers is Clear for a sandbox where nobody knows what a kill has left.
+func ClearLeftovers(sandbox *kernel.Namespace) error {
+	rules, err := ownRules(sandbox)
+	if err != nil || len(rules) == 0 {
+		return err // The rules come before the chains, and go after them.
+	}
+	return clearSandbox(sandbox, []netfilter.Family{netfilter.IPv4, netfilter.IPv6})
+}
+
+func clearSandbox(sandbox *kernel.Namespace, families []netfilter.Family) error {
+	if err := removeReturnChains(sandbox, families); err != nil {
+		return err
+	}
+	rules, err := ownRules(sandbox)
+	errs := []error{err}
+	for _, r := range rules {
+		errs = append(errs, sandbox.DeleteRule(r))
+	}
+	return errors.Join(errs...)
+}
+
+// ownRules are the rules of preserveSource in the sandbox, whatever their mark is.
+func ownRules(sandbox *kernel.Namespace) ([]netstate.Rule, error) {
+	rules, err := sandbox.Rules()
+	return slices.DeleteFunc(rules, func(r netstate.Rule) bool {
+		return r.Priority != Priority || r.Table != Table || r.Protocol != podProtocol
+	}), err
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netfilter"
@@ -22,19 +22,17 @@ const (
 // ErrNoIPTables says that iptables is not installed, or not the variant that is in use.
 var ErrNoIPTables = netfilter.ErrNotInstalled
 
+// HasIPTables returns ErrNoIPTables if the node has no iptables at all.
+func HasIPTables() error {
+	if netfilter.Installed(netfilter.IPv6) == nil {
+		return nil
+	}
+	return netfilter.Installed(netfilter.IPv4)
+}
+
 // MayPass says that the error may be over at the next try: another program has the tables of iptables.
 func MayPass(err error) bool {
 	return errors.Is(err, netfilter.ErrLocked) || errors.Is(err, context.DeadlineExceeded)
-}
-
-// families are those of the pod's addresses.
-func (a Access) families() (all []netfilter.Family) {
-	for _, family := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
-		if a.has(family == netfilter.IPv6) {
-			all = append(all, family)
-		}
-	}
-	return all
 }
 
 // returnChains are the chains in the pod. A connection that comes in through the node has the bit in its connection mark, and
@@ -69,22 +67,13 @@ func (p Pod) lookAtFilter(seen *Seen) error {
 	if !p.PreserveSource || p.WithoutFilter {
 		return nil
 	}
-	return p.Sandbox.Inside(func() error {
-		for _, family := range p.families() {
-			tables, err := netfilter.Open(family, ownChains)
-			if err != nil {
-				return keyed("preserveSource", err)
-			}
-			differences, err := tables.Differs(p.returnChains()...)
-			if err != nil {
-				return keyed("preserveSource", err)
-			}
-			if len(differences) > 0 {
-				seen.filtered, seen.NodeOnly = false, false
-				seen.say("rules of iptables for %s in the sandbox: %s", family, oneOf(differences))
-			}
+	return inTables(p.Sandbox, "preserveSource", familiesOf(p.Access), func(tables *netfilter.Tables) error {
+		differences, err := tables.Differs(p.returnChains()...)
+		if len(differences) > 0 {
+			seen.filtered, seen.NodeOnly = false, false
+			seen.say("rules of iptables for %s in the sandbox: %s", tables.Family(), oneOf(differences))
 		}
-		return nil
+		return err
 	})
 }
 
@@ -100,85 +89,64 @@ func (p Pod) ensureFilter() error {
 	if !p.PreserveSource {
 		return nil
 	}
-	return p.Sandbox.Inside(func() error {
-		for _, family := range p.families() {
-			tables, err := netfilter.Open(family, ownChains)
-			if err == nil {
-				err = tables.Ensure(p.returnChains()...)
-			}
-			if err != nil {
-				return keyed("preserveSource", err)
-			}
+	return inTables(p.Sandbox, "preserveSource", familiesOf(p.Access), func(tables *netfilter.Tables) error { return tables.Ensure(p.returnChains()...) })
+}
+
+// removeReturnChains takes the chains from a pod that lives on, from each variant of iptables.
+func removeReturnChains(sandbox *kernel.Namespace, families []netfilter.Family) error {
+	return inTables(sandbox, "preserveSource", families, func(tables *netfilter.Tables) error {
+		var errs []error
+		for _, t := range append(tables.Others(), tables) {
+			errs = append(errs, t.Remove("mangle", inChain), t.Remove("mangle", outChain))
 		}
-		return nil
+		return errors.Join(errs...)
 	})
 }
 
-// removeFilter takes the chains from a pod that lives on.
-func (p Pod) removeFilter() error {
-	if !p.PreserveSource {
-		return nil
-	}
-	return p.Sandbox.Inside(func() error {
-		for _, family := range p.families() {
-			tables, err := netfilter.Open(family, ownChains)
-			for _, name := range []string{inChain, outChain} {
-				if err == nil {
-					err = tables.Remove("mangle", name)
-				}
-			}
-			if err != nil {
-				return keyed("preserveSource", err)
-			}
+// masqueradeRules are the pod's rules in the chain that all pods share. Each names its pod by the host's end. They are for what the node
+// has translated, as to the backend of a Service, and for what "extra" names: a process in the pod can send anything else through the
+// node, too, but without the node's address. The new source is written down (SNAT): the kernel's own choice (MASQUERADE) is another
+// address than that of the routes, and the kernel cuts such connections when a NIC goes.
+func (a Access) masqueradeRules(family netfilter.Family, node Node) (rules []netfilter.Rule) {
+	through := [][]string{{"--ctstate", "DNAT"}}
+	for _, p := range a.Extra {
+		if p.Addr().Is6() == (family == netfilter.IPv6) {
+			through = append(through, []string{"--ctorigdst", strings.TrimSuffix(p.String(), fmt.Sprintf("/%d", p.Addr().BitLen()))})
 		}
-		return nil
-	})
-}
-
-// keyed names the key of the configuration that needs iptables.
-func keyed(key string, err error) error { return fmt.Errorf("%q: %w", key, err) }
-
-// masquerade is the chain in the host. All pods share it: each rule names its pod by the host's end. The new source is written
-// down (SNAT): the kernel's own choice (MASQUERADE) is another address than that of the routes, and the kernel cuts such
-// connections when a NIC goes.
-func masquerade(addresses []netip.Addr, hostName string, node Node) netfilter.Chain {
-	c := netfilter.Chain{Table: "nat", Name: masqChain, From: "POSTROUTING", JumpComment: "relink: pods that reach others through the node", Shared: true}
-	for _, addr := range addresses {
-		c.Rules = append(c.Rules, netfilter.Rule{
-			"-s", single(addr).String(), "-m", "comment", "--comment", masqComment(hostName), "-j", "SNAT", "--to-source", node.source(addr).String(),
-		})
 	}
-	return c
+	for _, addr := range a.Addresses {
+		if addr.Is6() != (family == netfilter.IPv6) {
+			continue
+		}
+		for _, t := range through {
+			rules = append(rules, slices.Concat(netfilter.Rule{"-s", single(addr).String(), "-m", "conntrack"}, t, []string{
+				"-m", "comment", "--comment", masqComment(a.HostName), "-j", "SNAT", "--to-source", node.source(addr).String(),
+			}))
+		}
+	}
+	return rules
 }
 
 func masqComment(hostName string) string { return "relink " + hostName }
 
-// of returns the addresses of the family.
-func (a Access) of(family netfilter.Family) (addresses []netip.Addr) {
-	for _, addr := range a.Addresses {
-		if addr.Is6() == (family == netfilter.IPv6) {
-			addresses = append(addresses, addr)
-		}
-	}
-	return addresses
-}
-
-// inTables calls f with the host's tables of each of the families.
-func inTables(host *kernel.Namespace, families []netfilter.Family, f func(netfilter.Family, *netfilter.Tables) error) error {
+// inTables calls f with the tables of each of the families, in the namespace. It goes on after a failure, and returns all errors. key is
+// that of the configuration that needs iptables.
+func inTables(at *kernel.Namespace, key string, families []netfilter.Family, f func(*netfilter.Tables) error) error {
 	if len(families) == 0 {
 		return nil
 	}
-	return host.Inside(func() error {
+	return at.Inside(func() error {
+		var errs []error
 		for _, family := range families {
 			tables, err := netfilter.Open(family, ownChains)
 			if err == nil {
-				err = f(family, tables)
+				err = f(tables)
 			}
 			if err != nil {
-				return keyed("masquerade", err)
+				errs = append(errs, fmt.Errorf("%q: %w", key, err))
 			}
 		}
-		return nil
+		return errors.Join(errs...)
 	})
 }
 
@@ -186,36 +154,23 @@ func inTables(host *kernel.Namespace, families []netfilter.Family, f func(netfil
 // earlier address of the node. It changes nothing that is right.
 func EnsureMasquerade(host *kernel.Namespace, node Node, accesses ...Access) error {
 	wanted := masquerading(accesses)
-	return inTables(host, familiesOf(wanted), func(family netfilter.Family, tables *netfilter.Tables) error {
-		chain := masqueradeOf(wanted, family, node)
+	return inTables(host, "masquerade", familiesOf(wanted...), func(tables *netfilter.Tables) error {
+		chain := masqueradeOf(wanted, tables.Family(), node)
 		if err := tables.Ensure(chain); err != nil {
 			return err
 		}
-		stale, err := staleOf(tables, chain)
-		if err != nil || len(stale) == 0 {
-			return err
-		}
-		return tables.RemoveRules(chain.Table, chain.Name, func(r netfilter.Rule) bool { return stale[r.String()] })
+		stale := staleOf(chain)
+		return tables.Keep(chain.Table, chain.Name, func(r netfilter.Rule) bool { return !stale(r) })
 	})
 }
 
-// staleOf returns the rules of the chain's pods that the chain does not have.
-func staleOf(tables *netfilter.Tables, chain netfilter.Chain) (map[string]bool, error) {
-	rules, err := tables.Rules(chain.Table, chain.Name)
-	if err != nil {
-		return nil, err
-	}
-	ours, wanted := map[string]bool{}, map[string]bool{}
+// staleOf returns a function that says of a rule that it is of one of the chain's pods, and that the chain does not have it.
+func staleOf(chain netfilter.Chain) func(netfilter.Rule) bool {
+	pods, rules := map[string]bool{}, map[string]bool{}
 	for _, r := range chain.Rules {
-		ours[r.Comment()], wanted[r.String()] = true, true
+		pods[r.Comment()], rules[r.Key()] = true, true
 	}
-	stale := map[string]bool{}
-	for _, r := range rules {
-		if ours[r.Comment()] && !wanted[r.String()] {
-			stale[r.String()] = true
-		}
-	}
-	return stale, nil
+	return func(r netfilter.Rule) bool { return pods[r.Comment()] && !rules[r.Key()] }
 }
 
 // MasqueradeDiffers says what EnsureMasquerade would change. It changes nothing. nodeOnly says that the rules have an earlier
@@ -223,23 +178,43 @@ func staleOf(tables *netfilter.Tables, chain netfilter.Chain) (map[string]bool, 
 func MasqueradeDiffers(host *kernel.Namespace, node Node, accesses ...Access) (differences []string, nodeOnly bool, err error) {
 	wanted := masquerading(accesses)
 	nodeOnly = true
-	err = inTables(host, familiesOf(wanted), func(family netfilter.Family, tables *netfilter.Tables) error {
-		chain := masqueradeOf(wanted, family, node)
+	err = inTables(host, "masquerade", familiesOf(wanted...), func(tables *netfilter.Tables) error {
+		chain := masqueradeOf(wanted, tables.Family(), node)
 		found, err := tables.Differs(chain)
-		for _, d := range found {
-			differences = append(differences, fmt.Sprintf("%s in the host: %s", family, d))
-		}
 		if err != nil {
 			return err
 		}
-		stale, err := staleOf(tables, chain)
-		for r := range stale {
-			differences = append(differences, fmt.Sprintf("%s in the host: rule is too much in %s: %s", family, chain.Name, r))
+		rules, err := tables.Rules(chain.Table, chain.Name)
+		if err != nil {
+			return err
 		}
-		nodeOnly = nodeOnly && len(stale) == len(found)
-		return err
+		isStale, stale := staleOf(chain), []netfilter.Rule(nil)
+		for _, r := range rules {
+			if isStale(r) {
+				stale = append(stale, r)
+				found = append(found, fmt.Sprintf("rule is too much in %s: %s", chain.Name, r))
+			}
+		}
+		nodeOnly = nodeOnly && len(found) == 2*len(stale) && isReplaced(chain, rules, stale)
+		for _, d := range found {
+			differences = append(differences, fmt.Sprintf("%s in the host: %s", tables.Family(), d))
+		}
+		return nil
 	})
 	return differences, nodeOnly && len(differences) > 0, err
+}
+
+// isReplaced says that each rule of the chain that is missing has a stale one in its place, which differs in the new source alone.
+func isReplaced(chain netfilter.Chain, rules, stale []netfilter.Rule) bool {
+	place := func(r netfilter.Rule) string { return r[:len(r)-1].Key() } // The new source comes last.
+	there, replaced := map[string]bool{}, map[string]bool{}
+	for _, r := range rules {
+		there[r.Key()] = true
+	}
+	for _, r := range stale {
+		replaced[place(r)] = true
+	}
+	return !slices.ContainsFunc(chain.Rules, func(r netfilter.Rule) bool { return !there[r.Key()] && !replaced[place(r)] })
 }
 
 func masquerading(accesses []Access) (wanted []Access) {
@@ -251,52 +226,37 @@ func masquerading(accesses []Access) (wanted []Access) {
 	return wanted
 }
 
-func familiesOf(accesses []Access) (all []netfilter.Family) {
+// familiesOf are those of the pods' addresses.
+func familiesOf(accesses ...Access) (all []netfilter.Family) {
 	for _, family := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
-		for _, a := range accesses {
-			if a.has(family == netfilter.IPv6) {
-				all = append(all, family)
-				break
-			}
+		if slices.ContainsFunc(accesses, func(a Access) bool { return a.has(family == netfilter.IPv6) }) {
+			all = append(all, family)
 		}
 	}
 	return all
 }
 
 func masqueradeOf(accesses []Access, family netfilter.Family, node Node) netfilter.Chain {
-	chain := masquerade(nil, "", node)
+	chain := netfilter.Chain{Table: "nat", Name: masqChain, From: "POSTROUTING", JumpComment: "relink: pods that reach others through the node", Shared: true}
 	for _, a := range accesses {
-		chain.Rules = append(chain.Rules, masquerade(a.of(family), a.HostName, node).Rules...)
+		chain.Rules = append(chain.Rules, a.masqueradeRules(family, node)...)
 	}
 	return chain
 }
 
-// KeepMasquerade deletes the rules of all pods but those, and the chain with its last rule. Without iptables it returns
-// ErrNoIPTables.
+// KeepMasquerade deletes the rules of all pods but those, from each variant of iptables, and the chain with its last rule. Without
+// iptables it returns ErrNoIPTables.
 func KeepMasquerade(host *kernel.Namespace, keep func(hostName string) bool) error {
-	goes := func(r netfilter.Rule) bool {
-		const prefix = len("relink ")
-		comment := r.Comment()
-		return len(comment) < prefix || !keep(comment[prefix:])
+	wanted := func(r netfilter.Rule) bool {
+		name, ours := strings.CutPrefix(r.Comment(), masqComment(""))
+		return ours && keep(name)
 	}
-	return inTables(host, []netfilter.Family{netfilter.IPv4, netfilter.IPv6}, func(_ netfilter.Family, tables *netfilter.Tables) error {
-		rules, err := tables.Rules("nat", masqChain)
-		if err != nil {
-			return err
+	return inTables(host, "masquerade", []netfilter.Family{netfilter.IPv4, netfilter.IPv6}, func(tables *netfilter.Tables) error {
+		var errs []error
+		for _, t := range append(tables.Others(), tables) {
+			errs = append(errs, t.Keep("nat", masqChain, wanted))
 		}
-		kept := 0
-		for _, r := range rules {
-			if !goes(r) {
-				kept++
-			}
-		}
-		switch {
-		case kept == 0:
-			return tables.Remove("nat", masqChain)
-		case kept < len(rules):
-			return tables.RemoveRules("nat", masqChain, goes)
-		}
-		return nil
+		return errors.Join(errs...)
 	})
 }
 

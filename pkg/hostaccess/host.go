@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -14,8 +13,8 @@ import (
 
 // HostPlan is what it takes to make the host's part right. It is data: a dry run prints Steps.
 type HostPlan struct {
-	// Steps say what is done, each with its reason.
-	Steps []string
+	// routes and others say what is done, each with its reason: about routes, and about the rest.
+	routes, others []string
 	// Broken are the accesses whose end in the host is missing or down, by its name. The host's part of them cannot be made.
 	Broken []string
 
@@ -33,7 +32,7 @@ type hostState struct {
 }
 
 // indices are those of relink's ends that are up.
-func (s hostState) indices() map[int]bool {
+func (s *hostState) indices() map[int]bool {
 	all := map[int]bool{}
 	for _, link := range s.ends {
 		if _, ours := Whose(link.Alias); ours && link.Up {
@@ -44,7 +43,7 @@ func (s hostState) indices() map[int]bool {
 }
 
 // living are the accesses whose end is there.
-func (s hostState) living(accesses []Access) (living []Access) {
+func (s *hostState) living(accesses []Access) (living []Access) {
 	for _, a := range accesses {
 		if _, ok := s.ends[a.HostName]; ok {
 			living = append(living, a)
@@ -54,7 +53,7 @@ func (s hostState) living(accesses []Access) (living []Access) {
 }
 
 // hasEnds says that there is an end of relink's.
-func (s hostState) hasEnds() bool {
+func (s *hostState) hasEnds() bool {
 	for _, link := range s.ends {
 		if _, ok := Whose(link.Alias); ok {
 			return true
@@ -67,38 +66,78 @@ func readHost(host *kernel.Namespace) (s hostState, err error) {
 	if s.ends, err = host.Ends(); err != nil {
 		return s, err
 	}
-	if s.routes, err = host.TableRoutes(Table); err != nil {
+	return s, s.readAddressing(host)
+}
+
+// readHostFor is readHost with two kinds of ends only: that of the access, and those that have its routes now. An ADD does not pay for
+// all pods of the node.
+func readHostFor(host *kernel.Namespace, access Access, node Node) (hostState, error) {
+	s := hostState{ends: map[string]netstate.Link{}}
+	if err := s.readAddressing(host); err != nil {
 		return s, err
+	}
+	names := []string{access.HostName}
+	for index := range s.leads(access, node) {
+		name, err := host.NameOf(index)
+		switch {
+		case err == nil:
+			names = append(names, name)
+		case !errors.Is(err, kernel.ErrNoDevice):
+			return s, err
+		}
+	}
+	for _, name := range names {
+		end, err := host.CaptureEndAlone(name, host, nil)
+		switch {
+		case err == nil:
+			s.ends[name] = end.Link
+		case !errors.Is(err, kernel.ErrNoDevice) && !errors.Is(err, kernel.ErrUnsupported):
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// leads returns where the routes to the addresses of the access lead: an address by the index of the device.
+func (s *hostState) leads(access Access, node Node) map[int]netip.Addr {
+	wanted := map[netip.Prefix]bool{}
+	for _, want := range access.hostRoutes(node) {
+		wanted[want.Destination] = true
+	}
+	leads := map[int]netip.Addr{}
+	for _, r := range s.routes {
+		if wanted[r.Destination] {
+			leads[r.Index] = r.Destination.Addr()
+		}
+	}
+	return leads
+}
+
+func (s *hostState) readAddressing(host *kernel.Namespace) (err error) {
+	if s.routes, err = host.TableRoutes(Table, nil); err != nil {
+		return err
 	}
 	if s.rules, err = host.Rules(); err != nil {
-		return s, err
+		return err
 	}
 	s.own, err = host.OwnAddresses()
-	return s, err
+	return err
 }
 
 // Removes says that the plan takes something away that all pods share.
 func (p HostPlan) Removes() bool { return len(p.removeRules) > 0 || len(p.dropStandIns) > 0 }
 
+// Steps say what is done, each with its reason.
+func (p HostPlan) Steps() []string { return slices.Concat(p.routes, p.others) }
+
 // Summary says what is done, with one line for many routes.
 func (p HostPlan) Summary() []string {
 	const few = 3
-	var routes, others []string
-	for _, s := range p.Steps {
-		if strings.HasPrefix(s, aRoute) {
-			routes = append(routes, s)
-		} else {
-			others = append(others, s)
-		}
+	if len(p.routes) <= few {
+		return p.Steps()
 	}
-	if len(routes) > few {
-		routes = []string{fmt.Sprintf("%d routes between the host and its pods differ. One of them: %s", len(routes), routes[0])}
-	}
-	return append(routes, others...)
+	return append([]string{fmt.Sprintf("%d routes between the host and its pods differ. One of them: %s", len(p.routes), p.routes[0])}, p.others...)
 }
-
-// aRoute begins each step about a route.
-const aRoute = "route to "
 
 // PlanHost says what the host lacks for the accesses. all says that these are all of the node's: then the rules and the stand-in
 // go with the last access.
@@ -112,16 +151,12 @@ func PlanHost(host *kernel.Namespace, accesses []Access, node Node, all bool) (H
 
 // TakeRoutes makes the host's routes to a new pod, also if they go to another one now.
 func TakeRoutes(host *kernel.Namespace, access Access, node Node) error {
-	state, err := readHost(host)
+	state, err := readHostFor(host, access, node)
 	if err != nil {
 		return err
 	}
-	for _, want := range access.hostRoutes(node) {
-		for _, r := range state.routes {
-			if end, other := state.otherPod(r, want, access); other {
-				return fmt.Errorf("%w: %s, by %s in the host (%s)", ErrAddressTaken, want.Destination.Addr(), end.Name, end.Alias)
-			}
-		}
+	if end, addr := state.otherPod(access, node); end.Name != "" {
+		return fmt.Errorf("%w: %s is that of %s, by %s in the host", ErrAddressTaken, addr, podOf(end.Alias), end.Name)
 	}
 	return planHost(state, []Access{access}, node, scope{take: true}).Run(host)
 }
@@ -129,15 +164,19 @@ func TakeRoutes(host *kernel.Namespace, access Access, node Node) error {
 // ErrAddressTaken says that another pod of this node has the address, and is reached by it. It may end soon.
 var ErrAddressTaken = errors.New("another pod of this node has the address")
 
-// otherPod says that the route leads to another pod than the access' own, over a pair that is up.
-func (s hostState) otherPod(r kernel.TableRoute, want netstate.Route, access Access) (netstate.Link, bool) {
-	own := s.ends[access.HostName]
+// otherPod returns the end of another pod that is reached by an address of the access, over a pair that is up.
+func (s *hostState) otherPod(access Access, node Node) (netstate.Link, netip.Addr) {
+	own, leads := s.ends[access.HostName], s.leads(access, node)
 	for _, end := range s.ends {
-		if _, ours := Whose(end.Alias); r.Destination == want.Destination && r.Index == end.Index && end.Index != own.Index && end.Up && ours {
-			return end, !SamePod(end.Alias, own.Alias)
+		addr, ok := leads[end.Index]
+		if !ok || !end.Up || end.Index == own.Index {
+			continue
+		}
+		if _, ours := Whose(end.Alias); ours && !SamePod(end.Alias, own.Alias) {
+			return end, addr
 		}
 	}
-	return netstate.Link{}, false
+	return netstate.Link{}, netip.Addr{}
 }
 
 // scope says what the accesses of a plan are: all of the node's, or one that takes over what others have.
@@ -146,9 +185,9 @@ type scope struct{ all, take bool }
 // planHost is a pure function.
 func planHost(state hostState, accesses []Access, node Node, what scope) HostPlan {
 	var p HostPlan
-	p.routes(state, accesses, node, what.take)
+	p.planRoutes(state, accesses, node, what.take)
 	accesses = state.living(accesses)
-	none := what.all && !state.hasEnds()
+	none := what.all && !state.hasEnds() && len(accesses) == 0
 	for _, ipv6 := range []bool{false, true} {
 		needed := (!ipv6 || !node.NoIPv6) && slices.ContainsFunc(accesses, func(a Access) bool { return a.has(ipv6) })
 		p.rule(state, ipv6, needed, none)
@@ -158,12 +197,16 @@ func planHost(state hostState, accesses []Access, node Node, what scope) HostPla
 }
 
 func (p *HostPlan) say(format string, args ...any) {
-	p.Steps = append(p.Steps, fmt.Sprintf(format, args...))
+	p.others = append(p.others, fmt.Sprintf(format, args...))
 }
 
-// routes plans the routes to the pods. Two pods can have the same address for a moment, as when a new sandbox takes over: a
+func (p *HostPlan) sayRoute(format string, args ...any) {
+	p.routes = append(p.routes, fmt.Sprintf("route to "+format, args...))
+}
+
+// planRoutes plans the routes to the pods. Two pods can have the same address for a moment, as when a new sandbox takes over: a
 // route to either of them is right.
-func (p *HostPlan) routes(state hostState, accesses []Access, node Node, take bool) {
+func (p *HostPlan) planRoutes(state hostState, accesses []Access, node Node, take bool) {
 	others := state.indices()
 	there := map[netip.Prefix]kernel.TableRoute{}
 	for _, r := range state.routes {
@@ -196,13 +239,13 @@ func (p *HostPlan) routes(state hostState, accesses []Access, node Node, take bo
 			}
 			right[want.Destination] = true
 			p.replace = append(p.replace, kernel.TableRoute{Route: want, Index: end.Index})
-			p.say(aRoute+"%s through %s in the host: %s", want.Destination.Addr(), a.HostName, whyRoute(there, want, end.Index))
+			p.sayRoute("%s through %s in the host: %s", want.Destination.Addr(), a.HostName, whyRoute(there, want, end.Index))
 		}
 	}
 	for _, r := range state.routes {
 		if name := ours[r.Index]; name != "" && !wanted[r.Destination] {
 			p.remove = append(p.remove, r)
-			p.say(aRoute+"%s through %s in the host: the pod does not have the address", r.Destination, name)
+			p.sayRoute("%s through %s in the host: the pod does not have the address", r.Destination, name)
 		}
 	}
 }
@@ -299,15 +342,6 @@ func (p HostPlan) Run(host *kernel.Namespace) error {
 		errs = append(errs, host.DeleteAddress(loopback, netstate.Address{Prefix: single(addr)}))
 	}
 	return errors.Join(errs...)
-}
-
-// AssertHost plans and runs. It returns what it has done.
-func AssertHost(host *kernel.Namespace, accesses []Access, node Node, all bool) (steps []string, err error) {
-	plan, err := PlanHost(host, accesses, node, all)
-	if err != nil || len(plan.Steps) == 0 {
-		return nil, err
-	}
-	return plan.Steps, plan.Run(host)
 }
 
 // RemoveUnused takes away what no pod of the node needs any more: the policy rules, and the stand-in. It does nothing while

@@ -13,10 +13,8 @@ import (
 // of returns the host access of another container, with its end in the host.
 func of(id string, index int, addresses ...string) (Access, netstate.Link) {
 	key := attachment.Key{Network: "lan", ContainerID: id, IfName: "eth0"}
-	a := access(Options{}, addresses...)
-	a.HostName = HostName(key)
-	alias, _ := Alias(key, attachment.Pod{})
-	return a, netstate.Link{Kind: netstate.KindVeth, Name: a.HostName, Index: index, Up: true, Alias: alias}
+	a, _ := Of(key, attachment.Pod{}, Options{Name: DefaultName}, 1500, access(Options{}, addresses...).Addresses)
+	return a, netstate.Link{Kind: netstate.KindVeth, Name: a.HostName, Index: index, Up: true, Alias: a.Alias}
 }
 
 func hostOf(ends ...netstate.Link) hostState {
@@ -106,6 +104,15 @@ func TestHostsPart(t *testing.T) {
 				return s
 			}(), []Access{a}, theNode, scope{}, []string{"address 169.254.114.1 of lo in the host: no route has it as its source"},
 		},
+		"an end without an alias is needed by its pod all the same": {
+			func() hostState {
+				s := hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10").ruled()
+				unnamed := endA
+				unnamed.Alias = ""
+				s.ends[a.HostName] = unnamed
+				return s
+			}(), []Access{a}, theNode, scope{all: true}, nil,
+		},
 		"the last pod is gone": {hostOf().ruled(), nil, theNode, scope{all: true}, []string{
 			"IPv4 rule to table 1140 in the host: no pod needs it", "IPv6 rule to table 1140 in the host: no pod needs it",
 		}},
@@ -117,7 +124,7 @@ func TestHostsPart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := planHost(test.state, test.accesses, test.node, test.what)
-			if got, want := strings.Join(p.Steps, "\n"), strings.Join(test.want, "\n"); got != want {
+			if got, want := strings.Join(p.Steps(), "\n"), strings.Join(test.want, "\n"); got != want {
 				t.Errorf("%s\nwant\n%s", got, want)
 			}
 		})
@@ -125,7 +132,7 @@ func TestHostsPart(t *testing.T) {
 }
 
 func TestManyRoutesAreOneLine(t *testing.T) {
-	p := HostPlan{Steps: []string{"route to a: x", "IPv4 rule: y", "route to b: x", "route to c: x", "route to d: x"}}
+	p := HostPlan{routes: []string{"route to a: x", "route to b: x", "route to c: x", "route to d: x"}, others: []string{"IPv4 rule: y"}}
 	want := "4 routes between the host and its pods differ. One of them: route to a: x\nIPv4 rule: y"
 	if got := strings.Join(p.Summary(), "\n"); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)

@@ -13,8 +13,6 @@ import (
 // Pod is the sandbox's part of an access, and what it takes to compare and to mend it.
 type Pod struct {
 	Access
-	// Alias is that of the host's end.
-	Alias string
 	// WithoutFilter leaves out the rules of iptables: to look at them takes several processes.
 	WithoutFilter bool
 	// Host and Sandbox are open for as long as the Pod is used.
@@ -41,7 +39,7 @@ type Seen struct {
 // Look compares the pair, and everything of it in the sandbox, with what it should be for that node. It changes nothing.
 func (p Pod) Look(node Node) (Seen, error) {
 	var seen Seen
-	pod, err := p.Sandbox.CaptureEnd(p.Name, p.Host, keys(podSettings(p.Access)))
+	pod, err := p.Sandbox.CaptureEnd(p.Name, p.Host, p.parts(node))
 	switch {
 	case errors.Is(err, kernel.ErrNoDevice):
 		seen.say("%s is gone from the sandbox", p.Name)
@@ -53,7 +51,7 @@ func (p Pod) Look(node Node) (Seen, error) {
 	case err != nil:
 		return seen, err
 	}
-	host, err := p.Host.CaptureEndAlone(p.HostName, p.Sandbox, keys(ownSettings))
+	host, err := p.Host.CaptureEndAlone(p.HostName, p.Sandbox, keys(p.hostSettings(node)))
 	if err != nil && !errors.Is(err, kernel.ErrNoDevice) && !errors.Is(err, kernel.ErrUnsupported) {
 		return seen, err
 	}
@@ -72,12 +70,39 @@ func (p Pod) Look(node Node) (Seen, error) {
 	return seen, p.lookAtFilter(&seen)
 }
 
+// parts are those of the pod's end that Look reads. Of the routes that the access does not want, relink's own are read, up to
+// mostStale of them.
+func (p Pod) parts(node Node) kernel.EndParts {
+	wanted, stale := map[place]bool{}, 0
+	for _, r := range p.inPod(node).Routes {
+		wanted[placeOf(r)] = true
+	}
+	return kernel.EndParts{Settings: keys(podSettings(p.Access)), Rules: p.PreserveSource, Routes: func(r netstate.Route) bool {
+		if wanted[placeOf(r)] {
+			return true
+		}
+		if r.Protocol != podProtocol || stale > mostStale {
+			return false
+		}
+		stale++
+		return true
+	}}
+}
+
+// place is where a route can be. A table has many there: of several metrics, for example.
+type place struct {
+	destination netip.Prefix
+	table       uint32
+	priority    uint32
+}
+
+func placeOf(r netstate.Route) place { return place{r.Destination, r.Table, r.Priority} }
+
 // compare fills in the differences of a whole pair.
 func (p Pod) compare(seen *Seen, node Node, pod, host netstate.Interface, taken map[netip.Prefix]string) {
 	want := p.inPod(node)
 	want.Routes = without(want.Routes, taken)
-	wantHost := p.inHost()
-	wantHost.Link.Alias = p.Alias
+	wantHost := p.inHost(node)
 	seen.pod, seen.host = netstate.Diff(want, pod), netstate.Diff(wantHost, host)
 	for _, d := range seen.host {
 		seen.say("%s in the host: %s", p.HostName, d)
@@ -119,22 +144,16 @@ func (p Pod) takenByOthers(node Node, pod netstate.Interface) (map[netip.Prefix]
 }
 
 func (p Pod) routesOfOthers(node Node) (map[netip.Prefix]string, error) {
-	wanted := map[netip.Prefix]uint32{}
+	wanted := map[place]bool{}
 	for _, r := range p.inPod(node).Routes {
-		if r.Table == tableMain {
-			wanted[r.Destination] = r.Priority
-		}
+		wanted[placeOf(r)] = true
 	}
-	routes, err := p.Sandbox.TableRoutes(tableMain)
+	routes, err := p.Sandbox.TableRoutes(tableMain, func(r netstate.Route) bool { return wanted[placeOf(r)] })
 	if err != nil {
 		return nil, err
 	}
 	taken := map[netip.Prefix]string{}
 	for _, r := range routes {
-		priority, ok := wanted[r.Destination]
-		if !ok || r.Priority != priority {
-			continue
-		}
 		if name, err := p.Sandbox.NameOf(r.Index); err == nil && name != p.Name {
 			taken[r.Destination] = name
 		}

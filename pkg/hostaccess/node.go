@@ -22,7 +22,7 @@ type Node struct {
 	Source6 netip.Addr `json:"source6"`
 	// Without is how many addresses have no routes in the pods, because the node has too many.
 	Without int `json:"without,omitempty"`
-	// NoIPv6 says that IPv6 is switched off on the node.
+	// NoIPv6 says that the node has no IPv6, and cannot have its stand-in.
 	NoIPv6 bool `json:"noIPv6,omitempty"`
 }
 
@@ -57,18 +57,18 @@ func ReadNode(host *kernel.Namespace) (Node, error) {
 	}
 	own = slices.DeleteFunc(own, func(a kernel.OwnAddress) bool { return a.Index == ipvs })
 	node := nodeOf(own, ipv4, ipv6)
-	node.NoIPv6, err = isOff(host)
+	node.NoIPv6, err = lacksIPv6(host, node)
 	return node, err
 }
 
-// isOff says that IPv6 is switched off on the host, or that its kernel has none.
-func isOff(host *kernel.Namespace) (off bool, err error) {
+// lacksIPv6 says that the node has no IPv6: its kernel has none, or it has no address and lo takes no stand-in.
+func lacksIPv6(host *kernel.Namespace, node Node) (lacks bool, err error) {
 	err = host.Inside(func() error {
-		b, err := os.ReadFile("/proc/sys/net/ipv6/conf/all/disable_ipv6")
-		off = errors.Is(err, fs.ErrNotExist) || err == nil && strings.TrimSpace(string(b)) == "1"
+		b, err := os.ReadFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6")
+		lacks = errors.Is(err, fs.ErrNotExist) || err == nil && node.standsIn(true) && strings.TrimSpace(string(b)) == "1"
 		return nil
 	})
-	return off, err
+	return lacks, err
 }
 
 // MayReach returns an error if one of the addresses is not a pod's: it is the node's own, or a gateway of it.

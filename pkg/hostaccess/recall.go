@@ -2,6 +2,7 @@ package hostaccess
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -9,55 +10,84 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Recall returns the host access of the sandbox's interface as it is there, for a pod whose checkpoint is lost. devices are the
-// sandbox's. It returns nil if there is none. It cannot tell services from other networks that are reached through the node: all
-// of them are Extra. masquerades says whether a rule of iptables in the host may be relink's.
-func Recall(host, sandbox *kernel.Namespace, devices netstate.Devices, live netstate.Interface, masquerades bool) (*Access, error) {
-	var own []netip.Addr
-	for _, a := range live.Addresses {
-		own = append(own, a.Prefix.Addr())
-	}
-	for _, d := range devices {
+// Lost is a pod whose checkpoint is lost.
+type Lost struct {
+	// Devices are those of the sandbox, and Interface is the pod's.
+	Devices   netstate.Devices
+	Interface netstate.Interface
+	// Given are the addresses that the runtime was told at the ADD. Nobody knows them if it is empty.
+	Given []netip.Addr
+	// Masquerades says that a rule of iptables in the host may be relink's.
+	Masquerades bool
+}
+
+// Recall returns the host access of the pod as it is there, nil if there is none. It cannot tell services from other networks that
+// are reached through the node: all of them are Extra. It returns an access with ErrNoFilter if iptables could not be asked.
+func Recall(host, sandbox *kernel.Namespace, lost Lost) (*Access, error) {
+	for _, d := range lost.Devices {
 		if d.Kind != netstate.KindVeth {
 			continue
 		}
-		pod, err := sandbox.CaptureEnd(d.Name, host, nil)
-		if errors.Is(err, kernel.ErrNoDevice) || err == nil && !pod.Joined {
-			continue
-		}
+		pod, end, err := pairOf(host, sandbox, d.Name)
 		if err != nil {
 			return nil, err
 		}
-		end, err := host.Device(pod.PeerIndex)
-		if errors.Is(err, kernel.ErrNoDevice) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if key, ours := Whose(end.Alias); !ours || key.IfName != live.Link.Name || HostName(key) != end.Name {
+		if key, ours := Whose(end.Alias); !ours || key.IfName != lost.Interface.Link.Name || HostName(key) != end.Name {
 			continue
 		}
 		node, err := ReadNode(host)
 		if err != nil {
 			return nil, err
 		}
-		a := recalled(pod.Interface, end.Name, node)
-		// A pod can give its end any address. The node sends to those only that are of no use to it elsewhere.
-		a.Addresses = slices.DeleteFunc(a.Addresses, func(addr netip.Addr) bool {
-			return !slices.Contains(own, addr) || MayReach(host, []netip.Addr{addr}) != nil
-		})
-		if masquerades {
-			a.Masquerade, err = hasMasquerade(host, node, a)
+		a := recalled(pod.Interface, end, node)
+		if a.Addresses, err = believed(host, end.Index, a.Addresses, lost); err != nil {
+			return nil, err
+		}
+		if lost.Masquerades {
+			err = a.recallMasquerade(host, node)
 		}
 		return &a, err
 	}
 	return nil, nil
 }
 
+// pairOf returns both ends of a pair. They are empty if the other end is not in the host, or goes meanwhile.
+func pairOf(host, sandbox *kernel.Namespace, name string) (pod kernel.End, end netstate.LiveDevice, err error) {
+	own := func(r netstate.Route) bool { return r.Protocol == podProtocol && r.Table == tableMain }
+	pod, err = sandbox.CaptureEnd(name, host, kernel.EndParts{Routes: own, Rules: true})
+	if err == nil && pod.Joined {
+		end, err = host.Device(pod.PeerIndex)
+	}
+	if errors.Is(err, kernel.ErrNoDevice) {
+		err = nil
+	}
+	return pod, end, err
+}
+
+// believed are the addresses that are the pod's. A pod can give its interfaces any address. The node sends to those only that the
+// runtime was told, or that the host's routes lead to the pod.
+func believed(host *kernel.Namespace, end int, addresses []netip.Addr, lost Lost) ([]netip.Addr, error) {
+	known := slices.Clone(lost.Given)
+	if len(known) == 0 {
+		routes, err := host.TableRoutes(Table, nil)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range routes {
+			if r.Index == end {
+				known = append(known, r.Destination.Addr())
+			}
+		}
+	}
+	return slices.DeleteFunc(addresses, func(addr netip.Addr) bool {
+		live := slices.ContainsFunc(lost.Interface.Addresses, func(a netstate.Address) bool { return a.Prefix.Addr() == addr })
+		return !live || !slices.Contains(known, addr) || MayReach(host, []netip.Addr{addr}) != nil
+	}), nil
+}
+
 // recalled is a pure function: it reads the settings out of what is in the pod.
-func recalled(pod netstate.Interface, hostName string, node Node) Access {
-	a := Access{Options: Options{Name: pod.Link.Name}, HostName: hostName, MAC: pod.Link.MAC, MTU: pod.Link.MTU}
+func recalled(pod netstate.Interface, host netstate.LiveDevice, node Node) Access {
+	a := Access{Options: Options{Name: pod.Link.Name}, HostName: host.Name, Alias: host.Alias, MAC: pod.Link.MAC, MTU: pod.Link.MTU}
 	for _, address := range pod.Addresses {
 		if address.Prefix.IsSingleIP() {
 			a.Addresses = append(a.Addresses, address.Prefix.Addr())
@@ -78,8 +108,15 @@ func recalled(pod netstate.Interface, hostName string, node Node) Access {
 	return a
 }
 
-func hasMasquerade(host *kernel.Namespace, node Node, a Access) (bool, error) {
+// ErrNoFilter says that nobody knows whether the pod has a rule of iptables in the host.
+var ErrNoFilter = errors.New("iptables could not be asked for rules of the pod")
+
+func (a *Access) recallMasquerade(host *kernel.Namespace, node Node) error {
 	a.Masquerade = true
-	missing, _, err := MasqueradeDiffers(host, node, a)
-	return len(missing) == 0, err
+	missing, nodeOnly, err := MasqueradeDiffers(host, node, *a)
+	a.Masquerade = err == nil && (len(missing) == 0 || nodeOnly)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNoFilter, err)
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package hostaccess
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -67,8 +68,7 @@ var ownSettings = map[string]string{
 func podSettings(a Access) map[string]string {
 	s := map[string]string{}
 	if a.has(true) {
-		// A pod may have switched IPv6 off for its new devices.
-		s["ipv6/disable_ipv6"] = "0"
+		s[ipv6Off] = "0"
 		for key, value := range ownSettings {
 			s[key] = value
 		}
@@ -81,14 +81,26 @@ func podSettings(a Access) map[string]string {
 	return s
 }
 
+// ipv6Off is the sysctl that takes IPv6 from a device. A pod and a node can have it set for all new devices.
+const ipv6Off = "ipv6/disable_ipv6"
+
+// hostSettings are the sysctls of the host's end. Without IPv6, those of IPv6 are of no use, and may not be there.
+func (a Access) hostSettings(node Node) map[string]string {
+	s := map[string]string{}
+	if a.has(true) && !node.NoIPv6 {
+		s = maps.Clone(ownSettings)
+		s[ipv6Off] = "0"
+	}
+	return s
+}
+
 // newHostSettings are the sysctls of a new host's end. The filter drops what a pod sends with another source than its own
 // addresses. It is not looked at later: on many nodes, udev sets it to the node's own value (systemd's 50-default.conf has a
 // line for all devices, and says 2).
-func newHostSettings() map[string]string {
-	s := map[string]string{"ipv4/rp_filter": "1"}
-	for key, value := range ownSettings {
-		s[key] = value
-	}
+func (a Access) newHostSettings(node Node) map[string]string {
+	s := maps.Clone(ownSettings) // The kernel makes an IPv6 address for each device, if it can.
+	maps.Copy(s, a.hostSettings(node))
+	s["ipv4/rp_filter"] = "1"
 	return s
 }
 
@@ -142,9 +154,11 @@ func (a Access) returnRoutes() (routes []netstate.Route) {
 	return routes
 }
 
-// inHost is the host's end. Its routes are in hostRoutes: AssertHost reads those of all pods at once.
-func (a Access) inHost() netstate.Interface {
-	return netstate.Interface{Link: a.link(a.HostName), Settings: ownSettings}
+// inHost is the host's end. Its routes are in hostRoutes: PlanHost reads those of all pods at once.
+func (a Access) inHost(node Node) netstate.Interface {
+	i := netstate.Interface{Link: a.link(a.HostName), Settings: a.hostSettings(node)}
+	i.Link.Alias = a.Alias
+	return i
 }
 
 // hostRoutes are the host's routes to the pod.

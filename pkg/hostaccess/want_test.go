@@ -7,7 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netfilter"
 )
 
 var webKey = attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"}
@@ -21,7 +24,8 @@ func access(o Options, addresses ...string) Access {
 	if o.Name == "" {
 		o.Name = DefaultName
 	}
-	return Of(webKey, o, 1500, all)
+	a, _ := Of(webKey, attachment.Pod{}, o, 1500, all) // The names are short.
+	return a
 }
 
 func prefixes(texts ...string) (all []netip.Prefix) {
@@ -99,6 +103,87 @@ func TestPodsPartIsComplete(t *testing.T) {
 	}
 }
 
+// The host's end has IPv6 if the pod and the node have it, whatever the node says of new devices.
+func TestSettingsOfTheHostsEnd(t *testing.T) {
+	without := theNode
+	without.NoIPv6 = true
+	for name, test := range map[string]struct {
+		access          Access
+		node            Node
+		always, atFirst string
+	}{
+		"both families": {
+			access(Options{}, "10.3.0.2", "fd00:3::2"), theNode,
+			"map[ipv6/accept_ra:0 ipv6/accept_redirects:0 ipv6/addr_gen_mode:1 ipv6/disable_ipv6:0]",
+			"map[ipv4/rp_filter:1 ipv6/accept_ra:0 ipv6/accept_redirects:0 ipv6/addr_gen_mode:1 ipv6/disable_ipv6:0]",
+		},
+		"IPv4 alone: a kernel without IPv6 has none of the others": {
+			access(Options{}, "10.3.0.2"), theNode, "map[]", "map[ipv4/rp_filter:1 ipv6/accept_ra:0 ipv6/accept_redirects:0 ipv6/addr_gen_mode:1]",
+		},
+		"a node without IPv6": {
+			access(Options{}, "10.3.0.2", "fd00:3::2"), without, "map[]", "map[ipv4/rp_filter:1 ipv6/accept_ra:0 ipv6/accept_redirects:0 ipv6/addr_gen_mode:1]",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := fmt.Sprint(test.access.hostSettings(test.node)); got != test.always {
+				t.Errorf("%s\nwant %s", got, test.always)
+			}
+			if got := fmt.Sprint(test.access.newHostSettings(test.node)); got != test.atFirst {
+				t.Errorf("new: %s\nwant %s", got, test.atFirst)
+			}
+		})
+	}
+}
+
+// Only what the node has translated, and what "extra" names, gets the node's address.
+func TestWhatIsMasqueraded(t *testing.T) {
+	a := access(Options{Masquerade: true, Services: prefixes("10.96.0.0/12"), Extra: prefixes("169.254.20.10/32", "10.50.0.0/16", "fd00:50::/64")}, "10.3.0.2", "fd00:3::2")
+	comment := `-m comment --comment "relink ` + a.HostName + `" -j SNAT --to-source `
+	for family, want := range map[netfilter.Family][]string{
+		netfilter.IPv4: {
+			"-s 10.3.0.2/32 -m conntrack --ctstate DNAT " + comment + "192.168.7.10",
+			"-s 10.3.0.2/32 -m conntrack --ctorigdst 169.254.20.10 " + comment + "192.168.7.10",
+			"-s 10.3.0.2/32 -m conntrack --ctorigdst 10.50.0.0/16 " + comment + "192.168.7.10",
+		},
+		netfilter.IPv6: {
+			"-s fd00:3::2/128 -m conntrack --ctstate DNAT " + comment + "fd00:7::10",
+			"-s fd00:3::2/128 -m conntrack --ctorigdst fd00:50::/64 " + comment + "fd00:7::10",
+		},
+	} {
+		var got []string
+		for _, r := range a.masqueradeRules(family, theNode) {
+			got = append(got, r.String())
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", family, diff)
+		}
+	}
+}
+
+// A rule for an earlier address of the node is replaced. What else is wrong is somebody's doing.
+func TestIsReplaced(t *testing.T) {
+	a := access(Options{Masquerade: true}, "10.3.0.2")
+	moved := theNode
+	moved.Source4 = addr("192.168.7.99")
+	chain := masqueradeOf([]Access{a}, netfilter.IPv4, theNode)
+	earlier := a.masqueradeRules(netfilter.IPv4, moved)
+	other := access(Options{Masquerade: true}, "10.3.0.3").masqueradeRules(netfilter.IPv4, moved)
+	for name, test := range map[string]struct {
+		rules, stale []netfilter.Rule
+		want         bool
+	}{
+		"all is there": {chain.Rules, nil, true}, "of an earlier address": {earlier, earlier, true},
+		"of another address of the pod": {other, other, false}, "none": {nil, nil, false},
+	} {
+		if isReplaced(chain, test.rules, test.stale) != test.want {
+			t.Errorf("%s: not %v", name, test.want)
+		}
+	}
+	if isStale := staleOf(chain); !isStale(earlier[0]) || isStale(chain.Rules[0]) || isStale(netfilter.Rule{"-m", "comment", "--comment", "relink rlother"}) {
+		t.Error("the wrong rule is stale")
+	}
+}
+
 func TestLinkLocalAddressesAreLeftOut(t *testing.T) {
 	if a := access(Options{}, "fe80::1", "10.3.0.2", "169.254.1.1"); !slices.Equal(a.Addresses, []netip.Addr{addr("10.3.0.2")}) {
 		t.Error(a.Addresses)
@@ -112,7 +197,7 @@ func TestNamesFollowFromTheAttachment(t *testing.T) {
 	}
 	other := webKey
 	other.IfName = "net1"
-	if HostName(other) == name || access(Options{}).MAC == Of(other, Options{}, 1500, nil).MAC {
+	if second, _ := Of(other, attachment.Pod{}, Options{}, 1500, nil); second.HostName == name || access(Options{}).MAC == second.MAC {
 		t.Error("two interfaces have one name, or one MAC")
 	}
 	other = webKey
@@ -135,14 +220,15 @@ func TestAliasSaysWhoseThePairIs(t *testing.T) {
 		fails bool
 	}{
 		"all": {webKey, attachment.Pod{Namespace: "shop", Name: "web-0"}, `{"pod":"shop/web-0","network":"lan","container":"c1","interface":"eth0"}`, false},
-		"the pod is left out first": {
-			attachment.Key{Network: long, ContainerID: id, IfName: "eth0"}, attachment.Pod{Namespace: "shop", Name: long},
-			fmt.Sprintf(`{"network":%q,"container":%q,"interface":"eth0"}`, long, id), false,
+		"of a long pod, the hash": {
+			attachment.Key{Network: long[:60], ContainerID: id, IfName: "eth0"}, attachment.Pod{Namespace: "shop", Name: long},
+			fmt.Sprintf(`{"podHash":"55d3aeabd22caa4e","network":%q,"container":%q,"interface":"eth0"}`, long[:60], id), false,
 		},
 		"nothing else can be left out": {attachment.Key{Network: long + long + long, ContainerID: id, IfName: "eth0"}, attachment.Pod{}, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text, err := Alias(test.key, test.pod)
+			a, err := Of(test.key, test.pod, Options{}, 1500, nil)
+			text := a.Alias
 			if text != test.want || (err != nil) != test.fails {
 				t.Fatalf("%q, %v", text, err)
 			}
@@ -154,6 +240,34 @@ func TestAliasSaysWhoseThePairIs(t *testing.T) {
 	for _, text := range []string{"", "{}", "veth of somebody", `{"container":"c1"}`, `["lan"]`, `{"network":"lan","container":"","interface":"eth0"}`} {
 		if _, ours := Whose(text); ours {
 			t.Errorf("%q is taken for relink's", text)
+		}
+	}
+}
+
+// An alias names the pod, or its hash if the name is too long beside the others.
+func TestSamePod(t *testing.T) {
+	long := strings.Repeat("n", 60)
+	of := func(network, id, pod string) string {
+		a, err := Of(attachment.Key{Network: network, ContainerID: id, IfName: "eth0"}, attachment.Pod{Namespace: "shop", Name: pod}, Options{}, 1500, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Alias
+	}
+	named, hashed := of("lan", "c1", long+long), of(long, strings.Repeat("a", 64), long+long)
+	if !strings.Contains(named, long+long) || strings.Contains(hashed, long+long) {
+		t.Fatalf("%s\n%s", named, hashed)
+	}
+	noPod := of("lan", "c1", "")
+	for _, s := range []struct {
+		one, other string
+		same       bool
+	}{
+		{named, hashed, true}, {hashed, hashed, true}, {named, named, true},
+		{named, of("lan", "c2", long), false}, {noPod, noPod, false}, {"", "", false}, {named, "", false},
+	} {
+		if SamePod(s.one, s.other) != s.same {
+			t.Errorf("%s and %s: not %v", s.one, s.other, s.same)
 		}
 	}
 }

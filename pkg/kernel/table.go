@@ -18,21 +18,32 @@ type TableRoute struct {
 }
 
 // TableRoutes returns the routes of a table, of both families. It leaves out what cannot be described: encapsulations and the
-// like.
-func (n *Namespace) TableRoutes(table uint32) ([]TableRoute, error) {
+// like. If keep is not nil, it keeps only those: a pod can have very many.
+func (n *Namespace) TableRoutes(table uint32, keep func(netstate.Route) bool) ([]TableRoute, error) {
+	only := nl.NewRtAttr(unix.RTA_TABLE, nl.Uint32Attr(table))
+	return n.tableRoutes(fmt.Sprintf("table %d", table), only, func(r TableRoute) bool {
+		return r.Table == table && (keep == nil || keep(r.Route))
+	})
+}
+
+// tableRoutes lists the routes that the attribute selects, and keeps some.
+func (n *Namespace) tableRoutes(what string, only *nl.RtAttr, keep func(TableRoute) bool) ([]TableRoute, error) {
 	var all []TableRoute
 	for _, family := range bothFamilies {
 		var found []TableRoute
 		request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, 0)
 		request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}})
-		request.AddData(nl.NewRtAttr(unix.RTA_TABLE, nl.Uint32Attr(table)))
-		list := rtnl.Message{Request: request, What: fmt.Sprintf("list the routes of table %d", table)}
+		request.AddData(only)
+		list := rtnl.Message{Request: request, What: "list the routes of " + what}
 		err := n.socket.Dump(list, func() { found = nil }, func(payload []byte) error {
 			r, err := parseRoute(payload)
-			if err == nil && !r.skip && r.Table == table && len(r.lost) == 0 && len(r.hops) == 0 {
-				found = append(found, TableRoute{Route: r.Route, Index: r.oif})
+			if err != nil || r.skip || len(r.lost) > 0 || len(r.hops) > 0 {
+				return err
 			}
-			return err
+			if route := (TableRoute{Route: r.Route, Index: r.oif}); keep(route) {
+				found = append(found, route)
+			}
+			return nil
 		})
 		// The kernel has no such table before its first route.
 		if err != nil && !errors.Is(err, unix.ENOENT) {

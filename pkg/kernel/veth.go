@@ -29,6 +29,10 @@ func CreatePair(host, sandbox *Namespace, p Pair) error {
 	if err != nil {
 		return err
 	}
+	// The kernel works through the second message even if the first one fails: the device of somebody else would get the alias.
+	if there, err := host.Exists(p.HostName); err != nil || there {
+		return errors.Join(err, fmt.Errorf("%s in the host: %w", p.HostName, ErrExists))
+	}
 	outcomes := host.socket.RunEach(create, setAlias(p.HostName, p.Alias))
 	switch {
 	case isTaken(outcomes[0]):
@@ -84,23 +88,37 @@ type End struct {
 	Joined bool
 }
 
-// CaptureEnd reads the end of a veth pair of that name: its link, the settings of these keys, its addresses, its first 4,096
-// routes of each family, and all policy rules of the namespace. It returns ErrNoDevice if there is none, and ErrUnsupported for a device that
+// EndParts are the parts of an end, and of its namespace, that CaptureEnd reads beside the link and the addresses.
+type EndParts struct {
+	// Settings are the keys of sysctls.
+	Settings []string
+	// Routes says which of the routes through the end are kept: a pod can have very many.
+	Routes func(netstate.Route) bool
+	// Rules says that the policy rules of the namespace are read.
+	Rules bool
+}
+
+// CaptureEnd reads the end of a veth pair of that name. It returns ErrNoDevice if there is none, and ErrUnsupported for a device that
 // is no veth. other is the namespace in which the caller expects the other end.
-func (n *Namespace) CaptureEnd(name string, other *Namespace, settings []string) (End, error) {
-	end, link, err := n.end(name, other, settings)
+func (n *Namespace) CaptureEnd(name string, other *Namespace, parts EndParts) (End, error) {
+	end, link, err := n.end(name, other, parts.Settings)
 	if err != nil {
 		return end, err
 	}
 	if end.Addresses, _, err = n.addresses(link.index, bothFamilies); err != nil {
 		return end, err
 	}
-	routes, err := n.routes(routeQuery{index: link.index, families: bothFamilies, toKeep: true})
+	only := nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(link.index)))
+	routes, err := n.tableRoutes(name, only, func(r TableRoute) bool { return r.Index == link.index && parts.Routes(r.Route) })
 	if err != nil {
 		return end, err
 	}
-	end.Routes = routes.routes
-	end.Rules, _, err = n.rules()
+	for _, r := range routes {
+		end.Routes = append(end.Routes, r.Route)
+	}
+	if parts.Rules {
+		end.Rules, _, err = n.rules()
+	}
 	return end, err
 }
 

@@ -73,6 +73,9 @@ func (r Rule) after(options ...string) string {
 	return ""
 }
 
+// Key is the same for two rules that are the same: an address can be written in several ways.
+func (r Rule) Key() string { return r.canonical().String() }
+
 func (r Rule) equal(other Rule) bool { return slices.Equal(r.canonical(), other.canonical()) }
 
 // canonical returns the rule with its addresses as iptables prints them.

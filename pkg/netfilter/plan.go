@@ -53,10 +53,14 @@ func plan(l listing, c *Chain) []step {
 // planShared appends what is missing. The order of the rules is nobody's.
 func planShared(have []Rule, c *Chain) []step {
 	var steps []step
+	there := map[string]bool{} // There can be hundreds.
+	for _, rule := range have {
+		there[rule.Key()] = true
+	}
 	for _, rule := range c.Rules {
-		if !slices.ContainsFunc(have, rule.equal) {
+		if !there[rule.Key()] {
 			steps = append(steps, step{kind: appendRule, chain: c.Name, rule: rule, reason: ruleMissing(rule, c.Name)})
-			have = append(slices.Clip(have), rule)
+			there[rule.Key()] = true
 		}
 	}
 	return steps
@@ -177,11 +181,11 @@ func planRemove(l listing, name string) []step {
 	return append(steps, step{kind: deleteChain, chain: name, reason: there})
 }
 
-// planRemoveRules deletes the rules that match.
-func planRemoveRules(l listing, name string, match func(Rule) bool) []step {
+// planKeep deletes the rules that are not wanted.
+func planKeep(l listing, name string, keep func(Rule) bool) []step {
 	var steps []step
 	for _, rule := range l.rules[name] {
-		if match(rule) {
+		if !keep(rule) {
 			steps = append(steps, step{kind: deleteRule, chain: name, rule: rule, reason: ruleTooMuch(rule, name)})
 		}
 	}

@@ -41,6 +41,9 @@ func output(limit time.Duration, path string, args ...string) (string, error) {
 		return stdout.String(), nil
 	}
 	command := strings.Join(append([]string{filepath.Base(path)}, args...), " ")
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = context.DeadlineExceeded // It has ended, but something that it started has its output.
+	}
 	if ctx.Err() != nil {
 		return "", explain(command, 0, "", ctx.Err())
 	}

@@ -20,6 +20,7 @@ const ownNamespace = "/proc/thread-self/ns/net"
 type Tables struct {
 	editor    editor
 	owned     string
+	installed installed
 	chosen    choice
 	namespace os.FileInfo
 }
@@ -47,13 +48,16 @@ func open(family Family, owned string, directories []string) (*Tables, error) {
 		return nil, err
 	}
 	e := editor{family: family, path: in.path[chosen.variant], wait: patience, limit: limit}
-	return &Tables{editor: e, owned: owned, chosen: chosen, namespace: namespace}, nil
+	return &Tables{editor: e, owned: owned, installed: in, chosen: chosen, namespace: namespace}, nil
 }
 
 // String says which iptables this is, and why.
 func (t *Tables) String() string {
-	return fmt.Sprintf("%s-%s: %s", t.editor.family.program(), t.chosen.variant, t.chosen.reason)
+	return t.Program() + ": " + t.chosen.reason
 }
+
+// Family is that of the tables.
+func (t *Tables) Family() Family { return t.editor.family }
 
 // Ensure makes the chains, their rules and the jumps to them. It changes nothing that is right. It can be called again after
 // any failure. It returns ErrLocked if another program has the tables, and context.DeadlineExceeded if iptables
@@ -101,16 +105,37 @@ func (t *Tables) Remove(table, name string) error {
 	})
 }
 
-// RemoveRules deletes those rules of a shared chain that match. The chain and the jump to it stay: others use them. It
-// does nothing if the chain is not there. It returns the errors of Ensure.
-func (t *Tables) RemoveRules(table, name string, match func(Rule) bool) error {
+// Keep deletes the rules of a shared chain that keep does not want, and the chain with its last rule. It does nothing if the
+// chain is not there. It returns the errors of Ensure.
+func (t *Tables) Keep(table, name string, keep func(Rule) bool) error {
 	if err := validateName(table, name, t.owned); err != nil {
 		return err
 	}
 	return t.reach(table, func() ([]step, error) {
 		l, err := t.listChain(table, name)
-		return planRemoveRules(l, name, match), err
+		if err != nil || slices.ContainsFunc(l.rules[name], keep) {
+			return planKeep(l, name, keep), err
+		}
+		if !l.has(name) {
+			return nil, nil
+		}
+		l, err = t.list(table) // Every jump to the chain has to go.
+		return planRemove(l, name), err
 	})
+}
+
+// Others are the tables of the other variants of iptables that are installed. The variant in use can change, and then chains are left
+// in another one.
+func (t *Tables) Others() (others []*Tables) {
+	for v, path := range t.installed.path {
+		if v != t.chosen.variant {
+			other := *t
+			other.chosen = choice{v, "it is installed"}
+			other.editor = editor{family: t.editor.family, path: path, wait: t.editor.wait, limit: t.editor.limit}
+			others = append(others, &other)
+		}
+	}
+	return others
 }
 
 // Rules returns the rules of a chain. There are none if the chain is not there. It returns the errors of Ensure.
@@ -118,6 +143,16 @@ func (t *Tables) Rules(table, name string) ([]Rule, error) {
 	l, err := t.listChain(table, name)
 	return l.rules[name], err
 }
+
+// Policy returns the policy of a built-in chain, such as DROP, and its rules. The policy is empty if the table is not there. It returns
+// the errors of Ensure.
+func (t *Tables) Policy(table, name string) (policy string, rules []Rule, err error) {
+	l, err := t.list(table)
+	return l.policies[name], l.rules[name], err
+}
+
+// Program is the name of the program in use.
+func (t *Tables) Program() string { return t.editor.family.program() + "-" + string(t.chosen.variant) }
 
 // byTable returns the chains of each table, as all of these need one listing.
 func (t *Tables) byTable(chains []Chain) ([][]Chain, error) {

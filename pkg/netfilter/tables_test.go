@@ -134,18 +134,18 @@ func TestEnsureRepairs(t *testing.T) {
 // Pods share a chain. Each adds and deletes its own rules.
 func TestSharedChain(t *testing.T) {
 	everywhere(t, func(t *testing.T, p place) {
-		ofPod := func(n int) func(Rule) bool {
-			return func(r Rule) bool { return r.Comment() == fmt.Sprintf("shop/web-%d", n) }
+		without := func(n int) func(Rule) bool {
+			return func(r Rule) bool { return r.Comment() != fmt.Sprintf("shop/web-%d", n) }
 		}
 		p.with(t, func(tables *Tables) error {
 			if rules, err := tables.Rules("nat", "RELINK-NAT"); len(rules) > 0 || err != nil {
 				t.Errorf("without the chain: %v, %v", rules, err)
 			}
-			err := tables.RemoveRules("nat", "RELINK-NAT", ofPod(1))
+			err := tables.Keep("nat", "RELINK-NAT", without(1))
 			for _, n := range []int{1, 2, 3, 2} {
 				err = errors.Join(err, tables.Ensure(p.masquerade(n)))
 			}
-			err = errors.Join(err, tables.RemoveRules("nat", "RELINK-NAT", ofPod(1)), tables.RemoveRules("nat", "RELINK-NAT", ofPod(1)))
+			err = errors.Join(err, tables.Keep("nat", "RELINK-NAT", without(1)), tables.Keep("nat", "RELINK-NAT", without(1)))
 			rules, listed := tables.Rules("nat", "RELINK-NAT")
 			var comments []string
 			for _, rule := range rules {
@@ -162,9 +162,38 @@ func TestSharedChain(t *testing.T) {
 			if len(differ) != 1 || !strings.HasPrefix(differ[0], "rule is missing in RELINK-NAT: -s "+p.address(1)) {
 				t.Errorf("differs %q", differ)
 			}
-			return errors.Join(err, listed, differs, right(tables, p.masquerade(3)), tables.Remove("nat", "RELINK-NAT"))
+			err = errors.Join(err, listed, differs, right(tables, p.masquerade(3)), tables.Keep("nat", "RELINK-NAT", func(Rule) bool { return false }))
+			if left := p.run(t, "IPT -t nat -S"); strings.Contains(left, "RELINK") {
+				t.Errorf("the chain stays without a rule:\n%s", left)
+			}
+			return err
 		})
 	})
+}
+
+// The variant in use can change: a kubelet comes that uses the other one. What was made before can be taken away all the same.
+func TestTheVariantChanges(t *testing.T) {
+	p := place{family: IPv4, variant: nft, path: sandbox(t)}
+	p.with(t, func(tables *Tables) error { return tables.Ensure(p.masquerade(1), save()) })
+	const list = "IPT -t nat -S; IPT -t mangle -S"
+	made := p.run(t, list)
+	p.variant = legacy
+	p.run(t, "iptables-legacy -t mangle -N KUBE-KUBELET-CANARY")
+	p.in(t, func() error {
+		tables, err := Open(IPv4, "RELINK-")
+		if err != nil {
+			return err
+		}
+		others := tables.Others()
+		if len(others) != 1 || tables.chosen.variant != legacy || others[0].chosen.variant != nft {
+			return fmt.Errorf("%s, beside %d others", tables, len(others))
+		}
+		return errors.Join(others[0].Keep("nat", "RELINK-NAT", func(Rule) bool { return false }), others[0].Remove("mangle", "RELINK-SAVE"))
+	})
+	p.variant = nft
+	if left := p.run(t, list); !strings.Contains(made, "RELINK-NAT") || strings.Contains(left, "RELINK") {
+		t.Errorf("made:\n%s\nleft:\n%s", made, left)
+	}
 }
 
 // Each of several processes makes its rules, and all make the chain.

@@ -284,12 +284,14 @@ func (n *accessNode) mend() (rows []accessMend, err error) {
 	}
 	row("routes and rules of the host are flushed", "one `Host.Assert`, as in relink-agent", asserts)
 	row("routes and rules of the host are flushed", "`relink restore`", restores)
-	more, other, err := n.follow(records)
+	took, err := n.follow(records)
 	if err != nil {
 		return nil, err
 	}
-	row("the node gets one more address", "`Keeper`, as in relink-agent", more)
-	row("the node gets another address instead", "`Keeper`, as in relink-agent", other)
+	const keeper = "`Keeper`, as in relink-agent"
+	row("the node gets one more address: the pods' routes", keeper, took.more)
+	row("the node gets another address instead: the source of what it sends", keeper, took.source)
+	row("the node gets another address instead: the pods' routes", keeper, took.other)
 	return rows, nil
 }
 
@@ -318,8 +320,7 @@ func (n *accessNode) assert(records []checkpoint.Record) error {
 	if err != nil {
 		return err
 	}
-	_, err = access.Host{Store: n.store, Host: n.host, Records: records, All: true}.Assert(context.Background(), node)
-	return err
+	return access.Host{Store: n.store, Host: n.host, Records: records, All: true}.Assert(context.Background(), node).Err()
 }
 
 func (n *accessNode) restore([]checkpoint.Record) error {
@@ -335,9 +336,9 @@ func (n *accessNode) whole(records []checkpoint.Record) error {
 	if err != nil {
 		return err
 	}
-	plan, err := access.Host{Store: n.store, Host: n.host, Records: records, All: true}.Differs(node)
-	if err != nil || len(plan.Steps) > 0 {
-		return fmt.Errorf("the host is not right: %v: %w", plan.Summary(), err)
+	lacks := access.Host{Store: n.store, Host: n.host, Records: records, All: true}.Differs(node)
+	if err := lacks.Err(); err != nil || len(lacks.Plan.Steps()) > 0 {
+		return fmt.Errorf("the host is not right: %v: %w", lacks.Plan.Summary(), err)
 	}
 	for _, family := range []string{"-4", "-6"} {
 		out, err := exec.Command("ip", family, "route", "show", "table", fmt.Sprint(hostaccess.Table)).Output()
@@ -352,8 +353,12 @@ func (n *accessNode) whole(records []checkpoint.Record) error {
 	return nil
 }
 
-// follow measures how soon all pods have the routes to the node's addresses after these changed.
-func (n *accessNode) follow(records []checkpoint.Record) (more, other []time.Duration, err error) {
+// following has how soon all pods followed the node's addresses. more and other are for the pods' routes, after the node got one more
+// address and another one. source is for what the node sends, after it got another one.
+type following struct{ more, source, other []time.Duration }
+
+// follow measures how soon all pods follow the node's addresses after these changed.
+func (n *accessNode) follow(records []checkpoint.Record) (took following, err error) {
 	done := make(chan time.Time, 100)
 	failed := make(chan error, 100)
 	k := access.NewKeeper(access.KeeperOptions{
@@ -364,33 +369,56 @@ func (n *accessNode) follow(records []checkpoint.Record) (more, other []time.Dur
 	ended := make(chan error)
 	go func() { ended <- k.Run(ctx) }()
 	defer func() { cancel(); err = errors.Join(err, <-ended) }()
-	change := func(lines string, has, lacks []string) (time.Duration, error) {
+	change := func(lines string, has, lacks []string) (source, pods time.Duration, err error) {
 		time.Sleep(keeperIdle)
 		runtime.GC()
 		start := time.Now()
 		if err := shell("", "ip -batch - <<end\n"+lines+"end"); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
-		return n.followed(start, done, failed, has, lacks)
+		if source, err = n.sourced(start, has); err != nil {
+			return 0, 0, err
+		}
+		pods, err = n.followed(start, done, failed, has, lacks)
+		return source, pods, err
 	}
 	for range changeRounds {
 		both := slices.Concat(nodeAddresses, otherAddresses)
-		took, err := change(addressLines("add", otherAddresses), both, nil)
+		_, pods, err := change(addressLines("add", otherAddresses), both, nil)
 		if err != nil {
-			return nil, nil, err
+			return took, err
 		}
-		more = append(more, took)
-		if _, err = change(addressLines("del", otherAddresses), nodeAddresses, otherAddresses); err != nil {
-			return nil, nil, err
+		took.more = append(took.more, pods)
+		if _, _, err = change(addressLines("del", otherAddresses), nodeAddresses, otherAddresses); err != nil {
+			return took, err
 		}
 		for _, now := range [][2][]string{{nodeAddresses, otherAddresses}, {otherAddresses, nodeAddresses}} {
-			if took, err = change(addressLines("del", now[0])+addressLines("add", now[1]), now[1], now[0]); err != nil {
-				return nil, nil, err
+			source, pods, err := change(addressLines("del", now[0])+addressLines("add", now[1]), now[1], now[0])
+			if err != nil {
+				return took, err
 			}
-			other = append(other, took)
+			took.source, took.other = append(took.source, source), append(took.other, pods)
 		}
 	}
-	return more, other, nil
+	return took, nil
+}
+
+// sourced waits until each of the host's routes to the pods has one of these addresses as its source.
+func (n *accessNode) sourced(start time.Time, has []string) (time.Duration, error) {
+	const pause = 5 * time.Millisecond
+	for time.Since(start) < keeperLate {
+		routes, err := n.host.TableRoutes(hostaccess.Table, nil)
+		if err != nil {
+			return 0, err
+		}
+		if len(routes) == 2*len(n.pods) && !slices.ContainsFunc(routes, func(r kernel.TableRoute) bool {
+			return !slices.Contains(has, r.Source.String())
+		}) {
+			return time.Since(start), nil
+		}
+		time.Sleep(pause)
+	}
+	return 0, fmt.Errorf("the source is not right within %s", keeperLate)
 }
 
 // followed waits until all pods have routes to the addresses, and to none of the others. The Keeper says when it has done
@@ -423,7 +451,7 @@ func (n *accessNode) behind(has, lacks []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		routes, err := sandbox.TableRoutes(main)
+		routes, err := sandbox.TableRoutes(main, nil)
 		sandbox.Close()
 		if err != nil {
 			return "", err

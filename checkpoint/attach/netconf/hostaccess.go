@@ -26,8 +26,8 @@ var (
 	// HostAccessKeys are the plugin's keys.
 	HostAccessKeys = cniplugin.Keys{
 		Of: HostAccessName, Known: slices.Concat(CheckpointKeys.Known, accessKeys),
-		Elsewhere: append(slices.Clip(CheckpointKeys.Elsewhere),
-			cniplugin.Hint{Key: "hostaccess", Do: "a key of relink-macvlan; here, write its keys beside \"type\""}),
+		// The first hint for a key counts.
+		Elsewhere: append([]cniplugin.Hint{{Key: "hostaccess", Do: "a key of relink-macvlan; here, write its keys beside \"type\""}}, CheckpointKeys.Elsewhere...),
 	}
 )
 
@@ -67,37 +67,43 @@ func (h *hostAccess) options() (*hostaccess.Options, []error) {
 	if h == nil || h.off {
 		return nil, nil
 	}
-	return h.access.options("hostAccess.")
+	return h.access.options(func(key string) string { return "hostAccess." + key })
 }
 
-// options returns what is asked for, and everything that is wrong. at is the place of the keys in the configuration.
-func (h access) options(at string) (*hostaccess.Options, []error) {
+// options returns what is asked for, and everything that is wrong. named is how messages name a key.
+func (h access) options(named func(key string) string) (*hostaccess.Options, []error) {
 	o := &hostaccess.Options{Name: h.IfName, PreserveSource: h.PreserveSource, Masquerade: h.Masquerade}
 	var errs []error
 	if o.Name == "" {
 		o.Name = hostaccess.DefaultName
 	}
 	if err := attachment.ValidateIfName(o.Name); err != nil {
-		errs = append(errs, cniplugin.ConfigError(at+"ifName", o.Name, err.Error()))
+		errs = append(errs, cniplugin.ConfigError(named("ifName"), o.Name, err.Error()))
 	} else if o.Name == "lo" || o.Name == "all" || o.Name == "default" {
-		errs = append(errs, cniplugin.ConfigError(at+"ifName", o.Name, "must be another name: the kernel has this one for itself"))
+		errs = append(errs, cniplugin.ConfigError(named("ifName"), o.Name, "must be another name: the kernel has this one for itself"))
 	}
 	var wrong []error
-	o.Services, wrong = prefixes(at+"services", h.Services)
+	o.Services, wrong = prefixes(named("services"), h.Services)
 	errs = append(errs, wrong...)
-	o.Extra, wrong = prefixes(at+"extra", h.Extra)
+	o.Extra, wrong = prefixes(named("extra"), h.Extra)
 	errs = append(errs, wrong...)
-	mark, err := markOf(at+"mark", h.Mark)
+	mark, err := markOf(named("mark"), h.Mark)
 	if errs = append(errs, err); h.PreserveSource {
 		o.Mark = mark
-	} else if h.Mark != nil {
-		errs = append(errs, cniplugin.ConfigError(at+"mark", cniplugin.Written(h.Mark), `is of use with "preserveSource": true alone`))
+	} else if h.Mark != nil && string(h.Mark) != "null" {
+		errs = append(errs, cniplugin.ConfigError(named("mark"), cniplugin.Written(h.Mark), "is of use with "+named("preserveSource")+" alone"))
 	}
 	return o, slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 }
 
+// mostNetworks is how many networks a key can have: each pod gets a route for each.
+const mostNetworks = 256
+
 // prefixes reads networks. An address stands for itself alone.
 func prefixes(key string, texts []string) (all []netip.Prefix, errs []error) {
+	if len(texts) > mostNetworks {
+		return nil, []error{cniplugin.ConfigError(key, fmt.Sprintf("%d networks", len(texts)), fmt.Sprintf("must have at most %d", mostNetworks))}
+	}
 	for i, text := range texts {
 		p, err := netip.ParsePrefix(text)
 		if addr, plain := netip.ParseAddr(text); plain == nil && addr.Zone() == "" {
@@ -109,6 +115,8 @@ func prefixes(key string, texts []string) (all []netip.Prefix, errs []error) {
 			errs = append(errs, cniplugin.ConfigError(at, text, "must be a network such as 10.96.0.0/12, or an address"))
 		case p.Masked() != p:
 			errs = append(errs, cniplugin.ConfigError(at, text, fmt.Sprintf("has bits beyond the prefix length: write %s", p.Masked())))
+		case p.Addr().IsLoopback() || p.Addr().IsMulticast() || p.Addr().Is6() && p.Addr().IsLinkLocalUnicast():
+			errs = append(errs, cniplugin.ConfigError(at, text, "must not be a loopback, multicast or IPv6 link-local address: the node cannot be reached there"))
 		case p.Bits() == 0:
 			errs = append(errs, cniplugin.ConfigError(at, text, "must not be everything: the pod's own network would be of no use"))
 		case slices.Contains(all, p):
@@ -148,7 +156,7 @@ func HostAccess(b []byte) (Request, []error) {
 	config := cniplugin.Config{Network: c.Network, CheckpointDir: c.CheckpointDir}
 	config.IPAM = cniplugin.Section{}
 	errs = append(errs, config.Problems()...)
-	options, wrong := c.options("")
+	options, wrong := c.options(func(key string) string { return key })
 	return Request{Config: config, HostAccess: options}, append(errs, wrong...)
 }
 
@@ -167,5 +175,13 @@ func (f AccessFlags) Options() (*hostaccess.Options, []error) {
 	if f.Mark != "" {
 		h.Mark, _ = json.Marshal(f.Mark) // A string.
 	}
-	return h.options("--")
+	return h.options(flagOf)
+}
+
+// flagOf returns the flag of a key.
+func flagOf(key string) string {
+	if flag, differs := map[string]string{"ifName": "if-name", "preserveSource": "preserve-source"}[key]; differs {
+		key = flag
+	}
+	return "--" + key
 }

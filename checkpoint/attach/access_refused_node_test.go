@@ -1,0 +1,204 @@
+package attach_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/hostaccess"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// A node can have IPv6 switched off for new devices. That is no word about the pair, which is relink's own.
+func TestHostAccessWhereNewDevicesHaveNoIPv6(t *testing.T) {
+	n := newAccessNode(t)
+	off := "/proc/sys/net/ipv6/conf/default/disable_ipv6"
+	fresh.Run(t, "", "echo 1 >"+off)
+	t.Cleanup(func() { fresh.Run(t, "", "echo 0 >"+off) })
+	p := n.added(t, "c1", plainAccess)
+	p.talks(t, "after ADD")
+	host := hostaccess.HostName(attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"})
+	fresh.Run(t, "", "echo 1 >/proc/sys/net/ipv6/conf/"+host+"/disable_ipv6")
+	if answers("", "fd00:9::2") {
+		t.Fatal("the node reaches the pod by IPv6 although the device has none")
+	}
+	p.check(t, "CHECK makes it right", 0, "")
+	p.talks(t, "after CHECK")
+	p.end(t)
+}
+
+// IPv6 is switched off on the whole node. The pod has the path by IPv4, and nothing is to be repaired.
+func TestHostAccessOfANodeWithoutIPv6(t *testing.T) {
+	n := newAccessNode(t)
+	off := "/proc/sys/net/ipv6/conf/all/disable_ipv6"
+	fresh.Run(t, "", "echo 1 >"+off)
+	t.Cleanup(func() { fresh.Run(t, "", "echo 0 >"+off) })
+	p := n.added(t, "c1", plainAccess)
+	reaches(t, "from the node", "", "10.9.0.2")
+	reaches(t, "from the pod", p.netns, "192.0.2.1")
+	p.check(t, "CHECK", 0, "")
+	if out, err := n.restore(); err != nil {
+		t.Errorf("restore: %v\n%s", err, out)
+	}
+	out, err := n.Command("host-access", "show").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "the node has no IPv6: the pods have host access by IPv4 alone") {
+		t.Errorf("show: %v\n%s", err, out)
+	}
+	p.end(t)
+}
+
+// A process in the pod can send to anybody through the node, if it names the device. The node's address is for Services and for "extra":
+// what is behind another interface of the node is no more open to the pod than by the VLAN.
+func TestWhatGetsTheNodesAddress(t *testing.T) {
+	n := newAccessNode(t)
+	beyond := fresh.Sandbox(t)
+	fresh.Run(t, "", "ip link add far0 type veth peer name far1; ip link set far0 up; ip address add 10.50.0.1/24 dev far0; echo 1 >/proc/sys/net/ipv4/ip_forward")
+	t.Cleanup(func() {
+		fresh.Run(t, "", "{ ip link del far0; echo 0 >/proc/sys/net/ipv4/ip_forward; } 2>/dev/null || true")
+	})
+	fresh.Run(t, "", "ip link set far1 netns "+beyond)
+	fresh.Run(t, beyond, "ip link set far1 up; ip link set lo up; ip address add 10.50.0.5/24 dev far1; ip route add 192.0.2.0/24 via 10.50.0.1")
+	by := func(p *accessPod, to string) bool {
+		var err error
+		if entered := fresh.In(p.netns, func() { err = exec.Command("ping", "-c", "1", "-W", "1", "-I", "host0", to).Run() }); entered != nil {
+			t.Fatal(entered)
+		}
+		return err == nil
+	}
+	p := n.added(t, "c1", `, "hostAccess": {"masquerade": true, "services": ["10.96.0.0/12"]}`)
+	if by(p, "10.50.0.5") {
+		t.Error("what is no Service gets the node's address")
+	}
+	fresh.Run(t, "", "iptables -t nat -A PREROUTING -d 10.96.0.1 -j DNAT --to-destination 10.50.0.5")
+	t.Cleanup(func() { fresh.Run(t, "", "iptables -t nat -F PREROUTING") })
+	if !by(p, "10.96.0.1") {
+		t.Error("a Service does not answer")
+	}
+	p.says(t, "DEL", "DEL", "", 0, "")
+	extra := n.added(t, "c2", `, "hostAccess": {"masquerade": true, "extra": ["10.50.0.0/24"]}`)
+	if !by(extra, "10.50.0.5") {
+		t.Error("a network of extra does not answer")
+	}
+	fresh.Run(t, "", "iptables -t nat -F PREROUTING")
+	extra.end(t)
+}
+
+// iptablesSay returns a PATH in which each program of iptables prints a message and ends with the status.
+func iptablesSay(t *testing.T, message string, status int) string {
+	t.Helper()
+	dir := t.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\necho '%s' >&2\nexit %d\n", message, status)
+	for _, name := range []string{"iptables", "ip6tables"} {
+		for _, suffix := range []string{"", "-nft", "-legacy", "-save", "-nft-save", "-legacy-save"} {
+			if err := os.WriteFile(filepath.Join(dir, name+suffix), []byte(script), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return "PATH=" + dir + ":" + os.Getenv("PATH")
+}
+
+const (
+	isLocked = "Another app is currently holding the xtables lock"
+	busy     = 4
+)
+
+// One pod masquerades, and somebody has the tables of iptables. The other pod never had a rule.
+func TestDelOfAPodWithoutRulesNeedsNoIPTables(t *testing.T) {
+	n := newAccessNode(t)
+	masquerading := n.added(t, "c1", allOfIt)
+	for name, keys := range map[string]string{"no host access": "", "host access": plainAccess} {
+		p := n.added(t, "c2", keys)
+		cmd := p.plugin("DEL", p.id, p.netns, p.keys)
+		cmd.Env = append(cmd.Env, iptablesSay(t, isLocked, busy))
+		code, msg, _ := coded(t, cmd)
+		expectCode(t, name, code, msg, 0, "")
+	}
+	if pairs := n.leftovers(t)["pairs"]; pairs != 1 {
+		t.Errorf("the host has %d pairs", pairs)
+	}
+	masquerading.end(t)
+}
+
+// Somebody has the tables of iptables. What needs none of them is made right all the same, and the errors say try again.
+func TestRoutesDoNotWaitForIPTables(t *testing.T) {
+	n := newAccessNode(t)
+	p := n.added(t, "c1", allOfIt)
+	fresh.Run(t, "", "ip rule del priority 1140; ip -6 rule del priority 1140; ip route flush table 1140; ip -6 route flush table 1140")
+	locked := iptablesSay(t, isLocked, busy)
+	cmd := n.restoreCommand()
+	cmd.Env = append(os.Environ(), locked)
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "xtables lock") {
+		t.Errorf("restore: %v\n%s", err, out)
+	}
+	p.talks(t, "after the restore")
+	check := p.plugin("CHECK", p.id, p.netns, p.keys+`, "prevResult": `+p.result)
+	check.Env = append(check.Env, locked)
+	code, msg, _ := coded(t, check)
+	expectCode(t, "CHECK", code, msg, 11, "host access: ")
+	del := p.plugin("DEL", p.id, p.netns, p.keys)
+	del.Env = append(del.Env, locked)
+	code, msg, _ = coded(t, del)
+	expectCode(t, "DEL", code, msg, 11, "host access: ")
+	if left := n.leftovers(t); left["pairs"]+left["IPv4-rules"]+left["IPv6-rules"] > 0 {
+		t.Errorf("what needs no iptables is left: %v", left)
+	}
+	p.end(t)
+}
+
+// A pod can fill its tables. What relink needs of it is found all the same.
+func TestAPodWithVeryManyRoutes(t *testing.T) {
+	n := newAccessNode(t)
+	p := n.added(t, "c1", plainAccess)
+	fresh.Run(t, p.netns, `for a in $(seq 0 39); do for b in $(seq 0 249); do echo "route add 100.$a.$b.0/24 dev host0"; done; done | ip -batch -
+		ip route del 192.0.2.1; ip -6 route del fd00:77::1 dev host0`)
+	if out, err := n.restore(); err != nil {
+		t.Errorf("restore: %v\n%s", err, out)
+	}
+	p.talks(t, "after the restore")
+	p.check(t, "CHECK", 0, "")
+	p.end(t)
+}
+
+// The interface of another plugin cannot have host access. The pod must not start without it.
+func TestChainedHostAccessOfAnotherKind(t *testing.T) {
+	n := newAccessNode(t)
+	c := chainedAccess{&stock{node: n.node, version: "1.1.0"}, nil}
+	netns := fresh.Sandbox(t)
+	fresh.Run(t, netns, "ip link add eth0 type veth peer name other; ip link set eth0 up; ip address add 10.9.0.2/16 dev eth0")
+	const result = `{"cniVersion": "1.1.0", "interfaces": [{"name": "eth0", "sandbox": "/x"}], "ips": [{"address": "10.9.0.2/16", "interface": 0}]}`
+	out, _, err := c.run("relink-host-access", "ADD", "c1", netns, c.keys("relink-host-access", `, "prevResult": `+result))
+	if err == nil {
+		t.Fatalf("ADD is content: %s", out)
+	}
+	code, msg := saidOf(t, []byte(out))
+	expectCode(t, "ADD", code, msg, 7, `invalid "type": "relink-host-access": eth0 cannot have host access, which is for macvlan and ipvlan`)
+	if found := n.leftovers(t); len(found) > 0 {
+		t.Errorf("the host has %v", found)
+	}
+}
+
+// A node without iptables refuses each such ADD, so STATUS says so before.
+func TestStatusWithoutIPTables(t *testing.T) {
+	n := newAccessNode(t)
+	p := n.newPod(t, "c1", "")
+	status := func(keys string, wantCode int, want string) {
+		t.Helper()
+		code, msg, _ := n.code(t, "STATUS", "", "", p.keys+keys)
+		expectCode(t, "STATUS", code, msg, wantCode, want)
+	}
+	status(allOfIt, 0, "")
+	hidden := t.TempDir()
+	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/local/sbin"} {
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+			fresh.Run(t, "", "mount --bind "+hidden+" "+dir)
+			t.Cleanup(func() { fresh.Run(t, "", "/bin/umount "+dir) })
+		}
+	}
+	status(allOfIt, 50, "iptables is not installed")
+	status(plainAccess, 0, "")
+}
