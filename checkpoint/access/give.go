@@ -121,7 +121,7 @@ func giveMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.N
 	if err != nil {
 		return err
 	}
-	return hostaccess.EnsureMasquerade(host, node, access)
+	return hostaccess.AddMasquerade(host, node, access)
 }
 
 // cutsOff refuses a network to be reached through the node for which the pod has an equal route, or that has the way to the pod's

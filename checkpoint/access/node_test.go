@@ -29,12 +29,7 @@ type node struct{ *testnode.Node }
 func newNode(t *testing.T) *node {
 	t.Helper()
 	n := &node{testnode.New(t)}
-	fresh.Run(t, "", "ip link set lo up; ip link add nic0 up type bridge; ip address add 192.0.2.1/24 dev nic0; ip address add fd00:77::1/64 dev nic0 nodad")
-	t.Cleanup(func() {
-		fresh.IP(t, "", "link del nic0")
-		fresh.Run(t, "", `{ ip rule del priority 1140; ip -6 rule del priority 1140; ip address del 169.254.114.1/32 dev lo
-			ip address del fd72:656c:696e:6b::1/128 dev lo; } 2>/dev/null || true`)
-	})
+	testnode.Addressed(t)
 	return n
 }
 
@@ -69,18 +64,6 @@ func (n *node) attached(t *testing.T, number int, keys string) *pod {
 }
 
 const plainAccess = `, "hostAccess": true`
-
-// reaches says whether the address answers there. An empty path is the node's.
-func reaches(netns, address string) bool {
-	var err error
-	ping := func() { err = exec.Command("ping", "-c", "1", "-W", "2", address).Run() }
-	if netns == "" {
-		ping()
-	} else if entered := fresh.In(netns, ping); entered != nil {
-		return false
-	}
-	return err == nil
-}
 
 // sentFrom says whether the node sends to the pod from these addresses.
 func (p *pod) sentFrom(t *testing.T, source4, source6 string) bool {

@@ -91,20 +91,21 @@ func (c *call) takeAccess(ctx context.Context, recorded *checkpoint.Record) erro
 		return nil
 	}
 	if had && recorded.HostAccess.PreserveSource {
-		c.clearPod(host, recorded)
+		c.clearPod(recorded)
 	}
 	return c.accessError(access.Take(ctx, c.store, host, name, masquerades))
 }
 
-// clearPod takes away what the sandbox keeps without the pair. Most often it ends right after, so nothing waits for that.
-func (c *call) clearPod(host *kernel.Namespace, recorded *checkpoint.Record) {
+// clearPod takes away the policy rules that the sandbox keeps without the pair. The chains of iptables end with the sandbox: they do
+// nothing without the policy rules, and to delete them takes ten times as long as the rest of the DEL.
+func (c *call) clearPod(recorded *checkpoint.Record) {
 	sandbox, err := kernel.Open(recorded.Namespace.Path)
 	if err != nil {
 		return
 	}
 	defer sandbox.Close()
 	if recorded.Namespace.Same(sandbox.Identity()) == nil {
-		_ = recorded.AccessIn(host, sandbox).Clear() // It ends with the sandbox.
+		_ = hostaccess.ClearRules(sandbox) // They end with the sandbox, too.
 	}
 }
 

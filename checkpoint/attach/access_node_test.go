@@ -3,7 +3,6 @@ package attach_test
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/test/fresh"
+	testnode "github.com/relink-cni/relink/test/node"
 )
 
 // accessNode is a node with an address of each family on nic0. Its pods are on lan0.
@@ -25,16 +25,7 @@ type accessNode struct{ *node }
 func newAccessNode(t *testing.T) *accessNode {
 	t.Helper()
 	n := &accessNode{newNode(t)}
-	fresh.Run(t, "", `ip link set lo up
-		ip link add nic0 up type bridge
-		ip address add 192.0.2.1/24 dev nic0
-		ip address add fd00:77::1/64 dev nic0 nodad`)
-	t.Cleanup(func() {
-		fresh.IP(t, "", "link del nic0")
-		// What a test that failed has left is not the next one's.
-		fresh.Run(t, "", `{ ip rule del priority 1140; ip -6 rule del priority 1140; ip address del 169.254.114.1/32 dev lo
-			ip address del fd72:656c:696e:6b::1/128 dev lo; iptables -t nat -F; iptables -t nat -X; ip6tables -t nat -F; ip6tables -t nat -X; } 2>/dev/null || true`)
-	})
+	testnode.Addressed(t)
 	return n
 }
 
@@ -92,21 +83,10 @@ func (p *accessPod) check(t *testing.T, what string, wantCode int, want string) 
 func reaches(t *testing.T, what, netns string, addresses ...string) {
 	t.Helper()
 	for _, a := range addresses {
-		if !answers(netns, a) {
+		if !testnode.Answers(netns, a) {
 			t.Errorf("%s: %s does not answer", what, a)
 		}
 	}
-}
-
-func answers(netns, address string) bool {
-	var err error
-	ping := func() { err = exec.Command("ping", "-c", "1", "-W", "2", address).Run() }
-	if netns == "" {
-		ping()
-	} else if entered := fresh.In(netns, ping); entered != nil {
-		return false
-	}
-	return err == nil
 }
 
 // talks expects that node and pod reach each other by both families. The pod is the first on its network.
@@ -123,38 +103,10 @@ func (p *accessPod) end(t *testing.T) {
 	p.nothing(t, "after DEL", p.netns)
 }
 
-// leftovers counts what the host has of host access. It leaves out what is none.
-func (n *accessNode) leftovers(t *testing.T) map[string]int {
-	t.Helper()
-	found := map[string]int{}
-	out := fresh.Run(t, "", `count() { echo "$1=$(grep -c "$2" || true)"; }
-		ip -o link show type veth | count pairs ': rl'
-		for family in 4 6; do
-			ip -$family rule | count IPv$family-rules '^1140:'
-			ip -$family route show table 1140 2>&1 | count IPv$family-routes ' dev '
-		done
-		ip -o address show dev lo | count stand-ins '169\.254\.114\.1/\|fd72:656c:696e:6b::1/'
-		iptables-save | count IPv4-chains-and-jumps RELINK
-		ip6tables-save | count IPv6-chains-and-jumps RELINK`)
-	for line := range strings.Lines(out) {
-		what, number, _ := strings.Cut(strings.TrimSpace(line), "=")
-		count, err := strconv.Atoi(number)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found[what] = count
-	}
-	if len(found) != 8 {
-		t.Fatalf("counted: %v", found)
-	}
-	maps.DeleteFunc(found, func(_ string, count int) bool { return count == 0 })
-	return found
-}
-
 // nothing expects that no attachment has left anything, neither in the host nor in the sandbox.
 func (n *accessNode) nothing(t *testing.T, when, netns string) {
 	t.Helper()
-	if found := n.leftovers(t); len(found) > 0 {
+	if found := testnode.AccessLeft(t); len(found) > 0 {
 		t.Errorf("%s, the host still has %v", when, found)
 	}
 	n.expectNothing(t, netns)
@@ -170,7 +122,7 @@ func TestNodeAndPodTalkByHostAccess(t *testing.T) {
 			setSysctl(t, sysctl)
 			n := newAccessNode(t)
 			p := n.newPod(t, "c1", plainAccess)
-			if answers("", "10.9.0.2") {
+			if testnode.Answers("", "10.9.0.2") {
 				t.Fatal("the node reaches the address already")
 			}
 			sysctls := nodesSysctls(t)
@@ -266,7 +218,7 @@ func TestCheckFollowsTheNodesAddresses(t *testing.T) {
 				t.Errorf("the pod still has a route to %s:\n%s", s.lost, out)
 			}
 			stands := strings.HasPrefix(s.source4, "169.254.")
-			if there := n.leftovers(t)["stand-ins"]; stands != (there == 2) || !stands && there > 0 {
+			if there := testnode.AccessLeft(t)["stand-ins"]; stands != (there == 2) || !stands && there > 0 {
 				t.Errorf("the node has %d stand-ins", there)
 			}
 		})
@@ -432,10 +384,10 @@ func TestAddWithoutAnAddressLeavesTheOtherPodItsHostAccess(t *testing.T) {
 	n := newAccessNode(t)
 	small := fmt.Sprintf(`, "ipam": {"type": "relink-ipam", "dataDir": %q, "ranges": [[{"subnet": "10.9.0.0/30"}]]}`, filepath.Join(n.Dir, "leases"))
 	first := n.added(t, "c1", small+allOfIt)
-	before := n.leftovers(t)
+	before := testnode.AccessLeft(t)
 	second := n.newPod(t, "c2", small+allOfIt)
 	second.says(t, "ADD", "ADD", "", 11, "no address is free")
-	if diff := cmp.Diff(before, n.leftovers(t)); diff != "" {
+	if diff := cmp.Diff(before, testnode.AccessLeft(t)); diff != "" {
 		t.Errorf("the host was changed (-want +got):\n%s", diff)
 	}
 	reaches(t, "the first pod", "", "10.9.0.2")
@@ -456,7 +408,7 @@ func TestAddTwiceWithHostAccess(t *testing.T) {
 	again := &accessPod{n, p.id, p.netns, p.keys, ""}
 	again.add(t)
 	again.check(t, "CHECK of the second ADD", 0, "")
-	if pairs := n.leftovers(t)["pairs"]; pairs != 1 {
+	if pairs := testnode.AccessLeft(t)["pairs"]; pairs != 1 {
 		t.Errorf("the host has %d pairs", pairs)
 	}
 	again.says(t, "DEL", "DEL", "", 0, "")
@@ -491,12 +443,12 @@ func TestSecondHostAccessOfASandboxIsRefused(t *testing.T) {
 	n := newAccessNode(t)
 	without := fmt.Sprintf(`, "ipam": {"type": "host-local", "dataDir": %q, "subnet": "10.9.0.0/16"}`, filepath.Join(n.Dir, "ipam"))
 	p := n.added(t, "c1", without+plainAccess)
-	before := n.leftovers(t)
+	before := testnode.AccessLeft(t)
 	cmd := n.plugin("ADD", p.id, p.netns, without+`, "hostAccess": {"ifName": "host1"}`)
 	cmd.Env = append(cmd.Env, "CNI_IFNAME=net1")
 	code, msg, _ := coded(t, cmd)
 	expectCode(t, "ADD", code, msg, 7, `: the node reaches the pod another way: it has host access by its interface eth0`)
-	if diff := cmp.Diff(before, n.leftovers(t)); diff != "" {
+	if diff := cmp.Diff(before, testnode.AccessLeft(t)); diff != "" {
 		t.Errorf("the host was changed (-want +got):\n%s", diff)
 	}
 	reaches(t, "the node", "", "10.9.0.2")
@@ -677,7 +629,7 @@ func TestChainedHostAccessThatFailsLeavesNothing(t *testing.T) {
 	}
 	code, msg := saidOf(t, []byte(out))
 	expectCode(t, "ADD", code, msg, 7, `invalid "ifName": "host0": the sandbox has a device of that name already`)
-	if found := n.leftovers(t); len(found) > 0 {
+	if found := testnode.AccessLeft(t); len(found) > 0 {
 		t.Errorf("the host has %v", found)
 	}
 	if ids := n.recorded(t); len(ids) > 0 {

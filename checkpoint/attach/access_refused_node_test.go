@@ -3,7 +3,6 @@ package attach_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/test/fresh"
+	testnode "github.com/relink-cni/relink/test/node"
 )
 
 // A node can have IPv6 switched off for new devices. That is no word about the pair, which is relink's own.
@@ -23,7 +23,7 @@ func TestHostAccessWhereNewDevicesHaveNoIPv6(t *testing.T) {
 	p.talks(t, "after ADD")
 	host := hostaccess.HostName(attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"})
 	fresh.Run(t, "", "echo 1 >/proc/sys/net/ipv6/conf/"+host+"/disable_ipv6")
-	if answers("", "fd00:9::2") {
+	if testnode.Answers("", "fd00:9::2") {
 		t.Fatal("the node reaches the pod by IPv6 although the device has none")
 	}
 	p.check(t, "CHECK makes it right", 0, "")
@@ -62,13 +62,7 @@ func TestWhatGetsTheNodesAddress(t *testing.T) {
 	})
 	fresh.Run(t, "", "ip link set far1 netns "+beyond)
 	fresh.Run(t, beyond, "ip link set far1 up; ip link set lo up; ip address add 10.50.0.5/24 dev far1; ip route add 192.0.2.0/24 via 10.50.0.1")
-	by := func(p *accessPod, to string) bool {
-		var err error
-		if entered := fresh.In(p.netns, func() { err = exec.Command("ping", "-c", "1", "-W", "1", "-I", "host0", to).Run() }); entered != nil {
-			t.Fatal(entered)
-		}
-		return err == nil
-	}
+	by := func(p *accessPod, to string) bool { return testnode.Answers(p.netns, to, "-I", "host0") }
 	p := n.added(t, "c1", `, "hostAccess": {"masquerade": true, "services": ["10.96.0.0/12"]}`)
 	if by(p, "10.50.0.5") {
 		t.Error("what is no Service gets the node's address")
@@ -82,6 +76,12 @@ func TestWhatGetsTheNodesAddress(t *testing.T) {
 	extra := n.added(t, "c2", `, "hostAccess": {"masquerade": true, "extra": ["10.50.0.0/24"]}`)
 	if !by(extra, "10.50.0.5") {
 		t.Error("a network of extra does not answer")
+	}
+	// The rule of docs/host-access.md for VLANs that must be apart.
+	fresh.Run(t, "", "iptables -I FORWARD -i rl+ -m conntrack --ctdir ORIGINAL ! --ctstate DNAT -j DROP")
+	t.Cleanup(func() { fresh.Run(t, "", "iptables -F FORWARD") })
+	if by(extra, "10.50.0.5") || !by(extra, "10.96.0.1") {
+		t.Error("with the rule, something else passes than Services")
 	}
 	fresh.Run(t, "", "iptables -t nat -F PREROUTING")
 	extra.end(t)
@@ -118,7 +118,7 @@ func TestDelOfAPodWithoutRulesNeedsNoIPTables(t *testing.T) {
 		code, msg, _ := coded(t, cmd)
 		expectCode(t, name, code, msg, 0, "")
 	}
-	if pairs := n.leftovers(t)["pairs"]; pairs != 1 {
+	if pairs := testnode.AccessLeft(t)["pairs"]; pairs != 1 {
 		t.Errorf("the host has %d pairs", pairs)
 	}
 	masquerading.end(t)
@@ -144,7 +144,7 @@ func TestRoutesDoNotWaitForIPTables(t *testing.T) {
 	del.Env = append(del.Env, locked)
 	code, msg, _ = coded(t, del)
 	expectCode(t, "DEL", code, msg, 11, "host access: ")
-	if left := n.leftovers(t); left["pairs"]+left["IPv4-rules"]+left["IPv6-rules"] > 0 {
+	if left := testnode.AccessLeft(t); left["pairs"]+left["IPv4-rules"]+left["IPv6-rules"] > 0 {
 		t.Errorf("what needs no iptables is left: %v", left)
 	}
 	p.end(t)
@@ -177,7 +177,7 @@ func TestChainedHostAccessOfAnotherKind(t *testing.T) {
 	}
 	code, msg := saidOf(t, []byte(out))
 	expectCode(t, "ADD", code, msg, 7, `invalid "type": "relink-host-access": eth0 cannot have host access, which is for macvlan and ipvlan`)
-	if found := n.leftovers(t); len(found) > 0 {
+	if found := testnode.AccessLeft(t); len(found) > 0 {
 		t.Errorf("the host has %v", found)
 	}
 }

@@ -202,6 +202,11 @@ func clearSandbox(sandbox *kernel.Namespace, families []netfilter.Family) error 
 	if err := removeReturnChains(sandbox, families); err != nil {
 		return err
 	}
+	return ClearRules(sandbox)
+}
+
+// ClearRules takes away the policy rules of preserveSource in the sandbox.
+func ClearRules(sandbox *kernel.Namespace) error {
 	rules, err := ownRules(sandbox)
 	errs := []error{err}
 	for _, r := range rules {

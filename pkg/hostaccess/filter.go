@@ -150,17 +150,27 @@ func inTables(at *kernel.Namespace, key string, families []netfilter.Family, f f
 	})
 }
 
-// EnsureMasquerade makes the rules of iptables in the host for the accesses that ask for it, and takes away their rules for an
-// earlier address of the node. It changes nothing that is right.
+// AddMasquerade makes the rules of iptables in the host for the accesses that ask for it. It changes nothing that is right.
+func AddMasquerade(host *kernel.Namespace, node Node, accesses ...Access) error {
+	return withMasquerade(host, node, accesses, func(tables *netfilter.Tables, chain netfilter.Chain) error { return tables.Ensure(chain) })
+}
+
+// EnsureMasquerade is AddMasquerade, and takes away the rules of these accesses for an earlier address of the node.
 func EnsureMasquerade(host *kernel.Namespace, node Node, accesses ...Access) error {
-	wanted := masquerading(accesses)
-	return inTables(host, "masquerade", familiesOf(wanted...), func(tables *netfilter.Tables) error {
-		chain := masqueradeOf(wanted, tables.Family(), node)
+	return withMasquerade(host, node, accesses, func(tables *netfilter.Tables, chain netfilter.Chain) error {
 		if err := tables.Ensure(chain); err != nil {
 			return err
 		}
 		stale := staleOf(chain)
 		return tables.Keep(chain.Table, chain.Name, func(r netfilter.Rule) bool { return !stale(r) })
+	})
+}
+
+// withMasquerade calls f with the host's tables and the chain as it should be, for each family that needs it.
+func withMasquerade(host *kernel.Namespace, node Node, accesses []Access, f func(*netfilter.Tables, netfilter.Chain) error) error {
+	wanted := slices.DeleteFunc(slices.Clone(accesses), func(a Access) bool { return !a.Masquerade })
+	return inTables(host, "masquerade", familiesOf(wanted...), func(tables *netfilter.Tables) error {
+		return f(tables, masqueradeOf(wanted, tables.Family(), node))
 	})
 }
 
@@ -176,10 +186,8 @@ func staleOf(chain netfilter.Chain) func(netfilter.Rule) bool {
 // MasqueradeDiffers says what EnsureMasquerade would change. It changes nothing. nodeOnly says that the rules have an earlier
 // address of the node, and nothing else is wrong.
 func MasqueradeDiffers(host *kernel.Namespace, node Node, accesses ...Access) (differences []string, nodeOnly bool, err error) {
-	wanted := masquerading(accesses)
 	nodeOnly = true
-	err = inTables(host, "masquerade", familiesOf(wanted...), func(tables *netfilter.Tables) error {
-		chain := masqueradeOf(wanted, tables.Family(), node)
+	err = withMasquerade(host, node, accesses, func(tables *netfilter.Tables, chain netfilter.Chain) error {
 		found, err := tables.Differs(chain)
 		if err != nil {
 			return err
@@ -215,15 +223,6 @@ func isReplaced(chain netfilter.Chain, rules, stale []netfilter.Rule) bool {
 		replaced[place(r)] = true
 	}
 	return !slices.ContainsFunc(chain.Rules, func(r netfilter.Rule) bool { return !there[r.Key()] && !replaced[place(r)] })
-}
-
-func masquerading(accesses []Access) (wanted []Access) {
-	for _, a := range accesses {
-		if a.Masquerade {
-			wanted = append(wanted, a)
-		}
-	}
-	return wanted
 }
 
 // familiesOf are those of the pods' addresses.

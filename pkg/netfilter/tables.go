@@ -189,15 +189,21 @@ func (t *Tables) plan(chains []Chain) ([]step, error) {
 	return steps, nil
 }
 
-// reach makes the steps of the plan, if there are any. It plans again once it has the lock, because another process of
-// relink can have made them. It plans a third time to see that nothing is left to do.
+// reach makes the steps of the plan, if there are any, and then plans again to see that nothing is left to do. It plans with the
+// lock, because another process of relink can make the steps. While another process has the lock, it first looks whether there is
+// something to wait for.
 func (t *Tables) reach(table string, plan func() ([]step, error)) error {
-	if steps, err := plan(); err != nil || len(steps) == 0 {
-		return err
-	}
-	lock, err := t.lock()
+	lock, err := t.tryLock()
 	if err != nil {
 		return err
+	}
+	if lock == nil {
+		if steps, err := plan(); err != nil || len(steps) == 0 {
+			return err
+		}
+		if lock, err = t.lock(); err != nil {
+			return err
+		}
 	}
 	defer func() { _ = lock.Close() }()
 	steps, err := plan()
@@ -218,6 +224,22 @@ func (t *Tables) reach(table string, plan func() ([]step, error)) error {
 		return failed
 	}
 	return fmt.Errorf("table %s: after the change, %s", table, strings.Join(reasons(left), "; "))
+}
+
+// tryLock is lock without waiting. It returns nil if another process has the lock.
+func (t *Tables) tryLock() (*os.File, error) {
+	f, err := os.Open(ownNamespace)
+	if err != nil {
+		return nil, err
+	}
+	if err := flock.Try(f, flock.Exclusive); err != nil {
+		_ = f.Close()
+		if errors.Is(err, flock.ErrBusy) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("lock the chains: %w", err)
+	}
+	return f, nil
 }
 
 // lock keeps other processes of relink away, until the file is closed. It locks the namespace itself: other namespaces have nothing
