@@ -62,7 +62,7 @@ func write(r release) (string, error) {
 			"running pod after a driver reload, a firmware reset or a network restart.",
 		Overridables: nfpm.Overridables{
 			Depends:    []string{"init-system-helpers (>= 1.54)"},
-			Recommends: []string{"kmod"},
+			Recommends: []string{"kmod", "iptables"},
 			Contents:   list,
 			Deb:        nfpm.Deb{Compression: r.compression},
 			Scripts:    nfpm.Scripts{PreInstall: deploy("preinst"), PostInstall: deploy("postinst"), PreRemove: deploy("prerm"), PostRemove: deploy("postrm")},
