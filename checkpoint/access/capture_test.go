@@ -71,6 +71,24 @@ func TestACaptureBelievesOnlyWhatWasGiven(t *testing.T) {
 	}
 }
 
+// A capture cannot tell services from "extra". It tells masquerade all the same, so no restore takes that away.
+func TestACaptureKnowsMasqueradeOfServices(t *testing.T) {
+	n := newNode(t)
+	p := n.attached(t, 2, `, "hostAccess": {"services": ["10.96.0.0/12"], "masquerade": true}`)
+	if err := os.Remove(filepath.Join(n.Store.Dir(), p.id, "eth0.json")); err != nil {
+		t.Fatal(err)
+	}
+	n.Says(t, 0, "capture", "")
+	access := n.Records(t)[0].HostAccess
+	if access == nil || !access.Masquerade || len(access.Extra) != 1 {
+		t.Errorf("the checkpoint has %+v", access)
+	}
+	n.Says(t, 0, "restore", "")
+	if rules := fresh.Run(t, "", "iptables-save -t nat"); !strings.Contains(rules, "-s 10.9.0.2/32 -m conntrack --ctstate DNAT") {
+		t.Errorf("the rules are gone:\n%s", rules)
+	}
+}
+
 // Nobody can ask iptables. The pod's interface is remembered all the same.
 func TestACaptureWithoutIPTables(t *testing.T) {
 	n := newNode(t)

@@ -53,17 +53,6 @@ type Asserted struct {
 // Err joins the errors.
 func (a Asserted) Err() error { return errors.Join(a.PlanErr, a.FilterErr) }
 
-// Done is what an Assert has done: the steps of the parts that did not fail.
-func (a Asserted) Done() (steps []string) {
-	if a.PlanErr == nil {
-		steps = a.Plan.Steps()
-	}
-	if a.FilterErr == nil {
-		steps = append(steps, a.Filter...)
-	}
-	return steps
-}
-
 // Differs says what the host lacks, and changes nothing.
 func (h Host) Differs(node hostaccess.Node) (a Asserted) {
 	a.Plan, a.PlanErr = h.plan(node)

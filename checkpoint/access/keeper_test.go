@@ -36,12 +36,12 @@ func TestTheNodesAddressMoves(t *testing.T) {
 		fastest = min(fastest, took)
 		for _, p := range pods {
 			for _, to := range []string{p.ipv4, p.ipv6} {
-				if !testnode.Answers("", to) {
+				if !testnode.Reaches("", to) {
 					t.Errorf("the node does not reach %s from %s", to, ipv4)
 				}
 			}
 			for _, to := range []string{ipv4, ipv6} {
-				if !testnode.Answers(p.netns, to) {
+				if !testnode.Reaches(p.netns, to) {
 					t.Errorf("%s does not reach the node at %s", p.id, to)
 				}
 			}
@@ -113,7 +113,7 @@ func TestWhatIsFlushedInTheHostComesBack(t *testing.T) {
 				rules := fresh.Run(t, "", "ip rule; ip -6 rule")
 				return p.sentFrom(t, "192.0.2.1", "fd00:77::1") && strings.Count(rules, "1140:") == 2
 			})
-			if !testnode.Answers("", p.ipv4) || !testnode.Answers("", p.ipv6) {
+			if !testnode.Reaches("", p.ipv4) || !testnode.Reaches("", p.ipv6) {
 				t.Error("the node does not reach the pod")
 			}
 			await(t, "the reason is told", func() bool {
@@ -196,7 +196,7 @@ func TestAnEndThatIsDownIsReported(t *testing.T) {
 	}
 	fresh.IP(t, "", "link set "+p.host+" up")
 	await(t, "the path is whole again", func() bool { return p.sentFrom(t, "192.0.2.1", "fd00:77::1") && len(k.found(p)) == 0 })
-	if !testnode.Answers("", p.ipv4) || !testnode.Answers("", p.ipv6) {
+	if !testnode.Reaches("", p.ipv4) || !testnode.Reaches("", p.ipv6) {
 		t.Error("the node does not reach the pod")
 	}
 	fresh.IP(t, "", "link del "+p.host)
@@ -221,7 +221,7 @@ func TestTheStandInComesAndGoes(t *testing.T) {
 	})
 	for netns, to := range map[string][]string{"": {p.ipv4, p.ipv6}, p.netns: {"169.254.114.1", "fd72:656c:696e:6b::1"}} {
 		for _, address := range to {
-			if !testnode.Answers(netns, address) {
+			if !testnode.Reaches(netns, address) {
 				t.Errorf("%s does not answer", address)
 			}
 		}
@@ -251,7 +251,7 @@ func TestAKeeperThatDoesNotKnowAllPodsTakesNothingAway(t *testing.T) {
 	await(t, "a look", func() bool { return known.sentFrom(t, "169.254.114.1", "fd72:656c:696e:6b::1") })
 	fresh.IP(t, "", "rule del priority 1140")
 	await(t, "the rule is back", func() bool { return strings.Contains(fresh.IP(t, "", "rule"), "1140:") })
-	if !unknown.sentFrom(t, "169.254.114.1", "fd72:656c:696e:6b::1") || !testnode.Answers("", unknown.ipv4) || !testnode.Answers("", unknown.ipv6) {
+	if !unknown.sentFrom(t, "169.254.114.1", "fd72:656c:696e:6b::1") || !testnode.Reaches("", unknown.ipv4) || !testnode.Reaches("", unknown.ipv6) {
 		t.Error("the node does not reach the other pod")
 	}
 }

@@ -146,7 +146,8 @@ func (c *call) checkAccess(sandbox *kernel.Namespace, recorded checkpoint.Record
 		return nil, err
 	}
 	if !seen.NodeOnly && len(seen.Differences) > 0 {
-		return seen.Differences, nil
+		more, _, err := hostaccess.MasqueradeDiffers(host, node, pod.Access)
+		return append(seen.Differences, more...), err
 	}
 	if err := pod.Mend(seen, node); err != nil {
 		return nil, err

@@ -83,7 +83,7 @@ func (p *accessPod) check(t *testing.T, what string, wantCode int, want string) 
 func reaches(t *testing.T, what, netns string, addresses ...string) {
 	t.Helper()
 	for _, a := range addresses {
-		if !testnode.Answers(netns, a) {
+		if !testnode.Reaches(netns, a) {
 			t.Errorf("%s: %s does not answer", what, a)
 		}
 	}
@@ -175,7 +175,7 @@ func TestPodReachesServicesThroughTheNode(t *testing.T) {
 	if out := fresh.IP(t, p.netns, "route get 198.51.100.1"); !strings.Contains(out, "dev eth0") {
 		t.Fatalf("the pod has another route already: %s", out)
 	}
-	fresh.Run(t, "", "ping -c 1 -W 2 -I 198.51.100.1 10.9.0.2")
+	fresh.Run(t, "", "ping -c 1 -w 10 -I 198.51.100.1 10.9.0.2")
 	p.end(t)
 }
 
@@ -463,7 +463,7 @@ func TestHostAccessHasTheMTUOfThePod(t *testing.T) {
 			fresh.Run(t, "", "ip link set lan0 mtu 9000; ip link set lan1 mtu 9000")
 			p := n.added(t, "c1", fmt.Sprintf(`, "mtu": %d`, mtu)+plainAccess)
 			const icmp4, icmp6 = 20 + 8, 40 + 8
-			fresh.Run(t, "", fmt.Sprintf("ping -M do -c 1 -W 2 -s %d 10.9.0.2; ping -M do -c 1 -W 2 -s %d fd00:9::2", mtu-icmp4, mtu-icmp6))
+			fresh.Run(t, "", fmt.Sprintf("ping -M do -c 1 -w 10 -s %d 10.9.0.2; ping -M do -c 1 -w 10 -s %d fd00:9::2", mtu-icmp4, mtu-icmp6))
 			if out := fresh.IP(t, p.netns, "link show host0"); !strings.Contains(out, fmt.Sprintf("mtu %d ", mtu)) {
 				t.Errorf("host0 has another MTU: %s", out)
 			}

@@ -62,7 +62,7 @@ func TestWhatGetsTheNodesAddress(t *testing.T) {
 	})
 	fresh.Run(t, "", "ip link set far1 netns "+beyond)
 	fresh.Run(t, beyond, "ip link set far1 up; ip link set lo up; ip address add 10.50.0.5/24 dev far1; ip route add 192.0.2.0/24 via 10.50.0.1")
-	by := func(p *accessPod, to string) bool { return testnode.Answers(p.netns, to, "-I", "host0") }
+	by := func(p *accessPod, to string) bool { return testnode.Answers(p.netns, to, "-I", "host0") } // By IPv4 nothing comes late.
 	p := n.added(t, "c1", `, "hostAccess": {"masquerade": true, "services": ["10.96.0.0/12"]}`)
 	if by(p, "10.50.0.5") {
 		t.Error("what is no Service gets the node's address")

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netfilter"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -44,7 +45,7 @@ func Recall(host, sandbox *kernel.Namespace, lost Lost) (*Access, error) {
 			return nil, err
 		}
 		if lost.Masquerades {
-			err = a.recallMasquerade(host, node)
+			err = a.recallMasquerade(host)
 		}
 		return &a, err
 	}
@@ -111,10 +112,12 @@ func recalled(pod netstate.Interface, host netstate.LiveDevice, node Node) Acces
 // ErrNoFilter says that nobody knows whether the pod has a rule of iptables in the host.
 var ErrNoFilter = errors.New("iptables could not be asked for rules of the pod")
 
-func (a *Access) recallMasquerade(host *kernel.Namespace, node Node) error {
-	a.Masquerade = true
-	missing, nodeOnly, err := MasqueradeDiffers(host, node, *a)
-	a.Masquerade = err == nil && (len(missing) == 0 || nodeOnly)
+func (a *Access) recallMasquerade(host *kernel.Namespace) error {
+	err := inTables(host, "masquerade", familiesOf(*a), func(tables *netfilter.Tables) error {
+		rules, err := tables.Rules("nat", masqChain)
+		a.Masquerade = a.Masquerade || slices.ContainsFunc(rules, func(r netfilter.Rule) bool { return r.Comment() == masqComment(a.HostName) })
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoFilter, err)
 	}

@@ -60,7 +60,7 @@ func TestFixedParts(t *testing.T) {
 }
 
 var (
-	notMessage = regexp.MustCompile(`^(relink|ip|nsenter|exec|make|go|kubectl|systemctl|journalctl|pgrep|nmcli) |^["{\[/]`)
+	notMessage = regexp.MustCompile(`^(relink|ip|iptables|nsenter|exec|make|go|kubectl|systemctl|journalctl|pgrep|nmcli) |^["{\[/]`)
 	// naming is what differs from message to message: names, numbers, and what is left out.
 	naming = regexp.MustCompile(`\(?\.\.\.\)?|"[^"]*"|\b(eth|lan|net|bond)\d[\w.-]*|\brelink-\w+|\bshop/\S+|\S*\d\S*|/\S+|[:;()]+( |$)|(^| )\(\w+`)
 )

@@ -50,6 +50,10 @@ func AccessLeft(t *testing.T) map[string]int {
 	return found
 }
 
+// Reaches says whether the address answers there within some seconds. A new IPv6 address answers when the kernel comes to it, which
+// can take a moment on a busy machine.
+func Reaches(netns, address string) bool { return Answers(netns, address, "-w", "10") }
+
 // Answers says whether the address answers a ping there. An empty path is the host's.
 func Answers(netns, address string, options ...string) bool {
 	var err error
