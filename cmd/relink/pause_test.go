@@ -49,7 +49,7 @@ func TestPauseAndResume(t *testing.T) {
 	if code, out := runsTo("status"); code != exitOK || !strings.HasSuffix(out, "\nAGENT\n  none runs: after a loss, type relink restore\n") {
 		t.Errorf("status without an agent: %d, %s", code, out)
 	}
-	agent := &pausable{status: control.Status{StartedAt: time.Now().Add(-3*time.Hour - time.Minute), Chains: []control.Chain{
+	agent := &pausable{status: control.Status{StartedAt: time.Now().Add(-3*time.Hour - 30*time.Second), Chains: []control.Chain{
 		{Base: "bond4", State: control.Whole, Attachments: 7},
 		{Base: "eth0", State: control.BackingOff, Reason: "eth0 is gone", Attachments: 3, Lost: 2, Since: time.Now().Add(-20*time.Minute - 2*time.Second), NextTry: time.Now().Add(time.Minute)},
 	}}}
