@@ -6,10 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netfilter"
 )
 
 // AccessIn returns the recorded host access, to be compared and mended in the sandbox. The record has one.
@@ -33,18 +35,33 @@ func Accesses(records []Record) (all []hostaccess.Access) {
 // never have one.
 const masqueradeFile = ".masquerade"
 
-// NoteMasquerade notes that a rule of iptables is about to be made in the host.
-func (s *Store) NoteMasquerade() error {
+// NoteMasquerade notes that rules of iptables of these families are about to be made in the host. The caller holds LockMasquerade.
+func (s *Store) NoteMasquerade(families ...netfilter.Family) error {
+	noted := s.Masquerades()
+	text := ""
+	for _, f := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
+		if slices.Contains(families, f) || slices.Contains(noted, f) {
+			text += f.String() + "\n"
+		}
+	}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(s.dir, masqueradeFile), nil, 0o600)
+	return os.WriteFile(filepath.Join(s.dir, masqueradeFile), []byte(text), 0o600)
 }
 
-// Masquerades says that a rule of iptables may be in the host.
-func (s *Store) Masquerades() bool {
-	_, err := os.Stat(filepath.Join(s.dir, masqueradeFile))
-	return err == nil
+// Masquerades are the families of which a rule of iptables may be in the host. A note that a kill has cut short stands for both.
+func (s *Store) Masquerades() (families []netfilter.Family) {
+	text, err := os.ReadFile(filepath.Join(s.dir, masqueradeFile))
+	if err != nil {
+		return nil
+	}
+	for _, f := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
+		if len(text) == 0 || strings.Contains(string(text), f.String()) {
+			families = append(families, f)
+		}
+	}
+	return families
 }
 
 // EndMasquerade notes that no rule of iptables is left.

@@ -12,6 +12,7 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netfilter"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -91,7 +92,17 @@ func (to To) clearLeftovers(ctx context.Context, hostName string) error {
 	if err != nil || !there {
 		return err
 	}
-	return errors.Join(hostaccess.ClearLeftovers(to.Sandbox), Take(ctx, to.Store, to.Host, hostName, to.Store.Masquerades()))
+	return errors.Join(clearSandbox(to.Store, to.Key, to.Sandbox), Take(ctx, to.Store, to.Host, hostName, true))
+}
+
+// clearSandbox takes away what a kill has left in the sandbox, unless another attachment of the pod has host access: it may be that
+// one's.
+func clearSandbox(store *checkpoint.Store, key attachment.Key, sandbox *kernel.Namespace) error {
+	records, _ := store.ListSandbox(key.ContainerID)
+	if slices.ContainsFunc(records, func(r checkpoint.Record) bool { return r.HostAccess != nil && r.Attachment != key }) {
+		return nil
+	}
+	return hostaccess.ClearLeftovers(sandbox)
 }
 
 // takeRoutes makes the host's routes to the pod, also if another pod has had the address until now.
@@ -101,7 +112,11 @@ func takeRoutes(ctx context.Context, store *checkpoint.Store, host *kernel.Names
 		return err
 	}
 	defer unlock()
-	return hostaccess.TakeRoutes(host, access, node)
+	err = hostaccess.TakeRoutes(host, access, node)
+	if now, changed := hostaccess.ReadNode(host); err != nil && changed == nil && !now.Equal(node) {
+		return hostaccess.TakeRoutes(host, access, now) // The kernel takes no source that is gone.
+	}
+	return err
 }
 
 func giveMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, access hostaccess.Access) error {
@@ -113,7 +128,7 @@ func giveMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.N
 		return err
 	}
 	defer unlock()
-	if err := store.NoteMasquerade(); err != nil {
+	if err := store.NoteMasquerade(hostaccess.FamiliesOf(access)...); err != nil {
 		return err
 	}
 	node, err := hostaccess.ReadNode(host) // Its address can have changed during the wait.
@@ -208,7 +223,7 @@ func (to To) onlyPath() error {
 func Take(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, hostName string, masquerades bool) error {
 	alias, err := hostaccess.Remove(host, hostName)
 	errs := []error{err}
-	if masquerades {
+	if masquerades && len(store.Masquerades()) > 0 {
 		errs = append(errs, takeMasquerade(ctx, store, host, hostName))
 	}
 	if alias != "" {
@@ -238,11 +253,14 @@ func takeMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.N
 		return err
 	}
 	defer unlock()
-	err = hostaccess.RemoveMasquerade(host, hostName)
-	if errors.Is(err, hostaccess.ErrNoIPTables) {
-		return nil // The note stays: whoever has iptables sweeps.
+	var errs []error
+	for _, family := range store.Masquerades() {
+		err := hostaccess.RemoveMasquerade(host, []netfilter.Family{family}, hostName)
+		if !errors.Is(err, hostaccess.ErrNoIPTables) { // Otherwise the note stays: whoever has iptables sweeps.
+			errs = append(errs, err)
+		}
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // handBack makes the routes to another sandbox of the pod that the alias names: it can have the same addresses.

@@ -124,7 +124,7 @@ func (h Host) AssertFilter(ctx context.Context, node hostaccess.Node) (differenc
 // assertMasquerade makes the rules of iptables right, and deletes those of pods that are gone, as after a kill. A pair that is there
 // keeps its rules: an ADD makes the rules before it saves the checkpoint.
 func (h Host) assertMasquerade(ctx context.Context, node hostaccess.Node) error {
-	if !h.Store.Masquerades() && !slices.ContainsFunc(checkpoint.Accesses(h.Records), func(a hostaccess.Access) bool { return a.Masquerade }) {
+	if len(h.Store.Masquerades()) == 0 && !slices.ContainsFunc(checkpoint.Accesses(h.Records), func(a hostaccess.Access) bool { return a.Masquerade }) {
 		return nil
 	}
 	unlock, err := lockMasquerade(ctx, h.Store)
@@ -137,14 +137,14 @@ func (h Host) assertMasquerade(ctx context.Context, node hostaccess.Node) error 
 		return err
 	}
 	if slices.ContainsFunc(living, func(a hostaccess.Access) bool { return a.Masquerade }) {
-		if err := errors.Join(h.Store.NoteMasquerade(), hostaccess.EnsureMasquerade(h.Host, node, living...)); err != nil {
+		if err := errors.Join(h.Store.NoteMasquerade(hostaccess.FamiliesOf(living...)...), hostaccess.EnsureMasquerade(h.Host, node, living...)); err != nil {
 			return err
 		}
 	}
 	return h.sweepMasquerade()
 }
 
-func (h Host) mayHaveLeftovers() bool { return h.All && h.Store.Masquerades() }
+func (h Host) mayHaveLeftovers() bool { return h.All && len(h.Store.Masquerades()) > 0 }
 
 func (h Host) sweepMasquerade() error {
 	if !h.mayHaveLeftovers() {
@@ -154,16 +154,15 @@ func (h Host) sweepMasquerade() error {
 	if err != nil {
 		return err
 	}
-	masquerades := map[string]bool{}
+	recorded := map[string]bool{}
 	for _, a := range checkpoint.Accesses(h.Records) {
-		masquerades[a.HostName] = a.Masquerade
+		recorded[a.HostName] = true
 	}
 	left := false
-	err = hostaccess.KeepMasquerade(h.Host, func(name string) bool {
+	err = hostaccess.KeepMasquerade(h.Host, h.Store.Masquerades(), func(name string) bool {
 		end, there := ends[name]
-		asked, recorded := masquerades[name]
 		_, ours := hostaccess.Whose(end.Alias)
-		keep := there && (recorded && asked || !recorded && ours)
+		keep := ours || there && recorded[name]
 		left = left || keep
 		return keep
 	})

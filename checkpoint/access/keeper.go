@@ -50,9 +50,10 @@ type Keeper struct {
 	filter chan struct{}
 
 	// Only Run uses these. broken are the accesses whose end in the host was missing or down at the last look. took is how long
-	// the last look at a pod took.
-	broken map[string]bool
-	took   map[attachment.Key]time.Duration
+	// the last look at a pod took, and failures is how often it has failed in a row.
+	broken   map[string]bool
+	took     map[attachment.Key]time.Duration
+	failures map[attachment.Key]int
 
 	mu sync.Mutex
 	// records are those with host access. complete says that they are all of the node's.
@@ -76,7 +77,7 @@ func NewKeeper(opts KeeperOptions) *Keeper {
 	}
 	return &Keeper{
 		KeeperOptions: opts, wake: make(chan struct{}, 1), filter: make(chan struct{}, 1), podsShare: podsShare,
-		took:    map[attachment.Key]time.Duration{},
+		took: map[attachment.Key]time.Duration{}, failures: map[attachment.Key]int{},
 		records: map[attachment.Key]checkpoint.Record{}, marked: map[attachment.Key]bool{}, findings: map[attachment.Key]Finding{},
 	}
 }
@@ -84,7 +85,7 @@ func NewKeeper(opts KeeperOptions) *Keeper {
 // Know tells the Keeper all records of living sandboxes. complete says that none is missing.
 func (k *Keeper) Know(records []checkpoint.Record, complete bool) {
 	k.mu.Lock()
-	was := k.records
+	was, wasComplete := k.records, k.complete
 	k.records, k.complete = map[attachment.Key]checkpoint.Record{}, complete
 	changed, masquerades := false, false
 	for _, r := range records {
@@ -98,7 +99,7 @@ func (k *Keeper) Know(records []checkpoint.Record, complete bool) {
 			masquerades = masquerades || r.HostAccess.Masquerade
 		}
 	}
-	changed = changed || len(was) != len(k.records)
+	changed = changed || len(was) != len(k.records) || complete != wasComplete
 	for key := range k.findings {
 		if _, there := k.records[key]; !there {
 			delete(k.findings, key)
@@ -158,9 +159,9 @@ const (
 	round = time.Minute
 )
 
-// Run keeps all host accesses right until ctx is done. Before the first pod with host access comes, it costs nothing.
+// Run keeps all host accesses right until ctx is done. On a node that never had a pod with host access, it costs nothing.
 func (k *Keeper) Run(ctx context.Context) error {
-	for !k.hasAny() {
+	for !k.hasWork() {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -229,10 +230,11 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (k *Keeper) hasAny() bool {
+// hasWork says that there is a pod with host access, or that one that is gone may have left something.
+func (k *Keeper) hasWork() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(k.records) > 0
+	return len(k.records) > 0 || k.complete && (k.Store.GaveHostAccess() || len(k.Store.Masquerades()) > 0)
 }
 
 // lookTwice looks again after a failure. An address can go between two steps of a look. Then the kernel refuses it as a source.
@@ -251,41 +253,82 @@ func (k *Keeper) look(ctx context.Context, last *hostaccess.Node) (more bool, er
 	if err != nil {
 		return false, err
 	}
+	before := *last
+	*last = node
 	records, complete := k.known()
-	k.forgetTimes(records)
-	marked := k.due(node.Equal(*last))
-	if node.Source4 != last.Source4 || node.Source6 != last.Source6 {
+	k.forgetPods(records)
+	moved := node.Source4 != before.Source4 || node.Source6 != before.Source6
+	if moved {
 		wake(k.filter)
 	}
 	host := Host{Store: k.Store, Host: k.Host, Records: records, All: complete, LooksAgain: true}
-	plan, err := host.AssertRoutes(ctx, node)
-	var steps []string
-	if err == nil {
-		steps = plan.Steps()
+	marked := k.due(node.Equal(before))
+	var done work
+	if moved && node.StillSends(before) {
+		// The pods answer to the earlier source. They must have routes to the new one before the node uses it.
+		k.pods(marked, node, &done, func() bool { return false })
+		k.again(k.host(ctx, host, node, &done)...)
+	} else {
+		marked = append(marked, k.host(ctx, host, node, &done)...)
+		began := time.Now()
+		more = k.pods(marked, node, &done, func() bool { return time.Since(began) >= k.podsShare })
 	}
-	failed := []error{err}
-	marked = append(marked, k.brokenNow(records, plan.Broken)...)
-	*last = node
-	began := time.Now()
-	for i, r := range marked {
-		if more = i > 0 && time.Since(began) >= k.podsShare; more {
-			k.again(marked[i:]...)
-			break
+	if len(done.steps) > 0 {
+		k.OnDone(done.steps)
+	}
+	return more, errors.Join(done.failed...)
+}
+
+// work is what a look has done, and what failed.
+type work struct {
+	steps  []string
+	failed []error
+}
+
+// host makes the host's part right. It returns the pods to look at: those whose end has broken or is whole again, and those whose
+// routes could not be made.
+func (k *Keeper) host(ctx context.Context, host Host, node hostaccess.Node, w *work) (records []checkpoint.Record) {
+	plan, err := host.AssertRoutes(ctx, node)
+	records = k.brokenNow(host.Records, plan.Broken)
+	if err == nil {
+		w.steps = append(w.steps, plan.Steps()...)
+		return records
+	}
+	w.failed = append(w.failed, err)
+	for _, r := range host.Records {
+		if slices.Contains(plan.Lacking, r.HostAccess.HostName) {
+			records = append(records, r)
+		}
+	}
+	return records
+}
+
+// pods makes right what follows from the node in these pods, until enough says so. more says that some are left for the next look.
+func (k *Keeper) pods(records []checkpoint.Record, node hostaccess.Node, w *work, enough func() bool) (more bool) {
+	for i, r := range records {
+		if i > 0 && enough() {
+			k.again(records[i:]...)
+			return true
 		}
 		start := time.Now()
 		done, err := k.pod(r, node)
 		k.took[r.Attachment] = time.Since(start)
-		steps = append(steps, done...)
-		if err != nil {
+		w.steps = append(w.steps, done...)
+		if err == nil {
+			delete(k.failures, r.Attachment)
+			continue
+		}
+		w.failed = append(w.failed, err)
+		// A pod can make it impossible for good. It is looked at again when something changes.
+		if k.failures[r.Attachment]++; k.failures[r.Attachment] <= mostFailures || errors.Is(err, checkpoint.ErrBusy) {
 			k.again(r)
-			failed = append(failed, err)
 		}
 	}
-	if len(steps) > 0 {
-		k.OnDone(steps)
-	}
-	return more, errors.Join(failed...)
+	return false
 }
+
+// mostFailures is how often a pod that fails is looked at again without a change.
+const mostFailures = 30
 
 // known returns all records. complete says that none is missing.
 func (k *Keeper) known() (all []checkpoint.Record, complete bool) {
@@ -308,8 +351,8 @@ func (k *Keeper) due(sameNode bool) (marked []checkpoint.Record) {
 	return marked
 }
 
-// forgetTimes drops the times of pods that are gone.
-func (k *Keeper) forgetTimes(records []checkpoint.Record) {
+// forgetPods drops what is known of the looks at pods that are gone.
+func (k *Keeper) forgetPods(records []checkpoint.Record) {
 	if len(k.took) <= len(records) {
 		return
 	}
@@ -318,6 +361,7 @@ func (k *Keeper) forgetTimes(records []checkpoint.Record) {
 		there[r.Attachment] = true
 	}
 	maps.DeleteFunc(k.took, func(key attachment.Key, _ time.Duration) bool { return !there[key] })
+	maps.DeleteFunc(k.failures, func(key attachment.Key, _ int) bool { return !there[key] })
 }
 
 // brokenNow returns the records whose end in the host has broken or is whole again since the last look.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +94,53 @@ func TestTheHostDoesNotWaitForAllPods(t *testing.T) {
 			t.Errorf("look %d worked on %d pods, not on one:\n%s", i+1, worked, look)
 		}
 	}
+}
+
+// The node gets another source, and the earlier one stays. A pod has a route to the new one before the node uses it: its answers never
+// go elsewhere.
+func TestPodsComeFirstWhileTheEarlierSourceIsThere(t *testing.T) {
+	n := newNode(t)
+	p := n.attached(t, 2, plainAccess)
+	fresh.Run(t, "", "ip route add default via 192.0.2.254 dev nic0 src 192.0.2.1")
+	k := n.keep(t)
+	await(t, "the first look", func() bool { return p.sentFrom(t, "192.0.2.1", "fd00:77::1") })
+	fresh.Run(t, "", "ip -batch - <<end\naddress add 192.0.2.7/32 dev nic0\nroute replace default via 192.0.2.254 dev nic0 src 192.0.2.7\nend")
+	await(t, "the host follows", func() bool { return p.sentFrom(t, "192.0.2.7", "fd00:77::1") })
+	k.stop()
+	pod := slices.Index(k.done, "default/c2: host0: route 192.0.2.7/32 scope 253 is missing")
+	host := slices.Index(k.done, "route to 10.9.0.2 through "+p.host+" in the host: its source is 192.0.2.1, not 192.0.2.7")
+	if pod < 0 || host < pod {
+		t.Errorf("the pod at %d, the host at %d: %q", pod, host, k.done)
+	}
+}
+
+// Somebody switches IPv6 off on the host's end. The kernel drops the route, and takes no other one before IPv6 is on again.
+func TestTheHostsEndHasIPv6Again(t *testing.T) {
+	n := newNode(t)
+	p := n.attached(t, 2, plainAccess)
+	n.keep(t)
+	await(t, "the first look", func() bool { return p.sentFrom(t, "192.0.2.1", "fd00:77::1") })
+	fresh.Run(t, "", "echo 1 >/proc/sys/net/ipv6/conf/"+p.host+"/disable_ipv6")
+	await(t, "the route is back", func() bool { return p.sentFrom(t, "192.0.2.1", "fd00:77::1") })
+	if !testnode.Reaches("", p.ipv6) {
+		t.Error("the node does not reach the pod by IPv6")
+	}
+}
+
+// A pod is gone with its checkpoint, and its DEL was killed. No pod has host access: what all pods share goes.
+func TestWhatTheLastPodLeftGoes(t *testing.T) {
+	n := newNode(t)
+	fresh.IP(t, "", "address flush dev nic0")
+	p := n.attached(t, 2, `, "hostAccess": {"masquerade": true}`)
+	fresh.IP(t, "", "link del "+p.host)
+	if err := n.Store.Forget(p.id, "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	if left := testnode.AccessLeft(t); left["stand-ins"] != 2 || left["IPv4-rules"] != 1 || left["IPv6-chains-and-jumps"] == 0 {
+		t.Fatalf("nothing is left already: %v", left)
+	}
+	n.keep(t)
+	await(t, "all of it goes", func() bool { return len(testnode.AccessLeft(t)) == 0 })
 }
 
 // A network manager deletes what it does not know.

@@ -31,6 +31,9 @@ func (k *Keeper) pod(r checkpoint.Record, node hostaccess.Node) (steps []string,
 		steps, seen, err = k.follow(r, pod, node)
 	}
 	if err != nil {
+		if len(seen.Differences) > 0 && !seen.NodeOnly {
+			k.note(r, seen.Differences)
+		}
 		return nil, fmt.Errorf("%s: %w", name(r), err)
 	}
 	k.note(r, seen.Differences)
@@ -60,7 +63,9 @@ func (k *Keeper) follow(r checkpoint.Record, pod hostaccess.Pod, node hostaccess
 	}
 	if seen.NodeOnly {
 		err = pod.Mend(seen, node)
-	} else if err = pod.Follow(seen); err == nil {
+	} else if err = pod.Follow(seen); err != nil {
+		return nil, seen, err
+	} else {
 		left, err = pod.Look(node)
 	}
 	for _, d := range seen.Differences {

@@ -31,7 +31,7 @@ func Add(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, l
 	err = withSandbox(ctx, store, listed, func(r checkpoint.Record, sandbox *kernel.Namespace) (err error) {
 		if r.HostAccess != nil {
 			if !reflect.DeepEqual(r.HostAccess.Options, asked) {
-				return errors.New("it has host access with other settings: remove that first")
+				return fmt.Errorf("it has host access with other settings: run relink host-access remove %s first", r.Pod)
 			}
 			done = Had
 			return nil
@@ -74,15 +74,21 @@ func given(r checkpoint.Record) (addresses []netstate.Address, err error) {
 func Remove(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, listed checkpoint.Record) (done Done, err error) {
 	err = withSandbox(ctx, store, listed, func(r checkpoint.Record, sandbox *kernel.Namespace) error {
 		if done = HadNone; r.HostAccess == nil {
-			return errors.Join(hostaccess.ClearLeftovers(sandbox), Take(ctx, store, host, hostaccess.HostName(r.Attachment), store.Masquerades()))
+			return errors.Join(clearSandbox(store, r.Attachment, sandbox), Take(ctx, store, host, hostaccess.HostName(r.Attachment), true))
 		}
 		pod := r.AccessIn(host, sandbox)
+		// While the checkpoint says so, a DEL looks for a rule of iptables. Later, it looks if it finds the pair.
+		if pod.Masquerade {
+			if err := takeMasquerade(ctx, store, host, pod.HostName); err != nil {
+				return err
+			}
+		}
 		r.HostAccess = nil
 		if err := store.Save(r); err != nil {
 			return err
 		}
 		done = Taken
-		return errors.Join(pod.Clear(), Take(ctx, store, host, pod.HostName, pod.Masquerade || store.Masquerades()))
+		return errors.Join(pod.Clear(), Take(ctx, store, host, pod.HostName, true))
 	})
 	return done, err
 }

@@ -94,7 +94,11 @@ func show(host *kernel.Namespace, node hostaccess.Node, r checkpoint.Record) Sho
 		s.Problems = append(s.Problems, printable.Joined(err))
 		return s
 	}
-	if s.Problems = seen.Differences; len(s.Problems) > 0 {
+	s.Problems = seen.Differences
+	if seen.FilterErr != nil {
+		s.Problems = append(s.Problems, printable.Joined(seen.FilterErr))
+	}
+	if len(s.Problems) > 0 {
 		return s
 	}
 	for _, addr := range r.HostAccess.Addresses {

@@ -35,7 +35,7 @@ type look struct {
 // newLook opens the host, and the caller closes it. torn are the errors of entries in the caches
 // that cannot be read.
 func newLook(opts Options, records []checkpoint.Record, unreadable []checkpoint.Unreadable, onlyNew bool) (l *look, torn []error, err error) {
-	l = &look{onlyNew: onlyNew, masquerades: opts.Store.Masquerades(), records: bySandbox(records, unreadable), attached: opts.Attached}
+	l = &look{onlyNew: onlyNew, masquerades: len(opts.Store.Masquerades()) > 0, records: bySandbox(records, unreadable), attached: opts.Attached}
 	entries, torn, err := cnicache.Read(opts.CacheDir)
 	if err != nil {
 		return nil, nil, err

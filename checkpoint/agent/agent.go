@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -265,7 +266,10 @@ func (a *Agent) accessMended(steps []string) {
 // accessFailed logs what the keeper could not make right. A sandbox that somebody works on is no failure: the keeper comes
 // again.
 func (a *Agent) accessFailed(err error) {
-	if errors.Is(err, checkpoint.ErrBusy) {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		err = errors.Join(slices.DeleteFunc(slices.Clone(several.Unwrap()), func(e error) bool { return errors.Is(e, checkpoint.ErrBusy) })...)
+	}
+	if err == nil || errors.Is(err, checkpoint.ErrBusy) {
 		return
 	}
 	a.accessMu.Lock()

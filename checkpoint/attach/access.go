@@ -17,6 +17,7 @@ import (
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // giveAccess makes the path between the pod and its node. It returns what the checkpoint has of it. live is the pod's interface.
@@ -61,11 +62,11 @@ func (c *call) accessError(err error) error {
 	case errors.Is(err, hostaccess.ErrLongName):
 		return cniplugin.ConfigError("name", c.Name, "too long for hostAccess: the alias of a device has it")
 	case errors.As(err, new(*fs.PathError)):
-		return cniplugin.Error(types.ErrIOFailure, "host access: %v", err)
+		return cniplugin.Error(types.ErrIOFailure, "host access: %s", printable.Joined(err))
 	case errors.Is(err, hostaccess.ErrNoIPTables):
-		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "host access: %v", err)
+		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "host access: %s", printable.Joined(err))
 	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, hostaccess.ErrAddressTaken), hostaccess.MayPass(err):
-		return cniplugin.Error(types.ErrTryAgainLater, "host access: %v", err)
+		return cniplugin.Error(types.ErrTryAgainLater, "host access: %s", printable.Joined(err))
 	}
 	return fmt.Errorf("host access: %w", err)
 }
@@ -85,7 +86,7 @@ func (c *call) takeAccess(ctx context.Context, recorded *checkpoint.Record) erro
 	had := recorded != nil && recorded.HostAccess != nil
 	// Without a record and a pair, a kill can have left a rule. A pod whose record has no host access has none.
 	unknown := !had && (there || recorded == nil)
-	masquerades := c.masquerades || had && recorded.HostAccess.Masquerade || unknown && c.store.Masquerades()
+	masquerades := c.masquerades || had && recorded.HostAccess.Masquerade || unknown && len(c.store.Masquerades()) > 0
 	// A killed DEL can have left what all pods share.
 	if !there && !had && !masquerades && !c.store.GaveHostAccess() {
 		return nil
@@ -147,12 +148,11 @@ func (c *call) checkAccess(sandbox *kernel.Namespace, recorded checkpoint.Record
 	}
 	if !seen.NodeOnly && len(seen.Differences) > 0 {
 		more, _, err := hostaccess.MasqueradeDiffers(host, node, pod.Access)
-		return append(seen.Differences, more...), err
+		return append(seen.Differences, more...), errors.Join(seen.FilterErr, err)
 	}
-	if err := pod.Mend(seen, node); err != nil {
-		return nil, err
-	}
-	return c.checkHost(host, node, recorded)
+	failed := pod.Mend(seen, node)
+	differences, err = c.checkHost(host, node, recorded)
+	return differences, errors.Join(failed, err)
 }
 
 // checkHost is checkAccess for the host's part.
@@ -184,7 +184,7 @@ func (c *call) accessStatus() error {
 		return nil
 	}
 	if err := hostaccess.HasIPTables(); err != nil {
-		return cniplugin.Error(types.ErrPluginNotAvailable, "host access: %v", err)
+		return cniplugin.Error(types.ErrPluginNotAvailable, "host access: %s", printable.Joined(err))
 	}
 	return nil
 }

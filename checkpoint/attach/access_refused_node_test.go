@@ -77,11 +77,17 @@ func TestWhatGetsTheNodesAddress(t *testing.T) {
 	if !by(extra, "10.50.0.5") {
 		t.Error("a network of extra does not answer")
 	}
-	// The rule of docs/host-access.md for VLANs that must be apart.
-	fresh.Run(t, "", "iptables -I FORWARD -i rl+ -m conntrack --ctdir ORIGINAL ! --ctstate DNAT -j DROP")
+	// The rules of docs/host-access.md for VLANs that must be apart.
+	fresh.Run(t, beyond, "ip route add 10.9.0.0/16 via 10.50.0.1")
+	if !testnode.Reaches(beyond, "10.9.0.2") && !testnode.Reaches(beyond, "10.9.0.3") {
+		t.Fatal("nobody reaches the pod through the node: the rules would show nothing")
+	}
+	for _, way := range []string{"-i", "-o"} {
+		fresh.Run(t, "", "iptables -I FORWARD "+way+" rl+ -m conntrack --ctdir ORIGINAL ! --ctstate DNAT -j DROP")
+	}
 	t.Cleanup(func() { fresh.Run(t, "", "iptables -F FORWARD") })
-	if by(extra, "10.50.0.5") || !by(extra, "10.96.0.1") {
-		t.Error("with the rule, something else passes than Services")
+	if by(extra, "10.50.0.5") || testnode.Answers(beyond, "10.9.0.2") || testnode.Answers(beyond, "10.9.0.3") || !by(extra, "10.96.0.1") {
+		t.Error("with the rules, something else passes than Services")
 	}
 	fresh.Run(t, "", "iptables -t nat -F PREROUTING")
 	extra.end(t)
@@ -148,6 +154,82 @@ func TestRoutesDoNotWaitForIPTables(t *testing.T) {
 		t.Errorf("what needs no iptables is left: %v", left)
 	}
 	p.end(t)
+}
+
+// Somebody has the tables of iptables, and the pod has rules of its own there. What needs no iptables is mended before the error.
+func TestThePodsPartDoesNotWaitForIPTables(t *testing.T) {
+	n := newAccessNode(t)
+	p := n.added(t, "c1", `, "hostAccess": {"preserveSource": true}`)
+	locked := iptablesSay(t, isLocked, busy)
+	fresh.IP(t, p.netns, "link set host0 down")
+	cmd := n.restoreCommand()
+	cmd.Env = append(os.Environ(), locked)
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "xtables lock") {
+		t.Errorf("restore: %v\n%s", err, out)
+	}
+	p.talks(t, "after the restore")
+	fresh.Run(t, "", "ip address flush dev nic0; ip address add 192.0.2.7/24 dev nic0; ip address add fd00:77::7/64 dev nic0 nodad")
+	check := p.plugin("CHECK", p.id, p.netns, p.keys+`, "prevResult": `+p.result)
+	check.Env = append(check.Env, locked)
+	code, msg, _ := coded(t, check)
+	expectCode(t, "CHECK", code, msg, 11, `host access: "preserveSource": `)
+	expectSource(t, "10.9.0.2", "192.0.2.7")
+	reaches(t, "the node", p.netns, "192.0.2.7", "fd00:77::7")
+	p.end(t)
+}
+
+// The node's ip6tables does not work, and no pod needs it.
+func TestAPodOfOneFamilyNeedsOneIPTables(t *testing.T) {
+	n := newAccessNode(t)
+	broken := t.TempDir()
+	for _, name := range []string{"ip6tables-nft", "ip6tables-legacy", "ip6tables", "ip6tables-nft-save", "ip6tables-legacy-save"} {
+		if err := os.WriteFile(filepath.Join(broken, name), []byte("#!/bin/sh\necho broken >&2\nexit 3\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := "PATH=" + broken + ":" + os.Getenv("PATH")
+	p := n.newPod(t, "c1", fmt.Sprintf(`, "ipam": {"type": "host-local", "dataDir": %q, "subnet": "10.9.0.0/16", "routes": [{"dst": "0.0.0.0/0"}]}`, filepath.Join(n.Dir, "ipam"))+allOfIt)
+	for _, command := range []string{"ADD", "DEL"} {
+		cmd := p.plugin(command, p.id, p.netns, p.keys)
+		cmd.Env = append(cmd.Env, path)
+		code, msg, _ := coded(t, cmd)
+		expectCode(t, command, code, msg, 0, "")
+	}
+	p.nothing(t, "after DEL", p.netns)
+}
+
+// A pod has host access by one interface. To take it from another one, which has none, takes nothing.
+func TestRemoveOfAnotherInterfaceTakesNothing(t *testing.T) {
+	n := newAccessNode(t)
+	p := n.added(t, "c1", allOfIt)
+	other := func(command string) {
+		t.Helper()
+		cmd := n.plugin(command, p.id, p.netns, fmt.Sprintf(`, "name": "other", "ipam": {"type": "host-local", "dataDir": %q, "subnet": "10.10.0.0/16"}`, filepath.Join(n.Dir, "ipam")))
+		cmd.Env = append(cmd.Env, "CNI_IFNAME=net1")
+		code, msg, _ := coded(t, cmd)
+		expectCode(t, command, code, msg, 0, "")
+	}
+	other("ADD")
+	if out, err := n.Command("host-access", "remove", "--network", "other").CombinedOutput(); err != nil || !strings.Contains(string(out), "net1: host access not there") {
+		t.Errorf("remove: %v\n%s", err, out)
+	}
+	p.check(t, "CHECK", 0, "")
+	other("DEL")
+	p.end(t)
+}
+
+// Somebody has changed the alias. The pair is relink's all the same.
+func TestAPairWithAnotherAliasIsTakenAway(t *testing.T) {
+	n := newAccessNode(t)
+	p := n.added(t, "c1", plainAccess)
+	fresh.Run(t, "", "ip link set "+hostaccess.HostName(attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"})+" alias other")
+	if out, err := n.Command("host-access", "remove", "default/c1").CombinedOutput(); err != nil {
+		t.Errorf("remove: %v\n%s", err, out)
+	}
+	if pairs := testnode.AccessLeft(t)["pairs"]; pairs > 0 {
+		t.Error("the pair is there")
+	}
+	p.says(t, "DEL", "DEL", "", 0, "")
 }
 
 // A pod can fill its tables. What relink needs of it is found all the same.

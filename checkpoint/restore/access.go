@@ -56,6 +56,9 @@ func (w *work) mendAccess() {
 		return
 	}
 	if len(seen.Differences) == 0 {
+		if seen.FilterErr != nil {
+			w.outcome.failAlso(seen.FilterErr)
+		}
 		return
 	}
 	w.outcome.mends(Step{Device: accessDevice, Reason: strings.Join(seen.Differences, ", "), change: mendAccess{}}, w.DryRun)

@@ -22,8 +22,9 @@ type AccessNode struct {
 	ProxyARP []string
 	// ReversePath are the devices on which the node drops what comes from where it would not send to (rp_filter 1).
 	ReversePath []string
-	// ForwardDrop is the program of iptables that shows the policy DROP for forwarded packets, and no rule for relink's devices.
-	ForwardDrop string
+	// ForwardDrop are the programs of iptables that show the policy DROP for forwarded packets, and no rule that accepts relink's
+	// devices.
+	ForwardDrop []string
 	// Cilium says that Cilium runs there, IPVS that kube-proxy works in its mode ipvs.
 	Cilium, IPVS bool
 	// NoIPTables says why iptables cannot be used, empty if it can.
@@ -50,34 +51,42 @@ func (n *Node) lookAtAccess() {
 
 // lookAtForwarding asks iptables. Only root may.
 func (n *Node) lookAtForwarding() {
-	tables, err := netfilter.Open(netfilter.IPv4, "RELINK-")
-	if errors.Is(err, netfilter.ErrNotInstalled) {
-		return
+	for _, family := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
+		program, err := dropsForwarded(family)
+		if err != nil {
+			n.Unknown = append(n.Unknown, fmt.Sprintf("whether the node forwards what pods send by %s: %v", family, err))
+		} else if program != "" {
+			n.Access.ForwardDrop = append(n.Access.ForwardDrop, program)
+		}
 	}
-	policy, rules := "", []netfilter.Rule(nil)
-	if err == nil {
-		policy, rules, err = tables.Policy("filter", "FORWARD")
+}
+
+// dropsForwarded returns the program of iptables that shows the policy DROP for forwarded packets and no rule that accepts relink's
+// devices. It is empty if there is none.
+func dropsForwarded(family netfilter.Family) (program string, err error) {
+	tables, err := netfilter.Open(family, "RELINK-")
+	if errors.Is(err, netfilter.ErrNotInstalled) {
+		return "", nil
 	}
 	if err != nil {
-		n.Unknown = append(n.Unknown, fmt.Sprintf("whether the node forwards what pods send: %v", err))
-		return
+		return "", err
 	}
-	if policy == "DROP" && !slices.ContainsFunc(rules, func(r netfilter.Rule) bool { return slices.Contains(r, ownDevices) }) {
-		n.Access.ForwardDrop = tables.Program()
+	policy, rules, err := tables.Policy("filter", "FORWARD")
+	accepts := func(r netfilter.Rule) bool { return slices.Contains(r, ownDevices) && slices.Contains(r, "ACCEPT") }
+	if err != nil || policy != "DROP" || slices.ContainsFunc(rules, accepts) {
+		return "", err
 	}
+	return tables.Program(), nil
 }
 
 // ownDevices are all of relink's devices in the host, as iptables names them.
 const ownDevices = "rl+"
 
-// devicesWith returns the devices for which a sysctl of IPv4 has this value, "all" if it has it for all. The higher one of a device's own
+// devicesWith returns the devices for which a sysctl of IPv4 has this value, "all" if it is set for all. The higher one of a device's own
 // and that of "all" counts (ip-sysctl.rst). Loopback and relink's own do not matter.
 func devicesWith(key string, want int) (names []string) {
 	const conf = "net/ipv4/conf/"
 	all, _ := strconv.Atoi(sysctl(conf + "all/" + key))
-	if all == want {
-		return []string{"all"}
-	}
 	paths, _ := filepath.Glob("/proc/sys/" + conf + "*/" + key)
 	for _, path := range paths {
 		name := filepath.Base(filepath.Dir(path))
@@ -85,6 +94,9 @@ func devicesWith(key string, want int) (names []string) {
 		if max(all, own) == want && name != "lo" && name != "default" && name != "all" && !strings.HasPrefix(name, "rl") {
 			names = append(names, name)
 		}
+	}
+	if all == want && len(names) > 0 {
+		return []string{"all"}
 	}
 	return names
 }
@@ -122,8 +134,8 @@ func (r *reading) lacksForAccess(p plugin, node Node) {
 	if on := node.Access.ReversePath; len(on) > 0 {
 		r.say(Note, p.place, "net.ipv4.conf.%s.rp_filter is 1 on this node: it drops what a pod sends to a LoadBalancer by the VLAN. If pods do that, name the range of these addresses in \"extra\"", strings.Join(on, ", "))
 	}
-	if node.Access.ForwardDrop != "" && (len(p.access.Services) > 0 || p.access.PreserveSource) {
-		r.say(Warning, p.place, "the policy of FORWARD is DROP on this node (%s), and no rule accepts %s: pods reach no ClusterIP whose backend is another pod (docs/host-access.md, \"Strict firewalls\")", node.Access.ForwardDrop, ownDevices)
+	if drop := node.Access.ForwardDrop; len(drop) > 0 && (len(p.access.Services) > 0 || p.access.PreserveSource) {
+		r.say(Warning, p.place, "the policy of FORWARD is DROP on this node (%s), and no rule accepts %s: pods reach no ClusterIP whose backend is another pod (docs/host-access.md, \"Strict firewalls\")", strings.Join(drop, ", "), ownDevices)
 	}
 	if node.Access.IPVS {
 		r.say(Note, p.place, "kube-proxy works in its mode ipvs on this node, for which host access was not tried")

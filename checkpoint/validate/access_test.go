@@ -61,7 +61,7 @@ func TestHostAccessOnANode(t *testing.T) {
 	}{
 		"nothing":                        {all, AccessNode{}, nil},
 		"no iptables":                    {all, AccessNode{NoIPTables: "install it"}, []string{at + `error: "preserveSource" needs iptables: install it`, at + `error: "masquerade" needs iptables: install it`}},
-		"no iptables, and no need of it": {`true`, AccessNode{NoIPTables: "install it", NoForwarding4: true, NoForwarding6: true, ForwardDrop: "iptables-nft"}, nil},
+		"no iptables, and no need of it": {`true`, AccessNode{NoIPTables: "install it", NoForwarding4: true, NoForwarding6: true, ForwardDrop: []string{"iptables-nft"}}, nil},
 		"no forwarding": {all, AccessNode{NoForwarding4: true, NoForwarding6: true}, []string{
 			at + "warning: net.ipv4.ip_forward is 0 on this node: pods reach no ClusterIP whose backend is another pod. relink changes no sysctl of the node: set it to 1, as kube-proxy needs it",
 			at + "warning: net.ipv6.conf.all.forwarding is 0 on this node: pods reach no ClusterIP whose backend is another pod. relink changes no sysctl of the node: set it to 1, as kube-proxy needs it",
@@ -72,8 +72,8 @@ func TestHostAccessOnANode(t *testing.T) {
 		"rp_filter": {`true`, AccessNode{ReversePath: []string{"all"}}, []string{
 			at + `note: net.ipv4.conf.all.rp_filter is 1 on this node: it drops what a pod sends to a LoadBalancer by the VLAN. If pods do that, name the range of these addresses in "extra"`,
 		}},
-		"a strict firewall": {all, AccessNode{ForwardDrop: "iptables-nft"}, []string{
-			at + `warning: the policy of FORWARD is DROP on this node (iptables-nft), and no rule accepts rl+: pods reach no ClusterIP whose backend is another pod (docs/host-access.md, "Strict firewalls")`,
+		"a strict firewall": {all, AccessNode{ForwardDrop: []string{"iptables-nft", "ip6tables-nft"}}, []string{
+			at + `warning: the policy of FORWARD is DROP on this node (iptables-nft, ip6tables-nft), and no rule accepts rl+: pods reach no ClusterIP whose backend is another pod (docs/host-access.md, "Strict firewalls")`,
 		}},
 		"ipvs": {`true`, AccessNode{IPVS: true}, []string{at + "note: kube-proxy works in its mode ipvs on this node, for which host access was not tried"}},
 		"Cilium": {all, AccessNode{Cilium: true}, []string{
@@ -115,7 +115,10 @@ func TestLookAtAccess(t *testing.T) {
 		{"ip link add nic0 type bridge; echo 0 >/proc/sys/net/ipv4/conf/nic0/rp_filter; echo 1 >/proc/sys/net/ipv4/conf/nic0/proxy_arp", AccessNode{ProxyARP: []string{"nic0"}}},
 		{"echo 0 >/proc/sys/net/ipv4/conf/nic0/proxy_arp; echo 1 >/proc/sys/net/ipv4/conf/nic0/rp_filter", AccessNode{ReversePath: []string{"nic0"}}},
 		{"echo 1 >/proc/sys/net/ipv4/conf/all/rp_filter", AccessNode{ReversePath: []string{"all"}}},
-		{"echo 2 >/proc/sys/net/ipv4/conf/all/rp_filter; iptables-nft -P FORWARD DROP", AccessNode{ForwardDrop: "iptables-nft"}},
+		{"echo 2 >/proc/sys/net/ipv4/conf/all/rp_filter; iptables-nft -P FORWARD DROP; iptables-nft -A FORWARD -i rl+ -j DROP", AccessNode{ForwardDrop: []string{"iptables-nft"}}},
+		{"ip6tables-nft -P FORWARD DROP", AccessNode{ForwardDrop: []string{"iptables-nft", "ip6tables-nft"}}},
+		{"ip6tables-nft -P FORWARD ACCEPT; echo 1 >/proc/sys/net/ipv4/conf/all/rp_filter; echo 2 | tee /proc/sys/net/ipv4/conf/*/rp_filter; echo 1 >/proc/sys/net/ipv4/conf/all/rp_filter",
+			AccessNode{ForwardDrop: []string{"iptables-nft"}}},
 		{"iptables-nft -A FORWARD -i rl+ -j ACCEPT; ip link add cilium_host type bridge; ip link add kube-ipvs0 type bridge", AccessNode{Cilium: true, IPVS: true}},
 	} {
 		if diff := cmp.Diff(s.want, look(s.before)); diff != "" {

@@ -29,7 +29,9 @@ func (p Pod) Build(node Node) error {
 		if there, err := p.Sandbox.Exists(p.Name); err != nil || there {
 			return errors.Join(err, fmt.Errorf("%s: %w", p.Name, ErrTaken))
 		}
-		err = kernel.CreatePair(p.Host, p.Sandbox, pair)
+		if err = kernel.CreatePair(p.Host, p.Sandbox, pair); errors.Is(err, kernel.ErrExists) {
+			return fmt.Errorf("%w. It is not relink's: delete or rename it", err)
+		}
 	}
 	if err != nil {
 		return err
@@ -82,7 +84,7 @@ func withoutIPv6(err error) error {
 }
 
 // Remove deletes the pair with that end in the host, and returns its alias. It is no error if it is gone: the alias is empty then. It
-// leaves a device alone that is no veth, or that has somebody else's alias.
+// leaves a device alone that is no veth, or that neither has an alias of relink's nor looks like an end of relink's.
 func Remove(host *kernel.Namespace, hostName string) (alias string, err error) {
 	there, err := host.Exists(hostName)
 	if err != nil || !there {
@@ -90,7 +92,7 @@ func Remove(host *kernel.Namespace, hostName string) (alias string, err error) {
 	}
 	end, err := host.CaptureEndAlone(hostName, host, nil)
 	if err == nil {
-		if _, ours := Whose(end.Link.Alias); !ours && end.Link.Alias != "" {
+		if _, ours := Whose(end.Link.Alias); !ours && !end.Link.NoARP {
 			return "", nil
 		}
 		alias = end.Link.Alias
@@ -103,16 +105,19 @@ func Remove(host *kernel.Namespace, hostName string) (alias string, err error) {
 	return alias, err
 }
 
-// Mend makes right what Look has found, and looks again. What cannot be mended is the error.
+// Mend makes right what Look has found, and looks again. What cannot be mended, or not be looked at, is the error.
 func (p Pod) Mend(seen Seen, node Node) error {
 	const passes = 2 // An end that goes down and up loses addresses and routes.
+	if len(seen.Differences) == 0 {
+		return seen.FilterErr
+	}
 	for range passes {
 		if err := p.mendOnce(seen, node); err != nil {
 			return err
 		}
 		var err error
 		if seen, err = p.Look(node); err != nil || len(seen.Differences) == 0 {
-			return err
+			return errors.Join(err, seen.FilterErr)
 		}
 	}
 	return fmt.Errorf("not as it should be: %s", strings.Join(seen.Differences, "; "))
@@ -120,8 +125,6 @@ func (p Pod) Mend(seen Seen, node Node) error {
 
 func (p Pod) mendOnce(seen Seen, node Node) error {
 	switch {
-	case len(seen.Differences) == 0:
-		return nil
 	case seen.foreign:
 		return fmt.Errorf("%s: left alone", strings.Join(seen.Differences, "; "))
 	case !seen.whole:
@@ -186,7 +189,7 @@ func (p Pod) Clear() error {
 	if !p.PreserveSource {
 		return nil
 	}
-	return clearSandbox(p.Sandbox, familiesOf(p.Access))
+	return clearSandbox(p.Sandbox, FamiliesOf(p.Access))
 }
 
 // ClearLeftovers is Clear for a sandbox where nobody knows what a kill has left.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -62,12 +63,12 @@ func (a Access) returnChains() []netfilter.Chain {
 }
 
 // lookAtFilter compares the chains in the pod.
-func (p Pod) lookAtFilter(seen *Seen) error {
+func (p Pod) lookAtFilter(seen *Seen) {
 	seen.filtered = true
 	if !p.PreserveSource || p.WithoutFilter {
-		return nil
+		return
 	}
-	return inTables(p.Sandbox, "preserveSource", familiesOf(p.Access), func(tables *netfilter.Tables) error {
+	seen.FilterErr = inTables(p.Sandbox, "preserveSource", FamiliesOf(p.Access), func(tables *netfilter.Tables) error {
 		differences, err := tables.Differs(p.returnChains()...)
 		if len(differences) > 0 {
 			seen.filtered, seen.NodeOnly = false, false
@@ -89,17 +90,15 @@ func (p Pod) ensureFilter() error {
 	if !p.PreserveSource {
 		return nil
 	}
-	return inTables(p.Sandbox, "preserveSource", familiesOf(p.Access), func(tables *netfilter.Tables) error { return tables.Ensure(p.returnChains()...) })
+	return inTables(p.Sandbox, "preserveSource", FamiliesOf(p.Access), func(tables *netfilter.Tables) error { return tables.Ensure(p.returnChains()...) })
 }
 
 // removeReturnChains takes the chains from a pod that lives on, from each variant of iptables.
 func removeReturnChains(sandbox *kernel.Namespace, families []netfilter.Family) error {
 	return inTables(sandbox, "preserveSource", families, func(tables *netfilter.Tables) error {
-		var errs []error
-		for _, t := range append(tables.Others(), tables) {
-			errs = append(errs, t.Remove("mangle", inChain), t.Remove("mangle", outChain))
-		}
-		return errors.Join(errs...)
+		return everyVariant(tables, func(t *netfilter.Tables) error {
+			return errors.Join(t.Remove("mangle", inChain), t.Remove("mangle", outChain))
+		})
 	})
 }
 
@@ -111,7 +110,7 @@ func (a Access) masqueradeRules(family netfilter.Family, node Node) (rules []net
 	through := [][]string{{"--ctstate", "DNAT"}}
 	for _, p := range a.Extra {
 		if p.Addr().Is6() == (family == netfilter.IPv6) {
-			through = append(through, []string{"--ctorigdst", strings.TrimSuffix(p.String(), fmt.Sprintf("/%d", p.Addr().BitLen()))})
+			through = append(through, []string{"--ctorigdst", origDst(p)})
 		}
 	}
 	for _, addr := range a.Addresses {
@@ -125,6 +124,14 @@ func (a Access) masqueradeRules(family netfilter.Family, node Node) (rules []net
 		}
 	}
 	return rules
+}
+
+// origDst is the network as iptables prints it after --ctorigdst.
+func origDst(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
 }
 
 func masqComment(hostName string) string { return "relink " + hostName }
@@ -169,7 +176,7 @@ func EnsureMasquerade(host *kernel.Namespace, node Node, accesses ...Access) err
 // withMasquerade calls f with the host's tables and the chain as it should be, for each family that needs it.
 func withMasquerade(host *kernel.Namespace, node Node, accesses []Access, f func(*netfilter.Tables, netfilter.Chain) error) error {
 	wanted := slices.DeleteFunc(slices.Clone(accesses), func(a Access) bool { return !a.Masquerade })
-	return inTables(host, "masquerade", familiesOf(wanted...), func(tables *netfilter.Tables) error {
+	return inTables(host, "masquerade", FamiliesOf(wanted...), func(tables *netfilter.Tables) error {
 		return f(tables, masqueradeOf(wanted, tables.Family(), node))
 	})
 }
@@ -225,8 +232,8 @@ func isReplaced(chain netfilter.Chain, rules, stale []netfilter.Rule) bool {
 	return !slices.ContainsFunc(chain.Rules, func(r netfilter.Rule) bool { return !there[r.Key()] && !replaced[place(r)] })
 }
 
-// familiesOf are those of the pods' addresses.
-func familiesOf(accesses ...Access) (all []netfilter.Family) {
+// FamiliesOf are those of the pods' addresses.
+func FamiliesOf(accesses ...Access) (all []netfilter.Family) {
 	for _, family := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
 		if slices.ContainsFunc(accesses, func(a Access) bool { return a.has(family == netfilter.IPv6) }) {
 			all = append(all, family)
@@ -243,23 +250,31 @@ func masqueradeOf(accesses []Access, family netfilter.Family, node Node) netfilt
 	return chain
 }
 
-// KeepMasquerade deletes the rules of all pods but those, from each variant of iptables, and the chain with its last rule. Without
-// iptables it returns ErrNoIPTables.
-func KeepMasquerade(host *kernel.Namespace, keep func(hostName string) bool) error {
+// KeepMasquerade deletes the rules of all pods but those, of these families and from each variant of iptables, and the chain with its
+// last rule. Without iptables it returns ErrNoIPTables.
+func KeepMasquerade(host *kernel.Namespace, families []netfilter.Family, keep func(hostName string) bool) error {
 	wanted := func(r netfilter.Rule) bool {
 		name, ours := strings.CutPrefix(r.Comment(), masqComment(""))
 		return ours && keep(name)
 	}
-	return inTables(host, "masquerade", []netfilter.Family{netfilter.IPv4, netfilter.IPv6}, func(tables *netfilter.Tables) error {
-		var errs []error
-		for _, t := range append(tables.Others(), tables) {
-			errs = append(errs, t.Keep("nat", masqChain, wanted))
-		}
-		return errors.Join(errs...)
+	return inTables(host, "masquerade", families, func(tables *netfilter.Tables) error {
+		return everyVariant(tables, func(t *netfilter.Tables) error { return t.Keep("nat", masqChain, wanted) })
 	})
 }
 
+// everyVariant calls f with the tables of each variant of iptables. The variant in use can have changed. The others may not work: only
+// what may pass is an error there.
+func everyVariant(inUse *netfilter.Tables, f func(*netfilter.Tables) error) error {
+	errs := []error{f(inUse)}
+	for _, other := range inUse.Others() {
+		if err := f(other); MayPass(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // RemoveMasquerade deletes the rules of one pod.
-func RemoveMasquerade(host *kernel.Namespace, hostName string) error {
-	return KeepMasquerade(host, func(name string) bool { return name != hostName })
+func RemoveMasquerade(host *kernel.Namespace, families []netfilter.Family, hostName string) error {
+	return KeepMasquerade(host, families, func(name string) bool { return name != hostName })
 }

@@ -17,6 +17,8 @@ type HostPlan struct {
 	routes, others []string
 	// Broken are the accesses whose end in the host is missing or down, by its name. The host's part of them cannot be made.
 	Broken []string
+	// Lacking are the accesses of which a route is missing or wrong, by the name of their end in the host.
+	Lacking []string
 
 	replace, remove        []kernel.TableRoute
 	addRules, removeRules  []netstate.Rule
@@ -239,6 +241,7 @@ func (p *HostPlan) planRoutes(state hostState, accesses []Access, node Node, tak
 			}
 			right[want.Destination] = true
 			p.replace = append(p.replace, kernel.TableRoute{Route: want, Index: end.Index})
+			p.Lacking = append(p.Lacking, a.HostName)
 			p.sayRoute("%s through %s in the host: %s", want.Destination.Addr(), a.HostName, whyRoute(there, want, end.Index))
 		}
 	}

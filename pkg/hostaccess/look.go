@@ -26,6 +26,8 @@ type Seen struct {
 	// NodeOnly says that all of them follow from the node, such as from a change of its addresses: nobody has changed the
 	// pod.
 	NodeOnly bool
+	// FilterErr says why the rules of iptables could not be looked at. The rest was.
+	FilterErr error
 
 	whole             bool
 	podIndex, hostEnd int
@@ -67,7 +69,8 @@ func (p Pod) Look(node Node) (Seen, error) {
 		return seen, err
 	}
 	p.compare(&seen, node, pod.Interface, host.Interface, taken)
-	return seen, p.lookAtFilter(&seen)
+	p.lookAtFilter(&seen)
+	return seen, nil
 }
 
 // parts are those of the pod's end that Look reads. Of the routes that the access does not want, relink's own are read, up to

@@ -163,6 +163,13 @@ func sourceOf(own []kernel.OwnAddress, route kernel.DefaultRoute, ipv6 bool) (so
 	return source
 }
 
+// StillSends says that what the node sent from before is still an address of its own, in both families. A stand-in is one until no route
+// has it as its source.
+func (n Node) StillSends(before Node) bool {
+	return (before.Source4 == standIn4 || slices.Contains(n.Addresses, before.Source4)) &&
+		(before.Source6 == standIn6 || slices.Contains(n.Addresses, before.Source6))
+}
+
 // source returns the source of what the node sends to the address.
 func (n Node) source(to netip.Addr) netip.Addr {
 	if to.Is6() {

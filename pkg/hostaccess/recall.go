@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netfilter"
@@ -22,8 +23,9 @@ type Lost struct {
 	Masquerades bool
 }
 
-// Recall returns the host access of the pod as it is there, nil if there is none. It cannot tell services from other networks that
-// are reached through the node: all of them are Extra. It returns an access with ErrNoFilter if iptables could not be asked.
+// Recall returns the host access of the pod as it is there, nil if there is none. What the host's rules of iptables name is Extra. The
+// pod can have made any other route through the node itself: those are Services, for which the pod gets no address of the node. It
+// returns an access with ErrNoFilter if iptables could not be asked.
 func Recall(host, sandbox *kernel.Namespace, lost Lost) (*Access, error) {
 	for _, d := range lost.Devices {
 		if d.Kind != netstate.KindVeth {
@@ -96,11 +98,11 @@ func recalled(pod netstate.Interface, host netstate.LiveDevice, node Node) Acces
 	}
 	nodes := a.reached(node)
 	for _, r := range pod.Routes {
-		if r.Protocol == podProtocol && r.Table == tableMain && !slices.Contains(nodes, r.Destination) {
-			a.Extra = append(a.Extra, r.Destination)
+		if r.Protocol == podProtocol && r.Table == tableMain && !slices.Contains(nodes, r.Destination) && r.Destination.Bits() > 0 && len(a.Services) < mostRecalled {
+			a.Services = append(a.Services, r.Destination)
 		}
 	}
-	slices.SortFunc(a.Extra, netip.Prefix.Compare)
+	slices.SortFunc(a.Services, netip.Prefix.Compare)
 	for _, r := range pod.Rules {
 		if r.Priority == Priority && r.Table == Table && r.Protocol == podProtocol {
 			a.PreserveSource, a.Mark = true, uint32(r.Selectors["fwmark"])
@@ -109,17 +111,34 @@ func recalled(pod netstate.Interface, host netstate.LiveDevice, node Node) Acces
 	return a
 }
 
+// mostRecalled is how many networks through the node are believed to be the configuration's.
+const mostRecalled = 64
+
 // ErrNoFilter says that nobody knows whether the pod has a rule of iptables in the host.
 var ErrNoFilter = errors.New("iptables could not be asked for rules of the pod")
 
 func (a *Access) recallMasquerade(host *kernel.Namespace) error {
-	err := inTables(host, "masquerade", familiesOf(*a), func(tables *netfilter.Tables) error {
-		rules, err := tables.Rules("nat", masqChain)
-		a.Masquerade = a.Masquerade || slices.ContainsFunc(rules, func(r netfilter.Rule) bool { return r.Comment() == masqComment(a.HostName) })
-		return err
+	var named []string
+	err := inTables(host, "masquerade", FamiliesOf(*a), func(tables *netfilter.Tables) error {
+		return everyVariant(tables, func(t *netfilter.Tables) error {
+			rules, err := t.Rules("nat", masqChain)
+			for _, r := range rules {
+				if r.Comment() == masqComment(a.HostName) {
+					a.Masquerade, named = true, append(named, r.Key())
+				}
+			}
+			return err
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoFilter, err)
 	}
+	a.Services = slices.DeleteFunc(a.Services, func(p netip.Prefix) bool {
+		is := slices.ContainsFunc(named, func(key string) bool { return strings.Contains(key, " --ctorigdst "+p.String()+" ") })
+		if is {
+			a.Extra = append(a.Extra, p)
+		}
+		return is
+	})
 	return nil
 }

@@ -85,8 +85,12 @@ func (r Rule) canonical() Rule {
 		switch canonical[i] {
 		case "--comment":
 			i++
-		case "-s", "-d":
+		case "-s", "-d", "--ctorigdst":
 			canonical[i+1] = prefix(canonical[i+1])
+		case "--to-source":
+			if address, err := netip.ParseAddr(canonical[i+1]); err == nil {
+				canonical[i+1] = address.String()
+			}
 		}
 	}
 	return canonical

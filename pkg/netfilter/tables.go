@@ -308,6 +308,9 @@ func (t *Tables) list(table string, chain ...string) (listing, error) {
 	}
 	args := append([]string{"-t", table, "-S"}, chain...)
 	text, err := output(t.editor.limit, t.editor.path, append(args, "--wait", strconv.Itoa(t.editor.wait))...)
+	if isWithoutNFT(err) {
+		return noListing(), nil
+	}
 	if err != nil {
 		return listing{}, err
 	}

@@ -196,6 +196,38 @@ func TestTheVariantChanges(t *testing.T) {
 	}
 }
 
+// A kernel without nftables, on a machine that has the programs. The chains are in the legacy tables.
+func TestWithoutNFTables(t *testing.T) {
+	p := place{family: IPv4, variant: legacy, path: sandbox(t)}
+	dir := t.TempDir()
+	script := "#!/bin/sh\necho 'iptables v1.8.9 (nf_tables): Could not fetch rule set generation id: Failed to initialize nft: Protocol not supported' >&2\nexit 1\n"
+	for _, name := range []string{"iptables-nft", "iptables-nft-save"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"iptables-legacy", "iptables-legacy-save"} {
+		program, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(program, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.in(t, func() error {
+		tables, err := open(IPv4, "RELINK-", []string{dir})
+		if err != nil {
+			return err
+		}
+		others := tables.Others()
+		if len(others) != 1 {
+			return fmt.Errorf("%s, beside %d others", tables, len(others))
+		}
+		return errors.Join(others[0].Keep("nat", "RELINK-NAT", func(Rule) bool { return false }), others[0].Remove("mangle", "RELINK-SAVE"))
+	})
+}
+
 // Each of several processes makes its rules, and all make the chain.
 func TestManyAtOnce(t *testing.T) {
 	everywhere(t, func(t *testing.T, p place) {

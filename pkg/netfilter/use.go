@@ -72,6 +72,11 @@ func kubelets(in installed, names []string) (choice, error) {
 	return choice{}, nil
 }
 
+// isWithoutNFT says that the kernel has no nftables.
+func isWithoutNFT(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "Failed to initialize nft: Protocol not supported")
+}
+
 // all returns the traces in all tables that are there. It adds none.
 func all(path, owned string) (traces, error) { return tracesIn(path+"-save", owned) }
 
@@ -79,7 +84,7 @@ func all(path, owned string) (traces, error) { return tracesIn(path+"-save", own
 // somebody has put it into a table of iptables with nft. For a kernel without nftables there are none.
 func tracesIn(path, owned string, args ...string) (traces, error) {
 	text, err := output(limit, path, args...)
-	if err != nil && strings.Contains(err.Error(), "Failed to initialize nft: Protocol not supported") {
+	if isWithoutNFT(err) {
 		return traces{}, nil
 	}
 	if err != nil && text == "" {

@@ -97,7 +97,7 @@ func (h access) options(named func(key string) string) (*hostaccess.Options, []e
 }
 
 // mostNetworks is how many networks a key can have: each pod gets a route for each.
-const mostNetworks = 256
+const mostNetworks = 64
 
 // prefixes reads networks. An address stands for itself alone.
 func prefixes(key string, texts []string) (all []netip.Prefix, errs []error) {
