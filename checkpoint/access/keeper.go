@@ -267,7 +267,9 @@ func (k *Keeper) look(ctx context.Context, last *hostaccess.Node) (more bool, er
 	if moved && node.StillSends(before) {
 		// The pods answer to the earlier source. They must have routes to the new one before the node uses it.
 		k.pods(marked, node, &done, func() bool { return false })
-		k.again(k.host(ctx, host, node, &done)...)
+		left := k.host(ctx, host, node, &done)
+		k.again(left...)
+		more = len(left) > 0
 	} else {
 		marked = append(marked, k.host(ctx, host, node, &done)...)
 		began := time.Now()
