@@ -92,7 +92,7 @@ func (to To) clearLeftovers(ctx context.Context, hostName string) error {
 	if err != nil || !there {
 		return err
 	}
-	return errors.Join(clearSandbox(to.Store, to.Key, to.Sandbox), Take(ctx, to.Store, to.Host, hostName, true))
+	return errors.Join(clearSandbox(to.Store, to.Key, to.Sandbox), Take(ctx, to.Store, to.Host, hostName, len(to.Store.Masquerades()) > 0))
 }
 
 // clearSandbox takes away what a kill has left in the sandbox, unless another attachment of the pod has host access: it may be that
@@ -223,7 +223,7 @@ func (to To) onlyPath() error {
 func Take(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, hostName string, masquerades bool) error {
 	alias, err := hostaccess.Remove(host, hostName)
 	errs := []error{err}
-	if masquerades && len(store.Masquerades()) > 0 {
+	if masquerades {
 		errs = append(errs, takeMasquerade(ctx, store, host, hostName))
 	}
 	if alias != "" {
@@ -253,10 +253,16 @@ func takeMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.N
 		return err
 	}
 	defer unlock()
+	families := store.Masquerades()
+	lost := len(families) == 0 // Somebody may have removed the store. Then nobody knows which family has rules.
+	if lost {
+		families = []netfilter.Family{netfilter.IPv4, netfilter.IPv6}
+	}
 	var errs []error
-	for _, family := range store.Masquerades() {
+	for _, family := range families {
 		err := hostaccess.RemoveMasquerade(host, []netfilter.Family{family}, hostName)
-		if !errors.Is(err, hostaccess.ErrNoIPTables) { // Otherwise the note stays: whoever has iptables sweeps.
+		// Without iptables the note stays: whoever has iptables sweeps.
+		if !errors.Is(err, hostaccess.ErrNoIPTables) && (!lost || hostaccess.MayPass(err)) {
 			errs = append(errs, err)
 		}
 	}

@@ -74,7 +74,7 @@ func given(r checkpoint.Record) (addresses []netstate.Address, err error) {
 func Remove(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, listed checkpoint.Record) (done Done, err error) {
 	err = withSandbox(ctx, store, listed, func(r checkpoint.Record, sandbox *kernel.Namespace) error {
 		if done = HadNone; r.HostAccess == nil {
-			return errors.Join(clearSandbox(store, r.Attachment, sandbox), Take(ctx, store, host, hostaccess.HostName(r.Attachment), true))
+			return errors.Join(clearSandbox(store, r.Attachment, sandbox), Take(ctx, store, host, hostaccess.HostName(r.Attachment), len(store.Masquerades()) > 0))
 		}
 		pod := r.AccessIn(host, sandbox)
 		// While the checkpoint says so, a DEL looks for a rule of iptables. Later, it looks if it finds the pair.
@@ -88,7 +88,7 @@ func Remove(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace
 			return err
 		}
 		done = Taken
-		return errors.Join(pod.Clear(), Take(ctx, store, host, pod.HostName, true))
+		return errors.Join(pod.Clear(), Take(ctx, store, host, pod.HostName, pod.Masquerade || len(store.Masquerades()) > 0))
 	})
 	return done, err
 }

@@ -507,16 +507,21 @@ func macOf(t *testing.T, netns, name string) string {
 
 // Somebody took the key out of the configuration, or the runtime does not know the one of the ADD.
 func TestDelOfAnOldConfigurationTakesHostAccess(t *testing.T) {
-	for name, lost := range map[string]bool{"with its checkpoint": false, "without its checkpoint": true} {
+	for name, s := range map[string]struct {
+		lose func(n *accessNode) error
+		keys string
+	}{
+		"with its checkpoint":    {func(*accessNode) error { return nil }, ""},
+		"without its checkpoint": {func(n *accessNode) error { return n.Store.Forget("c1", "eth0") }, ""},
+		"without the store":      {func(n *accessNode) error { return os.RemoveAll(n.Store.Dir()) }, allOfIt},
+	} {
 		t.Run(name, func(t *testing.T) {
 			n := newAccessNode(t)
 			p := n.added(t, "c1", allOfIt)
-			if lost {
-				if err := n.Store.Forget("c1", "eth0"); err != nil {
-					t.Fatal(err)
-				}
+			if err := s.lose(n); err != nil {
+				t.Fatal(err)
 			}
-			code, msg, _ := n.code(t, "DEL", "c1", p.netns, "")
+			code, msg, _ := n.code(t, "DEL", "c1", p.netns, s.keys)
 			expectCode(t, "DEL", code, msg, 0, "")
 			n.nothing(t, "after DEL", p.netns)
 		})
