@@ -112,11 +112,15 @@ func takeRoutes(ctx context.Context, store *checkpoint.Store, host *kernel.Names
 		return err
 	}
 	defer unlock()
-	err = hostaccess.TakeRoutes(host, access, node)
-	if now, changed := hostaccess.ReadNode(host); err != nil && changed == nil && !now.Equal(node) {
-		return hostaccess.TakeRoutes(host, access, now) // The kernel takes no source that is gone.
+	failed := hostaccess.TakeRoutes(host, access, node)
+	if failed == nil {
+		return nil
 	}
-	return err
+	// The kernel takes no source that is gone.
+	if now, err := hostaccess.ReadNode(host); err == nil && !now.Equal(node) {
+		return hostaccess.TakeRoutes(host, access, now)
+	}
+	return failed
 }
 
 func giveMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, access hostaccess.Access) error {

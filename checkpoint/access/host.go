@@ -3,7 +3,6 @@ package access
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -124,7 +123,7 @@ func (h Host) AssertFilter(ctx context.Context, node hostaccess.Node) (differenc
 // assertMasquerade makes the rules of iptables right, and deletes those of pods that are gone, as after a kill. A pair that is there
 // keeps its rules: an ADD makes the rules before it saves the checkpoint.
 func (h Host) assertMasquerade(ctx context.Context, node hostaccess.Node) error {
-	if len(h.Store.Masquerades()) == 0 && !slices.ContainsFunc(checkpoint.Accesses(h.Records), func(a hostaccess.Access) bool { return a.Masquerade }) {
+	if len(h.Store.Masquerades()) == 0 && len(hostaccess.Masquerading(checkpoint.Accesses(h.Records))) == 0 {
 		return nil
 	}
 	unlock, err := lockMasquerade(ctx, h.Store)
@@ -136,8 +135,8 @@ func (h Host) assertMasquerade(ctx context.Context, node hostaccess.Node) error 
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(living, func(a hostaccess.Access) bool { return a.Masquerade }) {
-		if err := errors.Join(h.Store.NoteMasquerade(hostaccess.FamiliesOf(living...)...), hostaccess.EnsureMasquerade(h.Host, node, living...)); err != nil {
+	if wanted := hostaccess.Masquerading(living); len(wanted) > 0 {
+		if err := errors.Join(h.Store.NoteMasquerade(hostaccess.FamiliesOf(wanted...)...), hostaccess.EnsureMasquerade(h.Host, node, wanted...)); err != nil {
 			return err
 		}
 	}

@@ -84,7 +84,7 @@ func (c *call) takeAccess(ctx context.Context, recorded *checkpoint.Record) erro
 		return err
 	}
 	had := recorded != nil && recorded.HostAccess != nil
-	// Without a record and a pair, a kill can have left a rule. A pod whose record has no host access has none.
+	// A kill can have left a rule if there is a pair that no record names, or if there is no record. Otherwise the record tells.
 	unknown := !had && (there || recorded == nil)
 	masquerades := c.masquerades || had && recorded.HostAccess.Masquerade || unknown && len(c.store.Masquerades()) > 0
 	// A killed DEL can have left what all pods share.

@@ -175,7 +175,7 @@ func EnsureMasquerade(host *kernel.Namespace, node Node, accesses ...Access) err
 
 // withMasquerade calls f with the host's tables and the chain as it should be, for each family that needs it.
 func withMasquerade(host *kernel.Namespace, node Node, accesses []Access, f func(*netfilter.Tables, netfilter.Chain) error) error {
-	wanted := slices.DeleteFunc(slices.Clone(accesses), func(a Access) bool { return !a.Masquerade })
+	wanted := Masquerading(accesses)
 	return inTables(host, "masquerade", FamiliesOf(wanted...), func(tables *netfilter.Tables) error {
 		return f(tables, masqueradeOf(wanted, tables.Family(), node))
 	})
@@ -230,6 +230,11 @@ func isReplaced(chain netfilter.Chain, rules, stale []netfilter.Rule) bool {
 		replaced[place(r)] = true
 	}
 	return !slices.ContainsFunc(chain.Rules, func(r netfilter.Rule) bool { return !there[r.Key()] && !replaced[place(r)] })
+}
+
+// Masquerading are the accesses that ask for masquerade.
+func Masquerading(accesses []Access) []Access {
+	return slices.DeleteFunc(slices.Clone(accesses), func(a Access) bool { return !a.Masquerade })
 }
 
 // FamiliesOf are those of the pods' addresses.
