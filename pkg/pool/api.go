@@ -1,0 +1,64 @@
+package pool
+
+import (
+	"context"
+	"errors"
+)
+
+// Errors of an API. Any other error is unclear: the API may have done what it was asked, or may do it later.
+var (
+	// ErrNotThere says that the API itself has answered that the object does not exist.
+	ErrNotThere = errors.New("the Kubernetes API answers that it does not exist")
+	// ErrExists says that an object of that name exists.
+	ErrExists = errors.New("it exists already")
+	// ErrConflict says that somebody has changed the object since it was read. Nothing was done.
+	ErrConflict = errors.New("somebody has changed it meanwhile")
+	// ErrRefused says that the API does not allow it. Nothing was done.
+	ErrRefused = errors.New("the Kubernetes API refuses")
+)
+
+// API has the objects of the pools. Every read is one of the API's own store, never of a cache. A change is made only if the
+// object is still the one with the UID and the resource version that it names. Create, Update and Delete never try
+// again by themselves.
+type API interface {
+	Pool(ctx context.Context, name string) (Pool, error)
+	Pools(ctx context.Context) ([]Pool, error)
+	// UpdatePool changes the finalizers and the recovery, UpdatePoolStatus the status.
+	UpdatePool(ctx context.Context, p Pool) (Pool, error)
+	UpdatePoolStatus(ctx context.Context, p Pool) (Pool, error)
+
+	Block(ctx context.Context, name string) (Block, error)
+	// Blocks returns all of a pool. BlocksOf returns those of all pools in which the node has addresses or asks for some.
+	Blocks(ctx context.Context, pool string) ([]Block, error)
+	BlocksOf(ctx context.Context, node string) ([]Block, error)
+	CreateBlock(ctx context.Context, b Block) (Block, error)
+	UpdateBlock(ctx context.Context, b Block) (Block, error)
+	DeleteBlock(ctx context.Context, b Block) error
+
+	Claim(ctx context.Context, name string) (Claim, error)
+	// Claims returns all of a pool. ClaimsOf returns those of all pools that are active on the node.
+	Claims(ctx context.Context, pool string) ([]Claim, error)
+	ClaimsOf(ctx context.Context, node string) ([]Claim, error)
+	CreateClaim(ctx context.Context, c Claim) (Claim, error)
+	UpdateClaim(ctx context.Context, c Claim) (Claim, error)
+	DeleteClaim(ctx context.Context, c Claim) error
+
+	// Node returns what counts of a node.
+	Node(ctx context.Context, name string) (Node, error)
+	Nodes(ctx context.Context) ([]Node, error)
+}
+
+// Node is what counts of a Kubernetes node.
+type Node struct {
+	Name, UID string
+	// OutOfService says that a person has proven the node dead by the taint node.kubernetes.io/out-of-service.
+	OutOfService bool
+}
+
+// Change is a change of an object that a watch has seen. It only says where to look: a watch can be late.
+type Change struct {
+	// Pool is the name of a pool, Block that of a block. One of them is empty.
+	Pool, Block string
+	// Version is the resource version of the block.
+	Version string
+}

@@ -1,0 +1,373 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	// Nobodys is the character of an address that anybody may take.
+	Nobodys = '.'
+	// Never is the character of an address that is never given.
+	Never = '-'
+	// letters are the characters of holders.
+	letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+)
+
+// Block is an AddressBlock. Its name has the pool and the index, so nobody can make it twice: to create it is to claim it.
+type Block struct {
+	Metadata Meta      `json:"metadata"`
+	Spec     BlockSpec `json:"spec"`
+}
+
+// BlockSpec says whose each address of the block is.
+type BlockSpec struct {
+	Pool    string `json:"pool"`
+	PoolUID string `json:"poolUID"`
+	Index   int64  `json:"index"`
+	// Node has made the block.
+	Node  string     `json:"node"`
+	First netip.Addr `json:"first"`
+	Last  netip.Addr `json:"last"`
+	// Epoch grows with each change of an owner.
+	Epoch   int64    `json:"epoch"`
+	Holders []Holder `json:"holders,omitempty"`
+	// Addresses has one character for each address, in order: the ID of a holder, Nobodys, or Never.
+	Addresses string `json:"addresses"`
+	// Unproven are addresses that a fenced party had. Its pods may still answer: who gets such an address probes for it before
+	// each use.
+	Unproven []netip.Addr `json:"unproven,omitempty"`
+	// Want are the parties that ask the holders for addresses.
+	Want []Want `json:"want,omitempty"`
+}
+
+// Holder is a party that has addresses of the block.
+type Holder struct {
+	// ID is the party's character in Addresses.
+	ID string `json:"id"`
+	Party
+	// Epoch is the block's, when the holder got an address last.
+	Epoch int64 `json:"epoch"`
+	// Boot is the boot of the node in which the holder has last said that it has this, empty if it has not said so yet.
+	Boot string `json:"boot,omitempty"`
+	// Fenced says why the holder is proven dead, empty if it is not. Others may take what it has. Only the controller and
+	// people write it.
+	Fenced string `json:"fenced,omitempty"`
+}
+
+// Want is a party that asks for addresses.
+type Want struct {
+	Party
+	// Count is how many it asks for.
+	Count int `json:"count,omitempty"`
+	// Address is the one that it asks for, for the owner of the claim with the name Claim. Otherwise it takes any.
+	Address netip.Addr `json:"address,omitzero"`
+	Claim   string     `json:"claim,omitempty"`
+}
+
+// mostEpoch leaves room for more epochs than any block can have.
+const mostEpoch = 1 << 62
+
+// errBlock is the error of a block that no relink has written.
+var errBlock = errors.New("is not as relink writes it")
+
+// BlockName returns the name of a pool's block.
+func BlockName(pool string, index int64) string { return pool + "-" + strconv.FormatInt(index, 10) }
+
+// NewBlock returns the block with that index. All of it is the party's. ok is false if the pool has no such block.
+func NewBlock(l Layout, index int64, me Party, boot string) (_ Block, ok bool) {
+	span, ok := l.Block(index)
+	if !ok {
+		return Block{}, false
+	}
+	b := Block{Metadata: Meta{Name: BlockName(l.Name, index)}, Spec: BlockSpec{
+		Pool: l.Name, PoolUID: l.UID, Index: index, Node: me.Node, First: span.First, Last: span.Last, Epoch: 1,
+		Holders: []Holder{{ID: letters[:1], Party: me, Epoch: 1, Boot: boot}},
+	}}
+	var text strings.Builder
+	for a := span.First; ; a = a.Next() {
+		if l.Excluded(a) {
+			text.WriteByte(Never)
+		} else {
+			text.WriteByte(letters[0])
+		}
+		if a == span.Last {
+			break
+		}
+	}
+	b.Spec.Addresses = text.String()
+	b.label()
+	return b, true
+}
+
+// Check says what is wrong with a block that the API has answered. Nothing is decided by a wrong one.
+func (b Block) Check() error {
+	s := b.Spec
+	if b.Metadata.Name != BlockName(s.Pool, s.Index) {
+		return fmt.Errorf("AddressBlock %s %w: its spec is of %s", b.Metadata.Name, errBlock, BlockName(s.Pool, s.Index))
+	}
+	if s.Index < 0 || s.Epoch < 1 || s.Epoch > mostEpoch {
+		return fmt.Errorf("AddressBlock %s %w: index %d, epoch %d", b.Metadata.Name, errBlock, s.Index, s.Epoch)
+	}
+	if n := len(s.Addresses); n == 0 || n > MostBlockSize || !s.First.IsValid() || s.First.Zone() != "" || s.First.Is4In6() || plus(s.First, int64(n-1)) != s.Last {
+		return fmt.Errorf("AddressBlock %s %w: it has %d characters for the addresses %s", b.Metadata.Name, errBlock, n, Span{s.First, s.Last})
+	}
+	ids, stores := map[byte]bool{Nobodys: true, Never: true}, map[string]bool{"": true}
+	for _, h := range s.Holders {
+		if len(h.ID) != 1 || !strings.Contains(letters, h.ID) || ids[h.ID[0]] || stores[h.Store] {
+			return fmt.Errorf("AddressBlock %s %w: holder %q of node %s", b.Metadata.Name, errBlock, h.ID, h.Node)
+		}
+		ids[h.ID[0]], stores[h.Store] = true, true
+	}
+	for _, w := range s.Want {
+		if w.Store == "" || w.Count < 0 || w.Address.IsValid() && b.Offset(w.Address) < 0 {
+			return fmt.Errorf("AddressBlock %s %w: node %s wants %d of it, or %s", b.Metadata.Name, errBlock, w.Node, w.Count, w.Address)
+		}
+	}
+	for i := range len(s.Addresses) {
+		if !ids[s.Addresses[i]] {
+			return fmt.Errorf("AddressBlock %s %w: %s is of %q, who is no holder", b.Metadata.Name, errBlock, b.At(i), s.Addresses[i:i+1])
+		}
+	}
+	return nil
+}
+
+// At returns the address with that offset.
+func (b Block) At(i int) netip.Addr { return plus(b.Spec.First, int64(i)) }
+
+// Offset returns the place of the address in the block, -1 if it is not in it.
+func (b Block) Offset(a netip.Addr) int { return offset(Span{b.Spec.First, b.Spec.Last}, a) }
+
+func offset(s Span, a netip.Addr) int {
+	if !s.Contains(a) {
+		return -1
+	}
+	return int(size(Span{s.First, a}).Int64() - 1)
+}
+
+// Holder returns the holder that the party is.
+func (b Block) Holder(p Party) (Holder, bool) {
+	if i := b.holder(p); i >= 0 {
+		return b.Spec.Holders[i], true
+	}
+	return Holder{}, false
+}
+
+func (b Block) holder(p Party) int {
+	return slices.IndexFunc(b.Spec.Holders, func(h Holder) bool { return h.Is(p) })
+}
+
+// Has says whether the address with that offset is the party's. A fenced party has nothing.
+func (b Block) Has(p Party, i int) bool {
+	h, ok := b.Holder(p)
+	return ok && h.Fenced == "" && b.Spec.Addresses[i] == h.ID[0]
+}
+
+// HolderOf returns who has the address with that offset.
+func (b Block) HolderOf(i int) (Holder, bool) {
+	for _, h := range b.Spec.Holders {
+		if h.ID[0] == b.Spec.Addresses[i] {
+			return h, true
+		}
+	}
+	return Holder{}, false
+}
+
+// Free returns the offsets of what the party may take by itself: what is nobody's. Fenced returns what it may take after a
+// probe: what a fenced party had.
+func (b Block) Free() (all []int) {
+	for i := range len(b.Spec.Addresses) {
+		if b.Spec.Addresses[i] == Nobodys {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// Fenced returns the offsets of what fenced parties had.
+func (b Block) Fenced() (all []int) {
+	for i := range len(b.Spec.Addresses) {
+		if h, ok := b.HolderOf(i); ok && h.Fenced != "" {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// clone copies what the steps change.
+func (b Block) clone() Block {
+	b.Spec.Holders, b.Spec.Want, b.Spec.Unproven = slices.Clone(b.Spec.Holders), slices.Clone(b.Spec.Want), slices.Clone(b.Spec.Unproven)
+	return b
+}
+
+// Take gives the party the addresses with those offsets that are nobody's or a fenced party's. It returns how many these are.
+func (b Block) Take(me Party, offsets []int) (Block, int) {
+	b = b.clone()
+	n := 0
+	for _, i := range offsets {
+		h, held := b.HolderOf(i)
+		fenced := held && h.Fenced != ""
+		if b.Spec.Addresses[i] != Nobodys && !fenced || !b.give(i, me) {
+			continue
+		}
+		n++
+		if a := b.At(i); fenced && !slices.Contains(b.Spec.Unproven, a) {
+			b.Spec.Unproven = append(b.Spec.Unproven, a)
+		}
+	}
+	b.tidy()
+	return b, n
+}
+
+// give makes the address the party's. It is false if the block has no character left for one more holder, or if the party
+// is fenced.
+func (b *Block) give(i int, to Party) bool {
+	at := b.holder(to)
+	if at < 0 {
+		id := strings.IndexFunc(letters, func(r rune) bool {
+			return !slices.ContainsFunc(b.Spec.Holders, func(h Holder) bool { return h.ID == string(r) })
+		})
+		if id < 0 {
+			return false
+		}
+		at = len(b.Spec.Holders)
+		b.Spec.Holders = append(b.Spec.Holders, Holder{ID: letters[id : id+1], Party: to})
+	}
+	h := &b.Spec.Holders[at]
+	if h.Fenced != "" {
+		return false
+	}
+	b.set(i, h.ID[0])
+	h.Epoch = b.Spec.Epoch
+	// It has what it asked for.
+	b.Spec.Want = slices.DeleteFunc(b.Spec.Want, func(w Want) bool { return w.Is(to) && w.Address == b.At(i) })
+	return true
+}
+
+// set makes the address that holder's, and begins a new epoch.
+func (b *Block) set(i int, c byte) {
+	b.Spec.Epoch++
+	b.Spec.Addresses = b.Spec.Addresses[:i] + string(c) + b.Spec.Addresses[i+1:]
+}
+
+// Ask notes that the party wants count addresses, or the address for the claim. It replaces what the party wanted of this kind
+// before. Without a count and without a claim, the party wants none of this kind any more.
+func (b Block) Ask(w Want) Block {
+	b = b.clone()
+	b.Spec.Want = slices.DeleteFunc(b.Spec.Want, func(o Want) bool { return o.Is(w.Party) && o.Address == w.Address })
+	if w.Count > 0 || w.Address.IsValid() && w.Claim != "" {
+		b.Spec.Want = append(b.Spec.Want, w)
+	}
+	b.label()
+	return b
+}
+
+// GiveBack takes the addresses with those offsets from the party. Who wants them gets them, else they are nobody's.
+func (b Block) GiveBack(me Party, offsets []int) Block {
+	b = b.clone()
+	for _, i := range offsets {
+		at := b.holder(me)
+		if at < 0 || b.Spec.Addresses[i] != b.Spec.Holders[at].ID[0] {
+			continue
+		}
+		if to, ok := b.asker(b.At(i), me); ok && b.give(i, to) {
+			continue
+		}
+		b.set(i, Nobodys)
+	}
+	b.tidy()
+	return b
+}
+
+// GiveTo passes the addresses with those offsets on to another party, which has asked on another block.
+func (b Block) GiveTo(me Party, offsets []int, to Party) Block {
+	b = b.clone()
+	for _, i := range offsets {
+		if b.Has(me, i) && !b.give(i, to) {
+			b.set(i, Nobodys)
+		}
+	}
+	b.tidy()
+	return b
+}
+
+// asker returns who gets the address: who asks for this one, else who asks for any. It strikes that off.
+func (b *Block) asker(a netip.Addr, but Party) (Party, bool) {
+	at := slices.IndexFunc(b.Spec.Want, func(w Want) bool { return w.Address == a && !w.Is(but) })
+	if at < 0 {
+		at = slices.IndexFunc(b.Spec.Want, func(w Want) bool { return w.Count > 0 && !w.Is(but) })
+	}
+	if at < 0 {
+		return Party{}, false
+	}
+	w := &b.Spec.Want[at]
+	to := w.Party
+	if w.Count--; w.Count <= 0 {
+		b.Spec.Want = slices.Delete(b.Spec.Want, at, at+1)
+	}
+	return to, true
+}
+
+// Leave removes a fenced party from the block: it knows by now that it has lost what it had, and no pod of it has any of it.
+func (b Block) Leave(me Party) Block {
+	b = b.clone()
+	at := b.holder(me)
+	if at < 0 || b.Spec.Holders[at].Fenced == "" {
+		return b
+	}
+	for i := range len(b.Spec.Addresses) {
+		if b.Spec.Addresses[i] == b.Spec.Holders[at].ID[0] {
+			b.set(i, Nobodys)
+		}
+	}
+	b.Spec.Holders[at].Fenced = ""
+	if !slices.ContainsFunc(b.Spec.Holders, func(h Holder) bool { return h.Fenced != "" }) {
+		b.Spec.Unproven = nil
+	}
+	b.tidy()
+	return b
+}
+
+// Confirm notes that the party still has in this boot of its node what the block says. A fence that was decided before comes too
+// late then: the API refuses it. changed is false if the block says so already, or if the party has nothing of it.
+func (b Block) Confirm(me Party, boot string) (_ Block, changed bool) {
+	b = b.clone()
+	at := b.holder(me)
+	if at < 0 || b.Spec.Holders[at].Fenced != "" || b.Spec.Holders[at].Boot == boot {
+		return b, false
+	}
+	b.Spec.Holders[at].Boot = boot
+	return b, true
+}
+
+// Fence notes that the parties of the node are proven dead. why is the proof.
+func (b Block) Fence(dead func(Party) bool, why string) (_ Block, changed bool) {
+	b = b.clone()
+	for i, h := range b.Spec.Holders {
+		if dead(h.Party) && h.Fenced == "" {
+			b.Spec.Epoch++
+			b.Spec.Holders[i].Fenced, changed = why, true
+		}
+	}
+	wanted := len(b.Spec.Want)
+	b.Spec.Want = slices.DeleteFunc(b.Spec.Want, func(w Want) bool { return dead(w.Party) })
+	b.label()
+	return b, changed || len(b.Spec.Want) < wanted
+}
+
+// Unused says that nobody has an address of the block. It can be deleted.
+func (b Block) Unused() bool {
+	return len(b.Spec.Holders) == 0 && !strings.ContainsAny(b.Spec.Addresses, letters)
+}
+
+// tidy removes holders that have nothing any more. A fenced one stays: the node has not heard of it yet.
+func (b *Block) tidy() {
+	b.Spec.Holders = slices.DeleteFunc(b.Spec.Holders, func(h Holder) bool {
+		return h.Fenced == "" && !strings.Contains(b.Spec.Addresses, h.ID)
+	})
+	b.label()
+}

@@ -1,0 +1,147 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// The characters of a Grant.
+const (
+	// NotOurs is an address that the party does not have.
+	NotOurs = '.'
+	// Gives is an address that the party may give.
+	Gives = '+'
+	// GivesProbed is one that it may give after a probe.
+	GivesProbed = '?'
+	// Marked is one that it gives back. It never gives it to a pod again, whatever the API has answered so far.
+	Marked = '-'
+)
+
+// Errors of Adopt. The grant stays as it is.
+var (
+	// ErrOlder says that the block is older than the grant: the API has lost something, or a cache has answered.
+	ErrOlder = errors.New("the API has an older state than this node")
+	// ErrReplaced says that the block was made anew while the party had addresses of it.
+	ErrReplaced = errors.New("the API has another block of this name")
+)
+
+// Grant is what a party knows of its part of a block. It is in the party's store.
+type Grant struct {
+	Pool    string     `json:"pool"`
+	PoolUID string     `json:"poolUID,omitempty"`
+	Index   int64      `json:"index"`
+	Block   string     `json:"block"` // the UID of the block
+	Epoch   int64      `json:"epoch"`
+	First   netip.Addr `json:"first"`
+	// Addresses has one character for each address of the block.
+	Addresses string `json:"addresses"`
+}
+
+// Name returns the name of the block.
+func (g Grant) Name() string { return BlockName(g.Pool, g.Index) }
+
+// At returns the address with that offset.
+func (g Grant) At(i int) netip.Addr { return plus(g.First, int64(i)) }
+
+// Last returns the last address of the block.
+func (g Grant) Last() netip.Addr { return g.At(len(g.Addresses) - 1) }
+
+// Offset returns the place of the address in the block, -1 if it is not in it.
+func (g Grant) Offset(a netip.Addr) int { return offset(Span{g.First, g.Last()}, a) }
+
+// May says whether the address with that offset can be given, and whether only after a probe.
+func (g Grant) May(i int) (gives, probe bool) {
+	c := g.Addresses[i]
+	return c == Gives || c == GivesProbed, c == GivesProbed
+}
+
+// Offsets returns the offsets of the addresses with one of the characters.
+func (g Grant) Offsets(chars string) (all []int) {
+	for i := range len(g.Addresses) {
+		if strings.IndexByte(chars, g.Addresses[i]) >= 0 {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// Ours are the characters of addresses that the party has.
+const Ours = string(Gives) + string(GivesProbed)
+
+// Empty says whether the party has nothing of the block.
+func (g Grant) Empty() bool { return strings.Trim(g.Addresses, string(NotOurs)) == "" }
+
+// Adopt returns the grant by a block that the API itself has just answered. lost are the offsets of what the party has lost:
+// it was fenced, or the API has forgotten. g is the zero Grant if the party knew nothing of the block.
+//
+// It never makes an address that is marked one that can be given. An older block changes nothing: ErrOlder, ErrReplaced.
+func (g Grant) Adopt(b Block, me Party) (_ Grant, lost []int, err error) {
+	s := b.Spec
+	if len(g.Offsets(Ours)) == 0 && (g.First != s.First || len(g.Addresses) != len(s.Addresses)) {
+		g = Grant{Pool: s.Pool, Index: s.Index, First: s.First, Addresses: strings.Repeat(string(NotOurs), len(s.Addresses))}
+	}
+	switch {
+	case g.First != s.First || len(g.Addresses) != len(s.Addresses):
+		return g, nil, fmt.Errorf("AddressBlock %s: %w: it is of %s, and this node has %s of it", g.Name(), ErrReplaced, Span{s.First, s.Last}, Span{g.First, g.Last()})
+	case g.Block != "" && g.Block != b.Metadata.UID && len(g.Offsets(Ours)) > 0:
+		return g, nil, fmt.Errorf("AddressBlock %s: %w: its UID is %s, and was %s", g.Name(), ErrReplaced, b.Metadata.UID, g.Block)
+	case g.Block == b.Metadata.UID && s.Epoch < g.Epoch:
+		return g, nil, fmt.Errorf("AddressBlock %s: %w: epoch %d, and this node knows of %d", g.Name(), ErrOlder, s.Epoch, g.Epoch)
+	}
+	is := []byte(g.Addresses)
+	for i, c := range is {
+		has := b.Has(me, i)
+		switch {
+		case has && c == Marked:
+		case has:
+			if is[i] = Gives; slices.Contains(s.Unproven, b.At(i)) {
+				is[i] = GivesProbed
+			}
+		default:
+			if is[i] = NotOurs; c == Gives || c == GivesProbed {
+				lost = append(lost, i)
+			}
+		}
+	}
+	g.Addresses, g.Epoch, g.Block, g.PoolUID = string(is), s.Epoch, b.Metadata.UID, s.PoolUID
+	return g, lost, nil
+}
+
+// Gone returns the grant of a block that the API itself does not have. lost is as that of Adopt.
+func (g Grant) Gone() (_ Grant, lost []int) {
+	lost = g.Offsets(Ours)
+	g.Addresses = strings.Repeat(string(NotOurs), len(g.Addresses))
+	return g, lost
+}
+
+// Mark returns the grant after the party has decided to give the addresses back. The caller knows that nobody has a lease of
+// them. The mark is on disk before anybody else hears of it.
+func (g Grant) Mark(offsets []int) Grant {
+	is := []byte(g.Addresses)
+	for _, i := range offsets {
+		if is[i] == Gives || is[i] == GivesProbed {
+			is[i] = Marked
+		}
+	}
+	g.Addresses = string(is)
+	return g
+}
+
+// Settle returns the block after the party has given back what it has marked. It is what the API is asked to make of b, which
+// it has just answered. changed is false if there is nothing to do. remove says that the block is to be deleted instead.
+func (g Grant) Settle(b Block, me Party) (_ Block, changed, remove bool) {
+	var back []int
+	for _, i := range g.Offsets(string(Marked)) {
+		if b.Has(me, i) {
+			back = append(back, i)
+		}
+	}
+	if len(back) == 0 {
+		return b, false, false
+	}
+	b = b.GiveBack(me, back)
+	return b, true, b.Unused()
+}

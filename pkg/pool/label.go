@@ -1,0 +1,35 @@
+package pool
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+)
+
+const (
+	// PoolLabel has the pool's name as its value, if a label can have it.
+	PoolLabel = Group + "/pool"
+	// holderPrefix begins the key of a label for each node that has addresses of a block or asks for some.
+	holderPrefix = "node." + Group + "/"
+)
+
+// NodeLabel returns the key of the label by which a node finds its blocks. A node's name can be longer than a label's key, so
+// it has a hash.
+func NodeLabel(node string) string {
+	sum := sha256.Sum256([]byte(node))
+	return holderPrefix + hex.EncodeToString(sum[:10])
+}
+
+// label writes the labels that belong to the spec.
+func (b *Block) label() {
+	labels := map[string]string{}
+	if len(b.Spec.Pool) <= 63 {
+		labels[PoolLabel] = b.Spec.Pool
+	}
+	for _, h := range b.Spec.Holders {
+		labels[NodeLabel(h.Node)] = ""
+	}
+	for _, w := range b.Spec.Want {
+		labels[NodeLabel(w.Node)] = ""
+	}
+	b.Metadata.Labels = labels
+}

@@ -1,0 +1,33 @@
+package pool
+
+// The API group and version of the objects.
+const (
+	Group   = "ipam.relink.dev"
+	Version = "v1alpha1"
+)
+
+// Meta is what the API knows of each object. It has the fields of metav1.ObjectMeta that count here.
+type Meta struct {
+	Name string `json:"name"`
+	// UID and ResourceVersion are empty before the object is made. A change names both.
+	UID               string            `json:"uid,omitempty"`
+	ResourceVersion   string            `json:"resourceVersion,omitempty"`
+	CreationTimestamp string            `json:"creationTimestamp,omitempty"`
+	DeletionTimestamp string            `json:"deletionTimestamp,omitempty"`
+	Finalizers        []string          `json:"finalizers,omitempty"`
+	Labels            map[string]string `json:"labels,omitempty"`
+	Annotations       map[string]string `json:"annotations,omitempty"`
+}
+
+// Party is who has addresses of a pool: the store of one network on one node. A node with a new disk is another party.
+type Party struct {
+	// Node is the node's name, and NodeUID the UID of its object.
+	Node    string `json:"node"`
+	NodeUID string `json:"nodeUID,omitempty"`
+	Network string `json:"network"`
+	// Store is the random identity of the store. It alone identifies the party.
+	Store string `json:"store"`
+}
+
+// Is says whether both are the same party.
+func (p Party) Is(o Party) bool { return p.Store != "" && p.Store == o.Store }

@@ -1,0 +1,345 @@
+package pool
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Limits of a pool.
+const (
+	// DefaultBlockSize and MostBlockSize are numbers of addresses.
+	DefaultBlockSize = 16
+	MostBlockSize    = 64
+	// MostName is the longest name of a pool: a block's and a claim's name have more.
+	MostName = 200
+	// MostBlocks bounds the blocks of a pool: an IPv6 subnet has more addresses than anybody can give.
+	MostBlocks = 1 << 20
+	// Finalizer keeps a pool as long as a node has addresses of it.
+	Finalizer = Group + "/blocks"
+)
+
+// Pool is an AddressPool. People write its spec.
+type Pool struct {
+	Metadata Meta   `json:"metadata"`
+	Spec     Spec   `json:"spec"`
+	Status   Status `json:"status,omitzero"`
+}
+
+// Spec says which addresses the pool has, and what pods get with them. They are of one subnet.
+type Spec struct {
+	Subnet string `json:"subnet"`
+	// Ranges are parts of the subnet, such as 10.3.0.10-10.3.0.250. More can be added at the end. Without any, it is the
+	// whole subnet.
+	Ranges []string `json:"ranges,omitempty"`
+	// Exclude are addresses that nobody gets, in the forms of relink-ipam's key.
+	Exclude []string `json:"exclude,omitempty"`
+	Gateway string   `json:"gateway,omitempty"`
+	Routes  []Route  `json:"routes,omitempty"`
+	// BlockSize is the number of addresses of a block. It never changes.
+	BlockSize int `json:"blockSize,omitempty"`
+	// Paused: nobody takes anything new from the pool. What nodes have, they give.
+	Paused bool `json:"paused,omitempty"`
+}
+
+// Route is a route of a pod.
+type Route struct {
+	Dst string `json:"dst"`
+	GW  string `json:"gw,omitempty"`
+}
+
+// Status is what the controller has counted. It is a hint: nothing is decided by it alone.
+type Status struct {
+	// Blocks is how many blocks the pool has, Taken how many of them exist.
+	Blocks int64 `json:"blocks"`
+	Taken  int64 `json:"taken"`
+	// Addresses are all that can be given. Nodes have Granted of them.
+	Addresses string `json:"addresses,omitempty"`
+	Granted   int64  `json:"granted"`
+	// Free has a bit for each of the first blocks, in base64: 1 for a block that does not exist.
+	Free string `json:"free,omitempty"`
+	// Sequence grows with each change of the status. A node that has seen a greater one knows that the API has lost something.
+	Sequence int64 `json:"sequence,omitempty"`
+	// Problem says why nobody may take anything of the pool, empty if they may.
+	Problem string `json:"problem,omitempty"`
+	Updated string `json:"updated,omitempty"`
+}
+
+// Span is all addresses from First to Last.
+type Span struct{ First, Last netip.Addr }
+
+// Contains says whether the address is in the span.
+func (s Span) Contains(a netip.Addr) bool {
+	return a.BitLen() == s.First.BitLen() && !a.Less(s.First) && !s.Last.Less(a)
+}
+
+// Overlaps says whether the spans have an address in common.
+func (s Span) Overlaps(o Span) bool {
+	return s.First.BitLen() == o.First.BitLen() && !s.Last.Less(o.First) && !o.Last.Less(s.First)
+}
+
+// String returns the span as people write it.
+func (s Span) String() string {
+	if s.First == s.Last {
+		return s.First.String()
+	}
+	return s.First.String() + "-" + s.Last.String()
+}
+
+// Layout is what a pool's spec comes to.
+type Layout struct {
+	Name, UID string
+	Subnet    netip.Prefix
+	// Gateway is the zero Addr for none.
+	Gateway netip.Addr
+	Ranges  []Span
+	Exclude []Span
+	Routes  []Route
+	// BlockSize is the number of addresses of a block, but for the last of each range.
+	BlockSize int
+}
+
+// Layout reads the spec. The error names the key, the value and what to do.
+func (p Pool) Layout() (Layout, error) {
+	s := p.Spec
+	l := Layout{Name: p.Metadata.Name, UID: p.Metadata.UID, Routes: s.Routes, BlockSize: cmp.Or(s.BlockSize, DefaultBlockSize)}
+	wrong := func(key, value, must string) (Layout, error) {
+		return Layout{}, fmt.Errorf("AddressPool %s: invalid spec.%s %q: %s", p.Metadata.Name, key, value, must)
+	}
+	subnet, err := netip.ParsePrefix(s.Subnet)
+	if err != nil || subnet.Masked() != subnet || subnet.Addr().Is4In6() {
+		return wrong("subnet", s.Subnet, "must be a network such as 10.3.0.0/24")
+	}
+	l.Subnet = subnet
+	if l.BlockSize < 1 || l.BlockSize > MostBlockSize {
+		return wrong("blockSize", fmt.Sprint(s.BlockSize), fmt.Sprintf("must be between 1 and %d", MostBlockSize))
+	}
+	if len(p.Metadata.Name) > MostName {
+		return Layout{}, fmt.Errorf("AddressPool %s: invalid name: it must have at most %d characters", p.Metadata.Name, MostName)
+	}
+	if s.Gateway != "" {
+		if l.Gateway, err = netip.ParseAddr(s.Gateway); err != nil || !canBeGateway(l.Gateway, subnet) {
+			return wrong("gateway", s.Gateway, "must be an address of the subnet "+s.Subnet)
+		}
+	}
+	for i, r := range s.Routes {
+		if _, err := netip.ParsePrefix(r.Dst); err != nil {
+			return wrong(fmt.Sprintf("routes[%d].dst", i), r.Dst, "must be a network such as 10.0.0.0/8")
+		}
+		if _, err := netip.ParseAddr(r.GW); r.GW != "" && err != nil {
+			return wrong(fmt.Sprintf("routes[%d].gw", i), r.GW, "must be an address")
+		}
+	}
+	for i, text := range s.Ranges {
+		r, err := ParseSpan(text)
+		if err != nil || !subnet.Contains(r.First) || !subnet.Contains(r.Last) {
+			return wrong(fmt.Sprintf("ranges[%d]", i), text, "must be addresses of the subnet, such as "+usable(subnet).String())
+		}
+		for _, o := range l.Ranges {
+			if r.Overlaps(o) {
+				return wrong(fmt.Sprintf("ranges[%d]", i), text, "must not overlap "+o.String())
+			}
+		}
+		l.Ranges = append(l.Ranges, r)
+	}
+	if len(l.Ranges) == 0 {
+		l.Ranges = []Span{usable(subnet)}
+	}
+	for i, text := range s.Exclude {
+		e, err := ParseSpan(text)
+		if err != nil {
+			return wrong(fmt.Sprintf("exclude[%d]", i), text, "must be an address, a network, or two addresses such as 10.3.0.10-10.3.0.19")
+		}
+		l.Exclude = append(l.Exclude, e)
+	}
+	return l, nil
+}
+
+// canBeGateway says whether pods of the subnet can reach it. A link-local gateway can be reached on every link.
+func canBeGateway(a netip.Addr, subnet netip.Prefix) bool {
+	if a.Zone() != "" || a.Is4In6() || a.Is4() != subnet.Addr().Is4() {
+		return false
+	}
+	return subnet.Contains(a) || a.IsLinkLocalUnicast()
+}
+
+// ParseSpan reads an address, a network, or two addresses with a hyphen.
+func ParseSpan(text string) (Span, error) {
+	if p, err := netip.ParsePrefix(text); err == nil && p.Masked() == p && !p.Addr().Is4In6() {
+		return Span{p.Addr(), lastOf(p)}, nil
+	}
+	from, to, two := strings.Cut(text, "-")
+	if !two {
+		to = from
+	}
+	first, err := netip.ParseAddr(from)
+	last, err2 := netip.ParseAddr(to)
+	if errors.Join(err, err2) != nil || first.BitLen() != last.BitLen() || last.Less(first) || first.Zone()+last.Zone() != "" || first.Is4In6() || last.Is4In6() {
+		return Span{}, fmt.Errorf("%q is no span of addresses", text)
+	}
+	return Span{first, last}, nil
+}
+
+// usable are the addresses of the subnet that a host can have, as host-local has them: not the network's own and, for IPv4,
+// not the broadcast address.
+func usable(p netip.Prefix) Span {
+	s := Span{p.Addr(), lastOf(p)}
+	if p.Addr().BitLen()-p.Bits() < 2 {
+		return s
+	}
+	s.First = s.First.Next()
+	if p.Addr().Is4() {
+		s.Last = s.Last.Prev()
+	}
+	return s
+}
+
+func lastOf(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for i := p.Bits(); i < len(b)*8; i++ {
+		b[i/8] |= 0x80 >> (i % 8)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// Blocks returns how many blocks the pool has.
+func (l Layout) Blocks() int64 {
+	var n int64
+	for _, r := range l.Ranges {
+		n = min(MostBlocks, n+l.blocksOf(r))
+	}
+	return n
+}
+
+func (l Layout) blocksOf(r Span) int64 {
+	n := size(r)
+	n.Add(n, big.NewInt(int64(l.BlockSize-1)))
+	n.Div(n, big.NewInt(int64(l.BlockSize)))
+	if !n.IsInt64() || n.Int64() > MostBlocks {
+		return MostBlocks
+	}
+	return n.Int64()
+}
+
+// size returns how many addresses the span has.
+func size(s Span) *big.Int {
+	first, last := s.First.As16(), s.Last.As16()
+	n := new(big.Int).Sub(new(big.Int).SetBytes(last[:]), new(big.Int).SetBytes(first[:]))
+	return n.Add(n, big.NewInt(1))
+}
+
+// Block returns the addresses of the block with that index. ok is false if the pool has no such block.
+func (l Layout) Block(index int64) (s Span, ok bool) {
+	if index < 0 || index >= l.Blocks() {
+		return Span{}, false
+	}
+	for _, r := range l.Ranges {
+		n := l.blocksOf(r)
+		if index >= n {
+			index -= n
+			continue
+		}
+		first := plus(r.First, index*int64(l.BlockSize))
+		last := plus(first, int64(l.BlockSize-1))
+		if !last.IsValid() || r.Last.Less(last) || last.Less(first) {
+			last = r.Last
+		}
+		return Span{first, last}, true
+	}
+	return Span{}, false
+}
+
+// Index returns the block that has the address. ok is false if none has.
+func (l Layout) Index(a netip.Addr) (index int64, ok bool) {
+	for _, r := range l.Ranges {
+		if !r.Contains(a) {
+			index += l.blocksOf(r)
+			continue
+		}
+		n := size(Span{r.First, a})
+		n.Sub(n, big.NewInt(1)).Div(n, big.NewInt(int64(l.BlockSize)))
+		if !n.IsInt64() || n.Int64() >= MostBlocks {
+			return 0, false
+		}
+		index += n.Int64()
+		return index, index < l.Blocks()
+	}
+	return 0, false
+}
+
+// plus returns the n-th address after a, the zero Addr if there is none.
+func plus(a netip.Addr, n int64) netip.Addr {
+	b := a.As16()
+	sum := new(big.Int).Add(new(big.Int).SetBytes(b[:]), big.NewInt(n))
+	if sum.BitLen() > 128 {
+		return netip.Addr{}
+	}
+	r := netip.AddrFrom16([16]byte(sum.FillBytes(b[:])))
+	if a.Is4() {
+		if !r.Is4In6() {
+			return netip.Addr{}
+		}
+		return r.Unmap()
+	}
+	return r
+}
+
+// Excluded says whether nobody gets the address.
+func (l Layout) Excluded(a netip.Addr) bool {
+	for _, e := range l.Exclude {
+		if e.Contains(a) {
+			return true
+		}
+	}
+	return a == l.Gateway
+}
+
+// Addresses returns how many addresses of the pool can be given.
+func (l Layout) Addresses() *big.Int {
+	n := new(big.Int)
+	for _, r := range l.Ranges {
+		n.Add(n, size(r))
+		var out []Span
+		for _, e := range append(slices.Clone(l.Exclude), Span{l.Gateway, l.Gateway}) {
+			if e.First.IsValid() && r.Overlaps(e) {
+				out = append(out, Span{later(e.First, r.First), earlier(e.Last, r.Last)})
+			}
+		}
+		for _, e := range joined(out) {
+			n.Sub(n, size(e))
+		}
+	}
+	return n
+}
+
+// joined returns the spans in order, without overlaps.
+func joined(all []Span) (merged []Span) {
+	slices.SortFunc(all, func(a, b Span) int { return a.First.Compare(b.First) })
+	for _, s := range all {
+		if n := len(merged); n > 0 && !merged[n-1].Last.Less(s.First) {
+			merged[n-1].Last = later(merged[n-1].Last, s.Last)
+			continue
+		}
+		merged = append(merged, s)
+	}
+	return merged
+}
+
+func later(a, b netip.Addr) netip.Addr {
+	if a.Less(b) {
+		return b
+	}
+	return a
+}
+
+func earlier(a, b netip.Addr) netip.Addr {
+	if a.Less(b) {
+		return a
+	}
+	return b
+}
