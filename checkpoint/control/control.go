@@ -30,6 +30,10 @@ const (
 	// OwnersPath is for a list of owners that are to be judged.
 	OwnersPath    = "/v1/owners"
 	SandboxesPath = "/v1/sandboxes"
+	// RefillPath is for a pool.Demand, AcquirePath for a pool.Acquisition, PoolClaimPath for a pool.Claimed.
+	RefillPath    = "/v1/pool/refill"
+	AcquirePath   = "/v1/pool/acquire"
+	PoolClaimPath = "/v1/pool/claim"
 )
 
 // MostOwners is how many owners one request of OwnersPath can have.

@@ -8,6 +8,9 @@
 //	POST /v1/owner    an owner.Question; the answer is an owner.Answer
 //	POST /v1/claim    an owner.Fulfilment; no content
 //	POST /v1/owners   a list of owners; the answer is a list of owner.Judgement
+//	POST /v1/pool/refill   a pool.Demand; no content
+//	POST /v1/pool/acquire  a pool.Acquisition; the answer is a pool.Acquired
+//	POST /v1/pool/claim    a pool.Claimed; no content
 //	GET  /v1/sandboxes the container runtime's Sandboxes
 //	GET  /healthz, /readyz, /metrics
 //

@@ -15,6 +15,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/kernel/identity"
 	"github.com/relink-cni/relink/pkg/owner"
+	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
@@ -41,11 +42,18 @@ type Call struct {
 	learnt *owner.Answer
 	// consulted says that owners was asked.
 	consulted bool
+	// program says that relink-ipam is a program of its own: nobody probes for its addresses.
+	program bool
+	// claims is what the API has to be told before the ADD ends.
+	claims []pool.Claimed
+	// mustProbe says that a pod of a dead node may still answer for an address that the ADD was given.
+	mustProbe bool
 	// before are other holders of the addresses that the ADD was given: the sandboxes before this one.
 	before []lease.Holder
 }
 
-// New returns the call with those arguments. config is their configuration, decoded. An ADD asks owners about the pod.
+// New returns the call with those arguments. config is their configuration, decoded. An ADD asks owners about the pod, and
+// for addresses of pools, if it is a pool.Agent, too.
 // Other calls need nobody to ask.
 func New(args *skel.CmdArgs, config cniplugin.Network, owners owner.Asker) *Call {
 	return &Call{args: args, config: config, owners: owners, stderr: os.Stderr, settling: settling, seesAll: sandbox.SeesAllProcesses}

@@ -25,12 +25,16 @@ type section struct {
 	Routes     routes          `json:"routes"`
 	DataDir    string          `json:"dataDir"`
 	ResolvConf string          `json:"resolvConf"`
+	// Pool names an AddressPool, or is a list of names.
+	Pool json.RawMessage `json:"pool"`
 	policyConfig
 }
 
 // network is what a configuration comes to.
 type network struct {
-	sets       []lease.RangeSet
+	sets []lease.RangeSet
+	// pools are instead of sets.
+	pools      []string
 	routes     []*types.Route
 	resolvConf string
 	requested  []requested
@@ -54,7 +58,9 @@ type requested struct {
 
 // Reading is what others need of a configuration.
 type Reading struct {
-	Sets []lease.RangeSet
+	// Sets is empty if there are Pools.
+	Sets  []lease.RangeSet
+	Pools []string
 	// DataDir is the directory of the leases, empty for the default.
 	DataDir string
 	// ResolvConf is the path of a file like resolv.conf(5), empty for none. Nobody has looked whether it is there.
@@ -77,13 +83,16 @@ func Examine(n cniplugin.Network) (Reading, []error) {
 	if errs = append(errs, wrong...); len(errs) == 0 {
 		errs = parsed.neverGiven()
 	}
-	return Reading{Sets: parsed.sets, DataDir: s.DataDir, ResolvConf: s.ResolvConf, Detection: detection != nil, NeedsAPI: parsed.needsAPI()}, errs
+	return Reading{Sets: parsed.sets, Pools: parsed.pools, DataDir: s.DataDir, ResolvConf: s.ResolvConf, Detection: detection != nil, NeedsAPI: parsed.needsAPI()}, errs
 }
 
 // neverGiven returns the errors of an ADD for the addresses that are asked for and that it cannot give, whatever is
 // leased.
 func (n network) neverGiven() []error {
 	var errs []error
+	if len(n.pools) > 0 {
+		return nil // Only the pool says.
+	}
 	for _, refused := range lease.CheckWanted(n.sets, n.wanted()) {
 		errs = append(errs, n.refused(refused))
 	}
@@ -159,7 +168,9 @@ func (s section) parse(n cniplugin.Network, env cniplugin.Args) (network, []erro
 	if n.AllowPersistentIPs && !s.byOwner() {
 		errs = append(errs, cniplugin.ConfigError("allowPersistentIPs", "true", `needs "sticky": "owner": otherwise another pod gets the address while the virtual machine is off`))
 	}
-	parsed.sets, wrong = s.sets(n, a)
+	if parsed.pools, wrong = s.pools(a); parsed.pools == nil && len(wrong) == 0 {
+		parsed.sets, wrong = s.sets(n, a)
+	}
 	errs = append(errs, wrong...)
 	parsed.requested, wrong = a.requests(env)
 	return parsed, append(errs, wrong...)

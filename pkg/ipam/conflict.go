@@ -14,7 +14,11 @@ func (c *Call) Detection() (*Detection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.detection()
+	d, err := s.detection()
+	if d == nil && err == nil && c.mustProbe {
+		d = &Detection{Probes: defaultProbes, Wait: defaultWait}
+	}
+	return d, err
 }
 
 // Conflict records that a host with that MAC has the address that the attachment was

@@ -6,7 +6,7 @@ import "github.com/relink-cni/relink/pkg/cniplugin"
 var Keys = cniplugin.Keys{
 	Of: PluginName,
 	Known: []cniplugin.Key{
-		{Name: "type"}, {Name: "subnet"}, {Name: "rangeStart"}, {Name: "rangeEnd"}, {Name: "gateway"},
+		{Name: "type"}, {Name: "pool"}, {Name: "subnet"}, {Name: "rangeStart"}, {Name: "rangeEnd"}, {Name: "gateway"},
 		{Name: "ranges", In: &rangeKeys}, {Name: "routes", In: &routeKeys}, {Name: "dataDir"}, {Name: "resolvConf"},
 		{Name: "exclude"}, {Name: "sticky"}, {Name: "retain"}, {Name: "quarantine"}, {Name: "statusExhausted"},
 		{Name: "conflictDetection", In: &detectionKeys}, {Name: "static", In: &staticKeys},

@@ -107,6 +107,9 @@ func own(r *lease.Request, a owner.Answer) {
 // into the pod's IPAMClaim, if the claim has none. If it fails, the ADD must be undone: the virtual machine would have
 // other addresses at its next start.
 func (c *Call) Confirm(ctx context.Context, result *current.Result) error {
+	if err := c.claim(ctx); err != nil {
+		return err
+	}
 	if c.learnt == nil || c.learnt.Claim == nil || len(c.learnt.Claim.IPs) > 0 {
 		return nil
 	}

@@ -54,6 +54,7 @@ func Add(ctx context.Context, args *skel.CmdArgs, owners owner.Asker) (_ *curren
 	if err != nil {
 		return nil, "", err
 	}
+	c.program = true
 	if err := c.canConfirm(); err != nil {
 		return nil, c.config.CNIVersion, err
 	}
@@ -147,13 +148,16 @@ func (c *Call) Add(ctx context.Context) (*current.Result, error) {
 	if result.DNS, err = n.dns(); err != nil {
 		return nil, err
 	}
-	given, err := store.Allocate(ctx, r)
+	given, err := c.allocate(ctx, n, store, r)
 	if err != nil {
-		return nil, n.refused(err)
+		return nil, err
 	}
 	c.before = c.holdersBefore(given)
-	for i, l := range given {
-		result.IPs = append(result.IPs, ipConfig(n.sets[i], l.Address))
+	if len(n.pools) > 0 {
+		c.fromPools(result, given, store.FromPools())
+	}
+	for i, set := range n.sets {
+		result.IPs = append(result.IPs, ipConfig(set, given[i].Address))
 	}
 	for _, remark := range store.Remarks() {
 		fmt.Fprintf(c.stderr, "%s: %s\n", PluginName, remark)
@@ -284,7 +288,7 @@ func withCode(err error) error {
 	}
 	code := types.ErrIOFailure
 	switch {
-	case errors.Is(err, lease.ErrBusy), errors.Is(err, lease.ErrMoved), errors.Is(err, lease.ErrRenaming), errors.Is(err, lease.ErrExhausted), errors.Is(err, lease.ErrTaken), errors.Is(err, lease.ErrInUse):
+	case errors.Is(err, lease.ErrBusy), errors.Is(err, lease.ErrMoved), errors.Is(err, lease.ErrRenaming), errors.Is(err, lease.ErrExhausted), errors.Is(err, lease.ErrUnconfirmed), errors.Is(err, lease.ErrTaken), errors.Is(err, lease.ErrInUse):
 		code = types.ErrTryAgainLater
 	case errors.Is(err, lease.ErrDamaged):
 		code = types.ErrDecodingFailure

@@ -10,6 +10,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/owner"
+	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
@@ -25,6 +26,8 @@ type Sources struct {
 	// Owners is nil if no Kubernetes API is configured.
 	Owners  Owners
 	Runtime sandbox.Runtime
+	// Pools is nil if no Kubernetes API is configured.
+	Pools pool.Agent
 }
 
 // errNoAPI is the answer to questions about owners if nobody can be asked.
@@ -39,6 +42,7 @@ func (s Sources) handle(mux *http.ServeMux) {
 	mux.HandleFunc("POST "+control.ClaimPath, s.needsAPI(s.fulfil))
 	mux.HandleFunc("POST "+control.OwnersPath, s.needsAPI(s.judge))
 	mux.HandleFunc("GET "+control.SandboxesPath, s.sandboxes)
+	s.handlePools(mux)
 }
 
 // needsAPI refuses a request that nobody can answer.

@@ -32,6 +32,10 @@ type Request struct {
 	// Namespace is the sandbox's, as far as it is known.
 	Namespace attachment.Namespace
 	Sets      []RangeSet
+	// Pools are the pools that the attachment gets an address of each from, instead of Sets. Probes says that it can probe for
+	// an address before it uses it.
+	Pools  []string
+	Probes bool
 	// Wanted are the addresses that the attachment asks for, at most one of each set.
 	Wanted []netip.Addr
 	// OneOf are addresses of which the attachment wants one of each set that has any of them: the one that is its
@@ -54,7 +58,7 @@ func (e *RefusedError) Error() string { return e.Address.String() + " " + e.Why 
 // already. ErrExhausted: a set has no free address; ErrTaken: a wanted address is somebody else's;
 // *RefusedError: no ADD can give a wanted address.
 func (s *Store) Allocate(ctx context.Context, r Request) (given []Lease, err error) {
-	s.remarks = nil
+	s.remarks, s.from = nil, nil
 	err = s.update(ctx, func(l *leases) (err error) {
 		given, err = l.allocate(r)
 		return err
@@ -87,13 +91,23 @@ func (l *leases) allocate(r Request) ([]Lease, error) {
 	if err != nil {
 		return nil, err
 	}
+	var p pooled
+	if len(r.Pools) > 0 {
+		if p, err = l.pools(r); err != nil {
+			return nil, err
+		}
+		r.Sets = p.sets
+	}
 	wanted, left := assign(r.Sets, r.Wanted)
 	if err := checkOneOf(r.Sets, r.OneOf); err != nil {
 		return nil, err
 	}
 	var given []Lease
 	for i, set := range r.Sets {
-		c := choice{leases: l, Request: r, number: i, set: set, wanted: wanted[i]}
+		c := choice{leases: l, Request: r, number: i, set: set, whole: set, wanted: wanted[i]}
+		if len(r.Pools) > 0 {
+			c.whole = p.whole[i]
+		}
 		lease, err := c.choose(held)
 		if err != nil {
 			return nil, err
@@ -102,6 +116,12 @@ func (l *leases) allocate(r Request) ([]Lease, error) {
 	}
 	if len(left) > 0 {
 		return nil, leftOver(left[0])
+	}
+	if len(r.Pools) > 0 {
+		r.Sets = p.whole // What the node has of them changes all the time.
+		if l.store.from, err = l.from(given, p); err != nil {
+			return nil, err
+		}
 	}
 	return given, l.remember(Known{Sets: r.Sets, Policy: r.ofNetwork()})
 }
@@ -136,13 +156,15 @@ type choice struct {
 	Request
 	number int
 	set    RangeSet
+	// whole has what the set has had or may have, too: all of a pool.
+	whole RangeSet
 	// wanted is the address of this set that the attachment asks for, the zero Addr for none.
 	wanted netip.Addr
 }
 
 // choose gives the requested address, else the owner's, else the next one.
 func (c choice) choose(held []Lease) (Lease, error) {
-	if i := slices.IndexFunc(held, func(h Lease) bool { _, ok := c.set.Find(h.Address); return ok }); i >= 0 {
+	if i := slices.IndexFunc(held, func(h Lease) bool { _, ok := c.whole.Find(h.Address); return ok }); i >= 0 {
 		return c.keep(held[i])
 	}
 	if c.wanted.IsValid() {
@@ -335,6 +357,9 @@ func (c choice) next() (Lease, error) {
 	if a.IsValid() {
 		return c.inTurn(Lease{Address: a}, LongestReleased)
 	}
+	if len(c.Pools) > 0 {
+		return Lease{}, c.poolExhausted(c.Pools[c.number], c.set)
+	}
 	return Lease{}, c.exhausted(c.number, c.set)
 }
 
@@ -360,7 +385,7 @@ func (c choice) give(was Lease, origin Origin) (Lease, error) {
 	}
 	lease := Lease{
 		Address: was.Address, Network: c.store.network, Owner: owner, State: Held, Holders: slices.Clone(was.Holders),
-		ByHand: was.ByHand, ByHandAt: was.ByHandAt, ByHandUntil: was.ByHandUntil, unknown: was.unknown,
+		ByHand: was.ByHand, ByHandAt: was.ByHandAt, ByHandUntil: was.ByHandUntil, Claimed: was.Claimed && was.Owner == owner, unknown: was.unknown,
 	}
 	if was.State == Held {
 		origin, lease.Conflict, lease.Why = TakenOver, was.Conflict, was.Why
@@ -388,7 +413,7 @@ func (c choice) letOthersGo(given Lease, was State) error {
 		return err
 	}
 	all = slices.DeleteFunc(all, func(other Lease) bool {
-		_, in := c.set.Find(other.Address)
+		_, in := c.whole.Find(other.Address)
 		shared := other.Last.Policy.Shared != c.Policy.Shared
 		return !in || shared || other.State != Reserved || other.byHand(c.now) || other.Last.IfName != c.Attachment.IfName
 	})

@@ -215,6 +215,8 @@ func (r *reader) lease() (l Lease) {
 			r.parse(&l.ReleasedAt)
 		case "until":
 			r.parse(&l.Until)
+		case "claimed":
+			l.Claimed = r.yes()
 		default:
 			l.unknown = l.unknown.with(key, r.value())
 		}

@@ -137,6 +137,7 @@ func (w *writer) lease(l Lease) {
 		w.yes("conflict", l.Conflict)
 		w.time("releasedAt", l.ReleasedAt)
 		w.time("until", l.Until)
+		w.yes("claimed", l.Claimed)
 		w.unknown(l.unknown)
 	})
 }

@@ -30,6 +30,9 @@ const (
 	InConflict What = "in conflict"
 	// TakenIn: the lease comes from host-local, or from the store of another network.
 	TakenIn What = "taken in"
+	// Awaited: the address waits for an owner, and comes from another node. HandedOver: it goes to another node.
+	Awaited    What = "awaited"
+	HandedOver What = "handed over"
 	// ClockReset: an operator set the time of the store. It concerns no address.
 	ClockReset What = "clock reset"
 )

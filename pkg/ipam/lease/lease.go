@@ -143,6 +143,9 @@ type Lease struct {
 	// Until is when a reservation or a quarantine ends; zero for never.
 	Until time.Time `json:"until,omitzero"`
 
+	// Claimed: the Kubernetes API knows that the address of a pool is the owner's.
+	Claimed bool `json:"claimed,omitzero"`
+
 	// unknown are the fields that a newer relink has written.
 	unknown unknown
 }

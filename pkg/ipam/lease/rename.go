@@ -111,7 +111,7 @@ func (s *Store) move(ctx context.Context, o *opened, to *Store) error {
 // it after a kill would be lost.
 func (s *Store) merge(ctx context.Context, o *opened, to *Store, all handover) (err error) {
 	// Find what cannot work before anything is changed.
-	if err := s.canMerge(ctx, to); err != nil {
+	if err := s.canMerge(ctx, o, to); err != nil {
 		return err
 	}
 	if all.mark, err = s.freeze(o, to.network); err != nil {
@@ -125,14 +125,29 @@ func (s *Store) merge(ctx context.Context, o *opened, to *Store, all handover) (
 	return s.remove()
 }
 
+// hasPools says whether the open store has to do with pools.
+func (s *Store) hasPools(o *opened) (has bool, err error) {
+	err = o.db.View(func(tx *bolt.Tx) error {
+		l, err := s.begin(o, tx)
+		if err == nil {
+			has = len(l.meta.Get([]byte(keyID))) > 0
+		}
+		return err
+	})
+	return has, err
+}
+
 // canMerge says why the other store cannot take anything.
-func (s *Store) canMerge(ctx context.Context, to *Store) error {
+func (s *Store) canMerge(ctx context.Context, o *opened, to *Store) error {
 	here, err := os.Stat(s.path)
 	if err != nil {
 		return err
 	}
 	if there, err := os.Stat(to.path); err != nil || os.SameFile(here, there) {
 		return errors.Join(err, fmt.Errorf("network %s cannot be put into network %s: %s and %s are one file", s.network, to.network, s.path, to.path))
+	}
+	if has, err := s.hasPools(o); err != nil || has {
+		return errors.Join(err, fmt.Errorf("network %s cannot be put into network %s: it has addresses of pools, which belong to the store %s; drain the node, and remove the store", s.network, to.network, s.path))
 	}
 	return to.view(ctx, func(l *leases) error {
 		if name := l.frozenFor(); name != "" {

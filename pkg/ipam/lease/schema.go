@@ -31,6 +31,11 @@ const (
 	keyHandover = "handover"
 	// keyFrozen has the name of the network that gets the leases of this store right now.
 	keyFrozen = "renaming to"
+	// keyID has the identity of the store, which makes it a party of its pools. keyPools has the names of the pools, and
+	// keyConfirmed the boot in which the agent has read the API.
+	keyID        = "store"
+	keyPools     = "pools"
+	keyConfirmed = "confirmed"
 
 	bucketMeta        = "meta"
 	bucketLeases      = "leases"      // address: lease in JSON
@@ -41,6 +46,9 @@ const (
 	bucketLast        = "last"        // number of range set: address that was given last
 	bucketRanges      = "ranges"      // from 0 for the last on: what ADDs asked for, in JSON
 	bucketEvents      = "events"      // number: event
+	// The first change that has to do with a pool makes these.
+	bucketPools  = "pools"  // name: layout in JSON
+	bucketGrants = "grants" // name of the pool, index of the block: grant
 )
 
 // Schema is the schema of the stores that this program writes. It reads those from OldestSchema on.
@@ -90,7 +98,7 @@ func (s *Store) begin(o *opened, tx *bolt.Tx) (*leases, error) {
 	if err != nil {
 		return nil, damaged("%v", err)
 	}
-	l := &leases{store: s, schema: is}
+	l := &leases{store: s, schema: is, tx: tx, layouts: tx.Bucket([]byte(bucketPools)), grants: tx.Bucket([]byte(bucketGrants))}
 	buckets := l.buckets()
 	for _, name := range bucketsOf(is) {
 		if *buckets[name] = tx.Bucket([]byte(name)); *buckets[name] == nil {

@@ -60,6 +60,8 @@ type Store struct {
 	began bool
 	// remarks are those of the last Allocate.
 	remarks []string
+	// from is where the last Allocate's addresses of pools are from.
+	from []FromPool
 	// onWait is told of long waits for the lock.
 	onWait flock.OnWait
 	// evenFrozen allows changes in a store that is being put into another one.
@@ -213,6 +215,11 @@ func (s *Store) update(ctx context.Context, change func(*leases) error) error {
 	if err := s.create(ctx); err != nil {
 		return err
 	}
+	return s.grow(ctx, change)
+}
+
+// grow is update for a store that must exist.
+func (s *Store) grow(ctx context.Context, change func(*leases) error) error {
 	return s.open(ctx, false, func(o *opened) error {
 		used, err := s.check(o)
 		if err != nil {

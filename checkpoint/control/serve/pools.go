@@ -1,0 +1,76 @@
+package serve
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// errNoPools is the answer to requests for addresses of pools if no API has any.
+var errNoPools = errors.New("relink-agent has no Kubernetes API, which has the address pools: start it with --kubeconfig, or as a DaemonSet")
+
+// handlePools adds the handlers for addresses of pools.
+func (s Sources) handlePools(mux *http.ServeMux) {
+	mux.HandleFunc("POST "+control.RefillPath, s.needsPools(s.refill))
+	mux.HandleFunc("POST "+control.AcquirePath, s.needsPools(s.acquire))
+	mux.HandleFunc("POST "+control.PoolClaimPath, s.needsPools(s.claim))
+}
+
+// needsPools refuses a request that nobody can answer.
+func (s Sources) needsPools(handle http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if s.Pools == nil {
+			refuse(w, http.StatusServiceUnavailable, errNoPools)
+			return
+		}
+		handle(w, r)
+	}
+}
+
+func (s Sources) refill(w http.ResponseWriter, r *http.Request) {
+	var d pool.Demand
+	if !read(w, r, mostBody, &d) {
+		return
+	}
+	if err := s.Pools.Refill(r.Context(), d); err != nil {
+		refusePool(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (s Sources) acquire(w http.ResponseWriter, r *http.Request) {
+	var a pool.Acquisition
+	if !read(w, r, mostBody, &a) {
+		return
+	}
+	made, err := s.Pools.Acquire(r.Context(), a)
+	if err != nil {
+		refusePool(w, err)
+		return
+	}
+	answer(w, http.StatusOK, made)
+}
+
+func (s Sources) claim(w http.ResponseWriter, r *http.Request) {
+	var c pool.Claimed
+	if !read(w, r, mostBody, &c) {
+		return
+	}
+	if err := s.Pools.Claim(r.Context(), c); err != nil {
+		refusePool(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// refusePool answers with what control.Client makes the same error of.
+func refusePool(w http.ResponseWriter, err error) {
+	if errors.Is(err, pool.ErrUnknown) {
+		refuse(w, control.StatusUnknownPool, without(pool.ErrUnknown, err))
+		return
+	}
+	refuse(w, http.StatusServiceUnavailable, without(pool.ErrUnavailable, err))
+}

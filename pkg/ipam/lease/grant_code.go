@@ -1,0 +1,191 @@
+package lease
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// grantKey orders the grants of a pool by the index.
+func grantKey(name string, index int64) []byte {
+	return binary.BigEndian.AppendUint64(textKey(name), uint64(index))
+}
+
+// A grant is stored as its epoch, its first address and texts, as events are. Each ADD reads all grants of a pool: JSON
+// would take as long as the rest of the choice.
+
+func encodeGrant(g pool.Grant) []byte {
+	b := binary.BigEndian.AppendUint64(nil, uint64(g.Epoch))
+	b = append(b, addressKey(g.First)...)
+	return append(b, textKey(g.Addresses, g.Block, g.PoolUID)...)
+}
+
+// decodeGrant reads what encodeGrant has written. rest is what a newer relink has added.
+func decodeGrant(key, b []byte) (g pool.Grant, rest []byte, err error) {
+	const number, address = 8, 16
+	name, index, err := firstText(key)
+	if err == nil && (len(index) != number || len(b) < number+address) {
+		err = errCutShort
+	}
+	if err != nil {
+		return g, nil, fmt.Errorf("grant %q: %w", key, err)
+	}
+	g.Pool, g.Index = name, int64(binary.BigEndian.Uint64(index))
+	g.Epoch, g.First = int64(binary.BigEndian.Uint64(b)), addressOf(b[number:number+address])
+	rest = b[number+address:]
+	for _, text := range []*string{&g.Addresses, &g.Block, &g.PoolUID} {
+		if *text, rest, err = firstText(rest); err != nil {
+			return g, nil, fmt.Errorf("grant %s: %w", g.Name(), err)
+		}
+	}
+	if why := wrongGrant(g); why != "" {
+		return g, nil, fmt.Errorf("grant %s: %w: %s", g.Name(), ErrDamaged, why)
+	}
+	return g, rest, nil
+}
+
+// wrongGrant says why no store can have the grant, empty if it can.
+func wrongGrant(g pool.Grant) string {
+	const chars = pool.Ours + string(pool.Marked) + string(pool.NotOurs)
+	switch n := len(g.Addresses); {
+	case g.Pool == "":
+		return "it names no pool"
+	case g.Index < 0:
+		return fmt.Sprintf("its index is %d", g.Index)
+	case n == 0 || n > pool.MostBlockSize:
+		return fmt.Sprintf("it has %d addresses: a block has 1 to %d", n, pool.MostBlockSize)
+	case strings.Trim(g.Addresses, chars) != "":
+		return fmt.Sprintf("its addresses are %q", g.Addresses)
+	case !g.First.IsValid() || !g.Last().IsValid():
+		return fmt.Sprintf("it has no %d addresses from %s on", n, g.First)
+	}
+	return ""
+}
+
+var errCutShort = fmt.Errorf("%w: it was cut short", ErrDamaged)
+
+// firstText reads the first text of a textKey, and returns what follows it.
+func firstText(b []byte) (text string, rest []byte, err error) {
+	const length = 4
+	if len(b) < length || uint64(len(b)-length) < uint64(binary.BigEndian.Uint32(b)) {
+		return "", nil, errCutShort
+	}
+	end := length + int(binary.BigEndian.Uint32(b))
+	return string(b[length:end]), b[end:], nil
+}
+
+// textsOf reads all texts of a textKey.
+func textsOf(b []byte) (all []string, rest []byte, err error) {
+	for rest = b; len(rest) > 0 && err == nil; {
+		var text string
+		if text, rest, err = firstText(rest); err == nil {
+			all = append(all, text)
+		}
+	}
+	return all, rest, err
+}
+
+func encodeLayout(l pool.Layout) ([]byte, error) {
+	return encode(func(w *writer) { w.layout(l) })
+}
+
+func (w *writer) layout(l pool.Layout) {
+	spans := func(key string, all []pool.Span) {
+		w.list(key, len(all), func(i int) { w.object(func() { w.span(Span(all[i])) }) })
+	}
+	w.object(func() {
+		w.text("name", l.Name)
+		w.text("uid", l.UID)
+		w.subnet(l.Subnet)
+		w.address("gateway", l.Gateway)
+		spans("ranges", l.Ranges)
+		spans("exclude", l.Exclude)
+		w.list("routes", len(l.Routes), func(i int) {
+			w.object(func() {
+				w.text("dst", l.Routes[i].Dst)
+				w.text("gw", l.Routes[i].GW)
+			})
+		})
+		w.key("blockSize")
+		w.token(jsontext.Int(int64(l.BlockSize)))
+	})
+}
+
+// decodeLayout reads what encodeLayout has written, without the fields that a newer relink has written.
+func decodeLayout(b []byte) (l pool.Layout, err error) {
+	if err := decode(b, func(r *reader) { l = r.layout() }); err != nil {
+		return pool.Layout{}, fmt.Errorf("layout: %w: %w", ErrDamaged, err)
+	}
+	return l, nil
+}
+
+func (r *reader) layout() (l pool.Layout) {
+	spans := func(into *[]pool.Span) {
+		r.list(func() {
+			var s Span
+			r.object(func(key string) { r.end(&s, key) })
+			*into = append(*into, pool.Span(s))
+		})
+	}
+	r.object(func(key string) {
+		switch key {
+		case "name":
+			l.Name = r.text()
+		case "uid":
+			l.UID = r.text()
+		case "subnet":
+			r.parse(&l.Subnet)
+		case "gateway":
+			r.parse(&l.Gateway)
+		case "ranges":
+			spans(&l.Ranges)
+		case "exclude":
+			spans(&l.Exclude)
+		case "routes":
+			r.list(func() { l.Routes = append(l.Routes, r.route()) })
+		case "blockSize":
+			l.BlockSize = int(r.number())
+		default:
+			r.skip()
+		}
+	})
+	return l
+}
+
+func (r *reader) route() (route pool.Route) {
+	r.object(func(key string) {
+		switch key {
+		case "dst":
+			route.Dst = r.text()
+		case "gw":
+			route.GW = r.text()
+		default:
+			r.skip()
+		}
+	})
+	return route
+}
+
+// setOf returns the pool as a range set: all that any node can give of it.
+func setOf(l pool.Layout) (set RangeSet) {
+	for _, r := range l.Ranges {
+		set = append(set, rangeOf(l, Span(r)))
+	}
+	return set
+}
+
+// rangeOf returns a part of the pool as a range.
+func rangeOf(l pool.Layout, s Span) Range {
+	return Range{Span: s, Subnet: l.Subnet, Gateway: l.Gateway, Excluded: excludedOf(l)}
+}
+
+func excludedOf(l pool.Layout) (all []Span) {
+	for _, e := range l.Exclude {
+		all = append(all, Span(e))
+	}
+	return all
+}

@@ -1,0 +1,261 @@
+package lease
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// Granted is what a store has of its pools.
+type Granted struct {
+	// ID is the identity of the store, 32 random hex digits. It is empty before the store hears of a pool.
+	ID string
+	// Boot is this boot of the node.
+	Boot string
+	// Confirmed says that the agent has read the API in this boot.
+	Confirmed bool
+	// Pools are in the order in which the network's configuration last named them. Those that it names no more follow.
+	Pools []PoolState
+}
+
+// PoolState is what a store has of a pool.
+type PoolState struct {
+	Name string
+	// Named says that the network's configuration names the pool, as far as the last ADD knew.
+	Named bool
+	// Layout is the pool as the agent last read it. Its name is empty before.
+	Layout pool.Layout
+	// Grants are in the order of the index. Those with nothing left are among them.
+	Grants []pool.Grant
+	// Used is how many addresses that the store may give have a lease, in any state.
+	Used int
+	// Leased are the leases at addresses of the pool, also at those that are marked, lost or not granted.
+	Leased map[netip.Addr]Lease
+}
+
+// Granted returns what the store has of its pools. ErrNone: there is no store.
+func (s *Store) Granted(ctx context.Context) (g Granted, err error) {
+	err = s.view(ctx, func(l *leases) (err error) {
+		g, err = l.granted()
+		return err
+	})
+	return g, err
+}
+
+func (l *leases) granted() (Granted, error) {
+	confirmed, err := l.isConfirmed()
+	if err != nil {
+		return Granted{}, err
+	}
+	bootID, err := l.store.boot()
+	if err != nil {
+		return Granted{}, err
+	}
+	g := Granted{ID: string(l.meta.Get([]byte(keyID))), Boot: bootID, Confirmed: confirmed}
+	named, err := l.namedPools()
+	if err != nil {
+		return Granted{}, err
+	}
+	for _, name := range l.allPools(named) {
+		state := PoolState{Name: name, Named: slices.Contains(named, name), Leased: map[netip.Addr]Lease{}}
+		if state.Layout, err = l.layout(name); err != nil {
+			return Granted{}, err
+		}
+		if state.Grants, err = l.grantsOf(name); err != nil {
+			return Granted{}, err
+		}
+		g.Pools = append(g.Pools, state)
+	}
+	if len(g.Pools) == 0 {
+		return g, nil
+	}
+	return g, l.each(func(lease Lease) error {
+		if lease, leased := l.asOfNow(lease); leased {
+			for i := range g.Pools {
+				g.Pools[i].count(lease)
+			}
+		}
+		return nil
+	})
+}
+
+// count notes a lease, if it is at an address of the pool.
+func (p *PoolState) count(lease Lease) {
+	of := slices.ContainsFunc(p.Layout.Ranges, func(s pool.Span) bool { return s.Contains(lease.Address) })
+	for _, g := range p.Grants {
+		i := g.Offset(lease.Address)
+		if i < 0 {
+			continue
+		}
+		of = true
+		if gives, _ := g.May(i); gives {
+			p.Used++
+		}
+	}
+	if of {
+		p.Leased[lease.Address] = lease
+	}
+}
+
+// isConfirmed says whether the agent has read the API in this boot.
+func (l *leases) isConfirmed() (bool, error) {
+	bootID, err := l.store.boot()
+	return err == nil && string(l.meta.Get([]byte(keyConfirmed))) == bootID, err
+}
+
+// Confirm notes that the agent has read the API in this boot. Before, nothing of a pool is given: while the node was away,
+// others may have got what it had. ErrNone: there is no store.
+func (s *Store) Confirm(ctx context.Context) error {
+	return s.change(ctx, func(l *leases) error {
+		is, err := l.isConfirmed()
+		if err != nil {
+			return err
+		}
+		if is {
+			return errUnchanged
+		}
+		bootID, err := s.boot()
+		failpoint.Here("before confirming pools")
+		return errors.Join(err, l.meta.Put([]byte(keyConfirmed), []byte(bootID)))
+	})
+}
+
+// WantPools notes the pools that the network's configuration names, in its order. It makes the store and its identity.
+func (s *Store) WantPools(ctx context.Context, names []string) error {
+	err := s.update(ctx, func(l *leases) error {
+		changed, err := l.wantPools(names)
+		if err == nil && !changed {
+			return errUnchanged
+		}
+		return err
+	})
+	if errors.Is(err, errUnchanged) {
+		return nil
+	}
+	return err
+}
+
+// wantPools notes the pools if they are others than before.
+func (l *leases) wantPools(names []string) (changed bool, err error) {
+	list := textKey(names...)
+	if bytes.Equal(list, l.meta.Get([]byte(keyPools))) {
+		return false, nil
+	}
+	failpoint.Here("before noting pools")
+	return true, errors.Join(l.identify(), l.meta.Put([]byte(keyPools), list))
+}
+
+// identify gives the store its identity, if it has none.
+func (l *leases) identify() error {
+	if len(l.meta.Get([]byte(keyID))) > 0 {
+		return nil
+	}
+	var id [16]byte
+	if _, err := rand.Read(id[:]); err != nil {
+		return err
+	}
+	return l.meta.Put([]byte(keyID), []byte(hex.EncodeToString(id[:])))
+}
+
+// namedPools returns the pools that the configuration last named.
+func (l *leases) namedPools() ([]string, error) {
+	names, _, err := textsOf(l.meta.Get([]byte(keyPools)))
+	if err != nil {
+		return nil, fmt.Errorf("store %s: names of pools: %w", l.store.path, err)
+	}
+	return names, nil
+}
+
+// allPools returns the named pools, and then those that are named no more.
+func (l *leases) allPools(named []string) []string {
+	all := slices.Clone(named)
+	if l.layouts == nil {
+		return all
+	}
+	cursor := l.layouts.Cursor()
+	for k, _ := cursor.First(); k != nil; k, _ = cursor.Next() {
+		if name := string(k); !slices.Contains(named, name) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// layout returns the pool as the agent last read it, the zero Layout before.
+func (l *leases) layout(name string) (pool.Layout, error) {
+	if l.layouts == nil {
+		return pool.Layout{}, nil
+	}
+	b := l.layouts.Get([]byte(name))
+	if b == nil {
+		return pool.Layout{}, nil
+	}
+	layout, err := decodeLayout(b)
+	if err != nil {
+		return pool.Layout{}, fmt.Errorf("store %s: pool %s: %w", l.store.path, name, err)
+	}
+	return layout, nil
+}
+
+// grantsOf returns what the store has of a pool, in the order of the index.
+func (l *leases) grantsOf(name string) (all []pool.Grant, err error) {
+	err = l.eachGrant(name, func(g pool.Grant) { all = append(all, g) })
+	return all, err
+}
+
+// eachGrant calls f for every grant of the pool, in the order of the index.
+func (l *leases) eachGrant(name string, f func(pool.Grant)) error {
+	if l.grants == nil {
+		return nil
+	}
+	prefix := textKey(name)
+	cursor := l.grants.Cursor()
+	for k, b := cursor.Seek(prefix); bytes.HasPrefix(k, prefix); k, b = cursor.Next() {
+		g, _, err := decodeGrant(k, b)
+		if err != nil {
+			return fmt.Errorf("store %s: %w", l.store.path, err)
+		}
+		f(g)
+	}
+	return nil
+}
+
+// ErrNotGranted says that the store has nothing of that.
+var ErrNotGranted = errors.New("not granted to this node")
+
+// grant returns the grant of a block. rest is what a newer relink has added.
+func (l *leases) grant(name string, index int64) (g pool.Grant, rest []byte, err error) {
+	if l.grants != nil {
+		key := grantKey(name, index)
+		if b := l.grants.Get(key); b != nil {
+			g, rest, err = decodeGrant(key, b)
+			if err != nil {
+				err = fmt.Errorf("store %s: %w", l.store.path, err)
+			}
+			return g, rest, err
+		}
+	}
+	return g, nil, fmt.Errorf("block %s is %w", pool.BlockName(name, index), ErrNotGranted)
+}
+
+// grantAt returns the grant that has the address, and the offset of the address in it. ErrNotGranted: none has it.
+func (l *leases) grantAt(name string, a netip.Addr) (found pool.Grant, at int, err error) {
+	at = -1
+	err = l.eachGrant(name, func(g pool.Grant) {
+		if i := g.Offset(a); i >= 0 {
+			found, at = g, i
+		}
+	})
+	if err == nil && at < 0 {
+		err = fmt.Errorf("%s of pool %s is %w", a, name, ErrNotGranted)
+	}
+	return found, at, err
+}
