@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -38,6 +39,7 @@ func (l *commandLine) flags() *pflag.FlagSet {
 	flags.BoolVar(&l.gc, "gc", true, "free what two audits have proven dead, as relink gc does; --gc=false only audits")
 	flags.StringVar(&l.metricsListen, "metrics-listen", "", "`address` that answers to /metrics, /healthz and /readyz, such as 127.0.0.1:9477 (default none)")
 	flags.StringVar(&l.kubeconfig, "kubeconfig", "", "`file` that names the Kubernetes API, for the owners of pods and for events on pods, such as /etc/kubernetes/kubelet.conf (default that of the pod in which the agent runs, else none)")
+	flags.BoolVar(&l.controller, "controller", false, "do not watch a node: keep what is true of address pools as a whole. Of several such processes one works")
 	flags.TextVar(&l.level, "log-level", slog.LevelInfo, "least `level` of what is logged: debug, info, warn or error")
 	flags.BoolVar(&l.version, "version", false, "print the version")
 	flags.Usage = func() {
@@ -71,6 +73,9 @@ func parse(args []string) (*options, error) {
 	var err error
 	if opts.api, err = connect(line.kubeconfig, opts.log); err != nil {
 		return nil, err
+	}
+	if opts.controller && opts.api == nil {
+		return nil, errors.New("invalid --controller: it needs the Kubernetes API: run it in a pod with a service account, or name a file by --kubeconfig")
 	}
 	opts.supervisor, err = newSupervisor()
 	return opts, err

@@ -47,6 +47,8 @@ type options struct {
 	runtimeEndpoint string
 	// metricsListen is a TCP address for metrics and health, as host:port. Empty means none.
 	metricsListen string
+	// controller says that the process keeps address pools as a whole, and no node.
+	controller bool
 	// api is the Kubernetes API. It is nil if there is none.
 	api *kube.Client
 	log *slog.Logger
@@ -72,16 +74,11 @@ func start(args []string) int {
 		fmt.Println(cniplugin.Version)
 		return exitOK
 	}
-	lacks, err := checkRights()
-	if err != nil {
-		opts.log.Error(err.Error())
-		return exitFailed
-	}
-	for _, what := range lacks {
-		opts.log.Error(what)
-	}
-	if len(lacks) > 0 {
-		return exitNotAllowed
+	work := run
+	if opts.controller {
+		work = lead
+	} else if status := allowed(opts.log); status != exitOK {
+		return status
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -92,10 +89,26 @@ func start(args []string) int {
 		stop()
 	}()
 	opts.log.Info("relink-agent starts", "version", cniplugin.Version, "checkpoints", opts.store.Dir())
-	if err := run(ctx, *opts); err != nil && ctx.Err() == nil {
+	if err := work(ctx, *opts); err != nil && ctx.Err() == nil {
 		opts.log.Error("relink-agent ends", "error", err)
 		return exitFailed
 	}
 	opts.log.Info("relink-agent ends in order")
+	return exitOK
+}
+
+// allowed returns exitOK if this process may do what the agent does, and otherwise logs what is missing.
+func allowed(log *slog.Logger) int {
+	lacks, err := checkRights()
+	if err != nil {
+		log.Error(err.Error())
+		return exitFailed
+	}
+	for _, what := range lacks {
+		log.Error(what)
+	}
+	if len(lacks) > 0 {
+		return exitNotAllowed
+	}
 	return exitOK
 }

@@ -36,14 +36,14 @@ func run(ctx context.Context, opts options) error {
 	numbers := metrics.New(cniplugin.Version, leases)
 	observers := agent.Observers{numbers}
 	sources := serve.Sources{Runtime: runtime}
-	var recorder *kube.Recorder
-	var owners *kube.Owners
+	var keepers []func(context.Context)
 	if opts.api != nil {
-		recorder = kube.NewRecorder(opts.api, "relink-agent", nodeName(), opts.log)
+		recorder := kube.NewRecorder(opts.api, "relink-agent", nodeName(), opts.log)
 		numbers.ShowPodEvents(recorder.Counts)
 		observers = append(observers, podevents.To(recorder))
-		owners = kube.NewOwners(opts.api, nodeName(), opts.log)
-		sources.Owners = owners
+		owners, pools := kube.NewOwners(opts.api, nodeName(), opts.log), newPoolKeeper(opts, leases)
+		sources.Owners, sources.Pools = owners, pools
+		keepers = []func(context.Context){recorder.Run, owners.Run, pools.Run}
 	}
 	ready := make(chan struct{})
 	a, err := agent.New(agent.Options{
@@ -71,9 +71,8 @@ func run(ctx context.Context, opts options) error {
 	if opts.auditEvery > 0 {
 		group.Go(func() error { audits.Run(ctx); return nil })
 	}
-	if opts.api != nil {
-		group.Go(func() error { recorder.Run(ctx); return nil })
-		group.Go(func() error { owners.Run(ctx); return nil })
+	for _, keep := range keepers {
+		group.Go(func() error { keep(ctx); return nil })
 	}
 	if opts.metricsListen != "" {
 		group.Go(func() error { publish(ctx, opts.metricsListen, pages, opts.log); return nil })

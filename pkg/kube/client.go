@@ -31,6 +31,7 @@ type Client struct {
 	api rest.Interface
 	// watcher has no limit for a request: a watch is one long answer.
 	watcher metadata.Interface
+	config  *rest.Config
 }
 
 // Connect returns a client of the API that the kubeconfig file names. Without a file, it is the API of the cluster if
@@ -72,6 +73,8 @@ func newClient(config *rest.Config) (*Client, error) {
 	config.UserAgent = "relink-agent"
 	config.QPS = -1 // The Recorder keeps the rate. client-go would log each wait.
 	config.WarningHandler = rest.NoWarnings{}
+	plain := rest.CopyConfig(config)
+	plain.APIPath, plain.GroupVersion, plain.NegotiatedSerializer = "", nil, nil
 	watcher, err := metadata.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -81,7 +84,7 @@ func newClient(config *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{api, watcher}, nil
+	return &Client{api, watcher, plain}, nil
 }
 
 // identity is what identifies a pod. A request for it asks only for the metadata.

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"os"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/relink-cni/relink/pkg/kube"
+	"github.com/relink-cni/relink/pkg/pool/controller"
+)
+
+const (
+	// namespaceEnv has the namespace of the Lease by which one controller works. The Deployment sets it.
+	namespaceEnv = "POD_NAMESPACE"
+	// defaultNamespace is where deploy/kubernetes puts relink.
+	defaultNamespace = "relink-system"
+	// leaseName is the name of that Lease.
+	leaseName = "relink-controller"
+)
+
+// lead keeps the address pools until ctx ends, as long as this process leads.
+func lead(ctx context.Context, opts options) error {
+	identity, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	election := kube.Election{Namespace: cmp.Or(os.Getenv(namespaceEnv), defaultNamespace), Name: leaseName, Identity: identity, Log: opts.log}
+	pools := controller.New(kube.NewPools(opts.api), opts.log)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return opts.api.Lead(ctx, election, pools.Run) })
+	if opts.metricsListen != "" {
+		well := answering(func() error { return nil })
+		pages := map[string]http.Handler{"GET /healthz": well, "GET /readyz": well}
+		group.Go(func() error { publish(ctx, opts.metricsListen, pages, opts.log); return nil })
+	}
+	return group.Wait()
+}

@@ -1,0 +1,267 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+var (
+	addressPools  = kind{pool.Group, "AddressPool", "addresspools", []string{pool.Version}, wholeObject}
+	addressBlocks = kind{pool.Group, "AddressBlock", "addressblocks", []string{pool.Version}, wholeObject}
+	addressClaims = kind{pool.Group, "AddressClaim", "addressclaims", []string{pool.Version}, wholeObject}
+)
+
+// Pools has the pools, blocks and claims of the API. It implements pool.API.
+type Pools struct{ client *Client }
+
+var _ pool.API = Pools{}
+
+// NewPools returns the pools of the API.
+func NewPools(client *Client) Pools { return Pools{client} }
+
+// Pool implements pool.API.
+func (p Pools) Pool(ctx context.Context, name string) (made pool.Pool, err error) {
+	return made, p.get(ctx, addressPools, name, &made)
+}
+
+// Pools implements pool.API.
+func (p Pools) Pools(ctx context.Context) ([]pool.Pool, error) {
+	return list[pool.Pool](ctx, p, addressPools, selector{})
+}
+
+// UpdatePool implements pool.API.
+func (p Pools) UpdatePool(ctx context.Context, o pool.Pool) (made pool.Pool, err error) {
+	var recovery any // nil removes it.
+	if text, is := o.Metadata.Annotations[pool.RecoveryKey]; is {
+		recovery = text
+	}
+	change := map[string]any{"metadata": map[string]any{
+		"uid": o.Metadata.UID, "resourceVersion": o.Metadata.ResourceVersion, "finalizers": o.Metadata.Finalizers,
+		"annotations": map[string]any{pool.RecoveryKey: recovery},
+	}}
+	return made, p.patch(ctx, o.Metadata.Name, change, &made)
+}
+
+// UpdatePoolStatus implements pool.API.
+func (p Pools) UpdatePoolStatus(ctx context.Context, o pool.Pool) (made pool.Pool, err error) {
+	type whole struct {
+		meta
+		pool.Pool
+	}
+	r := p.client.api.Put().Resource(addressPools.resource).Name(o.Metadata.Name).SubResource("status")
+	return made, p.send(ctx, r, addressPools, "update", o.Metadata.Name, whole{metaOf(addressPools), o}, &made)
+}
+
+// Block implements pool.API.
+func (p Pools) Block(ctx context.Context, name string) (made pool.Block, err error) {
+	return made, p.get(ctx, addressBlocks, name, &made)
+}
+
+// Blocks implements pool.API.
+func (p Pools) Blocks(ctx context.Context, name string) ([]pool.Block, error) {
+	// Not by the label: a long name of a pool is not in it.
+	return list[pool.Block](ctx, p, addressBlocks, selector{"fieldSelector", "spec.pool=" + name})
+}
+
+// BlocksOf implements pool.API.
+func (p Pools) BlocksOf(ctx context.Context, node string) ([]pool.Block, error) {
+	return list[pool.Block](ctx, p, addressBlocks, selector{"labelSelector", pool.NodeLabel(node)})
+}
+
+// CreateBlock implements pool.API.
+func (p Pools) CreateBlock(ctx context.Context, b pool.Block) (made pool.Block, err error) {
+	return made, p.create(ctx, addressBlocks, b.Metadata.Name, block{metaOf(addressBlocks), b}, &made)
+}
+
+// UpdateBlock implements pool.API.
+func (p Pools) UpdateBlock(ctx context.Context, b pool.Block) (made pool.Block, err error) {
+	return made, p.update(ctx, addressBlocks, b.Metadata.Name, block{metaOf(addressBlocks), b}, &made)
+}
+
+// DeleteBlock implements pool.API.
+func (p Pools) DeleteBlock(ctx context.Context, b pool.Block) error {
+	return p.delete(ctx, addressBlocks, b.Metadata)
+}
+
+// Claim implements pool.API.
+func (p Pools) Claim(ctx context.Context, name string) (made pool.Claim, err error) {
+	return made, p.get(ctx, addressClaims, name, &made)
+}
+
+// Claims implements pool.API.
+func (p Pools) Claims(ctx context.Context, name string) ([]pool.Claim, error) {
+	return list[pool.Claim](ctx, p, addressClaims, selector{"fieldSelector", "spec.pool=" + name})
+}
+
+// ClaimsOf implements pool.API.
+func (p Pools) ClaimsOf(ctx context.Context, node string) ([]pool.Claim, error) {
+	return list[pool.Claim](ctx, p, addressClaims, selector{"fieldSelector", "spec.active.node=" + node})
+}
+
+// CreateClaim implements pool.API.
+func (p Pools) CreateClaim(ctx context.Context, c pool.Claim) (made pool.Claim, err error) {
+	return made, p.create(ctx, addressClaims, c.Metadata.Name, claim{metaOf(addressClaims), c}, &made)
+}
+
+// UpdateClaim implements pool.API.
+func (p Pools) UpdateClaim(ctx context.Context, c pool.Claim) (made pool.Claim, err error) {
+	return made, p.update(ctx, addressClaims, c.Metadata.Name, claim{metaOf(addressClaims), c}, &made)
+}
+
+// DeleteClaim implements pool.API.
+func (p Pools) DeleteClaim(ctx context.Context, c pool.Claim) error {
+	return p.delete(ctx, addressClaims, c.Metadata)
+}
+
+// meta says what an object is.
+type meta struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+func metaOf(k kind) meta { return meta{root(k.group, k.versions[0])[len("/apis/"):], k.name} }
+
+// block and claim are objects as the API takes them.
+type block struct {
+	meta
+	pool.Block
+}
+
+type claim struct {
+	meta
+	pool.Claim
+}
+
+// get reads an object. Without a resource version in the request, the API asks its store.
+func (p Pools) get(ctx context.Context, k kind, name string, into any) error {
+	return p.send(ctx, p.client.api.Get().Resource(k.resource).Name(name), k, "get", name, nil, into)
+}
+
+func (p Pools) create(ctx context.Context, k kind, name string, object, into any) error {
+	return p.send(ctx, p.client.api.Post().Resource(k.resource), k, "create", name, object, into)
+}
+
+// update writes an object. It has the UID and the resource version of what was read: the API refuses it otherwise.
+func (p Pools) update(ctx context.Context, k kind, name string, object, into any) error {
+	return p.send(ctx, p.client.api.Put().Resource(k.resource).Name(name), k, "update", name, object, into)
+}
+
+func (p Pools) patch(ctx context.Context, name string, change, into any) error {
+	r := p.client.api.Patch(types.MergePatchType).Resource(addressPools.resource).Name(name)
+	return p.send(ctx, r, addressPools, "patch", name, change, into)
+}
+
+// delete deletes the object only if it is still the one that was read.
+func (p Pools) delete(ctx context.Context, k kind, m pool.Meta) error {
+	uid, version := m.UID, m.ResourceVersion
+	condition := map[string]any{
+		"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": map[string]any{"uid": uid, "resourceVersion": version},
+	}
+	if uid == "" || version == "" {
+		return fmt.Errorf("delete %s %s: it has no UID or no resource version", k.resource, m.Name)
+	}
+	return p.send(ctx, p.client.api.Delete().Resource(k.resource).Name(m.Name), k, "delete", m.Name, condition, nil)
+}
+
+// send makes one request, and reads the object in the answer.
+func (p Pools) send(ctx context.Context, r *rest.Request, k kind, verb, name string, body, into any) error {
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		r = r.Body(text)
+		if verb != "patch" {
+			r = r.SetHeader("Content-Type", wholeObject)
+		}
+	}
+	var code int
+	said, err := r.AbsPath(root(k.group, k.versions[0])).SetHeader("Accept", wholeObject).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
+	if err := poolError(answer(request{k, k.versions[0], name, verb, k.resource}, code, said, err), said); err != nil {
+		return fmt.Errorf("%s %s %s: %w", verb, k.name, name, err)
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(said, into); err != nil {
+		return fmt.Errorf("the answer of the Kubernetes API about %s %s cannot be read: %w", k.name, name, err)
+	}
+	var is struct {
+		Metadata pool.Meta `json:"metadata"`
+	}
+	// A proxy can answer with anything.
+	if err := json.Unmarshal(said, &is); err != nil || is.Metadata.Name != name || is.Metadata.UID == "" {
+		return fmt.Errorf("the answer of the Kubernetes API is not about %s %s", k.name, name)
+	}
+	return nil
+}
+
+// poolError makes an error match those of package pool. said is the body of the answer.
+func poolError(err error, said []byte) error {
+	var s metav1.Status
+	_ = json.Unmarshal(said, &s) // It need not be a Status.
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errNotThere):
+		return fmt.Errorf("%w: %w", pool.ErrNotThere, err)
+	case errors.Is(err, errConflict) && s.Reason == metav1.StatusReasonAlreadyExists:
+		return fmt.Errorf("%w: %w", pool.ErrExists, err)
+	case errors.Is(err, errConflict):
+		return fmt.Errorf("%w: %w", pool.ErrConflict, err)
+	case errors.Is(err, errRefused), s.Code == http.StatusUnprocessableEntity:
+		return fmt.Errorf("%w: %w", pool.ErrRefused, err)
+	}
+	return err
+}
+
+// mostListed is how many objects a page of a list has.
+const mostListed = 500
+
+// list reads all objects that the selector selects. The pages are of one state of the API. Without a resource version, the
+// API answers with what its store has.
+func list[T any](ctx context.Context, p Pools, k kind, by selector) (all []T, err error) {
+	next := ""
+	for {
+		var code int
+		r := p.client.api.Get().AbsPath(root(k.group, k.versions[0])).Resource(k.resource).Param("limit", strconv.Itoa(mostListed))
+		if by.key != "" {
+			r = r.Param(by.key, by.value)
+		}
+		if next != "" {
+			r = r.Param("continue", next)
+		}
+		said, err := r.SetHeader("Accept", wholeObject).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
+		if err := poolError(answer(request{k, k.versions[0], "", "list", k.resource}, code, said, err), said); err != nil {
+			return nil, fmt.Errorf("list %s: %w", k.resource, err)
+		}
+		var page struct {
+			Kind     string `json:"kind"`
+			Metadata struct {
+				Continue string `json:"continue"`
+			} `json:"metadata"`
+			Items []T `json:"items"`
+		}
+		if err := json.NewDecoder(bytes.NewReader(said)).Decode(&page); err != nil || page.Kind != k.name+"List" {
+			return nil, fmt.Errorf("the answer of the Kubernetes API is no %sList: %w", k.name, err)
+		}
+		all = append(all, page.Items...)
+		if next = page.Metadata.Continue; next == "" {
+			return all, nil
+		}
+	}
+}
+
+// selector is a parameter of a list, none if it is the zero one.
+type selector struct{ key, value string }

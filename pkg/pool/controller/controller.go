@@ -1,0 +1,146 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// every is the time between two looks, and so between two changes of a pool's status.
+const every = 30 * time.Second
+
+// Controller looks at all pools again and again. Only one does at a time: the caller sees to that, so that nothing is done twice.
+// Nothing would break otherwise.
+type Controller struct {
+	api pool.API
+	log *slog.Logger
+	now func() time.Time
+}
+
+// New returns a controller of the API's pools.
+func New(api pool.API, log *slog.Logger) *Controller { return &Controller{api, log, time.Now} }
+
+// Run looks until ctx ends.
+func (c *Controller) Run(ctx context.Context) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if err := c.Look(ctx); err != nil && ctx.Err() == nil {
+			c.log.Warn("look at the pools", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Look does once what is due for all pools. One pool's failure does not stop the others.
+func (c *Controller) Look(ctx context.Context) error {
+	pools, err := c.api.Pools(ctx)
+	if err != nil || len(pools) == 0 {
+		return err
+	}
+	nodes, err := c.api.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range pools {
+		blocks, err := c.api.Blocks(ctx, p.Metadata.Name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, c.pool(ctx, p, pools, blocks, nodes))
+	}
+	return errors.Join(errs...)
+}
+
+// pool does what is due for one pool.
+func (c *Controller) pool(ctx context.Context, p pool.Pool, all []pool.Pool, blocks []pool.Block, nodes []pool.Node) error {
+	if p.Metadata.DeletionTimestamp != "" && len(blocks) == 0 {
+		return c.end(ctx, p)
+	}
+	var errs []error
+	for _, b := range blocks {
+		errs = append(errs, c.fence(ctx, b, nodes))
+	}
+	if r := p.Recovery(); r != nil && complete(*r, nodes) {
+		c.log.Info("all nodes have said what they have: the pool gives again", "pool", p.Metadata.Name)
+		if _, err := c.api.UpdatePool(ctx, p.WithRecovery(nil)); !errors.Is(err, pool.ErrConflict) {
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	}
+	status := Status(p, all, blocks)
+	status.Sequence, status.Updated = p.Status.Sequence, p.Status.Updated
+	if status != p.Status {
+		status.Sequence++
+		status.Updated = c.now().UTC().Format(time.RFC3339)
+		p.Status = status
+		if _, err := c.api.UpdatePoolStatus(ctx, p); !errors.Is(err, pool.ErrConflict) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// end lets a pool go of which nobody has anything. The blocks were read after the pool was being deleted, and nobody makes
+// one since.
+func (c *Controller) end(ctx context.Context, p pool.Pool) error {
+	at := slices.Index(p.Metadata.Finalizers, pool.Finalizer)
+	if at < 0 {
+		return nil
+	}
+	p.Metadata.Finalizers = slices.Delete(slices.Clone(p.Metadata.Finalizers), at, at+1)
+	_, err := c.api.UpdatePool(ctx, p)
+	if errors.Is(err, pool.ErrConflict) || errors.Is(err, pool.ErrNotThere) {
+		return nil
+	}
+	return err
+}
+
+// fence notes in a block which of its holders are on nodes that a person has declared dead. The taint is read again after the
+// block: a node that has come back has changed its blocks since, and the API refuses the fence.
+func (c *Controller) fence(ctx context.Context, b pool.Block, nodes []pool.Node) error {
+	dead := func(p pool.Party) bool {
+		return slices.ContainsFunc(nodes, func(n pool.Node) bool { return n.OutOfService && n.Name == p.Node })
+	}
+	next, changed := b.Fence(dead, "")
+	if !changed {
+		return nil
+	}
+	for _, h := range next.Spec.Holders {
+		if !dead(h.Party) {
+			continue
+		}
+		n, err := c.api.Node(ctx, h.Node)
+		if err != nil || !n.OutOfService {
+			return err
+		}
+	}
+	why := fmt.Sprintf("node has the taint node.kubernetes.io/out-of-service, seen %s", c.now().UTC().Format(time.RFC3339))
+	next, _ = b.Fence(dead, why)
+	_, err := c.api.UpdateBlock(ctx, next)
+	switch {
+	case err == nil:
+		c.log.Info("a node is declared dead: others may take its addresses", "block", b.Metadata.Name, "why", why)
+	case errors.Is(err, pool.ErrConflict), errors.Is(err, pool.ErrNotThere):
+		return nil // The next look decides anew.
+	}
+	return err
+}
+
+// complete says whether all nodes have asserted what they have.
+func complete(r pool.Recovery, nodes []pool.Node) bool {
+	return len(nodes) > 0 && !slices.ContainsFunc(nodes, func(n pool.Node) bool {
+		return !n.OutOfService && !slices.Contains(r.Asserted, n.Name)
+	})
+}

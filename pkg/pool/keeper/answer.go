@@ -1,0 +1,144 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// answer marks what the store can do without and others want on the block. It returns the store's part of this block.
+func (m *member) answer(ctx context.Context, b pool.Block, s state, g pool.Grant) (pool.Grant, error) {
+	delete(m.wanted, b.Metadata.Name)
+	if _, is := b.Holder(s.me); !is {
+		return g, nil
+	}
+	for _, w := range b.Spec.Want {
+		if !w.Is(s.me) {
+			m.wanted[b.Metadata.Name] = b.Spec // Until the next look: what they want may be free then.
+		}
+		var err error
+		switch {
+		case w.Is(s.me):
+		case w.Address.IsValid():
+			g, err = m.answerOwner(ctx, b, w, g)
+		case w.Count > 0:
+			g, err = m.answerAny(ctx, b, w, g)
+		}
+		if err != nil {
+			return g, err
+		}
+	}
+	return g, nil
+}
+
+// answerAny marks free addresses of this block, and passes on those of other blocks if there are not enough. What ADDs of
+// this node wait for stays here.
+func (m *member) answerAny(ctx context.Context, b pool.Block, w pool.Want, g pool.Grant) (pool.Grant, error) {
+	s, err := m.state(ctx)
+	if err != nil {
+		return g, err
+	}
+	p := s.of(b.Spec.Pool)
+	most := min(w.Count, ours(p)-p.Used-m.waits(p.Name))
+	if most <= 0 {
+		return g, nil
+	}
+	before := len(g.Offsets(string(pool.Marked)))
+	if g, err = m.store.MarkFree(ctx, p.Name, b.Spec.Index, most); err != nil {
+		return g, err
+	}
+	most -= len(g.Offsets(string(pool.Marked))) - before
+	for _, other := range p.Grants {
+		if most > 0 && other.Index != b.Spec.Index && len(other.Offsets(pool.Ours)) > 0 {
+			n, err := m.passOn(ctx, other, most, w.Party)
+			if err != nil {
+				return g, err
+			}
+			most -= n
+		}
+	}
+	return g, nil
+}
+
+// passOn gives free addresses of the block to another party. It returns how many.
+func (m *member) passOn(ctx context.Context, g pool.Grant, most int, to pool.Party) (int, error) {
+	before := len(g.Offsets(string(pool.Marked)))
+	g, err := m.store.MarkFree(ctx, g.Pool, g.Index, most)
+	marked := g.Offsets(string(pool.Marked))
+	if err != nil || len(marked) == before {
+		return 0, err
+	}
+	b, err := m.API.Block(ctx, g.Name())
+	if err != nil {
+		return 0, err
+	}
+	s, _, err := m.adopt(ctx, b)
+	if err != nil {
+		return 0, err
+	}
+	err = m.write(ctx, b.GiveTo(s.me, marked, to))
+	if errors.Is(err, pool.ErrConflict) {
+		return 0, nil // The next visit gives them back.
+	}
+	m.count(func(c *Counts) { c.HandedOver += len(marked) })
+	return len(marked), err
+}
+
+// answerOwner marks the address that an owner's next pod needs on another node, if no pod of this node has it.
+func (m *member) answerOwner(ctx context.Context, b pool.Block, w pool.Want, g pool.Grant) (pool.Grant, error) {
+	i := b.Offset(w.Address)
+	if i < 0 || g.Offset(w.Address) < 0 {
+		return g, nil
+	}
+	if gives, _ := g.May(i); !gives {
+		return g, nil
+	}
+	s, err := m.state(ctx)
+	if err != nil {
+		return g, err
+	}
+	var o attachment.Owner
+	if l, leased := s.of(g.Pool).Leased[w.Address]; leased {
+		if pool.ClaimName(g.Pool, l.Newest().IfName, l.Owner) != w.Claim {
+			return g, m.dropClaim(ctx, w, s.me)
+		}
+		o = l.Owner
+	}
+	marked, err := m.store.MarkAddress(ctx, g.Pool, w.Address, o)
+	if errors.Is(err, lease.ErrHolder) || errors.Is(err, lease.ErrTaken) {
+		return g, nil // A pod of this node has it. Its DEL comes first.
+	}
+	if err == nil {
+		m.count(func(c *Counts) { c.HandedOver++ })
+	}
+	return marked, err
+}
+
+// dropClaim deletes a claim of an address that the owner does not have any more.
+func (m *member) dropClaim(ctx context.Context, w pool.Want, me pool.Party) error {
+	c, err := m.API.Claim(ctx, w.Claim)
+	if err != nil || c.Spec.Address != w.Address || !c.Spec.Active.Is(me) {
+		return ignore(err, pool.ErrNotThere)
+	}
+	return ignore(m.API.DeleteClaim(ctx, c), pool.ErrNotThere, pool.ErrConflict)
+}
+
+// waits is how many ADDs of this node wait for an address of the pool.
+func (m *member) waits(name string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.waiting[name]
+}
+
+// ignore drops the error if it is one of these.
+func ignore(err error, these ...error) error {
+	for _, e := range these {
+		if errors.Is(err, e) {
+			return nil
+		}
+	}
+	return err
+}

@@ -1,0 +1,57 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// witness is an API that tells the keeper whether it answers.
+type witness struct {
+	pool.API
+	keeper *Keeper
+}
+
+// saw notes what an error says of the API: each of package pool's errors is an answer.
+func saw[T any](w witness, made T, err error) (T, error) {
+	w.keeper.contact(answered(err))
+	return made, err
+}
+
+func answered(err error) bool {
+	if err == nil {
+		return true
+	}
+	for _, e := range []error{pool.ErrNotThere, pool.ErrExists, pool.ErrConflict, pool.ErrRefused} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w witness) Pool(ctx context.Context, name string) (pool.Pool, error) {
+	made, err := w.API.Pool(ctx, name)
+	return saw(w, made, err)
+}
+
+func (w witness) Pools(ctx context.Context) ([]pool.Pool, error) {
+	made, err := w.API.Pools(ctx)
+	return saw(w, made, err)
+}
+
+func (w witness) Block(ctx context.Context, name string) (pool.Block, error) {
+	made, err := w.API.Block(ctx, name)
+	return saw(w, made, err)
+}
+
+func (w witness) Blocks(ctx context.Context, name string) ([]pool.Block, error) {
+	made, err := w.API.Blocks(ctx, name)
+	return saw(w, made, err)
+}
+
+func (w witness) BlocksOf(ctx context.Context, node string) ([]pool.Block, error) {
+	made, err := w.API.BlocksOf(ctx, node)
+	return saw(w, made, err)
+}

@@ -1,0 +1,221 @@
+package keeper
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// Options are what a Keeper needs.
+type Options struct {
+	API pool.API
+	// Node is the node's name in Kubernetes.
+	Node string
+	// Dir is the directory of the stores.
+	Dir string
+	Log *slog.Logger
+	// Surplus is how long a node keeps more than it needs; 0 for DefaultSurplus.
+	Surplus time.Duration
+	// Settling is how long the keeper has seen the API before it takes anything new; 0 for 5 s.
+	Settling time.Duration
+	// Watch sends what changes in the API until the context ends, as kube.Pools.Watch does.
+	Watch func(context.Context, chan<- pool.Change)
+	// Open opens the store of a network; nil for lease.Open.
+	Open func(network string) (*lease.Store, error)
+}
+
+// DefaultSurplus is how long a node keeps more addresses than it needs.
+const DefaultSurplus = 5 * time.Minute
+
+// Keeper implements pool.Agent. Its methods may be called at any time.
+type Keeper struct {
+	Options
+	// used is closed when a network of this node has a pool.
+	used    chan struct{}
+	use     sync.Once
+	mu      sync.Mutex
+	members map[string]*member
+	uid     string
+	layouts map[string]pool.Layout
+	counts  Counts
+	// reported are the errors that the log has, by what was done.
+	reported map[string]string
+	// sequence is the greatest of each pool that was seen.
+	sequence map[string]int64
+	// since is since when the API answers, zero if it does not. last is when it answered last.
+	since, last time.Time
+	// now has the time since the boot in it, which nobody can set.
+	now func() time.Time
+}
+
+var _ pool.Agent = (*Keeper)(nil)
+
+// New returns a keeper of the node's stores.
+func New(o Options) *Keeper {
+	if o.Surplus == 0 {
+		o.Surplus = DefaultSurplus
+	}
+	if o.Open == nil {
+		o.Open = func(network string) (*lease.Store, error) { return lease.Open(o.Dir, network) }
+	}
+	if o.Settling == 0 {
+		o.Settling = settling
+	}
+	k := &Keeper{
+		Options: o, members: map[string]*member{}, layouts: map[string]pool.Layout{}, sequence: map[string]int64{}, reported: map[string]string{}, now: time.Now,
+		used: make(chan struct{}),
+	}
+	k.API = witness{o.API, k}
+	return k
+}
+
+// member returns the keeper's part for a network.
+func (k *Keeper) member(network string) (*member, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if m := k.members[network]; m != nil {
+		return m, nil
+	}
+	store, err := k.Open(network)
+	if err != nil {
+		return nil, err
+	}
+	m := &member{
+		Keeper: k, store: store, network: network, turn: make(chan struct{}, 1), news: make(chan struct{}),
+		spare: map[string]time.Time{}, dry: map[string]time.Time{}, asked: map[string]ask{}, wanted: map[string]pool.BlockSpec{}, seen: map[string]string{}, waiting: map[string]int{},
+	}
+	k.members[network] = m
+	return m, nil
+}
+
+// all returns the members of the networks that have a store.
+func (k *Keeper) all() (all []*member, err error) {
+	networks, err := lease.Networks(k.Dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, network := range networks {
+		m, wrong := k.member(network)
+		if wrong != nil {
+			err = errors.Join(err, wrong)
+			continue
+		}
+		all = append(all, m)
+	}
+	return all, err
+}
+
+// networkOf returns the network whose store is at the path, empty for none.
+func networkOf(path string) string {
+	name := filepath.Base(path)
+	network, is := strings.CutSuffix(name, ".db")
+	if !is || attachment.ValidateName(network) != nil {
+		return ""
+	}
+	return network
+}
+
+// nodeUID returns the UID of the node's object. It is empty if the node has none: it only tells people more.
+func (k *Keeper) nodeUID(ctx context.Context) string {
+	k.mu.Lock()
+	uid := k.uid
+	k.mu.Unlock()
+	if uid != "" {
+		return uid
+	}
+	n, err := k.API.Node(ctx, k.Node)
+	if err != nil {
+		return ""
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.uid = n.UID
+	return n.UID
+}
+
+// pool reads a pool. The error matches pool.ErrUnknown or pool.ErrUnavailable.
+func (k *Keeper) pool(ctx context.Context, name string) (pool.Layout, error) {
+	p, err := k.API.Pool(ctx, name)
+	if errors.Is(err, pool.ErrNotThere) {
+		return pool.Layout{}, unknown(name)
+	}
+	if err != nil {
+		return pool.Layout{}, unavailable(err)
+	}
+	return k.learn(p)
+}
+
+// view is a pool as it is now, among the others.
+type view struct {
+	pool.Pool
+	layout pool.Layout
+	// shared are parts of other pools: nobody takes a block with any of these addresses.
+	shared []pool.Span
+	// closed says why nobody on this node takes anything of the pool, empty if somebody may.
+	closed string
+}
+
+// view reads all pools.
+func (k *Keeper) view(ctx context.Context, name string) (view, error) {
+	all, err := k.API.Pools(ctx)
+	if err != nil {
+		return view{}, unavailable(err)
+	}
+	at := slices.IndexFunc(all, func(p pool.Pool) bool { return p.Metadata.Name == name })
+	if at < 0 {
+		return view{}, unknown(name)
+	}
+	p := all[at]
+	l, err := k.learn(p)
+	if err != nil {
+		return view{}, err
+	}
+	return view{p, l, p.Shared(all), cmp.Or(k.closed(p), p.Stopped(all))}, nil
+}
+
+// allows says whether this node may take the block.
+func (v view) allows(index int64) bool {
+	span, ok := v.layout.Block(index)
+	return ok && !slices.ContainsFunc(v.shared, span.Overlaps)
+}
+
+func unknown(name string) error {
+	return fmt.Errorf("%w: there is no AddressPool %s: make it, or correct ipam.pool", pool.ErrUnknown, name)
+}
+
+// learn notes what the pool is like.
+func (k *Keeper) learn(p pool.Pool) (pool.Layout, error) {
+	l, err := p.Layout()
+	if err != nil {
+		return l, fmt.Errorf("%w: %w", pool.ErrUnknown, err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.layouts[p.Metadata.Name] = l
+	return l, nil
+}
+
+// layout returns what the pool was like when it was read last.
+func (k *Keeper) layout(ctx context.Context, name string) (pool.Layout, error) {
+	k.mu.Lock()
+	l, known := k.layouts[name]
+	k.mu.Unlock()
+	if known {
+		return l, nil
+	}
+	return k.pool(ctx, name)
+}
+
+// unavailable makes an error match pool.ErrUnavailable.
+func unavailable(err error) error { return fmt.Errorf("%w: %w", pool.ErrUnavailable, err) }

@@ -1,0 +1,289 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// mostTries bounds how often a block is read again that somebody else changes at the same time.
+const mostTries = 8
+
+// member is a store of the node. It does one thing at a time: who has the turn reads a block, and uses that read once.
+type member struct {
+	*Keeper
+	store   *lease.Store
+	network string
+	turn    chan struct{}
+	// news is closed and made anew when the store has got addresses. It is guarded by Keeper.mu, as is waiting: how many
+	// ADDs wait for an address of a pool.
+	news    chan struct{}
+	waiting map[string]int
+
+	// The rest belongs to who has the turn.
+
+	// spare is since when the store has more of a pool than it needs.
+	spare map[string]time.Time
+	// dry is when no block of the pool was left.
+	dry map[string]time.Time
+	// wanted are blocks of which other parties want something.
+	wanted map[string]pool.BlockSpec
+	// asked is what the store has asked for.
+	asked map[string]ask
+	// seen is the version of each block that was met last.
+	seen map[string]string
+}
+
+// ask is what the store has asked for on a block.
+type ask struct {
+	block string
+	want  pool.Want
+	// owner is who gets the address, nobody for any address.
+	owner attachment.Owner
+	at    time.Time
+}
+
+// errNoStore says that the network has no store yet.
+var errNoStore = lease.ErrNone
+
+// begin waits for the turn. done gives it back.
+func (m *member) begin(ctx context.Context) (done func(), err error) {
+	select {
+	case m.turn <- struct{}{}:
+		return func() { <-m.turn }, nil
+	case <-ctx.Done():
+		return nil, unavailable(fmt.Errorf("the agent is busy with network %s: %w", m.network, ctx.Err()))
+	}
+}
+
+// state is the store's part of the pools.
+type state struct {
+	lease.Granted
+	me pool.Party
+}
+
+// state reads the store.
+func (m *member) state(ctx context.Context) (state, error) {
+	g, err := m.store.Granted(ctx)
+	if err != nil {
+		return state{}, err
+	}
+	return state{g, pool.Party{Node: m.Node, NodeUID: m.nodeUID(ctx), Network: m.network, Store: g.ID}}, nil
+}
+
+// ready is state for a store that gives addresses of the pool: it is made if there is none, and the API is read once in each boot.
+func (m *member) ready(ctx context.Context, name string) (state, error) {
+	s, err := m.state(ctx)
+	if errors.Is(err, errNoStore) || err == nil && s.ID == "" {
+		if err := m.store.WantPools(ctx, []string{name}); err != nil {
+			return s, unavailable(err)
+		}
+		s, err = m.state(ctx)
+	}
+	if err != nil {
+		return s, unavailable(err)
+	}
+	if s.Confirmed {
+		return s, nil
+	}
+	if err := m.sync(ctx); err != nil {
+		return s, err
+	}
+	if s, err = m.state(ctx); err != nil {
+		return s, unavailable(err)
+	}
+	return s, nil
+}
+
+// of returns what the store has of the pool.
+func (s state) of(name string) lease.PoolState {
+	for _, p := range s.Pools {
+		if p.Name == name {
+			return p
+		}
+	}
+	return lease.PoolState{Name: name}
+}
+
+// grant returns the store's part of the block, the zero Grant for none.
+func (s state) grant(name string, index int64) pool.Grant {
+	p := s.of(name)
+	if i := slices.IndexFunc(p.Grants, func(g pool.Grant) bool { return g.Index == index }); i >= 0 {
+		return p.Grants[i]
+	}
+	return pool.Grant{Pool: name, Index: index}
+}
+
+// ours is how many addresses of the pool the store may give.
+func ours(p lease.PoolState) (n int) {
+	for _, g := range p.Grants {
+		n += len(g.Offsets(pool.Ours))
+	}
+	return n
+}
+
+// visit reads the block, and brings the store and the API together.
+func (m *member) visit(ctx context.Context, name string, index int64) error {
+	for range mostTries {
+		b, err := m.API.Block(ctx, pool.BlockName(name, index))
+		if errors.Is(err, pool.ErrNotThere) {
+			return m.gone(ctx, name, index)
+		}
+		if err != nil {
+			return unavailable(err)
+		}
+		if err = m.meet(ctx, b); !errors.Is(err, pool.ErrConflict) && !errors.Is(err, pool.ErrNotThere) {
+			return err
+		}
+	}
+	return unavailable(fmt.Errorf("AddressBlock %s changes all the time", pool.BlockName(name, index)))
+}
+
+// meet brings the store and a block together that was just read. The error matches pool.ErrConflict or pool.ErrNotThere if
+// the block must be read again.
+func (m *member) meet(ctx context.Context, b pool.Block) error {
+	s, g, err := m.adopt(ctx, b)
+	if err != nil {
+		return err
+	}
+	if h, is := b.Holder(s.me); is && h.Fenced != "" {
+		return m.leave(ctx, b, s)
+	}
+	if next, changed := b.Confirm(s.me, s.Boot); changed && !s.Confirmed {
+		return m.write(ctx, next)
+	}
+	if g, err = m.answer(ctx, b, s, g); err != nil {
+		return err
+	}
+	next, changed, remove := g.Settle(b, s.me)
+	switch {
+	case !changed:
+		return nil
+	case remove:
+		return m.remove(ctx, b)
+	}
+	return m.write(ctx, next)
+}
+
+// write asks the API to change the block, and adopts what the API has made of it.
+func (m *member) write(ctx context.Context, b pool.Block) error {
+	failpoint.Here("before a block is written")
+	made, err := m.API.UpdateBlock(ctx, b)
+	if err != nil {
+		return err
+	}
+	m.count(func(c *Counts) { c.Writes++ })
+	failpoint.Here("block written")
+	_, _, err = m.adopt(ctx, made)
+	return err
+}
+
+// remove deletes a block of which nobody has anything.
+func (m *member) remove(ctx context.Context, b pool.Block) error {
+	failpoint.Here("before a block is deleted")
+	if err := m.API.DeleteBlock(ctx, b); err != nil {
+		return err
+	}
+	m.count(func(c *Counts) { c.Writes++; c.Returned++ })
+	failpoint.Here("block deleted")
+	return m.gone(ctx, b.Spec.Pool, b.Spec.Index)
+}
+
+// leave tells the API that this node knows of its fence. It waits until no pod has any of the addresses.
+func (m *member) leave(ctx context.Context, b pool.Block, s state) error {
+	for a := range s.of(b.Spec.Pool).Leased {
+		if b.Offset(a) >= 0 {
+			m.Log.Warn("this node was declared dead, and pods still have addresses that others may have by now", "block", b.Metadata.Name, "address", a.String())
+			return nil
+		}
+	}
+	return m.write(ctx, b.Leave(s.me))
+}
+
+// adopt brings the grant in the store to what the API has just answered. A node that has more than the API knows raises the
+// alarm, and its grant stays.
+func (m *member) adopt(ctx context.Context, b pool.Block) (state, pool.Grant, error) {
+	s, err := m.state(ctx)
+	if err != nil {
+		return s, pool.Grant{}, err
+	}
+	if err := b.Check(); err != nil {
+		return s, pool.Grant{}, unavailable(err)
+	}
+	if err := m.fits(ctx, b); err != nil {
+		return s, pool.Grant{}, err
+	}
+	was := s.grant(b.Spec.Pool, b.Spec.Index)
+	g, lost, err := was.Adopt(b, s.me)
+	if h, is := b.Holder(s.me); len(lost) > 0 && (!is || h.Fenced == "") {
+		err = fmt.Errorf("AddressBlock %s: %w: this node has %d addresses that are not its own there", g.Name(), pool.ErrOlder, len(lost))
+	}
+	if err != nil {
+		return s, was, m.alarm(ctx, b.Spec.Pool, err)
+	}
+	m.seen[b.Metadata.Name] = b.Metadata.ResourceVersion
+	return s, g, m.put(ctx, was, g)
+}
+
+// fits returns an error if the block is not one that the pool is cut into: somebody has made it up.
+func (m *member) fits(ctx context.Context, b pool.Block) error {
+	l, err := m.layout(ctx, b.Spec.Pool)
+	if err != nil {
+		return err
+	}
+	span, ok := l.Block(b.Spec.Index)
+	if ok && span == (pool.Span{First: b.Spec.First, Last: b.Spec.Last}) || l.UID != b.Spec.PoolUID {
+		return nil
+	}
+	return unavailable(fmt.Errorf("AddressBlock %s has the addresses %s-%s, and the pool has others there: delete it if no pod has any of them", b.Metadata.Name, b.Spec.First, b.Spec.Last))
+}
+
+// gone is adopt for a block that the API itself does not have.
+func (m *member) gone(ctx context.Context, name string, index int64) error {
+	s, err := m.state(ctx)
+	if err != nil {
+		return err
+	}
+	was := s.grant(name, index)
+	g, lost := was.Gone()
+	if len(lost) > 0 {
+		return m.alarm(ctx, name, fmt.Errorf("AddressBlock %s: %w: it does not exist, and this node has %d addresses of it", g.Name(), pool.ErrOlder, len(lost)))
+	}
+	delete(m.seen, g.Name())
+	return m.put(ctx, was, g)
+}
+
+// put stores a grant that has changed.
+func (m *member) put(ctx context.Context, was, g pool.Grant) error {
+	if was == g {
+		return nil
+	}
+	l, err := m.layout(ctx, g.Pool)
+	if err != nil {
+		return err
+	}
+	failpoint.Here("before a grant is stored")
+	if err := m.store.PutGrants(ctx, l, []pool.Grant{g}); err != nil {
+		return err
+	}
+	failpoint.Here("grant stored")
+	if n := len(g.Offsets(pool.Ours)) - len(was.Offsets(pool.Ours)); n > 0 {
+		m.tell()
+	}
+	return nil
+}
+
+// tell wakes all that wait for addresses.
+func (m *member) tell() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.news)
+	m.news = make(chan struct{})
+}

@@ -1,0 +1,289 @@
+package keeper
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// patience is how long a node that was asked for addresses has for its answer, before the next one is asked.
+const patience = 300 * time.Millisecond
+
+// Refill implements pool.Agent.
+func (k *Keeper) Refill(ctx context.Context, d pool.Demand) error {
+	ctx, cancel := context.WithTimeout(ctx, pool.Limit)
+	defer cancel()
+	k.use.Do(func() { close(k.used) })
+	m, err := k.member(d.Network)
+	if err != nil {
+		return err
+	}
+	if err := m.store.WantPools(ctx, d.Pools); err != nil {
+		return unavailable(err)
+	}
+	for _, name := range d.Pools {
+		if err := m.supply(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// supply returns when the store has an address of the pool to give.
+func (m *member) supply(ctx context.Context, name string) error {
+	m.wait(name, 1)
+	defer m.wait(name, -1)
+	for {
+		news := m.listen()
+		enough, err := m.trySupply(ctx, name)
+		if enough || err != nil && ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			none := fmt.Errorf("%w: no address of the pool %s is free, and no other node has given one in time", pool.ErrUnavailable, name)
+			return errors.Join(none, err)
+		case <-news:
+		case <-time.After(patience):
+		}
+	}
+}
+
+// trySupply makes one try, as the only one for this store.
+func (m *member) trySupply(ctx context.Context, name string) (enough bool, err error) {
+	done, err := m.begin(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	s, err := m.ready(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	if free(s.of(name)) > 0 {
+		return true, nil
+	}
+	if err := m.fill(ctx, name, m.waits(name)); err != nil {
+		return false, err
+	}
+	if s, err = m.state(ctx); err != nil {
+		return false, unavailable(err)
+	}
+	return free(s.of(name)) > 0, nil
+}
+
+// free is how many addresses of the pool the store can give now.
+func free(p lease.PoolState) int { return ours(p) - p.Used }
+
+// wait notes that n more ADDs wait for the pool.
+func (m *member) wait(name string, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.waiting[name] += n
+}
+
+// listen returns what is closed when the store gets addresses.
+func (m *member) listen() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.news
+}
+
+// fill takes what the store lacks of the pool, whole blocks first. ADDs wait for need addresses: only for these it asks other
+// nodes.
+func (m *member) fill(ctx context.Context, name string, need int) error {
+	if need == 0 && m.now().Sub(m.dry[name]) < m.Surplus {
+		return nil
+	}
+	v, err := m.open(ctx, name)
+	if err != nil {
+		return err
+	}
+	s, err := m.state(ctx)
+	if err != nil {
+		return err
+	}
+	st := s.of(name)
+	lacks := max(pool.Target(v.layout.BlockSize, st.Used+need)-ours(st), need-free(st))
+	search := search{view: v}
+	for lacks > 0 {
+		n, err := m.takeBlock(ctx, &search)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			m.dry[name] = m.now()
+			break
+		}
+		lacks -= n
+	}
+	if s, err = m.state(ctx); err != nil {
+		return err
+	}
+	if need -= free(s.of(name)); need <= 0 {
+		return nil
+	}
+	return m.scrape(ctx, search.seen, name, need)
+}
+
+// open reads the pool, and makes sure that this node may take of it.
+func (m *member) open(ctx context.Context, name string) (view, error) {
+	v, err := m.view(ctx, name)
+	if err != nil {
+		return v, err
+	}
+	if v.closed != "" {
+		return v, unavailable(fmt.Errorf("the pool %s gives nothing new: %s", name, v.closed))
+	}
+	v.Pool, err = m.hold(ctx, v.Pool)
+	return v, err
+}
+
+// hold makes sure that the pool stays as long as somebody has addresses of it.
+func (m *member) hold(ctx context.Context, p pool.Pool) (pool.Pool, error) {
+	if slices.Contains(p.Metadata.Finalizers, pool.Finalizer) {
+		return p, nil
+	}
+	p.Metadata.Finalizers = append(slices.Clone(p.Metadata.Finalizers), pool.Finalizer)
+	made, err := m.API.UpdatePool(ctx, p)
+	if errors.Is(err, pool.ErrConflict) {
+		made, err = m.API.Pool(ctx, p.Metadata.Name)
+		if err == nil && !slices.Contains(made.Metadata.Finalizers, pool.Finalizer) {
+			err = errors.New("AddressPool " + p.Metadata.Name + " changes all the time")
+		}
+	}
+	if err != nil {
+		return p, unavailable(err)
+	}
+	return made, nil
+}
+
+// takeBlock makes one block of the pool, and returns how many addresses the store has got. It returns 0 if all blocks exist.
+func (m *member) takeBlock(ctx context.Context, search *search) (int, error) {
+	s, err := m.state(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for {
+		index, err := search.next(ctx, m.API)
+		if err != nil || index < 0 {
+			return 0, err
+		}
+		n, err := m.create(ctx, search.view, index, s)
+		if !errors.Is(err, pool.ErrExists) {
+			return n, err
+		}
+		search.exists(index)
+	}
+}
+
+// create makes the block. The pool could have been deleted since it was read: its blocks count only if it is still there. An
+// unclear answer is followed by a read.
+func (m *member) create(ctx context.Context, v view, index int64, s state) (int, error) {
+	b, ok := pool.NewBlock(v.layout, index, s.me, s.Boot)
+	if !ok {
+		return 0, unavailable(fmt.Errorf("the pool %s has no block %d", v.layout.Name, index))
+	}
+	failpoint.Here("before a block is made")
+	made, err := m.API.CreateBlock(ctx, b)
+	switch {
+	case errors.Is(err, pool.ErrExists), errors.Is(err, pool.ErrRefused):
+		return 0, err
+	case err != nil:
+		if made, err = m.API.Block(ctx, b.Metadata.Name); err != nil {
+			return 0, unavailable(err)
+		}
+		if _, is := made.Holder(s.me); !is {
+			return 0, pool.ErrExists
+		}
+	}
+	failpoint.Here("block made")
+	now, err := m.view(ctx, v.layout.Name)
+	if err != nil {
+		return 0, err
+	}
+	if now.Metadata.UID != v.Metadata.UID || now.closed != "" || !now.allows(index) {
+		why := fmt.Errorf("the pool %s has changed: %s", v.layout.Name, cmp.Or(now.closed, "it is another one, or shares addresses with one"))
+		return 0, unavailable(errors.Join(why, m.API.DeleteBlock(ctx, made)))
+	}
+	m.count(func(c *Counts) { c.Writes++; c.Taken++ })
+	_, g, err := m.adopt(ctx, made)
+	return len(g.Offsets(pool.Ours)), err
+}
+
+// scrape looks for single addresses: those that are nobody's, those of fenced nodes, and those that other nodes have too much.
+func (m *member) scrape(ctx context.Context, blocks []pool.Block, name string, need int) (err error) {
+	if blocks == nil {
+		if blocks, err = m.API.Blocks(ctx, name); err != nil {
+			return unavailable(err)
+		}
+	}
+	s, err := m.state(ctx)
+	if err != nil {
+		return err
+	}
+	for _, offsets := range []func(pool.Block) []int{pool.Block.Free, pool.Block.Fenced} {
+		for _, b := range blocks {
+			if need <= 0 {
+				return nil
+			}
+			all := offsets(b)
+			next, n := b.Take(s.me, all[:min(need, len(all))])
+			if n == 0 {
+				continue
+			}
+			switch err := m.write(ctx, next); {
+			case errors.Is(err, pool.ErrConflict), errors.Is(err, pool.ErrNotThere):
+			case err != nil:
+				return unavailable(err)
+			default:
+				need -= n
+			}
+		}
+	}
+	return m.askNext(ctx, blocks, s.me, need)
+}
+
+// askNext asks one more node for addresses: the one that has the most, of those that were not asked.
+func (m *member) askNext(ctx context.Context, blocks []pool.Block, me pool.Party, need int) error {
+	has, where, asked := map[string]int{}, map[string]pool.Block{}, map[string]bool{}
+	for _, b := range blocks {
+		for i := range len(b.Spec.Addresses) {
+			if h, is := b.HolderOf(i); is && !h.Is(me) && h.Fenced == "" {
+				has[h.Store]++
+				where[h.Store] = b
+			}
+		}
+		for _, w := range b.Spec.Want {
+			if _, recently := m.asked[b.Metadata.Name]; w.Is(me) && recently {
+				for _, h := range b.Spec.Holders {
+					asked[h.Store] = true
+				}
+			}
+		}
+	}
+	best := ""
+	for store, n := range has {
+		if !asked[store] && (best == "" || n > has[best]) {
+			best = store
+		}
+	}
+	if best == "" {
+		return nil
+	}
+	b, w := where[best], pool.Want{Party: me, Count: need}
+	made, err := m.API.UpdateBlock(ctx, b.Ask(w))
+	if err != nil {
+		return ignore(err, pool.ErrConflict, pool.ErrNotThere)
+	}
+	m.count(func(c *Counts) { c.Writes++ })
+	m.asked[made.Metadata.Name] = ask{block: made.Metadata.Name, want: w, at: m.now()}
+	return nil
+}

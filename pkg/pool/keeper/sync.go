@@ -1,0 +1,225 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// sync reads all blocks of the store, and brings the store and the API together. Afterwards the store gives addresses in this boot.
+func (m *member) sync(ctx context.Context) error {
+	s, err := m.state(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	if s.ID == "" {
+		return nil // The network has no pool.
+	}
+	if err := m.mayConfirm(ctx, s); err != nil {
+		return err
+	}
+	blocks, err := m.API.BlocksOf(ctx, m.Node)
+	if err != nil {
+		return unavailable(err)
+	}
+	met := map[string]bool{}
+	for _, b := range blocks {
+		if !m.concerns(s, b) {
+			continue
+		}
+		met[b.Metadata.Name] = true
+		m.remember(s, b)
+		err := m.meet(ctx, b)
+		if errors.Is(err, pool.ErrConflict) || errors.Is(err, pool.ErrNotThere) {
+			err = m.visit(ctx, b.Spec.Pool, b.Spec.Index)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, p := range s.Pools {
+		for _, g := range p.Grants {
+			if met[g.Name()] || g.Empty() {
+				continue
+			}
+			if err := m.visit(ctx, g.Pool, g.Index); err != nil {
+				return err
+			}
+		}
+	}
+	return m.store.Confirm(ctx)
+}
+
+// mayConfirm says why the node must not give anything in this boot yet: whoever reads the taint takes its addresses.
+func (m *member) mayConfirm(ctx context.Context, s state) error {
+	if s.Confirmed {
+		return nil
+	}
+	n, err := m.API.Node(ctx, m.Node)
+	switch {
+	case errors.Is(err, pool.ErrNotThere):
+		return nil
+	case err != nil:
+		return unavailable(err)
+	case n.OutOfService:
+		return unavailable(errors.New("node " + m.Node + " has the taint node.kubernetes.io/out-of-service, which declares it dead: remove the taint"))
+	}
+	return nil
+}
+
+// remember notes what an earlier process has asked for. Nobody waits for that any more.
+func (m *member) remember(s state, b pool.Block) {
+	for _, w := range b.Spec.Want {
+		key := b.Metadata.Name
+		if w.Address.IsValid() {
+			key += " " + w.Address.String()
+		}
+		if _, known := m.asked[key]; w.Is(s.me) && !known {
+			m.asked[key] = ask{block: b.Metadata.Name, want: w}
+		}
+	}
+}
+
+// asking is how long a store goes on asking for what no ADD waits for. The runtime tries an ADD again within that time.
+const asking = 2 * time.Minute
+
+// concerns says whether the store has something of the block, or asks for something.
+func (m *member) concerns(s state, b pool.Block) bool {
+	_, holds := b.Holder(s.me)
+	return holds || !s.grant(b.Spec.Pool, b.Spec.Index).Empty() || slices.ContainsFunc(b.Spec.Want, func(w pool.Want) bool { return w.Is(s.me) })
+}
+
+// balance takes what the store lacks, and gives back what it has had too much of for a while.
+func (m *member) balance(ctx context.Context) error {
+	s, err := m.state(ctx)
+	if errors.Is(err, lease.ErrNone) || err == nil && s.ID == "" {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !s.Confirmed {
+		if err := m.sync(ctx); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for _, b := range m.wanted {
+		errs = append(errs, m.visit(ctx, b.Pool, b.Index))
+	}
+	for _, p := range s.Pools {
+		errs = append(errs, m.balancePool(ctx, p))
+	}
+	return errors.Join(append(errs, m.withdraw(ctx, s), m.dropClaims(ctx, s))...)
+}
+
+func (m *member) balancePool(ctx context.Context, p lease.PoolState) error {
+	if err := m.settleMarked(ctx, p); err != nil {
+		return err
+	}
+	l, err := m.layout(ctx, p.Name)
+	if err != nil {
+		return err
+	}
+	target, has := pool.Target(l.BlockSize, p.Used), ours(p)
+	if has < target {
+		delete(m.spare, p.Name)
+		return m.fill(ctx, p.Name, 0)
+	}
+	if has == target {
+		delete(m.spare, p.Name)
+		return nil
+	}
+	since, is := m.spare[p.Name]
+	if !is {
+		m.spare[p.Name] = m.now()
+		return nil
+	}
+	if m.now().Sub(since) < m.Surplus {
+		return nil
+	}
+	return m.giveBack(ctx, p, has-target)
+}
+
+// settleMarked goes on with what was marked before this process.
+func (m *member) settleMarked(ctx context.Context, p lease.PoolState) error {
+	for _, g := range p.Grants {
+		if len(g.Offsets(string(pool.Marked))) > 0 {
+			if err := m.visit(ctx, g.Pool, g.Index); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// giveBack returns blocks of which nobody has an address, but not more than is too much.
+func (m *member) giveBack(ctx context.Context, p lease.PoolState, surplus int) error {
+	for _, g := range p.Grants {
+		n := len(g.Offsets(pool.Ours))
+		if n == 0 || n > surplus || leasedIn(p, g) {
+			continue
+		}
+		marked, err := m.store.MarkFree(ctx, g.Pool, g.Index, n)
+		if err != nil {
+			return err
+		}
+		if err := m.visit(ctx, g.Pool, g.Index); err != nil {
+			return err
+		}
+		surplus -= n - len(marked.Offsets(pool.Ours))
+	}
+	return nil
+}
+
+// leasedIn says whether any address of the grant has a lease.
+func leasedIn(p lease.PoolState, g pool.Grant) bool {
+	for a := range p.Leased {
+		if g.Offset(a) >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// withdraw takes back what the store has asked for and does not need any more. What an earlier process has asked for, nobody
+// waits for.
+func (m *member) withdraw(ctx context.Context, s state) error {
+	for key, a := range m.asked {
+		if m.now().Sub(a.at) < asking || m.waits(poolOf(s, a.block)) > 0 {
+			continue
+		}
+		b, err := m.API.Block(ctx, a.block)
+		if err == nil && slices.ContainsFunc(b.Spec.Want, func(w pool.Want) bool { return w.Is(s.me) && w.Address == a.want.Address }) {
+			err = m.write(ctx, b.Ask(pool.Want{Party: s.me, Address: a.want.Address}))
+		}
+		switch {
+		case errors.Is(err, pool.ErrConflict):
+			continue
+		case err != nil && !errors.Is(err, pool.ErrNotThere):
+			return unavailable(err)
+		}
+		delete(m.asked, key)
+		if a.owner != (attachment.Owner{}) {
+			if err := m.store.Unexpect(ctx, a.want.Address, a.owner); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// poolOf returns the pool of the block with that name.
+func poolOf(s state, block string) string {
+	for _, p := range s.Pools {
+		if index := len(p.Name) + 1; len(block) > index && block[:index] == p.Name+"-" {
+			return p.Name
+		}
+	}
+	return ""
+}
