@@ -174,13 +174,26 @@ func (a *api) create(t *testing.T, path string, object, into any) {
 var where = map[string]string{
 	"Namespace": "/api/v1/namespaces", "ServiceAccount": "/api/v1/namespaces/relink-system/serviceaccounts",
 	"ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles", "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-	"DaemonSet": "/apis/apps/v1/namespaces/relink-system/daemonsets",
+	"DaemonSet": "/apis/apps/v1/namespaces/relink-system/daemonsets", "Deployment": "/apis/apps/v1/namespaces/relink-system/deployments",
+	"Role":                             "/apis/rbac.authorization.k8s.io/v1/namespaces/relink-system/roles",
+	"RoleBinding":                      "/apis/rbac.authorization.k8s.io/v1/namespaces/relink-system/rolebindings",
+	"CustomResourceDefinition":         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+	"ValidatingAdmissionPolicy":        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+	"ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+	"FlowSchema":                       "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
+	"PriorityLevelConfiguration":       "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations",
 }
 
-// deploy applies what is in deploy/. The API refuses keys that it does not know.
+// deploy applies what most clusters use of deploy/.
 func (a *api) deploy(t *testing.T) {
 	t.Helper()
-	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), "../../deploy/kubernetes/examples/registry")
+	a.apply(t, "examples/registry")
+}
+
+// apply applies a directory of deploy/. The API refuses keys that it does not know.
+func (a *api) apply(t *testing.T, dir string) {
+	t.Helper()
+	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), "../../deploy/kubernetes/"+dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,9 +7,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	flowv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -19,7 +22,8 @@ import (
 
 const manifests = "../../deploy/kubernetes"
 
-// built runs kustomize in the directory, and returns the objects. A key that the API does not have is an error.
+// built runs kustomize in the directory, and returns the objects. A key that the API does not have is an error, but not in a
+// CustomResourceDefinition: test/cluster finds that.
 func built(t *testing.T, dir string) []runtime.Object {
 	t.Helper()
 	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(manifests, dir))
@@ -27,7 +31,7 @@ func built(t *testing.T, dir string) []runtime.Object {
 		t.Fatal(err)
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{admissionv1.AddToScheme, appsv1.AddToScheme, corev1.AddToScheme, flowv1.AddToScheme, rbacv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -35,6 +39,14 @@ func built(t *testing.T, dir string) []runtime.Object {
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 	var objects []runtime.Object
 	for _, r := range all.Resources() {
+		if r.GetKind() == "CustomResourceDefinition" {
+			definition, err := r.Map()
+			if err != nil {
+				t.Fatal(err)
+			}
+			objects = append(objects, &unstructured.Unstructured{Object: definition})
+			continue
+		}
 		text, err := r.AsYAML()
 		if err != nil {
 			t.Fatal(err)
@@ -104,12 +116,13 @@ func TestDaemonSet(t *testing.T) {
 	}
 }
 
+func rule(group, resources, verbs string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs)}
+}
+
 // The agent may write events, read pods and owners, and write the status of IPAMClaims, and nothing else. Its container has the
 // token for that. test/cluster shows that the agent needs each of the rules.
 func TestRightsInTheAPI(t *testing.T) {
-	rule := func(group, resources, verbs string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs)}
-	}
 	want := map[string][]rbacv1.PolicyRule{
 		"relink-agent": {rule("", "events", "create patch"), rule("", "pods", "get")},
 		"relink-agent-owners": {
@@ -160,7 +173,7 @@ func TestReclaimExample(t *testing.T) {
 
 // Each volume is mounted, and each mount has its volume.
 func TestVolumes(t *testing.T) {
-	for _, dir := range []string{"base", "examples/registry", "examples/k3s", "examples/reclaim"} {
+	for _, dir := range []string{"base", "examples/registry", "examples/k3s", "examples/reclaim", "examples/pools"} {
 		pod := daemonSet(t, dir).Spec.Template.Spec
 		var volumes, mounted []string
 		for _, v := range pod.Volumes {

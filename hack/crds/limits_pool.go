@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// isSpan is the form of ranges and exclude.
+var isSpan = []rule{{
+	Rule: `isCIDR(self) ? cidr(self) == cidr(self).masked() : self.split('-').size() <= 2 && self.split('-').all(a, isIP(a)) && ` +
+		`self.contains('.') != self.contains(':')`, // Both of one family.
+	Message: "must be an address, a network, or two addresses such as 10.3.0.10-10.3.0.19",
+}}
+
+// The pool's own rules need a subnet that can be read. It has a rule of its own.
+var poolRules = []rule{
+	{
+		Rule: `!has(self.gateway) || !isIP(self.gateway) || !isCIDR(self.subnet) || ` +
+			`ip(self.gateway).family() == cidr(self.subnet).ip().family() && (cidr(self.subnet).containsIP(self.gateway) || ip(self.gateway).isLinkLocalUnicast())`,
+		Message: "the gateway must be an address of the subnet",
+		Says:    `'the gateway ' + self.gateway + ' must be an address of the subnet ' + self.subnet`,
+		Path:    ".gateway",
+	},
+	{
+		Rule: `!has(self.ranges) || !isCIDR(self.subnet) || self.ranges.all(r, isCIDR(r) ? cidr(self.subnet).containsCIDR(r) : ` +
+			`r.split('-').all(a, !isIP(a) || cidr(self.subnet).containsIP(a)))`,
+		Message: "ranges must be parts of the subnet",
+		Says:    `'ranges must be parts of the subnet ' + self.subnet`,
+		Path:    ".ranges",
+	},
+	{
+		Rule: `has(oldSelf.ranges) == has(self.ranges) && (!has(self.ranges) || self.ranges.size() >= oldSelf.ranges.size() && ` +
+			`oldSelf.ranges.all(r, self.ranges.indexOf(r) == oldSelf.ranges.indexOf(r)))`,
+		Message: "ranges can be added at the end only: blocks are counted from the first. Without ranges, the pool is the whole subnet, and gets none later",
+		Path:    ".ranges",
+	},
+	{
+		Rule:    `self.blockSize == oldSelf.blockSize`,
+		Message: "blockSize never changes: make another pool",
+		Path:    ".blockSize",
+	},
+}
+
+var poolLimits = map[string]limit{
+	"Pool": {
+		About: "A pool of addresses for many nodes. People write its spec.",
+		Rules: []rule{{
+			Rule:    fmt.Sprintf("self.metadata.name.size() <= %d", pool.MostName),
+			Message: fmt.Sprintf("the name of a pool has at most %d characters: names of blocks begin with it", pool.MostName),
+		}},
+	},
+	"Pool.spec": {About: "spec says which addresses the pool has, and what pods get with them. They are of one subnet.", Rules: poolRules},
+	"Spec.subnet": {
+		About:     "subnet is the network that the addresses are of, such as 10.3.0.0/24. It never changes.",
+		MaxLength: longestPrefix,
+		Rules: append([]rule{{
+			Rule:    `isCIDR(self) && cidr(self) == cidr(self).masked()`,
+			Message: "must be a network such as 10.3.0.0/24",
+		}}, never("subnet", "make another pool")...),
+	},
+	"Spec.ranges":    {MinItems: 1, MaxItems: most},
+	"Spec.ranges[]":  {MaxLength: longestSpan, Rules: isSpan},
+	"Spec.exclude":   {MaxItems: 256},
+	"Spec.exclude[]": {MaxLength: longestSpan, Rules: isSpan},
+	"Spec.gateway": {
+		About:     "gateway is the pods' default gateway. No pod gets its address.",
+		MaxLength: longestAddress,
+		Rules:     []rule{{Rule: `isIP(self)`, Message: "must be an address of the subnet"}},
+	},
+	"Spec.routes":    {About: "routes are what pods get with an address.", MaxItems: most},
+	"Spec.blockSize": {Default: pool.DefaultBlockSize, Min: 1, Max: pool.MostBlockSize},
+	"Route.dst":      {MaxLength: longestPrefix, Rules: []rule{{Rule: `isCIDR(self)`, Message: "must be a network such as 10.8.0.0/16"}}},
+	"Route.gw":       {MaxLength: longestAddress, Rules: []rule{{Rule: `isIP(self)`, Message: "must be an address"}}},
+
+	"Pool.status":      {About: "status is what the controller has counted. It is a hint: nothing is decided by it alone."},
+	"Status.blocks":    {About: "blocks is how many blocks the pool has."},
+	"Status.taken":     {About: "taken is how many of the blocks exist."},
+	"Status.granted":   {About: "granted is how many of the addresses nodes have."},
+	"Status.addresses": {MaxLength: longestAddress, Pattern: `^[0-9]+$`},
+	"Status.free":      {MaxLength: (pool.MostBlocks/8 + 2) / 3 * 4, Pattern: `^[A-Za-z0-9+/]*=*$`},
+	"Status.problem":   {MaxLength: 4096},
+	"Status.updated":   {About: "updated is when the controller has counted.", MaxLength: 64},
+}

@@ -1,0 +1,316 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/kube"
+	"github.com/relink-cni/relink/pkg/pool"
+	"github.com/relink-cni/relink/pkg/pool/controller"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// Nodes share a pool on a real API, with the rights and the policies of deploy/.
+func TestNodesShareAPool(t *testing.T) {
+	fresh.Run(t, "", "ip link set lo up")
+	a := startAPI(t)
+	a.apply(t, "examples/pools")
+	a.apply(t, "pools/nodes")
+	users := a.poolUsers(t)
+	a.ready(t, users)
+	t.Run("all addresses", func(t *testing.T) { a.allAddresses(t, users) })
+	t.Run("what is left over goes back", func(t *testing.T) { a.leftOver(t, users) })
+	t.Run("an owner moves", func(t *testing.T) { a.ownerMoves(t, users) })
+	t.Run("the API is away", func(t *testing.T) { a.poolsAway(t, users) })
+	t.Run("a dead node", func(t *testing.T) { a.deadNode(t, users) })
+	t.Run("the API has lost blocks", func(t *testing.T) { a.lostBlocks(t, users) })
+	t.Run("messages get lost", func(t *testing.T) { a.lostMessages(t, users) })
+}
+
+// controller looks with the rights of the controller.
+func (a *api) controller(t *testing.T, users map[string]user) *controller.Controller {
+	t.Helper()
+	client, err := kube.Connect(a.config(t, "https://"+apiAddress, "controller.conf", fmt.Sprintf("{token: %q}", users["controller"].token)), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return controller.New(kube.NewPools(client), slog.New(slog.DiscardHandler))
+}
+
+// newPool makes the pool lan anew: 61 addresses in 16 blocks.
+func (a *api) newPool(t *testing.T, users map[string]user, subnet string) {
+	t.Helper()
+	admin := users["admin"]
+	for _, path := range []string{blocks, claims} {
+		admin.must(t, http.MethodDelete, path, m{}, nil)
+	}
+	admin.send(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"finalizers": nil}})
+	admin.send(t, http.MethodDelete, pools+"/lan", m{})
+	p := pool.Pool{Metadata: pool.Meta{Name: "lan"}, Spec: pool.Spec{Subnet: subnet, Gateway: netip.MustParsePrefix(subnet).Addr().Next().String(), BlockSize: 4}}
+	admin.must(t, http.MethodPost, pools, poolObject(p), nil)
+}
+
+// members are nodes that share the pool.
+func (a *api) members(t *testing.T, users map[string]user, subnet string) (all []*member) {
+	t.Helper()
+	a.newPool(t, users, subnet)
+	for _, name := range []string{"node1", "node2", "node3"} {
+		all = append(all, a.member(t, name, users[name]))
+	}
+	return all
+}
+
+// As many pods as addresses get one each, wherever they start. No other one gets any.
+func (a *api) allAddresses(t *testing.T, users map[string]user) {
+	all := a.members(t, users, "10.3.0.0/26")
+	had := map[netip.Addr]string{}
+	for i := range 61 {
+		m := all[rand.IntN(len(all))]
+		p := m.must(t, m.request(lease.Policy{}, ""))
+		if by := had[p.address]; by != "" {
+			t.Fatalf("pod %d: %s was given by %s and by %s", i, p.address, by, m.name)
+		}
+		had[p.address] = m.name
+	}
+	if had[netip.MustParseAddr("10.3.0.1")] != "" || len(had) != 61 {
+		t.Errorf("%d addresses, the gateway by %q", len(had), had[netip.MustParseAddr("10.3.0.1")])
+	}
+	_, err := all[0].add(t.Context(), all[0].request(lease.Policy{}, ""))
+	if want := "no address of the pool lan is free, and no other node has given one in time"; !errors.Is(err, pool.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+		t.Errorf("one more pod: %v, want %s", err, want)
+	}
+}
+
+// A node gives back what it has had too much of for a while, and the block is deleted.
+func (a *api) leftOver(t *testing.T, users map[string]user) {
+	all := a.members(t, users, "10.4.0.0/26")
+	m := all[0]
+	var pods []given
+	for range 20 {
+		pods = append(pods, m.must(t, m.request(lease.Policy{}, "")))
+	}
+	if n := len(a.blocksNow(t, users)); n < 5 {
+		t.Errorf("%d blocks for 20 pods", n)
+	}
+	for _, p := range pods {
+		m.del(t, p)
+	}
+	await(t, 20*time.Second, "all blocks but one to go back", func() bool {
+		m.Look(t.Context())
+		return len(a.blocksNow(t, users)) == 1
+	})
+}
+
+func (a *api) blocksNow(t *testing.T, users map[string]user) []pool.Block {
+	t.Helper()
+	var list struct {
+		Items []pool.Block `json:"items"`
+	}
+	users["admin"].must(t, http.MethodGet, blocks, nil, &list)
+	return list.Items
+}
+
+var sticky = lease.Policy{Sticky: true}
+
+// acquisition is what the ADD of an owner's pod asks the agent for.
+func acquisition(owner string) pool.Acquisition {
+	return pool.Acquisition{Network: "lan", Pool: "lan", IfName: "eth0", Owner: attachment.Owner{Kind: attachment.OwnerPod, Namespace: "shop", Name: owner}}
+}
+
+// start starts an owner's pod as an ADD does.
+func (m *member) startOwned(t *testing.T, owner string) (given, error) {
+	t.Helper()
+	if _, err := m.Acquire(t.Context(), acquisition(owner)); err != nil {
+		return given{}, err
+	}
+	p, err := m.add(t.Context(), m.request(sticky, owner))
+	if err != nil {
+		return given{}, err
+	}
+	return p, m.Claim(t.Context(), pool.Claimed{Acquisition: acquisition(owner), Address: p.address})
+}
+
+// The next pod of an owner gets its address on another node, but only after the pod before has ended.
+func (a *api) ownerMoves(t *testing.T, users map[string]user) {
+	all := a.members(t, users, "10.5.0.0/26")
+	first, err := all[0].startOwned(t, "web-0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // Other pods do not get in its way.
+		all[1].must(t, all[1].request(lease.Policy{}, ""))
+	}
+	_, err = all[1].startOwned(t, "web-0")
+	if want := "node node1 has " + first.address.String() + " of the pool lan, and has not handed it over"; !errors.Is(err, pool.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+		t.Errorf("while the pod before runs: %v, want %s", err, want)
+	}
+	all[0].del(t, first)
+	second, err := all[1].startOwned(t, "web-0")
+	if err != nil || second.address != first.address {
+		t.Fatalf("on the other node: %s, %v, want %s\n%s", second.address, err, first.address, all[0].log.String())
+	}
+	all[0].del(t, first) // A late DEL frees nothing.
+	if held, err := all[1].store.HeldBy(t.Context(), second.key); err != nil || len(held) != 1 {
+		t.Errorf("after a late DEL: %v, %v", held, err)
+	}
+	var c pool.Claim
+	users["admin"].must(t, http.MethodGet, claims+"/"+pool.ClaimName("lan", "eth0", acquisition("web-0").Owner), nil, &c)
+	if c.Spec.Active.Node != "node2" || c.Spec.Epoch != 2 || c.Spec.Address != first.address {
+		t.Errorf("the claim is %+v", c.Spec)
+	}
+}
+
+// Pods start and end while the API is away, as long as the node has addresses.
+func (a *api) poolsAway(t *testing.T, users map[string]user) {
+	m := a.members(t, users, "10.6.0.0/26")[0]
+	p := m.must(t, m.request(lease.Policy{}, ""))
+	m.api.set(0, true)
+	defer m.api.set(0, false)
+	started := 0
+	for {
+		if _, err := m.add(t.Context(), m.request(lease.Policy{}, "")); err != nil {
+			if !errors.Is(err, pool.ErrUnavailable) {
+				t.Errorf("after %d pods: %v", started, err)
+			}
+			break
+		}
+		started++
+	}
+	if started < 1 {
+		t.Error("no pod started without the API")
+	}
+	m.del(t, p)
+	m.must(t, m.request(lease.Policy{}, ""))
+	m.api.set(0, false)
+	m.must(t, m.request(lease.Policy{}, ""))
+}
+
+// A node that does not answer keeps its addresses, until it is proven dead. Then others get them, to be probed for.
+func (a *api) deadNode(t *testing.T, users map[string]user) {
+	all := a.members(t, users, "10.7.0.0/27")
+	dead, other := all[2], all[0]
+	had := map[netip.Addr]bool{}
+	for range 10 {
+		had[dead.must(t, dead.request(lease.Policy{}, "")).address] = true
+	}
+	dead.end()
+	keep := a.controller(t, users)
+	if err := keep.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fill := func() (probed int) {
+		for {
+			p, err := other.add(t.Context(), other.request(lease.Policy{}, ""))
+			if err != nil {
+				return probed
+			}
+			if had[p.address] && !p.probe {
+				t.Fatalf("%s of the dead node is given without a probe", p.address)
+			}
+			if p.probe {
+				probed++
+			}
+		}
+	}
+	if n := fill(); n > 0 {
+		t.Errorf("%d addresses of a silent node were given", n)
+	}
+	users["admin"].must(t, http.MethodPatch, "/api/v1/nodes/node3", m{"spec": m{"taints": []m{{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute", "value": "nodeshutdown"}}}}, nil)
+	if err := keep.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := fill(); n < len(had) {
+		t.Errorf("%d addresses of the dead node were given, it had %d", n, len(had))
+	}
+	users["admin"].must(t, http.MethodPatch, "/api/v1/nodes/node3", m{"spec": m{"taints": nil}}, nil)
+}
+
+// The API loses the blocks, as after a restore from a backup. The pool gives nothing new until all nodes have said what they have.
+func (a *api) lostBlocks(t *testing.T, users map[string]user) {
+	all := a.members(t, users, "10.8.0.0/26")
+	had := map[netip.Addr]string{}
+	for _, m := range all {
+		for range 6 {
+			had[m.must(t, m.request(lease.Policy{}, "")).address] = m.name
+		}
+	}
+	users["admin"].must(t, http.MethodDelete, blocks, m{}, nil)
+	keep := a.controller(t, users)
+	await(t, 20*time.Second, "the nodes to say what they have", func() bool {
+		for _, m := range all {
+			m.Look(t.Context())
+		}
+		if err := keep.Look(t.Context()); err != nil {
+			t.Log(err)
+		}
+		var p pool.Pool
+		users["admin"].must(t, http.MethodGet, pools+"/lan", nil, &p)
+		return len(a.blocksNow(t, users)) >= 6 && p.Recovery() == nil
+	})
+	for i := range 15 {
+		m := all[i%3]
+		p := m.must(t, m.request(lease.Policy{}, ""))
+		if by := had[p.address]; by != "" {
+			t.Fatalf("%s was given by %s and by %s", p.address, by, m.name)
+		}
+		had[p.address] = m.name
+	}
+}
+
+// Whatever gets lost between nodes and the API, no address has two pods.
+func (a *api) lostMessages(t *testing.T, users map[string]user) {
+	all := a.members(t, users, "10.9.0.0/27")
+	for _, m := range all {
+		m.api.set(15, false)
+	}
+	var mu sync.Mutex
+	has := map[netip.Addr]string{}
+	count, end := 0, time.Now().Add(8*time.Second)
+	var nodes sync.WaitGroup
+	for _, m := range all {
+		nodes.Go(func() {
+			var pods []given
+			for time.Now().Before(end) {
+				if len(pods) > 0 && rand.IntN(2) == 0 {
+					i := rand.IntN(len(pods))
+					mu.Lock()
+					delete(has, pods[i].address)
+					mu.Unlock()
+					m.del(t, pods[i])
+					pods = append(pods[:i], pods[i+1:]...)
+					continue
+				}
+				p, err := m.add(t.Context(), m.request(lease.Policy{}, ""))
+				if err != nil {
+					time.Sleep(10 * time.Millisecond)
+					continue
+				}
+				pods = append(pods, p)
+				mu.Lock()
+				if by := has[p.address]; by != "" {
+					t.Errorf("%s is held on %s and given on %s", p.address, by, m.name)
+				}
+				has[p.address] = m.name
+				count++
+				mu.Unlock()
+			}
+		})
+	}
+	nodes.Wait()
+	for _, m := range all {
+		m.api.set(0, false)
+	}
+	if t.Logf("%d addresses were given", count); count < 100 {
+		t.Errorf("only %d addresses were given", count)
+	}
+}

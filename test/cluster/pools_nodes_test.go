@@ -1,0 +1,197 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/kube"
+	"github.com/relink-cni/relink/pkg/pool"
+	"github.com/relink-cni/relink/pkg/pool/keeper"
+	"github.com/relink-cni/relink/test/node"
+)
+
+// member is a node with a store of its own: what the agent does with pools runs, and the test is the plugin.
+type member struct {
+	name  string
+	dir   string
+	store *lease.Store
+	api   *faulty
+	*keeper.Keeper
+	log node.Log
+	end func()
+
+	mu   sync.Mutex
+	pods int
+}
+
+// member starts a node whose agent has that user's rights.
+func (a *api) member(t *testing.T, name string, u user) *member {
+	t.Helper()
+	dir := t.TempDir()
+	client, err := kube.Connect(a.config(t, "https://"+apiAddress, name+".conf", fmt.Sprintf("{token: %q}", u.token)), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &member{name: name, dir: dir, api: &faulty{API: kube.NewPools(client)}}
+	m.start(t, kube.NewPools(client))
+	if m.store, err = lease.Open(dir, "lan"); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// start starts the node's agent. end ends it.
+func (m *member) start(t *testing.T, watch kube.Pools) {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(&m.log, nil))
+	m.Keeper = keeper.New(keeper.Options{
+		API: m.api, Node: m.name, Dir: m.dir, Log: log, Surplus: time.Second, Settling: time.Millisecond,
+		Watch: func(ctx context.Context, changes chan<- pool.Change) { watch.Watch(ctx, m.name, log, changes) },
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { m.Run(ctx) })
+	m.end = sync.OnceFunc(func() { cancel(); running.Wait() })
+	t.Cleanup(m.end)
+}
+
+// given is a pod with an address.
+type given struct {
+	key     attachment.Key
+	address netip.Addr
+	probe   bool
+}
+
+// request is what the next pod's ADD asks for.
+func (m *member) request(policy lease.Policy, owner string) lease.Request {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pods++
+	r := lease.Request{
+		Attachment: attachment.Key{Network: "lan", ContainerID: fmt.Sprintf("%s-%d", m.name, m.pods), IfName: "eth0"},
+		Pools:      []string{"lan"}, Probes: true, Policy: policy,
+	}
+	if owner != "" {
+		r.Owner = attachment.Owner{Kind: attachment.OwnerPod, Namespace: "shop", Name: owner}
+	}
+	return r
+}
+
+// add is what an ADD does: it takes from the store, and asks the agent once if the store has nothing.
+func (m *member) add(ctx context.Context, r lease.Request) (given, error) {
+	got, err := m.store.Allocate(ctx, r)
+	if errors.Is(err, lease.ErrExhausted) || errors.Is(err, lease.ErrUnconfirmed) {
+		if err := m.Refill(ctx, pool.Demand{Network: "lan", Pools: r.Pools}); err != nil {
+			return given{}, err
+		}
+		got, err = m.store.Allocate(ctx, r)
+	}
+	if err != nil {
+		return given{}, err
+	}
+	return given{r.Attachment, got[0].Address, m.store.FromPools()[0].Probe}, nil
+}
+
+// must is add that succeeds within some tries, as a runtime makes them.
+func (m *member) must(t *testing.T, r lease.Request) given {
+	t.Helper()
+	var err error
+	for range 10 {
+		var p given
+		if p, err = m.add(t.Context(), r); err == nil {
+			return p
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatalf("%s: %v\n%s", m.name, err, m.log.String())
+	return given{}
+}
+
+func (m *member) del(t *testing.T, p given) {
+	t.Helper()
+	if err := m.store.Release(t.Context(), p.key, lease.Policy{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// faulty is an API whose requests and answers get lost.
+type faulty struct {
+	pool.API
+	mu sync.Mutex
+	// lost is how many of 100 requests, and how many of 100 answers to changes, get lost. away loses all.
+	lost int
+	away bool
+}
+
+var errLost = errors.New("the connection was lost")
+
+// passes says whether the next message gets through.
+func (f *faulty) passes() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.lost > 0 {
+		time.Sleep(rand.N(3 * time.Millisecond))
+	}
+	return !f.away && rand.IntN(100) >= f.lost
+}
+
+func (f *faulty) set(lost int, away bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lost, f.away = lost, away
+}
+
+// through makes a request. Its answer can get lost after the API has done what it was asked.
+func through[T any](f *faulty, ask func() (T, error)) (T, error) {
+	var none T
+	if !f.passes() {
+		return none, errLost
+	}
+	made, err := ask()
+	if !f.passes() {
+		return none, errLost
+	}
+	return made, err
+}
+
+func (f *faulty) Pool(ctx context.Context, name string) (pool.Pool, error) {
+	return through(f, func() (pool.Pool, error) { return f.API.Pool(ctx, name) })
+}
+
+func (f *faulty) Pools(ctx context.Context) ([]pool.Pool, error) {
+	return through(f, func() ([]pool.Pool, error) { return f.API.Pools(ctx) })
+}
+
+func (f *faulty) Block(ctx context.Context, name string) (pool.Block, error) {
+	return through(f, func() (pool.Block, error) { return f.API.Block(ctx, name) })
+}
+
+func (f *faulty) Blocks(ctx context.Context, name string) ([]pool.Block, error) {
+	return through(f, func() ([]pool.Block, error) { return f.API.Blocks(ctx, name) })
+}
+
+func (f *faulty) BlocksOf(ctx context.Context, node string) ([]pool.Block, error) {
+	return through(f, func() ([]pool.Block, error) { return f.API.BlocksOf(ctx, node) })
+}
+
+func (f *faulty) CreateBlock(ctx context.Context, b pool.Block) (pool.Block, error) {
+	return through(f, func() (pool.Block, error) { return f.API.CreateBlock(ctx, b) })
+}
+
+func (f *faulty) UpdateBlock(ctx context.Context, b pool.Block) (pool.Block, error) {
+	return through(f, func() (pool.Block, error) { return f.API.UpdateBlock(ctx, b) })
+}
+
+func (f *faulty) DeleteBlock(ctx context.Context, b pool.Block) error {
+	_, err := through(f, func() (struct{}, error) { return struct{}{}, f.API.DeleteBlock(ctx, b) })
+	return err
+}

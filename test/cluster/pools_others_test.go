@@ -1,0 +1,271 @@
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// claimPolicy tries what agents do with claims, and what they never do.
+func (a *api) claimPolicy(t *testing.T, users map[string]user) {
+	at := func(p pool.Party) pool.Place { return pool.Place{Party: p, PodUID: "pod-2"} }
+	moves := func(p pool.Party) func(*pool.ClaimSpec) {
+		return func(s *pool.ClaimSpec) { s.Epoch, s.Active, s.Target = s.Epoch+1, at(p), nil }
+	}
+	goes := func(p pool.Party) func(*pool.ClaimSpec) {
+		return func(s *pool.ClaimSpec) { to := at(p); s.Target = &to }
+	}
+	ends := func(s *pool.ClaimSpec) { s.Target = nil }
+	readdress := func(s *pool.ClaimSpec) { s.Address = netip.MustParseAddr("10.3.0.9") }
+	same := func(*pool.ClaimSpec) {}
+	const target = "a node makes itself the target only, and removes itself, or the target of what it has"
+	for i, try := range []struct {
+		name   string
+		before func(*pool.ClaimSpec)
+		by     string
+		do     func(*pool.ClaimSpec)
+		want   string
+	}{
+		{"the next pod on the node", same, "node1", func(s *pool.ClaimSpec) { s.Active = at(node1) }, ""},
+		{"the next pod has another address", same, "node1", readdress, ""},
+		{"a pod on another node", same, "node2", moves(node2), ""},
+		{"a machine is about to come", same, "node2", goes(node2), ""},
+		{"a machine does not come", goes(node2), "node2", ends, ""},
+		{"a machine does not go", goes(node2), "node1", ends, ""},
+		{"a machine has come", goes(node2), "node2", moves(node2), ""},
+		{"a machine has gone", goes(node2), "node1", moves(node2), ""},
+		{"a pod comes before the machine", goes(node2), "node3", moves(node3), ""},
+		{"a machine comes instead of another", goes(node2), "node3", goes(node3), ""},
+		{"the pod is gone", same, "node1", nil, ""},
+		{"the machine that came is gone", goes(node2), "node2", nil, ""},
+
+		{"moves to another node", same, "node1", moves(node2), "node node1 may not change AddressClaim NAME: spec.active.node is node1, and this node makes it its own only, or the target's if it has it"},
+		{"moves from another node to a third one", same, "node2", moves(node3), "and this node makes it its own only"},
+		{"moves to the target for another node", goes(node2), "node3", moves(node2), "and this node makes it its own only"},
+		{"moves too far", same, "node2", func(s *pool.ClaimSpec) { s.Epoch, s.Active = s.Epoch+2, at(node2) }, "spec.epoch grows by 1 at most"},
+		{"makes another node the target", same, "node1", goes(node2), target},
+		{"ends another's move", goes(node2), "node3", ends, target},
+		{"changes another's pod", same, "node2", func(s *pool.ClaimSpec) { s.Active.PodUID = "pod-3" }, "and this node makes it its own only"},
+		{"changes another's address", same, "node2", readdress, "spec.address and spec.retain belong to node node1"},
+		{"changes another's time", same, "node2", func(s *pool.ClaimSpec) { s.Retain = "1s" }, "spec.address and spec.retain belong to node node1"},
+		{"deletes another's", goes(node2), "node3", nil, "node node3 may not delete AddressClaim NAME: it is of node node1"},
+	} {
+		c := claimOf(node1, fmt.Sprintf("pod-%d", i))
+		try.before(&c.Spec)
+		var now pool.Claim
+		users["admin"].must(t, http.MethodPost, claims, claimObject(c), &now)
+		for _, who := range []string{try.by + "'s unit", try.by} {
+			dry := who != try.by
+			method, object, query := http.MethodDelete, deletion(now.Metadata, dry), ""
+			if try.do != nil {
+				next := now
+				try.do(&next.Spec)
+				method, object = http.MethodPut, claimObject(next)
+			}
+			if dry && try.do != nil {
+				query = "?dryRun=All"
+			}
+			said, answer := users[who].send(t, method, claims+"/"+now.Metadata.Name+query, object)
+			check(t, who+": "+try.name, said, answer, http.StatusForbidden, strings.ReplaceAll(try.want, "NAME", now.Metadata.Name))
+		}
+	}
+	toNode2 := claimOf(node1, "new")
+	goes(node2)(&toNode2.Spec)
+	for _, try := range []struct {
+		by   string
+		new  pool.Claim
+		want string
+	}{
+		{"node1", claimOf(node1, "new"), ""},
+		{"node2", claimOf(node1, "new"), "spec.active.node is node1, and a node makes claims of its own only"},
+		{"node1", toNode2, "a node makes claims of its own only"},
+	} {
+		said, answer := users[try.by].send(t, http.MethodPost, claims+"?dryRun=All", claimObject(try.new))
+		check(t, try.by+" makes a claim", said, answer, http.StatusForbidden, try.want)
+	}
+}
+
+// poolPolicy tries what agents do with pools, and what they never do.
+func (a *api) poolPolicy(t *testing.T, users map[string]user) {
+	recovery := func(r *pool.Recovery) m {
+		text, is := pool.Pool{}.WithRecovery(r).Metadata.Annotations[pool.RecoveryKey]
+		if !is {
+			return m{"metadata": m{"annotations": m{pool.RecoveryKey: nil}}}
+		}
+		return m{"metadata": m{"annotations": m{pool.RecoveryKey: text}}}
+	}
+	begun := pool.Recovery{Since: "2030-01-02T03:04:05Z", Why: `node node1: "lan-0" <older> \ ["asserted":`}
+	asserted := func(r pool.Recovery, nodes ...string) *pool.Recovery {
+		for _, n := range nodes {
+			r, _ = r.Asserts(n)
+		}
+		return &r
+	}
+	finalizers := func(all ...string) m { return m{"metadata": m{"finalizers": all}} }
+	written := m{"metadata": m{"annotations": m{pool.RecoveryKey: `{"why": "etcd was restored"}`}}}
+	const (
+		fields   = "an agent changes metadata.finalizers and the annotation ipam.relink.dev/recovery only"
+		adds     = "an agent adds the finalizer ipam.relink.dev/blocks, and changes no other; the controller removes it"
+		ends     = "the controller and people end a recovery"
+		itself   = "a node adds itself only to the annotation ipam.relink.dev/recovery"
+		held     = "example.org/hold"
+		retained = pool.Finalizer
+	)
+	other := begun
+	other.Why = "other"
+	for _, try := range []struct {
+		name         string
+		before, done m
+		want         string
+	}{
+		{"takes its first block", m{}, finalizers(retained), ""},
+		{"keeps the others' finalizers", finalizers(held), finalizers(held, retained), ""},
+		{"begins a recovery", m{}, recovery(&begun), ""},
+		{"asserts first", recovery(&begun), recovery(asserted(begun, "node1")), ""},
+		{"asserts after others", recovery(asserted(begun, "node3", "node2")), recovery(asserted(begun, "node3", "node2", "node1")), ""},
+		{"asserts what a person has begun", written, recovery(asserted(pool.Recovery{Why: "etcd was restored"}, "node1")), ""},
+
+		{"removes the finalizer", finalizers(retained), finalizers(), "node node1 may not change AddressPool lan: " + adds},
+		{"adds another finalizer", m{}, finalizers(held), adds},
+		{"removes another finalizer", finalizers(held), finalizers(retained), adds},
+		{"ends a recovery", recovery(asserted(begun, "node1")), recovery(nil), ends},
+		{"asserts for another", recovery(asserted(begun, "node3")), recovery(asserted(begun, "node3", "node2")), itself},
+		{"asserts for all", recovery(&begun), recovery(asserted(begun, "node1", "node2")), itself},
+		{"takes back what another asserts", recovery(asserted(begun, "node2")), recovery(asserted(begun, "node1")), itself},
+		{"changes the reason", recovery(&begun), recovery(asserted(other, "node1")), itself},
+		{"writes a recovery in its own words", m{}, m{"metadata": m{"annotations": m{pool.RecoveryKey: "now"}}}, itself},
+		{"pauses it", m{}, m{"spec": m{"paused": true}}, fields},
+		{"adds a label", m{}, m{"metadata": m{"labels": m{"a": "b"}}}, fields},
+		{"adds an annotation", m{}, m{"metadata": m{"annotations": m{"a": "b"}}}, fields},
+		{"changes an annotation", m{"metadata": m{"annotations": m{"a": "b"}}}, m{"metadata": m{"annotations": m{"a": "c"}}}, fields},
+		{"removes an annotation", m{"metadata": m{"annotations": m{"a": "b"}}}, m{"metadata": m{"annotations": m{"a": nil}}}, fields},
+		{"makes it another's", m{}, m{"metadata": m{"ownerReferences": []m{{"apiVersion": "v1", "kind": "Node", "name": "node1", "uid": "u"}}}}, fields},
+	} {
+		users["admin"].must(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"finalizers": nil, "annotations": nil}}, nil)
+		users["admin"].must(t, http.MethodPatch, pools+"/lan", try.before, nil)
+		for _, who := range []string{"node1's unit", "node1"} {
+			query := map[bool]string{true: "?dryRun=All"}[who != "node1"]
+			said, answer := users[who].send(t, http.MethodPatch, pools+"/lan"+query, try.done)
+			check(t, who+": "+try.name, said, answer, http.StatusForbidden, try.want)
+		}
+	}
+	users["admin"].must(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"finalizers": nil, "annotations": nil}}, nil)
+}
+
+// whoIsBound shows who must be on a node, that nobody adopts an object of all, and that the policies bind agents only.
+func (a *api) whoIsBound(t *testing.T, users map[string]user) {
+	const token = "the user system:serviceaccount:relink-system:relink-agent is of no node: use the token that Kubernetes mounts into the pod of the agent"
+	for who, want := range map[string]string{"unbound": token, "stranger": "the user stranger is of no node: use the token", "node1": "", "node1's unit": ""} {
+		for path, object := range map[string]m{blocks: blockObject(taken(1, node1)), claims: claimObject(claimOf(node1, "bound"))} {
+			said, answer := users[who].send(t, http.MethodPost, path+"?dryRun=All", object)
+			check(t, who, said, answer, http.StatusForbidden, want)
+		}
+		said, answer := users[who].send(t, http.MethodPatch, pools+"/lan?dryRun=All", m{"metadata": m{"finalizers": []string{pool.Finalizer}}})
+		check(t, who, said, answer, http.StatusForbidden, want)
+	}
+	owned := m{"metadata": m{"ownerReferences": []m{{"apiVersion": "v1", "kind": "Node", "name": "node1", "uid": "u"}}}}
+	held := m{"metadata": m{"finalizers": []string{"example.org/hold"}}}
+	for path, object := range map[string]m{blocks: blockObject(taken(1, node1)), claims: claimObject(claimOf(node1, "bound"))} {
+		at := path + "/" + object["metadata"].(m)["name"].(string)
+		users["admin"].must(t, http.MethodPost, path, object, nil)
+		for _, try := range []struct {
+			change m
+			want   string
+		}{{owned, "metadata.ownerReferences would let Kubernetes delete it"}, {held, "metadata.finalizers stay as they are"}} {
+			said, answer := users["node1"].send(t, http.MethodPatch, at+"?dryRun=All", try.change)
+			check(t, at, said, answer, http.StatusForbidden, try.want)
+			said, answer = users["controller"].send(t, http.MethodPatch, at+"?dryRun=All", try.change)
+			check(t, at+" by the controller", said, answer, http.StatusForbidden, "")
+		}
+		// What somebody else has written stays, or goes.
+		users["admin"].must(t, http.MethodPatch, at, owned, nil)
+		said, answer := users["node1"].send(t, http.MethodPatch, at+"?dryRun=All", m{"metadata": m{"ownerReferences": nil, "labels": m{"a": "b"}}})
+		check(t, at, said, answer, http.StatusForbidden, "")
+		users["controller"].must(t, http.MethodDelete, at, m{}, nil)
+	}
+	for name, made := range map[string]pool.Block{"of another node": taken(2, node2), "with a fence": fenced(node1)(taken(2, node1)), "with another's want": asks(pool.Want{Party: node2, Count: 1})(taken(2, node1)), "with another's holder": shared(taken(2, node1))} {
+		want := map[bool]string{true: "spec.node is node2, and a node makes blocks of its own only"}[name == "of another node"]
+		if want == "" {
+			want = "a new block has no holders and wants of other nodes, and no fence"
+		}
+		said, answer := users["node1"].send(t, http.MethodPost, blocks+"?dryRun=All", blockObject(made))
+		check(t, "a new block "+name, said, answer, http.StatusForbidden, want)
+	}
+	// The controller fences.
+	var now pool.Block
+	users["node1"].must(t, http.MethodPost, blocks, blockObject(taken(2, node1)), &now)
+	users["controller"].must(t, http.MethodPut, blocks+"/"+now.Metadata.Name, blockObject(fenced(node1)(now)), nil)
+	users["controller"].must(t, http.MethodDelete, blocks+"/"+now.Metadata.Name, m{}, nil)
+}
+
+// withAllRights gives the agents all rights. The policies bind them as before.
+func (a *api) withAllRights(t *testing.T, users map[string]user) {
+	const all = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+	a.create(t, all, m{
+		"metadata": m{"name": "all"}, "roleRef": m{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+		"subjects": []m{{"kind": "ServiceAccount", "name": "relink-agent", "namespace": "relink-system"}},
+	}, &struct{}{})
+	await(t, 10*time.Second, "the rights", func() bool { return users["node1"].can(t, "deletecollection", "addresspools") })
+	p := lan()
+	p.Metadata.Name = "own"
+	for _, try := range []struct {
+		method, path string
+		object       m
+		want         string
+	}{
+		{http.MethodPost, pools, poolObject(p), "node node1 may not make AddressPool own: people make and delete pools"},
+		{http.MethodDelete, pools + "/lan", m{}, "node node1 may not delete AddressPool lan: people make and delete pools"},
+		{http.MethodPatch, pools + "/lan/status", m{"status": m{"blocks": 1, "taken": 1, "granted": 1}}, "node node1 may not change AddressPool lan: an agent changes metadata.finalizers"},
+	} {
+		said, answer := users["node1"].send(t, try.method, try.path, try.object)
+		check(t, try.method+" "+try.path, said, answer, http.StatusForbidden, try.want)
+	}
+	a.ask(t, http.MethodDelete, all+"/all", "", nil)
+	await(t, 10*time.Second, "the loss of the rights", func() bool { return !users["node1"].can(t, "deletecollection", "addresspools") })
+}
+
+// selected finds objects by what the agents and the controller look for.
+func (a *api) selected(t *testing.T) {
+	admin := user{a.http, adminToken}
+	admin.must(t, http.MethodPost, blocks, blockObject(taken(50, node1)), nil)
+	admin.must(t, http.MethodPost, blocks, blockObject(taken(51, node2)), nil)
+	one, two := claimOf(node1, "one"), claimOf(node2, "two")
+	two.Spec.Address = netip.MustParseAddr("10.3.0.6")
+	admin.must(t, http.MethodPost, claims, claimObject(one), nil)
+	admin.must(t, http.MethodPost, claims, claimObject(two), nil)
+	for query, want := range map[string][]string{
+		blocks + "?fieldSelector=spec.node=node2":                       {"lan-51"},
+		blocks + "?fieldSelector=spec.pool=lan":                         {"lan-50", "lan-51"},
+		blocks + "?fieldSelector=spec.pool=wan":                         nil,
+		blocks + "?labelSelector=" + pool.NodeLabel("node1"):            {"lan-50"},
+		claims + "?fieldSelector=spec.address=10.3.0.6":                 {two.Metadata.Name},
+		claims + "?fieldSelector=spec.active.node=node1":                {one.Metadata.Name},
+		claims + "?fieldSelector=spec.pool=lan,spec.active.node!=node1": {two.Metadata.Name},
+	} {
+		var list struct {
+			Items []struct {
+				Metadata pool.Meta `json:"metadata"`
+			} `json:"items"`
+		}
+		if err := json.Unmarshal(a.ask(t, http.MethodGet, query, "", nil), &list); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, o := range list.Items {
+			got = append(got, o.Metadata.Name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", query, got, want)
+		}
+	}
+	for _, path := range []string{blocks + "/lan-50", blocks + "/lan-51", claims + "/" + one.Metadata.Name, claims + "/" + two.Metadata.Name} {
+		admin.must(t, http.MethodDelete, path, m{}, nil)
+	}
+}

@@ -1,0 +1,249 @@
+package cluster
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// The parties of the tests, each the store of a node.
+var (
+	node1 = pool.Party{Node: "node1", NodeUID: "uid-1", Network: "lan", Store: "store-1"}
+	node2 = pool.Party{Node: "node2", NodeUID: "uid-2", Network: "lan", Store: "store-2"}
+	node3 = pool.Party{Node: "node3", NodeUID: "uid-3", Network: "lan", Store: "store-3"}
+)
+
+// lan is the pool that the tests' blocks are of.
+func lan() pool.Pool {
+	return pool.Pool{Metadata: pool.Meta{Name: "lan"}, Spec: pool.Spec{Subnet: "10.3.0.0/16", Gateway: "10.3.0.1", BlockSize: 4}}
+}
+
+// taken is a block of lan that the party has just taken.
+func taken(index int64, by pool.Party) pool.Block {
+	l, err := lan().Layout()
+	if err != nil {
+		panic(err)
+	}
+	b, _ := pool.NewBlock(l, index, by, "boot-1")
+	return b
+}
+
+// claimOf is the claim of the pod with the name, which runs on the party's node.
+func claimOf(by pool.Party, name string) pool.Claim {
+	o := attachment.Pod{Namespace: "shop", Name: name}.Owner()
+	return pool.Claim{Metadata: pool.Meta{Name: pool.ClaimName("lan", "eth0", o)}, Spec: pool.ClaimSpec{
+		Pool: "lan", IfName: "eth0", Owner: o, Address: netip.MustParseAddr("10.3.0.5"), Epoch: 1, Active: pool.Place{Party: by, PodUID: "pod-1"}, Retain: "72h0m0s",
+	}}
+}
+
+// refusal is a value at a path of an object, nil for none, and what the API says of it: nothing if it takes it.
+type refusal struct {
+	path  string
+	value any
+	want  string
+}
+
+// setIn sets the value at the path of an object.
+func setIn(object m, path string, value any) m {
+	keys := strings.Split(path, ".")
+	o := object
+	for _, key := range keys[:len(keys)-1] {
+		next, is := o[key].(m)
+		if !is {
+			next = m{}
+			o[key] = next
+		}
+		o = next
+	}
+	o[keys[len(keys)-1]] = value
+	return object
+}
+
+// tryNew tries to make the object with each of the values in it.
+func (a *api) tryNew(t *testing.T, path string, object func() m, all []refusal) {
+	t.Helper()
+	for _, r := range all {
+		said, answer := user{a.http, adminToken}.send(t, http.MethodPost, path+"?dryRun=All&fieldValidation=Strict", setIn(object(), r.path, r.value))
+		check(t, fmt.Sprintf("new: %s: %v", r.path, r.value), said, answer, http.StatusUnprocessableEntity, r.want)
+	}
+}
+
+// tryChange makes the object, and tries to change it to have each of the values.
+func (a *api) tryChange(t *testing.T, path string, object m, all []refusal) {
+	t.Helper()
+	admin := user{a.http, adminToken}
+	admin.must(t, http.MethodPost, path, object, nil)
+	at := path + "/" + object["metadata"].(m)["name"].(string)
+	for _, r := range all {
+		said, answer := admin.send(t, http.MethodPatch, at+"?dryRun=All&fieldValidation=Strict", setIn(m{}, r.path, r.value))
+		check(t, fmt.Sprintf("changed: %s: %v", r.path, r.value), said, answer, http.StatusUnprocessableEntity, r.want)
+	}
+	admin.must(t, http.MethodDelete, at, m{}, nil)
+}
+
+// shownValue is the value in what the API says about a field.
+var shownValue = regexp.MustCompile(`Invalid value: ("[^"]*"|-?[0-9]+): `)
+
+// check asserts that the API has refused with that status and words, without values, or has not refused for want "".
+func check(t tester, what, said string, answer *http.Response, status int, want string) {
+	t.Helper()
+	said = shownValue.ReplaceAllString(said, "Invalid value: ")
+	switch {
+	case want == "" && answer.StatusCode > 299:
+		t.Errorf("%s: status %d: %s", what, answer.StatusCode, said)
+	case want != "" && (answer.StatusCode != status || !strings.Contains(said, want)):
+		t.Errorf("%s: status %d: %s\nwant status %d and %q", what, answer.StatusCode, said, status, want)
+	}
+}
+
+func (a *api) poolSchema(t *testing.T) {
+	object := func() m {
+		p := lan()
+		p.Metadata.Name = "new"
+		p.Spec.Ranges, p.Spec.Exclude = []string{"10.3.0.10-10.3.0.250", "10.3.2.0/24", "10.3.9.9"}, []string{"10.3.0.77"}
+		p.Spec.Routes = []pool.Route{{Dst: "0.0.0.0/0", GW: "10.3.0.1"}}
+		return poolObject(p)
+	}
+	long := strings.Repeat("p", pool.MostName)
+	a.tryNew(t, pools, object, []refusal{
+		{"spec.paused", true, ""},
+		{"metadata.name", long, ""},
+		{"metadata.name", long + "p", "the name of a pool has at most 200 characters"},
+		{"spec", nil, "spec: Required value"},
+		{"spec.subnet", "10.3.0.0/24", "spec.ranges: Invalid value: ranges must be parts of the subnet 10.3.0.0/24"},
+		{"spec.subnet", "10.3.0.1/16", "spec.subnet: Invalid value: must be a network such as 10.3.0.0/24"},
+		{"spec.subnet", "lan", "spec.subnet: Invalid value: must be a network such as 10.3.0.0/24"},
+		{"spec.subnet", nil, "spec.subnet: Required value"},
+		{"spec.gateway", nil, ""},
+		{"spec.gateway", "fe80::1", "spec.gateway: Invalid value: the gateway fe80::1 must be an address of the subnet 10.3.0.0/16"},
+		{"spec.gateway", "10.4.0.1", "spec.gateway: Invalid value: the gateway 10.4.0.1 must be an address of the subnet 10.3.0.0/16"},
+		{"spec.gateway", "", "spec.gateway: Invalid value: must be an address of the subnet"},
+		{"spec.ranges", []string{}, "spec.ranges in body should have at least 1 items"},
+		{"spec.ranges", []string{"10.3.0.1/24"}, "spec.ranges[0]: Invalid value: must be an address, a network, or two addresses"},
+		{"spec.ranges", []string{"10.3.0.5", "10.3.0.1-10.3.0.2-10.3.0.3"}, "spec.ranges[1]: Invalid value: must be an address, a network, or two addresses"},
+		{"spec.ranges", []string{"10.3.0.1-fd00::1"}, "spec.ranges[0]: Invalid value: must be an address, a network, or two addresses"},
+		{"spec.ranges", []string{"10.3.0.1-10.4.0.1"}, "spec.ranges: Invalid value: ranges must be parts of the subnet 10.3.0.0/16"},
+		{"spec.ranges", []string{"10.0.0.0/8"}, "spec.ranges: Invalid value: ranges must be parts of the subnet 10.3.0.0/16"},
+		{"spec.exclude", []string{"10.3.0.1-10.3.0.9", "10.3.5.0/24", "10.9.9.9"}, ""},
+		{"spec.exclude", []string{"some"}, "spec.exclude[0]: Invalid value: must be an address, a network, or two addresses"},
+		{"spec.routes", []m{{"gw": "10.3.0.1"}}, "spec.routes[0].dst: Required value"},
+		{"spec.routes", []m{{"dst": "10.8.0.0"}}, "spec.routes[0].dst: Invalid value: must be a network such as 10.8.0.0/16"},
+		{"spec.routes", []m{{"dst": "10.8.0.0/16", "gw": "x"}}, "spec.routes[0].gw: Invalid value: must be an address"},
+		{"spec.blockSize", 0, "spec.blockSize in body should be greater than or equal to 1"},
+		{"spec.blockSize", 65, "spec.blockSize in body should be less than or equal to 64"},
+		{"spec.blockSize", nil, ""},
+		{"spec", m{"subnet": "fd00:3::/64", "gateway": "fd00:3::1", "ranges": []string{"fd00:3::10-fd00:3::ffff"}}, ""},
+		{"spec", m{"subnet": "fd00:3::/64", "gateway": "fe80::1"}, ""},
+		{"spec", m{"subnet": "fd00:3::/64", "gateway": "169.254.0.1"}, "the gateway 169.254.0.1 must be an address of the subnet fd00:3::/64"},
+	})
+	a.tryChange(t, pools, object(), []refusal{
+		{"spec.ranges", []string{"10.3.0.10-10.3.0.250", "10.3.2.0/24", "10.3.9.9", "10.3.9.10"}, ""},
+		{"spec.ranges", []string{"10.3.9.10", "10.3.0.10-10.3.0.250", "10.3.2.0/24", "10.3.9.9"}, "spec.ranges: Invalid value: ranges can be added at the end only"},
+		{"spec.ranges", []string{"10.3.0.10-10.3.0.250", "10.3.2.0/24"}, "spec.ranges: Invalid value: ranges can be added at the end only"},
+		{"spec.ranges", []string{"10.3.0.10-10.3.0.251", "10.3.2.0/24", "10.3.9.9"}, "spec.ranges: Invalid value: ranges can be added at the end only"},
+		{"spec.ranges", nil, "spec.ranges: Invalid value: ranges can be added at the end only"},
+		{"spec.subnet", "10.0.0.0/8", "spec.subnet: Invalid value: subnet never changes"},
+		{"spec.blockSize", 8, "spec.blockSize: Invalid value: blockSize never changes"},
+		{"spec.exclude", []string{"10.3.0.78"}, ""},
+		{"spec.gateway", "10.3.0.2", ""},
+		{"spec.paused", true, ""},
+	})
+	p := lan()
+	p.Metadata.Name, p.Spec.BlockSize = "whole", 0
+	a.tryChange(t, pools, poolObject(p), []refusal{
+		{"spec.ranges", []string{"10.3.0.10-10.3.0.250"}, "Without ranges, the pool is the whole subnet, and gets none later"},
+		{"spec.blockSize", 16, ""},
+		{"spec.blockSize", 17, "spec.blockSize: Invalid value: blockSize never changes"},
+	})
+}
+
+func (a *api) blockSchema(t *testing.T) {
+	holder := func(id, store string) m {
+		return m{"id": id, "node": "node1", "network": "lan", "store": store, "epoch": 1}
+	}
+	object := func() m { return blockObject(taken(7, node1)) }
+	var many []m
+	for i := range 65 {
+		many = append(many, m{"node": "node1", "network": "lan", "store": fmt.Sprint(i), "count": 1})
+	}
+	a.tryNew(t, blocks, object, []refusal{
+		{"spec.want", many[:64], ""},
+		{"spec.want", many, "spec.want: Too many: 65: must have at most 64 items"},
+		{"spec.unproven", []string{"10.3.0.29"}, ""},
+		{"spec.unproven", []string{"010.3.0.29"}, "spec.unproven[0]: Invalid value: must be an IP address in its short form"},
+		{"metadata.name", "lan-8", "the name must be spec.pool, a hyphen and spec.index"},
+		{"spec.index", 8, "the name must be spec.pool, a hyphen and spec.index"},
+		{"spec.index", -1, "spec.index in body should be greater than or equal to 0"},
+		{"spec.pool", "wan", "the name must be spec.pool, a hyphen and spec.index"},
+		{"spec.first", "fd00:0::1", "spec.first: Invalid value: must be an IP address in its short form"},
+		{"spec.epoch", 0, "spec.epoch in body should be greater than or equal to 1"},
+		{"spec.epoch", int64(1)<<62 + 1024, "spec.epoch in body should be less than or equal to"},
+		{"spec.addresses", "", "spec.addresses in body should be at least 1 chars long"},
+		{"spec.addresses", strings.Repeat("A", 65), "spec.addresses: Too long"},
+		{"spec.addresses", "AA?A", "spec.addresses in body should match"},
+		{"spec.addresses", "-..-", ""},
+		{"spec.addresses", "ABA-", "spec.addresses: Invalid value: each character of addresses must be the id of a holder, '.' or '-'"},
+		{"spec.holders", nil, "spec.addresses: Invalid value: each character of addresses must be the id of a holder, '.' or '-'"},
+		{"spec.holders", []m{holder("A", "s"), holder("B", "t")}, ""},
+		{"spec.holders", []m{holder("A", "s"), holder("A", "t")}, `spec.holders[1]: Duplicate value: {"id":"A"}`},
+		{"spec.holders", []m{holder("A", "s"), holder("B", "s")}, "spec.holders: Invalid value: each store is one holder only"},
+		{"spec.holders", []m{holder("A", "s"), holder(".", "t")}, "spec.holders[1].id in body should match"},
+		{"spec.holders", []m{holder("A", "s"), holder("BC", "t")}, "spec.holders[1].id: Too long"},
+		{"spec.holders", []m{holder("A", "")}, "spec.holders[0].store in body should be at least 1 chars long"},
+		{"spec.holders", []m{{"id": "A"}}, "spec.holders[0].store: Required value"},
+	})
+	a.tryChange(t, blocks, object(), []refusal{
+		{"spec.pool", "wan", "spec.pool: Invalid value: pool never changes"},
+		{"spec.poolUID", "x", "spec.poolUID: Invalid value: poolUID never changes"},
+		{"spec.index", 8, "spec.index: Invalid value: index never changes"},
+		{"spec.node", "node2", "spec.node: Invalid value: node never changes"},
+		{"spec.first", "10.3.0.1", "spec.first: Invalid value: first never changes"},
+		{"spec.last", "10.3.0.1", "spec.last: Invalid value: last never changes"},
+		{"spec", m{"addresses": "A...", "epoch": 4}, ""},
+		{"spec", m{"addresses": "A..", "epoch": 4}, "spec.addresses: Invalid value: the number of addresses never changes"},
+		{"spec.addresses", "A...", "spec.epoch: Invalid value: epoch must grow with each change of addresses"},
+		{"spec.epoch", 9, ""},
+		{"spec.want", many[:1], ""},
+	})
+	old := taken(7, node1)
+	old.Spec.Epoch = 5
+	a.tryChange(t, blocks, blockObject(old), []refusal{{"spec.epoch", 4, "spec.epoch: Invalid value: epoch never gets smaller"}})
+}
+
+func (a *api) claimSchema(t *testing.T) {
+	object := func() m { return claimObject(claimOf(node1, "web")) }
+	place := func(store string) m { return m{"node": "node2", "network": "lan", "store": store} }
+	a.tryNew(t, claims, object, []refusal{
+		{"spec.target", place("store-2"), ""},
+		{"spec.target", place(""), "spec.target.store in body should be at least 1 chars long"},
+		{"spec.active", nil, "spec.active: Required value"},
+		{"spec.retain", nil, ""},
+		{"spec.retain", "1h30m", ""},
+		{"spec.retain", "3 days", "spec.retain in body should match"},
+		{"spec.address", "10.3.0.5/16", "spec.address: Invalid value: must be an IP address in its short form"},
+		{"spec.ifName", "eth0/0", "spec.ifName in body should match"},
+		{"spec.ifName", "an-interface-too-long", "spec.ifName: Too long"},
+		{"spec.pool", "wide", "the name must be spec.pool, a hyphen and 24 hex digits"},
+		{"spec.owner.ordinal", 3, ""},
+		{"spec.owner.ordinal", -1, "spec.owner.ordinal in body should be greater than or equal to 0"},
+		{"spec.epoch", 0, "spec.epoch in body should be greater than or equal to 1"},
+	})
+	old := claimOf(node1, "web")
+	old.Spec.Epoch = 5
+	a.tryChange(t, claims, claimObject(old), []refusal{
+		{"spec.pool", "wan", "spec.pool: Invalid value: pool never changes"},
+		{"spec.ifName", "eth1", "spec.ifName: Invalid value: ifName never changes"},
+		{"spec.owner.uid", "x", "spec.owner: Invalid value: owner never changes"},
+		{"spec.epoch", 4, "spec.epoch: Invalid value: epoch never gets smaller"},
+		{"spec.active", place("store-2"), "spec.epoch: Invalid value: epoch must grow when the address moves to another store"},
+		{"spec", m{"active": place("store-2"), "epoch": 6}, ""},
+		{"spec.active.podUID", "pod-2", ""},
+		{"spec.address", "10.3.0.6", ""},
+	})
+}
