@@ -34,6 +34,9 @@ const (
 	RefillPath    = "/v1/pool/refill"
 	AcquirePath   = "/v1/pool/acquire"
 	PoolClaimPath = "/v1/pool/claim"
+	// PoolsPath is for all pools, BlocksPath for the blocks of the pool in the parameter "pool".
+	PoolsPath  = "/v1/pools"
+	BlocksPath = "/v1/blocks"
 )
 
 // MostOwners is how many owners one request of OwnersPath can have.

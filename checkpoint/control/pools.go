@@ -1,9 +1,11 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/pool"
@@ -19,25 +21,43 @@ const refilling = pool.Limit + time.Second
 
 // Refill has the agent take addresses of pools. It is pool.Agent's.
 func (c Client) Refill(ctx context.Context, d pool.Demand) error {
-	return c.aboutPools(ctx, RefillPath, d, nil)
+	return c.aboutPools(ctx, "POST", RefillPath, d, nil)
 }
 
 // Acquire has the agent bring an owner's address to this node. It is pool.Agent's.
 func (c Client) Acquire(ctx context.Context, a pool.Acquisition) (made pool.Acquired, err error) {
-	return made, c.aboutPools(ctx, AcquirePath, a, &made)
+	err = c.aboutPools(ctx, "POST", AcquirePath, a, &made)
+	return made, err
 }
 
 // Claim has the agent note which address an owner has. It is pool.Agent's.
 func (c Client) Claim(ctx context.Context, claimed pool.Claimed) error {
-	return c.aboutPools(ctx, PoolClaimPath, claimed, nil)
+	return c.aboutPools(ctx, "POST", PoolClaimPath, claimed, nil)
+}
+
+// showing is how long the agent may take to ask the API for all blocks of a pool.
+const showing = 30 * time.Second
+
+// Pools returns all pools, as the Kubernetes API has them. The error matches pool.ErrUnavailable.
+func (c Client) Pools(ctx context.Context) (all []pool.Pool, err error) {
+	c.Patience = cmp.Or(c.Patience, showing)
+	err = c.aboutPools(ctx, "GET", PoolsPath, nil, &all)
+	return all, err
+}
+
+// Blocks returns all blocks of a pool, as the Kubernetes API has them. The error matches pool.ErrUnavailable.
+func (c Client) Blocks(ctx context.Context, name string) (all []pool.Block, err error) {
+	c.Patience = cmp.Or(c.Patience, showing)
+	err = c.aboutPools(ctx, "GET", BlocksPath+"?pool="+url.QueryEscape(name), nil, &all)
+	return all, err
 }
 
 // aboutPools makes a request, and gives its error the meaning that pool.Agent has for it.
-func (c Client) aboutPools(ctx context.Context, path string, body, into any) error {
+func (c Client) aboutPools(ctx context.Context, method, path string, body, into any) error {
 	if c.Patience == 0 {
 		c.Patience = refilling
 	}
-	err := c.do(ctx, "POST", path, body, into)
+	err := c.do(ctx, method, path, body, into)
 	var refused *refusedError
 	switch {
 	case err == nil:

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -34,6 +35,8 @@ func TestNodesShareAPool(t *testing.T) {
 	t.Run("the API is away", func(t *testing.T) { a.poolsAway(t, users) })
 	t.Run("a dead node", func(t *testing.T) { a.deadNode(t, users) })
 	t.Run("the API has lost blocks", func(t *testing.T) { a.lostBlocks(t, users) })
+	t.Run("an agent is killed at each step", func(t *testing.T) { a.killed(t, users) })
+	t.Run("through the plugin", func(t *testing.T) { a.throughThePlugin(t, users) })
 	t.Run("messages get lost", func(t *testing.T) { a.lostMessages(t, users) })
 }
 
@@ -275,7 +278,11 @@ func (a *api) lostMessages(t *testing.T, users map[string]user) {
 	}
 	var mu sync.Mutex
 	has := map[netip.Addr]string{}
-	count, end := 0, time.Now().Add(8*time.Second)
+	length := 4 * time.Second
+	if os.Getenv("RELINK_LONG") != "" {
+		length = time.Minute
+	}
+	count, end := 0, time.Now().Add(length)
 	var nodes sync.WaitGroup
 	for _, m := range all {
 		nodes.Go(func() {

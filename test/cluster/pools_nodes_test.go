@@ -42,7 +42,10 @@ func (a *api) member(t *testing.T, name string, u user) *member {
 		t.Fatal(err)
 	}
 	m := &member{name: name, dir: dir, api: &faulty{API: kube.NewPools(client)}}
-	m.start(t, kube.NewPools(client))
+	pools := kube.NewPools(client)
+	m.start(t, func(ctx context.Context, changes chan<- pool.Change) {
+		pools.Watch(ctx, name, slog.New(slog.DiscardHandler), changes)
+	})
 	if m.store, err = lease.Open(dir, "lan"); err != nil {
 		t.Fatal(err)
 	}
@@ -50,12 +53,12 @@ func (a *api) member(t *testing.T, name string, u user) *member {
 }
 
 // start starts the node's agent. end ends it.
-func (m *member) start(t *testing.T, watch kube.Pools) {
+func (m *member) start(t *testing.T, watch func(context.Context, chan<- pool.Change)) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(&m.log, nil))
 	m.Keeper = keeper.New(keeper.Options{
 		API: m.api, Node: m.name, Dir: m.dir, Log: log, Surplus: time.Second, Settling: time.Millisecond,
-		Watch: func(ctx context.Context, changes chan<- pool.Change) { watch.Watch(ctx, m.name, log, changes) },
+		Watch: watch,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -88,17 +91,21 @@ func (m *member) request(policy lease.Policy, owner string) lease.Request {
 
 // add is what an ADD does: it takes from the store, and asks the agent once if the store has nothing.
 func (m *member) add(ctx context.Context, r lease.Request) (given, error) {
-	got, err := m.store.Allocate(ctx, r)
+	store, err := lease.Open(m.dir, "lan") // Each ADD is a process.
+	if err != nil {
+		return given{}, err
+	}
+	got, err := store.Allocate(ctx, r)
 	if errors.Is(err, lease.ErrExhausted) || errors.Is(err, lease.ErrUnconfirmed) {
 		if err := m.Refill(ctx, pool.Demand{Network: "lan", Pools: r.Pools}); err != nil {
 			return given{}, err
 		}
-		got, err = m.store.Allocate(ctx, r)
+		got, err = store.Allocate(ctx, r)
 	}
 	if err != nil {
 		return given{}, err
 	}
-	return given{r.Attachment, got[0].Address, m.store.FromPools()[0].Probe}, nil
+	return given{r.Attachment, got[0].Address, store.FromPools()[0].Probe}, nil
 }
 
 // must is add that succeeds within some tries, as a runtime makes them.
@@ -130,6 +137,9 @@ type faulty struct {
 	// lost is how many of 100 requests, and how many of 100 answers to changes, get lost. away loses all.
 	lost int
 	away bool
+	// left is how many messages get through before the agent dies, if it dies.
+	left int
+	dies bool
 }
 
 var errLost = errors.New("the connection was lost")
@@ -138,6 +148,10 @@ var errLost = errors.New("the connection was lost")
 func (f *faulty) passes() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.dies {
+		f.left--
+		return f.left >= 0
+	}
 	if f.lost > 0 {
 		time.Sleep(rand.N(3 * time.Millisecond))
 	}

@@ -65,12 +65,7 @@ func (a *api) poolUsers(t *testing.T) map[string]user {
 		"stranger":   a.certified(t, "stranger", "system:nodes"),
 	}
 	for _, node := range []string{"node1", "node2", "node3"} {
-		a.create(t, "/api/v1/nodes", m{"metadata": m{"name": node}}, &struct{}{})
-		var pod metav1.PartialObjectMetadata
-		a.create(t, "/api/v1/namespaces/relink-system/pods", m{"metadata": m{"name": "relink-agent-" + node}, "spec": m{
-			"nodeName": node, "serviceAccountName": "relink-agent", "containers": []m{{"name": "c", "image": "i"}},
-		}}, &pod)
-		all[node] = user{a.http, a.tokenOf(t, "relink-agent", m{"apiVersion": "v1", "kind": "Pod", "name": pod.Name, "uid": pod.UID})}
+		a.addNode(t, all, node)
 		all[node+"'s unit"] = a.certified(t, "system:node:"+node, "system:nodes")
 	}
 	return all

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
@@ -11,11 +12,21 @@ import (
 // errNoPools is the answer to requests for addresses of pools if no API has any.
 var errNoPools = errors.New("relink-agent has no Kubernetes API, which has the address pools: start it with --kubeconfig, or as a DaemonSet")
 
+// Pools are the address pools of the Kubernetes API: a keeper.Keeper.
+type Pools interface {
+	pool.Agent
+	// Show returns all pools, and ShowBlocks all blocks of one, as the API has them now.
+	Show(ctx context.Context) ([]pool.Pool, error)
+	ShowBlocks(ctx context.Context, name string) ([]pool.Block, error)
+}
+
 // handlePools adds the handlers for addresses of pools.
 func (s Sources) handlePools(mux *http.ServeMux) {
 	mux.HandleFunc("POST "+control.RefillPath, s.needsPools(s.refill))
 	mux.HandleFunc("POST "+control.AcquirePath, s.needsPools(s.acquire))
 	mux.HandleFunc("POST "+control.PoolClaimPath, s.needsPools(s.claim))
+	mux.HandleFunc("GET "+control.PoolsPath, s.needsPools(s.showPools))
+	mux.HandleFunc("GET "+control.BlocksPath, s.needsPools(s.showBlocks))
 }
 
 // needsPools refuses a request that nobody can answer.
@@ -64,6 +75,24 @@ func (s Sources) claim(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+func (s Sources) showPools(w http.ResponseWriter, r *http.Request) {
+	all, err := s.Pools.Show(r.Context())
+	if err != nil {
+		refusePool(w, err)
+		return
+	}
+	answer(w, http.StatusOK, all)
+}
+
+func (s Sources) showBlocks(w http.ResponseWriter, r *http.Request) {
+	all, err := s.Pools.ShowBlocks(r.Context(), r.URL.Query().Get("pool"))
+	if err != nil {
+		refusePool(w, err)
+		return
+	}
+	answer(w, http.StatusOK, all)
 }
 
 // refusePool answers with what control.Client makes the same error of.

@@ -10,7 +10,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/owner"
-	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
@@ -27,7 +26,7 @@ type Sources struct {
 	Owners  Owners
 	Runtime sandbox.Runtime
 	// Pools is nil if no Kubernetes API is configured.
-	Pools pool.Agent
+	Pools Pools
 }
 
 // errNoAPI is the answer to questions about owners if nobody can be asked.

@@ -33,6 +33,8 @@ type member struct {
 	spare map[string]time.Time
 	// dry is when no block of the pool was left.
 	dry map[string]time.Time
+	// filled is when somebody last looked for addresses of the pool.
+	filled map[string]time.Time
 	// wanted are blocks of which other parties want something.
 	wanted map[string]pool.BlockSpec
 	// asked is what the store has asked for.

@@ -14,7 +14,10 @@ import (
 )
 
 // patience is how long a node that was asked for addresses has for its answer, before the next one is asked.
-const patience = 300 * time.Millisecond
+const patience = 200 * time.Millisecond
+
+// askedAtOnce is how many nodes are asked at a time.
+const askedAtOnce = 2
 
 // Refill implements pool.Agent.
 func (k *Keeper) Refill(ctx context.Context, d pool.Demand) error {
@@ -70,7 +73,11 @@ func (m *member) trySupply(ctx context.Context, name string) (enough bool, err e
 	if free(s.of(name)) > 0 {
 		return true, nil
 	}
-	if err := m.fill(ctx, name, m.waits(name)); err != nil {
+	if m.now().Sub(m.filled[name]) < patience/2 {
+		return false, nil // Another ADD has just looked for all that wait.
+	}
+	err = m.fill(ctx, name, m.waits(name))
+	if m.filled[name] = m.now(); err != nil {
 		return false, err
 	}
 	if s, err = m.state(ctx); err != nil {
@@ -248,24 +255,27 @@ func (m *member) scrape(ctx context.Context, blocks []pool.Block, name string, n
 			}
 		}
 	}
-	return m.askNext(ctx, blocks, s.me, need)
+	for range askedAtOnce {
+		if need > 0 && err == nil {
+			err = m.askNext(ctx, blocks, s.me, need)
+		}
+	}
+	return err
 }
 
 // askNext asks one more node for addresses: the one that has the most, of those that were not asked.
 func (m *member) askNext(ctx context.Context, blocks []pool.Block, me pool.Party, need int) error {
 	has, where, asked := map[string]int{}, map[string]pool.Block{}, map[string]bool{}
 	for _, b := range blocks {
+		if before, is := m.asked[b.Metadata.Name]; is && m.now().Sub(before.at) < pool.Limit {
+			for _, h := range b.Spec.Holders {
+				asked[h.Store] = true
+			}
+		}
 		for i := range len(b.Spec.Addresses) {
 			if h, is := b.HolderOf(i); is && !h.Is(me) && h.Fenced == "" {
 				has[h.Store]++
 				where[h.Store] = b
-			}
-		}
-		for _, w := range b.Spec.Want {
-			if _, recently := m.asked[b.Metadata.Name]; w.Is(me) && recently {
-				for _, h := range b.Spec.Holders {
-					asked[h.Store] = true
-				}
 			}
 		}
 	}

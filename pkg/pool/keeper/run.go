@@ -16,7 +16,7 @@ import (
 
 const (
 	// pause is how long the keeper waits after a change of a store: ADDs come in groups.
-	pause = 200 * time.Millisecond
+	pause = 50 * time.Millisecond
 	// every is the time between two looks at each store. A keeper reads all of its blocks anew after syncEvery.
 	every     = 30 * time.Second
 	syncEvery = 10 * time.Minute

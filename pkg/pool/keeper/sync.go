@@ -85,7 +85,8 @@ func (m *member) remember(s state, b pool.Block) {
 	}
 }
 
-// asking is how long a store goes on asking for what no ADD waits for. The runtime tries an ADD again within that time.
+// asking is how long a store goes on asking for an owner's address if no ADD waits. The runtime tries an ADD again within that
+// time. It asks for any address only while an ADD waits: what comes too late would be missing elsewhere.
 const asking = 2 * time.Minute
 
 // concerns says whether the store has something of the block, or asks for something.
@@ -191,7 +192,8 @@ func leasedIn(p lease.PoolState, g pool.Grant) bool {
 // waits for.
 func (m *member) withdraw(ctx context.Context, s state) error {
 	for key, a := range m.asked {
-		if m.now().Sub(a.at) < asking || m.waits(poolOf(s, a.block)) > 0 {
+		waits := m.waits(poolOf(s, a.block)) > 0
+		if waits || a.want.Address.IsValid() && m.now().Sub(a.at) < asking {
 			continue
 		}
 		b, err := m.API.Block(ctx, a.block)

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/control/serve"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// shared are pools that are shown.
+type shared struct {
+	pool.Agent
+	pools  []pool.Pool
+	blocks map[string][]pool.Block
+}
+
+func (s shared) Show(context.Context) ([]pool.Pool, error) { return s.pools, nil }
+
+func (s shared) ShowBlocks(_ context.Context, name string) ([]pool.Block, error) {
+	if all, is := s.blocks[name]; is {
+		return all, nil
+	}
+	return nil, fmt.Errorf("%w: there is no AddressPool %s", pool.ErrUnknown, name)
+}
+
+func TestPoolsAreShown(t *testing.T) {
+	lan := pool.Pool{Metadata: pool.Meta{Name: "lan", UID: "1"}, Spec: pool.Spec{Subnet: "10.3.0.0/24", BlockSize: 4}, Status: pool.Status{Blocks: 64, Taken: 1, Addresses: "254", Granted: 4}}
+	l, err := lan.Layout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	party := func(node string) pool.Party { return pool.Party{Node: node, Network: "lan", Store: node + "-store"} }
+	block, _ := pool.NewBlock(l, 2, party("node1"), "boot")
+	block = block.GiveTo(party("node1"), []int{3}, party("node2")).GiveBack(party("node1"), []int{0})
+	block = block.Ask(pool.Want{Party: party("node3"), Count: 2})
+	paused := lan
+	paused.Metadata.Name, paused.Spec.Paused = "wan", true
+	lost := lan.WithRecovery(&pool.Recovery{Since: "2026-01-02T03:04:05Z", Why: "node node1: a block is missing", Asserted: []string{"node1"}})
+	lost.Metadata.Name = "old"
+	path := filepath.Join(t.TempDir(), "agent.sock")
+	t.Setenv(control.SocketEnv, path)
+	listener, err := serve.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := serve.Sources{Pools: shared{pools: []pool.Pool{lan, lost, paused}, blocks: map[string][]pool.Block{"lan": {block}, "wan": nil}}}
+	go func() { _ = serve.Serve(t.Context(), listener, serve.Handler(nil, from, nil)) }()
+	for _, test := range []struct {
+		command string
+		code    int
+		want    string
+	}{
+		{"ipam pools", exitOK, `
+POOL  SUBNET       ADDRESSES  ON NODES  BLOCKS  TAKEN
+lan   10.3.0.0/24  254        4         64      1
+old   10.3.0.0/24  254        4         64      1
+wan   10.3.0.0/24  254        4         64      1
+old gives nothing new: since 2026-01-02T03:04:05Z the nodes say what they have, and 1 have said it: node node1: a block is missing
+wan gives nothing new: spec.paused is true
+`},
+		{"ipam blocks lan", exitOK, `
+BLOCK  ADDRESSES           NODES               FREE  ASKED
+lan-2  10.3.0.9-10.3.0.12  node1: 2, node2: 1  1     node3
+`},
+		{"ipam blocks wan", exitOK, "\nrelink: no node has any address of the pool\n"},
+		{"ipam blocks other", exitUsage, "\nrelink: the pool cannot be used: there is no AddressPool other\n"},
+		{"ipam blocks", exitUsage, "\nrelink: POOL is missing: "},
+	} {
+		code, out := runsTo(strings.Fields(test.command)...)
+		if want := test.want[1:]; code != test.code || !strings.HasPrefix(out, want) {
+			t.Errorf("relink %s: status %d\n%s\nwant %d\n%s", test.command, code, out, test.code, want)
+		}
+	}
+	if b := netip.MustParseAddr("10.3.0.9"); block.Spec.First != b {
+		t.Errorf("the block begins at %s", block.Spec.First)
+	}
+}
