@@ -293,7 +293,8 @@ func (a *addition) configure(result *current.Result) error {
 			return err
 		}
 	}
-	if err := a.sandbox.Configure(a.index, want, kernel.ConfigureOptions{}); err != nil {
+	// The kernel announces no address of an interface that it is told to know.
+	if err := a.sandbox.Configure(a.index, want, kernel.ConfigureOptions{Known: a.ipam.Quiet()}); err != nil {
 		return err
 	}
 	if cniplugin.HasIPv6Gateway(result) {

@@ -36,18 +36,16 @@ type detection struct {
 }
 
 // withoutConflicts returns a result whose addresses nobody on the network has, if the configuration asks for
-// that. The interface plugin has to probe. When the IPAM plugin runs, no interface exists that could
+// that, or a pod of a dead node may still have one of them. The interface plugin has to probe. When the IPAM plugin runs, no interface exists that could
 // send. Once the interface has the addresses, it is too late.
 func (a *addition) withoutConflicts(ctx context.Context, result *current.Result) (*current.Result, error) {
-	wanted, err := a.ipam.Detection()
-	if err != nil || wanted == nil {
-		return result, err
-	}
-	d := detection{
-		addition: a, probing: kernel.ProbeOptions{Count: wanted.Probes, Wait: wanted.Wait},
-		until: time.Now().Add(detectLimit), probed: map[netip.Addr]bool{},
-	}
+	d := detection{addition: a, until: time.Now().Add(detectLimit), probed: map[netip.Addr]bool{}}
 	for {
+		wanted, err := a.ipam.Detection()
+		if err != nil || wanted == nil {
+			return result, err
+		}
+		d.probing = kernel.ProbeOptions{Count: wanted.Probes, Wait: wanted.Wait}
 		conflicts, err := d.conflicts(ctx, result)
 		exchanged, refused := d.tell(ctx, conflicts)
 		switch {

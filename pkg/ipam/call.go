@@ -48,6 +48,8 @@ type Call struct {
 	claims []pool.Claimed
 	// mustProbe says that a pod of a dead node may still answer for an address that the ADD was given.
 	mustProbe bool
+	// quiet says that another node still uses an address that the ADD was given.
+	quiet bool
 	// before are other holders of the addresses that the ADD was given: the sandboxes before this one.
 	before []lease.Holder
 }

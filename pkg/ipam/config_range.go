@@ -14,9 +14,9 @@ import (
 // rangeConfig is a range as it is written.
 type rangeConfig struct {
 	Subnet     string `json:"subnet"`
-	RangeStart string `json:"rangeStart"`
-	RangeEnd   string `json:"rangeEnd"`
-	Gateway    string `json:"gateway"`
+	RangeStart string `json:"rangeStart,omitempty"`
+	RangeEnd   string `json:"rangeEnd,omitempty"`
+	Gateway    string `json:"gateway,omitempty"`
 }
 
 // parseSet returns a set with the ranges that are right, and everything that is wrong.

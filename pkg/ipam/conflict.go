@@ -14,6 +14,9 @@ func (c *Call) Detection() (*Detection, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.quiet {
+		return nil, nil
+	}
 	d, err := s.detection()
 	if d == nil && err == nil && c.mustProbe {
 		d = &Detection{Probes: defaultProbes, Wait: defaultWait}
@@ -32,3 +35,7 @@ func (c *Call) Conflict(ctx context.Context, address netip.Addr, mac string) (ex
 	exchanged, err = store.Conflict(ctx, c.key(), address, mac)
 	return exchanged, withCode(err)
 }
+
+// Quiet says that a pod on another node still uses an address that Add has given: a virtual machine moves from there to this pod.
+// Nobody probes for the addresses, and nobody announces them: that pod would lose its connections.
+func (c *Call) Quiet() bool { return c.quiet }

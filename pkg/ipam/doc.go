@@ -8,6 +8,9 @@
 // Add, Check and Status read all of this. Del and GC read only the network's name, "dataDir" and the policy, so that a wrong key elsewhere
 // keeps no address from being given up. Each opens the lease.Store of its network, and gives the errors of the store their CNI code.
 //
+// With "pool" the addresses come from pools of the Kubernetes API. The store has what the node was granted of them, and an ADD
+// gives only that. It asks a pool.Agent only for what the store does not have.
+//
 // An ADD has up to three parts. Add gives the addresses. Conflict exchanges one that another host was found to have (Detection says how
 // to look). Settled ends what the pod's sandbox before held, once the ADD of the interface plugin has succeeded.
 package ipam

@@ -63,6 +63,8 @@ type node struct {
 	ipam, more string
 	// owners is who an ADD asks. Nil stands for a node without an agent.
 	owners owner.Asker
+	// dirInEnv says that only the environment names the directory of the leases.
+	dirInEnv bool
 }
 
 func newNode(t *testing.T, ipam string) *node {
@@ -79,8 +81,12 @@ func (n *node) reboot(off time.Duration) { n.boot, n.clock, n.up = n.boot+"+", n
 // args returns the arguments of a call for "sandbox/ifname", and for a pod if it is not empty.
 func (n *node) args(sandbox, pod string) *skel.CmdArgs {
 	id, ifname, _ := strings.Cut(sandbox, "/")
+	dataDir := fmt.Sprintf(`"dataDir": %q, `, n.dir)
+	if n.dirInEnv {
+		dataDir = ""
+	}
 	args := &skel.CmdArgs{ContainerID: id, IfName: ifname, StdinData: fmt.Appendf(nil,
-		`{"cniVersion": "1.1.0", "name": "pods", "ipam": {"type": "relink-ipam", "dataDir": %q, %s}%s}`, n.dir, n.ipam, n.more)}
+		`{"cniVersion": "1.1.0", "name": "pods", "ipam": {"type": "relink-ipam", %s%s}%s}`, dataDir, n.ipam, n.more)}
 	if pod != "" {
 		args.Args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + pod
 	}

@@ -143,8 +143,20 @@ func (c *Call) canConfirm() error {
 	return err
 }
 
-// askedByAPI adds the addresses that the pod's annotation and its IPAMClaim ask for.
-func (n *network) askedByAPI(a owner.Answer) error {
+// addAsked adds the addresses that the API asks for.
+func (c *Call) addAsked(ctx context.Context, n *network, store *lease.Store) error {
+	if c.learnt == nil {
+		return nil
+	}
+	sets, err := c.setsToPick(ctx, *n, store)
+	if err != nil {
+		return err
+	}
+	return n.askedByAPI(*c.learnt, sets)
+}
+
+// askedByAPI adds the addresses that the pod's annotation and its IPAMClaim ask for. The sets are the network's.
+func (n *network) askedByAPI(a owner.Answer, sets []lease.RangeSet) error {
 	if a.Claim != nil {
 		for _, p := range a.Claim.IPs {
 			n.requested = append(slices.Clip(n.requested), requested{
@@ -155,7 +167,7 @@ func (n *network) askedByAPI(a owner.Answer) error {
 	if a.Static == nil {
 		return nil
 	}
-	wanted, choices, err := pick(n.sets, *a.Static)
+	wanted, choices, err := pick(sets, *a.Static)
 	n.requested, n.choices = append(slices.Clip(n.requested), wanted...), choices
 	return err
 }

@@ -132,10 +132,8 @@ func (c *Call) Add(ctx context.Context) (*current.Result, error) {
 	if err := c.learn(ctx, n, env.Pod); err != nil {
 		return nil, err
 	}
-	if c.learnt != nil {
-		if err := n.askedByAPI(*c.learnt); err != nil {
-			return nil, err
-		}
+	if err := c.addAsked(ctx, &n, store); err != nil {
+		return nil, err
 	}
 	if err := n.mayAsk(env.Pod); err != nil {
 		return nil, err

@@ -2,12 +2,10 @@ package ipam
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"regexp"
 	"slices"
 	"time"
 
@@ -23,94 +21,61 @@ import (
 // refilling is how long an ADD waits for addresses of a pool.
 const refilling = pool.Limit + 500*time.Millisecond
 
-// poolName is a name that an object of the API can have (RFC 1123).
-var poolName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+// waitingFor is how long an address at least waits for a pod that asks for it and whose owner keeps none. The runtime tries an ADD
+// again within that time.
+const waitingFor = 10 * time.Minute
 
-// pools returns the names of the pools, and everything that is wrong with the key. There are none without the key.
-func (s section) pools(a asked) ([]string, []error) {
-	if s.Pool == nil || string(s.Pool) == "null" {
-		return nil, nil
-	}
-	var names []string
-	var one string
-	if json.Unmarshal(s.Pool, &one) == nil {
-		names = []string{one}
-	} else if json.Unmarshal(s.Pool, &names) != nil || len(names) == 0 {
-		return nil, []error{cniplugin.ConfigError("ipam.pool", cniplugin.Written(s.Pool), `must be the name of an AddressPool, or a list of names: the pod gets an address of each`)}
-	}
-	var errs []error
-	for i, name := range names {
-		switch {
-		case !poolName.MatchString(name) || len(name) > pool.MostName:
-			errs = append(errs, cniplugin.ConfigError("ipam.pool", name, "must be the name of an AddressPool"))
-		case slices.Contains(names[:i], name):
-			errs = append(errs, cniplugin.ConfigError("ipam.pool", name, "is in the list twice: keep one"))
-		}
-	}
-	return names, append(errs, s.besidePool(a)...)
-}
-
-// besidePool returns an error for each key that does not go with "pool".
-func (s section) besidePool(a asked) (errs []error) {
-	for _, key := range []struct {
-		name string
-		has  bool
-		why  string
-	}{
-		{"ipam.ranges", len(s.Ranges) > 0, "the AddressPool has the ranges"},
-		{"ipam.subnet", s.Subnet != "", "the AddressPool has the subnet"},
-		{"ipam.rangeStart", s.RangeStart != "", "the AddressPool has the ranges"},
-		{"ipam.rangeEnd", s.RangeEnd != "", "the AddressPool has the ranges"},
-		{"ipam.gateway", s.Gateway != "", "the AddressPool has the gateway"},
-		{"ipam.exclude", len(s.Exclude) > 0, "the AddressPool has what is excluded"},
-		{"ipam.dataDir", s.DataDir != "", "relink-agent finds the addresses only in the default directory"},
-		{"ipam.statusExhausted", s.StatusExhausted, "other nodes can hand over addresses"},
-		{"runtimeConfig.ipRanges", len(a.ranges) > 0, "the AddressPool has the ranges"},
-	} {
-		if key.has {
-			errs = append(errs, cniplugin.ConfigError(key.name, cniplugin.Written("..."), `does not go with "pool": remove it; `+key.why))
-		}
-	}
-
-	return errs
-}
-
-// allocate gives the attachment its addresses. Only for what the node's store does not have, it asks the agent.
+// allocate gives the attachment its addresses.
 func (c *Call) allocate(ctx context.Context, n network, store *lease.Store, r lease.Request) ([]lease.Lease, error) {
-	if len(n.pools) == 0 {
-		given, err := store.Allocate(ctx, r)
-		if err != nil {
-			return nil, n.refused(err)
-		}
-		return given, nil
-	}
-	r.Pools, r.Probes = n.pools, !c.program
-	if err := c.acquire(ctx, n, store, &r); err != nil {
-		return nil, err
+	if len(n.pools) > 0 {
+		return c.allocateFromPools(ctx, n, store, r)
 	}
 	given, err := store.Allocate(ctx, r)
-	if errors.Is(err, lease.ErrExhausted) || errors.Is(err, lease.ErrUnconfirmed) {
-		if more := c.refill(ctx, n.pools); more != nil {
-			return nil, cniplugin.Error(types.ErrTryAgainLater, "%s: %v: %v", PluginName, err, more)
-		}
-		given, err = store.Allocate(ctx, r)
-	}
 	if err != nil {
 		return nil, n.refused(err)
 	}
-	c.noteClaims(r, given)
 	return given, nil
 }
 
-// refill has the agent take addresses of the pools.
-func (c *Call) refill(ctx context.Context, pools []string) error {
-	agent, err := c.poolAgent()
-	if err != nil {
-		return err
+// allocateFromPools asks the agent only for what the node's store does not have, and then tries again.
+func (c *Call) allocateFromPools(ctx context.Context, n network, store *lease.Store, r lease.Request) ([]lease.Lease, error) {
+	r.Pools, r.Probes, c.quiet = n.pools, !c.program, false
+	for refilled := false; ; {
+		given, err := store.Allocate(ctx, r)
+		var elsewhere *lease.ElsewhereError
+		switch {
+		case err == nil:
+			c.noteClaims(r, given)
+			return given, nil
+		case errors.As(err, &elsewhere):
+			err = c.acquire(ctx, *elsewhere, &r)
+		case !refilled && (errors.Is(err, lease.ErrExhausted) || errors.Is(err, lease.ErrUnconfirmed)):
+			refilled, err = true, c.refill(ctx, store, n.pools, err)
+		default:
+			return nil, n.refused(err)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, refilling)
-	defer cancel()
-	return agent.Refill(ctx, pool.Demand{Network: c.config.Name, Pools: pools})
+}
+
+// refill has the agent take addresses of the pools. why is what the store lacks. The store notes the pools first: an agent that
+// comes later knows from it what to take.
+func (c *Call) refill(ctx context.Context, store *lease.Store, pools []string, why error) error {
+	if err := store.WantPools(ctx, pools); err != nil {
+		return withCode(err)
+	}
+	agent, err := c.poolAgent()
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, refilling)
+		defer cancel()
+		err = agent.Refill(ctx, pool.Demand{Network: c.config.Name, Pools: pools})
+	}
+	if err != nil {
+		return poolError(fmt.Errorf("%w: %w", why, err))
+	}
+	return nil
 }
 
 // poolAgent returns who can be asked for addresses of pools.
@@ -121,95 +86,120 @@ func (c *Call) poolAgent() (pool.Agent, error) {
 	return nil, fmt.Errorf("%w: nobody can be asked on this node", pool.ErrUnavailable)
 }
 
-// acquire brings addresses to this node that are an owner's, or that are asked for, and that may be on another node. A pod
-// whose owner keeps no address needs none.
-func (c *Call) acquire(ctx context.Context, n network, store *lease.Store, r *lease.Request) error {
-	for _, q := range n.choices {
-		r.Wanted = append(r.Wanted, q.address) // Without the API's own choice, the first one counts.
-		break
+// acquire has the agent bring an address to this node: the owner's or, if the pod asks for some, one of these. It notes in the
+// request what the agent was asked for.
+func (c *Call) acquire(ctx context.Context, e lease.ElsewhereError, r *lease.Request) error {
+	a := c.acquisition(e.Pool, *r)
+	if len(e.Wanted) == 0 {
+		r.Acquired = append(slices.Clip(r.Acquired), e.Pool)
+		return c.acquireOne(ctx, a, r)
 	}
-	r.OneOf = nil
-	if !r.Policy.Sticky && len(r.Wanted) == 0 {
-		return nil
+	var err error
+	for _, a.Wanted = range e.Wanted {
+		r.Sought = append(slices.Clip(r.Sought), a.Wanted)
+		if err = c.acquireOne(ctx, a, r); err == nil {
+			return nil
+		}
 	}
-	has, err := store.Granted(ctx)
-	if ignoreNone(err) != nil {
-		return withCode(err)
+	return err
+}
+
+// acquisition is what the agent is told of the pod.
+func (c *Call) acquisition(name string, r lease.Request) pool.Acquisition {
+	a := pool.Acquisition{Network: c.config.Name, Pool: name, IfName: c.args.IfName, Owner: r.Owner, Pod: r.Pod, Retain: time.Duration(r.Policy.Retain)}
+	if !r.Policy.Sticky {
+		a.Retain = waitingFor
 	}
-	for i, name := range n.pools {
-		a := pool.Acquisition{Network: c.config.Name, Pool: name, IfName: c.args.IfName, Owner: r.Owner, Pod: r.Pod, Retain: time.Duration(r.Policy.Retain)}
-		if i < len(r.Wanted) {
-			a.Wanted = r.Wanted[i]
-		}
-		if !a.Wanted.IsValid() && !r.Policy.Sticky || isHere(has, a, r) {
-			continue
-		}
-		if err := c.acquireOne(ctx, a); err != nil {
-			return err
-		}
+	return a
+}
+
+// acquireOne asks for one address, and notes in the request what the owner has.
+func (c *Call) acquireOne(ctx context.Context, a pool.Acquisition, r *lease.Request) error {
+	if a.Owner == (attachment.Owner{}) {
+		return cniplugin.Error(types.ErrTryAgainLater, "%s: %s of pool %s is not on this node, and only a pod with a name can get it from another one: "+
+			"CNI_ARGS must have K8S_POD_NAMESPACE and K8S_POD_NAME", PluginName, a.Wanted, a.Pool)
+	}
+	agent, err := c.poolAgent()
+	if err != nil {
+		return c.elsewhere(a, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, refilling)
+	defer cancel()
+	has, err := agent.Acquire(ctx, a)
+	switch {
+	case err != nil:
+		return c.elsewhere(a, err)
+	case has.Migrating && c.program:
+		return c.elsewhere(a, errors.New("its virtual machine moves from there, and only relink-macvlan and relink-vlan can take over an address that is in use: do not set RELINK_IPAM_EXEC"))
+	case has.Migrating:
+		r.Beside, c.quiet = append(slices.Clip(r.Beside), has.Address), true
+	}
+	if has.Address.IsValid() {
+		r.Owned = append(slices.Clip(r.Owned), has.Address)
 	}
 	return nil
 }
 
-func (c *Call) acquireOne(ctx context.Context, a pool.Acquisition) error {
-	agent, err := c.poolAgent()
-	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, refilling)
-		defer cancel()
-		_, err = agent.Acquire(ctx, a)
+// elsewhere says which address this node could not get.
+func (c *Call) elsewhere(a pool.Acquisition, err error) error {
+	if a.Wanted.IsValid() {
+		return poolError(fmt.Errorf("%s of pool %s is not on this node: %w", a.Wanted, a.Pool, err))
 	}
-	if err == nil {
-		return nil
-	}
-	return cniplugin.Error(types.ErrTryAgainLater, "%s: the address of %s may be on another node: %v", PluginName, a.Owner, err)
+	return poolError(fmt.Errorf("the address that %s has of pool %s may be on another node: %w", a.Owner, a.Pool, err))
 }
 
-// isHere says whether the store may give the address that is asked for, or one that is the owner's already.
-func isHere(has lease.Granted, a pool.Acquisition, r *lease.Request) bool {
-	for _, p := range has.Pools {
-		for _, g := range p.Grants {
-			if p.Name != a.Pool {
-				continue
-			}
-			if i := g.Offset(a.Wanted); a.Wanted.IsValid() && i >= 0 {
-				gives, _ := g.May(i)
-				return gives
-			}
-			if !a.Wanted.IsValid() && ownedIn(p, g, r) {
-				return true
-			}
-		}
+// setsToPick are the range sets among which an annotation's addresses are divided. For pools these are all their addresses.
+func (c *Call) setsToPick(ctx context.Context, n network, store *lease.Store) ([]lease.RangeSet, error) {
+	if len(n.pools) == 0 || c.learnt.Static == nil {
+		return n.sets, nil
 	}
-	return false
+	sets, unread, err := c.poolSets(ctx, n, store)
+	if err != nil || unread == nil {
+		return sets, err
+	}
+	if err := c.refill(ctx, store, n.pools, unread); err != nil {
+		return nil, err
+	}
+	if sets, unread, err = c.poolSets(ctx, n, store); err == nil {
+		err = unread
+	}
+	return sets, withCode(err)
 }
 
-// ownedIn says whether an address of the grant is the owner's.
-func ownedIn(p lease.PoolState, g pool.Grant, r *lease.Request) bool {
-	for address, l := range p.Leased {
-		i := g.Offset(address)
-		if i < 0 || l.Owner == (attachment.Owner{}) || l.Owner != r.Owner && !slices.Contains(r.Also, l.Owner) {
-			continue
-		}
-		if gives, _ := g.May(i); gives {
-			return true
+// poolSets reads all addresses of the pools. unread says which pool the store has not read so far.
+func (c *Call) poolSets(ctx context.Context, n network, store *lease.Store) (sets []lease.RangeSet, unread, err error) {
+	sets, err = store.PoolSets(ctx, n.pools)
+	if ignoreNone(err) != nil {
+		return nil, nil, withCode(err)
+	}
+	for i, name := range n.pools {
+		if i >= len(sets) || len(sets[i]) == 0 {
+			return nil, fmt.Errorf("pool %s of network %s: %w", name, c.config.Name, lease.ErrUnconfirmed), nil
 		}
 	}
-	return false
+	return sets, nil, nil
+}
+
+// poolError gives an error of a pool.Agent its CNI code: a pool that does not exist is a mistake in the configuration.
+func poolError(err error) error {
+	if errors.Is(err, pool.ErrUnknown) {
+		return cniplugin.Error(types.ErrInvalidNetworkConfig, "%s: %v", PluginName, err)
+	}
+	return cniplugin.Error(types.ErrTryAgainLater, "%s: %v", PluginName, err)
 }
 
 // noteClaims notes what the API has to be told before the ADD ends: which addresses the owner has. It knows of those that
 // the owner has had on this node before.
 func (c *Call) noteClaims(r lease.Request, given []lease.Lease) {
 	c.claims = nil
-	if !r.Policy.Sticky {
+	if !r.Policy.KeptByAPI() {
 		return
 	}
 	for i, l := range given {
-		if !l.Claimed {
-			c.claims = append(c.claims, pool.Claimed{
-				Acquisition: pool.Acquisition{Network: c.config.Name, Pool: r.Pools[i], IfName: c.args.IfName, Owner: l.Owner, Pod: r.Pod, Retain: time.Duration(r.Policy.Retain)},
-				Address:     l.Address,
-			})
+		if !l.Claimed && l.Owner != (attachment.Owner{}) {
+			a := c.acquisition(r.Pools[i], r)
+			a.Owner = l.Owner
+			c.claims = append(c.claims, pool.Claimed{Acquisition: a, Address: l.Address})
 		}
 	}
 }
@@ -245,6 +235,7 @@ func (c *Call) claim(ctx context.Context) error {
 // the pools.
 func (c *Call) fromPools(result *current.Result, given []lease.Lease, from []lease.FromPool) {
 	own := len(result.Routes) > 0
+	c.mustProbe = false
 	for i, l := range given {
 		f := from[i].Layout
 		c.mustProbe = c.mustProbe || from[i].Probe

@@ -111,6 +111,9 @@ func (i IPAM) Detection() (*ipam.Detection, error) {
 	return i.own.Detection()
 }
 
+// Quiet says that a pod on another node still uses an address that Add has returned (see ipam.Call.Quiet).
+func (i IPAM) Quiet() bool { return i.inProcess() && i.own.Quiet() }
+
 // Conflict records that the host with that MAC uses an address that Add returned. exchanged says whether Add now gives
 // another one (see ipam.Call.Conflict).
 func (i IPAM) Conflict(ctx context.Context, address netip.Addr, mac string) (exchanged bool, err error) {

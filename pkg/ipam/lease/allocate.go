@@ -32,10 +32,18 @@ type Request struct {
 	// Namespace is the sandbox's, as far as it is known.
 	Namespace attachment.Namespace
 	Sets      []RangeSet
-	// Pools are the pools that the attachment gets an address of each from, instead of Sets. Probes says that it can probe for
-	// an address before it uses it.
-	Pools  []string
+	// Pools are pools of the Kubernetes API. If there are any, the attachment gets one address of each, and there are no Sets.
+	Pools []string
+	// Probes says that the attachment can probe for an address of a pool before it uses it.
 	Probes bool
+	// Acquired are those of the pools for which relink-agent was asked for the owner's address. Sought are the addresses that it
+	// was asked for.
+	Acquired []string
+	Sought   []netip.Addr
+	// Owned are addresses of pools that are the owner's by the API: it gets no others.
+	Owned []netip.Addr
+	// Beside are those of Owned that a pod of the owner still has on another node. They are given without a grant.
+	Beside []netip.Addr
 	// Wanted are the addresses that the attachment asks for, at most one of each set.
 	Wanted []netip.Addr
 	// OneOf are addresses of which the attachment wants one of each set that has any of them: the one that is its
@@ -56,13 +64,17 @@ func (e *RefusedError) Error() string { return e.Address.String() + " " + e.Why 
 
 // Allocate gives the attachment one address of each set, or nothing. The attachment keeps what it holds
 // already. ErrExhausted: a set has no free address; ErrTaken: a wanted address is somebody else's;
-// *RefusedError: no ADD can give a wanted address.
+// *RefusedError: no ADD can give a wanted address. For pools also: ErrUnconfirmed; *ElsewhereError: the address may be on another
+// node.
 func (s *Store) Allocate(ctx context.Context, r Request) (given []Lease, err error) {
 	s.remarks, s.from = nil, nil
 	err = s.update(ctx, func(l *leases) (err error) {
 		given, err = l.allocate(r)
 		return err
 	})
+	if err != nil {
+		s.from = nil
+	}
 	return given, err
 }
 
@@ -80,7 +92,7 @@ func (r Request) ofNetwork() Policy {
 func (s *Store) Remarks() []string { return s.remarks }
 
 func (l *leases) allocate(r Request) ([]Lease, error) {
-	if err := errors.Join(l.settle(), l.remarkGateways(r.Sets)); err != nil {
+	if err := l.settle(); err != nil {
 		return nil, err
 	}
 	r.Owner, r.Resolved, r.Also = storable(r.Owner), storable(r.Resolved), slices.Clone(r.Also)
@@ -91,23 +103,23 @@ func (l *leases) allocate(r Request) ([]Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	var p pooled
 	if len(r.Pools) > 0 {
-		if p, err = l.pools(r); err != nil {
-			return nil, err
-		}
-		r.Sets = p.sets
+		return l.allocateFromPools(r, held)
+	}
+	return l.allocateFromSets(r, held)
+}
+
+// allocateFromSets is allocate for a request with ranges of its own. held is what the attachment has.
+func (l *leases) allocateFromSets(r Request, held []Lease) (given []Lease, err error) {
+	if err := l.remarkGateways(r.Sets); err != nil {
+		return nil, err
 	}
 	wanted, left := assign(r.Sets, r.Wanted)
 	if err := checkOneOf(r.Sets, r.OneOf); err != nil {
 		return nil, err
 	}
-	var given []Lease
 	for i, set := range r.Sets {
 		c := choice{leases: l, Request: r, number: i, set: set, whole: set, wanted: wanted[i]}
-		if len(r.Pools) > 0 {
-			c.whole = p.whole[i]
-		}
 		lease, err := c.choose(held)
 		if err != nil {
 			return nil, err
@@ -116,12 +128,6 @@ func (l *leases) allocate(r Request) ([]Lease, error) {
 	}
 	if len(left) > 0 {
 		return nil, leftOver(left[0])
-	}
-	if len(r.Pools) > 0 {
-		r.Sets = p.whole // What the node has of them changes all the time.
-		if l.store.from, err = l.from(given, p); err != nil {
-			return nil, err
-		}
 	}
 	return given, l.remember(Known{Sets: r.Sets, Policy: r.ofNetwork()})
 }
@@ -156,16 +162,21 @@ type choice struct {
 	Request
 	number int
 	set    RangeSet
-	// whole has what the set has had or may have, too: all of a pool.
+	// whole is the set or, for a pool, all addresses of the pool. set are those of them that this node may give.
 	whole RangeSet
+	// pool is nil if the set is one of Request.Sets.
+	pool *pooled
 	// wanted is the address of this set that the attachment asks for, the zero Addr for none.
 	wanted netip.Addr
 }
 
 // choose gives the requested address, else the owner's, else the next one.
 func (c choice) choose(held []Lease) (Lease, error) {
-	if i := slices.IndexFunc(held, func(h Lease) bool { _, ok := c.whole.Find(h.Address); return ok }); i >= 0 {
-		return c.keep(held[i])
+	if lease, has := c.held(held); has {
+		return c.keep(lease)
+	}
+	if c.pool != nil {
+		return c.chooseOfPool()
 	}
 	if c.wanted.IsValid() {
 		return c.asked(c.wanted)
@@ -181,6 +192,14 @@ func (c choice) choose(held []Lease) (Lease, error) {
 		return c.give(owned, FromReservation)
 	}
 	return c.next()
+}
+
+// held returns which address of the set the attachment has already.
+func (c choice) held(all []Lease) (Lease, bool) {
+	if i := slices.IndexFunc(all, func(h Lease) bool { _, ok := c.whole.Find(h.Address); return ok }); i >= 0 {
+		return all[i], true
+	}
+	return Lease{}, false
 }
 
 // keep is for a repeated ADD: it gets what the first one got. The attachment may have another sandbox by now,
@@ -345,9 +364,12 @@ func (c choice) besideAnother(l Lease) bool {
 // next gives the next free address in turn. If there is none, it gives the one whose quarantine ends
 // first.
 func (c choice) next() (Lease, error) {
-	for _, t := range c.set.turns(c.lastGiven(c.number)) {
-		if a := c.free(t); a.IsValid() {
-			return c.inTurn(Lease{Address: a}, InTurn)
+	last := c.lastGiven(c.number)
+	for _, part := range c.parts() {
+		for _, t := range part.turns(last) {
+			if a := c.free(t); a.IsValid() {
+				return c.inTurn(Lease{Address: a}, InTurn)
+			}
 		}
 	}
 	a, err := c.longestReleased(c.set)
@@ -357,8 +379,8 @@ func (c choice) next() (Lease, error) {
 	if a.IsValid() {
 		return c.inTurn(Lease{Address: a}, LongestReleased)
 	}
-	if len(c.Pools) > 0 {
-		return Lease{}, c.poolExhausted(c.Pools[c.number], c.set)
+	if c.pool != nil {
+		return Lease{}, c.exhaustedOfPool()
 	}
 	return Lease{}, c.exhausted(c.number, c.set)
 }

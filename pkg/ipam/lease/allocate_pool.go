@@ -1,15 +1,36 @@
 package lease
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// ErrUnconfirmed says that the agent has not read the pools of this node since its boot.
+// ErrUnconfirmed says that the agent has not read the Kubernetes API since the node's boot. While the node was away, others
+// may have got what it had of its pools.
 var ErrUnconfirmed = errors.New("this node has not read its address pools since its boot")
+
+// ElsewhereError says that another node may have what the attachment is to get: relink-agent must be asked first.
+type ElsewhereError struct {
+	Pool string
+	// Wanted are the addresses that the attachment asks for. It needs one of them. If there is none, it is about the address
+	// that its owner has.
+	Wanted []netip.Addr
+}
+
+// Error names the pool and the addresses.
+func (e *ElsewhereError) Error() string {
+	if len(e.Wanted) == 0 {
+		return fmt.Sprintf("another node may have the owner's address of pool %s", e.Pool)
+	}
+	return fmt.Sprintf("this node has none of %s of pool %s", listOf(e.Wanted), e.Pool)
+}
 
 // FromPool says of an address that was given from which pool it is.
 type FromPool struct {
@@ -18,81 +39,306 @@ type FromPool struct {
 	Probe bool
 }
 
-// FromPools returns what the last Allocate gave from pools, in the order of the addresses.
+// FromPools returns what the last Allocate gave from pools, in the order of the addresses. It is empty if the request named no
+// pool.
 func (s *Store) FromPools() []FromPool { return s.from }
 
-// pooled are the sets of a request for pools.
+// pooled is what the store has of a pool.
 type pooled struct {
-	// sets have what the store may give, and whole all that the pools have.
-	sets, whole []RangeSet
-	layouts     []pool.Layout
+	layout pool.Layout
+	// unconfirmed says that the store gives nothing new of it yet.
+	unconfirmed bool
+	// sure and doubtful are what the store may give, doubtful only after a probe. Each range is a run of addresses.
+	sure, doubtful RangeSet
+	// whole has all addresses of the pool, and all of the store's grants.
+	whole RangeSet
 }
 
-// pools reads what the store may give of the pools.
-func (l *leases) pools(r Request) (p pooled, err error) {
-	if _, err := l.wantPools(r.Pools); err != nil {
-		return p, err
+// pools reads what the store has of the pools.
+func (l *leases) pools(names []string) (all []*pooled, err error) {
+	if _, err := l.wantPools(names); err != nil {
+		return nil, err
 	}
 	confirmed, err := l.isConfirmed()
 	if err != nil {
-		return p, err
+		return nil, err
 	}
-	if !confirmed {
-		return p, fmt.Errorf("network %s: %w: relink-agent reads them as soon as the Kubernetes API answers", l.store.network, ErrUnconfirmed)
-	}
-	for _, name := range r.Pools {
-		layout, err := l.layout(name)
+	for _, name := range names {
+		p, err := l.pooled(name)
 		if err != nil {
-			return p, err
-		}
-		set, err := l.givenOf(name, layout, r.Probes)
-		if err != nil {
-			return p, err
-		}
-		p.sets, p.whole, p.layouts = append(p.sets, set), append(p.whole, setOf(layout)), append(p.layouts, layout)
-	}
-	return p, nil
-}
-
-// givenOf returns the addresses of a pool that the store may give: a range for each run of them. probes says that the
-// attachment can probe.
-func (l *leases) givenOf(name string, layout pool.Layout, probes bool) (set RangeSet, err error) {
-	var next netip.Addr
-	err = l.eachGrant(name, func(g pool.Grant) {
-		for i, a := 0, g.First; i < len(g.Addresses); i, a = i+1, a.Next() {
-			gives, probe := g.May(i)
-			switch {
-			case !gives || probe && !probes:
-			case a == next && len(set) > 0:
-				set[len(set)-1].Last, next = a, a.Next()
-			default:
-				set, next = append(set, rangeOf(layout, Span{a, a})), a.Next()
-			}
-		}
-	})
-	return set, err
-}
-
-// from says of each given address from which pool it is.
-func (l *leases) from(given []Lease, p pooled) (all []FromPool, err error) {
-	for i, lease := range given {
-		f := FromPool{Layout: p.layouts[i]}
-		g, at, err := l.grantAt(f.Layout.Name, lease.Address)
-		if err != nil && !errors.Is(err, ErrNotGranted) {
 			return nil, err
 		}
-		if at >= 0 {
-			_, f.Probe = g.May(at)
-		}
-		all = append(all, f)
+		p.unconfirmed = !confirmed
+		all = append(all, p)
 	}
 	return all, nil
 }
 
-// poolExhausted is the error of a pool of which the store has no address to give.
-func (l *leases) poolExhausted(name string, set RangeSet) error {
-	if len(set) == 0 {
-		return fmt.Errorf("pool %s on network %s: %w: this node has none of it so far", name, l.store.network, ErrExhausted)
+func (l *leases) pooled(name string) (*pooled, error) {
+	layout, err := l.layout(name)
+	if err != nil {
+		return nil, err
 	}
-	return fmt.Errorf("pool %s on network %s: %w of the %s that this node has of it; relink ipam list says for whom", name, l.store.network, ErrExhausted, set.size())
+	layout.Name = name
+	p := &pooled{layout: layout}
+	part := Range{Subnet: layout.Subnet, Gateway: layout.Gateway, Excluded: excludedOf(layout)}
+	for _, r := range layout.Ranges {
+		part.Span = Span(r)
+		p.whole = append(p.whole, part)
+	}
+	err = l.eachGrant(name, func(g pool.Grant) { p.add(g, part) })
+	return p, err
+}
+
+// add adds the addresses of a grant. part is a range of the pool.
+func (p *pooled) add(g pool.Grant, part Range) {
+	a := g.First
+	for i := range len(g.Addresses) {
+		switch part.Span = (Span{a, a}); g.Addresses[i] {
+		case pool.Gives:
+			p.sure = p.sure.joined(part)
+		case pool.GivesProbed:
+			p.doubtful = p.doubtful.joined(part)
+		}
+		if i < len(g.Addresses)-1 {
+			a = a.Next()
+		}
+	}
+	// A pool can have lost a range of which nodes still have addresses.
+	if r, in := p.whole.Find(g.First); !in || !r.Contains(a) {
+		part.Span = Span{g.First, a}
+		p.whole = append(p.whole, part)
+	}
+}
+
+// joined returns the set with the range, which becomes a part of the last one if it follows on that.
+func (s RangeSet) joined(r Range) RangeSet {
+	if n := len(s); n > 0 && s[n-1].Last.Next() == r.First {
+		s[n-1].Last = r.Last
+		return s
+	}
+	return append(s, r)
+}
+
+// gives are the addresses that the attachment can be given: the sure ones, and the others if it can probe.
+func (p *pooled) gives(probes bool) RangeSet {
+	if p.unconfirmed {
+		return nil
+	}
+	if !probes {
+		return p.sure
+	}
+	return slices.Concat(p.sure, p.doubtful)
+}
+
+// has says whether the node has the address.
+func (p *pooled) has(a netip.Addr) bool {
+	_, sure := p.sure.Find(a)
+	_, doubtful := p.doubtful.Find(a)
+	return sure || doubtful
+}
+
+// wholes are all addresses of the pools.
+func wholes(all []*pooled) (sets []RangeSet) {
+	for _, p := range all {
+		sets = append(sets, p.whole)
+	}
+	return sets
+}
+
+// allocateFromPools is allocate for a request that names pools.
+func (l *leases) allocateFromPools(r Request, held []Lease) (given []Lease, err error) {
+	all, err := l.pools(r.Pools)
+	if err != nil {
+		return nil, err
+	}
+	sets := wholes(all)
+	if err := l.remarkGateways(sets); err != nil {
+		return nil, err
+	}
+	wanted, left, err := l.assignOfPools(r, all, held)
+	if err != nil {
+		return nil, err
+	}
+	var from []FromPool
+	for i, p := range all {
+		c := choice{leases: l, Request: r, number: i, set: p.gives(r.Probes), whole: p.whole, pool: p, wanted: wanted[i]}
+		lease, err := c.choose(held)
+		if err != nil {
+			return nil, err
+		}
+		_, doubtful := p.doubtful.Find(lease.Address)
+		given, from = append(given, lease), append(from, FromPool{p.layout, doubtful})
+	}
+	if len(left) > 0 {
+		return nil, &RefusedError{left[0], fmt.Sprintf("is not of pool %s, or is the second address of a pool that gives one", strings.Join(r.Pools, " or "))}
+	}
+	l.store.from = from
+	return given, l.remember(Known{Pools: r.Pools, Policy: r.ofNetwork()})
+}
+
+// assignOfPools is assign for pools. It refuses an address only by pools that the store knows.
+func (l *leases) assignOfPools(r Request, all []*pooled, held []Lease) (each, left []netip.Addr, err error) {
+	for _, p := range all {
+		c := choice{leases: l, Request: r, pool: p, whole: p.whole}
+		if _, has := c.held(held); has {
+			continue
+		}
+		if p.unconfirmed {
+			return nil, nil, c.unconfirmed()
+		}
+		if len(p.layout.Ranges) == 0 {
+			return nil, nil, c.exhaustedOfPool()
+		}
+	}
+	each, left = assign(wholes(all), r.Wanted)
+	return each, left, checkOneOf(wholes(all), r.OneOf)
+}
+
+func (c choice) unconfirmed() error {
+	return fmt.Errorf("pool %s of network %s: %w: relink-agent reads them as soon as the Kubernetes API answers", c.pool.layout.Name, c.store.network, ErrUnconfirmed)
+}
+
+// chooseOfPool is the choice of an address of a pool, for an attachment that has none so far.
+func (c choice) chooseOfPool() (Lease, error) {
+	oneOf := c.oneOf()
+	if a := c.first(c.Beside); a.IsValid() {
+		return c.besideAnotherNode(a)
+	}
+	if c.wanted.IsValid() {
+		return c.askedOfPool(c.wanted)
+	}
+	owned, ok, err := c.owned()
+	if err != nil {
+		return Lease{}, err
+	}
+	wants := func(a netip.Addr) bool { return len(oneOf) == 0 || slices.Contains(oneOf, a) }
+	if ok && wants(owned.Address) {
+		return c.give(owned, FromReservation)
+	}
+	if !ok && c.isKept() && !c.isAcquired() {
+		return Lease{}, &ElsewhereError{Pool: c.pool.layout.Name}
+	}
+	if a := c.first(c.Owned); a.IsValid() && wants(a) {
+		return Lease{}, fmt.Errorf("%s of pool %s is %w: the Kubernetes API has it for the owner, and this node has not got it", a, c.pool.layout.Name, ErrTaken)
+	}
+	if len(oneOf) > 0 {
+		return c.askedOneOfPool(oneOf)
+	}
+	return c.next()
+}
+
+// isKept says whether the API knows which address the owner has. Of an owner with several pods at a time it does not:
+// their addresses wait on the node where they were.
+func (c choice) isKept() bool { return c.Policy.KeptByAPI() && c.Owner != (attachment.Owner{}) }
+
+// isAcquired says whether the agent was asked for the owner's address of the pool.
+func (c choice) isAcquired() bool { return slices.Contains(c.Acquired, c.pool.layout.Name) }
+
+// unsought returns those of the addresses that this node does not have, and for which the agent was not asked.
+func (c choice) unsought(all []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return c.isHere(a) || slices.Contains(c.Sought, a) })
+}
+
+// isHere says whether this node may give the address.
+func (c choice) isHere(a netip.Addr) bool {
+	_, here := c.set.Find(a)
+	return here
+}
+
+// first returns the first of the addresses that is of the pool, the zero Addr for none.
+func (c choice) first(all []netip.Addr) netip.Addr {
+	for _, a := range all {
+		if _, in := c.whole.Find(a); in {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// besideAnotherNode gives an address that the owner's pod on another node still has.
+func (c choice) besideAnotherNode(a netip.Addr) (Lease, error) {
+	lease, leased, err := c.get(a)
+	switch {
+	case err != nil:
+		return Lease{}, err
+	case !leased, lease.State == Quarantined, c.over(lease):
+		return c.give(Lease{Address: a}, FromReservation)
+	case c.isMine(lease):
+		return c.give(lease, FromReservation)
+	}
+	return Lease{}, fmt.Errorf("address %s is %w: it is %s", a, ErrTaken, lease.Whose())
+}
+
+// askedOfPool gives the requested address, if this node has it.
+func (c choice) askedOfPool(a netip.Addr) (Lease, error) {
+	if c.isHere(a) {
+		return c.asked(a)
+	}
+	if ok, why := c.whole.Gives(a); !ok {
+		return Lease{}, notGiven(a, why)
+	}
+	if unsought := c.unsought([]netip.Addr{a}); len(unsought) > 0 {
+		return Lease{}, &ElsewhereError{Pool: c.pool.layout.Name, Wanted: unsought}
+	}
+	return Lease{}, fmt.Errorf("requested address %s of pool %s is %w: it is %w", a, c.pool.layout.Name, ErrTaken, ErrNotGranted)
+}
+
+// askedOneOfPool gives one of the addresses that this node has. If it can give none of them, others may be elsewhere.
+func (c choice) askedOneOfPool(list []netip.Addr) (Lease, error) {
+	here := slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return !c.isHere(a) })
+	none := fmt.Errorf("each of the requested addresses %s of pool %s is %w: they are %w", listOf(list), c.pool.layout.Name, ErrTaken, ErrNotGranted)
+	if len(here) > 0 {
+		lease, err := c.askedOneOf(here)
+		if err == nil || !errors.Is(err, ErrTaken) {
+			return lease, err
+		}
+		none = err
+	}
+	if unsought := c.unsought(list); len(unsought) > 0 {
+		return Lease{}, &ElsewhereError{Pool: c.pool.layout.Name, Wanted: unsought}
+	}
+	return Lease{}, none
+}
+
+// parts are the addresses that can be given, in the order in which they are tried: those that need no probe come first.
+func (c choice) parts() []RangeSet {
+	if c.pool == nil || !c.Probes || len(c.pool.doubtful) == 0 {
+		return []RangeSet{c.set}
+	}
+	return []RangeSet{c.pool.sure, c.pool.doubtful}
+}
+
+// exhaustedOfPool says why the store has no address of the pool to give.
+func (c choice) exhaustedOfPool() error {
+	begins := fmt.Sprintf("pool %s of network %s", c.pool.layout.Name, c.store.network)
+	all := slices.Concat(c.pool.sure, c.pool.doubtful)
+	switch {
+	case len(all) == 0:
+		return fmt.Errorf("%s: %w: no address of it is granted to this node", begins, ErrExhausted)
+	case len(c.set) == 0:
+		return fmt.Errorf("%s: %w: this node has %s that must be probed for, which relink-ipam cannot do as a program of its own", begins, ErrExhausted, all.size())
+	}
+	counts, err := c.counts(all)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w of the %s that this node has: %d held, %d reserved, %d in quarantine; relink ipam list says for whom",
+		begins, ErrExhausted, all.size(), counts[Held], counts[Reserved], counts[Quarantined])
+}
+
+// PoolSets returns all addresses of each pool. The set of a pool that the agent has not read so far is empty. ErrNone: there is
+// no store.
+func (s *Store) PoolSets(ctx context.Context, names []string) (sets []RangeSet, err error) {
+	err = s.view(ctx, func(l *leases) error {
+		for _, name := range names {
+			p, err := l.pooled(name)
+			if err != nil {
+				return err
+			}
+			sets = append(sets, p.whole)
+		}
+		return nil
+	})
+	return sets, err
 }

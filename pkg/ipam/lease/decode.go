@@ -355,6 +355,8 @@ func (r *reader) known() (k Known) {
 				r.list(func() { set = append(set, r.addresses()) })
 				k.Sets = append(k.Sets, set)
 			})
+		case "pools":
+			r.list(func() { k.Pools = append(k.Pools, r.text()) })
 		case "policy":
 			k.Policy = r.policy()
 		default:

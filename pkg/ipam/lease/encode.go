@@ -218,6 +218,7 @@ func (w *writer) policy(p Policy) {
 func (w *writer) known(k Known) {
 	w.object(func() {
 		w.list("sets", len(k.Sets), func(i int) { w.set(k.Sets[i]) })
+		w.list("pools", len(k.Pools), func(i int) { w.token(jsontext.String(k.Pools[i])) })
 		w.policy(k.Policy)
 	})
 }

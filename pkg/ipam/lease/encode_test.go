@@ -42,6 +42,7 @@ func TestLeasesAreDecodedAsTheyWereEncoded(t *testing.T) {
 			Holders: rapid.SliceOfN(rapid.Custom(drawHolder), 0, 3).Draw(t, "holders"), Why: text.Draw(t, "why"),
 			ByHand: rapid.Bool().Draw(t, "by hand"), ByHandAt: drawTime(t, "at"), ByHandUntil: drawTime(t, "by hand until"),
 			Conflict: rapid.Bool().Draw(t, "conflict"), ReleasedAt: drawTime(t, "released"), Until: drawTime(t, "until"),
+			Claimed: rapid.Bool().Draw(t, "claimed"),
 		}
 		if rapid.Bool().Draw(t, "last") {
 			l.Last = drawHolder(t)

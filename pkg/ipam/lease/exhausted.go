@@ -88,10 +88,19 @@ func (s *Store) Exhausted(ctx context.Context, sets []RangeSet) (full []error, e
 	return full, err
 }
 
-// exhausted says what keeps every address of the set from being given. It reads only the state of each lease: many
-// pods that start at once come here one after the other, and a DEL that would free an address has to wait
-// for them.
+// exhausted says what keeps every address of the set from being given.
 func (l *leases) exhausted(number int, set RangeSet) error {
+	counts, err := l.counts(set)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("range set %d (%s) of network %s: %w: %d held, %d reserved, %d in quarantine; relink ipam list says for whom",
+		number, set, l.store.network, ErrExhausted, counts[Held], counts[Reserved], counts[Quarantined])
+}
+
+// counts counts the leases of the set. It reads only the state of each lease: many pods that start at once come here one after
+// the other, and a DEL that would free an address has to wait for them.
+func (l *leases) counts(set RangeSet) (map[State]int, error) {
 	counts := map[State]int{}
 	for _, r := range set {
 		cursor := l.byAddress.Cursor()
@@ -99,11 +108,10 @@ func (l *leases) exhausted(number int, set RangeSet) error {
 		for k, b := cursor.Seek(addressKey(r.First)); k != nil && bytes.Compare(k, end) <= 0; k, b = cursor.Next() {
 			state, err := decodeState(b)
 			if err != nil {
-				return l.unreadable(addressOf(k), err)
+				return nil, l.unreadable(addressOf(k), err)
 			}
 			counts[state]++
 		}
 	}
-	return fmt.Errorf("range set %d (%s) of network %s: %w: %d held, %d reserved, %d in quarantine; relink ipam list says for whom",
-		number, set, l.store.network, ErrExhausted, counts[Held], counts[Reserved], counts[Quarantined])
+	return counts, nil
 }

@@ -170,19 +170,7 @@ func (r *reader) route() (route pool.Route) {
 	return route
 }
 
-// setOf returns the pool as a range set: all that any node can give of it.
-func setOf(l pool.Layout) (set RangeSet) {
-	for _, r := range l.Ranges {
-		set = append(set, rangeOf(l, Span(r)))
-	}
-	return set
-}
-
-// rangeOf returns a part of the pool as a range.
-func rangeOf(l pool.Layout, s Span) Range {
-	return Range{Span: s, Subnet: l.Subnet, Gateway: l.Gateway, Excluded: excludedOf(l)}
-}
-
+// excludedOf returns what nobody gets of the pool.
 func excludedOf(l pool.Layout) (all []Span) {
 	for _, e := range l.Exclude {
 		all = append(all, Span(e))

@@ -8,9 +8,10 @@ import (
 	"slices"
 )
 
-// Known is what an ADD asked for: the ranges, and the policy for their addresses.
+// Known is what an ADD asked for: the ranges or the pools, and the policy for their addresses.
 type Known struct {
 	Sets   []RangeSet `json:"sets"`
+	Pools  []string   `json:"pools,omitempty"`
 	Policy Policy     `json:"policy,omitzero"`
 }
 
@@ -77,6 +78,9 @@ func (l *leases) remember(k Known) error {
 // ADD's. An empty set replaces each of these, so that the others keep their numbers. It returns nil if no
 // set is left.
 func (l *leases) without(i int, known, last Known) ([]byte, error) {
+	if len(known.Pools) > 0 && len(last.Pools) == 0 {
+		return l.storedKnown(i), nil
+	}
 	left := known.setsBeside(last)
 	sameSets := func(a, b RangeSet) bool { return len(a) == len(b) }
 	switch {
@@ -146,12 +150,35 @@ func (l *leases) known() ([]Known, error) {
 	return all, err
 }
 
-// inOneSet says whether the addresses are of one range set, as far as is known.
+// spread returns what was asked for with all addresses of its pools as sets. pools is what the store has of these.
+func (l *leases) spread(k Known) (_ Known, pools []*pooled, err error) {
+	for _, name := range k.Pools {
+		p, err := l.pooled(name)
+		if err != nil {
+			return k, nil, err
+		}
+		pools = append(pools, p)
+	}
+	if len(pools) > 0 {
+		k.Sets = wholes(pools)
+	}
+	return k, pools, nil
+}
+
+// inOneSet says whether the addresses are of one range set or one pool, as far as is known.
 func (l *leases) inOneSet(a, b netip.Addr) (bool, error) {
 	all, err := l.known()
-	return slices.ContainsFunc(all, func(k Known) bool {
+	if err != nil {
+		return false, err
+	}
+	for _, k := range all {
+		if k, _, err = l.spread(k); err != nil {
+			return false, err
+		}
 		_, set := k.set(a)
-		_, in := set.Find(b)
-		return in
-	}), err
+		if _, in := set.Find(b); in {
+			return true, nil
+		}
+	}
+	return false, nil
 }

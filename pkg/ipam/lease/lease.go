@@ -71,6 +71,10 @@ type Policy struct {
 	ByOwner bool `json:"byOwner,omitzero"`
 }
 
+// KeptByAPI says whether the Kubernetes API has the address of a pool for its owner, so that the owner's next pod gets it on
+// any node. Of an owner with several pods at a time, the addresses wait on the node where they were.
+func (p Policy) KeptByAPI() bool { return p.Sticky && !p.Shared }
+
 // DefaultQuarantine is longer than hosts nearby use what they know of an address without asking again: 45 s
 // at most by RFC 4861, section 6.3.2, which Linux follows for ARP as well.
 const DefaultQuarantine = Duration(time.Minute)

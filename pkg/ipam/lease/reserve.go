@@ -51,6 +51,10 @@ func (l *leases) isGiven(a netip.Addr) error {
 	}
 	var sets []string
 	for _, k := range all {
+		k, pools, err := l.spread(k)
+		if err != nil {
+			return err
+		}
 		n, set := k.set(a)
 		if n < 0 {
 			for _, s := range k.Sets {
@@ -60,6 +64,10 @@ func (l *leases) isGiven(a netip.Addr) error {
 		}
 		if ok, why := set.Gives(a); !ok {
 			return fmt.Errorf("%s %w in network %s: %s", a, ErrNotGiven, l.store.network, why)
+		}
+		if len(pools) > 0 && !pools[n].has(a) {
+			return fmt.Errorf("%s %w in network %s: it is of pool %s, and %w: run the command on the node that has it",
+				a, ErrNotGiven, l.store.network, pools[n].layout.Name, ErrNotGranted)
 		}
 		return nil
 	}

@@ -21,7 +21,10 @@ type Usage struct {
 // count.
 type SetUsage struct {
 	// Set is the number of the set in the configuration.
-	Set    int      `json:"set"`
+	Set int `json:"set"`
+	// Pool is the name of the pool that stands for the set, empty for ranges of the configuration. Then Ranges are those of
+	// the pool, and the rest is about what this node has of it.
+	Pool   string   `json:"pool,omitempty"`
 	Ranges RangeSet `json:"ranges"`
 	// Size is how many addresses of the set ADDs can give.
 	Size        *big.Int `json:"size"`
@@ -32,6 +35,9 @@ type SetUsage struct {
 	// Share is the part of the set, from 0 to 1, that is held or reserved. An address in quarantine is given
 	// if no other is free.
 	Share float64 `json:"share"`
+
+	// gives has the addresses that count.
+	gives RangeSet
 }
 
 // Usage counts the leases of each range set that ADDs asked for, the sets of the last ADD first. ErrNone:
@@ -43,11 +49,9 @@ func (s *Store) Usage(ctx context.Context) (Usage, error) {
 		if err != nil {
 			return err
 		}
-		for _, k := range known {
-			for i, set := range k.Sets {
-				if len(set) > 0 {
-					u.Sets = append(u.Sets, SetUsage{Set: i, Ranges: set, Size: set.size()})
-				}
+		for i := range known {
+			if known[i], err = u.add(l, known[i]); err != nil {
+				return err
 			}
 		}
 		if len(known) == 0 {
@@ -73,6 +77,24 @@ func (s *Store) Usage(ctx context.Context) (Usage, error) {
 	return u, err
 }
 
+// add adds the sets of what an ADD asked for. It returns that with the sets of its pools.
+func (u *Usage) add(l *leases, k Known) (Known, error) {
+	k, pools, err := l.spread(k)
+	if err != nil {
+		return k, err
+	}
+	for i, set := range k.Sets {
+		of := SetUsage{Set: i, Ranges: set, gives: set}
+		if len(pools) > 0 {
+			of.Pool, of.gives = pools[i].layout.Name, slices.Concat(pools[i].sure, pools[i].doubtful)
+		}
+		if of.Size = of.gives.size(); len(set) > 0 {
+			u.Sets = append(u.Sets, of)
+		}
+	}
+	return k, nil
+}
+
 // count adds the lease to its set.
 func (u *Usage) count(lease Lease) {
 	i := slices.IndexFunc(u.Sets, func(s SetUsage) bool { _, ok := s.Ranges.Find(lease.Address); return ok })
@@ -81,7 +103,7 @@ func (u *Usage) count(lease Lease) {
 		return
 	}
 	set := &u.Sets[i]
-	if gives, _ := set.Ranges.Gives(lease.Address); !gives {
+	if gives, _ := set.gives.Gives(lease.Address); !gives {
 		return
 	}
 	switch lease.State {

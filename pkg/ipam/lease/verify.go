@@ -48,7 +48,30 @@ func (l *leases) verify() error {
 	})
 	return errors.Join(err,
 		attachments.compare(bucketAttachments, l.byAttachment), owners.compare(bucketOwners, l.byOwner),
-		ends.compare(bucketEnds, l.ends), runs.compare(bucketRuns, l.runs))
+		ends.compare(bucketEnds, l.ends), runs.compare(bucketRuns, l.runs), l.verifyPools())
+}
+
+// verifyPools reads everything about pools. Each grant is of a pool whose layout is known.
+func (l *leases) verifyPools() error {
+	_, err := l.namedPools()
+	known := map[string]bool{}
+	for _, name := range l.allPools(nil) {
+		layout, wrong := l.layout(name)
+		if wrong == nil && layout.Name != name {
+			wrong = fmt.Errorf("the layout of pool %s is kept as that of %s: %w", layout.Name, name, ErrDamaged)
+		}
+		err, known[name] = errors.Join(err, wrong), true
+	}
+	if l.grants == nil {
+		return err
+	}
+	return errors.Join(err, l.grants.ForEach(func(key, b []byte) error {
+		g, _, err := decodeGrant(key, b)
+		if err == nil && !known[g.Pool] {
+			err = fmt.Errorf("grant %s is of a pool that the store does not know: %w", g.Name(), ErrDamaged)
+		}
+		return err
+	}))
 }
 
 // index is what a bucket should have.

@@ -22,6 +22,14 @@ func assign(sets []RangeSet, wanted []netip.Addr) (each, left []netip.Addr) {
 	return each, left
 }
 
+func listOf(all []netip.Addr) string {
+	var texts []string
+	for _, a := range all {
+		texts = append(texts, a.String())
+	}
+	return strings.Join(texts, ", ")
+}
+
 func leftOver(a netip.Addr) *RefusedError {
 	return &RefusedError{a, "is in none of the range sets, or is the second address of a set that gives one"}
 }
@@ -63,7 +71,7 @@ func checkOneOf(sets []RangeSet, list []netip.Addr) error {
 // oneOf returns the addresses of this set of which the attachment wants one.
 func (c choice) oneOf() (list []netip.Addr) {
 	for _, a := range c.OneOf {
-		if _, in := c.set.Find(a); in {
+		if _, in := c.whole.Find(a); in {
 			list = append(list, a)
 		}
 	}

@@ -200,13 +200,17 @@ func (m *member) remove(ctx context.Context, b pool.Block) error {
 
 // leave tells the API that this node knows of its fence. It waits until no pod has any of the addresses.
 func (m *member) leave(ctx context.Context, b pool.Block, s state) error {
-	for a := range s.of(b.Spec.Pool).Leased {
-		if b.Offset(a) >= 0 {
+	for a, l := range s.of(b.Spec.Pool).Leased {
+		if b.Offset(a) >= 0 && l.State == lease.Held {
 			m.Log.Warn("this node was declared dead, and pods still have addresses that others may have by now", "block", b.Metadata.Name, "address", a.String())
 			return nil
 		}
 	}
-	return m.write(ctx, b.Leave(s.me))
+	next := b.Leave(s.me)
+	if next.Unused() {
+		return m.remove(ctx, b)
+	}
+	return m.write(ctx, next)
 }
 
 // adopt brings the grant in the store to what the API has just answered. A node that has more than the API knows raises the

@@ -34,11 +34,11 @@ func (m *member) sync(ctx context.Context) error {
 		}
 		met[b.Metadata.Name] = true
 		m.remember(s, b)
-		err := m.meet(ctx, b)
-		if errors.Is(err, pool.ErrConflict) || errors.Is(err, pool.ErrNotThere) {
-			err = m.visit(ctx, b.Spec.Pool, b.Spec.Index)
+		if s.Confirmed && m.seen[b.Metadata.Name] == b.Metadata.ResourceVersion {
+			continue
 		}
-		if err != nil {
+		// The list is no read that a step can begin with: the step before can have changed this block.
+		if err := m.visit(ctx, b.Spec.Pool, b.Spec.Index); err != nil {
 			return err
 		}
 	}

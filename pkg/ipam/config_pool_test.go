@@ -1,0 +1,80 @@
+package ipam
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/pkg/cniplugin"
+)
+
+// "pool" is a name or a list of names. Other keys go on to work beside it.
+func TestPoolNames(t *testing.T) {
+	longest := strings.Repeat("a", 200)
+	for text, want := range map[string][]string{
+		`"pool": "lan"`: {"lan"}, `"pool": ["lan", "lan-6.example"]`: {"lan", "lan-6.example"}, `"pool": ["` + longest + `"]`: {longest},
+		`"pool": "lan", "ranges": [], "exclude": [], "gateway": "", "statusExhausted": false`:                                              {"lan"},
+		`"pool": "lan", "routes": [{"dst": "10.0.0.0/8"}], "sticky": "pod", "retain": "1h", "quarantine": "1s", "conflictDetection": true`: {"lan"},
+		`"pool": "lan", "static": {"namespaces": ["infra"]}, "resolvConf": "/etc/resolv.conf"`:                                             {"lan"},
+	} {
+		got, err := parseIPAM(text, "")
+		if diff := cmp.Diff(want, got.pools); err != nil || diff != "" || got.sets != nil {
+			t.Errorf("%s: %v %v (-want +got):\n%s", text, err, got.sets, diff)
+		}
+	}
+	if got, err := parseIPAM(`"pool": null, "subnet": "10.3.0.0/24"`, ""); err != nil || got.pools != nil || len(got.sets) != 1 {
+		t.Errorf("null: %+v %v", got.pools, err)
+	}
+}
+
+// A wrong name, and each key whose place the pool takes, is named with what to do.
+func TestWhatIsWrongWithAPoolAndWhatToDo(t *testing.T) {
+	const name = `must be the name of an AddressPool: small letters, digits, '-' and '.', with a letter or digit at both ends of each part, and at most 200 of these`
+	beside := func(key, value, why string) string {
+		return `invalid "` + key + `": "` + value + `": does not go with "pool": remove it; ` + why
+	}
+	for _, test := range []struct{ ipam, more, msg string }{
+		{`"pool": ""`, "", `invalid "ipam.pool": "": ` + name},
+		{`"pool": "Lan"`, "", `invalid "ipam.pool": "Lan": ` + name},
+		{`"pool": "lan-"`, "", `invalid "ipam.pool": "lan-": ` + name},
+		{`"pool": "lan..6"`, "", `invalid "ipam.pool": "lan..6": ` + name},
+		{`"pool": "lan/6"`, "", `invalid "ipam.pool": "lan/6": ` + name},
+		{`"pool": "` + strings.Repeat("a", 201) + `"`, "", `invalid "ipam.pool": "` + strings.Repeat("a", 80) + `...": ` + name},
+		{`"pool": []`, "", `invalid "ipam.pool": []: must be the name of an AddressPool, or a list of names: the pod gets an address of each`},
+		{`"pool": 7`, "", `invalid "ipam.pool": 7: must be the name of an AddressPool, or a list of names: the pod gets an address of each`},
+		{`"pool": {"name": "lan"}`, "", `invalid "ipam.pool": {"name": "lan"}: must be the name of an AddressPool, or a list of names: the pod gets an address of each`},
+		{`"pool": ["lan", "lan"]`, "", `invalid "ipam.pool": "lan": is in the list twice: keep one`},
+		{`"pool": "lan", "subnet": "10.3.0.0/24"`, "", beside("ipam.subnet", "10.3.0.0/24", "the AddressPool has the subnet")},
+		{`"pool": "lan", "rangeStart": "10.3.0.5"`, "", beside("ipam.rangeStart", "10.3.0.5", "the AddressPool has the ranges")},
+		{`"pool": "lan", "rangeEnd": "10.3.0.5"`, "", beside("ipam.rangeEnd", "10.3.0.5", "the AddressPool has the ranges")},
+		{`"pool": "lan", "gateway": "10.3.0.1"`, "", beside("ipam.gateway", "10.3.0.1", "the AddressPool has the gateway")},
+		{`"pool": "lan", "exclude": ["10.3.0.9"]`, "", `invalid "ipam.exclude": ["10.3.0.9"]: does not go with "pool": remove it; the AddressPool has what is excluded`},
+		{`"pool": "lan", "dataDir": "/x"`, "", beside("ipam.dataDir", "/x", "relink-agent finds the addresses only in the default directory")},
+		{`"pool": "lan", "statusExhausted": true`, "", `invalid "ipam.statusExhausted": true: does not go with "pool": remove it; other nodes can hand over addresses`},
+		{`"pool": "lan", "ranges": [[{"subnet": "10.3.0.0/24"}]]`, "",
+			`invalid "ipam.ranges": [[{"subnet":"10.3.0.0/24"}]]: does not go with "pool": remove it; the AddressPool has the ranges`},
+		{`"pool": "lan"`, `, "runtimeConfig": {"ipRanges": [[{"subnet": "10.3.0.0/24"}]]}`,
+			`invalid "runtimeConfig.ipRanges": [[{"subnet":"10.3.0.0/24"}]]: does not go with "pool": remove it; the AddressPool has the ranges; remove the capability`},
+	} {
+		_, err := parseIPAM(test.ipam, test.more)
+		var coded *types.Error
+		if !errors.As(err, &coded) || coded.Code != types.ErrInvalidNetworkConfig || coded.Msg != test.msg {
+			t.Errorf("%s%s: %v\nwant %s", test.ipam, test.more, err, test.msg)
+		}
+	}
+}
+
+// Who examines a configuration learns of its pools. Whether an address is in one only the pool says.
+func TestExamineKnowsPools(t *testing.T) {
+	var n cniplugin.Network
+	if err := cniplugin.Decode([]byte(`{"cniVersion": "1.1.0", "name": "pods", "ipam": {"type": "relink-ipam", "pool": ["lan", "lan6"], "sticky": "owner"}, "args": {"cni": {"ips": ["10.9.9.9"]}}}`), &n); err != nil {
+		t.Fatal(err)
+	}
+	got, errs := Examine(n)
+	if diff := cmp.Diff(Reading{Pools: []string{"lan", "lan6"}, NeedsAPI: `"sticky": "owner"`}, got); diff != "" || len(errs) > 0 {
+		t.Errorf("%v (-want +got):\n%s", errs, diff)
+	}
+}

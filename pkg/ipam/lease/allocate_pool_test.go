@@ -1,0 +1,426 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// tryFrom returns what an ADD gives from its pools, such as "10.3.0.2/24" or, if it must be probed for, "10.3.0.2/24?".
+func (n *node) tryFrom(t *testing.T, r Request) (string, error) {
+	t.Helper()
+	s := n.store(t)
+	given, err := s.Allocate(t.Context(), r)
+	if err != nil {
+		if len(given) > 0 || s.FromPools() != nil {
+			t.Errorf("%v, and it has given %v %v", err, given, s.FromPools())
+		}
+		return "", err
+	}
+	var all []string
+	for i, l := range given {
+		from := s.FromPools()[i]
+		text := netip.PrefixFrom(l.Address, from.Layout.Subnet.Bits()).String()
+		if from.Probe {
+			text += "?"
+		}
+		if from.Layout.Name != r.Pools[i] {
+			t.Errorf("%s is said to be from %q", text, from.Layout.Name)
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, " "), nil
+}
+
+// An ADD gives only what the node has. What it is asked for and has not got can be on another node.
+func TestAllocateFromPools(t *testing.T) {
+	const none = "pool lan of network pods: no address is free: no address of it is granted to this node"
+	for name, test := range map[string]struct {
+		// blocks are the node's part of lan, and taken its addresses that are held by somebody else.
+		blocks []string
+		taken  string
+		change func(*Request)
+		is     error
+		want   string
+	}{
+		"the first":                 {[]string{"..++"}, "", nil, nil, "10.3.0.2/24"},
+		"the gateway is granted":    {[]string{"++++"}, "", nil, nil, "10.3.0.0/24"},
+		"after the gateway":         {[]string{".+++"}, "", nil, nil, "10.3.0.2/24"},
+		"excluded by now":           {[]string{"....", "..++"}, "", nil, nil, "10.3.0.7/24"},
+		"of the second block":       {[]string{"..+.", "++.."}, "10.3.0.2", nil, nil, "10.3.0.4/24"},
+		"marked ones are not given": {[]string{"..--", "-.-+"}, "", nil, nil, "10.3.0.7/24"},
+		"sure ones go first":        {[]string{"..??", "++.."}, "", nil, nil, "10.3.0.4/24"},
+		"then those to probe":       {[]string{"..?.", "+..."}, "10.3.0.4", nil, nil, "10.3.0.2/24?"},
+		"nobody probes": {[]string{"..??", "+..."}, "10.3.0.4", func(r *Request) { r.Probes = false }, ErrExhausted,
+			"pool lan of network pods: no address is free of the 3 that this node has: 1 held, 0 reserved, 0 in quarantine; relink ipam list says for whom"},
+		"nobody probes, and all are doubtful": {[]string{"..??"}, "", func(r *Request) { r.Probes = false }, ErrExhausted,
+			"pool lan of network pods: no address is free: this node has 2 that must be probed for, which relink-ipam cannot do as a program of its own"},
+		"nothing granted": {[]string{"...."}, "", nil, ErrExhausted, none},
+		"only marked":     {[]string{"-.-."}, "", nil, ErrExhausted, none},
+		"all are held": {[]string{"..+."}, "10.3.0.2", nil, ErrExhausted,
+			"pool lan of network pods: no address is free of the 1 that this node has: 1 held, 0 reserved, 0 in quarantine; relink ipam list says for whom"},
+		"an unknown pool": {[]string{"..++"}, "", func(r *Request) { r.Pools = []string{"lan", "other"} }, ErrExhausted,
+			"pool other of network pods: no address is free: no address of it is granted to this node"},
+		"asked for":                 {[]string{"..++"}, "", wants("10.3.0.3"), nil, "10.3.0.3/24"},
+		"asked for, to probe":       {[]string{"..+?"}, "", wants("10.3.0.3"), nil, "10.3.0.3/24?"},
+		"asked for, taken":          {[]string{"..++"}, "10.3.0.3", wants("10.3.0.3"), ErrTaken, "requested address 10.3.0.3 is not available: it is held by eth0 of other0 on pods"},
+		"asked for, elsewhere":      {[]string{"..++"}, "", wants("10.3.0.9"), nil, "!this node has none of 10.3.0.9 of pool lan"},
+		"asked for, marked":         {[]string{"..+-"}, "", wants("10.3.0.3"), nil, "!this node has none of 10.3.0.3 of pool lan"},
+		"asked for, the agent, too": {[]string{"..++"}, "", sought("10.3.0.9"), ErrTaken, "requested address 10.3.0.9 of pool lan is not available: it is not granted to this node"},
+		"asked for, the gateway":    {[]string{"..++"}, "", wants("10.3.0.1"), nil, "10.3.0.1 cannot be given: it is the gateway"},
+		"asked for, excluded":       {[]string{"..++"}, "", wants("10.3.0.6"), nil, "10.3.0.6 cannot be given: it is in exclude 10.3.0.6"},
+		"asked for, in no pool":     {[]string{"..++"}, "", wants("10.3.0.77"), nil, "10.3.0.77 is not of pool lan, or is the second address of a pool that gives one"},
+		"one of two":                {[]string{"...+"}, "", oneOf("10.3.0.9", "10.3.0.3"), nil, "10.3.0.3/24"},
+		"one of two, elsewhere":     {[]string{"...+"}, "10.3.0.3", oneOf("10.3.0.9", "10.3.0.3"), nil, "!this node has none of 10.3.0.9 of pool lan"},
+		"one of two, none": {[]string{"..+."}, "", func(r *Request) { oneOf("10.3.0.9", "10.3.0.3")(r); r.Sought = r.OneOf }, ErrTaken,
+			"each of the requested addresses 10.3.0.9, 10.3.0.3 of pool lan is not available: they are not granted to this node"},
+		"one of two, in no pool": {[]string{"..+."}, "", oneOf("10.3.0.77"), nil, "10.3.0.77 is in none of the range sets"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, "10.3.0.20", minute)
+			n.grant(t, lan, test.blocks...)
+			for i, a := range strings.Fields(test.taken) {
+				n.giveFrom(t, fmt.Sprintf("other%d/eth0", i), "", a)
+			}
+			r := n.fromPools("c1/eth0", "web-0", "lan")
+			if test.change != nil {
+				test.change(&r)
+			}
+			got, err := n.tryFrom(t, r)
+			var elsewhere *ElsewhereError
+			var refused *RefusedError
+			switch {
+			case errors.As(err, &elsewhere):
+				got = "!" + err.Error()
+			case err != nil && (test.is != nil && !errors.Is(err, test.is) || test.is == nil && !errors.As(err, &refused)):
+				t.Errorf("%v, want %v", err, test.is)
+			case err != nil:
+				got = err.Error()
+			}
+			if got != test.want {
+				t.Errorf("%s\nwant %s", got, test.want)
+			}
+			n.sound(t)
+		})
+	}
+}
+
+func sought(a string) func(*Request) {
+	return func(r *Request) { r.Wanted, r.Sought = []netip.Addr{addr(a)}, []netip.Addr{addr(a)} }
+}
+
+// A pod can get an address of each of several pools: both or none.
+func TestAllocateFromTwoPools(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	n.grant(t, lan, "..+.")
+	r := n.fromPools("c1/eth0", "", "lan", "lan6")
+	_, err := n.tryFrom(t, r)
+	n.refused(t, "one is empty", err, ErrExhausted, "pool lan6 of network pods: no address is free: no address of it is granted to this node")
+	n.expect(t, "nothing is given")
+	n.grant(t, lan6, "?+......")
+	if got, err := n.tryFrom(t, r); err != nil || got != "10.3.0.2/24 fd00:3::11/64" {
+		t.Errorf("%s %v", got, err)
+	}
+	if got, err := n.tryFrom(t, r); err != nil || got != "10.3.0.2/24 fd00:3::11/64" {
+		t.Errorf("a repeated ADD: %s %v", got, err)
+	}
+	names := n.granted(t).Pools
+	if names[0].Name != "lan" || names[1].Name != "lan6" || !names[1].Named {
+		t.Errorf("the ADD names %+v", names)
+	}
+}
+
+// What a pod has it keeps, whatever becomes of the node's grants.
+func TestARepeatedADDKeepsALostAddress(t *testing.T) {
+	for name, lose := range map[string]func(*testing.T, *node) error{
+		"lost": func(t *testing.T, n *node) error {
+			return n.store(t).PutGrants(t.Context(), lan, []pool.Grant{granted(lan, 0, "...+")})
+		},
+		"marked": func(t *testing.T, n *node) error {
+			return n.store(t).PutGrants(t.Context(), lan, []pool.Grant{granted(lan, 0, "..-+")})
+		},
+		"another pool": func(t *testing.T, n *node) error {
+			other := lan
+			other.Ranges = []pool.Span{{First: addr("10.3.0.100"), Last: addr("10.3.0.107")}}
+			return n.store(t).PutGrants(t.Context(), other, nil)
+		},
+		"unconfirmed": func(t *testing.T, n *node) error {
+			return n.store(t).change(t.Context(), func(l *leases) error { return l.meta.Delete([]byte(keyConfirmed)) })
+		},
+	} {
+		n := newNode(t, "10.3.0.20", sticky)
+		n.grant(t, lan, "..++")
+		r := n.fromPools("c1/eth0", "web-0", "lan")
+		r.Acquired = r.Pools
+		for range 2 {
+			if got, err := n.tryFrom(t, r); err != nil || got != "10.3.0.2/24" {
+				t.Errorf("%s: %s %v", name, got, err)
+			}
+			must(t, lose(t, n))
+		}
+		n.del(t, "c1/eth0")
+		r.Attachment = n.key("c2/eth0")
+		if got, err := n.tryFrom(t, r); err == nil && got == "10.3.0.2/24" && name != "another pool" {
+			t.Errorf("%s: the next pod gets it, too", name)
+		}
+	}
+}
+
+// An owner that keeps its address gets no other one before the agent was asked: it may have one on another node. With the address
+// here nobody needs to be asked.
+func TestAKeptAddressCanBeElsewhere(t *testing.T) {
+	n := newNode(t, "10.3.0.20", sticky)
+	n.grant(t, lan, "..++", "++.+")
+	r := n.fromPools("c1/eth0", "web-0", "lan")
+	elsewhere := func(when string) {
+		t.Helper()
+		_, err := n.tryFrom(t, r)
+		var e *ElsewhereError
+		if !errors.As(err, &e) || e.Pool != "lan" || e.Wanted != nil || err.Error() != "another node may have the owner's address of pool lan" {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	elsewhere("the first pod")
+	r.Owned = []netip.Addr{addr("10.3.0.9")}
+	r.Acquired = []string{"lan"}
+	_, err := n.tryFrom(t, r)
+	n.refused(t, "it did not come", err, ErrTaken, "10.3.0.9 of pool lan is not available: the Kubernetes API has it for the owner, and this node has not got it")
+	r.Owned = nil
+	if got, err := n.tryFrom(t, r); err != nil || got != "10.3.0.2/24" {
+		t.Errorf("it has none: %s %v", got, err)
+	}
+	n.del(t, "c1/eth0")
+	r = n.fromPools("c2/eth0", "web-0", "lan")
+	if got, err := n.tryFrom(t, r); err != nil || got != "10.3.0.2/24" {
+		t.Errorf("it is here: %s %v", got, err)
+	}
+	n.del(t, "c2/eth0")
+	must(t, n.store(t).PutGrants(t.Context(), lan, []pool.Grant{granted(lan, 0, "...+")}))
+	r = n.fromPools("c3/eth0", "web-0", "lan")
+	elsewhere("it has gone")
+	oneOf("10.3.0.3", "10.3.0.7")(&r)
+	elsewhere("one of two, and the owner may have the other one")
+	must(t, n.store(t).Expect(t.Context(), addr("10.3.0.7"), pod("web-0"), "eth0", sticky, "it comes"))
+	if got, err := n.tryFrom(t, r); err != nil || got != "10.3.0.7/24" {
+		t.Errorf("it is here, and is one of the list: %s %v", got, err)
+	}
+	n.expect(t, "what it had before is given up", "10.3.0.2 quarantined c2/eth0 web-0", "10.3.0.7 held c3/eth0 web-0")
+}
+
+// Of an owner with several pods at a time the API knows no address. Nobody is asked, and its addresses wait here.
+func TestSeveralPodsOfAnOwnerWaitHere(t *testing.T) {
+	n := newNode(t, "10.3.0.20", sticky)
+	n.policy.Shared, n.policy.ByOwner = true, true
+	n.grant(t, lan, "..++")
+	for i, want := range []string{"10.3.0.2/24", "10.3.0.3/24"} {
+		r := n.fromPools(fmt.Sprintf("c%d/eth0", i), fmt.Sprintf("web-%d", i), "lan")
+		r.Owner, r.Resolved = set("web", 0), set("web", 0)
+		if got, err := n.tryFrom(t, r); err != nil || got != want {
+			t.Errorf("%s %v, want %s", got, err, want)
+		}
+	}
+	n.del(t, "c0/eth0")
+	n.expect(t, "afterwards", "10.3.0.2 reserved c0/eth0 web", "10.3.0.3 held c1/eth0 web")
+}
+
+// A virtual machine that moves has its address on both nodes: here without a grant. When it has moved, the address comes.
+func TestAnAddressBesideAnotherNode(t *testing.T) {
+	n := newNode(t, "10.3.0.20", sticky)
+	n.grant(t, lan, "..++")
+	r := n.fromPools("c1/eth0", "vm-1", "lan")
+	r.Acquired, r.Owned, r.Beside = r.Pools, []netip.Addr{addr("10.3.0.9")}, []netip.Addr{addr("10.3.0.9")}
+	if got, err := n.tryFrom(t, r); err != nil || got != "10.3.0.9/24" {
+		t.Errorf("%s %v", got, err)
+	}
+	if p := n.granted(t).Pools[0]; p.Used != 0 || len(p.Leased) != 1 {
+		t.Errorf("%+v", p)
+	}
+	other := n.fromPools("c2/eth0", "vm-2", "lan")
+	other.Acquired, other.Beside = other.Pools, r.Beside
+	_, err := n.tryFrom(t, other)
+	n.refused(t, "another owner", err, ErrTaken, "address 10.3.0.9 is not available: it is held by eth0 of c1 on pods (pod default/vm-1)")
+	r.Beside, r.Owned, r.Acquired = nil, nil, nil
+	if got, err := n.tryFrom(t, r); err != nil || got != "10.3.0.9/24" {
+		t.Errorf("a repeated ADD: %s %v", got, err)
+	}
+	n.del(t, "c1/eth0")
+	must(t, n.store(t).PutGrants(t.Context(), lan, []pool.Grant{granted(lan, 2, ".+..")}))
+	r.Attachment = n.key("c3/eth0")
+	if got, err := n.tryFrom(t, r); err != nil || got != "10.3.0.9/24" {
+		t.Errorf("it has come: %s %v", got, err)
+	}
+}
+
+// A pod's gateway that another pod has is remarked on once, however many blocks the node has.
+func TestTheGatewayOfAPoolIsAPods(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	moved := lan
+	moved.Gateway = addr("10.3.0.3")
+	n.grant(t, lan, "..++", "++.+", "++++")
+	n.giveFrom(t, "c1/eth0", "", "10.3.0.3")
+	must(t, n.store(t).PutGrants(t.Context(), moved, nil))
+	s := n.store(t)
+	_, err := s.Allocate(t.Context(), n.fromPools("c2/eth0", "", "lan"))
+	must(t, err)
+	if r := s.Remarks(); len(r) != 1 || !strings.HasPrefix(r[0], "10.3.0.3, the gateway of 10.3.0.0/24, is held by eth0 of c1 on pods:") {
+		t.Errorf("%q", r)
+	}
+}
+
+// What an ADD asked for stays small in the store, and is the same whatever the node has of the pool.
+func TestWhatIsKnownOfPools(t *testing.T) {
+	n := newNode(t, "10.3.0.20", sticky)
+	n.add(t, "c0/eth0", "", "10.3.0.2")
+	n.sets = []RangeSet{subnet("10.3.0.100", "10.3.0.120")}
+	stored := func() (all []string) {
+		must(t, n.store(t).view(t.Context(), func(l *leases) error {
+			return l.ranges.ForEach(func(_, b []byte) error { all = append(all, string(b)); return nil })
+		}))
+		return all
+	}
+	ranges := `{"sets":[[{"first":"10.3.0.2","last":"10.3.0.20","subnet":"10.3.0.0/24","gateway":"10.3.0.1"}]],"policy":{"sticky":true,"quarantine":"1m0s"}}`
+	of := func(pools string) string {
+		return `{"pools":[` + pools + `],"policy":{"sticky":true,"quarantine":"1m0s"}}`
+	}
+	for i, step := range []struct {
+		blocks string
+		pools  []string
+		want   []string
+	}{
+		{"...+ ....", []string{"lan"}, []string{of(`"lan"`), ranges}},
+		{"...+ ++..", []string{"lan"}, []string{of(`"lan"`), ranges}},
+		{"...+ ++.+", []string{"lan", "lan6"}, []string{of(`"lan","lan6"`), ranges}},
+	} {
+		n.grant(t, lan, strings.Fields(step.blocks)...)
+		n.grant(t, lan6, "++++++++")
+		r := n.fromPools(fmt.Sprintf("c%d/net1", i), fmt.Sprint("web-", i), step.pools...)
+		r.Acquired = r.Pools
+		if _, err := n.tryFrom(t, r); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(step.want, stored()); diff != "" {
+			t.Errorf("step %d (-want +got):\n%s", i, diff)
+		}
+	}
+	n.add(t, "c9/eth0", "", "10.3.0.100")
+	if got := stored(); len(got) != 3 || got[1] != of(`"lan","lan6"`) {
+		t.Errorf("with ranges again: %q", got)
+	}
+}
+
+// Two networks of a node can give addresses of one pool. Neither is the other one's new name.
+func TestTwoNetworksOfAPool(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	n.grant(t, lan, "..+.")
+	n.addFrom(t, "c1/eth0", "", "10.3.0.2")
+	n.network = "others"
+	n.later(time.Second)
+	n.grant(t, lan, "...+")
+	n.addFrom(t, "c2/eth0", "", "10.3.0.3")
+	if names, err := n.store(t).Renamed(t.Context()); err != nil || len(names) > 0 {
+		t.Errorf("%v %v", names, err)
+	}
+}
+
+// An owner's next pod that gets another address of the pool leaves nothing behind, even if the node has lost the other one.
+func TestAnOwnerLeavesNothingBehindInAPool(t *testing.T) {
+	n := newNode(t, "10.3.0.20", sticky)
+	n.grant(t, lan, "..++")
+	n.giveFrom(t, "c1/eth0", "web-0", "10.3.0.2")
+	must(t, n.store(t).PutGrants(t.Context(), lan, []pool.Grant{granted(lan, 0, "...+")}))
+	n.giveFrom(t, "c2/eth0", "web-0", "10.3.0.3")
+	n.del(t, "c1/eth0")
+	n.expect(t, "the one before goes last", "10.3.0.2 quarantined c1/eth0 web-0", "10.3.0.3 held c2/eth0 web-0")
+}
+
+// The usage of a pool is that of what this node has of it. Its ranges are those of the pool: they stay the same.
+func TestUsageOfAPool(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	n.grant(t, lan, ".+++", "?.-.")
+	n.giveFrom(t, "c1/eth0", "", "10.3.0.2")
+	n.giveFrom(t, "c2/eth0", "", "10.3.0.9")
+	u, err := n.store(t).Usage(t.Context())
+	must(t, err)
+	if len(u.Sets) != 1 {
+		t.Fatalf("%+v", u)
+	}
+	s := u.Sets[0]
+	got := fmt.Sprint(s.Pool, " ", s.Ranges, " size ", s.Size, " held ", s.Held, " free ", s.Free, " outside ", u.Outside)
+	if want := "lan 10.3.0.0-10.3.0.15 size 3 held 1 free 2 outside 0"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// An operator can reserve what the node has.
+func TestReserveAnAddressOfAPool(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	n.grant(t, lan, ".++?", "-...")
+	n.addFrom(t, "c1/eth0", "", "10.3.0.2")
+	n.reserve(t, "10.3.0.3", "web-0", 0)
+	for a, want := range map[string]string{
+		"10.3.0.1": "10.3.0.1 is never given in network pods: it is the gateway",
+		"10.3.0.4": "10.3.0.4 is never given in network pods: it is of pool lan, and not granted to this node: run the command on the node that has it",
+		"10.3.0.9": "10.3.0.9 is never given in network pods: it is of pool lan, and not granted to this node: run the command on the node that has it",
+		"10.4.0.9": "10.4.0.9 is never given in network pods: its last ADDs gave addresses of 10.3.0.0-10.3.0.15; a new range is known after its first ADD",
+	} {
+		_, err := n.store(t).Reserve(t.Context(), addr(a), pod("web-0"), 0)
+		n.refused(t, a, err, ErrNotGiven, want)
+	}
+}
+
+// Verify reads what the store has of its pools.
+func TestVerifyReadsPools(t *testing.T) {
+	for name, test := range map[string]struct {
+		bucket, key, value string
+		want               string
+	}{
+		"a grant that was cut short":  {bucketGrants, string(grantKey("lan", 0)), "x", `grant "\x00\x00\x00\x03lan\x00\x00\x00\x00\x00\x00\x00\x00": not usable: it was cut short`},
+		"a grant of an unknown pool":  {bucketGrants, string(grantKey("other", 0)), string(encodeGrant(granted(lan, 0, "++++"))), "grant other-0 is of a pool that the store does not know: not usable"},
+		"a layout that is no layout":  {bucketPools, "lan", "x", "store DIR/pods.db: pool lan: layout: not usable"},
+		"a layout with another's key": {bucketPools, "other", `{"name":"lan"}`, "the layout of pool lan is kept as that of other: not usable"},
+		"the names of pools":          {bucketMeta, keyPools, "x", "store DIR/pods.db: names of pools: not usable: it was cut short"},
+	} {
+		n := newNode(t, "10.3.0.20", minute)
+		n.grant(t, lan, "..++")
+		n.sound(t)
+		edit(t, n.path(), bucketPut(test.bucket, test.key, test.value))
+		err := n.store(t).Verify(t.Context())
+		if !errors.Is(err, ErrDamaged) || !strings.Contains(strings.ReplaceAll(err.Error(), n.dir, "DIR"), test.want) {
+			t.Errorf("%s: %v, want %s", name, err, test.want)
+		}
+	}
+}
+
+// A set of a pool is all of it, also what only other nodes have.
+func TestPoolSets(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	n.grant(t, lan, "..++")
+	sets, err := n.store(t).PoolSets(t.Context(), []string{"lan6", "lan"})
+	if err != nil || len(sets) != 2 || len(sets[0]) != 0 || sets[1].String() != "10.3.0.0-10.3.0.15" {
+		t.Errorf("%v %v", sets, err)
+	}
+	if ok, why := sets[1].Gives(addr("10.3.0.6")); ok || why != "it is in exclude 10.3.0.6" {
+		t.Errorf("%v %s", ok, why)
+	}
+}
+
+// Runs of addresses of many blocks are joined: an ADD looks at each of them.
+func TestAdjacentBlocksAreOneRange(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	n.grant(t, lan, "++++", "+++-", "++?+", "++++")
+	must(t, n.store(t).view(t.Context(), func(l *leases) error {
+		p, err := l.pooled("lan")
+		must(t, err)
+		if got := p.sure.String() + " ? " + p.doubtful.String(); got != "10.3.0.0-10.3.0.6,10.3.0.8-10.3.0.9,10.3.0.11-10.3.0.15 ? 10.3.0.10" {
+			t.Error(got)
+		}
+		return nil
+	}))
+}

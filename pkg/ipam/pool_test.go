@@ -1,0 +1,565 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/owner"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// lan and lan6 are pools of 8 addresses in one block.
+var (
+	lan = pool.Layout{
+		Name: "lan", UID: "u1", Subnet: netip.MustParsePrefix("10.3.0.0/24"), Gateway: addr("10.3.0.1"), BlockSize: 8,
+		Ranges: []pool.Span{{First: addr("10.3.0.0"), Last: addr("10.3.0.15")}}, Routes: []pool.Route{{Dst: "10.0.0.0/8", GW: "10.3.0.1"}},
+	}
+	lan6 = pool.Layout{
+		Name: "lan6", UID: "u2", Subnet: netip.MustParsePrefix("fd00:3::/64"), BlockSize: 8,
+		Ranges: []pool.Span{{First: addr("fd00:3::10"), Last: addr("fd00:3::1f")}}, Routes: []pool.Route{{Dst: "::/0"}},
+	}
+)
+
+// agent stands for relink-agent: it answers about owners, and about pools.
+type agent struct {
+	api
+	t *testing.T
+	n *node
+	// gives is what a Refill gets of each pool: the characters of its first block.
+	gives map[string]string
+	// has are the addresses that owners have on other nodes, by the names of the owners or by the address that is wanted. migrating says
+	// that they are still in use there.
+	has       map[string]string
+	migrating bool
+	// refill, acquire and claim are what the requests fail with.
+	refill, acquire, claim error
+	// lost says that an address is announced, and does not come.
+	lost bool
+	// asked are the requests.
+	asked []string
+	// told are the last Acquisition and Claimed.
+	acquired pool.Acquisition
+	claimed  pool.Claimed
+}
+
+func layouts(name string) pool.Layout { return map[string]pool.Layout{"lan": lan, "lan6": lan6}[name] }
+
+// grant gives the node these characters of a block of the pool.
+func (n *node) grant(t *testing.T, name string, index int64, chars string) {
+	t.Helper()
+	l := layouts(name)
+	if chars += strings.Repeat(".", l.BlockSize-len(chars)); l.Name == "" {
+		t.Fatal(name)
+	}
+	s, ctx := n.store(t), t.Context()
+	span, _ := l.Block(index)
+	g := pool.Grant{Pool: name, PoolUID: l.UID, Index: index, Block: pool.BlockName(name, index), Epoch: 1, First: span.First, Addresses: chars}
+	if _, err := s.Granted(ctx); err != nil {
+		if err := s.WantPools(ctx, []string{name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(s.PutGrants(ctx, l, []pool.Grant{g}), s.Confirm(ctx)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (a *agent) Refill(_ context.Context, d pool.Demand) error {
+	a.asked = append(a.asked, "refill "+d.Network+" "+strings.Join(d.Pools, " "))
+	if a.refill != nil {
+		return a.refill
+	}
+	for name, chars := range a.gives {
+		a.n.grant(a.t, name, 0, chars)
+	}
+	return nil
+}
+
+func (a *agent) Acquire(ctx context.Context, q pool.Acquisition) (pool.Acquired, error) {
+	text := "acquire " + q.Pool + " " + q.IfName + " " + q.Owner.Name
+	key := q.Owner.Name
+	if q.Wanted.IsValid() {
+		text, key = text+" "+q.Wanted.String(), q.Wanted.String()
+	}
+	a.asked, a.acquired = append(a.asked, text), q
+	has := a.has[key]
+	switch {
+	case a.acquire != nil:
+		return pool.Acquired{}, a.acquire
+	case has == "" && q.Wanted.IsValid():
+		return pool.Acquired{}, fmt.Errorf("%w: node b has %s", pool.ErrUnavailable, q.Wanted)
+	case has == "":
+		return pool.Acquired{}, nil
+	}
+	address := addr(has)
+	if !a.lost && !a.migrating {
+		index, _ := layouts(q.Pool).Index(address)
+		span, _ := layouts(q.Pool).Block(index)
+		offset := int(address.As4()[3] - span.First.As4()[3])
+		a.n.grant(a.t, q.Pool, index, strings.Repeat(".", offset)+"+")
+		if err := a.n.store(a.t).Expect(ctx, address, q.Owner, q.IfName, lease.Policy{Sticky: true, Retain: lease.Duration(q.Retain)}, "it comes"); err != nil {
+			return pool.Acquired{}, err
+		}
+	}
+	return pool.Acquired{Address: address, Migrating: a.migrating}, nil
+}
+
+func (a *agent) Claim(_ context.Context, c pool.Claimed) error {
+	a.asked, a.claimed = append(a.asked, "claim "+c.Pool+" "+c.IfName+" "+c.Owner.Name+" "+c.Address.String()), c
+	return a.claim
+}
+
+// was returns what was asked since the last time.
+func (a *agent) was() string {
+	all := strings.Join(a.asked, ", ")
+	a.asked = nil
+	return all
+}
+
+// newPoolNode returns a node with an agent, whose configuration has these keys.
+func newPoolNode(t *testing.T, ipam string) (*node, *agent) {
+	t.Helper()
+	n := newNode(t, ipam)
+	n.dirInEnv = true
+	t.Setenv(lease.DirEnv, n.dir)
+	a := &agent{t: t, n: n}
+	a.err = fmt.Errorf("%w: %w", owner.ErrUnavailable, owner.ErrNobody)
+	n.owners = a
+	return n, a
+}
+
+// whole is an ADD as an interface plugin makes it. It returns the addresses and the routes of the result, and the call.
+func (n *node) whole(t *testing.T, sandbox, pod, want string, change ...func(*Call)) (string, *Call, error) {
+	t.Helper()
+	args := n.args(sandbox, pod)
+	if want != "" {
+		args.Args = strings.TrimPrefix(args.Args+";IP="+want, ";")
+	}
+	c := n.begin(t, args)
+	for _, f := range change {
+		f(c)
+	}
+	result, err := c.Add(t.Context())
+	if err != nil {
+		return "", c, err
+	}
+	var all []string
+	for _, ip := range result.IPs {
+		text := ip.Address.String()
+		if ip.Gateway != nil {
+			text += " via " + ip.Gateway.String()
+		}
+		all = append(all, text)
+	}
+	for _, r := range result.Routes {
+		text := "to " + r.Dst.String()
+		if r.GW != nil {
+			text += " via " + r.GW.String()
+		}
+		all = append(all, text)
+	}
+	if err := c.Confirm(t.Context(), result); err != nil {
+		if undone := c.Del(t.Context()); undone != nil {
+			t.Error(undone)
+		}
+		return "", c, err
+	}
+	return strings.Join(all, ", "), c, nil
+}
+
+// What the node has it gives alone. The agent is asked only once nothing is left, and only once.
+func TestADDFromAPool(t *testing.T) {
+	const address = "10.3.0.%d/24 via 10.3.0.1, to 10.0.0.0/8 via 10.3.0.1"
+	n, a := newPoolNode(t, `"pool": "lan"`)
+	a.gives = map[string]string{"lan": "+++"}
+	for _, step := range []struct {
+		sandbox, want, asked string
+	}{
+		{"c1/eth0", fmt.Sprintf(address, 0), "refill pods lan"}, {"c2/eth0", fmt.Sprintf(address, 2), ""}, {"c1/eth0", fmt.Sprintf(address, 0), ""},
+	} {
+		got, c, err := n.whole(t, step.sandbox, "", "")
+		if was := a.was(); err != nil || got != step.want || was != step.asked || c.Quiet() {
+			t.Errorf("%s: %s %v, and the agent was asked %q, want %s and %q", step.sandbox, got, err, was, step.want, step.asked)
+		}
+	}
+	_, _, err := n.whole(t, "c3/eth0", "", "")
+	n.expectError(t, "nothing is left", err, 11,
+		"relink-ipam: pool lan of network pods: no address is free of the 2 that this node has: 2 held, 0 reserved, 0 in quarantine; relink ipam list says for whom")
+	if was := a.was(); was != "refill pods lan" {
+		t.Errorf("the agent was asked %q", was)
+	}
+	n.del(t, "c1/eth0")
+	if got, _, err := n.whole(t, "c4/eth0", "", ""); err != nil || got != fmt.Sprintf(address, 0) {
+		t.Errorf("one in quarantine: %s %v", got, err)
+	}
+}
+
+// The agent may not be there, or not be able to give anything. The message says why, and what the store lacks.
+func TestWithoutAnAgentForPools(t *testing.T) {
+	const none = "relink-ipam: pool lan of network pods: no address is free: no address of it is granted to this node: "
+	away := fmt.Errorf("%w: no relink-agent runs on this node: nothing listens on /x", pool.ErrUnavailable)
+	for name, test := range map[string]struct {
+		blocks string
+		reboot bool
+		change func(*node, *agent)
+		code   uint
+		msg    string
+	}{
+		"away": {"....", false, func(_ *node, a *agent) { a.refill = away }, 11, none + "the pool gives nothing now: no relink-agent runs on this node: nothing listens on /x"},
+		"nobody can be asked": {"....", false, func(n *node, _ *agent) { n.owners = &api{err: owner.ErrNobody} }, 11,
+			none + "the pool gives nothing now: nobody can be asked on this node"},
+		"no such pool": {"....", false, func(_ *node, a *agent) { a.refill = fmt.Errorf("%w: AddressPool lan does not exist", pool.ErrUnknown) }, 7,
+			none + "the pool cannot be used: AddressPool lan does not exist"},
+		"it gives nothing": {"....", false, func(*node, *agent) {}, 11, strings.TrimSuffix(none, ": ")},
+		"after a reboot": {"++++", true, func(_ *node, a *agent) { a.refill = away }, 11,
+			"relink-ipam: pool lan of network pods: this node has not read its address pools since its boot: relink-agent reads them as soon as the Kubernetes API answers: " +
+				"the pool gives nothing now: no relink-agent runs on this node: nothing listens on /x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, a := newPoolNode(t, `"pool": "lan"`)
+			n.grant(t, "lan", 0, test.blocks)
+			if test.reboot {
+				n.reboot(time.Minute)
+			}
+			test.change(n, a)
+			_, _, err := n.whole(t, "c1/eth0", "", "")
+			n.expectError(t, "ADD", err, test.code, test.msg)
+			n.expect(t, "afterwards")
+		})
+	}
+}
+
+// After a reboot the agent reads the API once. Then the node gives what it had.
+func TestAfterARebootTheAgentConfirms(t *testing.T) {
+	n, a := newPoolNode(t, `"pool": "lan", "sticky": "pod"`)
+	n.grant(t, "lan", 0, "..+")
+	if _, _, err := n.whole(t, "c1/eth0", "web-0", ""); err != nil {
+		t.Fatal(err)
+	}
+	a.was()
+	n.reboot(time.Minute)
+	a.gives = map[string]string{"lan": "..++"}
+	got, _, err := n.whole(t, "c2/eth0", "web-0", "")
+	if was := a.was(); err != nil || !strings.HasPrefix(got, "10.3.0.2/24") || was != "refill pods lan" {
+		t.Errorf("%s %v, asked %q", got, err, was)
+	}
+}
+
+// A first ADD that fails leaves the names of its pools behind: an agent that comes later knows what the node needs.
+func TestAFailedADDNamesItsPools(t *testing.T) {
+	n, a := newPoolNode(t, `"pool": ["lan", "lan6"]`)
+	a.refill = pool.ErrUnavailable
+	if _, _, err := n.whole(t, "c1/eth0", "", ""); err == nil {
+		t.Fatal("it has got an address")
+	}
+	g, err := n.store(t).Granted(t.Context())
+	if err != nil || len(g.ID) != 32 || len(g.Pools) != 2 || g.Pools[0].Name != "lan" || g.Pools[1].Name != "lan6" {
+		t.Errorf("%+v %v", g, err)
+	}
+	for what, err := range map[string]error{
+		"STATUS": n.status(t), "CHECK": n.begin(t, n.args("c1/eth0", "")).Check(t.Context()), "GC": n.gc(t, "[]"), "DEL": n.begin(t, n.args("c1/eth0", "")).Del(t.Context()),
+	} {
+		if msg := wire(t, err).Msg; msg != "" && what != "CHECK" {
+			t.Errorf("%s: %s", what, msg)
+		}
+	}
+}
+
+// Without a store, STATUS is content: the first ADD has the agent take addresses.
+func TestStatusOfAPoolWithoutAStore(t *testing.T) {
+	n, _ := newPoolNode(t, `"pool": "lan"`)
+	if err := n.status(t); err != nil {
+		t.Error(err)
+	}
+	if there, _ := n.store(t).Exists(); there {
+		t.Error("it has made a store")
+	}
+}
+
+// A pod can get an address of each of several pools. Routes of the configuration take the place of those of the pools.
+func TestADDFromTwoPools(t *testing.T) {
+	for keys, want := range map[string]string{
+		``:                                      "10.3.0.2/24 via 10.3.0.1, fd00:3::10/64, to 10.0.0.0/8 via 10.3.0.1, to ::/0",
+		`, "routes": [{"dst": "192.0.2.0/24"}]`: "10.3.0.2/24 via 10.3.0.1, fd00:3::10/64, to 192.0.2.0/24",
+		`, "routes": []`:                        "10.3.0.2/24 via 10.3.0.1, fd00:3::10/64, to 10.0.0.0/8 via 10.3.0.1, to ::/0",
+	} {
+		n, a := newPoolNode(t, `"pool": ["lan", "lan6"]`+keys)
+		a.gives = map[string]string{"lan": "..+", "lan6": "+"}
+		got, _, err := n.whole(t, "c1/eth0", "", "")
+		if was := a.was(); err != nil || got != want || was != "refill pods lan lan6" {
+			t.Errorf("%s: %s %v, asked %q, want %s", keys, got, err, was, want)
+		}
+	}
+}
+
+// An owner's address can be on any node. It is never given another one without a look there. If it is here, nobody is asked.
+func TestAStickyPodOfAPool(t *testing.T) {
+	n, a := newPoolNode(t, `"pool": "lan", "sticky": "pod", "retain": "2h"`)
+	n.grant(t, "lan", 0, "..+++")
+	for _, step := range []struct {
+		what, sandbox, pod string
+		before             func()
+		want, asked        string
+	}{
+		{"the first pod", "c1/net1", "web-0", nil, "10.3.0.2", "acquire lan net1 web-0, claim lan net1 web-0 10.3.0.2"},
+		{"a repeated ADD", "c1/net1", "web-0", nil, "10.3.0.2", ""},
+		{"the next pod", "c2/net1", "web-0", func() { n.del(t, "c1/net1") }, "10.3.0.2", ""},
+		{"it comes from another node", "c3/net1", "web-1", func() { a.has = map[string]string{"web-1": "10.3.0.9"} }, "10.3.0.9",
+			"acquire lan net1 web-1, claim lan net1 web-1 10.3.0.9"},
+		{"another interface", "c3/net2", "web-1", func() { a.has = nil }, "10.3.0.3", "acquire lan net2 web-1, claim lan net2 web-1 10.3.0.3"},
+	} {
+		if step.before != nil {
+			step.before()
+		}
+		got, _, err := n.whole(t, step.sandbox, step.pod, "")
+		if was := a.was(); err != nil || !strings.HasPrefix(got, step.want+"/24") || was != step.asked {
+			t.Errorf("%s: %s %v, asked %q, want %s and %q", step.what, got, err, was, step.want, step.asked)
+		}
+	}
+	want := pool.Claimed{
+		Acquisition: pool.Acquisition{
+			Network: "pods", Pool: "lan", IfName: "net2", Owner: pod("web-1"), Pod: attachment.Pod{Namespace: "default", Name: "web-1"}, Retain: 2 * time.Hour,
+		},
+		Address: addr("10.3.0.3"),
+	}
+	if diff := cmp.Diff(want, a.claimed, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What a sticky pod needs may not come. Then its ADD fails, and tells why.
+func TestAStickyPodWaitsForItsAddress(t *testing.T) {
+	const begins = "relink-ipam: the address that pod default/web-0 has of pool lan may be on another node: "
+	for name, test := range map[string]struct {
+		change func(*node, *agent)
+		msg    string
+	}{
+		"no agent": {func(n *node, _ *agent) { n.owners = nil }, begins + "the pool gives nothing now: nobody can be asked on this node"},
+		"it does not come": {func(_ *node, a *agent) {
+			a.acquire = fmt.Errorf("%w: node b has 10.3.0.9, and has not handed it over", pool.ErrUnavailable)
+		},
+			begins + "the pool gives nothing now: node b has 10.3.0.9, and has not handed it over"},
+		"it was said to be here": {func(_ *node, a *agent) { a.has, a.lost = map[string]string{"web-0": "10.3.0.9"}, true },
+			"relink-ipam: 10.3.0.9 of pool lan is not available: the Kubernetes API has it for the owner, and this node has not got it"},
+		"it cannot be claimed": {func(_ *node, a *agent) { a.claim = fmt.Errorf("%w: 503", pool.ErrUnavailable) },
+			"relink-ipam: the address of pod default/web-0: the pool gives nothing now: 503"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, a := newPoolNode(t, `"pool": "lan", "sticky": "pod"`)
+			n.grant(t, "lan", 0, "..++")
+			test.change(n, a)
+			_, _, err := n.whole(t, "c1/eth0", "web-0", "")
+			n.expectError(t, "ADD", err, 11, test.msg)
+		})
+	}
+}
+
+// A claim that was not made is made by the next ADD, although the address waits here by then.
+func TestAClaimIsMadeByTheNextADD(t *testing.T) {
+	n, a := newPoolNode(t, `"pool": "lan", "sticky": "pod"`)
+	n.grant(t, "lan", 0, "..++")
+	a.claim = pool.ErrUnavailable
+	if _, _, err := n.whole(t, "c1/eth0", "web-0", ""); err == nil {
+		t.Fatal("the ADD has succeeded")
+	}
+	n.expect(t, "it waits for the pod", "10.3.0.2 reserved c1/eth0 web-0")
+	a.was()
+	a.claim = nil
+	for i, want := range []string{"claim lan eth0 web-0 10.3.0.2", ""} {
+		sandbox := fmt.Sprintf("c%d/eth0", i+2)
+		if _, _, err := n.whole(t, sandbox, "web-0", ""); err != nil {
+			t.Error(err)
+		}
+		if was := a.was(); was != want {
+			t.Errorf("asked %q, want %q", was, want)
+		}
+		n.del(t, sandbox)
+	}
+}
+
+// By owner: one with one pod at a time is known to the API. Of one with several, each address waits where it was.
+func TestOwnersOfAPool(t *testing.T) {
+	several := replica(0)
+	several.Owner.Kind, several.Owner.Name, several.Owner.Ordinal, several.Alone = "ReplicaSet", "rs", attachment.Ordinal(0), false
+	for name, test := range map[string]struct {
+		answer owner.Answer
+		asked  string
+	}{
+		"a virtual machine":          {vm("db"), "acquire lan eth0 db, claim lan eth0 db 10.3.0.2"},
+		"a StatefulSet's pod":        {replica(1), "acquire lan eth0 web, claim lan eth0 web 10.3.0.2"},
+		"a pod of its own":           {plain("x"), ""},
+		"one with several at a time": {several, ""},
+	} {
+		n, a := newPoolNode(t, `"pool": "lan", "sticky": "owner"`)
+		n.grant(t, "lan", 0, "..++")
+		a.api = api{answers: map[string]owner.Answer{"p": test.answer}}
+		if _, _, err := n.whole(t, "c1/eth0", "p", ""); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if was := a.was(); was != test.asked {
+			t.Errorf("%s: asked %q, want %q", name, was, test.asked)
+		}
+	}
+}
+
+// An address that a pod asks for comes from wherever it is.
+func TestAnAddressOfAPoolThatIsAskedFor(t *testing.T) {
+	zero := 0
+	for name, test := range map[string]struct {
+		pod, ip string
+		change  func(*agent)
+		want    string
+		code    uint
+		asked   string
+	}{
+		"here":                       {"", "10.3.0.3", nil, "10.3.0.3/24", 0, ""},
+		"elsewhere":                  {"a", "10.3.0.9", has("10.3.0.9"), "10.3.0.9/24", 0, "acquire lan eth0 a 10.3.0.9"},
+		"elsewhere, and stays there": {"a", "10.3.0.9", nil, "relink-ipam: 10.3.0.9 of pool lan is not on this node: the pool gives nothing now: node b has 10.3.0.9", 11, "acquire lan eth0 a 10.3.0.9"},
+		"elsewhere, for no pod": {"", "10.3.0.9", has("10.3.0.9"),
+			"relink-ipam: 10.3.0.9 of pool lan is not on this node, and only a pod with a name can get it from another one: CNI_ARGS must have K8S_POD_NAMESPACE and K8S_POD_NAME", 11, ""},
+		"the gateway":         {"a", "10.3.0.1", nil, `invalid CNI_ARGS: "IP=10.3.0.1": cannot be given: it is the gateway`, 4, ""},
+		"of no pool":          {"a", "10.9.0.1", nil, `invalid CNI_ARGS: "IP=10.9.0.1": is not of pool lan, or is the second address of a pool that gives one`, 4, ""},
+		"an annotation":       {"a", "", static(nil, "10.3.0.9"), "10.3.0.9/24", 0, "acquire lan eth0 a 10.3.0.9"},
+		"one of a list, here": {"a", "", static(nil, "10.3.0.9", "10.3.0.3"), "10.3.0.3/24", 0, ""},
+		"one of a list, the second": {"a", "", func(g *agent) { static(nil, "10.3.0.8", "10.3.0.9")(g); delete(g.has, "10.3.0.8") }, "10.3.0.9/24", 0,
+			"acquire lan eth0 a 10.3.0.8, acquire lan eth0 a 10.3.0.9"},
+		"one of a list, none": {"a", "", func(g *agent) { static(nil, "10.3.0.8", "10.3.0.9")(g); g.has = nil },
+			"relink-ipam: 10.3.0.9 of pool lan is not on this node: the pool gives nothing now: node b has 10.3.0.9", 11, "acquire lan eth0 a 10.3.0.8, acquire lan eth0 a 10.3.0.9"},
+		"the replica's": {"a", "", static(&zero, "10.3.0.9", "10.3.0.3"), "10.3.0.9/24", 0, "acquire lan eth0 a 10.3.0.9"},
+		"annotated, and of no pool": {"a", "", static(nil, "10.9.0.1"),
+			`invalid "annotation ipam.relink.dev/pods": "10.9.0.1": is not of pool lan, or is the second address of a pool that gives one`, 7, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, a := newPoolNode(t, `"pool": "lan"`)
+			n.grant(t, "lan", 0, "..++")
+			if test.change != nil {
+				test.change(a)
+			}
+			got, _, err := n.whole(t, "c1/eth0", test.pod, test.ip)
+			if test.code != 0 {
+				n.expectError(t, "ADD", err, test.code, test.want)
+			} else if err != nil || !strings.HasPrefix(got, test.want) {
+				t.Errorf("%s %v, want %s", got, err, test.want)
+			}
+			if was := a.was(); was != test.asked {
+				t.Errorf("asked %q, want %q", was, test.asked)
+			}
+			if strings.HasPrefix(test.asked, "acquire") && a.acquired.Retain != waitingFor {
+				t.Errorf("it would wait for %s", a.acquired.Retain)
+			}
+		})
+	}
+}
+
+// has lets other nodes hand over the addresses.
+func has(all ...string) func(*agent) {
+	return func(a *agent) {
+		a.has = map[string]string{}
+		for _, address := range all {
+			a.has[address] = address
+		}
+	}
+}
+
+// static has pod "a" ask for addresses, which other nodes hand over.
+func static(replica *int, all ...string) func(*agent) {
+	return func(a *agent) {
+		has(all...)(a)
+		a.api = api{answers: map[string]owner.Answer{"a": askingFor(plain("a"), "ipam.relink.dev/pods", replica, all...)}}
+	}
+}
+
+// An annotation's addresses are divided among the pools. A pool that the node has not read so far is read first.
+func TestAnAnnotationForTwoPools(t *testing.T) {
+	n, a := newPoolNode(t, `"pool": ["lan", "lan6"]`)
+	second := 1
+	a.api = api{answers: map[string]owner.Answer{"a": askingFor(plain("a"), "k", &second, "10.3.0.2", "10.3.0.3", "fd00:3::10", "fd00:3::11")}}
+	a.gives = map[string]string{"lan": "..++"}
+	_, _, err := n.whole(t, "c1/eth0", "a", "")
+	n.expectError(t, "lan6 does not come", err, 11, "relink-ipam: pool lan6 of network pods: this node has not read its address pools since its boot")
+	a.was()
+	a.gives["lan6"] = "++"
+	got, _, err := n.whole(t, "c1/eth0", "a", "")
+	if was := a.was(); err != nil || !strings.HasPrefix(got, "10.3.0.3/24 via 10.3.0.1, fd00:3::11/64") || was != "refill pods lan lan6" {
+		t.Errorf("%s %v, asked %q", got, err, was)
+	}
+}
+
+// A virtual machine that moves keeps its address, which the other node still uses. Nobody probes for it.
+func TestAVirtualMachineMoves(t *testing.T) {
+	n, a := newPoolNode(t, `"pool": "lan", "sticky": "owner", "conflictDetection": true`)
+	n.grant(t, "lan", 0, "..++")
+	a.api = api{answers: map[string]owner.Answer{"virt-launcher-2": vm("db")}}
+	a.has, a.migrating = map[string]string{"db": "10.3.0.9"}, true
+	_, _, err := n.whole(t, "c1/eth0", "virt-launcher-2", "", func(c *Call) { c.program = true })
+	n.expectError(t, "a program", err, 11, "relink-ipam: the address that VirtualMachine default/db has of pool lan may be on another node: "+
+		"its virtual machine moves from there, and only relink-macvlan and relink-vlan can take over an address that is in use: do not set RELINK_IPAM_EXEC")
+	a.was()
+	got, c, err := n.whole(t, "c2/eth0", "virt-launcher-2", "")
+	if was := a.was(); err != nil || !strings.HasPrefix(got, "10.3.0.9/24") || was != "acquire lan eth0 db, claim lan eth0 db 10.3.0.9" {
+		t.Errorf("%s %v, asked %q", got, err, was)
+	}
+	if d, err := c.Detection(); !c.Quiet() || d != nil || err != nil {
+		t.Errorf("quiet %v, probes %+v %v", c.Quiet(), d, err)
+	}
+	n.expect(t, "it is held beside the other node", "10.3.0.9 held c2/eth0 db")
+}
+
+// A pod of a dead node may still answer for an address. It is probed for even without conflictDetection. A program of its own cannot
+// probe, and does not give it.
+func TestAnAddressThatMustBeProbedFor(t *testing.T) {
+	usual := &Detection{Probes: defaultProbes, Wait: defaultWait}
+	for name, test := range map[string]struct {
+		blocks, keys string
+		want         *Detection
+	}{
+		"sure":                 {"..+", "", nil},
+		"doubtful":             {"..?", "", usual},
+		"doubtful, as it says": {"..?", `, "conflictDetection": {"probes": 1, "wait": "1s"}`, &Detection{Probes: 1, Wait: time.Second}},
+	} {
+		n, _ := newPoolNode(t, `"pool": "lan"`+test.keys)
+		n.grant(t, "lan", 0, test.blocks)
+		_, c, err := n.whole(t, "c1/eth0", "", "")
+		d, wrong := c.Detection()
+		if diff := cmp.Diff(test.want, d); err != nil || wrong != nil || diff != "" {
+			t.Errorf("%s: %v %v (-want +got):\n%s", name, err, wrong, diff)
+		}
+	}
+	n, a := newPoolNode(t, `"pool": "lan"`)
+	n.grant(t, "lan", 0, "..??")
+	a.refill = pool.ErrUnavailable
+	_, _, err := n.whole(t, "c1/eth0", "", "", func(c *Call) { c.program = true })
+	n.expectError(t, "a program", err, 11, "relink-ipam: pool lan of network pods: no address is free: this node has 2 that must be probed for, "+
+		"which relink-ipam cannot do as a program of its own: the pool gives nothing now")
+}
+
+// After a conflict, the next address may need no probe.
+func TestAConflictOnAPool(t *testing.T) {
+	n, _ := newPoolNode(t, `"pool": "lan"`)
+	n.grant(t, "lan", 0, "..?")
+	_, c, err := n.whole(t, "c1/eth0", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if exchanged, err := c.Conflict(t.Context(), addr("10.3.0.2"), "02:00:00:00:00:01"); err != nil || !exchanged {
+		t.Fatalf("%v %v", exchanged, err)
+	}
+	n.grant(t, "lan", 1, "+")
+	result, err := c.Add(t.Context())
+	if err != nil || result.IPs[0].Address.String() != "10.3.0.8/24" {
+		t.Fatalf("%v %v", result, err)
+	}
+	if d, err := c.Detection(); d != nil || err != nil {
+		t.Errorf("%+v %v", d, err)
+	}
+	n.expect(t, "afterwards", "10.3.0.2 quarantined c1/eth0", "10.3.0.8 held c1/eth0")
+}
