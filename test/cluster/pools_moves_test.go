@@ -249,8 +249,19 @@ func (a *api) lostBlocks(t *testing.T, users map[string]user) {
 			had[m.must(t, m.request(lease.Policy{}, "")).address] = m.name
 		}
 	}
-	users["admin"].must(t, http.MethodDelete, blocks, m{}, nil)
 	keep := a.controller(t, users)
+	for range 2 {
+		if err := keep.Look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		had[all[0].must(t, all[0].request(lease.Policy{}, "")).address] = all[0].name
+	}
+	users["admin"].must(t, http.MethodDelete, blocks, m{}, nil)
+	for _, m := range all {
+		m.Look(t.Context())
+	}
+	// The status is older, too.
+	users["admin"].must(t, http.MethodPatch, pools+"/lan/status", m{"status": m{"sequence": 0}}, nil)
 	await(t, 20*time.Second, "the nodes to say what they have", func() bool {
 		for _, m := range all {
 			m.Look(t.Context())

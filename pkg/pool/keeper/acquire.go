@@ -125,6 +125,9 @@ func (m *member) fetch(ctx context.Context, a pool.Acquisition, address netip.Ad
 		return m.has(s, a.Pool, address) || m.hasNow(ctx, a.Pool, address), m.Node, nil
 	}
 	if next, n := b.Take(s.me, []int{i}); n == 1 {
+		if _, err := m.open(ctx, a.Pool); err != nil {
+			return false, "", err
+		}
 		err := m.write(ctx, next)
 		return err == nil, "nobody", ignore(err, pool.ErrConflict, pool.ErrNotThere)
 	}

@@ -75,6 +75,13 @@ func (k *Keeper) lostSequence(p pool.Pool) bool {
 	return false
 }
 
+// acceptSequence begins anew with the status that a recovering pool has: what was newer is lost.
+func (k *Keeper) acceptSequence(p pool.Pool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.sequence[p.Metadata.Name+" "+p.Metadata.UID] = p.Status.Sequence
+}
+
 // alarm is called if this node has more of a pool than the API knows. It stops all nodes from taking anything new of it. It
 // returns an error in any case.
 func (m *member) alarm(ctx context.Context, name string, lost error) error {
@@ -110,6 +117,7 @@ func (k *Keeper) recover(ctx context.Context) error {
 		}
 		if r := p.Recovery(); r != nil {
 			errs = append(errs, k.recoverPool(ctx, p.Metadata.Name, *r))
+			k.acceptSequence(p)
 		}
 	}
 	return errors.Join(errs...)

@@ -20,17 +20,17 @@ const (
 	// every is the time between two looks at each store. A keeper reads all of its blocks anew after syncEvery.
 	every     = 30 * time.Second
 	syncEvery = 10 * time.Minute
+	// idleEvery is the time between two questions of a node without pools.
+	idleEvery = 5 * time.Minute
 )
 
-// Run keeps the stores until ctx ends. It asks the API nothing before a network of this node has a pool: most clusters have none.
+// Run keeps the stores until ctx ends. It watches nothing before a network of this node has a pool: most clusters have none.
 func (k *Keeper) Run(ctx context.Context) {
 	if k.usesPools(ctx) {
 		k.use.Do(func() { close(k.used) })
 	}
-	select {
-	case <-ctx.Done():
+	if !k.idle(ctx) {
 		return
-	case <-k.used:
 	}
 	changes := make(chan pool.Change)
 	var watch sync.WaitGroup
@@ -39,6 +39,23 @@ func (k *Keeper) Run(ctx context.Context) {
 		watch.Go(func() { k.Watch(ctx, changes) })
 	}
 	k.keep(ctx, changes)
+}
+
+// idle waits until a network of this node has a pool. It returns false if ctx ends before. Pools that recover wait for all nodes, so
+// the node says from time to time that it has nothing. It does not matter here whether the cluster has pools.
+func (k *Keeper) idle(ctx context.Context) bool {
+	tick := time.NewTicker(idleEvery + rand.N(idleEvery/4))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-k.used:
+			return true
+		case <-tick.C:
+			_ = k.recover(ctx)
+		}
+	}
 }
 
 // usesPools says whether a network of this node has a pool.
