@@ -18,9 +18,9 @@ func newIPAMPools(v *verbosity) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pools",
 		Short: "Show the address pools that nodes share",
-		Long: `Show the AddressPools of the cluster: how many addresses each has, and how many of them nodes have.
-relink-agent of this node asks the Kubernetes API. A line below the table says why a pool gives
-nothing new.
+		Long: `Show the AddressPools of the cluster: how many addresses each has, and how many of them nodes
+have. relink-agent of this node asks the Kubernetes API. A line below the table says why a pool
+gives nothing new.
 
 Exit status 0: the API has answered; 2: usage or environment, such as no answer.`,
 		Example: `  relink ipam pools
@@ -78,11 +78,12 @@ func newIPAMBlocks(v *verbosity) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "blocks POOL",
 		Short: "Show which node has which addresses of a pool",
-		Long: `Show the blocks of an AddressPool: which nodes have addresses of each, and how many. FREE is how many
-of a block nobody has. ASKED says which nodes ask for addresses of it. relink-agent of this node
-asks the Kubernetes API.
+		Long: `Show the blocks of an AddressPool: which nodes have addresses of each, and how many. FREE is how
+many of a block nobody has. ASKED says which nodes ask for addresses of it. relink-agent of this
+node asks the Kubernetes API.
 
-Exit status 0: the API has answered; 2: usage or environment, such as no answer or no such pool.`,
+Exit status 0: the API has answered; 2: usage or environment, such as no answer or no such
+pool.`,
 		Example: `  relink ipam blocks vlan3
   relink ipam blocks vlan3 -o yaml       # with the network and the store of each node`,
 		Args:              takes("POOL"),
