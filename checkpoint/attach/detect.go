@@ -36,8 +36,8 @@ type detection struct {
 }
 
 // withoutConflicts returns a result whose addresses nobody on the network has, if the configuration asks for
-// that, or a pod of a dead node may still have one of them. The interface plugin has to probe. When the IPAM plugin runs, no interface exists that could
-// send. Once the interface has the addresses, it is too late.
+// that, or if a pod of a dead node may still have one of them. The interface plugin has to probe. When the
+// IPAM plugin runs, no interface exists that could send. Once the interface has the addresses, it is too late.
 func (a *addition) withoutConflicts(ctx context.Context, result *current.Result) (*current.Result, error) {
 	d := detection{addition: a, until: time.Now().Add(detectLimit), probed: map[netip.Addr]bool{}}
 	for {

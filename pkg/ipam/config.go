@@ -83,7 +83,7 @@ func Examine(n cniplugin.Network) (Reading, []error) {
 	if errs = append(errs, wrong...); len(errs) == 0 {
 		errs = parsed.neverGiven()
 	}
-	return Reading{Sets: parsed.sets, Pools: parsed.pools, DataDir: s.DataDir, ResolvConf: s.ResolvConf, Detection: detection != nil, NeedsAPI: parsed.needsAPI()}, errs
+	return Reading{Sets: parsed.sets, Pools: parsed.pools, DataDir: s.DataDir, ResolvConf: s.ResolvConf, Detection: detection != nil, NeedsAPI: parsed.asksAPI()}, errs
 }
 
 // neverGiven returns the errors of an ADD for the addresses that are asked for and that it cannot give, whatever is

@@ -60,6 +60,15 @@ func (s section) besidePool(a asked) (errs []error) {
 	return errs
 }
 
+// asksAPI returns the key for which no pod starts on a new node without the API, empty for none. An ADD itself can do without: the
+// store may have what it needs.
+func (n network) asksAPI() string {
+	if key := n.needsAPI(); key != "" || len(n.pools) == 0 {
+		return key
+	}
+	return `"pool"`
+}
+
 // written returns a part of the configuration as somebody can have written it.
 func written(part any) cniplugin.Written {
 	b, _ := json.Marshal(part) // It was read from JSON.

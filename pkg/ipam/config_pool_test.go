@@ -69,12 +69,14 @@ func TestWhatIsWrongWithAPoolAndWhatToDo(t *testing.T) {
 
 // Who examines a configuration learns of its pools. Whether an address is in one only the pool says.
 func TestExamineKnowsPools(t *testing.T) {
-	var n cniplugin.Network
-	if err := cniplugin.Decode([]byte(`{"cniVersion": "1.1.0", "name": "pods", "ipam": {"type": "relink-ipam", "pool": ["lan", "lan6"], "sticky": "owner"}, "args": {"cni": {"ips": ["10.9.9.9"]}}}`), &n); err != nil {
-		t.Fatal(err)
-	}
-	got, errs := Examine(n)
-	if diff := cmp.Diff(Reading{Pools: []string{"lan", "lan6"}, NeedsAPI: `"sticky": "owner"`}, got); diff != "" || len(errs) > 0 {
-		t.Errorf("%v (-want +got):\n%s", errs, diff)
+	for more, needs := range map[string]string{`, "sticky": "owner"`: `"sticky": "owner"`, ``: `"pool"`} {
+		var n cniplugin.Network
+		if err := cniplugin.Decode([]byte(`{"cniVersion": "1.1.0", "name": "pods", "ipam": {"type": "relink-ipam", "pool": ["lan", "lan6"]`+more+`}, "args": {"cni": {"ips": ["10.9.9.9"]}}}`), &n); err != nil {
+			t.Fatal(err)
+		}
+		got, errs := Examine(n)
+		if diff := cmp.Diff(Reading{Pools: []string{"lan", "lan6"}, NeedsAPI: needs}, got); diff != "" || len(errs) > 0 {
+			t.Errorf("%v (-want +got):\n%s", errs, diff)
+		}
 	}
 }
