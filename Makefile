@@ -69,7 +69,7 @@ test-long:  ## test, and more of the same: for every night, and before a release
 TEST := test -vet=off -count=1 -trimpath -ldflags='-s -w'
 
 # These start no goroutine and compute a lot. The race detector would find nothing in them, and make them ten times slower.
-PLAIN := ^(TestDecodeOfEveryPrefixIsTorn|TestStoreDoesAsItsModel|TestAllIsGivenUpOnAFullDisk|TestVeryMuchIsCompared|TestIPAMScaling)$$
+PLAIN := ^(TestDecodeOfEveryPrefixIsTorn|TestStoreDoesAsItsModel|TestAllIsGivenUpOnAFullDisk|TestVeryMuchIsCompared|TestIPAMScaling|TestExplore|TestExploreFindsFaults)$$
 
 # In their directories: go shows what they count. Three machines on two processors: each waits for half of its time.
 test-stories:
@@ -90,7 +90,7 @@ test-units:
 
 test-plain:
 	$(if $(UNRACED),$(GO) $(TEST) -timeout 30m -skip '$(PLAIN)' $(UNRACED))
-	$(GO) $(TEST) -timeout $(if $(RELINK_LONG),4h,30m) -run '$(PLAIN)' ./checkpoint ./pkg/ipam/lease ./pkg/netstate ./test/crash
+	$(GO) $(TEST) -timeout $(if $(RELINK_LONG),4h,30m) -run '$(PLAIN)' ./checkpoint ./pkg/ipam/lease ./pkg/netstate ./pkg/pool ./test/crash
 
 # What is drawn at random; test-units draws each 50 or 100 times. The leases' model is one of PLAIN.
 PROPERTIES := -timeout 4h -v -rapid.checks=2000 \
