@@ -1,0 +1,207 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// grantOfBlock is what a node has of blockOf's block.
+func grantOfBlock(addresses string) Grant {
+	return Grant{Pool: "p", PoolUID: "u", Index: 0, Block: "uid-1", Epoch: 10, First: addr("10.3.0.10"), Addresses: addresses}
+}
+
+func TestGrantKnowsItsAddresses(t *testing.T) {
+	g := grantOfBlock(".+?-")
+	if g.Name() != "p-0" || g.At(2) != addr("10.3.0.12") || g.Last() != addr("10.3.0.13") {
+		t.Errorf("%s has 2 at %s, and ends with %s", g.Name(), g.At(2), g.Last())
+	}
+	for a, want := range map[string]int{"10.3.0.10": 0, "10.3.0.13": 3, "10.3.0.9": -1, "10.3.0.14": -1, "::1": -1} {
+		if i := g.Offset(addr(a)); i != want {
+			t.Errorf("Offset(%s) = %d, want %d", a, i, want)
+		}
+	}
+	for i, want := range []string{"false false", "true false", "true true", "false false"} {
+		if gives, probe := g.May(i); fmt.Sprint(gives, probe) != want {
+			t.Errorf("May(%d) = %t, %t, want %s", i, gives, probe, want)
+		}
+	}
+	for chars, want := range map[string]string{Ours: "[1 2]", "-": "[3]", ".": "[0]", "": "[]"} {
+		if got := fmt.Sprint(g.Offsets(chars)); got != want {
+			t.Errorf("Offsets(%q) = %s, want %s", chars, got, want)
+		}
+	}
+	for addresses, want := range map[string]bool{"": true, "...": true, ".+": false, "?": false, "-": false} {
+		if got := grantOfBlock(addresses).Empty(); got != want {
+			t.Errorf("%q: Empty() = %t, want %t", addresses, got, want)
+		}
+	}
+}
+
+func TestAdopt(t *testing.T) {
+	for name, test := range map[string]struct {
+		grant string
+		b     Block
+		want  string
+		lost  string
+	}{
+		"all of a new block":                        {"", blockOf("AA-", "me"), "++.", "[]"},
+		"nothing of another's":                      {"", blockOf("AA-", "a"), "...", "[]"},
+		"what was taken":                            {"+.", blockOf("AA", "me"), "++", "[]"},
+		"what is unproven":                          {"+.", blockOf("AA", "me").unproven(1), "+?", "[]"},
+		"what is proven by now":                     {"+?", blockOf("AA", "me"), "++", "[]"},
+		"what is unproven after all":                {"+", blockOf("A", "me").unproven(0), "?", "[]"},
+		"a mark stays, whatever the API says":       {"-+", blockOf("AA", "me"), "-+", "[]"},
+		"a mark of an unproven address":             {"-", blockOf("A", "me").unproven(0), "-", "[]"},
+		"a mark is over when nobody has it":         {"-+", blockOf(".A", "me"), ".+", "[]"},
+		"a mark is over when another has it":        {"-+", blockOf("BA", "me", "a"), ".+", "[]"},
+		"what the API has forgotten":                {"+?-+", blockOf("...A", "me"), "...+", "[0 1]"},
+		"what another has is lost":                  {"++", blockOf("BA", "me", "a"), ".+", "[0]"},
+		"a fenced node has nothing":                 {"+?-.", blockOf("AAAA", "me!"), "....", "[0 1]"},
+		"a fenced node has nothing of what is left": {"++", blockOf("BA", "me!", "a").unproven(0), "..", "[0 1]"},
+	} {
+		g := grantOfBlock(test.grant)
+		if test.grant == "" {
+			g = Grant{}
+		}
+		test.b.Spec.Epoch = 12
+		is, lost, err := g.Adopt(test.b, ofNode("me"))
+		want := grantOfBlock(test.want)
+		if want.Epoch = 12; err != nil || is != want || fmt.Sprint(lost) != test.lost {
+			t.Errorf("%s: Adopt = %+v, %v, %v, want %+v, %s", name, is, lost, err, want, test.lost)
+		}
+	}
+}
+
+func TestAdoptOfAnOlderOrAnotherBlock(t *testing.T) {
+	for name, test := range map[string]struct {
+		grant string
+		// uid and epoch are the block's. The grant is of uid-1 in epoch 10.
+		uid   string
+		epoch int64
+		first string
+		size  int
+		want  error
+		is    string
+	}{
+		"the same epoch":                         {"+.", "uid-1", 10, "10.3.0.10", 2, nil, "++"},
+		"an older epoch":                         {"+.", "uid-1", 9, "10.3.0.10", 2, ErrOlder, ""},
+		"an older epoch, and marks":              {"-.", "uid-1", 9, "10.3.0.10", 2, ErrOlder, ""},
+		"an older epoch, and nothing":            {"..", "uid-1", 9, "10.3.0.10", 2, ErrOlder, ""},
+		"another block":                          {"+.", "uid-2", 20, "10.3.0.10", 2, ErrReplaced, ""},
+		"another block, and an unproven address": {"?.", "uid-2", 20, "10.3.0.10", 2, ErrReplaced, ""},
+		"another block, and only marks":          {"-.", "uid-2", 1, "10.3.0.10", 2, nil, "-+"},
+		"another block, and nothing":             {"..", "uid-2", 1, "10.3.0.10", 2, nil, "++"},
+		"other addresses":                        {"+.", "uid-1", 20, "10.3.0.11", 2, ErrReplaced, ""},
+		"other addresses, and only marks":        {"-.", "uid-2", 1, "10.3.0.11", 2, nil, "++"},
+		"more addresses":                         {"+.", "uid-1", 20, "10.3.0.10", 3, ErrReplaced, ""},
+		"more addresses, and nothing":            {"..", "uid-2", 1, "10.3.0.10", 3, nil, "+++"},
+	} {
+		g, b := grantOfBlock(test.grant), blockOf(strings.Repeat("A", test.size), "me")
+		b.Metadata.UID, b.Spec.Epoch, b.Spec.First = test.uid, test.epoch, addr(test.first)
+		is, lost, err := g.Adopt(b, ofNode("me"))
+		if !errors.Is(err, test.want) || len(lost) > 0 {
+			t.Errorf("%s: Adopt = %v, %v, want %v", name, lost, err, test.want)
+		}
+		if test.want != nil {
+			if is != g || !strings.Contains(err.Error(), "AddressBlock p-0: ") {
+				t.Errorf("%s: Adopt = %+v, %v: the grant must stay as it was, and the error name the block", name, is, err)
+			}
+			continue
+		}
+		if is.Addresses != test.is || is.Block != test.uid || is.Epoch != test.epoch || is.First != addr(test.first) {
+			t.Errorf("%s: Adopt = %+v, want %s", name, is, test.is)
+		}
+	}
+}
+
+func TestGone(t *testing.T) {
+	g, lost := grantOfBlock(".+?-").Gone()
+	if !g.Empty() || fmt.Sprint(lost) != "[1 2]" || g.Block != "uid-1" || g.Epoch != 10 {
+		t.Errorf("Gone() = %+v, %v", g, lost)
+	}
+	if g, lost := grantOfBlock("--").Gone(); !g.Empty() || lost != nil {
+		t.Errorf("Gone() of marks = %+v, %v, want that nothing is lost", g, lost)
+	}
+}
+
+func TestMark(t *testing.T) {
+	for offsets, want := range map[string]string{"0": ".+?-", "1": ".-?-", "2": ".+--", "3": ".+?-", "": ".+?-", "1 2": ".---"} {
+		var all []int
+		for _, o := range strings.Fields(offsets) {
+			all = append(all, int(o[0]-'0'))
+		}
+		g := grantOfBlock(".+?-")
+		if is := g.Mark(all); is != grantOfBlock(want) || g != grantOfBlock(".+?-") {
+			t.Errorf("Mark(%s) = %s of %s, want %s", offsets, is.Addresses, g.Addresses, want)
+		}
+	}
+}
+
+func TestSettle(t *testing.T) {
+	for name, test := range map[string]struct {
+		grant           string
+		b               Block
+		want            string
+		changed, remove bool
+	}{
+		"no mark":                         {"++", blockOf("AA", "me"), "AA, A=me", false, false},
+		"a mark":                          {"+-", blockOf("AA", "me"), "A., A=me", true, false},
+		"for who wants it":                {"+-", blockOf("AA", "me").wanted(anyOf("a", 1)), "AB, A=me, B=a", true, false},
+		"all":                             {"--", blockOf("AA", "me"), "..", true, true},
+		"all, but others have some":       {"-.", blockOf("AB", "me", "a"), ".B, B=a", true, false},
+		"all, and others want some":       {"--", blockOf("AA", "me").wanted(anyOf("a", 1)), "B., B=a", true, false},
+		"all that can be given":           {"-.", blockOf("A-", "me"), ".-", true, true},
+		"all, but a fenced node may come": {"-.", blockOf("A.", "me", "a!"), ".., B=a!", true, false},
+		"a mark that the API knows":       {"-+", blockOf(".A", "me"), ".A, A=me", false, false},
+		"a mark that another one has":     {"-+", blockOf("BA", "me", "a"), "BA, A=me, B=a", false, false},
+		"a fenced node's mark":            {"-", blockOf("A", "me!"), "A, A=me!", false, false},
+		"what is not marked stays":        {"+.", blockOf("AA", "me"), "AA, A=me", false, false},
+	} {
+		before := test.b.clone()
+		is, changed, remove := grantOfBlock(test.grant).Settle(test.b, ofNode("me"))
+		if told(is) != test.want || changed != test.changed || remove != test.remove {
+			t.Errorf("%s: Settle = %s, %t, %t, want %s, %t, %t", name, told(is), changed, remove, test.want, test.changed, test.remove)
+		}
+		steady(t, name, before, test.b, is)
+	}
+}
+
+func TestAssert(t *testing.T) {
+	for name, test := range map[string]struct {
+		grant  string
+		b      Block
+		want   string
+		others []int
+		kept   string
+	}{
+		"the API knows all":                   {"+?-", blockOf("AAA", "me"), "AAA, A=me", nil, "++-"},
+		"the API has lost a taking":           {"++", blockOf("A.", "me"), "AA, A=me", nil, "++"},
+		"the API has lost the party":          {"+-", blockOf("..A", "a"), "BBA, A=a, B=me", nil, "+-."},
+		"the API has lost a return":           {"+..", blockOf("AAA", "me"), "A.., A=me", nil, "+.."},
+		"the API has lost a return of all":    {"..", blockOf("AA", "me"), "..", nil, ".."},
+		"another has it":                      {"+-", blockOf("BA", "me", "a"), "BA, A=me, B=a", []int{0}, ".-"},
+		"a fenced node has it":                {"+", blockOf("A", "a!"), "B, A=a!, B=me, unproven 0", nil, "?"},
+		"never given, and given all the same": {"++", blockOf("-A", "me"), "-A, A=me", nil, ".+"},
+	} {
+		g := grantOfBlock(test.grant + strings.Repeat(".", len(test.b.Spec.Addresses)-len(test.grant)))
+		g.Epoch, test.b.Spec.Epoch = 20, 15
+		before := test.b.clone()
+		is, others := g.Assert(test.b, ofNode("me"))
+		var offsets []int
+		for _, a := range others {
+			offsets = append(offsets, test.b.Offset(a))
+		}
+		if told(is) != test.want || !slices.Equal(offsets, test.others) || is.Spec.Epoch <= g.Epoch {
+			t.Errorf("%s: Assert = %s in epoch %d, %v, want %s after epoch 20, %v", name, told(is), is.Spec.Epoch, offsets, test.want, test.others)
+		}
+		steady(t, name, before, test.b, is)
+		is.Metadata.UID = "uid-2"
+		kept, err := g.Asserted(is, ofNode("me"))
+		if err != nil || kept.Addresses != test.kept || kept.Block != "uid-2" || kept.Epoch != is.Spec.Epoch {
+			t.Errorf("%s: Asserted = %+v, %v, want %s", name, kept, err, test.kept)
+		}
+	}
+}

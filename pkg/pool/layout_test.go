@@ -1,0 +1,222 @@
+package pool
+
+import (
+	"math"
+	"math/big"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func span(first, last string) Span { return Span{addr(first), addr(last)} }
+
+// specOf is a pool with that spec.
+func specOf(s Spec) Pool { return Pool{Metadata: Meta{Name: "p", UID: "u"}, Spec: s} }
+
+func TestLayoutNamesTheKeyTheValueAndWhatToDo(t *testing.T) {
+	const subnet = "10.3.0.0/24"
+	for name, test := range map[string]struct {
+		spec Spec
+		want string
+	}{
+		"no subnet":                   {Spec{}, `invalid spec.subnet "": must be a network such as 10.3.0.0/24`},
+		"no prefix":                   {Spec{Subnet: "10.3.0.0"}, `invalid spec.subnet "10.3.0.0": must be a network such as 10.3.0.0/24`},
+		"bits of a host":              {Spec{Subnet: "10.3.0.1/24"}, `invalid spec.subnet "10.3.0.1/24": must be a network such as 10.3.0.0/24`},
+		"IPv4 in IPv6":                {Spec{Subnet: "::ffff:10.3.0.0/120"}, `invalid spec.subnet "::ffff:10.3.0.0/120": must be a network such as 10.3.0.0/24`},
+		"a negative block size":       {Spec{Subnet: subnet, BlockSize: -1}, `invalid spec.blockSize "-1": must be between 1 and 64`},
+		"a large block size":          {Spec{Subnet: subnet, BlockSize: 65}, `invalid spec.blockSize "65": must be between 1 and 64`},
+		"a gateway that is no one":    {Spec{Subnet: subnet, Gateway: "x"}, `invalid spec.gateway "x": must be an address of the subnet 10.3.0.0/24`},
+		"a gateway elsewhere":         {Spec{Subnet: subnet, Gateway: "10.4.0.1"}, `invalid spec.gateway "10.4.0.1": must be an address of the subnet 10.3.0.0/24`},
+		"a gateway of IPv6":           {Spec{Subnet: subnet, Gateway: "fe80::1"}, `invalid spec.gateway "fe80::1": must be an address of the subnet 10.3.0.0/24`},
+		"a gateway with a zone":       {Spec{Subnet: "2001:db8::/64", Gateway: "fe80::1%eth0"}, `invalid spec.gateway "fe80::1%eth0": must be an address of the subnet 2001:db8::/64`},
+		"a gateway of IPv4 in IPv6":   {Spec{Subnet: "2001:db8::/64", Gateway: "::ffff:169.254.0.1"}, `invalid spec.gateway "::ffff:169.254.0.1": must be an address of the subnet 2001:db8::/64`},
+		"a route to nowhere":          {Spec{Subnet: subnet, Routes: []Route{{Dst: "10.0.0.0/8"}, {Dst: "x"}}}, `invalid spec.routes[1].dst "x": must be a network such as 10.0.0.0/8`},
+		"a route over nothing":        {Spec{Subnet: subnet, Routes: []Route{{Dst: "10.0.0.0/8", GW: "y"}}}, `invalid spec.routes[0].gw "y": must be an address`},
+		"a range that is none":        {Spec{Subnet: subnet, Ranges: []string{"x"}}, `invalid spec.ranges[0] "x": must be addresses of the subnet, such as 10.3.0.1-10.3.0.254`},
+		"a range the wrong way":       {Spec{Subnet: subnet, Ranges: []string{"10.3.0.9-10.3.0.8"}}, `invalid spec.ranges[0] "10.3.0.9-10.3.0.8": must be addresses of the subnet, such as 10.3.0.1-10.3.0.254`},
+		"a range beyond the subnet":   {Spec{Subnet: subnet, Ranges: []string{"10.3.0.1-10.3.0.9", "10.3.0.250-10.3.1.9"}}, `invalid spec.ranges[1] "10.3.0.250-10.3.1.9": must be addresses of the subnet, such as 10.3.0.1-10.3.0.254`},
+		"ranges that overlap":         {Spec{Subnet: subnet, Ranges: []string{"10.3.0.1-10.3.0.9", "10.3.0.9-10.3.0.20"}}, `invalid spec.ranges[1] "10.3.0.9-10.3.0.20": must not overlap 10.3.0.1-10.3.0.9`},
+		"an exclusion of nothing":     {Spec{Subnet: subnet, Exclude: []string{"10.3.0.1", "x"}}, `invalid spec.exclude[1] "x": must be an address, a network, or two addresses such as 10.3.0.10-10.3.0.19`},
+		"an exclusion of two kinds":   {Spec{Subnet: subnet, Exclude: []string{"10.3.0.1-::1"}}, `invalid spec.exclude[0] "10.3.0.1-::1": must be an address, a network, or two addresses such as 10.3.0.10-10.3.0.19`},
+		"an exclusion of 4 in 6":      {Spec{Subnet: subnet, Exclude: []string{"::ffff:10.3.0.0/120"}}, `invalid spec.exclude[0] "::ffff:10.3.0.0/120": must be an address, a network, or two addresses such as 10.3.0.10-10.3.0.19`},
+		"an exclusion that is no net": {Spec{Subnet: subnet, Exclude: []string{"10.3.0.1/24"}}, `invalid spec.exclude[0] "10.3.0.1/24": must be an address, a network, or two addresses such as 10.3.0.10-10.3.0.19`},
+	} {
+		l, err := specOf(test.spec).Layout()
+		if want := "AddressPool p: " + test.want; err == nil || err.Error() != want {
+			t.Errorf("%s: Layout() = %+v, %v, want the error %s", name, l, err, want)
+		}
+	}
+}
+
+func TestLayoutBoundsTheName(t *testing.T) {
+	for _, n := range []int{MostName, MostName + 1} {
+		p := specOf(Spec{Subnet: "10.3.0.0/24"})
+		p.Metadata.Name = strings.Repeat("p", n)
+		_, err := p.Layout()
+		if refused := err != nil && strings.Contains(err.Error(), "invalid name: it must have at most 200 characters"); refused != (n > MostName) {
+			t.Errorf("a name of %d characters: Layout() = %v", n, err)
+		}
+	}
+}
+
+func TestLayoutOfAWholeSubnet(t *testing.T) {
+	for subnet, want := range map[string]string{
+		"10.3.0.0/24":    "10.3.0.1-10.3.0.254",
+		"10.3.0.0/30":    "10.3.0.1-10.3.0.2",
+		"10.3.0.0/31":    "10.3.0.0-10.3.0.1",
+		"10.3.0.7/32":    "10.3.0.7",
+		"0.0.0.0/0":      "0.0.0.1-255.255.255.254",
+		"2001:db8::/64":  "2001:db8::1-2001:db8::ffff:ffff:ffff:ffff",
+		"2001:db8::/127": "2001:db8::-2001:db8::1",
+		"::1/128":        "::1",
+	} {
+		l, err := specOf(Spec{Subnet: subnet}).Layout()
+		if err != nil || len(l.Ranges) != 1 || l.Ranges[0].String() != want || l.BlockSize != DefaultBlockSize {
+			t.Errorf("%s: Layout() = %v in blocks of %d, %v, want %s in blocks of %d", subnet, l.Ranges, l.BlockSize, err, want, DefaultBlockSize)
+		}
+	}
+}
+
+func TestLayoutTakesAGatewayOnTheLink(t *testing.T) {
+	for gateway, subnet := range map[string]string{"fe80::1": "2001:db8::/64", "169.254.0.1": "10.3.0.0/24", "10.3.0.1": "10.3.0.0/24"} {
+		l, err := specOf(Spec{Subnet: subnet, Gateway: gateway}).Layout()
+		if err != nil || l.Gateway != addr(gateway) {
+			t.Errorf("%s for %s: Layout() has the gateway %s, %v", gateway, subnet, l.Gateway, err)
+		}
+	}
+}
+
+func TestBlocksOfRangesWithOddSizes(t *testing.T) {
+	l, err := specOf(Spec{Subnet: "10.3.0.0/24", BlockSize: 4, Ranges: []string{"10.3.0.10-10.3.0.18", "10.3.0.1", "10.3.0.30-10.3.0.33"}}).Layout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"10.3.0.10-10.3.0.13", "10.3.0.14-10.3.0.17", "10.3.0.18", "10.3.0.1", "10.3.0.30-10.3.0.33"}
+	if n := l.Blocks(); n != int64(len(want)) {
+		t.Errorf("Blocks() = %d, want %d", n, len(want))
+	}
+	for i, w := range want {
+		if s, ok := l.Block(int64(i)); !ok || s.String() != w {
+			t.Errorf("Block(%d) = %s, %t, want %s", i, s, ok, w)
+		}
+	}
+	for _, i := range []int64{-1, int64(len(want)), math.MaxInt64, math.MinInt64} {
+		if s, ok := l.Block(i); ok {
+			t.Errorf("Block(%d) = %s, want none", i, s)
+		}
+	}
+	for _, a := range []string{"10.3.0.9", "10.3.0.19", "10.3.0.0", "10.3.0.34", "::", "::ffff:10.3.0.10"} {
+		if i, ok := l.Index(addr(a)); ok {
+			t.Errorf("Index(%s) = %d, want none", a, i)
+		}
+	}
+}
+
+func TestBlocksAreBounded(t *testing.T) {
+	l := Layout{BlockSize: 2, Ranges: []Span{span("2001:db8::10", "2001:db8::13"), span("2001:db8:0:1::", "2001:db8:0:1:ffff:ffff:ffff:ffff"), span("2001:db8:0:2::", "2001:db8:0:2::1")}}
+	if n := l.Blocks(); n != MostBlocks {
+		t.Errorf("Blocks() = %d, want %d", n, MostBlocks)
+	}
+	last := span("2001:db8:0:1::1f:fffa", "2001:db8:0:1::1f:fffb")
+	if s, ok := l.Block(MostBlocks - 1); !ok || s != last {
+		t.Errorf("the last block is %s, %t, want %s", s, ok, last)
+	}
+	for a, want := range map[netip.Addr]int64{
+		last.Last: MostBlocks - 1, last.Last.Next(): -1, addr("2001:db8:0:1:7fff:ffff:ffff:ffff"): -1,
+		addr("2001:db8:0:1:ffff:ffff:ffff:ffff"): -1, addr("2001:db8:0:2::"): -1, addr("2001:db8::13"): 1,
+	} {
+		if i, ok := l.Index(a); ok != (want >= 0) || ok && i != want {
+			t.Errorf("Index(%s) = %d, %t, want %d", a, i, ok, want)
+		}
+	}
+	if _, ok := l.Block(MostBlocks); ok {
+		t.Errorf("there is a block %d", MostBlocks)
+	}
+}
+
+// ends are where ranges are drawn: at both ends of each family's addresses, and across bytes.
+var ends = []string{"0.0.0.0", "10.3.0.200", "255.255.255.0", "::", "2001:db8::ff80", "2001:db8:0:0:ffff:ffff:ffff:ff80", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ff00"}
+
+// drawLayout draws disjoint ranges of up to 70 addresses, in any order.
+func drawLayout(t *rapid.T) Layout {
+	l := Layout{Name: "p", UID: "u", BlockSize: rapid.IntRange(1, MostBlockSize).Draw(t, "block size")}
+	at := addr(rapid.SampledFrom(ends).Draw(t, "from"))
+	for room := 255; room > 0 && (len(l.Ranges) == 0 || rapid.Bool().Draw(t, "another range")); {
+		skip := rapid.IntRange(0, min(room-1, 20)).Draw(t, "skip")
+		n := rapid.IntRange(1, min(room-skip, 70)).Draw(t, "addresses")
+		first := plus(at, int64(skip))
+		l.Ranges = append(l.Ranges, Span{first, plus(first, int64(n-1))})
+		room -= skip + n
+		if at = plus(first, int64(n)); !at.IsValid() {
+			break
+		}
+	}
+	l.Ranges = rapid.Permutation(l.Ranges).Draw(t, "order")
+	for range rapid.IntRange(0, 3).Draw(t, "exclusions") {
+		e := rapid.SampledFrom(l.Ranges).Draw(t, "of")
+		l.Exclude = append(l.Exclude, Span{e.First, plus(e.First, int64(rapid.IntRange(0, 80).Draw(t, "excluded")))})
+	}
+	l.Exclude = slices.DeleteFunc(l.Exclude, func(s Span) bool { return !s.Last.IsValid() })
+	if rapid.Bool().Draw(t, "gateway") {
+		l.Gateway = rapid.SampledFrom(l.Ranges).Draw(t, "gateway's").Last
+	}
+	return l
+}
+
+// TestIndexIsTheBlocks goes through all blocks: together they have each address of the ranges once, in order, and Index finds it.
+func TestIndexIsTheBlocks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := drawLayout(t)
+		var want, got []netip.Addr
+		for _, r := range l.Ranges {
+			for a := r.First; r.Contains(a); a = a.Next() {
+				want = append(want, a)
+			}
+		}
+		for i := range l.Blocks() {
+			s, ok := l.Block(i)
+			if !ok {
+				t.Fatalf("there is no block %d of %d", i, l.Blocks())
+			}
+			n := 0
+			for a := s.First; s.Contains(a); a = a.Next() {
+				got, n = append(got, a), n+1
+				if index, ok := l.Index(a); !ok || index != i {
+					t.Fatalf("Index(%s) = %d, %t, and block %d is %s", a, index, ok, i, s)
+				}
+			}
+			if n < 1 || n > l.BlockSize {
+				t.Fatalf("block %d is %s: %d addresses, and the size is %d", i, s, n, l.BlockSize)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("the blocks have %v, want %v", got, want)
+		}
+		if _, ok := l.Block(l.Blocks()); ok {
+			t.Fatalf("there is a block %d", l.Blocks())
+		}
+	})
+}
+
+// TestAddressesAreWhatBlocksGive counts what can be given twice: by spans, and by all blocks.
+func TestAddressesAreWhatBlocksGive(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := drawLayout(t)
+		n := 0
+		for i := range l.Blocks() {
+			b, ok := NewBlock(l, i, ofNode("a"), "boot")
+			if !ok || b.Check() != nil {
+				t.Fatalf("NewBlock(%d) = %+v, %t: %v", i, b, ok, b.Check())
+			}
+			n += strings.Count(b.Spec.Addresses, "A")
+		}
+		if got := l.Addresses(); got.Cmp(big.NewInt(int64(n))) != 0 {
+			t.Fatalf("Addresses() = %s, and the blocks have %d", got, n)
+		}
+	})
+}
