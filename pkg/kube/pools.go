@@ -32,7 +32,8 @@ func NewPools(client *Client) Pools { return Pools{client} }
 
 // Pool implements pool.API.
 func (p Pools) Pool(ctx context.Context, name string) (made pool.Pool, err error) {
-	return made, p.get(ctx, addressPools, name, &made)
+	err = p.get(ctx, addressPools, name, &made)
+	return made, err
 }
 
 // Pools implements pool.API.
@@ -50,7 +51,8 @@ func (p Pools) UpdatePool(ctx context.Context, o pool.Pool) (made pool.Pool, err
 		"uid": o.Metadata.UID, "resourceVersion": o.Metadata.ResourceVersion, "finalizers": o.Metadata.Finalizers,
 		"annotations": map[string]any{pool.RecoveryKey: recovery},
 	}}
-	return made, p.patch(ctx, o.Metadata.Name, change, &made)
+	err = p.patch(ctx, o.Metadata.Name, change, &made)
+	return made, err
 }
 
 // UpdatePoolStatus implements pool.API.
@@ -60,12 +62,14 @@ func (p Pools) UpdatePoolStatus(ctx context.Context, o pool.Pool) (made pool.Poo
 		pool.Pool
 	}
 	r := p.client.api.Put().Resource(addressPools.resource).Name(o.Metadata.Name).SubResource("status")
-	return made, p.send(ctx, r, addressPools, "update", o.Metadata.Name, whole{metaOf(addressPools), o}, &made)
+	err = p.send(ctx, r, addressPools, "update", o.Metadata.Name, whole{metaOf(addressPools), o}, &made)
+	return made, err
 }
 
 // Block implements pool.API.
 func (p Pools) Block(ctx context.Context, name string) (made pool.Block, err error) {
-	return made, p.get(ctx, addressBlocks, name, &made)
+	err = p.get(ctx, addressBlocks, name, &made)
+	return made, err
 }
 
 // Blocks implements pool.API.
@@ -81,12 +85,14 @@ func (p Pools) BlocksOf(ctx context.Context, node string) ([]pool.Block, error) 
 
 // CreateBlock implements pool.API.
 func (p Pools) CreateBlock(ctx context.Context, b pool.Block) (made pool.Block, err error) {
-	return made, p.create(ctx, addressBlocks, b.Metadata.Name, block{metaOf(addressBlocks), b}, &made)
+	err = p.create(ctx, addressBlocks, b.Metadata.Name, block{metaOf(addressBlocks), b}, &made)
+	return made, err
 }
 
 // UpdateBlock implements pool.API.
 func (p Pools) UpdateBlock(ctx context.Context, b pool.Block) (made pool.Block, err error) {
-	return made, p.update(ctx, addressBlocks, b.Metadata.Name, block{metaOf(addressBlocks), b}, &made)
+	err = p.update(ctx, addressBlocks, b.Metadata.Name, block{metaOf(addressBlocks), b}, &made)
+	return made, err
 }
 
 // DeleteBlock implements pool.API.
@@ -96,12 +102,8 @@ func (p Pools) DeleteBlock(ctx context.Context, b pool.Block) error {
 
 // Claim implements pool.API.
 func (p Pools) Claim(ctx context.Context, name string) (made pool.Claim, err error) {
-	return made, p.get(ctx, addressClaims, name, &made)
-}
-
-// Claims implements pool.API.
-func (p Pools) Claims(ctx context.Context, name string) ([]pool.Claim, error) {
-	return list[pool.Claim](ctx, p, addressClaims, selector{"fieldSelector", "spec.pool=" + name})
+	err = p.get(ctx, addressClaims, name, &made)
+	return made, err
 }
 
 // ClaimsOf implements pool.API.
@@ -111,12 +113,14 @@ func (p Pools) ClaimsOf(ctx context.Context, node string) ([]pool.Claim, error) 
 
 // CreateClaim implements pool.API.
 func (p Pools) CreateClaim(ctx context.Context, c pool.Claim) (made pool.Claim, err error) {
-	return made, p.create(ctx, addressClaims, c.Metadata.Name, claim{metaOf(addressClaims), c}, &made)
+	err = p.create(ctx, addressClaims, c.Metadata.Name, claim{metaOf(addressClaims), c}, &made)
+	return made, err
 }
 
 // UpdateClaim implements pool.API.
 func (p Pools) UpdateClaim(ctx context.Context, c pool.Claim) (made pool.Claim, err error) {
-	return made, p.update(ctx, addressClaims, c.Metadata.Name, claim{metaOf(addressClaims), c}, &made)
+	err = p.update(ctx, addressClaims, c.Metadata.Name, claim{metaOf(addressClaims), c}, &made)
+	return made, err
 }
 
 // DeleteClaim implements pool.API.

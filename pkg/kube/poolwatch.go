@@ -6,14 +6,11 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/relink-cni/relink/pkg/pool"
-	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // Watch sends the changes of all pools, and of the blocks in which the node has addresses or asks for some, until ctx ends. It
@@ -56,49 +53,20 @@ func (p Pools) Watch(ctx context.Context, node string, log *slog.Logger, changes
 // informer watches the metadata of the objects with the label.
 func (p Pools) informer(k kind, selector string, log *slog.Logger) cache.SharedIndexInformer {
 	api := p.client.watcher.Resource(schema.GroupVersionResource{Group: k.group, Version: k.versions[0], Resource: k.resource})
-	said := &outage{log: log, what: "the Kubernetes API does not show the " + k.resource + ": changes are seen late"}
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			ctx, cancel := context.WithTimeout(ctx, requestLimit)
-			defer cancel()
-			o.LabelSelector = selector
-			list, err := api.List(ctx, o)
-			said.note(err)
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = selector
-			return api.Watch(ctx, o)
-		},
+	said := &outage{
+		log: log, gone: "the Kubernetes API does not show the " + k.resource + ": changes are seen late", back: "the Kubernetes API shows the " + k.resource + " again",
 	}
+	lw := said.listWatch(api, func(o *metav1.ListOptions) { o.LabelSelector = selector })
 	informer := cache.NewSharedIndexInformer(lw, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{})
 	_ = informer.SetTransform(named)
-	_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { said.note(err) })
+	_ = informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}) // The outage has said it.
 	return informer
-}
-
-// outage logs that the API stops answering, once.
-type outage struct {
-	log  *slog.Logger
-	what string
-
-	mu   sync.Mutex
-	away bool
-}
-
-func (o *outage) note(err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if err != nil && !o.away {
-		o.log.Warn(o.what, "error", printable.Joined(err))
-	}
-	o.away = err != nil
 }
 
 // named leaves only what a Change has.
 func named(o any) (any, error) {
 	if is, ok := o.(*metav1.PartialObjectMetadata); ok {
-		m := metav1.ObjectMeta{Name: is.Name, UID: is.UID, ResourceVersion: is.ResourceVersion, Generation: is.Generation}
+		m := metav1.ObjectMeta{Name: is.Name, UID: is.UID, ResourceVersion: is.ResourceVersion}
 		return &metav1.PartialObjectMetadata{TypeMeta: is.TypeMeta, ObjectMeta: m}, nil
 	}
 	return o, nil

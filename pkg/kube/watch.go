@@ -4,73 +4,34 @@ import (
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // podWatch keeps what counts of the pods of a node.
 type podWatch struct {
 	informer cache.SharedIndexInformer
-	log      *slog.Logger
-
-	mu sync.Mutex
-	// away says that the last request has failed.
-	away bool
+	outage
 }
 
 func newPodWatch(client metadata.Interface, node string, log *slog.Logger) *podWatch {
-	w := &podWatch{log: log}
+	w := &podWatch{outage: outage{
+		log: log, gone: "the Kubernetes API does not show the pods of this node: new pods are asked for one by one", back: "the Kubernetes API shows the pods of this node again",
+	}}
 	api := client.Resource(corev1.SchemeGroupVersion.WithResource(pods.resource))
 	// The selector is the one that a kubelet's credentials allow.
 	mine := fields.OneTermEqualSelector("spec.nodeName", node).String()
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			ctx, cancel := context.WithTimeout(ctx, requestLimit)
-			defer cancel()
-			o.FieldSelector = mine
-			list, err := api.List(ctx, o)
-			w.answered(err)
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = mine
-			events, err := api.Watch(ctx, o)
-			// An API older than Kubernetes 1.32 does not begin a watch with a list. client-go lists then.
-			if o.SendInitialEvents == nil || !apierrors.IsInvalid(err) {
-				w.answered(err)
-			}
-			return events, err
-		},
-	}
+	lw := w.listWatch(api, func(o *metav1.ListOptions) { o.FieldSelector = mine })
 	w.informer = cache.NewSharedIndexInformer(lw, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{})
 	// Both fail only after the informer has started.
 	_ = w.informer.SetTransform(func(o any) (any, error) { return reduced(o), nil })
 	_ = w.informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}) // answered has said it.
 	return w
-}
-
-// answered logs that the API stops answering, and that it answers again, each once.
-func (w *podWatch) answered(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case err != nil && !w.away:
-		w.log.Warn("the Kubernetes API does not show the pods of this node: new pods are asked for one by one", "error", printable.Joined(err))
-	case err == nil && w.away:
-		w.log.Info("the Kubernetes API shows the pods of this node again")
-	}
-	w.away = err != nil
 }
 
 // pod returns what was last seen of a pod, nil for nothing. It belongs to the watch, and is not to be changed.
