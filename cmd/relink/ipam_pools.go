@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -89,7 +88,7 @@ pool.`,
 		Args:              takes("POOL"),
 		ValidArgsFunction: eachCompletes(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := blocksOf(cmd.Context(), args[0])
+			all, err := control.Client{}.Blocks(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -98,10 +97,6 @@ pool.`,
 	}
 	addOutput(cmd, &output)
 	return cmd
-}
-
-func blocksOf(ctx context.Context, name string) ([]pool.Block, error) {
-	return control.Client{}.Blocks(ctx, name)
 }
 
 func writeBlocks(all []pool.Block, output format, s *screen) error {

@@ -36,8 +36,7 @@ type API interface {
 	DeleteBlock(ctx context.Context, b Block) error
 
 	Claim(ctx context.Context, name string) (Claim, error)
-	// Claims returns all of a pool. ClaimsOf returns those of all pools that are active on the node.
-	Claims(ctx context.Context, pool string) ([]Claim, error)
+	// ClaimsOf returns those of all pools that are active on the node.
 	ClaimsOf(ctx context.Context, node string) ([]Claim, error)
 	CreateClaim(ctx context.Context, c Claim) (Claim, error)
 	UpdateClaim(ctx context.Context, c Claim) (Claim, error)

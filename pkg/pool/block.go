@@ -146,7 +146,7 @@ func offset(s Span, a netip.Addr) int {
 	if !s.Contains(a) {
 		return -1
 	}
-	return int(size(Span{s.First, a}).Int64() - 1)
+	return int(Span{s.First, a}.Size().Int64() - 1)
 }
 
 // Holder returns the holder that the party is.
@@ -177,8 +177,7 @@ func (b Block) HolderOf(i int) (Holder, bool) {
 	return Holder{}, false
 }
 
-// Free returns the offsets of what the party may take by itself: what is nobody's. Fenced returns what it may take after a
-// probe: what a fenced party had.
+// Free returns the offsets of what is nobody's.
 func (b Block) Free() (all []int) {
 	for i := range len(b.Spec.Addresses) {
 		if b.Spec.Addresses[i] == Nobodys {
@@ -188,7 +187,7 @@ func (b Block) Free() (all []int) {
 	return all
 }
 
-// Fenced returns the offsets of what fenced parties had.
+// Fenced returns the offsets of what fenced parties had. Who takes it probes for it.
 func (b Block) Fenced() (all []int) {
 	for i := range len(b.Spec.Addresses) {
 		if h, ok := b.HolderOf(i); ok && h.Fenced != "" {

@@ -69,8 +69,11 @@ type Status struct {
 	Updated string `json:"updated,omitempty"`
 }
 
-// Span is all addresses from First to Last.
-type Span struct{ First, Last netip.Addr }
+// Span is all addresses from First to Last, both of one family.
+type Span struct {
+	First netip.Addr `json:"first"`
+	Last  netip.Addr `json:"last"`
+}
 
 // Contains says whether the address is in the span.
 func (s Span) Contains(a netip.Addr) bool {
@@ -217,7 +220,7 @@ func (l Layout) Blocks() int64 {
 }
 
 func (l Layout) blocksOf(r Span) int64 {
-	n := size(r)
+	n := r.Size()
 	n.Add(n, big.NewInt(int64(l.BlockSize-1)))
 	n.Div(n, big.NewInt(int64(l.BlockSize)))
 	if !n.IsInt64() || n.Int64() > MostBlocks {
@@ -226,8 +229,8 @@ func (l Layout) blocksOf(r Span) int64 {
 	return n.Int64()
 }
 
-// size returns how many addresses the span has.
-func size(s Span) *big.Int {
+// Size returns how many addresses the span has: a subnet of IPv6 has more than an integer can count.
+func (s Span) Size() *big.Int {
 	first, last := s.First.As16(), s.Last.As16()
 	n := new(big.Int).Sub(new(big.Int).SetBytes(last[:]), new(big.Int).SetBytes(first[:]))
 	return n.Add(n, big.NewInt(1))
@@ -261,7 +264,7 @@ func (l Layout) Index(a netip.Addr) (index int64, ok bool) {
 			index += l.blocksOf(r)
 			continue
 		}
-		n := size(Span{r.First, a})
+		n := Span{r.First, a}.Size()
 		n.Sub(n, big.NewInt(1)).Div(n, big.NewInt(int64(l.BlockSize)))
 		if !n.IsInt64() || n.Int64() >= MostBlocks {
 			return 0, false
@@ -303,29 +306,30 @@ func (l Layout) Excluded(a netip.Addr) bool {
 func (l Layout) Addresses() *big.Int {
 	n := new(big.Int)
 	for _, r := range l.Ranges {
-		n.Add(n, size(r))
-		var out []Span
-		for _, e := range append(slices.Clone(l.Exclude), Span{l.Gateway, l.Gateway}) {
-			if e.First.IsValid() && r.Overlaps(e) {
-				out = append(out, Span{later(e.First, r.First), earlier(e.Last, r.Last)})
-			}
-		}
-		for _, e := range joined(out) {
-			n.Sub(n, size(e))
+		n.Add(n, r.Size())
+		for _, e := range r.Parts(append(slices.Clone(l.Exclude), Span{l.Gateway, l.Gateway})) {
+			n.Sub(n, e.Size())
 		}
 	}
 	return n
 }
 
-// joined returns the spans in order, without overlaps.
-func joined(all []Span) (merged []Span) {
+// Parts returns what the spans have of this one, in order and without overlaps. A span of zero Addrs is none.
+func (s Span) Parts(of []Span) []Span {
+	var all []Span
+	for _, o := range of {
+		if o.First.IsValid() && s.Overlaps(o) {
+			all = append(all, Span{later(o.First, s.First), earlier(o.Last, s.Last)})
+		}
+	}
 	slices.SortFunc(all, func(a, b Span) int { return a.First.Compare(b.First) })
-	for _, s := range all {
-		if n := len(merged); n > 0 && !merged[n-1].Last.Less(s.First) {
-			merged[n-1].Last = later(merged[n-1].Last, s.Last)
+	var merged []Span
+	for _, o := range all {
+		if n := len(merged); n > 0 && !merged[n-1].Last.Less(o.First) {
+			merged[n-1].Last = later(merged[n-1].Last, o.Last)
 			continue
 		}
-		merged = append(merged, s)
+		merged = append(merged, o)
 	}
 	return merged
 }

@@ -15,18 +15,12 @@ import (
 	"github.com/relink-cni/relink/pkg/inparallel"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
-	"github.com/relink-cni/relink/test/fresh"
 )
 
 // What 1,000 pods cost on 10 nodes that share a pool. Each node starts ten pods at a time.
 func TestPoolCost(t *testing.T) {
 	const nodes, podsOfNode, atOnce = 10, 100, 10
-	fresh.Run(t, "", "ip link set lo up")
-	a := startAPI(t)
-	a.apply(t, "examples/pools")
-	a.apply(t, "pools/nodes")
-	users := a.poolUsers(t)
-	a.ready(t, users)
+	a, users := newPoolCluster(t)
 	for i := range nodes {
 		a.addNode(t, users, fmt.Sprintf("cost%d", i))
 	}
@@ -78,7 +72,7 @@ func TestPoolCost(t *testing.T) {
 		})
 		took, writes := time.Since(start), 0
 		for _, m := range all {
-			writes += m.Counts().Writes
+			writes += m.Writes()
 			m.end()
 		}
 		t.Logf("%s (blocks of %d): %d pods in %.2f s, %d writes, %d ADDs", test.name, test.blockSize, len(had), took.Seconds(), writes, tries)

@@ -81,9 +81,9 @@ func (l *leases) pooled(name string) (*pooled, error) {
 	}
 	layout.Name = name
 	p := &pooled{layout: layout}
-	part := Range{Subnet: layout.Subnet, Gateway: layout.Gateway, Excluded: excludedOf(layout)}
+	part := Range{Subnet: layout.Subnet, Gateway: layout.Gateway, Excluded: layout.Exclude}
 	for _, r := range layout.Ranges {
-		part.Span = Span(r)
+		part.Span = r
 		p.whole = append(p.whole, part)
 	}
 	err = l.eachGrant(name, func(g pool.Grant) { p.add(g, part) })
@@ -94,7 +94,7 @@ func (l *leases) pooled(name string) (*pooled, error) {
 func (p *pooled) add(g pool.Grant, part Range) {
 	a := g.First
 	for i := range len(g.Addresses) {
-		switch part.Span = (Span{a, a}); g.Addresses[i] {
+		switch part.Span = (Span{First: a, Last: a}); g.Addresses[i] {
 		case pool.Gives:
 			p.sure = p.sure.joined(part)
 		case pool.GivesProbed:
@@ -106,7 +106,7 @@ func (p *pooled) add(g pool.Grant, part Range) {
 	}
 	// A pool can have lost a range of which nodes still have addresses.
 	if r, in := p.whole.Find(g.First); !in || !r.Contains(a) {
-		part.Span = Span{g.First, a}
+		part.Span = Span{First: g.First, Last: a}
 		p.whole = append(p.whole, part)
 	}
 }

@@ -95,7 +95,7 @@ func encodeLayout(l pool.Layout) ([]byte, error) {
 
 func (w *writer) layout(l pool.Layout) {
 	spans := func(key string, all []pool.Span) {
-		w.list(key, len(all), func(i int) { w.object(func() { w.span(Span(all[i])) }) })
+		w.list(key, len(all), func(i int) { w.object(func() { w.span(all[i]) }) })
 	}
 	w.object(func() {
 		w.text("name", l.Name)
@@ -128,7 +128,7 @@ func (r *reader) layout() (l pool.Layout) {
 		r.list(func() {
 			var s Span
 			r.object(func(key string) { r.end(&s, key) })
-			*into = append(*into, pool.Span(s))
+			*into = append(*into, s)
 		})
 	}
 	r.object(func(key string) {
@@ -168,12 +168,4 @@ func (r *reader) route() (route pool.Route) {
 		}
 	})
 	return route
-}
-
-// excludedOf returns what nobody gets of the pool.
-func excludedOf(l pool.Layout) (all []Span) {
-	for _, e := range l.Exclude {
-		all = append(all, Span(e))
-	}
-	return all
 }

@@ -5,31 +5,12 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/relink-cni/relink/pkg/pool"
 )
 
 // Span is all addresses from First to Last, both of one family.
-type Span struct {
-	First netip.Addr `json:"first"`
-	Last  netip.Addr `json:"last"`
-}
-
-// Contains says whether the address is in the span.
-func (s Span) Contains(a netip.Addr) bool {
-	return a.BitLen() == s.First.BitLen() && !a.Less(s.First) && !s.Last.Less(a)
-}
-
-// Overlaps says whether the spans have an address in common.
-func (s Span) Overlaps(o Span) bool {
-	return s.First.BitLen() == o.First.BitLen() && !s.Last.Less(o.First) && !o.Last.Less(s.First)
-}
-
-// String returns the span as it can be configured.
-func (s Span) String() string {
-	if s.First == s.Last {
-		return s.First.String()
-	}
-	return s.First.String() + "-" + s.Last.String()
-}
+type Span = pool.Span
 
 // Range is a part of a subnet. Addresses are given from it.
 type Range struct {
@@ -113,9 +94,9 @@ func (s RangeSet) Overlaps(o RangeSet) bool {
 func (s RangeSet) size() *big.Int {
 	sum := new(big.Int)
 	for _, r := range s {
-		sum.Add(sum, r.size())
+		sum.Add(sum, r.Size())
 		for _, never := range r.never() {
-			sum.Sub(sum, never.size())
+			sum.Sub(sum, never.Size())
 		}
 	}
 	return sum
@@ -123,43 +104,7 @@ func (s RangeSet) size() *big.Int {
 
 // never returns the parts of the range that are never given, in order and without overlaps.
 func (r Range) never() []Span {
-	var all []Span
-	for _, s := range append([]Span{{r.Gateway, r.Gateway}}, r.Excluded...) {
-		if s.First.IsValid() && r.Overlaps(s) {
-			all = append(all, Span{higher(s.First, r.First), lower(s.Last, r.Last)})
-		}
-	}
-	slices.SortFunc(all, func(a, b Span) int { return a.First.Compare(b.First) })
-	var merged []Span
-	for _, s := range all {
-		if n := len(merged); n > 0 && !merged[n-1].Last.Less(s.First) {
-			merged[n-1].Last = higher(merged[n-1].Last, s.Last)
-			continue
-		}
-		merged = append(merged, s)
-	}
-	return merged
-}
-
-func higher(a, b netip.Addr) netip.Addr {
-	if a.Less(b) {
-		return b
-	}
-	return a
-}
-
-func lower(a, b netip.Addr) netip.Addr {
-	if a.Less(b) {
-		return a
-	}
-	return b
-}
-
-// size returns how many addresses the span has.
-func (s Span) size() *big.Int {
-	first, last := s.First.As16(), s.Last.As16()
-	n := new(big.Int).Sub(new(big.Int).SetBytes(last[:]), new(big.Int).SetBytes(first[:]))
-	return n.Add(n, big.NewInt(1))
+	return r.Parts(append([]Span{{First: r.Gateway, Last: r.Gateway}}, r.Excluded...))
 }
 
 // String returns the spans of the set.
@@ -190,13 +135,13 @@ func (s RangeSet) turns(last netip.Addr) []turn {
 	var turns []turn
 	first := s[at]
 	if last != first.Last {
-		turns = append(turns, turn{first, Span{last.Next(), first.Last}})
+		turns = append(turns, turn{first, Span{First: last.Next(), Last: first.Last}})
 	}
 	for i := 1; i < len(s); i++ {
 		r := s[(at+i)%len(s)]
 		turns = append(turns, turn{r, r.Span})
 	}
-	return append(turns, turn{first, Span{first.First, last}})
+	return append(turns, turn{first, Span{First: first.First, Last: last}})
 }
 
 // turn is a part of a range in which to look for a free address.

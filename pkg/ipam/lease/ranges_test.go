@@ -16,7 +16,7 @@ var errRollBack = errors.New("roll back")
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-func span(first, last string) Span { return Span{addr(first), addr(last)} }
+func span(first, last string) Span { return Span{First: addr(first), Last: addr(last)} }
 
 func TestSkipPassesOverTheGatewayAndWhatIsExcluded(t *testing.T) {
 	const none = "invalid IP"
@@ -104,11 +104,11 @@ func drawSet(t *rapid.T, all []netip.Addr) RangeSet {
 	for at := 0; at < len(all) && len(set) < 4; {
 		first := rapid.IntRange(at, len(all)-1).Draw(t, "first")
 		last := rapid.IntRange(first, len(all)-1).Draw(t, "last")
-		r := Range{Span: Span{all[first], all[last]}, Gateway: rapid.SampledFrom(all).Draw(t, "gateway")}
+		r := Range{Span: Span{First: all[first], Last: all[last]}, Gateway: rapid.SampledFrom(all).Draw(t, "gateway")}
 		for range rapid.IntRange(0, 3).Draw(t, "excluded") {
 			from := rapid.IntRange(0, len(all)-1).Draw(t, "from")
 			to := rapid.IntRange(from, len(all)-1).Draw(t, "to")
-			r.Excluded = append(r.Excluded, Span{all[from], all[to]})
+			r.Excluded = append(r.Excluded, Span{First: all[from], Last: all[to]})
 		}
 		set, at = append(set, r), last+1
 		if !rapid.Bool().Draw(t, "another range") {
@@ -289,10 +289,10 @@ func expectRuns(t *rapid.T, l *leases, all []netip.Addr, held map[netip.Addr]boo
 		for i+1 < len(all) && held[all[i+1]] {
 			i++
 		}
-		want = append(want, Span{first, all[i]}.String())
+		want = append(want, Span{First: first, Last: all[i]}.String())
 	}
 	_ = l.runs.ForEach(func(first, last []byte) error {
-		got = append(got, Span{addressOf(first), addressOf(last)}.String())
+		got = append(got, Span{First: addressOf(first), Last: addressOf(last)}.String())
 		return nil
 	})
 	if !cmp.Equal(want, got) {

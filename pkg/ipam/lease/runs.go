@@ -22,13 +22,13 @@ func (l *leases) run(a netip.Addr) (Span, bool) {
 	if first == nil {
 		return Span{}, false
 	}
-	run := Span{addressOf(first), addressOf(last)}
+	run := Span{First: addressOf(first), Last: addressOf(last)}
 	return run, run.Contains(a)
 }
 
 // occupy adds a free address to the runs. It joins the runs on both sides of it.
 func (l *leases) occupy(a netip.Addr) error {
-	grown := Span{a, a}
+	grown := Span{First: a, Last: a}
 	if before, ok := l.neighbouring(a.Prev()); ok {
 		grown.First = before.First
 	}
@@ -49,10 +49,10 @@ func (l *leases) vacate(a netip.Addr) error {
 	}
 	err := l.runs.Delete(addressKey(run.First))
 	if run.First != a {
-		err = errors.Join(err, l.putRun(Span{run.First, a.Prev()}))
+		err = errors.Join(err, l.putRun(Span{First: run.First, Last: a.Prev()}))
 	}
 	if run.Last != a {
-		err = errors.Join(err, l.putRun(Span{a.Next(), run.Last}))
+		err = errors.Join(err, l.putRun(Span{First: a.Next(), Last: run.Last}))
 	}
 	return err
 }

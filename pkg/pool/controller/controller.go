@@ -113,7 +113,8 @@ func (c *Controller) fence(ctx context.Context, b pool.Block, nodes []pool.Node)
 	dead := func(p pool.Party) bool {
 		return slices.ContainsFunc(nodes, func(n pool.Node) bool { return n.OutOfService && n.Name == p.Node })
 	}
-	next, changed := b.Fence(dead, "")
+	why := fmt.Sprintf("node has the taint node.kubernetes.io/out-of-service, seen %s", c.now().UTC().Format(time.RFC3339))
+	next, changed := b.Fence(dead, why)
 	if !changed {
 		return nil
 	}
@@ -126,8 +127,6 @@ func (c *Controller) fence(ctx context.Context, b pool.Block, nodes []pool.Node)
 			return err
 		}
 	}
-	why := fmt.Sprintf("node has the taint node.kubernetes.io/out-of-service, seen %s", c.now().UTC().Format(time.RFC3339))
-	next, _ = b.Fence(dead, why)
 	_, err := c.api.UpdateBlock(ctx, next)
 	switch {
 	case err == nil:

@@ -76,7 +76,7 @@ func (m *member) tryBring(ctx context.Context, a pool.Acquisition, address netip
 	policy := lease.Policy{Sticky: true, Retain: lease.Duration(a.Retain), ByOwner: a.Owner.UID != ""}
 	err = m.store.Expect(ctx, address, a.Owner, a.IfName, policy, "the owner's pod starts on this node")
 	if errors.Is(err, lease.ErrTaken) {
-		return m.has(s, a.Pool, address), m.Node, nil // The lease decides who gets it.
+		return m.has(s, a.Pool, address), "node " + m.Node, nil // The lease decides who gets it.
 	}
 	if err != nil {
 		return false, "", unavailable(err)
@@ -122,7 +122,7 @@ func (m *member) fetch(ctx context.Context, a pool.Acquisition, address netip.Ad
 	}
 	i := b.Offset(address)
 	if b.Has(s.me, i) {
-		return m.has(s, a.Pool, address) || m.hasNow(ctx, a.Pool, address), m.Node, nil
+		return m.has(s, a.Pool, address) || m.hasNow(ctx, a.Pool, address), "node " + m.Node, nil
 	}
 	if next, n := b.Take(s.me, []int{i}); n == 1 {
 		if _, err := m.open(ctx, a.Pool); err != nil {
@@ -140,10 +140,7 @@ func (m *member) fetch(ctx context.Context, a pool.Acquisition, address netip.Ad
 		return false, "node " + h.Node, nil
 	}
 	failpoint.Here("before an address is asked for")
-	if made, err := m.API.UpdateBlock(ctx, b.Ask(w)); err == nil {
-		m.count(func(c *Counts) { c.Writes++ })
-		m.asked[made.Metadata.Name+" "+address.String()] = ask{want: w, block: made.Metadata.Name, owner: a.Owner, at: time.Now()}
-	} else if err := ignore(err, pool.ErrConflict, pool.ErrNotThere); err != nil {
+	if err := m.ask(ctx, b, ask{block: b.Metadata.Name, want: w, owner: a.Owner}); err != nil {
 		return false, "", unavailable(err)
 	}
 	return false, "node " + h.Node, nil
@@ -205,7 +202,7 @@ func (m *member) claim(ctx context.Context, c pool.Claimed, me pool.Party) error
 			spec.Retain = c.Retain.String()
 		}
 		_, err = m.API.CreateClaim(ctx, pool.Claim{Metadata: pool.Meta{Name: name}, Spec: spec})
-		m.countIf(err)
+		m.wrote(err)
 		return err
 	}
 	if err != nil {
@@ -223,20 +220,17 @@ func (m *member) claim(ctx context.Context, c pool.Claimed, me pool.Party) error
 	}
 	now.Spec.Address, now.Spec.Active, now.Spec.Target = c.Address, active, nil
 	_, err = m.API.UpdateClaim(ctx, now)
-	m.countIf(err)
+	m.wrote(err)
 	return err
-}
-
-// countIf counts a change of the API that has succeeded.
-func (m *member) countIf(err error) {
-	if err == nil {
-		m.count(func(c *Counts) { c.Writes++ })
-	}
 }
 
 // dropClaims deletes the claims of this store whose owners have no lease here any more: their time is over, or a person has
 // released the address.
-func (m *member) dropClaims(ctx context.Context, s state) error {
+func (m *member) dropClaims(ctx context.Context) error {
+	s, err := m.state(ctx)
+	if err != nil || s.ID == "" {
+		return err
+	}
 	claims, err := m.API.ClaimsOf(ctx, m.Node)
 	if err != nil {
 		return unavailable(err)

@@ -42,7 +42,7 @@ func (m *member) answerAny(ctx context.Context, b pool.Block, w pool.Want, g poo
 		return g, err
 	}
 	p := s.of(b.Spec.Pool)
-	most := min(w.Count, ours(p)-p.Used-m.waits(p.Name))
+	most := min(w.Count, free(p)-m.waits(p.Name))
 	if most <= 0 {
 		return g, nil
 	}
@@ -72,19 +72,21 @@ func (m *member) passOn(ctx context.Context, g pool.Grant, most int, to pool.Par
 		return 0, err
 	}
 	b, err := m.API.Block(ctx, g.Name())
+	if errors.Is(err, pool.ErrNotThere) {
+		return 0, m.gone(ctx, g.Pool, g.Index)
+	}
 	if err != nil {
-		return 0, err
+		return 0, unavailable(err)
 	}
 	s, _, err := m.adopt(ctx, b)
 	if err != nil {
 		return 0, err
 	}
 	err = m.write(ctx, b.GiveTo(s.me, marked, to))
-	if errors.Is(err, pool.ErrConflict) {
-		return 0, nil // The next visit gives them back.
+	if err != nil { // The next visit gives back what is marked.
+		return 0, ignore(err, pool.ErrConflict, pool.ErrNotThere)
 	}
-	m.count(func(c *Counts) { c.HandedOver += len(marked) })
-	return len(marked), err
+	return len(marked), nil
 }
 
 // answerOwner marks the address that an owner's next pod needs on another node, if no pod of this node has it.
@@ -110,9 +112,6 @@ func (m *member) answerOwner(ctx context.Context, b pool.Block, w pool.Want, g p
 	marked, err := m.store.MarkAddress(ctx, g.Pool, w.Address, o)
 	if errors.Is(err, lease.ErrHolder) || errors.Is(err, lease.ErrTaken) {
 		return g, nil // A pod of this node has it. Its DEL comes first.
-	}
-	if err == nil {
-		m.count(func(c *Counts) { c.HandedOver++ })
 	}
 	return marked, err
 }

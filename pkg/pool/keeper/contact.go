@@ -19,6 +19,23 @@ func saw[T any](w witness, made T, err error) (T, error) {
 	return made, err
 }
 
+// Writes returns how many changes of blocks and claims the keeper has made in the API.
+func (k *Keeper) Writes() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.writes
+}
+
+// wrote counts a change of the API, if it has succeeded.
+func (k *Keeper) wrote(err error) {
+	if err != nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.writes++
+}
+
 func answered(err error) bool {
 	if err == nil {
 		return true

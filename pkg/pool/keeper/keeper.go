@@ -48,7 +48,8 @@ type Keeper struct {
 	members map[string]*member
 	uid     string
 	layouts map[string]pool.Layout
-	counts  Counts
+	// writes are changes of the API that have succeeded.
+	writes int
 	// reported are the errors that the log has, by what was done.
 	reported map[string]string
 	// sequence is the greatest of each pool that was seen.

@@ -52,8 +52,13 @@ type ask struct {
 	at    time.Time
 }
 
-// errNoStore says that the network has no store yet.
-var errNoStore = lease.ErrNone
+// key is the key of member.asked.
+func (a ask) key() string {
+	if !a.want.Address.IsValid() {
+		return a.block
+	}
+	return a.block + " " + a.want.Address.String()
+}
 
 // begin waits for the turn. done gives it back.
 func (m *member) begin(ctx context.Context) (done func(), err error) {
@@ -83,7 +88,7 @@ func (m *member) state(ctx context.Context) (state, error) {
 // ready is state for a store that gives addresses of the pool: it is made if there is none, and the API is read once in each boot.
 func (m *member) ready(ctx context.Context, name string) (state, error) {
 	s, err := m.state(ctx)
-	if errors.Is(err, errNoStore) || err == nil && s.ID == "" {
+	if errors.Is(err, lease.ErrNone) || err == nil && s.ID == "" {
 		if err := m.store.WantPools(ctx, []string{name}); err != nil {
 			return s, unavailable(err)
 		}
@@ -181,7 +186,7 @@ func (m *member) write(ctx context.Context, b pool.Block) error {
 	if err != nil {
 		return err
 	}
-	m.count(func(c *Counts) { c.Writes++ })
+	m.wrote(nil)
 	failpoint.Here("block written")
 	_, _, err = m.adopt(ctx, made)
 	return err
@@ -193,7 +198,7 @@ func (m *member) remove(ctx context.Context, b pool.Block) error {
 	if err := m.API.DeleteBlock(ctx, b); err != nil {
 		return err
 	}
-	m.count(func(c *Counts) { c.Writes++; c.Returned++ })
+	m.wrote(nil)
 	failpoint.Here("block deleted")
 	return m.gone(ctx, b.Spec.Pool, b.Spec.Index)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
@@ -104,7 +105,7 @@ func (k *Keeper) declare(ctx context.Context, name, why string) error {
 	return pool.ErrConflict
 }
 
-// recover asserts what the stores of this node have, in each pool that recovers.
+// recover reads all pools, and asserts what the stores of this node have, in each pool that recovers.
 func (k *Keeper) recover(ctx context.Context) error {
 	pools, err := k.API.Pools(ctx)
 	if err != nil {
@@ -112,6 +113,7 @@ func (k *Keeper) recover(ctx context.Context) error {
 	}
 	var errs []error
 	for _, p := range pools {
+		_, _ = k.learn(p) // Who needs a pool whose spec is wrong says so.
 		if p.Recovery() == nil && k.lostSequence(p) {
 			errs = append(errs, k.declare(ctx, p.Metadata.Name, "it has seen a newer status of the pool"))
 		}
@@ -161,7 +163,7 @@ func (m *member) assertPool(ctx context.Context, name string) error {
 	defer done()
 	s, err := m.state(ctx)
 	if err != nil || s.ID == "" {
-		return ignore(err, errNoStore)
+		return ignore(err, lease.ErrNone)
 	}
 	var errs []error
 	for _, g := range s.of(name).Grants {
@@ -202,7 +204,7 @@ func (m *member) assert(ctx context.Context, g pool.Grant, s state) error {
 		if err != nil {
 			return unavailable(err)
 		}
-		m.countIf(nil)
+		m.wrote(nil)
 		kept, err := g.Asserted(made, s.me)
 		if err != nil {
 			return err

@@ -220,7 +220,7 @@ func (m *member) create(ctx context.Context, v view, index int64, s state) (int,
 		why := fmt.Errorf("the pool %s has changed: %s", v.layout.Name, cmp.Or(now.closed, "it is another one, or shares addresses with one"))
 		return 0, unavailable(errors.Join(why, m.API.DeleteBlock(ctx, made)))
 	}
-	m.count(func(c *Counts) { c.Writes++; c.Taken++ })
+	m.wrote(nil)
 	_, g, err := m.adopt(ctx, made)
 	return len(g.Offsets(pool.Ours)), err
 }
@@ -289,11 +289,17 @@ func (m *member) askNext(ctx context.Context, blocks []pool.Block, me pool.Party
 		return nil
 	}
 	b, w := where[best], pool.Want{Party: me, Count: need}
-	made, err := m.API.UpdateBlock(ctx, b.Ask(w))
+	return m.ask(ctx, b, ask{block: b.Metadata.Name, want: w})
+}
+
+// ask asks the API to note on the block what the store wants. If somebody else changes the block at the same time, nothing is asked.
+func (m *member) ask(ctx context.Context, b pool.Block, a ask) error {
+	_, err := m.API.UpdateBlock(ctx, b.Ask(a.want))
+	m.wrote(err)
 	if err != nil {
 		return ignore(err, pool.ErrConflict, pool.ErrNotThere)
 	}
-	m.count(func(c *Counts) { c.Writes++ })
-	m.asked[made.Metadata.Name] = ask{block: made.Metadata.Name, want: w, at: m.now()}
+	a.at = m.now()
+	m.asked[a.key()] = a
 	return nil
 }

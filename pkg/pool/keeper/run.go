@@ -11,6 +11,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
@@ -79,6 +80,7 @@ func (k *Keeper) keep(ctx context.Context, changes <-chan pool.Change) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	due := time.NewTimer(0)
+	isDue := true // A further event does not put it off: ADDs can come all the time.
 	next := k.now()
 	for {
 		select {
@@ -88,12 +90,14 @@ func (k *Keeper) keep(ctx context.Context, changes <-chan pool.Change) {
 			k.changed(ctx, c)
 			continue
 		case e := <-events(stores):
-			if networkOf(e.Name) != "" {
+			if networkOf(e.Name) != "" && !isDue {
 				due.Reset(pause)
+				isDue = true
 			}
 			continue
 		case <-tick.C:
 		case <-due.C:
+			isDue = false
 		}
 		if now := k.now(); !now.Before(next) {
 			next = now.Add(syncEvery + rand.N(syncEvery/4))
@@ -154,8 +158,7 @@ func (k *Keeper) Look(ctx context.Context) {
 // changed looks at what a watch has named.
 func (k *Keeper) changed(ctx context.Context, c pool.Change) {
 	if c.Pool != "" {
-		_, err := k.pool(ctx, c.Pool)
-		k.report("read the pool "+c.Pool, errors.Join(ignore(err, pool.ErrUnknown), k.recover(ctx)))
+		k.report("read the pools that have changed", k.recover(ctx))
 		return
 	}
 	all, err := k.all()
@@ -177,7 +180,7 @@ func (m *member) look(ctx context.Context, c pool.Change) error {
 	}
 	s, err := m.state(ctx)
 	if err != nil || s.ID == "" {
-		return ignore(err, errNoStore)
+		return ignore(err, lease.ErrNone)
 	}
 	b, err := m.API.Block(ctx, c.Block)
 	switch {
@@ -205,7 +208,7 @@ func (m *member) look(ctx context.Context, c pool.Change) error {
 func (k *Keeper) syncAll(ctx context.Context) error {
 	all, err := k.all()
 	for _, m := range all {
-		err = errors.Join(err, m.alone(ctx, m.sync))
+		err = errors.Join(err, m.alone(ctx, m.sync), m.alone(ctx, m.dropClaims))
 	}
 	return errors.Join(err, k.recover(ctx))
 }
@@ -226,5 +229,5 @@ func (m *member) alone(ctx context.Context, f func(context.Context) error) error
 		return err
 	}
 	defer done()
-	return ignore(f(ctx), errNoStore)
+	return ignore(f(ctx), lease.ErrNone)
 }

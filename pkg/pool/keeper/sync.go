@@ -75,12 +75,9 @@ func (m *member) mayConfirm(ctx context.Context, s state) error {
 // remember notes what an earlier process has asked for. Nobody waits for that any more.
 func (m *member) remember(s state, b pool.Block) {
 	for _, w := range b.Spec.Want {
-		key := b.Metadata.Name
-		if w.Address.IsValid() {
-			key += " " + w.Address.String()
-		}
-		if _, known := m.asked[key]; w.Is(s.me) && !known {
-			m.asked[key] = ask{block: b.Metadata.Name, want: w}
+		a := ask{block: b.Metadata.Name, want: w}
+		if _, known := m.asked[a.key()]; w.Is(s.me) && !known {
+			m.asked[a.key()] = a
 		}
 	}
 }
@@ -116,7 +113,7 @@ func (m *member) balance(ctx context.Context) error {
 	for _, p := range s.Pools {
 		errs = append(errs, m.balancePool(ctx, p))
 	}
-	return errors.Join(append(errs, m.withdraw(ctx, s), m.dropClaims(ctx, s))...)
+	return errors.Join(append(errs, m.withdraw(ctx, s))...)
 }
 
 func (m *member) balancePool(ctx context.Context, p lease.PoolState) error {
