@@ -18,17 +18,10 @@ import (
 	"github.com/relink-cni/relink/pkg/kube"
 	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/pool/controller"
-	"github.com/relink-cni/relink/test/fresh"
 )
 
-// Nodes share a pool on a real API, with the rights and the policies of deploy/.
-func TestNodesShareAPool(t *testing.T) {
-	fresh.Run(t, "", "ip link set lo up")
-	a := startAPI(t)
-	a.apply(t, "examples/pools")
-	a.apply(t, "pools/nodes")
-	users := a.poolUsers(t)
-	a.ready(t, users)
+// share has nodes share a pool on a real API, with the rights and the policies of deploy/.
+func (a *api) share(t *testing.T, users map[string]user) {
 	t.Run("all addresses", func(t *testing.T) { a.allAddresses(t, users) })
 	t.Run("what is left over goes back", func(t *testing.T) { a.leftOver(t, users) })
 	t.Run("an owner moves", func(t *testing.T) { a.ownerMoves(t, users) })

@@ -181,14 +181,14 @@ func (a *api) whoIsBound(t *testing.T, users map[string]user) {
 		}{{owned, "metadata.ownerReferences would let Kubernetes delete it"}, {held, "metadata.finalizers stay as they are"}} {
 			said, answer := users["node1"].send(t, http.MethodPatch, at+"?dryRun=All", try.change)
 			check(t, at, said, answer, http.StatusForbidden, try.want)
-			said, answer = users["controller"].send(t, http.MethodPatch, at+"?dryRun=All", try.change)
-			check(t, at+" by the controller", said, answer, http.StatusForbidden, "")
+			said, answer = users["admin"].send(t, http.MethodPatch, at+"?dryRun=All", try.change)
+			check(t, at+" by the administrator", said, answer, http.StatusForbidden, "")
 		}
 		// What somebody else has written stays, or goes.
 		users["admin"].must(t, http.MethodPatch, at, owned, nil)
 		said, answer := users["node1"].send(t, http.MethodPatch, at+"?dryRun=All", m{"metadata": m{"ownerReferences": nil, "labels": m{"a": "b"}}})
 		check(t, at, said, answer, http.StatusForbidden, "")
-		users["controller"].must(t, http.MethodDelete, at, m{}, nil)
+		users["admin"].must(t, http.MethodDelete, at, m{}, nil)
 	}
 	for name, made := range map[string]pool.Block{"of another node": taken(2, node2), "with a fence": fenced(node1)(taken(2, node1)), "with another's want": asks(pool.Want{Party: node2, Count: 1})(taken(2, node1)), "with another's holder": shared(taken(2, node1))} {
 		want := map[bool]string{true: "spec.node is node2, and a node makes blocks of its own only"}[name == "of another node"]
@@ -202,7 +202,7 @@ func (a *api) whoIsBound(t *testing.T, users map[string]user) {
 	var now pool.Block
 	users["node1"].must(t, http.MethodPost, blocks, blockObject(taken(2, node1)), &now)
 	users["controller"].must(t, http.MethodPut, blocks+"/"+now.Metadata.Name, blockObject(fenced(node1)(now)), nil)
-	users["controller"].must(t, http.MethodDelete, blocks+"/"+now.Metadata.Name, m{}, nil)
+	users["admin"].must(t, http.MethodDelete, blocks+"/"+now.Metadata.Name, m{}, nil)
 }
 
 // withAllRights gives the agents all rights. The policies bind them as before.

@@ -27,12 +27,12 @@ var (
 		"nodes":         "get",
 	}
 	controllerNeeds = map[string]string{
-		"addresspools":        "get list watch update patch",
-		"addresspools/status": "update patch",
-		"addressblocks":       "get list watch update patch delete",
-		"addressclaims":       "get list watch update patch delete",
-		"nodes":               "get list watch",
-		"pods":                "get list",
+		"addresspools":        "list patch",
+		"addresspools/status": "update",
+		"addressblocks":       "list update",
+		"addressclaims":       "",
+		"nodes":               "get list",
+		"pods":                "",
 		"leases":              "get create update",
 	}
 )

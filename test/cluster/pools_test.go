@@ -23,14 +23,9 @@ const (
 	claims = "/apis/" + pool.Group + "/" + pool.Version + "/addressclaims"
 )
 
-// What deploy/ has for shared pools does what it says, on a real API.
+// What deploy/ has for shared pools does what it says, on a real API, and so do nodes that share one.
 func TestPools(t *testing.T) {
-	fresh.Run(t, "", "ip link set lo up")
-	a := startAPI(t)
-	a.apply(t, "examples/pools")
-	a.apply(t, "pools/nodes")
-	users := a.poolUsers(t)
-	a.ready(t, users)
+	a, users := newPoolCluster(t)
 	t.Run("pools", func(t *testing.T) { a.poolSchema(t) })
 	t.Run("blocks", func(t *testing.T) { a.blockSchema(t) })
 	t.Run("claims", func(t *testing.T) { a.claimSchema(t) })
@@ -46,6 +41,19 @@ func TestPools(t *testing.T) {
 	t.Run("flows", func(t *testing.T) { a.flows(t, users) })
 	t.Run("the controller is restricted", func(t *testing.T) { a.restricted(t) })
 	t.Run("each rule is needed", func(t *testing.T) { a.eachPoolRule(t, users) })
+	t.Run("nodes share a pool", func(t *testing.T) { a.share(t, users) })
+}
+
+// newPoolCluster is an API with all that shared pools need, and those who have to do with them.
+func newPoolCluster(t *testing.T) (*api, map[string]user) {
+	t.Helper()
+	fresh.Run(t, "", "ip link set lo up")
+	a := startAPI(t)
+	a.apply(t, "examples/pools")
+	a.apply(t, "pools/nodes")
+	users := a.poolUsers(t)
+	a.ready(t, users)
+	return a, users
 }
 
 // user is somebody who asks the API.

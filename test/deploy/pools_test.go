@@ -39,8 +39,8 @@ func TestRightsOfPools(t *testing.T) {
 		"relink-agent-pools": agents,
 		"relink-nodes-pools": agents,
 		"relink-controller": {
-			rule(group, "addresspools", "get list watch update patch"), rule(group, "addresspools/status", "update patch"),
-			rule(group, "addressblocks addressclaims", "get list watch update patch delete"), rule("", "nodes", "get list watch"), rule("", "pods", "get list"),
+			rule(group, "addresspools", "list patch"), rule(group, "addresspools/status", "update"),
+			rule(group, "addressblocks", "list update"), rule("", "nodes", "get list"),
 		},
 		"relink-system/relink-controller": {rule("coordination.k8s.io", "leases", "create"), leases},
 	}
