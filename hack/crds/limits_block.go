@@ -63,4 +63,5 @@ var blockLimits = map[string]limit{
 	"Holder.fenced":      {MaxLength: 1024},
 	"Want.count":         {Max: 1 << 16},
 	"Want.claim":         {About: "claim is the name of that claim.", MaxLength: longestName},
+	"Want.podUID":        {MaxLength: longestUID},
 }

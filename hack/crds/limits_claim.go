@@ -24,9 +24,10 @@ var claimLimits = map[string]limit{
 	"ClaimSpec.epoch": {Min: 1, Max: mostEpoch, Rules: []rule{{
 		Rule: `self >= oldSelf`, Message: "epoch never gets smaller",
 	}}},
-	"ClaimSpec.active": {About: "active is where the owner's pod runs, or has run last."},
-	"ClaimSpec.retain": {MaxLength: 64, Pattern: `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`},
-	"Place.podUID":     {About: "podUID is the UID of that pod.", MaxLength: longestUID},
+	"ClaimSpec.active":   {About: "active is where the owner's pod runs, or has run last."},
+	"ClaimSpec.retain":   {MaxLength: 64, Pattern: `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`},
+	"ClaimSpec.accepted": {MaxLength: longestUID},
+	"Place.podUID":       {About: "podUID is the UID of that pod.", MaxLength: longestUID},
 
 	"Owner.group":     {MaxLength: longestName},
 	"Owner.kind":      {About: `kind is as in Kubernetes, such as "StatefulSet", or "pod".`, MaxLength: 63},

@@ -45,7 +45,7 @@ func (c *Call) allocateFromPools(ctx context.Context, n network, store *lease.St
 		var elsewhere *lease.ElsewhereError
 		switch {
 		case err == nil:
-			c.noteClaims(r, given)
+			c.noteClaims(r, given, store.FromPools())
 			return given, nil
 		case errors.As(err, &elsewhere):
 			err = c.acquire(ctx, *elsewhere, &r)
@@ -110,6 +110,9 @@ func (c *Call) acquisition(name string, r lease.Request) pool.Acquisition {
 	if !r.Policy.Sticky {
 		a.Retain = waitingFor
 	}
+	if c.learnt != nil && r.Policy.ByOwner {
+		a.Siblings = c.learnt.Siblings
+	}
 	return a
 }
 
@@ -129,10 +132,8 @@ func (c *Call) acquireOne(ctx context.Context, a pool.Acquisition, r *lease.Requ
 	switch {
 	case err != nil:
 		return c.elsewhere(a, err)
-	case has.Migrating && c.program:
-		return c.elsewhere(a, errors.New("its virtual machine moves from there, and only relink-macvlan and relink-vlan can take over an address that is in use: do not set RELINK_IPAM_EXEC"))
 	case has.Migrating:
-		r.Beside, c.quiet = append(slices.Clip(r.Beside), has.Address), true
+		r.Beside = append(slices.Clip(r.Beside), has.Address)
 	}
 	if has.Address.IsValid() {
 		r.Owned = append(slices.Clip(r.Owned), has.Address)
@@ -189,14 +190,14 @@ func poolError(err error) error {
 }
 
 // noteClaims notes what the API has to be told before the ADD ends: which addresses the owner has. It knows of those that
-// the owner has had on this node before.
-func (c *Call) noteClaims(r lease.Request, given []lease.Lease) {
+// the owner has had on this node before. What a pod on another node has is not the owner's here so far.
+func (c *Call) noteClaims(r lease.Request, given []lease.Lease, from []lease.FromPool) {
 	c.claims = nil
 	if !r.Policy.KeptByAPI() {
 		return
 	}
 	for i, l := range given {
-		if !l.Claimed && l.Owner != (attachment.Owner{}) {
+		if !l.Claimed && !from[i].Beside && l.Owner != (attachment.Owner{}) {
 			a := c.acquisition(r.Pools[i], r)
 			a.Owner = l.Owner
 			c.claims = append(c.claims, pool.Claimed{Acquisition: a, Address: l.Address})
@@ -238,7 +239,7 @@ func (c *Call) fromPools(result *current.Result, given []lease.Lease, from []lea
 	c.mustProbe = false
 	for i, l := range given {
 		f := from[i].Layout
-		c.mustProbe = c.mustProbe || from[i].Probe
+		c.mustProbe, c.quiet = c.mustProbe || from[i].Probe, c.quiet || from[i].Beside
 		result.IPs = append(result.IPs, &current.IPConfig{
 			Address: net.IPNet{IP: l.Address.AsSlice(), Mask: net.CIDRMask(f.Subnet.Bits(), l.Address.BitLen())}, Gateway: f.Gateway.AsSlice(),
 		})

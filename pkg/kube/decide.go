@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,6 +20,8 @@ type decision struct {
 	lasts, alone bool
 	// run is the UID of the VirtualMachineInstance whose launcher the pod is, empty for any other pod.
 	run types.UID
+	// siblings are the other launchers that the VirtualMachineInstance lists.
+	siblings []string
 	// why is the reason in words.
 	why string
 }
@@ -131,8 +134,23 @@ func decideMachine(pod *metav1.ObjectMeta, run *metav1.OwnerReference, seen []si
 		return decision{}, nil, fmt.Errorf("the VirtualMachineInstance %s, which controls the pod %s/%s, does not list the pod's UID %s in status.activePods: virt-controller lists a launcher soon after it has made it", run.Name, pod.Namespace, pod.Name, pod.UID)
 	}
 	d, next := decideLauncher(pod, run, seen)
-	d.run = run.UID
+	d.run, d.siblings = run.UID, siblingsOf(pod.UID, seen[0].active)
 	return d, next, nil
+}
+
+// mostSiblings bounds what a status can make of an answer. A machine has two pods, and some more if migrations have failed.
+const mostSiblings = 32
+
+// siblingsOf are the other pods of the instance, in order. Each start of a machine makes another instance. So two pods of one
+// instance are those of a migration, whatever has become of it.
+func siblingsOf(pod types.UID, active map[types.UID]string) (all []string) {
+	for uid := range active {
+		if uid != pod {
+			all = append(all, string(uid))
+		}
+	}
+	slices.Sort(all)
+	return all[:min(len(all), mostSiblings)]
 }
 
 // decideLauncher finds the owner of a pod that the VirtualMachineInstance lists.

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -125,8 +126,32 @@ func TestDecideAPodThatTheInstanceDoesNotList(t *testing.T) {
 	} {
 		got, next, err := decide(pod, []sighting{run})
 		const want = "the VirtualMachineInstance db, which controls the pod shop/evil, does not list the pod's UID uid-of-evil in status.activePods"
-		if got != (decision{}) || next != nil || err == nil || !strings.Contains(err.Error(), want) {
+		if got.owner != (attachment.Owner{}) || next != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v, %v, %v, want %q", name, got, next, err, want)
 		}
+	}
+}
+
+// The other pods of one run of a machine are those of a migration.
+func TestDecideSiblings(t *testing.T) {
+	pod := podBy("virt-launcher-db-y", by("kubevirt.io/v1", "VirtualMachineInstance", "db"))
+	many := map[types.UID]string{pod.UID: "node1"}
+	for i := range 2 * mostSiblings {
+		many[types.UID(fmt.Sprintf("%03d", i))] = ""
+	}
+	for name, test := range map[string]struct {
+		active map[types.UID]string
+		want   string
+	}{
+		"no migration": {map[types.UID]string{pod.UID: "node1"}, "[]"},
+		"a migration":  {map[types.UID]string{pod.UID: "node2", "b": "node1", "a": ""}, "[a b]"},
+	} {
+		d, _, err := decide(pod, []sighting{{is: true, active: test.active}})
+		if got := fmt.Sprint(d.answer().Siblings); err != nil || got != test.want {
+			t.Errorf("%s: %s, %v, want %s", name, got, err, test.want)
+		}
+	}
+	if d, _, err := decide(pod, []sighting{{is: true, active: many}}); err != nil || len(d.siblings) != mostSiblings || d.siblings[mostSiblings-1] != "031" {
+		t.Errorf("many pods: %v, %v", d.siblings, err)
 	}
 }

@@ -115,7 +115,7 @@ func (o *Owners) Ask(ctx context.Context, q owner.Question) (owner.Answer, error
 }
 
 func (d decision) answer() owner.Answer {
-	return owner.Answer{Owner: d.owner, Lasts: d.lasts, Alone: d.alone}
+	return owner.Answer{Owner: d.owner, Lasts: d.lasts, Alone: d.alone, Siblings: d.siblings}
 }
 
 // isHash says that the UID is of a static pod: 32 hexadecimal digits, the kubelet's hash of the manifest and of the

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/owner"
 )
@@ -19,7 +21,7 @@ func TestAStaticPodNeedsNoAPI(t *testing.T) {
 	o, w, _ := newOwners(t, "", map[string]string{podsPath + "proxy-node1": thing(t, "proxy-node1", map[string]any{"metadata.annotations": map[string]string{"ipam.relink.dev/lan": "10.0.0.1"}})})
 	pod := attachment.Pod{Namespace: "shop", Name: "proxy-node1", UID: hash}
 	got, err := o.Ask(t.Context(), owner.Question{Pod: pod, Network: "lan", IfName: "eth0", Claims: true})
-	if want := (owner.Answer{Owner: attachment.Owner{Kind: "pod", Namespace: "shop", Name: "proxy-node1"}, Lasts: true, Alone: true}); err != nil || got != want {
+	if want := (owner.Answer{Owner: attachment.Owner{Kind: "pod", Namespace: "shop", Name: "proxy-node1"}, Lasts: true, Alone: true}); err != nil || !cmp.Equal(got, want) {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
 	}
 	w.wants(t)
@@ -60,7 +62,7 @@ func TestWhichPod(t *testing.T) {
 				if !errors.Is(err, owner.ErrUnavailable) || !strings.Contains(err.Error(), test.err) {
 					t.Errorf("%v, want %q", err, test.err)
 				}
-			case err != nil || got != test.want:
+			case err != nil || !cmp.Equal(got, test.want):
 				t.Errorf("%+v, %v, want %+v", got, err, test.want)
 			}
 		})
@@ -91,7 +93,7 @@ func TestAnOwnerIsFoundOnce(t *testing.T) {
 		}
 		w.wants(t, append([]string{"GET " + podsPath + "launcher"}, paths...)...)
 	}
-	if got, err := o.Ask(t.Context(), ask("launcher")); err != nil || got != want {
+	if got, err := o.Ask(t.Context(), ask("launcher")); err != nil || !cmp.Equal(got, want) {
 		t.Errorf("%+v, %v, want %+v\n%s", got, err, want, log)
 	}
 	w.wants(t, "GET "+podsPath+"launcher", "GET "+vmi, "GET "+vm)
@@ -119,7 +121,7 @@ func TestAPodThatItsVirtualMachineInstanceDoesNotList(t *testing.T) {
 		"no list": thing(t, "db", map[string]any{"status": map[string]any{"phase": "Scheduling"}}), "no status": thing(t, "db", nil),
 	} {
 		w.set(vmi, run)
-		if got, err := o.Ask(t.Context(), ask("evil")); !errors.Is(err, owner.ErrUnavailable) || !strings.Contains(err.Error(), want) || got != (owner.Answer{}) {
+		if got, err := o.Ask(t.Context(), ask("evil")); !errors.Is(err, owner.ErrUnavailable) || !strings.Contains(err.Error(), want) || !cmp.Equal(got, owner.Answer{}) {
 			t.Errorf("%s: %+v, %v, want %q", what, got, err, want)
 		}
 		w.wants(t, "GET "+podsPath+"evil", "GET "+vmi)
@@ -299,11 +301,11 @@ func TestNamedOwners(t *testing.T) {
 				}
 				return
 			}
-			if want := (owner.Answer{Owner: test.want, Lasts: true}); err != nil || got != want {
+			if want := (owner.Answer{Owner: test.want, Lasts: true}); err != nil || !cmp.Equal(got, want) {
 				t.Errorf("%+v, %v, want %+v", got, err, want)
 			}
 			w.asked()
-			if again, err := o.Ask(t.Context(), ask("x")); err != nil || again != got {
+			if again, err := o.Ask(t.Context(), ask("x")); err != nil || !cmp.Equal(again, got) {
 				t.Errorf("again: %+v, %v", again, err)
 			}
 			w.wants(t, "GET "+podsPath+"x")

@@ -106,6 +106,11 @@ func (p Pools) Claim(ctx context.Context, name string) (made pool.Claim, err err
 	return made, err
 }
 
+// Claims implements pool.API.
+func (p Pools) Claims(ctx context.Context, name string) ([]pool.Claim, error) {
+	return list[pool.Claim](ctx, p, addressClaims, selector{"fieldSelector", "spec.pool=" + name})
+}
+
 // ClaimsOf implements pool.API.
 func (p Pools) ClaimsOf(ctx context.Context, node string) ([]pool.Claim, error) {
 	return list[pool.Claim](ctx, p, addressClaims, selector{"fieldSelector", "spec.active.node=" + node})

@@ -12,6 +12,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/owner"
 )
@@ -46,7 +48,7 @@ func TestTheWatch(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	w.wants(t, "GET "+setsPath+"web")
-	if again, err := o.Ask(t.Context(), ask("web-0")); err != nil || again != got {
+	if again, err := o.Ask(t.Context(), ask("web-0")); err != nil || !cmp.Equal(again, got) {
 		t.Errorf("%+v, %v", again, err)
 	}
 	w.wants(t)

@@ -43,6 +43,9 @@ type Answer struct {
 	// Alone says that the owner has one pod at a time on each interface. Its next pod gets the address although the
 	// sandbox before may still be there. Two pods of another owner never share an address.
 	Alone bool `json:"alone,omitempty"`
+	// Siblings are the UIDs of the other pods in which the same run of a virtual machine is or was: it migrates from one to the
+	// other.
+	Siblings []string `json:"siblings,omitempty"`
 	// Static is nil if the pod asks for no address of the network.
 	Static *Static `json:"static,omitempty"`
 	// Claim is nil if the pod names no IPAMClaim for the interface, or if nobody asked.

@@ -51,6 +51,8 @@ type Acquisition struct {
 	Wanted netip.Addr `json:"wanted,omitzero"`
 	// Retain is the policy's, 0 for as long as the owner lives.
 	Retain time.Duration `json:"retain,omitempty"`
+	// Siblings are the UIDs of the pods from which the owner's virtual machine can migrate to this one.
+	Siblings []string `json:"siblings,omitempty"`
 }
 
 // Acquired is what an owner has.

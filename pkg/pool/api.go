@@ -36,7 +36,8 @@ type API interface {
 	DeleteBlock(ctx context.Context, b Block) error
 
 	Claim(ctx context.Context, name string) (Claim, error)
-	// ClaimsOf returns those of all pools that are active on the node.
+	// Claims returns all of a pool. ClaimsOf returns those of all pools that are active on the node.
+	Claims(ctx context.Context, pool string) ([]Claim, error)
 	ClaimsOf(ctx context.Context, node string) ([]Claim, error)
 	CreateClaim(ctx context.Context, c Claim) (Claim, error)
 	UpdateClaim(ctx context.Context, c Claim) (Claim, error)

@@ -67,6 +67,8 @@ type Want struct {
 	// Address is the one that it asks for, for the owner of the claim with the name Claim. Otherwise it takes any.
 	Address netip.Addr `json:"address,omitzero"`
 	Claim   string     `json:"claim,omitempty"`
+	// PodUID is the UID of the pod to which a virtual machine with the address migrates, empty if none does.
+	PodUID string `json:"podUID,omitempty"`
 }
 
 // mostEpoch leaves room for more epochs than any block can have.

@@ -28,6 +28,8 @@ type ClaimSpec struct {
 	Active Place `json:"active"`
 	// Target is where a virtual machine is about to go. Both have the address until the source ends.
 	Target *Place `json:"target,omitempty"`
+	// Accepted is the UID of the target's pod, if the node with the address keeps it for this pod until it comes.
+	Accepted string `json:"accepted,omitempty"`
 	// Retain is how long the address waits for the owner's next pod, such as 72h; empty for as long as the owner lives.
 	Retain string `json:"retain,omitempty"`
 }

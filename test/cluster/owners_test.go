@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kube"
 	"github.com/relink-cni/relink/pkg/owner"
@@ -66,6 +68,7 @@ func (a *api) whoItIs(t *testing.T, o *kube.Owners) {
 	}
 	dbRun, abRun, acRun := vmi(db), vmi(ab), vmi(ac)
 	dbLauncher := launcher(dbRun)
+	dbTarget := launcher(dbRun, m{"metadata.labels": m{"kubevirt.io/migrationJobUID": "x"}})
 	alone := a.make(t, "VirtualMachineInstance.kubevirt.io", "shop", "alone", nil)
 	stale := made{"StatefulSet.apps", "shop", "web", zeroUID}
 	notController := by(web)
@@ -81,8 +84,8 @@ func (a *api) whoItIs(t *testing.T, o *kube.Owners) {
 		"a StatefulSet's":             {a.podOn(t, "shop", "web-6", by(web)), lasting(web, attachment.OrdinalOf(6))},
 		"with the label":              {a.podOn(t, "shop", "web-5", by(web), m{"metadata.labels": m{"apps.kubernetes.io/pod-index": "5"}}), lasting(web, attachment.OrdinalOf(5))},
 		"OpenKruise's of that name":   {a.podOn(t, "shop", "web-2", by(kruise)), lasting(kruise, attachment.OrdinalOf(2))},
-		"a launcher":                  {dbLauncher, lasting(db, 0)},
-		"the target of its migration": {launcher(dbRun, m{"metadata.labels": m{"kubevirt.io/migrationJobUID": "x"}}), lasting(db, 0)},
+		"a launcher":                  {dbLauncher, beside(lasting(db, 0), dbTarget)},
+		"the target of its migration": {dbTarget, beside(lasting(db, 0), dbLauncher)},
 		"mydb":                        {launcher(vmi(mydb)), lasting(mydb, 0)},
 		"db in the bank":              {launcher(vmi(bankDB)), lasting(bankDB, 0)},
 		"a.b":                         {launcher(abRun), lasting(ab, 0)},
@@ -91,7 +94,7 @@ func (a *api) whoItIs(t *testing.T, o *kube.Owners) {
 		"a VMI whose VM is gone":      {launcher(orphan), lasting(orphan, 0)},
 	} {
 		got, err := o.Ask(t.Context(), question(test.pod))
-		if err != nil || got != test.want {
+		if err != nil || !cmp.Equal(got, test.want) {
 			t.Errorf("%s: %+v, %v, want %+v", name, got, err, test.want)
 		}
 	}
@@ -108,7 +111,7 @@ func (a *api) whoItIs(t *testing.T, o *kube.Owners) {
 		"that claims to be a mirror":  a.podOn(t, "shop", "mirror", annotated("kubernetes.io/config.mirror", hash)),
 		"on another node":             a.make(t, "Pod", "shop", "far", m{"spec": m{"nodeName": "node2", "containers": []m{{"name": "c", "image": "i"}}}}),
 	} {
-		if got, err := o.Ask(t.Context(), question(pod)); err != nil || got != itself(pod) {
+		if got, err := o.Ask(t.Context(), question(pod)); err != nil || !cmp.Equal(got, itself(pod)) {
 			t.Errorf("%s: %+v, %v, want %+v", name, got, err, itself(pod))
 		}
 	}
@@ -116,23 +119,32 @@ func (a *api) whoItIs(t *testing.T, o *kube.Owners) {
 	if got, err := o.Ask(t.Context(), question(unlisted)); !errors.Is(err, owner.ErrUnavailable) || !strings.Contains(err.Error(), "does not list the pod's UID "+string(unlisted.uid)+" in status.activePods") {
 		t.Errorf("a pod that its VMI does not list: %+v, %v", got, err)
 	}
-	if got, err := o.Ask(t.Context(), question(a.listed(t, dbRun, unlisted))); err != nil || got != lasting(db, 0) {
+	if got, err := o.Ask(t.Context(), question(a.listed(t, dbRun, unlisted))); err != nil || !cmp.Equal(got, beside(lasting(db, 0), dbLauncher, dbTarget)) {
 		t.Errorf("a pod that its VMI lists by now: %+v, %v", got, err)
 	}
 	a.whoItIsByName(t, o, podDB)
+}
+
+// beside is the answer for a pod of a machine that runs in other pods, too.
+func beside(a owner.Answer, pods ...made) owner.Answer {
+	for _, pod := range pods {
+		a.Siblings = append(a.Siblings, string(pod.uid))
+	}
+	slices.Sort(a.Siblings)
+	return a
 }
 
 // whoItIsByName has pods that the API knows under another UID or none.
 func (a *api) whoItIsByName(t *testing.T, o *kube.Owners, podDB made) {
 	static := made{"Pod", "shop", "mirror", hash}
 	want := owner.Answer{Owner: attachment.Owner{Kind: "pod", Namespace: "shop", Name: "mirror"}, Lasts: true, Alone: true}
-	if got, err := o.Ask(t.Context(), question(static)); err != nil || got != want {
+	if got, err := o.Ask(t.Context(), question(static)); err != nil || !cmp.Equal(got, want) {
 		t.Errorf("a static pod: %+v, %v, want %+v", got, err, want)
 	}
-	if got, err := o.Ask(t.Context(), question(made{"Pod", "shop", "mirror", ""})); err != nil || got != want {
+	if got, err := o.Ask(t.Context(), question(made{"Pod", "shop", "mirror", ""})); err != nil || !cmp.Equal(got, want) {
 		t.Errorf("a static pod of an old runtime: %+v, %v, want %+v", got, err, want)
 	}
-	if got, err := o.Ask(t.Context(), question(made{"Pod", "shop", "db", ""})); err != nil || got != itself(podDB) {
+	if got, err := o.Ask(t.Context(), question(made{"Pod", "shop", "db", ""})); err != nil || !cmp.Equal(got, itself(podDB)) {
 		t.Errorf("a pod of an old runtime: %+v, %v, want %+v", got, err, itself(podDB))
 	}
 	for name, pod := range map[string]made{"another UID": {"Pod", "shop", "db", zeroUID}, "no such pod": {"Pod", "shop", "none", zeroUID}} {
@@ -266,7 +278,7 @@ func (a *api) named(t *testing.T, o *kube.Owners) {
 	pod := a.podOn(t, "shop", "named-pod", annotated("ipam.relink.dev/owner", "statefulset.apps/named"))
 	want := lasting(set, 0)
 	want.Alone = false
-	if got, err := o.Ask(t.Context(), question(pod)); err != nil || got != want {
+	if got, err := o.Ask(t.Context(), question(pod)); err != nil || !cmp.Equal(got, want) {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
 	}
 	for value, test := range map[string]struct {

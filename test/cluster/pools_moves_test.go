@@ -25,6 +25,10 @@ func (a *api) share(t *testing.T, users map[string]user) {
 	t.Run("all addresses", func(t *testing.T) { a.allAddresses(t, users) })
 	t.Run("what is left over goes back", func(t *testing.T) { a.leftOver(t, users) })
 	t.Run("an owner moves", func(t *testing.T) { a.ownerMoves(t, users) })
+	t.Run("a machine migrates", func(t *testing.T) { a.migrates(t, users) })
+	t.Run("a migration that fails", func(t *testing.T) { a.migratesNot(t, users) })
+	t.Run("a migration from a dead node", func(t *testing.T) { a.migratesFromADeadNode(t, users) })
+	t.Run("claims follow the stores", func(t *testing.T) { a.claimsFollow(t, users) })
 	t.Run("the API is away", func(t *testing.T) { a.poolsAway(t, users) })
 	t.Run("a dead node", func(t *testing.T) { a.deadNode(t, users) })
 	t.Run("the API has lost blocks", func(t *testing.T) { a.lostBlocks(t, users) })
@@ -135,7 +139,10 @@ func (m *member) startOwned(t *testing.T, owner string) (given, error) {
 	if err != nil {
 		return given{}, err
 	}
-	return p, m.Claim(t.Context(), pool.Claimed{Acquisition: acquisition(owner), Address: p.address})
+	if err := m.Claim(t.Context(), pool.Claimed{Acquisition: acquisition(owner), Address: p.address}); err != nil {
+		return p, err
+	}
+	return p, m.store.MarkClaimed(t.Context(), p.address, r.Owner)
 }
 
 // The next pod of an owner gets its address on another node, but only after the pod before has ended.
@@ -201,6 +208,10 @@ func (a *api) deadNode(t *testing.T, users map[string]user) {
 	for range 10 {
 		had[dead.must(t, dead.request(lease.Policy{}, "")).address] = true
 	}
+	owned, err := dead.startOwned(t, "web-0")
+	if err != nil {
+		t.Fatal(err)
+	}
 	dead.end()
 	keep := a.controller(t, users)
 	if err := keep.Look(t.Context()); err != nil {
@@ -211,6 +222,9 @@ func (a *api) deadNode(t *testing.T, users map[string]user) {
 			p, err := other.add(t.Context(), other.request(lease.Policy{}, ""))
 			if err != nil {
 				return probed
+			}
+			if p.address == owned.address {
+				t.Fatalf("%s of an owner is given to another pod", p.address)
 			}
 			if had[p.address] && !p.probe {
 				t.Fatalf("%s of the dead node is given without a probe", p.address)
@@ -223,14 +237,17 @@ func (a *api) deadNode(t *testing.T, users map[string]user) {
 	if n := fill(); n > 0 {
 		t.Errorf("%d addresses of a silent node were given", n)
 	}
-	users["admin"].must(t, http.MethodPatch, "/api/v1/nodes/node3", m{"spec": m{"taints": []m{{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute", "value": "nodeshutdown"}}}}, nil)
+	a.taint(t, users, "node3", true)
+	defer a.taint(t, users, "node3", false)
 	if err := keep.Look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if n := fill(); n < len(had) {
 		t.Errorf("%d addresses of the dead node were given, it had %d", n, len(had))
 	}
-	users["admin"].must(t, http.MethodPatch, "/api/v1/nodes/node3", m{"spec": m{"taints": nil}}, nil)
+	if p, err := other.startOwned(t, "web-0"); err != nil || p.address != owned.address || !p.probe {
+		t.Errorf("the owner gets %+v, %v, want %s with a probe", p, err, owned.address)
+	}
 }
 
 // The API loses the blocks, as after a restore from a backup. The pool gives nothing new until all nodes have said what they have.
@@ -242,6 +259,11 @@ func (a *api) lostBlocks(t *testing.T, users map[string]user) {
 			had[m.must(t, m.request(lease.Policy{}, "")).address] = m.name
 		}
 	}
+	owned, err := all[2].startOwned(t, "web-0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	had[owned.address] = "node3"
 	keep := a.controller(t, users)
 	for range 2 {
 		if err := keep.Look(t.Context()); err != nil {
@@ -250,6 +272,7 @@ func (a *api) lostBlocks(t *testing.T, users map[string]user) {
 		had[all[0].must(t, all[0].request(lease.Policy{}, "")).address] = all[0].name
 	}
 	users["admin"].must(t, http.MethodDelete, blocks, m{}, nil)
+	users["admin"].must(t, http.MethodDelete, claims, m{}, nil)
 	for _, m := range all {
 		m.Look(t.Context())
 	}
@@ -273,6 +296,10 @@ func (a *api) lostBlocks(t *testing.T, users map[string]user) {
 			t.Fatalf("%s was given by %s and by %s", p.address, by, m.name)
 		}
 		had[p.address] = m.name
+	}
+	all[2].del(t, owned)
+	if p, err := all[0].startOwned(t, "web-0"); err != nil || p.address != owned.address {
+		t.Errorf("the owner gets %s, %v, want %s", p.address, err, owned.address)
 	}
 }
 

@@ -23,6 +23,7 @@ func (a *api) claimPolicy(t *testing.T, users map[string]user) {
 		return func(s *pool.ClaimSpec) { to := at(p); s.Target = &to }
 	}
 	ends := func(s *pool.ClaimSpec) { s.Target = nil }
+	accepted := func(s *pool.ClaimSpec) { goes(node2)(s); s.Accepted = "pod-2" }
 	readdress := func(s *pool.ClaimSpec) { s.Address = netip.MustParseAddr("10.3.0.9") }
 	same := func(*pool.ClaimSpec) {}
 	const target = "a node makes itself the target only, and removes itself, or the target of what it has"
@@ -39,6 +40,9 @@ func (a *api) claimPolicy(t *testing.T, users map[string]user) {
 		{"a machine is about to come", same, "node2", goes(node2), ""},
 		{"a machine does not come", goes(node2), "node2", ends, ""},
 		{"a machine does not go", goes(node2), "node1", ends, ""},
+		{"a machine may come", goes(node2), "node1", func(s *pool.ClaimSpec) { s.Accepted = "pod-2" }, ""},
+		{"a machine that may come has come", accepted, "node2", func(s *pool.ClaimSpec) { moves(node2)(s); s.Accepted = "" }, ""},
+		{"a machine comes instead of one that may come", accepted, "node3", func(s *pool.ClaimSpec) { goes(node3)(s); s.Accepted = "" }, ""},
 		{"a machine has come", goes(node2), "node2", moves(node2), ""},
 		{"a machine has gone", goes(node2), "node1", moves(node2), ""},
 		{"a pod comes before the machine", goes(node2), "node3", moves(node3), ""},
@@ -53,8 +57,9 @@ func (a *api) claimPolicy(t *testing.T, users map[string]user) {
 		{"makes another node the target", same, "node1", goes(node2), target},
 		{"ends another's move", goes(node2), "node3", ends, target},
 		{"changes another's pod", same, "node2", func(s *pool.ClaimSpec) { s.Active.PodUID = "pod-3" }, "and this node makes it its own only"},
-		{"changes another's address", same, "node2", readdress, "spec.address and spec.retain belong to node node1"},
-		{"changes another's time", same, "node2", func(s *pool.ClaimSpec) { s.Retain = "1s" }, "spec.address and spec.retain belong to node node1"},
+		{"accepts a machine for another", goes(node2), "node3", func(s *pool.ClaimSpec) { s.Accepted = "pod-2" }, "spec.address, spec.retain and spec.accepted belong to node node1"},
+		{"changes another's address", same, "node2", readdress, "spec.address, spec.retain and spec.accepted belong to node node1"},
+		{"changes another's time", same, "node2", func(s *pool.ClaimSpec) { s.Retain = "1s" }, "spec.address, spec.retain and spec.accepted belong to node node1"},
 		{"deletes another's", goes(node2), "node3", nil, "node node3 may not delete AddressClaim NAME: it is of node node1"},
 	} {
 		c := claimOf(node1, fmt.Sprintf("pod-%d", i))

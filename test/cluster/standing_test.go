@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kube"
 	"github.com/relink-cni/relink/pkg/owner"
@@ -155,7 +157,7 @@ func (a *api) asKubelet(t *testing.T) {
 	o, log := connected(t, a, "kubelet.conf", "{client-certificate: kubelet.crt, client-key: kubelet.key}")
 	go o.Run(t.Context())
 	pod := a.podOn(t, "shop", "of-the-node")
-	if got, err := o.Ask(t.Context(), question(pod)); err != nil || got != itself(pod) {
+	if got, err := o.Ask(t.Context(), question(pod)); err != nil || !cmp.Equal(got, itself(pod)) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	set := a.setOf(t, "StatefulSet.apps", "shop", "of-the-node", m{"replicas": 1})
@@ -178,7 +180,7 @@ func (a *api) away(t *testing.T, o *kube.Owners, log *node.Log) {
 	await(t, 5*time.Second, "the owner of away-0", func() bool { _, err := o.Ask(t.Context(), question(seen)); return err == nil })
 	time.Sleep(200 * time.Millisecond) // The watch shows the pod.
 	a.stop()
-	if got, err := o.Ask(t.Context(), question(seen)); err != nil || got != lasting(set, attachment.OrdinalOf(0)) {
+	if got, err := o.Ask(t.Context(), question(seen)); err != nil || !cmp.Equal(got, lasting(set, attachment.OrdinalOf(0))) {
 		t.Errorf("what was seen before: %+v, %v", got, err)
 	}
 	if got, err := o.Ask(t.Context(), question(unseen)); !errors.Is(err, owner.ErrUnavailable) || !strings.Contains(err.Error(), "the Kubernetes API does not answer") {
@@ -192,7 +194,7 @@ func (a *api) away(t *testing.T, o *kube.Owners, log *node.Log) {
 	}
 	await(t, 20*time.Second, "a word in the log", func() bool { return log.String() != "" })
 	a.start(t)
-	if got, err := o.Ask(t.Context(), question(unseen)); err != nil || got != lasting(set, attachment.OrdinalOf(1)) {
+	if got, err := o.Ask(t.Context(), question(unseen)); err != nil || !cmp.Equal(got, lasting(set, attachment.OrdinalOf(1))) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	await(t, 40*time.Second, "the watch", func() bool { return strings.Contains(log.String(), "shows the pods of this node again") })

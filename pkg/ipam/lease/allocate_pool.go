@@ -37,6 +37,8 @@ type FromPool struct {
 	Layout pool.Layout
 	// Probe says that a pod of a dead node may still answer for the address.
 	Probe bool
+	// Beside says that this node does not have the address: a pod of the owner uses it on another node.
+	Beside bool
 }
 
 // FromPools returns what the last Allocate gave from pools, in the order of the addresses. It is empty if the request named no
@@ -168,7 +170,7 @@ func (l *leases) allocateFromPools(r Request, held []Lease) (given []Lease, err 
 			return nil, err
 		}
 		_, doubtful := p.doubtful.Find(lease.Address)
-		given, from = append(given, lease), append(from, FromPool{p.layout, doubtful})
+		given, from = append(given, lease), append(from, FromPool{p.layout, doubtful, !p.has(lease.Address)})
 	}
 	if len(left) > 0 {
 		return nil, &RefusedError{left[0], fmt.Sprintf("is not of pool %s, or is the second address of a pool that gives one", strings.Join(r.Pools, " or "))}

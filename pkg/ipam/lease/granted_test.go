@@ -126,7 +126,7 @@ func TestToldAgainNothingIsWritten(t *testing.T) {
 	must(t, err)
 	_, err = n.store(t).MarkFree(t.Context(), "lan", 0, 0)
 	must(t, err)
-	must(t, n.store(t).Unexpect(t.Context(), addr("10.3.0.2"), pod("web-0")))
+	must(t, n.store(t).Unexpect(t.Context(), "lan", addr("10.3.0.2"), pod("web-0")))
 	if sumOf(t, n.path()) != before {
 		t.Error("the file has changed")
 	}
@@ -143,7 +143,7 @@ func TestPoolsWithoutAStore(t *testing.T) {
 		"MarkFree":    func() error { _, err := s.MarkFree(ctx, "lan", 0, 1); return err },
 		"MarkAddress": func() error { _, err := s.MarkAddress(ctx, "lan", addr("10.3.0.2"), pod("a")); return err },
 		"Expect":      func() error { return s.Expect(ctx, addr("10.3.0.2"), pod("a"), "eth0", sticky, "it moves") },
-		"Unexpect":    func() error { return s.Unexpect(ctx, addr("10.3.0.2"), pod("a")) },
+		"Unexpect":    func() error { return s.Unexpect(ctx, "lan", addr("10.3.0.2"), pod("a")) },
 		"MarkClaimed": func() error { return s.MarkClaimed(ctx, addr("10.3.0.2"), pod("a")) },
 		"PoolSets":    func() error { _, err := s.PoolSets(ctx, []string{"lan"}); return err },
 	} {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/failpoint"
@@ -256,78 +255,4 @@ func (l *leases) letGoTo(a netip.Addr, o attachment.Owner) (gone bool, err error
 	}
 	l.note(Event{What: HandedOver, Why: "the owner's next pod is on another node"}.of(lease, lease.Last))
 	return true, l.remove(lease)
-}
-
-// leastExpected is how long an address waits at least for its owner: the other node may have to give it up first.
-const leastExpected = 10 * time.Minute
-
-// Expect reserves an address for the owner that another node is about to give to this one, so that nobody else gets it when
-// it comes. ifName is the interface of the owner's pods, and why is for people. It changes nothing if the address is
-// the owner's already. ErrTaken: somebody else has a lease of it; ErrNone: there is no store.
-func (s *Store) Expect(ctx context.Context, a netip.Addr, o attachment.Owner, ifName string, p Policy, why string) error {
-	if o == (attachment.Owner{}) {
-		return errors.New("an address cannot be expected for nobody")
-	}
-	o = storable(o)
-	return s.changeGrants(ctx, func(l *leases) error {
-		if err := l.settle(); err != nil {
-			return err
-		}
-		was, err := l.current(a)
-		switch {
-		case err != nil && !errors.Is(err, ErrNone):
-			return err
-		case err == nil && was.State != Quarantined && was.Owner == o:
-			return errUnchanged
-		case err == nil && was.State != Quarantined:
-			return fmt.Errorf("%s is %w: it is %s", a, ErrTaken, was.Whose())
-		}
-		lease := Lease{
-			Address: a, Network: s.network, Owner: o, State: Reserved, ReleasedAt: l.now, Why: why,
-			Last: Holder{IfName: ifName, Policy: p},
-		}
-		if lease.Until = lease.reservedUntil(l.now); !lease.Until.IsZero() {
-			lease.Until = latest(lease.Until, l.now.Add(leastExpected))
-		}
-		l.note(Event{What: Awaited, Why: why, Then: Reserved}.of(lease, Holder{}))
-		failpoint.Here("before expecting address")
-		return l.put(lease)
-	})
-}
-
-// Unexpect takes back what Expect has reserved, if no pod was given the address. Otherwise it changes nothing. ErrNone:
-// there is no store.
-func (s *Store) Unexpect(ctx context.Context, a netip.Addr, o attachment.Owner) error {
-	o = storable(o)
-	return s.change(ctx, func(l *leases) error {
-		lease, err := l.current(a)
-		if errors.Is(err, ErrNone) {
-			return errUnchanged
-		}
-		if err != nil {
-			return err
-		}
-		if lease.State != Reserved || lease.Owner != o || lease.byHand(l.now) || lease.Last.ContainerID != "" {
-			return errUnchanged
-		}
-		l.note(Event{What: Ended, Why: "it does not come to this node"}.of(lease, Holder{}))
-		return l.remove(lease)
-	})
-}
-
-// MarkClaimed notes that the Kubernetes API knows that the address is the owner's. It changes nothing if it is not. ErrNone: there
-// is no store.
-func (s *Store) MarkClaimed(ctx context.Context, a netip.Addr, o attachment.Owner) error {
-	o = storable(o)
-	return s.change(ctx, func(l *leases) error {
-		lease, err := l.current(a)
-		if errors.Is(err, ErrNone) || err == nil && (lease.Owner != o || lease.Claimed) {
-			return errUnchanged
-		}
-		if err != nil {
-			return err
-		}
-		lease.Claimed = true
-		return l.put(lease)
-	})
 }

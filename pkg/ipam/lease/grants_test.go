@@ -273,7 +273,7 @@ func TestExpectedForAWhile(t *testing.T) {
 		if got := n.get(t, a.String()).Until.Sub(n.day); got != want {
 			t.Errorf("%+v: %s, want %s", policy, got, want)
 		}
-		must(t, n.store(t).Unexpect(t.Context(), a, pod("web-0")))
+		must(t, n.store(t).Unexpect(t.Context(), "lan", a, pod("web-0")))
 	}
 	must(t, n.store(t).Expect(t.Context(), addr("10.3.0.9"), pod("web-0"), "eth0", sticky, ""))
 	if until := n.get(t, "10.3.0.9").Until; !until.IsZero() {
@@ -294,9 +294,39 @@ func TestUnexpect(t *testing.T) {
 	must(t, n.store(t).PutGrants(t.Context(), lan, []pool.Grant{granted(lan, 1, "...+")}))
 	n.reserve(t, "10.3.0.7", "web-4", 0)
 	for address, owner := range map[string]string{"10.3.0.2": "web-0", "10.3.0.3": "web-1", "10.3.0.4": "web-9", "10.3.0.5": "web-3", "10.3.0.7": "web-4", "10.3.0.9": "web-0"} {
-		must(t, n.store(t).Unexpect(t.Context(), addr(address), pod(owner)))
+		must(t, n.store(t).Unexpect(t.Context(), "lan", addr(address), pod(owner)))
 	}
 	n.expect(t, "afterwards", "10.3.0.2 held c1/eth0 web-0", "10.3.0.3 reserved c2/eth0 web-1", "10.3.0.4 reserved web-2", "10.3.0.7 reserved web-4")
+	must(t, n.store(t).PutGrants(t.Context(), lan, []pool.Grant{granted(lan, 0, "....")}))
+	for _, address := range []string{"10.3.0.2", "10.3.0.3"} {
+		must(t, n.store(t).Unexpect(t.Context(), "lan", addr(address), pod("web-1")))
+	}
+	n.expect(t, "what the node does not have waits for nobody", "10.3.0.2 held c1/eth0 web-0", "10.3.0.4 reserved web-2", "10.3.0.7 reserved web-4")
+}
+
+// An address that is about to move with its owner waits without a time limit.
+func TestAwait(t *testing.T) {
+	n := newNode(t, "10.3.0.20", stickyFor(time.Hour))
+	n.grant(t, lan, "..++")
+	n.giveFrom(t, "c1/eth0", "web-0", "10.3.0.2")
+	n.giveFrom(t, "c2/eth0", "web-1", "10.3.0.3")
+	before := sumOf(t, n.path())
+	must(t, n.store(t).Await(t.Context(), addr("10.3.0.2"), pod("web-1")))
+	must(t, n.store(t).Await(t.Context(), addr("10.3.0.9"), pod("web-0")))
+	if sumOf(t, n.path()) != before {
+		t.Error("the file has changed for another owner, or for an address that is free")
+	}
+	for range 2 {
+		must(t, n.store(t).Await(t.Context(), addr("10.3.0.2"), pod("web-0")))
+	}
+	n.del(t, "c1/eth0")
+	n.del(t, "c2/eth0")
+	if until := n.get(t, "10.3.0.2").Until; !until.IsZero() {
+		t.Errorf("it waits until %s", until)
+	}
+	if until := n.get(t, "10.3.0.3").Until; until.IsZero() {
+		t.Error("the other one waits for ever, too")
+	}
 }
 
 // The API is told again of an address that was away: its owner can have been on another node meanwhile.

@@ -205,7 +205,7 @@ func (m *poolMachine) unexpect(t *rapid.T) {
 	a, o := m.address(rapid.IntRange(0, 7).Draw(t, "address")), m.drawOwner(t)
 	was, err := m.store(m.t).Get(t.Context(), a)
 	stays := err == nil && (was.State != Reserved || was.Owner != o || was.Last.ContainerID != "")
-	must(t, m.store(m.t).Unexpect(t.Context(), a, o))
+	must(t, m.store(m.t).Unexpect(t.Context(), "lan", a, o))
 	if stays != m.isLeased(m.offset(a)) {
 		t.Fatalf("%s had %+v", a, was)
 	}

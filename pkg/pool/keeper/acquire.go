@@ -36,63 +36,71 @@ func (k *Keeper) Acquire(ctx context.Context, a pool.Acquisition) (pool.Acquired
 		}
 		address = c.Spec.Address
 	}
-	if err := m.bring(ctx, a, address); err != nil {
-		return pool.Acquired{}, err
-	}
-	return pool.Acquired{Address: address}, nil
+	return m.bring(ctx, a, address)
 }
 
-// bring returns when the store can give the address to the owner.
-func (m *member) bring(ctx context.Context, a pool.Acquisition, address netip.Addr) error {
+// bring returns when the store can give the address to the owner, or when the owner's machine may migrate to this node.
+func (m *member) bring(ctx context.Context, a pool.Acquisition, address netip.Addr) (pool.Acquired, error) {
 	for {
 		news := m.listen()
-		here, has, err := m.tryBring(ctx, a, address)
-		if here || err != nil && ctx.Err() == nil {
-			return err
+		found, has, err := m.tryBring(ctx, a, address)
+		if found.Address.IsValid() || err != nil && ctx.Err() == nil {
+			return found, err
 		}
 		select {
 		case <-ctx.Done():
 			if err != nil {
-				return err
+				return found, err
 			}
-			return fmt.Errorf("%w: %s has %s of the pool %s, and has not handed it over: the owner's pod there must end first; if that node is dead, docs/pools.md says what to do", pool.ErrUnavailable, has, address, a.Pool)
+			return found, fmt.Errorf("%w: %s has %s of the pool %s, and has not handed it over: the owner's pod there must end first; if that node is dead, docs/pools.md says what to do", pool.ErrUnavailable, has, address, a.Pool)
 		case <-news:
 		case <-time.After(patience):
 		}
 	}
 }
 
-// tryBring makes one try, as the only one for this store. has says who has the address.
-func (m *member) tryBring(ctx context.Context, a pool.Acquisition, address netip.Addr) (here bool, has string, err error) {
+// tryBring makes one try, as the only one for this store. found has no address if it has not come. has says who has it then.
+func (m *member) tryBring(ctx context.Context, a pool.Acquisition, address netip.Addr) (found pool.Acquired, has string, err error) {
 	done, err := m.begin(ctx)
 	if err != nil {
-		return false, "", err
+		return found, "", err
 	}
 	defer done()
 	s, err := m.ready(ctx, a.Pool)
 	if err != nil {
-		return false, "", err
+		return found, "", err
 	}
 	policy := lease.Policy{Sticky: true, Retain: lease.Duration(a.Retain), ByOwner: a.Owner.UID != ""}
 	err = m.store.Expect(ctx, address, a.Owner, a.IfName, policy, "the owner's pod starts on this node")
 	if errors.Is(err, lease.ErrTaken) {
-		return m.has(s, a.Pool, address), "node " + m.Node, nil // The lease decides who gets it.
+		if m.has(s, a.Pool, address) {
+			found.Address = address // The lease decides who gets it.
+		}
+		return found, "node " + m.Node, nil
 	}
 	if err != nil {
-		return false, "", unavailable(err)
+		return found, "", unavailable(err)
 	}
 	if m.has(s, a.Pool, address) {
-		return true, "", nil
+		return pool.Acquired{Address: address}, "", nil
 	}
 	l, err := m.layout(ctx, a.Pool)
 	if err != nil {
-		return false, "", err
+		return found, "", err
 	}
 	index, is := l.Index(address)
 	if !is || l.Excluded(address) {
-		return false, "", fmt.Errorf("%w: the pool %s does not give %s", pool.ErrUnknown, a.Pool, address)
+		return found, "", fmt.Errorf("%w: the pool %s does not give %s", pool.ErrUnknown, a.Pool, address)
 	}
-	return m.fetch(ctx, a, address, index)
+	target, accepted, err := m.comes(ctx, a, address, s.me)
+	if err != nil {
+		return found, "", err
+	}
+	here, has, err := m.fetch(ctx, a, address, index, target)
+	if here || accepted && err == nil {
+		found = pool.Acquired{Address: address, Migrating: !here}
+	}
+	return found, has, err
 }
 
 // has says whether the store may give the address.
@@ -107,8 +115,9 @@ func (m *member) has(s state, name string, a netip.Addr) bool {
 	})
 }
 
-// fetch takes the address if nobody has it, and otherwise asks who has it.
-func (m *member) fetch(ctx context.Context, a pool.Acquisition, address netip.Addr, index int64) (here bool, has string, err error) {
+// fetch takes the address if nobody has it, and otherwise asks who has it. target is the UID of the pod to which the owner's machine
+// migrates, empty if it does not.
+func (m *member) fetch(ctx context.Context, a pool.Acquisition, address netip.Addr, index int64, target string) (here bool, has string, err error) {
 	b, err := m.API.Block(ctx, pool.BlockName(a.Pool, index))
 	if errors.Is(err, pool.ErrNotThere) {
 		return m.fetchNew(ctx, a, address, index)
@@ -135,7 +144,7 @@ func (m *member) fetch(ctx context.Context, a pool.Acquisition, address netip.Ad
 	if !is {
 		return false, "", fmt.Errorf("%w: AddressBlock %s never gives %s", pool.ErrUnknown, b.Metadata.Name, address)
 	}
-	w := pool.Want{Party: s.me, Address: address, Claim: pool.ClaimName(a.Pool, a.IfName, a.Owner)}
+	w := pool.Want{Party: s.me, Address: address, Claim: pool.ClaimName(a.Pool, a.IfName, a.Owner), PodUID: target}
 	if slices.Contains(b.Spec.Want, w) {
 		return false, "node " + h.Node, nil
 	}
@@ -167,85 +176,4 @@ func (m *member) fetchNew(ctx context.Context, a pool.Acquisition, address netip
 func (m *member) hasNow(ctx context.Context, name string, a netip.Addr) bool {
 	s, err := m.state(ctx)
 	return err == nil && m.has(s, name, a)
-}
-
-// Claim implements pool.Agent.
-func (k *Keeper) Claim(ctx context.Context, c pool.Claimed) error {
-	ctx, cancel := context.WithTimeout(ctx, pool.Limit)
-	defer cancel()
-	m, err := k.member(c.Network)
-	if err != nil {
-		return err
-	}
-	s, err := m.state(ctx)
-	if err != nil {
-		return unavailable(err)
-	}
-	for range mostTries {
-		if err = m.claim(ctx, c, s.me); !errors.Is(err, pool.ErrConflict) && !errors.Is(err, pool.ErrExists) && !errors.Is(err, pool.ErrNotThere) {
-			break
-		}
-	}
-	if err != nil {
-		return unavailable(err)
-	}
-	return nil
-}
-
-// claim makes the claim, or changes it from where the owner's pod was before.
-func (m *member) claim(ctx context.Context, c pool.Claimed, me pool.Party) error {
-	name, active := pool.ClaimName(c.Pool, c.IfName, c.Owner), pool.Place{Party: me, PodUID: c.Pod.UID}
-	now, err := m.API.Claim(ctx, name)
-	if errors.Is(err, pool.ErrNotThere) {
-		spec := pool.ClaimSpec{Pool: c.Pool, IfName: c.IfName, Owner: c.Owner, Address: c.Address, Epoch: 1, Active: active}
-		if c.Retain > 0 {
-			spec.Retain = c.Retain.String()
-		}
-		_, err = m.API.CreateClaim(ctx, pool.Claim{Metadata: pool.Meta{Name: name}, Spec: spec})
-		m.wrote(err)
-		return err
-	}
-	if err != nil {
-		return err
-	}
-	moved := !now.Spec.Active.Is(me)
-	if now.Spec.Address == c.Address && !moved && now.Spec.Active.PodUID == active.PodUID {
-		return nil
-	}
-	if now.Spec.Address != c.Address && moved {
-		return fmt.Errorf("%w: the owner has %s on node %s", pool.ErrUnavailable, now.Spec.Address, now.Spec.Active.Node)
-	}
-	if moved {
-		now.Spec.Epoch++
-	}
-	now.Spec.Address, now.Spec.Active, now.Spec.Target = c.Address, active, nil
-	_, err = m.API.UpdateClaim(ctx, now)
-	m.wrote(err)
-	return err
-}
-
-// dropClaims deletes the claims of this store whose owners have no lease here any more: their time is over, or a person has
-// released the address.
-func (m *member) dropClaims(ctx context.Context) error {
-	s, err := m.state(ctx)
-	if err != nil || s.ID == "" {
-		return err
-	}
-	claims, err := m.API.ClaimsOf(ctx, m.Node)
-	if err != nil {
-		return unavailable(err)
-	}
-	for _, c := range claims {
-		if !c.Spec.Active.Is(s.me) || !m.has(s, c.Spec.Pool, c.Spec.Address) {
-			continue
-		}
-		l, leased := s.of(c.Spec.Pool).Leased[c.Spec.Address]
-		if leased && pool.ClaimName(c.Spec.Pool, l.Newest().IfName, l.Owner) == c.Metadata.Name {
-			continue
-		}
-		if err := ignore(m.API.DeleteClaim(ctx, c), pool.ErrNotThere, pool.ErrConflict); err != nil {
-			return unavailable(err)
-		}
-	}
-	return nil
 }

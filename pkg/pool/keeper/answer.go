@@ -107,6 +107,9 @@ func (m *member) answerOwner(ctx context.Context, b pool.Block, w pool.Want, g p
 		if pool.ClaimName(g.Pool, l.Newest().IfName, l.Owner) != w.Claim {
 			return g, m.dropClaim(ctx, w, s.me)
 		}
+		if l.State == lease.Held {
+			return g, m.letCome(ctx, w, l, s.me)
+		}
 		o = l.Owner
 	}
 	marked, err := m.store.MarkAddress(ctx, g.Pool, w.Address, o)
@@ -114,15 +117,6 @@ func (m *member) answerOwner(ctx context.Context, b pool.Block, w pool.Want, g p
 		return g, nil // A pod of this node has it. Its DEL comes first.
 	}
 	return marked, err
-}
-
-// dropClaim deletes a claim of an address that the owner does not have any more.
-func (m *member) dropClaim(ctx context.Context, w pool.Want, me pool.Party) error {
-	c, err := m.API.Claim(ctx, w.Claim)
-	if err != nil || c.Spec.Address != w.Address || !c.Spec.Active.Is(me) {
-		return ignore(err, pool.ErrNotThere)
-	}
-	return ignore(m.API.DeleteClaim(ctx, c), pool.ErrNotThere, pool.ErrConflict)
 }
 
 // waits is how many ADDs of this node wait for an address of the pool.

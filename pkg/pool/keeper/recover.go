@@ -137,6 +137,10 @@ func (k *Keeper) recoverPool(ctx context.Context, name string, r pool.Recovery) 
 		if err := m.assertPool(ctx, name); err != nil {
 			return err
 		}
+		again := func(ctx context.Context) error { return m.compareClaims(ctx, m.reassert) }
+		if err := m.alone(ctx, again); err != nil {
+			return err
+		}
 	}
 	for range mostTries {
 		p, err := k.API.Pool(ctx, name)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -236,24 +237,11 @@ func (m *member) scrape(ctx context.Context, blocks []pool.Block, name string, n
 	if err != nil {
 		return err
 	}
-	for _, offsets := range []func(pool.Block) []int{pool.Block.Free, pool.Block.Fenced} {
-		for _, b := range blocks {
-			if need <= 0 {
-				return nil
-			}
-			all := offsets(b)
-			next, n := b.Take(s.me, all[:min(need, len(all))])
-			if n == 0 {
-				continue
-			}
-			switch err := m.write(ctx, next); {
-			case errors.Is(err, pool.ErrConflict), errors.Is(err, pool.ErrNotThere):
-			case err != nil:
-				return unavailable(err)
-			default:
-				need -= n
-			}
-		}
+	if need, err = m.takeSingle(ctx, blocks, s.me, need, pool.Block.Free); err != nil || need <= 0 {
+		return err
+	}
+	if need, err = m.takeOfDead(ctx, blocks, s.me, name, need); err != nil || need <= 0 {
+		return err
 	}
 	for range askedAtOnce {
 		if need > 0 && err == nil {
@@ -261,6 +249,46 @@ func (m *member) scrape(ctx context.Context, blocks []pool.Block, name string, n
 		}
 	}
 	return err
+}
+
+// takeSingle takes some of those addresses of the blocks. It returns how many are still needed.
+func (m *member) takeSingle(ctx context.Context, blocks []pool.Block, me pool.Party, need int, offsets func(pool.Block) []int) (int, error) {
+	for _, b := range blocks {
+		if need <= 0 {
+			break
+		}
+		all := offsets(b)
+		next, n := b.Take(me, all[:min(need, len(all))])
+		if n == 0 {
+			continue
+		}
+		switch err := m.write(ctx, next); {
+		case errors.Is(err, pool.ErrConflict), errors.Is(err, pool.ErrNotThere):
+		case err != nil:
+			return need, unavailable(err)
+		default:
+			need -= n
+		}
+	}
+	return need, nil
+}
+
+// takeOfDead takes addresses of fenced nodes. Those that owners have stay for the owners.
+func (m *member) takeOfDead(ctx context.Context, blocks []pool.Block, me pool.Party, name string, need int) (int, error) {
+	if !slices.ContainsFunc(blocks, func(b pool.Block) bool { return len(b.Fenced()) > 0 }) {
+		return need, nil
+	}
+	claims, err := m.API.Claims(ctx, name)
+	if err != nil {
+		return need, unavailable(err)
+	}
+	owned := map[netip.Addr]bool{}
+	for _, c := range claims {
+		owned[c.Spec.Address] = true
+	}
+	return m.takeSingle(ctx, blocks, me, need, func(b pool.Block) []int {
+		return slices.DeleteFunc(b.Fenced(), func(i int) bool { return owned[b.At(i)] })
+	})
 }
 
 // askNext asks one more node for addresses: the one that has the most, of those that were not asked.

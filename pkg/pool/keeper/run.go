@@ -208,7 +208,7 @@ func (m *member) look(ctx context.Context, c pool.Change) error {
 func (k *Keeper) syncAll(ctx context.Context) error {
 	all, err := k.all()
 	for _, m := range all {
-		err = errors.Join(err, m.alone(ctx, m.sync), m.alone(ctx, m.dropClaims))
+		err = errors.Join(err, m.alone(ctx, m.sync), m.alone(ctx, m.checkClaims))
 	}
 	return errors.Join(err, k.recover(ctx))
 }

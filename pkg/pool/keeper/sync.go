@@ -113,7 +113,16 @@ func (m *member) balance(ctx context.Context) error {
 	for _, p := range s.Pools {
 		errs = append(errs, m.balancePool(ctx, p))
 	}
-	return errors.Join(append(errs, m.withdraw(ctx, s))...)
+	return errors.Join(append(errs, m.withdraw(ctx, s), m.keepOwners(ctx))...)
+}
+
+// keepOwners does what owners' addresses need.
+func (m *member) keepOwners(ctx context.Context) error {
+	s, err := m.state(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(m.keepBeside(ctx, s), m.claimAll(ctx, s))
 }
 
 func (m *member) balancePool(ctx context.Context, p lease.PoolState) error {
@@ -189,8 +198,9 @@ func leasedIn(p lease.PoolState, g pool.Grant) bool {
 // waits for.
 func (m *member) withdraw(ctx context.Context, s state) error {
 	for key, a := range m.asked {
-		waits := m.waits(poolOf(s, a.block)) > 0
-		if waits || a.want.Address.IsValid() && m.now().Sub(a.at) < asking {
+		name := poolOf(s, a.block)
+		waits := m.waits(name) > 0
+		if waits || a.want.Address.IsValid() && (m.now().Sub(a.at) < asking || s.of(name).Leased[a.want.Address].State == lease.Held) {
 			continue
 		}
 		b, err := m.API.Block(ctx, a.block)
@@ -205,7 +215,8 @@ func (m *member) withdraw(ctx context.Context, s state) error {
 		}
 		delete(m.asked, key)
 		if a.owner != (attachment.Owner{}) {
-			if err := m.store.Unexpect(ctx, a.want.Address, a.owner); err != nil {
+			err := errors.Join(m.comesNot(ctx, a.want.Claim, s.me), m.store.Unexpect(ctx, name, a.want.Address, a.owner))
+			if err != nil {
 				return err
 			}
 		}

@@ -1,0 +1,130 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/failpoint"
+)
+
+// leastExpected is how long an address waits at least for its owner: the other node may have to give it up first.
+const leastExpected = 10 * time.Minute
+
+// Expect reserves an address for the owner that another node is about to give to this one, so that nobody else gets it when
+// it comes. ifName is the interface of the owner's pods, and why is for people. It changes nothing if the address is
+// the owner's already. ErrTaken: somebody else has a lease of it; ErrNone: there is no store.
+func (s *Store) Expect(ctx context.Context, a netip.Addr, o attachment.Owner, ifName string, p Policy, why string) error {
+	if o == (attachment.Owner{}) {
+		return errors.New("an address cannot be expected for nobody")
+	}
+	o = storable(o)
+	return s.changeGrants(ctx, func(l *leases) error {
+		if err := l.settle(); err != nil {
+			return err
+		}
+		was, err := l.current(a)
+		switch {
+		case err != nil && !errors.Is(err, ErrNone):
+			return err
+		case err == nil && was.State != Quarantined && was.Owner == o:
+			return errUnchanged
+		case err == nil && was.State != Quarantined:
+			return fmt.Errorf("%s is %w: it is %s", a, ErrTaken, was.Whose())
+		}
+		lease := Lease{
+			Address: a, Network: s.network, Owner: o, State: Reserved, ReleasedAt: l.now, Why: why,
+			Last: Holder{IfName: ifName, Policy: p},
+		}
+		if lease.Until = lease.reservedUntil(l.now); !lease.Until.IsZero() {
+			lease.Until = latest(lease.Until, l.now.Add(leastExpected))
+		}
+		l.note(Event{What: Awaited, Why: why, Then: Reserved}.of(lease, Holder{}))
+		failpoint.Here("before expecting address")
+		return l.put(lease)
+	})
+}
+
+// Unexpect takes back what Expect has reserved, if no pod was given the address. It also ends a reservation of an address that this
+// node does not have: the pod for which it came has ended before. Otherwise it changes nothing. ErrNone: there is no store.
+func (s *Store) Unexpect(ctx context.Context, poolName string, a netip.Addr, o attachment.Owner) error {
+	o = storable(o)
+	return s.change(ctx, func(l *leases) error {
+		lease, err := l.current(a)
+		if errors.Is(err, ErrNone) {
+			return errUnchanged
+		}
+		if err != nil {
+			return err
+		}
+		has, err := l.gives(poolName, a)
+		if err != nil {
+			return err
+		}
+		if lease.State != Reserved || lease.Owner != o || lease.byHand(l.now) || has && lease.Last.ContainerID != "" {
+			return errUnchanged
+		}
+		l.note(Event{What: Ended, Why: "it does not come to this node"}.of(lease, Holder{}))
+		return l.remove(lease)
+	})
+}
+
+// gives says whether this node may give the address.
+func (l *leases) gives(poolName string, a netip.Addr) (bool, error) {
+	g, at, err := l.grantAt(poolName, a)
+	if errors.Is(err, ErrNotGranted) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	may, _ := g.May(at)
+	return may, nil
+}
+
+// Await makes the address wait for the owner without a time limit when its pods here end: the owner's next pod is on another node
+// already. It changes nothing if no pod of the owner has the address. ErrNone: there is no store.
+func (s *Store) Await(ctx context.Context, a netip.Addr, o attachment.Owner) error {
+	o = storable(o)
+	return s.change(ctx, func(l *leases) error {
+		lease, err := l.current(a)
+		if errors.Is(err, ErrNone) || err == nil && (lease.State != Held || lease.Owner != o) {
+			return errUnchanged
+		}
+		if err != nil {
+			return err
+		}
+		unchanged := errUnchanged
+		lease.Holders = slices.Clone(lease.Holders)
+		for i := range lease.Holders {
+			if p := &lease.Holders[i].Policy; !p.Sticky || p.Retain > 0 {
+				p.Sticky, p.Retain, unchanged = true, 0, nil
+			}
+		}
+		if unchanged != nil {
+			return unchanged
+		}
+		return l.put(lease)
+	})
+}
+
+// MarkClaimed notes that the Kubernetes API knows that the address is the owner's. It changes nothing if it is not. ErrNone: there
+// is no store.
+func (s *Store) MarkClaimed(ctx context.Context, a netip.Addr, o attachment.Owner) error {
+	o = storable(o)
+	return s.change(ctx, func(l *leases) error {
+		lease, err := l.current(a)
+		if errors.Is(err, ErrNone) || err == nil && (lease.Owner != o || lease.Claimed) {
+			return errUnchanged
+		}
+		if err != nil {
+			return err
+		}
+		lease.Claimed = true
+		return l.put(lease)
+	})
+}
