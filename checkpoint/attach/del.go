@@ -120,8 +120,11 @@ func (c *call) openDetached(recorded *checkpoint.Record) (*kernel.Namespace, err
 // it: a killed ADD may have left one.
 func (c *call) deleteInterface(recorded *checkpoint.Record) error {
 	sandbox, err := c.openDetached(recorded)
-	if err != nil || sandbox == nil {
+	if err != nil {
 		return err
+	}
+	if sandbox == nil {
+		return c.awaitEnd(recorded)
 	}
 	defer sandbox.Close()
 	if err := sweep(sandbox); err != nil {

@@ -66,6 +66,12 @@ var answerReaders = []answerReader{
 		_ = neighbour.String()
 		return err
 	}},
+	{"MAC that is received", unix.SizeofNdMsg, func(int) []*nl.NetlinkRequest {
+		return []*nl.NetlinkRequest{request(unix.RTM_GETNEIGH, &netlink.Ndmsg{Family: unix.AF_BRIDGE})}
+	}, func(_ *Namespace, payload []byte) error {
+		_, _, err := parseTaken(payload)
+		return err
+	}},
 	{"qdisc and filter", nl.SizeofTcMsg, func(index int) []*nl.NetlinkRequest {
 		return []*nl.NetlinkRequest{
 			request(unix.RTM_GETQDISC, &nl.TcMsg{Ifindex: int32(index)}),

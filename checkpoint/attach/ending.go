@@ -1,0 +1,34 @@
+package attach
+
+import (
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/kernel"
+)
+
+const (
+	// endingLimit is how long a DEL waits for an interface whose namespace ends. Usually that takes some milliseconds. Something may
+	// keep the namespace for long, and a DEL never fails for that.
+	endingLimit = 2 * time.Second
+	endingEvery = 5 * time.Millisecond
+)
+
+// awaitEnd waits until the interface is gone whose namespace cannot be opened any more. The kernel ends a namespace some time after its
+// last user, and until then the interface answers for its addresses: nobody else may have them.
+func (c *call) awaitEnd(recorded *checkpoint.Record) error {
+	if recorded == nil || recorded.Interface.ParentsInSandbox || len(recorded.Interface.Parents) == 0 {
+		return nil
+	}
+	host, err := kernel.OpenHost()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	for deadline := time.Now().Add(endingLimit); ; time.Sleep(endingEvery) {
+		there, err := host.Receives(recorded.Interface.Parents[0].IfIndex, recorded.Interface.Link.MAC)
+		if err != nil || !there || time.Now().After(deadline) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"net"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
+)
+
+// Receives says whether the device of that index takes frames for that MAC beside those for its own. It does for each interface with a
+// MAC of its own that is on the device and up, in whatever namespace. So this tells whether such an interface is still there if its
+// namespace cannot be opened any more: the kernel takes a moment to end a namespace.
+func (n *Namespace) Receives(index int, mac string) (receives bool, err error) {
+	request := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, 0)
+	request.AddData(&netlink.Ndmsg{Family: unix.AF_BRIDGE, Index: uint32(index)})
+	list := rtnl.Message{Request: request, What: "list the MACs for which devices take frames"}
+	err = n.socket.Dump(list, func() { receives = false }, func(payload []byte) error {
+		of, taken, err := parseTaken(payload)
+		receives = receives || of == index && strings.EqualFold(taken, mac)
+		return err
+	})
+	return receives, err
+}
+
+// parseTaken returns the MAC in an answer, and the index of its device.
+func parseTaken(payload []byte) (index int, mac string, err error) {
+	if err := rtnl.CheckHeader(payload, unix.SizeofNdMsg); err != nil {
+		return 0, "", err
+	}
+	err = rtnl.EachAttribute(payload, unix.SizeofNdMsg, func(a *rtnl.Attribute) {
+		if a.Type() == netlink.NDA_LLADDR {
+			mac = net.HardwareAddr(a.Value()).String()
+		}
+	})
+	return int(binary.NativeEndian.Uint32(payload[4:])), mac, err // struct ndmsg (linux/neighbour.h)
+}
