@@ -35,6 +35,7 @@ func (a *api) share(t *testing.T, users map[string]user) {
 	t.Run("an agent is killed at each step", func(t *testing.T) { a.killed(t, users) })
 	t.Run("through the plugin", func(t *testing.T) { a.throughThePlugin(t, users) })
 	t.Run("messages get lost", func(t *testing.T) { a.lostMessages(t, users) })
+	t.Run("on the wire", func(t *testing.T) { a.onTheWire(t, users) })
 }
 
 // controller looks with the rights of the controller.
@@ -51,13 +52,19 @@ func (a *api) controller(t *testing.T, users map[string]user) *controller.Contro
 func (a *api) newPool(t *testing.T, users map[string]user, subnet string) {
 	t.Helper()
 	admin := users["admin"]
+	noPool(t, admin, "lan")
+	p := pool.Pool{Metadata: pool.Meta{Name: "lan"}, Spec: pool.Spec{Subnet: subnet, Gateway: netip.MustParsePrefix(subnet).Addr().Next().String(), BlockSize: 4}}
+	admin.must(t, http.MethodPost, pools, poolObject(p), nil)
+}
+
+// noPool deletes the pool, if there is one, and the blocks and claims of all pools.
+func noPool(t *testing.T, admin user, name string) {
+	t.Helper()
 	for _, path := range []string{blocks, claims} {
 		admin.must(t, http.MethodDelete, path, m{}, nil)
 	}
-	admin.send(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"finalizers": nil}})
-	admin.send(t, http.MethodDelete, pools+"/lan", m{})
-	p := pool.Pool{Metadata: pool.Meta{Name: "lan"}, Spec: pool.Spec{Subnet: subnet, Gateway: netip.MustParsePrefix(subnet).Addr().Next().String(), BlockSize: 4}}
-	admin.must(t, http.MethodPost, pools, poolObject(p), nil)
+	admin.send(t, http.MethodPatch, pools+"/"+name, m{"metadata": m{"finalizers": nil}})
+	admin.send(t, http.MethodDelete, pools+"/"+name, m{})
 }
 
 // members are nodes that share the pool.

@@ -21,7 +21,14 @@ import (
 // socket serves what the agent of the node does with pools, and makes it this process's agent.
 func (m *member) socket(t *testing.T) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "agent.sock")
+	t.Setenv(control.SocketEnv, m.serve(t))
+	t.Setenv(lease.DirEnv, m.dir)
+}
+
+// serve serves what the agent of the node does with pools, and returns the path of its socket.
+func (m *member) serve(t *testing.T) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "agent.sock")
 	listener, err := serve.Listen(path)
 	if err != nil {
 		t.Fatal(err)
@@ -35,8 +42,7 @@ func (m *member) socket(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Setenv(control.SocketEnv, path)
-	t.Setenv(lease.DirEnv, m.dir)
+	return path
 }
 
 // call is a call of the plugin for a pod's sandbox. keys are more keys of "ipam".

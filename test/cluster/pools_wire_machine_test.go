@@ -1,0 +1,126 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/ipam"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// vmPod is a virtual machine's pod behind a bridge of the node. The namespace stands for the guest: its kernel has the address, and
+// the guest has one MAC on all nodes.
+type vmPod struct {
+	*vlanPod
+	call *ipam.Call
+	// result is what the guest has.
+	result *current.Result
+}
+
+// bridge makes a bridge of the node's device at the switch. A node with it has no macvlans.
+func (v *vlan) bridge(n *vlanNode) {
+	v.Helper()
+	fresh.Run(v.T, n.ns, "ip link add vms up type bridge mcast_snooping 0; ip link set vlan0 master vms")
+}
+
+// machine makes a machine's pod on the node, and gets its addresses. The guest does not run so far.
+func (v *vlan) machine(n *vlanNode, name, mac, keys string) (*vmPod, error) {
+	v.Helper()
+	p := v.pod(n, name)
+	p.mac = mac
+	host := "vm" + p.id
+	fresh.Run(v.T, n.ns, fmt.Sprintf("ip link add %[1]s type veth peer name guest%[1]s address %[2]s; ip link set %[1]s up master vms", host, mac))
+	fresh.Run(v.T, n.ns, fmt.Sprintf("exec 9<%s; ip link set guest%s netns /proc/self/fd/9 name eth0", p.ns, host))
+	m, err := v.machineCall(p, name, keys)
+	if err == nil {
+		m.result, err = m.call.Add(v.Context())
+	}
+	if err == nil {
+		err = m.call.Confirm(v.Context(), m.result)
+	}
+	if err != nil {
+		return m, errors.Join(err, v.endMachine(m))
+	}
+	v.told(p, m.result)
+	return m, nil
+}
+
+// machineCall prepares a call of relink-ipam in this process: only so it can give an address that is in use on another node.
+func (v *vlan) machineCall(p *vlanPod, name, keys string) (*vmPod, error) {
+	v.Helper()
+	v.Setenv(lease.DirEnv, p.on.dir)
+	config := fmt.Sprintf(`{"cniVersion": "1.1.0", "name": "lan", "type": "bridge", "ipam": {"type": "relink-ipam", "pool": ["lan", "lan6"], %s}}`, keys)
+	var n cniplugin.Network
+	if err := cniplugin.Decode([]byte(config), &n); err != nil {
+		return nil, err
+	}
+	args := &skel.CmdArgs{ContainerID: p.id, Netns: p.ns, IfName: "eth0", Args: argsOf(p, name), StdinData: []byte(config)}
+	return &vmPod{vlanPod: p, call: ipam.New(args, n, control.Client{Path: p.on.socket})}, nil
+}
+
+// run lets the guest run: from now on it answers.
+func (v *vlan) run(m *vmPod) {
+	v.Helper()
+	for _, ip := range m.result.IPs {
+		fresh.IP(v.T, m.ns, "address add "+ip.Address.String()+" dev eth0 nodad")
+	}
+	fresh.IP(v.T, m.ns, "link set eth0 up")
+}
+
+// pause stops the guest: from now on it may run on another node.
+func (v *vlan) pause(m *vmPod) {
+	v.Helper()
+	v.ends(m.vlanPod)
+	fresh.IP(v.T, m.ns, "link set eth0 down")
+}
+
+// endMachine ends the pod.
+func (v *vlan) endMachine(m *vmPod) error {
+	v.Helper()
+	v.Setenv(lease.DirEnv, m.on.dir)
+	v.ends(m.vlanPod)
+	fresh.Remove(v.T, m.ns)
+	return m.call.Del(v.Context())
+}
+
+// A machine's next pod starts on another node with its address and its MAC, but not while the machine runs. The listener hears it at
+// one port at a time.
+func (a *api) machineMoves(t *testing.T, users map[string]user) {
+	const name, mac = "virt-launcher-db", "02:0b:00:00:00:01"
+	v := a.vlan(t, users, 56, 8)
+	source, target := v.nodes[0], v.nodes[1]
+	v.bridge(source)
+	v.bridge(target)
+	first, err := v.machine(source, name, mac, keeps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.run(first)
+	v.hears(first.vlanPod)
+	_, err = v.machine(target, name, mac, keeps)
+	var coded *types.Error
+	if want := "node node1 has " + first.addresses[0].String() + " of the pool lan, and has not handed it over"; !errors.As(err, &coded) || coded.Code != types.ErrTryAgainLater || !strings.Contains(err.Error(), want) {
+		t.Errorf("while the machine runs: %v, want code 11: %s", err, want)
+	}
+	v.pause(first)
+	if err := v.endMachine(first); err != nil {
+		t.Fatal(err)
+	}
+	second, err := v.machine(target, name, mac, keeps)
+	if err != nil || !slices.Equal(second.addresses, first.addresses) || second.call.Quiet() {
+		t.Fatalf("on the other node: %v, %v, want %v, and to be announced", second.addresses, err, first.addresses)
+	}
+	v.run(second)
+	v.hears(second.vlanPod)
+	v.unconfused()
+}
