@@ -1,11 +1,13 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -15,6 +17,7 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/ipam"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/owner"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -34,14 +37,15 @@ func (v *vlan) bridge(n *vlanNode) {
 }
 
 // machine makes a machine's pod on the node, and gets its addresses. The guest does not run so far.
-func (v *vlan) machine(n *vlanNode, name, mac, keys string) (*vmPod, error) {
+// from are the UIDs of the pods from which the machine can migrate.
+func (v *vlan) machine(n *vlanNode, name, mac, keys string, from ...string) (*vmPod, error) {
 	v.Helper()
 	p := v.pod(n, name)
 	p.mac = mac
 	host := "vm" + p.id
 	fresh.Run(v.T, n.ns, fmt.Sprintf("ip link add %[1]s type veth peer name guest%[1]s address %[2]s; ip link set %[1]s up master vms", host, mac))
 	fresh.Run(v.T, n.ns, fmt.Sprintf("exec 9<%s; ip link set guest%s netns /proc/self/fd/9 name eth0", p.ns, host))
-	m, err := v.machineCall(p, name, keys)
+	m, err := v.machineCall(p, name, keys, from)
 	if err == nil {
 		m.result, err = m.call.Add(v.Context())
 	}
@@ -55,8 +59,8 @@ func (v *vlan) machine(n *vlanNode, name, mac, keys string) (*vmPod, error) {
 	return m, nil
 }
 
-// machineCall prepares a call of relink-ipam in this process: only so it can give an address that is in use on another node.
-func (v *vlan) machineCall(p *vlanPod, name, keys string) (*vmPod, error) {
+// machineCall prepares a call of relink-ipam in this process.
+func (v *vlan) machineCall(p *vlanPod, name, keys string, from []string) (*vmPod, error) {
 	v.Helper()
 	v.Setenv(lease.DirEnv, p.on.dir)
 	config := fmt.Sprintf(`{"cniVersion": "1.1.0", "name": "lan", "type": "bridge", "ipam": {"type": "relink-ipam", "pool": ["lan", "lan6"], %s}}`, keys)
@@ -65,7 +69,7 @@ func (v *vlan) machineCall(p *vlanPod, name, keys string) (*vmPod, error) {
 		return nil, err
 	}
 	args := &skel.CmdArgs{ContainerID: p.id, Netns: p.ns, IfName: "eth0", Args: argsOf(p, name), StdinData: []byte(config)}
-	return &vmPod{vlanPod: p, call: ipam.New(args, n, control.Client{Path: p.on.socket})}, nil
+	return &vmPod{vlanPod: p, call: ipam.New(args, n, machineOwners{control.Client{Path: p.on.socket}, from})}, nil
 }
 
 // run lets the guest run: from now on it answers.
@@ -93,34 +97,50 @@ func (v *vlan) endMachine(m *vmPod) error {
 	return m.call.Del(v.Context())
 }
 
-// A machine's next pod starts on another node with its address and its MAC, but not while the machine runs. The listener hears it at
-// one port at a time.
+// machineOwners answers for the pods of one machine, as Owners does by the Kubernetes API: TestOwners shows that.
+type machineOwners struct {
+	control.Client
+	siblings []string
+}
+
+func (o machineOwners) Ask(context.Context, owner.Question) (owner.Answer, error) {
+	of := launcher("db", "")
+	return owner.Answer{Owner: of.Owner, Lasts: true, Alone: true, Siblings: o.siblings}, nil
+}
+
+// A machine migrates to another node with its address and its MAC. The listener hears it at one port at a time. A pod that starts the
+// machine anew waits for the end of the one before.
 func (a *api) machineMoves(t *testing.T, users map[string]user) {
-	const name, mac = "virt-launcher-db", "02:0b:00:00:00:01"
+	const mac, keys = "02:0b:00:00:00:01", `"sticky": "owner"`
 	v := a.vlan(t, users, 56, 8)
 	source, target := v.nodes[0], v.nodes[1]
 	v.bridge(source)
 	v.bridge(target)
-	first, err := v.machine(source, name, mac, keeps)
+	first, err := v.machine(source, "virt-launcher-db-1", mac, keys)
 	if err != nil {
 		t.Fatal(err)
 	}
 	v.run(first)
 	v.hears(first.vlanPod)
-	_, err = v.machine(target, name, mac, keeps)
+	_, err = v.machine(target, "virt-launcher-db-2", mac, keys)
 	var coded *types.Error
 	if want := "node node1 has " + first.addresses[0].String() + " of the pool lan, and has not handed it over"; !errors.As(err, &coded) || coded.Code != types.ErrTryAgainLater || !strings.Contains(err.Error(), want) {
-		t.Errorf("while the machine runs: %v, want code 11: %s", err, want)
+		t.Errorf("a machine that is started anew: %v, want code 11: %s", err, want)
 	}
+	second, err := v.machine(target, "virt-launcher-db-3", mac, keys, "uid-"+first.id)
+	if err != nil || !slices.Equal(second.addresses, first.addresses) || !second.call.Quiet() {
+		t.Fatalf("the target: %v, %v, want %v, and not to be announced", second.addresses, err, first.addresses)
+	}
+	time.Sleep(2 * askEvery)
 	v.pause(first)
+	v.run(second)
+	v.hears(second.vlanPod)
 	if err := v.endMachine(first); err != nil {
 		t.Fatal(err)
 	}
-	second, err := v.machine(target, name, mac, keeps)
-	if err != nil || !slices.Equal(second.addresses, first.addresses) || second.call.Quiet() {
-		t.Fatalf("on the other node: %v, %v, want %v, and to be announced", second.addresses, err, first.addresses)
+	for _, address := range first.addresses {
+		await(t, 10*time.Second, "the target's node to have "+address.String(), func() bool { return a.holderNow(t, users, address) == "node2" })
 	}
-	v.run(second)
 	v.hears(second.vlanPod)
 	v.unconfused()
 }

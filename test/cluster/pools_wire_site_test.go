@@ -216,11 +216,13 @@ func (v *vlan) refused(n *vlanNode, name, keys, says string) {
 	}
 }
 
-// ends notes that the end of the pod begins: another one may have its addresses from now on.
+// ends notes that the end of the pod begins, if it has not begun before: another one may have its addresses from now on.
 func (v *vlan) ends(p *vlanPod) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	p.ended = time.Now()
+	if p.ended.IsZero() {
+		p.ended = time.Now()
+	}
 }
 
 // end ends the pod as a runtime does.
