@@ -106,6 +106,23 @@ func NewBlock(l Layout, index int64, me Party, boot string) (_ Block, ok bool) {
 	return b, true
 }
 
+// NewBlockOf returns the block with that index, with only these addresses as the party's: its pods have them already. All others are
+// nobody's, or never given. ok is false if the block would have none of them.
+func NewBlockOf(l Layout, index int64, me Party, boot string, addresses []netip.Addr) (_ Block, ok bool) {
+	b, ok := NewBlock(l, index, me, boot)
+	if !ok {
+		return b, false
+	}
+	var rest []int
+	for i := range len(b.Spec.Addresses) {
+		if !slices.Contains(addresses, b.At(i)) {
+			rest = append(rest, i)
+		}
+	}
+	b = b.GiveBack(me, rest)
+	return b, !b.Unused()
+}
+
 // Check says what is wrong with a block that the API has answered. Nothing is decided by a wrong one.
 func (b Block) Check() error {
 	s := b.Spec

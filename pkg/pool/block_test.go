@@ -3,8 +3,11 @@ package pool
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 // ofNode is the party of a node.
@@ -92,6 +95,79 @@ func TestNewBlockIsAllOfItsMaker(t *testing.T) {
 	if b, ok := NewBlock(l, 2, ofNode("a"), "boot-1"); ok {
 		t.Errorf("NewBlock(2) = %s of a pool with 2 blocks", told(b))
 	}
+}
+
+func TestNewBlockOfSomeAddresses(t *testing.T) {
+	l, err := specOf(Spec{Subnet: "10.3.0.0/24", Ranges: []string{"10.3.0.10-10.3.0.19"}, Exclude: []string{"10.3.0.11-10.3.0.12"}, BlockSize: 8}).Layout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		index     int64
+		addresses string
+		want      string
+	}{
+		"some":                         {0, "10.3.0.10 10.3.0.14", "A--.A..., A=a"},
+		"all":                          {1, "10.3.0.19 10.3.0.18", "AA, A=a"},
+		"none of the block":            {0, "10.3.0.18", ""},
+		"none":                         {0, "", ""},
+		"one that is never given":      {0, "10.3.0.11", ""},
+		"one that is never given, too": {0, "10.3.0.12 10.3.0.17", ".--....A, A=a"},
+		"of a block that is not there": {2, "10.3.0.10", ""},
+	} {
+		var all []netip.Addr
+		for _, a := range strings.Fields(test.addresses) {
+			all = append(all, addr(a))
+		}
+		b, ok := NewBlockOf(l, test.index, ofNode("a"), "boot-1", all)
+		if ok != (test.want != "") || ok && (told(b) != test.want || b.Check() != nil) {
+			t.Errorf("%s: NewBlockOf = %s, %t, %v, want %s", name, told(b), ok, b.Check(), test.want)
+		}
+		if _, has := b.Metadata.Labels[NodeLabel("a")]; ok && (!has || b.Spec.Node != "a" || b.Spec.Holders[0].Boot != "boot-1") {
+			t.Errorf("%s: NewBlockOf = %+v", name, b)
+		}
+	}
+}
+
+// TestNewBlockOfAny draws layouts and addresses. The maker has those that it names and that are given, and can adopt them. All
+// others are as in a block of which nobody has anything.
+func TestNewBlockOfAny(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		size := rapid.IntRange(1, MostBlockSize).Draw(t, "size")
+		first := addr("10.3.0.10")
+		at := func(name string) netip.Addr { return plus(first, int64(rapid.IntRange(0, size-1).Draw(t, name))) }
+		l := Layout{Name: "p", UID: "u", BlockSize: size, Ranges: []Span{{first, plus(first, int64(size-1))}}, Gateway: at("gateway")}
+		if rapid.Bool().Draw(t, "excludes") {
+			l.Exclude = []Span{{first, at("excluded")}}
+		}
+		all := rapid.SliceOf(rapid.Custom(func(t *rapid.T) netip.Addr { return plus(first, int64(rapid.IntRange(-1, size).Draw(t, "offset"))) })).Draw(t, "addresses")
+		b, ok := NewBlockOf(l, 0, ofNode("a"), "boot-1", all)
+		has := 0
+		for i := range size {
+			a := b.At(i)
+			want := byte(Nobodys)
+			switch {
+			case l.Excluded(a):
+				want = Never
+			case slices.Contains(all, a):
+				want, has = letters[0], has+1
+			}
+			if b.Spec.Addresses[i] != want {
+				t.Fatalf("%s: %s is %q, want %q", told(b), a, b.Spec.Addresses[i], want)
+			}
+		}
+		if ok != (has > 0) {
+			t.Fatalf("%s: %t", told(b), ok)
+		}
+		if !ok {
+			return
+		}
+		b.Metadata.UID = "uid"
+		if g, lost, err := (Grant{}).Adopt(b, ofNode("a")); err != nil || len(lost) > 0 || len(g.Offsets(Ours)) != has || b.Check() != nil {
+			t.Fatalf("%s: Adopt = %+v, %v, %v, Check = %v", told(b), g, lost, err, b.Check())
+		}
+		owned(t, b)
+	})
 }
 
 func TestCheckOfHostileBlocks(t *testing.T) {

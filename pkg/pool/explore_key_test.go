@@ -74,7 +74,7 @@ func (e *encoder) outline(n int) []byte {
 	}
 	for _, w := range []*write{h.write, h.late} {
 		if w != nil {
-			out = append(out, byte(w.index), bit(w.create), bit(w.remove))
+			out = append(out, byte(w.index), bit(w.create), bit(w.remove), byte(len(w.block.Free())))
 		}
 	}
 	if r := h.read; r != nil {
@@ -150,7 +150,7 @@ func (e *encoder) write(w *write) {
 	case w == nil:
 		e.put(0)
 	case w.create:
-		e.put(1, byte(w.index), bit(w.block.Spec.Holders[0].Boot == bootID(&e.s.host[w.who])))
+		e.put(1, byte(w.index), bit(w.block.Spec.Holders[0].Boot == bootID(&e.s.host[w.who])), byte(len(w.block.Free())))
 	case w.remove:
 		e.put(2, byte(w.index))
 	default:

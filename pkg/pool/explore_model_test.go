@@ -28,9 +28,11 @@ type model struct {
 	// sticky says that the first address is an owner's, whose pods start on any node. It may start on two at once.
 	sticky bool
 	// begun says that the first node has all blocks from the start.
-	begun  bool
-	most   budget
-	broken fault
+	begun bool
+	// imports says that nodes also make blocks of which they have only the first address.
+	imports bool
+	most    budget
+	broken  fault
 	// seen counts what has happened somewhere: an exploration in which nothing happens finds nothing.
 	seen map[string]int
 }
@@ -184,6 +186,9 @@ func (m *model) note(s *state, w *write) {
 				m.seen["a block is made anew of which another node has marks"]++
 			}
 		}
+		if len(w.block.Free()) > 0 {
+			m.seen["a block is made of which its maker has a part"]++
+		}
 	case w.who >= 0:
 		m.noteMoves(was, w)
 	default:
@@ -219,7 +224,7 @@ func (m *model) noteMoves(was *Block, w *write) {
 
 // mustHappen is what an exploration without faults has to reach.
 var mustHappen = []string{
-	"a block is deleted", "a block is made anew of which another node has marks", "a node is fenced", "nobody's address is taken",
+	"a block is deleted", "a block is made anew of which another node has marks", "a block is made of which its maker has a part", "a node is fenced", "nobody's address is taken",
 	"a fenced address is taken", "a fenced node comes back and leaves", "a create comes late", "a node comes back", "a fence comes too late",
 	"an address is handed over", "an address is passed on to who asks on another block", "the sticky address moves",
 }

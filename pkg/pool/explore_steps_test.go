@@ -1,6 +1,9 @@
 package pool
 
-import "slices"
+import (
+	"net/netip"
+	"slices"
+)
 
 // claim is the name of the sticky owner's claim.
 const claim = "p-claim"
@@ -76,6 +79,10 @@ func (m *model) agent(all []step, s *state, n int) []step {
 		if h.confirmed && s.used.asks < m.most.asks && len(h.grants[i].Offsets(Ours)) == 0 {
 			b, _ := NewBlock(m.layout, int64(i), party(n), bootID(h))
 			all = m.gets(all, s, n, "asks the API to make block", write{index: i, block: &b, create: true})
+			if m.imports {
+				part, _ := NewBlockOf(m.layout, int64(i), party(n), bootID(h), []netip.Addr{b.At(0)})
+				all = m.gets(all, s, n, "asks the API to make, with what its pods have, block", write{index: i, block: &part, create: true})
+			}
 		}
 	}
 	if !h.confirmed && h.met == 1<<m.blocks-1 {

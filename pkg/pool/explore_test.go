@@ -18,19 +18,21 @@ func TestExplore(t *testing.T) {
 			blocks, size int
 			begun        bool
 			sticky       bool
+			imports      bool
 			most, longer budget
 		}{
-			{"two addresses", 1, 2, false, false, budget{0, 0, 0, 3}, budget{0, 0, 0, 4}},
-			{"two addresses, crashes", 1, 2, false, false, budget{1, 0, 0, 2}, budget{2, 0, 0, 3}},
-			{"two addresses, a dead node", 1, 2, false, false, budget{0, 1, 1, 2}, budget{1, 1, 1, 3}},
-			{"two blocks", 2, 1, true, false, budget{0, 0, 0, 1}, budget{0, 0, 0, 3}},
-			{"two blocks, a dead node", 2, 1, false, false, budget{0, 1, 1, 1}, budget{1, 1, 1, 2}},
-			{"a sticky owner", 1, 1, false, true, budget{1, 1, 1, 2}, budget{1, 1, 1, 3}},
+			{"two addresses", 1, 2, false, false, false, budget{0, 0, 0, 3}, budget{0, 0, 0, 4}},
+			{"two addresses, crashes", 1, 2, false, false, false, budget{1, 0, 0, 2}, budget{2, 0, 0, 3}},
+			{"two addresses, a dead node", 1, 2, false, false, false, budget{0, 1, 1, 2}, budget{1, 1, 1, 3}},
+			{"two addresses that are taken over", 1, 2, false, false, true, budget{1, 0, 0, 2}, budget{1, 1, 1, 3}},
+			{"two blocks", 2, 1, true, false, false, budget{0, 0, 0, 1}, budget{0, 0, 0, 3}},
+			{"two blocks, a dead node", 2, 1, false, false, false, budget{0, 1, 1, 1}, budget{1, 1, 1, 2}},
+			{"a sticky owner", 1, 1, false, true, false, budget{1, 1, 1, 2}, budget{1, 1, 1, 3}},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
 				m := newModel(c.blocks, c.size, c.most)
-				if m.begun, m.sticky = c.begun, c.sticky; os.Getenv("RELINK_LONG") != "" {
+				if m.begun, m.sticky, m.imports = c.begun, c.sticky, c.imports; os.Getenv("RELINK_LONG") != "" {
 					m.most = c.longer
 				}
 				found := m.explore(1 << 30)
