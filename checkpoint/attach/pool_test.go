@@ -52,6 +52,10 @@ func (a *poolAgent) Acquire(_ context.Context, q pool.Acquisition) (pool.Acquire
 
 func (a *poolAgent) Claim(context.Context, pool.Claimed) error { return nil }
 
+func (a *poolAgent) Import(context.Context, pool.Import) (pool.Imported, error) {
+	return pool.Imported{}, errors.New("not here")
+}
+
 func (a *poolAgent) Show(context.Context) ([]pool.Pool, error) { return nil, errors.New("not here") }
 
 func (a *poolAgent) ShowBlocks(context.Context, string) ([]pool.Block, error) {

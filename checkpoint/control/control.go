@@ -30,10 +30,12 @@ const (
 	// OwnersPath is for a list of owners that are to be judged.
 	OwnersPath    = "/v1/owners"
 	SandboxesPath = "/v1/sandboxes"
-	// RefillPath is for a pool.Demand, AcquirePath for a pool.Acquisition, PoolClaimPath for a pool.Claimed.
-	RefillPath    = "/v1/pool/refill"
-	AcquirePath   = "/v1/pool/acquire"
-	PoolClaimPath = "/v1/pool/claim"
+	// RefillPath is for a pool.Demand, AcquirePath for a pool.Acquisition, PoolClaimPath for a pool.Claimed, PoolImportPath for a
+	// pool.Import.
+	RefillPath     = "/v1/pool/refill"
+	AcquirePath    = "/v1/pool/acquire"
+	PoolClaimPath  = "/v1/pool/claim"
+	PoolImportPath = "/v1/pool/import"
 	// PoolsPath is for all pools, BlocksPath for the blocks of the pool in the parameter "pool".
 	PoolsPath  = "/v1/pools"
 	BlocksPath = "/v1/blocks"

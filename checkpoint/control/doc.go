@@ -11,6 +11,7 @@
 //	POST /v1/pool/refill   a pool.Demand; no content
 //	POST /v1/pool/acquire  a pool.Acquisition; the answer is a pool.Acquired
 //	POST /v1/pool/claim    a pool.Claimed; no content
+//	POST /v1/pool/import   a pool.Import; the answer is a pool.Imported
 //	GET  /v1/pools         a list of pool.Pool
 //	GET  /v1/blocks?pool=  a list of pool.Block
 //	GET  /v1/sandboxes the container runtime's Sandboxes

@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/pool"
@@ -14,7 +17,10 @@ import (
 // StatusUnknownPool stands for pool.ErrUnknown. Any other refusal means that the same request may succeed later.
 const StatusUnknownPool = 422
 
-var _ pool.Agent = Client{}
+var (
+	_ pool.Agent    = Client{}
+	_ pool.Importer = Client{}
+)
 
 // refilling is how long the agent may take for an address of a pool.
 const refilling = pool.Limit + time.Second
@@ -33,6 +39,27 @@ func (c Client) Acquire(ctx context.Context, a pool.Acquisition) (made pool.Acqu
 // Claim has the agent note which address an owner has. It is pool.Agent's.
 func (c Client) Claim(ctx context.Context, claimed pool.Claimed) error {
 	return c.aboutPools(ctx, "POST", PoolClaimPath, claimed, nil)
+}
+
+// importing is how long the agent may take for one Import.
+const importing = pool.ImportLimit + 5*time.Second
+
+// Import has the agent take over addresses for this node, some at a time. It is pool.Importer's. After an error, the answer has what
+// the agent had done before.
+func (c Client) Import(ctx context.Context, in pool.Import) (pool.Imported, error) {
+	c.Patience = cmp.Or(c.Patience, importing)
+	all := pool.Imported{Pools: map[netip.Addr]string{}, Refused: map[netip.Addr]string{}}
+	for some := range slices.Chunk(in.Addresses, pool.MostImported) {
+		in.Addresses = some
+		var made pool.Imported
+		if err := c.aboutPools(ctx, "POST", PoolImportPath, in, &made); err != nil {
+			return all, err
+		}
+		maps.Copy(all.Pools, made.Pools)
+		maps.Copy(all.Refused, made.Refused)
+		all.Closed = cmp.Or(all.Closed, made.Closed)
+	}
+	return all, nil
 }
 
 // showing is how long the agent may take to ask the API for all blocks of a pool.

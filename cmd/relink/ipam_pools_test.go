@@ -16,6 +16,7 @@ import (
 // shared are pools that are shown.
 type shared struct {
 	pool.Agent
+	pool.Importer
 	pools  []pool.Pool
 	blocks map[string][]pool.Block
 }

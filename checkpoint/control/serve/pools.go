@@ -15,6 +15,7 @@ var errNoPools = errors.New("relink-agent has no Kubernetes API, which has the a
 // Pools are the address pools of the Kubernetes API: a keeper.Keeper.
 type Pools interface {
 	pool.Agent
+	pool.Importer
 	// Show returns all pools, and ShowBlocks all blocks of one, as the API has them now.
 	Show(ctx context.Context) ([]pool.Pool, error)
 	ShowBlocks(ctx context.Context, name string) ([]pool.Block, error)
@@ -25,6 +26,7 @@ func (s Sources) handlePools(mux *http.ServeMux) {
 	mux.HandleFunc("POST "+control.RefillPath, s.needsPools(s.refill))
 	mux.HandleFunc("POST "+control.AcquirePath, s.needsPools(s.acquire))
 	mux.HandleFunc("POST "+control.PoolClaimPath, s.needsPools(s.claim))
+	mux.HandleFunc("POST "+control.PoolImportPath, s.needsPools(s.importAddresses))
 	mux.HandleFunc("GET "+control.PoolsPath, s.needsPools(s.showPools))
 	mux.HandleFunc("GET "+control.BlocksPath, s.needsPools(s.showBlocks))
 }
@@ -75,6 +77,22 @@ func (s Sources) claim(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// mostImport is how many bytes a pool.Import has at most.
+const mostImport = 64 << 10
+
+func (s Sources) importAddresses(w http.ResponseWriter, r *http.Request) {
+	var in pool.Import
+	if !read(w, r, mostImport, &in) {
+		return
+	}
+	made, err := s.Pools.Import(r.Context(), in)
+	if err != nil {
+		refusePool(w, err)
+		return
+	}
+	answer(w, http.StatusOK, made)
 }
 
 func (s Sources) showPools(w http.ResponseWriter, r *http.Request) {

@@ -21,6 +21,7 @@ import (
 // pools answers with what it has, or with err.
 type pools struct {
 	acquired pool.Acquired
+	imported pool.Imported
 	all      []pool.Pool
 	blocks   []pool.Block
 	err      error
@@ -41,6 +42,11 @@ func (p *pools) Acquire(_ context.Context, a pool.Acquisition) (pool.Acquired, e
 func (p *pools) Claim(_ context.Context, c pool.Claimed) error {
 	p.told = c
 	return p.err
+}
+
+func (p *pools) Import(_ context.Context, in pool.Import) (pool.Imported, error) {
+	p.told = in
+	return p.imported, p.err
 }
 
 func (p *pools) Show(context.Context) ([]pool.Pool, error) { return p.all, p.err }
@@ -82,11 +88,52 @@ func TestPoolsComeOverAsTheyWere(t *testing.T) {
 	same("nothing Acquired", err, p.acquired, acquired)
 	claimed := pool.Claimed{Acquisition: anAcquisition, Address: netip.MustParseAddr("fd00::7")}
 	same("Claim", client.Claim(ctx, claimed), claimed, p.told)
+	in := pool.Import{Network: "lan", Pools: []string{"lan", "lan-6"}, Addresses: []netip.Addr{netip.MustParseAddr("fd00::7"), netip.MustParseAddr("10.3.0.5")}, DryRun: true}
+	p.imported = pool.Imported{
+		Pools: map[netip.Addr]string{netip.MustParseAddr("fd00::7"): "lan-6"}, Refused: map[netip.Addr]string{netip.MustParseAddr("10.3.0.5"): "node2 has it"}, Closed: "it is not paused",
+	}
+	imported, err := client.Import(ctx, in)
+	same("Import", err, in, p.told)
+	same("Imported", err, p.imported, imported)
 	all, err := client.Pools(ctx)
 	same("Pools", err, p.all, all)
 	blocks, err := client.Blocks(ctx, "a&b")
 	same("Blocks", err, p.blocks, blocks)
 	same("Blocks of", err, "a&b", p.told)
+}
+
+// parts answers each part of an import, and notes how large it was.
+type parts struct {
+	pools
+	sizes []int
+}
+
+func (p *parts) Import(_ context.Context, in pool.Import) (pool.Imported, error) {
+	p.sizes = append(p.sizes, len(in.Addresses))
+	made := pool.Imported{Pools: map[netip.Addr]string{}, Refused: map[netip.Addr]string{in.Addresses[0]: "it is the first"}}
+	for _, a := range in.Addresses[1:] {
+		made.Pools[a] = "lan-6"
+	}
+	return made, nil
+}
+
+// An import of many addresses comes over in parts. Nothing of it gets lost.
+func TestALargeImportComesOverInParts(t *testing.T) {
+	p := &parts{}
+	client := serveSources(t, serve.Sources{Pools: p})
+	var all []netip.Addr
+	for i := range 2*pool.MostImported + 1 {
+		all = append(all, netip.AddrFrom16([16]byte{0: 0xfd, 1: 0xff, 2: 0xff, 3: 0xff, 4: 0xff, 5: 0xff, 14: byte(i >> 8), 15: byte(i)}))
+	}
+	made, err := client.Import(t.Context(), pool.Import{Network: strings.Repeat("n", 255), Pools: []string{"lan-6"}, Addresses: all})
+	if err != nil || fmt.Sprint(p.sizes) != fmt.Sprint([]int{pool.MostImported, pool.MostImported, 1}) {
+		t.Fatalf("%v, in parts of %v", err, p.sizes)
+	}
+	for i, a := range all {
+		if first := i%pool.MostImported == 0; first != (made.Refused[a] == "it is the first") || first != (made.Pools[a] == "") {
+			t.Errorf("%s: %q, %q", a, made.Pools[a], made.Refused[a])
+		}
+	}
 }
 
 // A plugin can tell a pool that does not exist from one that gives something later.
@@ -124,8 +171,9 @@ func TestARefusedRequestForAddressesKeepsItsMeaning(t *testing.T) {
 func refusals(t *testing.T, c control.Client) map[string]error {
 	_, acquired := c.Acquire(t.Context(), anAcquisition)
 	_, shown := c.Pools(t.Context())
+	_, imported := c.Import(t.Context(), pool.Import{Addresses: make([]netip.Addr, 1)})
 	_, blocks := c.Blocks(t.Context(), "lan")
 	return map[string]error{
-		"Refill": c.Refill(t.Context(), pool.Demand{}), "Acquire": acquired, "Claim": c.Claim(t.Context(), pool.Claimed{}), "Pools": shown, "Blocks": blocks,
+		"Refill": c.Refill(t.Context(), pool.Demand{}), "Acquire": acquired, "Claim": c.Claim(t.Context(), pool.Claimed{}), "Pools": shown, "Blocks": blocks, "Import": imported,
 	}
 }

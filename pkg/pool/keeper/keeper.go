@@ -60,7 +60,10 @@ type Keeper struct {
 	now func() time.Time
 }
 
-var _ pool.Agent = (*Keeper)(nil)
+var (
+	_ pool.Agent    = (*Keeper)(nil)
+	_ pool.Importer = (*Keeper)(nil)
+)
 
 // New returns a keeper of the node's stores.
 func New(o Options) *Keeper {
@@ -163,8 +166,9 @@ type view struct {
 	layout pool.Layout
 	// shared are parts of other pools: nobody takes a block with any of these addresses.
 	shared []pool.Span
-	// closed says why nobody on this node takes anything of the pool, empty if somebody may.
-	closed string
+	// closed says why nobody on this node takes anything of the pool, empty if somebody may. barred is the same for an import,
+	// which does not mind a pause.
+	closed, barred string
 }
 
 // view reads all pools.
@@ -182,7 +186,8 @@ func (k *Keeper) view(ctx context.Context, name string) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	return view{p, l, p.Shared(all), cmp.Or(k.closed(p), p.Stopped(all))}, nil
+	stopped := p.Stopped(all)
+	return view{p, l, p.Shared(all), cmp.Or(k.closed(p), stopped), cmp.Or(k.barred(p), stopped)}, nil
 }
 
 // allows says whether this node may take the block.

@@ -47,11 +47,17 @@ func (k *Keeper) quiet() bool {
 
 // closed says why nobody on this node takes anything of the pool, empty if somebody may.
 func (k *Keeper) closed(p pool.Pool) string {
+	if p.Spec.Paused && p.Metadata.DeletionTimestamp == "" {
+		return "spec.paused is true"
+	}
+	return k.barred(p)
+}
+
+// barred is closed for an import: it does not mind a pause.
+func (k *Keeper) barred(p pool.Pool) string {
 	switch r := p.Recovery(); {
 	case p.Metadata.DeletionTimestamp != "":
 		return "it is being deleted"
-	case p.Spec.Paused:
-		return "spec.paused is true"
 	case r != nil:
 		return "the API has lost what nodes have, and waits for all nodes: " + r.Why
 	case p.Status.Problem != "":

@@ -192,13 +192,18 @@ func (m *member) takeBlock(ctx context.Context, search *search) (int, error) {
 	}
 }
 
-// create makes the block. The pool could have been deleted since it was read: its blocks count only if it is still there. An
-// unclear answer is followed by a read.
+// create makes a block of which all is this node's.
 func (m *member) create(ctx context.Context, v view, index int64, s state) (int, error) {
 	b, ok := pool.NewBlock(v.layout, index, s.me, s.Boot)
 	if !ok {
 		return 0, unavailable(fmt.Errorf("the pool %s has no block %d", v.layout.Name, index))
 	}
+	return m.makeBlock(ctx, v, b, s, func(now view) string { return now.closed })
+}
+
+// makeBlock makes the block. The pool could have been deleted since it was read: its blocks count only if it is still there, and
+// closed says nothing against it. An unclear answer is followed by a read.
+func (m *member) makeBlock(ctx context.Context, v view, b pool.Block, s state, closed func(view) string) (int, error) {
 	failpoint.Here("before a block is made")
 	made, err := m.API.CreateBlock(ctx, b)
 	switch {
@@ -217,8 +222,8 @@ func (m *member) create(ctx context.Context, v view, index int64, s state) (int,
 	if err != nil {
 		return 0, err
 	}
-	if now.Metadata.UID != v.Metadata.UID || now.closed != "" || !now.allows(index) {
-		why := fmt.Errorf("the pool %s has changed: %s", v.layout.Name, cmp.Or(now.closed, "it is another one, or shares addresses with one"))
+	if now.Metadata.UID != v.Metadata.UID || closed(now) != "" || !now.allows(b.Spec.Index) {
+		why := fmt.Errorf("the pool %s has changed: %s", v.layout.Name, cmp.Or(closed(now), "it is another one, or shares addresses with one"))
 		return 0, unavailable(errors.Join(why, m.API.DeleteBlock(ctx, made)))
 	}
 	m.wrote(nil)
