@@ -16,6 +16,15 @@ type document struct {
 	err  error
 }
 
+// ToJSON returns the first document of a YAML file as JSON.
+func ToJSON(content []byte) ([]byte, error) {
+	all := split(content)
+	if len(all) == 0 {
+		return nil, errors.New("it is empty")
+	}
+	return all[0].json, all[0].err
+}
+
 // split returns the documents of a YAML file. After a document that is no YAML, nobody can tell where the next one
 // begins. So that document is the last one, and its error says so.
 func split(content []byte) []document {

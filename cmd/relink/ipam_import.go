@@ -3,133 +3,261 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/validate"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/hostlocal"
+	"github.com/relink-cni/relink/pkg/ipam/intake"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/ipam/whereabouts"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-func newIPAMImport(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command {
-	var output format
-	var network string
-	var retain lasting
-	var opts hostlocal.Options
-	cmd := &cobra.Command{
-		Use:   "import DIR --network NETWORK",
-		Short: "Take over the addresses that host-local has given",
-		Long: `Take over the addresses that host-local has given, from its directory of the network,
+const importHelp = `Take over the addresses that host-local has given, from its directory of the network,
 /var/lib/cni/networks/<network>: all of them, or none. From then on the running pods hold
 them, and the DEL of relink-ipam frees them. The CNI caches name the pods and the network
 namespaces. DIR stays as it is. No pod may start on the network meanwhile.
 
+With --pool the network has address pools. relink-agent takes exactly the addresses that pods of
+this node have. The pools must be paused until all nodes are imported.
+
+With --from whereabouts, FILE has the IPPools of Whereabouts: all of them, as
+kubectl get ippools.whereabouts.cni.cncf.io -A -o json prints them. YAML will do as well, and -
+is the standard input. The CNI caches tell which allocations are of this node. --pool is needed.
+
 You can run it again. A lease that is there is kept, and completed if the caches know more by
 now. If the file of an imported lease is gone from DIR, the lease is given up, unless its
-sandbox may be alive: the runtime has sent that DEL to host-local.
+sandbox may be alive: the runtime has sent that DEL to host-local. The same holds for an
+allocation that FILE does not have any more.
 
-An address whose sandbox is proven gone is taken over too: relink ipam reclaim gives it up.
-The address of a torn (damaged) file is reserved until somebody releases it, because a pod may
-have it: relink ipam release ADDRESS --nobody. --quiet shows only what needs a look. --verbose
-shows one line for each file, even if many are alike.
+An address whose sandbox is proven gone is taken over too, without --pool: relink ipam reclaim
+gives it up. The address of a torn (damaged) file is reserved until somebody releases it, because
+a pod may have it: relink ipam release ADDRESS --nobody. --quiet shows only what needs a look.
+--verbose shows one line for each file, even if many are alike.
 
-Exit status 0: all are leased as DIR says; 1: one is not, or is kept without a file, or DIR has
-other files, and the output names it; 2: usage or environment, and nothing was taken over.`,
+Exit status 0: all are leased as DIR or FILE says; 1: one is not, or is kept without a file, or
+there is something else in it, and the output names it; 2: usage or environment, and nothing was
+taken over.`
+
+func newIPAMImport(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command {
+	var network string
+	var retain lasting
+	var take taking
+	cmd := &cobra.Command{
+		Use:   "import DIR|FILE --network NETWORK",
+		Short: "Take over the addresses that host-local or Whereabouts has given",
+		Long:  importHelp,
 		Example: `  relink ipam import /var/lib/cni/networks/lan --network lan --dry-run
-  relink ipam import /var/lib/cni/networks/lan --network lan --sticky --retain 72h`,
+  relink ipam import /var/lib/cni/networks/lan --network lan --sticky --retain 72h
+  relink ipam import /var/lib/cni/networks/lan --network lan --pool lan
+  relink ipam import ippools.json --from whereabouts --network lan --pool lan --pool lan6`,
 		Args: takes("DIR"),
 		ValidArgsFunction: eachCompletes(func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if take.from == whereaboutsPlugin {
+				return nil, cobra.ShellCompDirectiveDefault
+			}
 			return nil, cobra.ShellCompDirectiveFilterDirs
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if retain != 0 && !opts.Policy.Sticky {
-				return fmt.Errorf("--retain %s needs --sticky: it says how long an address is kept for its pod", &retain)
-			}
-			if err := cacheIsThere(cmd, opts.CacheDir); err != nil {
+			if err := errors.Join(take.check(retain), cacheIsThere(cmd, take.CacheDir)); err != nil {
 				return err
 			}
-			if err := complete(&opts.Sources, open); err != nil {
+			if err := complete(&take.Sources, open); err != nil {
 				return err
 			}
 			store, err := dir.open(network)
 			if err != nil {
 				return err
 			}
-			opts.Dir, opts.Policy.Retain = args[0], lease.Duration(retain)
-			return importLeases(cmd.Context(), store, opts, output, screenOf(cmd, v))
+			take.path, take.Policy.Retain, take.Agent = args[0], lease.Duration(retain), control.Client{}
+			return take.run(cmd.Context(), store, screenOf(cmd, v))
 		},
 	}
 	addNetwork(cmd, dir, &network, "the `network` of the addresses: the name in relink-ipam's configuration")
-	addCacheDir(cmd, &opts.CacheDir)
+	addCacheDir(cmd, &take.CacheDir)
 	flags := cmd.Flags()
-	flags.BoolVar(&opts.Policy.Sticky, "sticky", false, `keep imported addresses for their pods, as "sticky": "pod" does, if the pod is known`)
+	flags.Var(&take.from, "from", "the `plugin` that has given them: host-local or whereabouts (default host-local)")
+	must(cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(otherPlugins, cobra.ShellCompDirectiveNoFileComp)))
+	flags.StringArrayVar(&take.Pools, "pool", nil, "the address `pool` of the network, once for each pool that ipam.pool names, in that order")
+	must(cmd.RegisterFlagCompletionFunc("pool", completesPools))
+	flags.BoolVar(&take.Policy.Sticky, "sticky", false, `keep imported addresses for their pods, as "sticky": "pod" does, if the pod is known`)
 	flags.Var(&retain, "retain", "how long to keep them, such as 72h (default until they are released)")
-	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be taken over, and change nothing")
-	addOutput(cmd, &output, formatWide)
+	flags.BoolVar(&take.DryRun, "dry-run", false, "print what would be taken over, and change nothing")
+	addOutput(cmd, &take.output, formatWide)
 	return cmd
 }
 
-func importLeases(ctx context.Context, store *lease.Store, opts hostlocal.Options, output format, s *screen) error {
-	report, err := hostlocal.Import(ctx, store, opts)
+// The values of --from.
+const (
+	hostLocalPlugin   = "host-local"
+	whereaboutsPlugin = "whereabouts"
+)
+
+var otherPlugins = []string{hostLocalPlugin, whereaboutsPlugin}
+
+// pluginFlag is the value of --from. Empty is host-local.
+type pluginFlag string
+
+func (f *pluginFlag) String() string { return string(*f) }
+func (f *pluginFlag) Type() string   { return "plugin" }
+
+// Set takes the flag's value.
+func (f *pluginFlag) Set(s string) error {
+	if !slices.Contains(otherPlugins, s) {
+		return fmt.Errorf("must be %s or %s", hostLocalPlugin, whereaboutsPlugin)
+	}
+	*f = pluginFlag(s)
+	return nil
+}
+
+// taking is an import.
+type taking struct {
+	intake.Options
+	from   pluginFlag
+	path   string
+	output format
+}
+
+// check refuses flags that do not go together.
+func (t taking) check(retain lasting) error {
+	switch {
+	case retain != 0 && !t.Policy.Sticky:
+		return fmt.Errorf("--retain %s needs --sticky: it says how long an address is kept for its pod", &retain)
+	case t.from == whereaboutsPlugin && len(t.Pools) == 0:
+		return errors.New("--from whereabouts needs --pool: name the pool that has the addresses from now on")
+	case slices.Contains(t.Pools, ""):
+		return errors.New(`invalid --pool "": it must be the name of an AddressPool`)
+	}
+	return nil
+}
+
+// noun is what an entry of the other plugin is called.
+func (t taking) noun() string {
+	if t.from == whereaboutsPlugin {
+		return "allocation"
+	}
+	return "file"
+}
+
+func (t taking) report(ctx context.Context, store *lease.Store) (intake.Report, error) {
+	if t.from != whereaboutsPlugin {
+		return hostlocal.Import(ctx, store, t.path, t.Options)
+	}
+	pools, err := readIPPools(t.path, os.Stdin)
+	if err != nil {
+		return intake.Report{}, err
+	}
+	return whereabouts.Import(ctx, store, pools, t.path, t.Options)
+}
+
+// mostIPPools bounds what is read of a file: 100,000 allocations take 20 MB.
+const mostIPPools = 256 << 20
+
+// readIPPools reads what kubectl prints. - is the standard input.
+func readIPPools(path string, stdin io.Reader) (whereabouts.Pools, error) {
+	r := stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return whereabouts.Pools{}, err
+		}
+		defer func() { _ = f.Close() }()
+		r = f
+	}
+	b, err := io.ReadAll(io.LimitReader(r, mostIPPools+1))
+	if err == nil && len(b) > mostIPPools {
+		err = fmt.Errorf("it has more than %d bytes", mostIPPools)
+	}
+	if err == nil && !json.Valid(b) {
+		b, err = validate.ToJSON(b)
+	}
+	if err != nil {
+		return whereabouts.Pools{}, fmt.Errorf("%s: %w", path, err)
+	}
+	pools, err := whereabouts.Read(b)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return pools, err
+}
+
+func (t taking) run(ctx context.Context, store *lease.Store, s *screen) error {
+	report, err := t.report(ctx, store)
 	if err != nil {
 		return err
 	}
-	if output.isData() {
-		if err := output.write(s.out, report); err != nil {
+	if t.output.isData() {
+		if err := t.output.write(s.out, report); err != nil {
 			return err
 		}
 	} else {
-		writeImportedLeases(report, output.wide(), s)
+		t.write(report, s)
 	}
 	sayProblems(s, report.Problems)
+	for _, failed := range report.Failed {
+		s.warn("%s", failed)
+	}
 	if !report.Complete() {
 		return errDiffers
 	}
 	return nil
 }
 
-func writeImportedLeases(report hostlocal.Report, wide bool, s *screen) {
-	writeImportedFiles(report.Files, wide, s)
+func (t taking) write(report intake.Report, s *screen) {
+	t.writeFiles(report.Files, s)
 	for _, last := range report.Last {
 		s.inform(fmt.Sprintf("range set %d: the next address comes after %s", last.Set, last.Address))
 	}
-	s.inform(importedLeasesSummary(report))
+	s.inform(t.summary(report))
+	if report.Closed != "" {
+		s.say("without --dry-run, nothing would be taken over: %s", report.Closed)
+	}
 	if n := countFiles(report, isWithoutPod); n > 0 {
 		s.inform(fmt.Sprintf("%d without a known pod: no CNI cache names the pod, so no address stays reserved for it", n))
 	}
-	if countFiles(report, func(f hostlocal.Outcome) bool { return f.State == hostlocal.NoSandbox }) > 0 {
+	if countFiles(report, func(f intake.Outcome) bool { return f.State == intake.NoSandbox }) > 0 {
 		s.inform(fmt.Sprintf("to give up what has no live sandbox: relink ipam reclaim --network %s", report.Network))
 	}
 }
 
-// writeImportedFiles writes the table. Files that need attention come last.
-func writeImportedFiles(files []hostlocal.Outcome, wide bool, s *screen) {
+// writeFiles writes the table. What needs attention comes last.
+func (t taking) writeFiles(files []intake.Outcome, s *screen) {
 	shown := slices.Clone(files)
 	if s.quiet {
-		shown = slices.DeleteFunc(shown, func(f hostlocal.Outcome) bool { return f.State.Done() })
+		shown = slices.DeleteFunc(shown, func(f intake.Outcome) bool { return f.State.Done() })
 	}
 	if len(shown) == 0 {
 		return
 	}
-	slices.SortStableFunc(shown, func(a, b hostlocal.Outcome) int { return compareBool(!a.State.Done(), !b.State.Done()) })
-	t := newTable(wide, column{name: "FILE"}, column{name: "POD"}, column{name: "SANDBOX", spare: 1}, column{name: "INTERFACE", spare: 2},
+	slices.SortStableFunc(shown, func(a, b intake.Outcome) int { return compareBool(!a.State.Done(), !b.State.Done()) })
+	first := "FILE"
+	if t.from == whereaboutsPlugin {
+		first = "ADDRESS"
+	}
+	table := newTable(t.output.wide(), column{name: first}, column{name: "POD"}, column{name: "SANDBOX", spare: 1}, column{name: "INTERFACE", spare: 2},
 		column{name: stateColumn}, column{name: "WHY"})
-	for _, alike := range folded(shown, s, func(f hostlocal.Outcome) string { return string(f.State) + f.Why }) {
+	for _, alike := range folded(shown, s, func(f intake.Outcome) string { return string(f.State) + f.Why }) {
 		f := alike[0]
 		if len(alike) > 1 {
-			t.row(count(len(alike), "file"), "", "", "", string(f.State), f.Why)
+			table.row(count(len(alike), t.noun()), "", "", "", string(f.State), f.Why)
 			continue
 		}
-		t.row(fileCell(cmp.Or(f.File, f.Address.String())), ownerName(f.Owner), selection.ShortID(f.Attachment.ContainerID), f.Attachment.IfName, string(f.State), f.Why)
+		table.row(fileCell(cmp.Or(f.File, f.Address.String())), ownerName(f.Owner), selection.ShortID(f.Attachment.ContainerID), f.Attachment.IfName, string(f.State), f.Why)
 	}
-	t.write(s)
+	table.write(s)
 }
 
-func countFiles(report hostlocal.Report, is func(hostlocal.Outcome) bool) (n int) {
+func countFiles(report intake.Report, is func(intake.Outcome) bool) (n int) {
 	for _, f := range report.Files {
 		if is(f) {
 			n++
@@ -139,11 +267,11 @@ func countFiles(report hostlocal.Report, is func(hostlocal.Outcome) bool) (n int
 }
 
 // isWithoutPod reports whether the pod of an address is unknown although its sandbox may exist.
-func isWithoutPod(f hostlocal.Outcome) bool {
+func isWithoutPod(f intake.Outcome) bool {
 	switch f.State {
-	case hostlocal.Imported, hostlocal.ToImport, hostlocal.Completed, hostlocal.ToComplete, hostlocal.Kept:
+	case intake.Imported, intake.ToImport, intake.Completed, intake.ToComplete, intake.Kept:
 		return f.Owner == (attachment.Owner{})
-	case hostlocal.Present:
+	case intake.Present:
 		return f.Owner == (attachment.Owner{}) && f.Why == ""
 	}
 	return false
@@ -157,20 +285,29 @@ func fileCell(name string) string {
 	return name
 }
 
-// importedLeasesSummary counts the files by state, and says how to go on.
-func importedLeasesSummary(report hostlocal.Report) string {
-	counts := map[hostlocal.State]int{}
+// summary counts the entries by state, and those that are not for this node and network.
+func (t taking) summary(report intake.Report) string {
+	counts := map[intake.State]int{}
 	for _, f := range report.Files {
 		counts[f.State]++
 	}
 	var parts []string
-	for _, s := range []hostlocal.State{
-		hostlocal.Imported, hostlocal.ToImport, hostlocal.Completed, hostlocal.ToComplete, hostlocal.Present, hostlocal.NoSandbox,
-		hostlocal.GivenUp, hostlocal.ToGiveUp, hostlocal.OutOfDate, hostlocal.Kept, hostlocal.Torn, hostlocal.Conflict, hostlocal.Ignored,
+	for _, s := range []intake.State{
+		intake.Imported, intake.ToImport, intake.Completed, intake.ToComplete, intake.Present, intake.NoSandbox,
+		intake.GivenUp, intake.ToGiveUp, intake.OutOfDate, intake.Kept, intake.Torn, intake.Conflict, intake.Refused, intake.Missing, intake.Ignored,
 	} {
 		if counts[s] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))
 		}
+	}
+	if len(parts) == 0 && t.from == whereaboutsPlugin {
+		parts = append(parts, fmt.Sprintf("no allocation of this node in network %s", report.Network))
+	}
+	if report.Elsewhere > 0 {
+		parts = append(parts, fmt.Sprintf("%d on other nodes", report.Elsewhere))
+	}
+	if report.OtherNetworks > 0 {
+		parts = append(parts, fmt.Sprintf("%d of other networks", report.OtherNetworks))
 	}
 	if len(parts) == 0 {
 		return "no address is given in " + report.Dir

@@ -86,7 +86,7 @@ pool.`,
 		Example: `  relink ipam blocks vlan3
   relink ipam blocks vlan3 -o yaml       # with the network and the store of each node`,
 		Args:              takes("POOL"),
-		ValidArgsFunction: eachCompletes(),
+		ValidArgsFunction: eachCompletes(completesPools),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all, err := control.Client{}.Blocks(cmd.Context(), args[0])
 			if err != nil {
@@ -113,6 +113,18 @@ func writeBlocks(all []pool.Block, output format, s *screen) error {
 		s.warn("no node has any address of the pool")
 	}
 	return nil
+}
+
+// completesPools completes the name of an AddressPool. A completion does not wait long for the agent.
+func completesPools(cmd *cobra.Command, _ []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	all, err := control.Client{Patience: agentPatience}.Pools(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	for _, p := range all {
+		names = append(names, p.Metadata.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // nodesOf says how many addresses of the block each node has.

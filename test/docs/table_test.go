@@ -106,6 +106,7 @@ var entries = []entry{
 	{"docs/pools.md", "kubectl apply -k deploy/kubernetes/examples/pools", parts, "", runtime + ": test/cluster applies the example"},
 	{"docs/pools.md", "# The pools of the network vlan7: one for IPv4, and one for IPv6.", file, "docs/examples/pools-vlan7.yaml", ""},
 	{"docs/pools.md", "{", file, "docs/examples/80-pool.conflist", ""},
+	{"docs/pools.md", "kubectl get ippools.whereabouts.cni.cncf.io -A -o json > ippools.json", parts, "", runtime + ": test/cluster takes over two nodes"},
 	{"docs/pools.md", "kubectl taint node node3 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute", parts, "", runtime},
 	{"docs/pools.md", "kubectl taint node node3 node.kubernetes.io/out-of-service-", parts, "", runtime},
 	{"docs/pools.md", `kubectl patch addresspool vlan7 --type merge -p '{"spec": {"paused": true}}'`, parts, "", runtime},

@@ -18,6 +18,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/pkg/ipam/intake"
 )
 
 // The files in host-local's directory of a network (plugins/ipam/host-local/backend/disk): one for each
@@ -41,7 +42,7 @@ type directory struct {
 	// last has the last address that was given of each range set, by the number of the set.
 	last map[int]netip.Addr
 	// unknown has the names of files that are not host-local's, and why they are not.
-	unknown []Outcome
+	unknown []intake.Outcome
 }
 
 // file is a file that is named by an address.
@@ -127,7 +128,7 @@ func (d *directory) sort(dir string, e fs.DirEntry) bool {
 }
 
 func (d *directory) ignore(name, why string) {
-	d.unknown = append(d.unknown, Outcome{File: name, State: Ignored, Why: why})
+	d.unknown = append(d.unknown, intake.Outcome{File: name, State: intake.Ignored, Why: why})
 }
 
 // parseFileName reads an address that is written as host-local writes it. host-local looks for no other

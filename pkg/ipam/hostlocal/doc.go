@@ -1,3 +1,2 @@
-// Package hostlocal takes over the addresses that host-local has given. It reads host-local's directory of a
-// network, and puts the leases into the store of relink-ipam.
+// Package hostlocal reads host-local's directory of a network, and takes over the addresses that it has given.
 package hostlocal

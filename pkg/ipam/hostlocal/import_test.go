@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/intake"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/test/fresh"
@@ -71,18 +72,18 @@ func cacheWith(t testing.TB, files map[string]string) string {
 	return dir
 }
 
-func importWith(t testing.TB, s *lease.Store, o Options) Report {
+func importWith(t testing.TB, s *lease.Store, dir string, o intake.Options) intake.Report {
 	t.Helper()
-	r, err := Import(t.Context(), s, o)
+	r, err := Import(t.Context(), s, dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func imported(t testing.TB, s *lease.Store, dir string) Report {
+func imported(t testing.TB, s *lease.Store, dir string) intake.Report {
 	t.Helper()
-	return importWith(t, s, Options{Dir: dir, Sources: reclaim.Sources{CacheDir: cacheWith(t, nil), AllProcesses: true}})
+	return importWith(t, s, dir, intake.Options{Sources: reclaim.Sources{CacheDir: cacheWith(t, nil), AllProcesses: true}})
 }
 
 func listed(t testing.TB, s *lease.Store) []lease.Lease {
@@ -112,16 +113,16 @@ func TestImportLeasesAllFamilies(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := imported(t, s, dir)
-	if want := []Last{{0, netip.MustParseAddr("10.231.77.2")}, {1, netip.MustParseAddr("fd00:3::5")}}; !slices.Equal(r.Last, want) {
+	if want := []intake.Last{{Set: 0, Address: netip.MustParseAddr("10.231.77.2")}, {Set: 1, Address: netip.MustParseAddr("fd00:3::5")}}; !slices.Equal(r.Last, want) {
 		t.Errorf("last given: %v, want %v", r.Last, want)
 	}
 	const unknown = "host-local has no files of this name"
-	want := []Outcome{
-		{File: "10.231.77.2", Address: netip.MustParseAddr("10.231.77.2"), Attachment: onLan("c1", "eth0"), State: Imported},
-		{File: "fd00:3::5", Address: netip.MustParseAddr("fd00:3::5"), Attachment: onLan("c1", "eth0"), State: Imported},
-		{File: "::ffff:10.231.77.3", State: Ignored, Why: unknown},
-		{File: "fd00:3:0::6", State: Ignored, Why: unknown},
-		{File: "fe80::1%eth0", State: Ignored, Why: unknown},
+	want := []intake.Outcome{
+		{File: "10.231.77.2", Address: netip.MustParseAddr("10.231.77.2"), Attachment: onLan("c1", "eth0"), State: intake.Imported},
+		{File: "fd00:3::5", Address: netip.MustParseAddr("fd00:3::5"), Attachment: onLan("c1", "eth0"), State: intake.Imported},
+		{File: "::ffff:10.231.77.3", State: intake.Ignored, Why: unknown},
+		{File: "fd00:3:0::6", State: intake.Ignored, Why: unknown},
+		{File: "fe80::1%eth0", State: intake.Ignored, Why: unknown},
 	}
 	if !slices.Equal(r.Files, want) {
 		t.Errorf("files: %+v, want %+v", r.Files, want)
@@ -197,9 +198,9 @@ func TestImportIsAllOrNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := hostLocalWith(t, map[string]string{"10.231.77.2": "c1\r\neth0", "10.231.77.3": ""})
-	o := Options{Dir: dir, Sources: reclaim.Sources{CacheDir: cacheWith(t, nil), AllProcesses: true}, DryRun: true}
-	r := importWith(t, s, o)
-	if r.Files[0].State != ToImport || r.Files[1].State != Torn {
+	o := intake.Options{Sources: reclaim.Sources{CacheDir: cacheWith(t, nil), AllProcesses: true}, DryRun: true}
+	r := importWith(t, s, dir, o)
+	if r.Files[0].State != intake.ToImport || r.Files[1].State != intake.Torn {
 		t.Errorf("dry run: %+v", r)
 	}
 	if files, err := os.ReadDir(storeDir); err != nil || len(files) > 0 {
@@ -208,13 +209,13 @@ func TestImportIsAllOrNothing(t *testing.T) {
 	if _, err := s.Reserve(t.Context(), netip.MustParseAddr("10.231.77.9"), attachment.Pod{Namespace: "shop", Name: "web-0"}.Owner(), 0); err != nil {
 		t.Fatal(err)
 	}
-	if r := importWith(t, s, o); r.Files[0].State != ToImport || len(listed(t, s)) != 1 {
+	if r := importWith(t, s, dir, o); r.Files[0].State != intake.ToImport || len(listed(t, s)) != 1 {
 		t.Errorf("dry run beside a lease: %+v, leases %v", r, listed(t, s))
 	}
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
 	o.DryRun = false
-	if _, err := Import(done, s, o); !errors.Is(err, context.Canceled) || len(listed(t, s)) != 1 {
+	if _, err := Import(done, s, dir, o); !errors.Is(err, context.Canceled) || len(listed(t, s)) != 1 {
 		t.Errorf("interrupted: %v, leases %v", err, listed(t, s))
 	}
 }
@@ -239,8 +240,8 @@ func TestImportOfAFullNetworkTwiceAtOnce(t *testing.T) {
 	var both sync.WaitGroup
 	for i := range 2 {
 		both.Go(func() {
-			count := map[State]int{}
-			r, err := Import(t.Context(), s, Options{Dir: dir, Sources: reclaim.Sources{CacheDir: cacheDir, AllProcesses: true}})
+			count := map[intake.State]int{}
+			r, err := Import(t.Context(), s, dir, intake.Options{Sources: reclaim.Sources{CacheDir: cacheDir, AllProcesses: true}})
 			if err != nil {
 				t.Error(err)
 			}
@@ -251,9 +252,9 @@ func TestImportOfAFullNetworkTwiceAtOnce(t *testing.T) {
 		})
 	}
 	both.Wait()
-	total := map[State]int{}
+	total := map[intake.State]int{}
 	counts.Range(func(_, v any) bool {
-		for state, c := range v.(map[State]int) {
+		for state, c := range v.(map[intake.State]int) {
 			if c != n {
 				t.Errorf("an import has %d files %s, want all %d or none", c, state, n)
 			}
@@ -261,7 +262,7 @@ func TestImportOfAFullNetworkTwiceAtOnce(t *testing.T) {
 		}
 		return true
 	})
-	if total[Imported] != n || total[Present] != n {
+	if total[intake.Imported] != n || total[intake.Present] != n {
 		t.Errorf("both together: %v, want %d imported and already there", total, n)
 	}
 	all := listed(t, s)
@@ -305,7 +306,7 @@ func TestImportAfterABoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := imported(t, s, dir)
-	if r.Files[0].State != Present || r.Files[0].Why != "given up since, and in quarantine: held in an earlier boot" {
+	if r.Files[0].State != intake.Present || r.Files[0].Why != "given up since, and in quarantine: held in an earlier boot" {
 		t.Errorf("an import in the next boot: %+v", r.Files)
 	}
 }
@@ -330,7 +331,7 @@ func TestImportTakesWhatHasEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := imported(t, s, dir); r.Files[0].State != Imported || r.Files[1].State != Conflict {
+	if r := imported(t, s, dir); r.Files[0].State != intake.Imported || r.Files[1].State != intake.Conflict {
 		t.Errorf("%+v", r.Files)
 	}
 	if all := listed(t, s); len(all) != 2 || !all[0].HeldBy(onLan("c1", "eth0")) || all[1].State != lease.Reserved {
@@ -344,7 +345,7 @@ func TestImportOfADirectoryThatIsNone(t *testing.T) {
 	s := importInto(t)
 	imported(t, s, hostLocalWith(t, map[string]string{"10.231.77.2": "c1\r\neth0"}))
 	empty := t.TempDir()
-	_, err := Import(t.Context(), s, Options{Dir: empty, Sources: reclaim.Sources{CacheDir: cacheWith(t, nil), AllProcesses: true}})
+	_, err := Import(t.Context(), s, empty, intake.Options{Sources: reclaim.Sources{CacheDir: cacheWith(t, nil), AllProcesses: true}})
 	if err == nil || !strings.Contains(err.Error(), empty+" is not a directory of host-local") {
 		t.Errorf("an empty one: %v", err)
 	}
@@ -357,13 +358,13 @@ func TestImportOfADirectoryThatIsNone(t *testing.T) {
 func TestADryRunIsWhatAnImportDoes(t *testing.T) {
 	dir := hostLocalWith(t, map[string]string{"10.231.77.2": "c1\r\neth0", "10.231.77.3": "", "last_reserved_ip.0": "10.231.77.3"})
 	s, cacheDir := importInto(t), cacheWith(t, nil)
-	would := importWith(t, s, Options{Dir: dir, Sources: reclaim.Sources{CacheDir: cacheDir, AllProcesses: true}, DryRun: true})
-	is := importWith(t, s, Options{Dir: dir, Sources: reclaim.Sources{CacheDir: cacheDir, AllProcesses: true}})
+	would := importWith(t, s, dir, intake.Options{Sources: reclaim.Sources{CacheDir: cacheDir, AllProcesses: true}, DryRun: true})
+	is := importWith(t, s, dir, intake.Options{Sources: reclaim.Sources{CacheDir: cacheDir, AllProcesses: true}})
 	if would.DryRun != true || is.DryRun != false {
 		t.Errorf("dry run: %v, %v", would.DryRun, is.DryRun)
 	}
 	would.DryRun = false
-	would.Files[0].State = Imported
+	would.Files[0].State = intake.Imported
 	if diff := cmp.Diff(is, would, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Error(diff)
 	}

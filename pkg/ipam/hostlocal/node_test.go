@@ -14,6 +14,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/intake"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/pkg/kernel/identity"
@@ -120,9 +121,9 @@ func (m *machine) delByRelink(id string) {
 }
 
 // imports runs an import and returns its result for each address, without the reasons.
-func (m *machine) imports(p lease.Policy) (said []string, r Report) {
+func (m *machine) imports(p lease.Policy) (said []string, r intake.Report) {
 	m.t.Helper()
-	r = importWith(m.t, m.store, Options{Dir: m.dir, Sources: reclaim.Sources{CacheDir: m.cache, AllProcesses: true}, Policy: p})
+	r = importWith(m.t, m.store, m.dir, intake.Options{Sources: reclaim.Sources{CacheDir: m.cache, AllProcesses: true}, Policy: p})
 	for _, f := range r.Files {
 		said = append(said, fmt.Sprint(f.Address, " ", f.Attachment.ContainerID, " ", f.State))
 	}
@@ -270,8 +271,8 @@ func TestImportAgainWhereDELsWentToHostLocal(t *testing.T) {
 		"10.231.77.6 held pod shop/web-6 c6",
 	})
 
-	would := importWith(t, m.store, Options{Dir: m.dir, Sources: reclaim.Sources{CacheDir: m.cache, AllProcesses: true}, DryRun: true})
-	if len(would.Files) != 5 || would.Files[0].State != ToGiveUp || len(listed(t, m.store)[1].Holders) != 2 {
+	would := importWith(t, m.store, m.dir, intake.Options{Sources: reclaim.Sources{CacheDir: m.cache, AllProcesses: true}, DryRun: true})
+	if len(would.Files) != 5 || would.Files[0].State != intake.ToGiveUp || len(listed(t, m.store)[1].Holders) != 2 {
 		t.Errorf("dry run: %+v", would.Files)
 	}
 	said, r := m.imports(sticky)
@@ -348,11 +349,11 @@ func TestImportOfADirectoryThatWasEmptied(t *testing.T) {
 			m := newMachine(t)
 			m.pod("10.231.77.2", "c1", "web-1")
 			m.pod("10.231.77.3", "c2", "web-2")
-			importWith(t, m.store, Options{Dir: m.dir, Sources: reclaim.Sources{CacheDir: cmp.Or(test.first, m.cache), AllProcesses: true}})
+			importWith(t, m.store, m.dir, intake.Options{Sources: reclaim.Sources{CacheDir: cmp.Or(test.first, m.cache), AllProcesses: true}})
 			m.delByHostLocal("10.231.77.3", "c2")
 			m.unlink(filepath.Join(m.dir, "10.231.77.2"))
-			r := importWith(t, m.store, Options{Dir: m.dir, Sources: reclaim.Sources{CacheDir: cmp.Or(test.then, m.cache), AllProcesses: true}})
-			if len(r.Files) != 2 || r.Files[0].State != Kept || r.Files[1].State != GivenUp {
+			r := importWith(t, m.store, m.dir, intake.Options{Sources: reclaim.Sources{CacheDir: cmp.Or(test.then, m.cache), AllProcesses: true}})
+			if len(r.Files) != 2 || r.Files[0].State != intake.Kept || r.Files[1].State != intake.GivenUp {
 				t.Errorf("%+v", r.Files)
 			}
 			if l := m.leases(); l[0] != "10.231.77.2 held "+test.pod+" c1" || !strings.HasPrefix(l[1], "10.231.77.3 quarantined") {
@@ -372,8 +373,8 @@ func TestImportWithoutTheCaches(t *testing.T) {
 		"none": filepath.Join(t.TempDir(), "cni"), "a torn file": cacheWith(t, map[string]string{"results/x": "{"}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := importWith(t, m.store, Options{Dir: m.dir, Sources: reclaim.Sources{CacheDir: cacheDir, AllProcesses: true}})
-			if len(r.Files) != 1 || r.Files[0].State != Kept || len(r.Problems) != 1 || !strings.Contains(r.Files[0].Why, r.Problems[0]) {
+			r := importWith(t, m.store, m.dir, intake.Options{Sources: reclaim.Sources{CacheDir: cacheDir, AllProcesses: true}})
+			if len(r.Files) != 1 || r.Files[0].State != intake.Kept || len(r.Problems) != 1 || !strings.Contains(r.Files[0].Why, r.Problems[0]) {
 				t.Errorf("%+v", r)
 			}
 		})

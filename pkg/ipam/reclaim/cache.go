@@ -18,6 +18,8 @@ type cache struct {
 	entries map[string][]cnicache.Entry
 	// blind is why there may be more entries than these, empty if all are known.
 	blind string
+	// missing says that there is no cache at all.
+	missing bool
 	// problems say what cannot be read, and why.
 	problems []string
 }
@@ -33,7 +35,7 @@ func readCache(dir string) (cache, error) {
 	results := filepath.Join(dir, "results")
 	if _, err := os.Stat(results); err != nil {
 		c.blind = fmt.Sprintf("there is no CNI cache in %s (%s): --cni-cache names the directory that has it", dir, err)
-		c.problems = []string{c.blind}
+		c.problems, c.missing = []string{c.blind}, true
 		return c, nil
 	}
 	all, unreadable, err := cnicache.Read(dir)

@@ -1,10 +1,7 @@
-package hostlocal
+package intake
 
 import (
-	"errors"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -54,7 +51,8 @@ var (
 
 func newImporter(e evidence, p lease.Policy) *importer {
 	return &importer{
-		network: "lan", dir: "/networks/lan", policy: p, node: e, now: decided,
+		Source:  Source{Plugin: "host-local", Path: "/networks/lan", Noun: "file"},
+		network: "lan", policy: p, node: e, now: decided,
 		view: lease.View{Now: decided, BootID: "this boot"},
 	}
 }
@@ -148,10 +146,10 @@ func (im *importer) decision(t *testing.T) decision {
 // The result for a file depends on the earlier lease of its address. It also depends on whether the sandbox of the file
 // and those of the lease still exist.
 func TestDecideAboutAFile(t *testing.T) {
-	torn := file{address: subject, torn: "it is empty", written: written}
-	eth0 := file{address: subject, containerID: "c1", ifName: "eth0", written: written}
+	torn := Entry{Address: subject, Name: subject.String(), Torn: "it is empty", Written: written}
+	eth0 := Entry{Address: subject, Name: subject.String(), ContainerID: "c1", IfName: "eth0", Written: written}
 	future := eth0
-	future.written = decided.Add(time.Hour)
+	future.Written = decided.Add(time.Hour)
 	now := held(lease.Imported, "c1")
 	now.Holders[0].Since = decided
 	gone := func(ids ...string) told {
@@ -171,7 +169,7 @@ func TestDecideAboutAFile(t *testing.T) {
 	before.Last.Namespace.BootID = "the boot before"
 	const noFile = "given up: its file in /networks/lan is of eth0 of c1 on lan; seen"
 	for name, test := range map[string]struct {
-		file file
+		file Entry
 		was  lease.Lease
 		node told
 		want decision
@@ -234,10 +232,10 @@ func TestDecideAboutAFile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			im := newImporter(test.node, lease.Policy{})
-			if test.file.torn != "" {
+			if test.file.Torn != "" {
 				im.torn(test.file, test.was)
 			} else {
-				im.file(test.file, test.was)
+				im.entry(test.file, test.was)
 			}
 			if diff := cmp.Diff(test.want, im.decision(t), sameLease); diff != "" {
 				t.Error(diff)
@@ -272,7 +270,8 @@ func TestDecideWithoutAFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			im := newImporter(test.node, lease.Policy{})
 			im.view.Each = func(f func(lease.Lease) error) error { return f(test.was) }
-			if err := im.withoutFile(directory{given: []file{{address: subject.Prev()}, {address: subject.Next()}}}); err != nil {
+			im.Entries = []Entry{{Address: subject.Prev()}, {Address: subject.Next()}}
+			if err := im.withoutEntry(); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(test.want, im.decision(t), sameLease); diff != "" {
@@ -280,7 +279,8 @@ func TestDecideWithoutAFile(t *testing.T) {
 			}
 			im = newImporter(test.node, lease.Policy{})
 			im.view.Each = func(f func(lease.Lease) error) error { return f(test.was) }
-			if err := im.withoutFile(directory{given: []file{{address: subject, torn: "it is empty"}}}); err != nil || len(im.files)+len(im.intake.Gone) > 0 {
+			im.Entries = []Entry{{Address: subject, Torn: "it is empty"}}
+			if err := im.withoutEntry(); err != nil || len(im.files)+len(im.intake.Gone) > 0 {
 				t.Errorf("with a file: %v, %+v", err, im.decision(t))
 			}
 		})
@@ -312,7 +312,7 @@ func TestDecideAboutThePolicy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			im := newImporter(test.node, sticky)
-			im.file(file{address: subject, containerID: "c1", ifName: "eth0", written: written}, test.was)
+			im.entry(Entry{Address: subject, ContainerID: "c1", IfName: "eth0", Written: written}, test.was)
 			d := im.decision(t)
 			got := d.Put
 			if got.State == "" {
@@ -325,16 +325,12 @@ func TestDecideAboutThePolicy(t *testing.T) {
 	}
 }
 
-// A cache's entry counts if its network is the import's, or if host-local's directory has the name of that network.
-func TestEntryOfHostLocalsNetwork(t *testing.T) {
+// A cache's entry counts if its network is the import's, or if the other plugin calls the network so.
+func TestEntryOfTheOtherPluginsNetwork(t *testing.T) {
 	for network, want := range map[string]attachment.Pod{"lan": web, "vlan3": web, "other": {}} {
 		im := newImporter(told{pods: map[string]attachment.Pod{"c1": web}, network: network}, lease.Policy{})
-		dir := t.TempDir()
-		im.dir = filepath.Join(dir, "link")
-		if err := errors.Join(os.Mkdir(filepath.Join(dir, "vlan3"), 0o700), os.Symlink("vlan3", im.dir)); err != nil {
-			t.Fatal(err)
-		}
-		if got := im.entry(attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"}).Pod; got != want {
+		im.Alias = "vlan3"
+		if got := im.cached(attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"}).Pod; got != want {
 			t.Errorf("an entry of %s: %v, want %v", network, got, want)
 		}
 	}
@@ -344,7 +340,7 @@ func TestEntryOfHostLocalsNetwork(t *testing.T) {
 func TestReportWell(t *testing.T) {
 	for state, want := range map[State]bool{
 		Imported: true, ToImport: true, Present: true, Completed: true, ToComplete: true, NoSandbox: true, GivenUp: true, ToGiveUp: true, OutOfDate: true,
-		Kept: false, Torn: false, Conflict: false, Ignored: false,
+		Kept: false, Torn: false, Conflict: false, Ignored: false, Missing: false, Refused: false,
 	} {
 		if got := (Report{Files: []Outcome{{State: Imported}, {State: state}}}).Complete(); got != want {
 			t.Errorf("%s: %v, want %v", state, got, want)

@@ -1,4 +1,4 @@
-package hostlocal
+package intake
 
 import (
 	"fmt"
@@ -15,54 +15,64 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel/identity"
 )
 
-// file decides about a file that says whose its address is. was is the lease that the address has, the zero
+// entry decides about an entry that says whose its address is. was is the lease that the address has, the zero
 // Lease for a free address.
-func (im *importer) file(f file, was lease.Lease) {
-	key := attachment.Key{Network: im.network, ContainerID: f.containerID, IfName: f.ifName}
-	out := Outcome{File: f.address.String(), Address: f.address, Attachment: key}
-	entry := im.entry(key)
-	h := im.holder(f, entry)
+func (im *importer) entry(e Entry, was lease.Lease) {
+	key := attachment.Key{Network: im.network, ContainerID: e.ContainerID, IfName: e.IfName}
+	out := Outcome{File: e.Name, Address: e.Address, Attachment: key}
+	cached := im.cached(key)
+	if cached.Pod.Name == "" {
+		cached.Pod = e.Pod
+	}
+	h := im.holder(e, cached)
 	was, why := im.withoutOthers(was, h)
 	if was.HeldBy(key) {
 		im.present(out, was)
 		return
 	}
-	out.Owner = entry.Pod.Owner()
-	gone := im.node.Judge(f.address, h, im.now, was.Holders...)
+	out.Owner = cached.Pod.Owner()
+	gone := im.node.Judge(e.Address, h, im.now, was.Holders...)
 	switch {
 	case was.Last.Key(im.network) == key && im.isOver(was.Last, gone):
-		// host-local was not told, so that the file is out of date.
+		// The other plugin was not told, so that the entry is out of date.
 		out.Owner, out.State, out.Why = was.Owner, Present, "given up since, and "+was.Whose()
 	case im.isAnothers(was, out.Owner):
 		out.State, out.Why = Conflict, was.Whose()+why
 		if gone.Verdict == reclaim.Gone {
-			out.State, out.Why = OutOfDate, fmt.Sprintf("%s; the file's sandbox is gone: %s", out.Why, gone.Why())
+			out.State, out.Why = OutOfDate, fmt.Sprintf("%s; the %s's sandbox is gone: %s", out.Why, im.Noun, gone.Why())
 		}
-	default:
-		im.take(f, was, h, out.Owner)
+	case im.pooled && gone.Verdict == reclaim.Gone:
+		out.State, out.Why = OutOfDate, fmt.Sprintf("the pool is not asked for it: the %s's sandbox is gone: %s", im.Noun, gone.Why())
+	case im.wants(&out):
+		im.take(e, was, h, out.Owner)
 		out.State, out.Why = sandboxState(Imported, gone)
 	}
 	im.files = append(im.files, out)
 }
 
-// entry returns what the caches have of the attachment, the zero Entry for nothing. The network of host-local
-// may have had another name: that of its directory.
-func (im *importer) entry(key attachment.Key) cnicache.Entry {
+// wants notes an address that has a lease at the end. It returns false if the pools do not give it to this node, and reports that.
+func (im *importer) wants(out *Outcome) bool {
+	if why := im.refused[out.Address]; why != "" {
+		out.State, out.Why = Refused, why
+		return false
+	}
+	im.wanted = append(im.wanted, out.Address)
+	return true
+}
+
+// cached returns what the caches have of the attachment, the zero Entry for nothing. The other plugin may know the network by another
+// name.
+func (im *importer) cached(key attachment.Key) cnicache.Entry {
 	entry, ok := im.node.Entry(key)
-	if ok {
-		return entry
+	if !ok && im.Alias != "" {
+		key.Network = im.Alias
+		entry, _ = im.node.Entry(key)
 	}
-	dir, err := filepath.EvalSymlinks(im.dir)
-	if err != nil {
-		return cnicache.Entry{} // The directory goes away right now.
-	}
-	key.Network = filepath.Base(dir)
-	entry, _ = im.node.Entry(key)
 	return entry
 }
 
 // isOver says whether the last sandbox that held the address is gone, and not only its lease. j is the
-// judgement of the file's sandbox. A sandbox of an earlier boot is gone, unless it was attached again.
+// judgement of the entry's sandbox. A sandbox of an earlier boot is gone, unless it was attached again.
 func (im *importer) isOver(last lease.Holder, j reclaim.Judgement) bool {
 	return isGone(j) || last.Namespace.BootID != im.view.BootID && j.Verdict != reclaim.Alive
 }
@@ -78,7 +88,7 @@ func (im *importer) isAnothers(was lease.Lease, owner attachment.Owner) bool {
 	return true
 }
 
-// sandboxState is the state of an address whose lease agrees with its file.
+// sandboxState is the state of an address whose lease agrees with its entry.
 func sandboxState(s State, j reclaim.Judgement) (_ State, why string) {
 	if j.Verdict == reclaim.Gone {
 		return NoSandbox, "held until it is reclaimed: " + j.Why()
@@ -86,24 +96,24 @@ func sandboxState(s State, j reclaim.Judgement) (_ State, why string) {
 	return s, ""
 }
 
-// holder is the holder that the file names. It counts as one of this boot, whatever the time of the file: the
-// clock may have been wrong when the file was written.
-func (im *importer) holder(f file, entry cnicache.Entry) lease.Holder {
-	written := f.written
+// holder is the holder that the entry names. It counts as one of this boot, whatever the time of the entry: the
+// clock may have been wrong when it was written.
+func (im *importer) holder(e Entry, cached cnicache.Entry) lease.Holder {
+	written := e.Written
 	if written.After(im.now) {
 		written = im.now
 	}
 	h := lease.Holder{
-		ContainerID: f.containerID, IfName: f.ifName, Origin: lease.Imported, Since: written.UTC().Truncate(time.Millisecond),
+		ContainerID: e.ContainerID, IfName: e.IfName, Origin: lease.Imported, Since: written.UTC().Truncate(time.Millisecond),
 		Policy: lease.Policy{Quarantine: lease.DefaultQuarantine}, Namespace: attachment.Namespace{BootID: im.view.BootID},
 	}
-	im.complete(&h, f.address, entry, entry.Pod.Owner())
+	im.complete(&h, e.Address, cached, cached.Pod.Owner())
 	return h
 }
 
 // take gives the address to the holder. What an operator reserved for the owner stays reserved.
-func (im *importer) take(f file, was lease.Lease, h lease.Holder, owner attachment.Owner) {
-	taken := lease.Lease{Address: f.address, Network: im.network}
+func (im *importer) take(e Entry, was lease.Lease, h lease.Holder, owner attachment.Owner) {
+	taken := lease.Lease{Address: e.Address, Network: im.network}
 	if was.State == lease.Reserved && was.Owner == owner && was.ByHand {
 		taken.ByHand, taken.ByHandAt, taken.ByHandUntil = true, was.ByHandAt, was.ByHandUntil
 	}
@@ -111,8 +121,12 @@ func (im *importer) take(f file, was lease.Lease, h lease.Holder, owner attachme
 	im.intake.Leases = append(im.intake.Leases, taken)
 }
 
-// present is for an address that is held as its file says.
+// present is for an address that is held as its entry says.
 func (im *importer) present(out Outcome, was lease.Lease) {
+	if out.Owner = was.Owner; !im.wants(&out) {
+		im.files = append(im.files, out)
+		return
+	}
 	now, what := im.completed(was, out.Attachment)
 	state, known := Present, ""
 	if len(what) > 0 {
@@ -135,7 +149,7 @@ func (im *importer) completed(l lease.Lease, key attachment.Key) (_ lease.Lease,
 	if l.Holders[i].Origin != lease.Imported {
 		return l, nil
 	}
-	entry := im.entry(key)
+	entry := im.cached(key)
 	owner := entry.Pod.Owner()
 	switch {
 	case l.Owner == (attachment.Owner{}) && owner != l.Owner:
@@ -186,9 +200,9 @@ func (im *importer) namespaceAt(path string, a netip.Addr) attachment.Namespace 
 	return id
 }
 
-// withoutOthers is for an address whose file names another attachment now: host-local has given it again. It
+// withoutOthers is for an address whose entry names another attachment now: the plugin has given it again. It
 // returns the lease without the imported holders that are gone. why tells of those that may still be there.
-// by is the holder that the file names.
+// by is the holder that the entry names.
 func (im *importer) withoutOthers(was lease.Lease, by lease.Holder) (_ lease.Lease, why string) {
 	left, named := was, by.Key(im.network)
 	left.Holders = nil
@@ -203,7 +217,7 @@ func (im *importer) withoutOthers(was lease.Lease, by lease.Holder) (_ lease.Lea
 			why += fmt.Sprintf("; the sandbox %s is %s: %s", h.ContainerID, standing(j), j.Why())
 			continue
 		}
-		im.givenUp(was, h, fmt.Sprintf("its file in %s is of %s", im.dir, named), j)
+		im.givenUp(was, h, fmt.Sprintf("its %s in %s is of %s", im.Noun, im.Path, named), j)
 	}
 	if len(was.Holders) == 0 || len(left.Holders) > 0 {
 		return left, why
@@ -215,7 +229,7 @@ func (im *importer) withoutOthers(was lease.Lease, by lease.Holder) (_ lease.Lea
 	return left, ""
 }
 
-// isGone says whether the sandbox is gone, for an address that host-local does not know any more. It does not
+// isGone says whether the sandbox is gone, for an address that the plugin does not know any more. It does not
 // matter if the runtime still knows the sandbox.
 func isGone(j reclaim.Judgement) bool { return j.Verdict == reclaim.Gone || j.Verdict == reclaim.Due }
 
@@ -230,28 +244,28 @@ func standing(j reclaim.Judgement) string {
 // givenUp makes the holder give up the address.
 func (im *importer) givenUp(l lease.Lease, h lease.Holder, why string, j reclaim.Judgement) {
 	im.intake.Gone = append(im.intake.Gone, lease.Gone{
-		Address: l.Address, Holder: h, Why: fmt.Sprintf("given up through host-local: %s; its sandbox is gone: %s", why, j.Why()),
+		Address: l.Address, Holder: h, Why: fmt.Sprintf("given up through %s: %s; its sandbox is gone: %s", im.Plugin, why, j.Why()),
 	})
 	im.files = append(im.files, Outcome{
 		Address: l.Address, Attachment: h.Key(im.network), Owner: l.Owner, State: GivenUp, Why: fmt.Sprintf("%s; %s", why, j.Why()),
 	})
 }
 
-// withoutFile decides about imported leases that have no file any more: a DEL came to host-local, or somebody
-// took the file away.
-func (im *importer) withoutFile(d directory) error {
+// withoutEntry decides about imported leases that have no entry any more: a DEL came to the other plugin, or somebody
+// took the entry away.
+func (im *importer) withoutEntry() error {
 	return im.view.Each(func(l lease.Lease) error {
-		_, has := slices.BinarySearchFunc(d.given, l.Address, func(f file, a netip.Addr) int { return f.address.Compare(a) })
+		_, has := slices.BinarySearchFunc(im.Entries, l.Address, func(e Entry, a netip.Addr) int { return e.Address.Compare(a) })
 		if !has {
-			im.unfiled(l)
+			im.lost(l)
 		}
 		return nil
 	})
 }
 
-// unfiled decides about the holders of a lease that has no file.
-func (im *importer) unfiled(was lease.Lease) {
-	why := im.dir + " has no file of it any more"
+// lost decides about the holders of a lease that has no entry.
+func (im *importer) lost(was lease.Lease) {
+	why := fmt.Sprintf("%s has no %s of it any more", im.Path, im.Noun)
 	now, changed := was, false
 	for _, h := range was.Holders {
 		if h.Origin == lease.Imported {
@@ -269,10 +283,12 @@ func (im *importer) unfiled(was lease.Lease) {
 				im.givenUp(was, h, why, j)
 				continue
 			}
-			im.files = append(im.files, Outcome{
+			out := Outcome{
 				Address: was.Address, Attachment: h.Key(im.network), Owner: now.Owner, State: Kept,
 				Why: fmt.Sprintf("%s; its sandbox is %s: %s", why, standing(j), j.Why()),
-			})
+			}
+			im.wants(&out)
+			im.files = append(im.files, out)
 		}
 		left.Holders = append(left.Holders, h)
 	}
@@ -281,20 +297,34 @@ func (im *importer) unfiled(was lease.Lease) {
 	}
 }
 
-// torn holds back the address of a torn file.
-func (im *importer) torn(f file, was lease.Lease) {
-	out := Outcome{File: f.address.String(), Address: f.address, State: Torn}
+// torn holds back the address of a torn entry.
+func (im *importer) torn(e Entry, was lease.Lease) {
+	out := Outcome{File: e.Name, Address: e.Address, State: Torn}
 	switch {
-	case was.State == lease.Reserved && was.Nobodys():
-		out.Why = f.torn + ": held back already"
-	case was.State != "" && was.State != lease.Quarantined:
-		out.Why = f.torn + ", and its address is " + was.Whose()
+	case was.State != "" && was.State != lease.Quarantined && (was.State != lease.Reserved || !was.Nobodys()):
+		out.Why = e.Torn + ", and its address is " + was.Whose()
+	case !im.wants(&out):
+	case was.State == lease.Reserved:
+		out.Why = e.Torn + ": held back already"
 	default:
-		out.Why = f.torn + ": held back, because a pod may have the address"
+		out.Why = e.Torn + ": held back, because a pod may have the address"
 		im.intake.Leases = append(im.intake.Leases, lease.Lease{
-			Address: f.address, Network: im.network, State: lease.Reserved, ReleasedAt: im.view.Now,
-			Why: fmt.Sprintf("a pod may have it by host-local's %s, which is torn: %s", filepath.Join(im.dir, out.File), f.torn),
+			Address: e.Address, Network: im.network, State: lease.Reserved, ReleasedAt: im.view.Now,
+			Why: fmt.Sprintf("a pod may have it by %s's %s, which is torn: %s", im.Plugin, filepath.Join(im.Path, e.Name), e.Torn),
 		})
 	}
 	im.files = append(im.files, out)
+}
+
+// unlisted reports an address that a pod has and that the plugin does not know, unless the store knows it or the pod is gone.
+func (im *importer) unlisted(e Entry, was lease.Lease) {
+	key := attachment.Key{Network: im.network, ContainerID: e.ContainerID, IfName: e.IfName}
+	cached := im.cached(key)
+	if was.HeldBy(key) || isGone(im.node.Judge(e.Address, im.holder(e, cached), im.now, was.Holders...)) {
+		return
+	}
+	im.files = append(im.files, Outcome{
+		Address: e.Address, Attachment: key, Owner: cached.Pod.Owner(), State: Missing,
+		Why: fmt.Sprintf("the CNI cache has it for this pod, and %s has no %s of it: it is older than the pod, so make it anew; if it still has none, delete the pod", im.Path, im.Noun),
+	})
 }

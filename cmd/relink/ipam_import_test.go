@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/control/serve"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+const ippoolsYAML = `apiVersion: v1
+kind: List
+items:
+- apiVersion: whereabouts.cni.cncf.io/v1alpha1
+  kind: IPPool
+  metadata: {name: 10.231.79.0-24, namespace: kube-system}
+  spec:
+    range: 10.231.79.0/24
+    allocations:
+      "5": {id: c1, podref: shop/web-0, ifname: net1}
+      "6": {id: c2, podref: shop/web-1, ifname: net1}
+      "300": {id: c3, podref: shop/web-2, ifname: net1}
+      "7": {id: c4, podref: shop/web-3, ifname: net1}
+`
+
+// kubectl's JSON and YAML are read, from a file or from the standard input.
+func TestIPPoolsAreRead(t *testing.T) {
+	yaml := filepath.Join(t.TempDir(), "ippools")
+	if err := os.WriteFile(yaml, []byte(strings.ReplaceAll(ippoolsYAML, `"5"`, "5")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const json = `{"apiVersion":"whereabouts.cni.cncf.io/v1alpha1","kind":"IPPool","metadata":{},"spec":{"range":"10.231.79.0/24","allocations":{}}}`
+	for name, test := range map[string]struct{ path, stdin, want string }{
+		"YAML":           {yaml, "", ""},
+		"YAML, stdin":    {"-", ippoolsYAML, ""},
+		"JSON, stdin":    {"-", json, ""},
+		"nothing":        {"-", "", "-: it is empty"},
+		"no YAML":        {"-", "a: [", "-: yaml:"},
+		"another object": {"-", "kind: Pod", "-: it has no IPPool of Whereabouts"},
+		"a key twice":    {"-", "kind: List\nkind: List", "-: yaml:"},
+		"no file":        {yaml + "s", "", "open " + yaml + "s: no such file or directory"},
+	} {
+		_, err := readIPPools(test.path, strings.NewReader(test.stdin))
+		if (err == nil) != (test.want == "") || err != nil && !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %s", name, err, test.want)
+		}
+	}
+}
+
+// giving is an agent that gives all addresses but one.
+type giving struct {
+	shared
+	closed string
+}
+
+func (g giving) Import(_ context.Context, in pool.Import) (pool.Imported, error) {
+	made := pool.Imported{Pools: map[netip.Addr]string{}, Refused: map[netip.Addr]string{}, Closed: g.closed}
+	for _, a := range in.Addresses {
+		if a == netip.MustParseAddr("10.231.79.6") {
+			made.Refused[a] = "node node2 has it (network lan)"
+		} else {
+			made.Pools[a] = "lan"
+		}
+	}
+	return made, nil
+}
+
+func TestImportOfWhereabouts(t *testing.T) {
+	dir := t.TempDir()
+	cache, file := filepath.Join(dir, "cni"), filepath.Join(dir, "ippools.yaml")
+	if err := os.MkdirAll(filepath.Join(cache, "results"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{
+		file:                                 ippoolsYAML,
+		filepath.Join(cache, "results", "1"): `{"kind":"cniCacheV1","containerId":"c1","ifName":"net1","networkName":"lan"}`,
+		filepath.Join(cache, "results", "2"): `{"kind":"cniCacheV1","containerId":"c2","ifName":"net1","networkName":"lan"}`,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, "agent.sock")
+	t.Setenv(control.SocketEnv, path)
+	listener, err := serve.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := &giving{closed: "the pool lan is not paused"}
+	go func() { _ = serve.Serve(t.Context(), listener, serve.Handler(nil, serve.Sources{Pools: agent}, nil)) }()
+	command := "ipam --data-dir " + dir + " import " + file + " --from whereabouts --network lan --pool lan --cni-cache " + cache
+	const refused, ignored = "node node2 has it (network lan)", "it is no address of 10.231.79.0/24"
+	for _, test := range []struct {
+		more, closed string
+		code         int
+		want         []string
+	}{
+		{"", agent.closed, exitUsage, []string{"relink: the pool lan is not paused\n"}},
+		{" --dry-run", agent.closed, exitDiffers, []string{
+			"ADDRESS", "10.231.79.5", "shop/web-0", "to import", refused, ignored, "1 to import, 1 refused, 1 ignored, 1 on other nodes\n",
+			"without --dry-run, nothing would be taken over: the pool lan is not paused\n",
+		}},
+		{" -q", "", exitDiffers, []string{"10.231.79.6", refused, ignored}},
+		{"", "", exitDiffers, []string{"10.231.79.5", "already there", refused, "1 already there, 1 refused, 1 ignored, 1 on other nodes\n"}},
+		{" -o json", "", exitDiffers, []string{`"pools": [`, `"elsewhere": 1`, `"state": "refused"`}},
+	} {
+		agent.closed = test.closed
+		code, out := runsTo(strings.Fields(command + test.more)...)
+		if code != test.code {
+			t.Errorf("%s: status %d, want %d\n%s", test.more, code, test.code, out)
+		}
+		for _, want := range test.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: %q is missing in\n%s", test.more, want, out)
+			}
+		}
+		if test.more == " -q" && strings.Contains(out, "10.231.79.5") {
+			t.Errorf("--quiet shows what is well:\n%s", out)
+		}
+	}
+}
+
+// The names of pools are completed by the agent.
+func TestPoolsAreCompleted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.sock")
+	t.Setenv(control.SocketEnv, path)
+	for _, args := range []string{"ipam blocks ", "ipam import . --pool "} {
+		if _, out := runsTo(append([]string{"__complete"}, strings.Split(args, " ")...)...); strings.Contains(out, "lan") {
+			t.Errorf("%s is completed without an agent:\n%s", args, out)
+		}
+	}
+	listener, err := serve.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := serve.Sources{Pools: shared{pools: []pool.Pool{{Metadata: pool.Meta{Name: "lan"}}, {Metadata: pool.Meta{Name: "wan"}}}}}
+	go func() { _ = serve.Serve(t.Context(), listener, serve.Handler(nil, from, nil)) }()
+	for args, want := range map[string]string{
+		"ipam blocks ": "lan\nwan\n:4\n", "ipam import . --pool ": "lan\nwan\n:4\n", "ipam import . --from ": "host-local\nwhereabouts\n:4\n",
+	} {
+		if _, out := runsTo(append([]string{"__complete"}, strings.Split(args, " ")...)...); !strings.HasPrefix(out, want) {
+			t.Errorf("%s is completed to\n%s\nwant\n%s", args, out, want)
+		}
+	}
+}

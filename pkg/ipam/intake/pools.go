@@ -1,0 +1,77 @@
+package intake
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// ask asks the agent which addresses this node can have, before anything changes.
+func (im *importer) ask(ctx context.Context, store *lease.Store, o Options) error {
+	if err := store.TakeIn(ctx, true, im.decide); err != nil || len(im.wanted) == 0 {
+		return err
+	}
+	may, err := o.Agent.Import(ctx, pool.Import{Network: im.network, Pools: o.Pools, Addresses: im.wanted, DryRun: true})
+	if err != nil {
+		return fmt.Errorf("ask for the addresses of the pools: %w", err)
+	}
+	if may.Closed != "" && !o.DryRun {
+		return errors.New(may.Closed)
+	}
+	im.refused, im.closed = may.Refused, may.Closed
+	return nil
+}
+
+// grant has the agent take the addresses that have a lease by now. It reports what the pools do not give all the same, and makes
+// the claims of owners that keep their addresses.
+func (im *importer) grant(ctx context.Context, store *lease.Store, o Options) {
+	if len(im.wanted) == 0 {
+		return
+	}
+	made, err := o.Agent.Import(ctx, pool.Import{Network: im.network, Pools: o.Pools, Addresses: im.wanted})
+	if err != nil {
+		im.failed = append(im.failed, fmt.Sprintf("the leases are there, but this node does not have all of these addresses of the pools: run it again: %v", err))
+	}
+	wanted := map[netip.Addr]bool{}
+	for _, a := range im.wanted {
+		wanted[a] = true
+	}
+	for i, f := range im.files {
+		if !wanted[f.Address] || made.Pools[f.Address] != "" || f.State == GivenUp {
+			continue
+		}
+		im.files[i].State, im.files[i].Why = Refused, cmp.Or(made.Refused[f.Address], "it is leased, and this node does not have it of the pool so far: run it again")
+	}
+	for _, a := range im.wanted {
+		if name := made.Pools[a]; name != "" {
+			im.claim(ctx, store, o.Agent, name, a)
+		}
+	}
+}
+
+// claim tells the API that the owner keeps the address: its next pod may start on another node. Without that, the next pod on this node
+// does.
+func (im *importer) claim(ctx context.Context, store *lease.Store, agent Agent, name string, a netip.Addr) {
+	l, err := store.Get(ctx, a)
+	h := l.Newest()
+	if errors.Is(err, lease.ErrNone) || err == nil && (l.Claimed || l.Owner == (attachment.Owner{}) || !h.Policy.KeptByAPI()) {
+		return
+	}
+	of := pool.Acquisition{Network: im.network, Pool: name, IfName: h.IfName, Owner: l.Owner, Pod: h.Pod, Retain: time.Duration(h.Policy.Retain)}
+	if err == nil {
+		err = agent.Claim(ctx, pool.Claimed{Acquisition: of, Address: a})
+	}
+	if err == nil {
+		err = store.MarkClaimed(ctx, a, l.Owner)
+	}
+	if err != nil {
+		im.failed = append(im.failed, fmt.Sprintf("other nodes do not know that the owner of %s keeps it: run it again: %v", a, err))
+	}
+}

@@ -1,0 +1,157 @@
+package whereabouts
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/intake"
+)
+
+// Pools are the IPPools of a cluster.
+type Pools struct {
+	// ranges are those of the IPPools. With node slices each node has one of its own.
+	ranges []netip.Prefix
+	// allocations are in the order of the addresses.
+	allocations []allocation
+	// unknown is what no Whereabouts has written.
+	unknown []intake.Outcome
+}
+
+// allocation is an address that Whereabouts has given.
+type allocation struct {
+	address netip.Addr
+	// name is that of the IPPool, for people.
+	name                string
+	containerID, ifName string
+	pod                 attachment.Pod
+}
+
+// object is an IPPool of whereabouts.cni.cncf.io/v1alpha1, or a list of them (pkg/api/whereabouts.cni.cncf.io/v1alpha1/ippool_types.go).
+type object struct {
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"`
+	Items      []json.RawMessage `json:"items"`
+	Metadata   struct {
+		Name      string `json:"name"`
+		Namespace string `json:"namespace"`
+	} `json:"metadata"`
+	Spec struct {
+		Range string `json:"range"`
+		// Allocations are by their distance from the first address of the range, in decimal.
+		Allocations map[string]struct {
+			ID     string `json:"id"`
+			PodRef string `json:"podref"`
+			IfName string `json:"ifname"`
+		} `json:"allocations"`
+	} `json:"spec"`
+}
+
+// group is the API group of Whereabouts.
+const group = "whereabouts.cni.cncf.io/"
+
+var errNone = errors.New("it has no IPPool of Whereabouts: make it by kubectl get ippools.whereabouts.cni.cncf.io -A -o json")
+
+// Read reads IPPools, or a list of them, in JSON. What no Whereabouts has written in an IPPool does not keep the rest.
+func Read(b []byte) (Pools, error) {
+	var o object
+	if err := json.Unmarshal(b, &o); err != nil {
+		return Pools{}, fmt.Errorf("%w (%w)", errNone, err)
+	}
+	var p Pools
+	switch {
+	case o.isPool():
+		p.add(o)
+	case strings.HasSuffix(o.Kind, "List"):
+		for i, item := range o.Items {
+			var o object
+			if err := json.Unmarshal(item, &o); err != nil || !o.isPool() {
+				p.ignore(netip.Addr{}, fmt.Sprintf("items[%d]", i), "it is no IPPool of Whereabouts")
+				continue
+			}
+			p.add(o)
+		}
+	}
+	if len(p.ranges) == 0 {
+		return Pools{}, errNone
+	}
+	slices.SortStableFunc(p.allocations, func(a, b allocation) int {
+		return cmp.Or(a.address.Compare(b.address), cmp.Compare(a.name, b.name), cmp.Compare(a.containerID, b.containerID), cmp.Compare(a.ifName, b.ifName))
+	})
+	slices.SortStableFunc(p.unknown, func(a, b intake.Outcome) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), a.Address.Compare(b.Address))
+	})
+	return p, nil
+}
+
+func (o object) isPool() bool { return o.Kind == "IPPool" && strings.HasPrefix(o.APIVersion, group) }
+
+func (p *Pools) ignore(a netip.Addr, name, why string) {
+	p.unknown = append(p.unknown, intake.Outcome{File: name, Address: a, State: intake.Ignored, Why: why})
+}
+
+// add adds an IPPool. Its name says nothing more: it is made of the network, the node and the range.
+func (p *Pools) add(o object) {
+	name := "IPPool " + o.Metadata.Namespace + "/" + o.Metadata.Name
+	subnet, err := netip.ParsePrefix(o.Spec.Range)
+	if err != nil || subnet.Addr().Is4In6() {
+		p.ignore(netip.Addr{}, name, fmt.Sprintf("its spec.range %q is no network", o.Spec.Range))
+		return
+	}
+	p.ranges = append(p.ranges, subnet.Masked())
+	for offset, given := range o.Spec.Allocations {
+		a, ok := at(subnet, offset)
+		if !ok {
+			p.ignore(netip.Addr{}, fmt.Sprintf("%s, allocation %q", name, offset), "it is no address of "+o.Spec.Range)
+			continue
+		}
+		if err := validate(given.ID, given.IfName); err != nil {
+			p.ignore(a, name, fmt.Sprintf("nobody can tell whose it is, and a pod may have it: %v", err))
+			continue
+		}
+		p.allocations = append(p.allocations, allocation{address: a, name: name, containerID: given.ID, ifName: given.IfName, pod: podOf(given.PodRef)})
+	}
+}
+
+// validate checks what names of files are made of. An old Whereabouts notes no interface.
+func validate(containerID, ifName string) error {
+	key := attachment.Key{Network: "any", ContainerID: containerID, IfName: cmp.Or(ifName, "any")}
+	return key.Validate()
+}
+
+// at returns the address so far from the first one of the network. As in Whereabouts, that is the one that is written before the slash.
+func at(subnet netip.Prefix, offset string) (netip.Addr, bool) {
+	n, err := strconv.ParseUint(offset, 10, 64)
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	b := subnet.Addr().As16()
+	low := binary.BigEndian.Uint64(b[8:])
+	high := binary.BigEndian.Uint64(b[:8])
+	if low+n < low {
+		high++
+	}
+	binary.BigEndian.PutUint64(b[8:], low+n)
+	binary.BigEndian.PutUint64(b[:8], high)
+	a := netip.AddrFrom16(b)
+	if subnet.Addr().Is4() {
+		a = a.Unmap()
+	}
+	return a, subnet.Contains(a)
+}
+
+// podOf reads namespace/name, and returns nobody for anything else.
+func podOf(ref string) attachment.Pod {
+	namespace, name, ok := strings.Cut(ref, "/")
+	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+		return attachment.Pod{}
+	}
+	return attachment.Pod{Namespace: namespace, Name: name}
+}
