@@ -34,6 +34,10 @@ func (a *api) share(t *testing.T, users map[string]user) {
 	t.Run("the API has lost blocks", func(t *testing.T) { a.lostBlocks(t, users) })
 	t.Run("an agent is killed at each step", func(t *testing.T) { a.killed(t, users) })
 	t.Run("through the plugin", func(t *testing.T) { a.throughThePlugin(t, users) })
+	t.Run("from Whereabouts", func(t *testing.T) { a.takenOver(t, users) })
+	t.Run("an address twice", func(t *testing.T) { a.twice(t, users) })
+	t.Run("from host-local", func(t *testing.T) { a.directory(t, users) })
+	t.Run("an agent is killed in an import", func(t *testing.T) { a.killedImport(t, users) })
 	t.Run("messages get lost", func(t *testing.T) { a.lostMessages(t, users) })
 	t.Run("on the wire", func(t *testing.T) { a.onTheWire(t, users) })
 }
