@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/relink-cni/relink/checkpoint/agent/metrics"
+	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/kube"
 	"github.com/relink-cni/relink/pkg/pool/controller"
 )
@@ -33,7 +35,7 @@ func lead(ctx context.Context, opts options) error {
 	group.Go(func() error { return opts.api.Lead(ctx, election, pools.Run) })
 	if opts.metricsListen != "" {
 		well := answering(func() error { return nil })
-		pages := map[string]http.Handler{"GET /healthz": well, "GET /readyz": well}
+		pages := map[string]http.Handler{"GET /healthz": well, "GET /readyz": well, "GET /metrics": metrics.OfController(cniplugin.Version, pools)}
 		group.Go(func() error { publish(ctx, opts.metricsListen, pages, opts.log); return nil })
 	}
 	return group.Wait()

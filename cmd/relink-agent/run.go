@@ -42,7 +42,8 @@ func run(ctx context.Context, opts options) error {
 		numbers.ShowPodEvents(recorder.Counts)
 		observers = append(observers, podevents.To(recorder))
 		owners, pools := kube.NewOwners(opts.api, nodeName(), opts.log), newPoolKeeper(opts, leases)
-		sources.Owners, sources.Pools = owners, pools
+		numbers.ShowKeeper(pools)
+		sources.Owners, sources.Pools = owners, numbers.Measure(pools)
 		keepers = []func(context.Context){recorder.Run, owners.Run, pools.Run}
 	}
 	ready := make(chan struct{})

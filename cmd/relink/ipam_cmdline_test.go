@@ -235,6 +235,10 @@ func TestFullSets(t *testing.T) {
 			t.Errorf("%d of 10: %v, want %s", i+1, full, want)
 		}
 	}
+	// What a node has of a pool is always nearly full: it takes more when it needs more.
+	if full := fullSets([]lease.Usage{{Sets: []lease.SetUsage{{Pool: "shared", Share: 1}}}}); full != nil {
+		t.Errorf("a pool that nodes share: %v", full)
+	}
 }
 
 // A user who presses the completion key does not wait for a store that is in use. The values of the other stores are

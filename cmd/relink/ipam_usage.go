@@ -132,12 +132,13 @@ type fullSet struct {
 	lease.SetUsage
 }
 
-// fullSets returns the range sets of which at least fullShare is held or reserved, in their order.
+// fullSets returns the range sets of which at least fullShare is held or reserved, in their order. What a node has of a pool
+// that nodes share is none of them: it grows when it is used up.
 func fullSets(all []lease.Usage) []fullSet {
 	var full []fullSet
 	for _, u := range all {
 		for _, set := range u.Sets {
-			if set.Share >= fullShare {
+			if set.Pool == "" && set.Share >= fullShare {
 				full = append(full, fullSet{u.Network, set})
 			}
 		}

@@ -82,7 +82,7 @@ func TestController(t *testing.T) {
 		}
 		pod := all[0].Spec.Template.Spec
 		c := pod.Containers[0]
-		if *all[0].Spec.Replicas != 2 || pod.ServiceAccountName != "relink-controller" || c.Image != "registry.example/relink:v1.0.0" || !slices.Equal(c.Command, []string{"/relink-agent", "--controller"}) {
+		if *all[0].Spec.Replicas != 2 || pod.ServiceAccountName != "relink-controller" || c.Image != "registry.example/relink:v1.0.0" || !slices.Equal(c.Command, []string{"/relink-agent", "--controller", "--metrics-listen", ":9477"}) {
 			t.Errorf("%s: %d replicas as %s run %v of %s", dir, *all[0].Spec.Replicas, pod.ServiceAccountName, c.Command, c.Image)
 		}
 		if pod.HostNetwork || pod.HostPID || pod.HostIPC || len(pod.Volumes)+len(c.VolumeMounts)+len(pod.Tolerations) > 0 || len(c.SecurityContext.Capabilities.Add) > 0 {

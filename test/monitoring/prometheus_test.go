@@ -21,6 +21,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/test/fresh"
 	"github.com/relink-cni/relink/test/node"
 )
@@ -140,6 +141,25 @@ func attach(t *testing.T, env []string, id string) {
 	}
 }
 
+// hasPool lets the network wan have addresses of a pool that nodes share, as an agent with a Kubernetes API would have stored them.
+func hasPool(t *testing.T, dir string) {
+	t.Helper()
+	l, err := pool.Pool{Metadata: pool.Meta{Name: "shared"}, Spec: pool.Spec{Subnet: "10.4.0.0/24", BlockSize: 4}}.Layout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := lease.Open(dir, "wan")
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := pool.Grant{Pool: "shared", First: l.Ranges[0].First, Addresses: "+++?"}
+	for _, err := range []error{store.WantPools(t.Context(), []string{"shared"}), store.PutGrants(t.Context(), l, []pool.Grant{has}), store.Confirm(t.Context())} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // await waits until f returns no error.
 func await(t *testing.T, what string, f func() error) {
 	t.Helper()
@@ -223,6 +243,7 @@ func TestPrometheusSeesARestore(t *testing.T) {
 	env := []string{checkpoint.DirEnv + "=" + n.Store.Dir(), lease.DirEnv + "=" + filepath.Join(n.Dir, "ipam"), control.SocketEnv + "=" + filepath.Join(n.Dir, "agent.sock")}
 	attach(t, env, "c1")
 	attach(t, env, "c2")
+	hasPool(t, filepath.Join(n.Dir, "ipam"))
 	run(t, env, filepath.Join(node.Bin, "relink-agent"), "--metrics-listen", agentAddress, "--host-grace", "0s")
 	copyTo(t, n.Dir, rulesFile)
 	config := "global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}\nrule_files: [relink.rules.yml]\nscrape_configs:\n  - job_name: relink-agent\n    static_configs: [{targets: [\"" + agentAddress + "\"]}]\n"
@@ -234,6 +255,7 @@ func TestPrometheusSeesARestore(t *testing.T) {
 	await(t, "the agent is ready", func() error { _, err := get("http://" + agentAddress + "/readyz"); return err })
 	is(t, `relink_attachments{state="whole"}`, "2")
 	is(t, `relink_ipam_leases{state="held"}`, "2")
+	is(t, `relink_pool_node_addresses{pool="shared",state="gives"}`, "3")
 
 	fresh.IP(t, "", "link del lan0")
 	is(t, `relink_base_lost_attachments{base="lan0"}`, "2")

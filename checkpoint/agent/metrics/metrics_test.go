@@ -26,6 +26,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
 )
 
 // shown is an agent with fixed answers.
@@ -57,8 +58,13 @@ var busy = shown{
 // scrape returns the metrics as Prometheus gets them.
 func scrape(t testing.TB, m *metrics.Metrics) string {
 	t.Helper()
+	return answer(t, m.Handler())
+}
+
+func answer(t testing.TB, h http.Handler) string {
+	t.Helper()
 	answer := httptest.NewRecorder()
-	m.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	h.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if answer.Code != 200 {
 		t.Fatalf("status %d: %s", answer.Code, answer.Body)
 	}
@@ -109,14 +115,22 @@ func TestBeforeTheFirstAudit(t *testing.T) {
 	}
 }
 
-func TestWhatIsShown(t *testing.T) {
-	dir := t.TempDir()
-	give(t, dir, "lan", 1)
-	give(t, dir, "lan", 2)
+// everything is an agent's metrics with all that they can show.
+func everything(dir string) *metrics.Metrics {
 	m := metrics.New("v1", dir)
 	m.Show(busy)
 	m.ShowPodEvents(func() map[string]uint64 { return map[string]uint64{"sent": 7, "pod_gone": 0} })
 	m.ShowAudits(audited{&control.Audit{At: time.Unix(700, 0), Findings: map[string]int{"fine": 9, "lost interface": 1}, Errors: 1, Waiting: 2, Problem: "x"}})
+	m.ShowKeeper(kept{time.Unix(800, 0), true})
+	_ = m.Measure(asked{}).Refill(context.Background(), pool.Demand{Network: "lan"})
+	return m
+}
+
+func TestWhatIsShown(t *testing.T) {
+	dir := t.TempDir()
+	give(t, dir, "lan", 1)
+	give(t, dir, "lan", 2)
+	m := everything(dir)
 	m.Woke(agent.FromDevices)
 	m.Lost("eth0", make([]checkpoint.Record, 3))
 	m.Tried(agent.Try{Took: 30 * time.Millisecond, Outcomes: []restore.Outcome{{State: restore.Restored}, {State: restore.Restored}, {State: restore.SandboxGone}}})
@@ -152,16 +166,16 @@ func TestWhatIsShown(t *testing.T) {
 func TestLint(t *testing.T) {
 	dir := t.TempDir()
 	give(t, dir, "lan", 1)
-	m := metrics.New("v1", dir)
-	m.Show(busy)
-	m.ShowPodEvents(func() map[string]uint64 { return map[string]uint64{"sent": 7, "pod_gone": 0} })
-	m.ShowAudits(audited{&control.Audit{At: time.Unix(700, 0), Findings: map[string]int{"fine": 9, "lost interface": 1}, Errors: 1, Waiting: 2, Problem: "x"}})
-	problems, err := promlint.New(strings.NewReader(scrape(t, m))).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		t.Errorf("%s: %s", p.Metric, p.Text)
+	m := everything(dir)
+	grant(t, dir, "wan", "++?-")
+	for _, text := range []string{scrape(t, m), answer(t, metrics.OfController("v1", lookedAt))} {
+		problems, err := promlint.New(strings.NewReader(text)).Lint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range problems {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
 	}
 }
 
@@ -251,12 +265,10 @@ func readAt(t *testing.T, got string) string {
 func TestTheDocumentHasEachMetric(t *testing.T) {
 	dir := t.TempDir()
 	give(t, dir, "lan", 1)
-	m := metrics.New("v1", dir)
-	m.Show(busy)
-	m.ShowPodEvents(func() map[string]uint64 { return map[string]uint64{"sent": 7, "pod_gone": 0} })
-	m.ShowAudits(audited{&control.Audit{At: time.Unix(700, 0), Findings: map[string]int{"fine": 9, "lost interface": 1}, Errors: 1, Waiting: 2, Problem: "x"}})
+	m := everything(dir)
+	grant(t, dir, "wan", "++?-")
 	real := map[string]bool{}
-	for _, line := range regexp.MustCompile(`(?m)^# TYPE (relink_\w+) (\w+)$`).FindAllStringSubmatch(scrape(t, m), -1) {
+	for _, line := range regexp.MustCompile(`(?m)^# TYPE (relink_\w+) (\w+)$`).FindAllStringSubmatch(scrape(t, m)+answer(t, metrics.OfController("v1", lookedAt)), -1) {
 		real[line[1]+" "+line[2]] = true
 	}
 	text, err := os.ReadFile("../../../docs/monitoring.md")

@@ -50,10 +50,12 @@ type pools struct {
 // network has the values of one store.
 type network struct {
 	usage lease.Usage
+	// granted is what the store has of pools that nodes share.
+	granted lease.Granted
 	// file is the store's file before the reading.
 	file os.FileInfo
 	read time.Time
-	// failed says that the last reading did not work. Then usage is from an earlier reading.
+	// failed says that the last reading did not work. Then usage and granted are from an earlier reading.
 	failed bool
 }
 
@@ -61,7 +63,9 @@ func newPools(dir string) *pools { return &pools{dir: dir, known: map[string]*ne
 
 // Describe implements prometheus.Collector.
 func (p *pools) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{leases, poolSize, poolFree, outside, readable, storeRead} {
+	for _, d := range []*prometheus.Desc{
+		leases, poolSize, poolFree, outside, readable, storeRead, nodeHas, nodeUsed, nodeTarget, nodeLost, nodeConfirmed,
+	} {
 		to <- d
 	}
 }
@@ -131,12 +135,15 @@ func readNetwork(ctx context.Context, dir, name string, before *network) *networ
 		n.usage, err = store.Usage(ctx)
 	}
 	if err == nil {
+		n.granted, err = store.Granted(ctx)
+	}
+	if err == nil {
 		return n
 	}
 	if before == nil {
 		return &network{failed: true}
 	}
-	return &network{usage: before.usage, read: before.read, failed: true}
+	return &network{usage: before.usage, granted: before.granted, read: before.read, failed: true}
 }
 
 // isAsItWas says that the store is the same file as at the last reading, and that nobody has changed it since.
@@ -149,14 +156,17 @@ func (n *network) isAsItWas(file os.FileInfo) bool {
 func allFailed(before map[string]*network) map[string]*network {
 	now := map[string]*network{}
 	for name, n := range before {
-		now[name] = &network{usage: n.usage, read: n.read, failed: true}
+		now[name] = &network{usage: n.usage, granted: n.granted, read: n.read, failed: true}
 	}
 	return now
 }
 
 func (n *network) collect(name string, to chan<- prometheus.Metric) {
+	plain := func(d *prometheus.Desc, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{name}, labels...)...)
+		plain(d, v, append([]string{name}, labels...)...)
 	}
 	gauge(readable, number(!n.failed))
 	if n.read.IsZero() {
@@ -164,10 +174,11 @@ func (n *network) collect(name string, to chan<- prometheus.Metric) {
 	}
 	gauge(storeRead, timestamp(n.read))
 	gauge(outside, float64(n.usage.Outside))
+	n.collectGranted(name, plain)
 	shown := map[string]bool{}
 	for _, set := range n.usage.Sets {
 		ranges := set.Ranges.String()
-		if shown[ranges] { // Two configurations of the network have these ranges. The first one has the leases.
+		if set.Pool != "" || shown[ranges] { // Two configurations of the network have these ranges: the first one has the leases. Pools are shown otherwise.
 			continue
 		}
 		shown[ranges] = true

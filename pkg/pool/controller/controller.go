@@ -20,13 +20,18 @@ type Controller struct {
 	api pool.API
 	log *slog.Logger
 	now func() time.Time
+	seen
 }
 
 // New returns a controller of the API's pools.
-func New(api pool.API, log *slog.Logger) *Controller { return &Controller{api, log, time.Now} }
+func New(api pool.API, log *slog.Logger) *Controller {
+	return &Controller{api: api, log: log, now: time.Now}
+}
 
 // Run looks until ctx ends.
 func (c *Controller) Run(ctx context.Context) {
+	c.leads(true)
+	defer c.leads(false)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -44,22 +49,29 @@ func (c *Controller) Run(ctx context.Context) {
 // Look does once what is due for all pools. One pool's failure does not stop the others.
 func (c *Controller) Look(ctx context.Context) error {
 	pools, err := c.api.Pools(ctx)
-	if err != nil || len(pools) == 0 {
+	if err != nil {
 		return err
+	}
+	if len(pools) == 0 {
+		c.note(nil, c.now())
+		return nil
 	}
 	nodes, err := c.api.Nodes(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error
+	var found []Found
 	for _, p := range pools {
 		blocks, err := c.api.Blocks(ctx, p.Metadata.Name)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
+		found = append(found, lookAt(p, pools, blocks, nodes))
 		errs = append(errs, c.pool(ctx, p, pools, blocks, nodes))
 	}
+	c.note(found, c.now())
 	return errors.Join(errs...)
 }
 
@@ -139,7 +151,12 @@ func (c *Controller) fence(ctx context.Context, b pool.Block, nodes []pool.Node)
 
 // complete says whether all nodes have asserted what they have.
 func complete(r pool.Recovery, nodes []pool.Node) bool {
-	return len(nodes) > 0 && !slices.ContainsFunc(nodes, func(n pool.Node) bool {
-		return !n.OutOfService && !slices.Contains(r.Asserted, n.Name)
+	return len(nodes) > 0 && len(unasserted(r, nodes)) == 0
+}
+
+// unasserted returns the nodes that have not said what they have. Dead ones cannot.
+func unasserted(r pool.Recovery, nodes []pool.Node) []pool.Node {
+	return slices.DeleteFunc(slices.Clone(nodes), func(n pool.Node) bool {
+		return n.OutOfService || slices.Contains(r.Asserted, n.Name)
 	})
 }

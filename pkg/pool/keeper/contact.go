@@ -3,6 +3,7 @@ package keeper
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/relink-cni/relink/pkg/pool"
 )
@@ -24,6 +25,22 @@ func (k *Keeper) Writes() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.writes
+}
+
+// LastAnswer returns when the API answered last. Before the first answer it is when the keeper was made. uses says whether a
+// network of this node has a pool, so that the keeper asks all the time.
+func (k *Keeper) LastAnswer() (at time.Time, uses bool) {
+	select {
+	case <-k.used:
+		uses = true
+	default:
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if at = k.last; at.IsZero() {
+		at = k.made
+	}
+	return at, uses
 }
 
 // wrote counts a change of the API, if it has succeeded.

@@ -56,6 +56,8 @@ type Keeper struct {
 	sequence map[string]int64
 	// since is since when the API answers, zero if it does not. last is when it answered last.
 	since, last time.Time
+	// made is when the keeper was made.
+	made time.Time
 	// now has the time since the boot in it, which nobody can set.
 	now func() time.Time
 }
@@ -80,6 +82,7 @@ func New(o Options) *Keeper {
 		Options: o, members: map[string]*member{}, layouts: map[string]pool.Layout{}, sequence: map[string]int64{}, reported: map[string]string{}, now: time.Now,
 		used: make(chan struct{}),
 	}
+	k.made = k.now()
 	k.API = witness{o.API, k}
 	return k
 }

@@ -1,0 +1,36 @@
+package lease
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// Lost returns the addresses of the pool that pods hold and the node does not have: another node may give them, or has lost them
+// in turn. The address of a virtual machine that is on its way to this node is one of them.
+func (p PoolState) Lost() (all []netip.Addr) {
+	for a, l := range p.Leased {
+		if l.State == Held && !p.has(a) {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all
+}
+
+// has says whether the API has the address for the node. The node may be giving it back.
+func (p PoolState) has(a netip.Addr) bool {
+	return slices.ContainsFunc(p.Grants, func(g pool.Grant) bool {
+		i := g.Offset(a)
+		return i >= 0 && g.Addresses[i] != pool.NotOurs
+	})
+}
+
+// Target is how many addresses of the pool the node should have, 0 before the agent has read the pool.
+func (p PoolState) Target() int {
+	if p.Layout.BlockSize == 0 {
+		return 0
+	}
+	return pool.Target(p.Layout.BlockSize, p.Used)
+}
