@@ -36,9 +36,11 @@ const (
 	AcquirePath    = "/v1/pool/acquire"
 	PoolClaimPath  = "/v1/pool/claim"
 	PoolImportPath = "/v1/pool/import"
-	// PoolsPath is for all pools, BlocksPath for the blocks of the pool in the parameter "pool".
-	PoolsPath  = "/v1/pools"
-	BlocksPath = "/v1/blocks"
+	// PoolsPath is for all pools, BlocksPath for the blocks of the pool in the parameter "pool". AddressPath is for what the pools
+	// say of the address in the parameter "address".
+	PoolsPath   = "/v1/pools"
+	BlocksPath  = "/v1/blocks"
+	AddressPath = "/v1/address"
 )
 
 // MostOwners is how many owners one request of OwnersPath can have.

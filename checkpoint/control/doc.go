@@ -14,6 +14,7 @@
 //	POST /v1/pool/import   a pool.Import; the answer is a pool.Imported
 //	GET  /v1/pools         a list of pool.Pool
 //	GET  /v1/blocks?pool=  a list of pool.Block
+//	GET  /v1/address?address=  a list of pool.Standing
 //	GET  /v1/sandboxes the container runtime's Sandboxes
 //	GET  /healthz, /readyz, /metrics
 //

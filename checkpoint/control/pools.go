@@ -14,8 +14,15 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// StatusUnknownPool stands for pool.ErrUnknown. Any other refusal means that the same request may succeed later.
-const StatusUnknownPool = 422
+// StatusUnknownPool stands for pool.ErrUnknown, StatusNoPools for ErrNoPools. Any other refusal means that the same request may
+// succeed later.
+const (
+	StatusUnknownPool = 422
+	StatusNoPools     = 501
+)
+
+// ErrNoPools means that the agent knows of no pools: it has no Kubernetes API, or it is too old.
+var ErrNoPools = errors.New("no address pools are known")
 
 var (
 	_ pool.Agent    = Client{}
@@ -79,6 +86,13 @@ func (c Client) Blocks(ctx context.Context, name string) (all []pool.Block, err 
 	return all, err
 }
 
+// Address returns what the Kubernetes API says of the address, for each pool that has it. The error matches pool.ErrUnavailable,
+// and also ErrNoPools if the agent knows of none.
+func (c Client) Address(ctx context.Context, a netip.Addr) (all []pool.Standing, err error) {
+	err = c.aboutPools(ctx, "GET", AddressPath+"?address="+url.QueryEscape(a.String()), nil, &all)
+	return all, err
+}
+
 // aboutPools makes a request, and gives its error the meaning that pool.Agent has for it.
 func (c Client) aboutPools(ctx context.Context, method, path string, body, into any) error {
 	if c.Patience == 0 {
@@ -94,7 +108,9 @@ func (c Client) aboutPools(ctx context.Context, method, path string, body, into 
 	}
 	switch refused.status {
 	case statusNotFound:
-		return fmt.Errorf("%w: this relink-agent is too old: it does not know of pools", pool.ErrUnavailable)
+		return fmt.Errorf("%w: %w: this relink-agent is too old", pool.ErrUnavailable, ErrNoPools)
+	case StatusNoPools:
+		return fmt.Errorf("%w: %w: %s", pool.ErrUnavailable, ErrNoPools, refused.says)
 	case StatusUnknownPool:
 		return fmt.Errorf("%w: %s", pool.ErrUnknown, refused.says)
 	}

@@ -169,6 +169,16 @@ func takes(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// mayTake is takes for an argument that can be left out.
+func mayTake(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return takes(name)(cmd, args)
+	}
+}
+
 // usageOfVerb says how to call the verb.
 func usageOfVerb(cmd *cobra.Command) string {
 	return "usage is " + strings.TrimSuffix(cmd.UseLine(), " [flags]")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,18 +16,28 @@ import (
 func newIPAMPools(v *verbosity) *cobra.Command {
 	var output format
 	cmd := &cobra.Command{
-		Use:   "pools",
+		Use:   "pools [POOL]",
 		Short: "Show the address pools that nodes share",
 		Long: `Show the AddressPools of the cluster: how many addresses each has, and how many of them nodes
 have. relink-agent of this node asks the Kubernetes API. A line below the table says why a pool
 gives nothing new.
 
-Exit status 0: the API has answered; 2: usage or environment, such as no answer.`,
+With POOL it shows the nodes that have addresses of this pool, and how many. BOOT is the boot of
+the node in which it has confirmed that it has them. Several boots, or none, mean that it has not
+confirmed all of its blocks. ASKS is for how many addresses it asks other nodes. A line below the
+table says why others may take what a node has.
+
+Exit status 0: the API has answered; 2: usage or environment, such as no answer or no such
+pool.`,
 		Example: `  relink ipam pools
-  relink ipam pools -o json`,
-		Args:              takes(),
+  relink ipam pools vlan3                # which nodes have how much of it
+  relink ipam pools vlan3 -o json        # with the stores of the nodes`,
+		Args:              mayTake("POOL"),
 		ValidArgsFunction: eachCompletes(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return showPool(cmd.Context(), args[0], output, screenOf(cmd, v))
+			}
 			all, err := control.Client{}.Pools(cmd.Context())
 			if err != nil {
 				return err
@@ -57,6 +68,41 @@ func writePools(all []pool.Pool, output format, s *screen) error {
 		}
 	}
 	return nil
+}
+
+// showPool shows what the nodes have of a pool.
+func showPool(ctx context.Context, name string, output format, s *screen) error {
+	blocks, err := control.Client{}.Blocks(ctx, name)
+	if err != nil {
+		return err
+	}
+	all := pool.Shares(blocks)
+	if output.isData() {
+		return output.write(s.out, orEmpty(all))
+	}
+	t := newTable(false, column{name: "NODE"}, column{name: "NETWORK", spare: 1}, column{name: "ADDRESSES"}, column{name: "BLOCKS"}, column{name: "FENCED"}, column{name: "ASKS", spare: 2}, column{name: "BOOT", spare: 3})
+	for _, n := range all {
+		t.row(n.Node, n.Network, fmt.Sprint(n.Addresses), fmt.Sprint(n.Blocks), unlessZero(n.FencedAddresses), unlessZero(n.Wants), strings.Join(n.Boots, ", "))
+	}
+	if len(all) == 0 && !s.quiet {
+		s.warn("no node has any address of the pool")
+	} else if !s.quiet {
+		t.write(s)
+	}
+	for _, n := range all {
+		for _, why := range n.Fenced {
+			s.say("%s: others may take %s: %s", n.Node, count(n.FencedAddresses, "address"), why)
+		}
+	}
+	return nil
+}
+
+// unlessZero is a number, or nothing for 0.
+func unlessZero(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
 }
 
 // stopped says why nobody may take anything of the pool, empty if they may.

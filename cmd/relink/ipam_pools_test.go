@@ -19,6 +19,9 @@ type shared struct {
 	pool.Importer
 	pools  []pool.Pool
 	blocks map[string][]pool.Block
+	// standings are of an address. Of any other one err is the answer.
+	standings map[string][]pool.Standing
+	err       error
 }
 
 func (s shared) Show(context.Context) ([]pool.Pool, error) { return s.pools, nil }
@@ -28,6 +31,25 @@ func (s shared) ShowBlocks(_ context.Context, name string) ([]pool.Block, error)
 		return all, nil
 	}
 	return nil, fmt.Errorf("%w: there is no AddressPool %s", pool.ErrUnknown, name)
+}
+
+func (s shared) ShowAddress(_ context.Context, a netip.Addr) ([]pool.Standing, error) {
+	if all, is := s.standings[a.String()]; is {
+		return all, nil
+	}
+	return nil, s.err
+}
+
+// serves lets an agent answer that has these pools, nil for one without a Kubernetes API.
+func serves(t *testing.T, p serve.Pools) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "agent.sock")
+	t.Setenv(control.SocketEnv, path)
+	listener, err := serve.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = serve.Serve(t.Context(), listener, serve.Handler(nil, serve.Sources{Pools: p}, nil)) }()
 }
 
 func TestPoolsAreShown(t *testing.T) {
@@ -44,14 +66,8 @@ func TestPoolsAreShown(t *testing.T) {
 	paused.Metadata.Name, paused.Spec.Paused = "wan", true
 	lost := lan.WithRecovery(&pool.Recovery{Since: "2026-01-02T03:04:05Z", Why: "node node1: a block is missing", Asserted: []string{"node1"}})
 	lost.Metadata.Name = "old"
-	path := filepath.Join(t.TempDir(), "agent.sock")
-	t.Setenv(control.SocketEnv, path)
-	listener, err := serve.Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	from := serve.Sources{Pools: shared{pools: []pool.Pool{lan, lost, paused}, blocks: map[string][]pool.Block{"lan": {block}, "wan": nil}}}
-	go func() { _ = serve.Serve(t.Context(), listener, serve.Handler(nil, from, nil)) }()
+	fenced, _ := block.Fence(func(p pool.Party) bool { return p.Node == "node2" }, "out of service")
+	serves(t, shared{pools: []pool.Pool{lan, lost, paused}, blocks: map[string][]pool.Block{"lan": {block}, "wan": nil, "old": {block, fenced}}})
 	for _, test := range []struct {
 		command string
 		code    int
@@ -69,6 +85,17 @@ wan gives nothing new: spec.paused is true
 BLOCK  ADDRESSES           NODES               FREE  ASKED
 lan-2  10.3.0.9-10.3.0.12  node1: 2, node2: 1  1     node3
 `},
+		{"ipam pools old", exitOK, `
+NODE   NETWORK  ADDRESSES  BLOCKS  FENCED  ASKS  BOOT
+node1  lan      4          2       -       -     boot
+node2  lan      2          2       1       -     -
+node3  lan      0          0       -       4     -
+node2: others may take 1 address: out of service
+`},
+		{"ipam pools old --quiet", exitOK, "\nnode2: others may take 1 address: out of service\n"},
+		{"ipam pools wan", exitOK, "\nrelink: no node has any address of the pool\n"},
+		{"ipam pools other", exitUsage, "\nrelink: the pool cannot be used: there is no AddressPool other\n"},
+		{"ipam pools lan wan", exitUsage, "\nrelink: \"wan\" is too much: usage is relink ipam pools [POOL]\n"},
 		{"ipam blocks wan", exitOK, "\nrelink: no node has any address of the pool\n"},
 		{"ipam blocks other", exitUsage, "\nrelink: the pool cannot be used: there is no AddressPool other\n"},
 		{"ipam blocks", exitUsage, "\nrelink: POOL is missing: "},

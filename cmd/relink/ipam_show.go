@@ -12,6 +12,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
@@ -24,8 +25,11 @@ func newIPAMShow(dir *leaseDir, v *verbosity) *cobra.Command {
 		Long: `Show everything about an address, in every network that has leased it: who has it, its state
 after the holder gives it up, and what happened to it before, as far as the store remembers.
 
-Exit status 0: it is leased; 1: it is free, or a store could not be read, and a message says so;
-2: usage or environment.`,
+If it is an address of a pool that nodes share, relink-agent asks the Kubernetes API: which node
+has it, whether that node is declared dead, and which owner it belongs to.
+
+Exit status 0: it is leased, or another node has it; 1: it is free, or a store could not be read,
+and a message says so; 2: usage or environment.`,
 		Example: `  relink ipam show 10.3.0.5
   relink ipam show fd00:3::5 --network lan -o yaml`,
 		Args:              takes("ADDRESS"),
@@ -52,6 +56,8 @@ type shown struct {
 	// Lease keeps the address from being given to others. It is the zero Lease if nothing does.
 	lease.Lease
 	History []lease.Event `json:"history"`
+	// Pool is what the Kubernetes API says of the address. Then the rest is empty.
+	Pool *pool.Standing `json:"pool,omitempty"`
 }
 
 func showLeases(ctx context.Context, dir leaseDir, networks []string, address netip.Addr, output format, s *screen) error {
@@ -64,22 +70,33 @@ func showLeases(ctx context.Context, dir leaseDir, networks []string, address ne
 		}
 		return err
 	})
+	standings, elsewhere := dir.standings(ctx, networks, address, leased, s)
+	for _, standing := range standings {
+		found = append(found, shown{Lease: lease.Lease{Address: address}, History: []lease.Event{}, Pool: &standing})
+	}
 	if output.isData() {
 		if err := output.write(s.out, orEmpty(found)); err != nil {
 			return err
 		}
-	}
-	for _, one := range found {
-		if output.isData() {
-			break
+	} else {
+		for _, one := range found {
+			one.describe(s)
 		}
-		describeLease(one.Lease, s)
-		writeHistory(one, s)
 	}
-	if !leased && incomplete == nil {
+	if !leased && !elsewhere && incomplete == nil {
 		return differs(s, errors.New(isFree(address, networks)))
 	}
 	return incomplete
+}
+
+// describe writes what is known, for people.
+func (of shown) describe(s *screen) {
+	if of.Pool != nil {
+		describeStanding(*of.Pool, s)
+		return
+	}
+	describeLease(of.Lease, s)
+	writeHistory(of, s)
 }
 
 func lookUp(ctx context.Context, store *lease.Store, address netip.Addr) (shown, error) {
@@ -89,7 +106,7 @@ func lookUp(ctx context.Context, store *lease.Store, address netip.Addr) (shown,
 	}
 	history, err := store.History(ctx, address)
 	l.Address, l.Network = address, store.Network()
-	return shown{l, orEmpty(history)}, err
+	return shown{Lease: l, History: orEmpty(history)}, err
 }
 
 func writeHistory(of shown, s *screen) {

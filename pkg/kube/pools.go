@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -114,6 +115,11 @@ func (p Pools) Claims(ctx context.Context, name string) ([]pool.Claim, error) {
 // ClaimsOf implements pool.API.
 func (p Pools) ClaimsOf(ctx context.Context, node string) ([]pool.Claim, error) {
 	return list[pool.Claim](ctx, p, addressClaims, selector{"fieldSelector", "spec.active.node=" + node})
+}
+
+// ClaimsAt implements pool.API.
+func (p Pools) ClaimsAt(ctx context.Context, a netip.Addr) ([]pool.Claim, error) {
+	return list[pool.Claim](ctx, p, addressClaims, selector{"fieldSelector", "spec.address=" + a.String()})
 }
 
 // CreateClaim implements pool.API.

@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"errors"
+	"net/netip"
 )
 
 // Errors of an API. Any other error is unclear: the API may have done what it was asked, or may do it later.
@@ -39,6 +40,8 @@ type API interface {
 	// Claims returns all of a pool. ClaimsOf returns those of all pools that are active on the node.
 	Claims(ctx context.Context, pool string) ([]Claim, error)
 	ClaimsOf(ctx context.Context, node string) ([]Claim, error)
+	// ClaimsAt returns those of all pools that are about the address.
+	ClaimsAt(ctx context.Context, a netip.Addr) ([]Claim, error)
 	CreateClaim(ctx context.Context, c Claim) (Claim, error)
 	UpdateClaim(ctx context.Context, c Claim) (Claim, error)
 	DeleteClaim(ctx context.Context, c Claim) error

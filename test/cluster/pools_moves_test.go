@@ -184,6 +184,15 @@ func (a *api) ownerMoves(t *testing.T, users map[string]user) {
 	if c.Spec.Active.Node != "node2" || c.Spec.Epoch != 2 || c.Spec.Address != first.address {
 		t.Errorf("the claim is %+v", c.Spec)
 	}
+	// Any node can say whose the address is.
+	says, err := all[2].ShowAddress(t.Context(), first.address)
+	if err != nil || len(says) != 1 || says[0].Holder == nil || says[0].Holder.Node != "node2" || len(says[0].Claims) != 1 || says[0].Claims[0].Metadata.Name != c.Metadata.Name {
+		t.Errorf("who has %s: %+v, %v", first.address, says, err)
+	}
+	says, err = all[2].ShowAddress(t.Context(), netip.MustParseAddr("10.5.0.1"))
+	if err != nil || len(says) != 1 || says[0].Holder != nil || !says[0].Never || says[0].Claims != nil {
+		t.Errorf("who has the gateway: %+v, %v", says, err)
+	}
 }
 
 // Pods start and end while the API is away, as long as the node has addresses.

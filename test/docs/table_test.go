@@ -94,6 +94,8 @@ var entries = []entry{
 	{"docs/commands.md", "WHEN                  WHAT      POD         SANDBOX        INTERFACE  THEN  WHY", table, "relink ipam show 10.3.0.2", ""},
 	{"docs/commands.md", "NETWORK  SET  RANGES               SIZE  HELD  RESERVED  QUARANTINED  FREE  USED", table, "relink ipam usage", ""},
 	{"docs/commands.md", "POOL  SUBNET       ADDRESSES  ON NODES  BLOCKS  TAKEN", parts, "", runtime + ": TestPoolsAreShown of cmd/relink compares it"},
+	{"docs/commands.md", "NODE   NETWORK  ADDRESSES  BLOCKS  FENCED  ASKS  BOOT", parts, "", runtime + ": TestPoolsAreShown of cmd/relink compares it"},
+	{"docs/commands.md", "Address:  10.3.0.9", parts, "", runtime + ": TestWhoHasAnAddressOfAPool of cmd/relink compares it"},
 	{"docs/commands.md", "BLOCK  ADDRESSES           NODES               FREE  ASKED", parts, "", runtime + ": TestPoolsAreShown of cmd/relink compares it"},
 	{"docs/commands.md", "FILE      POD         SANDBOX        INTERFACE  STATE            WHY", table, "relink ipam import /tmp/host-local --network lan --dry-run", ""},
 	{"docs/commands.md", "POD            ADDRESS   NETWORK  VERDICT  BECOMES      WHY", table, "relink ipam reclaim", ""},

@@ -3,7 +3,9 @@ package serve
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/netip"
 
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/pool"
@@ -16,9 +18,10 @@ var errNoPools = errors.New("relink-agent has no Kubernetes API, which has the a
 type Pools interface {
 	pool.Agent
 	pool.Importer
-	// Show returns all pools, and ShowBlocks all blocks of one, as the API has them now.
+	// Show returns all pools, and ShowBlocks all blocks of one, as the API has them now. ShowAddress says whose an address is.
 	Show(ctx context.Context) ([]pool.Pool, error)
 	ShowBlocks(ctx context.Context, name string) ([]pool.Block, error)
+	ShowAddress(ctx context.Context, a netip.Addr) ([]pool.Standing, error)
 }
 
 // handlePools adds the handlers for addresses of pools.
@@ -29,13 +32,14 @@ func (s Sources) handlePools(mux *http.ServeMux) {
 	mux.HandleFunc("POST "+control.PoolImportPath, s.needsPools(s.importAddresses))
 	mux.HandleFunc("GET "+control.PoolsPath, s.needsPools(s.showPools))
 	mux.HandleFunc("GET "+control.BlocksPath, s.needsPools(s.showBlocks))
+	mux.HandleFunc("GET "+control.AddressPath, s.needsPools(s.showAddress))
 }
 
 // needsPools refuses a request that nobody can answer.
 func (s Sources) needsPools(handle http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if s.Pools == nil {
-			refuse(w, http.StatusServiceUnavailable, errNoPools)
+			refuse(w, control.StatusNoPools, errNoPools)
 			return
 		}
 		handle(w, r)
@@ -106,6 +110,21 @@ func (s Sources) showPools(w http.ResponseWriter, r *http.Request) {
 
 func (s Sources) showBlocks(w http.ResponseWriter, r *http.Request) {
 	all, err := s.Pools.ShowBlocks(r.Context(), r.URL.Query().Get("pool"))
+	if err != nil {
+		refusePool(w, err)
+		return
+	}
+	answer(w, http.StatusOK, all)
+}
+
+func (s Sources) showAddress(w http.ResponseWriter, r *http.Request) {
+	text := r.URL.Query().Get("address")
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, fmt.Errorf("invalid address %q: must be an IP address", text))
+		return
+	}
+	all, err := s.Pools.ShowAddress(r.Context(), a)
 	if err != nil {
 		refusePool(w, err)
 		return

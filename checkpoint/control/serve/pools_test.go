@@ -24,7 +24,9 @@ type pools struct {
 	imported pool.Imported
 	all      []pool.Pool
 	blocks   []pool.Block
-	err      error
+	// standings are of each address.
+	standings []pool.Standing
+	err       error
 	// told is the last request.
 	told any
 }
@@ -54,6 +56,11 @@ func (p *pools) Show(context.Context) ([]pool.Pool, error) { return p.all, p.err
 func (p *pools) ShowBlocks(_ context.Context, name string) ([]pool.Block, error) {
 	p.told = name
 	return p.blocks, p.err
+}
+
+func (p *pools) ShowAddress(_ context.Context, a netip.Addr) ([]pool.Standing, error) {
+	p.told = a
+	return p.standings, p.err
 }
 
 var anAcquisition = pool.Acquisition{
@@ -100,6 +107,13 @@ func TestPoolsComeOverAsTheyWere(t *testing.T) {
 	blocks, err := client.Blocks(ctx, "a&b")
 	same("Blocks", err, p.blocks, blocks)
 	same("Blocks of", err, "a&b", p.told)
+	p.standings = []pool.Standing{{Pool: "lan-6", Block: "lan-6-0", Address: netip.MustParseAddr("fd00::7"), Holder: &pool.Holder{ID: "A", Epoch: 2, Fenced: "dead"}, Claims: []pool.Claim{{Spec: pool.ClaimSpec{IfName: "net1"}}}}}
+	standings, err := client.Address(ctx, netip.MustParseAddr("fd00::7"))
+	same("Address", err, p.standings, standings)
+	same("Address of", err, netip.MustParseAddr("fd00::7"), p.told)
+	if _, err := client.Address(ctx, netip.Addr{}); err == nil || !strings.Contains(err.Error(), `invalid address "invalid IP": must be an IP address`) {
+		t.Errorf("no address: %v", err)
+	}
 }
 
 // parts answers each part of an import, and notes how large it was.
@@ -164,6 +178,9 @@ func TestARefusedRequestForAddressesKeepsItsMeaning(t *testing.T) {
 		if !errors.Is(err, pool.ErrUnavailable) || !strings.HasSuffix(err.Error(), "which has the address pools: start it with --kubeconfig, or as a DaemonSet") {
 			t.Errorf("no API: %s: %v", request, err)
 		}
+		if !errors.Is(err, control.ErrNoPools) {
+			t.Errorf("no API: %s: %v is not ErrNoPools", request, err)
+		}
 	}
 }
 
@@ -173,7 +190,8 @@ func refusals(t *testing.T, c control.Client) map[string]error {
 	_, shown := c.Pools(t.Context())
 	_, imported := c.Import(t.Context(), pool.Import{Addresses: make([]netip.Addr, 1)})
 	_, blocks := c.Blocks(t.Context(), "lan")
+	_, address := c.Address(t.Context(), netip.MustParseAddr("10.3.0.1"))
 	return map[string]error{
-		"Refill": c.Refill(t.Context(), pool.Demand{}), "Acquire": acquired, "Claim": c.Claim(t.Context(), pool.Claimed{}), "Pools": shown, "Blocks": blocks, "Import": imported,
+		"Refill": c.Refill(t.Context(), pool.Demand{}), "Acquire": acquired, "Claim": c.Claim(t.Context(), pool.Claimed{}), "Pools": shown, "Blocks": blocks, "Import": imported, "Address": address,
 	}
 }

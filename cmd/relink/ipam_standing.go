@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// standings asks the agent what the pools of the cluster say of an address. elsewhere says that another node has it. Most nodes have
+// no pools: then it is no news that nobody can be asked. A leased address is asked about only if it is of a pool.
+func (d leaseDir) standings(ctx context.Context, networks []string, a netip.Addr, leased bool, s *screen) (all []pool.Standing, elsewhere bool) {
+	stores, ofPool := d.storesOfPools(ctx, networks, a)
+	if leased && !ofPool {
+		return nil, false
+	}
+	all, err := control.Client{Patience: control.Patience}.Address(ctx, a)
+	if err != nil && (ofPool || !errors.Is(err, control.ErrNoAgent) && !errors.Is(err, control.ErrNoPools)) {
+		s.warn("which node has %s is unknown: %v", a, err)
+	}
+	return all, slices.ContainsFunc(all, func(p pool.Standing) bool { return p.Holder != nil && !slices.Contains(stores, p.Holder.Store) })
+}
+
+// storesOfPools returns the identities of this node's stores. ofPool says whether one of them has heard of a pool with the address.
+// Others report a store that cannot be read.
+func (d leaseDir) storesOfPools(ctx context.Context, networks []string, a netip.Addr) (ids []string, ofPool bool) {
+	for _, network := range networks {
+		store, err := d.open(network)
+		if err != nil {
+			continue
+		}
+		g, err := store.Granted(ctx)
+		if err != nil || g.ID == "" {
+			continue
+		}
+		ids = append(ids, g.ID)
+		ofPool = ofPool || slices.ContainsFunc(g.Pools, func(p lease.PoolState) bool {
+			return slices.ContainsFunc(p.Layout.Ranges, func(r pool.Span) bool { return r.Contains(a) })
+		})
+	}
+	return ids, ofPool
+}
+
+// describeStanding writes what the Kubernetes API says of an address, in the layout of kubectl describe.
+func describeStanding(p pool.Standing, s *screen) {
+	var d description
+	d.row("Address:", "%s", p.Address)
+	d.row("Pool:", "%s", p.Pool)
+	d.row("Block:", "%s", p.Block)
+	switch h := p.Holder; {
+	case h != nil:
+		d.row("Node:", "%s", h.Node)
+		d.row("Network:", "%s", h.Network)
+		d.row("Store:", "%s", h.Store)
+		d.row("Since:", "epoch %d of the block, or before", h.Epoch)
+		d.row("Boot:", "%s", h.Boot)
+		d.row("Fenced:", "%s", h.Fenced)
+	case p.Never:
+		d.row("Node:", "nobody: the pool never gives this address")
+	default:
+		d.row("Node:", "nobody")
+	}
+	if p.Unproven {
+		d.row("Probe:", "a pod gets it only after a probe: pods of a dead node may still answer for it")
+	}
+	for _, w := range p.Want {
+		d.row("Asked for by:", "node %s, network %s, for AddressClaim %s", w.Node, w.Network, w.Claim)
+	}
+	for _, c := range p.Claims {
+		d.row("Owner:", "%s, interface %s", c.Spec.Owner, c.Spec.IfName)
+		d.row("Claim:", "%s", c.Metadata.Name)
+		d.row("Active:", "%s", placeOf(c.Spec.Active))
+		if c.Spec.Target != nil {
+			d.row("Moves to:", "%s", placeOf(*c.Spec.Target))
+		}
+	}
+	if len(p.Claims) == 0 {
+		d.row("Owner:", "nobody")
+	}
+	d.write(s)
+}
+
+func placeOf(p pool.Place) string {
+	text := fmt.Sprintf("on node %s, network %s", p.Node, p.Network)
+	if p.PodUID != "" {
+		text += ", pod UID " + p.PodUID
+	}
+	return text
+}
