@@ -104,12 +104,14 @@ type Layout struct {
 	Routes  []Route
 	// BlockSize is the number of addresses of a block, but for the last of each range.
 	BlockSize int
+	// Deleted says that somebody has deleted the pool: nodes give back what no pod has.
+	Deleted bool
 }
 
 // Layout reads the spec. The error names the key, the value and what to do.
 func (p Pool) Layout() (Layout, error) {
 	s := p.Spec
-	l := Layout{Name: p.Metadata.Name, UID: p.Metadata.UID, Routes: s.Routes, BlockSize: cmp.Or(s.BlockSize, DefaultBlockSize)}
+	l := Layout{Name: p.Metadata.Name, UID: p.Metadata.UID, Routes: s.Routes, BlockSize: cmp.Or(s.BlockSize, DefaultBlockSize), Deleted: p.Metadata.DeletionTimestamp != ""}
 	wrong := func(key, value, must string) (Layout, error) {
 		return Layout{}, fmt.Errorf("AddressPool %s: invalid spec.%s %q: %s", p.Metadata.Name, key, value, must)
 	}

@@ -112,6 +112,7 @@ func (w *writer) layout(l pool.Layout) {
 		})
 		w.key("blockSize")
 		w.token(jsontext.Int(int64(l.BlockSize)))
+		w.yes("deleted", l.Deleted)
 	})
 }
 
@@ -149,6 +150,8 @@ func (r *reader) layout() (l pool.Layout) {
 			r.list(func() { l.Routes = append(l.Routes, r.route()) })
 		case "blockSize":
 			l.BlockSize = int(r.number())
+		case "deleted":
+			l.Deleted = r.yes()
 		default:
 			r.skip()
 		}

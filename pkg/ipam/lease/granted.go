@@ -35,7 +35,7 @@ type PoolState struct {
 	Layout pool.Layout
 	// Grants are in the order of the index. Those with nothing left are among them.
 	Grants []pool.Grant
-	// Used is how many addresses that the store may give have a lease, in any state.
+	// Used is how many addresses that pods can get have a lease, in any state. Gives counts all of these.
 	Used int
 	// Leased are the leases at addresses of the pool, also at those that are marked, lost or not granted.
 	Leased map[netip.Addr]Lease
@@ -96,7 +96,7 @@ func (p *PoolState) count(lease Lease) {
 			continue
 		}
 		of = true
-		if gives, _ := g.May(i); gives {
+		if gives, _ := g.May(i); gives && !p.Layout.Excluded(lease.Address) {
 			p.Used++
 		}
 	}

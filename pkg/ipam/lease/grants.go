@@ -168,7 +168,11 @@ func (s *Store) MarkFree(ctx context.Context, poolName string, index int64, most
 		if g, _, err = l.grant(poolName, index); err != nil {
 			return err
 		}
-		free, err := l.freeOf(g, most)
+		layout, err := l.layout(poolName)
+		if err != nil {
+			return err
+		}
+		free, err := l.freeOf(g, layout, most)
 		if err != nil {
 			return err
 		}
@@ -186,11 +190,12 @@ func (s *Store) MarkFree(ctx context.Context, poolName string, index int64, most
 	return g, nil
 }
 
-// freeOf returns the offsets of at most so many addresses of the grant that can be given and have no lease, the last ones
-// first.
-func (l *leases) freeOf(g pool.Grant, most int) (free []int, err error) {
-	ours := g.Offsets(pool.Ours)
+// freeOf returns the offsets of at most so many addresses of the grant that have no lease, the last ones first. Those that the pool
+// excludes by now come after all that pods can get: another node can do nothing with them.
+func (l *leases) freeOf(g pool.Grant, layout pool.Layout, most int) (free []int, err error) {
+	ours, excluded := g.Offsets(pool.Ours), func(i int) bool { return layout.Excluded(g.At(i)) }
 	slices.Reverse(ours)
+	ours = slices.Concat(slices.DeleteFunc(slices.Clone(ours), excluded), slices.DeleteFunc(ours, func(i int) bool { return !excluded(i) }))
 	for _, i := range ours {
 		if len(free) >= most {
 			break

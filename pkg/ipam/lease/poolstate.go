@@ -27,10 +27,31 @@ func (p PoolState) has(a netip.Addr) bool {
 	})
 }
 
-// Target is how many addresses of the pool the node should have, 0 before the agent has read the pool.
+// Target is how many addresses of the pool the node should have. It needs none of a pool that the configuration names no more or
+// that is deleted, and none before the agent has read the pool.
 func (p PoolState) Target() int {
-	if p.Layout.BlockSize == 0 {
+	if p.Layout.BlockSize == 0 || p.Layout.Deleted || !p.Named {
 		return 0
 	}
 	return pool.Target(p.Layout.BlockSize, p.Used)
+}
+
+// Gives returns how many addresses of the grant pods can get. An address that the pool excludes by now is none of them.
+func (p PoolState) Gives(g pool.Grant) (n int) {
+	for _, i := range g.Offsets(pool.Ours) {
+		if !p.Layout.Excluded(g.At(i)) {
+			n++
+		}
+	}
+	return n
+}
+
+// Free returns how many of these have no lease.
+func (p PoolState) Free(g pool.Grant) (n int) {
+	for _, i := range g.Offsets(pool.Ours) {
+		if _, leased := p.Leased[g.At(i)]; !leased && !p.Layout.Excluded(g.At(i)) {
+			n++
+		}
+	}
+	return n
 }

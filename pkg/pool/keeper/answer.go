@@ -47,13 +47,13 @@ func (m *member) answerAny(ctx context.Context, b pool.Block, w pool.Want, g poo
 		return g, nil
 	}
 	before := len(g.Offsets(string(pool.Marked)))
-	if g, err = m.store.MarkFree(ctx, p.Name, b.Spec.Index, most); err != nil {
+	if g, err = m.store.MarkFree(ctx, p.Name, b.Spec.Index, min(most, p.Free(g))); err != nil {
 		return g, err
 	}
 	most -= len(g.Offsets(string(pool.Marked))) - before
 	for _, other := range p.Grants {
-		if most > 0 && other.Index != b.Spec.Index && len(other.Offsets(pool.Ours)) > 0 {
-			n, err := m.passOn(ctx, other, most, w.Party)
+		if most > 0 && other.Index != b.Spec.Index && p.Free(other) > 0 {
+			n, err := m.passOn(ctx, other, min(most, p.Free(other)), w.Party)
 			if err != nil {
 				return g, err
 			}

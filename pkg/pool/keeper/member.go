@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -39,6 +40,10 @@ type member struct {
 	wanted map[string]pool.BlockSpec
 	// asked is what the store has asked for.
 	asked map[string]ask
+	// fenced are blocks from which this node was fenced, and of which pods still have addresses.
+	fenced map[string]pool.BlockSpec
+	// told is what the store knows of the pools.
+	told map[string]pool.Layout
 	// seen is the version of each block that was met last.
 	seen map[string]string
 }
@@ -131,7 +136,7 @@ func (s state) grant(name string, index int64) pool.Grant {
 // ours is how many addresses of the pool the store may give.
 func ours(p lease.PoolState) (n int) {
 	for _, g := range p.Grants {
-		n += len(g.Offsets(pool.Ours))
+		n += p.Gives(g)
 	}
 	return n
 }
@@ -205,17 +210,30 @@ func (m *member) remove(ctx context.Context, b pool.Block) error {
 
 // leave tells the API that this node knows of its fence. It waits until no pod has any of the addresses.
 func (m *member) leave(ctx context.Context, b pool.Block, s state) error {
-	for a, l := range s.of(b.Spec.Pool).Leased {
-		if b.Offset(a) >= 0 && l.State == lease.Held {
-			m.Log.Warn("this node was declared dead, and pods still have addresses that others may have by now", "block", b.Metadata.Name, "address", a.String())
-			return nil
+	if held := heldOf(s.of(b.Spec.Pool), b); len(held) > 0 {
+		if _, known := m.fenced[b.Metadata.Name]; !known {
+			m.Log.Warn("this node was declared dead, and pods still have addresses that others may have by now", "block", b.Metadata.Name, "addresses", strings.Join(held, " "))
 		}
+		m.fenced[b.Metadata.Name] = b.Spec // Nobody else tells when the pods end.
+		return nil
 	}
+	delete(m.fenced, b.Metadata.Name)
 	next := b.Leave(s.me)
 	if next.Unused() {
 		return m.remove(ctx, b)
 	}
 	return m.write(ctx, next)
+}
+
+// heldOf returns the addresses of the block that pods have here.
+func heldOf(p lease.PoolState, b pool.Block) (all []string) {
+	for a, l := range p.Leased {
+		if b.Offset(a) >= 0 && l.State == lease.Held {
+			all = append(all, a.String())
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // adopt brings the grant in the store to what the API has just answered. A node that has more than the API knows raises the
@@ -268,6 +286,7 @@ func (m *member) gone(ctx context.Context, name string, index int64) error {
 		return m.alarm(ctx, name, fmt.Errorf("AddressBlock %s: %w: it does not exist, and this node has %d addresses of it", g.Name(), pool.ErrOlder, len(lost)))
 	}
 	delete(m.seen, g.Name())
+	delete(m.fenced, g.Name())
 	return m.put(ctx, was, g)
 }
 

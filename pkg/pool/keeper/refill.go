@@ -242,10 +242,14 @@ func (m *member) scrape(ctx context.Context, blocks []pool.Block, name string, n
 	if err != nil {
 		return err
 	}
-	if need, err = m.takeSingle(ctx, blocks, s.me, need, pool.Block.Free); err != nil || need <= 0 {
+	l, err := m.layout(ctx, name)
+	if err != nil {
 		return err
 	}
-	if need, err = m.takeOfDead(ctx, blocks, s.me, name, need); err != nil || need <= 0 {
+	if need, err = m.takeSingle(ctx, blocks, s.me, need, l, pool.Block.Free); err != nil || need <= 0 {
+		return err
+	}
+	if need, err = m.takeOfDead(ctx, blocks, s.me, need, l); err != nil || need <= 0 {
 		return err
 	}
 	for range askedAtOnce {
@@ -256,13 +260,13 @@ func (m *member) scrape(ctx context.Context, blocks []pool.Block, name string, n
 	return err
 }
 
-// takeSingle takes some of those addresses of the blocks. It returns how many are still needed.
-func (m *member) takeSingle(ctx context.Context, blocks []pool.Block, me pool.Party, need int, offsets func(pool.Block) []int) (int, error) {
+// takeSingle takes some of those addresses of the blocks, but none that the pool excludes by now. It returns how many are still needed.
+func (m *member) takeSingle(ctx context.Context, blocks []pool.Block, me pool.Party, need int, l pool.Layout, offsets func(pool.Block) []int) (int, error) {
 	for _, b := range blocks {
 		if need <= 0 {
 			break
 		}
-		all := offsets(b)
+		all := slices.DeleteFunc(offsets(b), func(i int) bool { return l.Excluded(b.At(i)) })
 		next, n := b.Take(me, all[:min(need, len(all))])
 		if n == 0 {
 			continue
@@ -279,11 +283,11 @@ func (m *member) takeSingle(ctx context.Context, blocks []pool.Block, me pool.Pa
 }
 
 // takeOfDead takes addresses of fenced nodes. Those that owners have stay for the owners.
-func (m *member) takeOfDead(ctx context.Context, blocks []pool.Block, me pool.Party, name string, need int) (int, error) {
+func (m *member) takeOfDead(ctx context.Context, blocks []pool.Block, me pool.Party, need int, l pool.Layout) (int, error) {
 	if !slices.ContainsFunc(blocks, func(b pool.Block) bool { return len(b.Fenced()) > 0 }) {
 		return need, nil
 	}
-	claims, err := m.API.Claims(ctx, name)
+	claims, err := m.API.Claims(ctx, l.Name)
 	if err != nil {
 		return need, unavailable(err)
 	}
@@ -291,7 +295,7 @@ func (m *member) takeOfDead(ctx context.Context, blocks []pool.Block, me pool.Pa
 	for _, c := range claims {
 		owned[c.Spec.Address] = true
 	}
-	return m.takeSingle(ctx, blocks, me, need, func(b pool.Block) []int {
+	return m.takeSingle(ctx, blocks, me, need, l, func(b pool.Block) []int {
 		return slices.DeleteFunc(b.Fenced(), func(i int) bool { return owned[b.At(i)] })
 	})
 }

@@ -3,8 +3,10 @@ package keeper
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -158,7 +160,7 @@ func (k *Keeper) Look(ctx context.Context) {
 // changed looks at what a watch has named.
 func (k *Keeper) changed(ctx context.Context, c pool.Change) {
 	if c.Pool != "" {
-		k.report("read the pools that have changed", k.recover(ctx))
+		k.report("read the pools that have changed", errors.Join(k.recover(ctx), k.relay(ctx)))
 		return
 	}
 	all, err := k.all()
@@ -210,7 +212,42 @@ func (k *Keeper) syncAll(ctx context.Context) error {
 	for _, m := range all {
 		err = errors.Join(err, m.alone(ctx, m.sync), m.alone(ctx, m.checkClaims))
 	}
-	return errors.Join(err, k.recover(ctx))
+	return errors.Join(err, k.recover(ctx), k.relay(ctx))
+}
+
+// relay tells the stores what the pools are like now: their exclude, gateway and routes hold for the next ADD.
+func (k *Keeper) relay(ctx context.Context) error {
+	all, err := k.all()
+	for _, m := range all {
+		err = errors.Join(err, m.alone(ctx, m.relay))
+	}
+	return err
+}
+
+// relay tells the store of pools that have changed since it was told last. One of which it has never had anything does not matter.
+func (m *member) relay(ctx context.Context) error {
+	m.mu.Lock()
+	now := maps.Clone(m.layouts)
+	m.mu.Unlock()
+	maps.DeleteFunc(now, func(name string, l pool.Layout) bool { return reflect.DeepEqual(m.told[name], l) })
+	if len(now) == 0 {
+		return nil
+	}
+	s, err := m.state(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range s.Pools {
+		l, changed := now[p.Name]
+		if !changed || p.Layout.Name == "" {
+			continue
+		}
+		if err := m.store.PutGrants(ctx, l, nil); err != nil {
+			return err
+		}
+	}
+	maps.Copy(m.told, now)
+	return nil
 }
 
 // balanceAll takes and gives back for all stores.

@@ -107,8 +107,10 @@ func (m *member) balance(ctx context.Context) error {
 		}
 	}
 	var errs []error
-	for _, b := range m.wanted {
-		errs = append(errs, m.visit(ctx, b.Pool, b.Index))
+	for _, blocks := range []map[string]pool.BlockSpec{m.wanted, m.fenced} {
+		for _, b := range blocks {
+			errs = append(errs, m.visit(ctx, b.Pool, b.Index))
+		}
 	}
 	for _, p := range s.Pools {
 		errs = append(errs, m.balancePool(ctx, p))
@@ -129,11 +131,15 @@ func (m *member) balancePool(ctx context.Context, p lease.PoolState) error {
 	if err := m.settleMarked(ctx, p); err != nil {
 		return err
 	}
-	l, err := m.layout(ctx, p.Name)
-	if err != nil {
-		return err
+	target, has := 0, ours(p)
+	if p.Named {
+		l, err := m.layout(ctx, p.Name)
+		if err != nil {
+			return err
+		}
+		p.Layout = l
+		target = p.Target()
 	}
-	target, has := pool.Target(l.BlockSize, p.Used), ours(p)
 	if has < target {
 		delete(m.spare, p.Name)
 		return m.fill(ctx, p.Name, 0)
@@ -165,21 +171,22 @@ func (m *member) settleMarked(ctx context.Context, p lease.PoolState) error {
 	return nil
 }
 
-// giveBack returns blocks of which nobody has an address, but not more than is too much.
+// giveBack returns blocks of which nobody has an address, but not more than is too much. Of a block with addresses that the pool
+// excludes by now, only the others count.
 func (m *member) giveBack(ctx context.Context, p lease.PoolState, surplus int) error {
 	for _, g := range p.Grants {
-		n := len(g.Offsets(pool.Ours))
-		if n == 0 || n > surplus || leasedIn(p, g) {
+		all, n := len(g.Offsets(pool.Ours)), p.Gives(g)
+		if all == 0 || n > surplus || leasedIn(p, g) {
 			continue
 		}
-		marked, err := m.store.MarkFree(ctx, g.Pool, g.Index, n)
+		marked, err := m.store.MarkFree(ctx, g.Pool, g.Index, all)
 		if err != nil {
 			return err
 		}
 		if err := m.visit(ctx, g.Pool, g.Index); err != nil {
 			return err
 		}
-		surplus -= n - len(marked.Offsets(pool.Ours))
+		surplus -= n - p.Gives(marked)
 	}
 	return nil
 }

@@ -1,0 +1,108 @@
+package keeper
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// A node hands over what no pod has, but nothing that a pod of its own waits for.
+func TestAnswerAny(t *testing.T) {
+	for name, test := range map[string]struct {
+		put   string
+		wants []string
+		// pods have addresses here, and waiting ones wait for one.
+		pods, waiting int
+		want          string
+	}{
+		"nobody asks":                 {"AAAA me", nil, 0, 0, "AAAA me"},
+		"one asks":                    {"AAAA me", []string{"node2"}, 0, 0, "AAAB me node2"},
+		"two ask":                     {"AAAA me", []string{"node2", "node3"}, 0, 0, "AABC me node2 node3"},
+		"the last free one":           {"AAAA me", []string{"node2"}, 3, 0, "AAAB me node2"},
+		"more ask than it has":        {"AA.. me", []string{"node2", "node3"}, 1, 0, "AB.. me node2, node3 wants 1"},
+		"nothing is free":             {"AAAA me", []string{"node2"}, 4, 0, "AAAA me, node2 wants 1"},
+		"its own pods wait":           {"AAAA me", []string{"node2"}, 0, 4, "AAAA me, node2 wants 1"},
+		"its own pods wait for a few": {"AAAA me", []string{"node2"}, 0, 3, "AAAB me node2"},
+		"it has nothing there":        {"AAAA node3", []string{"node2"}, 0, 0, "AAAA node3, node2 wants 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.put(1, test.put, test.wants...)
+			s.has(1)
+			for range test.pods {
+				s.add("")
+			}
+			s.wait("lan", test.waiting)
+			s.ok(s.visit(t.Context(), "lan", 1))
+			is(t, "the block", s.told(1), test.want)
+		})
+	}
+}
+
+// Who asks on one block gets what is free in another one, too.
+func TestPassOn(t *testing.T) {
+	s := newSite(t)
+	s.put(0, "AA.. me", "node2")
+	s.put(2, "AAA. me")
+	s.has(0, 2)
+	s.add("")
+	s.add("")
+	s.ok(s.visit(t.Context(), "lan", 0))
+	is(t, "the block of which it has nothing free", s.told(0), "AA.. me, node2 wants 1")
+	is(t, "the block with free addresses", s.told(2), "AAB. me node2")
+	is(t, "the store", s.grants(), "++.. ++..")
+}
+
+// An owner's address goes to the owner's next pod, if no pod has it here and nobody else is its owner.
+func TestAnswerOwner(t *testing.T) {
+	claim := func(owner string) string { return pool.ClaimName("lan", "eth0", ownerOf(owner)) }
+	for name, test := range map[string]struct {
+		// lease is the owner that has the address here, "" for nobody. held says that a pod has it.
+		lease string
+		held  bool
+		asks  string
+		want  string
+	}{
+		"it waits for this owner":  {"web-0", false, "web-0", "B... node2"},
+		"a pod of the owner runs":  {"web-0", true, "web-0", "A... me, node2 wants 1"},
+		"it waits for another one": {"db-0", false, "web-0", "A... me, node2 wants 1"},
+		"a pod of another owner":   {"db-0", true, "web-0", "A... me, node2 wants 1"},
+		"a pod of nobody":          {"", true, "web-0", "A... me, node2 wants 1"},
+		"it is free":               {"", false, "web-0", "B... node2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.put(1, "A... me")
+			s.has(1)
+			if test.held || test.lease != "" {
+				_, key := s.add(test.lease)
+				if !test.held {
+					s.del(key)
+				}
+			}
+			s.EditBlock("lan-1", func(b *pool.Block) {
+				*b = b.Ask(pool.Want{Party: partyOf("node2"), Address: netip.MustParseAddr("10.3.0.4"), Claim: claim(test.asks)})
+			})
+			s.ok(s.visit(t.Context(), "lan", 1))
+			is(t, "the block", s.told(1), test.want)
+		})
+	}
+}
+
+// What is asked for and not free now is looked at again, until it is.
+func TestWantedIsLookedAtAgain(t *testing.T) {
+	s := newSite(t)
+	s.put(1, "A... me", "node2")
+	s.has(1)
+	_, key := s.add("")
+	s.ok(s.visit(t.Context(), "lan", 1))
+	is(t, "while a pod has it", s.told(1), "A... me, node2 wants 1")
+	s.del(key)
+	s.ok(s.balance(t.Context()))
+	is(t, "afterwards", s.told(1), "B... node2")
+	s.ok(s.balance(t.Context()))
+	if len(s.wanted) != 0 {
+		t.Errorf("it goes on looking at %v", s.wanted)
+	}
+}

@@ -1,0 +1,195 @@
+package keeper
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// waits needs an address for an ADD: it takes one, or asks for one.
+func (s *site) waits() error {
+	s.wait("lan", 1)
+	defer s.wait("lan", -1)
+	s.later(time.Second)
+	_, err := s.trySupply(s.t.Context(), "lan")
+	return err
+}
+
+// An ADD that finds nothing gets a new block, then addresses that nobody has, then those of dead nodes. Then others are asked.
+func TestFill(t *testing.T) {
+	claimed := func(s *site) {
+		for _, a := range []string{"10.3.0.4", "10.3.0.5", "10.3.0.6", "10.3.0.7"} {
+			s.claim(a)
+		}
+	}
+	oneFree := func(s *site) {
+		claimed(s)
+		s.Forget("claim-10.3.0.6")
+	}
+	excluded := func(s *site) {
+		s.EditPool("lan", func(p *pool.Pool) { p.Spec.Exclude = []string{"10.3.0.0-10.3.0.2"} })
+	}
+	for name, test := range map[string]struct {
+		blocks []string
+		// before happens before the ADD.
+		before func(*site)
+		want   []string
+		has    string
+	}{
+		"a new block":     {[]string{"AAAA node2", "AAAA node2", "AAAA node2"}, nil, []string{"AAAA node2", "AAAA node2", "AAAA node2", "AAAA me"}, "++++"},
+		"what nobody has": {[]string{"AAAA node2", "AAAA node2", "AA.. node2", "AA.. node3"}, nil, []string{"AAAA node2", "AAAA node2", "AAB. node2 me", "AA.. node3"}, "..+."},
+		"of a dead node":  {[]string{"AAAA node2", "AAAA node3!", "AAAA node2", "AAAA node2"}, nil, []string{"AAAA node2", "BAAA node3! me", "AAAA node2", "AAAA node2"}, "?..."},
+		"of a dead node, but not what an owner has":  {[]string{"AAAA node2", "AAAA node3!", "AAAA node2", "AAAA node2"}, oneFree, []string{"AAAA node2", "AABA node3! me", "AAAA node2", "AAAA node2"}, "..?."},
+		"owners have all that the dead node had":     {[]string{"AAAA node2", "AAAA node3!", "AAAA node2", "AAAA node2"}, claimed, []string{"AAAA node2", "AAAA node3!", "AAAA node2", "AAAA node2, me wants 1"}, ""},
+		"what the pool excludes by now is of no use": {[]string{"...A node2", "AAAA node2", "AAAA node3", "AAA. node2"}, excluded, []string{"...A node2", "AAAA node2", "AAAA node3", "AAAB node2 me"}, "...+"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			for i, text := range test.blocks {
+				s.put(int64(i), text)
+			}
+			if test.before != nil {
+				test.before(s)
+			}
+			s.ok(s.waits())
+			for i, want := range test.want {
+				is(t, pool.BlockName("lan", int64(i)), s.told(int64(i)), want)
+			}
+			var has []string
+			for _, g := range strings.Fields(s.grants()) {
+				if strings.Trim(g, ".") != "" {
+					has = append(has, g)
+				}
+			}
+			is(t, "the store", strings.Join(has, " "), test.has)
+		})
+	}
+}
+
+// claim makes a claim of the address.
+func (s *site) claim(a string) {
+	s.AddClaim(pool.Claim{Metadata: pool.Meta{Name: "claim-" + a}, Spec: pool.ClaimSpec{Pool: "lan", Address: netip.MustParseAddr(a)}})
+}
+
+// Two nodes are asked at a time, first those that have most. Who has not answered within the limit is asked again after it.
+func TestAskNext(t *testing.T) {
+	s := newSite(t)
+	s.put(0, "AAAA node2")
+	s.put(1, "ABBC node2 node3 node4")
+	s.put(2, "AAAA node3")
+	s.put(3, "A--- node5!")
+	s.claim("10.3.0.12")
+	for _, step := range []struct {
+		what  string
+		after time.Duration
+		want  string
+	}{
+		{"first", 0, "update block lan-2, update block lan-1"},
+		{"at once again", 0, ""},
+		{"when they had their time", pool.Limit, "update block lan-2, update block lan-1"},
+	} {
+		s.later(step.after)
+		before := len(s.Requests())
+		s.ok(s.waits())
+		asked := slices.DeleteFunc(s.changes(before), func(r string) bool { return !strings.HasPrefix(r, "update block") })
+		is(t, step.what, strings.Join(asked, ", "), step.want)
+	}
+	is(t, "on lan-1", s.told(1), "ABBC node2 node3 node4, me wants 1")
+}
+
+// A pool that gives nothing new says why.
+func TestClosedPools(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*site)
+		want   string
+	}{
+		"paused":        {func(s *site) { s.EditPool("lan", func(p *pool.Pool) { p.Spec.Paused = true }) }, "the pool lan gives nothing new: spec.paused is true"},
+		"being deleted": {func(s *site) { s.EditPool("lan", func(p *pool.Pool) { p.Metadata.DeletionTimestamp = "now" }) }, "the pool lan gives nothing new: it is being deleted"},
+		"it recovers": {func(s *site) {
+			s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Why: "a loss"}) })
+		}, "waits for all nodes: a loss"},
+		"a problem":      {func(s *site) { s.EditPool("lan", func(p *pool.Pool) { p.Status.Problem = "it overlaps" }) }, "gives nothing new: it overlaps"},
+		"it is not":      {func(s *site) { s.RemovePool("lan") }, "there is no AddressPool lan: make it, or correct ipam.pool"},
+		"a wrong spec":   {func(s *site) { s.EditPool("lan", func(p *pool.Pool) { p.Spec.BlockSize = 65 }) }, `invalid spec.blockSize "65"`},
+		"it overlaps":    {func(s *site) { s.AddPool(older()) }, "10.3.0.0-10.3.0.15 of it is in AddressPool old"},
+		"older status":   {func(s *site) { s.sequence["lan uid-1"] = 9 }, "the API has an older state of it than this node has seen"},
+		"just come back": {func(s *site) { s.contact(false); s.contact(true); s.Settling = time.Hour }, "the Kubernetes API has just come back"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			test.change(s)
+			before := len(s.Requests())
+			says(t, "an ADD", s.waits(), test.want)
+			if got := s.changes(before); got != nil {
+				t.Errorf("it has changed something: %v", got)
+			}
+		})
+	}
+}
+
+func older() pool.Pool {
+	p := lan
+	p.Metadata = pool.Meta{Name: "old", CreationTimestamp: "2020-01-01T00:00:00Z"}
+	return p
+}
+
+var errUnclear = errors.New("the connection was lost")
+
+// What a node has made, it has, even if it does not hear the answer. What the pool does not allow meanwhile, it removes.
+func TestMakingABlock(t *testing.T) {
+	lose := func(s *site) {
+		s.Lose = func(r string) error {
+			if strings.HasPrefix(r, "create block") {
+				return errUnclear
+			}
+			return nil
+		}
+	}
+	during := func(change func(*site)) func(*site) {
+		return func(s *site) {
+			s.Lose = func(r string) error {
+				if strings.HasPrefix(r, "create block") {
+					change(s)
+				}
+				return nil
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		before func(*site)
+		err    string
+		want   string
+	}{
+		"it works":            {func(*site) {}, "", "AAAA me"},
+		"the answer is lost":  {lose, "", "AAAA me"},
+		"paused meanwhile":    {during(func(s *site) { s.EditPool("lan", func(p *pool.Pool) { p.Spec.Paused = true }) }), "the pool lan has changed: spec.paused is true", "none"},
+		"made anew meanwhile": {during(func(s *site) { s.EditPool("lan", func(p *pool.Pool) { p.Metadata.UID = "other" }) }), "the pool lan has changed: it is another one", "none"},
+		"overlaps meanwhile":  {during(func(s *site) { s.AddPool(older()) }), "the pool lan has changed: 10.3.0.0-10.3.0.15 of it is in AddressPool old", "none"},
+		"refused": {func(s *site) {
+			s.On = func(r string) error {
+				if strings.HasPrefix(r, "create block") {
+					return pool.ErrRefused
+				}
+				return nil
+			}
+		}, "the Kubernetes API refuses", "none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			for i := range int64(3) {
+				s.put(i, "AAAA node2")
+			}
+			test.before(s)
+			says(t, "an ADD", s.waits(), test.err)
+			is(t, "the block", s.told(3), test.want)
+			if p, err := s.API.Pool(t.Context(), "lan"); err != nil || len(p.Metadata.Finalizers) != 1 {
+				t.Errorf("the pool does not stay: %+v, %v", p.Metadata, err)
+			}
+		})
+	}
+}

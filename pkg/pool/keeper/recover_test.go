@@ -1,0 +1,90 @@
+package keeper
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// While a pool recovers, each node writes what it has into the blocks again, and its name into the annotation.
+func TestRecover(t *testing.T) {
+	for name, test := range map[string]struct {
+		has string
+		// now is the block after the loss, "" for none.
+		now   string
+		want  string
+		store string
+		says  string
+	}{
+		"the block is lost":        {"AA.. me", "", "AA.. me", "++..", ""},
+		"some of it is lost":       {"AAA. me", "A... me", "AAA. me", "+++.", ""},
+		"the node is lost":         {"A..B me node2", "...A node2", "B..A node2 me", "+...", ""},
+		"another node has it":      {"AA.. me", "BA.. me node2", "BA.. me node2", ".+..", "another node has an address that this node has, too"},
+		"nothing is lost":          {"AA.. me", "AA.. me", "AA.. me", "++..", ""},
+		"more than the node knows": {"AA.. me", "AAAA me", "AA.. me", "++..", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.put(1, test.has)
+			s.has(1)
+			s.Forget("lan-1")
+			if test.now != "" {
+				s.put(1, test.now)
+			}
+			s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Why: "a loss", Asserted: []string{"node2"}}) })
+			s.ok(s.recover(t.Context()))
+			is(t, "the block", s.told(1), test.want)
+			is(t, "the store", s.grant(1), test.store)
+			if (test.says != "") != strings.Contains(s.log.String(), "another node has") || !strings.Contains(s.log.String(), test.says) {
+				t.Errorf("the log has %s, want %s", s.log.String(), test.says)
+			}
+			p, err := s.API.Pool(t.Context(), "lan")
+			s.ok(err)
+			is(t, "who has asserted", fmt.Sprint(p.Recovery().Asserted), "[node2 node1]")
+			before := len(s.Requests())
+			s.ok(s.recover(t.Context()))
+			is(t, "once more", fmt.Sprint(s.changes(before)), "[]")
+		})
+	}
+}
+
+// A node that has seen a newer status of the pool knows that the API has lost something, also if it has nothing itself.
+func TestAnOlderStatusIsALoss(t *testing.T) {
+	s := newSite(t)
+	sequence := func(n int64) {
+		s.EditPool("lan", func(p *pool.Pool) { p.Status.Sequence = n })
+		s.ok(s.recover(t.Context()))
+	}
+	sequence(7)
+	sequence(8)
+	is(t, "while it grows", s.recovering(), "")
+	sequence(5)
+	is(t, "when it is less", s.recovering(), "node node1: it has seen a newer status of the pool")
+	s.ok(s.recover(t.Context())) // It asserts, and begins with the status that the pool has.
+	s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(nil) })
+	s.ok(s.recover(t.Context()))
+	is(t, "after the recovery", s.recovering(), "")
+}
+
+// Others change the annotation at the same time.
+func TestAssertingAtTheSameTime(t *testing.T) {
+	s := newSite(t)
+	s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Why: "a loss"}) })
+	again := 2
+	s.On = func(r string) error {
+		if r == "update pool lan" && again > 0 {
+			again--
+			s.EditPool("lan", func(p *pool.Pool) {
+				next, _ := p.Recovery().Asserts(fmt.Sprint("other", again))
+				*p = p.WithRecovery(&next)
+			})
+		}
+		return nil
+	}
+	s.ok(s.recover(t.Context()))
+	p, err := s.API.Pool(t.Context(), "lan")
+	s.ok(err)
+	is(t, "who has asserted", fmt.Sprint(p.Recovery().Asserted), "[other1 other0 node1]")
+}

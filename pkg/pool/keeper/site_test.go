@@ -1,0 +1,242 @@
+package keeper
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
+	"github.com/relink-cni/relink/pkg/pool/pooltest"
+	"github.com/relink-cni/relink/test/node"
+)
+
+// site is node1 with the network pods, on an API with the pool lan: 10.3.0.0 to 10.3.0.15 in four blocks. The test sets the time.
+type site struct {
+	*pooltest.API
+	*member
+	t    *testing.T
+	log  node.Log
+	time time.Time
+	// boot is the node's, since when it is up.
+	boot   string
+	booted time.Time
+	pods   int
+}
+
+// lan is the pool of a site.
+var lan = pool.Pool{Metadata: pool.Meta{Name: "lan"}, Spec: pool.Spec{Subnet: "10.3.0.0/24", Ranges: []string{"10.3.0.0-10.3.0.15"}, BlockSize: 4}}
+
+// newSite has confirmed what it has: nothing.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{API: &pooltest.API{}, t: t, time: time.Now(), boot: "boot", booted: time.Now().Add(-time.Hour)}
+	for _, name := range []string{"node1", "node2", "node3"} {
+		s.AddNode(pool.Node{Name: name, UID: "uid-" + name})
+	}
+	s.AddPool(lan)
+	s.restart(t.TempDir())
+	s.ok(s.store.WantPools(t.Context(), []string{"lan"}))
+	s.ok(s.sync(t.Context()))
+	return s
+}
+
+// restart starts the agent anew, with the stores of the directory.
+func (s *site) restart(dir string) {
+	s.t.Helper()
+	k := New(Options{API: s.API, Node: "node1", Dir: dir, Log: slog.New(slog.NewTextHandler(&s.log, nil)), Settling: 1, Open: func(network string) (*lease.Store, error) {
+		store, err := lease.Open(dir, network)
+		if err == nil {
+			store.SetClock(s.boot, func() time.Time { return s.time }, func() (time.Duration, error) { return s.time.Sub(s.booted), nil })
+		}
+		return store, err
+	}})
+	k.now = func() time.Time { return s.time }
+	m, err := k.member("pods")
+	s.ok(err)
+	s.member = m
+	_, err = k.API.Pools(s.t.Context()) // It has heard of the API a while ago.
+	s.ok(err)
+	s.later(time.Second)
+}
+
+// reboot boots the node anew, and starts its agent.
+func (s *site) reboot() {
+	s.t.Helper()
+	s.later(time.Minute)
+	s.boot, s.booted = "next boot", s.time
+	s.later(time.Minute)
+	s.restart(s.Dir)
+}
+
+func (s *site) later(d time.Duration) { s.time = s.time.Add(d) }
+
+func (s *site) ok(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// me is the party of this node.
+func (s *site) me() pool.Party {
+	s.t.Helper()
+	g, err := s.state(s.t.Context())
+	s.ok(err)
+	return g.me
+}
+
+func partyOf(name string) pool.Party {
+	return pool.Party{Node: name, NodeUID: "uid-" + name, Network: "pods", Store: "store-" + name}
+}
+
+// put makes the block of the API with the text such as "AAB. me node2!": whose each address is, and the holders A, B and so on, fenced
+// ones with an exclamation mark. The parties in wants ask for one address each.
+func (s *site) put(index int64, text string, wants ...string) {
+	s.t.Helper()
+	l, err := lan.Layout()
+	s.ok(err)
+	p, err := s.API.Pool(s.t.Context(), "lan")
+	s.ok(err)
+	l.UID = p.Metadata.UID
+	words := strings.Fields(text)
+	b, _ := pool.NewBlock(l, index, partyOf("nobody"), "boot")
+	b.Spec.Addresses, b.Spec.Holders, b.Spec.Epoch = words[0], nil, 10
+	me := s.me()
+	for i, name := range words[1:] {
+		h := pool.Holder{ID: string(rune('A' + i)), Party: partyOf(strings.Trim(name, "!")), Epoch: 10, Boot: "boot"}
+		if h.Node == "me" {
+			h.Party = me
+		}
+		if strings.HasSuffix(name, "!") {
+			h.Fenced = "proof"
+		}
+		b.Spec.Holders = append(b.Spec.Holders, h)
+	}
+	for _, name := range wants {
+		b = b.Ask(pool.Want{Party: partyOf(name), Count: 1})
+	}
+	s.AddBlock(b.Ask(pool.Want{Party: partyOf("nobody")})) // That writes the labels.
+}
+
+// told is the API's block in the form of put, with the wants behind it, or "none".
+func (s *site) told(index int64) string {
+	s.t.Helper()
+	b, err := s.API.Block(s.t.Context(), pool.BlockName("lan", index))
+	if err != nil {
+		return "none"
+	}
+	me := s.me()
+	name := func(p pool.Party) string {
+		if p.Is(me) {
+			return "me"
+		}
+		return p.Node
+	}
+	text := b.Spec.Addresses
+	for _, h := range b.Spec.Holders {
+		text += " " + name(h.Party)
+		if h.Fenced != "" {
+			text += "!"
+		}
+	}
+	for _, w := range b.Spec.Want {
+		text += fmt.Sprintf(", %s wants %d", name(w.Party), max(w.Count, 1))
+	}
+	return text
+}
+
+// has takes what the API has of the blocks into the store. It returns what the store has then, such as "++.. +...".
+func (s *site) has(indexes ...int64) string {
+	s.t.Helper()
+	for _, i := range indexes {
+		b, err := s.API.Block(s.t.Context(), pool.BlockName("lan", i))
+		s.ok(err)
+		_, _, err = s.adopt(s.t.Context(), b)
+		s.ok(err)
+	}
+	return s.grants()
+}
+
+// grant is what the store has of the block.
+func (s *site) grant(index int64) string {
+	s.t.Helper()
+	g, err := s.state(s.t.Context())
+	s.ok(err)
+	return g.grant("lan", index).Addresses
+}
+
+// grants is what the store has of the blocks.
+func (s *site) grants() string {
+	s.t.Helper()
+	g, err := s.state(s.t.Context())
+	s.ok(err)
+	var all []string
+	for _, g := range g.of("lan").Grants {
+		all = append(all, g.Addresses)
+	}
+	return strings.Join(all, " ")
+}
+
+// add is an ADD without the agent. The pod has a name if there is an owner, and its address is the owner's.
+func (s *site) add(owner string) (netip.Addr, attachment.Key) {
+	s.t.Helper()
+	s.pods++
+	r := lease.Request{Attachment: attachment.Key{Network: "pods", ContainerID: fmt.Sprint("c", s.pods), IfName: "eth0"}, Pools: []string{"lan"}, Acquired: []string{"lan"}, Probes: true}
+	if owner != "" {
+		r.Policy, r.Owner = lease.Policy{Sticky: true}, ownerOf(owner)
+	}
+	given, err := s.store.Allocate(s.t.Context(), r)
+	s.ok(err)
+	return given[0].Address, r.Attachment
+}
+
+func (s *site) del(key attachment.Key) {
+	s.t.Helper()
+	s.ok(s.store.Release(s.t.Context(), key, lease.Policy{}))
+}
+
+// recovering says why the pool recovers, "" if it does not.
+func (s *site) recovering() string {
+	s.t.Helper()
+	p, err := s.API.Pool(s.t.Context(), "lan")
+	s.ok(err)
+	if r := p.Recovery(); r != nil {
+		return r.Why
+	}
+	return ""
+}
+
+// changes are the requests since the last call that have changed something.
+func (s *site) changes(since int) (all []string) {
+	for _, r := range s.Requests()[since:] {
+		if verb, _, _ := strings.Cut(r, " "); slices.Contains([]string{"create", "update", "delete"}, verb) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// says reports an error that does not have the text. No text stands for no error.
+func says(t *testing.T, what string, err error, text string) {
+	t.Helper()
+	if (err == nil) != (text == "") || err != nil && !strings.Contains(err.Error(), text) {
+		t.Errorf("%s: %v, want %q", what, err, text)
+	}
+}
+
+func is(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+func ownerOf(name string) attachment.Owner {
+	return attachment.Owner{Kind: attachment.OwnerPod, Namespace: "shop", Name: name}
+}
