@@ -24,6 +24,7 @@ import (
 func (a *api) share(t *testing.T, users map[string]user) {
 	t.Run("all addresses", func(t *testing.T) { a.allAddresses(t, users) })
 	t.Run("what is left over goes back", func(t *testing.T) { a.leftOver(t, users) })
+	t.Run("a pool is changed and deleted", func(t *testing.T) { a.endOfPool(t, users) })
 	t.Run("an owner moves", func(t *testing.T) { a.ownerMoves(t, users) })
 	t.Run("a machine migrates", func(t *testing.T) { a.migrates(t, users) })
 	t.Run("a migration that fails", func(t *testing.T) { a.migratesNot(t, users) })

@@ -58,7 +58,7 @@ func (w *watched) taken(index int64, nodes ...string) {
 
 func (w *watched) pool(name string) pool.Pool {
 	w.t.Helper()
-	p, err := w.API.Pool(w.t.Context(), name)
+	p, err := w.Pool(w.t.Context(), name)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func (w *watched) look(text string) {
 // fences says of each holder of a block why it is fenced.
 func (w *watched) fences(block string) (all []string) {
 	w.t.Helper()
-	b, err := w.API.Block(w.t.Context(), block)
+	b, err := w.Block(w.t.Context(), block)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestADeadNodeAsksForNothing(t *testing.T) {
 	})
 	w.AddNode(pool.Node{Name: "n2", OutOfService: true})
 	w.look("")
-	b, err := w.API.Block(t.Context(), "lan-0")
+	b, err := w.Block(t.Context(), "lan-0")
 	if err != nil || len(b.Spec.Want) != 1 || b.Spec.Want[0].Node != "n1" {
 		t.Errorf("%+v, %v", b.Spec.Want, err)
 	}

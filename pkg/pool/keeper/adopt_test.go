@@ -39,7 +39,7 @@ func TestAdoptAndAlarm(t *testing.T) {
 			if test.has != "" {
 				s.put(1, test.has)
 				s.has(1)
-				s.EditBlock("lan-1", func(b *pool.Block) {}) // It is another version from now on.
+				s.EditBlock("lan-1", func(*pool.Block) {}) // It is another version from now on.
 			}
 			before, _ := s.API.Block(t.Context(), "lan-1")
 			s.Forget("lan-1")

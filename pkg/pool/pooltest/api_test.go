@@ -117,13 +117,13 @@ func TestLists(t *testing.T) {
 	a.AddClaim(pool.Claim{Metadata: pool.Meta{Name: "c2"}, Spec: pool.ClaimSpec{Pool: "lan", Active: pool.Place{Party: pool.Party{Node: "n1"}}}})
 	a.AddNode(pool.Node{Name: "n2"})
 	a.AddNode(pool.Node{Name: "n1", OutOfService: true})
-	names := func(all []pool.Block, err error) (n []string) {
+	names := func(all []pool.Block, _ error) (n []string) {
 		for _, b := range all {
 			n = append(n, b.Metadata.Name)
 		}
 		return n
 	}
-	claims := func(all []pool.Claim, err error) (n []string) {
+	claims := func(all []pool.Claim, _ error) (n []string) {
 		for _, c := range all {
 			n = append(n, c.Metadata.Name)
 		}
