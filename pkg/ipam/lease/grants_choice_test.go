@@ -156,7 +156,7 @@ func TestNeighboursAreOneRange(t *testing.T) {
 func textOf(s RangeSet) string {
 	var all []string
 	for _, r := range s {
-		all = append(all, r.Span.String())
+		all = append(all, r.String())
 	}
 	return strings.Join(all, ", ")
 }
@@ -252,4 +252,17 @@ func TestADeletedPoolIsStored(t *testing.T) {
 	if all[1].Target() != 0 || all[1].Layout.Deleted || all[0].Target() != 0 {
 		t.Errorf("a pool that is named no more has the target %d, an unknown one %d", all[1].Target(), all[0].Target())
 	}
+}
+
+// An address that came with a machine and that a reboot has left here is forgotten as a whole.
+func TestUnexpectAfterAReboot(t *testing.T) {
+	n := newNode(t, "10.3.0.20", sticky)
+	n.grant(t, lan, "+...")
+	n.giveFrom(t, "c1/eth0", "web-0", "10.3.0.9") // The node does not have it.
+	n.reboot("boot-2", time.Minute)
+	must(t, n.store(t).Unexpect(t.Context(), "lan", addr("10.3.0.9"), pod("web-1")))
+	n.expect(t, "for another owner", "10.3.0.9 reserved c1/eth0 web-0")
+	must(t, n.store(t).Unexpect(t.Context(), "lan", addr("10.3.0.9"), pod("web-0")))
+	n.expect(t, "for its owner")
+	n.sound(t)
 }

@@ -54,6 +54,9 @@ func (s *Store) Expect(ctx context.Context, a netip.Addr, o attachment.Owner, if
 func (s *Store) Unexpect(ctx context.Context, poolName string, a netip.Addr, o attachment.Owner) error {
 	o = storable(o)
 	return s.change(ctx, func(l *leases) error {
+		if err := l.settle(); err != nil { // A pod of an earlier boot holds nothing any more.
+			return err
+		}
 		lease, err := l.current(a)
 		if errors.Is(err, ErrNone) {
 			return errUnchanged

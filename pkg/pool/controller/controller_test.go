@@ -249,7 +249,7 @@ func TestTheEndOfAPool(t *testing.T) {
 	w.EditPool("lan", func(p *pool.Pool) { p.Metadata.Finalizers = []string{pool.Finalizer} })
 	w.look("")
 	w.look("")
-	if _, err := w.API.Pool(t.Context(), "lan"); !errors.Is(err, pool.ErrNotThere) {
+	if _, err := w.Pool(t.Context(), "lan"); !errors.Is(err, pool.ErrNotThere) {
 		t.Errorf("the pool is there: %v", err)
 	}
 }

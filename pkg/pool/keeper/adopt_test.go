@@ -41,7 +41,7 @@ func TestAdoptAndAlarm(t *testing.T) {
 				s.has(1)
 				s.EditBlock("lan-1", func(*pool.Block) {}) // It is another version from now on.
 			}
-			before, _ := s.API.Block(t.Context(), "lan-1")
+			before, _ := s.Block(t.Context(), "lan-1")
 			s.Forget("lan-1")
 			if test.now != "" {
 				s.put(1, test.now)
@@ -55,7 +55,7 @@ func TestAdoptAndAlarm(t *testing.T) {
 				})
 			}
 			var err error
-			if b, missing := s.API.Block(t.Context(), "lan-1"); missing == nil {
+			if b, missing := s.Block(t.Context(), "lan-1"); missing == nil {
 				_, _, err = s.adopt(t.Context(), b)
 			} else {
 				err = s.gone(t.Context(), "lan", 1)
