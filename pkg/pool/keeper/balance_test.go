@@ -86,12 +86,12 @@ func TestADeletedPoolGoes(t *testing.T) {
 	s.RemovePool("lan")
 	s.changed(t.Context(), pool.Change{Pool: "lan"})
 	s.balanceFor(DefaultSurplus)
-	if all, err := s.API.Blocks(t.Context(), "lan"); err != nil || len(all) != 1 {
+	if all, err := s.Blocks(t.Context(), "lan"); err != nil || len(all) != 1 {
 		t.Errorf("while a pod has an address: %d blocks, %v", len(all), err)
 	}
 	s.del(key)
 	s.balanceFor(DefaultSurplus)
-	if all, err := s.API.Blocks(t.Context(), "lan"); err != nil || len(all) != 0 {
+	if all, err := s.Blocks(t.Context(), "lan"); err != nil || len(all) != 0 {
 		t.Errorf("afterwards: %d blocks, %v", len(all), err)
 	}
 	if g, err := s.store.Granted(t.Context()); err != nil || !g.Pools[0].Layout.Deleted || g.Pools[0].Target() != 0 {
@@ -104,7 +104,7 @@ func TestADeletedPoolGoes(t *testing.T) {
 	s.changed(t.Context(), pool.Change{Pool: "lan"})
 	s.later(time.Second)
 	s.ok(s.balance(t.Context()))
-	if all, err := s.API.Blocks(t.Context(), "lan"); err != nil || len(all) != 1 {
+	if all, err := s.Blocks(t.Context(), "lan"); err != nil || len(all) != 1 {
 		t.Errorf("with a new pool: %d blocks, %v", len(all), err)
 	}
 }
@@ -195,7 +195,7 @@ func TestSync(t *testing.T) {
 			g, err := s.store.Granted(t.Context())
 			s.ok(err)
 			boot := func(index int64) string {
-				b, err := s.API.Block(t.Context(), pool.BlockName("lan", index))
+				b, err := s.Block(t.Context(), pool.BlockName("lan", index))
 				s.ok(err)
 				return b.Spec.Holders[0].Boot
 			}
@@ -234,7 +234,7 @@ func TestWithdraw(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
 			s.put(1, "AAAA node2")
-			b, err := s.API.Block(t.Context(), "lan-1")
+			b, err := s.Block(t.Context(), "lan-1")
 			s.ok(err)
 			w := test.want
 			w.Party = s.me()

@@ -187,7 +187,7 @@ func TestMakingABlock(t *testing.T) {
 			test.before(s)
 			says(t, "an ADD", s.waits(), test.err)
 			is(t, "the block", s.told(3), test.want)
-			if p, err := s.API.Pool(t.Context(), "lan"); err != nil || len(p.Metadata.Finalizers) != 1 {
+			if p, err := s.Pool(t.Context(), "lan"); err != nil || len(p.Metadata.Finalizers) != 1 {
 				t.Errorf("the pool does not stay: %+v, %v", p.Metadata, err)
 			}
 		})

@@ -40,7 +40,7 @@ func TestRecover(t *testing.T) {
 			if (test.says != "") != strings.Contains(s.log.String(), "another node has") || !strings.Contains(s.log.String(), test.says) {
 				t.Errorf("the log has %s, want %s", s.log.String(), test.says)
 			}
-			p, err := s.API.Pool(t.Context(), "lan")
+			p, err := s.Pool(t.Context(), "lan")
 			s.ok(err)
 			is(t, "who has asserted", fmt.Sprint(p.Recovery().Asserted), "[node2 node1]")
 			before := len(s.Requests())
@@ -84,7 +84,7 @@ func TestAssertingAtTheSameTime(t *testing.T) {
 		return nil
 	}
 	s.ok(s.recover(t.Context()))
-	p, err := s.API.Pool(t.Context(), "lan")
+	p, err := s.Pool(t.Context(), "lan")
 	s.ok(err)
 	is(t, "who has asserted", fmt.Sprint(p.Recovery().Asserted), "[other1 other0 node1]")
 }

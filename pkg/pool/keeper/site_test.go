@@ -101,7 +101,7 @@ func (s *site) put(index int64, text string, wants ...string) {
 	s.t.Helper()
 	l, err := lan.Layout()
 	s.ok(err)
-	p, err := s.API.Pool(s.t.Context(), "lan")
+	p, err := s.Pool(s.t.Context(), "lan")
 	s.ok(err)
 	l.UID = p.Metadata.UID
 	words := strings.Fields(text)
@@ -127,7 +127,7 @@ func (s *site) put(index int64, text string, wants ...string) {
 // told is the API's block in the form of put, with the wants behind it, or "none".
 func (s *site) told(index int64) string {
 	s.t.Helper()
-	b, err := s.API.Block(s.t.Context(), pool.BlockName("lan", index))
+	b, err := s.Block(s.t.Context(), pool.BlockName("lan", index))
 	if err != nil {
 		return "none"
 	}
@@ -155,7 +155,7 @@ func (s *site) told(index int64) string {
 func (s *site) has(indexes ...int64) string {
 	s.t.Helper()
 	for _, i := range indexes {
-		b, err := s.API.Block(s.t.Context(), pool.BlockName("lan", i))
+		b, err := s.Block(s.t.Context(), pool.BlockName("lan", i))
 		s.ok(err)
 		_, _, err = s.adopt(s.t.Context(), b)
 		s.ok(err)
@@ -204,7 +204,7 @@ func (s *site) del(key attachment.Key) {
 // recovering says why the pool recovers, "" if it does not.
 func (s *site) recovering() string {
 	s.t.Helper()
-	p, err := s.API.Pool(s.t.Context(), "lan")
+	p, err := s.Pool(s.t.Context(), "lan")
 	s.ok(err)
 	if r := p.Recovery(); r != nil {
 		return r.Why
