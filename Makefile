@@ -69,7 +69,7 @@ test-long:  ## test, and more of the same: for every night, and before a release
 TEST := test -vet=off -count=1 -trimpath -ldflags='-s -w'
 
 # These start no goroutine and compute a lot. The race detector would find nothing in them, and make them ten times slower.
-PLAIN := ^(TestDecodeOfEveryPrefixIsTorn|TestStoreDoesAsItsModel|TestAllIsGivenUpOnAFullDisk|TestVeryMuchIsCompared|TestIPAMScaling|TestExplore|TestExploreFindsFaults)$$
+PLAIN := ^(TestDecodeOfEveryPrefixIsTorn|TestStoreDoesAsItsModel|TestAllIsGivenUpOnAFullDisk|TestVeryMuchIsCompared|TestIPAMScaling|TestExplore|TestExploreFindsFaults|TestExploreSilence|TestExploreFindsFaultsOfSilence)$$
 
 # In their directories: go shows what they count. Three machines on two processors: each waits for half of its time.
 test-stories:

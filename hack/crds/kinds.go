@@ -43,6 +43,7 @@ var kinds = []kind{
 			{"Problem", "string", ".status.problem", 0},
 			{"Gateway", "string", ".spec.gateway", 1},
 			{"Block size", "integer", ".spec.blockSize", 1},
+			{"Fence after", "string", ".spec.fenceAfter", 1},
 			{"Updated", "string", ".status.updated", 1},
 			age,
 		},

@@ -41,6 +41,9 @@ const (
 	networkName = `^[A-Za-z0-9][A-Za-z0-9_.-]*$`
 )
 
+// isDuration is the pattern of a duration, as Go and CEL read it.
+const isDuration = `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
+
 var isAddress = rule{
 	Rule:    `isIP(self) && ip.isCanonical(self)`,
 	Message: "must be an IP address in its short form, such as 10.3.0.5 or fd00::5",

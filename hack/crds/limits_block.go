@@ -60,6 +60,7 @@ var blockLimits = map[string]limit{
 	"Holder.id":          {MinLength: 1, MaxLength: 1, Pattern: `^[A-Za-z0-9+/]$`},
 	"Holder.epoch":       {Max: mostEpoch},
 	"Holder.boot":        {MaxLength: longestUID},
+	"Holder.fenceAfter":  {MaxLength: most, Pattern: isDuration},
 	"Holder.fenced":      {MaxLength: 1024},
 	"Want.count":         {Max: 1 << 16},
 	"Want.claim":         {About: "claim is the name of that claim.", MaxLength: longestName},

@@ -25,7 +25,7 @@ var claimLimits = map[string]limit{
 		Rule: `self >= oldSelf`, Message: "epoch never gets smaller",
 	}}},
 	"ClaimSpec.active":   {About: "active is where the owner's pod runs, or has run last."},
-	"ClaimSpec.retain":   {MaxLength: 64, Pattern: `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`},
+	"ClaimSpec.retain":   {MaxLength: 64, Pattern: isDuration},
 	"ClaimSpec.accepted": {MaxLength: longestUID},
 	"Place.podUID":       {About: "podUID is the UID of that pod.", MaxLength: longestUID},
 

@@ -70,8 +70,12 @@ var poolLimits = map[string]limit{
 	},
 	"Spec.routes":    {About: "routes are what pods get with an address.", MaxItems: most},
 	"Spec.blockSize": {Default: pool.DefaultBlockSize, Min: 1, Max: pool.MostBlockSize},
-	"Route.dst":      {MaxLength: longestPrefix, Rules: []rule{{Rule: `isCIDR(self)`, Message: "must be a network such as 10.8.0.0/16"}}},
-	"Route.gw":       {MaxLength: longestAddress, Rules: []rule{{Rule: `isIP(self)`, Message: "must be an address"}}},
+	"Spec.fenceAfter": {MaxLength: most, Pattern: isDuration, Rules: []rule{{
+		Rule:    `duration(self) >= duration('10m')`,
+		Message: "must be at least 10m, such as 30m",
+	}}},
+	"Route.dst": {MaxLength: longestPrefix, Rules: []rule{{Rule: `isCIDR(self)`, Message: "must be a network such as 10.8.0.0/16"}}},
+	"Route.gw":  {MaxLength: longestAddress, Rules: []rule{{Rule: `isIP(self)`, Message: "must be an address"}}},
 
 	"Pool.status":      {About: "status is what the controller has counted. It is a hint: nothing is decided by it alone."},
 	"Status.blocks":    {About: "blocks is how many blocks the pool has."},

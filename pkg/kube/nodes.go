@@ -9,7 +9,18 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-var nodes = kind{"", "Node", "nodes", []string{"v1"}, wholeObject}
+var (
+	nodes      = kind{"", "Node", "nodes", []string{"v1"}, wholeObject}
+	nodeLeases = kind{"coordination.k8s.io", "Lease", "leases", []string{"v1"}, wholeObject}
+)
+
+// namespaceOf is where the API has the objects of the kind that count here, empty for kinds without a namespace.
+func namespaceOf(k kind) string {
+	if k.resource == nodeLeases.resource {
+		return corev1.NamespaceNodeLease
+	}
+	return ""
+}
 
 // node is what counts of a Node.
 type node struct {
@@ -37,6 +48,34 @@ func (p Pools) Nodes(ctx context.Context) (all []pool.Node, err error) {
 	made, err := list[node](ctx, p, nodes, selector{})
 	for _, n := range made {
 		all = append(all, n.known())
+	}
+	return all, err
+}
+
+// nodeLease is what counts of a Lease.
+type nodeLease struct {
+	Metadata pool.Meta `json:"metadata"`
+	Spec     struct {
+		RenewTime string `json:"renewTime"`
+	} `json:"spec"`
+}
+
+func (l nodeLease) known() pool.NodeLease {
+	return pool.NodeLease{Node: l.Metadata.Name, UID: l.Metadata.UID, Version: l.Metadata.ResourceVersion, Renewed: l.Spec.RenewTime}
+}
+
+// NodeLease implements pool.API.
+func (p Pools) NodeLease(ctx context.Context, node string) (pool.NodeLease, error) {
+	var l nodeLease
+	err := p.get(ctx, nodeLeases, node, &l)
+	return l.known(), err
+}
+
+// NodeLeases implements pool.API.
+func (p Pools) NodeLeases(ctx context.Context) (all []pool.NodeLease, err error) {
+	made, err := list[nodeLease](ctx, p, nodeLeases, selector{})
+	for _, l := range made {
+		all = append(all, l.known())
 	}
 	return all, err
 }

@@ -128,7 +128,7 @@ func (r request) rule() string {
 		return fmt.Sprintf("{nonResourceURLs: [%q], verbs: [%q]}", r.right, r.verb)
 	}
 	rule := fmt.Sprintf("{apiGroups: [%q], resources: [%q], verbs: [%q]}", r.group, r.right, r.verb)
-	if r.resource != pods.resource {
+	if r.resource != pods.resource && r.resource != nodeLeases.resource {
 		rule += ", and the credentials of a kubelet never have it"
 	}
 	return rule

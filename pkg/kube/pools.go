@@ -201,6 +201,9 @@ func (p Pools) send(ctx context.Context, r *rest.Request, k kind, verb, name str
 			r = r.SetHeader("Content-Type", wholeObject)
 		}
 	}
+	if namespace := namespaceOf(k); namespace != "" {
+		r = r.Namespace(namespace)
+	}
 	var code int
 	said, err := r.AbsPath(root(k.group, k.versions[0])).SetHeader("Accept", wholeObject).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
 	if err := poolError(answer(request{k, k.versions[0], name, verb, k.resource}, code, said, err), said); err != nil {
@@ -251,6 +254,9 @@ func list[T any](ctx context.Context, p Pools, k kind, by selector) (all []T, er
 	for {
 		var code int
 		r := p.client.api.Get().AbsPath(root(k.group, k.versions[0])).Resource(k.resource).Param("limit", strconv.Itoa(mostListed))
+		if namespace := namespaceOf(k); namespace != "" {
+			r = r.Namespace(namespace)
+		}
 		if by.key != "" {
 			r = r.Param(by.key, by.value)
 		}

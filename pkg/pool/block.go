@@ -52,8 +52,11 @@ type Holder struct {
 	Party
 	// Epoch is the block's, when the holder got an address last.
 	Epoch int64 `json:"epoch"`
-	// Boot is the boot of the node in which the holder has last said that it has this, empty if it has not said so yet.
+	// Boot is the boot of the node in which the holder has last said that it has this, empty if it has not said so yet. After a
+	// silence the holder adds a number to it, and says it again.
 	Boot string `json:"boot,omitempty"`
+	// FenceAfter is the pool's, as the holder obeys it. Empty is never: by time alone the controller does not fence it.
+	FenceAfter string `json:"fenceAfter,omitempty"`
 	// Fenced says why the holder is proven dead, empty if it is not. Others may take what it has. Only the controller and
 	// people write it.
 	Fenced string `json:"fenced,omitempty"`

@@ -22,6 +22,9 @@ const (
 	marksLeased
 	forgetsMark
 	movesHeld
+	givesSilent
+	goesOnAfterSilence
+	takesUnprobed
 )
 
 // The promises that are broken.

@@ -32,7 +32,9 @@ type model struct {
 	// imports says that nodes also make blocks of which they have only the first address.
 	imports bool
 	most    budget
-	broken  fault
+	// silences is how often a node can be silent.
+	silences int8
+	broken   fault
 	// seen counts what has happened somewhere: an exploration in which nothing happens finds nothing.
 	seen map[string]int
 }
@@ -48,6 +50,8 @@ type state struct {
 	// fence is the controller's request that the API has not got yet.
 	fence *write
 	used  budget
+	// silences is how often a node was silent.
+	silences int8
 	// version is the last UID or resource version that the API has given. Only which of them are equal counts.
 	version int
 }
@@ -55,7 +59,10 @@ type state struct {
 // host is a node.
 type host struct {
 	alive bool
-	boot  int
+	// silent says that half of the pool's time has passed since the node's last sign of life.
+	silent bool
+	// boot is the session: it changes with each boot, and after each silence.
+	boot int
 	// The store: it survives all.
 	confirmed bool
 	grants    [2]*Grant
@@ -193,6 +200,9 @@ func (m *model) note(s *state, w *write) {
 		m.noteMoves(was, w)
 	default:
 		m.seen["a node is fenced"]++
+		if s.host[nodeOf(fencedBy(w))].silent {
+			m.seen["a silent node is fenced"]++
+		}
 	}
 }
 
@@ -250,7 +260,7 @@ func (m *model) breaks(s *state) string {
 				if lease == ownerLease {
 					ownersPods++
 				}
-				if !h.confirmed || at >= len(h.grants[i].Addresses) || !strings.ContainsRune(Ours, rune(h.grants[i].Addresses[at])) {
+				if !h.confirmed || h.silent && m.broken != givesSilent || at >= len(h.grants[i].Addresses) || !strings.ContainsRune(Ours, rune(h.grants[i].Addresses[at])) {
 					continue
 				}
 				if givers++; b == nil || !b.Has(party(n), at) {

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Limits of a pool.
@@ -44,6 +45,9 @@ type Spec struct {
 	BlockSize int `json:"blockSize,omitempty"`
 	// Paused: nobody takes anything new from the pool. What nodes have, they give.
 	Paused bool `json:"paused,omitempty"`
+	// FenceAfter is after how long without a sign of life a node counts as dead, such as 30m, and at least 10m. Empty is never: only a
+	// person declares a node dead.
+	FenceAfter string `json:"fenceAfter,omitempty"`
 }
 
 // Route is a route of a pod.
@@ -106,6 +110,8 @@ type Layout struct {
 	BlockSize int
 	// Deleted says that somebody has deleted the pool: nodes give back what no pod has.
 	Deleted bool
+	// FenceAfter is 0 for never.
+	FenceAfter time.Duration
 }
 
 // Layout reads the spec. The error names the key, the value and what to do.
@@ -131,13 +137,11 @@ func (p Pool) Layout() (Layout, error) {
 			return wrong("gateway", s.Gateway, "must be an address of the subnet "+s.Subnet)
 		}
 	}
-	for i, r := range s.Routes {
-		if _, err := netip.ParsePrefix(r.Dst); err != nil {
-			return wrong(fmt.Sprintf("routes[%d].dst", i), r.Dst, "must be a network such as 10.0.0.0/8")
-		}
-		if _, err := netip.ParseAddr(r.GW); r.GW != "" && err != nil {
-			return wrong(fmt.Sprintf("routes[%d].gw", i), r.GW, "must be an address")
-		}
+	if key, value, must := wrongRoute(s.Routes); key != "" {
+		return wrong(key, value, must)
+	}
+	if l.FenceAfter, err = fenceAfter(s.FenceAfter); err != nil {
+		return wrong("fenceAfter", s.FenceAfter, err.Error())
 	}
 	for i, text := range s.Ranges {
 		r, err := ParseSpan(text)
@@ -162,6 +166,19 @@ func (p Pool) Layout() (Layout, error) {
 		l.Exclude = append(l.Exclude, e)
 	}
 	return l, nil
+}
+
+// wrongRoute says which route cannot be read, and why. key is empty if all can.
+func wrongRoute(routes []Route) (key, value, must string) {
+	for i, r := range routes {
+		if _, err := netip.ParsePrefix(r.Dst); err != nil {
+			return fmt.Sprintf("routes[%d].dst", i), r.Dst, "must be a network such as 10.0.0.0/8"
+		}
+		if _, err := netip.ParseAddr(r.GW); r.GW != "" && err != nil {
+			return fmt.Sprintf("routes[%d].gw", i), r.GW, "must be an address"
+		}
+	}
+	return "", "", ""
 }
 
 // canBeGateway says whether pods of the subnet can reach it. A link-local gateway can be reached on every link.
