@@ -48,8 +48,8 @@ func (s *Store) FromPools() []FromPool { return s.from }
 // pooled is what the store has of a pool.
 type pooled struct {
 	layout pool.Layout
-	// unconfirmed says that the store gives nothing new of it yet.
-	unconfirmed bool
+	// stops says why the store gives nothing new of it, nil if it does.
+	stops error
 	// sure and doubtful are what the store may give, doubtful only after a probe. Each range is a run of addresses.
 	sure, doubtful RangeSet
 	// whole has all addresses of the pool, and all of the store's grants.
@@ -61,16 +61,14 @@ func (l *leases) pools(names []string) (all []*pooled, err error) {
 	if _, err := l.wantPools(names); err != nil {
 		return nil, err
 	}
-	confirmed, err := l.isConfirmed()
-	if err != nil {
-		return nil, err
-	}
 	for _, name := range names {
 		p, err := l.pooled(name)
 		if err != nil {
 			return nil, err
 		}
-		p.unconfirmed = !confirmed
+		if p.stops = l.stops(name); p.stops != nil && !errors.Is(p.stops, ErrUnconfirmed) {
+			return nil, p.stops
+		}
 		all = append(all, p)
 	}
 	return all, nil
@@ -124,7 +122,7 @@ func (s RangeSet) joined(r Range) RangeSet {
 
 // gives are the addresses that the attachment can be given: the sure ones, and the others if it can probe.
 func (p *pooled) gives(probes bool) RangeSet {
-	if p.unconfirmed {
+	if p.stops != nil {
 		return nil
 	}
 	if !probes {
@@ -186,8 +184,8 @@ func (l *leases) assignOfPools(r Request, all []*pooled, held []Lease) (each, le
 		if _, has := c.held(held); has {
 			continue
 		}
-		if p.unconfirmed {
-			return nil, nil, c.unconfirmed()
+		if p.stops != nil {
+			return nil, nil, p.stops
 		}
 		if len(p.layout.Ranges) == 0 {
 			return nil, nil, c.exhaustedOfPool()
@@ -195,10 +193,6 @@ func (l *leases) assignOfPools(r Request, all []*pooled, held []Lease) (each, le
 	}
 	each, left = assign(wholes(all), r.Wanted)
 	return each, left, checkOneOf(wholes(all), r.OneOf)
-}
-
-func (c choice) unconfirmed() error {
-	return fmt.Errorf("pool %s of network %s: %w: relink-agent reads them as soon as the Kubernetes API answers", c.pool.layout.Name, c.store.network, ErrUnconfirmed)
 }
 
 // chooseOfPool is the choice of an address of a pool, for an attachment that has none so far.

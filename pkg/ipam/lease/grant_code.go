@@ -113,6 +113,9 @@ func (w *writer) layout(l pool.Layout) {
 		w.key("blockSize")
 		w.token(jsontext.Int(int64(l.BlockSize)))
 		w.yes("deleted", l.Deleted)
+		if l.FenceAfter > 0 {
+			w.text("fenceAfter", l.FenceAfter.String())
+		}
 	})
 }
 
@@ -152,6 +155,8 @@ func (r *reader) layout() (l pool.Layout) {
 			l.BlockSize = int(r.number())
 		case "deleted":
 			l.Deleted = r.yes()
+		case "fenceAfter":
+			r.parse((*Duration)(&l.FenceAfter))
 		default:
 			r.skip()
 		}

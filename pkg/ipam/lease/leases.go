@@ -26,9 +26,9 @@ type leases struct {
 	noted []Event
 
 	meta, byAddress, byAttachment, byOwner, runs, ends, last, ranges, events *bolt.Bucket
-	// layouts and grants are nil in a store without pools. tx makes them.
-	layouts, grants *bolt.Bucket
-	tx              *bolt.Tx
+	// layouts and grants are nil in a store without pools, terms in one whose pools have no terms. tx makes them.
+	layouts, grants, terms *bolt.Bucket
+	tx                     *bolt.Tx
 }
 
 // buckets are the buckets by their names.

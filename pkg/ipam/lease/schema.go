@@ -36,6 +36,8 @@ const (
 	keyID        = "store"
 	keyPools     = "pools"
 	keyConfirmed = "confirmed"
+	// keySign has the node's last sign of life in the API. A store has one if a pool has a term.
+	keySign = "sign of life"
 
 	bucketMeta        = "meta"
 	bucketLeases      = "leases"      // address: lease in JSON
@@ -49,6 +51,8 @@ const (
 	// The first change that has to do with a pool makes these.
 	bucketPools  = "pools"  // name: layout in JSON
 	bucketGrants = "grants" // name of the pool, index of the block: grant
+	// The first pool with fenceAfter makes this one.
+	bucketTerms = "terms" // name of the pool: term
 )
 
 // Schema is the schema of the stores that this program writes. It reads those from OldestSchema on.
@@ -98,7 +102,7 @@ func (s *Store) begin(o *opened, tx *bolt.Tx) (*leases, error) {
 	if err != nil {
 		return nil, damaged("%v", err)
 	}
-	l := &leases{store: s, schema: is, tx: tx, layouts: tx.Bucket([]byte(bucketPools)), grants: tx.Bucket([]byte(bucketGrants))}
+	l := &leases{store: s, schema: is, tx: tx, layouts: tx.Bucket([]byte(bucketPools)), grants: tx.Bucket([]byte(bucketGrants)), terms: tx.Bucket([]byte(bucketTerms))}
 	buckets := l.buckets()
 	for _, name := range bucketsOf(is) {
 		if *buckets[name] = tx.Bucket([]byte(name)); *buckets[name] == nil {

@@ -48,7 +48,7 @@ func (l *leases) verify() error {
 	})
 	return errors.Join(err,
 		attachments.compare(bucketAttachments, l.byAttachment), owners.compare(bucketOwners, l.byOwner),
-		ends.compare(bucketEnds, l.ends), runs.compare(bucketRuns, l.runs), l.verifyPools())
+		ends.compare(bucketEnds, l.ends), runs.compare(bucketRuns, l.runs), l.verifyPools(), l.verifyTerms())
 }
 
 // verifyPools reads everything about pools. Each grant is of a pool whose layout is known.
