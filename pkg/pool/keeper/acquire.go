@@ -137,6 +137,7 @@ func (m *member) fetch(ctx context.Context, a pool.Acquisition, address netip.Ad
 		if _, err := m.open(ctx, a.Pool); err != nil {
 			return false, "", err
 		}
+		next, _ = s.says(next)
 		err := m.write(ctx, next)
 		return err == nil, "nobody", ignore(err, pool.ErrConflict, pool.ErrNotThere)
 	}

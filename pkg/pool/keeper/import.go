@@ -226,10 +226,11 @@ func (k *Keeper) settle(ctx context.Context) error {
 // takeNew makes the block, with only these addresses as this store's.
 func (r *importing) takeNew(ctx context.Context, v view, p part, s state) error {
 	if !r.in.DryRun {
-		b, ok := pool.NewBlockOf(v.layout, p.index, s.me, s.Boot, p.addresses)
+		b, ok := pool.NewBlockOf(v.layout, p.index, s.me, s.of(p.pool).Session, p.addresses)
 		if !ok {
 			return unavailable(fmt.Errorf("the pool %s has changed: run it again", p.pool))
 		}
+		b, _ = b.Obey(s.me, s.of(p.pool).FenceAfter)
 		if _, err := r.makeBlock(ctx, v, b, s, func(now view) string { return now.barred }); err != nil {
 			return err
 		}
@@ -257,6 +258,7 @@ func (r *importing) takeOf(ctx context.Context, b pool.Block, p part) error {
 		}
 	}
 	if next, n := b.Take(s.me, offsets); n > 0 && !r.in.DryRun {
+		next, _ = s.says(next)
 		failpoint.Here("before addresses are imported")
 		if err := r.write(ctx, next); err != nil {
 			return retriable(err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
 )
@@ -33,6 +34,8 @@ type Options struct {
 	Watch func(context.Context, chan<- pool.Change)
 	// Open opens the store of a network; nil for lease.Open.
 	Open func(network string) (*lease.Store, error)
+	// Uptime returns the time since the boot, as the stores know it; nil for boot.Uptime.
+	Uptime func() (time.Duration, error)
 }
 
 // DefaultSurplus is how long a node keeps more addresses than it needs.
@@ -58,6 +61,10 @@ type Keeper struct {
 	since, last time.Time
 	// made is when the keeper was made.
 	made time.Time
+	// attests guards the Lease that was read last, and the time since the boot when that read began.
+	attests     sync.Mutex
+	leaseRead   pool.NodeLease
+	leaseReadAt time.Duration
 	// now has the time since the boot in it, which nobody can set.
 	now func() time.Time
 }
@@ -74,6 +81,9 @@ func New(o Options) *Keeper {
 	}
 	if o.Open == nil {
 		o.Open = func(network string) (*lease.Store, error) { return lease.Open(o.Dir, network) }
+	}
+	if o.Uptime == nil {
+		o.Uptime = boot.Uptime
 	}
 	if o.Settling == 0 {
 		o.Settling = settling

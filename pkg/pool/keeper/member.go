@@ -46,6 +46,8 @@ type member struct {
 	told map[string]pool.Layout
 	// seen is the version of each block that was met last.
 	seen map[string]string
+	// untold says that the store obeys something that the blocks may not say so far.
+	untold bool
 }
 
 // ask is what the store has asked for on a block.
@@ -90,7 +92,8 @@ func (m *member) state(ctx context.Context) (state, error) {
 	return state{g, pool.Party{Node: m.Node, NodeUID: m.nodeUID(ctx), Network: m.network, Store: g.ID}}, nil
 }
 
-// ready is state for a store that gives addresses of the pool: it is made if there is none, and the API is read once in each boot.
+// ready is state for a store that gives addresses of the pool: it is made if there is none, and the API is read once in each boot, and
+// after each silence.
 func (m *member) ready(ctx context.Context, name string) (state, error) {
 	s, err := m.state(ctx)
 	if errors.Is(err, lease.ErrNone) || err == nil && s.ID == "" {
@@ -102,8 +105,11 @@ func (m *member) ready(ctx context.Context, name string) (state, error) {
 	if err != nil {
 		return s, unavailable(err)
 	}
-	if s.Confirmed {
+	switch {
+	case s.gives(name):
 		return s, nil
+	case s.of(name).Silent:
+		return s, unavailable(fmt.Errorf("relink-agent waits for the kubelet to renew the Lease kube-node-lease/%s", m.Node))
 	}
 	if err := m.sync(ctx); err != nil {
 		return s, err
@@ -121,7 +127,7 @@ func (s state) of(name string) lease.PoolState {
 			return p
 		}
 	}
-	return lease.PoolState{Name: name}
+	return lease.PoolState{Name: name, Session: s.Boot, Written: true}
 }
 
 // grant returns the store's part of the block, the zero Grant for none.
@@ -168,15 +174,16 @@ func (m *member) meet(ctx context.Context, b pool.Block) error {
 	if h, is := b.Holder(s.me); is && h.Fenced != "" {
 		return m.leave(ctx, b, s)
 	}
-	if next, changed := b.Confirm(s.me, s.Boot); changed && !s.Confirmed {
-		return m.write(ctx, next)
+	if m.seen[b.Metadata.Name] != b.Metadata.ResourceVersion {
+		return pool.ErrConflict // The store has corrected the block.
 	}
+	b, said := s.says(b)
 	if g, err = m.answer(ctx, b, s, g); err != nil {
 		return err
 	}
 	next, changed, remove := g.Settle(b, s.me)
 	switch {
-	case !changed:
+	case !changed && !said:
 		return nil
 	case remove:
 		return m.remove(ctx, b)
@@ -210,9 +217,10 @@ func (m *member) remove(ctx context.Context, b pool.Block) error {
 
 // leave tells the API that this node knows of its fence. It waits until no pod has any of the addresses.
 func (m *member) leave(ctx context.Context, b pool.Block, s state) error {
+	h, _ := b.Holder(s.me)
 	if held := heldOf(s.of(b.Spec.Pool), b); len(held) > 0 {
 		if _, known := m.fenced[b.Metadata.Name]; !known {
-			m.Log.Warn("this node was declared dead, and pods still have addresses that others may have by now", "block", b.Metadata.Name, "addresses", strings.Join(held, " "))
+			m.Log.Warn("this node was declared dead, and pods still have addresses that others may have by now", "block", b.Metadata.Name, "addresses", strings.Join(held, " "), "why", h.Fenced)
 		}
 		m.fenced[b.Metadata.Name] = b.Spec // Nobody else tells when the pods end.
 		return nil
@@ -247,6 +255,9 @@ func (m *member) adopt(ctx context.Context, b pool.Block) (state, pool.Grant, er
 		return s, pool.Grant{}, unavailable(err)
 	}
 	if err := m.fits(ctx, b); err != nil {
+		return s, pool.Grant{}, err
+	}
+	if b, err = m.correct(ctx, s, b); err != nil {
 		return s, pool.Grant{}, err
 	}
 	was := s.grant(b.Spec.Pool, b.Spec.Index)

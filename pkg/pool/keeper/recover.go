@@ -194,11 +194,12 @@ func (m *member) assert(ctx context.Context, g pool.Grant, s state) error {
 			if err != nil {
 				return err
 			}
-			b, _ = pool.NewBlock(l, g.Index, s.me, s.Boot)
+			b, _ = pool.NewBlock(l, g.Index, s.me, s.of(g.Pool).Session)
 		} else if err != nil {
 			return unavailable(err)
 		}
 		next, others := g.Assert(b, s.me)
+		next, _ = next.Obey(s.me, s.of(g.Pool).FenceAfter)
 		for _, a := range others {
 			m.Log.Error("another node has an address that this node has, too: the API had lost it. Look at both nodes' pods", "address", a.String(), "block", b.Metadata.Name)
 		}

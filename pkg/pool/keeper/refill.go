@@ -194,7 +194,9 @@ func (m *member) takeBlock(ctx context.Context, search *search) (int, error) {
 
 // create makes a block of which all is this node's.
 func (m *member) create(ctx context.Context, v view, index int64, s state) (int, error) {
-	b, ok := pool.NewBlock(v.layout, index, s.me, s.Boot)
+	p := s.of(v.layout.Name)
+	b, ok := pool.NewBlock(v.layout, index, s.me, p.Session)
+	b, _ = b.Obey(s.me, p.FenceAfter)
 	if !ok {
 		return 0, unavailable(fmt.Errorf("the pool %s has no block %d", v.layout.Name, index))
 	}
@@ -246,10 +248,10 @@ func (m *member) scrape(ctx context.Context, blocks []pool.Block, name string, n
 	if err != nil {
 		return err
 	}
-	if need, err = m.takeSingle(ctx, blocks, s.me, need, l, pool.Block.Free); err != nil || need <= 0 {
+	if need, err = m.takeSingle(ctx, blocks, s, need, l, pool.Block.Free); err != nil || need <= 0 {
 		return err
 	}
-	if need, err = m.takeOfDead(ctx, blocks, s.me, need, l); err != nil || need <= 0 {
+	if need, err = m.takeOfDead(ctx, blocks, s, need, l); err != nil || need <= 0 {
 		return err
 	}
 	for range askedAtOnce {
@@ -261,16 +263,17 @@ func (m *member) scrape(ctx context.Context, blocks []pool.Block, name string, n
 }
 
 // takeSingle takes some of those addresses of the blocks, but none that the pool excludes by now. It returns how many are still needed.
-func (m *member) takeSingle(ctx context.Context, blocks []pool.Block, me pool.Party, need int, l pool.Layout, offsets func(pool.Block) []int) (int, error) {
+func (m *member) takeSingle(ctx context.Context, blocks []pool.Block, s state, need int, l pool.Layout, offsets func(pool.Block) []int) (int, error) {
 	for _, b := range blocks {
 		if need <= 0 {
 			break
 		}
 		all := slices.DeleteFunc(offsets(b), func(i int) bool { return l.Excluded(b.At(i)) })
-		next, n := b.Take(me, all[:min(need, len(all))])
+		next, n := b.Take(s.me, all[:min(need, len(all))])
 		if n == 0 {
 			continue
 		}
+		next, _ = s.says(next)
 		switch err := m.write(ctx, next); {
 		case errors.Is(err, pool.ErrConflict), errors.Is(err, pool.ErrNotThere):
 		case err != nil:
@@ -283,7 +286,7 @@ func (m *member) takeSingle(ctx context.Context, blocks []pool.Block, me pool.Pa
 }
 
 // takeOfDead takes addresses of fenced nodes. Those that owners have stay for the owners.
-func (m *member) takeOfDead(ctx context.Context, blocks []pool.Block, me pool.Party, need int, l pool.Layout) (int, error) {
+func (m *member) takeOfDead(ctx context.Context, blocks []pool.Block, s state, need int, l pool.Layout) (int, error) {
 	if !slices.ContainsFunc(blocks, func(b pool.Block) bool { return len(b.Fenced()) > 0 }) {
 		return need, nil
 	}
@@ -295,7 +298,7 @@ func (m *member) takeOfDead(ctx context.Context, blocks []pool.Block, me pool.Pa
 	for _, c := range claims {
 		owned[c.Spec.Address] = true
 	}
-	return m.takeSingle(ctx, blocks, me, need, l, func(b pool.Block) []int {
+	return m.takeSingle(ctx, blocks, s, need, l, func(b pool.Block) []int {
 		return slices.DeleteFunc(b.Fenced(), func(i int) bool { return owned[b.At(i)] })
 	})
 }

@@ -36,10 +36,11 @@ func (k *Keeper) Run(ctx context.Context) {
 		return
 	}
 	changes := make(chan pool.Change)
-	var watch sync.WaitGroup
-	defer watch.Wait()
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { k.live(ctx) })
 	if k.Watch != nil {
-		watch.Go(func() { k.Watch(ctx, changes) })
+		beside.Go(func() { k.Watch(ctx, changes) })
 	}
 	k.keep(ctx, changes)
 }

@@ -34,7 +34,7 @@ func (m *member) sync(ctx context.Context) error {
 		}
 		met[b.Metadata.Name] = true
 		m.remember(s, b)
-		if s.Confirmed && m.seen[b.Metadata.Name] == b.Metadata.ResourceVersion {
+		if m.isDone(s, b) {
 			continue
 		}
 		// The list is no read that a step can begin with: the step before can have changed this block.
@@ -52,12 +52,21 @@ func (m *member) sync(ctx context.Context) error {
 			}
 		}
 	}
-	return m.store.Confirm(ctx)
+	m.untold = false
+	return m.store.Confirm(ctx, s.Pools...)
 }
 
-// mayConfirm says why the node must not give anything in this boot yet: whoever reads the taint takes its addresses.
+// isDone says whether the store has met the block as it is, and has nothing to say there. A fence can end any time: when the last pod
+// has ended.
+func (m *member) isDone(s state, b pool.Block) bool {
+	h, _ := b.Holder(s.me)
+	_, tells := s.says(b)
+	return s.gives(b.Spec.Pool) && !tells && h.Fenced == "" && m.seen[b.Metadata.Name] == b.Metadata.ResourceVersion
+}
+
+// mayConfirm says why the node must not give anything in this boot, or after a silence, yet: whoever reads the taint takes its addresses.
 func (m *member) mayConfirm(ctx context.Context, s state) error {
-	if s.Confirmed {
+	if s.Confirmed && !slices.ContainsFunc(s.Pools, func(p lease.PoolState) bool { return !p.Written }) {
 		return nil
 	}
 	n, err := m.API.Node(ctx, m.Node)
@@ -101,7 +110,7 @@ func (m *member) balance(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !s.Confirmed {
+	if m.mustSync(s) {
 		if err := m.sync(ctx); err != nil {
 			return err
 		}
@@ -113,6 +122,10 @@ func (m *member) balance(ctx context.Context) error {
 		}
 	}
 	for _, p := range s.Pools {
+		if p.Silent { // It would give nothing of more.
+			errs = append(errs, m.settleMarked(ctx, p))
+			continue
+		}
 		errs = append(errs, m.balancePool(ctx, p))
 	}
 	return errors.Join(append(errs, m.withdraw(ctx, s), m.keepOwners(ctx))...)

@@ -25,6 +25,7 @@ type API struct {
 	blocks   table[pool.Block]
 	claims   table[pool.Claim]
 	nodes    map[string]pool.Node
+	leases   map[string]pool.NodeLease
 }
 
 var _ pool.API = (*API)(nil)
@@ -44,6 +45,16 @@ func (a *API) AddNode(n pool.Node) {
 		a.nodes = map[string]pool.Node{}
 	}
 	a.nodes[n.Name] = n
+}
+
+// SetLease makes the Lease of a node's kubelet, or changes it.
+func (a *API) SetLease(l pool.NodeLease) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.leases == nil {
+		a.leases = map[string]pool.NodeLease{}
+	}
+	a.leases[l.Node] = l
 }
 
 // AddPool makes a pool as a person does. It returns what the API has made.
@@ -239,4 +250,25 @@ func request[T any](a *API, what string, do func() (T, error)) (made T, err erro
 		}
 	}
 	return made, err
+}
+
+// NodeLease implements pool.API.
+func (a *API) NodeLease(_ context.Context, node string) (pool.NodeLease, error) {
+	return request(a, "get lease "+node, func() (pool.NodeLease, error) {
+		l, is := a.leases[node]
+		if !is {
+			return l, fmt.Errorf("lease %s: %w", node, pool.ErrNotThere)
+		}
+		return l, nil
+	})
+}
+
+// NodeLeases implements pool.API.
+func (a *API) NodeLeases(context.Context) ([]pool.NodeLease, error) {
+	return request(a, "list leases", func() (all []pool.NodeLease, err error) {
+		for _, node := range sorted(a.leases) {
+			all = append(all, a.leases[node])
+		}
+		return all, nil
+	})
 }

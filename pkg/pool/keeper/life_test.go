@@ -1,0 +1,196 @@
+package keeper
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+const half = 15 * time.Minute
+
+// event is what happens to the node, its agent, the pool and the API.
+type event func(*testing.T, *world)
+
+func passes(d time.Duration) event { return func(_ *testing.T, w *world) { w.uptime += d } }
+
+func renewed(_ *testing.T, w *world) { w.renew() }
+
+func attests(t *testing.T, w *world) { w.keeper.Attest(t.Context()) }
+
+// lives is a renewal that the agent reads. It has read the Lease before.
+func lives(t *testing.T, w *world) {
+	w.renew()
+	w.keeper.Attest(t.Context())
+}
+
+func looks(t *testing.T, w *world) { w.keeper.Look(t.Context()) }
+
+func wants(fenceAfter string) event {
+	return func(t *testing.T, w *world) {
+		w.lan.Spec.FenceAfter = fenceAfter
+		w.keeper.Look(t.Context())
+	}
+}
+
+func away(is bool) event { return func(_ *testing.T, w *world) { w.away = is } }
+
+func restarted(_ *testing.T, w *world) { w.restart() }
+
+// rebooted is a boot, and the agent starts anew.
+func rebooted(_ *testing.T, w *world) {
+	w.boot, w.uptime = w.boot+"'", time.Minute
+	w.restart()
+}
+
+func fenced(t *testing.T, w *world) {
+	_, me := w.granted(t)
+	for name, b := range w.blocks {
+		b, _ = b.Fence(me.Is, "silent")
+		b.Metadata.ResourceVersion = w.next()
+		w.blocks[name] = b
+	}
+}
+
+// on is a node that has addresses of a pool with a term.
+func on(more ...event) []event {
+	return append([]event{looks, wants("30m"), attests, lives}, more...)
+}
+
+// The store obeys spec.fenceAfter before a block says so, and the blocks say it before the store obeys a longer one. After a silence, the
+// agent writes each block anew before the store gives anything.
+func TestTerms(t *testing.T) {
+	const silent, unwritten = "no sign of life of this node for too long", "has to write its blocks anew"
+	for name, test := range map[string]struct {
+		events []event
+		// refused is why an ADD gets nothing, empty if it gets an address. boot and says are what the block says.
+		refused, boot, says string
+		// log is a part of the log.
+		log string
+	}{
+		"a pool without the key":              {[]event{looks, attests, lives, passes(24 * time.Hour)}, "", "boot-1", "", ""},
+		"the first read":                      {[]event{looks, wants("30m"), attests, passes(24 * time.Hour)}, "", "boot-1", "", ""},
+		"no renewal since the first read":     {[]event{looks, wants("30m"), attests, attests, passes(24 * time.Hour)}, "", "boot-1", "", ""},
+		"the second value":                    {on(), "", "boot-1", "30m0s", ""},
+		"a block that comes later":            {[]event{wants(""), wants("30m"), attests, lives, looks}, "", "boot-1", "30m0s", ""},
+		"before half of the time":             {on(passes(half - time.Millisecond)), "", "boot-1", "30m0s", ""},
+		"after half of the time":              {on(passes(half)), silent, "boot-1", "30m0s", ""},
+		"the time begins at the read before":  {on(passes(5*time.Minute), attests, passes(5*time.Minute), lives, passes(10*time.Minute)), silent, "boot-1", "30m0s", ""},
+		"it goes on with each renewal":        {on(passes(10*time.Minute), attests, lives, passes(10*time.Minute)), "", "boot-1", "30m0s", ""},
+		"a value that has not changed":        {on(passes(10*time.Minute), attests, passes(5*time.Minute)), silent, "boot-1", "30m0s", ""},
+		"the agent starts anew":               {on(restarted, passes(10*time.Minute), attests, passes(5*time.Minute)), silent, "boot-1", "30m0s", ""},
+		"the agent starts anew in time":       {on(restarted, passes(10*time.Minute), attests, lives, passes(5*time.Minute)), "", "boot-1", "30m0s", ""},
+		"the API is away":                     {on(away(true), passes(10*time.Minute), lives, passes(5*time.Minute)), silent, "boot-1", "30m0s", "the API does not answer"},
+		"a value that came while it was away": {on(away(true), passes(10*time.Minute), lives, away(false), attests, passes(5*time.Minute)), silent, "boot-1", "30m0s", ""},
+		"back after a silence":                {on(passes(half), attests, lives), "", "boot-1.1", "30m0s", ""},
+		"back, and the blocks cannot be written": {on(passes(half), attests, renewed, func(t *testing.T, w *world) {
+			w.lost = true // The Lease is read, and the answer about the block is lost.
+			attests(t, w)
+		}), unwritten, "boot-1.1", "30m0s", "the API does not answer"},
+		"back, and written at the next look": {on(passes(half), attests, renewed, func(t *testing.T, w *world) {
+			w.lost = true
+			attests(t, w)
+		}, away(false), looks), "", "boot-1.1", "30m0s", ""},
+		"back, and declared dead": {on(passes(half), attests, func(_ *testing.T, w *world) { w.taint = true }, lives), unwritten, "boot-1", "30m0s",
+			"node node1 has the taint node.kubernetes.io/out-of-service, which declares it dead: remove the taint"},
+		"back, and fenced":                 {on(passes(half), fenced, attests, lives, looks), "", "boot-1.1", "30m0s", ""},
+		"fenced while it is silent":        {on(passes(half), fenced, looks), silent, "", "", ""},
+		"the Lease is gone":                {on(func(_ *testing.T, w *world) { w.lease = pool.NodeLease{} }, attests, passes(half)), silent, "boot-1", "30m0s", "the kubelet has no Lease kube-node-lease/node1"},
+		"the Lease is made anew, one read": {on(func(_ *testing.T, w *world) { w.lease = pool.NodeLease{} }, renewed, attests, passes(half)), silent, "boot-1", "30m0s", ""},
+		"the Lease is made anew":           {on(func(_ *testing.T, w *world) { w.lease = pool.NodeLease{} }, renewed, attests, lives), "", "boot-1.1", "30m0s", ""},
+		"after a reboot":                   {on(rebooted, looks), silent, "boot-1", "30m0s", ""},
+		"after a reboot, the first read":   {on(rebooted, attests), silent, "boot-1", "30m0s", ""},
+		"after a reboot, the second value": {on(rebooted, looks, attests, lives), "", "boot-1'.1", "30m0s", ""},
+		"shorter":                          {on(wants("10m"), lives, passes(5*time.Minute)), silent, "boot-1", "10m0s", ""},
+		"shorter, and no renewal":          {on(wants("10m"), attests, passes(10*time.Minute)), "", "boot-1", "30m0s", ""},
+		"longer":                           {on(wants("2h"), attests, passes(59*time.Minute)), "", "boot-1.1", "2h0m0s", ""},
+		"longer, and the API is away": {on(wants("2h"), func(t *testing.T, w *world) {
+			w.lost = true
+			attests(t, w)
+		}), unwritten, "boot-1.1", "2h0m0s", ""},
+		"never":                           {on(wants(""), attests, passes(24*time.Hour)), "", "boot-1.1", "", ""},
+		"never, in a silence":             {on(passes(half), wants(""), attests, passes(24*time.Hour)), "", "boot-1.1", "", ""},
+		"a wrong spec changes nothing":    {on(wants("1m"), attests, passes(half)), silent, "boot-1", "30m0s", ""},
+		"a block of an older request":     {on(wants(""), attests, fromBefore, looks), "", "boot-1.1", "", ""},
+		"one of an older request, silent": {on(passes(half), attests, lives, fromBefore, looks), "", "boot-1.1", "30m0s", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			for _, happens := range test.events {
+				happens(t, w)
+				w.checkSaid(t)
+			}
+			_, _, err := w.add(t)
+			if (err == nil) != (test.refused == "") || err != nil && (!errors.Is(err, lease.ErrUnconfirmed) || !strings.Contains(err.Error(), test.refused)) {
+				t.Errorf("an ADD: %v, want %q", err, test.refused)
+			}
+			_, me := w.granted(t)
+			for _, b := range w.blocks {
+				if h, is := b.Holder(me); is && (h.Boot != test.boot || h.FenceAfter != test.says) {
+					t.Errorf("%s says boot %s, fenceAfter %q, want %s, %q", b.Metadata.Name, h.Boot, h.FenceAfter, test.boot, test.says)
+				}
+			}
+			if !strings.Contains(w.log.String(), test.log) {
+				t.Errorf("want %q in the log:\n%s", test.log, w.log.String())
+			}
+		})
+	}
+}
+
+// fromBefore is a block that an agent has asked for in the first session, and that the API makes only now.
+func fromBefore(t *testing.T, w *world) {
+	_, me := w.granted(t)
+	l, err := w.lan.Layout()
+	must(t, err)
+	for i := range l.Blocks() {
+		b, _ := pool.NewBlock(l, i, me, "boot-1")
+		b, _ = b.Obey(me, half*2)
+		if _, err := w.CreateBlock(t.Context(), b); err == nil {
+			return
+		}
+	}
+}
+
+// checkSaid fails the test if the store gives longer than a block says of it: the controller would fence it too early.
+func (w *world) checkSaid(t *testing.T) {
+	t.Helper()
+	p, me := w.granted(t)
+	if !p.Written {
+		return
+	}
+	for _, g := range p.Grants {
+		h, _ := w.blocks[g.Name()].Holder(me)
+		if said := h.Silence(); said > 0 && len(g.Offsets(pool.Ours)) > 0 && (p.FenceAfter == 0 || p.FenceAfter > said) {
+			t.Errorf("%s says that the node obeys %s, and the store obeys %s", g.Name(), said, p.FenceAfter)
+		}
+	}
+}
+
+// A node that was fenced leaves the block when the last pod there has ended, although nobody has changed the block since.
+func TestAFencedNodeLeavesWhenItsPodsHaveEnded(t *testing.T) {
+	w := newWorld(t)
+	looks(t, w)
+	given, key, err := w.add(t)
+	must(t, err)
+	fenced(t, w)
+	looks(t, w)
+	_, me := w.granted(t)
+	holds := func() (fenced int) {
+		for _, b := range w.blocks {
+			if h, is := b.Holder(me); is && h.Fenced != "" {
+				fenced++
+			}
+		}
+		return fenced
+	}
+	if want := "this node was declared dead, and pods still have addresses that others may have by now"; holds() != 1 || !strings.Contains(w.log.String(), want) {
+		t.Errorf("with a pod, it is in %d blocks; want %q in the log:\n%s", holds(), want, w.log.String())
+	}
+	must(t, w.store(t).Release(t.Context(), key, given.Holders[0].Policy))
+	if looks(t, w); holds() != 0 {
+		t.Error("after its end, it has not left the block")
+	}
+}
