@@ -178,7 +178,10 @@ func nodesOf(b pool.Block) string {
 	var all []string
 	for _, h := range b.Spec.Holders {
 		text := fmt.Sprintf("%s: %d", h.Node, strings.Count(b.Spec.Addresses, h.ID))
-		if h.Fenced != "" {
+		switch {
+		case h.WasSilent():
+			text += " (silent)"
+		case h.Fenced != "":
 			text += " (declared dead)"
 		}
 		all = append(all, text)

@@ -21,12 +21,17 @@ type Controller struct {
 	log *slog.Logger
 	now func() time.Time
 	seen
+	// silence is since when nodes are silent.
+	silence silence
 }
 
 // New returns a controller of the API's pools.
 func New(api pool.API, log *slog.Logger) *Controller {
 	return &Controller{api: api, log: log, now: time.Now}
 }
+
+// SetClock gives the controller another clock, for tests.
+func (c *Controller) SetClock(now func() time.Time) { c.now = now }
 
 // Run looks until ctx ends.
 func (c *Controller) Run(ctx context.Context) {
@@ -60,8 +65,8 @@ func (c *Controller) Look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
 	var found []Found
+	errs := []error{c.silence.read(ctx, c.api, pools, c.now)}
 	for _, p := range pools {
 		blocks, err := c.api.Blocks(ctx, p.Metadata.Name)
 		if err != nil {
@@ -72,6 +77,9 @@ func (c *Controller) Look(ctx context.Context) error {
 		errs = append(errs, c.pool(ctx, p, pools, blocks, nodes))
 	}
 	c.note(found, c.now())
+	if c.silence.forget(); c.silence.spared {
+		c.log.Warn("more than half of the nodes show no sign of life: none is fenced for that")
+	}
 	return errors.Join(errs...)
 }
 
@@ -82,7 +90,7 @@ func (c *Controller) pool(ctx context.Context, p pool.Pool, all []pool.Pool, blo
 	}
 	var errs []error
 	for _, b := range blocks {
-		errs = append(errs, c.fence(ctx, b, nodes))
+		errs = append(errs, c.fence(ctx, b, nodes), c.fenceSilent(ctx, p, b))
 	}
 	if r := p.Recovery(); r != nil && complete(*r, nodes) {
 		c.log.Info("all nodes have said what they have: the pool gives again", "pool", p.Metadata.Name)
@@ -139,10 +147,15 @@ func (c *Controller) fence(ctx context.Context, b pool.Block, nodes []pool.Node)
 			return err
 		}
 	}
-	_, err := c.api.UpdateBlock(ctx, next)
+	return c.write(ctx, next, "a node is declared dead: others may take its addresses", why)
+}
+
+// write writes a block with a fence, and tells why.
+func (c *Controller) write(ctx context.Context, b pool.Block, what, why string) error {
+	_, err := c.api.UpdateBlock(ctx, b)
 	switch {
 	case err == nil:
-		c.log.Info("a node is declared dead: others may take its addresses", "block", b.Metadata.Name, "why", why)
+		c.log.Info(what, "block", b.Metadata.Name, "why", why)
 	case errors.Is(err, pool.ErrConflict), errors.Is(err, pool.ErrNotThere):
 		return nil // The next look decides anew.
 	}
