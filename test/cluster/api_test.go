@@ -202,7 +202,11 @@ func (a *api) apply(t *testing.T, dir string) {
 		if err != nil || where[r.GetKind()] == "" {
 			t.Fatalf("%s: %v", r.GetKind(), err)
 		}
-		a.ask(t, http.MethodPatch, where[r.GetKind()]+"/"+r.GetName()+"?fieldManager=test&fieldValidation=Strict", "application/apply-patch+yaml", text)
+		path := where[r.GetKind()]
+		if r.GetNamespace() == corev1.NamespaceNodeLease {
+			path = strings.Replace(path, "relink-system", r.GetNamespace(), 1)
+		}
+		a.ask(t, http.MethodPatch, path+"/"+r.GetName()+"?fieldManager=test&fieldValidation=Strict", "application/apply-patch+yaml", text)
 	}
 }
 

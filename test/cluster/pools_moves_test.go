@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
-	"github.com/relink-cni/relink/pkg/kube"
 	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/pool/controller"
 )
@@ -32,6 +30,8 @@ func (a *api) share(t *testing.T, users map[string]user) {
 	t.Run("claims follow the stores", func(t *testing.T) { a.claimsFollow(t, users) })
 	t.Run("the API is away", func(t *testing.T) { a.poolsAway(t, users) })
 	t.Run("a dead node", func(t *testing.T) { a.deadNode(t, users) })
+	t.Run("a silent node", func(t *testing.T) { a.silentNode(t, users) })
+	t.Run("a fence that comes late", func(t *testing.T) { a.lateFence(t, users) })
 	t.Run("the API has lost blocks", func(t *testing.T) { a.lostBlocks(t, users) })
 	t.Run("an agent is killed at each step", func(t *testing.T) { a.killed(t, users) })
 	t.Run("through the plugin", func(t *testing.T) { a.throughThePlugin(t, users) })
@@ -46,11 +46,7 @@ func (a *api) share(t *testing.T, users map[string]user) {
 // controller looks with the rights of the controller.
 func (a *api) controller(t *testing.T, users map[string]user) *controller.Controller {
 	t.Helper()
-	client, err := kube.Connect(a.config(t, "https://"+apiAddress, "controller.conf", fmt.Sprintf("{token: %q}", users["controller"].token)), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return controller.New(kube.NewPools(client), slog.New(slog.DiscardHandler))
+	return controller.New(a.poolsOf(t, "controller", users["controller"]), slog.New(slog.DiscardHandler))
 }
 
 // newPool makes the pool lan anew: 61 addresses in 16 blocks.

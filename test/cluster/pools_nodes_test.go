@@ -28,6 +28,8 @@ type member struct {
 	*keeper.Keeper
 	log node.Log
 	end func()
+	// sky is the node's time, nil for the real one.
+	sky *sky
 
 	mu   sync.Mutex
 	pods int
@@ -36,30 +38,56 @@ type member struct {
 // member starts a node whose agent has that user's rights.
 func (a *api) member(t *testing.T, name string, u user) *member {
 	t.Helper()
-	dir := t.TempDir()
-	client, err := kube.Connect(a.config(t, "https://"+apiAddress, name+".conf", fmt.Sprintf("{token: %q}", u.token)), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &member{name: name, dir: dir, api: &faulty{API: kube.NewPools(client)}}
-	pools := kube.NewPools(client)
+	return a.timed(t, name, u, nil)
+}
+
+// timed starts a node whose time since the boot the test sets.
+func (a *api) timed(t *testing.T, name string, u user, clock *sky) *member {
+	t.Helper()
+	pools := a.poolsOf(t, name, u)
+	m := &member{name: name, dir: t.TempDir(), api: &faulty{API: pools}, sky: clock}
 	m.start(t, func(ctx context.Context, changes chan<- pool.Change) {
 		pools.Watch(ctx, name, slog.New(slog.DiscardHandler), changes)
 	})
-	if m.store, err = lease.Open(dir, "lan"); err != nil {
+	var err error
+	if m.store, err = m.open("lan"); err != nil {
 		t.Fatal(err)
 	}
 	return m
 }
 
+// poolsOf are the pools with the rights of the user.
+func (a *api) poolsOf(t *testing.T, name string, u user) kube.Pools {
+	t.Helper()
+	client, err := kube.Connect(a.config(t, "https://"+apiAddress, name+".conf", fmt.Sprintf("{token: %q}", u.token)), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kube.NewPools(client)
+}
+
+// open opens the store of a network.
+func (m *member) open(network string) (*lease.Store, error) {
+	s, err := lease.Open(m.dir, network)
+	if err == nil && m.sky != nil {
+		s.SetClock("boot-of-"+m.name, m.sky.now, m.sky.uptime)
+	}
+	return s, err
+}
+
+func (m *member) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&m.log, nil)) }
+
 // start starts the node's agent. end ends it.
 func (m *member) start(t *testing.T, watch func(context.Context, chan<- pool.Change)) {
 	t.Helper()
-	log := slog.New(slog.NewTextHandler(&m.log, nil))
-	m.Keeper = keeper.New(keeper.Options{
-		API: m.api, Node: m.name, Dir: m.dir, Log: log, Surplus: time.Second, Settling: time.Millisecond,
-		Watch: watch,
-	})
+	o := keeper.Options{
+		API: m.api, Node: m.name, Dir: m.dir, Log: m.logger(), Surplus: time.Second, Settling: time.Millisecond,
+		Watch: watch, Open: m.open,
+	}
+	if m.sky != nil {
+		o.Uptime = m.sky.uptime
+	}
+	m.Keeper = keeper.New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { m.Run(ctx) })
@@ -91,7 +119,7 @@ func (m *member) request(policy lease.Policy, owner string) lease.Request {
 
 // add is what an ADD does: it takes from the store, and asks the agent once if the store has nothing.
 func (m *member) add(ctx context.Context, r lease.Request) (given, error) {
-	store, err := lease.Open(m.dir, "lan") // Each ADD is a process.
+	store, err := m.open("lan") // Each ADD is a process.
 	if err != nil {
 		return given{}, err
 	}
@@ -203,6 +231,10 @@ func (f *faulty) CreateBlock(ctx context.Context, b pool.Block) (pool.Block, err
 
 func (f *faulty) UpdateBlock(ctx context.Context, b pool.Block) (pool.Block, error) {
 	return through(f, func() (pool.Block, error) { return f.API.UpdateBlock(ctx, b) })
+}
+
+func (f *faulty) NodeLease(ctx context.Context, node string) (pool.NodeLease, error) {
+	return through(f, func() (pool.NodeLease, error) { return f.API.NodeLease(ctx, node) })
 }
 
 func (f *faulty) DeleteBlock(ctx context.Context, b pool.Block) error {

@@ -111,6 +111,8 @@ var entries = []entry{
 	{"docs/pools.md", "kubectl get ippools.whereabouts.cni.cncf.io -A -o json > ippools.json", parts, "", runtime + ": test/cluster takes over two nodes"},
 	{"docs/pools.md", "kubectl taint node node3 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute", parts, "", runtime},
 	{"docs/pools.md", "kubectl taint node node3 node.kubernetes.io/out-of-service-", parts, "", runtime},
+	{"docs/pools.md", `kubectl patch addresspool vlan7 --type merge -p '{"spec": {"fenceAfter": "30m"}}'`, parts, "", runtime},
+	{"docs/pools.md", "kubectl get addressblocks -o yaml", parts, "", runtime},
 	{"docs/pools.md", `kubectl patch addresspool vlan7 --type merge -p '{"spec": {"paused": true}}'`, parts, "", runtime},
 	{"docs/pools.md", `kubectl annotate addresspool vlan7 ipam.relink.dev/recovery='{"since":"2026-03-01T11:00:00Z","why":"etcd was restored"}'`, parts, "", runtime},
 	{"docs/pools.md", "kubectl get addresspool vlan7 -o yaml", parts, "", runtime},
