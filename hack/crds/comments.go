@@ -71,7 +71,8 @@ func (c comments) readFields(s *ast.TypeSpec) {
 			if f.Tag == nil {
 				continue
 			}
-			if name, _, _ := strings.Cut(reflect.StructTag(strings.Trim(f.Tag.Value, "`")).Get("json"), ","); name != "" {
+			name, _, _ := strings.Cut(reflect.StructTag(strings.Trim(f.Tag.Value, "`")).Get("json"), ",")
+			if _, character := c.names[n.Name]; name != "" && !character {
 				c.names[n.Name] = name
 			}
 		}
