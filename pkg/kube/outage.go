@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,8 @@ type outage struct {
 	log *slog.Logger
 	// gone and back are the words for it.
 	gone, back string
+	// begins is called when the API stops answering, or ends a watch before its time, if it is not nil.
+	begins func()
 
 	mu sync.Mutex
 	// away says that the last request has failed.
@@ -29,14 +32,18 @@ type outage struct {
 // answered notes whether a request has failed.
 func (o *outage) answered(err error) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	was := o.away
+	o.away = err != nil
+	o.mu.Unlock()
 	switch {
-	case err != nil && !o.away:
+	case err != nil && !was:
 		o.log.Warn(o.gone, "error", printable.Joined(err))
-	case err == nil && o.away:
+		if o.begins != nil {
+			o.begins()
+		}
+	case err == nil && was:
 		o.log.Info(o.back)
 	}
-	o.away = err != nil
 }
 
 // listWatch lists and watches the metadata of the objects that selects selects, and tells the outage what the API answers.
@@ -57,7 +64,60 @@ func (o *outage) listWatch(api metadata.ResourceInterface, selects func(*metav1.
 			if options.SendInitialEvents == nil || !apierrors.IsInvalid(err) {
 				o.answered(err)
 			}
+			if err == nil && o.begins != nil {
+				events = o.endsEarly(ctx, events, options.TimeoutSeconds)
+			}
 			return events, err
 		},
 	}
+}
+
+// endsEarly calls begins if the watch ends before its time: the API was away, and may be back already.
+func (o *outage) endsEarly(ctx context.Context, w watch.Interface, seconds *int64) watch.Interface {
+	const imprecise = time.Second
+	due := time.Now()
+	if seconds != nil {
+		due = due.Add(time.Duration(*seconds)*time.Second - imprecise)
+	}
+	heard := &heardWatch{Interface: w, all: make(chan watch.Event), stopped: make(chan struct{})}
+	go func() {
+		heard.pass()
+		select {
+		case <-heard.stopped:
+		default:
+			if ctx.Err() == nil && time.Now().Before(due) {
+				o.begins()
+			}
+		}
+		close(heard.all)
+	}()
+	return heard
+}
+
+// heardWatch passes on the events of a watch.
+type heardWatch struct {
+	watch.Interface
+	all     chan watch.Event
+	stop    sync.Once
+	stopped chan struct{}
+}
+
+// pass returns when the watch has ended, or somebody has stopped it.
+func (h *heardWatch) pass() {
+	for e := range h.Interface.ResultChan() {
+		select {
+		case h.all <- e:
+		case <-h.stopped:
+			return
+		}
+	}
+}
+
+// ResultChan implements watch.Interface.
+func (h *heardWatch) ResultChan() <-chan watch.Event { return h.all }
+
+// Stop implements watch.Interface.
+func (h *heardWatch) Stop() {
+	h.stop.Do(func() { close(h.stopped) })
+	h.Interface.Stop()
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // Watch sends the changes of all pools, and of the blocks in which the node has addresses or asks for some, until ctx ends. It
-// sees metadata only.
+// also says when the API stops answering. It sees metadata only.
 func (p Pools) Watch(ctx context.Context, node string, log *slog.Logger, changes chan<- pool.Change) {
 	var watches sync.WaitGroup
 	send := func(c pool.Change) {
@@ -33,7 +33,7 @@ func (p Pools) Watch(ctx context.Context, node string, log *slog.Logger, changes
 			return pool.Change{Block: o.Name, Version: o.ResourceVersion}
 		}},
 	} {
-		informer := p.informer(w.kind, w.selector, log)
+		informer := p.informer(w.kind, w.selector, log, func() { send(pool.Change{Away: true}) })
 		tell := func(o any) {
 			if gone, is := o.(cache.DeletedFinalStateUnknown); is {
 				o = gone.Obj
@@ -50,11 +50,11 @@ func (p Pools) Watch(ctx context.Context, node string, log *slog.Logger, changes
 	watches.Wait()
 }
 
-// informer watches the metadata of the objects with the label.
-func (p Pools) informer(k kind, selector string, log *slog.Logger) cache.SharedIndexInformer {
+// informer watches the metadata of the objects with the label. away is called when the API stops answering.
+func (p Pools) informer(k kind, selector string, log *slog.Logger, away func()) cache.SharedIndexInformer {
 	api := p.client.watcher.Resource(schema.GroupVersionResource{Group: k.group, Version: k.versions[0], Resource: k.resource})
 	said := &outage{
-		log: log, gone: "the Kubernetes API does not show the " + k.resource + ": changes are seen late", back: "the Kubernetes API shows the " + k.resource + " again",
+		log: log, begins: away, gone: "the Kubernetes API does not show the " + k.resource + ": changes are seen late", back: "the Kubernetes API shows the " + k.resource + " again",
 	}
 	lw := said.listWatch(api, func(o *metav1.ListOptions) { o.LabelSelector = selector })
 	informer := cache.NewSharedIndexInformer(lw, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{})

@@ -64,8 +64,10 @@ type Node struct {
 
 // Change is a change of an object that a watch has seen. It only says where to look: a watch can be late.
 type Change struct {
-	// Pool is the name of a pool, Block that of a block. One of them is empty.
+	// Pool is the name of a pool, Block that of a block. One of them is empty, or both.
 	Pool, Block string
 	// Version is the resource version of the block.
 	Version string
+	// Away says that the API has stopped answering the watch. The rest is empty.
+	Away bool
 }

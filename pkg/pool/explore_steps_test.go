@@ -3,6 +3,7 @@ package pool
 import (
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // claim is the name of the sticky owner's claim.
@@ -141,7 +142,7 @@ func (m *model) adopt(all []step, s *state, n int, r *reading, what string) []st
 	h := &c.host[n]
 	was := *h.grants[r.index]
 	if r == h.cached {
-		was.Block, was.Epoch, h.cached = "", 0, nil
+		was.Block, was.Epoch, was.Ended, h.cached = "", 0, "", nil
 	}
 	var g Grant
 	var lost []int
@@ -236,7 +237,9 @@ func (m *model) settles(all []step, s *state, n int, b Block) []step {
 	}
 	all = m.send(all, s, n, "gives back what it has marked of block", write{index: index, block: &next, remove: remove})
 	if m.broken == forgetsEarly {
-		gone, _ := g.Gone()
+		gone := g
+		gone.Block, gone.Epoch = "", 0
+		gone.Addresses = strings.Repeat(string(NotOurs), len(g.Addresses))
 		all[len(all)-1].next.host[n].grants[index] = &gone
 	}
 	return m.passesOn(all, s, n, b)

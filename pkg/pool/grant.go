@@ -38,6 +38,28 @@ type Grant struct {
 	First   netip.Addr `json:"first"`
 	// Addresses has one character for each address of the block.
 	Addresses string `json:"addresses"`
+	// Ended are the UIDs of earlier blocks of this name, the last one first, each with a space after it. An API that has lost
+	// something answers them again.
+	Ended string `json:"ended,omitempty"`
+}
+
+// mostEnded is how many earlier blocks of a name a grant knows.
+const mostEnded = 4
+
+// end returns the grant after its block was deleted.
+func (g Grant) end() Grant {
+	if g.Block == "" {
+		return g
+	}
+	all := strings.Fields(g.Block + " " + g.Ended)
+	g.Ended = strings.Join(all[:min(len(all), mostEnded)], " ") + " "
+	g.Block, g.Epoch = "", 0
+	return g
+}
+
+// hasEnded says whether the node knows that the block with the UID was deleted.
+func (g Grant) hasEnded(uid string) bool {
+	return uid != "" && strings.Contains(" "+g.Ended, " "+uid+" ")
 }
 
 // Name returns the name of the block.
@@ -77,19 +99,25 @@ func (g Grant) Empty() bool { return strings.Trim(g.Addresses, string(NotOurs)) 
 // Adopt returns the grant by a block that the API itself has just answered. lost are the offsets of what the party has lost:
 // it was fenced, or the API has forgotten. g is the zero Grant if the party knew nothing of the block.
 //
-// It never makes an address that is marked one that can be given. An older block changes nothing: ErrOlder, ErrReplaced.
+// It never makes an address that is marked one that can be given. An older block changes nothing: ErrOlder, ErrReplaced. It can be
+// of an older state though its epoch is not: others have changed it since the API lost something. Then the party has
+// something of it which it knows to have given up.
 func (g Grant) Adopt(b Block, me Party) (_ Grant, lost []int, err error) {
 	s := b.Spec
-	if len(g.Offsets(Ours)) == 0 && (g.First != s.First || len(g.Addresses) != len(s.Addresses)) {
-		g = Grant{Pool: s.Pool, Index: s.Index, First: s.First, Addresses: strings.Repeat(string(NotOurs), len(s.Addresses))}
-	}
+	before := g
+	g = g.shaped(b)
 	switch {
+	case g.hasEnded(b.Metadata.UID):
+		return g, nil, fmt.Errorf("AddressBlock %s: %w: the block with the UID %s was deleted", g.Name(), ErrOlder, b.Metadata.UID)
 	case g.First != s.First || len(g.Addresses) != len(s.Addresses):
 		return g, nil, fmt.Errorf("AddressBlock %s: %w: it is of %s, and this node has %s of it", g.Name(), ErrReplaced, Span{s.First, s.Last}, Span{g.First, g.Last()})
 	case g.Block != "" && g.Block != b.Metadata.UID && len(g.Offsets(Ours)) > 0:
 		return g, nil, fmt.Errorf("AddressBlock %s: %w: its UID is %s, and was %s", g.Name(), ErrReplaced, b.Metadata.UID, g.Block)
 	case g.Block == b.Metadata.UID && s.Epoch < g.Epoch:
 		return g, nil, fmt.Errorf("AddressBlock %s: %w: epoch %d, and this node knows of %d", g.Name(), ErrOlder, s.Epoch, g.Epoch)
+	}
+	if g.Block != b.Metadata.UID {
+		g = g.end()
 	}
 	is := []byte(g.Addresses)
 	for i, c := range is {
@@ -106,13 +134,27 @@ func (g Grant) Adopt(b Block, me Party) (_ Grant, lost []int, err error) {
 			}
 		}
 	}
-	g.Addresses, g.Epoch, g.Block, g.PoolUID = string(is), s.Epoch, b.Metadata.UID, s.PoolUID
-	return g, lost, nil
+	next := g
+	next.Addresses, next.Epoch, next.Block, next.PoolUID = string(is), s.Epoch, b.Metadata.UID, s.PoolUID
+	if h, _ := b.Holder(me); g.Block == next.Block && h.Epoch <= g.Epoch && len(next.Offsets(Ours)) > len(g.Offsets(Ours))-len(lost) {
+		return before, nil, fmt.Errorf("AddressBlock %s: %w: the party got its last address in epoch %d, and this node knows of %d and has less", g.Name(), ErrOlder, h.Epoch, g.Epoch)
+	}
+	return next, lost, nil
+}
+
+// shaped returns the grant with a character for each address of the block, if the party has nothing of another block.
+func (g Grant) shaped(b Block) Grant {
+	s := b.Spec
+	if len(g.Offsets(Ours)) > 0 || g.First == s.First && len(g.Addresses) == len(s.Addresses) {
+		return g
+	}
+	return Grant{Pool: s.Pool, Index: s.Index, First: s.First, Addresses: strings.Repeat(string(NotOurs), len(s.Addresses)), Ended: g.end().Ended}
 }
 
 // Gone returns the grant of a block that the API itself does not have. lost is as that of Adopt.
 func (g Grant) Gone() (_ Grant, lost []int) {
 	lost = g.Offsets(Ours)
+	g = g.end()
 	g.Addresses = strings.Repeat(string(NotOurs), len(g.Addresses))
 	return g, lost
 }

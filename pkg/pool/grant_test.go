@@ -67,6 +67,9 @@ func TestAdopt(t *testing.T) {
 			g = Grant{}
 		}
 		test.b.Spec.Epoch = 12
+		for i := range test.b.Spec.Holders {
+			test.b.Spec.Holders[i].Epoch = 11
+		}
 		is, lost, err := g.Adopt(test.b, ofNode("me"))
 		want := grantOfBlock(test.want)
 		if want.Epoch = 12; err != nil || is != want || fmt.Sprint(lost) != test.lost {
@@ -86,7 +89,9 @@ func TestAdoptOfAnOlderOrAnotherBlock(t *testing.T) {
 		want  error
 		is    string
 	}{
-		"the same epoch":                         {"+.", "uid-1", 10, "10.3.0.10", 2, nil, "++"},
+		"the same epoch":                         {"++", "uid-1", 10, "10.3.0.10", 2, nil, "++"},
+		"a later epoch":                          {"+.", "uid-1", 11, "10.3.0.10", 2, nil, "++"},
+		"more in the same epoch":                 {"+.", "uid-1", 10, "10.3.0.10", 2, ErrOlder, ""},
 		"an older epoch":                         {"+.", "uid-1", 9, "10.3.0.10", 2, ErrOlder, ""},
 		"an older epoch, and marks":              {"-.", "uid-1", 9, "10.3.0.10", 2, ErrOlder, ""},
 		"an older epoch, and nothing":            {"..", "uid-1", 9, "10.3.0.10", 2, ErrOlder, ""},
@@ -101,6 +106,7 @@ func TestAdoptOfAnOlderOrAnotherBlock(t *testing.T) {
 	} {
 		g, b := grantOfBlock(test.grant), blockOf(strings.Repeat("A", test.size), "me")
 		b.Metadata.UID, b.Spec.Epoch, b.Spec.First = test.uid, test.epoch, addr(test.first)
+		b.Spec.Holders[0].Epoch = test.epoch
 		is, lost, err := g.Adopt(b, ofNode("me"))
 		if !errors.Is(err, test.want) || len(lost) > 0 {
 			t.Errorf("%s: Adopt = %v, %v, want %v", name, lost, err, test.want)
@@ -119,11 +125,109 @@ func TestAdoptOfAnOlderOrAnotherBlock(t *testing.T) {
 
 func TestGone(t *testing.T) {
 	g, lost := grantOfBlock(".+?-").Gone()
-	if !g.Empty() || fmt.Sprint(lost) != "[1 2]" || g.Block != "uid-1" || g.Epoch != 10 {
+	if !g.Empty() || fmt.Sprint(lost) != "[1 2]" || g.Block != "" || g.Ended != "uid-1 " {
 		t.Errorf("Gone() = %+v, %v", g, lost)
 	}
 	if g, lost := grantOfBlock("--").Gone(); !g.Empty() || lost != nil {
 		t.Errorf("Gone() of marks = %+v, %v, want that nothing is lost", g, lost)
+	}
+}
+
+// A block that the party knows to be deleted comes back only with an API that has lost something.
+func TestAdoptOfABlockThatWasDeleted(t *testing.T) {
+	met := func(uid string) Block {
+		b := blockOf("AA", "me")
+		b.Metadata.UID = uid
+		return b
+	}
+	g, _ := grantOfBlock("-.").Gone()
+	for i := 2; i <= mostEnded+1; i++ {
+		uid := fmt.Sprintf("uid-%d", i)
+		if _, _, err := g.Adopt(met("uid-1"), ofNode("me")); i <= mostEnded && !errors.Is(err, ErrOlder) {
+			t.Errorf("Adopt of uid-1 before %s: %v, want %v", uid, err, ErrOlder)
+		}
+		is, _, err := g.Adopt(met(uid), ofNode("me"))
+		if err != nil || is.Addresses != "++" || is.Block != uid {
+			t.Fatalf("Adopt of %s = %+v, %v", uid, is, err)
+		}
+		// Whether it was seen to be deleted, or the next one was seen, is the same.
+		if g, _ = is.Mark([]int{0, 1}).Gone(); i%2 == 0 {
+			g = is
+			g.Addresses = ".."
+		}
+	}
+	if n := len(strings.Fields(g.Ended)); n != mostEnded || strings.Contains(g.Ended, "uid-1") {
+		t.Errorf("the grant knows %d blocks: %q", n, g.Ended)
+	}
+	last := met(fmt.Sprintf("uid-%d", mostEnded))
+	if _, _, err := g.Adopt(last, ofNode("me")); !errors.Is(err, ErrOlder) || !strings.Contains(err.Error(), "the block with the UID uid-4 was deleted") {
+		t.Errorf("Adopt of uid-4: %v", err)
+	}
+	is, _ := g.Assert(last, ofNode("me"))
+	kept, err := g.Asserted(is, ofNode("me"), nil)
+	if again, _, wrong := kept.Adopt(is, ofNode("me")); err != nil || wrong != nil || !again.Empty() || told(is) != ".." {
+		t.Errorf("after a recovery: %v, %v, %+v, %s", err, wrong, again, told(is))
+	}
+}
+
+// After the API has lost something, others change the block: its epoch is soon as late as the one that the party knows of.
+func TestAdoptOfAnOlderBlockThatOthersHaveChanged(t *testing.T) {
+	given := blockOf("AAA", "me", "a")
+	given.Spec.Epoch = 5
+	given.Spec.Holders[0].Epoch = 5
+	g, _, err := Grant{}.Adopt(given.GiveTo(ofNode("me"), []int{1}, ofNode("a")), ofNode("me"))
+	if err != nil || g.Addresses != "+.+" || g.Epoch != 6 {
+		t.Fatalf("Adopt = %+v, %v", g, err)
+	}
+	later := given
+	later.Spec.Epoch = 9
+	if is, _, err := g.Adopt(later, ofNode("me")); !errors.Is(err, ErrOlder) || is != g || !strings.Contains(err.Error(), "the party got its last address in epoch 5, and this node knows of 6 and has less") {
+		t.Errorf("Adopt = %+v, %v, want %v", is, err, ErrOlder)
+	}
+	later.Spec.Holders[0].Epoch = 9
+	if is, _, err := g.Adopt(later, ofNode("me")); err != nil || is.Addresses != "+++" {
+		t.Errorf("Adopt of what came back = %+v, %v", is, err)
+	}
+}
+
+// Who has an address in an API that has lost something may give it up. Until then the grant stays.
+func TestAssertedWaits(t *testing.T) {
+	g := grantOfBlock("++?.")
+	b, others := g.Assert(blockOf("BBBB", "me", "a"), ofNode("me"))
+	kept, err := g.Asserted(b, ofNode("me"), others[1:])
+	if err != nil || kept.Addresses != ".+?." || kept.Epoch != b.Spec.Epoch {
+		t.Errorf("Asserted = %+v, %v", kept, err)
+	}
+	b = b.GiveBack(ofNode("a"), []int{0, 1, 2, 3})
+	if b, others = kept.Assert(b, ofNode("me")); len(others) > 0 || told(b) != ".AA., A=me" {
+		t.Errorf("Assert after the other one has = %s, %v", told(b), others)
+	}
+}
+
+func TestWhatIsAsserted(t *testing.T) {
+	older := blockOf("A", "a")
+	older.Spec.Epoch = 9
+	deleted, _ := grantOfBlock(".").Gone()
+	same := blockOf("A", "a")
+	another := blockOf("A", "a")
+	another.Metadata.UID = "uid-2"
+	for name, test := range map[string]struct {
+		g    Grant
+		b    Block
+		want bool
+	}{
+		"something":                           {grantOfBlock("+"), same, true},
+		"a mark":                              {grantOfBlock("-"), same, true},
+		"nothing of it":                       {grantOfBlock("."), same, false},
+		"it was never met":                    {Grant{}, same, false},
+		"nothing of it, but the API says so":  {Grant{}, blockOf("A", "me"), true},
+		"nothing of it, but a newer state":    {grantOfBlock("."), older, true},
+		"nothing of it, and it was deleted":   {deleted, same, true},
+		"nothing of it, and another was made": {deleted, another, false},
+	} {
+		if is := test.g.Asserts(test.b, ofNode("me")); is != test.want {
+			t.Errorf("%s: Asserts = %t, want %t", name, is, test.want)
+		}
 	}
 }
 
@@ -177,12 +281,12 @@ func TestAssert(t *testing.T) {
 		others []int
 		kept   string
 	}{
-		"the API knows all":                   {"+?-", blockOf("AAA", "me"), "AAA, A=me", nil, "++-"},
+		"the API knows all":                   {"+?-", blockOf("AAA", "me"), "AA., A=me", nil, "++."},
 		"the API has lost a taking":           {"++", blockOf("A.", "me"), "AA, A=me", nil, "++"},
-		"the API has lost the party":          {"+-", blockOf("..A", "a"), "BBA, A=a, B=me", nil, "+-."},
+		"the API has lost the party":          {"+-", blockOf("..A", "a"), "B.A, A=a, B=me", nil, "+.."},
 		"the API has lost a return":           {"+..", blockOf("AAA", "me"), "A.., A=me", nil, "+.."},
 		"the API has lost a return of all":    {"..", blockOf("AA", "me"), "..", nil, ".."},
-		"another has it":                      {"+-", blockOf("BA", "me", "a"), "BA, A=me, B=a", []int{0}, ".-"},
+		"another has it":                      {"+-", blockOf("BA", "me", "a"), "B., B=a", []int{0}, ".."},
 		"a fenced node has it":                {"+", blockOf("A", "a!"), "B, A=a!, B=me, unproven 0", nil, "?"},
 		"never given, and given all the same": {"++", blockOf("-A", "me"), "-A, A=me", nil, ".+"},
 	} {
@@ -199,7 +303,7 @@ func TestAssert(t *testing.T) {
 		}
 		steady(t, name, before, test.b, is)
 		is.Metadata.UID = "uid-2"
-		kept, err := g.Asserted(is, ofNode("me"))
+		kept, err := g.Asserted(is, ofNode("me"), nil)
 		if err != nil || kept.Addresses != test.kept || kept.Block != "uid-2" || kept.Epoch != is.Spec.Epoch {
 			t.Errorf("%s: Asserted = %+v, %v, want %s", name, kept, err, test.kept)
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // RecoveryKey is the annotation of a pool that has its Recovery.
@@ -55,19 +56,28 @@ func (r Recovery) Asserts(node string) (_ Recovery, changed bool) {
 	return r, true
 }
 
-// Assert returns the block with exactly what the grant has as the party's. It is for an API that has lost something: b is older
-// than the grant, or was made anew. others are addresses of the grant that another party has there: two parties may have
-// given them.
+// Asserts says whether the grant and the block must be brought together in a recovery: the party has something of the block, the block
+// says so, or the party has seen a newer state of it.
+func (g Grant) Asserts(b Block, me Party) bool {
+	_, holds := b.Holder(me)
+	older := g.Block == b.Metadata.UID && b.Spec.Epoch < g.Epoch || g.hasEnded(b.Metadata.UID)
+	return !g.Empty() || holds || older
+}
+
+// Assert returns the block with exactly what the party may give as the party's. It is for an API that has lost something: b is
+// older than the grant, or was made anew. What the party was about to give back, it has not any more. others are
+// addresses of the grant that another party has there: that one may have given them up since, or both have given them.
 func (g Grant) Assert(b Block, me Party) (_ Block, others []netip.Addr) {
-	b = b.clone()
+	g, b = g.shaped(b), b.clone()
 	b.Spec.Epoch = max(b.Spec.Epoch, g.Epoch) + 1
 	for i := range len(g.Addresses) {
+		gives, _ := g.May(i)
 		h, held := b.HolderOf(i)
 		has := held && h.Is(me)
 		switch {
-		case g.Addresses[i] == NotOurs && has:
+		case !gives && has:
 			b.set(i, Nobodys)
-		case g.Addresses[i] == NotOurs || has:
+		case !gives || has:
 		case held && h.Fenced == "":
 			others = append(others, b.At(i))
 		case b.Spec.Addresses[i] != Never:
@@ -80,19 +90,23 @@ func (g Grant) Assert(b Block, me Party) (_ Block, others []netip.Addr) {
 	return b, others
 }
 
-// Asserted returns the grant after the API has taken what Assert returned. The grant loses what others have.
-func (g Grant) Asserted(b Block, me Party) (Grant, error) {
-	g.Block = "" // It may be another block of this name.
-	g.Epoch = 0
-	kept := g.Addresses
+// Asserted returns the grant after the API has taken what Assert returned. The grant loses what others have, but for waits: who has
+// these may give them up.
+func (g Grant) Asserted(b Block, me Party, waits []netip.Addr) (Grant, error) {
+	g = g.shaped(b)
+	g.Block, g.Epoch = "", 0 // It may be another block of this name.
+	if uid := b.Metadata.UID; g.hasEnded(uid) {
+		g.Ended = strings.TrimPrefix(strings.Replace(" "+g.Ended, " "+uid+" ", " ", 1), " ")
+	}
+	before := g.Addresses
 	g, _, err := g.Adopt(b, me)
 	if err != nil {
 		return g, err
 	}
 	is := []byte(g.Addresses)
 	for i := range is {
-		if kept[i] == NotOurs {
-			is[i] = NotOurs
+		if before[i] == NotOurs || slices.Contains(waits, g.At(i)) {
+			is[i] = before[i]
 		}
 	}
 	g.Addresses = string(is)

@@ -21,7 +21,7 @@ func grantKey(name string, index int64) []byte {
 func encodeGrant(g pool.Grant) []byte {
 	b := binary.BigEndian.AppendUint64(nil, uint64(g.Epoch))
 	b = append(b, addressKey(g.First)...)
-	return append(b, textKey(g.Addresses, g.Block, g.PoolUID)...)
+	return append(b, textKey(g.Addresses, g.Block, g.PoolUID, g.Ended)...)
 }
 
 // decodeGrant reads what encodeGrant has written. rest is what a newer relink has added.
@@ -37,7 +37,11 @@ func decodeGrant(key, b []byte) (g pool.Grant, rest []byte, err error) {
 	g.Pool, g.Index = name, int64(binary.BigEndian.Uint64(index))
 	g.Epoch, g.First = int64(binary.BigEndian.Uint64(b)), addressOf(b[number:number+address])
 	rest = b[number+address:]
-	for _, text := range []*string{&g.Addresses, &g.Block, &g.PoolUID} {
+	texts := []*string{&g.Addresses, &g.Block, &g.PoolUID, &g.Ended}
+	for i, text := range texts {
+		if i == len(texts)-1 && len(rest) == 0 {
+			break // The first relink with pools has not written it.
+		}
 		if *text, rest, err = firstText(rest); err != nil {
 			return g, nil, fmt.Errorf("grant %s: %w", g.Name(), err)
 		}

@@ -21,7 +21,8 @@ func TestAdoptAndAlarm(t *testing.T) {
 	}{
 		"all of a new block":      {"", "AAAA me", nil, "", "++++", ""},
 		"nothing of another's":    {"", "AAAA node2", nil, "", "....", ""},
-		"more":                    {"AA.. me", "AAA. me", nil, "", "+++.", ""},
+		"more":                    {"AA.. me", "AAA. me", func(b *pool.Block) { b.Spec.Epoch, b.Spec.Holders[0].Epoch = 11, 11 }, "", "+++.", ""},
+		"more of an older state":  {"AA.. me", "AAA. me", nil, "the party got its last address in epoch 10, and this node knows of 10 and has less", "++..", "and has less"},
 		"it was fenced":           {"AAAA me", "AABB me! node2", nil, "", "....", ""},
 		"some is lost":            {"AAAA me", "AA.. me", nil, "this node has 2 addresses that are not its own there", "++++", "2 addresses"},
 		"all is another's":        {"AAAA me", "AAAA node2", nil, "this node has 4 addresses that are not its own there", "++++", "4 addresses"},

@@ -14,9 +14,18 @@ type witness struct {
 	keeper *Keeper
 }
 
-// saw notes what an error says of the API: each of package pool's errors is an answer.
-func saw[T any](w witness, made T, err error) (T, error) {
-	w.keeper.contact(answered(err))
+// promptly is how long an API that works takes to answer at most.
+const promptly = time.Second
+
+// saw makes a request, and notes what the error says of the API: each of package pool's errors is an answer. A request that its
+// caller has ended before it was due says nothing.
+func saw[T any](ctx context.Context, w witness, ask func() (T, error)) (T, error) {
+	began := w.keeper.now()
+	made, err := ask()
+	is := answered(err)
+	if is || ctx.Err() == nil || w.keeper.now().Sub(began) > promptly {
+		w.keeper.contact(is)
+	}
 	return made, err
 }
 
@@ -66,26 +75,21 @@ func answered(err error) bool {
 }
 
 func (w witness) Pool(ctx context.Context, name string) (pool.Pool, error) {
-	made, err := w.API.Pool(ctx, name)
-	return saw(w, made, err)
+	return saw(ctx, w, func() (pool.Pool, error) { return w.API.Pool(ctx, name) })
 }
 
 func (w witness) Pools(ctx context.Context) ([]pool.Pool, error) {
-	made, err := w.API.Pools(ctx)
-	return saw(w, made, err)
+	return saw(ctx, w, func() ([]pool.Pool, error) { return w.API.Pools(ctx) })
 }
 
 func (w witness) Block(ctx context.Context, name string) (pool.Block, error) {
-	made, err := w.API.Block(ctx, name)
-	return saw(w, made, err)
+	return saw(ctx, w, func() (pool.Block, error) { return w.API.Block(ctx, name) })
 }
 
 func (w witness) Blocks(ctx context.Context, name string) ([]pool.Block, error) {
-	made, err := w.API.Blocks(ctx, name)
-	return saw(w, made, err)
+	return saw(ctx, w, func() ([]pool.Block, error) { return w.API.Blocks(ctx, name) })
 }
 
 func (w witness) BlocksOf(ctx context.Context, node string) ([]pool.Block, error) {
-	made, err := w.API.BlocksOf(ctx, node)
-	return saw(w, made, err)
+	return saw(ctx, w, func() ([]pool.Block, error) { return w.API.BlocksOf(ctx, node) })
 }

@@ -65,6 +65,8 @@ type Keeper struct {
 	attests     sync.Mutex
 	leaseRead   pool.NodeLease
 	leaseReadAt time.Duration
+	// missed says that the API was away since all blocks were read.
+	missed bool
 	// now has the time since the boot in it, which nobody can set.
 	now func() time.Time
 }

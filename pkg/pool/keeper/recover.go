@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
@@ -23,12 +22,29 @@ func (k *Keeper) contact(answered bool) {
 	now := k.now()
 	switch {
 	case !answered:
-		k.since = time.Time{}
+		k.since, k.missed = time.Time{}, true
 		return
-	case k.since.IsZero() || now.Sub(k.last) > silence:
+	case k.since.IsZero():
 		k.since = now
+	case now.Sub(k.last) > silence:
+		k.since, k.missed = now, true
 	}
 	k.last = now
+}
+
+// answers says whether the API has answered the last request.
+func (k *Keeper) answers() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !k.since.IsZero()
+}
+
+// hasMissed says whether the API was away since it was asked last, and forgets that.
+func (k *Keeper) hasMissed() (missed bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	missed, k.missed = k.missed, false
+	return missed
 }
 
 // settled says whether the keeper has seen the API for long enough.
@@ -129,98 +145,4 @@ func (k *Keeper) recover(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func (k *Keeper) recoverPool(ctx context.Context, name string, r pool.Recovery) error {
-	if _, missing := r.Asserts(k.Node); !missing {
-		return nil
-	}
-	all, err := k.all()
-	if err != nil {
-		return err
-	}
-	for _, m := range all {
-		if err := m.assertPool(ctx, name); err != nil {
-			return err
-		}
-		again := func(ctx context.Context) error { return m.compareClaims(ctx, m.reassert) }
-		if err := m.alone(ctx, again); err != nil {
-			return err
-		}
-	}
-	for range mostTries {
-		p, err := k.API.Pool(ctx, name)
-		if err != nil || p.Recovery() == nil {
-			return err
-		}
-		next, missing := p.Recovery().Asserts(k.Node)
-		if !missing {
-			return nil
-		}
-		if _, err = k.API.UpdatePool(ctx, p.WithRecovery(&next)); !errors.Is(err, pool.ErrConflict) {
-			return err
-		}
-	}
-	return pool.ErrConflict
-}
-
-// assertPool tells the API all that the store has of the pool.
-func (m *member) assertPool(ctx context.Context, name string) error {
-	done, err := m.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	s, err := m.state(ctx)
-	if err != nil || s.ID == "" {
-		return ignore(err, lease.ErrNone)
-	}
-	var errs []error
-	for _, g := range s.of(name).Grants {
-		if !g.Empty() {
-			errs = append(errs, m.assert(ctx, g, s))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// assert tells the API what the store has of a block.
-func (m *member) assert(ctx context.Context, g pool.Grant, s state) error {
-	for range mostTries {
-		b, err := m.API.Block(ctx, g.Name())
-		there := err == nil
-		if errors.Is(err, pool.ErrNotThere) {
-			l, err := m.layout(ctx, g.Pool)
-			if err != nil {
-				return err
-			}
-			b, _ = pool.NewBlock(l, g.Index, s.me, s.of(g.Pool).Session)
-		} else if err != nil {
-			return unavailable(err)
-		}
-		next, others := g.Assert(b, s.me)
-		next, _ = next.Obey(s.me, s.of(g.Pool).FenceAfter)
-		for _, a := range others {
-			m.Log.Error("another node has an address that this node has, too: the API had lost it. Look at both nodes' pods", "address", a.String(), "block", b.Metadata.Name)
-		}
-		var made pool.Block
-		if there {
-			made, err = m.API.UpdateBlock(ctx, next)
-		} else {
-			made, err = m.API.CreateBlock(ctx, next)
-		}
-		if errors.Is(err, pool.ErrConflict) || errors.Is(err, pool.ErrExists) || errors.Is(err, pool.ErrNotThere) {
-			continue
-		}
-		if err != nil {
-			return unavailable(err)
-		}
-		m.wrote(nil)
-		kept, err := g.Asserted(made, s.me)
-		if err != nil {
-			return err
-		}
-		return m.put(ctx, g, kept)
-	}
-	return unavailable(pool.ErrConflict)
 }

@@ -21,7 +21,8 @@ func TestRecover(t *testing.T) {
 		"the block is lost":        {"AA.. me", "", "AA.. me", "++..", ""},
 		"some of it is lost":       {"AAA. me", "A... me", "AAA. me", "+++.", ""},
 		"the node is lost":         {"A..B me node2", "...A node2", "B..A node2 me", "+...", ""},
-		"another node has it":      {"AA.. me", "BA.. me node2", "BA.. me node2", ".+..", "another node has an address that this node has, too"},
+		"another node has it":      {"AA.. me", "BA.. me node2", "BA.. me node2", ".+..", ""},
+		"and a pod has it here":    {"A... me", "B... me node2", "B... node2", "....", "another node has an address that this node has, too"},
 		"nothing is lost":          {"AA.. me", "AA.. me", "AA.. me", "++..", ""},
 		"more than the node knows": {"AA.. me", "AAAA me", "AA.. me", "++..", ""},
 	} {
@@ -29,6 +30,9 @@ func TestRecover(t *testing.T) {
 			s := newSite(t)
 			s.put(1, test.has)
 			s.has(1)
+			if test.says != "" {
+				s.add("")
+			}
 			s.Forget("lan-1")
 			if test.now != "" {
 				s.put(1, test.now)

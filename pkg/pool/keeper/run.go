@@ -85,12 +85,18 @@ func (k *Keeper) keep(ctx context.Context, changes <-chan pool.Change) {
 	due := time.NewTimer(0)
 	isDue := true // A further event does not put it off: ADDs can come all the time.
 	next := k.now()
+	back := time.NewTimer(k.soon())
+	defer back.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case c := <-changes:
 			k.changed(ctx, c)
+			continue
+		case <-back.C:
+			k.lookForAPI(ctx)
+			back.Reset(k.soon())
 			continue
 		case e := <-events(stores):
 			if networkOf(e.Name) != "" && !isDue {
@@ -110,6 +116,20 @@ func (k *Keeper) keep(ctx context.Context, changes <-chan pool.Change) {
 		if k.quiet() {
 			k.report("ask the Kubernetes API", k.recover(ctx))
 		}
+	}
+}
+
+// soon is after which time a keeper looks whether the API is back. All keepers do within half of the time that they wait before they
+// take anything new: who knows of a loss can tell it meanwhile.
+func (k *Keeper) soon() time.Duration { return k.Settling/5 + rand.N(k.Settling/5+1) }
+
+// lookForAPI reads all blocks of all stores as soon as the API answers again. What was read before may be lost.
+func (k *Keeper) lookForAPI(ctx context.Context) {
+	if !k.hasMissed() {
+		return
+	}
+	if err := k.syncAll(ctx); k.answers() {
+		k.report("read the pools", err)
 	}
 }
 
@@ -160,6 +180,10 @@ func (k *Keeper) Look(ctx context.Context) {
 
 // changed looks at what a watch has named.
 func (k *Keeper) changed(ctx context.Context, c pool.Change) {
+	if c.Away {
+		k.contact(false)
+		return
+	}
 	if c.Pool != "" {
 		k.report("read the pools that have changed", errors.Join(k.recover(ctx), k.relay(ctx)))
 		return

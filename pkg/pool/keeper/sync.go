@@ -28,6 +28,7 @@ func (m *member) sync(ctx context.Context) error {
 		return unavailable(err)
 	}
 	met := map[string]bool{}
+	var errs []error
 	for _, b := range blocks {
 		if !m.concerns(s, b) {
 			continue
@@ -38,8 +39,8 @@ func (m *member) sync(ctx context.Context) error {
 			continue
 		}
 		// The list is no read that a step can begin with: the step before can have changed this block.
-		if err := m.visit(ctx, b.Spec.Pool, b.Spec.Index); err != nil {
-			return err
+		if errs = append(errs, m.visit(ctx, b.Spec.Pool, b.Spec.Index)); !m.answers() {
+			return errors.Join(errs...)
 		}
 	}
 	for _, p := range s.Pools {
@@ -47,10 +48,13 @@ func (m *member) sync(ctx context.Context) error {
 			if met[g.Name()] || g.Empty() {
 				continue
 			}
-			if err := m.visit(ctx, g.Pool, g.Index); err != nil {
-				return err
+			if errs = append(errs, m.visit(ctx, g.Pool, g.Index)); !m.answers() {
+				return errors.Join(errs...)
 			}
 		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err // What one pool has lost must not hide what another one has.
 	}
 	m.untold = false
 	return m.store.Confirm(ctx, s.Pools...)
