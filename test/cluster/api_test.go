@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
+	"github.com/relink-cni/relink/pkg/kube"
 	"github.com/relink-cni/relink/test/node"
 )
 
@@ -35,11 +36,16 @@ const (
 
 // api is an API server, and what an administrator asks it.
 type api struct {
+	// whole is the test at whose end the API ends.
+	whole    *testing.T
 	dir      string
 	programs Programs
 	keys     *authority
 	http     *http.Client
 	stop     func()
+	etcd     etcd
+	// clients are those of the users of pools, by their names.
+	clients map[string]*kube.Client
 }
 
 // startAPI starts etcd and an API server with RBAC, and waits until it answers. The end of the test ends both.
@@ -49,7 +55,7 @@ func startAPI(t *testing.T) *api {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &api{dir: t.TempDir(), programs: programs}
+	a := &api{whole: t, dir: t.TempDir(), programs: programs, clients: map[string]*kube.Client{}}
 	a.keys = newAuthority(t, a.dir)
 	a.keys.issue(t, "server", pkix.Name{CommonName: "kube-apiserver"})
 	if err := os.WriteFile(a.path("tokens"), []byte(adminToken+",admin,1,system:masters\n"), 0o600); err != nil {
@@ -58,8 +64,7 @@ func startAPI(t *testing.T) *api {
 	roots := x509.NewCertPool()
 	roots.AddCert(a.keys.cert)
 	a.http = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
-	run(t, nil, programs.Etcd, "--data-dir="+a.path("etcd"), "--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls=http://127.0.0.1:2379",
-		"--listen-peer-urls=http://127.0.0.1:2380", "--logger=zap", "--log-level=warn")
+	a.startEtcd(a.path("etcd"))
 	a.start(t)
 	return a
 }
@@ -69,7 +74,7 @@ func (a *api) path(name string) string { return filepath.Join(a.dir, name) }
 // start starts the API server. a.stop kills it.
 func (a *api) start(t *testing.T) {
 	t.Helper()
-	_, end := run(t, nil, a.programs.APIServer, "--etcd-servers=http://127.0.0.1:2379", "--bind-address=127.0.0.1", "--secure-port=6443",
+	_, end := run(a.whole, nil, a.programs.APIServer, "--etcd-servers=http://127.0.0.1:2379", "--bind-address=127.0.0.1", "--secure-port=6443",
 		"--advertise-address=10.96.255.1", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.96.0.0/16",
 		"--tls-cert-file="+a.path("server.crt"), "--tls-private-key-file="+a.path("server.key"), "--client-ca-file="+a.path("ca.crt"),
 		"--token-auth-file="+a.path("tokens"), "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",

@@ -88,7 +88,12 @@ func (a *api) quiet(t *testing.T, users map[string]user, name string) *member {
 func (a *api) again(t *testing.T, users map[string]user, was *member) *member {
 	t.Helper()
 	m := a.quiet(t, users, was.name)
-	m.dir, m.store, m.pods = was.dir, was.store, was.pods
+	m.dir, m.pods, m.clock, m.api = was.dir, was.pods, was.clock, &faulty{API: was.api.API}
+	m.settling, m.surplus = was.settling, was.surplus
+	var err error
+	if m.store, err = m.open("lan"); err != nil {
+		t.Fatal(err)
+	}
 	m.start(t, nil)
 	m.end()
 	return m

@@ -164,16 +164,6 @@ func (a *api) migratesFromADeadNode(t *testing.T, users map[string]user) {
 	}
 }
 
-// taint declares a node dead, or takes that back.
-func (a *api) taint(t *testing.T, users map[string]user, node string, dead bool) {
-	t.Helper()
-	spec := m{"taints": nil}
-	if dead {
-		spec = m{"taints": []m{{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute", "value": "nodeshutdown"}}}
-	}
-	users["admin"].must(t, http.MethodPatch, "/api/v1/nodes/"+node, m{"spec": spec}, nil)
-}
-
 // Claims follow what the stores have: one that somebody deletes is made again, one that tells of another address goes, and an owner with
 // another address leaves the one before.
 func (a *api) claimsFollow(t *testing.T, users map[string]user) {

@@ -20,7 +20,6 @@ import (
 
 // share has nodes share a pool on a real API, with the rights and the policies of deploy/.
 func (a *api) share(t *testing.T, users map[string]user) {
-	t.Run("all addresses", func(t *testing.T) { a.allAddresses(t, users) })
 	t.Run("what is left over goes back", func(t *testing.T) { a.leftOver(t, users) })
 	t.Run("a pool is changed and deleted", func(t *testing.T) { a.endOfPool(t, users) })
 	t.Run("an owner moves", func(t *testing.T) { a.ownerMoves(t, users) })
@@ -28,18 +27,16 @@ func (a *api) share(t *testing.T, users map[string]user) {
 	t.Run("a migration that fails", func(t *testing.T) { a.migratesNot(t, users) })
 	t.Run("a migration from a dead node", func(t *testing.T) { a.migratesFromADeadNode(t, users) })
 	t.Run("claims follow the stores", func(t *testing.T) { a.claimsFollow(t, users) })
-	t.Run("the API is away", func(t *testing.T) { a.poolsAway(t, users) })
-	t.Run("a dead node", func(t *testing.T) { a.deadNode(t, users) })
-	t.Run("a silent node", func(t *testing.T) { a.silentNode(t, users) })
 	t.Run("a fence that comes late", func(t *testing.T) { a.lateFence(t, users) })
-	t.Run("the API has lost blocks", func(t *testing.T) { a.lostBlocks(t, users) })
 	t.Run("an agent is killed at each step", func(t *testing.T) { a.killed(t, users) })
 	t.Run("through the plugin", func(t *testing.T) { a.throughThePlugin(t, users) })
 	t.Run("from Whereabouts", func(t *testing.T) { a.takenOver(t, users) })
 	t.Run("an address twice", func(t *testing.T) { a.twice(t, users) })
 	t.Run("from host-local", func(t *testing.T) { a.directory(t, users) })
 	t.Run("an agent is killed in an import", func(t *testing.T) { a.killedImport(t, users) })
+	t.Run("the API forgets", func(t *testing.T) { a.forgetful(t, users) })
 	t.Run("messages get lost", func(t *testing.T) { a.lostMessages(t, users) })
+	t.Run("something fails", func(t *testing.T) { a.failuresOfTable(t, users) })
 	t.Run("on the wire", func(t *testing.T) { a.onTheWire(t, users) })
 }
 
@@ -66,6 +63,13 @@ func noPool(t *testing.T, admin user, name string) {
 	}
 	admin.send(t, http.MethodPatch, pools+"/"+name, m{"metadata": m{"finalizers": nil}})
 	admin.send(t, http.MethodDelete, pools+"/"+name, m{})
+}
+
+// deletePool deletes the pool, whoever has addresses of it.
+func (a *api) deletePool(t *testing.T, users map[string]user) {
+	t.Helper()
+	users["admin"].send(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"finalizers": nil}})
+	users["admin"].send(t, http.MethodDelete, pools+"/lan", m{})
 }
 
 // members are nodes that share the pool.
@@ -189,134 +193,6 @@ func (a *api) ownerMoves(t *testing.T, users map[string]user) {
 	says, err = all[2].ShowAddress(t.Context(), netip.MustParseAddr("10.5.0.1"))
 	if err != nil || len(says) != 1 || says[0].Holder != nil || !says[0].Never || says[0].Claims != nil {
 		t.Errorf("who has the gateway: %+v, %v", says, err)
-	}
-}
-
-// Pods start and end while the API is away, as long as the node has addresses.
-func (a *api) poolsAway(t *testing.T, users map[string]user) {
-	m := a.members(t, users, "10.6.0.0/26")[0]
-	p := m.must(t, m.request(lease.Policy{}, ""))
-	m.api.set(0, true)
-	defer m.api.set(0, false)
-	started := 0
-	for {
-		if _, err := m.add(t.Context(), m.request(lease.Policy{}, "")); err != nil {
-			if !errors.Is(err, pool.ErrUnavailable) {
-				t.Errorf("after %d pods: %v", started, err)
-			}
-			break
-		}
-		started++
-	}
-	if started < 1 {
-		t.Error("no pod started without the API")
-	}
-	m.del(t, p)
-	m.must(t, m.request(lease.Policy{}, ""))
-	m.api.set(0, false)
-	m.must(t, m.request(lease.Policy{}, ""))
-}
-
-// A node that does not answer keeps its addresses, until it is proven dead. Then others get them, to be probed for.
-func (a *api) deadNode(t *testing.T, users map[string]user) {
-	all := a.members(t, users, "10.7.0.0/27")
-	dead, other := all[2], all[0]
-	had := map[netip.Addr]bool{}
-	for range 10 {
-		had[dead.must(t, dead.request(lease.Policy{}, "")).address] = true
-	}
-	owned, err := dead.startOwned(t, "web-0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead.end()
-	keep := a.controller(t, users)
-	if err := keep.Look(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	fill := func() (probed int) {
-		for {
-			p, err := other.add(t.Context(), other.request(lease.Policy{}, ""))
-			if err != nil {
-				return probed
-			}
-			if p.address == owned.address {
-				t.Fatalf("%s of an owner is given to another pod", p.address)
-			}
-			if had[p.address] && !p.probe {
-				t.Fatalf("%s of the dead node is given without a probe", p.address)
-			}
-			if p.probe {
-				probed++
-			}
-		}
-	}
-	if n := fill(); n > 0 {
-		t.Errorf("%d addresses of a silent node were given", n)
-	}
-	a.taint(t, users, "node3", true)
-	defer a.taint(t, users, "node3", false)
-	if err := keep.Look(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if n := fill(); n < len(had) {
-		t.Errorf("%d addresses of the dead node were given, it had %d", n, len(had))
-	}
-	if p, err := other.startOwned(t, "web-0"); err != nil || p.address != owned.address || !p.probe {
-		t.Errorf("the owner gets %+v, %v, want %s with a probe", p, err, owned.address)
-	}
-}
-
-// The API loses the blocks, as after a restore from a backup. The pool gives nothing new until all nodes have said what they have.
-func (a *api) lostBlocks(t *testing.T, users map[string]user) {
-	all := a.members(t, users, "10.8.0.0/26")
-	had := map[netip.Addr]string{}
-	for _, m := range all {
-		for range 6 {
-			had[m.must(t, m.request(lease.Policy{}, "")).address] = m.name
-		}
-	}
-	owned, err := all[2].startOwned(t, "web-0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	had[owned.address] = "node3"
-	keep := a.controller(t, users)
-	for range 2 {
-		if err := keep.Look(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		had[all[0].must(t, all[0].request(lease.Policy{}, "")).address] = all[0].name
-	}
-	users["admin"].must(t, http.MethodDelete, blocks, m{}, nil)
-	users["admin"].must(t, http.MethodDelete, claims, m{}, nil)
-	for _, m := range all {
-		m.Look(t.Context())
-	}
-	// The status is older, too.
-	users["admin"].must(t, http.MethodPatch, pools+"/lan/status", m{"status": m{"sequence": 0}}, nil)
-	await(t, 20*time.Second, "the nodes to say what they have", func() bool {
-		for _, m := range all {
-			m.Look(t.Context())
-		}
-		if err := keep.Look(t.Context()); err != nil {
-			t.Log(err)
-		}
-		var p pool.Pool
-		users["admin"].must(t, http.MethodGet, pools+"/lan", nil, &p)
-		return len(a.blocksNow(t, users)) >= 6 && p.Recovery() == nil
-	})
-	for i := range 15 {
-		m := all[i%3]
-		p := m.must(t, m.request(lease.Policy{}, ""))
-		if by := had[p.address]; by != "" {
-			t.Fatalf("%s was given by %s and by %s", p.address, by, m.name)
-		}
-		had[p.address] = m.name
-	}
-	all[2].del(t, owned)
-	if p, err := all[0].startOwned(t, "web-0"); err != nil || p.address != owned.address {
-		t.Errorf("the owner gets %s, %v, want %s", p.address, err, owned.address)
 	}
 }
 

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/kube"
 	"github.com/relink-cni/relink/pkg/pool"
@@ -26,9 +28,13 @@ type member struct {
 	store *lease.Store
 	api   *faulty
 	*keeper.Keeper
-	log node.Log
-	end func()
-	// sky is the node's time, nil for the real one.
+	log   node.Log
+	end   func()
+	watch func(context.Context, chan<- pool.Change)
+	// settling and surplus are the keeper's, and short if they are 0.
+	settling, surplus time.Duration
+	clock             *nodeClock
+	// sky is the node's time, nil if clock is.
 	sky *sky
 
 	mu   sync.Mutex
@@ -41,14 +47,15 @@ func (a *api) member(t *testing.T, name string, u user) *member {
 	return a.timed(t, name, u, nil)
 }
 
-// timed starts a node whose time since the boot the test sets.
-func (a *api) timed(t *testing.T, name string, u user, clock *sky) *member {
+// timed starts a node whose time the test sets. Without a sky it is the real one, and the test moves it.
+func (a *api) timed(t *testing.T, name string, u user, sky *sky) *member {
 	t.Helper()
 	pools := a.poolsOf(t, name, u)
-	m := &member{name: name, dir: t.TempDir(), api: &faulty{API: pools}, sky: clock}
-	m.start(t, func(ctx context.Context, changes chan<- pool.Change) {
+	m := &member{name: name, dir: t.TempDir(), api: &faulty{API: pools}, clock: &nodeClock{}, sky: sky}
+	m.watch = func(ctx context.Context, changes chan<- pool.Change) {
 		pools.Watch(ctx, name, slog.New(slog.DiscardHandler), changes)
-	})
+	}
+	m.start(t, m.watch)
 	var err error
 	if m.store, err = m.open("lan"); err != nil {
 		t.Fatal(err)
@@ -59,20 +66,61 @@ func (a *api) timed(t *testing.T, name string, u user, clock *sky) *member {
 // poolsOf are the pools with the rights of the user.
 func (a *api) poolsOf(t *testing.T, name string, u user) kube.Pools {
 	t.Helper()
-	client, err := kube.Connect(a.config(t, "https://"+apiAddress, name+".conf", fmt.Sprintf("{token: %q}", u.token)), slog.New(slog.DiscardHandler))
+	return kube.NewPools(a.client(t, name, u))
+}
+
+// client returns the client of a user. There is one for each name: to connect sets the logger of all of client-go, which agents use.
+func (a *api) client(t *testing.T, name string, u user) *kube.Client {
+	t.Helper()
+	if c := a.clients[name]; c != nil {
+		return c
+	}
+	c, err := kube.Connect(a.config(t, "https://"+apiAddress, name+".conf", fmt.Sprintf("{token: %q}", u.token)), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return kube.NewPools(client)
+	a.clients[name] = c
+	return c
 }
 
-// open opens the store of a network.
+// nodeClock is the time of a node: how far its time of day is from the right one, and how much longer ago its boot is. boot is
+// empty for this machine's boot.
+type nodeClock struct {
+	mu      sync.Mutex
+	boot    string
+	day, up time.Duration
+}
+
+func (c *nodeClock) set(id string, day, up time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.boot, c.day, c.up = id, day, up
+}
+
+// open opens a store of the node, with the node's time.
 func (m *member) open(network string) (*lease.Store, error) {
 	s, err := lease.Open(m.dir, network)
-	if err == nil && m.sky != nil {
-		s.SetClock("boot-of-"+m.name, m.sky.now, m.sky.uptime)
+	if err != nil {
+		return nil, err
 	}
-	return s, err
+	if m.sky != nil {
+		s.SetClock("boot-of-"+m.name, m.sky.now, m.sky.uptime)
+		return s, nil
+	}
+	c := m.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.SetClock(c.boot, func() time.Time {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return time.Now().Add(c.day)
+	}, func() (time.Duration, error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		up, err := boot.Uptime()
+		return up + c.up, err
+	})
+	return s, nil
 }
 
 func (m *member) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&m.log, nil)) }
@@ -81,8 +129,8 @@ func (m *member) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&m.
 func (m *member) start(t *testing.T, watch func(context.Context, chan<- pool.Change)) {
 	t.Helper()
 	o := keeper.Options{
-		API: m.api, Node: m.name, Dir: m.dir, Log: m.logger(), Surplus: time.Second, Settling: time.Millisecond,
-		Watch: watch, Open: m.open,
+		API: m.api, Node: m.name, Dir: m.dir, Log: m.logger(), Watch: watch, Open: m.open,
+		Surplus: cmp.Or(m.surplus, time.Second), Settling: cmp.Or(m.settling, time.Millisecond),
 	}
 	if m.sky != nil {
 		o.Uptime = m.sky.uptime

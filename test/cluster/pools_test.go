@@ -53,6 +53,9 @@ func newPoolCluster(t *testing.T) (*api, map[string]user) {
 	a.apply(t, "pools/nodes")
 	users := a.poolUsers(t)
 	a.ready(t, users)
+	for _, name := range []string{"node1", "node2", "node3", "controller"} {
+		a.client(t, name, users[name])
+	}
 	return a, users
 }
 

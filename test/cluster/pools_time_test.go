@@ -127,7 +127,7 @@ func (a *api) fences(t *testing.T, users map[string]user, node string) map[strin
 
 // A node that has lost its network gives nothing new after half of the time. After the whole time others get its addresses, to be probed
 // for. When it comes back, it has lost them, and takes others.
-func (a *api) silentNode(t *testing.T, users map[string]user) {
+func (a *api) silentForHalf(t *testing.T, users map[string]user) {
 	s := a.silentNodes(t, users)
 	silent, other := s.all[2], s.all[0]
 	had := map[netip.Addr]given{s.first[2].address: s.first[2]}

@@ -9,21 +9,30 @@ import (
 	"github.com/relink-cni/relink/test/kubenode"
 )
 
-// Programs are the paths of what makes an API.
-type Programs struct{ Etcd, APIServer string }
+// Programs are the paths of what makes an API. Etcdctl saves and restores backups of etcd.
+type Programs struct{ Etcd, Etcdctl, APIServer string }
 
-// Prepare puts the distribution's etcd into the cache and builds the kube-apiserver, unless the cache has them. The package is
-// unpacked and not installed: an installation would start a daemon.
+// Prepare puts the distribution's etcd into the cache and builds the kube-apiserver, unless the cache has them.
 func Prepare(ctx context.Context) (p Programs, err error) {
 	if p.APIServer, err = kubenode.Program(ctx, "kube-apiserver"); err != nil {
 		return p, err
 	}
-	dir := filepath.Join(filepath.Dir(p.APIServer), "etcd")
-	err = cache.Once(dir, func(partial string) error {
+	dir := filepath.Dir(p.APIServer)
+	if p.Etcd, err = unpacked(ctx, filepath.Join(dir, "etcd"), "etcd-server", "etcd"); err != nil {
+		return p, err
+	}
+	p.Etcdctl, err = unpacked(ctx, filepath.Join(dir, "etcdctl"), "etcd-client", "etcdctl")
+	return p, err
+}
+
+// unpacked returns the path of a program of the distribution's package in dir. The package is unpacked and not installed: an
+// installation would start a daemon.
+func unpacked(ctx context.Context, dir, name, program string) (string, error) {
+	err := cache.Once(dir, func(partial string) error {
 		if err := os.MkdirAll(partial, 0o755); err != nil {
 			return err
 		}
-		file, err := cache.Download(ctx, "etcd-server", partial)
+		file, err := cache.Download(ctx, name, partial)
 		if err != nil {
 			return err
 		}
@@ -32,6 +41,5 @@ func Prepare(ctx context.Context) (p Programs, err error) {
 		}
 		return os.Remove(file)
 	})
-	p.Etcd = filepath.Join(dir, "usr", "bin", "etcd")
-	return p, err
+	return filepath.Join(dir, "usr", "bin", program), err
 }

@@ -1,0 +1,259 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// quickly is add that does not wait for long.
+func (m *member) quickly(t *testing.T, r lease.Request) (given, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+	defer cancel()
+	return m.add(ctx, r)
+}
+
+// inNoTime is add on a node whom nobody answers meanwhile.
+func (m *member) inNoTime(t *testing.T, r lease.Request) (given, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patienceOfStep)
+	defer cancel()
+	return m.add(ctx, r)
+}
+
+// taint declares the node dead, or takes that back.
+func (a *api) taint(t *testing.T, users map[string]user, node string, dead bool) {
+	t.Helper()
+	var taints []m
+	if dead {
+		taints = []m{{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute", "value": "nodeshutdown"}}
+	}
+	users["admin"].must(t, http.MethodPatch, "/api/v1/nodes/"+node, m{"spec": m{"taints": taints}}, nil)
+}
+
+// declareDead has the controller fence the node.
+func (a *api) declareDead(t *testing.T, users map[string]user, node string) {
+	t.Helper()
+	a.taint(t, users, node, true)
+	if err := a.controller(t, users).Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pods starts pods on the node, and returns their addresses.
+func (m *member) startPods(t *testing.T, n int) map[netip.Addr]bool {
+	t.Helper()
+	had := map[netip.Addr]bool{}
+	for range n {
+		had[m.must(t, m.request(lease.Policy{}, "")).address] = true
+	}
+	return had
+}
+
+// drainProbed starts pods until none starts any more. It returns how many of the addresses of had they got: these must be probed
+// for.
+func (m *member) drainProbed(t *testing.T, had map[netip.Addr]bool) (got int) {
+	t.Helper()
+	for {
+		p, err := m.quickly(t, m.request(lease.Policy{}, ""))
+		if err != nil {
+			return got
+		}
+		if !had[p.address] {
+			continue
+		}
+		if got++; !p.probe {
+			t.Fatalf("%s of the dead node is given without a probe", p.address)
+		}
+	}
+}
+
+// silentNode shows a node that does not answer: it keeps its addresses, until it is declared dead. Then others get them.
+func (a *api) silentNode(t *testing.T, users map[string]user) {
+	all := a.members(t, users, "10.7.0.0/28")
+	silent, other := all[2], all[0]
+	owned, err := silent.startOwned(t, "web-0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	had := silent.startPods(t, 4)
+	had[owned.address] = true
+	silent.end()
+	if err := a.controller(t, users).Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := other.drainProbed(t, had); n > 0 {
+		t.Errorf("%d addresses of a silent node were given", n)
+	}
+	all[1].refusesOwner(t, "node node3 has "+owned.address.String())
+	a.declareDead(t, users, "node3")
+	defer a.taint(t, users, "node3", false)
+	if moved, err := all[1].startOwned(t, "web-0"); err != nil || moved.address != owned.address || !moved.probe {
+		t.Errorf("the owner of a dead node: %s, probe %t, %v, want %s", moved.address, moved.probe, err, owned.address)
+	}
+	if n := other.drainProbed(t, had); n < len(had)-1 {
+		t.Errorf("%d addresses of the dead node were given, it had %d", n, len(had))
+	}
+}
+
+// refusesOwner expects that the owner's pod does not start, and why. An ADD can end in the middle of a request: then it says that.
+func (m *member) refusesOwner(t *testing.T, want string) {
+	t.Helper()
+	await(t, 10*time.Second, "an ADD that says "+want, func() bool {
+		p, err := m.startOwned(t, "web-0")
+		if err == nil || !errors.Is(err, pool.ErrUnavailable) {
+			t.Fatalf("the owner's pod: %s, %v, want %s", p.address, err, want)
+		}
+		return strings.Contains(err.Error(), want)
+	})
+}
+
+// late is an API whose first change of a block waits until it is released. Nobody hears the answer.
+type late struct {
+	pool.API
+	begun          sync.Once
+	waits, release chan struct{}
+	said           chan error
+}
+
+func (l *late) change(do func() error) error {
+	err := errLost
+	l.begun.Do(func() {
+		close(l.waits)
+		<-l.release
+		l.said <- do()
+	})
+	return err
+}
+
+func (l *late) UpdateBlock(ctx context.Context, b pool.Block) (pool.Block, error) {
+	return b, l.change(func() error {
+		_, err := l.API.UpdateBlock(ctx, b)
+		return err
+	})
+}
+
+func (l *late) DeleteBlock(ctx context.Context, b pool.Block) error {
+	return l.change(func() error { return l.API.DeleteBlock(ctx, b) })
+}
+
+// backFromTheDead shows a node that is declared dead while it is on its way to change a block, and that boots again.
+func (a *api) backFromTheDead(t *testing.T, users map[string]user) {
+	all := a.members(t, users, "10.7.1.0/28")
+	dead, other := all[2], all[0]
+	had := dead.startPods(t, 6)
+	dead.end()
+	request := &late{API: dead.api.API, waits: make(chan struct{}), release: make(chan struct{}), said: make(chan error, 1)}
+	dead.api.API, dead.surplus = request, time.Millisecond
+	dead.start(t, nil)
+	dead.end()
+	for _, l := range dead.leased(t) {
+		dead.del(t, given{key: l.Newest().Key("lan")})
+	}
+	var looks sync.WaitGroup
+	looks.Go(func() {
+		for range 3 { // The second one gives back.
+			dead.Look(t.Context())
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	<-request.waits
+	a.declareDead(t, users, "node3")
+	close(request.release)
+	if err := <-request.said; !errors.Is(err, pool.ErrConflict) && !errors.Is(err, pool.ErrRefused) && !errors.Is(err, pool.ErrNotThere) {
+		t.Errorf("the late change of a dead node: %v", err)
+	}
+	looks.Wait()
+	if got := other.drainProbed(t, had); got == 0 {
+		t.Error("no address of the dead node was given")
+	}
+	dead.api.API = request.API
+	dead.clock.set("boot-2", 0, 0)
+	back := a.again(t, users, dead)
+	if _, err := back.quickly(t, back.request(lease.Policy{}, "")); !errors.Is(err, pool.ErrUnavailable) || !strings.Contains(err.Error(), "remove the taint") {
+		t.Errorf("after its boot, with the taint: %v", err)
+	}
+	a.taint(t, users, "node3", false)
+	back.Look(t.Context())
+	a.within(t, users, back, "after it has come back")
+	for _, b := range a.blocksNow(t, users) {
+		for _, h := range b.Spec.Holders {
+			if h.Fenced != "" {
+				t.Errorf("%s still has node %s as declared dead: %s", b.Metadata.Name, h.Node, h.Fenced)
+			}
+		}
+	}
+	has := map[netip.Addr]string{}
+	for address, l := range other.leased(t) {
+		if l.State == lease.Held {
+			has[address] = other.name
+		}
+	}
+	back.drain(t, has)
+}
+
+// storeLost shows a node that has lost its store: what the old one had stays taken, until the node is declared dead.
+func (a *api) storeLost(t *testing.T, users map[string]user) {
+	all := a.members(t, users, "10.7.2.0/28")
+	lost, other := all[2], all[0]
+	had := lost.startPods(t, 4)
+	reinstall := func(boot string) {
+		lost.end()
+		if err := os.Remove(lost.store.Path()); err != nil {
+			t.Fatal(err)
+		}
+		lost.clock.set(boot, 0, 0)
+		lost = a.again(t, users, lost)
+	}
+	before := lost.storeID(t)
+	reinstall("boot-2")
+	p := lost.must(t, lost.request(lease.Policy{}, ""))
+	if had[p.address] || lost.storeID(t) == before {
+		t.Errorf("the new store %s gives %s, which the old one %s had", lost.storeID(t), p.address, before)
+	}
+	if n := other.drainProbed(t, had); n > 0 {
+		t.Errorf("%d addresses of the lost store were given", n)
+	}
+	a.declareDead(t, users, "node3")
+	reinstall("boot-3")
+	if _, err := lost.quickly(t, lost.request(lease.Policy{}, "")); !errors.Is(err, pool.ErrUnavailable) || !strings.Contains(err.Error(), "remove the taint") {
+		t.Errorf("with the taint: %v", err)
+	}
+	a.taint(t, users, "node3", false)
+	if n := other.drainProbed(t, had); n == 0 {
+		t.Error("after the runbook no address of the lost store is given")
+	}
+	has := map[netip.Addr]string{}
+	for address := range other.leased(t) {
+		has[address] = other.name
+	}
+	lost.drain(t, has)
+}
+
+// ownerGone shows an owner of a dead node that does not come back: its address waits until somebody deletes its claim.
+func (a *api) ownerGone(t *testing.T, users map[string]user) {
+	all := a.members(t, users, "10.7.3.0/28")
+	owned, err := all[2].startOwned(t, "web-0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all[2].end()
+	a.declareDead(t, users, "node3")
+	defer a.taint(t, users, "node3", false)
+	had := map[netip.Addr]bool{owned.address: true}
+	if all[0].drainProbed(t, had) > 0 {
+		t.Error("another pod gets the owner's address")
+	}
+	users["admin"].must(t, http.MethodDelete, claims+"/"+pool.ClaimName("lan", "eth0", acquisition("web-0").Owner), m{}, nil)
+	await(t, 10*time.Second, "the address to be given", func() bool { return all[0].drainProbed(t, had) > 0 })
+}
