@@ -36,6 +36,9 @@ func (a *api) share(t *testing.T, users map[string]user) {
 	t.Run("an agent is killed in an import", func(t *testing.T) { a.killedImport(t, users) })
 	t.Run("the API forgets", func(t *testing.T) { a.forgetful(t, users) })
 	t.Run("messages get lost", func(t *testing.T) { a.lostMessages(t, users) })
+	t.Run("a node is killed at its steps", func(t *testing.T) { a.killedAtSteps(t, users) })
+	t.Run("late DELs", func(t *testing.T) { a.lateDELs(t, users) })
+	t.Run("histories", func(t *testing.T) { a.histories(t, users) })
 	t.Run("something fails", func(t *testing.T) { a.failuresOfTable(t, users) })
 	t.Run("on the wire", func(t *testing.T) { a.onTheWire(t, users) })
 }

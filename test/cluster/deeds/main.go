@@ -1,0 +1,119 @@
+// Command deeds does what a node does with a shared pool: a test kills it at its steps. It is the plugin and the agent in one
+// process.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/kube"
+	"github.com/relink-cni/relink/pkg/pool"
+	"github.com/relink-cni/relink/pkg/pool/keeper"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := do(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "deeds: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+const network = "lan"
+
+// node is the node that does the deeds.
+type node struct {
+	*keeper.Keeper
+	store *lease.Store
+}
+
+// do does the deeds: kubeconfig, node, directory of the stores, and then "look", "start=CONTAINER", "own=OWNER" and "end=CONTAINER". An ADD
+// may fail.
+func do(ctx context.Context, args []string) error {
+	const first = 3
+	if len(args) < first {
+		return errors.New("kubeconfig, node and directory are missing")
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	client, err := kube.Connect(args[0], log)
+	if err != nil {
+		return err
+	}
+	n := node{keeper.New(keeper.Options{
+		API: kube.NewPools(client), Node: args[1], Dir: args[2], Log: log, Surplus: time.Nanosecond, Settling: time.Nanosecond,
+	}), nil}
+	if n.store, err = lease.Open(args[2], network); err != nil {
+		return err
+	}
+	for _, deed := range args[first:] {
+		what, whom, _ := strings.Cut(deed, "=")
+		switch what {
+		case "look":
+			n.Look(ctx)
+		case "start":
+			n.start(ctx, whom, "")
+		case "own":
+			n.start(ctx, "of-"+whom, whom)
+		case "end":
+			err = n.end(ctx, whom)
+		default:
+			err = fmt.Errorf("%s is no deed", what)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start is an ADD. With an owner, the pod has its owner's address.
+func (n node) start(ctx context.Context, container, owner string) {
+	const limit = 150 * time.Millisecond // Nobody answers meanwhile.
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	r := lease.Request{Attachment: attachment.Key{Network: network, ContainerID: container, IfName: "eth0"}, Pools: []string{network}, Probes: true}
+	a := pool.Acquisition{Network: network, Pool: network, IfName: "eth0"}
+	if owner != "" {
+		a.Owner = attachment.Owner{Kind: attachment.OwnerPod, Namespace: "shop", Name: owner}
+		r.Owner, r.Policy, r.Acquired = a.Owner, lease.Policy{Sticky: true}, r.Pools
+		if _, err := n.Acquire(ctx, a); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return
+		}
+	}
+	got, err := n.store.Allocate(ctx, r)
+	if errors.Is(err, lease.ErrExhausted) || errors.Is(err, lease.ErrUnconfirmed) {
+		if err = n.Refill(ctx, pool.Demand{Network: network, Pools: r.Pools}); err == nil {
+			got, err = n.store.Allocate(ctx, r)
+		}
+	}
+	if err == nil && owner != "" {
+		if err = n.Claim(ctx, pool.Claimed{Acquisition: a, Address: got[0].Address}); err == nil {
+			err = n.store.MarkClaimed(ctx, got[0].Address, a.Owner)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+// end is a DEL.
+func (n node) end(ctx context.Context, container string) error {
+	policy := lease.Policy{Sticky: strings.HasPrefix(container, "of-")}
+	err := n.store.Release(ctx, attachment.Key{Network: network, ContainerID: container, IfName: "eth0"}, policy)
+	if errors.Is(err, lease.ErrNone) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,179 @@
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// deeds is a node that is a process of its own. It can be killed at each of its steps.
+type deeds struct {
+	*member
+	program, kubeconfig string
+}
+
+// buildDeeds builds the program with its failpoints.
+func buildDeeds(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "deeds")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags", "failpoint", "-o", program, "./deeds")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program
+}
+
+// do does the deeds, and is killed at a step if there is one. It returns the steps that it passed, each with the number of times
+// so far.
+func (d *deeds) do(t *testing.T, kill string, all ...string) (passed []string, killed bool) {
+	t.Helper()
+	trace := filepath.Join(t.TempDir(), "trace")
+	cmd := exec.CommandContext(t.Context(), d.program, append([]string{d.kubeconfig, d.name, d.dir}, all...)...)
+	cmd.Env = append(os.Environ(), "RELINK_FAILPOINT_TRACE="+trace, "RELINK_FAILPOINT="+kill)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	var exit *exec.ExitError
+	killed = errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL
+	if err != nil && !killed {
+		t.Fatalf("%v: %v\n%s", all, err, &out)
+	}
+	text, err := os.ReadFile(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	times := map[string]int{}
+	for step := range strings.Lines(string(text)) {
+		step = strings.TrimSpace(step)
+		times[step]++
+		passed = append(passed, fmt.Sprintf("%s#%d", step, times[step]))
+	}
+	return passed, killed
+}
+
+// The deeds of a node that begins, and of one that hands over, moves an owner away and another one here, returns, and takes again.
+var (
+	firstDeeds = []string{"start=c1", "start=c2", "start=c3", "own=web-0", "end=of-web-0"}
+	moreDeeds  = []string{
+		"look", "own=web-1", "start=c4", "start=c5", "end=c1", "end=c2", "end=c3", "end=c4", "end=c5", "look", "look", "own=web-1", "start=c6", "start=c7", "start=c8", "start=c9", "look",
+	}
+)
+
+// killedAtSteps kills a node at each failpoint of a take, a hand-over, a move and a return. The next process goes on, and no address
+// gets a second pod.
+func (a *api) killedAtSteps(t *testing.T, users map[string]user) {
+	program := buildDeeds(t)
+	first, more := a.doAll(t, users, program, "", "")
+	seen := append(slices.Clone(first), more...)
+	for range 4 { // A node takes any block, so the steps differ a little.
+		if slices.Contains(seen, "block deleted#1") && slices.Contains(seen, "before marking#1") {
+			break
+		}
+		_, again := a.doAll(t, users, program, "", "")
+		seen = append(seen, again...)
+	}
+	for _, must := range []string{
+		"before confirming pools", "before noting pools", "store renamed", "before a block is made", "block made", "before a block is written", "block written", "before a grant is stored", "grant stored",
+		"before a block is deleted", "block deleted", "before an address is asked for", "grants put", "before marking", "before marking address", "before expecting address", "committed",
+	} {
+		if !slices.Contains(seen, must+"#1") {
+			t.Errorf("the deeds do not pass the step %q", must)
+		}
+	}
+	kills, tries := 0, 0
+	for _, step := range chosen(first) {
+		tries++
+		if passed, _ := a.doAll(t, users, program, step, ""); passed[len(passed)-1] == step {
+			kills++
+		}
+	}
+	for _, step := range chosen(more) {
+		tries++
+		if _, passed := a.doAll(t, users, program, "", step); passed[len(passed)-1] == step {
+			kills++
+		}
+	}
+	if t.Logf("%d steps, %d kills", len(first)+len(more), kills); 2*kills < tries {
+		t.Errorf("%d of %d kills: this shows nothing", kills, tries)
+	}
+}
+
+// chosen are the steps at which the node is killed: one at random, and in make test-long two of each failpoint.
+func chosen(passed []string) (all []string) {
+	long := os.Getenv("RELINK_LONG") != ""
+	times := map[string]int{}
+	for _, i := range rand.Perm(len(passed)) {
+		name, _, _ := strings.Cut(passed[i], "#")
+		if times[name]++; long && times[name] <= 2 || len(all) == 0 {
+			all = append(all, passed[i])
+		}
+	}
+	return all
+}
+
+// doAll does all deeds, and kills the node at a step of the first or of the further deeds. It returns the steps of both.
+func (a *api) doAll(t *testing.T, users map[string]user, program, killFirst, killMore string) (first, more []string) {
+	t.Helper()
+	w := a.newWorld(t, users, "10.48.0.0/27", 1)
+	when := fmt.Sprintf("killed at %q of the first deeds, at %q of the further ones", killFirst, killMore)
+	w.note("%s", when)
+	one, two := w.nodes[0], w.nodes[1]
+	w.nodes = w.nodes[:2]
+	d := &deeds{one, program, a.config(t, "https://"+apiAddress, "deeds.conf", fmt.Sprintf("{token: %q}", users["node1"].token))}
+	first = a.killedIn(t, w, d, killFirst, when, firstDeeds)
+	await(t, 10*time.Second, "the owner's pod on the other node", func() bool {
+		if w.startOwned(two, "web-1") {
+			return true
+		}
+		d.do(t, "", "look")
+		return false
+	})
+	w.endWhere(func(p running) bool { return p.owner == "web-1" })
+	for w.start(two) {
+		w.noDouble()
+	}
+	w.startOwned(two, "web-0") // This asks for the address.
+	more = a.killedIn(t, w, d, killMore, when, moreDeeds)
+	await(t, 20*time.Second, "all addresses to be given", func() bool {
+		w.look(two)
+		w.look(one)
+		for _, m := range w.nodes {
+			for w.start(m) {
+				w.noDouble()
+			}
+		}
+		return len(one.granted(t))+len(two.granted(t)) == 29 && one.freeNow(t)+two.freeNow(t) == 0
+	})
+	w.settled(when)
+	return first, more
+}
+
+// killedIn does the deeds, kills the node at the step if it is not empty, and does them again then.
+func (a *api) killedIn(t *testing.T, w *world, d *deeds, kill, when string, all []string) (passed []string) {
+	t.Helper()
+	passed, killed := d.do(t, kill, all...)
+	if killed && (len(passed) == 0 || passed[len(passed)-1] != kill) {
+		t.Errorf("%s: killed after %v", when, passed)
+	}
+	w.noDouble()
+	for _, m := range w.nodes {
+		a.within(t, w.users, m, when)
+	}
+	if killed {
+		w.look(w.nodes[1])
+		w.startOwned(w.nodes[1], "web-0")
+		w.noDouble()
+		d.do(t, "", all...)
+		w.noDouble()
+	}
+	return passed
+}
