@@ -99,8 +99,8 @@ func speakerOf(v voice, at time.Time, speakers []*speaker) (is *speaker) {
 	return is
 }
 
-// moves counts how often an address was heard of another voice than before, and how often of another port.
-func moves(all []said, of func(netip.Addr) bool) (voices, ports int) {
+// addressMoves counts how often an address was heard of another voice than before, and how often of another port.
+func addressMoves(all []said, of func(netip.Addr) bool) (voices, ports int) {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b said) int { return a.at.Compare(b.at) })
 	last := map[netip.Addr]voice{}

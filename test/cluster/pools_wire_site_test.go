@@ -276,8 +276,8 @@ func (v *vlan) confusions() []string {
 			told++
 		}
 	}
-	v4, ports4 := moves(all, netip.Addr.Is4)
-	v6, ports6 := moves(all, netip.Addr.Is6)
+	v4, ports4 := addressMoves(all, netip.Addr.Is4)
+	v6, ports6 := addressMoves(all, netip.Addr.Is6)
 	v.Logf("%d pods started; %d questions for each address, heard %d times that somebody has one; other pods had an IPv4 address %d times, an IPv6 address %d times, on other nodes %d and %d times; %d frames lost",
 		told, v.ears.asked, len(all), v4, v6, ports4, ports6, v.ears.lost)
 	return confusions(all, speakers)

@@ -68,7 +68,7 @@ func (a *api) comeAndGo(t *testing.T, users map[string]user) {
 	all.Wait()
 	v.unconfused()
 	for family, of := range map[string]func(netip.Addr) bool{"IPv4": netip.Addr.Is4, "IPv6": netip.Addr.Is6} {
-		if _, ports := moves(v.ears.heard(), of); ports < 5 {
+		if _, ports := addressMoves(v.ears.heard(), of); ports < 5 {
 			t.Errorf("an %s address was heard on another node than before only %d times", family, ports)
 		}
 	}
