@@ -220,3 +220,21 @@ func TestAddressesAreWhatBlocksGive(t *testing.T) {
 		}
 	})
 }
+
+// A block is of use if pods can get any of its addresses.
+func TestGives(t *testing.T) {
+	p := Pool{Spec: Spec{Subnet: "10.3.0.0/24", Exclude: []string{"10.3.0.4-10.3.0.7", "10.3.0.9"}, Gateway: "10.3.0.8"}}
+	l, err := p.Layout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]bool{"10.3.0.0-10.3.0.3": true, "10.3.0.4-10.3.0.7": false, "10.3.0.4-10.3.0.9": false, "10.3.0.7-10.3.0.10": true, "10.3.0.255": true} {
+		span, err := ParseSpan(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := l.Gives(span); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+}

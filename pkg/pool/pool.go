@@ -321,6 +321,16 @@ func (l Layout) Excluded(a netip.Addr) bool {
 	return a == l.Gateway
 }
 
+// Gives says whether any address of the span, which is a block's, can be given.
+func (l Layout) Gives(s Span) bool {
+	for a := s.First; s.Contains(a); a = a.Next() {
+		if !l.Excluded(a) {
+			return true
+		}
+	}
+	return false
+}
+
 // Addresses returns how many addresses of the pool can be given.
 func (l Layout) Addresses() *big.Int {
 	n := new(big.Int)

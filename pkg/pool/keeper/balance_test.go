@@ -54,7 +54,7 @@ func TestGiveBack(t *testing.T) {
 		"excluded by now": {[]string{"AAAA me", "AAAA me"}, 0, func(s *site) {
 			s.EditPool("lan", func(p *pool.Pool) { p.Spec.Exclude = []string{"10.3.0.4-10.3.0.7"} })
 			s.changed(s.t.Context(), pool.Change{Pool: "lan"})
-		}, DefaultSurplus, "AAAA me; AAAA me"},
+		}, DefaultSurplus, "AAAA me; none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)

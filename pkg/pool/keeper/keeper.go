@@ -205,10 +205,10 @@ func (k *Keeper) view(ctx context.Context, name string) (view, error) {
 	return view{p, l, p.Shared(all), cmp.Or(k.closed(p), stopped), cmp.Or(k.barred(p), stopped)}, nil
 }
 
-// allows says whether this node may take the block.
+// allows says whether this node may take the block. Of one whose addresses are all excluded it would have nothing.
 func (v view) allows(index int64) bool {
 	span, ok := v.layout.Block(index)
-	return ok && !slices.ContainsFunc(v.shared, span.Overlaps)
+	return ok && !slices.ContainsFunc(v.shared, span.Overlaps) && v.layout.Gives(span)
 }
 
 func unknown(name string) error {

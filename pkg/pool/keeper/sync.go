@@ -161,7 +161,8 @@ func (m *member) balancePool(ctx context.Context, p lease.PoolState) error {
 		delete(m.spare, p.Name)
 		return m.fill(ctx, p.Name, 0)
 	}
-	if has == target {
+	useless := func(g pool.Grant) bool { return p.Gives(g) == 0 && len(g.Offsets(pool.Ours)) > 0 && !leasedIn(p, g) }
+	if has == target && !slices.ContainsFunc(p.Grants, useless) { // What the pool excludes by now can be left.
 		delete(m.spare, p.Name)
 		return nil
 	}
