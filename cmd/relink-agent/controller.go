@@ -11,6 +11,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/agent/metrics"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/kube"
+	"github.com/relink-cni/relink/pkg/kube/leader"
 	"github.com/relink-cni/relink/pkg/pool/controller"
 )
 
@@ -29,10 +30,10 @@ func lead(ctx context.Context, opts options) error {
 	if err != nil {
 		return err
 	}
-	election := kube.Election{Namespace: cmp.Or(os.Getenv(namespaceEnv), defaultNamespace), Name: leaseName, Identity: identity, Log: opts.log}
+	election := leader.Election{Namespace: cmp.Or(os.Getenv(namespaceEnv), defaultNamespace), Name: leaseName, Identity: identity, Log: opts.log}
 	pools := controller.New(kube.NewPools(opts.api), opts.log)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return opts.api.Lead(ctx, election, pools.Run) })
+	group.Go(func() error { return leader.Lead(ctx, opts.api, election, pools.Run) })
 	if opts.metricsListen != "" {
 		well := answering(func() error { return nil })
 		pages := map[string]http.Handler{"GET /healthz": well, "GET /readyz": well, "GET /metrics": metrics.OfController(cniplugin.Version, pools)}

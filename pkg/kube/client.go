@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -70,7 +71,7 @@ func newClient(config *rest.Config) (*Client, error) {
 	config.APIPath = "/api"
 	config.GroupVersion = &corev1.SchemeGroupVersion
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	config.UserAgent = "relink-agent"
+	config.UserAgent = cmp.Or(config.UserAgent, "relink-agent")
 	config.QPS = -1 // The Recorder keeps the rate. client-go would log each wait.
 	config.WarningHandler = rest.NoWarnings{}
 	plain := rest.CopyConfig(config)
@@ -79,13 +80,16 @@ func newClient(config *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.Timeout = requestLimit
+	config.Timeout = cmp.Or(config.Timeout, requestLimit)
 	api, err := rest.RESTClientFor(config)
 	if err != nil {
 		return nil, err
 	}
 	return &Client{api, watcher, plain}, nil
 }
+
+// Config returns how the client reaches the API, for a client of client-go.
+func (c *Client) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
 // identity is what identifies a pod. A request for it asks only for the metadata.
 type identity struct {

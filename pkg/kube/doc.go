@@ -1,4 +1,5 @@
-// Package kube asks and tells a Kubernetes API. It is the only package that links client-go, and only relink-agent links it.
+// Package kube asks and tells a Kubernetes API. With those below it, it is the only package that links client-go. Only
+// relink-agent links it, and the command for relink ipam fence, in which a person asks the API.
 //
 // A [Recorder] writes events on pods. It asks the API about one pod at a time, just before it writes an event on it. [Owners]
 // answers who owns the addresses of a pod, and whether an owner still exists.

@@ -1,4 +1,4 @@
-package kube
+package leader
 
 import (
 	"context"
@@ -7,9 +7,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/relink-cni/relink/pkg/kube"
 )
 
 // The times of the election, as the components of Kubernetes have them.
@@ -30,8 +31,8 @@ type Election struct {
 
 // Lead calls lead each time that this process becomes the leader, until ctx ends. The context of lead ends when another
 // process can lead.
-func (c *Client) Lead(ctx context.Context, e Election, lead func(context.Context)) error {
-	api, err := coordination.NewForConfig(rest.CopyConfig(c.config))
+func Lead(ctx context.Context, client *kube.Client, e Election, lead func(context.Context)) error {
+	api, err := coordination.NewForConfig(client.Config())
 	if err != nil {
 		return err
 	}
