@@ -60,6 +60,9 @@ type Node struct {
 	Name, UID string
 	// OutOfService says that a person has proven the node dead by the taint node.kubernetes.io/out-of-service.
 	OutOfService bool
+	// Ready says that its kubelet has answered lately. Boot is the boot that the kubelet has told last, empty for none.
+	Ready bool
+	Boot  string
 }
 
 // Change is a change of an object that a watch has seen. It only says where to look: a watch can be late.

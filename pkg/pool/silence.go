@@ -58,6 +58,12 @@ func Session(bootID string, n uint64) string {
 	return bootID + "." + strconv.FormatUint(n, 10)
 }
 
+// BootID returns the boot of the node in which the holder has last said that it has something, empty for none.
+func (h Holder) BootID() string {
+	bootID, _, _ := strings.Cut(h.Boot, ".")
+	return bootID
+}
+
 // NodeLease is what counts of the Lease of a kubelet. Each renewal makes it another one.
 type NodeLease struct {
 	Node string
