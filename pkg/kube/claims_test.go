@@ -178,7 +178,7 @@ func TestFulfilIsRefused(t *testing.T) {
 		refuse(to, http.StatusForbidden)
 		return true
 	})
-	want := `write the addresses into the IPAMClaim db.lan: the Kubernetes API refuses: no, because 403 (status 403). The account of relink-agent needs the rule {apiGroups: ["k8s.cni.cncf.io"], resources: ["ipamclaims/status"], verbs: ["patch"]}`
+	want := `write the addresses into the IPAMClaim db.lan: the Kubernetes API refuses: no, because 403 (status 403). This account needs the rule {apiGroups: ["k8s.cni.cncf.io"], resources: ["ipamclaims/status"], verbs: ["patch"]}`
 	if err := o.Fulfil(t.Context(), f); !errors.Is(err, owner.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}

@@ -28,12 +28,20 @@ type node struct {
 	Spec     struct {
 		Taints []corev1.Taint `json:"taints"`
 	} `json:"spec"`
+	Status struct {
+		Conditions []corev1.NodeCondition `json:"conditions"`
+		NodeInfo   struct {
+			BootID string `json:"bootID"`
+		} `json:"nodeInfo"`
+	} `json:"status"`
 }
 
 func (n node) known() pool.Node {
-	return pool.Node{Name: n.Metadata.Name, UID: n.Metadata.UID, OutOfService: slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Key == corev1.TaintNodeOutOfService
-	})}
+	out := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+	return pool.Node{Name: n.Metadata.Name, UID: n.Metadata.UID, OutOfService: out, Ready: ready, Boot: n.Status.NodeInfo.BootID}
 }
 
 // Node implements pool.API.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/pool"
 )
 
 var (
@@ -128,7 +129,7 @@ func (r request) rule() string {
 		return fmt.Sprintf("{nonResourceURLs: [%q], verbs: [%q]}", r.right, r.verb)
 	}
 	rule := fmt.Sprintf("{apiGroups: [%q], resources: [%q], verbs: [%q]}", r.group, r.right, r.verb)
-	if r.resource != pods.resource && r.resource != nodeLeases.resource {
+	if r.resource != pods.resource && r.resource != nodes.resource && r.resource != nodeLeases.resource && r.group != pool.Group {
 		rule += ", and the credentials of a kubelet never have it"
 	}
 	return rule
@@ -155,7 +156,7 @@ func answer(r request, code int, body []byte, err error) error {
 	case code == http.StatusNotFound:
 		return fmt.Errorf("%w: %s has no %s", errNotServed, root(r.group, r.version), r.resource)
 	case code == http.StatusForbidden:
-		return fmt.Errorf("%w: %s. The account of relink-agent needs the rule %s", errRefused, words(own, s, code), r.rule())
+		return fmt.Errorf("%w: %s. This account needs the rule %s", errRefused, words(own, s, code), r.rule())
 	case code == http.StatusConflict:
 		return fmt.Errorf("%w: %s", errConflict, words(own, s, code))
 	}

@@ -37,7 +37,7 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 		"another group":                 {404, "application/json", strings.Replace(own, `"group":"apps"`, `"group":"x"`, 1), errNotServed, "does not serve it"},
 		"another resource":              {404, "application/json", strings.Replace(own, `"kind":"statefulsets"`, `"kind":"namespaces"`, 1), errNotServed, "does not serve it"},
 		"the same with 410":             {410, "application/json", own, nil, `answers with an error: statefulsets "web" not found (status 410)`},
-		"refused":                       {403, "application/json", strings.Replace(own, "not found", "is forbidden", 1), nil, `refuses: statefulsets "web" is forbidden (status 403). The account of relink-agent needs the rule {apiGroups: ["apps"], resources: ["statefulsets"], verbs: ["get"]}, and the credentials of a kubelet never have it`},
+		"refused":                       {403, "application/json", strings.Replace(own, "not found", "is forbidden", 1), nil, `refuses: statefulsets "web" is forbidden (status 403). This account needs the rule {apiGroups: ["apps"], resources: ["statefulsets"], verbs: ["get"]}, and the credentials of a kubelet never have it`},
 		"refused by a proxy":            {403, "text/html", "<html>", nil, "refuses: status 403, not in the API's own form"},
 		"not who it says":               {401, "application/json", own, nil, "answers with an error"},
 		"too many requests":             {429, "application/json", "", nil, "status 429, not in the API's own form"},

@@ -233,16 +233,27 @@ func poolError(err error, said []byte) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, errNotThere):
-		return fmt.Errorf("%w: %w", pool.ErrNotThere, err)
+		return matching{err, pool.ErrNotThere}
 	case errors.Is(err, errConflict) && s.Reason == metav1.StatusReasonAlreadyExists:
 		return fmt.Errorf("%w: %w", pool.ErrExists, err)
 	case errors.Is(err, errConflict):
-		return fmt.Errorf("%w: %w", pool.ErrConflict, err)
-	case errors.Is(err, errRefused), s.Code == http.StatusUnprocessableEntity:
+		return matching{err, pool.ErrConflict}
+	case errors.Is(err, errRefused):
+		return matching{err, pool.ErrRefused}
+	case s.Code == http.StatusUnprocessableEntity:
 		return fmt.Errorf("%w: %w", pool.ErrRefused, err)
 	}
 	return err
 }
+
+// matching is an error that matches another one, too, and says the same.
+type matching struct {
+	error
+	also error
+}
+
+// Unwrap returns both.
+func (m matching) Unwrap() []error { return []error{m.error, m.also} }
 
 // mostListed is how many objects a page of a list has.
 const mostListed = 500
