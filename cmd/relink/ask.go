@@ -19,7 +19,8 @@ type answering struct {
 	nobody  string
 }
 
-// whoAnswers finds out who answers. relink itself links neither the runtime's API nor that of Kubernetes: relink-agent has both.
+// whoAnswers finds out who answers. relink itself asks neither the runtime nor, but for ipam fence, the Kubernetes API: relink-agent has the
+// credentials for both.
 var whoAnswers = func(ctx context.Context) answering {
 	const unasked = ": the container runtime and the Kubernetes API were not asked, so nothing is proven dead and nothing is freed"
 	if _, err := (control.Client{Patience: agentPatience}).Status(ctx); errors.Is(err, control.ErrNoAgent) {

@@ -57,6 +57,12 @@ func left(t *testing.T, store *checkpoint.Store) int {
 // the terminal and the exit status.
 func typed(t *testing.T, answer, args string) (string, int) {
 	t.Helper()
+	return typedAfter(t, "[y/N] ", answer, args)
+}
+
+// typedAfter is typed for a question that ends in another way.
+func typedAfter(t *testing.T, question, answer, args string) (string, int) {
+	t.Helper()
 	cmd := terminalOf(t, "80", []string{"NO_COLOR=1"}, args)
 	keyboard, err := cmd.StdinPipe()
 	if err != nil {
@@ -72,7 +78,7 @@ func typed(t *testing.T, answer, args string) (string, int) {
 	hangs := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
 	defer hangs.Stop()
 	var all bytes.Buffer
-	for buffer := make([]byte, 4096); !strings.Contains(all.String(), "[y/N] "); {
+	for buffer := make([]byte, 4096); !strings.Contains(all.String(), question); {
 		n, err := shown.Read(buffer)
 		all.Write(buffer[:n])
 		if err != nil {

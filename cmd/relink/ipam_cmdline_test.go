@@ -41,7 +41,7 @@ func TestMalformedIPAMCommandLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, says := range map[string]string{
-		"":                                "relink ipam needs a verb: blocks, import, list",
+		"":                                "relink ipam needs a verb: blocks, fence, import, list",
 		"lst":                             `unknown verb "lst": did you mean list?`,
 		"list shop/":                      `invalid name "shop/"`,
 		"list /":                          `invalid name "/"`,

@@ -124,8 +124,8 @@ func newIPAMBlocks(v *verbosity) *cobra.Command {
 		Use:   "blocks POOL",
 		Short: "Show which node has which addresses of a pool",
 		Long: `Show the blocks of an AddressPool: which nodes have addresses of each, and how many. FREE is how
-many of a block nobody has. ASKED says which nodes ask for addresses of it. relink-agent of this
-node asks the Kubernetes API.
+many of a block nobody has. ASKED says which nodes ask for addresses of it. A line below the table
+says why others may take what a node had. relink-agent of this node asks the Kubernetes API.
 
 Exit status 0: the API has answered; 2: usage or environment, such as no answer or no such
 pool.`,
@@ -157,6 +157,9 @@ func writeBlocks(all []pool.Block, output format, s *screen) error {
 		t.write(s)
 	} else if !s.quiet {
 		s.warn("no node has any address of the pool")
+	}
+	for _, line := range fencesOf(all) {
+		s.say("%s", line)
 	}
 	return nil
 }

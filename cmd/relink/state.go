@@ -8,6 +8,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/netfix"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool/fence"
 )
 
 // noCarrier is the state of an attachment that is as recorded and cut off: its parent or the interface itself has no
@@ -31,6 +32,7 @@ var colours = map[string]paint{
 	string(adopt.Forgotten): faint, string(netfix.Imported): green,
 	string(move.Moved): green, string(move.ToMove): yellow, string(move.Refused): red,
 	"gone": red, "down": yellow, "up": green,
+	string(fence.ToFence): yellow, string(fence.Fenced): green, string(fence.FencedBefore): green, string(fence.Left): red,
 	string(lease.Held): green, string(lease.Quarantined): yellow,
 }
 

@@ -18,7 +18,8 @@ import (
 // verbs are those that somebody could have. The rights of the agents and of the controller are exactly what is listed for them.
 var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 
-// agentNeeds is what an agent does in the API for shared pools, and controllerNeeds what the controller does.
+// agentNeeds is what an agent does in the API for shared pools, controllerNeeds what the controller does, and operatorNeeds what a person
+// does who fences a node.
 var (
 	agentNeeds = map[string]string{
 		"addresspools":  "get list watch patch",
@@ -37,6 +38,7 @@ var (
 		"leases":              "get create update",
 		nodeLeases:            "get list",
 	}
+	operatorNeeds = map[string]string{"addressblocks": "get list update", "nodes": "get"}
 )
 
 // nodeLeases stands for the leases of kubelets, beside that of the controller.
@@ -92,6 +94,7 @@ func (a *api) eachPoolRule(t *testing.T, users map[string]user) {
 		{"controller", roles + "clusterroles/relink-controller", "ClusterRole", controllerNeeds, nil},
 		{"controller", roles + "namespaces/relink-system/roles/relink-controller", "Role", controllerNeeds, nil},
 		{"controller", roles + "namespaces/kube-node-lease/roles/relink-controller", "Role", controllerNeeds, nil},
+		{"operator", roles + "clusterroles/relink-operator", "ClusterRole", operatorNeeds, nil},
 	} {
 		u := users[try.who]
 		for resource := range controllerNeeds {

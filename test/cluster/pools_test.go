@@ -74,6 +74,7 @@ func (a *api) poolUsers(t *testing.T) map[string]user {
 		"controller": {a.http, a.tokenOf(t, "relink-controller", nil)},
 		"unbound":    {a.http, a.tokenOf(t, "relink-agent", nil)},
 		"stranger":   a.certified(t, "stranger", "system:nodes"),
+		"operator":   a.operator(t),
 	}
 	for _, node := range []string{"node1", "node2", "node3"} {
 		a.addNode(t, all, node)

@@ -26,7 +26,8 @@ func of[T runtime.Object](objects []runtime.Object) (all []T) {
 	return all
 }
 
-// What agents and the controller may do with pools, and nothing else. test/cluster shows it on an API.
+// What agents, the controller and operators may do with pools, and nothing else. Who is an operator, the cluster says. test/cluster shows
+// it on an API.
 func TestRightsOfPools(t *testing.T) {
 	const group = pool.Group
 	agents := []rbacv1.PolicyRule{
@@ -42,6 +43,7 @@ func TestRightsOfPools(t *testing.T) {
 			rule(group, "addresspools", "list patch"), rule(group, "addresspools/status", "update"),
 			rule(group, "addressblocks", "list update"), rule("", "nodes", "get list"),
 		},
+		"relink-operator":                 {rule(group, "addressblocks", "get list update"), rule("", "nodes", "get")},
 		"relink-system/relink-controller": {rule("coordination.k8s.io", "leases", "create"), leases},
 		// Of nodes, agents and the controller only read the leases.
 		"kube-node-lease/relink-agent-pools": {rule("coordination.k8s.io", "leases", "get")},

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/user"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/relink-cni/relink/pkg/kube"
+	"github.com/relink-cni/relink/pkg/pool/fence"
+)
+
+// mostReason bounds --reason. A block has room for 1024 characters.
+const mostReason = 500
+
+// fenceCall is the command line of a fence.
+type fenceCall struct {
+	kubeconfig, context, reason string
+	yes, dryRun                 bool
+	output                      format
+	opts                        fence.Options
+}
+
+func newIPAMFence(v *verbosity) *cobra.Command {
+	var call fenceCall
+	cmd := &cobra.Command{
+		Use:   "fence NODE",
+		Short: "Declare a node dead, so that other nodes may take its addresses of pools",
+		Long: `Declare a node dead by hand: other nodes may take what it has of all address pools. Whoever gets
+such an address probes for it first. It is for a node that the taint
+node.kubernetes.io/out-of-service cannot declare dead: its Node object is deleted,
+relink-controller does not run, or the node has a new disk.
+
+Make sure that the machine is off. If it runs, its pods go on using their addresses, and two pods
+can have one address. relink cannot know it. If the node changes one of its blocks while this
+command runs, it lives: relink stops.
+
+It shows what the node has, and asks for the node's name. With --yes it does not ask. Without a
+terminal --yes is needed. Run it anywhere: it asks the Kubernetes API as kubectl does, with your
+own credentials. An agent has no right to fence.
+
+A node with a new disk has a new store. If the node runs already, fence only the old store by
+--store. BOOT is "this boot" for a store that the node has used since its last boot.
+
+Exit status 0: all of it is fenced; 1: something is not, and the output names it; 2: usage or
+environment.`,
+		Example: `  relink ipam fence node3 --dry-run             # what node3 has
+  relink ipam fence node3
+  relink ipam fence node3 --yes --reason ticket-4711
+  relink ipam fence node3 --store 6f1d0c9a2b7e  # only what its old disk had`,
+		Args:              takes("NODE"),
+		ValidArgsFunction: eachCompletes(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := call.check(cmd); err != nil {
+				return err
+			}
+			return call.run(cmd, args[0], screenOf(cmd, v))
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&call.kubeconfig, "kubeconfig", "", "`file` with your credentials (default $KUBECONFIG, else ~/.kube/config)")
+	must(cmd.MarkFlagFilename("kubeconfig"))
+	flags.StringVar(&call.context, "context", "", "`name` of the context in that file (default its current one)")
+	flags.StringArrayVar(&call.opts.Stores, "store", nil, "only what this `store` of the node has; can be repeated")
+	flags.StringVar(&call.reason, "reason", "", "`text` for the blocks instead of your name")
+	flags.BoolVar(&call.yes, "yes", false, "do not ask")
+	flags.BoolVar(&call.dryRun, "dry-run", false, "print what the node has, and change nothing")
+	addOutput(cmd, &call.output, formatWide)
+	return cmd
+}
+
+// check reports flags with values that mean nothing.
+func (f *fenceCall) check(cmd *cobra.Command) error {
+	switch {
+	case slices.Contains(f.opts.Stores, ""):
+		return errors.New(`invalid --store "": it must not be empty; leave it out for all stores of the node`)
+	case f.reason == "" && cmd.Flags().Changed("reason"):
+		return errors.New(`invalid --reason "": it must not be empty; leave it out to note your name`)
+	case len(f.reason) > mostReason || strings.ContainsFunc(f.reason, unicode.IsControl):
+		return fmt.Errorf("invalid --reason: it must be one line of at most %d bytes", mostReason)
+	}
+	return nil
+}
+
+// run looks, asks, and fences.
+func (f *fenceCall) run(cmd *cobra.Command, node string, s *screen) error {
+	client, err := kube.ConnectAsPerson(f.kubeconfig, f.context, "relink", slog.New(slog.DiscardHandler))
+	if err != nil {
+		return fmt.Errorf("the Kubernetes API cannot be asked: %w", err)
+	}
+	f.opts.API, f.opts.Node = kube.NewPools(client), node
+	f.opts.Why = fmt.Sprintf("by hand: %s, %s", cmp.Or(f.reason, whoAsks()), time.Now().UTC().Format(time.RFC3339))
+	plan, err := fence.Look(cmd.Context(), f.opts)
+	if err != nil {
+		return err
+	}
+	report := plan.Report()
+	due := report.Count(fence.ToFence) > 0 && !f.dryRun
+	if due && !f.yes {
+		if err := askFence(cmd.Context(), report, cmd.InOrStdin(), s); err != nil {
+			return err
+		}
+	} else if due {
+		for _, line := range fenceWarnings(report) {
+			s.warn("%s", line)
+		}
+	}
+	if due {
+		report = plan.Run(cmd.Context())
+	}
+	return writeFence(report, f.output, s)
+}
+
+// whoAsks is USER@HOST. A user of sudo is who called it.
+func whoAsks() string {
+	name := os.Getenv("SUDO_USER")
+	if u, err := user.Current(); err == nil && name == "" {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return cmp.Or(name, "unknown") + "@" + host
+}
+
+// askFence shows what the node has and what a fence means, and asks for the node's name, on standard error. It returns errDiffers if
+// the answer is another one, or if the context ends first.
+func askFence(ctx context.Context, report fence.Report, stdin io.Reader, s *screen) error {
+	f, ok := stdin.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) || terminal(s.err) == nil {
+		return errors.New("relink ipam fence needs --yes where nobody can be asked: standard input and standard error must be a terminal. --dry-run prints what would be fenced")
+	}
+	asking := s.dialogue()
+	fenceTable(report, false, asking)
+	asking.say("%s", fenceMeans(report))
+	for _, line := range fenceWarnings(report) {
+		asking.say("%s", line)
+	}
+	fmt.Fprint(asking.out, "Type the node's name to declare it dead: ")
+	answer, err := readLine(ctx, f)
+	if err != nil {
+		fmt.Fprintln(asking.out) // The user typed no newline.
+	} else if strings.TrimSpace(answer) == report.Node {
+		return nil
+	}
+	asking.say("nothing is fenced")
+	if err == nil || errors.Is(err, io.EOF) || ctx.Err() != nil {
+		return errDiffers
+	}
+	return err
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/relink-cni/relink/pkg/pool"
+	"github.com/relink-cni/relink/pkg/pool/fence"
+)
+
+// fenceMeans says what a fence means for the pods.
+func fenceMeans(r fence.Report) string {
+	return fmt.Sprintf("Other nodes may take the %s of %s then, each after a probe. If the machine still runs, two pods can have one address: make sure that it is off.",
+		count(r.Addresses(fence.ToFence), "address"), r.Node)
+}
+
+// fenceWarnings are the reasons to think again.
+func fenceWarnings(r fence.Report) (all []string) {
+	switch r.Object {
+	case fence.Ready:
+		all = append(all, fmt.Sprintf("WARNING: node %s is Ready: its kubelet has answered lately. Its pods may run.", r.Node))
+	case fence.Unknown:
+		all = append(all, fmt.Sprintf("WARNING: relink cannot see whether node %s is Ready: %s", r.Node, r.ObjectWhy))
+	}
+	var old, used []string
+	for _, p := range r.Parts {
+		at := &old
+		if p.ThisBoot {
+			at = &used
+		}
+		if p.State == fence.ToFence && !slices.Contains(*at, p.Store) {
+			*at = append(*at, p.Store)
+		}
+	}
+	old = slices.DeleteFunc(old, func(s string) bool { return slices.Contains(used, s) })
+	if len(used) > 0 && r.Object == fence.Ready {
+		all = append(all, fmt.Sprintf("WARNING: %s has used since its last boot: store %s.", r.Node, strings.Join(used, ", ")))
+		if len(old) > 0 {
+			all = append(all, "If it has a new disk, fence only what the old one had: --store "+strings.Join(old, " --store ")+".")
+		}
+	}
+	return all
+}
+
+func writeFence(report fence.Report, output format, s *screen) error {
+	if output.isData() {
+		if err := output.write(s.out, report); err != nil {
+			return err
+		}
+	} else {
+		fenceTable(report, output.wide(), s)
+		writeNotFenced(report, s)
+		s.inform(fenceSummary(report))
+		if report.Count(fence.ToFence) > 0 {
+			s.inform(fenceMeans(report))
+			for _, line := range fenceWarnings(report) {
+				s.inform(line)
+			}
+		}
+	}
+	if report.Alive != "" {
+		s.warn("%s. Make sure that the machine is off, and run it again.", report.Alive)
+	}
+	if !report.Complete() {
+		return errDiffers
+	}
+	return nil
+}
+
+// fenceRow is a row of the table: the parts that have all of this in common.
+type fenceRow struct {
+	store, network, pool, block string
+	state                       fence.State
+}
+
+// fenceTable has a row for each store and pool. A wide one has a row for each block of it.
+func fenceTable(r fence.Report, wide bool, s *screen) {
+	t := newTable(wide, column{name: "STORE"}, column{name: "NETWORK", spare: 1}, column{name: "POOL"}, column{name: "BLOCK", wide: true}, column{name: "BLOCKS", spare: 2},
+		column{name: "ADDRESSES"}, column{name: "ASKS FOR", spare: 4}, column{name: "BOOT", spare: 3}, column{name: stateColumn})
+	var rows []fenceRow
+	of := map[fenceRow][]fence.Part{}
+	for _, p := range r.Parts {
+		if s.quiet && (p.State == fence.Fenced || p.State == fence.FencedBefore) {
+			continue
+		}
+		row := fenceRow{store: p.Store, network: p.Network, pool: p.Pool, state: p.State}
+		if wide {
+			row.block = p.Block
+		}
+		if of[row] == nil {
+			rows = append(rows, row)
+		}
+		of[row] = append(of[row], p)
+	}
+	for _, row := range rows {
+		addresses, asks, boot := 0, 0, ""
+		for _, p := range of[row] {
+			addresses, asks, boot = addresses+p.Addresses, asks+p.Asks, cmp.Or(boot, bootOf(r, p.Store))
+		}
+		t.row(row.store, row.network, row.pool, row.block, fmt.Sprint(len(of[row])), fmt.Sprint(addresses), fmt.Sprint(asks), boot, string(row.state))
+	}
+	t.write(s)
+}
+
+// bootOf says whether the node has used the store since its last boot, empty if nobody knows.
+func bootOf(r fence.Report, store string) string {
+	switch {
+	case r.Boot == "":
+		return ""
+	case slices.ContainsFunc(r.Parts, func(p fence.Part) bool { return p.Store == store && p.ThisBoot }):
+		return "this boot"
+	}
+	return "earlier"
+}
+
+// writeNotFenced lists what is not fenced, and why.
+func writeNotFenced(r fence.Report, s *screen) {
+	said := map[string]bool{}
+	for _, p := range r.Parts {
+		if p.State == fence.Failed && !said[p.Block] {
+			said[p.Block] = true
+			s.say("%s is not fenced: %s", p.Block, p.Reason)
+		}
+	}
+	var before []string
+	for _, p := range r.Parts {
+		if p.State == fence.FencedBefore && !slices.Contains(before, p.Reason) {
+			before = append(before, p.Reason)
+			s.inform(othersMayTake(r.Node, p.Reason))
+		}
+	}
+}
+
+func othersMayTake(node, why string) string { return "others may take what " + node + " had: " + why }
+
+// fenceSummary counts the addresses by what became of them.
+func fenceSummary(r fence.Report) string {
+	var parts []string
+	for _, state := range []fence.State{fence.ToFence, fence.Fenced, fence.FencedBefore, fence.Left, fence.Failed} {
+		if r.Count(state) > 0 {
+			parts = append(parts, fmt.Sprintf("%s %s", count(r.Addresses(state), "address"), state))
+		}
+	}
+	summary := cmp.Or(strings.Join(parts, ", "), "no AddressBlock has anything of "+r.Node)
+	if len(r.Spared) > 0 {
+		summary += "; not touched: store " + strings.Join(r.Spared, ", ")
+	}
+	return summary
+}
+
+// fencesOf says why others may take what holders of the blocks had.
+func fencesOf(blocks []pool.Block) (all []string) {
+	for _, b := range blocks {
+		for _, h := range b.Spec.Holders {
+			line := othersMayTake(h.Node, h.Fenced)
+			if h.Fenced != "" && !slices.Contains(all, line) {
+				all = append(all, line)
+			}
+		}
+	}
+	return all
+}
