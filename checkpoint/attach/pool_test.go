@@ -133,11 +133,12 @@ func TestAProgramGivesNoDeadNodesAddresses(t *testing.T) {
 // is still running on the other node. It answers there for both addresses.
 func TestAVirtualMachineThatMovesIsNotAnnounced(t *testing.T) {
 	for name, test := range map[string]struct {
-		has  map[string]string
-		told bool
+		chars string // While it moves, another node has the address.
+		has   map[string]string
+		told  bool
 	}{
-		"moves":  {map[string]string{"lan4": "10.9.0.2", "lan6": "fd00:9::2"}, false},
-		"starts": {nil, true},
+		"moves":  {"...++...", map[string]string{"lan4": "10.9.0.2", "lan6": "fd00:9::2"}, false},
+		"starts": {"..+++...", nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, sandbox := newLAN(t), fresh.Sandbox(t)
@@ -148,7 +149,7 @@ func TestAVirtualMachineThatMovesIsNotAnnounced(t *testing.T) {
 			const source = "02:00:00:00:0b:0b"
 			fresh.Run(t, l.neighbour, "echo 0 > /proc/sys/net/ipv4/neigh/eth0/locktime")
 			fresh.IP(t, l.neighbour, "neigh replace 10.9.0.2 lladdr "+source+" nud stale dev eth0")
-			call := l.runFromPools(t, &poolAgent{chars: "..+++...", has: test.has}, `, "sticky": "pod", "conflictDetection": {"probes": 1, "wait": "50ms"}`)
+			call := l.runFromPools(t, &poolAgent{chars: test.chars, has: test.has}, `, "sticky": "pod", "conflictDetection": {"probes": 1, "wait": "50ms"}`)
 			if code, msg := call("ADD", "c1", sandbox); code != 0 {
 				t.Fatalf("%d: %s", code, msg)
 			}
