@@ -130,7 +130,7 @@ func (m *machine) deliver(*rapid.T) {
 }
 
 func (m *machine) spec(*rapid.T) {
-	m.lan.Spec.FenceAfter = rapid.SampledFrom([]string{"", "10m", "10m", "10m", "20m"}).Draw(m.T, "fence after")
+	m.fenceAfter(rapid.SampledFrom([]string{"", "10m", "10m", "10m", "20m"}).Draw(m.T, "fence after"))
 	m.look()
 }
 
@@ -142,7 +142,7 @@ func (m *machine) startAnew(*rapid.T) {
 }
 
 func (m *machine) loseLease(*rapid.T) {
-	if m.lease = (pool.NodeLease{}); rapid.Bool().Draw(m.T, "made anew") {
+	if m.unlease(); rapid.Bool().Draw(m.T, "made anew") {
 		m.renew()
 	}
 }
@@ -154,10 +154,9 @@ func (m *machine) loseAnswer(*rapid.T) {
 
 // others take what the node has lost.
 func (m *machine) others(*rapid.T) {
-	for name, b := range m.blocks {
-		next, n := b.Take(pool.Party{Node: "node2", Network: "pods", Store: "other"}, b.Fenced())
-		if next.Metadata.ResourceVersion = m.next(); n > 0 {
-			m.blocks[name] = next
+	for _, b := range m.blocks(m.T) {
+		if next, n := b.Take(pool.Party{Node: "node2", Network: "pods", Store: "other"}, b.Fenced()); n > 0 {
+			m.EditBlock(b.Metadata.Name, func(b *pool.Block) { *b = next })
 			m.seen["taken"]++
 		}
 	}
@@ -173,12 +172,12 @@ func (m *machine) check(t *rapid.T) {
 	m.seen["given"]++
 	must(t, m.store(t).Release(t.Context(), key, given.Holders[0].Policy))
 	_, me := m.granted(t)
-	for _, b := range m.blocks {
+	for _, b := range m.blocks(t) {
 		if i := b.Offset(given.Address); i >= 0 && b.Has(me, i) {
 			return
 		}
 	}
-	t.Fatalf("the node gives %s, which it does not have:\n%+v\n%s", given.Address, m.blocks, m.log.String())
+	t.Fatalf("the node gives %s, which it does not have:\n%+v\n%s", given.Address, m.blocks(t), m.log.String())
 }
 
 // Whoever is away for how long, and whatever comes late: a node gives only what it has.
@@ -186,7 +185,7 @@ func TestSilentNodesGiveOnlyWhatTheyHave(t *testing.T) {
 	seen := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &machine{world: newWorld(t), T: rt, kubelet: true, agent: true, leader: true, now: time.Unix(1e9, 0), seen: seen}
-		m.lan.Spec.FenceAfter = "10m"
+		m.fenceAfter("10m")
 		m.lead()
 		m.look()
 		m.attest()

@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,7 +32,7 @@ func looks(t *testing.T, w *world) { w.keeper.Look(t.Context()) }
 
 func wants(fenceAfter string) event {
 	return func(t *testing.T, w *world) {
-		w.lan.Spec.FenceAfter = fenceAfter
+		w.fenceAfter(fenceAfter)
 		w.keeper.Look(t.Context())
 	}
 }
@@ -48,10 +49,8 @@ func rebooted(_ *testing.T, w *world) {
 
 func fenced(t *testing.T, w *world) {
 	_, me := w.granted(t)
-	for name, b := range w.blocks {
-		b, _ = b.Fence(me.Is, "silent")
-		b.Metadata.ResourceVersion = w.next()
-		w.blocks[name] = b
+	for _, b := range w.blocks(t) {
+		w.EditBlock(b.Metadata.Name, func(b *pool.Block) { *b, _ = b.Fence(me.Is, "silent") })
 	}
 }
 
@@ -94,13 +93,13 @@ func TestTerms(t *testing.T) {
 			w.lost = true
 			attests(t, w)
 		}, away(false), looks), "", "boot-1.1", "30m0s", ""},
-		"back, and declared dead": {on(passes(half), attests, func(_ *testing.T, w *world) { w.taint = true }, lives), unwritten, "boot-1", "30m0s",
+		"back, and declared dead": {on(passes(half), attests, func(_ *testing.T, w *world) { w.taint(true) }, lives), unwritten, "boot-1", "30m0s",
 			"node node1 has the taint node.kubernetes.io/out-of-service, which declares it dead: remove the taint"},
 		"back, and fenced":                 {on(passes(half), fenced, attests, lives, looks), "", "boot-1.1", "30m0s", ""},
 		"fenced while it is silent":        {on(passes(half), fenced, looks), silent, "", "", ""},
-		"the Lease is gone":                {on(func(_ *testing.T, w *world) { w.lease = pool.NodeLease{} }, attests, passes(half)), silent, "boot-1", "30m0s", "the kubelet has no Lease kube-node-lease/node1"},
-		"the Lease is made anew, one read": {on(func(_ *testing.T, w *world) { w.lease = pool.NodeLease{} }, renewed, attests, passes(half)), silent, "boot-1", "30m0s", ""},
-		"the Lease is made anew":           {on(func(_ *testing.T, w *world) { w.lease = pool.NodeLease{} }, renewed, attests, lives), "", "boot-1.1", "30m0s", ""},
+		"the Lease is gone":                {on(func(_ *testing.T, w *world) { w.unlease() }, attests, passes(half)), silent, "boot-1", "30m0s", "the kubelet has no Lease kube-node-lease/node1"},
+		"the Lease is made anew, one read": {on(func(_ *testing.T, w *world) { w.unlease() }, renewed, attests, passes(half)), silent, "boot-1", "30m0s", ""},
+		"the Lease is made anew":           {on(func(_ *testing.T, w *world) { w.unlease() }, renewed, attests, lives), "", "boot-1.1", "30m0s", ""},
 		"after a reboot":                   {on(rebooted, looks), silent, "boot-1", "30m0s", ""},
 		"after a reboot, the first read":   {on(rebooted, attests), silent, "boot-1", "30m0s", ""},
 		"after a reboot, the second value": {on(rebooted, looks, attests, lives), "", "boot-1'.1", "30m0s", ""},
@@ -128,7 +127,7 @@ func TestTerms(t *testing.T) {
 				t.Errorf("an ADD: %v, want %q", err, test.refused)
 			}
 			_, me := w.granted(t)
-			for _, b := range w.blocks {
+			for _, b := range w.blocks(t) {
 				if h, is := b.Holder(me); is && (h.Boot != test.boot || h.FenceAfter != test.says) {
 					t.Errorf("%s says boot %s, fenceAfter %q, want %s, %q", b.Metadata.Name, h.Boot, h.FenceAfter, test.boot, test.says)
 				}
@@ -143,7 +142,9 @@ func TestTerms(t *testing.T) {
 // fromBefore is a block that an agent has asked for in the first session, and that the API makes only now.
 func fromBefore(t *testing.T, w *world) {
 	_, me := w.granted(t)
-	l, err := w.lan.Layout()
+	p, err := w.Pool(t.Context(), "lan")
+	must(t, err)
+	l, err := p.Layout()
 	must(t, err)
 	for i := range l.Blocks() {
 		b, _ := pool.NewBlock(l, i, me, "boot-1")
@@ -161,8 +162,13 @@ func (w *world) checkSaid(t *testing.T) {
 	if !p.Written {
 		return
 	}
+	blocks := w.blocks(t)
 	for _, g := range p.Grants {
-		h, _ := w.blocks[g.Name()].Holder(me)
+		i := slices.IndexFunc(blocks, func(b pool.Block) bool { return b.Metadata.Name == g.Name() })
+		if i < 0 {
+			continue
+		}
+		h, _ := blocks[i].Holder(me)
 		if said := h.Silence(); said > 0 && len(g.Offsets(pool.Ours)) > 0 && (p.FenceAfter == 0 || p.FenceAfter > said) {
 			t.Errorf("%s says that the node obeys %s, and the store obeys %s", g.Name(), said, p.FenceAfter)
 		}
@@ -179,7 +185,7 @@ func TestAFencedNodeLeavesWhenItsPodsHaveEnded(t *testing.T) {
 	looks(t, w)
 	_, me := w.granted(t)
 	holds := func() (fenced int) {
-		for _, b := range w.blocks {
+		for _, b := range w.blocks(t) {
 			if h, is := b.Holder(me); is && h.Fenced != "" {
 				fenced++
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
+	"github.com/relink-cni/relink/pkg/pool/pooltest"
 )
 
 // tester is a test, or a draw of one.
@@ -29,11 +30,8 @@ var errAway = errors.New("the API does not answer")
 
 // world is an API with the pool lan, and a node whose network has that pool. The test sets the time.
 type world struct {
-	pool.API
-	lan     pool.Pool
-	blocks  map[string]pool.Block
+	*pooltest.API
 	lease   pool.NodeLease // without a UID it does not exist
-	taint   bool
 	version int
 	// away says that the node does not reach the API. lost says that it gets no answer of its next change, which the API makes.
 	away, lost bool
@@ -46,18 +44,38 @@ type world struct {
 }
 
 func newWorld(t testing.TB) *world {
-	w := &world{dir: t.TempDir(), boot: "boot-1", uptime: time.Hour, blocks: map[string]pool.Block{}}
-	w.lan = pool.Pool{Metadata: pool.Meta{Name: "lan", UID: "pool"}, Spec: pool.Spec{Subnet: "10.3.0.0/24", BlockSize: 4}}
+	w := &world{dir: t.TempDir(), boot: "boot-1", uptime: time.Hour}
+	w.API = &pooltest.API{On: w.reach, Lose: w.loses}
+	w.AddPool(pool.Pool{Metadata: pool.Meta{Name: "lan"}, Spec: pool.Spec{Subnet: "10.3.0.0/24", BlockSize: 4}})
+	w.taint(false)
 	w.renew()
 	w.restart()
 	must(t, w.store(t).WantPools(t.Context(), []string{"lan"}))
 	return w
 }
 
+// reach says whether a request comes to the API.
+func (w *world) reach(string) error {
+	if w.away {
+		return errAway
+	}
+	return nil
+}
+
+// loses says whether the answer of a change gets lost.
+func (w *world) loses(request string) error {
+	_, what, _ := strings.Cut(request, " ")
+	if !w.lost || !strings.HasPrefix(what, "block ") || strings.HasPrefix(request, "get ") {
+		return nil
+	}
+	w.lost, w.away = false, true
+	return errAway
+}
+
 // restart starts the agent anew.
 func (w *world) restart() {
 	w.keeper = New(Options{
-		API: w, Node: "node1", Dir: w.dir, Log: slog.New(slog.NewTextHandler(io.Writer(&w.log), nil)), Settling: 1,
+		API: w.API, Node: "node1", Dir: w.dir, Log: slog.New(slog.NewTextHandler(io.Writer(&w.log), nil)), Settling: 1,
 		Open:   func(network string) (*lease.Store, error) { return w.open(network) },
 		Uptime: func() (time.Duration, error) { return w.uptime, nil },
 	})
@@ -104,7 +122,7 @@ func (w *world) add(t tester) (given lease.Lease, key attachment.Key, err error)
 	return all[0], key, nil
 }
 
-// The kubelet, and who deletes the Node.
+// The kubelet, and people.
 
 func (w *world) next() string { w.version++; return fmt.Sprint(w.version) }
 
@@ -112,114 +130,30 @@ func (w *world) renew() {
 	if w.lease.Version = w.next(); w.lease.UID == "" {
 		w.lease.Node, w.lease.UID = "node1", w.lease.Version
 	}
+	w.SetLease(w.lease)
 }
 
-// The API as the node reaches it, and the controller.
-
-func (w *world) reach() error {
-	if w.away {
-		return errAway
-	}
-	return nil
+// unlease deletes the Lease.
+func (w *world) unlease() {
+	w.lease = pool.NodeLease{}
+	w.SetLease(pool.NodeLease{Node: "node1"})
 }
 
-func (w *world) Pool(context.Context, string) (pool.Pool, error) { return w.lan, w.reach() }
-
-func (w *world) Pools(context.Context) ([]pool.Pool, error) {
-	return []pool.Pool{w.lan}, w.reach()
+func (w *world) taint(dead bool) {
+	w.AddNode(pool.Node{Name: "node1", UID: "uid", OutOfService: dead})
 }
 
-func (w *world) UpdatePool(_ context.Context, p pool.Pool) (pool.Pool, error) {
-	if w.away {
-		return p, errAway
-	}
-	w.lan = p
-	return p, nil
+func (w *world) fenceAfter(text string) {
+	w.EditPool("lan", func(p *pool.Pool) { p.Spec.FenceAfter = text })
 }
 
-func (w *world) UpdatePoolStatus(_ context.Context, p pool.Pool) (pool.Pool, error) { return p, nil }
-
-func (w *world) Block(_ context.Context, name string) (pool.Block, error) {
-	b, is := w.blocks[name]
-	if !is && !w.away {
-		return b, pool.ErrNotThere
-	}
-	return b, w.reach()
-}
-
-func (w *world) Blocks(context.Context, string) (all []pool.Block, err error) {
-	for _, b := range w.blocks {
-		all = append(all, b)
-	}
-	return all, w.reach()
-}
-
-func (w *world) BlocksOf(_ context.Context, node string) (all []pool.Block, err error) {
-	for _, b := range w.blocks {
-		if _, is := b.Metadata.Labels[pool.NodeLabel(node)]; is {
-			all = append(all, b)
-		}
-	}
-	return all, w.reach()
-}
-
-// change makes a change, unless it does not come to that. The answer can get lost.
-func (w *world) change(made pool.Block, err error, do func()) (pool.Block, error) {
-	if w.away {
-		return pool.Block{}, errAway
-	}
-	if err == nil {
-		do()
-	}
-	if w.lost {
-		w.lost, w.away = false, true
-		return pool.Block{}, errAway
-	}
-	return made, err
-}
-
-func (w *world) CreateBlock(_ context.Context, b pool.Block) (pool.Block, error) {
-	_, is := w.blocks[b.Metadata.Name]
-	var err error
-	if is {
-		err = pool.ErrExists
-	}
-	b.Metadata.ResourceVersion = w.next()
-	b.Metadata.UID = b.Metadata.ResourceVersion
-	return w.change(b, err, func() { w.blocks[b.Metadata.Name] = b })
-}
-
-func (w *world) isCurrent(b pool.Block) error {
-	is, there := w.blocks[b.Metadata.Name]
-	switch {
-	case !there:
-		return pool.ErrNotThere
-	case is.Metadata.UID != b.Metadata.UID || is.Metadata.ResourceVersion != b.Metadata.ResourceVersion:
-		return pool.ErrConflict
-	}
-	return nil
-}
-
-func (w *world) UpdateBlock(_ context.Context, b pool.Block) (pool.Block, error) {
-	err := w.isCurrent(b)
-	b.Metadata.ResourceVersion = w.next()
-	return w.change(b, err, func() { w.blocks[b.Metadata.Name] = b })
-}
-
-func (w *world) DeleteBlock(_ context.Context, b pool.Block) error {
-	_, err := w.change(b, w.isCurrent(b), func() { delete(w.blocks, b.Metadata.Name) })
-	return err
-}
-
-func (w *world) ClaimsOf(context.Context, string) ([]pool.Claim, error) { return nil, w.reach() }
-
-func (w *world) Node(context.Context, string) (pool.Node, error) {
-	return pool.Node{Name: "node1", UID: "uid", OutOfService: w.taint}, w.reach()
-}
-
-func (w *world) NodeLease(context.Context, string) (pool.NodeLease, error) {
-	if w.lease.UID == "" && !w.away {
-		return pool.NodeLease{}, pool.ErrNotThere
-	}
-	return w.lease, w.reach()
+// blocks are those of the API, whether the node reaches it or not.
+func (w *world) blocks(t tester) []pool.Block {
+	t.Helper()
+	away := w.away
+	w.away = false
+	defer func() { w.away = away }()
+	all, err := w.Blocks(t.Context(), "lan")
+	must(t, err)
+	return all
 }

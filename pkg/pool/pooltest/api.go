@@ -47,14 +47,16 @@ func (a *API) AddNode(n pool.Node) {
 	a.nodes[n.Name] = n
 }
 
-// SetLease makes the Lease of a node's kubelet, or changes it.
+// SetLease makes the Lease of a node's kubelet, or changes it. One without a UID does not exist from then on.
 func (a *API) SetLease(l pool.NodeLease) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.leases == nil {
 		a.leases = map[string]pool.NodeLease{}
 	}
-	a.leases[l.Node] = l
+	if a.leases[l.Node] = l; l.UID == "" {
+		delete(a.leases, l.Node)
+	}
 }
 
 // AddPool makes a pool as a person does. It returns what the API has made.
