@@ -39,7 +39,7 @@ func (c *Call) allocate(ctx context.Context, n network, store *lease.Store, r le
 
 // allocateFromPools asks the agent only for what the node's store does not have, and then tries again.
 func (c *Call) allocateFromPools(ctx context.Context, n network, store *lease.Store, r lease.Request) ([]lease.Lease, error) {
-	r.Pools, r.Probes, c.quiet = n.pools, !c.program, false
+	r.Pools, r.Probes = n.pools, !c.program
 	for refilled := false; ; {
 		given, err := store.Allocate(ctx, r)
 		var elsewhere *lease.ElsewhereError
@@ -236,7 +236,7 @@ func (c *Call) claim(ctx context.Context) error {
 // the pools.
 func (c *Call) fromPools(result *current.Result, given []lease.Lease, from []lease.FromPool) {
 	own := len(result.Routes) > 0
-	c.mustProbe = false
+	c.mustProbe, c.quiet = false, false
 	for i, l := range given {
 		f := from[i].Layout
 		c.mustProbe, c.quiet = c.mustProbe || from[i].Probe, c.quiet || from[i].Beside

@@ -314,7 +314,7 @@ func (a *api) noPool(t *testing.T, users map[string]user) {
 	if _, err := m.add(t.Context(), r); !errors.Is(err, pool.ErrUnknown) || !strings.Contains(err.Error(), "there is no AddressPool wan: make it, or correct ipam.pool") {
 		t.Errorf("a pool that does not exist: %v", err)
 	}
-	a.deletePool(t, users)
+	deletePool(t, users["admin"], "lan")
 	for m.freeNow(t) > 0 {
 		if _, err := m.add(t.Context(), m.request(lease.Policy{}, "")); err != nil {
 			t.Fatalf("with what the node has: %v", err)

@@ -19,7 +19,7 @@ import (
 // diskFull shows a node whose disk takes nothing more: it takes no address that it cannot note, and goes on as soon as there is
 // room.
 func (a *api) diskFull(t *testing.T, users map[string]user) {
-	a.deletePool(t, users)
+	deletePool(t, users["admin"], "lan")
 	users["admin"].must(t, http.MethodPost, pools, poolObject(pool.Pool{Metadata: pool.Meta{Name: "lan"}, Spec: pool.Spec{Subnet: "10.8.0.0/20", BlockSize: pool.MostBlockSize}}), nil)
 	one, other := a.quiet(t, users, "node1"), a.quiet(t, users, "node2")
 	if err := unix.Mount("tmpfs", one.dir, "tmpfs", 0, "size=1m"); err != nil {

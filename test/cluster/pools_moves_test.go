@@ -65,15 +65,14 @@ func noPool(t *testing.T, admin user, name string) {
 	for _, path := range []string{blocks, claims} {
 		admin.must(t, http.MethodDelete, path, m{}, nil)
 	}
-	admin.send(t, http.MethodPatch, pools+"/"+name, m{"metadata": m{"finalizers": nil}})
-	admin.send(t, http.MethodDelete, pools+"/"+name, m{})
+	deletePool(t, admin, name)
 }
 
 // deletePool deletes the pool, whoever has addresses of it.
-func (a *api) deletePool(t *testing.T, users map[string]user) {
+func deletePool(t *testing.T, admin user, name string) {
 	t.Helper()
-	users["admin"].send(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"finalizers": nil}})
-	users["admin"].send(t, http.MethodDelete, pools+"/lan", m{})
+	admin.send(t, http.MethodPatch, pools+"/"+name, m{"metadata": m{"finalizers": nil}})
+	admin.send(t, http.MethodDelete, pools+"/"+name, m{})
 }
 
 // members are nodes that share the pool.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -60,13 +59,11 @@ func (im *importer) grant(ctx context.Context, store *lease.Store, o Options) {
 // does.
 func (im *importer) claim(ctx context.Context, store *lease.Store, agent Agent, name string, a netip.Addr) {
 	l, err := store.Get(ctx, a)
-	h := l.Newest()
-	if errors.Is(err, lease.ErrNone) || err == nil && (l.Claimed || l.Owner == (attachment.Owner{}) || !h.Policy.KeptByAPI()) {
+	if errors.Is(err, lease.ErrNone) || err == nil && (l.Claimed || l.Owner == (attachment.Owner{}) || !l.Newest().Policy.KeptByAPI()) {
 		return
 	}
-	of := pool.Acquisition{Network: im.network, Pool: name, IfName: h.IfName, Owner: l.Owner, Pod: h.Pod, Retain: time.Duration(h.Policy.Retain)}
 	if err == nil {
-		err = agent.Claim(ctx, pool.Claimed{Acquisition: of, Address: a})
+		err = agent.Claim(ctx, l.ClaimOf(name))
 	}
 	if err == nil {
 		err = store.MarkClaimed(ctx, a, l.Owner)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/pool"
 )
 
 // leastExpected is how long an address waits at least for its owner: the other node may have to give it up first.
@@ -113,6 +114,14 @@ func (s *Store) Await(ctx context.Context, a netip.Addr, o attachment.Owner) err
 		}
 		return l.put(lease)
 	})
+}
+
+// ClaimOf is what the Kubernetes API is told of the lease, as one of an address of the pool.
+func (l Lease) ClaimOf(poolName string) pool.Claimed {
+	h := l.Newest()
+	return pool.Claimed{Address: l.Address, Acquisition: pool.Acquisition{
+		Network: l.Network, Pool: poolName, IfName: h.IfName, Owner: l.Owner, Pod: h.Pod, Retain: time.Duration(h.Policy.Retain),
+	}}
 }
 
 // MarkClaimed notes that the Kubernetes API knows that the address is the owner's. It changes nothing if it is not. ErrNone: there

@@ -164,7 +164,6 @@ func (l *leases) confirmTerms(written []PoolState) (changed bool, err error) {
 
 // stops says why the store gives nothing new of the pool, nil if it does.
 func (l *leases) stops(name string) error {
-	begins := fmt.Sprintf("pool %s of network %s", name, l.store.network)
 	confirmed, err := l.isConfirmed()
 	if err != nil {
 		return err
@@ -178,11 +177,11 @@ func (l *leases) stops(name string) error {
 	case err != nil:
 		return err
 	case l.isOver(t, last):
-		return fmt.Errorf("%s: %w (spec.fenceAfter is %s): others may soon get its addresses; it gives some again when the kubelet and relink-agent reach the API", begins, ErrSilent, t.fenceAfter)
+		return fmt.Errorf("pool %s of network %s: %w (spec.fenceAfter is %s): others may soon get its addresses; it gives some again when the kubelet and relink-agent reach the API", name, l.store.network, ErrSilent, t.fenceAfter)
 	case !confirmed:
-		return fmt.Errorf("%s: %w: relink-agent reads them as soon as the Kubernetes API answers", begins, ErrUnconfirmed)
+		return fmt.Errorf("pool %s of network %s: %w: relink-agent reads them as soon as the Kubernetes API answers", name, l.store.network, ErrUnconfirmed)
 	case !t.isWritten(l.begun.bootID):
-		return fmt.Errorf("%s: %w: relink-agent does so as soon as the Kubernetes API answers", begins, errUnwritten)
+		return fmt.Errorf("pool %s of network %s: %w: relink-agent does so as soon as the Kubernetes API answers", name, l.store.network, errUnwritten)
 	}
 	return nil
 }

@@ -73,8 +73,9 @@ func (c *Controller) Look(ctx context.Context) error {
 			errs = append(errs, err)
 			continue
 		}
-		found = append(found, lookAt(p, pools, blocks, nodes))
-		errs = append(errs, c.pool(ctx, p, pools, blocks, nodes))
+		is := lookAt(p, pools, blocks, nodes)
+		found = append(found, is)
+		errs = append(errs, c.pool(ctx, p, is.Status, blocks, nodes))
 	}
 	c.note(found, c.now())
 	if c.silence.forget(); c.silence.spared {
@@ -83,8 +84,8 @@ func (c *Controller) Look(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// pool does what is due for one pool.
-func (c *Controller) pool(ctx context.Context, p pool.Pool, all []pool.Pool, blocks []pool.Block, nodes []pool.Node) error {
+// pool does what is due for one pool. status is what the blocks come to.
+func (c *Controller) pool(ctx context.Context, p pool.Pool, status pool.Status, blocks []pool.Block, nodes []pool.Node) error {
 	if p.Metadata.DeletionTimestamp != "" && len(blocks) == 0 {
 		return c.end(ctx, p)
 	}
@@ -99,7 +100,6 @@ func (c *Controller) pool(ctx context.Context, p pool.Pool, all []pool.Pool, blo
 		}
 		return errors.Join(errs...)
 	}
-	status := Status(p, all, blocks)
 	status.Sequence, status.Updated = p.Status.Sequence, p.Status.Updated
 	if status != p.Status {
 		status.Sequence++

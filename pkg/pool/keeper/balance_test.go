@@ -1,12 +1,14 @@
 package keeper
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
@@ -256,5 +258,33 @@ func TestWithdraw(t *testing.T) {
 				t.Errorf("%s, and it knows of %v", s.told(1), s.asked)
 			}
 		})
+	}
+}
+
+// If the API does not answer in the middle, the next look goes on. The claim would name a target that never comes.
+func TestWithdrawGoesOn(t *testing.T) {
+	s := newSite(t)
+	s.put(1, "AAAA node2")
+	of, a := ownerOf("db"), netip.MustParseAddr("10.3.0.4")
+	name, me := pool.ClaimName("lan", "eth0", of), s.me()
+	target := pool.Place{Party: me, PodUID: "u2"}
+	s.AddClaim(pool.Claim{Metadata: pool.Meta{Name: name}, Spec: pool.ClaimSpec{Pool: "lan", IfName: "eth0", Owner: of, Address: a, Epoch: 1, Active: pool.Place{Party: partyOf("node2")}, Target: &target}})
+	s.ok(s.store.Expect(t.Context(), a, of, "eth0", lease.Policy{Sticky: true}, "it comes"))
+	b, err := s.Block(t.Context(), "lan-1")
+	s.ok(err)
+	s.ok(s.ask(t.Context(), b, ask{block: "lan-1", want: pool.Want{Party: me, Address: a, Claim: name, PodUID: "u2"}, owner: of}))
+	s.later(asking)
+	g, err := s.state(t.Context())
+	s.ok(err)
+	s.On = failing("get claim " + name)
+	if err := s.withdraw(t.Context(), g); !errors.Is(err, pool.ErrUnavailable) || len(s.asked) == 0 {
+		t.Errorf("%v, and it knows of %v", err, s.asked)
+	}
+	s.On = nil
+	s.ok(s.withdraw(t.Context(), g))
+	c, err := s.Claim(t.Context(), name)
+	s.ok(err)
+	if _, err := s.store.Get(t.Context(), a); c.Spec.Target != nil || !errors.Is(err, lease.ErrNone) || len(s.asked) > 0 {
+		t.Errorf("the target is %v, the lease %v, and it knows of %v", c.Spec.Target, err, s.asked)
 	}
 }

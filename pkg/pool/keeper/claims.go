@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
@@ -70,14 +69,6 @@ func (m *member) tryClaim(ctx context.Context, c pool.Claimed, me pool.Party) er
 	return err
 }
 
-// claimedBy is what the lease comes to in the API.
-func (m *member) claimedBy(name string, l lease.Lease) pool.Claimed {
-	h := l.Newest()
-	return pool.Claimed{Address: l.Address, Acquisition: pool.Acquisition{
-		Network: m.network, Pool: name, IfName: h.IfName, Owner: l.Owner, Pod: h.Pod, Retain: time.Duration(h.Policy.Retain),
-	}}
-}
-
 // isKept says whether the API has a claim of the lease.
 func isKept(l lease.Lease) bool {
 	return l.Newest().Policy.KeptByAPI() && l.Owner.Name != "" && (l.State == lease.Held || l.State == lease.Reserved)
@@ -92,7 +83,7 @@ func (m *member) claimAll(ctx context.Context, s state) error {
 			if l.Claimed || !isKept(l) || !m.has(s, p.Name, a) || m.now().Sub(l.Newest().Since) < pool.Limit {
 				continue // An ADD that goes on claims it itself.
 			}
-			err := m.claim(ctx, m.claimedBy(p.Name, l), s.me)
+			err := m.claim(ctx, l.ClaimOf(p.Name), s.me)
 			if err == nil {
 				err = m.store.MarkClaimed(ctx, a, l.Owner)
 			}
@@ -159,7 +150,7 @@ func (m *member) reassert(ctx context.Context, name string, l lease.Lease, me po
 	if ignore(err, pool.ErrNotThere) != nil {
 		return unavailable(err)
 	}
-	return m.claim(ctx, m.claimedBy(name, l), me)
+	return m.claim(ctx, l.ClaimOf(name), me)
 }
 
 // reclaim is for an owner's address of which the claims of this node do not tell. If the claim is gone, it is made again. If the
@@ -168,7 +159,7 @@ func (m *member) reclaim(ctx context.Context, name string, l lease.Lease, me poo
 	c, err := m.API.Claim(ctx, pool.ClaimName(name, l.Newest().IfName, l.Owner))
 	switch {
 	case errors.Is(err, pool.ErrNotThere), err == nil && c.Spec.Address == l.Address && l.State == lease.Held:
-		return m.claim(ctx, m.claimedBy(name, l), me)
+		return m.claim(ctx, l.ClaimOf(name), me)
 	case err != nil:
 		return unavailable(err)
 	case c.Spec.Address == l.Address || l.State != lease.Reserved || l.ByHand:

@@ -98,7 +98,7 @@ func (m *member) keepBeside(ctx context.Context, s state) error {
 
 // askBeside asks for the address of a machine that has come to this node. If the source's node was declared dead, it takes it.
 func (m *member) askBeside(ctx context.Context, p lease.PoolState, l lease.Lease, me pool.Party) error {
-	c := m.claimedBy(p.Name, l)
+	c := l.ClaimOf(p.Name)
 	of, err := m.API.Claim(ctx, pool.ClaimName(c.Pool, c.IfName, c.Owner))
 	if err != nil {
 		return ignore(err, pool.ErrNotThere)
@@ -121,7 +121,7 @@ func (m *member) forgetBeside(ctx context.Context, p lease.PoolState, l lease.Le
 	if _, asked := m.asked[key]; is && asked && l.Last.ContainerID == "" {
 		return nil // withdraw forgets it in time.
 	}
-	c := m.claimedBy(p.Name, l)
+	c := l.ClaimOf(p.Name)
 	if err := m.comesNot(ctx, pool.ClaimName(c.Pool, c.IfName, c.Owner), me); err != nil {
 		return err
 	}

@@ -238,13 +238,15 @@ func (m *member) withdraw(ctx context.Context, s state) error {
 		case err != nil && !errors.Is(err, pool.ErrNotThere):
 			return unavailable(err)
 		}
-		delete(m.asked, key)
 		if a.owner != (attachment.Owner{}) {
-			err := errors.Join(m.comesNot(ctx, a.want.Claim, s.me), m.store.Unexpect(ctx, name, a.want.Address, a.owner))
-			if err != nil {
+			if err := m.comesNot(ctx, a.want.Claim, s.me); err != nil {
+				return unavailable(err) // The next look goes on here.
+			}
+			if err := m.store.Unexpect(ctx, name, a.want.Address, a.owner); err != nil {
 				return err
 			}
 		}
+		delete(m.asked, key)
 	}
 	return nil
 }
