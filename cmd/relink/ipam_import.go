@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -252,7 +251,7 @@ func (t taking) writeFiles(files []intake.Outcome, s *screen) {
 			table.row(count(len(alike), t.noun()), "", "", "", string(f.State), f.Why)
 			continue
 		}
-		table.row(fileCell(cmp.Or(f.File, f.Address.String())), ownerName(f.Owner), selection.ShortID(f.Attachment.ContainerID), f.Attachment.IfName, string(f.State), f.Why)
+		table.row(entryCell(f), ownerName(f.Owner), selection.ShortID(f.Attachment.ContainerID), f.Attachment.IfName, string(f.State), f.Why)
 	}
 	table.write(s)
 }
@@ -275,6 +274,14 @@ func isWithoutPod(f intake.Outcome) bool {
 		return f.Owner == (attachment.Owner{}) && f.Why == ""
 	}
 	return false
+}
+
+// entryCell names an entry, or its address. A CNI cache that cannot be read has neither.
+func entryCell(f intake.Outcome) string {
+	if f.File == "" && f.Address.IsValid() {
+		return f.Address.String()
+	}
+	return fileCell(f.File)
 }
 
 // fileCell is a file's name in a table. The name can have any character but a slash.

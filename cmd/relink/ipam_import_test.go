@@ -77,6 +77,7 @@ func TestImportOfWhereabouts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, text := range map[string]string{
+		filepath.Join(cache, "results", "3"): "{",
 		file:                                 ippoolsYAML,
 		filepath.Join(cache, "results", "1"): `{"kind":"cniCacheV1","containerId":"c1","ifName":"net1","networkName":"lan"}`,
 		filepath.Join(cache, "results", "2"): `{"kind":"cniCacheV1","containerId":"c2","ifName":"net1","networkName":"lan"}`,
@@ -102,11 +103,11 @@ func TestImportOfWhereabouts(t *testing.T) {
 	}{
 		{"", agent.closed, exitUsage, []string{"relink: the pool lan is not paused\n"}},
 		{" --dry-run", agent.closed, exitDiffers, []string{
-			"ADDRESS", "10.231.79.5", "shop/web-0", "to import", refused, ignored, "1 to import, 1 refused, 1 ignored, 1 on other nodes\n",
+			"ADDRESS", "10.231.79.5", "shop/web-0", "to import", refused, ignored, "1 to import, 1 refused, 2 ignored, 1 on other nodes\n",
 			"without --dry-run, nothing would be taken over: the pool lan is not paused\n",
 		}},
 		{" -q", "", exitDiffers, []string{"10.231.79.6", refused, ignored}},
-		{"", "", exitDiffers, []string{"10.231.79.5", "already there", refused, "1 already there, 1 refused, 1 ignored, 1 on other nodes\n"}},
+		{"", "", exitDiffers, []string{"10.231.79.5", "already there", refused, "1 already there, 1 refused, 2 ignored, 1 on other nodes\n"}},
 		{" -o json", "", exitDiffers, []string{`"pools": [`, `"elsewhere": 1`, `"state": "refused"`}},
 	} {
 		agent.closed = test.closed
@@ -118,6 +119,9 @@ func TestImportOfWhereabouts(t *testing.T) {
 			if !strings.Contains(out, want) {
 				t.Errorf("%s: %q is missing in\n%s", test.more, want, out)
 			}
+		}
+		if strings.Contains(out, "invalid IP") {
+			t.Errorf("%s: what has no address is shown with one:\n%s", test.more, out)
 		}
 		if test.more == " -q" && strings.Contains(out, "10.231.79.5") {
 			t.Errorf("--quiet shows what is well:\n%s", out)

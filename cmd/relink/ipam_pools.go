@@ -106,16 +106,22 @@ func unlessZero(n int) string {
 }
 
 // stopped says why nobody may take anything of the pool, empty if they may.
+// A pool is paused while it recovers: the end of the pause alone does not help then.
 func stopped(p pool.Pool) string {
-	switch r := p.Recovery(); {
-	case p.Metadata.DeletionTimestamp != "":
-		return "it is being deleted"
-	case p.Spec.Paused:
-		return "spec.paused is true"
-	case r != nil:
-		return fmt.Sprintf("since %s the nodes say what they have, and %d have said it: %s", r.Since, len(r.Asserted), r.Why)
+	var all []string
+	if p.Metadata.DeletionTimestamp != "" {
+		all = append(all, "it is being deleted")
 	}
-	return p.Status.Problem
+	if p.Spec.Paused {
+		all = append(all, "spec.paused is true")
+	}
+	if r := p.Recovery(); r != nil {
+		all = append(all, fmt.Sprintf("since %s the nodes say what they have, and %d have said it: %s", r.Since, len(r.Asserted), r.Why))
+	}
+	if p.Status.Problem != "" {
+		all = append(all, p.Status.Problem)
+	}
+	return strings.Join(all, ", and ")
 }
 
 func newIPAMBlocks(v *verbosity) *cobra.Command {

@@ -67,18 +67,23 @@ func TestPoolsAreShown(t *testing.T) {
 	lost := lan.WithRecovery(&pool.Recovery{Since: "2026-01-02T03:04:05Z", Why: "node node1: a block is missing", Asserted: []string{"node1"}})
 	lost.Metadata.Name = "old"
 	fenced, _ := block.Fence(func(p pool.Party) bool { return p.Node == "node2" }, "out of service")
-	serves(t, shared{pools: []pool.Pool{lan, lost, paused}, blocks: map[string][]pool.Block{"lan": {block}, "wan": nil, "old": {block, fenced}}})
+	both := lost
+	both.Metadata.Name, both.Spec.Paused = "restored", true
+	two, _ := block.Fence(func(p pool.Party) bool { return p.Node == "node1" }, "out of service")
+	serves(t, shared{pools: []pool.Pool{lan, lost, both, paused}, blocks: map[string][]pool.Block{"lan": {block}, "wan": nil, "old": {block, fenced}, "two": {two}}})
 	for _, test := range []struct {
 		command string
 		code    int
 		want    string
 	}{
 		{"ipam pools", exitOK, `
-POOL  SUBNET       ADDRESSES  ON NODES  BLOCKS  TAKEN
-lan   10.3.0.0/24  254        4         64      1
-old   10.3.0.0/24  254        4         64      1
-wan   10.3.0.0/24  254        4         64      1
+POOL      SUBNET       ADDRESSES  ON NODES  BLOCKS  TAKEN
+lan       10.3.0.0/24  254        4         64      1
+old       10.3.0.0/24  254        4         64      1
+restored  10.3.0.0/24  254        4         64      1
+wan       10.3.0.0/24  254        4         64      1
 old gives nothing new: since 2026-01-02T03:04:05Z the nodes say what they have, and 1 have said it: node node1: a block is missing
+restored gives nothing new: spec.paused is true, and since 2026-01-02T03:04:05Z the nodes say what they have, and 1 have said it: node node1: a block is missing
 wan gives nothing new: spec.paused is true
 `},
 		{"ipam blocks lan", exitOK, `
@@ -93,6 +98,7 @@ node3  lan      0          0       -       4     -
 node2: others may take 1 address: out of service
 `},
 		{"ipam pools old --quiet", exitOK, "\nnode2: others may take 1 address: out of service\n"},
+		{"ipam pools two --quiet", exitOK, "\nnode1: others may take 2 addresses: out of service\n"},
 		{"ipam pools wan", exitOK, "\nrelink: no node has any address of the pool\n"},
 		{"ipam pools other", exitUsage, "\nrelink: the pool cannot be used: there is no AddressPool other\n"},
 		{"ipam pools lan wan", exitUsage, "\nrelink: \"wan\" is too much: usage is relink ipam pools [POOL]\n"},
