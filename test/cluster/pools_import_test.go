@@ -232,13 +232,15 @@ func (a *api) directory(t *testing.T, users map[string]user) {
 	}
 	// A pod may have the address of a torn file.
 	write(t, filepath.Join(dir, "10.12.0.41"), "")
+	// Its file is gone, and the pod runs on.
+	one.pod(t, "c50", "web-c50", "10.12.0.50")
 	one.socket(t)
 	r, err := hostlocal.Import(t.Context(), one.store, dir, one.options(sticky))
 	states := map[intake.State]int{}
 	for _, f := range r.Files {
 		states[f.State]++
 	}
-	if err != nil || len(r.Failed) > 0 || states[intake.OutOfDate] != 1 || states[intake.Torn] != 1 || states[intake.Imported] != 12 {
+	if err != nil || len(r.Failed) > 0 || states[intake.OutOfDate] != 1 || states[intake.Torn] != 1 || states[intake.Imported] != 12 || states[intake.Missing] != 1 {
 		t.Errorf("%v, %v: %+v", err, states, r)
 	}
 	var list struct {

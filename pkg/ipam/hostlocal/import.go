@@ -3,7 +3,9 @@ package hostlocal
 import (
 	"context"
 	"maps"
+	"net/netip"
 	"path/filepath"
+	"slices"
 
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/ipam/intake"
@@ -29,7 +31,25 @@ func Import(ctx context.Context, store *lease.Store, dir string, o intake.Option
 		return intake.Report{}, err
 	}
 	// Whatever has a file is older than the look at the node.
-	return intake.Import(ctx, store, func(*reclaim.Node) (intake.Source, error) { return d.source(dir), nil }, o)
+	return intake.Import(ctx, store, func(n *reclaim.Node) (intake.Source, error) {
+		s := d.source(dir)
+		if len(o.Pools) > 0 {
+			s.Unlisted = d.unlisted(n, store.Network(), s.Alias)
+		}
+		return s, nil
+	}, o)
+}
+
+// unlisted returns what pods of the network have, and what has no file: another node would give it. Nobody knows what a torn file said.
+func (d directory) unlisted(c intake.Caches, network, alias string) []intake.Entry {
+	has := func(a netip.Addr, containerID string) bool {
+		return slices.ContainsFunc(d.given, func(f file) bool { return f.address == a && (f.torn != "" || f.containerID == containerID) })
+	}
+	all := intake.Unlisted(c, network, has)
+	if alias != "" && alias != network {
+		all = append(all, intake.Unlisted(c, alias, has)...)
+	}
+	return all
 }
 
 // source is what the directory says.

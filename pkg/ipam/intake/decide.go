@@ -315,16 +315,3 @@ func (im *importer) torn(e Entry, was lease.Lease) {
 	}
 	im.files = append(im.files, out)
 }
-
-// unlisted reports an address that a pod has and that the plugin does not know, unless the store knows it or the pod is gone.
-func (im *importer) unlisted(e Entry, was lease.Lease) {
-	key := attachment.Key{Network: im.network, ContainerID: e.ContainerID, IfName: e.IfName}
-	cached := im.cached(key)
-	if was.HeldBy(key) || isGone(im.node.Judge(e.Address, im.holder(e, cached), im.now, was.Holders...)) {
-		return
-	}
-	im.files = append(im.files, Outcome{
-		Address: e.Address, Attachment: key, Owner: cached.Pod.Owner(), State: Missing,
-		Why: fmt.Sprintf("the CNI cache has it for this pod, and %s has no %s of it: it is older than the pod, so make it anew; if it still has none, delete the pod", im.Path, im.Noun),
-	})
-}

@@ -114,6 +114,8 @@ type Source struct {
 	Plugin, Path string
 	// Noun is what an entry is called: a file, or an allocation.
 	Noun string
+	// Copy says that the source is a copy of what the plugin has: it can be older than a pod.
+	Copy bool
 	// Alias is the name that the network may have in the CNI caches, empty for the store's.
 	Alias string
 	// Entries are in the order of the addresses. Each has another one.

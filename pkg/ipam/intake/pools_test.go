@@ -211,7 +211,7 @@ func TestUnlisted(t *testing.T) {
 		want string
 	}{
 		"a pod": {lease.Lease{}, told{pods: map[string]attachment.Pod{"c1": web}},
-			"missing: the CNI cache has it for this pod, and /networks/lan has no file of it: it is older than the pod, so make it anew; if it still has none, delete the pod"},
+			"missing: the CNI cache has it for this pod, and /networks/lan has no file of it: delete the pod"},
 		"a pod of which is not known":   {lease.Lease{}, told{verdicts: map[string]reclaim.Verdict{"c1": reclaim.Unknown}}, "missing: the CNI"},
 		"an address of another one":     {held(lease.InTurn, "c2"), told{}, "missing: the CNI"},
 		"a pod that relink knows":       {held(lease.InTurn, "c1"), told{}, ""},
@@ -224,5 +224,16 @@ func TestUnlisted(t *testing.T) {
 		if got := strings.Join(d.Said, ", "); !strings.HasPrefix(got, test.want) || test.want == "" && got != "" || d.Put.State != "" {
 			t.Errorf("%s: %s, %+v, want %s", name, got, d.Put, test.want)
 		}
+	}
+}
+
+// A copy can be older than the pod.
+func TestUnlistedInACopy(t *testing.T) {
+	im := newImporter(told{}, lease.Policy{})
+	im.Copy = true
+	im.unlisted(Entry{Address: subject, ContainerID: "c1", IfName: "eth0"}, lease.Lease{})
+	const want = "missing: the CNI cache has it for this pod, and /networks/lan has no file of it: it is older than the pod, so make it anew; if it still has none, delete the pod"
+	if got := strings.Join(im.decision(t).Said, ", "); got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

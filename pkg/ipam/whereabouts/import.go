@@ -22,15 +22,15 @@ func Import(ctx context.Context, store *lease.Store, p Pools, path string, o int
 
 // node is what is known of the node.
 type node interface {
+	intake.Caches
 	Entries(containerID string) (all []cnicache.Entry, known bool)
-	EntriesOf(network string) []cnicache.Entry
 	UnreadCache() (missing string, torn []string)
 	With(a netip.Addr) string
 }
 
 // on returns what the IPPools say of the network on this node.
 func (p Pools) on(n node, network, path string) (intake.Source, error) {
-	s := intake.Source{Plugin: "Whereabouts", Path: path, Noun: "allocation", Unknown: slices.Clone(p.unknown)}
+	s := intake.Source{Plugin: "Whereabouts", Path: path, Noun: "allocation", Copy: true, Unknown: slices.Clone(p.unknown)}
 	missing, torn := n.UnreadCache()
 	if missing != "" {
 		return s, errors.New("nothing tells which allocations are this node's: " + missing)
@@ -52,7 +52,7 @@ func (p Pools) on(n node, network, path string) (intake.Source, error) {
 			add(&s, e)
 		}
 	}
-	s.Unlisted = p.unlisted(n, network)
+	s.Unlisted = intake.Unlisted(n, network, p.has)
 	return s, nil
 }
 
@@ -88,19 +88,6 @@ func add(s *intake.Source, e intake.Entry) {
 		s.Unknown = append(s.Unknown, intake.Outcome{Address: e.Address, State: intake.Conflict, Why: fmt.Sprintf(
 			"%s of %s has it by another allocation: delete one of the two pods", s.Entries[n].IfName, s.Entries[n].ContainerID)})
 	}
-}
-
-// unlisted returns what the CNI caches have of the network, and what has no allocation.
-func (p Pools) unlisted(n node, network string) (all []intake.Entry) {
-	for _, c := range n.EntriesOf(network) {
-		for _, a := range c.Addresses() {
-			in := slices.ContainsFunc(p.ranges, func(r netip.Prefix) bool { return r.Contains(a) })
-			if in && !p.has(a, c.Attachment.ContainerID) {
-				all = append(all, intake.Entry{Address: a, ContainerID: c.Attachment.ContainerID, IfName: c.Attachment.IfName, Pod: c.Pod})
-			}
-		}
-	}
-	return all
 }
 
 // has says whether the container has an allocation of the address.

@@ -147,11 +147,12 @@ func at(subnet netip.Prefix, offset string) (netip.Addr, bool) {
 	return a, subnet.Contains(a)
 }
 
-// podOf reads namespace/name, and returns nobody for anything else.
+// podOf reads namespace/name, and returns nobody for anything else. Nothing could be kept for a name that no pod can have.
 func podOf(ref string) attachment.Pod {
-	namespace, name, ok := strings.Cut(ref, "/")
-	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+	namespace, name, _ := strings.Cut(ref, "/")
+	pod := attachment.Pod{Namespace: namespace, Name: name}
+	if pod.Validate() != nil {
 		return attachment.Pod{}
 	}
-	return attachment.Pod{Namespace: namespace, Name: name}
+	return pod
 }

@@ -57,6 +57,9 @@ func TestRead(t *testing.T) {
 		"without a pod": {ipPool("x", "10.3.0.0/24", `"5":{"id":"c1","podref":"web-0","ifname":"net1"},"6":{"id":"c2","podref":"a/b/c","ifname":"net1"},"7":{"id":"c3","ifname":"net1"}`), []string{
 			"10.3.0.5 c1 net1 /", "10.3.0.6 c2 net1 /", "10.3.0.7 c3 net1 /",
 		}},
+		"a name that no pod has": {ipPool("x", "10.3.0.0/24", `"5":{"id":"c1","podref":"shop/\u001b[31mred","ifname":"net1"},"6":{"id":"c2","podref":"Shop/web-0","ifname":"net1"}`), []string{
+			"10.3.0.5 c1 net1 /", "10.3.0.6 c2 net1 /",
+		}},
 		"no addresses of the range": {ipPool("x", "10.3.0.0/24", `"256":`+web+`,"-1":`+web+`,"five":`+web+`,"":`+web+`,"99999999999999999999":`+web+`,"1.5":`+web), []string{
 			`invalid IP IPPool kube-system/x, allocation "": ignored: it is no address of 10.3.0.0/24`,
 			`invalid IP IPPool kube-system/x, allocation "-1": ignored: it is no address of 10.3.0.0/24`,
