@@ -88,6 +88,7 @@ func TestMalformedIPAMCommandLines(t *testing.T) {
 		"import --network lan":                "DIR is missing",
 		"import /nowhere --network lan":       "/nowhere: no such file or directory",
 		"import /tmp --retain 1h":             "--retain 1h0m0s needs --sticky",
+		"import /tmp --sticky=claim":          `invalid --sticky "claim": must be pod or owner`,
 		"import /tmp --from calico":           `invalid --from "calico": must be host-local or whereabouts`,
 		"import /tmp --from whereabouts":      "--from whereabouts needs --pool",
 		"import /tmp --network lan --pool ''": `invalid --pool "": it must be the name of an AddressPool`,

@@ -34,6 +34,10 @@ With --from whereabouts, FILE has the IPPools of Whereabouts: all of them, as
 kubectl get ippools.whereabouts.cni.cncf.io -A -o json prints them. YAML will do as well, and -
 is the standard input. The CNI caches tell which allocations are of this node. --pool is needed.
 
+With --sticky an address stays reserved for its pod, by the pod's name. With --sticky=owner it
+stays reserved for the pod's owner: relink-agent asks the Kubernetes API. If nobody can tell the
+owner, it is the pod's name. A message says so, and the next import looks again.
+
 You can run it again. A lease that is there is kept, and completed if the caches know more by
 now. If the file of an imported lease is gone from DIR, the lease is given up, unless its
 sandbox may be alive: the runtime has sent that DEL to host-local. The same holds for an
@@ -79,6 +83,10 @@ func newIPAMImport(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command
 				return err
 			}
 			take.path, take.Policy.Retain, take.Agent = args[0], lease.Duration(retain), control.Client{}
+			take.Policy.Sticky = take.sticky != ""
+			if take.sticky == stickyOwner {
+				take.Owners = control.Client{}
+			}
 			return take.run(cmd.Context(), store, screenOf(cmd, v))
 		},
 	}
@@ -89,7 +97,9 @@ func newIPAMImport(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command
 	must(cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(otherPlugins, cobra.ShellCompDirectiveNoFileComp)))
 	flags.StringArrayVar(&take.Pools, "pool", nil, "the address `pool` of the network, once for each pool that ipam.pool names, in that order")
 	must(cmd.RegisterFlagCompletionFunc("pool", completesPools))
-	flags.BoolVar(&take.Policy.Sticky, "sticky", false, `keep imported addresses for their pods, as "sticky": "pod" does, if the pod is known`)
+	flags.Var(&take.sticky, "sticky", `keep imported addresses, as "sticky" does, if the pod is known: --sticky=owner for the pod's owner`)
+	flags.Lookup("sticky").NoOptDefVal = stickyPod
+	must(cmd.RegisterFlagCompletionFunc("sticky", cobra.FixedCompletions(stickyFor, cobra.ShellCompDirectiveNoFileComp)))
 	flags.Var(&retain, "retain", "how long to keep them, such as 72h (default until they are released)")
 	flags.BoolVar(&take.DryRun, "dry-run", false, "print what would be taken over, and change nothing")
 	addOutput(cmd, &take.output, formatWide)
@@ -119,10 +129,34 @@ func (f *pluginFlag) Set(s string) error {
 	return nil
 }
 
+// The values of --sticky, as those of the key in the network's configuration.
+const (
+	stickyPod   = "pod"
+	stickyOwner = "owner"
+)
+
+var stickyFor = []string{stickyPod, stickyOwner}
+
+// stickyFlag is the value of --sticky. Empty keeps nothing.
+type stickyFlag string
+
+func (f *stickyFlag) String() string { return string(*f) }
+func (f *stickyFlag) Type() string   { return "whom" }
+
+// Set takes the flag's value.
+func (f *stickyFlag) Set(s string) error {
+	if !slices.Contains(stickyFor, s) {
+		return fmt.Errorf("must be %s or %s", stickyPod, stickyOwner)
+	}
+	*f = stickyFlag(s)
+	return nil
+}
+
 // taking is an import.
 type taking struct {
 	intake.Options
 	from   pluginFlag
+	sticky stickyFlag
 	path   string
 	output format
 }
@@ -130,7 +164,7 @@ type taking struct {
 // check refuses flags that do not go together.
 func (t taking) check(retain lasting) error {
 	switch {
-	case retain != 0 && !t.Policy.Sticky:
+	case retain != 0 && t.sticky == "":
 		return fmt.Errorf("--retain %s needs --sticky: it says how long an address is kept for its pod", &retain)
 	case t.from == whereaboutsPlugin && len(t.Pools) == 0:
 		return errors.New("--from whereabouts needs --pool: name the pool that has the addresses from now on")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -129,6 +130,26 @@ func TestImportOfWhereabouts(t *testing.T) {
 	}
 }
 
+// An agent without a Kubernetes API knows no owners. The address is kept for the pod by its name.
+func TestImportWithoutOwners(t *testing.T) {
+	dir := t.TempDir()
+	cache, from := filepath.Join(dir, "cni", "results"), filepath.Join(dir, "lan")
+	for path, text := range map[string]string{
+		filepath.Join(from, "10.231.79.5"): "c1\r\neth0",
+		filepath.Join(cache, "1"):          `{"kind":"cniCacheV1","containerId":"c1","ifName":"eth0","networkName":"lan","cniArgs":[["K8S_POD_NAMESPACE","shop"],["K8S_POD_NAME","web-0"]]}`,
+	} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	serves(t, nil)
+	command := "ipam --data-dir " + dir + " import " + from + " --network lan --cni-cache " + filepath.Dir(cache) + " --sticky=owner"
+	const want = "the addresses of the pod shop/web-0 are kept for it by its name, and not for its owner: run it again: the owner of the address is not known now: "
+	if code, out := runsTo(strings.Fields(command)...); code != exitDiffers || !strings.Contains(out, "1 imported") || !strings.Contains(out, want) {
+		t.Errorf("status %d\n%s", code, out)
+	}
+}
+
 // The names of pools are completed by the agent.
 func TestPoolsAreCompleted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.sock")
@@ -146,6 +167,7 @@ func TestPoolsAreCompleted(t *testing.T) {
 	go func() { _ = serve.Serve(t.Context(), listener, serve.Handler(nil, from, nil)) }()
 	for args, want := range map[string]string{
 		"ipam blocks ": "lan\nwan\n:4\n", "ipam import . --pool ": "lan\nwan\n:4\n", "ipam import . --from ": "host-local\nwhereabouts\n:4\n",
+		"ipam import . --sticky=": "pod\nowner\n:4\n",
 	} {
 		if _, out := runsTo(append([]string{"__complete"}, strings.Split(args, " ")...)...); !strings.HasPrefix(out, want) {
 			t.Errorf("%s is completed to\n%s\nwant\n%s", args, out, want)

@@ -159,7 +159,7 @@ func count(n int, thing string) string {
 	switch {
 	case n == 1:
 		return "1 " + thing
-	case strings.HasSuffix(thing, "x"), strings.HasSuffix(thing, "s"):
+	case strings.HasSuffix(thing, "x"), strings.HasSuffix(thing, "ss"):
 		return fmt.Sprintf("%d %ses", n, thing)
 	}
 	return fmt.Sprintf("%d %ss", n, thing)

@@ -32,11 +32,16 @@ func (im *importer) entry(e Entry, was lease.Lease) {
 	}
 	out.Owner = cached.Pod.Owner()
 	gone := im.node.Judge(e.Address, h, im.now, was.Holders...)
+	kept := out.Owner
+	if a, known := im.ownerOf(key, cached.Pod, gone); known {
+		kept = a.Owner
+		im.keepFor(&h, a)
+	}
 	switch {
 	case was.Last.Key(im.network) == key && im.isOver(was.Last, gone):
 		// The other plugin was not told, so that the entry is out of date.
 		out.Owner, out.State, out.Why = was.Owner, Present, "given up since, and "+was.Whose()
-	case im.isAnothers(was, out.Owner):
+	case im.isAnothers(was, out.Owner) && im.isAnothers(was, kept):
 		out.State, out.Why = Conflict, was.Whose()+why
 		if gone.Verdict == reclaim.Gone {
 			out.State, out.Why = OutOfDate, fmt.Sprintf("%s; the %s's sandbox is gone: %s", out.Why, im.Noun, gone.Why())
@@ -44,7 +49,7 @@ func (im *importer) entry(e Entry, was lease.Lease) {
 	case im.pooled && gone.Verdict == reclaim.Gone:
 		out.State, out.Why = OutOfDate, fmt.Sprintf("the pool is not asked for it: the %s's sandbox is gone: %s", im.Noun, gone.Why())
 	case im.wants(&out):
-		im.take(e, was, h, out.Owner)
+		im.take(e, was, h, kept)
 		out.State, out.Why = sandboxState(Imported, gone)
 	}
 	im.files = append(im.files, out)
@@ -114,7 +119,8 @@ func (im *importer) holder(e Entry, cached cnicache.Entry) lease.Holder {
 // take gives the address to the holder. What an operator reserved for the owner stays reserved.
 func (im *importer) take(e Entry, was lease.Lease, h lease.Holder, owner attachment.Owner) {
 	taken := lease.Lease{Address: e.Address, Network: im.network}
-	if was.State == lease.Reserved && was.Owner == owner && was.ByHand {
+	if was.State == lease.Reserved && was.ByHand && was.Owner != (attachment.Owner{}) {
+		owner = was.Owner // It is this owner, or the pod by its name.
 		taken.ByHand, taken.ByHandAt, taken.ByHandUntil = true, was.ByHandAt, was.ByHandUntil
 	}
 	taken.State, taken.Owner, taken.Holders = lease.Held, owner, []lease.Holder{h}
@@ -159,7 +165,25 @@ func (im *importer) completed(l lease.Lease, key attachment.Key) (_ lease.Lease,
 		entry.Pod = attachment.Pod{} // It belongs to another owner.
 	}
 	l.Holders = slices.Clone(l.Holders)
-	return l, append(what, im.complete(&l.Holders[i], l.Address, entry, l.Owner)...)
+	what = append(what, im.complete(&l.Holders[i], l.Address, entry, l.Owner)...)
+	return im.completeOwner(l, i, what)
+}
+
+// completeOwner keeps the address for the owner of the holder's pod, if an earlier import could only keep it for the pod.
+func (im *importer) completeOwner(l lease.Lease, i int, what []string) (lease.Lease, []string) {
+	h := &l.Holders[i]
+	if h.Policy.ByOwner || len(l.Holders) > 1 || l.Owner != h.Pod.Owner() {
+		return l, what
+	}
+	a, known := im.ownerOf(h.Key(im.network), h.Pod, im.node.Judge(l.Address, *h, im.now))
+	if !known {
+		return l, what
+	}
+	im.keepFor(h, a)
+	if !l.ByHand {
+		l.Owner, l.Claimed = a.Owner, false
+	}
+	return l, append(what, "its owner")
 }
 
 // complete adds to the holder what it lacks and is known by now, and says what that is.
@@ -179,7 +203,7 @@ func (im *importer) complete(h *lease.Holder, a netip.Addr, entry cnicache.Entry
 			what = append(what, "its network namespace")
 		}
 	}
-	if im.policy.Sticky && !h.Policy.Sticky && owner != (attachment.Owner{}) {
+	if im.policy.Sticky && !h.Policy.Sticky && !h.Policy.ByOwner && owner != (attachment.Owner{}) {
 		h.Policy.Sticky, h.Policy.Retain = true, im.policy.Retain
 		what = append(what, "that it stays reserved for its pod")
 	}

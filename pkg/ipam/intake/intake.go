@@ -12,6 +12,7 @@ import (
 	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/ipam/reclaim"
+	"github.com/relink-cni/relink/pkg/owner"
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
@@ -149,8 +150,10 @@ type Options struct {
 	reclaim.Sources
 	// DryRun decides and changes nothing.
 	DryRun bool
-	// Policy has Sticky and Retain of the addresses whose owner is known.
+	// Policy has Sticky and Retain of the addresses whose owner is known. Owners tells whose the pods are. Without it, an address is
+	// kept for the pod by its name.
 	Policy lease.Policy
+	Owners Owners
 	// Pools are those of the network, in the order of its configuration. Agent takes addresses of them. Without pools, nobody is asked.
 	Pools []string
 	Agent Agent
@@ -185,6 +188,11 @@ func Import(ctx context.Context, store *lease.Store, of func(*reclaim.Node) (Sou
 
 // run is Import after the look at the node.
 func (im *importer) run(ctx context.Context, store *lease.Store, o Options) (Report, error) {
+	if o.Owners != nil {
+		if err := im.learn(ctx, store, o); err != nil {
+			return Report{}, err
+		}
+	}
 	if im.pooled {
 		if err := im.ask(ctx, store, o); err != nil {
 			return Report{}, err
@@ -224,6 +232,11 @@ type importer struct {
 	refused map[netip.Addr]string
 	closed  string
 	failed  []string
+
+	// unasked are the pods of whose owners nobody was asked so far, and learnt are the answers. Both are nil if addresses are kept for
+	// pods by their names.
+	unasked map[attachment.Key]attachment.Pod
+	learnt  map[attachment.Key]owner.Answer
 
 	// wanted are the addresses that have a lease at the end.
 	wanted []netip.Addr
