@@ -241,7 +241,11 @@ func storeRemarks(ctx context.Context, store *lease.Store) (all []string, err er
 	if remark != "" {
 		all = append(all, remark)
 	}
-	return all, err
+	if err != nil {
+		return all, err
+	}
+	lost, err := lostRemarks(ctx, store)
+	return append(all, lost...), err
 }
 
 // offIsWrong is how far a store's time may be from the time of day. A clock that is set right after a boot is off by
