@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,8 +29,8 @@ after the holder gives it up, and what happened to it before, as far as the stor
 If it is an address of a pool that nodes share, relink-agent asks the Kubernetes API: which node
 has it, whether that node is declared dead, and which owner it belongs to.
 
-Exit status 0: it is leased, or another node has it; 1: it is free, or a store could not be read,
-and a message says so; 2: usage or environment.`,
+Exit status 0: it is leased, or another node has it; 1: it is free or never given, or a store
+could not be read, and a message says so; 2: usage or environment.`,
 		Example: `  relink ipam show 10.3.0.5
   relink ipam show fd00:3::5 --network lan -o yaml`,
 		Args:              takes("ADDRESS"),
@@ -84,6 +85,9 @@ func showLeases(ctx context.Context, dir leaseDir, networks []string, address ne
 		}
 	}
 	if !leased && !elsewhere && incomplete == nil {
+		if i := slices.IndexFunc(standings, func(p pool.Standing) bool { return p.Never }); i >= 0 {
+			return differs(s, fmt.Errorf("no pod has %s, and the pool %s never gives it", address, standings[i].Pool))
+		}
 		return differs(s, errors.New(isFree(address, networks)))
 	}
 	return incomplete

@@ -16,7 +16,7 @@ import (
 // no pools: then it is no news that nobody can be asked. A leased address is asked about only if it is of a pool.
 func (d leaseDir) standings(ctx context.Context, networks []string, a netip.Addr, leased bool, s *screen) (all []pool.Standing, elsewhere bool) {
 	stores, ofPool := d.storesOfPools(ctx, networks, a)
-	if leased && !ofPool || ctx.Err() != nil { // The store has taken all of the time.
+	if leased && !ofPool || ctx.Err() != nil { // Without time left, it would look as if the agent did not answer.
 		return nil, false
 	}
 	all, err := control.Client{Patience: control.Patience}.Address(ctx, a)

@@ -80,7 +80,7 @@ Moves to:      on node node3, network wan
 		"of this node, and free": {all, true, "10.4.0.3", exitDiffers, "Address:  10.4.0.3\nPool:     shared\nBlock:    shared-0\nNode:     node1\nNetwork:  wan\nStore:    " + g.ID +
 			"\nSince:    epoch 1 of the block, or before\nOwner:    nobody\n\nrelink: 10.4.0.3 is free in networks lan, wan\n"},
 		"of nobody":                    {all, true, "10.4.0.2", exitDiffers, nobody + "relink: 10.4.0.2 is free in networks lan, wan\n"},
-		"never given":                  {all, true, "10.4.0.1", exitDiffers, "Address:  10.4.0.1\nPool:     shared\nBlock:    shared-0\nNode:     nobody: the pool never gives this address\nOwner:    nobody\n\nrelink: 10.4.0.1 is free in networks lan, wan\n"},
+		"never given":                  {all, true, "10.4.0.1", exitDiffers, "Address:  10.4.0.1\nPool:     shared\nBlock:    shared-0\nNode:     nobody: the pool never gives this address\nOwner:    nobody\n\nrelink: no pod has 10.4.0.1, and the pool shared never gives it\n"},
 		"of no pool":                   {all, true, "10.9.0.9", exitDiffers, "relink: 10.9.0.9 is free in networks lan, wan\n"},
 		"of no pool, nobody answers":   {all, true, "10.9.0.8", exitDiffers, "relink: which node has 10.9.0.8 is unknown: the pool gives nothing now: the API is away\nrelink: 10.9.0.8 is free in networks lan, wan\n"},
 		"leased, of no pool":           {all, true, "10.3.0.9", exitOK, "Address:   10.3.0.9\nNetwork:   lan\nState:     reserved\n"},
