@@ -1,13 +1,8 @@
 package cluster
 
 import (
-	"bytes"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -22,28 +17,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/kustomize/api/krusty"
-	"sigs.k8s.io/kustomize/kyaml/filesys"
 
 	"github.com/relink-cni/relink/pkg/kube"
+	"github.com/relink-cni/relink/test/kubeapi"
 	"github.com/relink-cni/relink/test/node"
 )
 
 const (
-	apiAddress = "127.0.0.1:6443"
-	adminToken = "admin-of-the-test"
+	apiAddress = kubeapi.Address
+	adminToken = kubeapi.AdminToken
 )
 
 // api is an API server, and what an administrator asks it.
 type api struct {
+	*kubeapi.API
 	// whole is the test at whose end the API ends.
-	whole    *testing.T
-	dir      string
-	programs Programs
-	keys     *authority
-	http     *http.Client
-	stop     func()
-	etcd     etcd
+	whole *testing.T
+	keys  authority
+	http  *http.Client
+	stop  func()
+	etcd  etcd
 	// clients are those of the users of pools, by their names.
 	clients map[string]*kube.Client
 }
@@ -51,41 +44,24 @@ type api struct {
 // startAPI starts etcd and an API server with RBAC, and waits until it answers. The end of the test ends both.
 func startAPI(t *testing.T) *api {
 	t.Helper()
-	programs, err := Prepare(t.Context())
+	made, err := kubeapi.New(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &api{whole: t, dir: t.TempDir(), programs: programs, clients: map[string]*kube.Client{}}
-	a.keys = newAuthority(t, a.dir)
-	a.keys.issue(t, "server", pkix.Name{CommonName: "kube-apiserver"})
-	if err := os.WriteFile(a.path("tokens"), []byte(adminToken+",admin,1,system:masters\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(a.keys.cert)
-	a.http = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	a := &api{API: made, whole: t, keys: authority{made.Keys}, http: made.HTTP, clients: map[string]*kube.Client{}}
 	a.startEtcd(a.path("etcd"))
 	a.start(t)
 	return a
 }
 
-func (a *api) path(name string) string { return filepath.Join(a.dir, name) }
+func (a *api) path(name string) string { return a.Path(name) }
 
 // start starts the API server. a.stop kills it.
 func (a *api) start(t *testing.T) {
 	t.Helper()
-	_, end := run(a.whole, nil, a.programs.APIServer, "--etcd-servers=http://127.0.0.1:2379", "--bind-address=127.0.0.1", "--secure-port=6443",
-		"--advertise-address=10.96.255.1", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.96.0.0/16",
-		"--tls-cert-file="+a.path("server.crt"), "--tls-private-key-file="+a.path("server.key"), "--client-ca-file="+a.path("ca.crt"),
-		"--token-auth-file="+a.path("tokens"), "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
-		"--disable-admission-plugins=ServiceAccount", // No controller makes the accounts of namespaces.
-		"--service-account-issuer=https://test", "--service-account-key-file="+a.path("ca.crt"), "--service-account-signing-key-file="+a.path("ca.key"),
-		"--api-audiences=https://test", "--max-requests-inflight=400")
+	_, end := run(a.whole, nil, a.APIServer, a.ServerArgs()...)
 	a.stop = func() { _ = end(syscall.SIGKILL) }
-	await(t, 60*time.Second, "the API", func() bool {
-		_, status := a.try(http.MethodGet, "/readyz", "", nil)
-		return status == http.StatusOK
-	})
+	await(t, 60*time.Second, "the API", a.Ready)
 }
 
 // run starts a program. It returns what it writes, and what sends it a signal and waits for its end. The program is killed at the end of
@@ -137,27 +113,15 @@ func await(t *testing.T, limit time.Duration, what string, done func() bool) {
 
 // try makes a request as the administrator. The status is 0 if nobody answers.
 func (a *api) try(method, path, contentType string, body []byte) (answer []byte, status int) {
-	r, err := http.NewRequest(method, "https://"+apiAddress+path, bytes.NewReader(body))
-	if err != nil {
-		return []byte(err.Error()), 0
-	}
-	r.Header.Set("Authorization", "Bearer "+adminToken)
-	r.Header.Set("Content-Type", contentType)
-	res, err := a.http.Do(r)
-	if err != nil {
-		return []byte(err.Error()), 0
-	}
-	defer res.Body.Close()
-	answer, _ = io.ReadAll(res.Body)
-	return answer, res.StatusCode
+	return a.Try(method, path, contentType, body)
 }
 
 // ask makes a request that must succeed.
 func (a *api) ask(t *testing.T, method, path, contentType string, body []byte) []byte {
 	t.Helper()
-	answer, status := a.try(method, path, contentType, body)
-	if status < 200 || status > 299 {
-		t.Fatalf("%s %s: status %d\n%s", method, path, status, answer)
+	answer, err := a.Ask(method, path, contentType, body)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return answer
 }
@@ -176,18 +140,7 @@ func (a *api) create(t *testing.T, path string, object, into any) {
 }
 
 // where are the collections of the kinds in deploy/.
-var where = map[string]string{
-	"Namespace": "/api/v1/namespaces", "ServiceAccount": "/api/v1/namespaces/relink-system/serviceaccounts",
-	"ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles", "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-	"DaemonSet": "/apis/apps/v1/namespaces/relink-system/daemonsets", "Deployment": "/apis/apps/v1/namespaces/relink-system/deployments",
-	"Role":                             "/apis/rbac.authorization.k8s.io/v1/namespaces/relink-system/roles",
-	"RoleBinding":                      "/apis/rbac.authorization.k8s.io/v1/namespaces/relink-system/rolebindings",
-	"CustomResourceDefinition":         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-	"ValidatingAdmissionPolicy":        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
-	"ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
-	"FlowSchema":                       "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
-	"PriorityLevelConfiguration":       "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations",
-}
+var where = kubeapi.Collections
 
 // deploy applies what most clusters use of deploy/.
 func (a *api) deploy(t *testing.T) {
@@ -198,20 +151,8 @@ func (a *api) deploy(t *testing.T) {
 // apply applies a directory of deploy/. The API refuses keys that it does not know.
 func (a *api) apply(t *testing.T, dir string) {
 	t.Helper()
-	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), "../../deploy/kubernetes/"+dir)
-	if err != nil {
+	if err := a.Apply("../../deploy/kubernetes/" + dir); err != nil {
 		t.Fatal(err)
-	}
-	for _, r := range all.Resources() {
-		text, err := r.AsYAML()
-		if err != nil || where[r.GetKind()] == "" {
-			t.Fatalf("%s: %v", r.GetKind(), err)
-		}
-		path := where[r.GetKind()]
-		if r.GetNamespace() == corev1.NamespaceNodeLease {
-			path = strings.Replace(path, "relink-system", r.GetNamespace(), 1)
-		}
-		a.ask(t, http.MethodPatch, path+"/"+r.GetName()+"?fieldManager=test&fieldValidation=Strict", "application/apply-patch+yaml", text)
 	}
 }
 

@@ -14,9 +14,10 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/pkg/pool"
+	"github.com/relink-cni/relink/test/kubeapi"
 )
 
-const etcdURL = "http://127.0.0.1:2379"
+const etcdURL = kubeapi.EtcdURL
 
 // etcd is the store of the API.
 type etcd struct {
@@ -26,15 +27,14 @@ type etcd struct {
 
 // startEtcd starts etcd on the directory.
 func (a *api) startEtcd(dir string) {
-	_, end := run(a.whole, nil, a.programs.Etcd, "--data-dir="+dir, "--listen-client-urls="+etcdURL, "--advertise-client-urls="+etcdURL,
-		"--listen-peer-urls=http://127.0.0.1:2380", "--logger=zap", "--log-level=warn")
+	_, end := run(a.whole, nil, a.Etcd, a.EtcdArgs(dir)...)
 	a.etcd.stop = func() { _ = end(syscall.SIGKILL) }
 }
 
 // etcdctl runs etcdctl(1) as an administrator does.
 func (a *api) etcdctl(t *testing.T, args ...string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), a.programs.Etcdctl, args...)
+	cmd := exec.CommandContext(t.Context(), a.Etcdctl, args...)
 	cmd.Env = append(os.Environ(), "ETCDCTL_API=3", "ETCDCTL_ENDPOINTS="+etcdURL)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("etcdctl %v: %v\n%s", args, err, out)

@@ -20,12 +20,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/relink-cni/relink/test/fresh"
+	"github.com/relink-cni/relink/test/kubeapi"
 	"github.com/relink-cni/relink/test/node"
 )
 
 func TestMain(m *testing.M) {
 	node.Main(m, func(ctx context.Context) error {
-		_, err := Prepare(ctx)
+		_, err := kubeapi.Prepare(ctx)
 		return err
 	})
 }

@@ -1,13 +1,11 @@
 package cluster
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -166,12 +164,11 @@ func (a *api) owners(t *testing.T) (*kube.Owners, *node.Log) {
 // config writes a kubeconfig file for the API at the address, and returns its path. user is YAML, as in such a file.
 func (a *api) config(t *testing.T, server, file, user string) string {
 	t.Helper()
-	ca := base64.StdEncoding.EncodeToString([]byte(read(t, a.path("ca.crt"))))
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: '%s', certificate-authority-data: %s}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: %s}]\n", server, ca, user)
-	if err := os.WriteFile(a.path(file), []byte(text), 0o600); err != nil {
+	path, err := a.Config(server, file, user)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return a.path(file)
+	return path
 }
 
 // connected returns Owners with the credentials of user. They know the pods of node1.

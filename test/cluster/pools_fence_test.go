@@ -237,7 +237,7 @@ func (a *api) fencedStore(t *testing.T, users map[string]user) {
 	if err := os.Rename(a.path("olga.conf"), a.path(".kube/config")); err != nil {
 		t.Fatal(err)
 	}
-	if said, code := fenceBy(t, "HOME="+a.dir, "node3", "--yes", "--store", was.ID); code != 0 || !strings.Contains(said, "others may take what node3 had: by hand: ") {
+	if said, code := fenceBy(t, "HOME="+a.path(""), "node3", "--yes", "--store", was.ID); code != 0 || !strings.Contains(said, "others may take what node3 had: by hand: ") {
 		t.Errorf("again, with the credentials in the home: status %d\n%s", code, said)
 	}
 	renewed.Look(t.Context())

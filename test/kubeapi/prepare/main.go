@@ -8,12 +8,12 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/relink-cni/relink/test/cluster"
+	"github.com/relink-cni/relink/test/kubeapi"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	_, err := cluster.Prepare(ctx)
+	_, err := kubeapi.Prepare(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "prepare: %v\n", err)

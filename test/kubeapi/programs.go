@@ -1,4 +1,4 @@
-package cluster
+package kubeapi
 
 import (
 	"context"
