@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -14,7 +15,8 @@ import (
 )
 
 // Watch sends the changes of all pools, and of the blocks in which the node has addresses or asks for some, until ctx ends. It
-// also says when the API stops answering. It sees metadata only.
+// also says when the API stops answering. It sees metadata only. A change of a pool's status is none: all agents would ask the API at
+// once each time that the controller has counted.
 func (p Pools) Watch(ctx context.Context, node string, log *slog.Logger, changes chan<- pool.Change) {
 	var watches sync.WaitGroup
 	send := func(c pool.Change) {
@@ -26,10 +28,11 @@ func (p Pools) Watch(ctx context.Context, node string, log *slog.Logger, changes
 	for _, w := range []struct {
 		kind     kind
 		selector string
+		same     func(was, is any) bool
 		change   func(*metav1.PartialObjectMetadata) pool.Change
 	}{
-		{addressPools, "", func(o *metav1.PartialObjectMetadata) pool.Change { return pool.Change{Pool: o.Name} }},
-		{addressBlocks, pool.NodeLabel(node), func(o *metav1.PartialObjectMetadata) pool.Change {
+		{addressPools, "", samePool, func(o *metav1.PartialObjectMetadata) pool.Change { return pool.Change{Pool: o.Name} }},
+		{addressBlocks, pool.NodeLabel(node), func(any, any) bool { return false }, func(o *metav1.PartialObjectMetadata) pool.Change {
 			return pool.Change{Block: o.Name, Version: o.ResourceVersion}
 		}},
 	} {
@@ -43,7 +46,11 @@ func (p Pools) Watch(ctx context.Context, node string, log *slog.Logger, changes
 			}
 		}
 		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{ // It fails only after the informer has stopped.
-			AddFunc: tell, DeleteFunc: tell, UpdateFunc: func(_, o any) { tell(o) },
+			AddFunc: tell, DeleteFunc: tell, UpdateFunc: func(was, is any) {
+				if !w.same(was, is) {
+					tell(is)
+				}
+			},
 		})
 		watches.Go(func() { informer.RunWithContext(klog.NewContext(ctx, klog.Logger{})) })
 	}
@@ -63,11 +70,29 @@ func (p Pools) informer(k kind, selector string, log *slog.Logger, away func()) 
 	return informer
 }
 
-// named leaves only what a Change has.
+// named leaves only what a Change has, and what samePool compares.
 func named(o any) (any, error) {
 	if is, ok := o.(*metav1.PartialObjectMetadata); ok {
-		m := metav1.ObjectMeta{Name: is.Name, UID: is.UID, ResourceVersion: is.ResourceVersion}
+		m := metav1.ObjectMeta{Name: is.Name, UID: is.UID, ResourceVersion: is.ResourceVersion, Generation: is.Generation, DeletionTimestamp: is.DeletionTimestamp}
+		if text, recovers := is.Annotations[pool.RecoveryKey]; recovers {
+			m.Annotations = map[string]string{pool.RecoveryKey: text}
+		}
 		return &metav1.PartialObjectMetadata{TypeMeta: is.TypeMeta, ObjectMeta: m}, nil
 	}
 	return o, nil
+}
+
+// samePool says whether nothing of a pool has changed that an agent acts on: the spec, the recovery, the end. The API counts the
+// specs in the generation. An API that has lost something can have an older version.
+func samePool(was, is any) bool {
+	a, ok := was.(*metav1.PartialObjectMetadata)
+	b, too := is.(*metav1.PartialObjectMetadata)
+	return ok && too && a.UID == b.UID && a.Generation == b.Generation && a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
+		a.Annotations[pool.RecoveryKey] == b.Annotations[pool.RecoveryKey] && newer(b, a)
+}
+
+// newer says whether the first one is surely not older than the second one.
+func newer(a, b *metav1.PartialObjectMetadata) bool {
+	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	return err == nil && order >= 0
 }
