@@ -42,6 +42,7 @@ func TestPools(t *testing.T) {
 	t.Run("the controller is restricted", func(t *testing.T) { a.restricted(t) })
 	t.Run("each rule is needed", func(t *testing.T) { a.eachPoolRule(t, users) })
 	t.Run("nodes share a pool", func(t *testing.T) { a.share(t, users) })
+	t.Run("an ADD gives up while the API is busy", func(t *testing.T) { a.busy(t, users) })
 	t.Run("a status is no change", func(t *testing.T) { a.statusIsNoChange(t, users) })
 }
 

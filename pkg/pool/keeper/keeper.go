@@ -69,6 +69,9 @@ type Keeper struct {
 	missed bool
 	// now has the time since the boot in it, which nobody can set.
 	now func() time.Time
+	// life is the context of what goes on after an ADD has given up. die ends it.
+	life context.Context
+	die  context.CancelFunc
 }
 
 var (
@@ -95,6 +98,7 @@ func New(o Options) *Keeper {
 		used: make(chan struct{}),
 	}
 	k.made = k.now()
+	k.life, k.die = context.WithCancel(context.Background())
 	k.API = witness{o.API, k}
 	return k
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -60,13 +61,60 @@ func (m *member) supply(ctx context.Context, name string) error {
 	}
 }
 
-// trySupply makes one try, as the only one for this store.
+// goesOn is how long a try goes on at most.
+const goesOn = 30 * time.Second
+
+// trySupply makes one try, as the only one for this store. If the ADD does not wait any more, the try goes on: the next ADD needs
+// what it brings, and a busy API would have worked in vain.
 func (m *member) trySupply(ctx context.Context, name string) (enough bool, err error) {
 	done, err := m.begin(ctx)
 	if err != nil {
 		return false, err
 	}
-	defer done()
+	type result struct {
+		enough bool
+		err    error
+	}
+	made := make(chan result, 1)
+	go func() {
+		defer done()
+		ctx, cancel := m.goOn(ctx)
+		defer cancel()
+		enough, err := m.supplyNow(ctx, name)
+		made <- result{enough, err}
+	}()
+	select {
+	case r := <-made:
+		return r.enough, r.err
+	case <-ctx.Done():
+		return false, unavailable(ctx.Err())
+	}
+}
+
+// goOn returns a context for what goes on after the end of ctx. It ends with Run.
+func (k *Keeper) goOn(ctx context.Context) (context.Context, context.CancelFunc) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goesOn)
+	stop := context.AfterFunc(k.life, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// rest ends what goes on, and waits for its end: it has the turn of its store.
+func (k *Keeper) rest() {
+	k.mu.Lock()
+	k.die()
+	k.life, k.die = context.WithCancel(context.Background())
+	all := slices.Collect(maps.Values(k.members))
+	k.mu.Unlock()
+	for _, m := range all {
+		m.turn <- struct{}{}
+		<-m.turn
+	}
+}
+
+// supplyNow is trySupply for who has the turn.
+func (m *member) supplyNow(ctx context.Context, name string) (enough bool, err error) {
 	s, err := m.ready(ctx, name)
 	if err != nil {
 		return false, err

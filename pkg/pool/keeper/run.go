@@ -29,6 +29,7 @@ const (
 
 // Run keeps the stores until ctx ends. It watches nothing before a network of this node has a pool: most clusters have none.
 func (k *Keeper) Run(ctx context.Context) {
+	defer k.rest()
 	if k.usesPools(ctx) {
 		k.use.Do(func() { close(k.used) })
 	}
