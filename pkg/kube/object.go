@@ -25,6 +25,8 @@ var (
 	errRefused = errors.New("the Kubernetes API refuses")
 	// errConflict says that somebody else has changed the object since it was read.
 	errConflict = errors.New("somebody has changed it meanwhile")
+	// errBusy says that the API has not looked at the request: it has too many.
+	errBusy = errors.New("the Kubernetes API has too many requests")
 )
 
 // kind is where the API has the objects of a kind.
@@ -159,6 +161,8 @@ func answer(r request, code int, body []byte, err error) error {
 		return fmt.Errorf("%w: %s. This account needs the rule %s", errRefused, words(own, s, code), r.rule())
 	case code == http.StatusConflict:
 		return fmt.Errorf("%w: %s", errConflict, words(own, s, code))
+	case code == http.StatusTooManyRequests:
+		return fmt.Errorf("%w: %s", errBusy, words(own, s, code))
 	}
 	return fmt.Errorf("the Kubernetes API answers with an error: %s", words(own, s, code))
 }

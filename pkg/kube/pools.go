@@ -238,6 +238,8 @@ func poolError(err error, said []byte) error {
 		return fmt.Errorf("%w: %w", pool.ErrExists, err)
 	case errors.Is(err, errConflict):
 		return matching{err, pool.ErrConflict}
+	case errors.Is(err, errBusy):
+		return matching{err, pool.ErrBusy}
 	case errors.Is(err, errRefused):
 		return matching{err, pool.ErrRefused}
 	case s.Code == http.StatusUnprocessableEntity:

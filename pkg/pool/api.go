@@ -16,6 +16,8 @@ var (
 	ErrConflict = errors.New("somebody has changed it meanwhile")
 	// ErrRefused says that the API does not allow it. Nothing was done.
 	ErrRefused = errors.New("the Kubernetes API refuses")
+	// ErrBusy says that the API has too many requests. Nothing was done.
+	ErrBusy = errors.New("the Kubernetes API is busy")
 )
 
 // API has the objects of the pools. Every read is one of the API's own store, never of a cache. A change is made only if the

@@ -18,10 +18,13 @@ type witness struct {
 const promptly = time.Second
 
 // saw makes a request, and notes what the error says of the API: each of package pool's errors is an answer. A request that its
-// caller has ended before it was due says nothing.
+// caller has ended before it was due says nothing. A busy API is not away, and has not looked at what it has: that says nothing, too.
 func saw[T any](ctx context.Context, w witness, ask func() (T, error)) (T, error) {
 	began := w.keeper.now()
 	made, err := ask()
+	if errors.Is(err, pool.ErrBusy) {
+		return made, err
+	}
 	is := answered(err)
 	if is || ctx.Err() == nil || w.keeper.now().Sub(began) > promptly {
 		w.keeper.contact(is)
