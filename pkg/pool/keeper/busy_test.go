@@ -54,3 +54,49 @@ func TestABusyAPIIsNotAway(t *testing.T) {
 		t.Error("an API that was only ever busy has been seen")
 	}
 }
+
+// tooBusy is an API with a pool, which is too busy to make a block.
+type tooBusy struct {
+	pool.API
+	asked []string
+}
+
+func (b *tooBusy) Pool(context.Context, string) (pool.Pool, error) {
+	return pool.Pool{
+		Metadata: pool.Meta{Name: "lan", UID: "1", ResourceVersion: "1", Finalizers: []string{pool.Finalizer}}, Spec: pool.Spec{Subnet: "10.0.0.0/24"},
+	}, nil
+}
+
+func (b *tooBusy) Pools(ctx context.Context) ([]pool.Pool, error) {
+	p, err := b.Pool(ctx, "lan")
+	return []pool.Pool{p}, err
+}
+
+func (b *tooBusy) Node(context.Context, string) (pool.Node, error) {
+	return pool.Node{Name: "node1", UID: "1"}, nil
+}
+
+func (b *tooBusy) BlocksOf(context.Context, string) ([]pool.Block, error) { return nil, nil }
+
+func (b *tooBusy) Block(_ context.Context, name string) (pool.Block, error) {
+	b.asked = append(b.asked, "get "+name)
+	return pool.Block{}, pool.ErrNotThere
+}
+
+func (b *tooBusy) CreateBlock(context.Context, pool.Block) (pool.Block, error) {
+	b.asked = append(b.asked, "create")
+	return pool.Block{}, fmt.Errorf("create AddressBlock: %w", pool.ErrBusy)
+}
+
+// A block that the API was too busy to make was not made. Nobody asks a busy API whether it was.
+func TestABusyAPIHasMadeNothing(t *testing.T) {
+	api := &tooBusy{}
+	k := New(Options{API: api, Node: "node1", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Settling: time.Nanosecond})
+	err := k.Refill(t.Context(), pool.Demand{Network: "lan", Pools: []string{"lan"}})
+	if !errors.Is(err, pool.ErrUnavailable) || !errors.Is(err, pool.ErrBusy) {
+		t.Errorf("%v", err)
+	}
+	if fmt.Sprint(api.asked) != "[create]" {
+		t.Errorf("the API was asked %q", api.asked)
+	}
+}

@@ -259,6 +259,8 @@ func (m *member) makeBlock(ctx context.Context, v view, b pool.Block, s state, c
 	switch {
 	case errors.Is(err, pool.ErrExists), errors.Is(err, pool.ErrRefused):
 		return 0, err
+	case errors.Is(err, pool.ErrBusy):
+		return 0, unavailable(err)
 	case err != nil:
 		if made, err = m.API.Block(ctx, b.Metadata.Name); err != nil {
 			return 0, unavailable(err)
