@@ -100,8 +100,8 @@ test-properties:
 	$(GO) test ./pkg/ipam/lease $(PROPERTIES) -run '$(PLAIN)'
 
 # How the test machine itself ends, and what it has, takes many boots to show. make test-long does. The stories of make test would
-# fail if the machine did not work. To make a cluster of 5,000 pods takes a minute. TestPoolCost measures.
-LONG := $(if $(RELINK_LONG),,-skip '^(TestMachineFailures|TestCancelEndsMachine|TestMachineEndsWithKilledParent|TestDealLeavesASpentMachine|TestAgentInALargeCluster|TestPoolCost)$$')
+# fail if the machine did not work. To make a cluster of 5,000 pods takes a minute.
+LONG := $(if $(RELINK_LONG),,-skip '^(TestMachineFailures|TestCancelEndsMachine|TestMachineEndsWithKilledParent|TestDealLeavesASpentMachine|TestAgentInALargeCluster)$$')
 
 test-machine:
 	$(GO) $(TEST) -p 1 -timeout 60m $(LONG) $$($(GO) list ./test/... | grep -v -e /test/crash -e /test/e2e $(if $(RELINK_LONG),,-e /vm/guest$$))

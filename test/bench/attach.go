@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,7 +20,12 @@ import (
 type contender struct {
 	name, plugin, ipam, dataDir string
 	// keys are more keys of "ipam".
-	keys     string
+	keys string
+	// network is the name of the network, pool that of the pool of which the addresses come. Without a network it is the plugin's
+	// name, without a pool there is a subnet. env has more of the environment.
+	network  string
+	pool     string
+	env      []string
 	add, del []time.Duration
 }
 
@@ -87,12 +93,17 @@ func (c *contender) call(bin, command, netns string) (time.Duration, error) {
 		"RELINK_CHECKPOINT_DIR=/run/relink-bench/attach-checkpoints", "PATH=" + os.Getenv("PATH"),
 		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_UID=0f5b1c2d-3e4f-5a6b-7c8d-9e0f1a2b3c4d",
 	}
+	cmd.Env = append(cmd.Env, c.env...)
 	if c.keys != "" {
 		cmd.Env = append(cmd.Env, control.SocketEnv+"="+agentSocket)
 	}
+	from := fmt.Sprintf(`"subnet": "10.9.0.0/16", "dataDir": %q`, c.dataDir)
+	if c.pool != "" {
+		from = fmt.Sprintf(`"pool": %q`, c.pool)
+	}
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(
-		`{"cniVersion": "1.0.0", "name": "%s", "type": "%s", "master": "lan0", "ipam": {"type": "%s", "subnet": "10.9.0.0/16", "dataDir": %q, "routes": [{"dst": "0.0.0.0/0"}]%s}}`,
-		c.plugin, c.plugin, c.ipam, c.dataDir, c.keys))
+		`{"cniVersion": "1.0.0", "name": "%s", "type": "%s", "master": "lan0", "ipam": {"type": "%s", %s, "routes": [{"dst": "0.0.0.0/0"}]%s}}`,
+		cmp.Or(c.network, c.plugin), c.plugin, c.ipam, from, c.keys))
 	start := time.Now()
 	out, err := cmd.Output()
 	took := time.Since(start)

@@ -23,12 +23,14 @@ func main() {
 	shared := flag.String("shared", "250,1000", "numbers of sandboxes to restore that are all on one parent")
 	pairs := flag.Int("pairs", 200, "pairs of ADD and DEL")
 	held := flag.String("held", "0,1000,10000,60000", "numbers of addresses that are held already")
-	only := flag.String("only", "", "restore, attach, ipam, move, agent, audit or hostaccess: only this table")
+	only := flag.String("only", "", "restore, attach, ipam, move, agent, audit, hostaccess or pools: only this table")
 	moved := flag.Int("moved", 250, "pods that move to another uplink")
 	watched := flag.Int("watched", 250, "idle pods that an agent watches")
 	audited := flag.Int("audited", 1000, "pods on the node that is audited")
 	reached := flag.Int("reached", 250, "pods with host access")
 	leases := flag.String("leases", "1000,60000", "numbers of leases on the node that is audited")
+	cluster := flag.String("nodes", "10,100,1000", "numbers of nodes that share a pool, with 100 pods each")
+	whereabouts := flag.Int("whereabouts", 100, "pods that get addresses of Whereabouts")
 	which := flag.String("ways", allWays, "which of the ways to restore, while working on one; fewer are not kept")
 	kept := flag.String("results", "docs/images/benchmarks.json", "`file` that keeps what was measured; the charts are drawn beside it")
 	drawOnly := flag.Bool("draw", false, "measure nothing; draw the charts of -results")
@@ -40,10 +42,13 @@ func main() {
 	if err == nil && os.Getenv("RELINK_FRESH") == "" {
 		err = binaries.Build(bin)
 	}
+	if err == nil && os.Getenv("RELINK_FRESH") == "" && (*only == "" || *only == "pools") {
+		err = preparePools(bin)
+	}
 	if err == nil {
 		fresh.Enter()
 		err = installed(bin, func(bin string) error {
-			return bench(bin, counts{*sizes, *shared, *held, *leases, *pairs, *moved, *watched, *audited, *reached}, *only, *which, *kept)
+			return bench(bin, counts{*sizes, *shared, *held, *leases, *cluster, *pairs, *moved, *watched, *audited, *reached, *whereabouts}, *only, *which, *kept)
 		})
 	}
 	if err == nil && *which == allWays {
@@ -90,8 +95,8 @@ func installed(bin string, use func(bin string) error) error {
 
 // counts are how many of each thing are measured. The texts are lists of numbers.
 type counts struct {
-	sizes, shared, held, leases             string
-	pairs, moved, watched, audited, reached int
+	sizes, shared, held, leases, nodes                   string
+	pairs, moved, watched, audited, reached, whereabouts int
 }
 
 func bench(bin string, of counts, only, which, kept string) error {
@@ -104,8 +109,8 @@ func bench(bin string, of counts, only, which, kept string) error {
 	}
 	system := fmt.Sprintf("Linux %s, %d cores, %s", kernelRelease(), runtime.NumCPU(), runtime.Version())
 	fmt.Printf("%s\n\n", system)
-	var lists [4][]int
-	for i, list := range [][2]string{{"-sandboxes", of.sizes}, {"-shared", of.shared}, {"-held", of.held}, {"-leases", of.leases}} {
+	var lists [5][]int
+	for i, list := range [][2]string{{"-sandboxes", of.sizes}, {"-shared", of.shared}, {"-held", of.held}, {"-leases", of.leases}, {"-nodes", of.nodes}} {
 		var err error
 		if lists[i], err = numbers(list[0], list[1]); err != nil {
 			return err
@@ -126,6 +131,10 @@ func bench(bin string, of counts, only, which, kept string) error {
 		{"move", func() (err error) { all.Move, err = benchMove(bin, of.moved); return err }},
 		{"agent", func() (err error) { all.Agent, err = benchAgent(bin, of.watched); return err }},
 		{"audit", func() (err error) { all.Audit, err = benchAudit(bin, of.audited, lists[3]); return err }},
+		{"pools", func() (err error) {
+			all.Pools, err = benchPools(bin, poolCounts{of.pairs, of.whereabouts, lists[4]})
+			return err
+		}},
 		{"hostaccess", func() error { return benchHostAccess(bin, of.pairs, of.reached, kept) }},
 	}
 	for _, table := range tables {

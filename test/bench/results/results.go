@@ -19,6 +19,7 @@ type Results struct {
 	Move    []Move    `json:"move"`
 	Agent   []Agent   `json:"agent"`
 	Audit   []Audit   `json:"audit"`
+	Pools   Pools     `json:"pools"`
 }
 
 // Spread is the median and the 90th percentile of a time, in milliseconds.
