@@ -65,27 +65,28 @@ func (o *outage) listWatch(api metadata.ResourceInterface, selects func(*metav1.
 				o.answered(err)
 			}
 			if err == nil && o.begins != nil {
-				events = o.endsEarly(ctx, events, options.TimeoutSeconds)
+				events = o.endsEarly(ctx, events, options)
 			}
 			return events, err
 		},
 	}
 }
 
-// endsEarly calls begins if the watch ends before its time: the API was away, and may be back already.
-func (o *outage) endsEarly(ctx context.Context, w watch.Interface, seconds *int64) watch.Interface {
+// endsEarly calls begins if the watch ends before its time: the API was away, and may be back already. An API whose etcd is older than
+// 3.4.31 or 3.5.13 ends each watch that is to begin with a list, before the list is over. client-go lists then: that request tells more.
+func (o *outage) endsEarly(ctx context.Context, w watch.Interface, options metav1.ListOptions) watch.Interface {
 	const imprecise = time.Second
 	due := time.Now()
-	if seconds != nil {
+	if seconds := options.TimeoutSeconds; seconds != nil {
 		due = due.Add(time.Duration(*seconds)*time.Second - imprecise)
 	}
-	heard := &heardWatch{Interface: w, all: make(chan watch.Event), stopped: make(chan struct{})}
+	heard := &heardWatch{Interface: w, lists: options.SendInitialEvents != nil, all: make(chan watch.Event), stopped: make(chan struct{})}
 	go func() {
 		heard.pass()
 		select {
 		case <-heard.stopped:
 		default:
-			if ctx.Err() == nil && time.Now().Before(due) {
+			if !heard.lists && ctx.Err() == nil && time.Now().Before(due) {
 				o.begins()
 			}
 		}
@@ -97,6 +98,8 @@ func (o *outage) endsEarly(ctx context.Context, w watch.Interface, seconds *int6
 // heardWatch passes on the events of a watch.
 type heardWatch struct {
 	watch.Interface
+	// lists says that the list with which the watch begins is not over. A bookmark ends it.
+	lists   bool
 	all     chan watch.Event
 	stop    sync.Once
 	stopped chan struct{}
@@ -105,6 +108,7 @@ type heardWatch struct {
 // pass returns when the watch has ended, or somebody has stopped it.
 func (h *heardWatch) pass() {
 	for e := range h.Interface.ResultChan() {
+		h.lists = h.lists && e.Type != watch.Bookmark
 		select {
 		case h.all <- e:
 		case <-h.stopped:

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -26,7 +27,7 @@ func TestWatchThatEndsEarly(t *testing.T) {
 		begun := make(chan struct{}, 1)
 		o := outage{log: slog.New(slog.DiscardHandler), begins: func() { begun <- struct{}{} }}
 		of := watch.NewFake()
-		heard := o.endsEarly(ctx, of, &test.seconds)
+		heard := o.endsEarly(ctx, of, metav1.ListOptions{TimeoutSeconds: &test.seconds})
 		go of.Add(nil)
 		if e := <-heard.ResultChan(); e.Type != watch.Added {
 			t.Errorf("%s: the event is %v", name, e)
@@ -46,5 +47,38 @@ func TestWatchThatEndsEarly(t *testing.T) {
 			}
 		}
 		cancel()
+	}
+}
+
+// An API with an old etcd begins no watch with a list. It is not away.
+func TestWatchThatBeginsWithAList(t *testing.T) {
+	minute, yes := int64(60), true
+	object := &metav1.PartialObjectMetadata{}
+	added, bookmark := watch.Event{Type: watch.Added, Object: object}, watch.Event{Type: watch.Bookmark, Object: object}
+	refused := watch.Event{Type: watch.Error, Object: &metav1.Status{Message: "the required storage feature RequestWatchProgress is disabled", Code: 500}}
+	for name, test := range map[string]struct {
+		events []watch.Event
+		away   bool
+	}{
+		"it ends at once":           {[]watch.Event{refused}, false},
+		"it ends within the list":   {[]watch.Event{added}, false},
+		"it ends after the list":    {[]watch.Event{added, bookmark}, true},
+		"it ends after the changes": {[]watch.Event{added, bookmark, added}, true},
+	} {
+		away := false
+		o := outage{begins: func() { away = true }}
+		of := watch.NewFakeWithChanSize(len(test.events), false)
+		for _, e := range test.events {
+			of.Action(e.Type, e.Object)
+		}
+		heard := o.endsEarly(t.Context(), of, metav1.ListOptions{TimeoutSeconds: &minute, SendInitialEvents: &yes})
+		of.Stop()
+		passed := 0
+		for range heard.ResultChan() {
+			passed++
+		}
+		if passed != len(test.events) || away != test.away {
+			t.Errorf("%s: %d of %d events have passed, and it counts as an outage is %t", name, passed, len(test.events), away)
+		}
 	}
 }
