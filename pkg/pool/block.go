@@ -316,9 +316,15 @@ func (b Block) GiveTo(me Party, offsets []int, to Party) Block {
 	return b
 }
 
-// asker returns who gets the address: who asks for this one, else who asks for any. It strikes that off.
+// asker returns who gets the address: who has asked for this one last, else who asks for any. It strikes that off. An owner's next pod
+// is where it was asked for last: it does not start any more where it was asked for before.
 func (b *Block) asker(a netip.Addr, but Party) (Party, bool) {
-	at := slices.IndexFunc(b.Spec.Want, func(w Want) bool { return w.Address == a && !w.Is(but) })
+	at := -1
+	for i, w := range b.Spec.Want {
+		if w.Address == a && !w.Is(but) {
+			at = i
+		}
+	}
 	if at < 0 {
 		at = slices.IndexFunc(b.Spec.Want, func(w Want) bool { return w.Count > 0 && !w.Is(but) })
 	}

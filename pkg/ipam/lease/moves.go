@@ -50,8 +50,9 @@ func (s *Store) Expect(ctx context.Context, a netip.Addr, o attachment.Owner, if
 	})
 }
 
-// Unexpect takes back what Expect has reserved, if no pod was given the address. It also ends a reservation of an address that this
-// node does not have: the pod for which it came has ended before. Otherwise it changes nothing. ErrNone: there is no store.
+// Unexpect ends a reservation of an address that this node does not have: what Expect has reserved does not come, or the pod for
+// which it was to come has ended before. An address that has come waits for its owner, as if a pod had had it. ErrNone: there is no
+// store.
 func (s *Store) Unexpect(ctx context.Context, poolName string, a netip.Addr, o attachment.Owner) error {
 	o = storable(o)
 	return s.change(ctx, func(l *leases) error {
@@ -69,7 +70,7 @@ func (s *Store) Unexpect(ctx context.Context, poolName string, a netip.Addr, o a
 		if err != nil {
 			return err
 		}
-		if lease.State != Reserved || lease.Owner != o || lease.byHand(l.now) || has && lease.Last.ContainerID != "" {
+		if lease.State != Reserved || lease.Owner != o || lease.byHand(l.now) || has {
 			return errUnchanged
 		}
 		l.note(Event{What: Ended, Why: "it does not come to this node"}.of(lease, Holder{}))

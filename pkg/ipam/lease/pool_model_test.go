@@ -205,9 +205,9 @@ func (m *poolMachine) unexpect(t *rapid.T) {
 	i, o := rapid.IntRange(0, 7).Draw(t, "address"), m.drawOwner(t)
 	a := m.address(i)
 	was, err := m.store(m.t).Get(t.Context(), a)
-	// What a pod here has had stays as long as the node has the address.
+	// What has come stays as long as the node has the address.
 	has := strings.IndexByte(pool.Ours, m.chars[i]) >= 0
-	stays := err == nil && (was.State != Reserved || was.Owner != o || has && was.Last.ContainerID != "")
+	stays := err == nil && (was.State != Reserved || was.Owner != o || has)
 	must(t, m.store(m.t).Unexpect(t.Context(), "lan", a, o))
 	if stays != m.isLeased(m.offset(a)) {
 		t.Fatalf("%s had %+v", a, was)

@@ -114,12 +114,17 @@ func (m *member) askBeside(ctx context.Context, p lease.PoolState, l lease.Lease
 	return err
 }
 
-// forgetBeside ends a reservation of an address that this node does not have, unless it is about to come.
+// forgetBeside ends a reservation of an address that this node does not have, unless it is about to come. It first takes back what
+// this node has asked for: otherwise the address could still come, and nobody would know here whose it is.
 func (m *member) forgetBeside(ctx context.Context, p lease.PoolState, l lease.Lease, me pool.Party) error {
-	index, is := p.Layout.Index(l.Address)
-	key := ask{block: pool.BlockName(p.Name, index), want: pool.Want{Address: l.Address}}.key()
-	if _, asked := m.asked[key]; is && asked && l.Last.ContainerID == "" {
-		return nil // withdraw forgets it in time.
+	if index, is := p.Layout.Index(l.Address); is {
+		a := ask{block: pool.BlockName(p.Name, index), want: pool.Want{Party: me, Address: l.Address}}
+		if _, asked := m.asked[a.key()]; asked && l.Last.ContainerID == "" {
+			return nil // withdraw forgets it in time.
+		}
+		if err := m.unask(ctx, a); err != nil {
+			return ignore(err, pool.ErrConflict)
+		}
 	}
 	c := l.ClaimOf(p.Name)
 	if err := m.comesNot(ctx, pool.ClaimName(c.Pool, c.IfName, c.Owner), me); err != nil {

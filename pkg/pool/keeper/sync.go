@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -222,21 +223,17 @@ func leasedIn(p lease.PoolState, g pool.Grant) bool {
 // withdraw takes back what the store has asked for and does not need any more. What an earlier process has asked for, nobody
 // waits for.
 func (m *member) withdraw(ctx context.Context, s state) error {
-	for key, a := range m.asked {
+	for _, a := range m.asked {
 		name := poolOf(s, a.block)
 		waits := m.waits(name) > 0
 		if waits || a.want.Address.IsValid() && (m.now().Sub(a.at) < asking || s.of(name).Leased[a.want.Address].State == lease.Held) {
 			continue
 		}
-		b, err := m.API.Block(ctx, a.block)
-		if err == nil && slices.ContainsFunc(b.Spec.Want, func(w pool.Want) bool { return w.Is(s.me) && w.Address == a.want.Address }) {
-			err = m.write(ctx, b.Ask(pool.Want{Party: s.me, Address: a.want.Address}))
-		}
-		switch {
+		switch err := m.unask(ctx, a); {
 		case errors.Is(err, pool.ErrConflict):
 			continue
-		case err != nil && !errors.Is(err, pool.ErrNotThere):
-			return unavailable(err)
+		case err != nil:
+			return err
 		}
 		if a.owner != (attachment.Owner{}) {
 			if err := m.comesNot(ctx, a.want.Claim, s.me); err != nil {
@@ -251,10 +248,34 @@ func (m *member) withdraw(ctx context.Context, s state) error {
 	return nil
 }
 
+// unask takes back what the store has asked for on a block. The store has it afterwards if it has come meanwhile. The error matches
+// pool.ErrConflict if the block changes at the same time.
+func (m *member) unask(ctx context.Context, a ask) error {
+	b, err := m.API.Block(ctx, a.block)
+	switch {
+	case errors.Is(err, pool.ErrNotThere):
+	case err != nil:
+		return unavailable(err)
+	case slices.ContainsFunc(b.Spec.Want, func(w pool.Want) bool { return w.Is(a.want.Party) && w.Address == a.want.Address }):
+		err = m.write(ctx, b.Ask(pool.Want{Party: a.want.Party, Address: a.want.Address}))
+	default:
+		_, _, err = m.adopt(ctx, b)
+	}
+	switch {
+	case errors.Is(err, pool.ErrConflict):
+		return err
+	case err != nil && !errors.Is(err, pool.ErrNotThere):
+		return unavailable(err)
+	}
+	delete(m.asked, a.key())
+	return nil
+}
+
 // poolOf returns the pool of the block with that name.
 func poolOf(s state, block string) string {
+	at := strings.LastIndexByte(block, '-') // A pool's name can begin with that of another one: vlan7 and vlan7-ipv6.
 	for _, p := range s.Pools {
-		if index := len(p.Name) + 1; len(block) > index && block[:index] == p.Name+"-" {
+		if at >= 0 && at < len(block)-1 && block[:at] == p.Name {
 			return p.Name
 		}
 	}

@@ -1,0 +1,260 @@
+package keeper
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// beside is another node on the API of the site, with the network pods and the pools. It has confirmed what it has: nothing.
+func (s *site) beside(name string, pools ...string) *site {
+	s.t.Helper()
+	n := &site{API: s.API, t: s.t, time: s.time, boot: "boot of " + name, booted: s.booted}
+	dir := s.t.TempDir()
+	k := New(Options{API: s.API, Node: name, Dir: dir, Log: slog.New(slog.NewTextHandler(&n.log, nil)), Settling: 1, Open: func(network string) (*lease.Store, error) {
+		store, err := lease.Open(dir, network)
+		if err == nil {
+			store.SetClock(n.boot, func() time.Time { return n.time }, func() (time.Duration, error) { return n.time.Sub(n.booted), nil })
+		}
+		return store, err
+	}})
+	k.now = func() time.Time { return n.time }
+	m, err := k.member("pods")
+	s.ok(err)
+	n.member = m
+	_, err = k.API.Pools(s.t.Context())
+	s.ok(err)
+	n.later(time.Second)
+	if len(pools) == 0 {
+		pools = []string{"lan"}
+	}
+	s.ok(n.store.WantPools(s.t.Context(), pools))
+	s.ok(n.sync(s.t.Context()))
+	return n
+}
+
+// machine is the ADD of a pod in which a virtual machine runs, or to which it migrates from the pods with the UIDs from.
+func machine(of, uid string, from ...string) pool.Acquisition {
+	return pool.Acquisition{
+		Network: "pods", Pool: of, IfName: "eth0", Siblings: from,
+		Owner: attachment.Owner{Group: "kubevirt.io", Kind: "VirtualMachine", Namespace: "shop", Name: "db", UID: "uid-of-db"},
+		Pod:   attachment.Pod{Namespace: "shop", Name: "virt-launcher-" + uid, UID: uid},
+	}
+}
+
+// launch is the ADD as the plugin does it. ask lets the other nodes answer between two tries of the agent.
+func (s *site) launch(a pool.Acquisition, ask func()) (netip.Addr, attachment.Key, error) {
+	s.t.Helper()
+	r := lease.Request{
+		Attachment: attachment.Key{Network: "pods", ContainerID: "c-" + a.Pod.UID, IfName: "eth0"}, Pools: []string{a.Pool}, Probes: true,
+		Policy: lease.Policy{Sticky: true, ByOwner: true}, Owner: a.Owner, Resolved: a.Owner, Pod: a.Pod,
+	}
+	if s.grants() == "" {
+		s.Look(s.t.Context())
+	}
+	given, err := s.store.Allocate(s.t.Context(), r)
+	var elsewhere *lease.ElsewhereError
+	if errors.As(err, &elsewhere) {
+		r.Acquired = r.Pools
+		c, wrong := s.API.Claim(s.t.Context(), pool.ClaimName(a.Pool, a.IfName, a.Owner))
+		if wrong == nil {
+			found, wrong := s.bringOnce(a, c.Spec.Address, ask)
+			if wrong != nil {
+				return netip.Addr{}, r.Attachment, wrong
+			}
+			r.Owned = []netip.Addr{found.Address}
+			if found.Migrating {
+				r.Beside = r.Owned
+			}
+		}
+		given, err = s.store.Allocate(s.t.Context(), r)
+	}
+	if err != nil {
+		return netip.Addr{}, r.Attachment, err
+	}
+	if l := given[0]; !l.Claimed && !s.store.FromPools()[0].Beside {
+		s.ok(s.Keeper.Claim(s.t.Context(), pool.Claimed{Acquisition: a, Address: l.Address}))
+		s.ok(s.store.MarkClaimed(s.t.Context(), l.Address, a.Owner))
+	}
+	return given[0].Address, r.Attachment, nil
+}
+
+// bringOnce is bring without a wait.
+func (s *site) bringOnce(a pool.Acquisition, address netip.Addr, ask func()) (found pool.Acquired, err error) {
+	s.t.Helper()
+	for range 4 {
+		var has string
+		found, has, err = s.tryBring(s.t.Context(), a, address)
+		if found.Address.IsValid() {
+			return found, err
+		}
+		if err == nil {
+			err = fmt.Errorf("%s has it", has)
+		}
+		if ask != nil {
+			ask()
+		}
+	}
+	return found, err
+}
+
+// looks is one look of the agents.
+func looks(all ...*site) func() {
+	return func() {
+		for _, s := range all {
+			s.Look(s.t.Context())
+		}
+	}
+}
+
+func (s *site) launched(a pool.Acquisition, ask func()) (netip.Addr, attachment.Key) {
+	s.t.Helper()
+	address, key, err := s.launch(a, ask)
+	if err != nil {
+		s.t.Fatalf("%s: %v\n%s", a.Pod.UID, err, s.log.String())
+	}
+	return address, key
+}
+
+// holder is the node that has the address by the API.
+func (s *site) holder(name string, a netip.Addr) string {
+	s.t.Helper()
+	all, err := s.API.Blocks(s.t.Context(), name)
+	s.ok(err)
+	for _, b := range all {
+		if i := b.Offset(a); i >= 0 {
+			h, _ := b.HolderOf(i)
+			return h.Node
+		}
+	}
+	return ""
+}
+
+// leased is the state of the lease at an address.
+func (s *site) leased(a netip.Addr) string {
+	s.t.Helper()
+	l, err := s.store.Get(s.t.Context(), a)
+	if errors.Is(err, lease.ErrNone) {
+		return "free"
+	}
+	s.ok(err)
+	return string(l.State)
+}
+
+// A migration ends before the machine has come, and the machine migrates to a third node at once. Its address goes there, or waits
+// for the machine: nobody else gets it.
+func TestAMigrationThatFailsAndThenAnother(t *testing.T) {
+	n1 := newSite(t)
+	n2, n3 := n1.beside("node2"), n1.beside("node3")
+	x, source := n1.launched(machine("lan", "u1"), nil)
+	_, failed := n2.launched(machine("lan", "u2", "u1"), looks(n1))
+	n2.del(failed)
+	looks(n2)()
+	if a, _ := n3.launched(machine("lan", "u3", "u1", "u2"), looks(n1)); a != x {
+		t.Fatalf("%s and %s", a, x)
+	}
+	n1.del(source)
+	looks(n1)()
+	is(t, "the address is that of", n1.holder("lan", x), "node3")
+}
+
+// A migration ends before the machine has come. Then the machine ends, too. Its address waits for it.
+func TestAMigrationThatFailsAndThenTheEnd(t *testing.T) {
+	for name, before := range map[string]func(n1, n2 *site){
+		"the target's node has looked":     func(_, n2 *site) { looks(n2)() },
+		"the target's node has not looked": func(_, _ *site) {},
+		"it begins to look at that moment": func(n1, n2 *site) {
+			done := false
+			n1.On = func(r string) error {
+				if r == "get claim "+pool.ClaimName("lan", "eth0", machine("lan", "").Owner) && !done {
+					done = true
+					n1.del(attachment.Key{Network: "pods", ContainerID: "c-u1", IfName: "eth0"})
+					looks(n1)()
+				}
+				return nil
+			}
+			looks(n2)()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n1 := newSite(t)
+			n2 := n1.beside("node2")
+			x, source := n1.launched(machine("lan", "u1"), nil)
+			_, failed := n2.launched(machine("lan", "u2", "u1"), looks(n1))
+			n2.del(failed)
+			before(n1, n2)
+			n1.del(source)
+			for range 3 {
+				looks(n1, n2)()
+			}
+			n1.later(time.Hour)
+			n2.later(time.Hour)
+			looks(n1, n2)()
+			has := map[string]*site{"node1": n1, "node2": n2}[n1.holder("lan", x)]
+			if has == nil || has.leased(x) != "reserved" {
+				t.Fatalf("%s is that of %q", x, n1.holder("lan", x))
+			}
+			c, err := n1.API.Claim(t.Context(), pool.ClaimName("lan", "eth0", machine("lan", "").Owner))
+			if err != nil || c.Spec.Address != x || c.Spec.Active.Node != has.Keeper.Node {
+				t.Errorf("the claim is %+v, %v", c.Spec, err)
+			}
+		})
+	}
+}
+
+// An owner's address comes to a node too late: its pod is gone from there. It waits there for the owner.
+func TestAnOwnersAddressComesTooLate(t *testing.T) {
+	n1 := newSite(t)
+	n2 := n1.beside("node2")
+	x, before := n1.launched(machine("lan", "u1"), nil)
+	if _, _, err := n2.launch(machine("lan", "u2"), looks(n1)); err == nil {
+		t.Fatal("it has come although the pod before runs")
+	}
+	n1.del(before)
+	looks(n1)()
+	is(t, "it is that of", n1.holder("lan", x), "node2")
+	n2.later(time.Hour)
+	looks(n2)()
+	n2.later(time.Hour)
+	looks(n2)()
+	is(t, "it is", n2.leased(x), "reserved")
+	if a, _ := n1.launched(machine("lan", "u3"), looks(n2)); a != x {
+		t.Errorf("the next start has %s, want %s", a, x)
+	}
+}
+
+// Pools whose names begin alike, as in the documents. A migration that takes long goes on.
+func TestPoolsWhoseNamesBeginAlike(t *testing.T) {
+	n1 := newSite(t)
+	n1.AddPool(pool.Pool{Metadata: pool.Meta{Name: "lan-ipv6"}, Spec: pool.Spec{Subnet: "fd00:7::/64", Ranges: []string{"fd00:7::100-fd00:7::10f"}, BlockSize: 4}})
+	n1.ok(n1.store.WantPools(t.Context(), []string{"lan", "lan-ipv6"}))
+	n2 := n1.beside("node2", "lan", "lan-ipv6")
+	x, source := n1.launched(machine("lan-ipv6", "u1"), nil)
+	if a, _ := n2.launched(machine("lan-ipv6", "u2", "u1"), looks(n1)); a != x {
+		t.Fatalf("%s and %s", a, x)
+	}
+	n2.ok(n2.store.WantPools(t.Context(), []string{"lan", "lan-ipv6"}))
+	for range 2 {
+		n1.later(time.Hour)
+		n2.later(time.Hour)
+		looks(n1, n2)()
+	}
+	n1.del(source)
+	for range 3 {
+		looks(n1, n2)()
+	}
+	is(t, "it is that of", n1.holder("lan-ipv6", x), "node2")
+	n1.ok(n1.store.WantPools(t.Context(), []string{"lan", "lan-ipv6"}))
+	for block, want := range map[string]string{"lan-0": "lan", "lan-ipv6-3": "lan-ipv6", "lan-ipv6-": "", "other-1": ""} {
+		s, err := n1.state(t.Context())
+		n1.ok(err)
+		is(t, block, poolOf(s, block), want)
+	}
+}
