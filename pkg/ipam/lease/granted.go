@@ -21,6 +21,8 @@ type Granted struct {
 	ID string
 	// Boot is this boot of the node.
 	Boot string
+	// Now is the time of the store: that of its leases. It can be months away from the time of day.
+	Now time.Time
 	// Confirmed says that the agent has read the API in this boot.
 	Confirmed bool
 	// Pools are in the order in which the network's configuration last named them. Those that it names no more follow.
@@ -68,7 +70,7 @@ func (l *leases) granted() (Granted, error) {
 	if err != nil {
 		return Granted{}, err
 	}
-	g := Granted{ID: string(l.meta.Get([]byte(keyID))), Boot: bootID, Confirmed: confirmed}
+	g := Granted{ID: string(l.meta.Get([]byte(keyID))), Boot: bootID, Now: l.now, Confirmed: confirmed}
 	named, err := l.namedPools()
 	if err != nil {
 		return Granted{}, err

@@ -102,7 +102,7 @@ func TestPoolsAreStoredAsTheyWere(t *testing.T) {
 	must(t, n.store(t).Confirm(t.Context()))
 	n.addFrom(t, "c1/eth0", "", "10.3.0.8")
 	must(t, n.store(t).WantPools(t.Context(), []string{"lan6"}))
-	want := Granted{ID: first.ID, Boot: "boot-1", Confirmed: true, Pools: []PoolState{
+	want := Granted{ID: first.ID, Boot: "boot-1", Now: n.day, Confirmed: true, Pools: []PoolState{
 		{Name: "lan6", Named: true, Layout: lan6, Leased: map[netip.Addr]Lease{}, Session: "boot-1", Written: true},
 		{Name: "lan", Layout: lan, Grants: []pool.Grant{granted(lan, 0, "...."), granted(lan, 2, "+.?-")}, Used: 1,
 			Leased: map[netip.Addr]Lease{addr("10.3.0.8"): n.get(t, "10.3.0.8")}, Session: "boot-1", Written: true},

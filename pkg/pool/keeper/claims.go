@@ -80,7 +80,7 @@ func (m *member) claimAll(ctx context.Context, s state) error {
 	var errs []error
 	for _, p := range s.Pools {
 		for a, l := range p.Leased {
-			if l.Claimed || !isKept(l) || !m.has(s, p.Name, a) || m.now().Sub(l.Newest().Since) < pool.Limit {
+			if l.Claimed || !isKept(l) || !m.has(s, p.Name, a) || s.Now.Sub(l.Newest().Since) < pool.Limit {
 				continue // An ADD that goes on claims it itself.
 			}
 			err := m.claim(ctx, l.ClaimOf(p.Name), s.me)
@@ -106,6 +106,9 @@ func (m *member) compareClaims(ctx context.Context, differs func(context.Context
 	claims, err := m.API.ClaimsOf(ctx, m.Node)
 	if err != nil {
 		return unavailable(err)
+	}
+	if s, err = m.state(ctx); err != nil { // An ADD gets its address before it makes the claim. So each claim in the list has its lease by now.
+		return err
 	}
 	is := map[string]netip.Addr{}
 	for _, c := range claims {

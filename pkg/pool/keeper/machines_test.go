@@ -258,3 +258,60 @@ func TestPoolsWhoseNamesBeginAlike(t *testing.T) {
 		is(t, block, poolOf(s, block), want)
 	}
 }
+
+// A machine that was started anew on its node migrates, too.
+func TestAMachineMigratesAfterAStartOnTheSameNode(t *testing.T) {
+	n1 := newSite(t)
+	n2 := n1.beside("node2")
+	x, first := n1.launched(machine("lan", "u1"), nil)
+	n1.del(first)
+	if a, _ := n1.launched(machine("lan", "u2"), nil); a != x {
+		t.Fatalf("%s and %s", a, x)
+	}
+	if a, _ := n2.launched(machine("lan", "u3", "u2"), looks(n1)); a != x {
+		t.Errorf("%s and %s", a, x)
+	}
+}
+
+// The store's time is ahead of the time of day by a year. A machine that has come is claimed.
+func TestClaimsOfAStoreWhoseTimeIsAhead(t *testing.T) {
+	n1 := newSite(t)
+	n2 := n1.beside("node2")
+	x, source := n1.launched(machine("lan", "u1"), nil)
+	ahead := 365 * 24 * time.Hour
+	looks(n2)()
+	n2.later(ahead)
+	n2.ok(n2.store.Confirm(t.Context()))
+	n2.add("")
+	n2.time, n2.booted = n2.time.Add(-ahead), n2.booted.Add(-ahead)
+	if a, _ := n2.launched(machine("lan", "u2", "u1"), looks(n1)); a != x {
+		t.Fatalf("%s and %s", a, x)
+	}
+	n1.del(source)
+	looks(n1)()
+	n2.later(time.Minute)
+	looks(n2)()
+	c, err := n1.API.Claim(t.Context(), pool.ClaimName("lan", "eth0", machine("lan", "").Owner))
+	n1.ok(err)
+	is(t, "the claim is that of", c.Spec.Active.Node, "node2")
+}
+
+// An ADD that claims while the agent compares claims with leases keeps its claim.
+func TestAClaimIsMadeWhileClaimsAreRead(t *testing.T) {
+	s := newSite(t)
+	s.Look(t.Context())
+	var x netip.Addr
+	done := false
+	s.On = func(r string) error {
+		if r == "list claims of node node1" && !done {
+			done = true
+			x, _ = s.launched(machine("lan", "u1"), nil)
+		}
+		return nil
+	}
+	s.ok(s.alone(t.Context(), s.checkClaims))
+	c, err := s.API.Claim(t.Context(), pool.ClaimName("lan", "eth0", machine("lan", "").Owner))
+	if !done || err != nil || c.Spec.Address != x {
+		t.Errorf("the claim of %s: %+v, %v", x, c.Spec, err)
+	}
+}

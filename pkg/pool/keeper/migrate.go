@@ -54,10 +54,12 @@ func (m *member) comes(ctx context.Context, a pool.Acquisition, address netip.Ad
 	return "", false, unavailable(err)
 }
 
-// letCome accepts that the machine of a pod of this node migrates to who wants its address. l is the pod's lease.
+// letCome accepts that the machine of a pod of this node migrates to who wants its address. l is the pod's lease. A pod that is no
+// target so far can become one: its node knows the machine's pod here by the claim, and an ADD that came back to this node has not
+// written there.
 func (m *member) letCome(ctx context.Context, w pool.Want, l lease.Lease, me pool.Party) error {
 	if w.PodUID == "" {
-		return nil
+		return m.nameRunning(ctx, w, l, me)
 	}
 	c, err := m.API.Claim(ctx, w.Claim)
 	if err != nil {
@@ -71,6 +73,19 @@ func (m *member) letCome(ctx context.Context, w pool.Want, l lease.Lease, me poo
 		return err
 	}
 	c.Spec.Accepted = t.PodUID
+	_, err = m.API.UpdateClaim(ctx, c)
+	m.wrote(err)
+	return ignore(err, pool.ErrConflict, pool.ErrNotThere)
+}
+
+// nameRunning writes into the claim which pod has the address here, if it is another one by now.
+func (m *member) nameRunning(ctx context.Context, w pool.Want, l lease.Lease, me pool.Party) error {
+	c, err := m.API.Claim(ctx, w.Claim)
+	uid := l.Newest().Pod.UID
+	if err != nil || uid == "" || !c.Spec.Active.Is(me) || c.Spec.Address != w.Address || c.Spec.Active.PodUID == uid {
+		return ignore(err, pool.ErrNotThere)
+	}
+	c.Spec.Active.PodUID = uid
 	_, err = m.API.UpdateClaim(ctx, c)
 	m.wrote(err)
 	return ignore(err, pool.ErrConflict, pool.ErrNotThere)
