@@ -134,6 +134,9 @@ func (m *member) fetch(ctx context.Context, a pool.Acquisition, address netip.Ad
 		return m.has(s, a.Pool, address) || m.hasNow(ctx, a.Pool, address), "node " + m.Node, nil
 	}
 	if next, n := b.Take(s.me, []int{i}); n == 1 {
+		if h, others, err := m.others(ctx, a, b, i); others || err != nil {
+			return false, h, err
+		}
 		if _, err := m.open(ctx, a.Pool); err != nil {
 			return false, "", err
 		}
@@ -154,6 +157,20 @@ func (m *member) fetch(ctx context.Context, a pool.Acquisition, address netip.Ad
 		return false, "", unavailable(err)
 	}
 	return false, "node " + h.Node, nil
+}
+
+// others says whether a dead node has had the address for another owner, who still has it by a claim. has says which node that is.
+func (m *member) others(ctx context.Context, a pool.Acquisition, b pool.Block, i int) (has string, others bool, err error) {
+	h, is := b.HolderOf(i)
+	if !is {
+		return "", false, nil
+	}
+	claims, err := m.API.ClaimsAt(ctx, b.At(i))
+	if err != nil {
+		return "", false, unavailable(err)
+	}
+	own := pool.ClaimName(a.Pool, a.IfName, a.Owner)
+	return "node " + h.Node + " (declared dead, for another owner)", slices.ContainsFunc(claims, func(c pool.Claim) bool { return c.Spec.Pool == a.Pool && c.Metadata.Name != own }), nil
 }
 
 // fetchNew makes the block of the address.

@@ -315,3 +315,27 @@ func TestAClaimIsMadeWhileClaimsAreRead(t *testing.T) {
 		t.Errorf("the claim of %s: %+v, %v", x, c.Spec, err)
 	}
 }
+
+// The address that an owner had on a dead node is the owner's. A pod that asks for it by an annotation does not get it.
+func TestAnOwnersAddressOnADeadNode(t *testing.T) {
+	for name, test := range map[string]struct {
+		owner, has, want string
+	}{
+		"the owner":  {"web-0", "nobody", "B.A. node2! me"},
+		"a stranger": {"db-0", "node node2 (declared dead, for another owner)", "A.A. node2!"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			x := netip.MustParseAddr("10.3.0.4")
+			s.put(1, "A.A. node2!")
+			s.AddClaim(pool.Claim{Metadata: pool.Meta{Name: pool.ClaimName("lan", "eth0", ownerOf("web-0"))}, Spec: pool.ClaimSpec{
+				Pool: "lan", IfName: "eth0", Owner: ownerOf("web-0"), Address: x, Epoch: 1, Active: pool.Place{Party: partyOf("node2")},
+			}})
+			a := pool.Acquisition{Network: "pods", Pool: "lan", IfName: "eth0", Owner: ownerOf(test.owner), Wanted: x}
+			_, has, err := s.tryBring(t.Context(), a, x)
+			s.ok(err)
+			is(t, "who has it", has, test.has)
+			is(t, "the block", s.told(1), test.want)
+		})
+	}
+}
