@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
@@ -92,22 +93,52 @@ func (m *member) assertPool(ctx context.Context, name string, asserted []string)
 	return errors.Join(append(errs, m.compareClaims(ctx, m.reassert))...)
 }
 
+// forget drops what the store has of a block of an earlier pool of the same name: a person has removed that pool, with all blocks.
+func (m *member) forget(ctx context.Context, g pool.Grant, s state) error {
+	held := strings.Join(heldOf(s.of(g.Pool), pool.Block{Spec: pool.BlockSpec{First: g.First, Last: g.Last()}}), " ")
+	m.Log.Error("this node had addresses of an earlier pool of this name, and the pool has others there: delete the pods that have any", "pool", g.Pool, "block", g.Name(), "addresses", g.First.String()+"-"+g.Last().String(), "pods", held)
+	gone, _ := g.Gone()
+	return m.put(ctx, g, gone)
+}
+
+// spanOf returns the addresses of the block that the store has a part of.
+func spanOf(g pool.Grant) pool.Span { return pool.Span{First: g.First, Last: g.Last()} }
+
+// ofAnotherPool says whether the store has the block of an earlier pool of the same name. It fails if the pool is the same, and no
+// longer has these addresses there.
+func ofAnotherPool(g pool.Grant, l pool.Layout) (bool, error) {
+	switch span, is := l.Block(g.Index); {
+	case g.Empty(), is && span == spanOf(g):
+		return false, nil
+	case g.PoolUID != "" && g.PoolUID != l.UID:
+		return true, nil
+	}
+	return false, unavailable(fmt.Errorf("AddressBlock %s: this node has %s of it, and the pool does not have them there by now: write its ranges as they were", g.Name(), spanOf(g)))
+}
+
 // assert tells the API what the store has of a block.
 func (m *member) assert(ctx context.Context, g pool.Grant, s state, asserted []string) error {
+	l, err := m.layout(ctx, g.Pool)
+	if err != nil {
+		return err
+	}
+	if another, err := ofAnotherPool(g, l); err != nil {
+		return err
+	} else if another {
+		return m.forget(ctx, g, s)
+	}
 	for range mostTries {
 		b, err := m.API.Block(ctx, g.Name())
 		there := err == nil
-		if errors.Is(err, pool.ErrNotThere) {
-			if g.Empty() {
-				return nil
-			}
-			l, err := m.layout(ctx, g.Pool)
-			if err != nil {
-				return err
-			}
+		switch {
+		case errors.Is(err, pool.ErrNotThere) && g.Empty():
+			return nil
+		case errors.Is(err, pool.ErrNotThere):
 			b, _ = pool.NewBlock(l, g.Index, s.me, s.of(g.Pool).Session)
-		} else if err != nil {
+		case err != nil:
 			return unavailable(err)
+		case b.Check() != nil || !g.Empty() && spanOf(g) != pool.Span{First: b.Spec.First, Last: b.Spec.Last}:
+			return unavailable(fmt.Errorf("AddressBlock %s has the addresses %s-%s, and this node has %s of it: delete it if no pod has any of them", g.Name(), b.Spec.First, b.Spec.Last, spanOf(g)))
 		}
 		next, others := g.Assert(b, s.me)
 		next, _ = next.Obey(s.me, s.of(g.Pool).FenceAfter)

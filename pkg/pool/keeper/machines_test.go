@@ -40,8 +40,8 @@ func (s *site) beside(name string, pools ...string) *site {
 	return n
 }
 
-// machine is the ADD of a pod in which a virtual machine runs, or to which it migrates from the pods with the UIDs from.
-func machine(of, uid string, from ...string) pool.Acquisition {
+// virtualMachine is the ADD of a pod in which a virtual machine runs, or to which it migrates from the pods with the UIDs from.
+func virtualMachine(of, uid string, from ...string) pool.Acquisition {
 	return pool.Acquisition{
 		Network: "pods", Pool: of, IfName: "eth0", Siblings: from,
 		Owner: attachment.Owner{Group: "kubevirt.io", Kind: "VirtualMachine", Namespace: "shop", Name: "db", UID: "uid-of-db"},
@@ -63,7 +63,7 @@ func (s *site) launch(a pool.Acquisition, ask func()) (netip.Addr, attachment.Ke
 	var elsewhere *lease.ElsewhereError
 	if errors.As(err, &elsewhere) {
 		r.Acquired = r.Pools
-		c, wrong := s.API.Claim(s.t.Context(), pool.ClaimName(a.Pool, a.IfName, a.Owner))
+		c, wrong := s.Claim(s.t.Context(), pool.ClaimName(a.Pool, a.IfName, a.Owner))
 		if wrong == nil {
 			found, wrong := s.bringOnce(a, c.Spec.Address, ask)
 			if wrong != nil {
@@ -105,8 +105,8 @@ func (s *site) bringOnce(a pool.Acquisition, address netip.Addr, ask func()) (fo
 	return found, err
 }
 
-// looks is one look of the agents.
-func looks(all ...*site) func() {
+// someLooks is one look of the agents.
+func someLooks(all ...*site) func() {
 	return func() {
 		for _, s := range all {
 			s.Look(s.t.Context())
@@ -126,7 +126,7 @@ func (s *site) launched(a pool.Acquisition, ask func()) (netip.Addr, attachment.
 // holder is the node that has the address by the API.
 func (s *site) holder(name string, a netip.Addr) string {
 	s.t.Helper()
-	all, err := s.API.Blocks(s.t.Context(), name)
+	all, err := s.Blocks(s.t.Context(), name)
 	s.ok(err)
 	for _, b := range all {
 		if i := b.Offset(a); i >= 0 {
@@ -153,55 +153,55 @@ func (s *site) leased(a netip.Addr) string {
 func TestAMigrationThatFailsAndThenAnother(t *testing.T) {
 	n1 := newSite(t)
 	n2, n3 := n1.beside("node2"), n1.beside("node3")
-	x, source := n1.launched(machine("lan", "u1"), nil)
-	_, failed := n2.launched(machine("lan", "u2", "u1"), looks(n1))
+	x, source := n1.launched(virtualMachine("lan", "u1"), nil)
+	_, failed := n2.launched(virtualMachine("lan", "u2", "u1"), someLooks(n1))
 	n2.del(failed)
-	looks(n2)()
-	if a, _ := n3.launched(machine("lan", "u3", "u1", "u2"), looks(n1)); a != x {
+	someLooks(n2)()
+	if a, _ := n3.launched(virtualMachine("lan", "u3", "u1", "u2"), someLooks(n1)); a != x {
 		t.Fatalf("%s and %s", a, x)
 	}
 	n1.del(source)
-	looks(n1)()
+	someLooks(n1)()
 	is(t, "the address is that of", n1.holder("lan", x), "node3")
 }
 
 // A migration ends before the machine has come. Then the machine ends, too. Its address waits for it.
 func TestAMigrationThatFailsAndThenTheEnd(t *testing.T) {
 	for name, before := range map[string]func(n1, n2 *site){
-		"the target's node has looked":     func(_, n2 *site) { looks(n2)() },
+		"the target's node has looked":     func(_, n2 *site) { someLooks(n2)() },
 		"the target's node has not looked": func(_, _ *site) {},
 		"it begins to look at that moment": func(n1, n2 *site) {
 			done := false
 			n1.On = func(r string) error {
-				if r == "get claim "+pool.ClaimName("lan", "eth0", machine("lan", "").Owner) && !done {
+				if r == "get claim "+pool.ClaimName("lan", "eth0", virtualMachine("lan", "").Owner) && !done {
 					done = true
 					n1.del(attachment.Key{Network: "pods", ContainerID: "c-u1", IfName: "eth0"})
-					looks(n1)()
+					someLooks(n1)()
 				}
 				return nil
 			}
-			looks(n2)()
+			someLooks(n2)()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n1 := newSite(t)
 			n2 := n1.beside("node2")
-			x, source := n1.launched(machine("lan", "u1"), nil)
-			_, failed := n2.launched(machine("lan", "u2", "u1"), looks(n1))
+			x, source := n1.launched(virtualMachine("lan", "u1"), nil)
+			_, failed := n2.launched(virtualMachine("lan", "u2", "u1"), someLooks(n1))
 			n2.del(failed)
 			before(n1, n2)
 			n1.del(source)
 			for range 3 {
-				looks(n1, n2)()
+				someLooks(n1, n2)()
 			}
 			n1.later(time.Hour)
 			n2.later(time.Hour)
-			looks(n1, n2)()
+			someLooks(n1, n2)()
 			has := map[string]*site{"node1": n1, "node2": n2}[n1.holder("lan", x)]
 			if has == nil || has.leased(x) != "reserved" {
 				t.Fatalf("%s is that of %q", x, n1.holder("lan", x))
 			}
-			c, err := n1.API.Claim(t.Context(), pool.ClaimName("lan", "eth0", machine("lan", "").Owner))
+			c, err := n1.Claim(t.Context(), pool.ClaimName("lan", "eth0", virtualMachine("lan", "").Owner))
 			if err != nil || c.Spec.Address != x || c.Spec.Active.Node != has.Keeper.Node {
 				t.Errorf("the claim is %+v, %v", c.Spec, err)
 			}
@@ -213,19 +213,19 @@ func TestAMigrationThatFailsAndThenTheEnd(t *testing.T) {
 func TestAnOwnersAddressComesTooLate(t *testing.T) {
 	n1 := newSite(t)
 	n2 := n1.beside("node2")
-	x, before := n1.launched(machine("lan", "u1"), nil)
-	if _, _, err := n2.launch(machine("lan", "u2"), looks(n1)); err == nil {
+	x, before := n1.launched(virtualMachine("lan", "u1"), nil)
+	if _, _, err := n2.launch(virtualMachine("lan", "u2"), someLooks(n1)); err == nil {
 		t.Fatal("it has come although the pod before runs")
 	}
 	n1.del(before)
-	looks(n1)()
+	someLooks(n1)()
 	is(t, "it is that of", n1.holder("lan", x), "node2")
 	n2.later(time.Hour)
-	looks(n2)()
+	someLooks(n2)()
 	n2.later(time.Hour)
-	looks(n2)()
+	someLooks(n2)()
 	is(t, "it is", n2.leased(x), "reserved")
-	if a, _ := n1.launched(machine("lan", "u3"), looks(n2)); a != x {
+	if a, _ := n1.launched(virtualMachine("lan", "u3"), someLooks(n2)); a != x {
 		t.Errorf("the next start has %s, want %s", a, x)
 	}
 }
@@ -236,19 +236,19 @@ func TestPoolsWhoseNamesBeginAlike(t *testing.T) {
 	n1.AddPool(pool.Pool{Metadata: pool.Meta{Name: "lan-ipv6"}, Spec: pool.Spec{Subnet: "fd00:7::/64", Ranges: []string{"fd00:7::100-fd00:7::10f"}, BlockSize: 4}})
 	n1.ok(n1.store.WantPools(t.Context(), []string{"lan", "lan-ipv6"}))
 	n2 := n1.beside("node2", "lan", "lan-ipv6")
-	x, source := n1.launched(machine("lan-ipv6", "u1"), nil)
-	if a, _ := n2.launched(machine("lan-ipv6", "u2", "u1"), looks(n1)); a != x {
+	x, source := n1.launched(virtualMachine("lan-ipv6", "u1"), nil)
+	if a, _ := n2.launched(virtualMachine("lan-ipv6", "u2", "u1"), someLooks(n1)); a != x {
 		t.Fatalf("%s and %s", a, x)
 	}
 	n2.ok(n2.store.WantPools(t.Context(), []string{"lan", "lan-ipv6"}))
 	for range 2 {
 		n1.later(time.Hour)
 		n2.later(time.Hour)
-		looks(n1, n2)()
+		someLooks(n1, n2)()
 	}
 	n1.del(source)
 	for range 3 {
-		looks(n1, n2)()
+		someLooks(n1, n2)()
 	}
 	is(t, "it is that of", n1.holder("lan-ipv6", x), "node2")
 	n1.ok(n1.store.WantPools(t.Context(), []string{"lan", "lan-ipv6"}))
@@ -263,12 +263,12 @@ func TestPoolsWhoseNamesBeginAlike(t *testing.T) {
 func TestAMachineMigratesAfterAStartOnTheSameNode(t *testing.T) {
 	n1 := newSite(t)
 	n2 := n1.beside("node2")
-	x, first := n1.launched(machine("lan", "u1"), nil)
+	x, first := n1.launched(virtualMachine("lan", "u1"), nil)
 	n1.del(first)
-	if a, _ := n1.launched(machine("lan", "u2"), nil); a != x {
+	if a, _ := n1.launched(virtualMachine("lan", "u2"), nil); a != x {
 		t.Fatalf("%s and %s", a, x)
 	}
-	if a, _ := n2.launched(machine("lan", "u3", "u2"), looks(n1)); a != x {
+	if a, _ := n2.launched(virtualMachine("lan", "u3", "u2"), someLooks(n1)); a != x {
 		t.Errorf("%s and %s", a, x)
 	}
 }
@@ -277,21 +277,21 @@ func TestAMachineMigratesAfterAStartOnTheSameNode(t *testing.T) {
 func TestClaimsOfAStoreWhoseTimeIsAhead(t *testing.T) {
 	n1 := newSite(t)
 	n2 := n1.beside("node2")
-	x, source := n1.launched(machine("lan", "u1"), nil)
+	x, source := n1.launched(virtualMachine("lan", "u1"), nil)
 	ahead := 365 * 24 * time.Hour
-	looks(n2)()
+	someLooks(n2)()
 	n2.later(ahead)
 	n2.ok(n2.store.Confirm(t.Context()))
 	n2.add("")
 	n2.time, n2.booted = n2.time.Add(-ahead), n2.booted.Add(-ahead)
-	if a, _ := n2.launched(machine("lan", "u2", "u1"), looks(n1)); a != x {
+	if a, _ := n2.launched(virtualMachine("lan", "u2", "u1"), someLooks(n1)); a != x {
 		t.Fatalf("%s and %s", a, x)
 	}
 	n1.del(source)
-	looks(n1)()
+	someLooks(n1)()
 	n2.later(time.Minute)
-	looks(n2)()
-	c, err := n1.API.Claim(t.Context(), pool.ClaimName("lan", "eth0", machine("lan", "").Owner))
+	someLooks(n2)()
+	c, err := n1.Claim(t.Context(), pool.ClaimName("lan", "eth0", virtualMachine("lan", "").Owner))
 	n1.ok(err)
 	is(t, "the claim is that of", c.Spec.Active.Node, "node2")
 }
@@ -305,12 +305,12 @@ func TestAClaimIsMadeWhileClaimsAreRead(t *testing.T) {
 	s.On = func(r string) error {
 		if r == "list claims of node node1" && !done {
 			done = true
-			x, _ = s.launched(machine("lan", "u1"), nil)
+			x, _ = s.launched(virtualMachine("lan", "u1"), nil)
 		}
 		return nil
 	}
 	s.ok(s.alone(t.Context(), s.checkClaims))
-	c, err := s.API.Claim(t.Context(), pool.ClaimName("lan", "eth0", machine("lan", "").Owner))
+	c, err := s.Claim(t.Context(), pool.ClaimName("lan", "eth0", virtualMachine("lan", "").Owner))
 	if !done || err != nil || c.Spec.Address != x {
 		t.Errorf("the claim of %s: %+v, %v", x, c.Spec, err)
 	}

@@ -140,6 +140,7 @@ func (m *member) forgetBeside(ctx context.Context, p lease.PoolState, l lease.Le
 		if err := m.unask(ctx, a); err != nil {
 			return ignore(err, pool.ErrConflict)
 		}
+		delete(m.asked, a.key())
 	}
 	c := l.ClaimOf(p.Name)
 	if err := m.comesNot(ctx, pool.ClaimName(c.Pool, c.IfName, c.Owner), me); err != nil {

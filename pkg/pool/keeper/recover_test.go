@@ -92,3 +92,59 @@ func TestAssertingAtTheSameTime(t *testing.T) {
 	s.ok(err)
 	is(t, "who has asserted", fmt.Sprint(p.Recovery().Asserted), "[other1 other0 node1]")
 }
+
+// A person has removed the pool's finalizer, and has made another pool of the same name. What this node has of the old one is no part
+// of it.
+func TestRecoverOfAnotherPool(t *testing.T) {
+	for name, test := range map[string]struct {
+		ranges string
+		size   int
+		// now is the block of the new pool, "" for none.
+		now string
+	}{
+		"it has no such block":      {"10.3.0.0-10.3.0.3", 4, ""},
+		"its blocks are smaller":    {"10.3.0.0-10.3.0.15", 2, "AA node2"},
+		"its blocks are larger":     {"10.3.0.0-10.3.0.63", 16, "AAAAAAAAAAAAAAAA node2"},
+		"it has others there":       {"10.3.0.100-10.3.0.115", 4, "AA.. node2"},
+		"nobody has anything there": {"10.3.0.100-10.3.0.115", 4, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.put(1, "AA.. me")
+			s.has(1)
+			held, _ := s.add("")
+			s.Forget("lan-1")
+			s.EditPool("lan", func(p *pool.Pool) {
+				p.Metadata.UID, p.Spec.Ranges, p.Spec.BlockSize = "uid-of-the-next", []string{test.ranges}, test.size
+			})
+			p, err := s.Pool(t.Context(), "lan")
+			s.ok(err)
+			if l, err := p.Layout(); err != nil {
+				t.Fatal(err)
+			} else if test.now != "" {
+				b, _ := pool.NewBlock(l, 1, partyOf("node2"), "boot")
+				s.AddBlock(b)
+			}
+			for range 3 {
+				s.Look(t.Context())
+			}
+			if g := s.grant(1); strings.Trim(g, ".") != "" {
+				t.Errorf("the store still has %s", g)
+			}
+			if p, err = s.Pool(t.Context(), "lan"); err != nil {
+				t.Fatal(err)
+			}
+			if r := p.Recovery(); r == nil || fmt.Sprint(r.Asserted) != "[node1]" {
+				t.Errorf("it has asserted: %v", r.Asserted)
+			}
+			if l, err := s.store.Get(t.Context(), held); err != nil || len(l.Holders) != 1 {
+				t.Errorf("the pod has %+v, %v", l, err)
+			}
+			if test.now != "" {
+				if b, err := s.Block(t.Context(), "lan-1"); err != nil || len(b.Spec.Holders) != 1 || b.Spec.Holders[0].Node != "node2" {
+					t.Errorf("the block of the new pool is %+v, %v", b.Spec, err)
+				}
+			}
+		})
+	}
+}

@@ -223,7 +223,7 @@ func leasedIn(p lease.PoolState, g pool.Grant) bool {
 // withdraw takes back what the store has asked for and does not need any more. What an earlier process has asked for, nobody
 // waits for.
 func (m *member) withdraw(ctx context.Context, s state) error {
-	for _, a := range m.asked {
+	for key, a := range m.asked {
 		name := poolOf(s, a.block)
 		waits := m.waits(name) > 0
 		if waits || a.want.Address.IsValid() && (m.now().Sub(a.at) < asking || s.of(name).Leased[a.want.Address].State == lease.Held) {
@@ -267,7 +267,6 @@ func (m *member) unask(ctx context.Context, a ask) error {
 	case err != nil && !errors.Is(err, pool.ErrNotThere):
 		return unavailable(err)
 	}
-	delete(m.asked, a.key())
 	return nil
 }
 
