@@ -3,15 +3,45 @@ package keeper
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
+// passing is a party that asks on a block.
+type passing struct{ block, store string }
+
+// passed is how many addresses of other blocks it has got, and when the last one.
+type passed struct {
+	n  int
+	at time.Time
+}
+
+// passedOn is how many of the addresses that the party asks for it has got of other blocks. The API cannot tell: only the party itself takes
+// back what it asks for, and its agent can be away. After a long time it is asked anew.
+func (m *member) passedOn(k passing) int {
+	if p := m.passed[k]; m.now().Sub(p.at) < syncEvery {
+		return p.n
+	}
+	return 0
+}
+
+// forgetPassed forgets what parties have got that do not ask on the block any more.
+func (m *member) forgetPassed(b pool.Block) {
+	maps.DeleteFunc(m.passed, func(k passing, _ passed) bool {
+		asks := func(w pool.Want) bool { return w.Store == k.store && w.Count > 0 }
+		return k.block == b.Metadata.Name && !slices.ContainsFunc(b.Spec.Want, asks)
+	})
+}
+
 // answer marks what the store can do without and others want on the block. It returns the store's part of this block.
 func (m *member) answer(ctx context.Context, b pool.Block, s state, g pool.Grant) (pool.Grant, error) {
 	delete(m.wanted, b.Metadata.Name)
+	m.forgetPassed(b)
 	if _, is := b.Holder(s.me); !is {
 		return g, nil
 	}
@@ -50,7 +80,9 @@ func (m *member) answerAny(ctx context.Context, b pool.Block, w pool.Want, g poo
 	if g, err = m.store.MarkFree(ctx, p.Name, b.Spec.Index, min(most, p.Free(g))); err != nil {
 		return g, err
 	}
-	most -= len(g.Offsets(string(pool.Marked))) - before
+	by := passing{b.Metadata.Name, w.Store}
+	got := m.passedOn(by)
+	most = min(most, w.Count-got) - (len(g.Offsets(string(pool.Marked))) - before)
 	for _, other := range p.Grants {
 		if most > 0 && other.Index != b.Spec.Index && p.Free(other) > 0 {
 			n, err := m.passOn(ctx, other, min(most, p.Free(other)), w.Party)
@@ -58,6 +90,9 @@ func (m *member) answerAny(ctx context.Context, b pool.Block, w pool.Want, g poo
 				return g, err
 			}
 			most -= n
+			if got += n; n > 0 {
+				m.passed[by] = passed{got, m.now()}
+			}
 		}
 	}
 	return g, nil

@@ -106,3 +106,46 @@ func TestWantedIsLookedAtAgain(t *testing.T) {
 		t.Errorf("it goes on looking at %v", s.wanted)
 	}
 }
+
+// What another node asks for is answered, also if this node has read the block for another reason before it hears of the change.
+func TestWhatIsAskedMeanwhileIsAnswered(t *testing.T) {
+	s := newSite(t)
+	s.put(1, "AAAB me node2")
+	s.has(1)
+	a := pool.Acquisition{Network: "pods", Pool: "lan", IfName: "eth0", Owner: ownerOf("web-0")}
+	x := netip.MustParseAddr("10.3.0.7")
+	for range 2 {
+		if _, _, err := s.tryBring(t.Context(), a, x); err != nil {
+			t.Fatal(err)
+		}
+		s.EditBlock("lan-1", func(b *pool.Block) { *b = b.Ask(pool.Want{Party: partyOf("node3"), Count: 1}) })
+	}
+	if _, _, err := s.tryBring(t.Context(), a, x); err != nil {
+		t.Fatal(err)
+	}
+	b, err := s.Block(t.Context(), "lan-1")
+	s.ok(err)
+	s.ok(s.look(t.Context(), pool.Change{Block: "lan-1", Version: b.Metadata.ResourceVersion}))
+	is(t, "the block", s.told(1), "AACB me node2 node3, me wants 1")
+}
+
+// A party that does not take back what it asks for, because its agent is away, does not get all that a node has.
+func TestPassOnToOneWhoIsAway(t *testing.T) {
+	s := newSite(t)
+	s.put(0, "AA.. me", "node2")
+	s.put(2, "AAAA me")
+	s.has(0, 2)
+	s.add("")
+	s.add("")
+	for range 5 {
+		s.Look(t.Context())
+		s.later(every)
+	}
+	all, err := s.Blocks(t.Context(), "lan")
+	s.ok(err)
+	for _, share := range pool.Shares(all) {
+		if share.Node == "node2" && share.Addresses > 1 {
+			t.Errorf("node2 has asked for 1 address, and has got %d", share.Addresses)
+		}
+	}
+}

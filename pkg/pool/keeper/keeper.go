@@ -116,7 +116,7 @@ func (k *Keeper) member(network string) (*member, error) {
 	}
 	m := &member{
 		Keeper: k, store: store, network: network, turn: make(chan struct{}, 1), news: make(chan struct{}),
-		spare: map[string]time.Time{}, dry: map[string]time.Time{}, filled: map[string]time.Time{}, asked: map[string]ask{}, wanted: map[string]pool.BlockSpec{}, fenced: map[string]pool.BlockSpec{}, told: map[string]pool.Layout{}, seen: map[string]string{}, waiting: map[string]int{},
+		spare: map[string]time.Time{}, dry: map[string]time.Time{}, filled: map[string]time.Time{}, asked: map[string]ask{}, wanted: map[string]pool.BlockSpec{}, fenced: map[string]pool.BlockSpec{}, passed: map[passing]passed{}, told: map[string]pool.Layout{}, seen: map[string]string{}, waiting: map[string]int{},
 	}
 	k.members[network] = m
 	return m, nil

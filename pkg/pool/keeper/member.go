@@ -38,13 +38,15 @@ type member struct {
 	filled map[string]time.Time
 	// wanted are blocks of which other parties want something.
 	wanted map[string]pool.BlockSpec
+	// passed is how many addresses of other blocks those have got who ask on a block.
+	passed map[passing]passed
 	// asked is what the store has asked for.
 	asked map[string]ask
 	// fenced are blocks from which this node was fenced, and of which pods still have addresses.
 	fenced map[string]pool.BlockSpec
 	// told is what the store knows of the pools.
 	told map[string]pool.Layout
-	// seen is the version of each block that was met last.
+	// seen is the version of each block that this store has made, or of which it has answered all that others want.
 	seen map[string]string
 	// untold says that the store obeys something that the blocks may not say so far.
 	untold bool
@@ -174,9 +176,6 @@ func (m *member) meet(ctx context.Context, b pool.Block) error {
 	if h, is := b.Holder(s.me); is && h.Fenced != "" {
 		return m.leave(ctx, b, s)
 	}
-	if m.seen[b.Metadata.Name] != b.Metadata.ResourceVersion {
-		return pool.ErrConflict // The store has corrected the block.
-	}
 	b, said := s.says(b)
 	if g, err = m.answer(ctx, b, s, g); err != nil {
 		return err
@@ -184,6 +183,7 @@ func (m *member) meet(ctx context.Context, b pool.Block) error {
 	next, changed, remove := g.Settle(b, s.me)
 	switch {
 	case !changed && !said:
+		m.seen[b.Metadata.Name] = b.Metadata.ResourceVersion
 		return nil
 	case remove:
 		return m.remove(ctx, b)
@@ -200,7 +200,10 @@ func (m *member) write(ctx context.Context, b pool.Block) error {
 	}
 	m.wrote(nil)
 	failpoint.Here("block written")
-	_, _, err = m.adopt(ctx, made)
+	s, _, err := m.adopt(ctx, made)
+	if err == nil && !slices.ContainsFunc(made.Spec.Want, func(w pool.Want) bool { return !w.Is(s.me) }) {
+		m.seen[made.Metadata.Name] = made.Metadata.ResourceVersion
+	}
 	return err
 }
 
@@ -268,7 +271,6 @@ func (m *member) adopt(ctx context.Context, b pool.Block) (state, pool.Grant, er
 	if err != nil {
 		return s, was, m.alarm(ctx, b.Spec.Pool, err)
 	}
-	m.seen[b.Metadata.Name] = b.Metadata.ResourceVersion
 	return s, g, m.put(ctx, was, g)
 }
 
