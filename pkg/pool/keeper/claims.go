@@ -129,19 +129,47 @@ func (m *member) compareClaims(ctx context.Context, differs func(context.Context
 
 // dropClaims deletes those of the claims whose owners have no lease here any more.
 func (m *member) dropClaims(ctx context.Context, s state, claims []pool.Claim) error {
+	var errs []error
 	for _, c := range claims {
-		if !c.Spec.Active.Is(s.me) || !m.has(s, c.Spec.Pool, c.Spec.Address) {
+		if !c.Spec.Active.Is(s.me) {
 			continue
 		}
 		l, leased := s.of(c.Spec.Pool).Leased[c.Spec.Address]
 		if leased && pool.ClaimName(c.Spec.Pool, l.Newest().IfName, l.Owner) == c.Metadata.Name {
 			continue
 		}
+		if !m.has(s, c.Spec.Pool, c.Spec.Address) {
+			if nobodys, err := m.isNobodys(ctx, c); err != nil || !nobodys {
+				errs = append(errs, err)
+				continue
+			}
+		}
 		if err := ignore(m.API.DeleteClaim(ctx, c), pool.ErrNotThere, pool.ErrConflict); err != nil {
 			return unavailable(err)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
+}
+
+// isNobodys says whether nobody has the address of the claim: the owner's time was over, and this node gave the address back.
+func (m *member) isNobodys(ctx context.Context, c pool.Claim) (bool, error) {
+	l, err := m.layout(ctx, c.Spec.Pool)
+	if err != nil {
+		return false, err
+	}
+	index, is := l.Index(c.Spec.Address)
+	if !is {
+		return false, nil
+	}
+	b, err := m.API.Block(ctx, pool.BlockName(c.Spec.Pool, index))
+	if errors.Is(err, pool.ErrNotThere) {
+		return true, nil
+	}
+	if err != nil {
+		return false, unavailable(err)
+	}
+	i := b.Offset(c.Spec.Address)
+	return i >= 0 && b.Spec.Addresses[i] == pool.Nobodys, nil
 }
 
 // reassert is for an API that has lost something. The lease is newer than a claim with another address.

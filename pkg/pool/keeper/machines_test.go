@@ -339,3 +339,66 @@ func TestAnOwnersAddressOnADeadNode(t *testing.T) {
 		})
 	}
 }
+
+// The claim of an owner whose time is over goes, also if the node has given the address back before it looks.
+func TestAClaimOfAnAddressThatNobodyHas(t *testing.T) {
+	for name, test := range map[string]struct {
+		block string
+		goes  bool
+	}{
+		"nobody has the address":            {"..A. node2", true},
+		"the block is gone":                 {"", true},
+		"another node has it":               {"A.A. node2", false},
+		"a dead node has it":                {"A.A. node2!", false},
+		"this node was declared dead there": {"A.B. me! node2", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			if test.block != "" {
+				s.put(1, test.block)
+			}
+			claim := pool.ClaimName("lan", "eth0", ownerOf("web-0"))
+			s.AddClaim(pool.Claim{Metadata: pool.Meta{Name: claim}, Spec: pool.ClaimSpec{
+				Pool: "lan", IfName: "eth0", Owner: ownerOf("web-0"), Address: netip.MustParseAddr("10.3.0.4"), Epoch: 1, Active: pool.Place{Party: s.me()},
+			}})
+			s.ok(s.alone(t.Context(), s.checkClaims))
+			if _, err := s.Claim(t.Context(), claim); errors.Is(err, pool.ErrNotThere) != test.goes {
+				t.Errorf("the claim: %v", err)
+			}
+		})
+	}
+}
+
+// A node that was declared dead comes back. What its owners had there, and no owner has got elsewhere, waits for them here again.
+func TestOwnersOfANodeThatComesBack(t *testing.T) {
+	s := newSite(t)
+	s.put(1, "AAAA me")
+	s.has(1)
+	x, key := s.add("web-0")
+	s.del(key)
+	y, key := s.add("web-1")
+	s.del(key)
+	for a, owner := range map[netip.Addr]string{x: "web-0", y: "web-1"} {
+		s.AddClaim(pool.Claim{Metadata: pool.Meta{Name: pool.ClaimName("lan", "eth0", ownerOf(owner))}, Spec: pool.ClaimSpec{
+			Pool: "lan", IfName: "eth0", Owner: ownerOf(owner), Address: a, Epoch: 1, Active: pool.Place{Party: s.me()}, Retain: "1h0m0s",
+		}})
+		s.ok(s.store.MarkClaimed(t.Context(), a, ownerOf(owner)))
+	}
+	s.EditBlock("lan-1", func(b *pool.Block) {
+		*b, _ = b.Fence(func(p pool.Party) bool { return p.Is(s.me()) }, "proof")
+		*b, _ = b.Take(partyOf("node2"), []int{b.Offset(y)})
+	})
+	s.reboot()
+	for range 3 {
+		s.Look(t.Context())
+		s.later(time.Minute)
+	}
+	is(t, "it is that of", s.holder("lan", x), "node1")
+	is(t, "it is", s.leased(x), "reserved")
+	is(t, "what another node has got is that of", s.holder("lan", y), "node2")
+	is(t, "it is", s.leased(y), "free")
+	c, err := s.Claim(t.Context(), pool.ClaimName("lan", "eth0", ownerOf("web-0")))
+	if err != nil || c.Spec.Address != x || c.Spec.Active.Node != "node1" {
+		t.Errorf("the claim is %+v, %v", c.Spec, err)
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -216,35 +215,6 @@ func (m *member) remove(ctx context.Context, b pool.Block) error {
 	m.wrote(nil)
 	failpoint.Here("block deleted")
 	return m.gone(ctx, b.Spec.Pool, b.Spec.Index)
-}
-
-// leave tells the API that this node knows of its fence. It waits until no pod has any of the addresses.
-func (m *member) leave(ctx context.Context, b pool.Block, s state) error {
-	h, _ := b.Holder(s.me)
-	if held := heldOf(s.of(b.Spec.Pool), b); len(held) > 0 {
-		if _, known := m.fenced[b.Metadata.Name]; !known {
-			m.Log.Warn("this node was declared dead, and pods still have addresses that others may have by now", "block", b.Metadata.Name, "addresses", strings.Join(held, " "), "why", h.Fenced)
-		}
-		m.fenced[b.Metadata.Name] = b.Spec // Nobody else tells when the pods end.
-		return nil
-	}
-	delete(m.fenced, b.Metadata.Name)
-	next := b.Leave(s.me)
-	if next.Unused() {
-		return m.remove(ctx, b)
-	}
-	return m.write(ctx, next)
-}
-
-// heldOf returns the addresses of the block that pods have here.
-func heldOf(p lease.PoolState, b pool.Block) (all []string) {
-	for a, l := range p.Leased {
-		if b.Offset(a) >= 0 && l.State == lease.Held {
-			all = append(all, a.String())
-		}
-	}
-	slices.Sort(all)
-	return all
 }
 
 // adopt brings the grant in the store to what the API has just answered. A node that has more than the API knows raises the
