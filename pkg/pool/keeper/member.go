@@ -224,16 +224,13 @@ func (m *member) adopt(ctx context.Context, b pool.Block) (state, pool.Grant, er
 	if err != nil {
 		return s, pool.Grant{}, err
 	}
-	if err := b.Check(); err != nil {
-		return s, pool.Grant{}, unavailable(err)
-	}
-	if err := m.fits(ctx, b); err != nil {
+	was := s.grant(b.Spec.Pool, b.Spec.Index)
+	if err := m.fits(ctx, b, was); err != nil {
 		return s, pool.Grant{}, err
 	}
 	if b, err = m.correct(ctx, s, b); err != nil {
 		return s, pool.Grant{}, err
 	}
-	was := s.grant(b.Spec.Pool, b.Spec.Index)
 	g, lost, err := was.Adopt(b, s.me)
 	if h, is := b.Holder(s.me); len(lost) > 0 && (!is || h.Fenced == "") {
 		err = fmt.Errorf("AddressBlock %s: %w: this node has %d addresses that are not its own there", g.Name(), pool.ErrOlder, len(lost))
@@ -242,19 +239,6 @@ func (m *member) adopt(ctx context.Context, b pool.Block) (state, pool.Grant, er
 		return s, was, m.alarm(ctx, b.Spec.Pool, err)
 	}
 	return s, g, m.put(ctx, was, g)
-}
-
-// fits returns an error if the block is not one that the pool is cut into: somebody has made it up.
-func (m *member) fits(ctx context.Context, b pool.Block) error {
-	l, err := m.layout(ctx, b.Spec.Pool)
-	if err != nil {
-		return err
-	}
-	span, ok := l.Block(b.Spec.Index)
-	if ok && span == (pool.Span{First: b.Spec.First, Last: b.Spec.Last}) || l.UID != b.Spec.PoolUID {
-		return nil
-	}
-	return unavailable(fmt.Errorf("AddressBlock %s has the addresses %s-%s, and the pool has others there: delete it if no pod has any of them", b.Metadata.Name, b.Spec.First, b.Spec.Last))
 }
 
 // gone is adopt for a block that the API itself does not have.

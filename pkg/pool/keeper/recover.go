@@ -116,6 +116,9 @@ func (m *member) alarm(ctx context.Context, name string, lost error) error {
 func (k *Keeper) declare(ctx context.Context, name, why string) error {
 	for range mostTries {
 		p, err := k.API.Pool(ctx, name)
+		if errors.Is(err, pool.ErrNotThere) {
+			return unknown(name)
+		}
 		if err != nil || p.Recovery() != nil {
 			return err
 		}

@@ -299,6 +299,7 @@ func (m *member) scrape(ctx context.Context, blocks []pool.Block, name string, n
 	if err != nil {
 		return err
 	}
+	blocks = slices.DeleteFunc(slices.Clone(blocks), func(b pool.Block) bool { return b.Check() != nil || !isOf(l, b) })
 	if need, err = m.takeSingle(ctx, blocks, s, need, l, pool.Block.Free); err != nil || need <= 0 {
 		return err
 	}

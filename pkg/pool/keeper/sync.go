@@ -29,7 +29,7 @@ func (m *member) sync(ctx context.Context) error {
 		return unavailable(err)
 	}
 	met := map[string]bool{}
-	var errs []error
+	v := visits{state: s}
 	for _, b := range blocks {
 		if !m.concerns(s, b) {
 			continue
@@ -40,8 +40,8 @@ func (m *member) sync(ctx context.Context) error {
 			continue
 		}
 		// The list is no read that a step can begin with: the step before can have changed this block.
-		if errs = append(errs, m.visit(ctx, b.Spec.Pool, b.Spec.Index)); !m.answers() {
-			return errors.Join(errs...)
+		if v.note(b.Spec.Pool, m.visit(ctx, b.Spec.Pool, b.Spec.Index)); !m.answers() {
+			return errors.Join(v.errs...)
 		}
 	}
 	for _, p := range s.Pools {
@@ -49,16 +49,33 @@ func (m *member) sync(ctx context.Context) error {
 			if met[g.Name()] || g.Empty() {
 				continue
 			}
-			if errs = append(errs, m.visit(ctx, g.Pool, g.Index)); !m.answers() {
-				return errors.Join(errs...)
+			if v.note(g.Pool, m.visit(ctx, g.Pool, g.Index)); !m.answers() {
+				return errors.Join(v.errs...)
 			}
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
+	m.report("a block that does not count", errors.Join(v.countNot...))
+	if err := errors.Join(v.errs...); err != nil {
 		return err // What one pool has lost must not hide what another one has.
 	}
 	m.untold = false
 	return m.store.Confirm(ctx, s.Pools...)
+}
+
+// visits are the errors of the blocks of a store. Those in countNot do not keep it from giving addresses.
+type visits struct {
+	state          state
+	errs, countNot []error
+}
+
+// note takes the error of a block. It does not count if the block is made up, or if its pool does not exist and the network's
+// configuration does not name that pool.
+func (v *visits) note(name string, err error) {
+	if errors.Is(err, errMadeUp) || errors.Is(err, pool.ErrUnknown) && !v.state.of(name).Named {
+		v.countNot = append(v.countNot, err)
+		return
+	}
+	v.errs = append(v.errs, err)
 }
 
 // isDone says whether the store has met the block as it is, and has nothing to say there. A fence can end any time: when the last pod
