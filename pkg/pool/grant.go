@@ -173,7 +173,8 @@ func (g Grant) Mark(offsets []int) Grant {
 }
 
 // Settle returns the block after the party has given back what it has marked. It is what the API is asked to make of b, which
-// it has just answered. changed is false if there is nothing to do. remove says that the block is to be deleted instead.
+// it has just answered. It also removes a party that has nothing there: the pool excludes all of the block. changed is false if there
+// is nothing to do. remove says that the block is to be deleted instead.
 func (g Grant) Settle(b Block, me Party) (_ Block, changed, remove bool) {
 	var back []int
 	for _, i := range g.Offsets(string(Marked)) {
@@ -181,7 +182,7 @@ func (g Grant) Settle(b Block, me Party) (_ Block, changed, remove bool) {
 			back = append(back, i)
 		}
 	}
-	if len(back) == 0 {
+	if h, is := b.Holder(me); len(back) == 0 && (!is || h.Fenced != "" || strings.Contains(b.Spec.Addresses, h.ID)) {
 		return b, false, false
 	}
 	b = b.GiveBack(me, back)

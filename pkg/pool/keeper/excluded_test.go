@@ -1,0 +1,63 @@
+package keeper
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// excludes makes the pool exclude all but the last block. With a hint, the controller has said that all blocks are free.
+func (s *site) excludes(hint string) {
+	s.EditPool("lan", func(p *pool.Pool) { p.Spec.Exclude, p.Status.Free = []string{"10.3.0.0-10.3.0.11"}, hint })
+}
+
+// Nobody makes a block of which the pool excludes all addresses, and the search goes on to the others.
+func TestBlocksThatAreExcluded(t *testing.T) {
+	for name, hint := range map[string]string{"without a hint": "", "with a hint": "Dw=="} {
+		for range 8 { // The first guess is a random one.
+			t.Run(name, func(t *testing.T) {
+				s := newSite(t)
+				s.excludes(hint)
+				s.ok(s.fill(t.Context(), "lan", 1))
+				is(t, "the store", s.grants(), "++++")
+				all, err := s.Blocks(t.Context(), "lan")
+				s.ok(err)
+				is(t, "blocks", fmt.Sprint(len(all)), "1")
+			})
+		}
+	}
+}
+
+// With one address in each block, the gateway has a block of its own, which nobody makes.
+func TestBlocksOfOneAddress(t *testing.T) {
+	s := newSite(t)
+	s.EditPool("lan", func(p *pool.Pool) { p.Spec.BlockSize, p.Spec.Gateway = 1, "10.3.0.5" })
+	for range 15 {
+		s.ok(s.fill(t.Context(), "lan", 1))
+		s.add("")
+	}
+	if err := s.fill(t.Context(), "lan", 1); err != nil {
+		t.Error(err)
+	}
+	is(t, "the block of the gateway", s.told(5), "none")
+	is(t, "the store", strings.ReplaceAll(s.grants(), " ", ""), "+++++++++++++++")
+}
+
+// A node leaves a block of which it has nothing, and deletes it if nobody else has anything: an earlier agent has made such blocks.
+// Otherwise a deleted pool would never go.
+func TestABlockOfWhichTheNodeHasNothing(t *testing.T) {
+	for put, want := range map[string]string{"---- me": "none", "--.. me": "none", "--B. me node2": "--B. node2", "--.. me!": "none"} {
+		t.Run(put, func(t *testing.T) {
+			s := newSite(t)
+			s.put(1, put)
+			s.EditPool("lan", func(p *pool.Pool) { p.Spec.Paused = true })
+			s.Look(t.Context())
+			s.later(time.Minute)
+			s.Look(t.Context())
+			is(t, "the block", s.told(1), want)
+		})
+	}
+}
