@@ -61,3 +61,38 @@ func TestABlockOfWhichTheNodeHasNothing(t *testing.T) {
 		})
 	}
 }
+
+// A node gives back a block of which the pool excludes all by now, also if it has no surplus.
+func TestAnExcludedBlockIsGivenBack(t *testing.T) {
+	for name, test := range map[string]struct {
+		deleted, held bool
+		want          string
+	}{
+		"the pool goes on":        {false, false, "none"},
+		"the pool is deleted":     {true, false, "none"},
+		"a pod has an address":    {false, true, "AAAA me"},
+		"a pod of a deleted pool": {true, true, "AAAA me"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.put(1, "AAAA me")
+			s.has(1)
+			if test.held {
+				s.add("")
+			}
+			s.put(3, "AAAA me")
+			s.has(3)
+			s.excludes("")
+			if test.deleted {
+				s.EditPool("lan", func(p *pool.Pool) { p.Metadata.Finalizers = []string{pool.Finalizer} })
+				s.RemovePool("lan")
+			}
+			for range 4 {
+				s.Look(t.Context())
+				s.later(s.Surplus)
+			}
+			is(t, "the excluded block", s.told(1), test.want)
+			is(t, "the other one", s.told(3), map[bool]string{false: "AAAA me", true: "none"}[test.deleted])
+		})
+	}
+}

@@ -53,7 +53,8 @@ func TestBlocksThatAnotherNodeMakesUp(t *testing.T) {
 // A pool was made anew, and this node hears of one of its blocks before it hears of the pool.
 func TestABlockOfAPoolThatWasMadeAnew(t *testing.T) {
 	s := newSite(t)
-	s.Look(t.Context())
+	s.put(0, "AAAA me")
+	s.has(0)
 	s.EditPool("lan", func(p *pool.Pool) {
 		p.Metadata.UID, p.Spec.Ranges = "uid-of-the-next", []string{"10.3.0.100-10.3.0.115"}
 	})
@@ -61,14 +62,10 @@ func TestABlockOfAPoolThatWasMadeAnew(t *testing.T) {
 	s.ok(err)
 	l, err := p.Layout()
 	s.ok(err)
-	index := int64(0)
-	if s.grant(index) != "" {
-		index = 1
-	}
-	b, _ := pool.NewBlock(l, index, s.me(), "boot")
+	b, _ := pool.NewBlock(l, 3, s.me(), "boot")
 	_, _, err = s.adopt(t.Context(), s.AddBlock(b))
 	says(t, "adopt", err, "")
-	is(t, "the store", s.grant(index), "++++")
+	is(t, "the store", s.grant(3), "++++")
 	if p, err := s.store.Granted(t.Context()); err != nil || p.Pools[0].Layout.UID != "uid-of-the-next" {
 		t.Errorf("the store knows the pool as %+v, %v", p.Pools[0].Layout, err)
 	}

@@ -179,8 +179,7 @@ func (m *member) balancePool(ctx context.Context, p lease.PoolState) error {
 		delete(m.spare, p.Name)
 		return m.fill(ctx, p.Name, 0)
 	}
-	useless := func(g pool.Grant) bool { return p.Gives(g) == 0 && len(g.Offsets(pool.Ours)) > 0 && !leasedIn(p, g) }
-	if has == target && !slices.ContainsFunc(p.Grants, useless) { // What the pool excludes by now can be left.
+	if has == target && !hasExcluded(p) {
 		delete(m.spare, p.Name)
 		return nil
 	}
@@ -225,6 +224,14 @@ func (m *member) giveBack(ctx context.Context, p lease.PoolState, surplus int) e
 		surplus -= n - p.Gives(marked)
 	}
 	return nil
+}
+
+// hasExcluded says whether the node has a block of which the pool excludes all by now, and no pod has any of it. The
+// node gives it back, also if it has no surplus.
+func hasExcluded(p lease.PoolState) bool {
+	return slices.ContainsFunc(p.Grants, func(g pool.Grant) bool {
+		return len(g.Offsets(pool.Ours)) > 0 && p.Gives(g) == 0 && !leasedIn(p, g)
+	})
 }
 
 // leasedIn says whether any address of the grant has a lease.
