@@ -15,19 +15,21 @@ import (
 // passing is a party that asks on a block.
 type passing struct{ block, store string }
 
-// passed is how many addresses of other blocks it has got, and when the last one.
+// passed is how many addresses of other blocks it has got, as long as the block on which it asks has that version.
 type passed struct {
-	n  int
-	at time.Time
+	n       int
+	version string
+	at      time.Time
 }
 
-// passedOn is how many of the addresses that the party asks for it has got of other blocks. The API cannot tell: only the party itself takes
-// back what it asks for, and its agent can be away. After a long time it is asked anew.
-func (m *member) passedOn(k passing) int {
-	if p := m.passed[k]; m.now().Sub(p.at) < syncEvery {
-		return p.n
+// passedOn is what the party has got of other blocks for what it asks. Only the party itself takes back what it asks for, and its agent can
+// be away. If it asks once more, the block has another version. After a long time it is asked anew in any case.
+func (m *member) passedOn(k passing, version string) passed {
+	now := m.now()
+	if p := m.passed[k]; p.version == version && now.Sub(p.at) < syncEvery {
+		return p
 	}
-	return 0
+	return passed{version: version, at: now}
 }
 
 // forgetPassed forgets what parties have got that do not ask on the block any more.
@@ -81,8 +83,8 @@ func (m *member) answerAny(ctx context.Context, b pool.Block, w pool.Want, g poo
 		return g, err
 	}
 	by := passing{b.Metadata.Name, w.Store}
-	got := m.passedOn(by)
-	most = min(most, w.Count-got) - (len(g.Offsets(string(pool.Marked))) - before)
+	got := m.passedOn(by, b.Metadata.ResourceVersion)
+	most = min(most, w.Count-got.n) - (len(g.Offsets(string(pool.Marked))) - before)
 	for _, other := range p.Grants {
 		if most > 0 && other.Index != b.Spec.Index && p.Free(other) > 0 {
 			n, err := m.passOn(ctx, other, min(most, p.Free(other)), w.Party)
@@ -90,8 +92,8 @@ func (m *member) answerAny(ctx context.Context, b pool.Block, w pool.Want, g poo
 				return g, err
 			}
 			most -= n
-			if got += n; n > 0 {
-				m.passed[by] = passed{got, m.now()}
+			if got.n += n; n > 0 {
+				m.passed[by] = got
 			}
 		}
 	}

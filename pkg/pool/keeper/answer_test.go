@@ -3,6 +3,7 @@ package keeper
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/relink-cni/relink/pkg/pool"
 )
@@ -129,23 +130,60 @@ func TestWhatIsAskedMeanwhileIsAnswered(t *testing.T) {
 	is(t, "the block", s.told(1), "AACB me node2 node3, me wants 1")
 }
 
-// A party that does not take back what it asks for, because its agent is away, does not get all that a node has.
+// A party that does not take back what it asks for, because its agent is away, does not get all that a node has. One that asks again
+// gets more.
 func TestPassOnToOneWhoIsAway(t *testing.T) {
 	s := newSite(t)
+	s.EditPool("lan", func(p *pool.Pool) { p.Spec.Subnet, p.Spec.Ranges = "10.3.0.0/16", []string{"10.3.0.0-10.3.3.31"} })
 	s.put(0, "AA.. me", "node2")
-	s.put(2, "AAAA me")
-	s.has(0, 2)
+	s.has(0)
 	s.add("")
 	s.add("")
-	for range 5 {
-		s.Look(t.Context())
-		s.later(every)
-	}
-	all, err := s.Blocks(t.Context(), "lan")
-	s.ok(err)
-	for _, share := range pool.Shares(all) {
-		if share.Node == "node2" && share.Addresses > 1 {
-			t.Errorf("node2 has asked for 1 address, and has got %d", share.Addresses)
+	got := func() (n int) {
+		all, err := s.Blocks(t.Context(), "lan")
+		s.ok(err)
+		for _, share := range pool.Shares(all) {
+			if share.Node == "node2" {
+				n = share.Addresses
+			}
 		}
+		return n
+	}
+	for range 20 {
+		s.Look(t.Context())
+		s.later(20 * time.Second)
+	}
+	if n := got(); n != 1 {
+		t.Errorf("node2 has asked for 1 address, and has got %d", n)
+	}
+	for range 3 {
+		before := got()
+		s.EditBlock("lan-0", func(b *pool.Block) { *b = b.Ask(pool.Want{Party: partyOf("node2")}) })
+		s.EditBlock("lan-0", func(b *pool.Block) { *b = b.Ask(pool.Want{Party: partyOf("node2"), Count: 1}) })
+		s.ok(s.visit(t.Context(), "lan", 0))
+		if n := got(); n != before+1 {
+			t.Errorf("node2 has asked again for 1 address, and has got %d", n-before)
+		}
+		s.Look(t.Context())
+	}
+}
+
+// A party that has got an address of another block, and needs one more, asks once more in a way that the holder hears of.
+func TestAskOnceMore(t *testing.T) {
+	s := newSite(t)
+	s.put(0, "AAAA node2")
+	epochs := map[int64]bool{}
+	for range 3 {
+		all, err := s.Blocks(t.Context(), "lan")
+		s.ok(err)
+		s.ok(s.askNext(t.Context(), all, s.me(), 1))
+		s.later(pool.Limit)
+		b, err := s.Block(t.Context(), "lan-0")
+		s.ok(err)
+		epochs[b.Spec.Epoch] = true
+	}
+	is(t, "who asks", s.told(0), "AAAA node2, me wants 1")
+	if len(epochs) != 3 {
+		t.Errorf("the epochs are %v", epochs)
 	}
 }

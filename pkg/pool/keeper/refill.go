@@ -384,9 +384,14 @@ func (m *member) askNext(ctx context.Context, blocks []pool.Block, me pool.Party
 	return m.ask(ctx, b, ask{block: b.Metadata.Name, want: w})
 }
 
-// ask asks the API to note on the block what the store wants. If somebody else changes the block at the same time, nothing is asked.
+// ask asks the API to note on the block what the store wants. If somebody else changes the block at the same time, nothing is asked. Who
+// asks for as much as before begins a new epoch: otherwise the block would stay as it is, and the holder would not hear of it.
 func (m *member) ask(ctx context.Context, b pool.Block, a ask) error {
-	_, err := m.API.UpdateBlock(ctx, b.Ask(a.want))
+	next := b.Ask(a.want)
+	if slices.Contains(b.Spec.Want, a.want) {
+		next.Spec.Epoch++
+	}
+	_, err := m.API.UpdateBlock(ctx, next)
 	m.wrote(err)
 	if err != nil {
 		return ignore(err, pool.ErrConflict, pool.ErrNotThere)
