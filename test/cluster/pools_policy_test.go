@@ -241,7 +241,7 @@ func (a *api) blockPolicy(t *testing.T, users map[string]user) {
 	for i, try := range slices.Concat(allowed(), forbidden()) {
 		var now pool.Block
 		users["admin"].must(t, http.MethodPost, blocks, blockObject(try.before(taken(int64(100+i), node1))), &now)
-		want := strings.ReplaceAll(try.want, "NAME", now.Metadata.Name)
+		want := ofBlock(try.want, now)
 		for n := range 4 {
 			want = strings.ReplaceAll(want, fmt.Sprintf("10.3.X.Y+%d", n), now.At(n).String())
 		}
@@ -258,6 +258,11 @@ func (a *api) blockPolicy(t *testing.T, users map[string]user) {
 			check(t, who+" "+try.name, said, answer, http.StatusForbidden, want)
 		}
 	}
+}
+
+// ofBlock replaces NAME by the name of the block.
+func ofBlock(text string, b pool.Block) string {
+	return strings.ReplaceAll(text, "NAME", b.Metadata.Name)
 }
 
 // deletion is what the API is told to delete an object that is still as it was read. If it is dry, nothing is done.

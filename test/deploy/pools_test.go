@@ -97,7 +97,8 @@ func TestController(t *testing.T) {
 	}
 }
 
-// Each policy is bound, refuses if it cannot be evaluated, and begins with the same question: who is it, and of which node.
+// Each policy is bound, and refuses if it cannot be evaluated. Those of the agents begin with the same question: who is it, and of which
+// node. The one of all others binds exactly those that are no agents.
 func TestPolicies(t *testing.T) {
 	objects := built(t, "pools")
 	bindings := map[string][]admissionv1.ValidationAction{}
@@ -105,14 +106,20 @@ func TestPolicies(t *testing.T) {
 		bindings[b.Spec.PolicyName] = b.Spec.ValidationActions
 	}
 	all := of[*admissionv1.ValidatingAdmissionPolicy](objects)
-	if len(all) != 3 {
-		t.Fatalf("%d policies, want one each for pools, blocks and claims", len(all))
+	if len(all) != 4 {
+		t.Fatalf("%d policies, want one each for pools, blocks, claims and the deletion of blocks", len(all))
 	}
 	for _, p := range all {
 		if *p.Spec.FailurePolicy != admissionv1.Fail || !slices.Equal(bindings[p.Name], []admissionv1.ValidationAction{admissionv1.Deny}) {
 			t.Errorf("%s: %s, %v", p.Name, *p.Spec.FailurePolicy, bindings[p.Name])
 		}
 		first := all[0].Spec
+		if p.Name == "relink-blocks-in-use" {
+			if got, want := p.Spec.MatchConditions[0].Expression, "!("+first.MatchConditions[0].Expression+")"; got != want {
+				t.Errorf("%s binds those for whom %s, want %s", p.Name, got, want)
+			}
+			continue
+		}
 		if diff := cmp.Diff(first.MatchConditions, p.Spec.MatchConditions) + cmp.Diff(first.Variables[0], p.Spec.Variables[0]) + cmp.Diff(first.Validations[0], p.Spec.Validations[0]); diff != "" {
 			t.Errorf("%s asks otherwise than %s who it is:\n%s", p.Name, all[0].Name, diff)
 		}
@@ -145,13 +152,11 @@ func TestFlows(t *testing.T) {
 
 // The definitions come with pools only. A cluster without pools has nothing new.
 func TestDefinitions(t *testing.T) {
-	for dir, want := range map[string]int{"base": 0, "examples/registry": 0, "examples/reclaim": 0, "examples/k3s": 0, "examples/pools": 3, "examples/pools-systemd": 3} {
+	for dir, want := range map[string][2]int{"base": {}, "examples/registry": {}, "examples/reclaim": {}, "examples/k3s": {}, "examples/pools": {3, 4}, "examples/pools-systemd": {3, 4}} {
 		objects := built(t, dir)
-		if n := len(of[*unstructured.Unstructured](objects)); n != want {
-			t.Errorf("%s has %d CustomResourceDefinitions, want %d", dir, n, want)
-		}
-		if n := len(of[*admissionv1.ValidatingAdmissionPolicy](objects)); n != want {
-			t.Errorf("%s has %d policies, want %d", dir, n, want)
+		got := [2]int{len(of[*unstructured.Unstructured](objects)), len(of[*admissionv1.ValidatingAdmissionPolicy](objects))}
+		if got != want {
+			t.Errorf("%s has %v CustomResourceDefinitions and policies, want %v", dir, got, want)
 		}
 	}
 }

@@ -107,6 +107,7 @@ var entries = []entry{
 	{"docs/host-access.md", `{ "cniVersion": "1.1.0", "name": "vlan5", "plugins": [`, file, "docs/examples/71-host-access-stock.conflist", ""},
 	{"docs/host-access.md", "relink host-access add default/web-0 --services 10.96.0.0/12 --masquerade", parts, "", "the story host_access and the tests of checkpoint/access run it"},
 	{"docs/pools.md", "kubectl apply -k deploy/kubernetes/examples/pools", parts, "", runtime + ": test/cluster applies the example"},
+	{"docs/pools.md", "kubectl annotate addressblock vlan7-3 ipam.relink.dev/delete=vlan7-3", parts, "", runtime + ": test/cluster deletes such a block"},
 	{"docs/pools.md", "# The pools of the network vlan7: one for IPv4, and one for IPv6.", file, "docs/examples/pools-vlan7.yaml", ""},
 	{"docs/pools.md", "{", file, "docs/examples/80-pool.conflist", ""},
 	{"docs/pools.md", "kubectl get ippools.whereabouts.cni.cncf.io -A -o json > ippools.json", parts, "", runtime + ": test/cluster takes over two nodes"},
