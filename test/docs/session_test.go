@@ -209,6 +209,7 @@ var differing = []struct {
 	with string
 }{
 	{regexp.MustCompile(`(?m)^waiting: .*\n`), ""},
+	{regexp.MustCompile(`(?m)^Commit: .*\n`), ""}, // A program has it only if Go has read the repository at its build.
 	{regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "WHEN"},
 	{regexp.MustCompile(`\b([0-9a-f]{2}:){5}[0-9a-f]{2}\b`), "MAC"},
 	{regexp.MustCompile(`\bcnitool-[0-9a-f]+`), "ID"},
