@@ -110,36 +110,55 @@ func moreInstances(nodes int) (back func() error, err error) {
 	return back, os.WriteFile(path, fmt.Append(nil, nodes+besides), 0o644)
 }
 
+// spent is what a cluster has cost for a time.
+type spent struct {
+	asked     requests
+	api, etcd usage
+}
+
+// spend measures what the cluster costs while work is done. work returns what the API has been asked for up to its end.
+func (c *scale) spend(work func() (requests, error)) (of spent, err error) {
+	before, err := c.ofPools()
+	if err != nil {
+		return of, err
+	}
+	api, etcd, err := c.used()
+	if err != nil {
+		return of, err
+	}
+	after, err := work()
+	if err != nil {
+		return of, err
+	}
+	of.asked = after.since(before)
+	if of.api, of.etcd, err = c.used(); err != nil {
+		return of, err
+	}
+	of.api.cpu -= api.cpu
+	of.etcd.cpu -= etcd.cpu
+	return of, nil
+}
+
 // fill starts the pods, and waits until no agent changes anything any more.
 func (c *scale) fill() error {
 	if err := c.resetPeaks(); err != nil {
 		return err
 	}
-	before, err := c.ofPools()
+	var o outcome
+	of, err := c.spend(func() (_ requests, err error) {
+		b := burst{nodes: len(c.nodes), podsOfNode: podsOfNode, atOnce: scaleAtOnce, pause: pauseOfRuntime, add: c.add}
+		if o, err = b.run(); err != nil {
+			return requests{}, err
+		}
+		return c.whenQuiet()
+	})
 	if err != nil {
 		return err
 	}
-	api, etcd, err := c.used()
-	if err != nil {
-		return err
-	}
-	b := burst{nodes: len(c.nodes), podsOfNode: podsOfNode, atOnce: scaleAtOnce, pause: pauseOfRuntime, add: c.add}
-	o, err := b.run()
-	if err != nil {
-		return err
-	}
-	asked, err := c.whenQuiet()
-	if err != nil {
-		return err
-	}
-	apiNow, etcdNow, err := c.used()
-	if err != nil {
-		return err
-	}
-	asked = asked.since(before)
 	r := &c.row
-	r.Seconds, r.ADDs, r.Writes, r.Refused, r.Busy, r.Reads, r.Lists, r.Events = o.took.Seconds(), o.adds, asked.writes, asked.refused, asked.busy, asked.reads, asked.lists, asked.events
-	r.APICPU, r.EtcdCPU, r.APIMB, r.EtcdMB = apiNow.cpu-api.cpu, etcdNow.cpu-etcd.cpu, apiNow.peak, etcdNow.peak
+	r.Seconds, r.ADDs = o.took.Seconds(), o.adds
+	r.Writes, r.Refused, r.Busy, r.Reads, r.Lists, r.Events = of.asked.writes, of.asked.refused, of.asked.busy, of.asked.reads, of.asked.lists, of.asked.events
+	r.APICPU, r.EtcdCPU, r.APIMB, r.EtcdMB = of.api.cpu, of.etcd.cpu, of.api.peak, of.etcd.peak
 	return c.holds(o.given)
 }
 
@@ -206,29 +225,18 @@ func (c *scale) holds(given map[netip.Addr]int) error {
 
 // idle measures what nodes cost that have nothing to do.
 func (c *scale) idle() error {
-	before, err := c.ofPools()
+	of, err := c.spend(func() (requests, error) {
+		time.Sleep(idleWindow)
+		return c.ofPools()
+	})
 	if err != nil {
 		return err
 	}
-	api, etcd, err := c.used()
-	if err != nil {
-		return err
-	}
-	time.Sleep(idleWindow)
-	asked, err := c.ofPools()
-	if err != nil {
-		return err
-	}
-	apiNow, etcdNow, err := c.used()
-	if err != nil {
-		return err
-	}
-	asked = asked.since(before)
 	minutes, nodes := idleWindow.Minutes(), float64(c.row.Nodes)
 	r := &c.row
-	r.IdleReads, r.IdleWrites = float64(asked.reads)/minutes/nodes, float64(asked.writes)/minutes
-	r.IdleEvents, r.IdleWatches = float64(asked.events)/minutes/nodes, float64(asked.watches)/minutes/nodes
-	r.IdleAPICPU, r.IdleEtcdCPU = (apiNow.cpu-api.cpu)/idleWindow.Seconds(), (etcdNow.cpu-etcd.cpu)/idleWindow.Seconds()
+	r.IdleReads, r.IdleWrites = float64(of.asked.reads)/minutes/nodes, float64(of.asked.writes)/minutes
+	r.IdleEvents, r.IdleWatches = float64(of.asked.events)/minutes/nodes, float64(of.asked.watches)/minutes/nodes
+	r.IdleAPICPU, r.IdleEtcdCPU = of.api.cpu/idleWindow.Seconds(), of.etcd.cpu/idleWindow.Seconds()
 	return nil
 }
 
