@@ -7,12 +7,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
 // leave tells the API that this node knows of its fence. It waits until no pod has any of the addresses. What claims of this node have
-// for owners, and nobody has taken, it takes back: these owners have had no pod since.
+// for owners, and nobody has taken, it takes back: these owners have had no pod since. It waits with that until it may take something.
 func (m *member) leave(ctx context.Context, b pool.Block, s state) error {
 	h, _ := b.Holder(s.me)
 	if held := heldOf(s.of(b.Spec.Pool), b); len(held) > 0 {
@@ -22,8 +23,15 @@ func (m *member) leave(ctx context.Context, b pool.Block, s state) error {
 		m.fenced[b.Metadata.Name] = b.Spec // Nobody else tells when the pods end.
 		return nil
 	}
-	owned, err := m.ownedBy(ctx, b, s.me)
+	owned, wait, err := m.ownedBy(ctx, b, s)
 	if err != nil {
+		return err
+	}
+	if wait {
+		m.fenced[b.Metadata.Name] = b.Spec
+		return nil
+	}
+	if owned, err = m.expectOwned(ctx, owned); err != nil {
 		return err
 	}
 	delete(m.fenced, b.Metadata.Name)
@@ -34,55 +42,95 @@ func (m *member) leave(ctx context.Context, b pool.Block, s state) error {
 	if err := m.write(ctx, next); err != nil || len(owned) == 0 {
 		return err
 	}
-	return m.takeOwned(ctx, b.Metadata.Name, owned, s.me)
+	failpoint.Here("block left")
+	return m.takeOwned(ctx, b.Metadata.Name, owned)
 }
 
-// ownedBy returns the claims of this node of which it had the address in the block, and nobody has taken it. There are none if the
-// pool gives nothing now.
-func (m *member) ownedBy(ctx context.Context, b pool.Block, me pool.Party) (owned []pool.Claim, err error) {
+// ownedBy returns the claims of this node of which it had the address in the block, and nobody has taken it. wait says that there are
+// some, and that the node takes nothing of the pool now. A pool that is being deleted gives nothing any more.
+func (m *member) ownedBy(ctx context.Context, b pool.Block, s state) (owned []pool.Claim, wait bool, err error) {
 	claims, err := m.API.ClaimsOf(ctx, m.Node)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, false, unavailable(err)
 	}
-	h, _ := b.Holder(me)
+	h, _ := b.Holder(s.me)
 	for _, c := range claims {
-		if i := b.Offset(c.Spec.Address); i >= 0 && c.Spec.Pool == b.Spec.Pool && c.Spec.Active.Is(me) && b.Spec.Addresses[i] == h.ID[0] {
+		if i := b.Offset(c.Spec.Address); i >= 0 && c.Spec.Pool == b.Spec.Pool && c.Spec.Active.Is(s.me) && b.Spec.Addresses[i] == h.ID[0] {
 			owned = append(owned, c)
 		}
 	}
 	if len(owned) == 0 {
-		return nil, nil
+		return nil, false, nil
 	}
 	v, err := m.view(ctx, b.Spec.Pool)
-	if err != nil {
-		return nil, err
+	switch {
+	case errors.Is(err, pool.ErrUnknown), err == nil && v.Metadata.DeletionTimestamp != "":
+		return nil, false, nil
+	case err != nil:
+		return nil, false, err
 	}
-	return slices.DeleteFunc(owned, func(c pool.Claim) bool { return v.closed != "" || v.layout.Excluded(c.Spec.Address) }), nil
+	owned = slices.DeleteFunc(owned, func(c pool.Claim) bool { return v.layout.Excluded(c.Spec.Address) })
+	return owned, len(owned) > 0 && (v.closed != "" || s.of(b.Spec.Pool).Silent), nil
 }
 
-// takeOwned takes the addresses of the claims that are nobody's, and reserves them for the owners before.
-func (m *member) takeOwned(ctx context.Context, block string, owned []pool.Claim, me pool.Party) error {
-	b, err := m.API.Block(ctx, block)
-	if err != nil {
-		return ignore(err, pool.ErrNotThere)
-	}
-	var offsets []int
+// expectOwned reserves the addresses of the claims for the owners before. It returns the claims of which it has.
+func (m *member) expectOwned(ctx context.Context, owned []pool.Claim) (expected []pool.Claim, err error) {
 	for _, c := range owned {
 		retain, _ := time.ParseDuration(c.Spec.Retain) // Nothing else is for as long as the owner lives.
 		p := lease.Policy{Sticky: true, Retain: lease.Duration(retain), ByOwner: c.Spec.Owner.UID != ""}
 		err := m.store.Expect(ctx, c.Spec.Address, c.Spec.Owner, c.Spec.IfName, p, "this node was declared dead, and is back")
 		switch {
 		case err == nil:
-			offsets = append(offsets, b.Offset(c.Spec.Address))
+			expected = append(expected, c)
 		case !errors.Is(err, lease.ErrTaken):
-			return err
+			return nil, err
 		}
 	}
-	next, n := b.Take(me, slices.DeleteFunc(offsets, func(i int) bool { return b.Spec.Addresses[i] != pool.Nobodys }))
+	return expected, nil
+}
+
+// takeOwned takes the addresses of the claims that are nobody's. If it does not come to that, forgetBeside does it.
+func (m *member) takeOwned(ctx context.Context, block string, owned []pool.Claim) error {
+	b, err := m.API.Block(ctx, block)
+	if err != nil {
+		return ignore(err, pool.ErrNotThere)
+	}
+	s, err := m.state(ctx)
+	if err != nil {
+		return err
+	}
+	var offsets []int
+	for _, c := range owned {
+		if i := b.Offset(c.Spec.Address); i >= 0 && b.Spec.Addresses[i] == pool.Nobodys {
+			offsets = append(offsets, i)
+		}
+	}
+	next, n := b.Take(s.me, offsets)
 	if n == 0 {
 		return nil
 	}
+	next, _ = s.says(next)
 	return m.write(ctx, next)
+}
+
+// regain takes back an address that waits here for its owner and is nobody's: this node has left the block, and has come to nothing
+// else since. waits says that it has it, or cannot take anything now.
+func (m *member) regain(ctx context.Context, claim pool.Claim, index int64, s state) (waits bool, err error) {
+	b, err := m.API.Block(ctx, pool.BlockName(claim.Spec.Pool, index))
+	if err != nil {
+		return false, ignore(err, pool.ErrNotThere)
+	}
+	if i := b.Offset(claim.Spec.Address); i < 0 || b.Spec.Addresses[i] != pool.Nobodys {
+		return false, nil
+	}
+	v, err := m.view(ctx, claim.Spec.Pool)
+	if err != nil || v.layout.Excluded(claim.Spec.Address) || v.Metadata.DeletionTimestamp != "" {
+		return false, ignore(err, pool.ErrUnknown)
+	}
+	if v.closed != "" || s.of(claim.Spec.Pool).Silent {
+		return true, nil
+	}
+	return true, ignore(m.takeOwned(ctx, b.Metadata.Name, []pool.Claim{claim}), pool.ErrConflict, pool.ErrNotThere)
 }
 
 // heldOf returns the addresses of the block that pods have here.

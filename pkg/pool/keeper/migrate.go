@@ -104,7 +104,7 @@ func (m *member) keepBeside(ctx context.Context, s state) error {
 			case lease.Held:
 				errs = append(errs, m.askBeside(ctx, p, l, s.me))
 			case lease.Reserved:
-				errs = append(errs, m.forgetBeside(ctx, p, l, s.me))
+				errs = append(errs, m.forgetBeside(ctx, p, l, s))
 			}
 		}
 	}
@@ -130,10 +130,12 @@ func (m *member) askBeside(ctx context.Context, p lease.PoolState, l lease.Lease
 }
 
 // forgetBeside ends a reservation of an address that this node does not have, unless it is about to come. It first takes back what
-// this node has asked for: otherwise the address could still come, and nobody would know here whose it is.
-func (m *member) forgetBeside(ctx context.Context, p lease.PoolState, l lease.Lease, me pool.Party) error {
-	if index, is := p.Layout.Index(l.Address); is {
-		a := ask{block: pool.BlockName(p.Name, index), want: pool.Want{Party: me, Address: l.Address}}
+// this node has asked for: otherwise the address could still come, and nobody would know here whose it is. If it is nobody's, and the
+// claim has it here, this node takes it.
+func (m *member) forgetBeside(ctx context.Context, p lease.PoolState, l lease.Lease, s state) error {
+	index, is := p.Layout.Index(l.Address)
+	if is {
+		a := ask{block: pool.BlockName(p.Name, index), want: pool.Want{Party: s.me, Address: l.Address}}
 		if _, asked := m.asked[a.key()]; asked && l.Last.ContainerID == "" {
 			return nil // withdraw forgets it in time.
 		}
@@ -142,8 +144,18 @@ func (m *member) forgetBeside(ctx context.Context, p lease.PoolState, l lease.Le
 		}
 		delete(m.asked, a.key())
 	}
-	c := l.ClaimOf(p.Name)
-	if err := m.comesNot(ctx, pool.ClaimName(c.Pool, c.IfName, c.Owner), me); err != nil {
+	of := l.ClaimOf(p.Name)
+	name := pool.ClaimName(of.Pool, of.IfName, of.Owner)
+	c, err := m.API.Claim(ctx, name)
+	if ignore(err, pool.ErrNotThere) != nil {
+		return unavailable(err)
+	}
+	if err == nil && is && c.Spec.Address == l.Address && c.Spec.Active.Is(s.me) {
+		if waits, err := m.regain(ctx, c, index, s); waits || err != nil {
+			return err
+		}
+	}
+	if err := m.comesNot(ctx, name, s.me); err != nil {
 		return err
 	}
 	return m.store.Unexpect(ctx, p.Name, l.Address, l.Owner)

@@ -1,0 +1,111 @@
+package keeper
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// kept makes an address wait here for the owner, as after its pod has ended.
+func (s *site) kept(owner string) netip.Addr {
+	s.t.Helper()
+	x, key := s.add(owner)
+	s.del(key)
+	s.AddClaim(pool.Claim{Metadata: pool.Meta{Name: pool.ClaimName("lan", "eth0", ownerOf(owner))}, Spec: pool.ClaimSpec{
+		Pool: "lan", IfName: "eth0", Owner: ownerOf(owner), Address: x, Epoch: 1, Active: pool.Place{Party: s.me()},
+	}})
+	s.ok(s.store.MarkClaimed(s.t.Context(), x, ownerOf(owner)))
+	return x
+}
+
+// declareDead fences this node in the block.
+func (s *site) declareDead(block string) {
+	me := s.me()
+	s.EditBlock(block, func(b *pool.Block) { *b, _ = b.Fence(me.Is, "proof") })
+}
+
+// A node that was declared dead comes back at a moment when it may not take anything, or its agent is ended at any step. The address of
+// its owner waits here again in the end.
+func TestOwnersOfANodeThatComesBackWithTrouble(t *testing.T) {
+	errLost := errors.New("the answer is lost")
+	for name, trouble := range map[string]func(*site){
+		"its agent has just started": func(s *site) {
+			s.Settling = 5 * time.Second
+			s.mu.Lock()
+			s.since = s.time
+			s.mu.Unlock()
+		},
+		"the pool is paused": func(s *site) {
+			s.EditPool("lan", func(p *pool.Pool) { p.Spec.Paused = true })
+			s.Look(t.Context())
+			s.later(time.Hour)
+			s.Look(t.Context())
+			s.EditPool("lan", func(p *pool.Pool) { p.Spec.Paused = false })
+		},
+		"the pool recovers": func(s *site) {
+			s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Why: "a loss"}) })
+			s.Look(t.Context())
+			s.later(time.Hour)
+			s.Look(t.Context())
+			s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(nil) })
+		},
+		"the agent ends after it has left": func(s *site) {
+			s.ends("update block lan-1", errLost)
+		},
+		"the agent ends after it has left, and begins while the pool is paused": func(s *site) {
+			s.ends("update block lan-1", errLost)
+			s.EditPool("lan", func(p *pool.Pool) { p.Spec.Paused = true })
+			s.Look(t.Context())
+			s.later(time.Hour)
+			s.Look(t.Context())
+			s.EditPool("lan", func(p *pool.Pool) { p.Spec.Paused = false })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.put(1, "AAAA me")
+			s.has(1)
+			x := s.kept("web-0")
+			s.declareDead("lan-1")
+			s.reboot()
+			trouble(s)
+			for range 3 {
+				s.Look(t.Context())
+				s.later(time.Minute)
+			}
+			is(t, "it is that of", s.holder("lan", x), "node1")
+			is(t, "it is", s.leased(x), "reserved")
+			c, err := s.Claim(t.Context(), pool.ClaimName("lan", "eth0", ownerOf("web-0")))
+			if err != nil || c.Spec.Address != x || c.Spec.Active.Node != "node1" {
+				t.Errorf("the claim is %+v, %v", c.Spec, err)
+			}
+		})
+	}
+}
+
+// ends looks until the API has done the request. The agent does not hear of that, and nothing of what follows. Then it starts anew.
+func (s *site) ends(request string, err error) {
+	s.t.Helper()
+	ended := false
+	s.On = func(string) error {
+		if ended {
+			return err
+		}
+		return nil
+	}
+	s.Lose = func(r string) error {
+		ended = ended || r == request
+		if ended {
+			return err
+		}
+		return nil
+	}
+	s.Look(s.t.Context())
+	if s.On, s.Lose = nil, nil; !ended {
+		s.t.Fatalf("nobody asks for: %s", request)
+	}
+	s.restart(s.Dir)
+}
