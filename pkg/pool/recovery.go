@@ -75,6 +75,7 @@ func (g Grant) Assert(b Block, me Party) (_ Block, others []netip.Addr) {
 		h, held := b.HolderOf(i)
 		has := held && h.Is(me)
 		switch {
+		case has && h.Fenced != "": // It stays so until the party leaves: pods of it can still have the address.
 		case !gives && has:
 			b.set(i, Nobodys)
 		case !gives || has:

@@ -148,3 +148,22 @@ func TestRecoverOfAnotherPool(t *testing.T) {
 		})
 	}
 }
+
+// A node that was declared dead lives, and a pod still has an address. A recovery does not make the address free: who takes it probes.
+func TestRecoveryWhileADeclaredDeadNodeLives(t *testing.T) {
+	s := newSite(t)
+	s.put(1, "AA.. me")
+	s.has(1)
+	_, key := s.add("")
+	s.declareDead("lan-1")
+	s.Look(t.Context())
+	s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Why: "a loss"}) })
+	s.ok(s.recover(t.Context()))
+	is(t, "after the recovery", s.told(1), "AA.. me!")
+	s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(nil) })
+	s.del(key)
+	s.Look(t.Context())
+	if b := s.told(1); strings.Contains(b, "me!") {
+		t.Errorf("after the pod has ended: %s", b)
+	}
+}
