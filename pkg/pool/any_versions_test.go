@@ -13,6 +13,11 @@ import (
 func adopted(t *rapid.T, was, is Grant, b Block, me Party, lost []int, err error) {
 	ours := len(was.Offsets(Ours)) > 0
 	switch {
+	case was.hasEnded(b.Metadata.UID):
+		if !errors.Is(err, ErrOlder) || is != was {
+			t.Fatalf("%s of a block that was deleted: %s, %v", was.Addresses, is.Addresses, err)
+		}
+		return
 	case was.Block != "" && was.Block != b.Metadata.UID && ours:
 		if !errors.Is(err, ErrReplaced) || is != was {
 			t.Fatalf("%s of another block: %s, %v", was.Addresses, is.Addresses, err)
