@@ -279,8 +279,10 @@ func (m *member) makeBlock(ctx context.Context, v view, b pool.Block, s state, c
 		return 0, unavailable(errors.Join(why, m.API.DeleteBlock(ctx, made)))
 	}
 	m.wrote(nil)
-	m.seen[made.Metadata.Name] = made.Metadata.ResourceVersion
 	_, g, err := m.adopt(ctx, made)
+	if err == nil {
+		m.seen[made.Metadata.Name] = made.Metadata.ResourceVersion
+	}
 	return len(g.Offsets(pool.Ours)), err
 }
 
