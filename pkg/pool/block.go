@@ -146,8 +146,8 @@ func (b Block) Check() error {
 		ids[h.ID[0]], stores[h.Store] = true, true
 	}
 	for _, w := range s.Want {
-		if w.Store == "" || w.Count < 0 || w.Address.IsValid() && b.Offset(w.Address) < 0 {
-			return fmt.Errorf("AddressBlock %s %w: node %s wants %d of it, or %s", b.Metadata.Name, errBlock, w.Node, w.Count, w.Address)
+		if w.Store == "" || w.Count < 0 { // Nobody gets an address that is not of the block. Anybody can ask for one.
+			return fmt.Errorf("AddressBlock %s %w: node %s wants %d of it", b.Metadata.Name, errBlock, w.Node, w.Count)
 		}
 	}
 	for i := range len(s.Addresses) {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/netip"
+	"strings"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 )
@@ -45,5 +46,15 @@ type Place struct {
 func ClaimName(pool, ifName string, o attachment.Owner) string {
 	b, _ := json.Marshal([]any{pool, ifName, o}) // Text and numbers only.
 	sum := sha256.Sum256(b)
-	return pool + "-" + hex.EncodeToString(sum[:12])
+	return pool + "-" + hex.EncodeToString(sum[:hashed])
+}
+
+// hashed is how many bytes of the hash are in the name of a claim.
+const hashed = 12
+
+// IsClaimName says whether a claim of the pool can have the name. A Want can have any.
+func IsClaimName(pool, name string) bool {
+	hash, is := strings.CutPrefix(name, pool+"-")
+	b, err := hex.DecodeString(hash)
+	return is && err == nil && len(b) == hashed
 }

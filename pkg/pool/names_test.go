@@ -29,6 +29,13 @@ func TestNamesAreNamesWhateverTheOwner(t *testing.T) {
 				t.Fatalf("%q is no name of an object of pool %q", name, pool)
 			}
 		}
+		for name, is := range map[string]bool{
+			ClaimName(pool, ifName, o): true, BlockName(pool, 1): false, pool + "-": false, "": false, "x" + ClaimName(pool, ifName, o): false, ClaimName(pool, ifName, o) + "/00": false,
+		} {
+			if IsClaimName(pool, name) != is {
+				t.Fatalf("%q is a claim of pool %q: %t, want %t", name, pool, !is, is)
+			}
+		}
 		key := NodeLabel(rapid.String().Draw(t, "node"))
 		prefix, name, _ := strings.Cut(key, "/")
 		if len(prefix) > 253 || !objectName.MatchString(prefix) || len(name) > 63 || !labelName.MatchString(name) {

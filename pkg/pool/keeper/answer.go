@@ -142,7 +142,7 @@ func (m *member) answerOwner(ctx context.Context, b pool.Block, w pool.Want, g p
 	var o attachment.Owner
 	if l, leased := s.of(g.Pool).Leased[w.Address]; leased {
 		if pool.ClaimName(g.Pool, l.Newest().IfName, l.Owner) != w.Claim {
-			return g, m.dropClaim(ctx, w, s.me)
+			return g, m.dropClaim(ctx, g.Pool, w, s.me)
 		}
 		if l.State == lease.Held {
 			return g, m.letCome(ctx, w, l, s.me)

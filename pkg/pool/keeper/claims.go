@@ -202,7 +202,10 @@ func (m *member) reclaim(ctx context.Context, name string, l lease.Lease, me poo
 
 // dropClaim deletes a claim of an address that the owner does not have any more: another owner has it here. The claim can be one of
 // a node that was declared dead. Only its own node may delete a claim, so this node makes it its own first.
-func (m *member) dropClaim(ctx context.Context, w pool.Want, me pool.Party) error {
+func (m *member) dropClaim(ctx context.Context, name string, w pool.Want, me pool.Party) error {
+	if !pool.IsClaimName(name, w.Claim) {
+		return nil
+	}
 	c, err := m.API.Claim(ctx, w.Claim)
 	if err == nil && c.Spec.Address == w.Address && !c.Spec.Active.Is(me) {
 		c.Spec.Epoch, c.Spec.Active, c.Spec.Target, c.Spec.Accepted = c.Spec.Epoch+1, pool.Place{Party: me}, nil, ""
