@@ -321,6 +321,12 @@ func (l Layout) Excluded(a netip.Addr) bool {
 	return a == l.Gateway
 }
 
+// Has says whether the pool has the address, and pods can get it.
+func (l Layout) Has(a netip.Addr) bool {
+	_, is := l.Index(a)
+	return is && !l.Excluded(a)
+}
+
 // Gives says whether any address of the span, which is a block's, can be given.
 func (l Layout) Gives(s Span) bool {
 	for a := s.First; s.Contains(a); a = a.Next() {

@@ -22,7 +22,8 @@ func (k *Keeper) Acquire(ctx context.Context, a pool.Acquisition) (pool.Acquired
 	if err != nil {
 		return pool.Acquired{}, err
 	}
-	if _, err := k.pool(ctx, a.Pool); err != nil {
+	l, err := k.pool(ctx, a.Pool)
+	if err != nil {
 		return pool.Acquired{}, err
 	}
 	address := a.Wanted
@@ -34,9 +35,16 @@ func (k *Keeper) Acquire(ctx context.Context, a pool.Acquisition) (pool.Acquired
 		if err != nil {
 			return pool.Acquired{}, unavailable(err)
 		}
-		address = c.Spec.Address
+		if address = c.Spec.Address; !l.Has(address) && !isSource(c, a) {
+			return pool.Acquired{}, nil // Nobody gives this address any more: the owner gets another one.
+		}
 	}
 	return m.bring(ctx, a, address)
+}
+
+// isSource says whether the owner's machine migrates from the pod that has the claim's address. It must keep the address then.
+func isSource(c pool.Claim, a pool.Acquisition) bool {
+	return c.Spec.Active.PodUID != "" && slices.Contains(a.Siblings, c.Spec.Active.PodUID)
 }
 
 // bring returns when the store can give the address to the owner, or when the owner's machine may migrate to this node.
@@ -88,8 +96,8 @@ func (m *member) tryBring(ctx context.Context, a pool.Acquisition, address netip
 	if err != nil {
 		return found, "", err
 	}
-	index, is := l.Index(address)
-	if !is || l.Excluded(address) {
+	index, _ := l.Index(address)
+	if !l.Has(address) {
 		return found, "", fmt.Errorf("%w: the pool %s does not give %s", pool.ErrUnknown, a.Pool, address)
 	}
 	target, accepted, err := m.comes(ctx, a, address, s.me)

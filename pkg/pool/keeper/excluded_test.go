@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -93,6 +94,35 @@ func TestAnExcludedBlockIsGivenBack(t *testing.T) {
 			}
 			is(t, "the excluded block", s.told(1), test.want)
 			is(t, "the other one", s.told(3), map[bool]string{false: "AAAA me", true: "none"}[test.deleted])
+		})
+	}
+}
+
+// The pool excludes the address of an owner, and no pod has it. The owner's next pod gets another one, wherever it starts. A machine that
+// migrates has the address still.
+func TestOwnersOfExcludedAddresses(t *testing.T) {
+	for _, where := range []string{"node1", "node2"} {
+		t.Run(where, func(t *testing.T) {
+			n1 := newSite(t)
+			n2 := n1.beside("node2")
+			x, key := n1.launched(virtualMachine("lan", "u1"), nil)
+			n1.EditPool("lan", func(p *pool.Pool) { p.Spec.Exclude = []string{x.String()} })
+			someLooks(n1, n2)()
+			if _, err := n2.Acquire(t.Context(), virtualMachine("lan", "u2", "u1")); !errors.Is(err, pool.ErrUnknown) {
+				t.Errorf("a machine that migrates: %v", err)
+			}
+			n1.del(key)
+			on := map[string]*site{"node1": n1, "node2": n2}[where]
+			if found, err := on.Acquire(t.Context(), virtualMachine("lan", "u3")); err != nil || found.Address.IsValid() {
+				t.Errorf("it finds %+v, %v", found, err)
+			}
+			y, _ := on.launched(virtualMachine("lan", "u3"), someLooks(n1, n2))
+			someLooks(n1, n2)()
+			c, err := n1.Claim(t.Context(), pool.ClaimName("lan", "eth0", virtualMachine("lan", "").Owner))
+			if err != nil || y == x || c.Spec.Address != y || c.Spec.Active.Node != where {
+				t.Errorf("it had %s and has %s, and the claim is %+v, %v", x, y, c.Spec, err)
+			}
+			is(t, "the address before is", n1.leased(x), "free")
 		})
 	}
 }
