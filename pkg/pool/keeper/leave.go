@@ -13,7 +13,8 @@ import (
 )
 
 // leave tells the API that this node knows of its fence. It waits until no pod has any of the addresses. What claims of this node have
-// for owners, and nobody has taken, it takes back: these owners have had no pod since. It waits with that until it may take something.
+// for owners, and nobody has taken, it takes back: these owners have had no pod since. It waits with that until it may take something,
+// and as long as it is declared dead.
 func (m *member) leave(ctx context.Context, b pool.Block, s state) error {
 	h, _ := b.Holder(s.me)
 	if held := heldOf(s.of(b.Spec.Pool), b); len(held) > 0 {
@@ -23,13 +24,13 @@ func (m *member) leave(ctx context.Context, b pool.Block, s state) error {
 		m.fenced[b.Metadata.Name] = b.Spec // Nobody else tells when the pods end.
 		return nil
 	}
-	owned, wait, err := m.ownedBy(ctx, b, s)
-	if err != nil {
-		return err
+	m.fenced[b.Metadata.Name] = b.Spec
+	if err := m.notDead(ctx); err != nil {
+		return err // It would be fenced from all that it takes.
 	}
-	if wait {
-		m.fenced[b.Metadata.Name] = b.Spec
-		return nil
+	owned, wait, err := m.ownedBy(ctx, b, s)
+	if wait || err != nil {
+		return err
 	}
 	if owned, err = m.expectOwned(ctx, owned); err != nil {
 		return err

@@ -2,11 +2,16 @@ package keeper
 
 import (
 	"errors"
+	"fmt"
+	"log/slog"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/pool"
+	"github.com/relink-cni/relink/pkg/pool/controller"
 )
 
 // kept makes an address wait here for the owner, as after its pod has ended.
@@ -108,4 +113,38 @@ func (s *site) ends(request string, err error) {
 		s.t.Fatalf("nobody asks for: %s", request)
 	}
 	s.restart(s.Dir)
+}
+
+// A person declares a node dead that lives. The node takes nothing while it has the taint: the controller would fence it from that again
+// and again. Afterwards it goes on.
+func TestANodeThatIsDeclaredDeadAndLives(t *testing.T) {
+	s := newSite(t)
+	s.Look(t.Context())
+	x := s.kept("web-0")
+	s.later(time.Minute)
+	s.AddNode(pool.Node{Name: "node1", UID: "uid-node1", OutOfService: true})
+	c := controller.New(s.API, slog.New(slog.DiscardHandler))
+	s.ok(c.Look(t.Context()))
+	before := len(s.Requests())
+	for range 3 {
+		blocks, err := s.Blocks(t.Context(), "lan")
+		s.ok(err)
+		for _, b := range blocks {
+			s.changed(t.Context(), pool.Change{Block: b.Metadata.Name, Version: b.Metadata.ResourceVersion})
+		}
+		s.Look(t.Context())
+		s.ok(c.Look(t.Context()))
+		s.later(time.Hour)
+	}
+	changes := slices.DeleteFunc(s.changes(before), func(r string) bool { return strings.HasPrefix(r, "update status ") })
+	is(t, "while it has the taint", fmt.Sprint(changes), "[]")
+	s.AddNode(pool.Node{Name: "node1", UID: "uid-node1"})
+	for range 3 {
+		s.Look(t.Context())
+		s.later(time.Second)
+	}
+	is(t, "the owner's address is that of", s.holder("lan", x), "node1")
+	if g, err := s.state(t.Context()); err != nil || free(g.of("lan")) == 0 {
+		t.Errorf("it has %s, %v\n%s", s.grants(), err, s.log.String())
+	}
 }

@@ -175,6 +175,7 @@ func (m *member) meet(ctx context.Context, b pool.Block) error {
 	if h, is := b.Holder(s.me); is && h.Fenced != "" {
 		return m.leave(ctx, b, s)
 	}
+	delete(m.fenced, b.Metadata.Name)
 	b, said := s.says(b)
 	if g, err = m.answer(ctx, b, s, g); err != nil {
 		return err

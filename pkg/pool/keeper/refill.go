@@ -198,6 +198,11 @@ func (m *member) open(ctx context.Context, name string) (view, error) {
 	if v.closed != "" {
 		return v, unavailable(fmt.Errorf("the pool %s gives nothing new: %s", name, v.closed))
 	}
+	if len(m.fenced) > 0 {
+		if err := m.notDead(ctx); err != nil {
+			return v, err
+		}
+	}
 	v.Pool, err = m.hold(ctx, v.Pool)
 	return v, err
 }

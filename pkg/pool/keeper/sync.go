@@ -91,6 +91,11 @@ func (m *member) mayConfirm(ctx context.Context, s state) error {
 	if s.Confirmed && !slices.ContainsFunc(s.Pools, func(p lease.PoolState) bool { return !p.Written }) {
 		return nil
 	}
+	return m.notDead(ctx)
+}
+
+// notDead fails if a person has declared this node dead, and has not taken that back.
+func (m *member) notDead(ctx context.Context) error {
 	n, err := m.API.Node(ctx, m.Node)
 	switch {
 	case errors.Is(err, pool.ErrNotThere):
