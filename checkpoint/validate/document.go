@@ -16,13 +16,25 @@ type document struct {
 	err  error
 }
 
-// ToJSON returns the first document of a YAML file as JSON.
+// ToJSON returns the document of a YAML file as JSON. A file with several documents is an error: nobody may miss the others. A file that
+// begins as JSON does is JSON in the error.
 func ToJSON(content []byte) ([]byte, error) {
 	all := split(content)
-	if len(all) == 0 {
+	switch {
+	case len(all) == 0:
 		return nil, errors.New("it is empty")
+	case all[0].err == nil && len(all) == 1:
+		return all[0].json, nil
+	case all[0].err == nil:
+		return nil, errors.New("it has more than one document: put all into one list")
 	}
-	return all[0].json, all[0].err
+	if text := bytes.TrimSpace(content); bytes.HasPrefix(text, []byte("{")) || bytes.HasPrefix(text, []byte("[")) {
+		var any json.RawMessage
+		if err := json.Unmarshal(text, &any); err != nil {
+			return nil, fmt.Errorf("it is no JSON, or only a part of it: %w", err)
+		}
+	}
+	return nil, all[0].err
 }
 
 // split returns the documents of a YAML file. After a document that is no YAML, nobody can tell where the next one

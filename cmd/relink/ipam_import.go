@@ -212,7 +212,9 @@ func readIPPools(path string, stdin io.Reader) (whereabouts.Pools, error) {
 		err = fmt.Errorf("it has more than %d bytes", mostIPPools)
 	}
 	if err == nil && !json.Valid(b) {
-		b, err = validate.ToJSON(b)
+		if b, err = validate.ToJSON(b); err != nil {
+			err = fmt.Errorf("%w: make it anew by %s", err, whereabouts.Printed)
+		}
 	}
 	if err != nil {
 		return whereabouts.Pools{}, fmt.Errorf("%s: %w", path, err)

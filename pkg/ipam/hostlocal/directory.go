@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -62,6 +63,9 @@ func lock(ctx context.Context, dir string, wait time.Duration) (unlock func(), e
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
 		return func() {}, nil
+	}
+	if errors.Is(err, syscall.ENOTDIR) {
+		return nil, fmt.Errorf("%s is a file, not a directory of host-local: if it has the IPPools of Whereabouts, give --from whereabouts", dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock host-local's directory: %w", err)

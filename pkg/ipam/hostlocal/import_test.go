@@ -349,6 +349,14 @@ func TestImportOfADirectoryThatIsNone(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), empty+" is not a directory of host-local") {
 		t.Errorf("an empty one: %v", err)
 	}
+	file := filepath.Join(empty, "ippools.json")
+	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Import(t.Context(), s, file, intake.Options{Sources: reclaim.Sources{CacheDir: cacheWith(t, nil), AllProcesses: true}})
+	if want := file + " is a file, not a directory of host-local: if it has the IPPools of Whereabouts, give --from whereabouts"; err == nil || err.Error() != want {
+		t.Errorf("a file: %v, want %s", err, want)
+	}
 	if all := listed(t, s); len(all) != 1 || all[0].State != lease.Held {
 		t.Errorf("leases: %+v", all)
 	}

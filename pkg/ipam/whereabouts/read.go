@@ -57,7 +57,10 @@ type object struct {
 // group is the API group of Whereabouts.
 const group = "whereabouts.cni.cncf.io/"
 
-var errNone = errors.New("it has no IPPool of Whereabouts: make it by kubectl get ippools.whereabouts.cni.cncf.io -A -o json")
+// Printed is the command that prints what Read reads.
+const Printed = "kubectl get ippools.whereabouts.cni.cncf.io -A -o json"
+
+var errNone = errors.New("it has no IPPool of Whereabouts: make it by " + Printed)
 
 // Read reads IPPools, or a list of them, in JSON. What no Whereabouts has written in an IPPool does not keep the rest.
 func Read(b []byte) (Pools, error) {
@@ -79,7 +82,10 @@ func Read(b []byte) (Pools, error) {
 			p.add(o)
 		}
 	}
-	if len(p.ranges) == 0 {
+	switch {
+	case len(p.ranges) == 0 && len(p.unknown) > 0:
+		return Pools{}, fmt.Errorf("%w (%s: %s)", errNone, p.unknown[0].File, p.unknown[0].Why)
+	case len(p.ranges) == 0:
 		return Pools{}, errNone
 	}
 	slices.SortStableFunc(p.allocations, func(a, b allocation) int {
