@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"net/http"
 	"os"
 
@@ -18,6 +19,8 @@ import (
 const (
 	// namespaceEnv has the namespace of the Lease by which one controller works. The Deployment sets it.
 	namespaceEnv = "POD_NAMESPACE"
+	// podEnv has the name of the pod in which the controller runs. The Deployment sets it.
+	podEnv = "POD_NAME"
 	// defaultNamespace is where deploy/kubernetes puts relink.
 	defaultNamespace = "relink-system"
 	// leaseName is the name of that Lease.
@@ -26,7 +29,7 @@ const (
 
 // lead keeps the address pools until ctx ends, as long as this process leads.
 func lead(ctx context.Context, opts options) error {
-	identity, err := os.Hostname()
+	identity, err := newIdentity()
 	if err != nil {
 		return err
 	}
@@ -40,4 +43,16 @@ func lead(ctx context.Context, opts options) error {
 		group.Go(func() error { publish(ctx, opts.metricsListen, pages, opts.log); return nil })
 	}
 	return group.Wait()
+}
+
+// newIdentity returns a name for this process in the Lease. Two processes of one name would both lead, and several can run on one host.
+func newIdentity() (string, error) {
+	name := os.Getenv(podEnv)
+	if name == "" {
+		var err error
+		if name, err = os.Hostname(); err != nil {
+			return "", err
+		}
+	}
+	return name + "_" + rand.Text(), nil
 }
