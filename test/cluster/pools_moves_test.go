@@ -71,6 +71,7 @@ func noPool(t *testing.T, admin user, name string) {
 // deletePool deletes the pool, whoever has addresses of it.
 func deletePool(t *testing.T, admin user, name string) {
 	t.Helper()
+	admin.send(t, http.MethodPatch, pools+"/"+name+"/status", m{"status": m{"blocks": 0, "taken": 0, "granted": 0}})
 	admin.send(t, http.MethodPatch, pools+"/"+name, m{"metadata": m{"finalizers": nil}})
 	admin.send(t, http.MethodDelete, pools+"/"+name, m{})
 }

@@ -164,6 +164,34 @@ func (a *api) poolPolicy(t *testing.T, users map[string]user) {
 	users["admin"].must(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"finalizers": nil, "annotations": nil}}, nil)
 }
 
+// finalizerPolicy shows that a person does not free the name and the addresses of a pool of which nodes have some.
+func (a *api) finalizerPolicy(t *testing.T, users map[string]user) {
+	admin := users["admin"]
+	counted := func(taken int) m { return m{"status": m{"blocks": 4, "taken": taken, "granted": taken}} }
+	defer admin.must(t, http.MethodPatch, pools+"/lan/status", counted(0), nil)
+	const refused = "AddressPool lan keeps its finalizer: nodes have addresses in 2 blocks of it. Another pool could give these while pods have them. " +
+		"relink ipam pools lan names the nodes. When they have given back all, relink-controller removes the finalizer"
+	for _, try := range []struct {
+		name, who string
+		taken     int
+		done      m
+		want      string
+	}{
+		{"a person, with blocks", "admin", 2, m{"metadata": m{"finalizers": nil}}, refused},
+		{"a person who keeps another", "admin", 2, m{"metadata": m{"finalizers": []string{"example.org/hold"}}}, refused},
+		{"a person who changes the spec", "admin", 2, m{"spec": m{"paused": true}}, ""},
+		{"a person, without blocks", "admin", 0, m{"metadata": m{"finalizers": nil}}, ""},
+		{"the controller, which has just seen that there are none", "controller", 2, m{"metadata": m{"finalizers": nil}}, ""},
+	} {
+		admin.must(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"finalizers": []string{pool.Finalizer}}}, nil)
+		admin.must(t, http.MethodPatch, pools+"/lan/status", counted(try.taken), nil)
+		said, answer := users[try.who].send(t, http.MethodPatch, pools+"/lan?dryRun=All", try.done)
+		check(t, try.name, said, answer, http.StatusForbidden, try.want)
+	}
+	admin.must(t, http.MethodPatch, pools+"/lan/status", counted(0), nil)
+	admin.must(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"finalizers": nil}}, nil)
+}
+
 // whoIsBound shows who must be on a node, that nobody adopts an object of all, and that the policies bind agents only.
 func (a *api) whoIsBound(t *testing.T, users map[string]user) {
 	const token = "the user system:serviceaccount:relink-system:relink-agent is of no node: use the token that Kubernetes mounts into the pod of the agent"

@@ -34,6 +34,7 @@ func TestPools(t *testing.T) {
 	t.Run("what a node does with blocks", func(t *testing.T) { a.blockPolicy(t, users) })
 	t.Run("what a node does with claims", func(t *testing.T) { a.claimPolicy(t, users) })
 	t.Run("what a node does with pools", func(t *testing.T) { a.poolPolicy(t, users) })
+	t.Run("who removes the finalizer of a pool", func(t *testing.T) { a.finalizerPolicy(t, users) })
 	t.Run("who the policies bind", func(t *testing.T) { a.whoIsBound(t, users) })
 	t.Run("agents with all rights", func(t *testing.T) { a.withAllRights(t, users) })
 	t.Run("blocks of nodes that do all sorts of things", func(t *testing.T) { a.poolLife(t, users) })
