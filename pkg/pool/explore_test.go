@@ -28,6 +28,7 @@ func TestExplore(t *testing.T) {
 			{"two blocks", 2, 1, true, false, false, budget{0, 0, 0, 1}, budget{0, 0, 0, 3}},
 			{"two blocks, a dead node", 2, 1, false, false, false, budget{0, 1, 1, 1}, budget{1, 1, 1, 2}},
 			{"a sticky owner", 1, 1, false, true, false, budget{1, 1, 1, 2}, budget{1, 1, 1, 3}},
+			{"a sticky owner and another address", 1, 2, false, true, false, budget{2, 0, 0, 2}, budget{1, 1, 1, 2}},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
