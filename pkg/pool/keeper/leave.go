@@ -12,8 +12,8 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// leave tells the API that this node knows of its fence. It waits until no pod has any of the addresses. What claims of this node have
-// for owners, and nobody has taken, it takes back: these owners have had no pod since. It waits with that until it may take something,
+// leave tells the API that this node knows of its fence. It waits until no pod has any of the addresses. What claims have for owners
+// of it, and nobody has taken, it takes back: these owners have had no pod since. It waits with that until it may take something,
 // and as long as it is declared dead.
 func (m *member) leave(ctx context.Context, b pool.Block, s state) error {
 	h, _ := b.Holder(s.me)
@@ -47,16 +47,17 @@ func (m *member) leave(ctx context.Context, b pool.Block, s state) error {
 	return m.takeOwned(ctx, b.Metadata.Name, owned)
 }
 
-// ownedBy returns the claims of this node of which it had the address in the block, and nobody has taken it. wait says that there are
-// some, and that the node takes nothing of the pool now. A pool that is being deleted gives nothing any more.
+// ownedBy returns the claims of which this node had the address in the block, and nobody has taken it. A claim can still name the node
+// that has handed the address over. wait says that there are some, and that the node takes nothing of the pool now. A pool that is being
+// deleted gives nothing any more.
 func (m *member) ownedBy(ctx context.Context, b pool.Block, s state) (owned []pool.Claim, wait bool, err error) {
-	claims, err := m.API.ClaimsOf(ctx, m.Node)
+	claims, err := m.API.Claims(ctx, b.Spec.Pool)
 	if err != nil {
 		return nil, false, unavailable(err)
 	}
 	h, _ := b.Holder(s.me)
 	for _, c := range claims {
-		if i := b.Offset(c.Spec.Address); i >= 0 && c.Spec.Pool == b.Spec.Pool && c.Spec.Active.Is(s.me) && b.Spec.Addresses[i] == h.ID[0] {
+		if i := b.Offset(c.Spec.Address); i >= 0 && b.Spec.Addresses[i] == h.ID[0] {
 			owned = append(owned, c)
 		}
 	}

@@ -91,6 +91,37 @@ func TestOwnersOfANodeThatComesBackWithTrouble(t *testing.T) {
 	}
 }
 
+// An owner's address has come to a node too late for the owner's pod, and the claim still names the node before. This one is declared dead
+// at that moment, and comes back. The address waits here.
+func TestAnAddressThatHasComeToANodeThatIsDead(t *testing.T) {
+	n1 := newSite(t)
+	n2 := n1.beside("node2")
+	x, before := n1.launched(virtualMachine("lan", "u1"), nil)
+	if _, _, err := n2.launch(virtualMachine("lan", "u2"), someLooks(n1)); err == nil {
+		t.Fatal("it has come although the pod before runs")
+	}
+	n1.del(before)
+	someLooks(n1)()
+	is(t, "it is that of", n1.holder("lan", x), "node2")
+	me := n2.me()
+	blocks, err := n1.Blocks(t.Context(), "lan")
+	n1.ok(err)
+	for _, b := range blocks {
+		n1.EditBlock(b.Metadata.Name, func(b *pool.Block) { *b, _ = b.Fence(me.Is, "proof") })
+	}
+	for range 3 {
+		someLooks(n2, n1)()
+		n1.later(time.Minute)
+		n2.later(time.Minute)
+	}
+	is(t, "it is that of", n1.holder("lan", x), "node2")
+	is(t, "it is", n2.leased(x), "reserved")
+	c, err := n1.Claim(t.Context(), pool.ClaimName("lan", "eth0", virtualMachine("lan", "").Owner))
+	if err != nil || c.Spec.Address != x || c.Spec.Active.Node != "node2" {
+		t.Errorf("the claim is %+v, %v", c.Spec, err)
+	}
+}
+
 // ends looks until the API has done the request. The agent does not hear of that, and nothing of what follows. Then it starts anew.
 func (s *site) ends(request string, err error) {
 	s.t.Helper()

@@ -131,7 +131,7 @@ func (m *member) askBeside(ctx context.Context, p lease.PoolState, l lease.Lease
 
 // forgetBeside ends a reservation of an address that this node does not have, unless it is about to come. It first takes back what
 // this node has asked for: otherwise the address could still come, and nobody would know here whose it is. If it is nobody's, and the
-// claim has it here, this node takes it.
+// claim still has it for the owner, this node takes it.
 func (m *member) forgetBeside(ctx context.Context, p lease.PoolState, l lease.Lease, s state) error {
 	index, is := p.Layout.Index(l.Address)
 	if is {
@@ -150,7 +150,7 @@ func (m *member) forgetBeside(ctx context.Context, p lease.PoolState, l lease.Le
 	if ignore(err, pool.ErrNotThere) != nil {
 		return unavailable(err)
 	}
-	if err == nil && is && c.Spec.Address == l.Address && c.Spec.Active.Is(s.me) {
+	if err == nil && is && c.Spec.Address == l.Address {
 		if waits, err := m.regain(ctx, c, index, s); waits || err != nil {
 			return err
 		}
