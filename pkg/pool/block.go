@@ -316,17 +316,23 @@ func (b Block) GiveTo(me Party, offsets []int, to Party) Block {
 	return b
 }
 
+// IsFenced says whether the party is a holder that is proven dead. It gets nothing of the block before it has left.
+func (b Block) IsFenced(p Party) bool {
+	h, is := b.Holder(p)
+	return is && h.Fenced != ""
+}
+
 // asker returns who gets the address: who has asked for this one last, else who asks for any. It strikes that off. An owner's next pod
 // is where it was asked for last: it does not start any more where it was asked for before.
 func (b *Block) asker(a netip.Addr, but Party) (Party, bool) {
 	at := -1
 	for i, w := range b.Spec.Want {
-		if w.Address == a && !w.Is(but) {
+		if w.Address == a && !w.Is(but) && !b.IsFenced(w.Party) {
 			at = i
 		}
 	}
 	if at < 0 {
-		at = slices.IndexFunc(b.Spec.Want, func(w Want) bool { return w.Count > 0 && !w.Is(but) })
+		at = slices.IndexFunc(b.Spec.Want, func(w Want) bool { return w.Count > 0 && !w.Is(but) && !b.IsFenced(w.Party) })
 	}
 	if at < 0 {
 		return Party{}, false

@@ -124,7 +124,7 @@ func TestGiveBack(t *testing.T) {
 		"to who asks for this one first":         {blockOf("AA", "me").wanted(anyOf("a", 1), oneOf("b", "10.3.0.11")), []int{1}, "AB, A=me, B=b, a wants 1 any"},
 		"not to who asks for another one":        {blockOf("AA", "me").wanted(oneOf("b", "10.3.0.11")), []int{0}, ".A, A=me, b wants 1 for claim"},
 		"not to itself":                          {blockOf("A", "me").wanted(anyOf("me", 1), oneOf("me", "10.3.0.10")), []int{0}, "., me wants 1 any, me wants 0 for claim"},
-		"not to a fenced node":                   {blockOf("AB", "me", "a!").wanted(anyOf("a", 1)), []int{0}, ".B, B=a!"},
+		"not to a fenced node":                   {blockOf("AB", "me", "a!").wanted(anyOf("a", 1)), []int{0}, ".B, B=a!, a wants 1 any"},
 		"to a holder":                            {blockOf("AB", "me", "a").wanted(anyOf("a", 1)), []int{0}, "BB, B=a"},
 		"it stays unproven":                      {blockOf("AB", "me", "x!").unproven(0).wanted(anyOf("a", 1)), []int{0}, "CB, B=x!, C=a, unproven 0"},
 		"it stays unproven as nobody's":          {blockOf("AB", "me", "x!").unproven(0), []int{0}, ".B, B=x!, unproven 0"},

@@ -137,6 +137,9 @@ func (m *member) fetch(ctx context.Context, a pool.Acquisition, address netip.Ad
 	if err != nil {
 		return false, "", err
 	}
+	if b.IsFenced(s.me) {
+		return false, "", unavailable(fmt.Errorf("this node was declared dead, and is still in AddressBlock %s, which has %s: it leaves when no pod here has any of these addresses", b.Metadata.Name, address))
+	}
 	i := b.Offset(address)
 	if b.Has(s.me, i) {
 		return m.has(s, a.Pool, address) || m.hasNow(ctx, a.Pool, address), "node " + m.Node, nil

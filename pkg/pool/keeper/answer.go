@@ -48,6 +48,9 @@ func (m *member) answer(ctx context.Context, b pool.Block, s state, g pool.Grant
 		return g, nil
 	}
 	for _, w := range b.Spec.Want {
+		if b.IsFenced(w.Party) {
+			continue // It could not get it, and an owner's address would be nobody's.
+		}
 		if !w.Is(s.me) {
 			m.wanted[b.Metadata.Name] = b.Spec // Until the next look: what they want may be free then.
 		}

@@ -179,3 +179,31 @@ func TestANodeThatIsDeclaredDeadAndLives(t *testing.T) {
 		t.Errorf("it has %s, %v\n%s", s.grants(), err, s.log.String())
 	}
 }
+
+// A node that was declared dead lives, and its pods still have addresses of a block. An owner's address of the same block does not go to
+// it: it stays where it waits.
+func TestAnOwnersAddressOfABlockFromWhichANodeIsFenced(t *testing.T) {
+	for _, what := range []string{"the node asks", "its agent of an earlier version asks"} {
+		t.Run(what, func(t *testing.T) {
+			s := newSite(t)
+			s.put(1, "ABBB me node2!")
+			s.has(1)
+			x := s.kept("web-0")
+			n2 := s.beside("node2")
+			me := n2.me()
+			s.EditBlock("lan-1", func(b *pool.Block) { b.Spec.Holders[1].Party = me })
+			a := pool.Acquisition{Network: "pods", Pool: "lan", IfName: "eth0", Owner: ownerOf("web-0")}
+			if what == "the node asks" {
+				_, _, err := n2.tryBring(t.Context(), a, x)
+				says(t, "it asks", err, "this node was declared dead, and is still in AddressBlock lan-1, which has 10.3.0.4")
+			} else {
+				s.EditBlock("lan-1", func(b *pool.Block) {
+					b.Spec.Want = append(b.Spec.Want, pool.Want{Party: me, Address: x, Claim: pool.ClaimName("lan", "eth0", ownerOf("web-0"))})
+				})
+			}
+			s.Look(t.Context())
+			is(t, "it is that of", s.holder("lan", x), "node1")
+			is(t, "it is", s.leased(x), "reserved")
+		})
+	}
+}

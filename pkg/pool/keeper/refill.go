@@ -372,7 +372,7 @@ func (m *member) askNext(ctx context.Context, blocks []pool.Block, me pool.Party
 			}
 		}
 		for i := range len(b.Spec.Addresses) {
-			if h, is := b.HolderOf(i); is && !h.Is(me) && h.Fenced == "" {
+			if h, is := b.HolderOf(i); is && !h.Is(me) && h.Fenced == "" && !b.IsFenced(me) {
 				has[h.Store]++
 				where[h.Store] = b
 			}
