@@ -140,6 +140,9 @@ func (m *member) assert(ctx context.Context, g pool.Grant, s state, asserted []s
 		case b.Check() != nil || !g.Empty() && spanOf(g) != pool.Span{First: b.Spec.First, Last: b.Spec.Last}:
 			return unavailable(fmt.Errorf("AddressBlock %s has the addresses %s-%s, and this node has %s of it: delete it if no pod has any of them", g.Name(), b.Spec.First, b.Spec.Last, spanOf(g)))
 		}
+		if free := freeOf(b, s); there && b.IsFenced(s.me) && len(free) > 0 {
+			return unavailable(fmt.Errorf("AddressBlock %s: the API has this node as declared dead there, as it was before, and has %s as nobody's: delete the pods here that have them", b.Metadata.Name, strings.Join(free, " ")))
+		}
 		next, others := g.Assert(b, s.me)
 		next, _ = next.Obey(s.me, s.of(g.Pool).FenceAfter)
 		var made pool.Block
@@ -163,6 +166,14 @@ func (m *member) assert(ctx context.Context, g pool.Grant, s state, asserted []s
 		return errors.Join(m.put(ctx, s.grant(g.Pool, g.Index), kept), waiting)
 	}
 	return unavailable(pool.ErrConflict)
+}
+
+// freeOf returns the addresses that pods have here, and that are nobody's in the block. A fenced node cannot take them, so the recovery
+// must go on until the pods have ended: afterwards anybody can.
+func freeOf(b pool.Block, s state) []string {
+	return slices.DeleteFunc(heldOf(s.of(b.Spec.Pool), b), func(a string) bool {
+		return b.Spec.Addresses[b.Offset(netip.MustParseAddr(a))] != pool.Nobodys
+	})
 }
 
 // othersHave returns those of the addresses that pods of this node have, and that another node may give up: it has not asserted

@@ -167,3 +167,30 @@ func TestRecoveryWhileADeclaredDeadNodeLives(t *testing.T) {
 		t.Errorf("after the pod has ended: %s", b)
 	}
 }
+
+// A node had left a block after a fence, and has taken addresses of it again. Then the API forgets that: it has the fence once more. The
+// recovery goes on as long as a pod has an address that others could take without a probe.
+func TestRecoveryWithAFenceThatIsOver(t *testing.T) {
+	s := newSite(t)
+	s.put(1, "AA.. me")
+	s.has(1)
+	_, one := s.add("")
+	_, two := s.add("")
+	s.EditBlock("lan-1", func(b *pool.Block) {
+		b.Spec.Addresses, b.Spec.Holders[0].Fenced, b.Spec.Epoch = "A...", "proof", b.Spec.Epoch-1
+	})
+	s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Why: "a loss"}) })
+	asserted := func() string {
+		p, err := s.Pool(t.Context(), "lan")
+		s.ok(err)
+		return fmt.Sprint(p.Recovery().Asserted)
+	}
+	says(t, "recover", s.recover(t.Context()), "has 10.3.0.5 as nobody's: delete the pods here that have them")
+	s.Look(t.Context())
+	is(t, "who has asserted", asserted(), "[]")
+	s.del(two)
+	s.Look(t.Context())
+	is(t, "who has asserted then", asserted(), "[node1]")
+	is(t, "the block", s.told(1), "A... me!")
+	s.del(one)
+}
