@@ -64,7 +64,7 @@ func (s *site) launch(a pool.Acquisition, ask func()) (netip.Addr, attachment.Ke
 	if errors.As(err, &elsewhere) {
 		r.Acquired = r.Pools
 		c, wrong := s.Claim(s.t.Context(), pool.ClaimName(a.Pool, a.IfName, a.Owner))
-		l, unknown := s.Keeper.pool(s.t.Context(), a.Pool)
+		l, unknown := s.pool(s.t.Context(), a.Pool)
 		s.ok(unknown)
 		if wrong == nil && (l.Has(c.Spec.Address) || isSource(c, a)) {
 			found, wrong := s.bringOnce(a, c.Spec.Address, ask)
