@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"fmt"
 	"math"
 	"math/big"
 	"net/netip"
@@ -38,17 +39,42 @@ func TestLayoutNamesTheKeyTheValueAndWhatToDo(t *testing.T) {
 		"a route to nowhere":          {Spec{Subnet: subnet, Routes: []Route{{Dst: "10.0.0.0/8"}, {Dst: "x"}}}, `invalid spec.routes[1].dst "x": must be a network such as 10.0.0.0/8`},
 		"a route over nothing":        {Spec{Subnet: subnet, Routes: []Route{{Dst: "10.0.0.0/8", GW: "y"}}}, `invalid spec.routes[0].gw "y": must be an address`},
 		"a range that is none":        {Spec{Subnet: subnet, Ranges: []string{"x"}}, `invalid spec.ranges[0] "x": must be addresses of the subnet, such as 10.3.0.1-10.3.0.254`},
-		"a range the wrong way":       {Spec{Subnet: subnet, Ranges: []string{"10.3.0.9-10.3.0.8"}}, `invalid spec.ranges[0] "10.3.0.9-10.3.0.8": must be addresses of the subnet, such as 10.3.0.1-10.3.0.254`},
+		"a range the wrong way":       {Spec{Subnet: subnet, Ranges: []string{"10.3.0.9-10.3.0.8"}}, `invalid spec.ranges[0] "10.3.0.9-10.3.0.8": must have the first address before the last one`},
 		"a range beyond the subnet":   {Spec{Subnet: subnet, Ranges: []string{"10.3.0.1-10.3.0.9", "10.3.0.250-10.3.1.9"}}, `invalid spec.ranges[1] "10.3.0.250-10.3.1.9": must be addresses of the subnet, such as 10.3.0.1-10.3.0.254`},
 		"ranges that overlap":         {Spec{Subnet: subnet, Ranges: []string{"10.3.0.1-10.3.0.9", "10.3.0.9-10.3.0.20"}}, `invalid spec.ranges[1] "10.3.0.9-10.3.0.20": must not overlap 10.3.0.1-10.3.0.9`},
 		"an exclusion of nothing":     {Spec{Subnet: subnet, Exclude: []string{"10.3.0.1", "x"}}, `invalid spec.exclude[1] "x": must be an address, a network, or two addresses such as 10.3.0.10-10.3.0.19`},
 		"an exclusion of two kinds":   {Spec{Subnet: subnet, Exclude: []string{"10.3.0.1-::1"}}, `invalid spec.exclude[0] "10.3.0.1-::1": must be an address, a network, or two addresses such as 10.3.0.10-10.3.0.19`},
 		"an exclusion of 4 in 6":      {Spec{Subnet: subnet, Exclude: []string{"::ffff:10.3.0.0/120"}}, `invalid spec.exclude[0] "::ffff:10.3.0.0/120": must be an address, a network, or two addresses such as 10.3.0.10-10.3.0.19`},
+		"an exclusion outside":        {Spec{Subnet: subnet, Exclude: []string{"10.30.0.0/28"}}, `invalid spec.exclude[0] "10.30.0.0/28": excludes nothing: it must have addresses of the subnet 10.3.0.0/24`},
+		"an exclusion of IPv6":        {Spec{Subnet: subnet, Exclude: []string{"10.3.0.4", "fd00::/64"}}, `invalid spec.exclude[1] "fd00::/64": excludes nothing: it must have addresses of the subnet 10.3.0.0/24`},
+		"an exclusion backwards":      {Spec{Subnet: subnet, Exclude: []string{"10.3.0.9-10.3.0.3"}}, `invalid spec.exclude[0] "10.3.0.9-10.3.0.3": must have the first address before the last one`},
+		"another family's gateway":    {Spec{Subnet: subnet, Routes: []Route{{Dst: "0.0.0.0/0", GW: "fd00::1"}}}, `invalid spec.routes[0].gw "fd00::1": must be of the family of dst 0.0.0.0/0`},
 		"an exclusion that is no net": {Spec{Subnet: subnet, Exclude: []string{"10.3.0.1/24"}}, `invalid spec.exclude[0] "10.3.0.1/24": must be an address, a network, or two addresses such as 10.3.0.10-10.3.0.19`},
 	} {
 		l, err := specOf(test.spec).Layout()
 		if want := "AddressPool p: " + test.want; err == nil || err.Error() != want {
 			t.Errorf("%s: Layout() = %+v, %v, want the error %s", name, l, err, want)
+		}
+	}
+}
+
+// No host can use the network's own address or the broadcast address, so no pod gets them, whatever the ranges are.
+func TestLayoutExcludesWhatNoHostCanUse(t *testing.T) {
+	for name, test := range map[string]struct {
+		spec      Spec
+		want      string
+		addresses string
+	}{
+		"a network":            {Spec{Subnet: "10.3.0.0/29", Ranges: []string{"10.3.0.0/29"}}, "[10.3.0.0 10.3.0.7]", "6"},
+		"single addresses":     {Spec{Subnet: "10.3.0.0/29", Ranges: []string{"10.3.0.7", "10.3.0.2-10.3.0.3"}}, "[10.3.0.7]", "2"},
+		"a part of the subnet": {Spec{Subnet: "10.3.0.0/22", Ranges: []string{"10.3.1.0/24"}}, "[]", "256"},
+		"two addresses":        {Spec{Subnet: "10.3.0.0/31", Ranges: []string{"10.3.0.0/31"}}, "[]", "2"},
+		"IPv6":                 {Spec{Subnet: "fd00::/124", Ranges: []string{"fd00::/124"}}, "[fd00::]", "15"},
+		"with an exclusion":    {Spec{Subnet: "10.3.0.0/29", Ranges: []string{"10.3.0.0/29"}, Exclude: []string{"10.3.0.0-10.3.0.1"}}, "[10.3.0.0-10.3.0.1 10.3.0.7]", "5"},
+	} {
+		l, err := specOf(test.spec).Layout()
+		if got := fmt.Sprint(l.Exclude); err != nil || got != test.want || l.Addresses().String() != test.addresses {
+			t.Errorf("%s: Layout() excludes %s of %s, %v, want %s of %s", name, got, l.Addresses(), err, test.want, test.addresses)
 		}
 	}
 }

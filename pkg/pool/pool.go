@@ -143,27 +143,8 @@ func (p Pool) Layout() (Layout, error) {
 	if l.FenceAfter, err = fenceAfter(s.FenceAfter); err != nil {
 		return wrong("fenceAfter", s.FenceAfter, err.Error())
 	}
-	for i, text := range s.Ranges {
-		r, err := ParseSpan(text)
-		if err != nil || !subnet.Contains(r.First) || !subnet.Contains(r.Last) {
-			return wrong(fmt.Sprintf("ranges[%d]", i), text, "must be addresses of the subnet, such as "+usable(subnet).String())
-		}
-		for _, o := range l.Ranges {
-			if r.Overlaps(o) {
-				return wrong(fmt.Sprintf("ranges[%d]", i), text, "must not overlap "+o.String())
-			}
-		}
-		l.Ranges = append(l.Ranges, r)
-	}
-	if len(l.Ranges) == 0 {
-		l.Ranges = []Span{usable(subnet)}
-	}
-	for i, text := range s.Exclude {
-		e, err := ParseSpan(text)
-		if err != nil {
-			return wrong(fmt.Sprintf("exclude[%d]", i), text, "must be an address, a network, or two addresses such as 10.3.0.10-10.3.0.19")
-		}
-		l.Exclude = append(l.Exclude, e)
+	if key, value, must := l.spans(s); key != "" {
+		return wrong(key, value, must)
 	}
 	return l, nil
 }
@@ -171,11 +152,17 @@ func (p Pool) Layout() (Layout, error) {
 // wrongRoute says which route cannot be read, and why. key is empty if all can.
 func wrongRoute(routes []Route) (key, value, must string) {
 	for i, r := range routes {
-		if _, err := netip.ParsePrefix(r.Dst); err != nil {
+		dst, err := netip.ParsePrefix(r.Dst)
+		if err != nil {
 			return fmt.Sprintf("routes[%d].dst", i), r.Dst, "must be a network such as 10.0.0.0/8"
 		}
-		if _, err := netip.ParseAddr(r.GW); r.GW != "" && err != nil {
+		gw, err := netip.ParseAddr(r.GW)
+		switch {
+		case r.GW == "":
+		case err != nil:
 			return fmt.Sprintf("routes[%d].gw", i), r.GW, "must be an address"
+		case gw.Is4() != dst.Addr().Is4():
+			return fmt.Sprintf("routes[%d].gw", i), r.GW, "must be of the family of dst " + r.Dst
 		}
 	}
 	return "", "", ""
@@ -189,6 +176,9 @@ func canBeGateway(a netip.Addr, subnet netip.Prefix) bool {
 	return subnet.Contains(a) || a.IsLinkLocalUnicast()
 }
 
+// errOrder is the error of two addresses of which the last one comes first.
+var errOrder = errors.New("the last address comes before the first one")
+
 // ParseSpan reads an address, a network, or two addresses with a hyphen.
 func ParseSpan(text string) (Span, error) {
 	if p, err := netip.ParsePrefix(text); err == nil && p.Masked() == p && !p.Addr().Is4In6() {
@@ -200,8 +190,11 @@ func ParseSpan(text string) (Span, error) {
 	}
 	first, err := netip.ParseAddr(from)
 	last, err2 := netip.ParseAddr(to)
-	if errors.Join(err, err2) != nil || first.BitLen() != last.BitLen() || last.Less(first) || first.Zone()+last.Zone() != "" || first.Is4In6() || last.Is4In6() {
+	if errors.Join(err, err2) != nil || first.BitLen() != last.BitLen() || first.Zone()+last.Zone() != "" || first.Is4In6() || last.Is4In6() {
 		return Span{}, fmt.Errorf("%q is no span of addresses", text)
+	}
+	if last.Less(first) {
+		return Span{}, fmt.Errorf("%q: %w", text, errOrder)
 	}
 	return Span{first, last}, nil
 }

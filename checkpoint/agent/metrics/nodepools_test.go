@@ -66,7 +66,7 @@ func grant(t testing.TB, dir, network, addresses string) *lease.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := pool.Pool{Metadata: pool.Meta{Name: "shared", UID: "u"}, Spec: pool.Spec{Subnet: "10.4.0.0/24", Ranges: []string{"10.4.0.0-10.4.0.255"}, BlockSize: 4}}.Layout()
+	l, err := pool.Pool{Metadata: pool.Meta{Name: "shared", UID: "u"}, Spec: pool.Spec{Subnet: "10.0.0.0/8", Ranges: []string{"10.4.0.0-10.4.0.255"}, BlockSize: 4}}.Layout()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func newWatched(t *testing.T) *watched {
 	w := &watched{API: &pooltest.API{}, t: t}
 	w.AddNode(pool.Node{Name: "n1"})
 	w.AddNode(pool.Node{Name: "n2"})
-	w.AddPool(pool.Pool{Metadata: pool.Meta{Name: "lan", Finalizers: []string{pool.Finalizer}}, Spec: pool.Spec{Subnet: "10.3.0.0/24", Ranges: []string{"10.3.0.0-10.3.0.11"}, BlockSize: 4}})
+	w.AddPool(pool.Pool{Metadata: pool.Meta{Name: "lan", Finalizers: []string{pool.Finalizer}}, Spec: pool.Spec{Subnet: "10.2.0.0/15", Ranges: []string{"10.3.0.0-10.3.0.11"}, BlockSize: 4}})
 	w.Controller = New(w.API, slog.New(slog.NewTextHandler(&w.log, nil)))
 	w.now = func() time.Time { return day }
 	return w

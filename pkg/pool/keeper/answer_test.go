@@ -134,7 +134,7 @@ func TestWhatIsAskedMeanwhileIsAnswered(t *testing.T) {
 // gets more.
 func TestPassOnToOneWhoIsAway(t *testing.T) {
 	s := newSite(t)
-	s.EditPool("lan", func(p *pool.Pool) { p.Spec.Subnet, p.Spec.Ranges = "10.3.0.0/16", []string{"10.3.0.0-10.3.3.31"} })
+	s.EditPool("lan", func(p *pool.Pool) { p.Spec.Ranges = []string{"10.3.0.0-10.3.3.31"} })
 	s.put(0, "AA.. me", "node2")
 	s.has(0)
 	s.add("")

@@ -91,6 +91,8 @@ func placeOf(layouts []pool.Layout, a netip.Addr) (_ pool.Layout, index int64, w
 		switch {
 		case is && a == l.Gateway:
 			return l, index, fmt.Sprintf("it is the gateway of the pool %s: delete the pod, or correct spec.gateway", l.Name)
+		case is && l.OfNoHost(a):
+			return l, index, fmt.Sprintf("it is the network's own or the broadcast address of the pool %s, whose subnet is %s: delete the pod", l.Name, l.Subnet)
 		case is && l.Excluded(a):
 			return l, index, fmt.Sprintf("the pool %s excludes it: remove it from spec.exclude", l.Name)
 		case is:

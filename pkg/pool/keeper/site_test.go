@@ -30,7 +30,7 @@ type site struct {
 }
 
 // lan is the pool of a site.
-var lan = pool.Pool{Metadata: pool.Meta{Name: "lan"}, Spec: pool.Spec{Subnet: "10.3.0.0/24", Ranges: []string{"10.3.0.0-10.3.0.15"}, BlockSize: 4}}
+var lan = pool.Pool{Metadata: pool.Meta{Name: "lan"}, Spec: pool.Spec{Subnet: "10.2.0.0/15", Ranges: []string{"10.3.0.0-10.3.0.15"}, BlockSize: 4}}
 
 // newSite has confirmed what it has: nothing.
 func newSite(t *testing.T) *site {
