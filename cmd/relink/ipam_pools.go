@@ -159,10 +159,10 @@ func writeBlocks(all []pool.Block, output format, s *screen) error {
 	for _, b := range all {
 		t.row(b.Metadata.Name, pool.Span{First: b.Spec.First, Last: b.Spec.Last}.String(), nodesOf(b), fmt.Sprint(len(b.Free())), askersOf(b))
 	}
-	if len(all) > 0 {
-		t.write(s)
-	} else if !s.quiet {
+	if len(all) == 0 && !s.quiet {
 		s.warn("no node has any address of the pool")
+	} else if !s.quiet {
+		t.write(s)
 	}
 	for _, line := range fencesOf(all) {
 		s.say("%s", line)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -157,6 +158,8 @@ func answer(r request, code int, body []byte, err error) error {
 		return fmt.Errorf("%w: %s", errNotThere, s.Message)
 	case code == http.StatusNotFound:
 		return fmt.Errorf("%w: %s has no %s", errNotServed, root(r.group, r.version), r.resource)
+	case code == http.StatusForbidden && own && deniedByPolicy(s.Message):
+		return fmt.Errorf("%w: %s", errRefused, words(own, s, code))
 	case code == http.StatusForbidden:
 		return fmt.Errorf("%w: %s. This account needs the rule %s", errRefused, words(own, s, code), r.rule())
 	case code == http.StatusConflict:
@@ -165,6 +168,12 @@ func answer(r request, code int, body []byte, err error) error {
 		return fmt.Errorf("%w: %s", errBusy, words(own, s, code))
 	}
 	return fmt.Errorf("the Kubernetes API answers with an error: %s", words(own, s, code))
+}
+
+// deniedByPolicy says whether a policy or a webhook refuses what the request does. The account has the right to do it then, and no rule
+// would help.
+func deniedByPolicy(message string) bool {
+	return strings.Contains(message, " denied request: ") || strings.Contains(message, " denied the request")
 }
 
 // words are what the API says, or the status of an answer that is not the API's own.

@@ -38,6 +38,8 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 		"another resource":              {404, "application/json", strings.Replace(own, `"kind":"statefulsets"`, `"kind":"namespaces"`, 1), errNotServed, "does not serve it"},
 		"the same with 410":             {410, "application/json", own, nil, `answers with an error: statefulsets "web" not found (status 410)`},
 		"refused":                       {403, "application/json", strings.Replace(own, "not found", "is forbidden", 1), nil, `refuses: statefulsets "web" is forbidden (status 403). This account needs the rule {apiGroups: ["apps"], resources: ["statefulsets"], verbs: ["get"]}, and the credentials of a kubelet never have it`},
+		"refused by a policy":           {403, "application/json", strings.Replace(own, "not found", "is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", 1), nil, `refuses: statefulsets "web" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no (status 403)`},
+		"refused by a webhook":          {403, "application/json", strings.Replace(own, `statefulsets \"web\" not found`, "admission webhook w denied the request: no", 1), nil, "refuses: admission webhook w denied the request: no (status 403)"},
 		"refused by a proxy":            {403, "text/html", "<html>", nil, "refuses: status 403, not in the API's own form"},
 		"not who it says":               {401, "application/json", own, nil, "answers with an error"},
 		"too many requests":             {429, "application/json", "", nil, "status 429, not in the API's own form"},
@@ -73,6 +75,9 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 			}
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %q", err, test.want)
+			}
+			if denied := strings.Contains(test.want, " denied "); denied && strings.Contains(err.Error(), "needs the rule") {
+				t.Errorf("%v, want no rule: the account has it", err)
 			}
 			w.wants(t, "GET "+setsPath+"web")
 		})

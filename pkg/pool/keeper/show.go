@@ -23,8 +23,12 @@ func (k *Keeper) Show(ctx context.Context) ([]pool.Pool, error) {
 // ShowBlocks returns all blocks of a pool as the API has them now, in the order of the index. The error matches pool.ErrUnknown if
 // there is no such pool.
 func (k *Keeper) ShowBlocks(ctx context.Context, name string) ([]pool.Block, error) {
-	if _, err := k.API.Pool(ctx, name); errors.Is(err, pool.ErrNotThere) {
+	_, err := k.API.Pool(ctx, name)
+	switch {
+	case errors.Is(err, pool.ErrNotThere):
 		return nil, unknown(name)
+	case err != nil:
+		return nil, unavailable(err)
 	}
 	all, err := k.API.Blocks(ctx, name)
 	if err != nil {
