@@ -189,6 +189,8 @@ func forbidden() []attempt {
 		{"takes what a fenced one had without a note", dead2, "node1", then(takes(node1, 2), edits(func(s *pool.BlockSpec) { s.Unproven = nil })), "the address 10.3.X.Y+2 was that of a fenced holder, and must be in unproven"},
 		{"takes what a fenced one had in IPv6 without a note", six(1), "node1", then(takes(node1, 2), edits(func(s *pool.BlockSpec) { s.Unproven = nil })), "the address fd00:3::5 + 2 was that of a fenced holder, and must be in unproven"},
 		{"notes another address", dead2, "node1", then(takes(node1, 2), edits(func(s *pool.BlockSpec) { s.Unproven[0] = s.First })), "the address 10.3.X.Y+2 was that of a fenced holder, and must be in unproven"},
+		{"doubts an address of another node", shared, "node3", edits(func(s *pool.BlockSpec) { s.Unproven = []netip.Addr{s.First} }), "from a fenced holder, and puts it into unproven"},
+		{"doubts an address of IPv6", six(2), "node1", edits(func(s *pool.BlockSpec) { s.Unproven = []netip.Addr{s.First} }), "from a fenced holder, and puts it into unproven"},
 		{"forgets what is unproven", then(dead2, takes(node1, 2)), "node1", edits(func(s *pool.BlockSpec) { s.Unproven = nil }), "addresses stay in unproven until the last fenced holder has left"},
 		{"leaves and forgets what is unproven", then(dead2, takes(node3, 2), fenced(node1)), "node2", then(leaves(node2), edits(func(s *pool.BlockSpec) { s.Unproven = nil })), "addresses stay in unproven until the last fenced holder has left"},
 
