@@ -83,14 +83,35 @@ func (m *member) claimAll(ctx context.Context, s state) error {
 			if l.Claimed || !isKept(l) || !m.has(s, p.Name, a) || s.Now.Sub(l.Newest().Since) < pool.Limit {
 				continue // An ADD that goes on claims it itself.
 			}
-			err := m.claim(ctx, l.ClaimOf(p.Name), s.me)
-			if err == nil {
-				err = m.store.MarkClaimed(ctx, a, l.Owner)
-			}
-			errs = append(errs, err)
+			errs = append(errs, m.claimLate(ctx, p.Name, l, s.me))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// claimLate claims what no ADD has claimed. If the owner has another address on another node meanwhile, this one was for a pod that
+// has never started: nobody would ever ask for it.
+func (m *member) claimLate(ctx context.Context, name string, l lease.Lease, me pool.Party) error {
+	c, err := m.API.Claim(ctx, pool.ClaimName(name, l.Newest().IfName, l.Owner))
+	switch {
+	case ignore(err, pool.ErrNotThere) != nil:
+		return unavailable(err)
+	case err == nil && c.Spec.Address != l.Address && !c.Spec.Active.Is(me):
+		return m.endReservation(ctx, l, c)
+	}
+	if err := m.claim(ctx, l.ClaimOf(name), me); err != nil {
+		return err
+	}
+	return m.store.MarkClaimed(ctx, l.Address, l.Owner)
+}
+
+// endReservation ends the reservation of an address whose owner has the claim's instead.
+func (m *member) endReservation(ctx context.Context, l lease.Lease, c pool.Claim) error {
+	if l.State != lease.Reserved || l.ByHand {
+		return nil
+	}
+	why := fmt.Sprintf("the owner has %s instead, on node %s", c.Spec.Address, c.Spec.Active.Node)
+	return ignore(m.store.EndReservation(ctx, l, why), lease.ErrNone, lease.ErrHolder)
 }
 
 // checkClaims compares the claims of this node with its leases. It deletes claims whose owners have no lease here any more: their
@@ -193,11 +214,10 @@ func (m *member) reclaim(ctx context.Context, name string, l lease.Lease, me poo
 		return m.claim(ctx, l.ClaimOf(name), me)
 	case err != nil:
 		return unavailable(err)
-	case c.Spec.Address == l.Address || l.State != lease.Reserved || l.ByHand:
+	case c.Spec.Address == l.Address:
 		return nil
 	}
-	why := fmt.Sprintf("the owner has %s instead, on node %s", c.Spec.Address, c.Spec.Active.Node)
-	return ignore(m.store.EndReservation(ctx, l, why), lease.ErrNone, lease.ErrHolder)
+	return m.endReservation(ctx, l, c)
 }
 
 // dropClaim deletes a claim of an address that the owner does not have any more: another owner has it here. The claim can be one of

@@ -207,3 +207,24 @@ func TestAnOwnersAddressOfABlockFromWhichANodeIsFenced(t *testing.T) {
 		})
 	}
 }
+
+// An ADD on one node ends before it can claim the owner's address, and the owner's pod starts on another node with another address. The
+// first node does not make the claim its own.
+func TestAnAddressThatNobodyHasClaimed(t *testing.T) {
+	n1 := newSite(t)
+	n2 := n1.beside("node2")
+	someLooks(n1, n2)()
+	y, key := n1.add("web-0")
+	n1.del(key)
+	x, _ := n2.add("web-0")
+	a := pool.Acquisition{Network: "pods", Pool: "lan", IfName: "eth0", Owner: ownerOf("web-0")}
+	n2.ok(n2.Keeper.Claim(t.Context(), pool.Claimed{Acquisition: a, Address: x}))
+	n2.ok(n2.store.MarkClaimed(t.Context(), x, ownerOf("web-0")))
+	n1.later(time.Minute)
+	someLooks(n1, n2)()
+	c, err := n1.Claim(t.Context(), pool.ClaimName("lan", "eth0", ownerOf("web-0")))
+	if err != nil || c.Spec.Address != x || c.Spec.Active.Node != "node2" {
+		t.Errorf("the claim is %+v, %v", c.Spec, err)
+	}
+	is(t, "the other address is", n1.leased(y), "free")
+}
