@@ -40,7 +40,7 @@ pool.`,
 			}
 			all, err := control.Client{}.Pools(cmd.Context())
 			if err != nil {
-				return err
+				return unread{err}
 			}
 			return writePools(all, output, screenOf(cmd, v))
 		},
@@ -74,7 +74,7 @@ func writePools(all []pool.Pool, output format, s *screen) error {
 func showPool(ctx context.Context, name string, output format, s *screen) error {
 	blocks, err := control.Client{}.Blocks(ctx, name)
 	if err != nil {
-		return err
+		return unread{err}
 	}
 	all := pool.Shares(blocks)
 	if output.isData() {
@@ -124,6 +124,16 @@ func stopped(p pool.Pool) string {
 	return strings.Join(all, ", and ")
 }
 
+// unread is why the pools cannot be shown. To people who look it says nothing of what pods get: a node gives what it has without an agent
+// and without the API.
+type unread struct{ error }
+
+func (u unread) Error() string {
+	return strings.TrimPrefix(u.error.Error(), pool.ErrUnavailable.Error()+": ")
+}
+
+func (u unread) Unwrap() error { return u.error }
+
 func newIPAMBlocks(v *verbosity) *cobra.Command {
 	var output format
 	cmd := &cobra.Command{
@@ -142,7 +152,7 @@ pool.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all, err := control.Client{}.Blocks(cmd.Context(), args[0])
 			if err != nil {
-				return err
+				return unread{err}
 			}
 			return writeBlocks(all, output, screenOf(cmd, v))
 		},

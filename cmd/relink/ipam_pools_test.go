@@ -116,3 +116,14 @@ node2: others may take 1 address: out of service
 		t.Errorf("the block begins at %s", block.Spec.First)
 	}
 }
+
+// Without an agent a node goes on giving what it has: nobody is told that the pool gives nothing.
+func TestPoolsAreNotShownWithoutAnAgent(t *testing.T) {
+	t.Setenv(control.SocketEnv, filepath.Join(t.TempDir(), "agent.sock"))
+	for _, command := range []string{"ipam pools", "ipam pools lan", "ipam blocks lan"} {
+		code, out := runsTo(strings.Fields(command)...)
+		if want := "relink: no relink-agent runs on this node: nothing listens on "; code != exitUsage || !strings.HasPrefix(out, want) {
+			t.Errorf("relink %s: status %d\n%s\nwant %d\n%s", command, code, out, exitUsage, want)
+		}
+	}
+}

@@ -21,7 +21,7 @@ func (d leaseDir) standings(ctx context.Context, networks []string, a netip.Addr
 	}
 	all, err := control.Client{Patience: control.Patience}.Address(ctx, a)
 	if err != nil && (ofPool || !errors.Is(err, control.ErrNoAgent) && !errors.Is(err, control.ErrNoPools)) {
-		s.warn("which node has %s is unknown: %v", a, err)
+		s.warn("which node has %s is unknown: %v", a, unread{err})
 	}
 	return all, slices.ContainsFunc(all, func(p pool.Standing) bool { return p.Holder != nil && !slices.Contains(stores, p.Holder.Store) })
 }

@@ -133,7 +133,7 @@ func (r request) rule() string {
 	}
 	rule := fmt.Sprintf("{apiGroups: [%q], resources: [%q], verbs: [%q]}", r.group, r.right, r.verb)
 	if r.resource != pods.resource && r.resource != nodes.resource && r.resource != nodeLeases.resource && r.group != pool.Group {
-		rule += ", and the credentials of a kubelet never have it"
+		rule += ", which a kubelet has only if you bind it to the group system:nodes"
 	}
 	return rule
 }

@@ -161,7 +161,7 @@ func (a *api) asKubelet(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	set := a.setOf(t, "StatefulSet.apps", "shop", "of-the-node", m{"replicas": 1})
-	const want = `needs the rule {apiGroups: ["apps"], resources: ["statefulsets"], verbs: ["get"]}, and the credentials of a kubelet never have it`
+	const want = `needs the rule {apiGroups: ["apps"], resources: ["statefulsets"], verbs: ["get"]}, which a kubelet has only if you bind it to the group system:nodes`
 	if got, err := o.Ask(t.Context(), question(a.podOn(t, "shop", "of-the-node-0", by(set)))); !errors.Is(err, owner.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%+v, %v, want %s", got, err, want)
 	}
