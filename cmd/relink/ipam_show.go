@@ -71,7 +71,7 @@ func showLeases(ctx context.Context, dir leaseDir, networks []string, address ne
 		}
 		return err
 	})
-	standings, elsewhere := dir.standings(ctx, networks, address, leased, s)
+	standings, elsewhere, unknown := dir.standings(ctx, networks, address, leased, s)
 	for _, standing := range standings {
 		found = append(found, shown{Lease: lease.Lease{Address: address}, History: []lease.Event{}, Pool: &standing})
 	}
@@ -85,6 +85,9 @@ func showLeases(ctx context.Context, dir leaseDir, networks []string, address ne
 		}
 	}
 	if !leased && !elsewhere && incomplete == nil {
+		if unknown {
+			return differs(s, fmt.Errorf("no pod of this node has %s", address))
+		}
 		if i := slices.IndexFunc(standings, func(p pool.Standing) bool { return p.Never }); i >= 0 {
 			return differs(s, fmt.Errorf("no pod has %s, and the pool %s never gives it", address, standings[i].Pool))
 		}

@@ -12,18 +12,19 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// standings asks the agent what the pools of the cluster say of an address. elsewhere says that another node has it. Most nodes have
-// no pools: then it is no news that nobody can be asked. A leased address is asked about only if it is of a pool.
-func (d leaseDir) standings(ctx context.Context, networks []string, a netip.Addr, leased bool, s *screen) (all []pool.Standing, elsewhere bool) {
+// standings asks the agent what the pools of the cluster say of an address. elsewhere says that another node has it, unknown that one may
+// have it. Most nodes have no pools: then it is no news that nobody can be asked. A leased address is asked about only if it is of a pool.
+func (d leaseDir) standings(ctx context.Context, networks []string, a netip.Addr, leased bool, s *screen) (all []pool.Standing, elsewhere, unknown bool) {
 	stores, ofPool := d.storesOfPools(ctx, networks, a)
 	if leased && !ofPool || ctx.Err() != nil { // Without time left, it would look as if the agent did not answer.
-		return nil, false
+		return nil, false, false
 	}
 	all, err := control.Client{Patience: control.Patience}.Address(ctx, a)
 	if err != nil && (ofPool || !errors.Is(err, control.ErrNoAgent) && !errors.Is(err, control.ErrNoPools)) {
 		s.warn("which node has %s is unknown: %v", a, unread{err})
 	}
-	return all, slices.ContainsFunc(all, func(p pool.Standing) bool { return p.Holder != nil && !slices.Contains(stores, p.Holder.Store) })
+	elsewhere = slices.ContainsFunc(all, func(p pool.Standing) bool { return p.Holder != nil && !slices.Contains(stores, p.Holder.Store) })
+	return all, elsewhere, err != nil && ofPool
 }
 
 // storesOfPools returns the identities of this node's stores. ofPool says whether one of them has heard of a pool with the address.

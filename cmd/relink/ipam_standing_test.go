@@ -87,6 +87,7 @@ Moves to:      on node node3, network wan
 		"leased, nobody answers":       {all, true, "10.4.0.4", exitOK, "relink: which node has 10.4.0.4 is unknown: the API is away\nAddress:"},
 		"of a pool, without an API":    {nil, true, "10.4.0.2", exitDiffers, "relink: which node has 10.4.0.2 is unknown: no address pools are known: relink-agent has no Kubernetes API"},
 		"of a pool, without an agent":  {nil, false, "10.4.0.2", exitDiffers, "relink: which node has 10.4.0.2 is unknown: no relink-agent runs on this node"},
+		"of a pool, nobody answers":    {all, true, "10.4.0.7", exitDiffers, "relink: which node has 10.4.0.7 is unknown: the API is away\nrelink: no pod of this node has 10.4.0.7\n"},
 		"of no pool, without an API":   {nil, true, "10.9.0.9", exitDiffers, "relink: 10.9.0.9 is free in networks lan, wan\n"},
 		"of no pool, without an agent": {nil, false, "10.9.0.9", exitDiffers, "relink: 10.9.0.9 is free in networks lan, wan\n"},
 	} {
