@@ -63,6 +63,7 @@ var blockLimits = map[string]limit{
 	"Holder.fenceAfter":  {MaxLength: most, Pattern: isDuration},
 	"Holder.fenced":      {MaxLength: 1024},
 	"Want.count":         {Max: 1 << 16},
+	"Want.epoch":         {Max: mostEpoch},
 	"Want.claim":         {About: "claim is the name of that claim.", MaxLength: longestName},
 	"Want.podUID":        {MaxLength: longestUID},
 }

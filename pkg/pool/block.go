@@ -67,6 +67,9 @@ type Want struct {
 	Party
 	// Count is how many it asks for.
 	Count int `json:"count,omitempty"`
+	// Epoch is the block's, when the party asked for count addresses last. Only the party changes it: a new one tells who gives that
+	// the party needs as many once more.
+	Epoch int64 `json:"epoch,omitempty"`
 	// Address is the one that it asks for, for the owner of the claim with the name Claim. Otherwise it takes any.
 	Address netip.Addr `json:"address,omitzero"`
 	Claim   string     `json:"claim,omitempty"`

@@ -35,7 +35,7 @@ func stepOf(t *rapid.T, b pool.Block, p pool.Party) (name string, do step) {
 	case "settle":
 		return name, settles(p, all(mine)...)
 	case "ask":
-		return name, asks(pool.Want{Party: p, Count: rapid.IntRange(1, 5).Draw(t, "count")})
+		return name, asks(pool.Want{Party: p, Count: rapid.IntRange(1, 5).Draw(t, "count"), Epoch: rapid.Int64Range(0, 9).Draw(t, "epoch")})
 	case "ask for an address":
 		return name, asks(pool.Want{Party: p, Address: b.At(rapid.IntRange(0, 3).Draw(t, "address")), Claim: "c"})
 	case "ask no more":
@@ -101,7 +101,7 @@ func (a *api) largest(t *testing.T, users map[string]user) {
 	b, _ := pool.NewBlock(l, 1<<19, node1, "boot-1")
 	for i := range 64 {
 		all = append(all, i)
-		b = b.Ask(pool.Want{Party: party(i), Count: 1})
+		b = b.Ask(pool.Want{Party: party(i), Count: 1, Epoch: 1 << 60})
 	}
 	one := func(i int) step { return func(b pool.Block) pool.Block { return b.GiveTo(node1, []int{i}, party(i)) } }
 	full := b

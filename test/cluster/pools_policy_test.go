@@ -223,6 +223,7 @@ func forbidden() []attempt {
 		// Wants.
 		{"asks for another", shared, "node1", asks(pool.Want{Party: node3, Count: 1}), "it may not ask for node node3"},
 		{"asks for more for another", wanted, "node1", asks(pool.Want{Party: node3, Count: 4}), "it may not ask for node node3"},
+		{"asks anew for another", wanted, "node1", edits(func(s *pool.BlockSpec) { s.Want[0].Epoch = 7 }), "it may not ask for node node3"},
 		{"changes who asks", wanted, "node1", edits(func(s *pool.BlockSpec) { s.Want[0].Network = "wan" }), "it may not ask for node node3"},
 		{"drops what another asks for", wanted, "node1", edits(func(s *pool.BlockSpec) { s.Want = nil }), "node node3 still wants what it has not got"},
 		{"lowers what another asks for", wanted, "node1", edits(func(s *pool.BlockSpec) { s.Want[0].Count-- }), "node node3 still wants what it has not got"},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -15,21 +14,20 @@ import (
 // passing is a party that asks on a block.
 type passing struct{ block, store string }
 
-// passed is how many addresses of other blocks it has got, as long as the block on which it asks has that version.
+// passed is how many addresses of other blocks it has got for what it asked in that epoch of that block.
 type passed struct {
-	n       int
-	version string
-	at      time.Time
+	n     int
+	uid   string
+	epoch int64
 }
 
 // passedOn is what the party has got of other blocks for what it asks. Only the party itself takes back what it asks for, and its agent can
-// be away. If it asks once more, the block has another version. After a long time it is asked anew in any case.
-func (m *member) passedOn(k passing, version string) passed {
-	now := m.now()
-	if p := m.passed[k]; p.version == version && now.Sub(p.at) < syncEvery {
+// be away. So others who change the block change nothing here. If the party asks once more, it does so in another epoch.
+func (m *member) passedOn(b pool.Block, w pool.Want) passed {
+	if p := m.passed[passing{b.Metadata.Name, w.Store}]; p.uid == b.Metadata.UID && p.epoch == w.Epoch {
 		return p
 	}
-	return passed{version: version, at: now}
+	return passed{uid: b.Metadata.UID, epoch: w.Epoch}
 }
 
 // forgetPassed forgets what parties have got that do not ask on the block any more.
@@ -85,8 +83,7 @@ func (m *member) answerAny(ctx context.Context, b pool.Block, w pool.Want, g poo
 	if g, err = m.store.MarkFree(ctx, p.Name, b.Spec.Index, min(most, p.Free(g))); err != nil {
 		return g, err
 	}
-	by := passing{b.Metadata.Name, w.Store}
-	got := m.passedOn(by, b.Metadata.ResourceVersion)
+	got := m.passedOn(b, w)
 	most = min(most, w.Count-got.n) - (len(g.Offsets(string(pool.Marked))) - before)
 	for _, other := range p.Grants {
 		if most > 0 && other.Index != b.Spec.Index && p.Free(other) > 0 {
@@ -96,7 +93,7 @@ func (m *member) answerAny(ctx context.Context, b pool.Block, w pool.Want, g poo
 			}
 			most -= n
 			if got.n += n; n > 0 {
-				m.passed[by] = got
+				m.passed[passing{b.Metadata.Name, w.Store}] = got
 			}
 		}
 	}

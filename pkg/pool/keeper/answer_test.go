@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -130,8 +131,8 @@ func TestWhatIsAskedMeanwhileIsAnswered(t *testing.T) {
 	is(t, "the block", s.told(1), "AACB me node2 node3, me wants 1")
 }
 
-// A party that does not take back what it asks for, because its agent is away, does not get all that a node has. One that asks again
-// gets more.
+// A party that does not take back what it asks for, because its agent is away, does not get all that a node has, whatever others ask. One
+// that asks again gets more.
 func TestPassOnToOneWhoIsAway(t *testing.T) {
 	s := newSite(t)
 	s.EditPool("lan", func(p *pool.Pool) { p.Spec.Ranges = []string{"10.3.0.0-10.3.3.31"} })
@@ -149,18 +150,22 @@ func TestPassOnToOneWhoIsAway(t *testing.T) {
 		}
 		return n
 	}
-	for range 20 {
+	asks := func(w pool.Want) {
+		s.EditBlock("lan-0", func(b *pool.Block) { *b = b.Ask(w) })
+		s.ok(s.visit(t.Context(), "lan", 0))
+	}
+	for i := range 40 {
 		s.Look(t.Context())
 		s.later(20 * time.Second)
+		asks(pool.Want{Party: partyOf("node3"), Address: netip.MustParseAddr("10.3.0.0"), Claim: fmt.Sprint("lan-", i%2)})
+		asks(pool.Want{Party: partyOf("node3"), Address: netip.MustParseAddr("10.3.0.0")})
 	}
 	if n := got(); n != 1 {
 		t.Errorf("node2 has asked for 1 address, and has got %d", n)
 	}
-	for range 3 {
+	for i := range int64(3) {
 		before := got()
-		s.EditBlock("lan-0", func(b *pool.Block) { *b = b.Ask(pool.Want{Party: partyOf("node2")}) })
-		s.EditBlock("lan-0", func(b *pool.Block) { *b = b.Ask(pool.Want{Party: partyOf("node2"), Count: 1}) })
-		s.ok(s.visit(t.Context(), "lan", 0))
+		asks(pool.Want{Party: partyOf("node2"), Count: 1, Epoch: 100 + i})
 		if n := got(); n != before+1 {
 			t.Errorf("node2 has asked again for 1 address, and has got %d", n-before)
 		}
@@ -172,7 +177,7 @@ func TestPassOnToOneWhoIsAway(t *testing.T) {
 func TestAskOnceMore(t *testing.T) {
 	s := newSite(t)
 	s.put(0, "AAAA node2")
-	epochs := map[int64]bool{}
+	epochs, asked := map[int64]bool{}, map[int64]bool{}
 	for range 3 {
 		all, err := s.Blocks(t.Context(), "lan")
 		s.ok(err)
@@ -180,10 +185,10 @@ func TestAskOnceMore(t *testing.T) {
 		s.later(pool.Limit)
 		b, err := s.Block(t.Context(), "lan-0")
 		s.ok(err)
-		epochs[b.Spec.Epoch] = true
+		epochs[b.Spec.Epoch], asked[b.Spec.Want[0].Epoch] = true, true
 	}
 	is(t, "who asks", s.told(0), "AAAA node2, me wants 1")
-	if len(epochs) != 3 {
-		t.Errorf("the epochs are %v", epochs)
+	if len(epochs) != 3 || len(asked) != 3 {
+		t.Errorf("the epochs are %v, and it asks in %v", epochs, asked)
 	}
 }

@@ -392,13 +392,13 @@ func (m *member) askNext(ctx context.Context, blocks []pool.Block, me pool.Party
 }
 
 // ask asks the API to note on the block what the store wants. If somebody else changes the block at the same time, nothing is asked. Who
-// asks for as much as before begins a new epoch: otherwise the block would stay as it is, and the holder would not hear of it.
+// asks for any addresses begins a new epoch: the holder hears by it that the store needs as many once more.
 func (m *member) ask(ctx context.Context, b pool.Block, a ask) error {
-	next := b.Ask(a.want)
-	if slices.Contains(b.Spec.Want, a.want) {
-		next.Spec.Epoch++
+	if a.want.Count > 0 {
+		b.Spec.Epoch++
+		a.want.Epoch = b.Spec.Epoch
 	}
-	_, err := m.API.UpdateBlock(ctx, next)
+	_, err := m.API.UpdateBlock(ctx, b.Ask(a.want))
 	m.wrote(err)
 	if err != nil {
 		return ignore(err, pool.ErrConflict, pool.ErrNotThere)
