@@ -201,7 +201,8 @@ func TestAStickyPodWaitsForItsAddress(t *testing.T) {
 	}
 }
 
-// A claim that was not made is made by the next ADD, although the address waits here by then.
+// A claim that was not made is made by the next ADD, although the address waits here by then. The owner can have another one since: the
+// agent is asked.
 func TestAClaimIsMadeByTheNextADD(t *testing.T) {
 	n, a := newPoolNode(t, `"pool": "lan", "sticky": "pod"`)
 	n.grant(t, "lan", 0, "..++")
@@ -212,7 +213,7 @@ func TestAClaimIsMadeByTheNextADD(t *testing.T) {
 	n.expect(t, "it waits for the pod", "10.3.0.2 reserved c1/eth0 web-0")
 	a.was()
 	a.claim = nil
-	for i, want := range []string{"claim lan eth0 web-0 10.3.0.2", ""} {
+	for i, want := range []string{"acquire lan eth0 web-0, claim lan eth0 web-0 10.3.0.2", ""} {
 		sandbox := fmt.Sprintf("c%d/eth0", i+2)
 		if _, _, err := n.whole(t, sandbox, "web-0", ""); err != nil {
 			t.Error(err)

@@ -287,7 +287,7 @@ func (c choice) owned() (_ Lease, ok bool, err error) {
 	}
 	all = slices.DeleteFunc(all, func(l Lease) bool {
 		gives, _ := c.set.Gives(l.Address)
-		return !gives || c.over(l) || l.State == Held && !c.succeeds(l, false)
+		return !gives || c.over(l) || l.State == Held && !c.succeeds(l, false) || c.isInDoubt(l)
 	})
 	if len(all) == 0 {
 		return Lease{}, false, nil

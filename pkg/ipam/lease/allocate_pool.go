@@ -228,6 +228,16 @@ func (c choice) chooseOfPool() (Lease, error) {
 // their addresses wait on the node where they were.
 func (c choice) isKept() bool { return c.Policy.KeptByAPI() && c.Owner != (attachment.Owner{}) }
 
+// isInDoubt says whether the owner can have another address on another node by now: the API does not know of this one, and the agent was
+// not asked, or has told of the other one.
+func (c choice) isInDoubt(l Lease) bool {
+	if c.pool == nil || !c.isKept() || l.Claimed || l.byHand(c.now) {
+		return false
+	}
+	a := c.first(c.Owned)
+	return !c.isAcquired() || a.IsValid() && a != l.Address
+}
+
 // isAcquired says whether the agent was asked for the owner's address of the pool.
 func (c choice) isAcquired() bool { return slices.Contains(c.Acquired, c.pool.layout.Name) }
 

@@ -196,6 +196,7 @@ func TestAKeptAddressCanBeElsewhere(t *testing.T) {
 	if got, err := n.tryFrom(t, r); err != nil || got != "10.3.0.2/24" {
 		t.Errorf("it has none: %s %v", got, err)
 	}
+	must(t, n.store(t).MarkClaimed(t.Context(), addr("10.3.0.2"), pod("web-0")))
 	n.del(t, "c1/eth0")
 	r = n.fromPools("c2/eth0", "web-0", "lan")
 	if got, err := n.tryFrom(t, r); err != nil || got != "10.3.0.2/24" {
@@ -208,10 +209,77 @@ func TestAKeptAddressCanBeElsewhere(t *testing.T) {
 	oneOf("10.3.0.3", "10.3.0.7")(&r)
 	elsewhere("one of two, and the owner may have the other one")
 	must(t, n.store(t).Expect(t.Context(), addr("10.3.0.7"), pod("web-0"), "eth0", sticky, "it comes"))
+	elsewhere("it is here, and the owner may have another one by now")
+	r.Acquired, r.Owned = []string{"lan"}, []netip.Addr{addr("10.3.0.7")}
 	if got, err := n.tryFrom(t, r); err != nil || got != "10.3.0.7/24" {
 		t.Errorf("it is here, and is one of the list: %s %v", got, err)
 	}
 	n.expect(t, "what it had before is given up", "10.3.0.2 quarantined c2/eth0 web-0", "10.3.0.7 held c3/eth0 web-0")
+}
+
+// An ADD has got an address for an owner, and has ended before the API knew of it. The owner can have another one on another node since.
+// So the agent is asked, and what it says goes first.
+func TestAnAddressThatTheAPIDoesNotKnow(t *testing.T) {
+	const asks, not = "another node may have the owner's address of pool lan", "10.3.0.9 of pool lan is not available: the Kubernetes API has it for the owner, and this node has not got it"
+	claimed := func(t *testing.T, n *node) {
+		must(t, n.store(t).MarkClaimed(t.Context(), addr("10.3.0.2"), pod("web-0")))
+	}
+	acquired := func(owned ...string) func(*testing.T, *node, *Request) {
+		return func(_ *testing.T, _ *node, r *Request) {
+			r.Acquired = r.Pools
+			for _, a := range owned {
+				r.Owned = append(r.Owned, addr(a))
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		before func(*testing.T, *node)
+		held   bool
+		change func(*testing.T, *node, *Request)
+		want   string
+	}{
+		"the API knows of it":        {claimed, false, nil, "10.3.0.2/24"},
+		"it does not":                {nil, false, nil, asks},
+		"a sandbox before has it":    {nil, true, nil, asks},
+		"the owner has none":         {nil, false, acquired(), "10.3.0.2/24"},
+		"it is the owner's":          {nil, false, acquired("10.3.0.2"), "10.3.0.2/24"},
+		"the owner has another one":  {nil, false, acquired("10.3.0.9"), not},
+		"the other one of a sandbox": {nil, true, acquired("10.3.0.9"), not},
+		"the other one has come": {nil, false, func(t *testing.T, n *node, r *Request) {
+			must(t, n.store(t).Expect(t.Context(), addr("10.3.0.3"), pod("web-0"), "eth0", sticky, "it comes"))
+			acquired("10.3.0.3")(t, n, r)
+		}, "10.3.0.3/24"},
+		"the other one has come before": {func(t *testing.T, n *node) {
+			must(t, n.store(t).Expect(t.Context(), addr("10.3.0.3"), pod("web-0"), "eth0", sticky, "it comes"))
+			n.later(time.Second)
+		}, false, acquired("10.3.0.3"), "10.3.0.3/24"},
+		"it is asked for":         {nil, false, func(_ *testing.T, _ *node, r *Request) { wants("10.3.0.2")(r) }, "10.3.0.2/24"},
+		"an operator has said so": {func(t *testing.T, n *node) { n.reserve(t, "10.3.0.2", "web-0", 0) }, false, nil, "10.3.0.2/24"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, "10.3.0.20", sticky)
+			n.grant(t, lan, "..++")
+			n.giveFrom(t, "c1/eth0", "web-0", "10.3.0.2")
+			if test.before != nil {
+				test.before(t, n)
+			}
+			if !test.held {
+				n.del(t, "c1/eth0")
+			}
+			r := n.fromPools("c2/eth0", "web-0", "lan")
+			if test.change != nil {
+				test.change(t, n, &r)
+			}
+			got, err := n.tryFrom(t, r)
+			if err != nil {
+				got = err.Error()
+			}
+			if got != test.want {
+				t.Errorf("%s\nwant %s", got, test.want)
+			}
+			n.sound(t)
+		})
+	}
 }
 
 // Of an owner with several pods at a time the API knows no address. Nobody is asked, and its addresses wait here.
@@ -252,7 +320,7 @@ func TestAnAddressBesideAnotherNode(t *testing.T) {
 	}
 	n.del(t, "c1/eth0")
 	must(t, n.store(t).PutGrants(t.Context(), lan, []pool.Grant{granted(lan, 2, ".+..")}))
-	r.Attachment = n.key("c3/eth0")
+	r.Attachment, r.Acquired = n.key("c3/eth0"), r.Pools
 	if got, err := n.tryFrom(t, r); err != nil || got != "10.3.0.9/24" {
 		t.Errorf("it has come: %s %v", got, err)
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/pool/controller"
 )
@@ -225,6 +227,37 @@ func TestAnAddressThatNobodyHasClaimed(t *testing.T) {
 	c, err := n1.Claim(t.Context(), pool.ClaimName("lan", "eth0", ownerOf("web-0")))
 	if err != nil || c.Spec.Address != x || c.Spec.Active.Node != "node2" {
 		t.Errorf("the claim is %+v, %v", c.Spec, err)
+	}
+	is(t, "the other address is", n1.leased(y), "free")
+}
+
+// An ADD on one node ends before it can claim the owner's address, and the owner's pod runs on another node with another address. Then it
+// starts on the first node, before that one has looked: it gets the address that it had.
+func TestAnAddressThatNobodyHasClaimedIsNotGiven(t *testing.T) {
+	n1 := newSite(t)
+	n2 := n1.beside("node2")
+	someLooks(n1, n2)()
+	y, key := n1.add("web-0")
+	n1.del(key)
+	x, key := n2.add("web-0")
+	a := pool.Acquisition{Network: "pods", Pool: "lan", IfName: "eth0", Owner: ownerOf("web-0")}
+	n2.ok(n2.Keeper.Claim(t.Context(), pool.Claimed{Acquisition: a, Address: x}))
+	n2.ok(n2.store.MarkClaimed(t.Context(), x, ownerOf("web-0")))
+	n2.del(key)
+	r := lease.Request{Attachment: attachment.Key{Network: "pods", ContainerID: "next", IfName: "eth0"}, Pools: []string{"lan"}, Probes: true, Policy: lease.Policy{Sticky: true}, Owner: ownerOf("web-0")}
+	var elsewhere *lease.ElsewhereError
+	if given, err := n1.store.Allocate(t.Context(), r); !errors.As(err, &elsewhere) {
+		t.Fatalf("without the agent: %v, %v", given, err)
+	}
+	for range 2 {
+		_, _, err := n1.tryBring(t.Context(), a, x)
+		n1.ok(err)
+		someLooks(n2)()
+	}
+	r.Acquired, r.Owned = r.Pools, []netip.Addr{x}
+	given, err := n1.store.Allocate(t.Context(), r)
+	if n1.ok(err); given[0].Address != x {
+		t.Errorf("it gets %s, want %s", given[0].Address, x)
 	}
 	is(t, "the other address is", n1.leased(y), "free")
 }

@@ -166,9 +166,6 @@ func (w *town) mend(*rapid.T) {
 		w.all()
 		w.pass(10 * time.Second)
 	}
-	if p, err := w.Pool(context.Background(), "lan"); err == nil && p.Recovery() == nil {
-		clear(w.late)
-	}
 }
 
 func (w *town) pause(*rapid.T) {
@@ -214,7 +211,6 @@ func (w *town) startOn(h *home, owner string) {
 		if err != nil {
 			w.tells("%s has nothing for %q: %v", h.name, owner, err)
 			must(w.T, ignore(h.store.Release(ctx, key, r.Policy), lease.ErrNone))
-			w.late[owner] = true // An address that no claim names can wait here for the owner until the next look.
 			return
 		}
 		w.gives(h, key, owner, x, probe)
@@ -335,7 +331,7 @@ func (w *town) gives(h *home, key attachment.Key, owner string, x netip.Addr, pr
 		}
 	}
 	if owner != "" {
-		if had, is := w.had[owner]; is && had != x && !w.may[had] && had != w.excluded && !w.late[owner] {
+		if had, is := w.had[owner]; is && had != x && !w.may[had] && had != w.excluded {
 			w.fail("%s gives %s to %q, who has had %s", h.name, x, owner, had)
 		}
 		w.had[owner] = x

@@ -40,9 +40,7 @@ type town struct {
 	had      map[string]netip.Addr
 	may      map[netip.Addr]bool
 	excluded netip.Addr
-	// late are owners with an ADD that has failed since the last mending: an address that it has got can wait somewhere.
-	late   map[string]bool
-	backup *backup
+	backup   *backup
 	// recovers says that the API has lost something, and that nodes tell what they have.
 	recovers bool
 	// seen counts what has happened in all towns. journal and log are for people.
@@ -92,7 +90,7 @@ var errEnded = errors.New("the process has ended")
 
 // newTown has a pool of two to four blocks.
 func newTown(t *testing.T, rt *rapid.T, seen map[string]int) *town {
-	w := &town{T: rt, time: time.Unix(2e9, 0), had: map[string]netip.Addr{}, may: map[netip.Addr]bool{}, late: map[string]bool{}, seen: seen}
+	w := &town{T: rt, time: time.Unix(2e9, 0), had: map[string]netip.Addr{}, may: map[netip.Addr]bool{}, seen: seen}
 	w.API = &pooltest.API{On: w.begins, Lose: w.ends}
 	of := lan
 	of.Spec.Ranges = []string{"10.3.0.0-10.3.0." + rapid.SampledFrom([]string{"15", "11", "7"}).Draw(rt, "last")}
