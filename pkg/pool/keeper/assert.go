@@ -81,12 +81,12 @@ func (m *member) assertPool(ctx context.Context, name string, asserted []string)
 	var errs []error
 	for _, b := range blocks {
 		there[b.Spec.Index] = true
-		if g := s.grant(name, b.Spec.Index); g.Asserts(b, s.me) {
+		if g := s.grant(name, b.Spec.Index); g.Asserts(b, s.me) || b.Check() == nil && len(m.freeOf(b, s)) > 0 {
 			errs = append(errs, m.assert(ctx, g, s, asserted))
 		}
 	}
 	for _, g := range s.of(name).Grants {
-		if !there[g.Index] && len(g.Offsets(pool.Ours)) > 0 {
+		if !there[g.Index] && (len(g.Offsets(pool.Ours)) > 0 || len(heldIn(g, s)) > 0) {
 			errs = append(errs, m.assert(ctx, g, s, asserted))
 		}
 	}
@@ -95,7 +95,7 @@ func (m *member) assertPool(ctx context.Context, name string, asserted []string)
 
 // forget drops what the store has of a block of an earlier pool of the same name: a person has removed that pool, with all blocks.
 func (m *member) forget(ctx context.Context, g pool.Grant, s state) error {
-	held := strings.Join(heldOf(s.of(g.Pool), pool.Block{Spec: pool.BlockSpec{First: g.First, Last: g.Last()}}), " ")
+	held := strings.Join(heldIn(g, s), " ")
 	m.Log.Error("this node had addresses of an earlier pool of this name, and the pool has others there: delete the pods that have any", "pool", g.Pool, "block", g.Name(), "addresses", g.First.String()+"-"+g.Last().String(), "pods", held)
 	gone, _ := g.Gone()
 	return m.put(ctx, g, gone)
@@ -131,17 +131,17 @@ func (m *member) assert(ctx context.Context, g pool.Grant, s state, asserted []s
 		b, err := m.API.Block(ctx, g.Name())
 		there := err == nil
 		switch {
-		case errors.Is(err, pool.ErrNotThere) && g.Empty():
-			return nil
 		case errors.Is(err, pool.ErrNotThere):
-			b, _ = pool.NewBlock(l, g.Index, s.me, s.of(g.Pool).Session)
+			if b, _ = pool.NewBlock(l, g.Index, s.me, s.of(g.Pool).Session); g.Empty() && len(m.freeOf(b, s)) == 0 {
+				return nil
+			}
 		case err != nil:
 			return unavailable(err)
 		case b.Check() != nil || !g.Empty() && spanOf(g) != pool.Span{First: b.Spec.First, Last: b.Spec.Last}:
 			return unavailable(fmt.Errorf("AddressBlock %s has the addresses %s-%s, and this node has %s of it: delete it if no pod has any of them", g.Name(), b.Spec.First, b.Spec.Last, spanOf(g)))
 		}
-		if free := freeOf(b, s); there && b.IsFenced(s.me) && len(free) > 0 {
-			return unavailable(fmt.Errorf("AddressBlock %s: the API has this node as declared dead there, as it was before, and has %s as nobody's: delete the pods here that have them", b.Metadata.Name, strings.Join(free, " ")))
+		if free := m.freeOf(b, s); len(free) > 0 {
+			return freed(b, s, free)
 		}
 		next, others := g.Assert(b, s.me)
 		next, _ = next.Obey(s.me, s.of(g.Pool).FenceAfter)
@@ -168,12 +168,32 @@ func (m *member) assert(ctx context.Context, g pool.Grant, s state, asserted []s
 	return unavailable(pool.ErrConflict)
 }
 
-// freeOf returns the addresses that pods have here, and that are nobody's in the block. A fenced node cannot take them, so the recovery
-// must go on until the pods have ended: afterwards anybody can.
-func freeOf(b pool.Block, s state) []string {
-	return slices.DeleteFunc(heldOf(s.of(b.Spec.Pool), b), func(a string) bool {
-		return b.Spec.Addresses[b.Offset(netip.MustParseAddr(a))] != pool.Nobodys
+// freeOf returns the addresses of the block that pods have here, and that would be nobody's when this node has asserted what it has. A
+// node that is fenced there cannot take them. One that was fenced has lost them, also if the API has forgotten that. So the recovery must
+// go on until the pods have ended, or until another node says that it has the addresses: afterwards anybody can take them.
+func (m *member) freeOf(b pool.Block, s state) []string {
+	return slices.DeleteFunc(heldOf(s.of(b.Spec.Pool), b), func(text string) bool {
+		a := netip.MustParseAddr(text)
+		h, has := b.HolderOf(b.Offset(a))
+		if b.IsFenced(s.me) {
+			return has
+		}
+		return has && !h.Is(s.me) || m.has(s, b.Spec.Pool, a)
 	})
+}
+
+// freed says why the recovery goes on although this node has asserted all that it can.
+func freed(b pool.Block, s state, free []string) error {
+	why := "the API has forgotten that this node was declared dead and has lost"
+	if b.IsFenced(s.me) {
+		why = "the API has this node as declared dead there, as it was before, and has as nobody's"
+	}
+	return unavailable(fmt.Errorf("AddressBlock %s: %s %s: delete the pods here that have them", b.Metadata.Name, why, strings.Join(free, " ")))
+}
+
+// heldIn returns the addresses that pods have here of the block of which the store has a part.
+func heldIn(g pool.Grant, s state) []string {
+	return heldOf(s.of(g.Pool), pool.Block{Spec: pool.BlockSpec{First: g.First, Last: g.Last()}})
 }
 
 // othersHave returns those of the addresses that pods of this node have, and that another node may give up: it has not asserted

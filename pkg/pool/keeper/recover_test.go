@@ -185,7 +185,7 @@ func TestRecoveryWithAFenceThatIsOver(t *testing.T) {
 		s.ok(err)
 		return fmt.Sprint(p.Recovery().Asserted)
 	}
-	says(t, "recover", s.recover(t.Context()), "has 10.3.0.5 as nobody's: delete the pods here that have them")
+	says(t, "recover", s.recover(t.Context()), "has as nobody's 10.3.0.5: delete the pods here that have them")
 	s.Look(t.Context())
 	is(t, "who has asserted", asserted(), "[]")
 	s.del(two)
@@ -193,4 +193,66 @@ func TestRecoveryWithAFenceThatIsOver(t *testing.T) {
 	is(t, "who has asserted then", asserted(), "[node1]")
 	is(t, "the block", s.told(1), "A... me!")
 	s.del(one)
+}
+
+// A node was declared dead and lives, and a pod still has an address. Then the API forgets the fence. The recovery does not make the
+// address one that others take without a probe: it goes on until the pod has ended, or until another node says that it has the address.
+func TestRecoveryToATimeBeforeAFence(t *testing.T) {
+	for name, test := range map[string]struct {
+		// now is the block after the loss, "" for none.
+		now   string
+		waits bool
+		// then is the block when the pod has ended.
+		then string
+	}{
+		"the node has it again":       {"AA.. me", true, "...."},
+		"and another node has some":   {"AABB me node2", true, "..BB node2"},
+		"nobody has it":               {".AB. me node2", true, "..B. node2"},
+		"before the node had a block": {"...A node2", true, "...A node2"},
+		"before the block was made":   {"", true, "none"},
+		"another node has it":         {"BA.B me node2", false, "B..B node2"},
+		"it has the fence":            {"AA.. me!", false, "none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.put(1, "AA.. me")
+			s.has(1)
+			_, key := s.add("")
+			s.EditBlock("lan-1", func(b *pool.Block) { b.Spec.Epoch = 20 })
+			s.declareDead("lan-1")
+			s.Look(t.Context())
+			is(t, "the store", s.grant(1), "....")
+			uid := s.uid("lan-1")
+			s.Forget("lan-1")
+			if test.now != "" {
+				s.put(1, test.now)
+				s.EditBlock("lan-1", func(b *pool.Block) { b.Metadata.UID = uid })
+			}
+			s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Why: "a loss", Asserted: []string{"node2"}}) })
+			asserted := func() string {
+				p, err := s.Pool(t.Context(), "lan")
+				s.ok(err)
+				return fmt.Sprint(p.Recovery().Asserted)
+			}
+			if test.waits {
+				says(t, "recover", s.recover(t.Context()), "delete the pods here that have them")
+				s.Look(t.Context())
+				is(t, "who has asserted", asserted(), "[node2]")
+			} else {
+				s.ok(s.recover(t.Context()))
+			}
+			s.del(key)
+			s.Look(t.Context())
+			is(t, "who has asserted then", asserted(), "[node2 node1]")
+			s.Look(t.Context())
+			is(t, "the block then", s.told(1), test.then)
+		})
+	}
+}
+
+func (s *site) uid(block string) string {
+	s.t.Helper()
+	b, err := s.Block(s.t.Context(), block)
+	s.ok(err)
+	return b.Metadata.UID
 }
