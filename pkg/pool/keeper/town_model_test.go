@@ -56,16 +56,13 @@ func (w *town) halfMinutes(n int) {
 	}
 }
 
-// control is a look of the controller. What was saved before a fence is not restored any more: such a fence would be forgotten.
+// control is a look of the controller.
 func (w *town) control(*rapid.T) {
 	must(w.T, w.controller.Look(context.Background()))
 	blocks, err := w.Blocks(context.Background(), "lan")
 	must(w.T, err)
 	for _, b := range blocks {
 		for _, h := range b.Spec.Holders {
-			if h.Fenced != "" {
-				w.backup = nil
-			}
 			if h.WasSilent() {
 				w.seen["fenced by time"]++
 			}

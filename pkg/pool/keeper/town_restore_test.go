@@ -27,7 +27,7 @@ func (w *town) save(*rapid.T) {
 // restore makes the API what it was. All nodes can be reached, and a person begins the recovery at once, as docs/pools.md says. Which
 // address an owner had can be lost.
 func (w *town) restore(*rapid.T) {
-	if w.backup == nil || slices.ContainsFunc(w.homes, func(h *home) bool { return !h.on || h.cut }) {
+	if w.backup == nil || slices.ContainsFunc(w.homes, func(h *home) bool { return !h.on || h.cut || h.unaware() }) {
 		return
 	}
 	w.tells("etcd is restored")
@@ -37,6 +37,16 @@ func (w *town) restore(*rapid.T) {
 	for _, x := range w.had {
 		w.may[x] = true
 	}
+}
+
+// unaware says whether the node may give something from which it is fenced: it has not looked since.
+func (h *home) unaware() bool {
+	s, err := h.state(context.Background())
+	must(h.town.T, err)
+	return slices.ContainsFunc(s.of("lan").Grants, func(g pool.Grant) bool {
+		b, err := h.town.Block(context.Background(), g.Name())
+		return err == nil && b.IsFenced(s.me) && !g.Empty()
+	})
 }
 
 func (w *town) rollBack() {
