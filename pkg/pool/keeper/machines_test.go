@@ -3,7 +3,6 @@ package keeper
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"testing"
 	"time"
@@ -16,22 +15,8 @@ import (
 // beside is another node on the API of the site, with the network pods and the pools. It has confirmed what it has: nothing.
 func (s *site) beside(name string, pools ...string) *site {
 	s.t.Helper()
-	n := &site{API: s.API, t: s.t, time: s.time, boot: "boot of " + name, booted: s.booted}
-	dir := s.t.TempDir()
-	k := New(Options{API: s.API, Node: name, Dir: dir, Log: slog.New(slog.NewTextHandler(&n.log, nil)), Settling: 1, Open: func(network string) (*lease.Store, error) {
-		store, err := lease.Open(dir, network)
-		if err == nil {
-			store.SetClock(n.boot, func() time.Time { return n.time }, func() (time.Duration, error) { return n.time.Sub(n.booted), nil })
-		}
-		return store, err
-	}})
-	k.now = func() time.Time { return n.time }
-	m, err := k.member("pods")
-	s.ok(err)
-	n.member = m
-	_, err = k.API.Pools(s.t.Context())
-	s.ok(err)
-	n.later(time.Second)
+	n := &site{API: s.API, t: s.t, name: name, time: s.time, boot: "boot of " + name, booted: s.booted}
+	n.restart(s.t.TempDir())
 	if len(pools) == 0 {
 		pools = []string{"lan"}
 	}

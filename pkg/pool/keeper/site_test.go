@@ -21,6 +21,7 @@ type site struct {
 	*pooltest.API
 	*member
 	t    *testing.T
+	name string
 	log  node.Log
 	time time.Time
 	// boot is the node's, since when it is up.
@@ -35,7 +36,7 @@ var lan = pool.Pool{Metadata: pool.Meta{Name: "lan"}, Spec: pool.Spec{Subnet: "1
 // newSite has confirmed what it has: nothing.
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{API: &pooltest.API{}, t: t, time: time.Now(), boot: "boot", booted: time.Now().Add(-time.Hour)}
+	s := &site{API: &pooltest.API{}, t: t, name: "node1", time: time.Now(), boot: "boot", booted: time.Now().Add(-time.Hour)}
 	for _, name := range []string{"node1", "node2", "node3"} {
 		s.AddNode(pool.Node{Name: name, UID: "uid-" + name})
 	}
@@ -49,7 +50,7 @@ func newSite(t *testing.T) *site {
 // restart starts the agent anew, with the stores of the directory.
 func (s *site) restart(dir string) {
 	s.t.Helper()
-	k := New(Options{API: s.API, Node: "node1", Dir: dir, Log: slog.New(slog.NewTextHandler(&s.log, nil)), Settling: 1, Open: func(network string) (*lease.Store, error) {
+	k := New(Options{API: s.API, Node: s.name, Dir: dir, Log: slog.New(slog.NewTextHandler(&s.log, nil)), Settling: 1, Open: func(network string) (*lease.Store, error) {
 		store, err := lease.Open(dir, network)
 		if err == nil {
 			store.SetClock(s.boot, func() time.Time { return s.time }, func() (time.Duration, error) { return s.time.Sub(s.booted), nil })
