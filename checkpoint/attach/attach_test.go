@@ -293,9 +293,11 @@ func TestDelOfARenamedInterface(t *testing.T) {
 // A process that holds the lock of the parents or of the sandbox is stopped. An ADD waits for a while, names the
 // process, and leaves nothing behind.
 func TestAddDoesNotWaitForEver(t *testing.T) {
+	first := newNode(t)
 	for name, file := range map[string]string{"the parents": ".parents.lock", "the sandbox": "c1/.lock"} {
 		t.Run(name, func(t *testing.T) {
-			n, netns := newNode(t), fresh.Sandbox(t)
+			t.Parallel() // Both wait, each with a store of its own.
+			n, netns := first.withStoreAt(t.TempDir()), fresh.Sandbox(t)
 			lock := filepath.Join(n.Store.Dir(), file)
 			if err := os.MkdirAll(filepath.Dir(lock), 0o700); err != nil {
 				t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/test/fresh"
 	testnode "github.com/relink-cni/relink/test/node"
 )
@@ -24,6 +25,13 @@ type node struct{ *testnode.Node }
 func newNode(t *testing.T) *node {
 	t.Helper()
 	return &node{testnode.New(t)}
+}
+
+// withStoreAt returns the same node with other files, all in the directory.
+func (n *node) withStoreAt(dir string) *node {
+	other := *n.Node
+	other.Dir, other.Store = dir, checkpoint.OpenStore(filepath.Join(dir, "checkpoints"))
+	return &node{&other}
 }
 
 // plugin prepares a run of relink-macvlan.
