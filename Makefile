@@ -11,7 +11,7 @@ PROGRAMS := relink=./cmd/relink relink-agent=./cmd/relink-agent relink-macvlan=.
 	relink-host-access=./plugins/meta/hostaccess
 LDFLAGS := -s -w -X github.com/relink-cni/relink/pkg/cniplugin.Version=$(VERSION)
 
-.PHONY: build man deb demo demo-svg test test-long test-stories test-units test-plain test-crash test-fuzz test-properties test-machine lint bench install setup
+.PHONY: build man deb demo demo-svg test test-long test-stories test-units test-plain test-crash test-fuzz test-properties test-cluster test-machine lint bench install setup
 
 build:  ## static, trimmed programs in bin/
 	@for p in $(PROGRAMS); do \
@@ -52,7 +52,7 @@ demo-svg: setup  ## the demo's terminal as docs/images/demo.svg
 
 # The parts of test, the one that takes longest first. Three run at once, because each of them waits for something at
 # times. What a part prints comes when it ends. A part that fails does not end the others.
-TESTS := test-stories test-units test-machine test-crash test-plain $(if $(RELINK_LONG),test-fuzz test-properties)
+TESTS := test-stories test-cluster test-units test-machine test-crash test-plain $(if $(RELINK_LONG),test-fuzz test-properties)
 
 test: setup  ## all that shows something, once: units, namespaces, kills, stories on a real NIC driver
 	@hack/setup node
@@ -103,8 +103,12 @@ test-properties:
 # fail if the machine did not work. To make a cluster of 5,000 pods takes a minute.
 LONG := $(if $(RELINK_LONG),,-skip '^(TestMachineFailures|TestCancelEndsMachine|TestMachineEndsWithKilledParent|TestDealLeavesASpentMachine|TestAgentInALargeCluster)$$')
 
+# Most of its time, it waits for etcd's disk, and for what nodes and the API do at intervals. So it is a part of its own.
+test-cluster:
+	$(GO) -C test/cluster $(TEST) -timeout 60m $(LONG)
+
 test-machine:
-	$(GO) $(TEST) -p 1 -timeout 60m $(LONG) $$($(GO) list ./test/... | grep -v -e /test/crash -e /test/e2e $(if $(RELINK_LONG),,-e /vm/guest$$))
+	$(GO) $(TEST) -p 1 -timeout 60m $(LONG) $$($(GO) list ./test/... | grep -v -e /test/cluster$$ -e /test/crash -e /test/e2e $(if $(RELINK_LONG),,-e /vm/guest$$))
 
 # What reads hostile input. Its seeds are a part of test-units.
 FUZZED := FuzzDecode=./checkpoint FuzzParse=./checkpoint/netfix FuzzMacvlan=./checkpoint/attach/netconf FuzzVLAN=./checkpoint/attach/netconf FuzzHostAccess=./checkpoint/attach/netconf FuzzRead=./checkpoint/validate \
