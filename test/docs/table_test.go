@@ -72,6 +72,7 @@ var entries = []entry{
 	{"docs/benchmarks.md", "go run ./test/bench -only move", parts, "", "it measures for minutes"},
 	{"docs/benchmarks.md", "go run ./test/bench -only agent", parts, "", "it measures for minutes"},
 	{"docs/benchmarks.md", "go run ./test/bench -only audit", parts, "", "it measures for minutes"},
+	{"docs/benchmarks.md", "go run ./test/bench -only pools", parts, "", "it measures for minutes"},
 
 	{"docs/commands.md", "# relink status", session, "", ""},
 	{"docs/commands.md", "# relink check", session, "", ""},
