@@ -167,7 +167,7 @@ func writeBlocks(all []pool.Block, output format, s *screen) error {
 	}
 	t := newTable(false, column{name: "BLOCK"}, column{name: "ADDRESSES"}, column{name: "NODES"}, column{name: "FREE"}, column{name: "ASKED", spare: 1})
 	for _, b := range all {
-		t.row(b.Metadata.Name, pool.Span{First: b.Spec.First, Last: b.Spec.Last}.String(), nodesOf(b), fmt.Sprint(len(b.Free())), askersOf(b))
+		t.row(b.Metadata.Name, b.Span().String(), nodesOf(b), fmt.Sprint(len(b.Free())), askersOf(b))
 	}
 	if len(all) == 0 && !s.quiet {
 		s.warn("no node has any address of the pool")

@@ -165,7 +165,10 @@ func (b Block) Check() error {
 func (b Block) At(i int) netip.Addr { return plus(b.Spec.First, int64(i)) }
 
 // Offset returns the place of the address in the block, -1 if it is not in it.
-func (b Block) Offset(a netip.Addr) int { return offset(Span{b.Spec.First, b.Spec.Last}, a) }
+func (b Block) Offset(a netip.Addr) int { return offset(b.Span(), a) }
+
+// Span returns all addresses of the block.
+func (b Block) Span() Span { return Span{b.Spec.First, b.Spec.Last} }
 
 func offset(s Span, a netip.Addr) int {
 	if !s.Contains(a) {

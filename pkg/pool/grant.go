@@ -72,7 +72,10 @@ func (g Grant) At(i int) netip.Addr { return plus(g.First, int64(i)) }
 func (g Grant) Last() netip.Addr { return g.At(len(g.Addresses) - 1) }
 
 // Offset returns the place of the address in the block, -1 if it is not in it.
-func (g Grant) Offset(a netip.Addr) int { return offset(Span{g.First, g.Last()}, a) }
+func (g Grant) Offset(a netip.Addr) int { return offset(g.Span(), a) }
+
+// Span returns all addresses of the block.
+func (g Grant) Span() Span { return Span{g.First, g.Last()} }
 
 // May says whether the address with that offset can be given, and whether only after a probe.
 func (g Grant) May(i int) (gives, probe bool) {
@@ -110,7 +113,7 @@ func (g Grant) Adopt(b Block, me Party) (_ Grant, lost []int, err error) {
 	case g.hasEnded(b.Metadata.UID):
 		return g, nil, fmt.Errorf("AddressBlock %s: %w: the block with the UID %s was deleted", g.Name(), ErrOlder, b.Metadata.UID)
 	case g.First != s.First || len(g.Addresses) != len(s.Addresses):
-		return g, nil, fmt.Errorf("AddressBlock %s: %w: it is of %s, and this node has %s of it", g.Name(), ErrReplaced, Span{s.First, s.Last}, Span{g.First, g.Last()})
+		return g, nil, fmt.Errorf("AddressBlock %s: %w: it is of %s, and this node has %s of it", g.Name(), ErrReplaced, b.Span(), g.Span())
 	case g.Block != "" && g.Block != b.Metadata.UID && len(g.Offsets(Ours)) > 0:
 		return g, nil, fmt.Errorf("AddressBlock %s: %w: its UID is %s, and was %s", g.Name(), ErrReplaced, b.Metadata.UID, g.Block)
 	case g.Block == b.Metadata.UID && s.Epoch < g.Epoch:

@@ -96,24 +96,21 @@ func (m *member) assertPool(ctx context.Context, name string, asserted []string)
 // forget drops what the store has of a block of an earlier pool of the same name: a person has removed that pool, with all blocks.
 func (m *member) forget(ctx context.Context, g pool.Grant, s state) error {
 	held := strings.Join(heldIn(g, s), " ")
-	m.Log.Error("this node had addresses of an earlier pool of this name, and the pool has others there: delete the pods that have any", "pool", g.Pool, "block", g.Name(), "addresses", g.First.String()+"-"+g.Last().String(), "pods", held)
+	m.Log.Error("this node had addresses of an earlier pool of this name, and the pool has others there: delete the pods that have any", "pool", g.Pool, "block", g.Name(), "addresses", g.Span().String(), "pods", held)
 	gone, _ := g.Gone()
 	return m.put(ctx, g, gone)
 }
-
-// spanOf returns the addresses of the block that the store has a part of.
-func spanOf(g pool.Grant) pool.Span { return pool.Span{First: g.First, Last: g.Last()} }
 
 // ofAnotherPool says whether the store has the block of an earlier pool of the same name. It fails if the pool is the same, and no
 // longer has these addresses there.
 func ofAnotherPool(g pool.Grant, l pool.Layout) (bool, error) {
 	switch span, is := l.Block(g.Index); {
-	case g.Empty(), is && span == spanOf(g):
+	case g.Empty(), is && span == g.Span():
 		return false, nil
 	case g.PoolUID != "" && g.PoolUID != l.UID:
 		return true, nil
 	}
-	return false, unavailable(fmt.Errorf("AddressBlock %s: this node has %s of it, and the pool does not have them there by now: write its ranges as they were", g.Name(), spanOf(g)))
+	return false, unavailable(fmt.Errorf("AddressBlock %s: this node has %s of it, and the pool does not have them there by now: write its ranges as they were", g.Name(), g.Span()))
 }
 
 // assert tells the API what the store has of a block.
@@ -137,8 +134,8 @@ func (m *member) assert(ctx context.Context, g pool.Grant, s state, asserted []s
 			}
 		case err != nil:
 			return unavailable(err)
-		case b.Check() != nil || !g.Empty() && spanOf(g) != pool.Span{First: b.Spec.First, Last: b.Spec.Last}:
-			return unavailable(fmt.Errorf("AddressBlock %s has the addresses %s-%s, and this node has %s of it: delete it if no pod has any of them", g.Name(), b.Spec.First, b.Spec.Last, spanOf(g)))
+		case b.Check() != nil || !g.Empty() && g.Span() != b.Span():
+			return unavailable(fmt.Errorf("AddressBlock %s has the addresses %s, and this node has %s of it: delete it if no pod has any of them", g.Name(), b.Span(), g.Span()))
 		}
 		if free := m.freeOf(b, s); len(free) > 0 {
 			return freed(b, s, free)

@@ -166,7 +166,7 @@ func (m *member) dropClaims(ctx context.Context, s state, claims []pool.Claim) e
 			}
 		}
 		if err := ignore(m.API.DeleteClaim(ctx, c), pool.ErrNotThere, pool.ErrConflict); err != nil {
-			return unavailable(err)
+			errs = append(errs, unavailable(err))
 		}
 	}
 	return errors.Join(errs...)

@@ -31,13 +31,13 @@ func (m *member) fits(ctx context.Context, b pool.Block, was pool.Grant) error {
 	if isOf(l, b) || !was.Empty() && was.Block == b.Metadata.UID {
 		return nil
 	}
-	return madeUp(was, fmt.Errorf("AddressBlock %s has the addresses %s-%s, and the pool has others there: delete it if no pod has any of them", b.Metadata.Name, b.Spec.First, b.Spec.Last))
+	return madeUp(was, fmt.Errorf("AddressBlock %s has the addresses %s, and the pool has others there: delete it if no pod has any of them", b.Metadata.Name, b.Span()))
 }
 
 // isOf says whether the pool is cut into blocks of which this is one.
 func isOf(l pool.Layout, b pool.Block) bool {
 	span, ok := l.Block(b.Spec.Index)
-	return ok && span == pool.Span{First: b.Spec.First, Last: b.Spec.Last}
+	return ok && span == b.Span()
 }
 
 // madeUp makes the error match errMadeUp, if the node has nothing of the block.

@@ -16,15 +16,14 @@ import (
 // of it, and nobody has taken, it takes back: these owners have had no pod since. It waits with that until it may take something,
 // and as long as it is declared dead.
 func (m *member) leave(ctx context.Context, b pool.Block, s state) error {
-	h, _ := b.Holder(s.me)
+	_, known := m.fenced[b.Metadata.Name]
+	m.fenced[b.Metadata.Name] = b.Spec // Nobody else tells when the node can leave.
 	if held := heldOf(s.of(b.Spec.Pool), b); len(held) > 0 {
-		if _, known := m.fenced[b.Metadata.Name]; !known {
+		if h, _ := b.Holder(s.me); !known {
 			m.Log.Warn("this node was declared dead, and pods still have addresses that others may have by now", "block", b.Metadata.Name, "addresses", strings.Join(held, " "), "why", h.Fenced)
 		}
-		m.fenced[b.Metadata.Name] = b.Spec // Nobody else tells when the pods end.
 		return nil
 	}
-	m.fenced[b.Metadata.Name] = b.Spec
 	if err := m.notDead(ctx); err != nil {
 		return err // It would be fenced from all that it takes.
 	}
@@ -115,8 +114,8 @@ func (m *member) takeOwned(ctx context.Context, block string, owned []pool.Claim
 	return m.write(ctx, next)
 }
 
-// regain takes back an address that waits here for its owner and is nobody's: this node has left the block, and has come to nothing
-// else since. waits says that it has it, or cannot take anything now.
+// regain takes back an address that waits here for its owner and is nobody's: this node has left the block, and could not take the
+// address after that. waits says that the reservation goes on: the address is here again, or the node can take nothing now.
 func (m *member) regain(ctx context.Context, claim pool.Claim, index int64, s state) (waits bool, err error) {
 	b, err := m.API.Block(ctx, pool.BlockName(claim.Spec.Pool, index))
 	if err != nil {

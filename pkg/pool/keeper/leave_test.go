@@ -98,13 +98,7 @@ func TestOwnersOfANodeThatComesBackWithTrouble(t *testing.T) {
 func TestAnAddressThatHasComeToANodeThatIsDead(t *testing.T) {
 	n1 := newSite(t)
 	n2 := n1.beside("node2")
-	x, before := n1.launched(virtualMachine("lan", "u1"), nil)
-	if _, _, err := n2.launch(virtualMachine("lan", "u2"), someLooks(n1)); err == nil {
-		t.Fatal("it has come although the pod before runs")
-	}
-	n1.del(before)
-	someLooks(n1)()
-	is(t, "it is that of", n1.holder("lan", x), "node2")
+	x := comesTooLate(n1, n2)
 	me := n2.me()
 	blocks, err := n1.Blocks(t.Context(), "lan")
 	n1.ok(err)
@@ -210,6 +204,16 @@ func TestAnOwnersAddressOfABlockFromWhichANodeIsFenced(t *testing.T) {
 	}
 }
 
+// claimed starts a pod of the owner, whose address is claimed.
+func (s *site) claimed(owner string) (netip.Addr, attachment.Key) {
+	s.t.Helper()
+	x, key := s.add(owner)
+	a := pool.Acquisition{Network: "pods", Pool: "lan", IfName: "eth0", Owner: ownerOf(owner)}
+	s.ok(s.Keeper.Claim(s.t.Context(), pool.Claimed{Acquisition: a, Address: x}))
+	s.ok(s.store.MarkClaimed(s.t.Context(), x, ownerOf(owner)))
+	return x, key
+}
+
 // An ADD on one node ends before it can claim the owner's address, and the owner's pod starts on another node with another address. The
 // first node does not make the claim its own.
 func TestAnAddressThatNobodyHasClaimed(t *testing.T) {
@@ -218,10 +222,7 @@ func TestAnAddressThatNobodyHasClaimed(t *testing.T) {
 	someLooks(n1, n2)()
 	y, key := n1.add("web-0")
 	n1.del(key)
-	x, _ := n2.add("web-0")
-	a := pool.Acquisition{Network: "pods", Pool: "lan", IfName: "eth0", Owner: ownerOf("web-0")}
-	n2.ok(n2.Keeper.Claim(t.Context(), pool.Claimed{Acquisition: a, Address: x}))
-	n2.ok(n2.store.MarkClaimed(t.Context(), x, ownerOf("web-0")))
+	x, _ := n2.claimed("web-0")
 	n1.later(time.Minute)
 	someLooks(n1, n2)()
 	c, err := n1.Claim(t.Context(), pool.ClaimName("lan", "eth0", ownerOf("web-0")))
@@ -239,11 +240,9 @@ func TestAnAddressThatNobodyHasClaimedIsNotGiven(t *testing.T) {
 	someLooks(n1, n2)()
 	y, key := n1.add("web-0")
 	n1.del(key)
-	x, key := n2.add("web-0")
-	a := pool.Acquisition{Network: "pods", Pool: "lan", IfName: "eth0", Owner: ownerOf("web-0")}
-	n2.ok(n2.Keeper.Claim(t.Context(), pool.Claimed{Acquisition: a, Address: x}))
-	n2.ok(n2.store.MarkClaimed(t.Context(), x, ownerOf("web-0")))
+	x, key := n2.claimed("web-0")
 	n2.del(key)
+	a := pool.Acquisition{Network: "pods", Pool: "lan", IfName: "eth0", Owner: ownerOf("web-0")}
 	r := lease.Request{Attachment: attachment.Key{Network: "pods", ContainerID: "next", IfName: "eth0"}, Pools: []string{"lan"}, Probes: true, Policy: lease.Policy{Sticky: true}, Owner: ownerOf("web-0")}
 	var elsewhere *lease.ElsewhereError
 	if given, err := n1.store.Allocate(t.Context(), r); !errors.As(err, &elsewhere) {

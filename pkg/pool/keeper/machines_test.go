@@ -196,17 +196,24 @@ func TestAMigrationThatFailsAndThenTheEnd(t *testing.T) {
 	}
 }
 
+// comesTooLate brings an owner's address from node1 to node2, after the owner's pod is gone from there.
+func comesTooLate(n1, n2 *site) netip.Addr {
+	n1.t.Helper()
+	x, before := n1.launched(virtualMachine("lan", "u1"), nil)
+	if _, _, err := n2.launch(virtualMachine("lan", "u2"), someLooks(n1)); err == nil {
+		n1.t.Fatal("it has come although the pod before runs")
+	}
+	n1.del(before)
+	someLooks(n1)()
+	is(n1.t, "it is that of", n1.holder("lan", x), "node2")
+	return x
+}
+
 // An owner's address comes to a node too late: its pod is gone from there. It waits there for the owner.
 func TestAnOwnersAddressComesTooLate(t *testing.T) {
 	n1 := newSite(t)
 	n2 := n1.beside("node2")
-	x, before := n1.launched(virtualMachine("lan", "u1"), nil)
-	if _, _, err := n2.launch(virtualMachine("lan", "u2"), someLooks(n1)); err == nil {
-		t.Fatal("it has come although the pod before runs")
-	}
-	n1.del(before)
-	someLooks(n1)()
-	is(t, "it is that of", n1.holder("lan", x), "node2")
+	x := comesTooLate(n1, n2)
 	n2.later(time.Hour)
 	someLooks(n2)()
 	n2.later(time.Hour)

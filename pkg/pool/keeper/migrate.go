@@ -145,18 +145,20 @@ func (m *member) forgetBeside(ctx context.Context, p lease.PoolState, l lease.Le
 		delete(m.asked, a.key())
 	}
 	of := l.ClaimOf(p.Name)
-	name := pool.ClaimName(of.Pool, of.IfName, of.Owner)
-	c, err := m.API.Claim(ctx, name)
+	c, err := m.API.Claim(ctx, pool.ClaimName(of.Pool, of.IfName, of.Owner))
 	if ignore(err, pool.ErrNotThere) != nil {
 		return unavailable(err)
 	}
-	if err == nil && is && c.Spec.Address == l.Address {
+	there := err == nil
+	if there && is && c.Spec.Address == l.Address {
 		if waits, err := m.regain(ctx, c, index, s); waits || err != nil {
 			return err
 		}
 	}
-	if err := m.comesNot(ctx, name, s.me); err != nil {
-		return err
+	if there {
+		if err := m.endTarget(ctx, c, s.me); err != nil {
+			return err
+		}
 	}
 	return m.store.Unexpect(ctx, p.Name, l.Address, l.Owner)
 }
@@ -167,11 +169,16 @@ func (m *member) comesNot(ctx context.Context, claim string, me pool.Party) erro
 	if err != nil {
 		return ignore(err, pool.ErrNotThere)
 	}
+	return m.endTarget(ctx, c, me)
+}
+
+// endTarget is comesNot for a claim that was just read.
+func (m *member) endTarget(ctx context.Context, c pool.Claim, me pool.Party) error {
 	if t := c.Spec.Target; t == nil || !t.Is(me) {
 		return nil
 	}
 	c.Spec.Target, c.Spec.Accepted = nil, ""
-	_, err = m.API.UpdateClaim(ctx, c)
+	_, err := m.API.UpdateClaim(ctx, c)
 	m.wrote(err)
 	return ignore(err, pool.ErrConflict, pool.ErrNotThere)
 }
