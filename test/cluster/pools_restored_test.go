@@ -45,6 +45,12 @@ func (a *api) forgetful(t *testing.T, users map[string]user) {
 func (a *api) forgets(t *testing.T, users map[string]user, seed uint64, byRunbook bool) {
 	t.Helper()
 	w := a.newWorld(t, users, "10.41.0.0/27", seed)
+	for _, m := range w.nodes {
+		m.settling = settling
+		m.start(t, nil)
+		m.end()
+	}
+	w.eachSettles()
 	for range w.r.IntN(40) {
 		w.step()
 	}
@@ -52,15 +58,12 @@ func (a *api) forgets(t *testing.T, users map[string]user, seed uint64, byRunboo
 	for range 10 + w.r.IntN(40) {
 		w.step()
 	}
-	a.rollBack(t, before)
+	w.outage(func() { a.rollBack(t, before) })
 	w.note("the API has forgotten this since step %d", len(w.steps))
 	if byRunbook {
 		a.beginRecovery(t, users)
 	}
-	for _, i := range w.r.Perm(len(w.nodes)) { // Nobody takes anything before those who know of a loss can tell it.
-		w.look(w.nodes[i])
-		w.noDouble()
-	}
+	w.eachSettles() // Nobody takes anything before those who know of a loss can tell it.
 	w.recover()
 	users["admin"].must(t, http.MethodPatch, pools+"/lan", m{"spec": m{"paused": false}}, nil)
 	w.settled("after the recovery")
@@ -71,6 +74,35 @@ func (a *api) forgets(t *testing.T, users map[string]user, seed uint64, byRunboo
 		for w.start(m) {
 			w.noDouble()
 		}
+	}
+}
+
+// settling is how long agents wait after an outage. It is longer than all nodes' looks together take here, and ends when the test says
+// so: only then it is sure that no agent has taken anything before. It is less than a minute, after which a silent API was away.
+const settling = 40 * time.Second
+
+// outage does something while no agent reaches the API.
+func (w *world) outage(do func()) {
+	w.t.Helper()
+	for _, m := range w.nodes {
+		m.api.set(0, true)
+		w.look(m)
+	}
+	do()
+	for _, m := range w.nodes {
+		m.api.set(0, false)
+	}
+}
+
+// eachSettles lets each agent look, in any order, and then wait until it may take something.
+func (w *world) eachSettles() {
+	w.t.Helper()
+	for _, i := range w.r.Perm(len(w.nodes)) {
+		w.look(w.nodes[i])
+		w.noDouble()
+	}
+	for _, m := range w.nodes {
+		m.waited.Add(int64(settling))
 	}
 }
 

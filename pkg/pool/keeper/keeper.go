@@ -103,6 +103,9 @@ func New(o Options) *Keeper {
 	return k
 }
 
+// SetClock gives the keeper another clock, for tests. The time since the boot is in it.
+func (k *Keeper) SetClock(now func() time.Time) { k.now = now }
+
 // member returns the keeper's part for a network.
 func (k *Keeper) member(network string) (*member, error) {
 	k.mu.Lock()
