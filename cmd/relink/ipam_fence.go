@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/relink-cni/relink/pkg/kube"
+	"github.com/relink-cni/relink/pkg/kube/objects"
 	"github.com/relink-cni/relink/pkg/pool/fence"
 )
 
@@ -95,11 +95,11 @@ func (f *fenceCall) check(cmd *cobra.Command) error {
 
 // run looks, asks, and fences.
 func (f *fenceCall) run(cmd *cobra.Command, node string, s *screen) error {
-	client, err := kube.ConnectAsPerson(f.kubeconfig, f.context, "relink", slog.New(slog.DiscardHandler))
+	client, err := objects.ConnectAsPerson(f.kubeconfig, f.context, "relink", slog.New(slog.DiscardHandler))
 	if err != nil {
 		return fmt.Errorf("the Kubernetes API cannot be asked: %w", err)
 	}
-	f.opts.API, f.opts.Node = kube.NewPools(client), node
+	f.opts.API, f.opts.Node = objects.NewPoolAPI(client), node
 	f.opts.Why = fmt.Sprintf("by hand: %s, %s", cmp.Or(f.reason, whoAsks()), time.Now().UTC().Format(time.RFC3339))
 	plan, err := fence.Look(cmd.Context(), f.opts)
 	if err != nil {

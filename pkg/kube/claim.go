@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/relink-cni/relink/pkg/kube/objects"
 	"github.com/relink-cni/relink/pkg/owner"
 )
 
@@ -124,7 +125,7 @@ func (c *Client) claim(ctx context.Context, d decision, name, network string) (*
 	if d.run == "" {
 		return nil, fmt.Errorf("%w: the pod names the IPAMClaim %s, and its addresses are those of %s: only a launcher of a virtual machine has IPAMClaims. Remove ipam-claim-reference from the pod's annotation", owner.ErrInvalid, name, d.owner)
 	}
-	made, err := c.read(ctx, claims, d.owner.Namespace, name)
+	made, err := c.Read(ctx, claims, d.owner.Namespace, name)
 	if err != nil {
 		return nil, unavailable(fmt.Errorf("the pod's IPAMClaim %s: %w", name, err))
 	}
@@ -153,11 +154,11 @@ func (c *Client) claim(ctx context.Context, d decision, name, network string) (*
 //
 // KubeVirt makes the VirtualMachine the claim's owner, and the VirtualMachineInstance if there is none (ownerReferenceFor in
 // pkg/vminetworkscontroller of kubevirt/ipam-extensions). A claim that somebody has made by hand may have no reference.
-func ofMachine(claim object, d decision) error {
+func ofMachine(claim objects.Object, d decision) error {
 	var other *metav1.OwnerReference
 	for i, r := range claim.Metadata.OwnerReferences {
 		version, err := schema.ParseGroupVersion(r.APIVersion)
-		if err != nil || version.Group != machines.group {
+		if err != nil || version.Group != machines.Group {
 			continue
 		}
 		if string(r.UID) == d.owner.UID || r.UID == d.run {
@@ -173,7 +174,7 @@ func ofMachine(claim object, d decision) error {
 }
 
 // ipsOf returns the addresses in the status of an IPAMClaim.
-func ipsOf(claim object) (ips []netip.Prefix, err error) {
+func ipsOf(claim objects.Object) (ips []netip.Prefix, err error) {
 	var status struct {
 		IPs []string `json:"ips"`
 	}
@@ -199,7 +200,7 @@ func (o *Owners) Fulfil(ctx context.Context, f owner.Fulfilment) error {
 	defer cancel()
 	var err error
 	for range mostTries {
-		if err = o.client.fulfil(ctx, f); !errors.Is(err, errConflict) {
+		if err = o.client.fulfil(ctx, f); !errors.Is(err, objects.ErrConflict) {
 			return err
 		}
 	}
@@ -207,9 +208,9 @@ func (o *Owners) Fulfil(ctx context.Context, f owner.Fulfilment) error {
 }
 
 // fulfil decides by the claim as it is now. The API takes the change only if the claim is still that one. The error matches
-// errConflict otherwise.
+// objects.ErrConflict otherwise.
 func (c *Client) fulfil(ctx context.Context, f owner.Fulfilment) error {
-	made, err := c.read(ctx, claims, f.Pod.Namespace, f.Claim.Name)
+	made, err := c.Read(ctx, claims, f.Pod.Namespace, f.Claim.Name)
 	if err != nil {
 		return unavailable(fmt.Errorf("the IPAMClaim %s: %w", f.Claim.Name, err))
 	}
@@ -225,7 +226,7 @@ func (c *Client) fulfil(ctx context.Context, f owner.Fulfilment) error {
 	if err != nil {
 		return err
 	}
-	if err := c.patchStatus(ctx, claims, f.Pod.Namespace, f.Claim.Name, change); err != nil {
+	if err := c.PatchStatus(ctx, claims, f.Pod.Namespace, f.Claim.Name, change); err != nil {
 		return unavailable(fmt.Errorf("write the addresses into the IPAMClaim %s: %w", f.Claim.Name, err))
 	}
 	return nil
@@ -233,7 +234,7 @@ func (c *Client) fulfil(ctx context.Context, f owner.Fulfilment) error {
 
 // fulfilled says whether the addresses are in the claim's status already. The error matches owner.ErrDiffers if there are
 // others, or if it is another claim. Prefix lengths do not count.
-func fulfilled(claim object, f owner.Fulfilment) (bool, error) {
+func fulfilled(claim objects.Object, f owner.Fulfilment) (bool, error) {
 	if uid := string(claim.Metadata.UID); uid != f.Claim.UID {
 		return false, fmt.Errorf("%w: the IPAMClaim %s was made anew: its UID is %s, and was %s", owner.ErrDiffers, f.Claim.Name, uid, f.Claim.UID)
 	}

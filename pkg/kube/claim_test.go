@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/relink-cni/relink/pkg/kube/objects"
 	"github.com/relink-cni/relink/pkg/owner"
 )
 
@@ -88,7 +89,7 @@ func TestFulfilled(t *testing.T) {
 		"no list":                   {"u", `{"ips":"10.3.0.7/24"}`, v4, false, owner.ErrInvalid, `the status of the IPAMClaim db.lan: "json: cannot unmarshal string`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var made object
+			var made objects.Object
 			made.Metadata.Name, made.Metadata.UID, made.Status = "db.lan", types.UID(test.uid), json.RawMessage(test.status)
 			done, err := fulfilled(made, owner.Fulfilment{Claim: owner.Claim{Name: "db.lan", UID: "u"}, IPs: test.ips})
 			if done != test.done || !errors.Is(err, test.is) || (err == nil) != (test.is == nil) || err != nil && !strings.Contains(err.Error(), test.err) {

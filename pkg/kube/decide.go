@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kube/objects"
 )
 
 // decision says who the owner of a pod's addresses is. Owner, lasts and alone are as in owner.Answer.
@@ -48,28 +49,28 @@ func decide(pod *metav1.ObjectMeta, seen []sighting) (d decision, next *metav1.O
 	if controller == nil {
 		return itself(pod, "nothing controls the pod"), nil, nil
 	}
-	switch k, _ := kindOf(controller); k.resource {
-	case sets.resource:
+	switch k, _ := kindOf(controller); k.Resource {
+	case sets.Resource:
 		d, next = decideSet(pod, controller, k, seen)
 		return d, next, nil
-	case instances.resource:
+	case instances.Resource:
 		return decideMachine(pod, controller, seen)
 	}
 	return itself(pod, fmt.Sprintf("the pods of its %.*s can stand in for each other", mostShown, controller.Kind)), nil, nil
 }
 
 // kindOf returns the kind of the object that is referred to. ok is false for a kind that is no owner.
-func kindOf(r *metav1.OwnerReference) (k kind, ok bool) {
+func kindOf(r *metav1.OwnerReference) (k objects.Kind, ok bool) {
 	version, err := schema.ParseGroupVersion(r.APIVersion)
 	if err != nil {
-		return kind{}, false
+		return objects.Kind{}, false
 	}
-	for _, k := range []kind{sets, kruises, instances, machines} {
-		if k.group == version.Group && k.name == r.Kind {
+	for _, k := range []objects.Kind{sets, kruises, instances, machines} {
+		if k.Group == version.Group && k.Name == r.Kind {
 			return k, true
 		}
 	}
-	return kind{}, false
+	return objects.Kind{}, false
 }
 
 // itself is the decision for a pod that is its own owner: the next sandbox of it has the same UID.
@@ -83,7 +84,7 @@ func byName(pod attachment.Pod, why string) decision {
 	return decision{owner: pod.Owner(), lasts: true, alone: true, why: why}
 }
 
-func decideSet(pod *metav1.ObjectMeta, set *metav1.OwnerReference, k kind, seen []sighting) (decision, *metav1.OwnerReference) {
+func decideSet(pod *metav1.ObjectMeta, set *metav1.OwnerReference, k objects.Kind, seen []sighting) (decision, *metav1.OwnerReference) {
 	ordinal, why := ordinalOf(pod, set.Name)
 	switch {
 	case ordinal == 0:
@@ -93,7 +94,7 @@ func decideSet(pod *metav1.ObjectMeta, set *metav1.OwnerReference, k kind, seen 
 	case !seen[0].is:
 		return itself(pod, "no StatefulSet has the UID of the pod's controller"), nil
 	}
-	d := lasting(pod, set, k, fmt.Sprintf("a StatefulSet of %s controls the pod", k.group))
+	d := lasting(pod, set, k, fmt.Sprintf("a StatefulSet of %s controls the pod", k.Group))
 	d.owner.Ordinal = ordinal
 	return d, nil
 }
@@ -160,7 +161,7 @@ func decideLauncher(pod *metav1.ObjectMeta, run *metav1.OwnerReference, seen []s
 		return lasting(pod, run, instances, "a VirtualMachineInstance without a VirtualMachine controls the pod"), nil
 	}
 	switch k, ok := kindOf(vm); {
-	case !ok || k.resource != machines.resource:
+	case !ok || k.Resource != machines.Resource:
 		return lasting(pod, run, instances, fmt.Sprintf("a VirtualMachineInstance controls the pod, and a %.*s controls that", mostShown, vm.Kind)), nil
 	case len(seen) == 1:
 		return decision{}, vm
@@ -171,7 +172,7 @@ func decideLauncher(pod *metav1.ObjectMeta, run *metav1.OwnerReference, seen []s
 }
 
 // lasting is the decision for an owner that outlives its pods, and has one at a time.
-func lasting(pod *metav1.ObjectMeta, r *metav1.OwnerReference, k kind, why string) decision {
-	owner := attachment.Owner{Group: k.group, Kind: k.name, Namespace: pod.Namespace, Name: r.Name, UID: string(r.UID)}
+func lasting(pod *metav1.ObjectMeta, r *metav1.OwnerReference, k objects.Kind, why string) decision {
+	owner := attachment.Owner{Group: k.Group, Kind: k.Name, Namespace: pod.Namespace, Name: r.Name, UID: string(r.UID)}
 	return decision{owner: owner, lasts: true, alone: true, why: why}
 }

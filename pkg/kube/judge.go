@@ -12,6 +12,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/inparallel"
+	"github.com/relink-cni/relink/pkg/kube/objects"
 	"github.com/relink-cni/relink/pkg/owner"
 )
 
@@ -28,7 +29,7 @@ type place struct{ group, kind, namespace, name string }
 
 // reading is what the API says about a place.
 type reading struct {
-	object object
+	object objects.Object
 	err    error
 }
 
@@ -55,7 +56,7 @@ func (o *Owners) Judge(ctx context.Context, owners []attachment.Owner) []owner.J
 		}
 		ctx, cancel := context.WithTimeout(ctx, readLimit)
 		defer cancel()
-		r.object, r.err = o.client.read(ctx, k, at.namespace, at.name)
+		r.object, r.err = o.client.Read(ctx, k, at.namespace, at.name)
 	})
 	all := make([]owner.Judgement, len(owners))
 	for i, of := range owners {
@@ -68,23 +69,23 @@ func (o *Owners) Judge(ctx context.Context, owners []attachment.Owner) []owner.J
 func placeOf(of attachment.Owner) place { return place{of.Group, of.Kind, of.Namespace, of.Name} }
 
 // kinds returns a function that finds a kind. It asks the API once about each kind that an annotation has named.
-func (c *Client) kinds(ctx context.Context) func(group, name string) (kind, error) {
+func (c *Client) kinds(ctx context.Context) func(group, name string) (objects.Kind, error) {
 	var mu sync.Mutex
-	found := map[[2]string]func() (kind, error){}
-	return func(group, name string) (kind, error) {
+	found := map[[2]string]func() (objects.Kind, error){}
+	return func(group, name string) (objects.Kind, error) {
 		for _, k := range knownKinds {
-			if k.group == group && k.name == name {
+			if k.Group == group && k.Name == name {
 				return k, nil
 			}
 		}
 		mu.Lock()
 		find := found[[2]string{group, name}]
 		if find == nil {
-			find = sync.OnceValues(func() (kind, error) {
+			find = sync.OnceValues(func() (objects.Kind, error) {
 				ctx, cancel := context.WithTimeout(ctx, readLimit)
 				defer cancel()
 				k, err := c.discover(ctx, group, name)
-				if err == nil && k.name != name {
+				if err == nil && k.Name != name {
 					err = fmt.Errorf("%w: %s of the group %q", errNoKind, name, group)
 				}
 				return k, err
@@ -103,7 +104,7 @@ func judge(of attachment.Owner, r *reading) (owner.Standing, string) {
 		return owner.Unknown, "it is known by its name only: nobody can prove that it does not come back"
 	case r == nil:
 		return owner.Unknown, "its namespace is not known"
-	case errors.Is(r.err, errNotThere):
+	case errors.Is(r.err, objects.ErrNotThere):
 		return owner.Gone, r.err.Error()
 	case r.err != nil:
 		return owner.Unknown, r.err.Error()
@@ -112,7 +113,7 @@ func judge(of attachment.Owner, r *reading) (owner.Standing, string) {
 	}
 	number, ordinal := of.Ordinal.Number()
 	switch {
-	case of.Kind == pods.name && of.Group == pods.group:
+	case of.Kind == pods.Name && of.Group == pods.Group:
 		return judgePod(r.object)
 	case ordinal:
 		return judgeOrdinal(of, number, r.object)
@@ -121,7 +122,7 @@ func judge(of attachment.Owner, r *reading) (owner.Standing, string) {
 }
 
 // judgePod says whether a pod that is in the API lives. A phase that is an end stays (Kubernetes, "Pod Lifecycle").
-func judgePod(pod object) (owner.Standing, string) {
+func judgePod(pod objects.Object) (owner.Standing, string) {
 	var status struct {
 		Phase corev1.PodPhase `json:"phase"`
 	}
@@ -136,8 +137,8 @@ func judgePod(pod object) (owner.Standing, string) {
 
 // judgeOrdinal says whether a StatefulSet that is in the API has a pod with the ordinal. One that is about to be deleted
 // still has all of them.
-func judgeOrdinal(of attachment.Owner, number int, set object) (owner.Standing, string) {
-	if of.Kind != sets.name || of.Group != sets.group && of.Group != kruises.group {
+func judgeOrdinal(of attachment.Owner, number int, set objects.Object) (owner.Standing, string) {
+	if of.Kind != sets.Name || of.Group != sets.Group && of.Group != kruises.Group {
 		return owner.Unknown, fmt.Sprintf("nobody knows what the ordinals of a %s are", of.Kind)
 	}
 	name := fmt.Sprintf("the StatefulSet %s/%s", of.Namespace, of.Name)

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kube/objects"
 	"github.com/relink-cni/relink/pkg/owner"
 )
 
@@ -46,8 +47,8 @@ func TestJudgeOne(t *testing.T) {
 		"nobody":               {attachment.Owner{}, nil, owner.Unknown, "it is known by its name only: nobody can prove that it does not come back"},
 		"a static pod":         {byName, nil, owner.Unknown, "it is known by its name only: nobody can prove that it does not come back"},
 		"no namespace":         {attachment.Owner{Kind: "pod", Name: "x", UID: "u"}, nil, owner.Unknown, "its namespace is not known"},
-		"proven":               {of("", "pod"), &reading{err: fmt.Errorf("%w: so it is", errNotThere)}, owner.Gone, "the Kubernetes API answers that it does not exist: so it is"},
-		"not served":           {of("", "pod"), &reading{err: fmt.Errorf("%w: x", errNotServed)}, owner.Unknown, "the Kubernetes API does not serve it: x"},
+		"proven":               {of("", "pod"), &reading{err: fmt.Errorf("%w: so it is", objects.ErrNotThere)}, owner.Gone, "the Kubernetes API answers that it does not exist: so it is"},
+		"not served":           {of("", "pod"), &reading{err: fmt.Errorf("%w: x", objects.ErrNotServed)}, owner.Unknown, "the Kubernetes API does not serve it: x"},
 		"an error":             {of("", "pod"), &reading{err: errors.New("broken")}, owner.Unknown, "broken"},
 		"a pod":                {of("", "pod"), found("", `{"phase":"Running"}`), owner.Lives, "the pod exists with this UID"},
 		"a pod that starts":    {of("", "pod"), found("", `{}`), owner.Lives, "the pod exists with this UID"},

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -11,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kube/objects"
 	"github.com/relink-cni/relink/pkg/owner"
 )
 
@@ -41,29 +41,29 @@ func (c *Client) named(ctx context.Context, pod *metav1.ObjectMeta, value string
 		return decision{}, invalid("%w: name another one, or install its definition", err)
 	case err != nil:
 		return decision{}, unavailable(err)
-	case k.group == machines.group:
+	case k.Group == machines.Group:
 		// The next launcher of a VM takes the VM's addresses over at once. They would have two pods.
 		return decision{}, invalid("the addresses of a virtual machine are those of its launcher pods: name another owner")
 	}
-	is, err := c.read(ctx, k, pod.Namespace, parts[3])
+	is, err := c.Read(ctx, k, pod.Namespace, parts[3])
 	switch {
-	case errors.Is(err, errNotThere):
+	case errors.Is(err, objects.ErrNotThere):
 		return decision{}, invalid("%w. It must be in the namespace %s: make it first, or correct the annotation", err, pod.Namespace)
 	case err != nil:
 		return decision{}, unavailable(err)
 	}
-	made := attachment.Owner{Group: k.group, Kind: k.name, Namespace: pod.Namespace, Name: parts[3], UID: string(is.Metadata.UID)}
+	made := attachment.Owner{Group: k.Group, Kind: k.Name, Namespace: pod.Namespace, Name: parts[3], UID: string(is.Metadata.UID)}
 	return decision{owner: made, lasts: true, why: "an annotation of the pod names the owner"}, nil
 }
 
 // discover asks the API where the objects of a kind are. Capital letters in the name do not matter. The error matches errNoKind
 // if the API has none, or several. Only kinds with objects in namespaces count.
-func (c *Client) discover(ctx context.Context, group, name string) (kind, error) {
+func (c *Client) discover(ctx context.Context, group, name string) (objects.Kind, error) {
 	versions := []string{"v1"}
 	if group != "" {
 		var has metav1.APIGroup
 		if err := c.discovery(ctx, "/apis/"+group, &has); err != nil {
-			return kind{}, fmt.Errorf("%s: %w", group, err)
+			return objects.Kind{}, fmt.Errorf("%s: %w", group, err)
 		}
 		versions = []string{has.PreferredVersion.Version}
 		for _, v := range has.Versions {
@@ -74,33 +74,28 @@ func (c *Client) discover(ctx context.Context, group, name string) (kind, error)
 	}
 	for _, version := range versions {
 		var list metav1.APIResourceList
-		if err := c.discovery(ctx, root(group, version), &list); err != nil {
-			return kind{}, fmt.Errorf("%s: %w", root(group, version), err)
+		if err := c.discovery(ctx, objects.Root(group, version), &list); err != nil {
+			return objects.Kind{}, fmt.Errorf("%s: %w", objects.Root(group, version), err)
 		}
-		var found []kind
+		var found []objects.Kind
 		for _, r := range list.APIResources {
 			// The resource of a kind has no slash: "deployments/scale" is a part of one.
 			if strings.EqualFold(r.Kind, name) && r.Namespaced && !strings.Contains(r.Name, "/") {
-				found = append(found, kind{group, r.Kind, r.Name, []string{version}, metadataOnly})
+				found = append(found, objects.Kind{Group: group, Name: r.Kind, Resource: r.Name, Versions: []string{version}, Accept: objects.MetadataOnly})
 			}
 		}
 		if len(found) == 1 {
 			return found[0], nil
 		}
 	}
-	return kind{}, fmt.Errorf("%w: %s of the group %q", errNoKind, name, group)
+	return objects.Kind{}, fmt.Errorf("%w: %s of the group %q", errNoKind, name, group)
 }
 
 // discovery reads what the API says about itself. The error matches errNoKind if it has nothing at the path.
 func (c *Client) discovery(ctx context.Context, path string, into any) error {
-	var code int
-	body, err := c.api.Get().AbsPath(path).SetHeader("Accept", wholeObject).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
-	err = answer(request{verb: "get", right: path}, code, body, err)
-	if errors.Is(err, errNotServed) {
+	err := c.ReadPath(ctx, path, into)
+	if errors.Is(err, objects.ErrNotServed) {
 		return errNoKind
 	}
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(body, into)
+	return err
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/relink-cni/relink/pkg/kube/objects"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
@@ -50,7 +51,7 @@ func (o *outage) answered(err error) {
 func (o *outage) listWatch(api metadata.ResourceInterface, selects func(*metav1.ListOptions)) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			ctx, cancel := context.WithTimeout(ctx, requestLimit)
+			ctx, cancel := context.WithTimeout(ctx, objects.Limit)
 			defer cancel()
 			selects(&options)
 			list, err := api.List(ctx, options)

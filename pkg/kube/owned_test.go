@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/owner"
@@ -161,7 +160,7 @@ func newOwners(t testing.TB, node string, objects map[string]string) (*Owners, *
 	server := httptest.NewServer(w)
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections)
-	client, err := newClient(&rest.Config{Host: server.URL})
+	client, err := clientOf(server)
 	if err != nil {
 		t.Fatal(err)
 	}

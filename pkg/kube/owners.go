@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kube/objects"
 	"github.com/relink-cni/relink/pkg/owner"
 )
 
@@ -156,7 +157,7 @@ func (o *Owners) pod(ctx context.Context, asked attachment.Pod) (pod *metav1.Obj
 			}
 		}
 		pod, err = o.live(ctx, asked)
-		if !errors.Is(err, errRefused) || try == mostTries {
+		if !errors.Is(err, objects.ErrRefused) || try == mostTries {
 			return pod, false, err
 		}
 		select {
@@ -169,7 +170,7 @@ func (o *Owners) pod(ctx context.Context, asked attachment.Pod) (pod *metav1.Obj
 
 // live asks the API for a pod.
 func (o *Owners) live(ctx context.Context, asked attachment.Pod) (*metav1.ObjectMeta, error) {
-	made, err := o.client.read(ctx, metadataOf(pods), asked.Namespace, asked.Name)
+	made, err := o.client.Read(ctx, metadataOf(pods), asked.Namespace, asked.Name)
 	if err != nil {
 		return nil, unavailable(fmt.Errorf("the pod %s: %w", asked, err))
 	}
@@ -234,25 +235,25 @@ func (c *Client) sight(ctx context.Context, namespace string, r *metav1.OwnerRef
 	if len(validation.IsDNS1123Subdomain(r.Name)) > 0 {
 		return sighting{}, nil // No object of these kinds can have the name.
 	}
-	if k.resource != instances.resource {
+	if k.Resource != instances.Resource {
 		k = metadataOf(k)
 	}
-	made, err := c.read(ctx, k, namespace, r.Name)
+	made, err := c.Read(ctx, k, namespace, r.Name)
 	switch {
-	case errors.Is(err, errNotThere):
+	case errors.Is(err, objects.ErrNotThere):
 		return sighting{}, nil
 	case err != nil:
 		return sighting{}, err
 	}
 	s := sighting{is: made.Metadata.UID == r.UID, controller: metav1.GetControllerOf(&made.Metadata)}
-	if k.resource == instances.resource {
+	if k.Resource == instances.Resource {
 		s.active, err = activePods(made)
 	}
 	return s, err
 }
 
 // activePods are the pods in the status of a VirtualMachineInstance: the names of their nodes by their UIDs.
-func activePods(run object) (map[types.UID]string, error) {
+func activePods(run objects.Object) (map[types.UID]string, error) {
 	var status struct {
 		ActivePods map[types.UID]string `json:"activePods"`
 	}

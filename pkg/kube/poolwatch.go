@@ -8,11 +8,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/relink-cni/relink/pkg/kube/objects"
 	"github.com/relink-cni/relink/pkg/pool"
 )
+
+// Pools has the pools, blocks and claims of the API, and watches them.
+type Pools struct {
+	objects.PoolAPI
+	watcher metadata.Interface
+}
+
+// NewPools returns the pools of the API.
+func NewPools(client *Client) Pools { return Pools{objects.NewPoolAPI(client.Client), client.watcher} }
 
 // Watch sends the changes of all pools, and of the blocks in which the node has addresses or asks for some, until ctx ends. It
 // also says when the API stops answering. It sees metadata only. A change of a pool's status is none: all agents would ask the API at
@@ -26,13 +37,13 @@ func (p Pools) Watch(ctx context.Context, node string, log *slog.Logger, changes
 		}
 	}
 	for _, w := range []struct {
-		kind     kind
+		kind     objects.Kind
 		selector string
 		same     func(was, is any) bool
 		change   func(*metav1.PartialObjectMetadata) pool.Change
 	}{
-		{addressPools, "", samePool, func(o *metav1.PartialObjectMetadata) pool.Change { return pool.Change{Pool: o.Name} }},
-		{addressBlocks, pool.NodeLabel(node), func(any, any) bool { return false }, func(o *metav1.PartialObjectMetadata) pool.Change {
+		{objects.AddressPools, "", samePool, func(o *metav1.PartialObjectMetadata) pool.Change { return pool.Change{Pool: o.Name} }},
+		{objects.AddressBlocks, pool.NodeLabel(node), func(any, any) bool { return false }, func(o *metav1.PartialObjectMetadata) pool.Change {
 			return pool.Change{Block: o.Name, Version: o.ResourceVersion}
 		}},
 	} {
@@ -58,10 +69,10 @@ func (p Pools) Watch(ctx context.Context, node string, log *slog.Logger, changes
 }
 
 // informer watches the metadata of the objects with the label. away is called when the API stops answering.
-func (p Pools) informer(k kind, selector string, log *slog.Logger, away func()) cache.SharedIndexInformer {
-	api := p.client.watcher.Resource(schema.GroupVersionResource{Group: k.group, Version: k.versions[0], Resource: k.resource})
+func (p Pools) informer(k objects.Kind, selector string, log *slog.Logger, away func()) cache.SharedIndexInformer {
+	api := p.watcher.Resource(schema.GroupVersionResource{Group: k.Group, Version: k.Versions[0], Resource: k.Resource})
 	said := &outage{
-		log: log, begins: away, gone: "the Kubernetes API does not show the " + k.resource + ": changes are seen late", back: "the Kubernetes API shows the " + k.resource + " again",
+		log: log, begins: away, gone: "the Kubernetes API does not show the " + k.Resource + ": changes are seen late", back: "the Kubernetes API shows the " + k.Resource + " again",
 	}
 	lw := said.listWatch(api, func(o *metav1.ListOptions) { o.LabelSelector = selector })
 	informer := cache.NewSharedIndexInformer(lw, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{})

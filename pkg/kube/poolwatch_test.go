@@ -1,8 +1,6 @@
 package kube
 
 import (
-	"errors"
-	"net/http"
 	"testing"
 	"time"
 
@@ -10,20 +8,6 @@ import (
 
 	"github.com/relink-cni/relink/pkg/pool"
 )
-
-// The API's flow control refuses a request in plain text. Nothing was done, and the API is not away.
-func TestTooManyRequests(t *testing.T) {
-	for name, body := range map[string]string{
-		"of the flow control": "Too many requests, please try again later.",
-		"of the storage":      `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"storage is (re)initializing","reason":"TooManyRequests","code":429}`,
-	} {
-		said := []byte(body)
-		err := poolError(answer(request{addressPools, pool.Version, "", "list", "addresspools"}, http.StatusTooManyRequests, said, errors.New("429")), said)
-		if !errors.Is(err, pool.ErrBusy) || errors.Is(err, pool.ErrRefused) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
 
 // An agent hears of what it acts on. Annotations of others and the status are nothing of that.
 func TestWhatOfAPoolIsAChange(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kube/objects"
 )
 
 // server answers as an API does, and keeps what it was asked. test/cluster has a real one: this one does what that one
@@ -89,13 +90,22 @@ func (s *server) all() []string {
 // usual has no other answers.
 func usual(string) int { return 0 }
 
+// clientOf returns a client of the server.
+func clientOf(s *httptest.Server) (*Client, error) {
+	c, err := objects.New(&rest.Config{Host: s.URL})
+	if err != nil {
+		return nil, err
+	}
+	return NewClient(c)
+}
+
 // newRecorder returns a Recorder and the server that it writes to. change may be nil.
 func newRecorder(t *testing.T, answer func(string) int, change func(*Recorder)) (*Recorder, *server, *bytes.Buffer) {
 	t.Helper()
 	s := &server{events: map[string]corev1.Event{}, answer: answer}
 	http := httptest.NewServer(s)
 	t.Cleanup(http.Close)
-	client, err := newClient(&rest.Config{Host: http.URL})
+	client, err := clientOf(http)
 	if err != nil {
 		t.Fatal(err)
 	}

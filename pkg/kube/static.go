@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kube/objects"
 	"github.com/relink-cni/relink/pkg/owner"
 )
 
@@ -83,10 +84,10 @@ func (c *Client) replica(ctx context.Context, of attachment.Owner) (*int, error)
 		return nil, nil
 	}
 	k := sets
-	if of.Group == kruises.group {
+	if of.Group == kruises.Group {
 		k = kruises
 	}
-	set, err := c.read(ctx, k, of.Namespace, of.Name)
+	set, err := c.Read(ctx, k, of.Namespace, of.Name)
 	position := 0
 	if err == nil {
 		position, err = positionIn(set, of.UID, ordinal)
@@ -98,7 +99,7 @@ func (c *Client) replica(ctx context.Context, of attachment.Owner) (*int, error)
 }
 
 // positionIn is the number of the ordinal among those of the StatefulSet with the UID: 0 for the first.
-func positionIn(set object, uid string, ordinal int) (int, error) {
+func positionIn(set objects.Object, uid string, ordinal int) (int, error) {
 	if now := string(set.Metadata.UID); now != uid {
 		return 0, fmt.Errorf("it was made anew: its UID is %s, and was %s", now, uid)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/relink-cni/relink/pkg/kube/objects"
 	"github.com/relink-cni/relink/pkg/owner"
 )
 
@@ -91,7 +92,7 @@ func TestPositionIn(t *testing.T) {
 		"nobody knows":       {"u", 4, `{}`, 0, "its spec has no replicas"},
 		"another set":        {"v", 0, `{"replicas":1}`, 0, "it was made anew: its UID is v, and was u"},
 	} {
-		var set object
+		var set objects.Object
 		set.Metadata.UID, set.Spec = types.UID(test.uid), json.RawMessage(test.spec)
 		switch got, err := positionIn(set, "u", test.ordinal); {
 		case test.err != "":

@@ -23,7 +23,7 @@ func newPodWatch(client metadata.Interface, node string, log *slog.Logger) *podW
 	w := &podWatch{outage: outage{
 		log: log, gone: "the Kubernetes API does not show the pods of this node: new pods are asked for one by one", back: "the Kubernetes API shows the pods of this node again",
 	}}
-	api := client.Resource(corev1.SchemeGroupVersion.WithResource(pods.resource))
+	api := client.Resource(corev1.SchemeGroupVersion.WithResource(pods.Resource))
 	// The selector is the one that a kubelet's credentials allow.
 	mine := fields.OneTermEqualSelector("spec.nodeName", node).String()
 	lw := w.listWatch(api, func(o *metav1.ListOptions) { o.FieldSelector = mine })

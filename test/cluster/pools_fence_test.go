@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/pkg/ipam/lease"
-	"github.com/relink-cni/relink/pkg/kube"
+	"github.com/relink-cni/relink/pkg/kube/objects"
 	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/pool/fence"
 	"github.com/relink-cni/relink/test/node"
@@ -159,16 +159,16 @@ func (a *api) fencedAlive(t *testing.T, users map[string]user) {
 	alive.fill(t, 6)
 	alive.end()
 	other.end()
-	client, err := kube.ConnectAsPerson(a.operatorConfig(t), "", "relink", slog.New(slog.DiscardHandler))
+	client, err := objects.ConnectAsPerson(a.operatorConfig(t), "", "relink", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	look := func() (fence.Plan, []pool.Block) {
-		plan, err := fence.Look(t.Context(), fence.Options{API: kube.NewPools(client), Node: "node3", Why: "by hand: the test"})
+		plan, err := fence.Look(t.Context(), fence.Options{API: objects.NewPoolAPI(client), Node: "node3", Why: "by hand: the test"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, err := kube.NewPools(client).BlocksOf(t.Context(), "node3")
+		all, err := objects.NewPoolAPI(client).BlocksOf(t.Context(), "node3")
 		if err != nil || len(all) < 2 {
 			t.Fatalf("%d blocks, %v", len(all), err)
 		}

@@ -1,4 +1,4 @@
-package kube
+package objects
 
 import (
 	"log/slog"

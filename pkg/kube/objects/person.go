@@ -1,4 +1,4 @@
-package kube
+package objects
 
 import (
 	"fmt"
@@ -28,5 +28,5 @@ func ConnectAsPerson(kubeconfig, context, agent string, log *slog.Logger) (*Clie
 		return nil, err
 	}
 	config.UserAgent, config.Timeout = agent, personLimit
-	return newClient(config)
+	return New(config)
 }
