@@ -130,7 +130,7 @@ func (a *api) doAll(t *testing.T, users map[string]user, program, killFirst, kil
 	w.nodes = w.nodes[:2]
 	d := &deeds{one, program, a.config(t, "https://"+apiAddress, "deeds.conf", fmt.Sprintf("{token: %q}", users["node1"].token))}
 	first = a.killedIn(t, w, d, killFirst, when, firstDeeds)
-	await(t, 10*time.Second, "the owner's pod on the other node", func() bool {
+	await(t, 30*time.Second, "the owner's pod on the other node", func() bool {
 		if w.startOwned(two, "web-1") {
 			return true
 		}
@@ -143,7 +143,7 @@ func (a *api) doAll(t *testing.T, users map[string]user, program, killFirst, kil
 	}
 	w.startOwned(two, "web-0") // This asks for the address.
 	more = a.killedIn(t, w, d, killMore, when, moreDeeds)
-	await(t, 20*time.Second, "all addresses to be given", func() bool {
+	await(t, time.Minute, "all addresses to be given", func() bool {
 		w.look(two)
 		w.look(one)
 		for _, m := range w.nodes {

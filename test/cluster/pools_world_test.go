@@ -92,7 +92,7 @@ func (w *world) step() {
 }
 
 // patienceOfStep is how long an ADD waits. Nobody answers meanwhile: one step is done at a time.
-const patienceOfStep = 120 * time.Millisecond
+const patienceOfStep = 250 * time.Millisecond
 
 func (w *world) start(m *member) bool {
 	w.t.Helper()

@@ -79,7 +79,7 @@ func do(ctx context.Context, args []string) error {
 
 // start is an ADD. With an owner, the pod has its owner's address.
 func (n node) start(ctx context.Context, container, owner string) {
-	const limit = 150 * time.Millisecond // Nobody answers meanwhile.
+	const limit = 400 * time.Millisecond // Nobody answers meanwhile.
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	r := lease.Request{Attachment: attachment.Key{Network: network, ContainerID: container, IfName: "eth0"}, Pools: []string{network}, Probes: true}
