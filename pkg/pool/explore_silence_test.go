@@ -50,8 +50,8 @@ func TestExploreSilence(t *testing.T) {
 		most, longer budget
 		longerSilent int8
 	}{
-		"one address":    {1, false, budget{0, 0, 1, 2}, budget{1, 1, 1, 2}, 2},
-		"a sticky owner": {1, true, budget{0, 0, 1, 1}, budget{1, 0, 1, 3}, 2},
+		"one address":    {1, false, budget{0, 0, 1, 2}, budget{1, 1, 1, 2}, 1},
+		"a sticky owner": {1, true, budget{0, 0, 1, 1}, budget{1, 0, 1, 2}, 1},
 		"two addresses":  {2, false, budget{0, 0, 1, 1}, budget{0, 0, 1, 2}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

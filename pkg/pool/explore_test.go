@@ -23,9 +23,9 @@ func TestExplore(t *testing.T) {
 		}{
 			{"two addresses", 1, 2, false, false, false, budget{0, 0, 0, 3}, budget{0, 0, 0, 4}},
 			{"two addresses, crashes", 1, 2, false, false, false, budget{1, 0, 0, 2}, budget{2, 0, 0, 3}},
-			{"two addresses, a dead node", 1, 2, false, false, false, budget{0, 1, 1, 2}, budget{1, 1, 1, 3}},
-			{"two addresses that are taken over", 1, 2, false, false, true, budget{1, 0, 0, 2}, budget{1, 1, 1, 3}},
-			{"two blocks", 2, 1, true, false, false, budget{0, 0, 0, 1}, budget{0, 0, 0, 3}},
+			{"two addresses, a dead node", 1, 2, false, false, false, budget{0, 1, 1, 2}, budget{1, 1, 1, 2}},
+			{"two addresses that are taken over", 1, 2, false, false, true, budget{1, 0, 0, 2}, budget{1, 1, 1, 2}},
+			{"two blocks", 2, 1, true, false, false, budget{0, 0, 0, 1}, budget{0, 0, 0, 2}},
 			{"two blocks, a dead node", 2, 1, false, false, false, budget{0, 1, 1, 1}, budget{1, 1, 1, 2}},
 			{"a sticky owner", 1, 1, false, true, false, budget{1, 1, 1, 2}, budget{1, 1, 1, 3}},
 			{"a sticky owner and another address", 1, 2, false, true, false, budget{2, 0, 0, 2}, budget{1, 1, 1, 2}},
