@@ -1,16 +1,13 @@
 package kube
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -42,15 +39,9 @@ func NewClient(client *objects.Client) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := client.Config()
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Event{})
-	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
-	config.APIPath = "/api"
-	config.GroupVersion = &corev1.SchemeGroupVersion
-	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	config.Timeout = cmp.Or(config.Timeout, objects.Limit)
-	events, err := rest.RESTClientFor(config)
+	events, err := client.Core(scheme)
 	if err != nil {
 		return nil, err
 	}
