@@ -138,6 +138,20 @@ func older() pool.Pool {
 	return p
 }
 
+// An ADD whose time is over gets an address all the same: it comes again. With a slow API it would never get one otherwise.
+func TestAnADDThatHasGivenUpIsSupplied(t *testing.T) {
+	s := newSite(t)
+	for i, text := range []string{"AAAA node2", "AAAA node3!", "AAAA node2", "AAAA node2"} {
+		s.put(int64(i), text)
+	}
+	s.later(time.Second)
+	enough, err := s.trySupply(t.Context(), "lan") // Nobody waits.
+	if s.ok(err); !enough {
+		t.Error("there is no address for the next try")
+	}
+	is(t, "the dead node's block", s.told(1), "BAAA node3! me")
+}
+
 var errUnclear = errors.New("the connection was lost")
 
 // What a node has made, it has, even if it does not hear the answer. What the pool does not allow meanwhile, it removes.

@@ -99,7 +99,8 @@ func (m *member) supplyNow(ctx context.Context, name string) (enough bool, err e
 	if m.now().Sub(m.filled[name]) < patience/2 {
 		return false, nil // Another ADD has just looked for all that wait.
 	}
-	err = m.fill(ctx, name, m.waits(name))
+	// The ADD that began this can have given up by now. It comes again, and needs an address then.
+	err = m.fill(ctx, name, max(m.waits(name), 1))
 	if m.filled[name] = m.now(); err != nil {
 		return false, err
 	}
