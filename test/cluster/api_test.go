@@ -39,6 +39,8 @@ type api struct {
 	etcd  etcd
 	// clients are those of the users of pools, by their names.
 	clients map[string]*kube.Client
+	// nodes are those of the tests of pools so far.
+	nodes []*member
 }
 
 // startAPI starts etcd and an API server with RBAC, and waits until it answers. The end of the test ends both.

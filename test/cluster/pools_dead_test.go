@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"os"
@@ -83,10 +82,11 @@ func (m *member) drainProbed(t *testing.T, had map[netip.Addr]bool) (got int) {
 func (m *member) getsOf(t *testing.T, had map[netip.Addr]bool, most int) {
 	t.Helper()
 	got := 0
-	await(t, 20*time.Second, fmt.Sprintf("%d addresses of the dead node to be given", most), func() bool {
-		got += m.drainProbed(t, had)
-		return got >= most
-	})
+	for deadline := time.Now().Add(20 * time.Second); got < most; got += m.drainProbed(t, had) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d addresses of the dead node were given, want %d\n%s", got, most, m.log.String())
+		}
+	}
 }
 
 // silentNode shows a node that does not answer: it keeps its addresses, until it is declared dead. Then others get them.
@@ -215,7 +215,7 @@ func (a *api) storeLost(t *testing.T, users map[string]user) {
 	lost, other := all[2], all[0]
 	had := lost.startPods(t, 4)
 	reinstall := func(boot string) {
-		lost.end()
+		lost.rest()
 		if err := os.Remove(lost.store.Path()); err != nil {
 			t.Fatal(err)
 		}

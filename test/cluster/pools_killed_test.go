@@ -87,6 +87,7 @@ func (a *api) quiet(t *testing.T, users map[string]user, name string) *member {
 // again is the node after its agent was killed and started again.
 func (a *api) again(t *testing.T, users map[string]user, was *member) *member {
 	t.Helper()
+	was.rest()
 	m := a.quiet(t, users, was.name)
 	m.dir, m.pods, m.clock, m.api = was.dir, was.pods, was.clock, &faulty{API: was.api.API}
 	m.settling, m.surplus = was.settling, was.surplus

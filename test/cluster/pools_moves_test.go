@@ -54,6 +54,10 @@ func (a *api) controller(t *testing.T, users map[string]user) *controller.Contro
 func (a *api) newPool(t *testing.T, users map[string]user, subnet string) {
 	t.Helper()
 	admin := users["admin"]
+	for _, m := range a.nodes { // They would take blocks of the new pool, and nobody would look at them again.
+		m.rest()
+	}
+	a.nodes = nil
 	noPool(t, admin, "lan")
 	p := pool.Pool{Metadata: pool.Meta{Name: "lan"}, Spec: pool.Spec{Subnet: subnet, Gateway: netip.MustParsePrefix(subnet).Addr().Next().String(), BlockSize: 4}}
 	admin.must(t, http.MethodPost, pools, poolObject(p), nil)

@@ -55,6 +55,7 @@ func (a *api) timed(t *testing.T, name string, u user, sky *sky) *member {
 	t.Helper()
 	pools := a.poolsOf(t, name, u)
 	m := &member{name: name, dir: t.TempDir(), api: &faulty{API: pools}, clock: &nodeClock{}, sky: sky}
+	a.nodes = append(a.nodes, m)
 	m.watch = func(ctx context.Context, changes chan<- pool.Change) {
 		pools.Watch(ctx, name, slog.New(slog.DiscardHandler), changes)
 	}
@@ -145,6 +146,14 @@ func (m *member) start(t *testing.T, watch func(context.Context, chan<- pool.Cha
 	running.Go(func() { m.Run(ctx) })
 	m.end = sync.OnceFunc(func() { cancel(); running.Wait() })
 	t.Cleanup(m.end)
+}
+
+// rest ends the node's agent, and waits for what it does for ADDs that have given up.
+func (m *member) rest() {
+	m.end()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	m.Run(ctx)
 }
 
 // given is a pod with an address.

@@ -74,7 +74,7 @@ func (a *api) killedAtSteps(t *testing.T, users map[string]user) {
 	program := buildDeeds(t)
 	first, more := a.doAll(t, users, program, "", "")
 	seen := append(slices.Clone(first), more...)
-	for range 4 { // A node takes any block, so the steps differ a little.
+	for range 12 { // A node takes any block, so the steps differ a little.
 		if slices.Contains(seen, "block deleted#1") && slices.Contains(seen, "before marking#1") {
 			break
 		}
