@@ -208,10 +208,15 @@ func TestSync(t *testing.T) {
 }
 
 // failing returns a hook that fails a request.
-func failing(request string) func(string) error {
+func failing(request string) func(string) error { return answering(request, errUnclear) }
+
+// conflicting returns a hook for a request that somebody else is faster with.
+func conflicting(request string) func(string) error { return answering(request, pool.ErrConflict) }
+
+func answering(request string, err error) func(string) error {
 	return func(r string) error {
 		if r == request {
-			return errUnclear
+			return err
 		}
 		return nil
 	}
@@ -244,12 +249,7 @@ func TestWithdraw(t *testing.T) {
 			s.wait("lan", test.waiting)
 			s.later(test.after)
 			if test.conflict {
-				s.On = func(r string) error {
-					if r == "update block lan-1" {
-						return pool.ErrConflict
-					}
-					return nil
-				}
+				s.On = conflicting("update block lan-1")
 			}
 			g, err := s.state(t.Context())
 			s.ok(err)
@@ -261,7 +261,8 @@ func TestWithdraw(t *testing.T) {
 	}
 }
 
-// If the API does not answer in the middle, the next look goes on. The claim would name a target that never comes.
+// If the API does not answer in the middle, or somebody changes the claim, the next look goes on. The claim would name a target that
+// never comes.
 func TestWithdrawGoesOn(t *testing.T) {
 	s := newSite(t)
 	s.put(1, "AAAA node2")
@@ -279,6 +280,10 @@ func TestWithdrawGoesOn(t *testing.T) {
 	s.On = failing("get claim " + name)
 	if err := s.withdraw(t.Context(), g); !errors.Is(err, pool.ErrUnavailable) || len(s.asked) == 0 {
 		t.Errorf("%v, and it knows of %v", err, s.asked)
+	}
+	s.On = conflicting("update claim " + name)
+	if s.ok(s.withdraw(t.Context(), g)); len(s.asked) == 0 {
+		t.Error("it has forgotten what it has asked for, and the claim names it")
 	}
 	s.On = nil
 	s.ok(s.withdraw(t.Context(), g))

@@ -157,6 +157,11 @@ func TestAMigrationThatFailsAndThenTheEnd(t *testing.T) {
 	for name, before := range map[string]func(n1, n2 *site){
 		"the target's node has looked":     func(_, n2 *site) { someLooks(n2)() },
 		"the target's node has not looked": func(_, _ *site) {},
+		"somebody changes the claim as it looks": func(n1, n2 *site) {
+			n1.On = conflicting("update claim " + pool.ClaimName("lan", "eth0", virtualMachine("lan", "").Owner))
+			someLooks(n2)()
+			n1.On = nil
+		},
 		"it begins to look at that moment": func(n1, n2 *site) {
 			done := false
 			n1.On = func(r string) error {
@@ -189,7 +194,7 @@ func TestAMigrationThatFailsAndThenTheEnd(t *testing.T) {
 				t.Fatalf("%s is that of %q", x, n1.holder("lan", x))
 			}
 			c, err := n1.Claim(t.Context(), pool.ClaimName("lan", "eth0", virtualMachine("lan", "").Owner))
-			if err != nil || c.Spec.Address != x || c.Spec.Active.Node != has.Keeper.Node {
+			if err != nil || c.Spec.Address != x || c.Spec.Active.Node != has.Keeper.Node || c.Spec.Target != nil {
 				t.Errorf("the claim is %+v, %v", c.Spec, err)
 			}
 		})

@@ -157,13 +157,14 @@ func (m *member) forgetBeside(ctx context.Context, p lease.PoolState, l lease.Le
 	}
 	if there {
 		if err := m.endTarget(ctx, c, s.me); err != nil {
-			return err
+			return ignore(err, pool.ErrConflict) // The next look goes on here.
 		}
 	}
 	return m.store.Unexpect(ctx, p.Name, l.Address, l.Owner)
 }
 
-// comesNot says in the claim that the machine does not migrate to this node.
+// comesNot says in the claim that the machine does not migrate to this node. The error matches pool.ErrConflict if the claim changes at the
+// same time. The claim has to be read again then: it would name a target that never comes.
 func (m *member) comesNot(ctx context.Context, claim string, me pool.Party) error {
 	c, err := m.API.Claim(ctx, claim)
 	if err != nil {
@@ -180,5 +181,5 @@ func (m *member) endTarget(ctx context.Context, c pool.Claim, me pool.Party) err
 	c.Spec.Target, c.Spec.Accepted = nil, ""
 	_, err := m.API.UpdateClaim(ctx, c)
 	m.wrote(err)
-	return ignore(err, pool.ErrConflict, pool.ErrNotThere)
+	return ignore(err, pool.ErrNotThere)
 }

@@ -265,7 +265,10 @@ func (m *member) withdraw(ctx context.Context, s state) error {
 			return err
 		}
 		if a.owner != (attachment.Owner{}) {
-			if err := m.comesNot(ctx, a.want.Claim, s.me); err != nil {
+			switch err := m.comesNot(ctx, a.want.Claim, s.me); {
+			case errors.Is(err, pool.ErrConflict):
+				continue
+			case err != nil:
 				return unavailable(err) // The next look goes on here.
 			}
 			if err := m.store.Unexpect(ctx, name, a.want.Address, a.owner); err != nil {
