@@ -80,6 +80,7 @@ func (w *town) flip(*rapid.T) {
 func (w *town) silence(*rapid.T) {
 	h := w.any("who is silent")
 	w.EditPool("lan", func(p *pool.Pool) { p.Spec.FenceAfter = "10m" })
+	w.all() // A watch tells the agents of it.
 	w.halfMinutes(4)
 	h.kubelet, h.cut = false, rapid.Bool().Draw(w.T, "cut")
 	w.halfMinutes(24)
