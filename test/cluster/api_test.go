@@ -39,7 +39,7 @@ type api struct {
 	etcd  etcd
 	// clients are those of the users of pools, by their names.
 	clients map[string]*kube.Client
-	// nodes are those of the tests of pools so far.
+	// nodes are those of the last pool that was made. They end before the next one.
 	nodes []*member
 }
 

@@ -78,13 +78,13 @@ func (m *member) drainProbed(t *testing.T, had map[netip.Addr]bool) (got int) {
 	}
 }
 
-// getsOf starts pods until this node has got so many of the addresses that the dead node had. A busy machine takes a while.
-func (m *member) getsOf(t *testing.T, had map[netip.Addr]bool, most int) {
+// getsOf starts pods until this node has got n of the addresses that the dead node had. A busy machine takes a while.
+func (m *member) getsOf(t *testing.T, had map[netip.Addr]bool, n int) {
 	t.Helper()
 	got := 0
-	for deadline := time.Now().Add(20 * time.Second); got < most; got += m.drainProbed(t, had) {
+	for deadline := time.Now().Add(20 * time.Second); got < n; got += m.drainProbed(t, had) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d addresses of the dead node were given, want %d\n%s", got, most, m.log.String())
+			t.Fatalf("%d addresses of the dead node were given, want %d\n%s", got, n, m.log.String())
 		}
 	}
 }

@@ -34,9 +34,9 @@ type member struct {
 	watch func(context.Context, chan<- pool.Change)
 	// settling and surplus are the keeper's, and short if they are 0.
 	settling, surplus time.Duration
-	// waited is how much longer the agent has run than it really has.
-	waited atomic.Int64
-	clock  *nodeClock
+	// ahead is how far the agent's clock is ahead of this machine's, in nanoseconds.
+	ahead atomic.Int64
+	clock *nodeClock
 	// sky is the node's time, nil if clock is.
 	sky *sky
 
@@ -140,7 +140,7 @@ func (m *member) start(t *testing.T, watch func(context.Context, chan<- pool.Cha
 		o.Uptime = m.sky.uptime
 	}
 	m.Keeper = keeper.New(o)
-	m.SetClock(func() time.Time { return time.Now().Add(time.Duration(m.waited.Load())) })
+	m.SetClock(func() time.Time { return time.Now().Add(time.Duration(m.ahead.Load())) })
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { m.Run(ctx) })

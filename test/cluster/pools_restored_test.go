@@ -77,8 +77,8 @@ func (a *api) forgets(t *testing.T, users map[string]user, seed uint64, byRunboo
 	}
 }
 
-// settling is how long agents wait after an outage. It is longer than all nodes' looks together take here, and ends when the test says
-// so: only then it is sure that no agent has taken anything before. It is less than a minute, after which a silent API was away.
+// settling is how long agents wait after an outage. The test sets their clocks ahead when all have looked, so none takes anything before.
+// It is less than a minute: an agent that has heard nothing for that long takes it for an outage.
 const settling = 40 * time.Second
 
 // outage does something while no agent reaches the API.
@@ -94,7 +94,7 @@ func (w *world) outage(do func()) {
 	}
 }
 
-// eachSettles lets each agent look, in any order, and then wait until it may take something.
+// eachSettles lets each agent look, in any order. Then the time is over for which agents wait.
 func (w *world) eachSettles() {
 	w.t.Helper()
 	for _, i := range w.r.Perm(len(w.nodes)) {
@@ -102,7 +102,7 @@ func (w *world) eachSettles() {
 		w.noDouble()
 	}
 	for _, m := range w.nodes {
-		m.waited.Add(int64(settling))
+		m.ahead.Add(int64(settling))
 	}
 }
 

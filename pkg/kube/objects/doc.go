@@ -1,3 +1,4 @@
 // Package objects reads and writes objects of a Kubernetes API, one request at a time, and says what each answer means. [PoolAPI] has
-// those of address pools. It links of client-go only what finds and reaches an API: the command starts faster without the rest.
+// those of address pools. The package links only that part of client-go which finds an API and makes requests. The command links this
+// package, and would start more slowly with the rest.
 package objects

@@ -94,6 +94,16 @@ func (c *Client) PatchStatus(ctx context.Context, k Kind, namespace, name string
 	return answer(request{k, version, name, "patch", k.Resource + "/status"}, code, body, err)
 }
 
+// ReadPath reads what the API says about itself at the path. The error matches ErrNotServed if it has nothing there.
+func (c *Client) ReadPath(ctx context.Context, path string, into any) error {
+	var code int
+	body, err := c.api.Get().AbsPath(path).SetHeader("Accept", Whole).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
+	if err := answer(request{verb: "get", right: path}, code, body, err); err != nil {
+		return err
+	}
+	return json.Unmarshal(body, into)
+}
+
 // Root is the path of a group's version.
 func Root(group, version string) string {
 	if group == "" {
@@ -112,7 +122,7 @@ type request struct {
 	right string
 }
 
-// ofKubelets are resources that a kubelet may read anyway, and of which no rule for an agent has to say more.
+// ofKubelets are resources that a kubelet may read without the group system:nodes.
 var ofKubelets = []string{"pods", nodes.Resource, nodeLeases.Resource}
 
 // rule is what a ClusterRole must have for the request.
@@ -171,14 +181,4 @@ func words(own bool, s metav1.Status, code int) string {
 		return fmt.Sprintf("%s (status %d)", s.Message, code)
 	}
 	return fmt.Sprintf("status %d, not in the API's own form", code)
-}
-
-// ReadPath reads what the API says about itself at the path. The error matches ErrNotServed if it has nothing there.
-func (c *Client) ReadPath(ctx context.Context, path string, into any) error {
-	var code int
-	body, err := c.api.Get().AbsPath(path).SetHeader("Accept", Whole).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
-	if err := answer(request{verb: "get", right: path}, code, body, err); err != nil {
-		return err
-	}
-	return json.Unmarshal(body, into)
 }
