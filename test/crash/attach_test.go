@@ -22,12 +22,9 @@ var meanwhile = map[string]func(*testing.T, *pod){
 	},
 }
 
-// thisKernel and olderKernel are the names of the ways in eachWay.
-const thisKernel, olderKernel = "here", "older"
-
 // eachWay runs the test twice: with this kernel's way to make interfaces, and with the way of older kernels.
 func eachWay(t *testing.T, test func(*testing.T, *node)) {
-	for way, env := range map[string][]string{thisKernel: nil, olderKernel: {olderEnv + "=1"}} {
+	for way, env := range map[string][]string{"here": nil, "older": {olderEnv + "=1"}} {
 		t.Run(way, func(t *testing.T) {
 			n := newNode(t)
 			n.env = env

@@ -70,7 +70,7 @@ func (o operation) killAtEveryStep(t *testing.T) {
 
 // some returns the steps at which a program is killed. make test-long kills at all. make test kills once at each failpoint. If
 // the program passes it many times, once for each interface or sandbox, it is killed when it passes last, or one time before.
-// Most failpoints stand in both ways of eachWay: the way that comes second is killed at a third of those.
+// Most failpoints stand in many ways of a test: the ways that come later are killed at a third of those.
 func some(test string, passed []step) []step {
 	if os.Getenv("RELINK_LONG") != "" {
 		return passed
@@ -79,9 +79,9 @@ func some(test string, passed []step) []step {
 	for _, s := range passed {
 		times[s.name] = s.n
 	}
-	first := strings.Replace(test, "/"+olderKernel, "/"+thisKernel, 1)
+	top, _, _ := strings.Cut(test, "/")
 	for name, n := range times {
-		way, known := killedFirst.LoadOrStore(first+" "+name, test)
+		way, known := killedFirst.LoadOrStore(top+" "+name, test)
 		switch {
 		case known && way != test && rand.IntN(3) > 0:
 			delete(times, name)
@@ -92,7 +92,7 @@ func some(test string, passed []step) []step {
 	return slices.DeleteFunc(slices.Clone(passed), func(s step) bool { return s.n != times[s.name] })
 }
 
-// killedFirst has the failpoints of each operation, with the way that was killed there first.
+// killedFirst has the failpoints of each test, with the way that was killed there first.
 var killedFirst sync.Map
 
 // logKills logs the number of kills at each step.
