@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// patience is how long a story waits for the kernel or for the wire.
-const patience = time.Minute
+// patience is how long a story waits for the kernel, for the wire or for an agent. It is for a host that is busy otherwise.
+const patience = 3 * time.Minute
 
 // eventually calls try until it returns nil. After patience it returns the last error of try.
 func eventually(try func() error) error {
