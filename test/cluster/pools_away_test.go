@@ -111,10 +111,10 @@ func (l *load) stop(t *testing.T) {
 func (a *api) killedUnderLoad(t *testing.T, users map[string]user) {
 	all := a.members(t, users, "10.6.0.0/26")
 	l := newLoad(t, all)
-	await(t, 10*time.Second, "pods to start", func() bool { n, _ := l.counts(); return n > 30 })
+	await(t, 30*time.Second, "pods to start", func() bool { n, _ := l.counts(); return n > 30 })
 	a.stop()
 	started, ended := l.counts()
-	await(t, 10*time.Second, "pods to start and end without the API", func() bool {
+	await(t, 30*time.Second, "pods to start and end without the API", func() bool {
 		s, e := l.counts()
 		return s > started+10 && e > ended+10
 	})
@@ -172,7 +172,7 @@ func (a *api) cutOff(t *testing.T, users map[string]user) {
 	one.del(t, owned)
 	other.refusesOwner(t, "has not handed it over")
 	one.api.set(0, false)
-	await(t, 10*time.Second, "the owner to come to the other node", func() bool {
+	await(t, 30*time.Second, "the owner to come to the other node", func() bool {
 		one.Look(t.Context())
 		moved, err := other.startOwned(t, "web-0")
 		return err == nil && moved.address == owned.address
@@ -205,7 +205,7 @@ func (a *api) agentAway(t *testing.T, users map[string]user) {
 	all := a.members(t, users, "10.10.0.0/27")
 	one, other := all[0], all[1]
 	one.must(t, one.request(lease.Policy{}, ""))
-	await(t, 5*time.Second, "the node to have more than it needs now", func() bool { return one.freeNow(t) >= 2 })
+	await(t, 30*time.Second, "the node to have more than it needs now", func() bool { return one.freeNow(t) >= 2 })
 	one.end()
 	other.must(t, other.request(lease.Policy{}, ""))
 	t.Setenv(control.SocketEnv, filepath.Join(t.TempDir(), "nobody.sock"))
@@ -242,7 +242,7 @@ func (a *api) agentAway(t *testing.T, users map[string]user) {
 		}
 	}
 	one.start(t, one.watch)
-	await(t, 10*time.Second, "the agent to hand over what is free", func() bool {
+	await(t, 30*time.Second, "the agent to hand over what is free", func() bool {
 		_, err := other.add(t.Context(), other.request(lease.Policy{}, ""))
 		return err == nil
 	})
@@ -295,7 +295,7 @@ func (a *api) controllerAway(t *testing.T, users map[string]user) {
 		t.Errorf("%d addresses are given without a controller", total)
 	}
 	a.beginRecovery(t, users)
-	await(t, 10*time.Second, "all nodes to assert what they have", func() bool {
+	await(t, 30*time.Second, "all nodes to assert what they have", func() bool {
 		for _, m := range all {
 			m.Look(t.Context())
 		}
@@ -313,7 +313,7 @@ func (a *api) controllerAway(t *testing.T, users map[string]user) {
 func (a *api) noPool(t *testing.T, users map[string]user) {
 	m := a.members(t, users, "10.5.0.0/27")[0]
 	m.must(t, m.request(lease.Policy{}, ""))
-	await(t, 5*time.Second, "the node to have more than it needs now", func() bool { return m.freeNow(t) >= 2 })
+	await(t, 30*time.Second, "the node to have more than it needs now", func() bool { return m.freeNow(t) >= 2 })
 	r := m.request(lease.Policy{}, "")
 	r.Pools = []string{"wan"}
 	if _, err := m.add(t.Context(), r); !errors.Is(err, pool.ErrUnknown) || !strings.Contains(err.Error(), "there is no AddressPool wan: make it, or correct ipam.pool") {

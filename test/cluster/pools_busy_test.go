@@ -43,7 +43,7 @@ func (a *api) busy(t *testing.T, users map[string]user) {
 		t.Fatal(err)
 	}
 	m := &member{name: "node1"}
-	await(t, 10*time.Second, "the block", func() bool {
+	await(t, 30*time.Second, "the block", func() bool {
 		_, err := store.Allocate(t.Context(), m.request(lease.Policy{}, ""))
 		if err != nil && !errors.Is(err, lease.ErrExhausted) {
 			t.Fatal(err)

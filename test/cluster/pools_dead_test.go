@@ -95,7 +95,7 @@ func (m *member) drainProbed(t *testing.T, had map[netip.Addr]bool) (got int) {
 func (m *member) getsOf(t *testing.T, had map[netip.Addr]bool, n int) {
 	t.Helper()
 	got := 0
-	for deadline := time.Now().Add(20 * time.Second); got < n; got += m.drainProbed(t, had) {
+	for deadline := time.Now().Add(time.Minute); got < n; got += m.drainProbed(t, had) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d addresses of the dead node were given, want %d\n%s", got, n, m.log.String())
 		}
@@ -131,7 +131,7 @@ func (a *api) silentNode(t *testing.T, users map[string]user) {
 // refusesOwner expects that the owner's pod does not start, and why. An ADD can end in the middle of a request: then it says that.
 func (m *member) refusesOwner(t *testing.T, want string) {
 	t.Helper()
-	await(t, 10*time.Second, "an ADD that says "+want, func() bool {
+	await(t, 30*time.Second, "an ADD that says "+want, func() bool {
 		p, err := m.startOwned(t, "web-0")
 		if err == nil || !errors.Is(err, pool.ErrUnavailable) {
 			t.Fatalf("the owner's pod: %s, %v, want %s", p.address, err, want)

@@ -77,7 +77,7 @@ func (a *api) diskFull(t *testing.T, users map[string]user) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	await(t, 10*time.Second, "the node to go on", func() bool {
+	await(t, 30*time.Second, "the node to go on", func() bool {
 		one.Look(t.Context())
 		return give(one) == nil
 	})

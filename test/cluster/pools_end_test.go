@@ -16,7 +16,7 @@ func (a *api) endOfPool(t *testing.T, users map[string]user) {
 	second := all[1].must(t, all[1].request(lease.Policy{}, ""))
 	users["admin"].must(t, http.MethodPatch, pools+"/lan", m{"spec": m{"exclude": []string{"10.10.0.0/27"}, "routes": []m{{"dst": "0.0.0.0/0"}}}}, nil)
 	excluded := netip.MustParsePrefix("10.10.0.0/27")
-	await(t, 10*time.Second, "the nodes to hear of the change", func() bool {
+	await(t, 30*time.Second, "the nodes to hear of the change", func() bool {
 		for _, n := range all[:2] {
 			g, err := n.store.Granted(t.Context())
 			if err != nil || len(g.Pools[0].Layout.Exclude) == 0 || len(g.Pools[0].Layout.Routes) == 0 {

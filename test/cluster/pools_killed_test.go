@@ -67,7 +67,7 @@ func (a *api) killedAt(t *testing.T, users map[string]user, who, n int) {
 	step()
 	try(all[1], 3)
 	all[who] = a.again(t, users, all[who])
-	for deadline := time.Now().Add(10 * time.Second); len(has) < 5; {
+	for deadline := time.Now().Add(30 * time.Second); len(has) < 5; {
 		step()
 		try(all[1], 1)
 		if time.Now().After(deadline) {

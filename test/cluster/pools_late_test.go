@@ -15,7 +15,7 @@ func (a *api) lateDELs(t *testing.T, users map[string]user) {
 	var sandboxes []running
 	for _, on := range []*member{all[0], all[1], all[2], all[0], all[0]} {
 		var now running
-		await(t, 10*time.Second, "the owner on "+on.name, func() bool {
+		await(t, 30*time.Second, "the owner on "+on.name, func() bool {
 			p, err := on.tryOwned(t.Context(), "web-0")
 			now = running{on, p, "web-0"}
 			return err == nil

@@ -101,7 +101,7 @@ func (a *api) migrates(t *testing.T, users map[string]user) {
 		t.Errorf("a pod that is no sibling: %v", err)
 	}
 	node1.del(t, source)
-	await(t, 10*time.Second, "the address to come to node2", func() bool {
+	await(t, 30*time.Second, "the address to come to node2", func() bool {
 		c := a.claimNow(t, users, vm)
 		return a.holderNow(t, users, source.address) == "node2" && c.Active.Node == "node2" && c.Active.PodUID == "u2" && c.Target == nil && c.Accepted == "" && c.Epoch == 2
 	})
@@ -123,7 +123,7 @@ func (a *api) migratesNot(t *testing.T, users map[string]user) {
 	source := node1.mustLaunch(t, vm, false)
 	target := node2.mustLaunch(t, launcher("db", "u2", "u1"), true)
 	node2.del(t, target)
-	await(t, 10*time.Second, "node2 to forget it", func() bool {
+	await(t, 30*time.Second, "node2 to forget it", func() bool {
 		node2.Look(t.Context())
 		_, err := node2.store.Get(t.Context(), source.address)
 		return errors.Is(err, lease.ErrNone) && a.claimNow(t, users, vm).Target == nil
@@ -136,7 +136,7 @@ func (a *api) migratesNot(t *testing.T, users map[string]user) {
 	}
 	again := node2.mustLaunch(t, launcher("db", "u3", "u1", "u2"), true)
 	node1.del(t, source)
-	await(t, 10*time.Second, "the second try to end well", func() bool { return a.holderNow(t, users, again.address) == "node2" })
+	await(t, 30*time.Second, "the second try to end well", func() bool { return a.holderNow(t, users, again.address) == "node2" })
 }
 
 // A node that cannot answer accepts no target: it could give the address to another pod. If it is declared dead during a migration, the
@@ -157,8 +157,8 @@ func (a *api) migratesFromADeadNode(t *testing.T, users map[string]user) {
 	if err := a.controller(t, users).Look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	await(t, 10*time.Second, "node2 to take the address", func() bool { return a.holderNow(t, users, source.address) == "node2" })
-	await(t, 10*time.Second, "its claim", func() bool { return a.claimNow(t, users, vm).Active.PodUID == "w2" })
+	await(t, 30*time.Second, "node2 to take the address", func() bool { return a.holderNow(t, users, source.address) == "node2" })
+	await(t, 30*time.Second, "its claim", func() bool { return a.claimNow(t, users, vm).Active.PodUID == "w2" })
 	if held, err := node2.store.HeldBy(t.Context(), target.key); err != nil || len(held) != 1 || held[0].Address != source.address {
 		t.Errorf("the machine has %+v, %v", held, err)
 	}

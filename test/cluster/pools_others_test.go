@@ -245,7 +245,7 @@ func (a *api) withAllRights(t *testing.T, users map[string]user) {
 		"metadata": m{"name": "all"}, "roleRef": m{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
 		"subjects": []m{{"kind": "ServiceAccount", "name": "relink-agent", "namespace": "relink-system"}},
 	}, &struct{}{})
-	await(t, 10*time.Second, "the rights", func() bool { return users["node1"].can(t, "deletecollection", "addresspools") })
+	await(t, 30*time.Second, "the rights", func() bool { return users["node1"].can(t, "deletecollection", "addresspools") })
 	p := lan()
 	p.Metadata.Name = "own"
 	for _, try := range []struct {
@@ -261,7 +261,7 @@ func (a *api) withAllRights(t *testing.T, users map[string]user) {
 		check(t, try.method+" "+try.path, said, answer, http.StatusForbidden, try.want)
 	}
 	a.ask(t, http.MethodDelete, all+"/all", "", nil)
-	await(t, 10*time.Second, "the loss of the rights", func() bool { return !users["node1"].can(t, "deletecollection", "addresspools") })
+	await(t, 30*time.Second, "the loss of the rights", func() bool { return !users["node1"].can(t, "deletecollection", "addresspools") })
 }
 
 // selected finds objects by what the agents and the controller look for.

@@ -126,9 +126,9 @@ func (a *api) eachPoolRule(t *testing.T, users map[string]user) {
 			}
 			lost := func() bool { return !u.can(t, rule.Verbs[0], rule.Resources[0]) }
 			apply(slices.Delete(slices.Clone(whole.Rules), i, i+1))
-			await(t, 10*time.Second, fmt.Sprintf("the loss of %v", rule), lost)
+			await(t, 30*time.Second, fmt.Sprintf("the loss of %v", rule), lost)
 			apply(whole.Rules)
-			await(t, 10*time.Second, fmt.Sprintf("the return of %v", rule), func() bool { return !lost() })
+			await(t, 30*time.Second, fmt.Sprintf("the return of %v", rule), func() bool { return !lost() })
 		}
 	}
 }
@@ -165,7 +165,7 @@ func (a *api) flows(t *testing.T, users map[string]user) {
 	} {
 		var got [2]string
 		want := [2]string{uid("FlowSchema", try.flow), uid("PriorityLevelConfiguration", try.level)}
-		for deadline := time.Now().Add(10 * time.Second); got != want && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(30 * time.Second); got != want && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 			_, answer := users[try.who].send(t, try.method, try.path, m{})
 			got = [2]string{answer.Header.Get("X-Kubernetes-Pf-Flowschema-Uid"), answer.Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid")}
 		}

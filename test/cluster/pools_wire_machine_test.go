@@ -139,7 +139,7 @@ func (a *api) machineMoves(t *testing.T, users map[string]user) {
 		t.Fatal(err)
 	}
 	for _, address := range first.addresses {
-		await(t, 10*time.Second, "the target's node to have "+address.String(), func() bool { return a.holderNow(t, users, address) == "node2" })
+		await(t, 30*time.Second, "the target's node to have "+address.String(), func() bool { return a.holderNow(t, users, address) == "node2" })
 	}
 	v.hears(second.vlanPod)
 	v.unconfused()

@@ -261,7 +261,7 @@ func (v *vlan) hears(all ...*vlanPod) {
 	v.Helper()
 	for _, p := range all {
 		for _, a := range p.addresses {
-			await(v.T, 10*time.Second, fmt.Sprintf("%s to say that it has %s", p.name, a), func() bool {
+			await(v.T, 30*time.Second, fmt.Sprintf("%s to say that it has %s", p.name, a), func() bool {
 				return slices.ContainsFunc(v.ears.heard(), func(s said) bool { return s.voice == p.voice && s.address == a && s.question > 0 })
 			})
 		}
