@@ -71,17 +71,13 @@ TEST := test -vet=off -count=1 -trimpath -ldflags='-s -w'
 # These start no goroutine and compute a lot. The race detector would find nothing in them, and make them ten times slower.
 PLAIN := ^(TestDecodeOfEveryPrefixIsTorn|TestStoreDoesAsItsModel|TestAllIsGivenUpOnAFullDisk|TestVeryMuchIsCompared|TestIPAMScaling|TestExplore|TestExploreFindsFaults|TestExploreSilence|TestExploreFindsFaultsOfSilence)$$
 
-# Machines, and nodes with an API, do things at intervals, and give up after a while. The other parts only take longer, so
-# they take what processor time is left.
-LATER := nice -n 10
-
 # In their directories: go shows what they count. Three machines on two processors: each waits for half of its time.
 test-stories:
 	$(GO) -C test/e2e $(TEST) -parallel 3 -timeout 60m
 
 # The programs that are killed are built without the race detector. With it, this is a test of the tests.
 test-crash:
-	$(LATER) $(GO) -C test/crash $(TEST) $(if $(RELINK_LONG),-race -timeout 4h,-timeout 30m) -skip '$(PLAIN)'
+	$(GO) -C test/crash $(TEST) $(if $(RELINK_LONG),-race -timeout 4h,-timeout 30m) -skip '$(PLAIN)'
 
 # make test tests these without the race detector, which makes them two to four times slower. The leases start no
 # goroutine. The command starts three, and calls packages that start more: those have the detector in their own tests.
@@ -89,12 +85,12 @@ test-crash:
 UNRACED := $(if $(RELINK_LONG),,./cmd/relink ./pkg/ipam/lease)
 
 test-units:
-	$(LATER) $(GO) $(TEST) -race -timeout 30m -skip '$(PLAIN)' \
+	$(GO) $(TEST) -race -timeout 30m -skip '$(PLAIN)' \
 		$$($(GO) list ./... | grep -v -e /test/ $(patsubst ./%,-e /%$$,$(UNRACED)))
 
 test-plain:
-	$(if $(UNRACED),$(LATER) $(GO) $(TEST) -timeout 30m -skip '$(PLAIN)' $(UNRACED))
-	$(LATER) $(GO) $(TEST) -timeout $(if $(RELINK_LONG),4h,30m) -run '$(PLAIN)' ./checkpoint ./pkg/ipam/lease ./pkg/netstate ./pkg/pool ./test/crash
+	$(if $(UNRACED),$(GO) $(TEST) -timeout 30m -skip '$(PLAIN)' $(UNRACED))
+	$(GO) $(TEST) -timeout $(if $(RELINK_LONG),4h,30m) -run '$(PLAIN)' ./checkpoint ./pkg/ipam/lease ./pkg/netstate ./pkg/pool ./test/crash
 
 # What is drawn at random; test-units draws each 50 or 100 times. The leases' model is one of PLAIN.
 PROPERTIES := -timeout 4h -v -rapid.checks=2000 \
