@@ -48,7 +48,7 @@ func TestTheNodesAddressMoves(t *testing.T) {
 			}
 		}
 	}
-	if fastest > 5*time.Second { // A busy machine takes a second or two.
+	if fastest > time.Second {
 		t.Errorf("the fastest took %s", fastest)
 	}
 }

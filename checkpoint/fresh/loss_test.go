@@ -127,7 +127,7 @@ func TestAFlapOfAnInterfaceIsNoRemoval(t *testing.T) {
 			t.Fatalf("after %d readings the checkpoint has lost something: %s", readings, content(t, is.Interface))
 		}
 	}
-	if c := r.Counters(); c.Refusals == 0 || readings < 10 {
+	if c := r.Counters(); c.Refusals == 0 || readings < 50 {
 		t.Errorf("%d readings: %+v", readings, c)
 	}
 	if found := r.Findings(); len(found) > 0 {

@@ -267,8 +267,8 @@ func TestAgentThroughReloads(t *testing.T) {
 		}
 		n.knows(t, "nothing is lost", func(s control.Status) bool { return len(s.Chains) > 0 && s.Chains[0].Lost == 0 })
 	}
-	for i := range 12 {
-		if i == 6 {
+	for i := range 20 {
+		if i == 10 {
 			descriptors, memory = n.flat(t)
 		}
 		fresh.IP(t, "", "link del lan0")
@@ -278,7 +278,7 @@ func TestAgentThroughReloads(t *testing.T) {
 	// An announcement that goes on has descriptors of its own. What leaked stays.
 	n.eventually(t, func() string {
 		if d, m := n.flat(t); d > descriptors+2 || m > memory+4<<10 {
-			return fmt.Sprintf("after 6 more reloads: %d descriptors, before %d; %d KiB of memory, before %d KiB", d, descriptors, m, memory)
+			return fmt.Sprintf("after 10 more reloads: %d descriptors, before %d; %d KiB of memory, before %d KiB", d, descriptors, m, memory)
 		}
 		return ""
 	})
