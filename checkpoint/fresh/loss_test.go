@@ -109,14 +109,19 @@ func TestAFlapOfAnInterfaceIsNoRemoval(t *testing.T) {
 	defer r.watch.Close()
 	r.know(p.id, []checkpoint.Record{n.record(t, p)})
 	s := r.sandboxes[id(p.namespace.Identity())]
+	var enough atomic.Bool
+	defer enough.Store(true)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		flap := "link set eth0 down\nlink set eth0 up\naddr add fd00:9::2/64 dev eth0 nodad\nroute add default via 10.9.0.1\nroute add ::/0 via fd00:9::1\n"
-		testnet.Run(t, p.path, "ip -batch - <<'X'\n"+strings.Repeat(flap, 150)+"X")
+		for batch := 0; batch < 100 && !enough.Load(); batch++ {
+			testnet.Run(t, p.path, "ip -batch - <<'X'\n"+strings.Repeat(flap, 150)+"X")
+		}
 	}()
 	readings := 0
 	for running := true; running; readings++ {
+		enough.Store(readings >= 50 && r.Counters().Refusals > 0)
 		select {
 		case <-ended:
 			running = false

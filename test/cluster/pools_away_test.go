@@ -145,10 +145,7 @@ func (a *api) killedUnderLoad(t *testing.T, users map[string]user) {
 func (a *api) cutOff(t *testing.T, users map[string]user) {
 	all := a.members(t, users, "10.6.0.0/28")
 	one, other := all[0], all[1]
-	owned, err := one.startOwned(t, "web-0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	owned := one.mustOwn(t, "web-0")
 	p := one.must(t, one.request(lease.Policy{}, ""))
 	one.api.set(0, true)
 	defer one.api.set(0, false)
@@ -162,9 +159,11 @@ func (a *api) cutOff(t *testing.T, users map[string]user) {
 		t.Errorf("%s is held on %s and given on %s", first.address, by, other.name)
 	}
 	has[first.address] = other.name
-	if n := other.drain(t, has); n < 3 {
-		t.Errorf("only %d more pods started on another node", n)
-	}
+	more := 0
+	await(t, 30*time.Second, "three more pods on another node", func() bool {
+		more += other.drain(t, has)
+		return more >= 3
+	})
 	one.del(t, p)
 	if again := one.must(t, one.request(lease.Policy{}, "")); again.address != p.address {
 		t.Errorf("the address that is free is %s, and %s is given", p.address, again.address)
@@ -174,7 +173,7 @@ func (a *api) cutOff(t *testing.T, users map[string]user) {
 	one.api.set(0, false)
 	await(t, 30*time.Second, "the owner to come to the other node", func() bool {
 		one.Look(t.Context())
-		moved, err := other.startOwned(t, "web-0")
+		moved, err := other.startOwned(t.Context(), t, "web-0")
 		return err == nil && moved.address == owned.address
 	})
 }
@@ -277,23 +276,19 @@ func (m *member) storeID(t *testing.T) string {
 func (a *api) controllerAway(t *testing.T, users map[string]user) {
 	all := a.members(t, users, "10.4.0.0/27")
 	has := map[netip.Addr]string{}
-	owned, err := all[0].startOwned(t, "web-0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	owned := all[0].mustOwn(t, "web-0")
 	all[0].del(t, owned)
-	moved, err := all[1].startOwned(t, "web-0")
-	if err != nil || moved.address != owned.address {
-		t.Fatalf("on another node: %s, %v, want %s", moved.address, err, owned.address)
+	moved := all[1].mustOwn(t, "web-0")
+	if moved.address != owned.address {
+		t.Fatalf("on another node: %s, want %s", moved.address, owned.address)
 	}
 	has[moved.address] = "node2"
-	total := 1
-	for _, m := range all {
-		total += m.drain(t, has)
-	}
-	if total != 29 { // 32 without the network, the broadcast and the gateway.
-		t.Errorf("%d addresses are given without a controller", total)
-	}
+	await(t, time.Minute, "29 addresses to be given without a controller", func() bool { // 32 without the network, the broadcast and the gateway.
+		for _, m := range all {
+			m.drain(t, has)
+		}
+		return len(has) == 29
+	})
 	a.beginRecovery(t, users)
 	await(t, 30*time.Second, "all nodes to assert what they have", func() bool {
 		for _, m := range all {

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,17 +22,10 @@ func (m *member) quickly(t *testing.T, r lease.Request) (given, error) {
 	return m.add(ctx, r)
 }
 
-// refusesForTheTaint starts pods on a node that was declared dead, until the refusal says what to do. On a busy machine, the first ones only
-// hear that the agent is busy.
+// refusesForTheTaint expects that no pod starts on a node that was declared dead, and that the refusal says what to do.
 func (m *member) refusesForTheTaint(t *testing.T) {
 	t.Helper()
-	await(t, 30*time.Second, "the refusal that names the taint", func() bool {
-		p, err := m.quickly(t, m.request(lease.Policy{}, ""))
-		if !errors.Is(err, pool.ErrUnavailable) {
-			t.Fatalf("%s, with the taint: %s, %v", m.name, p.address, err)
-		}
-		return strings.Contains(err.Error(), "remove the taint")
-	})
+	m.refuses(t, "remove the taint", func() (given, error) { return m.quickly(t, m.request(lease.Policy{}, "")) })
 }
 
 // inNoTime is add on a node whom nobody answers meanwhile.
@@ -106,10 +98,7 @@ func (m *member) getsOf(t *testing.T, had map[netip.Addr]bool, n int) {
 func (a *api) silentNode(t *testing.T, users map[string]user) {
 	all := a.members(t, users, "10.7.0.0/28")
 	silent, other := all[2], all[0]
-	owned, err := silent.startOwned(t, "web-0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	owned := silent.mustOwn(t, "web-0")
 	had := silent.startPods(t, 4)
 	had[owned.address] = true
 	silent.end()
@@ -122,22 +111,10 @@ func (a *api) silentNode(t *testing.T, users map[string]user) {
 	all[1].refusesOwner(t, "node node3 has "+owned.address.String())
 	a.declareDead(t, users, "node3")
 	defer a.taint(t, users, "node3", false)
-	if moved, err := all[1].startOwned(t, "web-0"); err != nil || moved.address != owned.address || !moved.probe {
-		t.Errorf("the owner of a dead node: %s, probe %t, %v, want %s", moved.address, moved.probe, err, owned.address)
+	if moved := all[1].mustOwn(t, "web-0"); moved.address != owned.address || !moved.probe {
+		t.Errorf("the owner of a dead node: %s, probe %t, want %s", moved.address, moved.probe, owned.address)
 	}
 	other.getsOf(t, had, len(had)-1)
-}
-
-// refusesOwner expects that the owner's pod does not start, and why. An ADD can end in the middle of a request: then it says that.
-func (m *member) refusesOwner(t *testing.T, want string) {
-	t.Helper()
-	await(t, 30*time.Second, "an ADD that says "+want, func() bool {
-		p, err := m.startOwned(t, "web-0")
-		if err == nil || !errors.Is(err, pool.ErrUnavailable) {
-			t.Fatalf("the owner's pod: %s, %v, want %s", p.address, err, want)
-		}
-		return strings.Contains(err.Error(), want)
-	})
 }
 
 // late is an API whose first change of a block waits until it is released. Nobody hears the answer.
@@ -257,10 +234,7 @@ func (a *api) storeLost(t *testing.T, users map[string]user) {
 // ownerGone shows an owner of a dead node that does not come back: its address waits until somebody deletes its claim.
 func (a *api) ownerGone(t *testing.T, users map[string]user) {
 	all := a.members(t, users, "10.7.3.0/28")
-	owned, err := all[2].startOwned(t, "web-0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	owned := all[2].mustOwn(t, "web-0")
 	all[2].end()
 	a.declareDead(t, users, "node3")
 	defer a.taint(t, users, "node3", false)

@@ -168,13 +168,10 @@ func (a *api) afterwards(t *testing.T, users map[string]user, one, two *before) 
 	if c.Spec.Active.Node != "node1" || c.Spec.Address != netip.MustParseAddr("10.12.0.5") {
 		t.Errorf("the claim is %+v", c.Spec)
 	}
-	if _, err := two.startOwned(t, "web-0"); !errors.Is(err, pool.ErrUnavailable) {
-		t.Errorf("while the pod before runs: %v", err)
-	}
+	two.refusesOwner(t, "node node1 has "+c.Spec.Address.String()+" of the pool lan, and has not handed it over")
 	one.del(t, given{key: held})
-	moved, err := two.startOwned(t, "web-0")
-	if err != nil || moved.address != c.Spec.Address {
-		t.Errorf("the owner's next pod on the other node: %s, %v", moved.address, err)
+	if moved := two.mustOwn(t, "web-0"); moved.address != c.Spec.Address {
+		t.Errorf("the owner's next pod on the other node: %s", moved.address)
 	}
 	has := map[netip.Addr]string{}
 	for _, taken := range []string{"10.12.0.5", "10.12.0.6", "10.12.0.7", "10.12.0.20"} {

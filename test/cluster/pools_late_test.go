@@ -3,7 +3,6 @@ package cluster
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
@@ -14,12 +13,7 @@ func (a *api) lateDELs(t *testing.T, users map[string]user) {
 	all := a.members(t, users, "10.47.0.0/27")
 	var sandboxes []running
 	for _, on := range []*member{all[0], all[1], all[2], all[0], all[0]} {
-		var now running
-		await(t, 30*time.Second, "the owner on "+on.name, func() bool {
-			p, err := on.tryOwned(t.Context(), "web-0")
-			now = running{on, p, "web-0"}
-			return err == nil
-		})
+		now := running{on, on.mustOwn(t, "web-0"), "web-0"}
 		if len(sandboxes) > 0 && now.pod.address != sandboxes[0].pod.address {
 			t.Fatalf("the owner has %s on %s, and had %s", now.pod.address, on.name, sandboxes[0].pod.address)
 		}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -197,19 +198,36 @@ func (m *member) add(ctx context.Context, r lease.Request) (given, error) {
 	return given{r.Attachment, got[0].Address, store.FromPools()[0].Probe}, nil
 }
 
-// must is add that succeeds within some tries, as a runtime makes them.
+// must is add that succeeds within some tries.
 func (m *member) must(t *testing.T, r lease.Request) given {
 	t.Helper()
-	var err error
-	for range 10 {
-		var p given
-		if p, err = m.add(t.Context(), r); err == nil {
+	return m.starts(t, func() (given, error) { return m.add(t.Context(), r) })
+}
+
+// starts tries until the pod starts, as a runtime does.
+func (m *member) starts(t *testing.T, start func() (given, error)) given {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		p, err := start()
+		if err == nil {
 			return p
 		}
-		time.Sleep(50 * time.Millisecond)
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %v\n%s", m.name, err, m.log.String())
+		}
 	}
-	t.Fatalf("%s: %v\n%s", m.name, err, m.log.String())
-	return given{}
+}
+
+// refuses tries until the pod is refused with these words. On a busy machine, the first refusals say only that the time was not enough.
+func (m *member) refuses(t *testing.T, want string, start func() (given, error)) {
+	t.Helper()
+	await(t, 30*time.Second, "a refusal that says "+want, func() bool {
+		p, err := start()
+		if !errors.Is(err, pool.ErrUnavailable) {
+			t.Fatalf("%s: %s, %v, want %s", m.name, p.address, err, want)
+		}
+		return strings.Contains(err.Error(), want)
+	})
 }
 
 func (m *member) del(t *testing.T, p given) {

@@ -121,35 +121,14 @@ func (w *world) startOwned(m *member, owner string) bool {
 	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), patienceOfStep)
 	defer cancel()
-	p, err := m.tryOwned(ctx, owner)
+	p, err := m.startOwned(ctx, w.t, owner)
 	if err != nil {
 		w.note("%s: the pod of %s does not start: %v", m.name, owner, firstLine(err))
-		if p.address.IsValid() { // The runtime sends a DEL after an ADD that has failed.
-			m.del(w.t, p)
-		}
 		return false
 	}
 	w.note("%s: %s of %s starts with %s", m.name, p.key.ContainerID, owner, p.address)
 	w.pods = append(w.pods, running{m, p, owner})
 	return true
-}
-
-// tryOwned is the ADD of an owner's pod. If the claim fails, the pod has an address, and the ADD has failed.
-func (m *member) tryOwned(ctx context.Context, owner string) (given, error) {
-	if _, err := m.Acquire(ctx, acquisition(owner)); err != nil {
-		return given{}, err
-	}
-	r := m.request(sticky, owner)
-	r.Acquired = r.Pools
-	p, err := m.add(ctx, r)
-	if err != nil {
-		return given{}, err
-	}
-	a := acquisition(owner)
-	if err := m.Claim(ctx, pool.Claimed{Acquisition: a, Address: p.address}); err != nil {
-		return p, err
-	}
-	return p, m.store.MarkClaimed(ctx, p.address, a.Owner)
 }
 
 func (w *world) end() {
