@@ -150,6 +150,9 @@ func TestAnIndexThatAnotherAttachmentHas(t *testing.T) {
 	p.is(t, p.restore(t, false), AsRecorded)
 }
 
+// addressesAndRoutes shows these of a pod. An address can be tentative for a moment.
+const addressesAndRoutes = "ip -o addr | sed 's/ tentative//'; ip route"
+
 // A renamed interface is not built a second time. The reason says what to do about it.
 func TestARenamedInterface(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -162,12 +165,11 @@ func TestARenamedInterface(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newLiving(t)
-			const state = "ip -o addr | sed 's/ tentative//'; ip route" // An address can be tentative for a moment.
 			fresh.Run(t, p.netns, test.change)
-			before := fresh.Run(t, p.netns, state)
+			before := fresh.Run(t, p.netns, addressesAndRoutes)
 			p.is(t, p.restore(t, true), Failed, test.says...)
 			p.is(t, p.restore(t, false), Failed, test.says...)
-			if after := fresh.Run(t, p.netns, state); after != before {
+			if after := fresh.Run(t, p.netns, addressesAndRoutes); after != before {
 				t.Errorf("it is\n%s\nand was\n%s", after, before)
 			}
 			// When the parent goes, the renamed interface goes too. Then restore builds it.

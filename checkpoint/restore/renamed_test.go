@@ -31,7 +31,7 @@ func TestTheNameIsAnothers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			const state = "ip -o link; ip -o addr | sed 's/ tentative//'; ip route" // An address can be tentative for a moment.
+			const state = "ip -o link; " + addressesAndRoutes
 			p := newLiving(t)
 			p.attach(t, "net1", 2)
 			fresh.Run(t, p.netns, test.change)

@@ -62,13 +62,12 @@ func (m *member) all(t *testing.T, had, has map[netip.Addr]bool) {
 	probed := 0
 	for deadline := time.Now().Add(time.Minute); ; {
 		p, err := m.add(t.Context(), m.request(lease.Policy{}, ""))
-		if err != nil && probed == len(had) {
+		switch {
+		case err != nil && probed == len(had):
 			return
-		}
-		if err != nil {
-			if time.Now().After(deadline) {
-				t.Fatalf("%d addresses of the fenced store were given, it had %d: %v\n%s", probed, len(had), err, m.log.String())
-			}
+		case err != nil && time.Now().After(deadline):
+			t.Fatalf("%d addresses of the fenced store were given, it had %d: %v\n%s", probed, len(had), err, m.log.String())
+		case err != nil:
 			continue
 		}
 		if has[p.address] || had[p.address] && !p.probe {

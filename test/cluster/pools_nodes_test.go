@@ -221,13 +221,15 @@ func (m *member) starts(t *testing.T, start func() (given, error)) given {
 // refuses tries until the pod is refused with these words. On a busy machine, the first refusals say only that the time was not enough.
 func (m *member) refuses(t *testing.T, want string, start func() (given, error)) {
 	t.Helper()
-	await(t, 30*time.Second, "a refusal that says "+want, func() bool {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		p, err := start()
-		if !errors.Is(err, pool.ErrUnavailable) {
-			t.Fatalf("%s: %s, %v, want %s", m.name, p.address, err, want)
+		if errors.Is(err, pool.ErrUnavailable) && strings.Contains(err.Error(), want) {
+			return
 		}
-		return strings.Contains(err.Error(), want)
-	})
+		if !errors.Is(err, pool.ErrUnavailable) || time.Now().After(deadline) {
+			t.Fatalf("%s: %s, %v, want %s\n%s", m.name, p.address, err, want, m.log.String())
+		}
+	}
 }
 
 func (m *member) del(t *testing.T, p given) {
