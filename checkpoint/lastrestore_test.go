@@ -40,7 +40,7 @@ func TestTheLastRestoreIsRemembered(t *testing.T) {
 	if records, unreadable, err := s.List(); len(records)+len(unreadable) > 0 || err != nil {
 		t.Errorf("it is taken for a checkpoint: %v, %v, %v", records, unreadable, err)
 	}
-	if s.RestoreUnfinished() {
+	if s.RestoreNoted() {
 		t.Error("it is taken for the note of a restore that was killed")
 	}
 	files, err := filepath.Glob(filepath.Join(s.Dir(), ".restoring", "*"))
@@ -60,7 +60,7 @@ func TestTheEndOfARestoreLeavesTheLastOne(t *testing.T) {
 	if err := os.WriteFile(left, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	restoring.End(true, true)
+	restoring.End(settledAll)
 	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("what a kill left: %v", err)
 	}
@@ -69,9 +69,11 @@ func TestTheEndOfARestoreLeavesTheLastOne(t *testing.T) {
 	}
 }
 
+func settledAll(attachment.Key) bool { return true }
+
 func begin(t *testing.T, s *Store) *Restoring {
 	t.Helper()
-	r, err := s.BeginRestore()
+	r, err := s.BeginRestore(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,9 +24,9 @@ func TestARenamedDeviceIsNoted(t *testing.T) {
 	expect("eth0", "ens6f0")
 	expect("bond4", "eth1")
 	expect("ens6f0", "")
-	begin(t, s).End(true, true)
+	begin(t, s).End(settledAll)
 	expect("eth0", "ens6f0")
-	if s.RestoreUnfinished() {
+	if s.RestoreNoted() {
 		t.Error("it is taken for the note of a restore that was killed")
 	}
 }

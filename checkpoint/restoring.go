@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,26 +10,32 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/flock"
 )
 
-// Restoring is the note of a restore that is under way.
+// Restoring is the note of a restore that is under way: it names the attachments that the restore may change.
 type Restoring struct {
-	file    *os.File
-	earlier []string
+	store       *Store
+	file        *os.File
+	attachments []attachment.Key
 }
 
-// BeginRestore notes that a restore is under way and locks the note. After a kill the note is there
-// without a lock: what that restore built may not have been announced.
-func (s *Store) BeginRestore() (*Restoring, error) {
-	earlier := s.unfinished()
-	f, err := s.note(func(f *os.File) error { return os.Rename(f.Name(), noteName(f)) })
+// BeginRestore notes that a restore of the attachments is under way, and locks the note. After a kill the note is there
+// without a lock: what that restore changed may not have been announced (Unsettled).
+func (s *Store) BeginRestore(attachments []attachment.Key) (*Restoring, error) {
+	f, err := s.note(func(f *os.File) error {
+		if err := writeKeys(f, attachments); err != nil {
+			return err
+		}
+		return os.Rename(f.Name(), noteName(f))
+	})
 	if err != nil {
 		return nil, fmt.Errorf("note restore: %w", err)
 	}
 	failpoint.Here("restore noted")
-	return &Restoring{file: f, earlier: earlier}, nil
+	return &Restoring{store: s, file: f, attachments: attachments}, nil
 }
 
 // note makes a file and locks it before others can see it. finish gives it its content and its name.
@@ -61,26 +68,111 @@ func (s *Store) tryNote(finish func(*os.File) error) (*os.File, error) {
 	return nil, err
 }
 
-// Earlier says that an earlier restore did not finish.
-func (r *Restoring) Earlier() bool { return len(r.earlier) > 0 }
-
-// End ends the note. r may be nil. A restore is settled if it has announced everything, or has noted
-// in the checkpoints what it owes. Then its note goes. If it was a restore of all sandboxes, the
-// notes of earlier ones go too. Otherwise a note stays for the next restore.
-func (r *Restoring) End(settled, all bool) {
+// End ends the note. r may be nil. An attachment is settled if its neighbours know its addresses, or if its checkpoint
+// says that they do not. End takes such attachments out of the notes, those of killed restores included, and also
+// attachments without a checkpoint. A note stays until it names no attachment.
+func (r *Restoring) End(settled func(attachment.Key) bool) {
 	if r == nil {
 		return
 	}
 	failpoint.Here("before ending restore")
-	if settled && all {
-		for _, path := range slices.Concat(r.earlier, unheld(filepath.Join(filepath.Dir(r.file.Name()), ".run-*"))) {
-			_ = os.Remove(path)
+	for _, path := range unheld(filepath.Join(r.store.restoring(), ".run-*")) {
+		_ = os.Remove(path) // A kill left it.
+	}
+	r.store.takeOut(noteName(r.file), r.attachments, settled)
+	_ = r.file.Close()
+	r.store.Settle(settled)
+}
+
+// Settle is End for the notes of restores that ended without settling all of their attachments.
+func (s *Store) Settle(settled func(attachment.Key) bool) {
+	for _, path := range s.unfinished() {
+		f, err := os.Open(path)
+		if err != nil {
+			continue // Another restore has ended it.
+		}
+		// While it is locked, no other restore writes it anew under its name.
+		if flock.Try(f, flock.Exclusive) == nil && isAt(f, path) {
+			if attachments, err := readKeys(f); err == nil {
+				s.takeOut(path, attachments, settled)
+			}
+		}
+		_ = f.Close()
+	}
+}
+
+// takeOut writes the note without the attachments that are settled or have no checkpoint. If it cannot, the note stays
+// as it is: to announce twice does no harm.
+func (s *Store) takeOut(path string, attachments []attachment.Key, settled func(attachment.Key) bool) {
+	open := slices.DeleteFunc(slices.Clone(attachments), func(key attachment.Key) bool {
+		if settled(key) {
+			return true
+		}
+		_, err := s.Load(key.ContainerID, key.IfName)
+		return errors.Is(err, ErrNone)
+	})
+	switch len(open) {
+	case 0:
+		_ = os.Remove(path)
+	case len(attachments):
+	default:
+		f, err := s.note(func(f *os.File) error {
+			if err := writeKeys(f, open); err != nil {
+				return err
+			}
+			return os.Rename(f.Name(), path)
+		})
+		if err == nil {
+			_ = f.Close()
 		}
 	}
-	if settled || r.Earlier() {
-		_ = os.Remove(noteName(r.file))
+}
+
+// Unsettled returns the attachments of restores that were killed, or that could not write what they owe: their
+// neighbours may not know their addresses. An error says that a note cannot be read.
+func (s *Store) Unsettled() (map[attachment.Key]bool, error) {
+	all := map[attachment.Key]bool{}
+	var failed error
+	for _, path := range s.unfinished() {
+		f, err := os.Open(path)
+		if err != nil {
+			continue // Another restore has ended it.
+		}
+		attachments, err := readKeys(f)
+		_ = f.Close()
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("the note %s of a restore that did not finish: %w: remove it, and run relink restore", path, err))
+		}
+		for _, key := range attachments {
+			all[key] = true
+		}
 	}
-	_ = r.file.Close()
+	return all, failed
+}
+
+// RestoreNoted says that a restore is under way, or that one has not settled all of its attachments.
+func (s *Store) RestoreNoted() bool {
+	paths, _ := filepath.Glob(s.notes())
+	return len(paths) > 0
+}
+
+func writeKeys(f *os.File, attachments []attachment.Key) error {
+	return json.NewEncoder(f).Encode(attachments)
+}
+
+func readKeys(f *os.File) (attachments []attachment.Key, err error) {
+	err = json.NewDecoder(f).Decode(&attachments)
+	return attachments, err
+}
+
+// isAt says that the path leads to the open file.
+func isAt(f *os.File, path string) bool {
+	opened, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Stat(path)
+	return err == nil && os.SameFile(opened, named)
 }
 
 // noteName is the name under which others see the note.
@@ -89,28 +181,27 @@ func noteName(f *os.File) string {
 	return filepath.Join(dir, strings.TrimPrefix(name, "."))
 }
 
-// RestoreUnfinished says whether a restore did not finish, and no later restore of all sandboxes has
-// done the rest.
-func (s *Store) RestoreUnfinished() bool { return len(s.unfinished()) > 0 }
-
 // unfinished returns the notes that nobody holds.
-func (s *Store) unfinished() []string { return unheld(filepath.Join(s.restoring(), "run-*")) }
+func (s *Store) unfinished() []string { return unheld(s.notes()) }
+
+// notes is the pattern of the notes' paths.
+func (s *Store) notes() string { return filepath.Join(s.restoring(), "run-*") }
 
 // unheld returns the files of the pattern that nobody has locked.
 func unheld(pattern string) []string {
 	paths, _ := filepath.Glob(pattern) // Only a bad pattern is an error.
-	var left []string
+	var free []string
 	for _, path := range paths {
 		f, err := os.Open(path)
 		if err != nil {
 			continue // Its restore has finished.
 		}
 		if flock.Try(f, flock.Shared) == nil {
-			left = append(left, path)
+			free = append(free, path)
 		}
 		_ = f.Close()
 	}
-	return left
+	return free
 }
 
 // The dot marks it as no sandbox's directory.

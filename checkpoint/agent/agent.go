@@ -60,6 +60,8 @@ type Agent struct {
 	// accessComplaints are about the keeper's errors. accessMu guards them.
 	accessComplaints complaints
 	accessMu         sync.Mutex
+	// noteComplaints are about the notes of restores that did not finish. Only the loop uses them.
+	noteComplaints complaints
 
 	// Only the loop uses these.
 	devices netstate.Devices
@@ -68,6 +70,8 @@ type Agent struct {
 	looked time.Time
 	// doubted is when the loop last asked the index whether it hears of everything.
 	doubted time.Time
+	// noted says that at the last look there was the note of a restore that is under way, or did not finish.
+	noted bool
 	// outdated says that checkpoints have changed since the loop read them.
 	outdated bool
 	chains   []*chain
@@ -108,8 +112,9 @@ type ended struct {
 	result *restore.Result
 	err    error
 	took   time.Duration
-	// records are the records that the restore was given.
+	// records are the records that the restore was given. ready are those of the chain.
 	records []checkpoint.Record
+	ready   map[attachment.Key]bool
 	// held are the sandboxes that the refresher left alone during the restore.
 	held []string
 }
@@ -150,7 +155,7 @@ func New(opts Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		Options: opts, restorer: restorer, watch: watch, started: time.Now(), stale: true, complaints: complaints{}, accessComplaints: complaints{},
+		Options: opts, restorer: restorer, watch: watch, started: time.Now(), stale: true, complaints: complaints{}, accessComplaints: complaints{}, noteComplaints: complaints{},
 		absent: map[attachment.Key]absence{}, asked: map[attachment.Key]bool{}, drifts: map[attachment.Key]*drift{}, unindexed: map[attachment.Key]*restore.Loss{},
 		fates: map[attachment.Key]*fate{},
 		ended: make(chan ended), findings: make(chan struct{}, 1), requests: make(chan func()),
@@ -195,9 +200,6 @@ func (a *Agent) Close() {
 
 // Run watches until ctx is done. Then it waits for the restores that are under way.
 func (a *Agent) Run(ctx context.Context) error {
-	if err := a.restorer.OweAll(); err != nil {
-		a.Log.Warn("a restore was killed, and the agent cannot note that the neighbours are still to be told", "error", err)
-	}
 	a.regroup()
 	if err := a.look(ctx); err != nil {
 		return fmt.Errorf("look at the host's devices: %w", err)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -98,6 +100,30 @@ func TestTheNetworkManagerComesFirst(t *testing.T) {
 	n.is(t, "lan0", control.Waiting)
 	fresh.IP(t, "", "link set lan0 up")
 	n.is(t, "lan0", control.Whole)
+}
+
+// The kernel refuses the VLAN device that one of two pods needs. The agent says why, and the other pod's base is not
+// taken for one that cannot be restored.
+func TestADeviceThatTheKernelRefuses(t *testing.T) {
+	n := newNode(t, "lan0")
+	whole, cut := n.attach(t, "lan0", 1), n.attach(t, "lan0", 2)
+	r := must(n.store.Load(cut.key.ContainerID, "eth0"))(t)
+	// No kernel makes a VLAN device with a multicast address, and this machine's may have no VLANs.
+	vlan := netstate.Device{Name: "lan0.3", Kind: netstate.KindVLAN, MTU: 1500, MAC: "01:00:5e:00:00:01", IfIndex: 9999, VLAN: &netstate.VLAN{ID: 3, Protocol: netstate.Protocol8021Q}}
+	r.Interface.Parents = append([]netstate.Device{vlan}, r.Interface.Parents...)
+	if err := n.store.Save(r); err != nil {
+		t.Fatal(err)
+	}
+	n.start(t, nil)
+	fresh.IP(t, "", "link del lan0")
+	makeParent(t, "lan0")
+	within(t, patience, "the agent has tried", func() bool {
+		c := n.chain("lan0")
+		return c.Lost == 1 && c.State == control.Lost && whole.state(t) != "" && strings.Contains(c.Reason, "create vlan lan0.3") && !c.NextTry.IsZero()
+	})
+	if log := n.log.String(); !strings.Contains(log, "create vlan lan0.3") {
+		t.Error("the log does not have the kernel's error")
+	}
 }
 
 // A paused agent does nothing until its pause ends. A restart does not end the pause.
@@ -280,6 +306,26 @@ func TestAnnouncementsOfOthers(t *testing.T) {
 	within(t, patience, "the agent knows what is owed", func() bool { return n.agent.Status().Owed == 1 })
 	fresh.IP(t, "", "link set lan0p up")
 	within(t, patience, "it is announced", func() bool { return !owed() && n.agent.Status().Owed == 0 })
+}
+
+// A restore was killed before it told the neighbours, or could not write that it has not. The agent tells them, and
+// ends the note.
+func TestANoteOfARestoreThatWasKilled(t *testing.T) {
+	n := newNode(t, "lan0")
+	p := n.attach(t, "lan0", 1)
+	n.start(t, nil)
+	must(n.store.BeginRestore([]attachment.Key{p.key}))(t).End(func(attachment.Key) bool { return false })
+	if report := must(restore.Run(t.Context(), restore.Options{Store: n.store, DryRun: true}))(t); report.AsRecorded() {
+		t.Error("nothing is owed")
+	}
+	unlock := must(n.store.Lock(t.Context(), p.key.ContainerID))(t)
+	fresh.IP(t, "", "link set lan0 mtu 1400") // The agent looks.
+	time.Sleep(100 * time.Millisecond)
+	unlock()
+	within(t, patience, "it is announced", func() bool {
+		report := must(restore.Run(t.Context(), restore.Options{Store: n.store, DryRun: true}))(t)
+		return report.AsRecorded() && !n.store.RestoreNoted() && n.agent.Status().Owed == 0
+	})
 }
 
 // Another process works on the sandbox when the agent sends its announcement. The checkpoint says that nothing is owed

@@ -45,7 +45,7 @@ type chain struct {
 
 // look compares the chain with the devices as they are now.
 func (c *chain) look(there netstate.Devices, losses []*restore.Loss, nics []netstate.Member, rebuildBond bool, now time.Time) {
-	c.losses, c.view.lost, c.view.reason = losses, 0, ""
+	c.losses, c.view.attachments, c.view.lost, c.view.reason = losses, len(c.Records), 0, ""
 	for _, l := range losses {
 		if l == nil {
 			continue

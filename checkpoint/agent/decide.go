@@ -30,8 +30,9 @@ const (
 
 // view is what decide knows about a chain.
 type view struct {
-	// lost is the number of attachments that are lost. ready is how many of them can be restored now.
-	lost, ready int
+	// attachments is the number of all attachments of the chain, and lost of those that are lost. ready is how many of the
+	// lost ones can be restored now.
+	attachments, lost, ready int
 	// reason says what was lost.
 	reason string
 	// missing, blocked, unnamed and theirs are fields of restore.Outlook.
@@ -85,7 +86,11 @@ func decide(v view, r rules, now time.Time) decision {
 		return decision{state: control.Lost, reason: v.reason + "; relink guard is at work", next: now.Add(guardRound)}
 	}
 	if until := nextTry(v); now.Before(until) {
-		return decision{state: control.BackingOff, reason: v.why, next: until}
+		d := decision{state: control.BackingOff, reason: v.why, next: until}
+		if v.lost < v.attachments {
+			d.state = control.Lost // A device that some attachments lack says nothing about the base.
+		}
+		return d
 	}
 	if now.Before(v.restUntil) {
 		return decision{

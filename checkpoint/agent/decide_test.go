@@ -42,6 +42,8 @@ func TestDecide(t *testing.T) {
 		"a guard is at work":       {view{lost: 1, ready: 1, reason: "r"}, rules{guarded: true}, said{State: control.Lost, Reason: "r; relink guard is at work", Next: 500 * time.Millisecond}},
 		"a guard, nothing is lost": {view{}, rules{guarded: true}, said{State: control.Whole}},
 		"it failed":                {view{lost: 1, ready: 1, failures: 1, lastTry: now, why: "busy"}, grace, said{State: control.BackingOff, Reason: "busy", Next: 500 * time.Millisecond}},
+		"it failed for some":       {view{attachments: 9, lost: 1, ready: 1, failures: 1, lastTry: now, why: "busy"}, grace, said{State: control.Lost, Reason: "busy", Next: 500 * time.Millisecond}},
+		"it failed for all":        {view{attachments: 9, lost: 9, ready: 9, failures: 1, lastTry: now, why: "busy"}, grace, said{State: control.BackingOff, Reason: "busy", Next: 500 * time.Millisecond}},
 		"it failed again":          {view{lost: 1, ready: 1, failures: 3, lastTry: now, why: "busy"}, grace, said{State: control.BackingOff, Reason: "busy", Next: 2 * time.Second}},
 		"it has failed for ever":   {view{lost: 1, ready: 1, failures: 1000, lastTry: now, why: "busy"}, grace, said{State: control.BackingOff, Reason: "busy", Next: time.Minute}},
 		"something has changed":    {view{lost: 1, ready: 1, failures: 9, lastTry: at(-time.Second), changed: true, reason: "r"}, grace, said{State: control.Restoring, Reason: "r", Restore: true}},

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -174,7 +175,7 @@ func (a *Agent) noteTry(c *chain, t Try) {
 	}
 	for _, o := range t.Outcomes {
 		if f := a.fates[o.Attachment]; f != nil {
-			f.tries, f.why = f.tries+1, o.Why()
+			f.tries, f.why = f.tries+1, cmp.Or(o.Why(), t.Why)
 		}
 	}
 }

@@ -21,7 +21,7 @@ const (
 	// round is how often the loop looks at everything without an event. Some changes cause no event, such as the
 	// carrier of a NIC in a sandbox. An event of the file system can be lost.
 	round = time.Minute
-	// owedRound is the round while announcements are owed.
+	// owedRound is the round while announcements are owed, or a restore is under way that may be killed.
 	owedRound = time.Second
 	// absentRound is how often the agent searches again for a sandbox that was not found.
 	absentRound = 5 * time.Minute
@@ -120,9 +120,9 @@ func (a *Agent) nextWake(now time.Time) time.Duration {
 	}
 	for _, c := range a.chains {
 		earlier(c.decided.next)
-		if len(c.owed) > 0 {
-			earlier(a.looked.Add(owedRound))
-		}
+	}
+	if a.isOwing() {
+		earlier(a.looked.Add(owedRound))
 	}
 	return max(until.Sub(now), 0)
 }
@@ -146,12 +146,22 @@ func (a *Agent) roundIsOver(now time.Time) {
 }
 
 func (a *Agent) isOwing() bool {
-	for _, c := range a.chains {
-		if len(c.owed) > 0 {
-			return true
-		}
+	return a.noted || slices.ContainsFunc(a.chains, func(c *chain) bool { return len(c.owed) > 0 })
+}
+
+// oweUnsettled makes the agent announce what a killed restore may not have announced, whoever ran it. The changed
+// checkpoints wake the loop.
+func (a *Agent) oweUnsettled() {
+	if a.noted = a.Store.RestoreNoted(); !a.noted {
+		return
 	}
-	return false
+	err := a.restorer.OweUnsettled()
+	if err == nil {
+		return
+	}
+	if text := printable.Joined(err); a.noteComplaints.isNew(attachment.Namespace{}, text, time.Now()) {
+		a.Log.Warn("a restore was killed, and the agent cannot note that the neighbours are still to be told", "error", text)
+	}
 }
 
 // regroup groups the records into chains again. What the loop knows about a chain stays with its base.
@@ -197,6 +207,7 @@ func (a *Agent) look(ctx context.Context) error {
 		return err
 	}
 	a.devices = devices
+	a.oweUnsettled()
 	a.announceOwed()
 	a.decide(ctx)
 	return nil
@@ -283,7 +294,7 @@ func (a *Agent) start(ctx context.Context, c *chain, theirs bool, lost map[attac
 		a.hold(ctx, held)
 		// The end of ctx does not stop a restore: a half-built interface helps nobody.
 		result, err := a.restorer.Restore(context.WithoutCancel(ctx), task, ready, others)
-		a.ended <- ended{chain: c, result: result, err: err, took: time.Since(began), records: slices.Concat(ready, others), held: held}
+		a.ended <- ended{chain: c, result: result, err: err, took: time.Since(began), ready: keysOf(ready), records: slices.Concat(ready, others), held: held}
 	}()
 }
 
@@ -337,7 +348,7 @@ func (a *Agent) finish(e ended) {
 		}
 	}
 	a.regroup()
-	if why := failures(e.result); why != "" {
+	if why := failures(e.result, e.ready); why != "" {
 		c.view.failures++
 		c.view.why = why
 	} else {
@@ -350,15 +361,30 @@ func (a *Agent) finish(e ended) {
 	a.observeTry(e)
 }
 
-// failures says what failed. It is "" if nothing failed.
-func failures(r *restore.Result) string {
+// keysOf returns the keys of the records.
+func keysOf(records []checkpoint.Record) map[attachment.Key]bool {
+	keys := map[attachment.Key]bool{}
+	for _, r := range records {
+		keys[r.Attachment] = true
+	}
+	return keys
+}
+
+// failures says what failed of the attachments that were ready, or else of the host's devices. It is "" if nothing
+// failed. Another attachment of the same sandboxes can lack a device of another base.
+func failures(r *restore.Result, ready map[attachment.Key]bool) string {
 	absent := map[attachment.Key]bool{}
 	for _, key := range r.Absent {
 		absent[key] = true
 	}
 	for _, o := range r.Attachments {
-		if o.State == restore.Failed && !absent[o.Attachment] {
+		if o.State == restore.Failed && ready[o.Attachment] && !absent[o.Attachment] {
 			return o.Why()
+		}
+	}
+	for _, step := range r.Parents {
+		if step.Error != "" {
+			return step.Error
 		}
 	}
 	return ""

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -100,7 +101,7 @@ func (w *work) tell(whole bool) error {
 
 // leave is for an attachment that is as recorded.
 func (w *work) leave() error {
-	if w.record.AnnouncementOwed || w.unfinished {
+	if w.record.AnnouncementOwed || w.unsettled[w.record.Attachment] {
 		w.owe()
 	}
 	if w.DryRun {
@@ -149,11 +150,26 @@ func (w *work) findParent() error {
 		return result.broken
 	case result.parent.Index < 0 && !w.DryRun:
 		w.outcome.blocked = lacking[0].Device
-		return errors.New(reasons(lacking))
+		return errors.New(w.failuresOf(lacking))
 	}
 	w.outcome.base = result.now[len(result.now)-1].Name
 	w.parent, w.parents, w.now, w.outcome.Parent = result.parent, chain, result.now, result.parent.Name
 	return nil
+}
+
+// failuresOf says why the steps in the host were not done: with the kernel's error if there was one.
+func (c *chain) failuresOf(steps []Step) string {
+	var texts []string
+	for _, step := range steps {
+		text := reasons([]Step{step})
+		for _, result := range c.report.Parents {
+			if result.Error != "" && result.Device == step.Device && result.Action() == step.Action() {
+				text = result.Error
+			}
+		}
+		texts = appendNew(texts, text)
+	}
+	return strings.Join(texts, "; ")
 }
 
 // findNIC finds the NIC in the host that is to be moved, unless it is in the sandbox.

@@ -3,6 +3,8 @@ package restore
 import (
 	"context"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -216,28 +218,47 @@ func TestCarrierOfTheInterfaceItself(t *testing.T) {
 	}
 }
 
-// A killed restore may not have announced what it built. The next restore of all sandboxes announces it.
+// asKilled leaves the note of a restore of the attachments as a kill leaves it.
+func (l *lan) asKilled(t *testing.T, attachments ...attachment.Key) {
+	t.Helper()
+	must(l.store.BeginRestore(attachments))(t).End(func(attachment.Key) bool { return false })
+}
+
+// A killed restore may not have announced what it built. The next restore of an attachment announces it, and nothing is
+// owed for attachments that the killed restore was not to change.
 func TestKilledRestoreIsAnnouncedByTheNext(t *testing.T) {
 	l := newLAN(t)
-	note := must(l.store.BeginRestore())(t)
+	web, other := must(l.store.Load("c1", "eth0"))(t).Attachment, attachment.Key{Network: "lan", ContainerID: "c2", IfName: "eth0"}
+	note := must(l.store.BeginRestore([]attachment.Key{web}))(t)
 	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() {
 		t.Errorf("beside a restore that is under way: %+v", o)
 	}
-	note.End(false, false) // As a kill leaves it.
+	note.End(func(attachment.Key) bool { return false }) // As a kill leaves it.
 	if report, _ := l.run(t, Options{DryRun: true}); report.AsRecorded() {
 		t.Error("check says that all is well")
 	}
-	if _, o := l.run(t, Options{Select: selection.Selection{Names: []string{"shop/web-0"}}}); !o.Announced {
+	if _, o := l.run(t, Options{Select: selection.Selection{Names: []string{"shop/web-0"}}}); !o.Announced || !l.knows(t) {
 		t.Errorf("a restore of one sandbox: %+v", o)
 	}
-	if !l.knows(t) {
-		t.Error("the neighbour was not told")
+	l.asKilled(t, other) // It has no checkpoint any more.
+	if report, _ := l.run(t, Options{DryRun: true}); !report.AsRecorded() {
+		t.Errorf("another attachment's announcement is missed: problems %q", report.Problems)
 	}
-	if _, o := l.run(t, Options{}); !o.Announced {
-		t.Errorf("a restore of all: %+v", o)
-	}
-	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() {
+	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() || l.store.RestoreNoted() {
 		t.Errorf("once more: %+v", o)
+	}
+}
+
+// A note that nobody can read is reported, and stops nothing.
+func TestANoteThatCannotBeRead(t *testing.T) {
+	l := newLAN(t)
+	l.asKilled(t, must(l.store.Load("c1", "eth0"))(t).Attachment)
+	note := must(filepath.Glob(filepath.Join(l.store.Dir(), ".restoring", "run-*")))(t)[0]
+	if err := os.WriteFile(note, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if report, _ := l.run(t, Options{}); !report.AsRecorded() || !strings.Contains(strings.Join(report.Notes, "\n"), note) {
+		t.Errorf("notes %q, problems %q", report.Notes, report.Problems)
 	}
 }
 
@@ -279,7 +300,7 @@ func TestWhatFailsInPartIsAnnounced(t *testing.T) {
 // An interrupted restore does not finish what a killed one has left. The next one still does.
 func TestInterruptedRestoreForgetsNothing(t *testing.T) {
 	l := newLAN(t)
-	must(l.store.BeginRestore())(t).End(false, true)
+	l.asKilled(t, must(l.store.Load("c1", "eth0"))(t).Attachment)
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
 	if report := must(Run(ctx, Options{Store: l.store}))(t); report.AsRecorded() {

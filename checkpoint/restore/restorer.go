@@ -2,12 +2,12 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
-	"github.com/relink-cni/relink/pkg/selection"
 )
 
 // Restorer restores lost interfaces without being asked. It is for a process that lives long. Several goroutines may
@@ -124,28 +124,31 @@ func (r *Result) Reconnect() (owed int, err error) {
 	return owed, err
 }
 
-// OweAll does something only after a restore that was killed: it notes in all checkpoints that an announcement is owed.
-// Nobody knows what the killed restore has announced.
-func (r *Restorer) OweAll() error {
-	if !r.store.RestoreUnfinished() {
-		return nil
-	}
-	note, err := r.store.BeginRestore()
-	if err != nil {
-		return err
-	}
-	run := newRun(Options{Store: r.store}, r.host)
-	records, _, err := r.store.Select(selection.Selection{})
-	settled := err == nil
-	for _, record := range records {
-		o := outcomeOf(record)
-		w := work{chain: &chain{run: run}, record: record, outcome: o}
-		if w.owe(); o.AnnouncementOwed && !record.AnnouncementOwed {
-			settled = run.setOwed(o, true) == nil && settled
+// OweUnsettled writes into the checkpoints what restores that did not finish have left unannounced, and ends their notes.
+// What it cannot write stays in the notes, and so does a sandbox on which somebody is at work.
+func (r *Restorer) OweUnsettled() error {
+	unsettled, err := r.store.Unsettled()
+	run, owed, failed := newRun(Options{Store: r.store}, r.host), map[attachment.Key]bool{}, []error{err}
+	for key := range unsettled {
+		record, err := r.store.Load(key.ContainerID, key.IfName)
+		if errors.Is(err, checkpoint.ErrNone) {
+			continue
+		}
+		if err == nil {
+			w := work{chain: &chain{run: run}, record: record, outcome: outcomeOf(record)}
+			if w.owe(); w.outcome.AnnouncementOwed {
+				err = run.setOwed(w.outcome, true)
+			}
+		}
+		owed[key] = err == nil
+		if !errors.Is(err, checkpoint.ErrBusy) { // The caller comes again.
+			failed = append(failed, err)
 		}
 	}
-	note.End(settled, true)
-	return err
+	if len(unsettled) > 0 {
+		r.store.Settle(func(key attachment.Key) bool { return owed[key] })
+	}
+	return errors.Join(failed...)
 }
 
 func bySandboxID(a, b checkpoint.Record) int { return compareKeys(a.Attachment, b.Attachment) }

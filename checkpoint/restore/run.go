@@ -72,8 +72,8 @@ type run struct {
 	unasked bool
 	parts   map[attachment.Key]part
 	absent  []attachment.Key
-	// unfinished says that an earlier restore may have left things unannounced.
-	unfinished bool
+	// unsettled are the attachments that earlier restores may have left unannounced.
+	unsettled map[attachment.Key]bool
 	// vanished are the records whose namespace disappeared from its path during the run. mu guards it.
 	mu       sync.Mutex
 	vanished []lost
@@ -115,9 +115,9 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 
 // restore restores the records. It returns the attachments whose sandboxes were found nowhere, if the run is unasked.
 func (r *run) restore(ctx context.Context, records []checkpoint.Record, unreadable []checkpoint.Unreadable) (_ Report, absent []attachment.Key, err error) {
-	start, settled := time.Now(), false
-	note := r.begin()
-	defer func() { note.End(settled, r.Select.All() && !r.unasked) }()
+	start, settled := time.Now(), map[attachment.Key]bool{}
+	note := r.begin(records)
+	defer func() { note.End(func(key attachment.Key) bool { return settled[key] }) }()
 	r.noteMapped()
 	todo := r.locate(ctx, records)
 	r.noteElsewhere(todo.here)
@@ -211,31 +211,38 @@ func (r *Report) add(chain Report) {
 	r.Waited = max(r.Waited, chain.Waited)
 }
 
-// begin notes that the restore is under way, and looks whether an earlier one was killed. If the
-// note cannot be written, the restore goes on.
-func (r *run) begin() *checkpoint.Restoring {
+// begin notes that a restore of the records is under way, and looks what earlier ones left unannounced. If the note cannot
+// be written, the restore goes on.
+func (r *run) begin(records []checkpoint.Record) *checkpoint.Restoring {
+	var err error
+	if r.unsettled, err = r.Store.Unsettled(); err != nil {
+		r.notes = append(r.notes, printable.Joined(err))
+	}
 	if r.DryRun {
-		r.unfinished = r.Store.RestoreUnfinished()
 		return nil
 	}
-	note, err := r.Store.BeginRestore()
+	keys := make([]attachment.Key, 0, len(records))
+	for _, record := range records {
+		keys = append(keys, record.Attachment)
+	}
+	note, err := r.Store.BeginRestore(keys)
 	if err != nil {
-		r.notes = []string{fmt.Sprintf("%v: if this restore is killed, nothing tells that announcements are owed", err)}
-		return nil
+		r.notes = append(r.notes, fmt.Sprintf("%v: if this restore is killed, nothing tells that announcements are owed", err))
 	}
-	r.unfinished = note.Earlier()
 	return note
 }
 
-// settle notes in the records of failed attachments that an announcement is owed: of those that were
-// changed, and of all of them if an earlier restore was killed. It returns whether all records are up to
-// date.
-func (r *run) settle(outcomes []*Outcome) bool {
-	settled := true
+// settle returns the attachments whose neighbours were told, or whose records say that they were not. It notes what is
+// owed in the records of failed attachments: of those that were changed, now or by a restore that was killed.
+func (r *run) settle(outcomes []*Outcome) map[attachment.Key]bool {
+	settled := map[attachment.Key]bool{}
 	for _, o := range outcomes {
-		if !r.DryRun && !o.settled && o.State != SandboxGone && (r.unfinished || len(o.Steps) > 0) {
-			settled = r.setOwed(o, true) == nil && settled
+		ok := o.settled || o.State == SandboxGone
+		if !ok && !r.DryRun {
+			changed := r.unsettled[o.Attachment] || len(o.Steps) > 0
+			ok = !changed || r.setOwed(o, true) == nil
 		}
+		settled[o.Attachment] = ok
 	}
 	return settled
 }

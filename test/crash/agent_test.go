@@ -224,6 +224,52 @@ func (n *agentNode) flat(t *testing.T) (descriptors, memory int) {
 	return len(fds), memory
 }
 
+// checks waits until relink check says that everything is as recorded and announced.
+func (n *agentNode) checks(t *testing.T) {
+	t.Helper()
+	n.eventually(t, func() string {
+		if out, err := output(n.command("check")); err != nil {
+			return fmt.Sprintf("relink check: %v\n%s", err, out)
+		}
+		return ""
+	})
+}
+
+// A kill of relink restore, or a full disk during the agent's restore, leaves open what was announced. A moment later,
+// the agent has announced it, and relink check agrees.
+func TestAgentAnnouncesWhatARestoreLeft(t *testing.T) {
+	d := newDisk(t)
+	n := &agentNode{node: d.node}
+	n.addPod(t)
+	n.addPod(t)
+	n.start(t)
+	t.Cleanup(func() { _ = n.cmd.Process.Kill(); _ = n.cmd.Wait() })
+	n.listens(t)
+	for mtu, step := range map[int]string{1400: "restore noted#1", 1500: "before ending restore#1"} {
+		cmd := n.command("restore")
+		cmd.Env = append(cmd.Environ(), killEnv+"="+step)
+		if out, err := output(cmd); err == nil {
+			t.Fatalf("not killed at %s:\n%s", step, out)
+		}
+		n.says(t, 1, "check")
+		fresh.IP(t, "", fmt.Sprintf("link set lan0 mtu %d", mtu)) // The agent looks at once, and not within the minute.
+		n.checks(t)
+	}
+	fresh.IP(t, "", "link del lan0")
+	n.knows(t, "it is lost", func(s control.Status) bool { return len(s.Chains) > 0 && s.Chains[0].Lost == 2 })
+	d.fill(t)
+	makeParent(t)
+	n.eventually(t, func() string {
+		if !strings.Contains(n.log.String(), "a restore failed") {
+			return "the agent has not tried to restore on the full disk"
+		}
+		return ""
+	})
+	d.empty(t)
+	n.checks(t)
+	n.knows(t, "nothing is owed", func(s control.Status) bool { return s.Owed == 0 && s.Chains[0].Lost == 0 })
+}
+
 // The parent goes and comes back many times, with random pauses. During that time pods come and go, somebody changes
 // their interfaces, and the agent is killed. Each time, every living pod is whole, no dead pod comes back, and the
 // agent undoes no change.
