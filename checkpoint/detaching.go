@@ -1,12 +1,14 @@
 package checkpoint
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/failpoint"
 )
 
@@ -24,13 +26,18 @@ func (s *Store) BeginDetach(n attachment.Namespace, ifName string) error {
 	if err != nil {
 		return fmt.Errorf("note detaching: %w", err)
 	}
-	for _, note := range notes {
-		if info, err := note.Info(); err == nil && time.Since(info.ModTime()) > detachLimit {
-			_ = os.Remove(filepath.Join(s.detaching(), note.Name()))
+	for _, entry := range notes {
+		if path := filepath.Join(s.detaching(), entry.Name()); !isFresh(path) {
+			_ = os.Remove(path)
 		}
 	}
+	uptime, err := boot.Uptime()
+	if err != nil {
+		return fmt.Errorf("note detaching: %w", err)
+	}
 	failpoint.Here("before noting DEL")
-	if err := os.WriteFile(s.detachNote(n, ifName), nil, 0o600); err != nil {
+	note := s.detachNote(n, ifName)
+	if err := errors.Join(os.WriteFile(note, nil, 0o600), os.Chtimes(note, time.Time{}, time.Unix(0, int64(uptime)))); err != nil {
 		return fmt.Errorf("note detaching: %w", err)
 	}
 	failpoint.Here("after noting DEL")
@@ -45,8 +52,19 @@ func (s *Store) EndDetach(n attachment.Namespace, ifName string) {
 
 // Detaching says whether a note tells that the interface is about to be deleted.
 func (s *Store) Detaching(n attachment.Namespace, ifName string) bool {
-	info, err := os.Stat(s.detachNote(n, ifName))
-	return err == nil && time.Since(info.ModTime()) <= detachLimit
+	return isFresh(s.detachNote(n, ifName))
+}
+
+// isFresh says that the note is there and not out of date. Its modification time is the time since the boot, which nobody
+// can set: a full disk takes a note without content. A later time than the present is of an earlier boot.
+func isFresh(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	uptime, err := boot.Uptime()
+	age := uptime - time.Duration(info.ModTime().UnixNano())
+	return err == nil && age >= 0 && age <= detachLimit
 }
 
 // The dot marks it as no sandbox's directory.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/boot"
 )
 
 func TestDetaching(t *testing.T) {
@@ -29,12 +30,17 @@ func TestDetaching(t *testing.T) {
 		t.Error("after it was attached again")
 	}
 	begin(a)
-	old := time.Now().Add(-detachLimit - time.Second)
-	if err := os.Chtimes(s.detachNote(a, "eth0"), old, old); err != nil {
+	uptime, err := boot.Uptime()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Detaching(a, "eth0") {
-		t.Error("it is out of date")
+	for what, written := range map[string]time.Duration{"out of date": uptime - detachLimit - time.Second, "of an earlier boot": uptime + time.Hour} {
+		if err := os.Chtimes(s.detachNote(a, "eth0"), time.Time{}, time.Unix(0, int64(written))); err != nil {
+			t.Fatal(err)
+		}
+		if s.Detaching(a, "eth0") {
+			t.Errorf("it is %s", what)
+		}
 	}
 	begin(b)
 	if notes, err := os.ReadDir(s.detaching()); err != nil || len(notes) != 1 {

@@ -160,7 +160,7 @@ func New(opts Options) (*Agent, error) {
 		fates: map[attachment.Key]*fate{},
 		ended: make(chan ended), findings: make(chan struct{}, 1), requests: make(chan func()),
 	}
-	if a.paused, err = loadPause(a.pauseFile(), a.started); err != nil {
+	if a.paused, err = loadPause(a.pauseFile()); err != nil {
 		a.Log.Warn("the note of a pause cannot be read: the agent is not paused", "error", err)
 	}
 	a.settle() // Before the records are read: afterwards they say where the interfaces are.

@@ -55,7 +55,9 @@ type view struct {
 
 // rules are what an operator chooses.
 type rules struct {
-	paused *control.Pause
+	paused bool
+	// pauseEnds is when the pause ends by itself. It is zero if only a resume ends it.
+	pauseEnds time.Time
 	// guarded says that a guard (checkpoint.Store.Guarded) has taken the parents away. The guard brings them back
 	// itself.
 	guarded bool
@@ -80,8 +82,8 @@ func decide(v view, r rules, now time.Time) decision {
 		return decision{state: control.Restoring, reason: v.reason}
 	case v.lost == 0:
 		return decision{state: control.Whole}
-	case r.paused != nil:
-		return decision{state: control.Lost, reason: v.reason + "; the agent is paused", next: r.paused.Until}
+	case r.paused:
+		return decision{state: control.Lost, reason: v.reason + "; the agent is paused", next: r.pauseEnds}
 	case r.guarded:
 		return decision{state: control.Lost, reason: v.reason + "; relink guard is at work", next: now.Add(guardRound)}
 	}

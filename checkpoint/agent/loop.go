@@ -104,9 +104,7 @@ func (a *Agent) nextWake(now time.Time) time.Duration {
 		earlier(a.mayLook())
 	}
 	earlier(a.doubted.Add(round))
-	if a.paused != nil {
-		earlier(a.paused.Until)
-	}
+	earlier(a.pauseEnds(now))
 	for _, d := range a.drifts {
 		if !d.Settled {
 			earlier(d.Since.Add(driftSettles))
@@ -140,7 +138,7 @@ func (a *Agent) roundIsOver(now time.Time) {
 		a.regroup()
 		a.stale = true
 	}
-	if a.paused != nil && !a.paused.Until.IsZero() && !now.Before(a.paused.Until) {
+	if ends := a.pauseEnds(now); !ends.IsZero() && !now.Before(ends) {
 		a.endPause("its time is over")
 	}
 }
@@ -255,8 +253,8 @@ func (a *Agent) decide(ctx context.Context) {
 		}
 		a.observeWhole(c)
 	}
-	rules := rules{paused: a.paused, guarded: len(lost) > 0 && a.Store.Guarded(), grace: a.HostGrace}
-	a.tellChanges(rules.paused != nil || rules.guarded, now)
+	rules := rules{paused: a.paused != nil, pauseEnds: a.pauseEnds(now), guarded: len(lost) > 0 && a.Store.Guarded(), grace: a.HostGrace}
+	a.tellChanges(rules.paused || rules.guarded, now)
 	for _, c := range a.chains {
 		was := c.decided
 		d := c.decide(rules, now)

@@ -18,8 +18,8 @@ import (
 // pauseFile is the path of the file that keeps a pause across a restart of the agent. Operators count on that.
 func (a *Agent) pauseFile() string { return filepath.Join(a.Store.Dir(), ".agent", "pause.json") }
 
-// loadPause returns the pause in the file. It returns nil if there is none, or if its time is over at the time now.
-func loadPause(path string, now time.Time) (*control.Pause, error) {
+// loadPause returns the pause in the file. It returns nil if there is none, or if its time is over.
+func loadPause(path string) (*control.Pause, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -31,13 +31,7 @@ func loadPause(path string, now time.Time) (*control.Pause, error) {
 	if err := json.Unmarshal(b, &p); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if p.Until.IsZero() {
-		return &p, nil
-	}
-	if now.Before(p.Since) { // Somebody set the date back. That must not make the pause longer.
-		p.Since, p.Until = now, now.Add(p.Until.Sub(p.Since))
-	}
-	if !now.Before(p.Until) {
+	if left, limited := p.Left(); limited && left == 0 {
 		return nil, nil
 	}
 	return &p, nil
@@ -77,14 +71,14 @@ func (a *Agent) Status() control.Status {
 // restore is under way any more, or with the error of ctx. The agent is paused in both cases, and stays paused after a
 // restart.
 func (a *Agent) Pause(ctx context.Context, length time.Duration, why string) (control.Pause, error) {
-	p := control.Pause{Since: time.Now().UTC(), Why: why}
-	if length > 0 {
-		p.Until = p.Since.Add(length)
+	p, err := control.NewPause(length, why)
+	if err != nil {
+		return p, err
 	}
 	if err := savePause(a.pauseFile(), p); err != nil {
 		return p, fmt.Errorf("note the pause: %w", err)
 	}
-	err := a.inLoop(ctx, func() {
+	err = a.inLoop(ctx, func() {
 		a.paused = &p
 		a.stale = true
 		a.Log.Info("the agent is paused", "until", untilWords(p), "why", why)
@@ -113,6 +107,18 @@ func untilWords(p control.Pause) string {
 // Resume ends a pause. It does nothing if there is none.
 func (a *Agent) Resume(ctx context.Context) error {
 	return a.inLoop(ctx, func() { a.endPause("somebody resumed it") })
+}
+
+// pauseEnds returns when the pause ends by itself. It is zero if there is no pause, or if only a resume ends it.
+func (a *Agent) pauseEnds(now time.Time) time.Time {
+	if a.paused == nil {
+		return time.Time{}
+	}
+	left, limited := a.paused.Left()
+	if !limited {
+		return time.Time{}
+	}
+	return now.Add(left)
 }
 
 // endPause ends the pause. The loop calls it.

@@ -8,38 +8,41 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 )
 
-// A pause that an earlier agent noted keeps its length. It does not last longer if somebody sets the date back.
+// A pause that an earlier agent noted keeps its end, whatever the date was and is. It does not outlive a boot.
 func TestNotedPause(t *testing.T) {
-	noted := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	const length = 10 * time.Minute
+	limited := must(control.NewPause(length, "firmware"))(t)
+	past, otherBoot, back, forth := limited, limited, limited, limited
+	past.Ends -= length
+	otherBoot.BootID = "0ddba115-0000-4000-8000-000000000000"
+	back.Since, back.Until = back.Since.Add(-time.Hour), back.Until.Add(-time.Hour)
+	forth.Since, forth.Until = forth.Since.Add(time.Hour), forth.Until.Add(time.Hour)
 	for name, test := range map[string]struct {
-		length, now time.Duration // now is that of the start, since the note
-		lasts       time.Duration // since the start, 0 for no pause, -1 until a resume
+		noted         control.Pause
+		lasts, limits bool
 	}{
-		"some time later":    {10 * time.Minute, 4 * time.Minute, 6 * time.Minute},
-		"it is over":         {10 * time.Minute, 10 * time.Minute, 0},
-		"set back by a year": {10 * time.Minute, -365 * 24 * time.Hour, 10 * time.Minute},
-		"without an end":     {0, -time.Hour, -1},
+		"some time later":                   {limited, true, true},
+		"it is over":                        {past, false, false},
+		"of an earlier boot":                {otherBoot, false, false},
+		"the date was an hour behind":       {back, true, true},
+		"the date was an hour in advance":   {forth, true, true},
+		"without an end":                    {must(control.NewPause(0, ""))(t), true, false},
+		"without an end, of an earlier one": {control.Pause{Since: time.Unix(1, 0), BootID: otherBoot.BootID}, true, false},
 	} {
-		path, p := filepath.Join(t.TempDir(), "pause.json"), control.Pause{Since: noted}
-		if test.length > 0 {
-			p.Until = noted.Add(test.length)
-		}
-		if err := savePause(path, p); err != nil {
+		path := filepath.Join(t.TempDir(), "pause.json")
+		if err := savePause(path, test.noted); err != nil {
 			t.Fatal(err)
 		}
-		now := noted.Add(test.now)
-		is, err := loadPause(path, now)
-		lasts := time.Duration(0)
-		switch {
-		case err != nil:
-			t.Error(err)
-		case is != nil && is.Until.IsZero():
-			lasts = -1
-		case is != nil:
-			lasts = is.Until.Sub(now)
+		p, err := loadPause(path)
+		if err != nil || (p != nil) != test.lasts {
+			t.Errorf("%s: %+v, %v", name, p, err)
+			continue
 		}
-		if lasts != test.lasts {
-			t.Errorf("%s: the pause lasts %s, want %s", name, lasts, test.lasts)
+		if p == nil {
+			continue
+		}
+		if left, limits := p.Left(); limits != test.limits || limits && (left > length || left < length-time.Minute) {
+			t.Errorf("%s: %s are left (%v)", name, left, limits)
 		}
 	}
 }

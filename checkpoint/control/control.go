@@ -2,10 +2,12 @@ package control
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
@@ -81,9 +83,43 @@ type Audit struct {
 // Pause is a time during which the agent restores nothing.
 type Pause struct {
 	Since time.Time `json:"since"`
-	// Until is when the pause ends by itself. It is zero if only a resume ends the pause.
+	// Until is when the pause ends by itself, by the date that the node had when the pause began. It is zero if only a
+	// resume ends the pause. It is for people: Left counts.
 	Until time.Time `json:"until,omitzero"`
-	Why   string    `json:"why,omitempty"`
+	// Ends is the end as a time since the boot BootID, in nanoseconds (boot.Uptime): nobody can set that clock.
+	Ends   time.Duration `json:"endsNanoseconds,omitempty"`
+	BootID string        `json:"bootID,omitempty"`
+	Why    string        `json:"why,omitempty"`
+}
+
+// NewPause returns a pause that begins now. Length 0 means until a resume.
+func NewPause(length time.Duration, why string) (Pause, error) {
+	p := Pause{Since: time.Now().UTC(), Why: why}
+	if length <= 0 {
+		return p, nil
+	}
+	uptime, err := boot.Uptime()
+	if err == nil {
+		p.BootID, err = boot.ID()
+	}
+	if err != nil {
+		return p, fmt.Errorf("pause for %s: %w", length, err)
+	}
+	p.Until, p.Ends = p.Since.Add(length), uptime+length
+	return p, nil
+}
+
+// Left returns how long the pause still lasts: 0 if it is over, as it is after a boot. limited is false if only a resume
+// ends the pause.
+func (p Pause) Left() (left time.Duration, limited bool) {
+	if p.Ends == 0 {
+		return 0, false
+	}
+	uptime, err := boot.Uptime()
+	if id, failed := boot.ID(); err != nil || failed != nil || id != p.BootID {
+		return 0, true
+	}
+	return max(0, p.Ends-uptime), true
 }
 
 // ChainState is the state of a chain: a base and everything that is stacked on it.

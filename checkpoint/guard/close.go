@@ -16,13 +16,12 @@ import (
 // await ends the command.
 func (g *guard) await() error {
 	p, r := g.j.Plan, &g.j.Run
-	limit := g.begunAt(Command).Add(p.Limit)
 	for signals := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}; ; {
 		alive := g.commandAlive()
 		if len(alive) == 0 {
 			break
 		}
-		if time.Now().Before(limit) && !r.Interrupted {
+		if g.j.sinceBegun(Command) < p.Limit && !r.Interrupted {
 			select {
 			case <-g.signals:
 				r.Interrupted = true
@@ -59,18 +58,9 @@ func (g *guard) commandAlive() []process {
 	return slices.DeleteFunc(all, func(p process) bool { return p.pid != g.j.Run.PID })
 }
 
-func (g *guard) begunAt(s Step) time.Time {
-	for _, t := range g.j.Steps {
-		if t.Step == s {
-			return t.Begun
-		}
-	}
-	return g.j.StartedAt
-}
-
 // late says that units are still stopped, but should run by now.
 func (g *guard) late() bool {
-	return g.j.begun(Stop) && len(g.j.ran()) > 0 && time.Now().After(g.j.Plan.deadline(g.begunAt(Stop)))
+	return g.j.begun(Stop) && len(g.j.ran()) > 0 && g.j.sinceBegun(Stop) > g.j.Plan.most()
 }
 
 // restore brings the interfaces back. A guard that is late waits for no device: the kubelet comes first.
@@ -158,7 +148,7 @@ func (g *guard) start(ctx context.Context) error {
 			failed = append(failed, fmt.Sprintf("%s: %v", unit, err))
 			continue
 		}
-		g.say("%s is started, %s after it was stopped", unit, time.Since(g.begunAt(Stop)).Round(time.Millisecond))
+		g.say("%s is started, %s after it was stopped", unit, g.j.sinceBegun(Stop).Round(time.Millisecond))
 	}
 	if len(failed) > 0 {
 		return fmt.Errorf("not started: %s: start it yourself by systemctl start %s", strings.Join(failed, "; "), unitsOf(g.j.ran()))
@@ -173,14 +163,14 @@ func (g *guard) resume(ctx context.Context) error {
 		return nil
 	}
 	var err error
-	if left := a.left(time.Now()); left > 0 {
+	if left := a.left(); left > 0 {
 		_, err = g.agent.Pause(ctx, left, a.Before.Why)
 	} else {
 		err = g.agent.Resume(ctx)
 	}
 	if err != nil {
 		// A guard's pause ends by itself. An agent that is gone has no pause.
-		g.note("relink-agent goes on by itself at %s: %v", g.j.Plan.deadline(g.begunAt(Pause)).Add(agentMargin).Local().Format("15:04:05"), err)
+		g.note("relink-agent goes on by itself at %s: %v", time.Now().Add(g.j.Plan.most()+agentMargin-g.j.sinceBegun(Pause)).Local().Format("15:04:05"), err)
 		return nil
 	}
 	g.say("relink-agent goes on")
@@ -188,11 +178,12 @@ func (g *guard) resume(ctx context.Context) error {
 }
 
 // left returns the rest of the pause from before the guard. It is 0 if there was none, or if it would be over.
-func (a AgentWas) left(now time.Time) time.Duration {
+func (a AgentWas) left() time.Duration {
 	if a.Before == nil {
 		return 0
 	}
-	return max(0, a.Before.Until.Sub(now))
+	left, _ := a.Before.Left()
+	return left
 }
 
 // report says what became of everything, and finishes the journal.
@@ -218,5 +209,5 @@ func (g *guard) report() {
 		g.insist("%s not back: relink status shows what is wrong%s", count(len(g.j.Troubles), "thing"),
 			when(len(g.j.Troubles) > g.j.Staying, ", relink restore tries again"))
 	}
-	g.say("relink guard took %s, and ends with exit status %d", g.j.Finished.Sub(g.j.StartedAt).Round(time.Millisecond), g.j.Status)
+	g.say("relink guard took %s, and ends with exit status %d", g.j.sinceBegun(g.j.Steps[0].Step).Round(time.Millisecond), g.j.Status)
 }

@@ -230,7 +230,8 @@ func (g *guard) work(ctx context.Context) (Journal, error) {
 		if step == "" {
 			return g.j, nil
 		}
-		g.j.begin(step, time.Now().UTC())
+		uptime, _ := boot.Uptime() // CLOCK_BOOTTIME is there since Linux 2.6.39.
+		g.j.begin(step, time.Now().UTC(), uptime)
 		if err := g.j.save(g.dir); err != nil && slices.Contains(opening, step) {
 			// Without the journal, nobody could finish the work.
 			g.j.Steps, g.j.Abandoned = g.j.Steps[:len(g.j.Steps)-1], err.Error()

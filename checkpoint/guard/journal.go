@@ -57,7 +57,9 @@ type Journal struct {
 type StepTimes struct {
 	Step  Step      `json:"step"`
 	Begun time.Time `json:"begun"`
-	Done  time.Time `json:"done,omitzero"`
+	// Uptime is Begun as a time since the boot, in nanoseconds. Limits count from it: nobody can set that clock.
+	Uptime time.Duration `json:"uptimeNanoseconds"`
+	Done   time.Time     `json:"done,omitzero"`
 }
 
 // AgentWas is the state in which the guard found relink-agent.
@@ -120,10 +122,21 @@ func (j Journal) done(s Step) bool {
 }
 
 // begin notes that the step is begun. A step that is begun again keeps its place.
-func (j *Journal) begin(s Step, now time.Time) {
+func (j *Journal) begin(s Step, now time.Time, uptime time.Duration) {
 	if !j.begun(s) {
-		j.Steps = append(j.Steps, StepTimes{Step: s, Begun: now})
+		j.Steps = append(j.Steps, StepTimes{Step: s, Begun: now, Uptime: uptime})
 	}
+}
+
+// sinceBegun returns the time since the step was begun, 0 if it was not.
+func (j Journal) sinceBegun(s Step) time.Duration {
+	uptime, _ := boot.Uptime() // CLOCK_BOOTTIME is there since Linux 2.6.39.
+	for _, t := range j.Steps {
+		if t.Step == s {
+			return uptime - t.Uptime
+		}
+	}
+	return 0
 }
 
 func (j *Journal) end(s Step, now time.Time) {

@@ -123,9 +123,11 @@ func (g *guard) pause(ctx context.Context) error {
 		return g.unpaused(err)
 	}
 	length := g.j.Plan.most() + agentMargin
-	if before := status.Paused; before != nil && (before.Until.IsZero() || before.Until.After(time.Now().Add(length))) {
-		g.say("relink-agent is paused already, and stays so")
-		return nil
+	if before := status.Paused; before != nil {
+		if left, limited := before.Left(); !limited || left > length {
+			g.say("relink-agent is paused already, and stays so")
+			return nil
+		}
 	}
 	// Note the pause before it begins: the process that finishes the work of this guard must know.
 	g.j.Agent.Before, g.j.Agent.Paused = status.Paused, true

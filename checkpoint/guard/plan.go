@@ -61,9 +61,6 @@ func (p Plan) most() time.Duration {
 	return most
 }
 
-// deadline is when the units start at the latest, whatever happens. stopped is when they were stopped.
-func (p Plan) deadline(stopped time.Time) time.Time { return stopped.Add(p.most()) }
-
 // lines returns the plan for people. Each line says what a step will do.
 func (p Plan) lines(now time.Time, log string) []string {
 	units := strings.Join(p.Stop, ", ")
@@ -99,7 +96,7 @@ func (p Plan) lines(now time.Time, log string) []string {
 		lines = append(lines, "the kubelet goes on: systemd knows no "+Kubelet+". With k3s or RKE2, name the unit that contains it: --stop k3s-agent")
 	}
 	if len(p.Stop) > 0 {
-		lines = append(lines, fmt.Sprintf("deadline: %s is away for %s at most, until about %s", units, p.most(), p.deadline(now).Local().Format("15:04:05")))
+		lines = append(lines, fmt.Sprintf("deadline: %s is away for %s at most, until about %s", units, p.most(), now.Add(p.most()).Local().Format("15:04:05")))
 		if p.most() > eviction {
 			lines = append(lines, fmt.Sprintf("warning: Kubernetes evicts the pods of a node whose kubelet is silent for %s: give a shorter --limit or --wait", eviction))
 		}

@@ -69,8 +69,8 @@ Exit status 0: the agent is not paused; 2: no agent runs, or the agent refused o
 // pausedText says how long a pause lasts, and why there is one.
 func pausedText(p control.Pause, now time.Time) string {
 	text := "paused until relink resume"
-	if !p.Until.IsZero() {
-		text = fmt.Sprintf("paused until %s, for another %s", p.Until.Local().Format("15:04:05"), passed(p.Until.Sub(now).Round(time.Second)))
+	if left, limited := p.Left(); limited {
+		text = fmt.Sprintf("paused until %s, for another %s", now.Add(left).Local().Format("15:04:05"), passed(left.Round(time.Second)))
 	}
 	if p.Why != "" {
 		text += ": " + p.Why

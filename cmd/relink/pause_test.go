@@ -19,11 +19,9 @@ type pausable struct{ status control.Status }
 func (a *pausable) Status() control.Status { return a.status }
 
 func (a *pausable) Pause(_ context.Context, length time.Duration, why string) (control.Pause, error) {
-	a.status.Paused = &control.Pause{Since: time.Now(), Why: why}
-	if length > 0 {
-		a.status.Paused.Until = time.Now().Add(length)
-	}
-	return *a.status.Paused, nil
+	p, err := control.NewPause(length, why)
+	a.status.Paused = &p
+	return p, err
 }
 
 func (a *pausable) Resume(context.Context) error {

@@ -243,11 +243,9 @@ func (a *agent) Pause(_ context.Context, length time.Duration, why string) (cont
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.pauses++
-	a.status.Paused = &control.Pause{Since: time.Now(), Why: why}
-	if length > 0 {
-		a.status.Paused.Until = time.Now().Add(length)
-	}
-	return *a.status.Paused, nil
+	p, err := control.NewPause(length, why)
+	a.status.Paused = &p
+	return p, err
 }
 
 func (a *agent) Resume(context.Context) error {
