@@ -79,6 +79,10 @@ func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
 	} else if err != nil && !errors.Is(err, errNoJournal) {
 		return Journal{}, &ExitError{StatusNotRun, err}
 	}
+	if r, ok := removalOf(plan.Command); ok && !plan.Force {
+		return Journal{}, refused("the command only takes a device away: %s. A shell that reads && or ; ends guard's command there. "+
+			"To bring the device back under guard: %s; --force runs the command as it is", r.line, r.spelling())
+	}
 	if plan.Path, err = lookUp(plan.Command[0]); err != nil {
 		return Journal{}, err
 	}
@@ -175,19 +179,15 @@ func newJournal(plan Plan) (Journal, error) {
 	return Journal{Version: journalVersion, ID: hex.EncodeToString(id), BootID: bootID, PID: os.Getpid(), Plan: plan, StartedAt: time.Now().UTC()}, nil
 }
 
-// chooseUnits returns the full names of the units to stop: those that the operator named, or the kubelet if there is
-// one. If all pods are on another uplink during the command, no unit has to stop: the kubelet sees no pod without its
+// chooseUnits returns the full names of the units to stop: those that the operator named, or the kubelet's if there is
+// one. RKE2 installs the units of both of its roles, of which one runs. If all pods are on another uplink during the command, no unit has to stop: the kubelet sees no pod without its
 // network. Then an upgrade can also take longer than Kubernetes waits for a kubelet.
 func (g *guard) chooseUnits(ctx context.Context, plan Plan) (units []string, err error) {
 	if len(plan.Via) > 0 && !plan.Force && len(plan.Stop) == 0 {
 		return nil, nil
 	}
 	if len(plan.Stop) == 0 {
-		ok, err := g.units.knows(ctx, Kubelet)
-		if err != nil || !ok {
-			return nil, err
-		}
-		return []string{Kubelet}, nil
+		return g.kubelets(ctx)
 	}
 	for _, unit := range plan.Stop {
 		full, err := fullName(unit)
@@ -207,6 +207,30 @@ func (g *guard) chooseUnits(ctx context.Context, plan Plan) (units []string, err
 		units = append(units, full)
 	}
 	return units, nil
+}
+
+// kubelets returns the units of the kubelet that run, or else one that systemd knows.
+func (g *guard) kubelets(ctx context.Context) (running []string, err error) {
+	var known []string
+	for _, unit := range Kubelets {
+		ok, err := g.units.knows(ctx, unit)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			continue
+		}
+		known = append(known, unit)
+		if ok, err = g.units.runs(ctx, unit); err != nil {
+			return nil, err
+		} else if ok {
+			running = append(running, unit)
+		}
+	}
+	if len(running) == 0 {
+		return known[:min(len(known), 1)], nil
+	}
+	return running, nil
 }
 
 // interruptedBefore says why the command is not run.

@@ -93,7 +93,7 @@ func (p Plan) lines(now time.Time, log string) []string {
 	case len(p.Via) > 0:
 		lines = append(lines, "the kubelet goes on: no pod is cut off (--stop stops it)")
 	default:
-		lines = append(lines, "the kubelet goes on: systemd knows no "+Kubelet+". With k3s or RKE2, name the unit that contains it: --stop k3s-agent")
+		lines = append(lines, "the kubelet goes on: systemd knows none of "+strings.Join(Kubelets, ", ")+". Name the unit that contains it: --stop UNIT")
 	}
 	if len(p.Stop) > 0 {
 		lines = append(lines, fmt.Sprintf("deadline: %s is away for %s at most, until about %s", units, p.most(), now.Add(p.most()).Local().Format("15:04:05")))

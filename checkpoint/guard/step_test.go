@@ -128,7 +128,7 @@ func TestExitStatus(t *testing.T) {
 }
 
 func TestTheDeadlineIsInThePlan(t *testing.T) {
-	p := Plan{Command: []string{"modprobe", "i40e"}, Limit: 4 * time.Minute, KillAfter: 5 * time.Second, Wait: 30 * time.Second, Stop: []string{Kubelet}}
+	p := Plan{Command: []string{"modprobe", "i40e"}, Limit: 4 * time.Minute, KillAfter: 5 * time.Second, Wait: 30 * time.Second, Stop: Kubelets[:1]}
 	now := time.Date(2026, 3, 1, 11, 0, 0, 0, time.Local)
 	text := strings.Join(p.lines(now, "/run/relink/guard/log"), "\n")
 	for _, want := range []string{
@@ -147,7 +147,7 @@ func TestTheDeadlineIsInThePlan(t *testing.T) {
 	}
 	p.Stop = nil
 	text = strings.Join(p.lines(now, ""), "\n")
-	if strings.Contains(text, "deadline") || !strings.Contains(text, "the kubelet goes on: systemd knows no kubelet.service. With k3s or RKE2, name the unit") {
+	if strings.Contains(text, "deadline") || !strings.Contains(text, "the kubelet goes on: systemd knows none of kubelet.service, k3s-agent.service, k3s.service, ") {
 		t.Errorf("without units:\n%s", text)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// Kubelet is the unit that a guard stops by default.
-const Kubelet = "kubelet.service"
+// Kubelets are the units that can contain the kubelet: its own, and those of k3s and RKE2.
+var Kubelets = []string{"kubelet.service", "k3s-agent.service", "k3s.service", "rke2-agent.service", "rke2-server.service"}
 
 // manager controls the units of the node.
 type manager interface {

@@ -115,7 +115,7 @@ func TestThePlanWithVia(t *testing.T) {
 	if strings.Contains(text, "evicts") || strings.Contains(text, "deadline") {
 		t.Errorf("without units:\n%s", text)
 	}
-	p.Stop, p.Force = []string{Kubelet}, true
+	p.Stop, p.Force = Kubelets[:1], true
 	text = strings.Join(p.lines(time.Now(), ""), "\n")
 	if !strings.Contains(text, "if all can be moved, else those that can") || !strings.Contains(text, "kubelet.service is away for 5m50s at most") || strings.Contains(text, "goes on:") {
 		t.Errorf("with units:\n%s", text)

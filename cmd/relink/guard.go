@@ -55,7 +55,7 @@ Exit status: that of COMMAND if everything is back, with 128 added to the number
 126: COMMAND cannot be run; 127: COMMAND was not found.`,
 		Example: `  relink guard -- sh -c 'modprobe -r i40e && modprobe i40e'
   relink guard --via eth2 -- sh -c 'modprobe -r i40e && modprobe i40e'
-  relink guard --limit 2m --stop rke2-agent -- update-firmware
+  relink guard --limit 2m --stop my-kubelet -- update-firmware
   relink guard --follow   # watch it from another terminal
   relink guard --resume   # finish the work of a guard that was killed`,
 		Args: cobra.ArbitraryArgs,
@@ -78,9 +78,9 @@ Exit status: that of COMMAND if everything is back, with 128 added to the number
 	flags.DurationVar(&plan.Limit, "limit", 4*time.Minute, "end COMMAND after this `time`: Kubernetes evicts pods five minutes after the kubelet's last sign")
 	flags.DurationVar(&plan.KillAfter, "kill-after", 5*time.Second, "how long COMMAND may take to end before it gets the next signal: SIGINT, SIGTERM, SIGKILL")
 	flags.DurationVar(&plan.Wait, "wait", 30*time.Second, "how long to wait for missing devices, and again for their carrier")
-	flags.StringArrayVar(&plan.Stop, "stop", nil, "`unit` of systemd to stop meanwhile (repeatable; default kubelet.service, if systemd knows it; with --via none)")
+	flags.StringArrayVar(&plan.Stop, "stop", nil, "`unit` of systemd to stop meanwhile (repeatable; default the kubelet's, that of k3s or of RKE2; with --via none)")
 	flags.StringArrayVar(&via, "via", nil, "move the pods to this `device` before COMMAND, and back afterwards; OLD=NEW (repeatable) if pods are on several devices")
-	flags.BoolVar(&plan.Force, "force", false, "go on if not everything is as recorded, a checkpoint cannot be written, the agent cannot be paused, or a pod cannot be moved")
+	flags.BoolVar(&plan.Force, "force", false, "go on if not everything is as recorded, a checkpoint cannot be written, the agent cannot be paused, a pod cannot be moved, or COMMAND only takes a device away")
 	flags.BoolVar(&plan.RebuildBond, "rebuild-bond", false, "build a missing bond from its record: mode, options, MAC, MTU, members")
 	flags.BoolVar(&plan.HostAddresses, "host-addresses", false, "bring back the addresses and routes that VLAN parents and bonds had themselves")
 	addCacheDir(cmd, &plan.CacheDir)

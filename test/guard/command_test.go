@@ -104,6 +104,18 @@ func TestOtherUnits(t *testing.T) {
 	h.whole(t, "active")
 }
 
+// Without --stop, the unit that contains the kubelet stops: RKE2 has units for two roles, and one of them runs.
+func TestTheKubeletOfRKE2(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "")
+	h.write(t, "units/rke2-agent.service", "inactive\n")
+	h.write(t, "units/rke2-server.service", "active\n")
+	h.guard(t, 0, `cat "$UNITS/rke2-server.service" >"$UNITS/seen"`)
+	if seen, log := h.read("units/seen"), h.read("units/log"); seen != "inactive\n" || strings.Contains(log, "rke2-agent") || h.read("units/rke2-server.service") != "active\n" {
+		t.Errorf("meanwhile %q; the units:\n%s", seen, log)
+	}
+}
+
 // The guard touches nothing if the pods are not as recorded before the command, or if the kubelet cannot be stopped.
 func TestWhatGuardRefuses(t *testing.T) {
 	t.Parallel()
@@ -112,6 +124,7 @@ func TestWhatGuardRefuses(t *testing.T) {
 	fresh.Run(t, h.pod, "ip link set eth0 mtu 1400")
 	touch := "touch " + filepath.Join(h.dir, "ran")
 	contains(t, h.guard(t, 125, touch), "the command was not run: not everything is as recorded: shop/web-0: eth0: MTU is 1400, not 1500", "--force goes on")
+	contains(t, h.guard(t, 125, "modprobe -r no_such"), "the command only takes a device away: modprobe -r no_such", "relink guard -- sh -c 'modprobe -r no_such && modprobe no_such'")
 	if h.read("units/log") != "" || h.agent.pauses > 0 {
 		t.Errorf("the units:\n%s", h.read("units/log"))
 	}
