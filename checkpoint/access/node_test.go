@@ -43,6 +43,12 @@ type pod struct {
 // attached attaches a pod of that number, with these keys.
 func (n *node) attached(t *testing.T, number int, keys string) *pod {
 	t.Helper()
+	return n.attachedBy(t, number, fmt.Sprintf(`{"address": "10.9.0.%d/16"}, {"address": "fd00:9::%[1]d/64"}`, number), keys)
+}
+
+// attachedBy attaches a pod with these addresses, in the words of the plugin static.
+func (n *node) attachedBy(t *testing.T, number int, addresses, keys string) *pod {
+	t.Helper()
 	id := fmt.Sprintf("c%d", number)
 	p := &pod{
 		node: n, id: id, netns: fresh.Sandbox(t), host: hostaccess.HostName(attachment.Key{Network: "lan", ContainerID: id, IfName: "eth0"}),
@@ -56,7 +62,7 @@ func (n *node) attached(t *testing.T, number int, keys string) *pod {
 		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + id,
 	}
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion": "1.1.0", "name": "lan", "type": "relink-macvlan", "master": "lan0", "checkpointDir": %q,
-		"ipam": {"type": "static", "addresses": [{"address": "%s/16"}, {"address": "%s/64"}]}%s}`, n.Store.Dir(), p.ipv4, p.ipv6, keys))
+		"ipam": {"type": "static", "addresses": [%s]}%s}`, n.Store.Dir(), addresses, keys))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("ADD: %v\n%s", err, out)
 	}

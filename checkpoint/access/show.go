@@ -101,6 +101,7 @@ func show(host *kernel.Namespace, node hostaccess.Node, r checkpoint.Record) Sho
 	if len(s.Problems) > 0 {
 		return s
 	}
+	asked := false
 	for _, addr := range r.HostAccess.Addresses {
 		source := node.Source4
 		if addr.Is6() {
@@ -108,8 +109,12 @@ func show(host *kernel.Namespace, node hostaccess.Node, r checkpoint.Record) Sho
 				continue
 			}
 		}
+		asked = true
 		s.ask("the node", host, source, addr)
 		s.ask("the pod", sandbox, addr, source)
+	}
+	if !asked {
+		s.Problems = append(s.Problems, fmt.Sprintf("there is no path: the pod has the addresses %v, and the node none of their family", r.HostAccess.Addresses))
 	}
 	return s
 }

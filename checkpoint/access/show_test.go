@@ -28,6 +28,17 @@ func (n *node) show(t *testing.T, records []checkpoint.Record) (problems map[str
 	return problems, report.Well()
 }
 
+// A node without IPv6 has no path to a pod that has IPv6 alone.
+func TestShowSeesThatThereIsNoPath(t *testing.T) {
+	n := newNode(t)
+	fresh.Run(t, "", "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6")
+	t.Cleanup(func() { fresh.Run(t, "", "echo 0 >/proc/sys/net/ipv6/conf/all/disable_ipv6") })
+	n.attachedBy(t, 2, `{"address": "fd00:9::2/64"}`, plainAccess)
+	if problems, well := n.show(t, n.Records(t)); well || !strings.Contains(strings.Join(problems["c2"], "; "), "there is no path: the pod has the addresses [fd00:9::2]") {
+		t.Errorf("problems %q", problems)
+	}
+}
+
 // Everything is as it should be, and yet nothing comes through. Show asks, and names the devices for the firewall. A pod behind
 // no firewall works.
 func TestShowSeesAFirewall(t *testing.T) {

@@ -103,16 +103,17 @@ func sandboxNames(outcomes []Outcome) map[string]string {
 // cause returns why the attachment is not as recorded. ok is false if it is as recorded or gone with its
 // sandbox.
 func (o Outcome) cause() (_ causeKey, ok bool) {
+	failed := o.State == Failed || o.State == Blocked
 	switch {
-	case o.State == Failed && o.unreadable != nil:
+	case failed && o.unreadable != nil:
 		return causeKey{kind: CauseUnreadable, detail: unreadableFor(o.unreadable)}, true
-	case o.State == Failed && o.lost != "":
+	case failed && o.lost != "":
 		return causeKey{kind: CauseKept, detail: string(o.lost)}, true
-	case o.State == Failed && o.waitedFor != "":
+	case failed && o.waitedFor != "":
 		return causeKey{kind: CauseInterrupted, device: o.waitedFor}, true
-	case o.State == Failed && o.blocked != "":
+	case failed && o.blocked != "":
 		return causeKey{kind: CauseDevice, device: o.blocked}, true
-	case o.State == Failed:
+	case failed:
 		return causeKey{kind: CauseFailure, detail: o.Reason}, true
 	case o.State == ToRestore && o.base != "":
 		return causeKey{kind: CauseLost, device: o.base}, true

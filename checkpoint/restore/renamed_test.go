@@ -36,10 +36,10 @@ func TestTheNameIsAnothers(t *testing.T) {
 			p.attach(t, "net1", 2)
 			fresh.Run(t, p.netns, test.change)
 			before := fresh.Run(t, p.netns, state)
-			for _, dry := range []bool{true, false} {
+			for dry, state := range map[bool]State{true: Blocked, false: Failed} {
 				for _, o := range must(Run(t.Context(), Options{Store: p.store, DryRun: dry}))(t).Attachments {
 					if says := test.says[o.Attachment.IfName]; says != "" {
-						p.is(t, o, Failed, says)
+						p.is(t, o, state, says)
 					}
 				}
 			}

@@ -11,14 +11,15 @@ import (
 // State is how an attachment is, or what became of it.
 type State string
 
-// The states. A dry run has ToRestore and ToRepair in the place of Restored and
-// Repaired.
+// The states. A dry run has ToRestore, ToRepair and Blocked in the place of Restored, Repaired and Failed: nobody has
+// tried.
 const (
 	AsRecorded State = "as recorded"
 	Restored   State = "restored"
 	Repaired   State = "repaired"
 	ToRestore  State = "to restore"
 	ToRepair   State = "to repair"
+	Blocked    State = "blocked"
 	// SandboxGone: the network namespace is proven gone, and so nothing is to be
 	// restored. It is no failure.
 	SandboxGone State = "sandbox gone"

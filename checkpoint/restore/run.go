@@ -138,6 +138,11 @@ func (r *run) restore(ctx context.Context, records []checkpoint.Record, unreadab
 	report.Attachments = append(report.Attachments, unreadableOutcomes(records, unreadable)...)
 	if r.DryRun {
 		r.dropDetached(ctx, &report)
+		for i, o := range report.Attachments {
+			if o.State == Failed {
+				report.Attachments[i].State = Blocked
+			}
+		}
 	}
 	slices.SortStableFunc(report.Attachments, func(a, b Outcome) int {
 		return cmp.Or(

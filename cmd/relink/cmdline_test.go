@@ -13,6 +13,9 @@ func TestMalformedCommandLines(t *testing.T) {
 	dir := t.TempDir()
 	for line, says := range map[string]string{
 		"restor":                               `unknown verb "restor": did you mean restore?`,
+		"get":                                  `unknown verb "get": relink --help lists the verbs`,
+		"gcc":                                  `unknown verb "gcc": relink --help lists the verbs`,
+		"uninstal":                             `unknown verb "uninstal": relink --help lists the verbs`,
 		"frobnicate":                           `unknown verb "frobnicate": relink --help lists the verbs`,
 		"--frobnicate":                         "unknown flag --frobnicate: relink --help lists the flags",
 		"status now":                           `unexpected argument "now": relink status takes none`,

@@ -43,6 +43,7 @@ func TestMalformedIPAMCommandLines(t *testing.T) {
 	for line, says := range map[string]string{
 		"":                                "relink ipam needs a verb: blocks, fence, import, list",
 		"lst":                             `unknown verb "lst": did you mean list?`,
+		"releas":                          `unknown verb "releas": relink ipam --help lists the verbs`,
 		"list shop/":                      `invalid name "shop/"`,
 		"list /":                          `invalid name "/"`,
 		"list a/b/c":                      `"a/b/c" matches nothing`,

@@ -57,15 +57,23 @@ type shown struct {
 	// Lease keeps the address from being given to others. It is the zero Lease if nothing does.
 	lease.Lease
 	History []lease.Event `json:"history"`
+	// Never says why no ADD gives the address. It is empty if ADDs can give it, or if it is leased.
+	Never string `json:"never,omitempty"`
 	// Pool is what the Kubernetes API says of the address. Then the rest is empty.
 	Pool *pool.Standing `json:"pool,omitempty"`
 }
 
 func showLeases(ctx context.Context, dir leaseDir, networks []string, address netip.Addr, output format, s *screen) error {
 	var found []shown
+	var free, never []string
 	leased := false
 	incomplete := dir.eachStore(networks, s, func(store *lease.Store) error {
 		one, err := lookUp(ctx, store, address)
+		if err == nil && one.Never != "" {
+			never = append(never, fmt.Sprintf("no pod gets %s in network %s: %s", address, store.Network(), one.Never))
+		} else if err == nil {
+			free = append(free, store.Network())
+		}
 		if err == nil && (one.State != "" || len(one.History) > 0) {
 			found, leased = append(found, one), leased || one.State != ""
 		}
@@ -91,7 +99,10 @@ func showLeases(ctx context.Context, dir leaseDir, networks []string, address ne
 		if i := slices.IndexFunc(standings, func(p pool.Standing) bool { return p.Never }); i >= 0 {
 			return differs(s, fmt.Errorf("no pod has %s, and the pool %s never gives it", address, standings[i].Pool))
 		}
-		return differs(s, errors.New(isFree(address, networks)))
+		if len(free) > 0 || len(never) == 0 { // Another network's ranges are no news then.
+			return differs(s, errors.New(isFree(address, free)))
+		}
+		return differs(s, errors.New(strings.Join(never, "; ")))
 	}
 	return incomplete
 }
@@ -113,14 +124,24 @@ func lookUp(ctx context.Context, store *lease.Store, address netip.Addr) (shown,
 	}
 	history, err := store.History(ctx, address)
 	l.Address, l.Network = address, store.Network()
-	return shown{Lease: l, History: orEmpty(history)}, err
+	one := shown{Lease: l, History: orEmpty(history)}
+	if err == nil && l.State == "" {
+		if _, one.Never, err = store.Gives(ctx, address); errors.Is(err, lease.ErrNone) {
+			err = nil
+		}
+	}
+	return one, err
 }
 
 func writeHistory(of shown, s *screen) {
 	if len(of.History) == 0 {
 		return
 	}
-	if of.State == "" {
+	switch {
+	case of.State != "":
+	case of.Never != "":
+		s.say("no pod gets %s in network %s: %s", of.Address, of.Network, of.Never)
+	default:
 		s.say("%s is free in network %s", of.Address, of.Network)
 	}
 	t := newTable(false, column{name: "WHEN"}, column{name: "WHAT"}, column{name: "POD"}, column{name: "SANDBOX", spare: 2},

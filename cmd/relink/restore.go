@@ -145,12 +145,15 @@ func writeReport(report restore.Report, dir string, wide bool, s *screen) {
 	s.inform(summary(report, dir))
 }
 
-// writeFailures lists below the table what failed. The table can cut a reason short.
+// writeFailures lists below the table what failed or would fail. The table can cut a reason short.
 func writeFailures(report restore.Report, s *screen) {
 	var failed []checkLine
 	for _, o := range report.Attachments {
-		if o.State == restore.Failed {
+		switch o.State {
+		case restore.Failed:
 			failed = append(failed, lineOf(o, "FAILED: "+o.Why()))
+		case restore.Blocked:
+			failed = append(failed, lineOf(o, "BLOCKED: "+o.Why()))
 		}
 	}
 	writeLines(failed, s)
@@ -203,7 +206,7 @@ func summary(report restore.Report, dir string) string {
 	var parts []string
 	for _, s := range []restore.State{
 		restore.Restored, restore.Repaired, restore.ToRestore, restore.ToRepair,
-		restore.AsRecorded, restore.SandboxGone, restore.Failed,
+		restore.AsRecorded, restore.SandboxGone, restore.Failed, restore.Blocked,
 	} {
 		if counts[s] > 0 {
 			parts = append(parts, inState(counts[s], s))

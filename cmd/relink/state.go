@@ -27,7 +27,7 @@ func stateOf(o restore.Outcome) restore.State {
 var colours = map[string]paint{
 	string(restore.AsRecorded): green, string(restore.Restored): green, string(restore.Repaired): green,
 	string(restore.ToRestore): yellow, string(restore.ToRepair): yellow, string(noCarrier): yellow,
-	string(restore.SandboxGone): faint, string(restore.Failed): red,
+	string(restore.SandboxGone): faint, string(restore.Failed): red, string(restore.Blocked): red,
 	string(adopt.Captured): green, string(adopt.Refreshed): green, string(adopt.Kept): green, string(adopt.Refused): red,
 	string(adopt.Forgotten): faint, string(netfix.Imported): green,
 	string(move.Moved): green, string(move.ToMove): yellow, string(move.Refused): red,

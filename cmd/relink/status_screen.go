@@ -100,7 +100,7 @@ func (now nodeStatus) writeUnknown(s *screen) {
 
 // states returns the numbers of attachments by state, first of those that are right.
 func (now nodeStatus) states() string {
-	order := []restore.State{restore.AsRecorded, restore.ToRestore, restore.ToRepair, noCarrier, restore.Failed, restore.SandboxGone}
+	order := []restore.State{restore.AsRecorded, restore.ToRestore, restore.ToRepair, noCarrier, restore.Blocked, restore.SandboxGone}
 	var parts []string
 	for _, state := range order {
 		if n := now.Attachments[state]; n > 0 {
@@ -145,7 +145,7 @@ func (now nodeStatus) writeCauses(s *screen, shown amounts) {
 	if len(now.Causes) == 0 {
 		return
 	}
-	s.heading("NOT AS RECORDED")
+	s.heading("%s", headingOf(now.Causes))
 	for _, c := range limited(now.Causes, shown.causes, s) {
 		s.fitted("  %s in %s: %s", count(len(c.Attachments), "attachment"), count(c.Pods, "pod"), c.Reason)
 		see := "relink show " + now.pods[c.Attachments[0]]
@@ -159,6 +159,18 @@ func (now nodeStatus) writeCauses(s *screen, shown amounts) {
 		s.fitted("      %s shows %s: %s", see, shows, now.someOf(c, s))
 	}
 	more(len(now.Causes), shown.causes, "cause", s)
+}
+
+// headingOf says what the causes have in common: attachments without carrier are as recorded.
+func headingOf(causes []restore.Cause) string {
+	cutOff := func(c restore.Cause) bool { return c.Kind == restore.CauseCarrier || c.Kind == restore.CauseUnannounced }
+	switch n := len(slices.DeleteFunc(slices.Clone(causes), cutOff)); n {
+	case len(causes):
+		return "NOT AS RECORDED"
+	case 0:
+		return "AS RECORDED, BUT CUT OFF"
+	}
+	return "NOT AS RECORDED, OR CUT OFF"
 }
 
 // someOf names the first pods of the cause.
@@ -257,7 +269,12 @@ func (now nodeStatus) writeLast(s *screen, shown amounts) {
 	for _, f := range limited(l.Failed, shown.others, s) {
 		s.fitted("  failed: %s %s: %s", podCell(f.Pod, f.Attachment.ContainerID), f.Attachment.IfName, f.Reason)
 	}
-	more(len(l.Failed), shown.others, "failure", s)
+	// The note has the first failures alone. --verbose shows these, and Counts has all.
+	if all := max(len(l.Failed), l.Counts[string(restore.Failed)]); s.verbose && all > len(l.Failed) {
+		s.fitted("  and %s more: relink check shows what is not as recorded now", count(all-len(l.Failed), "failure"))
+	} else {
+		more(all, shown.others, "failure", s)
+	}
 }
 
 func lastCounts(l checkpoint.LastRestore) string {

@@ -44,7 +44,7 @@ func anyStatus(t *rapid.T) (nodeStatus, []part) {
 		{some("problems"), "remark", "remark"}, {some("pools"), "pool", "pool"}, {some("pool problems"), "store", "unreadable pool"},
 		{some("failures"), "failed: ns/failure", "failure"}, {some("bases"), "base", "base"},
 	}
-	for _, state := range []restore.State{restore.AsRecorded, restore.ToRestore, restore.ToRepair, noCarrier, restore.Failed, restore.SandboxGone} {
+	for _, state := range []restore.State{restore.AsRecorded, restore.ToRestore, restore.ToRepair, noCarrier, restore.Blocked, restore.SandboxGone} {
 		now.Attachments[state] = some(string(state)) * 1000
 	}
 	for _, name := range named(parts[0].things, parts[0].word) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -46,6 +47,9 @@ func emptyLimit(cmd *cobra.Command) error {
 // counted matches cobra's errors about too many or too few arguments.
 var counted = regexp.MustCompile(`^(accepts|requires|unknown command) `)
 
+// takeAway are the verbs that free, delete or forget something. No misspelt verb leads to one of them.
+var takeAway = []string{"fence", "forget", "gc", "reclaim", "release", "remove", "rename", "reset-clock", "uninstall"}
+
 // needsVerb is for a command that needs a verb to do anything.
 func needsVerb(cmd *cobra.Command) {
 	cmd.Args, cmd.SuggestionsMinimumDistance = cobra.ArbitraryArgs, 2
@@ -53,7 +57,8 @@ func needsVerb(cmd *cobra.Command) {
 		if len(args) == 0 {
 			return fmt.Errorf("%s needs a verb: %s", cmd.CommandPath(), strings.Join(verbsOf(cmd), ", "))
 		}
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		near := slices.DeleteFunc(cmd.SuggestionsFor(args[0]), func(verb string) bool { return slices.Contains(takeAway, verb) })
+		if len(near) > 0 {
 			return fmt.Errorf("unknown verb %q: did you mean %s?", args[0], strings.Join(near, " or "))
 		}
 		return fmt.Errorf("unknown verb %q: %s --help lists the verbs", args[0], cmd.CommandPath())
