@@ -163,7 +163,9 @@ func (now nodeStatus) writeCauses(s *screen, shown amounts) {
 
 // headingOf says what the causes have in common: attachments without carrier are as recorded.
 func headingOf(causes []restore.Cause) string {
-	cutOff := func(c restore.Cause) bool { return c.Kind == restore.CauseCarrier || c.Kind == restore.CauseUnannounced }
+	cutOff := func(c restore.Cause) bool {
+		return c.Kind == restore.CauseCarrier || c.Kind == restore.CauseUnannounced
+	}
 	switch n := len(slices.DeleteFunc(slices.Clone(causes), cutOff)); n {
 	case len(causes):
 		return "NOT AS RECORDED"

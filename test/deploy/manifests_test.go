@@ -160,7 +160,13 @@ func TestRightsInTheAPI(t *testing.T) {
 
 // To prove that a sandbox is gone, the agent sees all processes and asks the container runtime.
 func TestReclaimExample(t *testing.T) {
-	pod := daemonSet(t, "examples/reclaim").Spec.Template.Spec
+	for _, dir := range []string{"examples/reclaim", "examples/pools-reclaim"} {
+		provesThatSandboxesAreGone(t, daemonSet(t, dir).Spec.Template.Spec)
+	}
+}
+
+func provesThatSandboxesAreGone(t *testing.T, pod corev1.PodSpec) {
+	t.Helper()
 	agent := pod.Containers[0]
 	want := []corev1.Capability{"SYS_ADMIN", "NET_ADMIN", "NET_RAW", "NET_BROADCAST", "SYS_PTRACE"}
 	if !pod.HostPID || !slices.Equal(agent.SecurityContext.Capabilities.Add, want) || !slices.Equal(agent.SecurityContext.Capabilities.Drop, []corev1.Capability{"ALL"}) {
@@ -173,7 +179,7 @@ func TestReclaimExample(t *testing.T) {
 
 // Each volume is mounted, and each mount has its volume.
 func TestVolumes(t *testing.T) {
-	for _, dir := range []string{"base", "examples/registry", "examples/k3s", "examples/reclaim", "examples/pools"} {
+	for _, dir := range []string{"base", "examples/registry", "examples/k3s", "examples/reclaim", "examples/pools", "examples/pools-reclaim"} {
 		pod := daemonSet(t, dir).Spec.Template.Spec
 		var volumes, mounted []string
 		for _, v := range pod.Volumes {

@@ -81,7 +81,7 @@ func TestRightsOfPools(t *testing.T) {
 
 // The controller needs nothing of the node. test/cluster shows that its pod is of the level restricted.
 func TestController(t *testing.T) {
-	for _, dir := range []string{"examples/pools", "examples/pools-systemd"} {
+	for _, dir := range []string{"examples/pools", "examples/pools-reclaim", "examples/pools-systemd"} {
 		all := of[*appsv1.Deployment](built(t, dir))
 		if len(all) != 1 {
 			t.Fatalf("%s has %d Deployments", dir, len(all))
@@ -156,7 +156,7 @@ func TestFlows(t *testing.T) {
 // The definitions come with pools only. A cluster without pools has nothing new.
 func TestDefinitions(t *testing.T) {
 	type count struct{ definitions, policies int }
-	for dir, want := range map[string]count{"base": {}, "examples/registry": {}, "examples/reclaim": {}, "examples/k3s": {}, "examples/pools": {3, 5}, "examples/pools-systemd": {3, 5}} {
+	for dir, want := range map[string]count{"base": {}, "examples/registry": {}, "examples/reclaim": {}, "examples/k3s": {}, "examples/pools": {3, 5}, "examples/pools-reclaim": {3, 5}, "examples/pools-systemd": {3, 5}} {
 		objects := built(t, dir)
 		has := count{len(of[*unstructured.Unstructured](objects)), len(of[*admissionv1.ValidatingAdmissionPolicy](objects))}
 		if has != want {

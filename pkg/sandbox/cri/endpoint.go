@@ -71,7 +71,7 @@ func (f finder) find() ([]endpoint, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%w: there is no socket at %s; name the runtime's socket as runtime-endpoint in %s, or in %s",
+		return nil, fmt.Errorf("%w: there is no socket at %s; name the runtime's socket as runtime-endpoint in %s, or in %s; in a pod, mount the directory of the socket, as the example reclaim does",
 			sandbox.ErrNoRuntime, strings.Join(defaultSockets, ", "), configFile, endpointEnv)
 	}
 	return found, nil
