@@ -87,7 +87,7 @@ func (j *judge) identify(n *Network, l *lease.Lease, u *user) {
 		}
 	}
 	for _, h := range l.Holders {
-		is := j.Sandboxes.fateOfHolder(*l, h)
+		is := j.Sandboxes.fateOfHolder(n, *l, h)
 		inPlace := is.is == reclaim.Alive && PlaceOf(h.Namespace) == u.place
 		if inPlace || u.key.ContainerID == h.ContainerID && u.key.ContainerID != "" {
 			u.key, u.pod, u.owner, u.held = h.Key(n.Name), j.podOf(l, h), l.Owner, true
@@ -101,7 +101,7 @@ func (j *judge) identify(n *Network, l *lease.Lease, u *user) {
 func (j *judge) duplicateFinding(n *Network, l *lease.Lease, users []user) Finding {
 	first := users[slices.IndexFunc(users, func(u user) bool { return u.held })]
 	f := Finding{
-		Kind: DuplicateAddress, Severity: Information, Attachment: first.key, Pod: first.pod, Network: n.Name, Address: l.Address, Owner: l.Owner,
+		Kind: DuplicateAddress, Severity: Information, Attachment: first.key, Pod: first.pod, Network: n.Name, LeaseDir: n.Dir, Address: l.Address, Owner: l.Owner,
 		Evidence: []string{}, Fields: Fields{ReleasedAt: l.ReleasedAt},
 	}
 	for _, u := range users {

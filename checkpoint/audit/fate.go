@@ -63,11 +63,11 @@ func (s Sandboxes) fateOf(containerID string, was attachment.Namespace) fate {
 
 // fateOfHolder is fateOf for a holder. If its namespace was not recorded, or only by an import, the namespaces' addresses
 // and the CNI caches have to show that it is gone, too.
-func (s Sandboxes) fateOfHolder(l lease.Lease, h lease.Holder) fate {
+func (s Sandboxes) fateOfHolder(n *Network, l lease.Lease, h lease.Holder) fate {
 	if h.Namespace.Inode != 0 && h.Origin != lease.Imported {
 		return s.fateOf(h.ContainerID, h.Namespace)
 	}
-	j, judged := s.Judged[Holding{l.Network, l.Address, h.ContainerID, h.IfName}]
+	j, judged := s.Judged[Holding{n.Dir, n.Name, l.Address, h.ContainerID, h.IfName}]
 	if !judged {
 		j = reclaim.Judgement{Verdict: reclaim.Unknown, Evidence: []string{"its network namespace was not recorded"}}
 	}

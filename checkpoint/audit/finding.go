@@ -60,11 +60,13 @@ type Finding struct {
 	Kind     Kind     `json:"kind"`
 	Severity Severity `json:"severity"`
 	// Attachment is the one that the finding is about. Of a reservation it is the last holder.
-	Attachment attachment.Key   `json:"attachment,omitzero"`
-	Pod        attachment.Pod   `json:"pod,omitzero"`
-	Network    string           `json:"network,omitempty"`
-	Address    netip.Addr       `json:"address,omitzero"`
-	Owner      attachment.Owner `json:"owner,omitzero"`
+	Attachment attachment.Key `json:"attachment,omitzero"`
+	Pod        attachment.Pod `json:"pod,omitzero"`
+	Network    string         `json:"network,omitempty"`
+	// LeaseDir is the directory of the leases, if the finding is about one.
+	LeaseDir string           `json:"leaseDir,omitempty"`
+	Address  netip.Addr       `json:"address,omitzero"`
+	Owner    attachment.Owner `json:"owner,omitzero"`
 	// Evidence is in words, for people.
 	Evidence []string `json:"evidence"`
 	Fields   Fields   `json:"fields"`
@@ -118,6 +120,8 @@ type Report struct {
 	KeptByHand   int `json:"keptByHand"`
 	// OwnersLeft is how many owners were not asked for in this look, because there are so many.
 	OwnersLeft int `json:"ownersLeft,omitempty"`
+	// LeaseDirs are the directories whose leases were read.
+	LeaseDirs []string `json:"leaseDirs,omitempty"`
 	// Problems say what could not be looked at. Notes say what nobody was there to ask for.
 	Problems []string `json:"problems,omitempty"`
 	Notes    []string `json:"notes,omitempty"`

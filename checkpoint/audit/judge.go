@@ -17,7 +17,7 @@ import (
 // Judge says what is wrong in the world, and what is not.
 func Judge(w World) Report {
 	j := judge{World: w, living: map[part]*living{}, containers: map[string][]*living{}}
-	j.report = Report{Findings: []Finding{}, Problems: w.Problems, Notes: w.Notes, OwnersLeft: w.Owners.Left}
+	j.report = Report{Findings: []Finding{}, Problems: w.Problems, Notes: w.Notes, OwnersLeft: w.Owners.Left, LeaseDirs: w.LeaseDirs}
 	j.pods = j.knownPods()
 	j.checkpoints()
 	j.leases()
@@ -146,7 +146,7 @@ func (j *judge) leases() {
 	for i := range j.Networks {
 		n := &j.Networks[i]
 		if n.Problem != "" {
-			j.add(Finding{Kind: Unknown, Severity: Error, Network: n.Name, Evidence: []string{"the leases of the network cannot be read: " + n.Problem}})
+			j.add(Finding{Kind: Unknown, Severity: Error, Network: n.Name, LeaseDir: n.Dir, Evidence: []string{"the leases of the network cannot be read: " + n.Problem}})
 		}
 		j.report.Leases += len(n.Leases)
 		for k := range n.Leases {
@@ -160,7 +160,7 @@ func (j *judge) leases() {
 func (j *judge) holders(n *Network, l *lease.Lease) {
 	for i := range l.Holders {
 		h := &l.Holders[i]
-		is := j.Sandboxes.fateOfHolder(*l, *h)
+		is := j.Sandboxes.fateOfHolder(n, *l, *h)
 		now := n.Now
 		if h.Origin == lease.Imported { // An import knows only the time of day.
 			now = j.Now
@@ -172,7 +172,7 @@ func (j *judge) holders(n *Network, l *lease.Lease) {
 			continue
 		}
 		f := Finding{
-			Kind: LeaseWithoutSandbox, Severity: Information, Attachment: h.Key(n.Name), Pod: j.podOf(l, *h), Network: n.Name, Address: l.Address, Owner: l.Owner,
+			Kind: LeaseWithoutSandbox, Severity: Information, Attachment: h.Key(n.Name), Pod: j.podOf(l, *h), Network: n.Name, LeaseDir: n.Dir, Address: l.Address, Owner: l.Owner,
 			Evidence: is.evidence, Fields: is.fields(h.Namespace), Proven: is.is == reclaim.Gone, Subject: Subject{Lease: *l, Holder: h},
 		}
 		f.Fields.Since = h.Since
@@ -263,7 +263,7 @@ func (j *judge) addressesOf(a *Attached) (all []netip.Addr) {
 // any name.
 func (j *judge) unreadableLeases(a *Attached) string {
 	if a.LeaseDir != "" {
-		return "its configuration keeps the leases in " + a.LeaseDir
+		return "its configuration keeps the leases in " + a.LeaseDir + ", which was not read"
 	}
 	var problems []string
 	for _, n := range j.Networks {

@@ -219,7 +219,7 @@ func TestFindings(t *testing.T) {
 			w.run("c1", 1, "web-0")
 			w.record("c1", 1, "eth0", "lan", "10.3.0.2", web(0)).LeaseDir = "/srv/leases"
 			w.address(1, "10.3.0.2", "eth0", 2, 7)
-		}, want: []string{"information: unknown c1/eth0 10.3.0.2"}, why: "whether it holds 10.3.0.2 is not known: its configuration keeps the leases in /srv/leases"},
+		}, want: []string{"information: unknown c1/eth0 10.3.0.2"}, why: "whether it holds 10.3.0.2 is not known: its configuration keeps the leases in /srv/leases, which was not read"},
 		"a sandbox that is gone": {make: func(w *World) {
 			w.run("c1", 1, "web-0")
 			w.attach("c1", 1, "eth0", "lan", "10.3.0.2", web(0))
@@ -300,7 +300,7 @@ func TestFindings(t *testing.T) {
 func (w *World) unrecorded(v reclaim.Verdict, why string) {
 	w.hold("c1", 1, "eth0", "lan", "10.3.0.2", web(0))
 	w.network("lan").Leases[0].Holders[0].Namespace = attachment.Namespace{BootID: "boot"}
-	w.Sandboxes.Judged[Holding{"lan", addr("10.3.0.2"), "c1", "eth0"}] = reclaim.Judgement{Verdict: v, Evidence: []string{why}}
+	w.Sandboxes.Judged[Holding{"", "lan", addr("10.3.0.2"), "c1", "eth0"}] = reclaim.Judgement{Verdict: v, Evidence: []string{why}}
 }
 
 // expect compares the findings that are not fine, and the evidence of the first of them.

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -22,9 +24,12 @@ import (
 // Sources are what a look reads besides the kernel.
 type Sources struct {
 	Store *checkpoint.Store
-	// Leases are the stores of all networks in LeaseDir.
-	Leases   []*lease.Store
-	LeaseDir string
+	// Leases are the stores of all networks in LeaseDirs. OpenLeases fills in both. Problems say what it could not read.
+	Leases    []*lease.Store
+	LeaseDirs []string
+	Problems  []string
+	// ConfDirs are where OpenLeases reads configurations, DefaultConfDirs for nil.
+	ConfDirs []string
 	// Runtime and Judge are nil if there is nobody to ask. Then Nobody says why.
 	Runtime sandbox.Runtime
 	Judge   owner.Judge
@@ -114,7 +119,7 @@ func Look(ctx context.Context, from Sources) (World, error) {
 	if err != nil {
 		return World{}, err
 	}
-	w := World{BootID: bootID, Now: time.Now()}
+	w := World{BootID: bootID, Now: time.Now(), LeaseDirs: from.leaseDirs(), Problems: slices.Clone(from.Problems)}
 	records, unreadable, err := from.Store.List()
 	if err != nil {
 		return World{}, err
@@ -133,6 +138,17 @@ func Look(ctx context.Context, from Sources) (World, error) {
 	return w, ctx.Err()
 }
 
+// leaseDirs returns the directories that are read: some have no store yet.
+func (s Sources) leaseDirs() []string {
+	dirs := slices.Clone(s.LeaseDirs)
+	for _, store := range s.Leases {
+		if dir := filepath.Dir(store.Path()); !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
 // noteUnreadable notes the checkpoints that cannot be read. The others can tell the pods of their sandboxes.
 func (w *World) noteUnreadable(records []checkpoint.Record, unreadable []checkpoint.Unreadable) {
 	things := selection.WithPods(checkpoint.Things(records, unreadable))[len(records):]
@@ -144,7 +160,7 @@ func (w *World) noteUnreadable(records []checkpoint.Record, unreadable []checkpo
 // readLeases reads the leases of all networks. A store that cannot be read does not stop the others.
 func (w *World) readLeases(ctx context.Context, stores []*lease.Store) {
 	for _, s := range stores {
-		n := Network{Name: s.Network(), Now: time.Now()}
+		n := Network{Name: s.Network(), Dir: filepath.Dir(s.Path()), Now: time.Now()}
 		all, err := s.List(ctx)
 		var ahead time.Duration
 		if err == nil {
@@ -179,7 +195,7 @@ func (w *World) compare(ctx context.Context, from Sources, records []checkpoint.
 			continue // It was detached meanwhile.
 		}
 		a := Attached{Record: r, Owner: cmp.Or(r.Owner, owners[part{r.Attachment.ContainerID, r.Attachment.IfName}])}
-		a.Given, a.LeaseDir = given(r.CNI, from.LeaseDir)
+		a.Given, a.LeaseDir = given(r.CNI, w.LeaseDirs)
 		switch {
 		case !there:
 			a.Interface, a.Why = NotSeen, err.Error()
@@ -217,14 +233,9 @@ func (w *World) ownersOfHolders() map[part]attachment.Owner {
 }
 
 // given returns the addresses that relink-ipam gave, by what the runtime gave and got. dir is the directory of the
-// leases if it is not the one that is read.
-func given(cni checkpoint.CNI, read string) (all []netip.Addr, dir string) {
-	var config struct {
-		IPAM struct {
-			Type    string `json:"type"`
-			DataDir string `json:"dataDir"`
-		} `json:"ipam"`
-	}
+// leases if it is none of those that are read.
+func given(cni checkpoint.CNI, read []string) (all []netip.Addr, dir string) {
+	var config netConf
 	type ip struct {
 		Address netip.Prefix `json:"address"`
 		IP      netip.Prefix `json:"ip"`
@@ -243,10 +254,10 @@ func given(cni checkpoint.CNI, read string) (all []netip.Addr, dir string) {
 			all = append(all, p.Addr())
 		}
 	}
-	if config.IPAM.DataDir != "" && config.IPAM.DataDir != read {
-		dir = config.IPAM.DataDir
+	if dir, err := lease.Dir(config.IPAM.DataDir); err == nil && !slices.Contains(read, resolved(dir)) {
+		return all, dir
 	}
-	return all, dir
+	return all, ""
 }
 
 // String is the number of findings of each kind, for people.

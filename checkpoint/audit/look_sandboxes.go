@@ -244,7 +244,7 @@ func (w *World) judgeUnrecorded(ctx context.Context, from Sources) error {
 				if h.Origin == lease.Imported { // An import knows only the time of day.
 					now = w.Now
 				}
-				w.Sandboxes.Judged[Holding{n.Name, l.Address, h.ContainerID, h.IfName}] = node.Judge(l.Address, h, now, reclaim.Others(l, h)...)
+				w.Sandboxes.Judged[Holding{n.Dir, n.Name, l.Address, h.ContainerID, h.IfName}] = node.Judge(l.Address, h, now, reclaim.Others(l, h)...)
 			}
 		}
 	}

@@ -42,7 +42,7 @@ func (j *judge) reservation(n *Network, l *lease.Lease, present []*living) (f Fi
 		return f, false
 	}
 	f = Finding{
-		Kind: ReservationWithoutOwner, Severity: Information, Attachment: l.Last.Key(n.Name), Network: n.Name, Address: l.Address, Owner: l.Owner,
+		Kind: ReservationWithoutOwner, Severity: Information, Attachment: l.Last.Key(n.Name), Network: n.Name, LeaseDir: n.Dir, Address: l.Address, Owner: l.Owner,
 		Pod: j.podOf(l, l.Last), Fields: Fields{Standing: judged.Standing, ReleasedAt: l.ReleasedAt}, Subject: Subject{Lease: *l, Reservation: true},
 	}
 	switch judged.Standing {

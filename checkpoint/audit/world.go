@@ -20,8 +20,10 @@ type World struct {
 	Attached   []Attached
 	Unreadable []Unreadable
 	Networks   []Network
-	Sandboxes  Sandboxes
-	Owners     Owners
+	// LeaseDirs are the directories whose leases were read.
+	LeaseDirs []string
+	Sandboxes Sandboxes
+	Owners    Owners
 	// Problems say what could not be looked at. Notes say what nobody was there to ask for.
 	Problems, Notes []string
 }
@@ -37,7 +39,7 @@ type Attached struct {
 	// Index is that of the device in the sandbox, 0 if it is not there.
 	Index int
 	// Given are the addresses that relink-ipam gave it, by the result of the ADD. LeaseDir is the directory of the leases
-	// that its configuration names, empty for the one that was read.
+	// that its configuration names, empty for one that was read.
 	Given    []netip.Addr
 	LeaseDir string
 }
@@ -63,6 +65,8 @@ type Unreadable struct {
 // Network is the leases of a network.
 type Network struct {
 	Name string
+	// Dir is the directory of its store.
+	Dir string
 	// Now is the time of the store. Times in leases are by this clock, except those of imported holders.
 	Now    time.Time
 	Leases []lease.Lease
@@ -91,6 +95,7 @@ type Sandboxes struct {
 
 // Holding is a holder of an address.
 type Holding struct {
+	LeaseDir    string
 	Network     string
 	Address     netip.Addr
 	ContainerID string

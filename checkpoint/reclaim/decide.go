@@ -50,9 +50,9 @@ type Moment struct {
 
 // Decide says what to do about each finding that is about a lease, a reservation or a checkpoint of somebody who may be
 // gone. earlier are the sightings of the pass before. The sightings that it returns replace them: what is not seen now
-// begins anew when it is seen again.
+// begins anew when it is seen again. What earlier passes saw in directories that this one did not read stays.
 func Decide(report audit.Report, earlier Sightings, at Moment, grace time.Duration) ([]Decision, Sightings) {
-	now := Sightings{BootID: at.BootID, Seen: []Sighting{}}
+	now := Sightings{BootID: at.BootID, Seen: append([]Sighting{}, earlier.elsewhere(report.LeaseDirs, at)...)}
 	before := earlier.byThing(at)
 	var all []Decision
 	for _, f := range report.Findings {
@@ -106,12 +106,12 @@ func thingOf(f audit.Finding) (t Thing, ok bool) {
 	switch {
 	case s.Holder != nil:
 		return Thing{
-			What: aHolder, Network: s.Lease.Network, Address: s.Lease.Address, ContainerID: s.Holder.ContainerID, IfName: s.Holder.IfName,
+			What: aHolder, LeaseDir: f.LeaseDir, Network: s.Lease.Network, Address: s.Lease.Address, ContainerID: s.Holder.ContainerID, IfName: s.Holder.IfName,
 			Namespace: s.Holder.Namespace, At: milliseconds(s.Holder.Since),
 		}, true
 	case s.Reservation:
 		return Thing{
-			What: aReservation, Network: s.Lease.Network, Address: s.Lease.Address, Owner: s.Lease.Owner, At: milliseconds(s.Lease.ReleasedAt),
+			What: aReservation, LeaseDir: f.LeaseDir, Network: s.Lease.Network, Address: s.Lease.Address, Owner: s.Lease.Owner, At: milliseconds(s.Lease.ReleasedAt),
 			Present: f.Fields.Present,
 		}, true
 	case s.Checkpoint != nil:

@@ -134,6 +134,7 @@ func now() (Moment, error) {
 type pass struct {
 	Options
 	report Report
+	// stores are by their files.
 	stores map[string]*lease.Store
 	// again are the owners of what is to be freed, as they are right before that.
 	again map[attachment.Owner]owner.Judgement
@@ -143,7 +144,7 @@ type pass struct {
 func (p *pass) carryOut(ctx context.Context, all []Decision) {
 	p.stores = map[string]*lease.Store{}
 	for _, s := range p.Leases {
-		p.stores[s.Network()] = s
+		p.stores[s.Path()] = s
 	}
 	p.askAgain(ctx, all)
 	var checkpoints []*Outcome
@@ -171,6 +172,11 @@ func (p *pass) carryOut(ctx context.Context, all []Decision) {
 	p.report.Outcomes = append(p.report.Outcomes, outcomes...)
 }
 
+// storeOf returns the store of the lease that the outcome is about.
+func (p *pass) storeOf(o *Outcome) *lease.Store {
+	return p.stores[lease.PathIn(o.LeaseDir, o.Subject.Lease.Network)]
+}
+
 // askAgain asks for the owners once more, right before their reservations end.
 func (p *pass) askAgain(ctx context.Context, all []Decision) {
 	p.again = map[attachment.Owner]owner.Judgement{}
@@ -192,7 +198,7 @@ func (o *Outcome) proof(what string) string {
 
 // abandon has a holder give up its address.
 func (p *pass) abandon(ctx context.Context, o *Outcome) {
-	s, l, h, why := p.stores[o.Subject.Lease.Network], o.Subject.Lease, *o.Subject.Holder, o.proof("its sandbox is gone")
+	s, l, h, why := p.storeOf(o), o.Subject.Lease, *o.Subject.Holder, o.proof("its sandbox is gone")
 	if p.DryRun {
 		left, err := s.Without(ctx, []lease.Gone{{Address: l.Address, Holder: h, Why: why}})
 		o.becomes(left[l.Address], err)
@@ -205,7 +211,7 @@ func (p *pass) abandon(ctx context.Context, o *Outcome) {
 
 // endReservation ends a reservation, if its owner is still judged as before.
 func (p *pass) endReservation(ctx context.Context, o *Outcome) {
-	s, l := p.stores[o.Subject.Lease.Network], o.Subject.Lease
+	s, l := p.storeOf(o), o.Subject.Lease
 	if p.DryRun {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -43,7 +44,9 @@ const (
 
 // Thing is what can be freed. If any of its fields differs, it is another thing.
 type Thing struct {
-	What        What                 `json:"what"`
+	What What `json:"what"`
+	// LeaseDir is the directory of the leases, empty for a checkpoint.
+	LeaseDir    string               `json:"leaseDir,omitempty"`
 	Network     string               `json:"network,omitempty"`
 	Address     netip.Addr           `json:"address,omitzero"`
 	ContainerID string               `json:"containerID,omitempty"`
@@ -68,6 +71,17 @@ func (s Sightings) byThing(at Moment) map[Thing]time.Duration {
 		}
 	}
 	return all
+}
+
+// elsewhere returns the sightings of leases in directories that were not read. A pass that has not looked says nothing
+// about them.
+func (s Sightings) elsewhere(read []string, at Moment) (kept []Sighting) {
+	for _, one := range s.Seen {
+		if s.BootID == at.BootID && one.LeaseDir != "" && !slices.Contains(read, one.LeaseDir) {
+			kept = append(kept, one)
+		}
+	}
+	return kept
 }
 
 // Owners returns the owners of the reservations, each once.

@@ -9,7 +9,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/control/serve"
 	"github.com/relink-cni/relink/pkg/cnicache"
-	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
@@ -21,28 +20,20 @@ const (
 )
 
 // newKeeper returns what audits the node.
-func newKeeper(opts options, leaseDir string, asked serve.Sources) *gc.Keeper {
+func newKeeper(opts options, asked serve.Sources) *gc.Keeper {
 	return gc.New(gc.Options{
-		Sources: func() (audit.Sources, error) { return auditSources(opts, leaseDir, asked) },
+		Sources: func() (audit.Sources, error) { return auditSources(opts, asked) },
 		First:   min(firstAudit, opts.auditEvery), Every: opts.auditEvery, OnlyAudit: !opts.gc, Log: opts.log,
 	})
 }
 
 // auditSources opens what an audit reads.
-func auditSources(opts options, leaseDir string, asked serve.Sources) (audit.Sources, error) {
+func auditSources(opts options, asked serve.Sources) (audit.Sources, error) {
 	from := audit.Sources{
-		Store: opts.store, LeaseDir: leaseDir, Runtime: asked.Runtime, CacheDir: cnicache.DefaultDir, AllProcesses: sandbox.SeesAllProcesses(),
+		Store: opts.store, Runtime: asked.Runtime, CacheDir: cnicache.DefaultDir, AllProcesses: sandbox.SeesAllProcesses(),
 	}
-	networks, err := lease.Networks(leaseDir)
-	if err != nil {
+	if err := from.OpenLeases(""); err != nil {
 		return from, err
-	}
-	for _, network := range networks {
-		store, err := lease.Open(leaseDir, network)
-		if err != nil {
-			return from, err
-		}
-		from.Leases = append(from.Leases, store)
 	}
 	if asked.Owners == nil {
 		from.Nobody = "no Kubernetes API is configured: nobody knows whether the owners of reserved addresses are gone, so all reservations are kept"

@@ -61,7 +61,7 @@ func run(ctx context.Context, opts options) error {
 	}
 	defer a.Close()
 	numbers.Show(a)
-	audits := newKeeper(opts, leases, sources)
+	audits := newKeeper(opts, sources)
 	numbers.ShowAudits(audits)
 	pages := map[string]http.Handler{
 		"GET /healthz": answering(a.Healthy), "GET /readyz": answering(isReady(ready)), "GET /metrics": numbers.Handler(),

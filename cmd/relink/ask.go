@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/control"
@@ -34,19 +35,14 @@ func auditSources(ctx context.Context, open storeOpener, leases leaseDir, cacheD
 	if from.Store, err = open(); err != nil {
 		return from, err
 	}
-	if from.LeaseDir, err = leases.path(); err != nil {
+	if _, err := leases.path(); err != nil {
 		return from, err
 	}
-	networks, err := leases.networks("")
-	if err != nil {
-		return from, err
+	if err := from.OpenLeases(string(leases)); err != nil {
+		return from, needsRoot(err)
 	}
-	for _, network := range networks {
-		store, err := leases.open(network)
-		if err != nil {
-			return from, err
-		}
-		from.Leases = append(from.Leases, store)
+	for _, store := range from.Leases {
+		store.OnWait(waitsOn(os.Stderr))
 	}
 	from.CacheDir, from.AllProcesses = cacheDir, allProcesses()
 	who := whoAnswers(ctx)

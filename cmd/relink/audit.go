@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint/audit"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
@@ -50,7 +51,7 @@ output names it; 2: usage or environment.`,
 			return writeAudit(report, output, screenOf(cmd, v))
 		},
 	}
-	addDataDir(cmd.Flags(), &leases)
+	addOnlyDataDir(cmd.Flags(), &leases)
 	addCacheDir(cmd, &cacheDir)
 	addOutput(cmd, &output)
 	return cmd
@@ -145,6 +146,10 @@ func (l findingLine) name() string {
 	}
 	if f.Network != "" {
 		words = append(words, "on "+f.Network)
+	}
+	// The other verbs look only in the default directory.
+	if usual, err := lease.Dir(""); f.LeaseDir != "" && (err != nil || f.LeaseDir != usual) {
+		words = append(words, "in "+f.LeaseDir)
 	}
 	return strings.Join(words, " ")
 }

@@ -59,7 +59,7 @@ Exit status 0: done; 1: something could not be freed or looked at, and the outpu
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be freed, what waits and what is kept, and free nothing")
 	flags.DurationVar(&opts.Grace, "grace", reclaim.DefaultGrace, "least `time` between the two passes that see a thing dead")
-	addDataDir(flags, &leases)
+	addOnlyDataDir(flags, &leases)
 	addCacheDir(cmd, &cacheDir)
 	addOutput(cmd, &output)
 	return cmd

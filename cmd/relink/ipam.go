@@ -50,6 +50,11 @@ func addDataDir(flags *pflag.FlagSet, dir *leaseDir) {
 		"`directory` of the leases, ipam.dataDir of the configuration (default $"+lease.DirEnv+", else "+lease.DefaultDir+")")
 }
 
+// addOnlyDataDir adds --data-dir for a verb that looks at all directories without it.
+func addOnlyDataDir(flags *pflag.FlagSet, dir *leaseDir) {
+	flags.StringVar((*string)(dir), "data-dir", "", "look only at the leases in this `directory` (default all that configurations and checkpoints name)")
+}
+
 // leaseDir is the value of --data-dir.
 type leaseDir string
 

@@ -32,7 +32,7 @@ func (c *chaos) leases() *lease.Store {
 func (c *chaos) sources() audit.Sources {
 	asked := control.Client{Path: c.agentSocket}
 	return audit.Sources{
-		Store: c.store, Leases: []*lease.Store{c.leases()}, LeaseDir: c.leaseDir, Runtime: asked, Judge: asked, CacheDir: c.dir, AllProcesses: true,
+		Store: c.store, Leases: []*lease.Store{c.leases()}, LeaseDirs: []string{c.leaseDir}, Runtime: asked, Judge: asked, CacheDir: c.dir, AllProcesses: true,
 	}
 }
 

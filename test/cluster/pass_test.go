@@ -26,7 +26,7 @@ func (s *site) options(t *testing.T) reclaim.Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	from := audit.Sources{Store: s.store, LeaseDir: s.leaseDir, Runtime: s.agent(), Judge: s.agent(), Asker: s.agent(), CacheDir: s.caches, AllProcesses: true}
+	from := audit.Sources{Store: s.store, LeaseDirs: []string{s.leaseDir}, Runtime: s.agent(), Judge: s.agent(), Asker: s.agent(), CacheDir: s.caches, AllProcesses: true}
 	for _, network := range networks {
 		from.Leases = append(from.Leases, s.open(t, network))
 	}

@@ -82,9 +82,12 @@ func Open(dir, network string) (*Store, error) {
 		return nil, err
 	}
 	return &Store{
-		network: network, path: filepath.Join(dir, network+extension), wait: flock.Patience, now: time.Now, uptime: boot.Uptime,
+		network: network, path: PathIn(dir, network), wait: flock.Patience, now: time.Now, uptime: boot.Uptime,
 	}, nil
 }
+
+// PathIn returns the path of the file that the store of a network has in the directory.
+func PathIn(dir, network string) string { return filepath.Join(dir, network+extension) }
 
 // OnWait has tell called for each long wait for a lock of the store. It is not for use beside
 // other calls.
