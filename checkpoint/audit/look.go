@@ -44,6 +44,9 @@ type Sources struct {
 	// for 0. Later looks ask for the rest.
 	First      []attachment.Owner
 	MostOwners int
+	// ProofWait bounds each of the two searches for what keeps namespaces, DefaultProofWait for 0. What is not proven by then
+	// is unknown.
+	ProofWait time.Duration
 }
 
 // Asker knows the owner of a pod: an owner.Asker.

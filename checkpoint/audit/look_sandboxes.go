@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +20,8 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// proofWait bounds the search for what keeps namespaces.
-const proofWait = 30 * time.Second
+// DefaultProofWait bounds a search for what keeps namespaces.
+const DefaultProofWait = 30 * time.Second
 
 // lookAtSandboxes finds out which sandboxes are there.
 func (w *World) lookAtSandboxes(ctx context.Context, from Sources) error {
@@ -28,10 +29,26 @@ func (w *World) lookAtSandboxes(ctx context.Context, from Sources) error {
 	if err := w.lookInside(ctx); err != nil {
 		return err
 	}
-	bounded, cancel := context.WithTimeout(ctx, proofWait)
+	w.prove(ctx, from)
+	w.judgeUnrecorded(ctx, from)
+	return ctx.Err()
+}
+
+// prove proves that recorded namespaces are gone. On a node with many processes there may be no time for it.
+func (w *World) prove(ctx context.Context, from Sources) {
+	bounded, cancel := context.WithTimeout(ctx, cmp.Or(from.ProofWait, DefaultProofWait))
 	defer cancel()
 	w.Sandboxes.Proofs = sandbox.Prove(bounded, from.AllProcesses, w.missing()...)
-	return w.judgeUnrecorded(bounded, from)
+	late := 0
+	for _, proof := range w.Sandboxes.Proofs {
+		if proof.Late {
+			late++
+		}
+	}
+	if late > 0 {
+		w.Problems = append(w.Problems, fmt.Sprintf("it was not found out within %[2]s whether the sandboxes in %[1]d network namespaces are gone: what they have is kept",
+			late, cmp.Or(from.ProofWait, DefaultProofWait)))
+	}
 }
 
 // askRuntime asks the container runtime for its sandboxes.
@@ -224,7 +241,9 @@ func (w *World) missing() []attachment.Namespace {
 }
 
 // judgeUnrecorded judges the holders whose namespace was not recorded, or only by an import.
-func (w *World) judgeUnrecorded(ctx context.Context, from Sources) error {
+func (w *World) judgeUnrecorded(ctx context.Context, from Sources) {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(from.ProofWait, DefaultProofWait))
+	defer cancel()
 	w.Sandboxes.Judged = map[Holding]reclaim.Judgement{}
 	var node *reclaim.Node
 	for _, n := range w.Networks {
@@ -236,8 +255,8 @@ func (w *World) judgeUnrecorded(ctx context.Context, from Sources) error {
 				if node == nil {
 					var err error
 					if node, err = reclaim.Look(ctx, w.sourcesOf(from)); err != nil {
-						w.Problems = append(w.Problems, err.Error())
-						return ctx.Err()
+						w.Problems = append(w.Problems, "the holders whose network namespace was not recorded could not be looked for: "+sandbox.Late(err))
+						return
 					}
 				}
 				now := n.Now
@@ -251,7 +270,6 @@ func (w *World) judgeUnrecorded(ctx context.Context, from Sources) error {
 	if node != nil {
 		w.Problems = append(w.Problems, node.Problems()...)
 	}
-	return ctx.Err()
 }
 
 func (w *World) sourcesOf(from Sources) reclaim.Sources {

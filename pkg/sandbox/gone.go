@@ -27,6 +27,8 @@ type Evidence struct {
 	Why   string
 	// KeptBy is who keeps a namespace that is not at its path any more. It is empty for one that is there.
 	KeptBy string
+	// Late says that it is unknown because there was no time to look for the namespace to the end.
+	Late bool
 }
 
 // Gone returns those of the network namespaces that are proven gone, as Prove does.
@@ -87,6 +89,7 @@ const moment = 100 * time.Millisecond
 // lookOnce is lookFor for one look. It returns the namespaces to look for again.
 func lookOnce(ctx context.Context, all bool, lost []attachment.Namespace, proven map[attachment.Namespace]Evidence) (again []attachment.Namespace) {
 	found, blind := map[uint64]Keeper{}, notAll(all)
+	late := false
 	if blind == "" {
 		var inodes []uint64
 		for _, was := range lost {
@@ -94,7 +97,7 @@ func lookOnce(ctx context.Context, all bool, lost []attachment.Namespace, proven
 		}
 		var err error
 		if found, blind, err = Search(ctx, inodes...); err != nil {
-			found, blind = nil, err.Error()
+			late, blind = errors.Is(err, context.DeadlineExceeded), Late(err) // What was found until then is there all the same.
 		}
 	}
 	for _, was := range lost {
@@ -108,12 +111,20 @@ func lookOnce(ctx context.Context, all bool, lost []attachment.Namespace, proven
 				again = append(again, was)
 			}
 		case blind != "":
-			proven[was] = Evidence{State: IsUnknown, Why: fmt.Sprintf("it is not at %s, and what keeps it elsewhere cannot be seen: %s", was.Path, blind)}
+			proven[was] = Evidence{State: IsUnknown, Why: fmt.Sprintf("it is not at %s, and what keeps it elsewhere cannot be seen: %s", was.Path, blind), Late: late}
 		default:
 			proven[was] = Evidence{State: IsGone, Why: "no mount, process or socket of the node keeps it"}
 		}
 	}
 	return again
+}
+
+// Late is the error of a search in words: one that had no time to end did not fail.
+func Late(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "the search did not end in time"
+	}
+	return err.Error()
 }
 
 // notAll says why not all processes are seen, empty if they are.

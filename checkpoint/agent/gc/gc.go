@@ -2,6 +2,8 @@ package gc
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -82,6 +84,9 @@ func (k *Keeper) once(ctx context.Context) {
 	var report reclaim.Report
 	if err == nil {
 		report, err = reclaim.Run(bounded, reclaim.Options{Sources: from, Grace: k.Grace, DryRun: k.OnlyAudit})
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("the audit did not end within %s", limit)
 	}
 	if ctx.Err() != nil {
 		return
