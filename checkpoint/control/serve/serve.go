@@ -28,6 +28,9 @@ type Agent interface {
 // mostBody is how many bytes of a request's body are read at most.
 const mostBody = 4096
 
+// mostUnread is how many bytes are read of a request that was refused.
+const mostUnread = 16 << 20
+
 // Handler returns the handler of the control socket. more has the handlers of further paths, such as /metrics.
 func Handler(agent Agent, sources Sources, more map[string]http.Handler) http.Handler {
 	mux := http.NewServeMux()
@@ -46,7 +49,17 @@ func Handler(agent Agent, sources Sources, more map[string]http.Handler) http.Ha
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
-	return mux
+	return readToTheEnd(mux)
+}
+
+// readToTheEnd reads what a handler has left of the body. The kernel resets a connection that ends with unread bytes
+// (unix_release_sock), and the client would read that instead of the answer.
+func readToTheEnd(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := r.Body // A handler may put a limit around it.
+		handler.ServeHTTP(w, r)
+		_, _ = io.Copy(io.Discard, io.LimitReader(body, mostUnread)) // readLimit bounds the time.
+	})
 }
 
 func pause(agent Agent, w http.ResponseWriter, r *http.Request) {

@@ -16,6 +16,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control/serve"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/owner"
+	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
@@ -180,5 +181,28 @@ func TestTheRuntimesSandboxesComeOver(t *testing.T) {
 	}
 	if _, err := serveSources(t, serve.Sources{}).Sandboxes(t.Context()); !errors.Is(err, control.ErrRefused) {
 		t.Errorf("no runtime: %v", err)
+	}
+}
+
+// An agent refuses a long request without a look at it. The client reads why, and not that the connection was reset.
+func TestALongRequestIsRefusedWithTheReason(t *testing.T) {
+	c := serveSources(t, serve.Sources{})
+	all := make([]attachment.Owner, control.MostOwners)
+	for i := range all {
+		all[i] = attachment.Owner{Kind: "StatefulSet", Namespace: "shop", Name: fmt.Sprintf("a-long-name-of-an-owner-%d", i), UID: "0d2a5c0e-97f6-4b3e-a5b7-0d8a1f8c6f55"}
+	}
+	long := strings.Repeat("x", 1<<20)
+	for range 20 { // The reset came most times.
+		for _, j := range c.Judge(t.Context(), all) {
+			if want := "relink-agent refused: relink-agent has no Kubernetes API: start it with --kubeconfig, or as a DaemonSet"; j.Why != want {
+				t.Fatalf("%q, want %q", j.Why, want)
+			}
+		}
+		if _, err := c.Pause(t.Context(), 0, long); !errors.Is(err, control.ErrRefused) || !strings.Contains(err.Error(), "request body too large") {
+			t.Fatalf("a long pause: %v", err)
+		}
+		if _, err := c.Import(t.Context(), pool.Import{Network: long, Addresses: []netip.Addr{netip.IPv4Unspecified()}}); err == nil || strings.Contains(err.Error(), "reset") {
+			t.Fatalf("a long import: %v", err)
+		}
 	}
 }
