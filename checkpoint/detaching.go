@@ -67,8 +67,7 @@ func isFresh(path string) bool {
 	return err == nil && age >= 0 && age <= detachLimit
 }
 
-// The dot marks it as no sandbox's directory.
-func (s *Store) detaching() string { return filepath.Join(s.dir, ".detaching") }
+func (s *Store) detaching() string { return filepath.Join(s.dir, detachingDir) }
 
 func (s *Store) detachNote(n attachment.Namespace, ifName string) string {
 	return filepath.Join(s.detaching(), UnnamedID(n)+"."+ifName)

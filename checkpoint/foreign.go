@@ -39,8 +39,32 @@ func (s *Store) Foreign() (all []string, err error) {
 	return all, nil
 }
 
+// The names of all that relink keeps beside the sandboxes' directories. The dot marks each as no sandbox's.
+// docs/state-format.md has them all.
+const (
+	agentDir       = ".agent"
+	detachingDir   = ".detaching"
+	guardFile      = ".guard"
+	hostLock       = ".host.lock"
+	accessLock     = ".hostaccess.lock"
+	masqueradeFile = ".masquerade"
+	masqueradeLock = ".masquerade.lock"
+	movingDir      = ".moving"
+	parentsLock    = ".parents.lock"
+	restoringDir   = ".restoring"
+	// usablePrefix begins the name of a file that Usable tries to write.
+	usablePrefix = ".usable-"
+)
+
+// ownNames are the names above, without the prefix.
+var ownNames = []string{
+	agentDir, detachingDir, guardFile, hostLock, accessLock, masqueradeFile, masqueradeLock, movingDir, parentsLock, restoringDir,
+}
+
 // isOwn says whether the name is of something that relink keeps beside the sandboxes' directories.
 func isOwn(name string) bool {
-	own := []string{".agent", ".detaching", ".guard", ".host.lock", ".moving", ".parents.lock", ".restoring"}
-	return slices.Contains(own, name) || strings.HasPrefix(name, ".usable-")
+	return slices.Contains(ownNames, name) || strings.HasPrefix(name, usablePrefix)
 }
+
+// AgentDir is the directory of the agent's notes, and of the sightings of gc.
+func (s *Store) AgentDir() string { return filepath.Join(s.dir, agentDir) }

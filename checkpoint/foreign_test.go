@@ -1,11 +1,33 @@
 package checkpoint
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
+
+// Every name that relink keeps beside the sandboxes is in the documentation, and no other one with a dot.
+func TestOwnNamesAreDocumented(t *testing.T) {
+	b, err := os.ReadFile("../docs/state-format.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]bool{}
+	for line := range strings.Lines(string(b)) {
+		if row, ok := strings.CutPrefix(line, "| `<dir>/."); ok {
+			name, _, _ := strings.Cut(row, "`")
+			name, _, _ = strings.Cut(name, "/")
+			documented["."+name] = true
+		}
+	}
+	own := slices.Sorted(slices.Values(append([]string{usablePrefix + "*"}, ownNames...)))
+	if got := slices.Sorted(maps.Keys(documented)); !slices.Equal(got, own) {
+		t.Errorf("documented are %q, own are %q", got, own)
+	}
+}
 
 func TestForeign(t *testing.T) {
 	s := populated(t)

@@ -40,5 +40,4 @@ func (s *Store) Guarded() bool {
 	return flock.Try(f, flock.Shared) != nil
 }
 
-// The dot marks it as no sandbox's directory.
-func (s *Store) guarded() string { return filepath.Join(s.dir, ".guard") }
+func (s *Store) guarded() string { return filepath.Join(s.dir, guardFile) }

@@ -31,11 +31,8 @@ func Accesses(records []Record) (all []hostaccess.Access) {
 	return all
 }
 
-// masqueradeFile is there while a rule of iptables may be in the host. To look for one takes several processes, and most nodes
-// never have one.
-const masqueradeFile = ".masquerade"
-
 // NoteMasquerade notes that rules of iptables of these families are about to be made in the host. The caller holds LockMasquerade.
+// The note is there while such a rule may be: to look for one takes several processes, and most nodes never have one.
 func (s *Store) NoteMasquerade(families ...netfilter.Family) error {
 	noted := s.Masquerades()
 	text := ""
@@ -67,7 +64,7 @@ func (s *Store) Masquerades() (families []netfilter.Family) {
 // EndMasquerade notes that no rule of iptables is left.
 func (s *Store) EndMasquerade() { _ = os.Remove(filepath.Join(s.dir, masqueradeFile)) }
 
-func (s *Store) accessLock() string { return filepath.Join(s.dir, ".hostaccess.lock") }
+func (s *Store) accessLock() string { return filepath.Join(s.dir, accessLock) }
 
 // GaveHostAccess says that a pod has had host access since the boot.
 func (s *Store) GaveHostAccess() bool {
@@ -84,7 +81,7 @@ func (s *Store) LockHostAccess(ctx context.Context) (unlock func(), err error) {
 // LockMasquerade is LockHostAccess for the chain of iptables in the host, whose programs take time. Only pods with a rule there wait
 // for it.
 func (s *Store) LockMasquerade(ctx context.Context) (unlock func(), err error) {
-	return s.lockOfHost(ctx, filepath.Join(s.dir, ".masquerade.lock"), "the rules of iptables for host access")
+	return s.lockOfHost(ctx, filepath.Join(s.dir, masqueradeLock), "the rules of iptables for host access")
 }
 
 func (s *Store) lockOfHost(ctx context.Context, path, what string) (unlock func(), err error) {

@@ -16,7 +16,7 @@ func (s *Store) LockHost(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("lock the host's devices: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(s.dir, ".host.lock"), os.O_RDWR|os.O_CREATE|atOnce, 0o600)
+	f, err := os.OpenFile(filepath.Join(s.dir, hostLock), os.O_RDWR|os.O_CREATE|atOnce, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the host's devices: %w", err)
 	}

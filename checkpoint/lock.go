@@ -120,7 +120,7 @@ func (s *Store) openParents() (*os.File, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("lock parents: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(s.dir, ".parents.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(filepath.Join(s.dir, parentsLock), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock parents: %w", err)
 	}

@@ -108,5 +108,4 @@ func (s *Store) movingPath(containerID, ifName string) string {
 	return filepath.Join(s.moving(), containerID, ifName+suffix)
 }
 
-// The dot marks it as no sandbox's directory.
-func (s *Store) moving() string { return filepath.Join(s.dir, ".moving") }
+func (s *Store) moving() string { return filepath.Join(s.dir, movingDir) }

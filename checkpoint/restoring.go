@@ -204,5 +204,4 @@ func unheld(pattern string) []string {
 	return free
 }
 
-// The dot marks it as no sandbox's directory.
-func (s *Store) restoring() string { return filepath.Join(s.dir, ".restoring") }
+func (s *Store) restoring() string { return filepath.Join(s.dir, restoringDir) }

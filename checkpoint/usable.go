@@ -13,7 +13,7 @@ func (s *Store) Usable() error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return fmt.Errorf("checkpoint directory: %w", err)
 	}
-	f, err := os.CreateTemp(s.dir, ".usable-*") // The dot marks it as no sandbox's.
+	f, err := os.CreateTemp(s.dir, usablePrefix+"*")
 	if err != nil {
 		return fmt.Errorf("checkpoint directory: %w", err)
 	}

@@ -172,7 +172,7 @@ func (a *Agent) recordOf(key attachment.Key) (checkpoint.Record, bool) {
 	return records[i], true
 }
 
-func (a *Agent) driftFile() string { return filepath.Join(a.Store.Dir(), ".agent", "drift.json") }
+func (a *Agent) driftFile() string { return filepath.Join(a.Store.AgentDir(), "drift.json") }
 
 // saveDrifts saves the settled drifts, so that they survive a restart of the agent.
 func (a *Agent) saveDrifts() {

@@ -47,6 +47,7 @@ func newNode(t testing.TB, parents ...string) *node {
 	}
 	n := &node{store: checkpoint.OpenStore(t.TempDir()), log: &testnode.Log{}}
 	t.Cleanup(func() {
+		testnode.Purgeable(t, n.store)
 		if t.Failed() {
 			t.Logf("the agent's log:\n%s", n.log)
 		}

@@ -16,7 +16,7 @@ import (
 )
 
 // pauseFile is the path of the file that keeps a pause across a restart of the agent. Operators count on that.
-func (a *Agent) pauseFile() string { return filepath.Join(a.Store.Dir(), ".agent", "pause.json") }
+func (a *Agent) pauseFile() string { return filepath.Join(a.Store.AgentDir(), "pause.json") }
 
 // loadPause returns the pause in the file. It returns nil if there is none, or if its time is over.
 func loadPause(path string) (*control.Pause, error) {

@@ -18,6 +18,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/selection"
 	"github.com/relink-cni/relink/test/fresh"
+	testnode "github.com/relink-cni/relink/test/node"
 	"github.com/relink-cni/relink/test/traffic"
 )
 
@@ -39,6 +40,7 @@ func newNode(t *testing.T, pods int) *node {
 		fresh.Run(t, "", "for device in lan0 lan2 wire0; do ! ip link show $device >/dev/null 2>&1 || ip link del $device; done")
 	})
 	n := &node{store: checkpoint.OpenStore(t.TempDir()), host: must(kernel.OpenHost())(t)}
+	t.Cleanup(func() { testnode.Purgeable(t, n.store) })
 	t.Cleanup(n.host.Close)
 	for i := range pods {
 		n.pods = append(n.pods, fresh.Sandbox(t))

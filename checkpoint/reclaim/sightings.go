@@ -96,9 +96,8 @@ func (s Sightings) Owners() (all []attachment.Owner) {
 	return all
 }
 
-// The file is beside the notes of the agent. The dot marks their directory as no sandbox's.
-func sightingsDir(s *checkpoint.Store) string  { return filepath.Join(s.Dir(), ".agent") }
-func sightingsFile(s *checkpoint.Store) string { return filepath.Join(sightingsDir(s), "gc.json") }
+// The file is beside the notes of the agent.
+func sightingsFile(s *checkpoint.Store) string { return filepath.Join(s.AgentDir(), "gc.json") }
 
 // load returns the sightings of the last pass. A file that cannot be read is an error, and the same as none.
 func load(s *checkpoint.Store) (Sightings, error) {
@@ -127,10 +126,10 @@ func load(s *checkpoint.Store) (Sightings, error) {
 func save(s *checkpoint.Store, now Sightings) error {
 	b, err := json.Marshal(now)
 	if err == nil {
-		err = os.MkdirAll(sightingsDir(s), 0o700)
+		err = os.MkdirAll(s.AgentDir(), 0o700)
 	}
 	if err == nil {
-		err = renameio.WriteFile(sightingsFile(s), append(b, '\n'), 0o600, renameio.WithTempDir(sightingsDir(s)))
+		err = renameio.WriteFile(sightingsFile(s), append(b, '\n'), 0o600, renameio.WithTempDir(s.AgentDir()))
 	}
 	if err != nil {
 		return fmt.Errorf("note what was seen: %w", err)
@@ -140,10 +139,10 @@ func save(s *checkpoint.Store, now Sightings) error {
 
 // lock keeps other passes away. errors.Is matches flock.ErrBusy if another one goes on for too long.
 func lock(ctx context.Context, s *checkpoint.Store) (unlock func(), err error) {
-	if err := os.MkdirAll(sightingsDir(s), 0o700); err != nil {
+	if err := os.MkdirAll(s.AgentDir(), 0o700); err != nil {
 		return nil, fmt.Errorf("lock gc: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(sightingsDir(s), "gc.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(filepath.Join(s.AgentDir(), "gc.lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock gc: %w", err)
 	}

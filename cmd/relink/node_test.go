@@ -13,8 +13,10 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/test/binaries"
 	"github.com/relink-cni/relink/test/fresh"
+	testnode "github.com/relink-cni/relink/test/node"
 )
 
 // TestNodeStories runs an operator's commands on a node as typed, and compares the answers. Each story has a host of
@@ -49,6 +51,9 @@ func setupNode(env *testscript.Env, bin string) error {
 		return err
 	}
 	env.Defer(func() { fresh.Remove(env.T().(testing.TB), host) })
+	env.Defer(func() {
+		testnode.Purgeable(env.T().(testing.TB), checkpoint.OpenStore(filepath.Join(env.WorkDir, "checkpoints")))
+	})
 	env.Setenv("BIN", bin)
 	env.Setenv("TZ", "UTC")
 	env.Setenv("RELINK_AGENT_SOCKET", filepath.Join(env.WorkDir, "none.sock"))

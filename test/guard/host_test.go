@@ -16,10 +16,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/control/serve"
 	"github.com/relink-cni/relink/test/binaries"
 	"github.com/relink-cni/relink/test/fresh"
+	testnode "github.com/relink-cni/relink/test/node"
 )
 
 // bin has programs that can be killed at a step.
@@ -123,6 +125,7 @@ func newHost(t *testing.T, kubelet string) *host {
 	fresh.Run(t, h.netns, "ip link add br0 address 02:00:00:00:03:01 type bridge; ip link set br0 up; ip addr add 10.3.0.1/24 dev br0; ip link add lan0 type veth peer name lan1; "+
 		"ip link set lan1 master br0 up; ip link set lan0 up")
 	h.attach(t)
+	t.Cleanup(func() { testnode.Purgeable(t, checkpoint.OpenStore(filepath.Join(dir, "checkpoints"))) })
 	return h
 }
 

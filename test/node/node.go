@@ -79,6 +79,15 @@ type Node struct {
 	Store *checkpoint.Store
 }
 
+// Purgeable fails the test if relink uninstall --purge would refuse the directory of the checkpoints. Whatever relink has
+// kept there during the test must be known as its own.
+func Purgeable(t testing.TB, s *checkpoint.Store) {
+	t.Helper()
+	if foreign, err := s.Foreign(); err != nil || len(foreign) > 0 {
+		t.Errorf("relink uninstall --purge would refuse the directory of the checkpoints: %q, %v", foreign, err)
+	}
+}
+
 // New returns a node with an empty store. The end of the test removes its parent.
 func New(t testing.TB) *Node {
 	t.Helper()
@@ -87,6 +96,7 @@ func New(t testing.TB) *Node {
 	if err := os.Mkdir(n.Store.Dir(), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { Purgeable(t, n.Store) })
 	t.Cleanup(func() { fresh.IP(t, "", "link del lan0") })
 	addParent(t)
 	return n
