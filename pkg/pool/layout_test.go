@@ -79,6 +79,27 @@ func TestLayoutExcludesWhatNoHostCanUse(t *testing.T) {
 	}
 }
 
+// No pod can have an address of a reserved network, so no pool has any.
+func TestLayoutRefusesReservedNetworks(t *testing.T) {
+	for subnet, reserved := range map[string]string{
+		"0.0.0.0/0": "0.0.0.0/8", "128.0.0.0/1": "169.254.0.0/16", "0.1.0.0/16": "0.0.0.0/8", "127.0.0.0/8": "127.0.0.0/8", "127.5.0.0/16": "127.0.0.0/8",
+		"169.254.0.0/16": "169.254.0.0/16", "169.254.9.0/24": "169.254.0.0/16", "224.0.0.0/4": "224.0.0.0/4", "239.1.0.0/16": "224.0.0.0/4",
+		"240.0.0.0/4": "240.0.0.0/4", "255.255.255.255/32": "240.0.0.0/4", "::/0": "::/8", "::1/128": "::/8", "::/128": "::/8", "8000::/1": "fe80::/10",
+		"fe80::/10": "fe80::/10", "fe80::/64": "fe80::/10", "ff00::/8": "ff00::/8", "ff02::/16": "ff00::/8",
+	} {
+		_, err := specOf(Spec{Subnet: subnet}).Layout()
+		want := fmt.Sprintf("AddressPool p: invalid spec.subnet %q: must have no address of the reserved network %s: pods need others, such as 10.3.0.0/24", subnet, reserved)
+		if err == nil || err.Error() != want {
+			t.Errorf("%s: Layout() = %v, want %s", subnet, err, want)
+		}
+	}
+	for _, subnet := range []string{"1.0.0.0/8", "126.0.0.0/8", "128.0.0.0/16", "169.253.0.0/16", "192.0.2.0/24", "223.0.0.0/8", "100::/8", "2001:db8::/32", "fc00::/7", "fec0::/10"} {
+		if _, err := specOf(Spec{Subnet: subnet}).Layout(); err != nil {
+			t.Errorf("%s: %v", subnet, err)
+		}
+	}
+}
+
 func TestLayoutBoundsTheName(t *testing.T) {
 	for _, n := range []int{MostName, MostName + 1} {
 		p := specOf(Spec{Subnet: "10.3.0.0/24"})
@@ -96,10 +117,10 @@ func TestLayoutOfAWholeSubnet(t *testing.T) {
 		"10.3.0.0/30":    "10.3.0.1-10.3.0.2",
 		"10.3.0.0/31":    "10.3.0.0-10.3.0.1",
 		"10.3.0.7/32":    "10.3.0.7",
-		"0.0.0.0/0":      "0.0.0.1-255.255.255.254",
+		"10.0.0.0/8":     "10.0.0.1-10.255.255.254",
 		"2001:db8::/64":  "2001:db8::1-2001:db8::ffff:ffff:ffff:ffff",
 		"2001:db8::/127": "2001:db8::-2001:db8::1",
-		"::1/128":        "::1",
+		"fd00::1/128":    "fd00::1",
 	} {
 		l, err := specOf(Spec{Subnet: subnet}).Layout()
 		if err != nil || len(l.Ranges) != 1 || l.Ranges[0].String() != want || l.BlockSize != DefaultBlockSize {

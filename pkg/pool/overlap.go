@@ -3,51 +3,52 @@ package pool
 import (
 	"cmp"
 	"fmt"
+	"slices"
 )
 
 // Stopped says why nobody may take anything of the pool because of another one, empty if they may. Of two pools that share
 // addresses, the younger one stops. all are all pools.
 func (p Pool) Stopped(all []Pool) string {
-	for _, o := range p.others(all) {
-		if a, b, shared := p.shares(o); shared && o.older(p) {
-			return fmt.Sprintf("%s of it is in AddressPool %s (%s), too: make a pool of other addresses", a, o.Metadata.Name, b)
+	for _, o := range p.Sharing(all) {
+		if !o.older(p) {
+			continue
 		}
+		a, b, _ := p.shares(o)
+		if _, err := o.Layout(); err != nil {
+			return fmt.Sprintf("%s of it is in AddressPool %s, which counts as all of %s until its spec is correct: correct that one, or make a pool of other addresses", a, o.Metadata.Name, o.Spec.Subnet)
+		}
+		return fmt.Sprintf("%s of it is in AddressPool %s (%s), too: make a pool of other addresses", a, o.Metadata.Name, b)
 	}
 	return ""
 }
 
-// Shared returns the ranges of the other pools that overlap this one. Nobody takes a block of it that has any of these addresses:
-// a range can have been added to an older pool.
-func (p Pool) Shared(all []Pool) (spans []Span) {
-	for _, o := range p.others(all) {
-		if _, b, shared := p.shares(o); shared {
-			spans = append(spans, b)
-		}
-	}
-	return spans
+// Sharing returns those of the other pools that share addresses with this one. Also of an older pool, nobody takes what these have given:
+// a range can have been added to it.
+func (p Pool) Sharing(all []Pool) []Pool {
+	return slices.DeleteFunc(slices.Clone(all), func(o Pool) bool {
+		_, _, shared := p.shares(o)
+		return !shared || o.Metadata.UID == p.Metadata.UID
+	})
 }
 
-func (p Pool) others(all []Pool) (others []Pool) {
-	for _, o := range all {
-		if o.Metadata.UID != p.Metadata.UID {
-			others = append(others, o)
-		}
+// Extent returns all addresses that blocks of the pool can have. A wrong spec can be one that was right before: blocks that are older than
+// the mistake can be anywhere in the subnet. The subnet itself never changes, so one that is wrong has never had a block.
+func (p Pool) Extent() []Span {
+	subnet, err := subnetOf(p.Spec)
+	if err != nil {
+		return nil
 	}
-	return others
+	if l, err := p.Layout(); err == nil {
+		return l.Ranges
+	}
+	return []Span{{subnet.Addr(), lastOf(subnet)}}
 }
 
-// shares returns the first ranges of both pools that overlap. A pool with a wrong spec gives nothing.
+// shares returns the first parts of both pools that overlap.
 func (p Pool) shares(o Pool) (a, b Span, shared bool) {
-	mine, err := p.Layout()
-	if err != nil {
-		return a, b, false
-	}
-	other, err := o.Layout()
-	if err != nil {
-		return a, b, false
-	}
-	for _, a := range mine.Ranges {
-		for _, b := range other.Ranges {
+	theirs := o.Extent()
+	for _, a := range p.Extent() {
+		for _, b := range theirs {
 			if a.Overlaps(b) {
 				return a, b, true
 			}

@@ -1,35 +1,52 @@
 package pool
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
+// The younger of two pools that share addresses stops. The older one goes on, and knows whose blocks it must not take.
 func TestTheYoungerOfTwoPoolsStops(t *testing.T) {
 	made := func(name, when string, ranges ...string) Pool {
 		return Pool{Metadata: Meta{Name: name, UID: "uid-" + name, CreationTimestamp: when}, Spec: Spec{Subnet: "10.3.0.0/24", Ranges: ranges}}
 	}
 	const first, second = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
 	a := made("a", first, "10.3.0.10-10.3.0.19")
-	broken := made("broken", first)
-	broken.Spec.Subnet = "x"
+	b := made("b", second, "10.3.0.16-10.3.0.17", "10.3.0.19-10.3.0.29")
+	swapped := made("wrong", first, "10.3.0.200-10.3.0.210", "10.3.0.219-10.3.0.211")
+	subnet := func(text string) Pool {
+		p := made("0", first)
+		p.Spec.Subnet = text
+		return p
+	}
+	const stopsA = "10.3.0.10-10.3.0.19 of it is in AddressPool wrong, which counts as all of 10.3.0.0/24 until its spec is correct: correct that one, or make a pool of other addresses"
 	for name, test := range map[string]struct {
 		p       Pool
 		all     []Pool
 		stopped string
-		shared  string
+		sharing string
 	}{
-		"alone":                            {a, []Pool{a}, "", ""},
-		"beside another":                   {a, []Pool{a, made("b", first, "10.3.0.20-10.3.0.29")}, "", ""},
-		"older":                            {a, []Pool{made("b", second, "10.3.0.19-10.3.0.29"), a}, "", "10.3.0.19-10.3.0.29"},
-		"younger":                          {made("b", second, "10.3.0.30", "10.3.0.19-10.3.0.29"), []Pool{a}, "10.3.0.19-10.3.0.29 of it is in AddressPool a (10.3.0.10-10.3.0.19), too: make a pool of other addresses", "10.3.0.10-10.3.0.19"},
-		"of one second, the name":          {made("b", first, "10.3.0.10"), []Pool{a}, "10.3.0.10 of it is in AddressPool a (10.3.0.10-10.3.0.19), too: make a pool of other addresses", "10.3.0.10-10.3.0.19"},
-		"beside a pool that gives nothing": {a, []Pool{broken}, "", ""},
-		"that gives nothing itself":        {broken, []Pool{a}, "", ""},
+		"alone":                          {a, []Pool{a}, "", ""},
+		"beside another":                 {a, []Pool{a, made("b", first, "10.3.0.20-10.3.0.29")}, "", ""},
+		"older":                          {a, []Pool{b, a}, "", "b"},
+		"older than several":             {a, []Pool{b, made("c", second, "10.3.0.0/24"), made("d", second, "10.3.0.40"), a}, "", "b c"},
+		"younger":                        {b, []Pool{a}, "10.3.0.16-10.3.0.17 of it is in AddressPool a (10.3.0.10-10.3.0.19), too: make a pool of other addresses", "a"},
+		"younger, by the second range":   {made("b", second, "10.3.0.30", "10.3.0.19-10.3.0.29"), []Pool{a}, "10.3.0.19-10.3.0.29 of it is in AddressPool a (10.3.0.10-10.3.0.19), too: make a pool of other addresses", "a"},
+		"of one second, the name":        {made("b", first, "10.3.0.10"), []Pool{a}, "10.3.0.10 of it is in AddressPool a (10.3.0.10-10.3.0.19), too: make a pool of other addresses", "a"},
+		"younger than a wrong one":       {made("x", second, "10.3.0.10-10.3.0.19"), []Pool{swapped}, stopsA, "wrong"},
+		"older than a wrong one":         {a, []Pool{swapped}, "", "wrong"},
+		"wrong itself, and younger":      {swapped, []Pool{a}, "10.3.0.0-10.3.0.255 of it is in AddressPool a (10.3.0.10-10.3.0.19), too: make a pool of other addresses", "a"},
+		"beside a wrong one":             {subnet("10.4.0.0/24"), []Pool{swapped}, "", ""},
+		"the subnet of another is wrong": {a, []Pool{subnet("x")}, "", ""},
+		"its own subnet is wrong":        {subnet("10.3.0.1/24"), []Pool{a}, "", ""},
+		"another one is of all networks": {a, []Pool{subnet("0.0.0.0/0")}, "", ""},
 	} {
-		shared := ""
-		for _, s := range test.p.Shared(test.all) {
-			shared += s.String()
+		var sharing []string
+		for _, o := range test.p.Sharing(test.all) {
+			sharing = append(sharing, o.Metadata.Name)
 		}
-		if got := test.p.Stopped(test.all); got != test.stopped || shared != test.shared {
-			t.Errorf("%s: Stopped() = %q, Shared() = %s, want %q, %s", name, got, shared, test.stopped, test.shared)
+		if got := test.p.Stopped(test.all); got != test.stopped || strings.Join(sharing, " ") != test.sharing {
+			t.Errorf("%s: Stopped() = %q, Sharing() = %v, want %q, %q", name, got, sharing, test.stopped, test.sharing)
 		}
 	}
 }

@@ -121,9 +121,9 @@ func (p Pool) Layout() (Layout, error) {
 	wrong := func(key, value, must string) (Layout, error) {
 		return Layout{}, fmt.Errorf("AddressPool %s: invalid spec.%s %q: %s", p.Metadata.Name, key, value, must)
 	}
-	subnet, err := netip.ParsePrefix(s.Subnet)
-	if err != nil || subnet.Masked() != subnet || subnet.Addr().Is4In6() {
-		return wrong("subnet", s.Subnet, "must be a network such as 10.3.0.0/24")
+	subnet, err := subnetOf(s)
+	if err != nil {
+		return wrong("subnet", s.Subnet, err.Error())
 	}
 	l.Subnet = subnet
 	if l.BlockSize < 1 || l.BlockSize > MostBlockSize {

@@ -7,6 +7,26 @@ import (
 	"slices"
 )
 
+// Reserved are networks whose addresses no host of a VLAN can have: these of this host, of no host, of one link only, and of groups of
+// hosts (RFC 6890, RFC 4291).
+var Reserved = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("::/8"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
+}
+
+// subnetOf reads the subnet. The error says what it must be.
+func subnetOf(s Spec) (netip.Prefix, error) {
+	subnet, err := netip.ParsePrefix(s.Subnet)
+	if err != nil || subnet.Masked() != subnet || subnet.Addr().Is4In6() {
+		return subnet, errors.New("must be a network such as 10.3.0.0/24")
+	}
+	if i := slices.IndexFunc(Reserved, subnet.Overlaps); i >= 0 {
+		return subnet, fmt.Errorf("must have no address of the reserved network %s: pods need others, such as 10.3.0.0/24", Reserved[i])
+	}
+	return subnet, nil
+}
+
 // spans reads what the pool gives, and what it excludes. key is empty if all can be read.
 func (l *Layout) spans(s Spec) (key, value, must string) {
 	for i, text := range s.Ranges {

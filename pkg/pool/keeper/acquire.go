@@ -148,11 +148,15 @@ func (m *member) fetch(ctx context.Context, a pool.Acquisition, address netip.Ad
 		if h, others, err := m.others(ctx, a, b, i); others || err != nil {
 			return false, h, err
 		}
-		if _, err := m.open(ctx, a.Pool); err != nil {
+		v, err := m.open(ctx, a.Pool)
+		switch {
+		case err != nil:
 			return false, "", err
+		case !v.gives(address):
+			return false, "", inAnother(address.String())
 		}
 		next, _ = s.says(next)
-		err := m.write(ctx, next)
+		err = m.write(ctx, next)
 		return err == nil, "nobody", ignore(err, pool.ErrConflict, pool.ErrNotThere)
 	}
 	h, is := b.HolderOf(i)
@@ -191,7 +195,7 @@ func (m *member) fetchNew(ctx context.Context, a pool.Acquisition, address netip
 		return false, "", err
 	}
 	if !v.allows(index) {
-		return false, "", unavailable(fmt.Errorf("%s is in another AddressPool, too", address))
+		return false, "", inAnother(fmt.Sprintf("AddressBlock %s, which has %s,", pool.BlockName(a.Pool, index), address))
 	}
 	s, err := m.state(ctx)
 	if err != nil {

@@ -113,7 +113,6 @@ func TestClosedPools(t *testing.T) {
 		"it recovers": {func(s *site) {
 			s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Why: "a loss"}) })
 		}, "waits for all nodes: a loss"},
-		"a problem":      {func(s *site) { s.EditPool("lan", func(p *pool.Pool) { p.Status.Problem = "it overlaps" }) }, "gives nothing new: it overlaps"},
 		"it is not":      {func(s *site) { s.RemovePool("lan") }, "there is no AddressPool lan: make it, or correct ipam.pool"},
 		"a wrong spec":   {func(s *site) { s.EditPool("lan", func(p *pool.Pool) { p.Spec.BlockSize = 65 }) }, `invalid spec.blockSize "65"`},
 		"it overlaps":    {func(s *site) { s.AddPool(older()) }, "10.3.0.0-10.3.0.15 of it is in AddressPool old"},
@@ -136,6 +135,89 @@ func older() pool.Pool {
 	p := lan
 	p.Metadata = pool.Meta{Name: "old", CreationTimestamp: "2020-01-01T00:00:00Z"}
 	return p
+}
+
+// younger is a pool that overlaps lan, and must give nothing.
+func younger() pool.Pool {
+	p := lan
+	p.Metadata, p.Spec.BlockSize = pool.Meta{Name: "young", CreationTimestamp: "2099-01-01T00:00:00Z"}, 1
+	return p
+}
+
+// putYounger makes the younger pool, and gives addresses of it to node3: lan has got the range later.
+func (s *site) putYounger(addresses ...string) {
+	s.t.Helper()
+	l, err := s.AddPool(younger()).Layout()
+	s.ok(err)
+	for _, a := range addresses {
+		index, _ := l.Index(netip.MustParseAddr(a))
+		b, _ := pool.NewBlock(l, index, partyOf("node3"), "boot")
+		s.AddBlock(b)
+	}
+}
+
+// What another pool has given, nobody takes out of a block that exists: not if it is nobody's, not if a dead node had it, and not for an
+// owner.
+func TestWhatAnotherPoolHasGiven(t *testing.T) {
+	for name, text := range map[string]string{"nobody's": "AAA. node2", "a dead node's": "AAAB node2 node3!"} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			for i := range int64(3) {
+				s.put(i, "AAAA node2")
+			}
+			s.put(3, text)
+			s.putYounger("10.3.0.15")
+			s.ok(s.waits())
+			says(t, "an owner's ADD", func() error {
+				_, err := s.Acquire(t.Context(), pool.Acquisition{Network: "pods", Pool: "lan", IfName: "eth0", Owner: ownerOf("web-0"), Wanted: netip.MustParseAddr("10.3.0.15")})
+				return err
+			}(), "10.3.0.15 is in a block of another AddressPool, too")
+			is(t, "the block", strings.Fields(s.told(3))[0], strings.Fields(text)[0])
+		})
+	}
+}
+
+// An agent ends after it has made a block, and before it has looked at the other pools. Until it comes back, another pool gives the addresses,
+// or an older one has got them. It gives none of them, and goes on with everything else.
+func TestABlockThatWasNotCompared(t *testing.T) {
+	for name, test := range map[string]struct {
+		meanwhile func(*site)
+		want      string
+	}{
+		"nothing happens":        {func(*site) {}, "AAAA"},
+		"a younger pool is made": {func(s *site) { s.AddPool(younger()) }, "AAAA"},
+		"a younger pool gives":   {func(s *site) { s.putYounger("10.3.0.13") }, ""},
+		"an older pool is made":  {func(s *site) { s.AddPool(older()) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			for i := range int64(3) {
+				s.put(i, "AAAA node2")
+			}
+			made := false
+			s.On = func(r string) error {
+				if made = made || r == "create block lan-3"; made && r == "list pools" {
+					return errUnclear
+				}
+				return nil
+			}
+			says(t, "an ADD", s.waits(), errUnclear.Error())
+			s.On = nil
+			test.meanwhile(s)
+			s.reboot()
+			s.Look(t.Context())
+			if got := strings.TrimSpace(s.grants()); strings.Contains(got, "++++") != (test.want != "") {
+				t.Errorf("the store has %s, want %q", got, test.want)
+			}
+			is(t, "the block", s.told(3), "AAAA me")
+			if g, err := s.store.Granted(t.Context()); err != nil || !g.Confirmed {
+				t.Errorf("it has not confirmed what it has: %v\n%s", err, s.log.String())
+			}
+			if told := strings.Contains(s.log.String(), "AddressBlock lan-3: another AddressPool has addresses of it: delete it if no pod has any of it"); told != (test.want == "") {
+				t.Errorf("the log has %s", s.log.String())
+			}
+		})
+	}
 }
 
 // An ADD whose time is over gets an address all the same: it comes again. With a slow API it would never get one otherwise.
@@ -179,11 +261,17 @@ func TestMakingABlock(t *testing.T) {
 		err    string
 		want   string
 	}{
-		"it works":            {func(*site) {}, "", "AAAA me"},
-		"the answer is lost":  {lose, "", "AAAA me"},
-		"paused meanwhile":    {during(func(s *site) { s.EditPool("lan", func(p *pool.Pool) { p.Spec.Paused = true }) }), "the pool lan has changed: spec.paused is true", "none"},
-		"made anew meanwhile": {during(func(s *site) { s.EditPool("lan", func(p *pool.Pool) { p.Metadata.UID = "other" }) }), "the pool lan has changed: it is another one", "none"},
-		"overlaps meanwhile":  {during(func(s *site) { s.AddPool(older()) }), "the pool lan has changed: 10.3.0.0-10.3.0.15 of it is in AddressPool old", "none"},
+		"it works":                          {func(*site) {}, "", "AAAA me"},
+		"the answer is lost":                {lose, "", "AAAA me"},
+		"paused meanwhile":                  {during(func(s *site) { s.EditPool("lan", func(p *pool.Pool) { p.Spec.Paused = true }) }), "the pool lan has changed: spec.paused is true", "none"},
+		"made anew meanwhile":               {during(func(s *site) { s.EditPool("lan", func(p *pool.Pool) { p.Metadata.UID = "other" }) }), "the pool lan has changed: it is another one", "none"},
+		"overlaps meanwhile":                {during(func(s *site) { s.AddPool(older()) }), "the pool lan has changed: 10.3.0.0-10.3.0.15 of it is in AddressPool old", "none"},
+		"a younger pool overlaps meanwhile": {during(func(s *site) { s.AddPool(younger()) }), "", "AAAA me"},
+		"a younger pool has some":           {func(s *site) { s.putYounger("10.3.0.15") }, "", "none"},
+		"a younger pool has some meanwhile": {during(func(s *site) { s.putYounger("10.3.0.12") }), "the pool lan has changed: it is another one, or another AddressPool has some of the block", "none"},
+		"a younger pool recovers": {func(s *site) {
+			s.AddPool(younger().WithRecovery(&pool.Recovery{Why: "a loss"}))
+		}, "", "none"},
 		"refused": {func(s *site) {
 			s.On = func(r string) error {
 				if strings.HasPrefix(r, "create block") {

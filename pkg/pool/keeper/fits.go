@@ -34,6 +34,28 @@ func (m *member) fits(ctx context.Context, b pool.Block, was pool.Grant) error {
 	return madeUp(was, fmt.Errorf("AddressBlock %s has the addresses %s, and the pool has others there: delete it if no pod has any of them", b.Metadata.Name, b.Span()))
 }
 
+// errOverlaps says that a block shares addresses with another pool, and that this node has given none of it. Nothing of it counts, and
+// everything else goes on.
+var errOverlaps = errors.New("another AddressPool has addresses of it")
+
+// compare returns an error if the store has made a block, has not noted it so far, and another pool has its addresses: the agent has ended
+// after it made the block, and before it looked at the other pools. The block stays: it is not known for sure that no pod has any of it.
+func (m *member) compare(ctx context.Context, b pool.Block, was pool.Grant, me pool.Party) error {
+	h, is := b.Holder(me)
+	if !is || h.Fenced != "" || h.Epoch != 1 || b.Spec.Node != m.Node || !was.Empty() || was.Block == b.Metadata.UID || m.compared == b.Metadata.UID {
+		return nil
+	}
+	switch v, err := m.view(ctx, b.Spec.Pool); {
+	case errors.Is(err, pool.ErrUnknown):
+		return madeUp(was, err)
+	case err != nil:
+		return err
+	case v.stopped != "" || !v.apart(b.Span()):
+		return unavailable(fmt.Errorf("AddressBlock %s: %w: delete it if no pod has any of it", b.Metadata.Name, errOverlaps))
+	}
+	return nil
+}
+
 // isOf says whether the pool is cut into blocks of which this is one.
 func isOf(l pool.Layout, b pool.Block) bool {
 	span, ok := l.Block(b.Spec.Index)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -186,14 +187,18 @@ func (k *Keeper) pool(ctx context.Context, name string) (pool.Layout, error) {
 type view struct {
 	pool.Pool
 	layout pool.Layout
-	// shared are parts of other pools: nobody takes a block with any of these addresses.
+	// shared are the blocks of other pools that share addresses with this one: nobody takes any of their addresses.
 	shared []pool.Span
+	// stopped says which older pool stops this one, empty for none.
+	stopped string
 	// closed says why nobody on this node takes anything of the pool, empty if somebody may. barred is the same for an import,
 	// which does not mind a pause.
 	closed, barred string
 }
 
-// view reads all pools.
+// view reads all pools, and then the blocks of those that share addresses with this one. Who has made a block, and then reads this view,
+// knows for sure whether another pool has its addresses. Either that pool is older, and stops this one. Or who made the other block has
+// not seen the addresses in this pool after that, and so the other block was there before this one.
 func (k *Keeper) view(ctx context.Context, name string) (view, error) {
 	all, err := k.API.Pools(ctx)
 	if err != nil {
@@ -208,14 +213,49 @@ func (k *Keeper) view(ctx context.Context, name string) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
+	shared, err := k.shared(ctx, p.Sharing(all))
+	if err != nil {
+		return view{}, err
+	}
 	stopped := p.Stopped(all)
-	return view{p, l, p.Shared(all), cmp.Or(k.closed(p), stopped), cmp.Or(k.barred(p), stopped)}, nil
+	return view{p, l, shared, stopped, cmp.Or(k.closed(p), stopped), cmp.Or(k.barred(p), stopped)}, nil
+}
+
+// shared returns the blocks of the pools. One that recovers can have had a block anywhere.
+func (k *Keeper) shared(ctx context.Context, pools []pool.Pool) (spans []pool.Span, err error) {
+	for _, p := range pools {
+		if p.Recovery() != nil {
+			spans = append(spans, p.Extent()...)
+			continue
+		}
+		blocks, err := k.API.Blocks(ctx, p.Metadata.Name)
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		for _, b := range blocks {
+			spans = append(spans, b.Span())
+		}
+	}
+	return spans, nil
 }
 
 // allows says whether this node may take the block. Of one whose addresses are all excluded it would have nothing.
 func (v view) allows(index int64) bool {
 	span, ok := v.layout.Block(index)
-	return ok && !slices.ContainsFunc(v.shared, span.Overlaps) && v.layout.Gives(span)
+	return ok && v.apart(span) && v.layout.Gives(span)
+}
+
+// apart says whether no other pool has given any address of the span.
+func (v view) apart(s pool.Span) bool { return !slices.ContainsFunc(v.shared, s.Overlaps) }
+
+// gives says whether this node may take an address of a block that exists.
+func (v view) gives(a netip.Addr) bool {
+	return !v.layout.Excluded(a) && v.apart(pool.Span{First: a, Last: a})
+}
+
+// inAnother is the error for addresses that view does not give.
+func inAnother(what string) error {
+	return unavailable(fmt.Errorf("%s is in a block of another AddressPool, too", what))
 }
 
 func unknown(name string) error {

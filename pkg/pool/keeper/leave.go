@@ -70,7 +70,7 @@ func (m *member) ownedBy(ctx context.Context, b pool.Block, s state) (owned []po
 	case err != nil:
 		return nil, false, err
 	}
-	owned = slices.DeleteFunc(owned, func(c pool.Claim) bool { return v.layout.Excluded(c.Spec.Address) })
+	owned = slices.DeleteFunc(owned, func(c pool.Claim) bool { return !v.gives(c.Spec.Address) })
 	return owned, len(owned) > 0 && (v.closed != "" || s.of(b.Spec.Pool).Silent), nil
 }
 
@@ -125,7 +125,7 @@ func (m *member) regain(ctx context.Context, claim pool.Claim, index int64, s st
 		return false, nil
 	}
 	v, err := m.view(ctx, claim.Spec.Pool)
-	if err != nil || v.layout.Excluded(claim.Spec.Address) || v.Metadata.DeletionTimestamp != "" {
+	if err != nil || !v.gives(claim.Spec.Address) || v.Metadata.DeletionTimestamp != "" {
 		return false, ignore(err, pool.ErrUnknown)
 	}
 	if v.closed != "" || s.of(claim.Spec.Pool).Silent {

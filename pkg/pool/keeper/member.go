@@ -47,6 +47,8 @@ type member struct {
 	told map[string]pool.Layout
 	// seen is the version of each block that this store has made, or of which it has answered all that others want.
 	seen map[string]string
+	// compared is the UID of the block that this store has made last, and compared with the other pools since.
+	compared string
 	// untold says that the store obeys something that the blocks may not say so far.
 	untold bool
 }
@@ -227,6 +229,9 @@ func (m *member) adopt(ctx context.Context, b pool.Block) (state, pool.Grant, er
 	}
 	was := s.grant(b.Spec.Pool, b.Spec.Index)
 	if err := m.fits(ctx, b, was); err != nil {
+		return s, pool.Grant{}, err
+	}
+	if err := m.compare(ctx, b, was, s.me); err != nil {
 		return s, pool.Grant{}, err
 	}
 	if b, err = m.correct(ctx, s, b); err != nil {

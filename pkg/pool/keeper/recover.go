@@ -76,8 +76,6 @@ func (k *Keeper) barred(p pool.Pool) string {
 		return "it is being deleted"
 	case r != nil:
 		return "the API has lost what nodes have, and waits for all nodes: " + r.Why
-	case p.Status.Problem != "":
-		return p.Status.Problem
 	case k.lostSequence(p):
 		return "the API has an older state of it than this node has seen"
 	case !k.settled():

@@ -65,7 +65,7 @@ func (m *member) fill(ctx context.Context, name string, need int) error {
 	if need -= free(s.of(name)); need <= 0 {
 		return nil
 	}
-	return m.scrape(ctx, search.seen, name, need)
+	return m.scrape(ctx, search.seen, v, need)
 }
 
 // open reads the pool, and makes sure that this node may take of it.
@@ -159,10 +159,11 @@ func (m *member) makeBlock(ctx context.Context, v view, b pool.Block, s state, c
 		return 0, err
 	}
 	if now.Metadata.UID != v.Metadata.UID || closed(now) != "" || !now.allows(b.Spec.Index) {
-		why := fmt.Errorf("the pool %s has changed: %s", v.layout.Name, cmp.Or(closed(now), "it is another one, or shares addresses with one"))
+		why := fmt.Errorf("the pool %s has changed: %s", v.layout.Name, cmp.Or(closed(now), "it is another one, or another AddressPool has some of the block"))
 		return 0, unavailable(errors.Join(why, m.API.DeleteBlock(ctx, made)))
 	}
 	m.wrote(nil)
+	m.compared = made.Metadata.UID
 	_, g, err := m.adopt(ctx, made)
 	if err == nil {
 		m.seen[made.Metadata.Name] = made.Metadata.ResourceVersion

@@ -13,9 +13,9 @@ import (
 const askedAtOnce = 2
 
 // scrape looks for single addresses: those that are nobody's, those of fenced nodes, and those that other nodes have too much.
-func (m *member) scrape(ctx context.Context, blocks []pool.Block, name string, need int) (err error) {
+func (m *member) scrape(ctx context.Context, blocks []pool.Block, v view, need int) (err error) {
 	if blocks == nil {
-		if blocks, err = m.API.Blocks(ctx, name); err != nil {
+		if blocks, err = m.API.Blocks(ctx, v.layout.Name); err != nil {
 			return unavailable(err)
 		}
 	}
@@ -23,15 +23,11 @@ func (m *member) scrape(ctx context.Context, blocks []pool.Block, name string, n
 	if err != nil {
 		return err
 	}
-	l, err := m.layout(ctx, name)
-	if err != nil {
+	blocks = slices.DeleteFunc(slices.Clone(blocks), func(b pool.Block) bool { return b.Check() != nil || !isOf(v.layout, b) })
+	if need, err = m.takeSingle(ctx, blocks, s, need, v, pool.Block.Free); err != nil || need <= 0 {
 		return err
 	}
-	blocks = slices.DeleteFunc(slices.Clone(blocks), func(b pool.Block) bool { return b.Check() != nil || !isOf(l, b) })
-	if need, err = m.takeSingle(ctx, blocks, s, need, l, pool.Block.Free); err != nil || need <= 0 {
-		return err
-	}
-	if need, err = m.takeOfDead(ctx, blocks, s, need, l); err != nil || need <= 0 {
+	if need, err = m.takeOfDead(ctx, blocks, s, need, v); err != nil || need <= 0 {
 		return err
 	}
 	for range askedAtOnce {
@@ -42,13 +38,13 @@ func (m *member) scrape(ctx context.Context, blocks []pool.Block, name string, n
 	return err
 }
 
-// takeSingle takes some of those addresses of the blocks, but none that the pool excludes by now. It returns how many are still needed.
-func (m *member) takeSingle(ctx context.Context, blocks []pool.Block, s state, need int, l pool.Layout, offsets func(pool.Block) []int) (int, error) {
+// takeSingle takes some of those addresses of the blocks, but none that the pool excludes by now or that another pool has. It returns how many are still needed.
+func (m *member) takeSingle(ctx context.Context, blocks []pool.Block, s state, need int, v view, offsets func(pool.Block) []int) (int, error) {
 	for _, b := range blocks {
 		if need <= 0 {
 			break
 		}
-		all := slices.DeleteFunc(offsets(b), func(i int) bool { return l.Excluded(b.At(i)) })
+		all := slices.DeleteFunc(offsets(b), func(i int) bool { return !v.gives(b.At(i)) })
 		next, n := b.Take(s.me, all[:min(need, len(all))])
 		if n == 0 {
 			continue
@@ -66,11 +62,11 @@ func (m *member) takeSingle(ctx context.Context, blocks []pool.Block, s state, n
 }
 
 // takeOfDead takes addresses of fenced nodes. Those that owners have stay for the owners.
-func (m *member) takeOfDead(ctx context.Context, blocks []pool.Block, s state, need int, l pool.Layout) (int, error) {
+func (m *member) takeOfDead(ctx context.Context, blocks []pool.Block, s state, need int, v view) (int, error) {
 	if !slices.ContainsFunc(blocks, func(b pool.Block) bool { return len(b.Fenced()) > 0 }) {
 		return need, nil
 	}
-	claims, err := m.API.Claims(ctx, l.Name)
+	claims, err := m.API.Claims(ctx, v.layout.Name)
 	if err != nil {
 		return need, unavailable(err)
 	}
@@ -78,7 +74,7 @@ func (m *member) takeOfDead(ctx context.Context, blocks []pool.Block, s state, n
 	for _, c := range claims {
 		owned[c.Spec.Address] = true
 	}
-	return m.takeSingle(ctx, blocks, s, need, l, func(b pool.Block) []int {
+	return m.takeSingle(ctx, blocks, s, need, v, func(b pool.Block) []int {
 		return slices.DeleteFunc(b.Fenced(), func(i int) bool { return owned[b.At(i)] })
 	})
 }

@@ -68,10 +68,10 @@ type visits struct {
 	errs, countNot []error
 }
 
-// note takes the error of a block. It does not count if the block is made up, or if its pool does not exist and the network's
+// note takes the error of a block. It does not count if the block is made up, or another pool has its addresses, or if its pool does not exist and the network's
 // configuration does not name that pool.
 func (v *visits) note(name string, err error) {
-	if errors.Is(err, errMadeUp) || errors.Is(err, pool.ErrUnknown) && !v.state.of(name).Named {
+	if errors.Is(err, errMadeUp) || errors.Is(err, errOverlaps) || errors.Is(err, pool.ErrUnknown) && !v.state.of(name).Named {
 		v.countNot = append(v.countNot, err)
 		return
 	}
