@@ -10,9 +10,11 @@ const (
 type Meta struct {
 	Name string `json:"name"`
 	// UID and ResourceVersion are empty before the object is made. A change names both.
-	UID               string            `json:"uid,omitempty"`
-	ResourceVersion   string            `json:"resourceVersion,omitempty"`
-	CreationTimestamp string            `json:"creationTimestamp,omitempty"`
+	UID               string `json:"uid,omitempty"`
+	ResourceVersion   string `json:"resourceVersion,omitempty"`
+	CreationTimestamp string `json:"creationTimestamp,omitempty"`
+	// Generation grows with each change of the spec, and when somebody deletes the object.
+	Generation        int64             `json:"generation,omitempty"`
 	DeletionTimestamp string            `json:"deletionTimestamp,omitempty"`
 	Finalizers        []string          `json:"finalizers,omitempty"`
 	Labels            map[string]string `json:"labels,omitempty"`

@@ -71,6 +71,8 @@ type Status struct {
 	// Problem says why nobody may take anything of the pool, empty if they may.
 	Problem string `json:"problem,omitempty"`
 	Updated string `json:"updated,omitempty"`
+	// ObservedGeneration is the generation of the pool before the blocks were counted.
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
 // Span is all addresses from First to Last, both of one family.

@@ -37,6 +37,7 @@ func (a *api) share(t *testing.T, users map[string]user) {
 	t.Run("the API forgets", func(t *testing.T) { a.forgetful(t, users) })
 	t.Run("messages get lost", func(t *testing.T) { a.lostMessages(t, users) })
 	t.Run("a node is killed at its steps", func(t *testing.T) { a.killedAtSteps(t, users) })
+	t.Run("pools that overlap", func(t *testing.T) { a.overlaps(t, users) })
 	t.Run("late DELs", func(t *testing.T) { a.lateDELs(t, users) })
 	t.Run("histories", func(t *testing.T) { a.histories(t, users) })
 	t.Run("something fails", func(t *testing.T) { a.failuresOfTable(t, users) })
@@ -71,12 +72,21 @@ func noPool(t *testing.T, admin user, name string) {
 	deletePool(t, admin, name)
 }
 
-// deletePool deletes the pool, whoever has addresses of it.
+// deletePool deletes the pool, whoever has addresses of it: the controller may.
 func deletePool(t *testing.T, admin user, name string) {
 	t.Helper()
-	admin.send(t, http.MethodPatch, pools+"/"+name+"/status", m{"status": m{"blocks": 0, "taken": 0, "granted": 0}})
-	admin.send(t, http.MethodPatch, pools+"/"+name, m{"metadata": m{"finalizers": nil}})
+	keep := user{&http.Client{Timeout: admin.http.Timeout, Transport: asController{admin.http.Transport}}, admin.token}
+	keep.send(t, http.MethodPatch, pools+"/"+name, m{"metadata": m{"finalizers": nil}})
 	admin.send(t, http.MethodDelete, pools+"/"+name, m{})
+}
+
+// asController asks as relink-controller.
+type asController struct{ http.RoundTripper }
+
+func (c asController) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Impersonate-User", "system:serviceaccount:relink-system:relink-controller")
+	return c.RoundTripper.RoundTrip(r)
 }
 
 // members are nodes that share the pool.

@@ -99,6 +99,10 @@ func (a *api) claimPolicy(t *testing.T, users map[string]user) {
 
 // poolPolicy tries what agents do with pools, and what they never do.
 func (a *api) poolPolicy(t *testing.T, users map[string]user) {
+	clean := func() {
+		users["controller"].must(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"finalizers": nil}}, nil)
+		users["admin"].must(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"annotations": nil}}, nil)
+	}
 	recovery := func(r *pool.Recovery) m {
 		text, is := pool.Pool{}.WithRecovery(r).Metadata.Annotations[pool.RecoveryKey]
 		if !is {
@@ -153,7 +157,7 @@ func (a *api) poolPolicy(t *testing.T, users map[string]user) {
 		{"removes an annotation", m{"metadata": m{"annotations": m{"a": "b"}}}, m{"metadata": m{"annotations": m{"a": nil}}}, fields},
 		{"makes it another's", m{}, m{"metadata": m{"ownerReferences": []m{{"apiVersion": "v1", "kind": "Node", "name": "node1", "uid": "u"}}}}, fields},
 	} {
-		users["admin"].must(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"finalizers": nil, "annotations": nil}}, nil)
+		clean()
 		users["admin"].must(t, http.MethodPatch, pools+"/lan", try.before, nil)
 		for _, who := range []string{"node1's unit", "node1"} {
 			query := map[bool]string{true: "?dryRun=All"}[who != "node1"]
@@ -161,35 +165,47 @@ func (a *api) poolPolicy(t *testing.T, users map[string]user) {
 			check(t, who+": "+try.name, said, answer, http.StatusForbidden, try.want)
 		}
 	}
-	users["admin"].must(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"finalizers": nil, "annotations": nil}}, nil)
+	clean()
 }
 
 // finalizerPolicy shows that a person does not free the name and the addresses of a pool of which nodes have some.
 func (a *api) finalizerPolicy(t *testing.T, users map[string]user) {
 	admin := users["admin"]
-	counted := func(taken int) m { return m{"status": m{"blocks": 4, "taken": taken, "granted": taken}} }
-	defer admin.must(t, http.MethodPatch, pools+"/lan/status", counted(0), nil)
-	const refused = "AddressPool lan keeps its finalizer: nodes have addresses in 2 blocks of it. Another pool could give these while pods have them. " +
-		"relink ipam pools lan names the nodes. When they have given back all, relink-controller removes the finalizer"
-	for _, try := range []struct {
-		name, who string
-		taken     int
-		done      m
-		want      string
-	}{
-		{"a person, with blocks", "admin", 2, m{"metadata": m{"finalizers": nil}}, refused},
-		{"a person who keeps another", "admin", 2, m{"metadata": m{"finalizers": []string{"example.org/hold"}}}, refused},
-		{"a person who changes the spec", "admin", 2, m{"spec": m{"paused": true}}, ""},
-		{"a person, without blocks", "admin", 0, m{"metadata": m{"finalizers": nil}}, ""},
-		{"the controller, which has just seen that there are none", "controller", 2, m{"metadata": m{"finalizers": nil}}, ""},
-	} {
-		admin.must(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"finalizers": []string{pool.Finalizer}}}, nil)
-		admin.must(t, http.MethodPatch, pools+"/lan/status", counted(try.taken), nil)
-		said, answer := users[try.who].send(t, http.MethodPatch, pools+"/lan?dryRun=All", try.done)
-		check(t, try.name, said, answer, http.StatusForbidden, try.want)
+	p := lan()
+	p.Metadata.Name, p.Metadata.Finalizers = "kept", []string{pool.Finalizer}
+	at := pools + "/kept"
+	admin.must(t, http.MethodPost, pools, poolObject(p), &p)
+	counted := func(taken, generation int64) {
+		admin.must(t, http.MethodPatch, at+"/status", m{"status": m{"blocks": 4, "taken": taken, "granted": taken, "observedGeneration": generation}}, nil)
 	}
-	admin.must(t, http.MethodPatch, pools+"/lan/status", counted(0), nil)
-	admin.must(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"finalizers": nil}}, nil)
+	const (
+		refused = "AddressPool kept keeps its finalizer: nodes have addresses in 2 blocks of it. Another pool could give these while pods have them. " +
+			"relink ipam pools kept names the nodes. When they have given back all, relink-controller removes the finalizer"
+		lives     = "AddressPool kept keeps its finalizer: nodes can have addresses of it. Delete the pool: relink-controller removes the finalizer"
+		uncounted = "AddressPool kept keeps its finalizer: relink-controller has not counted its blocks since it was deleted"
+	)
+	none, another := m{"metadata": m{"finalizers": nil}}, m{"metadata": m{"finalizers": []string{"example.org/hold"}}}
+	try := func(name, who string, done m, want string) {
+		t.Helper()
+		said, answer := users[who].send(t, http.MethodPatch, at+"?dryRun=All", done)
+		check(t, name, said, answer, http.StatusForbidden, want)
+	}
+	try("nobody has ever counted", "admin", none, lives)
+	counted(2, p.Metadata.Generation)
+	try("a person, with blocks", "admin", none, refused)
+	try("a person who keeps another", "admin", another, refused)
+	try("a person who changes the spec", "admin", m{"spec": m{"paused": true}}, "")
+	try("the controller, which has just seen that there are none", "controller", none, "")
+	counted(0, p.Metadata.Generation)
+	try("a person, without blocks, of a pool that gives", "admin", none, lives)
+	admin.must(t, http.MethodDelete, at, m{}, nil)
+	try("nobody has counted since the end", "admin", none, uncounted)
+	admin.must(t, http.MethodGet, at, nil, &p)
+	counted(2, p.Metadata.Generation)
+	try("with blocks, since the end", "admin", none, refused)
+	counted(0, p.Metadata.Generation)
+	try("without blocks, since the end", "admin", none, "")
+	deletePool(t, admin, "kept")
 }
 
 // whoIsBound shows who must be on a node, that nobody adopts an object of all, and that the policies bind agents only.

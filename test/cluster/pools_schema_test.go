@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/pool"
@@ -126,6 +127,17 @@ func (a *api) poolSchema(t *testing.T) {
 		{"spec.subnet", "10.3.0.1/16", "spec.subnet: Invalid value: must be a network such as 10.3.0.0/24"},
 		{"spec.subnet", "lan", "spec.subnet: Invalid value: must be a network such as 10.3.0.0/24"},
 		{"spec.subnet", nil, "spec.subnet: Required value"},
+		{"spec", m{"subnet": "0.0.0.0/0"}, "spec.subnet: Invalid value: must have no address of the reserved networks 0.0.0.0/8, 127.0.0.0/8,"},
+		{"spec", m{"subnet": "127.0.0.0/8"}, "must have no address of the reserved networks"},
+		{"spec", m{"subnet": "169.254.7.0/24"}, "must have no address of the reserved networks"},
+		{"spec", m{"subnet": "224.0.0.0/4"}, "must have no address of the reserved networks"},
+		{"spec", m{"subnet": "240.0.0.0/4"}, "must have no address of the reserved networks"},
+		{"spec", m{"subnet": "::/0"}, "must have no address of the reserved networks"},
+		{"spec", m{"subnet": "::1/128"}, "must have no address of the reserved networks"},
+		{"spec", m{"subnet": "fe80::/64"}, "must have no address of the reserved networks"},
+		{"spec", m{"subnet": "ff00::/8"}, "must have no address of the reserved networks"},
+		{"spec", m{"subnet": "fc00::/7"}, ""},
+		{"spec", m{"subnet": "223.0.0.0/8"}, ""},
 		{"spec.gateway", nil, ""},
 		{"spec.gateway", "fe80::1", "spec.gateway: Invalid value: the gateway fe80::1 must be an address of the subnet 10.3.0.0/16"},
 		{"spec.gateway", "10.4.0.1", "spec.gateway: Invalid value: the gateway 10.4.0.1 must be an address of the subnet 10.3.0.0/16"},
@@ -136,6 +148,19 @@ func (a *api) poolSchema(t *testing.T) {
 		{"spec.ranges", []string{"10.3.0.1-fd00::1"}, "spec.ranges[0]: Invalid value: must be an address, a network, or two addresses"},
 		{"spec.ranges", []string{"10.3.0.1-10.4.0.1"}, "spec.ranges: Invalid value: ranges must be parts of the subnet 10.3.0.0/16"},
 		{"spec.ranges", []string{"10.0.0.0/8"}, "spec.ranges: Invalid value: ranges must be parts of the subnet 10.3.0.0/16"},
+		{"spec.ranges", []string{"10.3.0.9-10.3.0.10"}, ""},
+		{"spec.ranges", []string{"10.3.0.9-10.3.0.9"}, ""},
+		{"spec.ranges", []string{"10.3.0.10-10.3.0.9"}, "AddressPool new: invalid spec.ranges[0] 10.3.0.10-10.3.0.9: must have the first address before the last one"},
+		{"spec.ranges", []string{"10.3.0.5", "10.3.1.0-10.3.0.255"}, "AddressPool new: invalid spec.ranges[1] 10.3.1.0-10.3.0.255: must have the first address before the last one"},
+		{"spec.ranges", []string{"10.3.0.5", "10.3.0.6", "10.3.0.1-10.3.0.4"}, ""},
+		{"spec.ranges", []string{"10.3.0.5", "10.3.0.6", "10.3.0.1-10.3.0.5"}, "AddressPool new: invalid spec.ranges[2] 10.3.0.1-10.3.0.5: must have no address of a range before it"},
+		{"spec.ranges", []string{"10.3.0.5", "10.3.0.5"}, "must have no address of a range before it"},
+		{"spec.ranges", []string{"10.3.0.0/24", "10.3.1.0/24", "10.3.2.0-10.3.2.255"}, ""},
+		{"spec.ranges", []string{"10.3.0.0/24", "10.3.0.128/25"}, "must have no address of a range before it"},
+		{"spec.ranges", []string{"10.3.0.100-10.3.1.0", "10.3.1.0/24"}, "must have no address of a range before it"},
+		{"spec.ranges", []string{"10.3.1.0/24", "10.3.0.100-10.3.2.5"}, "must have no address of a range before it"},
+		{"spec.ranges", many(64, 0), ""},
+		{"spec.ranges", many(64, 63), "must have no address of a range before it"},
 		{"spec.exclude", []string{"10.3.0.1-10.3.0.9", "10.3.5.0/24", "10.9.9.9"}, ""},
 		{"spec.exclude", []string{"some"}, "spec.exclude[0]: Invalid value: must be an address, a network, or two addresses"},
 		{"spec.routes", []m{{"gw": "10.3.0.1"}}, "spec.routes[0].dst: Required value"},
@@ -146,14 +171,19 @@ func (a *api) poolSchema(t *testing.T) {
 		{"spec.blockSize", nil, ""},
 		{"spec", m{"subnet": "fd00:3::/64", "gateway": "fd00:3::1", "ranges": []string{"fd00:3::10-fd00:3::ffff"}}, ""},
 		{"spec", m{"subnet": "fd00:3::/64", "gateway": "fe80::1"}, ""},
+		{"spec", m{"subnet": "fd00:3::/64", "ranges": []string{"fd00:3::a-fd00:3::10", "fd00:3::-fd00:3::9", "fd00:3::1:0:0:0-fd00:3::1:0:0:f0", "FD00:3:0:0:0000:2::-fd00:3::2:0:1"}}, ""},
+		{"spec", m{"subnet": "fd00:3::/64", "ranges": []string{"fd00:3::10-fd00:3::a"}}, "AddressPool new: invalid spec.ranges[0] fd00:3::10-fd00:3::a: must have the first address before the last one"},
+		{"spec", m{"subnet": "fd00:3::/64", "ranges": []string{"fd00:3::1:0:0-fd00:3::ffff:ffff"}}, "AddressPool new: invalid spec.ranges[0] fd00:3::1:0:0-fd00:3::ffff:ffff: must have the first address before the last one"},
+		{"spec", m{"subnet": "fd00:3::/64", "ranges": []string{"fd00:3::10-fd00:3::1:0", "fd00:3::/112"}}, "must have no address of a range before it"},
+		{"spec", m{"subnet": "fd00:3::/64", "ranges": []string{"fd00:3::10-fd00:3::1:0", "fd00:3::ffff"}}, "must have no address of a range before it"},
 		{"spec", m{"subnet": "fd00:3::/64", "gateway": "169.254.0.1"}, "the gateway 169.254.0.1 must be an address of the subnet fd00:3::/64"},
 	})
 	a.tryChange(t, pools, object(), []refusal{
 		{"spec.ranges", []string{"10.3.0.10-10.3.0.250", "10.3.2.0/24", "10.3.9.9", "10.3.9.10"}, ""},
-		{"spec.ranges", []string{"10.3.9.10", "10.3.0.10-10.3.0.250", "10.3.2.0/24", "10.3.9.9"}, "spec.ranges: Invalid value: ranges can be added at the end only"},
-		{"spec.ranges", []string{"10.3.0.10-10.3.0.250", "10.3.2.0/24"}, "spec.ranges: Invalid value: ranges can be added at the end only"},
-		{"spec.ranges", []string{"10.3.0.10-10.3.0.251", "10.3.2.0/24", "10.3.9.9"}, "spec.ranges: Invalid value: ranges can be added at the end only"},
-		{"spec.ranges", nil, "spec.ranges: Invalid value: ranges can be added at the end only"},
+		{"spec.ranges", []string{"10.3.9.10", "10.3.0.10-10.3.0.250", "10.3.2.0/24", "10.3.9.9"}, "ranges can be added at the end only"},
+		{"spec.ranges", []string{"10.3.0.10-10.3.0.250", "10.3.2.0/24"}, "ranges can be added at the end only"},
+		{"spec.ranges", []string{"10.3.0.10-10.3.0.251", "10.3.2.0/24", "10.3.9.9"}, "ranges can be added at the end only"},
+		{"spec.ranges", nil, "spec.ranges: Invalid value: without ranges, the pool is the whole subnet, and gets none later; with ranges, it always has some"},
 		{"spec.subnet", "10.0.0.0/8", "spec.subnet: Invalid value: subnet never changes"},
 		{"spec.blockSize", 8, "spec.blockSize: Invalid value: blockSize never changes"},
 		{"spec.exclude", []string{"10.3.0.78"}, ""},
@@ -161,12 +191,98 @@ func (a *api) poolSchema(t *testing.T) {
 		{"spec.paused", true, ""},
 	})
 	p := lan()
+	p.Metadata.Name, p.Spec.Ranges = "many", many(64, 0)
+	last := many(64, 0)
+	last[63] = "10.3.9.9"
+	a.tryChange(t, pools, poolObject(p), []refusal{
+		{"spec.ranges", last, "AddressPool many: spec.ranges[63] stays 10.3.163.200-10.3.163.255: ranges can be added at the end only"},
+		{"spec.ranges", many(63, 0), "AddressPool many: spec.ranges[63] stays 10.3.163.200-10.3.163.255"},
+	})
+	p.Spec = pool.Spec{Subnet: "fd00:3::/32", BlockSize: 4, Ranges: many6(63)}
+	a.tryChange(t, pools, poolObject(p), []refusal{{"spec.ranges", many6(64), ""}})
+	a.corrections(t)
+	p = lan()
 	p.Metadata.Name, p.Spec.BlockSize = "whole", 0
 	a.tryChange(t, pools, poolObject(p), []refusal{
-		{"spec.ranges", []string{"10.3.0.10-10.3.0.250"}, "Without ranges, the pool is the whole subnet, and gets none later"},
+		{"spec.ranges", []string{"10.3.0.10-10.3.0.250"}, "without ranges, the pool is the whole subnet, and gets none later"},
 		{"spec.blockSize", 16, ""},
 		{"spec.blockSize", 17, "spec.blockSize: Invalid value: blockSize never changes"},
 	})
+}
+
+// rangesPolicy waits until the policy of ranges is in force, or is not.
+func (a *api) rangesPolicy(t *testing.T, is bool) {
+	t.Helper()
+	p := lan()
+	p.Metadata.Name, p.Spec.Ranges = "never-made", []string{"10.3.0.9-10.3.0.8"}
+	await(t, 20*time.Second, "the policy of ranges", func() bool {
+		_, answer := user{a.http, adminToken}.send(t, http.MethodPost, pools+"?dryRun=All", poolObject(p))
+		return (answer.StatusCode == http.StatusUnprocessableEntity) == is
+	})
+}
+
+// corrections shows what people can change in a pool whose ranges are wrong: all from the first wrong one on. What the pool can have given,
+// stays.
+func (a *api) corrections(t *testing.T) {
+	const binding = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+	admin := user{a.http, adminToken}
+	admin.must(t, http.MethodDelete, binding+"/relink-pools-ranges", m{}, nil)
+	a.rangesPolicy(t, false)
+	wrong := map[string][]string{
+		"swapped": {"10.3.0.16-10.3.0.31", "10.3.0.48-10.3.0.40", "10.3.0.64-10.3.0.67"},
+		"first":   {"10.3.0.31-10.3.0.16", "10.3.0.40-10.3.0.48"},
+		"doubled": {"10.3.1.0/24", "10.3.2.0/24", "10.3.2.0-10.3.2.9", "10.3.2.8"},
+	}
+	for name, ranges := range wrong {
+		p := lan()
+		p.Metadata.Name, p.Spec.Ranges = name, ranges
+		admin.must(t, http.MethodPost, pools, poolObject(p), nil)
+		defer deletePool(t, admin, name)
+	}
+	a.apply(t, "examples/pools")
+	a.rangesPolicy(t, true)
+	for _, try := range []struct {
+		name   string
+		ranges []string
+		want   string
+	}{
+		{"swapped", []string{"10.3.0.16-10.3.0.31", "10.3.0.40-10.3.0.48", "10.3.0.64-10.3.0.67"}, ""},
+		{"swapped", []string{"10.3.0.16-10.3.0.31", "10.3.0.70"}, ""},
+		{"swapped", []string{"10.3.0.16-10.3.0.31"}, ""},
+		{"swapped", []string{"10.3.0.16-10.3.0.32", "10.3.0.40-10.3.0.48"}, "AddressPool swapped: spec.ranges[0] stays 10.3.0.16-10.3.0.31: ranges can be added at the end only"},
+		{"swapped", []string{"10.3.0.40-10.3.0.48", "10.3.0.16-10.3.0.31"}, "AddressPool swapped: spec.ranges[0] stays 10.3.0.16-10.3.0.31"},
+		{"swapped", []string{"10.3.0.16-10.3.0.31", "10.3.0.48-10.3.0.40", "10.3.0.64-10.3.0.67", "10.3.0.70"}, "AddressPool swapped: invalid spec.ranges[1] 10.3.0.48-10.3.0.40: must have the first address before the last one"},
+		{"first", []string{"10.3.0.16-10.3.0.31", "10.3.0.40-10.3.0.48"}, ""},
+		{"first", []string{"10.3.9.9"}, ""},
+		{"doubled", []string{"10.3.1.0/24", "10.3.2.0/24", "10.3.3.0-10.3.3.9"}, ""},
+		{"doubled", []string{"10.3.1.0/24", "10.3.2.0/24", "10.3.2.0-10.3.2.9"}, "AddressPool doubled: invalid spec.ranges[2] 10.3.2.0-10.3.2.9: must have no address of a range before it"},
+		{"doubled", []string{"10.3.1.0/24", "10.3.2.10-10.3.2.255", "10.3.2.0-10.3.2.9"}, "AddressPool doubled: spec.ranges[1] stays 10.3.2.0/24"},
+		{"doubled", []string{"10.3.1.0/24"}, "AddressPool doubled: spec.ranges[1] stays 10.3.2.0/24"},
+	} {
+		said, answer := admin.send(t, http.MethodPatch, pools+"/"+try.name+"?dryRun=All", m{"spec": m{"ranges": try.ranges}})
+		check(t, fmt.Sprint(try.name, " becomes ", try.ranges), said, answer, http.StatusUnprocessableEntity, try.want)
+	}
+	said, answer := admin.send(t, http.MethodPatch, pools+"/swapped?dryRun=All", m{"spec": m{"paused": true}})
+	check(t, "what else the wrong one gets", said, answer, http.StatusUnprocessableEntity, "")
+}
+
+// many are so many ranges, of which the one with that index has an address of the first one.
+func many(n, double int) (all []string) {
+	for i := range n {
+		all = append(all, fmt.Sprintf("10.3.%d.%d-10.3.%d.%d", 100+i, 200, 100+i, 255))
+	}
+	if double > 0 {
+		all[double] = "10.3.100.255-10.3.101.0"
+	}
+	return all
+}
+
+// many6 are so many long ranges of IPv6.
+func many6(n int) (all []string) {
+	for i := range n {
+		all = append(all, fmt.Sprintf("fd00:3:1000:2000:3000:4000:%x:1111-fd00:3:1000:2000:3000:4000:%x:ffff", 0x5000+i, 0x5000+i))
+	}
+	return all
 }
 
 func (a *api) blockSchema(t *testing.T) {

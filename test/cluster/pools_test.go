@@ -91,6 +91,7 @@ func (a *api) poolUsers(t *testing.T) map[string]user {
 func (a *api) ready(t *testing.T, users map[string]user) {
 	t.Helper()
 	users["admin"].must(t, http.MethodPost, pools, poolObject(lan()), nil)
+	a.rangesPolicy(t, true)
 	for _, who := range []string{"unbound", "stranger"} {
 		for _, try := range []struct {
 			method, path string

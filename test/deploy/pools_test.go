@@ -106,8 +106,8 @@ func TestPolicies(t *testing.T) {
 		bindings[b.Spec.PolicyName] = b.Spec.ValidationActions
 	}
 	all := of[*admissionv1.ValidatingAdmissionPolicy](objects)
-	if len(all) != 5 {
-		t.Fatalf("%d policies, want one each for pools, blocks and claims, and two for people", len(all))
+	if len(all) != 6 {
+		t.Fatalf("%d policies, want one each for pools, blocks and claims, and three for people", len(all))
 	}
 	for _, p := range all {
 		if *p.Spec.FailurePolicy != admissionv1.Fail || !slices.Equal(bindings[p.Name], []admissionv1.ValidationAction{admissionv1.Deny}) {
@@ -115,8 +115,8 @@ func TestPolicies(t *testing.T) {
 		}
 		first := all[0].Spec
 		switch p.Name {
-		case "relink-pools-finalizer":
-			continue // It binds all but the controller.
+		case "relink-pools-finalizer", "relink-pools-ranges":
+			continue // They bind people: all but the controller, and all.
 		case "relink-blocks-in-use":
 			if got, want := p.Spec.MatchConditions[0].Expression, "!("+first.MatchConditions[0].Expression+")"; got != want {
 				t.Errorf("%s binds those for whom %s, want %s", p.Name, got, want)
@@ -156,7 +156,7 @@ func TestFlows(t *testing.T) {
 // The definitions come with pools only. A cluster without pools has nothing new.
 func TestDefinitions(t *testing.T) {
 	type count struct{ definitions, policies int }
-	for dir, want := range map[string]count{"base": {}, "examples/registry": {}, "examples/reclaim": {}, "examples/k3s": {}, "examples/pools": {3, 5}, "examples/pools-reclaim": {3, 5}, "examples/pools-systemd": {3, 5}} {
+	for dir, want := range map[string]count{"base": {}, "examples/registry": {}, "examples/reclaim": {}, "examples/k3s": {}, "examples/pools": {3, 6}, "examples/pools-reclaim": {3, 6}, "examples/pools-systemd": {3, 6}} {
 		objects := built(t, dir)
 		has := count{len(of[*unstructured.Unstructured](objects)), len(of[*admissionv1.ValidatingAdmissionPolicy](objects))}
 		if has != want {

@@ -277,8 +277,12 @@ func TestStatus(t *testing.T) {
 	}
 	w.EditPool("lan", func(p *pool.Pool) { p.Spec.Subnet = "nonsense" })
 	w.look("")
-	if got := w.pool("lan").Status; !strings.Contains(got.Problem, `invalid spec.subnet "nonsense"`) || got.Sequence != 3 {
+	got := w.pool("lan").Status
+	if !strings.Contains(got.Problem, `invalid spec.subnet "nonsense"`) || got.Sequence != 3 {
 		t.Errorf("a wrong spec: %+v", got)
+	}
+	if got.Taken != 2 || got.Granted != 7 {
+		t.Errorf("a wrong spec changes what nodes have: %+v", got)
 	}
 }
 

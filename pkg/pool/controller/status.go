@@ -9,27 +9,31 @@ import (
 // mostHinted is how many blocks the hint is about: 8 KB.
 const mostHinted = 1 << 16
 
-// Status returns the status of a pool with those blocks, without Sequence and Updated. all are all pools.
+// Status returns the status of a pool with those blocks, without Sequence and Updated. all are all pools. What nodes have is counted, also
+// if the spec is wrong: the finalizer's policy believes it.
 func Status(p pool.Pool, all []pool.Pool, blocks []pool.Block) pool.Status {
+	s := pool.Status{Taken: int64(len(blocks)), ObservedGeneration: p.Metadata.Generation}
+	for _, b := range blocks {
+		for _, c := range b.Spec.Addresses {
+			if c != pool.Nobodys && c != pool.Never {
+				s.Granted++
+			}
+		}
+	}
 	l, err := p.Layout()
 	if err != nil {
-		return pool.Status{Problem: err.Error()}
+		s.Problem = err.Error()
+		return s
 	}
 	n := l.Blocks()
-	s := pool.Status{Blocks: n, Addresses: l.Addresses().String(), Problem: p.Stopped(all)}
+	s.Blocks, s.Addresses, s.Problem = n, l.Addresses().String(), p.Stopped(all)
 	bits := make([]byte, (min(n, mostHinted)+7)/8)
 	for i := range min(n, mostHinted) {
 		bits[i/8] |= 1 << (i % 8)
 	}
 	for _, b := range blocks {
-		s.Taken++
 		if i := b.Spec.Index; i >= 0 && i < min(n, mostHinted) {
 			bits[i/8] &^= 1 << (i % 8)
-		}
-		for _, c := range b.Spec.Addresses {
-			if c != pool.Nobodys && c != pool.Never {
-				s.Granted++
-			}
 		}
 	}
 	s.Free = base64.StdEncoding.EncodeToString(bits)
