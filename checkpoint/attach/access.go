@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
@@ -110,9 +111,10 @@ func (c *call) clearPod(recorded *checkpoint.Record) {
 	}
 }
 
-// checkAccess compares the host access with the record. It puts right what follows from the node's addresses, as CHECK is called
-// from time to time where no agent runs.
-func (c *call) checkAccess(sandbox *kernel.Namespace, recorded checkpoint.Record) (differences []string, err error) {
+// checkAccess returns what cuts the path of host access in the pod. It puts right what follows from the node's addresses, as CHECK is
+// called from time to time where no agent runs. What it cannot put right, and rules of iptables that are gone, cost no pod its life:
+// `relink check` tells them.
+func (c *call) checkAccess(sandbox *kernel.Namespace, recorded checkpoint.Record) (cuts []string, err error) {
 	if recorded.HostAccess == nil {
 		return nil, nil
 	}
@@ -142,29 +144,31 @@ func (c *call) checkAccess(sandbox *kernel.Namespace, recorded checkpoint.Record
 		return nil, err
 	}
 	pod := recorded.AccessIn(host, sandbox)
+	pod.WithoutFilter = true
 	seen, err := pod.Look(node)
-	if err != nil {
-		return nil, err
+	if err != nil || len(seen.Cuts) > 0 {
+		return seen.Cuts, err
 	}
-	if !seen.NodeOnly && len(seen.Differences) > 0 {
-		more, _, err := hostaccess.MasqueradeDiffers(host, node, pod.Access)
-		return append(seen.Differences, more...), errors.Join(seen.FilterErr, err)
+	if seen.NodeOnly {
+		err = pod.Mend(seen, node)
+	} else {
+		err = pod.Follow(seen)
 	}
-	failed := pod.Mend(seen, node)
-	differences, err = c.checkHost(host, node, recorded)
-	return differences, errors.Join(failed, err)
+	if err = errors.Join(err, c.followNode(host, node, recorded)); err != nil {
+		fmt.Fprintln(os.Stderr, printable.Line(fmt.Sprintf("%s: host access of %s: %s", c.plugin.Name, c.args.ContainerID, printable.Joined(err))))
+	}
+	return nil, nil
 }
 
-// checkHost is checkAccess for the host's part.
-func (c *call) checkHost(host *kernel.Namespace, node hostaccess.Node, recorded checkpoint.Record) (differences []string, err error) {
+// followNode puts the host's part right, as far as it follows from the node's addresses.
+func (c *call) followNode(host *kernel.Namespace, node hostaccess.Node, recorded checkpoint.Record) error {
 	part := access.Host{Store: c.store, Host: host, Records: []checkpoint.Record{recorded}}
 	_, failed := part.AssertRoutes(context.Background(), node)
-	differences, nodeOnly, err := hostaccess.MasqueradeDiffers(host, node, *recorded.HostAccess)
-	if err != nil || !nodeOnly {
-		return differences, errors.Join(failed, err)
+	_, nodeOnly, err := hostaccess.MasqueradeDiffers(host, node, *recorded.HostAccess)
+	if err == nil && nodeOnly {
+		_, err = part.AssertFilter(context.Background(), node)
 	}
-	_, err = part.AssertFilter(context.Background(), node)
-	return nil, errors.Join(failed, err)
+	return errors.Join(failed, err)
 }
 
 // hostEnd is the host's end in a result (CNI specification, "interfaces": without "sandbox" it is in the host).

@@ -251,43 +251,53 @@ func TestAddOfAPodLeavesTheOthersTheirHostAccess(t *testing.T) {
 	first.end(t)
 }
 
-// allOfIt has all that CHECK can miss.
+// allOfIt has all that relink check can miss.
 const allOfIt = `, "hostAccess": {"preserveSource": true, "masquerade": true, "services": ["10.96.0.0/12"], "extra": ["fd00:20::10"]}`
 
-// CHECK names what somebody has changed, and changes nothing. A restore makes it right.
+// CHECK names what cuts the path, and changes nothing. What somebody has changed otherwise is drift: CHECK passes it, so that no runtime
+// rebuilds the pod. relink check names all, and a restore makes it right.
 func TestCheckNamesWhatIsWrongWithHostAccess(t *testing.T) {
 	n := newAccessNode(t)
 	p := n.added(t, "c1", allOfIt)
 	host := hostaccess.HostName(attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"})
-	for _, s := range []struct{ name, netns, change, want string }{
-		{"MTU in the pod", p.netns, "ip link set host0 mtu 1400", "host0: MTU is 1400, not 1500"},
-		{"MTU in the host", "", "ip link set " + host + " mtu 1400", host + " in the host: MTU is 1400, not 1500"},
-		{"IPv4 address", p.netns, "ip address del 10.9.0.2/32 dev host0", "host0: address 10.9.0.2/32 is missing"},
-		{"IPv6 address", p.netns, "ip address del fd00:9::2/128 dev host0", "host0: address fd00:9::2/128 is missing"},
-		{"end in the pod down", p.netns, "ip link set host0 down", "host0: "},
-		{"end in the host down", "", "ip link set " + host + " down", host + " in the host: "},
-		{"MAC", p.netns, "ip link set host0 address 02:00:00:00:00:01", "host0: MAC is 02:00:00:00:00:01, not "},
-		{"alias", "", "ip link set " + host + " alias other", host + " in the host: alias is other, not "},
-		{"pair", "", "ip link del " + host, "host0 is gone from the sandbox"},
-		{"route to services", p.netns, "ip route del 10.96.0.0/12", "host0: route 10.96.0.0/12 scope 253 is missing"},
-		{"route to extra", p.netns, "ip route del fd00:20::10", "host0: route fd00:20::10/128 metric 512 is missing"},
-		{"rule in the pod", p.netns, "ip rule del priority 1140", "host0: rule "},
-		{"table in the pod", p.netns, "ip route flush table 1140", "host0: route 0.0.0.0/0"},
+	for _, s := range []struct {
+		name, netns, change, want string
+		cuts                      bool
+	}{
+		{"MTU in the pod", p.netns, "ip link set host0 mtu 1400", "host0: MTU is 1400, not 1500", false},
+		{"MTU in the host", "", "ip link set " + host + " mtu 1400", host + " in the host: MTU is 1400, not 1500", false},
+		{"IPv4 address", p.netns, "ip address del 10.9.0.2/32 dev host0", "host0: address 10.9.0.2/32 is missing", true},
+		{"IPv6 address", p.netns, "ip address del fd00:9::2/128 dev host0", "host0: address fd00:9::2/128 is missing", true},
+		{"end in the pod down", p.netns, "ip link set host0 down", "host0: ", true},
+		{"end in the host down", "", "ip link set " + host + " down", host + " in the host: ", true},
+		{"MAC", p.netns, "ip link set host0 address 02:00:00:00:00:01", "host0: MAC is 02:00:00:00:00:01, not ", false},
+		{"alias", "", "ip link set " + host + " alias other", host + " in the host: alias is other, not ", false},
+		{"pair", "", "ip link del " + host, "host0 is gone from the sandbox", true},
+		{"route to services", p.netns, "ip route del 10.96.0.0/12", "host0: route 10.96.0.0/12 scope 253 is missing", true},
+		{"route to extra", p.netns, "ip route del fd00:20::10", "host0: route fd00:20::10/128 metric 512 is missing", true},
+		{"rule in the pod", p.netns, "ip rule del priority 1140", "host0: rule ", true},
+		{"table in the pod", p.netns, "ip route flush table 1140", "host0: route 0.0.0.0/0", true},
 		{
 			"rule of iptables in the pod", p.netns, "iptables -t mangle -D RELINK-HOST-OUT 1",
-			"rules of iptables for IPv4 in the sandbox: rule is missing in RELINK-HOST-OUT",
+			"rules of iptables for IPv4 in the sandbox: rule is missing in RELINK-HOST-OUT", false,
 		},
 		{
 			"jump in the pod", p.netns, "ip6tables -t mangle -F PREROUTING",
-			"rules of iptables for IPv6 in the sandbox: jump from PREROUTING to RELINK-HOST-IN is missing",
+			"rules of iptables for IPv6 in the sandbox: jump from PREROUTING to RELINK-HOST-IN is missing", false,
 		},
-		{"rule of iptables in the host", "", "iptables -t nat -F RELINK-MASQUERADE", "IPv4 in the host: rule is missing in RELINK-MASQUERADE"},
-		{"chain in the host", "", "ip6tables -t nat -F; ip6tables -t nat -X", "IPv6 in the host: chain RELINK-MASQUERADE is missing"},
+		{"rule of iptables in the host", "", "iptables -t nat -F RELINK-MASQUERADE", "IPv4 in the host: rule is missing in RELINK-MASQUERADE", false},
+		{"all rules of nftables in the host", "", "nft flush ruleset", "IPv4 in the host: chain RELINK-MASQUERADE is missing", false},
+		{"chain in the host", "", "ip6tables -t nat -F; ip6tables -t nat -X", "IPv6 in the host: chain RELINK-MASQUERADE is missing", false},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			fresh.Run(t, s.netns, s.change)
-			p.check(t, "changed", 100, s.want)
-			p.check(t, "still changed", 100, s.want)
+			code, want := 0, ""
+			if s.cuts {
+				code, want = 100, s.want
+			}
+			p.check(t, "changed", code, want)
+			p.check(t, "still changed", code, want)
+			n.Says(t, 1, "check", s.want)
 			if out, err := n.restore(); err != nil {
 				t.Fatalf("restore: %v\n%s", err, out)
 			}
@@ -602,12 +612,17 @@ func TestChainedHostAccess(t *testing.T) {
 			p.talks(t, "after ADD")
 			c.all(t, "CHECK", p.netns, result)
 			fresh.IP(t, p.netns, "link set host0 mtu 1400")
+			c.all(t, "CHECK", p.netns, result) // That is drift.
+			fresh.IP(t, p.netns, "link set host0 down")
 			out, _, err := c.run("relink-host-access", "CHECK", "c1", p.netns, c.keys("relink-host-access", `, "prevResult": `+result))
 			if err == nil {
-				t.Fatalf("CHECK of a changed MTU is content: %s", out)
+				t.Fatalf("CHECK of an end that is down is content: %s", out)
 			}
 			code, msg := saidOf(t, []byte(out))
-			expectCode(t, "CHECK of a changed MTU", code, msg, 100, "host0: MTU is 1400, not 1500")
+			expectCode(t, "CHECK of an end that is down", code, msg, 100, "host0: state is down, not up")
+			if out, err := n.restore(); err != nil {
+				t.Errorf("restore: %v\n%s", err, out)
+			}
 			n.LoseParent(t)
 			p.talks(t, "without the macvlan")
 			if out, err := n.restore(); err != nil {

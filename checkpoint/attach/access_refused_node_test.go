@@ -130,7 +130,8 @@ func TestDelOfAPodWithoutRulesNeedsNoIPTables(t *testing.T) {
 	masquerading.end(t)
 }
 
-// Somebody has the tables of iptables. What needs none of them is made right all the same, and the errors say try again.
+// Somebody has the tables of iptables. What needs none of them is made right all the same. The errors say try again, and
+// CHECK has none.
 func TestRoutesDoNotWaitForIPTables(t *testing.T) {
 	n := newAccessNode(t)
 	p := n.added(t, "c1", allOfIt)
@@ -145,7 +146,7 @@ func TestRoutesDoNotWaitForIPTables(t *testing.T) {
 	check := p.plugin("CHECK", p.id, p.netns, p.keys+`, "prevResult": `+p.result)
 	check.Env = append(check.Env, locked)
 	code, msg, _ := coded(t, check)
-	expectCode(t, "CHECK", code, msg, 11, "host access: ")
+	expectCode(t, "CHECK", code, msg, 0, "") // A runtime may rebuild a pod whose CHECK fails.
 	del := p.plugin("DEL", p.id, p.netns, p.keys)
 	del.Env = append(del.Env, locked)
 	code, msg, _ = coded(t, del)
@@ -156,7 +157,7 @@ func TestRoutesDoNotWaitForIPTables(t *testing.T) {
 	p.end(t)
 }
 
-// Somebody has the tables of iptables, and the pod has rules of its own there. What needs no iptables is mended before the error.
+// Somebody has the tables of iptables, and the pod has rules of its own there. What needs no iptables is mended all the same.
 func TestThePodsPartDoesNotWaitForIPTables(t *testing.T) {
 	n := newAccessNode(t)
 	p := n.added(t, "c1", `, "hostAccess": {"preserveSource": true}`)
@@ -172,7 +173,7 @@ func TestThePodsPartDoesNotWaitForIPTables(t *testing.T) {
 	check := p.plugin("CHECK", p.id, p.netns, p.keys+`, "prevResult": `+p.result)
 	check.Env = append(check.Env, locked)
 	code, msg, _ := coded(t, check)
-	expectCode(t, "CHECK", code, msg, 11, `host access: "preserveSource": `)
+	expectCode(t, "CHECK", code, msg, 0, "")
 	expectSource(t, "10.9.0.2", "192.0.2.7")
 	reaches(t, "the node", p.netns, "192.0.2.7", "fd00:77::7")
 	p.end(t)

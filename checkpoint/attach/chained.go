@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"reflect"
-	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -265,9 +264,7 @@ func (c *call) noteDetach(sandbox *kernel.Namespace) error {
 	return c.forgetUnnamed(sandbox)
 }
 
-// Check compares the interface with its checkpoint. prevResult is for the interface plugin to
-// compare: it lacks what later plugins of the list have changed, such as routes that they moved to
-// another table. The checkpoint has that.
+// Check compares as Plugin.Check does. The interface plugin has a CHECK of its own for what it lists in the result.
 func (p Chained) Check(args *skel.CmdArgs) error {
 	c, err := p.begin(args)
 	if err != nil {
@@ -278,6 +275,10 @@ func (p Chained) Check(args *skel.CmdArgs) error {
 		return err
 	}
 	defer sandbox.Close()
+	result, err := c.prevResult()
+	if err != nil {
+		return err
+	}
 	recorded, err := c.recorded()
 	if coded := new(types.Error); errors.As(err, &coded) && coded.Code == types.ErrUnknownContainer {
 		// What cannot be remembered has none.
@@ -288,26 +289,11 @@ func (p Chained) Check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	if recorded.Interface, err = c.store.Wanted(recorded, sandbox.Exists); err != nil {
-		return err
-	}
-	live, err := c.captureRecorded(sandbox, recorded)
+	found, err := c.compare(sandbox, recorded, result)
 	if err != nil {
 		return err
 	}
-	var found []string
-	for _, d := range netstate.Diff(recorded.Interface, live) {
-		found = append(found, d.String())
-	}
-	access, err := c.checkAccess(sandbox, recorded)
-	if err != nil {
-		return err
-	}
-	found = append(found, access...)
-	if len(found) > 0 {
-		return cniplugin.Error(cniplugin.CodeDiffers, "%s: %s", args.IfName, strings.Join(found, "; "))
-	}
-	return nil
+	return differ(args.IfName, found)
 }
 
 // Status fails where no checkpoint can be kept, and where iptables is missing, as Plugin.Status does.

@@ -17,18 +17,10 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Check compares the interface and its parents with its checkpoint and with prevResult, and asks the
-// IPAM plugin. Its error names all differences.
+// Check compares what the CNI result tracks, and what the plugin alone owns, with what is there. It asks the IPAM plugin, too. Its
+// error names all differences.
 func (p Plugin) Check(args *skel.CmdArgs) error {
 	c, err := p.begin(args)
-	if err != nil {
-		return err
-	}
-	result, err := c.prevResult()
-	if err != nil {
-		return err
-	}
-	recorded, err := c.recorded()
 	if err != nil {
 		return err
 	}
@@ -37,23 +29,47 @@ func (p Plugin) Check(args *skel.CmdArgs) error {
 		return err
 	}
 	defer sandbox.Close()
-	if recorded.Interface, err = c.store.Wanted(recorded, sandbox.Exists); err != nil {
+	result, err := c.prevResult()
+	if err != nil {
 		return err
 	}
+	recorded, err := c.recorded()
+	if err != nil {
+		return err
+	}
+	differences := listedDifferently(args, result)
+	compared, err := c.compare(sandbox, recorded, result)
+	if err != nil {
+		return err
+	}
+	return cniplugin.Join(differ(args.IfName, append(differences, compared...)), c.ipam.Check(context.Background()))
+}
+
+// differ is the error of a CHECK that has found these differences, nil for none.
+func differ(ifName string, differences []string) error {
+	if len(differences) == 0 {
+		return nil
+	}
+	return cniplugin.Error(cniplugin.CodeDiffers, "%s: %s", ifName, strings.Join(differences, "; "))
+}
+
+// compare returns what CHECK has to report of the interface and of its host access.
+func (c *call) compare(sandbox *kernel.Namespace, recorded checkpoint.Record, result *current.Result) ([]string, error) {
+	wanted, err := c.store.Wanted(recorded, sandbox.Exists)
+	if err != nil {
+		return nil, err
+	}
+	recorded.Interface = wanted
 	live, err := c.captureRecorded(sandbox, recorded)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	differences := differences(args, recorded, result, live)
-	access, err := c.checkAccess(sandbox, recorded)
+	addresses, err := sandbox.OwnAddresses()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	differences = append(differences, access...)
-	if len(differences) > 0 {
-		err = cniplugin.Error(cniplugin.CodeDiffers, "%s: %s", args.IfName, strings.Join(differences, "; "))
-	}
-	return cniplugin.Join(err, c.ipam.Check(context.Background()))
+	access, err := c.checkAccess(sandbox, recorded)
+	return append(differences(c.args.IfName, recorded.Interface, live, addresses, result), access...), err
 }
 
 // recorded returns the attachment's checkpoint.
@@ -73,7 +89,7 @@ func (c *call) captureRecorded(sandbox *kernel.Namespace, recorded checkpoint.Re
 	if err := recorded.Namespace.Same(sandbox.Identity()); err != nil {
 		return netstate.Interface{}, cniplugin.Error(cniplugin.CodeDiffers, "namespace %s: %v", c.args.Netns, err)
 	}
-	live, err := capture(sandbox, recorded.Interface.Link.Name, kernel.ExtentOf(recorded.Interface))
+	live, err := capture(sandbox, recorded.Interface.Link.Name, kernel.Extent{})
 	if err != nil {
 		return live, cniplugin.Error(cniplugin.CodeDiffers, "%v", err)
 	}
@@ -108,65 +124,83 @@ func (c *call) prevResult() (*current.Result, error) {
 	return result, nil
 }
 
-func differences(args *skel.CmdArgs, recorded checkpoint.Record, result *current.Result, live netstate.Interface) []string {
+// owned are the fields that the plugin alone decides. A later plugin of the list, the pod or an admin may change everything else, such
+// as the MTU or the MAC: that is drift, which `relink check` and the agent report. A runtime may rebuild a pod whose CHECK fails, so CHECK
+// must not fail for a pod that works.
+var owned = []netstate.Field{netstate.FieldKind, netstate.FieldVLAN, netstate.FieldParent, netstate.FieldMode, netstate.FieldUp}
+
+// differences returns what is not as the record and the result say. Addresses and routes count if both have them: the result may list
+// those of later plugins, and the record those that the pod has added itself.
+func differences(ifName string, recorded, live netstate.Interface, addresses []kernel.OwnAddress, result *current.Result) []string {
 	var found []string
-	for _, d := range netstate.Diff(recorded.Interface, live) {
-		found = append(found, d.String())
-	}
-	for _, d := range resultDifferences(args, result, live) {
-		if !slices.Contains(found, d) {
-			found = append(found, d)
+	for _, d := range netstate.Diff(recorded, live) {
+		if slices.Contains(owned, d.Field) {
+			found = append(found, d.String())
 		}
 	}
-	return found
-}
-
-// resultDifferences compares the live interface with the result of its ADD. A result says less than
-// a checkpoint. What it leaves out can be anything.
-func resultDifferences(args *skel.CmdArgs, result *current.Result, live netstate.Interface) []string {
-	var found []string
-	i := slices.IndexFunc(result.Interfaces, func(i *current.Interface) bool {
-		return i.Name == args.IfName && i.Sandbox != ""
-	})
-	if i < 0 {
-		return []string{fmt.Sprintf("prevResult has no interface %s", args.IfName)}
-	}
-	was := result.Interfaces[i]
-	if was.Sandbox != args.Netns {
-		found = append(found, fmt.Sprintf("prevResult has it in %s, not in %s", was.Sandbox, args.Netns))
-	}
-	want := netstate.Interface{Link: netstate.Link{Kind: live.Link.Kind, MAC: strings.ToLower(was.Mac), MTU: was.Mtu}}
-	for _, d := range netstate.Diff(want, live) {
-		found = append(found, d.String())
-	}
-	return append(found, missingIPs(i, result, live)...)
-}
-
-func missingIPs(index int, result *current.Result, live netstate.Interface) []string {
-	own := &current.Result{Routes: result.Routes}
-	for _, ip := range result.IPs {
-		if ip.Interface == nil || *ip.Interface == index {
-			own.IPs = append(own.IPs, ip)
-		}
-	}
-	addresses, err := cniplugin.Addresses(own)
+	own := ofInterface(ifName, result)
+	listed, err := cniplugin.Addresses(own)
 	if err != nil {
-		return []string{"prevResult: " + err.Error()}
+		return append(found, "prevResult: "+err.Error())
 	}
 	routes, err := cniplugin.Routes(own)
 	if err != nil {
-		return []string{"prevResult: " + err.Error()}
+		return append(found, "prevResult: "+err.Error())
 	}
-	var found []string
-	for _, a := range addresses {
-		if !slices.ContainsFunc(live.Addresses, func(l netstate.Address) bool { return l.Prefix == a.Prefix }) {
+	for _, a := range listed {
+		same := func(other netstate.Address) bool { return other.Prefix == a.Prefix }
+		there := func(other kernel.OwnAddress) bool {
+			// Its lifetime does not matter. Capture leaves out addresses that have one.
+			return other.Index == live.Link.Index && other.Addr == a.Prefix.Addr() && other.Bits == a.Prefix.Bits()
+		}
+		if slices.ContainsFunc(recorded.Addresses, same) && !slices.ContainsFunc(addresses, there) {
 			found = append(found, fmt.Sprintf("address %s is missing", a))
 		}
 	}
 	for _, r := range routes {
-		if !slices.ContainsFunc(live.Routes, r.MetBy) {
+		if leadsAs(recorded, r) && !leadsAs(live, r) {
 			found = append(found, fmt.Sprintf("route %s is missing", r))
 		}
 	}
 	return found
+}
+
+// leadsAs says that the interface has the route in one of the tables, whatever its metric and protocol. The plugin sbr moves routes to
+// other tables, and passes the result on without that.
+func leadsAs(i netstate.Interface, r netstate.Route) bool {
+	return slices.ContainsFunc(i.Routes, r.LeadsAs)
+}
+
+// listedDifferently says how the result lists another interface than that of the call.
+func listedDifferently(args *skel.CmdArgs, result *current.Result) []string {
+	i := indexOf(args.IfName, result)
+	if i < 0 {
+		return []string{fmt.Sprintf("prevResult has no interface %s", args.IfName)}
+	}
+	if listed := result.Interfaces[i].Sandbox; listed != args.Netns {
+		return []string{fmt.Sprintf("prevResult has it in %s, not in %s", listed, args.Netns)}
+	}
+	return nil
+}
+
+// indexOf returns the place of the pod's interface in the result, or -1.
+func indexOf(ifName string, result *current.Result) int {
+	return slices.IndexFunc(result.Interfaces, func(i *current.Interface) bool { return i != nil && i.Name == ifName && i.Sandbox != "" })
+}
+
+// ofInterface returns the result's routes, and its addresses for the interface.
+func ofInterface(ifName string, result *current.Result) *current.Result {
+	index := indexOf(ifName, result)
+	own := &current.Result{}
+	for _, ip := range result.IPs {
+		if ip != nil && (ip.Interface == nil || *ip.Interface == index) {
+			own.IPs = append(own.IPs, ip)
+		}
+	}
+	for _, r := range result.Routes {
+		if r != nil {
+			own.Routes = append(own.Routes, r)
+		}
+	}
+	return own
 }

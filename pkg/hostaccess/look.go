@@ -23,6 +23,9 @@ type Pod struct {
 type Seen struct {
 	// Differences say what is not as it should be, in words.
 	Differences []string
+	// Cuts are those of them that cut the path itself: an end is gone, another device or down, or an address, a route or a policy rule is
+	// missing. What follows from the node is not among them.
+	Cuts []string
 	// NodeOnly says that all of them follow from the node, such as from a change of its addresses: nobody has changed the
 	// pod.
 	NodeOnly bool
@@ -44,11 +47,11 @@ func (p Pod) Look(node Node) (Seen, error) {
 	pod, err := p.Sandbox.CaptureEnd(p.Name, p.Host, p.parts(node))
 	switch {
 	case errors.Is(err, kernel.ErrNoDevice):
-		seen.say("%s is gone from the sandbox", p.Name)
+		seen.cut("%s is gone from the sandbox", p.Name)
 		return seen, nil
 	case errors.Is(err, kernel.ErrUnsupported):
 		seen.foreign = true
-		seen.say("%v: it is not relink's", err)
+		seen.cut("%v: it is not relink's", err)
 		return seen, nil
 	case err != nil:
 		return seen, err
@@ -60,7 +63,7 @@ func (p Pod) Look(node Node) (Seen, error) {
 	if err != nil || !pod.Joined || pod.PeerIndex != host.Link.Index {
 		// The pair of somebody else has the name. A pair of relink's own cannot lose one end only.
 		seen.foreign = true
-		seen.say("%s is not the other end of %s in the host: it is not relink's", p.Name, p.HostName)
+		seen.cut("%s is not the other end of %s in the host: it is not relink's", p.Name, p.HostName)
 		return seen, nil
 	}
 	seen.whole, seen.podIndex, seen.hostEnd = true, pod.Link.Index, host.Link.Index
@@ -108,15 +111,16 @@ func (p Pod) compare(seen *Seen, node Node, pod, host netstate.Interface, taken 
 	wantHost := p.inHost(node)
 	seen.pod, seen.host = netstate.Diff(want, pod), netstate.Diff(wantHost, host)
 	for _, d := range seen.host {
-		seen.say("%s in the host: %s", p.HostName, d)
+		seen.tell(p.HostName+" in the host", d)
 	}
 	// The sysctls of the host's end are the node's: udev may have set them.
 	nodes := !slices.ContainsFunc(seen.host, func(d netstate.Difference) bool { return d.Field != netstate.FieldSetting })
 	for _, d := range seen.pod {
-		seen.say("%s: %s", p.Name, d)
 		if d.Field == netstate.FieldRoute && d.Have == "" && isNodes(p.Access, *d.Route) {
+			seen.say("%s: %s", p.Name, d)
 			seen.nodes = append(seen.nodes, kernel.TableRoute{Route: *d.Route, Index: seen.podIndex})
 		} else {
+			seen.tell(p.Name, d)
 			nodes = false
 		}
 	}
@@ -183,6 +187,27 @@ func isNodes(a Access, r netstate.Route) bool {
 
 func (s *Seen) say(format string, args ...any) {
 	s.Differences = append(s.Differences, fmt.Sprintf(format, args...))
+}
+
+// tell is say for a difference of an end.
+func (s *Seen) tell(end string, d netstate.Difference) {
+	switch d.Field {
+	case netstate.FieldKind, netstate.FieldUp:
+		s.cut("%s: %s", end, d)
+		return
+	case netstate.FieldAddress, netstate.FieldRoute, netstate.FieldRule:
+		if d.Have == "" {
+			s.cut("%s: %s", end, d)
+			return
+		}
+	}
+	s.say("%s: %s", end, d)
+}
+
+// cut is say for what cuts the path.
+func (s *Seen) cut(format string, args ...any) {
+	s.say(format, args...)
+	s.Cuts = append(s.Cuts, s.Differences[len(s.Differences)-1])
 }
 
 func keys(settings map[string]string) (all []string) {

@@ -162,13 +162,9 @@ func InOrder(routes []Route) []Route {
 	return slices.SortedStableFunc(slices.Values(routes), byDependency)
 }
 
-// MetBy says that other is the route that r asks for. A zero metric, scope, MTU or advertised MSS in r matches
-// anything.
-func (r Route) MetBy(other Route) bool {
-	other = other.plain()
-	return r.Destination == other.Destination && r.Gateway == other.Gateway && r.Table == other.Table && other.Device == "" &&
-		(r.Priority == 0 || r.Priority == other.Priority) &&
-		(r.Scope == 0 || r.Scope == other.Scope || r.Destination.Addr().Is6()) && // IPv6 routes have none.
-		(r.MTU == 0 || r.MTU == other.MTU || other.Unsure) &&
-		(r.AdvMSS == 0 || r.AdvMSS == other.AdvMSS || other.Unsure)
+// LeadsAs says that both lead to the same destination by the same gateway, in whatever table, and with whatever metric, protocol and other
+// attributes. It is for routes of one interface.
+func (r Route) LeadsAs(other Route) bool {
+	r, other = r.plain(), other.plain()
+	return r.Destination == other.Destination && r.Gateway == other.Gateway && len(r.NextHops)+len(other.NextHops) == 0 && r.Device == other.Device
 }

@@ -58,41 +58,32 @@ func TestRouteSameSlot(t *testing.T) {
 	}
 }
 
-func TestRouteMetByOneThatSaysMore(t *testing.T) {
-	kernels := Route{
-		Destination: netip.MustParsePrefix("10.9.0.0/24"), Gateway: netip.MustParseAddr("10.3.0.1"),
-		Table: 254, Priority: 1024, Scope: 253, Protocol: 3, Type: 1, MTU: 1400, AdvMSS: 1360,
-	}
+func TestRouteLeadsAs(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*Route)
 		want   bool
 	}{
-		"asks for all":                        {func(*Route) {}, true},
-		"leaves metric, scope, MTU, MSS open": {func(r *Route) { r.Priority, r.Scope, r.MTU, r.AdvMSS = 0, 0, 0, 0 }, true},
-		"does not care who made it":           {func(r *Route) { r.Protocol, r.Type = 4, 0 }, true},
-		"wants another metric":                {func(r *Route) { r.Priority = 50 }, false},
-		"wants another scope":                 {func(r *Route) { r.Scope = 200 }, false},
-		"wants another MTU":                   {func(r *Route) { r.MTU = 1500 }, false},
-		"wants another advertised MSS":        {func(r *Route) { r.AdvMSS = 536 }, false},
-		"wants another destination":           {func(r *Route) { r.Destination = netip.MustParsePrefix("10.9.0.0/25") }, false},
-		"wants another gateway":               {func(r *Route) { r.Gateway = netip.MustParseAddr("10.3.0.2") }, false},
-		"wants no gateway":                    {func(r *Route) { r.Gateway = netip.Addr{} }, false},
-		"wants another table":                 {func(r *Route) { r.Table = 100 }, false},
+		"the same":               {func(*Route) {}, true},
+		"other attributes":       {func(r *Route) { r.Priority, r.Scope, r.MTU, r.AdvMSS, r.Protocol = 50, 200, 1400, 536, 4 }, true},
+		"another table":          {func(r *Route) { r.Table = 100 }, true},
+		"another destination":    {func(r *Route) { r.Destination = netip.MustParsePrefix("10.9.0.0/25") }, false},
+		"another gateway":        {func(r *Route) { r.Gateway = netip.MustParseAddr("10.3.0.2") }, false},
+		"no gateway":             {func(r *Route) { r.Gateway = netip.Addr{} }, false},
+		"through another device": {func(r *Route) { r.Device = "net1" }, false},
+		"through several gateways": {func(r *Route) {
+			r.NextHops, r.Gateway = []NextHop{{Gateway: r.Gateway}, {Gateway: netip.MustParseAddr("10.3.0.2")}}, netip.Addr{}
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asked := kernels
-			test.change(&asked)
-			if got := asked.MetBy(kernels); got != test.want {
-				t.Errorf("MetBy() = %v, want %v", got, test.want)
+			a, b := route("10.9.0.0/16", "10.3.0.1"), route("10.9.0.0/16", "10.3.0.1")
+			test.change(&b)
+			if a.LeadsAs(b) != test.want || b.LeadsAs(a) != test.want {
+				t.Errorf("LeadsAs() = %v and %v, want %v", a.LeadsAs(b), b.LeadsAs(a), test.want)
 			}
 		})
 	}
-}
-
-func TestRouteThatLeavesThingsOpenDoesNotMeetOneThatAsks(t *testing.T) {
-	asked, open := route("10.9.0.0/16", "10.3.0.1"), route("10.9.0.0/16", "10.3.0.1")
-	asked.Priority = 50
-	if asked.MetBy(open) {
-		t.Error("a route without metric meets one that asks for metric 50")
+	leg := Route{Destination: netip.MustParsePrefix("::/0"), NextHops: []NextHop{{Gateway: netip.MustParseAddr("fd00::1"), Weight: 1}}}
+	if !leg.LeadsAs(Route{Destination: leg.Destination, Gateway: leg.NextHops[0].Gateway}) {
+		t.Error("a leg of an IPv6 route with several next hops is not the route with its gateway")
 	}
 }
