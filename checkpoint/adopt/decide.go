@@ -29,6 +29,8 @@ type Found struct {
 	Why    string
 	// Beside are all devices of the sandbox.
 	Beside netstate.Devices
+	// VF says why the interface, a VF of SR-IOV, gets no checkpoint. It is empty for any other interface.
+	VF string
 	// Unbroken says that what is missing now was taken away on purpose (Heard).
 	Unbroken bool
 	// access is the host access of an interface without a readable checkpoint, nil for none.
@@ -165,6 +167,13 @@ func actionOn(r checkpoint.Record, do Verb, reason string) Action {
 // checkpoints too.
 func decide(f Found, inside matched, records []checkpoint.Record, unreadable []checkpoint.Unreadable, refresh bool) Action {
 	a := Action{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Interface: f.Live, cni: f.CNI, on: f.Live.Parents, access: f.access}
+	if f.VF != "" {
+		a.Do, a.Reason = Refuse, f.VF
+		if r, ok := inside.record(f); ok {
+			a = actionOn(r, Refuse, f.VF)
+		}
+		return a
+	}
 	if r, ok := inside.record(f); ok {
 		return decideKnown(a, f, withoutDetached(r, f, records), refresh)
 	}

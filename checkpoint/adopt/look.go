@@ -184,14 +184,21 @@ func (r *room) at(name string) (*Found, error) {
 	if err != nil && !isNone(err) {
 		host, live, err = r.retry(name)
 	}
-	if isNone(err) {
+	vf := new(kernel.VFError)
+	if isNone(err) && !errors.As(err, &vf) {
 		return nil, nil
 	}
-	if err != nil {
+	if err != nil && !isNone(err) {
 		return nil, fmt.Errorf("%s: %s: %w", path, name, err)
 	}
 	f := &Found{Namespace: r.namespace.Identity(), Live: live, Beside: r.own}
 	f.Owner = ownerOf(f.Namespace, live.Link, r.cache).byNeighbours(f.Namespace, r.records.records)
+	if err != nil {
+		if f.VF = vf.Error(); f.Named || r.records.recorded(live.Link.Index) {
+			return f, nil
+		}
+		return nil, nil
+	}
 	if !f.Named && !r.records.recorded(live.Link.Index) {
 		if !onHost(live) {
 			return nil, nil

@@ -134,6 +134,9 @@ func (p Chained) remember(c *call, undo *cniplugin.Undo) error {
 	if err == nil {
 		err = describable(live)
 	}
+	if vf := new(kernel.VFError); errors.As(err, &vf) {
+		return cniplugin.ConfigError("type", p.Name, vf.Error()+". Take "+p.Name+" out of this list: the pod then starts, and relink does not restore it")
+	}
 	if errors.Is(err, kernel.ErrUnsupported) || errors.Is(err, kernel.ErrNoDevice) {
 		if c.HostAccess != nil {
 			return c.accessRefused(fmt.Sprintf("%s cannot have host access, which is for macvlan and ipvlan: %v", c.args.IfName, err))

@@ -63,6 +63,12 @@ func up(index int, d netstate.Device, on int) netstate.LiveDevice {
 	return netstate.LiveDevice{Device: d, Index: index, ParentIndex: on, Up: true, Carrier: true}
 }
 
+// vfOf makes the device a VF of that PF.
+func vfOf(pf string, d netstate.LiveDevice) netstate.LiveDevice {
+	d.PF = pf
+	return d
+}
+
 func down(index int, d netstate.Device, on int) netstate.LiveDevice {
 	return netstate.LiveDevice{Device: d, Index: index, ParentIndex: on}
 }

@@ -105,16 +105,21 @@ func TestLosses(t *testing.T) {
 		records []checkpoint.Record
 		want    []string
 	}{
-		"all is there":               {there(2, 12), []checkpoint.Record{onVLAN}, list("")},
-		"the VLAN device went":       {there(2), []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
-		"all went":                   {there(1), []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
-		"a bridge has its index":     {netstate.Devices{up(2, nic("eth1", 1), 0), up(12, plain("bridge", "br0"), 0)}, []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
-		"another VLAN has its index": {netstate.Devices{up(2, nic("eth1", 1), 0), up(12, vlan("eth1.3", 4), 2)}, []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
-		"another NIC has its index":  {netstate.Devices{up(2, nic("eth1", 9), 0), up(12, vlan("eth1.3", 3), 2)}, []checkpoint.Record{onVLAN}, list("eth1: eth1 (index 2) has gone")},
-		"others are in their places": {there(20, 21), []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
-		"a member of the bond went":  {there(5, 6, 12), []checkpoint.Record{onBond}, list("eth1: eth1 (index 4), a member of bond4, has gone")},
-		"the bond is whole":          {there(4, 5, 6, 12), []checkpoint.Record{onBond}, list("")},
-		"an old record tells none":   {there(1), []checkpoint.Record{recordOf("a", "eth0", nic("eth1", 1))}, list("")},
+		"all is there":                    {there(2, 12), []checkpoint.Record{onVLAN}, list("")},
+		"the VLAN device went":            {there(2), []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
+		"all went":                        {there(1), []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
+		"a bridge has its index":          {netstate.Devices{up(2, nic("eth1", 1), 0), up(12, plain("bridge", "br0"), 0)}, []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
+		"another VLAN has its index":      {netstate.Devices{up(2, nic("eth1", 1), 0), up(12, vlan("eth1.3", 4), 2)}, []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
+		"another NIC has its index":       {netstate.Devices{up(2, nic("eth1", 9), 0), up(12, vlan("eth1.3", 3), 2)}, []checkpoint.Record{onVLAN}, list("eth1: eth1 (index 2) has gone")},
+		"others are in their places":      {there(20, 21), []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
+		"a member of the bond went":       {there(5, 6, 12), []checkpoint.Record{onBond}, list("eth1: eth1 (index 4), a member of bond4, has gone")},
+		"the bond is whole":               {there(4, 5, 6, 12), []checkpoint.Record{onBond}, list("")},
+		"an old record tells none":        {there(1), []checkpoint.Record{recordOf("a", "eth0", nic("eth1", 1))}, list("")},
+		"a NIC of the pod is in the host": {netstate.Devices{up(30, nic("eth5", 5), 0)}, []checkpoint.Record{ofNIC("a", "net1", 7, 5)}, list("net1: eth5 is in the host, as a new device")},
+		"a VF of the pod is in the host, with another MAC": {
+			netstate.Devices{vfOf("0000:01:00.0", up(30, netstate.Device{Kind: netstate.KindNIC, Name: "eth5", NIC: netstate.NIC{PermanentMAC: "02:00:00:00:00:99", BusAddress: hardware(5).BusAddress}}, 0))},
+			[]checkpoint.Record{ofNIC("a", "net1", 7, 5)}, list("net1: eth5 is in the host, as a new device"),
+		},
 		"what is on a lost interface goes with it": {there(1), []checkpoint.Record{
 			onOwn("a", "top1", indexed(3, plain("macvlan", "top0")), indexed(2, plain("macvlan", "eth0"))), onOwn("a", "top0", indexed(2, plain("macvlan", "eth0"))), onVLAN, onOwn("b", "top0", indexed(2, plain("macvlan", "eth0"))),
 		}, list("eth1.3: eth1.3 (index 12) has gone", "eth1.3: eth1.3 (index 12) has gone", "eth1.3: eth1.3 (index 12) has gone", "")},

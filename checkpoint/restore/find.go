@@ -166,11 +166,14 @@ func (p *ParentPlan) byName(name string) int {
 	return -1
 }
 
-// nic returns the NIC in the host that is to be moved to its sandbox as the link.
+// nic returns the NIC in the host that is to be moved to its sandbox as the link. A VF is never moved, even if an old record names it.
 func (p *ParentPlan) nic(link netstate.Link) (netstate.LiveDevice, string, *Problem) {
 	index, note, problem := p.find(netstate.Device{Kind: netstate.KindNIC, Name: nameInHost(link), NIC: *link.NIC})
 	if problem != nil {
 		return netstate.LiveDevice{}, "", problem
+	}
+	if d := p.devices[index]; d.PF != "" {
+		return netstate.LiveDevice{}, "", &Problem{Reason: netstate.WhyVF(d.Name, d.PF) + ": left in the host"}
 	}
 	return p.devices[index], note, nil
 }

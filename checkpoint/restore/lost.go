@@ -116,7 +116,9 @@ func lossOfNIC(there netstate.Devices, link netstate.Link) *Loss {
 		return nil
 	}
 	for _, d := range there {
-		if d.Kind == netstate.KindNIC && d.Index != link.Index && d.PermanentMAC == link.NIC.PermanentMAC && link.NIC.Same(d.NIC) {
+		// The PF gives a new VF another MAC.
+		sameMAC := d.PermanentMAC == link.NIC.PermanentMAC || d.PF != ""
+		if d.Kind == netstate.KindNIC && d.Index != link.Index && sameMAC && link.NIC.Same(d.NIC) {
 			return &Loss{Device: nameInHost(link), Reason: fmt.Sprintf("%s is in the host, as a new device", d.Name)}
 		}
 	}

@@ -41,6 +41,7 @@ func TestOutlook(t *testing.T) {
 		"a new bond, members later":    {devices{down(20, nic("eth1", 1), 0), down(21, nic("eth2", 2), 0), up(30, bond("bond4"), 0)}, onBond, false, 0, said{Ready: list("a"), Theirs: list("enslave eth1 to bond4", "enslave eth2 to bond4"), Ours: list("create bond4.3, VLAN 3 on bond4")}},
 		"a new bond, NICs that stayed": {devices{up(4, nic("eth1", 1), 0), up(5, nic("eth2", 2), 30), up(30, bond("bond4"), 0)}, onBond, false, 0, said{Ready: list("a"), Theirs: list("enslave eth1 to bond4", "enslave eth2 to bond4"), Ours: list("create bond4.3, VLAN 3 on bond4")}},
 		"a NIC of the pod is back":     {devices{off(up(30, nic("eth5", 5), 0))}, []checkpoint.Record{ofNIC("a", "net1", 7, 5)}, false, 0, said{Ready: list("a")}},
+		"a VF of the pod is back":      {devices{vfOf("0000:01:00.0", off(up(30, nic("eth5", 5), 0)))}, []checkpoint.Record{ofNIC("a", "net1", 7, 5)}, false, 0, said{Blocked: list(netstate.WhyVF("eth5", "0000:01:00.0") + ": left in the host")}},
 		"on an interface of the pod":   {devices{up(2, nic("eth1", 1), 0)}, append(onNIC[:1:1], onOwn("a", "top0", plain("macvlan", "eth0"))), false, 0, said{Ready: list("a", "a"), Ours: list("create eth1.3, VLAN 3 on eth1")}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,10 +12,11 @@ import (
 func (c *capture) parentsCarried() error {
 	for i := range c.captured.Parents {
 		p := &c.captured.Parents[i]
+		d, _ := c.devices.ByName(p.Name)
+		c.vfs(d)
 		if p.VLAN == nil && p.Bond == nil {
 			continue
 		}
-		d, _ := c.devices.ByName(p.Name)
 		carried, notes, err := c.host.CarriedBy(d.Index)
 		if err != nil {
 			return err
@@ -31,6 +32,15 @@ func (c *capture) parentsCarried() error {
 		}
 	}
 	return nil
+}
+
+// vfs notes the VFs among the parent and its members. What is on them is restored, as far as relink knows it.
+func (c *capture) vfs(parent netstate.LiveDevice) {
+	for _, d := range c.devices {
+		if d.PF != "" && (d.Index == parent.Index || d.MasterIndex == parent.Index) {
+			c.note(fmt.Sprintf("the VLAN and the MAC that the PF %s gives its VF %s in the host", d.PF, d.Name))
+		}
+	}
 }
 
 // besides names what somebody gave the device besides addresses and routes. Sysctls and qdiscs take

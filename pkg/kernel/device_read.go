@@ -194,7 +194,7 @@ func (n *Namespace) live(l *link) (netstate.LiveDevice, error) {
 			d.ParentIndex, err = vxlanDevice(l.data)
 		}
 	case "":
-		d.NIC = n.hardware(l)
+		d.NIC, d.PF = n.hardware(l)
 	}
 	return d, err
 }

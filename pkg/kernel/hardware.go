@@ -12,15 +12,26 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// hardware returns what identifies the NIC, whatever its name is.
-func (n *Namespace) hardware(l *link) netstate.NIC {
-	nic := netstate.NIC{PermanentMAC: l.permanentMAC.String(), BusAddress: l.bus}
+// VFError is ErrUnsupported for a virtual function of SR-IOV (netstate.WhyVF).
+type VFError struct {
+	// Name is the device's. PF is the bus address of its physical function.
+	Name, PF string
+}
+
+func (e *VFError) Error() string { return netstate.WhyVF(e.Name, e.PF) }
+
+// Is makes it an ErrUnsupported for errors.Is.
+func (e *VFError) Is(target error) bool { return target == ErrUnsupported } //nolint:errorlint // It compares with the sentinel itself.
+
+// hardware returns what identifies the NIC, whatever its name is. pf is the bus address of its physical function, empty unless it is a VF.
+func (n *Namespace) hardware(l *link) (nic netstate.NIC, pf string) {
+	nic = netstate.NIC{PermanentMAC: l.permanentMAC.String(), BusAddress: l.bus}
 	if l.flags&unix.IFF_LOOPBACK != 0 {
-		return nic
+		return nic, ""
 	}
-	told, err := n.fromSysfs(l)
+	told, pf, err := n.fromSysfs(l)
 	if err != nil {
-		return nic // The NIC has gone in the meantime, or there is no sysfs.
+		return nic, "" // The NIC has gone in the meantime, or there is no sysfs.
 	}
 	if nic.BusAddress == "" {
 		nic.BusAddress = told.BusAddress
@@ -28,30 +39,37 @@ func (n *Namespace) hardware(l *link) netstate.NIC {
 	if nic.Known() {
 		nic.DevPort = told.DevPort
 	}
-	return nic
+	return nic, pf
 }
 
-// fromSysfs returns what netlink does not tell: the port of its hardware that the NIC is, and
-// before Linux 5.14 the name of the device on its bus.
-func (n *Namespace) fromSysfs(l *link) (nic netstate.NIC, err error) {
+// fromSysfs returns what netlink does not tell: the port of its hardware that the NIC is, before Linux 5.14 the name of
+// the device on its bus, and the physical function of a VF.
+func (n *Namespace) fromSysfs(l *link) (nic netstate.NIC, pf string, err error) {
 	sysfs, err := n.openSysfs()
 	if err != nil {
-		return nic, err
+		return nic, "", err
 	}
 	defer func() { _ = sysfs.Close() }()
 	dir, err := n.sysfsDir(sysfs, l)
 	if err != nil {
-		return nic, err
+		return nic, "", err
 	}
 	defer func() { _ = dir.Close() }()
 	if nic.DevPort, err = readAt(dir, "dev_port"); err != nil {
-		return nic, err
+		return nic, "", err
 	}
+	nic.BusAddress = linkedAt(dir, "device")
+	return nic, linkedAt(dir, "device/physfn"), nil
+}
+
+// linkedAt returns the last part of what the link leads to, empty if there is no link.
+func linkedAt(dir *os.File, path string) string {
 	target := make([]byte, unix.PathMax)
-	if size, err := unix.Readlinkat(int(dir.Fd()), "device", target); err == nil {
-		nic.BusAddress = filepath.Base(string(target[:size]))
+	size, err := unix.Readlinkat(int(dir.Fd()), path, target)
+	if err != nil {
+		return ""
 	}
-	return nic, nil
+	return filepath.Base(string(target[:size]))
 }
 
 // sysfsDir opens the directory of the device. Once it is open, it stays the directory of this

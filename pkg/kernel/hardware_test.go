@@ -29,17 +29,17 @@ func TestThePortIsReadHereAndInASandbox(t *testing.T) {
 		device string
 	}{"host": {w.host, "lan0"}, "sandbox": {w.sandbox, "inside"}} {
 		l := must(test.at.link(test.device))(t)
-		if nic := must(test.at.fromSysfs(l))(t); nic.DevPort != "0" || nic.BusAddress != "" {
-			t.Errorf("%s: %+v", name, nic)
+		if nic, pf, err := test.at.fromSysfs(l); err != nil || nic.DevPort != "0" || nic.BusAddress+pf != "" {
+			t.Errorf("%s: %+v, PF %q, %v", name, nic, pf, err)
 		}
 		l.name = "lo" // As if the device were renamed meanwhile, and another device had its name.
-		if nic := must(test.at.fromSysfs(l))(t); nic.DevPort != "0" {
-			t.Errorf("%s, renamed: %+v", name, nic)
+		if nic, _, err := test.at.fromSysfs(l); err != nil || nic.DevPort != "0" {
+			t.Errorf("%s, renamed: %+v, %v", name, nic, err)
 		}
 	}
 	gone := must(w.host.link("lan0"))(t)
 	gone.index = 1 << 20
-	if nic, err := w.host.fromSysfs(gone); err == nil {
+	if nic, _, err := w.host.fromSysfs(gone); err == nil {
 		t.Errorf("of a device that is gone: %+v", nic)
 	}
 }

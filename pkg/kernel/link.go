@@ -170,7 +170,7 @@ func (l *link) parentIndex() int {
 }
 
 // describe returns the link as a checkpoint has it. It returns ErrUnsupported for a link that
-// cannot be described.
+// cannot be described, and a VFError for a VF.
 func (n *Namespace) describe(l *link) (netstate.Link, error) {
 	described := netstate.Link{
 		Kind: l.kindOf(), Name: l.name, Index: l.index, MAC: l.mac.String(), MTU: l.mtu, Up: l.up(),
@@ -191,10 +191,13 @@ func (n *Namespace) describe(l *link) (netstate.Link, error) {
 	case netstate.KindVLAN:
 		described.VLAN, described.VLANOptions, err = parseVLAN(l.data)
 	case netstate.KindNIC:
-		nic := n.hardware(l)
+		nic, pf := n.hardware(l)
 		described.NIC, described.TxQueues, described.RxQueues = &nic, 0, 0
 		if !nic.Known() {
 			return described, fmt.Errorf("%s is a NIC without permanent MAC and without bus address: %w", l.name, ErrUnsupported)
+		}
+		if pf != "" {
+			return described, &VFError{Name: l.name, PF: pf}
 		}
 	default:
 		return described, fmt.Errorf("%s is a %s: %w", l.name, described.Kind, ErrUnsupported)

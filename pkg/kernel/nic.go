@@ -11,7 +11,7 @@ import (
 
 // MoveNIC moves the NIC of that index from the host into the sandbox, and makes it the interface
 // that is described. It gets the described index if that is free there. MoveNIC refuses a NIC that
-// has a master or addresses of its own. It returns ErrExists if the sandbox has a device of that
+// has a master or addresses of its own, and a VF (VFError). It returns ErrExists if the sandbox has a device of that
 // name.
 func MoveNIC(host, sandbox *Namespace, nic int, want netstate.Interface, opts ConfigureOptions) error {
 	there, err := host.linkByIndex(nic)
@@ -19,6 +19,9 @@ func MoveNIC(host, sandbox *Namespace, nic int, want netstate.Interface, opts Co
 		return fmt.Errorf("move to %s: %w", sandbox.Path(), err)
 	}
 	what := fmt.Sprintf("move %s to %s", there.name, sandbox.Path())
+	if _, pf := host.hardware(there); pf != "" {
+		return fmt.Errorf("move to %s: %w", sandbox.Path(), &VFError{Name: there.name, PF: pf})
+	}
 	if there.master != 0 {
 		return fmt.Errorf("%s: it has a master: %w", what, errInUse)
 	}

@@ -108,6 +108,15 @@ type LiveDevice struct {
 	Carrier bool
 	// PrimaryIndex is the index of a bond's primary member.
 	PrimaryIndex int
+	// PF is the bus address of the physical function whose virtual function (VF) of SR-IOV the device is. It is empty for any other
+	// device.
+	PF string
+}
+
+// WhyVF says why relink leaves the VF of that name alone. The PF forgets the VLAN and the MAC of its VFs when its driver goes: a VF that
+// comes back without its VLAN sends to the untagged network.
+func WhyVF(name, pf string) string {
+	return fmt.Sprintf("%s is a VF of %s: its VLAN and MAC are settings of the PF, and relink does not bring them back yet: delete the pod when the PF has lost them", name, pf)
 }
 
 // Devices are all the devices of one namespace.

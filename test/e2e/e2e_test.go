@@ -56,8 +56,23 @@ func TestStories(t *testing.T) {
 		vm.Deal(t, stories(t), remember)
 		return
 	}
+	tell(t, "testdata")
+}
+
+// TestSRIOV runs the story sriov on a machine that has a NIC with VFs.
+func TestSRIOV(t *testing.T) {
+	if !vm.InGuest() {
+		vm.DealOn(t, vm.Config{SRIOV: true}, []string{"sriov"}, remember)
+		return
+	}
+	tell(t, "testdata/sriov")
+}
+
+// tell runs the stories of a directory.
+func tell(t *testing.T, dir string) {
+	t.Helper()
 	testscript.RunT(sequential{t}, testscript.Params{
-		Dir:                 "testdata",
+		Dir:                 dir,
 		Setup:               setup,
 		Cmds:                commands,
 		RequireExplicitExec: true,

@@ -31,6 +31,9 @@ var nics = []string{
 	"virtio-net-pci,netdev=wire3,mac=52:54:00:00:00:11,addr=0x05,romfile=",
 }
 
+// sriovNIC is a NIC with VFs (qemu 8.0). Only a PCI Express port has what it needs.
+const sriovNIC = "igb,bus=express,netdev=sriov,mac=52:54:00:00:00:20,romfile="
+
 // arguments returns qemu's command line. It expects the output and the console on descriptors 3 and 4.
 func (m *machine) arguments() []string {
 	args := []string{
@@ -46,6 +49,9 @@ func (m *machine) arguments() []string {
 	}
 	for i, nic := range nics {
 		args = append(args, "-netdev", fmt.Sprintf("hubport,id=wire%d,hubid=0", i), "-device", nic)
+	}
+	if m.cfg.SRIOV {
+		args = append(args, "-netdev", "hubport,id=sriov,hubid=0", "-device", "pcie-root-port,id=express,chassis=1,addr=0x10", "-device", sriovNIC)
 	}
 	// multidevs=remap: inode numbers stay unique although the host's root has several file systems below it.
 	args = append(args, "-virtfs", virtfs("root", "/")+",readonly=on,multidevs=remap")

@@ -28,6 +28,13 @@ const (
 // Spend, is not used again. Deal calls done, which may be nil, one at a time, with how long each that ran took.
 func Deal(t *testing.T, names []string, done func(name string, took time.Duration)) {
 	t.Helper()
+	DealOn(t, Config{}, names, done)
+}
+
+// DealOn is Deal for machines of this kind. It sets their processors and their time limit.
+func DealOn(t *testing.T, kind Config, names []string, done func(name string, took time.Duration)) {
+	t.Helper()
+	kind.Processors, kind.TimeLimit = 1, 24*time.Hour
 	next := make(chan string, len(names))
 	for _, name := range names {
 		next <- name
@@ -35,7 +42,7 @@ func Deal(t *testing.T, names []string, done func(name string, took time.Duratio
 	close(next)
 	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	d := dealer{done: done}
+	d := dealer{kind: kind, done: done}
 	var workers sync.WaitGroup
 	for range min(mostMachines, parallel(), len(names)) {
 		workers.Go(func() { d.work(ctx, t, next) })
@@ -53,6 +60,7 @@ func parallel() int {
 }
 
 type dealer struct {
+	kind Config
 	mu   sync.Mutex
 	done func(name string, took time.Duration)
 }
@@ -70,7 +78,7 @@ func (d *dealer) work(ctx context.Context, t *testing.T, next <-chan string) {
 	for name := range next {
 		t.Run(name, func(t *testing.T) { // It does nothing for a name that -test.run leaves out.
 			if session == nil {
-				session = boot(ctx, t)
+				session = boot(ctx, t, d.kind)
 			}
 			start := time.Now()
 			defer func() {
@@ -93,9 +101,9 @@ func (d *dealer) tell(name string, took time.Duration) {
 }
 
 // boot boots a machine that outlives the subtest. A command that finds nothing runs to see that it is there.
-func boot(ctx context.Context, t *testing.T) *Session {
+func boot(ctx context.Context, t *testing.T, kind Config) *Session {
 	t.Helper()
-	session, err := Open(ctx, Config{Processors: 1, TimeLimit: 24 * time.Hour})
+	session, err := Open(ctx, kind)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/relink-cni/relink/test/cache"
 )
 
 // errReported ends a machine whose command's exit status has arrived.
@@ -27,7 +25,7 @@ var errPanicSeen = errors.New("panic seen")
 type machine struct {
 	cfg     Config
 	image   image
-	qemu    string // the emulator's path
+	qemu    emulator
 	work    string // this boot's own directory on the host
 	trailer string // what the guest writes in front of the exit status
 }
@@ -38,7 +36,7 @@ func newMachine(ctx context.Context, cfg Config) (_ *machine, retErr error) {
 	if err != nil {
 		return nil, err
 	}
-	qemu, err := cache.LookTool("qemu-system-x86_64")
+	qemu, err := findEmulator(ctx, cfg.SRIOV)
 	if err != nil {
 		return nil, err
 	}
@@ -135,13 +133,14 @@ func (m *machine) emulate(ctx context.Context, output, console sink) error {
 	defer consolePipe.finish()
 
 	var stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, m.qemu, m.arguments()...)
+	cmd := exec.CommandContext(ctx, m.qemu.path, append(m.qemu.arguments, m.arguments()...)...)
+	cmd.Env = append(os.Environ(), m.qemu.env...)
 	cmd.ExtraFiles = []*os.File{outputPipe.write, consolePipe.write} // descriptors 3 and 4, see arguments
 	cmd.Stderr = &stderr
 	cmd.WaitDelay = 5 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("running %s: %w: %s", filepath.Base(m.qemu), err, bytes.TrimSpace(stderr.Bytes()))
+		return fmt.Errorf("running %s: %w: %s", filepath.Base(m.qemu.path), err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return nil
 }

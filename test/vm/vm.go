@@ -49,6 +49,8 @@ type Config struct {
 	MemoryMiB int
 	// Processors is how many the guest has; 0: two.
 	Processors int
+	// SRIOV gives the machine a third NIC, an igb with 7 VFs. The guest has it when it loads igb. It needs qemu 8 or newer.
+	SRIOV bool
 }
 
 // Run boots a machine, runs the command in it and returns the command's exit status: 128+n if signal n ended it, 126 or

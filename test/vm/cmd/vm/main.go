@@ -59,7 +59,7 @@ func parse() (options, []string) {
 	flag.DurationVar(&opts.timeout, "timeout", 0, "`limit` for the whole machine, boot included (0: 10m)")
 	flag.IntVar(&opts.memory, "memory", 0, "the guest's memory in `MiB` (0: 2048)")
 	flag.StringVar(&opts.share, "share", "", "host `directory` mounted read-write at /mnt/share")
-	flag.BoolVar(&opts.prepare, "prepare", false, "fetch the kernel into the cache and run nothing")
+	flag.BoolVar(&opts.prepare, "prepare", false, "fetch the kernel, and a qemu that knows igb, into the cache and run nothing")
 	flag.Func("env", "`KEY=value` for the command's environment; can be repeated", func(pair string) error {
 		opts.env = append(opts.env, pair)
 		return nil
@@ -74,7 +74,7 @@ func parse() (options, []string) {
 
 func run(ctx context.Context, opts options, command []string) (int, error) {
 	if opts.prepare {
-		return 0, vm.Prepare(ctx)
+		return 0, errors.Join(vm.Prepare(ctx), vm.PrepareSRIOV(ctx))
 	}
 	dir, err := os.Getwd()
 	if err != nil {
