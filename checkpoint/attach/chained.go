@@ -269,7 +269,7 @@ func (c *call) noteDetach(sandbox *kernel.Namespace) error {
 
 // Check compares as Plugin.Check does. The interface plugin has a CHECK of its own for what it lists in the result.
 func (p Chained) Check(args *skel.CmdArgs) error {
-	c, err := p.begin(args)
+	c, err := Plugin{Name: p.Name}.beginCheck(args)
 	if err != nil {
 		return err
 	}

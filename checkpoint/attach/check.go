@@ -20,7 +20,7 @@ import (
 // Check compares what the CNI result tracks, and what the plugin alone owns, with what is there. It asks the IPAM plugin, too. Its
 // error names all differences.
 func (p Plugin) Check(args *skel.CmdArgs) error {
-	c, err := p.begin(args)
+	c, err := p.beginCheck(args)
 	if err != nil {
 		return err
 	}

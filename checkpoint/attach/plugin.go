@@ -27,7 +27,7 @@ type Plugin struct {
 	Name string
 	// Kind is the kind of the links that it makes (netstate.KindMacvlan, ...).
 	Kind string
-	// Parse reads the plugin's configuration for an ADD, a CHECK and a STATUS.
+	// Parse reads the plugin's configuration for an ADD and a STATUS.
 	Parse netconf.Reader
 }
 
@@ -68,6 +68,36 @@ func (p Plugin) begin(args *skel.CmdArgs) (*call, error) {
 	return &call{
 		Request: request, plugin: p, args: args, env: env, store: store,
 		ipam: delegate.New(args, request.Network, control.Client{}),
+	}, nil
+}
+
+// beginCheck is begin for a CHECK. The checkpoint says what was built, so it reads no more of the configuration than
+// cniplugin.ReadAttached and the place of the checkpoint.
+func (p Plugin) beginCheck(args *skel.CmdArgs) (*call, error) {
+	env, err := cniplugin.ParseArgs(args.Args)
+	if err != nil {
+		return nil, err
+	}
+	network, err := cniplugin.ReadAttached(args.StdinData)
+	if err != nil {
+		return nil, err
+	}
+	detached, err := cniplugin.ReadDetached(args.StdinData)
+	if err != nil {
+		return nil, err
+	}
+	config, err := detached.Config()
+	if err != nil {
+		return nil, err
+	}
+	config.Network = network
+	store, err := netconf.OpenStore(config)
+	if err != nil {
+		return nil, err
+	}
+	return &call{
+		Request: netconf.Request{Config: config}, plugin: p, args: args, env: env, store: store,
+		ipam: delegate.New(args, network, control.Client{}),
 	}, nil
 }
 

@@ -204,6 +204,20 @@ func ReadDetached(b []byte) (Detached, error) {
 	return d, err
 }
 
+// ReadAttached reads the configuration in b for a CHECK: what ReadDetached reads of a Network, the version and the result of the ADD. An
+// attachment is as its ADD has made it: a runtime may rebuild a pod whose CHECK fails, so a mistake that came into the configuration
+// later must not fail it.
+func ReadAttached(b []byte) (Network, error) {
+	var n struct {
+		CNIVersion string  `json:"cniVersion"`
+		Name       string  `json:"name"`
+		IPAM       Section `json:"ipam"`
+		PrevResult Result  `json:"prevResult"`
+	}
+	err := DecodePart("", b, &n)
+	return Network{CNIVersion: n.CNIVersion, Name: n.Name, IPAM: n.IPAM, PrevResult: n.PrevResult}, err
+}
+
 // Config returns what was read as the configuration of an interface plugin. A checkpointDir that is no string is an
 // error with code 7, and the configuration beside the error does not have it.
 func (d Detached) Config() (Config, error) {

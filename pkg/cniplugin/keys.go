@@ -39,6 +39,18 @@ type Hint struct {
 	Do string
 }
 
+// Mean returns the hints for words that people write for a key. of is the program's name, as in Keys.
+func Mean(of, key string, words ...string) (all []Hint) {
+	for _, word := range words {
+		all = append(all, Hint{Key: word, Do: didYouMean(of, key)})
+	}
+	return all
+}
+
+func didYouMean(of, key string) string {
+	return fmt.Sprintf("no such key of %s; did you mean %q?", of, key)
+}
+
 // Strange is a key that the program does not know.
 type Strange struct {
 	// Key is the key with its place: "ipam.ranges[0][0].subnte".
@@ -172,7 +184,7 @@ func (e *examination) unknown(at string, k *Keys, name string) {
 		return
 	}
 	if near := k.near(name); near != "" {
-		e.add(at, name, fmt.Sprintf("no such key of %s; did you mean %q?", k.Of, near))
+		e.add(at, name, didYouMean(k.Of, near))
 		return
 	}
 	e.strange = append(e.strange, Strange{Key: within(at, name)})

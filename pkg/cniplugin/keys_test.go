@@ -84,10 +84,10 @@ func TestKeysOfOthersAreAllowed(t *testing.T) {
 		"readinessindicatorfile", "k8s.v1.cni.cncf.io/networks", "k8s.v1.cni.cncf.io/resourceName", "systemNamespaces", "namespaceIsolation",
 		// Other plugins.
 		"isGateway", "isDefaultGateway", "hairpinMode", "promiscMode", "forceAddress", "vlanTrunk", "macspoofchk", "preserveDefaultVlan", "portIsolation",
-		"enabledad", "sysctl", "promisc", "allmulti", "txQLen", "dataDir2", "bridge", "device", "hwaddr", "kernelpath", "spoofchk", "trust", "link_state",
+		"enabledad", "sysctl", "promisc", "allmulti", "txQLen", "dataDir2", "bridge", "hwaddr", "kernelpath", "spoofchk", "trust", "link_state",
 		"min_tx_rate", "vf", "vrfname", "table", "policy", "snat", "conditionsV4", "externalSetMarkChain", "ingressRate", "egressBurst",
 		// Comments.
-		"_comment", "_mtu", "#mtu", "//", "$schema", "comment", "description", "example.com/mtu", "map", "max", "ns", "tag",
+		"_comment", "_mtu", "#mtu", "//", "$schema", "comment", "description", "example.com/mtu", "map", "max", "ns",
 	} {
 		if err := pluginKeys.Check("", fmt.Appendf(nil, `{%q: 1}`, key)); err != nil {
 			t.Errorf("%s: %v", key, err)
@@ -162,7 +162,7 @@ func TestNearestPassesOverTheKeysOfOthers(t *testing.T) {
 func TestNearestFindsWhatIsMisspelt(t *testing.T) {
 	for _, pair := range strings.Fields(`vlna:vlan valn:vlan lvan:vlan vln:vlan vla:vlan vlaan:vlan mut:mtu mtuu:mtu tmu:mtu mca:mac amc:mac macc:mac mdoe:mode
 		mod:mode moode:mode naem:name nme:name tpye:type agrs:args ipma:ipam iapm:ipam dsn:dns masetr:master maser:master mastr:master
-		mater:master msater:master masters:master mastar:master amster:master subnte:subnet subent:subnet subnets:subnet sub_net:subnet subnat:subnet
+		mater:master msater:master masters:master mastar:master amster:master vlans:vlan modes:mode macs:mac subnte:subnet subent:subnet subnets:subnet sub_net:subnet subnat:subnet
 		gatway:gateway gatewya:gateway gateways:gateway gatewey:gateway rangs:ranges rnages:ranges route:routes rotues:routes rangeStrat:rangeStart
 		range_start:rangeStart rangend:rangeEnd dataDri:dataDir data_dir:dataDir resolveConf:resolvConf resolvCnof:resolvConf excldue:exclude
 		excludes:exclude stiky:sticky stickyy:sticky retian:retain quarentine:quarantine quarantinne:quarantine quarantin:quarantine vlanid:vlanId

@@ -12,7 +12,7 @@ import (
 // word, so fewer count:
 //   - The first letter is never wrong: "pmtu" is no "mtu". Only the first two letters may have changed places.
 //   - With up to five letters, no letter may be another ("node" is no "mode"), and a letter too many must double the one
-//     before it ("vxlan" is no "vlan").
+//     before it ("vxlan" is no "vlan"), or be an s at the end ("vlans").
 //   - With up to three letters, no letter may be missing either: "ns" is no "dns".
 func Nearest(s string, names ...string) string {
 	written := plain(s)
@@ -57,7 +57,7 @@ func isSlip(written, known string) bool {
 	case len(written) < len(known):
 		return len(known) > 3
 	}
-	return slices.Equal(slices.Compact([]byte(written)), slices.Compact([]byte(known)))
+	return written == known+"s" || slices.Equal(slices.Compact([]byte(written)), slices.Compact([]byte(known)))
 }
 
 // plain returns a name in the form in which names are compared.

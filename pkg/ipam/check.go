@@ -16,7 +16,8 @@ import (
 
 // Check fails, with code 100, if prevResult has an address that the attachment does not hold.
 func (c *Call) Check(ctx context.Context) error {
-	_, _, store, err := c.prepare()
+	// An ADD may refuse the configuration by now. The attachment still holds its addresses.
+	store, _, err := c.prepareRelease()
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,10 @@
 package ipam
 
-import "github.com/relink-cni/relink/pkg/cniplugin"
+import (
+	"slices"
+
+	"github.com/relink-cni/relink/pkg/cniplugin"
+)
 
 // Keys are the keys of relink-ipam's section of a configuration, "ipam".
 var Keys = cniplugin.Keys{
@@ -11,7 +15,7 @@ var Keys = cniplugin.Keys{
 		{Name: "exclude"}, {Name: "sticky"}, {Name: "retain"}, {Name: "quarantine"}, {Name: "statusExhausted"},
 		{Name: "conflictDetection", In: &detectionKeys}, {Name: "static", In: &staticKeys},
 	},
-	Elsewhere: []cniplugin.Hint{
+	Elsewhere: slices.Concat(sectionWords, rangeWords, []cniplugin.Hint{
 		{Key: "range", Do: `a key of whereabouts; relink-ipam has "subnet"`},
 		{Key: "ipranges", Do: `a key of whereabouts and of runtimeConfig; relink-ipam has "ranges"`},
 		{Key: "networkname", Do: `a key of whereabouts; relink-ipam goes by the network's "name": remove it`},
@@ -25,9 +29,22 @@ var Keys = cniplugin.Keys{
 		{Key: "provide", Do: "a key of dhcp, which relink-ipam does not have: remove it"},
 		{Key: "request", Do: "a key of dhcp, which relink-ipam does not have: remove it"},
 		besideIPAM("dns"), besideIPAM("master"), besideIPAM("mtu"), besideIPAM("mac"), besideIPAM("mode"), besideIPAM("vlan"),
-		besideIPAM("vlanid"), besideIPAM("checkpointdir"), besideIPAM("allowpersistentips"),
-	},
+		besideIPAM("vlanid"), besideIPAM("vlans"), besideIPAM("vlantag"), besideIPAM("vlanprotocol"), besideIPAM("vlanname"),
+		besideIPAM("hostaccess"), besideIPAM("bcqueuelen"), besideIPAM("linkincontainer"), besideIPAM("statuscarrier"),
+		besideIPAM("checkpointdir"), besideIPAM("allowpersistentips"),
+	}),
 }
+
+var (
+	// sectionWords and rangeWords are for words by which other tools and people name what a key of relink-ipam means.
+	sectionWords = slices.Concat(
+		cniplugin.Mean(PluginName, "pool", "poolname", "poolnames", "ippool", "ippools", "addresspool", "addresspools", "ipv4pools", "ipv6pools"),
+		cniplugin.Mean(PluginName, "exclude", "excluded", "reserved"), cniplugin.Mean(PluginName, "retain", "retention"),
+		cniplugin.Mean(PluginName, "conflictDetection", "dad", "duplicatedetection"))
+	rangeWords = slices.Concat(
+		cniplugin.Mean(PluginName, "subnet", "cidr", "cidrs", "network", "prefix"), cniplugin.Mean(PluginName, "gateway", "gw", "router"),
+		cniplugin.Mean(PluginName, "rangeStart", "start", "startip"), cniplugin.Mean(PluginName, "rangeEnd", "end", "endip"))
+)
 
 func ofWhereabouts(key string) cniplugin.Hint {
 	return cniplugin.Hint{Key: key, Do: "a key of whereabouts, which relink-ipam does not have: remove it"}
@@ -40,10 +57,9 @@ func besideIPAM(key string) cniplugin.Hint {
 var rangeKeys = cniplugin.Keys{
 	Of:    PluginName,
 	Known: []cniplugin.Key{{Name: "subnet"}, {Name: "rangeStart"}, {Name: "rangeEnd"}, {Name: "gateway"}},
-	Elsewhere: []cniplugin.Hint{
-		{Key: "range", Do: `a key of whereabouts; relink-ipam has "subnet"`},
-		ofSection("exclude"), ofSection("routes"),
-	},
+	Elsewhere: append(slices.Clip(rangeWords), cniplugin.Hint{Key: "range", Do: `a key of whereabouts; relink-ipam has "subnet"`},
+		ofSection("exclude"), ofSection("routes"), ofSection("pool"), ofSection("sticky"), ofSection("retain"), ofSection("quarantine"),
+		ofSection("datadir"), ofSection("resolvconf"), ofSection("statusexhausted"), ofSection("conflictdetection"), ofSection("static")),
 }
 
 func ofSection(key string) cniplugin.Hint {
@@ -56,16 +72,14 @@ var routeKeys = cniplugin.Keys{
 	Known: []cniplugin.Key{
 		{Name: "dst"}, {Name: "gw"}, {Name: "mtu"}, {Name: "advmss"}, {Name: "priority"}, {Name: "table"}, {Name: "scope"},
 	},
-	Elsewhere: []cniplugin.Hint{
-		{Key: "gateway", Do: `no such key of a route; did you mean "gw"?`},
-		{Key: "via", Do: `no such key of a route; did you mean "gw"?`},
-		{Key: "destination", Do: `no such key of a route; did you mean "dst"?`},
-		{Key: "to", Do: `no such key of a route; did you mean "dst"?`},
-		{Key: "metric", Do: `no such key of a route; did you mean "priority"?`},
-	},
+	Elsewhere: slices.Concat(cniplugin.Mean("a route", "gw", "gateway", "via"), cniplugin.Mean("a route", "dst", "destination", "to"),
+		cniplugin.Mean("a route", "priority", "metric")),
 }
 
-var detectionKeys = cniplugin.Keys{Of: PluginName, Known: []cniplugin.Key{{Name: "probes"}, {Name: "wait"}}}
+var detectionKeys = cniplugin.Keys{
+	Of: PluginName, Known: []cniplugin.Key{{Name: "probes"}, {Name: "wait"}},
+	Elsewhere: slices.Concat(cniplugin.Mean(PluginName, "probes", "count", "retries"), cniplugin.Mean(PluginName, "wait", "timeout", "interval")),
+}
 
 var staticKeys = cniplugin.Keys{Of: PluginName, Known: []cniplugin.Key{{Name: "namespaces"}}}
 

@@ -76,9 +76,13 @@ func Del(ctx context.Context, args *skel.CmdArgs) error {
 	return release(args, func(c *Call) error { return c.Del(ctx) })
 }
 
-// Check decodes the configuration and calls Call.Check.
+// Check decodes as much of the configuration as it needs, and calls Call.Check.
 func Check(ctx context.Context, args *skel.CmdArgs) error {
-	return do(args, func(c *Call) error { return c.Check(ctx) })
+	needed, err := cniplugin.ReadAttached(args.StdinData)
+	if err != nil {
+		return err
+	}
+	return New(args, needed, nil).Check(ctx)
 }
 
 // Status decodes the configuration and calls Call.Status.

@@ -31,6 +31,10 @@ var of = map[string][]malformed{
 	"relink-macvlan": {
 		// Keys.
 		{`"vlna": 3`, 7, `invalid configuration key "vlna": no such key of relink-macvlan; did you mean "vlan"?`},
+		{`"vlans": 3`, 7, `invalid configuration key "vlans": no such key of relink-macvlan; did you mean "vlan"?`},
+		{`"vlanTag": 3`, 7, `invalid configuration key "vlanTag": no such key of relink-macvlan; did you mean "vlan"?`},
+		{`"nic": "lan0"`, 7, `invalid configuration key "nic": no such key of relink-macvlan; did you mean "master"?`},
+		{`"pools": ["a"]`, 7, `invalid configuration key "pools": a key of the IPAM plugin: write "pool" in "ipam"`},
 		{`"vlan_name": "x", "vlan": 3`, 7, `invalid configuration key "vlan_name": no such key of relink-macvlan; did you mean "vlanName"?`},
 		{`"masterr": "lan0"`, 7, `"masterr": no such key of relink-macvlan; did you mean "master"?`},
 		{`"mut": 1400`, 7, `"mut": no such key of relink-macvlan; did you mean "mtu"?`},
@@ -124,6 +128,7 @@ var of = map[string][]malformed{
 		{`"vlanId": 3, "vlanName": "x"`, 7, `invalid configuration key "vlanName": a key of relink-macvlan; the device has the pod's interface name: remove it`},
 		{`"vlanId": 3, "mode": "bridge"`, 7, `invalid configuration key "mode": a key of relink-macvlan, which relink-vlan does not have`},
 		{`"vlanId": 3, "mac": "02:00:00:00:00:01"`, 7, `invalid configuration key "mac": a key of relink-macvlan; a VLAN device has its master's MAC: remove it`},
+		{`"vlanId": 3, "tag": 4`, 7, `invalid configuration key "tag": no such key of relink-vlan; did you mean "vlanId"?`},
 		{`"vlanid": 3`, 7, `invalid configuration key "vlanid": case counts in keys; write "vlanId"`},
 		{`"vlanID": 3, "vlanId": 3`, 7, `invalid configuration key "vlanID": "vlanId" is there too; keep one, written "vlanId"`},
 		{`"vlan_id": 3`, 7, `invalid configuration key "vlan_id": no such key of relink-vlan; did you mean "vlanId"?`},
@@ -159,6 +164,7 @@ var section = []malformed{
 	{`"Subnet": "10.9.0.0/24"`, 7, `invalid configuration key "ipam.Subnet": case counts in keys; write "subnet"`},
 	{`"subnet": "10.9.0.0/24", "subnet": "10.8.0.0/24"`, 7, `invalid configuration key "ipam.subnet": it is there twice; keep one`},
 	{`"subnet": "10.9.0.0/24", "master": "lan0"`, 7, `invalid configuration key "ipam.master": a key of the interface plugin: write it beside "ipam", not in it`},
+	{`"subnet": "10.9.0.0/24", "pools": ["a"]`, 7, `invalid configuration key "ipam.pools": no such key of relink-ipam; did you mean "pool"?`},
 	{`"subnet": "10.9.0.0/24", "stiky": "pod"`, 7, `invalid configuration key "ipam.stiky": no such key of relink-ipam; did you mean "sticky"?`},
 	{`"ranges": [[{"subnet": "10.9.0.0/24", "gatway": "10.9.0.1"}]]`, 7, `invalid configuration key "ipam.ranges[0][0].gatway": no such key of relink-ipam; did you mean "gateway"?`},
 	{`"ranges": [[{"subnet": "10.9.0.0/24", "rangestart": "10.9.0.1"}]]`, 7, `invalid configuration key "ipam.ranges[0][0].rangestart": case counts in keys; write "rangeStart"`},
@@ -327,20 +333,56 @@ func (n node) expectDetached(t *testing.T, plugin, config string, variables ...s
 	}
 }
 
-// expectKeyReported says that a CHECK and a STATUS report a key that an ADD refuses, and that a GC passes
-// over it.
+// expectKeyReported says that a STATUS reports a key that an ADD refuses, and that a CHECK and a GC pass over it.
 func (n node) expectKeyReported(t *testing.T, plugin, config string, m malformed) {
 	t.Helper()
 	if !strings.Contains(m.want, "configuration key") {
 		return
 	}
-	for _, command := range []string{"CHECK", "STATUS"} {
-		if said := n.call(t, plugin, command, config); said.Code != 7 || !strings.Contains(said.Msg, m.want) {
-			t.Errorf("%s %s %.400s\ncode %d: %s\nwant code 7: %s", plugin, command, config, said.Code, said.Msg, m.want)
-		}
+	if said := n.call(t, plugin, "STATUS", config); said.Code != 7 || !strings.Contains(said.Msg, m.want) {
+		t.Errorf("%s STATUS %.400s\ncode %d: %s\nwant code 7: %s", plugin, config, said.Code, said.Msg, m.want)
+	}
+	// No attachment is there for a CHECK.
+	if said := n.call(t, plugin, "CHECK", config); strings.Contains(said.Msg, "configuration key") {
+		t.Errorf("%s CHECK %.400s\ncode %d: %s", plugin, config, said.Code, said.Msg)
 	}
 	if said := n.call(t, plugin, "GC", strings.Replace(config, "{", `{"cni.dev/valid-attachments": [], `, 1)); said.Code != 0 {
 		t.Errorf("%s GC %.400s\ncode %d: %s", plugin, config, said.Code, said.Msg)
+	}
+}
+
+// A pod that runs outlives a mistake in its network's configuration: a runtime may rebuild a pod whose CHECK fails, and an ADD would
+// refuse it. What others write into the configuration is no mistake.
+func TestMistakeInAConfigurationEndsNoPod(t *testing.T) {
+	n := newNode(t)
+	good := config(n, "relink-macvlan", `"master": "lan0", "_comment": "ours", "comment": "rack 7", "description": "x", "owner": "net", "capabilities": {"mac": true},
+		"deviceID": "0000:01:00.0", "ipMasq": true, "disableCheck": false, "cni.dev/valid-attachments": [], "runtimeConfig": {"portMappings": [], "vlan": 3},
+		"args": {"cni": {"labels": []}}, "ipam": `+ipam(n, `"subnet": "10.9.0.0/24", "rangeEnd": "10.9.0.9", "comment": "x", "_vlan": 3`))
+	result, err := n.add(good)
+	if err != nil {
+		t.Fatalf("ADD: %v: %s", err, result)
+	}
+	for _, wrong := range []string{
+		strings.Replace(good, `"master"`, `"vlans": 3, "nic": "lan0", "Mode": "x", "master"`, 1), strings.Replace(good, `"subnet"`, `"pools": ["a"], "gatway": "10.9.0.1", "subnet"`, 1),
+		strings.Replace(good, `"master": "lan0"`, `"master": "lan9", "mtu": "x"`, 1),
+	} {
+		wrong = strings.TrimSuffix(wrong, "}") + `, "prevResult": ` + string(result) + "}"
+		for _, command := range []string{"CHECK", "ADD", "DEL"} {
+			if said := n.call(t, "relink-macvlan", command, wrong); (said.Code != 0) != (command == "ADD") {
+				t.Errorf("%s %s\ncode %d: %s", command, wrong, said.Code, said.Msg)
+			}
+			if command == "CHECK" {
+				if said := n.call(t, "relink-ipam", command, wrong); said.Code != 0 {
+					t.Errorf("relink-ipam CHECK %s\ncode %d: %s", wrong, said.Code, said.Msg)
+				}
+			}
+		}
+		if result, err = n.add(good); err != nil {
+			t.Fatalf("ADD: %v: %s", err, result)
+		}
+	}
+	if said := n.call(t, "relink-macvlan", "DEL", good); said.Code != 0 {
+		t.Error(said)
 	}
 }
 

@@ -57,6 +57,20 @@ func (n node) call(t *testing.T, plugin, command, config string, variables ...st
 	return n.callAs(t, 0, plugin, command, config, variables...)
 }
 
+func (n node) environment(command string) []string {
+	return []string{
+		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=c1", "CNI_NETNS=" + n.netns, "CNI_IFNAME=eth0",
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0", "RELINK_CHECKPOINT_DIR=" + n.dir + "/checkpoints",
+	}
+}
+
+// add calls an ADD of relink-macvlan, and returns what it prints.
+func (n node) add(config string) ([]byte, error) {
+	cmd := exec.Command(filepath.Join(bin, "relink-macvlan"))
+	cmd.Env, cmd.Stdin = n.environment("ADD"), strings.NewReader(config)
+	return cmd.Output()
+}
+
 // callAs is call by a user.
 func (n node) callAs(t *testing.T, uid uint32, plugin, command, config string, variables ...string) answer {
 	t.Helper()
@@ -69,10 +83,7 @@ func (n node) callAs(t *testing.T, uid uint32, plugin, command, config string, v
 	if cmd.Dir = n.dir; uid != 0 {
 		cmd.Dir = "/" // The test's own is closed to others.
 	}
-	cmd.Env = append([]string{
-		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=c1", "CNI_NETNS=" + n.netns, "CNI_IFNAME=eth0",
-		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0", "RELINK_CHECKPOINT_DIR=" + n.dir + "/checkpoints",
-	}, variables...)
+	cmd.Env = append(n.environment(command), variables...)
 	cmd.Stdin = strings.NewReader(config)
 	var stdout, stderr strings.Builder
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

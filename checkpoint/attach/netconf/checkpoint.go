@@ -19,7 +19,7 @@ var CheckpointVersions = version.PluginSupports("0.3.0", "0.3.1", "0.4.0", "1.0.
 var CheckpointKeys = cniplugin.Keys{
 	Of:    CheckpointName,
 	Known: append(slices.Clip(cniplugin.NetworkKeys), cniplugin.Key{Name: "dns"}, cniplugin.Key{Name: "checkpointDir"}),
-	Elsewhere: append(slices.Clip(inIPAM), inInterface("master"), inInterface("mode"), inInterface("mtu"), inInterface("mac"),
+	Elsewhere: append(slices.Concat(inIPAM, hints(inInterface, slices.Concat(vlanWords, parentWords)...)), inInterface("master"), inInterface("mode"), inInterface("mtu"), inInterface("mac"),
 		inInterface("vlan"), inInterface("vlanid"), inInterface("vlanprotocol"), inInterface("vlanname"), inInterface("bcqueuelen"),
 		inInterface("linkincontainer"), inInterface("statuscarrier"),
 		cniplugin.Hint{Key: "hostaccess", Do: "a key of relink-macvlan; after a stock plugin, use relink-host-access"}),

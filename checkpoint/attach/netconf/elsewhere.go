@@ -8,6 +8,7 @@ var inIPAM = []cniplugin.Hint{
 	ofIPAM("datadir", "dataDir"), ofIPAM("resolvconf", "resolvConf"), ofIPAM("sticky", "sticky"), ofIPAM("retain", "retain"),
 	ofIPAM("quarantine", "quarantine"), ofIPAM("conflictdetection", "conflictDetection"), ofIPAM("statusexhausted", "statusExhausted"),
 	ofIPAM("addresses", "addresses"), ofIPAM("gateway", "gateway"), ofIPAM("routes", "routes"), ofIPAM("exclude", "exclude"),
+	ofIPAM("pool", "pool"), ofIPAM("pools", "pool"), ofIPAM("addresspool", "pool"), ofIPAM("static", "static"), ofIPAM("range", "subnet"),
 }
 
 func ofIPAM(key, name string) cniplugin.Hint {

@@ -22,7 +22,9 @@ var accessKeys = []cniplugin.Key{
 
 var (
 	// inHostAccess are the keys of the object "hostAccess".
-	inHostAccess = cniplugin.Keys{Of: `"hostAccess"`, Known: accessKeys}
+	inHostAccess = cniplugin.Keys{Of: `"hostAccess"`, Known: accessKeys, Elsewhere: slices.Concat(
+		cniplugin.Mean(`"hostAccess"`, "masquerade", "masq", "ipmasq", "snat"), cniplugin.Mean(`"hostAccess"`, "mark", "fwmark"),
+		cniplugin.Mean(`"hostAccess"`, "services", "servicecidr", "servicecidrs"))}
 	// HostAccessKeys are the plugin's keys.
 	HostAccessKeys = cniplugin.Keys{
 		Of: HostAccessName, Known: slices.Concat(CheckpointKeys.Known, accessKeys),

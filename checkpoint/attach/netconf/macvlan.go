@@ -19,7 +19,14 @@ var MacvlanKeys = cniplugin.Keys{
 		cniplugin.Key{Name: "mode"}, cniplugin.Key{Name: "mac"}, cniplugin.Key{Name: "bcqueuelen"},
 		cniplugin.Key{Name: "vlan"}, cniplugin.Key{Name: "vlanProtocol"}, cniplugin.Key{Name: "vlanName"},
 		cniplugin.Key{Name: "hostAccess", In: &inHostAccess}),
-	Elsewhere: append(slices.Clip(inIPAM), cniplugin.Hint{Key: "vlanid", Do: `a key of relink-vlan; relink-macvlan has "vlan"`}),
+	Elsewhere: slices.Concat(inIPAM, interfaceWords(MacvlanName, "vlan"), hints(inAccess, "masquerade", "services", "preservesource"),
+		cniplugin.Mean(MacvlanName, "mac", "macaddress", "macaddr", "hwaddr", "hwaddress"), cniplugin.Mean(MacvlanName, "mode", "macvlanmode"),
+		cniplugin.Mean(MacvlanName, "vlanName", "vlandevice", "vlaninterface", "vlanifname"),
+		[]cniplugin.Hint{{Key: "vlanid", Do: `a key of relink-vlan; relink-macvlan has "vlan"`}}),
+}
+
+func inAccess(key string) cniplugin.Hint {
+	return cniplugin.Hint{Key: key, Do: `a key of "hostAccess": write it in "hostAccess": { }`}
 }
 
 // macvlan has the keys of the reference macvlan plugin, with their meaning, and those

@@ -14,7 +14,7 @@ const VLANName = "relink-vlan"
 var VLANKeys = cniplugin.Keys{
 	Of:    VLANName,
 	Known: append(slices.Clip(cniplugin.ConfigKeys), cniplugin.Key{Name: "vlanId"}, cniplugin.Key{Name: "vlanProtocol"}),
-	Elsewhere: append(slices.Clip(inIPAM),
+	Elsewhere: append(slices.Concat(inIPAM, interfaceWords(VLANName, "vlanId")),
 		cniplugin.Hint{Key: "vlan", Do: `a key of relink-macvlan; relink-vlan has "vlanId"`},
 		cniplugin.Hint{Key: "hostaccess", Do: "a key of relink-macvlan; a pod on a VLAN device has no host access"},
 		cniplugin.Hint{Key: "vlanname", Do: "a key of relink-macvlan; the device has the pod's interface name: remove it"},

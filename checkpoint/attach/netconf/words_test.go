@@ -1,0 +1,80 @@
+package netconf
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/ipam"
+)
+
+// A pod would start with something else than the configuration means.
+func TestWordsForWhatRelinkHasAreRefused(t *testing.T) {
+	meant := func(keys cniplugin.Keys, name string) string {
+		return fmt.Sprintf("no such key of %s; did you mean %q?", keys.Of, name)
+	}
+	for _, test := range []struct {
+		keys        cniplugin.Keys
+		words, want string
+	}{
+		{MacvlanKeys, "vlans vlanTag vlan_tag vid tag vlanIds vlan-number", meant(MacvlanKeys, "vlan")},
+		{VLANKeys, "vlanTag vid tag vlanIds", meant(VLANKeys, "vlanId")},
+		{MacvlanKeys, "masters device dev parent parentDevice interface iface nic uplink", meant(MacvlanKeys, "master")},
+		{VLANKeys, "device parent interface nic", meant(VLANKeys, "master")},
+		{MacvlanKeys, "macs macAddress hwaddr", meant(MacvlanKeys, "mac")},
+		{MacvlanKeys, "modes macvlanMode", meant(MacvlanKeys, "mode")},
+		{MacvlanKeys, "vlanProto", meant(MacvlanKeys, "vlanProtocol")},
+		{MacvlanKeys, "pool pools addressPool", `a key of the IPAM plugin: write "pool" in "ipam"`},
+		{VLANKeys, "static", `a key of the IPAM plugin: write "static" in "ipam"`},
+		{MacvlanKeys, "masquerade services preserveSource", `a key of "hostAccess": write it in "hostAccess": { }`},
+		{inHostAccess, "masq snat", meant(inHostAccess, "masquerade")},
+		{inHostAccess, "fwmark", meant(inHostAccess, "mark")},
+		{CheckpointKeys, "vlanTag nic vlans", "a key of the interface plugin: write it in that plugin's object of the list"},
+		{HostAccessKeys, "vlanTag nic vlans", "a key of the interface plugin: write it in that plugin's object of the list"},
+		{ipam.Keys, "pools addressPool ipv4_pools", meant(ipam.Keys, "pool")},
+		{ipam.Keys, "subnets cidr network", meant(ipam.Keys, "subnet")},
+		{ipam.Keys, "start range_start", `did you mean "rangeStart"?`},
+		{ipam.Keys, "gw router", meant(ipam.Keys, "gateway")},
+		{ipam.Keys, "vlanProtocol hostAccess vlans", `a key of the interface plugin: write it beside "ipam", not in it`},
+	} {
+		for word := range strings.FieldsSeq(test.words) {
+			err := test.keys.Check("", fmt.Appendf(nil, `{%q: 1}`, word))
+			if err == nil || !strings.HasSuffix(err.Error(), test.want) {
+				t.Errorf("%s: %s: %v, want %s", test.keys.Of, word, err, test.want)
+			}
+		}
+	}
+}
+
+// Beside "ipam" nobody reads a key of "ipam", and in it nobody reads a key of an interface plugin.
+func TestKeysInTheWrongPlaceAreRefused(t *testing.T) {
+	for _, of := range []cniplugin.Keys{MacvlanKeys, VLANKeys, CheckpointKeys, HostAccessKeys} {
+		for _, key := range ipam.Keys.Known {
+			if err := of.Check("", fmt.Appendf(nil, `{%q: 1}`, key.Name)); err == nil && indexOf(of, key.Name) < 0 {
+				t.Errorf("%s: %s of %s is taken", of.Of, key.Name, ipam.PluginName)
+			}
+		}
+		for _, key := range of.Known[len(cniplugin.NetworkKeys):] {
+			if err := ipam.Keys.Check("", fmt.Appendf(nil, `{%q: 1}`, key.Name)); err == nil && of.Of != HostAccessName {
+				t.Errorf("%s: %s of %s is taken", ipam.PluginName, key.Name, of.Of)
+			}
+		}
+	}
+}
+
+// What others write for themselves is no mistake.
+func TestKeysOfOthersAreAllowed(t *testing.T) {
+	for _, of := range []cniplugin.Keys{MacvlanKeys, VLANKeys, CheckpointKeys, HostAccessKeys, ipam.Keys} {
+		for key := range strings.FieldsSeq(`cniVersion name runtimeConfig capabilities prevResult disableCheck disableGC loadOnlyInlinedPlugins ipMasq
+			cni.dev/attachments cni.dev/valid-attachments delegates deviceID pciBusID logLevel logFile confDir isGateway _comment comment description
+			#vlan //vlan example.com/vlan owner site labels version id tags vlanQoS kubeconfig`) {
+			if of.Of == ipam.PluginName && (key == "logLevel" || key == "logFile" || key == "name") {
+				continue // Keys of whereabouts.
+			}
+			if err := of.Check("", fmt.Appendf(nil, `{%q: null}`, key)); err != nil {
+				t.Errorf("%s: %v", of.Of, err)
+			}
+		}
+	}
+}
