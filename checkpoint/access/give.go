@@ -92,7 +92,8 @@ func (to To) clearLeftovers(ctx context.Context, hostName string) error {
 	if err != nil || !there {
 		return err
 	}
-	return errors.Join(clearSandbox(to.Store, to.Key, to.Sandbox), Take(ctx, to.Store, to.Host, hostName, len(to.Store.Masquerades()) > 0))
+	taken := errors.Join(Take(ctx, to.Store, to.Host, hostName, len(to.Store.Masquerades()) > 0))
+	return errors.Join(clearSandbox(to.Store, to.Key, to.Sandbox), taken)
 }
 
 // clearSandbox takes away what a kill has left in the sandbox, unless another attachment of the pod has host access: it may be that
@@ -189,7 +190,7 @@ func takeBack(ctx context.Context, store *checkpoint.Store, access hostaccess.Ac
 		}
 		sandbox.Close()
 	}
-	return errors.Join(cleared, Take(ctx, store, host, access.HostName, access.Masquerade))
+	return errors.Join(cleared, errors.Join(Take(ctx, store, host, access.HostName, access.Masquerade)))
 }
 
 // onlyPath refuses host access to a pod that another network gives its default route: the node reaches the pod over that one,
@@ -223,15 +224,17 @@ func (to To) onlyPath() error {
 }
 
 // Take deletes the pair, and what the host has for it. It is no error if nothing is there. masquerades says that there may be a
-// rule of iptables. If another sandbox of the same pod has the address, the host's route goes there.
-func Take(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, hostName string, masquerades bool) error {
+// rule of iptables. If another sandbox of the same pod has the address, the host's route goes there. stay says why the rules of iptables
+// stay: no iptables can read them, and the next try would find the same. They stay noted, so that a sweep deletes them.
+func Take(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, hostName string, masquerades bool) (stay, err error) {
 	alias, err := hostaccess.Remove(host, hostName)
 	errs := []error{err}
 	if masquerades {
-		errs = append(errs, takeMasquerade(ctx, store, host, hostName))
+		stay, err = takeMasquerade(ctx, store, host, hostName)
+		errs = append(errs, err)
 	}
 	if alias != "" {
-		return errors.Join(append(errs, removeUnused(ctx, store, host), handBack(ctx, store, host, alias))...)
+		return stay, errors.Join(append(errs, removeUnused(ctx, store, host), handBack(ctx, store, host, alias))...)
 	}
 	// Nothing was there. A killed Take can have left what all pods share: nobody waits for that.
 	now, cancel := context.WithCancel(ctx)
@@ -239,7 +242,7 @@ func Take(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, 
 	if err := removeUnused(now, store, host); !errors.Is(err, checkpoint.ErrBusy) {
 		errs = append(errs, err)
 	}
-	return errors.Join(errs...)
+	return stay, errors.Join(errs...)
 }
 
 func removeUnused(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace) error {
@@ -251,10 +254,11 @@ func removeUnused(ctx context.Context, store *checkpoint.Store, host *kernel.Nam
 	return hostaccess.RemoveUnused(host)
 }
 
-func takeMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, hostName string) error {
+// takeMasquerade deletes the rules of iptables. stay is that of Take.
+func takeMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, hostName string) (stay, err error) {
 	unlock, err := lockMasquerade(ctx, store)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer unlock()
 	families := store.Masquerades()
@@ -262,15 +266,18 @@ func takeMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.N
 	if lost {
 		families = []netfilter.Family{netfilter.IPv4, netfilter.IPv6}
 	}
-	var errs []error
+	var stays, errs []error
 	for _, family := range families {
-		err := hostaccess.RemoveMasquerade(host, []netfilter.Family{family}, hostName)
-		// Without iptables the note stays: whoever has iptables sweeps.
-		if !errors.Is(err, hostaccess.ErrNoIPTables) && (!lost || hostaccess.MayPass(err)) {
+		switch err := hostaccess.RemoveMasquerade(host, []netfilter.Family{family}, hostName); {
+		case hostaccess.MayPass(err):
 			errs = append(errs, err)
+		case errors.Is(err, hostaccess.ErrNoIPTables) || lost:
+			// Without iptables the note stays: whoever has iptables sweeps.
+		default:
+			stays = append(stays, err)
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(stays...), errors.Join(errs...)
 }
 
 // handBack makes the routes to another sandbox of the pod that the alias names: it can have the same addresses.

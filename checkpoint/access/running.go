@@ -74,12 +74,13 @@ func given(r checkpoint.Record) (addresses []netstate.Address, err error) {
 func Remove(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, listed checkpoint.Record) (done Done, err error) {
 	err = withSandbox(ctx, store, listed, func(r checkpoint.Record, sandbox *kernel.Namespace) error {
 		if done = HadNone; r.HostAccess == nil {
-			return errors.Join(clearSandbox(store, r.Attachment, sandbox), Take(ctx, store, host, hostaccess.HostName(r.Attachment), len(store.Masquerades()) > 0))
+			taken := errors.Join(Take(ctx, store, host, hostaccess.HostName(r.Attachment), len(store.Masquerades()) > 0))
+			return errors.Join(clearSandbox(store, r.Attachment, sandbox), taken)
 		}
 		pod := r.AccessIn(host, sandbox)
 		// While the checkpoint says so, a DEL looks for a rule of iptables. Later, it looks if it finds the pair.
 		if pod.Masquerade {
-			if err := takeMasquerade(ctx, store, host, pod.HostName); err != nil {
+			if err := errors.Join(takeMasquerade(ctx, store, host, pod.HostName)); err != nil {
 				return err
 			}
 		}
@@ -88,7 +89,8 @@ func Remove(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace
 			return err
 		}
 		done = Taken
-		return errors.Join(pod.Clear(), Take(ctx, store, host, pod.HostName, pod.Masquerade || len(store.Masquerades()) > 0))
+		taken := errors.Join(Take(ctx, store, host, pod.HostName, pod.Masquerade || len(store.Masquerades()) > 0))
+		return errors.Join(pod.Clear(), taken)
 	})
 	return done, err
 }

@@ -95,7 +95,12 @@ func (c *call) takeAccess(ctx context.Context, recorded *checkpoint.Record) erro
 	if had && recorded.HostAccess.PreserveSource {
 		c.clearPod(recorded)
 	}
-	return c.accessError(access.Take(ctx, c.store, host, name, masquerades))
+	stay, err := access.Take(ctx, c.store, host, name, masquerades)
+	if stay != nil {
+		// The runtime would call the DEL again for ever, and the address would stay held.
+		fmt.Fprintln(os.Stderr, printable.Line(c.plugin.Name+": rules of iptables stay until the next GC or restore that can read them: host access: "+printable.Joined(stay)))
+	}
+	return c.accessError(err)
 }
 
 // clearPod takes away the policy rules that the sandbox keeps without the pair. The chains of iptables end with the sandbox: they do

@@ -3,6 +3,7 @@ package attach_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -128,6 +129,36 @@ func TestDelOfAPodWithoutRulesNeedsNoIPTables(t *testing.T) {
 		t.Errorf("the host has %d pairs", pairs)
 	}
 	masquerading.end(t)
+}
+
+// Somebody has put a rule into the table nat that iptables cannot read, so that it lists nothing. A DEL gives up the address all the
+// same, and the rule goes with the next sweep.
+func TestDelDoesNotWaitForATableThatIPTablesCannotRead(t *testing.T) {
+	n := newAccessNode(t)
+	p := n.added(t, "c1", allOfIt)
+	fresh.Run(t, "", "nft add rule ip nat POSTROUTING fib saddr type local accept")
+	if out, err := exec.Command("iptables", "-t", "nat", "-S").CombinedOutput(); err == nil {
+		t.Fatalf("iptables reads the table:\n%s", out)
+	}
+	for range 2 { // A runtime may call a DEL twice.
+		cmd := p.plugin("DEL", p.id, p.netns, p.keys)
+		code, msg, stderr := coded(t, cmd)
+		expectCode(t, "DEL", code, msg, 0, "")
+		if !strings.HasPrefix(stderr, "relink-macvlan: rules of iptables stay until the next GC") || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("DEL says %q", stderr)
+		}
+	}
+	n.expectNothing(t, p.netns)
+	if out := fresh.Run(t, "", "nft list chain ip nat RELINK-MASQUERADE"); !strings.Contains(out, "10.9.0.2") {
+		t.Errorf("the rule went: %s", out)
+	}
+	fresh.Run(t, "", "nft flush chain ip nat POSTROUTING")
+	p.says(t, "GC", "GC", `, "cni.dev/valid-attachments": []`, 0, "")
+	for _, program := range []string{"iptables", "ip6tables"} {
+		if out := fresh.Run(t, "", program+"-save"); strings.Contains(out, "RELINK") {
+			t.Errorf("after the GC: %s", out)
+		}
+	}
 }
 
 // Somebody has the tables of iptables. What needs none of them is made right all the same. The errors say try again, and

@@ -230,6 +230,7 @@ func (p Chained) Del(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	c.plugin.Name = p.Name
 	unlock, err := c.lock(context.Background())
 	if err != nil {
 		return err
