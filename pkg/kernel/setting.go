@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/relink-cni/relink/pkg/failpoint"
 )
 
@@ -225,13 +227,35 @@ func (n *Namespace) writeSettings(ifName string, settings map[string]string) err
 		defer at.close()
 		for _, key := range slices.Sorted(maps.Keys(settings)) {
 			failpoint.Here("before setting")
-			if err := at.write(key, settings[key]); err != nil {
+			err := at.write(key, settings[key])
+			if unwritable(err) {
+				err = n.announceByRequest(ifName, key, settings, err)
+			}
+			if err != nil {
 				errs = append(errs, fmt.Errorf("set %s of %s to %s: %w", key, ifName, settings[key], err))
 			}
 			failpoint.Here("after setting")
 		}
 		return errors.Join(errs...)
 	})
+}
+
+// unwritable says that sysctls cannot be written here, as in a container whose /proc/sys is read-only.
+func unwritable(err error) bool {
+	return errors.Is(err, unix.EROFS) || errors.Is(err, fs.ErrPermission)
+}
+
+// announceByRequest sets arpNotify by a request: it needs no sysctl, and is the only setting of each IPv4 ADD. For another setting it
+// returns the error of its file.
+func (n *Namespace) announceByRequest(ifName, key string, settings map[string]string, unwritten error) error {
+	if _, err := strconv.Atoi(settings[key]); key != arpNotify || err != nil {
+		return unwritten
+	}
+	link, err := n.link(ifName)
+	if err != nil {
+		return errors.Join(unwritten, err)
+	}
+	return n.socket.Run(announcing(link.index, settings)...)
 }
 
 // WriteSetting writes the interface's sysctl of that key. Its errors are those of writeSettings.
