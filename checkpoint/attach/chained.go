@@ -12,6 +12,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
@@ -94,7 +95,38 @@ func (p Chained) Add(args *skel.CmdArgs) (err error) {
 	}
 	failpoint.Here("before printing")
 	defer failpoint.Here("after printing")
+	if c.hostEnd != nil {
+		if c.PrevResult, err = withInterface(c.PrevResult, c.hostEnd); err != nil {
+			return fmt.Errorf("prevResult: %w", err)
+		}
+		if previous, err = c.Previous(); err != nil {
+			return fmt.Errorf("prevResult: %w", err)
+		}
+	}
 	return c.passOn(os.Stdout, previous)
+}
+
+// withInterface adds an interface at the end of those of a result: its addresses name interfaces by their index. What relink does not
+// know in it stays.
+func withInterface(result cniplugin.Result, more *current.Interface) (cniplugin.Result, error) {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(result, &keys); err != nil {
+		return nil, err
+	}
+	var interfaces []json.RawMessage
+	if keys["interfaces"] != nil {
+		if err := json.Unmarshal(keys["interfaces"], &interfaces); err != nil {
+			return nil, err
+		}
+	}
+	added, err := json.Marshal(more)
+	if err != nil {
+		return nil, err
+	}
+	if keys["interfaces"], err = json.Marshal(append(interfaces, added)); err != nil {
+		return nil, err
+	}
+	return json.Marshal(keys)
 }
 
 // passOn prints prevResult as it came, even with parts that relink does not know. If the
@@ -160,6 +192,7 @@ func (p Chained) remember(c *call, undo *cniplugin.Undo) error {
 		if record.HostAccess, err = c.giveAccess(context.Background(), host, sandbox, live, undo); err != nil {
 			return err
 		}
+		c.hostEnd = hostEnd(record.HostAccess)
 	}
 	undo.Push("checkpoint", func() error { return c.store.Forget(c.args.ContainerID, c.args.IfName) })
 	if err := c.store.Save(record); err != nil {

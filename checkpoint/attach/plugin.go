@@ -9,6 +9,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
@@ -47,6 +48,8 @@ type call struct {
 	env    cniplugin.Args
 	store  *checkpoint.Store
 	ipam   delegate.IPAM
+	// hostEnd is the host's end that relink-host-access adds to the result, nil for none.
+	hostEnd *current.Interface
 	// masquerades says that the configuration of a DEL asks for a rule of iptables in the host.
 	masquerades bool
 }
