@@ -250,7 +250,7 @@ func (c choice) asked(a netip.Addr) (Lease, error) {
 	case c.isMine(lease):
 		return c.give(lease, Requested)
 	}
-	return Lease{}, fmt.Errorf("requested address %s is %w: it is %s", a, ErrTaken, lease.Whose())
+	return Lease{}, fmt.Errorf("requested address %s is %w: it is %s", a, ErrTaken, lease.whoseFor(c.Owner))
 }
 
 // isMine says whether the address waits for the owner who asks, or is held by its sandbox before.

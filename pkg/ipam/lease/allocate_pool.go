@@ -273,7 +273,7 @@ func (c choice) besideAnotherNode(a netip.Addr) (Lease, error) {
 	case c.isMine(lease):
 		return c.give(lease, FromReservation)
 	}
-	return Lease{}, fmt.Errorf("address %s is %w: it is %s", a, ErrTaken, lease.Whose())
+	return Lease{}, fmt.Errorf("address %s is %w: it is %s", a, ErrTaken, lease.whoseFor(c.Owner))
 }
 
 // askedOfPool gives the requested address, if this node has it.

@@ -256,7 +256,7 @@ func (l *leases) letGoTo(a netip.Addr, o attachment.Owner) (gone bool, err error
 	case err != nil:
 		return false, err
 	case lease.State != Reserved || lease.Owner != o || !lease.owned():
-		return false, fmt.Errorf("%s is %w for %s: it is %s", a, ErrTaken, o, lease.Whose())
+		return false, fmt.Errorf("%s is %w for %s: it is %s", a, ErrTaken, o, lease.whoseFor(o))
 	}
 	l.note(Event{What: HandedOver, Why: "the owner's next pod is on another node"}.of(lease, lease.Last))
 	return true, l.remove(lease)

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -209,6 +210,27 @@ func (l Lease) Whose() string {
 	}
 	return "in quarantine: " + l.Why
 }
+
+// whoseFor is Whose for an owner that asks for the address in vain. If the address is an owner's of the same name, it tells the two
+// apart, and says when the address can be had.
+func (l Lease) whoseFor(o attachment.Owner) string {
+	named := l.Owner
+	named.UID = o.UID
+	if l.State == Quarantined || named != o || l.Owner == o {
+		return l.Whose()
+	}
+	whose := fmt.Sprintf("%s: the %s of that name before this one (it had UID %s, this one has %s)", l.Whose(), o.Kind, uidOf(l.Owner), uidOf(o))
+	switch {
+	case l.ByHand:
+		return whose + ". An operator has reserved it: relink ipam release gives it up"
+	case l.State == Held:
+		return whose + ". It can be had when the sandbox has ended, and relink gc or relink-agent has twice, 10 minutes apart, seen in the Kubernetes API that this owner is gone"
+	}
+	return whose + ". It can be had when relink gc or relink-agent has twice, 10 minutes apart, seen in the Kubernetes API that this owner is gone"
+}
+
+// uidOf is the UID of the owner for people.
+func uidOf(o attachment.Owner) string { return cmp.Or(o.UID, "none") }
 
 // without returns the lease after those holders gave up the address: held by the others, else reserved,
 // quarantined, or free. ok is false for free.

@@ -35,7 +35,7 @@ func (s *Store) Expect(ctx context.Context, a netip.Addr, o attachment.Owner, if
 		case err == nil && was.State != Quarantined && was.Owner == o:
 			return errUnchanged
 		case err == nil && was.State != Quarantined:
-			return fmt.Errorf("%s is %w: it is %s", a, ErrTaken, was.Whose())
+			return fmt.Errorf("%s is %w: it is %s", a, ErrTaken, was.whoseFor(o))
 		}
 		lease := Lease{
 			Address: a, Network: s.network, Owner: o, State: Reserved, ReleasedAt: l.now, Why: why,

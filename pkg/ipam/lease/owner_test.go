@@ -257,3 +257,29 @@ func TestReservationsOfOlderSchemasAreFoundUnderTheOwner(t *testing.T) {
 		n.gives(t, n.ofOwner("next/eth0", "db-1", set("db", 1)), "10.3.0.6")
 	}
 }
+
+// A virtual machine that was made anew has the name of the one before. A refusal tells the two apart, and says when the address
+// can be had.
+func TestTheOwnerOfThatNameBefore(t *testing.T) {
+	n := newNode(t, "10.3.0.9", Policy{Sticky: true})
+	before, anew := vm("db"), vm("db")
+	anew.UID = "made-anew"
+	n.gives(t, n.ofOwner("c1/eth0", "launcher-1", before), "10.3.0.2")
+	const both = "the VirtualMachine of that name before this one (it had UID uid-of-db, this one has made-anew). "
+	const gone = "relink gc or relink-agent has twice, 10 minutes apart, seen in the Kubernetes API that this owner is gone"
+	held := "10.3.0.2 is not available: it is held by eth0 of c1 on pods (VirtualMachine default/db): " + both +
+		"It can be had when the sandbox has ended, and " + gone
+	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", anew, wants("10.3.0.2")), "requested address "+held)
+	n.del(t, "c1/eth0")
+	reserved := "10.3.0.2 is not available: it is reserved for VirtualMachine default/db: " + both + "It can be had when " + gone
+	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", anew, wants("10.3.0.2")), "requested address "+reserved)
+	if _, err := n.store(t).Reserve(t.Context(), addr("10.3.0.2"), anew, 0); err == nil || err.Error() != reserved {
+		t.Errorf("by hand: %v, want %s", err, reserved)
+	}
+	_, err := n.store(t).Reserve(t.Context(), addr("10.3.0.2"), before, 0)
+	must(t, err)
+	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", anew, wants("10.3.0.2")), "requested address 10.3.0.2 is not available: it is reserved for VirtualMachine default/db: "+
+		both+"An operator has reserved it: relink ipam release gives it up")
+	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", vm("web"), wants("10.3.0.2")), "requested address 10.3.0.2 is not available: it is reserved for VirtualMachine default/db")
+	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", anew), "10.3.0.3")
+}

@@ -79,7 +79,7 @@ func (l *leases) isGiven(a netip.Addr) error {
 // ends no earlier than that lease.
 func (l *leases) reserved(was Lease, a netip.Addr, owner attachment.Owner, retain time.Duration) (Lease, error) {
 	if was.State != "" && was.State != Quarantined && was.Owner != owner {
-		return Lease{}, fmt.Errorf("%s is %w: it is %s", a, ErrTaken, was.Whose())
+		return Lease{}, fmt.Errorf("%s is %w: it is %s", a, ErrTaken, was.whoseFor(owner))
 	}
 	var until time.Time
 	if retain > 0 {

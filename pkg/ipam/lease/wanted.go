@@ -96,7 +96,7 @@ func (c choice) askedOneOf(list []netip.Addr) (Lease, error) {
 		case lease.State == Quarantined && !lease.Conflict:
 			resting = cmp.Or(resting, a)
 		default:
-			taken = append(taken, fmt.Sprintf("%s is %s", a, lease.Whose()))
+			taken = append(taken, fmt.Sprintf("%s is %s", a, lease.whoseFor(c.Owner)))
 		}
 	}
 	if len(mine) > 0 {
