@@ -3,8 +3,12 @@ package main
 import (
 	"bytes"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 // Each malformed command line ends with exit status 2 and one line. The line names what is wrong and what to do. relink
@@ -104,5 +108,28 @@ func TestMalformedCommandLines(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// No word leads to a verb that frees or deletes something.
+func TestNoTypoFreesAnything(t *testing.T) {
+	root := newRoot()
+	takesAway := regexp.MustCompile(`^(Free|Drop|Delete|Take (host access from|away)|Give up|Make an address free|Declare|Set the time)`)
+	var found []string
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, verb := range cmd.Commands() {
+			if takesAway.MatchString(verb.Short) {
+				found = append(found, verb.CommandPath())
+				if near := suggestions(cmd, verb.Name()); slices.Contains(near, verb.Name()) {
+					t.Errorf("a word near %q leads to it: %s", verb.CommandPath(), verb.Short)
+				}
+			}
+			walk(verb)
+		}
+	}
+	walk(root)
+	if len(found) < 5 {
+		t.Errorf("only %q were looked at", found)
 	}
 }

@@ -70,7 +70,7 @@ func showLeases(ctx context.Context, dir leaseDir, networks []string, address ne
 	incomplete := dir.eachStore(networks, s, func(store *lease.Store) error {
 		one, err := lookUp(ctx, store, address)
 		if err == nil && one.Never != "" {
-			never = append(never, fmt.Sprintf("no pod gets %s in network %s: %s", address, store.Network(), one.Never))
+			never = append(never, one.Never)
 		} else if err == nil {
 			free = append(free, store.Network())
 		}
@@ -126,8 +126,11 @@ func lookUp(ctx context.Context, store *lease.Store, address netip.Addr) (shown,
 	l.Address, l.Network = address, store.Network()
 	one := shown{Lease: l, History: orEmpty(history)}
 	if err == nil && l.State == "" {
-		if _, one.Never, err = store.Gives(ctx, address); errors.Is(err, lease.ErrNone) {
-			err = nil
+		switch err = store.Gives(ctx, address); {
+		case errors.Is(err, lease.ErrNotGranted), errors.Is(err, lease.ErrNone):
+			err = nil // The standing of the pool tells more.
+		case errors.Is(err, lease.ErrNotGiven):
+			one.Never, err = err.Error(), nil
 		}
 	}
 	return one, err
@@ -140,7 +143,7 @@ func writeHistory(of shown, s *screen) {
 	switch {
 	case of.State != "":
 	case of.Never != "":
-		s.say("no pod gets %s in network %s: %s", of.Address, of.Network, of.Never)
+		s.say("%s", of.Never)
 	default:
 		s.say("%s is free in network %s", of.Address, of.Network)
 	}

@@ -50,6 +50,11 @@ var counted = regexp.MustCompile(`^(accepts|requires|unknown command) `)
 // takeAway are the verbs that free, delete or forget something. No misspelt verb leads to one of them.
 var takeAway = []string{"fence", "forget", "gc", "reclaim", "release", "remove", "rename", "reset-clock", "uninstall"}
 
+// suggestions are the verbs that the word may stand for.
+func suggestions(cmd *cobra.Command, word string) []string {
+	return slices.DeleteFunc(cmd.SuggestionsFor(word), func(verb string) bool { return slices.Contains(takeAway, verb) })
+}
+
 // needsVerb is for a command that needs a verb to do anything.
 func needsVerb(cmd *cobra.Command) {
 	cmd.Args, cmd.SuggestionsMinimumDistance = cobra.ArbitraryArgs, 2
@@ -57,8 +62,7 @@ func needsVerb(cmd *cobra.Command) {
 		if len(args) == 0 {
 			return fmt.Errorf("%s needs a verb: %s", cmd.CommandPath(), strings.Join(verbsOf(cmd), ", "))
 		}
-		near := slices.DeleteFunc(cmd.SuggestionsFor(args[0]), func(verb string) bool { return slices.Contains(takeAway, verb) })
-		if len(near) > 0 {
+		if near := suggestions(cmd, args[0]); len(near) > 0 {
 			return fmt.Errorf("unknown verb %q: did you mean %s?", args[0], strings.Join(near, " or "))
 		}
 		return fmt.Errorf("unknown verb %q: %s --help lists the verbs", args[0], cmd.CommandPath())

@@ -43,6 +43,13 @@ func (s *Store) Reserve(ctx context.Context, a netip.Addr, owner attachment.Owne
 	return lease, err
 }
 
+// Gives returns ErrNotGiven, with the reason, for an address that no ADD gives on this node: a gateway, an excluded address, or
+// one outside of the ranges that ADDs asked for. Another node's address of a pool matches ErrNotGranted, too. It returns nil if
+// no ranges are known, and ErrNone for a network that has no store.
+func (s *Store) Gives(ctx context.Context, a netip.Addr) error {
+	return s.view(ctx, func(l *leases) error { return l.isGiven(a) })
+}
+
 // isGiven returns ErrNotGiven for an address that no ADD gives.
 func (l *leases) isGiven(a netip.Addr) error {
 	all, err := l.known()

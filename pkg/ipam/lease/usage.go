@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/big"
-	"net/netip"
 	"slices"
 )
 
@@ -160,35 +159,4 @@ func (u *Usage) remarkUnkept(n int) {
 	u.Remarks = append(u.Remarks, fmt.Sprintf(
 		`%s given before "sticky" came into the configuration. The next boot gives up such an address, and so does a DEL that comes with the earlier configuration. `+
 			`To keep one: relink ipam reserve ADDRESS NAMESPACE/POD --network %s`, which, u.Network))
-}
-
-// Gives says whether ADDs can give the address by the ranges that they asked for last, and if not why. A store that does
-// not know its ranges says yes.
-func (s *Store) Gives(ctx context.Context, address netip.Addr) (ok bool, why string, err error) {
-	err = s.view(ctx, func(l *leases) error {
-		known, err := l.known()
-		if err != nil {
-			return err
-		}
-		ok, why = len(known) == 0, "it is in none of the ranges"
-		for _, k := range known {
-			if k, _, err = l.spread(k); err != nil {
-				return err
-			}
-			for _, set := range k.Sets {
-				gives, reason := set.Gives(address)
-				if _, in := set.Find(address); in {
-					why = reason
-				} else if slices.ContainsFunc(set, func(r Range) bool { return r.Gateway == address }) {
-					why = "it is the gateway"
-				}
-				ok = ok || gives
-			}
-		}
-		if ok {
-			why = ""
-		}
-		return nil
-	})
-	return ok, why, err
 }
