@@ -1,14 +1,17 @@
 package checkpoint
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -32,11 +35,46 @@ type Moving struct {
 	Attachment attachment.Key       `json:"attachment"`
 	Namespace  attachment.Namespace `json:"namespace"`
 	State      MoveState            `json:"state"`
+	// Name is the interface's name in the sandbox. While it is moved, it has a temporary name for a moment.
+	Name string `json:"name"`
 	// From and To are the parents before and after, the nearest first.
 	From []netstate.Device `json:"from"`
 	To   []netstate.Device `json:"to"`
 	// Index is the interface's index on From.
 	Index int `json:"index"`
+}
+
+// ErrMoving says that the move of an interface of the sandbox was killed or failed, and is not finished. Until it is,
+// nobody reads the sandbox into a checkpoint: the name that an interface has, and what it has lost, can be the move's.
+var ErrMoving = errors.New("a move did not end: relink restore finishes it")
+
+// IsMoving returns ErrMoving if the note of a move in the sandbox has begun, or cannot be read. The caller holds the
+// sandbox's lock: so no such move is under way.
+func (s *Store) IsMoving(containerID string) error {
+	paths, _ := filepath.Glob(filepath.Join(s.moving(), containerID, "[^.]*"+suffix)) // Only a bad pattern is an error.
+	for _, path := range paths {
+		m, err := s.LoadMoving(containerID, strings.TrimSuffix(filepath.Base(path), suffix))
+		if err != nil && !errors.Is(err, ErrNone) || err == nil && m.State == MoveBegun {
+			return fmt.Errorf("sandbox %s: %w", containerID, errors.Join(ErrMoving, err))
+		}
+	}
+	return nil
+}
+
+// LockMoves takes the lock that one move of the node holds from its begin to its end. So two moves never write the same
+// note, and nobody finishes a move that is under way. It waits until ctx is done, and then returns ErrBusy.
+func (s *Store) LockMoves(ctx context.Context) (unlock func(), err error) {
+	if err := os.MkdirAll(s.moving(), 0o700); err != nil {
+		return nil, fmt.Errorf("lock the moves: %w", err)
+	}
+	dir, err := os.Open(s.moving())
+	if err != nil {
+		return nil, fmt.Errorf("lock the moves: %w", err)
+	}
+	if err := flock.Lock(ctx, dir, flock.Exclusive); err != nil {
+		return nil, fmt.Errorf("another relink move is at work: %w", err)
+	}
+	return func() { _ = dir.Close() }, nil
 }
 
 // SaveMoving writes the note in place of an earlier one of the attachment. The caller holds the sandbox's lock.

@@ -17,6 +17,7 @@ import (
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/inparallel"
+	"github.com/relink-cni/relink/pkg/kernel"
 )
 
 const (
@@ -66,6 +67,9 @@ func (s *Store) path(containerID, ifName string) string {
 // Save replaces the attachment's checkpoint by the record. If it returns nil, the record is on the
 // disk. If it fails, the old checkpoint is still there.
 func (s *Store) Save(r Record) error {
+	if name := r.Interface.Link.Name; kernel.IsTemporaryName(name) {
+		return fmt.Errorf("save the checkpoint of %s: %s is a name for a moment: %w", r.Attachment, name, ErrMoving)
+	}
 	b, err := Encode(r)
 	if err != nil {
 		return err

@@ -154,6 +154,10 @@ func (r *run) again(was Action, records []checkpoint.Record) Outcome {
 		return r.forget(was)
 	}
 	o := outcomeOf(was, Failed)
+	if err := r.Store.IsMoving(was.Attachment.ContainerID); err != nil {
+		o.fail(err)
+		return o
+	}
 	f, err := r.fresh(was)
 	if err != nil {
 		o.fail(err)

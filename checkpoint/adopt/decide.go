@@ -10,6 +10,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/netfix"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/hostaccess"
+	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
@@ -164,8 +165,16 @@ func actionOn(r checkpoint.Record, do Verb, reason string) Action {
 }
 
 // decide is Decide for one interface. inside has the records of its sandbox. records have those that are left of torn
-// checkpoints too.
+// checkpoints too. A temporary name is never recorded.
 func decide(f Found, inside matched, records []checkpoint.Record, unreadable []checkpoint.Unreadable, refresh bool) Action {
+	a := decideByCheckpoint(f, inside, records, unreadable, refresh)
+	if name := f.Live.Link.Name; kernel.IsTemporaryName(name) && (a.Do == Capture || a.Do == Refresh) {
+		a.Do, a.Reason = Refuse, fmt.Sprintf("it has the name %s for a moment: %v", name, checkpoint.ErrMoving)
+	}
+	return a
+}
+
+func decideByCheckpoint(f Found, inside matched, records []checkpoint.Record, unreadable []checkpoint.Unreadable, refresh bool) Action {
 	a := Action{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Interface: f.Live, cni: f.CNI, on: f.Live.Parents, access: f.access}
 	if f.VF != "" {
 		a.Do, a.Reason = Refuse, f.VF

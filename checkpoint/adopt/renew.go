@@ -52,7 +52,7 @@ var errBroken = fmt.Errorf("an interface went down while it was read: %w", kerne
 // while an interface or a parent went away.
 //
 // Renew returns checkpoint.ErrBusy at once if another process works on the sandbox. It returns kernel.ErrNoNamespace or
-// attachment.ErrOtherNamespace if the sandbox is gone. It returns kernel.ErrNoDevice if an interface or a parent went
+// attachment.ErrOtherNamespace if the sandbox is gone. It returns checkpoint.ErrMoving if a move did not end. It returns kernel.ErrNoDevice if an interface or a parent went
 // down or was deleted during the reading. In these cases it writes nothing.
 func (n Renewal) Renew(ctx context.Context) (outcomes []Outcome, err error) {
 	err = n.underLock(ctx, func() error {
@@ -70,6 +70,9 @@ func (n Renewal) underLock(ctx context.Context, f func() error) error {
 			return err
 		}
 		defer unlock()
+		if err := n.Store.IsMoving(id); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
 	defer cancel()

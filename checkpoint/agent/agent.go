@@ -94,6 +94,9 @@ type Agent struct {
 	// findings gets a value when the refresher's findings have changed.
 	findings chan struct{}
 	requests chan func()
+	// unfinished says that the refresher met a move that did not end. settling says that the agent finishes it.
+	unfinished, settling atomic.Bool
+	settled              sync.WaitGroup
 
 	mu sync.Mutex
 	// status is the answer to Status. figures is the answer to Figures. mu guards both.
@@ -128,11 +131,27 @@ func (a *Agent) settle() {
 	if a.paused != nil || a.Store.Guarded() {
 		return
 	}
+	settle(a.Store, a.Log)
+}
+
+func settle(store *checkpoint.Store, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), settlePatience)
 	defer cancel()
-	if err := move.Settle(ctx, a.Store); err != nil {
-		a.Log.Warn("a killed move is not finished: relink restore finishes it", "error", printable.Joined(err))
+	if err := move.Settle(ctx, store); err != nil {
+		log.Warn("a killed move is not finished: relink restore finishes it", "error", printable.Joined(err))
 	}
+}
+
+// settleSeen finishes a killed move that the refresher has met. It does not make the loop wait.
+func (a *Agent) settleSeen() {
+	if a.paused != nil || !a.unfinished.Load() || a.Store.Guarded() || !a.settling.CompareAndSwap(false, true) {
+		return
+	}
+	a.unfinished.Store(false)
+	a.settled.Go(func() {
+		defer a.settling.Store(false)
+		settle(a.Store, a.Log)
+	})
 }
 
 // New returns an agent for this network namespace and the store. It finishes what a killed move has left. The caller
@@ -225,6 +244,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	for a.running > 0 {
 		a.finish(<-a.ended)
 	}
+	a.settled.Wait()
 	return nil
 }
 
@@ -255,6 +275,10 @@ func (a *Agent) newFindings() {
 
 // notFresh logs that a checkpoint could not be renewed. The refresher calls notFresh, and tries again by itself.
 func (a *Agent) notFresh(namespace attachment.Namespace, err error) {
+	if errors.Is(err, checkpoint.ErrMoving) {
+		a.unfinished.Store(true)
+		a.newFindings()
+	}
 	if text := printable.Joined(err); a.complaints.isNew(namespace, text, time.Now()) {
 		a.Log.Warn("a checkpoint is not kept fresh", "namespace", namespace.Path, "error", text)
 	}

@@ -233,6 +233,7 @@ func (a *Agent) announceOwed() {
 
 // decide decides about all chains, and starts their restores.
 func (a *Agent) decide(ctx context.Context) {
+	a.settleSeen()
 	now := time.Now()
 	lost := map[attachment.Key]bool{}
 	for _, c := range a.chains {

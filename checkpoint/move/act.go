@@ -101,7 +101,7 @@ func (r *run) move(j *job) error {
 		return err
 	}
 	note := checkpoint.Moving{
-		Attachment: record.Attachment, Namespace: record.Namespace, State: checkpoint.MoveBegun,
+		Attachment: record.Attachment, Namespace: record.Namespace, State: checkpoint.MoveBegun, Name: record.Interface.Link.Name,
 		From: record.Interface.Parents, To: j.target.Now, Index: live.Link.Index,
 	}
 	if err := r.Store.SaveMoving(note); err != nil {

@@ -90,18 +90,26 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 
 // begin opens what a move needs, and finishes earlier moves that were killed.
 func begin(ctx context.Context, opts Options) (*run, func(), error) {
+	unlock := func() {}
 	if !opts.DryRun {
-		if err := Settle(ctx, opts.Store); err != nil {
+		var err error
+		if unlock, err = lockMoves(ctx, opts.Store); err != nil {
+			return nil, nil, err
+		}
+		if err := settle(ctx, opts.Store); err != nil {
+			unlock()
 			return nil, nil, err
 		}
 	}
 	host, err := kernel.OpenHost()
 	if err != nil {
+		unlock()
 		return nil, nil, err
 	}
 	r := &run{Options: opts, host: host, report: Report{DryRun: opts.DryRun, Attachments: []Outcome{}}}
 	fail := func(err error) (*run, func(), error) {
 		host.Close()
+		unlock()
 		return nil, nil, err
 	}
 	if r.devices, err = host.Devices(); err != nil {
@@ -116,7 +124,19 @@ func begin(ctx context.Context, opts Options) (*run, func(), error) {
 	return r, func() {
 		r.announcer.Close()
 		host.Close()
+		unlock()
 	}, nil
+}
+
+// lockMoves waits until no other move of the node is under way.
+func lockMoves(ctx context.Context, store *checkpoint.Store) (func(), error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	unlock, err := store.LockMoves(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("nothing was moved: %w: wait until it ends, and try again", err)
+	}
+	return unlock, nil
 }
 
 // uplink returns the device that attachments will move to. It waits for the device's carrier until the deadline: a NIC

@@ -86,22 +86,61 @@ func (r *run) deleteRetired(ctx context.Context) {
 
 // Settle finishes what killed moves have left, and restores their sandboxes. After that, each checkpoint names the
 // parents that its interface is on, and nothing is left of the other interface. Settle leaves out a sandbox that
-// another process works on.
+// another process works on. It does nothing while a move is under way: that one has finished the killed ones first.
 func Settle(ctx context.Context, store *checkpoint.Store) error {
-	notes, err := store.Movings()
-	errs := []error{err}
+	notes, renamed, err := unsettled(store)
+	if len(notes) == 0 && len(renamed) == 0 {
+		return err
+	}
+	impatient, cancel := context.WithCancel(ctx)
+	cancel()
+	unlock, err := store.LockMoves(impatient)
+	if errors.Is(err, checkpoint.ErrBusy) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return settle(ctx, store)
+}
+
+// unsettled returns the notes of moves that did not end, and the records that have a temporary name.
+func unsettled(store *checkpoint.Store) (notes []checkpoint.Moving, renamed []checkpoint.Record, err error) {
+	notes, err = store.Movings()
 	notes = slices.DeleteFunc(notes, func(m checkpoint.Moving) bool {
 		_, err := store.Load(m.Attachment.ContainerID, m.Attachment.IfName)
 		return m.State == checkpoint.MoveDone && !errors.Is(err, checkpoint.ErrNone)
 	})
-	if len(notes) == 0 {
+	records, _, listErr := store.List()
+	for _, r := range records {
+		if kernel.IsTemporaryName(r.Interface.Link.Name) {
+			renamed = append(renamed, r)
+		}
+	}
+	return notes, renamed, errors.Join(err, listErr)
+}
+
+// settle is Settle for a caller who holds the lock of the moves.
+func settle(ctx context.Context, store *checkpoint.Store) error {
+	notes, renamed, err := unsettled(store)
+	if len(notes) == 0 && len(renamed) == 0 {
 		return err
 	}
+	errs := []error{err}
 	host, err := kernel.OpenHost()
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
 	defer host.Close()
+	for _, r := range renamed {
+		note, err := noteAgain(ctx, store, host, r)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("give %s its name back: %w", r.Attachment, err))
+			continue
+		}
+		notes = append(slices.DeleteFunc(notes, func(m checkpoint.Moving) bool { return m.Attachment == note.Attachment }), note)
+	}
 	var begun []string
 	for _, m := range notes {
 		err := settleOne(ctx, store, host, m.Attachment.ContainerID, m.Attachment.IfName)
@@ -118,6 +157,43 @@ func Settle(ctx context.Context, store *checkpoint.Store) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// noteAgain writes the note of a move for a record that has a temporary name: the record was read while its interface
+// had that name. The interface of the attachment's name may be the one that took its place.
+func noteAgain(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, record checkpoint.Record) (note checkpoint.Moving, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	unlock, err := store.Lock(ctx, record.Attachment.ContainerID)
+	if err != nil {
+		return note, err
+	}
+	defer unlock()
+	key, link := record.Attachment, record.Interface.Link
+	note = checkpoint.Moving{
+		Attachment: key, Namespace: record.Namespace, State: checkpoint.MoveBegun, Name: key.IfName, From: record.Interface.Parents, Index: link.Index,
+	}
+	sandbox, err := openSandbox(record.Namespace)
+	if err != nil {
+		return note, err
+	}
+	defer sandbox.Close()
+	devices, err := host.Devices()
+	if err != nil {
+		return note, err
+	}
+	live, err := kernel.Capture(host, sandbox, devices, note.Name, kernel.Extent{})
+	switch {
+	case errors.Is(err, kernel.ErrNoDevice):
+	case err != nil:
+		return note, err
+	case live.Link.Index == link.Index: // Somebody has renamed it back.
+	case live.Link.Kind != link.Kind || !link.SharesMAC() && live.Link.MAC != link.MAC:
+		return note, fmt.Errorf("its checkpoint has the name %s, and another interface is %s: remove one of the two in the pod, then relink restore", link.Name, note.Name)
+	default:
+		note.To = live.Parents
+	}
+	return note, store.SaveMoving(note)
 }
 
 // settleOne finishes the move of one attachment, under its sandbox's lock.
@@ -180,7 +256,9 @@ func decide(store *checkpoint.Store, host, sandbox *kernel.Namespace, note check
 	if err != nil {
 		return note, err
 	}
-	live, err := kernel.Capture(host, sandbox, devices, record.Interface.Link.Name, kernel.Extent{})
+	recorded := record.Interface.Link.Name
+	record.Interface.Link.Name = note.Name
+	live, err := kernel.Capture(host, sandbox, devices, note.Name, kernel.Extent{})
 	if err != nil && !errors.Is(err, kernel.ErrNoDevice) && !errors.Is(err, kernel.ErrUnsupported) {
 		return note, err
 	}
@@ -196,8 +274,13 @@ func decide(store *checkpoint.Store, host, sandbox *kernel.Namespace, note check
 		return note, store.SaveMoving(note)
 	}
 	// A kill between two renames leaves the old interface without its name, and nothing under that name.
-	if err := sandbox.GiveBack(note.Index, record.Interface.Link.Name); err != nil {
+	if err := sandbox.GiveBack(note.Index, note.Name); err != nil {
 		return note, err
+	}
+	if recorded != note.Name {
+		if err := store.Save(record); err != nil {
+			return note, err
+		}
 	}
 	if err := kernel.DeleteUnfinished(sandbox); err != nil {
 		return note, err

@@ -205,6 +205,9 @@ func Unfinished(d netstate.LiveDevice) bool {
 	return temporaryForm.MatchString(d.Name) && !d.Up && creates(d.Kind)
 }
 
+// IsTemporaryName says that relink gives such a name to an interface for a moment, and to none for good.
+func IsTemporaryName(name string) bool { return temporaryForm.MatchString(name) }
+
 func temporaryName(index int) string { return fmt.Sprintf("%s%x", temporaryPrefix, index) }
 
 // newLink returns the request that makes the device with the flags set.

@@ -1,0 +1,117 @@
+package move
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/adopt"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+const temporary = "rlnk40000001"
+
+// killBetweenRenames leaves the first pod as a kill does that comes when the old interface has lost its name.
+func (n *node) killBetweenRenames(t *testing.T) {
+	t.Helper()
+	r := must(n.store.Load("c0", "eth0"))(t)
+	note := checkpoint.Moving{
+		Attachment: r.Attachment, Namespace: r.Namespace, State: checkpoint.MoveBegun, Name: "eth0",
+		From: r.Interface.Parents, To: []netstate.Device{{Kind: "veth", Name: "lan2"}}, Index: r.Interface.Link.Index,
+	}
+	if err := n.store.SaveMoving(note); err != nil {
+		t.Fatal(err)
+	}
+	fresh.Run(t, n.pods[0], "ip link set eth0 name "+temporary)
+}
+
+// Nobody reads an interface into its checkpoint while its move has not ended.
+func TestATemporaryNameIsNeverRecorded(t *testing.T) {
+	n := newNode(t, 1)
+	n.killBetweenRenames(t)
+	sandbox := must(kernel.Open(n.pods[0]))(t)
+	defer sandbox.Close()
+	for _, refresh := range []bool{false, true} {
+		report := must(adopt.Run(t.Context(), adopt.Options{Store: n.store, CacheDir: t.TempDir(), Refresh: refresh}))(t)
+		if refresh && report.Complete() {
+			t.Errorf("capture is content: %+v", report)
+		}
+	}
+	_, err := adopt.Renewal{
+		Store: n.store, Host: n.host, Devices: must(n.host.Devices())(t), Namespace: sandbox.Identity(), ContainerIDs: []string{"c0"},
+		Heard: func() adopt.Heard { return adopt.Heard{Unbroken: true} },
+	}.Renew(t.Context())
+	if !errors.Is(err, checkpoint.ErrMoving) {
+		t.Errorf("the refresher: %v", err)
+	}
+	records, _, err := n.store.List()
+	if err != nil || len(records) != 1 || records[0].Interface.Link.Name != "eth0" {
+		t.Errorf("%v %v", records, err)
+	}
+	if err := Settle(t.Context(), n.store); err != nil {
+		t.Fatal(err)
+	}
+	n.isOn(t, "lan0", 2)
+}
+
+// A checkpoint that has the temporary name gets its own back, whether or not another interface took the place.
+func TestARecordedTemporaryNameIsHealed(t *testing.T) {
+	for _, parent := range []string{"lan0", "lan2"} {
+		t.Run(parent, func(t *testing.T) {
+			n := newNode(t, 1)
+			n.killBetweenRenames(t)
+			if parent == "lan2" {
+				fresh.Run(t, n.pods[0], "ip link set "+temporary+" down")
+				sandbox := must(kernel.Open(n.pods[0]))(t)
+				r := must(n.store.Load("c0", "eth0"))(t)
+				r.Interface.Link.Index, r.Interface.Link.Name = 0, "eth0"
+				must(kernel.Build(n.host, sandbox, must(n.host.Index("lan2"))(t), r.Interface, kernel.ConfigureOptions{Known: true}))(t)
+				sandbox.Close()
+			}
+			path := n.store.Dir() + "/c0/eth0.json"
+			fresh.Run(t, "", "sed -i '/\"link\"/,/}/s/\"eth0\"/\""+temporary+"\"/' "+path)
+			if r := must(n.store.Load("c0", "eth0"))(t); r.Interface.Link.Name != temporary {
+				t.Fatalf("the checkpoint has %s", r.Interface.Link.Name)
+			}
+			if err := n.store.ForgetMoving("c0", "eth0"); err != nil {
+				t.Fatal(err)
+			}
+			if err := Settle(t.Context(), n.store); err != nil {
+				t.Fatal(err)
+			}
+			if r := must(n.store.Load("c0", "eth0"))(t); r.Interface.Link.Name != "eth0" {
+				t.Errorf("the checkpoint has %s", r.Interface.Link.Name)
+			}
+			n.isOn(t, parent, 0)
+		})
+	}
+}
+
+// A move waits for another one, and nobody finishes a move that is under way.
+func TestTwoMovesAtOnce(t *testing.T) {
+	n := newNode(t, 1)
+	unlock := must(n.store.LockMoves(t.Context()))(t)
+	n.killBetweenRenames(t)
+	if err := Settle(t.Context(), n.store); err != nil {
+		t.Error(err)
+	}
+	if note := must(n.store.LoadMoving("c0", "eth0"))(t); note.State != checkpoint.MoveBegun || note.Attachment != (attachment.Key{Network: "lan", ContainerID: "c0", IfName: "eth0"}) {
+		t.Errorf("the note is %+v", note)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := Run(ctx, n.options("lan0", "lan2")); err == nil || !strings.Contains(err.Error(), "another relink move is at work") {
+		t.Error(err)
+	}
+	unlock()
+	if r := must(Run(t.Context(), n.options("lan0", "lan2")))(t); !r.Whole() {
+		t.Errorf("%q", states(r))
+	}
+	n.isOn(t, "lan2", 0)
+}
