@@ -23,6 +23,8 @@ const (
 	Refused State = "not movable"
 	// Failed: the move failed. The reason says where the interface is.
 	Failed State = "FAILED"
+	// Deleted: the pod or its interface was deleted during the move, and nothing is left to move.
+	Deleted State = "deleted"
 )
 
 // Outcome is what became of one attachment.
@@ -54,9 +56,11 @@ type Report struct {
 	Took        time.Duration `json:"tookNanoseconds"`
 }
 
-// Whole says that everything was moved, or that a dry run would move everything.
+// Whole says that everything was moved, or that a dry run would move everything. What was deleted meanwhile does not count.
 func (r Report) Whole() bool {
-	return len(r.Problems) == 0 && !r.Interrupted && !slices.ContainsFunc(r.Attachments, func(o Outcome) bool { return o.State != Moved && o.State != ToMove })
+	return len(r.Problems) == 0 && !r.Interrupted && !slices.ContainsFunc(r.Attachments, func(o Outcome) bool {
+		return o.State != Moved && o.State != ToMove && o.State != Deleted
+	})
 }
 
 // Nothing says that the move did not begin.

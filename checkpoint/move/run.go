@@ -175,6 +175,7 @@ func baseName(chain []netstate.Device) string {
 // carryOut checks everything, and then moves what can be moved.
 func (r *run) carryOut(ctx context.Context, start time.Time) (Report, error) {
 	r.look()
+	r.leaveOutDeleted(ctx)
 	if r.mayGoOn() {
 		shared, err := r.shareParents(ctx)
 		if err != nil {
@@ -184,6 +185,7 @@ func (r *run) carryOut(ctx context.Context, start time.Time) (Report, error) {
 		if err := r.targets(ctx); err != nil {
 			return Report{}, err
 		}
+		r.leaveOutDeleted(ctx)
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -220,13 +222,16 @@ func (r *run) shareParents(ctx context.Context) (func(), error) {
 
 // mayGoOn says that there is something to move, and that the move may begin.
 func (r *run) mayGoOn() bool {
-	can := 0
+	can, deleted := 0, 0
 	for _, j := range r.moves {
-		if j.refused == "" {
+		switch {
+		case j.refused == "":
 			can++
+		case j.outcome.State == Deleted:
+			deleted++
 		}
 	}
-	return can > 0 && (can == len(r.moves) || r.Force) && (len(r.report.Problems) == 0 || r.Force)
+	return can > 0 && (can+deleted == len(r.moves) || r.Force) && (len(r.report.Problems) == 0 || r.Force)
 }
 
 // movable returns the jobs that can be moved.

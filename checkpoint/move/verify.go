@@ -10,6 +10,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/printable"
+	"github.com/relink-cni/relink/pkg/sandbox"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
@@ -25,9 +26,10 @@ func (r *run) verify(ctx context.Context) {
 
 // repair runs a restore of the sandboxes in which an interface has switched.
 func (r *run) repair(ctx context.Context) {
+	r.leaveOutDeleted(ctx)
 	var ids []string
 	for _, j := range r.moves {
-		if j.outcome.Switched > 0 && !slices.Contains(ids, containerID(j)) {
+		if j.outcome.Switched > 0 && j.outcome.State != Deleted && !slices.Contains(ids, containerID(j)) {
 			ids = append(ids, containerID(j))
 		}
 	}
@@ -41,7 +43,7 @@ func (r *run) repair(ctx context.Context) {
 	}
 	for _, o := range report.Attachments {
 		place := slices.IndexFunc(r.moves, sameAttachment(o.Attachment))
-		if place < 0 || r.moves[place].outcome.Switched == 0 {
+		if place < 0 || r.moves[place].outcome.Switched == 0 || r.moves[place].outcome.State == Deleted {
 			continue
 		}
 		j := r.moves[place]
@@ -54,8 +56,54 @@ func (r *run) repair(ctx context.Context) {
 	}
 }
 
-// restored restores the sandboxes if anything in them differs from the records, or if an announcement is still owed.
-func restored(ctx context.Context, store *checkpoint.Store, ids []string) (restore.Report, error) {
+// leaveOutDeleted finds out which attachments were deleted since the move began. Pods come and go during a move. One whose
+// checkpoint alone has vanished is not deleted: nobody can verify it.
+func (r *run) leaveOutDeleted(ctx context.Context) {
+	for _, j := range r.moves {
+		if j.outcome.State == Deleted {
+			continue
+		}
+		_, err := r.Store.Load(j.record.Attachment.ContainerID, j.record.Attachment.IfName)
+		vanished := errors.Is(err, checkpoint.ErrNone)
+		switch {
+		case !vanished && kernel.SameNamespace(j.record.Namespace) == nil:
+		case isDeleted(ctx, j.record, vanished):
+			j.refused, j.outcome.State, j.outcome.Reason = "deleted", Deleted, "it was deleted during the move"
+		case vanished:
+			j.fail(errors.New("its checkpoint has vanished, and it is not proven gone: relink capture writes one"))
+		}
+	}
+}
+
+// isDeleted says that the sandbox of the record is proven gone, or that it lacks an interface without a checkpoint.
+func isDeleted(ctx context.Context, record checkpoint.Record, vanished bool) bool {
+	at, err := openSandbox(record.Namespace)
+	if err != nil {
+		return sandbox.Gone(ctx, sandbox.SeesAllProcesses(), record.Namespace)[record.Namespace]
+	}
+	defer at.Close()
+	there, err := at.Exists(record.Interface.Link.Name)
+	return vanished && err == nil && !there
+}
+
+// restored restores the sandboxes if anything in them differs from the records, or if an announcement is still owed. It
+// leaves out those that have no checkpoint any more.
+func restored(ctx context.Context, store *checkpoint.Store, ids []string) (report restore.Report, err error) {
+	for {
+		ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+			records, unreadable := store.ListSandbox(id)
+			return len(records)+len(unreadable) == 0
+		})
+		if len(ids) == 0 {
+			return restore.Report{}, nil
+		}
+		if report, err = restoreNamed(ctx, store, ids); !errors.Is(err, selection.ErrNothing) {
+			return report, err
+		}
+	}
+}
+
+func restoreNamed(ctx context.Context, store *checkpoint.Store, ids []string) (restore.Report, error) {
 	opts := restore.Options{Store: store, Select: selection.Selection{Names: ids}, DryRun: true}
 	report, err := restore.Run(ctx, opts)
 	lacks := func(o restore.Outcome) bool { return o.Differs() || o.AnnouncementOwed }

@@ -157,7 +157,7 @@ func moveSummary(opts move.Options, report move.Report) string {
 		slowest = max(slowest, o.Switched)
 	}
 	var parts []string
-	for _, state := range []move.State{move.Moved, move.ToMove, move.Refused, move.Failed} {
+	for _, state := range []move.State{move.Moved, move.ToMove, move.Deleted, move.Refused, move.Failed} {
 		if n := counts[state]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, state))
 		}

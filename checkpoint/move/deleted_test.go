@@ -1,0 +1,46 @@
+package move
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/relink-cni/relink/pkg/selection"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// A pod that is deleted during the move is left out, and the others are verified. One whose checkpoint alone vanishes is
+// a failure.
+func TestPodsDeletedDuringTheMove(t *testing.T) {
+	n := newNode(t, 3)
+	opts := n.options("lan0", "lan2")
+	finished := 0
+	opts.Progress = func(_, _ int) {
+		if finished++; finished < 3 { // All have switched when the last one has.
+			return
+		}
+		fresh.Run(t, n.pods[0], "ip link del eth0")
+		for _, id := range []string{"c0", "c1"} {
+			if err := n.store.Forget(id, "eth0"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	want := []string{
+		"web-0 eth0 deleted it was deleted during the move",
+		"web-1 eth0 FAILED its checkpoint has vanished, and it is not proven gone: relink capture writes one", "web-2 eth0 moved",
+	}
+	if r := must(Run(t.Context(), opts))(t); r.Whole() || !slices.Equal(states(r), want) {
+		t.Errorf("%q", states(r))
+	}
+	opts = n.options("lan2", "lan0")
+	opts.Select = selection.Selection{Names: []string{"web-2"}}
+	opts.Progress = func(_, _ int) {
+		fresh.Run(t, n.pods[2], "ip link del eth0")
+		if err := n.store.Forget("c2", "eth0"); err != nil {
+			t.Error(err)
+		}
+	}
+	if r := must(Run(t.Context(), opts))(t); !r.Whole() || !slices.Equal(states(r), []string{"web-2 eth0 deleted it was deleted during the move"}) {
+		t.Errorf("%q", states(r))
+	}
+}
