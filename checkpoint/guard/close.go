@@ -1,15 +1,19 @@
 package guard
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // await waits for the command of a killed guard. Nobody can learn the command's exit status any more. At the limit,
@@ -104,8 +108,22 @@ func (g *guard) restore(ctx context.Context) error {
 	return nil
 }
 
+// missing reports each checkpoint that vanished while its sandbox is not proven gone. Nobody could bring its interface
+// back.
+func (g *guard) missing(ctx context.Context) {
+	for _, was := range g.j.Attachments {
+		_, err := g.Store.Load(was.Attachment.ContainerID, was.Attachment.IfName)
+		if !errors.Is(err, checkpoint.ErrNone) || sandbox.Gone(ctx, sandbox.SeesAllProcesses(), was.Namespace)[was.Namespace] {
+			continue
+		}
+		g.trouble("%s %s: its checkpoint has vanished, and its sandbox is not proven gone: recreate the pod",
+			cmp.Or(when(was.Pod.Name != "", was.Pod.String()), "sandbox "+was.Attachment.ContainerID), was.Attachment.IfName)
+	}
+}
+
 // verify asks the gateways that answered before.
 func (g *guard) verify(ctx context.Context) error {
+	g.missing(ctx)
 	if len(g.j.Gateways) == 0 {
 		return nil
 	}

@@ -37,6 +37,8 @@ type Journal struct {
 	Abandoned string `json:"abandoned,omitempty"`
 	// Resumed says that another process took over after the guard was killed.
 	Resumed bool `json:"resumed,omitempty"`
+	// Attachments had a checkpoint before the command.
+	Attachments []Remembered `json:"attachments,omitempty"`
 	// Gateways are the gateways that answered before the command.
 	Gateways []Gateway `json:"gateways,omitempty"`
 	Agent    AgentWas  `json:"agent,omitzero"`
@@ -74,6 +76,13 @@ type Unit struct {
 	Name string `json:"name"`
 	// Ran says that the unit ran when the guard found it.
 	Ran bool `json:"ran"`
+}
+
+// Remembered is an attachment that had a checkpoint before the command.
+type Remembered struct {
+	Attachment attachment.Key       `json:"attachment"`
+	Pod        attachment.Pod       `json:"pod,omitzero"`
+	Namespace  attachment.Namespace `json:"namespace"`
 }
 
 // Gateway is a router that an attachment sends to, and the attachment's address that asks for the router.

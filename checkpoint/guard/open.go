@@ -31,6 +31,9 @@ func (g *guard) check(ctx context.Context) error {
 		}
 		g.note("not everything was as recorded before: %s", some(wrong))
 	}
+	if err := g.remember(); err != nil {
+		return err
+	}
 	all, answered, err := gatewaysBefore(ctx, g.Store)
 	if err != nil {
 		return err
@@ -39,6 +42,19 @@ func (g *guard) check(ctx context.Context) error {
 	g.say("%s checked; gateways that answer: %d of %d", count(len(report.Attachments), "attachment"), len(answered), len(all))
 	if silent := len(all) - len(answered); silent > 0 {
 		g.note("%s did not answer before: guard cannot ask there whether pods are back", count(silent, "gateway"))
+	}
+	return nil
+}
+
+// remember notes in the journal which attachments have a checkpoint. A restore does not miss what has none.
+func (g *guard) remember() error {
+	records, _, err := g.Store.List()
+	if err != nil {
+		return err
+	}
+	g.j.Attachments = nil
+	for _, r := range records {
+		g.j.Attachments = append(g.j.Attachments, Remembered{Attachment: r.Attachment, Pod: r.Pod, Namespace: r.Namespace})
 	}
 	return nil
 }
@@ -82,6 +98,9 @@ func (g *guard) capture(ctx context.Context) error {
 		err = ctx.Err()
 	}
 	if err != nil {
+		return err
+	}
+	if err := g.remember(); err != nil {
 		return err
 	}
 	captured := 0
