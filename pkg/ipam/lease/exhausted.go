@@ -19,7 +19,8 @@ func (l *leases) longestReleased(set RangeSet) (netip.Addr, error) {
 		if gives, _ := set.Gives(a); !gives {
 			continue
 		}
-		if ended := bytes.Compare(k[:len(now)], now) <= 0; !ended {
+		ended := bytes.Compare(k[:len(now)], now) <= 0
+		if !ended {
 			free, err := l.givesBeforeEnd(a)
 			if err != nil {
 				return netip.Addr{}, err
@@ -28,7 +29,8 @@ func (l *leases) longestReleased(set RangeSet) (netip.Addr, error) {
 				continue
 			}
 		}
-		return a, nil
+		_, err := l.ending(k)
+		return a, err
 	}
 	return netip.Addr{}, nil
 }
@@ -51,8 +53,8 @@ func (l *leases) givesBeforeEnd(a netip.Addr) (bool, error) {
 // who may come back.
 func (l *leases) canGive(set RangeSet) (bool, error) {
 	for _, t := range set.turns(netip.Addr{}) {
-		if l.free(t).IsValid() {
-			return true, nil
+		if a, err := l.free(t); a.IsValid() || err != nil {
+			return err == nil, err
 		}
 	}
 	found := errors.New("found")

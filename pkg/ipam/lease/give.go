@@ -12,7 +12,11 @@ func (c choice) next() (Lease, error) {
 	last := c.lastGiven(c.number)
 	for _, part := range c.parts() {
 		for _, t := range part.turns(last) {
-			if a := c.free(t); a.IsValid() {
+			a, err := c.free(t)
+			if err != nil {
+				return Lease{}, err
+			}
+			if a.IsValid() {
 				return c.inTurn(Lease{Address: a}, InTurn)
 			}
 		}

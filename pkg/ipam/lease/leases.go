@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -125,26 +126,22 @@ func (l *leases) unindex(lease Lease) error {
 
 // heldBy returns what the attachment holds.
 func (l *leases) heldBy(a attachment.Key) ([]Lease, error) {
-	return l.found(l.byAttachment, textKey(a.ContainerID, a.IfName))
+	return l.found(l.byAttachment, textKey(a.ContainerID, a.IfName), heldKeys)
 }
 
 // ownedBy returns what is held for the owner or reserved for it.
 func (l *leases) ownedBy(o attachment.Owner) ([]Lease, error) {
-	return l.found(l.byOwner, ownerKey(o))
+	return l.found(l.byOwner, ownerKey(o), func(lease Lease) [][]byte { return [][]byte{l.ownedKey(lease)} })
 }
 
-// found returns the leases of the index whose keys begin with prefix.
-func (l *leases) found(index *bolt.Bucket, prefix []byte) ([]Lease, error) {
+// found returns the leases of the index whose keys begin with prefix. keys are those of a lease in this index.
+func (l *leases) found(index *bolt.Bucket, prefix []byte, keys func(Lease) [][]byte) ([]Lease, error) {
 	var all []Lease
 	cursor := index.Cursor()
 	for k, _ := cursor.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = cursor.Next() {
-		a := addressOf(k[len(prefix):])
-		lease, leased, err := l.get(a)
+		lease, err := l.named(k, addressOf(k[len(prefix):]), keys)
 		if err != nil {
 			return nil, err
-		}
-		if !leased {
-			return nil, fmt.Errorf("store %s: %w: an index names %s, which has no lease", l.store.path, ErrDamaged, a)
 		}
 		all = append(all, lease)
 	}
@@ -168,15 +165,33 @@ func (l *leases) ended(limit int) ([]Lease, error) {
 	cursor := l.ends.Cursor()
 	now := timeKey(l.now)
 	for k, _ := cursor.First(); k != nil && len(all) < limit && bytes.Compare(k[:len(now)], now) <= 0; k, _ = cursor.Next() {
-		lease, leased, err := l.get(addressOf(k[len(now):]))
+		lease, err := l.ending(k)
 		if err != nil {
 			return nil, err
 		}
-		if leased {
-			all = append(all, lease)
-		}
+		all = append(all, lease)
 	}
 	return all, nil
+}
+
+// ending returns the lease that the key in bucketEnds names. ErrDamaged: that lease does not end then.
+func (l *leases) ending(key []byte) (Lease, error) {
+	return l.named(key, addressOf(key[len(timeKey(l.now)):]), func(lease Lease) [][]byte { return [][]byte{endKey(lease)} })
+}
+
+// named returns the lease of the address that a key of an index names. ErrDamaged: the lease would not have this key. A key with
+// one wrong byte names somebody else's lease.
+func (l *leases) named(key []byte, a netip.Addr, keys func(Lease) [][]byte) (Lease, error) {
+	lease, leased, err := l.get(a)
+	switch {
+	case err != nil:
+		return Lease{}, err
+	case !leased:
+		return Lease{}, fmt.Errorf("store %s: %w: an index names %s, which has no lease", l.store.path, ErrDamaged, a)
+	case !slices.ContainsFunc(keys(lease), func(k []byte) bool { return bytes.Equal(k, key) }):
+		return Lease{}, fmt.Errorf("store %s: %w: an index names %s, whose lease says otherwise", l.store.path, ErrDamaged, a)
+	}
+	return lease, nil
 }
 
 // over says whether the lease has ended and only waits to be cleared away.

@@ -3,6 +3,7 @@ package lease
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/netip"
 )
 
@@ -67,12 +68,16 @@ func (l *leases) neighbouring(a netip.Addr) (Span, bool) {
 
 func (l *leases) putRun(s Span) error { return l.runs.Put(addressKey(s.First), addressKey(s.Last)) }
 
-// free returns the first free address of the turn, the zero Addr for none.
-func (l *leases) free(t turn) netip.Addr {
+// free returns the first free address of the turn, the zero Addr for none. ErrDamaged: the runs call an address free that has a
+// lease, so they are no help to find one that is.
+func (l *leases) free(t turn) (netip.Addr, error) {
 	for a := t.skip(t.part.First); a.IsValid() && t.part.Contains(a); {
 		run, taken := l.run(a)
+		if !taken && l.byAddress.Get(addressKey(a)) != nil {
+			return netip.Addr{}, fmt.Errorf("store %s: %w: the index of runs calls %s free, which has a lease", l.store.path, ErrDamaged, a)
+		}
 		if !taken {
-			return a
+			return a, nil
 		}
 		next := run.Last.Next()
 		if !next.IsValid() {
@@ -80,5 +85,5 @@ func (l *leases) free(t turn) netip.Addr {
 		}
 		a = t.skip(next)
 	}
-	return netip.Addr{}
+	return netip.Addr{}, nil
 }

@@ -2,6 +2,8 @@ package lease
 
 import (
 	"encoding/json"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -88,4 +90,51 @@ func TestIndexThatNamesNoLease(t *testing.T) {
 	})
 	n.refused(t, "DEL", n.store(t).Release(t.Context(), n.key("c1/eth0"), Policy{}), ErrDamaged,
 		"store DIR/pods.db: not usable: an index names 10.3.0.3, which has no lease")
+}
+
+// One wrong byte in an index never makes an ADD give what somebody has, nor free it: the lease is read, and the store is damaged.
+func TestAWrongByteInAnIndexGivesNothingTwice(t *testing.T) {
+	three, five := addressKey(addr("10.3.0.3")), addressKey(addr("10.3.0.5"))
+	moved := func(bucket string, prefix []byte) func(*bolt.Tx) error {
+		return func(tx *bolt.Tx) error {
+			b := tx.Bucket([]byte(bucket))
+			return errors.Join(b.Delete(append(slices.Clone(prefix), five...)), b.Put(append(slices.Clone(prefix), three...), nil))
+		}
+	}
+	for name, test := range map[string]struct {
+		change func(*bolt.Tx) error
+		pod    string
+		why    string
+	}{
+		"a run ends too soon": {func(tx *bolt.Tx) error {
+			return tx.Bucket([]byte(bucketRuns)).Put(addressKey(addr("10.3.0.2")), addressKey(addr("10.3.0.2")))
+		}, "web-9", "store DIR/pods.db: not usable: the index of runs calls 10.3.0.3 free, which has a lease"},
+		"a run begins too late": {func(tx *bolt.Tx) error {
+			runs := tx.Bucket([]byte(bucketRuns))
+			return errors.Join(runs.Delete(addressKey(addr("10.3.0.2"))), runs.Put(five, five))
+		}, "web-9", "store DIR/pods.db: not usable: the index of runs calls 10.3.0.2 free, which has a lease"},
+		"an owner's address is another one's": {moved(bucketOwners, ownerKey(pod("web-2"))), "web-2",
+			"store DIR/pods.db: not usable: an index names 10.3.0.3, whose lease says otherwise"},
+		"what ends is another lease": {func(tx *bolt.Tx) error {
+			return tx.Bucket([]byte(bucketEnds)).Put(append(make([]byte, 8), three...), nil)
+		}, "web-9", "store DIR/pods.db: not usable: an index names 10.3.0.3, whose lease says otherwise"},
+		"an attachment's address is another one's": {func(tx *bolt.Tx) error {
+			return tx.Bucket([]byte(bucketAttachments)).Put(append(textKey("c9", "eth0"), three...), nil)
+		}, "web-9", "store DIR/pods.db: not usable: an index names 10.3.0.3, whose lease says otherwise"},
+	} {
+		n := newNode(t, "10.3.0.9", sticky)
+		n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+		n.add(t, "c2/eth0", "web-1", "10.3.0.3")
+		n.add(t, "c3/eth0", "web-3", "10.3.0.4")
+		n.add(t, "c4/eth0", "web-2", "10.3.0.5")
+		n.del(t, "c4/eth0")
+		edit(t, n.path(), func(tx *bolt.Tx) error { return tx.Bucket([]byte(bucketLast)).Delete([]byte("0")) })
+		edit(t, n.path(), test.change)
+		given, err := n.try(t, "c9/eth0", test.pod)
+		if err == nil {
+			t.Errorf("%s: an ADD gives %s", name, given)
+			continue
+		}
+		n.refused(t, name, err, ErrDamaged, test.why)
+	}
 }
