@@ -40,7 +40,7 @@ Exit status: the --help of each verb says it. Without a verb it is 2.`,
 	addGroup(cmd, "Look:", newIPAMList(&dir, v), newIPAMShow(&dir, v), newIPAMUsage(&dir, v))
 	addGroup(cmd, "Pools:", newIPAMPools(v), newIPAMBlocks(v), newIPAMFence(v))
 	addGroup(cmd, "Change:", newIPAMRelease(&dir, v), newIPAMReserve(&dir, v), newIPAMReclaim(&dir, open, v))
-	addGroup(cmd, "Networks:", newIPAMImport(&dir, open, v), newIPAMRename(&dir, v), newIPAMResetClock(&dir, v))
+	addGroup(cmd, "Networks:", newIPAMImport(&dir, open, v), newIPAMRename(&dir, v), newIPAMResetClock(&dir, v), newIPAMResetMachine(&dir, v))
 	return cmd
 }
 

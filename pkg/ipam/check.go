@@ -25,7 +25,7 @@ func (c *Call) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	held, err := store.HeldBy(ctx, c.key())
+	held, err := store.EvenForeign().HeldBy(ctx, c.key())
 	if ignoreNone(err) != nil {
 		return withCode(err)
 	}

@@ -294,7 +294,7 @@ func withCode(err error) error {
 		code = types.ErrTryAgainLater
 	case errors.Is(err, lease.ErrDamaged):
 		code = types.ErrDecodingFailure
-	case errors.Is(err, lease.ErrDir):
+	case errors.Is(err, lease.ErrDir), errors.Is(err, lease.ErrForeign):
 		code = types.ErrInvalidEnvironmentVariables
 	}
 	return cniplugin.Error(code, "%s: %v", PluginName, err)

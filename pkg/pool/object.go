@@ -27,9 +27,10 @@ type Party struct {
 	Node    string `json:"node"`
 	NodeUID string `json:"nodeUID,omitempty"`
 	Network string `json:"network"`
-	// Store is the random identity of the store. It alone identifies the party.
+	// Store is the random identity of the store. With the node's name it identifies the party: a copy of a node's disk has the
+	// same store, and is no party of what the node has.
 	Store string `json:"store"`
 }
 
 // Is says whether both are the same party.
-func (p Party) Is(o Party) bool { return p.Store != "" && p.Store == o.Store }
+func (p Party) Is(o Party) bool { return p.Store != "" && p.Store == o.Store && p.Node == o.Node }

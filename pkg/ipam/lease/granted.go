@@ -19,6 +19,8 @@ import (
 type Granted struct {
 	// ID is the identity of the store, 32 random hex digits. It is empty before the store hears of a pool.
 	ID string
+	// Node and NodeUID are the node's name and the UID of its object, as OnNode has noted them.
+	Node, NodeUID string
 	// Boot is this boot of the node.
 	Boot string
 	// Now is the time of the store: that of its leases. It can be months away from the time of day.
@@ -70,7 +72,7 @@ func (l *leases) granted() (Granted, error) {
 	if err != nil {
 		return Granted{}, err
 	}
-	g := Granted{ID: string(l.meta.Get([]byte(keyID))), Boot: bootID, Now: l.now, Confirmed: confirmed}
+	g := Granted{ID: string(l.meta.Get([]byte(keyID))), Node: string(l.meta.Get([]byte(keyNode))), NodeUID: string(l.meta.Get([]byte(keyNodeUID))), Boot: bootID, Now: l.now, Confirmed: confirmed}
 	named, err := l.namedPools()
 	if err != nil {
 		return Granted{}, err

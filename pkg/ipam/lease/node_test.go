@@ -20,6 +20,8 @@ import (
 // node is a node with one network. The test sets its clock and its boots.
 type node struct {
 	network, dir, boot string
+	// machine is the ID of the machine, empty for one that nobody knows.
+	machine string
 	// day is the time of day, uptime the time since the boot.
 	day    time.Time
 	uptime time.Duration
@@ -70,6 +72,7 @@ func (n *node) store(t *testing.T) *Store {
 	}
 	s.bootID, s.now = n.boot, func() time.Time { return n.day }
 	s.uptime = func() (time.Duration, error) { return n.uptime, nil }
+	s.machine = func() string { return n.machine }
 	return s
 }
 

@@ -135,6 +135,8 @@ func (l *leases) superseded(given Lease) (bool, error) {
 // attachment's configuration now. If the network was renamed, it looks in the store of the new name.
 // ErrNone: there is no store.
 func (s *Store) Release(ctx context.Context, a attachment.Key, sticky Policy) error {
+	// A DEL names its sandbox, so it frees nothing of a stranger. A runtime would repeat one that fails for ever.
+	s = s.EvenForeign()
 	unused := false
 	release := func(l *leases) error {
 		if first, _ := l.ranges.Cursor().First(); first == nil { // An ADD that was refused leaves such a store.
@@ -149,6 +151,7 @@ func (s *Store) Release(ctx context.Context, a attachment.Key, sticky Policy) er
 		return err
 	}
 	if to, looked := s.renamedTo(ctx, a); to != nil {
+		to = to.EvenForeign()
 		if err = to.change(ctx, release); errors.Is(err, ErrNone) { // Another Rename has just moved it on.
 			err = fmt.Errorf("network %s: %w", to.network, ErrMoved)
 		}

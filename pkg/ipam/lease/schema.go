@@ -39,6 +39,15 @@ const (
 	// keySign has the node's last sign of life in the API. A store has one if a pool has a term.
 	keySign = "sign of life"
 
+	// keyMachine has the ID of the machine that has written the store. keyNode and keyNodeUID are what the agent has said of the
+	// node, in a store that has to do with pools, and keyElsewhere the name of the other node on which the agent found the store.
+	keyMachine   = "machine"
+	keyNode      = "node"
+	keyNodeUID   = "node UID"
+	keyElsewhere = "elsewhere"
+	// keyCluster has the UID of the namespace kube-system of the cluster that the owners are of.
+	keyCluster = "cluster"
+
 	bucketMeta        = "meta"
 	bucketLeases      = "leases"      // address: lease in JSON
 	bucketAttachments = "attachments" // container ID, ifname, address of what is held
@@ -108,6 +117,9 @@ func (s *Store) begin(o *opened, tx *bolt.Tx) (*leases, error) {
 		if *buckets[name] = tx.Bucket([]byte(name)); *buckets[name] == nil {
 			return nil, damaged("it has no bucket %q", name)
 		}
+	}
+	if err := l.ofThisMachine(); err != nil {
+		return nil, err
 	}
 	if l.now, err = l.time(); err != nil {
 		return nil, err

@@ -66,6 +66,10 @@ type Store struct {
 	onWait flock.OnWait
 	// evenFrozen allows changes in a store that is being put into another one.
 	evenFrozen bool
+	// evenForeign allows what frees no stranger's address in a store of another machine.
+	evenForeign bool
+	// machine returns the ID of this machine, empty if nobody knows it.
+	machine func() string
 }
 
 // Open returns the store of a network in the directory. Without one it is $RELINK_IPAM_DIR, else DefaultDir.
@@ -82,7 +86,7 @@ func Open(dir, network string) (*Store, error) {
 		return nil, err
 	}
 	return &Store{
-		network: network, path: PathIn(dir, network), wait: flock.Patience, now: time.Now, uptime: boot.Uptime,
+		network: network, path: PathIn(dir, network), wait: flock.Patience, now: time.Now, uptime: boot.Uptime, machine: boot.MachineID,
 	}, nil
 }
 

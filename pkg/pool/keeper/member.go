@@ -89,10 +89,20 @@ type state struct {
 // state reads the store.
 func (m *member) state(ctx context.Context) (state, error) {
 	g, err := m.store.Granted(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, lease.ErrForeign) {
 		return state{}, err
 	}
-	return state{g, pool.Party{Node: m.Node, NodeUID: m.nodeUID(ctx), Network: m.network, Store: g.ID}}, nil
+	uid := m.nodeUID(ctx)
+	if err != nil || g.ID != "" && (g.Node != m.Node || uid != "" && g.NodeUID != uid) {
+		// What is another node's neither takes part in the pools, nor raises the alarm. If the node has its name back, all is well.
+		if err = m.store.OnNode(ctx, m.Node, uid); err != nil {
+			return state{}, err
+		}
+		if g, err = m.store.Granted(ctx); err != nil {
+			return state{}, err
+		}
+	}
+	return state{g, pool.Party{Node: m.Node, NodeUID: uid, Network: m.network, Store: g.ID}}, nil
 }
 
 // ready is state for a store that gives addresses of the pool: it is made if there is none, and the API is read once in each boot, and

@@ -1,0 +1,76 @@
+package lease
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// A copy of a disk gives nothing, and changes nothing but by the DEL of what it has. An operator can say that it is no copy.
+func TestAStoreOfAnotherMachine(t *testing.T) {
+	n := newNode(t, "10.3.0.9", sticky)
+	n.machine = strings.Repeat("a", 32)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	n.add(t, "c2/eth0", "web-1", "10.3.0.3")
+	n.machine = strings.Repeat("b", 32)
+	want := "store DIR/pods.db: it is the store of another machine: that one's machine ID is " + strings.Repeat("a", 32) + " (node unknown), and this one's is " +
+		strings.Repeat("b", 32) + ". If this is a copy of that machine's disk, run rm DIR/pods.db. If it is the same node and only its machine ID has changed, " +
+		"run relink ipam reset-machine --network pods"
+	_, err := n.try(t, "c3/eth0", "web-2")
+	n.refused(t, "ADD", err, ErrForeign, want)
+	_, err = n.store(t).List(t.Context())
+	n.refused(t, "list", err, ErrForeign, want)
+	n.refused(t, "GC", n.store(t).Collect(t.Context(), func(Holder) bool { return false }), ErrForeign, want)
+	if held, err := n.store(t).EvenForeign().HeldBy(t.Context(), n.key("c2/eth0")); err != nil || len(held) != 1 {
+		t.Errorf("CHECK finds %v, %v", held, err)
+	}
+	n.del(t, "c1/eth0")
+	n.machine = "" // A container does not know it.
+	n.add(t, "c4/eth0", "web-4", "10.3.0.4")
+	n.machine = strings.Repeat("b", 32)
+	if changed, err := n.store(t).ResetMachine(t.Context()); !changed || err != nil {
+		t.Fatalf("reset-machine: %v, %v", changed, err)
+	}
+	n.add(t, "c5/eth0", "web-0", "10.3.0.2")
+	n.sound(t)
+}
+
+// Clones can have one machine ID. The agent tells by the node's name, and an ADD is refused then, too. The name can come back.
+func TestAStoreOfAnotherNode(t *testing.T) {
+	n := newNode(t, "10.3.0.9", sticky)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	on := func(name, uid string) error { return n.store(t).OnNode(t.Context(), name, uid) }
+	if err := errors.Join(on("node1", "u1"), on("node1", ""), on("node1", "u2")); err != nil {
+		t.Fatal(err)
+	}
+	want := "store DIR/pods.db: it is the store of another machine: it is node node1's, and this is node node2. If this is a copy of that node's disk, or the node " +
+		"got another name, run rm DIR/pods.db"
+	n.refused(t, "the agent", on("node2", "u3"), ErrForeign, want)
+	_, err := n.try(t, "c2/eth0", "web-1")
+	n.refused(t, "ADD", err, ErrForeign, want)
+	if err := on("node1", "u2"); err != nil {
+		t.Fatal(err)
+	}
+	n.add(t, "c2/eth0", "web-1", "10.3.0.3")
+}
+
+// Nobody judges owners by another cluster's API. Which one is right says an API that knows one of them.
+func TestOwnersOfAnotherCluster(t *testing.T) {
+	n := newNode(t, "10.3.0.9", sticky)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	of := func(uid string, knows bool) error { return n.store(t).OfCluster(t.Context(), uid, knows) }
+	if err := errors.Join(of("u9", false), of("u1", true), of("u1", false)); err != nil {
+		t.Fatal(err)
+	}
+	for _, uid := range []string{"u2", ""} {
+		if err := of(uid, true); !errors.Is(err, ErrCluster) {
+			t.Errorf("%q: %v", uid, err)
+		}
+	}
+	if _, err := n.store(t).ResetMachine(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := of("u2", true); err != nil {
+		t.Error(err)
+	}
+}

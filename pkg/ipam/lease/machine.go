@@ -1,0 +1,107 @@
+package lease
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+)
+
+// ErrForeign says that the store is another machine's, or another node's: its disk was copied, or the machine got another ID.
+var ErrForeign = errors.New("it is the store of another machine")
+
+// isForeign says why the store is not this machine's, nil if it is. An ID that nobody knows proves nothing: in the agent's
+// container there is no machine ID. IDs of machines can be the same on clones; then the agent tells by the node's name.
+func (l *leases) isForeign() error {
+	text := func(key string) string { return string(l.meta.Get([]byte(key))) }
+	path, network := l.store.path, l.store.network
+	switch was, is := text(keyMachine), l.store.machineID(); {
+	case was != "" && is != "" && was != is:
+		return fmt.Errorf("store %s: %w: that one's machine ID is %s (node %s), and this one's is %s. If this is a copy of that machine's disk, run rm %s. "+
+			"If it is the same node and only its machine ID has changed, run relink ipam reset-machine --network %s",
+			path, ErrForeign, was, cmp.Or(text(keyNode), "unknown"), is, path, network)
+	case text(keyElsewhere) != "":
+		return fmt.Errorf("store %s: %w: it is node %s's, and this is node %s. If this is a copy of that node's disk, or the node got another name, run rm %s",
+			path, ErrForeign, text(keyNode), text(keyElsewhere), path)
+	}
+	return nil
+}
+
+// ofThisMachine refuses a store of another machine. A store that names none becomes this machine's with the first change.
+func (l *leases) ofThisMachine() error {
+	if l.store.evenForeign {
+		return nil
+	}
+	if err := l.isForeign(); err != nil {
+		return err
+	}
+	if id := l.store.machineID(); l.tx.Writable() && id != "" && l.meta.Get([]byte(keyMachine)) == nil {
+		return l.meta.Put([]byte(keyMachine), []byte(id))
+	}
+	return nil
+}
+
+// EvenForeign returns the store for looks that free and give nothing: they work on one of another machine, too.
+func (s *Store) EvenForeign() *Store {
+	store := *s
+	store.evenForeign = true
+	return &store
+}
+
+// OnNode notes the name of the node by the Kubernetes API, and the UID of its object, which may be empty. A store that is another
+// node's is refused from then on, by ADDs, too: ErrForeign. ErrNone: there is no store.
+func (s *Store) OnNode(ctx context.Context, node, uid string) error {
+	var foreign error
+	err := s.EvenForeign().change(ctx, func(l *leases) error {
+		was, elsewhere := string(l.meta.Get([]byte(keyNode))), ""
+		if was != "" && was != node {
+			elsewhere = node
+		}
+		changed := false
+		put := func(key, value string) error {
+			if string(l.meta.Get([]byte(key))) == value {
+				return nil
+			}
+			changed = true
+			return l.meta.Put([]byte(key), []byte(value))
+		}
+		errs := []error{put(keyElsewhere, elsewhere)}
+		if foreign = l.isForeign(); foreign == nil {
+			errs = append(errs, put(keyNode, node))
+			if uid != "" {
+				errs = append(errs, put(keyNodeUID, uid))
+			}
+		}
+		if err := errors.Join(errs...); err != nil || changed {
+			return err
+		}
+		return errUnchanged
+	})
+	return cmp.Or(err, foreign)
+}
+
+// ResetMachine makes the store this machine's: an operator says that the node is the same and got another machine ID. It also
+// forgets the cluster that the owners are of: the next ADD tells it. It returns an error for a store of a node with another name.
+func (s *Store) ResetMachine(ctx context.Context) (changed bool, err error) {
+	err = s.EvenForeign().change(ctx, func(l *leases) error {
+		id, was := s.machineID(), string(l.meta.Get([]byte(keyMachine)))
+		cluster := l.meta.Get([]byte(keyCluster)) != nil
+		if was == id && !cluster {
+			return l.isForeignOr(errUnchanged)
+		}
+		changed = true
+		err := errors.Join(l.meta.Put([]byte(keyMachine), []byte(id)), l.meta.Delete([]byte(keyCluster)))
+		return cmp.Or(err, l.isForeign())
+	})
+	return changed && err == nil, err
+}
+
+func (l *leases) isForeignOr(other error) error { return cmp.Or(l.isForeign(), other) }
+
+// machineID returns the ID of this machine, empty if nobody knows it.
+func (s *Store) machineID() string {
+	if s.machine == nil {
+		return ""
+	}
+	return s.machine()
+}
