@@ -3,8 +3,11 @@ package audit
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -29,6 +32,69 @@ func (w *World) askForOwners(ctx context.Context, from Sources) {
 			w.Owners.Judged[asked[i]] = j
 		}
 	}
+	w.distrustCluster(ctx, from)
+	w.distrustEmptied(ctx, from)
+}
+
+// distrustCluster makes the owners of a network unknown that another cluster's API has judged: the kubeconfig may be wrong. A cluster
+// is a network's if its API knows one of the owners.
+func (w *World) distrustCluster(ctx context.Context, from Sources) {
+	for _, s := range from.Leases {
+		at := slices.IndexFunc(w.Networks, func(n Network) bool { return n.Name == s.Network() })
+		if at < 0 {
+			continue
+		}
+		var judged []owner.Judgement
+		for _, l := range w.Networks[at].Leases {
+			if j, is := w.Owners.Judged[l.Owner]; is && l.State == lease.Reserved && j.Standing != owner.Unknown {
+				judged = append(judged, j)
+			}
+		}
+		if len(judged) == 0 {
+			continue
+		}
+		lives := slices.ContainsFunc(judged, func(j owner.Judgement) bool { return j.Standing == owner.Lives })
+		if err := s.OfCluster(ctx, judged[0].Cluster, lives); err != nil {
+			w.Problems = append(w.Problems, err.Error())
+			for _, j := range judged {
+				w.doubt(j.Owner, err.Error())
+			}
+		}
+	}
+}
+
+// distrustEmptied makes the owners unknown that are gone by an API that does not know a pod which runs here: it may have been emptied, or
+// be another cluster's.
+func (w *World) distrustEmptied(ctx context.Context, from Sources) {
+	var gone []attachment.Owner
+	for o, j := range w.Owners.Judged {
+		if j.Standing == owner.Gone {
+			gone = append(gone, o)
+		}
+	}
+	if len(gone) == 0 || from.Asker == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, whoseWait)
+	defer cancel()
+	for id, told := range w.Sandboxes.Runtime {
+		if !told.Ready || told.Pod.UID == "" {
+			continue
+		}
+		if _, err := from.Asker.Ask(ctx, owner.Question{Pod: told.Pod}); errors.Is(err, owner.ErrUnavailable) {
+			why := fmt.Sprintf("the pod of sandbox %s runs here, and the Kubernetes API does not tell of it: %v. So nobody counts as gone: is it this node's API?", id, err)
+			w.Problems = append(w.Problems, why)
+			for _, o := range gone {
+				w.doubt(o, why)
+			}
+			return
+		}
+	}
+}
+
+// doubt makes the owner unknown.
+func (w *World) doubt(o attachment.Owner, why string) {
+	w.Owners.Judged[o] = owner.Judgement{Owner: o, Standing: owner.Unknown, Why: why}
 }
 
 // ownersToAsk returns the owners of reservations, each once: those in first, and most of the others. If there are more,

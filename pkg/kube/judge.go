@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/inparallel"
@@ -58,12 +59,24 @@ func (o *Owners) Judge(ctx context.Context, owners []attachment.Owner) []owner.J
 		defer cancel()
 		r.object, r.err = o.client.Read(ctx, k, at.namespace, at.name)
 	})
+	cluster := o.cluster(ctx)
 	all := make([]owner.Judgement, len(owners))
 	for i, of := range owners {
 		standing, why := judge(of, readings[placeOf(of)])
-		all[i] = owner.Judgement{Owner: of, Standing: standing, Why: why}
+		all[i] = owner.Judgement{Owner: of, Standing: standing, Why: why, Cluster: cluster}
 	}
 	return all
+}
+
+// cluster returns the UID of the namespace kube-system: it lives as long as the cluster. It is empty if the API does not tell.
+func (o *Owners) cluster(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
+	made, err := o.client.Read(ctx, metadataOf(namespaces), "", metav1.NamespaceSystem)
+	if err != nil {
+		return ""
+	}
+	return string(made.Metadata.UID)
 }
 
 func placeOf(of attachment.Owner) place { return place{of.Group, of.Kind, of.Namespace, of.Name} }

@@ -106,6 +106,8 @@ type Judgement struct {
 	Standing Standing         `json:"standing"`
 	// Why is the evidence in words.
 	Why string `json:"why"`
+	// Cluster is the UID of the namespace kube-system of the API that has judged, empty if the API does not tell it.
+	Cluster string `json:"cluster,omitempty"`
 }
 
 // Judge asks the API itself about each owner, never a cache. The judgements are in the order of the owners. An owner
