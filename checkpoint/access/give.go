@@ -184,10 +184,8 @@ func takeBack(ctx context.Context, store *checkpoint.Store, access hostaccess.Ac
 	}
 	defer host.Close()
 	var cleared error
-	if sandbox, err := kernel.Open(namespace.Path); err == nil {
-		if namespace.Same(sandbox.Identity()) == nil {
-			cleared = hostaccess.Pod{Access: access, Host: host, Sandbox: sandbox}.Clear()
-		}
+	if sandbox, err := kernel.OpenSame(namespace); err == nil {
+		cleared = hostaccess.Pod{Access: access, Host: host, Sandbox: sandbox}.Clear()
 		sandbox.Close()
 	}
 	return errors.Join(cleared, errors.Join(Take(ctx, store, host, access.HostName, access.Masquerade)))

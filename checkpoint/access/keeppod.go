@@ -7,23 +7,21 @@ import (
 	"strings"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
 )
 
 // pod makes right what follows from the node, and notes what does not.
 func (k *Keeper) pod(r checkpoint.Record, node hostaccess.Node) (steps []string, err error) {
-	sandbox, err := kernel.Open(r.Namespace.Path)
-	if errors.Is(err, kernel.ErrNoNamespace) {
+	sandbox, err := kernel.OpenSame(r.Namespace)
+	if errors.Is(err, kernel.ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace) {
 		return nil, nil // Its DEL comes, or a GC.
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer sandbox.Close()
-	if r.Namespace.Same(sandbox.Identity()) != nil {
-		return nil, nil
-	}
 	pod := r.AccessIn(k.Host, sandbox)
 	pod.WithoutFilter = true
 	seen, err := pod.Look(node)

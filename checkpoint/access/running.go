@@ -108,13 +108,10 @@ func withSandbox(ctx context.Context, store *checkpoint.Store, listed checkpoint
 	if err != nil {
 		return err
 	}
-	sandbox, err := kernel.Open(r.Namespace.Path)
+	sandbox, err := kernel.OpenSame(r.Namespace)
 	if err != nil {
 		return err
 	}
 	defer sandbox.Close()
-	if err := r.Namespace.Same(sandbox.Identity()); err != nil {
-		return err
-	}
 	return f(r, sandbox)
 }

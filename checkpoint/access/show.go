@@ -80,15 +80,12 @@ func Show(ctx context.Context, store *checkpoint.Store, records []checkpoint.Rec
 
 func show(host *kernel.Namespace, node hostaccess.Node, r checkpoint.Record) Shown {
 	s := Shown{Attachment: r.Attachment, Pod: r.Pod, Access: *r.HostAccess}
-	sandbox, err := kernel.Open(r.Namespace.Path)
-	if err == nil {
-		defer sandbox.Close()
-		err = r.Namespace.Same(sandbox.Identity())
-	}
+	sandbox, err := kernel.OpenSame(r.Namespace)
 	if err != nil {
 		s.Problems = append(s.Problems, printable.Joined(err))
 		return s
 	}
+	defer sandbox.Close()
 	seen, err := r.AccessIn(host, sandbox).Look(node)
 	if err != nil {
 		s.Problems = append(s.Problems, printable.Joined(err))

@@ -186,14 +186,11 @@ func (r *run) again(was Action, records []checkpoint.Record) Outcome {
 
 // fresh looks at the interface as it is now.
 func (r *run) fresh(was Action) (*Found, error) {
-	namespace, err := kernel.Open(was.Namespace.Path)
+	namespace, err := kernel.OpenSame(was.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	defer namespace.Close()
-	if err := was.Namespace.Same(namespace.Identity()); err != nil {
-		return nil, fmt.Errorf("namespace %s: %w", was.Namespace.Path, err)
-	}
 	room, err := r.look.enter(namespace)
 	if err != nil {
 		return nil, err

@@ -102,14 +102,11 @@ func (n Renewal) renew() ([]Outcome, error) {
 	if len(r.records) == 0 {
 		return nil, nil
 	}
-	namespace, err := kernel.Open(n.Namespace.Path)
+	namespace, err := kernel.OpenSame(n.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	defer namespace.Close()
-	if err := n.Namespace.Same(namespace.Identity()); err != nil {
-		return nil, fmt.Errorf("namespace %s: %w", n.Namespace.Path, err)
-	}
 	if err := r.look(namespace); err != nil {
 		return nil, err
 	}

@@ -98,7 +98,7 @@ type remark struct {
 // aboutAbsent is a pure function. No sandbox with these IDs was found at its path. aboutAbsent says what the survey
 // tells about them. It says nothing about pods that ended in the usual way.
 func aboutAbsent(survey sandbox.Survey, ids map[string]bool) (remarks []remark) {
-	hidden := remark{text: "the container runtime runs sandboxes that the agent cannot find", hint: "are /run/netns and /proc those of the node?"}
+	hidden := remark{text: "the container runtime runs sandboxes that the agent cannot find", hint: "are /run/netns, /var/run/netns and /proc those of the node?"}
 	for _, s := range survey.Absent {
 		if ids[s.ContainerID] && s.Ready {
 			hidden.ids = append(hidden.ids, s.ContainerID)

@@ -64,14 +64,11 @@ func presenceOnOwn(host *kernel.Namespace, r checkpoint.Record, beside []checkpo
 
 // devicesOf returns the devices of the record's sandbox. ok is false if it cannot look at them.
 func devicesOf(r checkpoint.Record) (devices netstate.Devices, ok bool) {
-	sandbox, err := kernel.Open(r.Namespace.Path)
+	sandbox, err := kernel.OpenSame(r.Namespace)
 	if err != nil {
 		return nil, false
 	}
 	defer sandbox.Close()
-	if r.Namespace.Same(sandbox.Identity()) != nil {
-		return nil, false
-	}
 	devices, err = sandbox.Devices()
 	return devices, err == nil
 }

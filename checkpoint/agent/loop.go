@@ -409,14 +409,11 @@ func (a *Agent) lookAtUnindexed(records []checkpoint.Record) {
 // lossOfUnindexed looks into the sandbox for a loss. It returns nil if it cannot look.
 func lossOfUnindexed(r checkpoint.Record) *restore.Loss {
 	base := netstate.ChainNames(r.Interface.Parents)[0]
-	sandbox, err := kernel.Open(r.Namespace.Path)
+	sandbox, err := kernel.OpenSame(r.Namespace)
 	if err != nil {
 		return nil
 	}
 	defer sandbox.Close()
-	if r.Namespace.Same(sandbox.Identity()) != nil {
-		return nil
-	}
 	there, err := sandbox.Exists(r.Interface.Link.Name)
 	switch {
 	case err != nil:

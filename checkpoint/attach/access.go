@@ -106,14 +106,12 @@ func (c *call) takeAccess(ctx context.Context, recorded *checkpoint.Record) erro
 // clearPod takes away the policy rules that the sandbox keeps without the pair. The chains of iptables end with the sandbox: they do
 // nothing without the policy rules, and to delete them takes ten times as long as the rest of the DEL.
 func (c *call) clearPod(recorded *checkpoint.Record) {
-	sandbox, err := kernel.Open(recorded.Namespace.Path)
+	sandbox, err := kernel.OpenSame(recorded.Namespace)
 	if err != nil {
 		return
 	}
 	defer sandbox.Close()
-	if recorded.Namespace.Same(sandbox.Identity()) == nil {
-		_ = hostaccess.ClearRules(sandbox) // They end with the sandbox, too.
-	}
+	_ = hostaccess.ClearRules(sandbox) // They end with the sandbox, too.
 }
 
 // checkAccess returns what cuts the path of host access in the pod. It puts right what follows from the node's addresses, as CHECK is

@@ -94,14 +94,11 @@ func (c *call) detached() (*checkpoint.Record, error) {
 }
 
 // openDetached opens the namespace to detach from, nil if that is gone. It is the recorded one if
-// that is still at its path, else the one at CNI_NETNS.
+// that is found, else the one at CNI_NETNS.
 func (c *call) openDetached(recorded *checkpoint.Record) (*kernel.Namespace, error) {
 	if recorded != nil {
-		if was, err := kernel.Open(recorded.Namespace.Path); err == nil {
-			if recorded.Namespace.Same(was.Identity()) == nil {
-				return was, nil
-			}
-			was.Close()
+		if was, err := kernel.OpenSame(recorded.Namespace); err == nil {
+			return was, nil
 		}
 	}
 	if c.args.Netns == "" {

@@ -2,7 +2,6 @@ package attach
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -103,8 +101,7 @@ func (f fallback) askedFor(r checkpoint.Record) bool {
 // living returns the claims whose sandboxes still exist. The others do not come back.
 func living(claims []claim) []claim {
 	return slices.DeleteFunc(claims, func(c claim) bool {
-		err := kernel.SameNamespace(c.record.Namespace)
-		return errors.Is(err, kernel.ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace)
+		return kernel.Gone(c.record.Namespace)
 	})
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/ipam/delegate"
 	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/kernel/identity"
 )
 
 // Plugin is an interface plugin. Its configuration says what to build. How to build it is the same
@@ -136,14 +137,15 @@ func lockError(err error, wait time.Duration) error {
 }
 
 // openSandbox opens CNI_NETNS. The path must be absolute, so that it still means the same in the
-// record.
+// record. The record has the path without links: the agent's container lacks them.
 func (c *call) openSandbox() (*kernel.Namespace, error) {
 	if !filepath.IsAbs(c.args.Netns) {
 		return nil, cniplugin.EnvError("CNI_NETNS", c.args.Netns, "must be an absolute path")
 	}
-	sandbox, err := kernel.Open(c.args.Netns)
+	path := identity.Resolve(c.args.Netns)
+	sandbox, err := kernel.Open(path)
 	if errors.Is(err, kernel.ErrNoNamespace) {
-		return nil, cniplugin.EnvError("CNI_NETNS", c.args.Netns, "must be the path of a network namespace: "+strings.TrimPrefix(err.Error(), c.args.Netns+": "))
+		return nil, cniplugin.EnvError("CNI_NETNS", c.args.Netns, "must be the path of a network namespace: "+strings.TrimPrefix(err.Error(), path+": "))
 	}
 	return sandbox, err
 }

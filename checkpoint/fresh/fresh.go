@@ -29,7 +29,7 @@ type Options struct {
 }
 
 // Finding says why the checkpoint of an attachment is not renewed: the interface is gone, down, on another parent, or
-// lacks something.
+// lacks something, or the sandbox is not found.
 type Finding struct {
 	Attachment attachment.Key
 	Pod        attachment.Pod
@@ -58,6 +58,8 @@ type Refresher struct {
 	devices   netstate.Devices
 	sandboxes map[attachment.Namespace]*sandbox
 	active    map[*sandbox]struct{}
+	// nextProof is when missing sandboxes may be proven gone next.
+	nextProof time.Time
 
 	mu sync.Mutex
 	// asked are the container IDs whose checkpoints may have changed. The value says that the sandbox has changed too.

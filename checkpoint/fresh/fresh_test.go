@@ -3,12 +3,16 @@ package fresh
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/attachment"
 	testnet "github.com/relink-cni/relink/test/fresh"
 )
 
@@ -195,4 +199,44 @@ func TestAPodThatFlapsIsReadRarely(t *testing.T) {
 	if readings := r.Counters().Readings - before; readings > 10 {
 		t.Errorf("it was read %d times", readings)
 	}
+}
+
+// A sandbox to which nothing leads, and that may live, is a finding and an error, and is read again when it is found. One
+// that is proven gone is neither.
+func TestASandboxThatIsNotFoundIsAFinding(t *testing.T) {
+	n := newNode(t, 2)
+	hidden, gone := n.pods[0], n.pods[1]
+	errs := make(chan string, 100)
+	r := n.refresher(t)
+	r.OnError = func(namespace attachment.Namespace, err error) {
+		select {
+		case errs <- namespace.Path + ": " + err.Error():
+		default:
+		}
+	}
+	n.start(t, r)
+	// A file that this test has open keeps the one. Nothing keeps the other.
+	kept, err := os.Open(hidden.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kept.Close()
+	gone.namespace.Close()
+	for _, p := range n.pods {
+		if err := unix.Unmount(p.path, unix.MNT_DETACH); err != nil {
+			t.Fatal(err)
+		}
+		r.Release(p.id)
+	}
+	const reason = "its network namespace is not found, and so its checkpoint is not kept fresh: "
+	within(t, "the finding", func() bool {
+		found := r.Findings()
+		return len(found) == 1 && found[0].Attachment.ContainerID == hidden.id && found[0].Pod.Name == hidden.id && strings.HasPrefix(found[0].Reason, reason+hidden.path+": ")
+	})
+	within(t, "the error", func() bool { return strings.HasPrefix(<-errs, hidden.path+": "+reason) && r.Counters().Failures > 0 })
+	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", kept.Fd()), hidden.path, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	testnet.IP(t, hidden.path, "link set eth0 mtu 1400")
+	within(t, "it is read again", func() bool { return len(r.Findings()) == 0 && n.record(t, hidden).Interface.Link.MTU == 1400 })
 }

@@ -19,6 +19,8 @@ type sandbox struct {
 	pace        pace
 	// heard says that the watch hears this sandbox.
 	heard bool
+	// missing says that nothing led to the sandbox at the last reading.
+	missing bool
 	// suspect says that a device of the sandbox may have been down since all its interfaces were last whole. Then
 	// anything missing may be lost.
 	suspect bool

@@ -169,6 +169,13 @@ func (n *node) refresher(t testing.TB) *Refresher {
 func (n *node) run(t testing.TB) *Refresher {
 	t.Helper()
 	r := n.refresher(t)
+	n.start(t, r)
+	return r
+}
+
+// start is run for this refresher.
+func (n *node) start(t testing.TB, r *Refresher) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- r.Run(ctx) }()
@@ -179,7 +186,6 @@ func (n *node) run(t testing.TB) *Refresher {
 		}
 	})
 	within(t, "all pods are read", func() bool { return r.Counters().Readings >= uint64(len(n.pods)) })
-	return r
 }
 
 // rest waits until the pods cause no more readings by themselves. The kernel checks IPv6 addresses for a second or two, and then reports

@@ -3,6 +3,7 @@ package fresh
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/adopt"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
+	onnode "github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // readDue reads all sandboxes that are due. It returns when the next one is due, or false if none is. A Hold waits for
@@ -71,6 +73,7 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 	}
 	switch {
 	case err == nil:
+		s.missing = false
 		r.OnRead(s.containers()...)
 		if r.take(s, outcomes) {
 			s.pace.end(began, time.Now())
@@ -78,7 +81,7 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 			s.pace.failed(began, time.Now(), longestRetry)
 		}
 	case errors.Is(err, kernel.ErrNoNamespace), errors.Is(err, attachment.ErrOtherNamespace):
-		r.drop(s)
+		r.missing(ctx, s, began, err)
 	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, kernel.ErrNoDevice):
 		// Another process works on the sandbox, or an interface goes at this moment.
 		s.pace.failed(began, time.Now(), longestPause)
@@ -87,6 +90,58 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 		r.count(func(c *Counters) { c.Failures++ })
 		r.OnError(s.namespace, err)
 	}
+}
+
+// proofLimit bounds the proof that sandboxes are gone. Meanwhile nothing else is read.
+const proofLimit = 2 * time.Second
+
+// missing handles a sandbox to which nothing leads. It drops one that has no checkpoint any more, and one that is proven
+// gone. Any other is a finding until it is found again: nobody else would say that its checkpoints grow old.
+func (r *Refresher) missing(ctx context.Context, s *sandbox, began time.Time, why error) {
+	var records []checkpoint.Record
+	for _, containerID := range s.containers() {
+		inside, _ := r.Store.ListSandbox(containerID)
+		records = append(records, inside...)
+	}
+	records = slices.DeleteFunc(records, func(record checkpoint.Record) bool { return id(record.Namespace) != id(s.namespace) })
+	if len(records) == 0 {
+		r.drop(s)
+		return
+	}
+	s.missing = true
+	if r.dropGone(ctx); r.sandboxes[id(s.namespace)] != s {
+		return
+	}
+	why = fmt.Errorf("its network namespace is not found, and so its checkpoint is not kept fresh: %w", why)
+	for _, record := range records {
+		r.find(Finding{Attachment: record.Attachment, Pod: record.Pod, Reason: why.Error()})
+	}
+	s.doubt()
+	s.pace.failed(began, time.Now(), longestRetry)
+	r.count(func(c *Counters) { c.Failures++ })
+	r.OnError(s.namespace, why)
+}
+
+// dropGone drops the missing sandboxes that are proven gone. One proof serves all of them, and proofs take at most 1/share
+// of the time: each reads all of /proc.
+func (r *Refresher) dropGone(ctx context.Context) {
+	began := time.Now()
+	if began.Before(r.nextProof) {
+		return
+	}
+	var were []attachment.Namespace
+	for _, s := range r.sandboxes {
+		if s.missing {
+			were = append(were, s.namespace)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, proofLimit)
+	defer cancel()
+	for was := range onnode.Gone(ctx, onnode.SeesAllProcesses(), were...) {
+		r.drop(r.sandboxes[id(was)])
+		r.OnFindings()
+	}
+	r.nextProof = time.Now().Add((share - 1) * time.Since(began))
 }
 
 func (r *Refresher) renew(ctx context.Context, s *sandbox) (_ []adopt.Outcome, err error) {

@@ -100,10 +100,7 @@ func answering(ctx context.Context, store *checkpoint.Store, all []Gateway, opts
 
 // ask asks from inside the record's namespace, if the namespace is still the recorded one.
 func ask(ctx context.Context, record checkpoint.Record, questions []kernel.Question, opts kernel.ProbeOptions) ([]netip.Addr, error) {
-	if err := kernel.SameNamespace(record.Namespace); err != nil {
-		return nil, err
-	}
-	sandbox, err := kernel.Open(record.Namespace.Path)
+	sandbox, err := kernel.OpenSame(record.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +141,7 @@ func gatewaysBefore(ctx context.Context, store *checkpoint.Store) (all, answered
 		return nil, nil, err
 	}
 	for _, r := range records {
-		if kernel.SameNamespace(r.Namespace) != nil || r.Interface.ParentsInSandbox {
+		if kernel.Gone(r.Namespace) || r.Interface.ParentsInSandbox {
 			continue
 		}
 		for _, q := range gatewaysOf(r.Interface) {

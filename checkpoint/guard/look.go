@@ -9,16 +9,12 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
 )
 
-// isGone says that the record's sandbox is not at its path any more.
-func isGone(r checkpoint.Record) bool {
-	err := kernel.SameNamespace(r.Namespace)
-	return errors.Is(err, kernel.ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace)
-}
+// isGone says that nothing leads to the record's sandbox any more.
+func isGone(r checkpoint.Record) bool { return kernel.Gone(r.Namespace) }
 
 // View is what other processes see of a guard.
 type View struct {

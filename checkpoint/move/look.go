@@ -104,18 +104,8 @@ func wholeOf(recorded netstate.Interface) kernel.Extent {
 	return extent
 }
 
-// openSandbox opens the sandbox of the record. If the path now leads to another one, it returns an error.
-func openSandbox(at attachment.Namespace) (*kernel.Namespace, error) {
-	sandbox, err := kernel.Open(at.Path)
-	if err != nil {
-		return nil, err
-	}
-	if err := at.Same(sandbox.Identity()); err != nil {
-		sandbox.Close()
-		return nil, err
-	}
-	return sandbox, nil
-}
+// openSandbox opens the sandbox of the record.
+func openSandbox(at attachment.Namespace) (*kernel.Namespace, error) { return kernel.OpenSame(at) }
 
 func podOf(record checkpoint.Record) string {
 	if record.Pod.Name != "" {

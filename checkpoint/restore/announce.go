@@ -73,14 +73,11 @@ func (r *run) setOwed(o *Outcome, owed bool) error {
 // announceOnNIC announces the addresses of a NIC in the sandbox. Nothing is owed for one
 // that has gone.
 func announceOnNIC(o *Outcome) error {
-	sandbox, err := kernel.Open(o.at.Path)
+	sandbox, err := kernel.OpenSame(o.at)
 	if err != nil {
 		return nil
 	}
 	defer sandbox.Close()
-	if o.at.Same(sandbox.Identity()) != nil {
-		return nil
-	}
 	index, err := sandbox.Index(o.Interface.Link.Name)
 	if err != nil {
 		return err

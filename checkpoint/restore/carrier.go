@@ -139,14 +139,11 @@ func (o *Outcome) hasCarrier(host netstate.Devices) bool {
 
 // ownLinkHasCarrier also returns true for an interface that has gone with its sandbox.
 func (o *Outcome) ownLinkHasCarrier() bool {
-	sandbox, err := kernel.Open(o.at.Path)
+	sandbox, err := kernel.OpenSame(o.at)
 	if err != nil {
 		return true
 	}
 	defer sandbox.Close()
-	if o.at.Same(sandbox.Identity()) != nil {
-		return true
-	}
 	devices, err := sandbox.Devices()
 	d, there := devices.ByName(o.NoCarrier)
 	return err == nil && (!there || d.Carrier)

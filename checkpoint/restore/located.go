@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -67,33 +68,23 @@ func isGone(err error) bool {
 	return errors.Is(err, kernel.ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace)
 }
 
-// findElsewhere searches for the namespaces where relink capture finds sandboxes: at mounts and processes. Some
-// runtimes name a namespace by a process (/proc/PID/ns/net). That path ends with the process, while other processes of
-// the pod live on in the namespace. The device, the inode and the cookie prove that a found namespace is the recorded
-// one, so a restore there is safe. findElsewhere does not find a namespace that only an open file or a socket keeps:
-// its pod may have ended, and another pod may have its address by now.
+// findElsewhere searches for the namespaces where relink capture finds sandboxes: at mounts and processes (sandbox.Find).
+// It does not find a namespace that only an open file or a socket keeps: its pod may have ended, and another pod may have
+// its address by now.
 func (r *run) findElsewhere(missing []lost) (found []checkpoint.Record, left []lost) {
-	sandboxes, err := sandbox.List()
-	if err != nil {
-		sandboxes = nil // proveGone reports the reason.
-	}
-	type file struct{ device, inode uint64 }
-	paths := map[file][]string{}
-	for _, s := range sandboxes {
-		paths[file{s.Device, s.Inode}] = s.Paths
-	}
+	var were []attachment.Namespace
 	for _, m := range missing {
-		was := m.record.Namespace
-		path := r.elsewhere[was]
-		if path == "" {
-			path = pathOf(was, paths[file{was.Device, was.Inode}])
+		if was := m.record.Namespace; r.elsewhere[was] == "" {
+			were = append(were, was)
 		}
-		if path == "" {
+	}
+	maps.Copy(r.elsewhere, sandbox.Find(were...))
+	for _, m := range missing {
+		if r.elsewhere[m.record.Namespace] == "" {
 			left = append(left, m)
-			continue
+		} else {
+			found = append(found, m.record)
 		}
-		r.elsewhere[was] = path
-		found = append(found, m.record)
 	}
 	return found, left
 }
@@ -109,26 +100,6 @@ func (r *run) noteElsewhere(records []checkpoint.Record) {
 				outcomeOf(record).sandboxName(), record.Namespace.Path, path, record.Attachment.ContainerID))
 		}
 	}
-}
-
-// pathOf returns the first path that leads to the recorded namespace, "" if none does. Without a recorded cookie
-// nothing proves that: another namespace can have the inode by now.
-func pathOf(was attachment.Namespace, paths []string) string {
-	for _, path := range paths {
-		if was.Cookie == 0 {
-			return ""
-		}
-		n, err := kernel.Open(path)
-		if err != nil {
-			continue
-		}
-		same := was.Same(n.Identity()) == nil
-		n.Close()
-		if same {
-			return path
-		}
-	}
-	return ""
 }
 
 // open opens the namespace at the record's path. It may be another namespace by now.

@@ -195,6 +195,7 @@ func namespaceAt(path string) attachment.Namespace {
 	if path == "" {
 		return attachment.Namespace{}
 	}
+	path = identity.Resolve(path)
 	id, err := identity.Read(path)
 	if err != nil {
 		return attachment.Namespace{Path: path}

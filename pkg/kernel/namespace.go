@@ -15,6 +15,7 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel/identity"
 	"github.com/relink-cni/relink/pkg/kernel/internal/privilege"
 	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // Errors that callers match with errors.Is.
@@ -188,6 +189,38 @@ func ownNamespace() (netns.NsHandle, error) {
 		_ = own.Close() // Another thread was faster.
 	}
 	return *home.Load(), nil
+}
+
+// OpenSame opens the recorded namespace: at its path, or else where sandbox.Find finds it. Nobody else opens a recorded
+// namespace. If nothing leads to it, OpenSame returns the error of the path: ErrNoNamespace or
+// attachment.ErrOtherNamespace.
+func OpenSame(recorded attachment.Namespace) (*Namespace, error) {
+	n, err := openSame(recorded, recorded.Path)
+	if !errors.Is(err, ErrNoNamespace) && !errors.Is(err, attachment.ErrOtherNamespace) {
+		return n, err
+	}
+	if path := sandbox.Find(recorded)[recorded]; path != "" {
+		return openSame(recorded, path)
+	}
+	return nil, err
+}
+
+func openSame(recorded attachment.Namespace, path string) (*Namespace, error) {
+	n, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := recorded.Same(n.id); err != nil {
+		n.Close()
+		return nil, fmt.Errorf("namespace %s: %w", path, err)
+	}
+	return n, nil
+}
+
+// Gone says that nothing that OpenSame finds leads to the recorded namespace. That is no proof: something else can keep it.
+func Gone(recorded attachment.Namespace) bool {
+	err := SameNamespace(recorded)
+	return (errors.Is(err, ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace)) && sandbox.Find(recorded)[recorded] == ""
 }
 
 // SameNamespace returns nil if recorded.Path holds the recorded namespace, as far as can be told

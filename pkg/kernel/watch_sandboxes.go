@@ -40,18 +40,14 @@ func (n *Namespace) WatchSandboxes(opts WatchOptions) (*SandboxWatch, error) {
 	return &SandboxWatch{Watch: w, own: n}, nil
 }
 
-// Add makes the watch hear the namespace, if its path still leads to it. The watch reports everything that changes
-// after Add has returned. A namespace can be added twice. Add returns ErrNoNamespace if there is no namespace at the
-// path, and attachment.ErrOtherNamespace if there is another one.
+// Add makes the watch hear the namespace. The watch reports everything that changes after Add has returned. A namespace
+// can be added twice. Add returns the errors of OpenSame.
 func (w *SandboxWatch) Add(namespace attachment.Namespace) error {
-	there, err := Open(namespace.Path)
+	there, err := OpenSame(namespace)
 	if err != nil {
 		return err
 	}
 	defer there.Close()
-	if err := namespace.Same(there.id); err != nil {
-		return fmt.Errorf("namespace %s: %w", namespace.Path, err)
-	}
 	number, err := w.own.numberOf(there)
 	if err != nil {
 		return fmt.Errorf("namespace %s: %w", namespace.Path, err)

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+
+	kernelid "github.com/relink-cni/relink/pkg/kernel/identity"
 )
 
 // processesSeen returns the namespaces that processes are in. A process that has ended meanwhile is left
@@ -73,9 +75,12 @@ func processes() (pids []int, err error) {
 }
 
 // identify returns the identity of the file at the path, if there is one. It follows links, such as those in
-// /proc/<pid>/ns.
+// /proc/<pid>/ns. The runtime's path can be below a directory that is not here under that name (kernelid.Resolve).
 func identify(path string) (identity, bool) {
 	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		info, err = os.Stat(kernelid.Resolve(path))
+	}
 	if err != nil {
 		return identity{}, false
 	}

@@ -12,6 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
 	"github.com/relink-cni/relink/test/node"
 )
@@ -122,20 +124,88 @@ func TestPodsComeAndGo(t *testing.T) {
 	}
 }
 
-// With the DaemonSet's rights and mounts everything of a restore works: interfaces, addresses, sysctls, announcements.
-func TestRestoreInTheContainer(t *testing.T) {
-	directories(t)
-	n := node.New(t)
-	fresh.At(t, "/run/netns/web")
+// attach runs relink-macvlan for a pod, as containerd and CRI-O do: they name the namespace below /var/run, which is a link
+// on the node. It returns the path of the namespace.
+func attach(t *testing.T) string {
+	t.Helper()
+	fresh.At(t, "/run/netns/cni-web")
 	const config = `{"cniVersion":"1.1.0","name":"lan","type":"relink-macvlan","master":"lan0","ipam":{"type":"static","addresses":[{"address":"10.3.0.2/24"}]}}`
 	cmd := exec.Command(filepath.Join(node.Bin, "relink-macvlan"))
-	cmd.Env = []string{"CNI_COMMAND=ADD", "CNI_CONTAINERID=c1", "CNI_NETNS=/run/netns/web", "CNI_IFNAME=eth0", "CNI_PATH=" + node.Bin, "PATH=" + node.Bin}
+	cmd.Env = []string{"CNI_COMMAND=ADD", "CNI_CONTAINERID=c1", "CNI_NETNS=/var/run/netns/cni-web", "CNI_IFNAME=eth0", "CNI_PATH=" + node.Bin, "PATH=" + node.Bin}
 	cmd.Stdin = strings.NewReader(config)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	return "/run/netns/cni-web"
+}
+
+// The agent's container has no link from /var/run to /run. All the same the agent keeps the checkpoints fresh, and relink check
+// finds nothing to do: also where a checkpoint names /var/run, and where only /run/netns is mounted.
+func TestFreshInTheContainer(t *testing.T) {
+	directories(t)
+	node.New(t)
+	path := attach(t)
+	store := checkpoint.OpenStore("/run/relink/checkpoints")
+	record, err := store.Load("c1", "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if record.Namespace.Path != path {
+		t.Errorf("the checkpoint names %s, want %s", record.Namespace.Path, path)
+	}
+	pod, whole := agent(t)
+	less := *whole.DeepCopy()
+	less.VolumeMounts = slices.DeleteFunc(less.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == "/var/run/netns" })
+	for name, test := range map[string]struct {
+		container corev1.Container
+		path      string
+		route     string
+	}{
+		"as it is":         {whole, path, "10.70.0.0/24"},
+		"below /var/run":   {whole, "/var" + path, "10.71.0.0/24"},
+		"/run/netns alone": {less, "/var" + path, "10.72.0.0/24"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			record, err := store.Load("c1", "eth0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			record.Namespace.Path = test.path
+			if err := store.Save(record); err != nil {
+				t.Fatal(err)
+			}
+			made := newContainer(t, pod, test.container)
+			cmd, out := made.start(t)
+			await(t, "the agent", func() bool { return strings.Contains(out.String(), "relink-agent starts") || cmd.ProcessState != nil })
+			fresh.Run(t, path, "ip route add "+test.route+" dev eth0")
+			await(t, test.route+" in the checkpoint", func() bool {
+				record, err := store.Load("c1", "eth0")
+				return err == nil && slices.ContainsFunc(record.Interface.Routes, func(r netstate.Route) bool { return r.Destination.String() == test.route })
+			})
+			check := *test.container.DeepCopy()
+			check.Command = []string{"/relink", "check"}
+			said, status := newContainer(t, pod, check).run(t)
+			if status != 0 || !strings.Contains(said, "1 attachment as recorded, 0 not") || strings.Contains(said, "not at") {
+				t.Errorf("relink check: status %d\n%s", status, said)
+			}
+			if strings.Contains(out.String(), "not kept fresh") {
+				t.Errorf("the agent: %s", out)
+			}
+			if err := exec.Command("runc", "--root", made.runcRoot, "kill", made.id, "TERM").Run(); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+		})
+	}
+}
+
+// With the DaemonSet's rights and mounts everything of a restore works: interfaces, addresses, sysctls, announcements.
+func TestRestoreInTheContainer(t *testing.T) {
+	directories(t)
+	n := node.New(t)
+	path := attach(t)
 	const setting = "net.ipv4.conf.eth0.arp_announce"
-	fresh.Run(t, "/run/netns/web", "sysctl -qw "+setting+"=2")
+	fresh.Run(t, path, "sysctl -qw "+setting+"=2")
 	fresh.Run(t, "", filepath.Join(node.Bin, "relink")+" capture --refresh")
 	n.LoseParent(t)
 
@@ -145,7 +215,7 @@ func TestRestoreInTheContainer(t *testing.T) {
 	if status != 0 || !strings.Contains(out, "1 restored") {
 		t.Errorf("status %d\n%s", status, out)
 	}
-	if got := strings.TrimSpace(fresh.Run(t, "/run/netns/web", "sysctl -n "+setting)); got != "2" {
+	if got := strings.TrimSpace(fresh.Run(t, path, "sysctl -n "+setting)); got != "2" {
 		t.Errorf("%s is %s after the restore, want 2", setting, got)
 	}
 	// The sysctl is the pod's and not the node's, although /proc/sys is the node's.

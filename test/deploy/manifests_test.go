@@ -109,10 +109,17 @@ func TestDaemonSet(t *testing.T) {
 	if add := pod.InitContainers[0].SecurityContext.Capabilities.Add; len(add) > 0 {
 		t.Errorf("the init container has the capabilities %v", add)
 	}
+	seen := 0
 	for _, m := range agent.VolumeMounts {
-		if m.MountPath == "/run/netns" && (m.MountPropagation == nil || *m.MountPropagation != corev1.MountPropagationHostToContainer) {
+		if m.MountPath == "/run/netns" || m.MountPath == "/var/run/netns" {
+			seen++
+		}
+		if m.Name == "netns" && (m.MountPropagation == nil || *m.MountPropagation != corev1.MountPropagationHostToContainer) {
 			t.Errorf("namespaces that come and go do not come and go in the container: %+v", m)
 		}
+	}
+	if seen != 2 {
+		t.Errorf("the node's namespaces are mounted under %d of the two names that they have", seen)
 	}
 }
 

@@ -3,7 +3,9 @@ package identity
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -15,11 +17,29 @@ import (
 // ErrNoNamespace says that the path does not exist or holds no network namespace.
 var ErrNoNamespace = errors.New("no network namespace")
 
-// Open opens the network namespace at path. The caller closes the descriptor. The identity lacks
-// the cookie, which is only known inside the namespace. Open returns ErrNoNamespace if there is no
-// namespace.
+// Resolve returns the path without the symbolic links in its directory. containerd and CRI-O name namespaces below
+// /var/run, which is a link to /run since FHS 3.0. A container that has /run/netns of the node may lack that link, so Resolve
+// does without it. The last element stays: it is what a runtime has mounted.
+func Resolve(path string) string {
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		return filepath.Join(dir, filepath.Base(path))
+	}
+	if below, ok := strings.CutPrefix(path, "/var/run/"); ok {
+		return "/run/" + below
+	}
+	return path
+}
+
+// Open opens the network namespace at path, or at the resolved path if the directory is not here. The caller closes the
+// descriptor. The identity has the path that was opened. It lacks the cookie, which is only known inside the namespace.
+// Open returns ErrNoNamespace if there is no namespace.
 func Open(path string) (fd int, _ attachment.Namespace, err error) {
 	fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if resolved := Resolve(path); errors.Is(err, unix.ENOENT) && resolved != path {
+		if again, failed := unix.Open(resolved, unix.O_RDONLY|unix.O_CLOEXEC, 0); failed == nil {
+			fd, err, path = again, nil, resolved
+		}
+	}
 	if errors.Is(err, unix.EACCES) {
 		// The kernel may answer so for a process that is about to end. The second time, the process
 		// is gone.
