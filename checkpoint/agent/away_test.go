@@ -70,6 +70,8 @@ func TestPresence(t *testing.T) {
 	other, elsewhere := record, record
 	other.Namespace.Inode++
 	elsewhere.Namespace.Path += "-gone"
+	ended := elsewhere
+	ended.Namespace.Cookie++
 	for _, step := range []struct {
 		name, netns, run string
 		record           checkpoint.Record
@@ -77,7 +79,8 @@ func TestPresence(t *testing.T) {
 	}{
 		{"as it was", "", "true", record, present},
 		{"another namespace is at the path", "", "true", other, unsure},
-		{"the path is gone", "", "true", elsewhere, unsure},
+		{"the path is gone", "", "true", ended, unsure},
+		{"it is at another path", "", "true", elsewhere, present},
 		{"another device has its name", p.netns, "ip link set eth0 down; ip link set eth0 name net1; ip link set net1 up; ip link add eth0 type veth peer name x", record, present},
 		{"gone", p.netns, "ip link del net1; ip link del eth0", record, away},
 		{"gone, and the parent is down", "", "ip link set lan0 down", record, unsure},
