@@ -48,9 +48,10 @@ type network struct {
 	static *staticConfig
 }
 
-// requested is an address that is asked for. refuse returns the error of the key that asks for it.
+// requested is an address that is asked for. refuse returns the error of the key that asks for it, and source names the key.
 type requested struct {
 	address netip.Addr
+	source  string
 	refuse  func(must string) error
 	// ofClaim says that an IPAMClaim has the address. Only relink and an administrator can write there.
 	ofClaim bool
@@ -297,31 +298,38 @@ func readAsked(n cniplugin.Network) (asked, []error) {
 func (a asked) requests(env cniplugin.Args) ([]requested, []error) {
 	var all []requested
 	var errs []error
-	add := func(texts []string, refuse func(i int, must string) error) {
+	add := func(texts []string, source func(i int) string, refuse func(source, text, must string) error) {
 		var list []netip.Addr
 		for i, text := range texts {
 			address, err := parseRequested(text)
 			switch {
 			case err != nil:
-				errs = append(errs, refuse(i, err.Error()))
+				errs = append(errs, refuse(source(i), text, err.Error()))
 				continue
 			case slices.Contains(list, address):
-				errs = append(errs, refuse(i, "is in the list twice: keep one"))
-			case !slices.ContainsFunc(all, func(r requested) bool { return r.address == address }):
-				all = append(all, requested{address: address, refuse: func(must string) error { return refuse(i, must) }})
+				errs = append(errs, refuse(source(i), text, "is in the list twice: keep one"))
+				continue
 			}
+			all = ask(all, requested{address: address, source: source(i), refuse: func(must string) error { return refuse(source(i), text, must) }})
 			list = append(list, address)
 		}
 	}
-	ips := listed(env.IP)
-	add(ips, func(i int, must string) error { return cniplugin.EnvError("CNI_ARGS", "IP="+ips[i], must) })
-	add(a.args, func(i int, must string) error {
-		return cniplugin.ConfigError(fmt.Sprintf("args.cni.ips[%d]", i), a.args[i], must)
-	})
-	add(a.ips, func(i int, must string) error {
-		return cniplugin.ConfigError(fmt.Sprintf("runtimeConfig.ips[%d]", i), a.ips[i], must)
-	})
+	ofConfig := func(key, text, must string) error { return cniplugin.ConfigError(key, text, must) }
+	add(listed(env.IP), func(int) string { return "CNI_ARGS" }, func(key, text, must string) error { return cniplugin.EnvError(key, "IP="+text, must) })
+	add(a.args, func(i int) string { return fmt.Sprintf("args.cni.ips[%d]", i) }, ofConfig)
+	add(a.ips, func(i int) string { return fmt.Sprintf("runtimeConfig.ips[%d]", i) }, ofConfig)
 	return all, errs
+}
+
+// ask adds an address. One that is asked for in several ways is one address. If one of them is an IPAMClaim, it was given
+// before.
+func ask(all []requested, q requested) []requested {
+	if i := slices.IndexFunc(all, func(r requested) bool { return r.address == q.address }); i >= 0 {
+		all = slices.Clone(all)
+		all[i].ofClaim = all[i].ofClaim || q.ofClaim
+		return all
+	}
+	return append(slices.Clip(all), q)
 }
 
 // listed returns the parts of a list with commas: Multus writes the addresses of both families so. Nothing is an

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -159,36 +158,37 @@ func (c *Call) addAsked(ctx context.Context, n *network, store *lease.Store) err
 func (n *network) askedByAPI(a owner.Answer, sets []lease.RangeSet) error {
 	if a.Claim != nil {
 		for _, p := range a.Claim.IPs {
-			n.requested = append(slices.Clip(n.requested), requested{
-				address: p.Addr(), ofClaim: true, refuse: refusing("status.ips of IPAMClaim "+a.Claim.Name, p.Addr()),
-			})
+			q := requestedBy("status.ips of IPAMClaim "+a.Claim.Name, p.Addr())
+			q.ofClaim = true
+			n.requested = ask(n.requested, q)
 		}
 	}
 	if a.Static == nil {
 		return nil
 	}
 	wanted, choices, err := pick(sets, *a.Static)
-	n.requested, n.choices = append(slices.Clip(n.requested), wanted...), choices
+	for _, q := range wanted {
+		n.requested = ask(n.requested, q)
+	}
+	n.choices = choices
 	return err
 }
 
-// refusing returns the error of a key in the Kubernetes API.
-func refusing(key string, a netip.Addr) func(must string) error {
-	return func(must string) error { return cniplugin.ConfigError(key, a.String(), must) }
+// requestedBy is an address that a key in the Kubernetes API asks for.
+func requestedBy(key string, a netip.Addr) requested {
+	return requested{address: a, source: key, refuse: func(must string) error { return cniplugin.ConfigError(key, a.String(), must) }}
 }
 
 // pick returns the addresses of the annotation that are for this pod, and those of which it may have one. An address of
 // no range set is wanted: the store refuses it.
 func pick(sets []lease.RangeSet, s owner.Static) (wanted, choices []requested, err error) {
-	ask := func(a netip.Addr) requested {
-		return requested{address: a, refuse: refusing("annotation "+s.Key, a)}
-	}
+	byAnnotation := func(a netip.Addr) requested { return requestedBy("annotation "+s.Key, a) }
 	ofSet := make([][]netip.Addr, len(sets))
 	for _, a := range s.Addresses {
 		if i := setOf(sets, a); i >= 0 {
 			ofSet[i] = append(ofSet[i], a)
 		} else {
-			wanted = append(wanted, ask(a))
+			wanted = append(wanted, byAnnotation(a))
 		}
 	}
 	for i, list := range ofSet {
@@ -198,12 +198,12 @@ func pick(sets []lease.RangeSet, s owner.Static) (wanted, choices []requested, e
 			return nil, nil, cniplugin.ConfigError("annotation "+s.Key, listOf(list),
 				fmt.Sprintf("must have an address of %s for each replica: this is replica %d, counted from 1", sets[i], *s.Replica+1))
 		case s.Replica != nil:
-			wanted = append(wanted, ask(list[*s.Replica]))
+			wanted = append(wanted, byAnnotation(list[*s.Replica]))
 		case len(list) == 1:
-			wanted = append(wanted, ask(list[0]))
+			wanted = append(wanted, byAnnotation(list[0]))
 		default:
 			for _, a := range list {
-				choices = append(choices, ask(a))
+				choices = append(choices, byAnnotation(a))
 			}
 		}
 	}

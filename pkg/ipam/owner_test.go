@@ -184,7 +184,7 @@ func TestStaticAddresses(t *testing.T) {
 	}{
 		"web-2":   {7, `invalid "annotation ipam.relink.dev/pods": "10.3.0.7, 10.3.0.6": must have an address of 10.3.0.1-10.3.0.9 for each replica: this is replica 3, counted from 1`},
 		"mydb":    {11, `relink-ipam: requested address 10.3.0.5 is not available: it is held by eth0 of c3 on pods (VirtualMachine default/db)`},
-		"outside": {7, `invalid "annotation ipam.relink.dev/pods": "10.9.0.5": is in none of the range sets, or is the second address of a set that gives one`},
+		"outside": {7, `invalid "annotation ipam.relink.dev/pods": "10.9.0.5": is in none of the range sets`},
 		"c": {11, `relink-ipam: each of the requested addresses is not available: 10.3.0.3 is held by eth0 of c4 on pods (pod default/a); ` +
 			`10.3.0.4 is held by eth0 of c5 on pods (pod default/b)`},
 	} {
@@ -192,7 +192,7 @@ func TestStaticAddresses(t *testing.T) {
 		n.expectError(t, pod, err, want.code, want.msg)
 	}
 	_, err := n.tryAdd(t, "x/eth0", "both", "10.3.0.9")
-	n.expectError(t, "two ways", err, 7, `invalid "annotation ipam.relink.dev/pods": "10.3.0.8": is in none of the range sets, or is the second address of a set that gives one`)
+	n.expectError(t, "two ways", err, 7, `invalid "annotation ipam.relink.dev/pods": "10.3.0.8": is the second address of a range set that gives one, after 10.3.0.9, for which CNI_ARGS asks`)
 	n.add(t, "c6/eth0", "unnoticed", "10.3.0.8 fd00:3::3")
 }
 
@@ -331,6 +331,37 @@ func TestIPAMClaims(t *testing.T) {
 	n.del(t, "of-db/net1")
 	a.fulfil = fmt.Errorf("%w: 10.3.0.9/24", owner.ErrDiffers)
 	n.expectError(t, "another has written", run("db"), 11, "relink-ipam: IPAMClaim default/db.net1: the IPAMClaim has other addresses: 10.3.0.9/24")
+}
+
+// One address that a pod asks for in several ways is one address. Two addresses of one range set are an error that names
+// the two that ask.
+func TestOneAddressAskedForInSeveralWays(t *testing.T) {
+	n := newNode(t, byOwner)
+	const key = "ipam.relink.dev/pods"
+	claimed := func(a owner.Answer, text string) owner.Answer {
+		a.Claim = &owner.Claim{Name: a.Owner.Name + ".net1", UID: "u", IPs: []netip.Prefix{netip.MustParsePrefix(text)}}
+		return a
+	}
+	n.owners = &api{answers: map[string]owner.Answer{
+		"one": claimed(askingFor(vm("one"), key, nil, "10.3.0.5"), "10.3.0.5/24"), "list": claimed(askingFor(vm("list"), key, nil, "10.3.0.7", "10.3.0.6"), "10.3.0.6/24"),
+		"multus": askingFor(replica(0), key, nil, "10.3.0.8"), "differs": claimed(askingFor(vm("differs"), key, nil, "10.3.0.3"), "10.3.0.4/24"),
+		"other list": claimed(askingFor(vm("other"), key, nil, "10.3.0.2", "10.3.0.3"), "10.3.0.4/24"),
+	}}
+	n.more = `, "allowPersistentIPs": true`
+	for i, c := range []string{"c1/eth0", "c2/eth0"} { // The machine's first start and its second one.
+		n.add(t, c, "one", "10.3.0.5")
+		n.add(t, fmt.Sprintf("l%d/eth0", i), "list", "10.3.0.6")
+	}
+	n.more = `, "runtimeConfig": {"ips": ["10.3.0.8/24"]}, "args": {"cni": {"ips": ["10.3.0.8"]}}`
+	if got, err := n.tryAdd(t, "c3/eth0", "multus", "10.3.0.8/24"); err != nil || got != "10.3.0.8" {
+		t.Errorf("%s, %v", got, err)
+	}
+	n.more = `, "allowPersistentIPs": true`
+	const second = `: is the second address of a range set that gives one, after 10.3.0.4, for which status.ips of IPAMClaim `
+	_, err := n.tryAdd(t, "c4/eth0", "differs", "")
+	n.expectError(t, "two addresses", err, 7, `invalid "annotation ipam.relink.dev/pods": "10.3.0.3"`+second+"differs.net1 asks")
+	_, err = n.tryAdd(t, "c4/eth0", "other list", "")
+	n.expectError(t, "an address beside a list", err, 7, `invalid "annotation ipam.relink.dev/pods": "10.3.0.2"`+second+"other.net1 asks")
 }
 
 // confirmed is an ADD with its confirmation.

@@ -173,11 +173,19 @@ func (c *Call) Add(ctx context.Context) (*current.Result, error) {
 // refused returns the error of an ADD. If it is about an address that was asked for, it names the key that asks.
 func (n network) refused(err error) error {
 	var refused *lease.RefusedError
-	if errors.As(err, &refused) {
-		for _, q := range append(slices.Clone(n.requested), n.choices...) {
-			if q.address == refused.Address {
-				return q.refuse(refused.Why)
-			}
+	if !errors.As(err, &refused) {
+		return withCode(err)
+	}
+	all := append(slices.Clone(n.requested), n.choices...)
+	why := refused.Why
+	for _, q := range all {
+		if q.address == refused.Beside {
+			why += ", for which " + q.source + " asks"
+		}
+	}
+	for _, q := range all {
+		if q.address == refused.Address {
+			return q.refuse(why)
 		}
 	}
 	return withCode(err)

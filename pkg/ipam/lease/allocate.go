@@ -55,6 +55,8 @@ type Request struct {
 // RefusedError says that no ADD can give the requested address.
 type RefusedError struct {
 	Address netip.Addr
+	// Beside is the address of the same range set that is asked for, too. It is the zero Addr if that is not the reason.
+	Beside netip.Addr
 	// Why is for whoever asked.
 	Why string
 }
@@ -114,8 +116,8 @@ func (l *leases) allocateFromSets(r Request, held []Lease) (given []Lease, err e
 	if err := l.remarkGateways(r.Sets); err != nil {
 		return nil, err
 	}
-	wanted, left := assign(r.Sets, r.Wanted)
-	if err := checkOneOf(r.Sets, r.OneOf); err != nil {
+	wanted, left, err := r.asked(r.Sets)
+	if err != nil {
 		return nil, err
 	}
 	for i, set := range r.Sets {
@@ -127,7 +129,7 @@ func (l *leases) allocateFromSets(r Request, held []Lease) (given []Lease, err e
 		given = append(given, lease)
 	}
 	if len(left) > 0 {
-		return nil, leftOver(left[0])
+		return nil, leftOver(r.Sets, wanted, left[0])
 	}
 	return given, l.remember(Known{Sets: r.Sets, Policy: r.ofNetwork()})
 }
@@ -210,7 +212,7 @@ func (c choice) keep(held Lease) (Lease, error) {
 		wanted = oneOf[0]
 	}
 	if wanted.IsValid() && wanted != held.Address {
-		return Lease{}, &RefusedError{wanted, fmt.Sprintf("cannot be given: %s holds %s already; DEL it first", c.Attachment, held.Address)}
+		return Lease{}, &RefusedError{Address: wanted, Why: fmt.Sprintf("cannot be given: %s holds %s already; DEL it first", c.Attachment, held.Address)}
 	}
 	i := slices.IndexFunc(held.Holders, func(h Holder) bool { return h.is(c.Attachment) })
 	h, is := held.Holders[i], c.Namespace

@@ -171,7 +171,11 @@ func (l *leases) allocateFromPools(r Request, held []Lease) (given []Lease, err 
 		given, from = append(given, lease), append(from, FromPool{p.layout, doubtful, !p.has(lease.Address)})
 	}
 	if len(left) > 0 {
-		return nil, &RefusedError{left[0], fmt.Sprintf("is not of pool %s, or is the second address of a pool that gives one", strings.Join(r.Pools, " or "))}
+		refused := leftOver(wholes(all), wanted, left[0])
+		if !refused.Beside.IsValid() {
+			refused.Why = "is not of pool " + strings.Join(r.Pools, " or ")
+		}
+		return nil, refused
 	}
 	l.store.from = from
 	return given, l.remember(Known{Pools: r.Pools, Policy: r.ofNetwork()})
@@ -191,8 +195,7 @@ func (l *leases) assignOfPools(r Request, all []*pooled, held []Lease) (each, le
 			return nil, nil, c.exhaustedOfPool()
 		}
 	}
-	each, left = assign(wholes(all), r.Wanted)
-	return each, left, checkOneOf(wholes(all), r.OneOf)
+	return r.asked(wholes(all))
 }
 
 // chooseOfPool is the choice of an address of a pool, for an attachment that has none so far.

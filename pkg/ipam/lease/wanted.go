@@ -8,6 +8,22 @@ import (
 	"strings"
 )
 
+// asked returns the wanted address of each set, the zero Addr for none, and those that are left over. It refuses what no ADD
+// can give, whatever is leased: an address of OneOf that no set has, and a wanted address beside others.
+func (r Request) asked(sets []RangeSet) (each, left []netip.Addr, err error) {
+	each, left = assign(sets, r.Wanted)
+	if err := checkOneOf(sets, r.OneOf); err != nil {
+		return nil, nil, err
+	}
+	for i, a := range each {
+		choices := slices.DeleteFunc(slices.Clone(r.OneOf), func(o netip.Addr) bool { _, in := sets[i].Find(o); return !in })
+		if a.IsValid() && len(choices) > 0 && !slices.Contains(choices, a) {
+			return nil, nil, second(choices[0], a)
+		}
+	}
+	return each, left, nil
+}
+
 // assign returns the wanted address of each set, the zero Addr for none, and those that are left over.
 func assign(sets []RangeSet, wanted []netip.Addr) (each, left []netip.Addr) {
 	left = slices.Clone(wanted)
@@ -30,12 +46,23 @@ func listOf(all []netip.Addr) string {
 	return strings.Join(texts, ", ")
 }
 
-func leftOver(a netip.Addr) *RefusedError {
-	return &RefusedError{a, "is in none of the range sets, or is the second address of a set that gives one"}
+// leftOver refuses the first address that is left over. each are the addresses that the sets give.
+func leftOver(sets []RangeSet, each []netip.Addr, a netip.Addr) *RefusedError {
+	for i, s := range sets {
+		if _, in := s.Find(a); in {
+			return second(a, each[i])
+		}
+	}
+	return &RefusedError{Address: a, Why: "is in none of the range sets"}
+}
+
+// second refuses an address of a set of which another one is wanted.
+func second(a, first netip.Addr) *RefusedError {
+	return &RefusedError{Address: a, Beside: first, Why: fmt.Sprintf("is the second address of a range set that gives one, after %s", first)}
 }
 
 func notGiven(a netip.Addr, why string) *RefusedError {
-	return &RefusedError{a, "cannot be given: " + why}
+	return &RefusedError{Address: a, Why: "cannot be given: " + why}
 }
 
 // CheckWanted returns an error for each wanted address that no Allocate of an attachment without addresses would give,
@@ -49,7 +76,7 @@ func CheckWanted(sets []RangeSet, wanted []netip.Addr) []*RefusedError {
 		}
 	}
 	for _, a := range left {
-		errs = append(errs, leftOver(a))
+		errs = append(errs, leftOver(sets, each, a))
 	}
 	return errs
 }
@@ -59,7 +86,7 @@ func checkOneOf(sets []RangeSet, list []netip.Addr) error {
 	for _, a := range list {
 		i := slices.IndexFunc(sets, func(s RangeSet) bool { _, ok := s.Find(a); return ok })
 		if i < 0 {
-			return &RefusedError{a, "is in none of the range sets"}
+			return &RefusedError{Address: a, Why: "is in none of the range sets"}
 		}
 		if ok, why := sets[i].Gives(a); !ok {
 			return notGiven(a, why)
