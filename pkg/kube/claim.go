@@ -147,7 +147,7 @@ func (c *Client) claim(ctx context.Context, d decision, name, network string) (*
 	if err != nil {
 		return nil, err
 	}
-	return &owner.Claim{Name: name, UID: string(made.Metadata.UID), IPs: ips}, nil
+	return &owner.Claim{Name: name, UID: string(made.Metadata.UID), Version: made.Metadata.ResourceVersion, IPs: ips}, nil
 }
 
 // ofMachine returns an error if the claim is another machine's: anybody may write the name of any claim into a pod.
@@ -198,6 +198,12 @@ func ipsOf(claim objects.Object) (ips []netip.Prefix, err error) {
 func (o *Owners) Fulfil(ctx context.Context, f owner.Fulfilment) error {
 	ctx, cancel := context.WithTimeout(ctx, owner.Limit)
 	defer cancel()
+	// One request is enough if nobody has changed the claim since it was read: a slow API has no time for two.
+	if f.Claim.Version != "" && len(f.Claim.IPs) == 0 {
+		if err := o.client.writeIPs(ctx, f, f.Claim.UID, f.Claim.Version); !errors.Is(err, objects.ErrConflict) {
+			return err
+		}
+	}
 	var err error
 	for range mostTries {
 		if err = o.client.fulfil(ctx, f); !errors.Is(err, objects.ErrConflict) {
@@ -218,9 +224,15 @@ func (c *Client) fulfil(ctx context.Context, f owner.Fulfilment) error {
 	if done || err != nil {
 		return err
 	}
+	return c.writeIPs(ctx, f, string(made.Metadata.UID), made.Metadata.ResourceVersion)
+}
+
+// writeIPs writes the addresses into the claim of that UID and version. The error matches objects.ErrConflict if there is
+// another one.
+func (c *Client) writeIPs(ctx context.Context, f owner.Fulfilment, uid, version string) error {
 	// The definition of IPAMClaim requires ips and ownerPod in a status. A merge keeps the rest of the status.
 	change, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": made.Metadata.UID, "resourceVersion": made.Metadata.ResourceVersion},
+		"metadata": map[string]any{"uid": uid, "resourceVersion": version},
 		"status":   map[string]any{"ips": f.IPs, "ownerPod": f.Pod.Name},
 	})
 	if err != nil {

@@ -37,6 +37,8 @@ type Owners struct {
 	watch *podWatch
 	// verified has a verified by the UID of a pod. An owner does not change while the pod lives, and no UID comes twice.
 	verified *lru.Cache
+	// inquiries are the questions of ADDs that are being answered.
+	inquiries inquiries
 }
 
 // verified is the owner of a pod that was found, and what it was found by.
@@ -75,7 +77,8 @@ func (o *Owners) Run(ctx context.Context) {
 func unavailable(err error) error { return fmt.Errorf("%w: %w", owner.ErrUnavailable, err) }
 
 // Ask implements owner.Asker. It takes at most owner.Limit, and some microseconds if the pod and its owner were seen before. A
-// claim, and the replica of a StatefulSet, are asked for each time.
+// claim, and the replica of a StatefulSet, are asked for each time. What comes later than that is for the next Ask about the
+// same attachment. A question without a network is not of an ADD: its answer can free something, and is never an older one.
 func (o *Owners) Ask(ctx context.Context, q owner.Question) (owner.Answer, error) {
 	if err := q.Pod.Validate(); err != nil {
 		return owner.Answer{}, fmt.Errorf("%w: %w", owner.ErrInvalid, err)
@@ -85,6 +88,14 @@ func (o *Owners) Ask(ctx context.Context, q owner.Question) (owner.Answer, error
 	}
 	ctx, cancel := context.WithTimeout(ctx, owner.Limit)
 	defer cancel()
+	if q.Network == "" || q.Pod.UID == "" {
+		return o.find(ctx, q)
+	}
+	return o.inquiries.ask(ctx, q, func(ctx context.Context) (owner.Answer, error) { return o.find(ctx, q) })
+}
+
+// find asks the API all that the answer needs.
+func (o *Owners) find(ctx context.Context, q owner.Question) (owner.Answer, error) {
 	pod, seen, err := o.pod(ctx, q.Pod)
 	if err != nil {
 		return owner.Answer{}, err

@@ -67,6 +67,8 @@ type Static struct {
 type Claim struct {
 	Name string `json:"name"`
 	UID  string `json:"uid"`
+	// Version is the resource version that was read. The API takes the addresses only for that one.
+	Version string `json:"version,omitempty"`
 	// IPs are the addresses of its status. If there are none, the addresses that the pod gets belong there.
 	IPs []netip.Prefix `json:"ips,omitempty"`
 }

@@ -58,6 +58,50 @@ func sayNothing(t *testing.T, s *site) {
 	s.reclaims(t, "the time counts anew", "lan .2 freed, free: "+gone)
 }
 
+// slowAPI has an API that needs about a second for each answer. A machine's launcher needs several: what comes too late for one
+// ADD is for the next one. The machine asks for its address in two ways, and starts twice.
+func slowAPI(t *testing.T, s *site) {
+	vm := s.machine(t, "shop", "slow")
+	s.make(t, "IPAMClaim.k8s.cni.cncf.io", "shop", "slow.lan", m{"spec": m{"network": "lan", "interface": "net1"}})
+	networks := annotated("k8s.v1.cni.cncf.io/networks", `[{"name": "lan", "interface": "net1", "ipam-claim-reference": "slow.lan"}]`)
+	start := func(id string) *box {
+		return s.box(t, id, s.launcher(t, s.vmi(t, vm), with(networks, s.asks("lan", 9))))
+	}
+	for i, id := range []string{"slow-first", "slow-second"} {
+		if i > 0 {
+			s.delete(t, made{"VirtualMachineInstance.kubevirt.io", "shop", "slow", ""})
+		}
+		b := start(id)
+		s.proxy.answer(t, func(r *http.Request) http.HandlerFunc {
+			if r.URL.Query().Has("watch") {
+				return nil
+			}
+			return func(w http.ResponseWriter, r *http.Request) {
+				time.Sleep(time.Second)
+				s.proxy.to.ServeHTTP(w, r)
+			}
+		})
+		tries := 0
+		await(t, 30*time.Second, "an ADD with a slow API", func() bool {
+			tries++
+			a, refused := s.tryAdd(t, b, "lan@net1", nil)
+			if refused == nil && a != s.at("lan", 9) {
+				t.Errorf("ADD gave %s", a)
+			}
+			if refused != nil && refused.Code != 11 {
+				t.Errorf("ADD is refused: %v", refused)
+			}
+			return refused == nil
+		})
+		if tries > 5 {
+			t.Errorf("%s needed %d ADDs", id, tries)
+		}
+		s.runtime.knows(b, true)
+		s.proxy.answer(t, nil)
+		s.ends(t, b, "lan@net1")
+	}
+}
+
 // staleWatch has an API that shows the agent no change of a pod any more. The agent does not notice.
 func staleWatch(t *testing.T, s *site) {
 	old := s.set(t, "stale", 1)

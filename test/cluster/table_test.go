@@ -50,6 +50,7 @@ func TestWhatBecomesOfAddresses(t *testing.T) {
 		{"replay: a pod moves to another node and loses its new address", replayOtherNode},
 		{"replay: the range of a network is changed", replayOtherRange},
 		{"the API says nothing", sayNothing},
+		{"the API is slow", slowAPI},
 		{"the watch is stale", staleWatch},
 		{"an owner comes back in the last moment", lastMoment},
 		{"the container runtime says nothing", runtimeSaysNothing},
