@@ -259,7 +259,9 @@ func TestThePodThatHadTheAddressGetsIt(t *testing.T) {
 	anew.Owner.UID = "a third one"
 	a.answers["web-0"] = anew
 	n.expectError(t, "of a third set", add("c4/eth0", "pod-3"), 11,
-		"relink-ipam: requested address 10.3.0.5 is not available: it is held by eth0 of c1 on pods and eth0 of c2 on pods and eth0 of c3 on pods (StatefulSet default/web, ordinal 0)")
+		"relink-ipam: requested address 10.3.0.5 is not available: it is held by eth0 of c1 on pods and eth0 of c2 on pods and eth0 of c3 on pods (StatefulSet default/web, ordinal 0)"+
+			": the StatefulSet of that name before this one (it had UID another, this one has a third one). It can be had when the sandbox has ended, "+
+			"and relink gc or relink-agent has twice, 10 minutes apart, seen in the Kubernetes API that this owner is gone")
 }
 
 // A program of its own cannot probe before it writes a claim.

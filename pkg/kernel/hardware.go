@@ -21,7 +21,7 @@ type VFError struct {
 func (e *VFError) Error() string { return netstate.WhyVF(e.Name, e.PF) }
 
 // Is makes it an ErrUnsupported for errors.Is.
-func (e *VFError) Is(target error) bool { return target == ErrUnsupported } //nolint:errorlint // It compares with the sentinel itself.
+func (e *VFError) Is(target error) bool { return target == ErrUnsupported }
 
 // hardware returns what identifies the NIC, whatever its name is. pf is the bus address of its physical function, empty unless it is a VF.
 func (n *Namespace) hardware(l *link) (nic netstate.NIC, pf string) {

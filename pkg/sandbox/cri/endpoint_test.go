@@ -44,7 +44,7 @@ func TestFind(t *testing.T) {
 		},
 		"a file is no socket": {
 			nil, map[string]string{"/run/containerd/containerd.sock": ""}, nil, "[]", "no container runtime found: there is no socket at " + strings.Join(defaultSockets, ", ") +
-				"; name the runtime's socket as runtime-endpoint in /etc/crictl.yaml, or in CONTAINER_RUNTIME_ENDPOINT",
+				"; name the runtime's socket as runtime-endpoint in /etc/crictl.yaml, or in CONTAINER_RUNTIME_ENDPOINT; in a pod, mount the directory of the socket, as the example reclaim does",
 		},
 		"not YAML": {
 			nil, map[string]string{configFile: "runtime-endpoint: [a"}, nil, "[]", "crictl's configuration ROOT/etc/crictl.yaml: yaml: line 1: did not find expected ',' or ']'",
