@@ -130,7 +130,7 @@ func (a *blockAPI) fencedBy() (all []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, b := range a.blocks {
-		if h, _ := b.Holder(pool.Party{Store: "node3-store"}); h.Fenced != "" {
+		if h, _ := b.Holder(pool.Party{Node: "node3", Store: "node3-store"}); h.Fenced != "" {
 			all = append(all, h.Fenced)
 		}
 	}
@@ -168,7 +168,7 @@ func TestFence(t *testing.T) {
 			"node3-store  lan      lan   1       2          0         -     failed\n", 1},
 		"it lives": {"node3 --yes", func(a *blockAPI) {
 			a.meanwhile = func() {
-				b, _ := a.blocks["lan-1"].Confirm(pool.Party{Store: "node3-store"}, "boot-2")
+				b, _ := a.blocks["lan-1"].Confirm(pool.Party{Node: "node3", Store: "node3-store"}, "boot-2")
 				b.Metadata.ResourceVersion = "2"
 				a.blocks["lan-1"] = b
 			}

@@ -130,10 +130,12 @@ func rule(group, resources, verbs string) rbacv1.PolicyRule {
 // The agent may write events, read pods and owners, and write the status of IPAMClaims, and nothing else. Its container has the
 // token for that. test/cluster shows that the agent needs each of the rules.
 func TestRightsInTheAPI(t *testing.T) {
+	clusterID := rule("", "namespaces", "get") // The UID of kube-system tells clusters apart.
+	clusterID.ResourceNames = []string{"kube-system"}
 	want := map[string][]rbacv1.PolicyRule{
 		"relink-agent": {rule("", "events", "create patch"), rule("", "pods", "get")},
 		"relink-agent-owners": {
-			rule("", "pods", "get list watch"), rule("apps", "statefulsets", "get list watch"), rule("apps.kruise.io", "statefulsets", "get list watch"),
+			rule("", "pods", "get list watch"), clusterID, rule("apps", "statefulsets", "get list watch"), rule("apps.kruise.io", "statefulsets", "get list watch"),
 			rule("kubevirt.io", "virtualmachines virtualmachineinstances", "get list watch"),
 			rule("k8s.cni.cncf.io", "ipamclaims", "get"), rule("k8s.cni.cncf.io", "ipamclaims/status", "patch"),
 		},
