@@ -235,7 +235,7 @@ func (a *api) agentAway(t *testing.T, users map[string]user) {
 	other.drain(t, has)
 	for address := range has {
 		for _, b := range a.blocksNow(t, users) {
-			if i := b.Offset(address); i >= 0 && !b.Has(pool.Party{Store: other.storeID(t)}, i) {
+			if i := b.Offset(address); i >= 0 && !b.Has(pool.Party{Node: other.name, Store: other.storeID(t)}, i) {
 				t.Errorf("%s is given by node2, and the API does not say that it has it", address)
 			}
 		}

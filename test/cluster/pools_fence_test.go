@@ -244,7 +244,7 @@ func (a *api) fencedStore(t *testing.T, users map[string]user) {
 	renewed.Look(t.Context())
 	a.within(t, users, renewed, "after the fence")
 	for _, b := range a.blocksNow(t, users) {
-		if h, holds := b.Holder(pool.Party{Store: is.ID}); holds && h.Fenced != "" {
+		if h, holds := b.Holder(pool.Party{Node: "node3", Store: is.ID}); holds && h.Fenced != "" {
 			t.Errorf("%s says that the new disk is dead: %+v", b.Metadata.Name, b.Spec)
 		}
 	}

@@ -114,7 +114,7 @@ func (a *api) within(t *testing.T, users map[string]user, m *member, when string
 	for _, p := range has.Pools {
 		for _, g := range p.Grants {
 			for _, i := range g.Offsets(pool.Ours) {
-				if b, is := now[g.Name()]; !is || !b.Has(pool.Party{Store: has.ID}, i) {
+				if b, is := now[g.Name()]; !is || !b.Has(pool.Party{Node: m.name, Store: has.ID}, i) {
 					t.Fatalf("%s: %s may give %s, and the API does not say that it has it", when, m.name, g.At(i))
 				}
 			}

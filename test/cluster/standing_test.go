@@ -103,6 +103,13 @@ func (a *api) eachRule(t *testing.T) {
 		f := owner.Fulfilment{Pod: question(pod).Pod, Claim: owner.Claim{Name: claim.name, UID: string(claim.uid)}, IPs: []netip.Prefix{netip.MustParsePrefix("10.3.0.9/24")}}
 		return o.Fulfil(t.Context(), f)
 	}
+	knows := func() error {
+		o, _ := a.owners(t)
+		if o.Judge(t.Context(), []attachment.Owner{lasting(set, 0).Owner})[0].Cluster == "" {
+			return errors.New("nobody tells which cluster this is")
+		}
+		return nil
+	}
 	watches := func() error {
 		o, log := a.owners(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -116,6 +123,7 @@ func (a *api) eachRule(t *testing.T) {
 		do   func() error
 	}{
 		{"pods is forbidden", watches},
+		{"which cluster this is", knows},
 		{`apiGroups: ["apps"], resources: ["statefulsets"], verbs: ["get"]`, asks(pod)},
 		{`apiGroups: ["apps.kruise.io"], resources: ["statefulsets"], verbs: ["get"]`, asks(kruise)},
 		{`apiGroups: ["kubevirt.io"], resources: ["virtualmachineinstances"], verbs: ["get"]`, asks(launcher)},

@@ -68,7 +68,7 @@ func (c *Client) Read(ctx context.Context, k Kind, namespace, name string) (made
 
 func (c *Client) readVersion(ctx context.Context, k Kind, version, namespace, name string) (Object, error) {
 	var code int
-	body, err := c.api.Get().AbsPath(Root(k.Group, version)).Namespace(namespace).Resource(k.Resource).Name(name).
+	body, err := c.api.Get().AbsPath(Root(k.Group, version)).NamespaceIfScoped(namespace, namespace != "").Resource(k.Resource).Name(name).
 		SetHeader("Accept", k.Accept).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
 	if err := answer(request{k, version, name, "get", k.Resource}, code, body, err); err != nil {
 		return Object{}, err
@@ -89,7 +89,7 @@ func (c *Client) readVersion(ctx context.Context, k Kind, version, namespace, na
 func (c *Client) PatchStatus(ctx context.Context, k Kind, namespace, name string, change []byte) error {
 	var code int
 	version := k.Versions[0]
-	body, err := c.api.Patch(types.MergePatchType).AbsPath(Root(k.Group, version)).Namespace(namespace).Resource(k.Resource).Name(name).
+	body, err := c.api.Patch(types.MergePatchType).AbsPath(Root(k.Group, version)).NamespaceIfScoped(namespace, namespace != "").Resource(k.Resource).Name(name).
 		SubResource("status").SetHeader("Accept", k.Accept).Body(change).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
 	return answer(request{k, version, name, "patch", k.Resource + "/status"}, code, body, err)
 }
