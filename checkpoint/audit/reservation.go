@@ -98,9 +98,13 @@ func (j *judge) unused(n *Network, l *lease.Lease, present []*living) (sandboxID
 	if len(present) == 0 {
 		return j.unattached(l)
 	}
-	if by, ok := j.attachedElsewhere(n, present); ok {
-		return by.key.ContainerID, fmt.Sprintf("the owner's pod runs in sandbox %s, which has %s on %s and nothing in network %s",
-			by.key.ContainerID, by.key.IfName, by.key.Network, n.Name)
+	if by, ok := j.attachedElsewhere(n, l.Last.IfName, present); ok {
+		lacks := "nothing"
+		if by.key.Network == n.Name {
+			lacks = "no " + l.Last.IfName
+		}
+		return by.key.ContainerID, fmt.Sprintf("the owner's pod runs in sandbox %s, which has %s on %s and %s in network %s",
+			by.key.ContainerID, by.key.IfName, by.key.Network, lacks, n.Name)
 	}
 	return "", ""
 }
@@ -119,8 +123,9 @@ func (j *judge) cannotRead(containerID string) bool {
 	return slices.ContainsFunc(j.Unreadable, func(u Unreadable) bool { return u.ContainerID == containerID })
 }
 
-// attachedElsewhere says that the owner's pod is on other networks only, and returns one of its attachments.
-func (j *judge) attachedElsewhere(n *Network, present []*living) (by *living, ok bool) {
+// attachedElsewhere says that the owner's pod does not have the interface on the network, and returns one of its attachments.
+// Without a name, any interface counts.
+func (j *judge) attachedElsewhere(n *Network, ifName string, present []*living) (by *living, ok bool) {
 	for _, one := range present {
 		if by == nil || one.key.IfName < by.key.IfName {
 			by = one
@@ -130,6 +135,9 @@ func (j *judge) attachedElsewhere(n *Network, present []*living) (by *living, ok
 		}
 	}
 	for _, other := range j.containers[by.key.ContainerID] {
+		if ifName != "" && other.key.IfName != ifName {
+			continue
+		}
 		if other.key.Network == n.Name || other.attached != nil && other.attached.Record.Attachment.Network == n.Name {
 			return nil, false
 		}

@@ -47,11 +47,32 @@ func TestReservations(t *testing.T) {
 			w.run("c1", 1, "web-0")
 			w.record("c1", 1, "eth0", "san", "", web(0))
 		}, []string{"information: reservation without owner last/eth0 10.3.0.2 proven"}, ""},
-		"a VM can plug the interface in again":        {vm, func(w *World, _ *lease.Lease) { w.moved(vm) }, nil, ""},
-		"many pods can have the owner":                {attachment.Owner{Group: "apps", Kind: "ReplicaSet", Namespace: "shop", Name: "web", UID: "u1"}, func(w *World, l *lease.Lease) { w.moved(l.Owner) }, nil, ""},
-		"the API does not answer, and the pod moved":  {web(0), func(w *World, _ *lease.Lease) { w.moved(web(0)); w.standing(web(0), owner.Unknown, "403") }, []string{"information: unknown last/eth0 10.3.0.2"}, "whether its owner is gone is not known: 403"},
-		"the pod has another interface on it":         {web(0), func(w *World, _ *lease.Lease) { w.moved(web(0)); w.attach("c1", 1, "net1", "lan", "10.3.0.9", web(0)) }, nil, ""},
-		"the pod has it on the network without lease": {web(0), func(w *World, _ *lease.Lease) { w.moved(web(0)); w.record("c1", 1, "net1", "lan", "", web(0)) }, nil, ""},
+		"a VM can plug the interface in again":       {vm, func(w *World, _ *lease.Lease) { w.moved(vm) }, nil, ""},
+		"many pods can have the owner":               {attachment.Owner{Group: "apps", Kind: "ReplicaSet", Namespace: "shop", Name: "web", UID: "u1"}, func(w *World, l *lease.Lease) { w.moved(l.Owner) }, nil, ""},
+		"the API does not answer, and the pod moved": {web(0), func(w *World, _ *lease.Lease) { w.moved(web(0)); w.standing(web(0), owner.Unknown, "403") }, []string{"information: unknown last/eth0 10.3.0.2"}, "whether its owner is gone is not known: 403"},
+		"the pod has another interface on it": {web(0), func(w *World, _ *lease.Lease) { w.moved(web(0)); w.attach("c1", 1, "net1", "lan", "10.3.0.9", web(0)) },
+			[]string{"information: reservation without owner last/eth0 10.3.0.2 proven"}, ""},
+		"the pod has no second interface on it any more": {web(0), func(w *World, l *lease.Lease) {
+			l.Last.IfName = "net1"
+			w.standing(web(0), owner.Lives, "it has 3 replicas")
+			w.run("c1", 1, "web-0")
+			w.attach("c1", 1, "eth0", "lan", "10.3.0.9", web(0))
+		}, []string{"information: reservation without owner last/net1 10.3.0.2 proven"}, "its owner lives: it has 3 replicas; the owner's pod runs in sandbox c1, which has eth0 on lan and no net1 in network lan: the owner does not use the address any more"},
+		"the pod has the interface on it": {web(0), func(w *World, l *lease.Lease) {
+			l.Last.IfName = "net1"
+			w.moved(web(0))
+			w.attach("c1", 1, "net1", "lan", "10.3.0.9", web(0))
+		}, nil, ""},
+		"nobody knows which interface had it": {web(0), func(w *World, l *lease.Lease) {
+			l.Last.IfName = ""
+			w.moved(web(0))
+			w.attach("c1", 1, "net1", "lan", "10.3.0.9", web(0))
+		}, nil, ""},
+		"the pod has it on the network without lease": {web(0), func(w *World, l *lease.Lease) {
+			w.moved(web(0))
+			w.record("c1", 1, "net1", "lan", "", web(0))
+			l.Last.IfName = "net1"
+		}, nil, ""},
 		"the pod was attached a moment ago": {web(0), func(w *World, _ *lease.Lease) {
 			w.moved(web(0))
 			w.Attached[0].Record.CapturedAt = noon.Add(-time.Minute)

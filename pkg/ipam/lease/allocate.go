@@ -318,9 +318,9 @@ func (c choice) rank(l Lease) int {
 	switch {
 	case l.byHand(c.now) && (had == c.Attachment.IfName || had == ""), c.Policy.Shared && had == c.Attachment.IfName && c.isSamePods(l):
 		return 0
-	case l.State == Reserved && had == c.Attachment.IfName:
+	case l.State == Held: // By the owner's sandbox before, on the same interface: it has had this one last.
 		return 1
-	case l.State == Held:
+	case l.State == Reserved && had == c.Attachment.IfName:
 		return 2
 	}
 	return 3

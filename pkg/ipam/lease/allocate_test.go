@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -334,4 +335,19 @@ func TestHolderIsWhoAsked(t *testing.T) {
 	if diff := cmp.Diff([]Lease{want}, held, sameLease); diff != "" || err != nil {
 		t.Errorf("held: %v (-want +got):\n%s", err, diff)
 	}
+}
+
+// The ranges moved, and were widened back. The owner's next sandbox comes before the DEL of the one before: it gets what that
+// one holds, not what an earlier one left.
+func TestWhatTheOwnersSandboxHoldsGoesFirst(t *testing.T) {
+	n := newNode(t, "10.3.0.9", sticky)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	before := n.sets
+	n.sets = []RangeSet{tens(4)}
+	n.add(t, "c2/eth0", "web-0", "10.4.0.10")
+	n.del(t, "c1/eth0")
+	n.sets = []RangeSet{append(slices.Clone(before[0]), tens(4)...)}
+	n.add(t, "c3/eth0", "web-0", "10.4.0.10")
+	n.del(t, "c2/eth0")
+	n.add(t, "c4/eth0", "web-0", "10.4.0.10")
 }
