@@ -13,10 +13,10 @@ func newIPAMResetMachine(dir *leaseDir, v *verbosity) *cobra.Command {
 		Short: "Say that a network's leases are this machine's and this cluster's",
 		Long: `Say that a network's leases are this machine's and this cluster's. The leases keep the machine ID
 of the machine that wrote them, and the cluster whose API knows their owners. On a machine with
-another ID, relink gives nothing from them: they may be a copy, as in an image of a node's disk, and
-the machine that it was made from gives the same addresses. You need this verb only if the node is
-the same and its machine ID has changed, or if the node has joined another cluster for good. On a
-copy, remove the file that the message names instead.
+another ID, relink gives nothing from them: they may be a copy, as in an image of a node's disk,
+and the machine that it was made from gives the same addresses. You need this verb only if the
+node is the same and its machine ID has changed, or if the node has joined another cluster for
+good. On a copy, remove the file that the message names instead.
 
 Exit status 0: it is so; 2: usage or environment.`,
 		Example:           `  relink ipam reset-machine --network lan`,
