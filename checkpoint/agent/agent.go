@@ -83,6 +83,8 @@ type Agent struct {
 	// unindexed are attachments whose records lack the indices of the parents. The value is the loss of the attachment,
 	// if any.
 	unindexed map[attachment.Key]*restore.Loss
+	// awayNICs are the losses of NICs that are neither in their sandboxes nor in the host.
+	awayNICs map[attachment.Key]*restore.Loss
 	// drifts are the attachments that differ from their records while their parents are there.
 	drifts map[attachment.Key]*drift
 	// fates say what became of the lost interfaces.
@@ -175,7 +177,7 @@ func New(opts Options) (*Agent, error) {
 	}
 	a := &Agent{
 		Options: opts, restorer: restorer, watch: watch, started: time.Now(), stale: true, complaints: complaints{}, accessComplaints: complaints{}, noteComplaints: complaints{},
-		absent: map[attachment.Key]absence{}, asked: map[attachment.Key]bool{}, drifts: map[attachment.Key]*drift{}, unindexed: map[attachment.Key]*restore.Loss{},
+		absent: map[attachment.Key]absence{}, asked: map[attachment.Key]bool{}, drifts: map[attachment.Key]*drift{}, unindexed: map[attachment.Key]*restore.Loss{}, awayNICs: map[attachment.Key]*restore.Loss{},
 		fates: map[attachment.Key]*fate{},
 		ended: make(chan ended), findings: make(chan struct{}, 1), requests: make(chan func()),
 	}

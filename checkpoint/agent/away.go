@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -60,6 +61,19 @@ func presenceOnOwn(host *kernel.Namespace, r checkpoint.Record, beside []checkpo
 		}
 	}
 	return away
+}
+
+// lossOfAway returns the loss of a NIC whose driver has taken it from its sandbox, nil if it is there, or if nobody can look.
+func (a *Agent) lossOfAway(r checkpoint.Record) *restore.Loss {
+	loss := restore.LossOfAway(a.devices, r.Interface.Link)
+	if loss == nil {
+		return nil
+	}
+	devices, ok := devicesOf(r)
+	if _, there := deviceOf(r, a.index.sandboxes[r.Attachment.ContainerID], devices); there || !ok {
+		return nil
+	}
+	return loss
 }
 
 // devicesOf returns the devices of the record's sandbox. ok is false if it cannot look at them.

@@ -67,6 +67,11 @@ func (a *Agent) lookAtDrift(lost map[attachment.Key]bool, now time.Time) {
 			changed = a.judge(d, now) || changed
 		}
 	}
+	for key := range a.awayNICs {
+		if !found[key] {
+			delete(a.awayNICs, key) // It is there again, or the sandbox has gone.
+		}
+	}
 	for key, d := range a.drifts {
 		r, known := a.recordOf(key)
 		if !known || a.ends(d, r, found[key], lost[key]) {
@@ -113,6 +118,10 @@ func (a *Agent) judge(d *drift, now time.Time) bool {
 		is = a.presenceOf(r)
 	}
 	if is == unsure {
+		if loss := a.lossOfAway(r); known && loss != nil {
+			a.awayNICs[d.Attachment] = loss
+			a.stale = true // The loop decides about it at once.
+		}
 		d.Since = now
 		return false
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -274,7 +275,7 @@ func (a *Agent) lossesOf(c *chain) []*restore.Loss {
 	losses := restore.Losses(a.devices, c.Records)
 	for i, r := range c.Records {
 		if losses[i] == nil {
-			losses[i] = a.unindexed[r.Attachment]
+			losses[i] = cmp.Or(a.unindexed[r.Attachment], a.awayNICs[r.Attachment])
 		}
 	}
 	return losses
@@ -344,6 +345,7 @@ func (a *Agent) finish(e ended) {
 		}
 		if o.IsAsRecorded() {
 			delete(a.unindexed, o.Attachment)
+			delete(a.awayNICs, o.Attachment)
 		}
 	}
 	a.regroup()

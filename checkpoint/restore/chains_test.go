@@ -247,3 +247,36 @@ func TestRoutesThatDependOnAnotherChain(t *testing.T) {
 		t.Errorf("lost after the restore: %v", lost)
 	}
 }
+
+// A NIC that was moved into a sandbox is lost when neither the sandbox nor the host has it.
+func TestLossOfAway(t *testing.T) {
+	card := func(mac, bus string) *netstate.NIC { return &netstate.NIC{PermanentMAC: mac, BusAddress: bus} }
+	link := netstate.Link{Kind: netstate.KindNIC, Name: "net1", Alias: "eth1", NIC: card("52:54:00:00:00:02", "0000:00:03.0")}
+	in := func(n *netstate.NIC) netstate.Devices {
+		return netstate.Devices{{Device: netstate.Device{Kind: netstate.KindNIC, Name: "eth9", NIC: *n}, Index: 9}}
+	}
+	other, macvlan := link, link
+	other.NIC = nil
+	macvlan.Kind = netstate.KindMacvlan
+	for name, test := range map[string]struct {
+		there netstate.Devices
+		link  netstate.Link
+		want  string
+	}{
+		"nobody has it":           {in(card("52:54:00:00:00:01", "0000:00:02.0")), link, "eth1 has gone from its sandbox, and is not in the host"},
+		"the host has it":         {in(link.NIC), link, ""},
+		"it cannot be told":       {nil, other, ""},
+		"it is no NIC of its own": {nil, macvlan, ""},
+	} {
+		got := ""
+		if l := LossOfAway(test.there, test.link); l != nil {
+			got = l.Reason
+			if l.Device != "eth1" || l.Member {
+				t.Errorf("%s: %+v", name, l)
+			}
+		}
+		if got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}

@@ -125,6 +125,20 @@ func lossOfNIC(there netstate.Devices, link netstate.Link) *Loss {
 	return nil
 }
 
+// LossOfAway is a pure function: it returns the loss of a NIC that its sandbox does not have. there are the devices of the host.
+// It returns nil if the NIC is in the host: then Losses tells, or somebody has moved it there by hand.
+func LossOfAway(there netstate.Devices, link netstate.Link) *Loss {
+	if link.Kind != netstate.KindNIC || link.NIC == nil || !link.NIC.Known() {
+		return nil
+	}
+	for _, d := range there {
+		if d.Kind == netstate.KindNIC && link.NIC.Same(d.NIC) {
+			return nil
+		}
+	}
+	return &Loss{Device: nameInHost(link), Reason: nameInHost(link) + " has gone from its sandbox, and is not in the host"}
+}
+
 // Unindexed says that the record does not have the index of the device below its interface. Records before version 4
 // and records of relink import do not have it.
 func Unindexed(r checkpoint.Record) bool {
