@@ -237,6 +237,10 @@ func (m *model) release(key attachment.Key, present Policy) error {
 			l.Holders = slices.Clone(l.Holders)
 			if p := &l.Holders[i].Policy; present.Sticky && !p.Sticky {
 				p.Sticky, p.Retain = true, present.Retain
+				byName := l.Holders[i].Pod.Owner()
+				if l.Owner.Kind == attachment.OwnerPod && l.Owner.UID != "" && byName != (attachment.Owner{}) && len(l.Holders) == 1 {
+					l.Owner = byName
+				}
 			}
 			s.leases[a] = l
 			m.giveUp(s, a, isOf(key))

@@ -186,8 +186,13 @@ func (l *leases) release(a attachment.Key, sticky Policy) error {
 func (l *Lease) makeSticky(a attachment.Key, p Policy) {
 	l.Holders = slices.Clone(l.Holders)
 	for i, h := range l.Holders {
-		if h.is(a) && p.Sticky && !h.Policy.Sticky {
-			l.Holders[i].Policy.Sticky, l.Holders[i].Policy.Retain = true, p.Retain
+		if !h.is(a) || !p.Sticky || h.Policy.Sticky {
+			continue
+		}
+		l.Holders[i].Policy.Sticky, l.Holders[i].Policy.Retain = true, p.Retain
+		// A pod that nothing makes again is its own owner, by its UID. Nobody ever asks for that one again, but for its name.
+		if o := h.Pod.Owner(); l.Owner.Kind == attachment.OwnerPod && l.Owner.UID != "" && o != (attachment.Owner{}) && len(l.Holders) == 1 {
+			l.Owner = o
 		}
 	}
 }

@@ -166,6 +166,26 @@ func TestDelWithAConfigurationThatBecameSticky(t *testing.T) {
 	}
 }
 
+// The addresses of owners became addresses of pods. A pod of its own was its own owner, by its UID: the next pod of its name
+// gets the address, and nothing is kept for a UID.
+func TestDelOfAPodThatWasItsOwnOwner(t *testing.T) {
+	n := newNode(t, "10.3.0.9", minute)
+	r := n.request("c1/eth0", "web-0")
+	r.Owner.UID, r.Resolved, r.Also, r.Policy.ByOwner = r.Pod.UID, r.Owner, []attachment.Owner{pod("web-0")}, true
+	r.Resolved.UID = r.Pod.UID
+	if _, err := n.store(t).Allocate(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	must(t, n.store(t).Release(t.Context(), n.key("c1/eth0"), stickyFor(0)))
+	n.expect(t, "after the DEL", "10.3.0.2 reserved c1/eth0 web-0")
+	if l := n.get(t, "10.3.0.2"); l.Owner != pod("web-0") {
+		t.Errorf("it is kept for %+v", l.Owner)
+	}
+	n.policy = stickyFor(0)
+	n.add(t, "c2/eth0", "web-1", "10.3.0.3")
+	n.add(t, "c3/eth0", "web-0", "10.3.0.2")
+}
+
 // An address is not reserved if nobody would ever ask for it again: the owner has another address of the set on the
 // same interface.
 func TestReservationsThatNobodyWouldAskForAreNotMade(t *testing.T) {
