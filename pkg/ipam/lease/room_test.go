@@ -30,7 +30,13 @@ func newDisk(t *testing.T, size string, policy Policy) *disk {
 	d.mount = filepath.Join(d.dir, "mount")
 	must(t, os.Mkdir(d.mount, 0o700))
 	fresh.Run(t, "", fmt.Sprintf("mkfs.ext4 -q -m 0 %[1]s/disk %[2]s && mount -o loop %[1]s/disk %[3]s", d.dir, size, d.mount))
-	t.Cleanup(func() { must(t, unix.Unmount(d.mount, 0)) })
+	t.Cleanup(func() { // Another process can look at a new file system for a moment. A store that stays open keeps it busy for good.
+		err := unix.Unmount(d.mount, 0)
+		for deadline := time.Now().Add(20 * time.Second); errors.Is(err, unix.EBUSY) && time.Now().Before(deadline); err = unix.Unmount(d.mount, 0) {
+			time.Sleep(20 * time.Millisecond)
+		}
+		must(t, err)
+	})
 	d.dir = filepath.Join(d.mount, "ipam")
 	return d
 }
