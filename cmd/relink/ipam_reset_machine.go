@@ -18,6 +18,8 @@ and the machine that it was made from gives the same addresses. You need this ve
 node is the same and its machine ID has changed, or if the node has joined another cluster for
 good. On a copy, remove the file that the message names instead.
 
+You need it, too, if only the Node object was deleted and made again, and the machine has booted.
+
 Exit status 0: it is so; 2: usage or environment.`,
 		Example:           `  relink ipam reset-machine --network lan`,
 		Args:              takes(),

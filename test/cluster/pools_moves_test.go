@@ -38,6 +38,7 @@ func (a *api) share(t *testing.T, users map[string]user) {
 	t.Run("messages get lost", func(t *testing.T) { a.lostMessages(t, users) })
 	t.Run("a node is killed at its steps", func(t *testing.T) { a.killedAtSteps(t, users) })
 	t.Run("pools that overlap", func(t *testing.T) { a.overlaps(t, users) })
+	t.Run("a node from an image", func(t *testing.T) { a.copies(t, users) })
 	t.Run("late DELs", func(t *testing.T) { a.lateDELs(t, users) })
 	t.Run("histories", func(t *testing.T) { a.histories(t, users) })
 	t.Run("something fails", func(t *testing.T) { a.failuresOfTable(t, users) })

@@ -38,6 +38,8 @@ type member struct {
 	// ahead is how far the agent's clock is ahead of this machine's, in nanoseconds.
 	ahead atomic.Int64
 	clock *nodeClock
+	// machine is the node's machine ID, empty for this machine's.
+	machine string
 	// sky is the node's time, nil if clock is.
 	sky *sky
 
@@ -107,6 +109,9 @@ func (m *member) open(network string) (*lease.Store, error) {
 	s, err := lease.Open(m.dir, network)
 	if err != nil {
 		return nil, err
+	}
+	if m.machine != "" {
+		s.SetMachine(m.machine)
 	}
 	if m.sky != nil {
 		s.SetClock("boot-of-"+m.name, m.sky.now, m.sky.uptime)

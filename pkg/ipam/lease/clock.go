@@ -143,5 +143,8 @@ func (s *Store) SetClock(bootID string, now func() time.Time, uptime func() (tim
 	s.bootID, s.now, s.uptime = bootID, now, uptime
 }
 
+// SetMachine gives the store another machine's ID than the file's, for tests.
+func (s *Store) SetMachine(id string) { s.machine = func() string { return id } }
+
 // SetWait bounds the wait for the store, which is 30 s otherwise.
 func (s *Store) SetWait(d time.Duration) { s.wait = d }

@@ -40,8 +40,8 @@ func TestAStoreOfAnotherNode(t *testing.T) {
 	n := newNode(t, "10.3.0.9", sticky)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 	on := func(name, uid string) error { return n.store(t).OnNode(t.Context(), name, uid) }
-	if err := errors.Join(on("node1", "u1"), on("node1", ""), on("node1", "u2")); err != nil {
-		t.Fatal(err)
+	if err := errors.Join(on("node1", "u1"), on("node1", ""), n.store(t).Confirm(t.Context()), on("node1", "u2")); err != nil {
+		t.Fatal(err) // The machine has run since.
 	}
 	want := "store DIR/pods.db: it is the store of another machine: it is node node1's, and this is node node2. If this is a copy of that node's disk, or the node " +
 		"got another name, run rm DIR/pods.db"
@@ -52,6 +52,32 @@ func TestAStoreOfAnotherNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.add(t, "c2/eth0", "web-1", "10.3.0.3")
+}
+
+// A node that was made anew from an image has its name and its machine ID, and a boot in which nobody has read the pools under the
+// old UID.
+func TestAStoreOfANodeMadeAnew(t *testing.T) {
+	n := newNode(t, "10.3.0.9", sticky)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	on := func(uid string) error { return n.store(t).OnNode(t.Context(), "node1", uid) }
+	if err := errors.Join(on("u1"), n.store(t).Confirm(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	n.boot = "another boot"
+	want := "store DIR/pods.db: it is the store of another machine: the object of node node1 was made anew in Kubernetes, and its UID is another one than " +
+		"u1. If this machine was made from an image, run rm DIR/pods.db. If it is the machine that has written the store, run relink ipam " +
+		"reset-machine --network pods"
+	n.refused(t, "the agent", on("u2"), ErrForeign, want)
+	_, err := n.try(t, "c2/eth0", "web-1")
+	n.refused(t, "ADD", err, ErrForeign, want)
+	if changed, err := n.store(t).ResetMachine(t.Context()); !changed || err != nil {
+		t.Fatalf("reset-machine: %v, %v", changed, err)
+	}
+	if err := on("u2"); err != nil {
+		t.Fatal(err)
+	}
+	n.add(t, "c2/eth0", "web-1", "10.3.0.3")
+	n.refused(t, "the agent", on("u1"), ErrForeign, strings.ReplaceAll(want, "than u1", "than u2"))
 }
 
 // Nobody judges owners by another cluster's API. Which one is right says an API that knows one of them.

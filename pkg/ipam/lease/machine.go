@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -20,6 +21,10 @@ func (l *leases) isForeign() error {
 		return fmt.Errorf("store %s: %w: that one's machine ID is %s (node %s), and this one's is %s. If this is a copy of that machine's disk, run rm %s. "+
 			"If it is the same node and only its machine ID has changed, run relink ipam reset-machine --network %s",
 			path, ErrForeign, was, cmp.Or(text(keyNode), "unknown"), is, path, network)
+	case l.isAnew():
+		return fmt.Errorf("store %s: %w: the object of node %s was made anew in Kubernetes, and its UID is another one than %s. If this machine was "+
+			"made from an image, run rm %s. If it is the machine that has written the store, run relink ipam reset-machine --network %s",
+			path, ErrForeign, text(keyNode), text(keyNodeUID), path, network)
 	case text(keyElsewhere) != "":
 		return fmt.Errorf("store %s: %w: it is node %s's, and this is node %s. If this is a copy of that node's disk, or the node got another name, run rm %s",
 			path, ErrForeign, text(keyNode), text(keyElsewhere), path)
@@ -49,13 +54,14 @@ func (s *Store) EvenForeign() *Store {
 }
 
 // OnNode notes the name of the node by the Kubernetes API, and the UID of its object, which may be empty. A store that is another
-// node's is refused from then on, by ADDs, too: ErrForeign. ErrNone: there is no store.
+// node's is refused from then on, by ADDs, too: ErrForeign. So is one of a node whose object was made anew, unless this boot has
+// given addresses under the old one: the machine can come from an image then. ErrNone: there is no store.
 func (s *Store) OnNode(ctx context.Context, node, uid string) error {
 	var foreign error
 	err := s.EvenForeign().change(ctx, func(l *leases) error {
-		was, elsewhere := string(l.meta.Get([]byte(keyNode))), ""
-		if was != "" && was != node {
-			elsewhere = node
+		elsewhere, err := l.elsewhere(node, uid)
+		if err != nil {
+			return err
 		}
 		changed := false
 		put := func(key, value string) error {
@@ -80,23 +86,46 @@ func (s *Store) OnNode(ctx context.Context, node, uid string) error {
 	return cmp.Or(err, foreign)
 }
 
+// elsewhere returns the node's name if the store is of a node with another name, or with the same name and another UID.
+func (l *leases) elsewhere(node, uid string) (string, error) {
+	was, wasUID := string(l.meta.Get([]byte(keyNode))), string(l.meta.Get([]byte(keyNodeUID)))
+	if was == "" || was == node && (uid == "" || wasUID == "" || uid == wasUID) {
+		return "", nil
+	}
+	if was != node {
+		return node, nil
+	}
+	known, err := l.isConfirmed()
+	if known {
+		node = ""
+	}
+	return node, err
+}
+
 // ResetMachine makes the store this machine's: an operator says that the node is the same and got another machine ID. It also
-// forgets the cluster that the owners are of: the next ADD tells it. It returns an error for a store of a node with another name.
+// forgets the cluster that the owners are of, and the UID of the node: those that come next are right. It returns an error for a store of a node with another name.
 func (s *Store) ResetMachine(ctx context.Context) (changed bool, err error) {
 	err = s.EvenForeign().change(ctx, func(l *leases) error {
 		id, was := s.machineID(), string(l.meta.Get([]byte(keyMachine)))
-		cluster := l.meta.Get([]byte(keyCluster)) != nil
-		if was == id && !cluster {
-			return l.isForeignOr(errUnchanged)
+		cluster, anew := l.meta.Get([]byte(keyCluster)) != nil, l.isAnew()
+		if was == id && !cluster && !anew {
+			return cmp.Or(l.isForeign(), errUnchanged)
 		}
 		changed = true
-		err := errors.Join(l.meta.Put([]byte(keyMachine), []byte(id)), l.meta.Delete([]byte(keyCluster)))
-		return cmp.Or(err, l.isForeign())
+		errs := []error{l.meta.Put([]byte(keyMachine), []byte(id)), l.meta.Delete([]byte(keyCluster))}
+		if anew {
+			errs = append(errs, l.meta.Delete([]byte(keyElsewhere)), l.meta.Delete([]byte(keyNodeUID)))
+		}
+		return cmp.Or(errors.Join(errs...), l.isForeign())
 	})
 	return changed && err == nil, err
 }
 
-func (l *leases) isForeignOr(other error) error { return cmp.Or(l.isForeign(), other) }
+// isAnew says that the agent has found the store on a node of its name whose object has another UID.
+func (l *leases) isAnew() bool {
+	node := l.meta.Get([]byte(keyElsewhere))
+	return len(node) > 0 && bytes.Equal(node, l.meta.Get([]byte(keyNode)))
+}
 
 // machineID returns the ID of this machine, empty if nobody knows it.
 func (s *Store) machineID() string {

@@ -40,7 +40,8 @@ const (
 	keySign = "sign of life"
 
 	// keyMachine has the ID of the machine that has written the store. keyNode and keyNodeUID are what the agent has said of the
-	// node, in a store that has to do with pools, and keyElsewhere the name of the other node on which the agent found the store.
+	// node, in a store that has to do with pools, and keyElsewhere the name of the node on which the agent found the store, if that is
+	// another one: by its name, or else by its UID.
 	keyMachine   = "machine"
 	keyNode      = "node"
 	keyNodeUID   = "node UID"

@@ -153,7 +153,7 @@ func networkOf(path string) string {
 	return network
 }
 
-// nodeUID returns the UID of the node's object. It is empty if the node has none: it only tells people more.
+// nodeUID returns the UID of the node's object. It is empty if the API does not tell it: then only the name says whose a store is.
 func (k *Keeper) nodeUID(ctx context.Context) string {
 	k.mu.Lock()
 	uid := k.uid
