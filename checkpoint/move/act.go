@@ -131,6 +131,7 @@ func (r *run) replace(j *job, note checkpoint.Moving, record checkpoint.Record, 
 	// neighbour.
 	first := r.announcer.Announce(j.target.Parent.Index, record.Interface)
 	err = errors.Join(err, replacement.Retire())
+	j.complete = err == nil
 	record.AnnouncementOwed = errors.Join(first, r.announcer.Announce(j.target.Parent.Index, record.Interface)) != nil
 	j.outcome.Switched = time.Since(start)
 	if saveErr := r.Store.Save(record); saveErr != nil {

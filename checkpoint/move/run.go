@@ -54,6 +54,8 @@ type job struct {
 	planned
 	target  *target
 	outcome Outcome
+	// complete says that the new interface has got everything of the old one. What differs from the record later, the pod has changed.
+	complete bool
 }
 
 // Run moves what is on opts.From to opts.To. It finds out what cannot be moved before it touches anything. If one

@@ -63,12 +63,12 @@ func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.In
 	// The setting goes before the addresses. If a kill leaves an interface without the setting, it
 	// has no address either, and no capture remembers it.
 	rest := slices.Concat(announcing(index, late), addAddresses(index, want.Addresses, opts.Known), after, []rtnl.Message{look})
-	failed, more := sandbox.socket.RunAfter(create, rest...)
+	more, failed := sandbox.socket.RunAfter(create, rest...)
 	if failed != nil {
 		return Built{}, failed
 	}
 	built.Index = index
-	return built, errors.Join(more, err)
+	return built, errors.Join(append(more, err)...)
 }
 
 // HoldProcessor makes Build faster, for a command that does nothing else: the goroutine that sends

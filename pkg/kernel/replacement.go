@@ -26,6 +26,8 @@ type Replacement struct {
 	// temporary is the name of the new one until TakePlace. retired is the name of the old one
 	// afterwards.
 	temporary, retired string
+	// taken are the routes that were taken off the old one. It is nil as long as the old one works on undisturbed.
+	taken *routeList
 }
 
 // BuildReplacement makes an interface in sandbox that can take the place of the one with the index old. want describes
@@ -83,41 +85,110 @@ func (n *Namespace) linkLocal(index int) (own []netstate.Address, err error) {
 	return own, err
 }
 
-// TakePlace gives the new interface the name, the addresses, the routes and everything else of the old one. The old one
-// gets a temporary name. switched says that the new interface has the name: even then, TakePlace may have failed to add
-// something. If switched is false, the old interface has its name, but may lack routes that went while it was down.
+// TakePlace gives the new interface the name, the addresses, the routes and everything else of the old one, as the old
+// one has them by then. The old one gets a temporary name. switched says that the new interface has the name: even then,
+// TakePlace may have failed to add something. If switched is false, the old interface has its name and its routes.
 //
 // Since Linux 6.2 an interface that is up can be renamed. Then both are up until Retire, so the pod always has an
 // interface: it sends by the new one, and still receives by the old one. Between TakePlace and Retire, the caller
 // announces to the neighbours. On older kernels, and for a port of a bridge or VRF, the old interface goes down first:
 // two ports of one bridge on one wire would make a loop.
+//
+// The pod works on meanwhile. A route or an address that it adds or deletes is added or deleted on the new interface,
+// whichever of the two the kernel gave it to or took it from.
 func (r *Replacement) TakePlace() (switched bool, err error) {
-	after, err := r.takeover()
-	if r.overlaps() {
-		err = errors.Join(err, r.sandbox.afterwards(rename(r.Old, r.retired, false), after))
-	} else {
-		// The renaming of the new one fails as long as the old one has the name.
-		down := setDown(r.Old, r.want.Link.Name)
-		err = errors.Join(err, r.sandbox.afterwards(down, append([]rtnl.Message{rename(r.Old, r.retired, false)}, after...)))
+	place := r.placeBeside
+	if !r.overlaps() {
+		place = r.placeAfter
 	}
+	err = place()
 	index, lookErr := r.sandbox.Index(r.want.Link.Name)
 	if lookErr != nil || index != r.New {
 		return false, errors.Join(err, r.takeBack())
 	}
 	if r.overlaps() {
-		err = errors.Join(err, r.unaddress())
+		err = errors.Join(err, r.sandbox.CarryRoutes(r.Old, r.New), r.carryAddresses())
 	}
 	return true, err
 }
 
-// unaddress removes the addresses from the old interface. Its routes to their networks go with them. Then the pod sends
-// by the routes of the new interface.
-func (r *Replacement) unaddress() error {
-	var batch []rtnl.Message
-	for _, a := range r.want.Addresses {
-		batch = append(batch, deleteAddress(r.Old, a))
+// placeBeside renames both interfaces while they are up. The new one has the routes before it has the name: who names the
+// interface must find its routes. Several IPv4 addresses, and the IPv4 routes, follow the name: a renaming would change
+// the labels of all but the first.
+func (r *Replacement) placeBeside() error {
+	if err := r.readAgain(); err != nil {
+		return err
 	}
-	return r.sandbox.socket.Run(batch...)
+	late := slices.DeleteFunc(slices.Clone(r.want.Addresses), func(a netstate.Address) bool { return a.Prefix.Addr().Is6() })
+	if len(late) < 2 {
+		late = nil
+	}
+	early := addAddresses(r.New, r.want.Addresses[len(late):], true) // IPv4 stands first.
+	if err := r.sandbox.socket.Run(append([]rtnl.Message{setUp(r.New, r.temporary)}, early...)...); err != nil {
+		return err
+	}
+	list, err := r.sandbox.routesToCarry(r.Old)
+	if err != nil {
+		return err
+	}
+	all, err := r.sandbox.carry(r.Old, r.New, list)
+	want := r.want
+	want.Routes, want.RouteOrder = nil, nil
+	before, after, partly := r.takeover(want, late)
+	// Without the kernel's routes of its addresses, the old interface gets no route by a gateway any more.
+	batch := removeKernelRoutes(r.Old, r.want.Addresses)
+	follows := func(c carried) bool { return len(late) > 0 && c.route.Destination.Addr().Is4() }
+	for _, named := range []bool{false, true} {
+		if named {
+			batch = append(batch, before...)
+		}
+		for i := range all {
+			if follows(all[i]) == named {
+				batch = all[i].into(batch)
+			}
+		}
+	}
+	outcomes, failed := r.sandbox.socket.RunAfter(rename(r.Old, r.retired, false), append(batch, after...)...)
+	if failed != nil {
+		return errors.Join(err, partly, failed)
+	}
+	var carryErr error
+	list.routes, carryErr = r.sandbox.endCarry(r.New, all, outcomes)
+	r.taken = &list
+	return errors.Join(append(outcomes, err, partly, carryErr)...)
+}
+
+// placeAfter sets the old interface down before the new one goes up. The kernel then drops the routes of the old one, so
+// they are taken off before.
+func (r *Replacement) placeAfter() error {
+	if err := r.readAgain(); err != nil {
+		return err
+	}
+	gateways := r.sandbox.socket.Run(removeKernelRoutes(r.Old, r.want.Addresses)...)
+	taken, err := r.sandbox.takeRoutes(r.Old, 0)
+	r.taken = &taken
+	r.want.Routes, r.want.RouteOrder = taken.routes, taken.orders
+	before, after, partly := r.takeover(r.want, r.want.Addresses)
+	// The renaming of the new one fails as long as the old one has the name.
+	batch := slices.Concat([]rtnl.Message{rename(r.Old, r.retired, false)}, before, after)
+	outcomes, failed := r.sandbox.socket.RunAfter(setDown(r.Old, r.want.Link.Name), batch...)
+	return errors.Join(append(outcomes, gateways, err, partly, failed)...)
+}
+
+// readAgain reads what the pod can have changed since the caller read the old interface: to make the new one takes long.
+func (r *Replacement) readAgain() error {
+	before := r.want.Addresses
+	addresses, _, err := r.sandbox.addresses(r.Old, bothFamilies)
+	if err != nil {
+		return err
+	}
+	for i, a := range addresses {
+		at := slices.IndexFunc(before, sameAddress(a))
+		addresses[i].WithoutRoute = at >= 0 && before[at].WithoutRoute
+	}
+	neighbours, err := r.sandbox.neighbours(r.Old)
+	r.want.Addresses, r.want.Neighbours = addresses, neighbours
+	return err
 }
 
 // Retire sets the old interface down if it is up. That takes an RCU grace period. During it, the kernel drops packets
@@ -126,13 +197,7 @@ func (r *Replacement) Retire() error {
 	if !r.overlaps() {
 		return nil
 	}
-	return r.sandbox.socket.Run(setDown(r.Old, r.retired))
-}
-
-// afterwards sends first, and the others if that succeeds.
-func (n *Namespace) afterwards(first rtnl.Message, others []rtnl.Message) error {
-	failed, more := n.socket.RunAfter(first, others...)
-	return errors.Join(failed, more)
+	return errors.Join(r.sandbox.CarryRoutes(r.Old, r.New), r.sandbox.socket.Run(setDown(r.Old, r.retired)))
 }
 
 // overlaps says whether both interfaces are up at the same time for a moment.
@@ -145,23 +210,25 @@ func (r *Replacement) overlaps() bool {
 // Tests try both ways.
 var renamesLive = sync.OnceValue(func() bool { return kernelAtLeast(6, 2) && !failpoint.OlderKernel() })
 
-// takeover returns the requests by which the new interface takes over, from its name on.
-func (r *Replacement) takeover() ([]rtnl.Message, error) {
-	batch := []rtnl.Message{rename(r.New, r.want.Link.Name, r.want.Link.Up && r.want.Master == nil)}
+// takeover returns the requests by which the new interface takes over, from its name on: those that its routes need
+// before them, with the addresses that it does not have yet, and the others.
+func (r *Replacement) takeover(want netstate.Interface, addresses []netstate.Address) (before, after []rtnl.Message, err error) {
+	before = []rtnl.Message{rename(r.New, want.Link.Name, want.Link.Up && want.Master == nil)}
 	var errs []error
-	if r.want.Master != nil {
-		enslave, err := r.sandbox.enslave(r.New, *r.want.Master)
-		errs, batch = append(errs, err), append(batch, enslave...)
-		if r.want.Link.Up {
-			batch = append(batch, setUp(r.New, r.want.Link.Name))
+	if want.Master != nil {
+		enslave, err := r.sandbox.enslave(r.New, *want.Master)
+		errs, before = append(errs, err), append(before, enslave...)
+		if want.Link.Up {
+			before = append(before, setUp(r.New, want.Link.Name))
 		}
 	}
-	_, late := settingsInOrder(r.want.Settings, knownState)
-	want := r.want
-	// A route of another interface stays, because its source address is always there.
-	want.Routes = slices.DeleteFunc(slices.Clone(want.Routes), func(route netstate.Route) bool { return route.Device != "" })
-	after, err := r.sandbox.afterUp(r.New, want, true)
-	return slices.Concat(batch, announcing(r.New, late), addAddresses(r.New, want.Addresses, true), after), errors.Join(append(errs, err)...)
+	_, late := settingsInOrder(want.Settings, knownState)
+	want.Rules = nil // They name the interface, or none: the kernel keeps them.
+	after, err = r.sandbox.afterUp(r.New, want, true)
+	for i := range after {
+		after[i].MayExist = true // The pod can have made it meanwhile.
+	}
+	return slices.Concat(before, announcing(r.New, late), addAddresses(r.New, addresses, true)), after, errors.Join(append(errs, err)...)
 }
 
 // rename returns the request that renames the device of that index, and then sets it up if asked.
@@ -180,10 +247,17 @@ func (r *Replacement) takeBack() error {
 	if name, err := r.sandbox.NameOf(r.Old); err != nil || name != r.want.Link.Name {
 		errs = append(errs, err, r.sandbox.socket.Run(rename(r.Old, r.want.Link.Name, false)))
 	}
-	if r.want.Link.Up {
-		errs = append(errs, r.sandbox.socket.Run(setUp(r.Old, r.want.Link.Name)))
+	if r.taken == nil {
+		return errors.Join(errs...)
 	}
-	return errors.Join(errs...)
+	// Down and up gives it the kernel's routes of its addresses again. After them come those that were taken off.
+	batch := []rtnl.Message{setDown(r.Old, r.want.Link.Name)}
+	if r.want.Link.Up {
+		batch = append(batch, setUp(r.Old, r.want.Link.Name))
+	}
+	batch = append(batch, addAddresses(r.Old, r.want.Addresses, true)...)
+	routes, err := r.sandbox.addRoutes(r.Old, r.taken.routes, r.taken.orders, true)
+	return errors.Join(append(errs, err, r.sandbox.socket.Run(append(batch, routes...)...))...)
 }
 
 // Discard deletes the new interface. It is for one that has not taken the old one's place.
@@ -198,8 +272,9 @@ func (n *Namespace) deleteIndex(index int, name string) error {
 }
 
 // DeleteRetired deletes the replaced interface with that index. It leaves alone a device without a temporary name,
-// because that was not replaced. deleted says whether there was one.
-func (n *Namespace) DeleteRetired(index int) (deleted bool, err error) {
+// because that was not replaced. If a kill has left the replaced interface up, the one called name gets its routes first.
+// deleted says whether there was one.
+func (n *Namespace) DeleteRetired(index int, name string) (deleted bool, err error) {
 	device, err := n.Device(index)
 	if errors.Is(err, ErrNoDevice) || err == nil && (!temporaryForm.MatchString(device.Name) || !creates(device.Kind)) {
 		return false, nil
@@ -207,8 +282,11 @@ func (n *Namespace) DeleteRetired(index int) (deleted bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if device.Up { // A kill came between the two halves of TakePlace.
-		err = n.socket.Run(setDown(index, device.Name))
+	if device.Up {
+		if heir, lookErr := n.Index(name); lookErr == nil {
+			err = n.CarryRoutes(index, heir)
+		}
+		err = errors.Join(err, n.socket.Run(setDown(index, device.Name)))
 	}
 	return true, errors.Join(err, n.deleteIndex(index, device.Name))
 }

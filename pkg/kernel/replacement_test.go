@@ -8,6 +8,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
+	"github.com/relink-cni/relink/test/traffic"
 )
 
 // newUplinks returns a world whose host has a second uplink, lan2. A bridge joins both, and has the addresses 10.9.0.1
@@ -37,12 +38,7 @@ func newUplinks(t *testing.T) (w *world, want netstate.Interface) {
 }
 
 func TestReplacementHasEverythingOfTheOldOne(t *testing.T) {
-	live := renamesLive
-	t.Cleanup(func() { renamesLive = live })
-	for name, renames := range map[string]func() bool{"both up for a moment": live, "one after the other": func() bool { return false }} {
-		renamesLive = renames
-		t.Run(name, func(t *testing.T) { eachWay(t, replacementHasEverything) })
-	}
+	bothWays(t, func(t *testing.T) { eachWay(t, replacementHasEverything) })
 }
 
 func replacementHasEverything(t *testing.T) {
@@ -57,7 +53,7 @@ func replacementHasEverything(t *testing.T) {
 	if !switched || err != nil {
 		t.Fatal(switched, err)
 	}
-	for _, retire := range []func() error{func() error { return nil }, r.Retire, func() error { _, err := w.sandbox.DeleteRetired(r.Old); return err }} {
+	for _, retire := range []func() error{func() error { return nil }, r.Retire, func() error { _, err := w.sandbox.DeleteRetired(r.Old, "eth0"); return err }} {
 		if err := retire(); err != nil {
 			t.Error(err)
 		}
@@ -79,25 +75,105 @@ func replacementHasEverything(t *testing.T) {
 
 // The old interface goes on as it was if the new one cannot take its name.
 func TestReplacementThatFailsLeavesTheOldOne(t *testing.T) {
+	bothWays(t, func(t *testing.T) {
+		w, _ := newUplinks(t)
+		before := w.capture(t, "eth0")
+		r := must(BuildReplacement(w.host, w.sandbox, w.index(t, "lan2"), before.Link.Index, before))(t)
+		fresh.IP(t, w.path, "link del "+r.temporary) // As with the new uplink.
+		if switched, err := r.TakePlace(); switched || err == nil || !strings.Contains(err.Error(), "no such device") {
+			t.Errorf("switched: %v, %v", switched, err)
+		}
+		if now := w.capture(t, "eth0"); now.Link.Index != before.Link.Index || !now.Link.Up || now.Parents[0].Name != "lan0" {
+			t.Errorf("%+v", now.Link)
+		}
+		if deleted, err := w.sandbox.DeleteRetired(r.Old, "eth0"); deleted || err != nil {
+			t.Error("the old one is deleted under its own name:", err)
+		}
+	})
+}
+
+// bothWays runs the test with both interfaces up for a moment, and with one after the other, as older kernels need it.
+func bothWays(t *testing.T, test func(*testing.T)) {
 	live := renamesLive
 	t.Cleanup(func() { renamesLive = live })
 	for name, renames := range map[string]func() bool{"both up for a moment": live, "one after the other": func() bool { return false }} {
 		renamesLive = renames
-		t.Run(name, func(t *testing.T) {
-			w, _ := newUplinks(t)
+		t.Run(name, test)
+	}
+}
+
+// What the pod changes after the old interface was read is changed on the new one.
+func TestReplacementHasWhatThePodChangesMeanwhile(t *testing.T) {
+	bothWays(t, func(t *testing.T) {
+		w, _ := newUplinks(t)
+		fresh.Run(t, w.path, "ip addr add 10.9.0.3/24 dev eth0; ip addr add 10.9.0.4/24 dev eth0; ip link add net1 up type bridge; ip addr add 10.8.0.2/24 dev net1; "+
+			"ip route add 10.70.0.0/16 via 10.9.0.1; ip route append 10.70.0.0/16 via 10.8.0.1 dev net1; ip -6 route add fd00:70::/48 dev eth0; "+
+			"ip -6 addr add fd00:8::2/64 dev net1 nodad; ip -6 route add fd00:71::/48 nexthop via fd00:9::1 nexthop via fd00:8::1 dev net1; ip route append 10.8.0.0/24 dev eth0; "+
+			"ip route add 10.73.0.0/16 nexthop via 10.9.0.1 nexthop via 10.8.0.1 dev net1")
+		others := fresh.Run(t, w.path, "ip route show dev net1; ip -6 route show dev net1")
+		before := w.capture(t, "eth0")
+		r := must(BuildReplacement(w.host, w.sandbox, w.index(t, "lan2"), before.Link.Index, before))(t)
+		fresh.Run(t, w.path, "ip addr del 10.9.0.4/24 dev eth0; ip addr add 10.9.0.5/24 dev eth0; ip -6 addr add fd00:9::5/64 dev eth0 nodad; "+
+			"ip route del 10.77.0.0/16 table 77; ip route add 10.78.0.0/16 via 10.9.0.1 src 10.9.0.5; ip -6 route add fd00:78::/48 via fd00:9::1; ip rule del pref 100; "+
+			"ip neigh del 10.9.0.9 dev eth0; ip neigh add 10.9.0.8 lladdr 02:00:00:00:00:88 dev eth0")
+		want := w.capture(t, "eth0")
+		if switched, err := r.TakePlace(); !switched || err != nil {
+			t.Fatal(switched, err)
+		}
+		if err := r.Retire(); err != nil {
+			t.Error(err)
+		}
+		now := w.capture(t, "eth0")
+		if now.Link.Index != r.New {
+			t.Errorf("index %d, want %d", now.Link.Index, r.New)
+		}
+		now.Parents = want.Parents
+		if lost, more := netstate.Diff(want, now), netstate.Diff(now, want); len(lost)+len(more) > 0 {
+			t.Errorf("lost: %v; came back: %v", lost, more)
+		}
+		if now := fresh.Run(t, w.path, "ip route show dev net1; ip -6 route show dev net1"); now != others {
+			t.Errorf("the routes of net1 are\n%s, and were\n%s", now, others)
+		}
+	})
+}
+
+// A pod adds and deletes routes all the time, by the name of the interface and without it.
+func TestRoutesThatChangeDuringReplacements(t *testing.T) {
+	bothWays(t, func(t *testing.T) {
+		w, _ := newUplinks(t)
+		routes := must(traffic.StartRoutes(w.path, "10.9.0.1", "fd00:9::1"))(t)
+		for i := range 10 {
 			before := w.capture(t, "eth0")
-			r := must(BuildReplacement(w.host, w.sandbox, w.index(t, "lan2"), before.Link.Index, before))(t)
-			fresh.IP(t, w.path, "link del "+r.temporary) // As with the new uplink.
-			if switched, err := r.TakePlace(); switched || err == nil || !strings.Contains(err.Error(), "to eth0") {
-				t.Errorf("switched: %v, %v", switched, err)
+			r := must(BuildReplacement(w.host, w.sandbox, w.index(t, []string{"lan2", "lan0"}[i%2]), before.Link.Index, before))(t)
+			if switched, err := r.TakePlace(); !switched || err != nil {
+				t.Error(switched, err)
 			}
-			if now := w.capture(t, "eth0"); now.Link.Index != before.Link.Index || !now.Link.Up || now.Parents[0].Name != "lan0" {
-				t.Errorf("%+v", now.Link)
+			if err := r.Retire(); err != nil {
+				t.Error(err)
 			}
-			if deleted, err := w.sandbox.DeleteRetired(r.Old); deleted || err != nil {
-				t.Error("the old one is deleted under its own name:", err)
+			if _, err := w.sandbox.DeleteRetired(r.Old, "eth0"); err != nil {
+				t.Error(err)
 			}
-		})
+		}
+		if wrong := must(routes.Stop())(t); len(wrong) > 0 || routes.Changes < 1000 {
+			t.Errorf("%d changes, %d wrong: %.300q", routes.Changes, len(wrong), wrong)
+		}
+		t.Logf("%d changes, %d refused", routes.Changes, routes.Refused)
+	})
+}
+
+// A kill has left both interfaces up. The old one still has routes.
+func TestARetiredInterfaceLosesNoRoute(t *testing.T) {
+	w, _ := newUplinks(t)
+	before := w.capture(t, "eth0")
+	r := must(BuildReplacement(w.host, w.sandbox, w.index(t, "lan2"), before.Link.Index, before))(t)
+	fresh.Run(t, w.path, "ip link set "+r.temporary+" up; ip addr add 10.9.0.2/24 dev "+r.temporary+"; ip addr add fd00:9::2/64 nodad dev "+r.temporary+"; ip link set eth0 name "+r.retired+"; ip link set "+r.temporary+" name eth0")
+	if deleted, err := w.sandbox.DeleteRetired(r.Old, "eth0"); !deleted || err != nil {
+		t.Error(deleted, err)
+	}
+	now := w.capture(t, "eth0")
+	if lost := netstate.RoutesOf(now.Routes); now.Link.Index != r.New || !lost.Has(before.Routes[0]) || !lost.Has(before.Routes[1]) {
+		t.Errorf("the routes are %v", now.Routes)
 	}
 }
 

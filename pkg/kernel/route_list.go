@@ -40,6 +40,8 @@ type routeQuery struct {
 type routeList struct {
 	routes []netstate.Route
 	orders []netstate.Order
+	// shared are the slots that have other routes too, as far as the routes beside were read.
+	shared map[netstate.Slot]bool
 	// kernels are the prefixes of the routes that the kernel made of addresses.
 	kernels []netip.Prefix
 	notes   []string
@@ -64,6 +66,8 @@ type routeReader struct {
 	// daemons counts the routes of routing daemons.
 	daemons map[string]int
 	slots   slotReader
+	// every has what slots has, and the routes that come and go by themselves.
+	every slotReader
 }
 
 // routes returns the routes through the device that somebody made, and notes those that cannot be
@@ -104,6 +108,7 @@ func (r *routeReader) read() error {
 	reset := func() {
 		r.count, r.surplus, r.unnamed, r.kernels, r.notes = 0, 0, 0, nil, nil
 		r.kept, r.daemons, r.slots = map[int][]parsedRoute{}, map[string]int{}, slotReader{}
+		r.every = slotReader{}
 	}
 	err := r.socket.Dump(rtnl.Message{Request: getRoutes(r.family, through), What: "list routes"}, reset, func(payload []byte) error {
 		route, err := parseRoute(payload)
@@ -113,6 +118,7 @@ func (r *routeReader) read() error {
 		return err
 	})
 	r.slots.flush()
+	r.every.flush()
 	return err
 }
 
@@ -121,8 +127,11 @@ func (r *routeReader) take(route parsedRoute) {
 	own := route.through(r.index)
 	daemon := netstate.DaemonOf(route.Protocol)
 	kernels := route.isKernels(r.table)
-	if r.beside && daemon == "" && !route.encapsulated && route.hasPlace() {
-		r.slots.add(route, own)
+	if r.beside {
+		r.every.add(route, own)
+		if daemon == "" && !route.encapsulated && route.hasPlace() {
+			r.slots.add(route, own)
+		}
 	}
 	switch {
 	case !own:
@@ -200,6 +209,10 @@ func (r *routeReader) into(list *routeList) error {
 		}
 	}
 	list.kernels = append(list.kernels, r.kernels...)
+	if list.shared == nil {
+		list.shared = map[netstate.Slot]bool{}
+	}
+	maps.Copy(list.shared, r.every.shared())
 	if r.toKeep {
 		list.notes = append(list.notes, slices.Concat(r.notes, r.counts())...)
 	}

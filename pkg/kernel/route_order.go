@@ -74,6 +74,18 @@ func (s *slotReader) flush() {
 	s.routes, s.count, s.own = s.routes[:0], 0, false
 }
 
+// shared returns the slots in which the device is not alone. The legs of an IPv6 multipath route are one route of the list.
+func (s *slotReader) shared() map[netstate.Slot]bool {
+	all := map[netstate.Slot]bool{}
+	for _, routes := range s.done {
+		all[routes[0].Slot()] = true
+	}
+	for _, slot := range s.tooMany {
+		all[slot] = true
+	}
+	return all
+}
+
 // ordersInto adds the orders that were read to the list.
 func (r *routeReader) ordersInto(list *routeList) error {
 	for _, routes := range r.slots.done {

@@ -16,11 +16,13 @@ import (
 // removeRoutes returns the requests that delete the routes that the kernel makes of addresses. It
 // has one for each address that had no such route when it was recorded.
 func removeRoutes(index int, addresses []netstate.Address) []rtnl.Message {
+	return removeKernelRoutes(index, slices.DeleteFunc(slices.Clone(addresses), func(a netstate.Address) bool { return !a.WithoutRoute }))
+}
+
+// removeKernelRoutes returns the requests that delete the routes that the kernel makes of the addresses.
+func removeKernelRoutes(index int, addresses []netstate.Address) []rtnl.Message {
 	var batch []rtnl.Message
 	for _, a := range addresses {
-		if !a.WithoutRoute {
-			continue
-		}
 		network := a.Network()
 		request := nl.NewNetlinkRequest(unix.RTM_DELROUTE, 0)
 		m := &nl.RtMsg{RtMsg: unix.RtMsg{

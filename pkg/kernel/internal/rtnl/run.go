@@ -85,17 +85,17 @@ func (s *Socket) RunEach(messages ...Message) []error {
 
 // RunAfter runs first, and the others only if that succeeds. All this is one turn. If first fails,
 // the kernel would do the others to another device, which has the place of first. RunAfter returns
-// the error of first, and all errors of the others.
-func (s *Socket) RunAfter(first Message, others ...Message) (failed, more error) {
+// the outcome of each of the others at its place, and the error of first. If that failed, the others have no outcome.
+func (s *Socket) RunAfter(first Message, others ...Message) (outcomes []error, failed error) {
 	now, later := others[:min(len(others), MaxBatch)], others[min(len(others), MaxBatch):]
 	a, b := newBatch([]Message{first}), newBatch(now)
-	if failed, more = s.runBatchAfter(a, b); failed == nil && len(later) > 0 {
-		more = errors.Join(more, s.Run(later...))
+	if outcomes, failed = s.runBatchAfter(a, b); failed == nil && len(later) > 0 {
+		outcomes = append(outcomes, s.RunEach(later...)...)
 	}
-	return failed, more
+	return outcomes, failed
 }
 
-func (s *Socket) runBatchAfter(a, b *batch) (failed, more error) {
+func (s *Socket) runBatchAfter(a, b *batch) (outcomes []error, failed error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	failpoint.Here("before", a.step())
@@ -112,11 +112,11 @@ func (s *Socket) runBatchAfter(a, b *batch) (failed, more error) {
 		return s.sendHolding(b.bytes)
 	})
 	if failed != nil {
-		return failed, nil
+		return nil, failed
 	}
 	if err == nil {
 		err = b.receive(s)
 	}
 	failpoint.Here("after", b.step())
-	return nil, errors.Join(b.end(err)...)
+	return b.end(err), nil
 }

@@ -94,16 +94,16 @@ func TestRunAfterSendsNothingAfterAFailure(t *testing.T) {
 	}
 	for hold, name := range map[bool]string{false: "lo1", true: "lo2"} {
 		HoldProcessor(hold)
-		failed, more := s.RunAfter(noDevice(), rename(name))
-		if !errors.Is(failed, unix.ENODEV) || more != nil {
-			t.Errorf("%v, %v", failed, more)
+		outcomes, failed := s.RunAfter(noDevice(), rename(name))
+		if !errors.Is(failed, unix.ENODEV) || outcomes != nil {
+			t.Errorf("%v, %v", failed, outcomes)
 		}
 		if all := names(t, s); !slices.Equal(all, []string{"lo"}) {
 			t.Errorf("devices %v", all)
 		}
 		first := Message{Request: onDevice(unix.RTM_SETLINK, 1), What: "set lo down"}
-		if failed, more = s.RunAfter(first, append(times(MaxBatch, noDevice), rename(name))...); failed != nil || !errors.Is(more, unix.ENODEV) {
-			t.Errorf("%v, %v", failed, more)
+		if outcomes, failed = s.RunAfter(first, append(times(MaxBatch, noDevice), rename(name))...); failed != nil || !errors.Is(errors.Join(outcomes...), unix.ENODEV) {
+			t.Errorf("%v, %v", failed, outcomes)
 		}
 		if all := names(t, s); !slices.Equal(all, []string{name}) {
 			t.Errorf("devices %v, want %s", all, name)

@@ -1,0 +1,189 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// maxCarries is how often the routes or the addresses of an interface are read until it has none. The pod can make new
+// ones all the time.
+const maxCarries = 16
+
+// errCarrying says that a pod has made routes or addresses faster than they were carried over.
+var errCarrying = fmt.Errorf("the pod has added to the old interface during each of %d readings", maxCarries)
+
+// carried is a route on its way from one interface to another.
+type carried struct {
+	route netstate.Route
+	// requests are one that replaces the route, or one that makes the new route and one that takes the old one off.
+	requests []rtnl.Message
+	// at is where the requests stand in the batch.
+	at int
+}
+
+// CarryRoutes takes the routes off the interface of the index from, and makes them routes of the interface of the index
+// to. It leaves alone the kernel's own routes.
+//
+// A route that is alone in its slot is replaced, if it is still there: if the pod has deleted it meanwhile, nothing is
+// made. Other routes are made on the new interface and then taken off the old one. If a route is gone by then, the pod has
+// deleted it, and the new interface must not have it either, unless the pod had given it that itself.
+func (n *Namespace) CarryRoutes(from, to int) error {
+	_, err := n.takeRoutes(from, to)
+	return err
+}
+
+// takeRoutes is CarryRoutes. If to is 0, no interface gets the routes. It returns what it took.
+func (n *Namespace) takeRoutes(from, to int) (taken routeList, err error) {
+	var errs []error
+	for range maxCarries {
+		list, err := n.routesToCarry(from)
+		if err != nil || len(list.routes) == 0 {
+			return taken, errors.Join(append(errs, err)...)
+		}
+		all, err := n.carry(from, to, list)
+		before := len(taken.routes)
+		errs = append(errs, err)
+		for some := range slices.Chunk(all, rtnl.MaxBatch/2) { // A kill between two requests would leave a route on both.
+			var batch []rtnl.Message
+			for i := range some {
+				batch = some[i].into(batch)
+			}
+			took, err := n.endCarry(to, some, n.socket.RunEach(batch...))
+			taken.routes, errs = append(taken.routes, took...), append(errs, err)
+		}
+		taken.orders = append(taken.orders, list.orders...)
+		if err := errors.Join(errs...); err != nil && len(taken.routes) == before {
+			return taken, err
+		}
+	}
+	return taken, errors.Join(append(errs, errCarrying)...)
+}
+
+// routesToCarry returns those routes of the interface that can be taken off now.
+func (n *Namespace) routesToCarry(index int) (routeList, error) {
+	list, err := n.routes(routeQuery{index: index, families: bothFamilies, beside: true, toKeep: true})
+	list.routes, _ = inSlotOrder(removable(list.routes), list.orders)
+	return list, err
+}
+
+// carry returns the requests for each route. Without to, nothing is made. A route of which no request can be made is left
+// out, and its error is returned.
+func (n *Namespace) carry(from, to int, list routeList) (all []carried, err error) {
+	var errs []error
+	for _, r := range list.routes {
+		requests, err := n.carryOne(from, to, r, list)
+		if errs = append(errs, err); err == nil {
+			all = append(all, carried{route: r, requests: requests})
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+func (n *Namespace) carryOne(from, to int, r netstate.Route, list routeList) (requests []rtnl.Message, err error) {
+	isLeg := len(r.NextHops) > 0 && r.Destination.Addr().Is6()
+	if to != 0 && !isLeg && !list.shared[r.Slot()] {
+		replace, err := n.addRoute(to, r, unix.NLM_F_REPLACE)
+		return []rtnl.Message{replace}, err
+	}
+	if to != 0 {
+		if requests, err = n.addRoutes(to, []netstate.Route{r}, list.orders, true); err != nil {
+			return nil, err
+		}
+	}
+	remove, err := n.deleteRoute(from, r)
+	remove.MayLack = false
+	return append(requests, remove), err
+}
+
+// into appends the requests to the batch.
+func (c *carried) into(batch []rtnl.Message) []rtnl.Message {
+	c.at = len(batch)
+	return append(batch, c.requests...)
+}
+
+// endCarry reads the outcomes of the requests, and sets them to nil. It takes off the new interface what the pod had
+// deleted from the old one, and returns what was taken off the old one.
+func (n *Namespace) endCarry(to int, all []carried, outcomes []error) (took []netstate.Route, err error) {
+	var late []rtnl.Message
+	var errs []error
+	for _, c := range all {
+		of := outcomes[c.at : c.at+len(c.requests)]
+		last := of[len(of)-1]
+		made := len(of) == 2 && of[0] == nil
+		if len(of) == 2 && !made && !errors.Is(of[0], unix.EEXIST) {
+			errs = append(errs, of[0])
+		}
+		switch {
+		case last == nil:
+			took = append(took, c.route)
+		case !errors.Is(last, unix.ESRCH) && !errors.Is(last, unix.ENOENT):
+			errs = append(errs, last)
+		case made:
+			m, err := n.deleteRoute(to, c.route)
+			late, errs = append(late, m), append(errs, err)
+		}
+		clear(of)
+	}
+	return took, errors.Join(append(errs, n.socket.Run(late...))...)
+}
+
+// carryAddresses takes the addresses off the old interface, until it has none. The new one has those of r.want already.
+// It gets what the pod has added since, and loses what the pod has deleted.
+func (r *Replacement) carryAddresses() error {
+	given := r.want.Addresses
+	var errs []error
+	for range maxCarries {
+		list, _, err := r.sandbox.addresses(r.Old, bothFamilies)
+		if err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		var late, batch []rtnl.Message
+		for _, a := range given {
+			if !slices.ContainsFunc(list, sameAddress(a)) {
+				late = append(late, deleteAddress(r.New, a))
+			}
+		}
+		for i, a := range list {
+			if a.Label != "" { // The kernel has renamed it with the interface.
+				list[i].Label = r.want.Link.Name
+			}
+			if !slices.ContainsFunc(given, sameAddress(a)) {
+				batch = append(batch, addAddresses(r.New, list[i:i+1], true)...)
+			}
+		}
+		errs = append(errs, r.sandbox.socket.Run(batch...))
+		batch = nil
+		for _, a := range slices.Backward(list) { // With the first address of a network, the kernel deletes the others.
+			batch = append(batch, deleteAddress(r.Old, a))
+		}
+		for i, err := range r.sandbox.socket.RunEach(batch...) {
+			switch a := list[len(list)-1-i]; {
+			case errors.Is(err, unix.EADDRNOTAVAIL):
+				late = append(late, deleteAddress(r.New, a))
+			case err != nil:
+				errs = append(errs, err)
+			}
+		}
+		for _, err := range r.sandbox.socket.RunEach(late...) {
+			if !errors.Is(err, unix.EADDRNOTAVAIL) {
+				errs = append(errs, err)
+			}
+		}
+		if len(list) == 0 {
+			return errors.Join(errs...)
+		}
+		given = nil
+	}
+	return errors.Join(append(errs, errCarrying)...)
+}
+
+// sameAddress returns a function that says whether an address is a, whatever its attributes.
+func sameAddress(a netstate.Address) func(netstate.Address) bool {
+	return func(other netstate.Address) bool { return other.Prefix == a.Prefix && other.Peer == a.Peer }
+}
