@@ -3,7 +3,6 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"math"
 	"net/netip"
 	"slices"
 
@@ -23,19 +22,16 @@ const (
 	ifaProto = 11
 )
 
-// addresses returns the addresses that somebody gave the device, and notes those that cannot be
-// described. It leaves out the addresses that the kernel makes by itself and will make again:
-// link-local ones, and those from router advertisements.
-func (n *Namespace) addresses(index int, families []int) (addresses []netstate.Address, notes []string, err error) {
-	err = n.eachAddress(index, families, func() { addresses, notes = nil, nil }, func(address netstate.Address, by maker) {
-		switch by {
-		case somebody:
+// addresses returns the addresses that somebody gave the device. It leaves out the addresses that
+// the kernel makes by itself and will make again: link-local ones, and those from router
+// advertisements.
+func (n *Namespace) addresses(index int, families []int) (addresses []netstate.Address, err error) {
+	err = n.eachAddress(index, families, func() { addresses = nil }, func(address netstate.Address, by maker) {
+		if by == somebody {
 			addresses = append(addresses, address)
-		case somebodyForATime:
-			notes = append(notes, fmt.Sprintf("address %s: it has a lifetime", address))
 		}
 	})
-	return addresses, notes, err
+	return addresses, err
 }
 
 // eachAddress calls take with each address of the device. Index 0 means every device. It calls
@@ -63,8 +59,6 @@ type maker int
 const (
 	theKernel maker = iota
 	somebody
-	// somebodyForATime gave the address a lifetime, and renews it or lets it expire.
-	somebodyForATime
 )
 
 // parseAddress returns the address in an answer, the index of its device, and who made it. A list
@@ -79,6 +73,7 @@ func parseAddress(payload []byte) (a netstate.Address, of int, by maker, err err
 	}
 	var local, other netip.Addr
 	flags, proto := uint32(info.Flags), uint8(0)
+	valid, preferred := uint32(unlimited), uint32(unlimited)
 	err = rtnl.EachAttribute(payload, unix.SizeofIfAddrmsg, func(attr *rtnl.Attribute) {
 		switch attr.Type() {
 		case unix.IFA_LOCAL:
@@ -93,6 +88,8 @@ func parseAddress(payload []byte) (a netstate.Address, of int, by maker, err err
 			flags = attr.Uint32()
 		case unix.IFA_RT_PRIORITY:
 			a.Metric = attr.Uint32()
+		case unix.IFA_CACHEINFO:
+			preferred, valid = attr.Uint32(), attr.Uint32At(4) // struct ifa_cacheinfo (linux/if_addr.h)
 		case ifaProto:
 			proto = attr.Uint8()
 		}
@@ -118,6 +115,7 @@ func parseAddress(payload []byte) (a netstate.Address, of int, by maker, err err
 	if flags&unix.IFA_F_PERMANENT != 0 { // No lifetime has made it deprecated, but somebody.
 		a.Flags |= flags & unix.IFA_F_DEPRECATED
 	}
+	setLifetimes(&a, valid, preferred)
 	return a, int(info.Index), makerOf(a, flags, proto), nil
 }
 
@@ -131,9 +129,7 @@ func makerOf(a netstate.Address, flags uint32, proto uint8) maker {
 		return theKernel
 	case flags&unix.IFA_F_PERMANENT == 0 && addr.Is6() && !kernelAtLeast(5, 18):
 		return theKernel
-	case flags&unix.IFA_F_PERMANENT == 0:
-		return somebodyForATime
-	case !addr.Is6() || !addr.IsLinkLocalUnicast() || a.Prefix.Bits() != 64:
+	case flags&unix.IFA_F_PERMANENT == 0, !addr.Is6() || !addr.IsLinkLocalUnicast() || a.Prefix.Bits() != 64:
 		return somebody
 	}
 	b := addr.As16()
@@ -148,7 +144,7 @@ func makerOf(a netstate.Address, flags uint32, proto uint8) maker {
 // detection.
 func addAddresses(index int, addresses []netstate.Address, known bool) []rtnl.Message {
 	var batch []rtnl.Message
-	for _, a := range inListOrder(addresses) {
+	for _, a := range inListOrder(unexpired(addresses)) {
 		if known && a.Prefix.Addr().Is6() && a.Flags&unix.IFA_F_NODAD == 0 {
 			// Add it without detection first. The flag for that is not one of the address, so the
 			// second request takes it off.
@@ -179,6 +175,10 @@ func inListOrder(addresses []netstate.Address) []netstate.Address {
 func addAddress(index int, a netstate.Address) rtnl.Message {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
 	fillAddress(request, index, a)
+	if valid, preferred := lifetimes(a); valid != unlimited || preferred != unlimited { // Without the attribute, both are.
+		info := nl.IfaCacheInfo{IfaCacheinfo: unix.IfaCacheinfo{Valid: valid, Prefered: preferred}}
+		request.AddData(nl.NewRtAttr(unix.IFA_CACHEINFO, info.Serialize()))
+	}
 	return rtnl.Message{Request: request, What: "add address " + a.String()}
 }
 
@@ -205,11 +205,6 @@ func fillAddress(request *nl.NetlinkRequest, index int, a netstate.Address) {
 	request.AddData(nl.NewRtAttr(unix.IFA_LOCAL, local.AsSlice()))
 	request.AddData(nl.NewRtAttr(unix.IFA_ADDRESS, other.AsSlice()))
 	request.AddData(nl.NewRtAttr(unix.IFA_FLAGS, nl.Uint32Attr(a.Flags)))
-	if a.Flags&unix.IFA_F_DEPRECATED != 0 {
-		// The kernel takes the flag by this alone: preferred for no time, valid for ever. An address without it is both for ever.
-		lifetimes := nl.IfaCacheInfo{IfaCacheinfo: unix.IfaCacheinfo{Valid: math.MaxUint32}}
-		request.AddData(nl.NewRtAttr(unix.IFA_CACHEINFO, lifetimes.Serialize()))
-	}
 	if a.Broadcast.IsValid() {
 		request.AddData(nl.NewRtAttr(unix.IFA_BROADCAST, a.Broadcast.AsSlice()))
 	}
@@ -223,14 +218,14 @@ func fillAddress(request *nl.NetlinkRequest, index int, a netstate.Address) {
 
 // HasAddresses says whether somebody gave the device an address.
 func (n *Namespace) HasAddresses(index int) (bool, error) {
-	addresses, notes, err := n.addresses(index, bothFamilies)
-	return len(addresses)+len(notes) > 0, err
+	addresses, err := n.addresses(index, bothFamilies)
+	return len(addresses) > 0, err
 }
 
 // Addresses returns the addresses of the device of that index, without those that the kernel made
 // by itself.
 func (n *Namespace) Addresses(index int) ([]netip.Addr, error) {
-	addresses, _, err := n.addresses(index, bothFamilies)
+	addresses, err := n.addresses(index, bothFamilies)
 	var all []netip.Addr
 	for _, a := range addresses {
 		all = append(all, a.Prefix.Addr())
@@ -262,7 +257,7 @@ func allReadings(read func(again func(), each func(netstate.Address, maker)) err
 // there with another broadcast address, label or scope is removed first, because the kernel changes
 // none of these in place. The routes that depend on it go too.
 func (n *Namespace) AddAddresses(index int, addresses []netstate.Address) error {
-	there, _, err := n.addresses(index, bothFamilies)
+	there, err := n.addresses(index, bothFamilies)
 	if err != nil {
 		return err
 	}
@@ -273,8 +268,11 @@ func (n *Namespace) AddAddresses(index int, addresses []netstate.Address) error 
 	}
 	var batch []rtnl.Message
 	for _, a := range addresses {
-		if t, ok := known[identity{a.Prefix, a.Peer}]; ok && !t.Same(a) {
-			batch = append(batch, deleteAddress(index, a))
+		if t, ok := known[identity{a.Prefix, a.Peer}]; ok {
+			a.ValidUntil, a.PreferredUntil = t.ValidUntil, t.PreferredUntil // Somebody may have renewed it since.
+			if !t.Same(a) {
+				batch = append(batch, deleteAddress(index, a))
+			}
 		}
 		batch = append(batch, addAddresses(index, []netstate.Address{a}, true)...)
 		batch = append(batch, removeRoutes(index, []netstate.Address{a})...)

@@ -36,7 +36,8 @@ func (a *Announcer) Close() { closeLater(a.fd) }
 
 // Announce sends one frame for each address of the interface: a gratuitous ARP request (RFC 5227,
 // section 3) for IPv4, and an unsolicited neighbour advertisement (RFC 4861, section 7.2.6) for
-// IPv6. It sends them on the parent of that index, which must have carrier.
+// IPv6. It sends them on the parent of that index, which must have carrier. It sends none for an
+// address that has expired: another host may have that by now.
 func (a *Announcer) Announce(parentIndex int, i netstate.Interface) error {
 	mac, err := net.ParseMAC(i.Link.MAC)
 	if err != nil {
@@ -45,7 +46,7 @@ func (a *Announcer) Announce(parentIndex int, i netstate.Interface) error {
 	failpoint.Here("before announcing")
 	to := &unix.SockaddrLinklayer{Ifindex: parentIndex}
 	var errs []error
-	for _, address := range i.Addresses {
+	for _, address := range unexpired(i.Addresses) {
 		frame := wire.Announcement(mac, address.Prefix.Addr())
 		if v := i.Link.VLAN; v != nil { // The interface itself would add the tag.
 			frame = wire.Tagged(frame, etherType(v.Protocol), uint16(v.ID))

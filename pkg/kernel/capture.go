@@ -211,11 +211,10 @@ func (c *capture) carried() error {
 	if err != nil {
 		return err
 	}
-	addresses, notes, err := c.sandbox.addresses(c.link.index, c.extent.families())
+	addresses, err := c.sandbox.addresses(c.link.index, c.extent.families())
 	if err != nil {
 		return err
 	}
-	c.note(notes...)
 	c.captured.Addresses = c.limitAddresses(addresses)
 	routes, err := c.sandbox.routes(routeQuery{
 		index: c.link.index, families: c.extent.families(), table: table, beside: c.extent.Order, addresses: addresses, toKeep: c.extent.ToKeep,

@@ -77,11 +77,10 @@ func (c *capture) besides(d netstate.LiveDevice) (all []string, err error) {
 // CarriedBy returns what somebody gave the device of that index: its addresses, and the routes
 // through it. The notes name what cannot be described.
 func (n *Namespace) CarriedBy(index int) (carried netstate.Carried, notes []string, err error) {
-	var more []string
-	if carried.Addresses, notes, err = n.addresses(index, bothFamilies); err == nil {
-		var list routeList
-		list, err = n.routes(routeQuery{index: index, families: bothFamilies, toKeep: true})
-		carried.Routes, more = list.routes, list.notes
+	if carried.Addresses, err = n.addresses(index, bothFamilies); err != nil {
+		return carried, nil, err
 	}
-	return carried, append(notes, more...), err
+	list, err := n.routes(routeQuery{index: index, families: bothFamilies, toKeep: true})
+	carried.Routes = list.routes
+	return carried, list.notes, err
 }

@@ -105,7 +105,7 @@ func (n *Namespace) CaptureEnd(name string, other *Namespace, parts EndParts) (E
 	if err != nil {
 		return end, err
 	}
-	if end.Addresses, _, err = n.addresses(link.index, bothFamilies); err != nil {
+	if end.Addresses, err = n.addresses(link.index, bothFamilies); err != nil {
 		return end, err
 	}
 	only := nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(link.index)))

@@ -176,7 +176,6 @@ func comesBack(t *testing.T, i netstate.Interface, change string) {
 // The capture notes what it cannot describe.
 func TestWhatIsNotCapturedIsNamed(t *testing.T) {
 	for change, want := range map[string]string{
-		"ip addr add 10.3.0.77/24 dev eth0 valid_lft 100 preferred_lft 50":           "address 10.3.0.77/24: it has a lifetime",
 		"echo 1400 > /proc/sys/net/ipv6/conf/eth0/mtu":                               "setting ipv6/mtu=1400: the kernel sets it anew when the carrier comes",
 		"ip route add 10.9.0.0/16 via 10.3.0.1 dev eth0 realms 3":                    "route 10.9.0.0/16 via 10.3.0.1: its realm",
 		"ip nexthop add id 5 via 10.3.0.1 dev eth0; ip route add 10.9.0.0/16 nhid 5": "route 10.9.0.0/16 via 10.3.0.1: its nexthop object",

@@ -3,6 +3,8 @@ package netstate
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"time"
 )
 
 // Address is an IP address of an interface.
@@ -21,6 +23,21 @@ type Address struct {
 	Metric uint32 `json:"metric,omitempty"`
 	// WithoutRoute says that somebody took that route away, as the sbr plugin does.
 	WithoutRoute bool `json:"withoutRoute,omitempty"`
+	// ValidUntil is when the address expires, and PreferredUntil is when it becomes deprecated, in seconds since the
+	// boot (boot.Uptime). 0 means never. Whoever gave the address a lifetime, such as a DHCP client, renews it all
+	// the time.
+	ValidUntil     int64 `json:"validUntil,omitempty"`
+	PreferredUntil int64 `json:"preferredUntil,omitempty"`
+}
+
+// Remaining returns the whole seconds from now until the time, at least 0. Both count from the boot.
+func Remaining(until int64, now time.Duration) int64 {
+	return max(0, until-int64((now+time.Second-1)/time.Second))
+}
+
+// IsExpired says that less than a second is left of the address.
+func (a Address) IsExpired(now time.Duration) bool {
+	return a.ValidUntil != 0 && Remaining(a.ValidUntil, now) == 0
 }
 
 // Network returns the prefix of the route that the kernel makes of the address.
@@ -38,11 +55,51 @@ func (a Address) String() string {
 	return a.Prefix.String()
 }
 
-// Same says that both are the same address with the same attributes. The kernel's route for the prefix is not
-// one of these.
+// Same says that both are the same address with the same attributes. The kernel's route for the prefix and the
+// lifetimes are none of these.
 func (a Address) Same(other Address) bool {
-	other.WithoutRoute = a.WithoutRoute
+	if a.PreferredUntil != 0 || other.PreferredUntil != 0 { // It becomes deprecated by itself.
+		a.Flags, other.Flags = a.Flags&^flagDeprecated, other.Flags&^flagDeprecated
+	}
+	other.WithoutRoute, other.ValidUntil, other.PreferredUntil = a.WithoutRoute, a.ValidUntil, a.PreferredUntil
 	return a == other
+}
+
+// flagDeprecated is IFA_F_DEPRECATED (linux/if_addr.h).
+const flagDeprecated = 0x20
+
+// Unexpired returns the interface without the addresses that have expired, and without the routes that need them. The
+// kernel drops most of these routes with the addresses, and would not accept the others again. now is the time since
+// the boot.
+func (i Interface) Unexpired(now time.Duration) Interface {
+	isExpired := func(a Address) bool { return a.IsExpired(now) }
+	if !slices.ContainsFunc(i.Addresses, isExpired) {
+		return i
+	}
+	expired := slices.DeleteFunc(slices.Clone(i.Addresses), func(a Address) bool { return !a.IsExpired(now) })
+	i.Addresses = slices.DeleteFunc(slices.Clone(i.Addresses), isExpired)
+	i.Routes = slices.DeleteFunc(slices.Clone(i.Routes), func(r Route) bool { return r.dependsOn(expired, i.Addresses) })
+	return i
+}
+
+// dependsOn says that the route cannot be without the addresses that have expired: its source is one of them, or only they
+// lead to its gateway. With the last IPv4 address of a device, the kernel drops all its IPv4 routes.
+func (r Route) dependsOn(expired, others []Address) bool {
+	only := func(match func(Address) bool) bool {
+		return slices.ContainsFunc(expired, match) && !slices.ContainsFunc(others, match)
+	}
+	if r.Source.IsValid() && only(func(a Address) bool { return a.Prefix.Addr() == r.Source }) {
+		return true
+	}
+	if r.Device != "" {
+		return false
+	}
+	if r.Destination.Addr().Is4() && only(func(a Address) bool { return a.Prefix.Addr().Is4() }) {
+		return true
+	}
+	return slices.ContainsFunc(append(slices.Clone(r.NextHops), NextHop{Gateway: r.Gateway, OnLink: r.OnLink}), func(h NextHop) bool {
+		return h.Device == "" && !h.OnLink && only(func(a Address) bool { return a.Network().Contains(h.Gateway) })
+	})
 }
 
 // Detail returns everything about the address, for two addresses with the same String.
