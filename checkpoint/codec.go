@@ -21,9 +21,7 @@ var (
 
 // Encode returns the record as it is stored. It fails if Decode would not accept the result.
 func Encode(r Record) ([]byte, error) {
-	if r.Version = Version; r.HostAccess == nil {
-		r.Version = beforeHostAccess // An older relink can read it after a downgrade.
-	}
+	r.Version = r.version()
 	if err := r.Validate(); err != nil {
 		return nil, fmt.Errorf("encode checkpoint: %w", err)
 	}

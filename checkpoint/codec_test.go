@@ -71,10 +71,10 @@ func TestDecodeSaysWhatIsWrong(t *testing.T) {
 		is     error
 		says   string
 	}{
-		"a later version": {func(r map[string]any) { r["version"] = 7 }, ErrVersion, "unknown checkpoint version: 7, this relink reads 1 to 6"},
-		"a later version with more in it": {func(r map[string]any) { r["version"], r["colour"], r["interface"] = 7, "red", 7 },
-			ErrVersion, "unknown checkpoint version: 7, this relink reads 1 to 6"},
-		"version 0":          {func(r map[string]any) { r["version"] = 0 }, ErrVersion, "unknown checkpoint version: 0, this relink reads 1 to 6"},
+		"a later version": {func(r map[string]any) { r["version"] = 8 }, ErrVersion, "unknown checkpoint version: 8, this relink reads 1 to 7"},
+		"a later version with more in it": {func(r map[string]any) { r["version"], r["colour"], r["interface"] = 8, "red", 7 },
+			ErrVersion, "unknown checkpoint version: 8, this relink reads 1 to 7"},
+		"version 0":          {func(r map[string]any) { r["version"] = 0 }, ErrVersion, "unknown checkpoint version: 0, this relink reads 1 to 7"},
 		"no version":         {func(r map[string]any) { delete(r, "version") }, ErrTorn, "torn or no checkpoint: it has no version"},
 		"version null":       {func(r map[string]any) { r["version"] = nil }, ErrTorn, "torn or no checkpoint: it has no version"},
 		"version a string":   {func(r map[string]any) { r["version"] = "1" }, ErrTorn, `"/version" is of the wrong type: string`},
@@ -133,7 +133,7 @@ func TestDecodeRefusesWhatFollowsARecord(t *testing.T) {
 
 func TestEncodeWritesTheVersionItself(t *testing.T) {
 	r := record("c1", "eth0")
-	r.Version = 7
+	r.Version = 8
 	b, err := Encode(r)
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-var update = flag.Bool("update", false, "write testdata/v6 anew: only before a version is released")
+var update = flag.Bool("update", false, "write testdata/v7 anew: only before a version is released")
 
 const goldenDir = "testdata"
 
@@ -39,6 +39,7 @@ func golden() map[string]Record {
 		"v4/everything.json":              everythingNow(),
 		"v5/everything.json":              withOwner(everythingNow()),
 		"v6/everything.json":              withHostAccess(withOwner(everythingNow())),
+		"v7/everything.json":              withLifetimes(withHostAccess(withOwner(everythingNow()))),
 	}
 }
 
@@ -68,6 +69,14 @@ func withHostAccess(r Record) Record {
 		HostName: hostaccess.HostName(r.Attachment), MAC: "02:00:00:00:00:99", MTU: 1500,
 		Alias:     `{"pod":"default/web-0","network":"pods","container":"` + sandboxID + `","interface":"eth0"}`,
 		Addresses: []netip.Addr{netip.MustParseAddr("10.3.0.5"), netip.MustParseAddr("fd00:3::5")},
+	}
+	return r
+}
+
+// withLifetimes returns the record of a pod with a DHCP client, on a parent with another one.
+func withLifetimes(r Record) Record {
+	for _, addresses := range [][]netstate.Address{r.Interface.Addresses, r.Interface.Parents[0].Carried.Addresses} {
+		addresses[0].ValidUntil, addresses[0].PreferredUntil = 100600, 100300
 	}
 	return r
 }
@@ -144,7 +153,7 @@ func readGolden(t testing.TB, name string) []byte {
 func TestStoredRecordsAreReadAndWrittenAsTheyWere(t *testing.T) {
 	for name, want := range golden() {
 		t.Run(name, func(t *testing.T) {
-			if *update && strings.HasPrefix(name, "v6/") {
+			if *update && strings.HasPrefix(name, "v7/") {
 				writeGolden(t, name, want)
 			}
 			stored := readGolden(t, name)
@@ -170,6 +179,9 @@ func TestStoredRecordsAreReadAndWrittenAsTheyWere(t *testing.T) {
 func asWritten(stored []byte) string {
 	version := beforeHostAccess
 	if strings.Contains(string(stored), `"hostAccess"`) {
+		version = beforeLifetimes
+	}
+	if strings.Contains(string(stored), `"validUntil"`) {
 		version = Version
 	}
 	return storedVersion.ReplaceAllString(string(stored), fmt.Sprintf(`  "version": %d,`, version))
@@ -190,7 +202,7 @@ func writeGolden(t *testing.T, name string, r Record) {
 
 func TestEveryStoredRecordIsTested(t *testing.T) {
 	var there, tested []string
-	for _, version := range []string{"v1", "v2", "v3", "v4", "v5", "v6"} {
+	for _, version := range []string{"v1", "v2", "v3", "v4", "v5", "v6", "v7"} {
 		files, err := os.ReadDir(filepath.Join(goldenDir, version))
 		if err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -16,11 +17,13 @@ import (
 // Version is the version of the format that Encode writes. docs/state-format.md
 // describes it. Decode also reads the versions from Oldest on.
 const (
-	Version = 6
+	Version = 7
 	Oldest  = 1
 
-	// beforeHostAccess is the last version without host access. A record that has none is written as that.
+	// beforeHostAccess and beforeLifetimes are the last versions without that. A record is written as the
+	// earliest of these versions that has all of it, so that an older relink can read it after a downgrade.
 	beforeHostAccess = 5
+	beforeLifetimes  = 6
 	// routesApart is the first version in which all routes are the interface's own: no leg of an IPv6
 	// route through another interface, and no route of a routing daemon.
 	routesApart = 3
@@ -91,6 +94,21 @@ func (r *Record) upgradeRoutes() {
 			own.Routes = netstate.Kept(own.Routes)
 		}
 	}
+}
+
+// version returns the version that r is written as.
+func (r Record) version() int {
+	limited := func(a netstate.Address) bool { return a.ValidUntil != 0 || a.PreferredUntil != 0 }
+	carries := func(p netstate.Device) bool {
+		return p.Carried != nil && slices.ContainsFunc(p.Carried.Addresses, limited)
+	}
+	switch {
+	case slices.ContainsFunc(r.Interface.Addresses, limited), slices.ContainsFunc(r.Interface.Parents, carries):
+		return Version
+	case r.HostAccess != nil:
+		return beforeLifetimes
+	}
+	return beforeHostAccess
 }
 
 // Validate returns the first reason why nobody can act upon r.

@@ -147,7 +147,7 @@ func TestLoadNamesTheFileThatIsWrong(t *testing.T) {
 	save(t, s, record("c1", "eth0"))
 	moved := string(readGolden(t, "v1/vlan-on-nic.json"))
 	write(t, s, "c1/torn.json", moved[:100])
-	write(t, s, "c1/later.json", `{"version": 7}`)
+	write(t, s, "c1/later.json", `{"version": 8}`)
 	write(t, s, "c1/net1.json", moved)
 	write(t, s, "c1/net2.json", strings.ReplaceAll(moved, "cnitool-77383ca0a0715733ca6f", "c1"))
 	for ifName, test := range map[string]struct {
@@ -155,7 +155,7 @@ func TestLoadNamesTheFileThatIsWrong(t *testing.T) {
 		says string
 	}{
 		"torn":  {ErrTorn, "/c1/torn.json: torn or no checkpoint: unexpected end of JSON input: relink capture --refresh c1 mends it"},
-		"later": {ErrVersion, "/c1/later.json: unknown checkpoint version: 7, this relink reads 1 to 6: a newer relink wrote it"},
+		"later": {ErrVersion, "/c1/later.json: unknown checkpoint version: 8, this relink reads 1 to 7: a newer relink wrote it"},
 		"net1":  {ErrTorn, "/c1/net1.json: torn or no checkpoint: it is that of net1 of cnitool-77383ca0a0715733ca6f on pods: relink capture --refresh c1 mends it"},
 		"net2":  {ErrTorn, "/c1/net2.json: torn or no checkpoint: it is that of net1 of c1 on pods: relink capture --refresh c1 mends it"},
 	} {
@@ -189,7 +189,7 @@ func TestListGoesOnBehindWhatItCannotRead(t *testing.T) {
 	write(t, s, "c0/eth0.json", "")
 	write(t, s, "c2/net0.json", `{"version": 1, "att`)
 	write(t, s, "c2/net9.json", string(readGolden(t, "v1/vlan-on-nic.json")))
-	write(t, s, "c3/eth0.json", `{"version": 7}`)
+	write(t, s, "c3/eth0.json", `{"version": 8}`)
 	write(t, s, "c4/eth0.json/directory", "")
 	records, unreadable, err := s.List()
 	if err != nil {

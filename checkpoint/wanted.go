@@ -6,12 +6,14 @@ import (
 	"os"
 	"slices"
 
+	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
 // Wanted returns what still has to exist of the record's interface. Other interfaces of the sandbox
 // come and go, so it leaves out:
 //
+//   - an address that has expired, and the routes that need it;
 //   - a route through several interfaces, if one of them is gone and has no checkpoint. That one
 //     was detached, and the kernel removed the route with it;
 //   - a route of another interface that has an address of this one as source, if the other is
@@ -21,7 +23,11 @@ import (
 // counts. So everybody who looks at a slot wants the same order.
 func (s *Store) Wanted(r Record, exists func(name string) (bool, error)) (netstate.Interface, error) {
 	b := &beside{store: s, exists: exists, record: r, there: map[string]bool{}, records: map[string]Record{}}
-	wanted := r.Interface
+	now, err := boot.Uptime()
+	if err != nil {
+		return r.Interface, err
+	}
+	wanted := r.Interface.Unexpired(now)
 	wanted.Routes = slices.DeleteFunc(slices.Clone(wanted.Routes), b.took)
 	wanted.RouteOrder = s.orders(r)
 	return wanted, b.err

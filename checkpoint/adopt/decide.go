@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/netfix"
@@ -23,6 +24,8 @@ type Found struct {
 	Owner
 	Namespace attachment.Namespace
 	Live      netstate.Interface
+	// ReadAt is when Live was read, as a time since the boot.
+	ReadAt time.Duration
 	// ParentDown is the name of a parent that is down. It is empty if all are up.
 	ParentDown string
 	// Origin is who made it. Why is the reason for an Origin other than Attached.
@@ -250,7 +253,7 @@ func decideKnown(a Action, f Found, r checkpoint.Record, refresh bool) Action {
 		a.Do, a.Reason = Keep, hasOne
 		return a
 	}
-	diffs := netstate.Diff(r.Interface, f.Live)
+	diffs := netstate.Diff(r.Interface.Unexpired(f.ReadAt), f.Live)
 	was, is := r.Interface.Link.Name, f.Live.Link.Name
 	why := worse(f, r, diffs)
 	switch {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/inparallel"
@@ -191,7 +192,11 @@ func (r *room) at(name string) (*Found, error) {
 	if err != nil && !isNone(err) {
 		return nil, fmt.Errorf("%s: %s: %w", path, name, err)
 	}
-	f := &Found{Namespace: r.namespace.Identity(), Live: live, Beside: r.own}
+	now, uptimeErr := boot.Uptime()
+	if uptimeErr != nil {
+		return nil, uptimeErr
+	}
+	f := &Found{Namespace: r.namespace.Identity(), Live: live, ReadAt: now, Beside: r.own}
 	f.Owner = ownerOf(f.Namespace, live.Link, r.cache).byNeighbours(f.Namespace, r.records.records)
 	if err != nil {
 		if f.VF = vf.Error(); f.Named || r.records.recorded(live.Link.Index) {

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -190,7 +192,7 @@ func (r *renewal) decide(unbroken bool) (outcomes []Outcome) {
 			continue // Its checkpoint is torn. Nobody has asked to repair that.
 		}
 		found[record.Attachment] = true
-		outcomes = append(outcomes, r.write(decide(f, inside, r.records, r.unreadable, true), record))
+		outcomes = append(outcomes, r.write(decide(f, inside, r.records, r.unreadable, true), record, f.ReadAt))
 	}
 	for _, record := range inside.records {
 		if _, torn := inside.unreadable(record); torn || found[record.Attachment] {
@@ -203,8 +205,8 @@ func (r *renewal) decide(unbroken bool) (outcomes []Outcome) {
 	return outcomes
 }
 
-// write carries out the action, if it changes the record.
-func (r *renewal) write(a Action, was checkpoint.Record) Outcome {
+// write carries out the action, if it changes the record. readAt is when the interface was read.
+func (r *renewal) write(a Action, was checkpoint.Record, readAt time.Duration) Outcome {
 	if a.Do != Refresh {
 		return outcomeOf(a, done[a.Do])
 	}
@@ -222,8 +224,8 @@ func (r *renewal) write(a Action, was checkpoint.Record) Outcome {
 	if !a.Interface.Carrier {
 		keepWithoutRoute(was.Interface.Addresses, is.Interface.Addresses)
 	}
-	is.Interface.Parents = withLost(was.Interface.Parents, is.Interface.Parents)
-	if isSameContent(was, is) {
+	is.Interface.Parents = withLost(was.Interface.Parents, is.Interface.Parents, readAt)
+	if isSameContent(was, is, readAt) {
 		return outcomeOf(a, Kept)
 	}
 	o := outcomeOf(a, Refreshed)
@@ -242,14 +244,15 @@ func keepWithoutRoute(was, is []netstate.Address) {
 }
 
 // withLost returns the parents as they are, and adds the bond members, addresses and routes that they have lost. Such a
-// loss is not a change in the pod. It can come from a restart of the host's network that is half done.
-func withLost(was, is []netstate.Device) []netstate.Device {
+// loss is not a change in the pod. It can come from a restart of the host's network that is half done. now is a time since
+// the boot.
+func withLost(was, is []netstate.Device, now time.Duration) []netstate.Device {
 	is = slices.Clone(is)
 	for i := range min(len(was), len(is)) {
 		if !was[i].Is(is[i]) {
 			continue
 		}
-		if hasLostOwn(was[i], is[i]) {
+		if hasLostOwn(was[i], is[i], now) {
 			is[i].Carried = was[i].Carried
 		}
 		if members, lost := withLostMembers(was[i], is[i]); lost {
@@ -281,12 +284,12 @@ func withLostMembers(was, is netstate.Device) (members []netstate.Member, lost b
 }
 
 // hasLostOwn reports whether the parent lacks an address or a route that it was given.
-func hasLostOwn(was, is netstate.Device) bool {
+func hasLostOwn(was, is netstate.Device, now time.Duration) bool {
 	if was.Carried == nil {
 		return false
 	}
 	own := cmp.Or(is.Carried, &netstate.Carried{})
-	return len(netstate.Diff(carrying(*was.Carried), carrying(*own))) > 0
+	return len(netstate.Diff(carrying(*was.Carried).Unexpired(now), carrying(*own))) > 0
 }
 
 // carrying returns an interface with what a parent carries, for a comparison.
@@ -294,13 +297,60 @@ func carrying(c netstate.Carried) netstate.Interface {
 	return netstate.Interface{Addresses: c.Addresses, Routes: c.Routes}
 }
 
-// isSameContent says that the records differ at most in the time.
-func isSameContent(was, is checkpoint.Record) bool {
+// isSameContent says that the records differ at most in the time, and in lifetimes as far as renewed allows. now is a time
+// since the boot.
+func isSameContent(was, is checkpoint.Record, now time.Duration) bool {
 	// The paths can differ. The path that the runtime gave stays valid.
 	if was.Namespace.Same(is.Namespace) != nil || was.Pod != is.Pod || was.AnnouncementOwed != is.AnnouncementOwed {
 		return false
 	}
 	a, errA := json.Marshal(was.Interface)
-	b, errB := json.Marshal(is.Interface)
+	b, errB := json.Marshal(withRecordedLifetimes(was.Interface, is.Interface, now))
 	return errA == nil && errB == nil && bytes.Equal(a, b)
+}
+
+// withRecordedLifetimes returns the interface as it is, with the recorded lifetimes where a restore may give those.
+func withRecordedLifetimes(was, is netstate.Interface, now time.Duration) netstate.Interface {
+	is.Addresses = recordedLifetimes(was.Addresses, is.Addresses, now)
+	is.Parents = slices.Clone(is.Parents)
+	for i := range min(len(was.Parents), len(is.Parents)) {
+		before, carried := was.Parents[i].Carried, is.Parents[i].Carried
+		if before != nil && carried != nil {
+			same := *carried
+			same.Addresses = recordedLifetimes(before.Addresses, carried.Addresses, now)
+			is.Parents[i].Carried = &same
+		}
+	}
+	return is
+}
+
+func recordedLifetimes(was, is []netstate.Address, now time.Duration) []netstate.Address {
+	limited := func(a netstate.Address) bool { return a.ValidUntil != 0 || a.PreferredUntil != 0 }
+	if !slices.ContainsFunc(is, limited) {
+		return is
+	}
+	type identity struct{ prefix, peer netip.Prefix }
+	recorded := make(map[identity]netstate.Address, len(was))
+	for _, a := range was {
+		recorded[identity{a.Prefix, a.Peer}] = a
+	}
+	is = slices.Clone(is)
+	for i := range is {
+		before := recorded[identity{is[i].Prefix, is[i].Peer}]
+		if isNear(before.ValidUntil, is[i].ValidUntil, now) && isNear(before.PreferredUntil, is[i].PreferredUntil, now) {
+			is[i].ValidUntil, is[i].PreferredUntil = before.ValidUntil, before.PreferredUntil
+		}
+	}
+	return is
+}
+
+// isNear says that the recorded end of a lifetime is as good as the present one: a restore would give at least three
+// quarters of what is left, and no more than that. Some clients renew their lease every few seconds, and a checkpoint is not
+// written for each time. Most renew it when half of it is left: then the checkpoint is written. Both ends are rounded.
+func isNear(recorded, present int64, now time.Duration) bool {
+	if recorded == 0 || present == 0 {
+		return recorded == present
+	}
+	has, left := netstate.Remaining(recorded, now), netstate.Remaining(present, now)
+	return has <= left+1 && 4*(has+1) >= 3*left
 }

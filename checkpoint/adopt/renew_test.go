@@ -3,6 +3,7 @@ package adopt
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -70,7 +71,7 @@ func TestWhatAParentLostStaysRecorded(t *testing.T) {
 			netstate.Device{Kind: netstate.KindBond, Name: "bond5", Bond: &netstate.Bond{}},
 		},
 	} {
-		got := withLost([]netstate.Device{test.was}, []netstate.Device{test.is})
+		got := withLost([]netstate.Device{test.was}, []netstate.Device{test.is}, 0)
 		if diff := cmp.Diff([]netstate.Device{test.want}, got, addresses); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -125,5 +126,69 @@ func TestWithTold(t *testing.T) {
 		if diff := cmp.Diff(test.routes, is.Routes, addresses, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
+	}
+}
+
+// A checkpoint is written for a renewed lifetime if a restore would give much less than what is left, or more.
+func TestARenewalRarelyChangesTheContent(t *testing.T) {
+	const now = 1000
+	for name, test := range map[string]struct {
+		was, is int64
+		same    bool
+	}{
+		"the same":                     {now + 600, now + 600, true},
+		"the same, rounded up":         {now + 600, now + 601, true},
+		"the same, rounded down":       {now + 600, now + 599, true},
+		"renewed after a few seconds":  {now + 595, now + 600, true},
+		"renewed when half is left":    {now + 300, now + 600, false},
+		"renewed when nothing is left": {now, now + 600, false},
+		"shorter than before":          {now + 600, now + 500, false},
+		"for ever from now on":         {now + 600, 0, false},
+		"for a time from now on":       {0, now + 600, false},
+		"over":                         {now - 5, now, true},
+		"over long ago":                {now - 500, now, true},
+	} {
+		for part, set := range map[string]func(*netstate.Address, int64){
+			"valid":     func(a *netstate.Address, until int64) { a.ValidUntil = until },
+			"preferred": func(a *netstate.Address, until int64) { a.PreferredUntil = until },
+		} {
+			for place, addressIn := range map[string]func(*checkpoint.Record) *netstate.Address{
+				"interface": func(r *checkpoint.Record) *netstate.Address { return &r.Interface.Addresses[0] },
+				"parent":    func(r *checkpoint.Record) *netstate.Address { return &r.Interface.Parents[0].Carried.Addresses[0] },
+			} {
+				was, is := recordOn("c1", 1, ""), recordOn("c1", 1, "")
+				for _, r := range []*checkpoint.Record{&was, &is} {
+					r.Interface.Parents[0].Carried = &netstate.Carried{Addresses: []netstate.Address{{Prefix: netip.MustParsePrefix("10.0.0.250/24")}}}
+				}
+				set(addressIn(&was), test.was)
+				set(addressIn(&is), test.is)
+				if got := isSameContent(was, is, now*time.Second); got != test.same {
+					t.Errorf("%s, %s of the %s: the same: %t", name, part, place, got)
+				}
+			}
+		}
+	}
+}
+
+// An address that has expired is not missing, whatever happened to the device.
+func TestAnExpiredAddressIsNotMissing(t *testing.T) {
+	for until, want := range map[int64]Verb{1000: Refresh, 1002: Refuse} {
+		r := recordOn("c1", 1, "")
+		r.Interface.Addresses[0].ValidUntil = until
+		f := found("c1", 1, func(i *netstate.Interface) { i.Addresses, i.Routes = nil, nil })
+		f.ReadAt = 1000 * time.Second
+		if a := Decide(Node{Found: []Found{f}, Records: []checkpoint.Record{r}}, true)[0]; a.Do != want {
+			t.Errorf("until %d: %s: %s", until, a.Do, a.Reason)
+		}
+	}
+}
+
+// A client has renewed its lease right before the loss.
+func TestWithToldOfARenewal(t *testing.T) {
+	renewed := eth0(nil).Addresses[0]
+	renewed.ValidUntil, renewed.PreferredUntil = 1200, 900
+	is, differs := withTold(eth0(nil), []kernel.Told{{Address: &renewed}})
+	if diff := cmp.Diff([]netstate.Address{renewed}, is.Addresses, addresses); diff != "" || !differs {
+		t.Errorf("differs: %t (-want +got):\n%s", differs, diff)
 	}
 }

@@ -56,18 +56,21 @@ func withTold(recorded netstate.Interface, told []kernel.Told) (is netstate.Inte
 	if is.Validate() != nil {
 		return recorded, false
 	}
-	return is, len(netstate.Diff(is, recorded))+len(netstate.Diff(recorded, is)) > 0
+	differs = !slices.Equal(is.Addresses, recorded.Addresses) || len(netstate.Diff(is, recorded))+len(netstate.Diff(recorded, is)) > 0
+	return is, differs
 }
 
 func withAddress(is *netstate.Interface, t kernel.Told) (certain bool) {
 	if t.Gone {
 		return false
 	}
-	if slices.ContainsFunc(is.Addresses, func(a netstate.Address) bool { return t.IsOf(kernel.Told{Address: &a}) }) {
+	at := slices.IndexFunc(is.Addresses, func(a netstate.Address) bool { return t.IsOf(kernel.Told{Address: &a}) })
+	if at >= 0 { // Its lifetimes may be other ones now.
+		is.Addresses[at].ValidUntil, is.Addresses[at].PreferredUntil = t.Address.ValidUntil, t.Address.PreferredUntil
 		return true
 	}
 	// The order is the kernel's: the oldest IPv4 address first, and the newest IPv6 address first.
-	at := slices.IndexFunc(is.Addresses, func(a netstate.Address) bool { return a.Prefix.Addr().Is6() })
+	at = slices.IndexFunc(is.Addresses, func(a netstate.Address) bool { return a.Prefix.Addr().Is6() })
 	if at < 0 {
 		at = len(is.Addresses)
 	}

@@ -80,7 +80,7 @@ func decideTorn(a Action, f Found, u checkpoint.Unreadable, records []checkpoint
 	}
 	r := checkpoint.Record{Attachment: a.Attachment, Interface: asFarAsLeft(u.Left.Interface, f.Live)}
 	r = withoutDetached(r, f, records)
-	if why := worse(f, r, netstate.Diff(r.Interface, f.Live)); why != "" {
+	if why := worse(f, r, netstate.Diff(r.Interface.Unexpired(f.ReadAt), f.Live)); why != "" {
 		a.Do = Refuse
 		a.Reason = fmt.Sprintf("its checkpoint is torn, and what can be read of it is not there: %s. Put that right by hand and capture again. "+
 			"To capture it as it is: relink forget %s --force drops every checkpoint of this container ID, then relink capture writes them anew", why, u.ContainerID)

@@ -150,7 +150,7 @@ func differences(ifName string, recorded, live netstate.Interface, addresses []k
 	for _, a := range listed {
 		same := func(other netstate.Address) bool { return other.Prefix == a.Prefix }
 		there := func(other kernel.OwnAddress) bool {
-			// Its lifetime does not matter. Capture leaves out addresses that have one.
+			// On kernels before 5.18 Capture leaves out IPv6 addresses that have a lifetime.
 			return other.Index == live.Link.Index && other.Addr == a.Prefix.Addr() && other.Bits == a.Prefix.Bits()
 		}
 		if slices.ContainsFunc(recorded.Addresses, same) && !slices.ContainsFunc(addresses, there) {

@@ -1,10 +1,12 @@
 package attach_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/libcni"
 
@@ -165,5 +167,78 @@ func TestCheckFailsForWhatIsLost(t *testing.T) {
 			}
 			l.check(t, s.name+", restored", "")
 		}
+	})
+}
+
+// lifetimes returns the lifetimes in seconds of an address of the pod, by ip. They are 0 if the pod does not have it.
+func (l *list) lifetimes(t *testing.T, address string) (valid, preferred int64) {
+	t.Helper()
+	var devices []struct {
+		Addresses []struct {
+			Local     string `json:"local"`
+			Valid     int64  `json:"valid_life_time"`
+			Preferred int64  `json:"preferred_life_time"`
+		} `json:"addr_info"`
+	}
+	if err := json.Unmarshal([]byte(fresh.IP(t, l.pod.NetNS, "-json addr show dev eth0")), &devices); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range devices[0].Addresses {
+		if a.Local == address {
+			return a.Valid, a.Preferred
+		}
+	}
+	return 0, 0
+}
+
+// A DHCP client in the pod leases addresses, one of them that of the ADD. A lease is there as long as it lasts, however often
+// it is renewed. A restore gives back the rest of it, and nothing of one that has ended.
+func TestALeaseInThePod(t *testing.T) {
+	each(t, func(t *testing.T, l *list) {
+		const leases = `set -e
+			ip -n checked address change 10.9.0.2/16 dev eth0 valid_lft %[1]d preferred_lft %[2]d
+			ip -n checked address replace 10.7.0.7/24 dev eth0 valid_lft %[1]d preferred_lft %[2]d
+			ip -n checked address replace fd00:7::7/128 dev eth0 nodad valid_lft %[1]d preferred_lft %[2]d`
+		fresh.Run(t, "", fmt.Sprintf(leases, 600, 300))
+		l.check(t, "leased", "")
+		l.Says(t, 0, "check")
+		l.Says(t, 0, "capture --refresh", "1 refreshed")
+		fresh.Run(t, "", fmt.Sprintf(leases, 900, 800))
+		l.check(t, "renewed", "")
+		l.Says(t, 0, "check")
+		fresh.Run(t, "", fmt.Sprintf(leases, 550, 250))
+		time.Sleep(time.Second)
+		l.Says(t, 0, "capture --refresh", "1 refreshed")
+		fresh.Run(t, "", "ip -n checked link del eth0")
+		if out, err := l.restore(); err != nil {
+			t.Errorf("restore: %v\n%s", err, out)
+		}
+		for _, address := range []string{"10.9.0.2", "10.7.0.7", "fd00:7::7"} {
+			if valid, preferred := l.lifetimes(t, address); valid > 549 || valid < 500 || preferred > 249 || preferred < 200 {
+				t.Errorf("%s has the lifetimes %d and %d", address, valid, preferred)
+			}
+		}
+		l.check(t, "restored", "")
+		l.Says(t, 0, "check")
+
+		fresh.Run(t, "", fmt.Sprintf(leases, 3, 2))
+		l.Says(t, 0, "capture --refresh", "1 refreshed")
+		time.Sleep(4 * time.Second)
+		l.check(t, "after the end of the leases", "")
+		l.Says(t, 0, "check")
+		fresh.Run(t, "", "ip -n checked link del eth0")
+		if out, err := l.restore(); err != nil {
+			t.Errorf("restore after the end of the leases: %v\n%s", err, out)
+		}
+		for _, address := range []string{"10.9.0.2", "10.7.0.7", "fd00:7::7"} {
+			if valid, _ := l.lifetimes(t, address); valid != 0 {
+				t.Errorf("%s has come back for %d s", address, valid)
+			}
+		}
+		if valid, _ := l.lifetimes(t, "fd00:9::2"); valid != 1<<32-1 {
+			t.Errorf("the permanent address is there for %d s", valid)
+		}
+		l.check(t, "restored after the end of the leases", "")
+		l.Says(t, 0, "check")
 	})
 }

@@ -240,3 +240,44 @@ func TestASandboxThatIsNotFoundIsAFinding(t *testing.T) {
 	testnet.IP(t, hidden.path, "link set eth0 mtu 1400")
 	within(t, "it is read again", func() bool { return len(r.Findings()) == 0 && n.record(t, hidden).Interface.Link.MTU == 1400 })
 }
+
+// A DHCP client in the pod renews its lease. That writes the checkpoint only if a restore would give too little or too much of
+// the lifetime. When the lease ends, the address is not missing.
+func TestALeaseIsKeptFresh(t *testing.T) {
+	n := newNode(t, 1)
+	p := n.pods[0]
+	r := n.run(t)
+	lease := func(valid int) {
+		testnet.Run(t, p.path, fmt.Sprintf("ip addr replace 10.6.0.2/24 dev eth0 valid_lft %d preferred_lft %d", valid, valid))
+	}
+	until := func() int64 {
+		for _, a := range n.record(t, p).Interface.Addresses {
+			if a.Prefix.String() == "10.6.0.2/24" {
+				return a.ValidUntil
+			}
+		}
+		return 0
+	}
+	lease(6000)
+	within(t, "the lease is recorded", func() bool { return until() > 0 })
+	n.rest(t, r)
+	first, writes := until(), r.Counters().Refreshes
+	for range 3 {
+		time.Sleep(time.Second)
+		lease(6000)
+	}
+	n.rest(t, r)
+	if is := until(); is != first || r.Counters().Refreshes != writes {
+		t.Errorf("the renewals have written %d checkpoints, and the end is %d, not %d", r.Counters().Refreshes-writes, is, first)
+	}
+	lease(12000)
+	within(t, "a longer lease is recorded", func() bool { return until() > first+5000 })
+	lease(3000)
+	within(t, "a shorter lease is recorded", func() bool { is := until(); return is > 0 && is < first })
+	lease(3)
+	within(t, "the end of the lease is recorded", func() bool { return until() == 0 })
+	n.rest(t, r)
+	if found := r.Findings(); len(found) > 0 || r.Counters().Refusals > 0 {
+		t.Errorf("found: %+v, %+v", found, r.Counters())
+	}
+}

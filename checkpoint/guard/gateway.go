@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -140,11 +141,15 @@ func gatewaysBefore(ctx context.Context, store *checkpoint.Store) (all, answered
 	if err != nil {
 		return nil, nil, err
 	}
+	now, err := boot.Uptime()
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, r := range records {
 		if kernel.Gone(r.Namespace) || r.Interface.ParentsInSandbox {
 			continue
 		}
-		for _, q := range gatewaysOf(r.Interface) {
+		for _, q := range gatewaysOf(r.Interface.Unexpired(now)) {
 			all = append(all, Gateway{Attachment: r.Attachment, Pod: r.Pod, Question: q})
 		}
 	}

@@ -127,12 +127,15 @@ func (r *run) replace(j *job, note checkpoint.Moving, record checkpoint.Record, 
 	if record.Interface.Link.SharesMAC() {
 		record.Interface.Link.MAC = j.target.Parent.MAC
 	}
+	// The record may have an earlier end of an address's lifetime, and no expired address is announced.
+	announced := record.Interface
+	announced.Addresses = live.Addresses
 	// Announce before the old interface goes down, and once more afterwards: until it is down, it may have answered a
 	// neighbour.
-	first := r.announcer.Announce(j.target.Parent.Index, record.Interface)
+	first := r.announcer.Announce(j.target.Parent.Index, announced)
 	err = errors.Join(err, replacement.Retire())
 	j.complete = err == nil
-	record.AnnouncementOwed = errors.Join(first, r.announcer.Announce(j.target.Parent.Index, record.Interface)) != nil
+	record.AnnouncementOwed = errors.Join(first, r.announcer.Announce(j.target.Parent.Index, announced)) != nil
 	j.outcome.Switched = time.Since(start)
 	if saveErr := r.Store.Save(record); saveErr != nil {
 		return errors.Join(err, saveErr) // The note stays: Settle saves it.

@@ -69,6 +69,14 @@ func (n *node) attach(t *testing.T, i int, name string, link netstate.Link) {
 	if _, err := kernel.Build(n.host, sandbox, must(n.host.Index("lan0"))(t), want, kernel.ConfigureOptions{Known: true}); err != nil {
 		t.Fatal(err)
 	}
+	n.remember(t, i, name)
+}
+
+// remember writes the checkpoint of the pod's interface as it is.
+func (n *node) remember(t *testing.T, i int, name string) {
+	t.Helper()
+	sandbox := must(kernel.Open(n.pods[i]))(t)
+	defer sandbox.Close()
 	live := must(kernel.Capture(n.host, sandbox, must(n.host.Devices())(t), name, kernel.Everything))(t)
 	err := n.store.Save(checkpoint.Record{
 		Attachment: attachment.Key{Network: "lan", ContainerID: fmt.Sprintf("c%d", i), IfName: name},
@@ -283,5 +291,33 @@ func TestPodsNoticeNothing(t *testing.T) {
 	// move.
 	if most := 50 * time.Millisecond; pinged.Sent < 100 || pinged.Longest() > most+pinged.Late {
 		t.Errorf("%d of %d pings lost, the longest gap %s", pinged.Lost, pinged.Sent*len(n.pods), pinged.Longest())
+	}
+}
+
+// A pod's DHCP client leases an address. A move there and back leaves it the rest of the lease, and a lease that the checkpoint
+// does not know for so long is no reason to refuse the move.
+func TestMoveKeepsTheRestOfALease(t *testing.T) {
+	n := newNode(t, 1)
+	const lease = "ip addr replace 10.9.0.77/24 dev eth0 valid_lft %d preferred_lft %d; ip addr replace fd00:9::77/128 dev eth0 nodad valid_lft %d preferred_lft %d"
+	fresh.Run(t, n.pods[0], fmt.Sprintf(lease, 600, 300, 600, 300))
+	n.remember(t, 0, "eth0")
+	fresh.Run(t, n.pods[0], fmt.Sprintf(lease, 900, 800, 900, 800))
+	for _, to := range [][]string{{"lan0", "lan2"}, {"lan2", "lan0"}} {
+		if r := must(Run(t.Context(), n.options(to[0], to[1])))(t); !r.Whole() {
+			t.Fatalf("from %s to %s: %q", to[0], to[1], states(r))
+		}
+		n.isOn(t, to[1], 0)
+		out := fresh.IP(t, n.pods[0], "-o addr show dev eth0")
+		for _, address := range []string{"10.9.0.77/24", "fd00:9::77/128"} {
+			var valid, preferred int
+			for _, line := range strings.Split(out, "\n") {
+				if _, lifetimes, ok := strings.Cut(line, "valid_lft "); ok && strings.Contains(line, " "+address+" ") {
+					_, _ = fmt.Sscanf(lifetimes, "%dsec preferred_lft %dsec", &valid, &preferred)
+				}
+			}
+			if valid > 900 || valid < 800 || preferred > 800 || preferred < 700 {
+				t.Errorf("on %s %s has the lifetimes %d and %d:\n%s", to[1], address, valid, preferred, out)
+			}
+		}
 	}
 }

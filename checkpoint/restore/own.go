@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -29,7 +31,11 @@ func (c *chain) own() error {
 				return err
 			}
 		}
-		steps, note := planOwn(recorded.name, recorded.own, live)
+		now, err := boot.Uptime()
+		if err != nil {
+			return err
+		}
+		steps, note := planOwn(recorded.name, recorded.own, live, now)
 		if note != "" {
 			c.report.Notes = appendNew(c.report.Notes, note)
 		}
@@ -141,14 +147,15 @@ func newestOwn(records []checkpoint.Record, nameNow func(checkpoint.Record, int)
 }
 
 // planOwn is a pure function: it decides which of the recorded addresses and routes a device of the
-// host gets back. If the device has another address by now, the network manager takes care of it.
-func planOwn(name string, recorded, live netstate.Carried) (steps []Step, note string) {
+// host gets back. If the device has another address by now, the network manager takes care of it. now is a time since the
+// boot.
+func planOwn(name string, recorded, live netstate.Carried, now time.Duration) (steps []Step, note string) {
 	for _, a := range live.Addresses {
 		if !slices.ContainsFunc(recorded.Addresses, func(r netstate.Address) bool { return r.Prefix == a.Prefix && r.Peer == a.Peer }) {
 			return nil, fmt.Sprintf("%s in the host has the address %s now, which was not recorded: its addresses are left alone", name, a)
 		}
 	}
-	for _, d := range netstate.Diff(netstate.Interface{Addresses: recorded.Addresses, Routes: netstate.InOrder(recorded.Routes)},
+	for _, d := range netstate.Diff(netstate.Interface{Addresses: recorded.Addresses, Routes: netstate.InOrder(recorded.Routes)}.Unexpired(now),
 		netstate.Interface{Addresses: live.Addresses, Routes: live.Routes}) {
 		if d.Have != "" {
 			continue // It is there in another form.

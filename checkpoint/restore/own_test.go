@@ -20,7 +20,9 @@ func carries(addresses []string, routes ...netstate.Route) netstate.Carried {
 }
 
 func TestPlanOfWhatTheHostCarried(t *testing.T) {
-	recorded := carries(list("10.3.0.250/24"), route("10.7.0.0/16", "10.3.0.1"), route("10.8.0.0/16", ""))
+	recorded := carries(list("10.3.0.250/24", "10.3.1.250/24"), route("10.7.0.0/16", "10.3.0.1"), route("10.8.0.0/16", ""), route("10.9.0.0/16", "10.3.1.1"))
+	const expired = 1 // The second address is that of a DHCP client. Its time is over.
+	recorded.Addresses[expired].ValidUntil = 600
 	for name, test := range map[string]struct {
 		live  netstate.Carried
 		steps []string
@@ -45,7 +47,7 @@ func TestPlanOfWhatTheHostCarried(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			steps, note := planOwn("bond4.3", recorded, test.live)
+			steps, note := planOwn("bond4.3", recorded, test.live, 700*time.Second)
 			if diff := cmp.Diff(test.steps, withReasons(steps)); diff != "" || note != test.note {
 				t.Errorf("note %q, steps (-want +got):\n%s", note, diff)
 			}

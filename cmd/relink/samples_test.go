@@ -44,7 +44,7 @@ func carrying(link netstate.Link, parents ...netstate.Device) netstate.Interface
 		Master: &netstate.Master{Kind: netstate.KindBridge, Name: "br0", Port: map[string]uint32{"learning": 1, "hairpin": 1}},
 		Addresses: []netstate.Address{
 			{Prefix: prefix("10.3.0.5/24"), Broadcast: addr("10.3.0.255"), Label: "eth0:1", Scope: 1, Flags: 0x80, Metric: 7, WithoutRoute: true},
-			{Prefix: prefix("10.3.0.6/32"), Peer: prefix("10.3.0.9/32")},
+			{Prefix: prefix("10.3.0.6/32"), Peer: prefix("10.3.0.9/32"), ValidUntil: 600, PreferredUntil: 300},
 		},
 		Routes: []netstate.Route{
 			{

@@ -6,6 +6,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/selection"
 )
@@ -111,7 +112,8 @@ func describe(one compared, s *screen) {
 		return
 	}
 	d.writeRows(s)
-	sideBySide(r.Interface, *one.Live, s)
+	now, _ := boot.Uptime() // CLOCK_BOOTTIME is there since Linux 2.6.39.
+	sideBySide(r.Interface.Unexpired(now), *one.Live, s)
 }
 
 // first returns the name of a list for its first value, and nothing for the others.

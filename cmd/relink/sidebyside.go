@@ -60,6 +60,7 @@ func inTermsOf(recorded, live netstate.Interface) netstate.Interface {
 	if live.Link.VLANOptions == nil {
 		live.Link.VLANOptions = recorded.Link.VLANOptions
 	}
+	live.Addresses = addressesInTermsOf(recorded.Addresses, live.Addresses)
 	live.Routes = routesInTermsOf(recorded.Routes, live.Routes)
 	live.RouteOrder = ordersInTermsOf(recorded.RouteOrder, live.RouteOrder)
 	if w, h := recorded.Master, live.Master; w != nil && h != nil {
@@ -73,6 +74,18 @@ func inTermsOf(recorded, live netstate.Interface) netstate.Interface {
 		live.Master = &master
 	} else if h != nil {
 		live.Master = &netstate.Master{Kind: h.Kind, Name: h.Name}
+	}
+	return live
+}
+
+// addressesInTermsOf returns the live addresses, each in its recorded form where it is the same: by then, it may have become
+// deprecated.
+func addressesInTermsOf(recorded, live []netstate.Address) []netstate.Address {
+	live = slices.Clone(live)
+	for i, a := range live {
+		if at := slices.IndexFunc(recorded, a.Same); at >= 0 {
+			live[i] = recorded[at]
+		}
 	}
 	return live
 }

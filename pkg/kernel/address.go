@@ -89,7 +89,7 @@ func parseAddress(payload []byte) (a netstate.Address, of int, by maker, err err
 		case unix.IFA_RT_PRIORITY:
 			a.Metric = attr.Uint32()
 		case unix.IFA_CACHEINFO:
-			preferred, valid = attr.Uint32(), attr.Uint32At(4) // struct ifa_cacheinfo (linux/if_addr.h)
+			preferred, valid = attr.Uint32(), attr.Uint32At(4) // struct ifa_cacheinfo (linux/if_addr.h), of 16 bytes
 		case ifaProto:
 			proto = attr.Uint8()
 		}
@@ -176,8 +176,7 @@ func addAddress(index int, a netstate.Address) rtnl.Message {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
 	fillAddress(request, index, a)
 	if valid, preferred := lifetimes(a); valid != unlimited || preferred != unlimited { // Without the attribute, both are.
-		info := nl.IfaCacheInfo{IfaCacheinfo: unix.IfaCacheinfo{Valid: valid, Prefered: preferred}}
-		request.AddData(nl.NewRtAttr(unix.IFA_CACHEINFO, info.Serialize()))
+		request.AddData(nl.NewRtAttr(unix.IFA_CACHEINFO, slices.Concat(nl.Uint32Attr(preferred), nl.Uint32Attr(valid), make([]byte, 8))))
 	}
 	return rtnl.Message{Request: request, What: "add address " + a.String()}
 }

@@ -139,7 +139,7 @@ func (r *Replacement) carryAddresses() error {
 	given := r.want.Addresses
 	var errs []error
 	for range maxCarries {
-		list, _, err := r.sandbox.addresses(r.Old, bothFamilies)
+		list, err := r.sandbox.addresses(r.Old, bothFamilies)
 		if err != nil {
 			return errors.Join(append(errs, err)...)
 		}

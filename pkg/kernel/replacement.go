@@ -178,7 +178,7 @@ func (r *Replacement) placeAfter() error {
 // readAgain reads what the pod can have changed since the caller read the old interface: to make the new one takes long.
 func (r *Replacement) readAgain() error {
 	before := r.want.Addresses
-	addresses, _, err := r.sandbox.addresses(r.Old, bothFamilies)
+	addresses, err := r.sandbox.addresses(r.Old, bothFamilies)
 	if err != nil {
 		return err
 	}
