@@ -128,7 +128,8 @@ func (u user) isFollowedBy(next user) bool {
 	if u.owner != next.owner || u.owner == (attachment.Owner{}) || known && u.resolved != next.resolved {
 		return false
 	}
-	return !u.shared && !next.shared || u.pod.UID != "" && u.pod.UID == next.pod.UID
+	byName := u.pod.Owner() != (attachment.Owner{}) && u.pod.Owner() == next.pod.Owner() // Two pods of one name never run at one time.
+	return !u.shared && !next.shared || u.pod.UID != "" && u.pod.UID == next.pod.UID || byName
 }
 
 // String says which sandbox has the address, and where.

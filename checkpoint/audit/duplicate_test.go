@@ -28,6 +28,13 @@ func TestDuplicates(t *testing.T) {
 				w.network("lan").Leases[0].Holders[i].Policy.Shared = true
 			}
 		}, []string{"error: duplicate address c1/eth0 10.3.0.2"}, ""},
+		"a pod of such an owner is made again under its name": {func(w *World) {
+			w.attach("c2", 2, "eth0", "lan", "10.3.0.2", web(0))
+			for i := range w.network("lan").Leases[0].Holders {
+				h := &w.network("lan").Leases[0].Holders[i]
+				h.Policy.Shared, h.Pod = true, attachment.Pod{Namespace: "shop", Name: "pg-0", UID: h.ContainerID}
+			}
+		}, []string{"information: duplicate address c1/eth0 10.3.0.2"}, ""},
 		"two holders of nobody": {func(w *World) {
 			w.network("lan").Leases[0].Owner = attachment.Owner{}
 			w.attach("c2", 2, "eth0", "lan", "10.3.0.2", attachment.Owner{})

@@ -218,6 +218,66 @@ func TestPodsOfANamedOwner(t *testing.T) {
 	}
 }
 
+// A pod of a named owner is made again under its name: it has one address, always the same, in whatever order the ADD and the DEL
+// of the sandbox before come. Nothing of the owner's other pods is taken.
+func TestAPodOfANamedOwnerIsMadeAgain(t *testing.T) {
+	named := owner.Answer{Owner: attachment.Owner{Group: "example.org", Kind: "Cluster", Namespace: "default", Name: "pg", UID: "u1"}, Lasts: true}
+	for _, keeps := range []string{"pod", "owner"} {
+		of := map[string]string{"pod": " pg-0", "owner": " pg"}[keeps]
+		n := newNode(t, strings.Replace(byOwner, "owner", keeps, 1))
+		n.owners = &api{answers: map[string]owner.Answer{"pg-0": named, "pg-1": named}}
+		add := func(sandbox, pod, want string) {
+			t.Helper()
+			args := n.args(sandbox, pod)
+			args.Args += ";K8S_POD_UID=uid-of-" + sandbox
+			result, err := n.begin(t, args).Add(t.Context())
+			if err != nil || result.IPs[0].Address.IP.String() != want {
+				t.Errorf("sticky %s: ADD of %s for %s: %v, %v, want %s", keeps, sandbox, pod, result, err, want)
+			}
+			n.later(time.Second)
+		}
+		add("other/eth0", "pg-1", "10.3.0.2")
+		n.del(t, "other/eth0")
+		n.later(time.Second)
+		add("other2/eth0", "pg-1", "10.3.0.2")
+		add("c0/eth0", "pg-0", "10.3.0.3")
+		for i := range 3 { // ADD before DEL.
+			add(fmt.Sprintf("c%d/eth0", i+1), "pg-0", "10.3.0.3")
+			n.del(t, fmt.Sprintf("c%d/eth0", i))
+			n.later(time.Second)
+		}
+		for i := range 3 { // DEL before ADD.
+			n.del(t, fmt.Sprintf("c%d/eth0", i+3))
+			n.later(time.Second)
+			n.del(t, "other2/eth0") // The other pod's address waits, too.
+			add(fmt.Sprintf("c%d/eth0", i+4), "pg-0", "10.3.0.3")
+		}
+		n.del(t, "c6/eth0")
+		n.later(time.Hour)
+		n.expect(t, keeps, "10.3.0.2 reserved other2/eth0"+strings.Replace(of, "0", "1", 1), "10.3.0.3 reserved c6/eth0"+of)
+	}
+}
+
+// A pod of a named owner asks for another address, while its sandbox before is there. By its name it keeps one of the two.
+func TestAPodOfANamedOwnerKeepsOneAddressByItsName(t *testing.T) {
+	n := newNode(t, strings.Replace(byOwner, "owner", "pod", 1))
+	named := owner.Answer{Owner: attachment.Owner{Group: "example.org", Kind: "Cluster", Namespace: "default", Name: "pg", UID: "u1"}, Lasts: true}
+	a := &api{answers: map[string]owner.Answer{"pg-0": named, "pg-1": named}}
+	n.owners = a
+	n.add(t, "other/eth0", "pg-1", "10.3.0.2")
+	n.del(t, "other/eth0")
+	n.add(t, "c1/eth0", "pg-0", "10.3.0.3")
+	a.answers["pg-0"] = askingFor(named, "ipam.relink.dev/pods", nil, "10.3.0.5")
+	n.add(t, "c2/eth0", "pg-0", "10.3.0.5")
+	n.del(t, "c1/eth0")
+	n.expect(t, "the sandbox before has gone", "10.3.0.2 reserved other/eth0 pg-1", "10.3.0.3 quarantined c1/eth0 pg-0", "10.3.0.5 held c2/eth0 pg-0")
+	n.del(t, "c2/eth0")
+	a.answers["pg-0"] = askingFor(named, "ipam.relink.dev/pods", nil, "10.3.0.6")
+	n.add(t, "c3/eth0", "pg-0", "10.3.0.6")
+	n.later(time.Hour)
+	n.expect(t, "it has asked for a third one", "10.3.0.2 reserved other/eth0 pg-1", "10.3.0.6 held c3/eth0 pg-0")
+}
+
 // One pod after the other of a named owner asks for another address. No more addresses wait than the owner had pods at once.
 func TestANamedOwnerKeepsNoMoreThanItHadPods(t *testing.T) {
 	n := newNode(t, byOwner)

@@ -316,7 +316,7 @@ func (c choice) byHandSince(l Lease) time.Time {
 func (c choice) rank(l Lease) int {
 	had := l.Newest().IfName
 	switch {
-	case l.byHand(c.now) && (had == c.Attachment.IfName || had == ""), c.Policy.Shared && had == c.Attachment.IfName && c.isSamePods(l):
+	case l.byHand(c.now) && (had == c.Attachment.IfName || had == ""), c.Policy.Shared && had == c.Attachment.IfName && c.isThisPod(l.Newest().Pod):
 		return 0
 	case l.State == Held: // By the owner's sandbox before, on the same interface: it has had this one last.
 		return 1
@@ -354,11 +354,17 @@ func (c choice) succeeds(l Lease, asked bool) bool {
 	})
 }
 
+// isThisPod says whether the pod is the one that asks, or one that was there before under its name: two pods of one name never
+// run at the same time.
+func (c choice) isThisPod(p attachment.Pod) bool {
+	return c.Pod.UID != "" && p.UID == c.Pod.UID || c.Pod.Owner() != (attachment.Owner{}) && p.Owner() == c.Pod.Owner()
+}
+
 // besideAnother says that another pod of the owner may run with the address. It keeps the address then: only the next
 // sandbox of the same pod follows on it.
 func (c choice) besideAnother(l Lease) bool {
 	shared := c.Policy.Shared || slices.ContainsFunc(l.Holders, func(h Holder) bool { return h.Policy.Shared })
 	return shared && slices.ContainsFunc(l.Holders, func(h Holder) bool {
-		return !h.is(c.Attachment) && (h.Pod.UID == "" || h.Pod.UID != c.Pod.UID)
+		return !h.is(c.Attachment) && !c.isThisPod(h.Pod)
 	})
 }

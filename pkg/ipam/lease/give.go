@@ -85,10 +85,10 @@ func (c choice) letOthersGo(given Lease, was State) error {
 	}
 	all = slices.DeleteFunc(all, func(other Lease) bool {
 		_, in := c.whole.Find(other.Address)
-		shared := other.Last.Policy.Shared != c.Policy.Shared
-		return !in || shared || other.State != Reserved || other.byHand(c.now) || other.Last.IfName != c.Attachment.IfName
+		differs := other.Last.Policy.keptForSeveral() != c.Policy.keptForSeveral()
+		return !in || differs || other.State != Reserved || other.byHand(c.now) || other.Last.IfName != c.Attachment.IfName
 	})
-	if c.Policy.Shared && len(all) > 0 {
+	if c.Policy.keptForSeveral() && len(all) > 0 {
 		slices.SortFunc(all, c.compare)
 		all = all[:1]
 		if was == Reserved || was == Held {

@@ -74,7 +74,11 @@ type Policy struct {
 
 // KeptByAPI says whether the Kubernetes API has the address of a pool for its owner, so that the owner's next pod gets it on
 // any node. Of an owner with several pods at a time, the addresses wait on the node where they were.
-func (p Policy) KeptByAPI() bool { return p.Sticky && !p.Shared }
+func (p Policy) KeptByAPI() bool { return p.Sticky && !p.keptForSeveral() }
+
+// keptForSeveral says whether the address is kept for an owner that has several pods at the same time. What is kept for a pod by
+// its name is that pod's, whatever owner the pod names.
+func (p Policy) keptForSeveral() bool { return p.Shared && p.ByOwner }
 
 // DefaultQuarantine is longer than hosts nearby use what they know of an address without asking again: 45 s
 // at most by RFC 4861, section 6.3.2, which Linux follows for ARP as well.

@@ -193,10 +193,19 @@ func (c modelPick) besideAnother(l Lease) bool {
 	shared, another := c.r.Policy.Shared, false
 	for _, h := range l.Holders {
 		shared = shared || h.Policy.Shared
-		another = another || !isOf(c.r.Attachment)(h) && (h.Pod.UID == "" || h.Pod.UID != c.r.Pod.UID)
+		another = another || !isOf(c.r.Attachment)(h) && !c.thisPod(h.Pod)
 	}
 	return shared && another
 }
+
+// thisPod reports whether the pod is the one that asks, by its UID or by its name.
+func (c modelPick) thisPod(p attachment.Pod) bool {
+	byName := p.Name != "" && p.Namespace == c.r.Pod.Namespace && p.Name == c.r.Pod.Name
+	return byName || p.UID != "" && p.UID == c.r.Pod.UID
+}
+
+// severals reports whether the address is kept for all pods of an owner.
+func severals(p Policy) bool { return p.ByOwner && p.Shared }
 
 // isAnotherPods reports whether the attachment holds the address for another pod, and cannot give it to this one.
 func (c modelPick) isAnotherPods(l Lease) bool {
@@ -253,7 +262,7 @@ func (c modelPick) class(l Lease) string {
 	switch {
 	case c.byHand(l) && (had == "" || had == c.r.Attachment.IfName):
 		return "1 by hand"
-	case c.r.Policy.Shared && had == c.r.Attachment.IfName && c.samePod(l):
+	case c.r.Policy.Shared && had == c.r.Attachment.IfName && c.thisPod(newest(l).Pod):
 		return "1 by hand"
 	case l.State == Reserved && had == c.r.Attachment.IfName:
 		return "2 of the interface"
@@ -319,7 +328,7 @@ func (c modelPick) give(was Lease, a netip.Addr, origin Origin) {
 	c.s.leases[a] = l
 	switch {
 	case !owned(l):
-	case !c.r.Policy.Shared:
+	case !severals(c.r.Policy):
 		c.letOthersGo(a)
 	case was.State == "":
 		c.letOneGo(a)
@@ -351,7 +360,7 @@ func (c modelPick) others(given netip.Addr) (all []Lease) {
 	for _, a := range everyAddress {
 		l := c.s.leases[a]
 		if slices.Contains(c.p.within[c.set], a) && a != given && c.isOwner(l) && l.State == Reserved && !c.byHand(l) &&
-			l.Last.IfName == c.r.Attachment.IfName && l.Last.Policy.Shared == c.r.Policy.Shared {
+			l.Last.IfName == c.r.Attachment.IfName && severals(l.Last.Policy) == severals(c.r.Policy) {
 			all = append(all, l)
 		}
 	}

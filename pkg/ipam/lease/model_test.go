@@ -150,7 +150,7 @@ func (m *model) giveUp(s *modelState, a netip.Addr, gone func(Holder) bool) {
 
 // hasAnother reports whether the owner holds another address of the set on the same interface.
 func (m *model) hasAnother(s *modelState, l Lease) bool {
-	if l.Last.Policy.Shared {
+	if severals(l.Last.Policy) {
 		return false
 	}
 	for a, other := range s.leases {

@@ -109,7 +109,7 @@ func (l *leases) leave(was, left Lease, ok bool, gone func(Holder) bool, what Wh
 // superseded says whether the owner has another address of the same set on the same interface by now. Then
 // nobody would ever ask for this one again if it stayed reserved.
 func (l *leases) superseded(given Lease) (bool, error) {
-	if given.Last.Policy.Shared {
+	if given.Last.Policy.keptForSeveral() {
 		return false, nil // Another pod of the owner has the other address.
 	}
 	all, err := l.ownedBy(given.Owner)
