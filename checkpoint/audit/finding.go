@@ -89,6 +89,8 @@ type Fields struct {
 	// Since is when the attachment was given the address or recorded, ReleasedAt when a reservation began.
 	Since      time.Time `json:"since,omitzero"`
 	ReleasedAt time.Time `json:"releasedAt,omitzero"`
+	// Elsewhere is the UID of the owner's pod, if that it is on another node is the proof.
+	Elsewhere string `json:"elsewhere,omitempty"`
 	// Others are the other attachments that have the address. Present is the sandbox of the owner's present pod.
 	Others  []attachment.Key `json:"others,omitempty"`
 	Present string           `json:"present,omitempty"`

@@ -169,6 +169,9 @@ func (w *World) readLeases(ctx context.Context, stores []*lease.Store) {
 		if err == nil {
 			ahead, err = s.ClockAhead(ctx)
 		}
+		if err == nil {
+			n.Pools, err = s.HasPools(ctx)
+		}
 		if errors.Is(err, lease.ErrNone) {
 			continue
 		}

@@ -54,6 +54,11 @@ func (j *judge) reservation(n *Network, l *lease.Lease, present []*living) (f Fi
 		f.Kind, f.Evidence = Unknown, []string{"whether its owner is gone is not known: " + judged.Why}
 		return f, true
 	}
+	if why := j.elsewhere(n, l, judged, present); why != "" {
+		f.Proven, f.Fields.Elsewhere = true, judged.Elsewhere
+		f.Evidence = []string{"its owner lives: " + judged.Why, why}
+		return f, true
+	}
 	sandboxID, why := j.unused(n, l, present)
 	if why == "" {
 		return f, false
@@ -86,6 +91,22 @@ func (l *living) owners() map[attachment.Owner]bool {
 	}
 	delete(all, attachment.Owner{})
 	return all
+}
+
+// elsewhere says why the address waits in vain for the one pod of an ordinal: the pod is on another node, and has an address of that
+// node's ranges. Nothing of the owner is on this node.
+func (j *judge) elsewhere(n *Network, l *lease.Lease, judged owner.Judgement, present []*living) string {
+	if judged.Elsewhere == "" || judged.Elsewhere == l.Last.Pod.UID || n.Pools || !l.WaitsForPod() || len(present) > 0 || j.leasesMissing() || j.Sandboxes.NotAsked != "" {
+		return ""
+	}
+	number, _ := l.Owner.Ordinal.Number()
+	name := fmt.Sprintf("%s-%d", l.Owner.Name, number)
+	for _, told := range j.Sandboxes.Runtime {
+		if told.Pod.Namespace == l.Owner.Namespace && told.Pod.Name == name {
+			return ""
+		}
+	}
+	return judged.Where
 }
 
 // unused says why a living owner does not use its reservation any more, and by which sandbox that is known. The owner has

@@ -106,6 +106,24 @@ func TestReservations(t *testing.T) {
 		}, []string{"error: unknown"}, ""},
 		"a VM that relink has attached to nothing":   {vm, func(w *World, _ *lease.Lease) { w.leaves(vm) }, nil, ""},
 		"attached to nothing, and the API is silent": {web(0), func(w *World, _ *lease.Lease) { w.leaves(web(0)); w.standing(web(0), owner.Unknown, "403") }, []string{"information: unknown last/eth0 10.3.0.2"}, ""},
+		"the owner's pod is on another node": {web(0), func(w *World, _ *lease.Lease) { w.away(web(0)) },
+			[]string{"information: reservation without owner last/eth0 10.3.0.2 proven"},
+			"its owner lives: it has 3 replicas; its pod shop/web-0 is on node node2"},
+		"it is on another node, and the address is of a pool":      {web(0), func(w *World, _ *lease.Lease) { w.away(web(0)); w.network("lan").Pools = true }, nil, ""},
+		"it is on another node, and the API knows the address":     {web(0), func(w *World, l *lease.Lease) { w.away(web(0)); l.Claimed = true }, nil, ""},
+		"it is on another node, and the address waits for a time":  {web(0), func(w *World, l *lease.Lease) { w.away(web(0)); l.Until = noon.Add(time.Hour) }, nil, ""},
+		"it is on another node, and has had the address here":      {web(0), func(w *World, l *lease.Lease) { w.away(web(0)); l.Last.Pod.UID = "uid-of-web-0" }, nil, ""},
+		"it is on another node, and a sandbox of it is still here": {web(0), func(w *World, _ *lease.Lease) { w.away(web(0)); w.run("c1", 1, "web-0") }, nil, ""},
+		"it is on another node, and one is attached here": {web(0), func(w *World, _ *lease.Lease) {
+			w.away(web(0))
+			w.run("c1", 1, "of-another-name")
+			w.attach("c1", 1, "eth0", "lan", "10.3.0.9", web(0))
+		}, nil, ""},
+		"it is on another node, and the runtime is silent": {web(0), func(w *World, _ *lease.Lease) { w.away(web(0)); w.Sandboxes.NotAsked = "down" }, nil, ""},
+		"it is on another node, and leases cannot be read": {web(0), func(w *World, _ *lease.Lease) {
+			w.away(web(0))
+			w.Networks = append(w.Networks, Network{Name: "san", Problem: "torn"})
+		}, []string{"error: unknown"}, ""},
 		"two sandboxes of the owner": {web(0), func(w *World, _ *lease.Lease) {
 			w.moved(web(0))
 			w.run("c2", 2, "web-0")
@@ -124,6 +142,11 @@ func (w *World) moved(o attachment.Owner) {
 	w.standing(o, owner.Lives, "it has 3 replicas")
 	w.run("c1", 1, "web-0")
 	w.attach("c1", 1, "eth0", "san", "10.4.0.2", o)
+}
+
+// away has the owner's pod on another node.
+func (w *World) away(o attachment.Owner) {
+	w.Owners.Judged[o] = owner.Judgement{Owner: o, Standing: owner.Lives, Why: "it has 3 replicas", Elsewhere: "uid-of-web-0", Where: "its pod shop/web-0 is on node node2"}
 }
 
 // leaves runs the owner's pod on somebody else's network.

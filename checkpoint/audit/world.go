@@ -70,6 +70,8 @@ type Network struct {
 	// Now is the time of the store. Times in leases are by this clock, except those of imported holders.
 	Now    time.Time
 	Leases []lease.Lease
+	// Pools says that its addresses are of pools: they go to other nodes with their owners.
+	Pools bool
 	// Problem says why the leases cannot be read.
 	Problem string
 }

@@ -112,7 +112,7 @@ func thingOf(f audit.Finding) (t Thing, ok bool) {
 	case s.Reservation:
 		return Thing{
 			What: aReservation, LeaseDir: f.LeaseDir, Network: s.Lease.Network, Address: s.Lease.Address, Owner: s.Lease.Owner, At: milliseconds(s.Lease.ReleasedAt),
-			Present: f.Fields.Present,
+			Present: f.Fields.Present, Elsewhere: f.Fields.Elsewhere,
 		}, true
 	case s.Checkpoint != nil:
 		r := s.Checkpoint

@@ -223,6 +223,10 @@ func (p *pass) endReservation(ctx context.Context, o *Outcome) {
 		o.State, o.Why = Kept, fmt.Sprintf("asked once more, right before: the owner's standing is %q: %s", again.Standing, again.Why)
 		return
 	}
+	if elsewhere := o.Fields.Elsewhere; elsewhere != "" && again.Elsewhere != elsewhere {
+		o.State, o.Why = Kept, "asked once more, right before: "+again.Where
+		return
+	}
 	if p.done(ctx, o, func() error { return s.EndReservation(ctx, l, o.proof("nobody will ask for it")) }) {
 		o.becomes(s.Get(ctx, l.Address))
 	}

@@ -33,6 +33,8 @@ type cluster struct {
 	sandboxes []sandbox.OfRuntime
 	down      error
 	standing  map[attachment.Owner]owner.Standing
+	// elsewhere are the UIDs of pods on other nodes.
+	elsewhere map[attachment.Owner]string
 	// asked has each question. then is what becomes of the API after so many questions.
 	asked [][]attachment.Owner
 	then  map[int]func(*cluster)
@@ -45,7 +47,8 @@ func (c *cluster) Judge(_ context.Context, owners []attachment.Owner) (all []own
 	for _, o := range owners {
 		j := owner.Judgement{Owner: o, Standing: owner.Unknown, Why: "HTTP status 500"}
 		if s, ok := c.standing[o]; ok {
-			j.Standing, j.Why = s, "the API says so"
+			j.Standing, j.Why, j.Elsewhere = s, "the API says so", c.elsewhere[o]
+			j.Where = fmt.Sprintf("its pod %q is elsewhere", j.Elsewhere)
 		}
 		all = append(all, j)
 	}
@@ -293,6 +296,31 @@ func TestTheOwnerComesBackInTheLastMoment(t *testing.T) {
 		}
 		n.then[2] = then
 		expectStates(t, name, n.pass(t, n.options()), want)
+	}
+}
+
+// A pod is on another node, and the address waits for it here. Twice it must be the same pod, and once more right before.
+func TestThePodIsOnAnotherNode(t *testing.T) {
+	of := web(1)
+	of.Ordinal = attachment.OrdinalOf(0)
+	for name, test := range map[string]struct {
+		then func(c *cluster)
+		want string
+	}{
+		"it stays there":          {nil, "freed, free"},
+		"it comes back":           {func(c *cluster) { c.elsewhere[of] = "" }, "kept"},
+		"another one comes":       {func(c *cluster) { c.elsewhere[of] = "uid-2" }, "kept"},
+		"its owner is gone":       {func(c *cluster) { c.standing[of] = owner.Gone }, "kept"},
+		"the API does not answer": {func(c *cluster) { delete(c.standing, of) }, "kept"},
+	} {
+		n := newNode(t)
+		a := n.reserve(t, of)
+		n.standing[of], n.elsewhere = owner.Lives, map[attachment.Owner]string{of: "uid-0"}
+		expectStates(t, name, n.pass(t, n.options()), a.String()+" waiting")
+		n.elsewhere[of] = "uid-1"
+		expectStates(t, name, n.pass(t, n.options()), a.String()+" waiting")
+		n.then[3] = test.then
+		expectStates(t, name, n.pass(t, n.options()), a.String()+" "+test.want)
 	}
 }
 

@@ -57,6 +57,8 @@ type Thing struct {
 	At int64 `json:"atMilliseconds,omitempty"`
 	// Present is the sandbox of the owner's present pod, if that is what the proof stands on.
 	Present string `json:"present,omitempty"`
+	// Elsewhere is the UID of the owner's pod on another node, if that is what the proof stands on.
+	Elsewhere string `json:"elsewhere,omitempty"`
 }
 
 // byThing returns when each thing was seen first. Sightings of another boot, or of a later time, count for nothing.

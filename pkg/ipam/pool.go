@@ -30,11 +30,7 @@ func (c *Call) allocate(ctx context.Context, n network, store *lease.Store, r le
 	if len(n.pools) > 0 {
 		return c.allocateFromPools(ctx, n, store, r)
 	}
-	given, err := store.Allocate(ctx, r)
-	if err != nil {
-		return nil, n.refused(err)
-	}
-	return given, nil
+	return c.allocateFromSets(ctx, n, store, r)
 }
 
 // allocateFromPools asks the agent only for what the node's store does not have, and then tries again.

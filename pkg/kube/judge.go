@@ -34,7 +34,8 @@ type reading struct {
 	err    error
 }
 
-// Judge implements owner.Judge. It takes at most judgeLimit, and reads each object once.
+// Judge implements owner.Judge. It takes at most judgeLimit, and reads each object once. Then it reads the pod of each ordinal whose
+// owner lives.
 func (o *Owners) Judge(ctx context.Context, owners []attachment.Owner) []owner.Judgement {
 	ctx, cancel := context.WithTimeout(ctx, judgeLimit)
 	defer cancel()
@@ -65,7 +66,61 @@ func (o *Owners) Judge(ctx context.Context, owners []attachment.Owner) []owner.J
 		standing, why := judge(of, readings[placeOf(of)])
 		all[i] = owner.Judgement{Owner: of, Standing: standing, Why: why, Cluster: cluster}
 	}
+	inparallel.Do(atOnce, len(all), func(i int) {
+		if j := &all[i]; j.Standing == owner.Lives && j.Owner.Ordinal != 0 {
+			j.Elsewhere, j.Where = o.elsewhere(ctx, j.Owner)
+		}
+	})
 	return all
+}
+
+// elsewhere reads the pod of an ordinal. It returns the UID of one that is on another node.
+func (o *Owners) elsewhere(ctx context.Context, of attachment.Owner) (uid, where string) {
+	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
+	number, _ := of.Ordinal.Number()
+	var r reading
+	r.object, r.err = o.client.Read(ctx, pods, of.Namespace, fmt.Sprintf("%s-%d", of.Name, number))
+	uid, where = elsewhere(of, r, o.node)
+	if uid != "" && !o.proven.Load() {
+		return "", fmt.Sprintf("%s, and nothing proves that this node is %q: no pod that was asked for here is there by the API", where, o.node)
+	}
+	return uid, where
+}
+
+// elsewhere says whether the pod of an ordinal is on another node, by what the API says about the pod. One that is about to end there
+// does not count: the next one can come here. The controller gives a pod the name SET-ORDINAL, and looks for it by that name.
+func elsewhere(of attachment.Owner, r reading, node string) (uid, where string) {
+	number, _ := of.Ordinal.Number()
+	name, pod := fmt.Sprintf("its pod %s/%s-%d", of.Namespace, of.Name, number), r.object
+	var spec struct {
+		NodeName string `json:"nodeName"`
+	}
+	switch controller := metav1.GetControllerOfNoCopy(&pod.Metadata); {
+	case errors.Is(r.err, objects.ErrNotThere):
+		return "", name + " does not exist"
+	case r.err != nil:
+		return "", fmt.Sprintf("where %s is, is not known: %v", name, r.err)
+	case controller == nil || string(controller.UID) != of.UID:
+		return "", fmt.Sprintf("%s is not one that the %s with the UID %s controls", name, of.Kind, of.UID)
+	case pod.Metadata.DeletionTimestamp != nil:
+		return "", name + " is being deleted"
+	}
+	if err := json.Unmarshal(pod.Spec, &spec); err != nil {
+		return "", fmt.Sprintf("the spec of %s cannot be read: %v", name, err)
+	}
+	standing, why := judgePod(pod)
+	switch {
+	case standing != owner.Lives:
+		return "", fmt.Sprintf("%s: %s", name, why)
+	case spec.NodeName == "":
+		return "", name + " has no node yet"
+	case node == "":
+		return "", fmt.Sprintf("%s is on node %s, and the name of this node is not known", name, spec.NodeName)
+	case spec.NodeName == node:
+		return "", name + " is on this node"
+	}
+	return string(pod.Metadata.UID), fmt.Sprintf("%s is on node %s", name, spec.NodeName)
 }
 
 // cluster returns the UID of the namespace kube-system: it lives as long as the cluster. It is empty if the API does not tell.

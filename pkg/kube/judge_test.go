@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -77,6 +78,84 @@ func TestJudgeOne(t *testing.T) {
 				t.Errorf("%s, %q, want %s, %q", got, why, test.want, test.why)
 			}
 		})
+	}
+}
+
+// The pod of an ordinal is elsewhere only if the API itself says that it is on another node and stays there.
+func TestElsewhere(t *testing.T) {
+	of, isOf := setOwner("apps", 2), true
+	pod := func(spec, phase string, change ...func(*metav1.ObjectMeta)) reading {
+		var r reading
+		r.object.Metadata = metav1.ObjectMeta{Namespace: "shop", Name: "web-2", UID: "uid-of-web-2", OwnerReferences: []metav1.OwnerReference{{UID: "uid-of-web", Controller: &isOf}}}
+		r.object.Spec, r.object.Status = json.RawMessage(spec), json.RawMessage(`{"phase":"`+phase+`"}`)
+		for _, c := range change {
+			c(&r.object.Metadata)
+		}
+		return r
+	}
+	const other = `{"nodeName":"node2"}`
+	for name, test := range map[string]struct {
+		reading reading
+		node    string
+		uid     string
+		where   string
+	}{
+		"runs elsewhere":        {pod(other, "Running"), "node1", "uid-of-web-2", "its pod shop/web-2 is on node node2"},
+		"starts elsewhere":      {pod(other, "Pending"), "node1", "uid-of-web-2", "its pod shop/web-2 is on node node2"},
+		"here":                  {pod(`{"nodeName":"node1"}`, "Running"), "node1", "", "its pod shop/web-2 is on this node"},
+		"no node yet":           {pod(`{}`, "Pending"), "node1", "", "its pod shop/web-2 has no node yet"},
+		"which node is this":    {pod(other, "Running"), "", "", "its pod shop/web-2 is on node node2, and the name of this node is not known"},
+		"failed elsewhere":      {pod(other, "Failed"), "node1", "", "its pod shop/web-2: the pod has ended and does not start again: its phase is Failed"},
+		"terminating elsewhere": {pod(other, "Running", func(m *metav1.ObjectMeta) { m.DeletionTimestamp = &metav1.Time{Time: time.Now()} }), "node1", "", "its pod shop/web-2 is being deleted"},
+		"of a set made anew": {pod(other, "Running", func(m *metav1.ObjectMeta) { m.OwnerReferences[0].UID = "uid-of-another" }), "node1", "",
+			"its pod shop/web-2 is not one that the StatefulSet with the UID uid-of-web controls"},
+		"nobody's":      {pod(other, "Running", func(m *metav1.ObjectMeta) { m.OwnerReferences = nil }), "node1", "", "its pod shop/web-2 is not one that the StatefulSet with the UID uid-of-web controls"},
+		"no pod":        {reading{err: fmt.Errorf("%w: x", objects.ErrNotThere)}, "node1", "", "its pod shop/web-2 does not exist"},
+		"no answer":     {reading{err: fmt.Errorf("%w: x", objects.ErrRefused)}, "node1", "", "where its pod shop/web-2 is, is not known: the Kubernetes API refuses: x"},
+		"a strange one": {pod(`{"nodeName":7}`, "Running"), "node1", "", "the spec of its pod shop/web-2 cannot be read: json: cannot unmarshal number into Go struct field .nodeName of type string"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if uid, where := elsewhere(of, test.reading, test.node); uid != test.uid || where != test.where {
+				t.Errorf("%q, %q, want %q, %q", uid, where, test.uid, test.where)
+			}
+		})
+	}
+}
+
+// A name that is not this node's would make the pods of this node look as if they were elsewhere. So the API must have shown a pod that
+// was asked for on this node.
+func TestElsewhereNeedsTheNameOfThisNode(t *testing.T) {
+	set := controlled("apps/v1", "StatefulSet", "web")
+	on := func(node string) map[string]any {
+		return map[string]any{"spec": map[string]string{"nodeName": node}, "status": map[string]string{"phase": "Running"}}
+	}
+	away := on("node2")
+	maps.Copy(away, set)
+	o, w, _ := newOwners(t, "node1", map[string]string{
+		podsPath + "here": thing(t, "here", on("node1")), setsPath + "web": thing(t, "web", map[string]any{"spec": map[string]int{"replicas": 2}}),
+	})
+	watching(t, o)
+	await(t, "a pod of this node", func() bool { return o.watch.pod("shop", "here") != nil })
+	w.set(podsPath+"web-1", thing(t, "web-1", away))
+	judged := func() owner.Judgement { return o.Judge(t.Context(), []attachment.Owner{setOwner("apps", 1)})[0] }
+	if j := judged(); j.Standing != owner.Lives || j.Elsewhere != "" || j.Where != `its pod shop/web-1 is on node node2, and nothing proves that this node is "node1": no pod that was asked for here is there by the API` {
+		t.Errorf("%+v", j)
+	}
+	if _, err := o.Ask(t.Context(), ask("here")); err != nil {
+		t.Fatal(err)
+	}
+	if j := judged(); j.Standing != owner.Lives || j.Elsewhere != "uid-of-web-1" || j.Where != "its pod shop/web-1 is on node node2" {
+		t.Errorf("%+v", j)
+	}
+	w.answers(func(to http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == podsPath+"web-1" { // As the API does with a kubelet that asks for another node's pod.
+			refuse(to, http.StatusForbidden)
+			return true
+		}
+		return false
+	})
+	if j := judged(); j.Standing != owner.Lives || j.Elsewhere != "" || !strings.HasPrefix(j.Where, "where its pod shop/web-1 is, is not known: the Kubernetes API refuses") {
+		t.Errorf("%+v", j)
 	}
 }
 

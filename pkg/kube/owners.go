@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,6 +34,10 @@ const (
 type Owners struct {
 	client *Client
 	log    *slog.Logger
+	// node is the name of this node, empty if nobody has told it. It is proven when the watch of its pods has shown a pod that somebody
+	// on this node has asked for: a name that is another node's would make the pods of this node look as if they ran elsewhere.
+	node   string
+	proven atomic.Bool
 	// watch is nil if the node has no name: it does not watch the pods of all nodes.
 	watch *podWatch
 	// verified has a verified by the UID of a pod. An owner does not change while the pod lives, and no UID comes twice.
@@ -55,7 +60,7 @@ var (
 
 // NewOwners returns Owners that know the pods of the node. node is its name in Kubernetes. If it is empty, nothing is watched.
 func NewOwners(client *Client, node string, log *slog.Logger) *Owners {
-	o := &Owners{client: client, log: log, verified: lru.New(mostVerified)}
+	o := &Owners{client: client, log: log, node: node, verified: lru.New(mostVerified)}
 	if node != "" {
 		o.watch = newPodWatch(client.watcher, node, log)
 	}
@@ -164,6 +169,7 @@ func (o *Owners) pod(ctx context.Context, asked attachment.Pod) (pod *metav1.Obj
 	for try := 1; ; try++ {
 		if o.watch != nil { // No pod in the API is without a UID.
 			if pod := o.watch.pod(asked.Namespace, asked.Name); pod != nil && string(pod.UID) == asked.UID {
+				o.proven.Store(true)
 				return pod, true, nil
 			}
 		}

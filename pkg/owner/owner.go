@@ -108,6 +108,10 @@ type Judgement struct {
 	Standing Standing         `json:"standing"`
 	// Why is the evidence in words.
 	Why string `json:"why"`
+	// Elsewhere is the UID of the owner's pod, if the owner lives, has one pod at a time by an ordinal, and this pod is on another
+	// node. It is empty if any of that is not known. Where says where the pod is, or why that is not known.
+	Elsewhere string `json:"elsewhere,omitempty"`
+	Where     string `json:"where,omitempty"`
 	// Cluster is the UID of the namespace kube-system of the API that has judged, empty if the API does not tell it.
 	Cluster string `json:"cluster,omitempty"`
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // longestReleased returns the first address of the set whose reservation or quarantine has ended. If none
@@ -96,24 +97,91 @@ func (l *leases) exhausted(number int, set RangeSet) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("range set %d (%s) of network %s: %w: %d held, %d reserved, %d in quarantine; relink ipam list says for whom",
-		number, set, l.store.network, ErrExhausted, counts[Held], counts[Reserved], counts[Quarantined])
+	return &ExhaustedError{set, fmt.Errorf("range set %d (%s) of network %s: %w: %d held, %d reserved, %d in quarantine; relink ipam list says for whom",
+		number, set, l.store.network, ErrExhausted, counts[Held], counts[Reserved], counts[Quarantined])}
+}
+
+// ExhaustedError is ErrExhausted for a set of ranges.
+type ExhaustedError struct {
+	Set RangeSet
+	err error
+}
+
+// Error says what keeps each address from being given.
+func (e *ExhaustedError) Error() string { return e.err.Error() }
+
+// Unwrap returns the error that matches ErrExhausted.
+func (e *ExhaustedError) Unwrap() error { return e.err }
+
+// WaitsForPod says whether the address waits for the one pod of an ordinal, for no other reason than that its owner lives. Whatever
+// was said of the time that it waits counts: "retain", an operator's word, and the claim of a pool.
+func (l Lease) WaitsForPod() bool {
+	return l.State == Reserved && l.Owner.Ordinal != 0 && l.Owner.UID != "" && !l.ByHand && !l.Claimed && l.Until.IsZero()
+}
+
+// WaitingForPods returns the addresses of the set that wait for pods, the one that was released first first. It leaves out those of
+// owners that hold an address here. What an earlier boot held is given up first, as by any change: the ADD that found no address has
+// changed nothing. ErrNone: nothing was ever given.
+func (s *Store) WaitingForPods(ctx context.Context, set RangeSet) (waiting []Lease, err error) {
+	var earlier []Lease
+	look := func(l *leases) (err error) {
+		if earlier, err = l.ofEarlierBoots(); err == nil && len(earlier) == 0 {
+			waiting, err = l.waitingForPods(set)
+		}
+		return err
+	}
+	err = s.view(ctx, look)
+	if err == nil && len(earlier) > 0 {
+		if err = s.change(ctx, (*leases).settle); err == nil {
+			err = s.view(ctx, look)
+		}
+	}
+	slices.SortStableFunc(waiting, func(a, b Lease) int { return a.ReleasedAt.Compare(b.ReleasedAt) })
+	return waiting, err
+}
+
+func (l *leases) waitingForPods(set RangeSet) (waiting []Lease, err error) {
+	err = l.eachOfState(set, func(a netip.Addr, state State) error {
+		if gives, _ := set.Gives(a); !gives || state != Reserved {
+			return nil
+		}
+		lease, _, err := l.get(a)
+		if err != nil || !lease.WaitsForPod() {
+			return err
+		}
+		all, err := l.ownedBy(lease.Owner)
+		if err == nil && !slices.ContainsFunc(all, func(other Lease) bool { return other.State == Held }) {
+			waiting = append(waiting, lease)
+		}
+		return err
+	})
+	return waiting, err
 }
 
 // counts counts the leases of the set. It reads only the state of each lease: many pods that start at once come here one after
 // the other, and a DEL that would free an address has to wait for them.
 func (l *leases) counts(set RangeSet) (map[State]int, error) {
 	counts := map[State]int{}
+	err := l.eachOfState(set, func(_ netip.Addr, state State) error { counts[state]++; return nil })
+	return counts, err
+}
+
+// eachOfState calls f with the state of each lease of the set.
+func (l *leases) eachOfState(set RangeSet, f func(netip.Addr, State) error) error {
 	for _, r := range set {
 		cursor := l.byAddress.Cursor()
 		end := addressKey(r.Last)
 		for k, b := cursor.Seek(addressKey(r.First)); k != nil && bytes.Compare(k, end) <= 0; k, b = cursor.Next() {
 			state, err := decodeState(b)
-			if err != nil {
-				return nil, l.unreadable(addressOf(k), err)
+			if err == nil {
+				err = f(addressOf(k), state)
+			} else {
+				err = l.unreadable(addressOf(k), err)
 			}
-			counts[state]++
+			if err != nil {
+				return err
+			}
 		}
 	}
-	return counts, nil
+	return nil
 }

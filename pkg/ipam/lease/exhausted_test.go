@@ -9,6 +9,29 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// Only what waits for no other reason than that its owner lives can be given up for a pod that is elsewhere.
+func TestWaitsForPod(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*Lease)
+		want   bool
+	}{
+		"an ordinal":                 {func(*Lease) {}, true},
+		"held":                       {func(l *Lease) { l.State = Held }, false},
+		"in quarantine":              {func(l *Lease) { l.State = Quarantined }, false},
+		"a virtual machine":          {func(l *Lease) { l.Owner = vm("db") }, false},
+		"a pod by its name":          {func(l *Lease) { l.Owner = pod("web-0") }, false},
+		"by hand":                    {func(l *Lease) { l.ByHand = true }, false},
+		"for a time":                 {func(l *Lease) { l.Until = time.Now() }, false},
+		"the API knows the address":  {func(l *Lease) { l.Claimed = true }, false},
+		"an ordinal of no known set": {func(l *Lease) { l.Owner.UID = "" }, false},
+	} {
+		l := Lease{Address: addr("10.3.0.2"), State: Reserved, Owner: set("web", 0)}
+		if test.change(&l); l.WaitsForPod() != test.want {
+			t.Errorf("%s: %t", name, !test.want)
+		}
+	}
+}
+
 // STATUS can fail a node because of this. An address that waits for its owner counts as free.
 func TestExhausted(t *testing.T) {
 	full := "range set 0 (10.3.0.2-10.3.0.3) of network pods: no address is free: "

@@ -125,17 +125,23 @@ func (s *Store) merge(ctx context.Context, o *opened, to *Store, all handover) (
 	return s.remove()
 }
 
+// HasPools says whether the network has to do with pools. ErrNone: nothing was ever given.
+func (s *Store) HasPools(ctx context.Context) (has bool, err error) {
+	err = s.view(ctx, func(l *leases) error { has = l.hasPools(); return nil })
+	return has, err
+}
+
 // hasPools says whether the open store has to do with pools.
 func (s *Store) hasPools(o *opened) (has bool, err error) {
 	err = o.db.View(func(tx *bolt.Tx) error {
 		l, err := s.begin(o, tx)
-		if err == nil {
-			has = len(l.meta.Get([]byte(keyID))) > 0
-		}
+		has = err == nil && l.hasPools()
 		return err
 	})
 	return has, err
 }
+
+func (l *leases) hasPools() bool { return len(l.meta.Get([]byte(keyID))) > 0 }
 
 // canMerge says why the other store cannot take anything.
 func (s *Store) canMerge(ctx context.Context, o *opened, to *Store) error {
