@@ -296,6 +296,15 @@ func TestSeveralPodsOfAnOwnerWaitHere(t *testing.T) {
 	}
 	n.del(t, "c0/eth0")
 	n.expect(t, "afterwards", "10.3.0.2 reserved c0/eth0 web", "10.3.0.3 held c1/eth0 web")
+
+	// What is kept for a pod by its name is one pod's, whatever owner the pod names: the API knows its address.
+	n.policy.ByOwner = false
+	r := n.fromPools("c3/eth0", "web-7", "lan")
+	r.Resolved = set("web", 0)
+	var elsewhere *ElsewhereError
+	if got, err := n.tryFrom(t, r); !errors.As(err, &elsewhere) {
+		t.Errorf("%s %v, want a question about the owner's address", got, err)
+	}
 }
 
 // A virtual machine that moves has its address on both nodes: here without a grant. When it has moved, the address comes.
