@@ -163,6 +163,7 @@ var incidental = []string{
 	"forward_delay_timer", // A timer of the bridge's port.
 	"valid_life_time",     // A timer.
 	"preferred_life_time", // A timer.
+	"expires",             // The same timer, of the kernel's route.
 }
 
 // podState returns what iproute2 tells of a pod's interfaces, addresses, routes, rules, neighbours and qdiscs, and all
