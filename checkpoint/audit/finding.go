@@ -124,6 +124,9 @@ type Report struct {
 	OwnersLeft int `json:"ownersLeft,omitempty"`
 	// LeaseDirs are the directories whose leases were read.
 	LeaseDirs []string `json:"leaseDirs,omitempty"`
+	// NewClusters are the clusters of stores that know none yet: the UID of the namespace kube-system by the path of the store. An
+	// audit changes nothing: who frees notes them before that.
+	NewClusters map[string]string `json:"-"`
 	// Problems say what could not be looked at. Notes say what nobody was there to ask for.
 	Problems []string `json:"problems,omitempty"`
 	Notes    []string `json:"notes,omitempty"`

@@ -17,7 +17,7 @@ import (
 // Judge says what is wrong in the world, and what is not.
 func Judge(w World) Report {
 	j := judge{World: w, living: map[part]*living{}, containers: map[string][]*living{}}
-	j.report = Report{Findings: []Finding{}, Problems: w.Problems, Notes: w.Notes, OwnersLeft: w.Owners.Left, LeaseDirs: w.LeaseDirs}
+	j.report = Report{Findings: []Finding{}, Problems: w.Problems, Notes: w.Notes, OwnersLeft: w.Owners.Left, LeaseDirs: w.LeaseDirs, NewClusters: w.Owners.NewClusters}
 	j.pods = j.knownPods()
 	j.checkpoints()
 	j.leases()

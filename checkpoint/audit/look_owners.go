@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -36,65 +37,122 @@ func (w *World) askForOwners(ctx context.Context, from Sources) {
 	w.distrustEmptied(ctx, from)
 }
 
-// distrustCluster makes the owners of a network unknown that another cluster's API has judged: the kubeconfig may be wrong. A cluster
-// is a network's if its API knows one of the owners.
+// distrustCluster makes the owners unknown that another cluster's API has judged: the kubeconfig may be wrong. A store says which
+// cluster is right. For one that knows none yet, it is that of an API which knows an owner of the store, or a pod that runs here.
 func (w *World) distrustCluster(ctx context.Context, from Sources) {
+	w.distrustNameless()
+	w.Owners.NewClusters = map[string]string{}
+	runs := sync.OnceValue(func() map[string]bool { return w.clustersOfPods(ctx, from) })
 	for _, s := range from.Leases {
-		at := slices.IndexFunc(w.Networks, func(n Network) bool { return n.Name == s.Network() })
-		if at < 0 {
-			continue
+		known := map[string]bool{} // The clusters whose APIs have judged owners of the store: do they know one?
+		judged := w.judgedIn(s)
+		for _, j := range judged {
+			known[j.Cluster] = known[j.Cluster] || j.Standing == owner.Lives
 		}
-		var judged []owner.Judgement
-		for _, l := range w.Networks[at].Leases {
-			if j, is := w.Owners.Judged[l.Owner]; is && l.State == lease.Reserved && j.Standing != owner.Unknown {
-				judged = append(judged, j)
+		for uid, knows := range known {
+			err := s.OfCluster(ctx, uid)
+			if errors.Is(err, lease.ErrNoCluster) && (knows || runs()[uid]) {
+				w.Owners.NewClusters[s.Path()], err = uid, nil
 			}
-		}
-		if len(judged) == 0 {
-			continue
-		}
-		lives := slices.ContainsFunc(judged, func(j owner.Judgement) bool { return j.Standing == owner.Lives })
-		if err := s.OfCluster(ctx, judged[0].Cluster, lives); err != nil {
-			w.Problems = append(w.Problems, err.Error())
-			for _, j := range judged {
-				w.doubt(j.Owner, err.Error())
+			if err != nil {
+				w.distrust(err.Error(), slices.DeleteFunc(slices.Clone(judged), func(j owner.Judgement) bool { return j.Cluster != uid }))
 			}
 		}
 	}
 }
 
+// distrustNameless makes the owners unknown that an API has judged which does not tell its cluster.
+func (w *World) distrustNameless() {
+	var nameless []owner.Judgement
+	for _, j := range w.Owners.Judged {
+		if j.Standing != owner.Unknown && j.Cluster == "" {
+			nameless = append(nameless, j)
+		}
+	}
+	if len(nameless) > 0 {
+		w.distrust("the Kubernetes API does not tell which cluster it is, so nobody counts as gone: the namespace kube-system cannot be read: "+nameless[0].NoCluster, nameless)
+	}
+}
+
+// judgedIn returns what is known of the owners for whom addresses of the store wait.
+func (w *World) judgedIn(s *lease.Store) (judged []owner.Judgement) {
+	for _, n := range w.Networks {
+		if lease.PathIn(n.Dir, n.Name) != s.Path() {
+			continue
+		}
+		for _, l := range n.Leases {
+			if j, is := w.Owners.Judged[l.Owner]; is && l.State == lease.Reserved && j.Standing != owner.Unknown {
+				judged = append(judged, j)
+			}
+		}
+	}
+	return judged
+}
+
+// mostPods bounds what it costs to find out that an API knows a pod of this node.
+const mostPods = 16
+
+// clustersOfPods returns the clusters whose APIs know pods that run here. It asks the API itself: an Asker may have what another API has
+// said before.
+func (w *World) clustersOfPods(ctx context.Context, from Sources) map[string]bool {
+	var pods []attachment.Owner
+	for _, told := range w.Sandboxes.Runtime {
+		if told.Ready && told.Pod.UID != "" && len(pods) < mostPods {
+			o := told.Pod.Owner()
+			o.UID = told.Pod.UID
+			pods = append(pods, o)
+		}
+	}
+	all := map[string]bool{}
+	for _, j := range from.Judge.Judge(ctx, pods) {
+		if j.Standing == owner.Lives {
+			all[j.Cluster] = true
+		}
+	}
+	return all
+}
+
 // distrustEmptied makes the owners unknown that are gone by an API that does not know a pod which runs here: it may have been emptied, or
-// be another cluster's.
+// be another cluster's. Without the runtime nobody knows which pods run here.
 func (w *World) distrustEmptied(ctx context.Context, from Sources) {
-	var gone []attachment.Owner
-	for o, j := range w.Owners.Judged {
+	var gone []owner.Judgement
+	for _, j := range w.Owners.Judged {
 		if j.Standing == owner.Gone {
-			gone = append(gone, o)
+			gone = append(gone, j)
 		}
 	}
 	if len(gone) == 0 || from.Asker == nil {
 		return
 	}
+	if w.Sandboxes.NotAsked != "" { // It is in Problems or Notes already.
+		w.doubt("nobody knows whether the Kubernetes API knows all pods that run here, because the container runtime did not tell of them: "+w.Sandboxes.NotAsked, gone)
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, whoseWait)
 	defer cancel()
-	for id, told := range w.Sandboxes.Runtime {
+	for _, id := range slices.Sorted(maps.Keys(w.Sandboxes.Runtime)) { // The same words each time: the log has them once.
+		told := w.Sandboxes.Runtime[id]
 		if !told.Ready || told.Pod.UID == "" {
 			continue
 		}
 		if _, err := from.Asker.Ask(ctx, owner.Question{Pod: told.Pod}); errors.Is(err, owner.ErrUnavailable) {
-			why := fmt.Sprintf("the pod of sandbox %s runs here, and the Kubernetes API does not tell of it: %v. So nobody counts as gone: is it this node's API?", id, err)
-			w.Problems = append(w.Problems, why)
-			for _, o := range gone {
-				w.doubt(o, why)
-			}
+			w.distrust(fmt.Sprintf("the pod of sandbox %s runs here, and the Kubernetes API does not tell of it: %v. So nobody counts as gone: is it this node's API?", id, err), gone)
 			return
 		}
 	}
 }
 
-// doubt makes the owner unknown.
-func (w *World) doubt(o attachment.Owner, why string) {
-	w.Owners.Judged[o] = owner.Judgement{Owner: o, Standing: owner.Unknown, Why: why}
+// distrust makes the owners unknown. That is a problem.
+func (w *World) distrust(why string, judged []owner.Judgement) {
+	w.Problems = append(w.Problems, why)
+	w.doubt(why, judged)
+}
+
+// doubt makes the owners unknown.
+func (w *World) doubt(why string, judged []owner.Judgement) {
+	for _, j := range judged {
+		w.Owners.Judged[j.Owner] = owner.Judgement{Owner: j.Owner, Standing: owner.Unknown, Why: why}
+	}
 }
 
 // ownersToAsk returns the owners of reservations, each once: those in first, and most of the others. If there are more,

@@ -129,4 +129,6 @@ type Owners struct {
 	Unattached map[attachment.Owner][]sandbox.OfRuntime
 	// Left is how many owners were not asked for.
 	Left int
+	// NewClusters are the clusters of stores that know none yet: the UID of the namespace kube-system by the path of the store.
+	NewClusters map[string]string
 }

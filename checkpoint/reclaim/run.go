@@ -107,7 +107,10 @@ func Run(ctx context.Context, o Options) (Report, error) {
 			return Report{}, err // Nothing would ever be seen twice.
 		}
 	}
-	p := pass{Options: o, report: Report{DryRun: o.DryRun, Outcomes: []Outcome{}, OwnersLeft: found.OwnersLeft, Problems: found.Problems, Notes: found.Notes, Found: found}}
+	p := pass{Options: o, stores: map[string]*lease.Store{}, report: Report{DryRun: o.DryRun, Outcomes: []Outcome{}, OwnersLeft: found.OwnersLeft, Problems: found.Problems, Notes: found.Notes, Found: found}}
+	for _, s := range p.Leases {
+		p.stores[s.Path()] = s
+	}
 	if torn != nil {
 		p.report.Problems = append(p.report.Problems, torn.Error())
 	}
@@ -116,6 +119,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 			p.report.Problems = append(p.report.Problems, strings.Join(n.Evidence, "; "))
 		}
 	}
+	p.noteClusters(ctx)
 	p.carryOut(ctx, decisions)
 	return p.report, nil
 }
@@ -140,12 +144,20 @@ type pass struct {
 	again map[attachment.Owner]owner.Judgement
 }
 
+// noteClusters notes in each store that knows none which cluster its owners are of.
+func (p *pass) noteClusters(ctx context.Context) {
+	if p.DryRun {
+		return
+	}
+	for path, uid := range p.report.Found.NewClusters {
+		if err := p.stores[path].SetCluster(ctx, uid); err != nil {
+			p.report.Problems = append(p.report.Problems, err.Error())
+		}
+	}
+}
+
 // carryOut does what was decided.
 func (p *pass) carryOut(ctx context.Context, all []Decision) {
-	p.stores = map[string]*lease.Store{}
-	for _, s := range p.Leases {
-		p.stores[s.Path()] = s
-	}
 	p.askAgain(ctx, all)
 	var checkpoints []*Outcome
 	outcomes := make([]Outcome, len(all))
@@ -209,7 +221,7 @@ func (p *pass) abandon(ctx context.Context, o *Outcome) {
 	}
 }
 
-// endReservation ends a reservation, if its owner is still judged as before.
+// endReservation ends a reservation, if its owner is still judged as before, by the same cluster.
 func (p *pass) endReservation(ctx context.Context, o *Outcome) {
 	s, l := p.storeOf(o), o.Subject.Lease
 	if p.DryRun {
@@ -225,6 +237,10 @@ func (p *pass) endReservation(ctx context.Context, o *Outcome) {
 	}
 	if elsewhere := o.Fields.Elsewhere; elsewhere != "" && again.Elsewhere != elsewhere {
 		o.State, o.Why = Kept, "asked once more, right before: "+again.Where
+		return
+	}
+	if err := s.OfCluster(ctx, again.Cluster); err != nil { // The kubeconfig was replaced meanwhile.
+		o.State, o.Why = Kept, "asked once more, right before: "+err.Error()
 		return
 	}
 	if p.done(ctx, o, func() error { return s.EndReservation(ctx, l, o.proof("nobody will ask for it")) }) {

@@ -35,6 +35,8 @@ type cluster struct {
 	standing  map[attachment.Owner]owner.Standing
 	// elsewhere are the UIDs of pods on other nodes.
 	elsewhere map[attachment.Owner]string
+	// uid is that of the namespace kube-system. The stores know this cluster, unless a test forgets it.
+	uid string
 	// asked has each question. then is what becomes of the API after so many questions.
 	asked [][]attachment.Owner
 	then  map[int]func(*cluster)
@@ -45,7 +47,10 @@ func (c *cluster) Sandboxes(context.Context) ([]sandbox.OfRuntime, error) { retu
 // Judge answers for the owners that it knows. For the others it fails, as an API does that has an error.
 func (c *cluster) Judge(_ context.Context, owners []attachment.Owner) (all []owner.Judgement) {
 	for _, o := range owners {
-		j := owner.Judgement{Owner: o, Standing: owner.Unknown, Why: "HTTP status 500"}
+		j := owner.Judgement{Owner: o, Standing: owner.Unknown, Why: "HTTP status 500", Cluster: c.uid}
+		if c.uid == "" {
+			j.NoCluster = "forbidden"
+		}
 		if s, ok := c.standing[o]; ok {
 			j.Standing, j.Why, j.Elsewhere = s, "the API says so", c.elsewhere[o]
 			j.Where = fmt.Sprintf("its pod %q is elsewhere", j.Elsewhere)
@@ -67,9 +72,12 @@ type node struct {
 
 func newNode(t testing.TB) *node {
 	t.Helper()
-	n := &node{store: checkpoint.OpenStore(filepath.Join(t.TempDir(), "checkpoints")), leases: store(t, t.TempDir(), "lan"), cluster: cluster{standing: map[attachment.Owner]owner.Standing{}, then: map[int]func(*cluster){}}}
+	n := &node{store: checkpoint.OpenStore(filepath.Join(t.TempDir(), "checkpoints")), leases: store(t, t.TempDir(), "lan"), cluster: cluster{uid: here, standing: map[attachment.Owner]owner.Standing{}, then: map[int]func(*cluster){}}}
 	return n
 }
+
+// here is the cluster of the node.
+const here = "u-here"
 
 func store(t testing.TB, dir, network string) *lease.Store {
 	t.Helper()
@@ -95,6 +103,9 @@ func (n *node) add(t testing.TB, id, netns string, of attachment.Owner) netip.Ad
 	}
 	key := attachment.Key{Network: "lan", ContainerID: id, IfName: "eth0"}
 	given, err := n.leases.Allocate(t.Context(), lease.Request{Attachment: key, Owner: of, Namespace: at, Sets: []lease.RangeSet{subnet}, Policy: lease.Policy{Sticky: true}})
+	if err == nil {
+		err = n.leases.SetCluster(t.Context(), here)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +129,7 @@ func (n *node) reserve(t *testing.T, of attachment.Owner) netip.Addr {
 	key := attachment.Key{Network: "lan", ContainerID: "of-" + of.UID, IfName: "eth0"}
 	given, err := n.leases.Allocate(t.Context(), lease.Request{Attachment: key, Owner: of, Sets: []lease.RangeSet{subnet}, Policy: lease.Policy{Sticky: true}})
 	if err == nil {
-		err = n.leases.Release(t.Context(), key, lease.Policy{})
+		err = errors.Join(n.leases.Release(t.Context(), key, lease.Policy{}), n.leases.SetCluster(t.Context(), here))
 	}
 	if err != nil {
 		t.Fatal(err)

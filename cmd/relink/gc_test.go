@@ -61,6 +61,7 @@ func (a agentTells) Judge(_ context.Context, owners []attachment.Owner) (all []o
 				j = told
 			}
 		}
+		j.Cluster = "u-here"
 		all = append(all, j)
 	}
 	return all
@@ -83,6 +84,7 @@ func cmdReserved(ts *testscript.TestScript, neg bool, args []string) {
 	})
 	ts.Check(err)
 	ts.Check(store.Release(context.Background(), last, lease.Policy{}))
+	ts.Check(store.SetCluster(context.Background(), "u-here"))
 }
 
 // seen-earlier DURATION makes what gc has seen so much older.

@@ -80,7 +80,7 @@ func (c *Call) endElsewhere(ctx context.Context, store *lease.Store, l lease.Lea
 	case j.Elsewhere == l.Last.Pod.UID:
 		return kept(j.Where + ", and had the address here")
 	}
-	if err := store.OfCluster(ctx, j.Cluster, true); err != nil {
+	if err := store.SetCluster(ctx, j.Cluster); err != nil { // It knows the owner of the address, and so it is this cluster.
 		return kept(err)
 	}
 	if err := store.EndReservation(ctx, l, "no address was free, and "+j.Where); err != nil {

@@ -60,11 +60,11 @@ func (o *Owners) Judge(ctx context.Context, owners []attachment.Owner) []owner.J
 		defer cancel()
 		r.object, r.err = o.client.Read(ctx, k, at.namespace, at.name)
 	})
-	cluster := o.cluster(ctx)
+	cluster, noCluster := o.cluster(ctx)
 	all := make([]owner.Judgement, len(owners))
 	for i, of := range owners {
 		standing, why := judge(of, readings[placeOf(of)])
-		all[i] = owner.Judgement{Owner: of, Standing: standing, Why: why, Cluster: cluster}
+		all[i] = owner.Judgement{Owner: of, Standing: standing, Why: why, Cluster: cluster, NoCluster: noCluster}
 	}
 	inparallel.Do(atOnce, len(all), func(i int) {
 		if j := &all[i]; j.Standing == owner.Lives && j.Owner.Ordinal != 0 {
@@ -123,15 +123,16 @@ func elsewhere(of attachment.Owner, r reading, node string) (uid, where string) 
 	return string(pod.Metadata.UID), fmt.Sprintf("%s is on node %s", name, spec.NodeName)
 }
 
-// cluster returns the UID of the namespace kube-system: it lives as long as the cluster. It is empty if the API does not tell.
-func (o *Owners) cluster(ctx context.Context) string {
+// cluster returns the UID of the namespace kube-system: it lives as long as the cluster. It is empty if the API does not tell it for
+// the reason why.
+func (o *Owners) cluster(ctx context.Context) (uid, why string) {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
 	made, err := o.client.Read(ctx, metadataOf(namespaces), "", metav1.NamespaceSystem)
 	if err != nil {
-		return ""
+		return "", err.Error()
 	}
-	return string(made.Metadata.UID)
+	return string(made.Metadata.UID), ""
 }
 
 func placeOf(of attachment.Owner) place { return place{of.Group, of.Kind, of.Namespace, of.Name} }

@@ -112,8 +112,10 @@ type Judgement struct {
 	// node. It is empty if any of that is not known. Where says where the pod is, or why that is not known.
 	Elsewhere string `json:"elsewhere,omitempty"`
 	Where     string `json:"where,omitempty"`
-	// Cluster is the UID of the namespace kube-system of the API that has judged, empty if the API does not tell it.
-	Cluster string `json:"cluster,omitempty"`
+	// Cluster is the UID of the namespace kube-system of the API that has judged. It is empty if the API does not tell it: NoCluster
+	// says why.
+	Cluster   string `json:"cluster,omitempty"`
+	NoCluster string `json:"noCluster,omitempty"`
 }
 
 // Judge asks the API itself about each owner, never a cache. The judgements are in the order of the owners. An owner

@@ -25,7 +25,7 @@ func (cached) Fulfil(context.Context, owner.Fulfilment) error { return nil }
 
 func (cached) Judge(_ context.Context, owners []attachment.Owner) (all []owner.Judgement) {
 	for _, o := range owners {
-		all = append(all, owner.Judgement{Owner: o, Standing: owner.Lives, Why: "it is there"})
+		all = append(all, owner.Judgement{Owner: o, Standing: owner.Lives, Why: "it is there", Cluster: "u-here"})
 	}
 	return all
 }

@@ -30,7 +30,7 @@ type api struct{}
 
 func (api) Judge(_ context.Context, owners []attachment.Owner) (all []owner.Judgement) {
 	for _, o := range owners {
-		all = append(all, owner.Judgement{Owner: o, Standing: owner.Gone, Why: "the API does not have it"})
+		all = append(all, owner.Judgement{Owner: o, Standing: owner.Gone, Why: "the API does not have it", Cluster: "u-here"})
 	}
 	return all
 }
@@ -55,7 +55,7 @@ func keeper(t *testing.T) (*Keeper, *lease.Store, *bytes.Buffer) {
 		Policy: lease.Policy{Sticky: true},
 	})
 	if err == nil {
-		err = leases.Release(t.Context(), key, lease.Policy{})
+		err = errors.Join(leases.Release(t.Context(), key, lease.Policy{}), leases.SetCluster(t.Context(), "u-here"))
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -80,23 +80,35 @@ func TestAStoreOfANodeMadeAnew(t *testing.T) {
 	n.refused(t, "the agent", on("u1"), ErrForeign, strings.ReplaceAll(want, "than u1", "than u2"))
 }
 
-// Nobody judges owners by another cluster's API. Which one is right says an API that knows one of them.
+// Nobody judges owners by another cluster's API. A check changes nothing.
 func TestOwnersOfAnotherCluster(t *testing.T) {
 	n := newNode(t, "10.3.0.9", sticky)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
-	of := func(uid string, knows bool) error { return n.store(t).OfCluster(t.Context(), uid, knows) }
-	if err := errors.Join(of("u9", false), of("u1", true), of("u1", false)); err != nil {
-		t.Fatal(err)
-	}
-	for _, uid := range []string{"u2", ""} {
-		if err := of(uid, true); !errors.Is(err, ErrCluster) {
-			t.Errorf("%q: %v", uid, err)
+	of := func(uid string, want error) {
+		t.Helper()
+		if err := n.store(t).OfCluster(t.Context(), uid); !errors.Is(err, want) {
+			t.Errorf("%q: %v, want %v", uid, err, want)
 		}
+	}
+	becomes := func(uid string, want error) {
+		t.Helper()
+		if err := n.store(t).SetCluster(t.Context(), uid); !errors.Is(err, want) {
+			t.Errorf("%q: %v, want %v", uid, err, want)
+		}
+	}
+	of("u9", ErrNoCluster)
+	of("", ErrNoCluster)
+	becomes("u1", nil)
+	becomes("u1", nil)
+	of("u1", nil)
+	for _, uid := range []string{"u2", ""} {
+		of(uid, ErrCluster)
+		becomes(uid, ErrCluster)
 	}
 	if _, err := n.store(t).ResetMachine(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := of("u2", true); err != nil {
-		t.Error(err)
-	}
+	of("u1", ErrNoCluster)
+	becomes("u2", nil)
+	of("u2", nil)
 }
