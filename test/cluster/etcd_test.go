@@ -52,11 +52,17 @@ func (a *api) backup(t *testing.T) string {
 // restore brings etcd back to the backup, as an administrator does: everything stops, and starts with the data of the backup.
 func (a *api) restore(t *testing.T, backup string) {
 	t.Helper()
-	a.stop()
-	a.etcd.stop()
 	a.etcd.restores++
 	dir := a.path(fmt.Sprintf("etcd-%d", a.etcd.restores))
 	a.etcdctl(t, "snapshot", "restore", backup, "--data-dir="+dir)
+	a.serve(t, dir)
+}
+
+// serve has the API serve what is in the directory of an etcd. A new directory makes another cluster, with nothing in it.
+func (a *api) serve(t *testing.T, dir string) {
+	t.Helper()
+	a.stop()
+	a.etcd.stop()
 	a.startEtcd(dir)
 	a.start(t)
 }

@@ -36,6 +36,8 @@ type rig struct {
 	socket  string
 	// sites and launchers count.
 	sites, launchers int
+	// daemon is the sandbox of a pod that runs all the time, and that relink has attached to nothing: the agent's own.
+	daemon *box
 }
 
 func newRig(t *testing.T) *rig {
@@ -51,9 +53,21 @@ func newRig(t *testing.T) *rig {
 	r.definition(t, "apps.kruise.io", "StatefulSet", "statefulsets", []string{"v1beta1"}, nil)
 	r.definition(t, "k8s.cni.cncf.io", "IPAMClaim", "ipamclaims", []string{"v1alpha1"}, nil)
 	r.proxy, r.runtime = newProxy(t, r.api), startRuntime(t)
-	r.host.start(t, []string{control.SocketEnv + "=" + r.socket, "NODE_NAME=node1"},
-		"--kubeconfig", r.config(t, r.proxy.URL, "agent.conf", "{token: "+r.token(t)+"}"), "--runtime-endpoint", "unix://"+r.runtime.socket)
+	r.daemon = &box{id: "daemon", netns: fresh.Sandbox(t), pod: r.podOn(t, "relink-system", "relink-agent-x"), created: time.Now()}
+	r.runtime.knows(r.daemon, true)
+	r.startAgent(r.config(t, r.proxy.URL, "agent.conf", "{token: "+r.token(t)+"}"), nil)
 	return r
+}
+
+// startAgent starts the agent until the end of the whole test. If audits is not nil, it audits the leases of the site.
+func (r *rig) startAgent(kubeconfig string, audits *site) {
+	r.whole.Helper()
+	env := []string{control.SocketEnv + "=" + r.socket, "NODE_NAME=node1"}
+	args := []string{"--kubeconfig", kubeconfig, "--runtime-endpoint", "unix://" + r.runtime.socket}
+	if audits != nil {
+		env, args = append(env, lease.DirEnv+"="+audits.leaseDir), append(args, "--audit-every=10s")
+	}
+	r.host.start(r.whole, env, args...)
 }
 
 // agent is a client of the agent.

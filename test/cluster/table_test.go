@@ -58,6 +58,8 @@ func TestWhatBecomesOfAddresses(t *testing.T) {
 		{"an owner comes back in the last moment", lastMoment},
 		{"the container runtime says nothing", runtimeSaysNothing},
 		{"many, and one error", manyAndOneError},
+		{"another cluster's kubeconfig", otherCluster},
+		{"an emptied API", emptiedAPI},
 		{"the API is away", apiIsAway}, // It stays away.
 	} {
 		t.Run(row.name, func(t *testing.T) { row.run(t, r.site(t)) })
