@@ -128,7 +128,7 @@ func TestAnAddressIsKeptForAPod(t *testing.T) {
 		"an old agent": {"", func(_ *testing.T, _ *node, j *judges) { j.judged[1] = owner.Judgement{Standing: owner.Lives} },
 			kept + "relink-agent does not tell where its pod is"},
 		"another cluster": {"", func(t *testing.T, n *node, j *judges) {
-			if err := n.store(t).OfCluster(t.Context(), "the first cluster", true); err != nil {
+			if err := n.store(t).SetCluster(t.Context(), "the first cluster"); err != nil {
 				t.Fatal(err)
 			}
 			j.judged[1] = away("uid-1")
