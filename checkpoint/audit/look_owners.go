@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/inparallel"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/owner"
 	"github.com/relink-cni/relink/pkg/sandbox"
@@ -92,8 +93,7 @@ func (w *World) judgedIn(s *lease.Store) (judged []owner.Judgement) {
 // mostPods bounds what it costs to find out that an API knows a pod of this node.
 const mostPods = 16
 
-// clustersOfPods returns the clusters whose APIs know pods that run here. It asks the API itself: an Asker may have what another API has
-// said before.
+// clustersOfPods returns the clusters whose APIs know pods that run here. It asks the Judge, which also tells the cluster.
 func (w *World) clustersOfPods(ctx context.Context, from Sources) map[string]bool {
 	var pods []attachment.Owner
 	for _, told := range w.Sandboxes.Runtime {
@@ -130,15 +130,17 @@ func (w *World) distrustEmptied(ctx context.Context, from Sources) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, whoseWait)
 	defer cancel()
+	var runs []sandbox.OfRuntime
 	for _, id := range slices.Sorted(maps.Keys(w.Sandboxes.Runtime)) { // The same words each time: the log has them once.
-		told := w.Sandboxes.Runtime[id]
-		if !told.Ready || told.Pod.UID == "" {
-			continue
+		if told := w.Sandboxes.Runtime[id]; told.Ready && told.Pod.UID != "" {
+			runs = append(runs, told)
 		}
-		if _, err := from.Asker.Ask(ctx, owner.Question{Pod: told.Pod}); errors.Is(err, owner.ErrUnavailable) {
-			w.distrust(fmt.Sprintf("the pod of sandbox %s runs here, and the Kubernetes API does not tell of it: %v. So nobody counts as gone: is it this node's API?", id, err), gone)
-			return
-		}
+	}
+	errs := make([]error, len(runs))
+	inparallel.Do(atOnce, len(runs), func(i int) { _, errs[i] = from.Asker.Ask(ctx, owner.Question{Pod: runs[i].Pod}) })
+	if i := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, owner.ErrUnavailable) }); i >= 0 {
+		w.distrust(fmt.Sprintf("the pod of sandbox %s runs here, and the Kubernetes API does not tell of it: %v. So nobody counts as gone: is it this node's API?",
+			runs[i].ContainerID, errs[i]), gone)
 	}
 }
 
@@ -194,8 +196,11 @@ func (w *World) ownersToAsk(first []attachment.Owner, most int) (asked []attachm
 	return asked
 }
 
-// whoseWait bounds the questions about pods that relink has attached to nothing.
-const whoseWait = 10 * time.Second
+// whoseWait bounds the questions about pods that run here, atOnce is how many of them are asked at the same time.
+const (
+	whoseWait = 10 * time.Second
+	atOnce    = 8
+)
 
 // askForUnattached asks whose the pods are that the runtime keeps running and that relink has attached to nothing. It asks
 // only if there are reservations of living owners for which that can count. If it is not known whose one pod is, the others

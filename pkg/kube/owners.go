@@ -101,7 +101,7 @@ func (o *Owners) Ask(ctx context.Context, q owner.Question) (owner.Answer, error
 
 // find asks the API all that the answer needs.
 func (o *Owners) find(ctx context.Context, q owner.Question) (owner.Answer, error) {
-	pod, seen, err := o.pod(ctx, q.Pod)
+	pod, seen, err := o.pod(ctx, q.Pod, q.Network != "")
 	if err != nil {
 		return owner.Answer{}, err
 	}
@@ -161,13 +161,14 @@ func isMirror(pod *metav1.ObjectMeta, uid string) bool {
 	return is && mirror != "" && string(pod.UID) != uid && (uid == "" || uid == mirror)
 }
 
-// pod returns the metadata of a pod. seen says that they are from the watch, and can be a moment old.
+// pod returns the metadata of a pod. seen says that they are from the watch, and can be a moment old, or much older: after a restore of
+// etcd from a backup, the watch goes on from a version that the API does not have yet. So the watch counts only if watched allows it.
 //
 // With the credentials of a kubelet, the API refuses a pod for some milliseconds after it has given it to the node: its
 // authorizer has not heard of that yet. So a refusal counts only if it stays.
-func (o *Owners) pod(ctx context.Context, asked attachment.Pod) (pod *metav1.ObjectMeta, seen bool, err error) {
+func (o *Owners) pod(ctx context.Context, asked attachment.Pod, watched bool) (pod *metav1.ObjectMeta, seen bool, err error) {
 	for try := 1; ; try++ {
-		if o.watch != nil { // No pod in the API is without a UID.
+		if o.watch != nil && watched { // No pod in the API is without a UID.
 			if pod := o.watch.pod(asked.Namespace, asked.Name); pod != nil && string(pod.UID) == asked.UID {
 				o.proven.Store(true)
 				return pod, true, nil

@@ -105,8 +105,8 @@ func (a *api) eachRule(t *testing.T) {
 	}
 	knows := func() error {
 		o, _ := a.owners(t)
-		if o.Judge(t.Context(), []attachment.Owner{lasting(set, 0).Owner})[0].Cluster == "" {
-			return errors.New("nobody tells which cluster this is")
+		if j := o.Judge(t.Context(), []attachment.Owner{lasting(set, 0).Owner})[0]; j.Cluster == "" {
+			return errors.New(j.NoCluster)
 		}
 		return nil
 	}
@@ -123,7 +123,7 @@ func (a *api) eachRule(t *testing.T) {
 		do   func() error
 	}{
 		{"pods is forbidden", watches},
-		{"which cluster this is", knows},
+		{`apiGroups: [""], resources: ["namespaces"], verbs: ["get"]`, knows},
 		{`apiGroups: ["apps"], resources: ["statefulsets"], verbs: ["get"]`, asks(pod)},
 		{`apiGroups: ["apps.kruise.io"], resources: ["statefulsets"], verbs: ["get"]`, asks(kruise)},
 		{`apiGroups: ["kubevirt.io"], resources: ["virtualmachineinstances"], verbs: ["get"]`, asks(launcher)},
