@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
@@ -77,7 +78,8 @@ func (s *Store) LockMoves(ctx context.Context) (unlock func(), err error) {
 	return func() { _ = dir.Close() }, nil
 }
 
-// SaveMoving writes the note in place of an earlier one of the attachment. The caller holds the sandbox's lock.
+// SaveMoving writes the note in place of an earlier one of the attachment, and wakes those who watch the sandbox's
+// directory. The caller holds the sandbox's lock.
 func (s *Store) SaveMoving(m Moving) error {
 	path := s.movingPath(m.Attachment.ContainerID, m.Attachment.IfName)
 	b, err := json.MarshalIndent(m, "", "  ")
@@ -94,6 +96,8 @@ func (s *Store) SaveMoving(m Moving) error {
 	if err != nil {
 		return fmt.Errorf("note the move of %s: %w", m.Attachment, err)
 	}
+	now := time.Now()
+	_ = os.Chtimes(filepath.Join(s.dir, m.Attachment.ContainerID), now, now) // Nobody can watch what is not there.
 	return nil
 }
 

@@ -128,31 +128,29 @@ type ended struct {
 const settlePatience = 10 * time.Second
 
 // settle finishes what a killed move has left. It does nothing while a guard is at work, because a guard finishes its
-// own moves. It does nothing while the agent is paused.
+// own moves. It does nothing while the agent is paused. What is not finished after that, and without an error, is tried again.
 func (a *Agent) settle() {
 	if a.paused != nil || a.Store.Guarded() {
+		a.unfinished.Store(move.Unsettled(a.Store))
 		return
 	}
-	settle(a.Store, a.Log)
-}
-
-func settle(store *checkpoint.Store, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), settlePatience)
 	defer cancel()
-	if err := move.Settle(ctx, store); err != nil {
-		log.Warn("a killed move is not finished: relink restore finishes it", "error", printable.Joined(err))
+	err := move.Settle(ctx, a.Store)
+	if err != nil {
+		a.Log.Warn("a killed move is not finished: relink restore finishes it", "error", printable.Joined(err))
 	}
+	a.unfinished.Store(err == nil && move.Unsettled(a.Store))
 }
 
-// settleSeen finishes a killed move that the refresher has met. It does not make the loop wait.
+// settleSeen finishes a killed move that the refresher has met, as soon as nobody moves. It does not make the loop wait.
 func (a *Agent) settleSeen() {
 	if a.paused != nil || !a.unfinished.Load() || a.Store.Guarded() || !a.settling.CompareAndSwap(false, true) {
 		return
 	}
-	a.unfinished.Store(false)
 	a.settled.Go(func() {
 		defer a.settling.Store(false)
-		settle(a.Store, a.Log)
+		a.settle()
 	})
 }
 

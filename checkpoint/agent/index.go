@@ -25,6 +25,8 @@ type index struct {
 	sandboxes map[string][]checkpoint.Record
 	// unreadable is the number of checkpoints that cannot be read, by sandbox.
 	unreadable map[string]int
+	// moving are the sandboxes in which a move has begun.
+	moving map[string]bool
 	// root is the store's directory that is watched. unwatched says that the directory of some sandbox is not watched.
 	root      fs.FileInfo
 	unwatched bool
@@ -45,7 +47,7 @@ type index struct {
 // error, not all checkpoints are watched. The caller closes the index.
 func newIndex(store *checkpoint.Store) (*index, error) {
 	x := &index{
-		store: store, sandboxes: map[string][]checkpoint.Record{}, unreadable: map[string]int{},
+		store: store, sandboxes: map[string][]checkpoint.Record{}, unreadable: map[string]int{}, moving: map[string]bool{},
 		changed: make(chan struct{}, 1), dirty: map[string]bool{}, all: true,
 	}
 	if err := os.MkdirAll(store.Dir(), 0o700); err != nil {
@@ -224,10 +226,14 @@ func (x *index) read(id string) error {
 	if errors.Is(err, fs.ErrNotExist) || !x.store.InUse(id) {
 		delete(x.sandboxes, id)
 		delete(x.unreadable, id)
+		delete(x.moving, id)
 		return nil
 	}
 	records, unreadable := x.store.ListSandbox(id)
 	x.sandboxes[id], x.unreadable[id] = records, len(unreadable)
+	if delete(x.moving, id); x.store.IsMoving(id) != nil {
+		x.moving[id] = true
+	}
 	if err != nil {
 		x.unwatched = true
 		return fmt.Errorf("watch the checkpoints of %s: %w", id, err)

@@ -82,6 +82,9 @@ func (a *Agent) readIndex() {
 	if err := a.index.take(); err != nil {
 		a.Log.Warn("some checkpoints are not watched: the agent reads them once a minute", "error", err)
 	}
+	if len(a.index.moving) > 0 {
+		a.unfinished.Store(true) // Nobody knows whether that move will be killed.
+	}
 	a.regroup()
 }
 
@@ -145,7 +148,7 @@ func (a *Agent) roundIsOver(now time.Time) {
 }
 
 func (a *Agent) isOwing() bool {
-	return a.noted || slices.ContainsFunc(a.chains, func(c *chain) bool { return len(c.owed) > 0 })
+	return a.noted || a.unfinished.Load() || slices.ContainsFunc(a.chains, func(c *chain) bool { return len(c.owed) > 0 })
 }
 
 // oweUnsettled makes the agent announce what a killed restore may not have announced, whoever ran it. The changed

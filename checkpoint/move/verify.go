@@ -230,6 +230,12 @@ func Settle(ctx context.Context, store *checkpoint.Store) error {
 	return settle(ctx, store)
 }
 
+// Unsettled says that a move is under way, or was killed.
+func Unsettled(store *checkpoint.Store) bool {
+	notes, renamed, err := unsettled(store)
+	return err == nil && len(notes)+len(renamed) > 0
+}
+
 // unsettled returns the notes of moves that did not end, and the records that have a temporary name.
 func unsettled(store *checkpoint.Store) (notes []checkpoint.Moving, renamed []checkpoint.Record, err error) {
 	notes, err = store.Movings()
@@ -399,7 +405,7 @@ func decide(store *checkpoint.Store, host, sandbox *kernel.Namespace, note check
 		return note, store.SaveMoving(note)
 	}
 	// A kill between two renames leaves the old interface without its name, and nothing under that name.
-	if err := sandbox.GiveBack(note.Index, note.Name); err != nil {
+	if err := sandbox.GiveBack(note.Index, note.Name, record.Interface.Addresses); err != nil {
 		return note, err
 	}
 	if recorded != note.Name {

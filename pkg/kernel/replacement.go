@@ -114,8 +114,12 @@ func (r *Replacement) TakePlace() (switched bool, err error) {
 
 // placeBeside renames both interfaces while they are up. The new one has the routes before it has the name: who names the
 // interface must find its routes. Several IPv4 addresses, and the IPv4 routes, follow the name: a renaming would change
-// the labels of all but the first.
+// the labels of all but the first. All this is one datagram, so that a kill leaves nothing half done. Routes for which it has
+// no room are carried over afterwards.
 func (r *Replacement) placeBeside() error {
+	if _, err := r.sandbox.Device(r.New); err != nil {
+		return err
+	}
 	if err := r.readAgain(); err != nil {
 		return err
 	}
@@ -123,10 +127,7 @@ func (r *Replacement) placeBeside() error {
 	if len(late) < 2 {
 		late = nil
 	}
-	early := addAddresses(r.New, r.want.Addresses[len(late):], true) // IPv4 stands first.
-	if err := r.sandbox.socket.Run(append([]rtnl.Message{setUp(r.New, r.temporary)}, early...)...); err != nil {
-		return err
-	}
+	early := r.want.Addresses[len(late):] // IPv4 stands first.
 	list, err := r.sandbox.routesToCarry(r.Old)
 	if err != nil {
 		return err
@@ -135,8 +136,10 @@ func (r *Replacement) placeBeside() error {
 	want := r.want
 	want.Routes, want.RouteOrder = nil, nil
 	before, after, partly := r.takeover(want, late)
+	batch := append([]rtnl.Message{setUp(r.New, r.temporary)}, addAddresses(r.New, early, true)...)
 	// Without the kernel's routes of its addresses, the old interface gets no route by a gateway any more.
-	batch := removeKernelRoutes(r.Old, r.want.Addresses)
+	batch = append(batch, removeKernelRoutes(r.Old, r.want.Addresses)...)
+	all = all[:min(len(all), max(0, rtnl.MaxBatch-len(batch)-len(before))/2)]
 	follows := func(c carried) bool { return len(late) > 0 && c.route.Destination.Addr().Is4() }
 	for _, named := range []bool{false, true} {
 		if named {
@@ -291,18 +294,40 @@ func (n *Namespace) DeleteRetired(index int, name string) (deleted bool, err err
 	return true, errors.Join(err, n.deleteIndex(index, device.Name))
 }
 
-// GiveBack gives the interface with that index its name back, if a kill came before its Replacement had the name. It
-// leaves alone a device without a temporary name. It does nothing if the name is taken.
-func (n *Namespace) GiveBack(index int, name string) error {
+// GiveBack gives the interface with that index its name back, if a kill came before its Replacement had the name. If it lacks
+// the kernel's routes of its addresses, GiveBack sets it down and up, which makes them anew. It leaves alone a device that has
+// neither the name nor a temporary one.
+func (n *Namespace) GiveBack(index int, name string, addresses []netstate.Address) error {
 	device, err := n.Device(index)
-	if errors.Is(err, ErrNoDevice) || err == nil && !temporaryForm.MatchString(device.Name) {
+	if errors.Is(err, ErrNoDevice) || err == nil && device.Name != name && !temporaryForm.MatchString(device.Name) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if there, err := n.Exists(name); err != nil || there {
+	if device.Name != name {
+		if there, err := n.Exists(name); err != nil || there {
+			return err
+		}
+		if err := n.socket.Run(rename(index, name, false)); err != nil {
+			return err
+		}
+	}
+	if !device.Up { // A restore sets it up.
+		return nil
+	}
+	list, err := n.routes(routeQuery{index: index, families: bothFamilies})
+	if err != nil {
 		return err
 	}
-	return n.socket.Run(rename(index, name, false))
+	had := slices.Clone(addresses)
+	markWithoutRoute(had, list.kernels)
+	lacks := false
+	for i, a := range had {
+		lacks = lacks || a.WithoutRoute && !addresses[i].WithoutRoute
+	}
+	if !lacks {
+		return nil
+	}
+	return n.socket.Run(append([]rtnl.Message{setDown(index, name), setUp(index, name)}, addAddresses(index, addresses, true)...)...)
 }

@@ -3,12 +3,14 @@ package crash
 import (
 	"fmt"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -55,4 +57,44 @@ func TestMoveKilledAtEveryStep(t *testing.T) {
 			},
 		}.killAtEveryStep(t)
 	})
+}
+
+// A move is killed at each of its steps beside a running agent. The agent finishes it by itself: the pod has its interface on
+// one of the two uplinks, with the addresses and the routes, and the checkpoint has the interface's name.
+func TestAgentFinishesAKilledMove(t *testing.T) {
+	n := &agentNode{node: newNode(t)}
+	twoUplinks(t)
+	n.addPod(t)
+	p := n.pods[0]
+	n.start(t)
+	t.Cleanup(func() { _ = n.cmd.Process.Kill(); _ = n.cmd.Wait() })
+	n.listens(t)
+	index := regexp.MustCompile(`(?m)^[0-9]+: `)
+	state := func(text string) string { return index.ReplaceAllString(text, "") }
+	whole := func(t *testing.T) {
+		n.eventually(t, func() string {
+			if in := links(t, p.netns); !slices.Equal(in, []string{"eth0", "lo"}) {
+				return fmt.Sprintf("the pod has the interfaces %v", in)
+			}
+			if now := state(p.now(t)); now != state(p.state) {
+				return fmt.Sprintf("the pod has\n%s\nand not\n%s", now, p.state)
+			}
+			if r, err := n.store.Load(p.id, "eth0"); err != nil || r.Interface.Link.Name != "eth0" {
+				return fmt.Sprintf("the checkpoint has %q: %v", r.Interface.Link.Name, err)
+			}
+			if notes, err := n.store.Movings(); err != nil || slices.ContainsFunc(notes, func(m checkpoint.Moving) bool { return m.State != checkpoint.MoveDone }) {
+				return fmt.Sprintf("the notes are %+v: %v", notes, err)
+			}
+			return ""
+		})
+		n.checks(t)
+	}
+	operation{
+		prepare: func(*testing.T) *exec.Cmd { return n.command("move --wait 2s --no-probe lan0=lan2") },
+		after: func(t *testing.T) {
+			whole(t)
+			_ = finish(n.command("move --wait 2s --no-probe lan2=lan0"))
+			whole(t)
+		},
+	}.killAtEveryStep(t)
 }
