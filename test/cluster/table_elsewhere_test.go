@@ -93,7 +93,7 @@ func keptHere(t *testing.T, s *site) {
 	if _, refused := s.tryAdd(t, stranger, "lan", unsticky); refused == nil || refused.Code != 11 || !strings.Contains(refused.Error(), is+"no relink-agent runs on this node") {
 		t.Errorf("without an agent: %v", refused)
 	}
-	s.rig.socket = socket
+	s.socket = socket
 
 	if _, err := s.run(t, time.Hour); err != nil { // From now on the network's cluster is known.
 		t.Fatal(err)
