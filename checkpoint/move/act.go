@@ -133,8 +133,9 @@ func (r *run) replace(j *job, note checkpoint.Moving, record checkpoint.Record, 
 	// Announce before the old interface goes down, and once more afterwards: until it is down, it may have answered a
 	// neighbour.
 	first := r.announcer.Announce(j.target.Parent.Index, announced)
+	changes, readErr := sandbox.CarrierChanges(replacement.New)
 	err = errors.Join(err, replacement.Retire())
-	j.complete = err == nil
+	j.complete, j.carrierChanges = err == nil && readErr == nil, changes
 	record.AnnouncementOwed = errors.Join(first, r.announcer.Announce(j.target.Parent.Index, announced)) != nil
 	j.outcome.Switched = time.Since(start)
 	if saveErr := r.Store.Save(record); saveErr != nil {

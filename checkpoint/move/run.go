@@ -56,6 +56,8 @@ type job struct {
 	outcome Outcome
 	// complete says that the new interface has got everything of the old one. What differs from the record later, the pod has changed.
 	complete bool
+	// carrierChanges is how often the new interface had got or lost carrier by then.
+	carrierChanges int
 }
 
 // Run moves what is on opts.From to opts.To. It finds out what cannot be moved before it touches anything. If one

@@ -80,8 +80,11 @@ func (r *run) isWhole(ctx context.Context, j *job) bool {
 	}
 	defer sandbox.Close()
 	live, err := kernel.Capture(r.host, sandbox, r.devices, record.Interface.Link.Name, wholeOf(record.Interface))
-	if err != nil {
+	if err != nil || !live.Link.Up {
 		return false
+	}
+	if changes, err := sandbox.CarrierChanges(live.Link.Index); err != nil || changes != j.carrierChanges {
+		return false // It can have been down: the kernel has taken its routes then, and not the pod.
 	}
 	followed, changed := followPod(record.Interface, live)
 	if changed {

@@ -240,3 +240,13 @@ func (n *Namespace) Index(name string) (int, error) {
 	}
 	return link.index, nil
 }
+
+// CarrierChanges returns how often carrier has come to the device of that index or has gone from it. When a VLAN device is
+// set down with its parent, it loses its carrier, too.
+func (n *Namespace) CarrierChanges(index int) (int, error) {
+	link, err := n.linkByIndex(index)
+	if err != nil {
+		return 0, err
+	}
+	return link.carrierChanges, nil
+}
