@@ -72,6 +72,12 @@ func (n *Namespace) routesToCarry(index int) (routeList, error) {
 	return list, err
 }
 
+// asListed returns the routes that were taken in the order of routesToCarry, in that of the kernel's list.
+func (l routeList) asListed() *routeList {
+	l.routes, _ = inSlotOrder(l.routes, l.orders) // Once more: it reverses the routes of a slot.
+	return &l
+}
+
 // carry returns the requests for each route. Without to, nothing is made. A route of which no request can be made is left
 // out, and its error is returned.
 func (n *Namespace) carry(from, to int, list routeList) (all []carried, err error) {

@@ -157,7 +157,7 @@ func (r *Replacement) placeBeside() error {
 	}
 	var carryErr error
 	list.routes, carryErr = r.sandbox.endCarry(r.New, all, outcomes)
-	r.taken = &list
+	r.taken = list.asListed()
 	return errors.Join(append(outcomes, err, partly, carryErr)...)
 }
 
@@ -169,8 +169,8 @@ func (r *Replacement) placeAfter() error {
 	}
 	gateways := r.sandbox.socket.Run(removeKernelRoutes(r.Old, r.want.Addresses)...)
 	taken, err := r.sandbox.takeRoutes(r.Old, 0)
-	r.taken = &taken
-	r.want.Routes, r.want.RouteOrder = taken.routes, taken.orders
+	r.taken = taken.asListed()
+	r.want.Routes, r.want.RouteOrder = r.taken.routes, r.taken.orders
 	before, after, partly := r.takeover(r.want, r.want.Addresses)
 	// The renaming of the new one fails as long as the old one has the name.
 	batch := slices.Concat([]rtnl.Message{rename(r.Old, r.retired, false)}, before, after)

@@ -109,7 +109,8 @@ func TestReplacementHasWhatThePodChangesMeanwhile(t *testing.T) {
 		fresh.Run(t, w.path, "ip addr add 10.9.0.3/24 dev eth0; ip addr add 10.9.0.4/24 dev eth0; ip link add net1 up type bridge; ip addr add 10.8.0.2/24 dev net1; "+
 			"ip route add 10.70.0.0/16 via 10.9.0.1; ip route append 10.70.0.0/16 via 10.8.0.1 dev net1; ip -6 route add fd00:70::/48 dev eth0; "+
 			"ip -6 addr add fd00:8::2/64 dev net1 nodad; ip -6 route add fd00:71::/48 nexthop via fd00:9::1 nexthop via fd00:8::1 dev net1; ip route append 10.8.0.0/24 dev eth0; "+
-			"ip route add 10.73.0.0/16 nexthop via 10.9.0.1 nexthop via 10.8.0.1 dev net1")
+			"ip route add 10.73.0.0/16 nexthop via 10.9.0.1 nexthop via 10.8.0.1 dev net1; "+
+			"for i in 3 2 1; do ip route append 10.74.0.0/16 via 10.9.0.$i; done")
 		others := fresh.Run(t, w.path, "ip route show dev net1; ip -6 route show dev net1")
 		before := w.capture(t, "eth0")
 		r := must(BuildReplacement(w.host, w.sandbox, w.index(t, "lan2"), before.Link.Index, before))(t)
