@@ -270,7 +270,9 @@ func (n *Namespace) AddAddresses(index int, addresses []netstate.Address) error 
 		if t, ok := known[identity{a.Prefix, a.Peer}]; ok {
 			a.ValidUntil, a.PreferredUntil = t.ValidUntil, t.PreferredUntil // Somebody may have renewed it since.
 			if !t.Same(a) {
-				batch = append(batch, deleteAddress(index, a))
+				remove := deleteAddress(index, a)
+				remove.MayLack = true // It can have gone with the first address of its network.
+				batch = append(batch, remove)
 			}
 		}
 		batch = append(batch, addAddresses(index, []netstate.Address{a}, true)...)

@@ -253,14 +253,16 @@ func (r *Replacement) takeBack() error {
 	if r.taken == nil {
 		return errors.Join(errs...)
 	}
-	// Down and up gives it the kernel's routes of its addresses again. After them come those that were taken off.
+	// Down and up gives it the kernel's routes of its addresses again. After them come those that were taken off, and what the
+	// kernel has dropped.
 	batch := []rtnl.Message{setDown(r.Old, r.want.Link.Name)}
 	if r.want.Link.Up {
 		batch = append(batch, setUp(r.Old, r.want.Link.Name))
 	}
-	batch = append(batch, addAddresses(r.Old, r.want.Addresses, true)...)
-	routes, err := r.sandbox.addRoutes(r.Old, r.taken.routes, r.taken.orders, true)
-	return errors.Join(append(errs, err, r.sandbox.socket.Run(append(batch, routes...)...))...)
+	errs = append(errs, r.sandbox.socket.Run(batch...), r.sandbox.AddAddresses(r.Old, r.want.Addresses))
+	want := netstate.Interface{Neighbours: r.want.Neighbours, Routes: r.taken.routes, RouteOrder: r.taken.orders}
+	after, err := r.sandbox.afterUp(r.Old, want, true)
+	return errors.Join(append(errs, err, r.sandbox.socket.Run(after...))...)
 }
 
 // Discard deletes the new interface. It is for one that has not taken the old one's place.

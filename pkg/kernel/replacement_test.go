@@ -77,6 +77,8 @@ func replacementHasEverything(t *testing.T) {
 func TestReplacementThatFailsLeavesTheOldOne(t *testing.T) {
 	bothWays(t, func(t *testing.T) {
 		w, _ := newUplinks(t)
+		fresh.Run(t, w.path, "for a in 10.9.0.4/24 10.8.0.4/24 10.8.0.5/24; do ip addr add $a dev eth0; done; for i in 3 2 1; do ip route append 10.74.0.0/16 via 10.9.0.$i; done; "+
+			"ip addr add 10.7.0.2/24 dev eth0; ip route del 10.7.0.0/24; ip addr add fd00:7::2/64 dev eth0 nodad; ip -6 route del fd00:7::/64 dev eth0")
 		before := w.capture(t, "eth0")
 		r := must(BuildReplacement(w.host, w.sandbox, w.index(t, "lan2"), before.Link.Index, before))(t)
 		fresh.IP(t, w.path, "link del "+r.temporary) // As with the new uplink.
@@ -85,7 +87,10 @@ func TestReplacementThatFailsLeavesTheOldOne(t *testing.T) {
 		}
 		if now := w.capture(t, "eth0"); now.Link.Index != before.Link.Index || !now.Link.Up || now.Parents[0].Name != "lan0" {
 			t.Errorf("%+v", now.Link)
+		} else if lost, more := netstate.Diff(before, now), netstate.Diff(now, before); len(lost)+len(more) > 0 {
+			t.Errorf("lost: %v; came: %v", lost, more)
 		}
+		fresh.Run(t, w.path, "! ip route show | grep 10.7.0.0/24; ! ip -6 route show | grep fd00:7::/64")
 		if deleted, err := w.sandbox.DeleteRetired(r.Old, "eth0"); deleted || err != nil {
 			t.Error("the old one is deleted under its own name:", err)
 		}

@@ -39,7 +39,7 @@ func (m Message) explain(err error) error {
 
 // tolerates says that the error is no failure of this request.
 func (m Message) tolerates(err error) bool {
-	return m.MayExist && errors.Is(err, unix.EEXIST) || m.MayLack && errors.Is(err, unix.ESRCH)
+	return m.MayExist && errors.Is(err, unix.EEXIST) || m.MayLack && (errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EADDRNOTAVAIL))
 }
 
 // step is the verb of What. Names are left out, because some are chosen at random.
