@@ -159,7 +159,7 @@ func (r *Replacement) carryAddresses() error {
 			if a.Label != "" { // The kernel has renamed it with the interface.
 				list[i].Label = r.want.Link.Name
 			}
-			if !slices.ContainsFunc(given, sameAddress(a)) {
+			if !slices.ContainsFunc(given, sameLease(a)) {
 				batch = append(batch, addAddresses(r.New, list[i:i+1], true)...)
 			}
 		}
@@ -187,6 +187,13 @@ func (r *Replacement) carryAddresses() error {
 		given = nil
 	}
 	return errors.Join(append(errs, errCarrying)...)
+}
+
+// sameLease returns a function that says whether an address is a and ends when a does: a DHCP client can have renewed it.
+func sameLease(a netstate.Address) func(netstate.Address) bool {
+	return func(other netstate.Address) bool {
+		return sameAddress(a)(other) && other.ValidUntil == a.ValidUntil && other.PreferredUntil == a.PreferredUntil
+	}
 }
 
 // sameAddress returns a function that says whether an address is a, whatever its attributes.

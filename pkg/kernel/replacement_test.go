@@ -168,6 +168,26 @@ func TestRoutesThatChangeDuringReplacements(t *testing.T) {
 	})
 }
 
+// A DHCP client renews its lease on the old interface after that was read.
+func TestALeaseThatIsRenewedDuringAReplacement(t *testing.T) {
+	w, _ := newUplinks(t)
+	fresh.Run(t, w.path, "ip addr change 10.9.0.2/24 dev eth0 valid_lft 100 preferred_lft 100; ip addr change fd00:9::2/64 dev eth0 valid_lft 100 preferred_lft 100")
+	before := w.capture(t, "eth0")
+	r := must(BuildReplacement(w.host, w.sandbox, w.index(t, "lan2"), before.Link.Index, before))(t)
+	if err := r.placeBeside(); err != nil {
+		t.Fatal(err)
+	}
+	fresh.Run(t, w.path, "for a in 10.9.0.2/24 fd00:9::2/64; do ip addr change $a dev "+r.retired+" valid_lft 9000 preferred_lft 8000; done")
+	if err := r.carryAddresses(); err != nil {
+		t.Error(err)
+	}
+	for i, a := range w.capture(t, "eth0").Addresses {
+		if valid := a.ValidUntil - before.Addresses[i].ValidUntil; valid < 8800 || a.ValidUntil-a.PreferredUntil != 1000 {
+			t.Errorf("%s is valid for %d s more, and deprecated %d s before", a, valid, a.ValidUntil-a.PreferredUntil)
+		}
+	}
+}
+
 // A kill has left both interfaces up. The old one still has routes.
 func TestARetiredInterfaceLosesNoRoute(t *testing.T) {
 	w, _ := newUplinks(t)
