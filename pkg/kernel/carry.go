@@ -151,7 +151,8 @@ func (r *Replacement) carryAddresses() error {
 		}
 		var late, batch []rtnl.Message
 		for _, a := range given {
-			if !slices.ContainsFunc(list, sameAddress(a)) {
+			dropped := !r.overlaps() && a.Prefix.Addr().Is6() // The kernel drops it when the old interface goes down.
+			if !dropped && !slices.ContainsFunc(list, sameAddress(a)) {
 				late = append(late, deleteAddress(r.New, a))
 			}
 		}

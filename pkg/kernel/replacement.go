@@ -107,14 +107,13 @@ func (r *Replacement) TakePlace() (switched bool, err error) {
 		return false, errors.Join(err, r.takeBack())
 	}
 	if r.overlaps() {
-		err = errors.Join(err, r.sandbox.CarryRoutes(r.Old, r.New), r.carryAddresses())
+		err = errors.Join(err, r.sandbox.CarryRoutes(r.Old, r.New))
 	}
-	return true, err
+	return true, errors.Join(err, r.carryAddresses())
 }
 
 // placeBeside renames both interfaces while they are up. The new one has the routes before it has the name: who names the
-// interface must find its routes. Several IPv4 addresses, and the IPv4 routes, follow the name: a renaming would change
-// the labels of all but the first. All this is one datagram, so that a kill leaves nothing half done. Routes for which it has
+// interface must find its routes. Of several IPv4 addresses all but the first, and the IPv4 routes, follow the name. All this is one datagram, so that a kill leaves nothing half done. Routes for which it has
 // no room are carried over afterwards.
 func (r *Replacement) placeBeside() error {
 	if _, err := r.sandbox.Device(r.New); err != nil {
@@ -123,11 +122,7 @@ func (r *Replacement) placeBeside() error {
 	if err := r.readAgain(); err != nil {
 		return err
 	}
-	late := slices.DeleteFunc(slices.Clone(r.want.Addresses), func(a netstate.Address) bool { return a.Prefix.Addr().Is6() })
-	if len(late) < 2 {
-		late = nil
-	}
-	early := r.want.Addresses[len(late):] // IPv4 stands first.
+	early, late := r.beforeName()
 	list, err := r.sandbox.routesToCarry(r.Old)
 	if err != nil {
 		return err
@@ -161,6 +156,19 @@ func (r *Replacement) placeBeside() error {
 	return errors.Join(append(outcomes, err, partly, carryErr)...)
 }
 
+// beforeName divides the addresses into those that the new interface gets before it has the name, and those that follow: the
+// renaming changes the labels of all IPv4 addresses but the first. The first does not follow. The pod could add another one
+// before it, and with the first address of a network the kernel deletes the others.
+func (r *Replacement) beforeName() (early, late []netstate.Address) {
+	all := r.want.Addresses
+	four := len(slices.DeleteFunc(slices.Clone(all), func(a netstate.Address) bool { return a.Prefix.Addr().Is6() }))
+	first := min(four, 1)
+	if four > 1 && all[0].Label != r.want.Link.Name { // It would lose its label.
+		first = 0
+	}
+	return slices.Concat(all[:first], all[four:]), all[first:four] // IPv4 stands first.
+}
+
 // placeAfter sets the old interface down before the new one goes up. The kernel then drops the routes of the old one, so
 // they are taken off before.
 func (r *Replacement) placeAfter() error {
@@ -171,11 +179,17 @@ func (r *Replacement) placeAfter() error {
 	taken, err := r.sandbox.takeRoutes(r.Old, 0)
 	r.taken = taken.asListed()
 	r.want.Routes, r.want.RouteOrder = r.taken.routes, r.taken.orders
-	before, after, partly := r.takeover(r.want, r.want.Addresses)
+	again := r.readAgain() // To take the routes takes a while.
+	early, late := r.beforeName()
+	six := slices.IndexFunc(early, func(a netstate.Address) bool { return a.Prefix.Addr().Is6() })
+	if six >= 0 { // While the interface is down, they would be of no use.
+		early, late = early[:six], slices.Concat(late, early[six:])
+	}
+	before, after, partly := r.takeover(r.want, late)
 	// The renaming of the new one fails as long as the old one has the name.
-	batch := slices.Concat([]rtnl.Message{rename(r.Old, r.retired, false)}, before, after)
+	batch := slices.Concat([]rtnl.Message{rename(r.Old, r.retired, false)}, addAddresses(r.New, early, true), before, after)
 	outcomes, failed := r.sandbox.socket.RunAfter(setDown(r.Old, r.want.Link.Name), batch...)
-	return errors.Join(append(outcomes, gateways, err, partly, failed)...)
+	return errors.Join(append(outcomes, gateways, err, again, partly, failed)...)
 }
 
 // readAgain reads what the pod can have changed since the caller read the old interface: to make the new one takes long.

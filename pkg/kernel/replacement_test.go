@@ -1,10 +1,16 @@
 package kernel
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
@@ -165,6 +171,55 @@ func TestRoutesThatChangeDuringReplacements(t *testing.T) {
 			t.Errorf("%d changes, %d wrong: %.300q", routes.Changes, len(wrong), wrong)
 		}
 		t.Logf("%d changes, %d refused", routes.Changes, routes.Refused)
+	})
+}
+
+// A pod adds and deletes further addresses of the same network all the time. With the first address of a network the kernel
+// deletes the others: the one that the pod had before stays the first, and stays.
+func TestAddressesThatChangeDuringReplacements(t *testing.T) {
+	bothWays(t, func(t *testing.T) {
+		w, _ := newUplinks(t)
+		at := must(netns.GetFromPath(w.path))(t)
+		handle := must(netlink.NewHandleAt(at, unix.NETLINK_ROUTE))(t)
+		defer handle.Close()
+		changes := 0
+		var ended sync.WaitGroup
+		stop := make(chan struct{})
+		ended.Go(func() {
+			defer at.Close()
+			for i, has := 0, map[int]bool{}; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				change := handle.AddrAdd
+				if has[i%11] {
+					change = handle.AddrDel
+				}
+				link, err := handle.LinkByName("eth0")
+				if err == nil && change(link, must(netlink.ParseAddr(fmt.Sprintf("10.9.0.%d/24", 100+i%11)))(t)) == nil {
+					changes, has[i%11] = changes+1, !has[i%11]
+				}
+			}
+		})
+		for i := range 20 {
+			before := w.capture(t, "eth0")
+			r := must(BuildReplacement(w.host, w.sandbox, w.index(t, []string{"lan2", "lan0"}[i%2]), before.Link.Index, before))(t)
+			if switched, err := r.TakePlace(); !switched || err != nil {
+				t.Error(switched, err)
+			}
+			if _, err := w.sandbox.DeleteRetired(r.Old, "eth0"); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		close(stop)
+		ended.Wait()
+		if now := w.capture(t, "eth0"); len(now.Addresses) == 0 || now.Addresses[0].Prefix != prefix("10.9.0.2/24") || changes < 1000 {
+			t.Errorf("after %d changes, the addresses are %v", changes, now.Addresses)
+		}
+		fresh.Run(t, w.path, "ip route show default | grep -q via")
 	})
 }
 
