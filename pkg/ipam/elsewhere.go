@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -16,11 +17,15 @@ import (
 // pods that run elsewhere.
 const judgedAtOnce = 16
 
+// judging is how long an ADD waits that finds no address. A slow API needs a second for each of several answers, and an ADD that gives up
+// earlier would find no address the next time, either.
+const judging = 10 * time.Second
+
 // allocateFromSets gives the attachment its addresses from the ranges of this node. If none is free, it gives up what waits here
 // for a pod that runs elsewhere, one address after the other.
 func (c *Call) allocateFromSets(ctx context.Context, n network, store *lease.Store, r lease.Request) ([]lease.Lease, error) {
 	given, err := store.Allocate(ctx, r)
-	limited, cancel := context.WithTimeout(ctx, needing)
+	limited, cancel := context.WithTimeout(ctx, judging)
 	defer cancel()
 	var full *lease.ExhaustedError
 	for errors.As(err, &full) {

@@ -144,3 +144,25 @@ func elsewhereForLong(t *testing.T, s *site) {
 	s.reclaims(t, "it runs there again", "lan .2 freed, free: its owner lives: the StatefulSet shop/long uses the ordinal 0 | its pod shop/long-0 is on node node2")
 	s.is(t, "lan", 3, "reserved for StatefulSet shop/long, ordinal 1")
 }
+
+// elsewhereSlowly has a node whose part is full, and an API that needs about a second for each answer. A pod starts all the same.
+func elsewhereSlowly(t *testing.T, s *site) {
+	s.narrow(13)
+	set := s.set(t, "slowly", 13)
+	for i := range 12 {
+		s.leaves(t, set, i, 2+i)
+	}
+	b := s.box(t, "slowly-12", s.member(t, set, 12))
+	s.proxy.answer(t, slowly(s))
+	await(t, time.Minute, "an ADD with a slow API", func() bool {
+		a, refused := s.tryAdd(t, b, "lan", nil)
+		if refused == nil && a != s.at("lan", 2) {
+			t.Errorf("ADD gave %s", a)
+		}
+		if refused != nil {
+			t.Logf("ADD is refused: %v", refused)
+		}
+		return refused == nil
+	})
+	s.proxy.answer(t, nil)
+}

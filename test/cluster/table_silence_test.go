@@ -72,15 +72,7 @@ func slowAPI(t *testing.T, s *site) {
 			s.delete(t, made{"VirtualMachineInstance.kubevirt.io", "shop", "slow", ""})
 		}
 		b := start(id)
-		s.proxy.answer(t, func(r *http.Request) http.HandlerFunc {
-			if r.URL.Query().Has("watch") {
-				return nil
-			}
-			return func(w http.ResponseWriter, r *http.Request) {
-				time.Sleep(time.Second)
-				s.proxy.to.ServeHTTP(w, r)
-			}
-		})
+		s.proxy.answer(t, slowly(s))
 		tries := 0
 		await(t, 30*time.Second, "an ADD with a slow API", func() bool {
 			tries++
@@ -99,6 +91,19 @@ func slowAPI(t *testing.T, s *site) {
 		s.runtime.knows(b, true)
 		s.proxy.answer(t, nil)
 		s.ends(t, b, "lan@net1")
+	}
+}
+
+// slowly is an API that needs about a second for each answer.
+func slowly(s *site) func(*http.Request) http.HandlerFunc {
+	return func(r *http.Request) http.HandlerFunc {
+		if r.URL.Query().Has("watch") {
+			return nil
+		}
+		return func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(time.Second)
+			s.proxy.to.ServeHTTP(w, r)
+		}
 	}
 }
 

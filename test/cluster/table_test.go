@@ -52,6 +52,7 @@ func TestWhatBecomesOfAddresses(t *testing.T) {
 		{"replay: a node's part is full of what waits for pods that run elsewhere", replayElsewhere},
 		{"what keeps the address of a pod that seems to be elsewhere", keptHere},
 		{"a pod runs elsewhere for long", elsewhereForLong},
+		{"pods run elsewhere, and the API is slow", elsewhereSlowly},
 		{"the API says nothing", sayNothing},
 		{"the API is slow", slowAPI},
 		{"the watch is stale", staleWatch},
