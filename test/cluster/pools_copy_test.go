@@ -19,6 +19,7 @@ func (a *api) copies(t *testing.T, users map[string]user) {
 	t.Run("of another machine ID", func(t *testing.T) { a.copied(t, users, strings.Repeat("b", 32)) })
 	t.Run("of the same machine ID", func(t *testing.T) { a.copied(t, users, strings.Repeat("a", 32)) })
 	t.Run("under the same name", func(t *testing.T) { a.madeAnew(t, users) })
+	t.Run("the object was made anew while the agent runs", func(t *testing.T) { a.madeAnewBeside(t, users) })
 	t.Run("an older disk", func(t *testing.T) { a.olderDisk(t, users) })
 }
 
@@ -161,15 +162,11 @@ func (a *api) copied(t *testing.T, users map[string]user, machine string) {
 // the object was made again, under a machine that runs, it is no copy.
 func (a *api) madeAnew(t *testing.T, users map[string]user) {
 	one, _, has := a.image(t, users, "10.49.0.0/26", strings.Repeat("b", 32))
-	anew := func() {
-		users["admin"].must(t, http.MethodDelete, "/api/v1/nodes/node1", m{}, nil)
-		a.create(t, "/api/v1/nodes", m{"metadata": m{"name": "node1"}}, &struct{}{})
-	}
 	disk := t.TempDir()
 	if err := os.CopyFS(filepath.Join(disk, "ipam"), os.DirFS(one.dir)); err != nil {
 		t.Fatal(err)
 	}
-	anew()
+	a.anew(t, users)
 	one.start(t, nil) // The machine has run since.
 	one.end()
 	one.Look(t.Context())
@@ -195,6 +192,28 @@ func (a *api) madeAnew(t *testing.T, users map[string]user) {
 		}
 	}
 	a.goesOn(t, users, has, one, third)
+}
+
+// anew deletes the object of node1, and makes it again.
+func (a *api) anew(t *testing.T, users map[string]user) {
+	t.Helper()
+	users["admin"].must(t, http.MethodDelete, "/api/v1/nodes/node1", m{}, nil)
+	a.create(t, "/api/v1/nodes", m{"metadata": m{"name": "node1"}}, &struct{}{})
+}
+
+// madeAnewBeside is a node whose object was made anew while its agent, which is no pod, went on. Then the machine boots.
+func (a *api) madeAnewBeside(t *testing.T, users map[string]user) {
+	one, _, has := a.image(t, users, "10.50.0.0/26", strings.Repeat("b", 32))
+	a.anew(t, users)
+	one.Look(t.Context())
+	disk := filepath.Join(t.TempDir(), "ipam")
+	if err := os.CopyFS(disk, os.DirFS(one.dir)); err != nil {
+		t.Fatal(err)
+	}
+	one.boots(t, disk, "the next boot")
+	one.Look(t.Context())
+	clear(has) // Its pods have ended.
+	a.goesOn(t, users, has, one)
 }
 
 // olderDisk is a node whose disk is put back to what it was before the node gave addresses back, and others took them.

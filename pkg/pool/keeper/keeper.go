@@ -161,14 +161,19 @@ func (k *Keeper) nodeUID(ctx context.Context) string {
 	if uid != "" {
 		return uid
 	}
+	return k.readUID(ctx)
+}
+
+// readUID is nodeUID by a new read. Somebody can make the object anew while this agent runs: the stores learn that in this boot, or the next
+// one would take them for those of another machine.
+func (k *Keeper) readUID(ctx context.Context) string {
 	n, err := k.API.Node(ctx, k.Node)
-	if err != nil {
-		return ""
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.uid = n.UID
-	return n.UID
+	if err == nil && n.UID != "" {
+		k.uid = n.UID
+	}
+	return k.uid
 }
 
 // pool reads a pool. The error matches pool.ErrUnknown or pool.ErrUnavailable.

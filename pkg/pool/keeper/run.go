@@ -235,6 +235,9 @@ func (m *member) look(ctx context.Context, c pool.Change) error {
 // syncAll reads all blocks of all stores.
 func (k *Keeper) syncAll(ctx context.Context) error {
 	all, err := k.all()
+	if len(all) > 0 {
+		k.readUID(ctx)
+	}
 	for _, m := range all {
 		err = errors.Join(err, m.alone(ctx, m.sync), m.alone(ctx, m.checkClaims))
 	}
