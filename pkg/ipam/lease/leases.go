@@ -80,9 +80,12 @@ func (l *leases) put(lease Lease) error {
 	}
 	key := addressKey(lease.Address)
 	lease.Owner = storable(lease.Owner)
-	if leased {
+	switch _, taken := l.run(lease.Address); {
+	case leased:
 		err = l.unindex(was)
-	} else {
+	case taken: // With one wrong byte in its key, a lease is not found.
+		err = fmt.Errorf("store %s: %w: the index of runs has %s as taken, which has no lease", l.store.path, ErrDamaged, lease.Address)
+	default:
 		err = l.occupy(lease.Address)
 	}
 	if err != nil {

@@ -138,3 +138,19 @@ func TestAWrongByteInAnIndexGivesNothingTwice(t *testing.T) {
 		n.refused(t, name, err, ErrDamaged, test.why)
 	}
 }
+
+// One wrong byte in the key of a lease hides it. An ADD that asks for the address does not get it: the runs have it as taken.
+func TestAHiddenLeaseIsNotGivenToWhoAsksForIt(t *testing.T) {
+	n := newNode(t, "10.3.0.9", sticky)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	edit(t, n.path(), func(tx *bolt.Tx) error {
+		b := tx.Bucket([]byte(bucketLeases))
+		two := addressKey(addr("10.3.0.2"))
+		return errors.Join(b.Put(addressKey(addr("10.3.0.7")), b.Get(two)), b.Delete(two))
+	})
+	given, err := n.try(t, "c9/eth0", "web-9", "10.3.0.2")
+	if err == nil {
+		t.Fatalf("an ADD gives %s", given)
+	}
+	n.refused(t, "asked for", err, ErrDamaged, "store DIR/pods.db: not usable: the index of runs has 10.3.0.2 as taken, which has no lease")
+}
