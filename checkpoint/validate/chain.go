@@ -61,12 +61,25 @@ type plugin struct {
 	access *hostaccess.Options
 }
 
-// listKeys are the keys of a list of plugins (libcni.NetworkConfFromBytes).
+// listKeys are the keys of a list of plugins (libcni.NetworkConfFromBytes). libcni passes the others to no plugin: a pod whose VLAN is
+// written there would start without one.
 var listKeys = cniplugin.Keys{
 	Of: "a list of plugins",
 	Known: []cniplugin.Key{
 		{Name: "cniVersion"}, {Name: "cniVersions"}, {Name: "name"}, {Name: "plugins"}, {Name: "disableCheck"}, {Name: "disableGC"}, {Name: "loadOnlyInlinedPlugins"},
 	},
+	Elsewhere: misplaced("vlan", "vlans", "vlanid", "vlantag", "vlanprotocol", "vlanname", "master", "mtu", "mac", "mode", "ipam", "dns", "hostaccess",
+		"checkpointdir", "linkincontainer", "statuscarrier", "allowpersistentips", "capabilities", "pool", "ranges", "subnet", "sticky"),
+}
+
+// noPlugin is an error for validate alone: the plugins that lack the key do not know of it.
+const noPlugin = `no plugin gets it: write it in the plugin's object in "plugins"`
+
+func misplaced(keys ...string) (all []cniplugin.Hint) {
+	for _, key := range keys {
+		all = append(all, cniplugin.Hint{Key: key, Do: noPlugin})
+	}
+	return all
 }
 
 // reading takes one network apart.
@@ -160,7 +173,13 @@ func (r *reading) list(config []byte, keys map[string]json.RawMessage, hasType b
 	}
 	h := readHead(keys)
 	r.head(h.name, h.version, h.errs)
+	before := len(r.findings)
 	r.strange("", &listKeys, "", config, Warning)
+	for i, f := range r.findings[before:] {
+		if strings.HasSuffix(f.Message, noPlugin) {
+			r.findings[before+i].Severity = Error
+		}
+	}
 	for i, written := range h.plugins {
 		place := fmt.Sprintf("plugins[%d]", i)
 		config, err := withHead(written, r.name, h.version)

@@ -103,6 +103,10 @@ func TestWhatIsWrongInAFile(t *testing.T) {
 			`10.conflist: warning: unknown configuration key "colour": a list of plugins does not read it: remove it if nobody else does`,
 			`10.conflist: warning: invalid configuration key "plugin": no such key of a list of plugins; did you mean "plugins"?`,
 		}},
+		"a plugin's keys beside the plugins": {"10.conflist", strings.Replace(list(good), `"plugins"`, `"vlan": 3, "hostAccess": true, "plugins"`, 1), []string{
+			`10.conflist: error: invalid configuration key "hostAccess": no plugin gets it: write it in the plugin's object in "plugins"`,
+			`10.conflist: error: invalid configuration key "vlan": no plugin gets it: write it in the plugin's object in "plugins"`,
+		}},
 		"names that no network has":    {"10.conflist", strings.Replace(list(good), "pods", "shop/pods", 1), []string{`10.conflist: error: invalid "name": "shop/pods": must start with a letter or a digit and contain only letters, digits, '_', '.' and '-'`}},
 		"a list in *.conf":             {"10.conf", list(good), []string{`10.conf: error: is a list of plugins: runtimes read that in *.conflist: rename the file`}},
 		"one plugin in *.conflist":     {"10.conflist", `{"name": "pods", "type": "relink-macvlan"}`, []string{`10.conflist: error: is one plugin: put it in "plugins": [ ], or name the file *.conf`}},

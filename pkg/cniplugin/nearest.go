@@ -67,7 +67,7 @@ func plain(s string) string {
 			return -1
 		}
 		return r
-	}, strings.ToLower(s))
+	}, strings.ToLower(strings.TrimSpace(s)))
 }
 
 func sameLetters(a, b string) bool {

@@ -15,7 +15,7 @@ var Keys = cniplugin.Keys{
 		{Name: "exclude"}, {Name: "sticky"}, {Name: "retain"}, {Name: "quarantine"}, {Name: "statusExhausted"},
 		{Name: "conflictDetection", In: &detectionKeys}, {Name: "static", In: &staticKeys},
 	},
-	Elsewhere: slices.Concat(sectionWords, rangeWords, []cniplugin.Hint{
+	Elsewhere: slices.Concat(sectionWords, rangeWords, ofInterface, []cniplugin.Hint{
 		{Key: "range", Do: `a key of whereabouts; relink-ipam has "subnet"`},
 		{Key: "ipranges", Do: `a key of whereabouts and of runtimeConfig; relink-ipam has "ranges"`},
 		{Key: "networkname", Do: `a key of whereabouts; relink-ipam goes by the network's "name": remove it`},
@@ -28,10 +28,6 @@ var Keys = cniplugin.Keys{
 		{Key: "daemonsocketpath", Do: "a key of dhcp, which relink-ipam does not have: remove it"},
 		{Key: "provide", Do: "a key of dhcp, which relink-ipam does not have: remove it"},
 		{Key: "request", Do: "a key of dhcp, which relink-ipam does not have: remove it"},
-		besideIPAM("dns"), besideIPAM("master"), besideIPAM("mtu"), besideIPAM("mac"), besideIPAM("mode"), besideIPAM("vlan"),
-		besideIPAM("vlanid"), besideIPAM("vlans"), besideIPAM("vlantag"), besideIPAM("vlanprotocol"), besideIPAM("vlanname"),
-		besideIPAM("hostaccess"), besideIPAM("bcqueuelen"), besideIPAM("linkincontainer"), besideIPAM("statuscarrier"),
-		besideIPAM("checkpointdir"), besideIPAM("allowpersistentips"),
 	}),
 }
 
@@ -44,20 +40,26 @@ var (
 	rangeWords = slices.Concat(
 		cniplugin.Mean(PluginName, "subnet", "cidr", "cidrs", "network", "prefix"), cniplugin.Mean(PluginName, "gateway", "gw", "router"),
 		cniplugin.Mean(PluginName, "rangeStart", "start", "startip"), cniplugin.Mean(PluginName, "rangeEnd", "end", "endip"))
+	// ofInterface are for keys of the interface plugin.
+	ofInterface = besideIPAM("dns", "master", "mtu", "mac", "mode", "vlan", "vlanid", "vlans", "vlantag", "vlanprotocol", "vlanname", "hostaccess", "bcqueuelen",
+		"linkincontainer", "statuscarrier", "checkpointdir", "allowpersistentips", "vid", "tag")
 )
 
 func ofWhereabouts(key string) cniplugin.Hint {
 	return cniplugin.Hint{Key: key, Do: "a key of whereabouts, which relink-ipam does not have: remove it"}
 }
 
-func besideIPAM(key string) cniplugin.Hint {
-	return cniplugin.Hint{Key: key, Do: `a key of the interface plugin: write it beside "ipam", not in it`}
+func besideIPAM(keys ...string) (all []cniplugin.Hint) {
+	for _, key := range keys {
+		all = append(all, cniplugin.Hint{Key: key, Do: `a key of the interface plugin: write it beside "ipam", not in it`})
+	}
+	return all
 }
 
 var rangeKeys = cniplugin.Keys{
 	Of:    PluginName,
 	Known: []cniplugin.Key{{Name: "subnet"}, {Name: "rangeStart"}, {Name: "rangeEnd"}, {Name: "gateway"}},
-	Elsewhere: append(slices.Clip(rangeWords), cniplugin.Hint{Key: "range", Do: `a key of whereabouts; relink-ipam has "subnet"`},
+	Elsewhere: append(slices.Concat(rangeWords, ofInterface), cniplugin.Hint{Key: "range", Do: `a key of whereabouts; relink-ipam has "subnet"`},
 		ofSection("exclude"), ofSection("routes"), ofSection("pool"), ofSection("sticky"), ofSection("retain"), ofSection("quarantine"),
 		ofSection("datadir"), ofSection("resolvconf"), ofSection("statusexhausted"), ofSection("conflictdetection"), ofSection("static")),
 }

@@ -24,7 +24,8 @@ var (
 	// inHostAccess are the keys of the object "hostAccess".
 	inHostAccess = cniplugin.Keys{Of: `"hostAccess"`, Known: accessKeys, Elsewhere: slices.Concat(
 		cniplugin.Mean(`"hostAccess"`, "masquerade", "masq", "ipmasq", "snat"), cniplugin.Mean(`"hostAccess"`, "mark", "fwmark"),
-		cniplugin.Mean(`"hostAccess"`, "services", "servicecidr", "servicecidrs"))}
+		cniplugin.Mean(`"hostAccess"`, "services", "servicecidr", "servicecidrs"),
+		hints(besideAccess, "vlan", "vlans", "vlanid", "vlantag", "vlanprotocol", "vlanname", "master", "mtu", "mac", "mode", "ipam", "checkpointdir"))}
 	// HostAccessKeys are the plugin's keys.
 	HostAccessKeys = cniplugin.Keys{
 		Of: HostAccessName, Known: slices.Concat(CheckpointKeys.Known, accessKeys),
@@ -32,6 +33,10 @@ var (
 		Elsewhere: append([]cniplugin.Hint{{Key: "hostaccess", Do: "a key of relink-macvlan; here, write its keys beside \"type\""}}, CheckpointKeys.Elsewhere...),
 	}
 )
+
+func besideAccess(key string) cniplugin.Hint {
+	return cniplugin.Hint{Key: key, Do: `a key of relink-macvlan: write it beside "hostAccess", not in it`}
+}
 
 // access are the keys as they are written.
 type access struct {

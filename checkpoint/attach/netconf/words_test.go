@@ -36,13 +36,24 @@ func TestWordsForWhatRelinkHasAreRefused(t *testing.T) {
 		{ipam.Keys, "subnets cidr network", meant(ipam.Keys, "subnet")},
 		{ipam.Keys, "start range_start", `did you mean "rangeStart"?`},
 		{ipam.Keys, "gw router", meant(ipam.Keys, "gateway")},
-		{ipam.Keys, "vlanProtocol hostAccess vlans", `a key of the interface plugin: write it beside "ipam", not in it`},
+		{inHostAccess, "vlan vlanId master ipam", `a key of relink-macvlan: write it beside "hostAccess", not in it`},
+		{ipam.Keys, "vlanProtocol hostAccess vlans vid", `a key of the interface plugin: write it beside "ipam", not in it`},
 	} {
 		for word := range strings.FieldsSeq(test.words) {
 			err := test.keys.Check("", fmt.Appendf(nil, `{%q: 1}`, word))
 			if err == nil || !strings.HasSuffix(err.Error(), test.want) {
 				t.Errorf("%s: %s: %v, want %s", test.keys.Of, word, err, test.want)
 			}
+		}
+	}
+}
+
+// A range is for addresses alone: a VLAN in it would leave the pod without one.
+func TestAnInterfacesKeyInARangeIsRefused(t *testing.T) {
+	for _, key := range []string{"vlan", "vlanId", "vlan_id", "vlan ", "vid", "master"} {
+		err := ipam.Keys.Check("ipam", fmt.Appendf(nil, `{"ranges": [[{"subnet": "10.3.0.0/24", %q: 3}]]}`, key))
+		if err == nil || !strings.HasSuffix(err.Error(), `a key of the interface plugin: write it beside "ipam", not in it`) {
+			t.Errorf("%s: %v", key, err)
 		}
 	}
 }
