@@ -141,7 +141,8 @@ func leaseDirsIn(path string) ([]string, error) {
 		return nil, err
 	}
 	var c netConf
-	if err := json.Unmarshal(b, &c); err != nil {
+	// Another plugin may have a value of another type at one of the keys. All other keys are read.
+	if err := json.Unmarshal(b, &c); err != nil && !errors.As(err, new(*json.UnmarshalTypeError)) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return c.leaseDirs(), nil

@@ -32,6 +32,7 @@ func manyStores(t *testing.T) (n *node, dirs [3]string, confDir string) {
 	write(t, filepath.Join(confDir, "00-multus.conf"), `{"type": "multus", "delegates": [{"name": "lan", "plugins": [
 		{"type": "macvlan", "ipam": {"type": "relink-ipam", "dataDir": "`+dirs[1]+`/"}}, {"type": "tuning"}]}]}`)
 	write(t, filepath.Join(confDir, "99-other.conflist"), `{"plugins": [{"type": "macvlan", "ipam": {"type": "host-local", "dataDir": "/nobody"}}]}`)
+	write(t, filepath.Join(confDir, "98-other.conflist"), `{"delegates": {}, "plugins": [{"type": "other", "ipam": ["x"]}, {"type": "more", "ipam": {"dataDir": 1}}]}`)
 	write(t, filepath.Join(confDir, "README"), `no configuration`)
 	at, err := identity.Read(fresh.Sandbox(t))
 	if err != nil {
