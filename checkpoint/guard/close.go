@@ -108,14 +108,25 @@ func (g *guard) restore(ctx context.Context) error {
 	return nil
 }
 
+// removedWithin is how long after a DEL a runtime needs at most to remove the sandbox.
+const removedWithin = 3 * time.Second
+
 // missing reports each checkpoint that vanished while its sandbox is not proven gone. Nobody could bring its interface
 // back.
 func (g *guard) missing(ctx context.Context) {
-	for _, was := range g.j.Attachments {
+	vanished := slices.DeleteFunc(slices.Clone(g.j.Attachments), func(was Remembered) bool {
 		_, err := g.Store.Load(was.Attachment.ContainerID, was.Attachment.IfName)
-		if !errors.Is(err, checkpoint.ErrNone) || sandbox.Gone(ctx, sandbox.SeesAllProcesses(), was.Namespace)[was.Namespace] {
-			continue
+		return !errors.Is(err, checkpoint.ErrNone)
+	})
+	for deadline := time.Now().Add(removedWithin); ; time.Sleep(removedWithin / 10) {
+		vanished = slices.DeleteFunc(vanished, func(was Remembered) bool {
+			return sandbox.Gone(ctx, sandbox.SeesAllProcesses(), was.Namespace)[was.Namespace]
+		})
+		if len(vanished) == 0 || time.Now().After(deadline) {
+			break
 		}
+	}
+	for _, was := range vanished {
 		g.trouble("%s %s: its checkpoint has vanished, and its sandbox is not proven gone: recreate the pod",
 			cmp.Or(when(was.Pod.Name != "", was.Pod.String()), "sandbox "+was.Attachment.ContainerID), was.Attachment.IfName)
 	}

@@ -132,13 +132,19 @@ func newHost(t *testing.T, kubelet string) *host {
 // attach attaches the pod as a runtime does.
 func (h *host) attach(t *testing.T) {
 	t.Helper()
+	h.cni(t, "ADD", "c1", h.pod, "web-0")
+}
+
+// cni calls relink-macvlan.
+func (h *host) cni(t *testing.T, verb, id, netns, pod string) {
+	t.Helper()
 	cmd := exec.Command(filepath.Join(bin, "relink-macvlan"))
-	cmd.Env = append(slices.Clone(h.env), "CNI_COMMAND=ADD", "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_NETNS="+h.pod, "CNI_PATH="+bin,
-		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0")
+	cmd.Env = append(slices.Clone(h.env), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+id, "CNI_IFNAME=eth0", "CNI_NETNS="+netns, "CNI_PATH="+bin,
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME="+pod)
 	cmd.Stdin = strings.NewReader(`{"cniVersion": "1.1.0", "name": "lan", "type": "relink-macvlan", "master": "lan0",
 		"ipam": {"type": "relink-ipam", "ranges": [[{"subnet": "10.3.0.0/24", "rangeStart": "10.3.0.5", "gateway": "10.3.0.1"}]], "routes": [{"dst": "0.0.0.0/0"}]}}`)
 	if out, err := h.run(cmd); err != nil {
-		t.Fatalf("attach: %v\n%s", err, out)
+		t.Fatalf("%s: %v\n%s", verb, err, out)
 	}
 }
 

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"net/netip"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/test/fresh"
 	"github.com/relink-cni/relink/test/traffic"
 )
@@ -99,6 +101,54 @@ func TestViaThePodsStay(t *testing.T) {
 		h.isOn(t, "lan2")
 		fresh.Run(t, h.netns, "ip link show lan0 >/dev/null 2>&1 || ip link add lan0 type veth peer name lan1; ip link set lan1 master br0 up; ip link set lan0 up")
 		h.goHome(t)
+	}
+}
+
+// The kubelet runs on, so pods are deleted while others are moved there and back. That is no failure: the command runs.
+func TestViaPodsAreDeletedMeanwhile(t *testing.T) {
+	t.Parallel()
+	h := newHostWithSpare(t)
+	store := checkpoint.OpenStore(filepath.Join(h.dir, "checkpoints"))
+	paths := map[string]string{}
+	for _, id := range []string{"c2", "c3", "c4"} {
+		paths[id] = filepath.Join(h.dir, id)
+		fresh.At(t, paths[id])
+		h.cni(t, "ADD", id, paths[id], id)
+	}
+	for _, switched := range []string{"switched#1", "switched#4"} { // Of the second guard, the first one of the way back.
+		pause := filepath.Join(t.TempDir(), "pause")
+		cmd := h.relink(h.guardArgs(reload+`; echo >>"$UNITS/ran"`, "--via", "lan2")...)
+		cmd.Env = append(slices.Clone(h.env), "RELINK_FAILPOINT_PAUSE="+switched, "RELINK_FAILPOINT_PAUSE_FILE="+pause, "RELINK_FAILPOINT_ALL_PROCESSES=1")
+		deleted := ""
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			if out, status := h.status(t, cmd); status != 0 {
+				t.Errorf("%s: guard: %d\n%s", switched, status, out)
+			}
+		}()
+		eventually(t, "a pod has switched, and another one is still at it", func() bool {
+			if _, err := os.Stat(pause); err != nil {
+				return false
+			}
+			for id := range paths {
+				if m, err := store.LoadMoving(id, "eth0"); err == nil && m.State == checkpoint.MoveSwitched {
+					deleted = id
+				}
+			}
+			return deleted != ""
+		})
+		h.cni(t, "DEL", deleted, paths[deleted], deleted)
+		fresh.Remove(t, paths[deleted])
+		delete(paths, deleted)
+		if err := os.Remove(pause); err != nil {
+			t.Fatal(err)
+		}
+		<-ended
+		h.isOn(t, "lan0")
+	}
+	if ran := h.read("units/ran"); ran != "\n\n" {
+		t.Errorf("the command has run %d times", len(ran))
 	}
 }
 
