@@ -27,18 +27,18 @@ type carried struct {
 	at int
 }
 
-// CarryRoutes takes the routes off the interface of the index from, and makes them routes of the interface of the index
+// carryRoutes takes the routes off the interface of the index from, and makes them routes of the interface of the index
 // to. It leaves alone the kernel's own routes.
 //
 // A route that is alone in its slot is replaced, if it is still there: if the pod has deleted it meanwhile, nothing is
 // made. Other routes are made on the new interface and then taken off the old one. If a route is gone by then, the pod has
 // deleted it, and the new interface must not have it either, unless the pod had given it that itself.
-func (n *Namespace) CarryRoutes(from, to int) error {
+func (n *Namespace) carryRoutes(from, to int) error {
 	_, err := n.takeRoutes(from, to)
 	return err
 }
 
-// takeRoutes is CarryRoutes. If to is 0, no interface gets the routes. It returns what it took.
+// takeRoutes is carryRoutes. If to is 0, no interface gets the routes. It returns what it took.
 func (n *Namespace) takeRoutes(from, to int) (taken routeList, err error) {
 	var errs []error
 	for range maxCarries {

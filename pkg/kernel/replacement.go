@@ -107,14 +107,15 @@ func (r *Replacement) TakePlace() (switched bool, err error) {
 		return false, errors.Join(err, r.takeBack())
 	}
 	if r.overlaps() {
-		err = errors.Join(err, r.sandbox.CarryRoutes(r.Old, r.New))
+		err = errors.Join(err, r.sandbox.carryRoutes(r.Old, r.New))
 	}
 	return true, errors.Join(err, r.carryAddresses())
 }
 
 // placeBeside renames both interfaces while they are up. The new one has the routes before it has the name: who names the
-// interface must find its routes. Of several IPv4 addresses all but the first, and the IPv4 routes, follow the name. All this is one datagram, so that a kill leaves nothing half done. Routes for which it has
-// no room are carried over afterwards.
+// interface must find its routes. Of several IPv4 addresses all but the first, and the IPv4 routes, follow the name. All
+// this is one datagram, so that a kill leaves nothing half done. Routes for which it has no room are carried over
+// afterwards.
 func (r *Replacement) placeBeside() error {
 	if _, err := r.sandbox.Device(r.New); err != nil {
 		return err
@@ -214,7 +215,7 @@ func (r *Replacement) Retire() error {
 	if !r.overlaps() {
 		return nil
 	}
-	return errors.Join(r.sandbox.CarryRoutes(r.Old, r.New), r.sandbox.socket.Run(setDown(r.Old, r.retired)))
+	return errors.Join(r.sandbox.carryRoutes(r.Old, r.New), r.sandbox.socket.Run(setDown(r.Old, r.retired)))
 }
 
 // overlaps says whether both interfaces are up at the same time for a moment.
@@ -303,7 +304,7 @@ func (n *Namespace) DeleteRetired(index int, name string) (deleted bool, err err
 	}
 	if device.Up {
 		if heir, lookErr := n.Index(name); lookErr == nil {
-			err = n.CarryRoutes(index, heir)
+			err = n.carryRoutes(index, heir)
 		}
 		err = errors.Join(err, n.socket.Run(setDown(index, device.Name)))
 	}
