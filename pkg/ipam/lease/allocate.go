@@ -216,7 +216,7 @@ func (c choice) keep(held Lease) (Lease, error) {
 	}
 	i := slices.IndexFunc(held.Holders, func(h Holder) bool { return h.is(c.Attachment) })
 	h, is := held.Holders[i], c.Namespace
-	if h.Pod.UID != c.Pod.UID && c.besideAnother(held) {
+	if !c.isThisPod(h.Pod) && c.besideAnother(held) {
 		return Lease{}, fmt.Errorf("%s is %w to pod %s: it is %s; DEL %s first", held.Address, ErrTaken, c.Pod, held.Whose(), c.Attachment)
 	}
 	is.BootID = h.Namespace.BootID // A holder of an earlier boot is none any more.

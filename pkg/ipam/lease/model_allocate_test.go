@@ -209,7 +209,7 @@ func severals(p Policy) bool { return p.ByOwner && p.Shared }
 
 // isAnotherPods reports whether the attachment holds the address for another pod, and cannot give it to this one.
 func (c modelPick) isAnotherPods(l Lease) bool {
-	return c.besideAnother(l) && slices.ContainsFunc(l.Holders, func(h Holder) bool { return isOf(c.r.Attachment)(h) && h.Pod.UID != c.r.Pod.UID })
+	return c.besideAnother(l) && slices.ContainsFunc(l.Holders, func(h Holder) bool { return isOf(c.r.Attachment)(h) && !c.thisPod(h.Pod) })
 }
 
 // succeeds reports whether the request comes from the next sandbox of the pod that holds the address.
@@ -255,8 +255,8 @@ func (c modelPick) better(a, b Lease) bool {
 	return false
 }
 
-// class orders the addresses for an owner: those reserved by hand, those that this interface had, those that the
-// earlier sandbox still has, then the rest.
+// class orders the addresses for an owner: those reserved by hand, those that the earlier sandbox still has, those that this
+// interface had, then the rest.
 func (c modelPick) class(l Lease) string {
 	had := newest(l).IfName
 	switch {
@@ -264,10 +264,10 @@ func (c modelPick) class(l Lease) string {
 		return "1 by hand"
 	case c.r.Policy.Shared && had == c.r.Attachment.IfName && c.thisPod(newest(l).Pod):
 		return "1 by hand"
-	case l.State == Reserved && had == c.r.Attachment.IfName:
-		return "2 of the interface"
 	case l.State == Held:
-		return "3 held"
+		return "2 held"
+	case l.State == Reserved && had == c.r.Attachment.IfName:
+		return "3 of the interface"
 	}
 	return "4 of another interface"
 }

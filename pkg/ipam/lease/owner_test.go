@@ -136,14 +136,20 @@ func TestPodsOfASharedOwnerHaveTheirOwnAddresses(t *testing.T) {
 
 // A sandbox that is another pod's by now does not bring its address to that pod while the first pod has it, too.
 func TestASandboxOfAnotherPod(t *testing.T) {
-	n := newNode(t, "10.3.0.9", sticky)
 	ours := attachment.Owner{Group: "example.org", Kind: "Cluster", Namespace: "default", Name: "ours", UID: "uid-1"}
-	n.gives(t, n.ofOwner("c1/eth0", "a", ours, shared), "10.3.0.2")
-	n.gives(t, n.ofOwner("c2/eth0", "a", ours, shared), "10.3.0.2")
-	n.gives(t, n.ofOwner("c2/eth0", "b", ours, shared), "10.3.0.2 is not available to pod default/b: it is held by eth0 of c1 on pods and "+
-		"eth0 of c2 on pods (Cluster default/ours); DEL eth0 of c2 on pods first")
-	n.del(t, "c1/eth0")
-	n.gives(t, n.ofOwner("c2/eth0", "b", ours, shared), "10.3.0.2")
+	for name, change := range map[string]func(*Request){
+		"by the UIDs of pods": func(*Request) {}, "by their names": func(r *Request) { r.Pod.UID = "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, "10.3.0.9", sticky)
+			n.gives(t, n.ofOwner("c1/eth0", "a", ours, shared, change), "10.3.0.2")
+			n.gives(t, n.ofOwner("c2/eth0", "a", ours, shared, change), "10.3.0.2")
+			n.gives(t, n.ofOwner("c2/eth0", "b", ours, shared, change), "10.3.0.2 is not available to pod default/b: it is held by eth0 of c1 on pods and "+
+				"eth0 of c2 on pods (Cluster default/ours); DEL eth0 of c2 on pods first")
+			n.del(t, "c1/eth0")
+			n.gives(t, n.ofOwner("c2/eth0", "b", ours, shared, change), "10.3.0.2")
+		})
+	}
 }
 
 // Whoever asks for an address gets it if nobody else has it. Its owner's next pod may come while the one before is there,
