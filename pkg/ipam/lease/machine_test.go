@@ -90,10 +90,13 @@ func drawResolved(t *rapid.T) attachment.Owner {
 	}
 }
 
+// drawPod returns a pod: no two names have one UID.
 func drawPod(t *rapid.T) attachment.Pod {
-	return attachment.Pod{
-		Namespace: "default", Name: rapid.SampledFrom([]string{"web-0", "web-1"}).Draw(t, "name"), UID: rapid.SampledFrom([]string{"", "uid-1", "uid-2"}).Draw(t, "UID"),
+	p := attachment.Pod{Namespace: "default", Name: rapid.SampledFrom([]string{"web-0", "web-1"}).Draw(t, "name")}
+	if uid := rapid.SampledFrom([]string{"", "uid-1", "uid-2"}).Draw(t, "UID"); uid != "" {
+		p.UID = uid + " of " + p.Name
 	}
+	return p
 }
 
 func drawAddress(t *rapid.T) netip.Addr { return addr(rapid.SampledFrom(texts).Draw(t, "address")) }
