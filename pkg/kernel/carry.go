@@ -67,7 +67,11 @@ func (n *Namespace) takeRoutes(from, to int) (taken routeList, err error) {
 
 // routesToCarry returns those routes of the interface that can be taken off now.
 func (n *Namespace) routesToCarry(index int) (routeList, error) {
-	list, err := n.routes(routeQuery{index: index, families: bothFamilies, beside: true, toKeep: true})
+	table, err := n.tableOfVRF(index)
+	if err != nil {
+		return routeList{}, err
+	}
+	list, err := n.routes(routeQuery{index: index, families: bothFamilies, table: table, beside: true, toKeep: true})
 	list.routes, _ = inSlotOrder(removable(list.routes), list.orders)
 	return list, err
 }

@@ -88,6 +88,19 @@ func vrfTable(data []byte) (table uint32, err error) {
 	return table, err
 }
 
+// tableOfVRF returns the number of the table of the VRF that the device is in, 0 for none.
+func (n *Namespace) tableOfVRF(index int) (uint32, error) {
+	link, err := n.linkByIndex(index)
+	if err != nil || link.master == 0 {
+		return 0, err
+	}
+	master, err := n.linkByIndex(link.master)
+	if err != nil || master.kindOf() != netstate.KindVRF {
+		return 0, err
+	}
+	return vrfTable(master.data)
+}
+
 // filtersVLANs says whether the bridge filters VLANs at its ports.
 func filtersVLANs(data []byte) (filters bool, err error) {
 	err = rtnl.EachAttribute(data, 0, func(a *rtnl.Attribute) {
