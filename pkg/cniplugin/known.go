@@ -1,12 +1,26 @@
 package cniplugin
 
+import "slices"
+
 // NetworkKeys are the keys of Network, and those that the specification and libcni put beside them. libcni
 // adds "prevResult" and "runtimeConfig". The keys in "ipam" depend on the plugin that it names, and are not
 // looked into here.
 var NetworkKeys = []Key{
-	{Name: "cniVersion"}, {Name: "cniVersions"}, {Name: "name"}, {Name: "type"}, {Name: "ipam"}, {Name: "capabilities"}, {Name: "prevResult"}, {Name: "allowPersistentIPs"},
+	{Name: "cniVersion"}, {Name: "cniVersions"}, {Name: "name"}, {Name: "type"}, {Name: "ipam"}, {Name: "capabilities", In: &CapabilityKeys}, {Name: "prevResult"}, {Name: "allowPersistentIPs"},
 	{Name: "runtimeConfig", In: &Keys{Shared: true, Known: []Key{{Name: "mac"}, {Name: "ips"}, {Name: "ipRanges"}}}},
 	{Name: "args", In: &Keys{Shared: true, Known: []Key{{Name: "cni", In: &Keys{Shared: true, Known: []Key{{Name: "ips"}}}}}}},
+}
+
+// CapabilityKeys are the keys of "capabilities": those that relink reads, and the others of CNI's CONVENTIONS.md, which another plugin may
+// read. If one of relink's is misspelt, the runtime keeps what the pod asks for to itself, and the pod gets another address or MAC.
+var CapabilityKeys = Keys{
+	Of: `"capabilities"`,
+	Known: []Key{
+		{Name: "mac"}, {Name: "ips"}, {Name: "ipRanges"}, {Name: "portMappings"}, {Name: "bandwidth"}, {Name: "dns"}, {Name: "infinibandGUID"},
+		{Name: "deviceID"}, {Name: "aliases"}, {Name: "cgroupPath"},
+	},
+	Elsewhere: slices.Concat(Mean(`"capabilities"`, "ips", "ip", "ipaddress", "ipaddresses", "address", "addresses", "staticips"),
+		Mean(`"capabilities"`, "mac", "macaddress", "macaddresses", "macaddr")),
 }
 
 // ConfigKeys are the keys of Config.

@@ -58,6 +58,22 @@ func TestAnInterfacesKeyInARangeIsRefused(t *testing.T) {
 	}
 }
 
+// A runtime keeps to itself what a pod asks for by a capability that the configuration does not have. The pod would get another address, which
+// another node may have given.
+func TestMisspeltCapabilitiesAreRefused(t *testing.T) {
+	for _, of := range []cniplugin.Keys{MacvlanKeys, VLANKeys, CheckpointKeys, HostAccessKeys} {
+		for key, want := range map[string]string{"ip": "ips", "IPs": "ips", "addresses": "ips", "ip_ranges": "ipRanges", "macs": "mac", "macAddress": "mac"} {
+			err := of.Check("", fmt.Appendf(nil, `{"capabilities": {%q: true}}`, key))
+			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", "capabilities."+key)) || !strings.Contains(err.Error(), fmt.Sprintf("%q", want)) {
+				t.Errorf("%s: %s: %v, want %s", of.Of, key, err, want)
+			}
+		}
+		if err := of.Check("", []byte(`{"capabilities": {"ips": true, "mac": true, "ipRanges": true, "portMappings": true, "bandwidth": true, "dns": true, "vendor.example": true, "tc": true}}`)); err != nil {
+			t.Errorf("%s: %v", of.Of, err)
+		}
+	}
+}
+
 // Beside "ipam" nobody reads a key of "ipam", and in it nobody reads a key of an interface plugin.
 func TestKeysInTheWrongPlaceAreRefused(t *testing.T) {
 	for _, of := range []cniplugin.Keys{MacvlanKeys, VLANKeys, CheckpointKeys, HostAccessKeys} {
