@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -95,7 +96,7 @@ func (p Chained) Add(args *skel.CmdArgs) (err error) {
 	}
 	failpoint.Here("before printing")
 	defer failpoint.Here("after printing")
-	if c.hostEnd != nil {
+	if c.hostEnd != nil && !lists(previous, c.hostEnd.Name) {
 		if c.PrevResult, err = withInterface(c.PrevResult, c.hostEnd); err != nil {
 			return fmt.Errorf("prevResult: %w", err)
 		}
@@ -104,6 +105,12 @@ func (p Chained) Add(args *skel.CmdArgs) (err error) {
 		}
 	}
 	return c.passOn(os.Stdout, previous)
+}
+
+// lists says whether the result has an interface of that name in the host, as it has after an earlier plugin that gave the same host access.
+func lists(result types.Result, name string) bool {
+	known, err := current.NewResultFromResult(result)
+	return err == nil && slices.ContainsFunc(known.Interfaces, func(i *current.Interface) bool { return i != nil && i.Name == name && i.Sandbox == "" })
 }
 
 // withInterface adds an interface at the end of those of a result: its addresses name interfaces by their index. What relink does not
