@@ -98,7 +98,7 @@ func listTable(all []listed, wide bool, s *screen) {
 		column{name: "MAC", wide: true}, column{name: "ADDRESS", spare: 1}, column{name: stateColumn}, column{name: "AGE", spare: 2},
 		column{name: "WRITER", wide: true})
 	for _, l := range all {
-		i := l.Interface
+		i := unexpired(l.Interface)
 		addresses, below := someAddresses(i.Addresses), firstParent(i.Parents)
 		if wide {
 			addresses, below = addressList(i.Addresses), parentNames(i.Parents)

@@ -177,7 +177,7 @@ func writeAttachments(report restore.Report, wide bool, s *screen) {
 			t.row(count(len(alike), "interface"), "", "", "", "", "", string(o.State), cmp.Or(sortOf(o), tableReason(o)))
 		} else {
 			t.row(podCell(o.Pod, o.Attachment.ContainerID), o.Attachment.ContainerID, o.Attachment.IfName, o.Parent,
-				addressList(o.Interface.Addresses), o.Interface.Link.MAC, string(o.State), tableReason(o))
+				addressList(unexpired(o.Interface).Addresses), o.Interface.Link.MAC, string(o.State), tableReason(o))
 		}
 		if report.DryRun {
 			for _, step := range o.Steps {

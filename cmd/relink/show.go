@@ -101,7 +101,7 @@ func describe(one compared, s *screen) {
 	d.row("State:", "%s", one.State)
 	d.row("Why:", "%s", one.Why)
 	if one.Live == nil {
-		for _, f := range factsOf(r.Interface) {
+		for _, f := range factsOf(unexpired(r.Interface)) {
 			for i, v := range f.values {
 				if !f.compared {
 					d.row(first(i, f.name), "%s", v.text)
@@ -112,8 +112,13 @@ func describe(one compared, s *screen) {
 		return
 	}
 	d.writeRows(s)
+	sideBySide(unexpired(r.Interface), *one.Live, s)
+}
+
+// unexpired returns the interface as the pod can have it now: "as recorded" does not mean addresses that have expired.
+func unexpired(i netstate.Interface) netstate.Interface {
 	now, _ := boot.Uptime() // CLOCK_BOOTTIME is there since Linux 2.6.39.
-	sideBySide(r.Interface.Unexpired(now), *one.Live, s)
+	return i.Unexpired(now)
 }
 
 // first returns the name of a list for its first value, and nothing for the others.

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"bytes"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// No table has an address that a DHCP client of the pod did not renew: the pod does not have it, and no restore brings it back.
+func TestTablesLeaveOutWhatHasExpired(t *testing.T) {
+	i := netstate.Interface{
+		Link: netstate.Link{Kind: netstate.KindMacvlan, Name: "eth0", MAC: "02:00:00:00:00:05", MTU: 1500, Macvlan: &netstate.Macvlan{Mode: "bridge"}},
+		Addresses: []netstate.Address{
+			{Prefix: netip.MustParsePrefix("10.3.0.2/24")},
+			{Prefix: netip.MustParsePrefix("10.9.0.2/24"), ValidUntil: 1, PreferredUntil: 1}, // A second after the boot.
+		},
+	}
+	r := checkpoint.Record{Attachment: attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"}, Interface: i}
+	for name, write := range map[string]func(s *screen){
+		"list": func(s *screen) { listTable([]listed{{Record: r}}, false, s) },
+		"wide": func(s *screen) { listTable([]listed{{Record: r}}, true, s) },
+		"restore": func(s *screen) {
+			writeAttachments(restore.Report{Attachments: []restore.Outcome{{Interface: i}}}, true, s)
+		},
+		"show": func(s *screen) { describe(compared{Record: r}, s) },
+	} {
+		var b bytes.Buffer
+		write(&screen{out: &b, err: &b})
+		if out := b.String(); !strings.Contains(out, "10.3.0.2/24") || strings.Contains(out, "10.9.0.2") || strings.Contains(out, "+1") {
+			t.Errorf("%s:\n%s", name, out)
+		}
+	}
+}
