@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
+	"github.com/relink-cni/relink/checkpoint/access"
 	"github.com/relink-cni/relink/checkpoint/guard"
 	"github.com/relink-cni/relink/checkpoint/install"
 )
@@ -53,7 +55,7 @@ Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was c
 				return err
 			}
 			if purge {
-				if err := purgeAll(open, s); err != nil {
+				if err := purgeAll(cmd.Context(), open, s); err != nil {
 					return err
 				}
 			}
@@ -145,16 +147,24 @@ func uninstallAll(ctx context.Context, plan *install.Plan, opts install.Options,
 	return nil
 }
 
-func purgeAll(open storeOpener, s *screen) error {
+// purgeAll deletes the checkpoints and the leases. Before that it takes away what pods that are gone have left in the host: only the
+// checkpoints' directory tells of it, and nobody would look for it later.
+func purgeAll(ctx context.Context, open storeOpener, s *screen) error {
 	store, err := open()
 	if err != nil {
 		return err
+	}
+	var swept error
+	if _, err := os.Stat(store.Dir()); err == nil {
+		if err := access.Sweep(ctx, store); err != nil {
+			swept = fmt.Errorf("host access: rules stay in this node: %w", err)
+		}
 	}
 	deleted, err := install.Purge(store)
 	for _, dir := range deleted {
 		s.inform("delete " + dir)
 	}
-	if err != nil {
+	if err = errors.Join(swept, err); err != nil {
 		return partly(s, err)
 	}
 	return nil
