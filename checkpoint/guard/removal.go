@@ -2,6 +2,7 @@ package guard
 
 import (
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -43,13 +44,17 @@ func removalOf(command []string) (r removal, ok bool) {
 
 // wrappers are programs that run the command behind them. passive are commands of the shell that bring nothing back.
 var (
-	wrappers = []string{"sudo", "doas", "env", "nohup", "nice", "ionice", "exec", "command"}
+	wrappers = []string{"sudo", "doas", "env", "nohup", "nice", "ionice", "chrt", "timeout", "setsid", "stdbuf", "exec", "command"}
 	passive  = []string{"sleep", "true", ":", "set", "cd", "sync", "echo", "date", "logger"}
 )
 
+// amount is an operand of a wrapper: a time, or a priority. No program has such a name.
+var amount = regexp.MustCompile(`^[0-9.]+[smhd]?$`)
+
 // unwrapped returns the command without the wrappers before it, and without variables that are set for it.
 func unwrapped(command []string) []string {
-	for len(command) > 1 && (slices.Contains(wrappers, path.Base(command[0])) || strings.Contains(command[0], "=") || strings.HasPrefix(command[0], "-")) {
+	for len(command) > 1 && (slices.Contains(wrappers, path.Base(command[0])) || strings.Contains(command[0], "=") ||
+		strings.HasPrefix(command[0], "-") || amount.MatchString(command[0])) {
 		command = command[1:]
 	}
 	return command

@@ -13,6 +13,7 @@ func TestRemovals(t *testing.T) {
 		"modprobe -r":            {[]string{"modprobe", "-r", "i40e"}, "relink guard -- sh -c 'modprobe -r i40e && modprobe i40e'"},
 		"its other flags":        {[]string{"/sbin/modprobe", "-rv", "i40e"}, "relink guard -- sh -c '/sbin/modprobe -rv i40e && modprobe i40e'"},
 		"--remove":               {[]string{"sudo", "-n", "modprobe", "--remove", "i40e"}, "relink guard -- sh -c 'modprobe --remove i40e && modprobe i40e'"},
+		"timeout":                {[]string{"timeout", "60s", "nice", "-n", "5", "modprobe", "-r", "i40e"}, "relink guard -- sh -c 'modprobe -r i40e && modprobe i40e'"},
 		"rmmod of two":           {[]string{"rmmod", "iavf", "i40e"}, "relink guard -- sh -c 'rmmod iavf i40e && modprobe i40e'"},
 		"a line of the shell":    {[]string{"sh", "-ec", "modprobe -r i40e; sleep 2"}, "relink guard -- sh -c 'modprobe -r i40e; sleep 2 && modprobe i40e'"},
 		"unbind":                 {[]string{"bash", "-c", "echo 0000:3b:00.0 >" + unbind}, "relink guard -- sh -c 'echo 0000:3b:00.0 >" + unbind + " && echo DEVICE > /sys/bus/pci/drivers/i40e/bind'"},

@@ -130,7 +130,7 @@ func refuseInUse(ctx context.Context, open storeOpener) error {
 func uninstallAll(ctx context.Context, plan *install.Plan, opts install.Options, s *screen) error {
 	service := install.Service{Root: opts.Root}
 	manageable, _ := service.Manageable()
-	if manageable && plan.Removes(install.Unit) {
+	if manageable && (plan.Removes(install.Unit) || plan.Removes("relink-agent")) { // A unit that an operator has changed stays.
 		if err := service.Stop(ctx); err != nil {
 			return fmt.Errorf("nothing is taken away: the agent cannot be stopped: %w", err)
 		}
