@@ -128,9 +128,9 @@ type ended struct {
 const settlePatience = 10 * time.Second
 
 // settle finishes what a killed move has left. It does nothing while a guard is at work, because a guard finishes its
-// own moves. It does nothing while the agent is paused. What is not finished after that, and without an error, is tried again.
-func (a *Agent) settle() {
-	if a.paused != nil || a.Store.Guarded() {
+// own moves. It does nothing for an agent that is paused. What is not finished after that, and without an error, is tried again.
+func (a *Agent) settle(paused bool) {
+	if paused || a.Store.Guarded() {
 		a.unfinished.Store(move.Unsettled(a.Store))
 		return
 	}
@@ -150,7 +150,7 @@ func (a *Agent) settleSeen() {
 	}
 	a.settled.Go(func() {
 		defer a.settling.Store(false)
-		a.settle()
+		a.settle(false) // Pause waits for its end.
 	})
 }
 
@@ -182,7 +182,7 @@ func New(opts Options) (*Agent, error) {
 	if a.paused, err = loadPause(a.pauseFile()); err != nil {
 		a.Log.Warn("the note of a pause cannot be read: the agent is not paused", "error", err)
 	}
-	a.settle() // Before the records are read: afterwards they say where the interfaces are.
+	a.settle(a.paused != nil) // Before the records are read: afterwards they say where the interfaces are.
 	a.cameRound.Store(int64(time.Since(a.started)))
 	if a.index, err = newIndex(opts.Store); a.index == nil {
 		a.Close()

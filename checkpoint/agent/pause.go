@@ -67,9 +67,9 @@ func (a *Agent) Status() control.Status {
 	return a.status
 }
 
-// Pause makes the agent restore nothing for that length of time. Length 0 means until Resume. Pause returns when no
-// restore is under way any more, or with the error of ctx. The agent is paused in both cases, and stays paused after a
-// restart.
+// Pause makes the agent restore nothing for that length of time, and finish no killed move. Length 0 means until Resume.
+// Pause returns when nothing of that is under way any more, or with the error of ctx. The agent is paused in both cases, and
+// stays paused after a restart.
 func (a *Agent) Pause(ctx context.Context, length time.Duration, why string) (control.Pause, error) {
 	p, err := control.NewPause(length, why)
 	if err != nil {
@@ -84,8 +84,8 @@ func (a *Agent) Pause(ctx context.Context, length time.Duration, why string) (co
 		a.Log.Info("the agent is paused", "until", untilWords(p), "why", why)
 	})
 	for err == nil {
-		running := 0
-		if err = a.inLoop(ctx, func() { running = a.running }); err != nil || running == 0 {
+		busy := false
+		if err = a.inLoop(ctx, func() { busy = a.running > 0 || a.settling.Load() }); err != nil || !busy {
 			break
 		}
 		select {

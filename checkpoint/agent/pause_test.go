@@ -5,7 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/test/fresh"
 )
 
 // A pause that an earlier agent noted keeps its end, whatever the date was and is. It does not outlive a boot.
@@ -44,5 +47,41 @@ func TestNotedPause(t *testing.T) {
 		if left, limits := p.Left(); limits != test.limits || limits && (left > length || left < length-time.Minute) {
 			t.Errorf("%s: %s are left (%v)", name, left, limits)
 		}
+	}
+}
+
+// When Pause has returned, the agent finishes no killed move, as it restores nothing. So whoever has paused it can count on that.
+func TestAPausedAgentFinishesNoMove(t *testing.T) {
+	n := newNode(t, "lan0")
+	p := n.attach(t, "lan0", 1)
+	n.start(t, nil)
+	unlock := must(n.store.Lock(t.Context(), p.key.ContainerID))(t)
+	defer unlock()
+	r := must(n.store.Load(p.key.ContainerID, "eth0"))(t)
+	note := checkpoint.Moving{
+		Attachment: r.Attachment, Namespace: r.Namespace, State: checkpoint.MoveBegun, Name: "eth0",
+		From: r.Interface.Parents, To: []netstate.Device{{Kind: "veth", Name: "lan2"}}, Index: r.Interface.Link.Index,
+	}
+	if err := n.store.SaveMoving(note); err != nil {
+		t.Fatal(err)
+	}
+	fresh.IP(t, p.netns, "link set eth0 name rlnk40000001")
+	within(t, patience, "the agent waits for the sandbox, to finish the move", n.agent.settling.Load)
+	paused := make(chan struct{})
+	go func() {
+		defer close(paused)
+		if _, err := n.agent.Pause(t.Context(), 0, ""); err != nil {
+			t.Error(err)
+		}
+	}()
+	select {
+	case <-paused:
+		t.Error("the agent says that it is paused, and is at work")
+	case <-time.After(200 * time.Millisecond):
+	}
+	unlock()
+	<-paused
+	if p.state(t) == "" {
+		t.Error("the agent has not finished what it had begun")
 	}
 }
