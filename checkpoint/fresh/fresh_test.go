@@ -281,3 +281,29 @@ func TestALeaseIsKeptFresh(t *testing.T) {
 		t.Errorf("found: %+v, %+v", found, r.Counters())
 	}
 }
+
+// Another process works on the sandbox while the pod adds an address and a route, and then the parent goes. What the kernel
+// has reported before that is not forgotten.
+func TestAChangeWhileTheSandboxIsBusyIsKept(t *testing.T) {
+	n := newNode(t, 1)
+	p := n.pods[0]
+	r := n.run(t)
+	n.rest(t, r)
+	unlock, err := n.store.Lock(t.Context(), "c0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	before := r.Counters().Readings
+	testnet.Run(t, p.path, "ip addr add 10.6.0.2/24 dev eth0; ip route add 10.8.0.0/24 via 10.9.0.1")
+	within(t, "it tries to read it", func() bool { return r.Counters().Readings > before })
+	n.lose(t)
+	before = r.Counters().Readings
+	within(t, "it tries again", func() bool { return r.Counters().Readings > before })
+	unlock()
+	within(t, "the checkpoint has both", func() bool {
+		has := content(t, n.record(t, p).Interface)
+		return strings.Contains(has, "10.6.0.2/24") && strings.Contains(has, "10.8.0.0/24")
+	})
+	n.build(t) // The end of the test removes it.
+}

@@ -68,8 +68,14 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 	s.told = nil
 	outcomes, err := r.renew(ctx, s)
 	s.down = nil
-	if isLost(outcomes, err) {
+	for index, during := range s.told {
+		told.add(index, during)
+	}
+	switch {
+	case isLost(outcomes, err):
 		r.keepTold(ctx, s, told)
+	case err != nil: // Nothing was read: what goes next may be the device.
+		s.told = told
 	}
 	switch {
 	case err == nil:
@@ -173,9 +179,6 @@ func isLost(outcomes []adopt.Outcome, err error) bool {
 // keepTold handles a reading that came too late. It adds to the checkpoints what the kernel reported before and during
 // the reading.
 func (r *Refresher) keepTold(ctx context.Context, s *sandbox, told toldOf) {
-	for index, during := range s.told {
-		told.add(index, during)
-	}
 	s.told = nil
 	if len(told) == 0 {
 		return
