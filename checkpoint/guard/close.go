@@ -13,6 +13,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
@@ -111,18 +112,25 @@ func (g *guard) restore(ctx context.Context) error {
 // removedWithin is how long after a DEL a runtime needs at most to remove the sandbox.
 const removedWithin = 3 * time.Second
 
-// missing reports each checkpoint that vanished while its sandbox is not proven gone. Nobody could bring its interface
-// back.
+// missing reports each checkpoint that vanished, unless a runtime has detached the interface or the sandbox is proven gone.
+// Nobody could bring its interface back. Some runtimes keep the sandbox of a pod that has ended, and Multus detaches from
+// pods that live on: then libcni has removed what it had cached of the ADD.
 func (g *guard) missing(ctx context.Context) {
 	vanished := slices.DeleteFunc(slices.Clone(g.j.Attachments), func(was Remembered) bool {
 		_, err := g.Store.Load(was.Attachment.ContainerID, was.Attachment.IfName)
 		return !errors.Is(err, checkpoint.ErrNone)
 	})
-	for deadline := time.Now().Add(removedWithin); ; time.Sleep(removedWithin / 10) {
+	for deadline := time.Now().Add(removedWithin); len(vanished) > 0; time.Sleep(removedWithin / 10) {
+		var at []attachment.Namespace
+		for _, was := range vanished {
+			at = append(at, was.Namespace)
+		}
+		gone := sandbox.Gone(ctx, sandbox.SeesAllProcesses(), at...) // One proof for all: it reads all of /proc.
+		cached, err := g.cached()
 		vanished = slices.DeleteFunc(vanished, func(was Remembered) bool {
-			return sandbox.Gone(ctx, sandbox.SeesAllProcesses(), was.Namespace)[was.Namespace]
+			return gone[was.Namespace] || err == nil && was.Cached && !cached[was.Attachment]
 		})
-		if len(vanished) == 0 || time.Now().After(deadline) {
+		if time.Now().After(deadline) {
 			break
 		}
 	}
@@ -130,6 +138,19 @@ func (g *guard) missing(ctx context.Context) {
 		g.trouble("%s %s: its checkpoint has vanished, and its sandbox is not proven gone: recreate the pod",
 			cmp.Or(when(was.Pod.Name != "", was.Pod.String()), "sandbox "+was.Attachment.ContainerID), was.Attachment.IfName)
 	}
+}
+
+// cached are the attachments that are in the caches of libcni and Multus. An error says that it may not have all of them.
+func (g *guard) cached() (map[attachment.Key]bool, error) {
+	all := map[attachment.Key]bool{}
+	if g.CacheDir == "" {
+		return all, nil
+	}
+	entries, unreadable, err := cnicache.Read(g.CacheDir)
+	for _, e := range entries {
+		all[e.Attachment] = true
+	}
+	return all, errors.Join(append(unreadable, err)...)
 }
 
 // verify asks the gateways that answered before.

@@ -83,6 +83,8 @@ type Remembered struct {
 	Attachment attachment.Key       `json:"attachment"`
 	Pod        attachment.Pod       `json:"pod,omitzero"`
 	Namespace  attachment.Namespace `json:"namespace"`
+	// Cached says that libcni or Multus had it in a cache.
+	Cached bool `json:"cached,omitempty"`
 }
 
 // Gateway is a router that an attachment sends to, and the attachment's address that asks for the router.

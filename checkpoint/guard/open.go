@@ -53,8 +53,9 @@ func (g *guard) remember() error {
 		return err
 	}
 	g.j.Attachments = nil
+	cached, _ := g.cached() // Of what it does not have, nobody says that it has left the cache.
 	for _, r := range records {
-		g.j.Attachments = append(g.j.Attachments, Remembered{Attachment: r.Attachment, Pod: r.Pod, Namespace: r.Namespace})
+		g.j.Attachments = append(g.j.Attachments, Remembered{Attachment: r.Attachment, Pod: r.Pod, Namespace: r.Namespace, Cached: cached[r.Attachment]})
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/relink-cni/relink/checkpoint/guard"
+	"github.com/relink-cni/relink/pkg/cnicache"
 )
 
 const guardVerb = "guard"
@@ -137,7 +138,7 @@ func runGuard(cmd *cobra.Command, plan guard.Plan, resume string, open storeOpen
 		return err
 	}
 	// Not by way of the outlets: nothing may depend on whether somebody reads.
-	opts := guard.Options{Store: store, Out: outletOf(cmd.OutOrStdout()).to, Err: outletOf(cmd.ErrOrStderr()).to, Quiet: v.quiet}
+	opts := guard.Options{Store: store, CacheDir: cnicache.DefaultDir, Out: outletOf(cmd.OutOrStdout()).to, Err: outletOf(cmd.ErrOrStderr()).to, Quiet: v.quiet}
 	if f, ok := cmd.InOrStdin().(*os.File); ok {
 		opts.Stdin = f
 	}
