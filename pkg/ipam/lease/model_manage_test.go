@@ -124,19 +124,14 @@ func (m *model) resetClock() {
 		return t
 	}
 	for a, l := range s.leases {
-		// A lease that was made and ended while the time was ahead has now ended.
-		if made := latest(l.ReleasedAt, l.ByHandAt); made.After(now) && l.Until.After(now) && !l.Until.After(was) {
-			l.Until = now
+		// What was made and ended while the time was ahead has now ended.
+		end := func(t, made time.Time) time.Time {
+			if made.After(now) && t.After(now) && !t.After(was) {
+				return now
+			}
+			return ahead(t)
 		}
-		if l.ByHandAt.After(now) && l.ByHandUntil.After(now) && !l.ByHandUntil.After(was) {
-			l.ByHandUntil = now
-		}
-		if l.Until != now {
-			l.Until = ahead(l.Until)
-		}
-		if l.ByHandUntil != now {
-			l.ByHandUntil = ahead(l.ByHandUntil)
-		}
+		l.Until, l.ByHandUntil = end(l.Until, latest(l.ReleasedAt, l.ByHandAt)), end(l.ByHandUntil, l.ByHandAt)
 		l.ByHandAt, l.ReleasedAt, l.Last.Since = past(l.ByHandAt), past(l.ReleasedAt), past(l.Last.Since)
 		l.Holders = slices.Clone(l.Holders)
 		for i := range l.Holders {
