@@ -35,6 +35,26 @@ func TestAStoreOfAnotherMachine(t *testing.T) {
 	n.sound(t)
 }
 
+// In the agent's container nobody knows the machine's ID. A reset there leaves the ID to the next change on the machine.
+func TestResetMachineWhereNobodyKnowsTheMachine(t *testing.T) {
+	for name, before := range map[string]string{"the store knows the machine": strings.Repeat("a", 32), "it does not": ""} {
+		n := newNode(t, "10.3.0.9", sticky)
+		n.machine = before
+		n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+		n.machine = ""
+		must(t, n.store(t).SetCluster(t.Context(), "u1"))
+		if changed, err := n.store(t).ResetMachine(t.Context()); !changed || err != nil {
+			t.Fatalf("%s: %v, %v", name, changed, err)
+		}
+		n.machine = strings.Repeat("b", 32)
+		n.add(t, "c2/eth0", "web-1", "10.3.0.3")
+		n.machine = strings.Repeat("c", 32)
+		if _, err := n.try(t, "c3/eth0", "web-2"); !errors.Is(err, ErrForeign) {
+			t.Errorf("%s: a copy of the disk gives addresses: %v", name, err)
+		}
+	}
+}
+
 // Clones can have one machine ID. The agent tells by the node's name, and an ADD is refused then, too. The name can come back.
 func TestAStoreOfAnotherNode(t *testing.T) {
 	n := newNode(t, "10.3.0.9", sticky)

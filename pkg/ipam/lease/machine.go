@@ -40,7 +40,7 @@ func (l *leases) ofThisMachine() error {
 	if err := l.isForeign(); err != nil {
 		return err
 	}
-	if id := l.store.machineID(); l.tx.Writable() && id != "" && l.meta.Get([]byte(keyMachine)) == nil {
+	if id := l.store.machineID(); l.tx.Writable() && id != "" && len(l.meta.Get([]byte(keyMachine))) == 0 {
 		return l.meta.Put([]byte(keyMachine), []byte(id))
 	}
 	return nil
