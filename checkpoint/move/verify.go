@@ -9,7 +9,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/kernel"
-	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/sandbox"
 	"github.com/relink-cni/relink/pkg/selection"
@@ -55,85 +54,6 @@ func (r *run) repair(ctx context.Context) {
 			j.outcome.State, j.outcome.Reason = Failed, "it is on "+j.outcome.To+": "+o.Why()
 		}
 	}
-}
-
-// isWhole says that the attachment needs no restore: it is as recorded, but for what the pod has changed since its interface
-// has switched. A restore would undo that, so isWhole makes it the record.
-func (r *run) isWhole(ctx context.Context, j *job) bool {
-	if !j.complete {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	unlock, err := r.Store.Lock(ctx, containerID(j))
-	if err != nil {
-		return false
-	}
-	defer unlock()
-	record, err := r.Store.Reload(j.record)
-	if err != nil || record.AnnouncementOwed {
-		return false
-	}
-	sandbox, err := openSandbox(record.Namespace)
-	if err != nil {
-		return false
-	}
-	defer sandbox.Close()
-	live, err := kernel.Capture(r.host, sandbox, r.devices, record.Interface.Link.Name, wholeOf(record.Interface))
-	if err != nil || !live.Link.Up {
-		return false
-	}
-	if changes, err := sandbox.CarrierChanges(live.Link.Index); err != nil || changes != j.carrierChanges {
-		return false // It can have been down: the kernel has taken its routes then, and not the pod.
-	}
-	followed, changed := followPod(record.Interface, live)
-	if changed {
-		record.Interface = followed
-		if err := r.Store.Save(record); err != nil {
-			return false
-		}
-	}
-	wanted, err := r.Store.Wanted(record, sandbox.Exists)
-	return err == nil && len(netstate.Diff(wanted, live)) == 0
-}
-
-// followPod is a pure function: it returns the recorded interface without the addresses, routes, rules and neighbours that
-// it does not have any more, and with those that have replaced them. It leaves a route of another interface in the record:
-// the kernel takes the source off such a route when an address goes.
-func followPod(recorded, live netstate.Interface) (followed netstate.Interface, changed bool) {
-	followed = recorded
-	for _, d := range netstate.Diff(recorded, live) {
-		switch {
-		case d.Address != nil:
-			of := func(a netstate.Address) bool { return a.Prefix == d.Address.Prefix && a.Peer == d.Address.Peer }
-			followed.Addresses = replaced(followed.Addresses, of, live.Addresses, of)
-		case d.Route != nil && d.Route.Device == "":
-			already := netstate.RoutesOf(recorded.Routes)
-			followed.Routes = replaced(followed.Routes, d.Route.Equal, live.Routes, func(r netstate.Route) bool {
-				return r.SameSlot(*d.Route) && r.Device == "" && !already.Has(r)
-			})
-		case d.Rule != nil:
-			followed.Rules = replaced(followed.Rules, d.Rule.Equal, nil, nil)
-		case d.Neighbour != nil:
-			of := func(n netstate.Neighbour) bool { return n.Address == d.Neighbour.Address }
-			followed.Neighbours = replaced(followed.Neighbours, of, live.Neighbours, of)
-		default:
-			continue
-		}
-		changed = true
-	}
-	return followed, changed
-}
-
-// replaced returns the list without what is out, and with those of live that are in.
-func replaced[T any](list []T, out func(T) bool, live []T, in func(T) bool) []T {
-	list = slices.DeleteFunc(slices.Clone(list), out)
-	for _, other := range live {
-		if in(other) {
-			list = append(list, other)
-		}
-	}
-	return list
 }
 
 // leaveOutDeleted finds out which attachments were deleted since the move began. Pods come and go during a move. One whose
