@@ -180,7 +180,7 @@ func TestRoutesThatChangeDuringReplacements(t *testing.T) {
 func TestReplacementInAVRF(t *testing.T) {
 	w, _ := newUplinks(t)
 	if out, err := exec.Command("nsenter", "--net="+w.path, "ip", "link", "add", "red", "up", "type", "vrf", "table", "50").CombinedOutput(); err != nil {
-		t.Skipf("%s", out)
+		t.Skipf("%s", out) // The story kernel expects that it passes.
 	}
 	fresh.Run(t, w.path, "ip link set eth0 master red; ip addr flush dev eth0; ip addr add 10.9.0.2/24 dev eth0; ip addr add fd00:9::2/64 dev eth0 nodad; ip route replace default via 10.9.0.1 vrf red; ip -6 route replace default via fd00:9::1 vrf red")
 	before := w.capture(t, "eth0")

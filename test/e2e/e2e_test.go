@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 		err = binaries.Build(dir)
 	}
 	if err == nil {
-		err = binaries.BuildTests(filepath.Join(dir, "kernel.test"), "pkg/kernel")
+		err = errors.Join(binaries.BuildTests(filepath.Join(dir, "kernel.test"), "pkg/kernel"), binaries.BuildTests(filepath.Join(dir, "move.test"), "checkpoint/move"))
 	}
 	if err == nil {
 		err = binaries.Build(dir+"-failpoint", "failpoint")
