@@ -98,9 +98,7 @@ func (w *World) clustersOfPods(ctx context.Context, from Sources) map[string]boo
 	var pods []attachment.Owner
 	for _, told := range w.Sandboxes.Runtime {
 		if told.Ready && told.Pod.UID != "" && len(pods) < mostPods {
-			o := told.Pod.Owner()
-			o.UID = told.Pod.UID
-			pods = append(pods, o)
+			pods = append(pods, itself(told.Pod))
 		}
 	}
 	all := map[string]bool{}
@@ -128,20 +126,38 @@ func (w *World) distrustEmptied(ctx context.Context, from Sources) {
 		w.doubt("nobody knows whether the Kubernetes API knows all pods that run here, because the container runtime did not tell of them: "+w.Sandboxes.NotAsked, gone)
 		return
 	}
+	runs := w.unjudgedPods(ctx, from.Judge)
 	ctx, cancel := context.WithTimeout(ctx, whoseWait)
 	defer cancel()
-	var runs []sandbox.OfRuntime
-	for _, id := range slices.Sorted(maps.Keys(w.Sandboxes.Runtime)) { // The same words each time: the log has them once.
-		if told := w.Sandboxes.Runtime[id]; told.Ready && told.Pod.UID != "" {
-			runs = append(runs, told)
-		}
-	}
 	errs := make([]error, len(runs))
 	inparallel.Do(atOnce, len(runs), func(i int) { _, errs[i] = from.Asker.Ask(ctx, owner.Question{Pod: runs[i].Pod}) })
 	if i := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, owner.ErrUnavailable) }); i >= 0 {
-		w.distrust(fmt.Sprintf("the pod of sandbox %s runs here, and the Kubernetes API does not tell of it: %v. So nobody counts as gone: is it this node's API?",
-			runs[i].ContainerID, errs[i]), gone)
+		w.distrust(fmt.Sprintf("the pod of sandbox %s runs here, and the Kubernetes API does not tell of it: %v. So nobody counts as gone: is it this node's API? "+
+			"If the pod was deleted by force, remove its sandbox: crictl rmp -f %[1]s", runs[i].ContainerID, errs[i]), gone)
 	}
+}
+
+// unjudgedPods returns the ready sandboxes whose pods do not live by the Judge. The API has all others. Whether their owners can be read
+// does not count: whoever makes a pod can name one that the agent may not read. Static pods have no UID in the API.
+func (w *World) unjudgedPods(ctx context.Context, by owner.Judge) (runs []sandbox.OfRuntime) {
+	var pods []attachment.Owner
+	for _, id := range slices.Sorted(maps.Keys(w.Sandboxes.Runtime)) { // The same words each time: the log has them once.
+		if told := w.Sandboxes.Runtime[id]; told.Ready && told.Pod.UID != "" {
+			runs, pods = append(runs, told), append(pods, itself(told.Pod))
+		}
+	}
+	lives := map[attachment.Owner]bool{}
+	for _, j := range by.Judge(ctx, pods) {
+		lives[j.Owner] = j.Standing == owner.Lives
+	}
+	return slices.DeleteFunc(runs, func(told sandbox.OfRuntime) bool { return lives[itself(told.Pod)] })
+}
+
+// itself is the pod as an owner.
+func itself(pod attachment.Pod) attachment.Owner {
+	o := pod.Owner()
+	o.UID = pod.UID
+	return o
 }
 
 // distrust makes the owners unknown. That is a problem.

@@ -165,3 +165,22 @@ func emptiedAPI(t *testing.T, s *site) {
 	s.goesOn(t, set)
 	s.has(t, runs, "lan", 3)
 }
+
+// unreadableOwner has a pod on the node whose owner the agent cannot find: its annotation names a kind that the agent may not read. The
+// API knows the pod, and that is all that counts.
+func unreadableOwner(t *testing.T, s *site) {
+	set := s.waits(t, "beside-unreadable")
+	b := s.box(t, "names-a-secret", s.podOn(t, "shop", "names-a-secret", annotated("ipam.relink.dev/owner", "Secret/key")))
+	s.runtime.knows(b, true)
+	s.keeps(t, "its owner lives")
+	s.scale(t, set, m{"replicas": 0})
+	s.reclaims(t, "beside a pod whose owner cannot be read", "lan .2 freed, free: its owner is gone | it is scaled to 0 replicas")
+
+	s.delete(t, b.pod) // By force: its sandbox is still there.
+	other := s.site(t)
+	set = other.waits(t, "beside-deleted")
+	s.scale(t, set, m{"replicas": 0})
+	other.keepsBecause(t, "a pod was deleted by force", "the pod of sandbox names-a-secret runs here, and the Kubernetes API does not tell of it: ")
+	s.runtime.forgets(b)
+	other.reclaims(t, "its sandbox is gone", "lan .2 freed, free: its owner is gone | it is scaled to 0 replicas")
+}

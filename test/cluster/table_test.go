@@ -61,6 +61,7 @@ func TestWhatBecomesOfAddresses(t *testing.T) {
 		{"many, and one error", manyAndOneError},
 		{"another cluster's kubeconfig", otherCluster},
 		{"an emptied API", emptiedAPI},
+		{"a pod whose owner cannot be read", unreadableOwner},
 		{"the API is away", apiIsAway}, // It stays away.
 	} {
 		t.Run(row.name, func(t *testing.T) { row.run(t, r.site(t)) })
