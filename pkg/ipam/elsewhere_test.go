@@ -133,7 +133,7 @@ func TestAnAddressIsKeptForAPod(t *testing.T) {
 			}
 			j.judged[1] = away("uid-1")
 		}, kept + "network pods: the Kubernetes API is another cluster's: the UID of its namespace kube-system is this cluster, and was the first cluster, so none of its owners " +
-			"counts as gone. Correct --kubeconfig; if this node has joined another cluster for good, run relink ipam reset-machine --network pods"},
+			"counts as gone. Correct --kubeconfig; if this node has joined another cluster for good, run relink ipam reset-machine --network pods --data-dir DIR"},
 		"nobody can be asked about owners": {"", func(_ *testing.T, n *node, j *judges) { n.owners = &j.api }, "; nobody can be asked about owners"},
 		"it has come back, and gone again": {"", func(t *testing.T, n *node, j *judges) {
 			j.judged[1] = away("uid-1")

@@ -29,7 +29,7 @@ func (l *leases) ofCluster(uid string) error {
 		return nil
 	default:
 		return fmt.Errorf("network %s: %w: the UID of its namespace kube-system is %s, and was %s, so none of its owners counts as gone. Correct --kubeconfig; "+
-			"if this node has joined another cluster for good, run relink ipam reset-machine --network %s", network, ErrCluster, uid, was, network)
+			"if this node has joined another cluster for good, run relink ipam reset-machine %s", network, ErrCluster, uid, was, l.store.flags())
 	}
 }
 

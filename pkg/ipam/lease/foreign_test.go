@@ -15,7 +15,7 @@ func TestAStoreOfAnotherMachine(t *testing.T) {
 	n.machine = strings.Repeat("b", 32)
 	want := "store DIR/pods.db: it is the store of another machine: that one's machine ID is " + strings.Repeat("a", 32) + " (node unknown), and this one's is " +
 		strings.Repeat("b", 32) + ". If this is a copy of that machine's disk, run rm DIR/pods.db. If it is the same node and only its machine ID has changed, " +
-		"run relink ipam reset-machine --network pods"
+		"run relink ipam reset-machine --network pods --data-dir DIR"
 	_, err := n.try(t, "c3/eth0", "web-2")
 	n.refused(t, "ADD", err, ErrForeign, want)
 	_, err = n.store(t).List(t.Context())
@@ -86,7 +86,7 @@ func TestAStoreOfANodeMadeAnew(t *testing.T) {
 	n.boot = "another boot"
 	want := "store DIR/pods.db: it is the store of another machine: the object of node node1 was made anew in Kubernetes, and its UID is another one than " +
 		"u1. If this machine was made from an image, run rm DIR/pods.db. If it is the machine that has written the store, run relink ipam " +
-		"reset-machine --network pods"
+		"reset-machine --network pods --data-dir DIR"
 	n.refused(t, "the agent", on("u2"), ErrForeign, want)
 	_, err := n.try(t, "c2/eth0", "web-1")
 	n.refused(t, "ADD", err, ErrForeign, want)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 )
 
 // ErrForeign says that the store is another machine's, or another node's: its disk was copied, or the machine got another ID.
@@ -15,21 +16,29 @@ var ErrForeign = errors.New("it is the store of another machine")
 // container there is no machine ID. IDs of machines can be the same on clones; then the agent tells by the node's name.
 func (l *leases) isForeign() error {
 	text := func(key string) string { return string(l.meta.Get([]byte(key))) }
-	path, network := l.store.path, l.store.network
+	path, flags := l.store.path, l.store.flags()
 	switch was, is := text(keyMachine), l.store.machineID(); {
 	case was != "" && is != "" && was != is:
 		return fmt.Errorf("store %s: %w: that one's machine ID is %s (node %s), and this one's is %s. If this is a copy of that machine's disk, run rm %s. "+
-			"If it is the same node and only its machine ID has changed, run relink ipam reset-machine --network %s",
-			path, ErrForeign, was, cmp.Or(text(keyNode), "unknown"), is, path, network)
+			"If it is the same node and only its machine ID has changed, run relink ipam reset-machine %s",
+			path, ErrForeign, was, cmp.Or(text(keyNode), "unknown"), is, path, flags)
 	case l.isAnew():
 		return fmt.Errorf("store %s: %w: the object of node %s was made anew in Kubernetes, and its UID is another one than %s. If this machine was "+
-			"made from an image, run rm %s. If it is the machine that has written the store, run relink ipam reset-machine --network %s",
-			path, ErrForeign, text(keyNode), text(keyNodeUID), path, network)
+			"made from an image, run rm %s. If it is the machine that has written the store, run relink ipam reset-machine %s",
+			path, ErrForeign, text(keyNode), text(keyNodeUID), path, flags)
 	case text(keyElsewhere) != "":
 		return fmt.Errorf("store %s: %w: it is node %s's, and this is node %s. If this is a copy of that node's disk, or the node got another name, run rm %s",
 			path, ErrForeign, text(keyNode), text(keyElsewhere), path)
 	}
 	return nil
+}
+
+// flags name the store for the verbs of relink ipam. Without its directory they would take another one of the same network.
+func (s *Store) flags() string {
+	if dir := filepath.Dir(s.path); dir != DefaultDir {
+		return fmt.Sprintf("--network %s --data-dir %s", s.network, dir)
+	}
+	return "--network " + s.network
 }
 
 // ofThisMachine refuses a store of another machine. A store that names none becomes this machine's with the first change.
