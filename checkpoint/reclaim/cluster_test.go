@@ -105,6 +105,15 @@ func TestAnotherCluster(t *testing.T) {
 		expectProblems(t, "another cluster", r, says)
 	}
 	n.uid = here
+	expectStates(t, "it answers by halves", n.pass(t, n.options()), "10.3.0.2 waiting")
+	n.then[len(n.asked)+1] = func(c *cluster) { c.uid = "" }
+	r = n.pass(t, n.options())
+	expectStates(t, "it answers by halves", r, "10.3.0.2 kept")
+	if why := r.Outcomes[0].Why; why != "asked once more, right before: the Kubernetes API does not tell which cluster it is: forbidden" {
+		t.Errorf("%s", why)
+	}
+	n.pass(t, n.options()) // It does not tell at all: what was seen before does not count.
+	n.uid = here
 	expectStates(t, "it is back: the time counts anew", n.pass(t, n.options()), "10.3.0.2 waiting")
 	expectStates(t, "it is back", n.pass(t, n.options()), "10.3.0.2 freed, free")
 }

@@ -239,6 +239,10 @@ func (p *pass) endReservation(ctx context.Context, o *Outcome) {
 		o.State, o.Why = Kept, "asked once more, right before: "+again.Where
 		return
 	}
+	if again.Cluster == "" {
+		o.State, o.Why = Kept, "asked once more, right before: the Kubernetes API does not tell which cluster it is: "+again.NoCluster
+		return
+	}
 	if err := s.OfCluster(ctx, again.Cluster); err != nil { // The kubeconfig was replaced meanwhile.
 		o.State, o.Why = Kept, "asked once more, right before: "+err.Error()
 		return

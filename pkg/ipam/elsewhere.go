@@ -84,6 +84,8 @@ func (c *Call) endElsewhere(ctx context.Context, store *lease.Store, l lease.Lea
 		return kept(cmp.Or(j.Where, "relink-agent does not tell where its pod is"))
 	case j.Elsewhere == l.Last.Pod.UID:
 		return kept(j.Where + ", and had the address here")
+	case j.Cluster == "":
+		return kept("the Kubernetes API does not tell which cluster it is: " + j.NoCluster)
 	}
 	if err := store.SetCluster(ctx, j.Cluster); err != nil { // It knows the owner of the address, and so it is this cluster.
 		return kept(err)

@@ -32,7 +32,7 @@ func (j *judges) Judge(_ context.Context, owners []attachment.Owner) (all []owne
 			one = owner.Judgement{Standing: owner.Lives, Where: "its pod does not exist"}
 		}
 		one.Owner = o
-		if one.Cluster == "" {
+		if one.NoCluster == "" {
 			one.Cluster = "this cluster"
 		}
 		all = append(all, one)
@@ -134,6 +134,11 @@ func TestAnAddressIsKeptForAPod(t *testing.T) {
 			j.judged[1] = away("uid-1")
 		}, kept + "network pods: the Kubernetes API is another cluster's: the UID of its namespace kube-system is this cluster, and was the first cluster, so none of its owners " +
 			"counts as gone. Correct --kubeconfig; if this node has joined another cluster for good, run relink ipam reset-machine --network pods --data-dir DIR"},
+		"a cluster that is not told": {"", func(_ *testing.T, _ *node, j *judges) {
+			judged := away("uid-1")
+			judged.NoCluster = "forbidden"
+			j.judged[1] = judged
+		}, kept + "the Kubernetes API does not tell which cluster it is: forbidden"},
 		"nobody can be asked about owners": {"", func(_ *testing.T, n *node, j *judges) { n.owners = &j.api }, "; nobody can be asked about owners"},
 		"it has come back, and gone again": {"", func(t *testing.T, n *node, j *judges) {
 			j.judged[1] = away("uid-1")
