@@ -73,11 +73,18 @@ func shellLine(command []string) (line string, ok bool) {
 	return "", false
 }
 
+// duplicated is a redirection to another descriptor. redirected is what stands before the file of a redirection.
+var (
+	duplicated = regexp.MustCompile(`[0-9]*>&[0-9-]`)
+	redirected = regexp.MustCompile(`[0-9]*>+`)
+)
+
 // simpleCommands splits a line of the shell at its operators. It does not know quotes: a word that it splits wrongly is a
 // command that removalOf does not know.
 func simpleCommands(line string) (all [][]string) {
+	line = strings.ReplaceAll(duplicated.ReplaceAllString(line, ""), "&>", ">")
 	for _, part := range strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(";&|\n(){}", r) }) {
-		if words := strings.Fields(strings.ReplaceAll(part, ">", " > ")); len(words) > 0 {
+		if words := strings.Fields(redirected.ReplaceAllString(part, " > ")); len(words) > 0 {
 			all = append(all, words)
 		}
 	}
@@ -93,6 +100,9 @@ func undoOf(words []string) string {
 	var operands []string
 	removes := false
 	for _, word := range words[1:] {
+		if word == ">" { // What follows is no module.
+			break
+		}
 		switch {
 		case !strings.HasPrefix(word, "-"):
 			operands = append(operands, word)
@@ -102,8 +112,7 @@ func undoOf(words []string) string {
 	}
 	file := words[len(words)-1]
 	switch program := path.Base(words[0]); {
-	case len(operands) == 0:
-	case program == "rmmod", program == "modprobe" && removes:
+	case len(operands) > 0 && (program == "rmmod" || program == "modprobe" && removes):
 		return "modprobe " + operands[len(operands)-1]
 	case program != "tee" && !slices.Contains(words, ">"):
 	case path.Base(file) == "unbind":
