@@ -115,3 +115,25 @@ func TestTwoMovesAtOnce(t *testing.T) {
 	}
 	n.isOn(t, "lan2", 0)
 }
+
+// A sandbox that has gone without a DEL leaves nothing to finish: the agent would look for it once a second.
+func TestNothingIsUnsettledInASandboxThatIsGone(t *testing.T) {
+	n := newNode(t, 2)
+	n.killBetweenRenames(t)
+	if !Unsettled(n.store) {
+		t.Error("nothing is unsettled")
+	}
+	fresh.Remove(t, n.pods[0])
+	if Unsettled(n.store) {
+		t.Error("a move is unsettled in a sandbox that is gone")
+	}
+	if err := n.store.Forget("c0", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := Settle(t.Context(), n.store); err != nil {
+		t.Error(err)
+	}
+	if notes := must(n.store.Movings())(t); len(notes) > 0 {
+		t.Errorf("after the DEL, the notes are %+v", notes)
+	}
+}

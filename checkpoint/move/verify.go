@@ -159,12 +159,16 @@ func Unsettled(store *checkpoint.Store) bool {
 	return err == nil && len(notes)+len(renamed) > 0
 }
 
-// unsettled returns the notes of moves that did not end, and the records that have a temporary name.
+// unsettled returns the notes of moves that did not end, and the records that have a temporary name. It leaves out sandboxes
+// that are not found: there is nothing to finish.
 func unsettled(store *checkpoint.Store) (notes []checkpoint.Moving, renamed []checkpoint.Record, err error) {
 	notes, err = store.Movings()
 	notes = slices.DeleteFunc(notes, func(m checkpoint.Moving) bool {
-		_, err := store.Load(m.Attachment.ContainerID, m.Attachment.IfName)
-		return m.State == checkpoint.MoveDone && !errors.Is(err, checkpoint.ErrNone)
+		record, err := store.Load(m.Attachment.ContainerID, m.Attachment.IfName)
+		if errors.Is(err, checkpoint.ErrNone) {
+			return false
+		}
+		return m.State == checkpoint.MoveDone || err == nil && kernel.Gone(record.Namespace)
 	})
 	records, _, listErr := store.List()
 	for _, r := range records {
