@@ -27,9 +27,20 @@ func (r *run) verify(ctx context.Context) {
 // repair runs a restore of the sandboxes in which an interface has switched and lacks something.
 func (r *run) repair(ctx context.Context) {
 	r.leaveOutDeleted(ctx)
+	lacking := make([]bool, len(r.moves))
+	group := workers()
+	for i, j := range r.moves {
+		if j.outcome.Switched > 0 && j.outcome.State != Deleted {
+			group.Go(func() error {
+				lacking[i] = !r.isWhole(ctx, j)
+				return nil
+			})
+		}
+	}
+	_ = group.Wait()
 	var ids []string
-	for _, j := range r.moves {
-		if j.outcome.Switched > 0 && j.outcome.State != Deleted && !slices.Contains(ids, containerID(j)) && !r.isWhole(ctx, j) {
+	for i, j := range r.moves {
+		if lacking[i] && !slices.Contains(ids, containerID(j)) {
 			ids = append(ids, containerID(j))
 		}
 	}
