@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,14 +53,32 @@ var ErrMoving = errors.New("a move did not end: relink restore finishes it")
 // IsMoving returns ErrMoving if the note of a move in the sandbox has begun, or cannot be read. The caller holds the
 // sandbox's lock: so no such move is under way.
 func (s *Store) IsMoving(containerID string) error {
-	paths, _ := filepath.Glob(filepath.Join(s.moving(), containerID, "[^.]*"+suffix)) // Only a bad pattern is an error.
-	for _, path := range paths {
-		m, err := s.LoadMoving(containerID, strings.TrimSuffix(filepath.Base(path), suffix))
-		if err != nil && !errors.Is(err, ErrNone) || err == nil && m.State == MoveBegun {
-			return fmt.Errorf("sandbox %s: %w", containerID, errors.Join(ErrMoving, err))
-		}
+	states, err := s.movesIn(containerID)
+	if err != nil || slices.Contains(states, MoveBegun) {
+		return fmt.Errorf("sandbox %s: %w", containerID, errors.Join(ErrMoving, err))
 	}
 	return nil
+}
+
+// HasUnfinishedMove says that a move in the sandbox is under way, or was killed before it was done.
+func (s *Store) HasUnfinishedMove(containerID string) bool {
+	states, err := s.movesIn(containerID)
+	return err != nil || slices.ContainsFunc(states, func(state MoveState) bool { return state != MoveDone })
+}
+
+// movesIn returns the states of the moves in the sandbox.
+func (s *Store) movesIn(containerID string) (states []MoveState, err error) {
+	paths, _ := filepath.Glob(filepath.Join(s.moving(), containerID, "[^.]*"+suffix)) // Only a bad pattern is an error.
+	for _, path := range paths {
+		m, loadErr := s.LoadMoving(containerID, strings.TrimSuffix(filepath.Base(path), suffix))
+		switch {
+		case loadErr == nil:
+			states = append(states, m.State)
+		case !errors.Is(loadErr, ErrNone):
+			err = errors.Join(err, loadErr)
+		}
+	}
+	return states, err
 }
 
 // LockMoves takes the lock that one move of the node holds from its begin to its end. So two moves never write the same

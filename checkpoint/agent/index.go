@@ -25,7 +25,7 @@ type index struct {
 	sandboxes map[string][]checkpoint.Record
 	// unreadable is the number of checkpoints that cannot be read, by sandbox.
 	unreadable map[string]int
-	// moving are the sandboxes in which a move has begun.
+	// moving are the sandboxes in which a move is not done.
 	moving map[string]bool
 	// root is the store's directory that is watched. unwatched says that the directory of some sandbox is not watched.
 	root      fs.FileInfo
@@ -231,7 +231,7 @@ func (x *index) read(id string) error {
 	}
 	records, unreadable := x.store.ListSandbox(id)
 	x.sandboxes[id], x.unreadable[id] = records, len(unreadable)
-	if delete(x.moving, id); x.store.IsMoving(id) != nil {
+	if delete(x.moving, id); x.store.HasUnfinishedMove(id) {
 		x.moving[id] = true
 	}
 	if err != nil {

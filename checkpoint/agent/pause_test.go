@@ -7,6 +7,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
 )
@@ -84,4 +85,27 @@ func TestAPausedAgentFinishesNoMove(t *testing.T) {
 	if p.state(t) == "" {
 		t.Error("the agent has not finished what it had begun")
 	}
+}
+
+// A kill can come when the new interface has its name and the old one is still there. The agent deletes that one, too.
+func TestTheAgentDeletesWhatAMoveHasReplaced(t *testing.T) {
+	n := newNode(t, "lan0")
+	p := n.attach(t, "lan0", 1)
+	n.start(t, nil)
+	r := must(n.store.Load(p.key.ContainerID, "eth0"))(t)
+	fresh.IP(t, p.netns, "link add link eth0 name rlnk40000001 type macvlan")
+	sandbox := must(kernel.Open(p.netns))(t)
+	defer sandbox.Close()
+	note := checkpoint.Moving{
+		Attachment: r.Attachment, Namespace: r.Namespace, State: checkpoint.MoveSwitched, Name: "eth0",
+		From: r.Interface.Parents, To: r.Interface.Parents, Index: must(sandbox.Index("rlnk40000001"))(t),
+	}
+	if err := n.store.SaveMoving(note); err != nil {
+		t.Fatal(err)
+	}
+	within(t, patience, "nothing is left of the move", func() bool {
+		there, err := sandbox.Exists("rlnk40000001")
+		m, noteErr := n.store.LoadMoving(p.key.ContainerID, "eth0")
+		return err == nil && !there && noteErr == nil && m.State == checkpoint.MoveDone
+	})
 }
