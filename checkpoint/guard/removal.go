@@ -44,8 +44,8 @@ func removalOf(command []string) (r removal, ok bool) {
 
 // wrappers are programs that run the command behind them. passive are commands of the shell that bring nothing back.
 var (
-	wrappers = []string{"sudo", "doas", "env", "nohup", "nice", "ionice", "chrt", "timeout", "setsid", "stdbuf", "exec", "command"}
-	passive  = []string{"sleep", "true", ":", "set", "cd", "sync", "echo", "date", "logger"}
+	wrappers = []string{"sudo", "doas", "env", "nohup", "nice", "ionice", "chrt", "timeout", "setsid", "stdbuf", "busybox", "exec", "command"}
+	passive  = []string{"sleep", "true", ":", "set", "cd", "sync", "echo", "date", "logger", "depmod"}
 )
 
 // amount is an operand of a wrapper: a time, or a priority. No program has such a name.
@@ -55,6 +55,9 @@ var amount = regexp.MustCompile(`^[0-9.]+[smhd]?$`)
 func unwrapped(command []string) []string {
 	for len(command) > 1 && (slices.Contains(wrappers, path.Base(command[0])) || strings.Contains(command[0], "=") ||
 		strings.HasPrefix(command[0], "-") || amount.MatchString(command[0])) {
+		if slices.Contains([]string{"-u", "-g"}, command[0]) && len(command) > 2 { // The user and the group of sudo.
+			command = command[1:]
+		}
 		command = command[1:]
 	}
 	return command
