@@ -170,7 +170,7 @@ func (a *api) histories(t *testing.T, users map[string]user) {
 	if os.Getenv("RELINK_LONG") != "" {
 		length = time.Minute
 	}
-	h, moved := a.recorded(t, users, length, nil)
+	h, moved := a.recorded(t, users, length)
 	gets := 0
 	for _, o := range h.all {
 		if o.Input.(change).gets {
@@ -185,16 +185,10 @@ func (a *api) histories(t *testing.T, users map[string]user) {
 		t.Errorf("%d addresses were given, and owners have moved %d times: this shows nothing", gets, moved)
 	}
 	t.Run("a double is found", func(t *testing.T) { h.findsDouble(t) })
-	t.Run("two nodes with one store", func(t *testing.T) {
-		h, _ := a.recorded(t, users, time.Second, copied)
-		if !h.illegal(t) {
-			t.Error("no double is found")
-		}
-	})
 }
 
-// recorded is the history of some time. before is done to the nodes first, if it is not nil.
-func (a *api) recorded(t *testing.T, users map[string]user, length time.Duration, before func(*testing.T, []*busy)) (*history, int) {
+// recorded is the history of some time.
+func (a *api) recorded(t *testing.T, users map[string]user, length time.Duration) (*history, int) {
 	t.Helper()
 	h := &history{began: time.Now()}
 	var all []*busy
@@ -202,9 +196,6 @@ func (a *api) recorded(t *testing.T, users map[string]user, length time.Duration
 	for i, name := range []string{"node1", "node2", "node3"} {
 		m := a.quiet(t, users, name)
 		all = append(all, &busy{member: m, number: i})
-	}
-	if before != nil {
-		before(t, all)
 	}
 	for _, b := range all {
 		b.api.set(15, false)
@@ -238,18 +229,5 @@ func (h *history) findsDouble(t *testing.T) {
 	double.all = append(double.all, porcupine.Operation{ClientId: 9, Input: c, Call: ends.Call - 2, Return: ends.Call - 1})
 	if !double.illegal(t) {
 		t.Error("the check does not find a double")
-	}
-}
-
-// copied makes the second node's store a copy of the first one's: both believe that they have the same addresses.
-func copied(t *testing.T, all []*busy) {
-	t.Helper()
-	all[0].must(t, all[0].request(lease.Policy{}, ""))
-	b, err := os.ReadFile(all[0].store.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(all[1].store.Path(), b, 0o600); err != nil {
-		t.Fatal(err)
 	}
 }
