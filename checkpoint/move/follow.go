@@ -56,8 +56,7 @@ func followPod(recorded, live netstate.Interface) (followed netstate.Interface, 
 	for _, d := range netstate.Diff(recorded, live) {
 		switch {
 		case d.Address != nil:
-			of := func(a netstate.Address) bool { return a.Prefix == d.Address.Prefix && a.Peer == d.Address.Peer }
-			followed.Addresses = replaced(followed.Addresses, of, live.Addresses, of)
+			followed.Addresses = replaced(followed.Addresses, d.Address.Is, live.Addresses, d.Address.Is)
 		case d.Route != nil && d.Route.Device == "":
 			already := netstate.RoutesOf(recorded.Routes)
 			followed.Routes = replaced(followed.Routes, d.Route.Equal, live.Routes, func(r netstate.Route) bool {

@@ -151,7 +151,7 @@ func newestOwn(records []checkpoint.Record, nameNow func(checkpoint.Record, int)
 // boot.
 func planOwn(name string, recorded, live netstate.Carried, now time.Duration) (steps []Step, note string) {
 	for _, a := range live.Addresses {
-		if !slices.ContainsFunc(recorded.Addresses, func(r netstate.Address) bool { return r.Prefix == a.Prefix && r.Peer == a.Peer }) {
+		if !slices.ContainsFunc(recorded.Addresses, a.Is) {
 			return nil, fmt.Sprintf("%s in the host has the address %s now, which was not recorded: its addresses are left alone", name, a)
 		}
 	}

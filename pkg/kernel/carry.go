@@ -71,7 +71,7 @@ func (n *Namespace) routesToCarry(index int) (routeList, error) {
 	if err != nil {
 		return routeList{}, err
 	}
-	list, err := n.routes(routeQuery{index: index, families: bothFamilies, table: table, beside: true, toKeep: true})
+	list, err := n.routes(routeQuery{index: index, families: bothFamilies, table: table, beside: true, sharing: true, toKeep: true})
 	list.routes, _ = inSlotOrder(removable(list.routes), list.orders)
 	return list, err
 }
@@ -136,7 +136,9 @@ func (n *Namespace) endCarry(to int, all []carried, outcomes []error) (took []ne
 			errs = append(errs, last)
 		case made:
 			m, err := n.deleteRoute(to, c.route)
-			late, errs = append(late, m), append(errs, err)
+			if errs = append(errs, err); err == nil {
+				late = append(late, m)
+			}
 		}
 		clear(of)
 	}
@@ -156,7 +158,7 @@ func (r *Replacement) carryAddresses() error {
 		var late, batch []rtnl.Message
 		for _, a := range given {
 			dropped := !r.overlaps() && a.Prefix.Addr().Is6() // The kernel drops it when the old interface goes down.
-			if !dropped && !slices.ContainsFunc(list, sameAddress(a)) {
+			if !dropped && !slices.ContainsFunc(list, a.Is) {
 				late = append(late, deleteAddress(r.New, a))
 			}
 		}
@@ -197,11 +199,6 @@ func (r *Replacement) carryAddresses() error {
 // sameLease returns a function that says whether an address is a and ends when a does: a DHCP client can have renewed it.
 func sameLease(a netstate.Address) func(netstate.Address) bool {
 	return func(other netstate.Address) bool {
-		return sameAddress(a)(other) && other.ValidUntil == a.ValidUntil && other.PreferredUntil == a.PreferredUntil
+		return a.Is(other) && other.ValidUntil == a.ValidUntil && other.PreferredUntil == a.PreferredUntil
 	}
-}
-
-// sameAddress returns a function that says whether an address is a, whatever its attributes.
-func sameAddress(a netstate.Address) func(netstate.Address) bool {
-	return func(other netstate.Address) bool { return other.Prefix == a.Prefix && other.Peer == a.Peer }
 }

@@ -131,7 +131,7 @@ func (r *Replacement) placeBeside() error {
 	all, err := r.sandbox.carry(r.Old, r.New, list)
 	want := r.want
 	want.Routes, want.RouteOrder = nil, nil
-	before, after, partly := r.takeover(want, late)
+	before, after, takeoverErr := r.takeover(want, late)
 	batch := append([]rtnl.Message{setUp(r.New, r.temporary)}, addAddresses(r.New, early, true)...)
 	// Without the kernel's routes of its addresses, the old interface gets no route by a gateway any more.
 	batch = append(batch, removeKernelRoutes(r.Old, r.want.Addresses)...)
@@ -149,12 +149,12 @@ func (r *Replacement) placeBeside() error {
 	}
 	outcomes, failed := r.sandbox.socket.RunAfter(rename(r.Old, r.retired, false), append(batch, after...)...)
 	if failed != nil {
-		return errors.Join(err, partly, failed)
+		return errors.Join(err, takeoverErr, failed)
 	}
 	var carryErr error
 	list.routes, carryErr = r.sandbox.endCarry(r.New, all, outcomes)
 	r.taken = list.asListed()
-	return errors.Join(append(outcomes, err, partly, carryErr)...)
+	return errors.Join(append(outcomes, err, takeoverErr, carryErr)...)
 }
 
 // beforeName divides the addresses into those that the new interface gets before it has the name, and those that follow: the
@@ -176,21 +176,21 @@ func (r *Replacement) placeAfter() error {
 	if err := r.readAgain(); err != nil {
 		return err
 	}
-	gateways := r.sandbox.socket.Run(removeKernelRoutes(r.Old, r.want.Addresses)...)
+	removeErr := r.sandbox.socket.Run(removeKernelRoutes(r.Old, r.want.Addresses)...) // No route by a gateway comes any more.
 	taken, err := r.sandbox.takeRoutes(r.Old, 0)
 	r.taken = taken.asListed()
 	r.want.Routes, r.want.RouteOrder = r.taken.routes, r.taken.orders
-	again := r.readAgain() // To take the routes takes a while.
+	readErr := r.readAgain() // To take the routes takes a while.
 	early, late := r.beforeName()
 	six := slices.IndexFunc(early, func(a netstate.Address) bool { return a.Prefix.Addr().Is6() })
 	if six >= 0 { // While the interface is down, they would be of no use.
 		early, late = early[:six], slices.Concat(late, early[six:])
 	}
-	before, after, partly := r.takeover(r.want, late)
+	before, after, takeoverErr := r.takeover(r.want, late)
 	// The renaming of the new one fails as long as the old one has the name.
 	batch := slices.Concat([]rtnl.Message{rename(r.Old, r.retired, false)}, addAddresses(r.New, early, true), before, after)
 	outcomes, failed := r.sandbox.socket.RunAfter(setDown(r.Old, r.want.Link.Name), batch...)
-	return errors.Join(append(outcomes, gateways, err, again, partly, failed)...)
+	return errors.Join(append(outcomes, removeErr, err, readErr, takeoverErr, failed)...)
 }
 
 // readAgain reads what the pod can have changed since the caller read the old interface: to make the new one takes long.
@@ -201,7 +201,7 @@ func (r *Replacement) readAgain() error {
 		return err
 	}
 	for i, a := range addresses {
-		at := slices.IndexFunc(before, sameAddress(a))
+		at := slices.IndexFunc(before, a.Is)
 		addresses[i].WithoutRoute = at >= 0 && before[at].WithoutRoute
 	}
 	neighbours, err := r.sandbox.neighbours(r.Old)

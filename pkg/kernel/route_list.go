@@ -34,13 +34,15 @@ type routeQuery struct {
 	addresses []netstate.Address
 	// toKeep leaves out what a checkpoint cannot keep, and notes it.
 	toKeep bool
+	// sharing notes the slots that the device shares, with beside.
+	sharing bool
 }
 
 // routeList is what was read.
 type routeList struct {
 	routes []netstate.Route
 	orders []netstate.Order
-	// shared are the slots that have other routes too, as far as the routes beside were read.
+	// shared are the slots that have other routes too. Only a query with sharing fills it.
 	shared map[netstate.Slot]bool
 	// kernels are the prefixes of the routes that the kernel made of addresses.
 	kernels []netip.Prefix
@@ -127,11 +129,11 @@ func (r *routeReader) take(route parsedRoute) {
 	own := route.through(r.index)
 	daemon := netstate.DaemonOf(route.Protocol)
 	kernels := route.isKernels(r.table)
-	if r.beside {
+	if r.beside && r.sharing {
 		r.every.add(route, own)
-		if daemon == "" && !route.encapsulated && route.hasPlace() {
-			r.slots.add(route, own)
-		}
+	}
+	if r.beside && daemon == "" && !route.encapsulated && route.hasPlace() {
+		r.slots.add(route, own)
 	}
 	switch {
 	case !own:
@@ -209,10 +211,12 @@ func (r *routeReader) into(list *routeList) error {
 		}
 	}
 	list.kernels = append(list.kernels, r.kernels...)
-	if list.shared == nil {
-		list.shared = map[netstate.Slot]bool{}
+	if r.sharing {
+		if list.shared == nil {
+			list.shared = map[netstate.Slot]bool{}
+		}
+		maps.Copy(list.shared, r.every.shared())
 	}
-	maps.Copy(list.shared, r.every.shared())
 	if r.toKeep {
 		list.notes = append(list.notes, slices.Concat(r.notes, r.counts())...)
 	}

@@ -20,7 +20,7 @@ type Told struct {
 func (t Told) IsOf(other Told) bool {
 	switch {
 	case t.Address != nil && other.Address != nil:
-		return t.Address.Prefix == other.Address.Prefix && t.Address.Peer == other.Address.Peer
+		return t.Address.Is(*other.Address)
 	case t.Route != nil && other.Route != nil:
 		return t.Route.Slot() == other.Route.Slot() && t.Route.Gateway == other.Route.Gateway
 	}

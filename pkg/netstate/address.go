@@ -55,6 +55,9 @@ func (a Address) String() string {
 	return a.Prefix.String()
 }
 
+// Is says that both are the same address, whatever their attributes. The kernel gives an interface each only once.
+func (a Address) Is(other Address) bool { return a.Prefix == other.Prefix && a.Peer == other.Peer }
+
 // Same says that both are the same address with the same attributes. The kernel's route for the prefix and the
 // lifetimes are none of these.
 func (a Address) Same(other Address) bool {
