@@ -60,10 +60,15 @@ func (d *deeds) do(t *testing.T, kill string, all ...string) (passed []string, k
 	return passed, killed
 }
 
-// The deeds of a node that begins, and of one that hands over, moves an owner away and another one here, returns, and takes again.
+// The deeds of a node that begins, has too much when many of its pods have ended, and deletes a block; and of one that hands over,
+// moves an owner away and another one here, returns, and takes again.
 var (
-	firstDeeds = []string{"start=c1", "start=c2", "start=c3", "own=web-0", "end=of-web-0"}
-	moreDeeds  = []string{
+	firstDeeds = []string{
+		"start=d1", "start=d2", "start=d3", "start=d4", "start=d5", "start=d6", "start=d7", "start=d8", "start=d9",
+		"end=d1", "end=d2", "end=d3", "end=d4", "end=d5", "end=d6", "end=d7", "end=d8", "end=d9", "look", "look",
+		"start=c1", "start=c2", "start=c3", "own=web-0", "end=of-web-0",
+	}
+	moreDeeds = []string{
 		"look", "own=web-1", "start=c4", "start=c5", "end=c1", "end=c2", "end=c3", "end=c4", "end=c5", "look", "look", "own=web-1", "start=c6", "start=c7", "start=c8", "start=c9", "look",
 	}
 )
@@ -85,41 +90,45 @@ func (a *api) killedAtSteps(t *testing.T, users map[string]user) {
 		if len(missing()) == 0 {
 			break
 		}
-		_, again := a.doAll(t, users, program, "", "")
-		seen = append(seen, again...)
+		first, more := a.doAll(t, users, program, "", "")
+		seen = slices.Concat(seen, first, more)
 	}
 	if left := missing(); len(left) > 0 {
 		t.Errorf("the deeds do not pass the steps %q", left)
 	}
-	kills, tries := 0, 0
-	for _, step := range chosen(first) {
-		tries++
-		if passed, _ := a.doAll(t, users, program, step, ""); passed[len(passed)-1] == step {
-			kills++
-		}
-	}
-	for _, step := range chosen(more) {
-		tries++
-		if _, passed := a.doAll(t, users, program, "", step); passed[len(passed)-1] == step {
-			kills++
-		}
-	}
-	if t.Logf("%d steps, %d kills", len(first)+len(more), kills); 2*kills < tries {
-		t.Errorf("%d of %d kills: this shows nothing", kills, tries)
-	}
+	killedAtAny(t, first, func(step string) []string {
+		passed, _ := a.doAll(t, users, program, step, "")
+		return passed
+	})
+	killedAtAny(t, more, func(step string) []string {
+		_, passed := a.doAll(t, users, program, "", step)
+		return passed
+	})
 }
 
-// chosen are the steps at which the node is killed: one at random, and in make test-long two of each failpoint.
-func chosen(passed []string) (all []string) {
+// killedAtAny kills the node at one of the steps, and in make test-long at two of each failpoint. do returns the steps that the node has
+// passed: it does not pass just the same ones each time.
+func killedAtAny(t *testing.T, steps []string, do func(kill string) (passed []string)) {
+	t.Helper()
 	long := os.Getenv("RELINK_LONG") != ""
 	times := map[string]int{}
-	for _, i := range rand.Perm(len(passed)) {
-		name, _, _ := strings.Cut(passed[i], "#")
-		if times[name]++; long && times[name] <= 2 || len(all) == 0 {
-			all = append(all, passed[i])
+	kills, tries := 0, 0
+	for _, i := range rand.Perm(len(steps)) {
+		name, _, _ := strings.Cut(steps[i], "#")
+		if times[name]++; times[name] > 2 {
+			continue
+		}
+		tries++
+		if passed := do(steps[i]); passed[len(passed)-1] != steps[i] {
+			continue
+		}
+		if kills++; !long {
+			break
 		}
 	}
-	return all
+	if t.Logf("%d steps, %d kills of %d", len(steps), kills, tries); kills == 0 || long && 2*kills < tries {
+		t.Errorf("%d of %d kills: this shows nothing", kills, tries)
+	}
 }
 
 // doAll does all deeds, and kills the node at a step of the first or of the further deeds. It returns the steps of both.
