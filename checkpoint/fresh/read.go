@@ -115,6 +115,7 @@ func (r *Refresher) missing(ctx context.Context, s *sandbox, began time.Time, wh
 		return
 	}
 	s.missing = true
+	ended := time.Now() // The proof has a pace of its own.
 	if r.dropGone(ctx); r.sandboxes[id(s.namespace)] != s {
 		return
 	}
@@ -123,7 +124,7 @@ func (r *Refresher) missing(ctx context.Context, s *sandbox, began time.Time, wh
 		r.find(Finding{Attachment: record.Attachment, Pod: record.Pod, Reason: why.Error()})
 	}
 	s.doubt()
-	s.pace.failed(began, time.Now(), longestRetry)
+	s.pace.failed(began, ended, longestRetry)
 	r.count(func(c *Counters) { c.Failures++ })
 	r.OnError(s.namespace, why)
 }
