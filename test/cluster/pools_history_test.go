@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,6 +68,18 @@ func (h *history) record(node int, c change, called time.Time) {
 	h.all = append(h.all, porcupine.Operation{ClientId: node, Input: c, Call: called.Sub(h.began).Nanoseconds(), Return: returned.Sub(h.began).Nanoseconds()})
 }
 
+// gets is how many addresses pods have got so far.
+func (h *history) gets() (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, o := range h.all {
+		if o.Input.(change).gets {
+			n++
+		}
+	}
+	return n
+}
+
 // illegal says whether two pods have had an address at one time.
 func (h *history) illegal(t *testing.T) bool {
 	t.Helper()
@@ -84,10 +97,10 @@ type busy struct {
 	restarts sync.RWMutex
 }
 
-// pods starts and ends pods without an owner until the time is over. faults happen to the node meanwhile.
-func (b *busy) work(t *testing.T, h *history, end time.Time, faults func()) {
+// work starts and ends pods without an owner until it is over. faults happen to the node meanwhile.
+func (b *busy) work(t *testing.T, h *history, over func() bool, faults func()) {
 	var pods []given
-	for time.Now().Before(end) {
+	for !over() {
 		switch n := rand.IntN(20); {
 		case n == 0:
 			faults()
@@ -139,10 +152,10 @@ func (b *busy) fault(t *testing.T) {
 	b.start(t, b.watch)
 }
 
-// moves starts the owner's pod on one node after the other.
-func moves(t *testing.T, h *history, all []*busy, owner string, end time.Time) (moved int) {
+// moves starts the owner's pod on one node after the other until it is over, and counts how often it has moved.
+func moves(t *testing.T, h *history, all []*busy, owner string, over func() bool, moved *atomic.Int64) {
 	last := ""
-	for time.Now().Before(end) {
+	for !over() {
 		b := all[rand.IntN(len(all))]
 		b.restarts.RLock()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -156,12 +169,16 @@ func moves(t *testing.T, h *history, all []*busy, owner string, end time.Time) (
 			b.ends(t, h, p, sticky)
 		}
 		if err == nil && b.name != last {
-			moved++
+			if last != "" {
+				moved.Add(1)
+			}
 			last = b.name
 		}
 	}
-	return moved
 }
+
+// What a history must have, so that it shows something.
+const fewestGets, fewestMoves = 50, 2
 
 // histories records what pods have which address when, on nodes to which everything happens at once, and checks that it is as if there
 // were one node.
@@ -171,24 +188,19 @@ func (a *api) histories(t *testing.T, users map[string]user) {
 		length = time.Minute
 	}
 	h, moved := a.recorded(t, users, length)
-	gets := 0
-	for _, o := range h.all {
-		if o.Input.(change).gets {
-			gets++
-		}
-	}
+	gets := h.gets()
 	t.Logf("%d addresses were given, and owners have moved %d times", gets, moved)
 	if h.illegal(t) {
 		t.Error("two pods have had an address at one time")
 	}
-	if gets < 50 || moved < 2 {
+	if gets < fewestGets || moved < fewestMoves {
 		t.Errorf("%d addresses were given, and owners have moved %d times: this shows nothing", gets, moved)
 	}
 	t.Run("a double is found", func(t *testing.T) { h.findsDouble(t) })
 }
 
-// recorded is the history of some time.
-func (a *api) recorded(t *testing.T, users map[string]user, length time.Duration) (*history, int) {
+// recorded is the history of some time, and how often owners have moved in it.
+func (a *api) recorded(t *testing.T, users map[string]user, length time.Duration) (*history, int64) {
 	t.Helper()
 	h := &history{began: time.Now()}
 	var all []*busy
@@ -201,20 +213,24 @@ func (a *api) recorded(t *testing.T, users map[string]user, length time.Duration
 		b.api.set(15, false)
 		b.start(t, b.watch)
 	}
-	end := time.Now().Add(length)
+	begun := time.Now()
+	var moved atomic.Int64
+	over := func() bool { // On a busy machine, and with faults that come at a bad time, owners move seldom.
+		lasts := time.Since(begun)
+		return lasts > length+30*time.Second || lasts > length && moved.Load() >= fewestMoves && h.gets() >= fewestGets
+	}
 	var working sync.WaitGroup
 	for _, b := range all {
-		working.Go(func() { b.work(t, h, end, func() { b.fault(t) }) })
+		working.Go(func() { b.work(t, h, over, func() { b.fault(t) }) })
 	}
-	moved := make([]int, len(owners))
-	for i, owner := range owners {
-		working.Go(func() { moved[i] = moves(t, h, all, owner, end) })
+	for _, owner := range owners {
+		working.Go(func() { moves(t, h, all, owner, over, &moved) })
 	}
 	working.Wait()
 	for _, b := range all {
 		b.end()
 	}
-	return h, moved[0] + moved[1]
+	return h, moved.Load()
 }
 
 // findsDouble expects that the check finds one pod too many.
