@@ -104,15 +104,27 @@ func (h *host) attach(t *testing.T, i int, name, uid string) (netns string) {
 	return netns
 }
 
-// lose takes the parent of all pods away, and the agent notices. back brings it back.
-func lose(t *testing.T) {
+// lose takes the parent of all pods away, and the agent notices. back brings it back, and the agent restores all pods. A loss in the midst
+// of a restore would be no second one.
+func (h *host) lose(t *testing.T) {
 	t.Helper()
-	fresh.IP(t, "", "link del lan0")
+	h.says(t, "interfaces are lost", func() { fresh.IP(t, "", "link del lan0") })
 }
 
-func back(t *testing.T) {
+func (h *host) back(t *testing.T) {
 	t.Helper()
-	fresh.Run(t, "", "ip link add lan0 type veth peer name lan1; ip link set lan0 up; ip link set lan1 up")
+	h.says(t, "interfaces are restored", func() {
+		fresh.Run(t, "", "ip link add lan0 type veth peer name lan1; ip link set lan0 up; ip link set lan1 up")
+	})
+}
+
+// says does something, and waits until the agent has said it once more.
+func (h *host) says(t *testing.T, what string, do func()) {
+	t.Helper()
+	said := func() int { return strings.Count(h.log.String(), what) }
+	before := said()
+	do()
+	await(t, 30*time.Second, "a word of the agent: "+what, func() bool { return said() > before })
 }
 
 func isThere(netns string) bool {
@@ -153,9 +165,9 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	step("lost and restored", func(t *testing.T) {
-		lose(t)
+		h.lose(t)
 		await(t, 30*time.Second, "an event on web-0", func() bool { return find(a.events(t, "web-0", web), "InterfaceLost") != nil })
-		back(t)
+		h.back(t)
 		await(t, 30*time.Second, "the end of it", func() bool { return find(a.events(t, "web-0", web), "InterfaceRestored") != nil })
 		events := a.events(t, "web-0", web)
 		lost, restored := find(events, "InterfaceLost"), find(events, "InterfaceRestored")
@@ -182,9 +194,9 @@ func TestEvents(t *testing.T) {
 		}
 	})
 	step("again", func(t *testing.T) {
-		lose(t)
+		h.lose(t)
 		await(t, 30*time.Second, "a second loss", func() bool { return find(a.events(t, "web-0", web), "InterfaceLost").Count == 2 })
-		back(t)
+		h.back(t)
 		await(t, 30*time.Second, "all events", func() bool { return h.count(t, "sent") == 8 })
 		lost := find(a.events(t, "web-0", web), "InterfaceLost")
 		if !lost.LastTimestamp.After(lost.FirstTimestamp.Time) && lost.LastTimestamp != lost.FirstTimestamp {
@@ -195,10 +207,11 @@ func TestEvents(t *testing.T) {
 		for _, name := range []string{"relink-agent", "relink-agent-owners"} { // Both give "get" on pods.
 			a.ask(t, http.MethodDelete, where["ClusterRoleBinding"]+"/"+name, "", nil)
 		}
-		time.Sleep(200 * time.Millisecond) // The authorizer hears of it.
-		lose(t)
+		agent := user{a.http, a.token(t)}
+		await(t, 30*time.Second, "the authorizer to hear of it", func() bool { return !agent.can(t, "get", "pods") })
+		h.lose(t)
 		await(t, 30*time.Second, "refusals", func() bool { return h.count(t, "refused") > 0 })
-		back(t)
+		h.back(t)
 		await(t, 30*time.Second, "the restore", func() bool { return isThere(netns) })
 		if n := strings.Count(h.log.String(), "the Kubernetes API refuses an event on a pod"); n != 1 || !strings.Contains(h.log.String(), `cannot get resource \"pods\"`) {
 			t.Errorf("the log does not tell once what is refused:\n%s", h.log)
@@ -208,9 +221,9 @@ func TestEvents(t *testing.T) {
 	a.deploy(t)
 	step("the API is away", func(t *testing.T) {
 		a.stop()
-		lose(t)
+		h.lose(t)
 		await(t, 30*time.Second, "the loss", func() bool { return !isThere(netns) })
-		back(t)
+		h.back(t)
 		await(t, 30*time.Second, "the restore without the API", func() bool { return isThere(netns) })
 		await(t, 30*time.Second, "a line in the log", func() bool {
 			return strings.Contains(h.log.String(), "the Kubernetes API does not answer: events on pods wait")
@@ -234,7 +247,7 @@ func TestEvents(t *testing.T) {
 		a.keys.issue(t, "kubelet", pkix.Name{CommonName: "system:node:node1", Organization: []string{"system:nodes"}})
 		h.start(t, nil, "--kubeconfig", kubeconfig(t, a))
 		before := find(a.events(t, "web-0", web), "InterfaceLost").Name
-		lose(t)
+		h.lose(t)
 		await(t, 30*time.Second, "an event of the new agent", func() bool {
 			for _, e := range a.events(t, "web-0", web) {
 				if e.Reason == "InterfaceLost" && e.Name != before {
@@ -243,7 +256,7 @@ func TestEvents(t *testing.T) {
 			}
 			return false
 		})
-		back(t)
+		h.back(t)
 		await(t, 30*time.Second, "the restore", func() bool { return isThere(netns) })
 		h.stop(t)
 	})
@@ -262,7 +275,7 @@ func (h *host) many(t *testing.T, a *api) {
 	}
 	before := h.count(t, "sent")
 	began := time.Now()
-	lose(t)
+	h.lose(t)
 	lost := time.Duration(2*pods-40) * time.Second / 20
 	time.Sleep(lost)                                                                                   // Scrapes take memory, too.
 	await(t, 60*time.Second, "all events", func() bool { return h.count(t, "sent") == before+pods+2 }) // web-0 and proxy-node1, too
@@ -280,7 +293,7 @@ func (h *host) many(t *testing.T, a *api) {
 			t.Errorf("%s has %d losses", name, seen[name])
 		}
 	}
-	back(t)
+	h.back(t)
 }
 
 // files are those of the service account, in the place where client-go looks for them.
