@@ -32,7 +32,7 @@ func (a *api) diskFull(t *testing.T, users map[string]user) {
 	})
 	has := map[netip.Addr]string{}
 	give := func(m *member) error {
-		p, err := m.quickly(t, m.request(lease.Policy{}, ""))
+		p, err := m.add(t.Context(), m.request(lease.Policy{}, ""))
 		if err != nil {
 			return err
 		}
@@ -42,9 +42,10 @@ func (a *api) diskFull(t *testing.T, users map[string]user) {
 		has[p.address] = m.name
 		return nil
 	}
-	if err := give(one); err != nil {
-		t.Fatal(err)
+	must := func(m *member) {
+		m.starts(t, func() (given, error) { return given{}, give(m) })
 	}
+	must(one)
 	filler := fillDisk(t, one.dir)
 	var err error
 	started := 0
@@ -67,9 +68,7 @@ func (a *api) diskFull(t *testing.T, users map[string]user) {
 		}
 	}
 	for range 20 { // Others do not get what the node has, or was about to get.
-		if err := give(other); err != nil {
-			t.Fatal(err)
-		}
+		must(other)
 	}
 	for range 3 { // Pods end without more room.
 		one.endAny(t, has)
@@ -82,9 +81,7 @@ func (a *api) diskFull(t *testing.T, users map[string]user) {
 		return give(one) == nil
 	})
 	for range 20 {
-		if err := give(one); err != nil {
-			t.Fatal(err)
-		}
+		must(one)
 	}
 	one.Look(t.Context())
 	a.within(t, users, one, "with room again")
