@@ -52,7 +52,11 @@ func (a *api) comeAndGo(t *testing.T, users map[string]user) {
 		}
 		all.Go(func() {
 			for !done() {
-				p, refused := v.start(v.nodes[rand.IntN(3)], name, keys)
+				on := v.nodes[rand.IntN(3)]
+				p, refused := v.start(on, name, keys)
+				for refused != nil && refused.Code == types.ErrTryAgainLater && !done() { // A kubelet does not try it on another node.
+					p, refused = v.start(on, name, keys)
+				}
 				if refused != nil {
 					if refused.Code != types.ErrTryAgainLater {
 						t.Errorf("%s: %s", p.name, refused)
