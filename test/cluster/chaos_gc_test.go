@@ -101,6 +101,7 @@ func (c *chaos) compares(r *rand.Rand) {
 // finish deletes everything. Then as many passes as it needs free what is left: first the sandboxes whose DEL was lost, twice seen, then what
 // these leave to their owners.
 func (c *chaos) finish(workloads []workload, r *rand.Rand) {
+	c.knowsCluster(r)
 	for _, w := range workloads {
 		w.finish(r)
 	}
@@ -121,6 +122,24 @@ func (c *chaos) finish(workloads []workload, r *rand.Rand) {
 		time.Sleep(grace)
 	}
 	c.nothingIsLeft(c.pass(grace, false))
+}
+
+// knowsCluster makes passes until the store knows which cluster it is of. The passes before can all have been at times at which somebody
+// did not answer: on a busy machine there are few. When nobody lives any more, no pass finds it out, and so none frees what waits.
+func (c *chaos) knowsCluster(r *rand.Rand) {
+	known := func() bool { return errors.Is(c.leases().OfCluster(c.t.Context(), zeroUID), lease.ErrCluster) }
+	stays := &set{crew: crew{chaos: c}, kind: "StatefulSet.apps", name: "stays", replicas: 1, pods: map[int]*pod{}}
+	for deadline := time.Now().Add(time.Minute); !known() && time.Now().Before(deadline); {
+		if stays.made.uid == "" {
+			stays.made = stays.make(stays.kind, stays.name, setSpec(stays.name, stays.spec()))
+		}
+		stays.reconcile(r)
+		stays.leave(r, stays.pods[0]) // Its address waits.
+		stays.settled()
+		c.pass(chaosGrace, false)
+	}
+	stays.finish(r)
+	stays.settled()
 }
 
 // loseSome attaches pods and loses their sandboxes, so that something is left to free in any case.
