@@ -151,6 +151,7 @@ func TestPause(t *testing.T) {
 		t.Fatal(err)
 	}
 	fresh.IP(t, "", "link del lan0")
+	n.is(t, "lan0", control.Lost) // Until then, it is whole still.
 	makeParent(t, "lan0")
 	n.is(t, "lan0", control.Whole)
 	if n.agent.Status().Paused != nil {
@@ -272,8 +273,9 @@ func TestCheckpointsAreKeptFresh(t *testing.T) {
 	n.start(t, nil)
 	fresh.Run(t, p.netns, "ip route add 10.70.0.0/16 via 10.1.2.1; ip route add 10.71.0.0/16 via 10.1.2.1")
 	fresh.IP(t, "", "link del lan0")
+	n.is(t, "lan0", control.Lost)
 	makeParent(t, "lan0")
-	n.is(t, "lan0", control.Whole)
+	n.is(t, "lan0", control.Whole) // The restore has ended, so that what the pod does next is no part of it.
 	within(t, patience, "the routes are back", func() bool {
 		return strings.Contains(p.state(t), "10.70.0.0/16") && strings.Contains(p.state(t), "10.71.0.0/16")
 	})
@@ -282,6 +284,7 @@ func TestCheckpointsAreKeptFresh(t *testing.T) {
 		return len(must(n.store.Load(p.key.ContainerID, "eth0"))(t).Interface.Routes) == 2
 	})
 	fresh.IP(t, "", "link del lan0")
+	n.is(t, "lan0", control.Lost)
 	makeParent(t, "lan0")
 	n.is(t, "lan0", control.Whole)
 	within(t, patience, "the pod is whole", func() bool { return strings.Contains(p.state(t), "10.71.0.0/16") })
