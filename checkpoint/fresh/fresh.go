@@ -175,16 +175,21 @@ func (r *Refresher) Hold(ctx context.Context, containerIDs ...string) {
 }
 
 // readBefore reads sandboxes before they are held, if the kernel has reported more than a loss. For the others, a
-// reading would add nothing to the checkpoints, and a parent that goes marks hundreds of them at once. readBefore
-// leaves out sandboxes whose readings take long.
+// reading would add nothing to the checkpoints, and a parent that goes marks hundreds of them at once. Of sandboxes
+// whose readings take long, readBefore writes only what the kernel has reported.
 func (r *Refresher) readBefore(ctx context.Context, h hold) {
 	defer close(h.done)
 	r.hear()
 	r.lookAtAsked()
 	for s := range r.active {
-		if len(s.told) > 0 && !s.pace.slow && slices.ContainsFunc(s.containers(), func(id string) bool { return slices.Contains(h.containerIDs, id) }) {
-			r.read(ctx, s)
+		if len(s.told) == 0 || !slices.ContainsFunc(s.containers(), func(id string) bool { return slices.Contains(h.containerIDs, id) }) {
+			continue
 		}
+		if s.pace.slow {
+			r.keepTold(ctx, s, s.told)
+			continue
+		}
+		r.read(ctx, s)
 	}
 }
 

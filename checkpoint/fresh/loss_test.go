@@ -174,3 +174,26 @@ func TestAChangeRightBeforeALossIsKept(t *testing.T) {
 		within(t, "what was told is as it is read", func() bool { return content(t, n.record(t, p).Interface) == want })
 	}
 }
+
+// The last reading of a pod took long, as on a busy machine. A Hold does not read it, and still writes the route that the pod got
+// right before the loss: the restore builds what is recorded.
+func TestAHoldOfASlowSandboxKeepsWhatWasTold(t *testing.T) {
+	n := newNode(t, 1)
+	p := n.pods[0]
+	r := n.refresher(t)
+	defer r.hostWatch.Close()
+	defer r.watch.Close()
+	r.know(p.id, []checkpoint.Record{n.record(t, p)})
+	s := r.sandboxes[id(p.namespace.Identity())]
+	r.read(context.Background(), s)
+	s.pace.slow = true
+	testnet.Run(t, p.path, "ip route add 10.8.0.0/24 via 10.9.0.1")
+	n.lose(t)
+	within(t, "the kernel has told of it", func() bool { r.hear(); return len(s.told) > 0 })
+	readings := r.Counters().Readings
+	r.readBefore(context.Background(), hold{containerIDs: []string{p.id}, done: make(chan struct{})})
+	if is := content(t, n.record(t, p).Interface); !strings.Contains(is, "10.8.0.0/24") || r.Counters().Readings != readings {
+		t.Errorf("%d readings, and the checkpoint has no route:\n%s", r.Counters().Readings-readings, is)
+	}
+	n.build(t) // The end of the test removes it.
+}
