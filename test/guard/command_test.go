@@ -155,8 +155,8 @@ func TestACommandThatHangs(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")
 	// The command ignores TERM, and so does a process that it has started in another session.
-	out := h.guard(t, 124, reload+`; trap "" TERM INT; setsid sh -c 'trap "" TERM; echo $$ >"$UNITS/daemon"; while :; do sleep 1; done' & while :; do sleep 1; done`, "--limit", "1s")
-	contains(t, out, "the command has run for 1s: guard ends it", "the command gets SIGTERM", "the command gets SIGKILL", "SIGKILL for sh (process ", "the command was ended at its limit", "everything is back")
+	out := h.guard(t, 124, reload+`; trap "" TERM INT; setsid sh -c 'trap "" TERM; echo $$ >"$UNITS/daemon"; while :; do sleep 1; done' & while :; do sleep 1; done`, "--limit", reloads)
+	contains(t, out, "the command has run for "+reloads+": guard ends it", "the command gets SIGTERM", "the command gets SIGKILL", "SIGKILL for sh (process ", "the command was ended at its limit", "everything is back")
 	h.whole(t, "active")
 	if pid := strings.TrimSpace(h.read("units/daemon")); pid == "" {
 		t.Error("it has started nothing")

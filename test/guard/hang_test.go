@@ -55,7 +55,7 @@ func TestACommandThatCannotBeKilled(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")
 	h.runAgent(t)
-	out := h.guard(t, 123, reload+"; exec cat "+filepath.Join(deaf(t), "driver"), "--limit", "500ms")
+	out := h.guard(t, 123, reload+"; exec cat "+filepath.Join(deaf(t), "driver"), "--limit", reloads)
 	contains(t, out, "the command gets SIGKILL", "NOT BACK: the command does not end, not even by SIGKILL: cat (process ", "restored or repaired 1 attachment",
 		"gateways that answer: 1 of 1", "the command has passed its limit, and does not end", "1 thing not back")
 	h.whole(t, "active")

@@ -89,6 +89,9 @@ echo "arm" >>log
 // reload is a command that reloads a driver: the NIC goes, and comes back down.
 const reload = `ip link del lan0; sleep 0.05; ip link add lan0 type veth peer name lan1; ip link set lan1 master br0 up`
 
+// reloads is a limit within which reload is done. A busy machine takes half a second for it.
+const reloads = "2s"
+
 // host is a machine with a NIC, lan0, a gateway behind it, and a pod on it.
 type host struct {
 	dir, netns, pod string

@@ -130,7 +130,7 @@ func TestTheTimerFinishes(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")
 	h.runAgent(t)
-	cmd := h.relink(h.guardArgs(began+reload+`; exec sleep 1000`, "--limit", "1s")...)
+	cmd := h.relink(h.guardArgs(began+reload+`; exec sleep 1000`, "--limit", reloads)...)
 	h.begin(t, cmd)
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
@@ -184,13 +184,13 @@ func TestWithoutSystemd(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "active")
 	h.write(t, "units/refuse-timer", "")
-	h.guard(t, 0, reload, "--limit", "1s")
+	h.guard(t, 0, reload, "--limit", reloads)
 	// On a busy machine, what is killed takes a moment to be gone.
 	eventually(t, "no process waits any more", func() bool {
 		return fresh.Run(t, "", "grep -l RELINK_GUARD_ARMED /proc/[0-9]*/environ 2>/dev/null | xargs -r -n1 grep -l "+h.dir+" || true") == ""
 	})
 	h.whole(t, "active")
-	cmd := h.relink(h.guardArgs(began+`while [ ! -e "$UNITS/go" ]; do sleep 0.02; done; `+reload, "--limit", "1s", "--wait", "0s", "--kill-after", "1ms")...)
+	cmd := h.relink(h.guardArgs(began+`while [ ! -e "$UNITS/go" ]; do sleep 0.02; done; `+reload, "--limit", reloads, "--wait", "0s", "--kill-after", "1ms")...)
 	h.begin(t, cmd)
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()

@@ -96,7 +96,7 @@ func TestViaThePodsStay(t *testing.T) {
 		"ip link del lan0":         "shop/web-0 eth0 stays on lan2: lan0 (veth) is not there: relink move lan2=lan0 moves it back",
 		"ip link set lan1 down":    "shop/web-0 eth0 stays on lan2: lan0: no carrier: relink move lan2=lan0 moves it back",
 	} {
-		out := h.guard(t, 123, line, "--via", "lan2", "--limit", "1s", "--wait", "300ms")
+		out := h.guard(t, 123, line, "--via", "lan2", "--limit", reloads, "--wait", "300ms")
 		contains(t, out, "NOT BACK: "+want, "gateways that answer: 1 of 1", "1 thing not back: relink status shows what is wrong\n")
 		h.isOn(t, "lan2")
 		fresh.Run(t, h.netns, "ip link show lan0 >/dev/null 2>&1 || ip link add lan0 type veth peer name lan1; ip link set lan1 master br0 up; ip link set lan0 up")
