@@ -1,11 +1,11 @@
 package adopt_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/relink-cni/relink/checkpoint/adopt"
 	"github.com/relink-cni/relink/test/fresh"
@@ -104,28 +104,37 @@ func TestAPodsProblemIsReportedWithIt(t *testing.T) {
 	n.Says(t, 1, "capture -n default", problem, "1 kept\n")
 }
 
+// between is a context that does something when somebody waits for its end, which is between two looks.
+type between struct {
+	context.Context
+	do func()
+}
+
+func (b between) Done() <-chan struct{} {
+	b.do()
+	return b.Context.Done()
+}
+
 // An interface that is gone by the second look is ignored: its pod was being attached or detached.
 func TestWhatIsGoneByTheSecondLookIsNothing(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	opts := adopt.Options{Store: n.Store, CacheDir: n.cache}
-	soon := func(what string) {
-		fresh.Run(t, "", "(sleep 0.15; nsenter --net="+netns+" "+what+") >/dev/null 2>&1 &")
-	}
+	times := 0
+	then := func(do func()) context.Context { return between{t.Context(), func() { times++; do() }} }
+	goes := func() { fresh.IP(t, netns, "link del eth0") }
 	macvlanByHand(t, "lan0", netns, "eth0")
 	found, problems, err := adopt.Missing(t.Context(), opts)
 	if err != nil || len(found) != 1 || len(problems) > 0 {
 		t.Fatalf("%v, %v, %v, want the interface that stays", found, problems, err)
 	}
-	soon("ip link del eth0")
-	if found, problems, err := adopt.Missing(t.Context(), opts); err != nil || len(found) > 0 || len(problems) > 0 {
+	if found, problems, err := adopt.Missing(then(goes), opts); err != nil || len(found) > 0 || len(problems) > 0 {
 		t.Errorf("%v, %v, %v, want nothing", found, problems, err)
 	}
 
 	// A plugin at work leaves its link down for a while.
 	macvlanByHand(t, "lan0", netns, "eth0")
 	fresh.IP(t, netns, "link set eth0 down")
-	soon("ip link del eth0")
-	if report, err := adopt.Run(t.Context(), opts); err != nil || len(report.Interfaces) > 0 || !report.Complete() {
+	if report, err := adopt.Run(then(goes), opts); err != nil || len(report.Interfaces) > 0 || !report.Complete() {
 		t.Errorf("%+v, %v, want nothing", report, err)
 	}
 
@@ -133,9 +142,11 @@ func TestWhatIsGoneByTheSecondLookIsNothing(t *testing.T) {
 	n.cnitool(t, "add", "chained", "web", netns)
 	fresh.IP(t, netns, "link del eth0")
 	path := n.file(n.Records(t)[0])
-	time.AfterFunc(150*time.Millisecond, func() { _ = os.Remove(path) })
 	opts.Refresh = true
-	if report, err := adopt.Run(t.Context(), opts); err != nil || len(report.Interfaces) > 0 || !report.Complete() {
+	if report, err := adopt.Run(then(func() { _ = os.Remove(path) }), opts); err != nil || len(report.Interfaces) > 0 || !report.Complete() {
 		t.Errorf("%+v, %v, want nothing", report, err)
+	}
+	if times != 3 {
+		t.Errorf("%d second looks, want 3", times)
 	}
 }
