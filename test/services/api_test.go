@@ -44,7 +44,7 @@ func startAPI(t *testing.T) *api {
 	}
 	a := &api{programs: programs, dir: t.TempDir()}
 	// The API server makes its certificate by itself.
-	a.http = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	a.http = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	if err := os.WriteFile(a.path("tokens"), []byte(adminToken+",admin,1,system:masters\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func startAPI(t *testing.T) *api {
 		"--advertise-address=10.96.255.1", "--endpoint-reconciler-type=none", "--service-cluster-ip-range="+serviceCIDRs,
 		"--token-auth-file="+a.path("tokens"), "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount",
 		"--service-account-issuer=https://test", "--service-account-key-file="+issuer, "--service-account-signing-key-file="+issuer)
-	await(t, 60*time.Second, "the API", func() bool {
+	await(t, 3*time.Minute, "the API", func() bool {
 		_, status := a.try(http.MethodGet, "/readyz", nil)
 		return status == http.StatusOK
 	})

@@ -73,7 +73,7 @@ clusters: [{name: c, cluster: {server: "https://%s", insecure-skip-tls-verify: t
 		t.Fatal(err)
 	}
 	end = run(t, s.node, a.programs.Proxy, "--config="+path)
-	await(t, 30*time.Second, "kube-proxy's rules", func() bool { return s.synced(t) })
+	await(t, 3*time.Minute, "kube-proxy's rules", func() bool { return s.synced(t) })
 	return end
 }
 
