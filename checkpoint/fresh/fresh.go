@@ -182,14 +182,13 @@ func (r *Refresher) readBefore(ctx context.Context, h hold) {
 	r.hear()
 	r.lookAtAsked()
 	for s := range r.active {
-		if len(s.told) == 0 || !slices.ContainsFunc(s.containers(), func(id string) bool { return slices.Contains(h.containerIDs, id) }) {
-			continue
-		}
-		if s.pace.slow {
+		switch {
+		case len(s.told) == 0, !slices.ContainsFunc(s.containers(), func(id string) bool { return slices.Contains(h.containerIDs, id) }):
+		case s.pace.slow:
 			r.keepTold(ctx, s, s.told)
-			continue
+		default:
+			r.read(ctx, s)
 		}
-		r.read(ctx, s)
 	}
 }
 

@@ -104,11 +104,7 @@ func TestAHalfDeadStateIsNeverWritten(t *testing.T) {
 func TestAFlapOfAnInterfaceIsNoRemoval(t *testing.T) {
 	n := newNode(t, 1)
 	p := n.pods[0]
-	r := n.refresher(t)
-	defer r.hostWatch.Close()
-	defer r.watch.Close()
-	r.know(p.id, []checkpoint.Record{n.record(t, p)})
-	s := r.sandboxes[id(p.namespace.Identity())]
+	r, s := n.byHand(t)
 	var enough atomic.Bool
 	defer enough.Store(true)
 	ended := make(chan struct{})
@@ -180,11 +176,7 @@ func TestAChangeRightBeforeALossIsKept(t *testing.T) {
 func TestAHoldOfASlowSandboxKeepsWhatWasTold(t *testing.T) {
 	n := newNode(t, 1)
 	p := n.pods[0]
-	r := n.refresher(t)
-	defer r.hostWatch.Close()
-	defer r.watch.Close()
-	r.know(p.id, []checkpoint.Record{n.record(t, p)})
-	s := r.sandboxes[id(p.namespace.Identity())]
+	r, s := n.byHand(t)
 	r.read(context.Background(), s)
 	s.pace.slow = true
 	testnet.Run(t, p.path, "ip route add 10.8.0.0/24 via 10.9.0.1")
@@ -192,8 +184,8 @@ func TestAHoldOfASlowSandboxKeepsWhatWasTold(t *testing.T) {
 	within(t, "the kernel has told of it", func() bool { r.hear(); return len(s.told) > 0 })
 	readings := r.Counters().Readings
 	r.readBefore(context.Background(), hold{containerIDs: []string{p.id}, done: make(chan struct{})})
-	if is := content(t, n.record(t, p).Interface); !strings.Contains(is, "10.8.0.0/24") || r.Counters().Readings != readings {
-		t.Errorf("%d readings, and the checkpoint has no route:\n%s", r.Counters().Readings-readings, is)
+	if got := content(t, n.record(t, p).Interface); !strings.Contains(got, "10.8.0.0/24") || r.Counters().Readings != readings {
+		t.Errorf("%d readings, want none and the route in the checkpoint:\n%s", r.Counters().Readings-readings, got)
 	}
 	n.build(t) // The end of the test removes it.
 }

@@ -165,6 +165,16 @@ func (n *node) refresher(t testing.TB) *Refresher {
 	return r
 }
 
+// byHand returns a refresher that reads only when the test says so, and the sandbox of the first pod.
+func (n *node) byHand(t testing.TB) (*Refresher, *sandbox) {
+	t.Helper()
+	r := n.refresher(t)
+	t.Cleanup(func() { r.watch.Close(); r.hostWatch.Close() })
+	p := n.pods[0]
+	r.know(p.id, []checkpoint.Record{n.record(t, p)})
+	return r, r.sandboxes[id(p.namespace.Identity())]
+}
+
 // run starts a refresher, and returns when the refresher has looked at all pods. The end of the test ends it.
 func (n *node) run(t testing.TB) *Refresher {
 	t.Helper()

@@ -177,8 +177,7 @@ func isLost(outcomes []adopt.Outcome, err error) bool {
 	return errors.Is(err, kernel.ErrNoDevice) || slices.ContainsFunc(outcomes, func(o adopt.Outcome) bool { return o.State == adopt.Refused })
 }
 
-// keepTold handles a reading that came too late. It adds to the checkpoints what the kernel reported before and during
-// the reading.
+// keepTold adds to the checkpoints what the kernel has reported, where a reading came too late, or would take too long.
 func (r *Refresher) keepTold(ctx context.Context, s *sandbox, told toldOf) {
 	s.told = nil
 	if len(told) == 0 {

@@ -128,11 +128,12 @@ func (c *chaos) finish(workloads []workload, r *rand.Rand) {
 // did not answer: on a busy machine there are few. When nobody lives any more, no pass finds it out, and so none frees what waits.
 func (c *chaos) knowsCluster(r *rand.Rand) {
 	known := func() bool { return errors.Is(c.leases().OfCluster(c.t.Context(), zeroUID), lease.ErrCluster) }
+	if known() {
+		return
+	}
 	stays := &set{crew: crew{chaos: c}, kind: "StatefulSet.apps", name: "stays", replicas: 1, pods: map[int]*pod{}}
+	stays.made = stays.make(stays.kind, stays.name, setSpec(stays.name, stays.spec()))
 	for deadline := time.Now().Add(time.Minute); !known() && time.Now().Before(deadline); {
-		if stays.made.uid == "" {
-			stays.made = stays.make(stays.kind, stays.name, setSpec(stays.name, stays.spec()))
-		}
 		stays.reconcile(r)
 		stays.leave(r, stays.pods[0]) // Its address waits.
 		stays.settled()

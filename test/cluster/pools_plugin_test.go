@@ -53,13 +53,18 @@ func call(container, name, keys string) *skel.CmdArgs {
 	}
 }
 
+// isTryAgain says whether the error has the code with which a runtime tries again.
+func isTryAgain(err error) bool {
+	var coded *types.Error
+	return errors.As(err, &coded) && coded.Code == types.ErrTryAgainLater
+}
+
 // attach is an ADD as a runtime makes it: code 11 is tried again.
 func attach(t *testing.T, args *skel.CmdArgs) (string, error) {
 	t.Helper()
 	for try := 0; ; try++ {
 		result, _, err := ipam.Add(t.Context(), args, control.Client{})
-		var coded *types.Error
-		if errors.As(err, &coded) && coded.Code == types.ErrTryAgainLater && try < 10 {
+		if isTryAgain(err) && try < 10 {
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}

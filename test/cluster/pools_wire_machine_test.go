@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
-	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/relink-cni/relink/checkpoint/control"
@@ -84,11 +83,6 @@ func (v *vlan) mustMachine(n *vlanNode, name, mac, keys string, from ...string) 
 			v.Fatalf("%s does not start on %s: %v\n%s", name, n.name, err, n.log.String())
 		}
 	}
-}
-
-func isTryAgain(err error) bool {
-	var coded *types.Error
-	return errors.As(err, &coded) && coded.Code == types.ErrTryAgainLater
 }
 
 // run lets the guest run: from now on it answers.

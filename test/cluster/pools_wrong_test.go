@@ -26,8 +26,8 @@ func (d *deaf) set(percent int) {
 	d.percent = percent
 }
 
-// sum is how many answers have got lost.
-func (d *deaf) sum() int {
+// losses is how many answers have got lost.
+func (d *deaf) losses() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.lost
@@ -101,7 +101,7 @@ func (a *api) answersLost(t *testing.T, users map[string]user) {
 		}
 		lost := func() (n int) {
 			for _, d := range all {
-				n += d.sum()
+				n += d.losses()
 			}
 			return n
 		}
