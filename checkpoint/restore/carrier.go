@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -25,15 +26,18 @@ func (w *work) lookForCarrier() {
 	}
 }
 
-// awaitCarrier waits for carrier, and announces what is owed as soon as there is some.
+// awaitCarrier waits for carrier, and announces what is owed as soon as there is some. A device that has just been set up has
+// carrier a moment later, so the first look reports nothing.
 func (c *chain) awaitCarrier(ctx context.Context) {
 	start := time.Now()
 	left := c.pending(c.outcomes)
-	for !c.DryRun && len(left) > 0 {
-		if left, c.unannounced = c.reconnect(left); len(left) == 0 || time.Since(start) >= c.Wait || ctx.Err() != nil {
+	for first := true; !c.DryRun && len(left) > 0; first = false {
+		if left, c.unannounced = c.reconnect(left); len(c.unconnected(left)) == 0 || time.Since(start) >= c.Wait || ctx.Err() != nil {
 			break
 		}
-		c.waitFor(c.cutOff(left))
+		if !first {
+			c.waitFor(c.cutOff(c.unconnected(left)))
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(pollInterval):
@@ -84,6 +88,14 @@ func (c *chain) pending(outcomes []*Outcome) (left []*Outcome) {
 	c.outcomesMu.Lock()
 	defer c.outcomesMu.Unlock()
 	return pending(outcomes)
+}
+
+// unconnected returns those of the attachments that still wait for carrier or for their announcement. The others lack only the
+// note of it, because another chain is at work on their sandbox: reportCutOff writes that note when all chains are done.
+func (c *chain) unconnected(outcomes []*Outcome) []*Outcome {
+	c.outcomesMu.Lock()
+	defer c.outcomesMu.Unlock()
+	return slices.DeleteFunc(slices.Clone(outcomes), func(o *Outcome) bool { return o.Announced })
 }
 
 // cutOff is the function of that name, while nobody changes the outcomes.

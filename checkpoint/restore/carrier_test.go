@@ -314,6 +314,25 @@ func TestInterruptedRestoreForgetsNothing(t *testing.T) {
 	}
 }
 
+// While another chain is at work on the sandbox, only the note of an announcement is missing. The chain does not wait for that, and
+// does not say that the neighbours do not know.
+func TestTheNoteOfAnAnnouncementIsNotWaitedFor(t *testing.T) {
+	store := checkpoint.OpenStore(t.TempDir())
+	defer must(store.Lock(t.Context(), "c1"))(t)()
+	host := must(kernel.OpenHost())(t)
+	defer host.Close()
+	r := newRun(Options{Store: store, Wait: time.Minute, Waiting: func(reasons []string) { t.Errorf("it waits for %q", reasons) }}, host)
+	r.shared = map[string]*sharedSandbox{"c1": {}}
+	r.waitingFor = make([][]string, 1)
+	o := &Outcome{Attachment: attachment.Key{ContainerID: "c1", IfName: "net1"}, State: Restored, AnnouncementOwed: true}
+	o.Interface.Link.Kind = netstate.KindNIC // Nothing is announced for one that is gone.
+	c := &chain{run: r, outcomes: []*Outcome{o}}
+	c.awaitCarrier(t.Context())
+	if !o.Announced || !o.AnnouncementOwed || c.report.Waited >= pollInterval {
+		t.Errorf("announced %v, owed %v, waited %s", o.Announced, o.AnnouncementOwed, c.report.Waited)
+	}
+}
+
 func TestCutOffAttachmentsAreCounted(t *testing.T) {
 	for _, test := range []struct {
 		count, owed int
