@@ -91,13 +91,29 @@ func TestWatchEndsIfItCannotWrite(t *testing.T) {
 
 // --watch shows the node again and again. ^C ends it without a failure.
 func TestWatch(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	var out bytes.Buffer
-	if code := run(ctx, []string{"--checkpoint-dir", t.TempDir(), "status", "--watch", "--interval", "1ms"}, &out, &out); code != exitOK {
-		t.Errorf("exit status %d: %s", code, &out)
+	out := &untilTwice{enough: cancel}
+	if code := run(ctx, []string{"--checkpoint-dir", t.TempDir(), "status", "--watch", "--interval", "1ms"}, out, out); code != exitOK {
+		t.Errorf("exit status %d: %s", code, &out.Buffer)
 	}
-	if n := strings.Count(out.String(), "nothing is remembered"); n < 2 {
-		t.Errorf("shown %d times:\n%s", n, &out)
+	if n := out.shown(); n < 2 {
+		t.Errorf("shown %d times:\n%s", n, &out.Buffer)
 	}
 }
+
+// untilTwice calls enough when the node has been shown twice, as a user who has seen enough types ^C.
+type untilTwice struct {
+	bytes.Buffer
+	enough func()
+}
+
+func (w *untilTwice) Write(p []byte) (int, error) {
+	n, err := w.Buffer.Write(p)
+	if w.shown() >= 2 {
+		w.enough()
+	}
+	return n, err
+}
+
+func (w *untilTwice) shown() int { return strings.Count(w.String(), "nothing is remembered") }
