@@ -235,7 +235,7 @@ var varying = []struct {
 	{regexp.MustCompile(`inode \d+`), "inode INODE"},
 	{regexp.MustCompile(`cookie \d+`), "cookie COOKIE"},
 	{regexp.MustCompile(`index \d+`), "index INDEX"},
-	{regexp.MustCompile(`\bin \d+(\.\d+)?(ms|s)`), "in TIME"},
+	{regexp.MustCompile(`\bin (\d+m)?\d+(\.\d+)?(ms|s)`), "in TIME"},
 	{regexp.MustCompile(`, \S+ of it waiting for devices and carrier`), ""},
 	{regexp.MustCompile(`\b\d+s ago`), "AGE ago"},
 	{regexp.MustCompile(`dead for \d+s`), "dead for AGE"},
