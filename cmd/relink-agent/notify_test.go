@@ -27,24 +27,34 @@ func TestSupervisor(t *testing.T) {
 	if s.every != 100*time.Millisecond || s.patience() != s.every {
 		t.Errorf("a sign of life every %v, a round after %v at most; want a quarter of 400ms", s.every, s.patience())
 	}
-	s.ready()
-	for range 1000 {
-		s.alive() // Only the first call sends something.
-	}
-	time.Sleep(s.every)
-	s.alive()
-	s.stopping()
-	for _, want := range []string{"READY=1", "WATCHDOG=1", "WATCHDOG=1", "STOPPING=1"} {
+	expect := func(want string) {
+		t.Helper()
 		if got := received(t, conn); got != want {
 			t.Errorf("systemd hears %q, want %q", got, want)
 		}
 	}
+	s.ready()
+	expect("READY=1")
+	s.alive()
+	expect("WATCHDOG=1")
+	if s.last.IsZero() {
+		t.Error("it does not note when it gave a sign of life")
+	}
+	s.last = time.Now().Add(time.Minute) // However long the next calls take, the sign was a moment ago.
+	for range 1000 {
+		s.alive() // It sends nothing.
+	}
+	s.last = time.Now().Add(-s.every)
+	s.alive()
+	expect("WATCHDOG=1")
+	s.stopping()
+	expect("STOPPING=1")
 }
 
 func received(t *testing.T, conn *net.UnixConn) string {
 	t.Helper()
 	line := make([]byte, 100)
-	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	n, err := conn.Read(line)
 	if err != nil {
 		t.Fatal(err)
