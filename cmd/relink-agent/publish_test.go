@@ -77,11 +77,22 @@ func get(t *testing.T, url string) string {
 	}
 }
 
+// endingLog calls end when something is logged.
+type endingLog struct {
+	bytes.Buffer
+	end func()
+}
+
+func (l *endingLog) Write(p []byte) (int, error) {
+	defer l.end()
+	return l.Buffer.Write(p)
+}
+
 // The agent does not end if the node lacks the address: a restore may bring it back.
 func TestPublishWithoutTheAddress(t *testing.T) {
-	var log bytes.Buffer
-	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
 	defer stop()
+	log := endingLog{end: stop}
 	publish(ctx, "192.0.2.1:9477", nil, slog.New(slog.NewTextHandler(&log, nil)))
 	if !strings.Contains(log.String(), "metrics are not served: the agent tries again every 5s") || strings.Count(log.String(), "\n") != 1 {
 		t.Errorf("log: %s", log.String())
