@@ -34,10 +34,14 @@ func TestALongWaitNamesTheLock(t *testing.T) {
 		t.Fatal("somebody else has the parents")
 	}
 
-	told := make(chan string, 4)
-	s.OnWait(func(w flock.Wait) { told <- w.String() })
-	ctx, cancel := context.WithTimeout(t.Context(), flock.NoticeAfter*3/2)
+	ctx, cancel := context.WithTimeout(t.Context(), flock.NoticeAfter*30)
 	defer cancel()
+	told := make(chan string, 4)
+	s.OnWait(func(w flock.Wait) {
+		if told <- w.String(); len(told) == cap(told) {
+			cancel() // All have told: nobody needs to wait any longer.
+		}
+	})
 	waits := map[string]func() error{
 		"shop/web-0":         func() error { _, err := s.Lock(ctx, "c1"); return err },
 		"c2":                 func() error { _, err := s.Lock(ctx, "c2"); return err },
@@ -67,11 +71,21 @@ func TestALongWaitNamesTheLock(t *testing.T) {
 	}
 }
 
-// A short wait is not reported.
+// A short wait is not reported. On a busy machine a wait can last longer than it should: that one shows nothing.
 func TestAShortWaitIsNotTold(t *testing.T) {
 	s := newStore(t)
-	s.OnWait(func(w flock.Wait) { t.Errorf("told: %s", w) })
-	unlock := lock(t, s, "c1")
-	time.AfterFunc(flock.NoticeAfter/10, unlock)
-	lock(t, s, "c1")()
+	told := ""
+	s.OnWait(func(w flock.Wait) { told = w.String() })
+	for took := flock.NoticeAfter; took >= flock.NoticeAfter; {
+		told = ""
+		unlock := lock(t, s, "c1")
+		time.AfterFunc(flock.NoticeAfter/10, unlock)
+		begun := time.Now()
+		again := lock(t, s, "c1")
+		took = time.Since(begun)
+		again()
+	}
+	if told != "" {
+		t.Errorf("told: %s", told)
+	}
 }
