@@ -200,7 +200,7 @@ func TestRefreshForgetsATornCheckpointWhoseSandboxIsGone(t *testing.T) {
 // a namespace that is gone.
 func (n *node) eventually(t *testing.T, line string, says ...string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		out, _ := n.Relink(strings.Fields(line)...)
 		missing := slices.IndexFunc(says, func(s string) bool { return !strings.Contains(out, s) })
 		if missing < 0 {
