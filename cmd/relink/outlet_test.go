@@ -40,12 +40,27 @@ func TestAStatusLineIsClearedBeforeAnotherLine(t *testing.T) {
 	}
 }
 
-// A restore on a terminal that waits for a lock says so on a line of its own.
+// A restore on a terminal that waits for a lock says so on a line of its own. The status line is there by then, unless the machine
+// is so busy that the restore has not been at the other sandbox yet: then nothing is shown.
 func TestRestoreSaysOnALineOfItsOwnThatItWaits(t *testing.T) {
 	store := remembered(t)
 	host := filepath.Join(t.TempDir(), "host")
 	fresh.At(t, host)
 	twoSandboxes(t, store)
+	const says = "relink: waiting for the lock of shop/web-0 "
+	all := restoreThatWaits(t, store, host)
+	for tries := 1; strings.HasPrefix(all, says) && tries < 10; tries++ {
+		all = restoreThatWaits(t, store, host)
+	}
+	if !strings.Contains(all, "1 of 2 sandboxes\r\x1b[K"+says) {
+		t.Errorf("the terminal shows %q", all)
+	}
+}
+
+// restoreThatWaits runs a restore on a terminal, which waits for the lock of a sandbox until it has said so. It returns what the
+// terminal shows.
+func restoreThatWaits(t *testing.T, store *checkpoint.Store, host string) string {
+	t.Helper()
 	unlock, err := store.Lock(t.Context(), "c1")
 	if err != nil {
 		t.Fatal(err)
@@ -75,9 +90,7 @@ func TestRestoreSaysOnALineOfItsOwnThatItWaits(t *testing.T) {
 	}
 	unlock()
 	_ = cmd.Wait() // It fails, because the parent does not exist.
-	if !strings.Contains(all(), "1 of 2 sandboxes\r\x1b[Krelink: waiting for the lock of shop/web-0 ") {
-		t.Errorf("the terminal shows %q", all())
-	}
+	return all()
 }
 
 // twoSandboxes puts two live sandboxes into the store. Their parent does not exist.
