@@ -138,14 +138,14 @@ func cmdRelinkIPAMSticky(ts *testscript.TestScript, neg bool, args []string) {
 	callRelinkIPAM(ts, neg, `"sticky": "pod", "ranges": `+ranges, args)
 }
 
-// callRelinkIPAM calls the plugin with these keys of its configuration.
+// callRelinkIPAM calls the plugin with these keys of its configuration. No quarantine ends during a story.
 func callRelinkIPAM(ts *testscript.TestScript, neg bool, keys string, args []string) {
 	if len(args) != 4 && len(args) != 6 {
 		ts.Fatalf("usage: relink-ipam add|del NETWORK CONTAINER IFNAME [NAMESPACE POD]")
 	}
 	call := &skel.CmdArgs{
 		ContainerID: args[2], IfName: args[3],
-		StdinData: fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": %q, "ipam": {"dataDir": %q, %s}}`, args[1], ts.Getenv("RELINK_IPAM_DIR"), keys),
+		StdinData: fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": %q, "ipam": {"dataDir": %q, "quarantine": "1h", %s}}`, args[1], ts.Getenv("RELINK_IPAM_DIR"), keys),
 	}
 	if len(args) == 6 {
 		call.Args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=" + args[4] + ";K8S_POD_NAME=" + args[5] + ";K8S_POD_UID=uid-of-" + args[5]
