@@ -99,7 +99,7 @@ func must[T any](v T, err error) func(*testing.T) T {
 }
 
 func (n *node) options(from, to string) Options {
-	return Options{Store: n.store, From: from, To: to, Wait: 2 * time.Second}
+	return Options{Store: n.store, From: from, To: to, Wait: 20 * time.Second}
 }
 
 // states returns the pods' names with the states of the attachments and the reasons.
@@ -192,7 +192,7 @@ func TestMoveRefusesAnUplinkWithoutTheGateway(t *testing.T) {
 		t.Error(err)
 	}
 	// The move waits for a late carrier.
-	opts.Wait = 5 * time.Second
+	opts.Wait = 20 * time.Second
 	late := time.AfterFunc(300*time.Millisecond, func() { fresh.Run(t, "", "ip link set lan3 up master wire0") })
 	defer late.Stop()
 	if r := must(Run(t.Context(), opts))(t); !r.Whole() {
