@@ -1,8 +1,10 @@
 package flock
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,15 +55,29 @@ func HoldersOf(f *os.File) []Holder {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return nil
 	}
-	locks, err := os.ReadFile("/proc/locks")
-	if err != nil {
-		return nil
-	}
 	var holders []Holder
-	for _, pid := range holdersIn(string(locks), unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino) {
-		holders = append(holders, lookAt(pid))
+	// A lock of others that comes or goes between two reads of the file can hide this one.
+	for tries := 3; len(holders) == 0 && tries > 0; tries-- {
+		locks, err := readLocks()
+		if err != nil {
+			return nil
+		}
+		for _, pid := range holdersIn(locks, unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino) {
+			holders = append(holders, lookAt(pid))
+		}
 	}
 	return holders
+}
+
+// readLocks returns /proc/locks, by as few reads as the kernel allows: each gives up to a page, and no lock changes meanwhile.
+func readLocks() (string, error) {
+	f, err := os.Open("/proc/locks")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }() // It was only read.
+	all, err := io.ReadAll(bufio.NewReaderSize(f, 1<<16))
+	return string(all), err
 }
 
 // holdersIn returns the PIDs of the processes that hold a flock(2) on the file, from a text like
