@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -373,35 +374,49 @@ func TestProveSaysWhy(t *testing.T) {
 	}
 }
 
+// between is a context that does something when somebody waits for its end, which is between two looks.
+type between struct {
+	context.Context
+	do func()
+}
+
+func (b between) Done() <-chan struct{} {
+	b.do()
+	return b.Context.Done()
+}
+
 // A thread that is in the namespace for a moment does not keep it. One that stays does.
 func TestProveLooksAgainAtWhatAThreadKeeps(t *testing.T) {
-	inside := func(t *testing.T) (attachment.Namespace, chan struct{}) {
+	inside := func(t *testing.T) (was attachment.Namespace, leave func()) {
 		path := fresh.Sandbox(t)
 		was, err := kernelid.Read(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		was.Path = path
-		entered, end := make(chan struct{}), make(chan struct{})
+		entered, end, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		go func() {
+			defer close(left)
 			if err := fresh.In(path, func() { close(entered); <-end }); err != nil {
 				t.Error(err)
 			}
 		}()
 		<-entered
 		fresh.Remove(t, path)
-		return was, end
+		return was, sync.OnceFunc(func() { close(end); <-left })
 	}
 	t.Run("for a moment", func(t *testing.T) {
-		was, end := inside(t)
-		time.AfterFunc(moment/2, func() { close(end) })
-		if e := Prove(t.Context(), true, was)[was]; e.State != IsGone {
-			t.Errorf("%+v", e)
+		was, leave := inside(t)
+		defer leave()
+		looks := 1
+		then := func() { looks++; leave() }
+		if e := Prove(between{t.Context(), then}, true, was)[was]; e.State != IsGone || looks != 2 {
+			t.Errorf("after %d looks: %+v", looks, e)
 		}
 	})
 	t.Run("for good", func(t *testing.T) {
-		was, end := inside(t)
-		defer close(end)
+		was, leave := inside(t)
+		defer leave()
 		if e := Prove(t.Context(), true, was)[was]; e.State != IsAlive || !strings.HasPrefix(e.KeptBy, "a thread of process ") {
 			t.Errorf("%+v", e)
 		}

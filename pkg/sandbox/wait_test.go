@@ -11,13 +11,13 @@ import (
 func fmtPID(cmd *exec.Cmd) string { return strconv.Itoa(cmd.Process.Pid) }
 func fmtSelf() string             { return strconv.Itoa(os.Getpid()) }
 
-// waitFor waits until done returns true. It gives up after 10 s.
+// waitFor waits until done returns true. It gives up after a minute.
 func waitFor(t *testing.T, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if done() {
 			return
 		}
 	}
-	t.Fatal("waited 10 s in vain")
+	t.Fatal("waited a minute in vain")
 }
