@@ -8,7 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-const patience = 10 * time.Second
+const patience = time.Minute
 
 func awaitHint(t *testing.T, changed <-chan struct{}) {
 	t.Helper()

@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -114,7 +115,8 @@ func serve(t *testing.T, socket string, r *runtime) (stop func()) {
 		if !stopped {
 			stopped = true
 			server.Stop()
-			if err := <-ended; err != nil {
+			// On a busy machine, it can be stopped before it has begun.
+			if err := <-ended; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 				t.Error(err)
 			}
 		}
