@@ -18,14 +18,14 @@ const (
 	DefaultSocket = "/dev/log"
 	// tag is the program's name in the log.
 	tag = "relink"
-	// limit bounds all the writes of a run together. A daemon that hangs must not keep the command
-	// from its end.
-	limit = 200 * time.Millisecond
 	// mostFailures is how many failures have a line of their own.
 	mostFailures = 50
 	// longest is how many bytes of a line are kept. Daemons take 8 kB and more.
 	longest = 2000
 )
+
+// limit bounds all the writes of a run together. A daemon that hangs must not keep the command from its end. Tests replace it.
+var limit = 200 * time.Millisecond
 
 // began is when this process did.
 var began = time.Now()
