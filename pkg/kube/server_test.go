@@ -125,7 +125,7 @@ func runs(t *testing.T, r *Recorder, want map[string]uint64) {
 	ended := make(chan struct{})
 	go func() { r.Run(ctx); close(ended) }()
 	defer func() { cancel(); <-ended }()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		now, same := r.Counts(), true
 		for result, n := range now {
 			same = same && n == want[result]
