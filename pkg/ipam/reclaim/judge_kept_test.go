@@ -14,6 +14,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/sandbox"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -127,7 +128,11 @@ func TestLookFindsWhatASocketKeeps(t *testing.T) {
 		t.Fatal(err)
 	}
 	fresh.Remove(t, path)
-	time.Sleep(50 * time.Millisecond) // The thread ends, so that only the socket is left.
+	await(t, "the end of the thread, so that only the socket is left", func() bool {
+		all, err := sandbox.Kept()
+		_, there := all[id.Inode]
+		return err == nil && !there
+	})
 	none := caches(t, nil)
 	expect(t, look(t, none), "10.231.77.5", id, Alive, "it is in the network namespace that a socket of process ")
 	expect(t, look(t, none), "10.231.77.5", attachment.Namespace{BootID: id.BootID}, Unknown, "that a socket of process ")

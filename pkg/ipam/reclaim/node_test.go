@@ -83,14 +83,20 @@ func start(t *testing.T, name string, args ...string) (path string, end func()) 
 	t.Cleanup(end)
 	path = fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)
 	_, own, _ := sandbox.Identify("/proc/self/ns/net")
-	for range 1000 {
-		if _, there, ok := sandbox.Identify(path); ok && there != own {
-			return path, end
+	await(t, "a namespace of its own for "+name, func() bool {
+		_, there, ok := sandbox.Identify(path)
+		return ok && there != own
+	})
+	return path, end
+}
+
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
-	t.Fatalf("%s has no namespace of its own", name)
-	return "", nil
 }
 
 // judged returns the verdict on a holder that got the address long ago, and the evidence.
@@ -168,14 +174,10 @@ func TestAnAddressIsLookedForInEveryNamespace(t *testing.T) {
 
 func waitForAddress(t *testing.T, path, a string) {
 	t.Helper()
-	for range 1000 {
+	await(t, a+" in "+path, func() bool {
 		out, err := exec.Command("nsenter", "--net="+path, "ip", "-o", "addr").Output()
-		if err == nil && strings.Contains(string(out), a+"/") {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatalf("%s is not in %s", a, path)
+		return err == nil && strings.Contains(string(out), a+"/")
+	})
 }
 
 // A cache that cannot be read whole proves nothing.
