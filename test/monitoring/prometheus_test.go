@@ -168,7 +168,7 @@ func await(t *testing.T, what string, f func() error) {
 		if err == nil {
 			return
 		}
-		if time.Since(begun) > 30*time.Second {
+		if time.Since(begun) > 3*time.Minute {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
