@@ -14,8 +14,11 @@ import (
 	"time"
 )
 
+// again is the time between two looks for programs that run although the time is up.
+const again = 100 * time.Millisecond
+
 // bounded calls f, which starts programs on the calling thread, one after the other. When the time is up it kills
-// the program that runs, and returns context.DeadlineExceeded if f fails.
+// the program that runs, and those that start after it, and returns context.DeadlineExceeded if f fails.
 //
 // go-iptables takes no context. f cannot run in a goroutine that is left behind: it would run on another thread, and
 // so in another network namespace.
@@ -31,14 +34,18 @@ func bounded(limit time.Duration, f func() error) error {
 	foreign := children(task)
 	var guard sync.Mutex
 	over, late := false, false
-	timer := time.AfterFunc(limit, func() {
+	var timer *time.Timer
+	guard.Lock()
+	timer = time.AfterFunc(limit, func() {
 		guard.Lock()
 		defer guard.Unlock()
 		if !over {
 			late = true
 			killChildren(task, foreign)
+			timer.Reset(again) // One program can have ended and the next one not have begun.
 		}
 	})
+	guard.Unlock()
 	defer timer.Stop()
 	err = f()
 	guard.Lock()

@@ -383,6 +383,18 @@ true
 	})
 }
 
+// The time can be up when one program has ended and the next one has not begun.
+func TestAProgramThatBeginsLateEnds(t *testing.T) {
+	const limit = 50 * time.Millisecond
+	err := bounded(limit, func() error {
+		time.Sleep(2 * limit)
+		return exec.Command("sleep", "1000").Run()
+	})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
 // running reports whether a process has this command line.
 func running(t *testing.T, command string) bool {
 	t.Helper()
