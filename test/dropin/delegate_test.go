@@ -108,6 +108,7 @@ var calls = []call{
 func TestInProcessIsAsExecuted(t *testing.T) {
 	for _, wire := range []string{"wire-a", "wire-b"} {
 		fresh.Run(t, "", "ip link add "+wire+" type veth peer name "+wire+"-end; ip link set "+wire+" up; ip link set "+wire+"-end up")
+		t.Cleanup(func() { fresh.IP(t, "", "link del "+wire) })
 	}
 	for _, plugin := range []string{"relink-macvlan", "relink-vlan"} {
 		for _, version := range versions {
