@@ -105,6 +105,9 @@ func TestSettledTakeoverFromASandboxThatOnlyItsPathLost(t *testing.T) {
 
 // A plugin that runs as a program of its own lets go of what is proven gone, and of nothing else.
 func TestAddThatIsExecutedLetsGoWhatIsProvenGone(t *testing.T) {
+	usual := settling
+	settling = time.Minute // This machine can be busy.
+	defer func() { settling = usual }()
 	n := newNode(t, sticky)
 	n.boot = thisBoot(t)
 	config := fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": "pods", "ipam": {"dataDir": %q, "sticky": "pod", "subnet": "10.3.0.0/24"}}`, n.dir)

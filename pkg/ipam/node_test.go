@@ -175,11 +175,11 @@ func (n *node) expect(t *testing.T, when string, want ...string) {
 	}
 }
 
-// expectAtLast repeats something that proves namespaces gone until the leases are as wanted, for half a minute at most.
+// expectAtLast repeats something that proves namespaces gone until the leases are as wanted, for three minutes at most.
 // While another namespace of this machine has the inode of one that is gone, nothing proves that.
 func (n *node) expectAtLast(t *testing.T, when string, repeat func() error, want ...string) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if err := repeat(); err != nil {
 			t.Fatal(err)
 		}

@@ -204,8 +204,8 @@ func (c *Call) sayRenamed(ctx context.Context, store *lease.Store) {
 }
 
 // settling is how long a call looks for the sandboxes before: the new pod waits for it. What is not proven by then
-// keeps its hold.
-const settling = time.Second
+// keeps its hold. Tests replace it.
+var settling = time.Second
 
 // Settled is called after an ADD that succeeded. It ends the hold of the owner's sandboxes before this one if they are proven
 // gone. A sandbox that may be there holds its address until its DEL.

@@ -236,6 +236,7 @@ func TestImportOfAFullNetworkTwiceAtOnce(t *testing.T) {
 		a = a.Next()
 	}
 	s, cacheDir := importInto(t), cacheWith(t, nil)
+	s.SetWait(10 * time.Minute) // On a busy machine, the other import can take longer than 30 s.
 	var counts sync.Map
 	var both sync.WaitGroup
 	for i := range 2 {
