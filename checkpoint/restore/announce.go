@@ -47,7 +47,7 @@ func (r *run) announceOwed(o *Outcome) error {
 	case r.unasked, r.shared[o.Attachment.ContainerID] != nil:
 		// The caller comes again, and so does a run whose other chain is at work on the sandbox. Announcing twice does no
 		// harm.
-		o.AnnouncementOwed = true
+		o.AnnouncementOwed, o.unnoted = true, true
 	}
 	return nil // The next restore announces it again.
 }

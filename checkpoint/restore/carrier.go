@@ -91,11 +91,11 @@ func (c *chain) pending(outcomes []*Outcome) (left []*Outcome) {
 }
 
 // unconnected returns those of the attachments that still wait for carrier or for their announcement. The others lack only the
-// note of it, because another chain is at work on their sandbox: reportCutOff writes that note when all chains are done.
+// note of it: reportCutOff writes that when all chains are done.
 func (c *chain) unconnected(outcomes []*Outcome) []*Outcome {
 	c.outcomesMu.Lock()
 	defer c.outcomesMu.Unlock()
-	return slices.DeleteFunc(slices.Clone(outcomes), func(o *Outcome) bool { return o.Announced })
+	return slices.DeleteFunc(slices.Clone(outcomes), func(o *Outcome) bool { return o.unnoted })
 }
 
 // cutOff is the function of that name, while nobody changes the outcomes.

@@ -333,6 +333,21 @@ func TestTheNoteOfAnAnnouncementIsNotWaitedFor(t *testing.T) {
 	}
 }
 
+// Another chain of the run can build an interface again that was announced already. It waits for carrier like any other.
+func TestAnAttachmentThatIsBuiltAgainWaitsForCarrier(t *testing.T) {
+	host := must(kernel.OpenHost())(t)
+	defer host.Close()
+	var waiting []string
+	r := newRun(Options{Wait: 3 * pollInterval, Waiting: func(reasons []string) { waiting = reasons }}, host)
+	r.waitingFor = make([][]string, 1)
+	again := &Outcome{State: Restored, AnnouncementOwed: true, NoCarrier: "lan0"}
+	c := &chain{run: r, outcomes: []*Outcome{again.after(&Outcome{State: Restored, Announced: true})}}
+	c.awaitCarrier(t.Context())
+	if len(waiting) != 1 || !strings.HasPrefix(waiting[0], "lan0 has no carrier") || c.report.Waited < r.Wait {
+		t.Errorf("it waits for %q, for %s", waiting, c.report.Waited)
+	}
+}
+
 func TestCutOffAttachmentsAreCounted(t *testing.T) {
 	for _, test := range []struct {
 		count, owed int

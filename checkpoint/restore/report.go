@@ -50,6 +50,8 @@ type Outcome struct {
 	// NoCarrier is the device whose missing carrier cuts the attachment off: its parent, or the
 	// interface itself. It is empty if nothing is missing.
 	NoCarrier string `json:"noCarrier,omitempty"`
+	// unnoted says that AnnouncementOwed stands only for the record: the neighbours were told while another was at work on the sandbox.
+	unnoted bool
 	// settled says that the record is up to date about what is owed.
 	settled bool
 	// parentsNow are the recorded parents as they came back.
