@@ -104,23 +104,14 @@ func TestAPodsProblemIsReportedWithIt(t *testing.T) {
 	n.Says(t, 1, "capture -n default", problem, "1 kept\n")
 }
 
-// between is a context that does something when somebody waits for its end, which is between two looks.
-type between struct {
-	context.Context
-	do func()
-}
-
-func (b between) Done() <-chan struct{} {
-	b.do()
-	return b.Context.Done()
-}
-
 // An interface that is gone by the second look is ignored: its pod was being attached or detached.
 func TestWhatIsGoneByTheSecondLookIsNothing(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	opts := adopt.Options{Store: n.Store, CacheDir: n.cache}
 	times := 0
-	then := func(do func()) context.Context { return between{t.Context(), func() { times++; do() }} }
+	then := func(do func()) context.Context {
+		return fresh.Between{Context: t.Context(), Do: func() { times++; do() }}
+	}
 	goes := func() { fresh.IP(t, netns, "link del eth0") }
 	macvlanByHand(t, "lan0", netns, "eth0")
 	found, problems, err := adopt.Missing(t.Context(), opts)

@@ -374,17 +374,6 @@ func TestProveSaysWhy(t *testing.T) {
 	}
 }
 
-// between is a context that does something when somebody waits for its end, which is between two looks.
-type between struct {
-	context.Context
-	do func()
-}
-
-func (b between) Done() <-chan struct{} {
-	b.do()
-	return b.Context.Done()
-}
-
 // A thread that is in the namespace for a moment does not keep it. One that stays does.
 func TestProveLooksAgainAtWhatAThreadKeeps(t *testing.T) {
 	inside := func(t *testing.T) (was attachment.Namespace, leave func()) {
@@ -410,7 +399,7 @@ func TestProveLooksAgainAtWhatAThreadKeeps(t *testing.T) {
 		defer leave()
 		looks := 1
 		then := func() { looks++; leave() }
-		if e := Prove(between{t.Context(), then}, true, was)[was]; e.State != IsGone || looks != 2 {
+		if e := Prove(fresh.Between{Context: t.Context(), Do: then}, true, was)[was]; e.State != IsGone || looks != 2 {
 			t.Errorf("after %d looks: %+v", looks, e)
 		}
 	})
